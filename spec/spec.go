@@ -1,0 +1,121 @@
+// Package spec reads topology files and compiles them.
+//
+// It is pure: the caller reads the files and says what the environment holds.
+// [Decode] gives a [Spec] or every problem of the files at once, each with its
+// place and remedy; [Compile] turns a Spec into a topology.Topology.
+package spec
+
+import (
+	"time"
+
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// Source is one file.
+type Source struct {
+	// Name is how messages call it: a path, or "stdin".
+	Name string
+	Data []byte
+}
+
+// Pos is a place in a file. Line and Col count from 1; Col counts characters.
+type Pos struct {
+	File string
+	Line int
+	Col  int
+}
+
+// Spec is what one or several files say, with defaults filled in, delays and
+// shapes worked out, and nothing contradictory left.
+type Spec struct {
+	Name        string
+	VHost       string // empty: the vhost of the AMQP URL
+	Cluster     string // empty: any
+	CountHeader string
+	// Type is the type of the failed, retry, dead and unroutable queues:
+	// topology.Quorum or topology.Classic.
+	Type      string
+	Backoffs  []Backoff // in the order of the files
+	Exchanges []Exchange
+	Queues    []Queue
+	// NamePos is where the name stands: what is generated beyond 255 bytes
+	// because of the topology's name is reported there.
+	NamePos Pos
+}
+
+// Backoff is a ladder of waits.
+type Backoff struct {
+	Name string
+	// Tiers are the waits in order, an exponential shape already spread out.
+	Tiers []Tier
+	// RetryOn are the reasons that are retried. Nil is all.
+	RetryOn []topology.Reason
+	Pos     Pos
+}
+
+// Tier is one wait. Attempts is how many failures in a row wait there, 1 or more.
+type Tier struct {
+	Delay    time.Duration
+	Attempts int
+	Pos      Pos
+}
+
+// Exchange is an exchange of the file.
+type Exchange struct {
+	Name string
+	// Type is never empty, but for an external exchange whose file does not say.
+	Type      string
+	External  bool
+	Internal  bool
+	Arguments topology.Arguments
+	Bindings  []Binding // from other exchanges to this one
+	Pos       Pos
+}
+
+// Queue is a work queue of the file.
+type Queue struct {
+	Name string
+	// Type is topology.Quorum or topology.Classic.
+	Type string
+	// Backoff is a name among Spec.Backoffs, or topology.NoBackoff.
+	Backoff string
+	Dead    Dead
+	// DeliveryLimit is nil where the broker's default holds.
+	DeliveryLimit *int64
+	Arguments     topology.Arguments
+	Bindings      []Binding
+	Owner         string
+	Severity      string // page, ticket or info
+	Pos           Pos
+}
+
+// Dead says where a queue's dead letters go.
+type Dead struct {
+	// Queue is the dead-letter queue's name, worked out for own and shared too.
+	Queue     string
+	Arguments topology.Arguments
+	Pos       Pos
+}
+
+// Binding is one entry of a list of bindings: it stands for as many bindings as
+// it has keys.
+type Binding struct {
+	Exchange string
+	// Keys are the routing keys: one empty key for fanout and headers exchanges.
+	Keys []string
+	// Arguments are the headers and x-match of a binding to a headers exchange.
+	Arguments topology.Arguments
+	Pos       Pos
+}
+
+// Problem is something wrong or doubtful in a file.
+type Problem struct {
+	Pos
+	// Name is the fixed name of a warning, such as unused-backoff. Empty for an
+	// error.
+	Name string
+	// Msg quotes the value and says what is wrong with it.
+	Msg string
+	// Fix says what to do about it. It may be empty where Msg says so.
+	Fix string
+}

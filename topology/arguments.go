@@ -1,0 +1,187 @@
+package topology
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Arguments are the arguments of a queue, exchange or binding, or the
+// definition of a policy, in canonical form: every value is a string, int64,
+// float64 that is not a whole number, bool, nil, []any or Arguments of such.
+// So an integer is the same whether it came from YAML, JSON or AMQP. Nil and
+// empty are equal.
+type Arguments map[string]any
+
+// Canonical gives args in canonical form. It fails on a value that no AMQP
+// table can hold.
+func Canonical(args map[string]any) (Arguments, error) {
+	if len(args) == 0 {
+		return nil, nil
+	}
+	out := make(Arguments, len(args))
+	for name, v := range args {
+		c, err := CanonicalValue(v)
+		if err != nil {
+			return nil, fmt.Errorf("argument %q: %w", name, err)
+		}
+		out[name] = c
+	}
+	return out, nil
+}
+
+// CanonicalValue gives v in canonical form; see [Arguments].
+func CanonicalValue(v any) (any, error) {
+	switch v := v.(type) {
+	case nil, string, bool, int64:
+		return v, nil
+	case []byte:
+		return string(v), nil
+	case int:
+		return int64(v), nil
+	case int8:
+		return int64(v), nil
+	case int16:
+		return int64(v), nil
+	case int32:
+		return int64(v), nil
+	case uint8:
+		return int64(v), nil
+	case uint16:
+		return int64(v), nil
+	case uint32:
+		return int64(v), nil
+	case uint64:
+		if v > math.MaxInt64 {
+			return nil, fmt.Errorf("%d is beyond 64 bits with a sign", v)
+		}
+		return int64(v), nil
+	case float32:
+		return canonicalFloat(float64(v)), nil
+	case float64:
+		return canonicalFloat(v), nil
+	case json.Number:
+		if i, err := v.Int64(); err == nil {
+			return i, nil
+		}
+		f, err := v.Float64()
+		if err != nil {
+			return nil, fmt.Errorf("%q is not a number", v)
+		}
+		return canonicalFloat(f), nil
+	case []any:
+		out := make([]any, len(v))
+		for i, e := range v {
+			c, err := CanonicalValue(e)
+			if err != nil {
+				return nil, err
+			}
+			out[i] = c
+		}
+		return out, nil
+	case map[string]any:
+		return canonicalTable(v)
+	case Arguments:
+		return canonicalTable(v)
+	default:
+		return nil, fmt.Errorf("a value of type %T does not fit an AMQP table", v)
+	}
+}
+
+// canonicalTable keeps an empty table a table: inside arguments it is a value.
+func canonicalTable(v map[string]any) (any, error) {
+	out, err := Canonical(v)
+	if err != nil {
+		return nil, err
+	}
+	if out == nil {
+		out = Arguments{}
+	}
+	return out, nil
+}
+
+// canonicalFloat gives an int64 for a whole number, as JSON knows no integers.
+func canonicalFloat(f float64) any {
+	if f == math.Trunc(f) && math.Abs(f) < 1<<63 {
+		return int64(f)
+	}
+	return f
+}
+
+// Names gives the names in order.
+func (a Arguments) Names() []string { return slices.Sorted(maps.Keys(a)) }
+
+// With gives a copy of a in which name is v. It leaves a as it is.
+func (a Arguments) With(name string, v any) Arguments {
+	out := maps.Clone(a)
+	if out == nil {
+		out = Arguments{}
+	}
+	out[name] = v
+	return out
+}
+
+// Without gives a copy of a that lacks names.
+func (a Arguments) Without(names ...string) Arguments {
+	out := maps.Clone(a)
+	for _, n := range names {
+		delete(out, n)
+	}
+	return out
+}
+
+// WithoutX gives a copy of a that lacks the names that begin with "x-": the
+// headers that a headers exchange compares.
+func (a Arguments) WithoutX() Arguments {
+	out := maps.Clone(a)
+	maps.DeleteFunc(out, func(name string, _ any) bool { return strings.HasPrefix(name, "x-") })
+	return out
+}
+
+// Equal reports whether a and b hold the same names and values.
+func (a Arguments) Equal(b Arguments) bool { return a.String() == b.String() }
+
+// String gives a as one line of JSON with the names in order: equal arguments
+// give equal texts.
+func (a Arguments) String() string {
+	if len(a) == 0 {
+		return "{}"
+	}
+	var b strings.Builder
+	b.WriteByte('{')
+	for i, name := range a.Names() {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteString(strconv.Quote(name))
+		b.WriteByte(':')
+		b.WriteString(FormatValue(a[name]))
+	}
+	b.WriteByte('}')
+	return b.String()
+}
+
+// FormatValue gives one canonical value as text: strings in quotes, so that 1
+// and "1" differ.
+func FormatValue(v any) string {
+	switch v := v.(type) {
+	case string:
+		return strconv.Quote(v)
+	case Arguments:
+		return v.String()
+	case []any:
+		parts := make([]string, len(v))
+		for i, e := range v {
+			parts[i] = FormatValue(e)
+		}
+		return "[" + strings.Join(parts, ",") + "]"
+	case nil:
+		return "null"
+	default:
+		return fmt.Sprint(v)
+	}
+}

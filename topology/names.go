@@ -1,0 +1,98 @@
+package topology
+
+import (
+	"strings"
+	"time"
+)
+
+// Arguments and policy keys that dlxctl reads or writes.
+const (
+	ArgQueueType            = "x-queue-type"
+	ArgMessageTTL           = "x-message-ttl"
+	ArgDeadLetterExchange   = "x-dead-letter-exchange"
+	ArgDeadLetterRoutingKey = "x-dead-letter-routing-key"
+	ArgDeadLetterStrategy   = "x-dead-letter-strategy"
+	ArgOverflow             = "x-overflow"
+	ArgDeliveryLimit        = "x-delivery-limit"
+	ArgMaxLength            = "x-max-length"
+	ArgMaxLengthBytes       = "x-max-length-bytes"
+	ArgMatch                = "x-match"
+	ArgManagedBy            = "x-managed-by"
+	ArgAlternateExchange    = "alternate-exchange"
+)
+
+// Values of x-dead-letter-strategy and x-overflow.
+const (
+	AtLeastOnce   = "at-least-once"
+	AtMostOnce    = "at-most-once"
+	RejectPublish = "reject-publish"
+)
+
+const (
+	// Unlimited is the delivery limit of queues in which a message must stay
+	// whatever happens to its consumers. -1 would say so too, but 3.10 takes it
+	// for 0 and destroys the message at its first return.
+	Unlimited int64 = 1<<31 - 1
+	// DeadCount is the count of a message that is a dead letter.
+	DeadCount int64 = -1
+	// MaxAttempts is the greatest number of attempts in one backoff. Each is a
+	// binding of the headers exchange.
+	MaxAttempts = 1000
+	// MaxNameBytes is the greatest length of a name or routing key in AMQP 0-9-1.
+	MaxNameBytes = 255
+	// MaxDelay is the greatest x-message-ttl that a broker takes: 2^32-1 ms.
+	MaxDelay = (1<<32 - 1) * time.Millisecond
+	// NoBackoff is the backoff of a queue whose failures are dead letters at once.
+	NoBackoff = "none"
+	// DefaultCountHeader is the header that counts attempts unless the file says otherwise.
+	DefaultCountHeader = "count"
+)
+
+// UnroutableName names the exchange and the queue for what fitted nowhere.
+func UnroutableName(topology string) string { return topology + ".unroutable" }
+
+// DeadName names the exchange that picks the dead-letter queue, and the queue
+// that work queues share with "dead: shared".
+func DeadName(topology string) string { return topology + ".dead" }
+
+// OwnDeadName names the dead-letter queue of one work queue.
+func OwnDeadName(queue string) string { return queue + ".dead" }
+
+// ReturnName names the exchange that brings messages back to their queues.
+func ReturnName(topology string) string { return topology + ".return" }
+
+// FailedName names the exchange and the queue that work queues dead-letter to.
+func FailedName(topology, backoff string) string { return topology + "." + backoff + ".failed" }
+
+// RetryExchangeName names the headers exchange that picks the tier.
+func RetryExchangeName(topology, backoff string) string { return topology + "." + backoff + ".dlx" }
+
+// RetryQueueName names the queue in which messages wait for delay.
+func RetryQueueName(topology, backoff string, delay time.Duration) string {
+	return topology + "." + backoff + ".retry." + FormatDelay(delay)
+}
+
+// IsRetryQueueName reports whether queue is named like a retry queue of any
+// backoff of the topology. Neither topology nor backoff names hold a dot.
+func IsRetryQueueName(topology, queue string) bool {
+	rest, ok := strings.CutPrefix(queue, topology+".")
+	if !ok {
+		return false
+	}
+	backoff, rest, ok := strings.Cut(rest, ".")
+	return ok && backoff != "" && strings.HasPrefix(rest, "retry.")
+}
+
+// AddressKey is the routing key that means one work queue, on the exchanges
+// that return messages and that pick dead-letter queues: "@billing".
+func AddressKey(queue string) string { return "@" + queue }
+
+// Mark is the value of x-managed-by on everything that the topology owns.
+func Mark(topology string) string { return "dlxctl/" + topology }
+
+// Owner gives the topology named by the mark in args. It reports false if there
+// is no mark of dlxctl.
+func Owner(args Arguments) (string, bool) {
+	v, _ := args[ArgManagedBy].(string)
+	return strings.CutPrefix(v, "dlxctl/")
+}
