@@ -1,0 +1,109 @@
+package cmd
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/dlxctl/dlxctl/spec"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// load reads the files of -f and compiles them into one topology. Warnings go
+// to stderr.
+func (a *app) load() (topology.Topology, error) {
+	sources, err := a.sources()
+	if err != nil {
+		return topology.Topology{}, err
+	}
+	t, warnings, err := spec.Load(sources, a.env)
+	for _, w := range warnings {
+		fmt.Fprintln(a.stderr, w)
+	}
+	if err != nil {
+		return topology.Topology{}, err
+	}
+	if a.conn.VHost == "" {
+		a.conn.VHost = t.VHost
+	}
+	return t, nil
+}
+
+// sources reads the files of -f, those of a folder by name.
+func (a *app) sources() ([]spec.Source, error) {
+	var sources []spec.Source
+	for _, path := range a.files {
+		paths, err := expand(path)
+		if err != nil {
+			return nil, err
+		}
+		for _, p := range paths {
+			s, err := a.source(p)
+			if err != nil {
+				return nil, err
+			}
+			sources = append(sources, s)
+		}
+	}
+	return sources, nil
+}
+
+// expand gives the files that path stands for: itself, or the YAML files of a
+// folder.
+func expand(path string) ([]string, error) {
+	info, err := os.Stat(path)
+	if path == "-" || err != nil || !info.IsDir() {
+		return []string{path}, nil // an error comes again, with advice, when it is read
+	}
+	entries, err := os.ReadDir(path)
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", path, reason(err))
+	}
+	var files []string
+	for _, e := range entries {
+		ext := filepath.Ext(e.Name())
+		if !e.IsDir() && (ext == ".yaml" || ext == ".yml") {
+			files = append(files, filepath.Join(path, e.Name()))
+		}
+	}
+	if len(files) == 0 {
+		return nil, fmt.Errorf("folder %s holds no .yaml or .yml file; subfolders are not read", path)
+	}
+	return files, nil
+}
+
+func (a *app) source(path string) (spec.Source, error) {
+	if path == "-" {
+		data, err := io.ReadAll(io.LimitReader(a.stdin, spec.MaxFileBytes+1))
+		if err != nil {
+			return spec.Source{}, fmt.Errorf("read stdin: %w", err)
+		}
+		return spec.Source{Name: "stdin", Data: data}, nil
+	}
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return spec.Source{}, fmt.Errorf("there is no file %s; 'dlxctl init' writes one to start from, -f names another", path)
+	}
+	if err != nil {
+		return spec.Source{}, fmt.Errorf("read %s: %w", path, reason(err))
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, spec.MaxFileBytes+1)) // one more than is taken: the decoder says it is too large
+	if err != nil {
+		return spec.Source{}, fmt.Errorf("read %s: %w", path, reason(err))
+	}
+	return spec.Source{Name: strings.TrimPrefix(filepath.ToSlash(path), "./"), Data: data}, nil
+}
+
+// reason takes the path out of a file error, whose text repeats it.
+func reason(err error) error {
+	var p *fs.PathError
+	if errors.As(err, &p) {
+		return p.Err
+	}
+	return err
+}

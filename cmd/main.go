@@ -1,0 +1,101 @@
+// Package cmd is the command line: flags, wiring, the choice of the output and
+// the exit code. One file holds one command. What the commands do stands in
+// the packages below; nothing here knows how a broker works.
+package cmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/dlxctl/dlxctl/plan"
+	"github.com/dlxctl/dlxctl/spec"
+)
+
+// Exit codes. Scripts rely on them.
+const (
+	exitDone        = 0
+	exitFailed      = 1   // nothing was written
+	exitPending     = 2   // plan --detailed-exitcode: there are changes
+	exitBlocked     = 3   // something is blocked
+	exitPartial     = 4   // something was written, not all
+	exitUsage       = 64  // wrong flags or arguments
+	exitInterrupted = 130 // interrupted before the first write
+)
+
+// errPending is the error of a plan with changes under --detailed-exitcode. It
+// is an answer and prints nothing.
+var errPending = errors.New("changes are pending")
+
+// usageError is a mistake on the command line.
+type usageError struct{ error }
+
+// unfinishedError is a failure after the first write.
+type unfinishedError struct{ error }
+
+func (e unfinishedError) Unwrap() error { return e.error }
+
+// Main runs the program with the arguments after its name and gives its exit
+// code. The first SIGINT or SIGTERM asks the command to stop, the second kills.
+func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop) // from now on a signal has its usual effect
+
+	a := &app{stdin: stdin, stdout: stdout, stderr: stderr, env: os.LookupEnv}
+	root := a.root()
+	root.SetArgs(args)
+	err := root.ExecuteContext(ctx)
+	if err != nil {
+		report(stderr, err)
+	}
+	return exitCode(ctx, err)
+}
+
+// report prints err as a person needs it.
+func report(w io.Writer, err error) {
+	if errors.Is(err, errPending) {
+		return
+	}
+	var problems *spec.Error
+	if errors.As(err, &problems) {
+		fmt.Fprintln(w, problems)
+		fmt.Fprintf(w, "dlxctl: %s\n", problems.Summary())
+		return
+	}
+	fmt.Fprintf(w, "dlxctl: %v\n", err)
+	var usage usageError
+	if errors.As(err, &usage) && !strings.Contains(err.Error(), "--help") {
+		fmt.Fprintln(w, "run 'dlxctl --help' or 'dlxctl COMMAND --help' for usage")
+	}
+}
+
+// exitCode is the one place that decides on exit codes.
+func exitCode(ctx context.Context, err error) int {
+	var usage usageError
+	var partial *plan.PartialError
+	var unfinished unfinishedError
+	switch {
+	case err == nil:
+		return exitDone
+	case errors.Is(err, errPending):
+		return exitPending
+	case errors.As(err, &usage):
+		return exitUsage
+	case errors.As(err, &unfinished):
+		return exitPartial
+	case errors.As(err, &partial) && partial.Wrote():
+		return exitPartial
+	case errors.Is(err, plan.ErrBlocked):
+		return exitBlocked
+	case ctx.Err() != nil:
+		return exitInterrupted
+	default:
+		return exitFailed
+	}
+}

@@ -1,0 +1,87 @@
+package cmd
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/dlxctl/dlxctl/spec"
+)
+
+func (a *app) validateCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:         "validate",
+		Short:       "Check files, offline",
+		Long:        "Check the topology files without a broker. Every problem is shown at once, each with its place and the remedy.",
+		Example:     "  dlxctl validate -f orders.yaml\n  dlxctl validate -f topology/ -o json",
+		Args:        noArguments,
+		Annotations: map[string]string{outputsAnnotation: "text json"},
+		RunE: func(*cobra.Command, []string) error {
+			if a.output == "json" {
+				return a.validateJSON()
+			}
+			t, err := a.load()
+			if err != nil {
+				return err
+			}
+			fmt.Fprintf(a.stdout, "topology %s is valid: %s, %s; it becomes %s, %s, %s\n", t.Name,
+				count(len(t.Works), "work queue"), count(len(t.Loops), "backoff"),
+				count(len(t.Exchanges), "exchange"), count(len(t.Queues), "queue"), count(len(t.Bindings), "binding"))
+			return nil
+		},
+	}
+}
+
+// problemJSON is a problem as scripts read it.
+type problemJSON struct {
+	File    string `json:"file"`
+	Line    int    `json:"line"`
+	Column  int    `json:"column"`
+	Warning string `json:"warning,omitempty"`
+	Message string `json:"message"`
+	Remedy  string `json:"remedy,omitempty"`
+}
+
+func (a *app) validateJSON() error {
+	sources, err := a.sources()
+	if err != nil {
+		return err
+	}
+	_, warnings, err := spec.Load(sources, a.env)
+	var broken *spec.Error
+	if err != nil && !errors.As(err, &broken) {
+		return err
+	}
+	// The problems are printed here, and once more on stderr by Main.
+	out := struct {
+		Version  int           `json:"version"`
+		Valid    bool          `json:"valid"`
+		Problems []problemJSON `json:"problems"`
+		Warnings []problemJSON `json:"warnings"`
+	}{Version: 1, Valid: broken == nil, Problems: []problemJSON{}, Warnings: []problemJSON{}}
+	if broken != nil {
+		out.Problems = append(out.Problems, problemsJSON(broken.Problems)...)
+	}
+	out.Warnings = append(out.Warnings, problemsJSON(warnings)...)
+	enc := json.NewEncoder(a.stdout)
+	enc.SetIndent("", "  ")
+	return errors.Join(enc.Encode(out), err)
+}
+
+func problemsJSON(problems []spec.Problem) []problemJSON {
+	out := make([]problemJSON, 0, len(problems))
+	for _, p := range problems {
+		out = append(out, problemJSON{File: p.File, Line: p.Line, Column: p.Col, Warning: p.Name, Message: p.Msg, Remedy: p.Fix})
+	}
+	return out
+}
+
+// count gives "1 queue" or "2 queues".
+func count(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}

@@ -1,0 +1,43 @@
+package cmd
+
+import (
+	"encoding/json"
+	"fmt"
+	"runtime"
+	"runtime/debug"
+
+	"github.com/spf13/cobra"
+)
+
+// version is set by the linker in make build; see Version.
+var version string //nolint:gochecknoglobals // the linker can set nothing else
+
+// Version is the version of this build: what the linker set, else what the Go
+// module proxy served, else "devel".
+func Version() string {
+	if version != "" {
+		return version
+	}
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" && info.Main.Version != "(devel)" {
+		return info.Main.Version
+	}
+	return "devel"
+}
+
+func (a *app) versionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:         "version",
+		Short:       "Print the version",
+		Args:        noArguments,
+		Annotations: map[string]string{outputsAnnotation: "text json"},
+		RunE: func(*cobra.Command, []string) error {
+			if a.output == "json" {
+				return json.NewEncoder(a.stdout).Encode(map[string]string{
+					"version": Version(), "go": runtime.Version(), "os": runtime.GOOS, "arch": runtime.GOARCH,
+				})
+			}
+			_, err := fmt.Fprintf(a.stdout, "dlxctl %s (%s, %s/%s)\n", Version(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+			return err
+		},
+	}
+}

@@ -1,0 +1,165 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+)
+
+const (
+	messages  = 10
+	poison    = "m-04" // fails every time
+	recovers  = "m-07" // fails twice, then works
+	workQueue = "billing"
+	deadQueue = "billing.dead"
+)
+
+// service is the team's own program: it knows nothing of dlxctl. It
+// acknowledges what it could do and rejects, without requeue, what it could not.
+type service struct {
+	d     demo
+	start time.Time
+	last  map[string]time.Time // when a message was seen last, by message-id
+}
+
+// journey publishes the messages, consumes them as a service would, and ends
+// when each has arrived.
+func (d demo) journey(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	u, err := url.Parse(d.url)
+	if err != nil {
+		return fmt.Errorf("RABBITMQ_URL is no URL")
+	}
+	conn, err := amqp.Dial(u.JoinPath("/").ResolveReference(&url.URL{Path: "/" + vhost}).String())
+	if err != nil {
+		return fmt.Errorf("connect: %w", err)
+	}
+	defer conn.Close()
+	s := service{d: d, start: time.Now(), last: map[string]time.Time{}}
+	work, dead, err := subscribe(conn)
+	if err != nil {
+		return err
+	}
+	if err := publish(ctx, conn); err != nil {
+		return err
+	}
+	for open := messages; open > 0; {
+		select {
+		case m, ok := <-work:
+			if !ok {
+				return errors.New("the broker closed the consumer")
+			}
+			done, err := s.handle(m)
+			if err != nil {
+				return err
+			}
+			if done {
+				open--
+			}
+		case m, ok := <-dead:
+			if !ok {
+				return errors.New("the broker closed the consumer")
+			}
+			s.buried(m)
+			open--
+		case <-ctx.Done():
+			return fmt.Errorf("%d of %d messages did not arrive: %w", open, messages, ctx.Err())
+		}
+	}
+	return nil
+}
+
+// subscribe consumes the work queue, and looks into the dead-letter queue: what
+// is there stays there, as nothing is acknowledged.
+func subscribe(conn *amqp.Connection) (work, dead <-chan amqp.Delivery, err error) {
+	ch, err := conn.Channel()
+	if err != nil {
+		return nil, nil, err
+	}
+	if work, err = ch.Consume(workQueue, "", false, false, false, false, nil); err != nil {
+		return nil, nil, err
+	}
+	if dead, err = ch.Consume(deadQueue, "", false, false, false, false, nil); err != nil {
+		return nil, nil, err
+	}
+	return work, dead, nil
+}
+
+func publish(ctx context.Context, conn *amqp.Connection) error {
+	ch, err := conn.Channel()
+	if err != nil {
+		return err
+	}
+	if err := ch.Confirm(false); err != nil {
+		return err
+	}
+	keys := []string{"order.placed", "order.paid", "order.shipped"}
+	for i := 1; i <= messages; i++ {
+		confirm, err := ch.PublishWithDeferredConfirmWithContext(ctx, "shop", keys[i%len(keys)], true, false, amqp.Publishing{
+			MessageId: fmt.Sprintf("m-%02d", i), DeliveryMode: amqp.Persistent,
+			ContentType: "application/json", Body: fmt.Appendf(nil, `{"order": %d}`, i),
+		})
+		if err != nil {
+			return err
+		}
+		if ok, err := confirm.WaitContext(ctx); err != nil || !ok {
+			return fmt.Errorf("message %d was not confirmed: %w", i, err)
+		}
+	}
+	return nil
+}
+
+// handle does the service's work and prints what it saw. It reports whether the
+// message is done with.
+func (s *service) handle(m amqp.Delivery) (done bool, err error) {
+	retries, _ := m.Headers["count"].(int64)
+	waited := ""
+	if since, ok := s.last[m.MessageId]; ok {
+		waited = fmt.Sprintf(", waited %.1fs in tier %s", time.Since(since).Seconds(), tier(m))
+	}
+	s.last[m.MessageId] = time.Now()
+	fails := m.MessageId == poison || m.MessageId == recovers && retries < 2
+	verdict := "done, acknowledged"
+	if fails {
+		verdict = "failed, rejected"
+	}
+	s.print(m, fmt.Sprintf("attempt %d: %s%s", retries+1, verdict, waited))
+	if fails {
+		// The broker dead-letters what is rejected; nothing is lost here.
+		return false, m.Reject(false)
+	}
+	return true, m.Ack(false) // the work is done
+}
+
+func (s *service) print(m amqp.Delivery, what string) {
+	fmt.Fprintf(s.d.out, "%5.1fs  %s  key %-13s  %s\n", time.Since(s.start).Seconds(), m.MessageId, m.RoutingKey, what)
+}
+
+// tier gives the delay in the name of the retry queue that the message came from.
+func tier(m amqp.Delivery) string {
+	deaths, _ := m.Headers["x-death"].([]any)
+	for _, d := range deaths {
+		table, _ := d.(amqp.Table)
+		queue, _ := table["queue"].(string)
+		if _, delay, ok := strings.Cut(queue, ".retry."); ok {
+			return delay
+		}
+	}
+	return "?"
+}
+
+// buried prints a dead letter with its history.
+func (s *service) buried(m amqp.Delivery) {
+	s.print(m, "rests in "+deadQueue+" with the headers")
+	for _, name := range slices.Sorted(maps.Keys(m.Headers)) {
+		fmt.Fprintf(s.d.out, "%46s = %v\n", name, m.Headers[name])
+	}
+}
