@@ -1,0 +1,144 @@
+package spec
+
+import (
+	"slices"
+	"time"
+
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// loops adds the retry loops of the backoffs in use, and the exchange that
+// brings their messages back.
+func (c *compiler) loops() {
+	for _, b := range c.spec.Backoffs {
+		if c.spec.uses(b.Name) {
+			c.loop(b)
+		}
+	}
+	if len(c.out.Loops) > 0 {
+		c.exchange(topology.ReturnName(c.spec.Name), topology.Direct,
+			topology.Arguments{topology.ArgAlternateExchange: topology.UnroutableName(c.spec.Name)},
+			topology.Label{Role: topology.RoleReturn})
+	}
+}
+
+// uses reports whether a queue has the backoff of that name.
+func (s *Spec) uses(backoff string) bool {
+	return slices.ContainsFunc(s.Queues, func(q Queue) bool { return q.Backoff == backoff })
+}
+
+// loop adds the loop of one backoff: what the processor reads, the headers
+// exchange it publishes to, and the queues in which messages wait.
+func (c *compiler) loop(b Backoff) {
+	failed := topology.FailedName(c.spec.Name, b.Name)
+	label := topology.Label{Role: topology.RoleFailed, Backoff: b.Name}
+	c.exchange(failed, topology.Fanout, nil, label)
+	c.queue(failed, c.resting(), label)
+	c.bind(failed, failed, "", nil, label)
+
+	loop := topology.Loop{
+		Backoff: b.Name, Failed: failed,
+		Exchange: topology.RetryExchangeName(c.spec.Name, b.Name),
+		Steps:    c.steps(b), RetryOn: slices.Clone(b.RetryOn),
+	}
+	c.out.Loops = append(c.out.Loops, loop)
+	c.retries(loop)
+}
+
+// steps gives one step for each attempt of b.
+func (c *compiler) steps(b Backoff) []topology.Step {
+	var steps []topology.Step
+	for _, tier := range b.Tiers {
+		name := topology.RetryQueueName(c.spec.Name, b.Name, tier.Delay)
+		for range tier.Attempts {
+			steps = append(steps, topology.Step{Delay: tier.Delay, Queue: name})
+		}
+	}
+	return steps
+}
+
+// retries adds the headers exchange of a loop and what it leads to. A count
+// that no binding matches goes on to the exchange that picks the dead-letter
+// queue, just as the count of a dead letter does: a message is never lost for
+// the number it carries. Equal delays share a queue, next to each other or not.
+func (c *compiler) retries(loop topology.Loop) {
+	label := topology.Label{Role: topology.RoleRetry, Backoff: loop.Backoff}
+	dead := topology.DeadName(c.spec.Name)
+	c.exchange(loop.Exchange, topology.Headers,
+		topology.Arguments{topology.ArgAlternateExchange: dead}, label)
+	c.bindExchange(loop.Exchange, dead, "", c.counts(topology.DeadCount), label)
+
+	made := map[string]bool{}
+	for i, step := range loop.Steps {
+		if !made[step.Queue] {
+			made[step.Queue] = true
+			c.queue(step.Queue, c.waiting(step.Delay), label)
+		}
+		c.bind(loop.Exchange, step.Queue, "", c.counts(int64(i)+1), label)
+	}
+}
+
+// counts gives the arguments of a binding that matches the count n alone.
+func (c *compiler) counts(n int64) topology.Arguments {
+	return topology.Arguments{topology.ArgMatch: "all", c.spec.CountHeader: n}
+}
+
+// resting gives the arguments of a queue in which messages stay until somebody
+// takes them: a new map each time. Neither looking at them nor a crashing
+// consumer may use up a delivery limit, at which the broker would drop them.
+func (c *compiler) resting() topology.Arguments {
+	args := topology.Arguments{topology.ArgQueueType: c.spec.Type}
+	if c.spec.Type == topology.Quorum {
+		args[topology.ArgDeliveryLimit] = topology.Unlimited
+	}
+	return args
+}
+
+// waiting gives the arguments of a queue in which messages wait for delay. It
+// names no routing key for its dead letters: they keep their own, and the key
+// that leads back to their queue.
+func (c *compiler) waiting(delay time.Duration) topology.Arguments {
+	args := c.resting()
+	args[topology.ArgMessageTTL] = delay.Milliseconds()
+	args[topology.ArgDeadLetterExchange] = topology.ReturnName(c.spec.Name)
+	if c.spec.Type == topology.Quorum {
+		deadLetterSafely(args)
+	}
+	return args
+}
+
+// workArguments gives the arguments of a work queue.
+func (c *compiler) workArguments(q Queue) topology.Arguments {
+	target := topology.DeadName(c.spec.Name)
+	if q.Backoff != topology.NoBackoff {
+		target = topology.FailedName(c.spec.Name, q.Backoff)
+	}
+	args := q.Arguments.
+		With(topology.ArgQueueType, q.Type).
+		With(topology.ArgDeadLetterExchange, target).
+		With(topology.ArgDeadLetterRoutingKey, topology.AddressKey(q.Name))
+	if q.DeliveryLimit != nil {
+		args[topology.ArgDeliveryLimit] = *q.DeliveryLimit
+	}
+	if q.Type == topology.Quorum {
+		deadLetterSafely(args)
+	}
+	return args
+}
+
+// deadLetterSafely makes a quorum queue keep each dead letter until its target
+// has confirmed it. The broker honours at-least-once only together with
+// reject-publish, so where the file chose one of the two the other follows: an
+// overflow that drops, or at-most-once, leaves nothing to add.
+func deadLetterSafely(args topology.Arguments) {
+	overflow, given := args[topology.ArgOverflow]
+	if given && overflow != topology.RejectPublish {
+		return
+	}
+	strategy, given := args[topology.ArgDeadLetterStrategy]
+	if given && strategy != topology.AtLeastOnce {
+		return
+	}
+	args[topology.ArgDeadLetterStrategy] = topology.AtLeastOnce
+	args[topology.ArgOverflow] = topology.RejectPublish
+}

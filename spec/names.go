@@ -1,0 +1,195 @@
+package spec
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// checkNames gives what is wrong with the names in s taken together: declared
+// twice, taken by something that dlxctl makes, or too long for what is made of
+// them. It works on a Spec with gaps: what has no name is passed over.
+func checkNames(s *Spec) []Problem {
+	n := names{spec: s}
+	n.declaredExchanges()
+	n.declaredQueues()
+	n.deadQueues()
+	n.lengths()
+	return n.problems
+}
+
+// names collects the problems of one Spec.
+type names struct {
+	spec     *Spec
+	problems []Problem
+}
+
+func (n *names) add(pos Pos, fix, format string, args ...any) {
+	n.problems = append(n.problems, Problem{Pos: pos, Msg: fmt.Sprintf(format, args...), Fix: fix})
+}
+
+func (n *names) declaredExchanges() {
+	first := map[string]Pos{}
+	for _, e := range n.spec.Exchanges {
+		if e.Name == "" {
+			continue
+		}
+		if pos, twice := first[e.Name]; twice {
+			n.add(e.Pos, "remove one", "exchange %q is declared already, at %s", e.Name, pos)
+			continue
+		}
+		first[e.Name] = e.Pos
+		if what := reservedExchange(n.spec, e.Name); what != "" {
+			n.add(e.Pos, "rename it, or the topology", "exchange %q has the name of %s", e.Name, what)
+		}
+	}
+}
+
+func (n *names) declaredQueues() {
+	first := map[string]Pos{}
+	for _, q := range n.spec.Queues {
+		if q.Name == "" {
+			continue
+		}
+		if pos, twice := first[q.Name]; twice {
+			n.add(q.Pos, "remove one", "queue %q is declared already, at %s", q.Name, pos)
+			continue
+		}
+		first[q.Name] = q.Pos
+		what := reservedQueue(n.spec, q.Name)
+		if n.spec.Name != "" && q.Name == topology.DeadName(n.spec.Name) {
+			what = "the dead-letter queue that queues share"
+		}
+		if what != "" {
+			n.add(q.Pos, "rename it, or the topology", "queue %q has the name of %s", q.Name, what)
+		}
+	}
+}
+
+// deadQueues checks the names of dead-letter queues against the work queues,
+// and against each other: two queues may share one, if they agree on it.
+func (n *names) deadQueues() {
+	works := map[string]bool{}
+	for _, q := range n.spec.Queues {
+		works[q.Name] = true
+	}
+	first := map[string]Queue{}
+	for _, q := range n.spec.Queues {
+		dead := q.Dead.Queue
+		if dead == "" || q.Name == "" {
+			continue
+		}
+		pos := q.Dead.Pos
+		if pos == (Pos{}) { // own, unsaid
+			pos = q.Pos
+		}
+		if works[dead] {
+			n.add(pos, "rename the work queue, or give dead another: dead: {queue: NAME}",
+				"queue %q has the dead-letter queue %q, which is a work queue of the file", q.Name, dead)
+		}
+		if what := reservedQueue(n.spec, dead); what != "" {
+			n.add(pos, "name another", "dead-letter queue %q of queue %q has the name of %s", dead, q.Name, what)
+		}
+		before, shared := first[dead]
+		if !shared {
+			first[dead] = q
+			continue
+		}
+		if !before.Dead.Arguments.Equal(q.Dead.Arguments) {
+			n.add(pos, "give both the same arguments",
+				"dead-letter queue %q has arguments %s for queue %q and %s for queue %q",
+				dead, q.Dead.Arguments, q.Name, before.Dead.Arguments, before.Name)
+		}
+	}
+}
+
+// reservedExchange says what the exchange of that name is in the topology of s,
+// or nothing if the name is free.
+func reservedExchange(s *Spec, name string) string {
+	if s.Name == "" {
+		return ""
+	}
+	switch name {
+	case topology.UnroutableName(s.Name):
+		return "the exchange for what fits nowhere"
+	case topology.DeadName(s.Name):
+		return "the exchange that picks the dead-letter queue"
+	case topology.ReturnName(s.Name):
+		return "the exchange that brings messages back to their queues"
+	}
+	for _, b := range s.Backoffs {
+		switch name {
+		case topology.FailedName(s.Name, b.Name):
+			return fmt.Sprintf("the exchange that the queues with backoff %s dead-letter to", b.Name)
+		case topology.RetryExchangeName(s.Name, b.Name):
+			return fmt.Sprintf("the exchange that picks the tier of backoff %s", b.Name)
+		}
+	}
+	if strings.HasPrefix(name, s.Name+".switch.") {
+		return "an exchange that migrate makes"
+	}
+	return ""
+}
+
+// reservedQueue says what the queue of that name is in the topology of s, or
+// nothing if the name is free. The shared dead-letter queue is not among them.
+// Names of retry queues are taken for backoffs that do not exist, too: the
+// processor believes the count of whatever died in such a queue.
+func reservedQueue(s *Spec, name string) string {
+	if s.Name == "" {
+		return ""
+	}
+	switch name {
+	case topology.UnroutableName(s.Name):
+		return "the queue for what fits nowhere"
+	case s.Name + ".lock":
+		return "the queue that is the lock of apply"
+	}
+	for _, b := range s.Backoffs {
+		if name == topology.FailedName(s.Name, b.Name) {
+			return fmt.Sprintf("the queue that the processor reads for backoff %s", b.Name)
+		}
+	}
+	if topology.IsRetryQueueName(s.Name, name) {
+		return "a retry queue"
+	}
+	return ""
+}
+
+// lengths checks the names that are made of others, one problem for each place
+// that is to blame. A declared name that is itself too long is not its business.
+func (n *names) lengths() {
+	s := n.spec
+	if len(s.Name) > topology.MaxNameBytes {
+		return
+	}
+	n.length(s.NamePos, "name", s.Name, topology.UnroutableName(s.Name))
+	for _, b := range s.Backoffs {
+		longest := topology.FailedName(s.Name, b.Name)
+		for _, tier := range b.Tiers {
+			if name := topology.RetryQueueName(s.Name, b.Name, tier.Delay); len(name) > len(longest) {
+				longest = name
+			}
+		}
+		n.length(b.Pos, "backoff", b.Name, longest)
+	}
+	for _, q := range s.Queues {
+		longest := topology.AddressKey(q.Name)
+		if own := topology.OwnDeadName(q.Name); q.Dead.Queue == own {
+			longest = own
+		}
+		n.length(q.Pos, "queue", q.Name, longest)
+	}
+}
+
+func (n *names) length(pos Pos, kind, name, made string) {
+	if len(name) > topology.MaxNameBytes || len(made) <= topology.MaxNameBytes {
+		return
+	}
+	n.add(pos, fmt.Sprintf("shorten it by %d bytes", len(made)-topology.MaxNameBytes),
+		"%s %q makes %q, a name of %d bytes; the broker takes %d", kind, name, made, len(made), topology.MaxNameBytes)
+}
+
+// String gives the place as editors understand it: file, line and column.
+func (p Pos) String() string { return fmt.Sprintf("%s:%d:%d", p.File, p.Line, p.Col) }
