@@ -1,0 +1,112 @@
+package topology
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+)
+
+// Definitions gives t in the format that RabbitMQ exports and imports, for
+// POST /api/definitions or the broker's own import at boot. Every object names
+// vhost, which must exist by then.
+//
+// Exchanges and queues of somebody else are left out, the bindings from and to
+// them stay in. Every flag and every arguments object is written out: brokers
+// take some of them for granted and choke on others (3.10 refuses a queue
+// without durable, 4.0 stores an exchange without auto_delete as undefined).
+//
+// The broker's import skips a queue or exchange that exists, whatever its
+// arguments: only on an empty broker is an import as good as apply.
+func Definitions(t Topology, vhost string) ([]byte, error) {
+	d := definitions{
+		Exchanges: []exchangeDefinition{}, Queues: []queueDefinition{},
+		Bindings: []bindingDefinition{}, Policies: []policyDefinition{},
+	}
+	for _, e := range t.Exchanges {
+		if !e.External {
+			d.Exchanges = append(d.Exchanges, exchangeDefinition{
+				e.Name, vhost, e.Type, e.Durable, e.AutoDelete, e.Internal, table(e.Arguments),
+			})
+		}
+	}
+	for _, q := range t.Queues {
+		if !q.External {
+			d.Queues = append(d.Queues, queueDefinition{q.Name, vhost, q.Durable, q.AutoDelete, table(q.Arguments)})
+		}
+	}
+	for _, b := range t.Bindings {
+		d.Bindings = append(d.Bindings, bindingDefinition{
+			b.Source, vhost, b.Destination, b.DestinationType, b.Key, table(b.Arguments),
+		})
+	}
+	for _, p := range t.Policies {
+		d.Policies = append(d.Policies, policyDefinition{
+			vhost, p.Name, p.Pattern, p.ApplyTo, p.Priority, table(p.Definition),
+		})
+	}
+	return encode(d)
+}
+
+type definitions struct {
+	Exchanges []exchangeDefinition `json:"exchanges"`
+	Queues    []queueDefinition    `json:"queues"`
+	Bindings  []bindingDefinition  `json:"bindings"`
+	Policies  []policyDefinition   `json:"policies"`
+}
+
+type exchangeDefinition struct {
+	Name       string    `json:"name"`
+	VHost      string    `json:"vhost"`
+	Type       string    `json:"type"`
+	Durable    bool      `json:"durable"`
+	AutoDelete bool      `json:"auto_delete"`
+	Internal   bool      `json:"internal"`
+	Arguments  Arguments `json:"arguments"`
+}
+
+type queueDefinition struct {
+	Name       string    `json:"name"`
+	VHost      string    `json:"vhost"`
+	Durable    bool      `json:"durable"`
+	AutoDelete bool      `json:"auto_delete"`
+	Arguments  Arguments `json:"arguments"`
+}
+
+type bindingDefinition struct {
+	Source          string    `json:"source"`
+	VHost           string    `json:"vhost"`
+	Destination     string    `json:"destination"`
+	DestinationType string    `json:"destination_type"`
+	Key             string    `json:"routing_key"`
+	Arguments       Arguments `json:"arguments"`
+}
+
+type policyDefinition struct {
+	VHost      string    `json:"vhost"`
+	Name       string    `json:"name"`
+	Pattern    string    `json:"pattern"`
+	ApplyTo    string    `json:"apply-to"`
+	Priority   int64     `json:"priority"`
+	Definition Arguments `json:"definition"`
+}
+
+// table gives a, or an empty table for nil: JSON's null is an error to brokers.
+func table(a Arguments) Arguments {
+	if a == nil {
+		return Arguments{}
+	}
+	return a
+}
+
+// encode gives v as indented JSON that ends with a newline. It fails on a
+// float that JSON does not know, such as infinity.
+func encode(v any) ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	if err := e.Encode(v); err != nil {
+		return nil, fmt.Errorf("write as JSON: %w", err)
+	}
+	return b.Bytes(), nil
+}

@@ -1,0 +1,132 @@
+package topology
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+// WriteText writes t for a person to read: a line for each object, grouped by
+// kind, with its arguments, and with durations beside milliseconds. The mark of
+// ownership stands in the first line, not on every object.
+func WriteText(w io.Writer, t Topology) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "topology %s", t.Name)
+	if t.VHost != "" {
+		fmt.Fprintf(&b, " on vhost %s", t.VHost)
+	}
+	fmt.Fprintf(&b, "; everything dlxctl makes carries %s: %s\n", ArgManagedBy, Mark(t.Name))
+
+	group(&b, "exchange", t.Exchanges, func(e Exchange) string {
+		return line(e.Name, e.Type, role(e.Label), with(exchangeFlags(e), describe(e.Arguments)))
+	})
+	group(&b, "queue", t.Queues, func(q Queue) string {
+		return line(q.Name, q.Type(), role(q.Label), describe(q.Arguments.Without(ArgQueueType)))
+	})
+	group(&b, "binding", t.Bindings, func(b Binding) string {
+		destination := b.Destination
+		if b.DestinationType == ToExchange {
+			destination = "exchange:" + destination
+		}
+		return line(b.Source+" -> "+destination, b.Key, role(b.Label), describe(b.Arguments))
+	})
+	group(&b, "policy", t.Policies, func(p Policy) string {
+		return line(p.Name, p.Pattern, p.ApplyTo, describe(p.Definition))
+	})
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// group writes the objects of one kind below a heading that counts them.
+func group[T any](b *strings.Builder, kind string, objects []T, text func(T) string) {
+	if len(objects) == 0 {
+		return
+	}
+	var rows strings.Builder
+	table := tabwriter.NewWriter(&rows, 0, 0, 2, ' ', 0)
+	for _, o := range objects {
+		fmt.Fprintf(table, "  %s\n", text(o))
+	}
+	table.Flush() // into memory: it cannot fail
+	fmt.Fprintf(b, "\n%s\n", count(len(objects), kind))
+	for row := range strings.Lines(rows.String()) {
+		b.WriteString(strings.TrimRight(row, " \n") + "\n")
+	}
+}
+
+func count(n int, kind string) string {
+	switch {
+	case n == 1:
+		return "1 " + kind
+	case kind == "policy":
+		return fmt.Sprintf("%d policies", n)
+	default:
+		return fmt.Sprintf("%d %ss", n, kind)
+	}
+}
+
+// line joins the cells of one row.
+func line(cells ...string) string { return strings.Join(cells, "\t") }
+
+// role gives what an object is for, and which backoff it belongs to.
+func role(l Label) string {
+	if l.Backoff != "" {
+		return string(l.Role) + " " + l.Backoff
+	}
+	return string(l.Role)
+}
+
+func exchangeFlags(e Exchange) string {
+	switch {
+	case e.External:
+		return "external"
+	case e.Internal:
+		return "internal"
+	default:
+		return ""
+	}
+}
+
+// with joins two texts that may be empty.
+func with(a, b string) string {
+	if a == "" || b == "" {
+		return a + b
+	}
+	return a + ", " + b
+}
+
+// describe gives args without the mark: name=value, words without quotes.
+func describe(args Arguments) string {
+	var parts []string
+	for _, name := range args.Without(ArgManagedBy).Names() {
+		parts = append(parts, name+"="+describeValue(name, args[name]))
+	}
+	return strings.Join(parts, ", ")
+}
+
+func describeValue(name string, v any) string {
+	switch v := v.(type) {
+	case int64:
+		if name == ArgMessageTTL {
+			return fmt.Sprintf("%d (%s)", v, FormatDelay(time.Duration(v)*time.Millisecond))
+		}
+	case string:
+		if word(v) {
+			return v
+		}
+	}
+	return FormatValue(v)
+}
+
+// word reports whether s can stand without quotes and not be taken for a
+// number or for two values.
+func word(s string) bool {
+	if s == "" || strings.ContainsFunc(s, func(r rune) bool { return r <= ' ' || strings.ContainsRune(`,="`, r) }) {
+		return false
+	}
+	_, err := strconv.ParseFloat(s, 64)
+	return err != nil && s != "true" && s != "false" && s != "null"
+}
