@@ -1,0 +1,203 @@
+package spec
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"gopkg.in/yaml.v3"
+
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+const (
+	// MaxFileBytes is the size of the largest file that is read.
+	MaxFileBytes = 10 << 20
+	// maxNodes is how many values a topology may hold, those reached through
+	// aliases counted each time: a few nested aliases can stand for billions.
+	maxNodes = 2_000_000
+	// maxDepth is how deep values may be nested. The format needs seven levels.
+	maxDepth = 50
+)
+
+// Load reads files and compiles them: [Decode], then [Compile]. It gives the
+// warnings of both beside an error too.
+func Load(files []Source, lookup func(string) (string, bool)) (topology.Topology, []Problem, error) {
+	s, warnings, err := Decode(files, lookup)
+	if err != nil {
+		return topology.Topology{}, warnings, err
+	}
+	t, err := Compile(s)
+	return t, warnings, err
+}
+
+// Decode reads one topology from one or several files. lookup gives environment
+// variables. Warnings come beside an error too; the error is an [*Error] with
+// every problem of all files.
+func Decode(files []Source, lookup func(string) (string, bool)) (*Spec, []Problem, error) {
+	d := &decoder{lookup: lookup, spec: &Spec{}}
+	var roots []fields
+	for _, f := range files {
+		d.file = f.Name
+		if root := d.parse(f); root != nil {
+			roots = append(roots, d.fields(root, "the file", fileKeys(), strings.HasPrefix))
+		}
+	}
+	for _, f := range roots {
+		d.file = f.file
+		d.head(f)
+	}
+	if len(roots) == len(files) && d.spec.Name == "" && !d.given("name") {
+		d.problem(Pos{File: files[0].Name, Line: 1, Col: 1}, "the topology has no name", "add a line such as: name: shop")
+	}
+	d.complete()
+	for _, f := range roots { // backoffs first: queues of any file may name them
+		d.file = f.file
+		d.backoffs(f)
+	}
+	for _, f := range roots {
+		d.file = f.file
+		d.exchanges(f)
+	}
+	for _, f := range roots {
+		d.file = f.file
+		d.queues(f)
+	}
+	d.references()
+	d.problems = append(d.problems, checkNames(d.spec)...)
+	warnings := byPlace(d.warnings)
+	if len(d.problems) > 0 {
+		return nil, warnings, &Error{Problems: byPlace(d.problems)}
+	}
+	return d.spec, warnings, nil
+}
+
+// decoder collects what the files say and what is wrong with them.
+type decoder struct {
+	lookup   func(string) (string, bool)
+	file     string // the file that is being read
+	nodes    int    // how many values were read
+	spec     *Spec
+	defaults defaults
+	heads    map[string]Pos // where name, vhost and so on were given
+	problems []Problem
+	warnings []Problem
+}
+
+// defaults are the defaults of queues.
+type defaults struct {
+	typ     string
+	backoff string
+	pos     Pos
+}
+
+func (d *decoder) problem(pos Pos, msg, fix string) {
+	d.problems = append(d.problems, Problem{Pos: pos, Msg: msg, Fix: fix})
+}
+
+func (d *decoder) warn(pos Pos, name, msg, fix string) {
+	d.warnings = append(d.warnings, Problem{Pos: pos, Name: name, Msg: msg, Fix: fix})
+}
+
+func (d *decoder) at(n *yaml.Node) Pos { return Pos{File: d.file, Line: n.Line, Col: n.Column} }
+
+// parse gives the mapping that a file is, or nil.
+func (d *decoder) parse(f Source) *yaml.Node {
+	start := Pos{File: f.Name, Line: 1, Col: 1}
+	switch {
+	case len(f.Data) > MaxFileBytes:
+		d.problem(start, fmt.Sprintf("the file is larger than %d MiB", MaxFileBytes>>20), "split it, and name the parts with -f")
+		return nil
+	case !utf8.Valid(f.Data):
+		d.problem(start, "the file is not UTF-8", "save it as UTF-8")
+		return nil
+	}
+	dec := yaml.NewDecoder(bytes.NewReader(f.Data))
+	var doc, next yaml.Node
+	if err := dec.Decode(&doc); errors.Is(err, io.EOF) || err == nil && isNull(&doc) {
+		d.problem(start, "the file is empty", "'dlxctl init' writes one to start from")
+		return nil
+	} else if err != nil {
+		d.syntax(f, err)
+		return nil
+	}
+	if err := dec.Decode(&next); err == nil {
+		d.problem(d.at(&next), "the file holds a second document", "give each document a file of its own, and name both with -f")
+	} else if !errors.Is(err, io.EOF) {
+		d.syntax(f, err)
+	}
+	if !d.bounded(doc.Content[0], 0) {
+		return nil
+	}
+	if doc.Content[0].Kind != yaml.MappingNode {
+		d.problem(d.at(doc.Content[0]), "the file is "+kindOf(doc.Content[0])+", not a mapping", "'dlxctl init' writes one to start from")
+		return nil
+	}
+	return doc.Content[0]
+}
+
+// isNull reports whether a document holds nothing.
+func isNull(doc *yaml.Node) bool {
+	return len(doc.Content) == 0 || doc.Content[0].Kind == yaml.ScalarNode && doc.Content[0].ShortTag() == "!!null"
+}
+
+// bounded refuses what would take for ever to read: aliases that multiply, a
+// value that holds itself, nesting without end.
+func (d *decoder) bounded(n *yaml.Node, depth int) bool {
+	if d.nodes++; d.nodes > maxNodes {
+		d.problem(d.at(n), fmt.Sprintf("the file holds more than %d values, counting what aliases repeat", maxNodes), "split the topology")
+		return false
+	}
+	if depth > maxDepth {
+		d.problem(d.at(n), fmt.Sprintf("values are nested more than %d levels deep", maxDepth), "take out levels")
+		return false
+	}
+	if n.Kind == yaml.AliasNode {
+		return d.bounded(n.Alias, depth+1)
+	}
+	for _, c := range n.Content {
+		if !d.bounded(c, depth+1) {
+			return false
+		}
+	}
+	return true
+}
+
+// syntax turns an error of the YAML parser into a problem with a place.
+func (d *decoder) syntax(f Source, err error) {
+	msg := strings.TrimPrefix(err.Error(), "yaml: ")
+	pos := Pos{File: f.Name, Line: 1, Col: 1}
+	if m := regexp.MustCompile(`^(?:unmarshal errors:\n\s*)?line (\d+): (.*)`).FindStringSubmatch(msg); m != nil {
+		pos.Line, _ = strconv.Atoi(m[1])
+		msg = m[2]
+	}
+	lines := strings.Split(string(f.Data), "\n")
+	if star := regexp.MustCompile(`(?:^|[\s\[,:])(\*[^\s,\]}]*)`); strings.Contains(msg, "anchor") || strings.Contains(msg, "alphabetic") {
+		for i, line := range lines {
+			if m := star.FindStringSubmatchIndex(line); m != nil && (pos.Line == 1 || i+1 >= pos.Line-1) {
+				pos.Line, pos.Col = i+1, utf8.RuneCountInString(line[:m[2]])+1
+				word := line[m[2]:m[3]]
+				d.problem(pos, fmt.Sprintf("%s is read as a YAML alias that is not defined", word), fmt.Sprintf("a routing key that begins with * needs quotes: %q", word))
+				return
+			}
+		}
+	}
+	for i, line := range lines {
+		if m := regexp.MustCompile(`(?:keys?:|,|\[)\s+(#\S*)|\[(#)`).FindStringIndex(line); m != nil && i+1 <= pos.Line && i+4 > pos.Line {
+			col := m[0] + strings.Index(line[m[0]:], "#")
+			pos := Pos{File: f.Name, Line: i + 1, Col: utf8.RuneCountInString(line[:col]) + 1}
+			d.problem(pos, "# begins a comment here, and the rest of the line is not read", `a routing key that begins with # needs quotes: "#"`)
+			return
+		}
+	}
+	fix := "check the indentation, and quote values that hold : # { } [ ] or begin with * & ! @"
+	if pos.Line <= len(lines) && strings.Contains(lines[pos.Line-1], "\t") {
+		fix = "indent with spaces, YAML takes no tabs"
+	}
+	d.problem(pos, "this is not YAML: "+msg, fix)
+}

@@ -1,0 +1,105 @@
+package spec
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// String gives the problem as one line: file, line, column, what is wrong and
+// what to do about it.
+func (p Problem) String() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s:%d:%d: ", p.File, p.Line, p.Col)
+	if p.Name != "" {
+		fmt.Fprintf(&b, "warning %s: ", p.Name)
+	}
+	b.WriteString(p.Msg)
+	if p.Fix != "" {
+		b.WriteString("; " + p.Fix)
+	}
+	return b.String()
+}
+
+// Error is everything that is wrong with the files, by place.
+type Error struct{ Problems []Problem }
+
+// Error gives a line for each problem.
+func (e *Error) Error() string {
+	lines := make([]string, len(e.Problems))
+	for i, p := range e.Problems {
+		lines[i] = p.String()
+	}
+	return strings.Join(lines, "\n")
+}
+
+// Summary counts: "2 problems in orders.yaml".
+func (e *Error) Summary() string {
+	var files []string
+	for _, p := range e.Problems {
+		if !slices.Contains(files, p.File) {
+			files = append(files, p.File)
+		}
+	}
+	noun := "problems"
+	if len(e.Problems) == 1 {
+		noun = "problem"
+	}
+	return fmt.Sprintf("%d %s in %s", len(e.Problems), noun, strings.Join(files, ", "))
+}
+
+// byPlace sorts problems and drops repetitions: a node that aliases share is
+// read more than once.
+func byPlace(problems []Problem) []Problem {
+	slices.SortStableFunc(problems, func(a, b Problem) int {
+		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Col, b.Col))
+	})
+	return slices.Compact(problems)
+}
+
+// nearest gives the word of words that name was probably meant to be, or "".
+func nearest(name string, words []string) string {
+	best, distance := "", 1+len(name)/3
+	for _, w := range words {
+		if d := editDistance(strings.ToLower(name), strings.ToLower(w)); d < distance || d == distance && best == "" {
+			best, distance = w, d
+		}
+	}
+	return best
+}
+
+// editDistance counts the insertions, deletions, replacements and swaps of
+// neighbours that lead from a to b.
+func editDistance(a, b string) int {
+	x, y := []rune(a), []rune(b)
+	var before, last []int
+	row := make([]int, len(y)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := 1; i <= len(x); i++ {
+		before, last, row = last, row, make([]int, len(y)+1)
+		row[0] = i
+		for j := 1; j <= len(y); j++ {
+			change := 1
+			if x[i-1] == y[j-1] {
+				change = 0
+			}
+			row[j] = min(last[j]+1, row[j-1]+1, last[j-1]+change)
+			if i > 1 && j > 1 && x[i-1] == y[j-2] && x[i-2] == y[j-1] {
+				row[j] = min(row[j], before[j-2]+1)
+			}
+		}
+	}
+	return row[len(y)]
+}
+
+// didYouMean gives the remedy for a name that is not among names: the nearest
+// of them, or all if there are few, or otherwise.
+func didYouMean(name string, names []string, otherwise string) string {
+	if near := nearest(name, names); near != "" {
+		return fmt.Sprintf("did you mean %q?", near)
+	}
+	return otherwise
+}

@@ -1,0 +1,206 @@
+package spec
+
+import (
+	"fmt"
+	"math"
+
+	"gopkg.in/yaml.v3"
+
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// queues reads the work queues of one file.
+func (d *decoder) queues(f fields) {
+	for _, n := range d.list(f, "queues") {
+		x := d.fields(n, "queue", queueKeys(), nil)
+		d.later(x)
+		name, ok := d.text(x, "name")
+		if !ok {
+			continue
+		}
+		q := Queue{Name: name, Type: d.defaults.typ, Severity: "ticket", Pos: d.pos(x, "name")}
+		d.objectName(q.Pos, "queue", name, false)
+		if first, ok := d.queue(name); ok {
+			d.problem(q.Pos, fmt.Sprintf("the queue %q stands in %s too (line %d)", name, first.Pos.File, first.Pos.Line), "keep one")
+			continue
+		}
+		if t, ok := d.word(x, "type", []string{topology.Quorum, topology.Classic}); ok {
+			q.Type = t
+		}
+		if s, ok := d.word(x, "severity", severities()); ok {
+			q.Severity = s
+		}
+		q.Owner, _ = d.text(x, "owner")
+		q.Backoff = d.queueBackoff(x)
+		q.Arguments = d.queueArguments(x, q.Type)
+		d.deliveryLimit(&q, x)
+		q.Dead = d.dead(x, name)
+		q.Bindings = d.bindingList(x)
+		d.spec.Queues = append(d.spec.Queues, q)
+	}
+}
+
+// queue gives the queue of that name.
+func (d *decoder) queue(name string) (Queue, bool) {
+	for _, q := range d.spec.Queues {
+		if q.Name == name {
+			return q, true
+		}
+	}
+	return Queue{}, false
+}
+
+// later refuses by name what this release does not do.
+func (d *decoder) later(f fields) {
+	d.deadLetterBy(f)
+	if d.truth(f, "external") {
+		d.problem(d.pos(f, "external"), "external queues are not in this release", "let dlxctl declare the queue, or leave it out of the file")
+	}
+	if legacy, ok := d.text(f, "replaces"); ok {
+		d.problem(d.pos(f, "replaces"), fmt.Sprintf("replaces: %s is not in this release", legacy), "take it out; the queue is then a new one beside the legacy queue")
+	}
+}
+
+// queueBackoff gives the name of a queue's backoff, "" after a problem.
+func (d *decoder) queueBackoff(f fields) string {
+	name, pos := d.defaults.backoff, d.defaults.pos
+	if _, own := f.values["backoff"]; own {
+		var ok bool
+		if name, ok = d.text(f, "backoff"); !ok {
+			return ""
+		}
+		pos = d.pos(f, "backoff")
+	}
+	if name == "" {
+		if !d.mentions(f.node, "backoff") {
+			d.problem(d.at(f.node), "queue has no backoff, and defaults name none", "add backoff: NAME, or backoff: none for dead letters at once")
+		}
+		return ""
+	}
+	if _, ok := d.backoff(name); !ok && name != topology.NoBackoff {
+		names := []string{topology.NoBackoff}
+		for _, b := range d.spec.Backoffs {
+			names = append(names, b.Name)
+		}
+		d.problem(pos, fmt.Sprintf("there is no backoff %q", name), didYouMean(name, names, "write "+orList(names)+", or add it under backoff"))
+		return ""
+	}
+	return name
+}
+
+func (d *decoder) deliveryLimit(q *Queue, f fields) {
+	v, ok := f.values["deliveryLimit"]
+	if !ok {
+		return
+	}
+	if q.Type == topology.Classic {
+		d.problem(d.at(v.key), fmt.Sprintf("queue %q is classic and has a deliveryLimit", q.Name), "only quorum queues count deliveries: take it out, or write type: quorum")
+		return
+	}
+	if n, ok := d.scalar(v.value); ok && n.Value == "-1" {
+		d.problem(d.at(n), "deliveryLimit is -1", fmt.Sprintf("write %d for no limit: RabbitMQ before 4.0 takes -1 for 0", topology.Unlimited))
+		return
+	}
+	limit, ok := d.number(f, "deliveryLimit", 0)
+	if ok && limit > topology.Unlimited {
+		d.problem(d.at(v.value), fmt.Sprintf("deliveryLimit is %d", limit), fmt.Sprintf("write %d at most, which is no limit", topology.Unlimited))
+		return
+	}
+	if ok {
+		q.DeliveryLimit = &limit
+	}
+}
+
+// dead reads where the dead letters of a queue go.
+func (d *decoder) dead(f fields, queue string) Dead {
+	own := Dead{Queue: topology.OwnDeadName(queue), Pos: d.pos(f, "name")}
+	v, ok := f.values["dead"]
+	if !ok {
+		return own
+	}
+	if v.value.Kind != yaml.MappingNode {
+		word, ok := d.word(f, "dead", []string{"own", "shared"})
+		if ok && word == "shared" && d.spec.Name != "" {
+			return Dead{Queue: topology.DeadName(d.spec.Name), Pos: d.at(v.value)}
+		}
+		own.Pos = d.at(v.value)
+		return own
+	}
+	x := d.fields(v.value, "dead", deadKeys(), nil)
+	name, ok := d.text(x, "queue")
+	if !ok {
+		return Dead{}
+	}
+	d.objectName(d.pos(x, "queue"), "queue", name, false)
+	args, nodes := d.arguments(x, "arguments")
+	d.reserved(nodes, topology.ArgDeadLetterExchange, topology.ArgDeadLetterRoutingKey, topology.ArgDeadLetterStrategy,
+		topology.ArgQueueType, topology.ArgDeliveryLimit, topology.ArgManagedBy)
+	d.argumentTypes(args, nodes, d.spec.Type)
+	return Dead{Queue: name, Arguments: args, Pos: d.pos(x, "queue")}
+}
+
+func (d *decoder) queueArguments(f fields, typ string) topology.Arguments {
+	args, nodes := d.arguments(f, "arguments")
+	d.reserved(nodes, topology.ArgDeadLetterExchange, topology.ArgDeadLetterRoutingKey,
+		topology.ArgQueueType, topology.ArgDeliveryLimit, topology.ArgManagedBy)
+	d.argumentTypes(args, nodes, typ)
+	if args[topology.ArgDeadLetterStrategy] == topology.AtLeastOnce {
+		if o, ok := args[topology.ArgOverflow]; ok && o != topology.RejectPublish {
+			d.problem(d.at(nodes[topology.ArgOverflow].value), fmt.Sprintf("x-overflow is %q with x-dead-letter-strategy at-least-once", o), "at-least-once works with reject-publish only")
+		}
+	}
+	return args
+}
+
+// argumentTypes refuses values that the broker would refuse.
+func (d *decoder) argumentTypes(args topology.Arguments, nodes map[string]field, typ string) {
+	for _, name := range args.Names() {
+		value, n := args[name], nodes[name].value
+		switch name {
+		case topology.ArgMaxLength, topology.ArgMaxLengthBytes, topology.ArgMessageTTL:
+			d.countArgument(n, name, value, 0, math.MaxInt64)
+		case "x-expires":
+			d.countArgument(n, name, value, 1, math.MaxInt64)
+		case "x-max-priority":
+			d.countArgument(n, name, value, 1, 255)
+		case "x-single-active-consumer":
+			if _, ok := value.(bool); !ok {
+				d.problem(d.at(n), name+" is "+kindOf(n)+", not true or false", "write true or false, without quotes")
+			}
+		case topology.ArgOverflow:
+			words := []string{"drop-head", topology.RejectPublish, "reject-publish-dlx"}
+			if typ == topology.Quorum {
+				words = words[:2] // quorum queues know no reject-publish-dlx
+			}
+			d.wordArgument(n, name, value, words)
+		case topology.ArgDeadLetterStrategy:
+			if typ == topology.Classic {
+				d.problem(d.at(nodes[name].key), name+" is for quorum queues only", "take it out, or write type: quorum")
+				continue
+			}
+			d.wordArgument(n, name, value, []string{topology.AtLeastOnce, topology.AtMostOnce})
+		}
+	}
+}
+
+func (d *decoder) countArgument(n *yaml.Node, name string, value any, least, most int64) {
+	i, ok := value.(int64)
+	switch {
+	case !ok:
+		d.problem(d.at(n), name+" is "+kindOf(n)+", not a whole number", "write a number without quotes")
+	case i < least || i > most:
+		fix := fmt.Sprintf("write %d or more", least)
+		if most < math.MaxInt64 {
+			fix = fmt.Sprintf("write a number from %d to %d", least, most)
+		}
+		d.problem(d.at(n), fmt.Sprintf("%s is %d", name, i), fix)
+	}
+}
+
+func (d *decoder) wordArgument(n *yaml.Node, name string, value any, words []string) {
+	if s, ok := value.(string); ok {
+		d.among(n, name, s, words)
+		return
+	}
+	d.problem(d.at(n), name+" is "+kindOf(n)+", not text", "write "+orList(words))
+}

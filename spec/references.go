@@ -1,0 +1,108 @@
+package spec
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// references checks what one part of the files says of another, now that all
+// are read.
+func (d *decoder) references() {
+	for i := range d.spec.Exchanges {
+		e := &d.spec.Exchanges[i]
+		d.sources(e.Bindings, fmt.Sprintf("exchange %q", e.Name))
+	}
+	uses := map[string][]Queue{}
+	for i := range d.spec.Queues {
+		q := &d.spec.Queues[i]
+		d.sources(q.Bindings, fmt.Sprintf("queue %q", q.Name))
+		uses[q.Backoff] = append(uses[q.Backoff], *q)
+	}
+	for _, b := range d.spec.Backoffs {
+		if len(uses[b.Name]) == 0 {
+			d.warn(b.Pos, "unused-backoff", fmt.Sprintf("the backoff %q is used by no queue", b.Name), "it compiles to nothing")
+		}
+		d.ownBackoff(b, uses[b.Name])
+	}
+}
+
+// ownBackoff refuses to share a backoff with a queue that may be full: while it
+// refuses messages, at-least-once dead-lettering holds up the whole tier.
+func (d *decoder) ownBackoff(b Backoff, queues []Queue) {
+	if len(queues) < 2 {
+		return
+	}
+	for _, q := range queues {
+		arg, full := mayBeFull(q)
+		if !full {
+			continue
+		}
+		i := slices.IndexFunc(queues, func(o Queue) bool { return o.Name != q.Name })
+		d.problem(q.Pos, fmt.Sprintf("queue %q has %s and shares the backoff %q with %q", q.Name, arg, b.Name, queues[i].Name),
+			"while it is full it would hold up the retries of the others: give it a backoff of its own")
+	}
+}
+
+// mayBeFull gives the argument by which a queue may refuse what comes back to it.
+func mayBeFull(q Queue) (string, bool) {
+	overflow, _ := q.Arguments[topology.ArgOverflow].(string)
+	if q.Type == topology.Classic && overflow != topology.RejectPublish && overflow != "reject-publish-dlx" {
+		return "", false // it drops its oldest message, and refuses none
+	}
+	for _, name := range []string{topology.ArgMaxLength, topology.ArgMaxLengthBytes} {
+		if _, ok := q.Arguments[name]; ok {
+			return name, true
+		}
+	}
+	return "", false
+}
+
+// sources checks the bindings of one destination against the exchanges they
+// come from.
+func (d *decoder) sources(bindings []Binding, what string) {
+	seen := map[string]bool{}
+	for i := range bindings {
+		b := &bindings[i]
+		e, ok := d.exchange(b.Exchange)
+		if !ok {
+			d.undeclared(*b)
+			continue
+		}
+		d.fits(b, e)
+		for _, key := range b.Keys {
+			id := topology.Binding{Source: b.Exchange, Key: key, Arguments: b.Arguments}
+			if seen[id.Identity()] {
+				d.problem(b.Pos, fmt.Sprintf("%s is bound to %q twice in the same way (key %q)", what, b.Exchange, key), "keep one")
+			}
+			seen[id.Identity()] = true
+		}
+	}
+}
+
+func (d *decoder) undeclared(b Binding) {
+	var names []string
+	for _, e := range d.spec.Exchanges {
+		names = append(names, e.Name)
+	}
+	otherwise := "declare it under exchanges, with external: true if it is somebody else's"
+	d.problem(b.Pos, fmt.Sprintf("binding comes from exchange %q, which is not declared", b.Exchange), didYouMean(b.Exchange, names, otherwise))
+}
+
+// fits checks that a binding says what the type of its exchange asks for, and
+// gives bindings without a key an empty one.
+func (d *decoder) fits(b *Binding, e Exchange) {
+	headers := len(b.Arguments) > 0
+	switch {
+	case headers && e.Type != topology.Headers && e.Type != "":
+		d.problem(b.Pos, fmt.Sprintf("binding has headers, but exchange %q is of type %s", e.Name, e.Type), "only headers exchanges compare headers: write key, or change the type")
+	case e.Type == topology.Headers && !headers:
+		d.problem(b.Pos, fmt.Sprintf("binding comes from the headers exchange %q and has no headers", e.Name), "add headers: {name: value}; headers: {} matches everything")
+	case b.Keys == nil && !headers && e.Type != topology.Fanout && e.Type != "":
+		d.problem(b.Pos, fmt.Sprintf("binding has no key, and exchange %q is of type %s", e.Name, e.Type), `add key; a topic exchange takes "#" for everything`)
+	}
+	if b.Keys == nil {
+		b.Keys = []string{""}
+	}
+}
