@@ -33,7 +33,13 @@ func shop(typ string, tiers ...time.Duration) *Spec {
 	}
 }
 
-func mustCompile(t testing.TB, s *Spec) topology.Topology {
+// fataler is what a test and a property test have in common.
+type fataler interface {
+	Helper()
+	Fatal(args ...any)
+}
+
+func mustCompile(t fataler, s *Spec) topology.Topology {
 	t.Helper()
 	out, err := Compile(s)
 	if err != nil {
