@@ -1,7 +1,6 @@
 package spec
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 
@@ -13,16 +12,16 @@ import (
 //
 // It is a pure function: equal Specs give equal, sorted topologies, and s stays
 // as it is. Backoffs that no queue uses compile to nothing. Everything made
-// carries the mark of ownership, but for the exchanges of others. The error is
-// the one that [Decode] would have given: a name that is taken, too long or
-// unknown.
+// carries the mark of ownership, but for the exchanges of others. The error, an
+// [*Error], is for a Spec that did not come from [Decode], which finds the same:
+// names that are taken or too long.
 //
 // Three laws hold for what it gives (a property test proves them): a message
 // published to a backoff's headers exchange ends in exactly one queue whatever
 // its count header holds; no exchange on the way can drop it; and no queue leads
 // back to itself by dead-lettering alone, since the broker cuts such cycles.
 func Compile(s *Spec) (topology.Topology, error) {
-	if problems := slices.Concat(checkNames(s), checkReferences(s)); len(problems) > 0 {
+	if problems := checkNames(s); len(problems) > 0 {
 		return topology.Topology{}, &Error{Problems: byPlace(problems)}
 	}
 	c := compiler{spec: s, out: topology.Topology{
@@ -161,28 +160,4 @@ func (c *compiler) dead(q Queue) {
 	args := c.resting()
 	maps.Copy(args, q.Dead.Arguments)
 	c.queue(q.Dead.Queue, args, label)
-}
-
-// checkReferences gives what would compile to nonsense in a Spec that was not
-// decoded from a file.
-func checkReferences(s *Spec) []Problem {
-	var problems []Problem
-	for _, q := range s.Queues {
-		known := slices.ContainsFunc(s.Backoffs, func(b Backoff) bool { return b.Name == q.Backoff })
-		if !known && q.Backoff != topology.NoBackoff {
-			problems = append(problems, Problem{
-				Pos: q.Pos, Msg: fmt.Sprintf("queue %q has backoff %q, which is not defined", q.Name, q.Backoff),
-				Fix: fmt.Sprintf("define it under backoff, or write backoff: %s", topology.NoBackoff),
-			})
-		}
-		overflow, given := q.Arguments[topology.ArgOverflow]
-		if given && overflow != topology.RejectPublish && q.Arguments[topology.ArgDeadLetterStrategy] == topology.AtLeastOnce {
-			problems = append(problems, Problem{
-				Pos: q.Pos, Msg: fmt.Sprintf("queue %q has x-dead-letter-strategy %q and x-overflow %q; the broker honours at-least-once only with reject-publish",
-					q.Name, topology.AtLeastOnce, overflow),
-				Fix: "leave out one of the two",
-			})
-		}
-	}
-	return problems
 }

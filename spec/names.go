@@ -80,16 +80,12 @@ func (n *names) deadQueues() {
 		if dead == "" || q.Name == "" {
 			continue
 		}
-		pos := q.Dead.Pos
-		if pos == (Pos{}) { // own, unsaid
-			pos = q.Pos
-		}
 		if works[dead] {
-			n.add(pos, "rename the work queue, or give dead another: dead: {queue: NAME}",
+			n.add(q.Dead.Pos, "rename the work queue, or give dead another: dead: {queue: NAME}",
 				"queue %q has the dead-letter queue %q, which is a work queue of the file", q.Name, dead)
 		}
 		if what := reservedQueue(n.spec, dead); what != "" {
-			n.add(pos, "name another", "dead-letter queue %q of queue %q has the name of %s", dead, q.Name, what)
+			n.add(q.Dead.Pos, "name another", "dead-letter queue %q of queue %q has the name of %s", dead, q.Name, what)
 		}
 		before, shared := first[dead]
 		if !shared {
@@ -97,7 +93,7 @@ func (n *names) deadQueues() {
 			continue
 		}
 		if !before.Dead.Arguments.Equal(q.Dead.Arguments) {
-			n.add(pos, "give both the same arguments",
+			n.add(q.Dead.Pos, "give both the same arguments",
 				"dead-letter queue %q has arguments %s for queue %q and %s for queue %q",
 				dead, q.Dead.Arguments, q.Name, before.Dead.Arguments, before.Name)
 		}
@@ -157,38 +153,35 @@ func reservedQueue(s *Spec, name string) string {
 	return ""
 }
 
-// lengths checks the names that are made of others, one problem for each place
-// that is to blame. A declared name that is itself too long is not its business.
+// lengths checks the declared names and what is made of them, one problem for
+// each. What is made of the topology's and the backoffs' names alone cannot be
+// too long, since those have 63 bytes at most.
 func (n *names) lengths() {
-	s := n.spec
-	if len(s.Name) > topology.MaxNameBytes {
-		return
+	for _, e := range n.spec.Exchanges {
+		n.length(e.Pos, "exchange", e.Name, e.Name)
 	}
-	n.length(s.NamePos, "name", s.Name, topology.UnroutableName(s.Name))
-	for _, b := range s.Backoffs {
-		longest := topology.FailedName(s.Name, b.Name)
-		for _, tier := range b.Tiers {
-			if name := topology.RetryQueueName(s.Name, b.Name, tier.Delay); len(name) > len(longest) {
-				longest = name
-			}
+	for _, q := range n.spec.Queues {
+		own := topology.OwnDeadName(q.Name)
+		if q.Dead.Queue == own {
+			n.length(q.Pos, "queue", q.Name, own)
+			continue
 		}
-		n.length(b.Pos, "backoff", b.Name, longest)
-	}
-	for _, q := range s.Queues {
-		longest := topology.AddressKey(q.Name)
-		if own := topology.OwnDeadName(q.Name); q.Dead.Queue == own {
-			longest = own
-		}
-		n.length(q.Pos, "queue", q.Name, longest)
+		n.length(q.Pos, "queue", q.Name, topology.AddressKey(q.Name))
+		n.length(q.Dead.Pos, "dead-letter queue", q.Dead.Queue, q.Dead.Queue)
 	}
 }
 
+// length checks made, the longest name that comes of name.
 func (n *names) length(pos Pos, kind, name, made string) {
-	if len(name) > topology.MaxNameBytes || len(made) <= topology.MaxNameBytes {
+	over := len(made) - topology.MaxNameBytes
+	if over <= 0 {
 		return
 	}
-	n.add(pos, fmt.Sprintf("shorten it by %d bytes", len(made)-topology.MaxNameBytes),
-		"%s %q makes %q, a name of %d bytes; the broker takes %d", kind, name, made, len(made), topology.MaxNameBytes)
+	msg := fmt.Sprintf("%s %q has %d bytes, more than the %d that AMQP allows", kind, name, len(name), topology.MaxNameBytes)
+	if made != name && len(name) <= topology.MaxNameBytes {
+		msg = fmt.Sprintf("%s %q makes the name %q of %d bytes, more than the %d that AMQP allows", kind, name, made, len(made), topology.MaxNameBytes)
+	}
+	n.add(pos, fmt.Sprintf("shorten it by %d", over), "%s", msg)
 }
 
 // String gives the place as editors understand it: file, line and column.

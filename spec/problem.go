@@ -60,10 +60,10 @@ func byPlace(problems []Problem) []Problem {
 
 // nearest gives the word of words that name was probably meant to be, or "".
 func nearest(name string, words []string) string {
-	best, distance := "", 1+len(name)/3
+	best, least := "", min(len(name), 2+len(name)/3) // from there on it is another word
 	for _, w := range words {
-		if d := editDistance(strings.ToLower(name), strings.ToLower(w)); d < distance || d == distance && best == "" {
-			best, distance = w, d
+		if d := editDistance(strings.ToLower(name), strings.ToLower(w)); d < least {
+			best, least = w, d
 		}
 	}
 	return best

@@ -1,0 +1,111 @@
+package spec
+
+import (
+	"bytes"
+	"encoding/json"
+	"strconv"
+)
+
+// Schema gives the JSON Schema (2020-12) of topology files. It is made from the
+// tables that the decoder reads by, so that it cannot say anything else.
+func Schema() []byte {
+	root := member(object(fileKeys()))
+	root = append(ordered{
+		{"$schema", "https://json-schema.org/draft/2020-12/schema"},
+		{"title", "dlxctl topology"},
+	}, root...)
+	root = append(root, entry{"patternProperties", ordered{{"^x-", true}}})
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetIndent("", "  ")
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(root); err != nil {
+		panic(err) // the schema is made of texts, numbers and lists
+	}
+	return b.Bytes()
+}
+
+// ordered is a JSON object that keeps its order.
+type ordered []entry
+
+// entry is one member of a JSON object.
+type entry struct {
+	name  string
+	value any
+}
+
+// MarshalJSON writes the members in order.
+func (o ordered) MarshalJSON() ([]byte, error) {
+	var b bytes.Buffer
+	b.WriteByte('{')
+	for i, e := range o {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		b.WriteString(strconv.Quote(e.name))
+		b.WriteByte(':')
+		enc := json.NewEncoder(&b)
+		enc.SetEscapeHTML(false)
+		if err := enc.Encode(e.value); err != nil {
+			return nil, err
+		}
+	}
+	b.WriteByte('}')
+	return b.Bytes(), nil
+}
+
+// member gives a shape as JSON Schema. Whatever is not text may be written as
+// ${VAR}, as a schema sees the file before it is expanded.
+func member(s shape) ordered {
+	if s.either != nil {
+		var any []ordered
+		for _, e := range s.either {
+			any = append(any, member(e))
+		}
+		return ordered{{"anyOf", any}}
+	}
+	if len(s.types) == 0 {
+		return ordered{}
+	}
+	switch t := s.types[0]; t {
+	case "object":
+		return objectMember(s)
+	case "array":
+		return ordered{{"type", t}, {"items", member(*s.items)}}
+	case "integer":
+		limits := ordered{{"type", t}, {"minimum", s.least}}
+		if s.enum != nil {
+			limits = ordered{{"const", 1}}
+		}
+		return ordered{{"anyOf", []ordered{limits, variable()}}}
+	case "number", "boolean":
+		return ordered{{"anyOf", []ordered{{{"type", t}}, variable()}}}
+	}
+	switch {
+	case s.enum != nil:
+		return ordered{{"anyOf", []ordered{{{"enum", s.enum}}, variable()}}}
+	case s.match == namePattern:
+		return ordered{{"anyOf", []ordered{{{"type", "string"}, {"pattern", s.match}}, variable()}}}
+	case s.match != "":
+		return ordered{{"type", "string"}, {"pattern", s.match}}
+	}
+	return ordered{{"type", "string"}}
+}
+
+// variable is a text with an environment variable in it.
+func variable() ordered { return ordered{{"type", "string"}, {"pattern", `\$\{`}} }
+
+func objectMember(s shape) ordered {
+	if s.values != nil {
+		return ordered{{"type", "object"}, {"additionalProperties", member(*s.values)}}
+	}
+	var properties ordered
+	required := []string{}
+	for _, k := range s.keys {
+		properties = append(properties, entry{k.name, append(ordered{{"description", k.doc}}, member(k.shape)...)})
+		if k.required {
+			required = append(required, k.name)
+		}
+	}
+	return ordered{{"type", "object"}, {"properties", properties}, {"required", required}, {"additionalProperties", false}}
+}
