@@ -1,0 +1,138 @@
+// Package brokertest gives tests a real RabbitMQ.
+//
+// [VHost] gives a virtual host of the test's own on a node that the tests of a
+// package share. [Node] gives a node of the test's own, which it may stop and
+// kill. A package whose tests use either says
+//
+//	func TestMain(m *testing.M) { os.Exit(brokertest.Main(m)) }
+//
+// The shared node is the one of DLXCTL_TEST_URL and DLXCTL_TEST_API, which
+// "make test" sets; without them scripts/broker starts one for the test binary,
+// and it ends with that. DLXCTL_TEST_LINE is the line of RabbitMQ (3.10, 4.0,
+// 4.3) of the nodes that are started here; empty is any. No other broker is
+// touched: RABBITMQ_URL means nothing here.
+//
+// Without a broker tests fail. They are never skipped.
+package brokertest
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+const (
+	envURL  = "DLXCTL_TEST_URL"
+	envAPI  = "DLXCTL_TEST_API"
+	envLine = "DLXCTL_TEST_LINE"
+)
+
+// node is the shared node of this test binary. It is started when the first
+// test asks for it, so a run that needs none starts none.
+//
+//nolint:gochecknoglobals // a test binary has one, and tests are functions of the package that cannot be handed it
+var node struct {
+	sync.Mutex
+	asked  bool
+	server *server // nil unless started here
+	target Target
+	err    error
+}
+
+// Main runs the tests of a package, then the checks (for example that no
+// goroutine is left), then stops the shared node if it was started here. It
+// gives the exit code.
+func Main(m *testing.M, checks ...func() error) int {
+	code := m.Run()
+	for _, check := range checks {
+		if err := check(); err != nil && code == 0 {
+			fmt.Fprintln(os.Stderr, "brokertest:", err)
+			code = 1
+		}
+	}
+	if err := stopShared(); err != nil {
+		fmt.Fprintln(os.Stderr, "brokertest:", err)
+		return 1
+	}
+	return code
+}
+
+func stopShared() error {
+	node.Lock()
+	defer node.Unlock()
+	if node.server == nil {
+		return nil
+	}
+	err := node.server.remove(context.Background())
+	node.asked, node.server = false, nil
+	return err
+}
+
+// shared gives the shared node, and starts it if need be. The virtual host of
+// the target is that of the broker's URL.
+func shared(tb testing.TB) Target {
+	tb.Helper()
+	node.Lock()
+	defer node.Unlock()
+	if !node.asked {
+		node.asked = true
+		node.target, node.server, node.err = findShared(tb)
+	}
+	if node.err != nil {
+		tb.Fatalf("brokertest: no broker: %v", node.err)
+	}
+	return node.target
+}
+
+func findShared(tb testing.TB) (Target, *server, error) {
+	tb.Helper()
+	// The node outlives the test that happens to ask first.
+	ctx := context.WithoutCancel(tb.Context())
+	amqpURL, api := os.Getenv(envURL), os.Getenv(envAPI)
+	switch {
+	case amqpURL != "" && api != "":
+		target, err := connect(ctx, amqpURL, api)
+		return target, nil, err
+	case amqpURL != "" || api != "":
+		return Target{}, nil, fmt.Errorf("set both %s and %s, or neither", envURL, envAPI)
+	}
+	s, err := start(ctx)
+	if err != nil {
+		return Target{}, nil, err
+	}
+	target, err := connect(ctx, s.url, s.api)
+	return target, s, err
+}
+
+// connect makes a target of the URLs of a broker and asks its version.
+func connect(ctx context.Context, amqpURL, api string) (Target, error) {
+	u, err := url.Parse(amqpURL)
+	if err != nil {
+		return Target{}, errors.New("the AMQP URL of the test broker is not a URL")
+	}
+	x := Target{URL: amqpURL, API: strings.TrimSuffix(api, "/"), VHost: "/", admin: u.User}
+	if x.admin == nil {
+		x.admin = url.UserPassword("guest", "guest")
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer cancel()
+	answer, err := x.request(ctx, "GET", "overview", nil)
+	if err != nil {
+		return Target{}, err
+	}
+	var overview struct {
+		Version string `json:"rabbitmq_version"`
+	}
+	if err := json.Unmarshal(answer, &overview); err != nil {
+		return Target{}, fmt.Errorf("overview of the test broker: %w", err)
+	}
+	x.Version = overview.Version
+	return x, nil
+}

@@ -1,0 +1,198 @@
+package brokertest
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+)
+
+// requestTimeout is how long one request to the management API may take on a
+// busy machine.
+const requestTimeout = time.Minute
+
+// Target is a virtual host on a real broker, and a user who may work in it.
+type Target struct {
+	URL      string // AMQP URL with credentials and the vhost, percent-encoded
+	API      string // URL of the management API, without credentials and without a slash at the end
+	VHost    string // name of the virtual host, as it is
+	Version  string // of the broker, as 4.0.5
+	Username string // the user in URL
+	Password string // of that user
+
+	admin *url.Userinfo // who creates and deletes
+}
+
+// VHost gives the test a virtual host of its own on the shared node. It is
+// deleted, with all that is in it, when the test ends.
+func VHost(tb testing.TB) Target {
+	tb.Helper()
+	return shared(tb).vhost(tb)
+}
+
+// AtLeast tells whether the broker is of this version or a later one. It reads
+// major and minor number, as in "4.0".
+func (x Target) AtLeast(version string) bool {
+	gotMajor, gotMinor := majorMinor(x.Version)
+	major, minor := majorMinor(version)
+	if gotMajor != major {
+		return gotMajor > major
+	}
+	return gotMinor >= minor
+}
+
+// majorMinor gives the first two numbers of a version; what is no number is 0.
+func majorMinor(version string) (major, minor int) {
+	parts := append(strings.SplitN(version, ".", 3), "", "")
+	major, _ = strconv.Atoi(parts[0])
+	minor, _ = strconv.Atoi(parts[1])
+	return major, minor
+}
+
+// User gives the same virtual host as seen by a new user with these tags (comma
+// separated, may be empty) and permissions (regular expressions; "" permits
+// nothing, ".*" everything). The user is deleted when the test ends.
+func (x Target) User(tb testing.TB, tags, configure, write, read string) Target {
+	tb.Helper()
+	name, password := unique(tb, "user"), rand.Text()
+	x.call(tb, http.MethodPut, "users/"+url.PathEscape(name), map[string]any{"password": password, "tags": tags})
+	tb.Cleanup(func() { x.call(tb, http.MethodDelete, "users/"+url.PathEscape(name), nil) })
+	x.permit(tb, name, configure, write, read)
+	return x.as(name, password)
+}
+
+// Call sends a request to the management API as the administrator and gives the
+// body of the answer. The path is what follows /api/, its parts percent-encoded;
+// a body that is not nil is sent as JSON. An answer of 400 or more fails the test.
+func (x Target) Call(tb testing.TB, method, path string, body any) []byte {
+	tb.Helper()
+	return x.call(tb, method, path, body)
+}
+
+// Queue gives what the management API says about a queue, as the administrator.
+// Its counts lag behind by up to 5 seconds.
+func (x Target) Queue(tb testing.TB, name string) map[string]any {
+	tb.Helper()
+	var queue map[string]any
+	path := "queues/" + url.PathEscape(x.VHost) + "/" + url.PathEscape(name)
+	if err := json.Unmarshal(x.call(tb, http.MethodGet, path, nil), &queue); err != nil {
+		tb.Fatalf("queue %q: %v", name, err)
+	}
+	return queue
+}
+
+// Dial gives a connection of the test's own, closed when the test ends.
+func (x Target) Dial(tb testing.TB) *amqp.Connection {
+	tb.Helper()
+	conn, err := amqp.Dial(x.URL)
+	if err != nil {
+		tb.Fatalf("connect to %s: %v", x.VHost, err)
+	}
+	// An error here says that the test or the broker closed it already.
+	tb.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+// Channel gives a channel on a connection of its own, closed when the test ends.
+func (x Target) Channel(tb testing.TB) *amqp.Channel {
+	tb.Helper()
+	ch, err := x.Dial(tb).Channel()
+	if err != nil {
+		tb.Fatalf("open a channel in %s: %v", x.VHost, err)
+	}
+	return ch
+}
+
+// vhost creates a virtual host on the broker of x.
+func (x Target) vhost(tb testing.TB) Target {
+	tb.Helper()
+	x.VHost = unique(tb, "test")
+	path := "vhosts/" + url.PathEscape(x.VHost)
+	x.call(tb, http.MethodPut, path, map[string]any{})
+	tb.Cleanup(func() { x.call(tb, http.MethodDelete, path, nil) })
+	password, _ := x.admin.Password()
+	x = x.as(x.admin.Username(), password)
+	x.permit(tb, x.Username, ".*", ".*", ".*")
+	return x
+}
+
+// as gives x with another user.
+func (x Target) as(username, password string) Target {
+	u, err := url.Parse(x.URL)
+	if err != nil {
+		panic(err) // it was parsed when x was made
+	}
+	u.User = url.UserPassword(username, password)
+	u.Path, u.RawPath = "/"+x.VHost, "/"+url.PathEscape(x.VHost)
+	x.URL, x.Username, x.Password = u.String(), username, password
+	return x
+}
+
+func (x Target) permit(tb testing.TB, username, configure, write, read string) {
+	tb.Helper()
+	path := "permissions/" + url.PathEscape(x.VHost) + "/" + url.PathEscape(username)
+	x.call(tb, http.MethodPut, path, map[string]string{"configure": configure, "write": write, "read": read})
+}
+
+func (x Target) call(tb testing.TB, method, path string, body any) []byte {
+	tb.Helper()
+	// Cleanups run after the test's own context has ended.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(tb.Context()), requestTimeout)
+	defer cancel()
+	answer, err := x.request(ctx, method, path, body)
+	if err != nil {
+		tb.Fatalf("brokertest: %v", err)
+	}
+	return answer
+}
+
+// request sends one request to the management API as the administrator.
+func (x Target) request(ctx context.Context, method, path string, body any) ([]byte, error) {
+	var reader io.Reader = http.NoBody
+	if body != nil {
+		encoded, err := json.Marshal(body)
+		if err != nil {
+			return nil, fmt.Errorf("body of %s %s: %w", method, path, err)
+		}
+		reader = bytes.NewReader(encoded)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, x.API+"/api/"+path, reader)
+	if err != nil {
+		return nil, err
+	}
+	password, _ := x.admin.Password()
+	req.SetBasicAuth(x.admin.Username(), password)
+	req.Header.Set("Content-Type", "application/json")
+	// One connection per request: none stays behind for a test that counts goroutines.
+	req.Close = true
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	answer, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return nil, fmt.Errorf("%s %s: %w", method, path, err)
+	}
+	if resp.StatusCode >= http.StatusBadRequest {
+		return nil, fmt.Errorf("%s %s: %s: %s", method, path, resp.Status, answer)
+	}
+	return answer, nil
+}
+
+// unique makes a name that says whose it is, and that no other test has.
+func unique(tb testing.TB, kind string) string {
+	words := regexp.MustCompile(`[^A-Za-z0-9]+`).ReplaceAllString(tb.Name(), "-")
+	return fmt.Sprintf("%s-%.60s-%s", kind, words, rand.Text()[:8])
+}
