@@ -1,0 +1,187 @@
+package plan
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// Make gives the plan that turns what was found into want: [Resolve], then
+// [Diff].
+func Make(want topology.Topology, state State) Plan {
+	p := Diff(Resolve(want, state))
+	p.VHost, p.Version, p.Cluster = state.VHost, state.Version, state.Cluster
+	return p
+}
+
+// Diff compares. It reads no clock and no network, and gives equal plans for
+// equal arguments. Blocked changes come first, then the others in the order in
+// which they are carried out: the safety net before the work queues, the
+// business bindings last, so that a message always has somewhere to go.
+func Diff(r Resolved) Plan {
+	p := Plan{
+		Topology: r.Want.Name, VHost: r.Want.VHost, Fingerprint: fingerprint(r),
+		Changes: slices.Clone(r.Refused), Warnings: r.Warnings, Loops: r.Want.Loops, Works: r.Want.Works,
+	}
+	exchanges := byName(r.Have.Exchanges, func(e topology.Exchange) string { return e.Name })
+	for _, want := range r.Want.Exchanges {
+		if have, ok := exchanges[want.Name]; !ok {
+			p.Changes = append(p.Changes, created(topology.KindExchange, want.Name, want, want.Label, exchangeFields(want)))
+		} else if fields := differing(exchangeFields(have), exchangeFields(want)); len(fields) > 0 {
+			p.Changes = append(p.Changes, blocked(topology.KindExchange, want.Name, have, want, want.Label, fields))
+		}
+	}
+	queues := byName(r.Have.Queues, func(q topology.Queue) string { return q.Name })
+	for _, want := range r.Want.Queues {
+		if have, ok := queues[want.Name]; !ok {
+			c := created(topology.KindQueue, want.Name, want, want.Label, queueFields(want))
+			c.Hazards = hops(want)
+			p.Changes = append(p.Changes, c)
+		} else if fields := differing(queueFields(have), queueFields(want)); len(fields) > 0 {
+			p.Changes = append(p.Changes, blocked(topology.KindQueue, want.Name, have, want, want.Label, fields))
+		}
+	}
+	bindings := byName(r.Have.Bindings, topology.Binding.Identity)
+	for _, want := range r.Want.Bindings {
+		if _, ok := bindings[want.Identity()]; !ok {
+			p.Changes = append(p.Changes, created(topology.KindBinding, want.String(), want, want.Label, fieldsOf(want.Arguments)))
+		}
+	}
+	slices.SortStableFunc(p.Changes, func(a, b Change) int { return cmp.Compare(a.Rank, b.Rank) })
+	return p
+}
+
+func created(kind topology.Kind, name string, after any, label topology.Label, fields []Field) Change {
+	c := Change{Action: Create, Kind: kind, Name: name, After: after, Label: label}
+	c.Rank = rank(c)
+	for _, f := range fields {
+		if f.After != false && f.After != "" {
+			c.Fields = append(c.Fields, Field{Name: f.Name, After: f.After})
+		}
+	}
+	return c
+}
+
+func blocked(kind topology.Kind, name string, before, after any, label topology.Label, fields []Field) Change {
+	reason := "RabbitMQ cannot change the arguments of an existing " + string(kind) + ": declaring it so is answered with 406 PRECONDITION_FAILED. Ways out: "
+	if kind == topology.KindQueue {
+		reason += "a new queue that takes its place (replaces: and dlxctl migrate) or dead-lettering by policy (deadLetterBy: policy), both from a later release on; " +
+			"until then another name for the queue in the file, or delete it by hand when it is empty and unused, and apply again"
+	} else {
+		reason += "write in the file what the exchange has, give it another name there, or delete it by hand when nothing needs it, and apply again"
+	}
+	return Change{Action: Blocked, Kind: kind, Name: name, Before: before, After: after, Fields: fields, Reason: reason, Label: label}
+}
+
+// hops names the hazards of a queue's own dead-lettering.
+func hops(q topology.Queue) []Hazard {
+	_, deadLetters := q.Arguments[topology.ArgDeadLetterExchange]
+	if deadLetters && q.Arguments[topology.ArgDeadLetterStrategy] != topology.AtLeastOnce {
+		return []Hazard{AtMostOnce}
+	}
+	return nil
+}
+
+// rank gives the place of a creation in the order. Bindings come after both
+// their ends; nothing is bound to a work queue before its failures have
+// somewhere to go.
+func rank(c Change) int {
+	binding, isBinding := c.After.(topology.Binding)
+	switch role := c.Label.Role; {
+	case role == topology.RoleUnroutable || role == topology.RoleDead:
+		if isBinding {
+			return 2
+		}
+		return 1
+	case role == topology.RoleReturn && isBinding:
+		return 6
+	case role == topology.RoleReturn || role == topology.RoleFailed || role == topology.RoleRetry:
+		if isBinding {
+			return 4
+		}
+		return 3
+	case !isBinding:
+		return 5
+	case binding.DestinationType == topology.ToQueue:
+		return 7
+	default:
+		return 8 // between exchanges: what flows through finds its queues bound
+	}
+}
+
+func exchangeFields(e topology.Exchange) []Field {
+	return append([]Field{
+		{Name: "type", After: e.Type}, {Name: "durable", After: e.Durable},
+		{Name: "auto-delete", After: e.AutoDelete}, {Name: "internal", After: e.Internal},
+	}, fieldsOf(e.Arguments)...)
+}
+
+func queueFields(q topology.Queue) []Field {
+	return append([]Field{
+		{Name: "durable", After: q.Durable}, {Name: "auto-delete", After: q.AutoDelete}, {Name: "exclusive", After: q.Exclusive},
+	}, fieldsOf(q.Arguments)...)
+}
+
+func fieldsOf(args topology.Arguments) []Field {
+	var fields []Field
+	for _, name := range args.Names() {
+		fields = append(fields, Field{Name: name, After: args[name]})
+	}
+	return fields
+}
+
+// differing gives the fields whose values differ, in the order of want, with
+// those that only have holds behind.
+func differing(have, want []Field) []Field {
+	before := byName(have, func(f Field) string { return f.Name })
+	var out []Field
+	for _, w := range want {
+		h := before[w.Name]
+		delete(before, w.Name)
+		if topology.FormatValue(h.After) != topology.FormatValue(w.After) {
+			out = append(out, Field{Name: w.Name, Before: h.After, After: w.After})
+		}
+	}
+	for _, h := range have {
+		if _, left := before[h.Name]; left {
+			out = append(out, Field{Name: h.Name, Before: h.After})
+		}
+	}
+	return out
+}
+
+// fingerprint stands for the part of the state that the plan depends on. It
+// does not depend on what queues hold.
+func fingerprint(r Resolved) string {
+	var b strings.Builder
+	for _, e := range r.Have.Exchanges {
+		fmt.Fprintf(&b, "exchange %q %q %t %t %t %s\n", e.Name, e.Type, e.Durable, e.AutoDelete, e.Internal, e.Arguments)
+	}
+	for _, q := range r.Have.Queues {
+		fmt.Fprintf(&b, "queue %q %t %t %t %s\n", q.Name, q.Durable, q.AutoDelete, q.Exclusive, q.Arguments)
+	}
+	for _, x := range r.Have.Bindings {
+		fmt.Fprintf(&b, "binding %s\n", x.Identity())
+	}
+	for _, c := range r.Refused {
+		fmt.Fprintf(&b, "refused %s %q %s\n", c.Kind, c.Name, c.Reason)
+	}
+	sum := sha256.Sum256([]byte(b.String()))
+	return hex.EncodeToString(sum[:])
+}
+
+// Major gives the first number of a broker's version, 0 if there is none.
+func Major(version string) int {
+	first, _, _ := strings.Cut(version, ".")
+	n, err := strconv.Atoi(first)
+	if err != nil {
+		return 0
+	}
+	return n
+}

@@ -1,0 +1,143 @@
+package plan
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+)
+
+// ErrBlocked is wrapped by the error of Check for a plan that must not be
+// carried out.
+var ErrBlocked = errors.New("the plan is blocked")
+
+// Check refuses a plan in which anything is blocked: all or nothing.
+func Check(p Plan) error {
+	switch n := p.Count(Blocked); n {
+	case 0:
+		return nil
+	case 1:
+		return fmt.Errorf("%w by 1 change, shown above with the ways out; nothing was written", ErrBlocked)
+	default:
+		return fmt.Errorf("%w by %d changes, shown above with the ways out; nothing was written", ErrBlocked, n)
+	}
+}
+
+// Applier carries out one change. Carrying out a change twice must be harmless.
+type Applier interface {
+	Apply(ctx context.Context, c Change) error
+}
+
+// atOnce is how many changes run at the same time. More gain nothing: see the
+// table of costs in docs.
+const atOnce = 32
+
+// PartialError says how far a plan came.
+type PartialError struct {
+	Done    []Change
+	Failed  []Change // tried, with an error: the broker may have carried them out
+	Pending []Change // not tried
+	Err     error    // the first error
+}
+
+// Error says what is done, what failed, and how to go on.
+func (e *PartialError) Error() string {
+	if len(e.Failed) == 0 {
+		return fmt.Sprintf("stopped: %v (%d done, %d not tried; run apply again to continue)", e.Err, len(e.Done), len(e.Pending))
+	}
+	f := e.Failed[0]
+	return fmt.Sprintf("%s %s %s: %v (%d done, %d failed, %d not tried; fix the cause and run apply again)",
+		f.Action, f.Kind, display(f.Name), e.Err, len(e.Done), len(e.Failed), len(e.Pending))
+}
+
+// Unwrap gives the cause.
+func (e *PartialError) Unwrap() error { return e.Err }
+
+// Wrote reports whether anything was written.
+func (e *PartialError) Wrote() bool { return len(e.Done) > 0 }
+
+// Execute carries out the changes of p: those of one rank at the same time, up
+// to 32, and rank after rank. report is called after each change that
+// succeeded, never twice at once.
+//
+// At the first error, or when ctx ends, it begins nothing more, waits for what
+// is under way, and returns a [*PartialError]. It does not look at blocked
+// changes: [Check] comes first.
+func Execute(ctx context.Context, a Applier, p Plan, report func(Change)) error {
+	var changes []Change
+	for _, c := range p.Changes {
+		if c.Action != Blocked {
+			changes = append(changes, c)
+		}
+	}
+	run := execution{applier: a, report: report}
+	for len(changes) > 0 && run.err == nil {
+		n := 1
+		for n < len(changes) && changes[n].Rank == changes[0].Rank {
+			n++
+		}
+		tried := run.rank(ctx, changes[:n])
+		changes = changes[tried:]
+	}
+	if run.err == nil {
+		return nil
+	}
+	return &PartialError{Done: run.done, Failed: run.failed, Pending: changes, Err: run.err}
+}
+
+// execution is one run of a plan.
+type execution struct {
+	applier Applier
+	report  func(Change)
+
+	mu     sync.Mutex
+	done   []Change
+	failed []Change
+	err    error
+}
+
+// rank carries out changes that may run at the same time, and gives how many
+// were tried.
+func (r *execution) rank(ctx context.Context, changes []Change) int {
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	slots := make(chan struct{}, atOnce)
+	for i, c := range changes {
+		select {
+		case slots <- struct{}{}:
+		case <-ctx.Done():
+		}
+		if r.stopped(ctx) {
+			return i
+		}
+		wg.Go(func() {
+			r.finished(c, r.applier.Apply(ctx, c))
+			<-slots
+		})
+	}
+	return len(changes)
+}
+
+// stopped reports whether no further change may begin.
+func (r *execution) stopped(ctx context.Context) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.err == nil {
+		r.err = ctx.Err()
+	}
+	return r.err != nil
+}
+
+func (r *execution) finished(c Change, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err == nil {
+		r.done = append(r.done, c)
+		r.report(c)
+		return
+	}
+	r.failed = append(r.failed, c)
+	if r.err == nil {
+		r.err = err
+	}
+}

@@ -1,0 +1,101 @@
+package plan
+
+import (
+	"encoding/json"
+	"io"
+
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// planJSON is a plan as scripts read it. Its fields are a contract: they may be
+// added to, under version 1, and not changed.
+type planJSON struct {
+	Version     int            `json:"version"`
+	Dlxctl      string         `json:"dlxctl"`
+	Topology    string         `json:"topology"`
+	VHost       string         `json:"vhost"`
+	Broker      brokerJSON     `json:"broker"`
+	Fingerprint string         `json:"fingerprint"`
+	Summary     map[Action]int `json:"summary"`
+	Changes     []changeJSON   `json:"changes"`
+	Drift       []changeJSON   `json:"drift"`
+	Warnings    []warningJSON  `json:"warnings"`
+}
+
+type brokerJSON struct {
+	Version string `json:"version"`
+	Cluster string `json:"cluster"`
+}
+
+type changeJSON struct {
+	Action  Action        `json:"action"`
+	Kind    topology.Kind `json:"kind"`
+	Name    string        `json:"name"`
+	Fields  []fieldJSON   `json:"fields"`
+	Hazards []Hazard      `json:"hazards"`
+	Reason  string        `json:"reason"`
+	*bindingJSON
+}
+
+// bindingJSON is what a binding has in place of a name.
+type bindingJSON struct {
+	Source          string             `json:"source"`
+	Destination     string             `json:"destination"`
+	DestinationType string             `json:"destinationType"`
+	Key             string             `json:"key"`
+	Arguments       topology.Arguments `json:"arguments"`
+}
+
+type fieldJSON struct {
+	Name   string `json:"name"`
+	Before any    `json:"before"`
+	After  any    `json:"after"`
+}
+
+type warningJSON struct {
+	Name string `json:"name"`
+	Text string `json:"text"`
+}
+
+// WriteJSON writes p for scripts. dlxctl is the version of the program.
+func WriteJSON(w io.Writer, p Plan, dlxctl string) error {
+	out := planJSON{
+		Version: 1, Dlxctl: dlxctl, Topology: p.Topology, VHost: p.VHost,
+		Broker: brokerJSON{p.Version, p.Cluster}, Fingerprint: p.Fingerprint,
+		Summary: map[Action]int{}, Changes: changesJSON(p.Changes), Drift: changesJSON(p.Drift), Warnings: []warningJSON{},
+	}
+	for _, a := range Actions() {
+		out.Summary[a] = p.Count(a)
+	}
+	for _, warning := range p.Warnings {
+		out.Warnings = append(out.Warnings, warningJSON(warning))
+	}
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	enc.SetEscapeHTML(false)
+	return enc.Encode(out)
+}
+
+func changesJSON(changes []Change) []changeJSON {
+	out := make([]changeJSON, 0, len(changes))
+	for _, c := range changes {
+		j := changeJSON{Action: c.Action, Kind: c.Kind, Name: c.Name, Fields: []fieldJSON{}, Hazards: []Hazard{}, Reason: c.Reason}
+		for _, f := range c.Fields {
+			j.Fields = append(j.Fields, fieldJSON(f))
+		}
+		j.Hazards = append(j.Hazards, c.Hazards...)
+		object := c.After
+		if object == nil {
+			object = c.Before
+		}
+		if b, ok := object.(topology.Binding); ok {
+			args := b.Arguments
+			if args == nil {
+				args = topology.Arguments{}
+			}
+			j.bindingJSON = &bindingJSON{b.Source, b.Destination, b.DestinationType, b.Key, args}
+		}
+		out = append(out, j)
+	}
+	return out
+}

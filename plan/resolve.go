@@ -1,0 +1,217 @@
+package plan
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// Resolved is a wanted and a found topology made comparable: what is equal for
+// a broker is equal here, and nothing is found that does not concern us.
+type Resolved struct {
+	Want topology.Topology
+	Have topology.Topology
+	// Refused are the changes that no comparison can bring about: an external
+	// exchange that is missing, a name that another topology owns.
+	Refused  []Change
+	Warnings []Warning
+}
+
+// Resolve makes want and what was found comparable. It changes neither.
+//
+// What is found keeps only the objects that want names. What a service declared
+// just as the file wants it counts as ours in all but the mark: the mark is
+// never a difference. Arguments that the broker has and neither compares nor
+// needs are left out. External exchanges are copied from found to wanted, so
+// that they never differ.
+func Resolve(want topology.Topology, state State) Resolved {
+	r := resolver{want: want, state: state}
+	r.out.Want, r.out.Have = want, topology.Topology{Name: want.Name, VHost: want.VHost}
+	r.out.Want.Exchanges, r.out.Want.Queues, r.out.Want.Bindings = nil, nil, nil
+	r.exchanges()
+	r.queues()
+	r.bindings()
+	r.forgotten()
+	r.crashes()
+	r.out.Want.Sort()
+	r.out.Have.Sort()
+	return r.out
+}
+
+type resolver struct {
+	want  topology.Topology
+	state State
+	out   Resolved
+}
+
+func (r *resolver) exchanges() {
+	found := byName(r.state.Have.Exchanges, func(e topology.Exchange) string { return e.Name })
+	for _, want := range r.want.Exchanges {
+		have, ok := found[want.Name]
+		key := topology.Key{Kind: topology.KindExchange, Name: want.Name}
+		switch {
+		case want.External && !ok:
+			r.refuse(key, nil, want, want.Label, "the exchange is external and does not exist: its owner must create it, or take external: true away so that dlxctl does")
+			continue
+		case want.External && want.Type != "" && want.Type != have.Type:
+			r.refuse(key, have, want, want.Label, fmt.Sprintf("the external exchange is of type %s: write that type, or leave it out", have.Type),
+				Field{"type", have.Type, want.Type})
+			continue
+		case want.External:
+			want = have
+		case ok && r.foreign(key, have, want, have.Arguments, want.Label):
+			continue
+		case ok:
+			have.Arguments = comparable(have.Arguments, want.Arguments, comparedExchangeArguments())
+		}
+		r.out.Want.Exchanges = append(r.out.Want.Exchanges, want)
+		if ok {
+			have.Label = want.Label
+			r.out.Have.Exchanges = append(r.out.Have.Exchanges, have)
+		}
+	}
+}
+
+func (r *resolver) queues() {
+	found := byName(r.state.Have.Queues, func(q topology.Queue) string { return q.Name })
+	for _, want := range r.want.Queues {
+		have, ok := found[want.Name]
+		if ok && r.foreign(topology.Key{Kind: topology.KindQueue, Name: want.Name}, have, want, have.Arguments, want.Label) {
+			continue
+		}
+		r.out.Want.Queues = append(r.out.Want.Queues, want)
+		if ok {
+			have.Arguments = comparable(have.Arguments, want.Arguments, comparedQueueArguments())
+			have.Label = want.Label
+			r.out.Have.Queues = append(r.out.Have.Queues, have)
+		}
+	}
+}
+
+// bindings takes a binding that somebody else made just as the file wants it as
+// the wanted one: the broker would deliver no second copy through ours, and a
+// service that binds again and again does no harm.
+func (r *resolver) bindings() {
+	found := byName(r.state.Have.Bindings, topology.Binding.Identity)
+	for _, want := range r.want.Bindings {
+		unmarked := want
+		unmarked.Arguments = want.Arguments.Without(topology.ArgManagedBy)
+		if _, ours := found[want.Identity()]; !ours {
+			if have, theirs := found[unmarked.Identity()]; theirs {
+				have.Label = want.Label
+				want = have
+			}
+		}
+		if have, ok := found[want.Identity()]; ok {
+			have.Label = want.Label
+			r.out.Have.Bindings = append(r.out.Have.Bindings, have)
+		}
+		r.out.Want.Bindings = append(r.out.Want.Bindings, want)
+	}
+}
+
+// foreign refuses an object that another topology owns.
+func (r *resolver) foreign(key topology.Key, have, want any, args topology.Arguments, label topology.Label) bool {
+	owner, ok := topology.Owner(args)
+	if !ok || owner == r.want.Name {
+		return false
+	}
+	r.refuse(key, have, want, label, fmt.Sprintf("the %s belongs to the topology %q, and the topology %q wants it too: take it out of one of the files, or give it another name there", key.Kind, owner, r.want.Name))
+	return true
+}
+
+func (r *resolver) refuse(key topology.Key, before, after any, label topology.Label, reason string, fields ...Field) {
+	r.out.Refused = append(r.out.Refused, Change{
+		Action: Blocked, Kind: key.Kind, Name: key.Name, Before: before, After: after, Fields: fields, Reason: reason, Label: label,
+	})
+}
+
+// forgotten warns of what carries our mark and is no longer in the file.
+func (r *resolver) forgotten() {
+	warn := func(kind topology.Kind, name string, args topology.Arguments, wanted bool) {
+		if owner, ok := topology.Owner(args); ok && owner == r.want.Name && !wanted {
+			r.out.Warnings = append(r.out.Warnings, Warning{
+				Name: "not-in-file", Text: fmt.Sprintf("the %s %s was made from this topology and is no longer in its file; this release leaves it", kind, display(name)),
+			})
+		}
+	}
+	exchanges := byName(r.want.Exchanges, func(e topology.Exchange) string { return e.Name })
+	queues := byName(r.want.Queues, func(q topology.Queue) string { return q.Name })
+	bindings := byName(r.want.Bindings, topology.Binding.Identity)
+	for _, e := range r.state.Have.Exchanges {
+		_, ok := exchanges[e.Name]
+		warn(topology.KindExchange, e.Name, e.Arguments, ok)
+	}
+	for _, q := range r.state.Have.Queues {
+		_, ok := queues[q.Name]
+		warn(topology.KindQueue, q.Name, q.Arguments, ok)
+	}
+	for _, b := range r.state.Have.Bindings {
+		_, ok := bindings[b.Identity()]
+		warn(topology.KindBinding, b.String(), b.Arguments, ok)
+	}
+}
+
+// crashes warns which delivery limit holds for new quorum work queues that say
+// none: before 4.0 a message that crashes its consumer comes back for ever.
+func (r *resolver) crashes() {
+	found := byName(r.state.Have.Queues, func(q topology.Queue) string { return q.Name })
+	var names []string
+	for _, q := range r.want.Queues {
+		_, exists := found[q.Name]
+		_, limited := q.Arguments[topology.ArgDeliveryLimit]
+		if q.Label.Role == topology.RoleWork && q.Type() == topology.Quorum && !exists && !limited {
+			names = append(names, display(q.Name))
+		}
+	}
+	if len(names) == 0 {
+		return
+	}
+	text := "the broker's default delivery limit holds: a message that crashes its consumer 20 times counts as failed"
+	if Major(r.state.Version) < 4 {
+		text = "this broker has no default delivery limit: a message that crashes its consumer is delivered again for ever; set deliveryLimit"
+	}
+	r.out.Warnings = append(r.out.Warnings, Warning{Name: "default-delivery-limit", Text: some(names) + ": " + text})
+}
+
+// comparedQueueArguments are the arguments that a broker compares when a queue
+// is declared again; of those it does not compare, what a service set beside
+// what the file says is its own affair.
+func comparedQueueArguments() []string {
+	return []string{
+		topology.ArgQueueType, topology.ArgDeadLetterExchange, topology.ArgDeadLetterRoutingKey, topology.ArgMessageTTL,
+		topology.ArgMaxLength, topology.ArgMaxLengthBytes, topology.ArgOverflow, "x-max-priority", "x-single-active-consumer",
+		"x-expires", topology.ArgDeliveryLimit, topology.ArgDeadLetterStrategy,
+	}
+}
+
+func comparedExchangeArguments() []string { return []string{topology.ArgAlternateExchange} }
+
+// comparable gives have without the arguments that are no difference: the mark,
+// which takes the wanted value, and what want leaves open and no broker compares.
+func comparable(have, want topology.Arguments, compared []string) topology.Arguments {
+	out := maps.Clone(have)
+	if out == nil {
+		out = topology.Arguments{}
+	}
+	maps.DeleteFunc(out, func(name string, _ any) bool {
+		_, wanted := want[name]
+		return !wanted && !slices.Contains(compared, name)
+	})
+	delete(out, topology.ArgManagedBy)
+	if mark, ok := want[topology.ArgManagedBy]; ok {
+		out[topology.ArgManagedBy] = mark
+	}
+	return out
+}
+
+// byName gives list as a map.
+func byName[T any](list []T, name func(T) string) map[string]T {
+	m := make(map[string]T, len(list))
+	for _, v := range list {
+		m[name(v)] = v
+	}
+	return m
+}

@@ -1,0 +1,302 @@
+package plan
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// Style decorates fragments of text. The zero Style adds nothing.
+type Style struct {
+	Create, Change, Delete, Blocked, Faint func(string) string
+}
+
+// TextOptions say how a plan is written for people.
+type TextOptions struct {
+	Style Style
+	// Verbose shows generated objects one by one, with all fields.
+	Verbose bool
+}
+
+// WriteText writes p for a person to read. It ends with a count, which is the
+// only line when there is nothing to do.
+func WriteText(w io.Writer, p Plan, o TextOptions) error {
+	t := textWriter{w: bufio.NewWriter(w), o: o, p: p}
+	if !p.Empty() {
+		t.line("topology %s, vhost %s%s", display(p.Topology), display(p.VHost), where(p))
+		t.line("")
+	}
+	t.changes()
+	for _, warning := range p.Warnings {
+		t.line("warning %s: %s", warning.Name, warning.Text)
+	}
+	if len(p.Warnings) > 0 {
+		t.line("")
+	}
+	t.line("%s", Summary(p))
+	return t.w.Flush()
+}
+
+// where says which broker the plan is for.
+func where(p Plan) string {
+	var parts []string
+	if p.Cluster != "" {
+		parts = append(parts, "cluster "+display(p.Cluster))
+	}
+	if p.Version != "" {
+		parts = append(parts, "RabbitMQ "+p.Version)
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return ", " + strings.Join(parts, ", ")
+}
+
+// Summary counts the changes in one line.
+func Summary(p Plan) string {
+	if p.Empty() {
+		return "no changes: the broker is as the file says"
+	}
+	return fmt.Sprintf("%d to create, %d to update, %d to replace, %d to delete, %d to migrate, %d blocked",
+		p.Count(Create), p.Count(Update), p.Count(Replace), p.Count(Delete), p.Count(Migrate), p.Count(Blocked))
+}
+
+// textWriter writes a plan. Errors stay in w until it is flushed.
+type textWriter struct {
+	w *bufio.Writer
+	o TextOptions
+	p Plan
+}
+
+func (t textWriter) line(format string, args ...any) { fmt.Fprintf(t.w, format+"\n", args...) }
+
+// changes writes what people declared one by one, and what was generated for it
+// as one line for each group, unless all is to be shown.
+func (t textWriter) changes() {
+	generated := groups{}
+	shown := false
+	for _, c := range t.p.Changes {
+		if !t.o.Verbose && c.Action != Blocked && isGenerated(c) {
+			generated.add(c)
+			continue
+		}
+		t.change(c)
+		shown = true
+	}
+	for _, g := range generated.list {
+		t.line("%s %s", t.symbol(g.action), g)
+		shown = true
+	}
+	if t.ladders() || shown {
+		t.line("")
+	}
+}
+
+// isGenerated reports whether the file does not name the object.
+func isGenerated(c Change) bool {
+	return c.Label.Role != topology.RoleWork && c.Label.Role != topology.RoleBusiness
+}
+
+// symbol gives the sign of an action.
+func (t textWriter) symbol(a Action) string {
+	var sign string
+	style := t.o.Style.Change
+	switch a {
+	case Create:
+		sign, style = "+", t.o.Style.Create
+	case Update:
+		sign = "~"
+	case Replace:
+		sign, style = "-/+", t.o.Style.Delete
+	case Delete:
+		sign, style = "-", t.o.Style.Delete
+	case Migrate:
+		sign = ">"
+	case Blocked:
+		sign, style = "!", t.o.Style.Blocked
+	}
+	if style == nil {
+		return sign
+	}
+	return style(sign)
+}
+
+func (t textWriter) change(c Change) {
+	head := fmt.Sprintf("%s %s %s", t.symbol(c.Action), c.Kind, display(c.Name))
+	if c.Action == Create && c.Kind != topology.KindBinding {
+		head += " (" + typeOf(c.After) + ")"
+	}
+	for _, h := range c.Hazards {
+		head += " [" + string(h) + "]"
+	}
+	t.line("%s", head)
+	if c.Action != Create || t.o.Verbose {
+		t.fields(c)
+	}
+	if c.Reason != "" {
+		t.line("    %s", c.Reason)
+	}
+}
+
+// typeOf gives the type of a queue or exchange.
+func typeOf(object any) string {
+	switch o := object.(type) {
+	case topology.Queue:
+		return o.Type()
+	case topology.Exchange:
+		return o.Type
+	default:
+		return ""
+	}
+}
+
+func (t textWriter) fields(c Change) {
+	width := 0
+	for _, f := range c.Fields {
+		width = max(width, len(f.Name))
+	}
+	for _, f := range c.Fields {
+		if c.Action == Create {
+			t.line("    %-*s  %s", width, f.Name, value(f.Name, f.After))
+			continue
+		}
+		t.line("    %-*s  %s -> %s", width, f.Name, value(f.Name, f.Before), value(f.Name, f.After))
+	}
+}
+
+// value gives a field's value, with durations beside milliseconds.
+func value(name string, v any) string {
+	if v == nil {
+		return "(none)"
+	}
+	text := topology.FormatValue(v)
+	if ms, ok := v.(int64); ok && (name == topology.ArgMessageTTL || name == "x-expires") {
+		text += " (" + topology.FormatDelay(time.Duration(ms)*time.Millisecond) + ")"
+	}
+	return text
+}
+
+// ladders writes, for each new work queue, its deliveries as people ask for
+// them. It reports whether there were any.
+func (t textWriter) ladders() bool {
+	any := false
+	for _, c := range t.p.Changes {
+		if c.Kind != topology.KindQueue || c.Label.Role != topology.RoleWork || c.Action == Delete {
+			continue
+		}
+		if !any {
+			t.line("")
+		}
+		any = true
+		t.line("  %s", Ladder(t.p, c.Name))
+	}
+	return any
+}
+
+// Ladder says when a message is delivered to a work queue if it fails each
+// time: "billing: 4 deliveries, at 0s, +10s, +1m, +10m; dead after 11m10s at
+// the earliest".
+func Ladder(p Plan, queue string) string {
+	t := topology.Topology{Loops: p.Loops, Works: p.Works}
+	work, _ := t.Work(queue)
+	loop, ok := t.Loop(work.Backoff)
+	if !ok {
+		return display(queue) + ": 1 delivery; dead at once"
+	}
+	parts := []string{"at 0s"}
+	var total time.Duration
+	for i := 0; i < len(loop.Steps); {
+		n := 1
+		for i+n < len(loop.Steps) && loop.Steps[i+n].Delay == loop.Steps[i].Delay {
+			n++
+		}
+		part := "+" + topology.FormatDelay(loop.Steps[i].Delay)
+		if n > 1 {
+			part += " ×" + strconv.Itoa(n)
+		}
+		parts = append(parts, part)
+		total += time.Duration(n) * loop.Steps[i].Delay
+		i += n
+	}
+	return fmt.Sprintf("%s: %d deliveries, %s; dead after %s at the earliest",
+		display(queue), len(loop.Steps)+1, strings.Join(parts, ", "), topology.FormatDelay(total))
+}
+
+// groups collects generated objects by what they serve.
+type groups struct{ list []*group }
+
+// group is what is generated for one backoff, one queue, or the topology.
+type group struct {
+	action  Action
+	label   string
+	counts  map[topology.Kind]int
+	hazards map[Hazard]bool
+}
+
+func (g *groups) add(c Change) {
+	label := "shared by the topology"
+	switch {
+	case c.Label.Backoff != "":
+		label = "backoff " + c.Label.Backoff
+	case c.Label.Queue != "":
+		label = "dead-lettering of " + display(c.Label.Queue)
+	}
+	var found *group
+	for _, have := range g.list {
+		if have.label == label && have.action == c.Action {
+			found = have
+		}
+	}
+	if found == nil {
+		found = &group{action: c.Action, label: label, counts: map[topology.Kind]int{}, hazards: map[Hazard]bool{}}
+		g.list = append(g.list, found)
+	}
+	found.counts[c.Kind]++
+	for _, h := range c.Hazards {
+		found.hazards[h] = true
+	}
+}
+
+// String gives the group as one line: "backoff standard: 2 exchanges, 4 queues".
+func (g *group) String() string {
+	var parts []string
+	for _, k := range []topology.Kind{topology.KindExchange, topology.KindQueue, topology.KindBinding, topology.KindPolicy} {
+		switch n := g.counts[k]; n {
+		case 0:
+		case 1:
+			parts = append(parts, "1 "+string(k))
+		default:
+			parts = append(parts, fmt.Sprintf("%d %ss", n, k))
+		}
+	}
+	text := g.label + ": " + strings.Join(parts, ", ")
+	if g.hazards[AtMostOnce] {
+		text += " [" + string(AtMostOnce) + "]"
+	}
+	return text
+}
+
+// display gives a name as it is, in quotes if it could be taken for something
+// else or would upset a terminal.
+func display(name string) string {
+	odd := name == "" || strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsGraphic(r) || r == '"' })
+	if odd || strings.TrimSpace(name) != name {
+		return strconv.Quote(name)
+	}
+	return name
+}
+
+// some gives the first names of a list and counts the rest.
+func some(names []string) string {
+	const shown = 5
+	if len(names) <= shown {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:shown], ", "), len(names)-shown)
+}
