@@ -1,0 +1,72 @@
+package broker
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+
+	rabbithole "github.com/michaelklishin/rabbit-hole/v2"
+
+	"github.com/dlxctl/dlxctl/plan"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// Apply carries out one change. Doing so twice is harmless. Its errors do not
+// name the object: the caller does.
+func (m *Management) Apply(ctx context.Context, c plan.Change) error {
+	switch c.Action {
+	case plan.Create, plan.Update, plan.Migrate:
+		return m.declare(ctx, c.After)
+	case plan.Delete, plan.Replace, plan.Blocked:
+	}
+	return fmt.Errorf("action %q cannot be carried out", c.Action)
+}
+
+// declare makes an object, or finds it made. A queue or exchange that exists
+// and differs is an [ErrInequivalent].
+func (m *Management) declare(ctx context.Context, object any) error {
+	vhost := url.PathEscape(m.vhost)
+	switch o := object.(type) {
+	case topology.Exchange:
+		return m.put(ctx, declaration{
+			Type: o.Type, Durable: o.Durable, AutoDelete: o.AutoDelete, Internal: &o.Internal, Arguments: orEmpty(o.Arguments),
+		}, "exchanges/"+vhost+"/"+url.PathEscape(o.Name))
+	case topology.Queue:
+		return m.put(ctx, declaration{
+			Durable: o.Durable, AutoDelete: o.AutoDelete, Arguments: orEmpty(o.Arguments),
+		}, "queues/"+vhost+"/"+url.PathEscape(o.Name))
+	case topology.Binding:
+		resp, err := m.with(ctx).DeclareBinding(m.vhost, rabbithole.BindingInfo{
+			Source: o.Source, Destination: o.Destination, DestinationType: o.DestinationType,
+			RoutingKey: o.Key, Arguments: o.Arguments,
+		})
+		return m.done(ctx, resp, err)
+	case topology.Policy:
+		resp, err := m.with(ctx).PutPolicy(m.vhost, o.Name, rabbithole.Policy{
+			Vhost: m.vhost, Name: o.Name, Pattern: o.Pattern, ApplyTo: o.ApplyTo,
+			Priority: int(o.Priority), Definition: rabbithole.PolicyDefinition(orEmpty(o.Definition)),
+		})
+		return m.done(ctx, resp, err)
+	default:
+		return fmt.Errorf("a %T cannot be declared", object)
+	}
+}
+
+// declaration is the body of a PUT of a queue or exchange. Nothing is left out:
+// what a broker does without auto_delete depends on its version, and arguments
+// of null are an internal error to it.
+type declaration struct {
+	Type       string             `json:"type,omitempty"`
+	Durable    bool               `json:"durable"`
+	AutoDelete bool               `json:"auto_delete"`
+	Internal   *bool              `json:"internal,omitempty"`
+	Arguments  topology.Arguments `json:"arguments"`
+}
+
+// orEmpty gives args as something that is never null in JSON.
+func orEmpty(args topology.Arguments) topology.Arguments {
+	if args == nil {
+		return topology.Arguments{}
+	}
+	return args
+}

@@ -1,0 +1,251 @@
+package broker
+
+import (
+	"context"
+	"fmt"
+	"net/url"
+	"sync"
+
+	"github.com/dlxctl/dlxctl/plan"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// The objects of the management API, as far as they matter here. Arguments are
+// any, as the broker writes an empty object as [] in places.
+type (
+	overview struct {
+		Version string `json:"rabbitmq_version"`
+		Cluster string `json:"cluster_name"`
+	}
+	exchange struct {
+		Name       string `json:"name"`
+		Type       string `json:"type"`
+		Durable    bool   `json:"durable"`
+		AutoDelete flag   `json:"auto_delete"`
+		Internal   bool   `json:"internal"`
+		Arguments  any    `json:"arguments"`
+	}
+	queue struct {
+		Name           string `json:"name"`
+		Type           string `json:"type"`
+		Durable        bool   `json:"durable"`
+		AutoDelete     flag   `json:"auto_delete"`
+		Exclusive      bool   `json:"exclusive"`
+		Arguments      any    `json:"arguments"`
+		Ready          int64  `json:"messages_ready"`
+		Unacknowledged int64  `json:"messages_unacknowledged"`
+	}
+	binding struct {
+		Source          string `json:"source"`
+		Destination     string `json:"destination"`
+		DestinationType string `json:"destination_type"`
+		Key             string `json:"routing_key"`
+		Arguments       any    `json:"arguments"`
+		PropertiesKey   string `json:"properties_key"`
+	}
+	policy struct {
+		Name       string `json:"name"`
+		Pattern    string `json:"pattern"`
+		ApplyTo    string `json:"apply-to"`
+		Priority   int64  `json:"priority"`
+		Definition any    `json:"definition"`
+	}
+	consumer struct {
+		Queue struct {
+			Name string `json:"name"`
+		} `json:"queue"`
+	}
+	size struct {
+		Name  string `json:"name"`
+		Bytes int64  `json:"message_bytes"`
+	}
+)
+
+// flag is a boolean that 4.0 stores as "undefined" where an import left it out.
+type flag bool
+
+// UnmarshalJSON takes everything but true for false.
+func (f *flag) UnmarshalJSON(b []byte) error {
+	*f = string(b) == "true"
+	return nil
+}
+
+// listing is what was read, before it is made a state.
+type listing struct {
+	overview  overview
+	exchanges []exchange
+	queues    []queue
+	bindings  []binding
+	policies  []policy
+	consumers []consumer
+	sizes     []size
+}
+
+// Inspect reads the virtual host: all its exchanges, queues, bindings and
+// policies, whoever made them, and what the queues hold. It leaves out the
+// default exchange and its bindings, which nobody can change. The user needs
+// the tag management and any permission in the virtual host.
+//
+// The lists are read at the same time, not at one moment: an object that is
+// made or deleted meanwhile may be in one of them only.
+func (m *Management) Inspect(ctx context.Context) (plan.State, error) {
+	l, err := m.list(ctx)
+	if err != nil {
+		return plan.State{}, err
+	}
+	have, err := l.topology(m.vhost)
+	if err != nil {
+		return plan.State{}, fmt.Errorf("read vhost %q: %w", m.vhost, err)
+	}
+	return plan.State{
+		Version: l.overview.Version, Cluster: l.overview.Cluster, VHost: m.vhost,
+		Have: have, Usage: l.usage(),
+	}, nil
+}
+
+// list reads all lists at once.
+func (m *Management) list(ctx context.Context) (listing, error) {
+	var l listing
+	vhost := url.PathEscape(m.vhost)
+	// The first is the one whose error says most about the connection.
+	reads := []func() error{
+		func() (err error) { l.overview, err = m.overview(ctx); return err },
+		func() error { return m.get(ctx, &l.exchanges, "exchanges/"+vhost+"?disable_stats=true") },
+		// Without statistics the list is cheap, and current: with them the
+		// broker answers from a cache. The totals come from the queues.
+		func() error {
+			return m.get(ctx, &l.queues, "queues/"+vhost+"?disable_stats=true&enable_queue_totals=true")
+		},
+		func() error { return m.get(ctx, &l.bindings, "bindings/"+vhost) },
+		func() error { return m.get(ctx, &l.policies, "policies/"+vhost) },
+		func() error { return m.get(ctx, &l.consumers, "consumers/"+vhost) },
+	}
+	errs := make([]error, len(reads))
+	var wg sync.WaitGroup
+	for i, read := range reads {
+		wg.Go(func() { errs[i] = read() })
+	}
+	wg.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return listing{}, err
+		}
+	}
+	if !l.holdsMessages() {
+		return l, nil
+	}
+	// Only statistics know sizes, and they are dear: not asked for in vain.
+	err := m.get(ctx, &l.sizes, "queues/"+vhost+"?columns=name,message_bytes")
+	return l, err
+}
+
+func (m *Management) overview(ctx context.Context) (overview, error) {
+	var o overview
+	if err := m.get(ctx, &o, "overview?columns=rabbitmq_version,cluster_name"); err != nil {
+		return overview{}, err
+	}
+	if o.Version == "" {
+		return overview{}, m.notRabbitMQ("it names no version of RabbitMQ")
+	}
+	return o, nil
+}
+
+func (l listing) holdsMessages() bool {
+	for _, q := range l.queues {
+		if q.Ready+q.Unacknowledged > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// usage gives what each queue holds.
+func (l listing) usage() map[string]plan.Usage {
+	usage := make(map[string]plan.Usage, len(l.queues))
+	for _, q := range l.queues {
+		usage[q.Name] = plan.Usage{Ready: q.Ready, Unacknowledged: q.Unacknowledged}
+	}
+	for _, c := range l.consumers {
+		u := usage[c.Queue.Name]
+		u.Consumers++
+		usage[c.Queue.Name] = u
+	}
+	for _, s := range l.sizes {
+		if u, ok := usage[s.Name]; ok {
+			u.Bytes = s.Bytes
+			usage[s.Name] = u
+		}
+	}
+	return usage
+}
+
+// topology gives the objects in canonical form.
+func (l listing) topology(vhost string) (topology.Topology, error) {
+	t := topology.Topology{VHost: vhost}
+	for _, e := range l.exchanges {
+		if e.Name == "" {
+			continue // the default exchange
+		}
+		args, err := arguments(e.Arguments)
+		if err != nil {
+			return t, fmt.Errorf("exchange %q: %w", e.Name, err)
+		}
+		t.Exchanges = append(t.Exchanges, topology.Exchange{
+			Name: e.Name, Type: e.Type, Durable: e.Durable,
+			AutoDelete: bool(e.AutoDelete), Internal: e.Internal, Arguments: args,
+		})
+	}
+	for _, q := range l.queues {
+		args, err := arguments(q.Arguments)
+		if err != nil {
+			return t, fmt.Errorf("queue %q: %w", q.Name, err)
+		}
+		if q.Type != "" {
+			args = args.With(topology.ArgQueueType, q.Type)
+		}
+		t.Queues = append(t.Queues, topology.Queue{
+			Name: q.Name, Durable: q.Durable, AutoDelete: bool(q.AutoDelete),
+			Exclusive: q.Exclusive, Arguments: args,
+		})
+	}
+	for _, b := range l.bindings {
+		if b.Source == "" {
+			continue // from the default exchange
+		}
+		args, err := arguments(b.Arguments)
+		if err != nil {
+			return t, fmt.Errorf("binding from %q to %q: %w", b.Source, b.Destination, err)
+		}
+		t.Bindings = append(t.Bindings, topology.Binding{
+			Source: b.Source, Destination: b.Destination, DestinationType: b.DestinationType,
+			Key: b.Key, Arguments: args,
+		})
+	}
+	for _, p := range l.policies {
+		definition, err := arguments(p.Definition)
+		if err != nil {
+			return t, fmt.Errorf("policy %q: %w", p.Name, err)
+		}
+		t.Policies = append(t.Policies, topology.Policy{
+			Name: p.Name, Pattern: p.Pattern, ApplyTo: p.ApplyTo, Priority: p.Priority, Definition: definition,
+		})
+	}
+	t.Sort()
+	return t, nil
+}
+
+// arguments gives arguments in canonical form. The broker writes no arguments
+// as {}, [] or null.
+func arguments(v any) (topology.Arguments, error) {
+	switch v := v.(type) {
+	case nil:
+		return nil, nil
+	case map[string]any:
+		return topology.Canonical(v)
+	case []any:
+		if len(v) == 0 {
+			return nil, nil
+		}
+	}
+	return nil, fmt.Errorf("its arguments are no object: %v", v)
+}
