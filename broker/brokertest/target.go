@@ -193,6 +193,7 @@ func (x Target) request(ctx context.Context, method, path string, body any) ([]b
 
 // unique makes a name that says whose it is, and that no other test has.
 func unique(tb testing.TB, kind string) string {
+	tb.Helper()
 	words := regexp.MustCompile(`[^A-Za-z0-9]+`).ReplaceAllString(tb.Name(), "-")
 	return fmt.Sprintf("%s-%.60s-%s", kind, words, rand.Text()[:8])
 }

@@ -1,0 +1,46 @@
+# Tests and demo use a private RabbitMQ that scripts/broker starts and stops.
+# BROKERS is the lines to test, one after the other: BROKERS="3.10 4.0 4.3".
+# Empty is one line, whichever is quickest to get on this machine.
+BROKERS ?=
+# PACKAGES narrows test, race and bench down: make test PACKAGES=./plan/...
+PACKAGES ?= ./...
+export BROKERS
+
+VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
+LINT := go tool -modfile=tools.mod golangci-lint
+# The tests of several packages share the machine with a broker.
+TEST_FLAGS ?= -timeout 20m
+
+.DEFAULT_GOAL := help
+.PHONY: help demo build test race lint fmt golden bench check
+
+help: ## show this
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: ## see a failing message climb its backoff tiers, on a real broker
+	@./scripts/demo
+
+build: ## build bin/dlxctl, a static binary
+	CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X github.com/dlxctl/dlxctl/cmd.version=$(VERSION)" -o bin/dlxctl .
+
+test: ## run all tests, on the lines of BROKERS
+	./scripts/test go test $(TEST_FLAGS) $(PACKAGES)
+
+race: ## the same with the race detector
+	./scripts/test go test -race $(TEST_FLAGS) $(PACKAGES)
+
+lint: ## run the linters; they hold the direction of imports too
+	$(LINT) run
+
+fmt: ## format the code
+	$(LINT) fmt
+
+golden: ## rewrite the expected outputs of the scripts; read the diff as prose
+	./scripts/test go test . -update
+
+bench: ## run the benchmarks
+	./scripts/test go test $(TEST_FLAGS) -run '^$$' -bench . -benchmem $(PACKAGES)
+
+check: ## all that a contribution needs: format, lint, tests with the race detector
+	$(LINT) fmt --diff
+	$(MAKE) --no-print-directory lint race
