@@ -102,8 +102,11 @@ func drawQueue(t *rapid.T, s *Spec, name, typ string) Queue {
 // of n attempts. Absent is a missing entry.
 func counts(n int64) []any {
 	values := []any{
-		nil, math.MaxInt64, int64(math.MinInt64), int64(n * 1000), "1", "-1", "", 0.5, 1.0, -1.0, float64(n),
-		math.Inf(1), math.NaN(), true, map[string]any{"count": int64(1)}, []any{int64(1)}, []byte("1"),
+		nil, int64(math.MaxInt64), int64(math.MinInt64), n * 1000, "1", "-1", "", 0.5, 1.0, -1.0, float64(n),
+		math.Inf(1), math.NaN(), true,
+		map[string]any{"count": int64(1)},
+		[]any{int64(1)},
+		[]byte("1"),
 	}
 	for i := int64(-3); i <= n+3; i++ {
 		values = append(values, i, int32(i))

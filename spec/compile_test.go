@@ -2,7 +2,6 @@ package spec
 
 import (
 	"bytes"
-	"flag"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,8 +12,6 @@ import (
 
 	"github.com/dlxctl/dlxctl/topology"
 )
-
-var update = flag.Bool("update", false, "write what the golden tests get as what they want")
 
 // shop is the topology of the design's examples: a file with one queue, billing.
 func shop(typ string, tiers ...time.Duration) *Spec {

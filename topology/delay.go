@@ -17,8 +17,11 @@ type unit struct {
 // units gives the units of a delay, the largest first.
 func units() []unit {
 	return []unit{
-		{"d", 24 * time.Hour}, {"h", time.Hour}, {"m", time.Minute},
-		{"s", time.Second}, {"ms", time.Millisecond},
+		{"d", 24 * time.Hour},
+		{"h", time.Hour},
+		{"m", time.Minute},
+		{"s", time.Second},
+		{"ms", time.Millisecond},
 	}
 }
 
