@@ -66,6 +66,7 @@ const (
 	reasonAccess   = "Access refused"                       // a queue, exchange or binding
 	reasonInequal  = "inequivalent arg"
 	codeNoObject   = "Object Not Found" // 404 for a virtual host, not for the end of a binding
+	reasonNothing  = "Not Found"        // with another code: since 4.3, for a virtual host that the user may not see
 )
 
 // explain turns what the broker answered into words.
@@ -80,6 +81,8 @@ func (m *Management) explain(e *statusError) error {
 		return m.notRabbitMQ(fmt.Sprintf("it answers %d %s", e.status, http.StatusText(e.status)))
 	case e.status == http.StatusNotFound && e.code == codeNoObject:
 		return tell(ErrNoVHost, "vhost %q does not exist on %s: rabbitmqctl add_vhost %s", m.vhost, m.api, shellWord(m.vhost))
+	case e.status == http.StatusNotFound && e.reason == reasonNothing:
+		return tell(ErrForbidden, "user %q has no permissions on vhost %q, if that exists on %s: %s", m.api.User, m.vhost, m.api, m.setPermissions())
 	case e.status == http.StatusNotFound:
 		return tell(ErrNotFound, "%s", e.reason)
 	case strings.HasPrefix(e.reason, reasonInequal):

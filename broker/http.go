@@ -61,6 +61,11 @@ func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { retur
 // Every request that dlxctl makes may be sent twice: a declaration or binding
 // that is there already is a success, so is the deletion of what is gone.
 func (m *Management) send(ctx context.Context, r *http.Request) (*http.Response, error) {
+	for part := range strings.SplitSeq(r.URL.EscapedPath(), "/") {
+		if part == "." || part == ".." { // the broker's HTTP server takes them for steps, escaped or not
+			return nil, tell(ErrRefused, "the management API cannot address a name that is %q", part)
+		}
+	}
 	for try, pause := 1, firstPause; ; try, pause = try+1, 2*pause {
 		resp, err := m.sendOnce(ctx, r)
 		if err == nil || try == maxTries || ctx.Err() != nil || !passing(err) {
@@ -145,9 +150,12 @@ func passing(err error) bool {
 // shown as they are: they are long, and quote URLs.
 func (m *Management) failed(ctx context.Context, err error) error {
 	var status *statusError
+	var told *toldError
 	switch {
 	case ctx.Err() != nil:
 		return context.Cause(ctx)
+	case errors.As(err, &told):
+		return told
 	case errors.As(err, &status):
 		return m.explain(status)
 	default:

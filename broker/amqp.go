@@ -1,0 +1,175 @@
+package broker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+)
+
+// frameOverhead is what a frame has beside its payload: type, channel, size
+// and the octet at its end.
+const frameOverhead = 8
+
+// Conn is an AMQP connection. It does not come back by itself: whoever dialled
+// it knows best what to do about what was under way.
+type Conn struct {
+	conn *amqp.Connection
+	addr Address
+	// Blocked tells when the broker stops and starts taking publishings from
+	// this connection, because of an alarm. It is closed with the connection.
+	Blocked <-chan Blocking
+}
+
+// Blocking says whether the broker blocks a connection, and why.
+type Blocking struct {
+	Active bool
+	Reason string
+}
+
+// Dial connects. Its errors are one line with the remedy; they wrap
+// ErrUnreachable, ErrUnauthorized or ErrNoVHost.
+func Dial(ctx context.Context, e Endpoint) (*Conn, error) {
+	dialer := net.Dialer{Timeout: 10 * time.Second}
+	properties := amqp.NewConnectionProperties()
+	if e.ConnectionName != "" {
+		properties.SetClientConnectionName(e.ConnectionName)
+	}
+	config := amqp.Config{
+		SASL:       []amqp.Authentication{&amqp.PlainAuth{Username: e.AMQP.User, Password: e.AMQP.Password()}},
+		Vhost:      e.VHost,
+		Heartbeat:  10 * time.Second,
+		Properties: properties,
+		Dial: func(network, _ string) (net.Conn, error) {
+			conn, err := dialer.DialContext(ctx, network, e.AMQP.Host)
+			if err != nil {
+				return nil, err
+			}
+			return conn, conn.SetDeadline(time.Now().Add(30 * time.Second)) // for the handshake; the library lifts it
+		},
+	}
+	if e.Heartbeat > 0 {
+		config.Heartbeat = e.Heartbeat
+	}
+	url := schemeAMQP + "://" + e.AMQP.Host
+	if e.AMQP.Scheme == schemeAMQPS {
+		url = schemeAMQPS + "://" + e.AMQP.Host
+		config.TLSClientConfig = e.TLS.Clone()
+	}
+	conn, err := amqp.DialConfig(url, config)
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		return nil, explainDial(e, err)
+	}
+	c := &Conn{conn: conn, addr: e.AMQP}
+	c.Blocked = c.watchBlocked()
+	return c, nil
+}
+
+// explainDial turns what the broker or the network answered into words.
+func explainDial(e Endpoint, err error) error {
+	var refused *amqp.Error
+	switch {
+	case errors.Is(err, amqp.ErrCredentials) || errors.Is(err, amqp.ErrSASL):
+		return tell(ErrUnauthorized, "user %q is refused by %s: check user and password in RABBITMQ_URL or --url, or --password-file", e.AMQP.User, e.AMQP)
+	case errors.Is(err, amqp.ErrVhost):
+		return tell(ErrNoVHost, "vhost %q on %s does not exist, or user %q may not use it: rabbitmqctl add_vhost %s, rabbitmqctl set_permissions -p %s %s '.*' '.*' '.*'",
+			e.VHost, e.AMQP, e.AMQP.User, shellWord(e.VHost), shellWord(e.VHost), shellWord(e.AMQP.User))
+	case errors.As(err, &refused):
+		return tell(ErrUnreachable, "%s refuses the connection: %s", e.AMQP, oneLine(refused.Reason))
+	default:
+		return tell(ErrUnreachable, "nothing that speaks AMQP answers at %s (%s): check RABBITMQ_URL or --url, and whether the broker runs", e.AMQP, oneLine(innermost(err).Error()))
+	}
+}
+
+func (c *Conn) watchBlocked() <-chan Blocking {
+	in := c.conn.NotifyBlocked(make(chan amqp.Blocking, 1))
+	out := make(chan Blocking, 1)
+	go func() {
+		defer close(out)
+		for b := range in {
+			select { // only the newest counts
+			case <-out:
+			default:
+			}
+			out <- Blocking{Active: b.Active, Reason: b.Reason}
+		}
+	}()
+	return out
+}
+
+// FrameMax is the size of the largest content header that the broker takes, in
+// bytes, without what the frame around it needs. Zero means no limit.
+func (c *Conn) FrameMax() int {
+	if c.conn.Config.FrameSize <= 0 {
+		return 0
+	}
+	return c.conn.Config.FrameSize - frameOverhead
+}
+
+// Closed reports whether the connection is over.
+func (c *Conn) Closed() bool { return c.conn.IsClosed() }
+
+// Close ends the connection and everything on it. What was not acknowledged,
+// the broker delivers again; what was not confirmed is in doubt.
+func (c *Conn) Close() error {
+	if err := c.conn.Close(); err != nil && !errors.Is(err, amqp.ErrClosed) {
+		return err
+	}
+	return nil
+}
+
+// Queue gives how many messages are ready in a queue. It fails with ErrNotFound
+// if there is no such queue.
+func (c *Conn) Queue(name string) (int, error) {
+	ch, err := c.conn.Channel()
+	if err != nil {
+		return 0, fmt.Errorf("open a channel: %w", err)
+	}
+	q, err := ch.QueueDeclarePassive(name, true, false, false, false, nil)
+	if err != nil {
+		return 0, explainChannel(err) // the broker has closed the channel
+	}
+	return q.Messages, ch.Close()
+}
+
+// Empty reports whether basic.get finds nothing ready in a queue. A message
+// that it finds goes back to its place at once: nothing is acknowledged.
+func (c *Conn) Empty(queue string) (bool, error) {
+	ch, err := c.conn.Channel()
+	if err != nil {
+		return false, fmt.Errorf("open a channel: %w", err)
+	}
+	m, found, err := ch.Get(queue, false)
+	if err != nil {
+		return false, explainChannel(err)
+	}
+	if found {
+		if err := m.Nack(false, true); err != nil {
+			return false, err
+		}
+	}
+	return !found, ch.Close()
+}
+
+// explainChannel gives sentinels for the channel exceptions that callers tell
+// apart.
+func explainChannel(err error) error {
+	var e *amqp.Error
+	if !errors.As(err, &e) {
+		return err
+	}
+	switch e.Code {
+	case amqp.NotFound:
+		return tell(ErrNotFound, "%s", oneLine(e.Reason))
+	case amqp.AccessRefused:
+		return tell(ErrForbidden, "%s", oneLine(e.Reason))
+	default:
+		return fmt.Errorf("the broker closed the channel: %d %s", e.Code, oneLine(e.Reason))
+	}
+}

@@ -1,0 +1,142 @@
+package broker
+
+import (
+	"bytes"
+	"fmt"
+	"reflect"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+)
+
+// Publisher publishes mandatory messages on a confirming channel of its own,
+// without waiting for each. It belongs to one goroutine.
+type Publisher struct {
+	ch       *amqp.Channel
+	confirms chan amqp.Confirmation
+	returns  chan amqp.Return
+	closed   chan *amqp.Error
+	pending  []pending // in the order of publishing, which is that of the confirms
+}
+
+// pending is a publishing that is not confirmed yet.
+type pending struct {
+	seq      uint64
+	exchange string
+	key      string
+	message  amqp.Publishing
+	returned string // why, if the broker gave it back
+}
+
+// Outcome is what became of a publishing.
+type Outcome struct {
+	// Seq is what Publish gave.
+	Seq uint64
+	// Refused is empty if the broker has taken the message over. Otherwise it
+	// says why it has not: the message was returned, or nacked.
+	Refused string
+}
+
+// Publisher opens a channel on which up to window publishings may be without an
+// outcome. More would block the connection.
+func (c *Conn) Publisher(window int) (*Publisher, error) {
+	ch, err := c.conn.Channel()
+	if err != nil {
+		return nil, fmt.Errorf("open a channel: %w", err)
+	}
+	if err := ch.Confirm(false); err != nil {
+		return nil, fmt.Errorf("ask for confirms: %w", err)
+	}
+	return &Publisher{
+		ch:       ch,
+		confirms: ch.NotifyPublish(make(chan amqp.Confirmation, window)),
+		returns:  ch.NotifyReturn(make(chan amqp.Return, window)),
+		closed:   ch.NotifyClose(make(chan *amqp.Error, 1)),
+	}, nil
+}
+
+// Publish sends a mandatory message and gives its number. It does not wait.
+// After an error the channel is done with.
+func (p *Publisher) Publish(exchange, key string, m amqp.Publishing) (uint64, error) {
+	seq := p.ch.GetNextPublishSeqNo()
+	if _, err := p.ch.PublishWithDeferredConfirm(exchange, key, true, false, m); err != nil {
+		return 0, explainChannel(err)
+	}
+	p.pending = append(p.pending, pending{seq: seq, exchange: exchange, key: key, message: m})
+	return seq, nil
+}
+
+// Confirms is where confirms come from, in the order of publishing. Each is
+// read by Outcome. It is closed when the broker closes the channel.
+func (p *Publisher) Confirms() <-chan amqp.Confirmation { return p.confirms }
+
+// Outcome reads a confirm.
+//
+// A message that fits no queue is returned before it is confirmed, on the same
+// channel, and the library hands both over in that order: so the returns that
+// belong to this confirm are here already.
+func (p *Publisher) Outcome(c amqp.Confirmation) Outcome {
+	for {
+		select {
+		case r, ok := <-p.returns:
+			if ok {
+				p.returned(r)
+				continue
+			}
+		default:
+		}
+		break
+	}
+	if len(p.pending) == 0 || p.pending[0].seq != c.DeliveryTag {
+		return Outcome{Seq: c.DeliveryTag, Refused: "the broker confirmed what was not published"}
+	}
+	out := Outcome{Seq: c.DeliveryTag, Refused: p.pending[0].returned}
+	p.pending[0] = pending{} // lets go of the body
+	p.pending = p.pending[1:]
+	if !c.Ack {
+		out.Refused = "the broker refused the message (nack): a queue is full, or could not take it"
+	}
+	return out
+}
+
+// returned notes a return. It carries no number, so the oldest publishing that
+// is equal to it is taken for it: two equal messages are as good as each other.
+func (p *Publisher) returned(r amqp.Return) {
+	why := fmt.Sprintf("%d %s: exchange %q has no queue for the message", r.ReplyCode, r.ReplyText, r.Exchange)
+	for _, same := range []func(pending, amqp.Return) bool{equal, alike} {
+		for i := range p.pending {
+			if m := &p.pending[i]; m.returned == "" && same(*m, r) {
+				m.returned = why
+				return
+			}
+		}
+	}
+}
+
+// alike reports whether m may have come back as r.
+func alike(m pending, r amqp.Return) bool {
+	return m.exchange == r.Exchange && m.key == r.RoutingKey && m.message.MessageId == r.MessageId &&
+		m.message.CorrelationId == r.CorrelationId && bytes.Equal(m.message.Body, r.Body)
+}
+
+// equal reports whether m came back as r, with the same headers.
+func equal(m pending, r amqp.Return) bool {
+	if !alike(m, r) || len(m.message.Headers) != len(r.Headers) {
+		return false
+	}
+	return reflect.DeepEqual(m.message.Headers, r.Headers) || len(r.Headers) == 0
+}
+
+// Close ends the channel: what is not confirmed is in doubt.
+func (p *Publisher) Close() error { return p.ch.Close() }
+
+// Err says why the channel was closed.
+func (p *Publisher) Err() error {
+	select {
+	case e := <-p.closed:
+		if e != nil {
+			return explainChannel(e)
+		}
+	default:
+	}
+	return amqp.ErrClosed
+}

@@ -1,0 +1,53 @@
+package processor
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/dlxctl/dlxctl/relay"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// handler lets the rules decide, and tells what was done.
+type handler struct {
+	rules    Rules
+	backoff  string
+	topology topology.Topology
+	log      *slog.Logger
+}
+
+// Move decides about a failed message.
+func (h *handler) Move(d amqp.Delivery) relay.Move {
+	return move(h.rules.Decide(d, time.Now()))
+}
+
+// Refused parks a message that its place would not take. The unroutable queue
+// takes everything.
+func (h *handler) Refused(d amqp.Delivery, m relay.Move, reason string) relay.Move {
+	tried, _ := m.Note.(Decision)
+	return move(h.rules.Park(d, tried, reason, time.Now()))
+}
+
+func move(d Decision) relay.Move {
+	return relay.Move{Exchange: d.Exchange, Key: d.Key, Message: d.Message, Note: d}
+}
+
+// Moved logs what is no longer retried: one line for each dead letter, with
+// whom to call, and never the body.
+func (h *handler) Moved(_ amqp.Delivery, m relay.Move) {
+	d, _ := m.Note.(Decision)
+	work, _ := h.topology.Work(d.Queue)
+	log := h.log.With("queue", d.Queue, "message_id", d.Message.MessageId, "reason", string(d.Reason),
+		"attempts", d.Attempts, "first_failure", d.FirstFailedAt)
+	switch d.Outcome {
+	case DeadLettered:
+		log.WarnContext(context.Background(), "dead letter", "dead_letter_queue", work.Dead, "owner", work.Owner, "severity", work.Severity)
+	case Parked:
+		log.ErrorContext(context.Background(), "parked, as it fits nowhere", "unroutable_queue", topology.UnroutableName(h.topology.Name), "error", d.Error)
+	case Retried:
+		log.DebugContext(context.Background(), "retry", "tier", topology.FormatDelay(d.Step.Delay), "backoff", h.backoff)
+	}
+}

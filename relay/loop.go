@@ -1,0 +1,229 @@
+package relay
+
+import (
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/dlxctl/dlxctl/broker"
+)
+
+const (
+	// tries is how often a message is published to the place that the handler
+	// named first, before it goes to that for refused ones.
+	tries = 4
+	// firstPause is the pause after the first refusal. It doubles each time.
+	firstPause = 100 * time.Millisecond
+	// longestPause is the longest one: messages that nothing takes wait on.
+	longestPause = 30 * time.Second
+	// idleTime is how long nothing must come before the queue is asked whether
+	// it is empty.
+	idleTime = 100 * time.Millisecond
+)
+
+// job is one message in flight.
+type job struct {
+	delivery amqp.Delivery
+	move     Move
+	refusals int
+	due      time.Time // when it is published again; zero while it is published
+	done     bool      // confirmed
+	acked    bool
+}
+
+// loop is the state of one Run. It belongs to one goroutine.
+type loop struct {
+	*Relay
+	deliveries <-chan amqp.Delivery // nil once no more are taken
+	cancelled  bool                 // the subscription is over, because the queue seems empty
+	stopping   bool
+	jobs       []*job          // in the order of delivery
+	unsettled  map[uint64]*job // by the number of the publishing
+	waiting    []*job          // refused, to be published again
+	timer      *time.Timer     // runs out when the first of waiting is due
+}
+
+func newLoop(r *Relay) *loop {
+	l := &loop{Relay: r, deliveries: r.Source.Deliveries(), unsettled: map[uint64]*job{}, timer: time.NewTimer(0)}
+	l.timer.Stop()
+	return l
+}
+
+// delivered takes a message over.
+func (l *loop) delivered(d amqp.Delivery, ok bool) error {
+	if ok {
+		j := &job{delivery: d, move: l.Handler.Move(d)}
+		l.jobs = append(l.jobs, j)
+		return l.publish(j)
+	}
+	if l.cancelled {
+		l.deliveries = nil // all that had arrived are taken; finished goes on
+		return nil
+	}
+	return l.Source.Err()
+}
+
+func (l *loop) publish(j *job) error {
+	seq, err := l.Sink.Publish(j.move.Exchange, j.move.Key, j.move.Message)
+	if err != nil {
+		return err
+	}
+	j.due = time.Time{}
+	l.unsettled[seq] = j
+	return nil
+}
+
+// confirmed settles a publishing.
+func (l *loop) confirmed(o broker.Outcome) {
+	j, ok := l.unsettled[o.Seq]
+	if !ok {
+		return
+	}
+	delete(l.unsettled, o.Seq)
+	if o.Refused == "" {
+		j.done = true
+		l.Handler.Moved(j.delivery, j.move)
+		return
+	}
+	j.refusals++
+	if j.refusals == tries {
+		j.move = l.Handler.Refused(j.delivery, j.move, o.Refused)
+	}
+	pause := longestPause
+	if n := (j.refusals - 1) % tries; j.refusals < 3*tries {
+		pause = min(firstPause<<n, longestPause)
+	}
+	if j.refusals == tries {
+		pause = 0 // a new place is tried at once
+	}
+	j.due = time.Now().Add(pause)
+	l.waiting = append(l.waiting, j)
+	l.rearm()
+}
+
+// drainConfirms settles what has arrived, so that one acknowledgement serves all.
+func (l *loop) drainConfirms() error {
+	for {
+		select {
+		case c, ok := <-l.Sink.Confirms():
+			if !ok {
+				return l.Sink.Err()
+			}
+			l.confirmed(l.Sink.Outcome(c))
+		default:
+			return nil
+		}
+	}
+}
+
+// again publishes the refused messages that are due.
+func (l *loop) again() error {
+	now := time.Now()
+	kept := l.waiting[:0]
+	for _, j := range l.waiting {
+		if j.due.After(now) || l.stopping {
+			kept = append(kept, j)
+			continue
+		}
+		if err := l.publish(j); err != nil {
+			return err
+		}
+	}
+	clear(l.waiting[len(kept):])
+	l.waiting = kept
+	l.rearm()
+	return nil
+}
+
+// rearm sets the timer for the first of the waiting messages.
+func (l *loop) rearm() {
+	if len(l.waiting) == 0 || l.stopping {
+		return
+	}
+	first := l.waiting[0].due
+	for _, j := range l.waiting[1:] {
+		if j.due.Before(first) {
+			first = j.due
+		}
+	}
+	l.timer.Reset(max(0, time.Until(first)))
+}
+
+// acknowledge tells the broker which messages it may forget. Nothing is lost by
+// it: only those are named whose copies are confirmed. Up to the first message
+// without a confirm one acknowledgement names all. If that one was refused and
+// may wait for long, those behind it are named one by one, or they would fill
+// the prefetch.
+func (l *loop) acknowledge() error {
+	n := 0
+	var last uint64
+	for n < len(l.jobs) && l.jobs[n].done {
+		if !l.jobs[n].acked {
+			last = l.jobs[n].delivery.DeliveryTag
+		}
+		n++
+	}
+	if last > 0 {
+		if err := l.Source.Ack(last, true); err != nil {
+			return err
+		}
+	}
+	clear(l.jobs[:n]) // lets go of the bodies
+	l.jobs = l.jobs[n:]
+	if len(l.jobs) == 0 || l.jobs[0].refusals == 0 {
+		return nil
+	}
+	for _, j := range l.jobs {
+		if j.done && !j.acked {
+			j.acked = true
+			if err := l.Source.Ack(j.delivery.DeliveryTag, false); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// stop takes no more messages. What was delivered and not yet taken over, the
+// broker delivers again once the channel is closed.
+func (l *loop) stop() error {
+	l.stopping = true
+	l.deliveries = nil
+	if l.cancelled {
+		return nil
+	}
+	return l.Source.Cancel()
+}
+
+// idle gives a channel that fires when nothing has happened for a while in a
+// relay that ends when the queue is empty, and nil in any other.
+func (l *loop) idle() <-chan time.Time {
+	if !l.UntilEmpty || l.cancelled || l.stopping || len(l.jobs) > 0 {
+		return nil
+	}
+	return time.After(idleTime)
+}
+
+// cancel ends the subscription, so that all that is ready is in the queue again
+// or here, and basic.get can prove that nothing is left.
+func (l *loop) cancel() error {
+	l.cancelled = true
+	return l.Source.Cancel()
+}
+
+// finished reports whether the work is done. A relay that ends when the queue is
+// empty takes what basic.get still finds.
+func (l *loop) finished() (bool, error) {
+	if l.stopping {
+		// Refused messages that wait are left to the broker: they were not acknowledged.
+		return len(l.unsettled) == 0, nil
+	}
+	if !l.cancelled || l.deliveries != nil || len(l.jobs) > 0 {
+		return false, nil
+	}
+	d, found, err := l.Source.Get()
+	if err != nil || !found {
+		return err == nil, err
+	}
+	return false, l.delivered(d, true)
+}

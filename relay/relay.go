@@ -1,0 +1,131 @@
+// Package relay is the one mover of messages: it consumes, lets a [Handler] say
+// where each message goes, publishes it there, and acknowledges it.
+//
+// # Guarantee
+//
+// A message is acknowledged only after the broker has confirmed its copy, and a
+// copy is confirmed only once a queue has it: it is published mandatory, and a
+// returned one counts as refused. So a message is never lost. It may be doubled:
+//
+//   - dies before the publish: the broker delivers the message again; one copy.
+//   - dies after the publish, before the confirm: it is delivered again, and the
+//     copy may exist: doubled at most.
+//   - dies after the confirm, before the acknowledgement: delivered again, and
+//     the copy exists: doubled.
+//   - dies after the acknowledgement: one copy.
+//
+// What can be doubled is what was published and not acknowledged at that moment,
+// never more than the consumer's prefetch. Doubles carry the same message-id.
+// The same holds when the connection or the broker dies in place of the process.
+//
+// Messages are published in the order in which they are delivered. One that the
+// broker refuses is tried again, then goes to the place that the handler names
+// for refused ones; it never holds up those behind it.
+package relay
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+)
+
+// Move says where a message goes.
+type Move struct {
+	Exchange string
+	Key      string
+	Message  amqp.Publishing
+	// Note is the handler's own; the relay hands it back in Moved.
+	Note any
+}
+
+// Handler decides about messages. Its methods are called from the goroutine of
+// Run alone, one at a time.
+type Handler interface {
+	// Move says where a delivered message goes.
+	Move(d amqp.Delivery) Move
+	// Refused says where a message goes that the broker would not take, again
+	// and again, for the reason that it gave. It must be a place that takes
+	// everything; if even that refuses it, Run tries again, less and less often.
+	Refused(d amqp.Delivery, m Move, reason string) Move
+	// Moved is told of a message whose copy is confirmed.
+	Moved(d amqp.Delivery, m Move)
+}
+
+// Source is where messages come from: a broker.Consumer.
+type Source interface {
+	Deliveries() <-chan amqp.Delivery
+	Ack(tag uint64, multiple bool) error
+	Cancel() error
+	Get() (amqp.Delivery, bool, error)
+	Err() error
+}
+
+// Relay moves the messages of one queue.
+type Relay struct {
+	Source  Source
+	Sink    Sink
+	Handler Handler
+	// Grace is how long Run goes on with what is in flight after ctx has ended.
+	// Zero means not at all.
+	Grace time.Duration
+	// UntilEmpty makes Run end once nothing is in flight and basic.get finds
+	// the queue empty.
+	UntilEmpty bool
+}
+
+// ErrGrace is the error of Run when messages were still in flight at the end of
+// the grace. The broker delivers them again.
+var ErrGrace = errors.New("messages were still in flight when the time to finish was over; the broker delivers them again")
+
+// Run moves messages until ctx ends. It then takes no more, goes on for up to
+// Grace with what is in flight, and returns nil, or ErrGrace if that was not
+// enough. If the broker ends the subscription or the channel it returns why; what
+// is in flight is then in doubt, and the broker delivers it again.
+func (r *Relay) Run(ctx context.Context) error {
+	l := newLoop(r)
+	defer l.timer.Stop()
+	stop := ctx.Done()
+	var grace <-chan time.Time
+	for {
+		if err := l.acknowledge(); err != nil {
+			return err
+		}
+		if done, err := l.finished(); done || err != nil {
+			return err
+		}
+		select {
+		case d, ok := <-l.deliveries:
+			if err := l.delivered(d, ok); err != nil {
+				return err
+			}
+		case c, ok := <-r.Sink.Confirms():
+			if !ok {
+				return r.Sink.Err()
+			}
+			l.confirmed(r.Sink.Outcome(c))
+			if err := l.drainConfirms(); err != nil {
+				return err
+			}
+		case <-l.timer.C:
+			if err := l.again(); err != nil {
+				return err
+			}
+		case <-l.idle():
+			if err := l.cancel(); err != nil {
+				return err
+			}
+		case <-stop:
+			stop = nil
+			if err := l.stop(); err != nil {
+				return err
+			}
+			timer := time.NewTimer(r.Grace)
+			defer timer.Stop()
+			grace = timer.C
+		case <-grace:
+			return ErrGrace
+		}
+	}
+}

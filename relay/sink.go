@@ -1,0 +1,15 @@
+package relay
+
+import (
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/dlxctl/dlxctl/broker"
+)
+
+// Sink is where messages go: a broker.Publisher.
+type Sink interface {
+	Publish(exchange, key string, m amqp.Publishing) (uint64, error)
+	Confirms() <-chan amqp.Confirmation
+	Outcome(c amqp.Confirmation) broker.Outcome
+	Err() error
+}
