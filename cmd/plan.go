@@ -1,0 +1,108 @@
+package cmd
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/dlxctl/dlxctl/broker"
+	"github.com/dlxctl/dlxctl/plan"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+func (a *app) planCommand() *cobra.Command {
+	var detailed, verbose bool
+	c := &cobra.Command{
+		Use:   "plan",
+		Short: "Show what would change on the broker",
+		Long: `Read the broker, compare it with the topology files, and show what apply would do.
+Nothing is written. A user with the tag management is enough.
+
+Exit codes: 0 even if there are changes, 2 with --detailed-exitcode if there are,
+3 if something is blocked.`,
+		Example:     "  dlxctl plan\n  dlxctl plan -f topology/ --detailed-exitcode\n  dlxctl plan -o markdown > comment.md",
+		Args:        noArguments,
+		Annotations: map[string]string{outputsAnnotation: "text json markdown"},
+		RunE: func(c *cobra.Command, _ []string) error {
+			want, err := a.load()
+			if err != nil {
+				return err
+			}
+			m, err := a.management()
+			if err != nil {
+				return err
+			}
+			defer m.Close()
+			p, err := a.makePlan(c.Context(), m, want)
+			if err != nil {
+				return err
+			}
+			if err := a.show(p, verbose); err != nil {
+				return err
+			}
+			if err := plan.Check(p); err != nil {
+				return err
+			}
+			if detailed && !p.Empty() {
+				return errPending
+			}
+			return nil
+		},
+	}
+	c.Flags().BoolVar(&detailed, "detailed-exitcode", false, "exit with 2 if there is anything to do")
+	verboseFlag(c, &verbose)
+	return c
+}
+
+func verboseFlag(c *cobra.Command, verbose *bool) {
+	c.Flags().BoolVarP(verbose, "verbose", "v", false, "show generated objects one by one, with all fields")
+}
+
+// management opens the management API of the broker that the flags name. load
+// comes first: the file may name the virtual host.
+func (a *app) management() (*broker.Management, error) {
+	endpoint, err := a.conn.Resolve()
+	if err != nil {
+		return nil, err
+	}
+	if a.conn.InsecureSkipVerify {
+		fmt.Fprintln(a.stderr, "dlxctl: warning: the broker's certificate is not checked (--insecure-skip-verify): anybody could be listening")
+	}
+	return broker.NewManagement(endpoint)
+}
+
+// makePlan reads the broker and compares.
+func (a *app) makePlan(ctx context.Context, m *broker.Management, want topology.Topology) (plan.Plan, error) {
+	state, err := m.Inspect(ctx)
+	if err != nil {
+		return plan.Plan{}, err
+	}
+	if want.Cluster != "" && want.Cluster != state.Cluster {
+		return plan.Plan{}, fmt.Errorf("the topology is for the cluster %q, and this broker belongs to %q; check RABBITMQ_URL, or cluster: in the file", want.Cluster, state.Cluster)
+	}
+	return plan.Make(want, state), nil
+}
+
+// show prints a plan in the format that was asked for.
+func (a *app) show(p plan.Plan, verbose bool) error {
+	switch a.output {
+	case "json":
+		return plan.WriteJSON(a.stdout, p, Version())
+	case "markdown":
+		return plan.WriteMarkdown(a.stdout, p)
+	default:
+		return plan.WriteText(a.stdout, p, plan.TextOptions{Style: a.style(), Verbose: verbose})
+	}
+}
+
+// style gives the colours of a plan on a terminal, and none elsewhere.
+func (a *app) style() plan.Style {
+	if !a.colour() {
+		return plan.Style{}
+	}
+	paint := func(code string) func(string) string {
+		return func(s string) string { return "\x1b[" + code + "m" + s + "\x1b[0m" }
+	}
+	return plan.Style{Create: paint("32"), Change: paint("33"), Delete: paint("31"), Blocked: paint("1;31")}
+}

@@ -1,0 +1,167 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/dlxctl/dlxctl/broker/brokertest"
+)
+
+// targetKey is the key of a script's brokertest.Target.
+type targetKey struct{}
+
+// commands are the verbs that the scripts have beside those of testscript.
+func commands() map[string]func(*testscript.TestScript, bool, []string) {
+	return map[string]func(*testscript.TestScript, bool, []string){
+		"exits":   exits,
+		"api":     api,
+		"publish": publish,
+		"expect":  expect,
+		"fail":    fail,
+	}
+}
+
+// exits runs a program and checks its exit code: exits 3 dlxctl apply --yes.
+func exits(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: exits CODE PROGRAM [ARGUMENT]...")
+	}
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	got := 0
+	var exit *exec.ExitError
+	if err := ts.Exec(args[1], args[2:]...); errors.As(err, &exit) {
+		got = exit.ExitCode()
+	} else {
+		ts.Check(err)
+	}
+	if got != want {
+		ts.Fatalf("exit code is %d, not %d", got, want)
+	}
+}
+
+// api calls the management API: api PUT /api/queues/$VHOST/q [FILE]. The answer
+// becomes the file "answer".
+func api(ts *testscript.TestScript, neg bool, args []string) {
+	if len(args) < 2 {
+		ts.Fatalf("usage: api METHOD PATH [FILE]")
+	}
+	var body io.Reader = http.NoBody
+	if len(args) == 3 {
+		body = bytes.NewReader([]byte(ts.ReadFile(args[2])))
+	}
+	target, err := url.Parse(ts.Getenv("RABBITMQ_API_URL") + args[1])
+	ts.Check(err)
+	req, err := http.NewRequest(args[0], target.String(), body) //nolint:noctx // a script has no context
+	ts.Check(err)
+	amqpURL, err := url.Parse(ts.Getenv("RABBITMQ_URL"))
+	ts.Check(err)
+	password, _ := amqpURL.User.Password()
+	req.SetBasicAuth(amqpURL.User.Username(), password)
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := http.DefaultClient.Do(req)
+	ts.Check(err)
+	defer resp.Body.Close()
+	answer, err := io.ReadAll(resp.Body)
+	ts.Check(err)
+	ts.Check(os.WriteFile(ts.MkAbs("answer"), answer, 0o600))
+	if (resp.StatusCode >= http.StatusBadRequest) != neg {
+		ts.Fatalf("%s %s: %s %s", args[0], args[1], resp.Status, answer)
+	}
+}
+
+// publish sends a persistent message and waits for the confirm:
+// publish EXCHANGE KEY MESSAGE-ID.
+func publish(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 3 {
+		ts.Fatalf("usage: publish EXCHANGE KEY MESSAGE-ID")
+	}
+	ch := channel(ts)
+	ts.Check(ch.Confirm(false))
+	confirm, err := ch.PublishWithDeferredConfirm(args[0], args[1], true, false, amqp.Publishing{
+		MessageId: args[2], DeliveryMode: amqp.Persistent, Body: []byte("body of " + args[2]),
+	})
+	ts.Check(err)
+	if !confirm.Wait() {
+		ts.Fatalf("the broker refused message %s", args[2])
+	}
+}
+
+// fail rejects a message each time it comes to QUEUE, TIMES times:
+// fail QUEUE MESSAGE-ID TIMES.
+func fail(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 3 {
+		ts.Fatalf("usage: fail QUEUE MESSAGE-ID TIMES")
+	}
+	times, err := strconv.Atoi(args[2])
+	ts.Check(err)
+	for range times {
+		m := await(ts, channel(ts), args[0])
+		if m.MessageId != args[1] {
+			ts.Fatalf("%s delivered message %q, not %q", args[0], m.MessageId, args[1])
+		}
+		ts.Check(m.Reject(false))
+	}
+}
+
+// expect waits for a message in QUEUE and checks its headers, then removes it:
+// expect QUEUE MESSAGE-ID [HEADER=VALUE]...
+func expect(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: expect QUEUE MESSAGE-ID [HEADER=VALUE]...")
+	}
+	m := await(ts, channel(ts), args[0])
+	if m.MessageId != args[1] {
+		ts.Fatalf("%s holds message %q, not %q", args[0], m.MessageId, args[1])
+	}
+	for _, a := range args[2:] {
+		name, want, _ := strings.Cut(a, "=")
+		got, err := json.Marshal(m.Headers[name])
+		ts.Check(err)
+		if text, ok := m.Headers[name].(string); ok {
+			got = []byte(text)
+		}
+		if string(got) != want {
+			ts.Fatalf("header %s is %s, not %s", name, got, want)
+		}
+	}
+	ts.Check(m.Ack(false)) // the test has seen what it wanted
+}
+
+// await polls for a message, as none of the verbs may wait for ever.
+func await(ts *testscript.TestScript, ch *amqp.Channel, queue string) amqp.Delivery {
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); <-tick.C {
+		m, ok, err := ch.Get(queue, false)
+		ts.Check(err)
+		if ok {
+			return m
+		}
+	}
+	ts.Fatalf("no message came to %s", queue)
+	return amqp.Delivery{}
+}
+
+// channel opens a connection that ends with the script.
+func channel(ts *testscript.TestScript) *amqp.Channel {
+	target, _ := ts.Value(targetKey{}).(brokertest.Target)
+	conn, err := amqp.Dial(target.URL)
+	ts.Check(err)
+	ts.Defer(func() { conn.Close() })
+	ch, err := conn.Channel()
+	ts.Check(err)
+	return ch
+}
