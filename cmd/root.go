@@ -48,11 +48,12 @@ backoff, shows what would change on the live broker, and makes it so.
 
 The broker is the one of RABBITMQ_URL (or --url). Every flag can be given by an
 environment variable: --api is DLXCTL_API, --ca-file is DLXCTL_CA_FILE.`,
-		Args:              noCommand,
-		RunE:              func(c *cobra.Command, _ []string) error { return c.Help() },
-		SilenceErrors:     true,
-		SilenceUsage:      true,
-		PersistentPreRunE: func(c *cobra.Command, _ []string) error { return a.fromEnvironment(c) },
+		Args:                       noCommand,
+		SuggestionsMinimumDistance: 2,
+		RunE:                       func(c *cobra.Command, _ []string) error { return c.Help() },
+		SilenceErrors:              true,
+		SilenceUsage:               true,
+		PersistentPreRunE:          func(c *cobra.Command, _ []string) error { return a.fromEnvironment(c) },
 	}
 	c.SetIn(a.stdin)
 	c.SetOut(a.stdout)

@@ -10,6 +10,10 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
+// manyAttempts stands for every number of attempts beyond it, so that sums do
+// not overflow.
+const manyAttempts = 1_000_000
+
 // backoffs reads the backoffs of one file.
 func (d *decoder) backoffs(f fields) {
 	v, ok := f.values["backoff"]
@@ -85,12 +89,12 @@ func (d *decoder) tiers(f fields, each int64) []Tier {
 	}
 	var tiers []Tier
 	for _, n := range items {
-		t := Tier{Attempts: int(min(each, topology.MaxAttempts+1)), Pos: d.at(n)}
+		t := Tier{Attempts: int(min(each, manyAttempts)), Pos: d.at(n)}
 		var ok bool
 		if n.Kind == yaml.MappingNode {
 			tf := d.fields(n, "tier", tierKeys(), nil)
 			if a, ok := d.number(tf, "attempts", 1); ok {
-				t.Attempts = int(min(a, topology.MaxAttempts+1))
+				t.Attempts = int(min(a, manyAttempts))
 			}
 			t.Delay, ok = d.delay(tf, "delay")
 			if !ok {
@@ -132,7 +136,7 @@ func (d *decoder) exponential(f fields, each int64) []Tier {
 	var tiers []Tier
 	wait := float64(first.Milliseconds())
 	for range steps {
-		t := Tier{Delay: time.Duration(math.Round(wait)) * time.Millisecond, Attempts: int(min(each, topology.MaxAttempts+1)), Pos: d.at(f.node)}
+		t := Tier{Delay: time.Duration(math.Round(wait)) * time.Millisecond, Attempts: int(min(each, manyAttempts)), Pos: d.at(f.node)}
 		tiers = append(tiers, t)
 		if wait *= factor; wait > float64(longest.Milliseconds()) {
 			if !limited {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -52,7 +53,7 @@ func Decode(files []Source, lookup func(string) (string, bool)) (*Spec, []Proble
 		d.file = f.file
 		d.head(f)
 	}
-	if len(roots) == len(files) && d.spec.Name == "" && !d.given("name") {
+	if len(roots) == len(files) && !slices.ContainsFunc(roots, func(f fields) bool { return d.mentions(f.node, "name") }) {
 		d.problem(Pos{File: files[0].Name, Line: 1, Col: 1}, "the topology has no name", "add a line such as: name: shop")
 	}
 	d.complete()
@@ -194,6 +195,10 @@ func (d *decoder) syntax(f Source, err error) {
 			d.problem(pos, "# begins a comment here, and the rest of the line is not read", `a routing key that begins with # needs quotes: "#"`)
 			return
 		}
+	}
+	if pos.Line <= len(lines) && strings.Contains(strings.Join(lines[max(0, pos.Line-2):min(len(lines), pos.Line+1)], "\n"), "${") {
+		d.problem(pos, "this is not YAML: "+msg, "inside { } or [ ] YAML takes ${ for a mapping: write key: ${VAR} on a line of its own, or put a text in quotes")
+		return
 	}
 	fix := "check the indentation, and quote values that hold : # { } [ ] or begin with * & ! @"
 	if pos.Line <= len(lines) && strings.Contains(lines[pos.Line-1], "\t") {

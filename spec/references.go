@@ -21,7 +21,7 @@ func (d *decoder) references() {
 		uses[q.Backoff] = append(uses[q.Backoff], *q)
 	}
 	for _, b := range d.spec.Backoffs {
-		if len(uses[b.Name]) == 0 {
+		if len(uses[b.Name]) == 0 && len(d.problems) == 0 { // a slip elsewhere is why, if there is one
 			d.warn(b.Pos, "unused-backoff", fmt.Sprintf("the backoff %q is used by no queue", b.Name), "it compiles to nothing")
 		}
 		d.ownBackoff(b, uses[b.Name])

@@ -53,6 +53,9 @@ func ParseDelay(s string) (time.Duration, error) {
 	if _, err := strconv.ParseFloat(s, 64); err == nil {
 		return 0, fmt.Errorf("a delay needs a unit (ms, s, m, h, d), write %ss or %sms", s, s)
 	}
+	if fine, err := time.ParseDuration(s); err == nil && fine >= 0 && strings.ContainsAny(s, ".µun") {
+		return 0, fmt.Errorf("a delay is whole numbers of ms, s, m, h or d, write %s", FormatDelay(fine.Truncate(time.Millisecond)+ceil(fine)))
+	}
 	var total time.Duration
 	for rest := s; rest != ""; {
 		digits := len(rest) - len(strings.TrimLeft(rest, "0123456789"))
@@ -85,4 +88,12 @@ func unitOf(name string) (time.Duration, bool) {
 		}
 	}
 	return 0, false
+}
+
+// ceil gives the millisecond that rounding d up adds to it.
+func ceil(d time.Duration) time.Duration {
+	if d%time.Millisecond == 0 {
+		return 0
+	}
+	return time.Millisecond
 }
