@@ -55,15 +55,15 @@ func withCredentials(t *testing.T, text, user, password string) string {
 }
 
 // TestInspectSaysWhatKeepsItOut runs against a real broker. Placeholders in the
-// expected texts: API, VHOST, USER.
+// expected texts: <api>, <vhost>, <user>.
 func TestInspectSaysWhatKeepsItOut(t *testing.T) {
 	t.Parallel()
 	base := brokertest.VHost(t)
 	other := brokertest.VHost(t) // where the users of base have no permissions
 	// The version decides where the broker tells that from a vhost that is not there.
-	noPermissions := `user "USER" has no permissions on vhost "VHOST": rabbitmqctl set_permissions -p VHOST USER '.*' '.*' '.*'`
+	noPermissions := `user "<user>" has no permissions on vhost "<vhost>": rabbitmqctl set_permissions -p <vhost> <user> '.*' '.*' '.*'`
 	if base.AtLeast("4.3") {
-		noPermissions = `user "USER" has no permissions on vhost "VHOST", if that exists on API: rabbitmqctl set_permissions -p VHOST USER '.*' '.*' '.*'`
+		noPermissions = `user "<user>" has no permissions on vhost "<vhost>", if that exists on <api>: rabbitmqctl set_permissions -p <vhost> <user> '.*' '.*' '.*'`
 	}
 	for name, tc := range map[string]struct {
 		config func(t *testing.T) (broker.Config, string, string) // and user, vhost
@@ -77,7 +77,7 @@ func TestInspectSaysWhatKeepsItOut(t *testing.T) {
 				return broker.Config{URL: withCredentials(t, base.URL, user.Username, secret), API: base.API}, user.Username, base.VHost
 			},
 			broker.ErrUnauthorized,
-			`user "USER" is refused by API (401): check user and password in RABBITMQ_URL, --url, --api or --password-file`,
+			`user "<user>" is refused by <api> (401): check user and password in RABBITMQ_URL, --url, --api or --password-file`,
 		},
 		"unknown user": {
 			func(t *testing.T) (broker.Config, string, string) {
@@ -85,7 +85,7 @@ func TestInspectSaysWhatKeepsItOut(t *testing.T) {
 				return broker.Config{URL: withCredentials(t, base.URL, "no body", secret), API: base.API}, "no body", base.VHost
 			},
 			broker.ErrUnauthorized,
-			`user "USER" is refused by API (401): check user and password in RABBITMQ_URL, --url, --api or --password-file`,
+			`user "<user>" is refused by <api> (401): check user and password in RABBITMQ_URL, --url, --api or --password-file`,
 		},
 		"no tag": {
 			func(t *testing.T) (broker.Config, string, string) {
@@ -94,7 +94,7 @@ func TestInspectSaysWhatKeepsItOut(t *testing.T) {
 				return broker.Config{URL: user.URL, API: base.API}, user.Username, base.VHost
 			},
 			broker.ErrForbidden,
-			`user "USER" lacks the tag management on API: rabbitmqctl set_user_tags USER management`,
+			`user "<user>" lacks the tag management on <api>: rabbitmqctl set_user_tags <user> management`,
 		},
 		"no permissions on the vhost": {
 			func(t *testing.T) (broker.Config, string, string) {
@@ -111,7 +111,7 @@ func TestInspectSaysWhatKeepsItOut(t *testing.T) {
 				return broker.Config{URL: user.URL, API: base.API, VHost: "it's not/there"}, user.Username, "it's not/there"
 			},
 			broker.ErrNoVHost,
-			`vhost "VHOST" does not exist on API: rabbitmqctl add_vhost 'it'\''s not/there'`,
+			`vhost "<vhost>" does not exist on <api>: rabbitmqctl add_vhost 'it'\''s not/there'`,
 		},
 		"no such vhost, as administrator": {
 			func(t *testing.T) (broker.Config, string, string) {
@@ -119,7 +119,7 @@ func TestInspectSaysWhatKeepsItOut(t *testing.T) {
 				return broker.Config{URL: base.URL, API: base.API, VHost: "nowhere"}, base.Username, "nowhere"
 			},
 			broker.ErrNoVHost,
-			`vhost "VHOST" does not exist on API: rabbitmqctl add_vhost nowhere`,
+			`vhost "<vhost>" does not exist on <api>: rabbitmqctl add_vhost nowhere`,
 		},
 		"https where http is spoken": {
 			func(t *testing.T) (broker.Config, string, string) {
@@ -127,7 +127,7 @@ func TestInspectSaysWhatKeepsItOut(t *testing.T) {
 				return broker.Config{URL: withCredentials(t, base.URL, "u", secret), API: strings.Replace(base.API, "http:", "https:", 1)}, "u", base.VHost
 			},
 			broker.ErrUnreachable,
-			strings.Replace(base.API, "http:", "https:", 1) + ` speaks http, not https: write http:// in --api`,
+			strings.Replace(base.API, "http:", "https:", 1) + ` speaks no TLS: write http:// in --api`,
 		},
 		"the AMQP port": {
 			func(t *testing.T) (broker.Config, string, string) {
@@ -150,7 +150,7 @@ func TestInspectSaysWhatKeepsItOut(t *testing.T) {
 			if password != "guest" { // the user's name as well
 				passwords = append(passwords, password)
 			}
-			text := strings.NewReplacer("API", base.API, "VHOST", vhost, "USER", user, "--api", "--api").Replace(tc.text)
+			text := strings.NewReplacer("<api>", base.API, "<vhost>", vhost, "<user>", user).Replace(tc.text)
 			m := resolve(t, c)
 			_, err = m.Inspect(t.Context())
 			told(t, err, tc.kind, text, passwords...)
@@ -245,34 +245,34 @@ func TestOtherThingsThanABroker(t *testing.T) {
 		status int
 		header http.Header
 		body   string
-		text   string // API stands for the server's URL
+		text   string // <api> stands for the server's URL
 	}{
 		"a web page": {
 			http.StatusOK, http.Header{"Content-Type": {"text/html"}}, "<html><p>hello",
-			"what answers at API is not RabbitMQ's management API (its answer to /api/overview is of another form): give its URL with --api",
+			"what answers at <api> is not RabbitMQ's management API (its answer to /api/overview is of another form): give its URL with --api",
 		},
 		"a page that is not there": {
 			http.StatusNotFound, nil, "<html>404",
-			"what answers at API is not RabbitMQ's management API (it answers 404 Not Found): give its URL with --api",
+			"what answers at <api> is not RabbitMQ's management API (it answers 404 Not Found): give its URL with --api",
 		},
 		"another service's JSON": {
 			http.StatusOK, nil, `{"cluster_name":"docker-cluster","version":{"number":"8"}}`,
-			"what answers at API is not RabbitMQ's management API (it names no version of RabbitMQ): give its URL with --api",
+			"what answers at <api> is not RabbitMQ's management API (it names no version of RabbitMQ): give its URL with --api",
 		},
 		"a login page somewhere else": {
 			http.StatusFound, http.Header{"Location": {"http://127.0.0.1:1/login"}}, "",
-			"what answers at API is not RabbitMQ's management API (it answers 302 Found): give its URL with --api",
+			"what answers at <api> is not RabbitMQ's management API (it answers 302 Found): give its URL with --api",
 		},
 		"a proxy without a broker behind it": {
-			http.StatusBadGateway, nil, "<html>bad gateway", "API answers 502 Bad Gateway",
+			http.StatusBadGateway, nil, "<html>bad gateway", "<api> answers 502 Bad Gateway",
 		},
 		"an internal error": {
 			http.StatusInternalServerError, nil, `{"error":"internal_server_error","reason":"{badmatch,\n  x}"}`,
-			"API answers 500 Internal Server Error: {badmatch, x}",
+			"<api> answers 500 Internal Server Error: {badmatch, x}",
 		},
 		"a proxy that wants a password": {
 			http.StatusUnauthorized, nil, "<html>who are you",
-			`user "u" is refused by API (401): check user and password in RABBITMQ_URL, --url, --api or --password-file`,
+			`user "u" is refused by <api> (401): check user and password in RABBITMQ_URL, --url, --api or --password-file`,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -291,7 +291,7 @@ func TestOtherThingsThanABroker(t *testing.T) {
 			if tc.status == http.StatusUnauthorized {
 				kind = broker.ErrUnauthorized
 			}
-			told(t, err, kind, strings.Replace(tc.text, "API", s.URL, 1))
+			told(t, err, kind, strings.Replace(tc.text, "<api>", s.URL, 1))
 		})
 	}
 }
@@ -329,6 +329,7 @@ func TestAnInterruptedRequestSaysSo(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	s := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body) // or the server would not see that the client is gone
 		cancel()
 		<-r.Context().Done()
 	}))

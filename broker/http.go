@@ -169,6 +169,7 @@ func (m *Management) explainNetwork(err error) error {
 	}
 	var dns *net.DNSError
 	var timeout net.Error
+	var record tls.RecordHeaderError
 	switch {
 	case errors.As(err, &dns):
 		return tell(ErrUnreachable, "host %q is not known: check it in RABBITMQ_URL, --url or --api", dns.Name)
@@ -176,8 +177,8 @@ func (m *Management) explainNetwork(err error) error {
 		return tell(ErrUnreachable, "nothing listens at %s: is the broker up, with the management plugin (rabbitmq-plugins enable rabbitmq_management)? --api says where", m.api)
 	case errors.As(err, &timeout) && timeout.Timeout():
 		return tell(ErrUnreachable, "%s does not answer in time: check host and port in RABBITMQ_URL, --url or --api, and what lies between", m.api)
-	case errors.Is(err, http.ErrSchemeMismatch):
-		return tell(ErrUnreachable, "%s speaks http, not https: write http:// in --api", m.api)
+	case errors.As(err, &record):
+		return tell(ErrUnreachable, "%s speaks no TLS: write http:// in --api", m.api)
 	case strings.Contains(err.Error(), "malformed HTTP"), passing(err) && m.api.Scheme == schemeHTTP:
 		return tell(ErrUnreachable, "what answers at %s does not speak http: give the URL of the management API with --api (https:// if it has TLS, port 15672 or 15671 as a rule)", m.api)
 	default:

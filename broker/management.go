@@ -10,6 +10,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 
 	rabbithole "github.com/michaelklishin/rabbit-hole/v2"
@@ -81,6 +82,7 @@ func (m *Management) get(ctx context.Context, into any, path string) error {
 	d := json.NewDecoder(resp.Body)
 	d.UseNumber() // a float64 cannot hold every integer that an argument can be
 	if err := d.Decode(into); err != nil {
+		path, _, _ = strings.Cut(path, "?")
 		return m.notRabbitMQ("its answer to /api/" + path + " is of another form")
 	}
 	return nil
