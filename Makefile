@@ -21,7 +21,7 @@ demo: ## see a failing message climb its backoff tiers, on a real broker
 	@./scripts/demo
 
 build: ## build bin/dlxctl, a static binary
-	CGO_ENABLED=0 go build -trimpath -ldflags "-s -w -X github.com/dlxctl/dlxctl/cmd.version=$(VERSION)" -o bin/dlxctl .
+	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w -X github.com/dlxctl/dlxctl/cmd.version=$(VERSION)" -o bin/dlxctl .
 
 test: ## run all tests, on the lines of BROKERS
 	./scripts/test go test $(TEST_FLAGS) $(PACKAGES)
@@ -31,6 +31,7 @@ race: ## the same with the race detector
 
 lint: ## run the linters; they hold the direction of imports too
 	$(LINT) run
+	@if command -v shellcheck >/dev/null; then shellcheck -x scripts/* .ci/run; fi
 
 fmt: ## format the code
 	$(LINT) fmt

@@ -54,11 +54,7 @@ func (s *Server) Target() Target {
 // VHost gives a virtual host of its own. It goes with the node.
 func (s *Server) VHost(tb testing.TB) Target {
 	tb.Helper()
-	x := s.Target()
-	x.VHost = unique(tb, "test")
-	x.call(tb, "PUT", "vhosts/"+x.VHost, map[string]any{})
-	x.permit(tb, x.Username, ".*", ".*", ".*")
-	return x.as(x.Username, x.Password)
+	return s.target.vhost(tb)
 }
 
 // Stop stops the node in good order. Its data stays.

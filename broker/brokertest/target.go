@@ -38,7 +38,9 @@ type Target struct {
 // deleted, with all that is in it, when the test ends.
 func VHost(tb testing.TB) Target {
 	tb.Helper()
-	return shared(tb).vhost(tb)
+	x := shared(tb).vhost(tb)
+	tb.Cleanup(func() { x.call(tb, http.MethodDelete, "vhosts/"+url.PathEscape(x.VHost), nil) })
+	return x
 }
 
 // AtLeast tells whether the broker is of this version or a later one. It reads
@@ -114,13 +116,11 @@ func (x Target) Channel(tb testing.TB) *amqp.Channel {
 	return ch
 }
 
-// vhost creates a virtual host on the broker of x.
+// vhost creates a virtual host on the broker of x, for its administrator.
 func (x Target) vhost(tb testing.TB) Target {
 	tb.Helper()
 	x.VHost = unique(tb, "test")
-	path := "vhosts/" + url.PathEscape(x.VHost)
-	x.call(tb, http.MethodPut, path, map[string]any{})
-	tb.Cleanup(func() { x.call(tb, http.MethodDelete, path, nil) })
+	x.call(tb, http.MethodPut, "vhosts/"+url.PathEscape(x.VHost), map[string]any{})
 	password, _ := x.admin.Password()
 	x = x.as(x.admin.Username(), password)
 	x.permit(tb, x.Username, ".*", ".*", ".*")
