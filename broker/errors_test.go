@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/dlxctl/dlxctl/broker"
 	"github.com/dlxctl/dlxctl/broker/brokertest"
@@ -323,6 +324,42 @@ func TestNothingAnswers(t *testing.T) {
 			told(t, err, broker.ErrUnreachable, tc.text)
 		})
 	}
+}
+
+// listen gives the address of a server that does to each connection what handle
+// does.
+func listen(t *testing.T, handle func(net.Conn)) string {
+	t.Helper()
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return // the test is over
+			}
+			handle(conn)
+		}
+	}()
+	return "http://" + l.Addr().String()
+}
+
+// TestSomethingAnswersBadly hangs up as RabbitMQ does where TLS is expected, or
+// does not answer at all.
+func TestSomethingAnswersBadly(t *testing.T) {
+	t.Parallel()
+	url := "amqp://u:" + secret + "@127.0.0.1:1/"
+	closes := listen(t, func(c net.Conn) { _ = c.Close() })
+	_, err := resolve(t, broker.Config{URL: url, API: closes}).Inspect(t.Context())
+	told(t, err, broker.ErrUnreachable, "what answers at "+closes+" does not speak http: give the URL of the management API with --api (https:// if it has TLS, port 15672 or 15671 as a rule)")
+
+	hangs := listen(t, func(c net.Conn) { t.Cleanup(func() { _ = c.Close() }) })
+	m := broker.Impatient(resolve(t, broker.Config{URL: url, API: hangs}), 50*time.Millisecond)
+	_, err = m.Inspect(t.Context())
+	told(t, err, broker.ErrUnreachable, hangs+" does not answer in time: check host and port in RABBITMQ_URL, --url or --api, and what lies between")
 }
 
 func TestAnInterruptedRequestSaysSo(t *testing.T) {
