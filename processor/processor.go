@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -121,13 +122,11 @@ func (p *Processor) session(ctx context.Context, connected *bool) error {
 	}
 	*connected = true
 	go p.watchBlocked(ctx, out)
-	// A publish may hang in a connection that the broker blocks: when the time to
-	// finish is over, closing the connections ends it.
-	defer context.AfterFunc(ctx, func() {
-		if wait(context.Background(), p.Grace+time.Second) {
-			_, _ = in.Close(), out.Close()
-		}
-	})()
+	over, end := context.WithCancel(context.WithoutCancel(ctx))
+	var watch sync.WaitGroup
+	defer watch.Wait()
+	defer end()
+	watch.Go(func() { p.cutOff(ctx, over, in, out) })
 	for {
 		group, each := errgroup.WithContext(ctx)
 		for _, l := range p.Topology.Loops {
@@ -136,6 +135,20 @@ func (p *Processor) session(ctx context.Context, connected *bool) error {
 		if err := group.Wait(); err != nil || ctx.Err() != nil || p.empty(in) {
 			return err
 		}
+	}
+}
+
+// cutOff closes the connections when ctx has ended and the time to finish is
+// over, unless the session is over before: a publish may hang in a connection
+// that the broker blocks.
+func (p *Processor) cutOff(ctx, over context.Context, in, out *broker.Conn) {
+	select {
+	case <-over.Done():
+		return
+	case <-ctx.Done():
+	}
+	if wait(over, p.Grace+time.Second) {
+		_, _ = in.Close(), out.Close() // what is in flight, the broker delivers again
 	}
 }
 

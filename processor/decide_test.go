@@ -1,0 +1,312 @@
+package processor
+
+import (
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// now is the time of every decision below; then is that of an earlier failure.
+func now() time.Time { return time.Date(2026, 11, 21, 9, 30, 0, 250_600_000, time.FixedZone("", 3600)) }
+
+const (
+	nowText = "2026-11-21T08:30:00.250Z"
+	then    = "2026-11-21T08:00:00.000Z"
+)
+
+// shop is a topology with the queue billing and two tiers.
+func shop() topology.Topology {
+	return topology.Topology{
+		Name: "shop", CountHeader: "count",
+		Works: []topology.Work{{Queue: "billing", Backoff: "standard", Dead: "billing.dead"}},
+		Loops: []topology.Loop{{
+			Backoff: "standard", Failed: "shop.standard.failed", Exchange: "shop.standard.dlx",
+			Steps: []topology.Step{
+				{Delay: 10 * time.Second, Queue: "shop.standard.retry.10s"},
+				{Delay: time.Minute, Queue: "shop.standard.retry.1m"},
+			},
+		}},
+	}
+}
+
+// death is an entry of x-death.
+func death(queue, reason, exchange string, keys ...any) amqp.Table {
+	return amqp.Table{"queue": queue, "reason": reason, "exchange": exchange, "routing-keys": keys, "count": int64(1), "time": now()}
+}
+
+// failed is a message that billing rejected for the first time.
+func failed(headers amqp.Table) amqp.Delivery {
+	h := amqp.Table{
+		"x-death":             []any{death("billing", "rejected", "events", "order.placed")},
+		"x-first-death-queue": "billing", "x-first-death-reason": "rejected", "x-first-death-exchange": "events",
+		"x-last-death-queue": "billing", "x-last-death-reason": "rejected", "x-last-death-exchange": "events",
+		"x-delivery-count": int64(2), "x-acquired-count": int64(3),
+	}
+	for name, v := range headers {
+		h[name] = v
+	}
+	return amqp.Delivery{RoutingKey: "@billing", Headers: h}
+}
+
+// failedAgain is a message that billing rejected after it had waited, with the
+// count of the processor.
+func failedAgain(count any, headers amqp.Table) amqp.Delivery {
+	d := failed(amqp.Table{
+		"x-death": []any{
+			death("billing", "rejected", "shop.return", "order.placed", "@billing"),
+			death("shop.standard.retry.10s", "expired", "shop.standard.dlx", "order.placed", "@billing"),
+		},
+		"count": count, "retry-queue": "billing", "retry-exchange": "events", "retry-routing-key": "order.placed",
+		"retry-first-failed-at": then, "retry-last-failed-at": then, "retry-reason": "expired", "retry-attempts": int64(1),
+	})
+	for name, v := range headers {
+		d.Headers[name] = v
+	}
+	return d
+}
+
+// history gives the headers that a decision sets, with some set differently.
+func history(headers amqp.Table) amqp.Table {
+	h := amqp.Table{
+		"count": int64(1), "CC": []any{"@billing"},
+		"retry-queue": "billing", "retry-exchange": "events", "retry-routing-key": "order.placed",
+		"retry-first-failed-at": nowText, "retry-last-failed-at": nowText, "retry-reason": "rejected", "retry-attempts": int64(1),
+	}
+	for name, v := range headers {
+		if v == nil {
+			delete(h, name)
+			continue
+		}
+		h[name] = v
+	}
+	return h
+}
+
+func TestDecide(t *testing.T) {
+	t.Parallel()
+	type want struct {
+		outcome  Outcome
+		exchange string
+		key      string
+		tier     string
+		attempts int64
+		headers  amqp.Table
+	}
+	retried := func(tier string, attempts int64, headers amqp.Table) want {
+		return want{Retried, "shop.standard.dlx", "order.placed", tier, attempts, headers}
+	}
+	dead := func(attempts int64, headers amqp.Table) want {
+		headers["count"] = int64(-1)
+		return want{DeadLettered, "shop.standard.dlx", "order.placed", "", attempts, headers}
+	}
+	parked := func(key string, headers amqp.Table) want {
+		return want{Parked, "shop.unroutable", key, "", 0, headers}
+	}
+	onlyRejected := shop()
+	onlyRejected.Loops[0].RetryOn = []topology.Reason{topology.Rejected}
+	renamed := shop()
+	renamed.CountHeader = "tries"
+
+	for name, tc := range map[string]struct {
+		topology topology.Topology
+		delivery amqp.Delivery
+		want     want
+	}{
+		"the first failure waits in the first tier, under the publisher's key": {
+			shop(), failed(nil), retried("10s", 1, history(nil)),
+		},
+		"the second failure waits in the second tier and keeps the time of the first": {
+			shop(), failedAgain(int64(1), nil),
+			retried("1m", 2, history(amqp.Table{"count": int64(2), "retry-attempts": int64(2), "retry-first-failed-at": then})),
+		},
+		"past the last attempt it is a dead letter": {
+			shop(), failedAgain(int64(2), nil),
+			dead(3, history(amqp.Table{"retry-attempts": int64(3), "retry-first-failed-at": then})),
+		},
+		"a count beyond a ladder that shrank is a dead letter": {
+			shop(), failedAgain(int64(7), nil),
+			dead(8, history(amqp.Table{"retry-attempts": int64(8), "retry-first-failed-at": then})),
+		},
+		"a count of any integer width is read": {
+			shop(), failedAgain(uint8(1), nil),
+			retried("1m", 2, history(amqp.Table{"count": int64(2), "retry-attempts": int64(2), "retry-first-failed-at": then})),
+		},
+		"a death that is not in retryOn is a dead letter at once": {
+			onlyRejected, failed(amqp.Table{"x-death": []any{death("billing", "expired", "events", "order.placed")}}),
+			dead(1, history(amqp.Table{"retry-reason": "expired"})),
+		},
+		"a death in retryOn is retried": {onlyRejected, failed(nil), retried("10s", 1, history(nil))},
+		"the count header has the name of the file": {
+			renamed, failed(amqp.Table{"count": "mine"}),
+			retried("10s", 1, history(amqp.Table{"tries": int64(1), "count": "mine"})),
+		},
+
+		"a publisher's own count means nothing and is kept aside": {
+			shop(), failed(amqp.Table{"count": int64(2)}), retried("10s", 1, history(amqp.Table{"retry-original-count": int64(2)})),
+		},
+		"a publisher's count of text keeps its type": {
+			shop(), failed(amqp.Table{"count": "7"}), retried("10s", 1, history(amqp.Table{"retry-original-count": "7"})),
+		},
+		"a publisher's table as count is kept aside": {
+			shop(), failed(amqp.Table{"count": amqp.Table{"a": int32(1)}}),
+			retried("10s", 1, history(amqp.Table{"retry-original-count": amqp.Table{"a": int32(1)}})),
+		},
+		"a publisher's own retry headers are replaced": {
+			shop(), failed(amqp.Table{
+				"count": int64(2), "retry-queue": "billing", "retry-exchange": "x", "retry-routing-key": "y", "retry-attempts": "z",
+				"retry-first-failed-at": "never", "retry-error": "none", "retry-cc": "w", "retry-user-id": "v", "retry-expiration": "u",
+			}),
+			retried("10s", 1, history(amqp.Table{"retry-original-count": int64(2)})),
+		},
+		"a count without a retry queue in x-death is not believed": {
+			shop(), failedAgain(int64(1), amqp.Table{"x-death": []any{death("billing", "rejected", "events", "order.placed")}}),
+			retried("10s", 1, history(amqp.Table{"retry-original-count": int64(1)})),
+		},
+		"a retry queue of another topology is not believed": {
+			shop(), failedAgain(int64(1), amqp.Table{"x-death": []any{
+				death("billing", "rejected", "events", "order.placed"), death("other.standard.retry.10s", "expired", "x", "y"),
+			}}),
+			retried("10s", 1, history(amqp.Table{"retry-original-count": int64(1)})),
+		},
+		"a count that was made in another queue is not believed": {
+			shop(), failedAgain(int64(1), amqp.Table{"retry-queue": "audit"}),
+			retried("10s", 1, history(amqp.Table{"retry-exchange": "shop.return", "retry-original-count": int64(1), "retry-cc": []any{"@billing"}})),
+		},
+		"a retry queue of another backoff is believed, as queues change their backoff": {
+			shop(), failedAgain(int64(1), amqp.Table{"x-death": []any{
+				death("billing", "rejected", "shop.return", "order.placed", "@billing"), death("shop.patient.retry.1h", "expired", "x", "y"),
+			}}),
+			retried("1m", 2, history(amqp.Table{"count": int64(2), "retry-attempts": int64(2), "retry-first-failed-at": then})),
+		},
+
+		"without x-death it is a first failure for an unknown reason, under its address": {
+			shop(), amqp.Delivery{RoutingKey: "@billing", Headers: amqp.Table{"mine": "yes"}},
+			want{Retried, "shop.standard.dlx", "@billing", "10s", 1, history(amqp.Table{
+				"mine": "yes", "CC": nil, "retry-exchange": "", "retry-routing-key": "", "retry-reason": "unknown",
+			})},
+		},
+		"without headers too": {
+			onlyRejected, amqp.Delivery{RoutingKey: "@billing"},
+			want{Retried, "shop.standard.dlx", "@billing", "10s", 1, history(amqp.Table{
+				"CC": nil, "retry-exchange": "", "retry-routing-key": "", "retry-reason": "unknown",
+			})},
+		},
+		"only the newest death in its own queue counts": {
+			shop(), failed(amqp.Table{"x-death": []any{
+				death("elsewhere", "maxlen", "a", "b"), death("billing", "delivery_limit", "events", "order.paid"), death("billing", "expired", "c", "d"),
+			}}),
+			want{Retried, "shop.standard.dlx", "order.paid", "10s", 1, history(amqp.Table{"retry-reason": "delivery_limit", "retry-routing-key": "order.paid"})},
+		},
+		"a publisher's CC is kept aside": {
+			shop(), failed(amqp.Table{"x-death": []any{death("billing", "rejected", "events", "order.placed", "copy.one", "copy.two")}}),
+			retried("10s", 1, history(amqp.Table{"retry-cc": []any{"copy.one", "copy.two"}})),
+		},
+		"a key that looks like an address would reach two queues: it travels under its own address": {
+			shop(), failed(amqp.Table{"x-death": []any{death("billing", "rejected", "events", "@audit")}}),
+			want{Retried, "shop.standard.dlx", "@billing", "10s", 1, history(amqp.Table{"CC": nil, "retry-routing-key": "@audit"})},
+		},
+		"what a consumer added stays": {
+			shop(), failed(amqp.Table{"error": "boom", "nested": amqp.Table{"a": []any{int8(1), nil, []byte("x")}}}),
+			retried("10s", 1, history(amqp.Table{"error": "boom", "nested": amqp.Table{"a": []any{int8(1), nil, []byte("x")}}})),
+		},
+
+		"a key that is no address is parked": {
+			shop(), amqp.Delivery{RoutingKey: "order.placed", Headers: amqp.Table{"mine": "yes"}},
+			parked("order.placed", amqp.Table{
+				"mine": "yes", "retry-error": `the routing key "order.placed" names no work queue`, "retry-last-failed-at": nowText,
+			}),
+		},
+		"a queue that the file does not know is parked": {
+			shop(), func() amqp.Delivery { d := failed(nil); d.RoutingKey = "@gone"; return d }(),
+			parked("@gone", amqp.Table{
+				"retry-error": `the topology "shop" has no work queue "gone"`, "retry-last-failed-at": nowText, "retry-reason": "unknown",
+			}),
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			before := cmp.Diff(amqp.Table{}, tc.delivery.Headers)
+			rules := NewRules(tc.topology, tc.topology.Loops[0], 0)
+			got := rules.Decide(tc.delivery, now())
+			tier := ""
+			if got.Step.Queue != "" {
+				tier = topology.FormatDelay(got.Step.Delay)
+			}
+			if d := cmp.Diff(tc.want, want{got.Outcome, got.Exchange, got.Key, tier, got.Attempts, got.Message.Headers}, cmp.AllowUnexported(want{})); d != "" {
+				t.Errorf("Decide (-want +got):\n%s", d)
+			}
+			if after := cmp.Diff(amqp.Table{}, tc.delivery.Headers); after != before {
+				t.Error("Decide changed the headers of the delivery")
+			}
+		})
+	}
+}
+
+// Counts that no processor wrote are never a reason to drop a message: each is a
+// first failure.
+func TestDecideDistrustsCounts(t *testing.T) {
+	t.Parallel()
+	for _, count := range []any{
+		"1", 1.0, float32(1), int64(0), int64(-1), int64(-3), int64(math.MinInt64), int64(1_000_001), int64(math.MaxInt64),
+		true, []byte("1"), nil, now(), amqp.Decimal{Value: 1}, []any{int64(1)}, amqp.Table{},
+	} {
+		got := NewRules(shop(), shop().Loops[0], 0).Decide(failedAgain(count, nil), now())
+		if got.Outcome != Retried || got.Attempts != 1 {
+			t.Errorf("count %v (%T): %s after attempt %d, want a retry after attempt 1", count, count, got.Outcome, got.Attempts)
+		}
+	}
+}
+
+// All properties stay, but for the two that would make the broker refuse or drop
+// the message: they stand in headers.
+func TestDecideKeepsProperties(t *testing.T) {
+	t.Parallel()
+	d := failed(nil)
+	d.ContentType, d.ContentEncoding, d.DeliveryMode, d.Priority = "text/plain", "gzip", 2, 7
+	d.CorrelationId, d.ReplyTo, d.MessageId, d.Type, d.AppId = "c", "r", "m", "t", "a"
+	d.Timestamp, d.Body = then1970(), []byte("body")
+	d.UserId, d.Expiration = "alice", "60000"
+
+	got := NewRules(shop(), shop().Loops[0], 0).Decide(d, now()).Message
+	want := amqp.Publishing{
+		ContentType: "text/plain", ContentEncoding: "gzip", DeliveryMode: 2, Priority: 7,
+		CorrelationId: "c", ReplyTo: "r", MessageId: "m", Type: "t", AppId: "a", Timestamp: then1970(), Body: []byte("body"),
+		Headers: history(amqp.Table{"retry-user-id": "alice", "retry-expiration": "60000"}),
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("message (-want +got):\n%s", d)
+	}
+}
+
+func then1970() time.Time { return time.Unix(12345, 0) }
+
+// What would not fit a frame is parked with the reason, and if there is no room
+// for that either, without: nothing of the publisher's is cut.
+func TestDecideParksWhatFitsNoFrame(t *testing.T) {
+	t.Parallel()
+	d := failed(amqp.Table{"big": strings.Repeat("x", 1000)})
+	plain := headerSize(publishing(d, amqp.Table{"big": d.Headers["big"]}))
+	rules := func(frameMax int) Rules { return NewRules(shop(), shop().Loops[0], frameMax) }
+
+	roomy := rules(plain+1000).Decide(d, now())
+	if roomy.Outcome != Retried {
+		t.Errorf("with room it is %s", roomy.Outcome)
+	}
+	tight := rules(plain+200).Decide(d, now())
+	if tight.Outcome != Parked || tight.Message.Headers["retry-error"] == nil {
+		t.Errorf("without room for the history it is %s with %v", tight.Outcome, tight.Error)
+	}
+	full := rules(plain).Decide(d, now())
+	if full.Outcome != Parked || headerSize(full.Message) > plain {
+		t.Errorf("without any room it is %s with %d bytes of %d", full.Outcome, headerSize(full.Message), plain)
+	}
+	if d := cmp.Diff(amqp.Table{"big": d.Headers["big"]}, full.Message.Headers); d != "" {
+		t.Errorf("headers without any room (-want +got):\n%s", d)
+	}
+}

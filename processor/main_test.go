@@ -1,0 +1,65 @@
+package processor_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"syscall"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/dlxctl/dlxctl/broker"
+	"github.com/dlxctl/dlxctl/broker/brokertest"
+	"github.com/dlxctl/dlxctl/processor"
+	"github.com/dlxctl/dlxctl/spec"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// childURL and childFile tell the test binary to be a processor that a test can
+// kill: they hold the AMQP URL and the topology.
+const (
+	childURL  = "DLXCTL_TEST_CHILD_URL"
+	childFile = "DLXCTL_TEST_CHILD_TOPOLOGY"
+)
+
+func TestMain(m *testing.M) {
+	if url := os.Getenv(childURL); url != "" {
+		if err := child(url, os.Getenv(childFile)); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(brokertest.Main(m, func() error {
+		return goleak.Find(goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"), goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"))
+	}))
+}
+
+// child is a processor until it is told to stop, or killed.
+func child(url, file string) error {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	t, err := compile(file)
+	if err != nil {
+		return err
+	}
+	e, err := broker.Config{URL: url}.Resolve()
+	if err != nil {
+		return err
+	}
+	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
+	p := processor.Processor{Topology: t, Endpoint: e, Prefetch: prefetch, Grace: 10 * time.Second, Log: log}
+	return p.Run(ctx)
+}
+
+// prefetch is that of the processors under test.
+const prefetch = 100
+
+func compile(file string) (topology.Topology, error) {
+	t, _, err := spec.Load([]spec.Source{{Name: "topology.yaml", Data: []byte(file)}}, func(string) (string, bool) { return "", false })
+	return t, err
+}

@@ -1,0 +1,219 @@
+package processor_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/dlxctl/dlxctl/broker"
+	"github.com/dlxctl/dlxctl/broker/brokertest"
+	"github.com/dlxctl/dlxctl/plan"
+	"github.com/dlxctl/dlxctl/processor"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// patience is how long a test waits for what must happen.
+const patience = 30 * time.Second
+
+// stage is a virtual host to which a topology was applied.
+type stage struct {
+	target   brokertest.Target
+	file     string
+	topology topology.Topology
+	ch       *amqp.Channel // publishes with confirms
+	eyes     *amqp.Channel // takes and looks
+}
+
+// newStage applies a topology to a fresh virtual host.
+func newStage(t *testing.T, file string) *stage {
+	t.Helper()
+	s := &stage{target: brokertest.VHost(t), file: file}
+	var err error
+	if s.topology, err = compile(file); err != nil {
+		t.Fatal(err)
+	}
+	s.apply(t, s.topology)
+	s.ch, s.eyes = s.target.Channel(t), s.target.Channel(t)
+	if err := s.ch.Confirm(false); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// apply makes the virtual host as want says, and checks that nothing is left.
+func (s *stage) apply(t *testing.T, want topology.Topology) {
+	t.Helper()
+	m, err := broker.NewManagement(s.endpoint(t, s.target))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	for i := range 2 {
+		state, err := m.Inspect(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := plan.Make(want, state)
+		if i == 1 && !p.Empty() {
+			t.Fatalf("after apply %d changes are left", len(p.Changes))
+		}
+		if err := plan.Execute(t.Context(), m, p, func(plan.Change) {}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func (s *stage) endpoint(t *testing.T, target brokertest.Target) broker.Endpoint {
+	t.Helper()
+	e, err := broker.Config{URL: target.URL, API: target.API}.Resolve()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// processor gives a processor for the stage that logs to the test.
+func (s *stage) processor(t *testing.T) *processor.Processor {
+	t.Helper()
+	log := slog.New(slog.NewTextHandler(testWriter{t}, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	return &processor.Processor{Topology: s.topology, Endpoint: s.endpoint(t, s.target), Prefetch: prefetch, Grace: 10 * time.Second, Log: log}
+}
+
+// testWriter writes to the log of a test.
+type testWriter struct{ t *testing.T }
+
+func (w testWriter) Write(p []byte) (int, error) {
+	w.t.Log(strings.TrimSuffix(string(p), "\n"))
+	return len(p), nil
+}
+
+// run starts a processor that ends with the test, and gives what stops it earlier.
+func run(t *testing.T, p *processor.Processor) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- p.Run(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("processor: %v", err)
+		}
+	})
+	t.Cleanup(stop)
+	return stop
+}
+
+// publish publishes and waits for the confirm.
+func (s *stage) publish(t *testing.T, exchange, key string, m amqp.Publishing) {
+	t.Helper()
+	m.DeliveryMode = amqp.Persistent
+	confirm, err := s.ch.PublishWithDeferredConfirm(exchange, key, true, false, m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ok, err := confirm.WaitContext(t.Context()); err != nil || !ok {
+		t.Fatalf("message %s was not confirmed: %v", m.MessageId, err)
+	}
+}
+
+// take waits for a message and takes it, unacknowledged.
+func (s *stage) take(t *testing.T, queue string) amqp.Delivery {
+	t.Helper()
+	var out amqp.Delivery
+	eventually(t, "a message in "+queue, func() bool {
+		m, ok, err := s.eyes.Get(queue, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out = m
+		return ok
+	})
+	return out
+}
+
+// bury waits for a dead letter and removes it. What the queue it lies in writes
+// about this delivery is not looked at: 3.10 counts deliveries from zero.
+func (s *stage) bury(t *testing.T, queue string) amqp.Delivery {
+	t.Helper()
+	m := s.take(t, queue)
+	delete(m.Headers, "x-delivery-count")
+	if err := m.Ack(false); err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// reject lets a delivery fail.
+func reject(t *testing.T, m amqp.Delivery) {
+	t.Helper()
+	if err := m.Reject(false); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// allEmpty waits until no queue but those named holds anything.
+func (s *stage) allEmpty(t *testing.T, but ...string) {
+	t.Helper()
+	for _, q := range s.topology.Queues {
+		if contains(but, q.Name) {
+			continue
+		}
+		eventually(t, q.Name+" to be empty", func() bool {
+			got, ok, err := s.eyes.Get(q.Name, false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if ok {
+				if err := got.Nack(false, true); err != nil {
+					t.Fatal(err)
+				}
+			}
+			return !ok
+		})
+	}
+}
+
+func contains(list []string, s string) bool {
+	for _, e := range list {
+		if e == s {
+			return true
+		}
+	}
+	return false
+}
+
+// eventually polls until ok, or fails.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); <-tick.C {
+		if ok() {
+			return
+		}
+	}
+	t.Fatalf("waited %s in vain for %s", patience, what)
+}
+
+// untilEmpty runs a processor until every failed queue is empty.
+func untilEmpty(t *testing.T, p *processor.Processor) {
+	t.Helper()
+	ctx, cancel := context.WithTimeoutCause(t.Context(), patience, errors.New("the processor did not come to an end"))
+	defer cancel()
+	p.UntilEmpty = true
+	if err := p.Run(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if ctx.Err() != nil {
+		t.Fatal(context.Cause(ctx))
+	}
+}
+
+// quiet gives a logger for thousands of dead letters.
+func (s *stage) quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
