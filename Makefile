@@ -37,7 +37,7 @@ fmt: ## format the code
 	$(LINT) fmt
 
 golden: ## rewrite the expected outputs of the scripts; read the diff as prose
-	./scripts/test go test . -update
+	./scripts/test go test . ./spec ./plan -update
 
 bench: ## run the benchmarks
 	./scripts/test go test $(TEST_FLAGS) -run '^$$' -bench . -benchmem $(PACKAGES)

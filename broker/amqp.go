@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -30,10 +31,19 @@ type Blocking struct {
 	Reason string
 }
 
-// Dial connects. Its errors are one line with the remedy; they wrap
+// Dial connects, to publish. Its errors are one line with the remedy; they wrap
 // ErrUnreachable, ErrUnauthorized or ErrNoVHost.
 func Dial(ctx context.Context, e Endpoint) (*Conn, error) {
-	dialer := net.Dialer{Timeout: 10 * time.Second}
+	return dial(ctx, e, func(c net.Conn) net.Conn { return c })
+}
+
+// DialToConsume connects, to consume: it takes messages whose headers the broker
+// has made too large for a frame. Otherwise it is like Dial.
+func DialToConsume(ctx context.Context, e Endpoint) (*Conn, error) {
+	return dial(ctx, e, func(c net.Conn) net.Conn { return &wideConn{Conn: c} })
+}
+
+func dial(ctx context.Context, e Endpoint, wrap func(net.Conn) net.Conn) (*Conn, error) {
 	properties := amqp.NewConnectionProperties()
 	if e.ConnectionName != "" {
 		properties.SetClientConnectionName(e.ConnectionName)
@@ -42,24 +52,21 @@ func Dial(ctx context.Context, e Endpoint) (*Conn, error) {
 		SASL:       []amqp.Authentication{&amqp.PlainAuth{Username: e.AMQP.User, Password: e.AMQP.Password()}},
 		Vhost:      e.VHost,
 		Heartbeat:  10 * time.Second,
+		FrameSize:  amqp.FrameSizeUnlimited, // the broker's limit holds
 		Properties: properties,
 		Dial: func(network, _ string) (net.Conn, error) {
-			conn, err := dialer.DialContext(ctx, network, e.AMQP.Host)
+			conn, err := open(ctx, network, e)
 			if err != nil {
 				return nil, err
 			}
-			return conn, conn.SetDeadline(time.Now().Add(30 * time.Second)) // for the handshake; the library lifts it
+			return wrap(conn), nil
 		},
 	}
 	if e.Heartbeat > 0 {
 		config.Heartbeat = e.Heartbeat
 	}
-	url := schemeAMQP + "://" + e.AMQP.Host
-	if e.AMQP.Scheme == schemeAMQPS {
-		url = schemeAMQPS + "://" + e.AMQP.Host
-		config.TLSClientConfig = e.TLS.Clone()
-	}
-	conn, err := amqp.DialConfig(url, config)
+	// The scheme is amqp even for amqps: open has spoken TLS already.
+	conn, err := amqp.DialConfig(schemeAMQP+"://"+e.AMQP.Host, config)
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
@@ -69,6 +76,30 @@ func Dial(ctx context.Context, e Endpoint) (*Conn, error) {
 	c := &Conn{conn: conn, addr: e.AMQP}
 	c.Blocked = c.watchBlocked()
 	return c, nil
+}
+
+// open connects to the broker, with TLS where the URL asks for it.
+func open(ctx context.Context, network string, e Endpoint) (net.Conn, error) {
+	dialer := net.Dialer{Timeout: 10 * time.Second}
+	conn, err := dialer.DialContext(ctx, network, e.AMQP.Host)
+	if err != nil {
+		return nil, err
+	}
+	if err := conn.SetDeadline(time.Now().Add(30 * time.Second)); err != nil { // for the handshake; the library lifts it
+		return nil, errors.Join(err, conn.Close())
+	}
+	if e.AMQP.Scheme != schemeAMQPS {
+		return conn, nil
+	}
+	config := e.TLS.Clone()
+	if config.ServerName == "" {
+		config.ServerName, _, _ = net.SplitHostPort(e.AMQP.Host) // it was read and checked
+	}
+	secure := tls.Client(conn, config)
+	if err := secure.HandshakeContext(ctx); err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	return secure, nil
 }
 
 // explainDial turns what the broker or the network answered into words.

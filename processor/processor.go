@@ -107,7 +107,7 @@ func wait(ctx context.Context, d time.Duration) bool {
 // over the first even while the broker blocks the second, on which is published.
 // It returns nil when ctx has ended or everything is empty.
 func (p *Processor) session(ctx context.Context, connected *bool) error {
-	in, err := broker.Dial(ctx, p.endpoint("consume"))
+	in, err := broker.DialToConsume(ctx, p.endpoint("consume"))
 	if err != nil {
 		return err
 	}
