@@ -17,7 +17,14 @@ func (m *Management) Apply(ctx context.Context, c plan.Change) error {
 	switch c.Action {
 	case plan.Create, plan.Update, plan.Migrate:
 		return m.declare(ctx, c.After)
-	case plan.Delete, plan.Replace, plan.Blocked:
+	case plan.Delete:
+		return m.remove(ctx, c)
+	case plan.Replace:
+		if err := m.remove(ctx, c); err != nil {
+			return err
+		}
+		return m.declare(ctx, c.After)
+	case plan.Blocked:
 	}
 	return fmt.Errorf("action %q cannot be carried out", c.Action)
 }

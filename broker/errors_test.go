@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -44,14 +45,14 @@ func told(t *testing.T, err, kind error, text string, passwords ...string) {
 	}
 }
 
-// withCredentials gives a URL with other credentials.
-func withCredentials(t *testing.T, text, user, password string) string {
+// withSecret gives a URL with another user, and secret for a password.
+func withSecret(t *testing.T, text, user string) string {
 	t.Helper()
 	u, err := url.Parse(text)
 	if err != nil {
 		t.Fatal(err)
 	}
-	u.User = url.UserPassword(user, password)
+	u.User = url.UserPassword(user, secret)
 	return u.String()
 }
 
@@ -75,7 +76,7 @@ func TestInspectSaysWhatKeepsItOut(t *testing.T) {
 			func(t *testing.T) (broker.Config, string, string) {
 				t.Helper()
 				user := base.User(t, "management", ".*", ".*", ".*")
-				return broker.Config{URL: withCredentials(t, base.URL, user.Username, secret), API: base.API}, user.Username, base.VHost
+				return broker.Config{URL: withSecret(t, base.URL, user.Username), API: base.API}, user.Username, base.VHost
 			},
 			broker.ErrUnauthorized,
 			`user "<user>" is refused by <api> (401): check user and password in RABBITMQ_URL, --url, --api or --password-file`,
@@ -83,7 +84,7 @@ func TestInspectSaysWhatKeepsItOut(t *testing.T) {
 		"unknown user": {
 			func(t *testing.T) (broker.Config, string, string) {
 				t.Helper()
-				return broker.Config{URL: withCredentials(t, base.URL, "no body", secret), API: base.API}, "no body", base.VHost
+				return broker.Config{URL: withSecret(t, base.URL, "no body"), API: base.API}, "no body", base.VHost
 			},
 			broker.ErrUnauthorized,
 			`user "<user>" is refused by <api> (401): check user and password in RABBITMQ_URL, --url, --api or --password-file`,
@@ -125,7 +126,7 @@ func TestInspectSaysWhatKeepsItOut(t *testing.T) {
 		"https where http is spoken": {
 			func(t *testing.T) (broker.Config, string, string) {
 				t.Helper()
-				return broker.Config{URL: withCredentials(t, base.URL, "u", secret), API: strings.Replace(base.API, "http:", "https:", 1)}, "u", base.VHost
+				return broker.Config{URL: withSecret(t, base.URL, "u"), API: strings.Replace(base.API, "http:", "https:", 1)}, "u", base.VHost
 			},
 			broker.ErrUnreachable,
 			strings.Replace(base.API, "http:", "https:", 1) + ` speaks no TLS: write http:// in --api`,
@@ -133,7 +134,7 @@ func TestInspectSaysWhatKeepsItOut(t *testing.T) {
 		"the AMQP port": {
 			func(t *testing.T) (broker.Config, string, string) {
 				t.Helper()
-				return broker.Config{URL: withCredentials(t, base.URL, "u", secret), API: "http://" + amqpHost(t, base)}, "u", base.VHost
+				return broker.Config{URL: withSecret(t, base.URL, "u"), API: "http://" + amqpHost(t, base)}, "u", base.VHost
 			},
 			broker.ErrUnreachable,
 			`what answers at http://` + amqpHost(t, base) + ` does not speak http: give the URL of the management API with --api (https:// if it has TLS, port 15672 or 15671 as a rule)`,
@@ -249,7 +250,9 @@ func TestOtherThingsThanABroker(t *testing.T) {
 		text   string // <api> stands for the server's URL
 	}{
 		"a web page": {
-			http.StatusOK, http.Header{"Content-Type": {"text/html"}}, "<html><p>hello",
+			http.StatusOK,
+			http.Header{"Content-Type": {"text/html"}},
+			"<html><p>hello",
 			"what answers at <api> is not RabbitMQ's management API (its answer to /api/overview is of another form): give its URL with --api",
 		},
 		"a page that is not there": {
@@ -261,7 +264,9 @@ func TestOtherThingsThanABroker(t *testing.T) {
 			"what answers at <api> is not RabbitMQ's management API (it names no version of RabbitMQ): give its URL with --api",
 		},
 		"a login page somewhere else": {
-			http.StatusFound, http.Header{"Location": {"http://127.0.0.1:1/login"}}, "",
+			http.StatusFound,
+			http.Header{"Location": {"http://127.0.0.1:1/login"}},
+			"",
 			"what answers at <api> is not RabbitMQ's management API (it answers 302 Found): give its URL with --api",
 		},
 		"a proxy without a broker behind it": {
@@ -279,9 +284,7 @@ func TestOtherThingsThanABroker(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-				for name, values := range tc.header {
-					w.Header()[name] = values
-				}
+				maps.Copy(w.Header(), tc.header)
 				w.WriteHeader(tc.status)
 				_, _ = io.WriteString(w, tc.body)
 			}))

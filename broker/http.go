@@ -137,8 +137,7 @@ func newStatusError(status int, body []byte) *statusError {
 // passing reports whether a request that failed so may succeed if it is sent
 // again at once.
 func passing(err error) bool {
-	var status *statusError
-	if errors.As(err, &status) {
+	if status, ok := errors.AsType[*statusError](err); ok {
 		return status.status == http.StatusBadGateway || status.status == http.StatusServiceUnavailable ||
 			status.status == http.StatusGatewayTimeout
 	}

@@ -103,6 +103,11 @@ func (m *Management) Inspect(ctx context.Context) (plan.State, error) {
 	}, nil
 }
 
+// queueTotals asks for queues with how many messages they hold, and no other
+// statistics. That is cheap, and current: with statistics the broker answers
+// from a cache.
+const queueTotals = "?disable_stats=true&enable_queue_totals=true"
+
 // list reads all lists at once.
 func (m *Management) list(ctx context.Context) (listing, error) {
 	var l listing
@@ -111,11 +116,7 @@ func (m *Management) list(ctx context.Context) (listing, error) {
 	reads := []func() error{
 		func() (err error) { l.overview, err = m.overview(ctx); return err },
 		func() error { return m.get(ctx, &l.exchanges, "exchanges/"+vhost+"?disable_stats=true") },
-		// Without statistics the list is cheap, and current: with them the
-		// broker answers from a cache. The totals come from the queues.
-		func() error {
-			return m.get(ctx, &l.queues, "queues/"+vhost+"?disable_stats=true&enable_queue_totals=true")
-		},
+		func() error { return m.get(ctx, &l.queues, "queues/"+vhost+queueTotals) },
 		func() error { return m.get(ctx, &l.bindings, "bindings/"+vhost) },
 		func() error { return m.get(ctx, &l.policies, "policies/"+vhost) },
 		func() error { return m.get(ctx, &l.consumers, "consumers/"+vhost) },

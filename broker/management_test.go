@@ -11,42 +11,42 @@ import (
 
 // manage gives the management API for a target of brokertest, as a user has it
 // who gives nothing but the two URLs.
-func manage(t testing.TB, target brokertest.Target) *broker.Management {
-	t.Helper()
-	return resolve(t, broker.Config{URL: target.URL, API: target.API})
+func manage(tb testing.TB, target brokertest.Target) *broker.Management {
+	tb.Helper()
+	return resolve(tb, broker.Config{URL: target.URL, API: target.API})
 }
 
-func resolve(t testing.TB, c broker.Config) *broker.Management {
-	t.Helper()
+func resolve(tb testing.TB, c broker.Config) *broker.Management {
+	tb.Helper()
 	e, err := c.Resolve()
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	m, err := broker.NewManagement(e)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	t.Cleanup(m.Close)
+	tb.Cleanup(m.Close)
 	return m
 }
 
 // apply creates objects, in the order given.
-func apply(t testing.TB, m *broker.Management, objects ...any) {
-	t.Helper()
+func apply(tb testing.TB, m *broker.Management, objects ...any) {
+	tb.Helper()
 	for _, o := range objects {
-		if err := m.Apply(t.Context(), plan.Change{Action: plan.Create, After: o}); err != nil {
-			t.Fatalf("create %+v: %v", o, err)
+		if err := m.Apply(tb.Context(), plan.Change{Action: plan.Create, After: o}); err != nil {
+			tb.Fatalf("create %+v: %v", o, err)
 		}
 	}
 }
 
 // inspect gives the objects of the virtual host, without those that every
 // virtual host has.
-func inspect(t testing.TB, m *broker.Management) topology.Topology {
-	t.Helper()
-	s, err := m.Inspect(t.Context())
+func inspect(tb testing.TB, m *broker.Management) topology.Topology {
+	tb.Helper()
+	s, err := m.Inspect(tb.Context())
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return own(s.Have)
 }
