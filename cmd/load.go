@@ -55,9 +55,8 @@ func (a *app) sources() ([]spec.Source, error) {
 // expand gives the files that path stands for: itself, or the YAML files of a
 // folder.
 func expand(path string) ([]string, error) {
-	info, err := os.Stat(path)
-	if path == "-" || err != nil || !info.IsDir() {
-		return []string{path}, nil // an error comes again, with advice, when it is read
+	if path == "-" || !isFolder(path) {
+		return []string{path}, nil
 	}
 	entries, err := os.ReadDir(path)
 	if err != nil {
@@ -74,6 +73,13 @@ func expand(path string) ([]string, error) {
 		return nil, fmt.Errorf("folder %s holds no .yaml or .yml file; subfolders are not read", path)
 	}
 	return files, nil
+}
+
+// isFolder reports whether path is a folder. What cannot be looked at is none:
+// the error comes again, with advice, when it is read.
+func isFolder(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
 }
 
 func (a *app) source(path string) (spec.Source, error) {
@@ -101,8 +107,7 @@ func (a *app) source(path string) (spec.Source, error) {
 
 // reason takes the path out of a file error, whose text repeats it.
 func reason(err error) error {
-	var p *fs.PathError
-	if errors.As(err, &p) {
+	if p, ok := errors.AsType[*fs.PathError](err); ok {
 		return p.Err
 	}
 	return err

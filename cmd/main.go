@@ -62,8 +62,7 @@ func report(w io.Writer, err error) {
 	if errors.Is(err, errPending) {
 		return
 	}
-	var problems *spec.Error
-	if errors.As(err, &problems) {
+	if problems, ok := errors.AsType[*spec.Error](err); ok {
 		fmt.Fprintln(w, problems)
 		fmt.Fprintf(w, "dlxctl: %s\n", problems.Summary())
 		return

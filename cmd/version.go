@@ -10,7 +10,7 @@ import (
 )
 
 // version is set by the linker in make build; see Version.
-var version string //nolint:gochecknoglobals // the linker can set nothing else
+var version string // the linker can set nothing else
 
 // Version is the version of this build: what the linker set, else what the Go
 // module proxy served, else "devel".

@@ -117,8 +117,10 @@ func rank(c Change) int {
 
 func exchangeFields(e topology.Exchange) []Field {
 	return append([]Field{
-		{Name: "type", After: e.Type}, {Name: "durable", After: e.Durable},
-		{Name: "auto-delete", After: e.AutoDelete}, {Name: "internal", After: e.Internal},
+		{Name: "type", After: e.Type},
+		{Name: "durable", After: e.Durable},
+		{Name: "auto-delete", After: e.AutoDelete},
+		{Name: "internal", After: e.Internal},
 	}, fieldsOf(e.Arguments)...)
 }
 

@@ -64,7 +64,7 @@ func (r *resolver) exchanges() {
 		case ok && r.foreign(key, have, want, have.Arguments, want.Label):
 			continue
 		case ok:
-			have.Arguments = comparable(have.Arguments, want.Arguments, comparedExchangeArguments())
+			have.Arguments = aligned(have.Arguments, want.Arguments, comparedExchangeArguments())
 		}
 		r.out.Want.Exchanges = append(r.out.Want.Exchanges, want)
 		if ok {
@@ -83,7 +83,7 @@ func (r *resolver) queues() {
 		}
 		r.out.Want.Queues = append(r.out.Want.Queues, want)
 		if ok {
-			have.Arguments = comparable(have.Arguments, want.Arguments, comparedQueueArguments())
+			have.Arguments = aligned(have.Arguments, want.Arguments, comparedQueueArguments())
 			have.Label = want.Label
 			r.out.Have.Queues = append(r.out.Have.Queues, have)
 		}
@@ -189,9 +189,9 @@ func comparedQueueArguments() []string {
 
 func comparedExchangeArguments() []string { return []string{topology.ArgAlternateExchange} }
 
-// comparable gives have without the arguments that are no difference: the mark,
+// aligned gives have without the arguments that are no difference: the mark,
 // which takes the wanted value, and what want leaves open and no broker compares.
-func comparable(have, want topology.Arguments, compared []string) topology.Arguments {
+func aligned(have, want topology.Arguments, compared []string) topology.Arguments {
 	out := maps.Clone(have)
 	if out == nil {
 		out = topology.Arguments{}

@@ -132,16 +132,22 @@ func (t textWriter) change(c Change) {
 	if c.Action == Create && c.Kind != topology.KindBinding {
 		head += " (" + typeOf(c.After) + ")"
 	}
-	for _, h := range c.Hazards {
-		head += " [" + string(h) + "]"
-	}
-	t.line("%s", head)
+	t.line("%s%s", head, hazards(c.Hazards))
 	if c.Action != Create || t.o.Verbose {
 		t.fields(c)
 	}
 	if c.Reason != "" {
 		t.line("    %s", c.Reason)
 	}
+}
+
+// hazards gives the names of hazards as they stand behind a change.
+func hazards(list []Hazard) string {
+	var b strings.Builder
+	for _, h := range list {
+		b.WriteString(" [" + string(h) + "]")
+	}
+	return b.String()
 }
 
 // typeOf gives the type of a queue or exchange.
@@ -185,18 +191,18 @@ func value(name string, v any) string {
 // ladders writes, for each new work queue, its deliveries as people ask for
 // them. It reports whether there were any.
 func (t textWriter) ladders() bool {
-	any := false
+	found := false
 	for _, c := range t.p.Changes {
 		if c.Kind != topology.KindQueue || c.Label.Role != topology.RoleWork || c.Action == Delete {
 			continue
 		}
-		if !any {
+		if !found {
 			t.line("")
 		}
-		any = true
+		found = true
 		t.line("  %s", Ladder(t.p, c.Name))
 	}
-	return any
+	return found
 }
 
 // Ladder says when a message is delivered to a work queue if it fails each

@@ -1,6 +1,7 @@
 package processor
 
 import (
+	"maps"
 	"math"
 	"strings"
 	"testing"
@@ -48,9 +49,7 @@ func failed(headers amqp.Table) amqp.Delivery {
 		"x-last-death-queue": "billing", "x-last-death-reason": "rejected", "x-last-death-exchange": "events",
 		"x-delivery-count": int64(2), "x-acquired-count": int64(3),
 	}
-	for name, v := range headers {
-		h[name] = v
-	}
+	maps.Copy(h, headers)
 	return amqp.Delivery{RoutingKey: "@billing", Headers: h}
 }
 
@@ -65,9 +64,7 @@ func failedAgain(count any, headers amqp.Table) amqp.Delivery {
 		"count": count, "retry-queue": "billing", "retry-exchange": "events", "retry-routing-key": "order.placed",
 		"retry-first-failed-at": then, "retry-last-failed-at": then, "retry-reason": "expired", "retry-attempts": int64(1),
 	})
-	for name, v := range headers {
-		d.Headers[name] = v
-	}
+	maps.Copy(d.Headers, headers)
 	return d
 }
 
@@ -186,13 +183,15 @@ func TestDecide(t *testing.T) {
 		},
 
 		"without x-death it is a first failure for an unknown reason, under its address": {
-			shop(), amqp.Delivery{RoutingKey: "@billing", Headers: amqp.Table{"mine": "yes"}},
+			shop(),
+			amqp.Delivery{RoutingKey: "@billing", Headers: amqp.Table{"mine": "yes"}},
 			want{Retried, "shop.standard.dlx", "@billing", "10s", 1, history(amqp.Table{
 				"mine": "yes", "CC": nil, "retry-exchange": "", "retry-routing-key": "", "retry-reason": "unknown",
 			})},
 		},
 		"without headers too": {
-			onlyRejected, amqp.Delivery{RoutingKey: "@billing"},
+			onlyRejected,
+			amqp.Delivery{RoutingKey: "@billing"},
 			want{Retried, "shop.standard.dlx", "@billing", "10s", 1, history(amqp.Table{
 				"CC": nil, "retry-exchange": "", "retry-routing-key": "", "retry-reason": "unknown",
 			})},
@@ -217,7 +216,8 @@ func TestDecide(t *testing.T) {
 		},
 
 		"a key that is no address is parked": {
-			shop(), amqp.Delivery{RoutingKey: "order.placed", Headers: amqp.Table{"mine": "yes"}},
+			shop(),
+			amqp.Delivery{RoutingKey: "order.placed", Headers: amqp.Table{"mine": "yes"}},
 			parked("order.placed", amqp.Table{
 				"mine": "yes", "retry-error": `the routing key "order.placed" names no work queue`, "retry-last-failed-at": nowText,
 			}),
@@ -254,7 +254,10 @@ func TestDecideDistrustsCounts(t *testing.T) {
 	t.Parallel()
 	for _, count := range []any{
 		"1", 1.0, float32(1), int64(0), int64(-1), int64(-3), int64(math.MinInt64), int64(1_000_001), int64(math.MaxInt64),
-		true, []byte("1"), nil, now(), amqp.Decimal{Value: 1}, []any{int64(1)}, amqp.Table{},
+		true, []byte("1"), nil, now(),
+		amqp.Decimal{Value: 1},
+		[]any{int64(1)},
+		amqp.Table{},
 	} {
 		got := NewRules(shop(), shop().Loops[0], 0).Decide(failedAgain(count, nil), now())
 		if got.Outcome != Retried || got.Attempts != 1 {

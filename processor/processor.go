@@ -67,9 +67,10 @@ func (p *Processor) Run(ctx context.Context) error {
 	for troubles := 1; ; troubles++ {
 		begin := time.Now()
 		err := p.session(ctx, &connected)
+		if ctx.Err() != nil || err == nil {
+			return nil //nolint:nilerr // once ctx has ended, errors say no more than that
+		}
 		switch {
-		case ctx.Err() != nil || err == nil:
-			return nil
 		case !connected && (p.UntilEmpty || errors.Is(err, broker.ErrUnauthorized) || errors.Is(err, broker.ErrNoVHost)):
 			return err
 		case p.UntilEmpty && (troubles == lastTry || errors.Is(err, broker.ErrNotFound)):
@@ -185,12 +186,13 @@ func (p *Processor) queue(ctx context.Context, in, out *broker.Conn, l topology.
 	for troubles := 1; ; troubles++ {
 		begin := time.Now()
 		err := p.relay(ctx, in, out, l)
-		switch {
-		case errors.Is(err, relay.ErrGrace):
+		if errors.Is(err, relay.ErrGrace) {
 			p.Log.WarnContext(ctx, "stopped before all was finished", "queue", l.Failed, "error", err)
-			return nil
-		case err == nil || ctx.Err() != nil:
-			return nil
+		}
+		if err == nil || ctx.Err() != nil {
+			return nil //nolint:nilerr // once ctx has ended, errors say no more than that
+		}
+		switch {
 		case in.Closed() || out.Closed():
 			return err
 		case p.UntilEmpty && errors.Is(err, broker.ErrNotFound):

@@ -1,6 +1,7 @@
 package processor_test
 
 import (
+	"maps"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -50,9 +51,7 @@ func TestAPublishersOwnHeaders(t *testing.T) {
 				"retry-routing-key": "order.placed", "retry-reason": "rejected", "retry-attempts": int64(4),
 				"retry-first-failed-at": m.Headers["retry-first-failed-at"], "retry-last-failed-at": m.Headers["retry-last-failed-at"],
 			}
-			for name, v := range tc.kept {
-				want[name] = v
-			}
+			maps.Copy(want, tc.kept)
 			if d := cmp.Diff(want, m.Headers); d != "" {
 				t.Errorf("headers of the dead letter (-want +got):\n%s", d)
 			}

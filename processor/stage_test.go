@@ -157,13 +157,10 @@ func reject(t *testing.T, m amqp.Delivery) {
 	}
 }
 
-// allEmpty waits until no queue but those named holds anything.
-func (s *stage) allEmpty(t *testing.T, but ...string) {
+// allEmpty waits until no queue of the topology holds anything.
+func (s *stage) allEmpty(t *testing.T) {
 	t.Helper()
 	for _, q := range s.topology.Queues {
-		if contains(but, q.Name) {
-			continue
-		}
 		eventually(t, q.Name+" to be empty", func() bool {
 			got, ok, err := s.eyes.Get(q.Name, false)
 			if err != nil {
@@ -177,15 +174,6 @@ func (s *stage) allEmpty(t *testing.T, but ...string) {
 			return !ok
 		})
 	}
-}
-
-func contains(list []string, s string) bool {
-	for _, e := range list {
-		if e == s {
-			return true
-		}
-	}
-	return false
 }
 
 // eventually polls until ok, or fails.

@@ -2,6 +2,7 @@ package spec
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"gopkg.in/yaml.v3"
@@ -196,10 +197,8 @@ func (d *decoder) word(f fields, name string, words []string) (string, bool) {
 
 // among reports s, the value of a key, unless it is one of words.
 func (d *decoder) among(n *yaml.Node, name, s string, words []string) bool {
-	for _, w := range words {
-		if s == w {
-			return true
-		}
+	if slices.Contains(words, s) {
+		return true
 	}
 	d.problem(d.at(n), fmt.Sprintf("%s is %q", name, s), didYouMean(s, words, "write "+orList(words)))
 	return false

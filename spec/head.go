@@ -58,12 +58,6 @@ func (d *decoder) claim(pos Pos, name string) bool {
 	return true
 }
 
-// given reports whether a file gave the key, rightly or wrongly.
-func (d *decoder) given(name string) bool {
-	_, ok := d.heads[name]
-	return ok
-}
-
 // complete fills in what no file said.
 func (d *decoder) complete() {
 	if d.spec.CountHeader == "" {

@@ -58,11 +58,11 @@ func (o ordered) MarshalJSON() ([]byte, error) {
 // ${VAR}, as a schema sees the file before it is expanded.
 func member(s shape) ordered {
 	if s.either != nil {
-		var any []ordered
+		var members []ordered
 		for _, e := range s.either {
-			any = append(any, member(e))
+			members = append(members, member(e))
 		}
-		return ordered{{"anyOf", any}}
+		return ordered{{"anyOf", members}}
 	}
 	if len(s.types) == 0 {
 		return ordered{}

@@ -8,7 +8,7 @@ import (
 )
 
 //go:embed starters/*.yaml
-var starters embed.FS //nolint:gochecknoglobals // go:embed can fill nothing else
+var starters embed.FS // go:embed can fill nothing else
 
 // Starters gives the names of the starters, the simplest first.
 func Starters() []string { return []string{"minimal", "full", "park", "tail", "tiers", "repeats"} }
