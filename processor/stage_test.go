@@ -15,6 +15,7 @@ import (
 	"github.com/dlxctl/dlxctl/broker/brokertest"
 	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/processor"
+	"github.com/dlxctl/dlxctl/spec"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -33,9 +34,15 @@ type stage struct {
 // newStage applies a topology to a fresh virtual host.
 func newStage(t *testing.T, file string) *stage {
 	t.Helper()
-	s := &stage{target: brokertest.VHost(t), file: file}
+	return newStageOf(t, spec.Source{Name: "topology.yaml", Data: []byte(file)}, func(string) (string, bool) { return "", false })
+}
+
+// newStageOf does so with an environment.
+func newStageOf(t *testing.T, file spec.Source, lookup func(string) (string, bool)) *stage {
+	t.Helper()
+	s := &stage{target: brokertest.VHost(t), file: string(file.Data)}
 	var err error
-	if s.topology, err = compile(file); err != nil {
+	if s.topology, _, err = spec.Load([]spec.Source{file}, lookup); err != nil {
 		t.Fatal(err)
 	}
 	s.apply(t, s.topology)
