@@ -141,8 +141,10 @@ func passing(err error) bool {
 		return status.status == http.StatusBadGateway || status.status == http.StatusServiceUnavailable ||
 			status.status == http.StatusGatewayTimeout
 	}
+	// The last has no value of its own: the server hung up before it was asked.
 	return errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) ||
-		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
+		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
+		strings.Contains(err.Error(), "server closed idle connection")
 }
 
 // failed turns any error of a request into words. Those of net/http are not
