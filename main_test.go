@@ -31,7 +31,7 @@ func TestScripts(t *testing.T) {
 	t.Parallel()
 	runScripts(t, "testdata/script", func(env *testscript.Env) error {
 		target := brokertest.VHost(t)
-		env.Values[targetKey{}] = target
+		env.Values[targetKey{}], env.Values[testKey{}] = target, t
 		env.Setenv("RABBITMQ_URL", target.URL)
 		env.Setenv("RABBITMQ_API_URL", target.API)
 		env.Setenv("VHOST", target.VHost)

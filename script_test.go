@@ -11,6 +11,7 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
+	"testing"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -19,8 +20,11 @@ import (
 	"github.com/dlxctl/dlxctl/broker/brokertest"
 )
 
-// targetKey is the key of a script's brokertest.Target.
-type targetKey struct{}
+// targetKey is the key of a script's brokertest.Target, testKey of its testing.TB.
+type (
+	targetKey struct{}
+	testKey   struct{}
+)
 
 // commands are the verbs that the scripts have beside those of testscript.
 func commands() map[string]func(*testscript.TestScript, bool, []string) {
@@ -30,6 +34,7 @@ func commands() map[string]func(*testscript.TestScript, bool, []string) {
 		"publish": publish,
 		"expect":  expect,
 		"fail":    fail,
+		"user":    user,
 	}
 }
 
@@ -153,6 +158,20 @@ func await(ts *testscript.TestScript, ch *amqp.Channel, queue string) amqp.Deliv
 	}
 	ts.Fatalf("no message came to %s", queue)
 	return amqp.Delivery{}
+}
+
+// user makes a user with tags and permissions (a dash is none), as whom the
+// script goes on: user TAGS CONFIGURE WRITE READ.
+func user(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 4 {
+		ts.Fatalf("usage: user TAGS CONFIGURE WRITE READ")
+	}
+	for i, a := range args {
+		args[i] = strings.TrimPrefix(a, "-")
+	}
+	target, _ := ts.Value(targetKey{}).(brokertest.Target)
+	tb, _ := ts.Value(testKey{}).(testing.TB)
+	ts.Setenv("RABBITMQ_URL", target.User(tb, args[0], args[1], args[2], args[3]).URL)
 }
 
 // channel opens a connection that ends with the script.
