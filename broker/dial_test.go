@@ -1,0 +1,55 @@
+package broker_test
+
+import (
+	"crypto/tls"
+	"strings"
+	"testing"
+
+	"github.com/dlxctl/dlxctl/broker"
+	"github.com/dlxctl/dlxctl/broker/brokertest"
+)
+
+func TestDialSaysWhatKeepsItOut(t *testing.T) {
+	t.Parallel()
+	target := brokertest.VHost(t)
+	elsewhere := brokertest.VHost(t) // where the user has no permissions
+	user := target.User(t, "", ".*", ".*", ".*")
+	door := "amqp://" + amqpHost(t, target)
+	noVHost := func(vhost string) string {
+		return `vhost "` + vhost + `" on ` + door + ` does not exist, or user "` + user.Username + `" may not use it: rabbitmqctl add_vhost ` + vhost +
+			`, rabbitmqctl set_permissions -p ` + vhost + ` ` + user.Username + ` '.*' '.*' '.*'`
+	}
+	encrypted := serveTLS(t, &tls.Config{Certificates: []tls.Certificate{selfSigned(t).pair}}) //nolint:gosec // a test server
+	encrypted = strings.Replace(encrypted, "https:", "amqps:", 1)
+	for name, tc := range map[string]struct {
+		config broker.Config
+		kind   error
+		text   string
+	}{
+		"wrong password": {
+			broker.Config{URL: withSecret(t, user.URL, user.Username)},
+			broker.ErrUnauthorized,
+			`user "` + user.Username + `" is refused by ` + door + `: check user and password in RABBITMQ_URL or --url, or --password-file`,
+		},
+		"no such vhost":               {broker.Config{URL: user.URL, VHost: "nowhere"}, broker.ErrNoVHost, noVHost("nowhere")},
+		"no permissions on the vhost": {broker.Config{URL: user.URL, VHost: elsewhere.VHost}, broker.ErrNoVHost, noVHost(elsewhere.VHost)},
+		"an authority that is not known": {
+			broker.Config{URL: encrypted},
+			broker.ErrUnreachable,
+			encrypted + ": its certificate is signed by an authority that is not trusted here: name the authority's certificate with --ca-file",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e, err := tc.config.Resolve()
+			if err != nil {
+				t.Fatal(err)
+			}
+			conn, err := broker.Dial(t.Context(), e)
+			if err == nil {
+				_ = conn.Close()
+			}
+			told(t, err, tc.kind, tc.text, user.Password)
+		})
+	}
+}
