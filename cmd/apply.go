@@ -100,6 +100,6 @@ func (a *app) confirm(ctx context.Context) error {
 		return errors.New("not confirmed; nothing was written")
 	case <-ctx.Done():
 		fmt.Fprintln(a.stderr)
-		return fmt.Errorf("interrupted; nothing was written")
+		return ctx.Err()
 	}
 }

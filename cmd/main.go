@@ -51,10 +51,14 @@ func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	root := a.root()
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
-	if err != nil {
+	code := exitCode(ctx, err)
+	switch {
+	case code == exitInterrupted:
+		fmt.Fprintln(stderr, "dlxctl: interrupted; nothing was written")
+	case err != nil:
 		report(stderr, err)
 	}
-	return exitCode(ctx, err)
+	return code
 }
 
 // report prints err as a person needs it.

@@ -42,6 +42,9 @@ type PartialError struct {
 
 // Error says what is done, what failed, and how to go on.
 func (e *PartialError) Error() string {
+	if errors.Is(e.Err, context.Canceled) {
+		return fmt.Sprintf("interrupted (%d done, %d not tried; run apply again to continue)", len(e.Done), len(e.Pending))
+	}
 	if len(e.Failed) == 0 {
 		return fmt.Sprintf("stopped: %v (%d done, %d not tried; run apply again to continue)", e.Err, len(e.Done), len(e.Pending))
 	}
@@ -111,7 +114,9 @@ func (r *execution) rank(ctx context.Context, changes []Change) int {
 			return i
 		}
 		wg.Go(func() {
-			r.finished(c, r.applier.Apply(ctx, c))
+			// What is under way is finished also when ctx ends, so that what is
+			// done and what is not is known.
+			r.finished(c, r.applier.Apply(context.WithoutCancel(ctx), c))
 			<-slots
 		})
 	}

@@ -39,15 +39,22 @@ func move(d Decision) relay.Move {
 // whom to call, and never the body.
 func (h *handler) Moved(_ amqp.Delivery, m relay.Move) {
 	d, _ := m.Note.(Decision)
-	work, _ := h.topology.Work(d.Queue)
-	log := h.log.With("queue", d.Queue, "message_id", d.Message.MessageId, "reason", string(d.Reason),
-		"attempts", d.Attempts, "first_failure", d.FirstFailedAt)
+	ctx := context.Background() // the message is moved, whatever ends now
 	switch d.Outcome {
 	case DeadLettered:
-		log.WarnContext(context.Background(), "dead letter", "dead_letter_queue", work.Dead, "owner", work.Owner, "severity", work.Severity)
+		work, _ := h.topology.Work(d.Queue)
+		h.describe(d).WarnContext(ctx, "dead letter", "dead_letter_queue", work.Dead, "owner", work.Owner, "severity", work.Severity)
 	case Parked:
-		log.ErrorContext(context.Background(), "parked, as it fits nowhere", "unroutable_queue", topology.UnroutableName(h.topology.Name), "error", d.Error)
+		h.describe(d).ErrorContext(ctx, "parked, as it fits nowhere", "unroutable_queue", topology.UnroutableName(h.topology.Name), "error", d.Error)
 	case Retried:
-		log.DebugContext(context.Background(), "retry", "tier", topology.FormatDelay(d.Step.Delay), "backoff", h.backoff)
+		if h.log.Enabled(ctx, slog.LevelDebug) {
+			h.describe(d).DebugContext(ctx, "retry", "tier", topology.FormatDelay(d.Step.Delay), "backoff", h.backoff)
+		}
 	}
+}
+
+// describe gives a logger that names a message.
+func (h *handler) describe(d Decision) *slog.Logger {
+	return h.log.With("queue", d.Queue, "message_id", d.Message.MessageId, "reason", string(d.Reason),
+		"attempts", d.Attempts, "first_failure", d.FirstFailedAt)
 }
