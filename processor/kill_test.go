@@ -19,7 +19,7 @@ const kills = 50
 // messages were in flight at the kills.
 func TestKilledFiftyTimes(t *testing.T) {
 	t.Parallel()
-	for _, typ := range []string{"quorum"} {
+	for _, typ := range []string{"quorum", "classic"} {
 		t.Run(typ, func(t *testing.T) {
 			t.Parallel()
 			s := newStage(t, fmt.Sprintf(`

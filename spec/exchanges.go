@@ -3,7 +3,6 @@ package spec
 import (
 	"fmt"
 	"strings"
-	"unicode/utf8"
 
 	"gopkg.in/yaml.v3"
 
@@ -55,8 +54,10 @@ func (d *decoder) objectName(pos Pos, what, name string, external bool) {
 	switch {
 	case name == "":
 		d.problem(pos, what+" name is empty", "give it a name")
-	case !utf8.ValidString(name):
-		d.problem(pos, fmt.Sprintf("%s name %q is not UTF-8", what, name), "write it in UTF-8")
+	case strings.ContainsAny(name, "\r\n"):
+		d.problem(pos, fmt.Sprintf("%s name %q has a line break, which RabbitMQ takes out", what, name), "write it on one line")
+	case name == "." || name == "..":
+		d.problem(pos, fmt.Sprintf("%s name is %q, which no URL of the management API can hold", what, name), "choose another name")
 	case strings.HasPrefix(name, "amq.") && !external:
 		fix := "names that begin with amq. belong to the broker: choose another"
 		if what == "exchange" {
