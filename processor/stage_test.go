@@ -32,71 +32,71 @@ type stage struct {
 }
 
 // newStage applies a topology to a fresh virtual host.
-func newStage(t *testing.T, file string) *stage {
-	t.Helper()
-	return newStageOf(t, spec.Source{Name: "topology.yaml", Data: []byte(file)}, func(string) (string, bool) { return "", false })
+func newStage(tb testing.TB, file string) *stage {
+	tb.Helper()
+	return newStageOf(tb, spec.Source{Name: "topology.yaml", Data: []byte(file)}, func(string) (string, bool) { return "", false })
 }
 
 // newStageOf does so with an environment.
-func newStageOf(t *testing.T, file spec.Source, lookup func(string) (string, bool)) *stage {
-	t.Helper()
-	s := &stage{target: brokertest.VHost(t), file: string(file.Data)}
+func newStageOf(tb testing.TB, file spec.Source, lookup func(string) (string, bool)) *stage {
+	tb.Helper()
+	s := &stage{target: brokertest.VHost(tb), file: string(file.Data)}
 	var err error
 	if s.topology, _, err = spec.Load([]spec.Source{file}, lookup); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	s.apply(t, s.topology)
-	s.ch, s.eyes = s.target.Channel(t), s.target.Channel(t)
+	s.apply(tb, s.topology)
+	s.ch, s.eyes = s.target.Channel(tb), s.target.Channel(tb)
 	if err := s.ch.Confirm(false); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return s
 }
 
 // apply makes the virtual host as want says, and checks that nothing is left.
-func (s *stage) apply(t *testing.T, want topology.Topology) {
-	t.Helper()
-	m, err := broker.NewManagement(s.endpoint(t, s.target))
+func (s *stage) apply(tb testing.TB, want topology.Topology) {
+	tb.Helper()
+	m, err := broker.NewManagement(s.endpoint(tb, s.target))
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	defer m.Close()
 	for i := range 2 {
-		state, err := m.Inspect(t.Context())
+		state, err := m.Inspect(tb.Context())
 		if err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 		p := plan.Make(want, state)
 		if i == 1 && !p.Empty() {
-			t.Fatalf("after apply %d changes are left", len(p.Changes))
+			tb.Fatalf("after apply %d changes are left", len(p.Changes))
 		}
-		if err := plan.Execute(t.Context(), m, p, func(plan.Change) {}); err != nil {
-			t.Fatal(err)
+		if err := plan.Execute(tb.Context(), m, p, func(plan.Change) {}); err != nil {
+			tb.Fatal(err)
 		}
 	}
 }
 
-func (s *stage) endpoint(t *testing.T, target brokertest.Target) broker.Endpoint {
-	t.Helper()
+func (s *stage) endpoint(tb testing.TB, target brokertest.Target) broker.Endpoint {
+	tb.Helper()
 	e, err := broker.Config{URL: target.URL, API: target.API}.Resolve()
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return e
 }
 
 // processor gives a processor for the stage that logs to the test.
-func (s *stage) processor(t *testing.T) *processor.Processor {
-	t.Helper()
-	log := slog.New(slog.NewTextHandler(testWriter{t}, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	return &processor.Processor{Topology: s.topology, Endpoint: s.endpoint(t, s.target), Prefetch: prefetch, Grace: 10 * time.Second, Log: log}
+func (s *stage) processor(tb testing.TB) *processor.Processor {
+	tb.Helper()
+	log := slog.New(slog.NewTextHandler(testWriter{tb}, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	return &processor.Processor{Topology: s.topology, Endpoint: s.endpoint(tb, s.target), Prefetch: prefetch, Grace: 10 * time.Second, Log: log}
 }
 
 // testWriter writes to the log of a test.
-type testWriter struct{ t *testing.T }
+type testWriter struct{ tb testing.TB }
 
 func (w testWriter) Write(p []byte) (int, error) {
-	w.t.Log(strings.TrimSuffix(string(p), "\n"))
+	w.tb.Log(strings.TrimSuffix(string(p), "\n"))
 	return len(p), nil
 }
 
@@ -117,26 +117,26 @@ func run(t *testing.T, p *processor.Processor) (stop func()) {
 }
 
 // publish publishes and waits for the confirm.
-func (s *stage) publish(t *testing.T, exchange, key string, m amqp.Publishing) {
-	t.Helper()
+func (s *stage) publish(tb testing.TB, exchange, key string, m amqp.Publishing) {
+	tb.Helper()
 	m.DeliveryMode = amqp.Persistent
 	confirm, err := s.ch.PublishWithDeferredConfirm(exchange, key, true, false, m)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	if ok, err := confirm.WaitContext(t.Context()); err != nil || !ok {
-		t.Fatalf("message %s was not confirmed: %v", m.MessageId, err)
+	if ok, err := confirm.WaitContext(tb.Context()); err != nil || !ok {
+		tb.Fatalf("message %s was not confirmed: %v", m.MessageId, err)
 	}
 }
 
 // take waits for a message and takes it, unacknowledged.
-func (s *stage) take(t *testing.T, queue string) amqp.Delivery {
-	t.Helper()
+func (s *stage) take(tb testing.TB, queue string) amqp.Delivery {
+	tb.Helper()
 	var out amqp.Delivery
-	eventually(t, "a message in "+queue, func() bool {
+	eventually(tb, "a message in "+queue, func() bool {
 		m, ok, err := s.eyes.Get(queue, false)
 		if err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 		out = m
 		return ok
@@ -146,12 +146,12 @@ func (s *stage) take(t *testing.T, queue string) amqp.Delivery {
 
 // bury waits for a dead letter and removes it. What the queue it lies in writes
 // about this delivery is not looked at: 3.10 counts deliveries from zero.
-func (s *stage) bury(t *testing.T, queue string) amqp.Delivery {
-	t.Helper()
-	m := s.take(t, queue)
+func (s *stage) bury(tb testing.TB, queue string) amqp.Delivery {
+	tb.Helper()
+	m := s.take(tb, queue)
 	delete(m.Headers, "x-delivery-count")
 	if err := m.Ack(false); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return m
 }
@@ -184,8 +184,8 @@ func (s *stage) allEmpty(t *testing.T) {
 }
 
 // eventually polls until ok, or fails.
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
+func eventually(tb testing.TB, what string, ok func() bool) {
+	tb.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
 	for deadline := time.Now().Add(patience); time.Now().Before(deadline); <-tick.C {
@@ -193,20 +193,20 @@ func eventually(t *testing.T, what string, ok func() bool) {
 			return
 		}
 	}
-	t.Fatalf("waited %s in vain for %s", patience, what)
+	tb.Fatalf("waited %s in vain for %s", patience, what)
 }
 
 // untilEmpty runs a processor until every failed queue is empty.
-func untilEmpty(t *testing.T, p *processor.Processor) {
-	t.Helper()
-	ctx, cancel := context.WithTimeoutCause(t.Context(), patience, errors.New("the processor did not come to an end"))
+func untilEmpty(tb testing.TB, p *processor.Processor) {
+	tb.Helper()
+	ctx, cancel := context.WithTimeoutCause(tb.Context(), patience, errors.New("the processor did not come to an end"))
 	defer cancel()
 	p.UntilEmpty = true
 	if err := p.Run(ctx); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	if ctx.Err() != nil {
-		t.Fatal(context.Cause(ctx))
+		tb.Fatal(context.Cause(ctx))
 	}
 }
 

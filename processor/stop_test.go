@@ -27,21 +27,21 @@ queues:
 `
 
 // fill puts messages into the failed queue of parkAtOnce, as the work queue would.
-func (s *stage) fill(t *testing.T, n int) {
-	t.Helper()
+func (s *stage) fill(tb testing.TB, n int) {
+	tb.Helper()
 	confirms := make([]*amqp.DeferredConfirmation, n)
 	for i := range n {
 		c, err := s.ch.PublishWithDeferredConfirm("shop.slow.failed", "@work", true, false, amqp.Publishing{
 			MessageId: fmt.Sprint(i), DeliveryMode: amqp.Persistent, Body: []byte(strings.Repeat("x", 1000)),
 		})
 		if err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 		confirms[i] = c
 	}
 	for _, c := range confirms {
-		if ok, err := c.WaitContext(t.Context()); err != nil || !ok {
-			t.Fatalf("not confirmed: %v", err)
+		if ok, err := c.WaitContext(tb.Context()); err != nil || !ok {
+			tb.Fatalf("not confirmed: %v", err)
 		}
 	}
 }
