@@ -35,6 +35,7 @@ func commands() map[string]func(*testscript.TestScript, bool, []string) {
 		"expect":  expect,
 		"fail":    fail,
 		"user":    user,
+		"hold":    hold,
 	}
 }
 
@@ -172,6 +173,15 @@ func user(ts *testscript.TestScript, neg bool, args []string) {
 	target, _ := ts.Value(targetKey{}).(brokertest.Target)
 	tb, _ := ts.Value(testKey{}).(testing.TB)
 	ts.Setenv("RABBITMQ_URL", target.User(tb, args[0], args[1], args[2], args[3]).URL)
+}
+
+// hold holds a lock until the script ends: hold QUEUE.
+func hold(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: hold QUEUE")
+	}
+	_, err := channel(ts).QueueDeclare(args[0], false, false, true, false, nil)
+	ts.Check(err)
 }
 
 // channel opens a connection that ends with the script.

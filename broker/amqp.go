@@ -18,8 +18,8 @@ const frameOverhead = 8
 // Conn is an AMQP connection. It does not come back by itself: whoever dialled
 // it knows best what to do about what was under way.
 type Conn struct {
-	conn *amqp.Connection
-	addr Address
+	conn     *amqp.Connection
+	endpoint Endpoint
 	// Blocked tells when the broker stops and starts taking publishings from
 	// this connection, because of an alarm. It is closed with the connection.
 	Blocked <-chan Blocking
@@ -73,7 +73,7 @@ func dial(ctx context.Context, e Endpoint, wrap func(net.Conn) net.Conn) (*Conn,
 		}
 		return nil, explainDial(e, err)
 	}
-	c := &Conn{conn: conn, addr: e.AMQP}
+	c := &Conn{conn: conn, endpoint: e}
 	c.Blocked = c.watchBlocked()
 	return c, nil
 }

@@ -14,6 +14,7 @@ import (
 
 func (a *app) applyCommand() *cobra.Command {
 	var yes, verbose bool
+	var lock lockFlags
 	c := &cobra.Command{
 		Use:   "apply",
 		Short: "Make the broker as the file says",
@@ -28,14 +29,15 @@ written but not all, 130 interrupted before the first write.`,
 		Example:     "  dlxctl apply\n  dlxctl apply --yes -f topology/",
 		Args:        noArguments,
 		Annotations: map[string]string{outputsAnnotation: "text json markdown"},
-		RunE:        func(c *cobra.Command, _ []string) error { return a.apply(c.Context(), yes, verbose) },
+		RunE:        func(c *cobra.Command, _ []string) error { return a.apply(c.Context(), lock, yes, verbose) },
 	}
 	c.Flags().BoolVar(&yes, "yes", false, "do not ask; required without a terminal")
 	verboseFlag(c, &verbose)
+	lock.add(c.Flags())
 	return c
 }
 
-func (a *app) apply(ctx context.Context, yes, verbose bool) error {
+func (a *app) apply(ctx context.Context, lock lockFlags, yes, verbose bool) error {
 	want, err := a.load()
 	if err != nil {
 		return err
@@ -45,6 +47,11 @@ func (a *app) apply(ctx context.Context, yes, verbose bool) error {
 		return err
 	}
 	defer m.Close()
+	free, err := lock.take(ctx, a, m, want.Name)
+	if err != nil {
+		return err
+	}
+	defer free()
 	p, err := a.makePlan(ctx, m, want)
 	if err != nil {
 		return err

@@ -83,6 +83,9 @@ func IsRetryQueueName(topology, queue string) bool {
 	return ok && backoff != "" && strings.HasPrefix(rest, "retry.")
 }
 
+// LockName names the exclusive queue that is the lock of a topology.
+func LockName(topology string) string { return topology + ".lock" }
+
 // AddressKey is the routing key that means one work queue, on the exchanges
 // that return messages and that pick dead-letter queues: "@billing".
 func AddressKey(queue string) string { return "@" + queue }

@@ -1,0 +1,108 @@
+package cmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/user"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/dlxctl/dlxctl/broker"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// lockFlags say how one apply keeps others of the same topology out.
+type lockFlags struct {
+	lock    bool
+	timeout time.Duration
+}
+
+func (l *lockFlags) add(f *pflag.FlagSet) {
+	f.BoolVar(&l.lock, "lock", true, "keep others from applying the same topology meanwhile; needs the AMQP port")
+	f.DurationVar(&l.timeout, "lock-timeout", 0, "how long to wait while somebody else holds the lock")
+}
+
+// take takes the lock of a topology, and gives what frees it. The broker frees
+// it too when this process dies.
+func (l lockFlags) take(ctx context.Context, a *app, m *broker.Management, name string) (free func(), err error) {
+	if !l.lock {
+		return func() {}, nil
+	}
+	endpoint, err := a.conn.Resolve()
+	if err != nil {
+		return nil, err
+	}
+	endpoint.ConnectionName = fmt.Sprintf("dlxctl apply %s (%s)", name, whoami())
+	conn, err := broker.Dial(ctx, endpoint)
+	if err != nil {
+		return nil, fmt.Errorf("lock: %w; --lock=false goes without a lock", err)
+	}
+	free = func() { _ = conn.Close() } // the broker frees the lock, whatever this says
+	queue := topology.LockName(name)
+	holder := ""
+	for deadline := time.Now().Add(l.timeout); ; {
+		err := conn.Lock(queue)
+		if err == nil {
+			return free, nil
+		}
+		if !errors.Is(err, broker.ErrLocked) {
+			free()
+			return nil, fmt.Errorf("lock: %w; --lock=false goes without a lock", err)
+		}
+		waited := holder != ""
+		if !waited {
+			holder = heldBy(ctx, m, queue)
+		}
+		if !time.Now().Before(deadline) {
+			free()
+			return nil, fmt.Errorf("another dlxctl works on the topology %q%s; try again, or wait for it with --lock-timeout 5m", name, holder)
+		}
+		if !waited {
+			fmt.Fprintf(a.stderr, "waiting up to %s: another dlxctl works on the topology %q%s\n", l.timeout, name, holder)
+		}
+		select {
+		case <-time.After(min(500*time.Millisecond, time.Until(deadline)+time.Millisecond)):
+		case <-ctx.Done():
+			free()
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// tellTime is how long it may take until the broker tells who holds a lock: it
+// learns that from statistics, which are 5 seconds apart.
+const tellTime = 7 * time.Second
+
+// heldBy says who holds a lock, if the broker tells.
+func heldBy(ctx context.Context, m *broker.Management, queue string) string {
+	h, ok := m.Holder(ctx, queue)
+	tick := time.NewTicker(500 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(tellTime); !ok && time.Now().Before(end) && ctx.Err() == nil; <-tick.C {
+		h, ok = m.Holder(ctx, queue)
+	}
+	if !ok {
+		return " (the broker does not say who)"
+	}
+	text := fmt.Sprintf(": %s from %s", h.Connection, h.Host)
+	if !h.Since.IsZero() {
+		text += ", since " + h.Since.UTC().Format(time.RFC3339)
+	}
+	return text
+}
+
+// whoami names user and machine, for those whom we keep waiting.
+func whoami() string {
+	name := "unknown user"
+	if u, err := user.Current(); err == nil {
+		name = u.Username
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return name
+	}
+	return name + "@" + host
+}
