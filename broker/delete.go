@@ -7,6 +7,8 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"sync"
+	"time"
 
 	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
@@ -58,28 +60,94 @@ func (c conditions) String() string {
 
 // removeQueue deletes a queue. A classic queue that must be empty cannot lose a
 // message: the broker looks and deletes in one step. For quorum queues and
-// streams it has no conditions; there the counts are read just before, and what
-// is published between the two is lost: the caller has to have cut the queue
-// off from its bindings, and to know that its counts are no mere lag.
+// streams it has no conditions, and its counts are up to 5 seconds old; there
+// the queue is proved empty first. What is published to its very name between
+// the proof and the deletion is lost: no fence is known against that.
 func (m *Management) removeQueue(ctx context.Context, q topology.Queue, only conditions) error {
 	path := "queues/" + url.PathEscape(m.vhost) + "/" + url.PathEscape(q.Name)
 	if q.Type() == topology.Classic {
 		return m.delete(ctx, path+only.String())
 	}
-	usage, err := m.usage(ctx)
-	if err != nil {
-		return err
-	}
-	now, ok := usage[q.Name]
-	switch {
-	case !ok:
-		return nil // it is gone
-	case only.empty && now.Ready+now.Unacknowledged > 0:
-		return tell(ErrRefused, "the queue holds %d messages, %d of them unacknowledged", now.Ready+now.Unacknowledged, now.Unacknowledged)
-	case only.unused && now.Consumers > 0:
-		return tell(ErrRefused, "the queue has %d consumers", now.Consumers)
+	if only.empty || only.unused {
+		gone, err := m.prove(ctx, q, only)
+		if gone || err != nil {
+			return err
+		}
 	}
 	return m.delete(ctx, path)
+}
+
+// prove makes sure that a queue is empty and unused, as far as it must be. The
+// counts are read when they cannot be older than the moment at which deleting
+// began: bindings go before queues, so nothing is routed there since. Then the
+// queue is asked itself, as its counts are 0 too when its leader is silent.
+func (m *Management) prove(ctx context.Context, q topology.Queue, only conditions) (gone bool, err error) {
+	usage, err := m.census.usage(ctx, m.usage)
+	if err != nil {
+		return false, err
+	}
+	now, ok := usage[q.Name]
+	switch held := now.Ready + now.Unacknowledged; {
+	case !ok:
+		return true, nil
+	case only.empty && held > 0:
+		return false, tell(ErrRefused, "the queue holds %d messages, %d of them unacknowledged", held, now.Unacknowledged)
+	case only.unused && now.Consumers > 0:
+		return false, tell(ErrRefused, "the queue has %d consumers", now.Consumers)
+	case !only.empty || q.Type() == topology.Stream: // streams know no basic.get
+		return false, nil
+	}
+	var found []struct{}
+	err = m.post(ctx, &found, map[string]any{"count": 1, "ackmode": "ack_requeue_true", "encoding": "auto", "truncate": 1},
+		"queues/"+url.PathEscape(m.vhost)+"/"+url.PathEscape(q.Name)+"/get")
+	if err == nil && len(found) > 0 {
+		err = tell(ErrRefused, "the queue holds a message")
+	}
+	return false, err
+}
+
+// countsLag is how old the counts of a quorum queue can be, and a little more.
+const countsLag = 6 * time.Second
+
+// census reads the counts of all queues for deletions that run at the same time.
+type census struct {
+	mu    sync.Mutex
+	since time.Time // when the first asked, or a binding was last removed
+	taken time.Time
+	last  map[string]plan.Usage
+}
+
+// cut notes that a binding was removed: counts show the last message that came
+// through it only later.
+func (c *census) cut() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.since, c.taken = time.Now(), time.Time{}
+}
+
+// usage gives counts that show all that happened before the first call, and
+// before the last binding was removed.
+func (c *census) usage(ctx context.Context, read func(context.Context) (map[string]plan.Usage, error)) (map[string]plan.Usage, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.since.IsZero() {
+		c.since = time.Now()
+	}
+	timer := time.NewTimer(time.Until(c.since.Add(countsLag)))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	if time.Since(c.taken) > time.Second {
+		last, err := read(ctx)
+		if err != nil {
+			return nil, err
+		}
+		c.last, c.taken = last, time.Now()
+	}
+	return c.last, nil
 }
 
 // usage reads what the queues hold, without their sizes. It reads the list, as
@@ -116,6 +184,7 @@ func (m *Management) removeBinding(ctx context.Context, b topology.Binding) erro
 			return err
 		}
 		if f.Key == b.Key && args.Equal(b.Arguments) {
+			defer m.census.cut()
 			return m.delete(ctx, path+"/"+url.PathEscape(f.PropertiesKey))
 		}
 	}

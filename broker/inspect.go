@@ -34,6 +34,9 @@ type (
 		Arguments      any    `json:"arguments"`
 		Ready          int64  `json:"messages_ready"`
 		Unacknowledged int64  `json:"messages_unacknowledged"`
+		// Messages is all of them: a quorum queue counts here, and nowhere else,
+		// those that it is handing over to its dead-letter exchange.
+		Messages int64 `json:"messages"`
 	}
 	binding struct {
 		Source          string `json:"source"`
@@ -60,6 +63,10 @@ type (
 		Bytes int64  `json:"message_bytes"`
 	}
 )
+
+// held gives how many messages the queue holds. The counts are not taken at one
+// moment: the larger one is believed.
+func (q queue) held() int64 { return max(q.Messages, q.Ready+q.Unacknowledged) }
 
 // flag is a boolean that 4.0 stores as "undefined" where an import left it out.
 type flag bool
@@ -153,7 +160,7 @@ func (m *Management) overview(ctx context.Context) (overview, error) {
 
 func (l listing) holdsMessages() bool {
 	for _, q := range l.queues {
-		if q.Ready+q.Unacknowledged > 0 {
+		if q.held() > 0 {
 			return true
 		}
 	}
@@ -164,7 +171,7 @@ func (l listing) holdsMessages() bool {
 func (l listing) usage() map[string]plan.Usage {
 	usage := make(map[string]plan.Usage, len(l.queues))
 	for _, q := range l.queues {
-		usage[q.Name] = plan.Usage{Ready: q.Ready, Unacknowledged: q.Unacknowledged}
+		usage[q.Name] = plan.Usage{Ready: q.Ready, Unacknowledged: q.held() - q.Ready}
 	}
 	for _, c := range l.consumers {
 		u := usage[c.Queue.Name]

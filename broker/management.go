@@ -28,6 +28,7 @@ type Management struct {
 	hole      rabbithole.Client
 	transport *http.Transport
 	timeout   time.Duration
+	census    *census
 }
 
 // NewManagement gives the management API of an endpoint. It connects when it is
@@ -39,7 +40,7 @@ func NewManagement(e Endpoint) (*Management, error) {
 	}
 	return &Management{
 		api: e.API, vhost: e.VHost, hole: *hole,
-		transport: newTransport(e.TLS), timeout: requestTimeout,
+		transport: newTransport(e.TLS), timeout: requestTimeout, census: &census{},
 	}, nil
 }
 
@@ -78,6 +79,23 @@ func (m *Management) get(ctx context.Context, into any, path string) error {
 	if err != nil {
 		return m.failed(ctx, err)
 	}
+	return m.decode(resp, into, path)
+}
+
+// post sends object to path and reads the answer.
+func (m *Management) post(ctx context.Context, into, object any, path string) error {
+	body, err := json.Marshal(object)
+	if err != nil {
+		return err
+	}
+	resp, err := m.call(ctx, http.MethodPost, path, body)
+	if err != nil {
+		return m.failed(ctx, err)
+	}
+	return m.decode(resp, into, path)
+}
+
+func (m *Management) decode(resp *http.Response, into any, path string) error {
 	defer resp.Body.Close()
 	d := json.NewDecoder(resp.Body)
 	d.UseNumber() // a float64 cannot hold every integer that an argument can be

@@ -5,87 +5,205 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/dlxctl/dlxctl/broker"
 	"github.com/dlxctl/dlxctl/plan"
+	"github.com/dlxctl/dlxctl/topology"
 )
 
+// applier is one run of apply.
+type applier struct {
+	*app
+	planFlags
+	lockFlags
+	yes, wait bool
+
+	want topology.Topology
+	m    *broker.Management
+}
+
 func (a *app) applyCommand() *cobra.Command {
-	var yes, verbose bool
-	var lock lockFlags
+	r := applier{app: a}
 	c := &cobra.Command{
 		Use:   "apply",
 		Short: "Make the broker as the file says",
 		Long: `Plan, show the plan, ask, write, and read back that nothing is left to do.
 
-Nothing is written while anything is blocked. Objects are made in an order in which
-every message has somewhere to go at each moment. If apply is stopped or fails in the
-middle, it says what is done and what is not; run it again to continue.
+Nothing is written while anything is blocked, or has a hazard that --allow does not
+name. Objects are made in an order in which every message has somewhere to go at each
+moment, and deleted in the other. If apply is stopped or fails in the middle, it says
+what is done and what is not; run it again to continue.
 
 Exit codes: 0 done, 1 failed and nothing was written, 3 blocked, 4 something was
 written but not all, 130 interrupted before the first write.`,
-		Example:     "  dlxctl apply\n  dlxctl apply --yes -f topology/",
+		Example:     "  dlxctl apply\n  dlxctl apply --yes -f topology/\n  dlxctl apply --yes --allow drops-routing",
 		Args:        noArguments,
 		Annotations: map[string]string{outputsAnnotation: "text json markdown"},
-		RunE:        func(c *cobra.Command, _ []string) error { return a.apply(c.Context(), lock, yes, verbose) },
+		RunE:        func(c *cobra.Command, _ []string) error { return r.run(c.Context()) },
 	}
-	c.Flags().BoolVar(&yes, "yes", false, "do not ask; required without a terminal")
-	verboseFlag(c, &verbose)
-	lock.add(c.Flags())
+	c.Flags().BoolVar(&r.yes, "yes", false, "do not ask; required without a terminal")
+	c.Flags().BoolVar(&r.wait, "wait", false, "wait until retired tiers are empty, and delete them")
+	r.planFlags.add(c.Flags())
+	r.lockFlags.add(c.Flags())
 	return c
 }
 
-func (a *app) apply(ctx context.Context, lock lockFlags, yes, verbose bool) error {
-	want, err := a.load()
+func (r *applier) run(ctx context.Context) error {
+	err := r.read()
 	if err != nil {
 		return err
 	}
-	m, err := a.management()
-	if err != nil {
+	if r.want, err = r.load(); err != nil {
 		return err
 	}
-	defer m.Close()
-	free, err := lock.take(ctx, a, m, want.Name)
+	if r.m, err = r.management(); err != nil {
+		return err
+	}
+	defer r.m.Close()
+	free, err := r.take(ctx, r.app, r.m, r.want.Name)
 	if err != nil {
 		return err
 	}
 	defer free()
-	p, err := a.makePlan(ctx, m, want)
+	p, err := r.makePlan(ctx, r.m, r.want, r.options)
 	if err != nil {
 		return err
 	}
-	if err := a.show(p, verbose); err != nil {
+	if err := r.show(p, r.verbose); err != nil {
 		return err
 	}
-	if err := plan.Check(p); err != nil || p.Empty() {
-		return err
+	refused := plan.Check(p, r.options.Allow)
+	if refused != nil && !r.options.SkipBlocked {
+		return refused
 	}
-	if !yes {
-		if err := a.confirm(ctx); err != nil {
+	todo := plan.Allowed(p, r.options.Allow)
+	if !todo.Empty() {
+		if !r.yes {
+			if err := r.confirm(ctx); err != nil {
+				return err
+			}
+		}
+		if err := r.write(ctx, todo); err != nil {
 			return err
 		}
 	}
-	done := 0
-	if err := plan.Execute(ctx, m, p, func(plan.Change) { done++ }); err != nil {
+	if r.wait {
+		if err := r.retire(ctx, p); err != nil {
+			return err
+		}
+	}
+	return refused
+}
+
+// write carries out a plan and reads back that nothing of it is left.
+func (r *applier) write(ctx context.Context, p plan.Plan) error {
+	done := map[plan.Action]int{}
+	patient := patient{Applier: r.m, full: map[string]bool{}}
+	err := plan.Execute(ctx, &patient, p, func(c plan.Change) { done[c.Action]++ })
+	if err != nil {
 		return err
 	}
-	left, err := a.makePlan(ctx, m, want)
+	done[plan.Delete] -= len(patient.full)
+	p.Changes = slices.DeleteFunc(slices.Clone(p.Changes), func(c plan.Change) bool { return patient.full[c.Name] })
+	left, err := r.makePlan(ctx, r.m, r.want, r.options)
 	if err != nil {
-		return unfinishedError{fmt.Errorf("%s written, but reading back failed: %w", count(done, "change"), err)}
+		return unfinishedError{fmt.Errorf("%s written, but reading back failed: %w", count(len(p.Changes), "change"), err)}
 	}
+	left = plan.Later(p, plan.Allowed(left, r.options.Allow))
 	if !left.Empty() {
 		var text strings.Builder
 		if err := plan.WriteText(&text, left, plan.TextOptions{}); err != nil {
 			return err
 		}
-		return unfinishedError{fmt.Errorf("%s written, but the broker is not as the file says; somebody else may be changing it. Left to do:\n%s", count(done, "change"), text.String())}
+		return unfinishedError{fmt.Errorf("%s written, but the broker is not as the file says; somebody else may be changing it. Left to do:\n%s", count(len(p.Changes), "change"), text.String())}
 	}
-	if a.output == "text" {
-		fmt.Fprintf(a.stdout, "done: %d created; read back, nothing is left to do\n", done)
+	if r.output == "text" && len(p.Changes) > 0 {
+		fmt.Fprintf(r.stdout, "done: %s; read back, nothing is left to do%s\n", summary(done), later(left.Retiring))
 	}
 	return nil
+}
+
+// later says what only time can bring.
+func later(retiring []string) string {
+	if len(retiring) == 0 {
+		return ""
+	}
+	return fmt.Sprintf(" but to delete %s when they are empty: run apply again then, or with --wait", strings.Join(retiring, ", "))
+}
+
+// patient leaves retired tiers in which messages still wait for a later apply.
+// The broker refuses to delete them: nothing is lost.
+type patient struct {
+	plan.Applier
+	mu   sync.Mutex
+	full map[string]bool
+}
+
+// Apply carries out a change, or notes that it has to wait.
+func (p *patient) Apply(ctx context.Context, c plan.Change) error {
+	err := p.Applier.Apply(ctx, c)
+	if c.Action == plan.Delete && c.Label.Role == topology.RoleRetry && errors.Is(err, broker.ErrRefused) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.full[c.Name] = true
+		return nil
+	}
+	return err
+}
+
+// summary says what was done: "3 created, 1 deleted".
+func summary(done map[plan.Action]int) string {
+	words := map[plan.Action]string{
+		plan.Create: "created", plan.Update: "updated", plan.Replace: "replaced", plan.Delete: "deleted", plan.Migrate: "migrated",
+	}
+	var parts []string
+	for _, a := range plan.Actions() {
+		if n := done[a]; n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, words[a]))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// retire waits until the retired tiers are empty, and deletes them.
+func (r *applier) retire(ctx context.Context, first plan.Plan) error {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	said := ""
+	for wrote := !first.Empty(); ; wrote = true {
+		p, err := r.makePlan(ctx, r.m, r.want, r.options)
+		if err != nil && wrote {
+			return unfinishedError{err}
+		}
+		if err != nil {
+			return err
+		}
+		if todo := plan.Allowed(p, r.options.Allow); !todo.Empty() {
+			// It takes its time to prove that a tier is empty: this is no hot loop.
+			if err := r.write(ctx, todo); err != nil {
+				return unfinishedError{err}
+			}
+			continue
+		}
+		if len(p.Retiring) == 0 {
+			return nil
+		}
+		if text := strings.Join(p.Retiring, ", "); text != said {
+			said = text
+			fmt.Fprintf(r.stderr, "waiting for retired tiers to be empty: %s\n", text)
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return unfinishedError{errors.New("interrupted while waiting for retired tiers to be empty; run apply again")}
+		}
+	}
 }
 
 // confirm asks on the terminal. Anything but y or yes is no.

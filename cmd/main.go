@@ -94,7 +94,7 @@ func exitCode(ctx context.Context, err error) int {
 		return exitPartial
 	case errors.As(err, &partial) && partial.Wrote():
 		return exitPartial
-	case errors.Is(err, plan.ErrBlocked):
+	case errors.Is(err, plan.ErrBlocked) || errors.Is(err, plan.ErrHazard):
 		return exitBlocked
 	case ctx.Err() != nil:
 		return exitInterrupted

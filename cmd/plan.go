@@ -3,28 +3,72 @@ package cmd
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/dlxctl/dlxctl/broker"
 	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
+// planFlags are those that plan and apply share, so that both decide alike.
+type planFlags struct {
+	verbose bool
+	allow   []string
+	options plan.Options
+}
+
+func (p *planFlags) add(f *pflag.FlagSet) {
+	f.BoolVarP(&p.verbose, "verbose", "v", false, "show generated objects one by one, with all fields")
+	f.StringSliceVar(&p.allow, "allow", nil, "consent to a hazard by `NAME`: "+hazardNames(", ")+"; repeat it for several")
+	f.BoolVar(&p.options.Prune, "prune", false, "delete drift: what nobody declared and touches what the file owns")
+	f.BoolVar(&p.options.SkipBlocked, "skip-blocked", false, "go on with the rest if something is blocked or not allowed; still exits with 3")
+}
+
+// read checks --allow.
+func (p *planFlags) read() error {
+	for _, name := range p.allow {
+		if !slices.Contains(plan.Hazards(), plan.Hazard(name)) {
+			return usageError{fmt.Errorf("--allow is %q; write %s", name, hazardNames(" or "))}
+		}
+		p.options.Allow = append(p.options.Allow, plan.Hazard(name))
+	}
+	return nil
+}
+
+func hazardNames(between string) string {
+	var names []string
+	for _, h := range plan.Hazards() {
+		names = append(names, string(h))
+	}
+	return strings.Join(names, between)
+}
+
 func (a *app) planCommand() *cobra.Command {
-	var detailed, verbose bool
+	var detailed bool
+	var flags planFlags
 	c := &cobra.Command{
 		Use:   "plan",
 		Short: "Show what would change on the broker",
 		Long: `Read the broker, compare it with the topology files, and show what apply would do.
 Nothing is written. A user with the tag management is enough.
 
-Exit codes: 0 even if there are changes, 2 with --detailed-exitcode if there are,
-3 if something is blocked.`,
+What carries the mark of this topology and is no longer in its file is deleted, what
+does not is never touched. A change that may lose messages, stop consumers or drop
+routing is refused until it is allowed by name.
+
+Exit codes: 0 even if there are changes, 2 with --detailed-exitcode if there are
+changes or drift, 3 if apply would refuse.`,
 		Example:     "  dlxctl plan\n  dlxctl plan -f topology/ --detailed-exitcode\n  dlxctl plan -o markdown > comment.md",
 		Args:        noArguments,
 		Annotations: map[string]string{outputsAnnotation: "text json markdown"},
 		RunE: func(c *cobra.Command, _ []string) error {
+			if err := flags.read(); err != nil {
+				return err
+			}
 			want, err := a.load()
 			if err != nil {
 				return err
@@ -34,29 +78,25 @@ Exit codes: 0 even if there are changes, 2 with --detailed-exitcode if there are
 				return err
 			}
 			defer m.Close()
-			p, err := a.makePlan(c.Context(), m, want)
+			p, err := a.makePlan(c.Context(), m, want, flags.options)
 			if err != nil {
 				return err
 			}
-			if err := a.show(p, verbose); err != nil {
+			if err := a.show(p, flags.verbose); err != nil {
 				return err
 			}
-			if err := plan.Check(p); err != nil {
+			if err := plan.Check(p, flags.options.Allow); err != nil {
 				return err
 			}
-			if detailed && !p.Empty() {
+			if detailed && (!p.Empty() || len(p.Drift) > 0) {
 				return errPending
 			}
 			return nil
 		},
 	}
-	c.Flags().BoolVar(&detailed, "detailed-exitcode", false, "exit with 2 if there is anything to do")
-	verboseFlag(c, &verbose)
+	c.Flags().BoolVar(&detailed, "detailed-exitcode", false, "exit with 2 if there are changes or drift")
+	flags.add(c.Flags())
 	return c
-}
-
-func verboseFlag(c *cobra.Command, verbose *bool) {
-	c.Flags().BoolVarP(verbose, "verbose", "v", false, "show generated objects one by one, with all fields")
 }
 
 // management opens the management API of the broker that the flags name. load
@@ -73,7 +113,7 @@ func (a *app) management() (*broker.Management, error) {
 }
 
 // makePlan reads the broker and compares.
-func (a *app) makePlan(ctx context.Context, m *broker.Management, want topology.Topology) (plan.Plan, error) {
+func (a *app) makePlan(ctx context.Context, m *broker.Management, want topology.Topology, o plan.Options) (plan.Plan, error) {
 	state, err := m.Inspect(ctx)
 	if err != nil {
 		return plan.Plan{}, err
@@ -81,7 +121,7 @@ func (a *app) makePlan(ctx context.Context, m *broker.Management, want topology.
 	if want.Cluster != "" && want.Cluster != state.Cluster {
 		return plan.Plan{}, fmt.Errorf("the topology is for the cluster %q, and this broker belongs to %q; check RABBITMQ_URL, or cluster: in the file", want.Cluster, state.Cluster)
 	}
-	return plan.Make(want, state), nil
+	return plan.Make(want, state, o), nil
 }
 
 // show prints a plan in the format that was asked for.

@@ -14,8 +14,12 @@ import (
 
 // Make gives the plan that turns what was found into want: [Resolve], then
 // [Diff].
-func Make(want topology.Topology, state State) Plan {
+func Make(want topology.Topology, state State, o Options) Plan {
 	p := Diff(Resolve(want, state))
+	if o.Prune {
+		p.Changes, p.Drift = append(p.Changes, p.Drift...), nil
+		order(p.Changes)
+	}
 	p.VHost, p.Version, p.Cluster = state.VHost, state.Version, state.Cluster
 	return p
 }
@@ -37,6 +41,7 @@ func Diff(r Resolved) Plan {
 			p.Changes = append(p.Changes, blocked(topology.KindExchange, want.Name, have, want, want.Label, fields))
 		}
 	}
+	replaced := map[string]bool{}
 	queues := byName(r.Have.Queues, func(q topology.Queue) string { return q.Name })
 	for _, want := range r.Want.Queues {
 		if have, ok := queues[want.Name]; !ok {
@@ -44,7 +49,9 @@ func Diff(r Resolved) Plan {
 			c.Hazards = hops(want)
 			p.Changes = append(p.Changes, c)
 		} else if fields := differing(queueFields(have), queueFields(want)); len(fields) > 0 {
-			p.Changes = append(p.Changes, blocked(topology.KindQueue, want.Name, have, want, want.Label, fields))
+			c := r.replaced(have, want, fields)
+			p.Changes = append(p.Changes, c)
+			replaced[want.Name] = c.Action == Replace
 		}
 	}
 	bindings := byName(r.Have.Bindings, topology.Binding.Identity)
@@ -53,8 +60,22 @@ func Diff(r Resolved) Plan {
 			p.Changes = append(p.Changes, created(topology.KindBinding, want.String(), want, want.Label, fieldsOf(want.Arguments)))
 		}
 	}
-	slices.SortStableFunc(p.Changes, func(a, b Change) int { return cmp.Compare(a.Rank, b.Rank) })
+	p.Changes = append(p.Changes, r.rebindings(replaced)...)
+	p.Changes = append(p.Changes, r.deletions()...)
+	for _, b := range r.Drift {
+		c := r.unbinding(b)
+		c.Reason = "nobody declared it"
+		p.Drift = append(p.Drift, c)
+	}
+	p.Retiring = r.Retiring
+	order(p.Changes)
 	return p
+}
+
+// order puts changes into the order in which they are carried out. Blocked ones
+// have no rank and come first.
+func order(changes []Change) {
+	slices.SortStableFunc(changes, func(a, b Change) int { return cmp.Compare(a.Rank, b.Rank) })
 }
 
 func created(kind topology.Kind, name string, after any, label topology.Label, fields []Field) Change {

@@ -4,24 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 )
-
-// ErrBlocked is wrapped by the error of Check for a plan that must not be
-// carried out.
-var ErrBlocked = errors.New("the plan is blocked")
-
-// Check refuses a plan in which anything is blocked: all or nothing.
-func Check(p Plan) error {
-	switch n := p.Count(Blocked); n {
-	case 0:
-		return nil
-	case 1:
-		return fmt.Errorf("%w by 1 change, shown above with the ways out; nothing was written", ErrBlocked)
-	default:
-		return fmt.Errorf("%w by %d changes, shown above with the ways out; nothing was written", ErrBlocked, n)
-	}
-}
 
 // Applier carries out one change. Carrying out a change twice must be harmless.
 type Applier interface {
@@ -67,12 +52,7 @@ func (e *PartialError) Wrote() bool { return len(e.Done) > 0 }
 // is under way, and returns a [*PartialError]. It does not look at blocked
 // changes: [Check] comes first.
 func Execute(ctx context.Context, a Applier, p Plan, report func(Change)) error {
-	var changes []Change
-	for _, c := range p.Changes {
-		if c.Action != Blocked {
-			changes = append(changes, c)
-		}
-	}
+	changes := slices.DeleteFunc(slices.Clone(p.Changes), func(c Change) bool { return c.Action == Blocked })
 	run := execution{applier: a, report: report}
 	for len(changes) > 0 && run.err == nil {
 		n := 1

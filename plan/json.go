@@ -34,7 +34,16 @@ type changeJSON struct {
 	Fields  []fieldJSON   `json:"fields"`
 	Hazards []Hazard      `json:"hazards"`
 	Reason  string        `json:"reason"`
+	Stake   *stakeJSON    `json:"stake,omitempty"`
 	*bindingJSON
+}
+
+// stakeJSON is what a queue holds.
+type stakeJSON struct {
+	Ready          int64 `json:"ready"`
+	Unacknowledged int64 `json:"unacknowledged"`
+	Consumers      int64 `json:"consumers"`
+	Bytes          int64 `json:"bytes"`
 }
 
 // bindingJSON is what a binding has in place of a name.
@@ -84,6 +93,9 @@ func changesJSON(changes []Change) []changeJSON {
 			j.Fields = append(j.Fields, fieldJSON(f))
 		}
 		j.Hazards = append(j.Hazards, c.Hazards...)
+		if c.Stake != nil {
+			j.Stake = &stakeJSON{c.Stake.Ready, c.Stake.Unacknowledged, c.Stake.Consumers, c.Stake.Bytes}
+		}
 		object := c.After
 		if object == nil {
 			object = c.Before

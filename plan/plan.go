@@ -72,6 +72,9 @@ type Change struct {
 	// that are not the default.
 	Fields  []Field
 	Hazards []Hazard
+	// Stake is what the queue holds that a change deletes or replaces. Nil where
+	// nothing is at stake.
+	Stake *Usage
 	// Reason says in words why, and for a blocked change the ways out.
 	Reason string
 	// Label says what the object is for.
@@ -107,8 +110,11 @@ type Plan struct {
 	Fingerprint string
 	// Changes are in the order in which they are carried out, blocked ones first.
 	Changes []Change
-	// Drift are objects that nobody declared and that touch ours.
-	Drift    []Change
+	// Drift are objects that nobody declared and that touch ours, as the
+	// deletions that Options.Prune makes of them.
+	Drift []Change
+	// Retiring are the retired tiers that are deleted once they are empty.
+	Retiring []string
 	Warnings []Warning
 	// Loops and Works are those of the wanted topology, for the reader: they
 	// explain each backoff and let generated objects be told by what they serve.

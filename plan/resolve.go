@@ -15,13 +15,24 @@ type Resolved struct {
 	Have topology.Topology
 	// Refused are the changes that no comparison can bring about: an external
 	// exchange that is missing, a name that another topology owns.
-	Refused  []Change
+	Refused []Change
+	// Drift are bindings that nobody declared and that touch ours.
+	Drift []topology.Binding
+	// Retiring are the retired tiers that still hold messages.
+	Retiring []string
+	// Bindings are all that were found, and Usage is what the queues hold: what
+	// is at stake in a deletion.
+	Bindings []topology.Binding
+	Usage    map[string]Usage
 	Warnings []Warning
+
+	marks map[string]topology.Arguments // of the queues that were found, before the mark was taken for wanted
 }
 
 // Resolve makes want and what was found comparable. It changes neither.
 //
-// What is found keeps only the objects that want names. What a service declared
+// What is found keeps only the objects that want names, and those that carry our
+// mark: they are no longer in the file. What a service declared
 // just as the file wants it counts as ours in all but the mark: the mark is
 // never a difference. Arguments that the broker has and neither compares nor
 // needs are left out. External exchanges are copied from found to wanted, so
@@ -29,11 +40,13 @@ type Resolved struct {
 func Resolve(want topology.Topology, state State) Resolved {
 	r := resolver{want: want, state: state}
 	r.out.Want, r.out.Have = want, topology.Topology{Name: want.Name, VHost: want.VHost}
+	r.out.Bindings, r.out.Usage = state.Have.Bindings, state.Usage
 	r.out.Want.Exchanges, r.out.Want.Queues, r.out.Want.Bindings = nil, nil, nil
 	r.exchanges()
 	r.queues()
 	r.bindings()
-	r.forgotten()
+	r.forget()
+	r.drift()
 	r.crashes()
 	r.out.Want.Sort()
 	r.out.Have.Sort()
@@ -76,8 +89,10 @@ func (r *resolver) exchanges() {
 
 func (r *resolver) queues() {
 	found := byName(r.state.Have.Queues, func(q topology.Queue) string { return q.Name })
+	r.out.marks = map[string]topology.Arguments{}
 	for _, want := range r.want.Queues {
 		have, ok := found[want.Name]
+		r.out.marks[want.Name] = have.Arguments
 		if ok && r.foreign(topology.Key{Kind: topology.KindQueue, Name: want.Name}, have, want, have.Arguments, want.Label) {
 			continue
 		}
@@ -126,32 +141,6 @@ func (r *resolver) refuse(key topology.Key, before, after any, label topology.La
 	r.out.Refused = append(r.out.Refused, Change{
 		Action: Blocked, Kind: key.Kind, Name: key.Name, Before: before, After: after, Fields: fields, Reason: reason, Label: label,
 	})
-}
-
-// forgotten warns of what carries our mark and is no longer in the file.
-func (r *resolver) forgotten() {
-	warn := func(kind topology.Kind, name string, args topology.Arguments, wanted bool) {
-		if owner, ok := topology.Owner(args); ok && owner == r.want.Name && !wanted {
-			r.out.Warnings = append(r.out.Warnings, Warning{
-				Name: "not-in-file", Text: fmt.Sprintf("the %s %s was made from this topology and is no longer in its file; this release leaves it", kind, display(name)),
-			})
-		}
-	}
-	exchanges := byName(r.want.Exchanges, func(e topology.Exchange) string { return e.Name })
-	queues := byName(r.want.Queues, func(q topology.Queue) string { return q.Name })
-	bindings := byName(r.want.Bindings, topology.Binding.Identity)
-	for _, e := range r.state.Have.Exchanges {
-		_, ok := exchanges[e.Name]
-		warn(topology.KindExchange, e.Name, e.Arguments, ok)
-	}
-	for _, q := range r.state.Have.Queues {
-		_, ok := queues[q.Name]
-		warn(topology.KindQueue, q.Name, q.Arguments, ok)
-	}
-	for _, b := range r.state.Have.Bindings {
-		_, ok := bindings[b.Identity()]
-		warn(topology.KindBinding, b.String(), b.Arguments, ok)
-	}
 }
 
 // crashes warns which delivery limit holds for new quorum work queues that say

@@ -28,7 +28,7 @@ type TextOptions struct {
 // only line when there is nothing to do.
 func WriteText(w io.Writer, p Plan, o TextOptions) error {
 	t := textWriter{w: bufio.NewWriter(w), o: o, p: p}
-	if !p.Empty() {
+	if !p.Empty() || len(p.Drift) > 0 {
 		t.line("topology %s, vhost %s%s", display(p.Topology), display(p.VHost), where(p))
 		t.line("")
 	}
@@ -60,6 +60,9 @@ func where(p Plan) string {
 
 // Summary counts the changes in one line.
 func Summary(p Plan) string {
+	if p.Empty() && len(p.Drift) > 0 {
+		return fmt.Sprintf("no changes, and drift in %d places", len(p.Drift))
+	}
 	if p.Empty() {
 		return "no changes: the broker is as the file says"
 	}
@@ -93,13 +96,30 @@ func (t textWriter) changes() {
 		t.line("%s %s", t.symbol(g.action), g)
 		shown = true
 	}
+	t.drift()
 	if t.ladders() || shown {
 		t.line("")
 	}
 }
 
-// isGenerated reports whether the file does not name the object.
+// drift writes what nobody declared.
+func (t textWriter) drift() {
+	if len(t.p.Drift) == 0 {
+		return
+	}
+	t.line("")
+	t.line("drift: nobody declared these, and they touch what the file owns; --prune deletes them")
+	for _, c := range t.p.Drift {
+		t.line("  %s %s", c.Kind, display(c.Name))
+	}
+}
+
+// isGenerated reports whether the change is one of many like it that the file
+// does not name, and nothing is at stake.
 func isGenerated(c Change) bool {
+	if len(c.Hazards) > 0 && c.Hazards[0] != AtMostOnce || c.Action == Replace {
+		return false
+	}
 	return c.Label.Role != topology.RoleWork && c.Label.Role != topology.RoleBusiness
 }
 
@@ -133,8 +153,11 @@ func (t textWriter) change(c Change) {
 		head += " (" + typeOf(c.After) + ")"
 	}
 	t.line("%s%s", head, hazards(c.Hazards))
-	if c.Action != Create || t.o.Verbose {
+	if c.Action != Create && c.Action != Delete || t.o.Verbose {
 		t.fields(c)
+	}
+	if c.Stake != nil {
+		t.line("    holds %d ready, %d unacknowledged (%d bytes); %d consumers", c.Stake.Ready, c.Stake.Unacknowledged, c.Stake.Bytes, c.Stake.Consumers)
 	}
 	if c.Reason != "" {
 		t.line("    %s", c.Reason)
@@ -183,9 +206,14 @@ func value(name string, v any) string {
 	}
 	text := topology.FormatValue(v)
 	if ms, ok := v.(int64); ok && (name == topology.ArgMessageTTL || name == "x-expires") {
-		text += " (" + topology.FormatDelay(time.Duration(ms)*time.Millisecond) + ")"
+		text += " (" + formatMillis(ms) + ")"
 	}
 	return text
+}
+
+// formatMillis gives milliseconds as a delay.
+func formatMillis(ms int64) string {
+	return topology.FormatDelay(time.Duration(ms) * time.Millisecond)
 }
 
 // ladders writes, for each new work queue, its deliveries as people ask for

@@ -66,7 +66,7 @@ func (s *stage) apply(tb testing.TB, want topology.Topology) {
 		if err != nil {
 			tb.Fatal(err)
 		}
-		p := plan.Make(want, state)
+		p := plan.Make(want, state, plan.Options{})
 		if i == 1 && !p.Empty() {
 			tb.Fatalf("after apply %d changes are left", len(p.Changes))
 		}

@@ -1,0 +1,154 @@
+package plan
+
+import (
+	"slices"
+
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// stake says what deleting a queue would do to whom: the counts, and a hazard
+// for each that is not zero.
+func (r Resolved) stake(q topology.Queue) (*Usage, []Hazard) {
+	u := r.Usage[q.Name]
+	var hazards []Hazard
+	if u.Ready+u.Unacknowledged > 0 {
+		hazards = append(hazards, LosesMessages)
+	}
+	if u.Consumers > 0 {
+		hazards = append(hazards, StopsConsumers)
+	}
+	if r.bound(func(b topology.Binding) bool {
+		return b.DestinationType == topology.ToQueue && b.Destination == q.Name && !r.generates(b.Source)
+	}) {
+		hazards = append(hazards, DropsRouting)
+	}
+	return &u, hazards
+}
+
+// bound reports whether any binding that was found fits.
+func (r Resolved) bound(fits func(topology.Binding) bool) bool {
+	return slices.ContainsFunc(r.Bindings, fits)
+}
+
+// generates reports whether an exchange is one of those that lead messages
+// through the loop: what only they lead to a queue has no publisher.
+func (r Resolved) generates(exchange string) bool {
+	res := resolver{want: r.Want}
+	return res.labelOf(exchange, topology.RoleBusiness).Role != topology.RoleBusiness
+}
+
+// deletions gives the changes that take away what is ours and no longer wanted.
+func (r Resolved) deletions() []Change {
+	var out []Change
+	exchanges := byName(r.Want.Exchanges, func(e topology.Exchange) string { return e.Name })
+	for _, have := range r.Have.Exchanges {
+		if _, wanted := exchanges[have.Name]; wanted {
+			continue
+		}
+		c := deleted(topology.KindExchange, have.Name, have, have.Label)
+		if r.bound(func(b topology.Binding) bool {
+			_, ours := topology.Owner(b.Arguments)
+			return !ours && (b.Source == have.Name || b.DestinationType == topology.ToExchange && b.Destination == have.Name)
+		}) || have.Label.Role == topology.RoleBusiness && r.bound(func(b topology.Binding) bool { return b.Source == have.Name }) {
+			c.Hazards = []Hazard{DropsRouting}
+		}
+		out = append(out, c)
+	}
+	queues := byName(r.Want.Queues, func(q topology.Queue) string { return q.Name })
+	for _, have := range r.Have.Queues {
+		if _, wanted := queues[have.Name]; wanted {
+			continue
+		}
+		c := deleted(topology.KindQueue, have.Name, have, have.Label)
+		c.Stake, c.Hazards = r.stake(have)
+		out = append(out, c)
+	}
+	bindings := byName(r.Want.Bindings, topology.Binding.Identity)
+	for _, have := range r.Have.Bindings {
+		if _, wanted := bindings[have.Identity()]; !wanted {
+			out = append(out, r.unbinding(have))
+		}
+	}
+	return out
+}
+
+// unbinding gives the change that takes a binding away. A binding of a generated
+// exchange routes nothing that has not another place to go.
+func (r Resolved) unbinding(b topology.Binding) Change {
+	c := deleted(topology.KindBinding, b.String(), b, b.Label)
+	if !r.generates(b.Source) {
+		c.Hazards = []Hazard{DropsRouting}
+	}
+	return c
+}
+
+func deleted(kind topology.Kind, name string, before any, label topology.Label) Change {
+	c := Change{Action: Delete, Kind: kind, Name: name, Before: before, Label: label, Reason: "no longer in the file"}
+	c.Rank = deletionRank(before)
+	return c
+}
+
+// The ranks of deletions come after those of all creations, so that messages
+// always have somewhere to go, and go the other way: business bindings first.
+const (
+	rankUnbind = 20 + iota
+	rankDeleteQueue
+	rankDeleteExchange
+)
+
+func deletionRank(object any) int {
+	switch object.(type) {
+	case topology.Binding:
+		return rankUnbind
+	case topology.Queue:
+		return rankDeleteQueue
+	default:
+		return rankDeleteExchange
+	}
+}
+
+// replaced gives the change for a queue of ours whose arguments differ: deleted
+// and made again if it is empty and unused, else blocked.
+func (r Resolved) replaced(have, want topology.Queue, fields []Field) Change {
+	c := blocked(topology.KindQueue, want.Name, have, want, want.Label, fields)
+	u, hazards := r.stake(have)
+	c.Stake = u
+	switch owner, ours := topology.Owner(r.marks[have.Name]); {
+	case !ours || owner != r.Want.Name:
+		return c
+	case have.Type() != want.Type() && want.Label.Role != topology.RoleWork:
+		c.Reason = "the type of a generated queue cannot be changed while its loop may hold messages: give the queues a new backoff beside the old one, with the new type, and take the old one out when it is empty"
+		return c
+	case slices.Contains(hazards, LosesMessages) || slices.Contains(hazards, StopsConsumers):
+		c.Reason = "the queue must be deleted and made again, and that is done only while it is empty and has no consumers. " + c.Reason
+		return c
+	}
+	c.Action, c.Hazards, c.Rank = Replace, append(hazards, hops(want)...), rank(Change{After: want, Label: want.Label})
+	c.Reason = "its arguments cannot be changed in place: it is deleted and made again, with its bindings; between the two, messages for it have no queue"
+	return c
+}
+
+// rebindings gives the changes that make the bindings of replaced queues again,
+// whoever made them: they go with the queue.
+func (r Resolved) rebindings(replaced map[string]bool) []Change {
+	var out []Change
+	wanted := map[string]bool{}
+	for _, b := range r.Want.Bindings {
+		wanted[b.Identity()] = true
+	}
+	for _, b := range r.Bindings {
+		owner, marked := topology.Owner(b.Arguments)
+		gone := marked && owner == r.Want.Name && !wanted[b.Identity()]
+		if b.DestinationType != topology.ToQueue || !replaced[b.Destination] || gone {
+			continue
+		}
+		label := topology.Label{Role: topology.RoleBusiness, Queue: b.Destination}
+		if r.generates(b.Source) {
+			label.Role = topology.RoleReturn
+		}
+		c := created(topology.KindBinding, b.String(), b, label, fieldsOf(b.Arguments))
+		c.Reason = "goes with the queue and is made again"
+		out = append(out, c)
+	}
+	return out
+}
