@@ -100,7 +100,10 @@ func (m *Management) prove(ctx context.Context, q topology.Queue, only condition
 	var found []struct{}
 	err = m.post(ctx, &found, map[string]any{"count": 1, "ackmode": "ack_requeue_true", "encoding": "auto", "truncate": 1},
 		"queues/"+url.PathEscape(m.vhost)+"/"+url.PathEscape(q.Name)+"/get")
-	if err == nil && len(found) > 0 {
+	switch {
+	case errors.Is(err, ErrNotFound):
+		return true, nil
+	case err == nil && len(found) > 0:
 		err = tell(ErrRefused, "the queue holds a message")
 	}
 	return false, err
