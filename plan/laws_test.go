@@ -1,0 +1,288 @@
+package plan_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/dlxctl/dlxctl/plan"
+	"github.com/dlxctl/dlxctl/spec"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// file gives a topology file with some queues, the sources of which are drawn.
+func file(t *rapid.T) topology.Topology {
+	var b strings.Builder
+	b.WriteString("version: 1\nname: shop\n")
+	fmt.Fprintf(&b, "defaults: {type: %s, backoff: a}\n", rapid.SampledFrom([]string{"quorum", "classic"}).Draw(t, "type"))
+	b.WriteString("backoff:\n")
+	for _, name := range []string{"a", "b"} {
+		fmt.Fprintf(&b, "  %s: {tiers: %s}\n", name, rapid.SampledFrom([]string{"[1s]", "[1s, 1m]", "[0s, 1m, 1m]", "[1m, {delay: 1s, attempts: 3}]"}).Draw(t, name))
+	}
+	b.WriteString("exchanges:\n  - {name: e}\n  - {name: f, type: fanout, bindings: [{exchange: e, key: x}]}\nqueues:\n")
+	for i := range rapid.IntRange(1, 5).Draw(t, "queues") {
+		fmt.Fprintf(&b, "  - {name: q%d, backoff: %s, dead: %s, bindings: [{exchange: e, key: k%d}%s]}\n", i,
+			rapid.SampledFrom([]string{"a", "b", "none"}).Draw(t, "backoff"), rapid.SampledFrom([]string{"own", "shared"}).Draw(t, "dead"),
+			rapid.IntRange(0, 3).Draw(t, "key"), rapid.SampledFrom([]string{"", ", {exchange: f}"}).Draw(t, "more"))
+	}
+	top, _, err := spec.Load([]spec.Source{{Name: "f", Data: []byte(b.String())}}, func(string) (string, bool) { return "", false })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return top
+}
+
+// fake is a virtual host in memory. It refuses what a broker would refuse.
+type fake struct {
+	mu      sync.Mutex
+	objects map[string]any
+}
+
+func key(object any) string {
+	switch o := object.(type) {
+	case topology.Exchange:
+		return "exchange " + o.Name
+	case topology.Queue:
+		return "queue " + o.Name
+	case topology.Binding:
+		return "binding " + o.Identity()
+	default:
+		return fmt.Sprint(object)
+	}
+}
+
+func (f *fake) Apply(_ context.Context, c plan.Change) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	switch c.Action {
+	case plan.Create:
+		return f.create(c.After)
+	case plan.Delete:
+		f.remove(c.Before)
+	case plan.Replace:
+		f.remove(c.Before)
+		return f.create(c.After)
+	case plan.Update, plan.Migrate, plan.Blocked:
+		return errors.New("not expected")
+	}
+	return nil
+}
+
+func (f *fake) create(object any) error {
+	if b, ok := object.(topology.Binding); ok {
+		if f.objects["exchange "+b.Source] == nil || f.objects[b.DestinationType+" "+b.Destination] == nil {
+			return fmt.Errorf("404: %s has no end", b)
+		}
+	}
+	f.objects[key(object)] = object
+	return nil
+}
+
+// remove takes an object away, and with it the bindings that end at it.
+func (f *fake) remove(object any) {
+	delete(f.objects, key(object))
+	maps.DeleteFunc(f.objects, func(_ string, o any) bool {
+		b, ok := o.(topology.Binding)
+		return ok && (key(object) == "exchange "+b.Source || key(object) == b.DestinationType+" "+b.Destination)
+	})
+}
+
+func (f *fake) state() plan.State {
+	s := plan.State{Version: "4.0.5", VHost: "/", Usage: map[string]plan.Usage{}}
+	for _, k := range slices.Sorted(maps.Keys(f.objects)) {
+		switch o := f.objects[k].(type) {
+		case topology.Exchange:
+			o.Label, o.External = topology.Label{}, false
+			s.Have.Exchanges = append(s.Have.Exchanges, o)
+		case topology.Queue:
+			o.Label = topology.Label{}
+			s.Have.Queues = append(s.Have.Queues, o)
+		case topology.Binding:
+			o.Label = topology.Label{}
+			s.Have.Bindings = append(s.Have.Bindings, o)
+		}
+	}
+	return s
+}
+
+// The law: after a plan was carried out nothing is left to do, whatever was there
+// before; and what is somebody else's is as it was.
+func TestApplyConverges(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		foreign := []any{
+			topology.Exchange{Name: "theirs", Type: "topic", Durable: true},
+			topology.Queue{Name: "theirs", Durable: true, Arguments: topology.Arguments{"x-queue-type": "classic"}},
+			topology.Binding{Source: "theirs", Destination: "theirs", DestinationType: topology.ToQueue, Key: "#"},
+			topology.Exchange{Name: "other.dead", Type: "direct", Durable: true, Arguments: topology.Arguments{"x-managed-by": "dlxctl/other"}},
+		}
+		f := &fake{objects: map[string]any{}}
+		for _, o := range foreign {
+			if err := f.create(o); err != nil {
+				t.Fatal(err)
+			}
+		}
+		a, b := file(t), file(t)
+		for _, want := range []topology.Topology{a, b, a} {
+			for range 3 { // a retired tier goes in a second apply
+				p := plan.Make(want, f.state(), plan.Options{})
+				if typeChanged(p) {
+					return // refused, with the remedy; TestDiff has it
+				}
+				if err := plan.Execute(t.Context(), f, p, func(plan.Change) {}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if p := plan.Make(want, f.state(), plan.Options{}); !p.Empty() || len(p.Retiring) > 0 {
+				t.Fatalf("left to do: %s", text(t, p))
+			}
+			for _, o := range foreign {
+				if d := cmp.Diff(o, f.objects[key(o)]); d != "" {
+					t.Fatalf("a foreign object changed (-before +after):\n%s", d)
+				}
+			}
+		}
+	})
+}
+
+// typeChanged reports whether a plan is blocked by a change of the type of
+// generated queues.
+func typeChanged(p plan.Plan) bool { return p.Count(plan.Blocked) > 0 }
+
+func text(t interface{ Fatal(args ...any) }, p plan.Plan) string {
+	var b strings.Builder
+	if err := plan.WriteText(&b, p, plan.TextOptions{Verbose: true}); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+// Creations come in the safe order: both ends before a binding, the safety net
+// before all else, business bindings last; deletions after every creation.
+func TestRanks(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		p := plan.Make(file(t), plan.State{Version: "4.0.5"}, plan.Options{})
+		rank := map[string]int{}
+		for _, c := range p.Changes {
+			if c.Kind != topology.KindBinding {
+				rank[string(c.Kind)+" "+c.Name] = c.Rank
+			}
+		}
+		last := 0
+		for _, c := range p.Changes {
+			if c.Rank < last {
+				t.Fatalf("%s comes after a higher rank", c.Name)
+			}
+			last = c.Rank
+			b, ok := c.After.(topology.Binding)
+			if !ok {
+				continue
+			}
+			for _, end := range []string{"exchange " + b.Source, b.DestinationType + " " + b.Destination} {
+				if r, made := rank[end]; made && r >= c.Rank {
+					t.Fatalf("binding %s has rank %d, its end %s has %d", c.Name, c.Rank, end, r)
+				}
+			}
+			if c.Label.Role == topology.RoleBusiness && c.Rank < 7 || c.Label.Role == topology.RoleUnroutable && c.Rank > 2 {
+				t.Fatalf("binding %s for %s has rank %d", c.Name, c.Label.Role, c.Rank)
+			}
+		}
+	})
+}
+
+// slow is an applier that counts how many changes run at once.
+type slow struct {
+	mu            sync.Mutex
+	running, most int
+	order         []int
+	fail          string
+}
+
+func (s *slow) Apply(_ context.Context, c plan.Change) error {
+	s.mu.Lock()
+	s.running++
+	s.most = max(s.most, s.running)
+	s.order = append(s.order, c.Rank)
+	s.mu.Unlock()
+	time.Sleep(time.Second) //nolint:forbidigo // of synctest's clock
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.running--
+	if c.Name == s.fail {
+		return errors.New("500 boom")
+	}
+	return nil
+}
+
+// hundred is a plan of two ranks of fifty changes.
+func hundred() plan.Plan {
+	var p plan.Plan
+	for i := range 100 {
+		p.Changes = append(p.Changes, plan.Change{Action: plan.Create, Kind: topology.KindQueue, Name: fmt.Sprint("q", i), Rank: 1 + i/50})
+	}
+	return p
+}
+
+func TestExecuteRunsRankAfterRank(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := &slow{}
+		begin, done := time.Now(), 0
+		if err := plan.Execute(t.Context(), s, hundred(), func(plan.Change) { done++ }); err != nil {
+			t.Fatal(err)
+		}
+		if s.most != 32 || done != 100 || !slices.IsSorted(s.order) {
+			t.Errorf("%d at once, %d reported, in the order of ranks: %t", s.most, done, slices.IsSorted(s.order))
+		}
+		if took := time.Since(begin); took != 4*time.Second { // 32 and 18, twice
+			t.Errorf("it took %s", took)
+		}
+	})
+}
+
+func TestExecuteStopsAtTheFirstError(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		err := plan.Execute(t.Context(), &slow{fail: "q3"}, hundred(), func(plan.Change) {})
+		partial, ok := errors.AsType[*plan.PartialError](err)
+		if !ok || !partial.Wrote() {
+			t.Fatalf("error is %v", err)
+		}
+		done, pending := len(partial.Done), len(partial.Pending)
+		if done+len(partial.Failed)+pending != 100 || len(partial.Failed) != 1 || pending < 50 {
+			t.Errorf("%d done, %d failed, %d not tried", done, len(partial.Failed), pending)
+		}
+		want := fmt.Sprintf("create queue q3: 500 boom (%d done, 1 failed, %d not tried; fix the cause and run apply again)", done, pending)
+		if err.Error() != want {
+			t.Errorf("error is %q", err)
+		}
+	})
+}
+
+func TestExecuteFinishesWhatIsUnderWay(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(500*time.Millisecond, cancel)
+		err := plan.Execute(ctx, &slow{}, hundred(), func(plan.Change) {})
+		if want := "interrupted (32 done, 68 not tried; run apply again to continue)"; err == nil || err.Error() != want {
+			t.Errorf("error is %v", err)
+		}
+		cancel()
+		partial, _ := errors.AsType[*plan.PartialError](plan.Execute(ctx, &slow{}, hundred(), func(plan.Change) {}))
+		if partial == nil || partial.Wrote() || len(partial.Pending) != 100 {
+			t.Errorf("after the end it gives %v", partial)
+		}
+	})
+}

@@ -1,0 +1,283 @@
+package plan_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/dlxctl/dlxctl/plan"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// args are arguments with the mark of shop, unless they say otherwise.
+type args = topology.Arguments
+
+func with(more args) args {
+	out := args{"x-queue-type": "quorum", "x-managed-by": "dlxctl/shop"}
+	for name, v := range more {
+		out[name] = v
+		if v == nil {
+			delete(out, name)
+		}
+	}
+	return out
+}
+
+func queue(name string, more args) topology.Queue {
+	return topology.Queue{Name: name, Durable: true, Arguments: with(more), Label: topology.Label{Role: topology.RoleWork, Queue: name}}
+}
+
+func exchange(name, typ string, a args) topology.Exchange {
+	return topology.Exchange{Name: name, Type: typ, Durable: true, Arguments: a, Label: topology.Label{Role: topology.RoleBusiness}}
+}
+
+func binding(source, queue, key string, a args) topology.Binding {
+	return topology.Binding{
+		Source: source, Destination: queue, DestinationType: topology.ToQueue, Key: key, Arguments: a,
+		Label: topology.Label{Role: topology.RoleBusiness, Queue: queue},
+	}
+}
+
+// host puts objects together.
+func host(objects ...any) topology.Topology {
+	t := topology.Topology{Name: "shop"}
+	for _, o := range objects {
+		switch o := o.(type) {
+		case topology.Queue:
+			t.Queues = append(t.Queues, o)
+		case topology.Exchange:
+			t.Exchanges = append(t.Exchanges, o)
+		case topology.Binding:
+			t.Bindings = append(t.Bindings, o)
+		}
+	}
+	return t
+}
+
+// summarize gives each change as a line: action, kind, name, the fields that
+// differ, the hazards.
+func summarize(changes []plan.Change) []string {
+	var out []string
+	for _, c := range changes {
+		line := string(c.Action) + " " + string(c.Kind) + " " + c.Name
+		if c.Action != plan.Create && c.Action != plan.Delete && len(c.Fields) > 0 {
+			var names []string
+			for _, f := range c.Fields {
+				names = append(names, f.Name)
+			}
+			line += " [" + strings.Join(names, " ") + "]"
+		}
+		for _, h := range c.Hazards {
+			line += " " + string(h)
+		}
+		out = append(out, line)
+	}
+	return out
+}
+
+func TestMake(t *testing.T) {
+	t.Parallel()
+	mark := args{"x-managed-by": "dlxctl/shop"}
+	external := func(typ string) topology.Exchange {
+		return topology.Exchange{Name: "bus", Type: typ, External: true, Label: topology.Label{Role: topology.RoleBusiness}}
+	}
+	transient := queue("q", nil)
+	transient.Durable = false
+	retry := queue("shop.a.retry.1m", args{"x-message-ttl": int64(60000)})
+	dlx := exchange("shop.a.dlx", "headers", mark)
+	dlx.Label.Role = topology.RoleRetry
+	toRetry := binding("shop.a.dlx", "shop.a.retry.1m", "", args{"x-match": "all", "count": int64(1), "x-managed-by": "dlxctl/shop"})
+	dead := queue("q.dead", nil)
+	dead.Label = topology.Label{Role: topology.RoleDead, Queue: "q"}
+	classicDead := queue("q.dead", args{"x-queue-type": "classic"})
+	classicDead.Label = dead.Label
+
+	for name, tc := range map[string]struct {
+		want, have topology.Topology
+		usage      map[string]plan.Usage
+		options    plan.Options
+		changes    []string
+		drift      []string
+		reason     string // part of that of the first change
+		warning    string // the name of one
+	}{
+		"a new queue": {want: host(queue("q", nil)), changes: []string{"create queue q"}, warning: "default-delivery-limit"},
+		"the same queue": {
+			want: host(queue("q", args{"x-message-ttl": int64(1000)})), have: host(queue("q", args{"x-message-ttl": int64(1000)})),
+		},
+		"a queue that a service declared just so is used as it is": {
+			want: host(queue("q", nil)), have: host(queue("q", args{"x-managed-by": nil})),
+		},
+		"an argument that no broker compares is the service's affair": {
+			want: host(queue("q", nil)), have: host(queue("q", args{"x-managed-by": nil, "x-queue-leader-locator": "balanced"})),
+		},
+		"an argument that the broker compares and the file does not say": {
+			want: host(queue("q", nil)), have: host(queue("q", args{"x-managed-by": nil, "x-message-ttl": int64(5)})),
+			changes: []string{"blocked queue q [x-message-ttl]"}, reason: "replaces: and dlxctl migrate",
+		},
+		"an argument that the file says and the queue has not": {
+			want: host(queue("q", args{"x-queue-leader-locator": "balanced"})), have: host(queue("q", args{"x-managed-by": nil})),
+			changes: []string{"blocked queue q [x-queue-leader-locator]"},
+		},
+		"a queue of another type": {
+			want: host(queue("q", nil)), have: host(queue("q", args{"x-managed-by": nil, "x-queue-type": "classic"})),
+			changes: []string{"blocked queue q [x-queue-type]"}, reason: "406 PRECONDITION_FAILED",
+		},
+		"a queue that is not durable": {
+			want: host(queue("q", nil)), have: host(func() topology.Queue { q := transient; q.Arguments = with(args{"x-managed-by": nil}); return q }()),
+			changes: []string{"blocked queue q [durable]"},
+		},
+		"a queue of another topology": {
+			want: host(queue("q", nil)), have: host(queue("q", args{"x-managed-by": "dlxctl/other"})),
+			changes: []string{"blocked queue q"}, reason: `belongs to the topology "other", and the topology "shop" wants it too`,
+		},
+		"our queue with other arguments, empty and unused": {
+			want: host(queue("q", args{"x-message-ttl": int64(2)})), have: host(queue("q", args{"x-message-ttl": int64(1)})),
+			changes: []string{"replace queue q [x-message-ttl]"},
+		},
+		"our queue with other arguments, bound": {
+			want:    host(exchange("e", "topic", mark), queue("q", args{"x-message-ttl": int64(2)}), binding("e", "q", "k", mark)),
+			have:    host(exchange("e", "topic", mark), queue("q", nil), binding("e", "q", "k", mark), binding("e", "q", "theirs", nil)),
+			changes: []string{"replace queue q [x-message-ttl] drops-routing", "create binding e -> q (k)", "create binding e -> q (theirs)"},
+			drift:   []string{"delete binding e -> q (theirs) drops-routing"},
+		},
+		"our queue with other arguments, in use": {
+			want: host(queue("q", args{"x-message-ttl": int64(2)})), have: host(queue("q", nil)),
+			usage:   map[string]plan.Usage{"q": {Consumers: 1}},
+			changes: []string{"blocked queue q [x-message-ttl]"}, reason: "only while it is empty and has no consumers",
+		},
+		"a generated queue of another type": {
+			want: host(dead), have: host(classicDead),
+			changes: []string{"blocked queue q.dead [x-queue-type]"}, reason: "a new backoff beside the old one",
+		},
+		"a queue that is no longer in the file": {
+			have:    host(queue("q", nil)),
+			changes: []string{"delete queue q"},
+		},
+		"a queue that is no longer in the file and in use": {
+			have:    host(exchange("e", "topic", nil), queue("q", nil), binding("e", "q", "k", mark)),
+			usage:   map[string]plan.Usage{"q": {Ready: 3, Consumers: 1}},
+			changes: []string{"delete binding e -> q (k) drops-routing", "delete queue q loses-messages stops-consumers drops-routing"},
+		},
+		"what is not ours stays": {
+			have: host(queue("q", args{"x-managed-by": nil}), queue("r", args{"x-managed-by": "dlxctl/other"}), exchange("e", "topic", nil)),
+		},
+		"a retired tier that is bound is unbound first": {
+			want: host(dlx), have: host(dlx, retry, toRetry),
+			changes: []string{"delete binding shop.a.dlx -> shop.a.retry.1m (count=1)"}, warning: "retired-tier",
+		},
+		"a retired tier with messages stays": {
+			want: host(dlx), have: host(dlx, retry), usage: map[string]plan.Usage{retry.Name: {Unacknowledged: 1}}, warning: "retired-tier",
+		},
+		"a retired tier that is empty goes": {
+			want: host(dlx), have: host(dlx, retry), changes: []string{"delete queue shop.a.retry.1m"},
+		},
+
+		"a binding that a service made just so is used as it is": {
+			want: host(exchange("e", "topic", mark), queue("q", nil), binding("e", "q", "k", mark)),
+			have: host(exchange("e", "topic", mark), queue("q", nil), binding("e", "q", "k", nil)),
+		},
+		"a binding of another topology is beside ours": {
+			want:    host(exchange("e", "topic", mark), queue("q", nil), binding("e", "q", "k", mark)),
+			have:    host(exchange("e", "topic", mark), queue("q", nil), binding("e", "q", "k", args{"x-managed-by": "dlxctl/other"})),
+			changes: []string{"create binding e -> q (k)"},
+		},
+		"a binding that nobody declared is drift": {
+			want:  host(exchange("e", "topic", mark), queue("q", nil)),
+			have:  host(exchange("e", "topic", mark), queue("q", nil), binding("e", "q", "k", nil), binding("e", "theirs", "k", nil)),
+			drift: []string{"delete binding e -> q (k) drops-routing"},
+		},
+		"drift is deleted when it is pruned": {
+			want:    host(exchange("e", "topic", mark), queue("q", nil)),
+			have:    host(exchange("e", "topic", mark), queue("q", nil), binding("e", "q", "k", nil)),
+			options: plan.Options{Prune: true},
+			changes: []string{"delete binding e -> q (k) drops-routing"},
+		},
+
+		"an external exchange that is missing": {
+			want: host(external("")), changes: []string{"blocked exchange bus"}, reason: "is external and does not exist",
+		},
+		"an external exchange of any type": {want: host(external("")), have: host(exchange("bus", "fanout", nil))},
+		"an external exchange of another type": {
+			want: host(external("topic")), have: host(exchange("bus", "fanout", nil)),
+			changes: []string{"blocked exchange bus [type]"}, reason: "is of type fanout",
+		},
+		"an exchange of another type": {
+			want: host(exchange("e", "topic", mark)), have: host(exchange("e", "direct", nil)), changes: []string{"blocked exchange e [type]"},
+		},
+		"an exchange with an alternate exchange that the file does not say": {
+			want:    host(exchange("e", "topic", mark)),
+			have:    host(exchange("e", "topic", args{"alternate-exchange": "x"})),
+			changes: []string{"blocked exchange e [alternate-exchange]"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			tc.want.Name = "shop"
+			p := plan.Make(tc.want, plan.State{Version: "4.0.5", Have: tc.have, Usage: tc.usage}, tc.options)
+			if d := cmp.Diff(tc.changes, summarize(p.Changes)); d != "" {
+				t.Errorf("changes (-want +got):\n%s", d)
+			}
+			if d := cmp.Diff(tc.drift, summarize(p.Drift)); d != "" {
+				t.Errorf("drift (-want +got):\n%s", d)
+			}
+			if tc.reason != "" && !strings.Contains(p.Changes[0].Reason, tc.reason) {
+				t.Errorf("the reason is %q", p.Changes[0].Reason)
+			}
+			if got := slices.ContainsFunc(p.Warnings, func(w plan.Warning) bool { return w.Name == tc.warning }); tc.warning != "" && !got {
+				t.Errorf("the warnings are %v, want one of %s", p.Warnings, tc.warning)
+			}
+		})
+	}
+}
+
+// Consent is by name, and covers nothing but that name.
+func TestCheck(t *testing.T) {
+	t.Parallel()
+	change := func(a plan.Action, h ...plan.Hazard) plan.Plan {
+		return plan.Plan{Changes: []plan.Change{{Action: a, Hazards: h}}}
+	}
+	for name, tc := range map[string]struct {
+		plan  plan.Plan
+		allow []plan.Hazard
+		err   string
+	}{
+		"nothing to do":           {plan.Plan{}, nil, ""},
+		"at most once is no risk": {change(plan.Create, plan.AtMostOnce), nil, ""},
+		"blocked":                 {change(plan.Blocked), plan.Hazards(), "the plan is blocked by 1 change, shown above with the ways out; nothing was written"},
+		"a hazard":                {change(plan.Delete, plan.LosesMessages), nil, "the plan has hazards that are not allowed: loses-messages (1 change); nothing was written. To consent: --allow loses-messages"},
+		"an allowed hazard":       {change(plan.Delete, plan.LosesMessages), []plan.Hazard{plan.LosesMessages}, ""},
+		"another hazard allowed": {
+			change(plan.Delete, plan.LosesMessages, plan.DropsRouting), []plan.Hazard{plan.LosesMessages},
+			"the plan has hazards that are not allowed: drops-routing (1 change); nothing was written. To consent: --allow drops-routing",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got := ""
+			if err := plan.Check(tc.plan, tc.allow); err != nil {
+				got = err.Error()
+			}
+			if got != tc.err {
+				t.Errorf("Check gives %q", got)
+			}
+		})
+	}
+}
+
+// The fingerprint stands for what the plan depends on: not for counts, and not
+// for what is somebody else's.
+func TestFingerprint(t *testing.T) {
+	t.Parallel()
+	want := host(queue("q", nil))
+	print := func(s plan.State) string { return plan.Make(want, s, plan.Options{}).Fingerprint }
+	base := print(plan.State{Have: host(queue("q", nil))})
+	if print(plan.State{Have: host(queue("q", nil), queue("theirs", args{"x-managed-by": nil})), Usage: map[string]plan.Usage{"q": {Ready: 5}}}) != base {
+		t.Error("it depends on counts or on foreign objects")
+	}
+	if print(plan.State{}) == base || print(plan.State{Have: host(queue("q", args{"x-message-ttl": int64(1)}))}) == base {
+		t.Error("it does not depend on the queue")
+	}
+}
