@@ -250,7 +250,8 @@ func TestCheck(t *testing.T) {
 		"a hazard":                {change(plan.Delete, plan.LosesMessages), nil, "the plan has hazards that are not allowed: loses-messages (1 change); nothing was written. To consent: --allow loses-messages"},
 		"an allowed hazard":       {change(plan.Delete, plan.LosesMessages), []plan.Hazard{plan.LosesMessages}, ""},
 		"another hazard allowed": {
-			change(plan.Delete, plan.LosesMessages, plan.DropsRouting), []plan.Hazard{plan.LosesMessages},
+			change(plan.Delete, plan.LosesMessages, plan.DropsRouting),
+			[]plan.Hazard{plan.LosesMessages},
 			"the plan has hazards that are not allowed: drops-routing (1 change); nothing was written. To consent: --allow drops-routing",
 		},
 	} {
@@ -272,12 +273,12 @@ func TestCheck(t *testing.T) {
 func TestFingerprint(t *testing.T) {
 	t.Parallel()
 	want := host(queue("q", nil))
-	print := func(s plan.State) string { return plan.Make(want, s, plan.Options{}).Fingerprint }
-	base := print(plan.State{Have: host(queue("q", nil))})
-	if print(plan.State{Have: host(queue("q", nil), queue("theirs", args{"x-managed-by": nil})), Usage: map[string]plan.Usage{"q": {Ready: 5}}}) != base {
+	of := func(s plan.State) string { return plan.Make(want, s, plan.Options{}).Fingerprint }
+	base := of(plan.State{Have: host(queue("q", nil))})
+	if of(plan.State{Have: host(queue("q", nil), queue("theirs", args{"x-managed-by": nil})), Usage: map[string]plan.Usage{"q": {Ready: 5}}}) != base {
 		t.Error("it depends on counts or on foreign objects")
 	}
-	if print(plan.State{}) == base || print(plan.State{Have: host(queue("q", args{"x-message-ttl": int64(1)}))}) == base {
+	if of(plan.State{}) == base || of(plan.State{Have: host(queue("q", args{"x-message-ttl": int64(1)}))}) == base {
 		t.Error("it does not depend on the queue")
 	}
 }

@@ -1,0 +1,311 @@
+package relay_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+	"go.uber.org/goleak"
+
+	"github.com/dlxctl/dlxctl/broker"
+	"github.com/dlxctl/dlxctl/relay"
+)
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if err := goleak.Find(); err != nil && code == 0 {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+// line is a source and a sink in memory. What is published is confirmed when the
+// test says so; log holds what happened, in order.
+type line struct {
+	deliveries chan amqp.Delivery
+	confirms   chan amqp.Confirmation
+	left       []amqp.Delivery // what basic.get finds
+	seq        uint64
+
+	mu     sync.Mutex
+	refuse map[uint64]string // by the number of the publishing
+	log    []string
+}
+
+func newLine() *line {
+	return &line{deliveries: make(chan amqp.Delivery, 100), confirms: make(chan amqp.Confirmation, 100), refuse: map[uint64]string{}}
+}
+
+func (l *line) note(format string, args ...any) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.log = append(l.log, fmt.Sprintf(format, args...))
+}
+
+// refusing makes the broker refuse publishings, from now on no others.
+func (l *line) refusing(seqs ...uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	clear(l.refuse)
+	for _, seq := range seqs {
+		l.refuse[seq] = "no queue"
+	}
+}
+
+// happened gives what happened since the last call.
+func (l *line) happened() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	log := l.log
+	l.log = nil
+	return log
+}
+
+func (l *line) Deliveries() <-chan amqp.Delivery { return l.deliveries }
+
+func (l *line) Ack(tag uint64, multiple bool) error {
+	l.note("ack %d %t", tag, multiple)
+	return nil
+}
+
+func (l *line) Cancel() error {
+	l.note("cancel")
+	close(l.deliveries)
+	return nil
+}
+
+func (l *line) Get() (amqp.Delivery, bool, error) {
+	if len(l.left) == 0 {
+		l.note("get: empty")
+		return amqp.Delivery{}, false, nil
+	}
+	d := l.left[0]
+	l.left = l.left[1:]
+	return d, true, nil
+}
+
+func (l *line) Publish(_, key string, _ amqp.Publishing) (uint64, error) {
+	l.seq++
+	l.note("publish %s", key)
+	return l.seq, nil
+}
+
+func (l *line) Confirms() <-chan amqp.Confirmation { return l.confirms }
+
+func (l *line) Outcome(c amqp.Confirmation) broker.Outcome {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return broker.Outcome{Seq: c.DeliveryTag, Refused: l.refuse[c.DeliveryTag]}
+}
+
+func (l *line) Err() error { return errors.New("closed by the broker") }
+
+// Move, Refused and Moved are a handler that sends each message to its own id,
+// and refused ones to the id with a mark.
+func (l *line) Move(d amqp.Delivery) relay.Move { return relay.Move{Key: d.MessageId} }
+
+func (l *line) Refused(d amqp.Delivery, _ relay.Move, _ string) relay.Move {
+	return relay.Move{Key: "parked " + d.MessageId}
+}
+
+func (l *line) Moved(_ amqp.Delivery, m relay.Move) { l.note("moved %s", m.Key) }
+
+// deliver hands over messages with the tags from first to last.
+func (l *line) deliver(first, last uint64) {
+	for tag := first; tag <= last; tag++ {
+		l.deliveries <- amqp.Delivery{DeliveryTag: tag, MessageId: fmt.Sprint(tag)}
+	}
+	synctest.Wait()
+}
+
+func (l *line) confirm(seqs ...uint64) {
+	for _, seq := range seqs {
+		l.confirms <- amqp.Confirmation{DeliveryTag: seq, Ack: true}
+	}
+	synctest.Wait()
+}
+
+// start runs a relay, and gives what stops it and its error.
+func (l *line) start(t *testing.T, r relay.Relay) (stop context.CancelFunc, end func() error) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	r.Source, r.Sink, r.Handler = l, l, l
+	ended := make(chan error, 1)
+	go func() { ended <- r.Run(ctx) }()
+	synctest.Wait()
+	return cancel, func() error { cancel(); return <-ended }
+}
+
+// expect compares what happened since the last call.
+func (l *line) expect(t *testing.T, want ...string) {
+	t.Helper()
+	if got := l.happened(); !slices.Equal(got, want) {
+		t.Errorf("happened:\n%q, want\n%q", got, want)
+	}
+}
+
+// sleep moves the clock of the bubble on.
+func sleep(d time.Duration) {
+	<-time.After(d)
+	synctest.Wait()
+}
+
+func inBubble(t *testing.T, f func(t *testing.T, l *line)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) { f(t, newLine()) })
+}
+
+func TestNothingIsAcknowledgedBeforeItsConfirm(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, l *line) { //nolint:thelper // it is the test
+		_, end := l.start(t, relay.Relay{})
+		l.deliver(1, 3)
+		l.expect(t, "publish 1", "publish 2", "publish 3")
+		l.confirm(2) // not the first: nothing may be named yet
+		l.expect(t, "moved 2")
+		l.confirm(1)
+		l.expect(t, "moved 1", "ack 2 true")
+		l.confirm(3)
+		l.expect(t, "moved 3", "ack 3 true")
+		if err := end(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestOneAcknowledgementNamesMany(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, l *line) { //nolint:thelper // it is the test
+		_, end := l.start(t, relay.Relay{})
+		l.deliver(1, 50)
+		l.happened()
+		for seq := uint64(1); seq <= 50; seq++ {
+			l.confirms <- amqp.Confirmation{DeliveryTag: seq, Ack: true}
+		}
+		synctest.Wait()
+		if acks := l.happened()[50:]; len(acks) > 2 || acks[len(acks)-1] != "ack 50 true" {
+			t.Errorf("acknowledgements: %q", acks)
+		}
+		if err := end(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A refused message is tried again with growing pauses, then goes to the place
+// for refused ones; those behind it are acknowledged one by one meanwhile.
+func TestARefusedMessageHoldsUpNobody(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, l *line) { //nolint:thelper // it is the test
+		l.refusing(1)
+		_, end := l.start(t, relay.Relay{})
+		l.deliver(1, 1)
+		l.confirm(1)
+		l.deliver(2, 3)
+		l.expect(t, "publish 1", "publish 2", "publish 3")
+		l.confirm(2, 3)
+		l.expect(t, "moved 2", "moved 3", "ack 2 false", "ack 3 false")
+
+		l.refusing(4, 5, 6, 7)
+		for n, pause := range []time.Duration{100, 200, 400} {
+			sleep(pause*time.Millisecond - time.Millisecond)
+			l.expect(t)
+			sleep(time.Millisecond)
+			l.expect(t, "publish 1")
+			l.confirm(4 + uint64(n))
+		}
+		l.expect(t, "publish parked 1") // at once
+		l.confirm(7)                    // even that refuses it: it is kept, and tried on
+		l.expect(t)
+		sleep(time.Minute)
+		l.expect(t, "publish parked 1")
+		l.confirm(8)
+		l.expect(t, "moved parked 1", "ack 1 true")
+		if err := end(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestStoppingFinishesWhatIsInFlight(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, l *line) { //nolint:thelper // it is the test
+		stop, end := l.start(t, relay.Relay{Grace: 10 * time.Second})
+		l.deliver(1, 2)
+		stop()
+		synctest.Wait()
+		l.expect(t, "publish 1", "publish 2", "cancel")
+		l.confirm(1, 2)
+		l.expect(t, "moved 1", "moved 2", "ack 2 true")
+		if err := end(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestStoppingIsCutOffAtGrace(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, l *line) { //nolint:thelper // it is the test
+		_, end := l.start(t, relay.Relay{Grace: 10 * time.Second})
+		l.deliver(1, 1)
+		begin := time.Now()
+		if err := end(); !errors.Is(err, relay.ErrGrace) {
+			t.Errorf("Run gives %v", err)
+		}
+		if took := time.Since(begin); took != 10*time.Second {
+			t.Errorf("it took %s", took)
+		}
+		l.expect(t, "publish 1", "cancel") // and no acknowledgement
+	})
+}
+
+func TestAClosedChannelEndsIt(t *testing.T) {
+	t.Parallel()
+	for name, closing := range map[string]func(*line){
+		"of the source": func(l *line) { close(l.deliveries) },
+		"of the sink":   func(l *line) { close(l.confirms) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			inBubble(t, func(t *testing.T, l *line) { //nolint:thelper // it is the test
+				_, end := l.start(t, relay.Relay{Grace: time.Second})
+				l.deliver(1, 1)
+				closing(l)
+				if err := end(); err == nil || err.Error() != "closed by the broker" {
+					t.Errorf("Run gives %v", err)
+				}
+				l.expect(t, "publish 1")
+			})
+		})
+	}
+}
+
+// UntilEmpty: when nothing comes any more the subscription ends, and what
+// basic.get still finds is moved too.
+func TestUntilEmpty(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, l *line) { //nolint:thelper // it is the test
+		l.left = []amqp.Delivery{{DeliveryTag: 2, MessageId: "2"}}
+		_, end := l.start(t, relay.Relay{UntilEmpty: true})
+		l.deliver(1, 1)
+		sleep(time.Minute)
+		l.expect(t, "publish 1") // in flight: it is not empty
+		l.confirm(1)
+		l.expect(t, "moved 1", "ack 1 true")
+		sleep(time.Second)
+		l.expect(t, "cancel", "publish 2")
+		l.confirm(2)
+		l.expect(t, "moved 2", "ack 2 true", "get: empty")
+		if err := end(); err != nil {
+			t.Error(err)
+		}
+	})
+}
