@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -24,16 +25,20 @@ type applier struct {
 	lockFlags
 	yes, wait bool
 
-	want topology.Topology
-	m    *broker.Management
+	saved *plan.Saved // nil unless a saved plan is carried out
+	want  topology.Topology
+	m     *broker.Management
 }
 
 func (a *app) applyCommand() *cobra.Command {
 	r := applier{app: a}
 	c := &cobra.Command{
-		Use:   "apply",
+		Use:   "apply [PLAN]",
 		Short: "Make the broker as the file says",
 		Long: `Plan, show the plan, ask, write, and read back that nothing is left to do.
+
+PLAN is a file of plan --save: just that is carried out, and refused if the broker has
+changed since. Without it the topology files of -f are planned now.
 
 Nothing is written while anything is blocked, or has a hazard that --allow does not
 name. Objects are made in an order in which every message has somewhere to go at each
@@ -42,10 +47,18 @@ what is done and what is not; run it again to continue.
 
 Exit codes: 0 done, 1 failed and nothing was written, 3 blocked, 4 something was
 written but not all, 130 interrupted before the first write.`,
-		Example:     "  dlxctl apply\n  dlxctl apply --yes -f topology/\n  dlxctl apply --yes --allow drops-routing",
-		Args:        noArguments,
+		Example:     "  dlxctl apply\n  dlxctl plan --save plan.json && dlxctl apply plan.json\n  dlxctl apply --yes -f topology/\n  dlxctl apply --yes --allow drops-routing",
+		Args:        planFile,
 		Annotations: map[string]string{outputsAnnotation: "text json markdown"},
-		RunE:        func(c *cobra.Command, _ []string) error { return r.run(c.Context()) },
+		RunE: func(c *cobra.Command, args []string) error {
+			if err := r.read(); err != nil {
+				return err
+			}
+			if err := r.wanted(args); err != nil {
+				return err
+			}
+			return r.run(c.Context())
+		},
 	}
 	c.Flags().BoolVar(&r.yes, "yes", false, "do not ask; required without a terminal")
 	c.Flags().BoolVar(&r.wait, "wait", false, "wait until retired tiers are empty, and delete them")
@@ -54,14 +67,39 @@ written but not all, 130 interrupted before the first write.`,
 	return c
 }
 
-func (r *applier) run(ctx context.Context) error {
-	err := r.read()
+// planFile refuses what is given in the place of a saved plan.
+func planFile(c *cobra.Command, args []string) error {
+	if len(args) == 1 && !isYAML(args[0]) {
+		return nil
+	}
+	return noArguments(c, args)
+}
+
+// wanted reads what is to be applied: the saved plan of args, or the files.
+func (r *applier) wanted(args []string) (err error) {
+	if len(args) == 0 {
+		r.want, err = r.load()
+		return err
+	}
+	f, err := os.Open(args[0])
 	if err != nil {
-		return err
+		return fmt.Errorf("read %s: %w", args[0], reason(err))
 	}
-	if r.want, err = r.load(); err != nil {
-		return err
+	defer f.Close()
+	saved, err := plan.ReadSaved(f)
+	if err != nil {
+		return fmt.Errorf("%s: %w", args[0], err)
 	}
+	saved.Options.Allow = append(saved.Options.Allow, r.options.Allow...)
+	r.saved, r.want, r.options = &saved, saved.Want, saved.Options
+	if r.conn.VHost == "" {
+		r.conn.VHost = saved.VHost
+	}
+	return nil
+}
+
+func (r *applier) run(ctx context.Context) error {
+	var err error
 	if r.m, err = r.management(); err != nil {
 		return err
 	}
@@ -74,6 +112,11 @@ func (r *applier) run(ctx context.Context) error {
 	p, err := r.makePlan(ctx, r.m, r.want, r.options)
 	if err != nil {
 		return err
+	}
+	if r.saved != nil {
+		if err := r.saved.Check(p); err != nil {
+			return err
+		}
 	}
 	if err := r.show(p, r.verbose); err != nil {
 		return err

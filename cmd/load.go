@@ -64,8 +64,7 @@ func expand(path string) ([]string, error) {
 	}
 	var files []string
 	for _, e := range entries {
-		ext := filepath.Ext(e.Name())
-		if !e.IsDir() && (ext == ".yaml" || ext == ".yml") {
+		if !e.IsDir() && isYAML(e.Name()) {
 			files = append(files, filepath.Join(path, e.Name()))
 		}
 	}

@@ -1,8 +1,10 @@
 package cmd
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 
@@ -49,6 +51,7 @@ func hazardNames(between string) string {
 
 func (a *app) planCommand() *cobra.Command {
 	var detailed bool
+	var save string
 	var flags planFlags
 	c := &cobra.Command{
 		Use:   "plan",
@@ -85,6 +88,11 @@ changes or drift, 3 if apply would refuse.`,
 			if err := a.show(p, flags.verbose); err != nil {
 				return err
 			}
+			if save != "" {
+				if err := a.save(save, p, want, flags.options); err != nil {
+					return err
+				}
+			}
 			if err := plan.Check(p, flags.options.Allow); err != nil {
 				return err
 			}
@@ -94,9 +102,24 @@ changes or drift, 3 if apply would refuse.`,
 			return nil
 		},
 	}
+	c.Flags().StringVar(&save, "save", "", "keep the plan in `FILE`, for dlxctl apply FILE")
 	c.Flags().BoolVar(&detailed, "detailed-exitcode", false, "exit with 2 if there are changes or drift")
 	flags.add(c.Flags())
 	return c
+}
+
+// save keeps a plan in a file. It holds no credentials, but names that may be
+// nobody's business.
+func (a *app) save(path string, p plan.Plan, want topology.Topology, o plan.Options) error {
+	var b bytes.Buffer
+	if err := plan.Save(&b, p, want, o, Version()); err != nil {
+		return err
+	}
+	if err := os.WriteFile(path, b.Bytes(), 0o600); err != nil {
+		return fmt.Errorf("write %s: %w", path, reason(err))
+	}
+	fmt.Fprintf(a.stderr, "saved; to carry out just this: dlxctl apply %s\n", path)
+	return nil
 }
 
 // management opens the management API of the broker that the flags name. load

@@ -103,10 +103,15 @@ func noArguments(c *cobra.Command, args []string) error {
 		return nil
 	}
 	err := fmt.Errorf("%s takes no argument %q", c.CommandPath(), args[0])
-	if ext := filepath.Ext(args[0]); ext == ".yaml" || ext == ".yml" {
-		err = fmt.Errorf("%w; a topology is given with -f: %s -f %s", err, c.CommandPath(), args[0])
+	if isYAML(args[0]) {
+		err = fmt.Errorf("%w; that is a topology: %s -f %s", err, c.CommandPath(), args[0])
 	}
 	return usageError{err}
+}
+
+func isYAML(path string) bool {
+	ext := filepath.Ext(path)
+	return ext == ".yaml" || ext == ".yml"
 }
 
 // usageArgs makes a mistake in the arguments a usage error.

@@ -54,7 +54,8 @@ func refusedHazards(c Change, allow []Hazard) []Hazard {
 }
 
 // Allowed gives the part of p that may be carried out: without what is blocked
-// or has a hazard that is not allowed, and without bindings that would need it.
+// or has a hazard that is not allowed, and without bindings that lead from or to
+// what is then not as it should be.
 func Allowed(p Plan, allow []Hazard) Plan {
 	missing := map[topology.Key]bool{}
 	stays := func(c Change) bool { return c.Action == Blocked || len(refusedHazards(c, allow)) > 0 }
@@ -66,7 +67,11 @@ func Allowed(p Plan, allow []Hazard) Plan {
 	out := p
 	out.Changes = nil
 	for _, c := range p.Changes {
-		b, isBinding := c.After.(topology.Binding)
+		object := c.After
+		if object == nil {
+			object = c.Before
+		}
+		b, isBinding := object.(topology.Binding)
 		needs := isBinding && (missing[topology.Key{Kind: topology.KindExchange, Name: b.Source}] ||
 			missing[topology.Key{Kind: topology.Kind(b.DestinationType), Name: b.Destination}])
 		if !stays(c) && !needs {

@@ -192,6 +192,9 @@ func fingerprint(r Resolved) string {
 	for _, x := range r.Have.Bindings {
 		fmt.Fprintf(&b, "binding %s\n", x.Identity())
 	}
+	for _, x := range r.Drift {
+		fmt.Fprintf(&b, "drift %s\n", x.Identity())
+	}
 	for _, c := range r.Refused {
 		fmt.Fprintf(&b, "refused %s %q %s\n", c.Kind, c.Name, c.Reason)
 	}

@@ -68,6 +68,13 @@ type warningJSON struct {
 
 // WriteJSON writes p for scripts. dlxctl is the version of the program.
 func WriteJSON(w io.Writer, p Plan, dlxctl string) error {
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	enc.SetEscapeHTML(false)
+	return enc.Encode(newPlanJSON(p, dlxctl))
+}
+
+func newPlanJSON(p Plan, dlxctl string) planJSON {
 	out := planJSON{
 		Version: 1, Dlxctl: dlxctl, Topology: p.Topology, VHost: p.VHost,
 		Broker: brokerJSON{p.Version, p.Cluster}, Fingerprint: p.Fingerprint,
@@ -79,10 +86,7 @@ func WriteJSON(w io.Writer, p Plan, dlxctl string) error {
 	for _, warning := range p.Warnings {
 		out.Warnings = append(out.Warnings, warningJSON(warning))
 	}
-	enc := json.NewEncoder(w)
-	enc.SetIndent("", "  ")
-	enc.SetEscapeHTML(false)
-	return enc.Encode(out)
+	return out
 }
 
 func changesJSON(changes []Change) []changeJSON {

@@ -45,6 +45,7 @@ func Resolve(want topology.Topology, state State) Resolved {
 	r.exchanges()
 	r.queues()
 	r.bindings()
+	r.countHeader()
 	r.forget()
 	r.drift()
 	r.crashes()
@@ -141,6 +142,28 @@ func (r *resolver) refuse(key topology.Key, before, after any, label topology.La
 	r.out.Refused = append(r.out.Refused, Change{
 		Action: Blocked, Kind: key.Kind, Name: key.Name, Before: before, After: after, Fields: fields, Reason: reason, Label: label,
 	})
+}
+
+// countHeader refuses to change the header that counts while processors read the
+// failed queue: they would go on to write the old one, which no binding matches
+// any more, and every message would be a dead letter.
+func (r *resolver) countHeader() {
+	for _, l := range r.want.Loops {
+		consumers := r.state.Usage[l.Failed].Consumers
+		if consumers == 0 {
+			continue
+		}
+		for _, b := range r.state.Have.Bindings {
+			names := b.Arguments.WithoutX().Names()
+			if b.Source != l.Exchange || !r.ours(b.Arguments) || len(names) != 1 || names[0] == r.want.CountHeader {
+				continue
+			}
+			r.refuse(topology.Key{Kind: topology.KindExchange, Name: l.Exchange}, nil, nil, topology.Label{Role: topology.RoleRetry, Backoff: l.Backoff},
+				fmt.Sprintf("the count header changes while the failed queue %s has %s: stop the processors, apply, and start them with the new file", l.Failed, countOf(int(consumers), "consumer")),
+				Field{"countHeader", names[0], r.want.CountHeader})
+			break
+		}
+	}
 }
 
 // crashes warns which delivery limit holds for new quorum work queues that say

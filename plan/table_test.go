@@ -56,6 +56,20 @@ func host(objects ...any) topology.Topology {
 	return t
 }
 
+// counting is a loop whose bindings match the header of that name.
+func counting(header string) topology.Topology {
+	dlx := exchange("shop.a.dlx", "headers", args{"x-managed-by": "dlxctl/shop"})
+	dlx.Label.Role = topology.RoleRetry
+	b := binding("shop.a.dlx", "shop.a.retry.1m", "", args{"x-match": "all", header: int64(1), "x-managed-by": "dlxctl/shop"})
+	b.Label.Role = topology.RoleRetry
+	retry := queue("shop.a.retry.1m", args{"x-message-ttl": int64(60000)})
+	retry.Label = topology.Label{Role: topology.RoleRetry, Backoff: "a"}
+	t := host(dlx, retry, b)
+	t.CountHeader = header
+	t.Loops = []topology.Loop{{Backoff: "a", Failed: "shop.a.failed", Exchange: "shop.a.dlx"}}
+	return t
+}
+
 // summarize gives each change as a line: action, kind, name, the fields that
 // differ, the hazards.
 func summarize(changes []plan.Change) []string {
@@ -194,6 +208,22 @@ func TestMake(t *testing.T) {
 			have:    host(exchange("e", "topic", mark), queue("q", nil), binding("e", "q", "k", nil)),
 			options: plan.Options{Prune: true},
 			changes: []string{"delete binding e -> q (k) drops-routing"},
+		},
+
+		"another count header while a processor runs": {
+			want:  counting("tries"),
+			have:  counting("count"),
+			usage: map[string]plan.Usage{"shop.a.failed": {Consumers: 2}},
+			changes: []string{
+				"blocked exchange shop.a.dlx [countHeader]",
+				"create binding shop.a.dlx -> shop.a.retry.1m (tries=1)", "delete binding shop.a.dlx -> shop.a.retry.1m (count=1)",
+			},
+			reason: "has 2 consumers: stop the processors",
+		},
+		"another count header without a processor": {
+			want:    counting("tries"),
+			have:    counting("count"),
+			changes: []string{"create binding shop.a.dlx -> shop.a.retry.1m (tries=1)", "delete binding shop.a.dlx -> shop.a.retry.1m (count=1)"},
 		},
 
 		"an external exchange that is missing": {

@@ -1,6 +1,7 @@
 package topology
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -184,4 +185,22 @@ func FormatValue(v any) string {
 	default:
 		return fmt.Sprint(v)
 	}
+}
+
+// UnmarshalJSON reads a JSON object into canonical form, integers beyond 2^53
+// included. An empty list is taken for an empty object, as brokers write it.
+func (a *Arguments) UnmarshalJSON(data []byte) error {
+	if string(data) == "[]" {
+		*a = nil
+		return nil
+	}
+	d := json.NewDecoder(bytes.NewReader(data))
+	d.UseNumber()
+	var m map[string]any
+	if err := d.Decode(&m); err != nil {
+		return err
+	}
+	c, err := Canonical(m)
+	*a = c
+	return err
 }

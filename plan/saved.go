@@ -1,0 +1,77 @@
+package plan
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// Saved is a plan that was kept in a file, with what it takes to make it again:
+// apply carries it out only if the broker still leads to the same plan.
+type Saved struct {
+	Want    topology.Topology
+	Options Options
+	// VHost and Cluster are those that the plan was made for.
+	VHost, Cluster string
+	// Fingerprint is that of the plan.
+	Fingerprint string
+}
+
+// ErrStale is wrapped by the error of Check for a saved plan that no longer holds.
+var ErrStale = errors.New("the saved plan no longer holds")
+
+// savedJSON is the file: the plan as plan -o json prints it, for people and
+// scripts, and behind it what was wanted. It holds no credentials.
+type savedJSON struct {
+	Plan    planJSON          `json:"plan"`
+	Options Options           `json:"options"`
+	Want    topology.Topology `json:"want"`
+}
+
+// Save writes p, which was made from want with o.
+func Save(w io.Writer, p Plan, want topology.Topology, o Options, dlxctl string) error {
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	enc.SetEscapeHTML(false)
+	return enc.Encode(savedJSON{Plan: newPlanJSON(p, dlxctl), Options: o, Want: want})
+}
+
+// ReadSaved reads what Save has written.
+func ReadSaved(r io.Reader) (Saved, error) {
+	var s struct { // what apply needs of it: the changes are made again
+		Plan struct {
+			Version     int        `json:"version"`
+			VHost       string     `json:"vhost"`
+			Broker      brokerJSON `json:"broker"`
+			Fingerprint string     `json:"fingerprint"`
+		} `json:"plan"`
+		Options Options           `json:"options"`
+		Want    topology.Topology `json:"want"`
+	}
+	err := json.NewDecoder(r).Decode(&s)
+	switch {
+	case err != nil:
+		return Saved{}, fmt.Errorf("this is no saved plan: %w", err)
+	case s.Plan.Version > 1:
+		return Saved{}, fmt.Errorf("this is a saved plan of version %d, and this release reads version 1; make it again", s.Plan.Version)
+	case s.Plan.Version < 1 || s.Plan.Fingerprint == "" || s.Want.Name == "":
+		return Saved{}, errors.New("this is no saved plan: it has no version, fingerprint or topology")
+	}
+	return Saved{
+		Want: s.Want, Options: s.Options, VHost: s.Plan.VHost, Cluster: s.Plan.Broker.Cluster, Fingerprint: s.Plan.Fingerprint,
+	}, nil
+}
+
+// Check refuses p, made just now, unless it is the plan that was saved.
+func (s Saved) Check(p Plan) error {
+	switch {
+	case p.VHost != s.VHost || p.Cluster != s.Cluster:
+		return fmt.Errorf("%w: it was made for vhost %q of cluster %q, and this is vhost %q of cluster %q", ErrStale, s.VHost, s.Cluster, p.VHost, p.Cluster)
+	case p.Fingerprint != s.Fingerprint:
+		return fmt.Errorf("%w: the broker has changed since it was made; plan again", ErrStale)
+	}
+	return nil
+}

@@ -1,0 +1,49 @@
+package plan_test
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/dlxctl/dlxctl/plan"
+)
+
+// A saved plan, read again, leads to the very same plan.
+func TestSavedPlansComeBack(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		want, state := file(t), plan.State{Version: "4.0.5", VHost: "v", Cluster: "c"}
+		o := plan.Options{Prune: true, Allow: []plan.Hazard{plan.DropsRouting}}
+		p := plan.Make(want, state, o)
+		var b bytes.Buffer
+		if err := plan.Save(&b, p, want, o, "test"); err != nil {
+			t.Fatal(err)
+		}
+		s, err := plan.ReadSaved(&b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Check(p); err != nil {
+			t.Fatal(err)
+		}
+		if d := cmp.Diff(p, plan.Make(s.Want, state, s.Options)); d != "" {
+			t.Fatalf("the plan changed on the way (-saved +read):\n%s", d)
+		}
+		state.Have.Exchanges = want.Exchanges[:1]
+		if err := s.Check(plan.Make(s.Want, state, s.Options)); err == nil {
+			t.Fatal("it holds though the broker changed")
+		}
+	})
+}
+
+func TestNoSavedPlan(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{"", "[]", "{}", "null", `{"plan": {"version": 2}}`, `{"plan": {"version": 1}}`, "version: 1"} {
+		if _, err := plan.ReadSaved(strings.NewReader(text)); err == nil {
+			t.Errorf("%q is taken for a saved plan", text)
+		}
+	}
+}
