@@ -84,7 +84,7 @@ func bareGets(b *testing.B, target brokertest.Target) {
 	vhost := url.PathEscape(target.VHost)
 	var wg sync.WaitGroup
 	for _, path := range []string{
-		"overview?columns=rabbitmq_version,cluster_name", "exchanges/" + vhost + "?disable_stats=true",
+		"overview?columns=rabbitmq_version,cluster_name,exchange_types", "exchanges/" + vhost + "?disable_stats=true",
 		"queues/" + vhost + "?disable_stats=true&enable_queue_totals=true", "bindings/" + vhost, "policies/" + vhost, "consumers/" + vhost,
 	} {
 		wg.Go(func() {

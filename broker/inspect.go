@@ -16,6 +16,9 @@ type (
 	overview struct {
 		Version string `json:"rabbitmq_version"`
 		Cluster string `json:"cluster_name"`
+		Types   []struct {
+			Name string `json:"name"`
+		} `json:"exchange_types"`
 	}
 	exchange struct {
 		Name       string `json:"name"`
@@ -104,8 +107,13 @@ func (m *Management) Inspect(ctx context.Context) (plan.State, error) {
 	if err != nil {
 		return plan.State{}, fmt.Errorf("read vhost %q: %w", m.vhost, err)
 	}
+	var types []string
+	for _, t := range l.overview.Types {
+		types = append(types, t.Name)
+	}
 	return plan.State{
-		Version: l.overview.Version, Cluster: l.overview.Cluster, VHost: m.vhost,
+		ExchangeTypes: types,
+		Version:       l.overview.Version, Cluster: l.overview.Cluster, VHost: m.vhost,
 		Have: have, Usage: l.usage(),
 	}, nil
 }
@@ -149,7 +157,7 @@ func (m *Management) list(ctx context.Context) (listing, error) {
 
 func (m *Management) overview(ctx context.Context) (overview, error) {
 	var o overview
-	if err := m.get(ctx, &o, "overview?columns=rabbitmq_version,cluster_name"); err != nil {
+	if err := m.get(ctx, &o, "overview?columns=rabbitmq_version,cluster_name,exchange_types"); err != nil {
 		return overview{}, err
 	}
 	if o.Version == "" {

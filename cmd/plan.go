@@ -141,10 +141,26 @@ func (a *app) makePlan(ctx context.Context, m *broker.Management, want topology.
 	if err != nil {
 		return plan.Plan{}, err
 	}
+	if !atLeast(state.Version, oldest) {
+		return plan.Plan{}, fmt.Errorf("the broker is RabbitMQ %s; dlxctl needs %d.%d or newer: older ones lose messages that wait in quorum queues with a TTL", state.Version, oldest[0], oldest[1])
+	}
 	if want.Cluster != "" && want.Cluster != state.Cluster {
 		return plan.Plan{}, fmt.Errorf("the topology is for the cluster %q, and this broker belongs to %q; check RABBITMQ_URL, or cluster: in the file", want.Cluster, state.Cluster)
 	}
 	return plan.Make(want, state, o), nil
+}
+
+// oldest is the oldest version that can do what we need: at-least-once
+// dead-lettering, and a TTL in quorum queues.
+var oldest = [2]int{3, 10} //nolint:gochecknoglobals // an array cannot be a constant
+
+// atLeast compares the first two numbers of a version such as 4.0.5.
+func atLeast(version string, least [2]int) bool {
+	var major, minor int
+	if _, err := fmt.Sscanf(version, "%d.%d", &major, &minor); err != nil {
+		return true // a build of one's own: it will show
+	}
+	return major > least[0] || major == least[0] && minor >= least[1]
 }
 
 // show prints a plan in the format that was asked for.

@@ -16,6 +16,8 @@ type State struct {
 	Cluster string
 	// VHost is the virtual host that was read.
 	VHost string
+	// ExchangeTypes are those that the broker knows. Nil is not known.
+	ExchangeTypes []string
 	// Have are the objects of the virtual host: all of them, not only ours.
 	Have topology.Topology
 	// Usage tells, by queue name, what a queue holds.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -76,6 +77,10 @@ func (r *resolver) exchanges() {
 		case want.External:
 			want = have
 		case ok && r.foreign(key, have, want, have.Arguments, want.Label):
+			continue
+		case !ok && r.state.ExchangeTypes != nil && !slices.Contains(r.state.ExchangeTypes, want.Type):
+			r.refuse(key, nil, want, want.Label, fmt.Sprintf("the broker knows no exchange type %q, only %s: enable the plugin that brings it (rabbitmq-plugins enable ...) on every node",
+				want.Type, strings.Join(r.state.ExchangeTypes, ", ")))
 			continue
 		case ok:
 			have.Arguments = aligned(have.Arguments, want.Arguments, comparedExchangeArguments())

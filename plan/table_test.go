@@ -234,6 +234,9 @@ func TestMake(t *testing.T) {
 			want: host(external("topic")), have: host(exchange("bus", "fanout", nil)),
 			changes: []string{"blocked exchange bus [type]"}, reason: "is of type fanout",
 		},
+		"an exchange of a type that no plugin brings": {
+			want: host(exchange("e", "x-delayed-message", mark)), changes: []string{"blocked exchange e"}, reason: "enable the plugin that brings it",
+		},
 		"an exchange of another type": {
 			want: host(exchange("e", "topic", mark)), have: host(exchange("e", "direct", nil)), changes: []string{"blocked exchange e [type]"},
 		},
@@ -246,7 +249,7 @@ func TestMake(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			tc.want.Name = "shop"
-			p := plan.Make(tc.want, plan.State{Version: "4.0.5", Have: tc.have, Usage: tc.usage}, tc.options)
+			p := plan.Make(tc.want, plan.State{Version: "4.0.5", ExchangeTypes: []string{"direct", "fanout", "headers", "topic"}, Have: tc.have, Usage: tc.usage}, tc.options)
 			if d := cmp.Diff(tc.changes, summarize(p.Changes)); d != "" {
 				t.Errorf("changes (-want +got):\n%s", d)
 			}
