@@ -36,6 +36,7 @@ func commands() map[string]func(*testscript.TestScript, bool, []string) {
 		"fail":    fail,
 		"user":    user,
 		"hold":    hold,
+		"waitfor": waitfor,
 	}
 }
 
@@ -173,6 +174,22 @@ func user(ts *testscript.TestScript, neg bool, args []string) {
 	target, _ := ts.Value(targetKey{}).(brokertest.Target)
 	tb, _ := ts.Value(testKey{}).(testing.TB)
 	ts.Setenv("RABBITMQ_URL", target.User(tb, args[0], args[1], args[2], args[3]).URL)
+}
+
+// waitfor runs a program until it prints TEXT: waitfor TEXT PROGRAM [ARGUMENT]...
+func waitfor(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: waitfor TEXT PROGRAM [ARGUMENT]...")
+	}
+	tick := time.NewTicker(200 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); <-tick.C {
+		ts.Check(ts.Exec(args[1], args[2:]...))
+		if strings.Contains(ts.ReadFile("stdout"), args[0]) {
+			return
+		}
+	}
+	ts.Fatalf("%s did not come to print %q", args[1], args[0])
 }
 
 // hold holds a lock until the script ends: hold QUEUE.
