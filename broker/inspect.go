@@ -2,6 +2,7 @@ package broker
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
 	"sync"
@@ -87,6 +88,7 @@ type listing struct {
 	queues    []queue
 	bindings  []binding
 	policies  []policy
+	operator  []policy // nil where the user may not read them
 	consumers []consumer
 	sizes     []size
 }
@@ -107,13 +109,17 @@ func (m *Management) Inspect(ctx context.Context) (plan.State, error) {
 	if err != nil {
 		return plan.State{}, fmt.Errorf("read vhost %q: %w", m.vhost, err)
 	}
+	operator, err := policies(l.operator)
+	if err != nil {
+		return plan.State{}, fmt.Errorf("read the operator policies of vhost %q: %w", m.vhost, err)
+	}
 	var types []string
 	for _, t := range l.overview.Types {
 		types = append(types, t.Name)
 	}
 	return plan.State{
-		ExchangeTypes: types,
-		Version:       l.overview.Version, Cluster: l.overview.Cluster, VHost: m.vhost,
+		ExchangeTypes: types, Operator: operator,
+		Version: l.overview.Version, Cluster: l.overview.Cluster, VHost: m.vhost,
 		Have: have, Usage: l.usage(),
 	}, nil
 }
@@ -135,6 +141,13 @@ func (m *Management) list(ctx context.Context) (listing, error) {
 		func() error { return m.get(ctx, &l.bindings, "bindings/"+vhost) },
 		func() error { return m.get(ctx, &l.policies, "policies/"+vhost) },
 		func() error { return m.get(ctx, &l.consumers, "consumers/"+vhost) },
+		func() error {
+			err := m.get(ctx, &l.operator, "operator-policies/"+vhost)
+			if errors.Is(err, ErrForbidden) || errors.Is(err, ErrUnauthorized) {
+				return nil // they only lead to warnings
+			}
+			return err
+		},
 	}
 	errs := make([]error, len(reads))
 	var wg sync.WaitGroup
@@ -237,17 +250,25 @@ func (l listing) topology(vhost string) (topology.Topology, error) {
 			Key: b.Key, Arguments: args,
 		})
 	}
-	for _, p := range l.policies {
+	var err error
+	t.Policies, err = policies(l.policies)
+	t.Sort()
+	return t, err
+}
+
+// policies gives policies in canonical form.
+func policies(list []policy) ([]topology.Policy, error) {
+	var out []topology.Policy
+	for _, p := range list {
 		definition, err := arguments(p.Definition)
 		if err != nil {
-			return t, fmt.Errorf("policy %q: %w", p.Name, err)
+			return nil, fmt.Errorf("policy %q: %w", p.Name, err)
 		}
-		t.Policies = append(t.Policies, topology.Policy{
+		out = append(out, topology.Policy{
 			Name: p.Name, Pattern: p.Pattern, ApplyTo: p.ApplyTo, Priority: p.Priority, Definition: definition,
 		})
 	}
-	t.Sort()
-	return t, nil
+	return out, nil
 }
 
 // arguments gives arguments in canonical form. The broker writes no arguments

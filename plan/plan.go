@@ -22,6 +22,8 @@ type State struct {
 	Have topology.Topology
 	// Usage tells, by queue name, what a queue holds.
 	Usage map[string]Usage
+	// Operator are the operator policies. Nil where the user may not read them.
+	Operator []topology.Policy
 }
 
 // Usage is what a queue holds, as of the last statistics of the broker.

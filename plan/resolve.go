@@ -39,7 +39,7 @@ type Resolved struct {
 // needs are left out. External exchanges are copied from found to wanted, so
 // that they never differ.
 func Resolve(want topology.Topology, state State) Resolved {
-	r := resolver{want: want, state: state}
+	r := resolver{want: want, state: state, works: byName(want.Works, func(w topology.Work) string { return w.Queue })}
 	r.out.Want, r.out.Have = want, topology.Topology{Name: want.Name, VHost: want.VHost}
 	r.out.Bindings, r.out.Usage = state.Have.Bindings, state.Usage
 	r.out.Want.Exchanges, r.out.Want.Queues, r.out.Want.Bindings = nil, nil, nil
@@ -50,6 +50,7 @@ func Resolve(want topology.Topology, state State) Resolved {
 	r.forget()
 	r.drift()
 	r.crashes()
+	r.overruled()
 	r.out.Want.Sort()
 	r.out.Have.Sort()
 	return r.out
@@ -58,6 +59,7 @@ func Resolve(want topology.Topology, state State) Resolved {
 type resolver struct {
 	want  topology.Topology
 	state State
+	works map[string]topology.Work
 	out   Resolved
 }
 
