@@ -79,7 +79,7 @@ func (c *compiler) bindExchange(source, exchange, key string, args topology.Argu
 	c.out.Bindings[len(c.out.Bindings)-1].DestinationType = topology.ToExchange
 }
 
-// mark puts the mark of ownership on everything but the exchanges of others. It
+// mark puts the mark of ownership on everything but what belongs to others. It
 // comes last, so that no argument of the file can take its place.
 func (c *compiler) mark() {
 	mark := topology.Mark(c.spec.Name)
@@ -89,6 +89,9 @@ func (c *compiler) mark() {
 		}
 	}
 	for i, q := range c.out.Queues {
+		if q.External {
+			continue
+		}
 		c.out.Queues[i].Arguments = q.Arguments.With(topology.ArgManagedBy, mark)
 	}
 	for i, b := range c.out.Bindings {
@@ -128,7 +131,12 @@ func (c *compiler) safetyNet() {
 // work adds a work queue, its bindings, and the way back to it.
 func (c *compiler) work(q Queue) {
 	label := topology.Label{Role: topology.RoleWork, Queue: q.Name}
-	c.queue(q.Name, c.workArguments(q), label)
+	c.out.Queues = append(c.out.Queues, topology.Queue{
+		Name: q.Name, Durable: true, External: q.External, Arguments: c.workArguments(q), Label: label,
+	})
+	if q.ByPolicy {
+		c.policy(q)
+	}
 	for _, b := range q.Bindings {
 		for _, key := range b.Keys {
 			c.bind(b.Exchange, q.Name, key, b.Arguments, topology.Label{Role: topology.RoleBusiness, Queue: q.Name})
@@ -139,7 +147,7 @@ func (c *compiler) work(q Queue) {
 			topology.Label{Role: topology.RoleReturn, Queue: q.Name})
 	}
 	c.out.Works = append(c.out.Works, topology.Work{
-		Queue: q.Name, Backoff: q.Backoff, Dead: q.Dead.Queue, Owner: q.Owner, Severity: q.Severity,
+		Queue: q.Name, Backoff: q.Backoff, Dead: q.Dead.Queue, Owner: q.Owner, Severity: q.Severity, Replaces: q.Replaces,
 	})
 }
 

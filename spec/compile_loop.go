@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"regexp"
 	"slices"
 	"time"
 
@@ -107,14 +108,43 @@ func (c *compiler) waiting(delay time.Duration) topology.Arguments {
 	return args
 }
 
-// workArguments gives the arguments of a work queue.
+// workArguments gives the arguments of a work queue, all but those of its
+// dead-lettering where a policy brings that.
 func (c *compiler) workArguments(q Queue) topology.Arguments {
+	args := q.Arguments
+	if q.Type != "" {
+		args = args.With(topology.ArgQueueType, q.Type)
+	}
+	if q.ByPolicy {
+		return args
+	}
+	return c.deadLettering(q, args)
+}
+
+// policy adds the policy that brings a queue its dead-lettering: the same that
+// the arguments would bring. What the broker has in force on the queue is not
+// known here; a plan starts from that.
+func (c *compiler) policy(q Queue) {
+	definition := topology.Arguments{}
+	for name, v := range c.deadLettering(q, q.Arguments) {
+		if _, given := q.Arguments[name]; !given {
+			definition[topology.PolicyKey(name)] = v
+		}
+	}
+	c.out.Policies = append(c.out.Policies, topology.Policy{
+		Name: topology.PolicyName(c.spec.Name, q.Name), Pattern: "^" + regexp.QuoteMeta(q.Name) + "$", ApplyTo: "queues",
+		Priority: topology.PolicyPriority, Definition: definition,
+		Label: topology.Label{Role: topology.RoleWork, Queue: q.Name},
+	})
+}
+
+// deadLettering gives args with those that make a work queue dead-letter.
+func (c *compiler) deadLettering(q Queue, args topology.Arguments) topology.Arguments {
 	target := topology.DeadName(c.spec.Name)
 	if q.Backoff != topology.NoBackoff {
 		target = topology.FailedName(c.spec.Name, q.Backoff)
 	}
-	args := q.Arguments.
-		With(topology.ArgQueueType, q.Type).
+	args = args.
 		With(topology.ArgDeadLetterExchange, target).
 		With(topology.ArgDeadLetterRoutingKey, topology.AddressKey(q.Name))
 	if q.DeliveryLimit != nil {

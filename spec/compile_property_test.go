@@ -90,6 +90,12 @@ func drawQueue(t *rapid.T, s *Spec, name, typ string) Queue {
 		limit := rapid.Int64Range(1, 100).Draw(t, "deliveryLimit")
 		q.DeliveryLimit = &limit
 	}
+	switch rapid.IntRange(0, 5).Draw(t, "dead-lettering") {
+	case 0:
+		q.ByPolicy = true
+	case 1: // of unknown type
+		q.ByPolicy, q.External, q.Type, q.DeliveryLimit = true, true, "", nil
+	}
 	for _, e := range s.Exchanges {
 		if rapid.Bool().Draw(t, "bound") {
 			q.Bindings = append(q.Bindings, drawBinding(t, e))
@@ -344,12 +350,18 @@ func TestObjectsAreOwnedUniqueAndNamedInBounds(t *testing.T) {
 			bound(t, e.Name)
 		}
 		for _, q := range out.Queues {
-			check(topology.KindQueue, q.Name, q.Arguments, true)
+			check(topology.KindQueue, q.Name, q.Arguments, !q.External)
 			bound(t, q.Name)
 		}
 		for _, b := range out.Bindings {
 			check(topology.KindBinding, b.Identity(), b.Arguments, true)
 			bound(t, b.Key)
+		}
+		for _, p := range out.Policies {
+			check(topology.KindPolicy, p.Name, nil, false)
+			if owner, ok := topology.PolicyOwner(p.Name); !ok || owner != s.Name {
+				t.Fatalf("policy %s is of %q", p.Name, owner)
+			}
 		}
 		var order []string
 		for _, q := range s.Queues {

@@ -74,7 +74,16 @@ func TestCompileGolden(t *testing.T) {
 			Bindings: []Binding{{Exchange: "legacy.bus", Keys: []string{"#"}}}, Severity: "ticket",
 		})
 
+	policy := shop(topology.Quorum, time.Minute)
+	policy.Queues[0].ByPolicy, policy.Queues[0].DeliveryLimit = true, &limit
+	policy.Queues[0].Arguments = topology.Arguments{"x-max-priority-of-mine": int64(1)}
+	policy.Queues = append(policy.Queues, Queue{
+		Name: "crm.inbox", External: true, ByPolicy: true, Backoff: "standard", Dead: Dead{Queue: "crm.inbox.dead"},
+		Bindings: []Binding{{Exchange: "events", Keys: []string{"crm"}}},
+	})
+
 	for name, s := range map[string]*Spec{
+		"policy":  policy,
 		"quorum":  shop(topology.Quorum, 10*time.Second, time.Minute, 10*time.Minute),
 		"classic": shop(topology.Classic, 10*time.Second, time.Minute, 10*time.Minute),
 		"rich":    rich,

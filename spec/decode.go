@@ -92,9 +92,10 @@ type decoder struct {
 
 // defaults are the defaults of queues.
 type defaults struct {
-	typ     string
-	backoff string
-	pos     Pos
+	typ      string
+	byPolicy bool
+	backoff  string
+	pos      Pos
 }
 
 func (d *decoder) problem(pos Pos, msg, fix string) {

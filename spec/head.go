@@ -76,14 +76,14 @@ func (d *decoder) readDefaults(f fields) {
 	if b, ok := d.text(f, "backoff"); ok {
 		d.defaults.backoff, d.defaults.pos = b, d.pos(f, "backoff")
 	}
-	d.deadLetterBy(f)
+	d.defaults.byPolicy, _ = d.deadLetterBy(f)
 }
 
-// deadLetterBy reads a key of which this release knows one value.
-func (d *decoder) deadLetterBy(f fields) {
-	if by, ok := d.word(f, "deadLetterBy", []string{"arguments", "policy"}); ok && by == "policy" {
-		d.problem(d.pos(f, "deadLetterBy"), "deadLetterBy: policy is not in this release", "write deadLetterBy: arguments, or leave it out")
-	}
+// deadLetterBy reports whether a policy is to bring the dead-lettering, and
+// whether f says so or the contrary.
+func (d *decoder) deadLetterBy(f fields) (policy, given bool) {
+	by, given := d.word(f, "deadLetterBy", []string{"arguments", "policy"})
+	return by == "policy", given
 }
 
 // isName checks a topology or backoff name.

@@ -112,8 +112,8 @@ func queueKeys() []key {
 		{"owner", "Who to call: a label on logs, metrics, alerts and notices.", false, text()},
 		{"severity", "How loudly to call. Default: ticket.", false, oneOf(severities()...)},
 		{"deadLetterBy", "How the queue gets its dead-lettering. Default: the one of defaults.", false, oneOf("arguments", "policy")},
-		{"external", "A service declares the queue. Not in this release.", false, boolean()},
-		{"replaces", "The legacy queue that this one takes the place of. Not in this release.", false, text()},
+		{"external", "A service declares the queue: it must exist, and is never created, changed or deleted; a policy brings its dead-lettering. Default: false.", false, boolean()},
+		{"replaces", "The legacy queue that this one takes the place of. While it exists, this one is made without its bindings from declared exchanges.", false, text()},
 	}
 }
 

@@ -13,12 +13,14 @@ import (
 func (d *decoder) queues(f fields) {
 	for _, n := range d.list(f, "queues") {
 		x := d.fields(n, "queue", queueKeys(), nil)
-		d.later(x)
 		name, ok := d.text(x, "name")
 		if !ok {
 			continue
 		}
-		q := Queue{Name: name, Type: d.defaults.typ, Severity: "ticket", Pos: d.pos(x, "name")}
+		q := Queue{Name: name, Type: d.defaults.typ, ByPolicy: d.defaults.byPolicy, External: d.truth(x, "external"), Severity: "ticket", Pos: d.pos(x, "name")}
+		if q.External {
+			q.Type, q.ByPolicy = "", true
+		}
 		d.objectName(q.Pos, "queue", name, false)
 		if first, ok := d.queue(name); ok {
 			d.problem(q.Pos, fmt.Sprintf("the queue %q stands in %s too (line %d)", name, first.Pos.File, first.Pos.Line), "keep one")
@@ -30,6 +32,11 @@ func (d *decoder) queues(f fields) {
 		if s, ok := d.word(x, "severity", severities()); ok {
 			q.Severity = s
 		}
+		if policy, ok := d.deadLetterBy(x); ok {
+			q.ByPolicy = policy
+		}
+		d.replaces(&q, x)
+		d.external(q, x)
 		q.Owner, _ = d.text(x, "owner")
 		q.Backoff = d.queueBackoff(x)
 		q.Arguments = d.queueArguments(x, q.Type)
@@ -50,14 +57,34 @@ func (d *decoder) queue(name string) (Queue, bool) {
 	return Queue{}, false
 }
 
-// later refuses by name what this release does not do.
-func (d *decoder) later(f fields) {
-	d.deadLetterBy(f)
-	if d.truth(f, "external") {
-		d.problem(d.pos(f, "external"), "external queues are not in this release", "let dlxctl declare the queue, or leave it out of the file")
+// replaces reads the name of the legacy queue. That it is not declared too is
+// checked when all queues are read.
+func (d *decoder) replaces(q *Queue, f fields) {
+	legacy, ok := d.text(f, "replaces")
+	if !ok {
+		return
 	}
-	if legacy, ok := d.text(f, "replaces"); ok {
-		d.problem(d.pos(f, "replaces"), fmt.Sprintf("replaces: %s is not in this release", legacy), "take it out; the queue is then a new one beside the legacy queue")
+	q.Replaces, q.ReplacesPos = legacy, d.pos(f, "replaces")
+	switch legacy {
+	case "":
+		d.problem(q.ReplacesPos, "replaces is empty", "name the legacy queue, or take it out")
+	case q.Name:
+		d.problem(q.ReplacesPos, fmt.Sprintf("queue %q replaces itself", q.Name), "give the new queue another name; with deadLetterBy: policy the queue needs no new name")
+	}
+}
+
+// external refuses what cannot be said of a queue that a service declares.
+func (d *decoder) external(q Queue, f fields) {
+	if !q.External {
+		return
+	}
+	if !q.ByPolicy {
+		d.problem(d.pos(f, "deadLetterBy"), fmt.Sprintf("queue %q is external, and its dead-lettering would be by arguments", q.Name), "arguments are for the service that declares it: write deadLetterBy: policy, or leave it out")
+	}
+	for _, key := range []string{"arguments", "replaces"} {
+		if v, ok := f.values[key]; ok {
+			d.problem(d.at(v.key), fmt.Sprintf("queue %q is external and has %s", q.Name, key), "the service that declares the queue decides that: take it out, or external: true")
+		}
 	}
 }
 

@@ -20,11 +20,30 @@ func (d *decoder) references() {
 		d.sources(q.Bindings, fmt.Sprintf("queue %q", q.Name))
 		uses[q.Backoff] = append(uses[q.Backoff], *q)
 	}
+	d.replaced()
 	for _, b := range d.spec.Backoffs {
 		if len(uses[b.Name]) == 0 && len(d.problems) == 0 { // a slip elsewhere is why, if there is one
 			d.warn(b.Pos, "unused-backoff", fmt.Sprintf("the backoff %q is used by no queue", b.Name), "it compiles to nothing")
 		}
 		d.ownBackoff(b, uses[b.Name])
+	}
+}
+
+// replaced refuses to move a legacy queue that the file declares too, or to two
+// places.
+func (d *decoder) replaced() {
+	by := map[string]string{}
+	for _, q := range d.spec.Queues {
+		if q.Replaces == "" || q.Replaces == q.Name {
+			continue
+		}
+		if legacy, declared := d.queue(q.Replaces); declared {
+			d.problem(q.ReplacesPos, fmt.Sprintf("queue %q replaces %q, which is declared too (line %d)", q.Name, q.Replaces, legacy.Pos.Line), "a legacy queue is not declared: take out one of the two")
+		}
+		if other, twice := by[q.Replaces]; twice {
+			d.problem(q.ReplacesPos, fmt.Sprintf("queue %q replaces %q, as %q does", q.Name, q.Replaces, other), "a legacy queue has one successor: take out one of the two")
+		}
+		by[q.Replaces] = q.Name
 	}
 }
 

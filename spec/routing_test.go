@@ -136,12 +136,21 @@ func (v vhost) deadLetter(queue string, m message) []string {
 	return v.publish(exchange, m)
 }
 
+// arguments gives those of a queue, and those that its policy stands for.
 func (v vhost) arguments(queue string) topology.Arguments {
 	i := slices.IndexFunc(v.Queues, func(q topology.Queue) bool { return q.Name == queue })
 	if i < 0 {
 		return nil
 	}
-	return v.Queues[i].Arguments
+	args := v.Queues[i].Arguments
+	for _, p := range v.Policies {
+		if p.Name == topology.PolicyName(v.Name, queue) {
+			for key, value := range p.Definition {
+				args = args.With("x-"+key, value)
+			}
+		}
+	}
+	return args
 }
 
 // leadsTo gives all queues that any message could reach from exchange, whatever

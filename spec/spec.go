@@ -75,8 +75,16 @@ type Exchange struct {
 // Queue is a work queue of the file.
 type Queue struct {
 	Name string
-	// Type is topology.Quorum or topology.Classic.
+	// Type is topology.Quorum or topology.Classic; empty for an external queue
+	// whose file does not say.
 	Type string
+	// External says that a service declares the queue.
+	External bool
+	// ByPolicy says that a policy brings the dead-lettering, in place of arguments.
+	ByPolicy bool
+	// Replaces names the legacy queue that this one takes the place of. Empty: none.
+	Replaces    string
+	ReplacesPos Pos
 	// Backoff is a name among Spec.Backoffs, or topology.NoBackoff.
 	Backoff string
 	Dead    Dead

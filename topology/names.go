@@ -44,6 +44,10 @@ const (
 	MaxDelay = (1<<32 - 1) * time.Millisecond
 	// NoBackoff is the backoff of a queue whose failures are dead letters at once.
 	NoBackoff = "none"
+	// PolicyPriority is the priority of our policies, unless another policy for
+	// the queue has as much: high, as a queue that loses its dead-lettering to
+	// somebody's new policy loses the messages that it would have dead-lettered.
+	PolicyPriority = 1000
 	// DefaultCountHeader is the header that counts attempts unless the file says otherwise.
 	DefaultCountHeader = "count"
 )
@@ -85,6 +89,29 @@ func IsRetryQueueName(topology, queue string) bool {
 
 // LockName names the exclusive queue that is the lock of a topology.
 func LockName(topology string) string { return topology + ".lock" }
+
+// PolicyName names the policy that brings a queue its dead-lettering.
+func PolicyName(topology, queue string) string { return policyPrefix + topology + ".queue." + queue }
+
+// PolicyOwner gives the topology that made the policy of that name. It reports
+// false for a policy of somebody else.
+func PolicyOwner(name string) (string, bool) {
+	rest, ok := strings.CutPrefix(name, policyPrefix)
+	owner, _, more := strings.Cut(rest, ".")
+	return owner, ok && more
+}
+
+const policyPrefix = "dlxctl."
+
+// PolicyKey gives the key of a policy's definition that does what the queue
+// argument of that name does.
+func PolicyKey(argument string) string { return strings.TrimPrefix(argument, "x-") }
+
+// IsSwitchName reports whether an exchange or policy is named like those that
+// lead messages during a migration.
+func IsSwitchName(topology, name string) bool {
+	return strings.HasPrefix(strings.TrimPrefix(name, policyPrefix), topology+".switch.")
+}
 
 // AddressKey is the routing key that means one work queue, on the exchanges
 // that return messages and that pick dead-letter queues: "@billing".

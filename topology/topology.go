@@ -255,6 +255,8 @@ type Work struct {
 	Owner string
 	// Severity is page, ticket or info.
 	Severity string
+	// Replaces is the legacy queue that this one takes the place of. Empty: none.
+	Replaces string
 }
 
 // Loop gives the loop of the backoff of that name.
