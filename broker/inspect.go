@@ -41,6 +41,9 @@ type (
 		// Messages is all of them: a quorum queue counts here, and nowhere else,
 		// those that it is handing over to its dead-letter exchange.
 		Messages int64 `json:"messages"`
+		// Policy is the name of the policy in force. Even without statistics all
+		// lines tell it in the list, though not what it defines.
+		Policy string `json:"policy"`
 	}
 	binding struct {
 		Source          string `json:"source"`
@@ -120,8 +123,19 @@ func (m *Management) Inspect(ctx context.Context) (plan.State, error) {
 	return plan.State{
 		ExchangeTypes: types, Operator: operator,
 		Version: l.overview.Version, Cluster: l.overview.Cluster, VHost: m.vhost,
-		Have: have, Usage: l.usage(),
+		Have: have, Usage: l.usage(), InForce: l.inForce(),
 	}, nil
+}
+
+// inForce gives the names of the policies in force, by queue.
+func (l listing) inForce() map[string]string {
+	out := map[string]string{}
+	for _, q := range l.queues {
+		if q.Policy != "" {
+			out[q.Name] = q.Policy
+		}
+	}
+	return out
 }
 
 // queueTotals asks for queues with how many messages they hold, and no other

@@ -203,7 +203,7 @@ func (p *patient) Apply(ctx context.Context, c plan.Change) error {
 // summary says what was done: "3 created, 1 deleted".
 func summary(done map[plan.Action]int) string {
 	words := map[plan.Action]string{
-		plan.Create: "created", plan.Update: "updated", plan.Replace: "replaced", plan.Delete: "deleted", plan.Migrate: "migrated",
+		plan.Create: "created", plan.Update: "updated", plan.Replace: "replaced", plan.Delete: "deleted", plan.Migrate: "made for a migration",
 	}
 	var parts []string
 	for _, a := range plan.Actions() {

@@ -54,12 +54,16 @@ func refusedHazards(c Change, allow []Hazard) []Hazard {
 }
 
 // Allowed gives the part of p that may be carried out: without what is blocked
-// or has a hazard that is not allowed, and without bindings that lead from or to
-// what is then not as it should be.
+// or has a hazard that is not allowed, without bindings that lead from or to
+// what is then not as it should be, and without the policies of queues that stay
+// as they are: they may be what dead-letters there.
 func Allowed(p Plan, allow []Hazard) Plan {
-	missing := map[topology.Key]bool{}
+	missing, stuck := map[topology.Key]bool{}, map[string]bool{}
 	stays := func(c Change) bool { return c.Action == Blocked || len(refusedHazards(c, allow)) > 0 }
 	for _, c := range p.Changes {
+		if stays(c) && c.Kind == topology.KindQueue {
+			stuck[c.Name] = true
+		}
 		if stays(c) && c.Before == nil {
 			missing[topology.Key{Kind: c.Kind, Name: c.Name}] = true
 		}
@@ -74,6 +78,7 @@ func Allowed(p Plan, allow []Hazard) Plan {
 		b, isBinding := object.(topology.Binding)
 		needs := isBinding && (missing[topology.Key{Kind: topology.KindExchange, Name: b.Source}] ||
 			missing[topology.Key{Kind: topology.Kind(b.DestinationType), Name: b.Destination}])
+		needs = needs || c.Kind == topology.KindPolicy && stuck[c.Label.Queue]
 		if !stays(c) && !needs {
 			out.Changes = append(out.Changes, c)
 		}

@@ -92,6 +92,7 @@ func deleted(kind topology.Kind, name string, before any, label topology.Label) 
 // always have somewhere to go, and go the other way: business bindings first.
 const (
 	rankUnbind = 20 + iota
+	rankDeletePolicy
 	rankDeleteQueue
 	rankDeleteExchange
 )
@@ -100,6 +101,8 @@ func deletionRank(object any) int {
 	switch object.(type) {
 	case topology.Binding:
 		return rankUnbind
+	case topology.Policy:
+		return rankDeletePolicy
 	case topology.Queue:
 		return rankDeleteQueue
 	default:
@@ -123,7 +126,7 @@ func (r Resolved) replaced(have, want topology.Queue, fields []Field) Change {
 		c.Reason = "the queue must be deleted and made again, and that is done only while it is empty and has no consumers. " + c.Reason
 		return c
 	}
-	c.Action, c.Hazards, c.Rank = Replace, append(hazards, hops(want)...), rank(Change{After: want, Label: want.Label})
+	c.Action, c.Hazards, c.Rank = Replace, append(hazards, hops(want.Arguments)...), rank(Change{After: want, Label: want.Label})
 	c.Reason = "its arguments cannot be changed in place: it is deleted and made again, with its bindings; between the two, messages for it have no queue"
 	return c
 }

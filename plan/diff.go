@@ -46,7 +46,11 @@ func Diff(r Resolved) Plan {
 	for _, want := range r.Want.Queues {
 		if have, ok := queues[want.Name]; !ok {
 			c := created(topology.KindQueue, want.Name, want, want.Label, queueFields(want))
-			c.Hazards = hops(want)
+			c.Hazards = hops(want.Arguments)
+			if legacy, waits := r.Withheld[want.Name]; waits {
+				c.Action = Migrate
+				c.Reason = fmt.Sprintf("made without its bindings from declared exchanges, as %s lives: dlxctl migrate %s", display(legacy), display(legacy))
+			}
 			p.Changes = append(p.Changes, c)
 		} else if fields := differing(queueFields(have), queueFields(want)); len(fields) > 0 {
 			c := r.replaced(have, want, fields)
@@ -61,6 +65,7 @@ func Diff(r Resolved) Plan {
 		}
 	}
 	p.Changes = append(p.Changes, r.rebindings(replaced)...)
+	p.Changes = append(p.Changes, r.policyChanges()...)
 	p.Changes = append(p.Changes, r.deletions()...)
 	for _, b := range r.Drift {
 		c := r.unbinding(b)
@@ -92,8 +97,8 @@ func created(kind topology.Kind, name string, after any, label topology.Label, f
 func blocked(kind topology.Kind, name string, before, after any, label topology.Label, fields []Field) Change {
 	reason := "RabbitMQ cannot change the arguments of an existing " + string(kind) + ": declaring it so is answered with 406 PRECONDITION_FAILED. Ways out: "
 	if kind == topology.KindQueue {
-		reason += "a new queue that takes its place (replaces: and dlxctl migrate) or dead-lettering by policy (deadLetterBy: policy), both from a later release on; " +
-			"until then another name for the queue in the file, or delete it by hand when it is empty and unused, and apply again"
+		reason += "dead-lettering by policy (deadLetterBy: policy), which a live queue can be given; a new queue that takes its place (replaces: and dlxctl migrate); " +
+			"or delete it by hand when it is empty and unused, and apply again"
 	} else {
 		reason += "write in the file what the exchange has, give it another name there, or delete it by hand when nothing needs it, and apply again"
 	}
@@ -101,9 +106,9 @@ func blocked(kind topology.Kind, name string, before, after any, label topology.
 }
 
 // hops names the hazards of a queue's own dead-lettering.
-func hops(q topology.Queue) []Hazard {
-	_, deadLetters := q.Arguments[topology.ArgDeadLetterExchange]
-	if deadLetters && q.Arguments[topology.ArgDeadLetterStrategy] != topology.AtLeastOnce {
+func hops(args topology.Arguments) []Hazard {
+	_, deadLetters := args[topology.ArgDeadLetterExchange]
+	if deadLetters && args[topology.ArgDeadLetterStrategy] != topology.AtLeastOnce {
 		return []Hazard{AtMostOnce}
 	}
 	return nil
@@ -127,12 +132,14 @@ func rank(c Change) int {
 			return 4
 		}
 		return 3
+	case c.Kind == topology.KindPolicy:
+		return 7 // what it dead-letters finds its way back
 	case !isBinding:
 		return 5
 	case binding.DestinationType == topology.ToQueue:
-		return 7
+		return 8
 	default:
-		return 8 // between exchanges: what flows through finds its queues bound
+		return 9 // between exchanges: what flows through finds its queues bound
 	}
 }
 
@@ -191,6 +198,12 @@ func fingerprint(r Resolved) string {
 	}
 	for _, x := range r.Have.Bindings {
 		fmt.Fprintf(&b, "binding %s\n", x.Identity())
+	}
+	for _, p := range r.Have.Policies {
+		fmt.Fprintf(&b, "policy %q %q %q %d %s\n", p.Name, p.Pattern, p.ApplyTo, p.Priority, p.Definition)
+	}
+	for _, p := range r.Want.Policies {
+		fmt.Fprintf(&b, "base %q %d %s\n", p.Name, p.Priority, p.Definition) // it starts from somebody's policy
 	}
 	for _, x := range r.Drift {
 		fmt.Fprintf(&b, "drift %s\n", x.Identity())

@@ -15,16 +15,25 @@ import (
 func (r *resolver) forget() {
 	exchanges := byName(r.want.Exchanges, func(e topology.Exchange) string { return e.Name })
 	for _, e := range r.state.Have.Exchanges {
-		if _, wanted := exchanges[e.Name]; !wanted && r.ours(e.Arguments) {
+		if _, wanted := exchanges[e.Name]; !wanted && r.ours(e.Arguments) && !r.switches(e.Name) {
 			e.Label = r.labelOf(e.Name, topology.RoleBusiness)
 			r.out.Have.Exchanges = append(r.out.Have.Exchanges, e)
 		}
 	}
 	bindings := byName(r.want.Bindings, topology.Binding.Identity)
 	for _, b := range r.state.Have.Bindings {
-		if _, wanted := bindings[b.Identity()]; !wanted && r.ours(b.Arguments) {
+		if _, wanted := bindings[b.Identity()]; !wanted && r.ours(b.Arguments) && !r.switches(b.Source) && !r.switches(b.Destination) {
 			b.Label = r.labelOf(b.Source, topology.RoleBusiness)
 			r.out.Have.Bindings = append(r.out.Have.Bindings, b)
+		}
+	}
+	policies := byName(r.want.Policies, func(p topology.Policy) string { return p.Name })
+	for _, p := range r.state.Have.Policies {
+		owner, _ := topology.PolicyOwner(p.Name)
+		if _, wanted := policies[p.Name]; !wanted && owner == r.want.Name && !r.switches(p.Name) {
+			p.Label = topology.Label{Role: topology.RoleWork, Queue: strings.TrimPrefix(p.Name, topology.PolicyName(r.want.Name, ""))}
+			r.out.Have.Policies = append(r.out.Have.Policies, p)
+			r.out.bared[p.Label.Queue] = r.bares(p.Label.Queue)
 		}
 	}
 	queues := byName(r.want.Queues, func(q topology.Queue) string { return q.Name })
@@ -62,6 +71,10 @@ func (r *resolver) retiring(q topology.Queue) bool {
 	r.out.Retiring = append(r.out.Retiring, q.Name)
 	return true
 }
+
+// switches reports whether an exchange or policy is that of a migration under
+// way, which alone takes it away.
+func (r *resolver) switches(name string) bool { return topology.IsSwitchName(r.want.Name, name) }
 
 // ours reports whether args carry the mark of the wanted topology.
 func (r *resolver) ours(args topology.Arguments) bool {

@@ -2,7 +2,6 @@ package plan
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -21,6 +20,9 @@ func (r *resolver) overruled() {
 		shared[w.Backoff]++
 	}
 	for _, q := range r.want.Queues {
+		if q.External {
+			continue // what its owner's policies do to it is their affair
+		}
 		for _, p := range r.inForce(q) {
 			for _, key := range p.Definition.Names() {
 				text, ok := overrules(q, key, p.Definition[key])
@@ -63,39 +65,13 @@ type overruling struct {
 // inForce gives somebody's policy that applies to a queue, and the operator's.
 func (r *resolver) inForce(q topology.Queue) []topology.Policy {
 	var out []topology.Policy
-	for _, list := range [][]topology.Policy{r.state.Have.Policies, r.state.Operator} {
-		if p, ok := strongest(list, q); ok {
-			out = append(out, p)
-		}
+	if p, ok := r.foreignPolicy(q); ok {
+		out = append(out, p)
+	}
+	if p, ok := r.strongest(r.state.Operator, q); ok {
+		out = append(out, p)
 	}
 	return out
-}
-
-// strongest gives the policy of list that applies to a queue: of those whose
-// pattern matches, the one with the highest priority.
-func strongest(list []topology.Policy, q topology.Queue) (topology.Policy, bool) {
-	var best topology.Policy
-	found := false
-	for _, p := range list {
-		if applies(p, q) && (!found || p.Priority > best.Priority) {
-			best, found = p, true
-		}
-	}
-	return best, found
-}
-
-// applies reports whether a policy is for a queue of that name and type. A
-// pattern that is no regular expression here, though one to the broker, is taken
-// not to match.
-func applies(p topology.Policy, q topology.Queue) bool {
-	kinds := map[string][]string{
-		topology.Quorum: {"quorum_queues"}, topology.Classic: {"classic_queues"}, topology.Stream: {"streams"},
-	}
-	if !slices.Contains(append([]string{"queues", "all", ""}, kinds[q.Type()]...), p.ApplyTo) {
-		return false
-	}
-	pattern, err := regexp.Compile(p.Pattern)
-	return err == nil && pattern.MatchString(q.Name)
 }
 
 // overrules says what a key of a policy does to a queue, if it changes anything.

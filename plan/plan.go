@@ -22,6 +22,9 @@ type State struct {
 	Have topology.Topology
 	// Usage tells, by queue name, what a queue holds.
 	Usage map[string]Usage
+	// InForce names, by queue, the policy that the broker says applies to it. A
+	// queue to which none applies is not in it.
+	InForce map[string]string
 	// Operator are the operator policies. Nil where the user may not read them.
 	Operator []topology.Policy
 }

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/dlclark/regexp2"
+
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -14,6 +16,12 @@ import (
 type Resolved struct {
 	Want topology.Topology
 	Have topology.Topology
+	// Bases are, by the name of a wanted policy, the one that is in force on its
+	// queue without ours, and that ours starts from.
+	Bases map[string]topology.Policy
+	// Withheld are the queues that take the place of a legacy queue that still
+	// exists: the names of those, by the names of these.
+	Withheld map[string]string
 	// Refused are the changes that no comparison can bring about: an external
 	// exchange that is missing, a name that another topology owns.
 	Refused []Change
@@ -27,6 +35,7 @@ type Resolved struct {
 	Usage    map[string]Usage
 	Warnings []Warning
 
+	bared map[string]bool               // the queues that a policy no longer wanted leaves without dead-lettering
 	marks map[string]topology.Arguments // of the queues that were found, before the mark was taken for wanted
 }
 
@@ -40,12 +49,22 @@ type Resolved struct {
 // that they never differ.
 func Resolve(want topology.Topology, state State) Resolved {
 	r := resolver{want: want, state: state, works: byName(want.Works, func(w topology.Work) string { return w.Queue })}
+	r.attach = byName(want.Policies, func(p topology.Policy) string { return p.Label.Queue })
+	r.patterns = map[string]*regexp2.Regexp{}
+	for _, p := range state.Have.Policies {
+		if owner, _ := topology.PolicyOwner(p.Name); owner != want.Name {
+			r.foreignPolicies = append(r.foreignPolicies, p)
+		}
+	}
+	r.out.bared = map[string]bool{}
 	r.out.Want, r.out.Have = want, topology.Topology{Name: want.Name, VHost: want.VHost}
 	r.out.Bindings, r.out.Usage = state.Have.Bindings, state.Usage
-	r.out.Want.Exchanges, r.out.Want.Queues, r.out.Want.Bindings = nil, nil, nil
+	r.out.Want.Exchanges, r.out.Want.Queues, r.out.Want.Bindings, r.out.Want.Policies = nil, nil, nil, nil
 	r.exchanges()
+	r.replacements()
 	r.queues()
 	r.bindings()
+	r.policies()
 	r.countHeader()
 	r.forget()
 	r.drift()
@@ -60,7 +79,12 @@ type resolver struct {
 	want  topology.Topology
 	state State
 	works map[string]topology.Work
-	out   Resolved
+	// attach are the wanted policies, by queue.
+	attach map[string]topology.Policy
+	// foreignPolicies are those that were found and that are not of this topology.
+	foreignPolicies []topology.Policy
+	patterns        map[string]*regexp2.Regexp // of policies
+	out             Resolved
 }
 
 func (r *resolver) exchanges() {
@@ -101,12 +125,16 @@ func (r *resolver) queues() {
 	for _, want := range r.want.Queues {
 		have, ok := found[want.Name]
 		r.out.marks[want.Name] = have.Arguments
+		if want.External {
+			r.external(want, have, ok)
+			continue
+		}
 		if ok && r.foreign(topology.Key{Kind: topology.KindQueue, Name: want.Name}, have, want, have.Arguments, want.Label) {
 			continue
 		}
 		r.out.Want.Queues = append(r.out.Want.Queues, want)
 		if ok {
-			have.Arguments = aligned(have.Arguments, want.Arguments, comparedQueueArguments())
+			have.Arguments = r.attached(have, aligned(have.Arguments, want.Arguments, comparedQueueArguments()))
 			have.Label = want.Label
 			r.out.Have.Queues = append(r.out.Have.Queues, have)
 		}
@@ -130,9 +158,56 @@ func (r *resolver) bindings() {
 		if have, ok := found[want.Identity()]; ok {
 			have.Label = want.Label
 			r.out.Have.Bindings = append(r.out.Have.Bindings, have)
+		} else if r.withholds(want) {
+			continue
 		}
 		r.out.Want.Bindings = append(r.out.Want.Bindings, want)
 	}
+}
+
+// external takes a queue that a service declares as it is.
+func (r *resolver) external(want, have topology.Queue, exists bool) {
+	key := topology.Key{Kind: topology.KindQueue, Name: want.Name}
+	switch {
+	case !exists:
+		r.refuse(key, nil, want, want.Label, "the queue is external and does not exist: the service that declares it must have done so, or take external: true away so that dlxctl does")
+		return
+	case want.Type() != "" && want.Type() != have.Type():
+		r.refuse(key, have, want, want.Label, fmt.Sprintf("the external queue is of type %s: write that type, or leave it out", have.Type()), Field{"type", have.Type(), want.Type()})
+		return
+	case have.Type() == topology.Stream:
+		r.refuse(key, have, want, want.Label, "the external queue is a stream, and streams dead-letter nothing: take it out of the file")
+		return
+	}
+	have.Label, have.External = want.Label, true
+	r.out.Want.Queues = append(r.out.Want.Queues, have)
+	r.out.Have.Queues = append(r.out.Have.Queues, have)
+}
+
+// replacements notes which queues wait for their legacy queue to be moved.
+func (r *resolver) replacements() {
+	r.out.Withheld = map[string]string{}
+	found := byName(r.state.Have.Queues, func(q topology.Queue) string { return q.Name })
+	for _, w := range r.want.Works {
+		if _, alive := found[w.Replaces]; w.Replaces == "" || !alive {
+			continue
+		}
+		r.out.Withheld[w.Queue] = w.Replaces
+		if _, made := found[w.Queue]; made {
+			r.warn("migration-pending", fmt.Sprintf("%s gets its bindings when %s is moved: dlxctl migrate %s", display(w.Queue), display(w.Replaces), display(w.Replaces)))
+		}
+	}
+}
+
+// withholds reports whether a binding must wait: with it, every message would
+// reach the new queue and the legacy queue.
+func (r *resolver) withholds(b topology.Binding) bool {
+	_, waits := r.out.Withheld[b.Destination]
+	return waits && b.DestinationType == topology.ToQueue && b.Label.Role == topology.RoleBusiness
+}
+
+func (r *resolver) warn(name, text string) {
+	r.out.Warnings = append(r.out.Warnings, Warning{Name: name, Text: text})
 }
 
 // foreign refuses an object that another topology owns.
@@ -180,7 +255,7 @@ func (r *resolver) crashes() {
 	var names []string
 	for _, q := range r.want.Queues {
 		_, exists := found[q.Name]
-		_, limited := q.Arguments[topology.ArgDeliveryLimit]
+		_, limited := r.effective(q)[topology.ArgDeliveryLimit]
 		if q.Label.Role == topology.RoleWork && q.Type() == topology.Quorum && !exists && !limited {
 			names = append(names, display(q.Name))
 		}

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -120,6 +121,9 @@ func isGenerated(c Change) bool {
 	if len(c.Hazards) > 0 && c.Hazards[0] != AtMostOnce || c.Action == Replace {
 		return false
 	}
+	if c.Kind == topology.KindPolicy {
+		return c.Action == Create && c.Reason == "" // it changes nothing of anybody's
+	}
 	return c.Label.Role != topology.RoleWork && c.Label.Role != topology.RoleBusiness
 }
 
@@ -149,11 +153,11 @@ func (t textWriter) symbol(a Action) string {
 
 func (t textWriter) change(c Change) {
 	head := fmt.Sprintf("%s %s %s", t.symbol(c.Action), c.Kind, display(c.Name))
-	if c.Action == Create && c.Kind != topology.KindBinding {
-		head += " (" + typeOf(c.After) + ")"
+	if typ := typeOf(c.After); typ != "" && (c.Action == Create || c.Action == Migrate) {
+		head += " (" + typ + ")"
 	}
 	t.line("%s%s", head, hazards(c.Hazards))
-	if c.Action != Create && c.Action != Delete || t.o.Verbose {
+	if c.Kind == topology.KindPolicy || t.o.Verbose || !slices.Contains([]Action{Create, Migrate, Delete}, c.Action) {
 		t.fields(c)
 	}
 	if c.Stake != nil {
@@ -191,8 +195,12 @@ func (t textWriter) fields(c Change) {
 		width = max(width, len(f.Name))
 	}
 	for _, f := range c.Fields {
-		if c.Action == Create {
+		switch {
+		case c.Before == nil && f.Before == nil && f.After != nil:
 			t.line("    %-*s  %s", width, f.Name, value(f.Name, f.After))
+			continue
+		case value(f.Name, f.Before) == value(f.Name, f.After):
+			t.line("    %-*s  %s (as before)", width, f.Name, value(f.Name, f.After))
 			continue
 		}
 		t.line("    %-*s  %s -> %s", width, f.Name, value(f.Name, f.Before), value(f.Name, f.After))
@@ -205,7 +213,7 @@ func value(name string, v any) string {
 		return "(none)"
 	}
 	text := topology.FormatValue(v)
-	if ms, ok := v.(int64); ok && (name == topology.ArgMessageTTL || name == "x-expires") {
+	if ms, ok := v.(int64); ok && slices.Contains([]string{topology.ArgMessageTTL, "x-expires", "message-ttl", "expires"}, name) {
 		text += " (" + formatMillis(ms) + ")"
 	}
 	return text
@@ -306,7 +314,7 @@ func (g *group) String() string {
 		case 1:
 			parts = append(parts, "1 "+string(k))
 		default:
-			parts = append(parts, fmt.Sprintf("%d %ss", n, k))
+			parts = append(parts, plural(n, k))
 		}
 	}
 	text := g.label + ": " + strings.Join(parts, ", ")
@@ -314,6 +322,14 @@ func (g *group) String() string {
 		text += " [" + string(AtMostOnce) + "]"
 	}
 	return text
+}
+
+// plural gives "2 queues" or "2 policies".
+func plural(n int, kind topology.Kind) string {
+	if kind == topology.KindPolicy {
+		return fmt.Sprintf("%d policies", n)
+	}
+	return fmt.Sprintf("%d %ss", n, kind)
 }
 
 // display gives a name as it is, in quotes if it could be taken for something

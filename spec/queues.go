@@ -39,7 +39,9 @@ func (d *decoder) queues(f fields) {
 		d.external(q, x)
 		q.Owner, _ = d.text(x, "owner")
 		q.Backoff = d.queueBackoff(x)
-		q.Arguments = d.queueArguments(x, q.Type)
+		if !q.External {
+			q.Arguments = d.queueArguments(x, q.Type)
+		}
 		d.deliveryLimit(&q, x)
 		q.Dead = d.dead(x, name)
 		q.Bindings = d.bindingList(x)

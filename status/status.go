@@ -17,7 +17,7 @@ type Report struct {
 	Topology string
 	VHost    string
 	// Queues are those of the topology that exist: work queues in the order of
-	// the file, then the failed and retry queues of each backoff in the order in
+	// the file and the legacy queues whose place they take, then the failed and retry queues of each backoff in the order in
 	// which a message comes through, then dead and unroutable queues.
 	Queues   []Queue
 	Warnings []plan.Warning
@@ -73,6 +73,11 @@ type maker struct {
 func (m *maker) queues() {
 	for _, w := range m.t.Works {
 		m.add(Queue{Name: w.Queue, Role: topology.RoleWork, Backoff: w.Backoff, Owner: w.Owner, Severity: w.Severity})
+	}
+	for _, w := range m.t.Works {
+		if _, alive := m.have[w.Replaces]; alive {
+			m.add(Queue{Name: w.Replaces, Role: topology.RoleLegacy, Owner: w.Owner, Severity: w.Severity})
+		}
 	}
 	for _, l := range m.t.Loops {
 		m.add(Queue{Name: l.Failed, Role: topology.RoleFailed, Backoff: l.Backoff})

@@ -186,6 +186,7 @@ const (
 	RoleRetry      Role = "retry"      // the TTL queues, and the headers exchange that picks one
 	RoleBusiness   Role = "business"   // exchanges of the file and the bindings from them
 	RoleWork       Role = "work"       // work queues
+	RoleLegacy     Role = "legacy"     // queues whose place a work queue takes
 )
 
 // Label says what an object is for. It is not part of the object: it is not
