@@ -3,6 +3,7 @@ package processor_test
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -28,7 +29,32 @@ queues:
   - {name: work, dead: %s, bindings: [{exchange: events, key: "#"}]}
 `, backoff, dead)
 	}
+	two := func(backoff string) string {
+		return fmt.Sprintf(`
+version: 1
+name: shop
+defaults: {backoff: %s, deadLetterBy: policy}
+backoff: {quick: {tiers: [50ms, 100ms]}, slow: {tiers: [80ms, 160ms, 10ms]}}
+exchanges: [{name: events}]
+queues: [{name: work, bindings: [{exchange: events, key: "#"}]}]
+`, backoff)
+	}
 	base := file("{tiers: [50ms, 100ms]}", "own")
+	for name, tc := range map[string]struct {
+		before, after string
+		// stopped says that the processor ends before the change, as it must;
+		// lasting, that it goes on with the old file beside the new one.
+		stopped, lasting bool
+	}{
+		"another count header":       {before: base, after: strings.Replace(base, "name: shop", "name: shop\ncountHeader: tries", 1), stopped: true},
+		"another backoff, by policy": {before: two("quick"), after: two("slow"), lasting: true},
+		"other bindings":             {before: base, after: strings.Replace(base, `key: "#"`, `keys: ["*", "*.#"]`, 1)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			changeUnderLoad(t, tc.before, tc.after, tc.stopped, tc.lasting)
+		})
+	}
 	for name, after := range map[string]string{
 		"a tier more":               file("{tiers: [50ms, 100ms, 150ms]}", "own"),
 		"a tier less":               file("{tiers: [50ms]}", "own"),
@@ -40,47 +66,73 @@ queues:
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := newStage(t, base)
-			rejectAll(t, s, "work")
-			published := s.load(t)
-			old := s.processor(t)
-			old.Log = s.quiet()
-			stopOld := run(t, old)
-			pause(t, 300*time.Millisecond)
-
-			want, err := compile(after)
-			if err != nil {
-				t.Fatal(err)
-			}
-			s.change(t, want)
-			pause(t, 200*time.Millisecond)
-			stopOld()
-			next := s.processor(t)
-			next.Topology, next.Log = want, s.quiet()
-			stop := run(t, next)
-			pause(t, 300*time.Millisecond)
-			n := published()
-
-			dead, copies := map[string]int{}, 0
-			eventually(t, fmt.Sprintf("all %d messages in a dead-letter queue", n), func() bool {
-				for _, queue := range []string{"work.dead", "shop.dead"} {
-					if queue == "shop.dead" && want.Works[0].Dead != queue {
-						continue // there is no such queue
-					}
-					for id, c := range s.drain(t, queue) {
-						dead[id] += c
-						copies += c
-					}
-				}
-				return len(dead) == n
-			})
-			stop()
-			if left := s.drain(t, "shop.unroutable"); len(left) > 0 {
-				t.Errorf("%d messages are in shop.unroutable", len(left))
-			}
-			t.Logf("%d published, %d lost, %d doubled", n, n-len(dead), copies-n)
+			changeUnderLoad(t, base, after, false, false)
 		})
 	}
+}
+
+// changeUnderLoad applies one file after another while messages are published
+// and rejected, and expects each of them in a dead-letter queue.
+func changeUnderLoad(t *testing.T, before, after string, stopped, lasting bool) {
+	t.Helper()
+	s := newStage(t, before)
+	rejectAll(t, s, "work")
+	published := s.load(t)
+	old := s.processor(t)
+	old.Log = s.quiet()
+	stopOld := run(t, old)
+	pause(t, 300*time.Millisecond)
+
+	want, err := compile(after)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if stopped {
+		stopOld()
+		awaitNoConsumers(t, s, "shop.quick.failed")
+	}
+	s.change(t, want)
+	pause(t, 200*time.Millisecond)
+	if !stopped && !lasting {
+		stopOld()
+	}
+	next := s.processor(t)
+	next.Topology, next.Log = want, s.quiet()
+	stop := run(t, next)
+	pause(t, 300*time.Millisecond)
+	n := published()
+
+	dead, copies := map[string]int{}, 0
+	eventually(t, fmt.Sprintf("all %d messages in a dead-letter queue", n), func() bool {
+		for _, queue := range []string{"work.dead", "shop.dead"} {
+			if queue == "shop.dead" && want.Works[0].Dead != queue {
+				continue // there is no such queue
+			}
+			for id, c := range s.drain(t, queue) {
+				dead[id] += c
+				copies += c
+			}
+		}
+		return len(dead) == n
+	})
+	stop()
+	if lasting {
+		stopOld()
+	}
+	if left := s.drain(t, "shop.unroutable"); len(left) > 0 {
+		t.Errorf("%d messages are in shop.unroutable", len(left))
+	}
+	t.Logf("%d published, %d lost, %d doubled", n, n-len(dead), copies-n)
+}
+
+// awaitNoConsumers waits until the broker's statistics show no consumer.
+func awaitNoConsumers(t *testing.T, s *stage, queue string) {
+	t.Helper()
+	ch := s.target.Channel(t)
+	eventually(t, "no consumer on "+queue, func() bool {
+		q, err := ch.QueueDeclarePassive(queue, true, false, false, false, nil)
+		return err == nil && q.Consumers == 0
+	})
 }
 
 // pause lets the load run on for a while.
@@ -91,7 +143,8 @@ func pause(t *testing.T, d time.Duration) {
 	<-timer.C
 }
 
-// change applies what is allowed without consent: a queue with messages stays.
+// change applies what costs no message: a queue with messages or consumers
+// stays. Bindings may go, as the new ones come before.
 func (s *stage) change(t *testing.T, want topology.Topology) {
 	t.Helper()
 	m, err := broker.NewManagement(s.endpoint(t, s.target))
@@ -103,7 +156,13 @@ func (s *stage) change(t *testing.T, want topology.Topology) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := plan.Allowed(plan.Make(want, state, plan.Options{}), nil)
+	p := plan.Make(want, state, plan.Options{})
+	for _, c := range p.Changes {
+		if c.Action == plan.Blocked {
+			t.Fatalf("%s %s is blocked: %s", c.Kind, c.Name, c.Reason)
+		}
+	}
+	p = plan.Allowed(p, []plan.Hazard{plan.DropsRouting})
 	if p.Empty() && want.Loops[0].RetryOn == nil {
 		t.Fatal("nothing changes")
 	}
