@@ -28,13 +28,13 @@ func (r *resolver) policies() {
 		if exists && q.External && !r.attachable(want, existing) {
 			continue
 		}
-		base, any := r.foreignPolicy(q)
+		base, hasBase := r.foreignPolicy(q)
 		if owner, theirs := topology.PolicyOwner(base.Name); theirs {
 			r.refuse(topology.Key{Kind: topology.KindPolicy, Name: want.Name}, nil, want, want.Label,
 				fmt.Sprintf("the policy %s of the topology %q gives the queue %s its dead-lettering, and the topology %q wants to: take the queue out of one of the files", display(base.Name), owner, display(q.Name), r.want.Name))
 			continue
 		}
-		if any {
+		if hasBase {
 			r.out.Bases[want.Name] = base
 		}
 		for _, p := range r.foreignPolicies {
