@@ -18,8 +18,8 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// generate gives a topology file: some queues, backoffs and bindings, drawn.
-func generate(r *rand.Rand, typ string) string {
+// drawFile gives a topology file: some queues, backoffs and bindings, drawn.
+func drawFile(r *rand.Rand, typ string) string {
 	pick := func(words ...string) string { return words[r.IntN(len(words))] }
 	var b strings.Builder
 	fmt.Fprintf(&b, "version: 1\nname: shop\ndefaults: {type: %s, backoff: a}\nbackoff:\n", typ)
@@ -65,7 +65,7 @@ func TestApplyingOneAfterTheOther(t *testing.T) {
 			target.Call(t, "POST", "definitions/"+url.PathEscape(target.VHost), json.RawMessage(foreign))
 			before := theirs(t, target)
 			r := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // the same topologies each time
-			a, b := compiled(t, generate(r, typ)), compiled(t, generate(r, typ))
+			a, b := compiled(t, drawFile(r, typ)), compiled(t, drawFile(r, typ))
 			for _, want := range []topology.Topology{a, b, a} {
 				converge(t, target, want)
 			}
@@ -123,6 +123,12 @@ func converge(t *testing.T, target brokertest.Target, want topology.Topology) {
 // theirs gives the broker's own export without what carries our mark.
 func theirs(t *testing.T, target brokertest.Target) []string {
 	t.Helper()
+	return slices.DeleteFunc(exported(t, target), func(object string) bool { return strings.Contains(object, `"dlxctl/shop"`) })
+}
+
+// exported gives the broker's own export, sorted: the broker has no order.
+func exported(t *testing.T, target brokertest.Target) []string {
+	t.Helper()
 	var definitions map[string]json.RawMessage
 	if err := json.Unmarshal(target.Call(t, "GET", "definitions/"+url.PathEscape(target.VHost), nil), &definitions); err != nil {
 		t.Fatal(err)
@@ -134,9 +140,7 @@ func theirs(t *testing.T, target brokertest.Target) []string {
 			t.Fatal(err)
 		}
 		for _, o := range list {
-			if !strings.Contains(string(o), `"dlxctl/shop"`) {
-				out = append(out, kind+" "+string(o))
-			}
+			out = append(out, kind+" "+string(o))
 		}
 	}
 	slices.Sort(out)

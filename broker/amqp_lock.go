@@ -40,6 +40,21 @@ func (c *Conn) Lock(name string) error {
 	return ch.Close() // the queue belongs to the connection, not to the channel
 }
 
+// Unlock frees the lock of that name at once. The end of the connection frees it
+// too, but a moment after the connection is closed: whoever comes next may find
+// it held still.
+func (c *Conn) Unlock(name string) error {
+	ch, err := c.conn.Channel()
+	if err != nil {
+		return fmt.Errorf("open a channel: %w", err)
+	}
+	// The queue is exclusive to this connection: no message was ever routed to it.
+	if _, err := ch.QueueDelete(name, false, false, false); err != nil {
+		return explainChannel(err)
+	}
+	return ch.Close()
+}
+
 // Holder is who holds a lock.
 type Holder struct {
 	// Connection is the name that the client gave its connection, or else the

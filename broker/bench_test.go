@@ -86,6 +86,7 @@ func bareGets(b *testing.B, target brokertest.Target) {
 	for _, path := range []string{
 		"overview?columns=rabbitmq_version,cluster_name,exchange_types", "exchanges/" + vhost + "?disable_stats=true",
 		"queues/" + vhost + "?disable_stats=true&enable_queue_totals=true", "bindings/" + vhost, "policies/" + vhost, "consumers/" + vhost,
+		"operator-policies/" + vhost, "feature-flags?columns=name,state", "health/checks/alarms",
 	} {
 		wg.Go(func() {
 			r, err := http.NewRequestWithContext(b.Context(), http.MethodGet, target.API+"/api/"+path, http.NoBody)

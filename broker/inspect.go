@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"net/url"
 	"sync"
 
@@ -60,6 +61,10 @@ type (
 		Priority   int64  `json:"priority"`
 		Definition any    `json:"definition"`
 	}
+	flagState struct {
+		Name  string `json:"name"`
+		State string `json:"state"`
+	}
 	consumer struct {
 		Queue struct {
 			Name string `json:"name"`
@@ -92,6 +97,8 @@ type listing struct {
 	bindings  []binding
 	policies  []policy
 	operator  []policy // nil where the user may not read them
+	flags     []flagState
+	alarm     string
 	consumers []consumer
 	sizes     []size
 }
@@ -123,8 +130,19 @@ func (m *Management) Inspect(ctx context.Context) (plan.State, error) {
 	return plan.State{
 		ExchangeTypes: types, Operator: operator,
 		Version: l.overview.Version, Cluster: l.overview.Cluster, VHost: m.vhost,
-		Have: have, Usage: l.usage(), InForce: l.inForce(),
+		Have: have, Usage: l.usage(), InForce: l.inForce(), Alarm: l.alarm, DisabledFlags: l.disabledFlags(),
 	}, nil
+}
+
+// disabledFlags gives the feature flags that nobody has enabled.
+func (l listing) disabledFlags() []string {
+	var out []string
+	for _, f := range l.flags {
+		if f.State == "disabled" {
+			out = append(out, f.Name)
+		}
+	}
+	return out
 }
 
 // inForce gives the names of the policies in force, by queue.
@@ -155,13 +173,9 @@ func (m *Management) list(ctx context.Context) (listing, error) {
 		func() error { return m.get(ctx, &l.bindings, "bindings/"+vhost) },
 		func() error { return m.get(ctx, &l.policies, "policies/"+vhost) },
 		func() error { return m.get(ctx, &l.consumers, "consumers/"+vhost) },
-		func() error {
-			err := m.get(ctx, &l.operator, "operator-policies/"+vhost)
-			if errors.Is(err, ErrForbidden) || errors.Is(err, ErrUnauthorized) {
-				return nil // they only lead to warnings
-			}
-			return err
-		},
+		func() error { return ifPermitted(m.get(ctx, &l.operator, "operator-policies/"+vhost)) },
+		func() error { return ifPermitted(m.get(ctx, &l.flags, "feature-flags?columns=name,state")) },
+		func() (err error) { l.alarm, err = m.alarm(ctx); return err },
 	}
 	errs := make([]error, len(reads))
 	var wg sync.WaitGroup
@@ -180,6 +194,25 @@ func (m *Management) list(ctx context.Context) (listing, error) {
 	// Only statistics know sizes, and they are dear: not asked for in vain.
 	err := m.get(ctx, &l.sizes, "queues/"+vhost+"?columns=name,message_bytes")
 	return l, err
+}
+
+// ifPermitted forgives that the user may not read what only leads to warnings.
+func ifPermitted(err error) error {
+	if errors.Is(err, ErrForbidden) || errors.Is(err, ErrUnauthorized) {
+		return nil
+	}
+	return err
+}
+
+// alarm gives the broker's words for the alarms in force, nothing if there are
+// none: the check is answered with 503 then.
+func (m *Management) alarm(ctx context.Context) (string, error) {
+	resp, err := m.call(ctx, http.MethodGet, "health/checks/alarms", nil)
+	status, told := errors.AsType[*statusError](err)
+	if told && status.status == http.StatusServiceUnavailable && status.reason != "" {
+		return status.reason, nil
+	}
+	return "", ifPermitted(m.done(ctx, resp, err))
 }
 
 func (m *Management) overview(ctx context.Context) (overview, error) {

@@ -104,11 +104,16 @@ func (r *applier) run(ctx context.Context) error {
 		return err
 	}
 	defer r.m.Close()
-	free, err := r.take(ctx, r.app, r.m, r.want.Name)
+	lock, err := r.take(ctx, r.app, r.m, r.want.Name)
 	if err != nil {
 		return err
 	}
-	defer free()
+	if lock != nil {
+		defer func() {
+			_ = lock.Unlock(topology.LockName(r.want.Name)) // if not, the end of the connection does it
+			_ = lock.Close()
+		}()
+	}
 	p, err := r.makePlan(ctx, r.m, r.want, r.options)
 	if err != nil {
 		return err
@@ -127,6 +132,9 @@ func (r *applier) run(ctx context.Context) error {
 	}
 	todo := plan.Allowed(p, r.options.Allow)
 	if !todo.Empty() {
+		if err := preflight(ctx, r.m, lock, todo); err != nil {
+			return err
+		}
 		if !r.yes {
 			if err := r.confirm(ctx); err != nil {
 				return err

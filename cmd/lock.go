@@ -25,11 +25,12 @@ func (l *lockFlags) add(f *pflag.FlagSet) {
 	f.DurationVar(&l.timeout, "lock-timeout", 0, "how long to wait while somebody else holds the lock")
 }
 
-// take takes the lock of a topology, and gives what frees it. The broker frees
-// it too when this process dies.
-func (l lockFlags) take(ctx context.Context, a *app, m *broker.Management, name string) (free func(), err error) {
+// take takes the lock of a topology, and gives the connection that holds it, nil
+// without a lock. Closing it frees the lock; the broker does so when this process
+// dies.
+func (l lockFlags) take(ctx context.Context, a *app, m *broker.Management, name string) (*broker.Conn, error) {
 	if !l.lock {
-		return func() {}, nil
+		return nil, nil //nolint:nilnil // that nothing is held is no error
 	}
 	endpoint, err := a.conn.Resolve()
 	if err != nil {
@@ -40,13 +41,13 @@ func (l lockFlags) take(ctx context.Context, a *app, m *broker.Management, name 
 	if err != nil {
 		return nil, fmt.Errorf("lock: %w; --lock=false goes without a lock", err)
 	}
-	free = func() { _ = conn.Close() } // the broker frees the lock, whatever this says
+	free := func() { _ = conn.Close() } // the broker frees the lock, whatever this says
 	queue := topology.LockName(name)
 	holder := ""
 	for deadline := time.Now().Add(l.timeout); ; {
 		err := conn.Lock(queue)
 		if err == nil {
-			return free, nil
+			return conn, nil
 		}
 		if !errors.Is(err, broker.ErrLocked) {
 			free()

@@ -25,6 +25,11 @@ type State struct {
 	// InForce names, by queue, the policy that the broker says applies to it. A
 	// queue to which none applies is not in it.
 	InForce map[string]string
+	// DisabledFlags are the feature flags that are not enabled. Nil where the user
+	// may not read them.
+	DisabledFlags []string
+	// Alarm is what the broker says of alarms in force. Empty: none.
+	Alarm string
 	// Operator are the operator policies. Nil where the user may not read them.
 	Operator []topology.Policy
 }

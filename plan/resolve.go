@@ -69,6 +69,9 @@ func Resolve(want topology.Topology, state State) Resolved {
 	r.forget()
 	r.drift()
 	r.crashes()
+	if state.Alarm != "" {
+		r.warn("alarm", "the broker takes no messages at the moment: "+state.Alarm)
+	}
 	r.overruled()
 	r.out.Want.Sort()
 	r.out.Have.Sort()
@@ -132,6 +135,11 @@ func (r *resolver) queues() {
 		if ok && r.foreign(topology.Key{Kind: topology.KindQueue, Name: want.Name}, have, want, have.Arguments, want.Label) {
 			continue
 		}
+		if flag := r.lacksFlag(want); flag != "" && !ok {
+			r.refuse(topology.Key{Kind: topology.KindQueue, Name: want.Name}, nil, want, want.Label,
+				fmt.Sprintf("the feature flag %s is not enabled, and the queue needs it: rabbitmqctl enable_feature_flag %s", flag, flag))
+			continue
+		}
 		r.out.Want.Queues = append(r.out.Want.Queues, want)
 		if ok {
 			have.Arguments = r.attached(have, aligned(have.Arguments, want.Arguments, comparedQueueArguments()))
@@ -163,6 +171,22 @@ func (r *resolver) bindings() {
 		}
 		r.out.Want.Bindings = append(r.out.Want.Bindings, want)
 	}
+}
+
+// lacksFlag gives the feature flag that a queue needs and that is not enabled.
+// They are optional up to 3.12. Source: the broker's documentation of quorum
+// queues and of at-least-once dead-lettering.
+func (r *resolver) lacksFlag(q topology.Queue) string {
+	needs := map[string]bool{
+		"quorum_queue": q.Type() == topology.Quorum,
+		"stream_queue": q.Arguments[topology.ArgDeadLetterStrategy] == topology.AtLeastOnce,
+	}
+	for _, flag := range []string{"quorum_queue", "stream_queue"} {
+		if needs[flag] && slices.Contains(r.state.DisabledFlags, flag) {
+			return flag
+		}
+	}
+	return ""
 }
 
 // external takes a queue that a service declares as it is.

@@ -29,7 +29,14 @@ type Server struct {
 // is stopped, and its data deleted, when the test ends.
 func Node(tb testing.TB) *Server {
 	tb.Helper()
-	s, err := start(tb.Context())
+	return NodeWith(tb)
+}
+
+// NodeWith starts a node as [Node] does, with more arguments for "scripts/broker
+// start": --set and --env.
+func NodeWith(tb testing.TB, args ...string) *Server {
+	tb.Helper()
+	s, err := start(tb.Context(), args...)
 	if err != nil {
 		tb.Fatalf("brokertest: no broker: %v", err)
 	}
@@ -83,8 +90,8 @@ type server struct {
 
 // start starts a node that ends with this process at the latest, however that
 // ends.
-func start(ctx context.Context) (*server, error) {
-	args := []string{"start", "--for", strconv.Itoa(os.Getpid())}
+func start(ctx context.Context, more ...string) (*server, error) {
+	args := append([]string{"start", "--for", strconv.Itoa(os.Getpid())}, more...)
 	if line := os.Getenv(envLine); line != "" {
 		args = append(args, "--line", line)
 	}

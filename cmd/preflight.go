@@ -1,0 +1,39 @@
+package cmd
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/dlxctl/dlxctl/broker"
+	"github.com/dlxctl/dlxctl/plan"
+)
+
+// preflight refuses a plan that the user may not carry out to its end: every
+// right that is missing at once, before the first write. Without conn only what
+// the management API tells is looked at.
+func preflight(ctx context.Context, m *broker.Management, conn *broker.Conn, p plan.Plan) error {
+	lacking, err := m.Lacking(ctx, conn, plan.Rights(p))
+	if err != nil {
+		return fmt.Errorf("look at the user's rights: %w", err)
+	}
+	if len(lacking) == 0 {
+		return nil
+	}
+	var b strings.Builder
+	b.WriteString("the user lacks rights that this plan takes; nothing was written:")
+	names := map[plan.Permission][]string{}
+	for _, r := range lacking {
+		names[r.Permission] = append(names[r.Permission], fmt.Sprintf("%s %q", r.Kind, r.Name))
+	}
+	for _, permission := range []plan.Permission{plan.Configure, plan.Write, plan.Read} {
+		if list := names[permission]; len(list) > 0 {
+			fmt.Fprintf(&b, "\n  %s: %s", permission, strings.Join(list, ", "))
+		}
+	}
+	if len(names[plan.Policymaker]) > 0 {
+		b.WriteString("\n  the tag policymaker")
+	}
+	b.WriteString("\n'dlxctl rights' prints the commands that grant what is needed")
+	return fmt.Errorf("%s", b.String())
+}

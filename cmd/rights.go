@@ -1,0 +1,40 @@
+package cmd
+
+import (
+	"cmp"
+
+	"github.com/spf13/cobra"
+
+	"github.com/dlxctl/dlxctl/generate"
+)
+
+func (a *app) rightsCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "rights",
+		Short: "Print the permissions that CI, the processor and the services need",
+		Long: `Print the set_permissions lines for a file: for who plans and applies, for the
+processor, for the services of each owner, and for publishers. The names of the users
+are examples. It needs no broker.`,
+		Example:     "  dlxctl rights\n  dlxctl rights -o json",
+		Args:        noArguments,
+		Annotations: map[string]string{outputsAnnotation: "text json"},
+		RunE: func(*cobra.Command, []string) error {
+			t, err := a.load()
+			if err != nil {
+				return err
+			}
+			vhost := cmp.Or(a.conn.VHost, t.VHost)
+			if vhost == "" {
+				endpoint, err := a.conn.Resolve()
+				if err != nil {
+					return err
+				}
+				vhost = endpoint.VHost
+			}
+			if a.output == "json" {
+				return generate.WriteRightsJSON(a.stdout, vhost, generate.Rights(t))
+			}
+			return generate.WriteRights(a.stdout, vhost, generate.Rights(t))
+		},
+	}
+}

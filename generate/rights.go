@@ -1,0 +1,202 @@
+// Package generate makes what others need from a topology: the rights of users.
+// It is pure.
+package generate
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/dlxctl/dlxctl/plan"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// Grant is what one user must be permitted.
+type Grant struct {
+	// User is a name for the user, to be replaced by the real one.
+	User string
+	// Purpose says what for, in a few words.
+	Purpose string
+	Tags    []string
+	// Configure, Write and Read are regular expressions, one for each name or
+	// family of names.
+	Configure, Write, Read []string
+}
+
+// Rights gives the grants that a topology takes: of who plans and applies, of
+// the processor, of each owner's services, and of publishers. All that begins
+// with the topology's name and a dot is one expression, as tiers come and go.
+func Rights(t topology.Topology) []Grant {
+	grants := []Grant{applying(t), processing(t)}
+	grants = append(grants, consuming(t)...)
+	return append(grants, publishing(t))
+}
+
+// applying needs what creating everything from nothing takes, the lock, and read
+// on quorum queues of dead letters, which are asked whether they are empty before
+// they are deleted.
+func applying(t topology.Topology) Grant {
+	g := Grant{User: "ci", Purpose: "plan and apply", Tags: []string{"management"}}
+	have := topology.Topology{}
+	for _, e := range t.Exchanges {
+		if e.External {
+			e.Type = cmp.Or(e.Type, topology.Topic)
+			have.Exchanges = append(have.Exchanges, e)
+		}
+	}
+	for _, q := range t.Queues {
+		if q.External {
+			q.Arguments = q.Arguments.With(topology.ArgQueueType, cmp.Or(q.Type(), topology.Quorum))
+			have.Queues = append(have.Queues, q)
+		}
+	}
+	rights := plan.Rights(plan.Make(t, plan.State{Have: have}, plan.Options{}))
+	rights = append(rights, plan.Right{Permission: plan.Configure, Kind: topology.KindQueue, Name: topology.LockName(t.Name)})
+	for _, q := range t.Queues {
+		if q.Label.Role == topology.RoleDead && q.Type() == topology.Quorum {
+			rights = append(rights, plan.Right{Permission: plan.Read, Kind: topology.KindQueue, Name: q.Name})
+		}
+	}
+	lists := map[plan.Permission]*[]string{plan.Configure: &g.Configure, plan.Write: &g.Write, plan.Read: &g.Read}
+	for _, r := range rights {
+		if r.Permission == plan.Policymaker {
+			g.Tags = append(g.Tags, "policymaker")
+			continue
+		}
+		list := lists[r.Permission]
+		*list = append(*list, pattern(t, r.Name))
+	}
+	for _, list := range lists {
+		slices.Sort(*list)
+		*list = slices.Compact(*list)
+	}
+	return g
+}
+
+// processing reads the failed queues and publishes to the exchanges that pick
+// the tier, or to the one for what fits nowhere.
+func processing(t topology.Topology) Grant {
+	g := Grant{User: "processor", Purpose: "process"}
+	for _, l := range t.Loops {
+		g.Write = append(g.Write, regexp.QuoteMeta(l.Exchange))
+		g.Read = append(g.Read, regexp.QuoteMeta(l.Failed))
+	}
+	if len(t.Loops) > 0 {
+		g.Write = append(g.Write, regexp.QuoteMeta(topology.UnroutableName(t.Name)))
+	}
+	return g
+}
+
+// consuming gives a grant for each owner, and for each queue that has none: to
+// consume, and to declare and bind the queue again as services do at their start.
+func consuming(t topology.Topology) []Grant {
+	var grants []Grant
+	sources := map[string][]string{}
+	for _, b := range t.Bindings {
+		if b.Label.Role == topology.RoleBusiness && b.DestinationType == topology.ToQueue {
+			sources[b.Destination] = append(sources[b.Destination], regexp.QuoteMeta(b.Source))
+		}
+	}
+	for _, w := range t.Works {
+		user := cmp.Or(w.Owner, w.Queue)
+		i := slices.IndexFunc(grants, func(g Grant) bool { return g.User == user })
+		if i < 0 {
+			i = len(grants)
+			grants = append(grants, Grant{User: user, Purpose: "consume, and declare and bind as services do"})
+		}
+		g, queue := &grants[i], regexp.QuoteMeta(w.Queue)
+		g.Configure, g.Write = append(g.Configure, queue), append(g.Write, queue)
+		for _, name := range append([]string{queue}, sources[w.Queue]...) {
+			if !slices.Contains(g.Read, name) {
+				g.Read = append(g.Read, name)
+			}
+		}
+	}
+	return grants
+}
+
+// publishing writes to the declared exchanges.
+func publishing(t topology.Topology) Grant {
+	g := Grant{User: "publisher", Purpose: "publish"}
+	for _, e := range t.Exchanges {
+		if e.Label.Role == topology.RoleBusiness && !e.Internal {
+			g.Write = append(g.Write, regexp.QuoteMeta(e.Name))
+		}
+	}
+	return g
+}
+
+// pattern gives an expression for a name, or for all that is generated.
+func pattern(t topology.Topology, name string) string {
+	if strings.HasPrefix(name, t.Name+".") {
+		return regexp.QuoteMeta(t.Name+".") + ".*"
+	}
+	return regexp.QuoteMeta(name)
+}
+
+// Expression joins alternatives to one regular expression, as set_permissions
+// takes it. That of none permits nothing.
+func Expression(alternatives []string) string {
+	switch len(alternatives) {
+	case 0:
+		return "^$"
+	case 1:
+		return "^" + alternatives[0] + "$"
+	default:
+		return "^(" + strings.Join(alternatives, "|") + ")$"
+	}
+}
+
+// WriteRights writes grants as commands.
+func WriteRights(w io.Writer, vhost string, grants []Grant) error {
+	for i, g := range grants {
+		if i > 0 {
+			fmt.Fprintln(w)
+		}
+		fmt.Fprintf(w, "# %s\nrabbitmqctl set_permissions -p %s %s %s %s %s\n", g.Purpose, word(vhost), word(g.User),
+			word(Expression(g.Configure)), word(Expression(g.Write)), word(Expression(g.Read)))
+		if len(g.Tags) == 0 {
+			continue
+		}
+		if _, err := fmt.Fprintf(w, "rabbitmqctl set_user_tags %s %s\n", word(g.User), strings.Join(g.Tags, " ")); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// WriteRightsJSON writes grants for scripts.
+func WriteRightsJSON(w io.Writer, vhost string, grants []Grant) error {
+	type grant struct {
+		User      string   `json:"user"`
+		Purpose   string   `json:"purpose"`
+		Tags      []string `json:"tags"`
+		Configure string   `json:"configure"`
+		Write     string   `json:"write"`
+		Read      string   `json:"read"`
+	}
+	out := struct {
+		Version int     `json:"version"`
+		VHost   string  `json:"vhost"`
+		Grants  []grant `json:"grants"`
+	}{1, vhost, []grant{}}
+	for _, g := range grants {
+		out.Grants = append(out.Grants, grant{g.User, g.Purpose, append([]string{}, g.Tags...), Expression(g.Configure), Expression(g.Write), Expression(g.Read)})
+	}
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	enc.SetEscapeHTML(false)
+	return enc.Encode(out)
+}
+
+// word quotes s for a shell where it has to be.
+func word(s string) string {
+	if regexp.MustCompile(`^[A-Za-z0-9_./@:+,-]+$`).MatchString(s) {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}

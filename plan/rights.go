@@ -1,0 +1,85 @@
+package plan
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// Permission is what RabbitMQ distinguishes: the three regular expressions of
+// set_permissions, and the tag without which nobody changes policies.
+type Permission string
+
+// The permissions.
+const (
+	Configure   Permission = "configure"
+	Write       Permission = "write"
+	Read        Permission = "read"
+	Policymaker Permission = "policymaker" // a tag
+)
+
+// Right is a permission for one object.
+type Right struct {
+	Permission Permission
+	// Kind is that of the object: an exchange or a queue. Empty for a tag.
+	Kind topology.Kind
+	// Name is that of the object. Empty for a tag.
+	Name string
+}
+
+// Rights gives what a user must be permitted for carrying out p, each right
+// once, in a fixed order. Beside it takes the tag management.
+//
+// Source: the checks of the broker's AMQP channel, through which the management
+// API goes too. A queue with a dead-letter exchange takes read on the queue and
+// write on the exchange, an exchange with an alternate one likewise; a binding
+// takes write on its destination and read on its source.
+func Rights(p Plan) []Right {
+	r := map[Right]bool{}
+	for _, c := range p.Changes {
+		if c.Action == Blocked {
+			continue
+		}
+		for _, object := range []any{c.Before, c.After} {
+			switch o := object.(type) {
+			case topology.Exchange:
+				r[Right{Configure, topology.KindExchange, o.Name}] = true
+				if alternate, ok := o.Arguments[topology.ArgAlternateExchange].(string); ok && c.After != nil {
+					r[Right{Read, topology.KindExchange, o.Name}] = true
+					r[Right{Write, topology.KindExchange, alternate}] = true
+				}
+			case topology.Queue:
+				r[Right{Configure, topology.KindQueue, o.Name}] = true
+				if target, ok := o.Arguments[topology.ArgDeadLetterExchange].(string); ok && c.After != nil {
+					r[Right{Read, topology.KindQueue, o.Name}] = true
+					r[Right{Write, topology.KindExchange, target}] = true
+				}
+				if c.Before != nil && o.Type() == topology.Quorum {
+					r[Right{Read, topology.KindQueue, o.Name}] = true // it is asked whether it is empty
+				}
+			case topology.Binding:
+				r[Right{Write, topology.Kind(o.DestinationType), o.Destination}] = true
+				r[Right{Read, topology.KindExchange, o.Source}] = true
+			case topology.Policy:
+				r[Right{Permission: Policymaker}] = true
+			}
+		}
+	}
+	var out []Right
+	for right := range r {
+		out = append(out, right)
+	}
+	SortRights(out)
+	return out
+}
+
+// SortRights sorts by permission, kind and name.
+func SortRights(rights []Right) {
+	order := []Permission{Configure, Write, Read, Policymaker}
+	slices.SortFunc(rights, func(a, b Right) int {
+		return cmp.Or(
+			cmp.Compare(slices.Index(order, a.Permission), slices.Index(order, b.Permission)),
+			cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name))
+	})
+}
