@@ -1,14 +1,17 @@
 package cmd
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
+	"github.com/dlxctl/dlxctl/broker"
 	"github.com/dlxctl/dlxctl/spec"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -16,27 +19,67 @@ import (
 // load reads the files of -f and compiles them into one topology. Warnings go
 // to stderr.
 func (a *app) load() (topology.Topology, error) {
-	sources, err := a.sources()
+	sources, err := a.sources(a.files...)
 	if err != nil {
 		return topology.Topology{}, err
 	}
+	t, err := a.compile(sources)
+	if err == nil && a.conn.VHost == "" {
+		a.conn.VHost = t.VHost
+	}
+	return t, err
+}
+
+// compile makes one topology of files.
+func (a *app) compile(sources []spec.Source) (topology.Topology, error) {
 	t, warnings, err := spec.Load(sources, a.env)
 	for _, w := range warnings {
 		fmt.Fprintln(a.stderr, w)
 	}
-	if err != nil {
-		return topology.Topology{}, err
-	}
-	if a.conn.VHost == "" {
-		a.conn.VHost = t.VHost
-	}
-	return t, nil
+	return t, err
 }
 
-// sources reads the files of -f, those of a folder by name.
-func (a *app) sources() ([]spec.Source, error) {
-	var sources []spec.Source
+// loaded is one of several topologies, and the broker it is for.
+type loaded struct {
+	topology topology.Topology
+	conn     broker.Config
+}
+
+// loadEach reads the files of -f as one topology each, if more than one of them
+// says a name, and else as the parts of one.
+func (a *app) loadEach() ([]loaded, error) {
+	var parts [][]spec.Source
+	named := 0
 	for _, path := range a.files {
+		sources, err := a.sources(path)
+		if err != nil {
+			return nil, err
+		}
+		if slices.ContainsFunc(sources, spec.HasName) {
+			named++
+		}
+		parts = append(parts, sources)
+	}
+	if named < 2 {
+		parts = [][]spec.Source{slices.Concat(parts...)}
+	}
+	var out []loaded
+	for _, sources := range parts {
+		t, err := a.compile(sources)
+		if err != nil {
+			return nil, err
+		}
+		l := loaded{topology: t, conn: a.conn}
+		l.conn.VHost = cmp.Or(a.conn.VHost, t.VHost)
+		out = append(out, l)
+	}
+	return out, nil
+}
+
+// sources reads files, those of a folder by name.
+func (a *app) sources(files ...string) ([]spec.Source, error) {
+	var sources []spec.Source
+	for _, path := range files {
 		paths, err := expand(path)
 		if err != nil {
 			return nil, err

@@ -124,12 +124,15 @@ func (a *app) save(path string, p plan.Plan, want topology.Topology, o plan.Opti
 
 // management opens the management API of the broker that the flags name. load
 // comes first: the file may name the virtual host.
-func (a *app) management() (*broker.Management, error) {
-	endpoint, err := a.conn.Resolve()
+func (a *app) management() (*broker.Management, error) { return a.managementOf(a.conn) }
+
+// managementOf opens the management API that c names.
+func (a *app) managementOf(c broker.Config) (*broker.Management, error) {
+	endpoint, err := c.Resolve()
 	if err != nil {
 		return nil, err
 	}
-	if a.conn.InsecureSkipVerify {
+	if c.InsecureSkipVerify {
 		fmt.Fprintln(a.stderr, "dlxctl: warning: the broker's certificate is not checked (--insecure-skip-verify): anybody could be listening")
 	}
 	return broker.NewManagement(endpoint)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/dlxctl/dlxctl/processor"
 )
@@ -22,7 +23,8 @@ waits for its next attempt, or to its dead-letter queue. A message is acknowledg
 only after the broker has confirmed its copy, so none is lost wherever the process
 dies; what was in flight may be doubled, with the same message-id.
 
-Run as many as you like. The worker connects again by itself. SIGTERM or SIGINT: it
+Files that say a name each are a topology each, and are worked off side by side. Run
+as many processes as you like. The worker connects again by itself. SIGTERM or SIGINT: it
 takes no more, finishes what is in flight within --grace, and exits with 0; a second
 signal kills.`,
 		Example:     "  dlxctl process\n  dlxctl process --until-empty\n  dlxctl process --log-format json --prefetch 1000",
@@ -45,15 +47,27 @@ signal kills.`,
 	return c
 }
 
-// process fills in what the flags and the files say, and runs p.
+// process fills in what the flags and the files say, and runs p for each
+// topology. The first that fails ends the others in good order.
 func (a *app) process(ctx context.Context, p processor.Processor) error {
-	var err error
-	if p.Topology, err = a.load(); err != nil {
+	all, err := a.loadEach()
+	if err != nil {
 		return err
 	}
-	if p.Endpoint, err = a.conn.Resolve(); err != nil {
-		return err
+	var processors []processor.Processor
+	for _, l := range all {
+		p.Topology, p.Log = l.topology, a.log()
+		if p.Endpoint, err = l.conn.Resolve(); err != nil {
+			return err
+		}
+		if len(all) > 1 {
+			p.Log = p.Log.With("topology", l.topology.Name)
+		}
+		processors = append(processors, p)
 	}
-	p.Log = a.log()
-	return p.Run(ctx)
+	group, ctx := errgroup.WithContext(ctx)
+	for _, p := range processors {
+		group.Go(func() error { return p.Run(ctx) })
+	}
+	return group.Wait()
 }

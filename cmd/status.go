@@ -1,6 +1,9 @@
 package cmd
 
 import (
+	"context"
+	"fmt"
+
 	"github.com/spf13/cobra"
 
 	"github.com/dlxctl/dlxctl/status"
@@ -11,29 +14,43 @@ func (a *app) statusCommand() *cobra.Command {
 		Use:   "status",
 		Short: "Show the retry plane now",
 		Long: `Show what waits in each tier, in the failed, dead and unroutable queues, who consumes,
-and what a person should look at. Counts are up to 5 seconds old.`,
+and what a person should look at. Counts are up to 5 seconds old. Files that say a name
+each are a topology each; -o json writes one object for each.`,
 		Example:     "  dlxctl status\n  dlxctl status -o json",
 		Args:        noArguments,
 		Annotations: map[string]string{outputsAnnotation: "text json"},
 		RunE: func(c *cobra.Command, _ []string) error {
-			t, err := a.load()
+			all, err := a.loadEach()
 			if err != nil {
 				return err
 			}
-			m, err := a.management()
-			if err != nil {
-				return err
+			for i, l := range all {
+				if i > 0 && a.output == "text" {
+					fmt.Fprintln(a.stdout)
+				}
+				if err := a.status(c.Context(), l); err != nil {
+					return err
+				}
 			}
-			defer m.Close()
-			state, err := m.Inspect(c.Context())
-			if err != nil {
-				return err
-			}
-			r := status.Make(t, state)
-			if a.output == "json" {
-				return status.WriteJSON(a.stdout, r)
-			}
-			return status.WriteText(a.stdout, r)
+			return nil
 		},
 	}
+}
+
+// status writes the report of one topology.
+func (a *app) status(ctx context.Context, l loaded) error {
+	m, err := a.managementOf(l.conn)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	state, err := m.Inspect(ctx)
+	if err != nil {
+		return err
+	}
+	r := status.Make(l.topology, state)
+	if a.output == "json" {
+		return status.WriteJSON(a.stdout, r)
+	}
+	return status.WriteText(a.stdout, r)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -35,6 +36,13 @@ func Load(files []Source, lookup func(string) (string, bool)) (topology.Topology
 	}
 	t, err := Compile(s)
 	return t, warnings, err
+}
+
+// HasName reports whether a file gives the name of its topology, as one of its
+// files does. One that cannot be read is taken to.
+func HasName(f Source) bool {
+	var root map[string]yaml.Node
+	return yaml.Unmarshal(f.Data, &root) != nil || slices.Contains(slices.Collect(maps.Keys(root)), "name")
 }
 
 // Decode reads one topology from one or several files. lookup gives environment

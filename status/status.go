@@ -5,6 +5,7 @@ package status
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -131,8 +132,17 @@ func (m *maker) warnings() {
 	if len(m.gone) > 0 {
 		m.warn("not-applied", "these queues of the file do not exist: "+strings.Join(m.gone, ", ")+"; run dlxctl apply")
 	}
-	if n := len(plan.Make(m.t, m.state, plan.Options{}).Changes); n > 0 && len(m.gone) == 0 {
+	p := plan.Make(m.t, m.state, plan.Options{})
+	if n := len(p.Changes); n > 0 && len(m.gone) == 0 {
 		m.warn("not-applied", fmt.Sprintf("the broker differs from the file in %d places; run dlxctl plan", n))
+	}
+	for _, w := range p.Warnings {
+		if slices.Contains([]string{"overruled", "starves-tier", "retired-tier", "migration-pending", "alarm"}, w.Name) {
+			m.out.Warnings = append(m.out.Warnings, w)
+		}
+	}
+	if dropping := plan.Dropping(m.state); len(dropping) > 0 {
+		m.warn("drops-at-limit", "these consumed quorum queues have a delivery limit and no dead-lettering, so that a message which fails often enough is dropped: "+strings.Join(dropping, ", "))
 	}
 }
 
