@@ -156,7 +156,12 @@ func (r *applier) run(ctx context.Context) error {
 func (r *applier) write(ctx context.Context, p plan.Plan) error {
 	done := map[plan.Action]int{}
 	patient := patient{Applier: r.m, full: map[string]bool{}}
-	err := plan.Execute(ctx, &patient, p, func(c plan.Change) { done[c.Action]++ })
+	bar := r.newProgress("applied", "changes", len(p.Changes))
+	err := plan.Execute(ctx, &patient, p, func(c plan.Change) {
+		done[c.Action]++
+		bar.step()
+	})
+	bar.finish()
 	if err != nil {
 		return err
 	}

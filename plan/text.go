@@ -224,32 +224,39 @@ func formatMillis(ms int64) string {
 	return topology.FormatDelay(time.Duration(ms) * time.Millisecond)
 }
 
-// ladders writes, for each new work queue, its deliveries as people ask for
-// them. It reports whether there were any.
+// ladders writes the deliveries of each new work queue as people ask for them,
+// those of one backoff together. It reports whether there were any.
 func (t textWriter) ladders() bool {
-	found := false
+	shown := map[string]bool{}
 	for _, c := range t.p.Changes {
-		if c.Kind != topology.KindQueue || c.Label.Role != topology.RoleWork || c.Action == Delete {
+		shown[c.Name] = shown[c.Name] || c.Kind == topology.KindQueue && c.Label.Role == topology.RoleWork && c.Action != Delete
+	}
+	var order []string
+	queues := map[string][]string{} // by backoff
+	for _, w := range t.p.Works {
+		if !shown[w.Queue] {
 			continue
 		}
-		if !found {
+		if queues[w.Backoff] == nil {
+			order = append(order, w.Backoff)
+		}
+		queues[w.Backoff] = append(queues[w.Backoff], display(w.Queue))
+	}
+	for i, backoff := range order {
+		if i == 0 {
 			t.line("")
 		}
-		found = true
-		t.line("  %s", Ladder(t.p, c.Name))
+		t.line("  %s: %s", some(queues[backoff]), Ladder(t.p, backoff))
 	}
-	return found
+	return len(order) > 0
 }
 
-// Ladder says when a message is delivered to a work queue if it fails each
-// time: "billing: 4 deliveries, at 0s, +10s, +1m, +10m; dead after 11m10s at
-// the earliest".
-func Ladder(p Plan, queue string) string {
-	t := topology.Topology{Loops: p.Loops, Works: p.Works}
-	work, _ := t.Work(queue)
-	loop, ok := t.Loop(work.Backoff)
+// Ladder says when a message is delivered that fails each time: "4 deliveries,
+// at 0s, +10s, +1m, +10m; dead after 11m10s at the earliest".
+func Ladder(p Plan, backoff string) string {
+	loop, ok := topology.Topology{Loops: p.Loops}.Loop(backoff)
 	if !ok {
-		return display(queue) + ": 1 delivery; dead at once"
+		return "1 delivery; dead at once"
 	}
 	parts := []string{"at 0s"}
 	var total time.Duration
@@ -266,8 +273,8 @@ func Ladder(p Plan, queue string) string {
 		total += time.Duration(n) * loop.Steps[i].Delay
 		i += n
 	}
-	return fmt.Sprintf("%s: %d deliveries, %s; dead after %s at the earliest",
-		display(queue), len(loop.Steps)+1, strings.Join(parts, ", "), topology.FormatDelay(total))
+	return fmt.Sprintf("%d deliveries, %s; dead after %s at the earliest",
+		len(loop.Steps)+1, strings.Join(parts, ", "), topology.FormatDelay(total))
 }
 
 // groups collects generated objects by what they serve.
