@@ -7,16 +7,32 @@ import (
 	"strings"
 )
 
-// WriteMarkdown writes p as a comment for a pull request: the count first, the
-// whole plan folded behind it.
+// WriteMarkdown writes p as a comment for a pull request: the count first, then
+// what a reviewer must look at (what is blocked, hazards, drift, warnings), and
+// the whole plan folded behind it.
 func WriteMarkdown(w io.Writer, p Plan) error {
 	b := bufio.NewWriter(w)
-	fmt.Fprintf(b, "### dlxctl plan: topology `%s`, vhost `%s`%s\n\n", p.Topology, p.VHost, where(p))
-	fmt.Fprintf(b, "**%s**\n", Summary(p))
+	fmt.Fprintf(b, "### dlxctl plan: topology %s, vhost %s%s\n\n**%s**\n", code(p.Topology), code(p.VHost), where(p), Summary(p))
 	for _, c := range p.Changes {
 		if c.Action == Blocked {
-			fmt.Fprintf(b, "\n:no_entry: **%s `%s` is blocked.** %s\n", c.Kind, c.Name, c.Reason)
+			fmt.Fprintf(b, "\n:no_entry: **%s %s is blocked.** %s\n", c.Kind, code(c.Name), c.Reason)
+			for _, f := range c.Fields {
+				fmt.Fprintf(b, "- %s: %s → %s\n", f.Name, code(value(f.Name, f.Before)), code(value(f.Name, f.After)))
+			}
 		}
+	}
+	hazardRows(b, p)
+	if len(p.Drift) > 0 {
+		fmt.Fprint(b, "\n**Drift**: nobody declared these, and they touch what the file owns; `--prune` deletes them.\n")
+		for _, c := range p.Drift {
+			fmt.Fprintf(b, "- %s %s\n", c.Kind, code(c.Name))
+		}
+	}
+	if len(p.Warnings) > 0 {
+		fmt.Fprintln(b)
+	}
+	for _, warning := range p.Warnings {
+		fmt.Fprintf(b, "- :warning: `%s`: %s\n", warning.Name, escape(warning.Text))
 	}
 	if !p.Empty() {
 		var text strings.Builder
@@ -27,6 +43,42 @@ func WriteMarkdown(w io.Writer, p Plan) error {
 		fmt.Fprintf(b, "\n<details><summary>The whole plan</summary>\n\n%s\n%s%s\n\n</details>\n", fence, text.String(), fence)
 	}
 	return b.Flush()
+}
+
+// hazardRows writes a table of the changes that need consent.
+func hazardRows(w io.Writer, p Plan) {
+	head := "\n| | needs consent | at stake |\n| --- | --- | --- |\n"
+	for _, c := range p.Changes {
+		refused := refusedHazards(c, nil)
+		if c.Action == Blocked || len(refused) == 0 {
+			continue
+		}
+		var names []string
+		for _, h := range refused {
+			names = append(names, "`"+string(h)+"`")
+		}
+		stake := ""
+		if u := c.Stake; u != nil {
+			stake = fmt.Sprintf("%d ready, %d unacknowledged, %d bytes, %d consumers", u.Ready, u.Unacknowledged, u.Bytes, u.Consumers)
+		}
+		fmt.Fprintf(w, "%s| %s %s %s | %s | %s |\n", head, c.Action, c.Kind, strings.ReplaceAll(code(c.Name), "|", `\|`), strings.Join(names, " "), stake)
+		head = ""
+	}
+}
+
+// code gives a name as code, whatever backticks it holds.
+func code(name string) string {
+	name = display(name)
+	if n := longestRun(name, '`'); n > 0 {
+		fence := strings.Repeat("`", n+1)
+		return fence + " " + name + " " + fence
+	}
+	return "`" + name + "`"
+}
+
+// escape keeps names in a sentence from being read as markup.
+func escape(s string) string {
+	return strings.NewReplacer("*", `\*`, "_", `\_`, "`", "\\`", "<", "&lt;").Replace(s)
 }
 
 // longestRun gives the length of the longest run of r in s.

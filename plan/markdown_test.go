@@ -1,0 +1,69 @@
+package plan_test
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/dlxctl/dlxctl/plan"
+)
+
+// A comment on a pull request shows first what a reviewer must look at.
+func TestWriteMarkdown(t *testing.T) {
+	t.Parallel()
+	old, drifted := queue("a|b`c", nil), binding("events", "q", "*", nil)
+	p := plan.Plan{
+		Topology: "shop", VHost: "/", Version: "4.0.5",
+		Changes: []plan.Change{
+			{Action: plan.Blocked, Kind: "queue", Name: "q", Before: old, After: old, Fields: []plan.Field{{Name: "x-message-ttl", Before: nil, After: int64(60000)}}, Reason: "It cannot be."},
+			{Action: plan.Delete, Kind: "queue", Name: old.Name, Before: old, Hazards: []plan.Hazard{plan.LosesMessages}, Stake: &plan.Usage{Ready: 3, Bytes: 7}, Reason: "gone", Label: old.Label},
+		},
+		Drift:    []plan.Change{{Action: plan.Delete, Kind: "binding", Name: drifted.String(), Before: drifted}},
+		Warnings: []plan.Warning{{Name: "overruled", Text: "the policy p (pattern .*) does it"}},
+	}
+	var got bytes.Buffer
+	if err := plan.WriteMarkdown(&got, p); err != nil {
+		t.Fatal(err)
+	}
+	want := "### dlxctl plan: topology `shop`, vhost `/`, RabbitMQ 4.0.5\n" + `
+**0 to create, 0 to update, 0 to replace, 1 to delete, 0 to migrate, 1 blocked**
+
+:no_entry: **queue ` + "`q`" + ` is blocked.** It cannot be.
+- x-message-ttl: ` + "`(none)` → `60000 (1m)`" + `
+
+| | needs consent | at stake |
+| --- | --- | --- |
+| delete queue ` + "`` a\\|b`c ``" + ` | ` + "`loses-messages`" + ` | 3 ready, 0 unacknowledged, 7 bytes, 0 consumers |
+
+**Drift**: nobody declared these, and they touch what the file owns; ` + "`--prune`" + ` deletes them.
+- binding ` + "`events -> q (*)`" + `
+
+- :warning: ` + "`overruled`" + `: the policy p (pattern .\*) does it
+
+<details><summary>The whole plan</summary>
+
+` + "```" + `
+topology shop, vhost /, RabbitMQ 4.0.5
+
+! queue q
+    x-message-ttl  (none) -> 60000 (1m)
+    It cannot be.
+- queue a|b` + "`" + `c [loses-messages]
+    holds 3 ready, 0 unacknowledged (7 bytes); 0 consumers
+    gone
+
+drift: nobody declared these, and they touch what the file owns; --prune deletes them
+  binding events -> q (*)
+
+warning overruled: the policy p (pattern .*) does it
+
+0 to create, 0 to update, 0 to replace, 1 to delete, 0 to migrate, 1 blocked
+` + "```" + `
+
+</details>
+`
+	if d := cmp.Diff(want, got.String()); d != "" {
+		t.Errorf("markdown (-want +got):\n%s", d)
+	}
+}
