@@ -35,6 +35,11 @@ func TestScripts(t *testing.T) {
 		env.Setenv("RABBITMQ_URL", target.URL)
 		env.Setenv("RABBITMQ_API_URL", target.API)
 		env.Setenv("VHOST", target.VHost)
+		samples, err := filepath.Abs("templates/ci")
+		if err != nil {
+			return err
+		}
+		env.Setenv("CI_SAMPLES", samples)
 		return copyTree("testdata/genomics", filepath.Join(env.WorkDir, "genomics"))
 	})
 }

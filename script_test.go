@@ -16,6 +16,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 	"github.com/rogpeppe/go-internal/testscript"
+	"gopkg.in/yaml.v3"
 
 	"github.com/dlxctl/dlxctl/broker/brokertest"
 )
@@ -37,6 +38,7 @@ func commands() map[string]func(*testscript.TestScript, bool, []string) {
 		"user":    user,
 		"hold":    hold,
 		"waitfor": waitfor,
+		"cisteps": ciSteps,
 	}
 }
 
@@ -190,6 +192,41 @@ func waitfor(ts *testscript.TestScript, neg bool, args []string) {
 		}
 	}
 	ts.Fatalf("%s did not come to print %q", args[1], args[0])
+}
+
+// ciSteps writes the shell commands of a job of a sample in templates/ci, those
+// that call dlxctl, to steps.sh: cisteps SAMPLE JOB.
+func ciSteps(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: cisteps SAMPLE JOB")
+	}
+	data, err := os.ReadFile(ts.Getenv("CI_SAMPLES") + "/" + args[0])
+	ts.Check(err)
+	type job struct {
+		Script []string
+		Steps  []struct{ Name, Run string }
+	}
+	var file map[string]yaml.Node
+	ts.Check(yaml.Unmarshal(data, &file))
+	var jobs map[string]yaml.Node
+	var found job
+	if node, ok := file["jobs"]; ok { // GitHub's are below a key, GitLab's are not
+		ts.Check(node.Decode(&jobs))
+	} else {
+		jobs = file
+	}
+	node := jobs[args[1]]
+	ts.Check(node.Decode(&found))
+	commands := found.Script
+	for _, s := range found.Steps {
+		if s.Name != "" {
+			commands = append(commands, s.Run)
+		}
+	}
+	if len(commands) == 0 {
+		ts.Fatalf("%s has no job %s with commands", args[0], args[1])
+	}
+	ts.Check(os.WriteFile(ts.MkAbs("steps.sh"), []byte(strings.Join(commands, "\n")+"\n"), 0o600))
 }
 
 // hold holds a lock until the script ends: hold QUEUE.
