@@ -9,7 +9,8 @@ export BROKERS
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 LINT := go tool -modfile=tools.mod golangci-lint
 # The tests of several packages share the machine with a broker.
-TEST_FLAGS ?= -timeout 20m
+# They wait for the broker more than they compute.
+TEST_FLAGS ?= -timeout 20m -parallel 6
 
 .DEFAULT_GOAL := help
 .PHONY: help demo build test race lint fmt golden bench check

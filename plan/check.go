@@ -54,36 +54,77 @@ func refusedHazards(c Change, allow []Hazard) []Hazard {
 }
 
 // Allowed gives the part of p that may be carried out: without what is blocked
-// or has a hazard that is not allowed, without bindings that lead from or to
-// what is then not as it should be, and without the policies of queues that stay
-// as they are: they may be what dead-letters there.
+// or has a hazard that is not allowed, and without what belongs to that. What
+// stays keeps its bindings and its policy; a work queue its way back and its
+// dead-letter queue; a failed queue all of the loop that its messages may still
+// go through; an exchange stays as long as a binding of it does.
 func Allowed(p Plan, allow []Hazard) Plan {
-	missing, stuck := map[topology.Key]bool{}, map[string]bool{}
-	stays := func(c Change) bool { return c.Action == Blocked || len(refusedHazards(c, allow)) > 0 }
-	for _, c := range p.Changes {
-		if stays(c) && c.Kind == topology.KindQueue {
-			stuck[c.Name] = true
-		}
-		if stays(c) && c.Before == nil {
-			missing[topology.Key{Kind: c.Kind, Name: c.Name}] = true
+	h := held{objects: map[topology.Key]bool{}, queues: map[string]bool{}, backoffs: map[string]bool{}, bound: map[string]bool{}}
+	stays := make([]bool, len(p.Changes))
+	for more := true; more; {
+		more = false
+		for i, c := range p.Changes {
+			if !stays[i] && (c.Action == Blocked || len(refusedHazards(c, allow)) > 0 || h.holds(c)) {
+				stays[i], more = true, true
+				h.hold(c)
+			}
 		}
 	}
 	out := p
 	out.Changes = nil
-	for _, c := range p.Changes {
-		object := c.After
-		if object == nil {
-			object = c.Before
-		}
-		b, isBinding := object.(topology.Binding)
-		needs := isBinding && (missing[topology.Key{Kind: topology.KindExchange, Name: b.Source}] ||
-			missing[topology.Key{Kind: topology.Kind(b.DestinationType), Name: b.Destination}])
-		needs = needs || c.Kind == topology.KindPolicy && stuck[c.Label.Queue]
-		if !stays(c) && !needs {
+	for i, c := range p.Changes {
+		if !stays[i] {
 			out.Changes = append(out.Changes, c)
 		}
 	}
 	return out
+}
+
+// held is what stays as it is.
+type held struct {
+	objects  map[topology.Key]bool
+	queues   map[string]bool // work queues
+	backoffs map[string]bool // those of failed queues
+	bound    map[string]bool // exchanges that keep a binding
+}
+
+// hold notes that c is not carried out.
+func (h *held) hold(c Change) {
+	if b, ok := c.Before.(topology.Binding); ok {
+		h.bound[b.Source] = true
+		h.bound[b.Destination] = h.bound[b.Destination] || b.DestinationType == topology.ToExchange
+		return
+	}
+	h.objects[topology.Key{Kind: c.Kind, Name: c.Name}] = true
+	switch {
+	case c.Kind != topology.KindQueue:
+	case c.Label.Role == topology.RoleWork:
+		h.queues[c.Name] = true
+	case c.Label.Role == topology.RoleFailed && c.Action == Delete:
+		h.backoffs[c.Label.Backoff] = true
+	}
+}
+
+// holds reports whether c belongs to what stays.
+func (h *held) holds(c Change) bool {
+	if c.Action == Delete && (h.queues[c.Label.Queue] || h.backoffs[c.Label.Backoff]) {
+		return true
+	}
+	object := c.After
+	if object == nil {
+		object = c.Before
+	}
+	switch o := object.(type) {
+	case topology.Binding:
+		return h.objects[topology.Key{Kind: topology.KindExchange, Name: o.Source}] ||
+			h.objects[topology.Key{Kind: topology.Kind(o.DestinationType), Name: o.Destination}]
+	case topology.Policy:
+		return h.queues[c.Label.Queue]
+	case topology.Exchange:
+		return c.Action == Delete && h.bound[o.Name]
+	default:
+		return false
+	}
 }
 
 // countOf gives "1 change" or "2 changes".
