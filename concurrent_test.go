@@ -1,11 +1,17 @@
 package main
 
 import (
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
 	"github.com/dlxctl/dlxctl/broker/brokertest"
+	"github.com/dlxctl/dlxctl/topology"
 )
 
 // Two applies of one topology, started in the same moment: with patience both
@@ -47,6 +53,51 @@ func TestApplyWhileAnotherDoes(t *testing.T) {
 	first.signal(t, syscall.SIGCONT)
 	first.exits(t, 0)
 	start(t, target, "plan", "--detailed-exitcode", "-f", path).exits(t, 0)
+}
+
+// Who is first may be done before the broker tells who it is. Then nobody is in
+// the way any more, and who came second goes on.
+func TestApplyAfterAnotherIsDone(t *testing.T) {
+	t.Parallel()
+	target := brokertest.VHost(t)
+	path := manyQueues(t, "shop", 0, 1)
+	first := target.Dial(t)
+	ch, err := first.Channel()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ch.QueueDeclare(topology.LockName("shop"), false, false, true, false, nil); err != nil {
+		t.Fatal(err)
+	}
+	// When the second asks who holds the lock, it has been refused.
+	asked := sync.OnceFunc(func() { _ = first.Close() })
+	target.API = watched(t, target.API, func(path string) {
+		if strings.HasSuffix(path, "/shop.lock") {
+			asked()
+		}
+	})
+	start(t, target, "apply", "--yes", "-f", path).exits(t, 0)
+	if !first.IsClosed() {
+		t.Error("the lock was free from the beginning")
+	}
+	start(t, target, "plan", "--detailed-exitcode", "-f", path).exits(t, 0)
+}
+
+// watched gives the URL of a proxy that tells the path of each request before it
+// passes it on.
+func watched(t *testing.T, api string, tell func(path string)) string {
+	t.Helper()
+	u, err := url.Parse(api)
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy := httputil.NewSingleHostReverseProxy(u)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		tell(r.URL.Path)
+		proxy.ServeHTTP(w, r)
+	}))
+	t.Cleanup(server.Close)
+	return server.URL
 }
 
 // Two topologies in one virtual host have a lock each, and leave each other be.

@@ -27,7 +27,8 @@ func (l *lockFlags) add(f *pflag.FlagSet) {
 
 // take takes the lock of a topology, and gives the connection that holds it, nil
 // without a lock. Closing it frees the lock; the broker does so when this process
-// dies.
+// dies. It gives up only after it knows who holds it, or that the broker does not
+// tell.
 func (l lockFlags) take(ctx context.Context, a *app, m *broker.Management, name string) (*broker.Conn, error) {
 	if !l.lock {
 		return nil, nil //nolint:nilnil // that nothing is held is no error
@@ -43,8 +44,8 @@ func (l lockFlags) take(ctx context.Context, a *app, m *broker.Management, name 
 	}
 	free := func() { _ = conn.Close() } // the broker frees the lock, whatever this says
 	queue := topology.LockName(name)
-	holder := ""
-	for deadline := time.Now().Add(l.timeout); ; {
+	holder, said := "", false
+	for began := time.Now(); ; {
 		err := conn.Lock(queue)
 		if err == nil {
 			return conn, nil
@@ -53,19 +54,24 @@ func (l lockFlags) take(ctx context.Context, a *app, m *broker.Management, name 
 			free()
 			return nil, fmt.Errorf("lock: %w; --lock=false goes without a lock", err)
 		}
-		waited := holder != ""
-		if !waited {
-			holder = heldBy(ctx, m, queue)
+		if holder == "" {
+			holder = heldBy(ctx, m, queue, time.Since(began))
 		}
-		if !time.Now().Before(deadline) {
-			free()
-			return nil, fmt.Errorf("another dlxctl works on the topology %q%s; try again, or wait for it with --lock-timeout 5m", name, holder)
-		}
-		if !waited {
-			fmt.Fprintf(a.stderr, "waiting up to %s: another dlxctl works on the topology %q%s\n", l.timeout, name, holder)
+		pause := 500 * time.Millisecond
+		if holder != "" {
+			left := l.timeout - time.Since(began)
+			if left <= 0 {
+				free()
+				return nil, fmt.Errorf("another dlxctl works on the topology %q%s; try again, or wait for it with --lock-timeout 5m", name, holder)
+			}
+			if !said {
+				said = true
+				fmt.Fprintf(a.stderr, "waiting up to %s: another dlxctl works on the topology %q%s\n", l.timeout, name, holder)
+			}
+			pause = min(pause, left)
 		}
 		select {
-		case <-time.After(min(500*time.Millisecond, time.Until(deadline)+time.Millisecond)):
+		case <-time.After(pause):
 		case <-ctx.Done():
 			free()
 			return nil, ctx.Err()
@@ -74,16 +80,16 @@ func (l lockFlags) take(ctx context.Context, a *app, m *broker.Management, name 
 }
 
 // tellTime is how long it may take until the broker tells who holds a lock: it
-// learns that from statistics, which are 5 seconds apart.
+// learns that from statistics, which are 5 seconds apart. The lock may be free
+// before: so we do not wait for the answer, but ask again after each try.
 const tellTime = 7 * time.Second
 
-// heldBy says who holds a lock, if the broker tells.
-func heldBy(ctx context.Context, m *broker.Management, queue string) string {
+// heldBy says who holds a lock. It is empty if the broker does not tell, but may
+// yet: we have asked for less than tellTime.
+func heldBy(ctx context.Context, m *broker.Management, queue string, asked time.Duration) string {
 	h, ok := m.Holder(ctx, queue)
-	tick := time.NewTicker(500 * time.Millisecond)
-	defer tick.Stop()
-	for end := time.Now().Add(tellTime); !ok && time.Now().Before(end) && ctx.Err() == nil; <-tick.C {
-		h, ok = m.Holder(ctx, queue)
+	if !ok && asked < tellTime {
+		return ""
 	}
 	if !ok {
 		return " (the broker does not say who)"
