@@ -76,7 +76,7 @@ func TestApplyingOneAfterTheOther(t *testing.T) {
 	}
 }
 
-func compiled(t *testing.T, file string) topology.Topology {
+func compiled(t testing.TB, file string) topology.Topology {
 	t.Helper()
 	top, _, err := spec.Load([]spec.Source{{Name: "f", Data: []byte(file)}}, func(string) (string, bool) { return "", false })
 	if err != nil {

@@ -16,7 +16,8 @@ var update = flag.Bool("update", false, "rewrite the expectations of the scripts
 
 func TestMain(m *testing.M) {
 	testscript.Main(withBroker{m}, map[string]func(){
-		"dlxctl": func() { os.Exit(cmd.Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) },
+		"dlxctl":  func() { os.Exit(cmd.Main(os.Args[1:], os.Stdin, os.Stdout, os.Stderr)) },
+		"measure": measure,
 	})
 }
 

@@ -120,11 +120,24 @@ func (x Target) Channel(tb testing.TB) *amqp.Channel {
 func (x Target) vhost(tb testing.TB) Target {
 	tb.Helper()
 	x.VHost = unique(tb, "test")
-	x.call(tb, http.MethodPut, "vhosts/"+url.PathEscape(x.VHost), map[string]any{})
 	password, _ := x.admin.Password()
 	x = x.as(x.admin.Username(), password)
-	x.permit(tb, x.Username, ".*", ".*", ".*")
+	x.create(tb)
 	return x
+}
+
+func (x Target) create(tb testing.TB) {
+	tb.Helper()
+	x.call(tb, http.MethodPut, "vhosts/"+url.PathEscape(x.VHost), map[string]any{})
+	x.permit(tb, x.admin.Username(), ".*", ".*", ".*")
+}
+
+// Empty takes everything out of the virtual host: it deletes it and makes it
+// again, with the administrator as its only user.
+func (x Target) Empty(tb testing.TB) {
+	tb.Helper()
+	x.call(tb, http.MethodDelete, "vhosts/"+url.PathEscape(x.VHost), nil)
+	x.create(tb)
 }
 
 // as gives x with another user.
