@@ -114,7 +114,17 @@ func canonicalFloat(f float64) any {
 }
 
 // Names gives the names in order.
-func (a Arguments) Names() []string { return slices.Sorted(maps.Keys(a)) }
+func (a Arguments) Names() []string {
+	if len(a) == 0 {
+		return nil
+	}
+	names := make([]string, 0, len(a))
+	for name := range a {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
 
 // With gives a copy of a in which name is v. It leaves a as it is.
 func (a Arguments) With(name string, v any) Arguments {
@@ -148,43 +158,60 @@ func (a Arguments) Equal(b Arguments) bool { return a.String() == b.String() }
 
 // String gives a as one line of JSON with the names in order: equal arguments
 // give equal texts.
-func (a Arguments) String() string {
-	if len(a) == 0 {
-		return "{}"
-	}
-	var b strings.Builder
-	b.WriteByte('{')
+func (a Arguments) String() string { return string(a.appendText(nil)) }
+
+// appendText appends what String gives.
+func (a Arguments) appendText(out []byte) []byte {
+	out = append(out, '{')
 	for i, name := range a.Names() {
 		if i > 0 {
-			b.WriteByte(',')
+			out = append(out, ',')
 		}
-		b.WriteString(strconv.Quote(name))
-		b.WriteByte(':')
-		b.WriteString(FormatValue(a[name]))
+		out = append(appendQuoted(out, name), ':')
+		out = appendValue(out, a[name])
 	}
-	b.WriteByte('}')
-	return b.String()
+	return append(out, '}')
 }
 
 // FormatValue gives one canonical value as text: strings in quotes, so that 1
 // and "1" differ.
-func FormatValue(v any) string {
+func FormatValue(v any) string { return string(appendValue(nil, v)) }
+
+func appendValue(out []byte, v any) []byte {
 	switch v := v.(type) {
 	case string:
-		return strconv.Quote(v)
+		return appendQuoted(out, v)
+	case int64:
+		return strconv.AppendInt(out, v, 10)
+	case bool:
+		return strconv.AppendBool(out, v)
 	case Arguments:
-		return v.String()
+		return v.appendText(out)
 	case []any:
-		parts := make([]string, len(v))
+		out = append(out, '[')
 		for i, e := range v {
-			parts[i] = FormatValue(e)
+			if i > 0 {
+				out = append(out, ',')
+			}
+			out = appendValue(out, e)
 		}
-		return "[" + strings.Join(parts, ",") + "]"
+		return append(out, ']')
 	case nil:
-		return "null"
+		return append(out, "null"...)
 	default:
-		return fmt.Sprint(v)
+		return fmt.Append(out, v)
 	}
+}
+
+// appendQuoted appends what strconv.Quote gives. Almost all names are plain, and
+// names are compared very often: those are copied as they are.
+func appendQuoted(out []byte, s string) []byte {
+	for i := range len(s) {
+		if c := s[i]; c < ' ' || c > '~' || c == '"' || c == '\\' {
+			return strconv.AppendQuote(out, s)
+		}
+	}
+	return append(append(append(out, '"'), s...), '"')
 }
 
 // UnmarshalJSON reads a JSON object into canonical form, integers beyond 2^53

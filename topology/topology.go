@@ -10,7 +10,6 @@ package topology
 import (
 	"cmp"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 )
@@ -155,10 +154,12 @@ const (
 // Identity gives the text that tells the binding from every other. It leaves
 // out nothing: two bindings that differ in the mark alone are two bindings.
 func (b Binding) Identity() string {
-	return strings.Join([]string{
-		strconv.Quote(b.Source), b.DestinationType, strconv.Quote(b.Destination),
-		strconv.Quote(b.Key), b.Arguments.String(),
-	}, " ")
+	out := make([]byte, 0, 128) // most fit
+	out = append(appendQuoted(out, b.Source), ' ')
+	out = append(append(out, b.DestinationType...), ' ')
+	out = append(appendQuoted(out, b.Destination), ' ')
+	out = append(appendQuoted(out, b.Key), ' ')
+	return string(b.Arguments.appendText(out))
 }
 
 // Policy is a policy (not an operator policy). Its identity is Name.
@@ -278,12 +279,28 @@ func (t Topology) Work(queue string) (Work, bool) {
 	return t.Works[i], true
 }
 
+// sortBindings sorts by identity, which is worked out once for each binding.
+func sortBindings(list []Binding) {
+	type entry struct {
+		id      string
+		binding Binding
+	}
+	entries := make([]entry, len(list))
+	for i, b := range list {
+		entries[i] = entry{b.Identity(), b}
+	}
+	slices.SortFunc(entries, func(a, b entry) int { return cmp.Compare(a.id, b.id) })
+	for i, e := range entries {
+		list[i] = e.binding
+	}
+}
+
 // Sort puts the objects of t into one fixed order, so that equal topologies are
 // equal values: by name, bindings by identity. Works keep the order of the file.
 func (t *Topology) Sort() {
 	slices.SortFunc(t.Exchanges, func(a, b Exchange) int { return cmp.Compare(a.Name, b.Name) })
 	slices.SortFunc(t.Queues, func(a, b Queue) int { return cmp.Compare(a.Name, b.Name) })
-	slices.SortFunc(t.Bindings, func(a, b Binding) int { return cmp.Compare(a.Identity(), b.Identity()) })
+	sortBindings(t.Bindings)
 	slices.SortFunc(t.Policies, func(a, b Policy) int { return cmp.Compare(a.Name, b.Name) })
 	slices.SortFunc(t.Loops, func(a, b Loop) int { return cmp.Compare(a.Backoff, b.Backoff) })
 }
