@@ -17,17 +17,22 @@ func (r Resolved) stake(q topology.Queue) (*Usage, []Hazard) {
 	if u.Consumers > 0 {
 		hazards = append(hazards, StopsConsumers)
 	}
-	if r.bound(func(b topology.Binding) bool {
-		return b.DestinationType == topology.ToQueue && b.Destination == q.Name && !r.generates(b.Source)
-	}) {
+	if r.routed[q.Name] {
 		hazards = append(hazards, DropsRouting)
 	}
 	return &u, hazards
 }
 
-// bound reports whether any binding that was found fits.
-func (r Resolved) bound(fits func(topology.Binding) bool) bool {
-	return slices.ContainsFunc(r.Bindings, fits)
+// routedQueues gives the queues to which an exchange leads that is not one of
+// the loop.
+func (r Resolved) routedQueues() map[string]bool {
+	routed := map[string]bool{}
+	for _, b := range r.Bindings {
+		if b.DestinationType == topology.ToQueue && !r.generates(b.Source) {
+			routed[b.Destination] = true
+		}
+	}
+	return routed
 }
 
 // generates reports whether an exchange is one of those that lead messages
@@ -41,15 +46,20 @@ func (r Resolved) generates(exchange string) bool {
 func (r Resolved) deletions() []Change {
 	var out []Change
 	exchanges := byName(r.Want.Exchanges, func(e topology.Exchange) string { return e.Name })
+	sources, foreign := map[string]bool{}, map[string]bool{} // exchanges that lead somewhere, or that others have bound
+	for _, b := range r.Bindings {
+		sources[b.Source] = true
+		if _, ours := topology.Owner(b.Arguments); !ours {
+			foreign[b.Source] = true
+			foreign[b.Destination] = foreign[b.Destination] || b.DestinationType == topology.ToExchange
+		}
+	}
 	for _, have := range r.Have.Exchanges {
 		if _, wanted := exchanges[have.Name]; wanted {
 			continue
 		}
 		c := deleted(topology.KindExchange, have.Name, have, have.Label)
-		if r.bound(func(b topology.Binding) bool {
-			_, ours := topology.Owner(b.Arguments)
-			return !ours && (b.Source == have.Name || b.DestinationType == topology.ToExchange && b.Destination == have.Name)
-		}) || have.Label.Role == topology.RoleBusiness && r.bound(func(b topology.Binding) bool { return b.Source == have.Name }) {
+		if foreign[have.Name] || have.Label.Role == topology.RoleBusiness && sources[have.Name] {
 			c.Hazards = []Hazard{DropsRouting}
 		}
 		out = append(out, c)

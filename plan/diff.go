@@ -29,6 +29,7 @@ func Make(want topology.Topology, state State, o Options) Plan {
 // which they are carried out: the safety net before the work queues, the
 // business bindings last, so that a message always has somewhere to go.
 func Diff(r Resolved) Plan {
+	r.routed = r.routedQueues()
 	p := Plan{
 		Topology: r.Want.Name, VHost: r.Want.VHost, Fingerprint: fingerprint(r),
 		Changes: slices.Clone(r.Refused), Warnings: r.Warnings, Loops: r.Want.Loops, Works: r.Want.Works,

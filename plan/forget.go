@@ -2,7 +2,6 @@ package plan
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/dlxctl/dlxctl/topology"
@@ -37,12 +36,16 @@ func (r *resolver) forget() {
 		}
 	}
 	queues := byName(r.want.Queues, func(q topology.Queue) string { return q.Name })
+	bound := map[string]bool{}
+	for _, b := range r.state.Have.Bindings {
+		bound[b.Destination] = bound[b.Destination] || b.DestinationType == topology.ToQueue
+	}
 	for _, q := range r.state.Have.Queues {
 		if _, wanted := queues[q.Name]; wanted || !r.ours(q.Arguments) {
 			continue
 		}
 		q.Label = r.labelOf(q.Name, topology.RoleWork)
-		if q.Label.Role == topology.RoleRetry && r.retiring(q) {
+		if q.Label.Role == topology.RoleRetry && r.retiring(q, bound[q.Name]) {
 			continue
 		}
 		r.out.Have.Queues = append(r.out.Have.Queues, q)
@@ -52,11 +55,8 @@ func (r *resolver) forget() {
 // retiring reports whether messages wait in a retired tier, or can still come to
 // it, and says so. The counts that it goes by are up to 5 seconds old: a tier
 // that is bound now is deleted by a later apply.
-func (r *resolver) retiring(q topology.Queue) bool {
+func (r *resolver) retiring(q topology.Queue, bound bool) bool {
 	u := r.state.Usage[q.Name]
-	bound := slices.ContainsFunc(r.state.Have.Bindings, func(b topology.Binding) bool {
-		return b.DestinationType == topology.ToQueue && b.Destination == q.Name
-	})
 	if u.Ready+u.Unacknowledged == 0 && !bound {
 		return false
 	}

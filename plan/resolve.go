@@ -35,8 +35,9 @@ type Resolved struct {
 	Usage    map[string]Usage
 	Warnings []Warning
 
-	bared map[string]bool               // the queues that a policy no longer wanted leaves without dead-lettering
-	marks map[string]topology.Arguments // of the queues that were found, before the mark was taken for wanted
+	bared  map[string]bool               // the queues that a policy no longer wanted leaves without dead-lettering
+	marks  map[string]topology.Arguments // of the queues that were found, before the mark was taken for wanted
+	routed map[string]bool               // see routedQueues; Diff works it out
 }
 
 // Resolve makes want and what was found comparable. It changes neither.
@@ -260,8 +261,11 @@ func (r *resolver) countHeader() {
 			continue
 		}
 		for _, b := range r.state.Have.Bindings {
+			if b.Source != l.Exchange || !r.ours(b.Arguments) {
+				continue
+			}
 			names := b.Arguments.WithoutX().Names()
-			if b.Source != l.Exchange || !r.ours(b.Arguments) || len(names) != 1 || names[0] == r.want.CountHeader {
+			if len(names) != 1 || names[0] == r.want.CountHeader {
 				continue
 			}
 			r.refuse(topology.Key{Kind: topology.KindExchange, Name: l.Exchange}, nil, nil, topology.Label{Role: topology.RoleRetry, Backoff: l.Backoff},

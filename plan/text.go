@@ -83,7 +83,7 @@ func (t textWriter) line(format string, args ...any) { fmt.Fprintf(t.w, format+"
 // changes writes what people declared one by one, and what was generated for it
 // as one line for each group, unless all is to be shown.
 func (t textWriter) changes() {
-	generated := groups{}
+	generated := groups{by: map[groupKey]*group{}}
 	shown := false
 	for _, c := range t.p.Changes {
 		if !t.o.Verbose && c.Action != Blocked && isGenerated(c) {
@@ -246,14 +246,14 @@ func (t textWriter) ladders() bool {
 		if i == 0 {
 			t.line("")
 		}
-		t.line("  %s: %s", some(queues[backoff]), Ladder(t.p, backoff))
+		t.line("  %s: %s", some(queues[backoff]), ladder(t.p, backoff))
 	}
 	return len(order) > 0
 }
 
-// Ladder says when a message is delivered that fails each time: "4 deliveries,
+// ladder says when a message is delivered that fails each time: "4 deliveries,
 // at 0s, +10s, +1m, +10m; dead after 11m10s at the earliest".
-func Ladder(p Plan, backoff string) string {
+func ladder(p Plan, backoff string) string {
 	loop, ok := topology.Topology{Loops: p.Loops}.Loop(backoff)
 	if !ok {
 		return "1 delivery; dead at once"
@@ -278,12 +278,21 @@ func Ladder(p Plan, backoff string) string {
 }
 
 // groups collects generated objects by what they serve.
-type groups struct{ list []*group }
+type groups struct {
+	list []*group
+	by   map[groupKey]*group
+}
+
+// groupKey is what the changes of one group have in common.
+type groupKey struct {
+	action Action
+	label  string
+}
 
 // group is what is generated for one backoff, one queue, or the topology.
 type group struct {
-	action  Action
-	label   string
+	groupKey
+
 	counts  map[topology.Kind]int
 	hazards map[Hazard]bool
 }
@@ -296,15 +305,11 @@ func (g *groups) add(c Change) {
 	case c.Label.Queue != "":
 		label = "dead-lettering of " + display(c.Label.Queue)
 	}
-	var found *group
-	for _, have := range g.list {
-		if have.label == label && have.action == c.Action {
-			found = have
-		}
-	}
+	key := groupKey{c.Action, label}
+	found := g.by[key]
 	if found == nil {
-		found = &group{action: c.Action, label: label, counts: map[topology.Kind]int{}, hazards: map[Hazard]bool{}}
-		g.list = append(g.list, found)
+		found = &group{groupKey: key, counts: map[topology.Kind]int{}, hazards: map[Hazard]bool{}}
+		g.list, g.by[key] = append(g.list, found), found
 	}
 	found.counts[c.Kind]++
 	for _, h := range c.Hazards {

@@ -35,18 +35,18 @@ func (d *decoder) backoffs(f fields) {
 		// A backoff with problems is kept: queues may name it.
 		b := Backoff{Name: p.name, Pos: pos}
 		d.readBackoff(&b, d.fields(p.value, fmt.Sprintf("backoff %q", p.name), backoffKeys(), nil))
+		d.places.backoffs[p.name] = len(d.spec.Backoffs)
 		d.spec.Backoffs = append(d.spec.Backoffs, b)
 	}
 }
 
 // backoff gives the backoff of that name.
 func (d *decoder) backoff(name string) (Backoff, bool) {
-	for _, b := range d.spec.Backoffs {
-		if b.Name == name {
-			return b, true
-		}
+	i, ok := d.places.backoffs[name]
+	if !ok {
+		return Backoff{}, false
 	}
-	return Backoff{}, false
+	return d.spec.Backoffs[i], true
 }
 
 func (d *decoder) readBackoff(b *Backoff, f fields) {

@@ -24,7 +24,7 @@ func Compile(s *Spec) (topology.Topology, error) {
 	if problems := checkNames(s); len(problems) > 0 {
 		return topology.Topology{}, &Error{Problems: byPlace(problems)}
 	}
-	c := compiler{spec: s, out: topology.Topology{
+	c := compiler{spec: s, places: map[string]int{}, out: topology.Topology{
 		Name: s.Name, VHost: s.VHost, Cluster: s.Cluster, CountHeader: s.CountHeader,
 	}}
 	for _, e := range s.Exchanges {
@@ -49,8 +49,9 @@ func Compile(s *Spec) (topology.Topology, error) {
 
 // compiler collects the objects of one Spec.
 type compiler struct {
-	spec *Spec
-	out  topology.Topology
+	spec   *Spec
+	out    topology.Topology
+	places map[string]int // by name, where a queue stands in out
 }
 
 func (c *compiler) exchange(name, kind string, args topology.Arguments, label topology.Label) {
@@ -60,6 +61,7 @@ func (c *compiler) exchange(name, kind string, args topology.Arguments, label to
 }
 
 func (c *compiler) queue(name string, args topology.Arguments, label topology.Label) {
+	c.places[name] = len(c.out.Queues)
 	c.out.Queues = append(c.out.Queues, topology.Queue{
 		Name: name, Durable: true, Arguments: args, Label: label,
 	})
@@ -157,8 +159,7 @@ func (c *compiler) dead(q Queue) {
 	label := topology.Label{Role: topology.RoleDead, Queue: q.Name}
 	c.bind(topology.DeadName(c.spec.Name), q.Dead.Queue, topology.AddressKey(q.Name), nil, label)
 
-	i := slices.IndexFunc(c.out.Queues, func(have topology.Queue) bool { return have.Name == q.Dead.Queue })
-	if i >= 0 {
+	if i, ok := c.places[q.Dead.Queue]; ok {
 		c.out.Queues[i].Label.Queue = "" // it serves several
 		return
 	}

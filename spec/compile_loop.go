@@ -11,8 +11,12 @@ import (
 // loops adds the retry loops of the backoffs in use, and the exchange that
 // brings their messages back.
 func (c *compiler) loops() {
+	used := map[string]bool{}
+	for _, q := range c.spec.Queues {
+		used[q.Backoff] = true
+	}
 	for _, b := range c.spec.Backoffs {
-		if c.spec.uses(b.Name) {
+		if used[b.Name] {
 			c.loop(b)
 		}
 	}
@@ -21,11 +25,6 @@ func (c *compiler) loops() {
 			topology.Arguments{topology.ArgAlternateExchange: topology.UnroutableName(c.spec.Name)},
 			topology.Label{Role: topology.RoleReturn})
 	}
-}
-
-// uses reports whether a queue has the backoff of that name.
-func (s *Spec) uses(backoff string) bool {
-	return slices.ContainsFunc(s.Queues, func(q Queue) bool { return q.Backoff == backoff })
 }
 
 // loop adds the loop of one backoff: what the processor reads, the headers

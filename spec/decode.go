@@ -49,7 +49,7 @@ func HasName(f Source) bool {
 // variables. Warnings come beside an error too; the error is an [*Error] with
 // every problem of all files.
 func Decode(files []Source, lookup func(string) (string, bool)) (*Spec, []Problem, error) {
-	d := &decoder{lookup: lookup, spec: &Spec{}}
+	d := &decoder{lookup: lookup, spec: &Spec{}, places: places{map[string]int{}, map[string]int{}, map[string]int{}}}
 	var roots []fields
 	for _, f := range files {
 		d.file = f.Name
@@ -92,11 +92,15 @@ type decoder struct {
 	file     string // the file that is being read
 	nodes    int    // how many values were read
 	spec     *Spec
+	places   places
 	defaults defaults
 	heads    map[string]Pos // where name, vhost and so on were given
 	problems []Problem
 	warnings []Problem
 }
+
+// places say, by name, where in the Spec things stand.
+type places struct{ backoffs, exchanges, queues map[string]int }
 
 // defaults are the defaults of queues.
 type defaults struct {

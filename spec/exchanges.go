@@ -34,18 +34,18 @@ func (d *decoder) exchanges(f fields) {
 		e.Arguments, nodes = d.arguments(x, "arguments")
 		d.reserved(nodes, topology.ArgManagedBy)
 		e.Bindings = d.bindingList(x)
+		d.places.exchanges[name] = len(d.spec.Exchanges)
 		d.spec.Exchanges = append(d.spec.Exchanges, e)
 	}
 }
 
 // exchange gives the exchange of that name.
 func (d *decoder) exchange(name string) (Exchange, bool) {
-	for _, e := range d.spec.Exchanges {
-		if e.Name == name {
-			return e, true
-		}
+	i, ok := d.places.exchanges[name]
+	if !ok {
+		return Exchange{}, false
 	}
-	return Exchange{}, false
+	return d.spec.Exchanges[i], true
 }
 
 // objectName checks the name of a queue or an exchange. Its length is checked

@@ -11,7 +11,11 @@ import (
 // twice, taken by something that dlxctl makes, or too long for what is made of
 // them. It works on a Spec with gaps: what has no name is passed over.
 func checkNames(s *Spec) []Problem {
-	n := names{spec: s}
+	n := names{spec: s, failed: map[string]string{}, retry: map[string]string{}}
+	for _, b := range s.Backoffs {
+		n.failed[topology.FailedName(s.Name, b.Name)] = b.Name
+		n.retry[topology.RetryExchangeName(s.Name, b.Name)] = b.Name
+	}
 	n.declaredExchanges()
 	n.declaredQueues()
 	n.deadQueues()
@@ -21,8 +25,10 @@ func checkNames(s *Spec) []Problem {
 
 // names collects the problems of one Spec.
 type names struct {
-	spec     *Spec
-	problems []Problem
+	spec *Spec
+	// failed and retry give the backoff that a name is made of.
+	failed, retry map[string]string
+	problems      []Problem
 }
 
 func (n *names) add(pos Pos, fix, format string, args ...any) {
@@ -40,7 +46,7 @@ func (n *names) declaredExchanges() {
 			continue
 		}
 		first[e.Name] = e.Pos
-		if what := reservedExchange(n.spec, e.Name); what != "" {
+		if what := n.reservedExchange(e.Name); what != "" {
 			n.add(e.Pos, "rename it, or the topology", "exchange %q has the name of %s", e.Name, what)
 		}
 	}
@@ -57,7 +63,7 @@ func (n *names) declaredQueues() {
 			continue
 		}
 		first[q.Name] = q.Pos
-		what := reservedQueue(n.spec, q.Name)
+		what := n.reservedQueue(q.Name)
 		if n.spec.Name != "" && q.Name == topology.DeadName(n.spec.Name) {
 			what = "the dead-letter queue that queues share"
 		}
@@ -84,7 +90,7 @@ func (n *names) deadQueues() {
 			n.add(q.Dead.Pos, "rename the work queue, or give dead another: dead: {queue: NAME}",
 				"queue %q has the dead-letter queue %q, which is a work queue of the file", q.Name, dead)
 		}
-		if what := reservedQueue(n.spec, dead); what != "" {
+		if what := n.reservedQueue(dead); what != "" {
 			n.add(q.Dead.Pos, "name another", "dead-letter queue %q of queue %q has the name of %s", dead, q.Name, what)
 		}
 		before, shared := first[dead]
@@ -100,9 +106,10 @@ func (n *names) deadQueues() {
 	}
 }
 
-// reservedExchange says what the exchange of that name is in the topology of s,
-// or nothing if the name is free.
-func reservedExchange(s *Spec, name string) string {
+// reservedExchange says what the exchange of that name is in the topology, or
+// nothing if the name is free.
+func (n *names) reservedExchange(name string) string {
+	s := n.spec
 	if s.Name == "" {
 		return ""
 	}
@@ -114,13 +121,11 @@ func reservedExchange(s *Spec, name string) string {
 	case topology.ReturnName(s.Name):
 		return "the exchange that brings messages back to their queues"
 	}
-	for _, b := range s.Backoffs {
-		switch name {
-		case topology.FailedName(s.Name, b.Name):
-			return fmt.Sprintf("the exchange that the queues with backoff %s dead-letter to", b.Name)
-		case topology.RetryExchangeName(s.Name, b.Name):
-			return fmt.Sprintf("the exchange that picks the tier of backoff %s", b.Name)
-		}
+	if backoff, ok := n.failed[name]; ok {
+		return fmt.Sprintf("the exchange that the queues with backoff %s dead-letter to", backoff)
+	}
+	if backoff, ok := n.retry[name]; ok {
+		return fmt.Sprintf("the exchange that picks the tier of backoff %s", backoff)
 	}
 	if strings.HasPrefix(name, s.Name+".switch.") {
 		return "an exchange that migrate makes"
@@ -128,11 +133,12 @@ func reservedExchange(s *Spec, name string) string {
 	return ""
 }
 
-// reservedQueue says what the queue of that name is in the topology of s, or
-// nothing if the name is free. The shared dead-letter queue is not among them.
+// reservedQueue says what the queue of that name is in the topology, or nothing
+// if the name is free. The shared dead-letter queue is not among them.
 // Names of retry queues are taken for backoffs that do not exist, too: the
 // processor believes the count of whatever died in such a queue.
-func reservedQueue(s *Spec, name string) string {
+func (n *names) reservedQueue(name string) string {
+	s := n.spec
 	if s.Name == "" {
 		return ""
 	}
@@ -142,10 +148,8 @@ func reservedQueue(s *Spec, name string) string {
 	case s.Name + ".lock":
 		return "the queue that is the lock of apply"
 	}
-	for _, b := range s.Backoffs {
-		if name == topology.FailedName(s.Name, b.Name) {
-			return fmt.Sprintf("the queue that the processor reads for backoff %s", b.Name)
-		}
+	if backoff, ok := n.failed[name]; ok {
+		return fmt.Sprintf("the queue that the processor reads for backoff %s", backoff)
 	}
 	if topology.IsRetryQueueName(s.Name, name) {
 		return "a retry queue"

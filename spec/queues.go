@@ -45,18 +45,18 @@ func (d *decoder) queues(f fields) {
 		d.deliveryLimit(&q, x)
 		q.Dead = d.dead(x, name)
 		q.Bindings = d.bindingList(x)
+		d.places.queues[name] = len(d.spec.Queues)
 		d.spec.Queues = append(d.spec.Queues, q)
 	}
 }
 
 // queue gives the queue of that name.
 func (d *decoder) queue(name string) (Queue, bool) {
-	for _, q := range d.spec.Queues {
-		if q.Name == name {
-			return q, true
-		}
+	i, ok := d.places.queues[name]
+	if !ok {
+		return Queue{}, false
 	}
-	return Queue{}, false
+	return d.spec.Queues[i], true
 }
 
 // replaces reads the name of the legacy queue. That it is not declared too is
