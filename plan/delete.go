@@ -43,7 +43,8 @@ func (r Resolved) generates(exchange string) bool {
 }
 
 // deletions gives the changes that take away what is ours and no longer wanted.
-func (r Resolved) deletions() []Change {
+// wanted are the identities of the wanted bindings.
+func (r Resolved) deletions(wanted map[string]bool) []Change {
 	var out []Change
 	exchanges := byName(r.Want.Exchanges, func(e topology.Exchange) string { return e.Name })
 	sources, foreign := map[string]bool{}, map[string]bool{} // exchanges that lead somewhere, or that others have bound
@@ -73,9 +74,8 @@ func (r Resolved) deletions() []Change {
 		c.Stake, c.Hazards = r.stake(have)
 		out = append(out, c)
 	}
-	bindings := byName(r.Want.Bindings, topology.Binding.Identity)
 	for _, have := range r.Have.Bindings {
-		if _, wanted := bindings[have.Identity()]; !wanted {
+		if !wanted[have.Identity()] {
 			out = append(out, r.unbinding(have))
 		}
 	}
@@ -143,16 +143,14 @@ func (r Resolved) replaced(have, want topology.Queue, fields []Field) Change {
 
 // rebindings gives the changes that make the bindings of replaced queues again,
 // whoever made them: they go with the queue.
-func (r Resolved) rebindings(replaced map[string]bool) []Change {
+func (r Resolved) rebindings(replaced, wanted map[string]bool) []Change {
 	var out []Change
-	wanted := map[string]bool{}
-	for _, b := range r.Want.Bindings {
-		wanted[b.Identity()] = true
-	}
 	for _, b := range r.Bindings {
+		if b.DestinationType != topology.ToQueue || !replaced[b.Destination] {
+			continue
+		}
 		owner, marked := topology.Owner(b.Arguments)
-		gone := marked && owner == r.Want.Name && !wanted[b.Identity()]
-		if b.DestinationType != topology.ToQueue || !replaced[b.Destination] || gone {
+		if marked && owner == r.Want.Name && !wanted[b.Identity()] {
 			continue
 		}
 		label := topology.Label{Role: topology.RoleBusiness, Queue: b.Destination}

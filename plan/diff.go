@@ -60,14 +60,17 @@ func Diff(r Resolved) Plan {
 		}
 	}
 	bindings := byName(r.Have.Bindings, topology.Binding.Identity)
+	wanted := make(map[string]bool, len(r.Want.Bindings))
 	for _, want := range r.Want.Bindings {
-		if _, ok := bindings[want.Identity()]; !ok {
+		id := want.Identity()
+		wanted[id] = true
+		if _, ok := bindings[id]; !ok {
 			p.Changes = append(p.Changes, created(topology.KindBinding, want.String(), want, want.Label, fieldsOf(want.Arguments)))
 		}
 	}
-	p.Changes = append(p.Changes, r.rebindings(replaced)...)
+	p.Changes = append(p.Changes, r.rebindings(replaced, wanted)...)
 	p.Changes = append(p.Changes, r.policyChanges()...)
-	p.Changes = append(p.Changes, r.deletions()...)
+	p.Changes = append(p.Changes, r.deletions(wanted)...)
 	for _, b := range r.Drift {
 		c := r.unbinding(b)
 		c.Reason = "nobody declared it"
@@ -198,7 +201,7 @@ func fingerprint(r Resolved) string {
 		fmt.Fprintf(&b, "queue %q %t %t %t %s\n", q.Name, q.Durable, q.AutoDelete, q.Exclusive, q.Arguments)
 	}
 	for _, x := range r.Have.Bindings {
-		fmt.Fprintf(&b, "binding %s\n", x.Identity())
+		b.WriteString("binding " + x.Identity() + "\n")
 	}
 	for _, p := range r.Have.Policies {
 		fmt.Fprintf(&b, "policy %q %q %q %d %s\n", p.Name, p.Pattern, p.ApplyTo, p.Priority, p.Definition)

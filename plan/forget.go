@@ -122,15 +122,24 @@ func (r *resolver) drift() {
 	for _, e := range r.want.Exchanges {
 		generated[e.Name] = e.Label.Role != topology.RoleBusiness
 	}
+	var unmarked []topology.Binding
+	for _, b := range r.state.Have.Bindings {
+		_, marked := topology.Owner(b.Arguments)
+		atOurs := b.DestinationType == topology.ToQueue && queues[b.Destination] || generated[b.Source]
+		if !marked && atOurs {
+			unmarked = append(unmarked, b)
+		}
+	}
+	if len(unmarked) == 0 {
+		return // as a rule: what is wanted need not be gone through
+	}
 	wanted := map[string]bool{}
 	for _, b := range r.want.Bindings {
 		b.Arguments = b.Arguments.Without(topology.ArgManagedBy)
 		wanted[b.Identity()] = true
 	}
-	for _, b := range r.state.Have.Bindings {
-		_, marked := topology.Owner(b.Arguments)
-		atOurs := b.DestinationType == topology.ToQueue && queues[b.Destination] || generated[b.Source]
-		if !marked && atOurs && !wanted[b.Identity()] {
+	for _, b := range unmarked {
+		if !wanted[b.Identity()] {
 			r.out.Drift = append(r.out.Drift, b)
 		}
 	}

@@ -156,15 +156,16 @@ func (r *resolver) queues() {
 func (r *resolver) bindings() {
 	found := byName(r.state.Have.Bindings, topology.Binding.Identity)
 	for _, want := range r.want.Bindings {
-		unmarked := want
-		unmarked.Arguments = want.Arguments.Without(topology.ArgManagedBy)
-		if _, ours := found[want.Identity()]; !ours {
-			if have, theirs := found[unmarked.Identity()]; theirs {
+		have, ok := found[want.Identity()]
+		if !ok {
+			unmarked := want
+			unmarked.Arguments = want.Arguments.Without(topology.ArgManagedBy)
+			if have, ok = found[unmarked.Identity()]; ok {
 				have.Label = want.Label
 				want = have
 			}
 		}
-		if have, ok := found[want.Identity()]; ok {
+		if ok {
 			have.Label = want.Label
 			r.out.Have.Bindings = append(r.out.Have.Bindings, have)
 		} else if r.withholds(want) {

@@ -42,7 +42,7 @@ func Compile(s *Spec) (topology.Topology, error) {
 	c.out.Sort()
 	// A binding that the file lists twice is one binding.
 	c.out.Bindings = slices.CompactFunc(c.out.Bindings, func(a, b topology.Binding) bool {
-		return a.Identity() == b.Identity()
+		return a.Key == b.Key && a.Destination == b.Destination && a.Identity() == b.Identity() // most differ in their keys
 	})
 	return c.out, nil
 }

@@ -11,8 +11,9 @@ import (
 
 // queues reads the work queues of one file.
 func (d *decoder) queues(f fields) {
+	keys := queueKeys()
 	for _, n := range d.list(f, "queues") {
-		x := d.fields(n, "queue", queueKeys(), nil)
+		x := d.fields(n, "queue", keys, nil)
 		name, ok := d.text(x, "name")
 		if !ok {
 			continue
