@@ -50,8 +50,8 @@ func (p place) call(method, kind, name string, body any) {
 	p.target.Call(p.t, method, kind+"/"+url.PathEscape(p.target.VHost)+"/"+name, body)
 }
 
-// object is the body of a queue or exchange, durable.
-func object(typ string, args map[string]any) map[string]any {
+// durable is the body of a queue or exchange.
+func durable(typ string, args map[string]any) map[string]any {
 	if args == nil {
 		args = map[string]any{}
 	}
@@ -119,10 +119,10 @@ func cases() []oneCase {
 		{"work queue removed, its dead letters waiting", topologyFile(free), topologyFile(none), message("q.dead"), nil},
 		{"work queue removed, gone already", topologyFile(free), topologyFile(none), remove("queues", "q"), nil},
 		{"work queue gone", topologyFile(direct, bound), topologyFile(direct, bound), remove("queues", "q"), nil},
-		{"work queue new, made by a service the same way", topologyFile(none), topologyFile(free), put("queues", "q", object("", map[string]any{"x-queue-type": "classic", "x-dead-letter-exchange": "shop.a.failed", "x-dead-letter-routing-key": "@q"})), nil},
-		{"work queue new, made by a service in another way", topologyFile(none), topologyFile(free), put("queues", "q", object("", map[string]any{"x-message-ttl": 5})), nil},
-		{"work queue new, of another topology", topologyFile(none), topologyFile(free), put("queues", "q", object("", ours)), nil},
-		{"work queue of another topology, skipped", topologyFile(none), topologyFile("queues: [{name: keep}, {name: q}, {name: r}]"), put("queues", "q", object("", ours)), []string{"--skip-blocked"}},
+		{"work queue new, made by a service the same way", topologyFile(none), topologyFile(free), put("queues", "q", durable("", map[string]any{"x-queue-type": "classic", "x-dead-letter-exchange": "shop.a.failed", "x-dead-letter-routing-key": "@q"})), nil},
+		{"work queue new, made by a service in another way", topologyFile(none), topologyFile(free), put("queues", "q", durable("", map[string]any{"x-message-ttl": 5})), nil},
+		{"work queue new, of another topology", topologyFile(none), topologyFile(free), put("queues", "q", durable("", ours)), nil},
+		{"work queue of another topology, skipped", topologyFile(none), topologyFile("queues: [{name: keep}, {name: q}, {name: r}]"), put("queues", "q", durable("", ours)), []string{"--skip-blocked"}},
 
 		{"argument added, empty", topologyFile(free), topologyFile(with("name: q, arguments: {x-message-ttl: 5000}")), nil, nil},
 		{"argument added, with a message", topologyFile(free), topologyFile(with("name: q, arguments: {x-message-ttl: 5000}")), message("q"), nil},
@@ -147,9 +147,9 @@ func cases() []oneCase {
 		{"one of two that share dead letters removed", topologyFile("queues: [{name: keep, dead: shared}, {name: q, dead: shared}]"), topologyFile("queues: [{name: keep, dead: shared}]"), nil, nil},
 
 		{"external queue missing", topologyFile(none), topologyFile(with("name: q, external: true")), nil, nil},
-		{"external queue there", topologyFile(none), topologyFile(with("name: q, external: true")), put("queues", "q", object("", nil)), nil},
-		{"external queue of another type", topologyFile(none), topologyFile(with("name: q, external: true, type: quorum")), put("queues", "q", object("", nil)), nil},
-		{"external queue with a dead-letter exchange", topologyFile(none), topologyFile(with("name: q, external: true")), put("queues", "q", object("", map[string]any{"x-dead-letter-exchange": "x"})), nil},
+		{"external queue there", topologyFile(none), topologyFile(with("name: q, external: true")), put("queues", "q", durable("", nil)), nil},
+		{"external queue of another type", topologyFile(none), topologyFile(with("name: q, external: true, type: quorum")), put("queues", "q", durable("", nil)), nil},
+		{"external queue with a dead-letter exchange", topologyFile(none), topologyFile(with("name: q, external: true")), put("queues", "q", durable("", map[string]any{"x-dead-letter-exchange": "x"})), nil},
 		{"policy now, with a message", topologyFile(free), topologyFile(with("name: q, deadLetterBy: policy")), message("q"), nil},
 		{"arguments now, empty", topologyFile(with("name: q, deadLetterBy: policy")), topologyFile(free), nil, nil},
 		{"arguments now, with a message", topologyFile(with("name: q, deadLetterBy: policy")), topologyFile(free), message("q"), nil},
@@ -166,10 +166,10 @@ func cases() []oneCase {
 		{"exchange internal now", topologyFile(direct, none), topologyFile("exchanges: [{name: e, type: direct, internal: true}]", none), nil, nil},
 		{"exchange with an alternate now", topologyFile(direct, none), topologyFile("exchanges: [{name: e, type: direct, arguments: {alternate-exchange: amq.fanout}}]", none), nil, nil},
 		{"exchange of a type nobody knows", topologyFile(none), topologyFile("exchanges: [{name: e, type: x-nothing}]", none), nil, nil},
-		{"exchange of another topology", topologyFile(none), topologyFile(direct, none), put("exchanges", "e", object("direct", ours)), nil},
-		{"exchange new, made by a service the same way", topologyFile(none), topologyFile(direct, none), put("exchanges", "e", object("direct", nil)), nil},
+		{"exchange of another topology", topologyFile(none), topologyFile(direct, none), put("exchanges", "e", durable("direct", ours)), nil},
+		{"exchange new, made by a service the same way", topologyFile(none), topologyFile(direct, none), put("exchanges", "e", durable("direct", nil)), nil},
 		{"external exchange missing", topologyFile(none), topologyFile("exchanges: [{name: bus, external: true}]", none), nil, nil},
-		{"external exchange of another type", topologyFile(none), topologyFile("exchanges: [{name: bus, type: topic, external: true}]", none), put("exchanges", "bus", object("direct", nil)), nil},
+		{"external exchange of another type", topologyFile(none), topologyFile("exchanges: [{name: bus, type: topic, external: true}]", none), put("exchanges", "bus", durable("direct", nil)), nil},
 		{"external exchange no longer used", topologyFile("exchanges: [{name: amq.direct, external: true}]", `queues: [{name: keep}, {name: q, bindings: [{exchange: amq.direct, key: k}]}]`), topologyFile(free), nil, drops},
 
 		{"binding added", topologyFile(direct, bound), topologyFile(direct, with("name: q, bindings: [{exchange: e, keys: [k, l]}]")), nil, nil},
@@ -183,7 +183,7 @@ func cases() []oneCase {
 		{"binding of somebody to a queue of ours", topologyFile(direct, bound), topologyFile(direct, bound), func(p place) { p.bind("amq.direct", "q", "x") }, nil},
 		{"binding of somebody to a queue of ours, pruned", topologyFile(direct, bound), topologyFile(direct, bound), func(p place) { p.bind("amq.direct", "q", "x") }, append(drops, "--prune")},
 		{"binding of somebody to a generated exchange", topologyFile(free), topologyFile(free), func(p place) {
-			p.call("PUT", "queues", "spy", object("", nil))
+			p.call("PUT", "queues", "spy", durable("", nil))
 			p.bind("shop.return", "spy", "@q")
 		}, nil},
 		{"binding between exchanges removed", topologyFile("exchanges: [{name: e, type: direct}, {name: f, type: fanout, bindings: [{exchange: e, key: k}]}]", none), topologyFile("exchanges: [{name: e, type: direct}, {name: f, type: fanout}]", none), nil, nil},
@@ -208,7 +208,7 @@ func cases() []oneCase {
 		{"work queue removed, bound, skipped", topologyFile(direct, bound), topologyFile(none), nil, []string{"--skip-blocked"}},
 		{"backoff no longer used, with a processor, skipped", topologyFile(with("name: q, backoff: b")), topologyFile(none), consumer("shop.b.failed"), []string{"--skip-blocked"}},
 		{"arguments now, with a message, skipped", topologyFile(with("name: q, deadLetterBy: policy")), topologyFile(free), message("q"), []string{"--skip-blocked"}},
-		{"legacy queue alive", topologyFile(none), topologyFile(direct, with("name: q, replaces: old, bindings: [{exchange: e, key: k}]")), put("queues", "old", object("", nil)), nil},
+		{"legacy queue alive", topologyFile(none), topologyFile(direct, with("name: q, replaces: old, bindings: [{exchange: e, key: k}]")), put("queues", "old", durable("", nil)), nil},
 		{"legacy queue gone", topologyFile(none), topologyFile(direct, with("name: q, replaces: old, bindings: [{exchange: e, key: k}]")), nil, nil},
 	}
 }

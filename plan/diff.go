@@ -193,30 +193,29 @@ func differing(have, want []Field) []Field {
 // fingerprint stands for the part of the state that the plan depends on. It
 // does not depend on what queues hold.
 func fingerprint(r Resolved) string {
-	var b strings.Builder
+	h := sha256.New() // writing to it cannot fail
 	for _, e := range r.Have.Exchanges {
-		fmt.Fprintf(&b, "exchange %q %q %t %t %t %s\n", e.Name, e.Type, e.Durable, e.AutoDelete, e.Internal, e.Arguments)
+		fmt.Fprintf(h, "exchange %q %q %t %t %t %s\n", e.Name, e.Type, e.Durable, e.AutoDelete, e.Internal, e.Arguments)
 	}
 	for _, q := range r.Have.Queues {
-		fmt.Fprintf(&b, "queue %q %t %t %t %s\n", q.Name, q.Durable, q.AutoDelete, q.Exclusive, q.Arguments)
+		fmt.Fprintf(h, "queue %q %t %t %t %s\n", q.Name, q.Durable, q.AutoDelete, q.Exclusive, q.Arguments)
 	}
 	for _, x := range r.Have.Bindings {
-		b.WriteString("binding " + x.Identity() + "\n")
+		h.Write([]byte("binding " + x.Identity() + "\n"))
 	}
 	for _, p := range r.Have.Policies {
-		fmt.Fprintf(&b, "policy %q %q %q %d %s\n", p.Name, p.Pattern, p.ApplyTo, p.Priority, p.Definition)
+		fmt.Fprintf(h, "policy %q %q %q %d %s\n", p.Name, p.Pattern, p.ApplyTo, p.Priority, p.Definition)
 	}
 	for _, p := range r.Want.Policies {
-		fmt.Fprintf(&b, "base %q %d %s\n", p.Name, p.Priority, p.Definition) // it starts from somebody's policy
+		fmt.Fprintf(h, "base %q %d %s\n", p.Name, p.Priority, p.Definition) // it starts from somebody's policy
 	}
 	for _, x := range r.Drift {
-		fmt.Fprintf(&b, "drift %s\n", x.Identity())
+		fmt.Fprintf(h, "drift %s\n", x.Identity())
 	}
 	for _, c := range r.Refused {
-		fmt.Fprintf(&b, "refused %s %q %s\n", c.Kind, c.Name, c.Reason)
+		fmt.Fprintf(h, "refused %s %q %s\n", c.Kind, c.Name, c.Reason)
 	}
-	sum := sha256.Sum256([]byte(b.String()))
-	return hex.EncodeToString(sum[:])
+	return hex.EncodeToString(h.Sum(nil))
 }
 
 // Major gives the first number of a broker's version, 0 if there is none.

@@ -19,9 +19,8 @@ func (r *resolver) forget() {
 			r.out.Have.Exchanges = append(r.out.Have.Exchanges, e)
 		}
 	}
-	bindings := byName(r.want.Bindings, topology.Binding.Identity)
 	for _, b := range r.state.Have.Bindings {
-		if _, wanted := bindings[b.Identity()]; !wanted && r.ours(b.Arguments) && !r.switches(b.Source) && !r.switches(b.Destination) {
+		if r.ours(b.Arguments) && !r.wanted[b.Identity()] && !r.switches(b.Source) && !r.switches(b.Destination) {
 			b.Label = r.labelOf(b.Source, topology.RoleBusiness)
 			r.out.Have.Bindings = append(r.out.Have.Bindings, b)
 		}

@@ -88,6 +88,7 @@ type resolver struct {
 	// foreignPolicies are those that were found and that are not of this topology.
 	foreignPolicies []topology.Policy
 	patterns        map[string]*regexp2.Regexp // of policies
+	wanted          map[string]bool            // the identities of the bindings of want
 	out             Resolved
 }
 
@@ -155,8 +156,11 @@ func (r *resolver) queues() {
 // service that binds again and again does no harm.
 func (r *resolver) bindings() {
 	found := byName(r.state.Have.Bindings, topology.Binding.Identity)
+	r.wanted = make(map[string]bool, len(r.want.Bindings))
 	for _, want := range r.want.Bindings {
-		have, ok := found[want.Identity()]
+		id := want.Identity()
+		r.wanted[id] = true
+		have, ok := found[id]
 		if !ok {
 			unmarked := want
 			unmarked.Arguments = want.Arguments.Without(topology.ArgManagedBy)

@@ -163,7 +163,13 @@ func (a Arguments) String() string { return string(a.appendText(nil)) }
 // appendText appends what String gives.
 func (a Arguments) appendText(out []byte) []byte {
 	out = append(out, '{')
-	for i, name := range a.Names() {
+	var few [8]string // most have no more: they are sorted without a list on the heap
+	names := few[:0]
+	for name := range a {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for i, name := range names {
 		if i > 0 {
 			out = append(out, ',')
 		}
