@@ -76,11 +76,11 @@ func TestApplyingOneAfterTheOther(t *testing.T) {
 	}
 }
 
-func compiled(t testing.TB, file string) topology.Topology {
-	t.Helper()
+func compiled(tb testing.TB, file string) topology.Topology {
+	tb.Helper()
 	top, _, err := spec.Load([]spec.Source{{Name: "f", Data: []byte(file)}}, func(string) (string, bool) { return "", false })
 	if err != nil {
-		t.Fatalf("%v\n%s", err, file)
+		tb.Fatalf("%v\n%s", err, file)
 	}
 	return top
 }

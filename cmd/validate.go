@@ -45,7 +45,7 @@ type problemJSON struct {
 }
 
 func (a *app) validateJSON() error {
-	sources, err := a.sources()
+	sources, err := a.sources(a.files...)
 	if err != nil {
 		return err
 	}
