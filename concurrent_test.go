@@ -46,7 +46,7 @@ func TestApplyWhileAnotherDoes(t *testing.T) {
 	second := start(t, target, "apply", "--yes", "-f", path)
 	second.exits(t, 1)
 	const want = `dlxctl: another dlxctl works on the topology "shop": dlxctl apply shop (`
-	if got := second.stderr.String(); !strings.HasPrefix(got, want) || second.stdout.Len() > 0 {
+	if got := second.stderr.String(); !strings.HasPrefix(got, want) || second.stdout.String() != "" {
 		t.Errorf("the second does not say who is first:\n%s%s", second.stdout.String(), got)
 	}
 

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -39,8 +40,26 @@ func file(t *testing.T, text string) string {
 // process is a dlxctl that runs in a process of its own.
 type process struct {
 	*exec.Cmd
-	stdout, stderr bytes.Buffer
+	stdout, stderr output
 	ended          chan struct{} // closed when it has ended
+}
+
+// output is what a process has written. It can be read while that goes on.
+type output struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.b.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.b.String()
 }
 
 // start starts dlxctl, which TestMain has put into PATH.

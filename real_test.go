@@ -30,7 +30,7 @@ func TestBesideRealTopologies(t *testing.T) {
 					args := []string{"--allow", "drops-routing", "-f", file(t, text)}
 					p := start(t, target, append([]string{"plan", "-o", "json"}, args...)...)
 					p.exits(t, 0)
-					for _, n := range named(t, p.stdout.Bytes()) {
+					for _, n := range named(t, []byte(p.stdout.String())) {
 						if names[n] {
 							t.Errorf("step %d: the plan names %s, which is theirs:\n%s", step, n, &p.stdout)
 						}

@@ -23,7 +23,7 @@ func (m *Management) remove(ctx context.Context, c plan.Change) error {
 	case topology.Exchange:
 		// Messages for an exchange with bindings would be dropped without it.
 		var only conditions
-		only.unused = !slices.Contains(c.Hazards, plan.DropsRouting)
+		only.unused = c.Action == plan.Replace || !slices.Contains(c.Hazards, plan.DropsRouting)
 		return m.delete(ctx, "exchanges/"+vhost+"/"+url.PathEscape(o.Name)+only.String())
 	case topology.Queue:
 		return m.removeQueue(ctx, o, conditions{

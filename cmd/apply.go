@@ -156,6 +156,10 @@ func (r *applier) run(ctx context.Context) error {
 func (r *applier) write(ctx context.Context, p plan.Plan) error {
 	done := map[plan.Action]int{}
 	patient := patient{Applier: r.m, full: map[string]bool{}}
+	told := context.AfterFunc(ctx, func() {
+		fmt.Fprintln(r.stderr, "stopping when what is under way is done; a second signal kills")
+	})
+	defer told()
 	bar := r.newProgress("applied", "changes", len(p.Changes))
 	err := plan.Execute(ctx, &patient, p, func(c plan.Change) {
 		done[c.Action]++

@@ -141,6 +141,22 @@ func (r Resolved) replaced(have, want topology.Queue, fields []Field) Change {
 	return c
 }
 
+// replacedExchange gives the change for an exchange that differs: deleted and
+// made again if it is ours and nothing is bound to it or by it, else blocked.
+func (r Resolved) replacedExchange(have, want topology.Exchange, fields []Field) Change {
+	c := blocked(topology.KindExchange, want.Name, have, want, want.Label, fields)
+	owner, ours := topology.Owner(r.exchangeMarks[have.Name])
+	used := slices.ContainsFunc(r.Bindings, func(b topology.Binding) bool {
+		return b.Source == have.Name || b.DestinationType == topology.ToExchange && b.Destination == have.Name
+	})
+	if !ours || owner != r.Want.Name || used || want.Label.Role != topology.RoleBusiness {
+		return c
+	}
+	c.Action, c.Hazards, c.Rank = Replace, []Hazard{DropsRouting}, rank(Change{After: want, Label: want.Label})
+	c.Reason = "it cannot be changed in place: it is deleted and made again; between the two, publishers find no exchange"
+	return c
+}
+
 // rebindings gives the changes that make the bindings of replaced queues again,
 // whoever made them: they go with the queue.
 func (r Resolved) rebindings(replaced, wanted map[string]bool) []Change {

@@ -39,7 +39,7 @@ func Diff(r Resolved) Plan {
 		if have, ok := exchanges[want.Name]; !ok {
 			p.Changes = append(p.Changes, created(topology.KindExchange, want.Name, want, want.Label, exchangeFields(want)))
 		} else if fields := differing(exchangeFields(have), exchangeFields(want)); len(fields) > 0 {
-			p.Changes = append(p.Changes, blocked(topology.KindExchange, want.Name, have, want, want.Label, fields))
+			p.Changes = append(p.Changes, r.replacedExchange(have, want, fields))
 		}
 	}
 	replaced := map[string]bool{}

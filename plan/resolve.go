@@ -35,9 +35,10 @@ type Resolved struct {
 	Usage    map[string]Usage
 	Warnings []Warning
 
-	bared  map[string]bool               // the queues that a policy no longer wanted leaves without dead-lettering
-	marks  map[string]topology.Arguments // of the queues that were found, before the mark was taken for wanted
-	routed map[string]bool               // see routedQueues; Diff works it out
+	bared         map[string]bool               // the queues that a policy no longer wanted leaves without dead-lettering
+	marks         map[string]topology.Arguments // of the queues that were found, before the mark was taken for wanted
+	exchangeMarks map[string]topology.Arguments // the same of exchanges
+	routed        map[string]bool               // see routedQueues; Diff works it out
 }
 
 // Resolve makes want and what was found comparable. It changes neither.
@@ -94,6 +95,7 @@ type resolver struct {
 
 func (r *resolver) exchanges() {
 	found := byName(r.state.Have.Exchanges, func(e topology.Exchange) string { return e.Name })
+	r.out.exchangeMarks = map[string]topology.Arguments{}
 	for _, want := range r.want.Exchanges {
 		have, ok := found[want.Name]
 		key := topology.Key{Kind: topology.KindExchange, Name: want.Name}
@@ -114,6 +116,7 @@ func (r *resolver) exchanges() {
 				want.Type, strings.Join(r.state.ExchangeTypes, ", ")))
 			continue
 		case ok:
+			r.out.exchangeMarks[have.Name] = have.Arguments
 			have.Arguments = aligned(have.Arguments, want.Arguments, comparedExchangeArguments())
 		}
 		r.out.Want.Exchanges = append(r.out.Want.Exchanges, want)
