@@ -182,7 +182,7 @@ func (m *Management) removeBinding(ctx context.Context, b topology.Binding) erro
 		return err
 	}
 	for _, f := range found {
-		args, err := arguments(f.Arguments)
+		args, err := f.arguments()
 		if err != nil {
 			return err
 		}

@@ -1,7 +1,9 @@
 package broker
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -51,8 +53,10 @@ type (
 		Destination     string `json:"destination"`
 		DestinationType string `json:"destination_type"`
 		Key             string `json:"routing_key"`
-		Arguments       any    `json:"arguments"`
-		PropertiesKey   string `json:"properties_key"`
+		// Arguments are read when they are needed: there are many bindings, and
+		// almost all have the same.
+		Arguments     json.RawMessage `json:"arguments"`
+		PropertiesKey string          `json:"properties_key"`
 	}
 	policy struct {
 		Name       string `json:"name"`
@@ -284,13 +288,18 @@ func (l listing) topology(vhost string) (topology.Topology, error) {
 			Exclusive: q.Exclusive, Arguments: args,
 		})
 	}
+	read := map[string]topology.Arguments{} // by their text; nobody changes arguments in place
 	for _, b := range l.bindings {
 		if b.Source == "" {
 			continue // from the default exchange
 		}
-		args, err := arguments(b.Arguments)
-		if err != nil {
-			return t, fmt.Errorf("binding from %q to %q: %w", b.Source, b.Destination, err)
+		args, ok := read[string(b.Arguments)]
+		if !ok {
+			var err error
+			if args, err = b.arguments(); err != nil {
+				return t, fmt.Errorf("binding from %q to %q: %w", b.Source, b.Destination, err)
+			}
+			read[string(b.Arguments)] = args
 		}
 		t.Bindings = append(t.Bindings, topology.Binding{
 			Source: b.Source, Destination: b.Destination, DestinationType: b.DestinationType,
@@ -316,6 +325,20 @@ func policies(list []policy) ([]topology.Policy, error) {
 		})
 	}
 	return out, nil
+}
+
+// arguments gives the binding's arguments in canonical form.
+func (b binding) arguments() (topology.Arguments, error) {
+	if b.Arguments == nil {
+		return nil, nil
+	}
+	d := json.NewDecoder(bytes.NewReader(b.Arguments))
+	d.UseNumber()
+	var v any
+	if err := d.Decode(&v); err != nil {
+		return nil, err
+	}
+	return arguments(v)
 }
 
 // arguments gives arguments in canonical form. The broker writes no arguments
