@@ -163,6 +163,8 @@ func cases() []oneCase {
 		{"exchange removed, bound by somebody", topologyFile(direct, none), topologyFile(none), func(p place) { p.bind("e", "keep", "x") }, nil},
 		{"exchange gone", topologyFile(direct, bound), topologyFile(direct, bound), remove("exchanges", "e"), nil},
 		{"exchange of another type", topologyFile(direct, none), topologyFile("exchanges: [{name: e, type: fanout}]", none), nil, nil},
+		{"exchange of another type, allowed", topologyFile(direct, none), topologyFile("exchanges: [{name: e, type: fanout}]", none), nil, drops},
+		{"exchange of another type, bound", topologyFile(direct, bound), topologyFile("exchanges: [{name: e, type: topic}]", bound), nil, drops},
 		{"exchange internal now", topologyFile(direct, none), topologyFile("exchanges: [{name: e, type: direct, internal: true}]", none), nil, nil},
 		{"exchange with an alternate now", topologyFile(direct, none), topologyFile("exchanges: [{name: e, type: direct, arguments: {alternate-exchange: amq.fanout}}]", none), nil, nil},
 		{"exchange of a type nobody knows", topologyFile(none), topologyFile("exchanges: [{name: e, type: x-nothing}]", none), nil, nil},
