@@ -31,6 +31,7 @@ type (
 		AutoDelete flag   `json:"auto_delete"`
 		Internal   bool   `json:"internal"`
 		Arguments  any    `json:"arguments"`
+		Policy     string `json:"policy"` // the one in force
 	}
 	queue struct {
 		Name           string `json:"name"`
@@ -134,8 +135,19 @@ func (m *Management) Inspect(ctx context.Context) (plan.State, error) {
 	return plan.State{
 		ExchangeTypes: types, Operator: operator,
 		Version: l.overview.Version, Cluster: l.overview.Cluster, VHost: m.vhost,
-		Have: have, Usage: l.usage(), InForce: l.inForce(), Alarm: l.alarm, DisabledFlags: l.disabledFlags(),
+		Have: have, Usage: l.usage(), InForce: l.inForce(), InForceOn: l.inForceOn(), Alarm: l.alarm, DisabledFlags: l.disabledFlags(),
 	}, nil
+}
+
+// inForceOn gives the names of the policies in force, by exchange.
+func (l listing) inForceOn() map[string]string {
+	out := map[string]string{}
+	for _, e := range l.exchanges {
+		if e.Policy != "" {
+			out[e.Name] = e.Policy
+		}
+	}
+	return out
 }
 
 // disabledFlags gives the feature flags that nobody has enabled.

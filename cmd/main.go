@@ -13,6 +13,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/dlxctl/dlxctl/migrate"
 	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/spec"
 )
@@ -21,7 +22,7 @@ import (
 const (
 	exitDone        = 0
 	exitFailed      = 1   // nothing was written
-	exitPending     = 2   // plan --detailed-exitcode: there are changes
+	exitPending     = 2   // plan --detailed-exitcode: there are changes; migrate: waiting for others
 	exitBlocked     = 3   // something is blocked
 	exitPartial     = 4   // something was written, not all
 	exitUsage       = 64  // wrong flags or arguments
@@ -83,6 +84,7 @@ func exitCode(ctx context.Context, err error) int {
 	var usage usageError
 	var partial *plan.PartialError
 	var unfinished unfinishedError
+	var waiting waitingError
 	switch {
 	case err == nil:
 		return exitDone
@@ -90,11 +92,13 @@ func exitCode(ctx context.Context, err error) int {
 		return exitPending
 	case errors.As(err, &usage):
 		return exitUsage
+	case errors.As(err, &waiting):
+		return exitPending
 	case errors.As(err, &unfinished):
 		return exitPartial
 	case errors.As(err, &partial) && partial.Wrote():
 		return exitPartial
-	case errors.Is(err, plan.ErrBlocked) || errors.Is(err, plan.ErrHazard):
+	case errors.Is(err, plan.ErrBlocked) || errors.Is(err, plan.ErrHazard) || errors.Is(err, migrate.ErrRefused):
 		return exitBlocked
 	case ctx.Err() != nil:
 		return exitInterrupted

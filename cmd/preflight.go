@@ -13,7 +13,12 @@ import (
 // right that is missing at once, before the first write. Without conn only what
 // the management API tells is looked at.
 func preflight(ctx context.Context, m *broker.Management, conn *broker.Conn, p plan.Plan) error {
-	lacking, err := m.Lacking(ctx, conn, plan.Rights(p))
+	return mayDo(ctx, m, conn, plan.Rights(p))
+}
+
+// mayDo refuses if any of rights is missing.
+func mayDo(ctx context.Context, m *broker.Management, conn *broker.Conn, rights []plan.Right) error {
+	lacking, err := m.Lacking(ctx, conn, rights)
 	if err != nil {
 		return fmt.Errorf("look at the user's rights: %w", err)
 	}

@@ -25,6 +25,8 @@ type State struct {
 	// InForce names, by queue, the policy that the broker says applies to it. A
 	// queue to which none applies is not in it.
 	InForce map[string]string
+	// InForceOn names, by exchange, the policy that the broker says applies to it.
+	InForceOn map[string]string
 	// DisabledFlags are the feature flags that are not enabled. Nil where the user
 	// may not read them.
 	DisabledFlags []string

@@ -1,6 +1,8 @@
 package topology
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"strings"
 	"time"
 )
@@ -106,6 +108,19 @@ const policyPrefix = "dlxctl."
 // PolicyKey gives the key of a policy's definition that does what the queue
 // argument of that name does.
 func PolicyKey(argument string) string { return strings.TrimPrefix(argument, "x-") }
+
+// SwitchName names the exchange that leads a legacy queue's messages during its
+// migration: its hash keeps the name within bounds. What belongs to it adds a
+// suffix.
+func SwitchName(topology, legacy string) string {
+	sum := sha256.Sum256([]byte(legacy))
+	return topology + ".switch." + hex.EncodeToString(sum[:6])
+}
+
+// SwitchPolicyName names the policy that says where a switch leads.
+func SwitchPolicyName(topology, legacy string) string {
+	return policyPrefix + SwitchName(topology, legacy)
+}
 
 // IsSwitchName reports whether an exchange or policy is named like those that
 // lead messages during a migration.

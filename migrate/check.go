@@ -1,0 +1,150 @@
+package migrate
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/dlxctl/dlxctl/plan"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// Reasons says why a move cannot be made: all of it at once. None: it can.
+func (m Move) Reasons(want topology.Topology, state plan.State) []string {
+	var out []string
+	add := func(format string, args ...any) { out = append(out, m.Legacy+": "+fmt.Sprintf(format, args...)) }
+	for _, q := range state.Have.Queues {
+		switch {
+		case q.Name != m.Legacy:
+		case q.Exclusive:
+			add("it is exclusive: it belongs to one connection and ends with it")
+		case q.AutoDelete:
+			add("it deletes itself with its last consumer: declare it without auto-delete, or let it go and take replaces out")
+		case q.Type() == topology.Stream:
+			add("it is a stream: its messages cannot be taken out")
+		}
+	}
+	types := map[string]string{}
+	for _, e := range state.Have.Exchanges {
+		types[e.Name] = e.Type
+	}
+	for _, b := range m.find(state).onLegacy {
+		if t := types[b.Source]; dividing(t) {
+			add("it is bound to %s of type %s, which divides messages among its bindings: one more or less moves those of all", b.Source, t)
+		}
+	}
+	for _, c := range plan.Make(want, state, plan.Options{}).Changes {
+		if c.Action == plan.Blocked && (c.Name == m.New || m.needs(want, c)) {
+			add("%s %s is blocked: %s", c.Kind, c.Name, c.Reason)
+		}
+	}
+	f := m.find(state)
+	if inForce := state.InForceOn[m.gate()]; f.exchanges[m.gate()] && f.policy != nil && state.InForceOn != nil && inForce != m.policy() {
+		add("the policy %q is in force on the switch %s, not %s", inForce, m.gate(), m.policy())
+	}
+	return out
+}
+
+// dividing reports whether an exchange of that type sends a message to some of
+// its bindings, depending on which others there are.
+func dividing(exchangeType string) bool {
+	return slices.Contains([]string{"x-consistent-hash", "x-modulus-hash", "x-random", "x-recent-history", "x-local-random"}, exchangeType)
+}
+
+// needs reports whether a change belongs to the new queue or to the retry plane
+// around it.
+func (m Move) needs(want topology.Topology, c plan.Change) bool {
+	work, _ := want.Work(m.New)
+	switch c.Label.Role {
+	case topology.RoleUnroutable, topology.RoleReturn, topology.RoleDead, topology.RoleFailed, topology.RoleRetry:
+		return (c.Label.Queue == "" || c.Label.Queue == m.New) && (c.Label.Backoff == "" || c.Label.Backoff == work.Backoff)
+	case topology.RoleWork:
+		return c.Label.Queue == m.New && (c.Kind == topology.KindPolicy || c.Name == m.New)
+	case topology.RoleBusiness:
+		return c.Kind == topology.KindExchange && slices.ContainsFunc(m.Wanted, func(b topology.Binding) bool { return b.Source == c.Name })
+	case topology.RoleLegacy:
+	}
+	return false
+}
+
+// Preparation gives the changes that make the new queues and the retry planes
+// around them, and nothing else of the file.
+func Preparation(want topology.Topology, state plan.State, moves []Move) plan.Plan {
+	p := plan.Make(want, state, plan.Options{})
+	p.Changes = slices.DeleteFunc(slices.Clone(p.Changes), func(c plan.Change) bool {
+		makes := c.Action == plan.Create || c.Action == plan.Migrate || c.Action == plan.Update
+		return !makes || !slices.ContainsFunc(moves, func(m Move) bool { return m.needs(want, c) })
+	})
+	return p
+}
+
+// Rights gives what a user must be permitted for moving queues.
+func Rights(want topology.Topology, state plan.State, moves []Move) []plan.Right {
+	p := Preparation(want, state, moves)
+	for _, m := range moves {
+		f := m.find(state)
+		p.Changes = append(p.Changes, m.make(state, found{exchanges: map[string]bool{}}, m.toOld())...)
+		for _, b := range union(union(f.onLegacy, f.onGate), m.Wanted) {
+			for _, destination := range []string{m.Legacy, m.New, m.gate()} {
+				b.Destination, b.DestinationType = destination, topology.ToQueue
+				p.Changes = append(p.Changes, create(topology.KindBinding, "", b))
+			}
+		}
+		p.Changes = append(p.Changes, remove(topology.KindQueue, m.Legacy, topology.Queue{Name: m.Legacy, Arguments: topology.Arguments{topology.ArgQueueType: topology.Quorum}}))
+	}
+	rights := plan.Rights(p)
+	for _, m := range moves { // the drain
+		rights = append(rights, plan.Right{Permission: plan.Write, Kind: topology.KindExchange, Name: m.toNew()})
+	}
+	plan.SortRights(rights)
+	return slices.Compact(rights)
+}
+
+// Standing says where a move stands.
+type Standing struct {
+	Move
+	// Stage is the one that is to be done next.
+	Stage Stage
+	// Ready, Unacknowledged and Consumers are those of the legacy queue.
+	plan.Usage
+	// Bindings are the legacy queue's from exchanges.
+	Bindings int
+}
+
+// Standings says where each move stands.
+func Standings(want topology.Topology, state plan.State) []Standing {
+	var out []Standing
+	for _, m := range Moves(want, state) {
+		s := Standing{Move: m, Usage: state.Usage[m.Legacy], Bindings: len(m.find(state).onLegacy)}
+		switch f := m.find(state); {
+		case len(Preparation(want, state, []Move{m}).Changes) > 0:
+			s.Stage = Prepare
+		case m.Next(state, nil).Doing != "":
+			s.Stage = Cutover
+		case f.legacy && (s.Ready+s.Unacknowledged > 0 || s.Consumers > 0):
+			s.Stage = Drain
+		default:
+			s.Stage = Retire
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+// String gives the standing in a line.
+func (s Standing) String() string {
+	where := map[Stage]string{
+		Prepare: "to be prepared", Cutover: "to be cut over", Drain: "to be drained", Retire: "to be retired",
+	}[s.Stage]
+	return fmt.Sprintf("%s -> %s: %s; the legacy queue has %s", s.Legacy, s.New, where, strings.Join([]string{
+		number(int64(s.Bindings), "binding"), number(s.Ready, "message") + " ready", fmt.Sprintf("%d unacknowledged", s.Unacknowledged), number(s.Consumers, "consumer"),
+	}, ", "))
+}
+
+// number gives "1 message" or "2 messages".
+func number(n int64, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}

@@ -1,0 +1,205 @@
+package migrate
+
+import (
+	"regexp"
+
+	"github.com/dlxctl/dlxctl/plan"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// Step is one step of a cutover: changes that may be carried out together, after
+// which the broker must come to rest before the next.
+type Step struct {
+	// Doing says what the step does. Empty: the cutover is done.
+	Doing   string
+	Changes []plan.Change
+}
+
+// keyAlternate is the key of a policy that says where an exchange leads what it
+// cannot route.
+const keyAlternate = "alternate-exchange"
+
+// Next gives the next step of the cutover, from what the broker shows.
+//
+// One switch leads all messages of the queue, wherever they come from, as a
+// message visits an exchange once. It has no bindings of its own: what comes to
+// it goes to its alternate exchange, which a policy names. While the switch is
+// bound beside the legacy bindings, a message reaches the legacy queue on two
+// ways and is stored once; then the legacy bindings go; then one update of the
+// policy turns all messages to the new queue; then that gets bindings of its own,
+// by which again each message is stored once; then the switch goes. At no moment
+// is a message without a way, or on the way to both queues.
+//
+// remembered are the bindings of the switch as they were seen last: should
+// somebody delete it, they are lost with it.
+func (m Move) Next(state plan.State, remembered []topology.Binding) Step {
+	f := m.find(state)
+	switch {
+	case !f.exchanges[m.gate()] && !f.exchanges[m.toOld()] && f.policy == nil && len(f.onLegacy) == 0:
+		return m.bindNew(f, union(remembered, m.Wanted))
+	case !f.exchanges[m.gate()] && len(lacking(f.onLegacy, f.onNew)) == 0:
+		if len(f.onLegacy) == 0 {
+			return m.remove(f)
+		}
+		// The new queue gets these messages already: each comes twice, until this.
+		return Step{"unbind " + m.Legacy + ", which is bound again", m.deletions(f.onLegacy)}
+	case m.switched(f):
+		return m.afterSwitch(f, remembered)
+	default:
+		return m.beforeSwitch(state, f)
+	}
+}
+
+// switched reports whether messages go to the new queue. Without the policy, that
+// somebody has taken away, the new queue's bindings tell.
+func (m Move) switched(f found) bool {
+	if f.policy == nil {
+		return len(f.onGate) > 0 && len(lacking(f.onGate, f.onNew)) < len(f.onGate)
+	}
+	return f.policy.Definition[keyAlternate] == m.toNew()
+}
+
+func (m Move) beforeSwitch(state plan.State, f found) Step {
+	if made := m.make(state, f, m.toOld()); len(made) > 0 {
+		return Step{"make the switch of " + m.Legacy, made}
+	}
+	var bind []plan.Change
+	for _, b := range lacking(f.onLegacy, f.onGate) {
+		b.Destination, b.DestinationType, b.Arguments = m.gate(), topology.ToExchange, m.marked(b.Arguments)
+		bind = append(bind, create(topology.KindBinding, b.String(), b))
+	}
+	switch {
+	case len(bind) > 0:
+		return Step{"bind the switch of " + m.Legacy, bind}
+	case len(f.onLegacy) > 0:
+		return Step{"unbind " + m.Legacy, m.deletions(f.onLegacy)}
+	default:
+		return Step{"switch from " + m.Legacy + " to " + m.New, []plan.Change{m.turn(state, f, m.toNew())}}
+	}
+}
+
+func (m Move) afterSwitch(f found, remembered []topology.Binding) Step {
+	if f.policy == nil {
+		turn := m.turn(plan.State{}, f, m.toNew())
+		return Step{"make the policy of the switch again", []plan.Change{turn}}
+	}
+	routes := union(union(f.onGate, f.onLegacy), union(remembered, m.Wanted))
+	if s := m.bindNew(f, routes); s.Doing != "" {
+		return s
+	}
+	switch {
+	case len(f.onLegacy) > 0: // a service has bound it again: until this, its messages come twice
+		return Step{"unbind " + m.Legacy + ", which is bound again", m.deletions(f.onLegacy)}
+	case len(f.onGate) > 0:
+		return Step{"unbind the switch of " + m.Legacy, m.deletions(f.onGate)}
+	default:
+		return m.remove(f)
+	}
+}
+
+// bindNew gives the new queue those of routes that it lacks: as the file says
+// where the file says so, else just as the legacy queue had them, which is drift.
+func (m Move) bindNew(f found, routes []topology.Binding) Step {
+	wanted := map[string]topology.Binding{}
+	for _, b := range m.Wanted {
+		wanted[route(b)] = b
+	}
+	var bind []plan.Change
+	for _, b := range lacking(routes, f.onNew) {
+		own, declared := wanted[route(b)]
+		if !declared {
+			own = b
+			own.Arguments = b.Arguments.Without(topology.ArgManagedBy)
+		}
+		own.Destination, own.DestinationType = m.New, topology.ToQueue
+		bind = append(bind, create(topology.KindBinding, own.String(), own))
+	}
+	if len(bind) == 0 {
+		return Step{}
+	}
+	return Step{"bind " + m.New, bind}
+}
+
+// make gives what the switch lacks, in the order in which it is safe: nothing is
+// bound to it yet.
+func (m Move) make(state plan.State, f found, leadsTo string) []plan.Change {
+	var out []plan.Change
+	mark := topology.Arguments{topology.ArgManagedBy: topology.Mark(m.Topology)}
+	for _, name := range []string{m.toOld(), m.toNew(), m.gate()} {
+		if !f.exchanges[name] {
+			out = append(out, create(topology.KindExchange, name, topology.Exchange{Name: name, Type: topology.Fanout, Durable: true, Arguments: mark}))
+		}
+	}
+	for _, b := range []topology.Binding{{Source: m.toOld(), Destination: m.Legacy}, {Source: m.toNew(), Destination: m.New}} {
+		if b.Source == m.toOld() && f.fromOld || b.Source == m.toNew() && f.fromNew {
+			continue
+		}
+		b.DestinationType, b.Arguments = topology.ToQueue, mark
+		c := create(topology.KindBinding, b.String(), b)
+		c.Rank = 2
+		out = append(out, c)
+	}
+	if f.policy == nil {
+		c := m.turn(state, f, leadsTo)
+		c.Rank = 3
+		out = append(out, c)
+	}
+	return out
+}
+
+// turn gives the change of the policy that makes the switch lead somewhere. It
+// outranks every other policy.
+func (m Move) turn(state plan.State, f found, leadsTo string) plan.Change {
+	p := topology.Policy{
+		Name: m.policy(), Pattern: "^" + regexp.QuoteMeta(m.gate()) + "$", ApplyTo: "exchanges",
+		Priority: topology.PolicyPriority, Definition: topology.Arguments{keyAlternate: leadsTo},
+	}
+	for _, other := range state.Have.Policies {
+		if other.Name != p.Name {
+			p.Priority = max(p.Priority, other.Priority+1)
+		}
+	}
+	if f.policy == nil {
+		return create(topology.KindPolicy, p.Name, p)
+	}
+	p.Priority = max(p.Priority, f.policy.Priority)
+	return plan.Change{Action: plan.Update, Kind: topology.KindPolicy, Name: p.Name, Before: *f.policy, After: p}
+}
+
+// remove takes the switch away. Nothing is bound to it any more. The exchange
+// that leads to the new queue stays: the drain publishes to it.
+func (m Move) remove(f found) Step {
+	var out []plan.Change
+	for _, name := range []string{m.gate(), m.toOld()} {
+		if f.exchanges[name] {
+			c := remove(topology.KindExchange, name, topology.Exchange{Name: name})
+			c.Hazards = []plan.Hazard{plan.DropsRouting} // that of the old one to the legacy queue
+			out = append(out, c)
+		}
+	}
+	if f.policy != nil {
+		c := remove(topology.KindPolicy, f.policy.Name, *f.policy)
+		c.Rank = 1
+		out = append(out, c)
+	}
+	if len(out) == 0 {
+		return Step{}
+	}
+	return Step{"remove the switch of " + m.Legacy, out}
+}
+
+func (m Move) deletions(list []topology.Binding) []plan.Change {
+	var out []plan.Change
+	for _, b := range list {
+		out = append(out, remove(topology.KindBinding, b.String(), b))
+	}
+	return out
+}
+
+func create(kind topology.Kind, name string, after any) plan.Change {
+	return plan.Change{Action: plan.Create, Kind: kind, Name: name, After: after}
+}
+
+func remove(kind topology.Kind, name string, before any) plan.Change {
+	return plan.Change{Action: plan.Delete, Kind: kind, Name: name, Before: before}
+}

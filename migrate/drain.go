@@ -1,0 +1,131 @@
+package migrate
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/dlxctl/dlxctl/broker"
+	"github.com/dlxctl/dlxctl/relay"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// prefetch is how many messages of a legacy queue are in flight at once.
+const prefetch = 1000
+
+// mover moves the messages of a legacy queue to the new one. They are published
+// to the exchange that leads there alone, with their own routing key, so that
+// consumers see the key that the publisher used.
+type mover struct {
+	to    string // the exchange
+	park  string // the exchange for what the broker will not take
+	moved atomic.Int64
+	again atomic.Int64 // of them, delivered a second time
+	last  atomic.Int64 // when one was moved last, in milliseconds of Unix time
+	note  func(id string)
+}
+
+// Move gives the message as it is, without what the broker has counted, and
+// without a user-id: the broker takes none but that of the connection.
+func (h *mover) Move(d amqp.Delivery) relay.Move {
+	m := amqp.Publishing{
+		Headers: amqp.Table{}, ContentType: d.ContentType, ContentEncoding: d.ContentEncoding, DeliveryMode: d.DeliveryMode,
+		Priority: d.Priority, CorrelationId: d.CorrelationId, ReplyTo: d.ReplyTo, Expiration: d.Expiration, MessageId: d.MessageId,
+		Timestamp: d.Timestamp, Type: d.Type, AppId: d.AppId, Body: d.Body,
+	}
+	for name, v := range d.Headers {
+		if name != "x-delivery-count" && name != "x-acquired-count" {
+			m.Headers[name] = v
+		}
+	}
+	if d.UserId != "" {
+		m.Headers["retry-user-id"] = d.UserId
+	}
+	if len(m.Headers) == 0 {
+		m.Headers = nil
+	}
+	return relay.Move{Exchange: h.to, Key: d.RoutingKey, Message: m}
+}
+
+// Refused parks a message that the new queue will not take.
+func (h *mover) Refused(_ amqp.Delivery, m relay.Move, reason string) relay.Move {
+	headers := amqp.Table{"retry-error": reason}
+	for name, v := range m.Message.Headers {
+		headers[name] = v
+	}
+	m.Exchange, m.Message.Headers = h.park, headers
+	return m
+}
+
+// Moved counts. A message that was delivered before may have been moved before,
+// by a run that was killed.
+func (h *mover) Moved(d amqp.Delivery, _ relay.Move) {
+	h.moved.Add(1)
+	h.last.Store(time.Now().UnixMilli())
+	if d.Redelivered {
+		h.again.Add(1)
+		h.note(d.MessageId)
+	}
+}
+
+// drain moves what is in the legacy queue: until it is empty, if idle is zero, and
+// else until nothing has come for as long as idle, or until ctx ends.
+//
+// Nothing can be lost: the relay acknowledges a message only when its copy is
+// confirmed.
+func (r *Runner) drain(ctx context.Context, m Move, h *mover, idle time.Duration) error {
+	e := r.Endpoint
+	e.ConnectionName = "dlxctl migrate " + m.Topology + " " + m.Legacy
+	in, err := broker.DialToConsume(ctx, e)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := broker.Dial(ctx, e)
+	if err != nil {
+		return err
+	}
+	defer out.Close()
+	source, err := in.Consume(m.Legacy, prefetch)
+	if err != nil {
+		return err
+	}
+	defer source.Close()
+	sink, err := out.Publisher(prefetch)
+	if err != nil {
+		return err
+	}
+	defer sink.Close()
+	h.last.Store(time.Now().UnixMilli())
+	until, stop := context.WithCancel(ctx)
+	defer stop()
+	if idle > 0 {
+		go h.stopWhenIdle(until, idle, stop)
+	}
+	move := relay.Relay{Source: source, Sink: sink, Handler: h, Grace: 30 * time.Second, UntilEmpty: idle == 0}
+	if err := move.Run(until); err != nil {
+		return err
+	}
+	return ctx.Err()
+}
+
+// stopWhenIdle calls stop once nothing was moved for as long as idle.
+func (h *mover) stopWhenIdle(ctx context.Context, idle time.Duration, stop func()) {
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for time.Since(time.UnixMilli(h.last.Load())) < idle {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+	stop()
+}
+
+// newMover gives the mover of a move.
+func (m Move) newMover(note func(id string)) *mover {
+	return &mover{to: m.toNew(), park: topology.UnroutableName(m.Topology), note: note}
+}

@@ -1,0 +1,289 @@
+package migrate_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/dlxctl/dlxctl/broker"
+	"github.com/dlxctl/dlxctl/broker/brokertest"
+	"github.com/dlxctl/dlxctl/migrate"
+	"github.com/dlxctl/dlxctl/spec"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+func TestMain(m *testing.M) { os.Exit(brokertest.Main(m)) }
+
+// stage is a virtual host with a legacy queue that four kinds of exchanges lead
+// to, under full load.
+type stage struct {
+	target   brokertest.Target
+	want     topology.Topology
+	legacy   string
+	endpoint broker.Endpoint
+	m        *broker.Management
+
+	mu   sync.Mutex
+	seen map[string]int // how often each message came, whichever queue it came from
+}
+
+const topologyFile = `
+version: 1
+name: shop
+defaults: {backoff: quick, type: %s}
+backoff: {quick: {tiers: [100ms]}}
+exchanges:
+  - {name: t}
+  - {name: d, type: direct}
+  - {name: f, type: fanout}
+  - {name: h, type: headers}
+  - {name: up, type: direct}
+queues:
+  - name: new
+    replaces: old
+    bindings:
+      - {exchange: t, keys: ["order.#", "*.placed"]}
+      - {exchange: d, keys: [a, b]}
+      - {exchange: f}
+      - {exchange: h, match: any, headers: {format: pdf, pages: 2}}
+`
+
+// newStage makes the virtual host, with the old queue bound just as the new one is to be.
+func newStage(t *testing.T, legacyType string, legacyArgs amqp.Table) *stage {
+	t.Helper()
+	s := &stage{target: brokertest.VHost(t), legacy: "old", seen: map[string]int{}}
+	var err error
+	if s.want, _, err = spec.Load([]spec.Source{{Name: "f", Data: []byte(fmt.Sprintf(topologyFile, legacyType))}}, func(string) (string, bool) { return "", false }); err != nil {
+		t.Fatal(err)
+	}
+	if s.endpoint, err = (broker.Config{URL: s.target.URL, API: s.target.API}).Resolve(); err != nil {
+		t.Fatal(err)
+	}
+	if s.m, err = broker.NewManagement(s.endpoint); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.m.Close)
+	ch := s.target.Channel(t)
+	args := amqp.Table{"x-queue-type": legacyType}
+	maps.Copy(args, legacyArgs)
+	if _, err := ch.QueueDeclare("old", true, false, false, false, args); err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range s.want.Exchanges {
+		if e.Label.Role == topology.RoleBusiness {
+			if err := ch.ExchangeDeclare(e.Name, e.Type, true, false, false, false, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := ch.ExchangeBind("d", "a", "up", false, nil); err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range s.want.Bindings {
+		if b.Destination == "new" && b.Label.Role == topology.RoleBusiness {
+			if err := ch.QueueBind("old", b.Key, b.Source, false, amqp.Table(b.Arguments.Without(topology.ArgManagedBy))); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	return s
+}
+
+// runner gives a runner with short waits.
+func (s *stage) runner(t *testing.T) *migrate.Runner {
+	t.Helper()
+	return &migrate.Runner{
+		Topology: s.want, Management: s.m, Endpoint: s.endpoint, Until: migrate.Retire, Settle: 200 * time.Millisecond,
+		Wait: 30 * time.Second, Idle: time.Second, Say: func(string, ...any) {},
+	}
+}
+
+// publish publishes with confirms from four connections until the test or stop
+// ends it. stop gives what was confirmed.
+func (s *stage) publish(t *testing.T) (stop func() map[string]bool) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	var mu sync.Mutex
+	confirmed := map[string]bool{}
+	var publishers sync.WaitGroup
+	var failed atomic.Value
+	for p := range 4 {
+		ch := s.target.Channel(t)
+		if err := ch.Confirm(false); err != nil {
+			t.Fatal(err)
+		}
+		returned := ch.NotifyReturn(make(chan amqp.Return, 10000))
+		publishers.Go(func() {
+			kinds := []struct {
+				exchange, key string
+				headers       amqp.Table
+			}{
+				{"t", "order.placed", nil}, // by two of its bindings
+				{"d", "a", nil},
+				{"f", "", nil},
+				{"h", "", amqp.Table{"format": "pdf"}},
+				{"up", "a", nil}, // through another exchange
+			}
+			const window = 50
+			for n := 0; ctx.Err() == nil; n += window {
+				var waiting []*amqp.DeferredConfirmation
+				var ids []string
+				for i := range window {
+					k := kinds[(n+i)%len(kinds)]
+					id := fmt.Sprintf("%d-%d", p, n+i)
+					c, err := ch.PublishWithDeferredConfirm(k.exchange, k.key, true, false, amqp.Publishing{MessageId: id, DeliveryMode: amqp.Persistent, Headers: k.headers, Body: []byte(id)})
+					if err != nil {
+						failed.Store(err)
+						return
+					}
+					waiting, ids = append(waiting, c), append(ids, id)
+				}
+				for i, c := range waiting {
+					if c.Wait() {
+						mu.Lock()
+						confirmed[ids[i]] = true
+						mu.Unlock()
+					}
+				}
+				for len(returned) > 0 {
+					r := <-returned
+					failed.Store(fmt.Errorf("message %s was returned: %s", r.MessageId, r.ReplyText))
+				}
+			}
+		})
+	}
+	return func() map[string]bool {
+		cancel()
+		publishers.Wait()
+		if err := failed.Load(); err != nil {
+			t.Error(err)
+		}
+		return confirmed
+	}
+}
+
+// consume consumes from a queue until stop, acknowledging each message once it
+// is counted.
+func (s *stage) consume(t *testing.T, queue string) (stop func()) {
+	t.Helper()
+	ch := s.target.Channel(t)
+	if err := ch.Qos(200, 0, false); err != nil {
+		t.Fatal(err)
+	}
+	deliveries, err := ch.Consume(queue, "c", false, false, false, false, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var done sync.WaitGroup
+	done.Go(func() {
+		for d := range deliveries {
+			s.mu.Lock()
+			s.seen[d.MessageId]++
+			s.mu.Unlock()
+			_ = d.Ack(false) // counted; if this fails the count says so
+		}
+	})
+	return func() {
+		if err := ch.Cancel("c", false); err != nil {
+			t.Error(err)
+		}
+		done.Wait()
+		if err := ch.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// account compares what was confirmed with what came, once all has come.
+func (s *stage) account(t *testing.T, confirmed map[string]bool) (lost, doubled int) {
+	t.Helper()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); <-tick.C {
+		s.mu.Lock()
+		lost, doubled = 0, 0
+		for id := range confirmed {
+			if s.seen[id] == 0 {
+				lost++
+			}
+		}
+		for _, n := range s.seen {
+			doubled += n - 1
+		}
+		s.mu.Unlock()
+		if lost == 0 {
+			break
+		}
+	}
+	return lost, doubled
+}
+
+// exists reports whether a queue exists.
+func (s *stage) exists(t *testing.T, queue string) bool {
+	t.Helper()
+	state, err := s.m.Inspect(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, q := range state.Have.Queues {
+		if q.Name == queue {
+			return true
+		}
+	}
+	return false
+}
+
+// Under full load, through every type of exchange, each message goes to exactly
+// one of the two queues: none is lost and none doubled, and the legacy queue goes.
+func TestMigrateUnderLoad(t *testing.T) {
+	t.Parallel()
+	for _, typ := range []string{"classic", "quorum"} {
+		t.Run(typ, func(t *testing.T) {
+			t.Parallel()
+			s := newStage(t, typ, nil)
+			stopOld := s.consume(t, "old")
+			published := s.publish(t)
+			wait(t, 300*time.Millisecond)
+			r := s.runner(t)
+			r.Until = migrate.Cutover
+			var said []string
+			r.Say = func(format string, args ...any) { said = append(said, fmt.Sprintf(format, args...)) }
+			if err := r.Run(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			stopNew := s.consume(t, "new")
+			wait(t, 300*time.Millisecond)
+			stopOld()
+			r = s.runner(t)
+			if err := r.Run(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			confirmed := published()
+			lost, doubled := s.account(t, confirmed)
+			stopNew()
+			if lost > 0 || doubled > 0 {
+				t.Errorf("%d of %d messages were lost, %d doubled", lost, len(confirmed), doubled)
+			}
+			if s.exists(t, "old") {
+				t.Error("the legacy queue is still there")
+			}
+			t.Logf("%d published, %d lost, %d doubled; steps:\n%s", len(confirmed), lost, doubled, strings.Join(said, "\n"))
+		})
+	}
+}
+
+// wait lets the load run on for a while.
+func wait(t *testing.T, d time.Duration) {
+	t.Helper()
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	<-timer.C
+}
