@@ -56,7 +56,7 @@ again, 3 refused, 4 something was written but not all.`,
 	f.DurationVar(&r.runner.Wait, "wait", 10*time.Minute, "how long to wait for others")
 	f.DurationVar(&r.runner.Idle, "idle", 30*time.Second, "how long nothing may have arrived before a legacy queue is deleted")
 	f.BoolVar(&r.runner.Forward, "forward", false, "leave a forwarder in place of a legacy queue to which somebody publishes by name")
-	r.lockFlags.add(f)
+	r.add(f)
 	c.AddCommand(&cobra.Command{
 		Use: "status", Short: "Show where each migration stands", Args: noArguments,
 		RunE: func(c *cobra.Command, _ []string) error { return r.status(c.Context()) },

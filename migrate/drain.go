@@ -2,6 +2,7 @@ package migrate
 
 import (
 	"context"
+	"maps"
 	"sync/atomic"
 	"time"
 
@@ -51,10 +52,9 @@ func (h *mover) Move(d amqp.Delivery) relay.Move {
 
 // Refused parks a message that the new queue will not take.
 func (h *mover) Refused(_ amqp.Delivery, m relay.Move, reason string) relay.Move {
-	headers := amqp.Table{"retry-error": reason}
-	for name, v := range m.Message.Headers {
-		headers[name] = v
-	}
+	headers := amqp.Table{}
+	maps.Copy(headers, m.Message.Headers)
+	headers["retry-error"] = reason
 	m.Exchange, m.Message.Headers = h.park, headers
 	return m
 }

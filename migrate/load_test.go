@@ -26,6 +26,7 @@ func TestMain(m *testing.M) { os.Exit(brokertest.Main(m)) }
 // to, under full load.
 type stage struct {
 	target   brokertest.Target
+	file     string
 	want     topology.Topology
 	legacy   string
 	endpoint broker.Endpoint
@@ -60,8 +61,9 @@ queues:
 func newStage(t *testing.T, legacyType string, legacyArgs amqp.Table) *stage {
 	t.Helper()
 	s := &stage{target: brokertest.VHost(t), legacy: "old", seen: map[string]int{}}
+	s.file = fmt.Sprintf(topologyFile, legacyType)
 	var err error
-	if s.want, _, err = spec.Load([]spec.Source{{Name: "f", Data: []byte(fmt.Sprintf(topologyFile, legacyType))}}, func(string) (string, bool) { return "", false }); err != nil {
+	if s.want, _, err = spec.Load([]spec.Source{{Name: "f", Data: []byte(s.file)}}, func(string) (string, bool) { return "", false }); err != nil {
 		t.Fatal(err)
 	}
 	if s.endpoint, err = (broker.Config{URL: s.target.URL, API: s.target.API}).Resolve(); err != nil {
@@ -106,9 +108,9 @@ func (s *stage) runner(t *testing.T) *migrate.Runner {
 	}
 }
 
-// publish publishes with confirms from four connections until the test or stop
-// ends it. stop gives what was confirmed.
-func (s *stage) publish(t *testing.T) (stop func() map[string]bool) {
+// publish publishes with confirms from four connections until stop, pausing after
+// every 50 messages. stop gives what was confirmed.
+func (s *stage) publish(t *testing.T, pause time.Duration) (stop func() map[string]bool) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	var mu sync.Mutex
@@ -153,6 +155,10 @@ func (s *stage) publish(t *testing.T) (stop func() map[string]bool) {
 						mu.Unlock()
 					}
 				}
+				select {
+				case <-time.After(pause):
+				case <-ctx.Done():
+				}
 				for len(returned) > 0 {
 					r := <-returned
 					failed.Store(fmt.Errorf("message %s was returned: %s", r.MessageId, r.ReplyText))
@@ -160,6 +166,7 @@ func (s *stage) publish(t *testing.T) (stop func() map[string]bool) {
 			}
 		})
 	}
+	t.Cleanup(cancel)
 	return func() map[string]bool {
 		cancel()
 		publishers.Wait()
@@ -199,6 +206,32 @@ func (s *stage) consume(t *testing.T, queue string) (stop func()) {
 		if err := ch.Close(); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// consumeOnceMade consumes from a queue as soon as it exists.
+func (s *stage) consumeOnceMade(t *testing.T, queue string) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	t.Cleanup(cancel)
+	var wait sync.WaitGroup
+	stop = func() { t.Errorf("the queue %s was never made", queue) }
+	wait.Go(func() {
+		for ctx.Err() == nil {
+			if s.exists(t, queue) {
+				stop = s.consume(t, queue)
+				return
+			}
+			select {
+			case <-time.After(50 * time.Millisecond):
+			case <-ctx.Done():
+			}
+		}
+	})
+	return func() {
+		cancel()
+		wait.Wait()
+		stop()
 	}
 }
 
@@ -250,7 +283,7 @@ func TestMigrateUnderLoad(t *testing.T) {
 			t.Parallel()
 			s := newStage(t, typ, nil)
 			stopOld := s.consume(t, "old")
-			published := s.publish(t)
+			published := s.publish(t, 0)
 			wait(t, 300*time.Millisecond)
 			r := s.runner(t)
 			r.Until = migrate.Cutover
@@ -275,9 +308,45 @@ func TestMigrateUnderLoad(t *testing.T) {
 			if s.exists(t, "old") {
 				t.Error("the legacy queue is still there")
 			}
+			s.tidy(t)
 			t.Logf("%d published, %d lost, %d doubled; steps:\n%s", len(confirmed), lost, doubled, strings.Join(said, "\n"))
 		})
 	}
+}
+
+// The same with bindings in place of the switch, as a control: first bound to the
+// new queue, then taken from the old one, messages come twice.
+func TestBindThenUnbindDoubles(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, "classic", nil)
+	ch := s.target.Channel(t)
+	if _, err := ch.QueueDeclare("new", true, false, false, false, nil); err != nil {
+		t.Fatal(err)
+	}
+	stopOld, stopNew := s.consume(t, "old"), s.consume(t, "new")
+	published := s.publish(t, 0)
+	wait(t, 300*time.Millisecond)
+	for _, b := range s.want.Bindings {
+		if b.Destination != "new" || b.Label.Role != topology.RoleBusiness {
+			continue
+		}
+		args := amqp.Table(b.Arguments.Without(topology.ArgManagedBy))
+		if err := ch.QueueBind("new", b.Key, b.Source, false, args); err != nil {
+			t.Fatal(err)
+		}
+		wait(t, 100*time.Millisecond)
+		if err := ch.QueueUnbind("old", b.Key, b.Source, args); err != nil {
+			t.Fatal(err)
+		}
+	}
+	confirmed := published()
+	lost, doubled := s.account(t, confirmed)
+	stopOld()
+	stopNew()
+	if lost > 0 || doubled == 0 {
+		t.Errorf("%d of %d messages were lost, %d doubled: the other tests prove nothing", lost, len(confirmed), doubled)
+	}
+	t.Logf("%d published, %d doubled", len(confirmed), doubled)
 }
 
 // wait lets the load run on for a while.

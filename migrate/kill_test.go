@@ -1,0 +1,116 @@
+package migrate_test
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// program builds dlxctl, to be killed.
+func program(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "dlxctl")
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", path, "..").CombinedOutput(); err != nil {
+		t.Fatalf("build: %v\n%s", err, out)
+	}
+	return path
+}
+
+// command gives a run of dlxctl migrate.
+func (s *stage) command(t *testing.T, path string, args ...string) (*exec.Cmd, *bytes.Buffer) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "topology.yaml")
+	if err := os.WriteFile(file, []byte(s.file), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := exec.CommandContext(t.Context(), path, append([]string{"migrate", "-f", file}, args...)...)
+	c.Env = append(os.Environ(), "RABBITMQ_URL="+s.target.URL, "RABBITMQ_API_URL="+s.target.API)
+	var out bytes.Buffer
+	c.Stdout, c.Stderr = &out, &out
+	return c, &out
+}
+
+// Killed again and again, at random moments of each stage, and run again: nothing
+// is lost, and doubled is at most what the drain had in flight.
+func TestMigrateKilled(t *testing.T) {
+	t.Parallel()
+	dlxctl := program(t)
+	const perRound = 12 // kills of one migration, before it may end
+	for round, typ := range []string{"classic", "quorum", "classic", "quorum"} {
+		t.Run(fmt.Sprintf("round %d %s", round, typ), func(t *testing.T) {
+			t.Parallel()
+			s := newStage(t, typ, nil)
+			r := rand.New(rand.NewPCG(uint64(round), 1)) //nolint:gosec // the same moments each time
+			stopOld := s.consume(t, "old")
+			published := s.publish(t, 100*time.Millisecond)
+			stopNew := s.consumeOnceMade(t, "new")
+			kills := 0
+			for kill := range perRound {
+				if kill == perRound/2 {
+					stopOld() // now the drain can begin
+				}
+				c, out := s.command(t, dlxctl, "--yes", "--settle", "50ms", "--idle", "2s", "--wait", "20s", "--lock-timeout", "20s")
+				if err := c.Start(); err != nil {
+					t.Fatal(err)
+				}
+				wait(t, time.Duration(r.IntN(900))*time.Millisecond)
+				if err := c.Process.Kill(); err != nil {
+					t.Fatal(err)
+				}
+				_ = c.Wait() // it was killed, or over before
+				if c.ProcessState.ExitCode() == -1 {
+					kills++
+				} else if code := c.ProcessState.ExitCode(); code != 0 {
+					t.Fatalf("run %d exits with %d:\n%s", kill, code, out)
+				}
+			}
+			c, out := s.command(t, dlxctl, "--yes", "--idle", "1s", "--wait", "60s", "--lock-timeout", "20s")
+			if err := c.Run(); err != nil {
+				t.Fatalf("the last run: %v\n%s", err, out)
+			}
+			confirmed := published()
+			lost, doubled := s.account(t, confirmed)
+			stopNew()
+			// What the drain had in flight when it was killed: its prefetch, each time.
+			if lost > 0 || doubled > kills*1000 {
+				t.Errorf("%d of %d messages were lost, %d doubled", lost, len(confirmed), doubled)
+			}
+			if s.exists(t, "old") {
+				t.Errorf("the legacy queue is still there:\n%s", out)
+			}
+			s.tidy(t)
+			t.Logf("%d kills, %d published, %d lost, %d doubled", kills, len(confirmed), lost, doubled)
+		})
+	}
+}
+
+// tidy checks that nothing of the switch is left.
+func (s *stage) tidy(t *testing.T) {
+	t.Helper()
+	state, err := s.m.Inspect(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var left []string
+	for _, e := range state.Have.Exchanges {
+		if topology.IsSwitchName("shop", e.Name) {
+			left = append(left, e.Name)
+		}
+	}
+	for _, p := range state.Have.Policies {
+		if topology.IsSwitchName("shop", p.Name) {
+			left = append(left, p.Name)
+		}
+	}
+	if len(left) > 0 {
+		t.Errorf("left behind: %s", strings.Join(left, ", "))
+	}
+}
