@@ -2,6 +2,7 @@ package migrate
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"sync/atomic"
 	"time"
@@ -70,12 +71,25 @@ func (h *mover) Moved(d amqp.Delivery, _ relay.Move) {
 	}
 }
 
-// drain moves what is in the legacy queue: until it is empty, if idle is zero, and
-// else until nothing has come for as long as idle, or until ctx ends.
+// patience says when a drain ends.
+type patience struct {
+	// backlog is how many messages waited when it began. They may take their time.
+	backlog int64
+	// idle is how long nothing must have come for it to be done.
+	idle time.Duration
+	// wait is how long it goes on beyond the backlog while messages still come.
+	wait time.Duration
+}
+
+// errComing says that messages still came when the patience was at its end.
+var errComing = errors.New("messages still come")
+
+// drain moves what is in the legacy queue and what comes to it, until nothing has
+// come for a while. It ends with errComing if that does not happen.
 //
 // Nothing can be lost: the relay acknowledges a message only when its copy is
 // confirmed.
-func (r *Runner) drain(ctx context.Context, m Move, h *mover, idle time.Duration) error {
+func (r *Runner) drain(ctx context.Context, m Move, h *mover, p patience) error {
 	e := r.Endpoint
 	e.ConnectionName = "dlxctl migrate " + m.Topology + " " + m.Legacy
 	in, err := broker.DialToConsume(ctx, e)
@@ -99,30 +113,43 @@ func (r *Runner) drain(ctx context.Context, m Move, h *mover, idle time.Duration
 	}
 	defer sink.Close()
 	h.last.Store(time.Now().UnixMilli())
-	until, stop := context.WithCancel(ctx)
-	defer stop()
-	if idle > 0 {
-		go h.stopWhenIdle(until, idle, stop)
-	}
-	move := relay.Relay{Source: source, Sink: sink, Handler: h, Grace: 30 * time.Second, UntilEmpty: idle == 0}
+	until, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	go func() { stop(h.watch(until, p)) }()
+	move := relay.Relay{Source: source, Sink: sink, Handler: h, Grace: 30 * time.Second}
 	if err := move.Run(until); err != nil {
 		return err
 	}
-	return ctx.Err()
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if err := context.Cause(until); errors.Is(err, errComing) {
+		return err
+	}
+	return nil
 }
 
-// stopWhenIdle calls stop once nothing was moved for as long as idle.
-func (h *mover) stopWhenIdle(ctx context.Context, idle time.Duration, stop func()) {
+// watch returns nil once nothing was moved for as long as idle, and errComing
+// when that does not happen in time.
+func (h *mover) watch(ctx context.Context, p patience) error {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
-	for time.Since(time.UnixMilli(h.last.Load())) < idle {
+	begin := h.moved.Load()
+	var since time.Time // when the backlog was moved
+	for time.Since(time.UnixMilli(h.last.Load())) < p.idle {
 		select {
 		case <-ctx.Done():
-			return
+			return nil
 		case <-tick.C:
 		}
+		switch {
+		case since.IsZero() && h.moved.Load()-begin >= p.backlog:
+			since = time.Now()
+		case !since.IsZero() && time.Since(since) > p.wait+p.idle:
+			return errComing
+		}
 	}
-	stop()
+	return nil
 }
 
 // newMover gives the mover of a move.

@@ -83,7 +83,7 @@ func TestMigrateKilled(t *testing.T) {
 			if lost > 0 || doubled > kills*1000 {
 				t.Errorf("%d of %d messages were lost, %d doubled", lost, len(confirmed), doubled)
 			}
-			if s.exists(t, "old") {
+			if s.exists(t.Context(), t, "old") {
 				t.Errorf("the legacy queue is still there:\n%s", out)
 			}
 			s.tidy(t)

@@ -194,35 +194,34 @@ func (r *Runner) end(ctx context.Context, m Move) error {
 	if err != nil {
 		return err
 	}
-	var deadline time.Time
-	for m.find(state).legacy {
+	p := patience{idle: r.Idle, wait: r.Wait}
+	if r.Until == Drain {
+		p.idle, p.wait = time.Second, 0
+	}
+	for giveUp := time.Now().Add(r.Wait + time.Minute); m.find(state).legacy; {
 		if err := r.makeWay(ctx, m, state); err != nil {
 			return err
 		}
-		var err error
-		if deadline.IsZero() { // what waits there may take its time
-			if err = r.drain(ctx, m, h, 0); err == nil {
-				r.Say("drain: moved %s from %s to %s", number(h.moved.Load(), "message"), m.Legacy, m.New)
-			}
-			deadline = time.Now().Add(r.Wait + r.Idle)
+		before := h.moved.Load()
+		p.backlog = state.Usage[m.Legacy].Ready + state.Usage[m.Legacy].Unacknowledged
+		err := r.drain(ctx, m, h, p)
+		moved := h.moved.Load() - before
+		if n := min(moved, p.backlog); n > 0 {
+			r.Say("drain: moved %s from %s to %s", number(n, "message"), m.Legacy, m.New)
 		}
-		if err == nil && r.Until != Drain {
-			before := h.moved.Load()
-			limit, cancel := context.WithDeadline(ctx, deadline)
-			err = r.drain(limit, m, h, r.Idle)
-			cancel()
-			if late := h.moved.Load() - before; late > 0 {
-				r.Say("drain: %s came to %s by its name, through the default exchange, and went on to %s", number(late, "message"), m.Legacy, m.New)
-			}
+		if n := moved - p.backlog; n > 0 {
+			r.Say("drain: %s came to %s since, by its name through the default exchange, and went on to %s", number(n, "message"), m.Legacy, m.New)
 		}
 		if len(doubled) > 0 {
 			r.Say("drain: %s had been delivered before and may be doubled, if a run was killed: %s", number(int64(len(doubled)), "message"), some(doubled))
 			doubled = nil
 		}
 		switch {
-		case errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil && r.Forward:
+		case errors.Is(err, errComing) && r.Until == Drain:
+			return nil
+		case errors.Is(err, errComing) && r.Forward:
 			return r.forward(ctx, m)
-		case errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil:
+		case errors.Is(err, errComing):
 			return fmt.Errorf("%w: somebody still publishes to the queue %s by its name; it is kept, and what comes goes on to %s while migrate runs: run it again, or with --forward", ErrWaiting, m.Legacy, m.New)
 		case err != nil:
 			return err
@@ -231,6 +230,9 @@ func (r *Runner) end(ctx context.Context, m Move) error {
 		}
 		if state, err = r.retire(ctx, m); err != nil {
 			return err
+		}
+		if p.backlog == 0 && moved == 0 && m.find(state).legacy && time.Now().After(giveUp) {
+			return fmt.Errorf("%w: the broker does not delete the queue %s, as somebody uses it: it has %s", ErrWaiting, m.Legacy, number(state.Usage[m.Legacy].Consumers, "consumer"))
 		}
 	}
 	return r.execute(ctx, m.rest(state))

@@ -1,0 +1,179 @@
+package migrate_test
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/dlxctl/dlxctl/migrate"
+)
+
+// publishByName publishes to a queue by its name, so often, and waits for the
+// confirms. stop gives how many were confirmed.
+func (s *stage) publishByName(t *testing.T, queue string, every time.Duration, most int) (stop func() int) {
+	t.Helper()
+	ch := s.target.Channel(t)
+	if err := ch.Confirm(false); err != nil {
+		t.Fatal(err)
+	}
+	returned := ch.NotifyReturn(make(chan amqp.Return, 1000))
+	quit, done := make(chan struct{}), make(chan int)
+	go func() {
+		n := 0
+		defer func() { done <- n - len(returned) }()
+		tick := time.NewTicker(every)
+		defer tick.Stop()
+		for n < most {
+			select {
+			case <-quit:
+				return
+			case <-tick.C:
+			}
+			c, err := ch.PublishWithDeferredConfirm("", queue, true, false, amqp.Publishing{MessageId: fmt.Sprintf("direct-%d", n), DeliveryMode: amqp.Persistent})
+			if err != nil || !c.Wait() {
+				return
+			}
+			n++
+		}
+		<-quit
+	}()
+	return func() int { close(quit); return <-done }
+}
+
+// count empties a queue and counts what was in it, by message-id.
+func (s *stage) count(t *testing.T, queue string) map[string]int {
+	t.Helper()
+	ch := s.target.Channel(t)
+	out := map[string]int{}
+	for {
+		d, ok, err := ch.Get(queue, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !ok {
+			return out
+		}
+		out[d.MessageId]++
+	}
+}
+
+// While somebody publishes to the legacy queue by its name, it is kept, and what
+// comes goes on to the new queue: nothing is lost.
+func TestPublishersByName(t *testing.T) {
+	t.Parallel()
+	for _, typ := range []string{"classic", "quorum"} {
+		for name, tc := range map[string]struct {
+			every time.Duration
+			most  int
+			kept  bool
+		}{
+			"every few milliseconds":     {5 * time.Millisecond, 1 << 30, true},
+			"every second":               {time.Second, 1 << 30, true},
+			"once, just inside the time": {1700 * time.Millisecond, 1, false},
+		} {
+			t.Run(typ+" "+name, func(t *testing.T) {
+				t.Parallel()
+				s := newStage(t, typ, nil)
+				r := s.runner(t)
+				r.Idle, r.Wait = 2*time.Second, 4*time.Second
+				stop := s.publishByName(t, "old", tc.every, tc.most)
+				err := r.Run(t.Context())
+				if tc.kept != errors.Is(err, migrate.ErrWaiting) || !tc.kept && err != nil {
+					t.Errorf("it ends with %v", err)
+				}
+				if s.exists(t.Context(), t, "old") != tc.kept {
+					t.Errorf("the legacy queue is there: %t", !tc.kept)
+				}
+				published := stop()
+				if tc.kept { // once nobody publishes any more, it goes
+					if err := s.runner(t).Run(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+				}
+				got := s.count(t, "new")
+				if len(got) != published || s.exists(t.Context(), t, "old") {
+					t.Errorf("%d of %d messages came", len(got), published)
+				}
+				s.tidy(t)
+			})
+		}
+	}
+}
+
+// With --forward the broker itself hands on what comes by name.
+func TestForward(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, "quorum", nil)
+	r := s.runner(t)
+	r.Idle, r.Wait, r.Forward = 2*time.Second, time.Second, true
+	stop := s.publishByName(t, "old", 100*time.Millisecond, 1<<30)
+	if err := r.Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.runner(t).Run(t.Context()); err != nil || !s.exists(t.Context(), t, "old") {
+		t.Errorf("a second run ends with %v", err)
+	}
+	published := stop()
+	got := map[string]int{}
+	for end := time.Now().Add(20 * time.Second); len(got) < published && time.Now().Before(end); {
+		for id, n := range s.count(t, "new") {
+			got[id] += n
+		}
+	}
+	if len(got) != published {
+		t.Errorf("%d of %d messages came", len(got), published)
+	}
+	// When the service is changed at last, somebody deletes the queue, and the rest goes.
+	if _, err := s.target.Channel(t).QueueDelete("old", false, false, false); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.runner(t).Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s.tidy(t)
+}
+
+// What waits is moved as it is, in its order: every property, header types, the
+// routing key.
+func TestDrainKeepsMessages(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, "classic", amqp.Table{"x-max-priority": int64(5)})
+	ch := s.target.Channel(t)
+	sent := amqp.Publishing{
+		Headers:     amqp.Table{"i8": int8(1), "i16": int16(2), "i32": int32(3), "i64": int64(4), "f": 1.5, "t": true, "n": nil, "s": "x", "list": []any{int32(1), "a"}, "table": amqp.Table{"k": int64(1)}},
+		ContentType: "text/plain", ContentEncoding: "none", DeliveryMode: amqp.Persistent, Priority: 3, CorrelationId: "c", ReplyTo: "r",
+		Expiration: "600000", MessageId: "m", Timestamp: time.Unix(1700000000, 0), Type: "t", AppId: "a", UserId: s.target.Username, Body: []byte("body"),
+	}
+	for n := range 3 {
+		sent.MessageId = fmt.Sprintf("m-%d", n)
+		if err := ch.Publish("t", "order.placed", true, false, sent); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := s.runner(t)
+	if err := r.Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for n := range 3 {
+		d, ok, err := ch.Get("new", true)
+		if err != nil || !ok {
+			t.Fatalf("message %d is not there: %v", n, err)
+		}
+		got := amqp.Publishing{
+			Headers: d.Headers, ContentType: d.ContentType, ContentEncoding: d.ContentEncoding, DeliveryMode: d.DeliveryMode, Priority: d.Priority,
+			CorrelationId: d.CorrelationId, ReplyTo: d.ReplyTo, Expiration: d.Expiration, MessageId: d.MessageId, Timestamp: d.Timestamp, Type: d.Type, AppId: d.AppId, Body: d.Body,
+		}
+		want := sent
+		want.MessageId, want.UserId = fmt.Sprintf("m-%d", n), ""
+		want.Headers = amqp.Table{"retry-user-id": s.target.Username}
+		maps.Copy(want.Headers, sent.Headers)
+		if diff := cmp.Diff(want, got); diff != "" || d.RoutingKey != "order.placed" {
+			t.Errorf("message %d, key %s (-want +got):\n%s", n, d.RoutingKey, diff)
+		}
+	}
+}
