@@ -39,6 +39,7 @@ func commands() map[string]func(*testscript.TestScript, bool, []string) {
 		"hold":    hold,
 		"waitfor": waitfor,
 		"cisteps": ciSteps,
+		"consume": consume,
 	}
 }
 
@@ -227,6 +228,15 @@ func ciSteps(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Fatalf("%s has no job %s with commands", args[0], args[1])
 	}
 	ts.Check(os.WriteFile(ts.MkAbs("steps.sh"), []byte(strings.Join(commands, "\n")+"\n"), 0o600))
+}
+
+// consume consumes from a queue until the script ends: consume QUEUE.
+func consume(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: consume QUEUE")
+	}
+	_, err := channel(ts).Consume(args[0], "", false, false, false, false, nil)
+	ts.Check(err)
 }
 
 // hold holds a lock until the script ends: hold QUEUE.
