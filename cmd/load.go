@@ -30,6 +30,22 @@ func (a *app) load() (topology.Topology, error) {
 	return t, err
 }
 
+// loadUnmoved compiles the files of -f without the queues that take the place of
+// these legacy queues, or of any if there are none.
+func (a *app) loadUnmoved(legacy []string) (topology.Topology, error) {
+	sources, err := a.sources(a.files...)
+	if err != nil {
+		return topology.Topology{}, err
+	}
+	s, _, err := spec.Decode(sources, a.env)
+	if err != nil {
+		return topology.Topology{}, err
+	}
+	return spec.Compile(s.Without(func(q spec.Queue) bool {
+		return q.Replaces != "" && (len(legacy) == 0 || slices.Contains(legacy, q.Replaces))
+	}))
+}
+
 // compile makes one topology of files.
 func (a *app) compile(sources []spec.Source) (topology.Topology, error) {
 	t, warnings, err := spec.Load(sources, a.env)

@@ -57,7 +57,22 @@ again, 3 refused, 4 something was written but not all.`,
 	f.DurationVar(&r.runner.Idle, "idle", 30*time.Second, "how long nothing may have arrived before a legacy queue is deleted")
 	f.BoolVar(&r.runner.Forward, "forward", false, "leave a forwarder in place of a legacy queue to which somebody publishes by name")
 	r.add(f)
-	c.AddCommand(&cobra.Command{
+	abort := &cobra.Command{
+		Use:   "abort [LEGACY...]",
+		Short: "Turn migrations back that are not done",
+		Long: `Turn the messages back to the legacy queues, in the same way in which they were turned
+away, move back what waits in the new queues, and delete what migrate made. What waits
+in a tier comes back to the legacy queue: the way there stays until the tiers are empty.
+
+Exit codes: as migrate; 2 while messages wait in the tiers: run it again.`,
+		Example: "  dlxctl migrate abort --yes",
+		RunE:    func(c *cobra.Command, args []string) error { return r.abort(c.Context(), args) },
+	}
+	abort.Flags().BoolVar(&r.yes, "yes", false, "do not ask; required without a terminal")
+	abort.Flags().DurationVar(&r.runner.Settle, "settle", 500*time.Millisecond, "how long the broker gets to come to rest between two steps")
+	abort.Flags().DurationVar(&r.runner.Wait, "wait", 10*time.Minute, "how long to wait for tiers to be empty")
+	r.add(abort.Flags())
+	c.AddCommand(abort, &cobra.Command{
 		Use: "status", Short: "Show where each migration stands", Args: noArguments,
 		RunE: func(c *cobra.Command, _ []string) error { return r.status(c.Context()) },
 	})
@@ -86,6 +101,20 @@ func (r *migrator) run(ctx context.Context, legacy []string) error {
 	if err := r.read(); err != nil {
 		return err
 	}
+	return r.with(ctx, legacy, r.runner.Run)
+}
+
+// abort turns the migrations back.
+func (r *migrator) abort(ctx context.Context, legacy []string) error {
+	without, err := r.loadUnmoved(legacy)
+	if err != nil {
+		return err
+	}
+	return r.with(ctx, legacy, func(ctx context.Context) error { return r.runner.Abort(ctx, without) })
+}
+
+// with does something about the migrations of legacy, under the lock.
+func (r *migrator) with(ctx context.Context, legacy []string, do func(context.Context) error) error {
 	want, err := r.load()
 	if err != nil {
 		return err
@@ -131,7 +160,7 @@ func (r *migrator) run(ctx context.Context, legacy []string) error {
 			return err
 		}
 	}
-	err = r.runner.Run(ctx)
+	err = do(ctx)
 	switch {
 	case errors.Is(err, migrate.ErrWaiting):
 		return waitingError{err}

@@ -235,12 +235,17 @@ func (s *stage) consumeOnceMade(t *testing.T, queue string) (stop func()) {
 	}
 }
 
-// account compares what was confirmed with what came, once all has come.
+// account compares what was confirmed with what came, once all has come or no
+// more comes.
 func (s *stage) account(t *testing.T, confirmed map[string]bool) (lost, doubled int) {
 	t.Helper()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
-	for end := time.Now().Add(30 * time.Second); time.Now().Before(end); <-tick.C {
+	before := len(confirmed)
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); <-tick.C {
+		if lost < before {
+			before, end = lost, time.Now().Add(20*time.Second)
+		}
 		s.mu.Lock()
 		lost, doubled = 0, 0
 		for id := range confirmed {

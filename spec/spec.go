@@ -6,6 +6,7 @@
 package spec
 
 import (
+	"slices"
 	"time"
 
 	"github.com/dlxctl/dlxctl/topology"
@@ -41,6 +42,12 @@ type Spec struct {
 	// NamePos is where the name stands: what is generated beyond 255 bytes
 	// because of the topology's name is reported there.
 	NamePos Pos
+}
+
+// Without gives s without some of its queues.
+func (s Spec) Without(drop func(Queue) bool) *Spec {
+	s.Queues = slices.DeleteFunc(slices.Clone(s.Queues), drop)
+	return &s
 }
 
 // Backoff is a ladder of waits.

@@ -1,0 +1,281 @@
+package migrate
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/dlxctl/dlxctl/plan"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// Back gives the next step on the way back, from what the broker shows: the
+// cutover in the other direction. After the switch it needs the switch again,
+// which then is turned to the legacy queue.
+func (m Move) Back(state plan.State) Step {
+	f := m.find(state)
+	gate := f.exchanges[m.gate()]
+	switch {
+	case !gate && f.policy == nil && len(lacking(f.onNew, f.onLegacy)) > 0:
+		return Step{"make the switch of " + m.Legacy, m.make(state, f, m.toNew())}
+	case !gate && len(f.onNew) > 0 && f.policy == nil:
+		return Step{"unbind " + m.New, m.deletions(f.onNew)} // the legacy queue has them all
+	case f.policy != nil && (!gate || !f.fromOld || !f.fromNew):
+		if made := m.make(state, f, m.toNew()); len(made) > 0 && (gate || len(f.onNew) > 0) {
+			return Step{"make the switch of " + m.Legacy, made}
+		}
+		return m.remove(f)
+	case gate && (f.policy == nil || f.policy.Definition[keyAlternate] == m.toNew()):
+		return m.turnBack(state, f)
+	case gate:
+		return m.backOnLegacy(f)
+	default:
+		return m.remove(f)
+	}
+}
+
+// turnBack leads everything through the switch and then turns it.
+func (m Move) turnBack(state plan.State, f found) Step {
+	if f.policy == nil { // nothing may be lost meanwhile: lead to where the messages go now
+		return Step{"make the policy of the switch again", []plan.Change{m.turn(state, f, m.toNew())}}
+	}
+	var bind []plan.Change
+	for _, b := range lacking(f.onNew, f.onGate) {
+		b.Destination, b.DestinationType, b.Arguments = m.gate(), topology.ToExchange, m.marked(b.Arguments)
+		bind = append(bind, create(topology.KindBinding, b.String(), b))
+	}
+	switch {
+	case len(bind) > 0:
+		return Step{"bind the switch of " + m.Legacy, bind}
+	case len(f.onNew) > 0:
+		return Step{"unbind " + m.New, m.deletions(f.onNew)}
+	default:
+		return Step{"switch from " + m.New + " to " + m.Legacy, []plan.Change{m.turn(state, f, m.toOld())}}
+	}
+}
+
+// backOnLegacy gives the legacy queue its bindings again and takes the switch away.
+func (m Move) backOnLegacy(f found) Step {
+	var bind []plan.Change
+	for _, b := range lacking(f.onGate, f.onLegacy) {
+		b.Destination, b.DestinationType, b.Arguments = m.Legacy, topology.ToQueue, b.Arguments.Without(topology.ArgManagedBy)
+		bind = append(bind, create(topology.KindBinding, b.String(), b))
+	}
+	switch {
+	case len(bind) > 0:
+		return Step{"bind " + m.Legacy, bind}
+	case len(f.onGate) > 0:
+		return Step{"unbind the switch of " + m.Legacy, m.deletions(f.onGate)}
+	default:
+		return m.remove(f)
+	}
+}
+
+// Abort turns the migrations back that are not done. without is the topology
+// without the new queues. It may be stopped at any moment and run again.
+//
+// What waits in a new queue is moved back to the legacy queue on relay; what
+// waits in a tier comes back there too. What migrate made is deleted when it is
+// proved empty; what holds dead letters stays, and is said.
+func (r *Runner) Abort(ctx context.Context, without topology.Topology) error {
+	state, err := r.Management.Inspect(ctx)
+	if err != nil {
+		return err
+	}
+	moves := slices.DeleteFunc(Moves(r.Topology, state), func(m Move) bool {
+		return len(r.Legacy) > 0 && !slices.Contains(r.Legacy, m.Legacy)
+	})
+	for _, m := range moves {
+		if !m.find(state).legacy {
+			return fmt.Errorf("%w: the queue %s is deleted already: there is no way back, run migrate to finish", ErrRefused, m.Legacy)
+		}
+	}
+	if r.Allowed != nil {
+		if err := r.Allowed(Rights(r.Topology, state, moves)); err != nil {
+			return err
+		}
+	}
+	for {
+		var changes []plan.Change
+		for _, m := range moves {
+			step := m.Back(state)
+			if step.Doing != "" {
+				r.Say("abort: %s", step.Doing)
+			}
+			changes = append(changes, step.Changes...)
+		}
+		if len(changes) == 0 {
+			break
+		}
+		if err := r.execute(ctx, changes); err != nil {
+			return err
+		}
+		if state, err = r.Management.Inspect(ctx); err != nil {
+			return err
+		}
+	}
+	for _, m := range moves {
+		if err := r.returned(ctx, m); err != nil {
+			return err
+		}
+	}
+	return r.unmake(ctx, without, moves)
+}
+
+// returned moves what waits in the new queue, and what comes back to it from a
+// tier, to the legacy queue.
+func (r *Runner) returned(ctx context.Context, m Move) error {
+	state, err := r.Management.Inspect(ctx)
+	if err != nil {
+		return err
+	}
+	has := func(name string) bool {
+		return slices.ContainsFunc(state.Have.Queues, func(q topology.Queue) bool { return q.Name == name })
+	}
+	if !has(m.New) {
+		return nil
+	}
+	address, back := topology.AddressKey(m.New), topology.ReturnName(m.Topology)
+	mark := topology.Arguments{topology.ArgManagedBy: topology.Mark(m.Topology)}
+	to := func(queue string) topology.Binding {
+		return topology.Binding{Source: back, Destination: queue, DestinationType: topology.ToQueue, Key: address, Arguments: mark}
+	}
+	f := m.find(state)
+	var changes []plan.Change
+	if slices.ContainsFunc(state.Have.Exchanges, func(e topology.Exchange) bool { return e.Name == back }) {
+		changes = append(changes, create(topology.KindBinding, to(m.Legacy).String(), to(m.Legacy)))
+		unbind := remove(topology.KindBinding, to(m.New).String(), to(m.New))
+		unbind.Rank = 1
+		changes = append(changes, unbind)
+	}
+	if !f.exchanges[m.toOld()] || !f.fromOld { // by which the messages reach the legacy queue alone
+		changes = append(changes, slices.DeleteFunc(m.make(state, f, m.toOld()), func(c plan.Change) bool {
+			b, isBinding := c.After.(topology.Binding)
+			return c.Name != m.toOld() && (!isBinding || b.Source != m.toOld())
+		})...)
+	}
+	if err := r.execute(ctx, changes); err != nil {
+		return err
+	}
+	// The same as a drain, in the other direction: from the new queue.
+	reverse := Move{Topology: m.Topology, Legacy: m.New}
+	h := &mover{to: m.toOld(), park: topology.UnroutableName(m.Topology), note: func(string) {}}
+	err = r.drain(ctx, reverse, h, patience{backlog: state.Usage[m.New].Ready, idle: time.Second, wait: r.Wait})
+	if n := h.moved.Load(); n > 0 {
+		r.Say("abort: moved %s from %s back to %s", number(n, "message"), m.New, m.Legacy)
+	}
+	if err != nil {
+		return err
+	}
+	return r.tiersEmpty(ctx, m)
+}
+
+// tiersEmpty waits for what is in the loop of the new queue's backoff: it comes
+// back to the legacy queue, so the way there must stay until then.
+func (r *Runner) tiersEmpty(ctx context.Context, m Move) error {
+	work, _ := r.Topology.Work(m.New)
+	loop, ok := r.Topology.Loop(work.Backoff)
+	if !ok {
+		return nil
+	}
+	// Its counts are up to 5 seconds old.
+	for deadline, empty := time.Now().Add(r.Wait), 0; ; {
+		state, err := r.Management.Inspect(ctx)
+		if err != nil {
+			return err
+		}
+		held := state.Usage[loop.Failed].Ready + state.Usage[loop.Failed].Unacknowledged
+		for _, q := range tiers(loop) {
+			held += state.Usage[q].Ready + state.Usage[q].Unacknowledged
+		}
+		if empty++; held > 0 {
+			empty = 0
+		}
+		switch {
+		case empty > 6:
+			return nil
+		case held > 0 && !time.Now().Before(deadline):
+			return fmt.Errorf("%w: %s in the tiers and the failed queue of the backoff %s; those of %s come back to %s: run abort again when they have", ErrWaiting, number(held, "message"), loop.Backoff, m.New, m.Legacy)
+		}
+		if err := pause(ctx, time.Second); err != nil {
+			return err
+		}
+	}
+}
+
+// tiers gives the retry queues of a loop.
+func tiers(l topology.Loop) []string {
+	var out []string
+	for _, s := range l.Steps {
+		if !slices.Contains(out, s.Queue) {
+			out = append(out, s.Queue)
+		}
+	}
+	return out
+}
+
+// unmake deletes what was made for the moves: what the file wants with the new
+// queues and not without them. What holds a message stays.
+func (r *Runner) unmake(ctx context.Context, without topology.Topology, moves []Move) error {
+	state, err := r.Management.Inspect(ctx)
+	if err != nil {
+		return err
+	}
+	mine := map[topology.Key]bool{}
+	note := func(t topology.Topology, is bool) {
+		for _, e := range t.Exchanges {
+			mine[topology.Key{Kind: topology.KindExchange, Name: e.Name}] = is
+		}
+		for _, q := range t.Queues {
+			mine[topology.Key{Kind: topology.KindQueue, Name: q.Name}] = is
+		}
+		for _, b := range t.Bindings {
+			mine[topology.Key{Kind: topology.KindBinding, Name: b.Identity()}] = is
+		}
+		for _, p := range t.Policies {
+			mine[topology.Key{Kind: topology.KindPolicy, Name: p.Name}] = is
+		}
+	}
+	note(r.Topology, true)
+	note(without, false)
+	for _, e := range without.Exchanges {
+		delete(mine, topology.Key{Kind: topology.KindExchange, Name: e.Name})
+	}
+	p := plan.Make(without, state, plan.Options{})
+	p.Changes = slices.DeleteFunc(p.Changes, func(c plan.Change) bool {
+		key := topology.Key{Kind: c.Kind, Name: c.Name}
+		b, isBinding := c.Before.(topology.Binding)
+		if isBinding {
+			key.Name = b.Identity()
+		}
+		back := isBinding && slices.ContainsFunc(moves, func(m Move) bool { return b.Destination == m.Legacy || b.Key == topology.AddressKey(m.New) })
+		return c.Action != plan.Delete || !mine[key] && !back
+	})
+	todo := plan.Allowed(p, []plan.Hazard{plan.DropsRouting})
+	for _, q := range p.Retiring {
+		for _, have := range state.Have.Queues {
+			if have.Name == q && mine[topology.Key{Kind: topology.KindQueue, Name: q}] {
+				c := remove(topology.KindQueue, q, have)
+				c.Rank = 30
+				todo.Changes = append(todo.Changes, c)
+			}
+		}
+	}
+	for _, m := range moves {
+		for _, name := range []string{m.toOld(), m.toNew()} {
+			if m.find(state).exchanges[name] {
+				c := remove(topology.KindExchange, name, topology.Exchange{Name: name})
+				c.Hazards, c.Rank = []plan.Hazard{plan.DropsRouting}, 40 // nobody publishes to it any more
+				todo.Changes = append(todo.Changes, c)
+			}
+		}
+	}
+	if err := r.execute(ctx, todo.Changes); err != nil {
+		return err
+	}
+	if left := len(p.Changes) - len(plan.Allowed(p, []plan.Hazard{plan.DropsRouting}).Changes); left > 0 {
+		r.Say("abort: %d objects stay, as they hold messages; run abort again when they are empty", left)
+	}
+	return nil
+}
