@@ -241,11 +241,8 @@ func (s *stage) account(t *testing.T, confirmed map[string]bool) (lost, doubled 
 	t.Helper()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
-	before := len(confirmed)
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); <-tick.C {
-		if lost < before {
-			before, end = lost, time.Now().Add(20*time.Second)
-		}
+	least := len(confirmed) + 1
+	for end := time.Now(); ; <-tick.C {
 		s.mu.Lock()
 		lost, doubled = 0, 0
 		for id := range confirmed {
@@ -257,11 +254,35 @@ func (s *stage) account(t *testing.T, confirmed map[string]bool) (lost, doubled 
 			doubled += n - 1
 		}
 		s.mu.Unlock()
-		if lost == 0 {
+		if lost < least {
+			least, end = lost, time.Now().Add(20*time.Second)
+		}
+		if lost == 0 || time.Now().After(end) {
 			break
 		}
 	}
 	return lost, doubled
+}
+
+// where says what the queues hold, to find what did not come.
+func (s *stage) where(t *testing.T, confirmed map[string]bool) {
+	t.Helper()
+	state, err := s.m.Inspect(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, q := range state.Have.Queues {
+		t.Logf("%s: %+v", q.Name, state.Usage[q.Name])
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := 0
+	for id := range confirmed {
+		if s.seen[id] == 0 && n < 20 {
+			n++
+			t.Logf("missing: %s", id)
+		}
+	}
 }
 
 // exists reports whether a queue exists.
@@ -309,6 +330,7 @@ func TestMigrateUnderLoad(t *testing.T) {
 			stopNew()
 			if lost > 0 || doubled > 0 {
 				t.Errorf("%d of %d messages were lost, %d doubled", lost, len(confirmed), doubled)
+				s.where(t, confirmed)
 			}
 			if s.exists(t.Context(), t, "old") {
 				t.Error("the legacy queue is still there")

@@ -1,0 +1,98 @@
+package spec
+
+import (
+	"fmt"
+	"strings"
+
+	"gopkg.in/yaml.v3"
+)
+
+// Replace gives a file in which the queue legacy is called successor and
+// replaces it, edited in place: comments and layout stay as they are. It also
+// gives the lines that changed. It reports false if the file has no such queue,
+// or writes its name in a way that cannot be edited: by an alias or a variable.
+func Replace(f Source, legacy, successor string) (edited []byte, changed string, ok bool) {
+	var doc yaml.Node
+	if yaml.Unmarshal(f.Data, &doc) != nil || len(doc.Content) == 0 {
+		return nil, "", false
+	}
+	for _, entry := range members(valueOf(doc.Content[0], "queues")) {
+		name := valueOf(entry, "name")
+		if name == nil || name.Kind != yaml.ScalarNode || name.Value != legacy {
+			continue
+		}
+		return replaceName(f, entry, name, legacy, successor)
+	}
+	return nil, "", false
+}
+
+// valueOf gives the value of a key of a mapping, nil if there is none.
+func valueOf(n *yaml.Node, key string) *yaml.Node {
+	if n == nil || n.Kind != yaml.MappingNode {
+		return nil
+	}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if n.Content[i].Value == key {
+			return n.Content[i+1]
+		}
+	}
+	return nil
+}
+
+func members(list *yaml.Node) []*yaml.Node {
+	if list == nil || list.Kind != yaml.SequenceNode {
+		return nil
+	}
+	return list.Content
+}
+
+// replaceName edits the text of one entry.
+func replaceName(f Source, entry, name *yaml.Node, legacy, successor string) ([]byte, string, bool) {
+	lines := strings.SplitAfter(string(f.Data), "\n")
+	line := []rune(lines[name.Line-1])
+	rest := string(line[name.Column-1:])
+	old := ""
+	for _, text := range []string{legacy, `"` + legacy + `"`, "'" + legacy + "'"} {
+		if strings.HasPrefix(rest, text) {
+			old = text
+		}
+	}
+	if old == "" {
+		return nil, "", false
+	}
+	before, after := string(line[:name.Column-1]), strings.TrimPrefix(rest, old)
+	quoted := func(s string) string {
+		if unquoted(s) {
+			return s
+		}
+		return fmt.Sprintf("%q", s)
+	}
+	if entry.Style&yaml.FlowStyle != 0 {
+		lines[name.Line-1] = before + quoted(successor) + ", replaces: " + quoted(legacy) + after
+	} else {
+		indent := strings.Repeat(" ", entry.Column-1)
+		if !strings.HasSuffix(after, "\n") {
+			after += "\n"
+		}
+		lines[name.Line-1] = before + quoted(successor) + after + indent + "replaces: " + quoted(legacy) + "\n"
+	}
+	edited := strings.Join(lines, "")
+	var check struct {
+		Queues []struct{ Name, Replaces string }
+	}
+	if yaml.Unmarshal([]byte(edited), &check) != nil {
+		return nil, "", false
+	}
+	for _, q := range check.Queues {
+		if q.Name == successor && q.Replaces == legacy {
+			return []byte(edited), strings.TrimRight(lines[name.Line-1], "\n"), true
+		}
+	}
+	return nil, "", false
+}
+
+// unquoted reports whether a name can stand in YAML without quotes, wherever it is.
+func unquoted(s string) bool {
+	var v any
+	return yaml.Unmarshal([]byte(s), &v) == nil && v == any(s) && !strings.ContainsAny(s, ",[]{}:#&*!|>'\"%@` ")
+}
