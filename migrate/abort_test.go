@@ -66,6 +66,7 @@ func TestAbort(t *testing.T) {
 				s := newStage(t, typ, nil)
 				before := s.export(t)
 				published := s.publish(t, 50*time.Millisecond)
+				stop := s.consume(t, "old")
 				r := s.runner(t)
 				r.Until = migrate.Prepare
 				if err := r.Run(t.Context()); err != nil {
@@ -81,11 +82,11 @@ func TestAbort(t *testing.T) {
 				if d := cmp.Diff(before, s.export(t)); d != "" {
 					t.Errorf("definitions (-before +after):\n%s", d)
 				}
-				stop := s.consume(t, "old")
 				lost, doubled := s.account(t, confirmed)
 				stop()
 				if lost > 0 || doubled > 0 {
 					t.Errorf("%d of %d messages were lost, %d doubled", lost, len(confirmed), doubled)
+					s.where(t, confirmed)
 				}
 				t.Logf("%d published, %d lost, %d doubled", len(confirmed), lost, doubled)
 			})

@@ -310,6 +310,7 @@ func TestMigrateUnderLoad(t *testing.T) {
 			s := newStage(t, typ, nil)
 			stopOld := s.consume(t, "old")
 			published := s.publish(t, 0)
+			stopNew := s.consumeOnceMade(t, "new")
 			wait(t, 300*time.Millisecond)
 			r := s.runner(t)
 			r.Until = migrate.Cutover
@@ -318,7 +319,6 @@ func TestMigrateUnderLoad(t *testing.T) {
 			if err := r.Run(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			stopNew := s.consume(t, "new")
 			wait(t, 300*time.Millisecond)
 			stopOld()
 			r = s.runner(t)
