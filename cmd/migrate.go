@@ -1,6 +1,7 @@
 package cmd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/dlxctl/dlxctl/broker"
 	"github.com/dlxctl/dlxctl/migrate"
 	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
@@ -22,7 +24,9 @@ type migrator struct {
 	runner      migrate.Runner
 	until       string
 	drain       string
+	suffix      string
 	dryRun, yes bool
+	write       bool // the file
 }
 
 func (a *app) migrateCommand() *cobra.Command {
@@ -44,12 +48,14 @@ done next shows on the broker.
 Exit codes: 0 done, 1 failed and nothing was written, 2 waiting for others: run it
 again, 3 refused, 4 something was written but not all.`,
 		Example:     "  dlxctl migrate --dry-run\n  dlxctl migrate --yes\n  dlxctl migrate invoices --until cutover --yes\n  dlxctl migrate status",
-		Annotations: map[string]string{outputsAnnotation: "text"},
+		Annotations: map[string]string{outputsAnnotation: "text markdown"},
 		RunE:        func(c *cobra.Command, args []string) error { return r.run(c.Context(), args) },
 	}
 	f := c.Flags()
 	f.StringVar(&r.until, "until", string(migrate.Retire), "last `STAGE` to do: check, prepare, cutover, drain or retire")
 	f.BoolVar(&r.dryRun, "dry-run", false, "say where each queue stands and what would be done, and write nothing")
+	f.StringVar(&r.suffix, "suffix", "_with_dlx", "what a queue that the file does not replace yet gets as its new name, after the old one")
+	f.BoolVar(&r.write, "write", false, "write replaces: into the file for the queues named, and stop")
 	f.BoolVar(&r.yes, "yes", false, "do not ask; required without a terminal")
 	f.DurationVar(&r.runner.Settle, "settle", 500*time.Millisecond, "how long the broker gets to come to rest between two steps")
 	f.StringVar(&r.drain, "drain", "idle", "when to move what is left: idle (nobody consumes) or now")
@@ -74,7 +80,8 @@ Exit codes: as migrate; 2 while messages wait in the tiers: run it again.`,
 	r.add(abort.Flags())
 	c.AddCommand(abort, &cobra.Command{
 		Use: "status", Short: "Show where each migration stands", Args: noArguments,
-		RunE: func(c *cobra.Command, _ []string) error { return r.status(c.Context()) },
+		Annotations: map[string]string{outputsAnnotation: "text json"},
+		RunE:        func(c *cobra.Command, _ []string) error { return r.status(c.Context()) },
 	})
 	return c
 }
@@ -88,6 +95,10 @@ func (r *migrator) read() error {
 	switch {
 	case !slices.Contains(stages, r.until):
 		return usageError{fmt.Errorf("--until is %q; write %s", r.until, strings.Join(stages, ", "))}
+	case r.suffix == "":
+		return usageError{errors.New("--suffix is empty; the new queue needs a name of its own")}
+	case r.output == "markdown" && !r.dryRun:
+		return usageError{errors.New("-o markdown is for --dry-run")}
 	case r.drain != "idle" && r.drain != "now":
 		return usageError{fmt.Errorf("--drain is %q; write idle or now", r.drain)}
 	case r.runner.Settle < 0 || r.runner.Wait < 0 || r.runner.Idle <= 0:
@@ -101,7 +112,22 @@ func (r *migrator) run(ctx context.Context, legacy []string) error {
 	if err := r.read(); err != nil {
 		return err
 	}
-	return r.with(ctx, legacy, r.runner.Run)
+	sources, err := r.sources(r.files...) // once: one may be stdin
+	if err != nil {
+		return err
+	}
+	want, err := r.compile(sources)
+	if err != nil {
+		return err
+	}
+	r.conn.VHost = cmp.Or(r.conn.VHost, want.VHost)
+	if missing := unnamed(want, legacy); len(missing) > 0 {
+		return r.propose(ctx, sources, missing)
+	}
+	if r.write {
+		return usageError{errors.New("--write is for queues that the file does not replace yet; name them")}
+	}
+	return r.with(ctx, want, legacy, r.runner.Run)
 }
 
 // abort turns the migrations back.
@@ -110,20 +136,18 @@ func (r *migrator) abort(ctx context.Context, legacy []string) error {
 	if err != nil {
 		return err
 	}
-	return r.with(ctx, legacy, func(ctx context.Context) error { return r.runner.Abort(ctx, without) })
-}
-
-// with does something about the migrations of legacy, under the lock.
-func (r *migrator) with(ctx context.Context, legacy []string, do func(context.Context) error) error {
 	want, err := r.load()
 	if err != nil {
 		return err
 	}
-	for _, name := range legacy {
-		if !slices.ContainsFunc(want.Works, func(w topology.Work) bool { return w.Replaces == name }) {
-			return fmt.Errorf("%w: no queue of the file replaces %q; add an entry such as: {name: %s_with_dlx, replaces: %s}", migrate.ErrRefused, name, name, name)
-		}
+	if missing := unnamed(want, legacy); len(missing) > 0 {
+		return fmt.Errorf("%w: no queue of the file replaces %q", migrate.ErrRefused, missing[0])
 	}
+	return r.with(ctx, want, legacy, func(ctx context.Context) error { return r.runner.Abort(ctx, without) })
+}
+
+// with does something about the migrations of legacy, under the lock.
+func (r *migrator) with(ctx context.Context, want topology.Topology, legacy []string, do func(context.Context) error) error {
 	m, err := r.management()
 	if err != nil {
 		return err
@@ -135,11 +159,7 @@ func (r *migrator) with(ctx context.Context, legacy []string, do func(context.Co
 	}
 	r.runner.Say = func(format string, args ...any) { fmt.Fprintf(r.stdout, format+"\n", args...) }
 	if r.dryRun {
-		r.runner.Until = migrate.Check
-		if err := r.status(ctx); err != nil {
-			return err
-		}
-		return r.runner.Run(ctx)
+		return r.lookAhead(ctx)
 	}
 	lock, err := r.take(ctx, r.app, m, want.Name)
 	if err != nil {
@@ -153,7 +173,7 @@ func (r *migrator) with(ctx context.Context, legacy []string, do func(context.Co
 	}
 	r.runner.Allowed = func(rights []plan.Right) error { return mayDo(ctx, m, lock, rights) }
 	if !r.yes {
-		if err := r.status(ctx); err != nil {
+		if err := r.stand(ctx, m, want); err != nil {
 			return err
 		}
 		if err := r.confirm(ctx); err != nil {
@@ -169,7 +189,31 @@ func (r *migrator) with(ctx context.Context, legacy []string, do func(context.Co
 	case err != nil:
 		return err
 	}
-	return r.status(ctx)
+	return r.stand(ctx, m, want)
+}
+
+// lookAhead says what is ahead, and what refuses it.
+func (r *migrator) lookAhead(ctx context.Context) error {
+	state, err := r.runner.Management.Inspect(ctx)
+	if err != nil {
+		return err
+	}
+	list := migrate.Outlooks(r.runner.Topology, state, r.runner.Legacy)
+	for i := range list {
+		if list[i].ByName, err = r.runner.ByName(ctx, list[i].Move); err != nil {
+			return err
+		}
+	}
+	if r.output == "markdown" {
+		err = migrate.WritePages(r.stdout, r.runner.Topology, list)
+	} else {
+		err = migrate.WriteOutlooks(r.stdout, list)
+	}
+	if err != nil {
+		return err
+	}
+	r.runner.Until = migrate.Check
+	return r.runner.Run(ctx)
 }
 
 // status says where each migration stands.
@@ -183,18 +227,19 @@ func (r *migrator) status(ctx context.Context) error {
 		return err
 	}
 	defer m.Close()
+	return r.stand(ctx, m, want)
+}
+
+// stand reads where the migrations stand, and writes it.
+func (r *migrator) stand(ctx context.Context, m *broker.Management, want topology.Topology) error {
 	state, err := m.Inspect(ctx)
 	if err != nil {
 		return err
 	}
-	standings := migrate.Standings(want, state)
-	for _, s := range standings {
-		fmt.Fprintln(r.stdout, s)
+	if r.output == "json" {
+		return migrate.WriteStandingsJSON(r.stdout, want, state.VHost, migrate.Standings(want, state))
 	}
-	if len(standings) == 0 {
-		fmt.Fprintln(r.stdout, "no migration is to be done: no legacy queue of the file exists")
-	}
-	return nil
+	return migrate.WriteStandings(r.stdout, migrate.Standings(want, state))
 }
 
 // waitingError says that others must act first.

@@ -108,14 +108,14 @@ type Standing struct {
 	// Ready, Unacknowledged and Consumers are those of the legacy queue.
 	plan.Usage
 	// Bindings are the legacy queue's from exchanges.
-	Bindings int
+	Bindings int64
 }
 
 // Standings says where each move stands.
 func Standings(want topology.Topology, state plan.State) []Standing {
 	var out []Standing
 	for _, m := range Moves(want, state) {
-		s := Standing{Move: m, Usage: state.Usage[m.Legacy], Bindings: len(m.find(state).onLegacy)}
+		s := Standing{Move: m, Usage: state.Usage[m.Legacy], Bindings: int64(len(m.find(state).onLegacy))}
 		switch f := m.find(state); {
 		case len(Preparation(want, state, []Move{m}).Changes) > 0:
 			s.Stage = Prepare
@@ -137,7 +137,7 @@ func (s Standing) String() string {
 		Prepare: "to be prepared", Cutover: "to be cut over", Drain: "to be drained", Retire: "to be retired",
 	}[s.Stage]
 	return fmt.Sprintf("%s -> %s: %s; the legacy queue has %s", s.Legacy, s.New, where, strings.Join([]string{
-		number(int64(s.Bindings), "binding"), number(s.Ready, "message") + " ready", fmt.Sprintf("%d unacknowledged", s.Unacknowledged), number(s.Consumers, "consumer"),
+		number(s.Bindings, "binding"), number(s.Ready, "message") + " ready", fmt.Sprintf("%d unacknowledged", s.Unacknowledged), number(s.Consumers, "consumer"),
 	}, ", "))
 }
 

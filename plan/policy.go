@@ -187,6 +187,13 @@ func (r *resolver) foreignPolicy(q topology.Queue) (topology.Policy, bool) {
 	return r.strongest(r.foreignPolicies, q)
 }
 
+// PolicyFor gives the policy that is in force on a queue, or would be if the
+// queue existed. It reports false where there is none.
+func PolicyFor(state State, q topology.Queue) (topology.Policy, bool) {
+	r := resolver{state: state, foreignPolicies: state.Have.Policies, patterns: map[string]*regexp2.Regexp{}}
+	return r.foreignPolicy(q)
+}
+
 // strongest gives the policy of list that applies to a queue: of those whose
 // pattern matches, the one with the highest priority. Between equals the broker
 // chooses as it likes.

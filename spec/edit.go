@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	"gopkg.in/yaml.v3"
+
+	"github.com/dlxctl/dlxctl/topology"
 )
 
 // Replace gives a file in which the queue legacy is called successor and
@@ -95,4 +97,45 @@ func replaceName(f Source, entry, name *yaml.Node, legacy, successor string) ([]
 func unquoted(s string) bool {
 	var v any
 	return yaml.Unmarshal([]byte(s), &v) == nil && v == any(s) && !strings.ContainsAny(s, ",[]{}:#&*!|>'\"%@` ")
+}
+
+// Entry writes an entry of queues, on one line: a queue that replaces legacy and
+// has these bindings.
+func Entry(name, legacy string, bindings []topology.Binding) (string, error) {
+	type source struct {
+		Exchange string         `yaml:"exchange"`
+		Match    string         `yaml:"match,omitempty"`
+		Headers  map[string]any `yaml:"headers,omitempty,flow"`
+		Keys     []string       `yaml:"keys,omitempty,flow"`
+	}
+	entry := struct {
+		Name     string   `yaml:"name"`
+		Replaces string   `yaml:"replaces"`
+		Bindings []source `yaml:"bindings,omitempty,flow"`
+	}{Name: name, Replaces: legacy}
+	keys := map[string]int{} // where the keys of an exchange stand
+	for _, b := range bindings {
+		match, headers := b.Arguments[topology.ArgMatch], b.Arguments.Without(topology.ArgMatch, topology.ArgManagedBy)
+		if match != nil || len(headers) > 0 {
+			word, _ := match.(string) // all, where it is not given
+			entry.Bindings = append(entry.Bindings, source{Exchange: b.Source, Match: word, Headers: headers})
+			continue
+		}
+		i, known := keys[b.Source]
+		if !known {
+			i = len(entry.Bindings)
+			keys[b.Source] = i
+			entry.Bindings = append(entry.Bindings, source{Exchange: b.Source})
+		}
+		if b.Key != "" {
+			entry.Bindings[i].Keys = append(entry.Bindings[i].Keys, b.Key)
+		}
+	}
+	var doc yaml.Node
+	if err := doc.Encode(entry); err != nil {
+		return "", err
+	}
+	doc.Style = yaml.FlowStyle
+	text, err := yaml.Marshal(&doc)
+	return strings.TrimSpace(string(text)), err
 }

@@ -1,0 +1,156 @@
+package migrate
+
+import (
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"io"
+	"regexp"
+	"slices"
+	"strings"
+	"text/template"
+
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// WriteOutlooks writes what is ahead, for a person to read.
+func WriteOutlooks(w io.Writer, list []Outlook) error {
+	var b strings.Builder
+	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
+	for _, o := range list {
+		line("%s", o.Standing)
+		if o.Made > 0 {
+			line("  prepare  %s to make: the new queue and its retry plane", number(o.Made, "object"))
+		}
+		if o.Stage == Prepare || o.Stage == Cutover {
+			from := ""
+			if len(o.Sources) > 0 {
+				from = " from " + strings.Join(o.Sources, ", ")
+			}
+			line("  cutover  %s%s, turned at one moment", number(o.Bindings, "binding"), from)
+			for _, added := range o.Added {
+				line("           added, as the file says: %s", added)
+			}
+			for _, kept := range o.Kept {
+				line("           kept, as drift: %s", kept)
+			}
+		}
+		line("  drain    %s to move, when nobody consumes there any more", number(o.Ready+o.Unacknowledged, "message"))
+		line("  retire   %s is deleted once it is proved empty and nothing comes", o.Legacy)
+		if o.ByName != "" {
+			line("  by name  %s", o.ByName)
+		}
+		for _, n := range o.Notes {
+			word := "note"
+			if n.Decide {
+				word = "decide"
+			}
+			line("  %-7s  %s", word, n.Text)
+		}
+		for _, r := range o.Reasons {
+			line("  refused  %s", r)
+		}
+	}
+	if len(list) == 0 {
+		line("%s", none)
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// none says that there is nothing to move.
+const none = "no migration is to be done: no legacy queue of the file exists"
+
+// WriteStandings writes where each move stands, a line each.
+func WriteStandings(w io.Writer, list []Standing) error {
+	for _, s := range list {
+		fmt.Fprintln(w, s)
+	}
+	if len(list) > 0 {
+		return nil
+	}
+	_, err := fmt.Fprintln(w, none)
+	return err
+}
+
+// WriteStandingsJSON writes where each move stands, for scripts.
+func WriteStandingsJSON(w io.Writer, t topology.Topology, vhost string, list []Standing) error {
+	type migration struct {
+		Legacy         string `json:"legacy"`
+		New            string `json:"new"`
+		Stage          Stage  `json:"stage"`
+		Messages       int64  `json:"messages"`
+		Unacknowledged int64  `json:"unacknowledged"`
+		Consumers      int64  `json:"consumers"`
+		Bindings       int64  `json:"bindings"`
+	}
+	out := struct {
+		Version    int         `json:"version"`
+		Topology   string      `json:"topology"`
+		VHost      string      `json:"vhost"`
+		Migrations []migration `json:"migrations"`
+	}{1, t.Name, vhost, []migration{}}
+	for _, s := range list {
+		out.Migrations = append(out.Migrations, migration{s.Legacy, s.New, s.Stage, s.Ready, s.Unacknowledged, s.Consumers, s.Bindings})
+	}
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	enc.SetEscapeHTML(false)
+	return enc.Encode(out)
+}
+
+//go:embed page.md
+var page string
+
+// WritePages writes a page for the team of each queue, in Markdown.
+func WritePages(w io.Writer, want topology.Topology, list []Outlook) error {
+	type filled struct {
+		Outlook
+		PolicyFits        bool
+		Arguments, Return string
+		Own, Read         string
+	}
+	var pages []filled
+	for _, o := range list {
+		p := filled{Outlook: o, Return: topology.ReturnName(want.Name), Own: expression(o.New), Read: expression(append([]string{o.New}, o.Sources...)...)}
+		p.PolicyFits = !slices.ContainsFunc(o.Notes, func(n Note) bool { return strings.HasPrefix(n.Text, topology.ArgDeadLetterExchange) })
+		for _, q := range want.Queues {
+			if q.Name == o.New {
+				p.Arguments = q.Arguments.Without(topology.ArgManagedBy).String()
+			}
+		}
+		pages = append(pages, p)
+	}
+	if len(pages) == 0 {
+		_, err := fmt.Fprintln(w, none)
+		return err
+	}
+	quoted := func(s string) string { return "`" + s + "`" }
+	functions := template.FuncMap{
+		"code": quoted,
+		"codes": func(list []string) string {
+			out := make([]string, 0, len(list))
+			for _, s := range list {
+				out = append(out, quoted(s))
+			}
+			return strings.Join(out, ", ")
+		},
+		"count": number,
+	}
+	t, err := template.New("page").Funcs(functions).Parse(page)
+	if err != nil {
+		return err
+	}
+	return t.Execute(w, pages)
+}
+
+// expression gives the regular expression of names, as set_permissions takes it.
+func expression(names ...string) string {
+	for i, n := range names {
+		names[i] = regexp.QuoteMeta(n)
+	}
+	if len(names) == 1 {
+		return "^" + names[0] + "$"
+	}
+	return "^(" + strings.Join(names, "|") + ")$"
+}
