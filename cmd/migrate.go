@@ -158,6 +158,10 @@ func (r *migrator) with(ctx context.Context, want topology.Topology, legacy []st
 		return err
 	}
 	r.runner.Say = func(format string, args ...any) { fmt.Fprintf(r.stdout, format+"\n", args...) }
+	r.runner.Progress = func(messages int64) (step, finish func()) {
+		p := r.newProgress("moved", "messages", int(messages))
+		return p.step, p.finish
+	}
 	if r.dryRun {
 		return r.lookAhead(ctx)
 	}

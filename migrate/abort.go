@@ -2,6 +2,7 @@ package migrate
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -101,7 +102,7 @@ func (r *Runner) Abort(ctx context.Context, without topology.Topology) error {
 		for _, m := range moves {
 			step := m.Back(state)
 			if step.Doing != "" {
-				r.Say("abort: %s", step.Doing)
+				r.tell("abort: %s", step.Doing)
 			}
 			changes = append(changes, step.Changes...)
 		}
@@ -160,10 +161,19 @@ func (r *Runner) returned(ctx context.Context, m Move) error {
 	}
 	// The same as a drain, in the other direction: from the new queue.
 	reverse := Move{Topology: m.Topology, Legacy: m.New}
-	h := &mover{to: m.toOld(), park: topology.UnroutableName(m.Topology), note: func(string) {}}
-	err = r.drain(ctx, reverse, h, patience{backlog: state.Usage[m.New].Ready, idle: time.Second, wait: r.Wait})
+	h := m.newMover()
+	h.to = m.toOld()
+	if waiting := state.Usage[m.New].Ready; r.Progress != nil && waiting > 0 {
+		step, finish := r.Progress(waiting)
+		h.tell = step
+		defer finish()
+	}
+	err = r.drain(ctx, reverse, h, patience{backlog: state.Usage[m.New].Ready, idle: time.Second, wait: r.Wait, stuck: max(r.Wait, leastStuck)})
 	if n := h.moved.Load(); n > 0 {
-		r.Say("abort: moved %s from %s back to %s", number(n, "message"), m.New, m.Legacy)
+		r.tell("abort: moved %s from %s back to %s", number(n, "message"), m.New, m.Legacy)
+	}
+	if errors.Is(err, errStuck) {
+		return h.stuck(Move{Legacy: m.New, New: m.Legacy})
 	}
 	if err != nil {
 		return err
@@ -275,7 +285,7 @@ func (r *Runner) unmake(ctx context.Context, without topology.Topology, moves []
 		return err
 	}
 	if left := len(p.Changes) - len(plan.Allowed(p, []plan.Hazard{plan.DropsRouting}).Changes); left > 0 {
-		r.Say("abort: %d objects stay, as they hold messages; run abort again when they are empty", left)
+		r.tell("abort: %d objects stay, as they hold messages; run abort again when they are empty", left)
 	}
 	return nil
 }

@@ -3,7 +3,7 @@ package migrate
 import (
 	"context"
 	"errors"
-	"maps"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -11,7 +11,6 @@ import (
 
 	"github.com/dlxctl/dlxctl/broker"
 	"github.com/dlxctl/dlxctl/relay"
-	"github.com/dlxctl/dlxctl/topology"
 )
 
 // prefetch is how many messages of a legacy queue are in flight at once.
@@ -21,17 +20,24 @@ const prefetch = 1000
 // to the exchange that leads there alone, with their own routing key, so that
 // consumers see the key that the publisher used.
 type mover struct {
-	to    string // the exchange
-	park  string // the exchange for what the broker will not take
-	moved atomic.Int64
-	again atomic.Int64 // of them, delivered a second time
-	last  atomic.Int64 // when one was moved last, in milliseconds of Unix time
-	note  func(id string)
+	to        string // the exchange
+	frame     int    // the size of the largest content header that the broker takes, in bytes
+	taken     atomic.Int64
+	moved     atomic.Int64
+	again     int64                  // how many were delivered a second time
+	ids       []string               // the message-ids of the first of those
+	shortened int64                  // how many lost the history that made their headers too large
+	refused   atomic.Pointer[string] // why the broker did not take a message, at last
+	last      atomic.Int64           // when one was moved last, in milliseconds of Unix time
+	tell      func()                 // is told of each that was moved
 }
 
 // Move gives the message as it is, without what the broker has counted, and
-// without a user-id: the broker takes none but that of the connection.
+// without a user-id: the broker takes none but that of the connection. Only where
+// the broker itself has made the headers larger than it takes them is the history
+// that it wrote left out.
 func (h *mover) Move(d amqp.Delivery) relay.Move {
+	h.taken.Add(1)
 	m := amqp.Publishing{
 		Headers: amqp.Table{}, ContentType: d.ContentType, ContentEncoding: d.ContentEncoding, DeliveryMode: d.DeliveryMode,
 		Priority: d.Priority, CorrelationId: d.CorrelationId, ReplyTo: d.ReplyTo, Expiration: d.Expiration, MessageId: d.MessageId,
@@ -48,15 +54,21 @@ func (h *mover) Move(d amqp.Delivery) relay.Move {
 	if len(m.Headers) == 0 {
 		m.Headers = nil
 	}
+	if relay.HeaderSize(m) > h.frame {
+		for name := range m.Headers {
+			if name == "x-death" || strings.HasPrefix(name, "x-first-death-") || strings.HasPrefix(name, "x-last-death-") {
+				delete(m.Headers, name)
+			}
+		}
+		h.shortened++
+	}
 	return relay.Move{Exchange: h.to, Key: d.RoutingKey, Message: m}
 }
 
-// Refused parks a message that the new queue will not take.
+// Refused lets the message wait: it is safe where it is, and has nowhere else to
+// go. A queue that is full has room again when its consumers have worked.
 func (h *mover) Refused(_ amqp.Delivery, m relay.Move, reason string) relay.Move {
-	headers := amqp.Table{}
-	maps.Copy(headers, m.Message.Headers)
-	headers["retry-error"] = reason
-	m.Exchange, m.Message.Headers = h.park, headers
+	h.refused.Store(&reason)
 	return m
 }
 
@@ -64,10 +76,13 @@ func (h *mover) Refused(_ amqp.Delivery, m relay.Move, reason string) relay.Move
 // by a run that was killed.
 func (h *mover) Moved(d amqp.Delivery, _ relay.Move) {
 	h.moved.Add(1)
+	h.tell()
 	h.last.Store(time.Now().UnixMilli())
 	if d.Redelivered {
-		h.again.Add(1)
-		h.note(d.MessageId)
+		h.again++
+		if len(h.ids) < shown {
+			h.ids = append(h.ids, d.MessageId)
+		}
 	}
 }
 
@@ -79,13 +94,21 @@ type patience struct {
 	idle time.Duration
 	// wait is how long it goes on beyond the backlog while messages still come.
 	wait time.Duration
+	// stuck is how long it goes on while the new queue takes nothing.
+	stuck time.Duration
 }
 
-// errComing says that messages still came when the patience was at its end.
-var errComing = errors.New("messages still come")
+// Why a drain ends early.
+var (
+	// errComing says that messages still came when the patience was at its end.
+	errComing = errors.New("messages still come")
+	// errStuck says that the new queue took no messages any more.
+	errStuck = errors.New("messages are not taken")
+)
 
 // drain moves what is in the legacy queue and what comes to it, until nothing has
-// come for a while. It ends with errComing if that does not happen.
+// come for a while. It ends with errComing if that does not happen, and with
+// errStuck if the new queue refuses messages for long; those stay where they are.
 //
 // Nothing can be lost: the relay acknowledges a message only when its copy is
 // confirmed.
@@ -112,47 +135,56 @@ func (r *Runner) drain(ctx context.Context, m Move, h *mover, p patience) error 
 		return err
 	}
 	defer sink.Close()
+	h.frame = out.FrameMax()
+	h.taken.Store(h.moved.Load())
 	h.last.Store(time.Now().UnixMilli())
 	until, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	go func() { stop(h.watch(until, p)) }()
 	move := relay.Relay{Source: source, Sink: sink, Handler: h, Grace: 30 * time.Second}
-	if err := move.Run(until); err != nil {
+	err = move.Run(until)
+	switch cause := context.Cause(until); {
+	case errors.Is(cause, errStuck):
+		return cause
+	case err != nil:
 		return err
-	}
-	if ctx.Err() != nil {
+	case ctx.Err() != nil:
 		return ctx.Err()
+	case errors.Is(cause, errComing):
+		return cause
+	default:
+		return nil
 	}
-	if err := context.Cause(until); errors.Is(err, errComing) {
-		return err
-	}
-	return nil
 }
 
-// watch returns nil once nothing was moved for as long as idle, and errComing
-// when that does not happen in time.
+// watch returns nil once nothing is in flight and nothing was moved for as long as
+// idle, and errComing or errStuck when that does not happen in time.
 func (h *mover) watch(ctx context.Context, p patience) error {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	begin := h.moved.Load()
 	var since time.Time // when the backlog was moved
-	for time.Since(time.UnixMilli(h.last.Load())) < p.idle {
+	for {
+		quiet, inFlight := time.Since(time.UnixMilli(h.last.Load())), h.taken.Load() > h.moved.Load()
+		switch {
+		case !inFlight && quiet >= p.idle:
+			return nil
+		case inFlight && quiet >= p.stuck:
+			return errStuck
+		case since.IsZero() && h.moved.Load()-begin >= p.backlog:
+			since = time.Now()
+		case !inFlight && !since.IsZero() && time.Since(since) > p.wait+p.idle:
+			return errComing
+		}
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-tick.C:
 		}
-		switch {
-		case since.IsZero() && h.moved.Load()-begin >= p.backlog:
-			since = time.Now()
-		case !since.IsZero() && time.Since(since) > p.wait+p.idle:
-			return errComing
-		}
 	}
-	return nil
 }
 
 // newMover gives the mover of a move.
-func (m Move) newMover(note func(id string)) *mover {
-	return &mover{to: m.toNew(), park: topology.UnroutableName(m.Topology), note: note}
+func (m Move) newMover() *mover {
+	return &mover{to: m.toNew(), tell: func() {}}
 }

@@ -8,6 +8,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/dlxctl/dlxctl/relay"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -116,7 +117,7 @@ func (r Rules) Decide(d amqp.Delivery, now time.Time) Decision {
 	headers[r.topology.CountHeader] = count
 	out.Key = address(headers, f.key, origin, f.known)
 	out.Message = publishing(d, headers)
-	if size := headerSize(out.Message); r.frameMax > 0 && size > r.frameMax {
+	if size := relay.HeaderSize(out.Message); r.frameMax > 0 && size > r.frameMax {
 		return r.Park(d, out, fmt.Sprintf("its headers would have %d bytes, more than the %d that fit a frame", size, r.frameMax), now)
 	}
 	return out
@@ -251,7 +252,7 @@ func (r Rules) Park(d amqp.Delivery, tried Decision, why string, now time.Time) 
 	out.Message = publishing(d, h)
 	// No room for the reason either: the message matters more than its history.
 	for _, name := range []string{headerError, headerLastFailedAt, headerReason, headerExpiration, headerUserID} {
-		if r.frameMax == 0 || headerSize(out.Message) <= r.frameMax {
+		if r.frameMax == 0 || relay.HeaderSize(out.Message) <= r.frameMax {
 			break
 		}
 		delete(h, name)

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/dlxctl/dlxctl/relay"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -294,7 +295,7 @@ func then1970() time.Time { return time.Unix(12345, 0) }
 func TestDecideParksWhatFitsNoFrame(t *testing.T) {
 	t.Parallel()
 	d := failed(amqp.Table{"big": strings.Repeat("x", 1000)})
-	plain := headerSize(publishing(d, amqp.Table{"big": d.Headers["big"]}))
+	plain := relay.HeaderSize(publishing(d, amqp.Table{"big": d.Headers["big"]}))
 	rules := func(frameMax int) Rules { return NewRules(shop(), shop().Loops[0], frameMax) }
 
 	roomy := rules(plain+1000).Decide(d, now())
@@ -306,8 +307,8 @@ func TestDecideParksWhatFitsNoFrame(t *testing.T) {
 		t.Errorf("without room for the history it is %s with %v", tight.Outcome, tight.Error)
 	}
 	full := rules(plain).Decide(d, now())
-	if full.Outcome != Parked || headerSize(full.Message) > plain {
-		t.Errorf("without any room it is %s with %d bytes of %d", full.Outcome, headerSize(full.Message), plain)
+	if full.Outcome != Parked || relay.HeaderSize(full.Message) > plain {
+		t.Errorf("without any room it is %s with %d bytes of %d", full.Outcome, relay.HeaderSize(full.Message), plain)
 	}
 	if d := cmp.Diff(amqp.Table{"big": d.Headers["big"]}, full.Message.Headers); d != "" {
 		t.Errorf("headers without any room (-want +got):\n%s", d)

@@ -1,4 +1,4 @@
-package processor
+package relay
 
 import (
 	"time"
@@ -6,10 +6,10 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 )
 
-// headerSize gives the size of the content header of m on the wire, in bytes.
+// HeaderSize gives the size of the content header of m on the wire, in bytes.
 // It cannot be split: a header larger than a frame makes the broker close the
 // connection. Source: AMQP 0-9-1, 4.2.6.
-func headerSize(m amqp.Publishing) int {
+func HeaderSize(m amqp.Publishing) int {
 	size := 2 + 2 + 8 + 2 // class, weight, body size, flags
 	for _, s := range []string{m.ContentType, m.ContentEncoding, m.CorrelationId, m.ReplyTo, m.Expiration, m.MessageId, m.Type, m.UserId, m.AppId} {
 		if s != "" {

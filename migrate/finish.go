@@ -1,0 +1,262 @@
+package migrate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/dlxctl/dlxctl/broker"
+	"github.com/dlxctl/dlxctl/plan"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// atOnce is how many legacy queues are drained at a time. Each takes two
+// connections.
+const atOnce = 8
+
+// finish drains and retires the legacy queues, several at a time.
+func (r *Runner) finish(ctx context.Context, moves []Move) error {
+	step, finish, err := r.progress(ctx, moves)
+	if err != nil {
+		return err
+	}
+	defer finish()
+	var mu sync.Mutex
+	var waiting []error
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(atOnce)
+	for _, m := range moves {
+		group.Go(func() error {
+			err := r.end(ctx, m, step)
+			if errors.Is(err, ErrWaiting) {
+				mu.Lock()
+				defer mu.Unlock()
+				waiting = append(waiting, err)
+				return nil
+			}
+			if err != nil {
+				return fmt.Errorf("%s: %w", m.Legacy, err)
+			}
+			return nil
+		})
+	}
+	return errors.Join(group.Wait(), errors.Join(waiting...))
+}
+
+// progress begins to tell of all that waits in the legacy queues.
+func (r *Runner) progress(ctx context.Context, moves []Move) (step, finish func(), err error) {
+	state, err := r.Management.Inspect(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	var backlog int64
+	for _, m := range moves {
+		backlog += state.Usage[m.Legacy].Ready + state.Usage[m.Legacy].Unacknowledged
+	}
+	if r.Progress == nil || backlog == 0 {
+		return func() {}, func() {}, nil
+	}
+	step, finish = r.Progress(backlog)
+	return step, finish, nil
+}
+
+// end drains one legacy queue and deletes it.
+func (r *Runner) end(ctx context.Context, m Move, step func()) error {
+	h := m.newMover()
+	h.tell = step
+	state, err := r.unused(ctx, m)
+	if err != nil {
+		return err
+	}
+	for giveUp := time.Now().Add(r.Wait + time.Minute); m.find(state).legacy; {
+		if err := r.makeWay(ctx, m, state); err != nil {
+			return err
+		}
+		moved, err := r.empty(ctx, m, h, state.Usage[m.Legacy].Ready+state.Usage[m.Legacy].Unacknowledged)
+		switch {
+		case errors.Is(err, errComing) && r.Until == Drain:
+			return nil
+		case errors.Is(err, errComing) && r.Forward:
+			return r.forward(ctx, m)
+		case errors.Is(err, errComing):
+			return fmt.Errorf("%w: somebody still publishes to the queue %s by its name; it is kept, and what comes goes on to %s while migrate runs: run it again, or with --forward", ErrWaiting, m.Legacy, m.New)
+		case errors.Is(err, errStuck):
+			return h.stuck(m)
+		case err != nil:
+			return err
+		}
+		if r.Until == Drain {
+			state, err = r.Management.Inspect(ctx)
+			if err != nil || state.Usage[m.Legacy].Ready == 0 {
+				return err
+			}
+		} else if state, err = r.retire(ctx, m); err != nil {
+			return err
+		}
+		if u := state.Usage[m.Legacy]; moved == 0 && m.find(state).legacy && time.Now().After(giveUp) {
+			return fmt.Errorf("%w: the queue %s is in use, so the broker does not delete it: it has %s, %d unacknowledged, and %s",
+				ErrWaiting, m.Legacy, number(u.Ready, "message")+" ready", u.Unacknowledged, number(u.Consumers, "consumer"))
+		}
+	}
+	return r.execute(ctx, m.rest(state))
+}
+
+// empty drains a queue in which backlog messages wait, and says what was moved.
+func (r *Runner) empty(ctx context.Context, m Move, h *mover, backlog int64) (moved int64, err error) {
+	p := patience{backlog: backlog, idle: r.Idle, wait: r.Wait, stuck: max(r.Wait, leastStuck)}
+	if r.Until == Drain {
+		p.idle, p.wait = time.Second, 0
+	}
+	before := h.moved.Load()
+	err = r.drain(ctx, m, h, p)
+	moved = h.moved.Load() - before
+	if n := min(moved, backlog); n > 0 {
+		r.tell("drain: moved %s from %s to %s", number(n, "message"), m.Legacy, m.New)
+	}
+	if n := moved - backlog; n > 0 {
+		r.tell("drain: %s came to %s since, by its name through the default exchange, and went on to %s", number(n, "message"), m.Legacy, m.New)
+	}
+	if h.again > 0 {
+		r.tell("drain: %s had been delivered before and may be doubled, if a run was killed: %s", number(h.again, "message"), some(h.ids, h.again))
+		h.again, h.ids = 0, nil
+	}
+	if n := h.shortened; n > 0 {
+		r.tell("drain: %s lost the x-death that the broker had added, which made the headers larger than the broker takes them", number(n, "message"))
+		h.shortened = 0
+	}
+	return moved, err
+}
+
+// leastStuck is how long a new queue may take nothing before a drain gives up,
+// however short the wait for others is.
+const leastStuck = 10 * time.Second
+
+// stuck says why a drain does not go on.
+func (h *mover) stuck(m Move) error {
+	why := "no confirm comes"
+	if reason := h.refused.Load(); reason != nil {
+		why = *reason
+	}
+	return fmt.Errorf("%w: %s does not take the messages of %s, which stay there: %s; mend that and run it again", ErrWaiting, m.New, m.Legacy, why)
+}
+
+// unused waits until nobody consumes from the legacy queue.
+func (r *Runner) unused(ctx context.Context, m Move) (plan.State, error) {
+	for deadline := time.Now().Add(r.Wait); ; {
+		state, err := r.Management.Inspect(ctx)
+		if err != nil {
+			return state, err
+		}
+		consumers := state.Usage[m.Legacy].Consumers
+		if r.Now || consumers == 0 {
+			return state, nil
+		}
+		if !time.Now().Before(deadline) {
+			return state, fmt.Errorf("%w: the queue %s has %s, which keep what is there; stop them and run migrate again, or drain now with --drain now", ErrWaiting, m.Legacy, number(consumers, "consumer"))
+		}
+		if err := pause(ctx, time.Second); err != nil {
+			return state, err
+		}
+	}
+}
+
+// makeWay undoes a binding that somebody has made on the legacy queue since, and
+// makes the exchange again by which the drain reaches the new queue.
+func (r *Runner) makeWay(ctx context.Context, m Move, state plan.State) error {
+	if m.Next(state, nil).Doing != "" {
+		r.tell("drain: somebody has bound %s again; since then its messages came to both queues", m.Legacy)
+		if err := r.cutover(ctx, []Move{m}); err != nil {
+			return err
+		}
+		var err error
+		if state, err = r.Management.Inspect(ctx); err != nil {
+			return err
+		}
+	}
+	f := m.find(state)
+	if f.exchanges[m.toNew()] && f.fromNew {
+		return nil
+	}
+	made := slices.DeleteFunc(m.make(state, f, m.toNew()), func(c plan.Change) bool {
+		b, isBinding := c.After.(topology.Binding)
+		return c.Name != m.toNew() && (!isBinding || b.Source != m.toNew())
+	})
+	return r.execute(ctx, made)
+}
+
+// retire deletes the legacy queue, if it is empty and unused: the broker looks
+// at that in the moment in which it deletes a classic queue, and proves it a
+// moment before for a quorum queue. If not, the queue stays and is drained again.
+// That nobody publishes to it by name, the idle time has shown.
+func (r *Runner) retire(ctx context.Context, m Move) (plan.State, error) {
+	state, err := r.Management.Inspect(ctx)
+	if err != nil {
+		return state, err
+	}
+	if len(m.find(state).onLegacy) > 0 {
+		return state, nil // bound again meanwhile
+	}
+	i := slices.IndexFunc(state.Have.Queues, func(q topology.Queue) bool { return q.Name == m.Legacy })
+	if i < 0 {
+		return state, nil
+	}
+	// The counts that prove a quorum queue empty must be newer than this moment.
+	fresh, err := broker.NewManagement(r.Endpoint)
+	if err != nil {
+		return state, err
+	}
+	defer fresh.Close()
+	err = plan.Execute(ctx, fresh, plan.Plan{Changes: []plan.Change{remove(topology.KindQueue, m.Legacy, state.Have.Queues[i])}}, r.written)
+	if errors.Is(err, broker.ErrRefused) {
+		return state, pause(ctx, time.Second) // a message came, or our consumer is still in the statistics
+	}
+	if err != nil {
+		return state, err
+	}
+	r.tell("retire: deleted %s", m.Legacy)
+	return r.Management.Inspect(ctx)
+}
+
+// rest gives what is left when the legacy queue is gone: the exchange of the drain.
+func (m Move) rest(state plan.State) []plan.Change {
+	var out []plan.Change
+	if m.find(state).exchanges[m.toNew()] {
+		c := remove(topology.KindExchange, m.toNew(), topology.Exchange{Name: m.toNew()})
+		c.Hazards = []plan.Hazard{plan.DropsRouting} // nobody but the drain publishes to it
+		out = append(out, c)
+	}
+	if p := m.find(state).forwarder; p != nil {
+		out = append(out, remove(topology.KindPolicy, p.Name, *p))
+	}
+	return out
+}
+
+// forward leaves a policy by which the broker itself hands on what still comes
+// to the legacy queue by its name.
+func (r *Runner) forward(ctx context.Context, m Move) error {
+	p := topology.Policy{
+		Name: m.forwarding(), Pattern: "^" + regexp.QuoteMeta(m.Legacy) + "$", ApplyTo: "queues", Priority: topology.PolicyPriority,
+		Definition: topology.Arguments{"max-length": int64(0), "overflow": "drop-head", "dead-letter-exchange": "", "dead-letter-routing-key": m.New},
+	}
+	r.tell("retire: %s stays and forwards to %s, at most once, until nobody publishes to it any more", m.Legacy, m.New)
+	return r.execute(ctx, []plan.Change{create(topology.KindPolicy, p.Name, p)})
+}
+
+// shown is how many message-ids are named.
+const shown = 10
+
+// some names the first of a number of messages.
+func some(ids []string, n int64) string {
+	list := strings.Join(ids, ", ")
+	if more := n - int64(len(ids)); more > 0 {
+		list += fmt.Sprintf(" and %d more", more)
+	}
+	return list
+}
