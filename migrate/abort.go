@@ -168,7 +168,7 @@ func (r *Runner) returned(ctx context.Context, m Move) error {
 		h.tell = step
 		defer finish()
 	}
-	err = r.drain(ctx, reverse, h, patience{backlog: state.Usage[m.New].Ready, idle: time.Second, wait: r.Wait, stuck: max(r.Wait, leastStuck)})
+	_, err = r.drain(ctx, reverse, h, patience{idle: time.Second, wait: r.Wait, stuck: max(r.Wait, leastStuck)})
 	if n := h.moved.Load(); n > 0 {
 		r.tell("abort: moved %s from %s back to %s", number(n, "message"), m.New, m.Legacy)
 	}

@@ -88,11 +88,10 @@ func (h *mover) Moved(d amqp.Delivery, _ relay.Move) {
 
 // patience says when a drain ends.
 type patience struct {
-	// backlog is how many messages waited when it began. They may take their time.
-	backlog int64
 	// idle is how long nothing must have come for it to be done.
 	idle time.Duration
-	// wait is how long it goes on beyond the backlog while messages still come.
+	// wait is how long it goes on while messages still come, once those are moved
+	// that waited when it began.
 	wait time.Duration
 	// stuck is how long it goes on while the new queue takes nothing.
 	stuck time.Duration
@@ -109,30 +108,36 @@ var (
 // drain moves what is in the legacy queue and what comes to it, until nothing has
 // come for a while. It ends with errComing if that does not happen, and with
 // errStuck if the new queue refuses messages for long; those stay where they are.
+// It gives how many waited when it began.
 //
 // Nothing can be lost: the relay acknowledges a message only when its copy is
 // confirmed.
-func (r *Runner) drain(ctx context.Context, m Move, h *mover, p patience) error {
+func (r *Runner) drain(ctx context.Context, m Move, h *mover, p patience) (backlog int64, err error) {
 	e := r.Endpoint
 	e.ConnectionName = "dlxctl migrate " + m.Topology + " " + m.Legacy
 	in, err := broker.DialToConsume(ctx, e)
 	if err != nil {
-		return err
+		return backlog, err
 	}
 	defer in.Close()
 	out, err := broker.Dial(ctx, e)
 	if err != nil {
-		return err
+		return backlog, err
 	}
 	defer out.Close()
+	ready, err := in.Queue(m.Legacy)
+	if err != nil {
+		return backlog, err
+	}
+	backlog = int64(ready)
 	source, err := in.Consume(m.Legacy, prefetch)
 	if err != nil {
-		return err
+		return backlog, err
 	}
 	defer source.Close()
 	sink, err := out.Publisher(prefetch)
 	if err != nil {
-		return err
+		return backlog, err
 	}
 	defer sink.Close()
 	h.frame = out.FrameMax()
@@ -140,26 +145,26 @@ func (r *Runner) drain(ctx context.Context, m Move, h *mover, p patience) error 
 	h.last.Store(time.Now().UnixMilli())
 	until, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	go func() { stop(h.watch(until, p)) }()
+	go func() { stop(h.watch(until, backlog, p)) }()
 	move := relay.Relay{Source: source, Sink: sink, Handler: h, Grace: 30 * time.Second}
 	err = move.Run(until)
 	switch cause := context.Cause(until); {
 	case errors.Is(cause, errStuck):
-		return cause
+		return backlog, cause
 	case err != nil:
-		return err
+		return backlog, err
 	case ctx.Err() != nil:
-		return ctx.Err()
+		return backlog, ctx.Err()
 	case errors.Is(cause, errComing):
-		return cause
+		return backlog, cause
 	default:
-		return nil
+		return backlog, nil
 	}
 }
 
 // watch returns nil once nothing is in flight and nothing was moved for as long as
 // idle, and errComing or errStuck when that does not happen in time.
-func (h *mover) watch(ctx context.Context, p patience) error {
+func (h *mover) watch(ctx context.Context, backlog int64, p patience) error {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	begin := h.moved.Load()
@@ -171,7 +176,7 @@ func (h *mover) watch(ctx context.Context, p patience) error {
 			return nil
 		case inFlight && quiet >= p.stuck:
 			return errStuck
-		case since.IsZero() && h.moved.Load()-begin >= p.backlog:
+		case since.IsZero() && h.moved.Load()-begin >= backlog:
 			since = time.Now()
 		case !inFlight && !since.IsZero() && time.Since(since) > p.wait+p.idle:
 			return errComing

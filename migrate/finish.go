@@ -50,15 +50,21 @@ func (r *Runner) finish(ctx context.Context, moves []Move) error {
 	return errors.Join(group.Wait(), errors.Join(waiting...))
 }
 
-// progress begins to tell of all that waits in the legacy queues.
+// progress begins to tell of all that waits in the legacy queues. The counts are
+// those of AMQP: the statistics of quorum queues are up to 5 seconds old.
 func (r *Runner) progress(ctx context.Context, moves []Move) (step, finish func(), err error) {
-	state, err := r.Management.Inspect(ctx)
+	conn, err := broker.Dial(ctx, r.Endpoint)
 	if err != nil {
 		return nil, nil, err
 	}
+	defer conn.Close()
 	var backlog int64
 	for _, m := range moves {
-		backlog += state.Usage[m.Legacy].Ready + state.Usage[m.Legacy].Unacknowledged
+		ready, err := conn.Queue(m.Legacy)
+		if err != nil && !errors.Is(err, broker.ErrNotFound) {
+			return nil, nil, err
+		}
+		backlog += int64(ready)
 	}
 	if r.Progress == nil || backlog == 0 {
 		return func() {}, func() {}, nil
@@ -79,7 +85,7 @@ func (r *Runner) end(ctx context.Context, m Move, step func()) error {
 		if err := r.makeWay(ctx, m, state); err != nil {
 			return err
 		}
-		moved, err := r.empty(ctx, m, h, state.Usage[m.Legacy].Ready+state.Usage[m.Legacy].Unacknowledged)
+		moved, err := r.empty(ctx, m, h)
 		switch {
 		case errors.Is(err, errComing) && r.Until == Drain:
 			return nil
@@ -108,14 +114,14 @@ func (r *Runner) end(ctx context.Context, m Move, step func()) error {
 	return r.execute(ctx, m.rest(state))
 }
 
-// empty drains a queue in which backlog messages wait, and says what was moved.
-func (r *Runner) empty(ctx context.Context, m Move, h *mover, backlog int64) (moved int64, err error) {
-	p := patience{backlog: backlog, idle: r.Idle, wait: r.Wait, stuck: max(r.Wait, leastStuck)}
+// empty drains a queue and says what was moved.
+func (r *Runner) empty(ctx context.Context, m Move, h *mover) (moved int64, err error) {
+	p := patience{idle: r.Idle, wait: r.Wait, stuck: max(r.Wait, leastStuck)}
 	if r.Until == Drain {
 		p.idle, p.wait = time.Second, 0
 	}
 	before := h.moved.Load()
-	err = r.drain(ctx, m, h, p)
+	backlog, err := r.drain(ctx, m, h, p)
 	moved = h.moved.Load() - before
 	if n := min(moved, backlog); n > 0 {
 		r.tell("drain: moved %s from %s to %s", number(n, "message"), m.Legacy, m.New)

@@ -28,7 +28,6 @@ type stage struct {
 	target   brokertest.Target
 	file     string
 	want     topology.Topology
-	legacy   string
 	endpoint broker.Endpoint
 	m        *broker.Management
 
@@ -58,10 +57,15 @@ queues:
 `
 
 // newStage makes the virtual host, with the old queue bound just as the new one is to be.
-func newStage(t *testing.T, legacyType string, legacyArgs amqp.Table) *stage {
+func newStage(tb testing.TB, legacyType string, legacyArgs amqp.Table) *stage {
+	tb.Helper()
+	return newStageIn(tb, brokertest.VHost(tb), fmt.Sprintf(topologyFile, legacyType), legacyType, legacyArgs)
+}
+
+// newStageIn makes the same in a virtual host, for a file of its own.
+func newStageIn(t testing.TB, target brokertest.Target, file, legacyType string, legacyArgs amqp.Table) *stage {
 	t.Helper()
-	s := &stage{target: brokertest.VHost(t), legacy: "old", seen: map[string]int{}}
-	s.file = fmt.Sprintf(topologyFile, legacyType)
+	s := &stage{target: target, file: file, seen: map[string]int{}}
 	var err error
 	if s.want, _, err = spec.Load([]spec.Source{{Name: "f", Data: []byte(s.file)}}, func(string) (string, bool) { return "", false }); err != nil {
 		t.Fatal(err)
@@ -100,8 +104,8 @@ func newStage(t *testing.T, legacyType string, legacyArgs amqp.Table) *stage {
 }
 
 // runner gives a runner with short waits.
-func (s *stage) runner(t *testing.T) *migrate.Runner {
-	t.Helper()
+func (s *stage) runner(tb testing.TB) *migrate.Runner {
+	tb.Helper()
 	return &migrate.Runner{
 		Topology: s.want, Management: s.m, Endpoint: s.endpoint, Until: migrate.Retire, Settle: 200 * time.Millisecond,
 		Wait: 30 * time.Second, Idle: time.Second, Say: func(string, ...any) {},
@@ -286,7 +290,7 @@ func (s *stage) where(t *testing.T, confirmed map[string]bool) {
 }
 
 // exists reports whether a queue exists.
-func (s *stage) exists(ctx context.Context, t *testing.T, queue string) bool {
+func (s *stage) exists(ctx context.Context, t testing.TB, queue string) bool {
 	t.Helper()
 	state, err := s.m.Inspect(ctx)
 	if err != nil && ctx.Err() == nil {

@@ -1,0 +1,140 @@
+package migrate_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/dlxctl/dlxctl/broker/brokertest"
+	"github.com/dlxctl/dlxctl/migrate"
+)
+
+// fill puts n messages of so many bytes into a queue.
+func (s *stage) fill(tb testing.TB, queue string, n, bytes int) {
+	tb.Helper()
+	ch := s.target.Channel(tb)
+	if err := ch.Confirm(false); err != nil {
+		tb.Fatal(err)
+	}
+	confirms := ch.NotifyPublish(make(chan amqp.Confirmation, n))
+	body := make([]byte, bytes)
+	for i := range n {
+		m := amqp.Publishing{MessageId: fmt.Sprint(i), DeliveryMode: amqp.Persistent, Body: body}
+		if err := ch.PublishWithContext(tb.Context(), "", queue, true, false, m); err != nil {
+			tb.Fatal(err)
+		}
+	}
+	for range n {
+		if c := <-confirms; !c.Ack {
+			tb.Fatal("a message was not confirmed")
+		}
+	}
+}
+
+// What waits is moved in its order, each message once, and told of.
+func TestDrainInOrder(t *testing.T) {
+	t.Parallel()
+	for _, typ := range []string{"classic", "quorum"} {
+		t.Run(typ, func(t *testing.T) {
+			t.Parallel()
+			const n = 20_000
+			s := newStage(t, typ, nil)
+			s.fill(t, "old", n, 100)
+			r := s.runner(t)
+			var told, total atomic.Int64
+			r.Progress = func(messages int64) (step, finish func()) {
+				total.Store(messages)
+				return func() { told.Add(1) }, func() {}
+			}
+			if err := r.Run(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if told.Load() != n || total.Load() != n {
+				t.Errorf("it told of %d of %d messages", told.Load(), total.Load())
+			}
+			ch := s.target.Channel(t)
+			for i := range n {
+				d, ok, err := ch.Get("new", true)
+				if err != nil || !ok || d.MessageId != fmt.Sprint(i) {
+					t.Fatalf("message %d is %q, there is one: %t, %v", i, d.MessageId, ok, err)
+				}
+			}
+			if _, more, err := ch.Get("new", true); more || err != nil {
+				t.Errorf("there is one more: %t, %v", more, err)
+			}
+		})
+	}
+}
+
+// A new queue that is full: what it does not take stays in the legacy queue, and
+// is moved when there is room.
+func TestDrainIntoAFullQueue(t *testing.T) {
+	t.Parallel()
+	file := strings.Replace(fmt.Sprintf(topologyFile, "quorum"), "    replaces: old\n", "    replaces: old\n    arguments: {x-max-length: 10}\n", 1)
+	s := newStageIn(t, brokertest.VHost(t), file, "quorum", nil)
+	const n = 3000 // more than are in flight at once: the broker looks at the length now and then
+	s.fill(t, "old", n, 10)
+	r := s.runner(t)
+	r.Wait = time.Second
+	err := r.Run(t.Context())
+	if !errors.Is(err, migrate.ErrWaiting) || !strings.Contains(err.Error(), "new does not take the messages of old, which stay there") {
+		t.Errorf("it ends with %v", err)
+	}
+	if !s.exists(t.Context(), t, "old") {
+		t.Fatal("the legacy queue is gone")
+	}
+	stop := s.consume(t, "new")
+	if err := s.runner(t).Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	confirmed := map[string]bool{}
+	for i := range n {
+		confirmed[fmt.Sprint(i)] = true
+	}
+	if lost, doubled := s.account(t, confirmed); lost > 0 || doubled > 0 {
+		t.Errorf("%d of %d messages were lost, %d doubled", lost, n, doubled)
+	}
+	stop()
+}
+
+// A message whose headers the broker itself has made larger than it takes from
+// anybody is moved without what the broker added, and holds up nobody.
+func TestDrainHeadersTooLarge(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, "classic", nil)
+	ch := s.target.Channel(t)
+	args := amqp.Table{"x-message-ttl": int64(1), "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "old"}
+	if _, err := ch.QueueDeclare("before", true, false, false, false, args); err != nil {
+		t.Fatal(err)
+	}
+	big := strings.Repeat("x", 130_900)
+	if err := ch.PublishWithContext(t.Context(), "", "before", true, false, amqp.Publishing{MessageId: "big", DeliveryMode: amqp.Persistent, Headers: amqp.Table{"big": big}, Body: []byte("b")}); err != nil {
+		t.Fatal(err)
+	}
+	s.fill(t, "old", 3, 10)
+	var said strings.Builder
+	r := s.runner(t)
+	r.Say = func(format string, a ...any) { fmt.Fprintf(&said, format+"\n", a...) }
+	if err := r.Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	found := false
+	for {
+		d, ok, err := ch.Get("new", true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !ok {
+			break
+		}
+		found = found || d.MessageId == "big" && d.Headers["big"] == big && string(d.Body) == "b"
+	}
+	if !found || !strings.Contains(said.String(), "1 message lost the x-death that the broker had added") {
+		t.Errorf("the large message came: %t; it said:\n%s", found, &said)
+	}
+}
