@@ -1,6 +1,7 @@
 package migrate_test
 
 import (
+	"bufio"
 	"bytes"
 	"fmt"
 	"math/rand/v2"
@@ -11,6 +12,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/dlxctl/dlxctl/migrate"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -43,7 +47,7 @@ func (s *stage) command(t *testing.T, path string, args ...string) (*exec.Cmd, *
 func TestMigrateKilled(t *testing.T) {
 	t.Parallel()
 	dlxctl := program(t)
-	const perRound = 12 // kills of one migration, before it may end
+	const perRound = 13 // kills of one migration, before it may end
 	for round, typ := range []string{"classic", "quorum", "classic", "quorum"} {
 		t.Run(fmt.Sprintf("round %d %s", round, typ), func(t *testing.T) {
 			t.Parallel()
@@ -89,6 +93,147 @@ func TestMigrateKilled(t *testing.T) {
 			s.tidy(t)
 			t.Logf("%d kills, %d published, %d lost, %d doubled", kills, len(confirmed), lost, doubled)
 		})
+	}
+}
+
+// Killed at the boundary of each step, as soon as it is said, and run again.
+func TestMigrateKilledAtEachStep(t *testing.T) {
+	t.Parallel()
+	dlxctl := program(t)
+	for _, typ := range []string{"classic", "quorum"} {
+		t.Run(typ, func(t *testing.T) {
+			t.Parallel()
+			s := newStage(t, typ, nil)
+			stopOld := s.consume(t, "old")
+			published := s.publish(t, 100*time.Millisecond)
+			stopNew := s.consumeOnceMade(t, "new")
+			flags := []string{"--yes", "--settle", "50ms", "--idle", "1s", "--wait", "60s", "--lock-timeout", "20s"}
+			for _, step := range []string{
+				"prepare:", "cutover: make the switch", "cutover: bind the switch", "cutover: unbind old", "cutover: switch from",
+				"cutover: bind new", "cutover: unbind the switch", "cutover: remove the switch", "drain: moved", "retire: deleted",
+			} {
+				if step == "drain: moved" {
+					stopOld()
+					s.fill(t, "old", 2000, 100)
+				}
+				c, _ := s.command(t, dlxctl, flags...)
+				c.Stdout = nil
+				out, err := c.StdoutPipe()
+				if err != nil {
+					t.Fatal(err)
+				}
+				if err := c.Start(); err != nil {
+					t.Fatal(err)
+				}
+				said := false
+				for lines := bufio.NewScanner(out); lines.Scan(); {
+					if strings.HasPrefix(lines.Text(), step) && !said {
+						said = true
+						if err := c.Process.Kill(); err != nil {
+							t.Fatal(err)
+						}
+					}
+				}
+				_ = c.Wait() // it was killed
+				if !said {
+					t.Errorf("it never said %q", step)
+				}
+			}
+			if c, out := s.command(t, dlxctl, flags...); c.Run() != nil {
+				t.Fatalf("the last run:\n%s", out)
+			}
+			confirmed := published()
+			for i := range 2000 {
+				confirmed[fmt.Sprint(i)] = true
+			}
+			lost, doubled := s.account(t, confirmed)
+			stopNew()
+			if lost > 0 || doubled > 1000 { // what the drain had in flight when it was killed
+				t.Errorf("%d of %d messages were lost, %d doubled", lost, len(confirmed), doubled)
+				s.where(t, confirmed)
+			}
+			s.tidy(t)
+			t.Logf("%d published, %d lost, %d doubled", len(confirmed), lost, doubled)
+		})
+	}
+}
+
+// An abort that is killed again and again goes on where it was.
+func TestAbortKilled(t *testing.T) {
+	t.Parallel()
+	dlxctl := program(t)
+	for _, steps := range []int{3, 5, 7} {
+		t.Run(fmt.Sprintf("after %d steps", steps), func(t *testing.T) {
+			t.Parallel()
+			s := newStage(t, "classic", nil)
+			before := s.export(t)
+			stop := s.consume(t, "old")
+			published := s.publish(t, 100*time.Millisecond)
+			r := s.runner(t)
+			r.Until = migrate.Prepare
+			if err := r.Run(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			for range steps {
+				s.step(t)
+			}
+			moments := rand.New(rand.NewPCG(uint64(steps), 2)) //nolint:gosec // the same moments each time
+			kills := 0
+			for range 8 {
+				c, _ := s.command(t, dlxctl, "abort", "--yes", "--settle", "50ms", "--lock-timeout", "20s")
+				if err := c.Start(); err != nil {
+					t.Fatal(err)
+				}
+				wait(t, time.Duration(moments.IntN(1200))*time.Millisecond)
+				if err := c.Process.Kill(); err != nil {
+					t.Fatal(err)
+				}
+				_ = c.Wait() // it was killed, or over before
+				if c.ProcessState.ExitCode() == -1 {
+					kills++
+				}
+			}
+			if c, out := s.command(t, dlxctl, "abort", "--yes", "--lock-timeout", "20s"); c.Run() != nil {
+				t.Fatalf("the last run:\n%s", out)
+			}
+			confirmed := published()
+			if d := cmp.Diff(before, s.export(t)); d != "" {
+				t.Errorf("definitions (-before +after):\n%s", d)
+			}
+			lost, doubled := s.account(t, confirmed)
+			stop()
+			if lost > 0 || doubled > kills*1000 {
+				t.Errorf("%d of %d messages were lost, %d doubled", lost, len(confirmed), doubled)
+				s.where(t, confirmed)
+			}
+			t.Logf("%d kills, %d published, %d lost, %d doubled", kills, len(confirmed), lost, doubled)
+		})
+	}
+}
+
+// Of two at once one refuses, and says why.
+func TestTwoMigratesAtOnce(t *testing.T) {
+	t.Parallel()
+	dlxctl := program(t)
+	s := newStage(t, "classic", nil)
+	first, said := s.command(t, dlxctl, "--yes", "--settle", "500ms", "--idle", "3s")
+	if err := first.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(10 * time.Second); !s.exists(t.Context(), t, "new"); wait(t, 20*time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the first did not begin")
+		}
+	}
+	second, out := s.command(t, dlxctl, "--yes")
+	if err := second.Run(); err == nil || second.ProcessState.ExitCode() != 1 {
+		t.Errorf("the second exits with %d: %s", second.ProcessState.ExitCode(), out)
+	}
+	if !strings.Contains(out.String(), "another dlxctl works on the topology \"shop\"") {
+		t.Errorf("the second says: %s", out)
+	}
+	if err := first.Wait(); err != nil || s.exists(t.Context(), t, "old") {
+		t.Errorf("the first ends with %v:\n%s", err, said)
 	}
 }
 
