@@ -19,12 +19,12 @@ func (m Move) Back(state plan.State) Step {
 	gate := f.exchanges[m.gate()]
 	switch {
 	case !gate && f.policy == nil && len(lacking(f.onNew, f.onLegacy)) > 0:
-		return Step{"make the switch of " + m.Legacy, m.make(state, f, m.toNew())}
+		return Step{Doing: "make the switch of " + m.Legacy, Changes: m.make(state, f, m.toNew())}
 	case !gate && len(f.onNew) > 0 && f.policy == nil:
-		return Step{"unbind " + m.New, m.deletions(f.onNew)} // the legacy queue has them all
+		return Step{Doing: "unbind " + m.New, Changes: m.deletions(f.onNew)} // the legacy queue has them all
 	case f.policy != nil && (!gate || !f.fromOld || !f.fromNew):
 		if made := m.make(state, f, m.toNew()); len(made) > 0 && (gate || len(f.onNew) > 0) {
-			return Step{"make the switch of " + m.Legacy, made}
+			return Step{Doing: "make the switch of " + m.Legacy, Changes: made}
 		}
 		return m.remove(f)
 	case gate && (f.policy == nil || f.policy.Definition[keyAlternate] == m.toNew()):
@@ -39,7 +39,7 @@ func (m Move) Back(state plan.State) Step {
 // turnBack leads everything through the switch and then turns it.
 func (m Move) turnBack(state plan.State, f found) Step {
 	if f.policy == nil { // nothing may be lost meanwhile: lead to where the messages go now
-		return Step{"make the policy of the switch again", []plan.Change{m.turn(state, f, m.toNew())}}
+		return Step{Doing: "make the policy of the switch again", Changes: []plan.Change{m.turn(state, f, m.toNew())}}
 	}
 	var bind []plan.Change
 	for _, b := range lacking(f.onNew, f.onGate) {
@@ -48,11 +48,11 @@ func (m Move) turnBack(state plan.State, f found) Step {
 	}
 	switch {
 	case len(bind) > 0:
-		return Step{"bind the switch of " + m.Legacy, bind}
+		return Step{Doing: "bind the switch of " + m.Legacy, Changes: bind}
 	case len(f.onNew) > 0:
-		return Step{"unbind " + m.New, m.deletions(f.onNew)}
+		return Step{Doing: "unbind " + m.New, Changes: m.deletions(f.onNew)}
 	default:
-		return Step{"switch from " + m.New + " to " + m.Legacy, []plan.Change{m.turn(state, f, m.toOld())}}
+		return Step{Doing: "switch from " + m.New + " to " + m.Legacy, Changes: []plan.Change{m.turn(state, f, m.toOld())}}
 	}
 }
 
@@ -65,9 +65,9 @@ func (m Move) backOnLegacy(f found) Step {
 	}
 	switch {
 	case len(bind) > 0:
-		return Step{"bind " + m.Legacy, bind}
+		return Step{Doing: "bind " + m.Legacy, Changes: bind}
 	case len(f.onGate) > 0:
-		return Step{"unbind the switch of " + m.Legacy, m.deletions(f.onGate)}
+		return Step{Doing: "unbind the switch of " + m.Legacy, Changes: m.deletions(f.onGate)}
 	default:
 		return m.remove(f)
 	}

@@ -38,10 +38,6 @@ func (m Move) Reasons(want topology.Topology, state plan.State) []string {
 			add("%s %s is blocked: %s", c.Kind, c.Name, c.Reason)
 		}
 	}
-	f := m.find(state)
-	if inForce := state.InForceOn[m.gate()]; f.exchanges[m.gate()] && f.policy != nil && state.InForceOn != nil && inForce != m.policy() {
-		add("the policy %q is in force on the switch %s, not %s", inForce, m.gate(), m.policy())
-	}
 	return out
 }
 

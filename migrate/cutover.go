@@ -13,6 +13,9 @@ type Step struct {
 	// Doing says what the step does. Empty: the cutover is done.
 	Doing   string
 	Changes []plan.Change
+	// Doubled says that somebody has bound the legacy queue again, and until this
+	// step messages come to both queues.
+	Doubled bool
 }
 
 // keyAlternate is the key of a policy that says where an exchange leads what it
@@ -34,15 +37,14 @@ const keyAlternate = "alternate-exchange"
 // somebody delete it, they are lost with it.
 func (m Move) Next(state plan.State, remembered []topology.Binding) Step {
 	f := m.find(state)
+	moved := lacking(f.onLegacy, lacking(f.onLegacy, f.onNew)) // the new queue gets these messages too
 	switch {
 	case !f.exchanges[m.gate()] && !f.exchanges[m.toOld()] && f.policy == nil && len(f.onLegacy) == 0:
 		return m.bindNew(f, union(remembered, m.Wanted))
-	case !f.exchanges[m.gate()] && len(lacking(f.onLegacy, f.onNew)) == 0:
-		if len(f.onLegacy) == 0 {
-			return m.remove(f)
-		}
-		// The new queue gets these messages already: each comes twice, until this.
-		return Step{"unbind " + m.Legacy + ", which is bound again", m.deletions(f.onLegacy)}
+	case !f.exchanges[m.gate()] && len(moved) > 0:
+		return m.boundAgain(moved)
+	case !f.exchanges[m.gate()] && len(f.onLegacy) == 0:
+		return m.remove(f)
 	case m.switched(f):
 		return m.afterSwitch(f, remembered)
 	default:
@@ -61,7 +63,7 @@ func (m Move) switched(f found) bool {
 
 func (m Move) beforeSwitch(state plan.State, f found) Step {
 	if made := m.make(state, f, m.toOld()); len(made) > 0 {
-		return Step{"make the switch of " + m.Legacy, made}
+		return Step{Doing: "make the switch of " + m.Legacy, Changes: made}
 	}
 	var bind []plan.Change
 	for _, b := range lacking(f.onLegacy, f.onGate) {
@@ -70,31 +72,37 @@ func (m Move) beforeSwitch(state plan.State, f found) Step {
 	}
 	switch {
 	case len(bind) > 0:
-		return Step{"bind the switch of " + m.Legacy, bind}
+		return Step{Doing: "bind the switch of " + m.Legacy, Changes: bind}
 	case len(f.onLegacy) > 0:
-		return Step{"unbind " + m.Legacy, m.deletions(f.onLegacy)}
+		return Step{Doing: "unbind " + m.Legacy, Changes: m.deletions(f.onLegacy)}
 	default:
-		return Step{"switch from " + m.Legacy + " to " + m.New, []plan.Change{m.turn(state, f, m.toNew())}}
+		return Step{Doing: "switch from " + m.Legacy + " to " + m.New, Changes: []plan.Change{m.turn(state, f, m.toNew())}}
 	}
 }
 
 func (m Move) afterSwitch(f found, remembered []topology.Binding) Step {
 	if f.policy == nil {
 		turn := m.turn(plan.State{}, f, m.toNew())
-		return Step{"make the policy of the switch again", []plan.Change{turn}}
+		return Step{Doing: "make the policy of the switch again", Changes: []plan.Change{turn}}
 	}
 	routes := union(union(f.onGate, f.onLegacy), union(remembered, m.Wanted))
 	if s := m.bindNew(f, routes); s.Doing != "" {
 		return s
 	}
 	switch {
-	case len(f.onLegacy) > 0: // a service has bound it again: until this, its messages come twice
-		return Step{"unbind " + m.Legacy + ", which is bound again", m.deletions(f.onLegacy)}
+	case len(f.onLegacy) > 0:
+		return m.boundAgain(f.onLegacy)
 	case len(f.onGate) > 0:
-		return Step{"unbind the switch of " + m.Legacy, m.deletions(f.onGate)}
+		return Step{Doing: "unbind the switch of " + m.Legacy, Changes: m.deletions(f.onGate)}
 	default:
 		return m.remove(f)
 	}
+}
+
+// boundAgain takes away bindings that somebody has made on the legacy queue. The
+// new queue has their like, so nothing loses its way.
+func (m Move) boundAgain(list []topology.Binding) Step {
+	return Step{Doing: "unbind " + m.Legacy + ", which is bound again", Changes: m.deletions(list), Doubled: true}
 }
 
 // bindNew gives the new queue those of routes that it lacks: as the file says
@@ -117,7 +125,7 @@ func (m Move) bindNew(f found, routes []topology.Binding) Step {
 	if len(bind) == 0 {
 		return Step{}
 	}
-	return Step{"bind " + m.New, bind}
+	return Step{Doing: "bind " + m.New, Changes: bind}
 }
 
 // make gives what the switch lacks, in the order in which it is safe: nothing is
@@ -185,7 +193,7 @@ func (m Move) remove(f found) Step {
 	if len(out) == 0 {
 		return Step{}
 	}
-	return Step{"remove the switch of " + m.Legacy, out}
+	return Step{Doing: "remove the switch of " + m.Legacy, Changes: out}
 }
 
 func (m Move) deletions(list []topology.Binding) []plan.Change {

@@ -82,10 +82,14 @@ func (r *Runner) end(ctx context.Context, m Move, step func()) error {
 		return err
 	}
 	for giveUp := time.Now().Add(r.Wait + time.Minute); m.find(state).legacy; {
-		if err := r.makeWay(ctx, m, state); err != nil {
+		again, err := r.makeWay(ctx, m, state)
+		if err != nil {
 			return err
 		}
 		moved, err := r.empty(ctx, m, h)
+		if again && moved > 0 {
+			r.tell("drain: up to %s of these are doubled, as %s was bound again", number(moved, "message"), m.Legacy)
+		}
 		switch {
 		case errors.Is(err, errComing) && r.Until == Drain:
 			return nil
@@ -174,27 +178,26 @@ func (r *Runner) unused(ctx context.Context, m Move) (plan.State, error) {
 }
 
 // makeWay undoes a binding that somebody has made on the legacy queue since, and
-// makes the exchange again by which the drain reaches the new queue.
-func (r *Runner) makeWay(ctx context.Context, m Move, state plan.State) error {
-	if m.Next(state, nil).Doing != "" {
-		r.tell("drain: somebody has bound %s again; since then its messages came to both queues", m.Legacy)
+// makes the exchange again by which the drain reaches the new queue. It reports
+// whether there was such a binding.
+func (r *Runner) makeWay(ctx context.Context, m Move, state plan.State) (again bool, err error) {
+	if again = m.Next(state, nil).Doing != ""; again {
 		if err := r.cutover(ctx, []Move{m}); err != nil {
-			return err
+			return again, err
 		}
-		var err error
 		if state, err = r.Management.Inspect(ctx); err != nil {
-			return err
+			return again, err
 		}
 	}
 	f := m.find(state)
 	if f.exchanges[m.toNew()] && f.fromNew {
-		return nil
+		return again, nil
 	}
 	made := slices.DeleteFunc(m.make(state, f, m.toNew()), func(c plan.Change) bool {
 		b, isBinding := c.After.(topology.Binding)
 		return c.Name != m.toNew() && (!isBinding || b.Source != m.toNew())
 	})
-	return r.execute(ctx, made)
+	return again, r.execute(ctx, made)
 }
 
 // retire deletes the legacy queue, if it is empty and unused: the broker looks

@@ -51,9 +51,9 @@ type Runner struct {
 	// Say tells what is done, a line each. It must be set.
 	Say func(format string, args ...any)
 
-	mu         sync.Mutex // of what follows, and of Say
-	wrote      bool
-	remembered map[string][]topology.Binding // the bindings of each switch, by legacy queue
+	mu    sync.Mutex // of what follows, and of Say
+	wrote bool
+	looks map[string]look // the last at each switch, by legacy queue
 }
 
 // Wrote reports whether anything was written.
@@ -79,7 +79,7 @@ func (r *Runner) tell(format string, args ...any) {
 // Run moves the queues as far as Until says. It may be stopped at any moment and
 // run again. Its errors wrap ErrRefused or ErrWaiting where they apply.
 func (r *Runner) Run(ctx context.Context) error {
-	r.remembered = map[string][]topology.Binding{}
+	r.looks = map[string]look{}
 	state, err := r.Management.Inspect(ctx)
 	if err != nil {
 		return err
@@ -155,21 +155,54 @@ func (r *Runner) cutover(ctx context.Context, moves []Move) error {
 	}
 }
 
-// step gives the next step of a move, and notes what the switch is bound to.
+// step gives the next step of a move. It notes what the switch is bound to, should
+// somebody delete it, and says what somebody has done meanwhile.
 func (r *Runner) step(m Move, state plan.State) (Step, error) {
 	f := m.find(state)
 	if f.exchanges[m.gate()] && f.policy != nil && state.InForceOn[m.gate()] != m.policy() {
-		return Step{}, fmt.Errorf("%w: the policy %q is in force on the switch %s in place of ours, which leads nowhere then; take that away, and run migrate again", ErrRefused, state.InForceOn[m.gate()], m.gate())
+		return r.outrank(m, state, f)
 	}
 	r.mu.Lock()
-	before := r.remembered[m.Legacy]
-	now := union(before, f.onGate)
-	r.remembered[m.Legacy] = now
-	r.mu.Unlock()
-	if len(before) > 0 && !f.exchanges[m.gate()] && len(lacking(before, f.onNew)) > 0 {
-		r.tell("cutover: somebody has deleted the switch %s; until the next step the broker dropped the messages of %s", m.gate(), m.Legacy)
+	defer r.mu.Unlock()
+	before, looked := r.looks[m.Legacy], time.Now()
+	now := look{bound: union(before.bound, f.onGate), used: len(f.onGate) > 0, at: looked}
+	r.looks[m.Legacy] = now
+	if before.used && !f.exchanges[m.gate()] {
+		r.Say("cutover: somebody has deleted the switch %s after %s: what came to it alone since, the broker dropped, or gave back to its publisher", m.gate(), clock(before.at))
 	}
-	return m.Next(state, now), nil
+	step := m.Next(state, now.bound)
+	if step.Doubled {
+		since := "some time ago"
+		if !before.at.IsZero() {
+			since = "after " + clock(before.at)
+		}
+		r.Say("cutover: somebody has bound %s again %s: until %s, what that binding matches comes to both queues", m.Legacy, since, clock(looked))
+	}
+	return step, nil
+}
+
+// look is what one look at the broker showed of a switch.
+type look struct {
+	bound []topology.Binding // what it was bound to, now or before
+	used  bool               // it was bound to something
+	at    time.Time
+}
+
+// clock gives a time of day for messages.
+func clock(t time.Time) string { return t.Format("15:04:05.000") }
+
+// outrank deals with a policy that is in force on the switch in place of ours, so
+// that it leads elsewhere: ours gets a higher priority. If that has not helped
+// either, the move is refused.
+func (r *Runner) outrank(m Move, state plan.State, f found) (Step, error) {
+	inForce := state.InForceOn[m.gate()]
+	for _, p := range state.Have.Policies {
+		if p.Name == inForce && p.Priority >= f.policy.Priority {
+			target, _ := f.policy.Definition[keyAlternate].(string)
+			return Step{Doing: fmt.Sprintf("outrank the policy %q, which is in force on the switch of %s", inForce, m.Legacy), Changes: []plan.Change{m.turn(state, f, target)}}, nil
+		}
+	}
+	return Step{}, fmt.Errorf("%w: the policy %q is in force on the switch %s in place of ours, which has the higher priority; turn back with 'dlxctl migrate abort'", ErrRefused, inForce, m.gate())
 }
 
 // execute carries out changes and lets the broker come to rest: other nodes see
