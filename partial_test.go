@@ -25,20 +25,20 @@ func TestApplyFailsInTheMiddle(t *testing.T) {
 	}{
 		"a connection that breaks": {
 			func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
-			`\w+ \w+ .*: .* does not speak http: .*\((\d+) done, (\d+) failed, (\d+) not tried; fix the cause and run apply again\)`,
+			`\w+ \w+ .*: .* does not speak http: .*\((\d+) done, (\d+) failed, (\d+) not tried; fix the cause and run it again\)`,
 		},
 		"an error of the broker": {
 			func(w http.ResponseWriter, _ *http.Request) {
 				http.Error(w, `{"error":"internal"}`, http.StatusInternalServerError)
 			},
-			`\w+ \w+ .*: .* answers 500 Internal Server Error \((\d+) done, (\d+) failed, (\d+) not tried; fix the cause and run apply again\)`,
+			`\w+ \w+ .*: .* answers 500 Internal Server Error \((\d+) done, (\d+) failed, (\d+) not tried; fix the cause and run it again\)`,
 		},
 		"an object that is refused": {
 			func(w http.ResponseWriter, _ *http.Request) {
 				w.WriteHeader(http.StatusBadRequest)
 				_, _ = w.Write([]byte(`{"error":"bad_request","reason":"not today"}`))
 			},
-			`\w+ \w+ .*: the broker refuses it: not today \((\d+) done, (\d+) failed, (\d+) not tried; fix the cause and run apply again\)`,
+			`\w+ \w+ .*: the broker refuses it: not today \((\d+) done, (\d+) failed, (\d+) not tried; fix the cause and run it again\)`,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -87,7 +87,7 @@ func TestApplyInterrupted(t *testing.T) {
 				release()
 				code := map[bool]int{true: 130, false: 4}[writes == 0]
 				p.exits(t, code)
-				if said := p.stderr.String(); !regexp.MustCompile(`dlxctl: interrupted(; nothing was written| \(\d+ done, \d+ not tried; run apply again to continue\))`).MatchString(said) {
+				if said := p.stderr.String(); !regexp.MustCompile(`dlxctl: interrupted(; nothing was written| \(\d+ done, \d+ not tried; run it again to continue\))`).MatchString(said) {
 					t.Errorf("it says:\n%s", said)
 				}
 			}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/dlxctl/dlxctl/plan"
@@ -97,24 +98,24 @@ func (r *Runner) Abort(ctx context.Context, without topology.Topology) error {
 			return err
 		}
 	}
-	for {
-		var changes []plan.Change
+	err = r.converge(ctx, func(state plan.State) (changes []plan.Change, err error) {
 		for _, m := range moves {
-			step := m.Back(state)
+			step, err := r.ensure(m, state)
+			if err == nil && step.Doing == "" {
+				step = m.Back(state)
+			}
+			if err != nil {
+				return nil, err
+			}
 			if step.Doing != "" {
 				r.tell("abort: %s", step.Doing)
 			}
 			changes = append(changes, step.Changes...)
 		}
-		if len(changes) == 0 {
-			break
-		}
-		if err := r.execute(ctx, changes); err != nil {
-			return err
-		}
-		if state, err = r.Management.Inspect(ctx); err != nil {
-			return err
-		}
+		return changes, nil
+	})
+	if err != nil {
+		return err
 	}
 	for _, m := range moves {
 		if err := r.returned(ctx, m); err != nil {
@@ -137,26 +138,8 @@ func (r *Runner) returned(ctx context.Context, m Move) error {
 	if !has(m.New) {
 		return nil
 	}
-	address, back := topology.AddressKey(m.New), topology.ReturnName(m.Topology)
-	mark := topology.Arguments{topology.ArgManagedBy: topology.Mark(m.Topology)}
-	to := func(queue string) topology.Binding {
-		return topology.Binding{Source: back, Destination: queue, DestinationType: topology.ToQueue, Key: address, Arguments: mark}
-	}
-	f := m.find(state)
-	var changes []plan.Change
-	if slices.ContainsFunc(state.Have.Exchanges, func(e topology.Exchange) bool { return e.Name == back }) {
-		changes = append(changes, create(topology.KindBinding, to(m.Legacy).String(), to(m.Legacy)))
-		unbind := remove(topology.KindBinding, to(m.New).String(), to(m.New))
-		unbind.Rank = 1
-		changes = append(changes, unbind)
-	}
-	if !f.exchanges[m.toOld()] || !f.fromOld { // by which the messages reach the legacy queue alone
-		changes = append(changes, slices.DeleteFunc(m.make(state, f, m.toOld()), func(c plan.Change) bool {
-			b, isBinding := c.After.(topology.Binding)
-			return c.Name != m.toOld() && (!isBinding || b.Source != m.toOld())
-		})...)
-	}
-	if err := r.execute(ctx, changes); err != nil {
+	err = r.converge(ctx, func(state plan.State) ([]plan.Change, error) { return m.wayBack(state), nil })
+	if err != nil {
 		return err
 	}
 	// The same as a drain, in the other direction: from the new queue.
@@ -179,6 +162,42 @@ func (r *Runner) returned(ctx context.Context, m Move) error {
 		return err
 	}
 	return r.tiersEmpty(ctx, m)
+}
+
+// wayBack gives what is missing for messages of the new queue to come to the
+// legacy queue: those that wait in tiers by their address, those that are drained
+// by an exchange of their own. The legacy queue gets the address before the new
+// one loses it.
+func (m Move) wayBack(state plan.State) []plan.Change {
+	f := m.find(state)
+	var out []plan.Change
+	back := topology.ReturnName(m.Topology)
+	if slices.ContainsFunc(state.Have.Exchanges, func(e topology.Exchange) bool { return e.Name == back }) {
+		toLegacy := topology.Binding{
+			Source: back, Destination: m.Legacy, DestinationType: topology.ToQueue, Key: topology.AddressKey(m.New),
+			Arguments: topology.Arguments{topology.ArgManagedBy: topology.Mark(m.Topology)},
+		}
+		toNew := toLegacy
+		toNew.Destination = m.New
+		has := func(b topology.Binding) bool {
+			return slices.ContainsFunc(state.Have.Bindings, func(have topology.Binding) bool { return have.Identity() == b.Identity() })
+		}
+		if !has(toLegacy) {
+			out = append(out, create(topology.KindBinding, toLegacy.String(), toLegacy))
+		}
+		if has(toNew) {
+			unbind := remove(topology.KindBinding, toNew.String(), toNew)
+			unbind.Rank = 1
+			out = append(out, unbind)
+		}
+	}
+	for _, c := range m.make(state, f, m.toOld()) {
+		b, isBinding := c.After.(topology.Binding)
+		if c.Name == m.toOld() || isBinding && b.Source == m.toOld() {
+			out = append(out, c)
+		}
+	}
+	return out
 }
 
 // tiersEmpty waits for what is in the loop of the new queue's backoff: it comes
@@ -284,8 +303,21 @@ func (r *Runner) unmake(ctx context.Context, without topology.Topology, moves []
 	if err := r.execute(ctx, todo.Changes); err != nil {
 		return err
 	}
-	if left := len(p.Changes) - len(plan.Allowed(p, []plan.Hazard{plan.DropsRouting}).Changes); left > 0 {
-		r.tell("abort: %d objects stay, as they hold messages; run abort again when they are empty", left)
+	return kept(p)
+}
+
+// kept says which queues of a plan of deletions stay, and why.
+func kept(p plan.Plan) error {
+	var names []string
+	for _, c := range p.Changes {
+		u := c.Stake
+		if c.Kind != topology.KindQueue || u == nil || u.Ready+u.Unacknowledged+u.Consumers == 0 {
+			continue
+		}
+		names = append(names, fmt.Sprintf("%s (%s, %s)", c.Name, number(u.Ready+u.Unacknowledged, "message"), number(u.Consumers, "consumer")))
 	}
-	return nil
+	if len(names) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%w: messages go to the legacy queue, and nothing is lost; what holds messages or is in use stays, and what leads there: %s; stop the processor, look at what is dead, and run abort again", ErrWaiting, strings.Join(names, ", "))
 }

@@ -62,45 +62,54 @@ func newStage(tb testing.TB, legacyType string, legacyArgs amqp.Table) *stage {
 	return newStageIn(tb, brokertest.VHost(tb), fmt.Sprintf(topologyFile, legacyType), legacyType, legacyArgs)
 }
 
-// newStageIn makes the same in a virtual host, for a file of its own.
-func newStageIn(t testing.TB, target brokertest.Target, file, legacyType string, legacyArgs amqp.Table) *stage {
-	t.Helper()
+// newStageIn makes the same in a virtual host, for a file of its own; without a
+// type it makes no legacy queue.
+func newStageIn(tb testing.TB, target brokertest.Target, file, legacyType string, legacyArgs amqp.Table) *stage {
+	tb.Helper()
 	s := &stage{target: target, file: file, seen: map[string]int{}}
 	var err error
 	if s.want, _, err = spec.Load([]spec.Source{{Name: "f", Data: []byte(s.file)}}, func(string) (string, bool) { return "", false }); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	if s.endpoint, err = (broker.Config{URL: s.target.URL, API: s.target.API}).Resolve(); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	if s.m, err = broker.NewManagement(s.endpoint); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	t.Cleanup(s.m.Close)
-	ch := s.target.Channel(t)
+	tb.Cleanup(s.m.Close)
+	if legacyType != "" {
+		s.legacy(tb, legacyType, legacyArgs)
+	}
+	return s
+}
+
+// legacy makes the old queue and what it is bound to.
+func (s *stage) legacy(tb testing.TB, legacyType string, legacyArgs amqp.Table) {
+	tb.Helper()
+	ch := s.target.Channel(tb)
 	args := amqp.Table{"x-queue-type": legacyType}
 	maps.Copy(args, legacyArgs)
 	if _, err := ch.QueueDeclare("old", true, false, false, false, args); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	for _, e := range s.want.Exchanges {
 		if e.Label.Role == topology.RoleBusiness {
 			if err := ch.ExchangeDeclare(e.Name, e.Type, true, false, false, false, nil); err != nil {
-				t.Fatal(err)
+				tb.Fatal(err)
 			}
 		}
 	}
 	if err := ch.ExchangeBind("d", "a", "up", false, nil); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	for _, b := range s.want.Bindings {
 		if b.Destination == "new" && b.Label.Role == topology.RoleBusiness {
 			if err := ch.QueueBind("old", b.Key, b.Source, false, amqp.Table(b.Arguments.Without(topology.ArgManagedBy))); err != nil {
-				t.Fatal(err)
+				tb.Fatal(err)
 			}
 		}
 	}
-	return s
 }
 
 // runner gives a runner with short waits.
@@ -287,14 +296,21 @@ func (s *stage) where(t *testing.T, confirmed map[string]bool) {
 			t.Logf("missing: %s", id)
 		}
 	}
+	n = 0
+	for id, times := range s.seen {
+		if times > 1 && n < 20 {
+			n++
+			t.Logf("came %d times: %s", times, id)
+		}
+	}
 }
 
 // exists reports whether a queue exists.
-func (s *stage) exists(ctx context.Context, t testing.TB, queue string) bool {
-	t.Helper()
+func (s *stage) exists(ctx context.Context, tb testing.TB, queue string) bool {
+	tb.Helper()
 	state, err := s.m.Inspect(ctx)
 	if err != nil && ctx.Err() == nil {
-		t.Error(err)
+		tb.Error(err)
 	}
 	for _, q := range state.Have.Queues {
 		if q.Name == queue {

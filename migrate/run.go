@@ -51,9 +51,10 @@ type Runner struct {
 	// Say tells what is done, a line each. It must be set.
 	Say func(format string, args ...any)
 
-	mu    sync.Mutex // of what follows, and of Say
-	wrote bool
-	looks map[string]look // the last at each switch, by legacy queue
+	mu     sync.Mutex // of what follows, and of Say
+	wrote  bool
+	looks  map[string]look // the last at each switch, by legacy queue
+	turned map[string]any  // where this run has turned each switch, by the name of its policy
 }
 
 // Wrote reports whether anything was written.
@@ -63,11 +64,17 @@ func (r *Runner) Wrote() bool {
 	return r.wrote
 }
 
-// written notes that something was written.
-func (r *Runner) written(plan.Change) {
+// written notes what was written.
+func (r *Runner) written(c plan.Change) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.wrote = true
+	if p, ok := c.After.(topology.Policy); ok {
+		if r.turned == nil {
+			r.turned = map[string]any{}
+		}
+		r.turned[p.Name] = p.Definition[keyAlternate]
+	}
 }
 
 func (r *Runner) tell(format string, args ...any) {
@@ -130,26 +137,41 @@ func (r *Runner) moves(state plan.State) ([]Move, error) {
 // cutover does step after step of all moves, each read back from the broker, until
 // none is left.
 func (r *Runner) cutover(ctx context.Context, moves []Move) error {
-	for {
-		state, err := r.Management.Inspect(ctx)
-		if err != nil {
-			return err
-		}
-		var changes []plan.Change
+	return r.converge(ctx, func(state plan.State) (changes []plan.Change, err error) {
 		for _, m := range moves {
 			step, err := r.step(m, state)
 			if err != nil {
-				return err
+				return nil, err
 			}
 			if step.Doing != "" {
 				r.tell("cutover: %s", step.Doing)
 			}
 			changes = append(changes, step.Changes...)
 		}
-		if len(changes) == 0 {
-			return nil
+		return changes, nil
+	})
+}
+
+// converge looks at the broker and writes what next gives, until that is nothing.
+// What has gone between the two is looked at again, a few times: the requests of
+// a run that was killed may still be carried out.
+func (r *Runner) converge(ctx context.Context, next func(plan.State) ([]plan.Change, error)) error {
+	const tries = 3
+	for missed := 0; ; {
+		state, err := r.Management.Inspect(ctx)
+		if err != nil {
+			return err
 		}
-		if err := r.execute(ctx, changes); err != nil {
+		changes, err := next(state)
+		if err != nil || len(changes) == 0 {
+			return err
+		}
+		err = r.execute(ctx, changes)
+		if errors.Is(err, broker.ErrNotFound) && missed < tries {
+			missed++
+			err = pause(ctx, r.Settle)
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -158,10 +180,10 @@ func (r *Runner) cutover(ctx context.Context, moves []Move) error {
 // step gives the next step of a move. It notes what the switch is bound to, should
 // somebody delete it, and says what somebody has done meanwhile.
 func (r *Runner) step(m Move, state plan.State) (Step, error) {
-	f := m.find(state)
-	if f.exchanges[m.gate()] && f.policy != nil && state.InForceOn[m.gate()] != m.policy() {
-		return r.outrank(m, state, f)
+	if step, err := r.ensure(m, state); step.Doing != "" || err != nil {
+		return step, err
 	}
+	f := m.find(state)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	before, looked := r.looks[m.Legacy], time.Now()
@@ -191,18 +213,42 @@ type look struct {
 // clock gives a time of day for messages.
 func clock(t time.Time) string { return t.Format("15:04:05.000") }
 
-// outrank deals with a policy that is in force on the switch in place of ours, so
-// that it leads elsewhere: ours gets a higher priority. If that has not helped
-// either, the move is refused.
-func (r *Runner) outrank(m Move, state plan.State, f found) (Step, error) {
-	inForce := state.InForceOn[m.gate()]
-	for _, p := range state.Have.Policies {
-		if p.Name == inForce && p.Priority >= f.policy.Priority {
-			target, _ := f.policy.Definition[keyAlternate].(string)
-			return Step{Doing: fmt.Sprintf("outrank the policy %q, which is in force on the switch of %s", inForce, m.Legacy), Changes: []plan.Change{m.turn(state, f, target)}}, nil
-		}
+// ensure gives a step that makes sure that the switch leads where its policy says,
+// and none where that is sure.
+//
+// The policy alone does not tell: the broker stores it first and applies it
+// afterwards, and when the connection of its client ends between the two, it does
+// not apply it (seen on 3.10.8 and 4.3.6 in more than half of the policies whose
+// client was killed). So a policy that this run has not written is written once
+// more, with another priority: the broker passes over one that does not differ.
+// If somebody's policy is in force in place of ours, that outranks it too.
+func (r *Runner) ensure(m Move, state plan.State) (Step, error) {
+	f := m.find(state)
+	if !f.exchanges[m.gate()] || f.policy == nil {
+		return Step{}, nil
 	}
-	return Step{}, fmt.Errorf("%w: the policy %q is in force on the switch %s in place of ours, which has the higher priority; turn back with 'dlxctl migrate abort'", ErrRefused, inForce, m.gate())
+	r.mu.Lock()
+	turned, ours := r.turned[m.policy()]
+	r.mu.Unlock()
+	target, inForce := f.policy.Definition[keyAlternate], state.InForceOn[m.gate()]
+	if inForce == m.policy() && ours && turned == target {
+		return Step{}, nil
+	}
+	leadsTo, _ := target.(string)
+	again := m.turn(state, f, leadsTo)
+	p, _ := again.After.(topology.Policy)
+	doing := "make sure of the switch of " + m.Legacy
+	if ours && turned == target && f.policy.Priority >= p.Priority {
+		return Step{}, fmt.Errorf("%w: the policy %q is in force on the switch %s in place of ours, which has the highest priority; turn back with 'dlxctl migrate abort'", ErrRefused, inForce, m.gate())
+	}
+	if inForce != m.policy() && inForce != "" {
+		doing = fmt.Sprintf("outrank the policy %q, which is in force on the switch of %s", inForce, m.Legacy)
+	}
+	if p.Priority == f.policy.Priority {
+		p.Priority++
+	}
+	again.After = p
+	return Step{Doing: doing, Changes: []plan.Change{again}}, nil
 }
 
 // execute carries out changes and lets the broker come to rest: other nodes see

@@ -28,13 +28,13 @@ type PartialError struct {
 // Error says what is done, what failed, and how to go on.
 func (e *PartialError) Error() string {
 	if errors.Is(e.Err, context.Canceled) {
-		return fmt.Sprintf("interrupted (%d done, %d not tried; run apply again to continue)", len(e.Done), len(e.Pending))
+		return fmt.Sprintf("interrupted (%d done, %d not tried; run it again to continue)", len(e.Done), len(e.Pending))
 	}
 	if len(e.Failed) == 0 {
-		return fmt.Sprintf("stopped: %v (%d done, %d not tried; run apply again to continue)", e.Err, len(e.Done), len(e.Pending))
+		return fmt.Sprintf("stopped: %v (%d done, %d not tried; run it again to continue)", e.Err, len(e.Done), len(e.Pending))
 	}
 	f := e.Failed[0]
-	return fmt.Sprintf("%s %s %s: %v (%d done, %d failed, %d not tried; fix the cause and run apply again)",
+	return fmt.Sprintf("%s %s %s: %v (%d done, %d failed, %d not tried; fix the cause and run it again)",
 		f.Action, f.Kind, display(f.Name), e.Err, len(e.Done), len(e.Failed), len(e.Pending))
 }
 

@@ -264,7 +264,7 @@ func TestExecuteStopsAtTheFirstError(t *testing.T) {
 		if done+len(partial.Failed)+pending != 100 || len(partial.Failed) != 1 || pending < 50 {
 			t.Errorf("%d done, %d failed, %d not tried", done, len(partial.Failed), pending)
 		}
-		want := fmt.Sprintf("create queue q3: 500 boom (%d done, 1 failed, %d not tried; fix the cause and run apply again)", done, pending)
+		want := fmt.Sprintf("create queue q3: 500 boom (%d done, 1 failed, %d not tried; fix the cause and run it again)", done, pending)
 		if err.Error() != want {
 			t.Errorf("error is %q", err)
 		}
@@ -277,7 +277,7 @@ func TestExecuteFinishesWhatIsUnderWay(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(500*time.Millisecond, cancel)
 		err := plan.Execute(ctx, &slow{}, hundred(), func(plan.Change) {})
-		if want := "interrupted (32 done, 68 not tried; run apply again to continue)"; err == nil || err.Error() != want {
+		if want := "interrupted (32 done, 68 not tried; run it again to continue)"; err == nil || err.Error() != want {
 			t.Errorf("error is %v", err)
 		}
 		cancel()
