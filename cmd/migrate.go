@@ -133,7 +133,9 @@ func (r *migrator) with(ctx context.Context, legacy []string, do func(context.Co
 	if r.runner.Endpoint, err = r.conn.Resolve(); err != nil {
 		return err
 	}
-	r.runner.Say = func(format string, args ...any) { fmt.Fprintf(r.stdout, format+"\n", args...) }
+	r.runner.Say = func(format string, args ...any) {
+		fmt.Fprintln(r.stdout, topology.Printable(fmt.Sprintf(format, args...)))
+	}
 	if r.dryRun {
 		r.runner.Until = migrate.Check
 		if err := r.status(ctx); err != nil {
@@ -189,7 +191,7 @@ func (r *migrator) status(ctx context.Context) error {
 	}
 	standings := migrate.Standings(want, state)
 	for _, s := range standings {
-		fmt.Fprintln(r.stdout, s)
+		fmt.Fprintln(r.stdout, topology.Printable(s.String()))
 	}
 	if len(standings) == 0 {
 		fmt.Fprintln(r.stdout, "no migration is to be done: no legacy queue of the file exists")
