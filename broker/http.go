@@ -24,9 +24,9 @@ const (
 	// idleConns is how many connections are kept for the next request: as many
 	// as changes are carried out at a time, and some.
 	idleConns = 64
-	// maxAnswer is the size of the largest answer that is read. A million
-	// queues fit.
-	maxAnswer = 1 << 30
+	// maxAnswer is the size of the largest answer that is read. Some 300,000 queues
+	// fit.
+	maxAnswer = 256 << 20
 	// maxTries is how often a request is sent that meets a passing failure.
 	maxTries = 4
 	// firstPause is the wait before the second try; it doubles from try to try.
@@ -204,9 +204,18 @@ func explainTLS(err error) string {
 	case errors.As(err, &invalid):
 		return "its certificate is not valid: " + oneLine(invalid.Error())
 	case errors.As(err, &alert), errors.As(err, &op) && op.Op == "remote error":
-		return "it ends the TLS handshake (" + oneLine(innermost(err).Error()) + "): if it asks for a client certificate, name one with --cert-file and --key-file"
+		return handshakeEnds(innermost(err).Error())
+	}
+	// With TLS 1.3 the server looks at the client's certificate after the client is
+	// done. Then the AMQP library reads the alert, and keeps its text alone.
+	if _, said, ok := strings.Cut(err.Error(), "remote error: tls: "); ok {
+		return handshakeEnds("tls: " + strings.TrimRight(said, `"`))
 	}
 	return ""
+}
+
+func handshakeEnds(why string) string {
+	return "it ends the TLS handshake (" + oneLine(why) + "): if it asks for a client certificate, name one with --cert-file and --key-file that it trusts"
 }
 
 // innermost gives the cause that lies deepest: what wraps it names operations

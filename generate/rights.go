@@ -9,7 +9,9 @@ import (
 	"io"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
+	"unicode"
 
 	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
@@ -27,11 +29,19 @@ type Grant struct {
 	Configure, Write, Read []string
 }
 
+// policymaker is the tag without which nobody changes policies.
+const policymaker = string(plan.Policymaker)
+
 // Rights gives the grants that a topology takes: of who plans and applies, of
-// the processor, of each owner's services, and of publishers. All that begins
+// who migrates if queues are to be replaced, of the processor, of each owner's
+// services, and of publishers. All that begins
 // with the topology's name and a dot is one expression, as tiers come and go.
 func Rights(t topology.Topology) []Grant {
-	grants := []Grant{applying(t), processing(t)}
+	grants := []Grant{applying(t)}
+	if g := migrating(t); g.User != "" {
+		grants = append(grants, g)
+	}
+	grants = append(grants, processing(t))
 	grants = append(grants, consuming(t)...)
 	return append(grants, publishing(t))
 }
@@ -64,7 +74,7 @@ func applying(t topology.Topology) Grant {
 	lists := map[plan.Permission]*[]string{plan.Configure: &g.Configure, plan.Write: &g.Write, plan.Read: &g.Read}
 	for _, r := range rights {
 		if r.Permission == plan.Policymaker {
-			g.Tags = append(g.Tags, "policymaker")
+			g.Tags = append(g.Tags, policymaker)
 			continue
 		}
 		list := lists[r.Permission]
@@ -77,16 +87,46 @@ func applying(t topology.Topology) Grant {
 	return g
 }
 
+// migrating needs what applying does, policies for the switch, and the legacy
+// queues: to bind and unbind them, to take out what is in them, to put back what
+// an abort moves, and to delete them. The zero grant is that of a topology that
+// replaces none. What the legacy queues are bound to and the file does not declare
+// cannot be told from the file: migrate names it before its first write.
+func migrating(t topology.Topology) Grant {
+	g := applying(t)
+	g.User, g.Purpose = "", "migrate"
+	for _, w := range t.Works {
+		if w.Replaces == "" {
+			continue
+		}
+		g.User = "migrator"
+		legacy, successor := exactly(w.Replaces), pattern(t, w.Queue)
+		g.Configure = append(g.Configure, legacy)
+		g.Write = append(g.Write, legacy)
+		g.Read = append(g.Read, legacy, successor)
+	}
+	generated := pattern(t, topology.UnroutableName(t.Name)) // the switches, and where the drain publishes to
+	g.Configure, g.Write, g.Read = append(g.Configure, generated), append(g.Write, generated), append(g.Read, generated)
+	for _, list := range []*[]string{&g.Configure, &g.Write, &g.Read} {
+		slices.Sort(*list)
+		*list = slices.Compact(*list)
+	}
+	if !slices.Contains(g.Tags, policymaker) {
+		g.Tags = append(g.Tags, policymaker)
+	}
+	return g
+}
+
 // processing reads the failed queues and publishes to the exchanges that pick
 // the tier, or to the one for what fits nowhere.
 func processing(t topology.Topology) Grant {
 	g := Grant{User: "processor", Purpose: "process"}
 	for _, l := range t.Loops {
-		g.Write = append(g.Write, regexp.QuoteMeta(l.Exchange))
-		g.Read = append(g.Read, regexp.QuoteMeta(l.Failed))
+		g.Write = append(g.Write, exactly(l.Exchange))
+		g.Read = append(g.Read, exactly(l.Failed))
 	}
 	if len(t.Loops) > 0 {
-		g.Write = append(g.Write, regexp.QuoteMeta(topology.UnroutableName(t.Name)))
+		g.Write = append(g.Write, exactly(topology.UnroutableName(t.Name)))
 	}
 	return g
 }
@@ -98,7 +138,7 @@ func consuming(t topology.Topology) []Grant {
 	sources := map[string][]string{}
 	for _, b := range t.Bindings {
 		if b.Label.Role == topology.RoleBusiness && b.DestinationType == topology.ToQueue {
-			sources[b.Destination] = append(sources[b.Destination], regexp.QuoteMeta(b.Source))
+			sources[b.Destination] = append(sources[b.Destination], exactly(b.Source))
 		}
 	}
 	for _, w := range t.Works {
@@ -108,7 +148,7 @@ func consuming(t topology.Topology) []Grant {
 			i = len(grants)
 			grants = append(grants, Grant{User: user, Purpose: "consume, and declare and bind as services do"})
 		}
-		g, queue := &grants[i], regexp.QuoteMeta(w.Queue)
+		g, queue := &grants[i], exactly(w.Queue)
 		g.Configure, g.Write = append(g.Configure, queue), append(g.Write, queue)
 		for _, name := range append([]string{queue}, sources[w.Queue]...) {
 			if !slices.Contains(g.Read, name) {
@@ -124,7 +164,7 @@ func publishing(t topology.Topology) Grant {
 	g := Grant{User: "publisher", Purpose: "publish"}
 	for _, e := range t.Exchanges {
 		if e.Label.Role == topology.RoleBusiness && !e.Internal {
-			g.Write = append(g.Write, regexp.QuoteMeta(e.Name))
+			g.Write = append(g.Write, exactly(e.Name))
 		}
 	}
 	return g
@@ -133,9 +173,23 @@ func publishing(t topology.Topology) Grant {
 // pattern gives an expression for a name, or for all that is generated.
 func pattern(t topology.Topology, name string) string {
 	if strings.HasPrefix(name, t.Name+".") {
-		return regexp.QuoteMeta(t.Name+".") + ".*"
+		return exactly(t.Name+".") + ".*"
 	}
-	return regexp.QuoteMeta(name)
+	return exactly(name)
+}
+
+// exactly gives an expression for one name. What a terminal would obey is written
+// in its code.
+func exactly(name string) string {
+	var b strings.Builder
+	for _, r := range regexp.QuoteMeta(name) {
+		if r < ' ' || r == 0x7f {
+			fmt.Fprintf(&b, `\x%02x`, r)
+		} else {
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
 }
 
 // Expression joins alternatives to one regular expression, as set_permissions
@@ -151,13 +205,24 @@ func Expression(alternatives []string) string {
 	}
 }
 
+// maxExpression is the length of the longest expression for permissions that
+// RabbitMQ 4.3 takes, in bytes (measured on 4.3.6). Older ones take longer ones.
+const maxExpression = 1024
+
 // WriteRights writes grants as commands.
 func WriteRights(w io.Writer, vhost string, grants []Grant) error {
 	for i, g := range grants {
 		if i > 0 {
 			fmt.Fprintln(w)
 		}
-		fmt.Fprintf(w, "# %s\nrabbitmqctl set_permissions -p %s %s %s %s %s\n", g.Purpose, word(vhost), word(g.User),
+		fmt.Fprintf(w, "# %s\n", g.Purpose)
+		for _, list := range [][]string{g.Configure, g.Write, g.Read} {
+			if n := len(Expression(list)); n > maxExpression {
+				fmt.Fprintf(w, "# An expression has %d bytes, and RabbitMQ 4.3 takes %d: write what the names have in common, or '.*'.\n", n, maxExpression)
+				break
+			}
+		}
+		fmt.Fprintf(w, "rabbitmqctl set_permissions -p %s %s %s %s %s\n", word(vhost), word(g.User),
 			word(Expression(g.Configure)), word(Expression(g.Write)), word(Expression(g.Read)))
 		if len(g.Tags) == 0 {
 			continue
@@ -197,6 +262,11 @@ func WriteRightsJSON(w io.Writer, vhost string, grants []Grant) error {
 func word(s string) string {
 	if regexp.MustCompile(`^[A-Za-z0-9_./@:+,-]+$`).MatchString(s) {
 		return s
+	}
+	if strings.ContainsFunc(s, unicode.IsControl) {
+		text := strconv.Quote(s) // as bash takes it, but for the quotes
+		text = text[1 : len(text)-1]
+		return "$'" + strings.NewReplacer(`\"`, `"`, `'`, `\'`).Replace(text) + "'"
 	}
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }

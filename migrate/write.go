@@ -16,7 +16,7 @@ import (
 // WriteOutlooks writes what is ahead, for a person to read.
 func WriteOutlooks(w io.Writer, list []Outlook) error {
 	var b strings.Builder
-	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
+	line := func(format string, args ...any) { b.WriteString(topology.Printable(fmt.Sprintf(format, args...)) + "\n") }
 	for _, o := range list {
 		line("%s", o.Standing)
 		if o.Made > 0 {
@@ -64,7 +64,7 @@ const none = "no migration is to be done: no legacy queue of the file exists"
 // WriteStandings writes where each move stands, a line each.
 func WriteStandings(w io.Writer, list []Standing) error {
 	for _, s := range list {
-		fmt.Fprintln(w, s)
+		fmt.Fprintln(w, topology.Printable(s.String()))
 	}
 	if len(list) > 0 {
 		return nil
