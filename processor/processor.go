@@ -5,6 +5,7 @@
 package processor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -33,6 +34,10 @@ type Processor struct {
 	// UntilEmpty ends Run once nothing is in flight and every failed queue is
 	// empty, and makes a missing queue or broker an error.
 	UntilEmpty bool
+	// ConfirmTimeout is how long to wait for the confirm of one message before
+	// its channel is opened again and what is in flight is done again, which may
+	// double it. It doubles each time, up to 16 times. Zero is a minute.
+	ConfirmTimeout time.Duration
 	// Log gets a line for each dead letter and each trouble. It must be set.
 	Log *slog.Logger
 }
@@ -49,6 +54,14 @@ const (
 	settled = 10 * time.Second
 	// lastTry is after how many troubles in a row UntilEmpty gives up.
 	lastTry = 5
+	// confirmTime is how long to wait for a confirm. A queue without a leader
+	// confirms once it has one again: that is worth waiting for, as each new try
+	// may put one more copy there.
+	confirmTime = time.Minute
+	// absenceTime is how long an exchange that is not there is not looked for.
+	absenceTime = time.Second
+	// confirmDoublings is how often that is doubled.
+	confirmDoublings = 4
 )
 
 // Run works until ctx ends, and then returns nil once what is in flight is
@@ -183,29 +196,41 @@ func (p *Processor) watchBlocked(ctx context.Context, out *broker.Conn) {
 // queue works off one failed queue until ctx ends. Trouble on its channels is
 // its own; without a connection it ends.
 func (p *Processor) queue(ctx context.Context, in, out *broker.Conn, l topology.Loop) error {
+	patience, longest := cmp.Or(p.ConfirmTimeout, confirmTime), cmp.Or(p.ConfirmTimeout, confirmTime)<<confirmDoublings
+	said := ""
 	for troubles := 1; ; troubles++ {
 		begin := time.Now()
-		err := p.relay(ctx, in, out, l)
+		err := p.relay(ctx, in, out, l, patience)
+		if errors.Is(err, relay.ErrNoConfirm) {
+			patience = min(2*patience, longest)
+		} else {
+			patience = cmp.Or(p.ConfirmTimeout, confirmTime)
+		}
 		if errors.Is(err, relay.ErrGrace) {
 			p.Log.WarnContext(ctx, "stopped before all was finished", "queue", l.Failed, "error", err)
 		}
 		if err == nil || ctx.Err() != nil {
 			return nil //nolint:nilerr // once ctx has ended, errors say no more than that
 		}
+		missing := errors.Is(err, broker.ErrNotFound)
+		if missing {
+			err = fmt.Errorf("%w; 'dlxctl apply' makes it", err)
+		}
 		switch {
 		case in.Closed() || out.Closed():
 			return err
-		case p.UntilEmpty && errors.Is(err, broker.ErrNotFound):
-			return fmt.Errorf("failed queue %s: %w; 'dlxctl apply' makes it", l.Failed, err)
+		case p.UntilEmpty && missing:
+			return fmt.Errorf("failed queue %s: %w", l.Failed, err)
 		case p.UntilEmpty && troubles == lastTry:
 			return fmt.Errorf("failed queue %s: %w", l.Failed, err)
 		case time.Since(begin) > settled:
 			troubles = 1
 		}
 		pause := pauseAfter(troubles)
-		if !errors.Is(err, broker.ErrNotFound) || troubles == 1 { // a queue that is not there yet is said once
+		if !missing || err.Error() != said { // what is not there yet is said once
 			p.Log.WarnContext(ctx, "work on the queue again", "queue", l.Failed, "error", err, "pause", pause.String())
 		}
+		said = err.Error()
 		if !wait(ctx, pause) {
 			return nil
 		}
@@ -213,7 +238,11 @@ func (p *Processor) queue(ctx context.Context, in, out *broker.Conn, l topology.
 }
 
 // relay runs one relay over a pair of channels.
-func (p *Processor) relay(ctx context.Context, in, out *broker.Conn, l topology.Loop) error {
+func (p *Processor) relay(ctx context.Context, in, out *broker.Conn, l topology.Loop, patience time.Duration) error {
+	absent, err := p.absences(ctx, in, l)
+	if err != nil {
+		return err
+	}
 	source, err := in.Consume(l.Failed, p.Prefetch)
 	if err != nil {
 		return err
@@ -225,8 +254,41 @@ func (p *Processor) relay(ctx context.Context, in, out *broker.Conn, l topology.
 	}
 	defer sink.Close()
 	r := relay.Relay{
-		Source: source, Sink: sink, Grace: p.Grace, UntilEmpty: p.UntilEmpty,
+		Source: source, Sink: sink, Grace: p.Grace, UntilEmpty: p.UntilEmpty, ConfirmTimeout: patience, Absent: absent,
 		Handler: &handler{rules: NewRules(p.Topology, l, out.FrameMax()), backoff: l.Backoff, log: p.Log, topology: p.Topology},
 	}
 	return r.Run(ctx)
+}
+
+// absences looks for the exchanges of a loop before anything is consumed: a
+// publish to one that is not there closes the channel, and everything in flight
+// on it would have to be done again, and again. Without the exchange to which
+// all retries go there is nothing to do but wait. Without the one for what is
+// unroutable only such messages wait, and the function that is given says so; it
+// looks again every absenceTime.
+func (p *Processor) absences(ctx context.Context, in *broker.Conn, l topology.Loop) (func(exchange string) bool, error) {
+	there, err := in.HasExchange(l.Exchange)
+	switch {
+	case err != nil:
+		return nil, err
+	case !there:
+		return nil, fmt.Errorf("%w: exchange %s", broker.ErrNotFound, l.Exchange)
+	}
+	unroutable := topology.UnroutableName(p.Topology.Name)
+	if there, err = in.HasExchange(unroutable); err != nil || there {
+		return nil, err
+	}
+	p.Log.ErrorContext(ctx, "an exchange is not there: what must be parked waits; 'dlxctl apply' makes it", "exchange", unroutable)
+	looked := time.Now()
+	return func(exchange string) bool {
+		if there || exchange != unroutable {
+			return false
+		}
+		if time.Since(looked) >= absenceTime {
+			looked = time.Now()
+			there, err = in.HasExchange(unroutable)
+			there = there && err == nil // the relay sees itself when its connection is over
+		}
+		return !there
+	}, nil
 }

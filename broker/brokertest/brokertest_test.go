@@ -106,9 +106,6 @@ func TestANodeKeepsItsDataWhenItIsStoppedAndKilled(t *testing.T) {
 // without the third.
 func TestAClusterLosesANode(t *testing.T) {
 	t.Parallel()
-	if line := os.Getenv("DLXCTL_TEST_LINE"); line != "" && line != "4.3" {
-		t.Skip("one line is enough for the script")
-	}
 	nodes := brokertest.Cluster(t)
 	target := nodes[0].VHost(t)
 	if nodes[0].Name(t) == nodes[1].Name(t) {

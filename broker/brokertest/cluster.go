@@ -11,11 +11,15 @@ import (
 // members is how many nodes a cluster has: the least that can lose one.
 const members = 3
 
-// Cluster starts three nodes of the test's own that form one cluster, of the
-// same line as the shared node. They are stopped, and their data deleted, when
-// the test ends. It needs a broker that does not run in Docker.
+// Cluster starts three nodes of the test's own that form one cluster. They are
+// stopped, and their data deleted, when the test ends. It needs a broker that
+// does not run in Docker. On a line before 4.3 the test is skipped: clusters are
+// tried on one line.
 func Cluster(tb testing.TB) []*Server {
 	tb.Helper()
+	if !shared(tb).AtLeast("4.3") {
+		tb.Skip("clusters are tried on line 4.3 alone")
+	}
 	whole, err := start(tb.Context(), "--nodes", strconv.Itoa(members))
 	if err != nil {
 		tb.Fatalf("brokertest: no cluster: %v", err)
