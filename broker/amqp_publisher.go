@@ -2,8 +2,10 @@ package broker
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"reflect"
+	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 )
@@ -62,6 +64,9 @@ func (c *Conn) Publisher(window int) (*Publisher, error) {
 // After an error the channel is done with.
 func (p *Publisher) Publish(exchange, key string, m amqp.Publishing) (uint64, error) {
 	confirm, err := p.ch.PublishWithDeferredConfirm(exchange, key, true, false, m)
+	if errors.Is(err, amqp.ErrClosed) {
+		return 0, p.Err() // a reason says more
+	}
 	if err != nil {
 		return 0, explainChannel(err)
 	}
@@ -172,12 +177,15 @@ func (p *Publisher) Close() error { return p.ch.Close() }
 
 // Err says why the channel was closed.
 func (p *Publisher) Err() error {
+	// The library tells of the reason just after it lets go of the channel.
+	timer := time.NewTimer(time.Second)
+	defer timer.Stop()
 	select {
 	case e := <-p.closed:
 		if e != nil {
 			return explainChannel(e)
 		}
-	default:
+	case <-timer.C:
 	}
 	return amqp.ErrClosed
 }
