@@ -21,6 +21,7 @@ const frameOverhead = 8
 type Conn struct {
 	conn     *amqp.Connection
 	endpoint Endpoint
+	socket   *hurryConn
 	blocked  atomic.Bool
 	// Blocked tells when the broker stops and starts taking publishings from
 	// this connection, because of an alarm. It is closed with the connection.
@@ -46,6 +47,7 @@ func DialToConsume(ctx context.Context, e Endpoint) (*Conn, error) {
 }
 
 func dial(ctx context.Context, e Endpoint, wrap func(net.Conn) net.Conn) (*Conn, error) {
+	var socket *hurryConn
 	properties := amqp.NewConnectionProperties()
 	if e.ConnectionName != "" {
 		properties.SetClientConnectionName(e.ConnectionName)
@@ -61,7 +63,8 @@ func dial(ctx context.Context, e Endpoint, wrap func(net.Conn) net.Conn) (*Conn,
 			if err != nil {
 				return nil, err
 			}
-			return wrap(conn), nil
+			socket = &hurryConn{Conn: conn}
+			return wrap(socket), nil
 		},
 	}
 	if e.Heartbeat > 0 {
@@ -75,7 +78,7 @@ func dial(ctx context.Context, e Endpoint, wrap func(net.Conn) net.Conn) (*Conn,
 		}
 		return nil, explainDial(e, err)
 	}
-	c := &Conn{conn: conn, endpoint: e}
+	c := &Conn{conn: conn, endpoint: e, socket: socket}
 	c.Blocked = c.watchBlocked()
 	return c, nil
 }
@@ -129,6 +132,7 @@ func (c *Conn) watchBlocked() <-chan Blocking {
 		defer close(out)
 		for b := range in {
 			c.blocked.Store(b.Active)
+			c.socket.block(b.Active)
 			select { // only the newest counts
 			case <-out:
 			default:

@@ -39,6 +39,9 @@ type Outcome struct {
 	// Refused is empty if the broker has taken the message over. Otherwise it
 	// says why it has not: the message was returned, or nacked.
 	Refused string
+	// Nacked says that it was nacked: its place is known, and does not take it
+	// now.
+	Nacked bool
 }
 
 // Publisher opens a channel on which up to window publishings may be without an
@@ -96,7 +99,7 @@ func (p *Publisher) Outcome(c amqp.Confirmation) Outcome {
 
 func (m *pending) outcome(ack bool) Outcome {
 	if !ack {
-		return Outcome{Seq: m.seq, Refused: "the broker refused the message (nack): a queue is full, or could not take it"}
+		return Outcome{Seq: m.seq, Nacked: true, Refused: "the broker refused the message (nack): a queue is full, or could not take it"}
 	}
 	return Outcome{Seq: m.seq, Refused: m.returned}
 }

@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -35,8 +36,8 @@ type Processor struct {
 	// empty, and makes a missing queue or broker an error.
 	UntilEmpty bool
 	// ConfirmTimeout is how long to wait for the confirm of one message before
-	// its channel is opened again and what is in flight is done again, which may
-	// double it. It doubles each time, up to 16 times. Zero is a minute.
+	// Run connects again and what is in flight is done again, which may double it.
+	// It gets longer each time, up to 16 times as long. Zero is a minute.
 	ConfirmTimeout time.Duration
 	// Log gets a line for each dead letter and each trouble. It must be set.
 	Log *slog.Logger
@@ -76,10 +77,11 @@ func (p *Processor) Run(ctx context.Context) error {
 	if len(p.Topology.Loops) == 0 {
 		return fmt.Errorf("the topology %q has no queue with a backoff: there is nothing to process", p.Topology.Name)
 	}
-	connected := false
+	connected, patience := false, cmp.Or(p.ConfirmTimeout, confirmTime)
+	longest := patience << confirmDoublings
 	for troubles := 1; ; troubles++ {
 		begin := time.Now()
-		err := p.session(ctx, &connected)
+		err := p.session(ctx, patience, &connected)
 		if ctx.Err() != nil || err == nil {
 			return nil //nolint:nilerr // once ctx has ended, errors say no more than that
 		}
@@ -88,8 +90,10 @@ func (p *Processor) Run(ctx context.Context) error {
 			return err
 		case p.UntilEmpty && (troubles == lastTry || errors.Is(err, broker.ErrNotFound)):
 			return err
+		case errors.Is(err, relay.ErrNoConfirm):
+			patience = min(2*patience, longest)
 		case time.Since(begin) > settled:
-			troubles = 1
+			troubles, patience = 1, cmp.Or(p.ConfirmTimeout, confirmTime)
 		}
 		pause := pauseAfter(troubles)
 		p.Log.WarnContext(ctx, "connect again", "error", err, "pause", pause.String())
@@ -120,7 +124,11 @@ func wait(ctx context.Context, d time.Duration) bool {
 // session works over one pair of connections: what is consumed is acknowledged
 // over the first even while the broker blocks the second, on which is published.
 // It returns nil when ctx has ended or everything is empty.
-func (p *Processor) session(ctx context.Context, connected *bool) error {
+//
+// If the broker does not confirm a message within patience it ends with
+// relay.ErrNoConfirm: the broker may have stopped reading the connection, to
+// hold back whoever publishes to that queue, and then all wait.
+func (p *Processor) session(ctx context.Context, patience time.Duration, connected *bool) error {
 	in, err := broker.DialToConsume(ctx, p.endpoint("consume"))
 	if err != nil {
 		return err
@@ -143,10 +151,21 @@ func (p *Processor) session(ctx context.Context, connected *bool) error {
 	watch.Go(func() { p.cutOff(ctx, over, in, out) })
 	for {
 		group, each := errgroup.WithContext(ctx)
+		var unconfirmed atomic.Pointer[error]
 		for _, l := range p.Topology.Loops {
-			group.Go(func() error { return p.queue(each, in, out, l) })
+			group.Go(func() error {
+				err := p.queue(each, in, out, l, patience)
+				if errors.Is(err, relay.ErrNoConfirm) {
+					unconfirmed.Store(&err)
+				}
+				return err
+			})
 		}
-		if err := group.Wait(); err != nil || ctx.Err() != nil || p.empty(in) {
+		err := group.Wait()
+		if cause := unconfirmed.Load(); cause != nil {
+			err = *cause // the others ended because of it
+		}
+		if err != nil || ctx.Err() != nil || p.empty(in) {
 			return err
 		}
 	}
@@ -195,17 +214,11 @@ func (p *Processor) watchBlocked(ctx context.Context, out *broker.Conn) {
 
 // queue works off one failed queue until ctx ends. Trouble on its channels is
 // its own; without a connection it ends.
-func (p *Processor) queue(ctx context.Context, in, out *broker.Conn, l topology.Loop) error {
-	patience, longest := cmp.Or(p.ConfirmTimeout, confirmTime), cmp.Or(p.ConfirmTimeout, confirmTime)<<confirmDoublings
+func (p *Processor) queue(ctx context.Context, in, out *broker.Conn, l topology.Loop, patience time.Duration) error {
 	said := ""
 	for troubles := 1; ; troubles++ {
 		begin := time.Now()
 		err := p.relay(ctx, in, out, l, patience)
-		if errors.Is(err, relay.ErrNoConfirm) {
-			patience = min(2*patience, longest)
-		} else {
-			patience = cmp.Or(p.ConfirmTimeout, confirmTime)
-		}
 		if errors.Is(err, relay.ErrGrace) {
 			p.Log.WarnContext(ctx, "stopped before all was finished", "queue", l.Failed, "error", err)
 		}
@@ -257,7 +270,10 @@ func (p *Processor) relay(ctx context.Context, in, out *broker.Conn, l topology.
 		Source: source, Sink: sink, Grace: p.Grace, UntilEmpty: p.UntilEmpty, ConfirmTimeout: patience, Absent: absent,
 		Handler: &handler{rules: NewRules(p.Topology, l, out.FrameMax()), backoff: l.Backoff, log: p.Log, topology: p.Topology},
 	}
-	return r.Run(ctx)
+	if err = r.Run(ctx); errors.Is(err, relay.ErrNoConfirm) {
+		_ = out.Close() // first, since the broker may not hear that a channel of it is closed
+	}
+	return err
 }
 
 // absences looks for the exchanges of a loop before anything is consumed: a

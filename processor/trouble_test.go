@@ -211,7 +211,9 @@ func TestAFullTierNacks(t *testing.T) {
 				"pattern": `^shop\.slow\.retry`, "apply-to": "queues", "definition": map[string]any{"max-length": 10, "overflow": "reject-publish"},
 			})
 			eventually(t, "the policy to hold", func() bool { return s.target.Queue(t, "shop.slow.retry.1h")["policy"] == "full" })
-			run(t, s.processor(t))
+			p := s.processor(t)
+			listen(p)
+			run(t, p)
 			var parked int
 			for n := 1; n <= 2; n++ { // a quorum queue says that it is full only after it was
 				s.fill(t, 30)

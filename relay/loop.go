@@ -13,6 +13,10 @@ const (
 	// tries is how often a message is published to the place that the handler
 	// named first, before it goes to that for refused ones.
 	tries = 4
+	// patientTries is the same for a place that nacks, 13 seconds in all: a queue
+	// that has just lost its leader does so until it has another. A queue that is
+	// full does so too; once one message has waited in vain, tries is enough.
+	patientTries = 8
 	// firstPause is the pause after the first refusal. It doubles each time.
 	firstPause = 100 * time.Millisecond
 	// longestPause is the longest one: messages that nothing takes wait on.
@@ -30,6 +34,7 @@ type job struct {
 	delivery amqp.Delivery
 	move     Move
 	refusals int
+	parked   int       // after how many refusals the handler named another place; zero if it did not
 	due      time.Time // when it is published again; zero while it is published
 	done     bool      // confirmed
 }
@@ -44,6 +49,7 @@ type loop struct {
 	unsettled  map[uint64]*job // by the number of the publishing
 	waiting    []*job          // refused, to be published again
 	timer      *time.Timer     // runs out when the first of waiting is due
+	hopeless   bool            // the last message that was nacked again and again was given up
 	settled    bool            // there may be something to acknowledge
 
 	oldest uint64    // the earliest publishing without a confirm at the last look, or zero
@@ -73,7 +79,7 @@ func (l *loop) delivered(d amqp.Delivery, ok bool) error {
 
 func (l *loop) publish(j *job) error {
 	if l.Absent != nil && l.Absent(j.move.Exchange) {
-		l.refused(j, fmt.Sprintf("there is no exchange %q", j.move.Exchange))
+		l.refused(j, broker.Outcome{Refused: fmt.Sprintf("there is no exchange %q", j.move.Exchange)})
 		return nil
 	}
 	seq, err := l.Sink.Publish(j.move.Exchange, j.move.Key, j.move.Message)
@@ -94,25 +100,25 @@ func (l *loop) confirmed(o broker.Outcome) {
 	delete(l.unsettled, o.Seq)
 	if o.Refused == "" {
 		j.done, l.settled = true, true
+		l.hopeless = l.hopeless && (j.refusals == 0 || j.parked > 0)
 		l.Handler.Moved(j.delivery, j.move)
 		return
 	}
-	l.refused(j, o.Refused)
+	l.refused(j, o)
 }
 
 // refused lets a message wait until it is published again.
-func (l *loop) refused(j *job, why string) {
+func (l *loop) refused(j *job, o broker.Outcome) {
 	l.settled = true // those behind it wait no longer for theirs
 	j.refusals++
-	if j.refusals == tries {
-		j.move = l.Handler.Refused(j.delivery, j.move, why)
+	enough := tries
+	if o.Nacked && !l.hopeless {
+		enough = patientTries
 	}
-	n := (j.refusals - 1) % tries
-	if j.refusals > tries {
-		n = j.refusals - tries - 1
-	}
-	pause := min(firstPause<<min(n, 20), longestPause)
-	if j.refusals == tries {
+	pause := min(firstPause<<min(j.refusals-j.parked-1, 20), longestPause)
+	if j.parked == 0 && j.refusals >= enough {
+		l.hopeless = l.hopeless || o.Nacked
+		j.parked, j.move = j.refusals, l.Handler.Refused(j.delivery, j.move, o.Refused)
 		pause = 0 // a new place is tried at once
 	}
 	j.due = time.Now().Add(pause)
