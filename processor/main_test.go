@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"strconv"
 	"syscall"
 	"testing"
 	"time"
@@ -24,6 +25,8 @@ import (
 const (
 	childURL  = "DLXCTL_TEST_CHILD_URL"
 	childFile = "DLXCTL_TEST_CHILD_TOPOLOGY"
+	// childPrefetch may hold another prefetch.
+	childPrefetch = "DLXCTL_TEST_CHILD_PREFETCH"
 )
 
 func TestMain(m *testing.M) {
@@ -53,6 +56,9 @@ func child(url, file string) error {
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
 	p := processor.Processor{Topology: t, Endpoint: e, Prefetch: prefetch, Grace: 10 * time.Second, Log: log}
+	if n, err := strconv.Atoi(os.Getenv(childPrefetch)); err == nil {
+		p.Prefetch = n
+	}
 	return p.Run(ctx)
 }
 
