@@ -21,7 +21,7 @@ const frameOverhead = 8
 type Conn struct {
 	conn     *amqp.Connection
 	endpoint Endpoint
-	socket   *hurryConn
+	socket   *socket
 	blocked  atomic.Bool
 	// Blocked tells when the broker stops and starts taking publishings from
 	// this connection, because of an alarm. It is closed with the connection.
@@ -47,7 +47,7 @@ func DialToConsume(ctx context.Context, e Endpoint) (*Conn, error) {
 }
 
 func dial(ctx context.Context, e Endpoint, wrap func(net.Conn) net.Conn) (*Conn, error) {
-	var socket *hurryConn
+	var wire *socket
 	properties := amqp.NewConnectionProperties()
 	if e.ConnectionName != "" {
 		properties.SetClientConnectionName(e.ConnectionName)
@@ -63,8 +63,8 @@ func dial(ctx context.Context, e Endpoint, wrap func(net.Conn) net.Conn) (*Conn,
 			if err != nil {
 				return nil, err
 			}
-			socket = &hurryConn{Conn: conn}
-			return wrap(socket), nil
+			wire = newSocket(conn)
+			return wrap(wire), nil
 		},
 	}
 	if e.Heartbeat > 0 {
@@ -78,7 +78,7 @@ func dial(ctx context.Context, e Endpoint, wrap func(net.Conn) net.Conn) (*Conn,
 		}
 		return nil, explainDial(e, err)
 	}
-	c := &Conn{conn: conn, endpoint: e, socket: socket}
+	c := &Conn{conn: conn, endpoint: e, socket: wire}
 	c.Blocked = c.watchBlocked()
 	return c, nil
 }
