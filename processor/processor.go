@@ -103,6 +103,39 @@ func (p *Processor) Run(ctx context.Context) error {
 	}
 }
 
+// Check reports whether the broker has what the topology needs of it: the failed
+// queues, the exchanges, the queues of the tiers. It fails with
+// broker.ErrNotFound if something is missing. A processor that knows a tier before
+// the broker does would make dead letters of what should wait there.
+func (p *Processor) Check(ctx context.Context) error {
+	if len(p.Topology.Loops) == 0 {
+		return fmt.Errorf("the topology %q has no queue with a backoff: there is nothing to process", p.Topology.Name)
+	}
+	conn, err := broker.Dial(ctx, p.endpoint("check"))
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	for _, l := range p.Topology.Loops {
+		queues := []string{l.Failed}
+		for _, step := range l.Steps {
+			queues = append(queues, step.Queue)
+		}
+		for _, name := range queues {
+			if _, err := conn.Queue(name); err != nil {
+				return fmt.Errorf("queue %s: %w; 'dlxctl apply' makes it", name, err)
+			}
+		}
+		switch there, err := conn.HasExchange(l.Exchange); {
+		case err != nil:
+			return err
+		case !there:
+			return fmt.Errorf("%w: exchange %s; 'dlxctl apply' makes it", broker.ErrNotFound, l.Exchange)
+		}
+	}
+	return nil
+}
+
 // pauseAfter gives the pause after a number of troubles in a row.
 func pauseAfter(troubles int) time.Duration {
 	pause := min(firstPause<<min(troubles-1, 20), longestPause)
