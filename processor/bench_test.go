@@ -273,7 +273,7 @@ func bareLoop(confirmed bool, made func(amqp.Delivery) amqp.Publishing) func(*te
 			for done < n {
 				select {
 				case d := <-deliveries:
-					if err := out.Publish("shop.slow.dlx", d.RoutingKey, true, false, made(d)); err != nil { //nolint:staticcheck // it is as quick as any
+					if err := out.Publish("shop.slow.dlx", d.RoutingKey, true, false, made(d)); err != nil {
 						b.Error(err)
 						return
 					}

@@ -17,7 +17,7 @@ import (
 func TestOutages(t *testing.T) {
 	t.Parallel()
 	node := brokertest.Node(t)
-	for _, tc := range []struct {
+	for _, tc := range []struct { //nolint:paralleltest // they share the node
 		name string
 		test func(*testing.T, *brokertest.Server)
 	}{
@@ -28,7 +28,7 @@ func TestOutages(t *testing.T) {
 		{"a tier without a leader", aTierWithoutALeader},
 		{"a confirm that never comes", aConfirmThatNeverComes},
 	} {
-		t.Run(tc.name, func(t *testing.T) { tc.test(t, node) }) //nolint:paralleltest // they share the node
+		t.Run(tc.name, func(t *testing.T) { tc.test(t, node) })
 	}
 }
 
@@ -112,12 +112,12 @@ func stoppedDuringAnAlarm(t *testing.T, node *brokertest.Server) {
 	t.Logf("%d doubled", s.moved(t, "shop.slow.retry.1h", ids(0, n)...))
 }
 
-// member lets the broker call a function for the one member of a quorum queue,
-// as ra:stop_server(quorum_queues, Member).
-func (s *stage) member(t *testing.T, node *brokertest.Server, queue, call string) {
+// member lets the broker call a function for the one member of the retry queue, as
+// ra:stop_server(quorum_queues, Member).
+func (s *stage) member(t *testing.T, node *brokertest.Server, call string) {
 	t.Helper()
 	node.Ctl(t, "eval", fmt.Sprintf(`{ok, Q} = rabbit_amqqueue:lookup(rabbit_misc:r(<<"%s">>, queue, <<"%s">>)),
-		Member = amqqueue:get_pid(Q), ok = %s.`, s.target.VHost, queue, call))
+		Member = amqqueue:get_pid(Q), ok = %s.`, s.target.VHost, retryQueue, call))
 }
 
 const retryQueue = "shop.slow.retry.1h"
@@ -132,7 +132,7 @@ func aTierWithoutALeader(t *testing.T, node *brokertest.Server) {
 	p.ConfirmTimeout = 10 * time.Second
 	listen(p)
 	run(t, p)
-	s.member(t, node, retryQueue, "ra:stop_server(quorum_queues, Member)")
+	s.member(t, node, "ra:stop_server(quorum_queues, Member)")
 	s.fill(t, prefetch/2)
 	for _, id := range ids(1000, 1000+3*prefetch) {
 		s.publish(t, "shop.slow.failed", "@gone", amqp.Publishing{MessageId: id})
@@ -141,7 +141,7 @@ func aTierWithoutALeader(t *testing.T, node *brokertest.Server) {
 		t.Errorf("%d are doubled", doubled)
 	}
 	pause(t, 2*time.Second)
-	s.member(t, node, retryQueue, "ra:restart_server(quorum_queues, Member)")
+	s.member(t, node, "ra:restart_server(quorum_queues, Member)")
 	if doubled := s.moved(t, "shop.slow.retry.1h", ids(0, prefetch/2)...); doubled > prefetch/2 {
 		t.Errorf("%d are doubled", doubled)
 	}
@@ -157,10 +157,10 @@ func aConfirmThatNeverComes(t *testing.T, node *brokertest.Server) {
 	p.ConfirmTimeout = time.Second
 	log := listen(p)
 	run(t, p)
-	s.member(t, node, retryQueue, "sys:suspend(Member)")
+	s.member(t, node, "sys:suspend(Member)")
 	s.fill(t, prefetch/2)
 	eventually(t, "two tries", func() bool { return len(log.with("has not confirmed a message in time")) >= 2 })
-	s.member(t, node, retryQueue, "sys:resume(Member)")
+	s.member(t, node, "sys:resume(Member)")
 	t.Logf("%d doubled", s.moved(t, "shop.slow.retry.1h", ids(0, prefetch/2)...))
 	log.calm(t)
 }
