@@ -29,8 +29,6 @@ import (
 const (
 	childURL  = "DLXCTL_TEST_CHILD_URL"
 	childFile = "DLXCTL_TEST_CHILD_TOPOLOGY"
-	// childPrefetch may hold another prefetch.
-	childPrefetch = "DLXCTL_TEST_CHILD_PREFETCH"
 )
 
 func TestMain(m *testing.M) {
@@ -61,9 +59,6 @@ func child(url, file string) error {
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
 	p := processor.Processor{Topology: t, Endpoint: e, Prefetch: prefetch, Grace: 10 * time.Second, Log: log}
 	go tellVitals()
-	if n, err := strconv.Atoi(os.Getenv(childPrefetch)); err == nil {
-		p.Prefetch = n
-	}
 	return p.Run(ctx)
 }
 

@@ -166,7 +166,11 @@ func (s *soak) settle(t *testing.T, survivor *processorChild) {
 			}
 		}
 		if missing > 0 && time.Now().After(deadline) {
-			t.Fatalf("%d of %d messages are lost", missing, len(sent))
+			var where []string
+			for _, q := range s.topology.Queues {
+				where = append(where, fmt.Sprintf("%s %d", q.Name, s.ready(t, q.Name)))
+			}
+			t.Fatalf("%d of %d messages are not there; ready: %s; faults: %v", missing, len(sent), strings.Join(where, ", "), s.faults)
 		}
 	}
 	for _, queue := range []string{"work", "shop.quick.failed", "shop.quick.retry.50ms", "shop.quick.retry.200ms"} {
