@@ -64,9 +64,9 @@ func BenchmarkProcess(b *testing.B) {
 			b.Run(fmt.Sprintf("%s/%dKiB", typ, size>>10), func(b *testing.B) {
 				file := strings.Replace(parkAtOnce, "backoff: slow", "backoff: slow, type: "+typ, 1)
 				s := newStageOn(b, node.VHost(b), spec.Source{Name: "topology.yaml", Data: []byte(file)}, func(string) (string, bool) { return "", false })
-				total := 30_000
+				total := 20_000
 				if size > 4<<10 {
-					total = 8_000
+					total = 6_000
 				}
 				for b.Loop() {
 					compare(b, s, contenders, total, size)

@@ -81,7 +81,7 @@ type worker struct {
 func tireless(t *testing.T, target brokertest.Target) *worker {
 	t.Helper()
 	w := &worker{}
-	start := func(task func(context.Context, *amqp.Channel) error) (stop func()) {
+	start := func(task func(context.Context, *amqp.Connection) error) (stop func()) {
 		ctx, end := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
 		wg.Go(func() { again(ctx, target.URL, task) })
@@ -95,14 +95,12 @@ func tireless(t *testing.T, target brokertest.Target) *worker {
 }
 
 // again does a task on new connections until ctx ends.
-func again(ctx context.Context, url string, task func(context.Context, *amqp.Channel) error) {
+func again(ctx context.Context, url string, task func(context.Context, *amqp.Connection) error) {
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
 	for ctx.Err() == nil {
 		if conn, err := amqp.DialConfig(url, amqp.Config{Heartbeat: 2 * time.Second}); err == nil {
-			if ch, err := conn.Channel(); err == nil {
-				_ = task(ctx, ch) // it is done again, or ctx has ended
-			}
+			_ = task(ctx, conn) // it is done again, or ctx has ended
 			_ = conn.CloseDeadline(time.Now().Add(time.Second))
 		}
 		select {
@@ -120,7 +118,11 @@ func (w *worker) published() int {
 
 // publish publishes one message after the other, some hundred in a second. One
 // whose confirm does not come may be anywhere, and is not counted.
-func (w *worker) publish(ctx context.Context, ch *amqp.Channel) error {
+func (w *worker) publish(ctx context.Context, conn *amqp.Connection) error {
+	ch, err := conn.Channel()
+	if err != nil {
+		return err
+	}
 	if err := ch.Confirm(false); err != nil {
 		return err
 	}
@@ -154,8 +156,19 @@ func (w *worker) publish(ctx context.Context, ch *amqp.Channel) error {
 	}
 }
 
-// reject lets every message fail.
-func (w *worker) reject(ctx context.Context, ch *amqp.Channel) error {
+// idleTime is after how long without a message the rejecting consumer comes anew.
+const idleTime = 5 * time.Second
+
+// reject lets every message fail. If none comes for some seconds it connects again,
+// also where the broker does not answer: after a restart RabbitMQ 3.10 may say
+// nothing to a consumer that came early, and show no consumer for ever.
+func (w *worker) reject(ctx context.Context, conn *amqp.Connection) error {
+	guard := time.AfterFunc(idleTime, func() { _ = conn.CloseDeadline(time.Now().Add(time.Second)) })
+	defer guard.Stop()
+	ch, err := conn.Channel()
+	if err != nil {
+		return err
+	}
 	if err := ch.Qos(100, 0, false); err != nil {
 		return err
 	}
@@ -163,9 +176,15 @@ func (w *worker) reject(ctx context.Context, ch *amqp.Channel) error {
 	if err != nil {
 		return err
 	}
+	guard.Stop()
+	idle := time.NewTimer(idleTime)
+	defer idle.Stop()
 	for {
 		select {
+		case <-idle.C:
+			return nil
 		case d, ok := <-deliveries:
+			idle.Reset(idleTime)
 			if !ok {
 				return amqp.ErrClosed
 			}

@@ -170,7 +170,7 @@ func (s *soak) settle(t *testing.T, survivor *processorChild) {
 			for _, q := range s.topology.Queues {
 				where = append(where, fmt.Sprintf("%s %d", q.Name, s.ready(t, q.Name)))
 			}
-			t.Fatalf("%d of %d messages are not there; ready: %s; faults: %v", missing, len(sent), strings.Join(where, ", "), s.faults)
+			t.Fatalf("%d of %d messages are not there; ready: %s; work is %v", missing, len(sent), strings.Join(where, ", "), s.target.Queue(t, "work"))
 		}
 	}
 	for _, queue := range []string{"work", "shop.quick.failed", "shop.quick.retry.50ms", "shop.quick.retry.200ms"} {
