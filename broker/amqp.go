@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"sync/atomic"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -20,6 +21,8 @@ const frameOverhead = 8
 type Conn struct {
 	conn     *amqp.Connection
 	endpoint Endpoint
+	socket   *socket
+	blocked  atomic.Bool
 	// Blocked tells when the broker stops and starts taking publishings from
 	// this connection, because of an alarm. It is closed with the connection.
 	Blocked <-chan Blocking
@@ -44,6 +47,7 @@ func DialToConsume(ctx context.Context, e Endpoint) (*Conn, error) {
 }
 
 func dial(ctx context.Context, e Endpoint, wrap func(net.Conn) net.Conn) (*Conn, error) {
+	var wire *socket
 	properties := amqp.NewConnectionProperties()
 	if e.ConnectionName != "" {
 		properties.SetClientConnectionName(e.ConnectionName)
@@ -59,7 +63,8 @@ func dial(ctx context.Context, e Endpoint, wrap func(net.Conn) net.Conn) (*Conn,
 			if err != nil {
 				return nil, err
 			}
-			return wrap(conn), nil
+			wire = newSocket(conn)
+			return wrap(wire), nil
 		},
 	}
 	if e.Heartbeat > 0 {
@@ -73,7 +78,7 @@ func dial(ctx context.Context, e Endpoint, wrap func(net.Conn) net.Conn) (*Conn,
 		}
 		return nil, explainDial(e, err)
 	}
-	c := &Conn{conn: conn, endpoint: e}
+	c := &Conn{conn: conn, endpoint: e, socket: wire}
 	c.Blocked = c.watchBlocked()
 	return c, nil
 }
@@ -126,6 +131,8 @@ func (c *Conn) watchBlocked() <-chan Blocking {
 	go func() {
 		defer close(out)
 		for b := range in {
+			c.blocked.Store(b.Active)
+			c.socket.block(b.Active)
 			select { // only the newest counts
 			case <-out:
 			default:
@@ -148,10 +155,15 @@ func (c *Conn) FrameMax() int {
 // Closed reports whether the connection is over.
 func (c *Conn) Closed() bool { return c.conn.IsClosed() }
 
+// closeTime is how long the broker has to answer to a close. A broker that
+// blocks the connection, because of an alarm, does not read it.
+const closeTime = 3 * time.Second
+
 // Close ends the connection and everything on it. What was not acknowledged,
-// the broker delivers again; what was not confirmed is in doubt.
+// the broker delivers again; what was not confirmed is in doubt. It ends a
+// publish that hangs, because the broker takes nothing.
 func (c *Conn) Close() error {
-	if err := c.conn.Close(); err != nil && !errors.Is(err, amqp.ErrClosed) {
+	if err := c.conn.CloseDeadline(time.Now().Add(closeTime)); err != nil && !errors.Is(err, amqp.ErrClosed) {
 		return err
 	}
 	return nil
@@ -169,6 +181,24 @@ func (c *Conn) Queue(name string) (int, error) {
 		return 0, explainChannel(err) // the broker has closed the channel
 	}
 	return q.Messages, ch.Close()
+}
+
+// HasExchange reports whether there is an exchange of this name. It needs no
+// permission.
+func (c *Conn) HasExchange(name string) (bool, error) {
+	ch, err := c.conn.Channel()
+	if err != nil {
+		return false, fmt.Errorf("open a channel: %w", err)
+	}
+	// The broker does not compare the kind when it only looks.
+	err = explainChannel(ch.ExchangeDeclarePassive(name, amqp.ExchangeDirect, true, false, false, false, nil))
+	if errors.Is(err, ErrNotFound) {
+		return false, nil // the broker has closed the channel
+	}
+	if err != nil {
+		return false, err
+	}
+	return true, ch.Close()
 }
 
 // Empty reports whether basic.get finds nothing ready in a queue. A message

@@ -2,8 +2,10 @@ package broker
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"reflect"
+	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 )
@@ -11,6 +13,7 @@ import (
 // Publisher publishes mandatory messages on a confirming channel of its own,
 // without waiting for each. It belongs to one goroutine.
 type Publisher struct {
+	conn     *Conn
 	ch       *amqp.Channel
 	confirms chan amqp.Confirmation
 	returns  chan amqp.Return
@@ -25,6 +28,8 @@ type pending struct {
 	key      string
 	message  amqp.Publishing
 	returned string // why, if the broker gave it back
+	confirm  *amqp.DeferredConfirmation
+	settled  bool // Late has given its outcome
 }
 
 // Outcome is what became of a publishing.
@@ -34,6 +39,9 @@ type Outcome struct {
 	// Refused is empty if the broker has taken the message over. Otherwise it
 	// says why it has not: the message was returned, or nacked.
 	Refused string
+	// Nacked says that it was nacked: its place is known, and does not take it
+	// now.
+	Nacked bool
 }
 
 // Publisher opens a channel on which up to window publishings may be without an
@@ -47,6 +55,7 @@ func (c *Conn) Publisher(window int) (*Publisher, error) {
 		return nil, fmt.Errorf("ask for confirms: %w", err)
 	}
 	return &Publisher{
+		conn:     c,
 		ch:       ch,
 		confirms: ch.NotifyPublish(make(chan amqp.Confirmation, window)),
 		returns:  ch.NotifyReturn(make(chan amqp.Return, window)),
@@ -57,12 +66,15 @@ func (c *Conn) Publisher(window int) (*Publisher, error) {
 // Publish sends a mandatory message and gives its number. It does not wait.
 // After an error the channel is done with.
 func (p *Publisher) Publish(exchange, key string, m amqp.Publishing) (uint64, error) {
-	seq := p.ch.GetNextPublishSeqNo()
-	if _, err := p.ch.PublishWithDeferredConfirm(exchange, key, true, false, m); err != nil {
+	confirm, err := p.ch.PublishWithDeferredConfirm(exchange, key, true, false, m)
+	if errors.Is(err, amqp.ErrClosed) {
+		return 0, p.Err() // a reason says more
+	}
+	if err != nil {
 		return 0, explainChannel(err)
 	}
-	p.pending = append(p.pending, pending{seq: seq, exchange: exchange, key: key, message: m})
-	return seq, nil
+	p.pending = append(p.pending, pending{seq: confirm.DeliveryTag, exchange: exchange, key: key, message: m, confirm: confirm})
+	return confirm.DeliveryTag, nil
 }
 
 // Confirms is where confirms come from, in the order of publishing. Each is
@@ -75,6 +87,25 @@ func (p *Publisher) Confirms() <-chan amqp.Confirmation { return p.confirms }
 // channel, and the library hands both over in that order: so the returns that
 // belong to this confirm are here already.
 func (p *Publisher) Outcome(c amqp.Confirmation) Outcome {
+	p.readReturns()
+	if len(p.pending) == 0 || p.pending[0].seq != c.DeliveryTag {
+		return Outcome{Seq: c.DeliveryTag, Refused: "the broker confirmed what was not published"}
+	}
+	out := p.pending[0].outcome(c.Ack)
+	p.pending[0] = pending{} // lets go of the body
+	p.pending = p.pending[1:]
+	return out
+}
+
+func (m *pending) outcome(ack bool) Outcome {
+	if !ack {
+		return Outcome{Seq: m.seq, Nacked: true, Refused: "the broker refused the message (nack): a queue is full, or could not take it"}
+	}
+	return Outcome{Seq: m.seq, Refused: m.returned}
+}
+
+// readReturns notes the returns that have arrived.
+func (p *Publisher) readReturns() {
 	for {
 		select {
 		case r, ok := <-p.returns:
@@ -84,18 +115,36 @@ func (p *Publisher) Outcome(c amqp.Confirmation) Outcome {
 			}
 		default:
 		}
-		break
+		return
 	}
-	if len(p.pending) == 0 || p.pending[0].seq != c.DeliveryTag {
-		return Outcome{Seq: c.DeliveryTag, Refused: "the broker confirmed what was not published"}
+}
+
+// Late gives the outcomes that are known and do not come out of Confirms, since
+// that keeps the order and an earlier publishing has no confirm: its queue may
+// be without a leader, while others take messages. Each is given once, and comes
+// out of Confirms in the end too. oldest is the number of the earliest
+// publishing without a confirm; zero says that there is none, or that the broker
+// takes nothing from this connection, because of an alarm.
+func (p *Publisher) Late() (oldest uint64, late []Outcome) {
+	p.readReturns()
+	for i := range p.pending {
+		m := &p.pending[i]
+		select {
+		case <-m.confirm.Done():
+			if !m.settled {
+				m.settled = true
+				late = append(late, m.outcome(m.confirm.Acked()))
+			}
+		default:
+			if oldest == 0 {
+				oldest = m.seq
+			}
+		}
 	}
-	out := Outcome{Seq: c.DeliveryTag, Refused: p.pending[0].returned}
-	p.pending[0] = pending{} // lets go of the body
-	p.pending = p.pending[1:]
-	if !c.Ack {
-		out.Refused = "the broker refused the message (nack): a queue is full, or could not take it"
+	if p.conn.blocked.Load() {
+		oldest = 0
 	}
-	return out
+	return oldest, late
 }
 
 // returned notes a return. It carries no number, so the oldest publishing that
@@ -131,12 +180,15 @@ func (p *Publisher) Close() error { return p.ch.Close() }
 
 // Err says why the channel was closed.
 func (p *Publisher) Err() error {
+	// The library tells of the reason just after it lets go of the channel.
+	timer := time.NewTimer(time.Second)
+	defer timer.Stop()
 	select {
 	case e := <-p.closed:
 		if e != nil {
 			return explainChannel(e)
 		}
-	default:
+	case <-timer.C:
 	}
 	return amqp.ErrClosed
 }

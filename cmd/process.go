@@ -2,6 +2,7 @@ package cmd
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -34,6 +35,8 @@ signal kills.`,
 			switch {
 			case prefetch < 1 || prefetch > 65535:
 				return usageError{fmt.Errorf("--prefetch is %d; write a number from 1 to 65535", prefetch)}
+			case untilEmpty && a.watchFiles:
+				return usageError{errors.New("--watch and --until-empty exclude each other: one goes on, the other ends")}
 			case grace < 0:
 				return usageError{fmt.Errorf("--grace is %s; write 0s or more", grace)}
 			}
@@ -42,32 +45,45 @@ signal kills.`,
 		},
 	}
 	c.Flags().IntVar(&prefetch, "prefetch", 256, "how many messages of each failed queue may be in flight")
+	c.Flags().BoolVar(&a.watchFiles, "watch", false, "go on with what the files say when they change; apply first")
 	c.Flags().BoolVar(&untilEmpty, "until-empty", false, "exit once every failed queue is empty and nothing is in flight")
 	c.Flags().DurationVar(&grace, "grace", 10*time.Second, "how long to go on with what is in flight after a signal")
 	return c
 }
 
-// process fills in what the flags and the files say, and runs p for each
-// topology. The first that fails ends the others in good order.
+// process runs p for each topology of the files, and with --watch for what they
+// say later. The first that fails ends the others in good order.
 func (a *app) process(ctx context.Context, p processor.Processor) error {
-	all, err := a.loadEach()
+	if a.watchFiles {
+		return a.watch(ctx, p)
+	}
+	processors, err := a.processors(p)
 	if err != nil {
 		return err
-	}
-	var processors []processor.Processor
-	for _, l := range all {
-		p.Topology, p.Log = l.topology, a.log()
-		if p.Endpoint, err = l.conn.Resolve(); err != nil {
-			return err
-		}
-		if len(all) > 1 {
-			p.Log = p.Log.With("topology", l.topology.Name)
-		}
-		processors = append(processors, p)
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	for _, p := range processors {
 		group.Go(func() error { return p.Run(ctx) })
 	}
 	return group.Wait()
+}
+
+// processors fills in what the flags and the files say, for each topology.
+func (a *app) processors(p processor.Processor) ([]processor.Processor, error) {
+	all, err := a.loadEach()
+	if err != nil {
+		return nil, err
+	}
+	var processors []processor.Processor
+	for _, l := range all {
+		p.Topology, p.Log = l.topology, a.log()
+		if p.Endpoint, err = l.conn.Resolve(); err != nil {
+			return nil, err
+		}
+		if len(all) > 1 {
+			p.Log = p.Log.With("topology", l.topology.Name)
+		}
+		processors = append(processors, p)
+	}
+	return processors, nil
 }

@@ -30,6 +30,8 @@ type app struct {
 	noColor   bool
 	logLevel  string
 	logFormat string
+
+	watchFiles bool // of process
 }
 
 // root builds the command tree.

@@ -1,100 +1,424 @@
 package processor_test
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/dlxctl/dlxctl/broker"
+	"github.com/dlxctl/dlxctl/broker/brokertest"
+	"github.com/dlxctl/dlxctl/relay"
+	"github.com/dlxctl/dlxctl/spec"
 )
 
 const (
-	benchMessages = 20_000
 	benchPrefetch = 1000
+	benchRounds   = 5
 )
 
-// BenchmarkProcess compares the processor with the floor, in one run on one
-// broker with the same messages of 1 KiB: a bare loop that consumes, publishes
-// mandatory with confirms, many at once, and acknowledges many at once. The
-// ratio is what deciding and accounting cost.
-func BenchmarkProcess(b *testing.B) {
-	for _, typ := range []string{"quorum", "classic"} {
-		b.Run(typ, func(b *testing.B) {
-			s := newStage(b, strings.Replace(parkAtOnce, "backoff: slow", "backoff: slow, type: "+typ, 1))
-			var ours, bare time.Duration
-			for b.Loop() {
-				b.StopTimer()
-				s.fill(b, benchMessages)
-				b.StartTimer()
-				begin := time.Now()
-				p := s.processor(b)
-				p.Prefetch = benchPrefetch
-				untilEmpty(b, p)
-				ours += time.Since(begin)
+// contender is one way of moving all messages of the failed queue to the retry
+// queue.
+type contender struct {
+	name string
+	// share is which part of the messages it moves, one in so many.
+	share int
+	// start begins to move n messages and gives what ends it.
+	start func(b *testing.B, s *stage, n int) (end func())
+}
 
-				b.StopTimer()
-				s.purge(b)
-				s.fill(b, benchMessages)
-				b.StartTimer()
-				begin = time.Now()
-				bareLoop(b, s)
-				bare += time.Since(begin)
-				s.purge(b)
+// BenchmarkProcess compares relay and processor with the floor, in one run on one
+// broker with the same messages: bare loops that consume, publish mandatory, and
+// acknowledge, without a thought; and a shovel, which is the broker's own. The
+// processor gives each message its history, eight headers with which the broker has
+// work too: so it is compared with a loop that sets such headers as well.
+//
+// Their runs are interleaved, and the medians of the rounds are told as ratios:
+// relay/bare is how many times as many messages relay moves in the same time. The
+// clock runs from when the first messages are seen at their place until all are.
+func BenchmarkProcess(b *testing.B) {
+	node := brokertest.Node(b)
+	node.Plugin(b, "rabbitmq_shovel")
+	contenders := []contender{
+		{"relay", 1, startRelay},
+		{"processor", 1, startProcessor},
+		{"bare", 1, bareLoop(true, copied)},
+		{"bare-history", 1, bareLoop(true, withHistory)},
+		{"unconfirmed", 1, bareLoop(false, copied)},
+		{"shovel", 1, startShovel},
+		{"one-by-one", 20, oneByOne},
+	}
+	for _, typ := range []string{"quorum", "classic"} {
+		for _, size := range []int{1 << 10, 16 << 10} {
+			b.Run(fmt.Sprintf("%s/%dKiB", typ, size>>10), func(b *testing.B) {
+				file := strings.Replace(parkAtOnce, "backoff: slow", "backoff: slow, type: "+typ, 1)
+				s := newStageOn(b, node.VHost(b), spec.Source{Name: "topology.yaml", Data: []byte(file)}, func(string) (string, bool) { return "", false })
+				total := 20_000
+				if size > 4<<10 {
+					total = 6_000
+				}
+				for b.Loop() {
+					compare(b, s, contenders, total, size)
+				}
+			})
+		}
+	}
+}
+
+// compare lets each contender move the messages, round after round.
+func compare(b *testing.B, s *stage, contenders []contender, total, size int) {
+	b.Helper()
+	seconds, cpu := map[string][]float64{}, map[string][]float64{} // for each message
+	for range benchRounds {
+		for _, c := range contenders {
+			n := total / c.share
+			s.fillWith(b, n, size)
+			before := cpuSeconds()
+			end := c.start(b, s, n)
+			first, took := s.watch(b, n)
+			end()
+			cpu[c.name] = append(cpu[c.name], (cpuSeconds()-before)/float64(n))
+			seconds[c.name] = append(seconds[c.name], took.Seconds()/float64(n-first))
+			s.purge(b)
+		}
+	}
+	b.ReportMetric(0, "ns/op") // all together mean nothing
+	for _, c := range contenders {
+		b.ReportMetric(1/median(seconds[c.name]), c.name+"-msg/s")
+		if c.name != "shovel" { // that is the broker's
+			b.ReportMetric(median(cpu[c.name])*1e5, c.name+"-cpu-s/100k")
+		}
+	}
+	for _, ours := range []string{"relay", "processor"} {
+		for _, c := range contenders[2:] {
+			// Pairs of one round have seen the same broker.
+			var ratios []float64
+			for i, theirs := range seconds[c.name] {
+				ratios = append(ratios, theirs/seconds[ours][i])
 			}
-			perSecond := func(d time.Duration) float64 { return float64(b.N*benchMessages) / d.Seconds() }
-			b.ReportMetric(0, "ns/op") // the two together mean nothing
-			b.ReportMetric(perSecond(ours), "processor-msg/s")
-			b.ReportMetric(perSecond(bare), "bare-msg/s")
-			b.ReportMetric(bare.Seconds()/ours.Seconds(), "ratio")
+			b.ReportMetric(median(ratios), ours+"/"+c.name)
+		}
+	}
+}
+
+func median(of []float64) float64 {
+	of = slices.Sorted(slices.Values(of))
+	return of[len(of)/2]
+}
+
+// cpuSeconds gives the processor time that this process has used.
+func cpuSeconds() float64 {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		panic(err) // it cannot fail for this process
+	}
+	return float64(u.Utime.Sec+u.Stime.Sec) + float64(u.Utime.Usec+u.Stime.Usec)/1e6
+}
+
+// watch waits until n messages are in the retry queue. It gives how many it saw
+// first, and how long the others took.
+func (s *stage) watch(b *testing.B, n int) (first int, took time.Duration) {
+	b.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	var begin time.Time
+	for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline); <-tick.C {
+		q, err := s.eyes.QueueDeclarePassive(retryQueue, true, false, false, false, nil)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if first == 0 && q.Messages > 0 {
+			first, begin = q.Messages, time.Now()
+		}
+		if q.Messages >= n {
+			return min(first, n-1), time.Since(begin)
+		}
+	}
+	b.Fatal("the messages were not moved in two minutes")
+	return 0, 0
+}
+
+// fillWith puts n messages of a size into the failed queue.
+func (s *stage) fillWith(b *testing.B, n, size int) {
+	b.Helper()
+	body := []byte(strings.Repeat("x", size))
+	confirms := make([]*amqp.DeferredConfirmation, n)
+	for i := range n {
+		c, err := s.ch.PublishWithDeferredConfirm("shop.slow.failed", "@work", true, false, amqp.Publishing{
+			MessageId: fmt.Sprint(i), DeliveryMode: amqp.Persistent, Body: body,
 		})
+		if err != nil {
+			b.Fatal(err)
+		}
+		confirms[i] = c
+	}
+	for _, c := range confirms {
+		if ok, err := c.WaitContext(b.Context()); err != nil || !ok {
+			b.Fatalf("not confirmed: %v", err)
+		}
 	}
 }
 
 // purge empties the retry queue: its messages would wait for an hour.
 func (s *stage) purge(b *testing.B) {
 	b.Helper()
-	if _, err := s.eyes.QueuePurge("shop.slow.retry.1h", false); err != nil { // made by this benchmark
+	if _, err := s.eyes.QueuePurge(retryQueue, false); err != nil { // made by this benchmark
 		b.Fatal(err)
 	}
 }
 
-// bareLoop moves the messages of the failed queue without a thought.
-func bareLoop(b *testing.B, s *stage) {
+// startProcessor is what is measured.
+func startProcessor(b *testing.B, s *stage, _ int) (end func()) {
 	b.Helper()
-	in, out := s.target.Channel(b), s.target.Channel(b)
-	if err := in.Qos(benchPrefetch, 0, false); err != nil {
-		b.Fatal(err)
+	p := s.processor(b)
+	p.Prefetch, p.Log = benchPrefetch, s.quiet()
+	ctx, stop := context.WithCancel(b.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- p.Run(ctx) }()
+	return func() {
+		stop()
+		if err := <-ended; err != nil {
+			b.Error(err)
+		}
 	}
-	if err := out.Confirm(false); err != nil {
-		b.Fatal(err)
-	}
-	confirms := out.NotifyPublish(make(chan amqp.Confirmation, benchPrefetch))
-	deliveries, err := in.Consume("shop.slow.failed", "", false, false, false, false, nil)
+}
+
+// startRelay is the mover by itself: what it publishes is as bare as that of the
+// bare loop.
+func startRelay(b *testing.B, s *stage, _ int) (end func()) {
+	b.Helper()
+	in, err := broker.DialToConsume(b.Context(), s.endpoint(b, s.target))
 	if err != nil {
 		b.Fatal(err)
 	}
-	for confirmed := 0; confirmed < benchMessages; {
-		select {
-		case d := <-deliveries:
-			if err := out.PublishWithContext(b.Context(), "shop.slow.dlx", d.RoutingKey, true, false, amqp.Publishing{
-				MessageId: d.MessageId, DeliveryMode: d.DeliveryMode, Headers: amqp.Table{"count": int64(1)}, Body: d.Body,
-			}); err != nil {
+	out, err := broker.Dial(b.Context(), s.endpoint(b, s.target))
+	if err != nil {
+		b.Fatal(err)
+	}
+	source, err := in.Consume("shop.slow.failed", benchPrefetch)
+	if err != nil {
+		b.Fatal(err)
+	}
+	sink, err := out.Publisher(benchPrefetch)
+	if err != nil {
+		b.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(b.Context())
+	ended := make(chan error, 1)
+	r := relay.Relay{Source: source, Sink: sink, Handler: bareHandler{}, Grace: time.Minute}
+	go func() { ended <- r.Run(ctx) }()
+	return func() {
+		stop()
+		if err := errors.Join(<-ended, in.Close(), out.Close()); err != nil {
+			b.Error(err)
+		}
+	}
+}
+
+// bareHandler moves the messages without a thought.
+type bareHandler struct{}
+
+func (bareHandler) Move(d amqp.Delivery) relay.Move {
+	return relay.Move{Exchange: "shop.slow.dlx", Key: d.RoutingKey, Message: copied(d)}
+}
+
+func (bareHandler) Refused(_ amqp.Delivery, m relay.Move, _ string) relay.Move { return m }
+
+func (bareHandler) Moved(amqp.Delivery, relay.Move) {}
+
+// withHistory gives a message the headers that a processor gives it.
+func withHistory(d amqp.Delivery) amqp.Publishing {
+	now := time.Now().UTC().Format("2006-01-02T15:04:05.000Z")
+	m := copied(d)
+	m.Headers = amqp.Table{
+		"count": int64(1), "retry-queue": "work", "retry-exchange": "", "retry-routing-key": "", "retry-first-failed-at": now,
+		"retry-last-failed-at": now, "retry-reason": "unknown", "retry-attempts": int64(1),
+	}
+	return m
+}
+
+// copied is what the bare loops make of a message: a header to route by, and
+// nothing of its history.
+func copied(d amqp.Delivery) amqp.Publishing {
+	return amqp.Publishing{MessageId: d.MessageId, DeliveryMode: d.DeliveryMode, Headers: amqp.Table{"count": int64(1)}, Body: d.Body}
+}
+
+// bareLoop moves the messages without a thought: many at once, acknowledged many
+// at once. Without confirms it may lose them.
+func bareLoop(confirmed bool, made func(amqp.Delivery) amqp.Publishing) func(*testing.B, *stage, int) func() {
+	return func(b *testing.B, s *stage, n int) func() {
+		b.Helper()
+		in, out := s.benchChannel(b), s.benchChannel(b)
+		var confirms chan amqp.Confirmation
+		if confirmed {
+			if err := out.Confirm(false); err != nil {
 				b.Fatal(err)
 			}
-		case <-confirms:
-			confirmed++
-			for more := true; more; { // what has arrived is acknowledged at once
+			confirms = out.NotifyPublish(make(chan amqp.Confirmation, benchPrefetch))
+		}
+		deliveries := s.benchConsume(b, in, benchPrefetch)
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			published, done := 0, 0
+			for done < n {
 				select {
+				case d := <-deliveries:
+					if err := out.Publish("shop.slow.dlx", d.RoutingKey, true, false, made(d)); err != nil {
+						b.Error(err)
+						return
+					}
+					published++
+					if confirmed || published%(benchPrefetch/4) != 0 && published < n {
+						continue
+					}
+					done = published
 				case <-confirms:
-					confirmed++
-				default:
-					more = false
+					done++
+					for more := true; more; { // what has arrived is acknowledged at once
+						select {
+						case <-confirms:
+							done++
+						default:
+							more = false
+						}
+					}
+				}
+				// The confirms come in the order of the deliveries, whose tags count from one.
+				if err := in.Ack(uint64(done), true); err != nil { //nolint:gosec // it counts
+					b.Error(err)
+					return
 				}
 			}
-			// The confirms come in the order of the deliveries, whose tags count from one.
-			if err := in.Ack(uint64(confirmed), true); err != nil {
-				b.Fatal(err)
+		}()
+		return s.benchEnd(b, ended, in, out)
+	}
+}
+
+// oneByOne waits for each confirm before it takes the next message.
+func oneByOne(b *testing.B, s *stage, n int) func() {
+	b.Helper()
+	in, out := s.benchChannel(b), s.benchChannel(b)
+	if err := out.Confirm(false); err != nil {
+		b.Fatal(err)
+	}
+	deliveries := s.benchConsume(b, in, 1)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for range n {
+			d := <-deliveries
+			confirm, err := out.PublishWithDeferredConfirm("shop.slow.dlx", d.RoutingKey, true, false, copied(d))
+			if err != nil || !confirm.Wait() {
+				b.Errorf("not confirmed: %v", err)
+				return
+			}
+			if err := d.Ack(false); err != nil {
+				b.Error(err)
+				return
+			}
+		}
+	}()
+	return s.benchEnd(b, ended, in, out)
+}
+
+func (s *stage) benchChannel(b *testing.B) *amqp.Channel {
+	b.Helper()
+	return s.target.Channel(b)
+}
+
+func (s *stage) benchConsume(b *testing.B, ch *amqp.Channel, prefetch int) <-chan amqp.Delivery {
+	b.Helper()
+	if err := ch.Qos(prefetch, 0, false); err != nil {
+		b.Fatal(err)
+	}
+	deliveries, err := ch.Consume("shop.slow.failed", "", false, false, false, false, nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return deliveries
+}
+
+func (s *stage) benchEnd(b *testing.B, ended chan struct{}, channels ...*amqp.Channel) func() {
+	b.Helper()
+	return func() {
+		<-ended
+		for _, ch := range channels {
+			if err := ch.Close(); err != nil {
+				b.Error(err)
 			}
 		}
 	}
+}
+
+// startShovel lets the broker move the messages, straight into the queue.
+func startShovel(b *testing.B, s *stage, _ int) func() {
+	b.Helper()
+	path := "parameters/shovel/" + url.PathEscape(s.target.VHost) + "/bench"
+	s.target.Call(b, "PUT", path, map[string]any{"value": map[string]any{
+		"src-protocol": "amqp091", "src-uri": s.target.URL, "src-queue": "shop.slow.failed", "src-prefetch-count": benchPrefetch,
+		"dest-protocol": "amqp091", "dest-uri": s.target.URL, "dest-queue": retryQueue, "ack-mode": "on-confirm",
+	}})
+	return func() { s.target.Call(b, "DELETE", path, nil) }
+}
+
+// BenchmarkMemory measures the peak memory of dlxctl process with messages of
+// 1 KiB, in a process of its own.
+func BenchmarkMemory(b *testing.B) {
+	s := newStage(b, parkAtOnce)
+	dir := b.TempDir()
+	binary, file := filepath.Join(dir, "dlxctl"), filepath.Join(dir, "topology.yaml")
+	if err := os.WriteFile(file, []byte(s.file), 0o600); err != nil {
+		b.Fatal(err)
+	}
+	if out, err := exec.CommandContext(b.Context(), "go", "build", "-o", binary, "..").CombinedOutput(); err != nil {
+		b.Fatalf("%v: %s", err, out)
+	}
+	var peaks []float64
+	for b.Loop() {
+		for range benchRounds {
+			s.fillWith(b, 50_000, 1<<10)
+			c := exec.CommandContext(b.Context(), binary, "process", "-f", file, "--prefetch", fmt.Sprint(benchPrefetch)) //nolint:gosec // built above
+			c.Env = append(os.Environ(), "RABBITMQ_URL="+s.target.URL)
+			if err := c.Start(); err != nil {
+				b.Fatal(err)
+			}
+			s.watch(b, 50_000)
+			// The peak that the system tells of a process that has ended counts its parent.
+			peaks = append(peaks, peakMiB(b, c.Process.Pid))
+			if err := errors.Join(c.Process.Signal(syscall.SIGTERM), c.Wait()); err != nil {
+				b.Fatal(err)
+			}
+			s.purge(b)
+		}
+	}
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(median(peaks), "peak-MiB")
+	b.ReportMetric(slices.Max(peaks), "highest-peak-MiB")
+}
+
+// peakMiB gives the largest resident size that a process had. It needs Linux.
+func peakMiB(b *testing.B, pid int) float64 {
+	b.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		b.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(status), "VmHWM:")
+	kib, err := strconv.ParseFloat(strings.Fields(rest + " ?")[0], 64)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return kib / 1024
 }

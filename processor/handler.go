@@ -25,9 +25,13 @@ func (h *handler) Move(d amqp.Delivery) relay.Move {
 }
 
 // Refused parks a message that its place would not take. The unroutable queue
-// takes everything.
+// takes everything; if it did not, the message goes there all the same, for the
+// reason that it had.
 func (h *handler) Refused(d amqp.Delivery, m relay.Move, reason string) relay.Move {
 	tried, _ := m.Note.(Decision)
+	if tried.Outcome == Parked {
+		return m
+	}
 	return move(h.rules.Park(d, tried, reason, time.Now()))
 }
 

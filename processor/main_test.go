@@ -2,10 +2,15 @@ package processor_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"log/slog"
 	"os"
 	"os/signal"
+	"runtime"
+	"runtime/debug"
+	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -53,7 +58,26 @@ func child(url, file string) error {
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
 	p := processor.Processor{Topology: t, Endpoint: e, Prefetch: prefetch, Grace: 10 * time.Second, Log: log}
+	go tellVitals()
 	return p.Run(ctx)
+}
+
+// tellVitals prints a line at each SIGUSR1.
+func tellVitals() {
+	asked := make(chan os.Signal, 1)
+	signal.Notify(asked, syscall.SIGUSR1)
+	for range asked {
+		debug.FreeOSMemory()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		resident := 0
+		if status, err := os.ReadFile("/proc/self/status"); err == nil {
+			_, rest, _ := strings.Cut(string(status), "VmRSS:")
+			resident, _ = strconv.Atoi(strings.Fields(rest + " 0")[0])
+		}
+		line, _ := json.Marshal(vitals{Goroutines: runtime.NumGoroutine(), Heap: int(m.HeapAlloc >> 10), Resident: resident}) //nolint:gosec // it is small
+		fmt.Println(string(line))
+	}
 }
 
 // prefetch is that of the processors under test.

@@ -5,12 +5,14 @@
 package processor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -33,6 +35,10 @@ type Processor struct {
 	// UntilEmpty ends Run once nothing is in flight and every failed queue is
 	// empty, and makes a missing queue or broker an error.
 	UntilEmpty bool
+	// ConfirmTimeout is how long to wait for the confirm of one message before
+	// Run connects again and what is in flight is done again, which may double it.
+	// It gets longer each time, up to 16 times as long. Zero is a minute.
+	ConfirmTimeout time.Duration
 	// Log gets a line for each dead letter and each trouble. It must be set.
 	Log *slog.Logger
 }
@@ -49,6 +55,14 @@ const (
 	settled = 10 * time.Second
 	// lastTry is after how many troubles in a row UntilEmpty gives up.
 	lastTry = 5
+	// confirmTime is how long to wait for a confirm. A queue without a leader
+	// confirms once it has one again: that is worth waiting for, as each new try
+	// may put one more copy there.
+	confirmTime = time.Minute
+	// absenceTime is how long an exchange that is not there is not looked for.
+	absenceTime = time.Second
+	// confirmDoublings is how often that is doubled.
+	confirmDoublings = 4
 )
 
 // Run works until ctx ends, and then returns nil once what is in flight is
@@ -63,10 +77,11 @@ func (p *Processor) Run(ctx context.Context) error {
 	if len(p.Topology.Loops) == 0 {
 		return fmt.Errorf("the topology %q has no queue with a backoff: there is nothing to process", p.Topology.Name)
 	}
-	connected := false
+	connected, patience := false, cmp.Or(p.ConfirmTimeout, confirmTime)
+	longest := patience << confirmDoublings
 	for troubles := 1; ; troubles++ {
 		begin := time.Now()
-		err := p.session(ctx, &connected)
+		err := p.session(ctx, patience, &connected)
 		if ctx.Err() != nil || err == nil {
 			return nil //nolint:nilerr // once ctx has ended, errors say no more than that
 		}
@@ -75,8 +90,10 @@ func (p *Processor) Run(ctx context.Context) error {
 			return err
 		case p.UntilEmpty && (troubles == lastTry || errors.Is(err, broker.ErrNotFound)):
 			return err
+		case errors.Is(err, relay.ErrNoConfirm):
+			patience = min(2*patience, longest)
 		case time.Since(begin) > settled:
-			troubles = 1
+			troubles, patience = 1, cmp.Or(p.ConfirmTimeout, confirmTime)
 		}
 		pause := pauseAfter(troubles)
 		p.Log.WarnContext(ctx, "connect again", "error", err, "pause", pause.String())
@@ -84,6 +101,39 @@ func (p *Processor) Run(ctx context.Context) error {
 			return nil
 		}
 	}
+}
+
+// Check reports whether the broker has what the topology needs of it: the failed
+// queues, the exchanges, the queues of the tiers. It fails with
+// broker.ErrNotFound if something is missing. A processor that knows a tier before
+// the broker does would make dead letters of what should wait there.
+func (p *Processor) Check(ctx context.Context) error {
+	if len(p.Topology.Loops) == 0 {
+		return fmt.Errorf("the topology %q has no queue with a backoff: there is nothing to process", p.Topology.Name)
+	}
+	conn, err := broker.Dial(ctx, p.endpoint("check"))
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	for _, l := range p.Topology.Loops {
+		queues := []string{l.Failed}
+		for _, step := range l.Steps {
+			queues = append(queues, step.Queue)
+		}
+		for _, name := range queues {
+			if _, err := conn.Queue(name); err != nil {
+				return fmt.Errorf("queue %s: %w; 'dlxctl apply' makes it", name, err)
+			}
+		}
+		switch there, err := conn.HasExchange(l.Exchange); {
+		case err != nil:
+			return err
+		case !there:
+			return fmt.Errorf("%w: exchange %s; 'dlxctl apply' makes it", broker.ErrNotFound, l.Exchange)
+		}
+	}
+	return nil
 }
 
 // pauseAfter gives the pause after a number of troubles in a row.
@@ -107,7 +157,11 @@ func wait(ctx context.Context, d time.Duration) bool {
 // session works over one pair of connections: what is consumed is acknowledged
 // over the first even while the broker blocks the second, on which is published.
 // It returns nil when ctx has ended or everything is empty.
-func (p *Processor) session(ctx context.Context, connected *bool) error {
+//
+// If the broker does not confirm a message within patience it ends with
+// relay.ErrNoConfirm: the broker may have stopped reading the connection, to
+// hold back whoever publishes to that queue, and then all wait.
+func (p *Processor) session(ctx context.Context, patience time.Duration, connected *bool) error {
 	in, err := broker.DialToConsume(ctx, p.endpoint("consume"))
 	if err != nil {
 		return err
@@ -130,10 +184,21 @@ func (p *Processor) session(ctx context.Context, connected *bool) error {
 	watch.Go(func() { p.cutOff(ctx, over, in, out) })
 	for {
 		group, each := errgroup.WithContext(ctx)
+		var unconfirmed atomic.Pointer[error]
 		for _, l := range p.Topology.Loops {
-			group.Go(func() error { return p.queue(each, in, out, l) })
+			group.Go(func() error {
+				err := p.queue(each, in, out, l, patience)
+				if errors.Is(err, relay.ErrNoConfirm) {
+					unconfirmed.Store(&err)
+				}
+				return err
+			})
 		}
-		if err := group.Wait(); err != nil || ctx.Err() != nil || p.empty(in) {
+		err := group.Wait()
+		if cause := unconfirmed.Load(); cause != nil {
+			err = *cause // the others ended because of it
+		}
+		if err != nil || ctx.Err() != nil || p.empty(in) {
 			return err
 		}
 	}
@@ -182,30 +247,36 @@ func (p *Processor) watchBlocked(ctx context.Context, out *broker.Conn) {
 
 // queue works off one failed queue until ctx ends. Trouble on its channels is
 // its own; without a connection it ends.
-func (p *Processor) queue(ctx context.Context, in, out *broker.Conn, l topology.Loop) error {
+func (p *Processor) queue(ctx context.Context, in, out *broker.Conn, l topology.Loop, patience time.Duration) error {
+	said := ""
 	for troubles := 1; ; troubles++ {
 		begin := time.Now()
-		err := p.relay(ctx, in, out, l)
+		err := p.relay(ctx, in, out, l, patience)
 		if errors.Is(err, relay.ErrGrace) {
 			p.Log.WarnContext(ctx, "stopped before all was finished", "queue", l.Failed, "error", err)
 		}
 		if err == nil || ctx.Err() != nil {
 			return nil //nolint:nilerr // once ctx has ended, errors say no more than that
 		}
+		missing := errors.Is(err, broker.ErrNotFound)
+		if missing {
+			err = fmt.Errorf("%w; 'dlxctl apply' makes it", err)
+		}
 		switch {
 		case in.Closed() || out.Closed():
 			return err
-		case p.UntilEmpty && errors.Is(err, broker.ErrNotFound):
-			return fmt.Errorf("failed queue %s: %w; 'dlxctl apply' makes it", l.Failed, err)
+		case p.UntilEmpty && missing:
+			return fmt.Errorf("failed queue %s: %w", l.Failed, err)
 		case p.UntilEmpty && troubles == lastTry:
 			return fmt.Errorf("failed queue %s: %w", l.Failed, err)
 		case time.Since(begin) > settled:
 			troubles = 1
 		}
 		pause := pauseAfter(troubles)
-		if !errors.Is(err, broker.ErrNotFound) || troubles == 1 { // a queue that is not there yet is said once
+		if !missing || err.Error() != said { // what is not there yet is said once
 			p.Log.WarnContext(ctx, "work on the queue again", "queue", l.Failed, "error", err, "pause", pause.String())
 		}
+		said = err.Error()
 		if !wait(ctx, pause) {
 			return nil
 		}
@@ -213,7 +284,11 @@ func (p *Processor) queue(ctx context.Context, in, out *broker.Conn, l topology.
 }
 
 // relay runs one relay over a pair of channels.
-func (p *Processor) relay(ctx context.Context, in, out *broker.Conn, l topology.Loop) error {
+func (p *Processor) relay(ctx context.Context, in, out *broker.Conn, l topology.Loop, patience time.Duration) error {
+	absent, err := p.absences(ctx, in, l)
+	if err != nil {
+		return err
+	}
 	source, err := in.Consume(l.Failed, p.Prefetch)
 	if err != nil {
 		return err
@@ -225,8 +300,44 @@ func (p *Processor) relay(ctx context.Context, in, out *broker.Conn, l topology.
 	}
 	defer sink.Close()
 	r := relay.Relay{
-		Source: source, Sink: sink, Grace: p.Grace, UntilEmpty: p.UntilEmpty,
+		Source: source, Sink: sink, Grace: p.Grace, UntilEmpty: p.UntilEmpty, ConfirmTimeout: patience, Absent: absent,
 		Handler: &handler{rules: NewRules(p.Topology, l, out.FrameMax()), backoff: l.Backoff, log: p.Log, topology: p.Topology},
 	}
-	return r.Run(ctx)
+	if err = r.Run(ctx); errors.Is(err, relay.ErrNoConfirm) {
+		_ = out.Close() // first, since the broker may not hear that a channel of it is closed
+	}
+	return err
+}
+
+// absences looks for the exchanges of a loop before anything is consumed: a
+// publish to one that is not there closes the channel, and everything in flight
+// on it would have to be done again, and again. Without the exchange to which
+// all retries go there is nothing to do but wait. Without the one for what is
+// unroutable only such messages wait, and the function that is given says so; it
+// looks again every absenceTime.
+func (p *Processor) absences(ctx context.Context, in *broker.Conn, l topology.Loop) (func(exchange string) bool, error) {
+	there, err := in.HasExchange(l.Exchange)
+	switch {
+	case err != nil:
+		return nil, err
+	case !there:
+		return nil, fmt.Errorf("%w: exchange %s", broker.ErrNotFound, l.Exchange)
+	}
+	unroutable := topology.UnroutableName(p.Topology.Name)
+	if there, err = in.HasExchange(unroutable); err != nil || there {
+		return nil, err
+	}
+	p.Log.ErrorContext(ctx, "an exchange is not there: what must be parked waits; 'dlxctl apply' makes it", "exchange", unroutable)
+	looked := time.Now()
+	return func(exchange string) bool {
+		if there || exchange != unroutable {
+			return false
+		}
+		if time.Since(looked) >= absenceTime {
+			looked = time.Now()
+			there, err = in.HasExchange(unroutable)
+			there = there && err == nil // the relay sees itself when its connection is over
+		}
+		return !there
+	}, nil
 }

@@ -40,7 +40,13 @@ func newStage(tb testing.TB, file string) *stage {
 // newStageOf does so with an environment.
 func newStageOf(tb testing.TB, file spec.Source, lookup func(string) (string, bool)) *stage {
 	tb.Helper()
-	s := &stage{target: brokertest.VHost(tb), file: string(file.Data)}
+	return newStageOn(tb, brokertest.VHost(tb), file, lookup)
+}
+
+// newStageOn does so in a virtual host that is there.
+func newStageOn(tb testing.TB, target brokertest.Target, file spec.Source, lookup func(string) (string, bool)) *stage {
+	tb.Helper()
+	s := &stage{target: target, file: string(file.Data)}
 	var err error
 	if s.topology, _, err = spec.Load([]spec.Source{file}, lookup); err != nil {
 		tb.Fatal(err)
@@ -51,6 +57,21 @@ func newStageOf(tb testing.TB, file spec.Source, lookup func(string) (string, bo
 		tb.Fatal(err)
 	}
 	return s
+}
+
+// onNode applies a topology to a fresh virtual host of a node of the test's own.
+func onNode(tb testing.TB, node *brokertest.Server, file string) *stage {
+	tb.Helper()
+	return newStageOn(tb, node.VHost(tb), spec.Source{Name: "topology.yaml", Data: []byte(file)}, func(string) (string, bool) { return "", false })
+}
+
+// reconnect gives the stage new channels, after the broker was away.
+func (s *stage) reconnect(tb testing.TB) {
+	tb.Helper()
+	s.ch, s.eyes = s.target.Channel(tb), s.target.Channel(tb)
+	if err := s.ch.Confirm(false); err != nil {
+		tb.Fatal(err)
+	}
 }
 
 // apply makes the virtual host as want says, and checks that nothing is left.

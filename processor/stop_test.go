@@ -139,6 +139,19 @@ func TestStoppingUnderLoadDoublesNothing(t *testing.T) {
 	t.Logf("%d moved, %d left", len(moved), len(failed))
 }
 
+// Several processors share a failed queue: each message is moved by one of them.
+func TestProcessorsShareAQueue(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, parkAtOnce)
+	for range 3 {
+		run(t, s.processor(t))
+	}
+	s.fill(t, 3000)
+	if doubled := s.moved(t, "shop.slow.retry.1h", ids(0, 3000)...); doubled > 0 {
+		t.Errorf("%d are doubled, though nothing went wrong", doubled)
+	}
+}
+
 // A processor whose connections are cut under load comes back, and loses nothing;
 // what was in flight may be doubled.
 func TestCutConnectionsLoseNothing(t *testing.T) {

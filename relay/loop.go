@@ -1,6 +1,7 @@
 package relay
 
 import (
+	"fmt"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -12,6 +13,10 @@ const (
 	// tries is how often a message is published to the place that the handler
 	// named first, before it goes to that for refused ones.
 	tries = 4
+	// patientTries is the same for a place that nacks, 13 seconds in all: a queue
+	// that has just lost its leader does so until it has another. A queue that is
+	// full does so too; once one message has waited in vain, tries is enough.
+	patientTries = 8
 	// firstPause is the pause after the first refusal. It doubles each time.
 	firstPause = 100 * time.Millisecond
 	// longestPause is the longest one: messages that nothing takes wait on.
@@ -19,6 +24,9 @@ const (
 	// idleTime is how long nothing must come before the queue is asked whether
 	// it is empty.
 	idleTime = 100 * time.Millisecond
+	// lookTime is how often to look whether a confirm is missing while later
+	// ones are there.
+	lookTime = 500 * time.Millisecond
 )
 
 // job is one message in flight.
@@ -26,9 +34,9 @@ type job struct {
 	delivery amqp.Delivery
 	move     Move
 	refusals int
+	parked   int       // after how many refusals the handler named another place; zero if it did not
 	due      time.Time // when it is published again; zero while it is published
 	done     bool      // confirmed
-	acked    bool
 }
 
 // loop is the state of one Run. It belongs to one goroutine.
@@ -41,6 +49,12 @@ type loop struct {
 	unsettled  map[uint64]*job // by the number of the publishing
 	waiting    []*job          // refused, to be published again
 	timer      *time.Timer     // runs out when the first of waiting is due
+	hopeless   bool            // the last message that was nacked again and again was given up
+	settled    bool            // there may be something to acknowledge
+
+	oldest uint64    // the earliest publishing without a confirm at the last look, or zero
+	since  time.Time // when a look found it first
+	stuck  bool      // two looks found the same
 }
 
 func newLoop(r *Relay) *loop {
@@ -64,6 +78,10 @@ func (l *loop) delivered(d amqp.Delivery, ok bool) error {
 }
 
 func (l *loop) publish(j *job) error {
+	if l.Absent != nil && l.Absent(j.move.Exchange) {
+		l.refused(j, broker.Outcome{Refused: fmt.Sprintf("there is no exchange %q", j.move.Exchange)})
+		return nil
+	}
 	seq, err := l.Sink.Publish(j.move.Exchange, j.move.Key, j.move.Message)
 	if err != nil {
 		return err
@@ -81,24 +99,50 @@ func (l *loop) confirmed(o broker.Outcome) {
 	}
 	delete(l.unsettled, o.Seq)
 	if o.Refused == "" {
-		j.done = true
+		j.done, l.settled = true, true
+		l.hopeless = l.hopeless && (j.refusals == 0 || j.parked > 0)
 		l.Handler.Moved(j.delivery, j.move)
 		return
 	}
+	l.refused(j, o)
+}
+
+// refused lets a message wait until it is published again.
+func (l *loop) refused(j *job, o broker.Outcome) {
+	l.settled = true // those behind it wait no longer for theirs
 	j.refusals++
-	if j.refusals == tries {
-		j.move = l.Handler.Refused(j.delivery, j.move, o.Refused)
+	enough := tries
+	if o.Nacked && !l.hopeless {
+		enough = patientTries
 	}
-	pause := longestPause
-	if n := (j.refusals - 1) % tries; j.refusals < 3*tries {
-		pause = min(firstPause<<n, longestPause)
-	}
-	if j.refusals == tries {
+	pause := min(firstPause<<min(j.refusals-j.parked-1, 20), longestPause)
+	if j.parked == 0 && j.refusals >= enough {
+		l.hopeless = l.hopeless || o.Nacked
+		j.parked, j.move = j.refusals, l.Handler.Refused(j.delivery, j.move, o.Refused)
 		pause = 0 // a new place is tried at once
 	}
 	j.due = time.Now().Add(pause)
 	l.waiting = append(l.waiting, j)
 	l.rearm()
+}
+
+// late settles what is confirmed although an earlier message is not, and gives
+// up when that has lasted for too long.
+func (l *loop) late(now time.Time) error {
+	oldest, late := l.Sink.Late()
+	for _, o := range late {
+		l.confirmed(o)
+	}
+	l.stuck = oldest != 0 && oldest == l.oldest
+	if !l.stuck {
+		l.oldest, l.since = oldest, now
+		return nil
+	}
+	l.settled = true // those behind it wait no longer for its acknowledgement
+	if l.ConfirmTimeout > 0 && now.Sub(l.since) >= l.ConfirmTimeout {
+		return fmt.Errorf("%w: none within %s", ErrNoConfirm, l.ConfirmTimeout)
+	}
+	return nil
 }
 
 // drainConfirms settles what has arrived, so that one acknowledgement serves all.
@@ -119,18 +163,17 @@ func (l *loop) drainConfirms() error {
 // again publishes the refused messages that are due.
 func (l *loop) again() error {
 	now := time.Now()
-	kept := l.waiting[:0]
-	for _, j := range l.waiting {
+	waiting := l.waiting
+	l.waiting = nil
+	for _, j := range waiting {
 		if j.due.After(now) || l.stopping {
-			kept = append(kept, j)
+			l.waiting = append(l.waiting, j)
 			continue
 		}
-		if err := l.publish(j); err != nil {
+		if err := l.publish(j); err != nil { // one that is refused at once waits again
 			return err
 		}
 	}
-	clear(l.waiting[len(kept):])
-	l.waiting = kept
 	l.rearm()
 	return nil
 }
@@ -151,36 +194,38 @@ func (l *loop) rearm() {
 
 // acknowledge tells the broker which messages it may forget. Nothing is lost by
 // it: only those are named whose copies are confirmed. Up to the first message
-// without a confirm one acknowledgement names all. If that one was refused and
-// may wait for long, those behind it are named one by one, or they would fill
-// the prefetch.
+// without a confirm one acknowledgement names all. If that one was refused, or
+// its confirm is missing, and so may wait for long, those behind it are named
+// one by one, or they would fill the prefetch.
 func (l *loop) acknowledge() error {
+	if !l.settled {
+		return nil
+	}
+	l.settled = false
 	n := 0
-	var last uint64
 	for n < len(l.jobs) && l.jobs[n].done {
-		if !l.jobs[n].acked {
-			last = l.jobs[n].delivery.DeliveryTag
-		}
 		n++
 	}
-	if last > 0 {
-		if err := l.Source.Ack(last, true); err != nil {
+	if n > 0 {
+		if err := l.Source.Ack(l.jobs[n-1].delivery.DeliveryTag, true); err != nil {
 			return err
 		}
 	}
 	clear(l.jobs[:n]) // lets go of the bodies
 	l.jobs = l.jobs[n:]
-	if len(l.jobs) == 0 || l.jobs[0].refusals == 0 {
+	if len(l.jobs) == 0 || l.jobs[0].refusals == 0 && !l.stuck {
 		return nil
 	}
+	kept := l.jobs[:0]
 	for _, j := range l.jobs {
-		if j.done && !j.acked {
-			j.acked = true
-			if err := l.Source.Ack(j.delivery.DeliveryTag, false); err != nil {
-				return err
-			}
+		if !j.done {
+			kept = append(kept, j)
+		} else if err := l.Source.Ack(j.delivery.DeliveryTag, false); err != nil {
+			return err
 		}
 	}
+	clear(l.jobs[len(kept):])
+	l.jobs = kept
 	return nil
 }
 

@@ -20,7 +20,9 @@
 //
 // Messages are published in the order in which they are delivered. One that the
 // broker refuses is tried again, then goes to the place that the handler names
-// for refused ones; it never holds up those behind it.
+// for refused ones. One without a confirm, because its queue has no leader, is
+// waited for. Neither holds up those behind it, as long as there are fewer of
+// them than the prefetch.
 package relay
 
 import (
@@ -73,7 +75,19 @@ type Relay struct {
 	// UntilEmpty makes Run end once nothing is in flight and basic.get finds
 	// the queue empty.
 	UntilEmpty bool
+	// ConfirmTimeout is how long to wait for the confirm of a message before
+	// Run gives up with ErrNoConfirm. Zero means for ever. It does not run while
+	// the broker takes no messages at all, because of an alarm.
+	ConfirmTimeout time.Duration
+	// Absent reports whether there is no such exchange. A message for one counts
+	// as refused and is not published: the broker would close the channel, with
+	// all that is in flight on it. Nil means that all are there.
+	Absent func(exchange string) bool
 }
+
+// ErrNoConfirm is the error of Run when the broker did not confirm a message in
+// time. What is in flight is then in doubt; the broker delivers it again.
+var ErrNoConfirm = errors.New("the broker has not confirmed a message in time: a queue may be without a leader")
 
 // ErrGrace is the error of Run when messages were still in flight at the end of
 // the grace. The broker delivers them again.
@@ -86,6 +100,8 @@ var ErrGrace = errors.New("messages were still in flight when the time to finish
 func (r *Relay) Run(ctx context.Context) error {
 	l := newLoop(r)
 	defer l.timer.Stop()
+	look := time.NewTicker(lookTime)
+	defer look.Stop()
 	stop := ctx.Done()
 	var grace <-chan time.Time
 	for {
@@ -110,6 +126,10 @@ func (r *Relay) Run(ctx context.Context) error {
 			}
 		case <-l.timer.C:
 			if err := l.again(); err != nil {
+				return err
+			}
+		case now := <-look.C:
+			if err := l.late(now); err != nil {
 				return err
 			}
 		case <-l.idle():

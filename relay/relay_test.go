@@ -37,6 +37,9 @@ type line struct {
 
 	mu     sync.Mutex
 	refuse map[uint64]string // by the number of the publishing
+	oldest uint64            // the publishing whose confirm is missing
+	late   []broker.Outcome  // what is confirmed all the same, and not yet told
+	absent map[string]bool   // exchanges
 	log    []string
 }
 
@@ -106,11 +109,44 @@ func (l *line) Outcome(c amqp.Confirmation) broker.Outcome {
 	return broker.Outcome{Seq: c.DeliveryTag, Refused: l.refuse[c.DeliveryTag]}
 }
 
+func (l *line) Late() (uint64, []broker.Outcome) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	late := l.late
+	l.late = nil
+	return l.oldest, late
+}
+
+// missing lets the confirm of one publishing not come, and those of others.
+func (l *line) missing(oldest uint64, confirmed ...uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.oldest = oldest
+	for _, seq := range confirmed {
+		l.late = append(l.late, broker.Outcome{Seq: seq})
+	}
+}
+
+// lacks makes an exchange be there no more, or again.
+func (l *line) lacks(exchange string, absent bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.absent = map[string]bool{exchange: absent}
+}
+
+func (l *line) isAbsent(exchange string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.absent[exchange]
+}
+
 func (l *line) Err() error { return errors.New("closed by the broker") }
 
 // Move, Refused and Moved are a handler that sends each message to its own id,
 // and refused ones to the id with a mark.
-func (l *line) Move(d amqp.Delivery) relay.Move { return relay.Move{Key: d.MessageId} }
+func (l *line) Move(d amqp.Delivery) relay.Move {
+	return relay.Move{Exchange: "to " + d.MessageId, Key: d.MessageId}
+}
 
 func (l *line) Refused(d amqp.Delivery, _ relay.Move, _ string) relay.Move {
 	return relay.Move{Key: "parked " + d.MessageId}
@@ -304,6 +340,59 @@ func TestUntilEmpty(t *testing.T) {
 		l.expect(t, "cancel", "publish 2")
 		l.confirm(2)
 		l.expect(t, "moved 2", "ack 2 true", "get: empty")
+		if err := end(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A confirm that does not come, because the queue of that message has no leader:
+// those behind it are acknowledged, and in the end the channel is given up.
+func TestAMissingConfirmHoldsUpNobody(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, l *line) { //nolint:thelper // it is the test
+		_, end := l.start(t, relay.Relay{ConfirmTimeout: time.Minute})
+		l.deliver(1, 3)
+		l.missing(1, 2)
+		l.expect(t, "publish 1", "publish 2", "publish 3")
+		sleep(2 * time.Second)
+		l.expect(t, "moved 2", "ack 2 false")
+		l.missing(1, 3)
+		sleep(2 * time.Second)
+		l.expect(t, "moved 3", "ack 3 false")
+		l.missing(0)
+		l.confirm(1)
+		l.expect(t, "moved 1", "ack 1 true")
+		l.confirm(2, 3) // told twice, and once too often for nobody
+		l.expect(t)
+
+		l.deliver(4, 4)
+		l.missing(4)
+		sleep(59 * time.Second)
+		l.expect(t, "publish 4")
+		sleep(3 * time.Second)
+		if err := end(); !errors.Is(err, relay.ErrNoConfirm) {
+			t.Errorf("Run gives %v", err)
+		}
+		l.expect(t)
+	})
+}
+
+// A message for an exchange that is not there waits, and is not published.
+func TestAnAbsentExchangeHoldsUpNobody(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, l *line) { //nolint:thelper // it is the test
+		l.lacks("to 1", true)
+		_, end := l.start(t, relay.Relay{Absent: l.isAbsent})
+		l.deliver(1, 2)
+		l.expect(t, "publish 2")
+		l.confirm(1)
+		l.expect(t, "moved 2", "ack 2 false")
+		l.lacks("to 1", false)
+		sleep(time.Second)
+		l.expect(t, "publish 1")
+		l.confirm(2)
+		l.expect(t, "moved 1", "ack 1 true")
 		if err := end(); err != nil {
 			t.Error(err)
 		}

@@ -11,5 +11,6 @@ type Sink interface {
 	Publish(exchange, key string, m amqp.Publishing) (uint64, error)
 	Confirms() <-chan amqp.Confirmation
 	Outcome(c amqp.Confirmation) broker.Outcome
+	Late() (oldest uint64, late []broker.Outcome)
 	Err() error
 }

@@ -121,18 +121,27 @@ func connect(ctx context.Context, amqpURL, api string) (Target, error) {
 	if x.admin == nil {
 		x.admin = url.UserPassword("guest", "guest")
 	}
+	about, err := x.overview(ctx)
+	x.Version = about.Version
+	return x, err
+}
+
+// overview is what a node says about itself.
+type overview struct {
+	Version string `json:"rabbitmq_version"`
+	Node    string `json:"node"`
+}
+
+func (x Target) overview(ctx context.Context) (overview, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
+	var about overview
 	answer, err := x.request(ctx, "GET", "overview", nil)
 	if err != nil {
-		return Target{}, err
+		return about, err
 	}
-	var overview struct {
-		Version string `json:"rabbitmq_version"`
+	if err := json.Unmarshal(answer, &about); err != nil {
+		return about, fmt.Errorf("overview of the test broker: %w", err)
 	}
-	if err := json.Unmarshal(answer, &overview); err != nil {
-		return Target{}, fmt.Errorf("overview of the test broker: %w", err)
-	}
-	x.Version = overview.Version
-	return x, nil
+	return about, nil
 }

@@ -101,3 +101,31 @@ func TestANodeKeepsItsDataWhenItIsStoppedAndKilled(t *testing.T) {
 		}
 	}
 }
+
+// The nodes of a cluster see the same virtual hosts, and two of them go on
+// without the third.
+func TestAClusterLosesANode(t *testing.T) {
+	t.Parallel()
+	nodes := brokertest.Cluster(t)
+	target := nodes[0].VHost(t)
+	if nodes[0].Name(t) == nodes[1].Name(t) {
+		t.Fatalf("two nodes have the name %s", nodes[0].Name(t))
+	}
+	if _, err := nodes[1].See(t, target).Channel(t).QueueDeclare("kept", true, false, false, false, amqp.Table{"x-queue-type": "quorum"}); err != nil {
+		t.Fatal(err)
+	}
+	nodes[1].Kill(t)
+	ch := nodes[2].See(t, target).Channel(t)
+	if err := ch.Confirm(false); err != nil {
+		t.Fatal(err)
+	}
+	confirm, err := ch.PublishWithDeferredConfirmWithContext(t.Context(), "", "kept", true, false, amqp.Publishing{Body: []byte("x")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ok, err := confirm.WaitContext(t.Context()); err != nil || !ok {
+		t.Fatalf("confirm: %v, %v", ok, err)
+	}
+	nodes[1].Start(t)
+	nodes[1].See(t, target).Channel(t)
+}

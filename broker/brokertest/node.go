@@ -76,9 +76,26 @@ func (s *Server) Kill(tb testing.TB) { tb.Helper(); s.do(tb, "kill") }
 // and waits until it answers.
 func (s *Server) Start(tb testing.TB) { tb.Helper(); s.do(tb, "boot") }
 
-func (s *Server) do(tb testing.TB, command string) {
+// Ctl runs rabbitmqctl against the node.
+func (s *Server) Ctl(tb testing.TB, args ...string) { tb.Helper(); s.do(tb, "ctl", args...) }
+
+// Plugin enables a plugin on the node.
+func (s *Server) Plugin(tb testing.TB, name string) { tb.Helper(); s.do(tb, "plugin", name) }
+
+// Alarm makes the node raise its memory alarm, upon which it takes no more
+// publishings, or clear it.
+func (s *Server) Alarm(tb testing.TB, on bool) {
 	tb.Helper()
-	if _, err := script(tb.Context(), command, s.server.dir); err != nil {
+	share := "0.4" // as scripts/broker sets it
+	if on {
+		share = "0"
+	}
+	s.Ctl(tb, "set_vm_memory_high_watermark", share)
+}
+
+func (s *Server) do(tb testing.TB, command string, args ...string) {
+	tb.Helper()
+	if _, err := script(tb.Context(), append([]string{command, s.server.dir}, args...)...); err != nil {
 		tb.Fatalf("brokertest: %v", err)
 	}
 }
@@ -99,12 +116,17 @@ func start(ctx context.Context, more ...string) (*server, error) {
 	if err != nil {
 		return nil, err
 	}
+	return read(out), nil
+}
+
+// read gives the node that scripts/broker printed.
+func read(out []byte) *server {
 	values := map[string]string{}
 	for lines := bufio.NewScanner(bytes.NewReader(out)); lines.Scan(); {
 		name, value, _ := strings.Cut(lines.Text(), "=")
 		values[name] = value
 	}
-	return &server{dir: values["BROKER_DIR"], url: values["RABBITMQ_URL"], api: values["RABBITMQ_API_URL"]}, nil
+	return &server{dir: values["BROKER_DIR"], url: values["RABBITMQ_URL"], api: values["RABBITMQ_API_URL"]}
 }
 
 func (s *server) remove(ctx context.Context) error {
