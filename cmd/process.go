@@ -15,6 +15,7 @@ func (a *app) processCommand() *cobra.Command {
 	var prefetch int
 	var untilEmpty bool
 	var grace time.Duration
+	var listen string
 	c := &cobra.Command{
 		Use:   "process",
 		Short: "Run the worker that counts the attempts",
@@ -26,7 +27,10 @@ dies; what was in flight may be doubled, with the same message-id.
 Files that say a name each are a topology each, and are worked off side by side. Run
 as many processes as you like. The worker connects again by itself. SIGTERM or SIGINT: it
 takes no more, finishes what is in flight within --grace, and exits with 0; a second
-signal kills.`,
+signal kills.
+
+--listen serves /metrics for Prometheus, /healthz (503 if it is stuck: start it again)
+and /readyz (503, with the reason, while a failed queue is not consumed).`,
 		Example:     "  dlxctl process\n  dlxctl process --until-empty\n  dlxctl process --log-format json --prefetch 1000",
 		Args:        noArguments,
 		Annotations: map[string]string{outputsAnnotation: "text"},
@@ -37,13 +41,19 @@ signal kills.`,
 			case grace < 0:
 				return usageError{fmt.Errorf("--grace is %s; write 0s or more", grace)}
 			}
-			p := processor.Processor{Prefetch: prefetch, UntilEmpty: untilEmpty, Grace: grace}
+			p := processor.Processor{Prefetch: prefetch, UntilEmpty: untilEmpty, Grace: grace, Monitor: processor.NewMonitor(Version())}
+			stop, err := a.listen(c.Context(), listen, p.Monitor)
+			if err != nil {
+				return err
+			}
+			defer stop()
 			return a.process(c.Context(), p)
 		},
 	}
 	c.Flags().IntVar(&prefetch, "prefetch", 256, "how many messages of each failed queue may be in flight")
 	c.Flags().BoolVar(&untilEmpty, "until-empty", false, "exit once every failed queue is empty and nothing is in flight")
 	c.Flags().DurationVar(&grace, "grace", 10*time.Second, "how long to go on with what is in flight after a signal")
+	c.Flags().StringVar(&listen, "listen", "", "`ADDRESS` to serve /metrics, /healthz and /readyz on, like :9419; empty is none")
 	return c
 }
 

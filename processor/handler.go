@@ -17,10 +17,12 @@ type handler struct {
 	backoff  string
 	topology topology.Topology
 	log      *slog.Logger
+	probe    *probe
 }
 
 // Move decides about a failed message.
 func (h *handler) Move(d amqp.Delivery) relay.Move {
+	h.probe.took()
 	return move(h.rules.Decide(d, time.Now()))
 }
 
@@ -28,6 +30,8 @@ func (h *handler) Move(d amqp.Delivery) relay.Move {
 // takes everything.
 func (h *handler) Refused(d amqp.Delivery, m relay.Move, reason string) relay.Move {
 	tried, _ := m.Note.(Decision)
+	tried.Cause = Refused
+	h.probe.touch()
 	return move(h.rules.Park(d, tried, reason, time.Now()))
 }
 
@@ -39,6 +43,7 @@ func move(d Decision) relay.Move {
 // whom to call, and never the body.
 func (h *handler) Moved(_ amqp.Delivery, m relay.Move) {
 	d, _ := m.Note.(Decision)
+	h.probe.moved(d)
 	ctx := context.Background() // the message is moved, whatever ends now
 	switch d.Outcome {
 	case DeadLettered:

@@ -35,6 +35,8 @@ type Processor struct {
 	UntilEmpty bool
 	// Log gets a line for each dead letter and each trouble. It must be set.
 	Log *slog.Logger
+	// Monitor shows what the processor does. Nil: nobody looks.
+	Monitor *Monitor
 }
 
 const (
@@ -63,12 +65,14 @@ func (p *Processor) Run(ctx context.Context) error {
 	if len(p.Topology.Loops) == 0 {
 		return fmt.Errorf("the topology %q has no queue with a backoff: there is nothing to process", p.Topology.Name)
 	}
+	probes := p.Monitor.watch(p.Topology)
+	defer probes.forget()
 	connected := false
 	for troubles := 1; ; troubles++ {
 		begin := time.Now()
-		err := p.session(ctx, &connected)
+		err := p.session(ctx, &connected, probes)
 		if ctx.Err() != nil || err == nil {
-			return nil //nolint:nilerr // once ctx has ended, errors say no more than that
+			return nil // once ctx has ended, errors say no more than that
 		}
 		switch {
 		case !connected && (p.UntilEmpty || errors.Is(err, broker.ErrUnauthorized) || errors.Is(err, broker.ErrNoVHost)):
@@ -79,6 +83,7 @@ func (p *Processor) Run(ctx context.Context) error {
 			troubles = 1
 		}
 		pause := pauseAfter(troubles)
+		probes.lost(err)
 		p.Log.WarnContext(ctx, "connect again", "error", err, "pause", pause.String())
 		if !wait(ctx, pause) {
 			return nil
@@ -107,7 +112,7 @@ func wait(ctx context.Context, d time.Duration) bool {
 // session works over one pair of connections: what is consumed is acknowledged
 // over the first even while the broker blocks the second, on which is published.
 // It returns nil when ctx has ended or everything is empty.
-func (p *Processor) session(ctx context.Context, connected *bool) error {
+func (p *Processor) session(ctx context.Context, connected *bool, probes probes) error {
 	in, err := broker.DialToConsume(ctx, p.endpoint("consume"))
 	if err != nil {
 		return err
@@ -122,7 +127,7 @@ func (p *Processor) session(ctx context.Context, connected *bool) error {
 		p.Log.InfoContext(ctx, "connected", "topology", p.Topology.Name, "vhost", p.Endpoint.VHost, "broker", p.Endpoint.AMQP.String())
 	}
 	*connected = true
-	go p.watchBlocked(ctx, out)
+	go p.watchBlocked(ctx, out, probes)
 	over, end := context.WithCancel(context.WithoutCancel(ctx))
 	var watch sync.WaitGroup
 	defer watch.Wait()
@@ -131,7 +136,7 @@ func (p *Processor) session(ctx context.Context, connected *bool) error {
 	for {
 		group, each := errgroup.WithContext(ctx)
 		for _, l := range p.Topology.Loops {
-			group.Go(func() error { return p.queue(each, in, out, l) })
+			group.Go(func() error { return p.queue(each, in, out, l, probes.of(l)) })
 		}
 		if err := group.Wait(); err != nil || ctx.Err() != nil || p.empty(in) {
 			return err
@@ -170,8 +175,10 @@ func (p *Processor) empty(in *broker.Conn) bool {
 	return true
 }
 
-func (p *Processor) watchBlocked(ctx context.Context, out *broker.Conn) {
+func (p *Processor) watchBlocked(ctx context.Context, out *broker.Conn, probes probes) {
+	defer probes.block(false)
 	for b := range out.Blocked {
+		probes.block(b.Active)
 		if b.Active {
 			p.Log.WarnContext(ctx, "the broker takes no messages, because of an alarm; waiting", "reason", b.Reason)
 		} else {
@@ -182,10 +189,11 @@ func (p *Processor) watchBlocked(ctx context.Context, out *broker.Conn) {
 
 // queue works off one failed queue until ctx ends. Trouble on its channels is
 // its own; without a connection it ends.
-func (p *Processor) queue(ctx context.Context, in, out *broker.Conn, l topology.Loop) error {
+func (p *Processor) queue(ctx context.Context, in, out *broker.Conn, l topology.Loop, probe *probe) error {
 	for troubles := 1; ; troubles++ {
 		begin := time.Now()
-		err := p.relay(ctx, in, out, l)
+		err := p.relay(ctx, in, out, l, probe)
+		probe.idle(err)
 		if errors.Is(err, relay.ErrGrace) {
 			p.Log.WarnContext(ctx, "stopped before all was finished", "queue", l.Failed, "error", err)
 		}
@@ -213,7 +221,7 @@ func (p *Processor) queue(ctx context.Context, in, out *broker.Conn, l topology.
 }
 
 // relay runs one relay over a pair of channels.
-func (p *Processor) relay(ctx context.Context, in, out *broker.Conn, l topology.Loop) error {
+func (p *Processor) relay(ctx context.Context, in, out *broker.Conn, l topology.Loop, probe *probe) error {
 	source, err := in.Consume(l.Failed, p.Prefetch)
 	if err != nil {
 		return err
@@ -224,9 +232,10 @@ func (p *Processor) relay(ctx context.Context, in, out *broker.Conn, l topology.
 		return err
 	}
 	defer sink.Close()
+	probe.consuming()
 	r := relay.Relay{
-		Source: source, Sink: sink, Grace: p.Grace, UntilEmpty: p.UntilEmpty,
-		Handler: &handler{rules: NewRules(p.Topology, l, out.FrameMax()), backoff: l.Backoff, log: p.Log, topology: p.Topology},
+		Source: source, Sink: beating{sink, probe}, Grace: p.Grace, UntilEmpty: p.UntilEmpty,
+		Handler: &handler{rules: NewRules(p.Topology, l, out.FrameMax()), backoff: l.Backoff, log: p.Log, topology: p.Topology, probe: probe},
 	}
 	return r.Run(ctx)
 }
