@@ -120,11 +120,11 @@ type levels Monitor
 // Describe names the gauges.
 func (l *levels) Describe(out chan<- *prometheus.Desc) {
 	for _, name := range []string{metricInFlight, metricConsumer, metricBlocked} {
-		out <- describe(name)
+		out <- desc(name)
 	}
 }
 
-func describe(name string) *prometheus.Desc {
+func desc(name string) *prometheus.Desc {
 	d := definition(name)
 	return prometheus.NewDesc(d.Name, d.Help, d.Labels, nil)
 }
@@ -142,11 +142,11 @@ func (l *levels) Collect(out chan<- prometheus.Metric) {
 	}
 	l.mu.Unlock()
 	for k, n := range inFlight {
-		out <- prometheus.MustNewConstMetric(describe(metricInFlight), prometheus.GaugeValue, float64(n), k.topology, k.backoff)
-		out <- prometheus.MustNewConstMetric(describe(metricConsumer), prometheus.GaugeValue, up[k], k.topology, k.backoff, k.queue)
+		out <- prometheus.MustNewConstMetric(desc(metricInFlight), prometheus.GaugeValue, float64(n), k.topology, k.backoff)
+		out <- prometheus.MustNewConstMetric(desc(metricConsumer), prometheus.GaugeValue, up[k], k.topology, k.backoff, k.queue)
 	}
 	for name, v := range blocked {
-		out <- prometheus.MustNewConstMetric(describe(metricBlocked), prometheus.GaugeValue, v, name)
+		out <- prometheus.MustNewConstMetric(desc(metricBlocked), prometheus.GaugeValue, v, name)
 	}
 }
 

@@ -1,6 +1,7 @@
 package processor
 
 import (
+	"log/slog"
 	"testing"
 	"time"
 
@@ -27,7 +28,7 @@ func TestUnhealthyIsWhatANewStartCures(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			m := NewMonitor("")
-			p := m.watch(top)
+			p := m.watch(top, slog.New(slog.DiscardHandler))
 			tc.happened(p[0])
 			if wrong := m.Unhealthy(time.Now().Add(tc.after)); (len(wrong) == 0) != tc.healthy {
 				t.Errorf("it says %q", wrong)

@@ -1,6 +1,7 @@
 package processor
 
 import (
+	"log/slog"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -24,6 +25,7 @@ type probe struct {
 	retried map[retryKey]prometheus.Counter
 	dead    map[deadKey]prometheus.Counter
 	confirm prometheus.Observer
+	trouble *slog.Logger // says the same only so often
 
 	inFlight atomic.Int64
 	up       atomic.Bool
@@ -50,13 +52,16 @@ type probes []*probe
 
 // watch gives probes for the loops of t, which are to be taken away by forget. A
 // nil monitor gives some that nobody looks at.
-func (m *Monitor) watch(t topology.Topology) probes {
+func (m *Monitor) watch(t topology.Topology, log *slog.Logger) probes {
 	if m == nil {
 		m = NewMonitor("")
 	}
 	var all probes
+	trouble := limited(log)
 	for _, l := range t.Loops {
-		all = append(all, m.probe(t, l))
+		p := m.probe(t, l)
+		p.trouble = trouble
+		all = append(all, p)
 	}
 	m.sessions.WithLabelValues(t.Name) // from 0: rates and alerts miss the first of a series that begins at 1
 	m.mu.Lock()

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/dlxctl/dlxctl/broker"
+	"github.com/dlxctl/dlxctl/notify"
 	"github.com/dlxctl/dlxctl/relay"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -37,6 +38,8 @@ type Processor struct {
 	Log *slog.Logger
 	// Monitor shows what the processor does. Nil: nobody looks.
 	Monitor *Monitor
+	// Notifier is told of each dead letter. Nil: nobody is.
+	Notifier *notify.Notifier
 }
 
 const (
@@ -65,7 +68,7 @@ func (p *Processor) Run(ctx context.Context) error {
 	if len(p.Topology.Loops) == 0 {
 		return fmt.Errorf("the topology %q has no queue with a backoff: there is nothing to process", p.Topology.Name)
 	}
-	probes := p.Monitor.watch(p.Topology)
+	probes := p.Monitor.watch(p.Topology, p.Log)
 	defer probes.forget()
 	connected := false
 	for troubles := 1; ; troubles++ {
@@ -235,7 +238,7 @@ func (p *Processor) relay(ctx context.Context, in, out *broker.Conn, l topology.
 	probe.consuming()
 	r := relay.Relay{
 		Source: source, Sink: beating{sink, probe}, Grace: p.Grace, UntilEmpty: p.UntilEmpty,
-		Handler: &handler{rules: NewRules(p.Topology, l, out.FrameMax()), backoff: l.Backoff, log: p.Log, topology: p.Topology, probe: probe},
+		Handler: &handler{rules: NewRules(p.Topology, l, out.FrameMax()), backoff: l.Backoff, log: p.Log, trouble: probe.trouble, topology: p.Topology, probe: probe, notifier: p.Notifier},
 	}
 	return r.Run(ctx)
 }

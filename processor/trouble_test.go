@@ -1,0 +1,38 @@
+package processor
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestTheSameTroubleIsSaidOnlySoOften(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		log := limited(slog.New(slog.NewTextHandler(&out, nil)))
+		for i := range 5000 {
+			log.With("message_id", i).Error("parked, as it fits nowhere")
+		}
+		log.Warn("another")
+		if n := strings.Count(out.String(), "\n"); n != troubleLines+1 {
+			t.Errorf("%d lines of one trouble and one of another", n)
+		}
+		out.Reset()
+		time.Sleep(troubleTime + time.Second) //nolint:forbidigo // the time of the bubble, not ours
+		synctest.Wait()
+		want := fmt.Sprintf(`level=ERROR msg="parked, as it fits nowhere" left_out=%d within=1m0s`, 5000-troubleLines)
+		if n := strings.Count(out.String(), "\n"); n != 1 || !strings.Contains(out.String(), want) {
+			t.Errorf("afterwards it says %q, want one line with %q", &out, want)
+		}
+		out.Reset()
+		log.Error("parked, as it fits nowhere")
+		if !strings.Contains(out.String(), "parked") {
+			t.Error("a new time does not begin")
+		}
+	})
+}
