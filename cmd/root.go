@@ -62,7 +62,7 @@ environment variable: --api is DLXCTL_API, --ca-file is DLXCTL_CA_FILE.`,
 	a.globalFlags(c.PersistentFlags())
 	c.AddCommand(
 		a.initCommand(), a.validateCommand(), a.compileCommand(), a.planCommand(),
-		a.applyCommand(), a.processCommand(), a.migrateCommand(), a.statusCommand(), a.rightsCommand(), a.schemaCommand(), a.versionCommand(),
+		a.applyCommand(), a.processCommand(), a.migrateCommand(), a.statusCommand(), a.generateCommand(), a.rightsCommand(), a.schemaCommand(), a.versionCommand(),
 	)
 	return c
 }
