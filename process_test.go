@@ -65,9 +65,22 @@ func (o *output) String() string {
 // start starts dlxctl, which TestMain has put into PATH.
 func start(t *testing.T, target brokertest.Target, args ...string) *process {
 	t.Helper()
+	p := command(t, target, args...)
+	p.begin(t)
+	return p
+}
+
+// command gives a dlxctl that has not begun yet.
+func command(t *testing.T, target brokertest.Target, args ...string) *process {
+	t.Helper()
 	p := &process{Cmd: exec.CommandContext(t.Context(), "dlxctl", args...), ended: make(chan struct{})}
 	p.Env = append(os.Environ(), "RABBITMQ_URL="+target.URL, "RABBITMQ_API_URL="+target.API)
 	p.Stdout, p.Stderr = &p.stdout, &p.stderr
+	return p
+}
+
+func (p *process) begin(t *testing.T) {
+	t.Helper()
 	if err := p.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +88,6 @@ func start(t *testing.T, target brokertest.Target, args ...string) *process {
 		_ = p.Wait() // ProcessState says how it ended
 		close(p.ended)
 	}()
-	return p
 }
 
 // exits waits until p has ended and checks its exit code.

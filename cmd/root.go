@@ -59,6 +59,7 @@ environment variable: --api is DLXCTL_API, --ca-file is DLXCTL_CA_FILE.`,
 	c.SetOut(a.stdout)
 	c.SetErr(a.stderr)
 	c.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	c.SetUsageTemplate(c.UsageTemplate() + "\nA flag is an environment variable too: --log-level is DLXCTL_LOG_LEVEL.\n")
 	a.globalFlags(c.PersistentFlags())
 	c.AddCommand(
 		a.initCommand(), a.validateCommand(), a.compileCommand(), a.planCommand(),
