@@ -13,7 +13,7 @@ LINT := go tool -modfile=tools.mod golangci-lint
 TEST_FLAGS ?= -timeout 20m -parallel 6
 
 .DEFAULT_GOAL := help
-.PHONY: help demo build test race lint fmt golden bench check
+.PHONY: help demo build test race lint fmt golden bench snippets check
 
 help: ## show this
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,6 +42,9 @@ golden: ## rewrite the expected outputs of the scripts; read the diff as prose
 
 bench: ## run the benchmarks
 	./scripts/test go test $(TEST_FLAGS) -run '^$$' -bench . -benchmem $(PACKAGES)
+
+snippets: ## run the declare programs for Python, Node and Java too; gets their libraries
+	./scripts/snippets
 
 check: ## all that a contribution needs: format, lint, tests with the race detector
 	$(LINT) fmt --diff

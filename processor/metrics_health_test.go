@@ -40,3 +40,30 @@ func TestUnhealthyIsWhatANewStartCures(t *testing.T) {
 		})
 	}
 }
+
+// What is counted for each message costs no allocation.
+func TestCountingAllocatesNothing(t *testing.T) { //nolint:paralleltest // allocations of other tests would be counted
+	p := counted()
+	d := Decision{Outcome: Retried, Queue: "work", Step: topology.Step{Delay: time.Minute}, At: time.Now()}
+	if n := testing.AllocsPerRun(1000, func() { p.took(); p.touch(); p.moved(d) }); n != 0 {
+		t.Errorf("%g allocations for each message", n)
+	}
+}
+
+func BenchmarkCounting(b *testing.B) {
+	p := counted()
+	d := Decision{Outcome: Retried, Queue: "work", Step: topology.Step{Delay: time.Minute}, At: time.Now()}
+	for b.Loop() {
+		p.took()
+		p.touch()
+		p.moved(d)
+	}
+}
+
+func counted() *probe {
+	return NewMonitor("").watch(topology.Topology{
+		Name:  "shop",
+		Works: []topology.Work{{Queue: "work", Backoff: "slow"}},
+		Loops: []topology.Loop{{Backoff: "slow", Failed: "shop.slow.failed", Steps: []topology.Step{{Delay: time.Minute}}}},
+	}, slog.New(slog.DiscardHandler))[0]
+}
