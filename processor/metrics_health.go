@@ -12,8 +12,9 @@ import (
 )
 
 // stuckAfter is how long nothing may happen before a processor counts as stuck.
-// It is beyond every pause that the processor and the relay make by themselves.
-const stuckAfter = 3 * time.Minute
+// It is beyond every wait that processor and relay make on purpose: a broker that
+// is slow to confirm is given a quarter of an hour before they connect again.
+const stuckAfter = 20 * time.Minute
 
 // Handler serves /metrics, /healthz and /readyz.
 func (m *Monitor) Handler() http.Handler {
@@ -59,7 +60,7 @@ func (m *Monitor) Unready() []string {
 
 // Unhealthy says what is stuck, so that only a new start of the process can help:
 // messages are in flight or a connection is to be made, and nothing has happened
-// for minutes. A broker that is away, or that takes no messages because of an
+// for long. A broker that is away, or that takes no messages because of an
 // alarm, is no such fault: the processor waits, and a new one would wait too.
 func (m *Monitor) Unhealthy(now time.Time) []string {
 	m.mu.Lock()
