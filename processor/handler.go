@@ -69,10 +69,13 @@ func (h *handler) notify(event string, d Decision, restsIn string) {
 	if h.notifier == nil {
 		return
 	}
-	work := h.probe.works[d.Queue]
+	work, reason := h.probe.works[d.Queue], reasonLabel(d.Reason)
+	if d.Cause != "" {
+		reason = string(d.Cause)
+	}
 	h.notifier.Notify(notify.Notice{
 		Event: event, Topology: h.topology.Name, Queue: d.Queue, RestsIn: restsIn, MessageID: d.Message.MessageId,
-		Reason: reasonLabel(d.Reason), Attempts: d.Attempts, FirstFailure: d.FirstFailedAt,
+		Reason: reason, Attempts: d.Attempts, FirstFailure: d.FirstFailedAt,
 		Owner: work.Owner, Severity: work.Severity, Error: d.Error,
 	}, d.Message.Body)
 }

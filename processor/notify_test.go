@@ -132,7 +132,7 @@ func TestNoticesEqualDeadLetters(t *testing.T) {
 	}); first != want {
 		t.Errorf("told %+v, want %+v", first, want)
 	}
-	if parked := letters["m-4"]; parked.Event != "unroutable" || parked.RestsIn != "shop.unroutable" || parked.Error == "" {
+	if parked := letters["m-4"]; parked.Event != "unroutable" || parked.RestsIn != "shop.unroutable" || parked.Reason != "unknown_queue" || parked.Error == "" {
 		t.Errorf("told %+v", parked)
 	}
 }
