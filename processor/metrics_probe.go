@@ -14,8 +14,8 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// probe watches the work on one failed queue. Its method moved
-// is called by the relay of that queue alone; the others by anybody.
+// probe watches the work on one failed queue. Its method moved is called by the
+// relay of that queue alone, the others by anybody.
 type probe struct {
 	monitor  *Monitor
 	topology string
