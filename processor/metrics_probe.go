@@ -26,6 +26,7 @@ type probe struct {
 	dead    map[deadKey]prometheus.Counter
 	confirm prometheus.Observer
 	trouble *slog.Logger // says the same only so often
+	flush   func()       // says what trouble left out
 
 	inFlight atomic.Int64
 	up       atomic.Bool
@@ -57,10 +58,10 @@ func (m *Monitor) watch(t topology.Topology, log *slog.Logger) probes {
 		m = NewMonitor("")
 	}
 	var all probes
-	trouble := limited(log)
+	trouble, flush := limited(log)
 	for _, l := range t.Loops {
 		p := m.probe(t, l)
-		p.trouble = trouble
+		p.trouble, p.flush = trouble, flush
 		all = append(all, p)
 	}
 	m.sessions.WithLabelValues(t.Name) // from 0: rates and alerts miss the first of a series that begins at 1
@@ -98,6 +99,7 @@ func (all probes) forget() {
 	if len(all) == 0 {
 		return
 	}
+	all[0].flush() // it is the same for all
 	m := all[0].monitor
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -3,6 +3,8 @@ package processor
 import (
 	"context"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 )
@@ -33,11 +35,14 @@ type told struct {
 type repeated struct {
 	lines int
 	last  slog.Record
+	end   *time.Timer
 }
 
-// limited gives a logger that says the same only so often.
-func limited(log *slog.Logger) *slog.Logger {
-	return slog.New(&trouble{log.Handler(), &told{log: log.Handler(), texts: map[string]*repeated{}}})
+// limited gives a logger that says the same only so often. What is left out when
+// it is used no more, flush tells.
+func limited(log *slog.Logger) (out *slog.Logger, flush func()) {
+	shared := &told{log: log.Handler(), texts: map[string]*repeated{}}
+	return slog.New(&trouble{log.Handler(), shared}), shared.flush
 }
 
 // Handle logs a record, or counts it.
@@ -48,7 +53,7 @@ func (t *trouble) Handle(ctx context.Context, r slog.Record) error {
 		same = &repeated{}
 		t.shared.texts[r.Message] = same
 		ctx := context.WithoutCancel(ctx)
-		time.AfterFunc(troubleTime, func() { t.shared.sum(ctx, r.Message) })
+		same.end = time.AfterFunc(troubleTime, func() { t.shared.sum(ctx, r.Message) })
 	}
 	same.lines++
 	same.last = r
@@ -63,13 +68,27 @@ func (t *trouble) Handle(ctx context.Context, r slog.Record) error {
 // sum says how many lines of a text were left out, and begins anew.
 func (t *told) sum(ctx context.Context, text string) {
 	t.mu.Lock()
-	same := t.texts[text]
+	defer t.mu.Unlock() // while it writes: after flush nothing is written
+	same, ok := t.texts[text]
+	if !ok {
+		return
+	}
 	delete(t.texts, text)
-	t.mu.Unlock()
+	same.end.Stop()
 	if left := same.lines - troubleLines; left > 0 {
 		r := slog.NewRecord(time.Now(), same.last.Level, text, same.last.PC)
 		r.AddAttrs(slog.Int("left_out", left), slog.String("within", troubleTime.String()))
 		_ = t.log.Handle(ctx, r) // there is nobody to tell that logging fails
+	}
+}
+
+// flush sums up all texts now.
+func (t *told) flush() {
+	t.mu.Lock()
+	texts := slices.Sorted(maps.Keys(t.texts))
+	t.mu.Unlock()
+	for _, text := range texts {
+		t.sum(context.Background(), text)
 	}
 }
 
