@@ -15,7 +15,7 @@ TEST_FLAGS ?= -timeout 20m -parallel 6
 FUZZTIME ?= 10s
 
 .DEFAULT_GOAL := help
-.PHONY: help demo build test race lint fmt golden bench fuzz check
+.PHONY: help demo build test race lint fmt golden bench fuzz snippets check
 
 help: ## show this
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -54,6 +54,9 @@ fuzz: ## fuzz all that reads what others wrote, each target for FUZZTIME
 			go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x $$(dirname $$file); \
 		done; \
 	done
+
+snippets: ## run the declare programs for Python, Node and Java too; gets their libraries
+	./scripts/snippets
 
 check: ## all that a contribution needs: format, lint, tests with the race detector
 	$(LINT) fmt --diff

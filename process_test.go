@@ -71,9 +71,23 @@ func start(t *testing.T, target brokertest.Target, args ...string) *process {
 // startIn starts it in a folder.
 func startIn(t *testing.T, dir string, target brokertest.Target, args ...string) *process {
 	t.Helper()
+	p := command(t, target, args...)
+	p.Dir = dir
+	p.begin(t)
+	return p
+}
+
+// command gives a dlxctl that has not begun yet.
+func command(t *testing.T, target brokertest.Target, args ...string) *process {
+	t.Helper()
 	p := &process{Cmd: exec.CommandContext(t.Context(), "dlxctl", args...), ended: make(chan struct{})}
 	p.Env = append(os.Environ(), "RABBITMQ_URL="+target.URL, "RABBITMQ_API_URL="+target.API)
-	p.Dir, p.Stdout, p.Stderr = dir, &p.stdout, &p.stderr
+	p.Stdout, p.Stderr = &p.stdout, &p.stderr
+	return p
+}
+
+func (p *process) begin(t *testing.T) {
+	t.Helper()
 	if err := p.Start(); err != nil {
 		t.Fatal(err)
 	}
@@ -81,7 +95,6 @@ func startIn(t *testing.T, dir string, target brokertest.Target, args ...string)
 		_ = p.Wait() // ProcessState says how it ended
 		close(p.ended)
 	}()
-	return p
 }
 
 // exits waits until p has ended and checks its exit code.

@@ -1,8 +1,6 @@
 package cmd
 
 import (
-	"cmp"
-
 	"github.com/spf13/cobra"
 
 	"github.com/dlxctl/dlxctl/generate"
@@ -19,17 +17,9 @@ and for publishers. The names of the users are examples. It needs no broker.`,
 		Args:        noArguments,
 		Annotations: map[string]string{outputsAnnotation: "text json"},
 		RunE: func(*cobra.Command, []string) error {
-			t, err := a.load()
+			t, vhost, err := a.loadPlaced()
 			if err != nil {
 				return err
-			}
-			vhost := cmp.Or(a.conn.VHost, t.VHost)
-			if vhost == "" {
-				endpoint, err := a.conn.Resolve()
-				if err != nil {
-					return err
-				}
-				vhost = endpoint.VHost
 			}
 			if a.output == "json" {
 				return generate.WriteRightsJSON(a.stdout, vhost, generate.Rights(t))

@@ -61,10 +61,11 @@ environment variable: --api is DLXCTL_API, --ca-file is DLXCTL_CA_FILE.`,
 	c.SetOut(a.stdout)
 	c.SetErr(a.stderr)
 	c.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	c.SetUsageTemplate(c.UsageTemplate() + "\nA flag is an environment variable too: --log-level is DLXCTL_LOG_LEVEL.\n")
 	a.globalFlags(c.PersistentFlags())
 	c.AddCommand(
 		a.initCommand(), a.validateCommand(), a.compileCommand(), a.planCommand(),
-		a.applyCommand(), a.processCommand(), a.migrateCommand(), a.statusCommand(), a.rightsCommand(), a.schemaCommand(), a.versionCommand(),
+		a.applyCommand(), a.processCommand(), a.migrateCommand(), a.statusCommand(), a.generateCommand(), a.rightsCommand(), a.schemaCommand(), a.versionCommand(),
 	)
 	return c
 }

@@ -1,10 +1,10 @@
-// Package generate makes what others need from a topology: the rights of users.
-// It is pure.
+// Package generate makes what others need from a topology: the rights of users,
+// alerting rules, a dashboard, and the calls by which services declare their
+// queues. It is pure.
 package generate
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
 	"io"
 	"regexp"
@@ -252,10 +252,7 @@ func WriteRightsJSON(w io.Writer, vhost string, grants []Grant) error {
 	for _, g := range grants {
 		out.Grants = append(out.Grants, grant{g.User, g.Purpose, append([]string{}, g.Tags...), Expression(g.Configure), Expression(g.Write), Expression(g.Read)})
 	}
-	enc := json.NewEncoder(w)
-	enc.SetIndent("", "  ")
-	enc.SetEscapeHTML(false)
-	return enc.Encode(out)
+	return writeJSON(w, out)
 }
 
 // word quotes s for a shell where it has to be.

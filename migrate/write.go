@@ -16,7 +16,9 @@ import (
 // WriteOutlooks writes what is ahead, for a person to read.
 func WriteOutlooks(w io.Writer, list []Outlook) error {
 	var b strings.Builder
-	line := func(format string, args ...any) { b.WriteString(topology.Printable(fmt.Sprintf(format, args...)) + "\n") }
+	line := func(format string, args ...any) {
+		b.WriteString(topology.Printable(fmt.Sprintf(format, args...)) + "\n")
+	}
 	for _, o := range list {
 		line("%s", o.Standing)
 		if o.Made > 0 {

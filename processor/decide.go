@@ -22,6 +22,17 @@ const (
 	Parked       Outcome = "parked"        // it rests in the unroutable queue
 )
 
+// Cause is why a message is parked, in a word for metrics.
+type Cause string
+
+// The causes.
+const (
+	NoAddress       Cause = "no_address"        // its routing key names no queue
+	UnknownQueue    Cause = "unknown_queue"     // the topology has no such queue
+	HeadersTooLarge Cause = "headers_too_large" // with its history they would not fit a frame
+	Refused         Cause = "refused"           // the broker would not take it, again and again
+)
+
 // Decision says what becomes of a failed message, and why.
 type Decision struct {
 	Outcome  Outcome
@@ -39,8 +50,11 @@ type Decision struct {
 	Attempts int64
 	// FirstFailedAt is the time of the first failure, as in the header.
 	FirstFailedAt string
-	// Error is why it is parked.
+	// Error is why it is parked, and Cause the same in a word. Empty if it is not.
 	Error string
+	Cause Cause
+	// At is when it was decided.
+	At time.Time
 }
 
 // Headers of our own. They begin with retry-, so that a headers exchange could
@@ -105,13 +119,13 @@ func (r Rules) Decide(d amqp.Delivery, now time.Time) Decision {
 	f := r.read(d, origin, now)
 	switch {
 	case !addressed || origin == "":
-		return r.Park(d, Decision{}, fmt.Sprintf("the routing key %q names no work queue", d.RoutingKey), now)
+		return r.Park(d, Decision{Cause: NoAddress}, fmt.Sprintf("the routing key %q names no work queue", d.RoutingKey), now)
 	case !r.works[origin]:
-		return r.Park(d, Decision{Queue: origin, Reason: f.reason}, fmt.Sprintf("the topology %q has no work queue %q", r.topology.Name, origin), now)
+		return r.Park(d, Decision{Queue: origin, Reason: f.reason, Cause: UnknownQueue}, fmt.Sprintf("the topology %q has no work queue %q", r.topology.Name, origin), now)
 	}
 	out := Decision{
 		Outcome: DeadLettered, Exchange: r.loop.Exchange, Queue: origin, Reason: f.reason,
-		Attempts: f.attempt, FirstFailedAt: f.first,
+		Attempts: f.attempt, FirstFailedAt: f.first, At: now,
 	}
 	count := topology.DeadCount
 	if f.attempt <= int64(len(r.loop.Steps)) && r.loop.Retries(f.reason) {
@@ -122,6 +136,7 @@ func (r Rules) Decide(d amqp.Delivery, now time.Time) Decision {
 	out.Key = address(headers, f.key, origin, f.known)
 	out.Message = publishing(d, headers)
 	if size := relay.HeaderSize(out.Message); r.frameMax > 0 && size > r.frameMax {
+		out.Cause = HeadersTooLarge
 		return r.Park(d, out, fmt.Sprintf("its headers would have %d bytes, more than the %d that fit a frame", size, r.frameMax), now)
 	}
 	return out
@@ -250,10 +265,11 @@ func (f failure) begin(h amqp.Table, countHeader string, d amqp.Delivery) {
 }
 
 // Park gives the decision that puts d into the unroutable queue, as it is but
-// for the reason. tried is what was decided before, if anything was.
+// for the reason. tried is what was decided before, if anything was, with the
+// cause.
 func (r Rules) Park(d amqp.Delivery, tried Decision, why string, now time.Time) Decision {
 	out := tried
-	out.Outcome, out.Error, out.Step = Parked, why, topology.Step{}
+	out.Outcome, out.Error, out.Step, out.At = Parked, why, topology.Step{}, now
 	out.Exchange, out.Key = topology.UnroutableName(r.topology.Name), d.RoutingKey
 	h := stripped(d.Headers)
 	unaddressed(h)

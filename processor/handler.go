@@ -7,6 +7,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/dlxctl/dlxctl/notify"
 	"github.com/dlxctl/dlxctl/relay"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -17,10 +18,14 @@ type handler struct {
 	backoff  string
 	topology topology.Topology
 	log      *slog.Logger
+	trouble  *slog.Logger // says the same only so often
+	probe    *probe
+	notifier *notify.Notifier // nil: nobody is told
 }
 
 // Move decides about a failed message.
 func (h *handler) Move(d amqp.Delivery) relay.Move {
+	h.probe.took()
 	return move(h.rules.Decide(d, time.Now()))
 }
 
@@ -29,9 +34,11 @@ func (h *handler) Move(d amqp.Delivery) relay.Move {
 // reason that it had.
 func (h *handler) Refused(d amqp.Delivery, m relay.Move, reason string) relay.Move {
 	tried, _ := m.Note.(Decision)
+	h.probe.touch()
 	if tried.Outcome == Parked {
 		return m
 	}
+	tried.Cause = Refused
 	return move(h.rules.Park(d, tried, reason, time.Now()))
 }
 
@@ -43,22 +50,42 @@ func move(d Decision) relay.Move {
 // whom to call, and never the body.
 func (h *handler) Moved(_ amqp.Delivery, m relay.Move) {
 	d, _ := m.Note.(Decision)
+	h.probe.moved(d)
 	ctx := context.Background() // the message is moved, whatever ends now
 	switch d.Outcome {
 	case DeadLettered:
-		work, _ := h.topology.Work(d.Queue)
-		h.describe(d).WarnContext(ctx, "dead letter", "dead_letter_queue", work.Dead, "owner", work.Owner, "severity", work.Severity)
+		work := h.probe.works[d.Queue]
+		h.notify("dead_letter", d, work.Dead)
+		describe(h.log, d).WarnContext(ctx, "dead letter", "dead_letter_queue", work.Dead, "owner", work.Owner, "severity", work.Severity)
 	case Parked:
-		h.describe(d).ErrorContext(ctx, "parked, as it fits nowhere", "unroutable_queue", topology.UnroutableName(h.topology.Name), "error", d.Error)
+		h.notify("unroutable", d, topology.UnroutableName(h.topology.Name))
+		describe(h.trouble, d).ErrorContext(ctx, "parked, as it fits nowhere", "unroutable_queue", topology.UnroutableName(h.topology.Name), "error", d.Error)
 	case Retried:
 		if h.log.Enabled(ctx, slog.LevelDebug) {
-			h.describe(d).DebugContext(ctx, "retry", "tier", topology.FormatDelay(d.Step.Delay), "backoff", h.backoff)
+			describe(h.log, d).DebugContext(ctx, "retry", "tier", topology.FormatDelay(d.Step.Delay), "backoff", h.backoff)
 		}
 	}
 }
 
+// notify tells of a message that is no longer retried. It does not wait, and what
+// becomes of the notice changes nothing for the message.
+func (h *handler) notify(event string, d Decision, restsIn string) {
+	if h.notifier == nil {
+		return
+	}
+	work, reason := h.probe.works[d.Queue], reasonLabel(d.Reason)
+	if d.Cause != "" {
+		reason = string(d.Cause)
+	}
+	h.notifier.Notify(notify.Notice{
+		Event: event, Topology: h.topology.Name, Queue: d.Queue, RestsIn: restsIn, MessageID: d.Message.MessageId,
+		Reason: reason, Attempts: d.Attempts, FirstFailure: d.FirstFailedAt,
+		Owner: work.Owner, Severity: work.Severity, Error: d.Error,
+	}, d.Message.Body)
+}
+
 // describe gives a logger that names a message.
-func (h *handler) describe(d Decision) *slog.Logger {
-	return h.log.With("queue", d.Queue, "message_id", d.Message.MessageId, "reason", string(d.Reason),
+func describe(log *slog.Logger, d Decision) *slog.Logger {
+	return log.With("queue", d.Queue, "message_id", d.Message.MessageId, "reason", string(d.Reason),
 		"attempts", d.Attempts, "first_failure", d.FirstFailedAt)
 }

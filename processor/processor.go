@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/dlxctl/dlxctl/broker"
+	"github.com/dlxctl/dlxctl/notify"
 	"github.com/dlxctl/dlxctl/relay"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -41,6 +42,10 @@ type Processor struct {
 	ConfirmTimeout time.Duration
 	// Log gets a line for each dead letter and each trouble. It must be set.
 	Log *slog.Logger
+	// Monitor shows what the processor does. Nil: nobody looks.
+	Monitor *Monitor
+	// Notifier is told of each dead letter. Nil: nobody is.
+	Notifier *notify.Notifier
 }
 
 const (
@@ -77,13 +82,15 @@ func (p *Processor) Run(ctx context.Context) error {
 	if len(p.Topology.Loops) == 0 {
 		return fmt.Errorf("the topology %q has no queue with a backoff: there is nothing to process", p.Topology.Name)
 	}
+	probes := p.Monitor.watch(p.Topology, p.Log)
+	defer probes.forget()
 	connected, patience := false, cmp.Or(p.ConfirmTimeout, confirmTime)
 	longest := patience << confirmDoublings
 	for troubles := 1; ; troubles++ {
 		begin := time.Now()
-		err := p.session(ctx, patience, &connected)
+		err := p.session(ctx, patience, &connected, probes)
 		if ctx.Err() != nil || err == nil {
-			return nil //nolint:nilerr // once ctx has ended, errors say no more than that
+			return nil // once ctx has ended, errors say no more than that
 		}
 		switch {
 		case !connected && (p.UntilEmpty || errors.Is(err, broker.ErrUnauthorized) || errors.Is(err, broker.ErrNoVHost)):
@@ -96,6 +103,7 @@ func (p *Processor) Run(ctx context.Context) error {
 			troubles, patience = 1, cmp.Or(p.ConfirmTimeout, confirmTime)
 		}
 		pause := pauseAfter(troubles)
+		probes.lost(err)
 		p.Log.WarnContext(ctx, "connect again", "error", err, "pause", pause.String())
 		if !wait(ctx, pause) {
 			return nil
@@ -161,7 +169,7 @@ func wait(ctx context.Context, d time.Duration) bool {
 // If the broker does not confirm a message within patience it ends with
 // relay.ErrNoConfirm: the broker may have stopped reading the connection, to
 // hold back whoever publishes to that queue, and then all wait.
-func (p *Processor) session(ctx context.Context, patience time.Duration, connected *bool) error {
+func (p *Processor) session(ctx context.Context, patience time.Duration, connected *bool, probes probes) error {
 	in, err := broker.DialToConsume(ctx, p.endpoint("consume"))
 	if err != nil {
 		return err
@@ -176,7 +184,7 @@ func (p *Processor) session(ctx context.Context, patience time.Duration, connect
 		p.Log.InfoContext(ctx, "connected", "topology", p.Topology.Name, "vhost", p.Endpoint.VHost, "broker", p.Endpoint.AMQP.String())
 	}
 	*connected = true
-	go p.watchBlocked(ctx, out)
+	go p.watchBlocked(ctx, out, probes)
 	over, end := context.WithCancel(context.WithoutCancel(ctx))
 	var watch sync.WaitGroup
 	defer watch.Wait()
@@ -187,7 +195,7 @@ func (p *Processor) session(ctx context.Context, patience time.Duration, connect
 		var unconfirmed atomic.Pointer[error]
 		for _, l := range p.Topology.Loops {
 			group.Go(func() error {
-				err := p.queue(each, in, out, l, patience)
+				err := p.queue(each, in, out, l, patience, probes.of(l))
 				if errors.Is(err, relay.ErrNoConfirm) {
 					unconfirmed.Store(&err)
 				}
@@ -235,8 +243,10 @@ func (p *Processor) empty(in *broker.Conn) bool {
 	return true
 }
 
-func (p *Processor) watchBlocked(ctx context.Context, out *broker.Conn) {
+func (p *Processor) watchBlocked(ctx context.Context, out *broker.Conn, probes probes) {
+	defer probes.block(false)
 	for b := range out.Blocked {
+		probes.block(b.Active)
 		if b.Active {
 			p.Log.WarnContext(ctx, "the broker takes no messages, because of an alarm; waiting", "reason", b.Reason)
 		} else {
@@ -247,11 +257,12 @@ func (p *Processor) watchBlocked(ctx context.Context, out *broker.Conn) {
 
 // queue works off one failed queue until ctx ends. Trouble on its channels is
 // its own; without a connection it ends.
-func (p *Processor) queue(ctx context.Context, in, out *broker.Conn, l topology.Loop, patience time.Duration) error {
+func (p *Processor) queue(ctx context.Context, in, out *broker.Conn, l topology.Loop, patience time.Duration, probe *probe) error {
 	said := ""
 	for troubles := 1; ; troubles++ {
 		begin := time.Now()
-		err := p.relay(ctx, in, out, l, patience)
+		err := p.relay(ctx, in, out, l, patience, probe)
+		probe.idle(err)
 		if errors.Is(err, relay.ErrGrace) {
 			p.Log.WarnContext(ctx, "stopped before all was finished", "queue", l.Failed, "error", err)
 		}
@@ -284,8 +295,8 @@ func (p *Processor) queue(ctx context.Context, in, out *broker.Conn, l topology.
 }
 
 // relay runs one relay over a pair of channels.
-func (p *Processor) relay(ctx context.Context, in, out *broker.Conn, l topology.Loop, patience time.Duration) error {
-	absent, err := p.absences(ctx, in, l)
+func (p *Processor) relay(ctx context.Context, in, out *broker.Conn, l topology.Loop, patience time.Duration, probe *probe) error {
+	absent, err := p.absences(ctx, in, l, probe)
 	if err != nil {
 		return err
 	}
@@ -299,9 +310,10 @@ func (p *Processor) relay(ctx context.Context, in, out *broker.Conn, l topology.
 		return err
 	}
 	defer sink.Close()
+	probe.consuming()
 	r := relay.Relay{
-		Source: source, Sink: sink, Grace: p.Grace, UntilEmpty: p.UntilEmpty, ConfirmTimeout: patience, Absent: absent,
-		Handler: &handler{rules: NewRules(p.Topology, l, out.FrameMax()), backoff: l.Backoff, log: p.Log, topology: p.Topology},
+		Source: source, Sink: beating{sink, probe}, Grace: p.Grace, UntilEmpty: p.UntilEmpty, ConfirmTimeout: patience, Absent: absent,
+		Handler: &handler{rules: NewRules(p.Topology, l, out.FrameMax()), backoff: l.Backoff, log: p.Log, trouble: probe.trouble, topology: p.Topology, probe: probe, notifier: p.Notifier},
 	}
 	if err = r.Run(ctx); errors.Is(err, relay.ErrNoConfirm) {
 		_ = out.Close() // first, since the broker may not hear that a channel of it is closed
@@ -315,7 +327,7 @@ func (p *Processor) relay(ctx context.Context, in, out *broker.Conn, l topology.
 // all retries go there is nothing to do but wait. Without the one for what is
 // unroutable only such messages wait, and the function that is given says so; it
 // looks again every absenceTime.
-func (p *Processor) absences(ctx context.Context, in *broker.Conn, l topology.Loop) (func(exchange string) bool, error) {
+func (p *Processor) absences(ctx context.Context, in *broker.Conn, l topology.Loop, probe *probe) (func(exchange string) bool, error) {
 	there, err := in.HasExchange(l.Exchange)
 	switch {
 	case err != nil:
@@ -330,6 +342,7 @@ func (p *Processor) absences(ctx context.Context, in *broker.Conn, l topology.Lo
 	p.Log.ErrorContext(ctx, "an exchange is not there: what must be parked waits; 'dlxctl apply' makes it", "exchange", unroutable)
 	looked := time.Now()
 	return func(exchange string) bool {
+		probe.touch() // it waits on purpose
 		if there || exchange != unroutable {
 			return false
 		}

@@ -102,3 +102,9 @@ func didYouMean(name string, names []string, otherwise string) string {
 	}
 	return otherwise
 }
+
+// DidYouMean gives the remedy for a name that is not among names: the nearest of
+// them, or otherwise if none is near.
+func DidYouMean(name string, names []string, otherwise string) string {
+	return didYouMean(name, names, otherwise)
+}

@@ -1,0 +1,94 @@
+package cmd
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// commands gives every command of the tree.
+func commands(c *cobra.Command) []*cobra.Command {
+	all := []*cobra.Command{c}
+	for _, sub := range c.Commands() {
+		all = append(all, commands(sub)...)
+	}
+	return all
+}
+
+// Every flag of every command has an environment variable that sets it, and stands
+// in the command's help, which says how the variables are called.
+func TestEveryFlagHasAVariable(t *testing.T) {
+	t.Parallel()
+	seen := 0
+	for _, c := range commands((&app{}).root()) {
+		path := strings.Fields(c.CommandPath())[1:]
+		help := helpOf(t, path)
+		if c.Runnable() && !strings.Contains(help, "DLXCTL_") {
+			t.Errorf("the help of %q does not speak of environment variables", path)
+		}
+		c.InheritedFlags() // makes Flags complete
+		c.Flags().VisitAll(func(f *pflag.Flag) {
+			if f.Name == "help" {
+				return
+			}
+			seen++
+			if f.Usage == "" || !strings.Contains(help, "--"+f.Name) {
+				t.Errorf("--%s of %q is not documented in its help", f.Name, path)
+			}
+			checkVariable(t, path, f)
+		})
+	}
+	if seen < 100 {
+		t.Errorf("only %d flags were seen", seen)
+	}
+}
+
+// checkVariable checks that the variable of a flag sets it, in a program of its own.
+func checkVariable(t *testing.T, path []string, f *pflag.Flag) {
+	t.Helper()
+	value := map[string]string{"bool": "true", "int": "7", "duration": "7s"}[f.Value.Type()]
+	switch f.Name {
+	case "output", "log-format":
+		value = "text"
+	case "log-level":
+		value = "warn"
+	}
+	if value == "" {
+		value = "some"
+	}
+	name := "DLXCTL_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
+	a := &app{env: func(n string) (string, bool) { return value, n == name }}
+	c, _, err := a.root().Find(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.InheritedFlags()
+	if err := a.fromEnvironment(c); err != nil {
+		t.Errorf("%s=%s for %q: %v", name, value, path, err)
+		return
+	}
+	if got := strings.Trim(c.Flags().Lookup(f.Name).Value.String(), "[]"); got != value {
+		t.Errorf("%s=%s for %q makes --%s %q", name, value, path, f.Name, got)
+	}
+	for p := c; p.HasParent(); p = p.Parent() {
+		if p.PersistentPreRunE != nil || p.PersistentPreRun != nil {
+			t.Errorf("%q hides what reads the variables", path)
+		}
+	}
+}
+
+// helpOf gives what a command prints for --help.
+func helpOf(t *testing.T, path []string) string {
+	t.Helper()
+	var out bytes.Buffer
+	a := &app{stdout: &out, stderr: &out, env: func(string) (string, bool) { return "", false }}
+	root := a.root()
+	root.SetArgs(append(path, "--help"))
+	if err := root.Execute(); err != nil {
+		t.Fatal(err)
+	}
+	return out.String()
+}

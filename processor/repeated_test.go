@@ -1,0 +1,77 @@
+package processor
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// lines is a buffer that timers write to.
+type lines struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+func (l *lines) Reset() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.b.Reset()
+}
+
+func TestTheSameTroubleIsSaidOnlySoOften(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var out lines
+		log, flush := limited(slog.New(slog.NewTextHandler(&out, nil)))
+		for i := range 5000 {
+			log.With("message_id", i).Error("parked, as it fits nowhere")
+		}
+		log.Warn("another")
+		if n := strings.Count(out.String(), "\n"); n != troubleLines+1 {
+			t.Errorf("%d lines of one trouble and one of another", n)
+		}
+		out.Reset()
+		time.Sleep(troubleTime + time.Second) //nolint:forbidigo // the time of the bubble, not ours
+		synctest.Wait()
+		want := fmt.Sprintf(`level=ERROR msg="parked, as it fits nowhere" left_out=%d within=1m0s`, 5000-troubleLines)
+		if n := strings.Count(out.String(), "\n"); n != 1 || !strings.Contains(out.String(), want) {
+			t.Errorf("afterwards it says %q, want one line with %q", out.String(), want)
+		}
+		out.Reset()
+		log.Error("parked, as it fits nowhere")
+		if !strings.Contains(out.String(), "parked") {
+			t.Error("a new time does not begin")
+		}
+		for range troubleLines {
+			log.Error("parked, as it fits nowhere")
+		}
+		out.Reset()
+		flush()
+		if !strings.Contains(out.String(), "left_out=1 ") {
+			t.Errorf("at the end it says %q", out.String())
+		}
+		out.Reset()
+		time.Sleep(2 * troubleTime) //nolint:forbidigo // the time of the bubble, not ours
+		synctest.Wait()
+		if out.String() != "" {
+			t.Errorf("after the end it says %q", out.String())
+		}
+	})
+}
