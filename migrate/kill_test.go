@@ -3,12 +3,14 @@ package migrate_test
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -35,7 +37,11 @@ func (s *stage) command(t *testing.T, path string, args ...string) (*exec.Cmd, *
 	if err := os.WriteFile(file, []byte(s.file), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	c := exec.CommandContext(t.Context(), path, append([]string{"migrate", "-f", file}, args...)...)
+	// One that hangs says where.
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	t.Cleanup(cancel)
+	c := exec.CommandContext(ctx, path, append([]string{"migrate", "-f", file}, args...)...)
+	c.Cancel = func() error { return c.Process.Signal(syscall.SIGQUIT) }
 	c.Env = append(os.Environ(), "RABBITMQ_URL="+s.target.URL, "RABBITMQ_API_URL="+s.target.API)
 	var out bytes.Buffer
 	c.Stdout, c.Stderr = &out, &out
@@ -108,13 +114,14 @@ func TestMigrateKilledAtEachStep(t *testing.T) {
 			published := s.publish(t, 100*time.Millisecond)
 			stopNew := s.consumeOnceMade(t, "new")
 			flags := []string{"--yes", "--settle", "50ms", "--idle", "1s", "--wait", "60s", "--lock-timeout", "20s"}
+			var told strings.Builder // what the runs said
 			for _, step := range []string{
 				"prepare:", "cutover: make the switch", "cutover: bind the switch", "cutover: unbind old", "cutover: switch from",
 				"cutover: bind new", "cutover: unbind the switch", "cutover: remove the switch", "drain: moved", "retire: deleted",
 			} {
 				if step == "drain: moved" {
 					stopOld()
-					s.fill(t, "old", 2000, 100)
+					s.fill(t, 2000, 100)
 				}
 				c, _ := s.command(t, dlxctl, flags...)
 				c.Stdout = nil
@@ -126,7 +133,9 @@ func TestMigrateKilledAtEachStep(t *testing.T) {
 					t.Fatal(err)
 				}
 				said := false
+				fmt.Fprintln(&told, time.Now().Format("15:04:05.000"), "run until", step)
 				for lines := bufio.NewScanner(out); lines.Scan(); {
+					fmt.Fprintln(&told, time.Now().Format("15:04:05.000"), lines.Text())
 					if strings.HasPrefix(lines.Text(), step) && !said {
 						said = true
 						if err := c.Process.Kill(); err != nil {
@@ -151,6 +160,7 @@ func TestMigrateKilledAtEachStep(t *testing.T) {
 			if lost > 0 || doubled > 1000 { // what the drain had in flight when it was killed
 				t.Errorf("%d of %d messages were lost, %d doubled", lost, len(confirmed), doubled)
 				s.where(t, confirmed)
+				t.Logf("the runs:\n%s", &told)
 			}
 			s.tidy(t)
 			t.Logf("%d published, %d lost, %d doubled", len(confirmed), lost, doubled)
