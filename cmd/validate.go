@@ -14,7 +14,7 @@ func (a *app) validateCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:         "validate",
 		Short:       "Check files, offline",
-		Long:        "Check the topology files without a broker. Every problem is shown at once, each with its place and the remedy.",
+		Long:        "Check the topology files without a broker. Every problem is shown at once, each with its place and the remedy.\n\n" + spec.Limits(),
 		Example:     "  dlxctl validate -f orders.yaml\n  dlxctl validate -f topology/ -o json",
 		Args:        noArguments,
 		Annotations: map[string]string{outputsAnnotation: "text json"},

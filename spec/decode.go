@@ -17,16 +17,6 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-const (
-	// MaxFileBytes is the size of the largest file that is read.
-	MaxFileBytes = 10 << 20
-	// maxNodes is how many values a topology may hold, those reached through
-	// aliases counted each time: a few nested aliases can stand for billions.
-	maxNodes = 2_000_000
-	// maxDepth is how deep values may be nested. The format needs seven levels.
-	maxDepth = 50
-)
-
 // Load reads files and compiles them: [Decode], then [Compile]. It gives the
 // warnings of both beside an error too.
 func Load(files []Source, lookup func(string) (string, bool)) (topology.Topology, []Problem, error) {
@@ -91,12 +81,15 @@ type decoder struct {
 	lookup   func(string) (string, bool)
 	file     string // the file that is being read
 	nodes    int    // how many values were read
+	compared int    // how many names were compared for suggestions
 	spec     *Spec
 	places   places
 	defaults defaults
 	heads    map[string]Pos // where name, vhost and so on were given
-	problems []Problem
-	warnings []Problem
+	// exchangeNames are those of spec, once they are asked for.
+	exchangeNames []string
+	problems      []Problem
+	warnings      []Problem
 }
 
 // places say, by name, where in the Spec things stand.
@@ -160,40 +153,22 @@ func isNull(doc *yaml.Node) bool {
 	return len(doc.Content) == 0 || doc.Content[0].Kind == yaml.ScalarNode && doc.Content[0].ShortTag() == "!!null"
 }
 
-// bounded refuses what would take for ever to read: aliases that multiply, a
-// value that holds itself, nesting without end.
-func (d *decoder) bounded(n *yaml.Node, depth int) bool {
-	if d.nodes++; d.nodes > maxNodes {
-		d.problem(d.at(n), fmt.Sprintf("the file holds more than %d values, counting what aliases repeat", maxNodes), "split the topology")
-		return false
-	}
-	if depth > maxDepth {
-		d.problem(d.at(n), fmt.Sprintf("values are nested more than %d levels deep", maxDepth), "take out levels")
-		return false
-	}
-	if n.Kind == yaml.AliasNode {
-		return d.bounded(n.Alias, depth+1)
-	}
-	for _, c := range n.Content {
-		if !d.bounded(c, depth+1) {
-			return false
-		}
-	}
-	return true
-}
-
 // syntax turns an error of the YAML parser into a problem with a place.
 func (d *decoder) syntax(f Source, err error) {
 	msg := strings.TrimPrefix(err.Error(), "yaml: ")
 	pos := Pos{File: f.Name, Line: 1, Col: 1}
+	lines := strings.Split(string(f.Data), "\n")
 	if m := regexp.MustCompile(`^(?:unmarshal errors:\n\s*)?line (\d+): (.*)`).FindStringSubmatch(msg); m != nil {
 		pos.Line, _ = strconv.Atoi(m[1])
+		pos.Line = min(pos.Line, len(lines)) // the parser counts the end of the file as a line
 		msg = m[2]
 	}
-	lines := strings.Split(string(f.Data), "\n")
 	if star := regexp.MustCompile(`(?:^|[\s\[,:])(\*[^\s,\]}]*)`); strings.Contains(msg, "anchor") || strings.Contains(msg, "alphabetic") {
 		for i, line := range lines {
-			if m := star.FindStringSubmatchIndex(line); m != nil && (pos.Line == 1 || i+1 >= pos.Line-1) {
+			if pos.Line > 1 && i+1 < pos.Line-1 {
+				continue
+			}
+			if m := star.FindStringSubmatchIndex(line); m != nil {
 				pos.Line, pos.Col = i+1, utf8.RuneCountInString(line[:m[2]])+1
 				word := line[m[2]:m[3]]
 				d.problem(pos, fmt.Sprintf("%s is read as a YAML alias that is not defined", word), fmt.Sprintf("a routing key that begins with * needs quotes: %q", word))
@@ -201,20 +176,21 @@ func (d *decoder) syntax(f Source, err error) {
 			}
 		}
 	}
-	for i, line := range lines {
-		if m := regexp.MustCompile(`(?:keys?:|,|\[)\s+(#\S*)|\[(#)`).FindStringIndex(line); m != nil && i+1 <= pos.Line && i+4 > pos.Line {
-			col := m[0] + strings.Index(line[m[0]:], "#")
-			pos := Pos{File: f.Name, Line: i + 1, Col: utf8.RuneCountInString(line[:col]) + 1}
+	hash := regexp.MustCompile(`(?:keys?:|,|\[)\s+(#\S*)|\[(#)`)
+	for i := max(0, pos.Line-4); i < pos.Line; i++ { // the parser notices up to three lines later
+		if m := hash.FindStringIndex(lines[i]); m != nil {
+			col := m[0] + strings.Index(lines[i][m[0]:], "#")
+			pos := Pos{File: f.Name, Line: i + 1, Col: utf8.RuneCountInString(lines[i][:col]) + 1}
 			d.problem(pos, "# begins a comment here, and the rest of the line is not read", `a routing key that begins with # needs quotes: "#"`)
 			return
 		}
 	}
-	if pos.Line <= len(lines) && strings.Contains(strings.Join(lines[max(0, pos.Line-2):min(len(lines), pos.Line+1)], "\n"), "${") {
+	if strings.Contains(strings.Join(lines[max(0, pos.Line-2):min(len(lines), pos.Line+1)], "\n"), "${") {
 		d.problem(pos, "this is not YAML: "+msg, "inside { } or [ ] YAML takes ${ for a mapping: write key: ${VAR} on a line of its own, or put a text in quotes")
 		return
 	}
 	fix := "check the indentation, and quote values that hold : # { } [ ] or begin with * & ! @"
-	if pos.Line <= len(lines) && strings.Contains(lines[pos.Line-1], "\t") {
+	if strings.Contains(lines[pos.Line-1], "\t") {
 		fix = "indent with spaces, YAML takes no tabs"
 	}
 	d.problem(pos, "this is not YAML: "+msg, fix)

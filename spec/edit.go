@@ -2,6 +2,7 @@ package spec
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"gopkg.in/yaml.v3"
@@ -18,14 +19,48 @@ func Replace(f Source, legacy, successor string) (edited []byte, changed string,
 	if yaml.Unmarshal(f.Data, &doc) != nil || len(doc.Content) == 0 {
 		return nil, "", false
 	}
-	for _, entry := range members(valueOf(doc.Content[0], "queues")) {
+	for i, entry := range members(valueOf(doc.Content[0], "queues")) {
 		name := valueOf(entry, "name")
-		if name == nil || name.Kind != yaml.ScalarNode || name.Value != legacy {
+		if name == nil || name.Kind != yaml.ScalarNode || name.Value != legacy || valueOf(entry, "replaces") != nil {
 			continue
 		}
-		return replaceName(f, entry, name, legacy, successor)
+		edited, changed, ok := replaceName(f, entry, name, legacy, successor)
+		if !ok || !replaced(&doc, []byte(edited), i, legacy, successor) {
+			return nil, "", false
+		}
+		return []byte(edited), changed, true
 	}
 	return nil, "", false
+}
+
+// replaced reports whether edited differs from the file before in nothing but
+// the entry i of queues, and there in what was meant.
+func replaced(before *yaml.Node, edited []byte, i int, legacy, successor string) bool {
+	var after yaml.Node
+	if yaml.Unmarshal(edited, &after) != nil || len(after.Content) == 0 {
+		return false
+	}
+	entries := members(valueOf(after.Content[0], "queues"))
+	if i >= len(entries) {
+		return false
+	}
+	name, replaces := valueOf(entries[i], "name"), valueOf(entries[i], "replaces")
+	if name == nil || replaces == nil || name.Value != successor || replaces.Value != legacy {
+		return false
+	}
+	name.Value = legacy // and all is as it was
+	entries[i].Content = slices.DeleteFunc(entries[i].Content, func(n *yaml.Node) bool {
+		return n == replaces || n.Value == "replaces" && n.Kind == yaml.ScalarNode && n != name
+	})
+	return same(before, &after)
+}
+
+// same reports whether two nodes hold the same values, whatever their layout.
+func same(a, b *yaml.Node) bool {
+	if a.Kind == yaml.AliasNode && b.Kind == yaml.AliasNode {
+		return a.Value == b.Value
+	}
+	return a.Kind == b.Kind && a.Value == b.Value && a.ShortTag() == b.ShortTag() && slices.EqualFunc(a.Content, b.Content, same)
 }
 
 // valueOf gives the value of a key of a mapping, nil if there is none.
@@ -49,9 +84,15 @@ func members(list *yaml.Node) []*yaml.Node {
 }
 
 // replaceName edits the text of one entry.
-func replaceName(f Source, entry, name *yaml.Node, legacy, successor string) ([]byte, string, bool) {
+func replaceName(f Source, entry, name *yaml.Node, legacy, successor string) (edited, changed string, ok bool) {
 	lines := strings.SplitAfter(string(f.Data), "\n")
+	if name.Line > len(lines) { // the parser knows other line breaks too
+		return "", "", false
+	}
 	line := []rune(lines[name.Line-1])
+	if name.Column > len(line) {
+		return "", "", false
+	}
 	rest := string(line[name.Column-1:])
 	old := ""
 	for _, text := range []string{legacy, `"` + legacy + `"`, "'" + legacy + "'"} {
@@ -60,7 +101,7 @@ func replaceName(f Source, entry, name *yaml.Node, legacy, successor string) ([]
 		}
 	}
 	if old == "" {
-		return nil, "", false
+		return "", "", false
 	}
 	before, after := string(line[:name.Column-1]), strings.TrimPrefix(rest, old)
 	quoted := func(s string) string {
@@ -78,19 +119,7 @@ func replaceName(f Source, entry, name *yaml.Node, legacy, successor string) ([]
 		}
 		lines[name.Line-1] = before + quoted(successor) + after + indent + "replaces: " + quoted(legacy) + "\n"
 	}
-	edited := strings.Join(lines, "")
-	var check struct {
-		Queues []struct{ Name, Replaces string }
-	}
-	if yaml.Unmarshal([]byte(edited), &check) != nil {
-		return nil, "", false
-	}
-	for _, q := range check.Queues {
-		if q.Name == successor && q.Replaces == legacy {
-			return []byte(edited), strings.TrimRight(lines[name.Line-1], "\n"), true
-		}
-	}
-	return nil, "", false
+	return strings.Join(lines, ""), strings.TrimRight(lines[name.Line-1], "\n"), true
 }
 
 // unquoted reports whether a name can stand in YAML without quotes, wherever it is.

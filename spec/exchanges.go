@@ -12,6 +12,9 @@ import (
 // exchanges reads the exchanges of one file.
 func (d *decoder) exchanges(f fields) {
 	for _, n := range d.list(f, "exchanges") {
+		if d.full() || !d.room(n, "exchanges", len(d.spec.Exchanges)) {
+			break
+		}
 		x := d.fields(n, "exchange", exchangeKeys(), nil)
 		name, ok := d.text(x, "name")
 		if !ok {

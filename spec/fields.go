@@ -37,11 +37,14 @@ func (d *decoder) fields(n *yaml.Node, what string, keys []key, skip func(string
 		names[i] = k.name
 	}
 	for _, p := range d.pairs(n, what) {
+		if d.full() {
+			break
+		}
 		if skip != nil && skip(p.name, "x-") {
 			continue
 		}
 		if !known(keys, p.name) {
-			d.problem(d.at(p.key), fmt.Sprintf("%s has no key %q", what, p.name), didYouMean(p.name, names, "its keys are "+strings.Join(names, ", ")))
+			d.problem(d.at(p.key), fmt.Sprintf("%s has no key %q", what, p.name), d.didYouMean(p.name, names, "its keys are "+strings.Join(names, ", ")))
 			continue
 		}
 		if d.isEmpty(p) {
@@ -200,7 +203,7 @@ func (d *decoder) among(n *yaml.Node, name, s string, words []string) bool {
 	if slices.Contains(words, s) {
 		return true
 	}
-	d.problem(d.at(n), fmt.Sprintf("%s is %q", name, s), didYouMean(s, words, "write "+orList(words)))
+	d.problem(d.at(n), fmt.Sprintf("%s is %q", name, s), d.didYouMean(s, words, "write "+orList(words)))
 	return false
 }
 

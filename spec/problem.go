@@ -1,10 +1,12 @@
 package spec
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
+	"unicode/utf8"
+
+	"github.com/dlxctl/dlxctl/topology"
 )
 
 // String gives the problem as one line: file, line, column, what is wrong and
@@ -46,22 +48,20 @@ func (e *Error) Summary() string {
 	if len(e.Problems) == 1 {
 		noun = "problem"
 	}
-	return fmt.Sprintf("%d %s in %s", len(e.Problems), noun, strings.Join(files, ", "))
-}
-
-// byPlace sorts problems and drops repetitions: a node that aliases share is
-// read more than once.
-func byPlace(problems []Problem) []Problem {
-	slices.SortStableFunc(problems, func(a, b Problem) int {
-		return cmp.Or(cmp.Compare(a.File, b.File), cmp.Compare(a.Line, b.Line), cmp.Compare(a.Col, b.Col))
-	})
-	return slices.Compact(problems)
+	summary := fmt.Sprintf("%d %s in %s", len(e.Problems), noun, strings.Join(files, ", "))
+	if len(e.Problems) >= maxProblems {
+		summary += "; reading stopped there"
+	}
+	return summary
 }
 
 // nearest gives the word of words that name was probably meant to be, or "".
 func nearest(name string, words []string) string {
 	best, least := "", min(len(name), 2+len(name)/3) // from there on it is another word
 	for _, w := range words {
+		if longest := max(len(w), len(name)); longest > topology.MaxNameBytes || longest-min(len(w), len(name)) > utf8.UTFMax*least {
+			continue // too far apart, or no name at all
+		}
 		if d := editDistance(strings.ToLower(name), strings.ToLower(w)); d < least {
 			best, least = w, d
 		}
@@ -73,13 +73,12 @@ func nearest(name string, words []string) string {
 // neighbours that lead from a to b.
 func editDistance(a, b string) int {
 	x, y := []rune(a), []rune(b)
-	var before, last []int
-	row := make([]int, len(y)+1)
+	before, last, row := make([]int, len(y)+1), make([]int, len(y)+1), make([]int, len(y)+1)
 	for j := range row {
 		row[j] = j
 	}
 	for i := 1; i <= len(x); i++ {
-		before, last, row = last, row, make([]int, len(y)+1)
+		before, last, row = last, row, before
 		row[0] = i
 		for j := 1; j <= len(y); j++ {
 			change := 1

@@ -13,6 +13,9 @@ import (
 func (d *decoder) queues(f fields) {
 	keys := queueKeys()
 	for _, n := range d.list(f, "queues") {
+		if d.full() || !d.room(n, "queues", len(d.spec.Queues)) {
+			break
+		}
 		x := d.fields(n, "queue", keys, nil)
 		name, ok := d.text(x, "name")
 		if !ok {
@@ -112,7 +115,7 @@ func (d *decoder) queueBackoff(f fields) string {
 		for _, b := range d.spec.Backoffs {
 			names = append(names, b.Name)
 		}
-		d.problem(pos, fmt.Sprintf("there is no backoff %q", name), didYouMean(name, names, "write "+orList(names)+", or add it under backoff"))
+		d.problem(pos, fmt.Sprintf("there is no backoff %q", name), d.didYouMean(name, names, "write "+orList(names)+", or add it under backoff"))
 		return ""
 	}
 	return name

@@ -101,12 +101,16 @@ func (d *decoder) sources(bindings []Binding, what string) {
 }
 
 func (d *decoder) undeclared(b Binding) {
-	var names []string
-	for _, e := range d.spec.Exchanges {
-		names = append(names, e.Name)
+	if d.full() {
+		return
+	}
+	if d.exchangeNames == nil {
+		for _, e := range d.spec.Exchanges {
+			d.exchangeNames = append(d.exchangeNames, e.Name)
+		}
 	}
 	otherwise := "declare it under exchanges, with external: true if it is somebody else's"
-	d.problem(b.Pos, fmt.Sprintf("binding comes from exchange %q, which is not declared", b.Exchange), didYouMean(b.Exchange, names, otherwise))
+	d.problem(b.Pos, fmt.Sprintf("binding comes from exchange %q, which is not declared", b.Exchange), d.didYouMean(b.Exchange, d.exchangeNames, otherwise))
 }
 
 // fits checks that a binding says what the type of its exchange asks for, and
