@@ -20,6 +20,10 @@ type Saved struct {
 	Fingerprint string
 }
 
+// MaxSavedBytes is the size of the largest saved plan that is read: twice what
+// making a topology of 20,000 queues takes.
+const MaxSavedBytes = 256 << 20
+
 // ErrStale is wrapped by the error of Check for a saved plan that no longer holds.
 var ErrStale = errors.New("the saved plan no longer holds")
 
@@ -51,8 +55,11 @@ func ReadSaved(r io.Reader) (Saved, error) {
 		Options Options           `json:"options"`
 		Want    topology.Topology `json:"want"`
 	}
-	err := json.NewDecoder(r).Decode(&s)
+	rest := &io.LimitedReader{R: r, N: MaxSavedBytes + 1}
+	err := json.NewDecoder(rest).Decode(&s)
 	switch {
+	case rest.N == 0:
+		return Saved{}, fmt.Errorf("this is no saved plan: it is larger than %d MiB; plan again, with a smaller topology", MaxSavedBytes>>20)
 	case err != nil:
 		return Saved{}, fmt.Errorf("this is no saved plan: %w", err)
 	case s.Plan.Version > 1:

@@ -47,3 +47,21 @@ func TestNoSavedPlan(t *testing.T) {
 		}
 	}
 }
+
+// endless is a file without an end.
+type endless struct{}
+
+func (endless) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = ' '
+	}
+	return len(p), nil
+}
+
+func TestASavedPlanHasALimit(t *testing.T) {
+	t.Parallel()
+	_, err := plan.ReadSaved(endless{})
+	if want := "this is no saved plan: it is larger than 256 MiB; plan again, with a smaller topology"; err == nil || err.Error() != want {
+		t.Errorf("error is %v, not %s", err, want)
+	}
+}

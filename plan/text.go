@@ -51,7 +51,7 @@ func where(p Plan) string {
 		parts = append(parts, "cluster "+display(p.Cluster))
 	}
 	if p.Version != "" {
-		parts = append(parts, "RabbitMQ "+p.Version)
+		parts = append(parts, "RabbitMQ "+display(p.Version))
 	}
 	if len(parts) == 0 {
 		return ""

@@ -1,0 +1,98 @@
+package plan_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"strings"
+	"testing"
+	"unicode"
+
+	"github.com/dlxctl/dlxctl/plan"
+	"github.com/dlxctl/dlxctl/spec"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// Whatever is handed over as a saved plan, reading it ends in an error or in a
+// plan that can be made again, shown and checked against any virtual host. What
+// was read is the same when it is saved and read again.
+func FuzzReadSaved(f *testing.F) {
+	data, err := os.ReadFile("../testdata/shop.yaml")
+	if err != nil {
+		f.Fatal(err)
+	}
+	want, _, err := spec.Load([]spec.Source{{Name: "f", Data: data}}, func(string) (string, bool) { return "", false })
+	if err != nil {
+		f.Fatal(err)
+	}
+	nothing := plan.State{Version: "4.3.0", VHost: "/", Cluster: "c"}
+	var saved bytes.Buffer
+	if err := plan.Save(&saved, plan.Make(want, nothing, plan.Options{}), want, plan.Options{Allow: []plan.Hazard{plan.DropsRouting}}, "dev"); err != nil {
+		f.Fatal(err)
+	}
+	f.Add(saved.Bytes())
+	for _, s := range []string{
+		`{}`, `null`, `[]`, `{"plan":{"version":2}}`, `{"plan":{"version":1e0,"fingerprint":"f"},"want":{"Name":"a"}}`,
+		`{"plan":{"version":1,"fingerprint":"f"},"want":{"Name":"a","Policies":[{"Name":"p","Pattern":"(","Definition":[]}]}}`,
+		`{"plan":{"version":1,"fingerprint":"f"},"want":{"Name":"a","Works":[{"Queue":"q","Backoff":"b","Replaces":"q"}],"Loops":[{"Backoff":"b","Steps":null}]}}`,
+		`{"plan":{"version":1,"fingerprint":"f"},"want":{"Name":"a","Queues":[{"Name":"q"},{"Name":"q","Arguments":{"x-queue-type":1,"x-max-length":1.5}}],"Bindings":[{"Destination":"q"}]}}`,
+	} {
+		f.Add([]byte(s))
+	}
+	crowded := nothing
+	crowded.Have = want
+	crowded.Have.Queues = append(crowded.Have.Queues, topology.Queue{Name: "a.old", Durable: true, Arguments: topology.Arguments{topology.ArgManagedBy: topology.Mark("a")}})
+	crowded.Have.Policies = append(crowded.Have.Policies, topology.Policy{Name: "p", Pattern: ".*", ApplyTo: "all", Definition: topology.Arguments{"max-length": int64(1)}})
+	// What a stranger in the virtual host may call an object, hoping for a terminal or a CI runner that does as it is told.
+	evil := "\x1b[2J\r\n::error::`|<b>\u202e"
+	for _, mark := range []topology.Arguments{{topology.ArgManagedBy: topology.Mark("a")}, {topology.ArgManagedBy: topology.Mark(want.Name)}} {
+		crowded.Have.Queues = append(crowded.Have.Queues, topology.Queue{Name: mark.String() + evil, Durable: true, Arguments: mark.With(evil, evil)})
+	}
+	crowded.Have.Exchanges = append(crowded.Have.Exchanges, topology.Exchange{Name: evil, Type: evil})
+	crowded.Have.Bindings = append(crowded.Have.Bindings,
+		topology.Binding{Source: evil, Destination: "billing", DestinationType: topology.ToQueue, Key: evil, Arguments: topology.Arguments{evil: evil}})
+	crowded.Have.Policies = append(crowded.Have.Policies, topology.Policy{Name: evil, Pattern: "^billing$", ApplyTo: "queues", Priority: 1, Definition: topology.Arguments{"max-length": evil, "overflow": evil}})
+	crowded.Have.Sort()
+	crowded.Version, crowded.Cluster = evil, evil
+	crowded.InForce = map[string]string{"billing": evil, "q": evil}
+	crowded.Alarm = "memory" // oneLine has read it
+	crowded.Usage = map[string]plan.Usage{"billing": {Ready: 1, Consumers: 2}, "a.old": {Ready: 3}}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		s, err := plan.ReadSaved(bytes.NewReader(data))
+		if err != nil {
+			return
+		}
+		for _, state := range []plan.State{nothing, crowded} {
+			p := plan.Make(s.Want, state, s.Options)
+			plan.Rights(p)
+			_ = plan.Check(p, s.Options.Allow)
+			if s.Check(p) == nil && s.Fingerprint != p.Fingerprint {
+				t.Error("another plan passes for it")
+			}
+			var text, markdown, out bytes.Buffer
+			if err := plan.WriteText(&text, p, plan.TextOptions{Verbose: true}); err != nil {
+				t.Error(err)
+			}
+			if err := plan.WriteMarkdown(&markdown, p); err != nil {
+				t.Error(err)
+			}
+			for _, shown := range []string{text.String(), markdown.String()} {
+				if i := strings.IndexFunc(shown, func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }); i >= 0 {
+					t.Errorf("it shows what no line may hold: %q", shown[max(0, i-100):min(len(shown), i+100)])
+				}
+				if strings.Contains(shown, "\n::error") {
+					t.Errorf("a name makes a line of its own: %q", shown)
+				}
+			}
+			if err := plan.Save(&out, p, s.Want, s.Options, "dev"); err != nil {
+				t.Fatal(err)
+			}
+			again, err := plan.ReadSaved(&out)
+			one, _ := json.Marshal(s.Want)
+			two, _ := json.Marshal(again.Want)
+			if err != nil || !bytes.Equal(one, two) || again.Fingerprint != p.Fingerprint {
+				t.Errorf("saved and read again it is another: %v\n%s\n%s", err, one, two)
+			}
+		}
+	})
+}
