@@ -44,7 +44,14 @@ func (h *mover) Move(d amqp.Delivery) relay.Move {
 		Timestamp: d.Timestamp, Type: d.Type, AppId: d.AppId, Body: d.Body,
 	}
 	for name, v := range d.Headers {
-		if name != "x-delivery-count" && name != "x-acquired-count" {
+		_, isList := v.([]any)
+		switch {
+		case name == "x-delivery-count" || name == "x-acquired-count":
+		case (name == "CC" || name == "BCC") && !isList:
+			// Messages of other protocols may have such a header. The broker refuses
+			// it when it is published.
+			m.Headers["retry-"+strings.ToLower(name)] = v
+		default:
 			m.Headers[name] = v
 		}
 	}

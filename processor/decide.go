@@ -56,11 +56,15 @@ const (
 	headerError         = "retry-error"
 	headerCount         = "retry-original-count"
 	headerCC            = "retry-cc"
+	headerBCC           = "retry-bcc"
 	headerUserID        = "retry-user-id"
 	headerExpiration    = "retry-expiration"
 
 	headerDeath = "x-death"
-	cc          = "CC"
+	// By these a publisher names more routing keys. A value that is no list, as
+	// messages of other protocols may have it, the broker refuses.
+	cc  = "CC"
+	bcc = "BCC"
 	// timeFormat is RFC 3339 with milliseconds; times are in UTC.
 	timeFormat = "2006-01-02T15:04:05.000Z"
 	// absurdCount is beyond any count that a topology can bring about.
@@ -72,7 +76,7 @@ const (
 func ownHeaders() []string {
 	return []string{
 		headerQueue, headerExchange, headerRoutingKey, headerFirstFailedAt, headerLastFailedAt, headerReason,
-		headerAttempts, headerError, headerCount, headerCC, headerUserID, headerExpiration,
+		headerAttempts, headerError, headerCount, headerCC, headerBCC, headerUserID, headerExpiration,
 	}
 }
 
@@ -129,11 +133,29 @@ func (r Rules) Decide(d amqp.Delivery, now time.Time) Decision {
 // travels under the address of its own queue alone.
 func address(headers amqp.Table, key, origin string, known bool) string {
 	own := topology.AddressKey(origin)
+	unaddressed(headers)
 	if !known || strings.HasPrefix(key, topology.AddressKey("")) {
 		return own
 	}
 	headers[cc] = []any{own}
 	return key
+}
+
+// unaddressed takes away the headers by which the broker would route the message
+// elsewhere too, or refuse it.
+func unaddressed(headers amqp.Table) {
+	delete(headers, cc)
+	delete(headers, bcc)
+}
+
+// keepAddresses notes what a publisher had set in these headers.
+func keepAddresses(h amqp.Table, d amqp.Delivery) {
+	if v, ok := d.Headers[cc]; ok {
+		h[headerCC] = v
+	}
+	if v, ok := d.Headers[bcc]; ok {
+		h[headerBCC] = v
+	}
 }
 
 // failure is what a message tells about how it failed.
@@ -217,10 +239,10 @@ func (f failure) begin(h amqp.Table, countHeader string, d amqp.Delivery) {
 	if v, ok := d.Headers[countHeader]; ok {
 		h[headerCount] = v
 	}
-	if len(f.cc) > 0 {
+	if len(f.cc) > 0 { // from x-death, which has it even where the broker took the header away
 		h[headerCC] = f.cc
 	}
-	delete(h, cc)
+	keepAddresses(h, d)
 	h[headerQueue] = f.origin
 	h[headerExchange] = f.exchange
 	h[headerRoutingKey] = f.key
@@ -234,10 +256,8 @@ func (r Rules) Park(d amqp.Delivery, tried Decision, why string, now time.Time) 
 	out.Outcome, out.Error, out.Step = Parked, why, topology.Step{}
 	out.Exchange, out.Key = topology.UnroutableName(r.topology.Name), d.RoutingKey
 	h := stripped(d.Headers)
-	delete(h, cc) // it is a fanout exchange: nothing else is to be addressed
-	if list, ok := d.Headers[cc].([]any); ok {
-		h[headerCC] = list
-	}
+	unaddressed(h)
+	keepAddresses(h, d)
 	h[headerError] = why
 	h[headerLastFailedAt] = now.UTC().Format(timeFormat)
 	if out.Reason != "" {

@@ -162,6 +162,11 @@ func TestDecide(t *testing.T) {
 			}),
 			retried("10s", 1, history(amqp.Table{"retry-original-count": int64(2)})),
 		},
+		// Publishers of other protocols may set such headers. The broker refuses a
+		// CC or BCC that is no list whenever it is published.
+		"headers named as those that address a message are kept aside": {
+			shop(), failed(amqp.Table{"CC": "x", "BCC": int32(1)}), retried("10s", 1, history(amqp.Table{"retry-cc": "x", "retry-bcc": int32(1)})),
+		},
 		"a count without a retry queue in x-death is not believed": {
 			shop(), failedAgain(int64(1), amqp.Table{"x-death": []any{death("billing", "rejected", "events", "order.placed")}}),
 			retried("10s", 1, history(amqp.Table{"retry-original-count": int64(1)})),

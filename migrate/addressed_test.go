@@ -1,0 +1,24 @@
+package migrate
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	amqp "github.com/rabbitmq/amqp091-go"
+)
+
+// Messages of other protocols may have headers by which those of AMQP 0-9-1 are
+// addressed. The broker refuses them when they are published, unless they are
+// lists: such a message would hold up a drain for ever.
+func TestMoveOfAHeaderThatTheBrokerRefuses(t *testing.T) {
+	t.Parallel()
+	h := mover{to: "x"}
+	got := h.Move(amqp.Delivery{Headers: amqp.Table{"CC": "a", "BCC": int64(1), "x-delivery-count": int64(2), "b": "c"}})
+	if d := cmp.Diff(amqp.Table{"retry-cc": "a", "retry-bcc": int64(1), "b": "c"}, got.Message.Headers); d != "" {
+		t.Errorf("headers (-want +got):\n%s", d)
+	}
+	list := amqp.Table{"CC": []any{"a"}}
+	if d := cmp.Diff(list, h.Move(amqp.Delivery{Headers: list}).Message.Headers); d != "" {
+		t.Errorf("a list (-want +got):\n%s", d)
+	}
+}
