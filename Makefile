@@ -11,9 +11,11 @@ LINT := go tool -modfile=tools.mod golangci-lint
 # The tests of several packages share the machine with a broker.
 # They wait for the broker more than they compute.
 TEST_FLAGS ?= -timeout 20m -parallel 6
+# How long each fuzz target runs.
+FUZZTIME ?= 10s
 
 .DEFAULT_GOAL := help
-.PHONY: help demo build test race lint fmt golden bench check
+.PHONY: help demo build test race lint fmt golden bench fuzz check
 
 help: ## show this
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,6 +44,16 @@ golden: ## rewrite the expected outputs of the scripts; read the diff as prose
 
 bench: ## run the benchmarks
 	./scripts/test go test $(TEST_FLAGS) -run '^$$' -bench . -benchmem $(PACKAGES)
+
+# Each target needs a run of its own. Minimizing what is new takes a minute by
+# default, in which nothing is tried.
+fuzz: ## fuzz all that reads what others wrote, each target for FUZZTIME
+	@set -e; for file in $$(grep -rl --include='*_test.go' '^func Fuzz' .); do \
+		for target in $$(sed -n 's/^func \(Fuzz[A-Za-z]*\)(.*/\1/p' $$file); do \
+			echo "== $$target"; \
+			go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x $$(dirname $$file); \
+		done; \
+	done
 
 check: ## all that a contribution needs: format, lint, tests with the race detector
 	$(LINT) fmt --diff

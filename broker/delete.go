@@ -90,11 +90,13 @@ func (m *Management) prove(ctx context.Context, q topology.Queue, only condition
 	switch held := now.Ready + now.Unacknowledged; {
 	case !ok:
 		return true, nil
+	case only.empty && now.unknown:
+		return false, tell(ErrRefused, "the broker does not tell how many messages the queue holds; is the node of its leader up?")
 	case only.empty && held > 0:
 		return false, tell(ErrRefused, "the queue holds %d messages, %d of them unacknowledged", held, now.Unacknowledged)
 	case only.unused && now.Consumers > 0:
 		return false, tell(ErrRefused, "the queue has %d consumers", now.Consumers)
-	case !only.empty || q.Type() == topology.Stream: // streams know no basic.get
+	case !only.empty:
 		return false, nil
 	}
 	var found []struct{}
@@ -117,7 +119,14 @@ type census struct {
 	mu    sync.Mutex
 	since time.Time // when the first asked, or a binding was last removed
 	taken time.Time
-	last  map[string]plan.Usage
+	last  map[string]counts
+}
+
+// counts are what a queue holds.
+type counts struct {
+	plan.Usage
+
+	unknown bool // the broker does not tell how many messages
 }
 
 // cut notes that a binding was removed: counts show the last message that came
@@ -130,7 +139,7 @@ func (c *census) cut() {
 
 // usage gives counts that show all that happened before the first call, and
 // before the last binding was removed.
-func (c *census) usage(ctx context.Context, read func(context.Context) (map[string]plan.Usage, error)) (map[string]plan.Usage, error) {
+func (c *census) usage(ctx context.Context, read func(context.Context) (map[string]counts, error)) (map[string]counts, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.since.IsZero() {
@@ -155,14 +164,23 @@ func (c *census) usage(ctx context.Context, read func(context.Context) (map[stri
 
 // usage reads what the queues hold, without their sizes. It reads the list, as
 // 3.10 gives no totals for a single queue but those of its statistics, which lag.
-func (m *Management) usage(ctx context.Context) (map[string]plan.Usage, error) {
+func (m *Management) usage(ctx context.Context) (map[string]counts, error) {
 	var l listing
 	vhost := url.PathEscape(m.vhost)
 	if err := m.get(ctx, &l.queues, "queues/"+vhost+queueTotals); err != nil {
 		return nil, err
 	}
-	err := m.get(ctx, &l.consumers, "consumers/"+vhost)
-	return l.usage(), err
+	if err := m.get(ctx, &l.consumers, "consumers/"+vhost); err != nil {
+		return nil, err
+	}
+	if what := l.malformed(); what != "" {
+		return nil, m.notRabbitMQ(what)
+	}
+	usage, out := l.usage(), make(map[string]counts, len(l.queues))
+	for _, q := range l.queues {
+		out[q.Name] = counts{usage[q.Name], q.Messages == nil}
+	}
+	return out, nil
 }
 
 // removeBinding deletes a binding and no other between the same ends: one with

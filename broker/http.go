@@ -24,9 +24,9 @@ const (
 	// idleConns is how many connections are kept for the next request: as many
 	// as changes are carried out at a time, and some.
 	idleConns = 64
-	// maxAnswer is the size of the largest answer that is read. A million
-	// queues fit.
-	maxAnswer = 1 << 30
+	// maxAnswer is the size of the largest answer that is read. Some 300,000 queues
+	// fit.
+	maxAnswer = 256 << 20
 	// maxTries is how often a request is sent that meets a passing failure.
 	maxTries = 4
 	// firstPause is the wait before the second try; it doubles from try to try.

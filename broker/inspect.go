@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"slices"
 	"sync"
 
 	"github.com/dlxctl/dlxctl/plan"
@@ -43,8 +44,9 @@ type (
 		Ready          int64  `json:"messages_ready"`
 		Unacknowledged int64  `json:"messages_unacknowledged"`
 		// Messages is all of them: a quorum queue counts here, and nowhere else,
-		// those that it is handing over to its dead-letter exchange.
-		Messages int64 `json:"messages"`
+		// those that it is handing over to its dead-letter exchange. Nil: the broker
+		// does not tell, as for streams, or for a queue whose node is down.
+		Messages *int64 `json:"messages"`
 		// Policy is the name of the policy in force. Even without statistics all
 		// lines tell it in the list, though not what it defines.
 		Policy string `json:"policy"`
@@ -83,7 +85,12 @@ type (
 
 // held gives how many messages the queue holds. The counts are not taken at one
 // moment: the larger one is believed.
-func (q queue) held() int64 { return max(q.Messages, q.Ready+q.Unacknowledged) }
+func (q queue) held() int64 {
+	if q.Messages == nil {
+		return q.Ready + q.Unacknowledged
+	}
+	return max(*q.Messages, q.Ready+q.Unacknowledged)
+}
 
 // flag is a boolean that 4.0 stores as "undefined" where an import left it out.
 type flag bool
@@ -204,12 +211,49 @@ func (m *Management) list(ctx context.Context) (listing, error) {
 			return listing{}, err
 		}
 	}
+	if what := l.malformed(); what != "" {
+		return listing{}, m.notRabbitMQ(what)
+	}
 	if !l.holdsMessages() {
 		return l, nil
 	}
 	// Only statistics know sizes, and they are dear: not asked for in vain.
 	err := m.get(ctx, &l.sizes, "queues/"+vhost+"?columns=name,message_bytes")
 	return l, err
+}
+
+// malformed says what in the lists no broker would say. To take it for nothing
+// could make a queue look empty, or unused.
+func (l listing) malformed() string {
+	for _, e := range l.exchanges {
+		if e.Type == "" {
+			return "it lists an exchange without a type"
+		}
+	}
+	for _, q := range l.queues {
+		switch {
+		case q.Name == "":
+			return "it lists a queue without a name"
+		case q.Ready < 0 || q.Unacknowledged < 0 || q.Messages != nil && *q.Messages < 0:
+			return "it lists a queue with less than no messages"
+		}
+	}
+	for _, b := range l.bindings {
+		if b.Destination == "" || b.DestinationType != topology.ToQueue && b.DestinationType != topology.ToExchange {
+			return "it lists a binding that leads nowhere"
+		}
+	}
+	for _, p := range slices.Concat(l.policies, l.operator) {
+		if p.Name == "" {
+			return "it lists a policy without a name"
+		}
+	}
+	for _, c := range l.consumers {
+		if c.Queue.Name == "" {
+			return "it lists a consumer without a queue"
+		}
+	}
+	return ""
 }
 
 // ifPermitted forgives that the user may not read what only leads to warnings.
@@ -366,5 +410,5 @@ func arguments(v any) (topology.Arguments, error) {
 			return nil, nil
 		}
 	}
-	return nil, fmt.Errorf("its arguments are no object: %v", v)
+	return nil, fmt.Errorf("its arguments are no object: %s", oneLine(fmt.Sprint(v)))
 }

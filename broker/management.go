@@ -10,6 +10,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"reflect"
 	"strings"
 	"time"
 
@@ -99,7 +100,8 @@ func (m *Management) decode(resp *http.Response, into any, path string) error {
 	defer resp.Body.Close()
 	d := json.NewDecoder(resp.Body)
 	d.UseNumber() // a float64 cannot hold every integer that an argument can be
-	if err := d.Decode(into); err != nil {
+	err := d.Decode(into)
+	if list := reflect.ValueOf(into).Elem(); err != nil || list.Kind() == reflect.Slice && list.IsNil() { // null is no empty list
 		path, _, _ = strings.Cut(path, "?")
 		return m.notRabbitMQ("its answer to /api/" + path + " is of another form")
 	}

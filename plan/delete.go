@@ -11,7 +11,7 @@ import (
 func (r Resolved) stake(q topology.Queue) (*Usage, []Hazard) {
 	u := r.Usage[q.Name]
 	var hazards []Hazard
-	if u.Ready+u.Unacknowledged > 0 {
+	if u.Ready+u.Unacknowledged > 0 || q.Type() == topology.Stream { // the broker does not count what is in a stream
 		hazards = append(hazards, LosesMessages)
 	}
 	if u.Consumers > 0 {

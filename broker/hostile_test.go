@@ -1,0 +1,207 @@
+package broker_test
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/dlxctl/dlxctl/broker"
+	"github.com/dlxctl/dlxctl/plan"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// stranger answers as a broker would, and to some requests otherwise. It is no
+// stand-in for a broker: what a broker does is tested on one. It is who could sit
+// at its address, or a broker that is half down.
+type stranger struct {
+	mu      sync.Mutex
+	answers map[string]string // by the part of the path behind /api/
+	deleted []string
+}
+
+func (s *stranger) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	path, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/api/"), "/")
+	if strings.HasSuffix(r.URL.Path, "/get") {
+		path = "get"
+	}
+	if r.Method == http.MethodDelete {
+		s.deleted = append(s.deleted, r.URL.Path)
+		return
+	}
+	answer, odd := s.answers[path]
+	switch {
+	case odd:
+	case path == "overview":
+		answer = `{"rabbitmq_version":"4.3.6","cluster_name":"c","exchange_types":[{"name":"topic"}]}`
+	case path == "health":
+		answer = `{"status":"ok"}`
+	default:
+		answer = `[]`
+	}
+	_, _ = io.WriteString(w, answer)
+}
+
+func (s *stranger) start(tb testing.TB) *broker.Management {
+	tb.Helper()
+	server := httptest.NewServer(s)
+	tb.Cleanup(server.Close)
+	return resolve(tb, broker.Config{URL: "amqp://u:" + secret + "@127.0.0.1:1/", API: server.URL})
+}
+
+// Answers that no broker gives are an error in one line. None of them may be
+// taken for an empty list: then a queue looked empty, or unused.
+func TestAnswersOfAnotherForm(t *testing.T) {
+	t.Parallel()
+	form := func(path string) string { return "its answer to /api/" + path + " is of another form" }
+	for name, tc := range map[string]struct{ path, answer, text string }{
+		"nothing for queues":             {"queues", ``, form("queues/%2F")},
+		"null for queues":                {"queues", `null`, form("queues/%2F")},
+		"an object for queues":           {"queues", `{}`, form("queues/%2F")},
+		"a list of null":                 {"queues", `[null]`, "it lists a queue without a name"},
+		"a list of lists":                {"queues", `[[]]`, form("queues/%2F")},
+		"a queue without a name":         {"queues", `[{"type":"classic","arguments":{}}]`, "it lists a queue without a name"},
+		"a name that is a number":        {"queues", `[{"name":1}]`, form("queues/%2F")},
+		"less than no messages":          {"queues", `[{"name":"q","messages":-1}]`, "it lists a queue with less than no messages"},
+		"half a message":                 {"queues", `[{"name":"q","messages":0.5}]`, form("queues/%2F")},
+		"more messages than can be":      {"queues", `[{"name":"q","messages":1e30}]`, form("queues/%2F")},
+		"a text for messages":            {"queues", `[{"name":"q","messages":"0"}]`, form("queues/%2F")},
+		"null for consumers":             {"consumers", `null`, form("consumers/%2F")},
+		"a consumer of nothing":          {"consumers", `[{}]`, "it lists a consumer without a queue"},
+		"a consumer of a list":           {"consumers", `[{"queue":[]}]`, form("consumers/%2F")},
+		"null for bindings":              {"bindings", `null`, form("bindings/%2F")},
+		"a binding to nowhere":           {"bindings", `[{"source":"a"}]`, "it lists a binding that leads nowhere"},
+		"null for exchanges":             {"exchanges", `null`, form("exchanges/%2F")},
+		"an exchange without a type":     {"exchanges", `[{"name":"e"}]`, "it lists an exchange without a type"},
+		"null for policies":              {"policies", `null`, form("policies/%2F")},
+		"a policy without a name":        {"policies", `[{}]`, "it lists a policy without a name"},
+		"a list for the overview":        {"overview", `[]`, form("overview")},
+		"an overview of nothing":         {"overview", `{}`, "it names no version of RabbitMQ"},
+		"null for the overview":          {"overview", `null`, "it names no version of RabbitMQ"},
+		"an answer that does not end":    {"queues", `[{"name":"q"}`, form("queues/%2F")},
+		"nesting without end":            {"queues", strings.Repeat("[", 1_000_000), form("queues/%2F")},
+		"arguments nested without end":   {"queues", `[{"name":"q","arguments":` + strings.Repeat(`{"a":`, 100_000), form("queues/%2F")},
+		"a page of somebody else's":      {"queues", `<html>`, form("queues/%2F")},
+		"another operator policy's form": {"operator-policies", `{"a":1}`, form("operator-policies/%2F")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := (&stranger{answers: map[string]string{tc.path: tc.answer}}).start(t)
+			_, err := m.Inspect(t.Context())
+			if err == nil || !errors.Is(err, broker.ErrUnreachable) {
+				t.Fatalf("it is taken: %v", err)
+			}
+			text := regexp.MustCompile(`http://[0-9.:]+`).ReplaceAllString(err.Error(), "<api>")
+			if want := "what answers at <api> is not RabbitMQ's management API (" + tc.text + "): give its URL with --api"; text != want {
+				t.Errorf("error\n got %s\nwant %s", text, want)
+			}
+		})
+	}
+}
+
+// Names and arguments of any size are taken as they are, and what does not fit
+// is told in a line that can be read.
+func TestAnswersWithoutMeasure(t *testing.T) {
+	t.Parallel()
+	huge := strings.Repeat("é", 5<<20)
+	m := (&stranger{answers: map[string]string{"queues": `[{"name":"` + huge + `","arguments":[],"messages":0}]`}}).start(t)
+	state, err := m.Inspect(t.Context())
+	if err != nil || len(state.Have.Queues) != 1 || state.Have.Queues[0].Name != huge {
+		t.Errorf("a name of 10 MB: %v", err)
+	}
+	m = (&stranger{answers: map[string]string{"queues": `[{"name":"q","arguments":"` + huge + `"}]`}}).start(t)
+	if _, err = m.Inspect(t.Context()); err == nil || len(err.Error()) > 2000 {
+		t.Errorf("arguments that are a text of 10 MB: an error of %d bytes", len(err.Error()))
+	}
+	m = (&stranger{answers: map[string]string{"queues": `[{"name":"q","arguments":{"x-a":1e400,"x-b":123456789012345678901234567890}}]`}}).start(t)
+	if _, err = m.Inspect(t.Context()); err == nil || len(err.Error()) > 2000 {
+		t.Errorf("numbers beyond all bounds: %v", err)
+	}
+}
+
+// A queue is not deleted unless the answers prove that it is empty and unused.
+func TestNothingProvesAQueueEmpty(t *testing.T) {
+	t.Parallel()
+	const empty = `[{"name":"q","type":"quorum","messages":0,"messages_ready":0,"messages_unacknowledged":0}]`
+	for name, tc := range map[string]struct {
+		answers map[string]string
+		deleted bool
+	}{
+		"empty": {map[string]string{"queues": empty}, true},
+		"counts that are not there, as of a queue whose node is down": {map[string]string{"queues": `[{"name":"q","type":"quorum"}]`}, false},
+		"counts of null":                {map[string]string{"queues": `[{"name":"q","type":"quorum","messages":null}]`}, false},
+		"counts below zero":             {map[string]string{"queues": `[{"name":"q","type":"quorum","messages":-1}]`}, false},
+		"ready but not in all":          {map[string]string{"queues": `[{"name":"q","type":"quorum","messages":0,"messages_ready":1}]`}, false},
+		"null for queues":               {map[string]string{"queues": `null`}, false},
+		"null for consumers":            {map[string]string{"queues": empty, "consumers": `null`}, false},
+		"a consumer":                    {map[string]string{"queues": empty, "consumers": `[{"queue":{"name":"q"}}]`}, false},
+		"a consumer of who knows what":  {map[string]string{"queues": empty, "consumers": `[{"queue":{}}]`}, false},
+		"null for what is in the queue": {map[string]string{"queues": empty, "get": `null`}, false},
+		"an object for it":              {map[string]string{"queues": empty, "get": `{}`}, false},
+		"null is in it":                 {map[string]string{"queues": empty, "get": `[null]`}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := &stranger{answers: tc.answers}
+			err := s.start(t).Apply(t.Context(), plan.Change{
+				Action: plan.Delete, Kind: topology.KindQueue, Name: "q",
+				Before: topology.Queue{Name: "q", Durable: true, Arguments: topology.Arguments{topology.ArgQueueType: topology.Quorum}},
+			})
+			if deleted := len(s.deleted) > 0; deleted != tc.deleted || deleted != (err == nil) {
+				t.Errorf("deleted: %t, error %v", deleted, err)
+			}
+		})
+	}
+}
+
+// Whatever answers, reading it ends in a state that can be planned from, or in an
+// error that can be read.
+func FuzzAnswers(f *testing.F) {
+	for path, answer := range map[string]string{
+		"queues":      `[{"name":"shop.dead","type":"quorum","durable":true,"auto_delete":"undefined","arguments":{"x-managed-by":"dlxctl/shop"},"messages":1,"messages_ready":1,"policy":"p"}]`,
+		"exchanges":   `[{"name":"","type":"direct"},{"name":"e","type":"topic","durable":true,"internal":false,"arguments":[],"policy":null}]`,
+		"bindings":    `[{"source":"e","destination":"q","destination_type":"queue","routing_key":"#","arguments":{},"properties_key":"%23"},{"source":"e","destination":"q","destination_type":"queue","arguments":null}]`,
+		"policies":    `[{"name":"p","pattern":".*","apply-to":"all","priority":1,"definition":[]}]`,
+		"consumers":   `[{"queue":{"name":"q"}}]`,
+		"overview":    `{"rabbitmq_version":"4.3.6","cluster_name":"c","exchange_types":[{"name":"topic"},{}]}`,
+		"health":      `{"status":"failed","reason":"<b>memory</b>"}`,
+		"get":         `[{"payload":"x"}]`,
+		"whoami":      `{"name":"u","tags":["management"]}`,
+		"users":       `[{"vhost":"/","configure":"(","write":"","read":".*"}]`,
+		"permissions": `[]`,
+	} {
+		f.Add(path, answer)
+	}
+	want := topology.Topology{Name: "shop", Queues: []topology.Queue{{Name: "q", Durable: true}}, Works: []topology.Work{{Queue: "q", Backoff: "none"}}}
+	s := &stranger{}
+	m := s.start(f)
+	f.Fuzz(func(t *testing.T, path, answer string) {
+		s.mu.Lock()
+		s.answers = map[string]string{path: answer, "whoami": `{"name":"u","tags":"management"}`}
+		if path == "whoami" {
+			s.answers[path] = answer
+		}
+		s.mu.Unlock()
+		state, err := m.Inspect(t.Context())
+		if err == nil {
+			plan.Make(want, state, plan.Options{Prune: true})
+			for _, q := range state.Have.Queues {
+				if q.Name == "" {
+					t.Error("a queue without a name")
+				}
+			}
+		}
+		_, err2 := m.Lacking(t.Context(), nil, []plan.Right{{Permission: plan.Configure, Kind: topology.KindQueue, Name: "q"}, {Permission: plan.Policymaker}})
+		for _, err := range []error{err, err2} {
+			if err != nil && (len(err.Error()) > 2000 || strings.ContainsAny(err.Error(), "\n\x1b") || strings.Contains(err.Error(), secret)) {
+				t.Errorf("this cannot be read: %q", err)
+			}
+		}
+	})
+}
