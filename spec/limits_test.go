@@ -29,7 +29,7 @@ func repeated(n int, format string) string {
 // megabytes.
 func TestLimits(t *testing.T) { //nolint:paralleltest // it measures what the whole process allocates
 	const head = "version: 1\nname: big\ndefaults: {backoff: none}\n"
-	for name, tc := range map[string]struct{ file, first, summary string }{
+	for name, tc := range map[string]struct{ file, first, summary string }{ //nolint:paralleltest // see above
 		"a file of 50 MB": {
 			strings.Repeat("# no end\n", 50<<20/9), "f:1:1: the file is larger than 4 MiB; split it, and name the parts with -f", "1 problem in f",
 		},
