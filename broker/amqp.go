@@ -111,10 +111,10 @@ func explainDial(e Endpoint, err error) error {
 	case errors.Is(err, amqp.ErrVhost), errors.As(err, &refused) && refused.Code == amqp.NotAllowed:
 		return tell(ErrNoVHost, "vhost %q on %s does not exist, or user %q may not use it: rabbitmqctl add_vhost %s, rabbitmqctl set_permissions -p %s %s '.*' '.*' '.*'",
 			e.VHost, e.AMQP, e.AMQP.User, shellWord(e.VHost), shellWord(e.VHost), shellWord(e.AMQP.User))
-	case errors.As(err, &refused):
-		return tell(ErrUnreachable, "%s refuses the connection: %s", e.AMQP, oneLine(refused.Reason))
 	case explainTLS(err) != "":
 		return tell(ErrUnreachable, "%s: %s", e.AMQP, explainTLS(err))
+	case errors.As(err, &refused):
+		return tell(ErrUnreachable, "%s refuses the connection: %s", e.AMQP, oneLine(refused.Reason))
 	default:
 		return tell(ErrUnreachable, "nothing that speaks AMQP answers at %s (%s): check RABBITMQ_URL or --url, and whether the broker runs", e.AMQP, oneLine(innermost(err).Error()))
 	}

@@ -204,9 +204,18 @@ func explainTLS(err error) string {
 	case errors.As(err, &invalid):
 		return "its certificate is not valid: " + oneLine(invalid.Error())
 	case errors.As(err, &alert), errors.As(err, &op) && op.Op == "remote error":
-		return "it ends the TLS handshake (" + oneLine(innermost(err).Error()) + "): if it asks for a client certificate, name one with --cert-file and --key-file"
+		return handshakeEnds(innermost(err).Error())
+	}
+	// With TLS 1.3 the server looks at the client's certificate after the client is
+	// done. Then the AMQP library reads the alert, and keeps its text alone.
+	if _, said, ok := strings.Cut(err.Error(), "remote error: tls: "); ok {
+		return handshakeEnds("tls: " + strings.TrimRight(said, `"`))
 	}
 	return ""
+}
+
+func handshakeEnds(why string) string {
+	return "it ends the TLS handshake (" + oneLine(why) + "): if it asks for a client certificate, name one with --cert-file and --key-file that it trusts"
 }
 
 // innermost gives the cause that lies deepest: what wraps it names operations

@@ -117,7 +117,7 @@ func TestTLS(t *testing.T) {
 		"no client certificate": {
 			mutual,
 			broker.Config{CAFile: ca},
-			"<api>: it ends the TLS handshake (tls: certificate required): if it asks for a client certificate, name one with --cert-file and --key-file",
+			"<api>: it ends the TLS handshake (tls: certificate required): if it asks for a client certificate, name one with --cert-file and --key-file that it trusts",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -132,9 +132,6 @@ func (a *app) managementOf(c broker.Config) (*broker.Management, error) {
 	if err != nil {
 		return nil, err
 	}
-	if c.InsecureSkipVerify {
-		fmt.Fprintln(a.stderr, "dlxctl: warning: the broker's certificate is not checked (--insecure-skip-verify): anybody could be listening")
-	}
 	return broker.NewManagement(endpoint)
 }
 

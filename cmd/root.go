@@ -71,7 +71,7 @@ environment variable: --api is DLXCTL_API, --ca-file is DLXCTL_CA_FILE.`,
 func (a *app) globalFlags(f *pflag.FlagSet) {
 	f.StringArrayVarP(&a.files, "file", "f", []string{"topology.yaml"}, "topology `FILE` or folder; repeat it for several; - is stdin")
 	f.StringVar(&a.conn.VHost, "vhost", "", "virtual host; beats the file and the URL")
-	f.StringVar(&a.conn.URL, "url", "", "AMQP `URL` of the broker (env RABBITMQ_URL; default "+broker.DefaultURL+")")
+	f.StringVar(&a.conn.URL, "url", "", "AMQP `URL` of the broker; others see a password here in the list of processes (env RABBITMQ_URL; default "+broker.DefaultURL+")")
 	f.StringVar(&a.conn.API, "api", "", "`URL` of the management API (env RABBITMQ_API_URL; default: host and credentials of the AMQP URL, port 15672, or 15671 with amqps)")
 	f.StringVar(&a.conn.PasswordFile, "password-file", "", "`FILE` that holds the password; beats the one in the URL")
 	f.StringVar(&a.conn.CAFile, "ca-file", "", "`FILE` with the certificates of the authorities to trust, PEM")
@@ -146,7 +146,13 @@ func (a *app) fromEnvironment(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	return a.checkGlobals(c)
+	if err := a.checkGlobals(c); err != nil {
+		return err
+	}
+	if a.conn.InsecureSkipVerify {
+		fmt.Fprintln(a.stderr, "dlxctl: WARNING: the broker's certificate is not checked (--insecure-skip-verify): anybody on the way can read the password and every message")
+	}
+	return nil
 }
 
 // variables names the environment variables of a flag, the stronger first.
