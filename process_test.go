@@ -65,9 +65,15 @@ func (o *output) String() string {
 // start starts dlxctl, which TestMain has put into PATH.
 func start(t *testing.T, target brokertest.Target, args ...string) *process {
 	t.Helper()
+	return startIn(t, "", target, args...)
+}
+
+// startIn starts it in a folder.
+func startIn(t *testing.T, dir string, target brokertest.Target, args ...string) *process {
+	t.Helper()
 	p := &process{Cmd: exec.CommandContext(t.Context(), "dlxctl", args...), ended: make(chan struct{})}
 	p.Env = append(os.Environ(), "RABBITMQ_URL="+target.URL, "RABBITMQ_API_URL="+target.API)
-	p.Stdout, p.Stderr = &p.stdout, &p.stderr
+	p.Dir, p.Stdout, p.Stderr = dir, &p.stdout, &p.stderr
 	if err := p.Start(); err != nil {
 		t.Fatal(err)
 	}

@@ -86,7 +86,7 @@ func parseAMQP(text string) (amqpURL, error) {
 	if text := query.Get("heartbeat"); text != "" {
 		seconds, err := strconv.ParseUint(text, 10, 16)
 		if err != nil {
-			return amqpURL{}, fmt.Errorf("%s has heartbeat=%q; it is whole seconds, 0 to 65535", fromURL, text)
+			return amqpURL{}, fmt.Errorf("%s has a heartbeat that is no number of whole seconds, 0 to 65535", fromURL)
 		}
 		parsed.heartbeat = time.Duration(seconds) * time.Second
 	}
@@ -173,7 +173,8 @@ func parseURL(from, text, plain, secure string) (*url.URL, error) {
 	}
 	if p := u.Port(); p != "" {
 		if n, err := strconv.ParseUint(p, 10, 16); err != nil || n == 0 {
-			return nil, fmt.Errorf("%s has port %s; a port is a number from 1 to 65535", from, p)
+			// It may be the password, of a URL without a host.
+			return nil, fmt.Errorf("%s has a port that is no number from 1 to 65535", from)
 		}
 	}
 	return u, nil

@@ -178,10 +178,10 @@ func TestResolveSaysWhatIsWrong(t *testing.T) {
 		"a password with a newline":                 {broker.Config{URL: "amqp://u:s3cr3t-word\n@h/"}, unreadable},
 		"a vhost with a number sign":                {broker.Config{URL: "amqp://u:s3cr3t-word@h/a#b"}, unreadable},
 		"a port that is none": {
-			broker.Config{URL: "amqp://u:s3cr3t-word@h:65536/"}, "the AMQP URL (RABBITMQ_URL or --url) has port 65536; a port is a number from 1 to 65535",
+			broker.Config{URL: "amqp://u:s3cr3t-word@h:65536/"}, "the AMQP URL (RABBITMQ_URL or --url) has a port that is no number from 1 to 65535",
 		},
 		"a heartbeat that is none": {
-			broker.Config{URL: "amqp://h/?heartbeat=10s"}, `the AMQP URL (RABBITMQ_URL or --url) has heartbeat="10s"; it is whole seconds, 0 to 65535`,
+			broker.Config{URL: "amqp://h/?heartbeat=10s"}, "the AMQP URL (RABBITMQ_URL or --url) has a heartbeat that is no number of whole seconds, 0 to 65535",
 		},
 		"a password file that is not there": {
 			broker.Config{PasswordFile: missing}, "--password-file: open " + missing + ": no such file or directory",
