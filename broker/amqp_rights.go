@@ -1,11 +1,13 @@
 package broker
 
 import (
+	"cmp"
 	"crypto/rand"
 	"errors"
 	"fmt"
 	"strings"
 	"sync"
+	"unicode"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
@@ -71,7 +73,7 @@ func (c *Conn) probe(rights []plan.Right, writable string) ([]plan.Right, error)
 				if refused {
 					lacking = append(lacking, r)
 				}
-				failed = errors.Join(failed, err)
+				failed = cmp.Or(failed, err) // the others are of the same kind: the connection is gone
 				mu.Unlock()
 			}
 		})
@@ -84,8 +86,12 @@ func (c *Conn) probe(rights []plan.Right, writable string) ([]plan.Right, error)
 	return lacking, failed
 }
 
-// refuses tries one right.
+// refuses tries one right. One that cannot be tried counts as there: if it is not,
+// the change itself says so.
 func (c *Conn) refuses(r plan.Right, writable string) (bool, error) {
+	if !c.mayBeTried(r) {
+		return false, nil
+	}
 	ch, err := c.conn.Channel()
 	if err != nil {
 		return false, fmt.Errorf("open a channel: %w", err)
@@ -108,6 +114,29 @@ func (c *Conn) refuses(r plan.Right, writable string) (bool, error) {
 	case !errors.As(err, &answer) || !answer.Server:
 		return false, err
 	default:
-		return answer.Code == amqp.AccessRefused && strings.Contains(answer.Reason, " '"+r.Name+"' "), nil
+		return answer.Code == amqp.AccessRefused && names(answer.Reason, r.Name), nil
 	}
+}
+
+// maxReason is the length of the longest text of an error over AMQP, in bytes. The
+// broker cuts longer ones, and ends them with three dots.
+const maxReason = 255
+
+// names reports whether the text of an error is about the object of that name.
+func names(reason, name string) bool {
+	_, object, _ := strings.Cut(reason, " '")
+	if strings.HasPrefix(object, name+"' ") {
+		return true
+	}
+	begin, cut := strings.CutSuffix(object, "...")
+	return cut && len(reason) >= maxReason-5 && strings.HasPrefix(name+"' ", begin)
+}
+
+// mayBeTried reports whether an error about a name would fit the text of an error,
+// or can be cut. Where there is more than ASCII in it, the broker fails to cut it,
+// and closes the whole connection with 541 (measured on 4.3.6).
+func (c *Conn) mayBeTried(r plan.Right) bool {
+	const around = 100 // what the broker writes beside the names, and some
+	text := r.Name + c.endpoint.VHost + c.endpoint.AMQP.User
+	return len(text)+around <= maxReason || !strings.ContainsFunc(text, func(r rune) bool { return r > unicode.MaxASCII })
 }

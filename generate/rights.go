@@ -9,7 +9,9 @@ import (
 	"io"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
+	"unicode"
 
 	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
@@ -82,11 +84,11 @@ func applying(t topology.Topology) Grant {
 func processing(t topology.Topology) Grant {
 	g := Grant{User: "processor", Purpose: "process"}
 	for _, l := range t.Loops {
-		g.Write = append(g.Write, regexp.QuoteMeta(l.Exchange))
-		g.Read = append(g.Read, regexp.QuoteMeta(l.Failed))
+		g.Write = append(g.Write, exactly(l.Exchange))
+		g.Read = append(g.Read, exactly(l.Failed))
 	}
 	if len(t.Loops) > 0 {
-		g.Write = append(g.Write, regexp.QuoteMeta(topology.UnroutableName(t.Name)))
+		g.Write = append(g.Write, exactly(topology.UnroutableName(t.Name)))
 	}
 	return g
 }
@@ -98,7 +100,7 @@ func consuming(t topology.Topology) []Grant {
 	sources := map[string][]string{}
 	for _, b := range t.Bindings {
 		if b.Label.Role == topology.RoleBusiness && b.DestinationType == topology.ToQueue {
-			sources[b.Destination] = append(sources[b.Destination], regexp.QuoteMeta(b.Source))
+			sources[b.Destination] = append(sources[b.Destination], exactly(b.Source))
 		}
 	}
 	for _, w := range t.Works {
@@ -108,7 +110,7 @@ func consuming(t topology.Topology) []Grant {
 			i = len(grants)
 			grants = append(grants, Grant{User: user, Purpose: "consume, and declare and bind as services do"})
 		}
-		g, queue := &grants[i], regexp.QuoteMeta(w.Queue)
+		g, queue := &grants[i], exactly(w.Queue)
 		g.Configure, g.Write = append(g.Configure, queue), append(g.Write, queue)
 		for _, name := range append([]string{queue}, sources[w.Queue]...) {
 			if !slices.Contains(g.Read, name) {
@@ -124,7 +126,7 @@ func publishing(t topology.Topology) Grant {
 	g := Grant{User: "publisher", Purpose: "publish"}
 	for _, e := range t.Exchanges {
 		if e.Label.Role == topology.RoleBusiness && !e.Internal {
-			g.Write = append(g.Write, regexp.QuoteMeta(e.Name))
+			g.Write = append(g.Write, exactly(e.Name))
 		}
 	}
 	return g
@@ -133,9 +135,23 @@ func publishing(t topology.Topology) Grant {
 // pattern gives an expression for a name, or for all that is generated.
 func pattern(t topology.Topology, name string) string {
 	if strings.HasPrefix(name, t.Name+".") {
-		return regexp.QuoteMeta(t.Name+".") + ".*"
+		return exactly(t.Name+".") + ".*"
 	}
-	return regexp.QuoteMeta(name)
+	return exactly(name)
+}
+
+// exactly gives an expression for one name. What a terminal would obey is written
+// in its code.
+func exactly(name string) string {
+	var b strings.Builder
+	for _, r := range regexp.QuoteMeta(name) {
+		if r < ' ' || r == 0x7f {
+			fmt.Fprintf(&b, `\x%02x`, r)
+		} else {
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
 }
 
 // Expression joins alternatives to one regular expression, as set_permissions
@@ -197,6 +213,11 @@ func WriteRightsJSON(w io.Writer, vhost string, grants []Grant) error {
 func word(s string) string {
 	if regexp.MustCompile(`^[A-Za-z0-9_./@:+,-]+$`).MatchString(s) {
 		return s
+	}
+	if strings.ContainsFunc(s, unicode.IsControl) {
+		text := strconv.Quote(s) // as bash takes it, but for the quotes
+		text = text[1 : len(text)-1]
+		return "$'" + strings.NewReplacer(`\"`, `"`, `'`, `\'`).Replace(text) + "'"
 	}
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }

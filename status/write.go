@@ -12,10 +12,10 @@ import (
 // WriteText writes r as a table, with the warnings behind it.
 func WriteText(w io.Writer, r Report) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(t, "topology %s, vhost %s\n\n", r.Topology, r.VHost)
+	fmt.Fprintf(t, "topology %s, vhost %s\n\n", r.Topology, topology.Printable(r.VHost))
 	fmt.Fprintln(t, "QUEUE\tROLE\tBACKOFF\tDELAY\tMESSAGES\tUNACKNOWLEDGED\tCONSUMERS")
 	for _, q := range r.Queues {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%d\t%d\t%d\n", q.Name, q.Role, q.Backoff, delay(q), q.Messages, q.Unacknowledged, q.Consumers)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%d\t%d\t%d\n", topology.Printable(q.Name), q.Role, q.Backoff, delay(q), q.Messages, q.Unacknowledged, q.Consumers)
 	}
 	if err := t.Flush(); err != nil {
 		return err
@@ -24,7 +24,7 @@ func WriteText(w io.Writer, r Report) error {
 		fmt.Fprintln(w)
 	}
 	for _, warning := range r.Warnings {
-		if _, err := fmt.Fprintf(w, "warning %s: %s\n", warning.Name, warning.Text); err != nil {
+		if _, err := fmt.Fprintf(w, "warning %s: %s\n", warning.Name, topology.Printable(warning.Text)); err != nil {
 			return err
 		}
 	}

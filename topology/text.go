@@ -7,6 +7,7 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+	"unicode"
 )
 
 // WriteText writes t for a person to read: a line for each object, grouped by
@@ -69,7 +70,29 @@ func count(n int, kind string) string {
 }
 
 // line joins the cells of one row.
-func line(cells ...string) string { return strings.Join(cells, "\t") }
+func line(cells ...string) string {
+	for i := range cells {
+		cells[i] = Printable(cells[i])
+	}
+	return strings.Join(cells, "\t")
+}
+
+// Printable gives a text for a terminal, or for a log that is read by a program:
+// in place of runes by which a name could do more than be read stand their codes.
+func Printable(s string) string {
+	if !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsGraphic(r) }) {
+		return s
+	}
+	var b strings.Builder
+	for _, r := range s {
+		if unicode.IsGraphic(r) {
+			b.WriteRune(r)
+		} else {
+			b.WriteString(strings.Trim(strconv.QuoteRune(r), "'"))
+		}
+	}
+	return b.String()
+}
 
 // role gives what an object is for, and which backoff it belongs to.
 func role(l Label) string {
