@@ -16,6 +16,7 @@ import (
 	"github.com/dlxctl/dlxctl/migrate"
 	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/spec"
+	"github.com/dlxctl/dlxctl/topology"
 )
 
 // Exit codes. Scripts rely on them.
@@ -72,7 +73,11 @@ func report(w io.Writer, err error) {
 		fmt.Fprintf(w, "dlxctl: %s\n", problems.Summary())
 		return
 	}
-	fmt.Fprintf(w, "dlxctl: %v\n", err)
+	lines := strings.Split(err.Error(), "\n")
+	for i := range lines {
+		lines[i] = topology.Printable(lines[i]) // the broker's words and others' names may be in it
+	}
+	fmt.Fprintf(w, "dlxctl: %s\n", strings.Join(lines, "\n"))
 	var usage usageError
 	if errors.As(err, &usage) && !strings.Contains(err.Error(), "--help") {
 		fmt.Fprintln(w, "run 'dlxctl --help' or 'dlxctl COMMAND --help' for usage")

@@ -157,7 +157,9 @@ func (r *migrator) with(ctx context.Context, want topology.Topology, legacy []st
 	if r.runner.Endpoint, err = r.conn.Resolve(); err != nil {
 		return err
 	}
-	r.runner.Say = func(format string, args ...any) { fmt.Fprintf(r.stdout, format+"\n", args...) }
+	r.runner.Say = func(format string, args ...any) {
+		fmt.Fprintln(r.stdout, topology.Printable(fmt.Sprintf(format, args...)))
+	}
 	r.runner.Progress = func(messages int64) (step, finish func()) {
 		p := r.newProgress("moved", "messages", int(messages))
 		return p.step, p.finish

@@ -29,11 +29,19 @@ type Grant struct {
 	Configure, Write, Read []string
 }
 
+// policymaker is the tag without which nobody changes policies.
+const policymaker = string(plan.Policymaker)
+
 // Rights gives the grants that a topology takes: of who plans and applies, of
-// the processor, of each owner's services, and of publishers. All that begins
+// who migrates if queues are to be replaced, of the processor, of each owner's
+// services, and of publishers. All that begins
 // with the topology's name and a dot is one expression, as tiers come and go.
 func Rights(t topology.Topology) []Grant {
-	grants := []Grant{applying(t), processing(t)}
+	grants := []Grant{applying(t)}
+	if g := migrating(t); g.User != "" {
+		grants = append(grants, g)
+	}
+	grants = append(grants, processing(t))
 	grants = append(grants, consuming(t)...)
 	return append(grants, publishing(t))
 }
@@ -66,7 +74,7 @@ func applying(t topology.Topology) Grant {
 	lists := map[plan.Permission]*[]string{plan.Configure: &g.Configure, plan.Write: &g.Write, plan.Read: &g.Read}
 	for _, r := range rights {
 		if r.Permission == plan.Policymaker {
-			g.Tags = append(g.Tags, "policymaker")
+			g.Tags = append(g.Tags, policymaker)
 			continue
 		}
 		list := lists[r.Permission]
@@ -75,6 +83,36 @@ func applying(t topology.Topology) Grant {
 	for _, list := range lists {
 		slices.Sort(*list)
 		*list = slices.Compact(*list)
+	}
+	return g
+}
+
+// migrating needs what applying does, policies for the switch, and the legacy
+// queues: to bind and unbind them, to take out what is in them, to put back what
+// an abort moves, and to delete them. The zero grant is that of a topology that
+// replaces none. What the legacy queues are bound to and the file does not declare
+// cannot be told from the file: migrate names it before its first write.
+func migrating(t topology.Topology) Grant {
+	g := applying(t)
+	g.User, g.Purpose = "", "migrate"
+	for _, w := range t.Works {
+		if w.Replaces == "" {
+			continue
+		}
+		g.User = "migrator"
+		legacy, successor := exactly(w.Replaces), pattern(t, w.Queue)
+		g.Configure = append(g.Configure, legacy)
+		g.Write = append(g.Write, legacy)
+		g.Read = append(g.Read, legacy, successor)
+	}
+	generated := pattern(t, topology.UnroutableName(t.Name)) // the switches, and where the drain publishes to
+	g.Configure, g.Write, g.Read = append(g.Configure, generated), append(g.Write, generated), append(g.Read, generated)
+	for _, list := range []*[]string{&g.Configure, &g.Write, &g.Read} {
+		slices.Sort(*list)
+		*list = slices.Compact(*list)
+	}
+	if !slices.Contains(g.Tags, policymaker) {
+		g.Tags = append(g.Tags, policymaker)
 	}
 	return g
 }

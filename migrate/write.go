@@ -64,7 +64,7 @@ const none = "no migration is to be done: no legacy queue of the file exists"
 // WriteStandings writes where each move stands, a line each.
 func WriteStandings(w io.Writer, list []Standing) error {
 	for _, s := range list {
-		fmt.Fprintln(w, s)
+		fmt.Fprintln(w, topology.Printable(s.String()))
 	}
 	if len(list) > 0 {
 		return nil
