@@ -1,0 +1,42 @@
+package main
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/dlxctl/dlxctl/broker/brokertest"
+)
+
+// Who only looks needs the tag management and permissions for nothing, of which
+// the broker wants to have been told.
+func TestReadersNeedNothing(t *testing.T) {
+	t.Parallel()
+	target := brokertest.VHost(t)
+	file := legacyStage(t, target, "quorum", "old")
+	reader, nobody := target.User(t, "management", "^$", "^$", "^$"), target.User(t, "", "^$", "^$", "^$")
+	saved := filepath.Join(t.TempDir(), "plan.json")
+	for _, args := range [][]string{
+		{"plan"}, {"plan", "--save", saved}, {"plan", "-o", "json"}, {"status"}, {"migrate", "status"}, {"migrate", "--dry-run"},
+	} {
+		before := exported(t, target)
+		if code, out := dlxctl(reader, append(args, "-f", file)...); code != 0 {
+			t.Errorf("%q exits with %d:\n%s", args, code, out)
+		}
+		if code, out := dlxctl(nobody, append(args, "-f", file)...); code != 1 {
+			t.Errorf("%q without the tag exits with %d:\n%s", args, code, out)
+		}
+		if after := exported(t, target); len(after) != len(before) {
+			t.Errorf("%q writes", args)
+		}
+	}
+	for _, args := range [][]string{{"apply", "--yes"}, {"migrate", "--yes"}} {
+		if code, out := dlxctl(reader, append(args, "-f", file)...); code != 1 {
+			t.Errorf("%q exits with %d:\n%s", args, code, out)
+		}
+	}
+	for _, args := range [][]string{{"validate"}, {"compile"}, {"rights"}} {
+		if code, out := dlxctl(nobody, append(args, "-f", file)...); code != 0 {
+			t.Errorf("%q exits with %d:\n%s", args, code, out)
+		}
+	}
+}
