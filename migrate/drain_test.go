@@ -14,8 +14,8 @@ import (
 	"github.com/dlxctl/dlxctl/migrate"
 )
 
-// fill puts n messages of so many bytes into a queue.
-func (s *stage) fill(tb testing.TB, queue string, n, bytes int) {
+// fill puts n messages of so many bytes into the queue old.
+func (s *stage) fill(tb testing.TB, n, bytes int) {
 	tb.Helper()
 	ch := s.target.Channel(tb)
 	if err := ch.Confirm(false); err != nil {
@@ -25,7 +25,7 @@ func (s *stage) fill(tb testing.TB, queue string, n, bytes int) {
 	body := make([]byte, bytes)
 	for i := range n {
 		m := amqp.Publishing{MessageId: fmt.Sprint(i), DeliveryMode: amqp.Persistent, Body: body}
-		if err := ch.PublishWithContext(tb.Context(), "", queue, true, false, m); err != nil {
+		if err := ch.PublishWithContext(tb.Context(), "", "old", true, false, m); err != nil {
 			tb.Fatal(err)
 		}
 	}
@@ -44,7 +44,7 @@ func TestDrainInOrder(t *testing.T) {
 			t.Parallel()
 			const n = 20_000
 			s := newStage(t, typ, nil)
-			s.fill(t, "old", n, 100)
+			s.fill(t, n, 100)
 			r := s.runner(t)
 			var told, total atomic.Int64
 			r.Progress = func(messages int64) (step, finish func()) {
@@ -78,7 +78,7 @@ func TestDrainIntoAFullQueue(t *testing.T) {
 	file := strings.Replace(fmt.Sprintf(topologyFile, "quorum"), "    replaces: old\n", "    replaces: old\n    arguments: {x-max-length: 10}\n", 1)
 	s := newStageIn(t, brokertest.VHost(t), file, "quorum", nil)
 	const n = 3000 // more than are in flight at once: the broker looks at the length now and then
-	s.fill(t, "old", n, 10)
+	s.fill(t, n, 10)
 	r := s.runner(t)
 	r.Wait = time.Second
 	err := r.Run(t.Context())
@@ -116,7 +116,7 @@ func TestDrainHeadersTooLarge(t *testing.T) {
 	if err := ch.PublishWithContext(t.Context(), "", "before", true, false, amqp.Publishing{MessageId: "big", DeliveryMode: amqp.Persistent, Headers: amqp.Table{"big": big}, Body: []byte("b")}); err != nil {
 		t.Fatal(err)
 	}
-	s.fill(t, "old", 3, 10)
+	s.fill(t, 3, 10)
 	var said strings.Builder
 	r := s.runner(t)
 	r.Say = func(format string, a ...any) { fmt.Fprintf(&said, format+"\n", a...) }

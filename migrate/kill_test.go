@@ -114,7 +114,7 @@ func TestMigrateKilledAtEachStep(t *testing.T) {
 			} {
 				if step == "drain: moved" {
 					stopOld()
-					s.fill(t, "old", 2000, 100)
+					s.fill(t, 2000, 100)
 				}
 				c, _ := s.command(t, dlxctl, flags...)
 				c.Stdout = nil

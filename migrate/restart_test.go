@@ -149,7 +149,7 @@ func TestMigrateWhileTheBrokerIsKilled(t *testing.T) {
 		if m.name == "drain" {
 			s.cutOver(t)
 			stopOld()
-			s.fill(t, "old", 3000, 100)
+			s.fill(t, 3000, 100)
 		}
 		struck := make(chan struct{})
 		var once sync.Once
