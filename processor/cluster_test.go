@@ -160,8 +160,7 @@ func (w *worker) publish(ctx context.Context, conn *amqp.Connection) error {
 const idleTime = 5 * time.Second
 
 // reject lets every message fail. If none comes for some seconds it connects again,
-// also where the broker does not answer: after a restart RabbitMQ 3.10 may say
-// nothing to a consumer that came early, and show no consumer for ever.
+// also where the broker does not answer.
 func (w *worker) reject(ctx context.Context, conn *amqp.Connection) error {
 	guard := time.AfterFunc(idleTime, func() { _ = conn.CloseDeadline(time.Now().Add(time.Second)) })
 	defer guard.Stop()

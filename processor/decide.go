@@ -81,6 +81,10 @@ const (
 	bcc = "BCC"
 	// timeFormat is RFC 3339 with milliseconds; times are in UTC.
 	timeFormat = "2006-01-02T15:04:05.000Z"
+	// brokersRoom is how many bytes are left for what the broker adds on the way
+	// back: x-death and x-delivery-count. It does not look at the size, and a
+	// consumer that gets more than a frame holds loses its connection.
+	brokersRoom = 512
 	// absurdCount is beyond any count that a topology can bring about.
 	absurdCount = 1_000_000
 )
@@ -135,9 +139,9 @@ func (r Rules) Decide(d amqp.Delivery, now time.Time) Decision {
 	headers[r.topology.CountHeader] = count
 	out.Key = address(headers, f.key, origin, f.known)
 	out.Message = publishing(d, headers)
-	if size := relay.HeaderSize(out.Message); r.frameMax > 0 && size > r.frameMax {
+	if size := relay.HeaderSize(out.Message); r.frameMax > 0 && size+brokersRoom > r.frameMax {
 		out.Cause = HeadersTooLarge
-		return r.Park(d, out, fmt.Sprintf("its headers would have %d bytes, more than the %d that fit a frame", size, r.frameMax), now)
+		return r.Park(d, out, fmt.Sprintf("its headers would have %d bytes, and the broker adds its own: more than the %d that fit a frame", size, r.frameMax), now)
 	}
 	return out
 }

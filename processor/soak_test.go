@@ -221,7 +221,7 @@ func (s *soak) collect(t *testing.T, queue string, into map[string][]amqp.Delive
 // processors need until they see that a connection is gone.
 func (s *soak) explained(t *testing.T, copies []amqp.Delivery) bool {
 	t.Helper()
-	const aftermath = 5 * time.Second
+	const aftermath = 10 * time.Second // pauses between tries double up to some seconds
 	for _, c := range copies {
 		last, err := time.Parse(time.RFC3339, fmt.Sprint(c.Headers["last"]))
 		if err != nil {
