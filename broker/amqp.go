@@ -26,7 +26,12 @@ type Conn struct {
 	// Blocked tells when the broker stops and starts taking publishings from
 	// this connection, because of an alarm. It is closed with the connection.
 	Blocked <-chan Blocking
+	spare   chan *amqp.Channel // opened to declare, and free again
 }
+
+// spareChannels is how many channels for declaring are kept: as many as changes
+// are carried out at a time.
+const spareChannels = 32
 
 // Blocking says whether the broker blocks a connection, and why.
 type Blocking struct {
@@ -78,7 +83,7 @@ func dial(ctx context.Context, e Endpoint, wrap func(net.Conn) net.Conn) (*Conn,
 		}
 		return nil, explainDial(e, err)
 	}
-	c := &Conn{conn: conn, endpoint: e, socket: wire}
+	c := &Conn{conn: conn, endpoint: e, spare: make(chan *amqp.Channel, spareChannels), socket: wire}
 	c.Blocked = c.watchBlocked()
 	return c, nil
 }

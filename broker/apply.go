@@ -39,6 +39,9 @@ func (m *Management) declare(ctx context.Context, object any) error {
 			Type: o.Type, Durable: o.Durable, AutoDelete: o.AutoDelete, Internal: &o.Internal, Arguments: orEmpty(o.Arguments),
 		}, "exchanges/"+vhost+"/"+url.PathEscape(o.Name))
 	case topology.Queue:
+		if m.over != nil && o.Type() == topology.Quorum {
+			return m.over.DeclareQueue(o)
+		}
 		return m.put(ctx, declaration{
 			Durable: o.Durable, AutoDelete: o.AutoDelete, Arguments: orEmpty(o.Arguments),
 		}, "queues/"+vhost+"/"+url.PathEscape(o.Name))
@@ -49,14 +52,23 @@ func (m *Management) declare(ctx context.Context, object any) error {
 		})
 		return m.done(ctx, resp, err)
 	case topology.Policy:
-		resp, err := m.with(ctx).PutPolicy(m.vhost, o.Name, rabbithole.Policy{
-			Vhost: m.vhost, Name: o.Name, Pattern: o.Pattern, ApplyTo: o.ApplyTo,
-			Priority: int(o.Priority), Definition: rabbithole.PolicyDefinition(orEmpty(o.Definition)),
-		})
-		return m.done(ctx, resp, err)
+		if _, ours := topology.PolicyOwner(o.Name); ours {
+			if err := m.putPolicy(ctx, o.Pending()); err != nil {
+				return err
+			}
+		}
+		return m.putPolicy(ctx, o)
 	default:
 		return fmt.Errorf("a %T cannot be declared", object)
 	}
+}
+
+func (m *Management) putPolicy(ctx context.Context, p topology.Policy) error {
+	resp, err := m.with(ctx).PutPolicy(m.vhost, p.Name, rabbithole.Policy{
+		Vhost: m.vhost, Name: p.Name, Pattern: p.Pattern, ApplyTo: p.ApplyTo,
+		Priority: int(p.Priority), Definition: rabbithole.PolicyDefinition(orEmpty(p.Definition)),
+	})
+	return m.done(ctx, resp, err)
 }
 
 // declaration is the body of a PUT of a queue or exchange. Nothing is left out:

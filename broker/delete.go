@@ -74,6 +74,9 @@ func (m *Management) removeQueue(ctx context.Context, q topology.Queue, only con
 			return err
 		}
 	}
+	if m.over != nil && q.Type() == topology.Quorum {
+		return m.over.DeleteQueue(q.Name)
+	}
 	return m.delete(ctx, path)
 }
 

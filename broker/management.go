@@ -30,6 +30,7 @@ type Management struct {
 	transport *http.Transport
 	timeout   time.Duration
 	census    *census
+	over      *Conn // declares and deletes quorum queues. Nil: HTTP does
 }
 
 // NewManagement gives the management API of an endpoint. It connects when it is

@@ -109,6 +109,7 @@ func (r *applier) run(ctx context.Context) error {
 		return err
 	}
 	if lock != nil {
+		r.m.Over(lock)
 		defer func() {
 			_ = lock.Unlock(topology.LockName(r.want.Name)) // if not, the end of the connection does it
 			_ = lock.Close()

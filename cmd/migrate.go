@@ -172,6 +172,7 @@ func (r *migrator) with(ctx context.Context, want topology.Topology, legacy []st
 		return err
 	}
 	if lock != nil {
+		m.Over(lock)
 		defer func() {
 			_ = lock.Unlock(topology.LockName(want.Name)) // if not, the end of the connection does it
 			_ = lock.Close()

@@ -217,11 +217,7 @@ func (r *Runner) retire(ctx context.Context, m Move) (plan.State, error) {
 		return state, nil
 	}
 	// The counts that prove a quorum queue empty must be newer than this moment.
-	fresh, err := broker.NewManagement(r.Endpoint)
-	if err != nil {
-		return state, err
-	}
-	defer fresh.Close()
+	fresh := r.Management.Fresh()
 	err = plan.Execute(ctx, fresh, plan.Plan{Changes: []plan.Change{remove(topology.KindQueue, m.Legacy, state.Have.Queues[i])}}, r.written)
 	if errors.Is(err, broker.ErrRefused) {
 		return state, pause(ctx, time.Second) // a message came, or our consumer is still in the statistics

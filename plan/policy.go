@@ -39,18 +39,32 @@ func (r *resolver) policies() {
 		}
 		for _, p := range r.foreignPolicies {
 			if (p.Name == base.Name || r.applies(p, q)) && p.Priority >= want.Priority {
-				want.Priority = p.Priority + 1
+				want.Priority = topology.PriorityAbove(p.Priority)
 			}
 		}
 		want.Definition = merged(q, base.Definition, want.Definition)
+		p, ok := have[want.Name]
+		if ok {
+			want.Priority = max(want.Priority, p.Priority) // a higher one does no harm
+		}
+		if ok && r.pending(p, existing) {
+			want.Priority = topology.PriorityAbove(want.Priority) // the broker passes over a policy that it has stored just so
+			r.out.pending[want.Name] = true
+		}
 		r.out.Want.Policies = append(r.out.Want.Policies, want)
 		r.starves(q, base, want)
-		if p, ok := have[want.Name]; ok {
+		if ok {
 			p.Label = want.Label
 			r.out.Have.Policies = append(r.out.Have.Policies, p)
 			r.outranked(p, want, existing)
 		}
 	}
+}
+
+// pending reports whether a policy was stored, and perhaps not put in force: see
+// topology.Policy.Pending.
+func (r *resolver) pending(p topology.Policy, q topology.Queue) bool {
+	return p.IsPending() || q.Name != "" && r.state.InForce != nil && r.state.InForce[q.Name] == "" && r.applies(p, q)
 }
 
 // attachable refuses a policy that the arguments of an external queue beat.
@@ -269,7 +283,9 @@ func (r Resolved) policyChanges() []Change {
 		if len(c.Fields) == 0 {
 			continue
 		}
-		if hasBase {
+		if r.pending[want.Name] {
+			c.Reason = "it is stored, and perhaps not in force: whoever wrote it was cut off; a new priority makes the broker apply it"
+		} else if hasBase {
 			c.Reason = fmt.Sprintf("starts from the policy %s, which it outranks", display(base.Name))
 		}
 		c.Rank, c.Hazards = rank(c), hops(asArguments(want.Definition))

@@ -39,6 +39,7 @@ type Resolved struct {
 	marks         map[string]topology.Arguments // of the queues that were found, before the mark was taken for wanted
 	exchangeMarks map[string]topology.Arguments // the same of exchanges
 	routed        map[string]bool               // see routedQueues; Diff works it out
+	pending       map[string]bool               // the wanted policies that are stored and perhaps not in force
 }
 
 // Resolve makes want and what was found comparable. It changes neither.
@@ -58,7 +59,7 @@ func Resolve(want topology.Topology, state State) Resolved {
 			r.foreignPolicies = append(r.foreignPolicies, p)
 		}
 	}
-	r.out.bared = map[string]bool{}
+	r.out.bared, r.out.pending = map[string]bool{}, map[string]bool{}
 	r.out.Want, r.out.Have = want, topology.Topology{Name: want.Name, VHost: want.VHost}
 	r.out.Bindings, r.out.Usage = state.Have.Bindings, state.Usage
 	r.out.Want.Exchanges, r.out.Want.Queues, r.out.Want.Bindings, r.out.Want.Policies = nil, nil, nil, nil

@@ -1,0 +1,157 @@
+package main
+
+import (
+	"context"
+	"encoding/base64"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/dlxctl/dlxctl/broker/brokertest"
+)
+
+// cutOff sends a request to the management API, and cuts the connection soon
+// after, as the end of a client does.
+func cutOff(t *testing.T, target brokertest.Target, method, path, body string) {
+	t.Helper()
+	api, err := url.Parse(target.API)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", api.Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	user := base64.StdEncoding.EncodeToString([]byte(target.Username + ":" + target.Password))
+	fmt.Fprintf(conn, "%s /api/%s HTTP/1.1\r\nHost: x\r\nAuthorization: Basic %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", method, path, user, len(body), body)
+	timer := time.NewTimer(time.Duration(rand.IntN(6000)) * time.Microsecond) //nolint:gosec // any moment will do
+	<-timer.C
+	if tcp, ok := conn.(*net.TCPConn); ok {
+		_ = tcp.SetLinger(0) // without it the end comes later
+	}
+	_ = conn.Close() // cut off
+}
+
+// A policy whose writer was cut off is stored, and may not be in force. Plan sees
+// that, and apply makes it so: what a consumer rejects is dead-lettered.
+func TestAPolicyWhoseWriterWasCutOff(t *testing.T) {
+	t.Parallel()
+	target := brokertest.VHost(t)
+	file := filepath.Join(t.TempDir(), "topology.yaml")
+	if err := os.WriteFile(file, []byte("version: 1\nname: shop\ndefaults: {backoff: none, type: classic}\nqueues: [{name: mail, deadLetterBy: policy}]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	start(t, target, "apply", "--yes", "-f", file).exits(t, 0)
+	ch := target.Channel(t)
+	stored := `{"pattern":"^mail$","apply-to":"queues","priority":%d,"definition":{"dead-letter-exchange":%q,"dead-letter-routing-key":"@mail"}}`
+	path := "policies/" + url.PathEscape(target.VHost) + "/dlxctl.shop.queue.mail"
+	seen := 0
+	for n := range 40 {
+		// First none, or one that leads elsewhere; then ours, as it is stored first, cut off.
+		target.Call(t, "DELETE", path, nil)
+		if n%2 == 0 {
+			target.Call(t, "PUT", path, map[string]any{
+				"pattern": "^mail$", "apply-to": "queues", "priority": 2000 + 4*n, "definition": map[string]any{"dead-letter-exchange": "nowhere", "dead-letter-routing-key": "@mail"},
+			})
+		}
+		cutOff(t, target, "PUT", path, fmt.Sprintf(stored, 2001+4*n, "shop.dead"))
+		p := start(t, target, "apply", "--yes", "-f", file)
+		p.exits(t, 0)
+		if strings.Contains(p.stdout.String(), "it is stored, and perhaps not in force") {
+			seen++
+		}
+		if err := ch.PublishWithContext(t.Context(), "", "mail", true, false, amqp.Publishing{MessageId: fmt.Sprint(n)}); err != nil {
+			t.Fatal(err)
+		}
+		if !bury(t, ch, n) {
+			t.Fatalf("message %d is lost: the policy is not in force; apply said:\n%s", n, p.stdout.String())
+		}
+		if seen == 10 {
+			break
+		}
+	}
+	if seen == 0 {
+		t.Error("no policy was stored when its writer was cut off: this proves nothing")
+	}
+}
+
+// bury rejects the message n, and reports whether it is among the dead letters.
+func bury(t *testing.T, ch *amqp.Channel, n int) bool {
+	t.Helper()
+	for queue, end := "mail", time.Now().Add(10*time.Second); ; {
+		d, ok, err := ch.Get(queue, false)
+		switch {
+		case err != nil:
+			t.Fatal(err)
+		case ok && queue == "mail":
+			if err := d.Reject(false); err != nil { // it is dead-lettered, or the test fails
+				t.Fatal(err)
+			}
+			queue = "mail.dead"
+		case ok:
+			if d.MessageId != fmt.Sprint(n) {
+				t.Fatalf("mail.dead holds message %s, not %d", d.MessageId, n)
+			}
+			if err := d.Ack(false); err != nil { // found
+				t.Fatal(err)
+			}
+			return true
+		case time.Now().After(end):
+			return false
+		}
+	}
+}
+
+// Quorum queues whose declarer was killed have a leader all the same, once apply
+// has run again: what is published to them is confirmed.
+func TestQuorumQueuesWhoseDeclarerWasKilled(t *testing.T) {
+	t.Parallel()
+	kills := 0
+	for round := range 8 {
+		target := brokertest.VHost(t)
+		var b strings.Builder
+		b.WriteString("version: 1\nname: shop\ndefaults: {backoff: none}\nqueues:\n")
+		for i := range 8 {
+			fmt.Fprintf(&b, "  - {name: q%d, dead: shared}\n", i)
+		}
+		file := filepath.Join(t.TempDir(), "topology.yaml")
+		if err := os.WriteFile(file, []byte(b.String()), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		p := start(t, target, "apply", "--yes", "-f", file)
+		timer := time.NewTimer(time.Duration(60+40*round) * time.Millisecond)
+		<-timer.C
+		if p.Process.Kill() == nil {
+			kills++
+		}
+		<-p.ended
+		start(t, target, "apply", "--yes", "-f", file).exits(t, 0)
+		ch := target.Channel(t)
+		if err := ch.Confirm(false); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
+		for i := range 8 {
+			queue := fmt.Sprintf("q%d", i)
+			c, err := ch.PublishWithDeferredConfirmWithContext(ctx, "", queue, true, false, amqp.Publishing{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if ok, err := c.WaitContext(ctx); !ok {
+				t.Errorf("round %d: nothing that is published to %s is confirmed: %v", round, queue, err)
+			}
+		}
+		cancel()
+	}
+	if kills == 0 {
+		t.Error("no apply was killed: this proves nothing")
+	}
+}
