@@ -39,8 +39,8 @@ lint: ## run the linters; they hold the direction of imports too
 fmt: ## format the code
 	$(LINT) fmt
 
-golden: ## rewrite the expected outputs of the scripts; read the diff as prose
-	./scripts/test go test . ./spec ./plan -update
+golden: ## rewrite the expected outputs of the scripts and docs/reference.md; read the diff as prose
+	./scripts/test go test . ./spec ./cmd -update
 
 bench: ## run the benchmarks
 	./scripts/test go test $(TEST_FLAGS) -run '^$$' -bench . -benchmem $(PACKAGES)
