@@ -15,7 +15,7 @@ TEST_FLAGS ?= -timeout 20m -parallel 6
 FUZZTIME ?= 10s
 
 .DEFAULT_GOAL := help
-.PHONY: help demo build test race lint fmt golden bench fuzz snippets fresh check
+.PHONY: help demo build test race lint fmt golden bench fuzz snippets fresh matrix check
 
 help: ## show this
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -57,6 +57,9 @@ fuzz: ## fuzz all that reads what others wrote, each target for FUZZTIME
 
 snippets: ## run the declare programs for Python, Node and Java too; gets their libraries
 	./scripts/snippets
+
+matrix: ## run all tests on all lines, and write docs/matrix.md from the results
+	./scripts/matrix $(TEST_FLAGS)
 
 fresh: ## do what the README says on a bare Debian with Go, git and make alone; needs Debian and root
 	./scripts/fresh
