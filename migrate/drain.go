@@ -133,7 +133,7 @@ func (r *Runner) drain(ctx context.Context, m Move, h *mover, p patience) (backl
 	if err != nil {
 		return backlog, err
 	}
-	defer in.Close()
+	defer in.Close() // ends its channel too: to close that alone can hang, where a queue has no leader
 	out, err := broker.Dial(ctx, e)
 	if err != nil {
 		return backlog, err
@@ -148,12 +148,10 @@ func (r *Runner) drain(ctx context.Context, m Move, h *mover, p patience) (backl
 	if err != nil {
 		return backlog, err
 	}
-	defer source.Close()
 	sink, err := out.Publisher(prefetch)
 	if err != nil {
 		return backlog, err
 	}
-	defer sink.Close()
 	h.frame = out.FrameMax()
 	h.taken.Store(h.moved.Load())
 	h.last.Store(time.Now().UnixMilli())
