@@ -109,7 +109,7 @@ func count(tests []test) string {
 }
 
 // reason is what a test says when it skips itself: the last line that names a file.
-var reason = regexp.MustCompile(`(?m)^\s+\w+\.go:\d+: (.*)$`) //nolint:gochecknoglobals // a constant
+var reason = regexp.MustCompile(`(?m)^\s+\w+\.go:\d+: (.*)$`)
 
 // writeList names the tests that did not pass, with what they say if they were
 // skipped.
