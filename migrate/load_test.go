@@ -7,7 +7,6 @@ import (
 	"os"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -129,7 +128,12 @@ func (s *stage) publish(t *testing.T, pause time.Duration) (stop func() map[stri
 	var mu sync.Mutex
 	confirmed := map[string]bool{}
 	var publishers sync.WaitGroup
-	var failed atomic.Value
+	var failed []error
+	fail := func(err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		failed = append(failed, err)
+	}
 	for p := range 4 {
 		ch := s.target.Channel(t)
 		if err := ch.Confirm(false); err != nil {
@@ -156,7 +160,7 @@ func (s *stage) publish(t *testing.T, pause time.Duration) (stop func() map[stri
 					id := fmt.Sprintf("%d-%d", p, n+i)
 					c, err := ch.PublishWithDeferredConfirm(k.exchange, k.key, true, false, amqp.Publishing{MessageId: id, DeliveryMode: amqp.Persistent, Headers: k.headers, Body: []byte(id)})
 					if err != nil {
-						failed.Store(err)
+						fail(err)
 						return
 					}
 					waiting, ids = append(waiting, c), append(ids, id)
@@ -174,7 +178,7 @@ func (s *stage) publish(t *testing.T, pause time.Duration) (stop func() map[stri
 				}
 				for len(returned) > 0 {
 					r := <-returned
-					failed.Store(fmt.Errorf("message %s was returned: %s", r.MessageId, r.ReplyText))
+					fail(fmt.Errorf("message %s was returned: %s", r.MessageId, r.ReplyText))
 				}
 			}
 		})
@@ -183,8 +187,8 @@ func (s *stage) publish(t *testing.T, pause time.Duration) (stop func() map[stri
 	return func() map[string]bool {
 		cancel()
 		publishers.Wait()
-		if err := failed.Load(); err != nil {
-			t.Error(err)
+		if len(failed) > 0 {
+			t.Errorf("%d failures of publishers, the first: %v", len(failed), failed[0])
 		}
 		return confirmed
 	}
