@@ -1,6 +1,7 @@
 package migrate_test
 
 import (
+	"slices"
 	"testing"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -75,6 +76,8 @@ func (d *drains) compare(b *testing.B) {
 	b.ReportMetric(1/brokertest.Median(ours), "msg/s")
 	b.ReportMetric(1/brokertest.Median(floor), "floor-msg/s")
 	b.ReportMetric(brokertest.Median(ratio), "ratio")
+	b.ReportMetric(slices.Min(ratio), "least-ratio")
+	b.ReportMetric(slices.Max(ratio), "most-ratio")
 	b.ReportMetric(brokertest.Median(cpu)*1e5, "cpu-s/100k")
 	b.ReportMetric(brokertest.Median(floorCPU)*1e5, "floor-cpu-s/100k")
 	b.ReportMetric(brokertest.Median(peak), "peak-MiB")

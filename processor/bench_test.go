@@ -108,6 +108,8 @@ func compare(b *testing.B, s *stage, contenders []contender, total, size int) {
 				ratios = append(ratios, theirs/seconds[ours][i])
 			}
 			b.ReportMetric(brokertest.Median(ratios), ours+"/"+c.name)
+			b.ReportMetric(slices.Min(ratios), "least-"+ours+"/"+c.name)
+			b.ReportMetric(slices.Max(ratios), "most-"+ours+"/"+c.name)
 		}
 	}
 }
