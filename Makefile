@@ -15,7 +15,7 @@ TEST_FLAGS ?= -timeout 20m -parallel 6
 FUZZTIME ?= 10s
 
 .DEFAULT_GOAL := help
-.PHONY: help demo build test race lint fmt golden bench fuzz snippets check
+.PHONY: help demo build test race lint fmt golden bench fuzz snippets fresh check
 
 help: ## show this
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -39,10 +39,10 @@ lint: ## run the linters; they hold the direction of imports too
 fmt: ## format the code
 	$(LINT) fmt
 
-golden: ## rewrite the expected outputs of the scripts; read the diff as prose
-	./scripts/test go test . ./spec ./plan -update
+golden: ## rewrite the expected outputs of the scripts and docs/reference.md; read the diff as prose
+	./scripts/test go test . ./spec ./cmd -update
 
-bench: ## run the benchmarks, some 15 minutes; writes docs/benchmarks.md
+bench: ## run the benchmarks, some ten minutes; writes docs/benchmarks.md
 	TEST_FLAGS="$(TEST_FLAGS)" ./scripts/bench $(PACKAGES)
 
 # Each target needs a run of its own. Minimizing what is new takes a minute by
@@ -57,6 +57,9 @@ fuzz: ## fuzz all that reads what others wrote, each target for FUZZTIME
 
 snippets: ## run the declare programs for Python, Node and Java too; gets their libraries
 	./scripts/snippets
+
+fresh: ## do what the README says on a bare Debian with Go, git and make alone; needs Debian and root
+	./scripts/fresh
 
 check: ## all that a contribution needs: format, lint, tests with the race detector
 	$(LINT) fmt --diff

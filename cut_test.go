@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -154,4 +155,69 @@ func TestQuorumQueuesWhoseDeclarerWasKilled(t *testing.T) {
 	if kills == 0 {
 		t.Error("no apply was killed: this proves nothing")
 	}
+}
+
+// A new queue without a leader takes nothing, and looks like any other: migrate
+// turns no messages to it.
+func TestMigrateToAQueueWithoutALeader(t *testing.T) {
+	t.Parallel()
+	target := brokertest.VHost(t)
+	file := filepath.Join(t.TempDir(), "topology.yaml")
+	if err := os.WriteFile(file, []byte("version: 1\nname: shop\ndefaults: {backoff: none}\nexchanges: [{name: events}]\nqueues: [{name: new, replaces: old, bindings: [{exchange: events, key: k}]}]\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ch := target.Channel(t)
+	if _, err := ch.QueueDeclare("old", true, false, false, false, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := ch.ExchangeDeclare("events", "topic", true, false, false, false, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := ch.QueueBind("old", "k", "events", false, nil); err != nil {
+		t.Fatal(err)
+	}
+	start(t, target, "migrate", "--yes", "--until", "prepare", "-f", file).exits(t, 0)
+	path := "queues/" + url.PathEscape(target.VHost) + "/new"
+	dead := false
+	for n := 0; n < 60 && !dead; n++ {
+		target.Call(t, "DELETE", path, nil)
+		cutOff(t, target, "PUT", path, `{"durable":true,"auto_delete":false,"arguments":{"x-queue-type":"quorum","x-managed-by":"dlxctl/shop","x-dead-letter-exchange":"shop.dead","x-dead-letter-routing-key":"@new","x-dead-letter-strategy":"at-least-once","x-overflow":"reject-publish"}}`)
+		dead = !replies(t, target, "new")
+	}
+	if !dead {
+		t.Skip("this broker made every queue whole, though its client was cut off")
+	}
+	p := start(t, target, "migrate", "--yes", "--settle", "10ms", "-f", file)
+	p.exits(t, 3)
+	if !strings.Contains(p.stderr.String(), "the queue new must answer before messages are turned to it") {
+		t.Errorf("it says:\n%s", p.stderr.String())
+	}
+}
+
+// replies reports whether a queue says within some seconds what it holds.
+func replies(t *testing.T, target brokertest.Target, queue string) bool {
+	t.Helper()
+	conn, err := amqp.Dial(target.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ch, err := conn.Channel()
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer := make(chan error, 1)
+	go func() {
+		_, _, err := ch.Get(queue, true)
+		answer <- err
+	}()
+	timer := time.NewTimer(4 * time.Second)
+	defer timer.Stop()
+	select {
+	case err = <-answer:
+	case <-timer.C:
+		err = context.DeadlineExceeded
+	}
+	_ = conn.CloseDeadline(time.Now().Add(time.Second)) // it may hang on the question
+	var refused *amqp.Error
+	return err == nil || errors.As(err, &refused) && refused.Code == amqp.NotFound
 }

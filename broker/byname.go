@@ -39,7 +39,7 @@ func (m *Management) PublishedByName(ctx context.Context, queue string) (ByName,
 	}
 	vhost := url.PathEscape(m.vhost)
 	err := m.get(ctx, &q, "queues/"+vhost+"/"+url.PathEscape(queue))
-	if errors.Is(err, ErrNotFound) {
+	if errors.Is(err, ErrNotFound) || errors.Is(err, ErrNoVHost) { // the broker says the same of both
 		return ByName{}, nil
 	}
 	if err == nil {

@@ -2,6 +2,7 @@ package cmd
 
 import (
 	"bytes"
+	"io"
 	"strings"
 	"testing"
 
@@ -60,7 +61,7 @@ func checkVariable(t *testing.T, path []string, f *pflag.Flag) {
 		value = "some"
 	}
 	name := "DLXCTL_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
-	a := &app{env: func(n string) (string, bool) { return value, n == name }}
+	a := &app{stderr: io.Discard, env: func(n string) (string, bool) { return value, n == name }}
 	c, _, err := a.root().Find(path)
 	if err != nil {
 		t.Fatal(err)

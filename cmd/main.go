@@ -19,13 +19,13 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// Exit codes. Scripts rely on them.
+// Exit codes. Scripts rely on them. The comments are the table of docs/reference.md.
 const (
-	exitDone        = 0
-	exitFailed      = 1   // nothing was written
-	exitPending     = 2   // plan --detailed-exitcode: there are changes; migrate: waiting for others
-	exitBlocked     = 3   // something is blocked
-	exitPartial     = 4   // something was written, not all
+	exitDone        = 0   // done; plan: also if there are changes
+	exitFailed      = 1   // failed, and nothing was written
+	exitPending     = 2   // plan --detailed-exitcode: there are changes or drift; migrate: others must act first, then run it again
+	exitBlocked     = 3   // refused, and nothing was written: something is blocked, or needs an --allow; with --skip-blocked the rest was done
+	exitPartial     = 4   // something was written, but not all; run it again
 	exitUsage       = 64  // wrong flags or arguments
 	exitInterrupted = 130 // interrupted before the first write
 )

@@ -178,6 +178,10 @@ func (r *migrator) with(ctx context.Context, want topology.Topology, legacy []st
 			_ = lock.Close()
 		}()
 	}
+	told := context.AfterFunc(ctx, func() {
+		fmt.Fprintln(r.stderr, "stopping when what is under way is done; a second signal kills")
+	})
+	defer told()
 	r.runner.Allowed = func(rights []plan.Right) error { return mayDo(ctx, m, lock, rights) }
 	if !r.yes {
 		if err := r.stand(ctx, m, want); err != nil {
@@ -189,6 +193,8 @@ func (r *migrator) with(ctx context.Context, want topology.Topology, legacy []st
 	}
 	err = do(ctx)
 	switch {
+	case ctx.Err() != nil && r.runner.Wrote():
+		return unfinishedError{errors.New("interrupted; nothing is lost: run it again to continue")}
 	case errors.Is(err, migrate.ErrWaiting):
 		return waitingError{err}
 	case err != nil && r.runner.Wrote():

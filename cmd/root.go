@@ -1,6 +1,7 @@
 package cmd
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"log/slog"
@@ -173,15 +174,17 @@ func variables(flag string) []string {
 	}
 }
 
-// outputs names, by command, the output formats it offers.
+// outputsAnnotation is where a command names the output formats it offers, if text
+// is not the only one.
 const outputsAnnotation = "outputs"
 
+// outputs gives the output formats that a command offers.
+func outputs(c *cobra.Command) []string {
+	return strings.Fields(cmp.Or(c.Annotations[outputsAnnotation], "text"))
+}
+
 func (a *app) checkGlobals(c *cobra.Command) error {
-	offers := []string{"text"}
-	if more := c.Annotations[outputsAnnotation]; more != "" {
-		offers = strings.Fields(more)
-	}
-	if !slices.Contains(offers, a.output) {
+	if offers := outputs(c); !slices.Contains(offers, a.output) {
 		return usageError{fmt.Errorf("%s has no output %q, only %s", c.CommandPath(), a.output, strings.Join(offers, ", "))}
 	}
 	if !slices.Contains([]string{"text", "json"}, a.logFormat) {

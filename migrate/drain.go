@@ -13,6 +13,9 @@ import (
 	"github.com/dlxctl/dlxctl/relay"
 )
 
+// lookEvery is how often a drain looks whether somebody has bound the queue again.
+const lookEvery = 2 * time.Second
+
 // prefetch is how many messages of a legacy queue are in flight at once.
 const prefetch = 1000
 
@@ -102,6 +105,8 @@ type patience struct {
 	wait time.Duration
 	// stuck is how long it goes on while the new queue takes nothing.
 	stuck time.Duration
+	// bound is asked now and then whether the queue has bindings. Nil: it may.
+	bound func(context.Context) bool
 }
 
 // Why a drain ends early.
@@ -110,6 +115,8 @@ var (
 	errComing = errors.New("messages still come")
 	// errStuck says that the new queue took no messages any more.
 	errStuck = errors.New("messages are not taken")
+	// errBound says that somebody has bound the queue again.
+	errBound = errors.New("the queue is bound")
 )
 
 // drain moves what is in the legacy queue and what comes to it, until nothing has
@@ -126,7 +133,7 @@ func (r *Runner) drain(ctx context.Context, m Move, h *mover, p patience) (backl
 	if err != nil {
 		return backlog, err
 	}
-	defer in.Close()
+	defer in.Close() // ends its channel too: to close that alone can hang, where a queue has no leader
 	out, err := broker.Dial(ctx, e)
 	if err != nil {
 		return backlog, err
@@ -141,18 +148,25 @@ func (r *Runner) drain(ctx context.Context, m Move, h *mover, p patience) (backl
 	if err != nil {
 		return backlog, err
 	}
-	defer source.Close()
 	sink, err := out.Publisher(prefetch)
 	if err != nil {
 		return backlog, err
 	}
-	defer sink.Close()
 	h.frame = out.FrameMax()
 	h.taken.Store(h.moved.Load())
 	h.last.Store(time.Now().UnixMilli())
 	until, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	go func() { stop(h.watch(until, backlog, p)) }()
+	if p.bound != nil {
+		go func() {
+			for pause(until, lookEvery) == nil {
+				if p.bound(until) {
+					stop(errBound)
+				}
+			}
+		}()
+	}
 	move := relay.Relay{Source: source, Sink: sink, Handler: h, Grace: 30 * time.Second}
 	err = move.Run(until)
 	switch cause := context.Cause(until); {
@@ -162,7 +176,7 @@ func (r *Runner) drain(ctx context.Context, m Move, h *mover, p patience) (backl
 		return backlog, err
 	case ctx.Err() != nil:
 		return backlog, ctx.Err()
-	case errors.Is(cause, errComing):
+	case errors.Is(cause, errComing), errors.Is(cause, errBound):
 		return backlog, cause
 	default:
 		return backlog, nil

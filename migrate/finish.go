@@ -91,6 +91,11 @@ func (r *Runner) end(ctx context.Context, m Move, step func()) error {
 			r.tell("drain: up to %s of these are doubled, as %s was bound again", number(moved, "message"), m.Legacy)
 		}
 		switch {
+		case errors.Is(err, errBound):
+			if state, err = r.Management.Inspect(ctx); err != nil {
+				return err
+			}
+			continue
 		case errors.Is(err, errComing) && r.Until == Drain:
 			return nil
 		case errors.Is(err, errComing) && r.Forward:
@@ -120,9 +125,15 @@ func (r *Runner) end(ctx context.Context, m Move, step func()) error {
 
 // empty drains a queue and says what was moved.
 func (r *Runner) empty(ctx context.Context, m Move, h *mover) (moved int64, err error) {
-	p := patience{idle: r.Idle, wait: r.Wait, stuck: max(r.Wait, leastStuck)}
+	p := patience{idle: r.Idle, wait: r.Wait, stuck: max(r.Wait, leastStuck), bound: func(ctx context.Context) bool {
+		state, err := r.Management.Inspect(ctx)
+		return err == nil && len(m.find(state).onLegacy) > 0
+	}}
 	if r.Until == Drain {
 		p.idle, p.wait = time.Second, 0
+	}
+	if r.Until != Drain && h.taken.Load() == 0 {
+		r.tell("drain: moving what is left in %s, until nothing has come for %s", m.Legacy, r.Idle)
 	}
 	before := h.moved.Load()
 	backlog, err := r.drain(ctx, m, h, p)
@@ -159,12 +170,17 @@ func (h *mover) stuck(m Move) error {
 
 // unused waits until nobody consumes from the legacy queue.
 func (r *Runner) unused(ctx context.Context, m Move) (plan.State, error) {
+	said := false
 	for deadline := time.Now().Add(r.Wait); ; {
 		state, err := r.Management.Inspect(ctx)
 		if err != nil {
 			return state, err
 		}
 		consumers := state.Usage[m.Legacy].Consumers
+		if !said && !r.Now && consumers > 0 && r.Wait > 0 {
+			r.tell("drain: waiting up to %s for %s of %s", r.Wait, number(consumers, "consumer"), m.Legacy)
+			said = true
+		}
 		if r.Now || consumers == 0 {
 			return state, nil
 		}

@@ -269,3 +269,33 @@ func (s *stage) tidy(t *testing.T) {
 		t.Errorf("left behind: %s", strings.Join(left, ", "))
 	}
 }
+
+// Interrupted while it waits, it says so, and goes on when it is run again.
+func TestMigrateInterrupted(t *testing.T) {
+	t.Parallel()
+	dlxctl := program(t)
+	s := newStage(t, "classic", nil)
+	c, said := s.command(t, dlxctl, "--yes", "--settle", "10ms", "--idle", "1m")
+	c.Stdout = nil
+	out, err := c.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		if strings.HasPrefix(lines.Text(), "drain: moving") {
+			if err := c.Process.Signal(syscall.SIGINT); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	_ = c.Wait() // the code tells
+	if code := c.ProcessState.ExitCode(); code != 4 || !strings.Contains(said.String(), "dlxctl: interrupted; nothing is lost: run it again to continue") {
+		t.Errorf("it exits with %d:\n%s", code, said)
+	}
+	if c, said := s.command(t, dlxctl, "--yes", "--idle", "1s"); c.Run() != nil || s.exists(t.Context(), t, "old") {
+		t.Errorf("the next run:\n%s", said)
+	}
+}

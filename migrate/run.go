@@ -107,11 +107,59 @@ func (r *Runner) Run(ctx context.Context) error {
 	if r.Until == Prepare {
 		return nil
 	}
+	if err := r.answering(ctx, moves); err != nil {
+		return err
+	}
 	if err := r.cutover(ctx, moves); err != nil || r.Until == Cutover {
 		return err
 	}
 	return r.finish(ctx, moves)
 }
+
+// answering makes sure that the new queues answer, before messages are turned to
+// them. A quorum queue whose making was cut off, by the end of its client over
+// HTTP or of the node, can be left without a leader: it is listed like any other, and what
+// is routed to it is never confirmed.
+func (r *Runner) answering(ctx context.Context, moves []Move) error {
+	state, err := r.Management.Inspect(ctx)
+	if err != nil {
+		return err
+	}
+	for _, m := range moves {
+		if m.Next(state, nil).Doing == "" {
+			continue // its messages are turned already
+		}
+		conn, err := broker.Dial(ctx, r.Endpoint)
+		if err != nil {
+			return err
+		}
+		answer := make(chan error, 1)
+		go func() {
+			_, err := conn.Empty(m.New)
+			answer <- err
+		}()
+		timer := time.NewTimer(answerTime)
+		select {
+		case err = <-answer:
+		case <-timer.C:
+			err = fmt.Errorf("it does not within %s", answerTime)
+		case <-ctx.Done():
+			err = ctx.Err()
+		}
+		timer.Stop()
+		_ = conn.Close() // ends a question that hangs
+		if err != nil && ctx.Err() == nil {
+			return fmt.Errorf("%w: the queue %s must answer before messages are turned to it: %w; if its nodes are up, whoever made it was cut off and it has no leader: delete it, nothing is bound to it, and run migrate again", ErrRefused, m.New, err)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// answerTime is how long a queue has to say whether it is empty.
+const answerTime = 15 * time.Second
 
 // moves gives the moves to make, or why they cannot be made.
 func (r *Runner) moves(state plan.State) ([]Move, error) {

@@ -1,0 +1,157 @@
+package cmd
+
+import (
+	"cmp"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+const referencePage = "../docs/reference.md"
+
+// The command reference says what the program says of itself.
+func TestReference(t *testing.T) {
+	t.Parallel()
+	want := reference(t)
+	if *update {
+		if err := os.WriteFile(referencePage, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	got, err := os.ReadFile(referencePage)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(got) != want {
+		t.Error("docs/reference.md is not what the commands say; make golden writes it")
+	}
+}
+
+// reference writes the page.
+func reference(t *testing.T) string {
+	t.Helper()
+	root := (&app{}).root()
+	var b strings.Builder
+	b.WriteString("# Commands\n\nWritten by `make golden` from the commands themselves; a test holds it equal to them.\n\n")
+	b.WriteString("| command | |\n| --- | --- |\n")
+	for _, c := range commands(root)[1:] {
+		fmt.Fprintf(&b, "| [%s](#%s) | %s |\n", c.CommandPath(), strings.ReplaceAll(c.CommandPath(), " ", "-"), cell(c.Short))
+	}
+	b.WriteString("\n`dlxctl completion` prints a completion script for a shell, `dlxctl help` and `--help` the text below.\n")
+	b.WriteString("\n## Exit codes\n\n| code | meaning |\n| --- | --- |\n")
+	for _, c := range exitCodes(t) {
+		fmt.Fprintf(&b, "| %s | %s |\n", c.value, cell(c.meaning))
+	}
+	b.WriteString("\n## Flags of every command\n\n")
+	b.WriteString("What the command line leaves out is taken from the environment; where two variables are named the first is stronger.\n\n")
+	writeFlags(&b, root.PersistentFlags())
+	for _, c := range commands(root)[1:] {
+		writeCommand(&b, c)
+	}
+	return b.String()
+}
+
+// writeCommand writes the section of a command.
+func writeCommand(b *strings.Builder, c *cobra.Command) {
+	fmt.Fprintf(b, "\n## %s\n\n", c.CommandPath())
+	writeProse(b, cmp.Or(c.Long, c.Short))
+	fmt.Fprintf(b, "\n```\n%s\n```\n", c.UseLine())
+	if c.Example != "" {
+		fmt.Fprintf(b, "\nExamples:\n\n```sh\n%s\n```\n", strings.ReplaceAll(strings.TrimPrefix(c.Example, "  "), "\n  ", "\n"))
+	}
+	if c.HasSubCommands() && !c.LocalNonPersistentFlags().HasFlags() {
+		return // it does nothing by itself
+	}
+	fmt.Fprintf(b, "\nOutput (`-o`): %s.\n", strings.Join(outputs(c), ", "))
+	if c.LocalNonPersistentFlags().HasFlags() {
+		b.WriteString("\n")
+		writeFlags(b, c.LocalNonPersistentFlags())
+	}
+}
+
+// writeProse writes a text of the help: what is indented there stands as it is.
+func writeProse(b *strings.Builder, text string) {
+	fenced := false
+	for line := range strings.Lines(strings.TrimRight(text, "\n") + "\n") {
+		indented := strings.HasPrefix(line, "  ")
+		if indented != fenced {
+			b.WriteString("```\n")
+			fenced = indented
+		}
+		if !indented {
+			line = strings.NewReplacer("*", `\*`, "<", `\<`, " _", ` \_`).Replace(line)
+		}
+		b.WriteString(strings.TrimPrefix(line, "  "))
+	}
+	if fenced {
+		b.WriteString("```\n")
+	}
+}
+
+// writeFlags writes a table of flags.
+func writeFlags(b *strings.Builder, flags *pflag.FlagSet) {
+	b.WriteString("| flag | meaning | default | variable |\n| --- | --- | --- | --- |\n")
+	flags.VisitAll(func(f *pflag.Flag) {
+		if f.Name == "help" {
+			return
+		}
+		value, usage := pflag.UnquoteUsage(f)
+		name := "--" + f.Name
+		if f.Shorthand != "" {
+			name = "-" + f.Shorthand + ", " + name
+		}
+		fmt.Fprintf(b, "| `%s` | %s | %s | `%s` |\n", strings.TrimSpace(name+" "+value), cell(usage), standard(f), strings.Join(variables(f.Name), "`, `"))
+	})
+}
+
+// standard gives the value of a flag that nobody sets, or nothing where that is
+// nothing.
+func standard(f *pflag.Flag) string {
+	switch v := strings.Trim(f.DefValue, "[]"); v {
+	case "", "false", "0", "0s":
+		return ""
+	default:
+		return "`" + v + "`"
+	}
+}
+
+// cell makes a text fit a cell of a table.
+func cell(s string) string {
+	return strings.NewReplacer("|", `\|`, "*", `\*`, "<", `\<`, "\n", " ").Replace(s)
+}
+
+type exit struct{ value, meaning string }
+
+// exitCodes reads the constants of main.go with what is said of each.
+func exitCodes(t *testing.T) []exit {
+	t.Helper()
+	file, err := parser.ParseFile(token.NewFileSet(), "main.go", nil, parser.ParseComments)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var codes []exit
+	ast.Inspect(file, func(n ast.Node) bool {
+		spec, ok := n.(*ast.ValueSpec)
+		if !ok || !strings.HasPrefix(spec.Names[0].Name, "exit") {
+			return true
+		}
+		value, ok := spec.Values[0].(*ast.BasicLit)
+		if !ok || spec.Comment.Text() == "" {
+			t.Fatalf("main.go does not say what %s means", spec.Names[0])
+		}
+		codes = append(codes, exit{value.Value, strings.TrimSpace(spec.Comment.Text())})
+		return true
+	})
+	if len(codes) < 7 {
+		t.Fatalf("main.go has %d exit codes only", len(codes))
+	}
+	return codes
+}
