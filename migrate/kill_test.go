@@ -21,25 +21,25 @@ import (
 )
 
 // program builds dlxctl, to be killed.
-func program(t *testing.T) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "dlxctl")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", path, "..").CombinedOutput(); err != nil {
-		t.Fatalf("build: %v\n%s", err, out)
+func program(tb testing.TB) string {
+	tb.Helper()
+	path := filepath.Join(tb.TempDir(), "dlxctl")
+	if out, err := exec.CommandContext(tb.Context(), "go", "build", "-o", path, "..").CombinedOutput(); err != nil {
+		tb.Fatalf("build: %v\n%s", err, out)
 	}
 	return path
 }
 
 // command gives a run of dlxctl migrate.
-func (s *stage) command(t *testing.T, path string, args ...string) (*exec.Cmd, *bytes.Buffer) {
-	t.Helper()
-	file := filepath.Join(t.TempDir(), "topology.yaml")
+func (s *stage) command(tb testing.TB, path string, args ...string) (*exec.Cmd, *bytes.Buffer) {
+	tb.Helper()
+	file := filepath.Join(tb.TempDir(), "topology.yaml")
 	if err := os.WriteFile(file, []byte(s.file), 0o600); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	// One that hangs says where.
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
-	t.Cleanup(cancel)
+	ctx, cancel := context.WithTimeout(tb.Context(), 2*time.Minute)
+	tb.Cleanup(cancel)
 	c := exec.CommandContext(ctx, path, append([]string{"migrate", "-f", file}, args...)...)
 	c.Cancel = func() error { return c.Process.Signal(syscall.SIGQUIT) }
 	c.Env = append(os.Environ(), "RABBITMQ_URL="+s.target.URL, "RABBITMQ_API_URL="+s.target.API)

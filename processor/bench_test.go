@@ -9,7 +9,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -25,7 +24,7 @@ import (
 
 const (
 	benchPrefetch = 1000
-	benchRounds   = 5
+	benchRounds   = 3
 )
 
 // contender is one way of moving all messages of the failed queue to the retry
@@ -85,20 +84,20 @@ func compare(b *testing.B, s *stage, contenders []contender, total, size int) {
 			c := contenders[(i+round)%len(contenders)] // none is always the first
 			n := total / c.share
 			s.fillWith(b, n, size)
-			before := cpuSeconds()
+			before := brokertest.CPUSeconds()
 			end := c.start(b, s, n)
-			first, took := s.watch(b, n)
+			first, took := brokertest.Arrivals(b, s.eyes, retryQueue, n)
 			end()
-			cpu[c.name] = append(cpu[c.name], (cpuSeconds()-before)/float64(n))
+			cpu[c.name] = append(cpu[c.name], (brokertest.CPUSeconds()-before)/float64(n))
 			seconds[c.name] = append(seconds[c.name], took.Seconds()/float64(n-first))
 			s.purge(b)
 		}
 	}
 	b.ReportMetric(0, "ns/op") // all together mean nothing
 	for _, c := range contenders {
-		b.ReportMetric(1/median(seconds[c.name]), c.name+"-msg/s")
+		b.ReportMetric(1/brokertest.Median(seconds[c.name]), c.name+"-msg/s")
 		if c.name != "shovel" { // that is the broker's
-			b.ReportMetric(median(cpu[c.name])*1e5, c.name+"-cpu-s/100k")
+			b.ReportMetric(brokertest.Median(cpu[c.name])*1e5, c.name+"-cpu-s/100k")
 		}
 	}
 	for _, ours := range []string{"relay", "processor"} {
@@ -108,67 +107,17 @@ func compare(b *testing.B, s *stage, contenders []contender, total, size int) {
 			for i, theirs := range seconds[c.name] {
 				ratios = append(ratios, theirs/seconds[ours][i])
 			}
-			b.ReportMetric(median(ratios), ours+"/"+c.name)
+			b.ReportMetric(brokertest.Median(ratios), ours+"/"+c.name)
+			b.ReportMetric(slices.Min(ratios), "least-"+ours+"/"+c.name)
+			b.ReportMetric(slices.Max(ratios), "most-"+ours+"/"+c.name)
 		}
 	}
-}
-
-func median(of []float64) float64 {
-	of = slices.Sorted(slices.Values(of))
-	return of[len(of)/2]
-}
-
-// cpuSeconds gives the processor time that this process has used.
-func cpuSeconds() float64 {
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		panic(err) // it cannot fail for this process
-	}
-	return float64(u.Utime.Sec+u.Stime.Sec) + float64(u.Utime.Usec+u.Stime.Usec)/1e6
-}
-
-// watch waits until n messages are in the retry queue. It gives how many it saw
-// first, and how long the others took.
-func (s *stage) watch(b *testing.B, n int) (first int, took time.Duration) {
-	b.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	var begin time.Time
-	for deadline := time.Now().Add(2 * time.Minute); time.Now().Before(deadline); <-tick.C {
-		q, err := s.eyes.QueueDeclarePassive(retryQueue, true, false, false, false, nil)
-		if err != nil {
-			b.Fatal(err)
-		}
-		if first == 0 && q.Messages > 0 {
-			first, begin = q.Messages, time.Now()
-		}
-		if q.Messages >= n {
-			return min(first, n-1), time.Since(begin)
-		}
-	}
-	b.Fatal("the messages were not moved in two minutes")
-	return 0, 0
 }
 
 // fillWith puts n messages of a size into the failed queue.
 func (s *stage) fillWith(b *testing.B, n, size int) {
 	b.Helper()
-	body := []byte(strings.Repeat("x", size))
-	confirms := make([]*amqp.DeferredConfirmation, n)
-	for i := range n {
-		c, err := s.ch.PublishWithDeferredConfirm("shop.slow.failed", "@work", true, false, amqp.Publishing{
-			MessageId: fmt.Sprint(i), DeliveryMode: amqp.Persistent, Body: body,
-		})
-		if err != nil {
-			b.Fatal(err)
-		}
-		confirms[i] = c
-	}
-	for _, c := range confirms {
-		if ok, err := c.WaitContext(b.Context()); err != nil || !ok {
-			b.Fatalf("not confirmed: %v", err)
-		}
-	}
+	brokertest.Fill(b, s.ch, "shop.slow.failed", "@work", n, size)
 }
 
 // purge empties the retry queue: its messages would wait for an hour.
@@ -255,66 +204,25 @@ func copied(d amqp.Delivery) amqp.Publishing {
 	return amqp.Publishing{MessageId: d.MessageId, DeliveryMode: d.DeliveryMode, Headers: amqp.Table{"count": int64(1)}, Body: d.Body}
 }
 
-// bareLoop moves the messages without a thought: many at once, acknowledged many
-// at once. Without confirms it may lose them.
+// bareLoop is the floor. Without confirms it may lose messages.
 func bareLoop(confirmed bool, made func(amqp.Delivery) amqp.Publishing) func(*testing.B, *stage, int) func() {
 	return func(b *testing.B, s *stage, n int) func() {
 		b.Helper()
-		in, out := s.benchChannel(b), s.benchChannel(b)
-		var confirms chan amqp.Confirmation
-		if confirmed {
-			if err := out.Confirm(false); err != nil {
-				b.Fatal(err)
-			}
-			confirms = out.NotifyPublish(make(chan amqp.Confirmation, benchPrefetch))
-		}
-		deliveries := s.benchConsume(b, in, benchPrefetch)
-		ended := make(chan struct{})
-		go func() {
-			defer close(ended)
-			published, done := 0, 0
-			for done < n {
-				select {
-				case d := <-deliveries:
-					if err := out.Publish("shop.slow.dlx", d.RoutingKey, true, false, made(d)); err != nil {
-						b.Error(err)
-						return
-					}
-					published++
-					if confirmed || published%(benchPrefetch/4) != 0 && published < n {
-						continue
-					}
-					done = published
-				case <-confirms:
-					done++
-					for more := true; more; { // what has arrived is acknowledged at once
-						select {
-						case <-confirms:
-							done++
-						default:
-							more = false
-						}
-					}
-				}
-				// The confirms come in the order of the deliveries, whose tags count from one.
-				if err := in.Ack(uint64(done), true); err != nil { //nolint:gosec // it counts
-					b.Error(err)
-					return
-				}
-			}
-		}()
-		return s.benchEnd(b, ended, in, out)
+		return brokertest.Floor{From: "shop.slow.failed", Exchange: "shop.slow.dlx", Prefetch: benchPrefetch, Unconfirmed: !confirmed, Copy: made}.Start(b, s.target, n)
 	}
 }
 
 // oneByOne waits for each confirm before it takes the next message.
 func oneByOne(b *testing.B, s *stage, n int) func() {
 	b.Helper()
-	in, out := s.benchChannel(b), s.benchChannel(b)
-	if err := out.Confirm(false); err != nil {
+	in, out := s.target.Channel(b), s.target.Channel(b)
+	if err := errors.Join(out.Confirm(false), in.Qos(1, 0, false)); err != nil {
 		b.Fatal(err)
 	}
-	deliveries := s.benchConsume(b, in, 1)
+	deliveries, err := in.Consume("shop.slow.failed", "", false, false, false, false, nil)
+	if err != nil {
+		b.Fatal(err)
+	}
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -331,34 +239,10 @@ func oneByOne(b *testing.B, s *stage, n int) func() {
 			}
 		}
 	}()
-	return s.benchEnd(b, ended, in, out)
-}
-
-func (s *stage) benchChannel(b *testing.B) *amqp.Channel {
-	b.Helper()
-	return s.target.Channel(b)
-}
-
-func (s *stage) benchConsume(b *testing.B, ch *amqp.Channel, prefetch int) <-chan amqp.Delivery {
-	b.Helper()
-	if err := ch.Qos(prefetch, 0, false); err != nil {
-		b.Fatal(err)
-	}
-	deliveries, err := ch.Consume("shop.slow.failed", "", false, false, false, false, nil)
-	if err != nil {
-		b.Fatal(err)
-	}
-	return deliveries
-}
-
-func (s *stage) benchEnd(b *testing.B, ended chan struct{}, channels ...*amqp.Channel) func() {
-	b.Helper()
 	return func() {
 		<-ended
-		for _, ch := range channels {
-			if err := ch.Close(); err != nil {
-				b.Error(err)
-			}
+		if err := errors.Join(in.Close(), out.Close()); err != nil {
+			b.Error(err)
 		}
 	}
 }
@@ -395,9 +279,9 @@ func BenchmarkMemory(b *testing.B) {
 			if err := c.Start(); err != nil {
 				b.Fatal(err)
 			}
-			s.watch(b, 50_000)
+			brokertest.Arrivals(b, s.eyes, retryQueue, 50_000)
 			// The peak that the system tells of a process that has ended counts its parent.
-			peaks = append(peaks, peakMiB(b, c.Process.Pid))
+			peaks = append(peaks, brokertest.PeakMiB(b, c.Process.Pid))
 			if err := errors.Join(c.Process.Signal(syscall.SIGTERM), c.Wait()); err != nil {
 				b.Fatal(err)
 			}
@@ -405,21 +289,6 @@ func BenchmarkMemory(b *testing.B) {
 		}
 	}
 	b.ReportMetric(0, "ns/op")
-	b.ReportMetric(median(peaks), "peak-MiB")
+	b.ReportMetric(brokertest.Median(peaks), "peak-MiB")
 	b.ReportMetric(slices.Max(peaks), "highest-peak-MiB")
-}
-
-// peakMiB gives the largest resident size that a process had. It needs Linux.
-func peakMiB(b *testing.B, pid int) float64 {
-	b.Helper()
-	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		b.Fatal(err)
-	}
-	_, rest, _ := strings.Cut(string(status), "VmHWM:")
-	kib, err := strconv.ParseFloat(strings.Fields(rest + " ?")[0], 64)
-	if err != nil {
-		b.Fatal(err)
-	}
-	return kib / 1024
 }
