@@ -9,12 +9,17 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// Over makes m declare and delete quorum queues over c, in place of HTTP. Whoever
-// kills the client of an HTTP request kills what the broker does for it: of
-// quorum queues declared so, 15 of 46 were left without a leader on 4.3.6 when
-// the client was cut off within 30 ms. They look like others, and what is routed
-// to them is never confirmed. Over AMQP the broker finishes what it has begun (0 of
-// 40).
+// Over makes m declare and delete quorum queues and delete exchanges over c, in
+// place of HTTP. Whoever kills the client of an HTTP request kills what the broker
+// does for it. Over AMQP the broker finishes what it has begun.
+//
+// Of quorum queues declared over HTTP, 15 of 46 were left without a leader on
+// 4.3.6 when the client was cut off within 30 ms: they look like others, and what
+// is routed to them is never confirmed. Over AMQP it was 0 of 40. Of exchanges
+// whose deletion was cut off within 6 ms, 21 of 100 could not be made again on
+// 4.0.5: the note stays that they are being deleted, and the broker says yes to each
+// declaration and makes nothing (source: rabbit_exchange,
+// exchange-delete-in-progress).
 func (m *Management) Over(c *Conn) { m.over = c }
 
 // Fresh gives the same management API with counts that are read anew: those that
@@ -40,6 +45,20 @@ func (c *Conn) DeleteQueue(name string) error {
 		_, err := ch.QueueDelete(name, false, false, false) // the caller has proved it empty
 		return err
 	})
+}
+
+// DeleteExchange deletes an exchange, or finds it gone. With ifUnused it fails with
+// ErrRefused if the exchange has bindings.
+func (c *Conn) DeleteExchange(name string, ifUnused bool) error {
+	err := c.onChannel(func(ch *amqp.Channel) error { return ch.ExchangeDelete(name, ifUnused, false) })
+	switch {
+	case errors.Is(err, ErrNotFound):
+		return nil
+	case errors.Is(err, ErrInequivalent): // the code is the same
+		return tell(ErrRefused, "the broker refuses it: exchange %q in use", name)
+	default:
+		return err
+	}
 }
 
 // onChannel uses a channel that nobody else uses meanwhile, and keeps it for the

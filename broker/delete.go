@@ -24,6 +24,9 @@ func (m *Management) remove(ctx context.Context, c plan.Change) error {
 		// Messages for an exchange with bindings would be dropped without it.
 		var only conditions
 		only.unused = c.Action == plan.Replace || !slices.Contains(c.Hazards, plan.DropsRouting)
+		if m.over != nil {
+			return m.over.DeleteExchange(o.Name, only.unused)
+		}
 		return m.delete(ctx, "exchanges/"+vhost+"/"+url.PathEscape(o.Name)+only.String())
 	case topology.Queue:
 		return m.removeQueue(ctx, o, conditions{
