@@ -163,6 +163,63 @@ func TestQuorumQueuesWhoseDeclarerWasKilled(t *testing.T) {
 	}
 }
 
+// Bindings of a topic exchange whose apply was killed route as they are listed, once
+// apply has run again: a new one does, and one that was deleted does not.
+func TestBindingsWhoseWriterWasKilled(t *testing.T) {
+	t.Parallel()
+	const keys, rounds = 80, 12
+	target := brokertest.VHost(t)
+	file := filepath.Join(t.TempDir(), "topology.yaml")
+	kills := 0
+	for round := range rounds {
+		var b strings.Builder
+		b.WriteString("version: 1\nname: shop\ndefaults: {backoff: none, type: classic}\nexchanges: [{name: events}]\nqueues:\n  - name: mail\n    bindings:\n")
+		for i := range keys {
+			fmt.Fprintf(&b, "      - {exchange: events, key: k%d.%d.#}\n", round, i)
+		}
+		if err := os.WriteFile(file, []byte(b.String()), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		args := []string{"apply", "--yes", "--allow", "drops-routing", "-f", file}
+		if round > 0 { // the first makes the queue
+			p := start(t, target, args...)
+			timer := time.NewTimer(time.Duration(40+15*round) * time.Millisecond)
+			<-timer.C
+			if p.Process.Kill() == nil {
+				kills++
+			}
+			<-p.ended
+		}
+		start(t, target, args...).exits(t, 0)
+		ch := target.Channel(t)
+		returned := ch.NotifyReturn(make(chan amqp.Return, 2*keys))
+		if err := ch.Confirm(false); err != nil {
+			t.Fatal(err)
+		}
+		for _, made := range []int{round, round - 1} {
+			for i := range keys {
+				c, err := ch.PublishWithDeferredConfirmWithContext(t.Context(), "events", fmt.Sprintf("k%d.%d.x", made, i), true, false, amqp.Publishing{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, err := c.WaitContext(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				// The broker returns before it confirms.
+				if routed := len(returned) == 0; routed != (made == round) {
+					t.Errorf("round %d: key k%d.%d.# routes: %v", round, made, i, routed)
+				}
+				for len(returned) > 0 {
+					<-returned
+				}
+			}
+		}
+	}
+	if kills < rounds/2 {
+		t.Errorf("%d times apply was killed: this proves nothing", kills)
+	}
+}
+
 // fragile gives a node for tests that delete queues while the broker still makes
 // them. On 3.10.8 that can end rabbit_fifo_dlx_sup, which nobody starts again: from
 // then on no queue of the whole node dead-letters at least once, and declaring such

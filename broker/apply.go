@@ -40,12 +40,15 @@ func (m *Management) declare(ctx context.Context, object any) error {
 		}, "exchanges/"+vhost+"/"+url.PathEscape(o.Name))
 	case topology.Queue:
 		if m.over != nil && o.Type() == topology.Quorum {
-			return m.over.DeclareQueue(o)
+			return m.over.declareQueue(o)
 		}
 		return m.put(ctx, declaration{
 			Durable: o.Durable, AutoDelete: o.AutoDelete, Arguments: orEmpty(o.Arguments),
 		}, "queues/"+vhost+"/"+url.PathEscape(o.Name))
 	case topology.Binding:
+		if m.over != nil {
+			return m.over.bind(o)
+		}
 		resp, err := m.with(ctx).DeclareBinding(m.vhost, rabbithole.BindingInfo{
 			Source: o.Source, Destination: o.Destination, DestinationType: o.DestinationType,
 			RoutingKey: o.Key, Arguments: o.Arguments,

@@ -25,7 +25,7 @@ func (m *Management) remove(ctx context.Context, c plan.Change) error {
 		var only conditions
 		only.unused = c.Action == plan.Replace || !slices.Contains(c.Hazards, plan.DropsRouting)
 		if m.over != nil {
-			return m.over.DeleteExchange(o.Name, only.unused)
+			return m.over.deleteExchange(o.Name, only)
 		}
 		return m.delete(ctx, "exchanges/"+vhost+"/"+url.PathEscape(o.Name)+only.String())
 	case topology.Queue:
@@ -67,20 +67,19 @@ func (c conditions) String() string {
 // the queue is proved empty first. What is published to its very name between
 // the proof and the deletion is lost: no fence is known against that.
 func (m *Management) removeQueue(ctx context.Context, q topology.Queue, only conditions) error {
-	path := "queues/" + url.PathEscape(m.vhost) + "/" + url.PathEscape(q.Name)
-	if q.Type() == topology.Classic {
-		return m.delete(ctx, path+only.String())
-	}
-	if only.empty || only.unused {
-		gone, err := m.prove(ctx, q, only)
-		if gone || err != nil {
-			return err
+	if q.Type() != topology.Classic {
+		if only.empty || only.unused {
+			gone, err := m.prove(ctx, q, only)
+			if gone || err != nil {
+				return err
+			}
 		}
+		only = conditions{}
 	}
-	if m.over != nil && q.Type() == topology.Quorum {
-		return m.over.DeleteQueue(q.Name)
+	if m.over != nil {
+		return m.over.deleteQueue(q.Name, only)
 	}
-	return m.delete(ctx, path)
+	return m.delete(ctx, "queues/"+url.PathEscape(m.vhost)+"/"+url.PathEscape(q.Name)+only.String())
 }
 
 // prove makes sure that a queue is empty and unused, as far as it must be. The
@@ -192,30 +191,56 @@ func (m *Management) usage(ctx context.Context) (map[string]counts, error) {
 // removeBinding deletes a binding and no other between the same ends: one with
 // the same key and other arguments may be a service's own.
 func (m *Management) removeBinding(ctx context.Context, b topology.Binding) error {
-	kind := "q"
-	if b.DestinationType == topology.ToExchange {
-		kind = "e"
+	path := bindingsBetween(m.vhost, b)
+	properties, err := m.findBinding(ctx, b, path)
+	if properties == "" || err != nil {
+		return err
 	}
-	path := "bindings/" + url.PathEscape(m.vhost) + "/e/" + url.PathEscape(b.Source) + "/" + kind + "/" + url.PathEscape(b.Destination)
+	defer m.census.cut()
+	if m.over != nil {
+		// What is a 1 in JSON can be one of several kinds of integers in AMQP. The
+		// binding that has another kind than ours is another one to the broker.
+		err := m.over.unbind(b)
+		if err != nil || len(b.Arguments) == 0 {
+			return err
+		}
+		if properties, err = m.findBinding(ctx, b, path); properties == "" || err != nil {
+			return err
+		}
+	}
+	return m.delete(ctx, path+"/"+url.PathEscape(properties))
+}
+
+// findBinding gives what the management API calls a binding by, among those at
+// path. It is empty if there is none.
+func (m *Management) findBinding(ctx context.Context, b topology.Binding, path string) (string, error) {
 	var found []binding
 	err := m.get(ctx, &found, path)
 	if errors.Is(err, ErrNoVHost) || errors.Is(err, ErrNotFound) {
-		return nil // one of its ends is gone, and it with that
+		return "", nil // one of its ends is gone, and it with that
 	}
 	if err != nil {
-		return err
+		return "", err
 	}
 	for _, f := range found {
 		args, err := f.arguments()
 		if err != nil {
-			return err
+			return "", err
 		}
 		if f.Key == b.Key && args.Equal(b.Arguments) {
-			defer m.census.cut()
-			return m.delete(ctx, path+"/"+url.PathEscape(f.PropertiesKey))
+			return f.PropertiesKey, nil
 		}
 	}
-	return nil // it is gone
+	return "", nil
+}
+
+// bindingsBetween gives the path of all bindings with the ends of b.
+func bindingsBetween(vhost string, b topology.Binding) string {
+	kind := "q"
+	if b.DestinationType == topology.ToExchange {
+		kind = "e"
+	}
+	return "bindings/" + url.PathEscape(vhost) + "/e/" + url.PathEscape(b.Source) + "/" + kind + "/" + url.PathEscape(b.Destination)
 }
 
 // delete deletes what is at path, or finds it gone.

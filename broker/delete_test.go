@@ -14,25 +14,57 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
+// way is a broker that is managed over HTTP alone, or with an AMQP connection.
+type way struct {
+	brokertest.Target
+
+	m *broker.Management
+}
+
+func bothWays(t *testing.T) map[string]way {
+	t.Helper()
+	ways := map[string]way{}
+	for _, name := range []string{"HTTP", "AMQP"} {
+		target := brokertest.VHost(t)
+		ways[name] = way{target, manage(t, target)}
+	}
+	over := ways["AMQP"]
+	endpoint, err := broker.Config{URL: over.URL, API: over.API}.Resolve()
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := broker.Dial(t.Context(), endpoint)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	over.m.Over(conn)
+	return ways
+}
+
 func TestWhatWasAppliedCanBeDeleted(t *testing.T) {
 	t.Parallel()
-	target := brokertest.VHost(t)
-	m := manage(t, target)
-	all := many(target.VHost)
-	apply(t, m, objects(all)...)
-	for range 2 { // deleting twice is harmless
-		for _, o := range all.Bindings {
-			remove(t, m, o)
-		}
-		if left := inspect(t, m).Bindings; len(left) > 0 {
-			t.Fatalf("bindings are left: %v", left)
-		}
-		for _, o := range objects(all) {
-			remove(t, m, o)
-		}
-		if d := cmp.Diff(topology.Topology{VHost: target.VHost}, inspect(t, m)); d != "" {
-			t.Fatalf("something is left (-want +got):\n%s", d)
-		}
+	for name, way := range bothWays(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := way.m
+			all := many(way.VHost)
+			apply(t, m, objects(all)...)
+			for range 2 { // deleting twice is harmless
+				for _, o := range all.Bindings {
+					remove(t, m, o)
+				}
+				if left := inspect(t, m).Bindings; len(left) > 0 {
+					t.Fatalf("bindings are left: %v", left)
+				}
+				for _, o := range objects(all) {
+					remove(t, m, o)
+				}
+				if d := cmp.Diff(topology.Topology{VHost: way.VHost}, inspect(t, m)); d != "" {
+					t.Fatalf("something is left (-want +got):\n%s", d)
+				}
+			}
+		})
 	}
 }
 
@@ -53,72 +85,86 @@ func remove(t *testing.T, m *broker.Management, object any) {
 
 func TestOddBindingsAreDeletedOneByOne(t *testing.T) {
 	t.Parallel()
-	target := brokertest.VHost(t)
-	m := manage(t, target)
-	apply(t, m, topology.Queue{Name: "a/b %", Durable: true, Arguments: topology.Arguments{topology.ArgQueueType: topology.Classic}})
-	var bindings []topology.Binding
-	for _, name := range append(oddNames(), "") {
-		for _, args := range []topology.Arguments{nil, {topology.ArgManagedBy: "dlxctl/shop"}, {"odd": name, "n": int64(1)}} {
-			bindings = append(bindings, topology.Binding{
-				Source: "amq.topic", Destination: "a/b %", DestinationType: topology.ToQueue, Key: name, Arguments: args,
-			})
-		}
-	}
-	for _, b := range bindings {
-		apply(t, m, b)
-	}
-	for i, b := range bindings {
-		remove(t, m, b)
-		want := topology.Topology{Bindings: append([]topology.Binding{}, bindings[i+1:]...)}
-		want.Sort()
-		got := inspect(t, m).Bindings
-		if len(want.Bindings)+len(got) > 0 {
-			if d := cmp.Diff(want.Bindings, got); d != "" {
-				t.Fatalf("after deletion of %s %s (-want +got):\n%s", b, b.Arguments, d)
+	for name, way := range bothWays(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := way.m
+			apply(t, m, topology.Queue{Name: "a/b %", Durable: true, Arguments: topology.Arguments{topology.ArgQueueType: topology.Classic}})
+			var bindings []topology.Binding
+			for _, name := range append(oddNames(), "") {
+				for _, args := range []topology.Arguments{nil, {topology.ArgManagedBy: "dlxctl/shop"}, {"odd": name, "n": int64(1)}} {
+					bindings = append(bindings, topology.Binding{
+						Source: "amq.topic", Destination: "a/b %", DestinationType: topology.ToQueue, Key: name, Arguments: args,
+					})
+				}
 			}
-		}
+			for _, b := range bindings {
+				apply(t, m, b)
+			}
+			// A service's binding may hold another kind of integer than JSON tells of.
+			small := topology.Binding{Source: "amq.topic", Destination: "a/b %", DestinationType: topology.ToQueue, Key: "small", Arguments: topology.Arguments{"n": int64(1)}}
+			if err := way.Channel(t).QueueBind(small.Destination, small.Key, small.Source, false, amqp.Table{"n": int16(1)}); err != nil {
+				t.Fatal(err)
+			}
+			bindings = append(bindings, small)
+			for i, b := range bindings {
+				remove(t, m, b)
+				want := topology.Topology{Bindings: append([]topology.Binding{}, bindings[i+1:]...)}
+				want.Sort()
+				got := inspect(t, m).Bindings
+				if len(want.Bindings)+len(got) > 0 {
+					if d := cmp.Diff(want.Bindings, got); d != "" {
+						t.Fatalf("after deletion of %s %s (-want +got):\n%s", b, b.Arguments, d)
+					}
+				}
+			}
+		})
 	}
 }
 
 func TestADeletionNeedsItsHazards(t *testing.T) {
 	t.Parallel()
-	target := brokertest.VHost(t)
-	m := manage(t, target)
-	ch := target.Channel(t)
-	full := func(name, kind string) topology.Queue {
-		q := topology.Queue{Name: name, Durable: true, Arguments: topology.Arguments{topology.ArgQueueType: kind}}
-		apply(t, m, q)
-		if err := ch.PublishWithContext(t.Context(), "", name, true, false, amqp.Publishing{Body: []byte("x")}); err != nil {
-			t.Fatal(err)
-		}
-		return q
-	}
-	used := topology.Queue{Name: "used", Durable: true, Arguments: topology.Arguments{topology.ArgQueueType: topology.Quorum}}
-	bound := topology.Exchange{Name: "bound", Type: topology.Topic, Durable: true}
-	apply(t, m, used, bound, topology.Binding{Source: "bound", Destination: "amq.fanout", DestinationType: topology.ToExchange, Key: "#"})
-	if _, err := ch.Consume("used", "", false, false, false, false, nil); err != nil {
-		t.Fatal(err)
-	}
-	classic, quorum := full("classic", topology.Classic), full("quorum", topology.Quorum)
-	holding(t, m, "classic", "quorum")
-	for name, tc := range map[string]struct {
-		object any
-		hazard plan.Hazard
-	}{
-		"a classic queue with a message": {classic, plan.LosesMessages},
-		"a quorum queue with a message":  {quorum, plan.LosesMessages},
-		"a queue with a consumer":        {used, plan.StopsConsumers},
-		"an exchange with a binding":     {bound, plan.DropsRouting},
-	} {
+	for name, way := range bothWays(t) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			change := plan.Change{Action: plan.Delete, Before: tc.object}
-			if err := m.Apply(t.Context(), change); !errors.Is(err, broker.ErrRefused) {
-				t.Errorf("without its hazard: %v", err)
+			m := way.m
+			ch := way.Channel(t)
+			full := func(name, kind string) topology.Queue {
+				q := topology.Queue{Name: name, Durable: true, Arguments: topology.Arguments{topology.ArgQueueType: kind}}
+				apply(t, m, q)
+				if err := ch.PublishWithContext(t.Context(), "", name, true, false, amqp.Publishing{Body: []byte("x")}); err != nil {
+					t.Fatal(err)
+				}
+				return q
 			}
-			change.Hazards = []plan.Hazard{tc.hazard}
-			if err := m.Apply(t.Context(), change); err != nil {
-				t.Errorf("with its hazard: %v", err)
+			used := topology.Queue{Name: "used", Durable: true, Arguments: topology.Arguments{topology.ArgQueueType: topology.Quorum}}
+			bound := topology.Exchange{Name: "bound", Type: topology.Topic, Durable: true}
+			apply(t, m, used, bound, topology.Binding{Source: "bound", Destination: "amq.fanout", DestinationType: topology.ToExchange, Key: "#"})
+			if _, err := ch.Consume("used", "", false, false, false, false, nil); err != nil {
+				t.Fatal(err)
+			}
+			classic, quorum := full("classic", topology.Classic), full("quorum", topology.Quorum)
+			holding(t, m, "classic", "quorum")
+			for name, tc := range map[string]struct {
+				object any
+				hazard plan.Hazard
+			}{
+				"a classic queue with a message": {classic, plan.LosesMessages},
+				"a quorum queue with a message":  {quorum, plan.LosesMessages},
+				"a queue with a consumer":        {used, plan.StopsConsumers},
+				"an exchange with a binding":     {bound, plan.DropsRouting},
+			} {
+				t.Run(name, func(t *testing.T) {
+					t.Parallel()
+					change := plan.Change{Action: plan.Delete, Before: tc.object}
+					if err := m.Apply(t.Context(), change); !errors.Is(err, broker.ErrRefused) {
+						t.Errorf("without its hazard: %v", err)
+					}
+					change.Hazards = []plan.Hazard{tc.hazard}
+					if err := m.Apply(t.Context(), change); err != nil {
+						t.Errorf("with its hazard: %v", err)
+					}
+				})
 			}
 		})
 	}
