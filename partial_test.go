@@ -1,6 +1,9 @@
 package main
 
 import (
+	"context"
+	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -46,7 +49,7 @@ func TestApplyFailsInTheMiddle(t *testing.T) {
 			target := brokertest.VHost(t)
 			path := manyQueues(t, "shop", 0, 50)
 			troubled := target
-			troubled.API = afterWrites(t, target.API, 100, tc.trouble)
+			troubled.API = afterWrites(t, target.API, 20, tc.trouble)
 			p := start(t, troubled, "apply", "--yes", "-f", path)
 			p.exits(t, 4)
 			if said := p.stderr.String(); !regexp.MustCompile(`(?m)^dlxctl: ` + tc.said + `$`).MatchString(said) {
@@ -58,6 +61,66 @@ func TestApplyFailsInTheMiddle(t *testing.T) {
 	}
 }
 
+// So does one whose AMQP connection breaks, over which it binds and deletes.
+func TestApplyLosesItsConnection(t *testing.T) {
+	t.Parallel()
+	target := brokertest.VHost(t)
+	path := manyQueues(t, "shop", 0, 50)
+	troubled := target
+	var cut func()
+	troubled.URL, cut = throughCut(t, target.URL)
+	troubled.API = afterWrites(t, target.API, 40, func(w http.ResponseWriter, _ *http.Request) {
+		cut()
+		w.WriteHeader(http.StatusCreated)
+	})
+	p := start(t, troubled, "apply", "--yes", "-f", path)
+	p.exits(t, 4)
+	if said := p.stderr.String(); !regexp.MustCompile(`(?m)^dlxctl: create binding .*: the AMQP connection to amqp://\S+ ended: .* \(\d+ done, \d+ failed, \d+ not tried; fix the cause and run it again\)$`).MatchString(said) {
+		t.Errorf("it says:\n%s", said)
+	}
+	start(t, target, "apply", "--yes", "-f", path).exits(t, 0)
+	start(t, target, "plan", "--detailed-exitcode", "-f", path).exits(t, 0)
+}
+
+// throughCut gives the URL of a proxy for AMQP, and what cuts the connections that
+// run through it.
+func throughCut(t *testing.T, broker string) (address string, cut func()) {
+	t.Helper()
+	u, err := url.Parse(broker)
+	if err != nil {
+		t.Fatal(err)
+	}
+	backend := u.Host
+	var config net.ListenConfig
+	l, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cut := context.WithCancel(t.Context())
+	go func() {
+		for {
+			in, err := l.Accept()
+			if err != nil {
+				return // closed
+			}
+			out, err := new(net.Dialer).DialContext(ctx, "tcp", backend)
+			if err != nil {
+				_ = in.Close()
+				continue
+			}
+			context.AfterFunc(ctx, func() { _, _ = in.Close(), out.Close() })
+			go func() { _, _ = io.Copy(in, out) }() // until it is cut
+			go func() { _, _ = io.Copy(out, in) }()
+		}
+	}()
+	t.Cleanup(func() {
+		cut()
+		_ = l.Close()
+	})
+	u.Host = l.Addr().String()
+	return u.String(), cut
+}
+
 // A signal in the middle does the same; one before the first write leaves the
 // broker as it was.
 func TestApplyInterrupted(t *testing.T) {
@@ -67,7 +130,7 @@ func TestApplyInterrupted(t *testing.T) {
 			t.Parallel()
 			target := brokertest.VHost(t)
 			path := manyQueues(t, "shop", 0, 50)
-			for _, writes := range []int64{0, 100} {
+			for _, writes := range []int64{0, 20} {
 				wait, reached := make(chan struct{}), make(chan struct{})
 				slow := target
 				slow.API = afterWrites(t, target.API, writes, func(http.ResponseWriter, *http.Request) {

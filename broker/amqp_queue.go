@@ -2,7 +2,6 @@ package broker
 
 import (
 	"errors"
-	"fmt"
 	"strings"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -94,7 +93,7 @@ func (c *Conn) onChannel(use func(*amqp.Channel) error) error {
 	default:
 		var err error
 		if ch, err = c.conn.Channel(); err != nil {
-			return fmt.Errorf("open a channel: %w", err)
+			return c.explain(err)
 		}
 	}
 	if err := use(ch); err != nil {
@@ -112,7 +111,7 @@ func (c *Conn) onChannel(use func(*amqp.Channel) error) error {
 func (c *Conn) explain(err error) error {
 	var e *amqp.Error
 	if !errors.As(err, &e) {
-		return err
+		return tell(ErrUnreachable, "the AMQP connection to %s ended: %s", c.endpoint.AMQP, oneLine(err.Error()))
 	}
 	switch reason := oneLine(e.Reason); e.Code {
 	case amqp.NotFound:
@@ -125,6 +124,8 @@ func (c *Conn) explain(err error) error {
 	case amqp.AccessRefused:
 		return tell(ErrForbidden, "user %q lacks a permission (configure, write or read) for this in vhost %q: rabbitmqctl set_permissions -p %s %s '.*' '.*' '.*'",
 			c.endpoint.AMQP.User, c.endpoint.VHost, shellWord(c.endpoint.VHost), shellWord(c.endpoint.AMQP.User))
+	case amqp.ConnectionForced, amqp.FrameError, amqp.ChannelError:
+		return tell(ErrUnreachable, "the AMQP connection to %s ended: %d %s", c.endpoint.AMQP, e.Code, reason)
 	default:
 		return tell(ErrRefused, "the broker refuses it: %d %s", e.Code, reason)
 	}
