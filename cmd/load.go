@@ -23,20 +23,22 @@ func (a *app) load() (topology.Topology, error) {
 	if err != nil {
 		return topology.Topology{}, err
 	}
+	return a.compileHere(sources)
+}
+
+// compileHere makes one topology of files, and takes the vhost from it unless it is
+// given otherwise.
+func (a *app) compileHere(sources []spec.Source) (topology.Topology, error) {
 	t, err := a.compile(sources)
-	if err == nil && a.conn.VHost == "" {
-		a.conn.VHost = t.VHost
+	if err == nil {
+		a.conn.VHost = cmp.Or(a.conn.VHost, t.VHost)
 	}
 	return t, err
 }
 
-// loadUnmoved compiles the files of -f without the queues that take the place of
-// these legacy queues, or of any if there are none.
-func (a *app) loadUnmoved(legacy []string) (topology.Topology, error) {
-	sources, err := a.sources(a.files...)
-	if err != nil {
-		return topology.Topology{}, err
-	}
+// compileUnmoved makes one topology of files without the queues that take the place
+// of these legacy queues, or of any if there are none.
+func (a *app) compileUnmoved(sources []spec.Source, legacy []string) (topology.Topology, error) {
 	s, _, err := spec.Decode(sources, a.env)
 	if err != nil {
 		return topology.Topology{}, err

@@ -1,7 +1,6 @@
 package cmd
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -116,11 +115,10 @@ func (r *migrator) run(ctx context.Context, legacy []string) error {
 	if err != nil {
 		return err
 	}
-	want, err := r.compile(sources)
+	want, err := r.compileHere(sources)
 	if err != nil {
 		return err
 	}
-	r.conn.VHost = cmp.Or(r.conn.VHost, want.VHost)
 	if missing := unnamed(want, legacy); len(missing) > 0 {
 		return r.propose(ctx, sources, missing)
 	}
@@ -132,11 +130,15 @@ func (r *migrator) run(ctx context.Context, legacy []string) error {
 
 // abort turns the migrations back.
 func (r *migrator) abort(ctx context.Context, legacy []string) error {
-	without, err := r.loadUnmoved(legacy)
+	sources, err := r.sources(r.files...) // once: one may be stdin
 	if err != nil {
 		return err
 	}
-	want, err := r.load()
+	want, err := r.compileHere(sources)
+	if err != nil {
+		return err
+	}
+	without, err := r.compileUnmoved(sources, legacy)
 	if err != nil {
 		return err
 	}
