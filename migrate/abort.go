@@ -1,6 +1,7 @@
 package migrate
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,7 +15,8 @@ import (
 
 // Back gives the next step on the way back, from what the broker shows: the
 // cutover in the other direction. After the switch it needs the switch again,
-// which then is turned to the legacy queue.
+// which then is turned to the legacy queue. What waits in a tier goes this way too:
+// it comes back through a binding of the new queue.
 func (m Move) Back(state plan.State) Step {
 	f := m.find(state)
 	gate := f.exchanges[m.gate()]
@@ -42,11 +44,7 @@ func (m Move) turnBack(state plan.State, f found) Step {
 	if f.policy == nil { // nothing may be lost meanwhile: lead to where the messages go now
 		return Step{Doing: "make the policy of the switch again", Changes: []plan.Change{m.turn(state, f, m.toNew())}}
 	}
-	var bind []plan.Change
-	for _, b := range lacking(f.onNew, f.onGate) {
-		b.Destination, b.DestinationType, b.Arguments = m.gate(), topology.ToExchange, m.marked(b.Arguments)
-		bind = append(bind, create(topology.KindBinding, b.String(), b))
-	}
+	bind := m.bindGate(lacking(f.onNew, f.onGate))
 	switch {
 	case len(bind) > 0:
 		return Step{Doing: "bind the switch of " + m.Legacy, Changes: bind}
@@ -61,7 +59,7 @@ func (m Move) turnBack(state plan.State, f found) Step {
 func (m Move) backOnLegacy(f found) Step {
 	var bind []plan.Change
 	for _, b := range lacking(f.onGate, f.onLegacy) {
-		b.Destination, b.DestinationType, b.Arguments = m.Legacy, topology.ToQueue, b.Arguments.Without(topology.ArgManagedBy)
+		b = m.onto(m.Legacy, b)
 		bind = append(bind, create(topology.KindBinding, b.String(), b))
 	}
 	switch {
@@ -81,6 +79,7 @@ func (m Move) backOnLegacy(f found) Step {
 // waits in a tier comes back there too. What migrate made is deleted when it is
 // proved empty; what holds dead letters stays, and is said.
 func (r *Runner) Abort(ctx context.Context, without topology.Topology) error {
+	r.tries = map[string]int{}
 	state, err := r.Management.Inspect(ctx)
 	if err != nil {
 		return err
@@ -125,8 +124,8 @@ func (r *Runner) Abort(ctx context.Context, without topology.Topology) error {
 	return r.unmake(ctx, without, moves)
 }
 
-// returned moves what waits in the new queue, and what comes back to it from a
-// tier, to the legacy queue.
+// returned moves what waits in the new queue to the legacy queue, and waits for
+// what comes back there from a tier.
 func (r *Runner) returned(ctx context.Context, m Move) error {
 	state, err := r.Management.Inspect(ctx)
 	if err != nil {
@@ -138,7 +137,7 @@ func (r *Runner) returned(ctx context.Context, m Move) error {
 	if !has(m.New) {
 		return nil
 	}
-	err = r.converge(ctx, func(state plan.State) ([]plan.Change, error) { return m.wayBack(state), nil })
+	err = r.converge(ctx, func(state plan.State) ([]plan.Change, error) { return m.makeEnd(m.find(state), m.toOld()), nil })
 	if err != nil {
 		return err
 	}
@@ -155,76 +154,59 @@ func (r *Runner) returned(ctx context.Context, m Move) error {
 	if n := h.moved.Load(); n > 0 {
 		r.tell("abort: moved %s from %s back to %s", number(n, "message"), m.New, m.Legacy)
 	}
-	if errors.Is(err, errStuck) {
+	switch {
+	case errors.Is(err, errStuck):
 		return h.stuck(Move{Legacy: m.New, New: m.Legacy})
-	}
-	if err != nil {
+	case errors.Is(err, errComing):
+		return fmt.Errorf("%w: somebody still publishes to the queue %s by its name: stop that and run abort again", ErrWaiting, m.New)
+	case err != nil:
 		return err
 	}
 	return r.tiersEmpty(ctx, m)
 }
 
-// wayBack gives what is missing for messages of the new queue to come to the
-// legacy queue: those that wait in tiers by their address, those that are drained
-// by an exchange of their own. The legacy queue gets the address before the new
-// one loses it.
-func (m Move) wayBack(state plan.State) []plan.Change {
-	f := m.find(state)
-	var out []plan.Change
-	back := topology.ReturnName(m.Topology)
-	if slices.ContainsFunc(state.Have.Exchanges, func(e topology.Exchange) bool { return e.Name == back }) {
-		toLegacy := topology.Binding{
-			Source: back, Destination: m.Legacy, DestinationType: topology.ToQueue, Key: topology.AddressKey(m.New),
-			Arguments: topology.Arguments{topology.ArgManagedBy: topology.Mark(m.Topology)},
-		}
-		toNew := toLegacy
-		toNew.Destination = m.New
-		has := func(b topology.Binding) bool {
-			return slices.ContainsFunc(state.Have.Bindings, func(have topology.Binding) bool { return have.Identity() == b.Identity() })
-		}
-		if !has(toLegacy) {
-			out = append(out, create(topology.KindBinding, toLegacy.String(), toLegacy))
-		}
-		if has(toNew) {
-			unbind := remove(topology.KindBinding, toNew.String(), toNew)
-			unbind.Rank = 1
-			out = append(out, unbind)
-		}
-	}
-	for _, c := range m.make(state, f, m.toOld()) {
-		b, isBinding := c.After.(topology.Binding)
-		if c.Name == m.toOld() || isBinding && b.Source == m.toOld() {
-			out = append(out, c)
-		}
-	}
-	return out
-}
-
 // tiersEmpty waits for what is in the loop of the new queue's backoff: it comes
-// back to the legacy queue, so the way there must stay until then.
+// back to the legacy queue, so the way there must stay until then. Other queues may
+// share the loop and fail all the time. So it is enough that the failed queue was
+// empty once: what the new queue had in it waits in a tier by then, or is dead, and
+// is back when the longest of them is over.
 func (r *Runner) tiersEmpty(ctx context.Context, m Move) error {
 	work, _ := r.Topology.Work(m.New)
 	loop, ok := r.Topology.Loop(work.Backoff)
 	if !ok {
 		return nil
 	}
-	// Its counts are up to 5 seconds old.
-	for deadline, empty := time.Now().Add(r.Wait), 0; ; {
+	longest := slices.MaxFunc(loop.Steps, func(a, b topology.Step) int { return cmp.Compare(a.Delay, b.Delay) }).Delay
+	const lag = 7 * time.Second // how old the counts can be, and a little more
+	begun, deadline := time.Now(), time.Now().Add(r.Wait)
+	var empty, failedEmpty time.Time // since when all is, and when the failed queue was
+	for {
 		state, err := r.Management.Inspect(ctx)
 		if err != nil {
 			return err
 		}
-		held := state.Usage[loop.Failed].Ready + state.Usage[loop.Failed].Unacknowledged
+		holds := func(queue string) int64 { return state.Usage[queue].Ready + state.Usage[queue].Unacknowledged }
+		failed, now := holds(m.New)+holds(loop.Failed), time.Now()
+		held := failed
 		for _, q := range tiers(loop) {
-			held += state.Usage[q].Ready + state.Usage[q].Unacknowledged
-		}
-		if empty++; held > 0 {
-			empty = 0
+			held += holds(q)
 		}
 		switch {
-		case empty > 6:
+		case held > 0:
+			empty = time.Time{}
+		case empty.IsZero():
+			empty = now
+		}
+		switch {
+		case holds(m.New) > 0: // a consumer still has it, and may reject it
+			failedEmpty = time.Time{}
+		case failed == 0 && failedEmpty.IsZero() && now.Sub(begun) > lag:
+			failedEmpty = now
+		}
+		switch {
+		case !empty.IsZero() && now.Sub(empty) > lag, !failedEmpty.IsZero() && now.Sub(failedEmpty) > longest+lag:
 			return nil
-		case held > 0 && !time.Now().Before(deadline):
+		case held > 0 && now.After(deadline):
 			return fmt.Errorf("%w: %s in the tiers and the failed queue of the backoff %s; those of %s come back to %s: run abort again when they have", ErrWaiting, number(held, "message"), loop.Backoff, m.New, m.Legacy)
 		}
 		if err := pause(ctx, time.Second); err != nil {

@@ -1,12 +1,14 @@
 package migrate_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -101,10 +103,7 @@ func TestAbort(t *testing.T) {
 // step does one step of the cutover.
 func (s *stage) step(t *testing.T) {
 	t.Helper()
-	state, err := s.m.Inspect(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	state := s.inspect(t)
 	for _, m := range migrate.Moves(s.want, state) {
 		step := m.Next(state, nil)
 		slices.SortStableFunc(step.Changes, func(a, b plan.Change) int { return a.Rank - b.Rank })
@@ -167,6 +166,166 @@ func TestAbortWithMessagesInTheTiers(t *testing.T) {
 				t.Errorf("definitions (-before +after):\n%s\n%s", d, &said)
 			}
 		})
+	}
+}
+
+// While the migration is turned back, messages come back from a tier all the time:
+// each comes to one of the two queues, and is in the legacy queue at last, once.
+func TestAbortWhileMessagesComeBack(t *testing.T) {
+	t.Parallel()
+	for _, typ := range []string{"classic", "quorum"} {
+		t.Run(typ, func(t *testing.T) {
+			t.Parallel()
+			s := newStage(t, typ, nil)
+			r := s.runner(t)
+			r.Until = migrate.Drain
+			if err := r.Run(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			stopOld, retry := s.consume(t, "old"), s.retry(t)
+			r = s.runner(t)
+			turned := make(chan struct{})
+			r.Say = func(format string, args ...any) {
+				if strings.HasPrefix(fmt.Sprintf(format, args...), "abort: moved ") {
+					close(turned)
+				}
+			}
+			ended := make(chan error, 1)
+			go func() { ended <- r.Abort(t.Context(), s.without(t)) }()
+			select {
+			case <-turned:
+			case err := <-ended:
+				t.Fatalf("it ends before it has moved anything, with %v", err)
+			}
+			confirmed := retry()
+			if err := <-ended; err != nil {
+				t.Fatal(err)
+			}
+			lost, doubled := s.account(t, confirmed)
+			stopOld()
+			if lost > 0 || doubled > 0 {
+				t.Errorf("%d of %d messages were lost, %d doubled", lost, len(confirmed), doubled)
+				s.where(t, confirmed)
+			}
+			t.Logf("%d came back, %d lost, %d doubled", len(confirmed), lost, doubled)
+		})
+	}
+}
+
+// A migration that was turned back and is made after all, before the tiers are empty,
+// turns what comes back with the rest.
+func TestMigrateAgainAfterAbort(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, "classic", nil)
+	r := s.runner(t)
+	r.Until = migrate.Drain
+	if err := r.Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	retry := s.retry(t)
+	r = s.runner(t)
+	r.Wait = 2 * time.Second
+	if err := r.Abort(t.Context(), s.without(t)); !errors.Is(err, migrate.ErrWaiting) {
+		t.Fatalf("while messages come back it ends with %v", err)
+	}
+	if err := s.runner(t).Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	confirmed := retry()
+	stop := s.consume(t, "new")
+	lost, doubled := s.account(t, confirmed)
+	stop()
+	if lost > 0 || doubled > 0 {
+		t.Errorf("%d of %d messages were lost, %d doubled", lost, len(confirmed), doubled)
+		s.where(t, confirmed)
+	}
+	if changes := plan.Make(s.want, s.inspect(t), plan.Options{}).Changes; len(changes) > 0 {
+		t.Errorf("plan shows changes: %v", changes)
+	}
+	t.Logf("%d came back, %d lost, %d doubled", len(confirmed), lost, doubled)
+}
+
+// retry publishes to the tier of the new queue, as the processor does, as fast as the
+// broker confirms. stop gives the message-ids.
+func (s *stage) retry(t *testing.T) (stop func() map[string]bool) {
+	t.Helper()
+	loop := s.want.Loops[0]
+	headers := amqp.Table{}
+	for _, b := range s.want.Bindings {
+		if b.Source == loop.Exchange && b.Destination == loop.Steps[0].Queue {
+			headers[s.want.CountHeader] = b.Arguments[s.want.CountHeader]
+		}
+	}
+	ch := s.target.Channel(t)
+	if err := ch.Confirm(false); err != nil {
+		t.Fatal(err)
+	}
+	quit, done := make(chan struct{}), make(chan map[string]bool)
+	go func() {
+		confirmed := map[string]bool{}
+		defer func() { done <- confirmed }()
+		for n := 0; ; n++ {
+			select {
+			case <-quit:
+				return
+			default:
+			}
+			id := fmt.Sprintf("retry-%d", n)
+			c, err := ch.PublishWithDeferredConfirm(loop.Exchange, topology.AddressKey("new"), true, false, amqp.Publishing{MessageId: id, DeliveryMode: amqp.Persistent, Headers: headers})
+			if err != nil || !c.Wait() {
+				t.Errorf("a message was not confirmed: %v", err)
+				return
+			}
+			confirmed[id] = true
+		}
+	}()
+	return func() map[string]bool { close(quit); return <-done }
+}
+
+// Other queues that share the backoff fail all the time: what waits for the tiers to
+// be empty comes to its end all the same.
+func TestAbortWithASharedBackoff(t *testing.T) {
+	t.Parallel()
+	file := strings.Replace(fmt.Sprintf(topologyFile, "classic"), "queues:\n", "queues:\n  - {name: other}\n", 1)
+	s := newStageIn(t, brokertest.VHost(t), file, "classic", nil)
+	before := s.export(t)
+	r := s.runner(t)
+	r.Until = migrate.Drain
+	if err := r.Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := plan.Execute(t.Context(), s.m, plan.Make(s.want, s.inspect(t), plan.Options{}), func(plan.Change) {}); err != nil {
+		t.Fatal(err)
+	}
+	loop := s.want.Loops[0]
+	ch := s.target.Channel(t)
+	ctx, stop := context.WithCancel(t.Context())
+	var wait sync.WaitGroup
+	t.Cleanup(wait.Wait)
+	t.Cleanup(stop)
+	wait.Go(func() { // a tier is never empty
+		tick := time.NewTicker(10 * time.Millisecond)
+		defer tick.Stop()
+		for ctx.Err() == nil {
+			if err := ch.Publish(loop.Exchange, topology.AddressKey("other"), true, false, amqp.Publishing{Headers: amqp.Table{s.want.CountHeader: int64(1)}}); err != nil {
+				t.Error(err)
+				return
+			}
+			<-tick.C
+		}
+	})
+	r = s.runner(t)
+	r.Wait = 30 * time.Second
+	if err := r.Abort(t.Context(), s.without(t)); err != nil {
+		t.Errorf("it ends with %v", err)
+	}
+	for _, o := range before {
+		if !slices.Contains(s.export(t), o) {
+			t.Errorf("gone: %s", o)
+		}
+	}
+	if s.exists(t.Context(), t, "new") {
+		t.Error("the new queue is still there")
 	}
 }
 

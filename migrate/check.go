@@ -64,14 +64,23 @@ func (m Move) needs(want topology.Topology, c plan.Change) bool {
 }
 
 // Preparation gives the changes that make the new queues and the retry planes
-// around them, and nothing else of the file.
+// around them, and nothing else of the file. What a way back has turned to the legacy
+// queue is not bound to the new one beside it: the cutover turns it.
 func Preparation(want topology.Topology, state plan.State, moves []Move) plan.Plan {
 	p := plan.Make(want, state, plan.Options{})
 	p.Changes = slices.DeleteFunc(slices.Clone(p.Changes), func(c plan.Change) bool {
 		makes := c.Action == plan.Create || c.Action == plan.Migrate || c.Action == plan.Update
-		return !makes || !slices.ContainsFunc(moves, func(m Move) bool { return m.needs(want, c) })
+		return !makes || !slices.ContainsFunc(moves, func(m Move) bool { return m.needs(want, c) && !m.turned(state, c) })
 	})
 	return p
+}
+
+// turned reports whether a change binds the new queue to what comes to the legacy
+// queue or to the switch.
+func (m Move) turned(state plan.State, c plan.Change) bool {
+	b, isBinding := c.After.(topology.Binding)
+	f := m.find(state)
+	return isBinding && len(lacking([]topology.Binding{b}, union(f.onLegacy, f.onGate))) == 0
 }
 
 // Rights gives what a user must be permitted for moving queues.

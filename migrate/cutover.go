@@ -46,7 +46,7 @@ func (m Move) Next(state plan.State, remembered []topology.Binding) Step {
 	case !f.exchanges[m.gate()] && len(f.onLegacy) == 0:
 		return m.remove(f)
 	case m.switched(f):
-		return m.afterSwitch(f, remembered)
+		return m.afterSwitch(state, f, remembered)
 	default:
 		return m.beforeSwitch(state, f)
 	}
@@ -65,11 +65,7 @@ func (m Move) beforeSwitch(state plan.State, f found) Step {
 	if made := m.make(state, f, m.toOld()); len(made) > 0 {
 		return Step{Doing: "make the switch of " + m.Legacy, Changes: made}
 	}
-	var bind []plan.Change
-	for _, b := range lacking(f.onLegacy, f.onGate) {
-		b.Destination, b.DestinationType, b.Arguments = m.gate(), topology.ToExchange, m.marked(b.Arguments)
-		bind = append(bind, create(topology.KindBinding, b.String(), b))
-	}
+	bind := m.bindGate(lacking(f.onLegacy, f.onGate))
 	switch {
 	case len(bind) > 0:
 		return Step{Doing: "bind the switch of " + m.Legacy, Changes: bind}
@@ -80,10 +76,9 @@ func (m Move) beforeSwitch(state plan.State, f found) Step {
 	}
 }
 
-func (m Move) afterSwitch(f found, remembered []topology.Binding) Step {
+func (m Move) afterSwitch(state plan.State, f found, remembered []topology.Binding) Step {
 	if f.policy == nil {
-		turn := m.turn(plan.State{}, f, m.toNew())
-		return Step{Doing: "make the policy of the switch again", Changes: []plan.Change{turn}}
+		return Step{Doing: "make the policy of the switch again", Changes: []plan.Change{m.turn(state, f, m.toNew())}}
 	}
 	routes := union(union(f.onGate, f.onLegacy), union(remembered, m.Wanted))
 	if s := m.bindNew(f, routes); s.Doing != "" {
@@ -116,10 +111,8 @@ func (m Move) bindNew(f found, routes []topology.Binding) Step {
 	for _, b := range lacking(routes, f.onNew) {
 		own, declared := wanted[route(b)]
 		if !declared {
-			own = b
-			own.Arguments = b.Arguments.Without(topology.ArgManagedBy)
+			own = m.onto(m.New, b)
 		}
-		own.Destination, own.DestinationType = m.New, topology.ToQueue
 		bind = append(bind, create(topology.KindBinding, own.String(), own))
 	}
 	if len(bind) == 0 {
@@ -131,21 +124,9 @@ func (m Move) bindNew(f found, routes []topology.Binding) Step {
 // make gives what the switch lacks, in the order in which it is safe: nothing is
 // bound to it yet.
 func (m Move) make(state plan.State, f found, leadsTo string) []plan.Change {
-	var out []plan.Change
-	mark := topology.Arguments{topology.ArgManagedBy: topology.Mark(m.Topology)}
-	for _, name := range []string{m.toOld(), m.toNew(), m.gate()} {
-		if !f.exchanges[name] {
-			out = append(out, create(topology.KindExchange, name, topology.Exchange{Name: name, Type: topology.Fanout, Durable: true, Arguments: mark}))
-		}
-	}
-	for _, b := range []topology.Binding{{Source: m.toOld(), Destination: m.Legacy}, {Source: m.toNew(), Destination: m.New}} {
-		if b.Source == m.toOld() && f.fromOld || b.Source == m.toNew() && f.fromNew {
-			continue
-		}
-		b.DestinationType, b.Arguments = topology.ToQueue, mark
-		c := create(topology.KindBinding, b.String(), b)
-		c.Rank = 2
-		out = append(out, c)
+	out := append(m.makeEnd(f, m.toOld()), m.makeEnd(f, m.toNew())...)
+	if !f.exchanges[m.gate()] {
+		out = append(out, m.makeExchange(m.gate()))
 	}
 	if f.policy == nil {
 		c := m.turn(state, f, leadsTo)
@@ -155,23 +136,61 @@ func (m Move) make(state plan.State, f found, leadsTo string) []plan.Change {
 	return out
 }
 
-// turn gives the change of the policy that makes the switch lead somewhere. It
-// outranks every other policy.
+// makeEnd gives what lacks of one end of the switch: the exchange, which is toOld or
+// toNew, and its binding to the queue.
+func (m Move) makeEnd(f found, exchange string) []plan.Change {
+	var out []plan.Change
+	if !f.exchanges[exchange] {
+		out = append(out, m.makeExchange(exchange))
+	}
+	queue, bound := m.Legacy, f.fromOld
+	if exchange == m.toNew() {
+		queue, bound = m.New, f.fromNew
+	}
+	if !bound {
+		b := topology.Binding{Source: exchange, Destination: queue, DestinationType: topology.ToQueue, Arguments: m.mark()}
+		c := create(topology.KindBinding, b.String(), b)
+		c.Rank = 2
+		out = append(out, c)
+	}
+	return out
+}
+
+func (m Move) makeExchange(name string) plan.Change {
+	return create(topology.KindExchange, name, topology.Exchange{Name: name, Type: topology.Fanout, Durable: true, Arguments: m.mark()})
+}
+
+func (m Move) mark() topology.Arguments {
+	return topology.Arguments{topology.ArgManagedBy: topology.Mark(m.Topology)}
+}
+
+// turn gives the change of the policy that makes the switch lead somewhere.
 func (m Move) turn(state plan.State, f found, leadsTo string) plan.Change {
-	p := topology.Policy{
+	return outrank(state, f.policy, topology.Policy{
 		Name: m.policy(), Pattern: "^" + regexp.QuoteMeta(m.gate()) + "$", ApplyTo: "exchanges",
 		Priority: topology.PolicyPriority, Definition: topology.Arguments{keyAlternate: leadsTo},
-	}
+	})
+}
+
+// outrank gives the change that puts a policy of ours in place of have, which is nil
+// if there is none, with a priority above those of all others.
+func outrank(state plan.State, have *topology.Policy, want topology.Policy) plan.Change {
 	for _, other := range state.Have.Policies {
-		if other.Name != p.Name {
-			p.Priority = max(p.Priority, other.Priority+1)
+		if other.Name != want.Name && other.Priority >= want.Priority {
+			want.Priority = topology.PriorityAbove(other.Priority)
 		}
 	}
-	if f.policy == nil {
-		return create(topology.KindPolicy, p.Name, p)
+	if have == nil {
+		return create(topology.KindPolicy, want.Name, want)
 	}
-	p.Priority = max(p.Priority, f.policy.Priority)
-	return plan.Change{Action: plan.Update, Kind: topology.KindPolicy, Name: p.Name, Before: *f.policy, After: p}
+	if have.Priority > want.Priority {
+		want.Priority = have.Priority // a higher one does no harm
+	}
+	if have.IsPending() || have.Priority == want.Priority && want.Definition.Equal(have.Definition) {
+		// The broker passes over a policy that it has stored just so.
+		want.Priority = max(want.Priority, topology.PriorityAbove(have.Priority))
+	}
+	return plan.Change{Action: plan.Update, Kind: topology.KindPolicy, Name: want.Name, Before: *have, After: want}
 }
 
 // remove takes the switch away. Nothing is bound to it any more. The exchange
@@ -194,6 +213,26 @@ func (m Move) remove(f found) Step {
 		return Step{}
 	}
 	return Step{Doing: "remove the switch of " + m.Legacy, Changes: out}
+}
+
+// bindGate gives the switch bindings that lead the same messages on as those of list.
+func (m Move) bindGate(list []topology.Binding) []plan.Change {
+	var out []plan.Change
+	for _, b := range list {
+		b.Destination, b.DestinationType, b.Arguments = m.gate(), topology.ToExchange, m.marked(b.Arguments)
+		out = append(out, create(topology.KindBinding, b.String(), b))
+	}
+	return out
+}
+
+// onto gives a binding that leads the same messages on to a queue. Only that of the
+// loop is ours.
+func (m Move) onto(queue string, b topology.Binding) topology.Binding {
+	b.Destination, b.DestinationType, b.Arguments = queue, topology.ToQueue, b.Arguments.Without(topology.ArgManagedBy)
+	if m.returns(b) {
+		b.Arguments = m.marked(b.Arguments)
+	}
+	return b
 }
 
 func (m Move) deletions(list []topology.Binding) []plan.Change {

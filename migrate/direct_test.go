@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/url"
+	"strings"
 	"testing"
 	"time"
 
@@ -11,11 +13,12 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/dlxctl/dlxctl/migrate"
+	"github.com/dlxctl/dlxctl/topology"
 )
 
-// publishByName publishes to a queue by its name, so often, and waits for the
+// publishByName publishes to the legacy queue by its name, so often, and waits for the
 // confirms. stop gives how many were confirmed.
-func (s *stage) publishByName(t *testing.T, queue string, every time.Duration, most int) (stop func() int) {
+func (s *stage) publishByName(t *testing.T, every time.Duration, most int) (stop func() int) {
 	t.Helper()
 	ch := s.target.Channel(t)
 	if err := ch.Confirm(false); err != nil {
@@ -34,7 +37,7 @@ func (s *stage) publishByName(t *testing.T, queue string, every time.Duration, m
 				return
 			case <-tick.C:
 			}
-			c, err := ch.PublishWithDeferredConfirm("", queue, true, false, amqp.Publishing{MessageId: fmt.Sprintf("direct-%d", n), DeliveryMode: amqp.Persistent})
+			c, err := ch.PublishWithDeferredConfirm("", "old", true, false, amqp.Publishing{MessageId: fmt.Sprintf("direct-%d", n), DeliveryMode: amqp.Persistent})
 			if err != nil || !c.Wait() {
 				return
 			}
@@ -72,6 +75,7 @@ func TestPublishersByName(t *testing.T) {
 			most  int
 			kept  bool
 		}{
+			"as fast as it can":          {time.Nanosecond, 1 << 30, true},
 			"every few milliseconds":     {5 * time.Millisecond, 1 << 30, true},
 			"every second":               {time.Second, 1 << 30, true},
 			"once, just inside the time": {1700 * time.Millisecond, 1, false},
@@ -81,7 +85,7 @@ func TestPublishersByName(t *testing.T) {
 				s := newStage(t, typ, nil)
 				r := s.runner(t)
 				r.Idle, r.Wait = 2*time.Second, 4*time.Second
-				stop := s.publishByName(t, "old", tc.every, tc.most)
+				stop := s.publishByName(t, tc.every, tc.most)
 				err := r.Run(t.Context())
 				if tc.kept != errors.Is(err, migrate.ErrWaiting) || !tc.kept && err != nil {
 					t.Errorf("it ends with %v", err)
@@ -111,7 +115,7 @@ func TestForward(t *testing.T) {
 	s := newStage(t, "quorum", nil)
 	r := s.runner(t)
 	r.Idle, r.Wait, r.Forward = 2*time.Second, time.Second, true
-	stop := s.publishByName(t, "old", 100*time.Millisecond, 1<<30)
+	stop := s.publishByName(t, 100*time.Millisecond, 1<<30)
 	if err := r.Run(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -136,6 +140,75 @@ func TestForward(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.tidy(t)
+}
+
+// A forwarder that was cut off in its making, or that somebody's policy outranks, is
+// put in force by the next run, and hands on what has come meanwhile.
+func TestForwarderNotInForce(t *testing.T) {
+	t.Parallel()
+	for _, typ := range []string{"classic", "quorum"} {
+		t.Run(typ, func(t *testing.T) {
+			t.Parallel()
+			s := newStage(t, typ, nil)
+			r := s.runner(t)
+			r.Wait, r.Forward = time.Second, true
+			stop := s.publishByName(t, 100*time.Millisecond, 1<<30)
+			if err := r.Run(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			vhost := url.PathEscape(s.target.VHost)
+			s.target.Call(t, "PUT", "policies/"+vhost+"/theirs", map[string]any{
+				"pattern": "^old$", "apply-to": "queues", "priority": 7001, "definition": map[string]any{"max-length": 1000000},
+			})
+			ch := s.target.Channel(t)
+			eventually(t, "messages to pile up", func() bool {
+				q, err := ch.QueueDeclarePassive("old", true, false, false, false, nil)
+				return err == nil && q.Messages > 3
+			})
+			var said strings.Builder
+			r = s.runner(t)
+			r.Say = func(format string, args ...any) { fmt.Fprintf(&said, format+"\n", args...) }
+			eventually(t, "the policy to be seen, which statistics tell", func() bool {
+				if err := r.Run(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				return strings.Contains(said.String(), "stays and forwards to new")
+			})
+			published := stop()
+			got := map[string]int{}
+			for end := time.Now().Add(20 * time.Second); len(got) < published && time.Now().Before(end); {
+				for id, n := range s.count(t, "new") {
+					got[id] += n
+				}
+			}
+			if len(got) != published {
+				t.Errorf("%d of %d messages came", len(got), published)
+			}
+			if p := s.inspect(t); p.InForce["old"] != topology.SwitchPolicyName("shop", "old")+".forward" {
+				t.Errorf("in force is %q", p.InForce["old"])
+			}
+		})
+	}
+}
+
+// An argument of the queue beats every policy: there is no forwarder then.
+func TestNoForwarder(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, "classic", amqp.Table{"x-dead-letter-exchange": "amq.fanout"})
+	r := s.runner(t)
+	r.Wait, r.Forward = time.Second, true
+	stop := s.publishByName(t, 100*time.Millisecond, 1<<30)
+	err := r.Run(t.Context())
+	if !errors.Is(err, migrate.ErrWaiting) || !strings.Contains(err.Error(), "cannot forward, as it was declared with x-dead-letter-exchange") {
+		t.Errorf("it ends with %v", err)
+	}
+	published := stop()
+	if err := s.runner(t).Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.count(t, "new"); len(got) != published {
+		t.Errorf("%d of %d messages came", len(got), published)
+	}
 }
 
 // What waits is moved as it is, in its order: every property, header types, the

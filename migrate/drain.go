@@ -199,7 +199,7 @@ func (h *mover) watch(ctx context.Context, backlog int64, p patience) error {
 			return errStuck
 		case since.IsZero() && h.moved.Load()-begin >= backlog:
 			since = time.Now()
-		case !inFlight && !since.IsZero() && time.Since(since) > p.wait+p.idle:
+		case !since.IsZero() && time.Since(since) > p.wait+p.idle:
 			return errComing
 		}
 		select {

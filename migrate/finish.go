@@ -47,7 +47,10 @@ func (r *Runner) finish(ctx context.Context, moves []Move) error {
 			return nil
 		})
 	}
-	return errors.Join(group.Wait(), errors.Join(waiting...))
+	if err := group.Wait(); err != nil {
+		return err // that some wait for others is less than this
+	}
+	return errors.Join(waiting...)
 }
 
 // progress begins to tell of all that waits in the legacy queues. The counts are
@@ -197,7 +200,8 @@ func (r *Runner) unused(ctx context.Context, m Move) (plan.State, error) {
 // makes the exchange again by which the drain reaches the new queue. It reports
 // whether there was such a binding.
 func (r *Runner) makeWay(ctx context.Context, m Move, state plan.State) (again bool, err error) {
-	if again = m.Next(state, nil).Doing != ""; again {
+	again = len(m.find(state).onLegacy) > 0
+	if m.Next(state, nil).Doing != "" {
 		if err := r.cutover(ctx, []Move{m}); err != nil {
 			return again, err
 		}
@@ -205,15 +209,7 @@ func (r *Runner) makeWay(ctx context.Context, m Move, state plan.State) (again b
 			return again, err
 		}
 	}
-	f := m.find(state)
-	if f.exchanges[m.toNew()] && f.fromNew {
-		return again, nil
-	}
-	made := slices.DeleteFunc(m.make(state, f, m.toNew()), func(c plan.Change) bool {
-		b, isBinding := c.After.(topology.Binding)
-		return c.Name != m.toNew() && (!isBinding || b.Source != m.toNew())
-	})
-	return again, r.execute(ctx, made)
+	return again, r.execute(ctx, m.makeEnd(m.find(state), m.toNew()))
 }
 
 // retire deletes the legacy queue, if it is empty and unused: the broker looks
@@ -259,16 +255,29 @@ func (m Move) rest(state plan.State) []plan.Change {
 	return out
 }
 
-// forward leaves a policy by which the broker itself hands on what still comes
-// to the legacy queue by its name.
+// forward leaves a policy by which the broker itself hands on what comes to the
+// legacy queue by its name, and what is there.
 func (r *Runner) forward(ctx context.Context, m Move) error {
-	p := topology.Policy{
-		Name: m.forwarding(), Pattern: "^" + regexp.QuoteMeta(m.Legacy) + "$", ApplyTo: "queues", Priority: topology.PolicyPriority,
-		Definition: topology.Arguments{"max-length": int64(0), "overflow": "drop-head", "dead-letter-exchange": "", "dead-letter-routing-key": m.New},
+	state, err := r.Management.Inspect(ctx)
+	if err != nil {
+		return err
+	}
+	for _, q := range state.Have.Queues {
+		for _, argument := range []string{topology.ArgDeadLetterExchange, topology.ArgDeadLetterRoutingKey, topology.ArgOverflow} {
+			if value, given := q.Arguments[argument]; q.Name == m.Legacy && given && value != dropHead {
+				return fmt.Errorf("%w: somebody still publishes to the queue %s by its name, and it cannot forward, as it was declared with %s, which beats every policy: stop that and run it again", ErrWaiting, m.Legacy, argument)
+			}
+		}
 	}
 	r.tell("retire: %s stays and forwards to %s, at most once, until nobody publishes to it any more", m.Legacy, m.New)
-	return r.execute(ctx, []plan.Change{create(topology.KindPolicy, p.Name, p)})
+	return r.execute(ctx, []plan.Change{outrank(state, m.find(state).forwarder, topology.Policy{
+		Name: m.forwarding(), Pattern: "^" + regexp.QuoteMeta(m.Legacy) + "$", ApplyTo: "queues", Priority: topology.PolicyPriority,
+		Definition: topology.Arguments{"max-length": int64(0), "overflow": dropHead, "dead-letter-exchange": "", "dead-letter-routing-key": m.New},
+	})})
 }
+
+// dropHead is the overflow behaviour that dead-letters the oldest messages.
+const dropHead = "drop-head"
 
 // shown is how many message-ids are named.
 const shown = 10

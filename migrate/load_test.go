@@ -15,6 +15,7 @@ import (
 	"github.com/dlxctl/dlxctl/broker"
 	"github.com/dlxctl/dlxctl/broker/brokertest"
 	"github.com/dlxctl/dlxctl/migrate"
+	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/spec"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -284,10 +285,7 @@ func (s *stage) account(t *testing.T, confirmed map[string]bool) (lost, doubled 
 // where says what the queues hold, to find what did not come.
 func (s *stage) where(t *testing.T, confirmed map[string]bool) {
 	t.Helper()
-	state, err := s.m.Inspect(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	state := s.inspect(t)
 	for _, q := range state.Have.Queues {
 		t.Logf("%s: %+v", q.Name, state.Usage[q.Name])
 	}
@@ -305,6 +303,28 @@ func (s *stage) where(t *testing.T, confirmed map[string]bool) {
 		if times > 1 && n < 20 {
 			n++
 			t.Logf("came %d times: %s", times, id)
+		}
+	}
+}
+
+// inspect gives what the broker has.
+func (s *stage) inspect(t *testing.T) plan.State {
+	t.Helper()
+	state, err := s.m.Inspect(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return state
+}
+
+// eventually waits for something.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(30 * time.Second); !ok(); <-tick.C {
+		if time.Now().After(end) {
+			t.Fatalf("waited in vain for %s", what)
 		}
 	}
 }

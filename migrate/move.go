@@ -52,7 +52,7 @@ func Moves(want topology.Topology, state plan.State) []Move {
 				m.Wanted = append(m.Wanted, b)
 			}
 		}
-		if f := m.find(state); m.Legacy != "" && (f.legacy || len(f.exchanges) > 0 || f.forwarder != nil) {
+		if f := m.find(state); m.Legacy != "" && (f.legacy || len(f.exchanges) > 0 || f.policy != nil || f.forwarder != nil) {
 			out = append(out, m)
 		}
 	}
@@ -75,7 +75,7 @@ type found struct {
 	forwarder *topology.Policy   // by which the legacy queue forwards. Nil: there is none
 	onLegacy  []topology.Binding // from exchanges to the legacy queue, without those of the switch
 	onGate    []topology.Binding // to the switch
-	onNew     []topology.Binding // to the new queue, without those of the switch and of the loop
+	onNew     []topology.Binding // to the new queue, without those of the switch
 	fromOld   bool               // the switch's own exchanges lead where they should
 	fromNew   bool
 }
@@ -108,7 +108,7 @@ func (m Move) find(state plan.State) found {
 			f.onLegacy = append(f.onLegacy, b)
 		case !toQueue && b.Destination == m.gate():
 			f.onGate = append(f.onGate, b)
-		case toQueue && b.Destination == m.New && b.Source != topology.ReturnName(m.Topology):
+		case toQueue && b.Destination == m.New:
 			f.onNew = append(f.onNew, b)
 		}
 	}
@@ -120,6 +120,9 @@ func route(b topology.Binding) string {
 	b.Destination, b.DestinationType, b.Arguments = "", "", b.Arguments.Without(topology.ArgManagedBy)
 	return b.Identity()
 }
+
+// returns reports whether a binding brings back what has waited in a tier.
+func (m Move) returns(b topology.Binding) bool { return b.Source == topology.ReturnName(m.Topology) }
 
 // lacking gives those of list that have no twin: a binding of the same source,
 // key and arguments.

@@ -51,10 +51,10 @@ type Runner struct {
 	// Say tells what is done, a line each. It must be set.
 	Say func(format string, args ...any)
 
-	mu     sync.Mutex // of what follows, and of Say
-	wrote  bool
-	looks  map[string]look // the last at each switch, by legacy queue
-	turned map[string]any  // where this run has turned each switch, by the name of its policy
+	mu    sync.Mutex // of what follows, and of Say
+	wrote bool
+	looks map[string]look // the last at each switch, by legacy queue
+	tries map[string]int  // to put the policy of each switch in force, by legacy queue
 }
 
 // Wrote reports whether anything was written.
@@ -65,16 +65,10 @@ func (r *Runner) Wrote() bool {
 }
 
 // written notes what was written.
-func (r *Runner) written(c plan.Change) {
+func (r *Runner) written(plan.Change) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.wrote = true
-	if p, ok := c.After.(topology.Policy); ok {
-		if r.turned == nil {
-			r.turned = map[string]any{}
-		}
-		r.turned[p.Name] = p.Definition[keyAlternate]
-	}
 }
 
 func (r *Runner) tell(format string, args ...any) {
@@ -86,17 +80,25 @@ func (r *Runner) tell(format string, args ...any) {
 // Run moves the queues as far as Until says. It may be stopped at any moment and
 // run again. Its errors wrap ErrRefused or ErrWaiting where they apply.
 func (r *Runner) Run(ctx context.Context) error {
-	r.looks = map[string]look{}
+	r.looks, r.tries = map[string]look{}, map[string]int{}
 	state, err := r.Management.Inspect(ctx)
 	if err != nil {
 		return err
 	}
-	moves, err := r.moves(state)
+	moves, forwarders, err := r.moves(state)
 	if r.Allowed != nil && err == nil {
 		err = r.Allowed(Rights(r.Topology, state, moves))
 	}
-	if err != nil || len(moves) == 0 || r.Until == Check {
+	if err != nil || r.Until == Check {
 		return err
+	}
+	for _, m := range forwarders {
+		if err := r.forward(ctx, m); err != nil {
+			return err
+		}
+	}
+	if len(moves) == 0 {
+		return nil
 	}
 	if p := Preparation(r.Topology, state, moves); len(p.Changes) > 0 {
 		r.tell("prepare: %s", plan.Summary(p))
@@ -161,25 +163,28 @@ func (r *Runner) answering(ctx context.Context, moves []Move) error {
 // answerTime is how long a queue has to say whether it is empty.
 const answerTime = 15 * time.Second
 
-// moves gives the moves to make, or why they cannot be made.
-func (r *Runner) moves(state plan.State) ([]Move, error) {
-	all := Moves(r.Topology, state)
-	var moves []Move
+// moves gives the moves to make, or why they cannot be made. Those whose legacy
+// queue stays and forwards are done, but for the forwarders that may not be in
+// force: those who made them were cut off, or somebody's policy outranks them.
+func (r *Runner) moves(state plan.State) (moves, forwarders []Move, err error) {
 	var reasons []string
-	for _, m := range all {
-		if len(r.Legacy) == 0 || slices.Contains(r.Legacy, m.Legacy) {
-			if m.find(state).forwarder != nil && m.find(state).legacy {
-				r.tell("%s forwards to %s", m.Legacy, m.New)
-				continue
-			}
+	for _, m := range Moves(r.Topology, state) {
+		f := m.find(state)
+		switch {
+		case len(r.Legacy) > 0 && !slices.Contains(r.Legacy, m.Legacy):
+		case f.legacy && f.forwarder != nil && !f.forwarder.IsPending() && state.InForce[m.Legacy] == f.forwarder.Name:
+			r.tell("%s forwards to %s", m.Legacy, m.New)
+		case f.legacy && f.forwarder != nil:
+			forwarders = append(forwarders, m)
+		default:
 			moves = append(moves, m)
 			reasons = append(reasons, m.Reasons(r.Topology, state)...)
 		}
 	}
 	if len(reasons) > 0 {
-		return nil, fmt.Errorf("%w; nothing was written:\n  %s", ErrRefused, strings.Join(reasons, "\n  "))
+		return nil, nil, fmt.Errorf("%w; nothing was written:\n  %s", ErrRefused, strings.Join(reasons, "\n  "))
 	}
-	return moves, nil
+	return moves, forwarders, nil
 }
 
 // cutover does step after step of all moves, each read back from the broker, until
@@ -262,46 +267,33 @@ type look struct {
 func clock(t time.Time) string { return t.Format("15:04:05.000") }
 
 // ensure gives a step that makes sure that the switch leads where its policy says,
-// and none where that is sure.
-//
-// The policy alone does not tell: the broker stores it first and applies it
-// afterwards, and when the connection of its client ends between the two, it does
-// not apply it (seen on 3.10.8 and 4.3.6 in more than half of the policies whose
-// client was killed). So a policy that this run has not written is written once
-// more, with another priority: the broker passes over one that does not differ.
-// If somebody's policy is in force in place of ours, that outranks it too.
+// and none where that is sure: see topology.Policy.Pending. If somebody's policy is
+// in force in place of ours, the step outranks it.
 func (r *Runner) ensure(m Move, state plan.State) (Step, error) {
-	f := m.find(state)
-	if !f.exchanges[m.gate()] || f.policy == nil {
+	const most = 5
+	f, inForce := m.find(state), state.InForceOn[m.gate()]
+	if !f.exchanges[m.gate()] || f.policy == nil || !f.policy.IsPending() && inForce == m.policy() {
 		return Step{}, nil
 	}
 	r.mu.Lock()
-	turned, ours := r.turned[m.policy()]
-	r.mu.Unlock()
-	target, inForce := f.policy.Definition[keyAlternate], state.InForceOn[m.gate()]
-	if inForce == m.policy() && ours && turned == target {
-		return Step{}, nil
+	defer r.mu.Unlock()
+	if r.tries[m.Legacy]++; r.tries[m.Legacy] > most {
+		return Step{}, fmt.Errorf("%w: the policy %q does not get in force on the exchange %s, though it has the highest priority (in force is %q): see whether somebody else writes policies there, and run it again", ErrRefused, m.policy(), m.gate(), inForce)
 	}
-	leadsTo, _ := target.(string)
-	again := m.turn(state, f, leadsTo)
-	p, _ := again.After.(topology.Policy)
+	leadsTo, _ := f.policy.Definition[keyAlternate].(string)
 	doing := "make sure of the switch of " + m.Legacy
-	if ours && turned == target && f.policy.Priority >= p.Priority {
-		return Step{}, fmt.Errorf("%w: the policy %q is in force on the switch %s in place of ours, which has the highest priority; turn back with 'dlxctl migrate abort'", ErrRefused, inForce, m.gate())
-	}
 	if inForce != m.policy() && inForce != "" {
 		doing = fmt.Sprintf("outrank the policy %q, which is in force on the switch of %s", inForce, m.Legacy)
 	}
-	if p.Priority == f.policy.Priority {
-		p.Priority++
-	}
-	again.After = p
-	return Step{Doing: doing, Changes: []plan.Change{again}}, nil
+	return Step{Doing: doing, Changes: []plan.Change{m.turn(state, f, leadsTo)}}, nil
 }
 
 // execute carries out changes and lets the broker come to rest: other nodes see
 // a change a little later.
 func (r *Runner) execute(ctx context.Context, changes []plan.Change) error {
+	if len(changes) == 0 {
+		return nil
+	}
 	slices.SortStableFunc(changes, func(a, b plan.Change) int { return a.Rank - b.Rank })
 	err := plan.Execute(ctx, r.Management, plan.Plan{Changes: changes}, r.written)
 	if err != nil {

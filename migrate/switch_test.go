@@ -80,10 +80,7 @@ func TestSomebodyDeletesTheSwitch(t *testing.T) {
 // others.
 func (s *stage) boundAsDeclared(t *testing.T) {
 	t.Helper()
-	state, err := s.m.Inspect(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	state := s.inspect(t)
 	want, got := map[string]bool{}, 0
 	for _, b := range s.want.Bindings {
 		if b.Destination == "new" {
