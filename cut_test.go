@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -10,6 +11,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -81,6 +83,60 @@ func TestAPolicyWhoseWriterWasCutOff(t *testing.T) {
 	}
 	if seen == 0 {
 		t.Error("no policy was stored when its writer was cut off: this proves nothing")
+	}
+}
+
+// A policy whose apply was killed while it deleted it is in force on nothing, once
+// apply has run again.
+func TestPoliciesWhoseDeleterWasKilled(t *testing.T) {
+	t.Parallel()
+	const queues, rounds = 30, 8
+	target := brokertest.VHost(t)
+	ch := target.Channel(t)
+	var with strings.Builder
+	for i := range queues {
+		if _, err := ch.QueueDeclare(fmt.Sprintf("q%d", i), true, false, false, false, nil); err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(&with, "  - {name: q%d, external: true, deadLetterBy: policy}\n", i)
+	}
+	const head = "version: 1\nname: shop\ndefaults: {backoff: none, type: classic}\nqueues:\n  - {name: mail}\n"
+	file := filepath.Join(t.TempDir(), "topology.yaml")
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	args := []string{"apply", "--yes", "--allow", "loses-messages", "-f", file}
+	kills := 0
+	for round := range rounds {
+		write(head + with.String())
+		start(t, target, args...).exits(t, 0)
+		write(head)
+		p := start(t, target, args...)
+		eventually(t, "the first policy to go", func() bool {
+			var left []struct{}
+			if err := json.Unmarshal(target.Call(t, "GET", "policies/"+url.PathEscape(target.VHost), nil), &left); err != nil {
+				t.Fatal(err)
+			}
+			return len(left) < queues-round
+		})
+		if p.Process.Kill() == nil {
+			kills++
+		}
+		<-p.ended
+		start(t, target, args...).exits(t, 0)
+		eventually(t, "the queues to have no policy", func() bool {
+			var list []struct{ Policy string }
+			if err := json.Unmarshal(target.Call(t, "GET", "queues/"+url.PathEscape(target.VHost), nil), &list); err != nil {
+				t.Fatal(err)
+			}
+			return !slices.ContainsFunc(list, func(q struct{ Policy string }) bool { return q.Policy != "" })
+		})
+	}
+	if kills == 0 {
+		t.Error("no apply was killed: this proves nothing")
 	}
 }
 
