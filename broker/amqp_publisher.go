@@ -126,20 +126,24 @@ func (p *Publisher) readReturns() {
 // publishing without a confirm; zero says that there is none, or that the broker
 // takes nothing from this connection, because of an alarm.
 func (p *Publisher) Late() (oldest uint64, late []Outcome) {
-	p.readReturns()
+	var done []*pending
 	for i := range p.pending {
 		m := &p.pending[i]
 		select {
 		case <-m.confirm.Done():
 			if !m.settled {
-				m.settled = true
-				late = append(late, m.outcome(m.confirm.Acked()))
+				done = append(done, m)
 			}
 		default:
 			if oldest == 0 {
 				oldest = m.seq
 			}
 		}
+	}
+	p.readReturns() // only now: a return comes before its confirm, and may have come since
+	for _, m := range done {
+		late = append(late, m.outcome(m.confirm.Acked()))
+		m.settled = true
 	}
 	if p.conn.blocked.Load() {
 		oldest = 0
@@ -153,7 +157,7 @@ func (p *Publisher) returned(r amqp.Return) {
 	why := fmt.Sprintf("%d %s: exchange %q has no queue for the message", r.ReplyCode, r.ReplyText, r.Exchange)
 	for _, same := range []func(pending, amqp.Return) bool{equal, alike} {
 		for i := range p.pending {
-			if m := &p.pending[i]; m.returned == "" && same(*m, r) {
+			if m := &p.pending[i]; !m.settled && m.returned == "" && same(*m, r) {
 				m.returned = why
 				return
 			}
