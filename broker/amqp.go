@@ -53,6 +53,7 @@ func DialToConsume(ctx context.Context, e Endpoint) (*Conn, error) {
 
 func dial(ctx context.Context, e Endpoint, wrap func(net.Conn) net.Conn) (*Conn, error) {
 	var wire *socket
+	inTime := func() bool { return true } // ends the watch over ctx; reports whether that has not ended
 	properties := amqp.NewConnectionProperties()
 	if e.ConnectionName != "" {
 		properties.SetClientConnectionName(e.ConnectionName)
@@ -69,6 +70,9 @@ func dial(ctx context.Context, e Endpoint, wrap func(net.Conn) net.Conn) (*Conn,
 				return nil, err
 			}
 			wire = newSocket(conn)
+			// What accepts a connection and then says nothing must not hold up
+			// whoever is told to stop.
+			inTime = context.AfterFunc(ctx, func() { _ = conn.Close() })
 			return wrap(wire), nil
 		},
 	}
@@ -77,6 +81,10 @@ func dial(ctx context.Context, e Endpoint, wrap func(net.Conn) net.Conn) (*Conn,
 	}
 	// The scheme is amqp even for amqps: open has spoken TLS already.
 	conn, err := amqp.DialConfig(schemeAMQP+"://"+e.AMQP.Host, config)
+	if !inTime() && err == nil { // it is closed, or will be
+		_ = conn.Close()
+		return nil, ctx.Err()
+	}
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil, ctx.Err()

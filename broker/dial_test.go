@@ -1,9 +1,13 @@
 package broker_test
 
 import (
+	"context"
 	"crypto/tls"
+	"errors"
+	"net"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/dlxctl/dlxctl/broker"
 	"github.com/dlxctl/dlxctl/broker/brokertest"
@@ -51,5 +55,29 @@ func TestDialSaysWhatKeepsItOut(t *testing.T) {
 			}
 			told(t, err, tc.kind, tc.text, user.Password)
 		})
+	}
+}
+
+// What accepts connections and says nothing, as a node that hangs, does not hold
+// up whoever is told to stop.
+func TestDialEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	mute, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer mute.Close()
+	e, err := broker.Config{URL: "amqp://" + mute.Addr().String() + "/"}.Resolve()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer stop()
+	begin := time.Now()
+	if _, err := broker.Dial(ctx, e); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("Dial: %v", err)
+	}
+	if took := time.Since(begin); took > 5*time.Second {
+		t.Errorf("it took %s to end", took)
 	}
 }
