@@ -26,10 +26,9 @@ type pending struct {
 	seq      uint64
 	exchange string
 	key      string
-	message  amqp.Publishing
-	returned string // why, if the broker gave it back
+	message  *amqp.Publishing // nil once Late has given the outcome
+	returned string           // why, if the broker gave it back
 	confirm  *amqp.DeferredConfirmation
-	settled  bool // Late has given its outcome
 }
 
 // Outcome is what became of a publishing.
@@ -73,7 +72,7 @@ func (p *Publisher) Publish(exchange, key string, m amqp.Publishing) (uint64, er
 	if err != nil {
 		return 0, explainChannel(err)
 	}
-	p.pending = append(p.pending, pending{seq: confirm.DeliveryTag, exchange: exchange, key: key, message: m, confirm: confirm})
+	p.pending = append(p.pending, pending{seq: confirm.DeliveryTag, exchange: exchange, key: key, message: &m, confirm: confirm})
 	return confirm.DeliveryTag, nil
 }
 
@@ -129,11 +128,12 @@ func (p *Publisher) Late() (oldest uint64, late []Outcome) {
 	var done []*pending
 	for i := range p.pending {
 		m := &p.pending[i]
+		if m.message == nil {
+			continue
+		}
 		select {
 		case <-m.confirm.Done():
-			if !m.settled {
-				done = append(done, m)
-			}
+			done = append(done, m)
 		default:
 			if oldest == 0 {
 				oldest = m.seq
@@ -143,7 +143,8 @@ func (p *Publisher) Late() (oldest uint64, late []Outcome) {
 	p.readReturns() // only now: a return comes before its confirm, and may have come since
 	for _, m := range done {
 		late = append(late, m.outcome(m.confirm.Acked()))
-		m.settled = true
+		// As long as the earlier one is missing these add up: what is left must be small.
+		*m = pending{seq: m.seq, returned: m.returned}
 	}
 	if p.conn.blocked.Load() {
 		oldest = 0
@@ -157,7 +158,7 @@ func (p *Publisher) returned(r amqp.Return) {
 	why := fmt.Sprintf("%d %s: exchange %q has no queue for the message", r.ReplyCode, r.ReplyText, r.Exchange)
 	for _, same := range []func(pending, amqp.Return) bool{equal, alike} {
 		for i := range p.pending {
-			if m := &p.pending[i]; !m.settled && m.returned == "" && same(*m, r) {
+			if m := &p.pending[i]; m.message != nil && m.returned == "" && same(*m, r) {
 				m.returned = why
 				return
 			}
