@@ -82,9 +82,11 @@ const (
 	// timeFormat is RFC 3339 with milliseconds; times are in UTC.
 	timeFormat = "2006-01-02T15:04:05.000Z"
 	// brokersRoom is how many bytes are left for what the broker adds on the way
-	// back: x-death and x-delivery-count. It does not look at the size, and a
-	// consumer that gets more than a frame holds loses its connection.
-	brokersRoom = 512
+	// back: x-death, x-first-death-*, x-last-death-* and the counts of deliveries,
+	// some 2,400 bytes where queues, exchanges and keys have names of 255. It does
+	// not look at the size, and a consumer that gets more than a frame holds loses
+	// its connection, again and again.
+	brokersRoom = 2560
 	// absurdCount is beyond any count that a topology can bring about.
 	absurdCount = 1_000_000
 )

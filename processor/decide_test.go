@@ -303,7 +303,7 @@ func TestDecideParksWhatFitsNoFrame(t *testing.T) {
 	plain := relay.HeaderSize(publishing(d, amqp.Table{"big": d.Headers["big"]}))
 	rules := func(frameMax int) Rules { return NewRules(shop(), shop().Loops[0], frameMax) }
 
-	roomy := rules(plain+1000).Decide(d, now())
+	roomy := rules(plain+3000).Decide(d, now())
 	if roomy.Outcome != Retried {
 		t.Errorf("with room it is %s", roomy.Outcome)
 	}

@@ -50,3 +50,44 @@ func TestHeadersThatTheBrokerMakesTooLarge(t *testing.T) {
 	}
 	s.allEmpty(t)
 }
+
+// On the way back the broker writes the names of queues, exchanges and keys several
+// times. However long they are, a message with room for it comes back, and another
+// is parked: none ends the connection of whoever consumes.
+func TestHeadersThatGrowOnTheWayBack(t *testing.T) {
+	t.Parallel()
+	queue, key := strings.Repeat("q", 250), strings.Repeat("k", 255)
+	s := newStage(t, `
+version: 1
+name: shop
+defaults: {backoff: slow}
+backoff:
+  slow: {tiers: [0s]}
+exchanges: [{name: events}]
+queues:
+  - {name: `+queue+`, dead: shared, bindings: [{exchange: events, key: "#"}]}
+`)
+	run(t, s.processor(t))
+	parked := 0
+	for size := 127_500; size < 130_800; size += 50 {
+		s.publish(t, "events", key, amqp.Publishing{Headers: amqp.Table{"big": strings.Repeat("x", size)}})
+		reject(t, s.take(t, queue))
+		eventually(t, "the message to come back or to be parked", func() bool {
+			_, back, err := s.eyes.Get(queue, true)
+			if err != nil {
+				t.Fatalf("headers of %d bytes, on the way back: %v", size, err)
+			}
+			_, out, err := s.eyes.Get("shop.unroutable", true)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if out {
+				parked++
+			}
+			return back || out
+		})
+	}
+	if parked == 0 {
+		t.Error("none was parked")
+	}
+}
