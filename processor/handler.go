@@ -30,12 +30,14 @@ func (h *handler) Move(d amqp.Delivery) relay.Move {
 }
 
 // Refused parks a message that its place would not take. The unroutable queue
-// takes everything; if it did not, the message goes there all the same, for the
-// reason that it had.
+// takes everything; if it does not, that is said, and the message goes there all
+// the same, for the reason that it had.
 func (h *handler) Refused(d amqp.Delivery, m relay.Move, reason string) relay.Move {
 	tried, _ := m.Note.(Decision)
 	h.probe.touch()
 	if tried.Outcome == Parked {
+		describe(h.trouble, tried).ErrorContext(context.Background(), "the unroutable queue does not take the message, which waits; 'dlxctl plan' shows what is missing",
+			"unroutable_queue", topology.UnroutableName(h.topology.Name), "error", reason)
 		return m
 	}
 	tried.Cause = Refused

@@ -116,7 +116,10 @@ func (l *loop) refused(j *job, o broker.Outcome) {
 		enough = patientTries
 	}
 	pause := min(firstPause<<min(j.refusals-j.parked-1, 20), longestPause)
-	if j.parked == 0 && j.refusals >= enough {
+	switch {
+	case j.parked > 0: // even that place refuses it
+		j.move = l.Handler.Refused(j.delivery, j.move, o.Refused)
+	case j.refusals >= enough:
 		l.hopeless = l.hopeless || o.Nacked
 		j.parked, j.move = j.refusals, l.Handler.Refused(j.delivery, j.move, o.Refused)
 		pause = 0 // a new place is tried at once

@@ -49,7 +49,8 @@ type Handler interface {
 	Move(d amqp.Delivery) Move
 	// Refused says where a message goes that the broker would not take, again
 	// and again, for the reason that it gave. It must be a place that takes
-	// everything; if even that refuses it, Run tries again, less and less often.
+	// everything; if even that refuses it, Refused is asked each time, and Run
+	// tries again, less and less often.
 	Refused(d amqp.Delivery, m Move, reason string) Move
 	// Moved is told of a message whose copy is confirmed.
 	Moved(d amqp.Delivery, m Move)

@@ -148,7 +148,8 @@ func (l *line) Move(d amqp.Delivery) relay.Move {
 	return relay.Move{Exchange: "to " + d.MessageId, Key: d.MessageId}
 }
 
-func (l *line) Refused(d amqp.Delivery, _ relay.Move, _ string) relay.Move {
+func (l *line) Refused(d amqp.Delivery, _ relay.Move, reason string) relay.Move {
+	l.note("refused %d: %s", d.DeliveryTag, reason)
 	return relay.Move{Key: "parked " + d.MessageId}
 }
 
@@ -258,9 +259,9 @@ func TestARefusedMessageHoldsUpNobody(t *testing.T) {
 			l.expect(t, "publish 1")
 			l.confirm(4 + uint64(n))
 		}
-		l.expect(t, "publish parked 1") // at once
-		l.confirm(7)                    // even that refuses it: it is kept, and tried on
-		l.expect(t)
+		l.expect(t, "refused 1: no queue", "publish parked 1") // at once
+		l.confirm(7)                                           // even that refuses it: it is kept, and tried on
+		l.expect(t, "refused 1: no queue")
 		sleep(time.Minute)
 		l.expect(t, "publish parked 1")
 		l.confirm(8)
