@@ -113,8 +113,9 @@ func (m *Monitor) Sent(n int) { m.sent.Add(float64(n)) }
 // Dropped counts notices that were given up, and why.
 func (m *Monitor) Dropped(n int, reason string) { m.dropped.WithLabelValues(reason).Add(float64(n)) }
 
-// levels collects what is known at each moment and counted nowhere. Of several
-// processors of one failed queue it shows one line.
+// levels collects what is known at each moment and counted nowhere. Processors
+// of topologies with the same name, in several virtual hosts, share a line: it says
+// that the failed queue is consumed if each of them does.
 type levels Monitor
 
 // Describe names the gauges.
@@ -137,7 +138,9 @@ func (l *levels) Collect(out chan<- prometheus.Metric) {
 	for _, p := range l.probes {
 		k := key{p.topology, p.loop.Backoff, p.loop.Failed}
 		inFlight[k] += p.inFlight.Load()
-		up[k] = max(up[k], number(p.up.Load()))
+		if before, ok := up[k]; !ok || before == 1 {
+			up[k] = number(p.up.Load())
+		}
 		blocked[p.topology] = max(blocked[p.topology], number(p.blocked.Load()))
 	}
 	l.mu.Unlock()

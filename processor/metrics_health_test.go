@@ -2,8 +2,11 @@ package processor
 
 import (
 	"log/slog"
+	"slices"
 	"testing"
 	"time"
+
+	dto "github.com/prometheus/client_model/go"
 
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -38,6 +41,29 @@ func TestUnhealthyIsWhatANewStartCures(t *testing.T) {
 				t.Errorf("with no processor it says %q", wrong)
 			}
 		})
+	}
+}
+
+// Topologies of the same name in two virtual hosts share their series. That one of
+// the two failed queues is consumed must not hide that the other is not.
+func TestOneOfTwoVHostsIsDown(t *testing.T) {
+	t.Parallel()
+	top := topology.Topology{Name: "shop", Loops: []topology.Loop{{Backoff: "slow", Failed: "shop.slow.failed"}}}
+	for _, ups := range [][]bool{{true, true}, {true, false}, {false, true}, {false, false}} {
+		m := NewMonitor("")
+		for _, up := range ups {
+			if p := m.watch(top, slog.New(slog.DiscardHandler)); up {
+				p[0].consuming()
+			}
+		}
+		families, err := m.registry.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		i := slices.IndexFunc(families, func(f *dto.MetricFamily) bool { return f.GetName() == metricConsumer })
+		if got, want := families[i].GetMetric()[0].GetGauge().GetValue(), number(ups[0] && ups[1]); got != want {
+			t.Errorf("with %v, %s is %g, want %g", ups, metricConsumer, got, want)
+		}
 	}
 }
 
