@@ -97,9 +97,11 @@ var ErrGrace = errors.New("messages were still in flight when the time to finish
 // Run moves messages until ctx ends. It then takes no more, goes on for up to
 // Grace with what is in flight, and returns nil, or ErrGrace if that was not
 // enough. If the broker ends the subscription or the channel it returns why; what
-// is in flight is then in doubt, and the broker delivers it again.
+// is in flight is then in doubt, and the broker delivers it again. All that is left
+// to do with the sink is to close it.
 func (r *Relay) Run(ctx context.Context) error {
 	l := newLoop(r)
+	defer func() { go discard(r.Sink.Confirms()) }()
 	defer l.timer.Stop()
 	look := time.NewTicker(lookTime)
 	defer look.Stop()
@@ -148,5 +150,13 @@ func (r *Relay) Run(ctx context.Context) error {
 		case <-grace:
 			return ErrGrace
 		}
+	}
+}
+
+// discard reads confirms that nobody needs, until the channel is closed. While
+// one confirm is missing more come behind it than the channel holds; unread, they
+// would hold up the connection when it comes at last, and whoever closes it.
+func discard(confirms <-chan amqp.Confirmation) {
+	for range confirms {
 	}
 }

@@ -32,6 +32,7 @@ func TestMain(m *testing.M) {
 type line struct {
 	deliveries chan amqp.Delivery
 	confirms   chan amqp.Confirmation
+	closeSink  func()
 	left       []amqp.Delivery // what basic.get finds
 	seq        uint64
 
@@ -44,7 +45,9 @@ type line struct {
 }
 
 func newLine() *line {
-	return &line{deliveries: make(chan amqp.Delivery, 100), confirms: make(chan amqp.Confirmation, 100), refuse: map[uint64]string{}}
+	l := &line{deliveries: make(chan amqp.Delivery, 100), confirms: make(chan amqp.Confirmation, 100), refuse: map[uint64]string{}}
+	l.closeSink = sync.OnceFunc(func() { close(l.confirms) })
+	return l
 }
 
 func (l *line) note(format string, args ...any) {
@@ -197,7 +200,11 @@ func sleep(d time.Duration) {
 
 func inBubble(t *testing.T, f func(t *testing.T, l *line)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) { f(t, newLine()) })
+	synctest.Test(t, func(t *testing.T) {
+		l := newLine()
+		defer l.closeSink()
+		f(t, l)
+	})
 }
 
 func TestNothingIsAcknowledgedBeforeItsConfirm(t *testing.T) {
@@ -304,11 +311,32 @@ func TestStoppingIsCutOffAtGrace(t *testing.T) {
 	})
 }
 
+// Confirms that come when nobody waits for them any more, more of them than the
+// channel holds, must not hold up the connection: it could not be closed.
+func TestLateConfirmsHoldUpNothing(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, l *line) { //nolint:thelper // it is the test
+		stop, end := l.start(t, relay.Relay{})
+		l.deliver(1, 1)
+		stop()
+		if err := end(); !errors.Is(err, relay.ErrGrace) {
+			t.Error(err)
+		}
+		for range 2 * cap(l.confirms) {
+			select {
+			case l.confirms <- amqp.Confirmation{DeliveryTag: 1, Ack: true}:
+			case <-time.After(time.Minute):
+				t.Fatal("nobody reads the confirms")
+			}
+		}
+	})
+}
+
 func TestAClosedChannelEndsIt(t *testing.T) {
 	t.Parallel()
 	for name, closing := range map[string]func(*line){
 		"of the source": func(l *line) { close(l.deliveries) },
-		"of the sink":   func(l *line) { close(l.confirms) },
+		"of the sink":   func(l *line) { l.closeSink() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
