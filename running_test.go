@@ -107,8 +107,8 @@ func TestTheTemplatesRun(t *testing.T) {
 			t.Parallel()
 			s := load(t)
 			grace, err := time.ParseDuration(s.env["DLXCTL_GRACE"])
-			if err != nil || s.patience < grace+5*time.Second {
-				t.Errorf("it is killed after %s, and wants %s and 4 seconds more (%v)", s.patience, grace, err)
+			if err != nil || s.patience < grace+8*time.Second {
+				t.Errorf("it is killed after %s, and wants %s and 8 seconds more (%v)", s.patience, grace, err)
 			}
 			target := brokertest.VHost(t)
 			topology := file(t, alerted)
