@@ -48,7 +48,7 @@ func TestTheSameTroubleIsSaidOnlySoOften(t *testing.T) {
 			t.Errorf("%d lines of one trouble and one of another", n)
 		}
 		out.Reset()
-		time.Sleep(troubleTime + time.Second) //nolint:forbidigo // the time of the bubble, not ours
+		<-time.After(troubleTime + time.Second) // of the bubble
 		synctest.Wait()
 		want := fmt.Sprintf(`level=ERROR msg="parked, as it fits nowhere" left_out=%d within=1m0s`, 5000-troubleLines)
 		if n := strings.Count(out.String(), "\n"); n != 1 || !strings.Contains(out.String(), want) {
@@ -68,7 +68,7 @@ func TestTheSameTroubleIsSaidOnlySoOften(t *testing.T) {
 			t.Errorf("at the end it says %q", out.String())
 		}
 		out.Reset()
-		time.Sleep(2 * troubleTime) //nolint:forbidigo // the time of the bubble, not ours
+		<-time.After(2 * troubleTime)
 		synctest.Wait()
 		if out.String() != "" {
 			t.Errorf("after the end it says %q", out.String())
