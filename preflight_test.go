@@ -37,18 +37,20 @@ func TestAlarm(t *testing.T) {
 }
 
 // Feature flags that nobody enabled are named before anything is written. Up to
-// 3.12 a new node can be without them.
+// 3.12 a new node can be without them; later ones have them whatever they are told,
+// and the queue is planned.
 func TestFeatureFlags(t *testing.T) {
 	t.Parallel()
-	if brokertest.VHost(t).AtLeast("3.13") {
-		t.Skip("from 3.13 on the flags cannot be left out")
-	}
 	node := brokertest.NodeWith(t, "--env", "RABBITMQ_FEATURE_FLAGS=implicit_default_bindings")
 	out := onePlan(t, node.Target(), "quorum")
-	if !strings.Contains(out, "\n! queue billing\n") || !strings.Contains(out, "rabbitmqctl enable_feature_flag quorum_queue") {
+	if node.Target().AtLeast("3.13") {
+		if !strings.Contains(out, "\n+ queue billing ") || strings.Contains(out, "feature flag") {
+			t.Errorf("the queue is not planned:\n%s", out)
+		}
+	} else if !strings.Contains(out, "\n! queue billing\n") || !strings.Contains(out, "rabbitmqctl enable_feature_flag quorum_queue") {
 		t.Errorf("the queue is not blocked:\n%s", out)
 	}
-	if out := onePlan(t, node.Target(), "classic"); strings.Contains(out, "feature flag") {
+	if out := onePlan(t, node.Target(), "classic"); !strings.Contains(out, "\n+ queue billing ") || strings.Contains(out, "feature flag") {
 		t.Errorf("a classic queue needs none:\n%s", out)
 	}
 }
