@@ -305,23 +305,44 @@ func TestMigrateToAQueueWithoutALeader(t *testing.T) {
 		t.Fatal(err)
 	}
 	start(t, target, "migrate", "--yes", "--until", "prepare", "-f", file).exits(t, 0)
+	dead := leaderless(t, target, ch)
+	p := start(t, target, "migrate", "--yes", "--settle", "10ms", "--idle", "1s", "-f", file)
+	if dead {
+		p.exits(t, 3)
+		if !strings.Contains(p.stderr.String(), "the queue new must answer before messages are turned to it") {
+			t.Errorf("it says:\n%s", p.stderr.String())
+		}
+		return
+	}
+	// This broker made every queue whole, though its client was cut off.
+	p.exits(t, 0)
+	if err := ch.PublishWithContext(t.Context(), "events", "k", true, false, amqp.Publishing{MessageId: "m"}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the message to be in the new queue", func() bool {
+		d, ok, err := ch.Get("new", true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ok && d.MessageId == "m"
+	})
+}
+
+// leaderless makes the queue new anew, its client cut off each time, until it has
+// no leader. It gives up after so many tries, and reports whether it came about.
+func leaderless(t *testing.T, target brokertest.Target, ch *amqp.Channel) bool {
+	t.Helper()
 	path := "queues/" + url.PathEscape(target.VHost) + "/new"
-	dead := false
-	for n := 0; n < 60 && !dead; n++ {
+	for range 60 {
 		if _, err := ch.QueueDelete("new", false, false, false); err != nil { // the test's own, and empty; it may not be there
 			t.Fatal(err)
 		}
 		cutOff(t, target, "PUT", path, `{"durable":true,"auto_delete":false,"arguments":{"x-queue-type":"quorum","x-managed-by":"dlxctl/shop","x-dead-letter-exchange":"shop.dead","x-dead-letter-routing-key":"@new","x-dead-letter-strategy":"at-least-once","x-overflow":"reject-publish"}}`)
-		dead = !replies(t, target, "new")
+		if !replies(t, target, "new") {
+			return true
+		}
 	}
-	if !dead {
-		t.Skip("this broker made every queue whole, though its client was cut off")
-	}
-	p := start(t, target, "migrate", "--yes", "--settle", "10ms", "-f", file)
-	p.exits(t, 3)
-	if !strings.Contains(p.stderr.String(), "the queue new must answer before messages are turned to it") {
-		t.Errorf("it says:\n%s", p.stderr.String())
-	}
+	return false
 }
 
 // replies reports whether a queue says within some seconds what it holds.
