@@ -39,7 +39,7 @@ func TestApplyWhileAnotherDoes(t *testing.T) {
 	path := manyQueues(t, "shop", 0, 300)
 	first := start(t, target, "apply", "--yes", "-f", path)
 	eventually(t, "the first to write", func() bool {
-		return strings.Contains(strings.Join(exported(t, target), "\n"), `"x-managed-by"`)
+		return strings.Contains(strings.Join(target.Definitions(t), "\n"), `"x-managed-by"`)
 	})
 	first.signal(t, syscall.SIGSTOP) // or it would be done before the broker tells who it is
 

@@ -30,7 +30,7 @@ func TestApplyKilled(t *testing.T) {
 	for _, i := range []int{0, 1, 0} {
 		began := time.Now()
 		apply(i).exits(t, 0)
-		took, whole[i] = time.Since(began), exported(t, target)
+		took, whole[i] = time.Since(began), target.Definitions(t)
 	}
 
 	r := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // the same moments each time
@@ -46,14 +46,14 @@ func TestApplyKilled(t *testing.T) {
 			continue
 		}
 		killed++
-		if left := exported(t, target); !slices.Equal(left, whole[0]) && !slices.Equal(left, whole[1]) {
+		if left := target.Definitions(t); !slices.Equal(left, whole[0]) && !slices.Equal(left, whole[1]) {
 			between++
 		}
 
 		has = r.IntN(2) // on, or back
 		apply(has).exits(t, 0)
 		start(t, target, "plan", "--detailed-exitcode", "-f", files[has]).exits(t, 0)
-		if d := cmp.Diff(whole[has], exported(t, target)); d != "" {
+		if d := cmp.Diff(whole[has], target.Definitions(t)); d != "" {
 			t.Fatalf("killed after %s, applied again: not as undisturbed (-undisturbed +now):\n%s", delay, d)
 		}
 	}

@@ -123,26 +123,5 @@ func converge(t *testing.T, target brokertest.Target, want topology.Topology) {
 // theirs gives the broker's own export without what carries our mark.
 func theirs(t *testing.T, target brokertest.Target) []string {
 	t.Helper()
-	return slices.DeleteFunc(exported(t, target), func(object string) bool { return strings.Contains(object, `"dlxctl/shop"`) })
-}
-
-// exported gives the broker's own export, sorted: the broker has no order.
-func exported(t *testing.T, target brokertest.Target) []string {
-	t.Helper()
-	var definitions map[string]json.RawMessage
-	if err := json.Unmarshal(target.Call(t, "GET", "definitions/"+url.PathEscape(target.VHost), nil), &definitions); err != nil {
-		t.Fatal(err)
-	}
-	var out []string
-	for _, kind := range []string{"exchanges", "queues", "bindings", "policies"} {
-		var list []json.RawMessage
-		if err := json.Unmarshal(definitions[kind], &list); err != nil {
-			t.Fatal(err)
-		}
-		for _, o := range list {
-			out = append(out, kind+" "+string(o))
-		}
-	}
-	slices.Sort(out)
-	return out
+	return slices.DeleteFunc(target.Definitions(t), func(object string) bool { return strings.Contains(object, `"dlxctl/shop"`) })
 }

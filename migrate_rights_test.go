@@ -103,7 +103,7 @@ func TestEachMigrateRightIsNeeded(t *testing.T) {
 	target := brokertest.VHost(t)
 	file := legacyStage(t, target, "classic", "old")
 	full := migrator(t, readFile(t, file))
-	before := exported(t, target)
+	before := target.Definitions(t)
 	for permission, list := range map[string]*[]string{"configure": &full.Configure, "write": &full.Write, "read": &full.Read, "tag": &full.Tags} {
 		all := slices.Clone(*list)
 		for _, missing := range all {
@@ -116,7 +116,7 @@ func TestEachMigrateRightIsNeeded(t *testing.T) {
 			if name := strings.ReplaceAll(strings.TrimSuffix(missing, ".*"), `\`, ""); code != 1 || !strings.Contains(out, name) {
 				t.Errorf("without %s %s it exits with %d, and does not name it:\n%s", permission, missing, code, out)
 			}
-			if d := cmp.Diff(before, exported(t, target)); d != "" {
+			if d := cmp.Diff(before, target.Definitions(t)); d != "" {
 				t.Fatalf("without %s %s something was written (-before +after):\n%s", permission, missing, d)
 			}
 		}

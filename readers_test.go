@@ -18,14 +18,14 @@ func TestReadersNeedNothing(t *testing.T) {
 	for _, args := range [][]string{
 		{"plan"}, {"plan", "--save", saved}, {"plan", "-o", "json"}, {"status"}, {"migrate", "status"}, {"migrate", "--dry-run"},
 	} {
-		before := exported(t, target)
+		before := target.Definitions(t)
 		if code, out := dlxctl(reader, append(args, "-f", file)...); code != 0 {
 			t.Errorf("%q exits with %d:\n%s", args, code, out)
 		}
 		if code, out := dlxctl(nobody, append(args, "-f", file)...); code != 1 {
 			t.Errorf("%q without the tag exits with %d:\n%s", args, code, out)
 		}
-		if after := exported(t, target); len(after) != len(before) {
+		if after := target.Definitions(t); len(after) != len(before) {
 			t.Errorf("%q writes", args)
 		}
 	}

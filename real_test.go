@@ -41,7 +41,7 @@ func TestBesideRealTopologies(t *testing.T) {
 						t.Fatalf("step %d: what is theirs changed (-before +after):\n%s", step, d)
 					}
 				}
-				if d := cmp.Diff(before, exported(t, target)); d != "" {
+				if d := cmp.Diff(before, target.Definitions(t)); d != "" {
 					t.Errorf("something of ours is left (-before +after):\n%s", d)
 				}
 			})
@@ -100,7 +100,7 @@ func load(t *testing.T, target brokertest.Target, path string) map[string]bool {
 	}
 	target.Call(t, "POST", "definitions/"+url.PathEscape(target.VHost), d)
 	want := len(d.Exchanges) + len(d.Queues) + len(d.Bindings) + len(d.Policies)
-	if got := len(exported(t, target)); got != want {
+	if got := len(target.Definitions(t)); got != want {
 		t.Fatalf("the broker has %d objects of %s, not %d", got, path, want)
 	}
 	return names

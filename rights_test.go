@@ -183,7 +183,7 @@ func TestEachRightIsNeeded(t *testing.T) {
 				user := as(t, target, g)
 				refused := false
 				for _, file := range []string{"shop.yaml", "less.yaml"} {
-					before := exported(t, target)
+					before := target.Definitions(t)
 					code, out := dlxctl(user, "apply", "--yes", "--allow", "drops-routing", "--allow", "loses-messages", "--allow", "stops-consumers", "-f", filepath.Join(dir, file))
 					if code == 0 {
 						continue
@@ -192,7 +192,7 @@ func TestEachRightIsNeeded(t *testing.T) {
 					if refused = true; code != 1 || !strings.Contains(out, name) {
 						t.Errorf("apply exits with %d and does not name %s:\n%s", code, name, out)
 					}
-					if d := cmp.Diff(before, exported(t, target)); d != "" {
+					if d := cmp.Diff(before, target.Definitions(t)); d != "" {
 						t.Errorf("something was written (-before +after):\n%s", d)
 					}
 					if code, out := dlxctl(target, "apply", "--yes", "--allow", "drops-routing", "--allow", "loses-messages", "-f", filepath.Join(dir, file)); code != 0 {

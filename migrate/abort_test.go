@@ -2,10 +2,8 @@ package migrate_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -21,27 +19,6 @@ import (
 	"github.com/dlxctl/dlxctl/spec"
 	"github.com/dlxctl/dlxctl/topology"
 )
-
-// export gives the broker's own definitions, sorted.
-func (s *stage) export(t *testing.T) []string {
-	t.Helper()
-	var definitions map[string]json.RawMessage
-	if err := json.Unmarshal(s.target.Call(t, "GET", "definitions/"+url.PathEscape(s.target.VHost), nil), &definitions); err != nil {
-		t.Fatal(err)
-	}
-	var out []string
-	for _, kind := range []string{"exchanges", "queues", "bindings", "policies"} {
-		var list []json.RawMessage
-		if err := json.Unmarshal(definitions[kind], &list); err != nil {
-			t.Fatal(err)
-		}
-		for _, o := range list {
-			out = append(out, kind+" "+string(o))
-		}
-	}
-	slices.Sort(out)
-	return out
-}
 
 // without gives the topology without the new queue.
 func (s *stage) without(t *testing.T) topology.Topology {
@@ -70,7 +47,7 @@ func TestAbort(t *testing.T) {
 			t.Run(fmt.Sprintf("%s after %d steps", typ, steps), func(t *testing.T) {
 				t.Parallel()
 				s := newStage(t, typ, nil)
-				before := s.export(t)
+				before := s.target.Definitions(t)
 				published := s.publish(t, 50*time.Millisecond)
 				stop := s.consume(t, "old")
 				r := s.runner(t)
@@ -85,7 +62,7 @@ func TestAbort(t *testing.T) {
 					t.Fatal(err)
 				}
 				confirmed := published()
-				if d := cmp.Diff(before, s.export(t)); d != "" {
+				if d := cmp.Diff(before, s.target.Definitions(t)); d != "" {
 					t.Errorf("definitions (-before +after):\n%s", d)
 				}
 				lost, doubled := s.account(t, confirmed)
@@ -122,7 +99,7 @@ func TestAbortWithMessagesInTheTiers(t *testing.T) {
 		t.Run(typ, func(t *testing.T) {
 			t.Parallel()
 			s := newStageIn(t, brokertest.VHost(t), strings.Replace(fmt.Sprintf(topologyFile, typ), "[100ms]", "[3s]", 1), typ, nil)
-			before := s.export(t)
+			before := s.target.Definitions(t)
 			r := s.runner(t)
 			r.Until = migrate.Drain
 			if err := r.Run(t.Context()); err != nil {
@@ -162,7 +139,7 @@ func TestAbortWithMessagesInTheTiers(t *testing.T) {
 				t.Errorf("%d of %d messages were lost, %d doubled:\n%s", lost, len(confirmed), doubled, &said)
 				s.where(t, confirmed)
 			}
-			if d := cmp.Diff(before, s.export(t)); d != "" {
+			if d := cmp.Diff(before, s.target.Definitions(t)); d != "" {
 				t.Errorf("definitions (-before +after):\n%s\n%s", d, &said)
 			}
 		})
@@ -288,7 +265,7 @@ func TestAbortWithASharedBackoff(t *testing.T) {
 	t.Parallel()
 	file := strings.Replace(fmt.Sprintf(topologyFile, "classic"), "queues:\n", "queues:\n  - {name: other}\n", 1)
 	s := newStageIn(t, brokertest.VHost(t), file, "classic", nil)
-	before := s.export(t)
+	before := s.target.Definitions(t)
 	r := s.runner(t)
 	r.Until = migrate.Drain
 	if err := r.Run(t.Context()); err != nil {
@@ -320,7 +297,7 @@ func TestAbortWithASharedBackoff(t *testing.T) {
 		t.Errorf("it ends with %v", err)
 	}
 	for _, o := range before {
-		if !slices.Contains(s.export(t), o) {
+		if !slices.Contains(s.target.Definitions(t), o) {
 			t.Errorf("gone: %s", o)
 		}
 	}

@@ -176,7 +176,7 @@ func TestAbortKilled(t *testing.T) {
 		t.Run(fmt.Sprintf("after %d steps", steps), func(t *testing.T) {
 			t.Parallel()
 			s := newStage(t, "classic", nil)
-			before := s.export(t)
+			before := s.target.Definitions(t)
 			stop := s.consume(t, "old")
 			published := s.publish(t, 100*time.Millisecond)
 			r := s.runner(t)
@@ -207,7 +207,7 @@ func TestAbortKilled(t *testing.T) {
 				t.Fatalf("the last run:\n%s", out)
 			}
 			confirmed := published()
-			if d := cmp.Diff(before, s.export(t)); d != "" {
+			if d := cmp.Diff(before, s.target.Definitions(t)); d != "" {
 				t.Errorf("definitions (-before +after):\n%s", d)
 			}
 			lost, doubled := s.account(t, confirmed)

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -92,6 +93,28 @@ func (x Target) Queue(tb testing.TB, name string) map[string]any {
 		tb.Fatalf("queue %q: %v", name, err)
 	}
 	return queue
+}
+
+// Definitions gives the broker's own export of exchanges, queues, bindings and
+// policies, an entry each, sorted: the broker has no order.
+func (x Target) Definitions(tb testing.TB) []string {
+	tb.Helper()
+	var definitions map[string]json.RawMessage
+	if err := json.Unmarshal(x.call(tb, http.MethodGet, "definitions/"+url.PathEscape(x.VHost), nil), &definitions); err != nil {
+		tb.Fatalf("definitions of %s: %v", x.VHost, err)
+	}
+	var out []string
+	for _, kind := range []string{"exchanges", "queues", "bindings", "policies"} {
+		var list []json.RawMessage
+		if err := json.Unmarshal(definitions[kind], &list); err != nil {
+			tb.Fatalf("definitions of %s: %s: %v", x.VHost, kind, err)
+		}
+		for _, o := range list {
+			out = append(out, kind+" "+string(o))
+		}
+	}
+	slices.Sort(out)
+	return out
 }
 
 // Dial gives a connection of the test's own, closed when the test ends.
