@@ -4,11 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"testing"
 	"time"
-
-	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/dlxctl/dlxctl/broker"
 	"github.com/dlxctl/dlxctl/broker/brokertest"
@@ -29,21 +26,7 @@ queues:
 // fill puts messages into the failed queue of parkAtOnce, as the work queue would.
 func (s *stage) fill(tb testing.TB, n int) {
 	tb.Helper()
-	confirms := make([]*amqp.DeferredConfirmation, n)
-	for i := range n {
-		c, err := s.ch.PublishWithDeferredConfirm("shop.slow.failed", "@work", true, false, amqp.Publishing{
-			MessageId: fmt.Sprint(i), DeliveryMode: amqp.Persistent, Body: []byte(strings.Repeat("x", 1000)),
-		})
-		if err != nil {
-			tb.Fatal(err)
-		}
-		confirms[i] = c
-	}
-	for _, c := range confirms {
-		if ok, err := c.WaitContext(tb.Context()); err != nil || !ok {
-			tb.Fatalf("not confirmed: %v", err)
-		}
-	}
+	brokertest.Fill(tb, s.ch, "shop.slow.failed", "@work", n, 1000)
 }
 
 // drain takes all messages out of a queue and counts each message-id.
