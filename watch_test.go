@@ -5,12 +5,9 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
-
-	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/dlxctl/dlxctl/broker/brokertest"
 )
@@ -119,25 +116,5 @@ func poison(t *testing.T, target brokertest.Target) (stop func() int) {
 			}
 		}
 	}()
-	done := make(chan struct{})
-	var wg sync.WaitGroup
-	n := 0
-	wg.Go(func() {
-		tick := time.NewTicker(5 * time.Millisecond)
-		defer tick.Stop()
-		for {
-			select {
-			case <-done:
-				return
-			case <-tick.C:
-			}
-			confirm, err := out.PublishWithDeferredConfirm("events", "a", true, false, amqp.Publishing{MessageId: fmt.Sprint(n), DeliveryMode: amqp.Persistent})
-			if err != nil || !confirm.Wait() {
-				t.Errorf("message %d was not confirmed: %v", n, err)
-				return
-			}
-			n++
-		}
-	})
-	return sync.OnceValue(func() int { close(done); wg.Wait(); return n })
+	return brokertest.Publish(t, out, "events", "a", 5*time.Millisecond)
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/dlxctl/dlxctl/broker"
+	"github.com/dlxctl/dlxctl/broker/brokertest"
 	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -77,7 +78,7 @@ func changeUnderLoad(t *testing.T, before, after string, stopped, lasting bool) 
 	t.Helper()
 	s := newStage(t, before)
 	rejectAll(t, s, "work")
-	published := s.load(t)
+	published := brokertest.Publish(t, s.ch, "events", "a", 2*time.Millisecond)
 	old := s.processor(t)
 	old.Log = s.quiet()
 	stopOld := run(t, old)

@@ -5,11 +5,10 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
-	"sync"
 	"testing"
 	"time"
 
-	amqp "github.com/rabbitmq/amqp091-go"
+	"github.com/dlxctl/dlxctl/broker/brokertest"
 )
 
 const kills = 50
@@ -34,7 +33,7 @@ queues:
   - {name: work, bindings: [{exchange: events, key: "#"}]}
 `, typ))
 			rejectAll(t, s, "work")
-			published := s.load(t)
+			published := brokertest.Publish(t, s.ch, "events", "a", 2*time.Millisecond)
 			for range kills {
 				s.killOne(t)
 			}
@@ -91,35 +90,6 @@ func (s *stage) killOne(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = c.Wait() // killed
-}
-
-// load publishes at a steady pace until the function that it gives is called,
-// which gives the number of messages that the broker has confirmed.
-func (s *stage) load(t *testing.T) (stop func() int) {
-	t.Helper()
-	done := make(chan struct{})
-	var wg sync.WaitGroup
-	n := 0
-	wg.Go(func() {
-		tick := time.NewTicker(2 * time.Millisecond)
-		defer tick.Stop()
-		for {
-			select {
-			case <-done:
-				return
-			case <-tick.C:
-			}
-			confirm, err := s.ch.PublishWithDeferredConfirm("events", "a", true, false, amqp.Publishing{
-				MessageId: fmt.Sprint(n), DeliveryMode: amqp.Persistent, Body: []byte("b"),
-			})
-			if err != nil || !confirm.Wait() {
-				t.Errorf("message %d was not confirmed: %v", n, err)
-				return
-			}
-			n++
-		}
-	})
-	return sync.OnceValue(func() int { close(done); wg.Wait(); return n })
 }
 
 // rejectAll is a consumer to which every message is poison.

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -116,6 +117,37 @@ func Fill(tb testing.TB, ch *amqp.Channel, exchange, key string, n, size int) {
 			tb.Fatalf("not confirmed: %v", err)
 		}
 	}
+}
+
+// Publish publishes a persistent message each pace, one after the other confirmed,
+// until the function that it gives is called, which gives how many there were. Their
+// message-ids count from 0. The channel must be one with confirms, used for nothing
+// else meanwhile.
+func Publish(tb testing.TB, ch *amqp.Channel, exchange, key string, pace time.Duration) (stop func() int) {
+	tb.Helper()
+	done := make(chan struct{})
+	var wg sync.WaitGroup
+	n := 0
+	wg.Go(func() {
+		tick := time.NewTicker(pace)
+		defer tick.Stop()
+		for {
+			select {
+			case <-done:
+				return
+			case <-tick.C:
+			}
+			confirm, err := ch.PublishWithDeferredConfirm(exchange, key, true, false, amqp.Publishing{
+				MessageId: fmt.Sprint(n), DeliveryMode: amqp.Persistent, Body: []byte("b"),
+			})
+			if err != nil || !confirm.Wait() {
+				tb.Errorf("message %d was not confirmed: %v", n, err)
+				return
+			}
+			n++
+		}
+	})
+	return sync.OnceValue(func() int { close(done); wg.Wait(); return n })
 }
 
 // Arrivals waits until n messages are in a queue. It gives how many it saw first,
