@@ -48,6 +48,25 @@ func (s *stage) command(tb testing.TB, path string, args ...string) (*exec.Cmd, 
 	return c, &out
 }
 
+// killed starts a command and kills it after a time. It reports whether that met it
+// alive; one that was over before must have succeeded.
+func killed(t *testing.T, c *exec.Cmd, out *bytes.Buffer, after time.Duration) bool {
+	t.Helper()
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	wait(t, after)
+	if err := c.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = c.Wait() // its exit code says how it ended
+	code := c.ProcessState.ExitCode()
+	if code > 0 {
+		t.Fatalf("%q exits with %d:\n%s", c.Args, code, out)
+	}
+	return code == -1
+}
+
 // Killed again and again, at random moments of each stage, and run again: nothing
 // is lost, and doubled is at most what the drain had in flight.
 func TestMigrateKilled(t *testing.T) {
@@ -68,18 +87,8 @@ func TestMigrateKilled(t *testing.T) {
 					stopOld() // now the drain can begin
 				}
 				c, out := s.command(t, dlxctl, "--yes", "--settle", "50ms", "--idle", "2s", "--wait", "20s", "--lock-timeout", "20s")
-				if err := c.Start(); err != nil {
-					t.Fatal(err)
-				}
-				wait(t, time.Duration(r.IntN(900))*time.Millisecond)
-				if err := c.Process.Kill(); err != nil {
-					t.Fatal(err)
-				}
-				_ = c.Wait() // it was killed, or over before
-				if c.ProcessState.ExitCode() == -1 {
+				if killed(t, c, out, time.Duration(r.IntN(900))*time.Millisecond) {
 					kills++
-				} else if code := c.ProcessState.ExitCode(); code != 0 {
-					t.Fatalf("run %d exits with %d:\n%s", kill, code, out)
 				}
 			}
 			c, out := s.command(t, dlxctl, "--yes", "--idle", "1s", "--wait", "60s", "--lock-timeout", "20s")
@@ -190,16 +199,8 @@ func TestAbortKilled(t *testing.T) {
 			moments := rand.New(rand.NewPCG(uint64(steps), 2)) //nolint:gosec // the same moments each time
 			kills := 0
 			for range 8 {
-				c, _ := s.command(t, dlxctl, "abort", "--yes", "--settle", "50ms", "--lock-timeout", "20s")
-				if err := c.Start(); err != nil {
-					t.Fatal(err)
-				}
-				wait(t, time.Duration(moments.IntN(1200))*time.Millisecond)
-				if err := c.Process.Kill(); err != nil {
-					t.Fatal(err)
-				}
-				_ = c.Wait() // it was killed, or over before
-				if c.ProcessState.ExitCode() == -1 {
+				c, out := s.command(t, dlxctl, "abort", "--yes", "--settle", "50ms", "--lock-timeout", "20s")
+				if killed(t, c, out, time.Duration(moments.IntN(1200))*time.Millisecond) {
 					kills++
 				}
 			}
