@@ -87,16 +87,7 @@ func (s *stage) moved(t *testing.T, queue string, ids ...string) (doubled int) {
 	return doubled
 }
 
-const twoQueues = `
-version: 1
-name: shop
-defaults: {backoff: slow}
-backoff:
-  slow: {tiers: [1h]}
-queues:
-  - {name: work}
-  - {name: other}
-`
+const twoQueues = parkAtOnce + "  - {name: other}\n"
 
 func TestTheQueueIsDeletedAndMadeAgain(t *testing.T) {
 	t.Parallel()
