@@ -40,9 +40,7 @@ func restartedUnderLoad(t *testing.T, node *brokertest.Server, down func(testing
 	const n = 8_000
 	s.fill(t, n)
 	pause(t, time.Second) // see Kill
-	p := s.processor(t)
-	log := listen(p)
-	run(t, p)
+	log := s.runs(t)
 	eventually(t, "the processor to work", func() bool { return s.ready(t, "shop.slow.failed") < n*9/10 })
 	down(t)
 	log.says(t, "connect again")
@@ -63,9 +61,7 @@ func blockedByAnAlarm(t *testing.T, node *brokertest.Server) {
 	s := onNode(t, node, parkAtOnce)
 	s.fill(t, 5000)
 	node.Alarm(t, true)
-	p := s.processor(t)
-	log := listen(p)
-	run(t, p)
+	log := s.runs(t)
 	log.says(t, "the broker takes no messages, because of an alarm")
 	pause(t, time.Second)
 	if n := s.ready(t, "shop.slow.retry.1h"); n > 0 {

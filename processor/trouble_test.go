@@ -47,6 +47,15 @@ func listen(p *processor.Processor) *journal {
 	return j
 }
 
+// runs runs a processor until the test ends, and gives its journal.
+func (s *stage) runs(t *testing.T) *journal {
+	t.Helper()
+	p := s.processor(t)
+	log := listen(p)
+	run(t, p)
+	return log
+}
+
 // says waits for a line.
 func (j *journal) says(t *testing.T, text string) {
 	t.Helper()
@@ -95,9 +104,7 @@ func TestTheQueueIsDeletedAndMadeAgain(t *testing.T) {
 		t.Run(typ, func(t *testing.T) {
 			t.Parallel()
 			s := newStage(t, strings.Replace(parkAtOnce, "backoff: slow}", "backoff: slow, type: "+typ+"}", 1))
-			p := s.processor(t)
-			log := listen(p)
-			run(t, p)
+			log := s.runs(t)
 			s.fill(t, 10)
 			s.moved(t, "shop.slow.retry.1h", ids(0, 10)...)
 			if _, err := s.eyes.QueueDelete("shop.slow.failed", false, false, false); err != nil { // it is empty
@@ -118,9 +125,7 @@ func TestTheQueueIsDeletedAndMadeAgain(t *testing.T) {
 func TestTheExchangeIsMissing(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, parkAtOnce)
-	p := s.processor(t)
-	log := listen(p)
-	run(t, p)
+	log := s.runs(t)
 	s.fill(t, 10)
 	s.moved(t, "shop.slow.retry.1h", ids(0, 10)...)
 	if err := s.ch.ExchangeDelete("shop.slow.dlx", false, false); err != nil {
@@ -142,9 +147,7 @@ func TestTheExchangeIsMissing(t *testing.T) {
 func TestTheExchangeForTheUnroutableIsMissing(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, parkAtOnce)
-	p := s.processor(t)
-	log := listen(p)
-	run(t, p)
+	log := s.runs(t)
 	if err := s.ch.ExchangeDelete("shop.unroutable", false, false); err != nil {
 		t.Fatal(err)
 	}
