@@ -129,7 +129,7 @@ func TestPoliciesWhoseDeleterWasKilled(t *testing.T) {
 		start(t, target, args...).exits(t, 0)
 		eventually(t, "the queues to have no policy", func() bool {
 			var list []struct{ Policy string }
-			if err := json.Unmarshal(target.Call(t, "GET", "queues/"+url.PathEscape(target.VHost), nil), &list); err != nil {
+			if err := json.Unmarshal(target.Call(t, "GET", "queues/"+url.PathEscape(target.VHost)+"?disable_stats=true&enable_queue_totals=true", nil), &list); err != nil {
 				t.Fatal(err)
 			}
 			return !slices.ContainsFunc(list, func(q struct{ Policy string }) bool { return q.Policy != "" })
@@ -137,6 +137,54 @@ func TestPoliciesWhoseDeleterWasKilled(t *testing.T) {
 	}
 	if kills == 0 {
 		t.Error("no apply was killed: this proves nothing")
+	}
+}
+
+// A policy that somebody else's deletion has left in force, though it is gone from the
+// list, is seen by plan and ended by apply.
+func TestAPolicyThatIsGoneAndInForce(t *testing.T) {
+	t.Parallel()
+	target := brokertest.VHost(t)
+	if _, err := target.Channel(t).QueueDeclare("mail", true, false, false, false, nil); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	with, without := filepath.Join(dir, "with.yaml"), filepath.Join(dir, "without.yaml")
+	const head = "version: 1\nname: shop\ndefaults: {backoff: none, type: classic}\nqueues:\n  - {name: other}\n"
+	for file, text := range map[string]string{with: head + "  - {name: mail, external: true, deadLetterBy: policy}\n", without: head} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	queues, policy := "queues/"+url.PathEscape(target.VHost)+"?disable_stats=true&enable_queue_totals=true", "policies/"+url.PathEscape(target.VHost)
+	inForce := func() bool {
+		return strings.Contains(string(target.Call(t, "GET", queues, nil)), `"policy":"dlxctl.shop.queue.mail"`)
+	}
+	listed := func() bool {
+		return strings.Contains(string(target.Call(t, "GET", policy, nil)), "dlxctl.shop.queue.mail")
+	}
+	seen := 0
+	for n := 0; n < 20 || seen == 0 && n < 100; n++ {
+		start(t, target, "apply", "--yes", "-f", with).exits(t, 0)
+		if !inForce() {
+			t.Fatal("apply does not put the policy in force")
+		}
+		cutOff(t, target, "DELETE", policy+"/dlxctl.shop.queue.mail", "")
+		if !listed() && inForce() {
+			seen++
+			p := start(t, target, "plan", "-f", without)
+			p.exits(t, 0)
+			if !strings.Contains(p.stdout.String(), "- policy dlxctl.shop.queue.mail") {
+				t.Errorf("plan says:\n%s", p.stdout.String())
+			}
+		}
+		start(t, target, "apply", "--yes", "--allow", "loses-messages", "-f", without).exits(t, 0)
+		if listed() || inForce() {
+			t.Fatal("apply leaves the policy")
+		}
+	}
+	if seen == 0 {
+		t.Error("no policy was gone and in force: this proves nothing")
 	}
 }
 

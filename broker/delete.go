@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"sync"
 	"time"
@@ -244,16 +245,33 @@ func bindingsBetween(vhost string, b topology.Binding) string {
 
 // removePolicy deletes a policy. It lets go of everything first, as a deletion whose
 // client is cut off leaves it in force: it is gone from the list, and nobody sees it
-// any more (68 of 122 on 4.3.6). See topology.Policy.Pending.
+// any more (80 of 106 on 4.3.6, 59 of 109 on 4.0.5, 51 of 79 on 3.10.8). See topology.Policy.Pending.
+//
+// One that was cut off may be noted nowhere and in force in the process of its queue
+// alone. That looks again only when what is noted changes: so the queue gets another
+// policy first, which does nothing.
 func (m *Management) removePolicy(ctx context.Context, p topology.Policy) error {
-	nothing := p
-	nothing.Pattern, nothing.Priority = "(?!)", topology.PriorityAbove(p.Priority)
-	if err := m.putPolicy(ctx, nothing.Pending()); err != nil {
+	m.policies.Lock()
+	defer m.policies.Unlock()
+	idle := topology.Policy{
+		Name: p.Name, Pattern: "^" + regexp.QuoteMeta(p.Label.Queue) + "$", ApplyTo: "queues", Priority: aboveAll,
+		Definition: topology.Arguments{"max-length": int64(1 << 31)}, // the broker wants something there
+	}
+	if p.Label.Queue != "" && (p.IsPending() || p.Pattern == "") {
+		if err := m.putPolicy(ctx, idle.Pending()); err != nil {
+			return err
+		}
+	}
+	idle.Pattern = "(?!)" // nothing
+	if err := m.putPolicy(ctx, idle.Pending()); err != nil {
 		return err
 	}
 	resp, err := m.with(ctx).DeletePolicy(m.vhost, p.Name)
 	return m.done(ctx, resp, err)
 }
+
+// aboveAll is a priority that nobody else gives a policy.
+const aboveAll = 1 << 30
 
 // delete deletes what is at path, or finds it gone.
 func (m *Management) delete(ctx context.Context, path string) error {

@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"reflect"
 	"strings"
+	"sync"
 	"time"
 
 	rabbithole "github.com/michaelklishin/rabbit-hole/v2"
@@ -30,7 +31,8 @@ type Management struct {
 	transport *http.Transport
 	timeout   time.Duration
 	census    *census
-	over      *Conn // declares and deletes quorum queues. Nil: HTTP does
+	policies  *sync.Mutex // one policy is written at a time, see putPolicy
+	over      *Conn       // binds and deletes, among others, see Over. Nil: HTTP does
 }
 
 // NewManagement gives the management API of an endpoint. It connects when it is
@@ -42,7 +44,7 @@ func NewManagement(e Endpoint) (*Management, error) {
 	}
 	return &Management{
 		api: e.API, vhost: e.VHost, hole: *hole,
-		transport: newTransport(e.TLS), timeout: requestTimeout, census: &census{},
+		transport: newTransport(e.TLS), timeout: requestTimeout, census: &census{}, policies: &sync.Mutex{},
 	}, nil
 }
 

@@ -34,6 +34,7 @@ func (r *resolver) forget() {
 			r.out.bared[p.Label.Queue] = r.bares(p.Label.Queue)
 		}
 	}
+	r.ghosts(policies)
 	queues := byName(r.want.Queues, func(q topology.Queue) string { return q.Name })
 	bound := map[string]bool{}
 	for _, b := range r.state.Have.Bindings {
@@ -48,6 +49,19 @@ func (r *resolver) forget() {
 			continue
 		}
 		r.out.Have.Queues = append(r.out.Have.Queues, q)
+	}
+}
+
+// ghosts adds to what was found the policies of ours that are gone from the broker's
+// list and still in force. All that is known of them is the name and the queue.
+func (r *resolver) ghosts(wanted map[string]topology.Policy) {
+	listed := byName(r.state.Have.Policies, func(p topology.Policy) string { return p.Name })
+	for queue, name := range r.state.InForce {
+		_, isWanted := wanted[name]
+		_, isListed := listed[name]
+		if name == topology.PolicyName(r.want.Name, queue) && !isWanted && !isListed {
+			r.out.Have.Policies = append(r.out.Have.Policies, topology.Policy{Name: name, Label: topology.Label{Role: topology.RoleWork, Queue: queue}})
+		}
 	}
 }
 

@@ -304,6 +304,10 @@ func (r Resolved) policyChanges() []Change {
 // without dead-lettering drops what its consumers reject.
 func (r Resolved) detached(p topology.Policy) Change {
 	c := deleted(topology.KindPolicy, p.Name, p, p.Label)
+	if p.Pattern == "" { // see resolver.ghosts
+		c.Reason = fmt.Sprintf("somebody has deleted it, or was cut off doing so, and it is still in force on %s", display(p.Label.Queue))
+		return c
+	}
 	c.Fields = differing(policyFields(p), nil)
 	if r.bared[p.Label.Queue] {
 		c.Hazards = []Hazard{LosesMessages}

@@ -15,6 +15,40 @@ func policy(name, pattern string, priority int64, definition args) topology.Poli
 	return topology.Policy{Name: name, Pattern: pattern, ApplyTo: "queues", Priority: priority, Definition: definition}
 }
 
+// A policy of ours that is gone from the list and still in force is deleted once more.
+func TestPolicyInForceAndGone(t *testing.T) {
+	t.Parallel()
+	const ours, theirs = "dlxctl.shop.queue.crm", "dlxctl.mail.queue.crm"
+	for name, tc := range map[string]struct {
+		inForce string
+		listed  []topology.Policy
+		want    string
+	}{
+		"gone":               {inForce: ours, want: `delete dlxctl.shop.queue.crm: somebody has deleted it, or was cut off doing so, and it is still in force on crm`},
+		"there":              {inForce: ours, listed: []topology.Policy{policy(ours, "^crm$", 1000, args{"expires": int64(1)})}, want: `delete dlxctl.shop.queue.crm: no longer in the file; crm lives on, and drops what its consumers reject`},
+		"another topology's": {inForce: theirs},
+		"a switch's":         {inForce: "dlxctl.shop.switch.0123456789ab.forward"},
+		"none":               {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			state := plan.State{Version: "4.3.6", InForce: map[string]string{}, Have: topology.Topology{
+				Policies: tc.listed, Queues: []topology.Queue{{Name: "crm", Durable: true, Arguments: topology.Arguments{"x-queue-type": "classic"}}},
+			}}
+			if tc.inForce != "" {
+				state.InForce["crm"] = tc.inForce
+			}
+			got := ""
+			for _, c := range plan.Make(topology.Topology{Name: "shop"}, state, plan.Options{}).Changes {
+				got += fmt.Sprintf("%s %s: %s", c.Action, c.Name, c.Reason)
+			}
+			if got != tc.want {
+				t.Errorf("the plan is\n%s, not\n%s", got, tc.want)
+			}
+		})
+	}
+}
+
 // crm is a queue that a service declares, and the policy that the file wants.
 func crm(definition args) topology.Topology {
 	label := topology.Label{Role: topology.RoleWork, Queue: "crm"}
