@@ -172,11 +172,10 @@ func (r *applier) write(ctx context.Context, p plan.Plan) error {
 	}
 	done[plan.Delete] -= len(patient.full)
 	p.Changes = slices.DeleteFunc(slices.Clone(p.Changes), func(c plan.Change) bool { return patient.full[c.Name] })
-	left, err := r.makePlan(ctx, r.m, r.want, r.options)
+	left, err := r.readBack(ctx, p)
 	if err != nil {
 		return unfinishedError{fmt.Errorf("%s written, but reading back failed: %w", count(len(p.Changes), "change"), err)}
 	}
-	left = plan.Later(p, plan.Allowed(left, r.options.Allow))
 	if !left.Empty() {
 		var text strings.Builder
 		if err := plan.WriteText(&text, left, plan.TextOptions{}); err != nil {
@@ -188,6 +187,27 @@ func (r *applier) write(ctx context.Context, p plan.Plan) error {
 		fmt.Fprintf(r.stdout, "done: %s; read back, nothing is left to do%s\n", summary(done), later(left.Retiring))
 	}
 	return nil
+}
+
+// readBack gives what is left to do of p. Policies get a few more tries: what the
+// broker still does for a run that was killed, or for others, may undo ours.
+func (r *applier) readBack(ctx context.Context, p plan.Plan) (plan.Plan, error) {
+	const tries = 3
+	for try := 0; ; try++ {
+		left, err := r.makePlan(ctx, r.m, r.want, r.options)
+		if err != nil {
+			return left, err
+		}
+		left = plan.Later(p, plan.Allowed(left, r.options.Allow))
+		policies := left
+		policies.Changes = slices.DeleteFunc(slices.Clone(left.Changes), func(c plan.Change) bool { return c.Kind != topology.KindPolicy })
+		if policies.Empty() || try == tries {
+			return left, nil
+		}
+		if err := plan.Execute(ctx, r.m, policies, func(plan.Change) {}); err != nil {
+			return left, err
+		}
+	}
 }
 
 // later says what only time can bring.
