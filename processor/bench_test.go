@@ -24,7 +24,7 @@ import (
 
 const (
 	benchPrefetch = 1000
-	benchRounds   = 3
+	benchRounds   = 5
 )
 
 // contender is one way of moving all messages of the failed queue to the retry
