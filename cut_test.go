@@ -108,7 +108,7 @@ func TestPoliciesWhoseDeleterWasKilled(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	args := []string{"apply", "--yes", "--allow", "loses-messages", "-f", file}
+	args := []string{"apply", "--yes", "--allow", "loses-messages", "--lock-timeout", lockFreed, "-f", file}
 	kills := 0
 	for round := range rounds {
 		write(head + with.String())
@@ -233,14 +233,15 @@ func TestQuorumQueuesWhoseDeclarerWasKilled(t *testing.T) {
 		if err := os.WriteFile(file, []byte(b.String()), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		p := start(t, target, "apply", "--yes", "-f", file)
+		args := []string{"apply", "--yes", "--lock-timeout", lockFreed, "-f", file}
+		p := start(t, target, args...)
 		timer := time.NewTimer(time.Duration(60+40*round) * time.Millisecond)
 		<-timer.C
 		if p.Process.Kill() == nil {
 			kills++
 		}
 		<-p.ended
-		start(t, target, "apply", "--yes", "-f", file).exits(t, 0)
+		start(t, target, args...).exits(t, 0)
 		ch := target.Channel(t)
 		if err := ch.Confirm(false); err != nil {
 			t.Fatal(err)
@@ -284,7 +285,7 @@ func TestBindingsWhoseWriterWasKilled(t *testing.T) {
 		if err := os.WriteFile(file, []byte(b.String()), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		args := []string{"apply", "--yes", "--allow", "drops-routing", "-f", file}
+		args := []string{"apply", "--yes", "--allow", "drops-routing", "--lock-timeout", lockFreed, "-f", file}
 		if round > 0 { // the first makes the queue
 			p := start(t, target, args...)
 			timer := time.NewTimer(time.Duration(40+15*round) * time.Millisecond)

@@ -14,6 +14,10 @@ import (
 // kills is how often TestApplyKilled kills.
 const kills = 20
 
+// lockFreed is within what time the lock of a killed apply is free: the broker first
+// finishes what the connection had asked for.
+const lockFreed = "20s"
+
 // An apply is killed by SIGKILL wherever it happens to be. The lock is then free,
 // and the next apply, of the same file or of the one before, makes the broker as
 // one that nobody disturbed does, to the byte.
@@ -22,7 +26,7 @@ func TestApplyKilled(t *testing.T) {
 	target := brokertest.VHost(t)
 	files := [2]string{manyQueues(t, "shop", 0, 300), manyQueues(t, "shop", 150, 450)}
 	apply := func(i int) *process {
-		return start(t, target, "apply", "--yes", "--allow", "drops-routing", "-f", files[i])
+		return start(t, target, "apply", "--yes", "--allow", "drops-routing", "--lock-timeout", lockFreed, "-f", files[i])
 	}
 
 	var took time.Duration // from one file to the other, undisturbed
