@@ -254,30 +254,37 @@ func (s *stage) consumeOnceMade(t *testing.T, queue string) (stop func()) {
 }
 
 // account compares what was confirmed with what came, once all has come or no
-// more comes.
+// more comes. It looks at each message only when enough have come: while it looks,
+// the consumers stand still.
 func (s *stage) account(t *testing.T, confirmed map[string]bool) (lost, doubled int) {
 	t.Helper()
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	least := len(confirmed) + 1
-	for end := time.Now(); ; <-tick.C {
+	for came, end := -1, time.Now(); ; wait(t, 50*time.Millisecond) {
 		s.mu.Lock()
-		lost, doubled = 0, 0
-		for id := range confirmed {
-			if s.seen[id] == 0 {
-				lost++
-			}
+		if n := len(s.seen); n > came {
+			came, end = n, time.Now().Add(20*time.Second)
 		}
-		for _, n := range s.seen {
-			doubled += n - 1
+		over := time.Now().After(end)
+		if came >= len(confirmed) || over {
+			lost, doubled = s.compare(confirmed)
+			over = over || lost == 0
 		}
 		s.mu.Unlock()
-		if lost < least {
-			least, end = lost, time.Now().Add(20*time.Second)
+		if over {
+			return lost, doubled
 		}
-		if lost == 0 || time.Now().After(end) {
-			break
+	}
+}
+
+// compare counts what was confirmed and did not come, and what came too often. Its
+// caller holds s.mu.
+func (s *stage) compare(confirmed map[string]bool) (lost, doubled int) {
+	for id := range confirmed {
+		if s.seen[id] == 0 {
+			lost++
 		}
+	}
+	for _, n := range s.seen {
+		doubled += n - 1
 	}
 	return lost, doubled
 }
