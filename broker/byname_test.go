@@ -46,7 +46,9 @@ func TestPublishedByName(t *testing.T) {
 				}
 			}
 			var got broker.ByName
-			for end := time.Now().Add(30 * time.Second); got != tc.want && time.Now().Before(end); { // statistics are 5 seconds old
+			tick := time.NewTicker(200 * time.Millisecond)
+			defer tick.Stop()
+			for end := time.Now().Add(30 * time.Second); got != tc.want && time.Now().Before(end); <-tick.C { // statistics are 5 seconds old
 				var err error
 				if got, err = m.PublishedByName(t.Context(), "q"); err != nil {
 					t.Fatal(err)

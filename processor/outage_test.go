@@ -130,10 +130,8 @@ func aTierWithoutALeader(t *testing.T, node *brokertest.Server) {
 	run(t, p)
 	s.member(t, node, "ra:stop_server(quorum_queues, Member)")
 	s.fill(t, prefetch/2)
-	for _, id := range ids(1000, 1000+3*prefetch) {
-		s.publish(t, "shop.slow.failed", "@gone", amqp.Publishing{MessageId: id})
-	}
-	if doubled := s.moved(t, "shop.unroutable", ids(1000, 1000+3*prefetch)...); doubled > 0 {
+	brokertest.Fill(t, s.ch, "shop.slow.failed", "@gone", 3*prefetch, 10)
+	if doubled := s.moved(t, "shop.unroutable", ids(0, 3*prefetch)...); doubled > 0 {
 		t.Errorf("%d are doubled", doubled)
 	}
 	pause(t, 2*time.Second)

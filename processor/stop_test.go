@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	amqp "github.com/rabbitmq/amqp091-go"
+
 	"github.com/dlxctl/dlxctl/broker"
 	"github.com/dlxctl/dlxctl/broker/brokertest"
 )
@@ -175,9 +177,22 @@ func TestCutConnectionsLoseNothing(t *testing.T) {
 // ready gives how many messages are ready in a queue.
 func (s *stage) ready(t *testing.T, queue string) int {
 	t.Helper()
-	q, err := s.eyes.QueueDeclarePassive(queue, true, false, false, false, nil)
-	if err != nil {
-		t.Fatal(err)
+	return s.look(t, queue).Messages
+}
+
+// look gives what a queue holds. The broker says that a quorum queue holds nothing
+// and has no consumers when its leader has not answered for 250 ms (rabbit_quorum_queue:stat/1,
+// 3.10.8 to 4.3.6): nothing is believed only when it is said again.
+func (s *stage) look(t *testing.T, queue string) amqp.Queue {
+	t.Helper()
+	for try := 1; ; try++ {
+		q, err := s.eyes.QueueDeclarePassive(queue, true, false, false, false, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if q.Messages > 0 || q.Consumers > 0 || try == 3 {
+			return q
+		}
+		pause(t, 50*time.Millisecond)
 	}
-	return q.Messages
 }

@@ -85,7 +85,7 @@ func TestANodeKeepsItsDataWhenItIsStoppedAndKilled(t *testing.T) {
 	if ok, err := confirm.WaitContext(t.Context()); err != nil || !ok {
 		t.Fatalf("confirm: %v, %v", ok, err)
 	}
-	settle := time.NewTimer(time.Second) // see Kill
+	settle := time.NewTimer(3 * time.Second) // see Kill
 	<-settle.C
 
 	for _, down := range []func(testing.TB){node.Kill, node.Stop} {

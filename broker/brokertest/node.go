@@ -68,8 +68,9 @@ func (s *Server) VHost(tb testing.TB) Target {
 func (s *Server) Stop(tb testing.TB) { tb.Helper(); s.do(tb, "halt") }
 
 // Kill stops the node by SIGKILL. Its data stays, with one exception: RabbitMQ
-// writes the name of a new quorum queue to disk up to half a second after it
-// said that the queue exists, and forgets the queue's log if it is killed before.
+// writes the name of a new quorum queue to disk a second after it said that the
+// queue exists, or later while more are made (3.10.8), and forgets the queue's log
+// if it is killed before.
 func (s *Server) Kill(tb testing.TB) { tb.Helper(); s.do(tb, "kill") }
 
 // Start starts the node again after Stop or Kill, on the same ports and data,
