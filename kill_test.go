@@ -14,8 +14,8 @@ import (
 // kills is how often TestApplyKilled kills.
 const kills = 20
 
-// lockFreed is within what time the lock of a killed apply is free: the broker first
-// finishes what the connection had asked for.
+// lockFreed is within what time the lock of an apply is free that was killed or lost
+// its connection: the broker first finishes what the connection had asked for.
 const lockFreed = "20s"
 
 // An apply is killed by SIGKILL wherever it happens to be. The lock is then free,

@@ -3,7 +3,6 @@ package main
 import (
 	"io"
 	"net/http"
-	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -22,13 +21,7 @@ func TestProcessListens(t *testing.T) {
 	start(t, target, "apply", "--yes", "-f", mail).exits(t, 0)
 
 	p := start(t, target, "process", "-f", shop, "-f", mail, "--listen", "127.0.0.1:0")
-	var address string
-	eventually(t, "the address", func() bool {
-		if found := regexp.MustCompile(`address=(\S+)`).FindStringSubmatch(p.stderr.String()); found != nil {
-			address = found[1]
-		}
-		return address != ""
-	})
+	address := p.address(t)
 	eventually(t, "it to be ready", func() bool { return strings.HasPrefix(get(t, address, "/readyz"), "200 ok") })
 	for _, want := range []string{
 		`dlxctl_consumer_up{backoff="b",queue="shop.b.failed",topology="shop"} 1`,

@@ -78,7 +78,7 @@ func TestApplyLosesItsConnection(t *testing.T) {
 	if said := p.stderr.String(); !regexp.MustCompile(`(?m)^dlxctl: create binding .*: the AMQP connection to amqp://\S+ ended: .* \(\d+ done, \d+ failed, \d+ not tried; fix the cause and run it again\)$`).MatchString(said) {
 		t.Errorf("it says:\n%s", said)
 	}
-	start(t, target, "apply", "--yes", "-f", path).exits(t, 0)
+	start(t, target, "apply", "--yes", "--lock-timeout", lockFreed, "-f", path).exits(t, 0)
 	start(t, target, "plan", "--detailed-exitcode", "-f", path).exits(t, 0)
 }
 

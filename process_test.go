@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"syscall"
@@ -104,6 +105,19 @@ func (p *process) exits(t *testing.T, code int) {
 	if got := p.ProcessState.ExitCode(); got != code {
 		t.Fatalf("exit code of %q is %d, not %d\n%s%s", p.Args, got, code, &p.stdout, &p.stderr)
 	}
+}
+
+// address gives where a processor listens, once its log says so.
+func (p *process) address(t *testing.T) string {
+	t.Helper()
+	var address string
+	eventually(t, fmt.Sprintf("the address of %q", p.Args), func() bool {
+		if found := regexp.MustCompile(`\baddress=(\S+)`).FindStringSubmatch(p.stderr.String()); found != nil {
+			address = found[1]
+		}
+		return address != ""
+	})
+	return address
 }
 
 func (p *process) signal(t *testing.T, s syscall.Signal) {

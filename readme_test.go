@@ -158,13 +158,7 @@ func (r reader) runs(command string) {
 		r.does("dlxctl apply --yes -f " + found[1])
 	}
 	p := r.shell("exec " + strings.ReplaceAll(command, "--listen :9419", "--listen 127.0.0.1:0")) // somebody may listen there
-	var address string
-	eventually(r.T, "the address of "+command, func() bool {
-		if found := regexp.MustCompile(`address=(\S+)`).FindStringSubmatch(p.stderr.String()); found != nil {
-			address = found[1]
-		}
-		return address != ""
-	})
+	address := p.address(r.T)
 	eventually(r.T, command+" to be ready", func() bool { return strings.HasPrefix(get(r.T, address, "/readyz"), "200 ok") })
 	p.signal(r.T, syscall.SIGTERM)
 	p.exits(r.T, 0)

@@ -35,6 +35,7 @@ func commands() map[string]func(*testscript.TestScript, bool, []string) {
 		"publish": publish,
 		"expect":  expect,
 		"fail":    fail,
+		"filled":  filled,
 		"user":    user,
 		"hold":    hold,
 		"waitfor": waitfor,
@@ -124,6 +125,24 @@ func fail(ts *testscript.TestScript, neg bool, args []string) {
 		}
 		ts.Check(m.Reject(false))
 	}
+}
+
+// filled waits until QUEUE holds a message, which it leaves there: filled QUEUE.
+func filled(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: filled QUEUE")
+	}
+	ch := channel(ts)
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); <-tick.C {
+		q, err := ch.QueueDeclarePassive(args[0], true, false, false, false, nil)
+		ts.Check(err)
+		if q.Messages > 0 {
+			return
+		}
+	}
+	ts.Fatalf("no message came to %s", args[0])
 }
 
 // expect waits for a message in QUEUE and checks its headers, then removes it:

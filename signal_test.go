@@ -3,7 +3,6 @@ package main
 import (
 	"net/http"
 	"net/http/httptest"
-	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -33,7 +32,7 @@ func TestTheSecondSignalKills(t *testing.T) {
 				t.Fatal(err)
 			}
 			<-asked
-			address := regexp.MustCompile(`address=(\S+)`).FindStringSubmatch(p.stderr.String())[1]
+			address := p.address(t)
 
 			p.signal(t, signal)
 			eventually(t, "it to stop", func() bool { return strings.Contains(get(t, address, "/readyz"), "stopping") })

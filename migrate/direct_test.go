@@ -84,7 +84,10 @@ func TestPublishersByName(t *testing.T) {
 				t.Parallel()
 				s := newStage(t, typ, nil)
 				r := s.runner(t)
-				r.Idle, r.Wait = 2*time.Second, 4*time.Second
+				r.Idle, r.Wait = 5*time.Second, 4*time.Second // no pause of a busy machine is that long
+				if !tc.kept {
+					r.Idle = 2 * time.Second
+				}
 				stop := s.publishByName(t, tc.every, tc.most)
 				err := r.Run(t.Context())
 				if tc.kept != errors.Is(err, migrate.ErrWaiting) || !tc.kept && err != nil {
@@ -151,7 +154,7 @@ func TestForwarderNotInForce(t *testing.T) {
 			t.Parallel()
 			s := newStage(t, typ, nil)
 			r := s.runner(t)
-			r.Wait, r.Forward = time.Second, true
+			r.Idle, r.Wait, r.Forward = 5*time.Second, time.Second, true
 			stop := s.publishByName(t, 100*time.Millisecond, 1<<30)
 			if err := r.Run(t.Context()); err != nil {
 				t.Fatal(err)
@@ -196,7 +199,7 @@ func TestNoForwarder(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, "classic", amqp.Table{"x-dead-letter-exchange": "amq.fanout"})
 	r := s.runner(t)
-	r.Wait, r.Forward = time.Second, true
+	r.Idle, r.Wait, r.Forward = 5*time.Second, time.Second, true
 	stop := s.publishByName(t, 100*time.Millisecond, 1<<30)
 	err := r.Run(t.Context())
 	if !errors.Is(err, migrate.ErrWaiting) || !strings.Contains(err.Error(), "cannot forward, as it was declared with x-dead-letter-exchange") {

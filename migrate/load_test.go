@@ -227,32 +227,6 @@ func (s *stage) consume(t *testing.T, queue string) (stop func()) {
 	}
 }
 
-// consumeOnceMade consumes from a queue as soon as it exists.
-func (s *stage) consumeOnceMade(t *testing.T, queue string) (stop func()) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	t.Cleanup(cancel)
-	var wait sync.WaitGroup
-	stop = func() { t.Errorf("the queue %s was never made", queue) }
-	wait.Go(func() {
-		for ctx.Err() == nil {
-			if s.exists(ctx, t, queue) {
-				stop = s.consume(t, queue)
-				return
-			}
-			select {
-			case <-time.After(50 * time.Millisecond):
-			case <-ctx.Done():
-			}
-		}
-	})
-	return func() {
-		cancel()
-		wait.Wait()
-		stop()
-	}
-}
-
 // account compares what was confirmed with what came, once all has come or no
 // more comes. It looks at each message only when enough have come: while it looks,
 // the consumers stand still.
@@ -361,7 +335,7 @@ func TestMigrateUnderLoad(t *testing.T) {
 			s := newStage(t, typ, nil)
 			stopOld := s.consume(t, "old")
 			published := s.publish(t, 0)
-			stopNew := s.consumeOnceMade(t, "new")
+			stopNew := s.consumeThrough(t, "new")
 			wait(t, 300*time.Millisecond)
 			r := s.runner(t)
 			r.Until = migrate.Cutover
