@@ -1,12 +1,17 @@
 package main
 
 import (
+	"bytes"
+	"encoding/binary"
+	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -81,6 +86,82 @@ func TestApplyAfterAnotherIsDone(t *testing.T) {
 		t.Error("the lock was free from the beginning")
 	}
 	start(t, target, "plan", "--detailed-exitcode", "-f", path).exits(t, 0)
+}
+
+// A broker that stumbles over a lock whose holder is just ending (541, seen on 4.0.5)
+// is asked again, on another connection.
+func TestApplyWhileALockEnds(t *testing.T) {
+	t.Parallel()
+	target := brokertest.VHost(t)
+	path := manyQueues(t, "shop", 0, 1)
+	var stumbled atomic.Int32
+	troubled := target
+	troubled.URL = stumbling(t, target.URL, topology.LockName("shop"), &stumbled)
+	start(t, troubled, "apply", "--yes", "-f", path).exits(t, 0)
+	if n := stumbled.Load(); n != 1 {
+		t.Errorf("the lock was refused %d times: this proves nothing", n)
+	}
+	start(t, target, "plan", "--detailed-exitcode", "-f", path).exits(t, 0)
+}
+
+// stumbling gives the URL of a proxy for AMQP that answers the first frame with a text
+// in it with 541 INTERNAL_ERROR, and counts that.
+func stumbling(t *testing.T, address, text string, stumbled *atomic.Int32) string {
+	t.Helper()
+	u, err := url.Parse(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := u.Host
+	listener, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = listener.Close() })
+	go func() {
+		for {
+			client, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			behind, err := new(net.Dialer).DialContext(t.Context(), "tcp", server)
+			if err != nil {
+				return
+			}
+			go func() { _, _ = io.Copy(client, behind) }()
+			first := stumbled.Load() == 0 // one connection after the other
+			buffer := make([]byte, 1<<16)
+			for {
+				n, err := client.Read(buffer)
+				if err != nil {
+					break
+				}
+				if first && bytes.Contains(buffer[:n], []byte(text)) {
+					stumbled.Add(1)
+					_, _ = client.Write(connectionClose(541, "INTERNAL_ERROR"))
+					break
+				}
+				if _, err := behind.Write(buffer[:n]); err != nil {
+					break
+				}
+			}
+			_, _ = client.Read(buffer) // close-ok
+			_ = behind.Close()
+			_ = client.Close()
+		}
+	}()
+	u.Host = listener.Addr().String()
+	return u.String()
+}
+
+// connectionClose gives the frame of connection.close, for a queue.declare.
+func connectionClose(code uint16, reason string) []byte {
+	method := []byte{0, 10, 0, 50}
+	method = binary.BigEndian.AppendUint16(method, code)
+	method = append(append(method, byte(len(reason))), reason...)
+	method = append(method, 0, 50, 0, 10)
+	frame := binary.BigEndian.AppendUint32([]byte{1, 0, 0}, uint32(len(method))) //nolint:gosec // some bytes
+	return append(append(frame, method...), 0xCE)
 }
 
 // watched gives the URL of a proxy that tells the path of each request before it

@@ -13,9 +13,15 @@ import (
 // ErrLocked is wrapped by the error of Lock when another connection holds it.
 var ErrLocked = errors.New("locked")
 
+// ErrLockEnding is wrapped by the error of Lock when the broker stumbled over a lock
+// that is just ending with the connection that held it (541 INTERNAL_ERROR, seen on
+// 4.0.5). It has ended this connection too: ask again on another.
+var ErrLockEnding = errors.New("the lock is just ending")
+
 // Lock declares the exclusive queue name, and so takes the lock of that name: it
 // is held until the connection ends, and the broker frees it if the process
-// dies. It fails with ErrLocked if another connection holds it.
+// dies. It fails with ErrLocked if another connection holds it, and with
+// ErrLockEnding while that ends.
 //
 // Source: queue.declare of a queue that is exclusive to another connection is
 // answered with 405 RESOURCE_LOCKED, on 3.10 to 4.3.
@@ -28,6 +34,9 @@ func (c *Conn) Lock(name string) error {
 	var refused *amqp.Error
 	if errors.As(err, &refused) && refused.Code == amqp.ResourceLocked {
 		return fmt.Errorf("%w: %s", ErrLocked, oneLine(refused.Reason))
+	}
+	if refused != nil && refused.Code == amqp.InternalError {
+		return fmt.Errorf("%w: %d %s", ErrLockEnding, refused.Code, oneLine(refused.Reason))
 	}
 	if err != nil {
 		err = explainChannel(err)

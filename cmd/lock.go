@@ -38,27 +38,37 @@ func (l lockFlags) take(ctx context.Context, a *app, m *broker.Management, name 
 		return nil, err
 	}
 	endpoint.ConnectionName = fmt.Sprintf("dlxctl apply %s (%s)", name, whoami())
-	conn, err := broker.Dial(ctx, endpoint)
-	if err != nil {
-		return nil, fmt.Errorf("lock: %w; --lock=false goes without a lock", err)
+	var conn *broker.Conn
+	free := func() {
+		if conn != nil {
+			_ = conn.Close() // the broker frees the lock, whatever this says
+		}
 	}
-	free := func() { _ = conn.Close() } // the broker frees the lock, whatever this says
 	queue := topology.LockName(name)
 	holder, said := "", false
 	for began := time.Now(); ; {
+		if conn == nil {
+			if conn, err = broker.Dial(ctx, endpoint); err != nil {
+				return nil, fmt.Errorf("lock: %w; --lock=false goes without a lock", err)
+			}
+		}
 		err := conn.Lock(queue)
 		if err == nil {
 			return conn, nil
 		}
-		if !errors.Is(err, broker.ErrLocked) {
+		ending := errors.Is(err, broker.ErrLockEnding) && time.Since(began) < tellTime
+		if !ending && !errors.Is(err, broker.ErrLocked) {
 			free()
 			return nil, fmt.Errorf("lock: %w; --lock=false goes without a lock", err)
 		}
-		if holder == "" {
+		if ending { // and so has the connection
+			free()
+			conn = nil
+		} else if holder == "" {
 			holder = heldBy(ctx, m, queue, time.Since(began))
 		}
 		pause := 500 * time.Millisecond
-		if holder != "" {
+		if holder != "" && !ending {
 			left := l.timeout - time.Since(began)
 			if left <= 0 {
 				free()
