@@ -32,6 +32,7 @@ func commands() map[string]func(*testscript.TestScript, bool, []string) {
 	return map[string]func(*testscript.TestScript, bool, []string){
 		"exits":   exits,
 		"api":     api,
+		"defined": defined,
 		"publish": publish,
 		"expect":  expect,
 		"fail":    fail,
@@ -91,6 +92,17 @@ func api(ts *testscript.TestScript, neg bool, args []string) {
 	if (resp.StatusCode >= http.StatusBadRequest) != neg {
 		ts.Fatalf("%s %s: %s %s", args[0], args[1], resp.Status, answer)
 	}
+}
+
+// defined writes what the virtual host has into FILE, a line each, in an order that
+// does not change as the broker's own does: defined FILE.
+func defined(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: defined FILE")
+	}
+	target, _ := ts.Value(targetKey{}).(brokertest.Target)
+	tb, _ := ts.Value(testKey{}).(testing.TB)
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(strings.Join(target.Definitions(tb), "\n")), 0o600))
 }
 
 // publish sends a persistent message and waits for the confirm:
