@@ -98,14 +98,14 @@ const tellTime = 7 * time.Second
 // yet: we have asked for less than tellTime.
 func heldBy(ctx context.Context, m *broker.Management, queue string, asked time.Duration) string {
 	h, ok := m.Holder(ctx, queue)
-	if !ok && asked < tellTime {
+	if (!ok || h.Since.Unix() <= 0) && asked < tellTime {
 		return ""
 	}
 	if !ok {
 		return " (the broker does not say who)"
 	}
 	text := fmt.Sprintf(": %s from %s", h.Connection, h.Host)
-	if !h.Since.IsZero() {
+	if h.Since.Unix() > 0 {
 		text += ", since " + h.Since.UTC().Format(time.RFC3339)
 	}
 	return text
