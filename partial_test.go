@@ -86,39 +86,47 @@ func TestApplyLosesItsConnection(t *testing.T) {
 // run through it.
 func throughCut(t *testing.T, broker string) (address string, cut func()) {
 	t.Helper()
+	ctx, cut := context.WithCancel(t.Context())
+	return through(t, broker, func(client, server net.Conn) {
+		context.AfterFunc(ctx, func() { _, _ = client.Close(), server.Close() })
+		_, _ = io.Copy(server, client) // until it is cut
+	}), cut
+}
+
+// through gives the URL of a proxy for AMQP. It passes on what the server says, and
+// leaves to pass what the client says, until that returns.
+func through(t *testing.T, broker string, pass func(client, server net.Conn)) string {
+	t.Helper()
 	u, err := url.Parse(broker)
 	if err != nil {
 		t.Fatal(err)
 	}
 	backend := u.Host
-	var config net.ListenConfig
-	l, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cut := context.WithCancel(t.Context())
+	t.Cleanup(func() { _ = l.Close() })
 	go func() {
 		for {
-			in, err := l.Accept()
+			client, err := l.Accept()
 			if err != nil {
 				return // closed
 			}
-			out, err := new(net.Dialer).DialContext(ctx, "tcp", backend)
+			server, err := new(net.Dialer).DialContext(t.Context(), "tcp", backend)
 			if err != nil {
-				_ = in.Close()
+				_ = client.Close()
 				continue
 			}
-			context.AfterFunc(ctx, func() { _, _ = in.Close(), out.Close() })
-			go func() { _, _ = io.Copy(in, out) }() // until it is cut
-			go func() { _, _ = io.Copy(out, in) }()
+			go func() { _, _ = io.Copy(client, server) }()
+			go func() {
+				pass(client, server)
+				_, _ = client.Close(), server.Close()
+			}()
 		}
 	}()
-	t.Cleanup(func() {
-		cut()
-		_ = l.Close()
-	})
 	u.Host = l.Addr().String()
-	return u.String(), cut
+	return u.String()
 }
 
 // A signal in the middle does the same; one before the first write leaves the

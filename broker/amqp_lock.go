@@ -71,7 +71,7 @@ type Holder struct {
 	Connection string
 	// Host is the address of the client.
 	Host string
-	// Since is when it connected.
+	// Since is when it connected. Zero: the broker does not tell, or not yet.
 	Since time.Time
 }
 
@@ -95,7 +95,9 @@ func (m *Management) Holder(ctx context.Context, name string) (Holder, bool) {
 		} `json:"client_properties"`
 	}
 	if err := m.get(ctx, &c, "connections/"+url.PathEscape(q.Owner.Name)); err == nil {
-		h.Since = time.UnixMilli(c.Since)
+		if c.Since > 0 {
+			h.Since = time.UnixMilli(c.Since)
+		}
 		if c.Properties.Name != "" {
 			h.Connection = c.Properties.Name
 		}

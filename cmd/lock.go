@@ -38,37 +38,50 @@ func (l lockFlags) take(ctx context.Context, a *app, m *broker.Management, name 
 		return nil, err
 	}
 	endpoint.ConnectionName = fmt.Sprintf("dlxctl apply %s (%s)", name, whoami())
-	var conn *broker.Conn
-	free := func() {
-		if conn != nil {
-			_ = conn.Close() // the broker frees the lock, whatever this says
+	began := time.Now()
+	for try := 1; ; try++ {
+		conn, err := l.await(ctx, a, m, endpoint, name, began)
+		if !errors.Is(err, broker.ErrLockEnding) || try == stumbles {
+			return conn, err
+		}
+		select {
+		case <-time.After(askEvery):
+		case <-ctx.Done():
+			return nil, ctx.Err()
 		}
 	}
+}
+
+const (
+	// askEvery is the pause between two questions for a lock.
+	askEvery = 500 * time.Millisecond
+	// stumbles is how often the broker may fail at a lock that is just ending.
+	stumbles = 5
+)
+
+// await takes the lock on a connection of its own. It waits for it until the
+// timeout, counted from began.
+func (l lockFlags) await(ctx context.Context, a *app, m *broker.Management, endpoint broker.Endpoint, name string, began time.Time) (*broker.Conn, error) {
+	conn, err := broker.Dial(ctx, endpoint)
+	if err != nil {
+		return nil, fmt.Errorf("lock: %w; --lock=false goes without a lock", err)
+	}
+	free := func() { _ = conn.Close() } // the broker frees the lock, whatever this says
 	queue := topology.LockName(name)
-	holder, said := "", false
-	for began := time.Now(); ; {
-		if conn == nil {
-			if conn, err = broker.Dial(ctx, endpoint); err != nil {
-				return nil, fmt.Errorf("lock: %w; --lock=false goes without a lock", err)
-			}
-		}
+	for holder, said := "", false; ; {
 		err := conn.Lock(queue)
 		if err == nil {
 			return conn, nil
 		}
-		ending := errors.Is(err, broker.ErrLockEnding) && time.Since(began) < tellTime
-		if !ending && !errors.Is(err, broker.ErrLocked) {
+		if !errors.Is(err, broker.ErrLocked) {
 			free()
 			return nil, fmt.Errorf("lock: %w; --lock=false goes without a lock", err)
 		}
-		if ending { // and so has the connection
-			free()
-			conn = nil
-		} else if holder == "" {
+		if holder == "" {
 			holder = heldBy(ctx, m, queue, time.Since(began))
 		}
-		pause := 500 * time.Millisecond
-		if holder != "" && !ending {
+		pause := askEvery
+		if holder != "" {
 			left := l.timeout - time.Since(began)
 			if left <= 0 {
 				free()
@@ -98,14 +111,14 @@ const tellTime = 7 * time.Second
 // yet: we have asked for less than tellTime.
 func heldBy(ctx context.Context, m *broker.Management, queue string, asked time.Duration) string {
 	h, ok := m.Holder(ctx, queue)
-	if (!ok || h.Since.Unix() <= 0) && asked < tellTime {
+	if (!ok || h.Since.IsZero()) && asked < tellTime {
 		return ""
 	}
 	if !ok {
 		return " (the broker does not say who)"
 	}
 	text := fmt.Sprintf(": %s from %s", h.Connection, h.Host)
-	if h.Since.Unix() > 0 {
+	if !h.Since.IsZero() {
 		text += ", since " + h.Since.UTC().Format(time.RFC3339)
 	}
 	return text
