@@ -301,7 +301,7 @@ func TestAbortWithASharedBackoff(t *testing.T) {
 			t.Errorf("gone: %s", o)
 		}
 	}
-	if s.exists(t.Context(), t, "new") {
+	if s.exists(t, "new") {
 		t.Error("the new queue is still there")
 	}
 }

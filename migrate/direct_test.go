@@ -93,7 +93,7 @@ func TestPublishersByName(t *testing.T) {
 				if tc.kept != errors.Is(err, migrate.ErrWaiting) || !tc.kept && err != nil {
 					t.Errorf("it ends with %v", err)
 				}
-				if s.exists(t.Context(), t, "old") != tc.kept {
+				if s.exists(t, "old") != tc.kept {
 					t.Errorf("the legacy queue is there: %t", !tc.kept)
 				}
 				published := stop()
@@ -103,7 +103,7 @@ func TestPublishersByName(t *testing.T) {
 					}
 				}
 				got := s.count(t, "new")
-				if len(got) != published || s.exists(t.Context(), t, "old") {
+				if len(got) != published || s.exists(t, "old") {
 					t.Errorf("%d of %d messages came", len(got), published)
 				}
 				s.tidy(t)
@@ -122,7 +122,7 @@ func TestForward(t *testing.T) {
 	if err := r.Run(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := s.runner(t).Run(t.Context()); err != nil || !s.exists(t.Context(), t, "old") {
+	if err := s.runner(t).Run(t.Context()); err != nil || !s.exists(t, "old") {
 		t.Errorf("a second run ends with %v", err)
 	}
 	published := stop()

@@ -85,7 +85,7 @@ func TestDrainIntoAFullQueue(t *testing.T) {
 	if !errors.Is(err, migrate.ErrWaiting) || !strings.Contains(err.Error(), "new does not take the messages of old, which stay there") {
 		t.Errorf("it ends with %v", err)
 	}
-	if !s.exists(t.Context(), t, "old") {
+	if !s.exists(t, "old") {
 		t.Fatal("the legacy queue is gone")
 	}
 	stop := s.consume(t, "new")

@@ -100,7 +100,7 @@ func TestMigrateTheGenomicsPipeline(t *testing.T) {
 		for id, n := range s.count(t, w.Queue) {
 			s.seen[id] += n
 		}
-		if s.exists(t.Context(), t, w.Replaces) {
+		if s.exists(t, w.Replaces) {
 			t.Errorf("%s is still there", w.Replaces)
 		}
 	}

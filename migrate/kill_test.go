@@ -102,7 +102,7 @@ func TestMigrateKilled(t *testing.T) {
 			if lost > 0 || doubled > kills*1000 {
 				t.Errorf("%d of %d messages were lost, %d doubled", lost, len(confirmed), doubled)
 			}
-			if s.exists(t.Context(), t, "old") {
+			if s.exists(t, "old") {
 				t.Errorf("the legacy queue is still there:\n%s", out)
 			}
 			s.tidy(t)
@@ -162,7 +162,7 @@ func TestMigrateKilledAtEachStep(t *testing.T) {
 					missed++
 				}
 			}
-			if missed > 3 {
+			if missed > 1 {
 				t.Errorf("%d kills came too late:\n%s", missed, &told)
 			}
 			if c, out := s.command(t, dlxctl, flags...); c.Run() != nil {
@@ -239,7 +239,7 @@ func TestTwoMigratesAtOnce(t *testing.T) {
 	if err := first.Start(); err != nil {
 		t.Fatal(err)
 	}
-	for end := time.Now().Add(10 * time.Second); !s.exists(t.Context(), t, "new"); wait(t, 20*time.Millisecond) {
+	for end := time.Now().Add(10 * time.Second); !s.exists(t, "new"); wait(t, 20*time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("the first did not begin")
 		}
@@ -251,7 +251,7 @@ func TestTwoMigratesAtOnce(t *testing.T) {
 	if !strings.Contains(out.String(), "another dlxctl works on the topology \"shop\"") {
 		t.Errorf("the second says: %s", out)
 	}
-	if err := first.Wait(); err != nil || s.exists(t.Context(), t, "old") {
+	if err := first.Wait(); err != nil || s.exists(t, "old") {
 		t.Errorf("the first ends with %v:\n%s", err, said)
 	}
 }
@@ -304,7 +304,7 @@ func TestMigrateInterrupted(t *testing.T) {
 	if code := c.ProcessState.ExitCode(); code != 4 || !strings.Contains(said.String(), "dlxctl: interrupted; nothing is lost: run it again to continue") {
 		t.Errorf("it exits with %d:\n%s", code, said)
 	}
-	if c, said := s.command(t, dlxctl, "--yes", "--idle", "1s"); c.Run() != nil || s.exists(t.Context(), t, "old") {
+	if c, said := s.command(t, dlxctl, "--yes", "--idle", "1s"); c.Run() != nil || s.exists(t, "old") {
 		t.Errorf("the next run:\n%s", said)
 	}
 }

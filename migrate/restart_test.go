@@ -182,7 +182,7 @@ func TestMigrateWhileTheBrokerIsKilled(t *testing.T) {
 		s.where(t, confirmed)
 	}
 	stopNew()
-	if s.exists(t.Context(), t, "old") {
+	if s.exists(t, "old") {
 		t.Error("the legacy queue is still there")
 	}
 	s.tidy(t)

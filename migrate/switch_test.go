@@ -66,7 +66,7 @@ func TestSomebodyDeletesTheSwitch(t *testing.T) {
 				if dropped := slices.Contains([]string{"unbind old", "switch from", "bind new"}, step); dropped && exchange == gate && !strings.Contains(said.String(), "somebody has deleted the switch "+gate) {
 					t.Errorf("it does not say that the switch was deleted:\n%s", &said)
 				}
-				if !deleted || s.exists(t.Context(), t, "old") {
+				if !deleted || s.exists(t, "old") {
 					t.Errorf("it did not come to the step, or not to the end:\n%s", &said)
 				}
 				s.tidy(t)
@@ -131,7 +131,7 @@ func TestAServiceBindsAgain(t *testing.T) {
 			if err := r.Run(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			if !bound || s.exists(t.Context(), t, "old") {
+			if !bound || s.exists(t, "old") {
 				t.Errorf("it did not come to the step, or not to the end:\n%s", &said)
 			}
 			if err := ch.PublishWithContext(t.Context(), "t", "late.one", true, false, amqp.Publishing{MessageId: "late"}); err != nil {
