@@ -77,10 +77,17 @@ func (p *Publisher) Publish(exchange, key string, m amqp.Publishing) (uint64, er
 }
 
 // Confirms is where confirms come from, in the order of publishing. Each is
-// read by Outcome. It is closed when the broker closes the channel.
+// read by Outcome, and by nothing else: its Ack may be wrong. It is closed when the
+// broker closes the channel.
 func (p *Publisher) Confirms() <-chan amqp.Confirmation { return p.confirms }
 
 // Outcome reads a confirm.
+//
+// Whether it was an acknowledgement or a nack is what the library keeps for each
+// publishing. What it sends through Confirms is not: there, a nack that came before
+// the confirm of an earlier publishing is overruled by the acknowledgement that
+// names all up to a later one (v1.16.0, confirms.Multiple), and what was refused would
+// be taken for safe.
 //
 // A message that fits no queue is returned before it is confirmed, on the same
 // channel, and the library hands both over in that order: so the returns that
@@ -90,14 +97,15 @@ func (p *Publisher) Outcome(c amqp.Confirmation) Outcome {
 	if len(p.pending) == 0 || p.pending[0].seq != c.DeliveryTag {
 		return Outcome{Seq: c.DeliveryTag, Refused: "the broker confirmed what was not published"}
 	}
-	out := p.pending[0].outcome(c.Ack)
+	out := p.pending[0].outcome()
 	p.pending[0] = pending{} // lets go of the body
 	p.pending = p.pending[1:]
 	return out
 }
 
-func (m *pending) outcome(ack bool) Outcome {
-	if !ack {
+// outcome tells what became of a publishing whose confirm is there.
+func (m *pending) outcome() Outcome {
+	if !m.confirm.Acked() {
 		return Outcome{Seq: m.seq, Nacked: true, Refused: "the broker refused the message (nack): a queue is full, or could not take it"}
 	}
 	return Outcome{Seq: m.seq, Refused: m.returned}
@@ -142,9 +150,9 @@ func (p *Publisher) Late() (oldest uint64, late []Outcome) {
 	}
 	p.readReturns() // only now: a return comes before its confirm, and may have come since
 	for _, m := range done {
-		late = append(late, m.outcome(m.confirm.Acked()))
+		late = append(late, m.outcome())
 		// As long as the earlier one is missing these add up: what is left must be small.
-		*m = pending{seq: m.seq, returned: m.returned}
+		*m = pending{seq: m.seq, returned: m.returned, confirm: m.confirm}
 	}
 	if p.conn.blocked.Load() {
 		oldest = 0
