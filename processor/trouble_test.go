@@ -207,7 +207,7 @@ func TestAFullTierNacks(t *testing.T) {
 			eventually(t, "the policy to hold", func() bool { return s.target.Queue(t, "shop.slow.retry.1h")["policy"] == "full" })
 			p := s.processor(t)
 			listen(p)
-			run(t, p)
+			stop := run(t, p)
 			var parked int
 			for n := 1; n <= 2; n++ { // a quorum queue says that it is full only after it was
 				s.fill(t, 30)
@@ -224,6 +224,19 @@ func TestAFullTierNacks(t *testing.T) {
 			}
 			s.publish(t, "shop.slow.failed", "@gone", amqp.Publishing{MessageId: "behind"})
 			eventually(t, "the one behind", func() bool { return s.drain(t, "shop.unroutable")["behind"] == 1 })
+
+			// The full tier nacks while the place of others has not confirmed yet.
+			stop()
+			const n = 300
+			for i := range n {
+				s.publish(t, "shop.slow.failed", []string{"@work", "@gone"}[i%2], amqp.Publishing{MessageId: fmt.Sprint(i)})
+			}
+			p = s.processor(t)
+			listen(p)
+			run(t, p)
+			if doubled := s.moved(t, "shop.unroutable", ids(0, n)...); doubled > 0 {
+				t.Errorf("%d are doubled", doubled)
+			}
 		})
 	}
 }
