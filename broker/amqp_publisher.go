@@ -15,10 +15,11 @@ import (
 type Publisher struct {
 	conn     *Conn
 	ch       *amqp.Channel
-	confirms chan amqp.Confirmation
+	settled  chan struct{}
 	returns  chan amqp.Return
 	closed   chan *amqp.Error
-	pending  []pending // in the order of publishing, which is that of the confirms
+	pending  []pending // in the order of publishing
+	outcomes []Outcome // what Outcomes gave last
 }
 
 // pending is a publishing that is not confirmed yet.
@@ -26,7 +27,7 @@ type pending struct {
 	seq      uint64
 	exchange string
 	key      string
-	message  *amqp.Publishing // nil once Late has given the outcome
+	message  *amqp.Publishing // nil once its outcome was given
 	returned string           // why, if the broker gave it back
 	confirm  *amqp.DeferredConfirmation
 }
@@ -53,13 +54,37 @@ func (c *Conn) Publisher(window int) (*Publisher, error) {
 	if err := ch.Confirm(false); err != nil {
 		return nil, fmt.Errorf("ask for confirms: %w", err)
 	}
-	return &Publisher{
-		conn:     c,
-		ch:       ch,
-		confirms: ch.NotifyPublish(make(chan amqp.Confirmation, window)),
-		returns:  ch.NotifyReturn(make(chan amqp.Return, window)),
-		closed:   ch.NotifyClose(make(chan *amqp.Error, 1)),
-	}, nil
+	p := &Publisher{
+		conn:    c,
+		ch:      ch,
+		settled: make(chan struct{}, 1),
+		returns: ch.NotifyReturn(make(chan amqp.Return, window)),
+		closed:  ch.NotifyClose(make(chan *amqp.Error, 1)),
+	}
+	go signal(ch.NotifyPublish(make(chan amqp.Confirmation, window)), p.settled)
+	return p, nil
+}
+
+// signal tells that confirms have come, and no more than that, until the library
+// closes the channel.
+//
+// It reads them whatever else goes on: while a confirm is missing thousands may come
+// behind it, and when it comes at last the library gives them out in one go, holding
+// a lock that each publish needs. Were it the publisher who had to read them, both
+// would wait for each other, and the library would throw away one each 5 seconds
+// (v1.16.0, confirms.resequence and notifyAll).
+//
+// What it reads is not believed either: a nack that came before the confirm of an
+// earlier publishing is overruled there by the acknowledgement that names all up to
+// a later one (confirms.Multiple), and what was refused would be taken for safe.
+func signal(confirms <-chan amqp.Confirmation, settled chan<- struct{}) {
+	for range confirms {
+		select {
+		case settled <- struct{}{}:
+		default: // it is told already
+		}
+	}
+	close(settled)
 }
 
 // Publish sends a mandatory message and gives its number. It does not wait.
@@ -76,31 +101,40 @@ func (p *Publisher) Publish(exchange, key string, m amqp.Publishing) (uint64, er
 	return confirm.DeliveryTag, nil
 }
 
-// Confirms is where confirms come from, in the order of publishing. Each is
-// read by Outcome, and by nothing else: its Ack may be wrong. It is closed when the
-// broker closes the channel.
-func (p *Publisher) Confirms() <-chan amqp.Confirmation { return p.confirms }
+// Settled tells that Outcomes may have something to give. It is closed when the
+// channel is: Outcomes then gives what was confirmed before.
+func (p *Publisher) Settled() <-chan struct{} { return p.settled }
 
-// Outcome reads a confirm.
-//
-// Whether it was an acknowledgement or a nack is what the library keeps for each
-// publishing. What it sends through Confirms is not: there, a nack that came before
-// the confirm of an earlier publishing is overruled by the acknowledgement that
-// names all up to a later one (v1.16.0, confirms.Multiple), and what was refused would
-// be taken for safe.
-//
-// A message that fits no queue is returned before it is confirmed, on the same
-// channel, and the library hands both over in that order: so the returns that
-// belong to this confirm are here already.
-func (p *Publisher) Outcome(c amqp.Confirmation) Outcome {
-	p.readReturns()
-	if len(p.pending) == 0 || p.pending[0].seq != c.DeliveryTag {
-		return Outcome{Seq: c.DeliveryTag, Refused: "the broker confirmed what was not published"}
+// Outcomes gives the outcomes that are known, in the order of publishing, up to the
+// first publishing without a confirm; those behind it come out of Late. Each is given
+// once. The list is good until the next call.
+func (p *Publisher) Outcomes() []Outcome {
+	n := 0
+	for n < len(p.pending) && p.isSettled(&p.pending[n]) {
+		n++
 	}
-	out := p.pending[0].outcome()
-	p.pending[0] = pending{} // lets go of the body
-	p.pending = p.pending[1:]
-	return out
+	p.readReturns() // only now: a return comes before its confirm, and may have come since
+	p.outcomes = p.outcomes[:0]
+	for i := range p.pending[:n] {
+		if m := &p.pending[i]; m.message != nil {
+			p.outcomes = append(p.outcomes, m.outcome())
+		}
+	}
+	clear(p.pending[:n]) // lets go of the bodies
+	p.pending = p.pending[n:]
+	return p.outcomes
+}
+
+// isSettled reports whether the broker has confirmed a publishing, one way or the
+// other. The library nacks by itself what was in flight when the channel was closed;
+// that is in doubt, not refused.
+func (p *Publisher) isSettled(m *pending) bool {
+	select {
+	case <-m.confirm.Done():
+		return m.confirm.Acked() || !p.ch.IsClosed()
+	default:
+		return false
+	}
 }
 
 // outcome tells what became of a publishing whose confirm is there.
@@ -126,33 +160,28 @@ func (p *Publisher) readReturns() {
 	}
 }
 
-// Late gives the outcomes that are known and do not come out of Confirms, since
+// Late gives the outcomes that are known and that Outcomes does not give, since
 // that keeps the order and an earlier publishing has no confirm: its queue may
-// be without a leader, while others take messages. Each is given once, and comes
-// out of Confirms in the end too. oldest is the number of the earliest
-// publishing without a confirm; zero says that there is none, or that the broker
-// takes nothing from this connection, because of an alarm.
+// be without a leader, while others take messages. Each is given once. oldest is the
+// number of the earliest publishing without a confirm; zero says that there is none,
+// or that the broker takes nothing from this connection, because of an alarm.
 func (p *Publisher) Late() (oldest uint64, late []Outcome) {
 	var done []*pending
 	for i := range p.pending {
 		m := &p.pending[i]
-		if m.message == nil {
-			continue
-		}
-		select {
-		case <-m.confirm.Done():
+		switch {
+		case m.message == nil:
+		case p.isSettled(m):
 			done = append(done, m)
-		default:
-			if oldest == 0 {
-				oldest = m.seq
-			}
+		case oldest == 0:
+			oldest = m.seq
 		}
 	}
 	p.readReturns() // only now: a return comes before its confirm, and may have come since
 	for _, m := range done {
 		late = append(late, m.outcome())
 		// As long as the earlier one is missing these add up: what is left must be small.
-		*m = pending{seq: m.seq, returned: m.returned, confirm: m.confirm}
+		*m = pending{confirm: m.confirm}
 	}
 	if p.conn.blocked.Load() {
 		oldest = 0
@@ -160,16 +189,21 @@ func (p *Publisher) Late() (oldest uint64, late []Outcome) {
 	return oldest, late
 }
 
-// returned notes a return. It carries no number, so the oldest publishing that
-// is equal to it is taken for it: two equal messages are as good as each other.
+// returned notes a return. It carries no number, so the oldest publishing that is
+// equal to it is taken for it: two equal messages are as good as each other. If the
+// headers came back changed, any of those that are alike may be the one, and all of
+// them count as returned: to publish one twice is better than to lose another.
 func (p *Publisher) returned(r amqp.Return) {
 	why := fmt.Sprintf("%d %s: exchange %q has no queue for the message", r.ReplyCode, r.ReplyText, r.Exchange)
-	for _, same := range []func(pending, amqp.Return) bool{equal, alike} {
-		for i := range p.pending {
-			if m := &p.pending[i]; m.message != nil && m.returned == "" && same(*m, r) {
-				m.returned = why
-				return
-			}
+	for i := range p.pending {
+		if m := &p.pending[i]; m.message != nil && m.returned == "" && equal(*m, r) {
+			m.returned = why
+			return
+		}
+	}
+	for i := range p.pending {
+		if m := &p.pending[i]; m.message != nil && alike(*m, r) {
+			m.returned = why
 		}
 	}
 }

@@ -1,8 +1,11 @@
 package broker_test
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 	"testing"
+	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
@@ -37,7 +40,6 @@ func TestLateTellsOfEachReturn(t *testing.T) {
 			lost++
 		}
 	}
-	late := map[uint64]bool{}
 	for published := 0; published < messages || inFlight > 0; {
 		for ; published < messages && inFlight < window; published++ {
 			if _, err := p.Publish("", "nobody", amqp.Publishing{Body: []byte("b")}); err != nil {
@@ -46,16 +48,8 @@ func TestLateTellsOfEachReturn(t *testing.T) {
 			inFlight++
 		}
 		_, outcomes := p.Late()
-		for _, o := range outcomes {
-			late[o.Seq] = true
+		for _, o := range slices.Concat(outcomes, p.Outcomes()) {
 			told(o)
-		}
-		select {
-		case c := <-p.Confirms():
-			if o := p.Outcome(c); !late[o.Seq] {
-				told(o)
-			}
-		default:
 		}
 	}
 	if lost > 0 {
@@ -67,7 +61,7 @@ func TestLateTellsOfEachReturn(t *testing.T) {
 // the acknowledgement that names them all. It is what a full queue beside one
 // that is slower makes of it: a nacked message that was told as taken over would
 // be lost.
-func TestOutcomeTellsOfEachNack(t *testing.T) {
+func TestOutcomesTellOfEachNack(t *testing.T) {
 	t.Parallel()
 	for _, full := range []string{"quorum", "classic"} {
 		t.Run(full, func(t *testing.T) {
@@ -107,9 +101,11 @@ func TestOutcomeTellsOfEachNack(t *testing.T) {
 					}
 					goesTo[seq] = queue
 				}
-				o := p.Outcome(<-p.Confirms())
-				if told++; o.Refused == "" {
-					taken[goesTo[o.Seq]]++
+				<-p.Settled()
+				for _, o := range p.Outcomes() {
+					if told++; o.Refused == "" {
+						taken[goesTo[o.Seq]]++
+					}
 				}
 			}
 			for _, queue := range []string{"full", "open"} {
@@ -132,5 +128,155 @@ func TestOutcomeTellsOfEachNack(t *testing.T) {
 				t.Errorf("of %d messages for the open queue %d were told as refused", messages/2, messages/2-taken["open"])
 			}
 		})
+	}
+}
+
+// A return whose headers are not those that were sent, since the broker or the way
+// there and back changed them, may be that of any message that is alike but for
+// them. None of those may be told as taken over.
+func TestOutcomesTellOfEachReturn(t *testing.T) {
+	t.Parallel()
+	target := brokertest.VHost(t)
+	e, err := broker.Config{URL: target.URL, API: target.API}.Resolve()
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := broker.Dial(t.Context(), e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	ch := target.Channel(t)
+	if err := errors.Join(
+		ch.ExchangeDeclare("counts", "headers", true, false, false, false, nil),
+		second(ch.QueueDeclare("one", true, false, false, false, nil)),
+		ch.QueueBind("one", "", "counts", false, amqp.Table{"n": 1}),
+	); err != nil {
+		t.Fatal(err)
+	}
+	const messages = 200
+	p, err := conn.Publisher(messages)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	returned := map[uint64]bool{}
+	for i := range messages {
+		n := 1 + i%2
+		seq, err := p.Publish("counts", "", amqp.Publishing{Headers: amqp.Table{"n": n}, Body: []byte("b")}) // an int comes back as an int32
+		if err != nil {
+			t.Fatal(err)
+		}
+		returned[seq] = n == 2
+	}
+	for told := 0; told < messages; {
+		<-p.Settled()
+		for _, o := range p.Outcomes() {
+			if told++; returned[o.Seq] && o.Refused == "" {
+				t.Errorf("publishing %d was returned, and told as taken over", o.Seq)
+			}
+		}
+	}
+}
+
+func second[T any](_ T, err error) error { return err }
+
+// A confirm that is missing for some seconds, while thousands of others come, holds
+// up nothing when it comes at last, nor is any of those lost.
+func TestAMissingConfirmHoldsUpNothingWhenItComes(t *testing.T) {
+	t.Parallel()
+	node := brokertest.Node(t)
+	target := node.VHost(t)
+	e, err := broker.Config{URL: target.URL, API: target.API}.Resolve()
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := broker.Dial(t.Context(), e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	ch := target.Channel(t)
+	for queue, typ := range map[string]string{"stuck": "quorum", "open": "classic"} {
+		if _, err := ch.QueueDeclare(queue, true, false, false, false, amqp.Table{"x-queue-type": typ}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const window, messages = 10, 1000
+	p, err := conn.Publisher(window)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	inFlight, told, settled := 0, map[uint64]int{}, 0
+	settle := func(outcomes []broker.Outcome) {
+		for _, o := range outcomes {
+			if o.Refused != "" {
+				t.Errorf("publishing %d was refused: %s", o.Seq, o.Refused)
+			}
+			told[o.Seq]++
+			inFlight--
+			settled++
+		}
+	}
+	publish := func(queue string) {
+		t.Helper()
+		done := make(chan error, 1)
+		go func() {
+			_, err := p.Publish("", queue, amqp.Publishing{})
+			done <- err
+		}()
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Fatal(err)
+			}
+		case <-time.After(20 * time.Second):
+			t.Fatal("a publish hangs")
+		}
+		inFlight++
+	}
+	publish("stuck") // the channel knows the leader from now on
+	for settled < 1 {
+		<-p.Settled()
+		settle(p.Outcomes())
+	}
+	member := func(call string) {
+		t.Helper()
+		node.Ctl(t, "eval", fmt.Sprintf(`{ok, Q} = rabbit_amqqueue:lookup(rabbit_misc:r(<<"%s">>, queue, <<"stuck">>)),
+			%s(element(1, amqqueue:get_pid(Q))), ok.`, target.VHost, call))
+	}
+	member("sys:suspend")
+	publish("stuck")
+	deadline := time.Now().Add(time.Minute)
+	for published := 0; published < messages; {
+		for ; published < messages && inFlight <= window; published++ {
+			publish("open")
+		}
+		_, late := p.Late()
+		settle(late)
+		if time.Now().After(deadline) {
+			t.Fatalf("%d of %d were told", settled, messages)
+		}
+	}
+	member("sys:resume")
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for range 300 { // it comes meanwhile, and nobody asks for outcomes
+		publish("open")
+		<-tick.C
+	}
+	for want := len(told) + inFlight; len(told) < want; {
+		select {
+		case <-p.Settled():
+			settle(p.Outcomes())
+		case <-time.After(30 * time.Second):
+			t.Fatalf("%d of %d were told", len(told), want)
+		}
+	}
+	for seq, n := range told {
+		if n != 1 {
+			t.Errorf("publishing %d was told %d times", seq, n)
+		}
 	}
 }

@@ -148,21 +148,6 @@ func (l *loop) late(now time.Time) error {
 	return nil
 }
 
-// drainConfirms settles what has arrived, so that one acknowledgement serves all.
-func (l *loop) drainConfirms() error {
-	for {
-		select {
-		case c, ok := <-l.Sink.Confirms():
-			if !ok {
-				return l.Sink.Err()
-			}
-			l.confirmed(l.Sink.Outcome(c))
-		default:
-			return nil
-		}
-	}
-}
-
 // again publishes the refused messages that are due.
 func (l *loop) again() error {
 	now := time.Now()

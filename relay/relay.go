@@ -101,7 +101,6 @@ var ErrGrace = errors.New("messages were still in flight when the time to finish
 // to do with the sink is to close it.
 func (r *Relay) Run(ctx context.Context) error {
 	l := newLoop(r)
-	defer func() { go discard(r.Sink.Confirms()) }()
 	defer l.timer.Stop()
 	look := time.NewTicker(lookTime)
 	defer look.Stop()
@@ -119,13 +118,13 @@ func (r *Relay) Run(ctx context.Context) error {
 			if err := l.delivered(d, ok); err != nil {
 				return err
 			}
-		case c, ok := <-r.Sink.Confirms():
-			if !ok {
-				return r.Sink.Err()
+		case _, ok := <-r.Sink.Settled():
+			for _, o := range r.Sink.Outcomes() {
+				l.confirmed(o)
 			}
-			l.confirmed(r.Sink.Outcome(c))
-			if err := l.drainConfirms(); err != nil {
-				return err
+			if !ok {
+				_ = l.acknowledge() // what is not, is delivered again
+				return r.Sink.Err()
 			}
 		case <-l.timer.C:
 			if err := l.again(); err != nil {
@@ -150,13 +149,5 @@ func (r *Relay) Run(ctx context.Context) error {
 		case <-grace:
 			return ErrGrace
 		}
-	}
-}
-
-// discard reads confirms that nobody needs, until the channel is closed. While
-// one confirm is missing more come behind it than the channel holds; unread, they
-// would hold up the connection when it comes at last, and whoever closes it.
-func discard(confirms <-chan amqp.Confirmation) {
-	for range confirms {
 	}
 }
