@@ -2,6 +2,7 @@ package migrate
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -33,12 +34,52 @@ func (m Move) Reasons(want topology.Topology, state plan.State) []string {
 			add("it is bound to %s of type %s, which divides messages among its bindings: one more or less moves those of all", b.Source, t)
 		}
 	}
+	out = append(out, m.inexact(state)...)
 	for _, c := range plan.Make(want, state, plan.Options{}).Changes {
 		if c.Action == plan.Blocked && (c.Name == m.New || m.needs(want, c)) {
 			add("%s %s is blocked: %s", c.Kind, c.Name, c.Reason)
 		}
 	}
 	return out
+}
+
+// inexact says which bindings of the legacy queue cannot be made again as they are.
+// A whole number that is a float becomes an integer on its way through JSON, and a
+// headers exchange of 4.x lets neither match the other: messages would have no way.
+func (m Move) inexact(state plan.State) []string {
+	var out []string
+	for _, b := range m.find(state).onLegacy {
+		if !compares(state, b.Source) {
+			continue
+		}
+		for _, name := range b.Arguments.Names() {
+			if floats(b.Arguments[name]) {
+				out = append(out, fmt.Sprintf("%s: it is bound to %s with the argument %s, a floating-point number without a fraction, which cannot be carried over as it is: let it be bound with an integer or a string in place of that, and published with the same", m.Legacy, b.Source, name))
+			}
+		}
+	}
+	return out
+}
+
+// compares reports whether an exchange may look at the arguments of its bindings.
+func compares(state plan.State, exchange string) bool {
+	return slices.ContainsFunc(state.Have.Exchanges, func(e topology.Exchange) bool {
+		return e.Name == exchange && !slices.Contains([]string{"direct", "fanout", "topic"}, e.Type)
+	})
+}
+
+// floats reports whether there is a float that is a whole number in v.
+func floats(v any) bool {
+	switch v := v.(type) {
+	case float64:
+		return v == math.Trunc(v)
+	case []any:
+		return slices.ContainsFunc(v, floats)
+	case topology.Arguments:
+		return slices.ContainsFunc(v.Names(), func(name string) bool { return floats(v[name]) })
+	default:
+		return false
+	}
 }
 
 // dividing reports whether an exchange of that type sends a message to some of

@@ -233,6 +233,9 @@ func (r *Runner) converge(ctx context.Context, next func(plan.State) ([]plan.Cha
 // step gives the next step of a move. It notes what the switch is bound to, should
 // somebody delete it, and says what somebody has done meanwhile.
 func (r *Runner) step(m Move, state plan.State) (Step, error) {
+	if why := m.inexact(state); len(why) > 0 { // somebody has made such a binding since
+		return Step{}, fmt.Errorf("%w:\n  %s", ErrRefused, strings.Join(why, "\n  "))
+	}
 	if step, err := r.ensure(m, state); step.Doing != "" || err != nil {
 		return step, err
 	}

@@ -15,7 +15,9 @@ import (
 // definition of a policy, in canonical form: every value is a string, int64,
 // float64 that is not a whole number, bool, nil, []any or Arguments of such.
 // So an integer is the same whether it came from YAML, JSON or AMQP. Nil and
-// empty are equal.
+// empty are equal. Arguments of bindings that were read from a broker may hold
+// whole numbers as float64: the broker has floats there. They are equal to the
+// integers.
 type Arguments map[string]any
 
 // Canonical gives args in canonical form. It fails on a value that no AMQP
@@ -189,6 +191,11 @@ func appendValue(out []byte, v any) []byte {
 		return appendQuoted(out, v)
 	case int64:
 		return strconv.AppendInt(out, v, 10)
+	case float64:
+		if whole, ok := canonicalFloat(v).(int64); ok {
+			return strconv.AppendInt(out, whole, 10)
+		}
+		return fmt.Append(out, v)
 	case bool:
 		return strconv.AppendBool(out, v)
 	case Arguments:

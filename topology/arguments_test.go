@@ -101,15 +101,16 @@ func TestArgumentsEqual(t *testing.T) {
 		other topology.Arguments
 		equal bool
 	}{
-		"the same":            {topology.Arguments{"a": int64(1)}, true},
-		"a string":            {topology.Arguments{"a": "1"}, false},
-		"another number":      {topology.Arguments{"a": int64(2)}, false},
-		"another name":        {topology.Arguments{"b": int64(1)}, false},
-		"one more":            {topology.Arguments{"a": int64(1), "b": nil}, false},
-		"a list of it":        {topology.Arguments{"a": []any{int64(1)}}, false},
-		"a name that quotes":  {topology.Arguments{`a":1,"b`: int64(1)}, false},
-		"none":                {nil, false},
-		"a float in its text": {topology.Arguments{"a": "1.0"}, false},
+		"the same":              {topology.Arguments{"a": int64(1)}, true},
+		"a string":              {topology.Arguments{"a": "1"}, false},
+		"another number":        {topology.Arguments{"a": int64(2)}, false},
+		"another name":          {topology.Arguments{"b": int64(1)}, false},
+		"one more":              {topology.Arguments{"a": int64(1), "b": nil}, false},
+		"a list of it":          {topology.Arguments{"a": []any{int64(1)}}, false},
+		"a name that quotes":    {topology.Arguments{`a":1,"b`: int64(1)}, false},
+		"none":                  {nil, false},
+		"a float of the broker": {topology.Arguments{"a": float64(1)}, true},
+		"a float in its text":   {topology.Arguments{"a": "1.0"}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
