@@ -176,7 +176,11 @@ const closeTime = 3 * time.Second
 // the broker delivers again; what was not confirmed is in doubt. It ends a
 // publish that hangs, because the broker takes nothing.
 func (c *Conn) Close() error {
-	if err := c.conn.CloseDeadline(time.Now().Add(closeTime)); err != nil && !errors.Is(err, amqp.ErrClosed) {
+	deadline := time.Now().Add(closeTime)
+	// The library sets it too, but waits for a lock before. A publish that has hung for
+	// longer than its heartbeats may (v1.16.0, Connection.shutdown) keeps that for ever.
+	_ = c.socket.SetDeadline(deadline) // a connection that is over says so below
+	if err := c.conn.CloseDeadline(deadline); err != nil && !errors.Is(err, amqp.ErrClosed) {
 		return err
 	}
 	return nil

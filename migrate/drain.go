@@ -16,6 +16,9 @@ import (
 // lookEvery is how often a drain looks whether somebody has bound the queue again.
 const lookEvery = 2 * time.Second
 
+// grace is how long a drain that is to end goes on with what is in flight.
+const grace = 30 * time.Second
+
 // prefetch is how many messages of a legacy queue are in flight at once.
 const prefetch = 1000
 
@@ -167,8 +170,12 @@ func (r *Runner) drain(ctx context.Context, m Move, h *mover, p patience) (backl
 			}
 		}()
 	}
-	move := relay.Relay{Source: source, Sink: sink, Handler: h, Grace: 30 * time.Second}
+	cut := cutOff(until, in, out)
+	move := relay.Relay{Source: source, Sink: sink, Handler: h, Grace: grace}
 	err = move.Run(until)
+	if cut() {
+		err = relay.ErrGrace // a closed connection, which Run tells of, is but how it was ended
+	}
 	switch cause := context.Cause(until); {
 	case errors.Is(cause, errStuck):
 		return backlog, cause
@@ -181,6 +188,28 @@ func (r *Runner) drain(ctx context.Context, m Move, h *mover, p patience) (backl
 	default:
 		return backlog, nil
 	}
+}
+
+// cutOff closes the connections when ctx has ended and the grace is over. A publish
+// hangs in a connection that the broker blocks, because of an alarm, once no socket
+// takes any more; the relay then sees neither. Nothing is lost: what is not
+// acknowledged the broker delivers again, of which what it had taken is doubled at
+// most. end ends the wait, and reports whether the connections were closed.
+func cutOff(ctx context.Context, in, out *broker.Conn) (end func() (cut bool)) {
+	over, stop := context.WithCancel(context.WithoutCancel(ctx))
+	closed := make(chan bool, 1)
+	go func() {
+		select {
+		case <-over.Done():
+		case <-ctx.Done():
+		}
+		cut := pause(over, grace+time.Second) == nil // at once, if it is over
+		if cut {
+			_, _ = in.Close(), out.Close()
+		}
+		closed <- cut
+	}()
+	return func() bool { stop(); return <-closed }
 }
 
 // watch returns nil once nothing is in flight and nothing was moved for as long as

@@ -1,9 +1,11 @@
 package migrate_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -12,6 +14,7 @@ import (
 
 	"github.com/dlxctl/dlxctl/broker/brokertest"
 	"github.com/dlxctl/dlxctl/migrate"
+	"github.com/dlxctl/dlxctl/relay"
 )
 
 // fill puts n messages of so many bytes into the old queue.
@@ -136,5 +139,60 @@ func TestDrainHeadersTooLarge(t *testing.T) {
 	}
 	if !found || !strings.Contains(said.String(), "1 message lost the x-death that the broker had added") {
 		t.Errorf("the large message came: %t; it said:\n%s", found, &said)
+	}
+}
+
+// A drain whose publish hangs, since the broker takes nothing during an alarm and the
+// socket is full, ends all the same: when its wait is over, and when it is told to.
+// Nothing is lost.
+func TestDrainEndsDuringAnAlarm(t *testing.T) {
+	t.Parallel()
+	node := brokertest.Node(t)
+	const n = 300
+	cases := map[string]struct {
+		s       *stage
+		stopped bool
+		want    error
+	}{
+		"the wait is over": {want: migrate.ErrWaiting},
+		"told to stop":     {stopped: true, want: relay.ErrGrace},
+	}
+	for name, tc := range cases {
+		tc.s = newStageIn(t, node.VHost(t), fmt.Sprintf(topologyFile, "classic"), "classic", nil)
+		tc.s.cutOver(t)
+		tc.s.fill(t, n, 200_000) // no socket takes all of them
+		cases[name] = tc
+	}
+	node.Alarm(t, true)
+	var ended sync.WaitGroup
+	for name, tc := range cases {
+		r := tc.s.runner(t)
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		r.Wait = time.Second
+		begin := time.Now()
+		if tc.stopped {
+			r.Wait = time.Hour
+			time.AfterFunc(3*time.Second, stop)
+		}
+		ended.Go(func() {
+			if err := r.Run(ctx); !errors.Is(err, tc.want) {
+				t.Errorf("%s: it ends with %v", name, err)
+			}
+			if took := time.Since(begin); took > time.Minute {
+				t.Errorf("%s: it took %s", name, took)
+			}
+		})
+	}
+	ended.Wait()
+	node.Alarm(t, false)
+	for name, tc := range cases {
+		if err := tc.s.runner(t).Run(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		got := tc.s.count(t, "new")
+		if len(got) != n || tc.s.exists(t, "old") {
+			t.Errorf("%s: %d of %d messages came", name, len(got), n)
+		}
 	}
 }
