@@ -22,3 +22,16 @@ func TestMoveOfAHeaderThatTheBrokerRefuses(t *testing.T) {
 		t.Errorf("a list (-want +got):\n%s", d)
 	}
 }
+
+// A broker that sets no limit to frames takes any headers: nothing is left out. One
+// that sets a limit gets what fits.
+func TestMoveLeavesOutOnlyWhatDoesNotFit(t *testing.T) {
+	t.Parallel()
+	for frame, fits := range map[int]bool{0: true, 131_000: true, 20: false} {
+		h := mover{to: "x", frame: frame}
+		got := h.Move(amqp.Delivery{Headers: amqp.Table{"a": "b", "x-death": []any{amqp.Table{"queue": "old"}}}})
+		if _, kept := got.Message.Headers["x-death"]; kept != fits || h.shortened > 0 == fits || got.Message.Headers["a"] != "b" {
+			t.Errorf("with a frame of %d it kept x-death: %t, shortened %d, headers %v", frame, kept, h.shortened, got.Message.Headers)
+		}
+	}
+}

@@ -27,7 +27,7 @@ const prefetch = 1000
 // consumers see the key that the publisher used.
 type mover struct {
 	to        string // the exchange
-	frame     int    // the size of the largest content header that the broker takes, in bytes
+	frame     int    // the size of the largest content header that the broker takes, in bytes; zero: any
 	taken     atomic.Int64
 	moved     atomic.Int64
 	again     int64                  // how many were delivered a second time
@@ -67,7 +67,7 @@ func (h *mover) Move(d amqp.Delivery) relay.Move {
 	if len(m.Headers) == 0 {
 		m.Headers = nil
 	}
-	if relay.HeaderSize(m) > h.frame {
+	if h.frame > 0 && relay.HeaderSize(m) > h.frame {
 		for name := range m.Headers {
 			if name == "x-death" || strings.HasPrefix(name, "x-first-death-") || strings.HasPrefix(name, "x-last-death-") {
 				delete(m.Headers, name)
