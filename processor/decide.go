@@ -89,6 +89,10 @@ const (
 	brokersRoom = 2560
 	// absurdCount is beyond any count that a topology can bring about.
 	absurdCount = 1_000_000
+	// longestKey is how many bytes a routing key may have. A header may be longer,
+	// and the library ends the connection over a key that is: the message would come
+	// again, for ever.
+	longestKey = 255
 )
 
 // ownHeaders are the headers that a first failure replaces or takes away: what
@@ -150,12 +154,13 @@ func (r Rules) Decide(d amqp.Delivery, now time.Time) Decision {
 
 // address gives the routing key to publish with, and sets CC. The message keeps
 // the publisher's key, and CC leads it back to its queue. A publisher's key that
-// looks like an address could lead it to another queue as well: such a message
-// travels under the address of its own queue alone.
+// looks like an address could lead it to another queue as well, and one that is too
+// long to be a key nobody published with: such a message travels under the address
+// of its own queue alone.
 func address(headers amqp.Table, key, origin string, known bool) string {
 	own := topology.AddressKey(origin)
 	unaddressed(headers)
-	if !known || strings.HasPrefix(key, topology.AddressKey("")) {
+	if !known || len(key) > longestKey || strings.HasPrefix(key, topology.AddressKey("")) {
 		return own
 	}
 	headers[cc] = []any{own}
@@ -224,7 +229,7 @@ func (r Rules) read(d amqp.Delivery, origin string, now time.Time) failure {
 		if first, ok := d.Headers[headerFirstFailedAt].(string); ok {
 			f.first = first
 		}
-		if key, ok := d.Headers[headerRoutingKey].(string); ok && f.known {
+		if key, ok := d.Headers[headerRoutingKey].(string); ok && f.known && len(key) <= longestKey {
 			f.key = key
 		}
 	}

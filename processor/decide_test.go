@@ -216,6 +216,24 @@ func TestDecide(t *testing.T) {
 			shop(), failed(amqp.Table{"x-death": []any{death("billing", "rejected", "events", "@audit")}}),
 			want{Retried, "shop.standard.dlx", "@billing", "10s", 1, history(amqp.Table{"CC": nil, "retry-routing-key": "@audit"})},
 		},
+		// Whoever writes headers may write anything, and a key of more than 255 bytes
+		// ends the connection.
+		"a header too long to be a key is not believed, and x-death is": {
+			shop(), failedAgain(int64(1), amqp.Table{"retry-routing-key": strings.Repeat("k", 256)}),
+			retried("1m", 2, history(amqp.Table{
+				"count": int64(2), "retry-attempts": int64(2), "retry-first-failed-at": then, "retry-routing-key": strings.Repeat("k", 256),
+			})),
+		},
+		"the longest key is believed": {
+			shop(), failedAgain(int64(1), amqp.Table{"retry-routing-key": strings.Repeat("k", 255)}),
+			want{Retried, "shop.standard.dlx", strings.Repeat("k", 255), "1m", 2, history(amqp.Table{
+				"count": int64(2), "retry-attempts": int64(2), "retry-first-failed-at": then, "retry-routing-key": strings.Repeat("k", 255),
+			})},
+		},
+		"with a key in x-death that is too long it travels under its own address": {
+			shop(), failed(amqp.Table{"x-death": []any{death("billing", "rejected", "events", strings.Repeat("k", 256))}}),
+			want{Retried, "shop.standard.dlx", "@billing", "10s", 1, history(amqp.Table{"CC": nil, "retry-routing-key": strings.Repeat("k", 256)})},
+		},
 		"what a consumer added stays": {
 			shop(), failed(amqp.Table{"error": "boom", "nested": amqp.Table{"a": []any{int8(1), nil, []byte("x")}}}),
 			retried("10s", 1, history(amqp.Table{"error": "boom", "nested": amqp.Table{"a": []any{int8(1), nil, []byte("x")}}})),

@@ -31,6 +31,38 @@ func TestHeadersNearTheFrameMax(t *testing.T) {
 	s.allEmpty(t)
 }
 
+// A header that is too long to be the routing key for which it stands ends no
+// connection: the message goes its way, and so does the one behind it.
+func TestAHeaderTooLongForAKey(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, ladder("quorum"))
+	run(t, s.processor(t))
+	long := strings.Repeat("k", 256)
+	for name, headers := range map[string]amqp.Table{
+		"in retry-routing-key": {
+			"x-death":              []any{brokersDeath("billing", "order.placed"), brokersDeath("shop.standard.retry.1s", "order.placed")},
+			s.topology.CountHeader: int64(1), "retry-queue": "billing", "retry-routing-key": long,
+		},
+		"in x-death": {"x-death": []any{brokersDeath("billing", long)}},
+	} {
+		s.publish(t, "shop.standard.failed", "@billing", amqp.Publishing{MessageId: name, Headers: headers})
+		s.publish(t, "shop.standard.failed", "@billing", amqp.Publishing{MessageId: "behind"})
+		got := map[string]bool{}
+		for range 2 {
+			got[s.bury(t, "billing").MessageId] = true
+		}
+		if !got[name] || !got["behind"] {
+			t.Errorf("%s: billing got %v", name, got)
+		}
+	}
+	s.allEmpty(t)
+}
+
+// brokersDeath is an entry of x-death.
+func brokersDeath(queue, key string) amqp.Table {
+	return amqp.Table{"queue": queue, "reason": "rejected", "exchange": "events", "routing-keys": []any{key}, "count": int64(1)}
+}
+
 // The same by the whole way: the broker adds x-death to headers that just fitted.
 func TestHeadersThatTheBrokerMakesTooLarge(t *testing.T) {
 	t.Parallel()

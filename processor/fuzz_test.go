@@ -34,8 +34,9 @@ func (r *reader) number() uint64 {
 	return binary.BigEndian.Uint64(n[:])
 }
 
+// text gives one that may be longer than what a frame takes for a name or a key.
 func (r *reader) text() string {
-	n := min(int(r.byte()), len(r.data))
+	n := min(2*int(r.byte()), len(r.data))
 	s := string(r.data[:n])
 	r.data = r.data[n:]
 	return s
@@ -111,7 +112,15 @@ func FuzzDecide(f *testing.F) {
 	f.Add([]byte{}, "@billing", "", "", uint32(0))
 	f.Add([]byte("\x02\x00\x0c\x01\x0e\x03\x04\x0b\x0b\x05\x0b\x0d\x06\x0b\x20\x01\x06\x00\x00\x00\x00\x00\x00\x00\x01"), "@billing", "user", "60000", uint32(4096))
 	f.Add([]byte("\x03\x01\x06\x7f\xff\xff\xff\xff\xff\xff\xff\x0f\x0b\x0b\x02\x0c\x02\x0b\xff\x03@qu\x0e"), "@", "", "x", uint32(100))
+	// It has been through a retry queue, and its key is too long: in its own header, in x-death.
+	long := "\x96" + strings.Repeat("k", 300)
+	waited := "\x00\x0c\x02\x0e\x02\x04\x0b\x0b\x07\x0c\x01\x0b%s\x0e\x01\x04\x0b\x0c" + "\x01\x06\x00\x00\x00\x00\x00\x00\x00\x01" + "\x0f\x0b\x0b"
+	f.Add([]byte("\x04"+fmt.Sprintf(waited, "\x0e")+"\x11\x0b\xff"+long), "@billing", "", "", uint32(0))
+	f.Add([]byte("\x03"+fmt.Sprintf(waited, "\xff"+long)), "@billing", "", "", uint32(0))
 	f.Fuzz(func(t *testing.T, headers []byte, key, user, expiration string, frameMax uint32) {
+		if len(key) > longestKey {
+			t.Skip("no delivery has such a key")
+		}
 		r := reader{headers}
 		d := amqp.Delivery{
 			RoutingKey: key, UserId: user, Expiration: expiration, Headers: r.table(0), Body: []byte("body"), MessageId: "m", Priority: 3, DeliveryMode: amqp.Persistent,
@@ -121,6 +130,9 @@ func FuzzDecide(f *testing.F) {
 		out := rules.Decide(d, now())
 		if !reflect.DeepEqual(stringsOf(before), stringsOf(d.Headers)) {
 			t.Error("the delivery itself was changed")
+		}
+		if len(out.Key) > longestKey {
+			t.Errorf("no frame takes its key of %d bytes", len(out.Key))
 		}
 		m := out.Message
 		switch out.Outcome {
