@@ -297,8 +297,10 @@ func (r Rules) Park(d amqp.Delivery, tried Decision, why string, now time.Time) 
 		h[headerExpiration] = d.Expiration
 	}
 	out.Message = publishing(d, h)
-	// No room for the reason either: the message matters more than its history.
-	for _, name := range []string{headerError, headerLastFailedAt, headerReason, headerExpiration, headerUserID} {
+	// No room for the reason either: the message matters more than its history. What
+	// CC and BCC held comes last, and may have to go too: under its own name it fitted,
+	// and ours are longer.
+	for _, name := range []string{headerError, headerLastFailedAt, headerReason, headerExpiration, headerUserID, headerBCC, headerCC} {
 		if r.frameMax == 0 || relay.HeaderSize(out.Message) <= r.frameMax {
 			break
 		}

@@ -337,3 +337,31 @@ func TestDecideParksWhatFitsNoFrame(t *testing.T) {
 		t.Errorf("headers without any room (-want +got):\n%s", d)
 	}
 }
+
+// Neither is there room for the longer names under which CC and BCC are kept: they
+// are the last to go.
+func TestDecideParksAddressesThatFitNoFrame(t *testing.T) {
+	t.Parallel()
+	big := strings.Repeat("x", 1000)
+	d := amqp.Delivery{RoutingKey: "@billing", Headers: amqp.Table{"big": big, "CC": []any{"copy.one"}, "BCC": []any{"copy.two"}}}
+	kept := func(headers amqp.Table) int { headers["big"] = big; return relay.HeaderSize(publishing(d, headers)) }
+	for name, tc := range map[string]struct {
+		frameMax int
+		want     amqp.Table
+	}{
+		"room for both":    {kept(amqp.Table{"retry-cc": []any{"copy.one"}, "retry-bcc": []any{"copy.two"}}), amqp.Table{"big": big, "retry-cc": []any{"copy.one"}, "retry-bcc": []any{"copy.two"}}},
+		"as they came":     {relay.HeaderSize(publishing(d, d.Headers)), amqp.Table{"big": big, "retry-cc": []any{"copy.one"}}},
+		"room for neither": {kept(amqp.Table{}), amqp.Table{"big": big}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got := NewRules(shop(), shop().Loops[0], tc.frameMax).Decide(d, now())
+			if size := relay.HeaderSize(got.Message); got.Outcome != Parked || size > tc.frameMax {
+				t.Errorf("it is %s with %d bytes of %d", got.Outcome, size, tc.frameMax)
+			}
+			if d := cmp.Diff(tc.want, got.Message.Headers); d != "" {
+				t.Errorf("headers (-want +got):\n%s", d)
+			}
+		})
+	}
+}

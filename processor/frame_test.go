@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/dlxctl/dlxctl/relay"
 )
 
 // Headers so large that our own do not fit the frame beside them: the message is
@@ -27,6 +29,31 @@ func TestHeadersNearTheFrameMax(t *testing.T) {
 		if m.MessageId != "big" || m.Headers["big"] != big || string(m.Body) != "b" {
 			t.Errorf("shop.unroutable holds %q", m.MessageId)
 		}
+	}
+	s.allEmpty(t)
+}
+
+// Headers that fill the frame, CC among them, which gets a longer name when its
+// message is parked.
+func TestAnAddressThatFillsTheFrame(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, ladder("quorum"))
+	run(t, s.processor(t))
+	// Larger than what the broker writes about the delivery to this test.
+	full := amqp.Publishing{
+		MessageId: "full", DeliveryMode: amqp.Persistent, Body: []byte("b"),
+		Headers: amqp.Table{"CC": []any{strings.Repeat("c", 100)}, "big": ""},
+	}
+	big := strings.Repeat("x", 131_072-8-relay.HeaderSize(full)) // what a frame of RabbitMQ holds
+	full.Headers["big"] = big
+	s.publish(t, "shop.standard.failed", "@billing", full)
+	s.publish(t, "shop.standard.failed", "@billing", amqp.Publishing{MessageId: "small"})
+	if m := s.bury(t, "billing"); m.MessageId != "small" {
+		t.Errorf("billing got %q", m.MessageId)
+	}
+	m := s.bury(t, "shop.unroutable")
+	if m.MessageId != "full" || m.Headers["big"] != big || string(m.Body) != "b" {
+		t.Errorf("shop.unroutable holds %q", m.MessageId)
 	}
 	s.allEmpty(t)
 }
