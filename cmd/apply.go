@@ -146,8 +146,13 @@ func (r *applier) run(ctx context.Context) error {
 		}
 	}
 	if r.wait {
-		if err := r.retire(ctx, p); err != nil {
+		last, err := r.retire(ctx, p)
+		if err != nil {
 			return err
+		}
+		// What the tiers held may have ended in a queue that has to go as well.
+		if late := plan.Check(last, r.options.Allow); late != nil && refused == nil {
+			return unfinishedError{fmt.Errorf("the retired tiers are deleted, and for the rest %w", late)}
 		}
 	}
 	return refused
@@ -156,7 +161,7 @@ func (r *applier) run(ctx context.Context) error {
 // write carries out a plan and reads back that nothing of it is left.
 func (r *applier) write(ctx context.Context, p plan.Plan) error {
 	done := map[plan.Action]int{}
-	patient := patient{Applier: r.m, full: map[string]bool{}}
+	patient := patient{Applier: r.m, full: map[topology.Key]bool{}}
 	told := context.AfterFunc(ctx, func() {
 		fmt.Fprintln(r.stderr, "stopping when what is under way is done; a second signal kills")
 	})
@@ -171,7 +176,7 @@ func (r *applier) write(ctx context.Context, p plan.Plan) error {
 		return err
 	}
 	done[plan.Delete] -= len(patient.full)
-	p.Changes = slices.DeleteFunc(slices.Clone(p.Changes), func(c plan.Change) bool { return patient.full[c.Name] })
+	p.Changes = slices.DeleteFunc(slices.Clone(p.Changes), func(c plan.Change) bool { return patient.full[topology.Key{Kind: c.Kind, Name: c.Name}] })
 	left, err := r.readBack(ctx, p)
 	if err != nil {
 		return unfinishedError{fmt.Errorf("%s written, but reading back failed: %w", count(len(p.Changes), "change"), err)}
@@ -218,24 +223,41 @@ func later(retiring []string) string {
 	return fmt.Sprintf(" but to delete %s when they are empty: run apply again then, or with --wait", strings.Join(retiring, ", "))
 }
 
-// patient leaves retired tiers in which messages still wait for a later apply.
-// The broker refuses to delete them: nothing is lost.
+// patient leaves retired tiers in which messages still wait for a later apply,
+// and with them what leads these back. The broker refuses to delete the tiers:
+// nothing is lost.
 type patient struct {
 	plan.Applier
 	mu   sync.Mutex
-	full map[string]bool
+	full map[topology.Key]bool
 }
 
 // Apply carries out a change, or notes that it has to wait.
 func (p *patient) Apply(ctx context.Context, c plan.Change) error {
+	if c.LeadsBack() && p.waits() {
+		p.leave(c)
+		return nil
+	}
 	err := p.Applier.Apply(ctx, c)
 	if c.Action == plan.Delete && c.Label.Role == topology.RoleRetry && errors.Is(err, broker.ErrRefused) {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.full[c.Name] = true
+		p.leave(c)
 		return nil
 	}
 	return err
+}
+
+// leave notes that c has to wait.
+func (p *patient) leave(c plan.Change) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.full[topology.Key{Kind: c.Kind, Name: c.Name}] = true
+}
+
+// waits reports whether a tier stays. The tiers come before what leads back.
+func (p *patient) waits() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.full) > 0
 }
 
 // summary says what was done: "3 created, 1 deleted".
@@ -252,28 +274,29 @@ func summary(done map[plan.Action]int) string {
 	return strings.Join(parts, ", ")
 }
 
-// retire waits until the retired tiers are empty, and deletes them.
-func (r *applier) retire(ctx context.Context, first plan.Plan) error {
+// retire waits until the retired tiers are empty, and deletes them. It gives the
+// plan for what is left then.
+func (r *applier) retire(ctx context.Context, first plan.Plan) (plan.Plan, error) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	said := ""
 	for wrote := !first.Empty(); ; wrote = true {
 		p, err := r.makePlan(ctx, r.m, r.want, r.options)
 		if err != nil && wrote {
-			return unfinishedError{err}
+			return p, unfinishedError{err}
 		}
 		if err != nil {
-			return err
+			return p, err
 		}
 		if todo := plan.Allowed(p, r.options.Allow); !todo.Empty() {
 			// It takes its time to prove that a tier is empty: this is no hot loop.
 			if err := r.write(ctx, todo); err != nil {
-				return unfinishedError{err}
+				return p, unfinishedError{err}
 			}
 			continue
 		}
 		if len(p.Retiring) == 0 {
-			return nil
+			return p, nil
 		}
 		if text := strings.Join(p.Retiring, ", "); text != said {
 			said = text
@@ -282,7 +305,7 @@ func (r *applier) retire(ctx context.Context, first plan.Plan) error {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return unfinishedError{errors.New("interrupted while waiting for retired tiers to be empty; run apply again")}
+			return p, unfinishedError{errors.New("interrupted while waiting for retired tiers to be empty; run apply again")}
 		}
 	}
 }

@@ -263,12 +263,13 @@ func (r *Runner) unmake(ctx context.Context, without topology.Topology, moves []
 		back := isBinding && slices.ContainsFunc(moves, func(m Move) bool { return b.Destination == m.Legacy || b.Key == topology.AddressKey(m.New) })
 		return c.Action != plan.Delete || !mine[key] && !back
 	})
-	todo := plan.Allowed(p, []plan.Hazard{plan.DropsRouting})
+	todo, tiers := plan.Allowed(p, []plan.Hazard{plan.DropsRouting}), 0
 	for _, q := range p.Retiring {
 		for _, have := range state.Have.Queues {
 			if have.Name == q && mine[topology.Key{Kind: topology.KindQueue, Name: q}] {
 				c := remove(topology.KindQueue, q, have)
 				c.Rank = 30
+				tiers++
 				todo.Changes = append(todo.Changes, c)
 			}
 		}
@@ -284,6 +285,9 @@ func (r *Runner) unmake(ctx context.Context, without topology.Topology, moves []
 	}
 	if err := r.execute(ctx, todo.Changes); err != nil {
 		return err
+	}
+	if tiers > 0 {
+		return r.unmake(ctx, without, moves) // what led the messages of the tiers back stayed as long as these
 	}
 	return kept(p)
 }

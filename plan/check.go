@@ -57,7 +57,8 @@ func refusedHazards(c Change, allow []Hazard) []Hazard {
 // or has a hazard that is not allowed, and without what belongs to that. What
 // stays keeps its bindings and its policy; a work queue its way back and its
 // dead-letter queue; a failed queue all of the loop that its messages may still
-// go through; an exchange stays as long as a binding of it does.
+// go through, the way back included; a tier the way back; an exchange stays as
+// long as a binding of it does.
 func Allowed(p Plan, allow []Hazard) Plan {
 	h := held{objects: map[topology.Key]bool{}, queues: map[string]bool{}, backoffs: map[string]bool{}, bound: map[string]bool{}}
 	stays := make([]bool, len(p.Changes))
@@ -86,16 +87,24 @@ type held struct {
 	queues   map[string]bool // work queues
 	backoffs map[string]bool // those of failed queues
 	bound    map[string]bool // exchanges that keep a binding
+	returns  bool            // what leads messages back
 }
 
 // hold notes that c is not carried out.
 func (h *held) hold(c Change) {
+	inLoop := c.Kind == topology.KindQueue && (c.Label.Role == topology.RoleFailed || c.Label.Role == topology.RoleRetry)
+	if c.Action == Delete && (inLoop || c.Label.Role == topology.RoleReturn) {
+		h.returns = true
+	}
 	if b, ok := c.Before.(topology.Binding); ok {
 		h.bound[b.Source] = true
 		h.bound[b.Destination] = h.bound[b.Destination] || b.DestinationType == topology.ToExchange
 		return
 	}
-	h.objects[topology.Key{Kind: c.Kind, Name: c.Name}] = true
+	if c.LeadsBack() && c.Label.Role == topology.RoleReturn {
+		return // of its bindings, those stay that lead back; one to a queue that goes goes first
+	}
+	h.objects[c.key()] = true
 	switch {
 	case c.Kind != topology.KindQueue:
 	case c.Label.Role == topology.RoleWork:
@@ -107,7 +116,7 @@ func (h *held) hold(c Change) {
 
 // holds reports whether c belongs to what stays.
 func (h *held) holds(c Change) bool {
-	if c.Action == Delete && (h.queues[c.Label.Queue] || h.backoffs[c.Label.Backoff]) {
+	if c.Action == Delete && (h.queues[c.Label.Queue] || h.backoffs[c.Label.Backoff] || h.returns && c.LeadsBack()) {
 		return true
 	}
 	object := c.After

@@ -65,6 +65,7 @@ func (r Resolved) deletions(wanted map[string]bool) []Change {
 		}
 		out = append(out, c)
 	}
+	going := map[string]bool{} // what returns to them has another place to go
 	queues := byName(r.Want.Queues, func(q topology.Queue) string { return q.Name })
 	for _, have := range r.Have.Queues {
 		if _, wanted := queues[have.Name]; wanted {
@@ -73,10 +74,19 @@ func (r Resolved) deletions(wanted map[string]bool) []Change {
 		c := deleted(topology.KindQueue, have.Name, have, have.Label)
 		c.Stake, c.Hazards = r.stake(have)
 		out = append(out, c)
+		going[have.Name] = have.Label.Role != topology.RoleUnroutable
 	}
 	for _, have := range r.Have.Bindings {
 		if !wanted[have.Identity()] {
 			out = append(out, r.unbinding(have))
+		}
+	}
+	if _, stays := exchanges[topology.ReturnName(r.Want.Name)]; !stays {
+		for i, c := range out {
+			b, _ := c.Before.(topology.Binding)
+			if leadsBack(c.Label) && !leadsTo(b, going) {
+				out[i].Rank += rankLeadsBack
+			}
 		}
 	}
 	return out
@@ -100,11 +110,16 @@ func deleted(kind topology.Kind, name string, before any, label topology.Label) 
 
 // The ranks of deletions come after those of all creations, so that messages
 // always have somewhere to go, and go the other way: business bindings first.
+// The exchange that messages return by, where nothing needs it any more, goes in
+// a second round with all that belongs to it: the broker alone knows whether a
+// tier is empty, and says so when it is asked to delete it.
 const (
 	rankUnbind = 20 + iota
 	rankDeletePolicy
 	rankDeleteQueue
 	rankDeleteExchange
+
+	rankLeadsBack = 10 // more than the ranks of the first round
 )
 
 func deletionRank(object any) int {

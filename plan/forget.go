@@ -10,19 +10,38 @@ import (
 // forget adds to what was found the objects that carry our mark and are no
 // longer in the file, so that Diff deletes them. A retired tier stays out of it
 // as long as messages can wait there: it is unbound at once, and deleted by a
-// later apply, when it is empty.
+// later apply, when it is empty. What leads its messages back stays as long: at
+// their TTL the broker would drop them, or hold them for ever.
 func (r *resolver) forget() {
+	queues := r.forgotten()
+	_, returns := byName(r.want.Exchanges, func(e topology.Exchange) string { return e.Name })[topology.ReturnName(r.want.Name)]
+	keeps := len(r.out.Retiring) > 0 && !returns
+	going := map[string]bool{}
+	for _, q := range queues {
+		stays := keeps && leadsBack(q.Label)
+		going[q.Name] = !stays
+		r.out.Have.Queues = append(r.out.Have.Queues, q)
+		if stays {
+			r.out.Want.Queues = append(r.out.Want.Queues, q)
+		}
+	}
 	exchanges := byName(r.want.Exchanges, func(e topology.Exchange) string { return e.Name })
 	for _, e := range r.state.Have.Exchanges {
 		if _, wanted := exchanges[e.Name]; !wanted && r.ours(e.Arguments) && !r.switches(e.Name) {
 			e.Label = r.labelOf(e.Name, topology.RoleBusiness)
 			r.out.Have.Exchanges = append(r.out.Have.Exchanges, e)
+			if keeps && leadsBack(e.Label) {
+				r.out.Want.Exchanges = append(r.out.Want.Exchanges, e)
+			}
 		}
 	}
 	for _, b := range r.state.Have.Bindings {
 		if r.ours(b.Arguments) && !r.wanted[b.Identity()] && !r.switches(b.Source) && !r.switches(b.Destination) {
 			b.Label = r.labelOf(b.Source, topology.RoleBusiness)
 			r.out.Have.Bindings = append(r.out.Have.Bindings, b)
+			if keeps && leadsBack(b.Label) && !leadsTo(b, going) {
+				r.out.Want.Bindings = append(r.out.Want.Bindings, b)
+			}
 		}
 	}
 	policies := byName(r.want.Policies, func(p topology.Policy) string { return p.Name })
@@ -35,6 +54,12 @@ func (r *resolver) forget() {
 		}
 	}
 	r.ghosts(policies)
+}
+
+// forgotten gives the queues that carry our mark and are no longer in the file,
+// and notes which of them are retired tiers that stay.
+func (r *resolver) forgotten() []topology.Queue {
+	var out []topology.Queue
 	queues := byName(r.want.Queues, func(q topology.Queue) string { return q.Name })
 	bound := map[string]bool{}
 	for _, b := range r.state.Have.Bindings {
@@ -48,8 +73,20 @@ func (r *resolver) forget() {
 		if q.Label.Role == topology.RoleRetry && r.retiring(q, bound[q.Name]) {
 			continue
 		}
-		r.out.Have.Queues = append(r.out.Have.Queues, q)
+		out = append(out, q)
 	}
+	return out
+}
+
+// leadsBack reports whether a message that left a tier goes through what has
+// this label: to its queue, or to the place for what has no queue any more.
+func leadsBack(l topology.Label) bool {
+	return l.Role == topology.RoleReturn || l.Role == topology.RoleUnroutable
+}
+
+// leadsTo reports whether b ends at one of queues.
+func leadsTo(b topology.Binding, queues map[string]bool) bool {
+	return b.DestinationType == topology.ToQueue && queues[b.Destination]
 }
 
 // ghosts adds to what was found the policies of ours that are gone from the broker's
@@ -160,20 +197,27 @@ func (r *resolver) drift() {
 
 // Later gives what is left to do after done was carried out, without what only
 // time can bring: a tier that was unbound just now is deleted by a later apply,
-// once the counts of the broker can show that it is empty.
+// once the counts of the broker can show that it is empty, and with it what
+// leads its messages back.
 func Later(done, left Plan) Plan {
-	deleted := map[string]bool{}
+	deleted := map[topology.Key]bool{}
 	for _, c := range done.Changes {
-		deleted[c.Name] = deleted[c.Name] || c.Action == Delete && c.Kind == topology.KindQueue
+		if c.Action == Delete {
+			deleted[c.key()] = true
+		}
 	}
 	out := left
 	out.Changes = nil
-	for _, c := range left.Changes {
-		if c.Action == Delete && c.Kind == topology.KindQueue && c.Label.Role == topology.RoleRetry && !deleted[c.Name] {
+	waits := false
+	for _, c := range left.Changes { // what leads back comes behind the tiers
+		switch tier := c.Action == Delete && c.Kind == topology.KindQueue && c.Label.Role == topology.RoleRetry; {
+		case tier && !deleted[c.key()]:
+			waits = true
 			out.Retiring = append(out.Retiring, c.Name)
-			continue
+		case waits && c.LeadsBack() && !deleted[c.key()]:
+		default:
+			out.Changes = append(out.Changes, c)
 		}
-		out.Changes = append(out.Changes, c)
 	}
 	return out
 }

@@ -142,6 +142,11 @@ func TestApplyConverges(t *testing.T) {
 				if err := plan.Execute(t.Context(), f, p, func(plan.Change) {}); err != nil {
 					t.Fatal(err)
 				}
+				for _, q := range f.state().Have.Queues {
+					if target, ok := q.Arguments["x-dead-letter-exchange"].(string); ok && f.objects["exchange "+target] == nil {
+						t.Fatalf("%s dead-letters to %s, which is gone", q.Name, target)
+					}
+				}
 			}
 			if p := plan.Make(want, f.state(), plan.Options{}); !p.Empty() || len(p.Retiring) > 0 {
 				t.Fatalf("left to do: %s", text(t, p))

@@ -98,6 +98,12 @@ type Change struct {
 	Rank int
 }
 
+// LeadsBack reports whether c takes away what leads the messages of retired tiers
+// back: it must not be carried out while one of these stays.
+func (c Change) LeadsBack() bool { return c.Action == Delete && c.Rank >= rankUnbind+rankLeadsBack }
+
+func (c Change) key() topology.Key { return topology.Key{Kind: c.Kind, Name: c.Name} }
+
 // Field is a property of an object that a change sets. Before and After are
 // canonical values (see topology.Arguments); nil means that the object or the
 // field is not there.

@@ -103,6 +103,10 @@ func TestMake(t *testing.T) {
 	dlx := exchange("shop.a.dlx", "headers", mark)
 	dlx.Label.Role = topology.RoleRetry
 	toRetry := binding("shop.a.dlx", "shop.a.retry.1m", "", args{"x-match": "all", "count": int64(1), "x-managed-by": "dlxctl/shop"})
+	back := exchange("shop.return", "direct", args{"alternate-exchange": "shop.unroutable", "x-managed-by": "dlxctl/shop"})
+	toWork, toGone := binding("shop.return", "q", "@q", mark), binding("shop.return", "gone", "@gone", mark)
+	stray, toStray := exchange("shop.unroutable", "fanout", mark), binding("shop.unroutable", "shop.unroutable", "", mark)
+	strays := queue("shop.unroutable", nil)
 	dead := queue("q.dead", nil)
 	dead.Label = topology.Label{Role: topology.RoleDead, Queue: "q"}
 	classicDead := queue("q.dead", args{"x-queue-type": "classic"})
@@ -188,6 +192,41 @@ func TestMake(t *testing.T) {
 		"a retired tier that is empty goes": {
 			want: host(dlx), have: host(dlx, retry), changes: []string{"delete queue shop.a.retry.1m"},
 		},
+		"the last backoff retired, its tier bound": {
+			want: host(queue("q", nil), stray, strays, toStray), have: host(queue("q", nil), stray, strays, toStray, dlx, retry, toRetry, back, toWork),
+			changes: []string{"delete binding shop.a.dlx -> shop.a.retry.1m (count=1)", "delete exchange shop.a.dlx"}, warning: "retired-tier",
+		},
+		"the last backoff retired, its tier with a message": {
+			want: host(queue("q", nil), stray, strays, toStray), have: host(queue("q", nil), stray, strays, toStray, retry, back, toWork),
+			usage: map[string]plan.Usage{retry.Name: {Ready: 1}}, warning: "retired-tier",
+		},
+		"the last backoff retired, its tier empty": {
+			want: host(queue("q", nil), stray, strays, toStray), have: host(queue("q", nil), stray, strays, toStray, retry, back, toWork),
+			changes: []string{"delete queue shop.a.retry.1m", "delete binding shop.return -> q (@q)", "delete exchange shop.return"},
+		},
+		"the last backoff retired, its work queue made again": {
+			want: host(queue("q", args{"x-message-ttl": int64(2)})), have: host(queue("q", nil), retry, back, toWork),
+			usage:   map[string]plan.Usage{retry.Name: {Ready: 1}},
+			changes: []string{"replace queue q [x-message-ttl]", "create binding shop.return -> q (@q)"},
+		},
+		"all queues taken out, a tier with a message": {
+			have:    host(queue("gone", nil), retry, back, toGone, stray, strays, toStray),
+			usage:   map[string]plan.Usage{retry.Name: {Ready: 1}},
+			changes: []string{"delete binding shop.return -> gone (@gone)", "delete queue gone"}, warning: "retired-tier",
+		},
+		"all queues taken out, the tier empty": {
+			have: host(queue("gone", nil), retry, back, toGone, stray, strays, toStray),
+			changes: []string{
+				"delete binding shop.return -> gone (@gone)", "delete queue gone", "delete queue shop.a.retry.1m",
+				"delete binding shop.unroutable -> shop.unroutable", "delete queue shop.unroutable",
+				"delete exchange shop.return", "delete exchange shop.unroutable",
+			},
+		},
+		"a queue without a backoff now beside another with one": {
+			want: host(queue("q", nil), queue("gone", nil), back, toWork), have: host(queue("q", nil), queue("gone", nil), retry, back, toWork, toGone),
+			usage:   map[string]plan.Usage{retry.Name: {Ready: 1}},
+			changes: []string{"delete binding shop.return -> gone (@gone)"}, warning: "retired-tier",
+		},
 
 		"a binding that a service made just so is used as it is": {
 			want: host(exchange("e", "topic", mark), queue("q", nil), binding("e", "q", "k", mark)),
@@ -263,6 +302,77 @@ func TestMake(t *testing.T) {
 				t.Errorf("the warnings are %v, want one of %s", p.Warnings, tc.warning)
 			}
 		})
+	}
+}
+
+// As long as anything of the last loop is held back, messages can still come
+// back: what leads them stays with it.
+func TestAllowedKeepsTheWayBack(t *testing.T) {
+	t.Parallel()
+	mark := args{"x-managed-by": "dlxctl/shop"}
+	retry := queue("shop.a.retry.1m", args{"x-message-ttl": int64(60000)})
+	have := host(queue("q", nil), queue("shop.a.failed", nil), retry,
+		exchange("shop.return", "direct", args{"alternate-exchange": "shop.unroutable", "x-managed-by": "dlxctl/shop"}), binding("shop.return", "q", "@q", mark),
+		exchange("shop.unroutable", "fanout", mark), queue("shop.unroutable", nil), binding("shop.unroutable", "shop.unroutable", "", mark))
+	all := []string{
+		"delete queue q", "delete queue shop.a.failed", "delete queue shop.a.retry.1m", "delete exchange shop.return",
+		"delete binding shop.return -> q (@q)", "delete exchange shop.unroutable", "delete queue shop.unroutable",
+		"delete binding shop.unroutable -> shop.unroutable",
+	}
+	slices.Sort(all)
+	for name, tc := range map[string]struct {
+		usage map[string]plan.Usage
+		stays []string // beside the way back
+	}{
+		"nothing held":          {},
+		"a failed queue held":   {map[string]plan.Usage{"shop.a.failed": {Ready: 1}}, []string{"delete queue shop.a.failed", "delete queue shop.a.retry.1m"}},
+		"a tier held":           {map[string]plan.Usage{retry.Name: {Consumers: 1}}, []string{"delete queue shop.a.retry.1m"}},
+		"the work queue held":   {map[string]plan.Usage{"q": {Consumers: 1}}, []string{"delete queue q", "delete binding shop.return -> q (@q)"}},
+		"stray messages remain": {map[string]plan.Usage{"shop.unroutable": {Ready: 1}}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := plan.Make(topology.Topology{Name: "shop"}, plan.State{Version: "4.0.5", Have: have, Usage: tc.usage}, plan.Options{})
+			if d := cmp.Diff(all, slices.Sorted(slices.Values(bare(p)))); d != "" {
+				t.Fatalf("the plan (-want +got):\n%s", d)
+			}
+			want := slices.DeleteFunc(slices.Clone(all), func(line string) bool {
+				back := strings.Contains(line, "shop.unroutable") || name != "stray messages remain" && line == "delete exchange shop.return"
+				return len(tc.usage) > 0 && back || slices.Contains(tc.stays, line)
+			})
+			if d := cmp.Diff(want, slices.Sorted(slices.Values(bare(plan.Allowed(p, nil))))); d != "" {
+				t.Errorf("what is carried out (-want +got):\n%s", d)
+			}
+		})
+	}
+}
+
+// bare gives the changes of p without their hazards.
+func bare(p plan.Plan) []string {
+	var out []string
+	for _, c := range p.Changes {
+		out = append(out, string(c.Action)+" "+string(c.Kind)+" "+c.Name)
+	}
+	return out
+}
+
+// What leads back waits with a tier for a later apply, and only with one.
+func TestLater(t *testing.T) {
+	t.Parallel()
+	mark := args{"x-managed-by": "dlxctl/shop"}
+	retry := queue("shop.a.retry.1m", args{"x-message-ttl": int64(60000)})
+	back := []any{exchange("shop.return", "direct", mark), queue("q", nil), binding("shop.return", "q", "@q", mark)}
+	left := func(objects ...any) plan.Plan {
+		return plan.Make(host(queue("q", nil)), plan.State{Version: "4.0.5", Have: host(append(objects, back...)...)}, plan.Options{})
+	}
+	if p := plan.Later(plan.Plan{}, left(retry)); !p.Empty() || !slices.Equal(p.Retiring, []string{retry.Name}) {
+		t.Errorf("with a tier that was not to be deleted %v is left, and %v retires", bare(p), p.Retiring)
+	}
+	if p := plan.Later(left(retry), left(retry)); len(p.Changes) != 3 {
+		t.Errorf("of what was to be deleted %v is left", bare(p))
+	}
+	if p := plan.Later(plan.Plan{}, left()); len(p.Changes) != 2 {
+		t.Errorf("without a tier %v is left", bare(p))
 	}
 }
 
