@@ -16,6 +16,7 @@ import (
 	"github.com/dlxctl/dlxctl/broker/brokertest"
 	"github.com/dlxctl/dlxctl/migrate"
 	"github.com/dlxctl/dlxctl/relay"
+	"github.com/dlxctl/dlxctl/topology"
 )
 
 // fill puts n messages of so many bytes into the old queue.
@@ -196,5 +197,36 @@ func TestDrainEndsDuringAnAlarm(t *testing.T) {
 		if len(got) != n || tc.s.exists(t, "old") {
 			t.Errorf("%s: %d of %d messages came", name, len(got), n)
 		}
+	}
+}
+
+// What a full queue gives back too often, the broker drops from a quorum queue that has
+// a delivery limit and no dead-letter exchange: that is said before.
+func TestOutlookOnADeliveryLimit(t *testing.T) {
+	t.Parallel()
+	const limit, dlx = "x-delivery-limit", "x-dead-letter-exchange"
+	for name, tc := range map[string]struct {
+		typ  string
+		args amqp.Table
+		said bool
+	}{
+		"a limit":                 {"quorum", amqp.Table{limit: int64(3)}, true},
+		"a limit, and a way out":  {"quorum", amqp.Table{limit: int64(3), dlx: "amq.fanout"}, false},
+		"so high that it is none": {"quorum", amqp.Table{limit: topology.Unlimited}, false},
+		"classic":                 {"classic", nil, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newStage(t, tc.typ, tc.args)
+			said := false
+			for _, o := range migrate.Outlooks(s.want, s.inspect(t), nil) {
+				for _, n := range o.Notes {
+					said = said || strings.Contains(n.Text, "the broker drops what went back too often")
+				}
+			}
+			if said != tc.said {
+				t.Errorf("it is said: %t", said)
+			}
+		})
 	}
 }

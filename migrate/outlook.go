@@ -79,6 +79,11 @@ func (m Move) notes(want topology.Topology, state plan.State) []Note {
 	if !legacy.Durable {
 		out = append(out, Note{Text: m.Legacy + " is not durable: a restart of the broker before the end loses what waits in it; " + m.New + " is durable"})
 	}
+	if plan.Drops(state, legacy) {
+		_, length := successor.Arguments[topology.ArgMaxLength]
+		_, bytes := successor.Arguments[topology.ArgMaxLengthBytes]
+		out = append(out, Note{Decide: length || bytes, Text: fmt.Sprintf("%s has a delivery limit and no dead-letter exchange: what %s refuses, being full, goes back there each time migrate ends, and the broker drops what went back too often; make room in %s before the drain, or give %s a dead-letter exchange by a policy", m.Legacy, m.New, m.New, m.Legacy)})
+	}
 	return append(out, m.policies(state, legacy, successor)...)
 }
 
