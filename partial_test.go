@@ -61,7 +61,8 @@ func TestApplyFailsInTheMiddle(t *testing.T) {
 	}
 }
 
-// So does one whose AMQP connection breaks, over which it binds and deletes.
+// So does one whose AMQP connection breaks, over which it binds and deletes, and
+// which holds its lock.
 func TestApplyLosesItsConnection(t *testing.T) {
 	t.Parallel()
 	target := brokertest.VHost(t)
@@ -75,7 +76,7 @@ func TestApplyLosesItsConnection(t *testing.T) {
 	})
 	p := start(t, troubled, "apply", "--yes", "-f", path)
 	p.exits(t, 4)
-	if said := p.stderr.String(); !regexp.MustCompile(`(?m)^dlxctl: create binding .*: the AMQP connection to amqp://\S+ ended: .* \(\d+ done, \d+ failed, \d+ not tried; fix the cause and run it again\)$`).MatchString(said) {
+	if said := p.stderr.String(); !regexp.MustCompile(`(?m)^dlxctl: create \w+ .*: the AMQP connection to amqp://\S+ ended: .* \(\d+ done, \d+ failed, \d+ not tried; fix the cause and run it again\)$`).MatchString(said) {
 		t.Errorf("it says:\n%s", said)
 	}
 	start(t, target, "apply", "--yes", "--lock-timeout", lockFreed, "-f", path).exits(t, 0)

@@ -22,7 +22,18 @@ import (
 //     they are being deleted, and the broker says yes to each declaration and makes
 //     nothing (source: rabbit_exchange, exchange-delete-in-progress).
 //   - Queues that are deleted take their bindings with them, as above.
+//
+// Once c has ended, nothing more is written over HTTP either: a lock that it held is
+// free, and somebody else may be writing.
 func (m *Management) Over(c *Conn) { m.over = c }
+
+// stillOver fails if the connection of Over has ended.
+func (m *Management) stillOver() error {
+	if m.over == nil || !m.over.Closed() {
+		return nil
+	}
+	return tell(ErrUnreachable, "the AMQP connection to %s ended: the lock was lost with it", m.over.endpoint.AMQP)
+}
 
 // Fresh gives the same management API with counts that are read anew: those that
 // prove a quorum queue empty are newer than this call.

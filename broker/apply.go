@@ -12,8 +12,12 @@ import (
 )
 
 // Apply carries out one change. Doing so twice is harmless. Its errors do not
-// name the object: the caller does.
+// name the object: the caller does. It begins nothing once the connection of Over
+// has ended.
 func (m *Management) Apply(ctx context.Context, c plan.Change) error {
+	if err := m.stillOver(); err != nil {
+		return err
+	}
 	switch c.Action {
 	case plan.Create, plan.Update, plan.Migrate:
 		return m.declare(ctx, c.After)
@@ -57,6 +61,9 @@ func (m *Management) declare(ctx context.Context, object any) error {
 	case topology.Policy:
 		m.policies.Lock()
 		defer m.policies.Unlock()
+		if err := m.stillOver(); err != nil { // it may have waited for others
+			return err
+		}
 		if _, ours := topology.PolicyOwner(o.Name); ours {
 			if err := m.putPolicy(ctx, o.Pending()); err != nil {
 				return err

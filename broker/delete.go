@@ -253,6 +253,9 @@ func bindingsBetween(vhost string, b topology.Binding) string {
 func (m *Management) removePolicy(ctx context.Context, p topology.Policy) error {
 	m.policies.Lock()
 	defer m.policies.Unlock()
+	if err := m.stillOver(); err != nil { // it may have waited for others
+		return err
+	}
 	idle := topology.Policy{
 		Name: p.Name, Pattern: "^" + regexp.QuoteMeta(p.Label.Queue) + "$", ApplyTo: "queues", Priority: aboveAll,
 		Definition: topology.Arguments{"max-length": int64(1 << 31)}, // the broker wants something there
