@@ -147,7 +147,7 @@ func (m Move) makeEnd(f found, exchange string) []plan.Change {
 	if exchange == m.toNew() {
 		queue, bound = m.New, f.fromNew
 	}
-	if !bound {
+	if !bound && (queue != m.Legacy || f.legacy) { // one that somebody has deleted cannot be bound
 		b := topology.Binding{Source: exchange, Destination: queue, DestinationType: topology.ToQueue, Arguments: m.mark()}
 		c := create(topology.KindBinding, b.String(), b)
 		c.Rank = 2

@@ -248,6 +248,9 @@ func (r *Runner) step(m Move, state plan.State) (Step, error) {
 	if before.used && !f.exchanges[m.gate()] {
 		r.Say("cutover: somebody has deleted the switch %s after %s: what came to it alone since, the broker dropped, or gave back to its publisher", m.gate(), clock(before.at))
 	}
+	if f.exchanges[m.gate()] && !f.legacy && !m.switched(f) {
+		r.Say("cutover: the queue %s is gone: what came for it since, the broker dropped, or gave back to its publisher", m.Legacy)
+	}
 	step := m.Next(state, now.bound)
 	if step.Doubled {
 		since := "some time ago"

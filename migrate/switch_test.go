@@ -76,6 +76,46 @@ func TestSomebodyDeletesTheSwitch(t *testing.T) {
 	}
 }
 
+// The legacy queue goes before the switch is turned, since it expires or its owner
+// deletes it: messages must not go on to nowhere, so the new queue takes over.
+func TestTheLegacyQueueIsDeleted(t *testing.T) {
+	t.Parallel()
+	for _, step := range []string{"make the switch", "bind the switch", "unbind old", "switch from"} {
+		t.Run(step, func(t *testing.T) {
+			t.Parallel()
+			s := newStage(t, "classic", nil)
+			ch := s.target.Channel(t)
+			deleted := false
+			var said strings.Builder
+			r := s.runner(t)
+			r.Say = func(format string, args ...any) {
+				text := fmt.Sprintf(format, args...)
+				fmt.Fprintln(&said, text)
+				if strings.HasPrefix(text, "cutover: "+step) && !deleted {
+					deleted = true
+					if _, err := ch.QueueDelete("old", false, false, false); err != nil { // it is empty
+						t.Error(err)
+					}
+				}
+			}
+			for end := time.Now().Add(30 * time.Second); ; {
+				err := r.Run(t.Context())
+				if err == nil {
+					break
+				}
+				if time.Now().After(end) {
+					t.Fatalf("it ends with %v:\n%s", err, &said)
+				}
+			}
+			if !deleted || step != "switch from" && !strings.Contains(said.String(), "the queue old is gone") {
+				t.Errorf("it does not say that the queue is gone:\n%s", &said)
+			}
+			s.tidy(t)
+			s.boundAsDeclared(t)
+		})
+	}
+}
+
 // boundAsDeclared checks that the new queue has the bindings of the file and no
 // others.
 func (s *stage) boundAsDeclared(t *testing.T) {
