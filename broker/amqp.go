@@ -249,6 +249,9 @@ func explainChannel(err error) error {
 	if !errors.As(err, &e) {
 		return err
 	}
+	if !e.Server && e.Reason == amqp.ErrSyntax.Error() { // v1.16.0, read.go: maxContainerElements, maxFieldDepth
+		return errors.New("a message cannot be read, as a header of it has more than 8192 entries or is nested more than 32 deep: take it out of the queue by other means, such as the management UI")
+	}
 	switch e.Code {
 	case amqp.NotFound:
 		return tell(ErrNotFound, "%s", oneLine(e.Reason))
