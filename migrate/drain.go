@@ -3,6 +3,7 @@ package migrate
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -110,6 +111,9 @@ type patience struct {
 	stuck time.Duration
 	// bound is asked now and then whether the queue has bindings. Nil: it may.
 	bound func(context.Context) bool
+	// fullAt is how many messages the new queue holds when it refuses more. Zero: it
+	// takes all.
+	fullAt int64
 }
 
 // Why a drain ends early.
@@ -147,6 +151,9 @@ func (r *Runner) drain(ctx context.Context, m Move, h *mover, p patience) (backl
 		return backlog, err
 	}
 	backlog = int64(ready)
+	if err := h.awaitRoom(ctx, in, m, p); err != nil {
+		return backlog, err
+	}
 	source, err := in.Consume(m.Legacy, prefetch)
 	if err != nil {
 		return backlog, err
@@ -188,6 +195,30 @@ func (r *Runner) drain(ctx context.Context, m Move, h *mover, p patience) (backl
 	default:
 		return backlog, nil
 	}
+}
+
+// awaitRoom waits while the new queue is full. Each run that took messages only to
+// give them back would count as a delivery of them, and a quorum queue drops what it
+// delivered too often.
+func (h *mover) awaitRoom(ctx context.Context, in *broker.Conn, m Move, p patience) error {
+	for began := time.Now(); p.fullAt > 0; {
+		switch ready, err := in.Queue(m.New); {
+		case err != nil:
+			return err
+		case int64(ready) < p.fullAt:
+			return nil
+		case time.Since(began) >= p.stuck:
+			full := fmt.Sprintf("it is full, with %s", number(int64(ready), "message"))
+			h.refused.Store(&full)
+			return errStuck
+		case p.bound != nil && p.bound(ctx):
+			return errBound
+		}
+		if err := pause(ctx, lookEvery); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // cutOff closes the connections when ctx has ended and the grace is over. A publish

@@ -135,6 +135,11 @@ func (r *Runner) empty(ctx context.Context, m Move, h *mover) (moved int64, err 
 	if r.Until == Drain {
 		p.idle, p.wait = time.Second, 0
 	}
+	state, err := r.Management.Inspect(ctx)
+	if err != nil {
+		return 0, err
+	}
+	p.fullAt = plan.FullAt(state, m.New)
 	if r.Until != Drain && h.taken.Load() == 0 {
 		r.tell("drain: moving what is left in %s, until nothing has come for %s", m.Legacy, r.Idle)
 	}
