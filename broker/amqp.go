@@ -186,6 +186,31 @@ func (c *Conn) Close() error {
 	return nil
 }
 
+// CutOff closes connections once ctx has ended and grace is over: a publish hangs in
+// a connection that the broker blocks, because of an alarm, when no socket takes any
+// more, and sees nothing of ctx. Nothing is lost: what was not acknowledged, the broker
+// delivers again. end ends the wait, and reports whether the connections were closed.
+func CutOff(ctx context.Context, grace time.Duration, conns ...*Conn) (end func() (cut bool)) {
+	over, closed := make(chan struct{}), make(chan bool, 1)
+	go func() {
+		cut := false
+		select {
+		case <-over:
+		case <-ctx.Done():
+			select {
+			case <-over:
+			case <-time.After(grace):
+				cut = true
+				for _, c := range conns {
+					_ = c.Close() // it may be over already
+				}
+			}
+		}
+		closed <- cut
+	}()
+	return func() bool { close(over); return <-closed }
+}
+
 // Queue gives how many messages are ready in a queue. It fails with ErrNotFound
 // if there is no such queue. The broker says 0 for a quorum queue whose leader has
 // not answered for 250 ms (rabbit_quorum_queue:stat/1, 3.10.8 to 4.3.6), so it is

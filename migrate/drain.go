@@ -177,7 +177,7 @@ func (r *Runner) drain(ctx context.Context, m Move, h *mover, p patience) (backl
 			}
 		}()
 	}
-	cut := cutOff(until, in, out)
+	cut := broker.CutOff(until, grace+time.Second, in, out) // what it had taken of that is doubled at most
 	move := relay.Relay{Source: source, Sink: sink, Handler: h, Grace: grace}
 	err = move.Run(until)
 	if cut() {
@@ -219,28 +219,6 @@ func (h *mover) awaitRoom(ctx context.Context, in *broker.Conn, m Move, p patien
 		}
 	}
 	return nil
-}
-
-// cutOff closes the connections when ctx has ended and the grace is over. A publish
-// hangs in a connection that the broker blocks, because of an alarm, once no socket
-// takes any more; the relay then sees neither. Nothing is lost: what is not
-// acknowledged the broker delivers again, of which what it had taken is doubled at
-// most. end ends the wait, and reports whether the connections were closed.
-func cutOff(ctx context.Context, in, out *broker.Conn) (end func() (cut bool)) {
-	over, stop := context.WithCancel(context.WithoutCancel(ctx))
-	closed := make(chan bool, 1)
-	go func() {
-		select {
-		case <-over.Done():
-		case <-ctx.Done():
-		}
-		cut := pause(over, grace+time.Second) == nil // at once, if it is over
-		if cut {
-			_, _ = in.Close(), out.Close()
-		}
-		closed <- cut
-	}()
-	return func() bool { stop(); return <-closed }
 }
 
 // watch returns nil once nothing is in flight and nothing was moved for as long as

@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -185,11 +184,7 @@ func (p *Processor) session(ctx context.Context, patience time.Duration, connect
 	}
 	*connected = true
 	go p.watchBlocked(ctx, out, probes)
-	over, end := context.WithCancel(context.WithoutCancel(ctx))
-	var watch sync.WaitGroup
-	defer watch.Wait()
-	defer end()
-	watch.Go(func() { p.cutOff(ctx, over, in, out) })
+	defer broker.CutOff(ctx, p.Grace+time.Second, in, out)()
 	for {
 		group, each := errgroup.WithContext(ctx)
 		var unconfirmed atomic.Pointer[error]
@@ -209,20 +204,6 @@ func (p *Processor) session(ctx context.Context, patience time.Duration, connect
 		if err != nil || ctx.Err() != nil || p.empty(in) {
 			return err
 		}
-	}
-}
-
-// cutOff closes the connections when ctx has ended and the time to finish is
-// over, unless the session is over before: a publish may hang in a connection
-// that the broker blocks.
-func (p *Processor) cutOff(ctx, over context.Context, in, out *broker.Conn) {
-	select {
-	case <-over.Done():
-		return
-	case <-ctx.Done():
-	}
-	if wait(over, p.Grace+time.Second) {
-		_, _ = in.Close(), out.Close() // what is in flight, the broker delivers again
 	}
 }
 
