@@ -89,7 +89,7 @@ func (r *Runner) end(ctx context.Context, m Move, step func()) error {
 		if err != nil {
 			return err
 		}
-		moved, err := r.empty(ctx, m, h)
+		moved, err := r.empty(ctx, m, h, plan.FullAt(state, m.New))
 		if again && moved > 0 {
 			r.tell("drain: up to %s of these are doubled, as %s was bound again", number(moved, "message"), m.Legacy)
 		}
@@ -127,19 +127,14 @@ func (r *Runner) end(ctx context.Context, m Move, step func()) error {
 }
 
 // empty drains a queue and says what was moved.
-func (r *Runner) empty(ctx context.Context, m Move, h *mover) (moved int64, err error) {
-	p := patience{idle: r.Idle, wait: r.Wait, stuck: max(r.Wait, leastStuck), bound: func(ctx context.Context) bool {
+func (r *Runner) empty(ctx context.Context, m Move, h *mover, fullAt int64) (moved int64, err error) {
+	p := patience{idle: r.Idle, wait: r.Wait, stuck: max(r.Wait, leastStuck), fullAt: fullAt, bound: func(ctx context.Context) bool {
 		state, err := r.Management.Inspect(ctx)
 		return err == nil && len(m.find(state).onLegacy) > 0
 	}}
 	if r.Until == Drain {
 		p.idle, p.wait = time.Second, 0
 	}
-	state, err := r.Management.Inspect(ctx)
-	if err != nil {
-		return 0, err
-	}
-	p.fullAt = plan.FullAt(state, m.New)
 	if r.Until != Drain && h.taken.Load() == 0 {
 		r.tell("drain: moving what is left in %s, until nothing has come for %s", m.Legacy, r.Idle)
 	}

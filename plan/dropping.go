@@ -1,8 +1,6 @@
 package plan
 
 import (
-	"github.com/dlclark/regexp2"
-
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -10,7 +8,7 @@ import (
 // somebody consumes and that drop a message which was returned too often: they
 // have a delivery limit, since 4.0 by default, and no dead-letter exchange.
 func Dropping(state State) []string {
-	r := resolver{state: state, foreignPolicies: state.Have.Policies, patterns: map[string]*regexp2.Regexp{}}
+	r := anyPolicies(state)
 	var out []string
 	for _, q := range state.Have.Queues {
 		if state.Usage[q.Name].Consumers > 0 && r.drops(q) {
@@ -23,7 +21,7 @@ func Dropping(state State) []string {
 // Drops reports whether a queue drops a message that was returned too often; see
 // [Dropping].
 func Drops(state State, q topology.Queue) bool {
-	r := resolver{state: state, foreignPolicies: state.Have.Policies, patterns: map[string]*regexp2.Regexp{}}
+	r := anyPolicies(state)
 	return r.drops(q)
 }
 

@@ -3,8 +3,6 @@ package plan
 import (
 	"strings"
 
-	"github.com/dlclark/regexp2"
-
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -12,7 +10,7 @@ import (
 // arguments and the policies in force. Zero: it does not go by their number, does not
 // refuse any, or is not there.
 func FullAt(state State, queue string) int64 {
-	r := resolver{state: state, foreignPolicies: state.Have.Policies, patterns: map[string]*regexp2.Regexp{}}
+	r := anyPolicies(state)
 	for _, q := range state.Have.Queues {
 		if q.Name != queue {
 			continue

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/dlclark/regexp2"
+
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -60,6 +62,11 @@ type overruling struct {
 	text    string
 	queues  []string
 	starves []string // quorum work queues that share a backoff and get a limit
+}
+
+// anyPolicies gives a resolver to which all policies are those of others.
+func anyPolicies(state State) resolver {
+	return resolver{state: state, foreignPolicies: state.Have.Policies, patterns: map[string]*regexp2.Regexp{}}
 }
 
 // inForce gives somebody's policy that applies to a queue, and the operator's.

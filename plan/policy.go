@@ -204,7 +204,7 @@ func (r *resolver) foreignPolicy(q topology.Queue) (topology.Policy, bool) {
 // PolicyFor gives the policy that is in force on a queue, or would be if the
 // queue existed. It reports false where there is none.
 func PolicyFor(state State, q topology.Queue) (topology.Policy, bool) {
-	r := resolver{state: state, foreignPolicies: state.Have.Policies, patterns: map[string]*regexp2.Regexp{}}
+	r := anyPolicies(state)
 	return r.foreignPolicy(q)
 }
 
