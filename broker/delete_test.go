@@ -29,16 +29,7 @@ func bothWays(t *testing.T) map[string]way {
 		ways[name] = way{target, manage(t, target)}
 	}
 	over := ways["AMQP"]
-	endpoint, err := broker.Config{URL: over.URL, API: over.API}.Resolve()
-	if err != nil {
-		t.Fatal(err)
-	}
-	conn, err := broker.Dial(t.Context(), endpoint)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close() })
-	over.m.Over(conn)
+	over.m.Over(dial(t, over.Target))
 	return ways
 }
 

@@ -81,3 +81,23 @@ func TestDialEndsWithItsContext(t *testing.T) {
 		t.Errorf("it took %s to end", took)
 	}
 }
+
+func endpoint(t *testing.T, target brokertest.Target) broker.Endpoint {
+	t.Helper()
+	e, err := broker.Config{URL: target.URL, API: target.API}.Resolve()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// dial gives a connection that ends with the test.
+func dial(t *testing.T, target brokertest.Target) *broker.Conn {
+	t.Helper()
+	conn, err := broker.Dial(t.Context(), endpoint(t, target))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}

@@ -29,11 +29,7 @@ func TestNothingIsWrittenWithoutTheLock(t *testing.T) {
 	apply(t, m, policy, exchange, queue)
 
 	through, cut := throughCut(t, target)
-	conn, err := broker.Dial(t.Context(), endpoint(t, through))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close() })
+	conn := dial(t, through)
 	lock := topology.LockName("shop")
 	if err := conn.Lock(lock); err != nil {
 		t.Fatal(err)
@@ -79,15 +75,6 @@ func soon(t *testing.T, what string, ok func() bool) {
 			t.Fatalf("waited in vain for %s", what)
 		}
 	}
-}
-
-func endpoint(t *testing.T, target brokertest.Target) broker.Endpoint {
-	t.Helper()
-	e, err := broker.Config{URL: target.URL, API: target.API}.Resolve()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return e
 }
 
 // throughCut gives a target whose AMQP connections can be cut.

@@ -13,27 +13,24 @@ import (
 	"github.com/dlxctl/dlxctl/broker/brokertest"
 )
 
+// publisher gives a publisher on a connection of its own.
+func publisher(t *testing.T, target brokertest.Target, window int) *broker.Publisher {
+	t.Helper()
+	p, err := dial(t, target).Publisher(window)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
 // Late is asked at any moment, so also between a return and its confirm. What
 // was returned must never be told as taken over: its original would be
 // acknowledged, and the message lost.
 func TestLateTellsOfEachReturn(t *testing.T) {
 	t.Parallel()
 	target := brokertest.VHost(t)
-	e, err := broker.Config{URL: target.URL, API: target.API}.Resolve()
-	if err != nil {
-		t.Fatal(err)
-	}
-	conn, err := broker.Dial(t.Context(), e)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
 	const window, messages = 100, 50_000
-	p, err := conn.Publisher(window)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer p.Close()
+	p := publisher(t, target, window)
 	inFlight, lost := 0, 0
 	told := func(o broker.Outcome) {
 		if inFlight--; o.Refused == "" {
@@ -67,15 +64,6 @@ func TestOutcomesTellOfEachNack(t *testing.T) {
 		t.Run(full, func(t *testing.T) {
 			t.Parallel()
 			target := brokertest.VHost(t)
-			e, err := broker.Config{URL: target.URL, API: target.API}.Resolve()
-			if err != nil {
-				t.Fatal(err)
-			}
-			conn, err := broker.Dial(t.Context(), e)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer conn.Close()
 			ch := target.Channel(t)
 			for queue, args := range map[string]amqp.Table{
 				"full": {"x-queue-type": full, "x-max-length": 1, "x-overflow": "reject-publish"},
@@ -86,11 +74,7 @@ func TestOutcomesTellOfEachNack(t *testing.T) {
 				}
 			}
 			const window, messages = 100, 10_000
-			p, err := conn.Publisher(window)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer p.Close()
+			p := publisher(t, target, window)
 			taken, goesTo := map[string]int{}, map[uint64]string{}
 			for told := 0; told < messages; {
 				for n := len(goesTo); n < messages && n-told < window; n++ {
@@ -137,15 +121,6 @@ func TestOutcomesTellOfEachNack(t *testing.T) {
 func TestOutcomesTellOfEachReturn(t *testing.T) {
 	t.Parallel()
 	target := brokertest.VHost(t)
-	e, err := broker.Config{URL: target.URL, API: target.API}.Resolve()
-	if err != nil {
-		t.Fatal(err)
-	}
-	conn, err := broker.Dial(t.Context(), e)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
 	ch := target.Channel(t)
 	if err := errors.Join(
 		ch.ExchangeDeclare("counts", "headers", true, false, false, false, nil),
@@ -155,11 +130,7 @@ func TestOutcomesTellOfEachReturn(t *testing.T) {
 		t.Fatal(err)
 	}
 	const messages = 200
-	p, err := conn.Publisher(messages)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer p.Close()
+	p := publisher(t, target, messages)
 	returned := map[uint64]bool{}
 	for i := range messages {
 		n := 1 + i%2
@@ -187,15 +158,6 @@ func TestAMissingConfirmHoldsUpNothingWhenItComes(t *testing.T) {
 	t.Parallel()
 	node := brokertest.Node(t)
 	target := node.VHost(t)
-	e, err := broker.Config{URL: target.URL, API: target.API}.Resolve()
-	if err != nil {
-		t.Fatal(err)
-	}
-	conn, err := broker.Dial(t.Context(), e)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
 	ch := target.Channel(t)
 	for queue, typ := range map[string]string{"stuck": "quorum", "open": "classic"} {
 		if _, err := ch.QueueDeclare(queue, true, false, false, false, amqp.Table{"x-queue-type": typ}); err != nil {
@@ -203,11 +165,7 @@ func TestAMissingConfirmHoldsUpNothingWhenItComes(t *testing.T) {
 		}
 	}
 	const window, messages = 10, 1000
-	p, err := conn.Publisher(window)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer p.Close()
+	p := publisher(t, target, window)
 	inFlight, told, settled := 0, map[uint64]int{}, 0
 	settle := func(outcomes []broker.Outcome) {
 		for _, o := range outcomes {

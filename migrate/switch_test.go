@@ -42,15 +42,7 @@ func TestSomebodyDeletesTheSwitch(t *testing.T) {
 						}
 					}
 				}
-				for end := time.Now().Add(30 * time.Second); ; {
-					err := r.Run(t.Context())
-					if err == nil {
-						break
-					}
-					if time.Now().After(end) {
-						t.Fatalf("it ends with %v:\n%s", err, &said)
-					}
-				}
+				untilDone(t, r, &said)
 				stop()
 				stop = s.consume(t, "new")
 				if err := s.runner(t).Run(t.Context()); err != nil {
@@ -98,21 +90,27 @@ func TestTheLegacyQueueIsDeleted(t *testing.T) {
 					}
 				}
 			}
-			for end := time.Now().Add(30 * time.Second); ; {
-				err := r.Run(t.Context())
-				if err == nil {
-					break
-				}
-				if time.Now().After(end) {
-					t.Fatalf("it ends with %v:\n%s", err, &said)
-				}
-			}
+			untilDone(t, r, &said)
 			if !deleted || step != "switch from" && !strings.Contains(said.String(), "the queue old is gone") {
 				t.Errorf("it does not say that the queue is gone:\n%s", &said)
 			}
 			s.tidy(t)
 			s.boundAsDeclared(t)
 		})
+	}
+}
+
+// untilDone runs it again and again until it comes to its end. said is what it says.
+func untilDone(t *testing.T, r *migrate.Runner, said *strings.Builder) {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); ; {
+		err := r.Run(t.Context())
+		if err == nil {
+			return
+		}
+		if time.Now().After(end) {
+			t.Fatalf("it ends with %v:\n%s", err, said)
+		}
 	}
 }
 

@@ -118,9 +118,7 @@ func FuzzDecide(f *testing.F) {
 	f.Add([]byte("\x04"+fmt.Sprintf(waited, "\x0e")+"\x11\x0b\xff"+long), "@billing", "", "", uint32(0))
 	f.Add([]byte("\x03"+fmt.Sprintf(waited, "\xff"+long)), "@billing", "", "", uint32(0))
 	f.Fuzz(func(t *testing.T, headers []byte, key, user, expiration string, frameMax uint32) {
-		if len(key) > longestKey {
-			t.Skip("no delivery has such a key")
-		}
+		key = key[:min(len(key), longestKey)] // that of a delivery is no longer
 		r := reader{headers}
 		d := amqp.Delivery{
 			RoutingKey: key, UserId: user, Expiration: expiration, Headers: r.table(0), Body: []byte("body"), MessageId: "m", Priority: 3, DeliveryMode: amqp.Persistent,
