@@ -13,6 +13,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/dlxctl/dlxctl/broker"
 	"github.com/dlxctl/dlxctl/migrate"
 	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/spec"
@@ -26,7 +27,7 @@ const (
 	exitPending     = 2   // plan --detailed-exitcode: there are changes or drift; migrate: others must act first, then run it again
 	exitBlocked     = 3   // refused, and nothing was written: something is blocked, or needs an --allow; with --skip-blocked the rest was done
 	exitPartial     = 4   // something was written, but not all; run it again
-	exitUsage       = 64  // wrong flags or arguments
+	exitUsage       = 64  // wrong flags, arguments or environment variables
 	exitInterrupted = 130 // interrupted before the first write
 )
 
@@ -49,7 +50,7 @@ func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	defer stop()
 	context.AfterFunc(ctx, stop) // from now on a signal has its usual effect
 
-	a := &app{stdin: stdin, stdout: stdout, stderr: stderr, env: os.LookupEnv}
+	a := &app{stdin: stdin, stdout: stdout, stderr: stderr, env: os.LookupEnv, environ: os.Environ}
 	root := a.root()
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
@@ -95,7 +96,7 @@ func exitCode(ctx context.Context, err error) int {
 		return exitDone
 	case errors.Is(err, errPending):
 		return exitPending
-	case errors.As(err, &usage):
+	case errors.As(err, &usage) || errors.Is(err, broker.ErrURL): // a URL comes from a flag or its variable
 		return exitUsage
 	case errors.As(err, &waiting):
 		return exitPending
