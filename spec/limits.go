@@ -75,10 +75,19 @@ func (d *decoder) room(n *yaml.Node, what string, have int) bool {
 
 // didYouMean gives the nearest of names, as long as not too many were compared.
 func (d *decoder) didYouMean(name string, names []string, otherwise string) string {
-	if d.compared += len(names); d.compared > maxComparisons {
-		return otherwise
+	if near := d.nearest(name, names); near != "" {
+		return fmt.Sprintf("did you mean %q?", near)
 	}
-	return didYouMean(name, names, otherwise)
+	return otherwise
+}
+
+// nearest gives the word of names that name was probably meant to be, or "". Once
+// too many were compared it gives none.
+func (d *decoder) nearest(name string, names []string) string {
+	if d.compared += len(names); d.compared > maxComparisons {
+		return ""
+	}
+	return nearest(name, names)
 }
 
 // byPlace sorts problems, drops repetitions (a node that aliases share is read
