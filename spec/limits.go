@@ -7,6 +7,8 @@ import (
 	"unicode/utf8"
 
 	"gopkg.in/yaml.v3"
+
+	"github.com/dlxctl/dlxctl/topology"
 )
 
 // The limits of what is read: a file may come from anybody who can open a pull
@@ -87,7 +89,7 @@ func (d *decoder) nearest(name string, names []string) string {
 	if d.compared += len(names); d.compared > maxComparisons {
 		return ""
 	}
-	return nearest(name, names)
+	return topology.Nearest(name, names)
 }
 
 // byPlace sorts problems, drops repetitions (a node that aliases share is read
