@@ -13,6 +13,8 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/spf13/pflag"
+
 	"github.com/dlxctl/dlxctl/broker"
 	"github.com/dlxctl/dlxctl/migrate"
 	"github.com/dlxctl/dlxctl/plan"
@@ -38,6 +40,8 @@ var errPending = errors.New("changes are pending")
 // usageError is a mistake on the command line.
 type usageError struct{ error }
 
+func (e usageError) Unwrap() error { return e.error }
+
 // unfinishedError is a failure after the first write.
 type unfinishedError struct{ error }
 
@@ -62,6 +66,30 @@ func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		report(stderr, err)
 	}
 	return code
+}
+
+// Takes gives the error with which Main would refuse these arguments before it runs a
+// command: there is no such command or flag, or it does not take the value or the
+// arguments. It runs nothing, and reads neither files nor the environment.
+func Takes(args ...string) error {
+	a := &app{stdin: strings.NewReader(""), stdout: io.Discard, stderr: io.Discard, env: func(string) (string, bool) { return "", false }}
+	root := a.root()
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	c, rest, err := root.Find(args)
+	if err != nil {
+		return err
+	}
+	switch err := c.ParseFlags(rest); {
+	case errors.Is(err, pflag.ErrHelp):
+		return nil
+	case err != nil:
+		return c.FlagErrorFunc()(c, err)
+	}
+	if err := c.ValidateArgs(c.Flags().Args()); err != nil {
+		return err
+	}
+	return a.checkGlobals(c)
 }
 
 // report prints err as a person needs it.
