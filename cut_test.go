@@ -358,6 +358,7 @@ func TestMigrateToAQueueWithoutALeader(t *testing.T) {
 	}
 	start(t, target, "migrate", "--yes", "--until", "prepare", "-f", file).exits(t, 0)
 	dead := leaderless(t, target, ch)
+	t.Logf("F-MEASURE dead=%v", dead)
 	p := start(t, target, "migrate", "--yes", "--settle", "10ms", "--idle", "1s", "-f", file)
 	if dead {
 		p.exits(t, 3)
