@@ -138,3 +138,14 @@ func runWith(t *testing.T, args []string, variable string) (int, string) {
 	}
 	return exitCode(t.Context(), err), out.String()
 }
+
+// A terminal that can do nothing gets plain lines: no color and no bar.
+func TestADumbTerminal(t *testing.T) {
+	t.Parallel()
+	for term, dumb := range map[string]bool{"dumb": true, "xterm-256color": false, "": false} {
+		a := &app{env: func(n string) (string, bool) { return term, n == "TERM" }}
+		if a.dumb() != dumb {
+			t.Errorf("TERM=%s is dumb: %t", term, a.dumb())
+		}
+	}
+}
