@@ -21,7 +21,7 @@ func TestWriteText(t *testing.T) {
 		Label: topology.Label{Role: topology.RoleWork, Queue: "inbox"},
 	}
 	limited := queue("limited", args{"x-delivery-limit": int64(5)})
-	unlimited := queue("unlimited", args{"x-delivery-limit": int64(topology.Unlimited)})
+	unlimited := queue("unlimited", args{"x-delivery-limit": topology.Unlimited})
 	for name, tc := range map[string]struct {
 		plan plan.Plan
 		want string
@@ -54,8 +54,12 @@ no changes, and drift in 1 place
 			plan.Plan{
 				Topology: "shop", VHost: "/", Loops: loops,
 				Works: []topology.Work{
-					{Queue: "q", Backoff: "b"}, {Queue: "limited", Backoff: "b"}, {Queue: "inbox", Backoff: "b"},
-					{Queue: "unlimited", Backoff: "b"}, {Queue: "audit", Backoff: "none"}, {Queue: "old", Backoff: "b"},
+					{Queue: "q", Backoff: "b"},
+					{Queue: "limited", Backoff: "b"},
+					{Queue: "inbox", Backoff: "b"},
+					{Queue: "unlimited", Backoff: "b"},
+					{Queue: "audit", Backoff: "none"},
+					{Queue: "old", Backoff: "b"},
 				},
 				Changes: []plan.Change{
 					{Action: plan.Create, Kind: "queue", Name: "q", After: queue("q", nil), Label: queue("q", nil).Label},

@@ -265,12 +265,11 @@ func (p *Processor) queue(ctx context.Context, in, out *broker.Conn, l topology.
 			troubles = 1
 		}
 		pause := pauseAfter(troubles)
-		if !missing || err.Error() != said { // what is not there yet is said once
-			message := "work on the queue again"
-			if missing {
-				message = "waiting: the topology is not applied yet"
-			}
-			p.Log.WarnContext(ctx, message, "queue", l.Failed, "error", err, "pause", pause.String())
+		switch {
+		case !missing:
+			p.Log.WarnContext(ctx, "work on the queue again", "queue", l.Failed, "error", err, "pause", pause.String())
+		case err.Error() != said: // what is not there yet is said once
+			p.Log.WarnContext(ctx, "waiting: the topology is not applied yet", "queue", l.Failed, "error", err, "pause", pause.String())
 		}
 		said = err.Error()
 		if !wait(ctx, pause) {
