@@ -13,9 +13,10 @@ import (
 func (a *app) validateCommand() *cobra.Command {
 	strict := false
 	c := &cobra.Command{
-		Use:         "validate",
-		Short:       "Check files, offline",
-		Long:        "Check the topology files without a broker. Every problem is shown at once, each with its place and the remedy.\n\n" + spec.Limits(),
+		Use:   "validate",
+		Short: "Check files, offline",
+		Long: "Check the topology files without a broker. Every problem is shown at once, each with its place and the remedy.\n\n" +
+			"What is odd is a warning: odd-exchange-type, ignored-key, unused-backoff, no-queues. --strict takes none.\n\n" + spec.Limits(),
 		Example:     "  dlxctl validate -f orders.yaml\n  dlxctl validate -f topology/ -o json\n  dlxctl validate --strict",
 		Args:        noArguments,
 		Annotations: map[string]string{outputsAnnotation: "text json"},
