@@ -133,7 +133,7 @@ func TestSlips(t *testing.T) {
 	for file, want := range map[string][]string{
 		head + "queues: [{name: q, backoff: none, bindings: [{exchange: e, routing_key: a}]}]\n":   {`4:60: binding has no key "routing_key"; did you mean "key"?`},
 		head + "queues: [{name: q, backoff: none, bindings: [{exchange: e, routingKeys: [a]}]}]\n": {`4:60: binding has no key "routingKeys"; did you mean "keys"?`},
-		head + "queues: [{namme: q, backoff: none}]\n":                                              {`4:11: queue has no key "namme"; did you mean "name"?`},
+		head + "queues: [{namme: q, backoff: none}]\n":                                             {`4:11: queue has no key "namme"; did you mean "name"?`},
 		head + "queues: [{name: q, backoff: none, arguments: {x-message-ttl: 5m}}]\n":              {`4:62: x-message-ttl is the text "5m", not a whole number; write it in milliseconds: 300000`},
 		head + "queues: [{name: q, backoff: none, arguments: {x-expires: soon}}]\n":                {`4:58: x-expires is the text "soon", not a whole number; write a number without quotes, in milliseconds`},
 		head + "queues:\n  - name: q\n    backoff: none\n    bindings:\n      - {exchange: evnts, key: a}\n      - {exchange: evnts, key: b}\n      - {exchange: orders, key: a}\n  - {name: r, backoff: none, bindings: [{exchange: evnts, key: c}]}\n": {
