@@ -116,8 +116,12 @@ func (c *compiler) declared(e Exchange) {
 	}
 }
 
-// safetyNet adds what every topology with a queue needs: the exchange that
-// picks the dead-letter queue, and the place for what fits nowhere.
+// safetyNet adds what every topology with a queue needs: the exchange that all
+// failures come to, the one that picks the dead-letter queue, the one that brings
+// messages back, and the place for what fits nowhere.
+//
+// The way back is there for queues without a backoff too: a message may wait in a tier
+// when its queue loses its backoff.
 func (c *compiler) safetyNet() {
 	unroutable := topology.UnroutableName(c.spec.Name)
 	label := topology.Label{Role: topology.RoleUnroutable}
@@ -128,6 +132,27 @@ func (c *compiler) safetyNet() {
 	c.exchange(topology.DeadName(c.spec.Name), topology.Direct,
 		topology.Arguments{topology.ArgAlternateExchange: unroutable},
 		topology.Label{Role: topology.RoleDead})
+	c.exchange(topology.ReturnName(c.spec.Name), topology.Direct,
+		topology.Arguments{topology.ArgAlternateExchange: unroutable},
+		topology.Label{Role: topology.RoleReturn})
+
+	next := topology.NextFailedExchangeName(c.spec.Name)
+	failed := topology.Label{Role: topology.RoleFailed}
+	c.exchange(next, topology.Direct, topology.Arguments{topology.ArgAlternateExchange: unroutable}, failed)
+	c.exchange(topology.FailedExchangeName(c.spec.Name), topology.Direct,
+		topology.Arguments{topology.ArgAlternateExchange: next}, failed)
+}
+
+// failures adds the binding that decides where the failures of q go: to the failed queue
+// of its backoff, or without one to the exchange that picks the dead-letter queue.
+func (c *compiler) failures(q Queue) {
+	label := topology.Label{Role: topology.RoleFailed, Queue: q.Name}
+	exchange, key := topology.FailedExchangeName(c.spec.Name), topology.AddressKey(q.Name)
+	if q.Backoff == topology.NoBackoff {
+		c.bindExchange(exchange, topology.DeadName(c.spec.Name), key, nil, label)
+		return
+	}
+	c.bind(exchange, topology.FailedName(c.spec.Name, q.Backoff), key, nil, label)
 }
 
 // work adds a work queue, its bindings, and the way back to it.
@@ -144,10 +169,9 @@ func (c *compiler) work(q Queue) {
 			c.bind(b.Exchange, q.Name, key, b.Arguments, topology.Label{Role: topology.RoleBusiness, Queue: q.Name})
 		}
 	}
-	if q.Backoff != topology.NoBackoff {
-		c.bind(topology.ReturnName(c.spec.Name), q.Name, topology.AddressKey(q.Name), nil,
-			topology.Label{Role: topology.RoleReturn, Queue: q.Name})
-	}
+	c.failures(q)
+	c.bind(topology.ReturnName(c.spec.Name), q.Name, topology.AddressKey(q.Name), nil,
+		topology.Label{Role: topology.RoleReturn, Queue: q.Name})
 	c.out.Works = append(c.out.Works, topology.Work{
 		Queue: q.Name, Backoff: q.Backoff, Dead: q.Dead.Queue, Owner: q.Owner, Severity: q.Severity, Replaces: q.Replaces,
 	})

@@ -8,8 +8,7 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// loops adds the retry loops of the backoffs in use, and the exchange that
-// brings their messages back.
+// loops adds the retry loops of the backoffs in use.
 func (c *compiler) loops() {
 	used := map[string]bool{}
 	for _, q := range c.spec.Queues {
@@ -20,21 +19,13 @@ func (c *compiler) loops() {
 			c.loop(b)
 		}
 	}
-	if len(c.out.Loops) > 0 {
-		c.exchange(topology.ReturnName(c.spec.Name), topology.Direct,
-			topology.Arguments{topology.ArgAlternateExchange: topology.UnroutableName(c.spec.Name)},
-			topology.Label{Role: topology.RoleReturn})
-	}
 }
 
 // loop adds the loop of one backoff: what the processor reads, the headers
 // exchange it publishes to, and the queues in which messages wait.
 func (c *compiler) loop(b Backoff) {
 	failed := topology.FailedName(c.spec.Name, b.Name)
-	label := topology.Label{Role: topology.RoleFailed, Backoff: b.Name}
-	c.exchange(failed, topology.Fanout, nil, label)
-	c.queue(failed, c.resting(), label)
-	c.bind(failed, failed, "", nil, label)
+	c.queue(failed, c.resting(), topology.Label{Role: topology.RoleFailed, Backoff: b.Name})
 
 	loop := topology.Loop{
 		Backoff: b.Name, Failed: failed,
@@ -137,14 +128,11 @@ func (c *compiler) policy(q Queue) {
 	})
 }
 
-// deadLettering gives args with those that make a work queue dead-letter.
+// deadLettering gives args with those that make a work queue dead-letter. They do not
+// name the backoff: arguments cannot be changed on a live queue, and a backoff can.
 func (c *compiler) deadLettering(q Queue, args topology.Arguments) topology.Arguments {
-	target := topology.DeadName(c.spec.Name)
-	if q.Backoff != topology.NoBackoff {
-		target = topology.FailedName(c.spec.Name, q.Backoff)
-	}
 	args = args.
-		With(topology.ArgDeadLetterExchange, target).
+		With(topology.ArgDeadLetterExchange, topology.FailedExchangeName(c.spec.Name)).
 		With(topology.ArgDeadLetterRoutingKey, topology.AddressKey(q.Name))
 	if q.DeliveryLimit != nil {
 		args[topology.ArgDeliveryLimit] = *q.DeliveryLimit

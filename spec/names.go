@@ -120,9 +120,13 @@ func (n *names) reservedExchange(name string) string {
 		return "the exchange that picks the dead-letter queue"
 	case topology.ReturnName(s.Name):
 		return "the exchange that brings messages back to their queues"
+	case topology.FailedExchangeName(s.Name):
+		return "the exchange that all work queues dead-letter to"
+	case topology.NextFailedExchangeName(s.Name):
+		return "the exchange that failures take while their way changes"
 	}
 	if backoff, ok := n.failed[name]; ok {
-		return fmt.Sprintf("the exchange that the queues with backoff %s dead-letter to", backoff)
+		return fmt.Sprintf("the exchange that queues with backoff %s dead-lettered to in earlier releases", backoff)
 	}
 	if backoff, ok := n.retry[name]; ok {
 		return fmt.Sprintf("the exchange that picks the tier of backoff %s", backoff)

@@ -67,8 +67,27 @@ func OwnDeadName(queue string) string { return queue + ".dead" }
 // ReturnName names the exchange that brings messages back to their queues.
 func ReturnName(topology string) string { return topology + ".return" }
 
-// FailedName names the exchange and the queue that work queues dead-letter to.
+// FailedExchangeName names the direct exchange that all work queues of a topology
+// dead-letter to. Its binding with the key [AddressKey] decides where the failures of a
+// queue go: to the failed queue of its backoff, or to the exchange [DeadName].
+func FailedExchangeName(topology string) string { return topology + ".failed" }
+
+// NextFailedExchangeName names the alternate exchange of [FailedExchangeName]. It has
+// bindings only while the failures of a queue change their way.
+func NextFailedExchangeName(topology string) string { return topology + ".failed.next" }
+
+// FailedName names the queue that the processor reads for one backoff. Up to the
+// release before [FailedExchangeName] a fanout exchange of the same name led there, and
+// work queues dead-lettered to that.
 func FailedName(topology, backoff string) string { return topology + "." + backoff + ".failed" }
+
+// FailedBackoff gives the backoff in a name that [FailedName] made. It reports false for
+// any other name.
+func FailedBackoff(topology, name string) (backoff string, ok bool) {
+	rest, ours := strings.CutPrefix(name, topology+".")
+	backoff, ok = strings.CutSuffix(rest, ".failed")
+	return backoff, ours && ok && backoff != "" && !strings.Contains(backoff, ".")
+}
 
 // RetryExchangeName names the headers exchange that picks the tier.
 func RetryExchangeName(topology, backoff string) string { return topology + "." + backoff + ".dlx" }
@@ -79,14 +98,18 @@ func RetryQueueName(topology, backoff string, delay time.Duration) string {
 }
 
 // IsRetryQueueName reports whether queue is named like a retry queue of any
-// backoff of the topology. Neither topology nor backoff names hold a dot.
+// backoff of the topology.
 func IsRetryQueueName(topology, queue string) bool {
-	rest, ok := strings.CutPrefix(queue, topology+".")
-	if !ok {
-		return false
-	}
-	backoff, rest, ok := strings.Cut(rest, ".")
-	return ok && backoff != "" && strings.HasPrefix(rest, "retry.")
+	_, ok := RetryBackoff(topology, queue)
+	return ok
+}
+
+// RetryBackoff gives the backoff in a name that [RetryQueueName] made. It reports false
+// for any other name. Neither topology nor backoff names hold a dot.
+func RetryBackoff(topology, queue string) (backoff string, ok bool) {
+	rest, ours := strings.CutPrefix(queue, topology+".")
+	backoff, rest, ok = strings.Cut(rest, ".")
+	return backoff, ours && ok && backoff != "" && strings.HasPrefix(rest, "retry.")
 }
 
 // LockName names the exclusive queue that is the lock of a topology.

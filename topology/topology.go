@@ -231,8 +231,7 @@ type Label struct {
 type Loop struct {
 	// Backoff is the name of the backoff.
 	Backoff string
-	// Failed is the name of the queue that the processor reads, and of the
-	// fanout exchange before it.
+	// Failed is the name of the queue that the processor reads.
 	Failed string
 	// Exchange is the headers exchange that picks the tier by the count header.
 	Exchange string
