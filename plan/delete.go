@@ -105,7 +105,7 @@ func (r Resolved) unbinding(b topology.Binding) Change {
 
 func deleted(kind topology.Kind, name string, before any, label topology.Label) Change {
 	c := Change{Action: Delete, Kind: kind, Name: name, Before: before, Label: label, Reason: "no longer in the file"}
-	c.Rank = deletionRank(before)
+	c.Rank = deletionRank(before, label)
 	return c
 }
 
@@ -118,18 +118,31 @@ const (
 	rankUnbind = 20 + iota
 	rankDeletePolicy
 	rankDeleteQueue
+	rankUnbindFailures // what a work queue rejects has its way until the queue is gone
+	rankDeleteFailed   // failed queues
 	rankDeleteExchange
 
 	rankLeadsBack = 10 // more than the ranks of the first round
+
+	// rankReroute is that of a change of where failures go: what it leads to is there,
+	// and what it leads away from is deleted afterwards.
+	rankReroute = 15
 )
 
-func deletionRank(object any) int {
+func deletionRank(object any, label topology.Label) int {
+	failed := label.Role == topology.RoleFailed
 	switch object.(type) {
 	case topology.Binding:
+		if failed {
+			return rankUnbindFailures
+		}
 		return rankUnbind
 	case topology.Policy:
 		return rankDeletePolicy
 	case topology.Queue:
+		if failed {
+			return rankDeleteFailed
+		}
 		return rankDeleteQueue
 	default:
 		return rankDeleteExchange

@@ -70,6 +70,7 @@ func Diff(r Resolved) Plan {
 	}
 	p.Changes = append(p.Changes, r.rebindings(replaced, wanted)...)
 	p.Changes = append(p.Changes, r.policyChanges()...)
+	p.Changes = append(p.Changes, r.Reroutes...)
 	p.Changes = append(p.Changes, r.deletions(wanted)...)
 	for _, b := range r.Drift {
 		c := r.unbinding(b)
@@ -208,6 +209,9 @@ func fingerprint(r Resolved) string {
 	}
 	for _, p := range r.Want.Policies {
 		fmt.Fprintf(h, "base %q %d %s\n", p.Name, p.Priority, p.Definition) // it starts from somebody's policy
+	}
+	for _, c := range r.Reroutes {
+		fmt.Fprintf(h, "reroute %s %q %s %v\n", c.Action, c.Name, c.Reason, c.Fields)
 	}
 	for _, x := range r.Drift {
 		fmt.Fprintf(h, "drift %s\n", x.Identity())

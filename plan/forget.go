@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/dlxctl/dlxctl/topology"
@@ -18,7 +19,7 @@ func (r *resolver) forget() {
 	keeps := len(r.out.Retiring) > 0 && !returns
 	going := map[string]bool{}
 	for _, q := range queues {
-		stays := keeps && leadsBack(q.Label)
+		stays := keeps && leadsBack(q.Label) || r.keptLoop(q.Label)
 		going[q.Name] = !stays
 		r.out.Have.Queues = append(r.out.Have.Queues, q)
 		if stays {
@@ -27,19 +28,19 @@ func (r *resolver) forget() {
 	}
 	exchanges := byName(r.want.Exchanges, func(e topology.Exchange) string { return e.Name })
 	for _, e := range r.state.Have.Exchanges {
-		if _, wanted := exchanges[e.Name]; !wanted && r.ours(e.Arguments) && !r.switches(e.Name) {
+		if _, wanted := exchanges[e.Name]; !wanted && r.ours(e.Arguments) && !r.switches(e.Name) && !r.legacy[e.Name] {
 			e.Label = r.labelOf(e.Name, topology.RoleBusiness)
 			r.out.Have.Exchanges = append(r.out.Have.Exchanges, e)
-			if keeps && leadsBack(e.Label) {
+			if keeps && leadsBack(e.Label) || r.keptLoop(e.Label) {
 				r.out.Want.Exchanges = append(r.out.Want.Exchanges, e)
 			}
 		}
 	}
 	for _, b := range r.state.Have.Bindings {
-		if r.ours(b.Arguments) && !r.wanted[b.Identity()] && !r.switches(b.Source) && !r.switches(b.Destination) {
+		if r.ours(b.Arguments) && !r.wanted[b.Identity()] && !r.switches(b.Source) && !r.switches(b.Destination) && !r.governed(b) {
 			b.Label = r.labelOf(b.Source, topology.RoleBusiness)
 			r.out.Have.Bindings = append(r.out.Have.Bindings, b)
-			if keeps && leadsBack(b.Label) && !leadsTo(b, going) {
+			if keeps && leadsBack(b.Label) && !leadsTo(b, going) || r.keptLoop(b.Label) && b.Label.Role == topology.RoleRetry {
 				r.out.Want.Bindings = append(r.out.Want.Bindings, b)
 			}
 		}
@@ -65,17 +66,71 @@ func (r *resolver) forgotten() []topology.Queue {
 	for _, b := range r.state.Have.Bindings {
 		bound[b.Destination] = bound[b.Destination] || b.DestinationType == topology.ToQueue
 	}
+	for _, q := range r.state.Have.Queues { // first: they say which tiers stay
+		if _, wanted := queues[q.Name]; !wanted && r.ours(q.Arguments) {
+			r.retireFailed(q)
+		}
+	}
 	for _, q := range r.state.Have.Queues {
 		if _, wanted := queues[q.Name]; wanted || !r.ours(q.Arguments) {
 			continue
 		}
 		q.Label = r.labelOf(q.Name, topology.RoleWork)
+		if r.keptLoop(q.Label) {
+			out = append(out, q)
+			continue
+		}
 		if q.Label.Role == topology.RoleRetry && r.retiring(q, bound[q.Name]) {
 			continue
 		}
 		out = append(out, q)
 	}
 	return out
+}
+
+// retireFailed notes a failed queue whose backoff is no longer in the file, and that
+// cannot be deleted now: it holds messages, a processor with an older file reads it, or
+// failures still go there. Until it can be, all of its loop stays: such a processor sends
+// messages to its tiers, and a tier that lets go of one too early would make it a dead
+// letter.
+func (r *resolver) retireFailed(q topology.Queue) {
+	backoff, is := topology.FailedBackoff(r.want.Name, q.Name)
+	u := r.state.Usage[q.Name]
+	bound := slices.ContainsFunc(r.state.Have.Bindings, func(b topology.Binding) bool {
+		return b.Destination == q.Name && b.DestinationType == topology.ToQueue && r.governed(b)
+	})
+	held := u.Ready + u.Unacknowledged
+	goes := !slices.ContainsFunc(r.want.Exchanges, func(e topology.Exchange) bool { return e.Name == topology.FailedExchangeName(r.want.Name) })
+	if !is || goes || // without a queue in the file there is nobody to hand its messages to
+		held == 0 && u.Consumers == 0 && !bound {
+		return
+	}
+	text := fmt.Sprintf("the failed queue %s is no longer in the file", display(q.Name))
+	switch {
+	case u.Consumers > 0:
+		text += fmt.Sprintf(", and %s with an older file still %s it; restart them with the new file", countOf(int(u.Consumers), "processor"), verb(u.Consumers, "reads", "read"))
+	case held > 0:
+		text += fmt.Sprintf(" and holds %s; apply hands them on to the backoff that their queue has now", countOf(int(held), "message"))
+	default:
+		text += "; failures go there until apply has changed their way"
+	}
+	r.warn("retired-backoff", text+"; run apply again then, or now with --wait, to delete it")
+	r.out.Retiring = append(r.out.Retiring, q.Name)
+	r.kept[backoff] = true
+}
+
+// verb gives the form of a verb that goes with a number.
+func verb(n int64, one, many string) string {
+	if n == 1 {
+		return one
+	}
+	return many
+}
+
+// keptLoop reports whether an object belongs to the loop of a backoff whose failed queue
+// is not deleted yet.
+func (r *resolver) keptLoop(l topology.Label) bool {
+	return (l.Role == topology.RoleFailed || l.Role == topology.RoleRetry) && r.kept[l.Backoff]
 }
 
 // leadsBack reports whether a message that left a tier goes through what has
@@ -132,6 +187,12 @@ func (r *resolver) ours(args topology.Arguments) bool {
 	return ok && owner == r.want.Name
 }
 
+// governed reports whether a binding leads failures, and NextReroutes sees to it.
+func (r *resolver) governed(b topology.Binding) bool {
+	main, next := topology.FailedExchangeName(r.want.Name), topology.NextFailedExchangeName(r.want.Name)
+	return (b.Source == main || b.Source == next) && r.rerouted[b.Key] || r.legacy[b.Source]
+}
+
 // labelOf says by its name what an object is for that is not in the file, role
 // for one that was declared.
 func (r *resolver) labelOf(name string, role topology.Role) topology.Label {
@@ -142,6 +203,8 @@ func (r *resolver) labelOf(name string, role topology.Role) topology.Label {
 		return topology.Label{Role: topology.RoleDead}
 	case name == topology.ReturnName(r.want.Name):
 		return topology.Label{Role: topology.RoleReturn}
+	case name == topology.FailedExchangeName(r.want.Name) || name == topology.NextFailedExchangeName(r.want.Name):
+		return topology.Label{Role: topology.RoleFailed}
 	case strings.HasSuffix(name, ".dead"):
 		return topology.Label{Role: topology.RoleDead, Queue: strings.TrimSuffix(name, ".dead")}
 	case topology.IsRetryQueueName(r.want.Name, name):
@@ -206,11 +269,21 @@ func Later(done, left Plan) Plan {
 			deleted[c.key()] = true
 		}
 	}
+	retired := map[string]bool{} // backoffs whose failed queue the plan has left
+	for _, name := range done.Retiring {
+		if backoff, is := topology.FailedBackoff(done.Topology, name); is {
+			retired[backoff] = true
+		}
+	}
 	out := left
 	out.Changes = nil
 	waits := false
 	for _, c := range left.Changes { // what leads back comes behind the tiers
 		switch tier := c.Action == Delete && c.Kind == topology.KindQueue && c.Label.Role == topology.RoleRetry; {
+		case c.Action == Delete && retired[c.Label.Backoff] && (c.Label.Role == topology.RoleFailed || c.Label.Role == topology.RoleRetry):
+			if c.Kind == topology.KindQueue {
+				out.Retiring = append(out.Retiring, c.Name)
+			}
 		case tier && !deleted[c.key()]:
 			waits = true
 			out.Retiring = append(out.Retiring, c.Name)

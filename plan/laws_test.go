@@ -97,6 +97,9 @@ func (f *fake) remove(object any) {
 	})
 }
 
+// Inspect gives what is there.
+func (f *fake) Inspect(context.Context) (plan.State, error) { return f.state(), nil }
+
 func (f *fake) state() plan.State {
 	s := plan.State{Version: "4.0.5", VHost: "/", Usage: map[string]plan.Usage{}}
 	for _, k := range slices.Sorted(maps.Keys(f.objects)) {
@@ -139,7 +142,7 @@ func TestApplyConverges(t *testing.T) {
 				if typeChanged(p) {
 					return // refused, with the remedy; TestDiff has it
 				}
-				if err := plan.Execute(t.Context(), f, p, func(plan.Change) {}); err != nil {
+				if err := plan.Carry(t.Context(), f, want, p, 0, func(plan.Change) {}); err != nil {
 					t.Fatal(err)
 				}
 				for _, q := range f.state().Have.Queues {

@@ -25,6 +25,8 @@ type Resolved struct {
 	// Refused are the changes that no comparison can bring about: an external
 	// exchange that is missing, a name that another topology owns.
 	Refused []Change
+	// Reroutes are the changes of where the failures of work queues go.
+	Reroutes []Change
 	// Drift are bindings that nobody declared and that touch ours.
 	Drift []topology.Binding
 	// Retiring are the retired tiers that still hold messages.
@@ -63,6 +65,8 @@ func Resolve(want topology.Topology, state State) Resolved {
 	r.out.Want, r.out.Have = want, topology.Topology{Name: want.Name, VHost: want.VHost}
 	r.out.Bindings, r.out.Usage = state.Have.Bindings, state.Usage
 	r.out.Want.Exchanges, r.out.Want.Queues, r.out.Want.Bindings, r.out.Want.Policies = nil, nil, nil, nil
+	r.legacy, r.rerouted, r.kept = map[string]bool{}, map[string]bool{}, map[string]bool{}
+	r.reroutes()
 	r.exchanges()
 	r.replacements()
 	r.queues()
@@ -91,6 +95,9 @@ type resolver struct {
 	foreignPolicies []topology.Policy
 	patterns        map[string]*regexp2.Regexp // of policies
 	wanted          map[string]bool            // the identities of the bindings of want
+	legacy          map[string]bool            // the exchanges of an earlier release that are there; see legacyExchange
+	rerouted        map[string]bool            // the keys of queues whose failures change their way; see reroutes
+	kept            map[string]bool            // the backoffs whose failed queue is retired and stays; see retireFailed
 	out             Resolved
 }
 
@@ -153,6 +160,9 @@ func (r *resolver) queues() {
 		r.out.Want.Queues = append(r.out.Want.Queues, want)
 		if ok {
 			have.Arguments = r.attached(have, aligned(have.Arguments, want.Arguments, comparedQueueArguments()))
+			if r.namesFailedExchange(have.Arguments, want.Arguments, have.Name) {
+				have.Arguments[topology.ArgDeadLetterExchange] = want.Arguments[topology.ArgDeadLetterExchange]
+			}
 			have.Label = want.Label
 			r.out.Have.Queues = append(r.out.Have.Queues, have)
 		}
@@ -180,7 +190,7 @@ func (r *resolver) bindings() {
 		if ok {
 			have.Label = want.Label
 			r.out.Have.Bindings = append(r.out.Have.Bindings, have)
-		} else if r.withholds(want) {
+		} else if r.withholds(want) || r.governed(want) {
 			continue
 		}
 		r.out.Want.Bindings = append(r.out.Want.Bindings, want)

@@ -63,6 +63,8 @@ func Rights(p Plan) []Right {
 				r[Right{Read, topology.KindExchange, o.Source}] = true
 			case topology.Policy:
 				r[Right{Permission: Policymaker}] = true
+			case Reroute:
+				o.rights(p.Topology, r)
 			}
 		}
 	}
@@ -72,6 +74,20 @@ func Rights(p Plan) []Right {
 	}
 	SortRights(out)
 	return out
+}
+
+// rights adds what the steps of a reroute take.
+func (o Reroute) rights(top string, r map[Right]bool) {
+	main, next := topology.FailedExchangeName(top), topology.NextFailedExchangeName(top)
+	if o.Exchange != "" {
+		r[Right{Configure, topology.KindExchange, o.Exchange}] = true // it goes, once no queue names it
+		r[Right{Read, topology.KindExchange, o.Exchange}] = true
+		r[Right{Write, topology.KindExchange, main}] = true
+		return
+	}
+	r[Right{Read, topology.KindExchange, main}] = true
+	r[Right{Read, topology.KindExchange, next}] = true
+	r[Right{Write, topology.Kind(o.To.DestinationType), o.To.Destination}] = true
 }
 
 // SortRights sorts by permission, kind and name.

@@ -122,6 +122,9 @@ func (t textWriter) drift(below bool) bool {
 // isGenerated reports whether the change is one of many like it that the file
 // does not name, and nothing is at stake.
 func isGenerated(c Change) bool {
+	if _, is := c.After.(Reroute); is {
+		return false
+	}
 	if len(c.Hazards) > 0 && c.Hazards[0] != AtMostOnce || c.Action == Replace {
 		return false
 	}
@@ -156,6 +159,10 @@ func (t textWriter) symbol(a Action) string {
 }
 
 func (t textWriter) change(c Change) {
+	if o, is := c.After.(Reroute); is && o.Queue != "" {
+		t.reroute(c)
+		return
+	}
 	head := fmt.Sprintf("%s %s %s", t.symbol(c.Action), c.Kind, nameOf(c))
 	if typ := typeOf(c.After); typ != "" && (c.Action == Create || c.Action == Migrate) {
 		head += " (" + typ + ")"
@@ -170,6 +177,23 @@ func (t textWriter) change(c Change) {
 	if c.Reason != "" {
 		t.line("    %s", c.Reason)
 	}
+}
+
+// reroute writes a changed backoff, with the schedule before and after.
+func (t textWriter) reroute(c Change) {
+	head := fmt.Sprintf("%s %s %s", t.symbol(c.Action), c.Kind, display(c.Name))
+	for i, f := range c.Fields {
+		if i == 0 {
+			t.line("%s: %s %v -> %v", head, f.Name, f.Before, f.After)
+			continue
+		}
+		t.line("    before  %v", f.Before)
+		t.line("    after   %v", f.After)
+	}
+	if len(c.Fields) == 0 {
+		t.line("%s", head)
+	}
+	t.line("    %s", c.Reason)
 }
 
 // hazards gives the names of hazards as they stand behind a change.
@@ -224,9 +248,10 @@ func value(name string, v any) string {
 }
 
 // formatMillis gives milliseconds as a delay.
-func formatMillis(ms int64) string {
-	return topology.FormatDelay(time.Duration(ms) * time.Millisecond)
-}
+func formatMillis(ms int64) string { return topology.FormatDelay(millis(ms)) }
+
+// millis gives milliseconds as a duration.
+func millis(ms int64) time.Duration { return time.Duration(ms) * time.Millisecond }
 
 // schedule is when a message of a queue is delivered that fails each time.
 type schedule struct {
@@ -293,8 +318,14 @@ func crashes(limit int64) string {
 // ladder says when a message is delivered that fails each time: "4 deliveries,
 // at 0s, +10s, +1m, +10m; dead after 11m10s at the earliest".
 func ladder(p Plan, backoff string) string {
-	loop, ok := topology.Topology{Loops: p.Loops}.Loop(backoff)
-	if !ok {
+	loop, _ := topology.Topology{Loops: p.Loops}.Loop(backoff)
+	return deliveries(loop)
+}
+
+// deliveries says when a message of a loop is delivered that fails each time. A loop
+// without steps is no backoff at all.
+func deliveries(loop topology.Loop) string {
+	if len(loop.Steps) == 0 {
 		return "1 delivery; dead at once"
 	}
 	parts := []string{"at 0s"}

@@ -1,0 +1,123 @@
+package plan
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// Converger reads a broker and carries out changes.
+type Converger interface {
+	Applier
+	Inspect(ctx context.Context) (State, error)
+}
+
+// Converge looks at the broker, carries out the changes that next gives, lets the broker
+// come to rest for settle, and looks again, until next gives none. In a cluster other
+// nodes see a change a little later: settle is how long that may take. next must be a
+// function of the state alone, so that a run that was stopped goes on where it was.
+//
+// mend is asked about a failure of a round; nil is that it stands. report is told of each
+// change that was carried out.
+func Converge(ctx context.Context, b Converger, settle time.Duration, next func(State) ([]Change, error), mend func(error) error, report func(Change)) error {
+	for {
+		state, err := b.Inspect(ctx)
+		if err != nil {
+			return err
+		}
+		changes, err := next(state)
+		if err != nil || len(changes) == 0 {
+			return err
+		}
+		slices.SortStableFunc(changes, func(a, b Change) int { return a.Rank - b.Rank })
+		err = Execute(ctx, b, Plan{Changes: changes}, report)
+		if err != nil && mend != nil {
+			err = mend(err)
+		}
+		if err != nil {
+			return err
+		}
+		if err := Settle(ctx, settle); err != nil {
+			return err
+		}
+	}
+}
+
+// Settle waits. It ends with the error of ctx when that ends before.
+func Settle(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Carry carries out p, which was made for want: its changes as [Execute] does, and
+// between those that make and those that delete the changes of where failures go, step
+// by step, each read back from the broker. Like Execute it ends with a [*PartialError].
+func Carry(ctx context.Context, b Converger, want topology.Topology, p Plan, settle time.Duration, report func(Change)) error {
+	var made, moved, gone []Change
+	for _, c := range p.Changes {
+		_, isReroute := c.After.(Reroute)
+		switch {
+		case isReroute:
+			moved = append(moved, c)
+		case c.Rank < rankReroute:
+			made = append(made, c)
+		default:
+			gone = append(gone, c)
+		}
+	}
+	if len(moved) == 0 {
+		return Execute(ctx, b, p, report)
+	}
+	partly := func(err error, done, pending []Change) error {
+		part := &PartialError{Err: err}
+		if e, is := errors.AsType[*PartialError](err); is {
+			*part = *e
+		}
+		part.Done, part.Pending = slices.Concat(done, part.Done), slices.Concat(part.Pending, pending)
+		return part
+	}
+	if err := Execute(ctx, b, Plan{Changes: made}, report); err != nil {
+		return partly(err, nil, slices.Concat(moved, gone))
+	}
+	steps, err := rerouted(ctx, b, want, moved, settle)
+	if err != nil {
+		return partly(&PartialError{Done: steps, Failed: moved, Err: err}, made, gone)
+	}
+	for _, c := range moved {
+		report(c)
+	}
+	if err := Execute(ctx, b, Plan{Changes: gone}, report); err != nil {
+		return partly(err, slices.Concat(made, moved), nil)
+	}
+	return nil
+}
+
+// rerouted changes the ways of failures that moved names, and gives the steps that it did.
+func rerouted(ctx context.Context, b Converger, want topology.Topology, moved []Change, settle time.Duration) (steps []Change, err error) {
+	named := map[string]bool{}
+	for _, c := range moved {
+		o, _ := c.After.(Reroute)
+		named[o.key()] = true
+	}
+	// What was made just now, policies above all, must be in effect everywhere.
+	if err := Settle(ctx, settle); err != nil {
+		return nil, err
+	}
+	next := func(state State) ([]Change, error) {
+		return NextReroutes(want, state, func(o Reroute) bool { return named[o.key()] }), nil
+	}
+	err = Converge(ctx, b, settle, next, nil, func(c Change) { steps = append(steps, c) })
+	if e, is := errors.AsType[*PartialError](err); is {
+		err = e.Err
+	}
+	return steps, err
+}

@@ -1,0 +1,426 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// Reroute is the change of where the failures of a work queue go. It is carried out in
+// steps, each read back from the broker: see [NextReroutes]. Nothing else of the queue
+// changes, and no message is lost, doubled or misplaced meanwhile.
+type Reroute struct {
+	// Queue is the work queue. Empty for the move of an exchange of an earlier release.
+	Queue string
+	// To is the wanted binding of the failed exchange. Zero with an empty Queue.
+	To topology.Binding
+	// Exchange is the fanout exchange of an earlier release that hands on to the failed
+	// exchange from now on, or goes. Empty with a Queue.
+	Exchange string
+}
+
+// key tells a reroute from others.
+func (o Reroute) key() string { return o.Queue + "\x00" + o.Exchange }
+
+// failures are all bindings that decide where failures go, wanted and found.
+type failures struct {
+	topology string
+	queues   []failureRoute
+	legacy   []legacyExchange
+}
+
+// failureRoute is where the failures of one queue go.
+type failureRoute struct {
+	queue string
+	want  topology.Binding
+	// at and next are the bindings of ours with the queue's key, at the failed exchange
+	// and at its alternate exchange.
+	at, next []topology.Binding
+	// from is the exchange of an earlier release that the queue dead-letters to. Empty: none.
+	from string
+}
+
+// legacyExchange is the fanout exchange by which a failed queue was reached up to the
+// release before the topology had one exchange for all failures. Work queues whose
+// arguments name it keep it, as arguments cannot be changed.
+type legacyExchange struct {
+	name string
+	// direct are its bindings of ours to queues: one, to the failed queue of its backoff.
+	direct []topology.Binding
+	// bridged says that it hands on to the failed exchange.
+	bridged bool
+	// users are the queues of the virtual host that dead-letter to it.
+	users []string
+}
+
+// failuresOf reads where failures go. want gives the queues that are looked at.
+func failuresOf(want topology.Topology, state State) failures {
+	f := failures{topology: want.Name}
+	main, next := topology.FailedExchangeName(want.Name), topology.NextFailedExchangeName(want.Name)
+	at, parked := map[string][]topology.Binding{}, map[string][]topology.Binding{}
+	direct, bridged := map[string][]topology.Binding{}, map[string]bool{}
+	for _, b := range state.Have.Bindings {
+		if owner, ours := topology.Owner(b.Arguments); !ours || owner != want.Name {
+			continue
+		}
+		_, old := topology.FailedBackoff(want.Name, b.Source)
+		switch {
+		case b.Source == main:
+			at[b.Key] = append(at[b.Key], b)
+		case b.Source == next:
+			parked[b.Key] = append(parked[b.Key], b)
+		case old && b.DestinationType == topology.ToQueue:
+			direct[b.Source] = append(direct[b.Source], b)
+		case old && b.Destination == main:
+			bridged[b.Source] = true
+		}
+	}
+	targets := deadLetterTargets(state)
+	listed := map[string]bool{}
+	for _, e := range state.Have.Exchanges {
+		_, old := topology.FailedBackoff(want.Name, e.Name)
+		if owner, ours := topology.Owner(e.Arguments); old && ours && owner == want.Name {
+			f.legacy = append(f.legacy, legacyExchange{e.Name, direct[e.Name], bridged[e.Name], targets[e.Name]})
+		}
+	}
+	from := map[string]string{}
+	for _, l := range f.legacy {
+		for _, q := range l.users {
+			from[q] = l.name
+		}
+	}
+	for _, b := range want.Bindings {
+		if b.Source == main {
+			queue := strings.TrimPrefix(b.Key, topology.AddressKey(""))
+			listed[queue] = true
+			f.queues = append(f.queues, failureRoute{queue, b, at[b.Key], parked[b.Key], from[queue]})
+		}
+	}
+	// What is no longer in the file and still dead-letters to an exchange of an
+	// earlier release goes on to have its failures where they were.
+	for _, l := range f.legacy {
+		for _, queue := range l.users {
+			if listed[queue] || len(l.direct) == 0 {
+				continue
+			}
+			b := f.handsOn(main)
+			b.Key, b.Destination, b.DestinationType = topology.AddressKey(queue), l.direct[0].Destination, topology.ToQueue
+			f.queues = append(f.queues, failureRoute{queue, b, at[b.Key], parked[b.Key], l.name})
+		}
+	}
+	return f
+}
+
+// deadLetterTargets gives the queues that dead-letter to each exchange, by argument or by
+// the policy in effect.
+func deadLetterTargets(state State) map[string][]string {
+	out := map[string][]string{}
+	r := anyPolicies(state)
+	for _, q := range state.Have.Queues {
+		exchange, given := q.Arguments[topology.ArgDeadLetterExchange].(string)
+		if !given {
+			for _, p := range r.inForce(q) {
+				if target, ok := p.Definition["dead-letter-exchange"].(string); ok {
+					exchange = target
+				}
+			}
+		}
+		if exchange != "" {
+			out[exchange] = append(out[exchange], q.Name)
+		}
+	}
+	return out
+}
+
+// same reports whether two bindings lead to the same place.
+func same(a, b topology.Binding) bool {
+	return a.Destination == b.Destination && a.DestinationType == b.DestinationType
+}
+
+// moves reports whether the failures of a queue have another way than the wanted one, and
+// one of ours.
+func (r failureRoute) moves() bool {
+	return len(r.next) > 0 || slices.ContainsFunc(r.at, func(b topology.Binding) bool { return !same(b, r.want) })
+}
+
+// NextReroutes gives the next changes on the way from where failures go to where want
+// has them go, for those queues and exchanges that wanted names; nil is all. It is a pure
+// function of what the broker shows, so that it goes on wherever a run was stopped. The
+// broker must come to rest between two calls. No changes: nothing is left.
+//
+// To change from A to B, B is bound to the alternate exchange of the failed exchange, then
+// A is unbound from the failed exchange, so that failures take the way over the alternate,
+// then B is bound to the failed exchange, then unbound from the alternate. At each moment
+// a failure has one way. A run that was stopped, and goes on with a file that wants C,
+// may find other bindings at the alternate exchange: as long as the failed exchange has
+// one they carry nothing, and when it has none the binding of C takes over at once.
+//
+// An exchange of an earlier release is moved first: it is bound to the failed exchange,
+// which leads to the same queue, so that each failure is stored there once (the broker
+// gives a queue one copy however many ways lead there), and then its own binding goes.
+func NextReroutes(want topology.Topology, state State, wanted func(Reroute) bool) []Change {
+	f := failuresOf(want, state)
+	var out []Change
+	moving := map[string]bool{} // exchanges that do not hand on yet
+	for _, l := range f.legacy {
+		if wanted != nil && !wanted(Reroute{Exchange: l.name}) {
+			moving[l.name] = !l.done()
+			continue
+		}
+		step := f.bridge(l)
+		moving[l.name] = len(step) > 0 && len(l.users) > 0
+		out = append(out, step...)
+	}
+	for _, r := range f.queues {
+		if !r.moves() || moving[r.from] || wanted != nil && !wanted(Reroute{Queue: r.queue, To: r.want}) {
+			continue
+		}
+		out = append(out, r.step(topology.NextFailedExchangeName(f.topology))...)
+	}
+	return out
+}
+
+// step gives the next changes for one queue.
+func (r failureRoute) step(next string) []Change {
+	var others, stale []topology.Binding
+	bound, ready := false, false
+	for _, b := range r.at {
+		if same(b, r.want) {
+			bound = true
+		} else {
+			others = append(others, b)
+		}
+	}
+	for _, b := range r.next {
+		if same(b, r.want) {
+			ready = true
+		} else {
+			stale = append(stale, b)
+		}
+	}
+	parked := r.want
+	parked.Source = next
+	switch {
+	case bound && len(others) > 0:
+		return unbindings(others) // it has two ways: each failure is doubled until now
+	case bound || len(r.at) > 0 && len(stale) > 0:
+		// What the failed exchange leads on does not come to its alternate: nothing
+		// goes this way.
+		return unbindings(append(stale, r.nextWanted(bound)...))
+	case len(others) == 0:
+		return []Change{bindingOf(r.want)} // the alternate exchange had it until now, or nothing did
+	case !ready:
+		return []Change{bindingOf(parked)}
+	default:
+		return unbindings(others) // from now on the alternate exchange leads to the wanted place
+	}
+}
+
+// nextWanted gives the bindings of the alternate exchange to the wanted place, if they are
+// no longer needed.
+func (r failureRoute) nextWanted(bound bool) []topology.Binding {
+	if !bound {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(r.next), func(b topology.Binding) bool { return !same(b, r.want) })
+}
+
+// done reports whether the exchange needs no more changes.
+func (l legacyExchange) done() bool { return l.bridged && len(l.direct) == 0 && len(l.users) > 0 }
+
+// bridge gives the next changes that make an exchange of an earlier release hand on to
+// the failed exchange. One that no queue dead-letters to goes.
+func (f failures) bridge(l legacyExchange) []Change {
+	if l.done() {
+		return nil
+	}
+	if len(l.users) == 0 {
+		// Nothing is lost with its bindings: no queue of the virtual host dead-letters
+		// to it, by argument or by the policy in effect.
+		c := deleted(topology.KindExchange, l.name, topology.Exchange{Name: l.name}, topology.Label{Role: topology.RoleFailed})
+		c.Hazards = []Hazard{DropsRouting}
+		return []Change{c}
+	}
+	// Each queue must be led to the same failed queue by both ways first, or the
+	// second way would bring its failures elsewhere.
+	var out []Change
+	for _, r := range f.queues {
+		if r.from == l.name && len(r.at) == 0 && len(r.next) == 0 && len(l.direct) > 0 {
+			b := r.want
+			b.Destination, b.DestinationType = l.direct[0].Destination, topology.ToQueue
+			out = append(out, bindingOf(b))
+		}
+	}
+	switch {
+	case len(out) > 0:
+		return out
+	case !l.bridged:
+		return []Change{bindingOf(f.handsOn(l.name))}
+	default:
+		return unbindings(l.direct) // the failed exchange leads to the same queue
+	}
+}
+
+// handsOn gives the binding by which an exchange of an earlier release hands on.
+func (f failures) handsOn(exchange string) topology.Binding {
+	return topology.Binding{
+		Source: exchange, Destination: topology.FailedExchangeName(f.topology), DestinationType: topology.ToExchange,
+		Arguments: topology.Arguments{topology.ArgManagedBy: topology.Mark(f.topology)}, Label: topology.Label{Role: topology.RoleFailed},
+	}
+}
+
+func bindingOf(b topology.Binding) Change {
+	return Change{Action: Create, Kind: topology.KindBinding, Name: b.String(), After: b, Label: b.Label}
+}
+
+func unbindings(list []topology.Binding) []Change {
+	var out []Change
+	for _, b := range list {
+		out = append(out, Change{Action: Delete, Kind: topology.KindBinding, Name: b.String(), Before: b, Label: topology.Label{Role: topology.RoleFailed}})
+	}
+	return out
+}
+
+// reroutes gives the changes of where failures go, as a plan shows them: one for each
+// queue, and one for each exchange of an earlier release.
+func (r *resolver) reroutes() {
+	f := failuresOf(r.want, r.state)
+	for _, l := range f.legacy {
+		r.legacy[l.name] = true
+		for _, user := range l.users {
+			if _, known := r.works[user]; !known {
+				r.rerouted[topology.AddressKey(user)] = true // its failures keep their way as long as it lives
+			}
+		}
+		if len(f.bridge(l)) == 0 {
+			continue
+		}
+		c := Change{
+			Action: Update, Kind: topology.KindExchange, Name: l.name, After: Reroute{Exchange: l.name}, Rank: rankReroute,
+			Label:  topology.Label{Role: topology.RoleFailed},
+			Fields: []Field{{Name: "hands on to", After: topology.FailedExchangeName(r.want.Name)}},
+			Reason: fmt.Sprintf("%s made by an earlier release dead-letter to it (%s); the exchange stays for them, and from now on their backoff can change in place",
+				countOf(len(l.users), "queue"), some(displayed(l.users))),
+		}
+		if len(l.users) == 0 {
+			c.Action, c.Fields, c.Reason = Delete, nil, "made by an earlier release; no queue dead-letters to it any more"
+		}
+		r.out.Reroutes = append(r.out.Reroutes, c)
+	}
+	for _, q := range f.queues {
+		if !q.moves() {
+			if len(q.at) == 0 && q.from != "" && r.leadsElsewhere(f, q) {
+				r.out.Reroutes = append(r.out.Reroutes, r.reroute(q, r.legacyTarget(f, q)))
+				r.rerouted[q.want.Key] = true
+			}
+			continue
+		}
+		r.rerouted[q.want.Key] = true
+		from := append(slices.Clone(q.at), q.next...)
+		r.out.Reroutes = append(r.out.Reroutes, r.reroute(q, from[0]))
+	}
+}
+
+// legacyTarget gives the binding of the exchange of an earlier release that a queue
+// dead-letters to.
+func (r *resolver) legacyTarget(f failures, q failureRoute) topology.Binding {
+	for _, l := range f.legacy {
+		if l.name == q.from && len(l.direct) > 0 {
+			return l.direct[0]
+		}
+	}
+	return q.want
+}
+
+func (r *resolver) leadsElsewhere(f failures, q failureRoute) bool {
+	return !same(r.legacyTarget(f, q), q.want)
+}
+
+// reroute gives the change of one queue as a plan shows it.
+func (r *resolver) reroute(q failureRoute, from topology.Binding) Change {
+	before, after := backoffAt(r.want.Name, from), r.works[q.queue].Backoff
+	c := Change{
+		Action: Update, Kind: topology.KindQueue, Name: q.queue, After: Reroute{Queue: q.queue, To: q.want}, Rank: rankReroute,
+		Label: topology.Label{Role: topology.RoleWork, Queue: q.queue},
+	}
+	if before == after {
+		c.Reason = fmt.Sprintf("an interrupted change of its backoff is completed; the backoff is %s", after)
+		return c
+	}
+	c.Fields = []Field{{Name: "backoff", Before: before, After: after}, {Name: "schedule", Before: r.schedule(before), After: r.schedule(after)}}
+	c.Reason = "messages that wait in a tier come back, and their attempts go on counting"
+	return c
+}
+
+// backoffAt gives the backoff that a binding of the failed exchange leads to.
+func backoffAt(top string, b topology.Binding) string {
+	if b.DestinationType == topology.ToExchange {
+		return topology.NoBackoff
+	}
+	backoff, _ := topology.FailedBackoff(top, b.Destination)
+	return backoff
+}
+
+// schedule says when a message of a backoff is delivered that fails each time. A backoff
+// that the file no longer has is read from the broker.
+func (r *resolver) schedule(backoff string) string {
+	loop, ok := r.want.Loop(backoff)
+	if !ok {
+		loop = r.foundLoop(backoff)
+	}
+	if len(loop.Steps) == 0 && backoff != topology.NoBackoff {
+		return "a schedule that the broker does not show"
+	}
+	return deliveries(loop)
+}
+
+// foundLoop gives the loop of a backoff as its headers exchange has it on the broker.
+func (r *resolver) foundLoop(backoff string) topology.Loop {
+	loop := topology.Loop{Backoff: backoff}
+	delays := map[string]int64{}
+	for _, q := range r.state.Have.Queues {
+		if ttl, ok := q.Arguments[topology.ArgMessageTTL].(int64); ok {
+			delays[q.Name] = ttl
+		}
+	}
+	tiers := map[int64]string{}
+	for _, b := range r.state.Have.Bindings {
+		names := b.Arguments.WithoutX().Names()
+		if b.Source != topology.RetryExchangeName(r.want.Name, backoff) || len(names) != 1 || !r.ours(b.Arguments) {
+			continue
+		}
+		if n, ok := b.Arguments[names[0]].(int64); ok && n > 0 {
+			tiers[n] = b.Destination
+		}
+	}
+	for n := int64(1); tiers[n] != ""; n++ {
+		loop.Steps = append(loop.Steps, topology.Step{Delay: millis(delays[tiers[n]]), Queue: tiers[n]})
+	}
+	return loop
+}
+
+// displayed gives names as text shows them.
+func displayed(names []string) []string {
+	var out []string
+	for _, n := range names {
+		out = append(out, display(n))
+	}
+	return out
+}
+
+// namesFailedExchange reports whether a queue that was found dead-letters by its
+// arguments to where the wanted one does, in the way of an earlier release: to the
+// exchange of a backoff, which hands on to the failed exchange, or, without a backoff, to
+// the exchange that picks the dead-letter queue.
+func (r *resolver) namesFailedExchange(have, want topology.Arguments, queue string) bool {
+	exchange, _ := have[topology.ArgDeadLetterExchange].(string)
+	if want[topology.ArgDeadLetterExchange] != topology.FailedExchangeName(r.want.Name) || have[topology.ArgDeadLetterRoutingKey] != topology.AddressKey(queue) {
+		return false
+	}
+	if exchange == topology.DeadName(r.want.Name) {
+		return r.works[queue].Backoff == topology.NoBackoff
+	}
+	return r.legacy[exchange]
+}
