@@ -230,6 +230,23 @@ func (c *Conn) Queue(name string) (int, error) {
 	return q.Messages, ch.Close()
 }
 
+// Holds gives how many messages are ready in a queue, and how many consumers it has. It
+// fails with ErrNotFound if there is no such queue. Zeros prove nothing: see Queue.
+func (c *Conn) Holds(name string) (ready, consumers int, err error) {
+	ch, err := c.conn.Channel()
+	if err != nil {
+		return 0, 0, fmt.Errorf("open a channel: %w", err)
+	}
+	q, err := ch.QueueDeclarePassive(name, true, false, false, false, nil)
+	if err == nil && q.Messages == 0 && q.Consumers == 0 {
+		q, err = ch.QueueDeclarePassive(name, true, false, false, false, nil)
+	}
+	if err != nil {
+		return 0, 0, explainChannel(err) // the broker has closed the channel
+	}
+	return q.Messages, q.Consumers, ch.Close()
+}
+
 // HasExchange reports whether there is an exchange of this name. It needs no
 // permission.
 func (c *Conn) HasExchange(name string) (bool, error) {

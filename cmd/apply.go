@@ -23,8 +23,9 @@ type applier struct {
 	*app
 	planFlags
 	lockFlags
-	yes  bool
-	wait time.Duration // for retired tiers to be empty; zero: not at all
+	yes    bool
+	wait   time.Duration // for retired tiers to be empty; zero: not at all
+	settle time.Duration // between two steps of a changed backoff
 
 	saved *plan.Saved // nil unless a saved plan is carried out
 	want  topology.Topology
@@ -62,6 +63,7 @@ written but not all, 130 interrupted before the first write.`,
 		},
 	}
 	c.Flags().BoolVar(&r.yes, "yes", false, "do not ask; required without a terminal")
+	c.Flags().DurationVar(&r.settle, "settle", 500*time.Millisecond, "how long the broker gets to come to rest between two steps of a changed backoff")
 	addWait(c.Flags(), &r.wait, "wait until retired tiers are empty, and delete them; --wait=10m gives up after 10m").NoOptDefVal = "true"
 	r.planFlags.add(c.Flags())
 	r.lockFlags.add(c.Flags())
@@ -149,6 +151,9 @@ func (r *applier) run(ctx context.Context) error {
 			return err
 		}
 	}
+	if err := r.handOver(ctx, lock != nil, todo.Retiring); err != nil {
+		return unfinishedError{err}
+	}
 	if r.wait > 0 {
 		last, err := r.retire(ctx, p)
 		if err != nil {
@@ -165,13 +170,13 @@ func (r *applier) run(ctx context.Context) error {
 // write carries out a plan and reads back that nothing of it is left.
 func (r *applier) write(ctx context.Context, p plan.Plan) error {
 	done := map[plan.Action]int{}
-	patient := patient{Applier: r.m, full: map[topology.Key]bool{}}
+	patient := patient{Converger: r.m, full: map[topology.Key]bool{}}
 	told := context.AfterFunc(ctx, func() {
 		fmt.Fprintln(r.stderr, "stopping when what is under way is done; a second signal kills")
 	})
 	defer told()
 	bar := r.newProgress("applied", "changes", len(p.Changes))
-	err := plan.Execute(ctx, &patient, p, func(c plan.Change) {
+	err := plan.Carry(ctx, &patient, r.want, p, r.settle, func(c plan.Change) {
 		done[c.Action]++
 		bar.step()
 	})
@@ -231,7 +236,8 @@ func later(retiring []string) string {
 // and with them what leads these back. The broker refuses to delete the tiers:
 // nothing is lost.
 type patient struct {
-	plan.Applier
+	plan.Converger
+
 	mu   sync.Mutex
 	full map[topology.Key]bool
 }
@@ -242,8 +248,9 @@ func (p *patient) Apply(ctx context.Context, c plan.Change) error {
 		p.leave(c)
 		return nil
 	}
-	err := p.Applier.Apply(ctx, c)
-	if c.Action == plan.Delete && c.Label.Role == topology.RoleRetry && errors.Is(err, broker.ErrRefused) {
+	err := p.Converger.Apply(ctx, c)
+	inLoop := c.Kind == topology.KindQueue && (c.Label.Role == topology.RoleRetry || c.Label.Role == topology.RoleFailed)
+	if c.Action == plan.Delete && inLoop && errors.Is(err, broker.ErrRefused) && !slices.Contains(c.Hazards, plan.LosesMessages) {
 		p.leave(c)
 		return nil
 	}
@@ -298,6 +305,9 @@ func (r *applier) retire(ctx context.Context, first plan.Plan) (plan.Plan, error
 				return p, unfinishedError{err}
 			}
 			continue
+		}
+		if err := r.handOver(ctx, r.lock, p.Retiring); err != nil {
+			return p, unfinishedError{err}
 		}
 		if len(p.Retiring) == 0 {
 			return p, nil

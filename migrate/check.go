@@ -110,7 +110,8 @@ func (m Move) needs(want topology.Topology, c plan.Change) bool {
 func Preparation(want topology.Topology, state plan.State, moves []Move) plan.Plan {
 	p := plan.Make(want, state, plan.Options{})
 	p.Changes = slices.DeleteFunc(slices.Clone(p.Changes), func(c plan.Change) bool {
-		makes := c.Action == plan.Create || c.Action == plan.Migrate || c.Action == plan.Update
+		_, reroute := c.After.(plan.Reroute) // apply changes backoffs
+		makes := !reroute && (c.Action == plan.Create || c.Action == plan.Migrate || c.Action == plan.Update)
 		return !makes || !slices.ContainsFunc(moves, func(m Move) bool { return m.needs(want, c) && !m.turned(state, c) })
 	})
 	return p

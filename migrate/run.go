@@ -210,24 +210,14 @@ func (r *Runner) cutover(ctx context.Context, moves []Move) error {
 // a run that was killed may still be carried out.
 func (r *Runner) converge(ctx context.Context, next func(plan.State) ([]plan.Change, error)) error {
 	const tries = 3
-	for missed := 0; ; {
-		state, err := r.Management.Inspect(ctx)
-		if err != nil {
-			return err
+	missed := 0
+	again := func(err error) error {
+		if missed++; errors.Is(err, broker.ErrNotFound) && missed <= tries {
+			return nil
 		}
-		changes, err := next(state)
-		if err != nil || len(changes) == 0 {
-			return err
-		}
-		err = r.execute(ctx, changes)
-		if errors.Is(err, broker.ErrNotFound) && missed < tries {
-			missed++
-			err = pause(ctx, r.Settle)
-		}
-		if err != nil {
-			return err
-		}
+		return err
 	}
+	return plan.Converge(ctx, r.Management, r.Settle, next, again, r.written)
 }
 
 // step gives the next step of a move. It notes what the switch is bound to, should
