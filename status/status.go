@@ -18,8 +18,9 @@ type Report struct {
 	Topology string
 	VHost    string
 	// Queues are those of the topology that exist: work queues in the order of
-	// the file and the legacy queues whose place they take, then the failed and retry queues of each backoff in the order in
-	// which a message comes through, then dead and unroutable queues.
+	// the file and the legacy queues whose place they take, then the failed and retry queues
+	// of each backoff in the order in which a message comes through, those that are no longer
+	// in the file last, then dead and unroutable queues.
 	Queues   []Queue
 	Warnings []plan.Warning
 }
@@ -86,6 +87,9 @@ func (m *maker) queues() {
 			m.add(Queue{Name: s.Queue, Role: topology.RoleRetry, Backoff: l.Backoff, Delay: s.Delay})
 		}
 	}
+	for _, q := range m.retired() {
+		m.add(q)
+	}
 	for _, w := range m.t.Works {
 		q := Queue{Name: w.Dead, Role: topology.RoleDead}
 		if m.dead[w.Dead] == 1 {
@@ -98,6 +102,25 @@ func (m *maker) queues() {
 	if exists || slices.ContainsFunc(m.t.Queues, func(q topology.Queue) bool { return q.Name == unroutable }) {
 		m.add(Queue{Name: unroutable, Role: topology.RoleUnroutable})
 	}
+}
+
+// retired gives the failed and retry queues that carry the mark of the topology and whose
+// backoff, or tier, is no longer in the file: what they hold comes back to its queue yet.
+func (m *maker) retired() []Queue {
+	var out []Queue
+	for _, q := range m.state.Have.Queues {
+		owner, _ := topology.Owner(q.Arguments)
+		if owner != m.t.Name || m.seen[q.Name] {
+			continue
+		}
+		if backoff, failed := topology.FailedBackoff(m.t.Name, q.Name); failed {
+			out = append(out, Queue{Name: q.Name, Role: topology.RoleFailed, Backoff: backoff})
+		} else if backoff, tier := topology.RetryBackoff(m.t.Name, q.Name); tier {
+			ttl, _ := q.Arguments[topology.ArgMessageTTL].(int64)
+			out = append(out, Queue{Name: q.Name, Role: topology.RoleRetry, Backoff: backoff, Delay: time.Duration(ttl) * time.Millisecond})
+		}
+	}
+	return out
 }
 
 // add fills in what the broker says, once for each queue.
@@ -141,7 +164,7 @@ func (m *maker) warnings() {
 		m.warn("not-applied", fmt.Sprintf("the broker differs from the file in %s; run dlxctl plan", places(n)))
 	}
 	for _, w := range p.Warnings {
-		if slices.Contains([]string{"overruled", "starves-tier", "retired-tier", "migration-pending", "alarm"}, w.Name) {
+		if slices.Contains([]string{"overruled", "starves-tier", "retired-tier", "retired-backoff", "migration-pending", "alarm"}, w.Name) {
 			m.out.Warnings = append(m.out.Warnings, w)
 		}
 	}

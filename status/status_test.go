@@ -2,6 +2,7 @@ package status_test
 
 import (
 	"bytes"
+	"slices"
 	"testing"
 	"time"
 
@@ -75,10 +76,38 @@ func TestWarnings(t *testing.T) {
 	got := status.Make(top, plan.State{VHost: "/", Version: "4.0.5", Have: have}).Warnings
 	want := []plan.Warning{
 		{Name: "no-consumers", Text: "nobody consumes from billing, audit, mail"},
-		{Name: "not-applied", Text: "the broker differs from the file in 11 places; run dlxctl plan"},
+		{Name: "not-applied", Text: "the broker differs from the file in 14 places; run dlxctl plan"},
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("warnings (-want +got):\n%s", d)
+	}
+}
+
+// A failed queue and a tier whose backoff is no longer in the file are listed, and told of.
+func TestRetired(t *testing.T) {
+	t.Parallel()
+	top := shop(t)
+	have := top
+	mark := topology.Mark("shop")
+	have.Queues = append(slices.Clone(top.Queues),
+		topology.Queue{Name: "shop.old.failed", Durable: true, Arguments: topology.Arguments{"x-queue-type": "quorum", topology.ArgManagedBy: mark}},
+		topology.Queue{Name: "shop.old.retry.1m", Durable: true, Arguments: topology.Arguments{"x-queue-type": "quorum", "x-message-ttl": int64(60000), topology.ArgManagedBy: mark}})
+	r := status.Make(top, plan.State{VHost: "/", Version: "4.0.5", Have: have, Usage: map[string]plan.Usage{"shop.old.failed": {Ready: 2}, "shop.old.retry.1m": {Ready: 3}}})
+	var rows []status.Queue
+	for _, q := range r.Queues {
+		if q.Backoff == "old" {
+			rows = append(rows, q)
+		}
+	}
+	want := []status.Queue{
+		{Name: "shop.old.failed", Role: "failed", Backoff: "old", Type: "quorum", Messages: 2},
+		{Name: "shop.old.retry.1m", Role: "retry", Backoff: "old", Delay: time.Minute, Type: "quorum", Messages: 3},
+	}
+	if d := cmp.Diff(want, rows); d != "" {
+		t.Errorf("rows (-want +got):\n%s", d)
+	}
+	if !slices.ContainsFunc(r.Warnings, func(w plan.Warning) bool { return w.Name == "retired-backoff" }) {
+		t.Errorf("no warning of the failed queue: %v", r.Warnings)
 	}
 }
 
