@@ -119,7 +119,7 @@ func cases() []oneCase {
 		{"work queue removed, its dead letters waiting", topologyFile(free), topologyFile(none), message("q.dead"), nil},
 		{"work queue removed, gone already", topologyFile(free), topologyFile(none), remove("queues", "q"), nil},
 		{"work queue gone", topologyFile(direct, bound), topologyFile(direct, bound), remove("queues", "q"), nil},
-		{"work queue new, made by a service the same way", topologyFile(none), topologyFile(free), put("queues", "q", durable("", map[string]any{"x-queue-type": "classic", "x-dead-letter-exchange": "shop.a.failed", "x-dead-letter-routing-key": "@q"})), nil},
+		{"work queue new, made by a service the same way", topologyFile(none), topologyFile(free), put("queues", "q", durable("", map[string]any{"x-queue-type": "classic", "x-dead-letter-exchange": "shop.failed", "x-dead-letter-routing-key": "@q"})), nil},
 		{"work queue new, made by a service in another way", topologyFile(none), topologyFile(free), put("queues", "q", durable("", map[string]any{"x-message-ttl": 5})), nil},
 		{"work queue new, of another topology", topologyFile(none), topologyFile(free), put("queues", "q", durable("", ours)), nil},
 		{"work queue of another topology, skipped", topologyFile(none), topologyFile("queues: [{name: keep}, {name: q}, {name: r}]"), put("queues", "q", durable("", ours)), []string{"--skip-blocked"}},

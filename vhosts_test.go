@@ -18,7 +18,7 @@ func TestProcessInTwoVHosts(t *testing.T) {
 	for i, target := range targets {
 		path := file(t, fmt.Sprintf("vhost: %s\n%s", target.VHost, ladderFile("1h")))
 		start(t, targets[0], "apply", "--yes", "-f", path).exits(t, 0)
-		publishTo(t, target, "shop.quick.failed", fmt.Sprint(i))
+		publishTo(t, target, "shop.failed", fmt.Sprint(i))
 		args = append(args, "-f", path)
 	}
 	start(t, targets[0], args...).exits(t, 0)

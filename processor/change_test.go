@@ -168,7 +168,7 @@ func (s *stage) change(t *testing.T, want topology.Topology) {
 	if p.Empty() && want.Loops[0].RetryOn == nil {
 		t.Fatal("nothing changes")
 	}
-	err = plan.Execute(t.Context(), m, p, func(plan.Change) {})
+	err = plan.Carry(t.Context(), m, want, p, 50*time.Millisecond, func(plan.Change) {})
 	// The deletion of a queue that holds messages, the last of the changes, is refused.
 	if err != nil && !errors.Is(err, broker.ErrRefused) {
 		t.Fatal(err)

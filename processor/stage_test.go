@@ -56,7 +56,23 @@ func newStageOn(tb testing.TB, target brokertest.Target, file spec.Source, looku
 	if err := s.ch.Confirm(false); err != nil {
 		tb.Fatal(err)
 	}
+	for _, l := range s.topology.Loops {
+		s.leadInto(tb, l.Failed)
+	}
 	return s
+}
+
+// leadInto makes an exchange by which a test puts messages into a failed queue under any
+// routing key, also one that no work queue has.
+func (s *stage) leadInto(tb testing.TB, failed string) {
+	tb.Helper()
+	ch := s.target.Channel(tb)
+	if err := ch.ExchangeDeclare(failed, amqp.ExchangeFanout, true, false, false, false, nil); err != nil {
+		tb.Fatal(err)
+	}
+	if err := ch.QueueBind(failed, "", failed, false, nil); err != nil {
+		tb.Fatal(err)
+	}
 }
 
 // onNode applies a topology to a fresh virtual host of a node of the test's own.
@@ -91,7 +107,7 @@ func (s *stage) apply(tb testing.TB, want topology.Topology) {
 		if i == 1 && !p.Empty() {
 			tb.Fatalf("after apply %d changes are left", len(p.Changes))
 		}
-		if err := plan.Execute(tb.Context(), m, p, func(plan.Change) {}); err != nil {
+		if err := plan.Carry(tb.Context(), m, want, p, 0, func(plan.Change) {}); err != nil {
 			tb.Fatal(err)
 		}
 	}

@@ -94,6 +94,7 @@ func TestAProcessorWaitsForItsQueue(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.apply(t, s.topology)
+	s.leadInto(t, "shop.slow.failed")
 	s.fill(t, 1)
 	if m := s.take(t, "shop.slow.retry.1h"); m.MessageId != "0" {
 		t.Errorf("the retry queue holds %q", m.MessageId)

@@ -113,6 +113,7 @@ func TestTheQueueIsDeletedAndMadeAgain(t *testing.T) {
 			log.says(t, "the queue was deleted")
 			log.says(t, "'dlxctl apply' makes it")
 			s.apply(t, s.topology)
+			s.leadInto(t, "shop.slow.failed")
 			s.fill(t, 10)
 			s.moved(t, "shop.slow.retry.1h", ids(0, 10)...)
 			log.calm(t)
