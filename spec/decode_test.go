@@ -228,7 +228,7 @@ func TestSeveralFiles(t *testing.T) {
 		want []string
 	}{
 		"lists and backoffs join":       {"version: 1\nbackoff: {s: {tiers: [1s]}}\nexchanges: [{name: e}]\nqueues: [{name: r, bindings: [{exchange: e, key: k}]}]\n", nil},
-		"each says the version":         {"backoff: {s: {tiers: [1s]}}\n", []string{"1:1: the file has no version; add version: …"}},
+		"each says the version":         {"backoff: {s: {tiers: [1s]}}\n", []string{"1:1: the file has no version; add the line: version: 1"}},
 		"one says the name":             {"version: 1\nname: shop\nbackoff: {s: {tiers: [1s]}}\n", []string{"2:1: name stands in a too (line 2); one of the files says it for all"}},
 		"one says the defaults":         {"version: 1\ndefaults: {backoff: s}\nbackoff: {s: {tiers: [1s]}}\n", []string{"2:1: defaults stands in a too (line 3); one of the files says it for all"}},
 		"no queue overrides another's":  {"version: 1\nbackoff: {s: {tiers: [1s]}}\nqueues: [{name: q}]\n", []string{`3:17: the queue "q" stands in a too (line 4); keep one`}},

@@ -54,10 +54,18 @@ func (d *decoder) fields(n *yaml.Node, what string, keys []key, skip func(string
 	}
 	for _, k := range keys {
 		if _, ok := f.values[k.name]; !ok && k.required && !d.mentions(n, k.name) {
-			d.problem(d.at(n), fmt.Sprintf("%s has no %s", what, k.name), "add "+k.name+": …")
+			d.problem(d.at(n), fmt.Sprintf("%s has no %s", what, k.name), howToAdd(k))
 		}
 	}
 	return f
+}
+
+// howToAdd says how to give a key that is missing.
+func howToAdd(k key) string {
+	if k.name == "version" {
+		return "add the line: version: 1"
+	}
+	return "add " + k.name + ": …"
 }
 
 func known(keys []key, name string) bool {
