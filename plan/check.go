@@ -46,12 +46,12 @@ func Skipped(p Plan, allow []Consent, done string) error {
 	var parts []string
 	if len(names) > 0 {
 		why = ErrBlocked
-		parts = append(parts, fmt.Sprintf("blocked: %s (see above)", some(names)))
+		parts = append(parts, fmt.Sprintf("%s %s blocked (see above)", some(names), isAre(len(names))))
 	}
 	if hazards := p.refused(allow); hazards != "" {
-		parts = append(parts, fmt.Sprintf("not allowed: %s. %s", hazards, p.ways(allow)))
+		parts = append(parts, fmt.Sprintf("%s not allowed. %s", hazards, p.ways(allow)))
 	}
-	return skippedError{fmt.Sprintf("%s; %s skipped. %s", done, count(len(p.Changes)-len(Allowed(p, allow).Changes)), strings.Join(parts, "; ")), why}
+	return skippedError{fmt.Sprintf("%s; %s skipped: %s", done, count(len(p.Changes)-len(Allowed(p, allow).Changes)), strings.Join(parts, "; ")), why}
 }
 
 // skippedError says what was done, and what was not. It wraps what kept the rest.
@@ -107,7 +107,7 @@ func (p Plan) ways(allow []Consent) string {
 // while it is not certain that the objects on the broker are of this topology.
 func Allowed(p Plan, allow []Consent) Plan {
 	given := p.consents(allow)
-	h := held{objects: map[topology.Key]bool{}, queues: map[string]bool{}, backoffs: map[string]bool{}, bound: map[string]bool{}, ways: map[string]bool{}, tiers: map[string]bool{}}
+	h := held{top: p.Topology, objects: map[topology.Key]bool{}, queues: map[string]bool{}, backoffs: map[string]bool{}, bound: map[string]bool{}, ways: map[string]bool{}, tiers: map[string]bool{}}
 	stays := make([]bool, len(p.Changes))
 	some := false
 	hold := func(i int) { stays[i], some = true, true; h.hold(p.Changes[i]) }
@@ -140,6 +140,7 @@ func Allowed(p Plan, allow []Consent) Plan {
 
 // held is what stays as it is.
 type held struct {
+	top      string
 	objects  map[topology.Key]bool
 	queues   map[string]bool // work queues
 	backoffs map[string]bool // those of failed queues
@@ -169,6 +170,9 @@ func (h *held) hold(c Change) {
 	if c.LeadsBack() && c.Label.Role == topology.RoleReturn {
 		return // of its bindings, those stay that lead back; one to a queue that goes goes first
 	}
+	if c.Action == Blocked && h.serves(c) {
+		return
+	}
 	h.objects[c.key()] = true
 	switch {
 	case c.Kind != topology.KindQueue:
@@ -177,6 +181,14 @@ func (h *held) hold(c Change) {
 	case c.Label.Role == topology.RoleFailed && c.Action == Delete:
 		h.backoffs[c.Label.Backoff] = true
 	}
+}
+
+// serves reports whether a blocked queue is a generated one of ours: whatever should
+// be different about it, it takes the messages of queues that are new now, too.
+func (h *held) serves(c Change) bool {
+	q, isQueue := c.Before.(topology.Queue)
+	owner, _ := topology.Owner(q.Arguments)
+	return isQueue && owner == h.top && c.Label.Role != topology.RoleWork
 }
 
 // holds reports whether c belongs to what stays.
