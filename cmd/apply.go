@@ -40,13 +40,15 @@ func (a *app) applyCommand() *cobra.Command {
 		Long: `Plan, show the plan, ask, write, and read back that nothing is left to do.
 
 PLAN is a file of plan --save: just that is carried out, and refused if the broker has
-changed since. It holds the topology, --prune, --skip-blocked and --allow as they were
-given to plan, and takes none of them but --allow, which adds to what it holds. Without
-PLAN the topology files of -f are planned now.
+changed since. It holds the topology, --prune, --skip-blocked and --allow. apply adds
+its own --allow, refuses -f, --prune and --skip-blocked beside PLAN, and ignores their
+environment variables. Without PLAN the topology files of -f are planned now.
 
 Nothing is written while anything is blocked, or has a hazard that neither --allow nor
-removed: in the file allows. With --skip-blocked the rest is written, but for what the
-skipped objects need: where their dead letters go, and the way back. Objects are made in an order in which every message has somewhere to go at each
+removed: in the file allows. --skip-blocked writes the rest, and leaves what the skipped
+objects need: where their dead letters go, and the way back.
+
+Objects are made in an order in which every message has somewhere to go at each
 moment, and deleted in the other. If apply is stopped or fails in the middle, it says
 what is done and what is not; run it again to continue.
 

@@ -24,7 +24,7 @@ type planFlags struct {
 
 func (p *planFlags) add(f *pflag.FlagSet) {
 	f.BoolVarP(&p.verbose, "verbose", "v", false, "show generated objects one by one, with all fields")
-	f.StringSliceVar(&p.allow, "allow", nil, "consent to a `HAZARD` of one object, as in drops-routing=billing, or without =NAME of every change: "+hazardNames(", ")+"; repeat it for several")
+	f.StringSliceVar(&p.allow, "allow", nil, "consent to a `HAZARD` for one queue or exchange, as in drops-routing=billing, or for every change without =billing: "+hazardNames(", ")+"; repeat it for several")
 	f.BoolVar(&p.options.Prune, "prune", false, "delete drift: what nobody declared and touches what the file owns")
 	f.BoolVar(&p.options.SkipBlocked, "skip-blocked", false, "go on with the rest if something is blocked or not allowed; still exits with 3")
 }
@@ -74,8 +74,8 @@ Nothing is written. A user with the tag management is enough.
 
 What carries the mark of this topology and is no longer in its file is deleted, what
 does not is never touched. A change that may lose messages, stop consumers or drop
-routing is refused until it is allowed: by --allow HAZARD=NAME, or, where an object goes
-that the file lists under removed:, for drops-routing.
+routing is refused until --allow HAZARD=NAME allows it. The name of a queue or exchange
+under removed: in the file allows its deletion to drop routing.
 
 Exit codes: 0 even if there are changes, 2 with --detailed-exitcode if there are
 changes or drift, 3 if apply would refuse.`,
