@@ -93,11 +93,12 @@ func (n *needs) exchange(to letter) {
 	n.seen[to] = true
 	// Whose key is not known may go to the place for what has no queue any more.
 	now, then := n.now.reach(to, !to.known), n.then.reach(to, !to.known)
-	if len(then.queues) == 0 || n.unwanted(to) {
+	if len(then.queues) == 0 {
 		maps.Copy(n.keep.queues, now.queues)
 		maps.Copy(n.keep.exchanges, now.exchanges)
 		maps.Copy(n.keep.bindings, now.bindings)
 	}
+	n.own(to)
 	for _, queues := range []map[string]bool{now.queues, then.queues} {
 		for q := range queues {
 			n.queue(q, to)
@@ -106,6 +107,28 @@ func (n *needs) exchange(to letter) {
 	if e, ok := n.now.find(topology.KindExchange, to.exchange).(topology.Exchange); ok {
 		if name, ok := n.now.alternate(e); ok {
 			n.exchange(letter{name, to.key, to.known})
+		}
+	}
+}
+
+// own goes on from an exchange to those that are bound to it. One that the file does not
+// want any more is kept with all that it leads to.
+func (n *needs) own(to letter) {
+	e, exists := n.now.find(topology.KindExchange, to.exchange).(topology.Exchange)
+	if !exists {
+		return
+	}
+	unwanted := n.unwanted(to)
+	if unwanted {
+		n.keep.exchanges[e.Name] = true
+	}
+	for _, b := range n.now.bindings(e, to) {
+		if unwanted {
+			n.keep.bindings[b.Identity()] = b
+			n.keep.queues[b.Destination] = n.keep.queues[b.Destination] || b.DestinationType == topology.ToQueue
+		}
+		if b.DestinationType == topology.ToExchange {
+			n.exchange(letter{b.Destination, to.key, to.known})
 		}
 	}
 }

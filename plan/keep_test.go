@@ -163,7 +163,8 @@ func TestSkippingLosesNothing(t *testing.T) {
 		}
 		for range 2 { // the second finds what the first has left
 			s := f.state()
-			s.Usage = trouble(t, s)
+			usage := trouble(t, s)
+			s.Usage = usage
 			allow := consented(t)
 			p := plan.Make(b, s, plan.Options{})
 			todo := plan.Allowed(p, allow)
@@ -173,6 +174,12 @@ func TestSkippingLosesNothing(t *testing.T) {
 			had := f.anywhere(target)
 			if err := plan.Execute(t.Context(), f, todo, func(plan.Change) {}); err != nil {
 				t.Fatal(err)
+			}
+			s = f.state()
+			s.Usage = usage
+			left := plan.Later(todo, plan.Allowed(plan.Make(b, s, plan.Options{}), allow))
+			if !left.Empty() {
+				t.Fatalf("left to do: %v\nof the plan\n%s\nthis was done: %v", bare(left), text(t, p), bare(todo))
 			}
 			for _, q := range before {
 				if _, lives := f.objects["queue "+q.Name]; !lives || !strings.HasPrefix(q.Name, "q") || strings.HasSuffix(q.Name, ".dead") {
