@@ -64,6 +64,7 @@ func TestSkippingABlockedQueueLosesNothing(t *testing.T) {
 // consumeTwice rejects each message of d at first, and acknowledges it when it comes
 // back. It tells how often each came, once all have.
 func consumeTwice(t *testing.T, ch *amqp.Channel, messages int, came chan<- map[string]int) {
+	t.Helper()
 	deliveries, err := ch.Consume("d", "", false, false, false, false, nil)
 	if err != nil {
 		t.Error(err)
