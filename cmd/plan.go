@@ -3,6 +3,7 @@ package cmd
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -137,11 +138,9 @@ func (a *app) save(path string, p plan.Plan, want topology.Topology, o plan.Opti
 	if needs := p.Needs(o.Allow); needs != "" {
 		command += " " + needs
 	}
-	blocked := p.Count(plan.Blocked)
-	switch {
-	case blocked > 0 && !o.SkipBlocked:
-		fmt.Fprintf(a.stderr, "saved, but dlxctl apply %s refuses it: %s blocked; see above for the ways out\n", path, count(blocked, "change"))
-	default:
+	if err := plan.Check(p, o.Allow); errors.Is(err, plan.ErrBlocked) && !o.SkipBlocked {
+		fmt.Fprintf(a.stderr, "saved, but 'dlxctl apply %s' refuses it while anything is blocked; see above for the ways out\n", path)
+	} else {
 		fmt.Fprintf(a.stderr, "saved; to carry out just this: %s\n", topology.Printable(command))
 	}
 	return nil

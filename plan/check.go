@@ -20,13 +20,18 @@ var (
 // Check refuses a plan in which anything is blocked, or has a hazard that
 // nobody has allowed by name: all or nothing.
 func Check(p Plan, allow []Consent) error {
-	if n := p.Count(Blocked); n > 0 {
+	if n := len(p.blocked()); n > 0 {
 		return fmt.Errorf("%w by %s, shown above with the ways out; nothing was written", ErrBlocked, countOf(n, "change"))
 	}
 	if refused := p.refused(allow); refused != "" {
 		return fmt.Errorf("%w: %s; nothing was written. %s", ErrHazard, refused, p.ways(allow))
 	}
 	return nil
+}
+
+// blocked gives the changes that no consent brings about.
+func (p Plan) blocked() []Change {
+	return slices.DeleteFunc(slices.Clone(p.Changes), func(c Change) bool { return c.Action != Blocked })
 }
 
 // Skipped says what of p was not carried out, after done changes of the rest were.
@@ -37,10 +42,8 @@ func Skipped(p Plan, allow []Consent, done string) error {
 		return refused
 	}
 	var names []string
-	for _, c := range p.Changes {
-		if c.Action == Blocked {
-			names = append(names, fmt.Sprintf("%s %s", c.Kind, display(c.Name)))
-		}
+	for _, c := range p.blocked() {
+		names = append(names, fmt.Sprintf("%s %s", c.Kind, display(c.Name)))
 	}
 	why := ErrHazard
 	var parts []string
