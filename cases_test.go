@@ -143,6 +143,7 @@ func cases() []oneCase {
 		{"dead letters shared now, some waiting", topologyFile(free), topologyFile(with("name: q, dead: shared")), message("q.dead"), nil},
 		{"dead letters elsewhere now", topologyFile(free), topologyFile(with("name: q, dead: {queue: graves}")), nil, nil},
 		{"dead-letter queue with other arguments", topologyFile(with("name: q, dead: {queue: graves}")), topologyFile(with("name: q, dead: {queue: graves, arguments: {x-max-length: 5}}")), nil, nil},
+		{"dead-letter queue with other arguments, allowed", topologyFile(with("name: q, dead: {queue: graves}")), topologyFile(with("name: q, dead: {queue: graves, arguments: {x-max-length: 5}}")), nil, drops},
 		{"dead-letter queue with other arguments, with a message", topologyFile(with("name: q, dead: {queue: graves}")), topologyFile(with("name: q, dead: {queue: graves, arguments: {x-max-length: 5}}")), message("graves"), nil},
 		{"one of two that share dead letters removed", topologyFile("queues: [{name: keep, dead: shared}, {name: q, dead: shared}]"), topologyFile("queues: [{name: keep, dead: shared}]"), nil, nil},
 

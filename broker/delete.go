@@ -32,7 +32,9 @@ func (m *Management) remove(ctx context.Context, c plan.Change) error {
 	case topology.Queue:
 		return m.removeQueue(ctx, o, conditions{
 			unused: !slices.Contains(c.Hazards, plan.StopsConsumers),
-			empty:  !slices.Contains(c.Hazards, plan.LosesMessages),
+			// A queue that was empty must be so still: consent to losing what would come
+			// to it later is none to losing what it has got meanwhile.
+			empty: !slices.Contains(c.Hazards, plan.LosesMessages) || o.Type() != topology.Stream && c.Stake != nil && c.Stake.Ready+c.Stake.Unacknowledged == 0,
 		})
 	case topology.Binding:
 		return m.removeBinding(ctx, o)

@@ -152,6 +152,13 @@ func TestADeletionNeedsItsHazards(t *testing.T) {
 						t.Errorf("without its hazard: %v", err)
 					}
 					change.Hazards = []plan.Hazard{tc.hazard}
+					if tc.hazard == plan.LosesMessages {
+						change.Stake = &plan.Usage{} // it was empty when consent was given
+						if err := m.Apply(t.Context(), change); !errors.Is(err, broker.ErrRefused) {
+							t.Errorf("with consent to what it will get, and not to what it has got: %v", err)
+						}
+						change.Stake = nil
+					}
 					if err := m.Apply(t.Context(), change); err != nil {
 						t.Errorf("with its hazard: %v", err)
 					}

@@ -26,8 +26,10 @@ type applier struct {
 	yes    bool
 	wait   time.Duration // for retired tiers to be empty; zero: not at all
 	settle time.Duration // between two steps of a changed backoff
+	skips  bool          // something is blocked or not allowed, and the rest is carried out
 
 	saved *plan.Saved // nil unless a saved plan is carried out
+	done  map[plan.Action]int
 	want  topology.Topology
 	m     *broker.Management
 }
@@ -40,20 +42,28 @@ func (a *app) applyCommand() *cobra.Command {
 		Long: `Plan, show the plan, ask, write, and read back that nothing is left to do.
 
 PLAN is a file of plan --save: just that is carried out, and refused if the broker has
-changed since. Without it the topology files of -f are planned now.
+changed since. It holds the topology, --prune, --skip-blocked and --allow. apply adds
+its own --allow, refuses -f, --prune and --skip-blocked beside PLAN, and ignores their
+environment variables. Without PLAN the topology files of -f are planned now.
 
-Nothing is written while anything is blocked, or has a hazard that --allow does not
-name. Objects are made in an order in which every message has somewhere to go at each
+Nothing is written while anything is blocked, or has a hazard that neither --allow nor
+removed: in the file allows. --skip-blocked writes the rest, and leaves what the skipped
+objects need: where their dead letters go, and the way back.
+
+Objects are made in an order in which every message has somewhere to go at each
 moment, and deleted in the other. If apply is stopped or fails in the middle, it says
 what is done and what is not; run it again to continue.
 
 Exit codes: 0 done, 1 failed and nothing was written, 3 blocked, 4 something was
 written but not all, 130 interrupted before the first write.`,
-		Example:     "  dlxctl apply\n  dlxctl plan --save plan.json && dlxctl apply plan.json\n  dlxctl apply --yes -f topology/\n  dlxctl apply --yes --allow drops-routing",
+		Example:     "  dlxctl apply\n  dlxctl plan --save plan.json && dlxctl apply plan.json\n  dlxctl apply --yes -f topology/\n  dlxctl apply --yes --allow drops-routing=billing",
 		Args:        planFile,
 		Annotations: map[string]string{outputsAnnotation: "text json markdown"},
 		RunE: func(c *cobra.Command, args []string) error {
 			if err := r.read(); err != nil {
+				return err
+			}
+			if err := ofSaved(c, args); err != nil {
 				return err
 			}
 			if err := r.wanted(args); err != nil {
@@ -79,6 +89,20 @@ func planFile(c *cobra.Command, args []string) error {
 		return nil
 	}
 	return noArguments(c, args)
+}
+
+// ofSaved refuses the flags of the command line that a saved plan has no use for. What
+// environment variables say is passed over: they are set for more than one command.
+func ofSaved(c *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	for _, name := range []string{"file", "prune", "skip-blocked"} {
+		if c.Flags().Changed(name) {
+			return usageError{fmt.Errorf("--%s has no effect on a saved plan; give it to 'dlxctl plan --save %s' instead", name, args[0])}
+		}
+	}
+	return nil
 }
 
 // wanted reads what is to be applied: the saved plan of args, or the files.
@@ -133,10 +157,12 @@ func (r *applier) run(ctx context.Context) error {
 	if err := r.show(p, r.verbose); err != nil {
 		return err
 	}
+	r.note(r.app, p)
 	refused := plan.Check(p, r.options.Allow)
 	if refused != nil && !r.options.SkipBlocked {
 		return refused
 	}
+	r.skips = refused != nil
 	todo := plan.Allowed(p, r.options.Allow)
 	if !todo.Empty() {
 		if err := preflight(ctx, r.m, lock, todo); err != nil {
@@ -164,7 +190,7 @@ func (r *applier) run(ctx context.Context) error {
 			return unfinishedError{fmt.Errorf("the retired tiers are deleted, and for the rest %w", late)}
 		}
 	}
-	return refused
+	return plan.Skipped(p, r.options.Allow, summary(r.done))
 }
 
 // write carries out a plan and reads back that nothing of it is left.
@@ -197,8 +223,18 @@ func (r *applier) write(ctx context.Context, p plan.Plan) error {
 		}
 		return unfinishedError{fmt.Errorf("%s written, but the broker is not as the file says; somebody else may be changing it. Left to do:\n%s", count(len(p.Changes), "change"), text.String())}
 	}
+	if r.done == nil {
+		r.done = map[plan.Action]int{}
+	}
+	for a, n := range done {
+		r.done[a] += n
+	}
 	if r.output == "text" && len(p.Changes) > 0 {
-		fmt.Fprintf(r.stdout, "done: %s; read back, nothing is left to do%s\n", summary(done), later(left.Retiring))
+		rest := "nothing is left to do"
+		if r.skips {
+			rest = "all but what is skipped is done"
+		}
+		fmt.Fprintf(r.stdout, "done: %s; read back, %s%s\n", summary(done), rest, later(left.Retiring))
 	}
 	return nil
 }
@@ -299,20 +335,21 @@ func (r *applier) retire(ctx context.Context, first plan.Plan) (plan.Plan, error
 		if err != nil {
 			return p, err
 		}
-		if todo := plan.Allowed(p, r.options.Allow); !todo.Empty() {
+		todo := plan.Allowed(p, r.options.Allow)
+		if !todo.Empty() {
 			// It takes its time to prove that a tier is empty: this is no hot loop.
 			if err := r.write(ctx, todo); err != nil {
 				return p, unfinishedError{err}
 			}
 			continue
 		}
-		if err := r.handOver(ctx, r.lock, p.Retiring); err != nil {
+		if err := r.handOver(ctx, r.lock, todo.Retiring); err != nil {
 			return p, unfinishedError{err}
 		}
-		if len(p.Retiring) == 0 {
+		if len(todo.Retiring) == 0 { // what is skipped may need others
 			return p, nil
 		}
-		if text := strings.Join(p.Retiring, ", "); text != said {
+		if text := strings.Join(todo.Retiring, ", "); text != said {
 			said = text
 			fmt.Fprintf(r.stderr, "waiting for retired tiers to be empty: %s\n", text)
 		}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -28,7 +29,9 @@ func (a *app) initCommand() *cobra.Command {
   tiers     a failed message waits longer each time, then parks
   repeats   the same with several attempts in a tier
 
-FILE is topology.yaml unless given, or the one of -f; - writes to stdout.`,
+FILE is topology.yaml unless given, or the one of -f; - writes to stdout. The topology gets
+the name of the folder that FILE is in: another team's topology on the same virtual host
+has another name.`,
 		Example: "  dlxctl init\n  dlxctl init --template tiers orders.yaml\n  dlxctl init --template full -",
 		Args:    usageArgs(cobra.MaximumNArgs(1)),
 		RunE: func(_ *cobra.Command, args []string) error {
@@ -40,6 +43,7 @@ FILE is topology.yaml unless given, or the one of -f; - writes to stdout.`,
 			if len(args) == 1 {
 				path = args[0]
 			}
+			data = templates.Named(data, folderOf(path))
 			if path == "-" {
 				_, err := a.stdout.Write(data)
 				return err
@@ -54,6 +58,16 @@ FILE is topology.yaml unless given, or the one of -f; - writes to stdout.`,
 	c.Flags().StringVar(&template, "template", "minimal", "which `NAME`: "+names)
 	c.Flags().BoolVar(&force, "force", false, "overwrite FILE if it is there")
 	return c
+}
+
+// folderOf gives the name of the folder that a file is in; for stdout that of the
+// current one. It is empty where that cannot be told.
+func folderOf(path string) string {
+	folder, err := filepath.Abs(filepath.Dir(path))
+	if err != nil {
+		return ""
+	}
+	return filepath.Base(folder)
 }
 
 // writeNew writes path, which must not exist unless force is given.

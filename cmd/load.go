@@ -91,7 +91,29 @@ func (a *app) loadEach() ([]loaded, error) {
 		l.conn.VHost = cmp.Or(a.conn.VHost, t.VHost)
 		out = append(out, l)
 	}
-	return out, nil
+	return out, a.distinct(out)
+}
+
+// distinct refuses two files of one name and virtual host: each would be taken for the
+// whole topology, and the queues of the other for unknown ones.
+func (a *app) distinct(all []loaded) error {
+	type place struct{ name, vhost string }
+	first := map[place]string{}
+	for i, l := range all {
+		if len(all) == 1 {
+			return nil
+		}
+		endpoint, err := l.conn.Resolve()
+		if err != nil {
+			return err
+		}
+		at := place{l.topology.Name, endpoint.VHost}
+		if other, twice := first[at]; twice {
+			return fmt.Errorf("%s and %s both have the name %q, for vhost %q: give one another name, or take name: out of one so that both are one topology", other, a.files[i], at.name, at.vhost)
+		}
+		first[at] = a.files[i]
+	}
+	return nil
 }
 
 // sources reads files, those of a folder by name.

@@ -3,9 +3,9 @@ package cmd
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -25,20 +25,34 @@ type planFlags struct {
 
 func (p *planFlags) add(f *pflag.FlagSet) {
 	f.BoolVarP(&p.verbose, "verbose", "v", false, "show generated objects one by one, with all fields")
-	f.StringSliceVar(&p.allow, "allow", nil, "consent to a hazard by `NAME`: "+hazardNames(", ")+"; repeat it for several")
+	f.StringSliceVar(&p.allow, "allow", nil, "consent to a `HAZARD` for one queue or exchange, as in drops-routing=billing, or for every change without =billing: "+hazardNames(", ")+"; repeat it for several")
 	f.BoolVar(&p.options.Prune, "prune", false, "delete drift: what nobody declared and touches what the file owns")
 	f.BoolVar(&p.options.SkipBlocked, "skip-blocked", false, "go on with the rest if something is blocked or not allowed; still exits with 3")
 }
 
 // read checks --allow.
 func (p *planFlags) read() error {
-	for _, name := range p.allow {
-		if !slices.Contains(plan.Hazards(), plan.Hazard(name)) {
-			return usageError{fmt.Errorf("--allow is %q; write %s", name, hazardNames(" or "))}
+	for _, text := range p.allow {
+		consent, err := plan.ParseConsent(text)
+		if err != nil {
+			return usageError{fmt.Errorf("--allow is %q; write %s, with =NAME for one queue or exchange", text, hazardNames(" or "))}
 		}
-		p.options.Allow = append(p.options.Allow, plan.Hazard(name))
+		p.options.Allow = append(p.options.Allow, consent)
 	}
 	return nil
+}
+
+// note tells on stderr what a person should know of the consents of the flags.
+func (p *planFlags) note(a *app, made plan.Plan) {
+	var given []plan.Consent
+	for _, text := range p.allow {
+		if consent, err := plan.ParseConsent(text); err == nil { // read has refused others
+			given = append(given, consent)
+		}
+	}
+	for _, note := range made.Notes(given) {
+		fmt.Fprintf(a.stderr, "note: %s\n", topology.Printable(note))
+	}
 }
 
 func hazardNames(between string) string {
@@ -61,7 +75,8 @@ Nothing is written. A user with the tag management is enough.
 
 What carries the mark of this topology and is no longer in its file is deleted, what
 does not is never touched. A change that may lose messages, stop consumers or drop
-routing is refused until it is allowed by name.
+routing is refused until --allow HAZARD=NAME allows it. The name of a queue or exchange
+under removed: in the file allows its deletion to drop routing.
 
 Exit codes: 0 even if there are changes, 2 with --detailed-exitcode if there are
 changes or drift, 3 if apply would refuse.`,
@@ -88,6 +103,7 @@ changes or drift, 3 if apply would refuse.`,
 			if err := a.show(p, flags.verbose); err != nil {
 				return err
 			}
+			flags.note(a, p)
 			if save != "" {
 				if err := a.save(save, p, want, flags.options); err != nil {
 					return err
@@ -118,7 +134,15 @@ func (a *app) save(path string, p plan.Plan, want topology.Topology, o plan.Opti
 	if err := os.WriteFile(path, b.Bytes(), 0o600); err != nil {
 		return fmt.Errorf("write %s: %w", path, reason(err))
 	}
-	fmt.Fprintf(a.stderr, "saved; to carry out just this: dlxctl apply %s\n", path)
+	command := "dlxctl apply " + path
+	if needs := p.Needs(o.Allow); needs != "" {
+		command += " " + needs
+	}
+	if err := plan.Check(p, o.Allow); errors.Is(err, plan.ErrBlocked) && !o.SkipBlocked {
+		fmt.Fprintf(a.stderr, "saved, but 'dlxctl apply %s' refuses it while anything is blocked; see above for the ways out\n", path)
+	} else {
+		fmt.Fprintf(a.stderr, "saved; to carry out just this: %s\n", topology.Printable(command))
+	}
 	return nil
 }
 

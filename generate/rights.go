@@ -48,7 +48,7 @@ func Rights(t topology.Topology) []Grant {
 
 // applying needs what creating everything from nothing takes, the lock, and read
 // on quorum queues of dead letters, which are asked whether they are empty before
-// they are deleted.
+// they are deleted. What the file lists as removed is deleted too.
 func applying(t topology.Topology) Grant {
 	g := Grant{User: "ci", Purpose: "plan and apply", Tags: []string{"management"}}
 	have := topology.Topology{}
@@ -69,6 +69,12 @@ func applying(t topology.Topology) Grant {
 	for _, q := range t.Queues {
 		if q.Label.Role == topology.RoleDead && q.Type() == topology.Quorum {
 			rights = append(rights, plan.Right{Permission: plan.Read, Kind: topology.KindQueue, Name: q.Name})
+		}
+	}
+	for _, name := range t.Removed { // it is unbound and deleted, and so is its dead-letter queue
+		for _, permission := range []plan.Permission{plan.Configure, plan.Write, plan.Read} {
+			rights = append(rights, plan.Right{Permission: permission, Kind: topology.KindQueue, Name: name},
+				plan.Right{Permission: permission, Kind: topology.KindQueue, Name: topology.OwnDeadName(name)})
 		}
 	}
 	lists := map[plan.Permission]*[]string{plan.Configure: &g.Configure, plan.Write: &g.Write, plan.Read: &g.Read}

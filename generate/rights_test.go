@@ -2,6 +2,7 @@ package generate
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -39,5 +40,18 @@ rabbitmqctl set_permissions -p 'a b' $'it\'s \x1b' '^$' '^a\.b\x1b\[2J$' '^$'
 `
 	if b.String() != want {
 		t.Errorf("got\n%s\nwant\n%s", b.String(), want)
+	}
+}
+
+// What is removed is deleted with the rights that the same file prints.
+func TestRightsOfWhatIsRemoved(t *testing.T) {
+	t.Parallel()
+	g := applying(topology.Topology{Name: "shop", Removed: []string{"old"}})
+	for _, list := range [][]string{g.Configure, g.Write, g.Read} {
+		for _, want := range []string{"old", `old\.dead`} {
+			if !slices.Contains(list, want) {
+				t.Errorf("%s is not in %v", want, list)
+			}
+		}
 	}
 }

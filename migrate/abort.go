@@ -263,7 +263,7 @@ func (r *Runner) unmake(ctx context.Context, without topology.Topology, moves []
 		back := isBinding && slices.ContainsFunc(moves, func(m Move) bool { return b.Destination == m.Legacy || b.Key == topology.AddressKey(m.New) })
 		return c.Action != plan.Delete || !mine[key] && !back
 	})
-	todo, tiers := plan.Allowed(p, []plan.Hazard{plan.DropsRouting}), 0
+	todo, tiers := plan.Allowed(p, plan.Allow(plan.DropsRouting)), 0
 	for _, q := range p.Retiring {
 		for _, have := range state.Have.Queues {
 			if have.Name == q && mine[topology.Key{Kind: topology.KindQueue, Name: q}] {

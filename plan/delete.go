@@ -48,22 +48,21 @@ func (r Resolved) generates(exchange string) bool {
 func (r Resolved) deletions(wanted map[string]bool) []Change {
 	var out []Change
 	exchanges := byName(r.Want.Exchanges, func(e topology.Exchange) string { return e.Name })
-	sources, foreign := map[string]bool{}, map[string]bool{} // exchanges that lead somewhere, or that others have bound
+	sources := map[string]bool{} // exchanges that lead somewhere
 	for _, b := range r.Bindings {
 		sources[b.Source] = true
-		if _, ours := topology.Owner(b.Arguments); !ours {
-			foreign[b.Source] = true
-			foreign[b.Destination] = foreign[b.Destination] || b.DestinationType == topology.ToExchange
-		}
 	}
+	foreign := r.foreignBindings()
 	for _, have := range r.Have.Exchanges {
 		if _, wanted := exchanges[have.Name]; wanted {
 			continue
 		}
 		c := deleted(topology.KindExchange, have.Name, have, have.Label)
-		if foreign[have.Name] || have.Label.Role == topology.RoleBusiness && sources[have.Name] {
+		taken := foreign[c.key()]
+		if len(taken) > 0 || have.Label.Role == topology.RoleBusiness && sources[have.Name] {
 			c.Hazards = []Hazard{DropsRouting}
 		}
+		c.Reason += takes(taken)
 		out = append(out, c)
 	}
 	going := map[string]bool{} // what returns to them has another place to go
@@ -74,6 +73,10 @@ func (r Resolved) deletions(wanted map[string]bool) []Change {
 		}
 		c := deleted(topology.KindQueue, have.Name, have, have.Label)
 		c.Stake, c.Hazards = r.stake(have)
+		c.Reason += takes(foreign[c.key()])
+		if remedy := remedy(c); remedy != "" {
+			c.Reason += "; " + remedy
+		}
 		out = append(out, c)
 		going[have.Name] = have.Label.Role != topology.RoleUnroutable
 	}
@@ -91,6 +94,38 @@ func (r Resolved) deletions(wanted map[string]bool) []Change {
 		}
 	}
 	return out
+}
+
+// foreignBindings gives the bindings that this topology has not made, by what they
+// go with when it is deleted.
+func (r Resolved) foreignBindings() map[topology.Key][]string {
+	out := map[topology.Key][]string{}
+	for _, b := range r.Bindings {
+		if owner, marked := topology.Owner(b.Arguments); marked && owner == r.Want.Name {
+			continue
+		}
+		for _, end := range []topology.Key{{Kind: topology.KindExchange, Name: b.Source}, {Kind: topology.Kind(b.DestinationType), Name: b.Destination}} {
+			out[end] = append(out[end], topology.Printable(b.String()))
+		}
+	}
+	return out
+}
+
+// takes names the bindings of others that a deletion takes along.
+func takes(bindings []string) string {
+	if len(bindings) == 0 {
+		return ""
+	}
+	return "; it takes along what others have bound: " + some(bindings)
+}
+
+// remedy says what saves the messages of a failed queue that is deleted. It is empty
+// for any other change, and for an empty queue.
+func remedy(c Change) string {
+	if c.Label.Role != topology.RoleFailed || c.Kind != topology.KindQueue || c.Stake == nil || c.Stake.Ready+c.Stake.Unacknowledged == 0 {
+		return ""
+	}
+	return fmt.Sprintf("to keep the messages of %s, first run 'dlxctl process --until-empty' with the file that still has the backoff %s", display(c.Name), display(c.Label.Backoff))
 }
 
 // unbinding gives the change that takes a binding away. A binding of a generated
@@ -159,15 +194,35 @@ func (r Resolved) replaced(have, want topology.Queue, fields []Field) Change {
 	case !ours || owner != r.Want.Name:
 		return c
 	case have.Type() != want.Type() && want.Label.Role != topology.RoleWork:
-		c.Reason = "the type of a generated queue cannot be changed while its loop may hold messages: give the queues a new backoff beside the old one, with the new type, and take the old one out when it is empty"
+		c.Reason = typeRemedy(have, want)
 		return c
 	case slices.Contains(hazards, LosesMessages) || slices.Contains(hazards, StopsConsumers):
 		c.Reason = "the queue must be deleted and made again, and that is done only while it is empty and has no consumers. " + c.Reason
 		return c
 	}
+	if want.Label.Role != topology.RoleWork && r.bound(have.Name) && !slices.Contains(hazards, DropsRouting) {
+		hazards = append(hazards, DropsRouting)
+	}
 	c.Action, c.Hazards, c.Rank = Replace, append(hazards, hops(want.Arguments)...), rank(Change{After: want, Label: want.Label})
 	c.Reason = "its arguments cannot be changed in place: it is deleted and made again, with its bindings; between the two, messages for it have no queue"
 	return c
+}
+
+// bound reports whether any exchange leads to a queue.
+func (r Resolved) bound(queue string) bool {
+	return slices.ContainsFunc(r.Bindings, func(b topology.Binding) bool {
+		return b.DestinationType == topology.ToQueue && b.Destination == queue
+	})
+}
+
+// typeRemedy says what to do where defaults.type has changed: generated queues have
+// that type, and messages come through them.
+func typeRemedy(have, want topology.Queue) string {
+	text := fmt.Sprintf("the type of a generated queue is defaults.type, and it cannot be changed in place. Shortest: write defaults.type: %s again, and type: %s at the work queues", display(have.Type()), display(want.Type()))
+	if want.Label.Backoff != "" {
+		return text + "; or give the work queues a backoff of another name, whose queues are made anew"
+	}
+	return text + fmt.Sprintf("; or delete %s by hand when it is empty, and apply again", display(have.Name))
 }
 
 // replacedExchange gives the change for an exchange that differs: deleted and

@@ -33,6 +33,7 @@ func Diff(r Resolved) Plan {
 	p := Plan{
 		Topology: r.Want.Name, VHost: r.Want.VHost, Fingerprint: fingerprint(r),
 		Changes: slices.Clone(r.Refused), Warnings: r.Warnings, Loops: r.Want.Loops, Works: r.Want.Works,
+		Removed: r.Want.Removed, present: r.present,
 	}
 	exchanges := byName(r.Have.Exchanges, func(e topology.Exchange) string { return e.Name })
 	for _, want := range r.Want.Exchanges {
@@ -78,6 +79,7 @@ func Diff(r Resolved) Plan {
 		p.Drift = append(p.Drift, c)
 	}
 	p.Retiring = r.Retiring
+	endangered(&p)
 	order(p.Changes)
 	return p
 }
@@ -100,14 +102,18 @@ func created(kind topology.Kind, name string, after any, label topology.Label, f
 }
 
 func blocked(kind topology.Kind, name string, before, after any, label topology.Label, fields []Field) Change {
-	reason := "RabbitMQ cannot change the arguments of an existing " + string(kind) + ": declaring it so is answered with 406 PRECONDITION_FAILED. Ways out: "
-	if kind == topology.KindQueue {
-		reason += "dead-lettering by policy (deadLetterBy: policy), which a live queue can be given; a new queue that takes its place (replaces: and dlxctl migrate); " +
-			"or delete it by hand when it is empty and unused, and apply again"
-	} else {
-		reason += "write in the file what the exchange has, give it another name there, or delete it by hand when nothing needs it, and apply again"
+	c := Change{Action: Blocked, Kind: kind, Name: name, Before: before, After: after, Fields: fields, Label: label}
+	ways := []string{"write in the file what the exchange has", "give it another name there", "delete it by hand when nothing needs it, and apply again"}
+	if have, ok := before.(topology.Queue); ok {
+		ways = nil
+		if keep := asFound(have, after, fields); keep != "" {
+			ways = append(ways, keep)
+		}
+		ways = append(ways, "a new queue that takes its place (replaces: and dlxctl migrate)", "delete it by hand when it is empty and unused, and apply again")
 	}
-	return Change{Action: Blocked, Kind: kind, Name: name, Before: before, After: after, Fields: fields, Reason: reason, Label: label}
+	c.Reason = fmt.Sprintf("RabbitMQ cannot change the arguments of an existing %s: declaring it so is answered with 406 PRECONDITION_FAILED. Ways out: %s",
+		kind, strings.Join(ways[:len(ways)-1], "; ")+"; or "+ways[len(ways)-1])
+	return c
 }
 
 // hops names the hazards of a queue's own dead-lettering.

@@ -27,7 +27,7 @@ func FuzzReadSaved(f *testing.F) {
 	}
 	nothing := plan.State{Version: "4.3.0", VHost: "/", Cluster: "c"}
 	var saved bytes.Buffer
-	if err := plan.Save(&saved, plan.Make(want, nothing, plan.Options{}), want, plan.Options{Allow: []plan.Hazard{plan.DropsRouting}}, "dev"); err != nil {
+	if err := plan.Save(&saved, plan.Make(want, nothing, plan.Options{}), want, plan.Options{Allow: plan.Allow(plan.DropsRouting)}, "dev"); err != nil {
 		f.Fatal(err)
 	}
 	f.Add(saved.Bytes())

@@ -56,6 +56,8 @@ func key(object any) string {
 		return "queue " + o.Name
 	case topology.Binding:
 		return "binding " + o.Identity()
+	case topology.Policy:
+		return "policy " + o.Name
 	default:
 		return fmt.Sprint(object)
 	}
@@ -72,7 +74,9 @@ func (f *fake) Apply(_ context.Context, c plan.Change) error {
 	case plan.Replace:
 		f.remove(c.Before)
 		return f.create(c.After)
-	case plan.Update, plan.Migrate, plan.Blocked:
+	case plan.Update:
+		return f.create(c.After)
+	case plan.Migrate, plan.Blocked:
 		return errors.New("not expected")
 	}
 	return nil
@@ -113,6 +117,9 @@ func (f *fake) state() plan.State {
 		case topology.Binding:
 			o.Label = topology.Label{}
 			s.Have.Bindings = append(s.Have.Bindings, o)
+		case topology.Policy:
+			o.Label = topology.Label{}
+			s.Have.Policies = append(s.Have.Policies, o)
 		}
 	}
 	return s

@@ -51,13 +51,17 @@ func WriteMarkdown(w io.Writer, p Plan) error {
 func hazardRows(w io.Writer, p Plan) {
 	head := "\n| | needs consent | at stake |\n| --- | --- | --- |\n"
 	for _, c := range p.Changes {
-		refused := refusedHazards(c, nil)
+		refused := consents{}.refused(c)
 		if c.Action == Blocked || len(refused) == 0 {
 			continue
 		}
 		var names []string
 		for _, h := range refused {
-			names = append(names, "`"+string(h)+"`")
+			name := "`" + string(h) + "`"
+			if p.consents(nil).cover(c, h) {
+				name += " (allowed: it is under `removed`)"
+			}
+			names = append(names, name)
 		}
 		stake := ""
 		if u := c.Stake; u != nil {

@@ -4,8 +4,8 @@ package plan
 type Options struct {
 	// Prune turns drift into deletions.
 	Prune bool
-	// Allow are the hazards that the user has named.
-	Allow []Hazard
+	// Allow are the hazards that the user has named, each for an object or for all.
+	Allow []Consent
 	// SkipBlocked carries out the rest of a plan in which something is blocked or
 	// has a hazard that is not allowed.
 	SkipBlocked bool

@@ -136,10 +136,15 @@ type Plan struct {
 	// Retiring are the retired tiers that are deleted once they are empty.
 	Retiring []string
 	Warnings []Warning
+	// Removed are the names that the file lists as taken out on purpose: it allows
+	// that routing ends with them.
+	Removed []string
 	// Loops and Works are those of the wanted topology, for the reader: they
 	// explain each backoff and let generated objects be told by what they serve.
 	Loops []topology.Loop
 	Works []topology.Work
+
+	present func() *present // what the plan was made from, for Allowed; nil for a plan of other changes
 }
 
 // Count gives the number of changes with action a.

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/dlclark/regexp2"
 
@@ -42,6 +43,7 @@ type Resolved struct {
 	exchangeMarks map[string]topology.Arguments // the same of exchanges
 	routed        map[string]bool               // see routedQueues; Diff works it out
 	pending       map[string]bool               // the wanted policies that are stored and perhaps not in force
+	present       func() *present               // all that was found
 }
 
 // Resolve makes want and what was found comparable. It changes neither.
@@ -75,6 +77,7 @@ func Resolve(want topology.Topology, state State) Resolved {
 	r.countHeader()
 	r.forget()
 	r.drift()
+	r.strangers()
 	r.crashes()
 	if state.Alarm != "" {
 		r.warn("alarm", "the broker takes no messages at the moment: "+state.Alarm)
@@ -82,6 +85,7 @@ func Resolve(want topology.Topology, state State) Resolved {
 	r.overruled()
 	r.out.Want.Sort()
 	r.out.Have.Sort()
+	r.out.present = sync.OnceValue(func() *present { return newPresent(r) })
 	return r.out
 }
 

@@ -168,7 +168,7 @@ func TestMake(t *testing.T) {
 		},
 		"a generated queue of another type": {
 			want: host(dead), have: host(classicDead),
-			changes: []string{"blocked queue q.dead [x-queue-type]"}, reason: "a new backoff beside the old one",
+			changes: []string{"blocked queue q.dead [x-queue-type]"}, reason: "Shortest: write defaults.type: classic again, and type: quorum at the work queues; or delete q.dead by hand",
 		},
 		"a queue that is no longer in the file": {
 			have:    host(queue("q", nil)),
@@ -391,17 +391,17 @@ func TestCheck(t *testing.T) {
 	}
 	for name, tc := range map[string]struct {
 		plan  plan.Plan
-		allow []plan.Hazard
+		allow []plan.Consent
 		err   string
 	}{
 		"nothing to do":           {plan.Plan{}, nil, ""},
 		"at most once is no risk": {change(plan.Create, plan.AtMostOnce), nil, ""},
-		"blocked":                 {change(plan.Blocked), plan.Hazards(), "the plan is blocked by 1 change, shown above with the ways out; nothing was written"},
+		"blocked":                 {change(plan.Blocked), plan.Allow(plan.Hazards()...), "the plan is blocked by 1 change, shown above with the ways out; nothing was written"},
 		"a hazard":                {change(plan.Delete, plan.LosesMessages), nil, "the plan has hazards that are not allowed: loses-messages (1 change); nothing was written. To consent: --allow loses-messages"},
-		"an allowed hazard":       {change(plan.Delete, plan.LosesMessages), []plan.Hazard{plan.LosesMessages}, ""},
+		"an allowed hazard":       {change(plan.Delete, plan.LosesMessages), plan.Allow(plan.LosesMessages), ""},
 		"another hazard allowed": {
 			change(plan.Delete, plan.LosesMessages, plan.DropsRouting),
-			[]plan.Hazard{plan.LosesMessages},
+			plan.Allow(plan.LosesMessages),
 			"the plan has hazards that are not allowed: drops-routing (1 change); nothing was written. To consent: --allow drops-routing",
 		},
 	} {

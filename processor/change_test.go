@@ -164,7 +164,7 @@ func (s *stage) change(t *testing.T, want topology.Topology) {
 			t.Fatalf("%s %s is blocked: %s", c.Kind, c.Name, c.Reason)
 		}
 	}
-	p = plan.Allowed(p, []plan.Hazard{plan.DropsRouting})
+	p = plan.Allowed(p, plan.Allow(plan.DropsRouting))
 	if p.Empty() && want.Loops[0].RetryOn == nil {
 		t.Fatal("nothing changes")
 	}

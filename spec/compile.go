@@ -38,6 +38,9 @@ func Compile(s *Spec) (topology.Topology, error) {
 		c.work(q)
 		c.dead(q)
 	}
+	for _, r := range s.Removed {
+		c.out.Removed = append(c.out.Removed, r.Name)
+	}
 	c.mark()
 	c.out.Sort()
 	// A binding that the file lists twice is one binding.

@@ -67,6 +67,10 @@ func Decode(files []Source, lookup func(string) (string, bool)) (*Spec, []Proble
 		d.file = f.file
 		d.queues(f)
 	}
+	for _, f := range roots {
+		d.file = f.file
+		d.removed(f)
+	}
 	d.references()
 	d.problems = append(d.problems, checkNames(d.spec)...)
 	warnings := byPlace(d.warnings)

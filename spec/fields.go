@@ -61,7 +61,7 @@ func (d *decoder) fields(n *yaml.Node, what string, keys []key, skip func(string
 	}
 	for _, k := range keys {
 		if _, ok := f.values[k.name]; !ok && k.required && !f.slips[k.name] && !d.mentions(n, k.name) {
-			d.problem(d.at(n), fmt.Sprintf("%s has no %s", what, k.name), "add "+k.name+": …")
+			d.problem(d.at(n), fmt.Sprintf("%s has no %s", what, k.name), howToAdd(k))
 		}
 	}
 	return f
@@ -73,6 +73,14 @@ func (d *decoder) slip(name string, names []string) string {
 		return word
 	}
 	return d.nearest(name, names)
+}
+
+// howToAdd says how to give a key that is missing.
+func howToAdd(k key) string {
+	if k.name == "version" {
+		return "add the line: version: 1"
+	}
+	return "add " + k.name + ": …"
 }
 
 func known(keys []key, name string) bool {

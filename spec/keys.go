@@ -56,6 +56,7 @@ func fileKeys() []key {
 		{"backoff", "Ladders of waits, by name.", false, mapOf(object(backoffKeys()))},
 		{"exchanges", "Exchanges of this topology.", false, list(object(exchangeKeys()))},
 		{"queues", "Work queues.", false, list(object(queueKeys()))},
+		{"removed", "Queues and exchanges that were taken out of the file on purpose: their deletion may end routing (drops-routing), without --allow.", false, list(text())},
 	}
 }
 

@@ -51,7 +51,7 @@ func TestLimits(t *testing.T) { //nolint:paralleltest // it measures what the wh
 				"queues:\n" + repeated(15_000, "- {name: q%d, bindings: [{exchange: exchange-mumber-%d, key: k}]}\n"),
 			`f:15006:25: binding comes from exchange "exchange-mumber-0", which is not declared; did you mean "exchange-number-0"?`, "1000 problems in f; reading stopped there",
 		},
-		"nothing but wrong keys": {head + repeated(400_000, "k%d:\n"), `f:4:1: the file has no key "k0"; its keys are version, name, vhost, cluster, countHeader, defaults, backoff, exchanges, queues`, "1000 problems in f; reading stopped there"},
+		"nothing but wrong keys": {head + repeated(400_000, "k%d:\n"), `f:4:1: the file has no key "k0"; its keys are version, name, vhost, cluster, countHeader, defaults, backoff, exchanges, queues, removed`, "1000 problems in f; reading stopped there"},
 		"not YAML after many lines": {
 			strings.Repeat("a: 1\n", 800_000) + "b: [",
 			"f:800001:1: this is not YAML: did not find expected node content; check the indentation, and quote values that hold : # { } [ ] or begin with * & ! @", "1 problem in f",

@@ -19,6 +19,7 @@ func checkNames(s *Spec) []Problem {
 	n.declaredExchanges()
 	n.declaredQueues()
 	n.deadQueues()
+	n.removed()
 	n.lengths()
 	return n.problems
 }

@@ -39,15 +39,28 @@ type Spec struct {
 	Backoffs  []Backoff // in the order of the files
 	Exchanges []Exchange
 	Queues    []Queue
+	Removed   []Removed
 	// NamePos is where the name stands: what is generated beyond 255 bytes
 	// because of the topology's name is reported there.
 	NamePos Pos
 }
 
-// Without gives s without some of its queues.
+// Without gives s without some of its queues, which it has removed on purpose.
 func (s Spec) Without(drop func(Queue) bool) *Spec {
+	s.Removed = slices.Clone(s.Removed)
+	for _, q := range s.Queues {
+		if drop(q) {
+			s.Removed = append(s.Removed, Removed{Name: q.Name, Pos: q.Pos})
+		}
+	}
 	s.Queues = slices.DeleteFunc(slices.Clone(s.Queues), drop)
 	return &s
+}
+
+// Removed is the name of a queue or exchange that was taken out on purpose.
+type Removed struct {
+	Name string
+	Pos  Pos
 }
 
 // Backoff is a ladder of waits.

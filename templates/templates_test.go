@@ -3,6 +3,7 @@ package templates_test
 import (
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -76,6 +77,27 @@ func TestNoSuchStarter(t *testing.T) {
 	for _, name := range []string{"", "../templates", "minimal.yaml", "starters/minimal", "MINIMAL", "minimal\x00"} {
 		if data, ok := templates.Starter(name); ok || data != nil {
 			t.Errorf("%q is no starter, and was found:\n%s", name, data)
+		}
+	}
+}
+
+// A starter gets the name of a folder, whatever the folder is called, and stays valid.
+func TestNamed(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("x", 80)
+	for folder, want := range map[string]string{
+		"orders": "orders", "Orders (old)": "Orders-old", ".config": "config", "a.b": "a-b", "_x_": "x_", "été": "t", "001": "001", "1e3": "1e3", "yes": "yes", "Null": "Null",
+		"0x1F": "0x1F", "12:30": "12-30", long: long[:63], "": "shop", "/": "shop", ".": "shop", "東京": "shop", "-": "shop", "a\nb": "a-b", "tail": "tail", "$1": "1",
+	} {
+		for _, name := range templates.Starters() {
+			data, _ := templates.Starter(name)
+			top, warnings, err := spec.Load([]spec.Source{{Name: name, Data: templates.Named(data, folder)}}, func(string) (string, bool) { return "", false })
+			if err != nil || len(warnings) > 0 {
+				t.Errorf("%s for %q: %v %v", name, folder, err, warnings)
+			}
+			if top.Name != want || len(top.Exchanges) == 0 || !strings.HasPrefix(top.Works[0].Queue, want+".") {
+				t.Errorf("%s for %q is called %q and has the queue %v", name, folder, top.Name, top.Works)
+			}
 		}
 	}
 }

@@ -35,6 +35,9 @@ type Topology struct {
 	// Loops are the retry loops, one for each backoff that a queue uses, by
 	// name. Empty for a topology that was read from a broker.
 	Loops []Loop
+	// Removed are the names of queues and exchanges that the file says were taken out
+	// on purpose. Empty for a topology that was read from a broker.
+	Removed []string
 	// Works are the declared work queues in the order of the file. Empty for a
 	// topology that was read from a broker.
 	Works []Work
@@ -152,6 +155,9 @@ const (
 	KindQueue    Kind = "queue"
 	KindBinding  Kind = "binding"
 	KindPolicy   Kind = "policy"
+	// KindTopology is no object of a broker. Changes of it are blocked, and speak of
+	// the topology as a whole.
+	KindTopology Kind = "topology"
 )
 
 // Identity gives the text that tells the binding from every other. It leaves

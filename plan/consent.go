@@ -1,0 +1,243 @@
+package plan
+
+import (
+	"encoding/csv"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// Consent allows a hazard. Its text, HAZARD=OBJECT or HAZARD, is that of --allow
+// and of saved plans.
+type Consent struct {
+	Hazard Hazard
+	// Object names what the hazard is allowed for: a queue, an exchange or a policy.
+	// It covers the bindings that begin or end there, and the policy of a queue.
+	// Empty: every change.
+	Object string
+}
+
+// Allow gives consent to hazards for every change.
+func Allow(hazards ...Hazard) []Consent {
+	var out []Consent
+	for _, h := range hazards {
+		out = append(out, Consent{Hazard: h})
+	}
+	return out
+}
+
+// ParseConsent reads HAZARD=OBJECT or HAZARD. The hazard must be one of [Hazards].
+func ParseConsent(text string) (Consent, error) {
+	hazard, object, named := strings.Cut(text, "=")
+	c := Consent{Hazard(hazard), object}
+	switch {
+	case !slices.Contains(Hazards(), c.Hazard):
+		return Consent{}, fmt.Errorf("%q is no hazard", hazard)
+	case named && object == "":
+		return Consent{}, fmt.Errorf("%q names no object", text)
+	}
+	return c, nil
+}
+
+// String gives the consent as ParseConsent reads it.
+func (c Consent) String() string {
+	if c.Object == "" {
+		return string(c.Hazard)
+	}
+	return string(c.Hazard) + "=" + c.Object
+}
+
+// MarshalText gives String.
+func (c Consent) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
+
+// UnmarshalText reads what ParseConsent reads.
+func (c *Consent) UnmarshalText(text []byte) (err error) {
+	*c, err = ParseConsent(string(text))
+	return err
+}
+
+// flag gives the consent as a flag to paste into a shell.
+func (c Consent) flag() string {
+	var b strings.Builder
+	w := csv.NewWriter(&b) // the flag takes a list with commas
+	_ = w.Write([]string{c.String()})
+	w.Flush()
+	text := strings.TrimSuffix(b.String(), "\n")
+	plain := func(r rune) bool {
+		return r >= '0' && r <= '9' || r >= 'A' && r <= 'Z' || r >= 'a' && r <= 'z' || strings.ContainsRune("._-=:/@%+", r)
+	}
+	if strings.ContainsFunc(text, func(r rune) bool { return !plain(r) }) {
+		text = "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
+	}
+	return "--allow " + text
+}
+
+// consents are what was allowed: by the user, and by the names that the file lists
+// under removed.
+type consents struct {
+	allow   []Consent
+	removed []string
+}
+
+func (p Plan) consents(allow []Consent) consents { return consents{allow, p.Removed} }
+
+// refused gives the hazards of c that need consent and have none.
+func (s consents) refused(c Change) []Hazard {
+	var out []Hazard
+	for _, h := range c.Hazards {
+		if slices.Contains(Hazards(), h) && !s.cover(c, h) {
+			out = append(out, h)
+		}
+	}
+	return out
+}
+
+// cover reports whether a hazard of c is allowed. A name under removed allows that
+// routing ends with the deletion of the object, and nothing else: messages and
+// consumers that are still there speak against it.
+func (s consents) cover(c Change, h Hazard) bool {
+	objects := c.objects()
+	return slices.ContainsFunc(s.allow, func(a Consent) bool {
+		return a.Hazard == h && (a.Object == "" || slices.Contains(objects, a.Object))
+	}) || h == DropsRouting && c.Action == Delete && slices.ContainsFunc(s.removed, func(name string) bool { return slices.Contains(objects, name) })
+}
+
+// objects gives the names by which a consent can name a change.
+func (c Change) objects() []string {
+	object := c.After
+	if object == nil {
+		object = c.Before
+	}
+	b, isBinding := object.(topology.Binding)
+	switch {
+	case isBinding:
+		return []string{b.Destination, b.Source}
+	case c.Kind == topology.KindPolicy && c.Label.Queue != "":
+		return []string{c.Label.Queue, c.Name}
+	default:
+		return []string{c.Name}
+	}
+}
+
+// narrow gives the consents that allow hazard h of changes, one object each, and no
+// more of them than it takes: that for a queue covers its bindings.
+func narrow(changes []Change, h Hazard) []Consent {
+	named := map[string]bool{}
+	for _, c := range changes {
+		if c.Kind == topology.KindQueue || c.Kind == topology.KindExchange {
+			named[c.Name] = true
+		}
+	}
+	for _, c := range changes {
+		if objects := c.objects(); !slices.ContainsFunc(objects, func(name string) bool { return named[name] }) {
+			named[objects[0]] = true
+		}
+	}
+	var out []Consent
+	for name := range named {
+		out = append(out, Consent{h, name})
+	}
+	slices.SortFunc(out, func(a, b Consent) int { return strings.Compare(a.Object, b.Object) })
+	return out
+}
+
+// mostFlags is how many flags a message shows for one hazard.
+const mostFlags = 20
+
+// flags gives the flags that allow hazard h of changes.
+func flags(changes []Change, h Hazard) string {
+	list := narrow(changes, h)
+	if len(list) > mostFlags {
+		return fmt.Sprintf("%s (for all %d objects)", Consent{Hazard: h}.flag(), len(list))
+	}
+	var out []string
+	for _, c := range list {
+		out = append(out, c.flag())
+	}
+	return strings.Join(out, " ")
+}
+
+// refusals gives the changes of p with a hazard that is not allowed, by hazard.
+func (p Plan) refusals(allow []Consent) map[Hazard][]Change {
+	s := p.consents(allow)
+	out := map[Hazard][]Change{}
+	for _, c := range p.Changes {
+		for _, h := range s.refused(c) {
+			out[h] = append(out[h], c)
+		}
+	}
+	return out
+}
+
+// Needs gives the flags that allow what is not allowed yet. Empty: nothing is missing.
+func (p Plan) Needs(allow []Consent) string {
+	refused := p.refusals(allow)
+	var out []string
+	for _, h := range Hazards() {
+		if len(refused[h]) > 0 {
+			out = append(out, flags(refused[h], h))
+		}
+	}
+	return strings.Join(out, " ")
+}
+
+// removals gives the names that, listed under removed in the file, allow what p may
+// not do yet. Nil where that is not enough, or not needed.
+func (p Plan) removals(allow []Consent) []string {
+	refused := p.refusals(allow)
+	if len(refused) != 1 || slices.ContainsFunc(refused[DropsRouting], func(c Change) bool { return c.Action != Delete }) {
+		return nil
+	}
+	var names []string
+	for _, c := range narrow(refused[DropsRouting], DropsRouting) {
+		going := func(d Change) bool {
+			return d.Action == Delete && d.Name == c.Object && (d.Kind == topology.KindQueue || d.Kind == topology.KindExchange)
+		}
+		if !slices.ContainsFunc(p.Changes, going) {
+			return nil // it stays, and loses a binding
+		}
+		names = append(names, c.Object)
+	}
+	return names
+}
+
+// Notes says what a person should know of the consents that were given for p: which
+// allow more than one object, and which allow nothing.
+func (p Plan) Notes(allow []Consent) []string {
+	var out []string
+	for _, a := range allow {
+		var concerned []Change
+		for _, c := range append(slices.Clone(p.Changes), p.Drift...) {
+			if slices.Contains(c.Hazards, a.Hazard) && (a.Object == "" || slices.Contains(c.objects(), a.Object)) {
+				concerned = append(concerned, c)
+			}
+		}
+		switch {
+		case a.Object == "" && len(concerned) == 0:
+			out = append(out, fmt.Sprintf("%s allows this hazard for every change; to allow it for one object: %s=NAME", a.flag(), a.flag()))
+		case a.Object == "":
+			out = append(out, fmt.Sprintf("%s allows this hazard for every change; to allow it for these objects only: %s", a.flag(), flags(concerned, a.Hazard)))
+		case len(concerned) == 0:
+			out = append(out, fmt.Sprintf("%s allows nothing: no change of %s has this hazard", a.flag(), display(a.Object)))
+		}
+	}
+	return out
+}
+
+// flow gives names as a list of a YAML file.
+func flow(names []string) string {
+	var out []string
+	for _, name := range names {
+		plain := func(r rune) bool {
+			return r >= 'A' && r <= 'Z' || r >= 'a' && r <= 'z' || strings.ContainsRune("._-", r) || r >= '0' && r <= '9'
+		}
+		if strings.ContainsFunc(name, func(r rune) bool { return !plain(r) }) || strings.Trim(name, "0123456789._-") == "" {
+			name = strconv.Quote(name)
+		}
+		out = append(out, name)
+	}
+	return "[" + strings.Join(out, ", ") + "]"
+}

@@ -1,0 +1,143 @@
+package plan
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// needed gives, for changes that are not carried out, the deletions among the others
+// that take something from their dead-lettering: what a message comes through that
+// dies in a queue which stays as it is. stays says which of changes are held.
+//
+// A queue that stays is followed as the broker routes, with its own key where it is
+// known, and through the processor: from a failed queue to the exchanges of its
+// backoff. Where the file has another way for the message, the old one may go.
+func (p *present) needed(changes []Change, stays []bool) []int {
+	var todo []Change
+	for i, c := range changes {
+		if !stays[i] {
+			todo = append(todo, c)
+		}
+	}
+	n := needs{now: p.after(nil), then: p.after(todo), seen: map[letter]bool{}, visited: map[visit]bool{}, keep: newRoute()}
+	for i, c := range changes {
+		if stays[i] {
+			n.root(c)
+		}
+	}
+	var out []int
+	for i, c := range changes {
+		if !stays[i] && c.Action == Delete && n.keep.has(c) {
+			out = append(out, i)
+		}
+	}
+	return out
+}
+
+// needs follows messages from the queues that stay as they are.
+type needs struct {
+	now, then world
+	seen      map[letter]bool
+	visited   map[visit]bool
+	keep      route
+}
+
+// visit is a queue, and the key of a message in it.
+type visit struct {
+	queue string
+	letter
+}
+
+// root begins at the queue that c would have changed.
+func (n *needs) root(c Change) {
+	switch {
+	case c.Kind == topology.KindQueue:
+		n.queue(c.Name, letter{})
+	case c.Kind == topology.KindPolicy && c.Label.Queue != "":
+		n.queue(c.Label.Queue, letter{})
+	case c.Kind == topology.KindExchange && c.Action == Delete:
+		n.exchange(letter{exchange: c.Name})
+	}
+}
+
+// queue follows a message that came to a queue by a letter.
+func (n *needs) queue(name string, by letter) {
+	at := visit{name, letter{key: by.key, known: by.known}}
+	q, exists := n.then.find(topology.KindQueue, name).(topology.Queue)
+	if !exists || n.visited[at] {
+		return
+	}
+	n.visited[at] = true
+	if to, ok := n.then.deadLetters(q, by); ok {
+		n.exchange(to)
+	}
+	label := n.now.resolver.labelOf(name, topology.RoleWork)
+	if label.Role != topology.RoleFailed {
+		return
+	}
+	top := n.now.resolver.want.Name
+	for _, exchange := range []string{topology.RetryExchangeName(top, label.Backoff), topology.DeadName(top), topology.UnroutableName(top)} {
+		n.exchange(letter{exchange, by.key, by.known})
+	}
+}
+
+// exchange follows a message that is published to an exchange. What leads it on now
+// is kept if nothing does then, or if the exchange itself only stays because a
+// message can come to it.
+func (n *needs) exchange(to letter) {
+	if n.seen[to] {
+		return
+	}
+	n.seen[to] = true
+	// Whose key is not known may go to the place for what has no queue any more.
+	now, then := n.now.reach(to, !to.known), n.then.reach(to, !to.known)
+	if len(then.queues) == 0 {
+		maps.Copy(n.keep.queues, now.queues)
+		maps.Copy(n.keep.exchanges, now.exchanges)
+		maps.Copy(n.keep.bindings, now.bindings)
+	}
+	n.own(to)
+	for _, queues := range []map[string]bool{now.queues, then.queues} {
+		for q := range queues {
+			n.queue(q, to)
+		}
+	}
+	if e, ok := n.now.find(topology.KindExchange, to.exchange).(topology.Exchange); ok {
+		if name, ok := n.now.alternate(e); ok {
+			n.exchange(letter{name, to.key, to.known})
+		}
+	}
+}
+
+// own goes on from an exchange to those that are bound to it. One that the file does not
+// want any more is kept with all that it leads to.
+func (n *needs) own(to letter) {
+	e, exists := n.now.find(topology.KindExchange, to.exchange).(topology.Exchange)
+	if !exists {
+		return
+	}
+	unwanted := n.unwanted(to)
+	if unwanted {
+		n.keep.exchanges[e.Name] = true
+	}
+	for _, b := range n.now.bindings(e, to) {
+		if unwanted {
+			n.keep.bindings[b.Identity()] = b
+			n.keep.queues[b.Destination] = n.keep.queues[b.Destination] || b.DestinationType == topology.ToQueue
+		}
+		if b.DestinationType == topology.ToExchange {
+			n.exchange(letter{b.Destination, to.key, to.known})
+		}
+	}
+}
+
+// unwanted reports whether a letter goes to an exchange of ours that is not in the
+// file. A direct exchange leads each message to one queue: without its key that is
+// not known.
+func (n *needs) unwanted(to letter) bool {
+	e, ok := n.now.find(topology.KindExchange, to.exchange).(topology.Exchange)
+	return ok && (to.known || e.Type != topology.Direct) && n.now.resolver.ours(e.Arguments) &&
+		!slices.ContainsFunc(n.now.resolver.want.Exchanges, func(w topology.Exchange) bool { return w.Name == to.exchange })
+}

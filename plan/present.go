@@ -1,0 +1,295 @@
+package plan
+
+import (
+	"slices"
+
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// present is what the virtual host has, everybody's, with what leads where. It is
+// the state that a plan was made from.
+type present struct {
+	resolver resolver
+	objects  map[topology.Key]any // exchanges, queues and our policies
+	from     map[string]sources   // bindings, by source
+}
+
+// sources are the bindings of one exchange. The lists by key are for direct
+// exchanges: one exchange can have as many bindings as there are queues.
+type sources struct {
+	all   []topology.Binding
+	byKey map[string][]topology.Binding
+}
+
+func newPresent(r resolver) *present {
+	p := &present{resolver: r, objects: map[topology.Key]any{}, from: map[string]sources{}}
+	for _, e := range r.state.Have.Exchanges {
+		p.objects[topology.Key{Kind: topology.KindExchange, Name: e.Name}] = e
+	}
+	for _, q := range r.state.Have.Queues {
+		p.objects[topology.Key{Kind: topology.KindQueue, Name: q.Name}] = q
+	}
+	for _, x := range r.state.Have.Policies {
+		if owner, _ := topology.PolicyOwner(x.Name); owner == r.want.Name {
+			p.objects[topology.Key{Kind: topology.KindPolicy, Name: x.Name}] = x
+		}
+	}
+	for _, b := range r.state.Have.Bindings {
+		p.from[b.Source] = p.from[b.Source].with(b)
+	}
+	return p
+}
+
+func (s sources) with(b topology.Binding) sources {
+	if s.byKey == nil {
+		s.byKey = map[string][]topology.Binding{}
+	}
+	s.all = append(s.all, b)
+	s.byKey[b.Key] = append(s.byKey[b.Key], b)
+	return s
+}
+
+// world is the virtual host as it is once some changes are carried out. Without any
+// it is the present one.
+type world struct {
+	*present
+	changed map[topology.Key]any // nil: gone
+	unbound map[string]bool      // identities
+	made    map[string]sources
+}
+
+// after gives the world that changes make. What is blocked changes nothing.
+func (p *present) after(changes []Change) world {
+	w := world{p, map[topology.Key]any{}, map[string]bool{}, map[string]sources{}}
+	for _, c := range changes {
+		if c.Action == Blocked {
+			continue
+		}
+		b, unbinds := c.Before.(topology.Binding)
+		made, binds := c.After.(topology.Binding)
+		way, reroutes := c.After.(Reroute)
+		switch {
+		case reroutes:
+			w.reroute(way, c.Action)
+		case unbinds:
+			w.unbound[b.Identity()] = true
+		case binds:
+			w.made[made.Source] = w.made[made.Source].with(made)
+		default:
+			w.changed[c.key()] = c.After
+		}
+	}
+	return w
+}
+
+// reroute notes what a change of where failures go ends in.
+func (w world) reroute(o Reroute, action Action) {
+	top := w.resolver.want.Name
+	main := topology.FailedExchangeName(top)
+	if o.Exchange != "" {
+		if action == Delete {
+			w.changed[topology.Key{Kind: topology.KindExchange, Name: o.Exchange}] = nil
+			return
+		}
+		w.made[o.Exchange] = w.made[o.Exchange].with(failures{topology: top}.handsOn(o.Exchange))
+		return
+	}
+	for _, exchange := range []string{main, topology.NextFailedExchangeName(top)} {
+		for _, b := range w.from[exchange].byKey[o.To.Key] {
+			if w.resolver.ours(b.Arguments) {
+				w.unbound[b.Identity()] = true
+			}
+		}
+	}
+	delete(w.unbound, o.To.Identity())
+	w.made[main] = w.made[main].with(o.To)
+}
+
+// find gives an object, nil if there is none.
+func (w world) find(kind topology.Kind, name string) any {
+	key := topology.Key{Kind: kind, Name: name}
+	if object, changed := w.changed[key]; changed {
+		return object
+	}
+	return w.objects[key]
+}
+
+// letter is where a queue's dead letters are published to. A key that is not known
+// is that of the message.
+type letter struct {
+	exchange, key string
+	known         bool
+}
+
+// deadLetters says where what dies in a queue goes: by its arguments, else by the
+// policy in effect.
+func (w world) deadLetters(q topology.Queue, from letter) (letter, bool) {
+	to := letter{key: from.key, known: from.known}
+	if exchange, ok := q.Arguments[topology.ArgDeadLetterExchange].(string); ok {
+		to.exchange = exchange
+	} else if exchange, ok := w.policy(q)[topology.PolicyKey(topology.ArgDeadLetterExchange)].(string); ok {
+		to.exchange = exchange
+	} else {
+		return letter{}, false
+	}
+	if key, ok := q.Arguments[topology.ArgDeadLetterRoutingKey].(string); ok {
+		to.key, to.known = key, true
+	} else if key, ok := w.policy(q)[topology.PolicyKey(topology.ArgDeadLetterRoutingKey)].(string); ok {
+		to.key, to.known = key, true
+	}
+	return to, true
+}
+
+// policy gives the definition of the policy in effect on a queue: ours, which
+// outranks the others, or somebody's.
+func (w world) policy(q topology.Queue) topology.Arguments {
+	if p, ok := w.find(topology.KindPolicy, topology.PolicyName(w.resolver.want.Name, q.Name)).(topology.Policy); ok {
+		return p.Definition
+	}
+	p, _ := w.resolver.foreignPolicy(q)
+	return p.Definition
+}
+
+// alternate gives the alternate exchange of an exchange, by its arguments or by the
+// policy in effect.
+func (w world) alternate(e topology.Exchange) (string, bool) {
+	if name, ok := e.Arguments[topology.ArgAlternateExchange].(string); ok {
+		return name, true
+	}
+	inForce := w.resolver.state.InForceOn[e.Name]
+	i := slices.IndexFunc(w.resolver.state.Have.Policies, func(p topology.Policy) bool { return inForce != "" && p.Name == inForce })
+	if i < 0 {
+		return "", false
+	}
+	name, ok := w.resolver.state.Have.Policies[i].Definition[topology.ArgAlternateExchange].(string)
+	return name, ok
+}
+
+// route is what a message can come through on its way to queues.
+type route struct {
+	queues    map[string]bool
+	exchanges map[string]bool
+	bindings  map[string]topology.Binding // by identity
+}
+
+// follow adds to a route all that a letter can reach. With spare, what an alternate
+// exchange leads to counts where nothing else takes the message.
+func (w world) follow(to letter, spare bool, r route) {
+	if to.exchange == "" { // the default exchange, where every queue is bound by its name
+		if w.find(topology.KindQueue, to.key) != nil && to.known {
+			r.queues[to.key] = true
+		}
+		return
+	}
+	e, exists := w.find(topology.KindExchange, to.exchange).(topology.Exchange)
+	if !exists || r.exchanges[to.exchange] {
+		return
+	}
+	r.exchanges[to.exchange] = true
+	before := len(r.queues)
+	for _, b := range w.bindings(e, to) {
+		r.bindings[b.Identity()] = b
+		if b.DestinationType == topology.ToExchange {
+			w.follow(letter{b.Destination, to.key, to.known}, spare, r)
+		} else if w.find(topology.KindQueue, b.Destination) != nil {
+			r.queues[b.Destination] = true
+		}
+	}
+	if name, ok := w.alternate(e); ok && spare && len(r.queues) == before {
+		w.follow(letter{name, to.key, to.known}, spare, r)
+	}
+}
+
+// bindings gives those of an exchange that a letter can match.
+func (w world) bindings(e topology.Exchange, to letter) []topology.Binding {
+	var out []topology.Binding
+	for _, s := range []sources{w.from[e.Name], w.made[e.Name]} {
+		list := s.all
+		if e.Type == topology.Direct && to.known {
+			list = s.byKey[to.key]
+		}
+		for _, b := range list {
+			if len(w.unbound) == 0 || !w.unbound[b.Identity()] {
+				out = append(out, b)
+			}
+		}
+	}
+	return out
+}
+
+func newRoute() route {
+	return route{queues: map[string]bool{}, exchanges: map[string]bool{}, bindings: map[string]topology.Binding{}}
+}
+
+// reach gives the route of a letter.
+func (w world) reach(to letter, spare bool) route {
+	r := newRoute()
+	w.follow(to, spare, r)
+	return r
+}
+
+// has reports whether the object that c takes away is on the route.
+func (r route) has(c Change) bool {
+	switch o := c.Before.(type) {
+	case topology.Exchange:
+		return r.exchanges[o.Name]
+	case topology.Queue:
+		return r.queues[o.Name]
+	case topology.Binding:
+		_, ok := r.bindings[o.Identity()]
+		return ok
+	default:
+		return false
+	}
+}
+
+// endangered adds the hazard loses-messages to the deletions without which the dead
+// letters of a queue that stays, whoever made it, have nowhere to go: the exchange
+// it dead-letters to, or the last queue behind that.
+func endangered(p *Plan) {
+	deletes := func(c Change) bool { return c.Action == Delete && c.Kind != topology.KindPolicy }
+	if !slices.ContainsFunc(p.Changes, deletes) {
+		return
+	}
+	now, then := p.present().after(nil), p.present().after(p.Changes)
+	harm := map[letter]route{} // what a letter comes through that has nowhere to go then
+	senders := map[letter][]string{}
+	for _, q := range now.resolver.state.Have.Queues {
+		stays, ok := then.find(topology.KindQueue, q.Name).(topology.Queue)
+		if !ok {
+			continue
+		}
+		to, ok := then.deadLetters(stays, letter{})
+		if !ok {
+			continue
+		}
+		if _, known := harm[to]; !known {
+			harm[to] = route{}
+			if len(then.reach(to, true).queues) == 0 {
+				harm[to] = now.reach(to, true)
+			}
+		}
+		if len(harm[to].queues) > 0 {
+			senders[to] = append(senders[to], display(q.Name))
+		}
+	}
+	for i, c := range p.Changes {
+		if !deletes(c) {
+			continue
+		}
+		var names []string
+		for to := range senders {
+			if harm[to].has(c) {
+				names = append(names, senders[to]...)
+			}
+		}
+		if len(names) == 0 {
+			continue
+		}
+		slices.Sort(names)
+		p.Changes[i].Reason += "; without it, what dies in " + some(names) + " is lost"
+		if !slices.Contains(c.Hazards, LosesMessages) {
+			p.Changes[i].Hazards = append([]Hazard{LosesMessages}, c.Hazards...)
+		}
+	}
+}

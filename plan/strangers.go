@@ -1,0 +1,65 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// strangers blocks a plan of which all work queues on the broker are missing from
+// the file: as a rule it is the file of another team that chose the same name, and
+// the plan would delete what the first one uses.
+//
+// That the file is of the same team shows in one of its work queues that exists with
+// our mark, or with our policy, or that takes the place of one. A file without work
+// queues is that of somebody who takes a topology away.
+func (r *resolver) strangers() {
+	found := byName(r.state.Have.Queues, func(q topology.Queue) string { return q.Name })
+	policies := byName(r.state.Have.Policies, func(p topology.Policy) string { return p.Name })
+	for _, w := range r.want.Works {
+		_, attached := policies[topology.PolicyName(r.want.Name, w.Queue)]
+		if attached || r.ours(found[w.Queue].Arguments) || w.Replaces != "" && r.ours(found[w.Replaces].Arguments) {
+			return
+		}
+	}
+	wanted := byName(r.want.Queues, func(q topology.Queue) string { return q.Name })
+	var missing []string
+	for _, q := range r.state.Have.Queues {
+		if !r.ours(q.Arguments) || r.labelOf(q.Name, topology.RoleWork).Role != topology.RoleWork {
+			continue
+		}
+		if _, ok := wanted[q.Name]; ok {
+			return // a dead-letter queue that the file names
+		}
+		missing = append(missing, q.Name)
+	}
+	unnamed := func(name string) bool { return !slices.Contains(r.want.Removed, name) }
+	if len(r.want.Works) == 0 || !slices.ContainsFunc(missing, unnamed) {
+		return
+	}
+	slices.Sort(missing)
+	var shown []string
+	for _, name := range missing {
+		shown = append(shown, display(name))
+	}
+	name := display(r.want.Name)
+	r.refuse(topology.Key{Kind: topology.KindTopology, Name: r.want.Name}, nil, nil, topology.Label{}, fmt.Sprintf(
+		"%s of the topology %s on this virtual host %s missing from the file: %s. Is %s another team's name? Then give this topology another name. If they were taken out on purpose, say so in the file: removed: %s",
+		allOf(len(missing)), name, isAre(len(missing)), some(shown), name, flow(missing)))
+}
+
+// allOf gives "the only work queue" or "all 9 work queues".
+func allOf(n int) string {
+	if n == 1 {
+		return "the only work queue"
+	}
+	return fmt.Sprintf("all %d work queues", n)
+}
+
+func isAre(n int) string {
+	if n == 1 {
+		return "is"
+	}
+	return "are"
+}

@@ -1,0 +1,90 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/dlxctl/dlxctl/broker/brokertest"
+)
+
+// A queue in use cannot get another backoff. After all the rest of the file was
+// applied, what its consumer rejects is not lost: by the old backoff it comes back.
+func TestSkippingABlockedQueueLosesNothing(t *testing.T) {
+	t.Parallel()
+	const messages = 20
+	for _, queueType := range []string{"quorum", "classic"} {
+		t.Run(queueType, func(t *testing.T) {
+			t.Parallel()
+			target := brokertest.VHost(t)
+			text := "version: 1\nname: shop\ndefaults: {type: " + queueType + "}\n" +
+				"backoff: {s: {tiers: [100ms]}, t: {tiers: [200ms]}}\nqueues: [{name: d, backoff: s}]\n"
+			before, after := file(t, text), file(t, strings.Replace(text, "backoff: s}", "backoff: t}", 1))
+			start(t, target, "apply", "--yes", "-f", before).exits(t, 0)
+
+			came := make(chan map[string]int, 1)
+			go consumeTwice(t, target.Channel(t), messages, came)
+			eventually(t, "the plan to see the consumer", func() bool {
+				_, out := dlxctl(target, "plan", "-f", after)
+				return strings.Contains(out, "! queue d\n")
+			})
+			if code, out := dlxctl(target, "apply", "--yes", "--skip-blocked", "-f", after); code != 3 || !strings.Contains(out, "queue d is blocked (see above)") {
+				t.Fatalf("apply exits with %d:\n%s", code, out)
+			}
+			ch := target.Channel(t)
+			for i := range messages {
+				if err := ch.PublishWithContext(t.Context(), "", "d", true, false, amqp.Publishing{MessageId: fmt.Sprint(i), DeliveryMode: amqp.Persistent}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			worker := start(t, target, "process", "-f", before)
+			var times map[string]int
+			eventually(t, "all messages to come back", func() bool {
+				select {
+				case times = <-came:
+					return true
+				default:
+					return false
+				}
+			})
+			worker.signal(t, 15)
+			worker.exits(t, 0)
+			for i := range messages {
+				if n := times[fmt.Sprint(i)]; n != 2 {
+					t.Errorf("message %d came %d times", i, n)
+				}
+			}
+			start(t, target, "plan", "--detailed-exitcode", "-f", before).exits(t, 2) // the other backoff is there as well
+		})
+	}
+}
+
+// consumeTwice rejects each message of d at first, and acknowledges it when it comes
+// back. It tells how often each came, once all have.
+func consumeTwice(t *testing.T, ch *amqp.Channel, messages int, came chan<- map[string]int) {
+	t.Helper()
+	deliveries, err := ch.Consume("d", "", false, false, false, false, nil)
+	if err != nil {
+		t.Error(err)
+		return
+	}
+	times := map[string]int{}
+	for left := messages; left > 0; {
+		m, open := <-deliveries
+		if !open {
+			return // the test has ended
+		}
+		if times[m.MessageId]++; m.Headers["count"] == nil {
+			err = m.Reject(false)
+		} else {
+			left--
+			err = m.Ack(false) // it was seen coming back
+		}
+		if err != nil {
+			return
+		}
+	}
+	came <- times
+}
