@@ -20,7 +20,13 @@ var (
 // Check refuses a plan in which anything is blocked, or has a hazard that
 // nobody has allowed by name: all or nothing.
 func Check(p Plan, allow []Hazard) error {
-	if n := p.Count(Blocked); n > 0 {
+	n := p.Count(Blocked)
+	for _, c := range p.Changes {
+		if c.IsEndured() {
+			n-- // its hazard is asked for below
+		}
+	}
+	if n > 0 {
 		return fmt.Errorf("%w by %s, shown above with the ways out; nothing was written", ErrBlocked, countOf(n, "change"))
 	}
 	refused := map[Hazard]int{}
@@ -116,6 +122,9 @@ func (h *held) hold(c Change) {
 
 // holds reports whether c belongs to what stays.
 func (h *held) holds(c Change) bool {
+	if h.keepsExposed(c) {
+		return true
+	}
 	if c.Action == Delete && (h.queues[c.Label.Queue] || h.backoffs[c.Label.Backoff] || h.returns && c.LeadsBack()) {
 		return true
 	}

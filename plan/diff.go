@@ -70,7 +70,11 @@ func Diff(r Resolved) Plan {
 	}
 	p.Changes = append(p.Changes, r.rebindings(replaced, wanted)...)
 	p.Changes = append(p.Changes, r.policyChanges()...)
-	p.Changes = append(p.Changes, r.deletions(wanted)...)
+	deletions := r.deletions(wanted)
+	p.Changes = append(p.Changes, deletions...)
+	protections := r.protectionChanges(deletions)
+	p.Changes = append(p.Changes, protections...)
+	p.Harms = r.harmed(protections)
 	for _, b := range r.Drift {
 		c := r.unbinding(b)
 		c.Reason = "nobody declared it"
@@ -208,6 +212,9 @@ func fingerprint(r Resolved) string {
 	}
 	for _, p := range r.Want.Policies {
 		fmt.Fprintf(h, "base %q %d %s\n", p.Name, p.Priority, p.Definition) // it starts from somebody's policy
+	}
+	for _, c := range r.protectionChanges(nil) { // they start from somebody's policy too
+		fmt.Fprintf(h, "protection %s %q %v\n", c.Action, c.Name, c.Fields)
 	}
 	for _, x := range r.Drift {
 		fmt.Fprintf(h, "drift %s\n", x.Identity())

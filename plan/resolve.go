@@ -40,6 +40,11 @@ type Resolved struct {
 	exchangeMarks map[string]topology.Arguments // the same of exchanges
 	routed        map[string]bool               // see routedQueues; Diff works it out
 	pending       map[string]bool               // the wanted policies that are stored and perhaps not in force
+
+	protections []protection      // from harmful policies of others
+	ghosts      []topology.Policy // protections that are not listed and still in effect
+	harms       []string          // what policies do that nothing overrides, in words
+	found       map[string]bool   // the queues that exist
 }
 
 // Resolve makes want and what was found comparable. It changes neither.
@@ -59,7 +64,8 @@ func Resolve(want topology.Topology, state State) Resolved {
 			r.foreignPolicies = append(r.foreignPolicies, p)
 		}
 	}
-	r.out.bared, r.out.pending = map[string]bool{}, map[string]bool{}
+	r.out.bared, r.out.pending, r.out.found = map[string]bool{}, map[string]bool{}, map[string]bool{}
+	r.effects = newEffects()
 	r.out.Want, r.out.Have = want, topology.Topology{Name: want.Name, VHost: want.VHost}
 	r.out.Bindings, r.out.Usage = state.Have.Bindings, state.Usage
 	r.out.Want.Exchanges, r.out.Want.Queues, r.out.Want.Bindings, r.out.Want.Policies = nil, nil, nil, nil
@@ -75,6 +81,7 @@ func Resolve(want topology.Topology, state State) Resolved {
 	if state.Alarm != "" {
 		r.warn("alarm", "the broker takes no messages at the moment: "+state.Alarm)
 	}
+	r.protections()
 	r.overruled()
 	r.out.Want.Sort()
 	r.out.Have.Sort()
@@ -91,6 +98,7 @@ type resolver struct {
 	foreignPolicies []topology.Policy
 	patterns        map[string]*regexp2.Regexp // of policies
 	wanted          map[string]bool            // the identities of the bindings of want
+	effects         effects
 	out             Resolved
 }
 
