@@ -32,6 +32,9 @@ func (r Resolved) protectionChanges(deletions []Change) []Change {
 		out = append(out, r.protectionChange(g, gone)...)
 	}
 	for _, p := range r.ghosts {
+		if slices.ContainsFunc(out, func(c Change) bool { return c.Name == p.Name }) {
+			continue // it is made again
+		}
 		c := exposing(p, nil)
 		c.Reason = fmt.Sprintf("it is deleted, and still in effect on %s", display(p.Label.Queue))
 		out = append(out, c)
@@ -163,7 +166,7 @@ func (g protection) want(x part, top string, pending bool) topology.Policy {
 	}
 	want.Priority = max(want.Priority, x.have.Priority) // a higher one does no harm
 	if pending || x.have.IsPending() {
-		want.Priority = topology.PriorityAbove(x.have.Priority) // the broker passes over a policy that it has stored just so
+		want.Priority = topology.PriorityAbove(want.Priority) // the broker passes over a policy that it has stored just so
 	}
 	missing := slices.ContainsFunc(x.members, func(name string) bool { return !slices.Contains(x.listed, name) })
 	if !missing && x.listed != nil {
