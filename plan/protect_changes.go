@@ -212,11 +212,18 @@ func (g protection) harm() string {
 	return fmt.Sprintf("the policy %s (pattern %s) would %s", display(g.policy.Name), display(g.policy.Pattern), strings.Join(texts, "; and "))
 }
 
+// Exposes reports whether c takes queues out of a protection from harmful policies
+// of others: it comes after the deletion of these queues.
+func Exposes(c Change) bool {
+	_, ok := c.Before.(topology.Policy)
+	return ok && c.Rank == rankExpose
+}
+
 // keepsExposed reports whether a change takes the protection away of a queue that
 // stays.
 func (h *held) keepsExposed(c Change) bool {
-	p, ok := c.Before.(topology.Policy)
-	return ok && c.Rank == rankExpose && slices.ContainsFunc(topology.PatternQueues(p.Pattern), func(queue string) bool {
+	p, _ := c.Before.(topology.Policy)
+	return Exposes(c) && slices.ContainsFunc(topology.PatternQueues(p.Pattern), func(queue string) bool {
 		return h.objects[topology.Key{Kind: topology.KindQueue, Name: queue}]
 	})
 }
