@@ -88,7 +88,7 @@ func PolicyEffects() []PolicyEffect {
 		refuse, harmless("the queue has no limit"))
 
 	ofQueue := harmless("the queue's argument beats it, or our policy overrides it")
-	unused := harmless("nothing dies there by itself, and what a person rejects would be dropped without it")
+	unused := harmless("nothing dies there by itself; what a person rejects, or a limit of the file drops, would be gone without it")
 	row("dead-letter-exchange", ofQueue, unused, harmless("the queue's argument beats it"), unused, unused)
 	row("dead-letter-routing-key", ofQueue, unused,
 		PolicyEffect{Effect: Harmful, Hazard: DropsRouting, Why: "a tier has no such argument, as each message keeps its own keys: every retry goes to the policy's key and ends in the unroutable queue"}, unused, unused)

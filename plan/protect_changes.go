@@ -101,6 +101,7 @@ type part struct {
 	listed  []string // the queues in the pattern of have
 	members []string // those that need it
 	others  []string // those in the pattern that exist and do not need it
+	size    int      // of the pattern in bytes, at most
 }
 
 // parts spreads the members of a protection over its policies: each stays where it
@@ -125,6 +126,7 @@ func (g protection) parts(top string, exists map[string]bool) []part {
 				x.others = append(x.others, name)
 			}
 		}
+		x.size = len(topology.QueuesPattern(slices.Concat(x.members, x.others)))
 		out = append(out, x)
 	}
 	for _, q := range g.members {
@@ -132,14 +134,13 @@ func (g protection) parts(top string, exists map[string]bool) []part {
 			continue
 		}
 		placed[q.Name] = true
-		i := slices.IndexFunc(out, func(x part) bool {
-			return len(topology.QueuesPattern(slices.Concat(x.members, x.others, []string{q.Name}))) <= topology.MaxPattern
-		})
+		more := len(topology.QueuesPattern([]string{q.Name}))
+		i := slices.IndexFunc(out, func(x part) bool { return x.size+more <= topology.MaxPattern })
 		if i < 0 {
 			highest++
 			i, out = len(out), append(out, part{n: highest})
 		}
-		out[i].members = append(out[i].members, q.Name)
+		out[i].members, out[i].size = append(out[i].members, q.Name), out[i].size+more
 	}
 	return out
 }
