@@ -29,9 +29,9 @@ func harms() map[string]harm {
 	both, quorum := []string{topology.Classic, topology.Quorum}, []string{topology.Quorum}
 	holds := func(n int) func(place) bool { return func(p place) bool { return p.count("canary") <= n } }
 	return map[string]harm{
-		"message-ttl":          {definition: map[string]any{"message-ttl": 200}, types: both, done: holds(0)},
-		"message-ttl, moving":  {definition: map[string]any{"message-ttl": 200, "dead-letter-exchange": "amq.fanout", "dead-letter-routing-key": "k"}, types: both, done: holds(0)},
-		"expires":              {definition: map[string]any{"expires": 1500}, types: both, done: func(p place) bool { // asking for a queue by AMQP is a use of it
+		"message-ttl":         {definition: map[string]any{"message-ttl": 200}, types: both, done: holds(0)},
+		"message-ttl, moving": {definition: map[string]any{"message-ttl": 200, "dead-letter-exchange": "amq.fanout", "dead-letter-routing-key": "k"}, types: both, done: holds(0)},
+		"expires": {definition: map[string]any{"expires": 1500}, types: both, done: func(p place) bool { // asking for a queue by AMQP is a use of it
 			return !strings.Contains(strings.Join(p.target.Definitions(p.t), ""), `"name":"canary"`)
 		}},
 		"max-length":           {definition: map[string]any{"max-length": 2}, types: both, done: holds(2)},

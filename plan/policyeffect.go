@@ -53,7 +53,7 @@ func PolicyEffects() []PolicyEffect {
 	var out []PolicyEffect
 	row := func(keys string, work, failed, retry, dead, unroutable PolicyEffect) {
 		roles := append([]topology.Role{topology.RoleWork}, GeneratedRoles()...)
-		for _, key := range strings.Fields(keys) {
+		for key := range strings.FieldsSeq(keys) {
 			for i, cell := range []PolicyEffect{work, failed, retry, dead, unroutable} {
 				cell.Key, cell.Role = key, roles[i]
 				out = append(out, cell)

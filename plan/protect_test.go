@@ -144,7 +144,9 @@ func TestProtection(t *testing.T) {
 	t.Parallel()
 	want := compiled(t, topology.Classic, "queues: [{name: w}]")
 	mirrored := catchAll("all", 5, args{"message-ttl": int64(500), "max-in-memory-length": int64(9)})
-	first := func(policies ...topology.Policy) plan.State { return plan.State{Version: "4.3.6", Have: topology.Topology{Policies: policies}} }
+	first := func(policies ...topology.Policy) plan.State {
+		return plan.State{Version: "4.3.6", Have: topology.Topology{Policies: policies}}
+	}
 	after := func(policies ...topology.Policy) plan.State {
 		return applied(want, policies, plan.Make(want, first(mirrored), plan.Options{}))
 	}
