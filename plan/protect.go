@@ -47,14 +47,8 @@ func (r *resolver) protections() {
 	for _, q := range r.state.Have.Queues {
 		r.out.found[q.Name] = true
 	}
-	found := map[protectionKey]*protection{}
-	for _, p := range r.state.Have.Policies {
-		if role, _, base, ok := topology.ProtectionOf(r.want.Name, p.Name); ok {
-			g := protected(found, protectionKey{role, base})
-			g.found = append(g.found, p)
-		}
-	}
-	endured := map[string]*enduring{}
+	r.risky = len(r.state.Operator) > 0 || slices.ContainsFunc(r.foreignPolicies, r.mayHarm)
+	found, endured := r.foundProtections(), map[string]*enduring{}
 	for _, q := range r.generated(found) {
 		base, keys := r.harmfulPolicy(q)
 		switch {
@@ -65,20 +59,15 @@ func (r *resolver) protections() {
 			endure(endured, "the policy", base, "it has the highest priority that there is: lower it", r.effects).add(q, keys, base.Definition)
 		}
 		if op, ok := r.strongest(r.state.Operator, q); ok {
-			all := maps.Clone(op.Definition)
+			all := maps.Clone(base.Definition) // such as where it moves what expires
 			if all == nil {
 				all = topology.Arguments{}
 			}
-			for key, v := range base.Definition {
-				if _, given := all[key]; !given {
-					all[key] = v // such as where it moves what expires
-				}
-			}
+			maps.Copy(all, op.Definition)
 			endure(endured, "the operator policy", op, "no other policy overrides an operator policy: let its pattern leave out these queues", r.effects).add(q, r.harms(q, op.Definition), all)
 		}
 	}
 	for _, key := range slices.SortedFunc(maps.Keys(found), compareProtections) {
-		slices.SortFunc(found[key].found, func(a, b topology.Policy) int { return cmp.Compare(number(r.want.Name, a), number(r.want.Name, b)) })
 		r.out.protections = append(r.out.protections, *found[key])
 	}
 	for _, id := range slices.Sorted(maps.Keys(endured)) {
@@ -88,6 +77,21 @@ func (r *resolver) protections() {
 		}
 	}
 	r.ghostProtections()
+}
+
+// foundProtections gives those of the broker, the policies of each in their order.
+func (r *resolver) foundProtections() map[protectionKey]*protection {
+	found := map[protectionKey]*protection{}
+	for _, p := range r.state.Have.Policies {
+		if role, _, base, ok := topology.ProtectionOf(r.want.Name, p.Name); ok {
+			g := protected(found, protectionKey{role, base})
+			g.found = append(g.found, p)
+		}
+	}
+	for _, g := range found {
+		slices.SortFunc(g.found, func(a, b topology.Policy) int { return cmp.Compare(number(r.want.Name, a), number(r.want.Name, b)) })
+	}
+	return found
 }
 
 func compareProtections(a, b protectionKey) int {
@@ -155,12 +159,25 @@ func (r *resolver) harmfulPolicy(q topology.Queue) (topology.Policy, []string) {
 	var keys []string
 	found := false
 	for _, p := range r.foreignPolicies {
-		if found && (p.Priority < best.Priority || p.Priority == best.Priority && len(keys) > 0) || !r.reaches(p, q) {
+		if !r.risky || found && (p.Priority < best.Priority || p.Priority == best.Priority && len(keys) > 0) || !r.reaches(p, q) {
 			continue
 		}
 		best, keys, found = p, r.harms(q, p.Definition), true
 	}
 	return best, keys
+}
+
+// mayHarm reports whether a policy has a key that is harmful for some role: as a
+// rule none has, and no queue need be looked at.
+func (r *resolver) mayHarm(p topology.Policy) bool {
+	for key := range p.Definition {
+		for _, role := range GeneratedRoles() {
+			if r.effects[effectKey{key, role}].Effect == Harmful {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // reaches reports whether a policy applies to a queue. Of a pattern that only the
@@ -170,7 +187,7 @@ func (r *resolver) reaches(p topology.Policy, q topology.Queue) bool {
 		return true
 	}
 	_, _, base, ours := topology.ProtectionOf(r.want.Name, r.state.InForce[q.Name])
-	return ours && base == p.Name && r.patterns[p.Pattern] == nil
+	return ours && base == p.Name && compiledPattern(p.Pattern) == nil
 }
 
 // protect notes that a queue is harmed by some keys of a policy.

@@ -325,6 +325,12 @@ func TestProtectionThatIsNotInEffect(t *testing.T) {
 			unreadable.Have.Policies[i].Pattern = "(?R)?("
 		}
 	}
+	exchanges := done()
+	for i, p := range exchanges.Have.Policies {
+		if p.Name == "all" {
+			exchanges.Have.Policies[i].ApplyTo = "exchanges"
+		}
+	}
 	foreign := set(done(), func(p *topology.Policy) { p.Pattern = "^(?:theirs|w\\.dead)$" })
 	foreign.Have.Queues = append(foreign.Have.Queues, topology.Queue{Name: "theirs", Durable: true, Arguments: args{"x-queue-type": "classic"}})
 	for name, tc := range map[string]struct {
@@ -339,6 +345,7 @@ func TestProtectionThatIsNotInEffect(t *testing.T) {
 		"one that is gone":  {set(done(), func(p *topology.Policy) { p.Pattern = "^(?:gone|w\\.dead)$" }), ""},
 		"other settings":    {set(done(), func(p *topology.Policy) { p.Definition = args{"expires": int64(1)} }), `update 1000 ^w\.dead$`},
 		"unreadable theirs": {unreadable, ""},
+		"for exchanges now": {exchanges, "delete 0 delete 0 delete 0 delete 0 "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

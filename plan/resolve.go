@@ -99,6 +99,7 @@ type resolver struct {
 	patterns        map[string]*regexp2.Regexp // of policies
 	wanted          map[string]bool            // the identities of the bindings of want
 	effects         effects
+	risky           bool // policies of others may harm generated queues
 	out             Resolved
 }
 
