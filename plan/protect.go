@@ -89,7 +89,7 @@ func (r *resolver) foundProtections() map[protectionKey]*protection {
 		}
 	}
 	for _, g := range found {
-		slices.SortFunc(g.found, func(a, b topology.Policy) int { return cmp.Compare(number(r.want.Name, a), number(r.want.Name, b)) })
+		slices.SortFunc(g.found, func(a, b topology.Policy) int { return cmp.Compare(partNumber(r.want.Name, a), partNumber(r.want.Name, b)) })
 	}
 	return found
 }
@@ -105,8 +105,8 @@ func protected(found map[protectionKey]*protection, key protectionKey) *protecti
 	return found[key]
 }
 
-// number gives which of several protections a policy is.
-func number(top string, p topology.Policy) int {
+// partNumber gives which of several protections a policy is.
+func partNumber(top string, p topology.Policy) int {
 	_, n, _, _ := topology.ProtectionOf(top, p.Name)
 	return n
 }

@@ -115,7 +115,7 @@ func (g protection) parts(top string, exists map[string]bool) []part {
 	var out []part
 	placed, highest := map[string]bool{}, 0
 	for _, p := range g.found {
-		x := part{n: number(top, p), have: &p, listed: topology.PatternQueues(p.Pattern)}
+		x := part{n: partNumber(top, p), have: &p, listed: topology.PatternQueues(p.Pattern)}
 		highest = max(highest, x.n)
 		for _, name := range x.listed {
 			switch {
