@@ -89,7 +89,9 @@ func (r *resolver) foundProtections() map[protectionKey]*protection {
 		}
 	}
 	for _, g := range found {
-		slices.SortFunc(g.found, func(a, b topology.Policy) int { return cmp.Compare(partNumber(r.want.Name, a), partNumber(r.want.Name, b)) })
+		slices.SortFunc(g.found, func(a, b topology.Policy) int {
+			return cmp.Compare(partNumber(r.want.Name, a), partNumber(r.want.Name, b))
+		})
 	}
 	return found
 }
