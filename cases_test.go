@@ -22,6 +22,7 @@ type place struct {
 	t      *testing.T
 	target brokertest.Target
 	ch     *amqp.Channel
+	conn   *amqp.Connection // another one; nil where nothing needs it
 }
 
 // What can be done to a virtual host between one file and the next.
@@ -290,7 +291,7 @@ func (c oneCase) play(t *testing.T, want string) string {
 		t.Fatalf("the first apply exits with %d:\n%s", code, out)
 	}
 	if c.between != nil {
-		c.between(place{t, target, target.Channel(t)})
+		c.between(place{t: t, target: target, ch: target.Channel(t)})
 	}
 	got := ""
 	wanted, _, _ := strings.Cut(want, "apply exits with ")

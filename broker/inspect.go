@@ -63,11 +63,11 @@ type (
 		PropertiesKey string          `json:"properties_key"`
 	}
 	policy struct {
-		Name       string `json:"name"`
-		Pattern    string `json:"pattern"`
-		ApplyTo    string `json:"apply-to"`
-		Priority   int64  `json:"priority"`
-		Definition any    `json:"definition"`
+		Name       string   `json:"name"`
+		Pattern    string   `json:"pattern"`
+		ApplyTo    string   `json:"apply-to"`
+		Priority   priority `json:"priority"`
+		Definition any      `json:"definition"`
 	}
 	flagState struct {
 		Name  string `json:"name"`
@@ -378,7 +378,7 @@ func policies(list []policy) ([]topology.Policy, error) {
 			return nil, fmt.Errorf("policy %q: %w", p.Name, err)
 		}
 		out = append(out, topology.Policy{
-			Name: p.Name, Pattern: p.Pattern, ApplyTo: p.ApplyTo, Priority: p.Priority, Definition: definition,
+			Name: p.Name, Pattern: p.Pattern, ApplyTo: p.ApplyTo, Priority: int64(p.Priority), Definition: definition,
 		})
 	}
 	return out, nil

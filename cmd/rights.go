@@ -12,7 +12,9 @@ func (a *app) rightsCommand() *cobra.Command {
 		Short: "Print the permissions that CI, the processor and the services need",
 		Long: `Print the set_permissions lines for a file: for who plans and applies, for who
 migrates (if queues are replaced), for the processor, for the services of each owner,
-and for publishers. The names of the users are examples. It needs no broker.`,
+and for publishers. The names of the users are examples. It needs no broker, so it
+cannot know of policies of other teams: where plan overrides one, apply needs the tag
+policymaker too.`,
 		Example:     "  dlxctl rights\n  dlxctl rights -o json",
 		Args:        noArguments,
 		Annotations: map[string]string{outputsAnnotation: "text json"},

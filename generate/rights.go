@@ -23,7 +23,9 @@ type Grant struct {
 	User string
 	// Purpose says what for, in a few words.
 	Purpose string
-	Tags    []string
+	// Note is what the file cannot tell, a sentence. Empty: nothing.
+	Note string
+	Tags []string
 	// Configure, Write and Read are regular expressions, one for each name or
 	// family of names.
 	Configure, Write, Read []string
@@ -90,6 +92,9 @@ func applying(t topology.Topology) Grant {
 		slices.Sort(*list)
 		*list = slices.Compact(*list)
 	}
+	if !slices.Contains(g.Tags, policymaker) {
+		g.Note = "If plan overrides a policy of another team (docs/policies.md), apply needs the tag policymaker too."
+	}
 	return g
 }
 
@@ -100,7 +105,7 @@ func applying(t topology.Topology) Grant {
 // cannot be told from the file: migrate names it before its first write.
 func migrating(t topology.Topology) Grant {
 	g := applying(t)
-	g.User, g.Purpose = "", "migrate"
+	g.User, g.Purpose, g.Note = "", "migrate", ""
 	for _, w := range t.Works {
 		if w.Replaces == "" {
 			continue
@@ -222,6 +227,9 @@ func WriteRights(w io.Writer, vhost string, grants []Grant) error {
 			fmt.Fprintln(w)
 		}
 		fmt.Fprintf(w, "# %s\n", g.Purpose)
+		if g.Note != "" {
+			fmt.Fprintf(w, "# %s\n", g.Note)
+		}
 		for _, list := range [][]string{g.Configure, g.Write, g.Read} {
 			if n := len(Expression(list)); n > maxExpression {
 				fmt.Fprintf(w, "# An expression has %d bytes, and RabbitMQ 4.3 takes %d: write what the names have in common, or '.*'.\n", n, maxExpression)

@@ -46,6 +46,9 @@ func areas() []area {
 			`^root\.Test(Apply|APolicyWhoseWriter|QuorumQueuesWhoseDeclarer|BesideRealTopologies|Alarm|FeatureFlags)`, `^plan\.TestApplyConverges`,
 		}},
 		{"plan and apply: each object, change and state of a queue", []string{`^root\.TestCases`}},
+		{"policies of other teams and of the operator harm no generated queue", []string{
+			`^root\.Test(PoliciesOfOthers|OverflowPolicyOfOthers|OperatorPolicies)`, `^plan\.Test(PolicyEffects|Protection|Endured)`,
+		}},
 		{"rights: those printed suffice, and each is needed", []string{`^root\.Test(\w*RightsSuffice|Each\w*RightIsNeeded|ReadersNeedNothing)`}},
 		{"TLS, certificates, secrets", []string{`^root\.Test(MutualTLS|ExpiredCertificate|NothingTellsSecrets)`, `^broker\.Test(TLS|HTTPWhereTLS)`}},
 		{"odd names, through every command", []string{`^root\.Test(Migrate)?OddNames`, `^broker\.TestInspect(SeesOddNames|ReadsOddVHosts)`, `^broker\.TestOddBindings`}},

@@ -261,8 +261,9 @@ func (r *Runner) unmake(ctx context.Context, without topology.Topology, moves []
 			key.Name = b.Identity()
 		}
 		back := isBinding && slices.ContainsFunc(moves, func(m Move) bool { return b.Destination == m.Legacy || b.Key == topology.AddressKey(m.New) })
-		return c.Action != plan.Delete || !mine[key] && !back
+		return c.Action != plan.Delete || !mine[key] && !back && !plan.Exposes(c)
 	})
+	p.Changes = exposingNothing(p.Changes, state)
 	todo, tiers := plan.Allowed(p, plan.Allow(plan.DropsRouting)), 0
 	for _, q := range p.Retiring {
 		for _, have := range state.Have.Queues {

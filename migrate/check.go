@@ -36,7 +36,7 @@ func (m Move) Reasons(want topology.Topology, state plan.State) []string {
 	}
 	out = append(out, m.inexact(state)...)
 	for _, c := range plan.Make(want, state, plan.Options{}).Changes {
-		if c.Action == plan.Blocked && (c.Name == m.New || c.Kind == topology.KindTopology || m.needs(want, c)) {
+		if c.Action == plan.Blocked && !c.IsEndured() && (c.Name == m.New || c.Kind == topology.KindTopology || m.needs(want, c)) {
 			add("%s %s is blocked: %s", c.Kind, c.Name, c.Reason)
 		}
 	}

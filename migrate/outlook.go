@@ -54,7 +54,7 @@ func Outlooks(want topology.Topology, state plan.State, legacy []string) []Outlo
 				o.Kept[i].Destination, o.Kept[i].DestinationType = s.New, topology.ToQueue
 			}
 		}
-		o.Notes = s.notes(want, state)
+		o.Notes = append(s.notes(want, state), endured(want, state)...)
 		out = append(out, o)
 	}
 	return out

@@ -31,7 +31,7 @@ func Check(p Plan, allow []Consent) error {
 
 // blocked gives the changes that no consent brings about.
 func (p Plan) blocked() []Change {
-	return slices.DeleteFunc(slices.Clone(p.Changes), func(c Change) bool { return c.Action != Blocked })
+	return slices.DeleteFunc(slices.Clone(p.Changes), func(c Change) bool { return c.Action != Blocked || c.IsEndured() })
 }
 
 // Skipped says what of p was not carried out, after done changes of the rest were.
@@ -200,7 +200,7 @@ func (h *held) serves(c Change) bool {
 
 // holds reports whether c belongs to what stays.
 func (h *held) holds(c Change) bool {
-	if h.all {
+	if h.all || h.keepsExposed(c) {
 		return true
 	}
 	if c.Action == Delete && (h.queues[c.Label.Queue] || h.backoffs[c.Label.Backoff] || h.returns && c.LeadsBack()) {

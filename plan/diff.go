@@ -72,7 +72,11 @@ func Diff(r Resolved) Plan {
 	p.Changes = append(p.Changes, r.rebindings(replaced, wanted)...)
 	p.Changes = append(p.Changes, r.policyChanges()...)
 	p.Changes = append(p.Changes, r.Reroutes...)
-	p.Changes = append(p.Changes, r.deletions(wanted)...)
+	deletions := r.deletions(wanted)
+	p.Changes = append(p.Changes, deletions...)
+	protections := r.protectionChanges(deletions)
+	p.Changes = append(p.Changes, protections...)
+	p.Harms = r.harmed(protections)
 	for _, b := range r.Drift {
 		c := r.unbinding(b)
 		c.Reason = "nobody declared it"
@@ -218,6 +222,9 @@ func fingerprint(r Resolved) string {
 	}
 	for _, c := range r.Reroutes {
 		fmt.Fprintf(h, "reroute %s %q %s %v\n", c.Action, c.Name, c.Reason, c.Fields)
+	}
+	for _, c := range r.protectionChanges(nil) { // they start from somebody's policy too
+		fmt.Fprintf(h, "protection %s %q %v\n", c.Action, c.Name, c.Fields)
 	}
 	for _, x := range r.Drift {
 		fmt.Fprintf(h, "drift %s\n", x.Identity())

@@ -48,7 +48,7 @@ func (r *resolver) forget() {
 	policies := byName(r.want.Policies, func(p topology.Policy) string { return p.Name })
 	for _, p := range r.state.Have.Policies {
 		owner, _ := topology.PolicyOwner(p.Name)
-		if _, wanted := policies[p.Name]; !wanted && owner == r.want.Name && !r.switches(p.Name) {
+		if _, wanted := policies[p.Name]; !wanted && owner == r.want.Name && !r.switches(p.Name) && !r.protects(p.Name) {
 			p.Label = topology.Label{Role: topology.RoleWork, Queue: strings.TrimPrefix(p.Name, topology.PolicyName(r.want.Name, ""))}
 			r.out.Have.Policies = append(r.out.Have.Policies, p)
 			r.out.bared[p.Label.Queue] = r.bares(p.Label.Queue)

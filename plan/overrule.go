@@ -28,7 +28,7 @@ func (r *resolver) overruled() {
 		for _, p := range r.inForce(q) {
 			for _, key := range p.Definition.Names() {
 				text, ok := overrules(q, key, p.Definition[key])
-				if !ok {
+				if !ok || r.handled(q, p, key) {
 					continue
 				}
 				id := p.Name + " " + key
@@ -54,6 +54,16 @@ func (r *resolver) overruled() {
 			})
 		}
 	}
+}
+
+// handled reports whether a key of a policy is overridden on a queue, or needs
+// consent: see protections.
+func (r *resolver) handled(q topology.Queue, p topology.Policy, key string) bool {
+	e := r.effects[effectKey{key, q.Label.Role}]
+	isOperator := slices.ContainsFunc(r.state.Operator, func(o topology.Policy) bool {
+		return o.Name == p.Name && o.Pattern == p.Pattern && o.Definition.Equal(p.Definition)
+	})
+	return e.Effect == Harmful && (e.Hazard != "" || topology.Overridable(p.Priority) && !isOperator)
 }
 
 // overruling is one key of one policy that changes queues of ours.

@@ -55,7 +55,10 @@ const (
 	Replace Action = "replace" // delete and create again
 	Delete  Action = "delete"
 	Migrate Action = "migrate" // made without its business bindings while a legacy queue lives
-	Blocked Action = "blocked" // the broker would refuse it, or it would hurt; Reason says why
+	// Blocked: the broker would refuse it, or it would hurt; Reason says why. One with
+	// a hazard is what somebody's policy does and nothing can override: consent lets
+	// the rest go on, and nothing is written for it.
+	Blocked Action = "blocked"
 )
 
 // Actions gives the actions in the order in which a summary counts them.
@@ -139,6 +142,9 @@ type Plan struct {
 	// Removed are the names that the file lists as taken out on purpose: it allows
 	// that routing ends with them.
 	Removed []string
+	// Harms are what policies of others do to generated queues as long as the plan
+	// is not carried out, or also then: in words.
+	Harms []string
 	// Loops and Works are those of the wanted topology, for the reader: they
 	// explain each backoff and let generated objects be told by what they serve.
 	Loops []topology.Loop

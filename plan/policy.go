@@ -37,6 +37,11 @@ func (r *resolver) policies() {
 		if hasBase {
 			r.out.Bases[want.Name] = base
 		}
+		if !topology.Overridable(base.Priority) {
+			r.refuse(topology.Key{Kind: topology.KindPolicy, Name: want.Name}, nil, want, want.Label,
+				fmt.Sprintf("the policy %s has the highest priority that there is, so that no policy can give the queue %s its dead-lettering: lower its priority", display(base.Name), display(q.Name)))
+			continue
+		}
 		for _, p := range r.foreignPolicies {
 			if (p.Name == base.Name || r.applies(p, q)) && p.Priority >= want.Priority {
 				want.Priority = topology.PriorityAbove(p.Priority)
@@ -215,7 +220,7 @@ func (r *resolver) strongest(list []topology.Policy, q topology.Queue) (topology
 	var best topology.Policy
 	found := false
 	for _, p := range list {
-		if r.applies(p, q) && (!found || p.Priority > best.Priority) {
+		if (!found || p.Priority > best.Priority) && r.applies(p, q) {
 			best, found = p, true
 		}
 	}

@@ -44,6 +44,11 @@ type Resolved struct {
 	routed        map[string]bool               // see routedQueues; Diff works it out
 	pending       map[string]bool               // the wanted policies that are stored and perhaps not in force
 	present       func() *present               // all that was found
+
+	protections []protection      // from harmful policies of others
+	ghosts      []topology.Policy // protections that are not listed and still in effect
+	harms       []string          // what policies do that nothing overrides, in words
+	found       map[string]bool   // the queues that exist
 }
 
 // Resolve makes want and what was found comparable. It changes neither.
@@ -63,7 +68,8 @@ func Resolve(want topology.Topology, state State) Resolved {
 			r.foreignPolicies = append(r.foreignPolicies, p)
 		}
 	}
-	r.out.bared, r.out.pending = map[string]bool{}, map[string]bool{}
+	r.out.bared, r.out.pending, r.out.found = map[string]bool{}, map[string]bool{}, map[string]bool{}
+	r.effects = newEffects()
 	r.out.Want, r.out.Have = want, topology.Topology{Name: want.Name, VHost: want.VHost}
 	r.out.Bindings, r.out.Usage = state.Have.Bindings, state.Usage
 	r.out.Want.Exchanges, r.out.Want.Queues, r.out.Want.Bindings, r.out.Want.Policies = nil, nil, nil, nil
@@ -82,6 +88,7 @@ func Resolve(want topology.Topology, state State) Resolved {
 	if state.Alarm != "" {
 		r.warn("alarm", "the broker takes no messages at the moment: "+state.Alarm)
 	}
+	r.protections()
 	r.overruled()
 	r.out.Want.Sort()
 	r.out.Have.Sort()
@@ -102,6 +109,8 @@ type resolver struct {
 	legacy          map[string]bool            // the exchanges of an earlier release that are there; see legacyExchange
 	rerouted        map[string]bool            // the keys of queues whose failures change their way; see reroutes
 	kept            map[string]bool            // the backoffs whose failed queue is retired and stays; see retireFailed
+	effects         effects
+	risky           bool // policies of others may harm generated queues
 	out             Resolved
 }
 

@@ -235,12 +235,18 @@ func (t textWriter) fields(c Change) {
 	}
 }
 
+// longPattern is how many bytes of a pattern a person is shown.
+const longPattern = 200
+
 // value gives a field's value, with durations beside milliseconds.
 func value(name string, v any) string {
 	if v == nil {
 		return "(none)"
 	}
 	text := topology.FormatValue(v)
+	if len(text) > longPattern && name == "pattern" {
+		return fmt.Sprintf("%s and so on, %d bytes", strings.ToValidUTF8(text[:longPattern], ""), len(text)) // -o json has all of it
+	}
 	if ms, ok := v.(int64); ok && slices.Contains([]string{topology.ArgMessageTTL, "x-expires", "message-ttl", "expires"}, name) {
 		text += " (" + formatMillis(ms) + ")"
 	}

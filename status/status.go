@@ -163,6 +163,9 @@ func (m *maker) warnings() {
 	if n := len(p.Changes); n > 0 && len(m.gone) == 0 {
 		m.warn("not-applied", fmt.Sprintf("the broker differs from the file in %s; run dlxctl plan", places(n)))
 	}
+	for _, text := range p.Harms {
+		m.warn("harmful-policy", text+"; run dlxctl plan")
+	}
 	for _, w := range p.Warnings {
 		if slices.Contains([]string{"overruled", "starves-tier", "retired-tier", "retired-backoff", "migration-pending", "alarm"}, w.Name) {
 			m.out.Warnings = append(m.out.Warnings, w)

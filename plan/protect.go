@@ -1,0 +1,313 @@
+package plan
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// Policies of others can make generated queues lose or misroute messages (see
+// PolicyEffects). Where such a policy applies, a policy of ours overrides it: the
+// same definition without the harmful keys. The queues of a role that the same
+// policy would harm share one of ours, as the broker looks at every policy for
+// every queue (one for each of 1,000 queues would take half an hour). Its pattern
+// is the list of their names; where that gets too long, a second policy goes on.
+
+// protection is what the queues of one role need against one policy.
+type protection struct {
+	protectionKey
+
+	policy   topology.Policy // the one to override
+	found    []topology.Policy
+	members  []topology.Queue
+	keys     map[string][]string // the harmful keys, and the queues that each harms
+	priority int64
+	stamped  int64 // messages that the policy has given an expiry already
+}
+
+// protectionKey is what tells the protections of a topology apart.
+type protectionKey struct {
+	role topology.Role
+	base string
+}
+
+// protects reports whether a policy of ours overrides one that would be harmful.
+func (r *resolver) protects(name string) bool {
+	_, _, _, ok := topology.ProtectionOf(r.want.Name, name)
+	return ok
+}
+
+// protections finds the policies of others that harm generated queues: what can be
+// overridden, and what needs consent.
+func (r *resolver) protections() {
+	for _, q := range r.state.Have.Queues {
+		r.out.found[q.Name] = true
+	}
+	r.risky = len(r.state.Operator) > 0 || slices.ContainsFunc(r.foreignPolicies, r.mayHarm)
+	found, endured := r.foundProtections(), map[string]*enduring{}
+	for _, q := range r.generated(found) {
+		base, keys := r.harmfulPolicy(q)
+		switch {
+		case len(keys) == 0:
+		case topology.Overridable(base.Priority):
+			r.protect(protected(found, protectionKey{q.Label.Role, base.Name}), base, q, keys)
+		default:
+			endure(endured, "the policy", base, "it has the highest priority that there is: lower it", r.effects).add(q, keys, base.Definition)
+		}
+		if op, ok := r.strongest(r.state.Operator, q); ok {
+			all := maps.Clone(base.Definition) // such as where it moves what expires
+			if all == nil {
+				all = topology.Arguments{}
+			}
+			maps.Copy(all, op.Definition)
+			endure(endured, "the operator policy", op, "no other policy overrides an operator policy: let its pattern leave out these queues", r.effects).add(q, r.harms(q, op.Definition), all)
+		}
+	}
+	for _, key := range slices.SortedFunc(maps.Keys(found), compareProtections) {
+		r.out.protections = append(r.out.protections, *found[key])
+	}
+	for _, id := range slices.Sorted(maps.Keys(endured)) {
+		if c, harms := endured[id].change(); harms {
+			r.out.Refused = append(r.out.Refused, c)
+			r.out.harms = append(r.out.harms, c.Reason)
+		}
+	}
+	r.ghostProtections()
+}
+
+// foundProtections gives those of the broker, the policies of each in their order.
+func (r *resolver) foundProtections() map[protectionKey]*protection {
+	found := map[protectionKey]*protection{}
+	for _, p := range r.state.Have.Policies {
+		if role, _, base, ok := topology.ProtectionOf(r.want.Name, p.Name); ok {
+			g := protected(found, protectionKey{role, base})
+			g.found = append(g.found, p)
+		}
+	}
+	for _, g := range found {
+		slices.SortFunc(g.found, func(a, b topology.Policy) int {
+			return cmp.Compare(partNumber(r.want.Name, a), partNumber(r.want.Name, b))
+		})
+	}
+	return found
+}
+
+func compareProtections(a, b protectionKey) int {
+	return cmp.Or(cmp.Compare(a.role, b.role), cmp.Compare(a.base, b.base))
+}
+
+func protected(found map[protectionKey]*protection, key protectionKey) *protection {
+	if found[key] == nil {
+		found[key] = &protection{protectionKey: key, keys: map[string][]string{}}
+	}
+	return found[key]
+}
+
+// partNumber gives which of several protections a policy is.
+func partNumber(top string, p topology.Policy) int {
+	_, n, _, _ := topology.ProtectionOf(top, p.Name)
+	return n
+}
+
+// generated gives the queues that dlxctl made and that hold messages on their way
+// or at its end: those of the file, and those of ours that are no longer in it, as
+// long as they exist. What exists is given as it is.
+func (r *resolver) generated(found map[protectionKey]*protection) []topology.Queue {
+	roles := GeneratedRoles()
+	listed := map[string]topology.Role{} // a dead-letter queue may have any name
+	for key, g := range found {
+		for _, p := range g.found {
+			for _, name := range topology.PatternQueues(p.Pattern) {
+				listed[name] = key.role
+			}
+		}
+	}
+	have := byName(r.state.Have.Queues, func(q topology.Queue) string { return q.Name })
+	allowed := byName(r.out.Want.Queues, func(q topology.Queue) string { return q.Name })
+	wanted := map[string]bool{}
+	var out []topology.Queue
+	for _, q := range r.want.Queues {
+		wanted[q.Name] = true
+		if _, ok := allowed[q.Name]; !ok || !slices.Contains(roles, q.Label.Role) {
+			continue // of another topology, for one
+		}
+		if existing, ok := have[q.Name]; ok {
+			existing.Label = q.Label
+			q = existing
+		}
+		out = append(out, q)
+	}
+	for _, q := range r.state.Have.Queues {
+		if wanted[q.Name] || !r.ours(q.Arguments) {
+			continue
+		}
+		q.Label = r.labelOf(q.Name, listed[q.Name])
+		if slices.Contains(roles, q.Label.Role) {
+			out = append(out, q)
+		}
+	}
+	return out
+}
+
+// harmfulPolicy gives somebody's policy that is in effect on a queue, or would be
+// without ours, and its harmful keys. Between policies of equal priority the broker
+// chooses as it likes: a harmful one is taken to be chosen.
+func (r *resolver) harmfulPolicy(q topology.Queue) (topology.Policy, []string) {
+	var best topology.Policy
+	var keys []string
+	found := false
+	for _, p := range r.foreignPolicies {
+		if !r.risky || found && (p.Priority < best.Priority || p.Priority == best.Priority && len(keys) > 0) || !r.reaches(p, q) {
+			continue
+		}
+		best, keys, found = p, r.harms(q, p.Definition), true
+	}
+	return best, keys
+}
+
+// mayHarm reports whether a policy has a key that is harmful for some role: as a
+// rule none has, and no queue need be looked at.
+func (r *resolver) mayHarm(p topology.Policy) bool {
+	for key := range p.Definition {
+		for _, role := range GeneratedRoles() {
+			if r.effects[effectKey{key, role}].Effect == Harmful {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// reaches reports whether a policy applies to a queue. Of a pattern that only the
+// broker can read, what is in effect tells.
+func (r *resolver) reaches(p topology.Policy, q topology.Queue) bool {
+	if r.applies(p, q) || r.state.InForce[q.Name] == p.Name {
+		return true
+	}
+	_, _, base, ours := topology.ProtectionOf(r.want.Name, r.state.InForce[q.Name])
+	return ours && base == p.Name && compiledPattern(p.Pattern) == nil
+}
+
+// protect notes that a queue is harmed by some keys of a policy.
+func (r *resolver) protect(g *protection, base topology.Policy, q topology.Queue, keys []string) {
+	g.policy = base
+	g.members = append(g.members, q)
+	for _, key := range keys {
+		g.keys[key] = append(g.keys[key], display(q.Name))
+	}
+	g.priority = max(g.priority, topology.PolicyPriority)
+	for _, p := range r.foreignPolicies {
+		if p.Priority >= g.priority && topology.Overridable(p.Priority) && r.reaches(p, q) {
+			g.priority = topology.PriorityAbove(p.Priority)
+		}
+	}
+	if r.state.InForce[q.Name] == base.Name && slices.Contains(keys, "message-ttl") && q.Label.Role != topology.RoleRetry {
+		g.stamped += r.state.Usage[q.Name].Ready + r.state.Usage[q.Name].Unacknowledged
+	}
+	if r.state.InForce == nil {
+		return
+	}
+	inForce := r.state.InForce[q.Name]
+	if !r.out.found[q.Name] || slices.ContainsFunc(g.found, func(p topology.Policy) bool { return p.Name == inForce }) {
+		return
+	}
+	for _, p := range g.found { // it should be in effect
+		if slices.Contains(topology.PatternQueues(p.Pattern), q.Name) {
+			r.out.pending[p.Name] = true
+		}
+	}
+}
+
+// ghostProtections adds the protections that are gone from the broker's list and
+// still in effect.
+func (r *resolver) ghostProtections() {
+	listed := byName(r.state.Have.Policies, func(p topology.Policy) string { return p.Name })
+	for _, queue := range slices.Sorted(maps.Keys(r.state.InForce)) {
+		name := r.state.InForce[queue]
+		role, _, _, ours := topology.ProtectionOf(r.want.Name, name)
+		if _, there := listed[name]; ours && !there {
+			r.out.ghosts = append(r.out.ghosts, topology.Policy{Name: name, Label: topology.Label{Role: role, Queue: queue}})
+		}
+	}
+}
+
+// enduring is a policy that harms generated queues and that nothing overrides.
+type enduring struct {
+	kind    string // what it is, with an article
+	remedy  string
+	policy  topology.Policy
+	effects effects
+	hazards map[Hazard]bool
+	order   []string
+	harms   map[string]*harm
+}
+
+// harm is what one key does to queues of one role.
+type harm struct {
+	role       topology.Role
+	queueType  string
+	key        string
+	definition topology.Arguments
+	queues     []string
+}
+
+func endure(all map[string]*enduring, kind string, p topology.Policy, remedy string, e effects) *enduring {
+	id := kind + " " + p.Name
+	if all[id] == nil {
+		all[id] = &enduring{kind: kind, policy: p, remedy: remedy, effects: e, hazards: map[Hazard]bool{}, harms: map[string]*harm{}}
+	}
+	return all[id]
+}
+
+// add notes which keys harm a queue. A key without a hazard is left to the
+// warnings.
+func (e *enduring) add(q topology.Queue, keys []string, definition topology.Arguments) {
+	for _, key := range keys {
+		hazard := e.effects[effectKey{key, q.Label.Role}].Hazard
+		if hazard == "" {
+			continue
+		}
+		e.hazards[hazard] = true
+		id := key + " " + string(q.Label.Role)
+		if e.harms[id] == nil {
+			e.harms[id] = &harm{role: q.Label.Role, queueType: q.Type(), key: key, definition: definition}
+			e.order = append(e.order, id)
+		}
+		e.harms[id].queues = append(e.harms[id].queues, display(q.Name))
+	}
+}
+
+// change gives the change that needs consent. It writes nothing. It reports false
+// if the policy does no harm.
+func (e *enduring) change() (Change, bool) {
+	if len(e.order) == 0 {
+		return Change{}, false
+	}
+	c := Change{Action: Blocked, Kind: topology.KindPolicy, Name: e.policy.Name}
+	var texts []string
+	keys := map[string]bool{}
+	for _, id := range e.order {
+		h := e.harms[id]
+		texts = append(texts, consequence(h.role, h.queueType, h.key, h.definition, some(h.queues)))
+		if !keys[h.key] {
+			keys[h.key] = true
+			c.Fields = append(c.Fields, Field{Name: h.key, After: e.policy.Definition[h.key]})
+		}
+	}
+	for _, h := range Hazards() {
+		if e.hazards[h] {
+			c.Hazards = append(c.Hazards, h)
+		}
+	}
+	c.Reason = fmt.Sprintf("%s %s (pattern %s) would %s; %s, or consent to what it does",
+		e.kind, display(e.policy.Name), display(e.policy.Pattern), strings.Join(texts, "; and "), e.remedy)
+	return c, true
+}
+
+// IsEndured reports whether c is what a policy does that nothing can override: it
+// needs consent, and nothing is written for it.
+func (c Change) IsEndured() bool { return c.Action == Blocked && len(c.Hazards) > 0 }

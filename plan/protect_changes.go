@@ -1,0 +1,230 @@
+package plan
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// The ranks of the policies that override harmful ones. They are there before the
+// first queue, and go when all queues are gone that go.
+const (
+	rankProtect = 0
+	rankExpose  = rankDeleteExchange + rankLeadsBack + 1
+)
+
+// idleLength is a length limit that no queue comes to: the broker wants something
+// in a policy.
+const idleLength = int64(1) << 31
+
+// protectionChanges compares the policies that override harmful ones. deletions are
+// the changes that take queues away.
+func (r Resolved) protectionChanges(deletions []Change) []Change {
+	gone := map[string]bool{}
+	for _, c := range deletions {
+		gone[c.Name] = gone[c.Name] || c.Kind == topology.KindQueue && c.Action == Delete
+	}
+	var out []Change
+	for _, g := range r.protections {
+		out = append(out, r.protectionChange(g, gone)...)
+	}
+	for _, p := range r.ghosts {
+		if slices.ContainsFunc(out, func(c Change) bool { return c.Name == p.Name }) {
+			continue // it is made again
+		}
+		c := exposing(p, nil)
+		c.Reason = fmt.Sprintf("it is deleted, and still in effect on %s", display(p.Label.Queue))
+		out = append(out, c)
+	}
+	return out
+}
+
+// protectionChange gives the changes of one protection.
+func (r Resolved) protectionChange(g protection, gone map[string]bool) []Change {
+	var out []Change
+	for _, x := range g.parts(r.Want.Name, r.found) {
+		stays := slices.ContainsFunc(x.members, func(name string) bool { return !gone[name] })
+		if !stays {
+			if x.have != nil {
+				out = append(out, exposing(*x.have, nil))
+			}
+			continue
+		}
+		c := g.change(x, g.want(x, r.Want.Name, x.have != nil && r.pending[x.have.Name]))
+		if len(c.Fields) > 0 {
+			out = append(out, c)
+		}
+		if want, _ := c.After.(topology.Policy); len(x.others) > 0 {
+			narrow := want
+			narrow.Pattern = topology.QueuesPattern(x.members)
+			out = append(out, exposing(want, &narrow))
+		}
+	}
+	return out
+}
+
+// harmed says what policies of others do to generated queues now, or would do to
+// those that are to be made.
+func (r Resolved) harmed(changes []Change) []string {
+	out := slices.Clone(r.harms)
+	for _, g := range r.protections {
+		if slices.ContainsFunc(changes, func(c Change) bool { return c.Rank == rankProtect && c.Reason == g.reason() }) {
+			out = append(out, g.harm())
+		}
+	}
+	return out
+}
+
+// exposing gives the change that takes queues out of a protection, or takes it
+// away: they need it no more.
+func exposing(have topology.Policy, narrow *topology.Policy) Change {
+	c := Change{
+		Action: Delete, Kind: topology.KindPolicy, Name: have.Name, Before: have, Rank: rankExpose,
+		Label: have.Label, Reason: "no harmful policy is left for it to override",
+	}
+	if narrow == nil {
+		c.Fields = differing(policyFields(have), nil)
+		return c
+	}
+	c.Action, c.After, c.Fields = Update, *narrow, differing(policyFields(have), policyFields(*narrow))
+	c.Reason = "the other queues do not need it any more"
+	return c
+}
+
+// part is one of the policies of a protection.
+type part struct {
+	n       int
+	have    *topology.Policy
+	listed  []string // the queues in the pattern of have
+	members []string // those that need it
+	others  []string // those in the pattern that exist and do not need it
+	size    int      // of the pattern in bytes, at most
+}
+
+// parts spreads the members of a protection over its policies: each stays where it
+// is, so that none is without for a moment. Names in a pattern of queues that do not
+// exist are left there until the policy is written again.
+func (g protection) parts(top string, exists map[string]bool) []part {
+	needs := map[string]bool{}
+	for _, q := range g.members {
+		needs[q.Name] = true
+	}
+	var out []part
+	placed, highest := map[string]bool{}, 0
+	for _, p := range g.found {
+		x := part{n: partNumber(top, p), have: &p, listed: topology.PatternQueues(p.Pattern)}
+		highest = max(highest, x.n)
+		for _, name := range x.listed {
+			switch {
+			case needs[name] && !placed[name]:
+				placed[name] = true
+				x.members = append(x.members, name)
+			case exists[name] && !needs[name]:
+				x.others = append(x.others, name)
+			}
+		}
+		x.size = len(topology.QueuesPattern(slices.Concat(x.members, x.others)))
+		out = append(out, x)
+	}
+	for _, q := range g.members {
+		if placed[q.Name] {
+			continue
+		}
+		placed[q.Name] = true
+		more := len(topology.QueuesPattern([]string{q.Name}))
+		i := slices.IndexFunc(out, func(x part) bool { return x.size+more <= topology.MaxPattern })
+		if i < 0 {
+			highest++
+			i, out = len(out), append(out, part{n: highest})
+		}
+		out[i].members, out[i].size = append(out[i].members, q.Name), out[i].size+more
+	}
+	return out
+}
+
+// want gives the policy of a part, with the queues that do not need it any more:
+// these are taken out last. pending says that the one that was found may not be in
+// effect.
+func (g protection) want(x part, top string, pending bool) topology.Policy {
+	definition := topology.Arguments{}
+	for key, v := range g.policy.Definition {
+		if g.keys[key] == nil {
+			definition[key] = v
+		}
+	}
+	if len(definition) == 0 {
+		definition["max-length"] = idleLength
+	}
+	want := topology.Policy{
+		Name: topology.ProtectionName(top, g.role, x.n, g.base), Pattern: topology.QueuesPattern(slices.Concat(x.members, x.others)), ApplyTo: "queues",
+		Priority: g.priority, Definition: definition, Label: topology.Label{Role: g.role},
+	}
+	if x.have == nil {
+		return want
+	}
+	want.Priority = max(want.Priority, x.have.Priority) // a higher one does no harm
+	if pending || x.have.IsPending() {
+		want.Priority = topology.PriorityAbove(want.Priority) // the broker passes over a policy that it has stored just so
+	}
+	missing := slices.ContainsFunc(x.members, func(name string) bool { return !slices.Contains(x.listed, name) })
+	if !missing && x.listed != nil {
+		want.Pattern = x.have.Pattern // what else it names does not exist
+	}
+	return want
+}
+
+// change gives the change that puts a part of a protection in place. It has no
+// fields if that is as it should be.
+func (g protection) change(x part, want topology.Policy) Change {
+	c := Change{Action: Update, Kind: topology.KindPolicy, Name: want.Name, After: want, Label: want.Label, Rank: rankProtect, Reason: g.reason()}
+	if x.have != nil {
+		c.Before, c.Fields = *x.have, differing(policyFields(*x.have), policyFields(want))
+		return c
+	}
+	c.Action = Create
+	c.Fields = overlaid(definitionFields(g.policy), policyFields(want))
+	for _, key := range slices.Sorted(maps.Keys(g.keys)) {
+		c.Fields = append(c.Fields, Field{Name: key, Before: g.policy.Definition[key]})
+	}
+	return c
+}
+
+// reason says what would be without the protection.
+func (g protection) reason() string {
+	text := g.harm() + "; this policy overrides it there"
+	if len(g.policy.Definition) > len(g.keys) {
+		text += " and keeps its other settings"
+	}
+	if g.stamped > 0 {
+		text += fmt.Sprintf("; it has set the expiry of %s there already: take them out in time", countOf(int(g.stamped), "message"))
+	}
+	return text
+}
+
+// harm says what the policy would do.
+func (g protection) harm() string {
+	var texts []string
+	for _, key := range slices.Sorted(maps.Keys(g.keys)) {
+		texts = append(texts, consequence(g.role, g.members[0].Type(), key, g.policy.Definition, some(g.keys[key])))
+	}
+	return fmt.Sprintf("the policy %s (pattern %s) would %s", display(g.policy.Name), display(g.policy.Pattern), strings.Join(texts, "; and "))
+}
+
+// Exposes reports whether c takes queues out of a protection from harmful policies
+// of others: it comes after the deletion of these queues.
+func Exposes(c Change) bool {
+	_, ok := c.Before.(topology.Policy)
+	return ok && c.Rank == rankExpose
+}
+
+// keepsExposed reports whether a change takes the protection away of a queue that
+// stays.
+func (h *held) keepsExposed(c Change) bool {
+	p, _ := c.Before.(topology.Policy)
+	return Exposes(c) && slices.ContainsFunc(topology.PatternQueues(p.Pattern), func(queue string) bool {
+		return h.objects[topology.Key{Kind: topology.KindQueue, Name: queue}]
+	})
+}
