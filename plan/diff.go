@@ -76,7 +76,7 @@ func Diff(r Resolved) Plan {
 		c.Reason = "nobody declared it"
 		p.Drift = append(p.Drift, c)
 	}
-	p.Retiring = r.Retiring
+	p.Retiring, p.Staying = r.Retiring, r.Staying
 	order(p.Changes)
 	return p
 }

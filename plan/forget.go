@@ -13,6 +13,7 @@ import (
 // later apply, when it is empty. What leads its messages back stays as long: at
 // their TTL the broker would drop them, or hold them for ever.
 func (r *resolver) forget() {
+	r.living()
 	queues := r.forgotten()
 	_, returns := byName(r.want.Exchanges, func(e topology.Exchange) string { return e.Name })[topology.ReturnName(r.want.Name)]
 	keeps := len(r.out.Retiring) > 0 && !returns
@@ -30,7 +31,7 @@ func (r *resolver) forget() {
 		if _, wanted := exchanges[e.Name]; !wanted && r.ours(e.Arguments) && !r.switches(e.Name) {
 			e.Label = r.labelOf(e.Name, topology.RoleBusiness)
 			r.out.Have.Exchanges = append(r.out.Have.Exchanges, e)
-			if keeps && leadsBack(e.Label) {
+			if keeps && leadsBack(e.Label) || r.keeps(topology.KindExchange, e.Name) {
 				r.out.Want.Exchanges = append(r.out.Want.Exchanges, e)
 			}
 		}
@@ -39,7 +40,7 @@ func (r *resolver) forget() {
 		if r.ours(b.Arguments) && !r.wanted[b.Identity()] && !r.switches(b.Source) && !r.switches(b.Destination) {
 			b.Label = r.labelOf(b.Source, topology.RoleBusiness)
 			r.out.Have.Bindings = append(r.out.Have.Bindings, b)
-			if keeps && leadsBack(b.Label) && !leadsTo(b, going) {
+			if keeps && leadsBack(b.Label) && !leadsTo(b, going) || r.keeps(topology.KindBinding, b.Identity()) {
 				r.out.Want.Bindings = append(r.out.Want.Bindings, b)
 			}
 		}
@@ -50,6 +51,10 @@ func (r *resolver) forget() {
 		if _, wanted := policies[p.Name]; !wanted && owner == r.want.Name && !r.switches(p.Name) {
 			p.Label = topology.Label{Role: topology.RoleWork, Queue: strings.TrimPrefix(p.Name, topology.PolicyName(r.want.Name, ""))}
 			r.out.Have.Policies = append(r.out.Have.Policies, p)
+			if r.keeps(topology.KindPolicy, p.Name) {
+				r.out.Want.Policies = append(r.out.Want.Policies, p)
+				continue
+			}
 			r.out.bared[p.Label.Queue] = r.bares(p.Label.Queue)
 		}
 	}
@@ -70,6 +75,12 @@ func (r *resolver) forgotten() []topology.Queue {
 			continue
 		}
 		q.Label = r.labelOf(q.Name, topology.RoleWork)
+		if r.keeps(topology.KindQueue, q.Name) {
+			r.out.Have.Queues = append(r.out.Have.Queues, q)
+			r.out.Want.Queues = append(r.out.Want.Queues, q)
+			r.out.Staying = append(r.out.Staying, q)
+			continue
+		}
 		if q.Label.Role == topology.RoleRetry && r.retiring(q, bound[q.Name]) {
 			continue
 		}

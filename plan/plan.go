@@ -135,6 +135,8 @@ type Plan struct {
 	Drift []Change
 	// Retiring are the retired tiers that are deleted once they are empty.
 	Retiring []string
+	// Staying are queues that are not in the file and stay for a legacy queue that dlxctl made.
+	Staying  []topology.Queue
 	Warnings []Warning
 	// Loops and Works are those of the wanted topology, for the reader: they
 	// explain each backoff and let generated objects be told by what they serve.

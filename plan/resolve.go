@@ -29,6 +29,8 @@ type Resolved struct {
 	Drift []topology.Binding
 	// Retiring are the retired tiers that still hold messages.
 	Retiring []string
+	// Staying are queues that are not in the file and stay for a legacy queue of ours.
+	Staying []topology.Queue
 	// Bindings are all that were found, and Usage is what the queues hold: what
 	// is at stake in a deletion.
 	Bindings []topology.Binding
@@ -91,6 +93,7 @@ type resolver struct {
 	foreignPolicies []topology.Policy
 	patterns        map[string]*regexp2.Regexp // of policies
 	wanted          map[string]bool            // the identities of the bindings of want
+	kept            map[topology.Key]bool      // what legacy queues of ours still need; see living
 	out             Resolved
 }
 
@@ -223,7 +226,7 @@ func (r *resolver) replacements() {
 	r.out.Withheld = map[string]string{}
 	found := byName(r.state.Have.Queues, func(q topology.Queue) string { return q.Name })
 	for _, w := range r.want.Works {
-		if _, alive := found[w.Replaces]; w.Replaces == "" || !alive {
+		if _, alive := found[w.Replaces]; w.Replaces == "" || !alive || r.forwards(w.Replaces) {
 			continue
 		}
 		r.out.Withheld[w.Queue] = w.Replaces
