@@ -71,8 +71,10 @@ func (p *progress) tell(every time.Duration) {
 		}
 		p.mu.Lock()
 		done := p.done
+		p.total = max(p.total, done) // more may come than was there at the beginning
 		p.mu.Unlock()
 		if p.bar != nil {
+			p.bar.ChangeMax(p.total)
 			_ = p.bar.Set(done)
 		} else {
 			fmt.Fprintf(p.w, "%s %d of %d %s\n", p.verb, done, p.total, p.noun)
