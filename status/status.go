@@ -56,6 +56,7 @@ func Make(t topology.Topology, state plan.State) Report {
 	for _, w := range t.Works {
 		m.dead[w.Dead]++
 	}
+	m.plan = plan.Make(t, state, plan.Options{})
 	m.queues()
 	m.warnings()
 	return m.out
@@ -64,6 +65,7 @@ func Make(t topology.Topology, state plan.State) Report {
 type maker struct {
 	t     topology.Topology
 	state plan.State
+	plan  plan.Plan
 	have  map[string]topology.Queue // those that exist, by name
 	seen  map[string]bool           // those that were looked at
 	dead  map[string]int            // how many work queues use a dead-letter queue
@@ -94,6 +96,9 @@ func (m *maker) queues() {
 		m.add(q)
 	}
 	m.add(Queue{Name: topology.UnroutableName(m.t.Name), Role: topology.RoleUnroutable})
+	for _, q := range m.plan.Staying { // what a legacy queue still needs
+		m.add(Queue{Name: q.Name, Role: q.Label.Role, Backoff: q.Label.Backoff})
+	}
 }
 
 // add fills in what the broker says, once for each queue.
@@ -132,13 +137,18 @@ func (m *maker) warnings() {
 	if len(m.gone) > 0 {
 		m.warn("not-applied", "these queues of the file do not exist: "+strings.Join(m.gone, ", ")+"; run dlxctl apply")
 	}
-	p := plan.Make(m.t, m.state, plan.Options{})
+	p := m.plan
 	if n := len(p.Changes); n > 0 && len(m.gone) == 0 {
 		m.warn("not-applied", fmt.Sprintf("the broker differs from the file in %d places; run dlxctl plan", n))
 	}
 	for _, w := range p.Warnings {
-		if slices.Contains([]string{"overruled", "starves-tier", "retired-tier", "migration-pending", "alarm"}, w.Name) {
+		if slices.Contains([]string{"overruled", "starves-tier", "retired-tier", "retired-address", "migration-pending", "alarm"}, w.Name) {
 			m.out.Warnings = append(m.out.Warnings, w)
+		}
+	}
+	for _, w := range m.t.Works {
+		if w.Replaces != "" && plan.Forwards(m.t.Name, m.state, w.Replaces) {
+			m.warn("forwards", fmt.Sprintf("%s still exists and forwards to %s what is published to its name; 'dlxctl migrate status' says when a message last came, and 'dlxctl migrate' deletes it when none comes any more", w.Replaces, w.Queue))
 		}
 	}
 	if dropping := plan.Dropping(m.state); len(dropping) > 0 {

@@ -2,6 +2,7 @@ package status_test
 
 import (
 	"bytes"
+	"slices"
 	"testing"
 	"time"
 
@@ -112,5 +113,36 @@ func TestWriteJSON(t *testing.T) {
 `
 	if d := cmp.Diff(want, b.String()); d != "" {
 		t.Errorf("JSON (-want +got):\n%s", d)
+	}
+}
+
+// What stays for a legacy queue that dlxctl made is listed, and that a legacy queue but forwards is
+// said.
+func TestLegacyQueues(t *testing.T) {
+	t.Parallel()
+	load := func(text string) topology.Topology {
+		out, _, err := spec.Load([]spec.Source{{Name: "f", Data: []byte("version: 1\nname: shop\nbackoff: {a: {tiers: [1s]}, b: {tiers: [1m]}}\nqueues: " + text)}}, func(string) (string, bool) { return "", false })
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	want := load("[{name: new, replaces: old, backoff: a}]")
+	has := func(r status.Report, queue string, role topology.Role) bool {
+		return slices.ContainsFunc(r.Queues, func(q status.Queue) bool { return q.Name == queue && q.Role == role })
+	}
+	r := status.Make(want, plan.State{Version: "4.0.5", Have: load("[{name: old, backoff: b}]")})
+	for queue, role := range map[string]topology.Role{"old": "legacy", "old.dead": "dead", "shop.b.failed": "failed", "shop.b.retry.1m": "retry"} {
+		if !has(r, queue, role) {
+			t.Errorf("%s is not listed as %s: %v", queue, role, r.Queues)
+		}
+	}
+	name := topology.ForwardPolicyName("shop", "old")
+	forwards := plan.State{Version: "4.0.5", InForce: map[string]string{"old": name}, Have: topology.Topology{
+		Queues:   []topology.Queue{{Name: "old", Arguments: topology.Arguments{"x-queue-type": "classic"}}},
+		Policies: []topology.Policy{{Name: name, Pattern: "^old$", ApplyTo: "queues"}},
+	}}
+	if r := status.Make(want, forwards); !slices.ContainsFunc(r.Warnings, func(w plan.Warning) bool { return w.Name == "forwards" }) {
+		t.Errorf("it does not say that the queue forwards: %v", r.Warnings)
 	}
 }
