@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -281,6 +282,9 @@ func explainChannel(err error) error {
 	case amqp.NotFound:
 		return tell(ErrNotFound, "%s", oneLine(e.Reason))
 	case amqp.AccessRefused:
+		if strings.Contains(e.Reason, reasonExclusive) {
+			return tell(ErrInUse, "%s", oneLine(e.Reason))
+		}
 		return tell(ErrForbidden, "%s", oneLine(e.Reason))
 	default:
 		return fmt.Errorf("the broker closed the channel: %d %s", e.Code, oneLine(e.Reason))

@@ -24,6 +24,8 @@ var (
 	ErrNotFound = errors.New("not found")
 	// ErrInequivalent: a queue or exchange of that name exists and differs.
 	ErrInequivalent = errors.New("exists with other arguments")
+	// ErrInUse: another connection uses a queue exclusively.
+	ErrInUse = errors.New("in exclusive use")
 	// ErrRefused: the broker takes what was asked of it for wrong.
 	ErrRefused = errors.New("refused by the broker")
 )
@@ -58,15 +60,16 @@ func (e *statusError) Error() string {
 // The broker tells the cases of 401 apart by their reason alone. These are the
 // reasons of 3.10 to 4.3.
 const (
-	reasonLogin    = "Login failed"   // 3.x
-	reasonLogin4   = "Not_Authorized" // 4.x
-	reasonNoTag    = "Not management user"
-	reasonNoVHost  = "User not authorised to access virtual host"
-	reasonNoObject = "User not authorised to access object" // a policy
-	reasonAccess   = "Access refused"                       // a queue, exchange or binding
-	reasonInequal  = "inequivalent arg"
-	codeNoObject   = "Object Not Found" // 404 for a virtual host, not for the end of a binding
-	reasonNothing  = "Not Found"        // with another code: since 4.3, for a virtual host that the user may not see
+	reasonLogin     = "Login failed"   // 3.x
+	reasonLogin4    = "Not_Authorized" // 4.x
+	reasonNoTag     = "Not management user"
+	reasonNoVHost   = "User not authorised to access virtual host"
+	reasonNoObject  = "User not authorised to access object" // a policy
+	reasonAccess    = "Access refused"                       // a queue, exchange or binding
+	reasonInequal   = "inequivalent arg"
+	reasonExclusive = "in exclusive use" // of a consumer
+	codeNoObject    = "Object Not Found" // 404 for a virtual host, not for the end of a binding
+	reasonNothing   = "Not Found"        // with another code: since 4.3, for a virtual host that the user may not see
 )
 
 // explain turns what the broker answered into words.
