@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -91,9 +92,20 @@ func dial(ctx context.Context, e Endpoint, wrap func(net.Conn) net.Conn) (*Conn,
 		}
 		return nil, explainDial(e, err)
 	}
+	if err := e.accept(served(conn, "version"), served(conn, "cluster_name")); err != nil {
+		_ = conn.Close() // nothing was done on it
+		return nil, err
+	}
 	c := &Conn{conn: conn, endpoint: e, spare: make(chan *amqp.Channel, spareChannels), socket: wire}
 	c.Blocked = c.watchBlocked()
 	return c, nil
+}
+
+// served gives what the broker says of itself when a client connects. Empty: it does
+// not say.
+func served(conn *amqp.Connection, property string) string {
+	text, _ := conn.Properties[property].(string)
+	return text
 }
 
 // open connects to the broker, with TLS where the URL asks for it.
@@ -123,14 +135,19 @@ func open(ctx context.Context, network string, e Endpoint) (net.Conn, error) {
 // explainDial turns what the broker or the network answered into words.
 func explainDial(e Endpoint, err error) error {
 	var refused *amqp.Error
+	var record tls.RecordHeaderError
 	switch {
 	case errors.Is(err, amqp.ErrCredentials) || errors.Is(err, amqp.ErrSASL):
 		return tell(ErrUnauthorized, "user %q is refused by %s: check user and password in RABBITMQ_URL or --url, or --password-file", e.AMQP.User, e.AMQP)
 	case errors.Is(err, amqp.ErrVhost), errors.As(err, &refused) && refused.Code == amqp.NotAllowed:
-		return tell(ErrNoVHost, "vhost %q on %s does not exist, or user %q may not use it: rabbitmqctl add_vhost %s, rabbitmqctl set_permissions -p %s %s '.*' '.*' '.*'",
-			e.VHost, e.AMQP, e.AMQP.User, shellWord(e.VHost), shellWord(e.VHost), shellWord(e.AMQP.User))
+		return tell(ErrNoVHost, "vhost %q on %s does not exist, or user %q may not use it: rabbitmqctl add_vhost %s, or %s",
+			e.VHost, e.AMQP, e.AMQP.User, shellWord(e.VHost), giveRights(e.AMQP.User))
 	case explainTLS(err) != "":
 		return tell(ErrUnreachable, "%s: %s", e.AMQP, explainTLS(err))
+	case errors.As(err, &record):
+		return tell(ErrUnreachable, "%s speaks no TLS: write amqp:// in RABBITMQ_URL or --url", e.AMQP)
+	case errors.As(err, &refused) && !refused.Server: // something hung up, or its first words were not AMQP
+		return tell(ErrUnreachable, "what answers at %s does not speak AMQP (%s): is that the management port, or one for amqps://? RABBITMQ_URL or --url takes the AMQP port, 5672 as a rule", e.AMQP, oneLine(refused.Reason))
 	case errors.As(err, &refused):
 		return tell(ErrUnreachable, "%s refuses the connection: %s", e.AMQP, oneLine(refused.Reason))
 	default:
@@ -298,6 +315,9 @@ func explainChannel(err error) error {
 	case amqp.NotFound:
 		return tell(ErrNotFound, "%s", oneLine(e.Reason))
 	case amqp.AccessRefused:
+		if strings.Contains(e.Reason, reasonExclusive) {
+			return tell(ErrInUse, "%s", oneLine(e.Reason))
+		}
 		return tell(ErrForbidden, "%s", oneLine(e.Reason))
 	default:
 		return fmt.Errorf("the broker closed the channel: %d %s", e.Code, oneLine(e.Reason))

@@ -24,6 +24,8 @@ var (
 	ErrNotFound = errors.New("not found")
 	// ErrInequivalent: a queue or exchange of that name exists and differs.
 	ErrInequivalent = errors.New("exists with other arguments")
+	// ErrInUse: another connection uses a queue exclusively.
+	ErrInUse = errors.New("in exclusive use")
 	// ErrRefused: the broker takes what was asked of it for wrong.
 	ErrRefused = errors.New("refused by the broker")
 )
@@ -58,15 +60,16 @@ func (e *statusError) Error() string {
 // The broker tells the cases of 401 apart by their reason alone. These are the
 // reasons of 3.10 to 4.3.
 const (
-	reasonLogin    = "Login failed"   // 3.x
-	reasonLogin4   = "Not_Authorized" // 4.x
-	reasonNoTag    = "Not management user"
-	reasonNoVHost  = "User not authorised to access virtual host"
-	reasonNoObject = "User not authorised to access object" // a policy
-	reasonAccess   = "Access refused"                       // a queue, exchange or binding
-	reasonInequal  = "inequivalent arg"
-	codeNoObject   = "Object Not Found" // 404 for a virtual host, not for the end of a binding
-	reasonNothing  = "Not Found"        // with another code: since 4.3, for a virtual host that the user may not see
+	reasonLogin     = "Login failed"   // 3.x
+	reasonLogin4    = "Not_Authorized" // 4.x
+	reasonNoTag     = "Not management user"
+	reasonNoVHost   = "User not authorised to access virtual host"
+	reasonNoObject  = "User not authorised to access object" // a policy
+	reasonAccess    = "Access refused"                       // a queue, exchange or binding
+	reasonInequal   = "inequivalent arg"
+	reasonExclusive = "in exclusive use" // of a consumer
+	codeNoObject    = "Object Not Found" // 404 for a virtual host, not for the end of a binding
+	reasonNothing   = "Not Found"        // with another code: since 4.3, for a virtual host that the user may not see
 )
 
 // explain turns what the broker answered into words.
@@ -104,7 +107,7 @@ func (m *Management) explainDenied(e *statusError) error {
 		return tell(ErrForbidden, "user %q may not change policies: rabbitmqctl set_user_tags %s policymaker", user, shellWord(user))
 	case strings.HasPrefix(e.reason, reasonAccess):
 		return tell(ErrForbidden, "user %q lacks a permission (configure, write or read) for this in vhost %q: %s",
-			user, m.vhost, m.setPermissions())
+			user, m.vhost, giveRights(user))
 	}
 	said := ""
 	if e.reason != "" && e.reason != reasonLogin && e.reason != reasonLogin4 {
@@ -114,10 +117,15 @@ func (m *Management) explainDenied(e *statusError) error {
 		user, m.api, e.status, said)
 }
 
-// setPermissions gives the command that lets the user do all that dlxctl may
-// have to.
+// setPermissions says how the user gets permissions. Any at all, those for nothing
+// too, let it see the virtual host.
 func (m *Management) setPermissions() string {
-	return fmt.Sprintf("rabbitmqctl set_permissions -p %s %s '.*' '.*' '.*'", shellWord(m.vhost), shellWord(m.api.User))
+	return fmt.Sprintf("%s; for plan alone: rabbitmqctl set_permissions -p %s %s '^$' '^$' '^$'", giveRights(m.api.User), shellWord(m.vhost), shellWord(m.api.User))
+}
+
+// giveRights says how a user gets what it needs, and no more.
+func giveRights(user string) string {
+	return fmt.Sprintf("run 'dlxctl rights' and give %s what it prints", shellWord(user))
 }
 
 // notRabbitMQ is the error for an address at which something else answers.

@@ -130,11 +130,11 @@ func (r *applier) wanted(args []string) (err error) {
 
 func (r *applier) run(ctx context.Context) error {
 	var err error
-	if r.m, err = r.management(); err != nil {
+	if r.m, err = r.management(r.want); err != nil {
 		return err
 	}
 	defer r.m.Close()
-	lock, err := r.take(ctx, r.app, r.m, r.want.Name)
+	lock, err := r.take(ctx, r.app, r.m, r.want)
 	if err != nil {
 		return err
 	}
@@ -364,12 +364,15 @@ func (r *applier) retire(ctx context.Context, first plan.Plan) (plan.Plan, error
 	}
 }
 
-// confirm asks on the terminal. Anything but y or yes is no.
-func (a *app) confirm(ctx context.Context) error {
+// confirm asks whether to apply a plan.
+func (a *app) confirm(ctx context.Context) error { return a.ask(ctx, "apply these changes?") }
+
+// ask asks on the terminal. Anything but y or yes is no.
+func (a *app) ask(ctx context.Context, question string) error {
 	if !terminal(a.stdin) {
 		return errors.New("there is no terminal to ask on; write --yes to apply without asking")
 	}
-	fmt.Fprint(a.stderr, "apply these changes? [y/N] ")
+	fmt.Fprint(a.stderr, question+" [y/N] ")
 	answer := make(chan string, 1)
 	go func() {
 		line, _ := bufio.NewReader(a.stdin).ReadString('\n') // no answer is no

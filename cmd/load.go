@@ -36,15 +36,14 @@ func (a *app) compileHere(sources []spec.Source) (topology.Topology, error) {
 	return t, err
 }
 
-// compileUnmoved makes one topology of files without the queues that take the place
-// of these legacy queues, or of any if there are none.
+// compileUnmoved makes one topology of files without the successors of these legacy queues.
 func (a *app) compileUnmoved(sources []spec.Source, legacy []string) (topology.Topology, error) {
 	s, _, err := spec.Decode(sources, a.env)
 	if err != nil {
 		return topology.Topology{}, err
 	}
 	return spec.Compile(s.Without(func(q spec.Queue) bool {
-		return q.Replaces != "" && (len(legacy) == 0 || slices.Contains(legacy, q.Replaces))
+		return q.Replaces != "" && slices.Contains(legacy, q.Replaces)
 	}))
 }
 

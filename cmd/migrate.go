@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/dlxctl/dlxctl/broker"
 	"github.com/dlxctl/dlxctl/migrate"
@@ -26,7 +27,8 @@ type migrator struct {
 	drain       string
 	suffix      string
 	dryRun, yes bool
-	write       bool // the file
+	write       bool     // the file
+	declared    []string // exchanges that --write has added to the file
 }
 
 func (a *app) migrateCommand() *cobra.Command {
@@ -43,19 +45,63 @@ done next shows on the broker.
   prepare   make the new queues and their retry planes, without bindings
   cutover   turn the messages to the new queues, by one update of a policy for each
   drain     move what is left in the legacy queues, when nobody consumes there any more
-  retire    delete them, once they are empty and nothing has come for --idle
+  retire    delete them, once they are empty, nothing has come for --idle, and no other
+            queue can dead-letter messages to them by their names
+
+A legacy queue that --forward has left as a forwarder is deleted by a later run, once
+nothing has come to it for --idle. For a queue that is named like a subcommand, write
+'dlxctl migrate run LEGACY...'.
 
 Exit codes: 0 done, 1 failed and nothing was written, 2 waiting for others: run it
-again, 3 refused, 4 something was written but not all.`,
+again, 3 refused, 4 something was written but not all, or a legacy queue was deleted
+with its messages, and not by migrate.`,
 		Example:     "  dlxctl migrate --dry-run\n  dlxctl migrate --yes\n  dlxctl migrate invoices --until cutover --yes\n  dlxctl migrate status",
 		Annotations: map[string]string{outputsAnnotation: "text markdown"},
 		RunE:        func(c *cobra.Command, args []string) error { return r.run(c.Context(), args) },
 	}
-	f := c.Flags()
+	r.moving(c.Flags())
+	run := &cobra.Command{
+		Use:         "run [LEGACY...]",
+		Short:       "Move legacy queues, whatever their names are",
+		Long:        "The same as 'dlxctl migrate [LEGACY...]', for legacy queues that are named abort, run or\nstatus: every argument is the name of a queue.",
+		Example:     "  dlxctl migrate run abort --yes",
+		Annotations: map[string]string{outputsAnnotation: "text markdown"},
+		RunE:        func(c *cobra.Command, args []string) error { return r.run(c.Context(), args) },
+	}
+	r.moving(run.Flags())
+	abort := &cobra.Command{
+		Use:   "abort [LEGACY...]",
+		Short: "Roll back unfinished migrations",
+		Long: `Turn the messages back to the legacy queues, in the same way in which they were turned
+away, move back what waits in the new queues, and delete what migrate made. What waits
+in a tier comes back to the legacy queue: the way there stays until the tiers are empty.
+
+A migration whose legacy queue is deleted is finished, and is left alone; where it is
+named, nothing is rolled back.
+
+Exit codes: as migrate; 2 while messages wait in the tiers: run it again; 3 where a
+migration is named that is finished.`,
+		Example: "  dlxctl migrate abort --yes",
+		RunE:    func(c *cobra.Command, args []string) error { return r.abort(c.Context(), args) },
+	}
+	abort.Flags().BoolVar(&r.yes, "yes", false, "do not ask; required without a terminal")
+	abort.Flags().DurationVar(&r.runner.Settle, "settle", 500*time.Millisecond, "how long the broker gets to come to rest between two steps")
+	addWait(abort.Flags(), &r.runner.Wait, "how long to wait for tiers to be empty")
+	r.add(abort.Flags())
+	c.AddCommand(run, abort, &cobra.Command{
+		Use: "status", Short: "Show where each migration stands", Args: noArguments,
+		Annotations: map[string]string{outputsAnnotation: "text json"},
+		RunE:        func(c *cobra.Command, _ []string) error { return r.status(c.Context()) },
+	})
+	return c
+}
+
+// moving adds the flags of a run that moves queues.
+func (r *migrator) moving(f *pflag.FlagSet) {
 	f.StringVar(&r.until, "until", string(migrate.Retire), "last `STAGE` to do: check, prepare, cutover, drain or retire")
 	f.BoolVar(&r.dryRun, "dry-run", false, "say where each queue stands and what would be done, and write nothing")
 	f.StringVar(&r.suffix, "suffix", "_with_dlx", "what a queue that the file does not replace yet gets as its new name, after the old one")
-	f.BoolVar(&r.write, "write", false, "write replaces: into the file for the queues named, and stop")
+	f.BoolVar(&r.write, "write", false, "write replaces: into the file for the queues named, with an entry for each that has none, and stop")
 	f.BoolVar(&r.yes, "yes", false, "do not ask; required without a terminal")
 	f.DurationVar(&r.runner.Settle, "settle", 500*time.Millisecond, "how long the broker gets to come to rest between two steps")
 	f.StringVar(&r.drain, "drain", "idle", "when to move what is left: idle (nobody consumes) or now")
@@ -64,27 +110,6 @@ again, 3 refused, 4 something was written but not all.`,
 	f.DurationVar(&r.runner.Idle, "idle", 30*time.Second, "how long nothing may have arrived before a legacy queue is deleted")
 	f.BoolVar(&r.runner.Forward, "forward", false, "leave a forwarder in place of a legacy queue to which somebody publishes by name")
 	r.add(f)
-	abort := &cobra.Command{
-		Use:   "abort [LEGACY...]",
-		Short: "Turn migrations back that are not done",
-		Long: `Turn the messages back to the legacy queues, in the same way in which they were turned
-away, move back what waits in the new queues, and delete what migrate made. What waits
-in a tier comes back to the legacy queue: the way there stays until the tiers are empty.
-
-Exit codes: as migrate; 2 while messages wait in the tiers: run it again.`,
-		Example: "  dlxctl migrate abort --yes",
-		RunE:    func(c *cobra.Command, args []string) error { return r.abort(c.Context(), args) },
-	}
-	abort.Flags().BoolVar(&r.yes, "yes", false, "do not ask; required without a terminal")
-	abort.Flags().DurationVar(&r.runner.Settle, "settle", 500*time.Millisecond, "how long the broker gets to come to rest between two steps")
-	addWait(abort.Flags(), &r.runner.Wait, "how long to wait for tiers to be empty")
-	r.add(abort.Flags())
-	c.AddCommand(abort, &cobra.Command{
-		Use: "status", Short: "Show where each migration stands", Args: noArguments,
-		Annotations: map[string]string{outputsAnnotation: "text json"},
-		RunE:        func(c *cobra.Command, _ []string) error { return r.status(c.Context()) },
-	})
-	return c
 }
 
 // read checks what the flags say.
@@ -122,12 +147,12 @@ func (r *migrator) run(ctx context.Context, legacy []string) error {
 		return err
 	}
 	if missing := unnamed(want, legacy); len(missing) > 0 {
-		return meantCommand(missing, r.propose(ctx, sources, missing))
+		return meantCommand(missing, r.propose(ctx, sources, want, missing))
 	}
 	if r.write {
 		return usageError{errors.New("--write is for queues that the file does not replace yet; name them")}
 	}
-	return r.with(ctx, want, legacy, r.runner.Run)
+	return r.with(ctx, want, legacy, r.moves, r.runner.Run)
 }
 
 // meantCommand adds to err that a name which no queue has may be a subcommand with
@@ -153,25 +178,65 @@ func (r *migrator) abort(ctx context.Context, legacy []string) error {
 	if err != nil {
 		return err
 	}
-	without, err := r.compileUnmoved(sources, legacy)
-	if err != nil {
-		return err
-	}
 	if missing := unnamed(want, legacy); len(missing) > 0 {
 		return fmt.Errorf("%w: no queue of the file replaces %q", migrate.ErrRefused, missing[0])
 	}
-	return r.with(ctx, want, legacy, func(ctx context.Context) error { return r.runner.Abort(ctx, without) })
+	without := func(aborted []string) (topology.Topology, error) { return r.compileUnmoved(sources, aborted) }
+	return r.with(ctx, want, legacy, r.returns, func(ctx context.Context) error { return r.runner.Abort(ctx, without) })
 }
 
-// with does something about the migrations of legacy, under the lock.
-func (r *migrator) with(ctx context.Context, want topology.Topology, legacy []string, do func(context.Context) error) error {
-	m, err := r.management()
+// moves shows what a run does and asks for consent. It reports false if there is nothing to do.
+func (r *migrator) moves(ctx context.Context, _ plan.State) (bool, error) {
+	if r.runner.Until == migrate.Check {
+		return true, nil // it writes nothing
+	}
+	list, err := r.outlooks(ctx)
+	if err != nil || len(list) == 0 {
+		return false, err
+	}
+	var moves, names []string
+	for _, o := range list {
+		moves, names = append(moves, o.Legacy+" to "+o.New), append(names, o.Legacy)
+	}
+	question := "move " + strings.Join(moves, ", ") + " and delete " + strings.Join(names, ", ") + " at the end?"
+	if r.runner.Until != migrate.Retire {
+		question = fmt.Sprintf("move %s, as far as the stage %s?", strings.Join(moves, ", "), r.runner.Until)
+	}
+	return true, r.ask(ctx, topology.Printable(question))
+}
+
+// returns is moves for an abort.
+func (r *migrator) returns(ctx context.Context, state plan.State) (bool, error) {
+	moves, stays, err := migrate.Undoable(r.runner.Topology, state, r.runner.Legacy)
+	if err != nil {
+		return false, err
+	}
+	if len(moves) == 0 {
+		for _, line := range stays {
+			fmt.Fprintln(r.stdout, topology.Printable(line))
+		}
+		return false, nil
+	}
+	if err := migrate.WriteReturns(r.stdout, state, moves); err != nil {
+		return false, err
+	}
+	var back, names []string
+	for _, m := range moves {
+		back, names = append(back, m.New+" back to "+m.Legacy), append(names, m.New)
+	}
+	question := "move " + strings.Join(back, ", ") + " and delete " + strings.Join(names, ", ") + " at the end?"
+	return true, r.ask(ctx, topology.Printable(question))
+}
+
+// with does something about the migrations of legacy, under the lock, once the user has agreed.
+func (r *migrator) with(ctx context.Context, want topology.Topology, legacy []string, agree func(context.Context, plan.State) (bool, error), do func(context.Context) error) error {
+	m, err := r.management(want)
 	if err != nil {
 		return err
 	}
 	defer m.Close()
 	r.runner.Topology, r.runner.Management, r.runner.Legacy = want, m, legacy
-	if r.runner.Endpoint, err = r.conn.Resolve(); err != nil {
+	if r.runner.Endpoint, err = r.endpointOf(r.conn, want); err != nil {
 		return err
 	}
 	r.runner.Say = func(format string, args ...any) {
@@ -184,7 +249,7 @@ func (r *migrator) with(ctx context.Context, want topology.Topology, legacy []st
 	if r.dryRun {
 		return r.lookAhead(ctx)
 	}
-	lock, err := r.take(ctx, r.app, m, want.Name)
+	lock, err := r.take(ctx, r.app, m, want)
 	if err != nil {
 		return err
 	}
@@ -201,15 +266,18 @@ func (r *migrator) with(ctx context.Context, want topology.Topology, legacy []st
 	defer told()
 	r.runner.Allowed = func(rights []plan.Right) error { return mayDo(ctx, m, lock, rights) }
 	if !r.yes {
-		if err := r.stand(ctx, m, want); err != nil {
+		state, _, err := inspect(ctx, m, want, plan.Options{})
+		if err != nil {
 			return err
 		}
-		if err := r.confirm(ctx); err != nil {
+		if more, err := agree(ctx, state); !more || err != nil {
 			return err
 		}
 	}
 	err = do(ctx)
 	switch {
+	case errors.Is(err, migrate.ErrVanished):
+		return unfinishedError{err}
 	case ctx.Err() != nil && r.runner.Wrote():
 		return unfinishedError{errors.New("interrupted; nothing is lost: run it again to continue")}
 	case errors.Is(err, migrate.ErrWaiting):
@@ -219,31 +287,42 @@ func (r *migrator) with(ctx context.Context, want topology.Topology, legacy []st
 	case err != nil:
 		return err
 	}
-	return r.stand(ctx, m, want)
+	switch {
+	case r.runner.Finished():
+		return nil // it has said so
+	case r.runner.Until == migrate.Check:
+		_, err := r.outlooks(ctx)
+		return err
+	default:
+		return r.stand(ctx, m, want)
+	}
 }
 
 // lookAhead says what is ahead, and what refuses it.
 func (r *migrator) lookAhead(ctx context.Context) error {
-	state, err := r.runner.Management.Inspect(ctx)
-	if err != nil {
-		return err
-	}
-	list := migrate.Outlooks(r.runner.Topology, state, r.runner.Legacy)
-	for i := range list {
-		if list[i].ByName, err = r.runner.ByName(ctx, list[i].Move); err != nil {
-			return err
-		}
-	}
-	if r.output == "markdown" {
-		err = migrate.WritePages(r.stdout, r.runner.Topology, list)
-	} else {
-		err = migrate.WriteOutlooks(r.stdout, list)
-	}
-	if err != nil {
+	if _, err := r.outlooks(ctx); err != nil {
 		return err
 	}
 	r.runner.Until = migrate.Check
 	return r.runner.Run(ctx)
+}
+
+// outlooks writes what is ahead of the migrations.
+func (r *migrator) outlooks(ctx context.Context) ([]migrate.Outlook, error) {
+	state, _, err := inspect(ctx, r.runner.Management, r.runner.Topology, plan.Options{})
+	if err != nil {
+		return nil, err
+	}
+	list := migrate.Outlooks(r.runner.Topology, state, r.runner.Legacy)
+	for i := range list {
+		if list[i].ByName, err = r.runner.ByName(ctx, list[i].Move); err != nil {
+			return nil, err
+		}
+	}
+	if r.output == "markdown" {
+		return list, migrate.WritePages(r.stdout, r.runner.Topology, list)
+	}
+	return list, migrate.WriteOutlooks(r.stdout, list)
 }
 
 // status says where each migration stands.
@@ -252,7 +331,7 @@ func (r *migrator) status(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	m, err := r.management()
+	m, err := r.management(want)
 	if err != nil {
 		return err
 	}
@@ -262,14 +341,25 @@ func (r *migrator) status(ctx context.Context) error {
 
 // stand reads where the migrations stand, and writes it.
 func (r *migrator) stand(ctx context.Context, m *broker.Management, want topology.Topology) error {
-	state, err := m.Inspect(ctx)
+	state, _, err := inspect(ctx, m, want, plan.Options{})
 	if err != nil {
 		return err
 	}
-	if r.output == "json" {
-		return migrate.WriteStandingsJSON(r.stdout, want, state.VHost, migrate.Standings(want, state))
+	list := migrate.Standings(want, state)
+	for i := range list {
+		if !list[i].Forwards {
+			continue
+		}
+		if quiet, known, err := m.LastArrival(ctx, list[i].Legacy, migrate.ForwarderAge); err != nil {
+			return err
+		} else if known {
+			list[i].Quiet = &quiet
+		}
 	}
-	return migrate.WriteStandings(r.stdout, migrate.Standings(want, state))
+	if r.output == "json" {
+		return migrate.WriteStandingsJSON(r.stdout, want, state.VHost, list)
+	}
+	return migrate.WriteStandings(r.stdout, list)
 }
 
 // waitingError says that others must act first.

@@ -57,16 +57,19 @@ func (p *progress) finish() {
 	p.over.Wait()
 }
 
-// sofar gives the number of steps that are done.
-func (p *progress) sofar() int {
+// sofar gives the number of steps that are done, and of all: more may come than were
+// there at the beginning.
+func (p *progress) sofar() (done, total int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.done
+	p.total = max(p.total, p.done)
+	return p.done, p.total
 }
 
 // line writes how far the work is, as a line of a log.
-func (p *progress) line(done int) {
-	fmt.Fprintf(p.w, "%s %d of %d %s\n", p.verb, done, p.total, p.noun)
+func (p *progress) line() {
+	done, total := p.sofar()
+	fmt.Fprintf(p.w, "%s %d of %d %s\n", p.verb, done, total, p.noun)
 }
 
 // left says how long the rest will take if it goes on as it did, and nothing as
@@ -91,16 +94,17 @@ func (p *progress) tell(every time.Duration) {
 			case said && p.bar != nil:
 				_ = p.bar.Clear() // a terminal that is gone needs no cleaning
 			case said:
-				p.line(p.sofar()) // or the last line of a log would say less than was done
+				p.line() // or the last line of a log would say less than was done
 			}
 			return
 		}
-		done := p.sofar()
+		done, total := p.sofar()
 		if p.bar != nil {
-			p.bar.Describe(p.verb + left(time.Since(began), done, p.total))
+			p.bar.ChangeMax(total)
+			p.bar.Describe(p.verb + left(time.Since(began), done, total))
 			_ = p.bar.Set(done)
 		} else {
-			p.line(done)
+			p.line()
 		}
 		timer.Reset(every)
 	}

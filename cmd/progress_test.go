@@ -12,17 +12,19 @@ func TestProgressInALog(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		lasts time.Duration
+		total int
 		want  string
 	}{
-		"short": {time.Second, ""},
-		"long":  {15 * time.Second, "applied 2 of 20 changes\napplied 12 of 20 changes\napplied 16 of 20 changes\n"},
+		"short":              {time.Second, 20, ""},
+		"long":               {15 * time.Second, 20, "applied 2 of 20 changes\napplied 12 of 20 changes\napplied 16 of 20 changes\n"},
+		"more than expected": {15 * time.Second, 5, "applied 2 of 5 changes\napplied 12 of 12 changes\napplied 16 of 16 changes\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				var out bytes.Buffer
 				a := app{stderr: &out}
-				p := a.newProgress("applied", "changes", 20)
+				p := a.newProgress("applied", "changes", tc.total)
 				for end := time.Now().Add(tc.lasts); time.Now().Before(end); {
 					synctest.Wait()
 					timer := time.NewTimer(999 * time.Millisecond)

@@ -6,6 +6,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/dlxctl/dlxctl/broker"
+	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/status"
 )
 
@@ -39,15 +41,16 @@ each are a topology each; -o json writes one object for each.`,
 
 // status writes the report of one topology.
 func (a *app) status(ctx context.Context, l loaded) error {
-	m, err := a.managementOf(l.conn)
+	m, err := a.managementOf(l.conn, l.topology)
 	if err != nil {
 		return err
 	}
 	defer m.Close()
-	state, err := m.Inspect(ctx)
+	state, _, err := inspect(ctx, m, l.topology, plan.Options{})
 	if err != nil {
 		return err
 	}
+	state = m.AskConsumers(ctx, state, broker.UnknownConsumers(state))
 	r := status.Make(l.topology, state)
 	if a.output == "json" {
 		return status.WriteJSON(a.stdout, r)

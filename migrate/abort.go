@@ -72,30 +72,44 @@ func (m Move) backOnLegacy(f found) Step {
 	}
 }
 
-// Abort turns the migrations back that are not done. without is the topology
-// without the new queues. It may be stopped at any moment and run again.
+// Abort rolls back the migrations whose legacy queue still exists. without gives the
+// topology without the successors of the legacy queues it is given: Abort asks for those
+// that are rolled back, and for no others. Abort may be stopped at any moment and run again.
 //
-// What waits in a new queue is moved back to the legacy queue on relay; what
-// waits in a tier comes back there too. What migrate made is deleted when it is
-// proved empty; what holds dead letters stays, and is said.
-func (r *Runner) Abort(ctx context.Context, without topology.Topology) error {
+// Messages that wait in a successor are moved back to its legacy queue on relay; messages
+// that wait in a tier come back there too. What migrate made is deleted when it is
+// proved empty; a queue that holds dead letters stays, and the error names it.
+func (r *Runner) Abort(ctx context.Context, without func(legacy []string) (topology.Topology, error)) error {
 	r.tries = map[string]int{}
 	state, err := r.Management.Inspect(ctx)
 	if err != nil {
 		return err
 	}
-	moves := slices.DeleteFunc(Moves(r.Topology, state), func(m Move) bool {
-		return len(r.Legacy) > 0 && !slices.Contains(r.Legacy, m.Legacy)
-	})
-	for _, m := range moves {
-		if !m.find(state).legacy {
-			return fmt.Errorf("%w: the queue %s is deleted already: there is no way back, run migrate to finish", ErrRefused, m.Legacy)
-		}
+	moves, done, err := Undoable(r.Topology, state, r.Legacy)
+	if err != nil {
+		return err
+	}
+	for _, line := range done {
+		r.tell("abort: %s", line)
+	}
+	if len(moves) == 0 {
+		return nil
 	}
 	if r.Allowed != nil {
 		if err := r.Allowed(Rights(r.Topology, state, moves)); err != nil {
 			return err
 		}
+	}
+	var legacy []string
+	for _, m := range moves {
+		legacy = append(legacy, m.Legacy)
+	}
+	rest, err := without(legacy)
+	if err != nil {
+		return err
+	}
+	if err := r.unforward(ctx, moves); err != nil {
+		return err
 	}
 	err = r.converge(ctx, func(state plan.State) (changes []plan.Change, err error) {
 		for _, m := range moves {
@@ -121,7 +135,23 @@ func (r *Runner) Abort(ctx context.Context, without topology.Topology) error {
 			return err
 		}
 	}
-	return r.unmake(ctx, without, moves)
+	for _, m := range moves {
+		if err := r.unfedSuccessor(ctx, m); err != nil {
+			return err
+		}
+	}
+	return r.unmake(ctx, rest, moves)
+}
+
+// unfedSuccessor fails if messages can still come to the new queue by its name, from a queue that
+// dead-letters to it: a home-made retry queue was pointed there, and unmake would delete the new
+// queue under its messages.
+func (r *Runner) unfedSuccessor(ctx context.Context, m Move) error {
+	err := r.fed(ctx, Move{Topology: m.Topology, Legacy: m.New, New: m.Legacy}, func(error) {})
+	if fed, ok := errors.AsType[*fedError](err); ok {
+		return fmt.Errorf("%w: messages go to the legacy queue, and nothing is lost; %s is kept: %w; run abort again then", ErrWaiting, m.New, fed)
+	}
+	return err
 }
 
 // returned moves what waits in the new queue to the legacy queue, and waits for
@@ -229,7 +259,7 @@ func tiers(l topology.Loop) []string {
 // unmake deletes what was made for the moves: what the file wants with the new
 // queues and not without them. What holds a message stays.
 func (r *Runner) unmake(ctx context.Context, without topology.Topology, moves []Move) error {
-	state, err := r.Management.Inspect(ctx)
+	state, err := r.rested(ctx, moves)
 	if err != nil {
 		return err
 	}
@@ -253,6 +283,11 @@ func (r *Runner) unmake(ctx context.Context, without topology.Topology, moves []
 	for _, e := range without.Exchanges {
 		delete(mine, topology.Key{Kind: topology.KindExchange, Name: e.Name})
 	}
+	for _, m := range moves { // a legacy queue that dlxctl made goes on using its own retry queues
+		for key := range plan.Plane(r.Topology.Name, state, m.Legacy) {
+			delete(mine, key)
+		}
+	}
 	p := plan.Make(without, state, plan.Options{})
 	p.Changes = slices.DeleteFunc(p.Changes, func(c plan.Change) bool {
 		key := topology.Key{Kind: c.Kind, Name: c.Name}
@@ -260,7 +295,7 @@ func (r *Runner) unmake(ctx context.Context, without topology.Topology, moves []
 		if isBinding {
 			key.Name = b.Identity()
 		}
-		back := isBinding && slices.ContainsFunc(moves, func(m Move) bool { return b.Destination == m.Legacy || b.Key == topology.AddressKey(m.New) })
+		back := isBinding && slices.ContainsFunc(moves, func(m Move) bool { return b.Key == topology.AddressKey(m.New) })
 		return c.Action != plan.Delete || !mine[key] && !back && !plan.Exposes(c)
 	})
 	p.Changes = exposingNothing(p.Changes, state)
@@ -298,10 +333,10 @@ func kept(p plan.Plan) error {
 	var names []string
 	for _, c := range p.Changes {
 		u := c.Stake
-		if c.Kind != topology.KindQueue || u == nil || u.Ready+u.Unacknowledged+u.Consumers == 0 {
+		if c.Kind != topology.KindQueue || u == nil || u.Ready+u.Unacknowledged+u.Consumers == 0 && !u.ConsumersUnknown {
 			continue
 		}
-		names = append(names, fmt.Sprintf("%s (%s, %s)", c.Name, number(u.Ready+u.Unacknowledged, "message"), number(u.Consumers, "consumer")))
+		names = append(names, fmt.Sprintf("%s (%s, %s)", c.Name, number(u.Ready+u.Unacknowledged, "message"), u.ConsumersText()))
 	}
 	if len(names) == 0 {
 		return nil

@@ -20,18 +20,16 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// without gives the topology without the new queue.
-func (s *stage) without(t *testing.T) topology.Topology {
+// without gives what Abort asks for: the topology without the successors of legacy queues.
+func (s *stage) without(t *testing.T) func(legacy []string) (topology.Topology, error) {
 	t.Helper()
-	decoded, _, err := spec.Decode([]spec.Source{{Name: "f", Data: []byte(s.file)}}, func(string) (string, bool) { return "", false })
-	if err != nil {
-		t.Fatal(err)
+	return func(legacy []string) (topology.Topology, error) {
+		decoded, _, err := spec.Decode([]spec.Source{{Name: "f", Data: []byte(s.file)}}, func(string) (string, bool) { return "", false })
+		if err != nil {
+			t.Fatal(err)
+		}
+		return spec.Compile(decoded.Without(func(q spec.Queue) bool { return slices.Contains(legacy, q.Replaces) }))
 	}
-	out, err := spec.Compile(decoded.Without(func(q spec.Queue) bool { return q.Replaces != "" }))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return out
 }
 
 // Stopped after any step of the cutover, or after a later stage, the migration

@@ -5,7 +5,9 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"time"
 
+	"github.com/dlxctl/dlxctl/broker"
 	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -143,6 +145,20 @@ func Rights(want topology.Topology, state plan.State, moves []Move) []plan.Right
 	for _, m := range moves { // the drain
 		rights = append(rights, plan.Right{Permission: plan.Write, Kind: topology.KindExchange, Name: m.toNew()})
 	}
+	return sorted(rights)
+}
+
+// proofRights gives what a user must be permitted for proving that nothing dead-letters to the
+// legacy queues by their names.
+func proofRights(state plan.State, moves []Move) []plan.Right {
+	var rights []plan.Right
+	for _, m := range moves {
+		rights = append(rights, broker.ReadRights(queuesOf(plan.Feeders(state, m.Legacy)))...)
+	}
+	return rights
+}
+
+func sorted(rights []plan.Right) []plan.Right {
 	plan.SortRights(rights)
 	return slices.Compact(rights)
 }
@@ -156,6 +172,14 @@ type Standing struct {
 	plan.Usage
 	// Bindings are the legacy queue's from exchanges.
 	Bindings int64
+	// Forwards says that the broker hands on what comes to the legacy queue: migrate --forward
+	// was run. Paused is set where a run was killed that looked whether it is still used.
+	Forwards, Paused bool
+	// Quiet is how long nothing has come to a legacy queue that forwards, an hour at most. Nil: not
+	// known.
+	Quiet *time.Duration
+	// Waits says for which queue, if any, the end of the migration waits.
+	Waits string
 }
 
 // Standings says where each move stands.
@@ -163,12 +187,18 @@ func Standings(want topology.Topology, state plan.State) []Standing {
 	var out []Standing
 	for _, m := range Moves(want, state) {
 		s := Standing{Move: m, Usage: state.Usage[m.Legacy], Bindings: int64(len(m.find(state).onLegacy))}
-		switch f := m.find(state); {
+		f := m.find(state)
+		s.Forwards = f.legacy && f.forwarder != nil && state.InForce[m.Legacy] == f.forwarder.Name
+		s.Paused = s.Forwards && f.forwarder.Definition["max-length"] != forwardAll
+		if err := holding(m, plan.Feeders(state, m.Legacy)); err != nil && f.legacy {
+			s.Waits = err.Error()
+		}
+		switch {
 		case len(Preparation(want, state, []Move{m}).Changes) > 0:
 			s.Stage = Prepare
 		case m.Next(state, nil).Doing != "":
 			s.Stage = Cutover
-		case f.legacy && (s.Ready+s.Unacknowledged > 0 || s.Consumers > 0):
+		case f.legacy && (s.Ready+s.Unacknowledged > 0 || s.Consumers > 0 || s.ConsumersUnknown):
 			s.Stage = Drain
 		default:
 			s.Stage = Retire
@@ -183,10 +213,28 @@ func (s Standing) String() string {
 	where := map[Stage]string{
 		Prepare: "to be prepared", Cutover: "to be cut over", Drain: "to be drained", Retire: "to be retired",
 	}[s.Stage]
-	return fmt.Sprintf("%s -> %s: %s; the legacy queue has %s", s.Legacy, s.New, where, strings.Join([]string{
-		number(s.Bindings, "binding"), number(s.Ready, "message") + " ready", fmt.Sprintf("%d unacknowledged", s.Unacknowledged), number(s.Consumers, "consumer"),
+	text := fmt.Sprintf("%s -> %s: %s; the legacy queue has %s", s.Legacy, s.New, where, strings.Join([]string{
+		number(s.Bindings, "binding"), number(s.Ready, "message") + " ready", fmt.Sprintf("%d unacknowledged", s.Unacknowledged), s.ConsumersText(),
 	}, ", "))
+	switch {
+	case s.Paused:
+		text += "; its forwarder is paused, as a run was killed: run migrate again"
+	case s.Forwards && s.Quiet == nil:
+		text += "; it forwards, and the broker does not tell when a message last came"
+	case s.Forwards && *s.Quiet >= ForwarderAge:
+		text += fmt.Sprintf("; it forwards, and no message has come for %s or more: run migrate to delete it", *s.Quiet)
+	case s.Forwards:
+		text += fmt.Sprintf("; it forwards, and the last message came %s ago", s.Quiet.Round(time.Second))
+	}
+	if s.Waits != "" {
+		text += "; " + s.Waits
+	}
+	return text
 }
+
+// ForwarderAge is how far back the broker's statistics are asked for what came to a legacy queue
+// that forwards.
+const ForwarderAge = time.Hour
 
 // number gives "1 message" or "2 messages".
 func number(n int64, noun string) string {

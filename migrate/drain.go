@@ -34,6 +34,9 @@ type mover struct {
 	again     int64                  // how many were delivered a second time
 	ids       []string               // the message-ids of the first of those
 	shortened int64                  // how many lost the history that made their headers too large
+	malformed int64                  // how many lost a history that no broker has written
+	doubled   int64                  // how many may have been doubled, in all
+	deleted   bool                   // migrate has deleted the queue
 	refused   atomic.Pointer[string] // why the broker did not take a message, at last
 	last      atomic.Int64           // when one was moved last, in milliseconds of Unix time
 	tell      func()                 // is told of each that was moved
@@ -42,7 +45,8 @@ type mover struct {
 // Move gives the message as it is, without what the broker has counted, and
 // without a user-id: the broker takes none but that of the connection. Only where
 // the broker itself has made the headers larger than it takes them is the history
-// that it wrote left out.
+// that it wrote left out, and where a publisher has made up a history that no broker
+// writes, that one: see asBrokerWrites.
 func (h *mover) Move(d amqp.Delivery) relay.Move {
 	h.taken.Add(1)
 	m := amqp.Publishing{
@@ -68,12 +72,12 @@ func (h *mover) Move(d amqp.Delivery) relay.Move {
 	if len(m.Headers) == 0 {
 		m.Headers = nil
 	}
+	if !asBrokerWrites(m.Headers) {
+		withoutHistory(m.Headers)
+		h.malformed++
+	}
 	if h.frame > 0 && relay.HeaderSize(m) > h.frame {
-		for name := range m.Headers {
-			if name == "x-death" || strings.HasPrefix(name, "x-first-death-") || strings.HasPrefix(name, "x-last-death-") {
-				delete(m.Headers, name)
-			}
-		}
+		withoutHistory(m.Headers)
 		h.shortened++
 	}
 	return relay.Move{Exchange: h.to, Key: d.RoutingKey, Message: m}
@@ -114,6 +118,9 @@ type patience struct {
 	// fullAt is how many messages the new queue holds when it refuses more. Zero: it
 	// takes all.
 	fullAt int64
+	// fed is asked once nothing has come for as long as idle, while the drain goes on. The drain
+	// is done only if the answer is nil and nothing has come meanwhile. Nil: nobody is asked.
+	fed func(context.Context) error
 }
 
 // Why a drain ends early.
@@ -190,7 +197,7 @@ func (r *Runner) drain(ctx context.Context, m Move, h *mover, p patience) (backl
 		return backlog, err
 	case ctx.Err() != nil:
 		return backlog, ctx.Err()
-	case errors.Is(cause, errComing), errors.Is(cause, errBound):
+	case cause != nil && !errors.Is(cause, context.Canceled): // nil of the watch is that
 		return backlog, cause
 	default:
 		return backlog, nil
@@ -222,22 +229,29 @@ func (h *mover) awaitRoom(ctx context.Context, in *broker.Conn, m Move, p patien
 }
 
 // watch returns nil once nothing is in flight and nothing was moved for as long as
-// idle, and errComing or errStuck when that does not happen in time.
+// idle, and errComing or errStuck when that does not happen in time. Where p.fed is given, it
+// has to agree, or its error is returned when the patience is at its end.
 func (h *mover) watch(ctx context.Context, backlog int64, p patience) error {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	begin := h.moved.Load()
 	var since time.Time // when the backlog was moved
+	var asked time.Time // when the feeders were asked first
 	for {
 		quiet, inFlight := time.Since(time.UnixMilli(h.last.Load())), h.taken.Load() > h.moved.Load()
 		switch {
 		case !inFlight && quiet >= p.idle:
-			return nil
+			if asked.IsZero() {
+				asked = time.Now()
+			}
+			if over, err := h.unfed(ctx, p, asked); over || err != nil {
+				return err
+			}
 		case inFlight && quiet >= p.stuck:
 			return errStuck
 		case since.IsZero() && h.moved.Load()-begin >= backlog:
 			since = time.Now()
-		case !since.IsZero() && time.Since(since) > p.wait+p.idle:
+		case !since.IsZero() && time.Since(since) > p.wait+p.idle && (asked.IsZero() || time.Since(asked) > p.wait+p.idle):
 			return errComing
 		}
 		select {
@@ -245,6 +259,29 @@ func (h *mover) watch(ctx context.Context, backlog int64, p patience) error {
 			return nil
 		case <-tick.C:
 		}
+	}
+}
+
+// unfed reports whether nothing can come any more. The answer of p.fed counts only if nothing came
+// while it was worked out: what was on its way from a feeder then has arrived, and was taken.
+func (h *mover) unfed(ctx context.Context, p patience, asked time.Time) (over bool, err error) {
+	if p.fed == nil {
+		return true, nil
+	}
+	before := h.taken.Load()
+	err = p.fed(ctx)
+	if ctx.Err() != nil {
+		return true, nil //nolint:nilerr // the caller looks at ctx
+	}
+	var fed *fedError
+	switch {
+	case errors.As(err, &fed) && !fed.final && time.Since(asked) < p.wait:
+		_ = pause(ctx, time.Second) // the caller looks at ctx
+		return false, nil
+	case err != nil:
+		return false, err
+	default:
+		return h.taken.Load() == before, nil
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -35,7 +34,7 @@ func (r *Runner) finish(ctx context.Context, moves []Move) error {
 	for _, m := range moves {
 		group.Go(func() error {
 			err := r.end(ctx, m, step)
-			if errors.Is(err, ErrWaiting) {
+			if errors.Is(err, ErrWaiting) || errors.Is(err, ErrVanished) {
 				mu.Lock()
 				defer mu.Unlock()
 				waiting = append(waiting, err)
@@ -84,46 +83,88 @@ func (r *Runner) end(ctx context.Context, m Move, step func()) error {
 	if err != nil {
 		return err
 	}
-	for giveUp := time.Now().Add(r.Wait + time.Minute); m.find(state).legacy; {
+	refused := 0 // how often the broker did not delete the queue
+	for began := time.Now(); m.find(state).legacy; {
+		r.note(state, m, h)
 		again, err := r.makeWay(ctx, m, state)
 		if err != nil {
 			return err
 		}
 		moved, err := r.empty(ctx, m, h, plan.FullAt(state, m.New))
 		if again && moved > 0 {
+			h.doubled += moved
 			r.tell("drain: up to %s of these are doubled, as %s was bound again", number(moved, "message"), m.Legacy)
 		}
+		inUse := errors.Is(err, broker.ErrInUse)
 		switch {
-		case errors.Is(err, errBound):
+		case inUse && time.Since(began) >= r.Wait:
+			return fmt.Errorf("%w: the queue %s has an exclusive consumer, beside which nobody else may consume: stop it and run migrate again", ErrWaiting, m.Legacy)
+		case inUse, errors.Is(err, errBound):
+			if err := pause(ctx, time.Second); err != nil {
+				return err
+			}
 			if state, err = r.Management.Inspect(ctx); err != nil {
 				return err
 			}
 			continue
-		case errors.Is(err, errComing) && r.Until == Drain:
-			return nil
-		case errors.Is(err, errComing) && r.Forward:
-			return r.forward(ctx, m)
-		case errors.Is(err, errComing):
-			return fmt.Errorf("%w: somebody still publishes to the queue %s by its name; it is kept, and what comes goes on to %s while migrate runs: run it again, or with --forward", ErrWaiting, m.Legacy, m.New)
-		case errors.Is(err, errStuck):
-			return h.stuck(m)
 		case err != nil:
-			return err
-		}
-		if r.Until == Drain {
+			return r.ended(ctx, m, h, err)
+		case r.Until == Drain:
 			state, err = r.Management.Inspect(ctx)
 			if err != nil || state.Usage[m.Legacy].Ready == 0 {
 				return err
 			}
-		} else if state, err = r.retire(ctx, m); err != nil {
+			continue
+		}
+		if state, err = r.retire(ctx, m, h); err != nil {
 			return err
 		}
-		if u := state.Usage[m.Legacy]; moved == 0 && m.find(state).legacy && time.Now().After(giveUp) {
+		refused++
+		// Once may be bad luck: a message came, or the broker still counts the consumer of the drain.
+		if u := state.Usage[m.Legacy]; moved == 0 && refused > 1 && m.find(state).legacy && time.Since(began) >= r.Wait {
 			return fmt.Errorf("%w: the queue %s is in use, so the broker does not delete it: it has %s, %d unacknowledged, and %s",
 				ErrWaiting, m.Legacy, number(u.Ready, "message")+" ready", u.Unacknowledged, number(u.Consumers, "consumer"))
 		}
 	}
-	return r.execute(ctx, m.rest(state))
+	return r.over(ctx, m, h, state)
+}
+
+// ended says how it goes on when a drain has ended early.
+func (r *Runner) ended(ctx context.Context, m Move, h *mover, err error) error {
+	var fed *fedError
+	coming := errors.Is(err, errComing)
+	switch {
+	case coming && r.Until == Drain:
+		return nil
+	case (coming || errors.As(err, &fed)) && r.Forward:
+		return r.forward(ctx, m)
+	case coming:
+		return fmt.Errorf("%w: somebody still publishes to the queue %s by its name; it is kept, and what comes goes on to %s while migrate runs: run it again, or with --forward", ErrWaiting, m.Legacy, m.New)
+	case errors.As(err, &fed):
+		return fmt.Errorf("%w: %w; %s is kept, and messages that come to it go on to %s while migrate runs: run it again, or with --forward", ErrWaiting, fed, m.Legacy, m.New)
+	case errors.Is(err, errStuck):
+		return h.stuck(m)
+	}
+	if state, lookErr := r.Management.Inspect(ctx); lookErr == nil && !m.find(state).legacy {
+		return r.over(ctx, m, h, state) // it ended with the queue
+	}
+	return err
+}
+
+// over removes what is left when the legacy queue is gone, and says how the migration ended.
+func (r *Runner) over(ctx context.Context, m Move, h *mover, state plan.State) error {
+	if err := r.execute(ctx, m.rest(state)); err != nil {
+		return err
+	}
+	if !h.deleted {
+		return r.vanished(m, h)
+	}
+	doubled := "0 doubled"
+	if h.doubled > 0 {
+		doubled = "at most " + grouped(h.doubled) + " doubled"
+	}
+	r.tell("done: %s is now %s; this run moved %s, %s, %s", m.Legacy, m.New, grouped(h.moved.Load()), doubled, time.Since(r.began).Round(time.Second))
+	return nil
 }
 
 // empty drains a queue and says what was moved.
@@ -134,6 +175,8 @@ func (r *Runner) empty(ctx context.Context, m Move, h *mover, fullAt int64) (mov
 	}}
 	if r.Until == Drain {
 		p.idle, p.wait = time.Second, 0
+	} else {
+		p.fed = r.unfed(m)
 	}
 	if r.Until != Drain && h.taken.Load() == 0 {
 		r.tell("drain: moving what is left in %s, until nothing has come for %s", m.Legacy, r.Idle)
@@ -149,7 +192,12 @@ func (r *Runner) empty(ctx context.Context, m Move, h *mover, fullAt int64) (mov
 	}
 	if h.again > 0 {
 		r.tell("drain: %s had been delivered before and may be doubled, if a run was killed: %s", number(h.again, "message"), some(h.ids, h.again))
+		h.doubled += h.again
 		h.again, h.ids = 0, nil
+	}
+	if n := h.malformed; n > 0 {
+		r.tell("drain: %s lost an x-death that its publisher had made up: RabbitMQ writes none like it, and 3.x fails on it", number(n, "message"))
+		h.malformed = 0
 	}
 	if n := h.shortened; n > 0 {
 		r.tell("drain: %s lost the x-death that the broker had added, which made the headers larger than the broker takes them", number(n, "message"))
@@ -179,7 +227,10 @@ func (r *Runner) unused(ctx context.Context, m Move) (plan.State, error) {
 		if err != nil {
 			return state, err
 		}
-		consumers := state.Usage[m.Legacy].Consumers
+		consumers, err := r.consumers(ctx, state, m.Legacy)
+		if err != nil {
+			return state, err
+		}
 		if !said && !r.Now && consumers > 0 && r.Wait > 0 {
 			r.tell("drain: waiting up to %s for %s of %s", r.Wait, number(consumers, "consumer"), m.Legacy)
 			said = true
@@ -215,8 +266,9 @@ func (r *Runner) makeWay(ctx context.Context, m Move, state plan.State) (again b
 // retire deletes the legacy queue, if it is empty and unused: the broker looks
 // at that in the moment in which it deletes a classic queue, and proves it a
 // moment before for a quorum queue. If not, the queue stays and is drained again.
-// That nobody publishes to it by name, the idle time has shown.
-func (r *Runner) retire(ctx context.Context, m Move) (plan.State, error) {
+// That nobody publishes to it by name, the idle time has shown; that no queue
+// dead-letters to it by name, unfed has.
+func (r *Runner) retire(ctx context.Context, m Move, h *mover) (plan.State, error) {
 	state, err := r.Management.Inspect(ctx)
 	if err != nil {
 		return state, err
@@ -228,6 +280,7 @@ func (r *Runner) retire(ctx context.Context, m Move) (plan.State, error) {
 	if i < 0 {
 		return state, nil
 	}
+	r.note(state, m, h)
 	// The counts that prove a quorum queue empty must be newer than this moment.
 	fresh := r.Management.Fresh()
 	err = plan.Execute(ctx, fresh, plan.Plan{Changes: []plan.Change{remove(topology.KindQueue, m.Legacy, state.Have.Queues[i])}}, r.written)
@@ -237,11 +290,14 @@ func (r *Runner) retire(ctx context.Context, m Move) (plan.State, error) {
 	if err != nil {
 		return state, err
 	}
+	h.deleted = true
 	r.tell("retire: deleted %s", m.Legacy)
+	r.strand(state, m)
 	return r.Management.Inspect(ctx)
 }
 
-// rest gives what is left when the legacy queue is gone: the exchange of the drain.
+// rest gives what is left when the legacy queue is gone: the exchange of the drain, and where the
+// failures of a legacy queue of ours went.
 func (m Move) rest(state plan.State) []plan.Change {
 	var out []plan.Change
 	if m.find(state).exchanges[m.toNew()] {
@@ -252,32 +308,14 @@ func (m Move) rest(state plan.State) []plan.Change {
 	if p := m.find(state).forwarder; p != nil {
 		out = append(out, remove(topology.KindPolicy, p.Name, *p))
 	}
-	return out
-}
-
-// forward leaves a policy by which the broker itself hands on what comes to the
-// legacy queue by its name, and what is there.
-func (r *Runner) forward(ctx context.Context, m Move) error {
-	state, err := r.Management.Inspect(ctx)
-	if err != nil {
-		return err
-	}
-	for _, q := range state.Have.Queues {
-		for _, argument := range []string{topology.ArgDeadLetterExchange, topology.ArgDeadLetterRoutingKey, topology.ArgOverflow} {
-			if value, given := q.Arguments[argument]; q.Name == m.Legacy && given && value != dropHead {
-				return fmt.Errorf("%w: somebody still publishes to the queue %s by its name, and it cannot forward, as it was declared with %s, which beats every policy: stop that and run it again", ErrWaiting, m.Legacy, argument)
-			}
+	for _, b := range state.Have.Bindings {
+		owner, _ := topology.Owner(b.Arguments)
+		if b.Source == topology.FailedExchangeName(m.Topology) && b.Key == topology.AddressKey(m.Legacy) && owner == m.Topology {
+			out = append(out, remove(topology.KindBinding, b.String(), b)) // nothing fails in the legacy queue any more
 		}
 	}
-	r.tell("retire: %s stays and forwards to %s, at most once, until nobody publishes to it any more", m.Legacy, m.New)
-	return r.execute(ctx, []plan.Change{outrank(state, m.find(state).forwarder, topology.Policy{
-		Name: m.forwarding(), Pattern: "^" + regexp.QuoteMeta(m.Legacy) + "$", ApplyTo: "queues", Priority: topology.PolicyPriority,
-		Definition: topology.Arguments{"max-length": int64(0), "overflow": dropHead, "dead-letter-exchange": "", "dead-letter-routing-key": m.New},
-	})})
+	return out
 }
-
-// dropHead is the overflow behaviour that dead-letters the oldest messages.
-const dropHead = "drop-head"
 
 // shown is how many message-ids are named.
 const shown = 10

@@ -44,17 +44,26 @@ type Move struct {
 // legacy queue exists, or has left something behind. They are in the order of
 // the file.
 func Moves(want topology.Topology, state plan.State) []Move {
+	return slices.DeleteFunc(everyMove(want), func(m Move) bool {
+		f := m.find(state)
+		return !f.legacy && len(f.exchanges) == 0 && f.policy == nil && f.forwarder == nil
+	})
+}
+
+// everyMove gives the moves of all queues with replaces, in the order of the file.
+func everyMove(want topology.Topology) []Move {
 	var out []Move
 	for _, w := range want.Works {
+		if w.Replaces == "" {
+			continue
+		}
 		m := Move{Topology: want.Name, Legacy: w.Replaces, New: w.Queue}
 		for _, b := range want.Bindings {
 			if b.Destination == m.New && b.DestinationType == topology.ToQueue && b.Label.Role == topology.RoleBusiness {
 				m.Wanted = append(m.Wanted, b)
 			}
 		}
-		if f := m.find(state); m.Legacy != "" && (f.legacy || len(f.exchanges) > 0 || f.policy != nil || f.forwarder != nil) {
-			out = append(out, m)
-		}
+		out = append(out, m)
 	}
 	return out
 }
@@ -65,11 +74,12 @@ func (m Move) toNew() string  { return m.gate() + ".new" }
 func (m Move) policy() string { return topology.SwitchPolicyName(m.Topology, m.Legacy) }
 
 // forwarding names the policy by which a legacy queue forwards.
-func (m Move) forwarding() string { return m.policy() + ".forward" }
+func (m Move) forwarding() string { return topology.ForwardPolicyName(m.Topology, m.Legacy) }
 
 // found is what a virtual host holds of a move.
 type found struct {
 	legacy    bool
+	successor bool
 	exchanges map[string]bool    // of the switch
 	policy    *topology.Policy   // nil: there is none
 	forwarder *topology.Policy   // by which the legacy queue forwards. Nil: there is none
@@ -83,7 +93,10 @@ type found struct {
 // find looks for what belongs to the move.
 func (m Move) find(state plan.State) found {
 	f := found{exchanges: map[string]bool{}}
-	f.legacy = slices.ContainsFunc(state.Have.Queues, func(q topology.Queue) bool { return q.Name == m.Legacy })
+	for _, q := range state.Have.Queues {
+		f.legacy = f.legacy || q.Name == m.Legacy
+		f.successor = f.successor || q.Name == m.New
+	}
 	for _, e := range state.Have.Exchanges {
 		if e.Name == m.gate() || e.Name == m.toOld() || e.Name == m.toNew() {
 			f.exchanges[e.Name] = true

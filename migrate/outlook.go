@@ -84,6 +84,7 @@ func (m Move) notes(want topology.Topology, state plan.State) []Note {
 		_, bytes := successor.Arguments[topology.ArgMaxLengthBytes]
 		out = append(out, Note{Decide: length || bytes, Text: fmt.Sprintf("%s has a delivery limit and no dead-letter exchange: what %s refuses, being full, goes back there each time migrate ends, and the broker drops what went back too often; make room in %s before the drain, or give %s a dead-letter exchange by a policy", m.Legacy, m.New, m.New, m.Legacy)})
 	}
+	out = append(out, m.feeding(state)...)
 	return append(out, m.policies(state, legacy, successor)...)
 }
 

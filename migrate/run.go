@@ -51,10 +51,14 @@ type Runner struct {
 	// Say tells what is done, a line each. It must be set.
 	Say func(format string, args ...any)
 
-	mu    sync.Mutex // of what follows, and of Say
-	wrote bool
-	looks map[string]look // the last at each switch, by legacy queue
-	tries map[string]int  // to put the policy of each switch in force, by legacy queue
+	mu       sync.Mutex // of what follows, and of Say
+	wrote    bool
+	looks    map[string]look // the last at each switch, by legacy queue
+	tries    map[string]int  // to put the policy of each switch in force, by legacy queue
+	began    time.Time
+	finished bool // Run has moved all queues to their end, and at least one
+	// sights are the last looks at the legacy queues, by name.
+	sights map[string]sight
 }
 
 // Wrote reports whether anything was written.
@@ -62,6 +66,13 @@ func (r *Runner) Wrote() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.wrote
+}
+
+// Finished reports whether Run has moved all queues to their end, and at least one.
+func (r *Runner) Finished() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.finished
 }
 
 // written notes what was written.
@@ -80,20 +91,24 @@ func (r *Runner) tell(format string, args ...any) {
 // Run moves the queues as far as Until says. It may be stopped at any moment and
 // run again. Its errors wrap ErrRefused or ErrWaiting where they apply.
 func (r *Runner) Run(ctx context.Context) error {
-	r.looks, r.tries = map[string]look{}, map[string]int{}
+	r.looks, r.tries, r.sights, r.began = map[string]look{}, map[string]int{}, map[string]sight{}, time.Now()
 	state, err := r.Management.Inspect(ctx)
 	if err != nil {
 		return err
 	}
 	moves, forwarders, err := r.moves(state)
 	if r.Allowed != nil && err == nil {
-		err = r.Allowed(Rights(r.Topology, state, moves))
+		all := slices.Concat(moves, forwarders)
+		err = r.Allowed(sorted(append(Rights(r.Topology, state, all), proofRights(state, all)...)))
 	}
 	if err != nil || r.Until == Check {
 		return err
 	}
+	for _, m := range moves {
+		r.note(state, m, nil)
+	}
 	for _, m := range forwarders {
-		if err := r.forward(ctx, m); err != nil {
+		if err := r.retireForwarder(ctx, m); err != nil {
 			return err
 		}
 	}
@@ -115,7 +130,14 @@ func (r *Runner) Run(ctx context.Context) error {
 	if err := r.cutover(ctx, moves); err != nil || r.Until == Cutover {
 		return err
 	}
-	return r.finish(ctx, moves)
+	if err := r.finish(ctx, moves); err != nil || !r.retires() {
+		return err
+	}
+	state, err = r.Management.Inspect(ctx)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.finished = err == nil && len(Moves(r.Topology, state)) == 0
+	return err
 }
 
 // answering makes sure that the new queues answer, before messages are turned to
@@ -163,19 +185,18 @@ func (r *Runner) answering(ctx context.Context, moves []Move) error {
 // answerTime is how long a queue has to say whether it is empty.
 const answerTime = 15 * time.Second
 
-// moves gives the moves to make, or why they cannot be made. Those whose legacy
-// queue stays and forwards are done, but for the forwarders that may not be in
-// force: those who made them were cut off, or somebody's policy outranks them.
+// moves gives the moves to make, or why they cannot be made, and those whose legacy
+// queue forwards: they are done once nobody publishes to that queue any more.
 func (r *Runner) moves(state plan.State) (moves, forwarders []Move, err error) {
 	var reasons []string
 	for _, m := range Moves(r.Topology, state) {
 		f := m.find(state)
 		switch {
 		case len(r.Legacy) > 0 && !slices.Contains(r.Legacy, m.Legacy):
-		case f.legacy && f.forwarder != nil && !f.forwarder.IsPending() && state.InForce[m.Legacy] == f.forwarder.Name:
-			r.tell("%s forwards to %s", m.Legacy, m.New)
-		case f.legacy && f.forwarder != nil:
+		case f.legacy && f.forwarder != nil && r.retires():
 			forwarders = append(forwarders, m)
+		case f.legacy && f.forwarder != nil:
+			r.tell("%s forwards to %s", m.Legacy, m.New)
 		default:
 			moves = append(moves, m)
 			reasons = append(reasons, m.Reasons(r.Topology, state)...)
@@ -187,11 +208,15 @@ func (r *Runner) moves(state plan.State) (moves, forwarders []Move, err error) {
 	return moves, forwarders, nil
 }
 
+// retires reports whether the run goes on to the last stage.
+func (r *Runner) retires() bool { return r.Until == "" || r.Until == Retire || r.Until == Check }
+
 // cutover does step after step of all moves, each read back from the broker, until
 // none is left.
 func (r *Runner) cutover(ctx context.Context, moves []Move) error {
 	return r.converge(ctx, func(state plan.State) (changes []plan.Change, err error) {
 		for _, m := range moves {
+			r.note(state, m, nil)
 			step, err := r.step(m, state)
 			if err != nil {
 				return nil, err

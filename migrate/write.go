@@ -10,6 +10,7 @@ import (
 	"strings"
 	"text/template"
 
+	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -63,6 +64,23 @@ func WriteOutlooks(w io.Writer, list []Outlook) error {
 // none says that there is nothing to move.
 const none = "no migration is to be done: no legacy queue of the file exists"
 
+// WriteReturns writes what an abort of these moves does, for a person to read.
+func WriteReturns(w io.Writer, state plan.State, moves []Move) error {
+	var b strings.Builder
+	for _, m := range moves {
+		u := state.Usage[m.New]
+		fmt.Fprintf(&b, "%s <- %s\n", topology.Printable(m.Legacy), topology.Printable(m.New))
+		if m.find(state).forwarder != nil {
+			fmt.Fprintf(&b, "  forward  %s stops forwarding\n", topology.Printable(m.Legacy))
+		}
+		fmt.Fprintf(&b, "  cutover  messages are routed to %s again, from one moment to the next\n", topology.Printable(m.Legacy))
+		fmt.Fprintf(&b, "  drain    %s in %s move back, and what waits in its tiers comes back\n", number(u.Ready, "message"), topology.Printable(m.New))
+		fmt.Fprintf(&b, "  remove   %s and what was made for it are deleted once they are proved empty\n", topology.Printable(m.New))
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
 // WriteStandings writes where each move stands, a line each.
 func WriteStandings(w io.Writer, list []Standing) error {
 	for _, s := range list {
@@ -85,6 +103,9 @@ func WriteStandingsJSON(w io.Writer, t topology.Topology, vhost string, list []S
 		Unacknowledged int64  `json:"unacknowledged"`
 		Consumers      int64  `json:"consumers"`
 		Bindings       int64  `json:"bindings"`
+		Forwards       bool   `json:"forwards"`
+		QuietSeconds   *int64 `json:"quietSeconds"` // nil: not known, or it does not forward
+		Waits          string `json:"waits,omitempty"`
 	}
 	out := struct {
 		Version    int         `json:"version"`
@@ -93,7 +114,12 @@ func WriteStandingsJSON(w io.Writer, t topology.Topology, vhost string, list []S
 		Migrations []migration `json:"migrations"`
 	}{1, t.Name, vhost, []migration{}}
 	for _, s := range list {
-		out.Migrations = append(out.Migrations, migration{s.Legacy, s.New, s.Stage, s.Ready, s.Unacknowledged, s.Consumers, s.Bindings})
+		var quiet *int64
+		if s.Quiet != nil {
+			seconds := int64(s.Quiet.Seconds())
+			quiet = &seconds
+		}
+		out.Migrations = append(out.Migrations, migration{s.Legacy, s.New, s.Stage, s.Ready, s.Unacknowledged, s.Consumers, s.Bindings, s.Forwards, quiet, s.Waits})
 	}
 	enc := json.NewEncoder(w)
 	enc.SetIndent("", "  ")

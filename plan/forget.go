@@ -14,6 +14,7 @@ import (
 // later apply, when it is empty. What leads its messages back stays as long: at
 // their TTL the broker would drop them, or hold them for ever.
 func (r *resolver) forget() {
+	r.living()
 	queues := r.forgotten()
 	_, returns := byName(r.want.Exchanges, func(e topology.Exchange) string { return e.Name })[topology.ReturnName(r.want.Name)]
 	keeps := len(r.out.Retiring) > 0 && !returns
@@ -31,7 +32,7 @@ func (r *resolver) forget() {
 		if _, wanted := exchanges[e.Name]; !wanted && r.ours(e.Arguments) && !r.switches(e.Name) && !r.legacy[e.Name] {
 			e.Label = r.labelOf(e.Name, topology.RoleBusiness)
 			r.out.Have.Exchanges = append(r.out.Have.Exchanges, e)
-			if keeps && leadsBack(e.Label) || r.keptLoop(e.Label) {
+			if keeps && leadsBack(e.Label) || r.keptLoop(e.Label) || r.keeps(topology.KindExchange, e.Name) {
 				r.out.Want.Exchanges = append(r.out.Want.Exchanges, e)
 			}
 		}
@@ -40,7 +41,7 @@ func (r *resolver) forget() {
 		if r.ours(b.Arguments) && !r.wanted[b.Identity()] && !r.switches(b.Source) && !r.switches(b.Destination) && !r.governed(b) {
 			b.Label = r.labelOf(b.Source, topology.RoleBusiness)
 			r.out.Have.Bindings = append(r.out.Have.Bindings, b)
-			if keeps && leadsBack(b.Label) && !leadsTo(b, going) || r.keptLoop(b.Label) && b.Label.Role == topology.RoleRetry {
+			if keeps && leadsBack(b.Label) && !leadsTo(b, going) || r.keptLoop(b.Label) && b.Label.Role == topology.RoleRetry || r.keeps(topology.KindBinding, b.Identity()) {
 				r.out.Want.Bindings = append(r.out.Want.Bindings, b)
 			}
 		}
@@ -51,6 +52,10 @@ func (r *resolver) forget() {
 		if _, wanted := policies[p.Name]; !wanted && owner == r.want.Name && !r.switches(p.Name) && !r.protects(p.Name) {
 			p.Label = topology.Label{Role: topology.RoleWork, Queue: strings.TrimPrefix(p.Name, topology.PolicyName(r.want.Name, ""))}
 			r.out.Have.Policies = append(r.out.Have.Policies, p)
+			if r.keeps(topology.KindPolicy, p.Name) {
+				r.out.Want.Policies = append(r.out.Want.Policies, p)
+				continue
+			}
 			r.out.bared[p.Label.Queue] = r.bares(p.Label.Queue)
 		}
 	}
@@ -67,7 +72,7 @@ func (r *resolver) forgotten() []topology.Queue {
 		bound[b.Destination] = bound[b.Destination] || b.DestinationType == topology.ToQueue
 	}
 	for _, q := range r.state.Have.Queues { // first: they say which tiers stay
-		if _, wanted := queues[q.Name]; !wanted && r.ours(q.Arguments) {
+		if _, wanted := queues[q.Name]; !wanted && r.ours(q.Arguments) && !r.keeps(topology.KindQueue, q.Name) {
 			r.retireFailed(q)
 		}
 	}
@@ -76,6 +81,12 @@ func (r *resolver) forgotten() []topology.Queue {
 			continue
 		}
 		q.Label = r.labelOf(q.Name, topology.RoleWork)
+		if r.keeps(topology.KindQueue, q.Name) {
+			r.out.Have.Queues = append(r.out.Have.Queues, q)
+			r.out.Want.Queues = append(r.out.Want.Queues, q)
+			r.out.Staying = append(r.out.Staying, q)
+			continue
+		}
 		if r.keptLoop(q.Label) {
 			out = append(out, q)
 			continue
@@ -116,7 +127,7 @@ func (r *resolver) retireFailed(q topology.Queue) {
 	}
 	r.warn("retired-backoff", text+"; run apply again then, or now with --wait, to delete it")
 	r.out.Retiring = append(r.out.Retiring, q.Name)
-	r.kept[backoff] = true
+	r.loops[backoff] = true
 }
 
 // verb gives the form of a verb that goes with a number.
@@ -130,7 +141,7 @@ func verb(n int64, one, many string) string {
 // keptLoop reports whether an object belongs to the loop of a backoff whose failed queue
 // is not deleted yet.
 func (r *resolver) keptLoop(l topology.Label) bool {
-	return (l.Role == topology.RoleFailed || l.Role == topology.RoleRetry) && r.kept[l.Backoff]
+	return (l.Role == topology.RoleFailed || l.Role == topology.RoleRetry) && r.loops[l.Backoff]
 }
 
 // leadsBack reports whether a message that left a tier goes through what has

@@ -40,7 +40,11 @@ type State struct {
 type Usage struct {
 	Ready          int64
 	Unacknowledged int64
-	Consumers      int64
+	// Consumers are those of all users.
+	Consumers int64
+	// ConsumersUnknown says that nobody could tell whether there are consumers. What
+	// must not be done while there are is then not done either.
+	ConsumersUnknown bool
 	// Bytes is the size of the message bodies.
 	Bytes int64
 }
@@ -138,6 +142,8 @@ type Plan struct {
 	Drift []Change
 	// Retiring are the retired tiers that are deleted once they are empty.
 	Retiring []string
+	// Staying are queues that are not in the file and stay for a legacy queue that dlxctl made.
+	Staying  []topology.Queue
 	Warnings []Warning
 	// Removed are the names that the file lists as taken out on purpose: it allows
 	// that routing ends with them.

@@ -98,6 +98,13 @@ func failuresOf(want topology.Topology, state State) failures {
 			f.queues = append(f.queues, failureRoute{queue, b, at[b.Key], parked[b.Key], from[queue]})
 		}
 	}
+	for _, b := range legacyRoutes(want, state, at, parked) {
+		queue := strings.TrimPrefix(b.Key, topology.AddressKey(""))
+		if !listed[queue] {
+			listed[queue] = true
+			f.queues = append(f.queues, failureRoute{queue, b, at[b.Key], parked[b.Key], from[queue]})
+		}
+	}
 	// What is no longer in the file and still dead-letters to an exchange of an
 	// earlier release goes on to have its failures where they were.
 	for _, l := range f.legacy {
@@ -111,6 +118,36 @@ func failuresOf(want topology.Topology, state State) failures {
 		}
 	}
 	return f
+}
+
+// legacyRoutes gives the wanted bindings of legacy queues of ours that live and whose backoff
+// is no longer in the file: their failures go by the backoff of their successor. at and next
+// are the bindings that were found, by key.
+func legacyRoutes(want topology.Topology, state State, at, next map[string][]topology.Binding) []topology.Binding {
+	found := byName(state.Have.Queues, func(q topology.Queue) string { return q.Name })
+	var out []topology.Binding
+	for _, w := range want.Works {
+		legacy, alive := found[w.Replaces]
+		owner, ours := topology.Owner(legacy.Arguments)
+		key := topology.AddressKey(w.Replaces)
+		orphaned := slices.ContainsFunc(slices.Concat(at[key], next[key]), func(b topology.Binding) bool {
+			backoff := backoffAt(want.Name, b)
+			_, inFile := want.Loop(backoff)
+			return backoff != topology.NoBackoff && !inFile
+		})
+		if w.Replaces == "" || !alive || !ours || owner != want.Name || !orphaned {
+			continue
+		}
+		i := slices.IndexFunc(want.Bindings, func(b topology.Binding) bool {
+			return b.Source == topology.FailedExchangeName(want.Name) && b.Key == topology.AddressKey(w.Queue)
+		})
+		if i >= 0 {
+			b := want.Bindings[i]
+			b.Key, b.Label = key, topology.Label{Role: topology.RoleFailed, Queue: w.Replaces}
+			out = append(out, b)
+		}
+	}
+	return out
 }
 
 // deadLetterTargets gives the queues that dead-letter to each exchange, by argument or by
@@ -340,7 +377,7 @@ func (r *resolver) leadsElsewhere(f failures, q failureRoute) bool {
 
 // reroute gives the change of one queue as a plan shows it.
 func (r *resolver) reroute(q failureRoute, from topology.Binding) Change {
-	before, after := backoffAt(r.want.Name, from), r.works[q.queue].Backoff
+	before, after := backoffAt(r.want.Name, from), backoffAt(r.want.Name, q.want)
 	c := Change{
 		Action: Update, Kind: topology.KindQueue, Name: q.queue, After: Reroute{Queue: q.queue, To: q.want}, Rank: rankReroute,
 		Label: topology.Label{Role: topology.RoleWork, Queue: q.queue},

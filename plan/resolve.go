@@ -32,6 +32,8 @@ type Resolved struct {
 	Drift []topology.Binding
 	// Retiring are the retired tiers that still hold messages.
 	Retiring []string
+	// Staying are queues that are not in the file and stay for a legacy queue of ours.
+	Staying []topology.Queue
 	// Bindings are all that were found, and Usage is what the queues hold: what
 	// is at stake in a deletion.
 	Bindings []topology.Binding
@@ -73,7 +75,7 @@ func Resolve(want topology.Topology, state State) Resolved {
 	r.out.Want, r.out.Have = want, topology.Topology{Name: want.Name, VHost: want.VHost}
 	r.out.Bindings, r.out.Usage = state.Have.Bindings, state.Usage
 	r.out.Want.Exchanges, r.out.Want.Queues, r.out.Want.Bindings, r.out.Want.Policies = nil, nil, nil, nil
-	r.legacy, r.rerouted, r.kept = map[string]bool{}, map[string]bool{}, map[string]bool{}
+	r.legacy, r.rerouted, r.loops = map[string]bool{}, map[string]bool{}, map[string]bool{}
 	r.reroutes()
 	r.exchanges()
 	r.replacements()
@@ -85,6 +87,7 @@ func Resolve(want topology.Topology, state State) Resolved {
 	r.drift()
 	r.strangers()
 	r.crashes()
+	r.unprocessed()
 	if state.Alarm != "" {
 		r.warn("alarm", "the broker takes no messages at the moment: "+state.Alarm)
 	}
@@ -108,7 +111,8 @@ type resolver struct {
 	wanted          map[string]bool            // the identities of the bindings of want
 	legacy          map[string]bool            // the exchanges of an earlier release that are there; see legacyExchange
 	rerouted        map[string]bool            // the keys of queues whose failures change their way; see reroutes
-	kept            map[string]bool            // the backoffs whose failed queue is retired and stays; see retireFailed
+	loops           map[string]bool            // the backoffs whose failed queue is retired and stays; see retireFailed
+	kept            map[topology.Key]bool      // what legacy queues of ours still need; see living
 	effects         effects
 	risky           bool // policies of others may harm generated queues
 	out             Resolved
@@ -250,7 +254,7 @@ func (r *resolver) replacements() {
 	r.out.Withheld = map[string]string{}
 	found := byName(r.state.Have.Queues, func(q topology.Queue) string { return q.Name })
 	for _, w := range r.want.Works {
-		if _, alive := found[w.Replaces]; w.Replaces == "" || !alive {
+		if _, alive := found[w.Replaces]; w.Replaces == "" || !alive || r.forwards(w.Replaces) {
 			continue
 		}
 		r.out.Withheld[w.Queue] = w.Replaces
@@ -292,24 +296,30 @@ func (r *resolver) refuse(key topology.Key, before, after any, label topology.La
 // any more, and every message would be a dead letter.
 func (r *resolver) countHeader() {
 	for _, l := range r.want.Loops {
-		consumers := r.state.Usage[l.Failed].Consumers
-		if consumers == 0 {
+		u := r.state.Usage[l.Failed]
+		if !u.mayBeConsumed() {
 			continue
 		}
-		for _, b := range r.state.Have.Bindings {
-			if b.Source != l.Exchange || !r.ours(b.Arguments) {
-				continue
-			}
-			names := b.Arguments.WithoutX().Names()
-			if len(names) != 1 || names[0] == r.want.CountHeader {
-				continue
-			}
+		if old := r.countsBy(l); old != "" {
 			r.refuse(topology.Key{Kind: topology.KindExchange, Name: l.Exchange}, nil, nil, topology.Label{Role: topology.RoleRetry, Backoff: l.Backoff},
-				fmt.Sprintf("the count header changes while the failed queue %s has %s: stop the processors, apply, and start them with the new file", l.Failed, countOf(int(consumers), "consumer")),
-				Field{"countHeader", names[0], r.want.CountHeader})
-			break
+				fmt.Sprintf("the count header changes while the failed queue %s has %s: stop the processors, apply, and start them with the new file", l.Failed, u.ConsumersText()),
+				Field{"countHeader", old, r.want.CountHeader})
 		}
 	}
+}
+
+// countsBy gives the header by which the bindings that were found pick the tier, if it
+// is not the wanted one.
+func (r *resolver) countsBy(l topology.Loop) string {
+	for _, b := range r.state.Have.Bindings {
+		if b.Source != l.Exchange || !r.ours(b.Arguments) {
+			continue
+		}
+		if names := b.Arguments.WithoutX().Names(); len(names) == 1 && names[0] != r.want.CountHeader {
+			return names[0]
+		}
+	}
+	return ""
 }
 
 // crashes warns which delivery limit holds for new quorum work queues that say

@@ -104,22 +104,24 @@ func replaceName(f Source, entry, name *yaml.Node, legacy, successor string) (ed
 		return "", "", false
 	}
 	before, after := string(line[:name.Column-1]), strings.TrimPrefix(rest, old)
-	quoted := func(s string) string {
-		if unquoted(s) {
-			return s
-		}
-		return fmt.Sprintf("%q", s)
-	}
 	if entry.Style&yaml.FlowStyle != 0 {
-		lines[name.Line-1] = before + quoted(successor) + ", replaces: " + quoted(legacy) + after
+		lines[name.Line-1] = before + Quoted(successor) + ", replaces: " + Quoted(legacy) + after
 	} else {
 		indent := strings.Repeat(" ", entry.Column-1)
 		if !strings.HasSuffix(after, "\n") {
 			after += "\n"
 		}
-		lines[name.Line-1] = before + quoted(successor) + after + indent + "replaces: " + quoted(legacy) + "\n"
+		lines[name.Line-1] = before + Quoted(successor) + after + indent + "replaces: " + Quoted(legacy) + "\n"
 	}
 	return strings.Join(lines, ""), strings.TrimRight(lines[name.Line-1], "\n"), true
+}
+
+// Quoted gives a name as it can stand in YAML, wherever it is.
+func Quoted(name string) string {
+	if unquoted(name) {
+		return name
+	}
+	return fmt.Sprintf("%q", name)
 }
 
 // unquoted reports whether a name can stand in YAML without quotes, wherever it is.

@@ -38,6 +38,8 @@ type Queue struct {
 	Messages       int64
 	Unacknowledged int64
 	Consumers      int64
+	// ConsumersUnknown says that nobody could tell how many there are.
+	ConsumersUnknown bool
 	// Owner and Severity are those of the work queue that a work or dead queue
 	// belongs to. Empty for queues that several share.
 	Owner    string
@@ -57,6 +59,7 @@ func Make(t topology.Topology, state plan.State) Report {
 	for _, w := range t.Works {
 		m.dead[w.Dead]++
 	}
+	m.plan = plan.Make(t, state, plan.Options{})
 	m.queues()
 	m.warnings()
 	return m.out
@@ -65,6 +68,7 @@ func Make(t topology.Topology, state plan.State) Report {
 type maker struct {
 	t     topology.Topology
 	state plan.State
+	plan  plan.Plan
 	have  map[string]topology.Queue // those that exist, by name
 	seen  map[string]bool           // those that were looked at
 	dead  map[string]int            // how many work queues use a dead-letter queue
@@ -102,6 +106,9 @@ func (m *maker) queues() {
 	if exists || slices.ContainsFunc(m.t.Queues, func(q topology.Queue) bool { return q.Name == unroutable }) {
 		m.add(Queue{Name: unroutable, Role: topology.RoleUnroutable})
 	}
+	for _, q := range m.plan.Staying { // what a legacy queue still needs
+		m.add(Queue{Name: q.Name, Role: q.Label.Role, Backoff: q.Label.Backoff})
+	}
 }
 
 // retired gives the failed and retry queues that carry the mark of the topology and whose
@@ -137,18 +144,21 @@ func (m *maker) add(q Queue) {
 	u := m.state.Usage[q.Name]
 	q.Type = have.Type()
 	q.Messages, q.Unacknowledged, q.Consumers = u.Ready+u.Unacknowledged, u.Unacknowledged, u.Consumers
+	q.ConsumersUnknown = u.ConsumersUnknown
 	m.out.Queues = append(m.out.Queues, q)
 }
 
 // warnings names what a person should look at.
 func (m *maker) warnings() {
-	var idle []string
+	var idle, unknown []string
 	for _, q := range m.out.Queues {
 		switch {
+		case q.ConsumersUnknown && (q.Role == topology.RoleWork || q.Role == topology.RoleFailed):
+			unknown = append(unknown, q.Name)
 		case q.Role == topology.RoleWork && q.Consumers == 0:
 			idle = append(idle, q.Name)
 		case q.Role == topology.RoleFailed && q.Messages > 0 && q.Consumers == 0:
-			m.warn("no-processor", fmt.Sprintf("%s holds %s and nobody reads it: run dlxctl process", q.Name, messages(q.Messages)))
+			m.out.Warnings = append(m.out.Warnings, plan.NoProcessor(q.Name, q.Messages))
 		case q.Role == topology.RoleUnroutable && q.Messages > 0:
 			m.warn("unroutable", fmt.Sprintf("%s holds %s that fitted nowhere: the header retry-error says why", q.Name, messages(q.Messages)))
 		}
@@ -156,10 +166,13 @@ func (m *maker) warnings() {
 	if len(idle) > 0 {
 		m.warn("no-consumers", "nobody consumes from "+strings.Join(idle, ", "))
 	}
+	if len(unknown) > 0 {
+		m.warn("consumers-unknown", strings.Join(unknown, ", ")+": "+plan.Usage{ConsumersUnknown: true}.ConsumersText())
+	}
 	if len(m.gone) > 0 {
 		m.warn("not-applied", "these queues of the file do not exist: "+strings.Join(m.gone, ", ")+"; run dlxctl apply")
 	}
-	p := plan.Make(m.t, m.state, plan.Options{})
+	p := m.plan
 	if n := len(p.Changes); n > 0 && len(m.gone) == 0 {
 		m.warn("not-applied", fmt.Sprintf("the broker differs from the file in %s; run dlxctl plan", places(n)))
 	}
@@ -167,8 +180,13 @@ func (m *maker) warnings() {
 		m.warn("harmful-policy", text+"; run dlxctl plan")
 	}
 	for _, w := range p.Warnings {
-		if slices.Contains([]string{"overruled", "starves-tier", "retired-tier", "retired-backoff", "migration-pending", "alarm"}, w.Name) {
+		if slices.Contains([]string{"overruled", "starves-tier", "retired-tier", "retired-backoff", "retired-address", "migration-pending", "alarm"}, w.Name) {
 			m.out.Warnings = append(m.out.Warnings, w)
+		}
+	}
+	for _, w := range m.t.Works {
+		if w.Replaces != "" && plan.Forwards(m.t.Name, m.state, w.Replaces) {
+			m.warn("forwards", fmt.Sprintf("%s still exists and forwards to %s what is published to its name; 'dlxctl migrate status' says when a message last came, and 'dlxctl migrate' deletes it when none comes any more", w.Replaces, w.Queue))
 		}
 	}
 	if dropping := plan.Dropping(m.state); len(dropping) > 0 {

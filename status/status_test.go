@@ -58,7 +58,7 @@ func TestMake(t *testing.T) {
 			{Name: "shop.unroutable", Role: "unroutable", Type: "quorum", Messages: 1},
 		},
 		Warnings: []plan.Warning{
-			{Name: "no-processor", Text: "shop.standard.failed holds 4 messages and nobody reads it: run dlxctl process"},
+			{Name: "no-processor", Text: "shop.standard.failed holds 4 messages and no processor is consuming it: run dlxctl process"},
 			{Name: "unroutable", Text: "shop.unroutable holds 1 message that fitted nowhere: the header retry-error says why"},
 		},
 	}
@@ -165,5 +165,36 @@ func TestWriteJSON(t *testing.T) {
 `
 	if d := cmp.Diff(want, b.String()); d != "" {
 		t.Errorf("JSON (-want +got):\n%s", d)
+	}
+}
+
+// What stays for a legacy queue that dlxctl made is listed, and that a legacy queue but forwards is
+// said.
+func TestLegacyQueues(t *testing.T) {
+	t.Parallel()
+	load := func(text string) topology.Topology {
+		out, _, err := spec.Load([]spec.Source{{Name: "f", Data: []byte("version: 1\nname: shop\nbackoff: {a: {tiers: [1s]}, b: {tiers: [1m]}}\nqueues: " + text)}}, func(string) (string, bool) { return "", false })
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	want := load("[{name: new, replaces: old, backoff: a}]")
+	has := func(r status.Report, queue string, role topology.Role) bool {
+		return slices.ContainsFunc(r.Queues, func(q status.Queue) bool { return q.Name == queue && q.Role == role })
+	}
+	r := status.Make(want, plan.State{Version: "4.0.5", Have: load("[{name: old, backoff: b}]")})
+	for queue, role := range map[string]topology.Role{"old": "legacy", "old.dead": "dead", "shop.b.failed": "failed", "shop.b.retry.1m": "retry"} {
+		if !has(r, queue, role) {
+			t.Errorf("%s is not listed as %s: %v", queue, role, r.Queues)
+		}
+	}
+	name := topology.ForwardPolicyName("shop", "old")
+	forwards := plan.State{Version: "4.0.5", InForce: map[string]string{"old": name}, Have: topology.Topology{
+		Queues:   []topology.Queue{{Name: "old", Arguments: topology.Arguments{"x-queue-type": "classic"}}},
+		Policies: []topology.Policy{{Name: name, Pattern: "^old$", ApplyTo: "queues"}},
+	}}
+	if r := status.Make(want, forwards); !slices.ContainsFunc(r.Warnings, func(w plan.Warning) bool { return w.Name == "forwards" }) {
+		t.Errorf("it does not say that the queue forwards: %v", r.Warnings)
 	}
 }

@@ -145,6 +145,11 @@ func SwitchPolicyName(topology, legacy string) string {
 	return policyPrefix + SwitchName(topology, legacy)
 }
 
+// ForwardPolicyName names the policy by which a legacy queue forwards to its successor.
+func ForwardPolicyName(topology, legacy string) string {
+	return SwitchPolicyName(topology, legacy) + ".forward"
+}
+
 // IsSwitchName reports whether an exchange or policy is named like those that
 // lead messages during a migration.
 func IsSwitchName(topology, name string) bool {

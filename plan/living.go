@@ -1,0 +1,238 @@
+package plan
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// Plane gives the objects of a topology that one of its queues needs while the queue exists,
+// whatever the file says: the queue itself, its bindings and its policy, the failed queue, the
+// tiers and the exchanges that its rejected messages go through, its address on the exchanges
+// that return messages and pick dead-letter queues, and its dead-letter queue. A binding
+// stands under its identity. For a queue that is not of the topology it gives nothing.
+//
+// The objects are found by following the messages, on what the broker has: a queue that was
+// made from an earlier file may use a backoff that the file no longer has.
+func Plane(topologyName string, state State, queue string) map[topology.Key]bool {
+	p := plane{
+		name: topologyName, address: topology.AddressKey(queue), resolver: anyPolicies(state), keys: map[topology.Key]bool{},
+		queues:    byName(state.Have.Queues, func(q topology.Queue) string { return q.Name }),
+		exchanges: byName(state.Have.Exchanges, func(e topology.Exchange) string { return e.Name }),
+	}
+	p.resolver.want.Name = topologyName
+	if q, exists := p.queues[queue]; !exists || !p.resolver.ours(q.Arguments) {
+		return nil
+	}
+	p.queue(queue)
+	p.keys[topology.Key{Kind: topology.KindPolicy, Name: topology.PolicyName(topologyName, queue)}] = true
+	for _, b := range state.Have.Bindings {
+		if b.DestinationType == topology.ToQueue && b.Destination == queue && p.resolver.ours(b.Arguments) {
+			p.binding(b)
+			p.keys[topology.Key{Kind: topology.KindExchange, Name: b.Source}] = true
+		}
+	}
+	p.exchange(topology.ReturnName(topologyName))
+	p.exchange(topology.DeadName(topologyName))
+	return p.keys
+}
+
+// plane collects what a queue needs.
+type plane struct {
+	name      string
+	address   string // of the queue
+	resolver  resolver
+	queues    map[string]topology.Queue
+	exchanges map[string]topology.Exchange
+	keys      map[topology.Key]bool
+}
+
+func (p *plane) binding(b topology.Binding) {
+	p.keys[topology.Key{Kind: topology.KindBinding, Name: b.Identity()}] = true
+}
+
+// queue adds a queue and what its messages are dead-lettered to. What the processor takes from
+// a failed queue it publishes to the exchange of the tiers.
+func (p *plane) queue(name string) {
+	q, exists := p.queues[name]
+	key := topology.Key{Kind: topology.KindQueue, Name: name}
+	if !exists || p.keys[key] || !p.resolver.ours(q.Arguments) {
+		return
+	}
+	p.keys[key] = true
+	target, _ := q.Arguments[topology.ArgDeadLetterExchange].(string)
+	for _, policy := range p.resolver.inForce(q) {
+		if target == "" {
+			target, _ = policy.Definition["dead-letter-exchange"].(string)
+		}
+	}
+	p.exchange(target)
+	if l := p.resolver.labelOf(name, topology.RoleWork); l.Role == topology.RoleFailed {
+		p.exchange(topology.FailedName(p.name, l.Backoff))
+		p.exchange(topology.RetryExchangeName(p.name, l.Backoff))
+	}
+}
+
+// exchange adds an exchange and where it leads the messages of the queue: a direct exchange
+// by the queue's address alone.
+func (p *plane) exchange(name string) {
+	e, exists := p.exchanges[name]
+	key := topology.Key{Kind: topology.KindExchange, Name: name}
+	if !exists || p.keys[key] || !p.resolver.ours(e.Arguments) {
+		return
+	}
+	p.keys[key] = true
+	if alternate, ok := e.Arguments[topology.ArgAlternateExchange].(string); ok {
+		p.exchange(alternate)
+	}
+	for _, b := range p.resolver.state.Have.Bindings {
+		if b.Source != name || !p.resolver.ours(b.Arguments) || e.Type == topology.Direct && b.Key != p.address {
+			continue
+		}
+		p.binding(b)
+		switch {
+		case b.DestinationType == topology.ToExchange:
+			p.exchange(b.Destination)
+		case b.Key == p.address && p.resolver.labelOf(b.Destination, topology.RoleWork).Role == topology.RoleFailed:
+			p.queue(b.Destination) // where its failures go
+		case b.Key == p.address:
+			// The queue itself, its successor, or its dead-letter queue: what the successor
+			// needs besides, the file says.
+			p.keys[topology.Key{Kind: topology.KindQueue, Name: b.Destination}] = true
+		default:
+			p.queue(b.Destination)
+		}
+	}
+}
+
+// living notes what legacy queues of ours still need. While one exists, all of its plane stays
+// wanted, with its bindings: its consumers and publishers still use it, and migrate alone takes
+// it away. When it is gone, its address stays wanted as long as a failed queue or a tier can
+// hold a message of it.
+func (r *resolver) living() {
+	r.kept = map[topology.Key]bool{}
+	found := byName(r.state.Have.Queues, func(q topology.Queue) string { return q.Name })
+	for _, w := range r.want.Works {
+		if w.Replaces == "" {
+			continue
+		}
+		legacy, alive := found[w.Replaces]
+		switch {
+		case alive && r.ours(legacy.Arguments):
+			r.plane(w.Replaces)
+		case !alive && r.circulates():
+			r.address(w)
+		}
+	}
+}
+
+// plane keeps the plane of a legacy queue, but for the tiers of a backoff that the file has too.
+// There the file decides: an attempt that waited in a tier of before and in one of the file
+// would be doubled.
+func (r *resolver) plane(legacy string) {
+	needed := Plane(r.want.Name, r.state, legacy)
+	if backoff, leaves := r.leaving(legacy); leaves {
+		for key := range needed { // the loop that its failures leave is retired like any other
+			l := r.labelOf(key.Name, topology.RoleWork)
+			if l.Backoff == backoff && (l.Role == topology.RoleFailed || l.Role == topology.RoleRetry) {
+				delete(needed, key)
+			}
+		}
+		for _, b := range r.state.Have.Bindings {
+			if b.Source == topology.RetryExchangeName(r.want.Name, backoff) || r.governed(b) {
+				delete(needed, topology.Key{Kind: topology.KindBinding, Name: b.Identity()})
+			}
+		}
+	}
+	exchanges := byName(r.want.Exchanges, func(e topology.Exchange) string { return e.Name })
+	for _, b := range r.state.Have.Bindings {
+		_, inFile := exchanges[b.Source]
+		own := b.Key == topology.AddressKey(legacy) || b.DestinationType == topology.ToQueue && b.Destination == legacy
+		if key := (topology.Key{Kind: topology.KindBinding, Name: b.Identity()}); inFile && !own {
+			delete(needed, key)
+		}
+	}
+	for key := range needed {
+		l := r.labelOf(key.Name, topology.RoleWork)
+		_, inFile := exchanges[topology.RetryExchangeName(r.want.Name, l.Backoff)]
+		if key.Kind != topology.KindQueue || l.Role != topology.RoleRetry || !inFile {
+			r.kept[key] = true
+		}
+	}
+}
+
+// leaving gives the backoff that the failures of a living legacy queue leave: see
+// legacyRoutes.
+func (r *resolver) leaving(legacy string) (backoff string, leaves bool) {
+	if !r.rerouted[topology.AddressKey(legacy)] {
+		return "", false
+	}
+	for _, b := range r.state.Have.Bindings {
+		if b.Source == topology.FailedExchangeName(r.want.Name) && b.Key == topology.AddressKey(legacy) && r.ours(b.Arguments) {
+			backoff = backoffAt(r.want.Name, b)
+		}
+	}
+	return backoff, backoff != "" && backoff != topology.NoBackoff
+}
+
+// address keeps the address of a legacy queue that is gone: what waits in a tier under it comes
+// back to the successor, and what dies finds the dead-letter queue that it had.
+func (r *resolver) address(w topology.Work) {
+	kept := false
+	for _, b := range r.state.Have.Bindings {
+		if b.Key != topology.AddressKey(w.Replaces) || !r.ours(b.Arguments) || b.DestinationType != topology.ToQueue {
+			continue
+		}
+		if b.Source != topology.ReturnName(r.want.Name) && b.Source != topology.DeadName(r.want.Name) {
+			continue
+		}
+		kept = true
+		r.kept[topology.Key{Kind: topology.KindBinding, Name: b.Identity()}] = true
+		if b.Destination != w.Queue {
+			r.kept[topology.Key{Kind: topology.KindQueue, Name: b.Destination}] = true
+		}
+	}
+	if kept {
+		r.warn("retired-address", fmt.Sprintf("%s replaced %s, and failed messages of %s may still wait for a retry: they come back to %s; run apply again when the tiers are empty, to remove the address %s",
+			display(w.Queue), display(w.Replaces), display(w.Replaces), display(w.Queue), display(topology.AddressKey(w.Replaces))))
+	}
+}
+
+// circulates reports whether a failed queue or a tier of the topology holds a message. The
+// counts are up to 5 seconds old. Once a legacy queue is gone, no message gets its address any
+// more: what comes back is in the successor, and fails under the address of that. So the counts
+// miss a message only if a processor that was down takes it at this moment; it then ends in the
+// unroutable queue, and is not lost.
+func (r *resolver) circulates() bool {
+	return slices.ContainsFunc(r.state.Have.Queues, func(q topology.Queue) bool {
+		role := r.labelOf(q.Name, topology.RoleWork).Role
+		u := r.state.Usage[q.Name]
+		return r.ours(q.Arguments) && (role == topology.RoleFailed || role == topology.RoleRetry) && u.Ready+u.Unacknowledged > 0
+	})
+}
+
+// keeps reports whether a legacy queue still needs an object.
+func (r *resolver) keeps(kind topology.Kind, name string) bool {
+	return r.kept[topology.Key{Kind: kind, Name: name}]
+}
+
+// Forwards reports whether a legacy queue of a topology is but a forwarder to its successor.
+func Forwards(topologyName string, state State, legacy string) bool {
+	r := anyPolicies(state)
+	r.want.Name = topologyName
+	return r.forwards(legacy)
+}
+
+// forwards reports whether a legacy queue is but a forwarder: migrate --forward has left a
+// policy that hands everything on, and no exchange leads to the queue any more. To bind its
+// successor then doubles nothing.
+func (r *resolver) forwards(legacy string) bool {
+	name := topology.ForwardPolicyName(r.want.Name, legacy)
+	i := slices.IndexFunc(r.state.Have.Policies, func(p topology.Policy) bool { return p.Name == name })
+	bound := slices.ContainsFunc(r.state.Have.Bindings, func(b topology.Binding) bool {
+		return b.DestinationType == topology.ToQueue && b.Destination == legacy
+	})
+	return i >= 0 && !bound && r.state.Have.Policies[i].Pattern == "^"+regexp.QuoteMeta(legacy)+"$" && r.state.InForce[legacy] == name
+}

@@ -1,0 +1,135 @@
+package plan_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/dlxctl/dlxctl/plan"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// shopFile is a file with these backoffs and this queue.
+func shopFile(backoffs, queue string) string {
+	return fmt.Sprintf("version: 1\nname: shop\nbackoff: {%s}\nexchanges: [{name: events}]\nqueues:\n  - %s\n", backoffs, queue)
+}
+
+// A legacy queue that dlxctl made stays, with its bindings, its retry queues and its dead-letter
+// queue, while it exists. When it is gone, its address stays as long as a message can wait for it.
+func TestLegacyQueueOfOurs(t *testing.T) {
+	t.Parallel()
+	const standard, slow = "standard: {tiers: [12s]}", "slow: {tiers: [1h]}"
+	const before = `{name: billing, backoff: standard, type: classic, bindings: [{exchange: events, key: "order.#"}]}`
+	const after = `{name: billing2, replaces: billing, backoff: standard, bindings: [{exchange: events, key: "order.#"}]}`
+	const unaddressed = "delete binding shop.failed -> shop.standard.failed (@billing)" // nothing fails under it any more
+	gone := func(s *plan.State) {
+		s.Have.Queues = slices.DeleteFunc(s.Have.Queues, func(q topology.Queue) bool { return q.Name == "billing" })
+		s.Have.Bindings = slices.DeleteFunc(s.Have.Bindings, func(b topology.Binding) bool {
+			return b.Destination == "billing" && b.Source != "shop.return"
+		})
+		for i := range s.Have.Bindings { // as migrate leaves it
+			if b := &s.Have.Bindings[i]; b.Destination == "billing" {
+				b.Destination = "billing2"
+			}
+		}
+	}
+	for name, tc := range map[string]struct {
+		had, want string
+		edit      func(*plan.State)
+		deleted   []string
+		warning   string
+	}{
+		"it lives": {
+			had: shopFile(standard, before), want: shopFile(standard, after),
+		},
+		"it lives, and had another backoff": {
+			had: shopFile(slow, strings.Replace(before, "standard", "slow", 1)), want: shopFile(standard, after),
+			deleted: []string{"update queue billing"}, warning: "retired-backoff", // its failures go by the backoff of its successor
+		},
+		"it lives, and its backoff has another tier now": {
+			had: shopFile("standard: {tiers: [1m]}", before), want: shopFile(standard, after),
+			deleted: []string{"delete binding shop.standard.dlx -> shop.standard.retry.1m (count=1)"}, warning: "retired-tier",
+		},
+		"it is gone, and its messages wait in a tier": {
+			had: shopFile(standard, before), want: shopFile(standard, after), warning: "retired-address",
+			deleted: []string{unaddressed},
+			edit: func(s *plan.State) {
+				gone(s)
+				s.Usage = map[string]plan.Usage{"shop.standard.retry.12s": {Ready: 1}}
+			},
+		},
+		"it is gone, and its messages wait for the processor": {
+			had: shopFile(standard, before), want: shopFile(standard, after), warning: "retired-address",
+			deleted: []string{unaddressed},
+			edit: func(s *plan.State) {
+				gone(s)
+				s.Usage = map[string]plan.Usage{"shop.standard.failed": {Unacknowledged: 1}}
+			},
+		},
+		"it is gone, and nothing waits": {
+			had: shopFile(standard, before), want: shopFile(standard, after), edit: gone,
+			deleted: []string{"delete binding shop.dead -> billing.dead (@billing)", unaddressed, "delete binding shop.return -> billing2 (@billing)", "delete queue billing.dead"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			state := plan.State{Version: "4.0.5", Have: loaded(t, tc.had)}
+			state.Have.Works, state.Have.Loops = nil, nil
+			if tc.edit != nil {
+				tc.edit(&state)
+			}
+			p := plan.Make(loaded(t, tc.want), state, plan.Options{})
+			var deleted []string
+			for _, c := range p.Changes {
+				if c.Action != plan.Create && c.Action != plan.Migrate {
+					deleted = append(deleted, strings.TrimSpace(fmt.Sprintf("%s %s %s %s", c.Action, c.Kind, c.Name, hazards(c))))
+				}
+			}
+			slices.Sort(deleted)
+			if d := cmp.Diff(tc.deleted, deleted); d != "" {
+				t.Errorf("changes other than creations (-want +got):\n%s", d)
+			}
+			if tc.warning != "" && !slices.ContainsFunc(p.Warnings, func(w plan.Warning) bool { return w.Name == tc.warning }) {
+				t.Errorf("there is no warning %s, only %v", tc.warning, p.Warnings)
+			}
+		})
+	}
+}
+
+func hazards(c plan.Change) string {
+	var out []string
+	for _, h := range c.Hazards {
+		out = append(out, string(h))
+	}
+	return strings.Join(out, " ")
+}
+
+// A legacy queue that but forwards does not hold back the bindings of its successor.
+func TestForwarderCountsAsGone(t *testing.T) {
+	t.Parallel()
+	const file = "version: 1\nname: shop\nbackoff: {a: {tiers: [1s]}}\nexchanges: [{name: events}]\nqueues:\n  - {name: new, replaces: old.v1, backoff: a, bindings: [{exchange: events, key: k}]}\n"
+	want := loaded(t, file)
+	name := topology.ForwardPolicyName("shop", "old.v1")
+	state := plan.State{Version: "4.0.5", Have: topology.Topology{
+		Queues:   []topology.Queue{{Name: "old.v1", Durable: true, Arguments: topology.Arguments{"x-queue-type": "classic"}}},
+		Policies: []topology.Policy{{Name: name, Pattern: `^old\.v1$`, ApplyTo: "queues", Priority: 1000}},
+	}, InForce: map[string]string{"old.v1": name}}
+	binds := func(s plan.State) bool {
+		return slices.ContainsFunc(plan.Make(want, s, plan.Options{}).Changes, func(c plan.Change) bool { return c.Name == "events -> new (k)" })
+	}
+	if !binds(state) {
+		t.Error("the successor of a forwarder gets no binding")
+	}
+	bound := state
+	bound.Have.Bindings = []topology.Binding{{Source: "events", Destination: "old.v1", DestinationType: topology.ToQueue, Key: "k"}}
+	overridden := state
+	overridden.InForce = map[string]string{"old.v1": "theirs"}
+	for what, s := range map[string]plan.State{"that is bound": bound, "whose policy is not in effect": overridden} {
+		if binds(s) {
+			t.Errorf("the successor of a forwarder %s is bound: messages double, or pile up", what)
+		}
+	}
+}
