@@ -91,9 +91,20 @@ func dial(ctx context.Context, e Endpoint, wrap func(net.Conn) net.Conn) (*Conn,
 		}
 		return nil, explainDial(e, err)
 	}
+	if err := e.accept(served(conn, "version"), served(conn, "cluster_name")); err != nil {
+		_ = conn.Close() // nothing was done on it
+		return nil, err
+	}
 	c := &Conn{conn: conn, endpoint: e, spare: make(chan *amqp.Channel, spareChannels), socket: wire}
 	c.Blocked = c.watchBlocked()
 	return c, nil
+}
+
+// served gives what the broker says of itself when a client connects. Empty: it does
+// not say.
+func served(conn *amqp.Connection, property string) string {
+	text, _ := conn.Properties[property].(string)
+	return text
 }
 
 // open connects to the broker, with TLS where the URL asks for it.

@@ -53,6 +53,18 @@ type Endpoint struct {
 	Heartbeat time.Duration
 	// ConnectionName is what operators see in the list of connections.
 	ConnectionName string
+	// Accept refuses a broker by its version and the name of its cluster. Every
+	// AMQP connection and every Inspect is asked before anything else. Nil: any
+	// broker will do.
+	Accept func(version, cluster string) error
+}
+
+// accept asks Accept.
+func (e Endpoint) accept(version, cluster string) error {
+	if e.Accept == nil {
+		return nil
+	}
+	return e.Accept(version, cluster)
 }
 
 // ErrURL is wrapped by the errors of Resolve for a URL that cannot be one.

@@ -82,16 +82,23 @@ func (m *Management) removeQueue(ctx context.Context, q topology.Queue, only con
 	return m.delete(ctx, "queues/"+url.PathEscape(m.vhost)+"/"+url.PathEscape(q.Name)+only.String())
 }
 
-// prove makes sure that a queue is empty and unused, as far as it must be. The
-// counts are read when they cannot be older than the moment at which deleting
-// began: bindings go before queues, so nothing is routed there since. Then the
-// queue is asked itself, as its counts are 0 too when its leader is silent.
+// prove makes sure that a quorum queue or stream is empty and unused, as far as it
+// must be. The counts are read when they cannot be older than the moment at which
+// deleting began: bindings go before queues, so nothing is routed there since. Then the
+// queue is asked itself, as its counts are 0 too when its leader is silent: basic.get
+// goes through the leader's log. Before and after that it is asked for its consumers,
+// which the statistics show up to 10 seconds late.
 func (m *Management) prove(ctx context.Context, q topology.Queue, only conditions) (gone bool, err error) {
-	usage, err := m.census.usage(ctx, m.usage)
+	asks := only.unused && q.Type() != topology.Stream // a stream does not tell
+	if asks {
+		if gone, err := m.proveUnused(ctx, q); gone || err != nil {
+			return gone, err // at once: the counts take their time
+		}
+	}
+	now, ok, err := m.counted(ctx, q, only)
 	if err != nil {
 		return false, err
 	}
-	now, ok := usage[q.Name]
 	switch held := now.Ready + now.Unacknowledged; {
 	case !ok:
 		return true, nil
@@ -99,11 +106,25 @@ func (m *Management) prove(ctx context.Context, q topology.Queue, only condition
 		return false, tell(ErrRefused, "the broker does not tell how many messages the queue holds; is the node of its leader up?")
 	case only.empty && held > 0:
 		return false, tell(ErrRefused, "the queue holds %d messages, %d of them unacknowledged", held, now.Unacknowledged)
+	case only.unused && now.ConsumersUnknown:
+		return false, tell(ErrRefused, "the statistics of the broker do not tell whether somebody consumes from the queue; are they turned off, or is the node of its leader down?")
 	case only.unused && now.Consumers > 0:
-		return false, tell(ErrRefused, "the queue has %d consumers", now.Consumers)
-	case !only.empty:
-		return false, nil
+		return false, tell(ErrRefused, "the queue has %s", someConsumers(now.Consumers))
 	}
+	if only.empty {
+		if gone, err := m.proveEmpty(ctx, q); gone || err != nil {
+			return gone, err
+		}
+	}
+	if asks {
+		return m.proveUnused(ctx, q)
+	}
+	return false, nil
+}
+
+// proveEmpty makes sure that nothing is ready in a queue. A message that it finds goes
+// back to its place.
+func (m *Management) proveEmpty(ctx context.Context, q topology.Queue) (gone bool, err error) {
 	var found []struct{}
 	err = m.post(ctx, &found, map[string]any{"count": 1, "ackmode": "ack_requeue_true", "encoding": "auto", "truncate": 1},
 		"queues/"+url.PathEscape(m.vhost)+"/"+url.PathEscape(q.Name)+"/get")
@@ -114,6 +135,31 @@ func (m *Management) prove(ctx context.Context, q topology.Queue, only condition
 		err = tell(ErrRefused, "the queue holds a message")
 	}
 	return false, err
+}
+
+// counted gives the counts of a queue, and whether there is such a queue. If it must
+// be unused, it waits as long as statistics can be old for one that does not tell its
+// consumers yet, as it is new, or still shows consumers that are gone by now; for a stream, which can only be
+// known from the statistics, always.
+func (m *Management) counted(ctx context.Context, q topology.Queue, only conditions) (now counts, ok bool, err error) {
+	for {
+		usage, err := m.census.usage(ctx, m.usage)
+		if err != nil {
+			return counts{}, false, err
+		}
+		now, ok = usage[q.Name]
+		settled := !now.ConsumersUnknown && now.Consumers == 0 && q.Type() != topology.Stream
+		if !ok || !only.unused || settled || m.census.age() >= statisticsLag {
+			return now, ok, nil
+		}
+		timer := time.NewTimer(time.Second)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return counts{}, false, ctx.Err()
+		}
+	}
 }
 
 // countsLag is how old the counts of a quorum queue can be, and a little more.
@@ -140,6 +186,13 @@ func (c *census) cut() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.since, c.taken = time.Now(), time.Time{}
+}
+
+// age tells for how long counts were waited for when they were read last.
+func (c *census) age() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.taken.Sub(c.since)
 }
 
 // usage gives counts that show all that happened before the first call, and
@@ -175,7 +228,7 @@ func (m *Management) usage(ctx context.Context) (map[string]counts, error) {
 	if err := m.get(ctx, &l.queues, "queues/"+vhost+queueTotals); err != nil {
 		return nil, err
 	}
-	if err := m.get(ctx, &l.consumers, "consumers/"+vhost); err != nil {
+	if err := m.get(ctx, &l.statistics, "queues/"+vhost+queueStatistics); err != nil {
 		return nil, err
 	}
 	if what := l.malformed(); what != "" {

@@ -33,6 +33,8 @@ type Management struct {
 	census    *census
 	policies  *sync.Mutex // one policy is written at a time, see putPolicy
 	over      *Conn       // binds and deletes, among others, see Over. Nil: HTTP does
+	endpoint  Endpoint
+	asker     *asker
 }
 
 // User is who the management API takes us for.
@@ -48,11 +50,15 @@ func NewManagement(e Endpoint) (*Management, error) {
 	return &Management{
 		api: e.API, vhost: e.VHost, hole: *hole,
 		transport: newTransport(e.TLS), timeout: requestTimeout, census: &census{}, policies: &sync.Mutex{},
+		endpoint: e, asker: &asker{},
 	}, nil
 }
 
 // Close closes the connections that wait for the next request.
-func (m *Management) Close() { m.transport.CloseIdleConnections() }
+func (m *Management) Close() {
+	m.transport.CloseIdleConnections()
+	m.asker.close()
+}
 
 // Ping reports what keeps the user from working with the virtual host.
 func (m *Management) Ping(ctx context.Context) error {

@@ -104,11 +104,11 @@ func (r *applier) wanted(args []string) (err error) {
 
 func (r *applier) run(ctx context.Context) error {
 	var err error
-	if r.m, err = r.management(); err != nil {
+	if r.m, err = r.management(r.want); err != nil {
 		return err
 	}
 	defer r.m.Close()
-	lock, err := r.take(ctx, r.app, r.m, r.want.Name)
+	lock, err := r.take(ctx, r.app, r.m, r.want)
 	if err != nil {
 		return err
 	}

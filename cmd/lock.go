@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/dlxctl/dlxctl/broker"
+	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -29,18 +30,18 @@ func (l *lockFlags) add(f *pflag.FlagSet) {
 // without a lock. Closing it frees the lock; the broker does so when this process
 // dies. It gives up only after it knows who holds it, or that the broker does not
 // tell.
-func (l lockFlags) take(ctx context.Context, a *app, m *broker.Management, name string) (*broker.Conn, error) {
+func (l lockFlags) take(ctx context.Context, a *app, m *broker.Management, want topology.Topology) (*broker.Conn, error) {
 	if !l.lock {
 		return nil, nil //nolint:nilnil // that nothing is held is no error
 	}
-	endpoint, err := a.conn.Resolve()
+	endpoint, err := a.endpointOf(a.conn, want)
 	if err != nil {
 		return nil, err
 	}
-	endpoint.ConnectionName = fmt.Sprintf("dlxctl apply %s (%s)", name, whoami())
+	endpoint.ConnectionName = fmt.Sprintf("dlxctl apply %s (%s)", want.Name, whoami())
 	began := time.Now()
 	for try := 1; ; try++ {
-		conn, err := l.await(ctx, a, m, endpoint, name, began)
+		conn, err := l.await(ctx, a, m, endpoint, want.Name, began)
 		if !errors.Is(err, broker.ErrLockEnding) || try == stumbles {
 			return conn, err
 		}
@@ -63,6 +64,9 @@ const (
 // timeout, counted from began.
 func (l lockFlags) await(ctx context.Context, a *app, m *broker.Management, endpoint broker.Endpoint, name string, began time.Time) (*broker.Conn, error) {
 	conn, err := broker.Dial(ctx, endpoint)
+	if errors.Is(err, plan.ErrBroker) {
+		return nil, err // without a lock it is the same broker
+	}
 	if err != nil {
 		return nil, fmt.Errorf("lock: %w; --lock=false goes without a lock", err)
 	}

@@ -122,7 +122,7 @@ func (r *migrator) run(ctx context.Context, legacy []string) error {
 		return err
 	}
 	if missing := unnamed(want, legacy); len(missing) > 0 {
-		return meantCommand(missing, r.propose(ctx, sources, missing))
+		return meantCommand(missing, r.propose(ctx, sources, want, missing))
 	}
 	if r.write {
 		return usageError{errors.New("--write is for queues that the file does not replace yet; name them")}
@@ -165,13 +165,13 @@ func (r *migrator) abort(ctx context.Context, legacy []string) error {
 
 // with does something about the migrations of legacy, under the lock.
 func (r *migrator) with(ctx context.Context, want topology.Topology, legacy []string, do func(context.Context) error) error {
-	m, err := r.management()
+	m, err := r.management(want)
 	if err != nil {
 		return err
 	}
 	defer m.Close()
 	r.runner.Topology, r.runner.Management, r.runner.Legacy = want, m, legacy
-	if r.runner.Endpoint, err = r.conn.Resolve(); err != nil {
+	if r.runner.Endpoint, err = r.endpointOf(r.conn, want); err != nil {
 		return err
 	}
 	r.runner.Say = func(format string, args ...any) {
@@ -184,7 +184,7 @@ func (r *migrator) with(ctx context.Context, want topology.Topology, legacy []st
 	if r.dryRun {
 		return r.lookAhead(ctx)
 	}
-	lock, err := r.take(ctx, r.app, m, want.Name)
+	lock, err := r.take(ctx, r.app, m, want)
 	if err != nil {
 		return err
 	}
@@ -224,7 +224,7 @@ func (r *migrator) with(ctx context.Context, want topology.Topology, legacy []st
 
 // lookAhead says what is ahead, and what refuses it.
 func (r *migrator) lookAhead(ctx context.Context) error {
-	state, err := r.runner.Management.Inspect(ctx)
+	state, err := inspect(ctx, r.runner.Management, r.runner.Topology)
 	if err != nil {
 		return err
 	}
@@ -252,7 +252,7 @@ func (r *migrator) status(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	m, err := r.management()
+	m, err := r.management(want)
 	if err != nil {
 		return err
 	}
@@ -262,7 +262,7 @@ func (r *migrator) status(ctx context.Context) error {
 
 // stand reads where the migrations stand, and writes it.
 func (r *migrator) stand(ctx context.Context, m *broker.Management, want topology.Topology) error {
-	state, err := m.Inspect(ctx)
+	state, err := inspect(ctx, m, want)
 	if err != nil {
 		return err
 	}

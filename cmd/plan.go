@@ -2,7 +2,6 @@ package cmd
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"os"
 	"slices"
@@ -11,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/dlxctl/dlxctl/broker"
 	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -76,7 +74,7 @@ changes or drift, 3 if apply would refuse.`,
 			if err != nil {
 				return err
 			}
-			m, err := a.management()
+			m, err := a.management(want)
 			if err != nil {
 				return err
 			}
@@ -120,47 +118,6 @@ func (a *app) save(path string, p plan.Plan, want topology.Topology, o plan.Opti
 	}
 	fmt.Fprintf(a.stderr, "saved; to carry out just this: dlxctl apply %s\n", path)
 	return nil
-}
-
-// management opens the management API of the broker that the flags name. load
-// comes first: the file may name the virtual host.
-func (a *app) management() (*broker.Management, error) { return a.managementOf(a.conn) }
-
-// managementOf opens the management API that c names.
-func (a *app) managementOf(c broker.Config) (*broker.Management, error) {
-	endpoint, err := c.Resolve()
-	if err != nil {
-		return nil, err
-	}
-	return broker.NewManagement(endpoint)
-}
-
-// makePlan reads the broker and compares.
-func (a *app) makePlan(ctx context.Context, m *broker.Management, want topology.Topology, o plan.Options) (plan.Plan, error) {
-	state, err := m.Inspect(ctx)
-	if err != nil {
-		return plan.Plan{}, err
-	}
-	if !atLeast(state.Version, oldest) {
-		return plan.Plan{}, fmt.Errorf("the broker is RabbitMQ %s; dlxctl needs %d.%d or newer: older ones lose messages that wait in quorum queues with a TTL", state.Version, oldest[0], oldest[1])
-	}
-	if want.Cluster != "" && want.Cluster != state.Cluster {
-		return plan.Plan{}, fmt.Errorf("the topology is for the cluster %q, and this broker belongs to %q; check RABBITMQ_URL, or cluster: in the file", want.Cluster, state.Cluster)
-	}
-	return plan.Make(want, state, o), nil
-}
-
-// oldest is the oldest version that can do what we need: at-least-once
-// dead-lettering, and a TTL in quorum queues.
-var oldest = [2]int{3, 10} //nolint:gochecknoglobals // an array cannot be a constant
-
-// atLeast compares the first two numbers of a version such as 4.0.5.
-func atLeast(version string, least [2]int) bool {
-	var major, minor int
-	if _, err := fmt.Sscanf(version, "%d.%d", &major, &minor); err != nil {
-		return true // a build of one's own: it will show
-	}
-	return major > least[0] || major == least[0] && minor >= least[1]
 }
 
 // show prints a plan in the format that was asked for.

@@ -120,7 +120,7 @@ func (a *app) processors(p processor.Processor) ([]processor.Processor, error) {
 	var processors []processor.Processor
 	for _, l := range all {
 		p.Topology, p.Log = l.topology, a.log()
-		if p.Endpoint, err = l.conn.Resolve(); err != nil {
+		if p.Endpoint, err = a.endpointOf(l.conn, l.topology); err != nil {
 			return nil, err
 		}
 		if len(all) > 1 {

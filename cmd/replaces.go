@@ -22,12 +22,12 @@ func unnamed(want topology.Topology, legacy []string) []string {
 
 // propose prints what the file must say for these queues to be moved, or writes
 // it there. It moves nothing: only what the file says is moved.
-func (r *migrator) propose(ctx context.Context, sources []spec.Source, legacy []string) error {
+func (r *migrator) propose(ctx context.Context, sources []spec.Source, want topology.Topology, legacy []string) error {
 	edited := map[int]bool{}
 	for _, name := range legacy {
 		i, changed := replaced(sources, name, name+r.suffix)
 		if i < 0 {
-			return r.proposeNew(ctx, name)
+			return r.proposeNew(ctx, want, name)
 		}
 		edited[i] = true
 		fmt.Fprintf(r.stdout, "%s: %s\n", sources[i].Name, changed)
@@ -62,8 +62,8 @@ func replaced(sources []spec.Source, legacy, successor string) (int, string) {
 
 // proposeNew prints an entry for a queue that the file does not have, with the
 // bindings that it has on the broker.
-func (r *migrator) proposeNew(ctx context.Context, legacy string) error {
-	m, err := r.management()
+func (r *migrator) proposeNew(ctx context.Context, want topology.Topology, legacy string) error {
+	m, err := r.management(want)
 	if err != nil {
 		return err
 	}

@@ -39,12 +39,12 @@ each are a topology each; -o json writes one object for each.`,
 
 // status writes the report of one topology.
 func (a *app) status(ctx context.Context, l loaded) error {
-	m, err := a.managementOf(l.conn)
+	m, err := a.managementOf(l.conn, l.topology)
 	if err != nil {
 		return err
 	}
 	defer m.Close()
-	state, err := m.Inspect(ctx)
+	state, err := inspect(ctx, m, l.topology)
 	if err != nil {
 		return err
 	}

@@ -15,7 +15,7 @@ func (r Resolved) stake(q topology.Queue) (*Usage, []Hazard) {
 	if u.Ready+u.Unacknowledged > 0 || q.Type() == topology.Stream { // the broker does not count what is in a stream
 		hazards = append(hazards, LosesMessages)
 	}
-	if u.Consumers > 0 {
+	if u.mayBeConsumed() {
 		hazards = append(hazards, StopsConsumers)
 	}
 	if r.routed[q.Name] {

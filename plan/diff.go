@@ -212,10 +212,34 @@ func fingerprint(r Resolved) string {
 	for _, x := range r.Drift {
 		fmt.Fprintf(h, "drift %s\n", x.Identity())
 	}
+	for _, x := range r.goesAlong() {
+		fmt.Fprintf(h, "along %s\n", x.Identity())
+	}
 	for _, c := range r.Refused {
 		fmt.Fprintf(h, "refused %s %q %s\n", c.Kind, c.Name, c.Reason)
 	}
 	return hex.EncodeToString(h.Sum(nil))
+}
+
+// goesAlong gives the bindings, in order, that end or begin at a queue or exchange of
+// ours which is no longer wanted as it is: they go with it when it is deleted or made again, whoever made them.
+func (r Resolved) goesAlong() []topology.Binding {
+	going := map[topology.Key]bool{}
+	exchanges := byName(r.Want.Exchanges, func(e topology.Exchange) string { return e.Name })
+	for _, have := range r.Have.Exchanges {
+		want, ok := exchanges[have.Name]
+		going[topology.Key{Kind: topology.KindExchange, Name: have.Name}] = !ok || len(differing(exchangeFields(have), exchangeFields(want))) > 0
+	}
+	queues := byName(r.Want.Queues, func(q topology.Queue) string { return q.Name })
+	for _, have := range r.Have.Queues {
+		want, ok := queues[have.Name]
+		going[topology.Key{Kind: topology.KindQueue, Name: have.Name}] = !ok || len(differing(queueFields(have), queueFields(want))) > 0
+	}
+	out := slices.DeleteFunc(slices.Clone(r.Bindings), func(b topology.Binding) bool {
+		return !going[topology.Key{Kind: topology.Kind(b.DestinationType), Name: b.Destination}] && !going[topology.Key{Kind: topology.KindExchange, Name: b.Source}]
+	})
+	slices.SortFunc(out, func(a, b topology.Binding) int { return cmp.Compare(a.Identity(), b.Identity()) })
+	return out
 }
 
 // Major gives the first number of a broker's version, 0 if there is none.

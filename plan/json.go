@@ -44,6 +44,8 @@ type stakeJSON struct {
 	Unacknowledged int64 `json:"unacknowledged"`
 	Consumers      int64 `json:"consumers"`
 	Bytes          int64 `json:"bytes"`
+	// ConsumersUnknown says that consumers is 0 because nobody could tell.
+	ConsumersUnknown bool `json:"consumersUnknown,omitempty"`
 }
 
 // bindingJSON is what a binding has in place of a name.
@@ -98,7 +100,7 @@ func changesJSON(changes []Change) []changeJSON {
 		}
 		j.Hazards = append(j.Hazards, c.Hazards...)
 		if c.Stake != nil {
-			j.Stake = &stakeJSON{c.Stake.Ready, c.Stake.Unacknowledged, c.Stake.Consumers, c.Stake.Bytes}
+			j.Stake = &stakeJSON{c.Stake.Ready, c.Stake.Unacknowledged, c.Stake.Consumers, c.Stake.Bytes, c.Stake.ConsumersUnknown}
 		}
 		object := c.After
 		if object == nil {

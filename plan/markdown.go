@@ -61,7 +61,7 @@ func hazardRows(w io.Writer, p Plan) {
 		}
 		stake := ""
 		if u := c.Stake; u != nil {
-			stake = fmt.Sprintf("%d ready, %d unacknowledged, %s, %s", u.Ready, u.Unacknowledged, number(u.Bytes, "byte"), number(u.Consumers, "consumer"))
+			stake = fmt.Sprintf("%d ready, %d unacknowledged, %s, %s", u.Ready, u.Unacknowledged, number(u.Bytes, "byte"), u.ConsumersText())
 		}
 		fmt.Fprintf(w, "%s| %s %s %s | %s | %s |\n", head, c.Action, c.Kind, strings.ReplaceAll(code(nameOf(c)), "|", `\|`), strings.Join(names, " "), stake)
 		head = ""

@@ -40,7 +40,11 @@ type State struct {
 type Usage struct {
 	Ready          int64
 	Unacknowledged int64
-	Consumers      int64
+	// Consumers are those of all users.
+	Consumers int64
+	// ConsumersUnknown says that nobody could tell whether there are consumers. What
+	// must not be done while there are is then not done either.
+	ConsumersUnknown bool
 	// Bytes is the size of the message bodies.
 	Bytes int64
 }

@@ -72,6 +72,7 @@ func Resolve(want topology.Topology, state State) Resolved {
 	r.forget()
 	r.drift()
 	r.crashes()
+	r.unprocessed()
 	if state.Alarm != "" {
 		r.warn("alarm", "the broker takes no messages at the moment: "+state.Alarm)
 	}
@@ -269,24 +270,30 @@ func (r *resolver) refuse(key topology.Key, before, after any, label topology.La
 // any more, and every message would be a dead letter.
 func (r *resolver) countHeader() {
 	for _, l := range r.want.Loops {
-		consumers := r.state.Usage[l.Failed].Consumers
-		if consumers == 0 {
+		u := r.state.Usage[l.Failed]
+		if !u.mayBeConsumed() {
 			continue
 		}
-		for _, b := range r.state.Have.Bindings {
-			if b.Source != l.Exchange || !r.ours(b.Arguments) {
-				continue
-			}
-			names := b.Arguments.WithoutX().Names()
-			if len(names) != 1 || names[0] == r.want.CountHeader {
-				continue
-			}
+		if old := r.countsBy(l); old != "" {
 			r.refuse(topology.Key{Kind: topology.KindExchange, Name: l.Exchange}, nil, nil, topology.Label{Role: topology.RoleRetry, Backoff: l.Backoff},
-				fmt.Sprintf("the count header changes while the failed queue %s has %s: stop the processors, apply, and start them with the new file", l.Failed, countOf(int(consumers), "consumer")),
-				Field{"countHeader", names[0], r.want.CountHeader})
-			break
+				fmt.Sprintf("the count header changes while the failed queue %s has %s: stop the processors, apply, and start them with the new file", l.Failed, u.ConsumersText()),
+				Field{"countHeader", old, r.want.CountHeader})
 		}
 	}
+}
+
+// countsBy gives the header by which the bindings that were found pick the tier, if it
+// is not the wanted one.
+func (r *resolver) countsBy(l topology.Loop) string {
+	for _, b := range r.state.Have.Bindings {
+		if b.Source != l.Exchange || !r.ours(b.Arguments) {
+			continue
+		}
+		if names := b.Arguments.WithoutX().Names(); len(names) == 1 && names[0] != r.want.CountHeader {
+			return names[0]
+		}
+	}
+	return ""
 }
 
 // crashes warns which delivery limit holds for new quorum work queues that say

@@ -165,7 +165,7 @@ func (t textWriter) change(c Change) {
 		t.fields(c)
 	}
 	if c.Stake != nil {
-		t.line("    holds %d ready, %d unacknowledged (%s); %s", c.Stake.Ready, c.Stake.Unacknowledged, number(c.Stake.Bytes, "byte"), number(c.Stake.Consumers, "consumer"))
+		t.line("    holds %d ready, %d unacknowledged (%s); %s", c.Stake.Ready, c.Stake.Unacknowledged, number(c.Stake.Bytes, "byte"), c.Stake.ConsumersText())
 	}
 	if c.Reason != "" {
 		t.line("    %s", c.Reason)

@@ -18,6 +18,7 @@ import (
 
 	"github.com/dlxctl/dlxctl/broker"
 	"github.com/dlxctl/dlxctl/notify"
+	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/relay"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -74,7 +75,8 @@ const (
 // again to the next processor.
 //
 // It connects again by itself, for ever. It returns an error at once if the
-// broker refuses user, password or virtual host at the first connection, if
+// broker refuses user, password or virtual host at the first connection, or is
+// too old or of another cluster than the topology is for (see plan.Guard), if
 // there is nothing to process, and, with UntilEmpty, if the broker or a failed
 // queue is not there.
 func (p *Processor) Run(ctx context.Context) error {
@@ -92,7 +94,7 @@ func (p *Processor) Run(ctx context.Context) error {
 			return nil // once ctx has ended, errors say no more than that
 		}
 		switch {
-		case !connected && (p.UntilEmpty || errors.Is(err, broker.ErrUnauthorized) || errors.Is(err, broker.ErrNoVHost)):
+		case !connected && (p.UntilEmpty || errors.Is(err, broker.ErrUnauthorized) || errors.Is(err, broker.ErrNoVHost) || errors.Is(err, plan.ErrBroker)):
 			return err
 		case p.UntilEmpty && (troubles == lastTry || errors.Is(err, broker.ErrNotFound)):
 			return err

@@ -37,6 +37,8 @@ type Queue struct {
 	Messages       int64
 	Unacknowledged int64
 	Consumers      int64
+	// ConsumersUnknown says that nobody could tell how many there are.
+	ConsumersUnknown bool
 	// Owner and Severity are those of the work queue that a work or dead queue
 	// belongs to. Empty for queues that several share.
 	Owner    string
@@ -114,24 +116,30 @@ func (m *maker) add(q Queue) {
 	u := m.state.Usage[q.Name]
 	q.Type = have.Type()
 	q.Messages, q.Unacknowledged, q.Consumers = u.Ready+u.Unacknowledged, u.Unacknowledged, u.Consumers
+	q.ConsumersUnknown = u.ConsumersUnknown
 	m.out.Queues = append(m.out.Queues, q)
 }
 
 // warnings names what a person should look at.
 func (m *maker) warnings() {
-	var idle []string
+	var idle, unknown []string
 	for _, q := range m.out.Queues {
 		switch {
+		case q.ConsumersUnknown && (q.Role == topology.RoleWork || q.Role == topology.RoleFailed):
+			unknown = append(unknown, q.Name)
 		case q.Role == topology.RoleWork && q.Consumers == 0:
 			idle = append(idle, q.Name)
 		case q.Role == topology.RoleFailed && q.Messages > 0 && q.Consumers == 0:
-			m.warn("no-processor", fmt.Sprintf("%s holds %s and nobody reads it: run dlxctl process", q.Name, messages(q.Messages)))
+			m.out.Warnings = append(m.out.Warnings, plan.NoProcessor(q.Name, q.Messages))
 		case q.Role == topology.RoleUnroutable && q.Messages > 0:
 			m.warn("unroutable", fmt.Sprintf("%s holds %s that fitted nowhere: the header retry-error says why", q.Name, messages(q.Messages)))
 		}
 	}
 	if len(idle) > 0 {
 		m.warn("no-consumers", "nobody consumes from "+strings.Join(idle, ", "))
+	}
+	if len(unknown) > 0 {
+		m.warn("consumers-unknown", strings.Join(unknown, ", ")+": "+plan.Usage{ConsumersUnknown: true}.ConsumersText())
 	}
 	if len(m.gone) > 0 {
 		m.warn("not-applied", "these queues of the file do not exist: "+strings.Join(m.gone, ", ")+"; run dlxctl apply")

@@ -57,7 +57,7 @@ func TestMake(t *testing.T) {
 			{Name: "shop.unroutable", Role: "unroutable", Type: "quorum", Messages: 1},
 		},
 		Warnings: []plan.Warning{
-			{Name: "no-processor", Text: "shop.standard.failed holds 4 messages and nobody reads it: run dlxctl process"},
+			{Name: "no-processor", Text: "shop.standard.failed holds 4 messages and no processor is consuming it: run dlxctl process"},
 			{Name: "unroutable", Text: "shop.unroutable holds 1 message that fitted nowhere: the header retry-error says why"},
 		},
 	}

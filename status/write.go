@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strconv"
 	"text/tabwriter"
 
 	"github.com/dlxctl/dlxctl/topology"
@@ -15,7 +16,7 @@ func WriteText(w io.Writer, r Report) error {
 	fmt.Fprintf(t, "topology %s, vhost %s\n\n", r.Topology, topology.Printable(r.VHost))
 	fmt.Fprintln(t, "QUEUE\tROLE\tBACKOFF\tDELAY\tMESSAGES\tUNACKNOWLEDGED\tCONSUMERS")
 	for _, q := range r.Queues {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%d\t%d\t%d\n", topology.Printable(q.Name), q.Role, q.Backoff, delay(q), q.Messages, q.Unacknowledged, q.Consumers)
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%d\t%d\t%s\n", topology.Printable(q.Name), q.Role, q.Backoff, delay(q), q.Messages, q.Unacknowledged, consumers(q))
 	}
 	if err := t.Flush(); err != nil {
 		return err
@@ -29,6 +30,13 @@ func WriteText(w io.Writer, r Report) error {
 		}
 	}
 	return nil
+}
+
+func consumers(q Queue) string {
+	if q.ConsumersUnknown {
+		return "?"
+	}
+	return strconv.FormatInt(q.Consumers, 10)
 }
 
 func delay(q Queue) string {
@@ -58,6 +66,8 @@ type queueJSON struct {
 	Consumers      int64         `json:"consumers"`
 	Owner          string        `json:"owner"`
 	Severity       string        `json:"severity"`
+	// ConsumersUnknown says that consumers is 0 because nobody could tell.
+	ConsumersUnknown bool `json:"consumersUnknown,omitempty"`
 }
 
 type warningJSON struct {
@@ -70,7 +80,7 @@ func WriteJSON(w io.Writer, r Report) error {
 	out := reportJSON{Version: 1, Topology: r.Topology, VHost: r.VHost, Queues: []queueJSON{}, Warnings: []warningJSON{}}
 	for _, q := range r.Queues {
 		out.Queues = append(out.Queues, queueJSON{
-			q.Name, q.Role, q.Backoff, q.Delay.Milliseconds(), q.Type, q.Messages, q.Unacknowledged, q.Consumers, q.Owner, q.Severity,
+			q.Name, q.Role, q.Backoff, q.Delay.Milliseconds(), q.Type, q.Messages, q.Unacknowledged, q.Consumers, q.Owner, q.Severity, q.ConsumersUnknown,
 		})
 	}
 	for _, warning := range r.Warnings {

@@ -16,8 +16,8 @@ import (
 // float64 that is not a whole number, bool, nil, []any or Arguments of such.
 // So an integer is the same whether it came from YAML, JSON or AMQP. Nil and
 // empty are equal. Arguments of bindings that were read from a broker may hold
-// whole numbers as float64: the broker has floats there. They are equal to the
-// integers.
+// whole numbers as float64: the broker has floats there. They are not equal to the
+// integers, as a headers exchange of 4.x matches neither with the other.
 type Arguments map[string]any
 
 // Canonical gives args in canonical form. It fails on a value that no AMQP
@@ -193,7 +193,7 @@ func appendValue(out []byte, v any) []byte {
 		return strconv.AppendInt(out, v, 10)
 	case float64:
 		if whole, ok := canonicalFloat(v).(int64); ok {
-			return strconv.AppendInt(out, whole, 10)
+			return append(strconv.AppendInt(out, whole, 10), ".0"...)
 		}
 		return fmt.Append(out, v)
 	case bool:
