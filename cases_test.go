@@ -15,6 +15,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/dlxctl/dlxctl/broker/brokertest"
+	"github.com/dlxctl/dlxctl/generate"
 )
 
 // place is a virtual host in which a case is played.
@@ -273,11 +274,24 @@ func TestCases(t *testing.T) {
 	}
 }
 
-// play gives what the plan says and the exit code of apply. As the broker's
-// statistics lag, it plans until the plan is as wanted, but not for ever.
+// user gives the user for whom 'dlxctl rights' prints what applying both files takes.
+// Its permissions are wider, as a case may go beyond its files; its tags are not.
+func (c oneCase) user(t *testing.T, target brokertest.Target) brokertest.Target {
+	t.Helper()
+	var tags []string
+	for _, file := range []string{c.before, c.after} {
+		tags = append(tags, generate.Rights(compiled(t, file))[0].Tags...)
+	}
+	return target.Tool(t, tags...)
+}
+
+// play gives what the plan says and the exit code of apply, for the user of the case: an
+// administrator would see more. As the broker's statistics lag, it plans until the plan
+// is as wanted, but not for ever.
 func (c oneCase) play(t *testing.T, want string) string {
 	t.Helper()
-	target := brokertest.VHost(t)
+	admin := brokertest.VHost(t)
+	target := c.user(t, admin)
 	dir := t.TempDir()
 	before, after := filepath.Join(dir, "before.yaml"), filepath.Join(dir, "after.yaml")
 	for path, text := range map[string]string{before: c.before, after: c.after} {
@@ -289,7 +303,7 @@ func (c oneCase) play(t *testing.T, want string) string {
 		t.Fatalf("the first apply exits with %d:\n%s", code, out)
 	}
 	if c.between != nil {
-		c.between(place{t, target, target.Channel(t)})
+		c.between(place{t, admin, admin.Channel(t)})
 	}
 	got := ""
 	wanted, _, _ := strings.Cut(want, "apply exits with ")

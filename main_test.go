@@ -27,13 +27,16 @@ type withBroker struct{ m *testing.M }
 func (w withBroker) Run() int { return brokertest.Main(w.m) }
 
 // TestScripts runs the command line against a real broker: each script has a
-// virtual host of its own, named by RABBITMQ_URL.
+// virtual host of its own, named by RABBITMQ_URL. It runs as a user like the one that
+// 'dlxctl rights' prints for plan and apply: with the tag management. A script that
+// needs more says so with the verb tags. What a script does to the broker by itself it
+// does as the administrator.
 func TestScripts(t *testing.T) {
 	t.Parallel()
 	runScripts(t, "testdata/script", func(env *testscript.Env) error {
 		target := brokertest.VHost(t)
 		env.Values[targetKey{}], env.Values[testKey{}] = target, t
-		env.Setenv("RABBITMQ_URL", target.URL)
+		env.Setenv("RABBITMQ_URL", target.Tool(t).URL)
 		env.Setenv("RABBITMQ_API_URL", target.API)
 		env.Setenv("VHOST", target.VHost)
 		samples, err := filepath.Abs("templates/ci")

@@ -38,6 +38,7 @@ func commands() map[string]func(*testscript.TestScript, bool, []string) {
 		"fail":    fail,
 		"filled":  filled,
 		"user":    user,
+		"tags":    tags,
 		"hold":    hold,
 		"waitfor": waitfor,
 		"cisteps": ciSteps,
@@ -64,8 +65,8 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// api calls the management API: api PUT /api/queues/$VHOST/q [FILE]. The answer
-// becomes the file "answer".
+// api calls the management API as the administrator: api PUT /api/queues/$VHOST/q
+// [FILE]. The answer becomes the file "answer".
 func api(ts *testscript.TestScript, neg bool, args []string) {
 	if len(args) < 2 {
 		ts.Fatalf("usage: api METHOD PATH [FILE]")
@@ -78,10 +79,8 @@ func api(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 	req, err := http.NewRequest(args[0], target.String(), body) //nolint:noctx // a script has no context
 	ts.Check(err)
-	amqpURL, err := url.Parse(ts.Getenv("RABBITMQ_URL"))
-	ts.Check(err)
-	password, _ := amqpURL.User.Password()
-	req.SetBasicAuth(amqpURL.User.Username(), password)
+	admin, _ := ts.Value(targetKey{}).(brokertest.Target)
+	req.SetBasicAuth(admin.Username, admin.Password)
 	req.Header.Set("Content-Type", "application/json")
 	resp, err := http.DefaultClient.Do(req)
 	ts.Check(err)
@@ -210,6 +209,17 @@ func user(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Setenv("RABBITMQ_URL", target.User(tb, args[0], args[1], args[2], args[3]).URL)
 }
 
+// tags makes a user with the tag management, these tags and all permissions, as whom
+// the script goes on: tags policymaker.
+func tags(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) == 0 {
+		ts.Fatalf("usage: tags TAG...")
+	}
+	target, _ := ts.Value(targetKey{}).(brokertest.Target)
+	tb, _ := ts.Value(testKey{}).(testing.TB)
+	ts.Setenv("RABBITMQ_URL", target.Tool(tb, args...).URL)
+}
+
 // waitfor runs a program until it prints TEXT: waitfor TEXT PROGRAM [ARGUMENT]...
 func waitfor(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
@@ -270,19 +280,24 @@ func consume(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 }
 
-// hold holds a lock until the script ends: hold QUEUE.
+// hold holds a lock until the script ends, as the user of the script: hold QUEUE.
 func hold(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: hold QUEUE")
 	}
-	_, err := channel(ts).QueueDeclare(args[0], false, false, true, false, nil)
+	_, err := channelAs(ts, ts.Getenv("RABBITMQ_URL")).QueueDeclare(args[0], false, false, true, false, nil)
 	ts.Check(err)
 }
 
-// channel opens a connection that ends with the script.
+// channel opens a connection of the administrator that ends with the script.
 func channel(ts *testscript.TestScript) *amqp.Channel {
 	target, _ := ts.Value(targetKey{}).(brokertest.Target)
-	conn, err := amqp.Dial(target.URL)
+	return channelAs(ts, target.URL)
+}
+
+// channelAs opens a connection that ends with the script.
+func channelAs(ts *testscript.TestScript, amqpURL string) *amqp.Channel {
+	conn, err := amqp.Dial(amqpURL)
 	ts.Check(err)
 	ts.Defer(func() { conn.Close() })
 	ch, err := conn.Channel()

@@ -16,9 +16,9 @@ import (
 )
 
 const (
-	// statisticsLag is how old the statistics of a queue can be, and a little more:
+	// StatisticsLag is how old the statistics of a queue can be, and a little more:
 	// see queueStatistics.
-	statisticsLag = 12 * time.Second
+	StatisticsLag = 12 * time.Second
 	// silence is less than what the broker waits for the leader of a quorum queue
 	// before it answers a passive declare with 0 (250 ms; rabbit_quorum_queue:stat/1,
 	// 3.10.8 to 4.3.6): a 0 that took as long proves nothing.
@@ -118,6 +118,17 @@ func (m *Management) AskConsumers(ctx context.Context, state plan.State, queues 
 		state.Usage[name] = u
 	}
 	return state
+}
+
+// Consumers asks a queue itself how many consumers it has at this moment. It fails
+// with ErrNotFound if there is no such queue, and with ErrRefused if its leader is
+// silent. Streams do not tell: they always say 0.
+func (m *Management) Consumers(ctx context.Context, queue string) (int64, error) {
+	conn, err := m.asking(ctx)
+	if err != nil {
+		return 0, err
+	}
+	return conn.consumersOf(queue)
 }
 
 // consumers asks queues how many consumers they have. Those that do not answer are

@@ -149,7 +149,7 @@ func (m *Management) counted(ctx context.Context, q topology.Queue, only conditi
 		}
 		now, ok = usage[q.Name]
 		settled := !now.ConsumersUnknown && now.Consumers == 0 && q.Type() != topology.Stream
-		if !ok || !only.unused || settled || m.census.age() >= statisticsLag {
+		if !ok || !only.unused || settled || m.census.age() >= StatisticsLag {
 			return now, ok, nil
 		}
 		timer := time.NewTimer(time.Second)

@@ -445,7 +445,6 @@ func TestListsInPlaceOfObjects(t *testing.T) {
 		"/api/queues/%2F":            `[{"name":"q","type":"classic","durable":true,"auto_delete":false,"exclusive":false,"arguments":[]}]`,
 		"/api/bindings/%2F":          `[{"source":"e","destination":"q","destination_type":"queue","routing_key":"","arguments":null}]`,
 		"/api/policies/%2F":          `[{"name":"p","pattern":"","apply-to":"all","priority":0,"definition":[]}]`,
-		"/api/consumers/%2F":         `[]`,
 		"/api/feature-flags":         `[{"name":"quorum_queue","state":"disabled"}]`,
 		"/api/health/checks/alarms":  `{"status":"ok"}`,
 		"/api/operator-policies/%2F": `[{"name":"o","pattern":"","apply-to":"queues","priority":0,"definition":[]}]`,

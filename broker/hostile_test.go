@@ -10,7 +10,10 @@ import (
 	"sync"
 	"testing"
 
+	amqp "github.com/rabbitmq/amqp091-go"
+
 	"github.com/dlxctl/dlxctl/broker"
+	"github.com/dlxctl/dlxctl/broker/brokertest"
 	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -28,8 +31,11 @@ func (s *stranger) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	path, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/api/"), "/")
-	if strings.HasSuffix(r.URL.Path, "/get") {
+	switch {
+	case strings.HasSuffix(r.URL.Path, "/get"):
 		path = "get"
+	case path == "queues" && r.URL.Query().Has("columns"):
+		path = "statistics"
 	}
 	if r.Method == http.MethodDelete {
 		s.deleted = append(s.deleted, r.URL.Path)
@@ -50,9 +56,16 @@ func (s *stranger) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 func (s *stranger) start(tb testing.TB) *broker.Management {
 	tb.Helper()
+	return s.startBeside(tb, "amqp://u:"+secret+"@127.0.0.1:1/")
+}
+
+// startBeside starts s in the place of the management API of a broker that is known
+// by its AMQP URL.
+func (s *stranger) startBeside(tb testing.TB, amqpURL string) *broker.Management {
+	tb.Helper()
 	server := httptest.NewServer(s)
 	tb.Cleanup(server.Close)
-	return resolve(tb, broker.Config{URL: "amqp://u:" + secret + "@127.0.0.1:1/", API: server.URL})
+	return resolve(tb, broker.Config{URL: amqpURL, API: server.URL})
 }
 
 // Answers that no broker gives are an error in one line. None of them may be
@@ -72,9 +85,11 @@ func TestAnswersOfAnotherForm(t *testing.T) {
 		"half a message":                 {"queues", `[{"name":"q","messages":0.5}]`, form("queues/%2F")},
 		"more messages than can be":      {"queues", `[{"name":"q","messages":1e30}]`, form("queues/%2F")},
 		"a text for messages":            {"queues", `[{"name":"q","messages":"0"}]`, form("queues/%2F")},
-		"null for consumers":             {"consumers", `null`, form("consumers/%2F")},
-		"a consumer of nothing":          {"consumers", `[{}]`, "it lists a consumer without a queue"},
-		"a consumer of a list":           {"consumers", `[{"queue":[]}]`, form("consumers/%2F")},
+		"null for statistics":            {"statistics", `null`, form("queues/%2F")},
+		"statistics of nothing":          {"statistics", `[{}]`, "it lists the statistics of a queue without a name"},
+		"statistics of a list":           {"statistics", `[{"name":[]}]`, form("queues/%2F")},
+		"less than no consumers":         {"statistics", `[{"name":"q","consumers":-1}]`, "it lists a queue with less than no consumers"},
+		"a text for consumers":           {"statistics", `[{"name":"q","consumers":"0"}]`, form("queues/%2F")},
 		"null for bindings":              {"bindings", `null`, form("bindings/%2F")},
 		"a binding to nowhere":           {"bindings", `[{"source":"a"}]`, "it lists a binding that leads nowhere"},
 		"null for exchanges":             {"exchanges", `null`, form("exchanges/%2F")},
@@ -129,27 +144,35 @@ func TestAnswersWithoutMeasure(t *testing.T) {
 func TestNothingProvesAQueueEmpty(t *testing.T) {
 	t.Parallel()
 	const empty = `[{"name":"q","type":"quorum","messages":0,"messages_ready":0,"messages_unacknowledged":0}]`
+	const unused = `[{"name":"q","consumers":0}]`
 	for name, tc := range map[string]struct {
 		answers map[string]string
 		deleted bool
 	}{
-		"empty": {map[string]string{"queues": empty}, true},
+		"empty": {map[string]string{"queues": empty, "statistics": unused}, true},
 		"counts that are not there, as of a queue whose node is down": {map[string]string{"queues": `[{"name":"q","type":"quorum"}]`}, false},
 		"counts of null":                {map[string]string{"queues": `[{"name":"q","type":"quorum","messages":null}]`}, false},
 		"counts below zero":             {map[string]string{"queues": `[{"name":"q","type":"quorum","messages":-1}]`}, false},
 		"ready but not in all":          {map[string]string{"queues": `[{"name":"q","type":"quorum","messages":0,"messages_ready":1}]`}, false},
 		"null for queues":               {map[string]string{"queues": `null`}, false},
-		"null for consumers":            {map[string]string{"queues": empty, "consumers": `null`}, false},
-		"a consumer":                    {map[string]string{"queues": empty, "consumers": `[{"queue":{"name":"q"}}]`}, false},
-		"a consumer of who knows what":  {map[string]string{"queues": empty, "consumers": `[{"queue":{}}]`}, false},
-		"null for what is in the queue": {map[string]string{"queues": empty, "get": `null`}, false},
-		"an object for it":              {map[string]string{"queues": empty, "get": `{}`}, false},
-		"null is in it":                 {map[string]string{"queues": empty, "get": `[null]`}, false},
+		"null for statistics":           {map[string]string{"queues": empty, "statistics": `null`}, false},
+		"no statistics of it":           {map[string]string{"queues": empty, "statistics": `[]`}, false},
+		"statistics without consumers":  {map[string]string{"queues": empty, "statistics": `[{"name":"q"}]`}, false},
+		"a consumer":                    {map[string]string{"queues": empty, "statistics": `[{"name":"q","consumers":1}]`}, false},
+		"statistics of who knows what":  {map[string]string{"queues": empty, "statistics": `[{"consumers":0}]`}, false},
+		"null for what is in the queue": {map[string]string{"queues": empty, "statistics": unused, "get": `null`}, false},
+		"an object for it":              {map[string]string{"queues": empty, "statistics": unused, "get": `{}`}, false},
+		"null is in it":                 {map[string]string{"queues": empty, "statistics": unused, "get": `[null]`}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := &stranger{answers: tc.answers}
-			err := s.start(t).Apply(t.Context(), plan.Change{
+			target := brokertest.VHost(t)
+			args := amqp.Table{amqp.QueueTypeArg: amqp.QueueTypeQuorum}
+			if _, err := target.Channel(t).QueueDeclare("q", true, false, false, false, args); err != nil {
+				t.Fatal(err)
+			}
+			err := s.startBeside(t, target.URL).Apply(t.Context(), plan.Change{
 				Action: plan.Delete, Kind: topology.KindQueue, Name: "q",
 				Before: topology.Queue{Name: "q", Durable: true, Arguments: topology.Arguments{topology.ArgQueueType: topology.Quorum}},
 			})
@@ -168,7 +191,7 @@ func FuzzAnswers(f *testing.F) {
 		"exchanges":   `[{"name":"","type":"direct"},{"name":"e","type":"topic","durable":true,"internal":false,"arguments":[],"policy":null}]`,
 		"bindings":    `[{"source":"e","destination":"q","destination_type":"queue","routing_key":"#","arguments":{},"properties_key":"%23"},{"source":"e","destination":"q","destination_type":"queue","arguments":null}]`,
 		"policies":    `[{"name":"p","pattern":".*","apply-to":"all","priority":1,"definition":[]}]`,
-		"consumers":   `[{"queue":{"name":"q"}}]`,
+		"statistics":  `[{"name":"shop.dead","consumers":1,"message_bytes":2}]`,
 		"overview":    `{"rabbitmq_version":"4.3.6","cluster_name":"c","exchange_types":[{"name":"topic"},{}]}`,
 		"health":      `{"status":"failed","reason":"<b>memory</b>"}`,
 		"get":         `[{"payload":"x"}]`,

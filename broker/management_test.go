@@ -10,9 +10,11 @@ import (
 )
 
 // manage gives the management API for a target of brokertest, as a user has it
-// who gives nothing but the two URLs.
+// who gives nothing but the two URLs: not an administrator, but one with the tags that
+// 'dlxctl rights' prints.
 func manage(tb testing.TB, target brokertest.Target) *broker.Management {
 	tb.Helper()
+	target = target.Tool(tb, "policymaker")
 	return resolve(tb, broker.Config{URL: target.URL, API: target.API})
 }
 

@@ -229,7 +229,7 @@ func tiers(l topology.Loop) []string {
 // unmake deletes what was made for the moves: what the file wants with the new
 // queues and not without them. What holds a message stays.
 func (r *Runner) unmake(ctx context.Context, without topology.Topology, moves []Move) error {
-	state, err := r.Management.Inspect(ctx)
+	state, err := r.rested(ctx, moves)
 	if err != nil {
 		return err
 	}
@@ -297,10 +297,10 @@ func kept(p plan.Plan) error {
 	var names []string
 	for _, c := range p.Changes {
 		u := c.Stake
-		if c.Kind != topology.KindQueue || u == nil || u.Ready+u.Unacknowledged+u.Consumers == 0 {
+		if c.Kind != topology.KindQueue || u == nil || u.Ready+u.Unacknowledged+u.Consumers == 0 && !u.ConsumersUnknown {
 			continue
 		}
-		names = append(names, fmt.Sprintf("%s (%s, %s)", c.Name, number(u.Ready+u.Unacknowledged, "message"), number(u.Consumers, "consumer")))
+		names = append(names, fmt.Sprintf("%s (%s, %s)", c.Name, number(u.Ready+u.Unacknowledged, "message"), u.ConsumersText()))
 	}
 	if len(names) == 0 {
 		return nil

@@ -167,7 +167,7 @@ func Standings(want topology.Topology, state plan.State) []Standing {
 			s.Stage = Prepare
 		case m.Next(state, nil).Doing != "":
 			s.Stage = Cutover
-		case f.legacy && (s.Ready+s.Unacknowledged > 0 || s.Consumers > 0):
+		case f.legacy && (s.Ready+s.Unacknowledged > 0 || s.Consumers > 0 || s.ConsumersUnknown):
 			s.Stage = Drain
 		default:
 			s.Stage = Retire
@@ -183,7 +183,7 @@ func (s Standing) String() string {
 		Prepare: "to be prepared", Cutover: "to be cut over", Drain: "to be drained", Retire: "to be retired",
 	}[s.Stage]
 	return fmt.Sprintf("%s -> %s: %s; the legacy queue has %s", s.Legacy, s.New, where, strings.Join([]string{
-		number(s.Bindings, "binding"), number(s.Ready, "message") + " ready", fmt.Sprintf("%d unacknowledged", s.Unacknowledged), number(s.Consumers, "consumer"),
+		number(s.Bindings, "binding"), number(s.Ready, "message") + " ready", fmt.Sprintf("%d unacknowledged", s.Unacknowledged), s.ConsumersText(),
 	}, ", "))
 }
 

@@ -179,7 +179,10 @@ func (r *Runner) unused(ctx context.Context, m Move) (plan.State, error) {
 		if err != nil {
 			return state, err
 		}
-		consumers := state.Usage[m.Legacy].Consumers
+		consumers, err := r.consumers(ctx, state, m.Legacy)
+		if err != nil {
+			return state, err
+		}
 		if !said && !r.Now && consumers > 0 && r.Wait > 0 {
 			r.tell("drain: waiting up to %s for %s of %s", r.Wait, number(consumers, "consumer"), m.Legacy)
 			said = true

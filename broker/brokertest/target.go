@@ -75,6 +75,17 @@ func (x Target) User(tb testing.TB, tags, configure, write, read string) Target 
 	return x.as(name, password)
 }
 
+// Tool gives the same virtual host as seen by a user for dlxctl: not the
+// administrator, who sees more than others do, but one with the tag management and
+// these, and all permissions. The target of a user who was made already stays.
+func (x Target) Tool(tb testing.TB, tags ...string) Target {
+	tb.Helper()
+	if x.Username != x.admin.Username() {
+		return x
+	}
+	return x.User(tb, strings.Join(append([]string{"management"}, tags...), ","), ".*", ".*", ".*")
+}
+
 // Call sends a request to the management API as the administrator and gives the
 // body of the answer. The path is what follows /api/, its parts percent-encoded;
 // a body that is not nil is sent as JSON. An answer of 400 or more fails the test.
