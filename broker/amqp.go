@@ -134,14 +134,19 @@ func open(ctx context.Context, network string, e Endpoint) (net.Conn, error) {
 // explainDial turns what the broker or the network answered into words.
 func explainDial(e Endpoint, err error) error {
 	var refused *amqp.Error
+	var record tls.RecordHeaderError
 	switch {
 	case errors.Is(err, amqp.ErrCredentials) || errors.Is(err, amqp.ErrSASL):
 		return tell(ErrUnauthorized, "user %q is refused by %s: check user and password in RABBITMQ_URL or --url, or --password-file", e.AMQP.User, e.AMQP)
 	case errors.Is(err, amqp.ErrVhost), errors.As(err, &refused) && refused.Code == amqp.NotAllowed:
-		return tell(ErrNoVHost, "vhost %q on %s does not exist, or user %q may not use it: rabbitmqctl add_vhost %s, rabbitmqctl set_permissions -p %s %s '.*' '.*' '.*'",
-			e.VHost, e.AMQP, e.AMQP.User, shellWord(e.VHost), shellWord(e.VHost), shellWord(e.AMQP.User))
+		return tell(ErrNoVHost, "vhost %q on %s does not exist, or user %q may not use it: rabbitmqctl add_vhost %s, or %s",
+			e.VHost, e.AMQP, e.AMQP.User, shellWord(e.VHost), giveRights(e.AMQP.User))
 	case explainTLS(err) != "":
 		return tell(ErrUnreachable, "%s: %s", e.AMQP, explainTLS(err))
+	case errors.As(err, &record):
+		return tell(ErrUnreachable, "%s speaks no TLS: write amqp:// in RABBITMQ_URL or --url", e.AMQP)
+	case errors.As(err, &refused) && !refused.Server: // something hung up, or its first words were not AMQP
+		return tell(ErrUnreachable, "what answers at %s does not speak AMQP (%s): is that the management port, or one for amqps://? RABBITMQ_URL or --url takes the AMQP port, 5672 as a rule", e.AMQP, oneLine(refused.Reason))
 	case errors.As(err, &refused):
 		return tell(ErrUnreachable, "%s refuses the connection: %s", e.AMQP, oneLine(refused.Reason))
 	default:

@@ -41,8 +41,7 @@ func (c *Conn) Lock(name string) error {
 	if err != nil {
 		err = explainChannel(err)
 		if errors.Is(err, ErrForbidden) {
-			return tell(ErrForbidden, "user %q may not declare the queue %q: rabbitmqctl set_permissions -p %s %s '.*' '.*' '.*'",
-				c.endpoint.AMQP.User, name, shellWord(c.endpoint.VHost), shellWord(c.endpoint.AMQP.User))
+			return tell(ErrForbidden, "user %q may not declare the queue %q: %s", c.endpoint.AMQP.User, name, giveRights(c.endpoint.AMQP.User))
 		}
 		return err
 	}

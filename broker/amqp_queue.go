@@ -133,8 +133,8 @@ func (c *Conn) explain(err error) error {
 		}
 		return tell(ErrRefused, "the broker refuses it: %s", reason)
 	case amqp.AccessRefused:
-		return tell(ErrForbidden, "user %q lacks a permission (configure, write or read) for this in vhost %q: rabbitmqctl set_permissions -p %s %s '.*' '.*' '.*'",
-			c.endpoint.AMQP.User, c.endpoint.VHost, shellWord(c.endpoint.VHost), shellWord(c.endpoint.AMQP.User))
+		return tell(ErrForbidden, "user %q lacks a permission (configure, write or read) for this in vhost %q: %s",
+			c.endpoint.AMQP.User, c.endpoint.VHost, giveRights(c.endpoint.AMQP.User))
 	case amqp.ConnectionForced, amqp.FrameError, amqp.ChannelError:
 		return tell(ErrUnreachable, "the AMQP connection to %s ended: %d %s", c.endpoint.AMQP, e.Code, reason)
 	default:

@@ -21,7 +21,7 @@ func TestDialSaysWhatKeepsItOut(t *testing.T) {
 	door := "amqp://" + amqpHost(t, target)
 	noVHost := func(vhost string) string {
 		return `vhost "` + vhost + `" on ` + door + ` does not exist, or user "` + user.Username + `" may not use it: rabbitmqctl add_vhost ` + vhost +
-			`, rabbitmqctl set_permissions -p ` + vhost + ` ` + user.Username + ` '.*' '.*' '.*'`
+			`, or run 'dlxctl rights' and give ` + user.Username + ` what it prints`
 	}
 	encrypted := serveTLS(t, &tls.Config{Certificates: []tls.Certificate{selfSigned(t).pair}}) //nolint:gosec // a test server
 	encrypted = strings.Replace(encrypted, "https:", "amqps:", 1)
@@ -37,6 +37,16 @@ func TestDialSaysWhatKeepsItOut(t *testing.T) {
 		},
 		"no such vhost":               {broker.Config{URL: user.URL, VHost: "nowhere"}, broker.ErrNoVHost, noVHost("nowhere")},
 		"no permissions on the vhost": {broker.Config{URL: user.URL, VHost: elsewhere.VHost}, broker.ErrNoVHost, noVHost(elsewhere.VHost)},
+		"the management port": {
+			broker.Config{URL: strings.Replace(target.API, "http:", "amqp:", 1)},
+			broker.ErrUnreachable,
+			"what answers at " + strings.Replace(target.API, "http:", "amqp:", 1) + " does not speak AMQP (EOF): is that the management port, or one for amqps://? RABBITMQ_URL or --url takes the AMQP port, 5672 as a rule",
+		},
+		"TLS to a port without": {
+			broker.Config{URL: strings.Replace(user.URL, "amqp:", "amqps:", 1)},
+			broker.ErrUnreachable,
+			strings.Replace(door, "amqp:", "amqps:", 1) + " speaks no TLS: write amqp:// in RABBITMQ_URL or --url",
+		},
 		"an authority that is not known": {
 			broker.Config{URL: encrypted},
 			broker.ErrUnreachable,

@@ -104,7 +104,7 @@ func (m *Management) explainDenied(e *statusError) error {
 		return tell(ErrForbidden, "user %q may not change policies: rabbitmqctl set_user_tags %s policymaker", user, shellWord(user))
 	case strings.HasPrefix(e.reason, reasonAccess):
 		return tell(ErrForbidden, "user %q lacks a permission (configure, write or read) for this in vhost %q: %s",
-			user, m.vhost, m.setPermissions())
+			user, m.vhost, giveRights(user))
 	}
 	said := ""
 	if e.reason != "" && e.reason != reasonLogin && e.reason != reasonLogin4 {
@@ -114,10 +114,15 @@ func (m *Management) explainDenied(e *statusError) error {
 		user, m.api, e.status, said)
 }
 
-// setPermissions gives the command that lets the user do all that dlxctl may
-// have to.
+// setPermissions says how the user gets permissions. Any at all, those for nothing
+// too, let it see the virtual host.
 func (m *Management) setPermissions() string {
-	return fmt.Sprintf("rabbitmqctl set_permissions -p %s %s '.*' '.*' '.*'", shellWord(m.vhost), shellWord(m.api.User))
+	return fmt.Sprintf("%s; for plan alone: rabbitmqctl set_permissions -p %s %s '^$' '^$' '^$'", giveRights(m.api.User), shellWord(m.vhost), shellWord(m.api.User))
+}
+
+// giveRights says how a user gets what it needs, and no more.
+func giveRights(user string) string {
+	return fmt.Sprintf("run 'dlxctl rights' and give %s what it prints", shellWord(user))
 }
 
 // notRabbitMQ is the error for an address at which something else answers.

@@ -63,9 +63,9 @@ func TestInspectSaysWhatKeepsItOut(t *testing.T) {
 	base := brokertest.VHost(t)
 	other := brokertest.VHost(t) // where the users of base have no permissions
 	// The version decides where the broker tells that from a vhost that is not there.
-	noPermissions := `user "<user>" has no permissions on vhost "<vhost>": rabbitmqctl set_permissions -p <vhost> <user> '.*' '.*' '.*'`
+	noPermissions := `user "<user>" has no permissions on vhost "<vhost>": run 'dlxctl rights' and give <user> what it prints; for plan alone: rabbitmqctl set_permissions -p <vhost> <user> '^$' '^$' '^$'`
 	if base.AtLeast("4.3") {
-		noPermissions = `user "<user>" has no permissions on vhost "<vhost>", if that exists on <api>: rabbitmqctl set_permissions -p <vhost> <user> '.*' '.*' '.*'`
+		noPermissions = `user "<user>" has no permissions on vhost "<vhost>", if that exists on <api>: run 'dlxctl rights' and give <user> what it prints; for plan alone: rabbitmqctl set_permissions -p <vhost> <user> '^$' '^$' '^$'`
 	}
 	for name, tc := range map[string]struct {
 		config func(t *testing.T) (broker.Config, string, string) // and user, vhost
@@ -184,7 +184,7 @@ func TestApplySaysWhatTheBrokerRefuses(t *testing.T) {
 	direct.Type = topology.Direct
 	user := target.User(t, "management", "^allowed", "^allowed", ".*")
 	denied := `user "` + user.Username + `" lacks a permission (configure, write or read) for this in vhost "` + target.VHost +
-		`": rabbitmqctl set_permissions -p ` + target.VHost + ` ` + user.Username + ` '.*' '.*' '.*'`
+		`": run 'dlxctl rights' and give ` + user.Username + ` what it prints`
 	toQueue := func(source, destination string) topology.Binding {
 		return topology.Binding{Source: source, Destination: destination, DestinationType: topology.ToQueue, Key: "k"}
 	}
