@@ -91,3 +91,47 @@ func TestASavedPlanHasALimit(t *testing.T) {
 		t.Errorf("error is %v, not %s", err, want)
 	}
 }
+
+// What others have bound to what a saved plan deletes or makes again is part of it: it
+// goes along. What they have bound elsewhere is not.
+func TestSavedPlansKnowWhatGoesAlong(t *testing.T) {
+	t.Parallel()
+	mark := topology.Arguments{topology.ArgManagedBy: topology.Mark("shop"), topology.ArgQueueType: topology.Classic}
+	exchange := func(name string) topology.Exchange {
+		return topology.Exchange{Name: name, Type: topology.Topic, Durable: true, Arguments: mark.Without(topology.ArgQueueType)}
+	}
+	state := plan.State{Version: "4.0.5", Have: topology.Topology{
+		Exchanges: []topology.Exchange{exchange("gone.x"), exchange("changed.x"), {Name: "theirs.x", Type: topology.Fanout}},
+		Queues: []topology.Queue{
+			{Name: "gone", Durable: true, Arguments: mark}, {Name: "changed", Durable: true, Arguments: mark},
+			{Name: "stays", Durable: true, Arguments: mark}, {Name: "theirs", Durable: true},
+		},
+	}}
+	changed := exchange("changed.x")
+	changed.Type = topology.Direct
+	want := topology.Topology{Name: "shop", Exchanges: []topology.Exchange{changed}, Queues: []topology.Queue{
+		{Name: "changed", Durable: true, Arguments: mark.With(topology.ArgMessageTTL, int64(5))}, {Name: "stays", Durable: true, Arguments: mark},
+	}}
+	before := plan.Make(want, state, plan.Options{})
+	for name, tc := range map[string]struct {
+		binding topology.Binding
+		stale   bool
+	}{
+		"a queue that is deleted":         {topology.Binding{Source: "theirs.x", Destination: "gone", DestinationType: topology.ToQueue}, true},
+		"a queue that is replaced":        {topology.Binding{Source: "theirs.x", Destination: "changed", DestinationType: topology.ToQueue, Key: "k"}, true},
+		"from an exchange that goes":      {topology.Binding{Source: "gone.x", Destination: "theirs", DestinationType: topology.ToQueue}, true},
+		"to an exchange that goes":        {topology.Binding{Source: "theirs.x", Destination: "gone.x", DestinationType: topology.ToExchange}, true},
+		"from an exchange that changes":   {topology.Binding{Source: "changed.x", Destination: "theirs", DestinationType: topology.ToQueue}, true},
+		"between what is theirs":          {topology.Binding{Source: "theirs.x", Destination: "theirs", DestinationType: topology.ToQueue}, false},
+		"a queue named as an exchange is": {topology.Binding{Source: "theirs.x", Destination: "gone.x", DestinationType: topology.ToQueue}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			now := state
+			now.Have.Bindings = []topology.Binding{tc.binding}
+			if stale := plan.Make(want, now, plan.Options{}).Fingerprint != before.Fingerprint; stale != tc.stale {
+				t.Errorf("the saved plan is stale: %t", stale)
+			}
+		})
+	}
+}
