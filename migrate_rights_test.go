@@ -130,7 +130,7 @@ func TestMigrateOddNames(t *testing.T) {
 	target := oddVHost(t)
 	names := append(oddly(), strings.Repeat("l", 255))
 	file := legacyStage(t, target, "classic", names...)
-	user := target // all the names are more than the permissions of 4.3 can hold
+	user := target.Tool(t, "policymaker") // all the names are more than the permissions of 4.3 can hold
 	if code, out := dlxctl(user, "migrate", "--yes", "--settle", "10ms", "--idle", "300ms", "-f", file); code != 0 || strings.Contains(out, "\x1b") {
 		t.Fatalf("migrate exits with %d:\n%q", code, out)
 	}

@@ -32,21 +32,23 @@ func (a *app) managementOf(c broker.Config, want topology.Topology) (*broker.Man
 	return broker.NewManagement(endpoint)
 }
 
-// inspect reads the broker. Where the number of consumers decides something, the
-// queues are asked themselves, as the statistics of the broker lag.
-func inspect(ctx context.Context, m *broker.Management, want topology.Topology) (plan.State, error) {
+// inspect reads the broker, and plans. Where the number of consumers decides something,
+// the queues are asked themselves, as the statistics of the broker lag.
+func inspect(ctx context.Context, m *broker.Management, want topology.Topology, o plan.Options) (plan.State, plan.Plan, error) {
 	state, err := m.Inspect(ctx)
 	if err != nil {
-		return plan.State{}, err
+		return plan.State{}, plan.Plan{}, err
 	}
-	return m.AskConsumers(ctx, state, plan.Decisive(want, state)), nil
+	p := plan.Make(want, state, o)
+	if decisive := plan.Decisive(p, want, state); len(decisive) > 0 {
+		state = m.AskConsumers(ctx, state, decisive)
+		p = plan.Make(want, state, o)
+	}
+	return state, p, nil
 }
 
 // makePlan reads the broker and compares.
 func (a *app) makePlan(ctx context.Context, m *broker.Management, want topology.Topology, o plan.Options) (plan.Plan, error) {
-	state, err := inspect(ctx, m, want)
-	if err != nil {
-		return plan.Plan{}, err
-	}
-	return plan.Make(want, state, o), nil
+	_, p, err := inspect(ctx, m, want, o)
+	return p, err
 }

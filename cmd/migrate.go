@@ -224,7 +224,7 @@ func (r *migrator) with(ctx context.Context, want topology.Topology, legacy []st
 
 // lookAhead says what is ahead, and what refuses it.
 func (r *migrator) lookAhead(ctx context.Context) error {
-	state, err := inspect(ctx, r.runner.Management, r.runner.Topology)
+	state, _, err := inspect(ctx, r.runner.Management, r.runner.Topology, plan.Options{})
 	if err != nil {
 		return err
 	}
@@ -262,7 +262,7 @@ func (r *migrator) status(ctx context.Context) error {
 
 // stand reads where the migrations stand, and writes it.
 func (r *migrator) stand(ctx context.Context, m *broker.Management, want topology.Topology) error {
-	state, err := inspect(ctx, m, want)
+	state, _, err := inspect(ctx, m, want, plan.Options{})
 	if err != nil {
 		return err
 	}

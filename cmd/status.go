@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/status"
 )
 
@@ -44,7 +45,7 @@ func (a *app) status(ctx context.Context, l loaded) error {
 		return err
 	}
 	defer m.Close()
-	state, err := inspect(ctx, m, l.topology)
+	state, _, err := inspect(ctx, m, l.topology, plan.Options{})
 	if err != nil {
 		return err
 	}

@@ -42,7 +42,7 @@ func (s *stage) command(tb testing.TB, path string, args ...string) (*exec.Cmd, 
 	tb.Cleanup(cancel)
 	c := exec.CommandContext(ctx, path, append([]string{"migrate", "-f", file}, args...)...)
 	c.Cancel = func() error { return c.Process.Signal(syscall.SIGQUIT) }
-	c.Env = append(os.Environ(), "RABBITMQ_URL="+s.target.URL, "RABBITMQ_API_URL="+s.target.API)
+	c.Env = append(os.Environ(), "RABBITMQ_URL="+s.user.URL, "RABBITMQ_API_URL="+s.target.API)
 	var out bytes.Buffer
 	c.Stdout, c.Stderr = &out, &out
 	return c, &out

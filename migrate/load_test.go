@@ -26,7 +26,8 @@ func TestMain(m *testing.M) { os.Exit(brokertest.Main(m)) }
 // stage is a virtual host with a legacy queue that four kinds of exchanges lead
 // to, under full load.
 type stage struct {
-	target   brokertest.Target
+	target   brokertest.Target // as the administrator sees it, for what is set up and looked at
+	user     brokertest.Target // as the user does who migrates, with the tags that 'dlxctl rights' prints
 	file     string
 	want     topology.Topology
 	endpoint broker.Endpoint
@@ -67,12 +68,12 @@ func newStage(tb testing.TB, legacyType string, legacyArgs amqp.Table) *stage {
 // type it makes no legacy queue.
 func newStageIn(tb testing.TB, target brokertest.Target, file, legacyType string, legacyArgs amqp.Table) *stage {
 	tb.Helper()
-	s := &stage{target: target, file: file, seen: map[string]int{}}
+	s := &stage{target: target, user: target.Tool(tb, "policymaker"), file: file, seen: map[string]int{}}
 	var err error
 	if s.want, _, err = spec.Load([]spec.Source{{Name: "f", Data: []byte(s.file)}}, func(string) (string, bool) { return "", false }); err != nil {
 		tb.Fatal(err)
 	}
-	if s.endpoint, err = (broker.Config{URL: s.target.URL, API: s.target.API}).Resolve(); err != nil {
+	if s.endpoint, err = (broker.Config{URL: s.user.URL, API: s.user.API}).Resolve(); err != nil {
 		tb.Fatal(err)
 	}
 	if s.m, err = broker.NewManagement(s.endpoint); err != nil {

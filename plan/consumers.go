@@ -19,13 +19,13 @@ func (u Usage) ConsumersText() string {
 	return number(u.Consumers, "consumer")
 }
 
-// Decisive names the queues whose number of consumers decides what the plan says or
-// does, in order: those that it would delete or make again, and failed queues whose processors matter. The
-// statistics of the broker show consumers up to 10 seconds late; whoever can ask
-// these queues themselves should.
-func Decisive(want topology.Topology, state State) []string {
+// Decisive names the queues, in order, whose number of consumers decides what p says or
+// does, which was made of want and state: those that it would delete or make again, and
+// failed queues whose processors matter. The statistics of the broker show consumers up
+// to 10 seconds late; whoever can ask these queues themselves should, and plan again.
+func Decisive(p Plan, want topology.Topology, state State) []string {
 	var out []string
-	for _, c := range Make(want, state, Options{}).Changes {
+	for _, c := range p.Changes {
 		if c.Kind == topology.KindQueue && c.Stake != nil {
 			out = append(out, c.Name)
 		}

@@ -114,7 +114,7 @@ func TestDecisive(t *testing.T) {
 			t.Parallel()
 			want, state := consumed(tc.usage)
 			state.Have.Bindings = tc.bindings
-			if d := cmp.Diff(tc.want, plan.Decisive(want, state)); d != "" {
+			if d := cmp.Diff(tc.want, plan.Decisive(plan.Make(want, state, plan.Options{}), want, state)); d != "" {
 				t.Errorf("(-want +got):\n%s", d)
 			}
 		})
