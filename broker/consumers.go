@@ -23,6 +23,8 @@ const (
 	// before it answers a passive declare with 0 (250 ms; rabbit_quorum_queue:stat/1,
 	// 3.10.8 to 4.3.6): a 0 that took as long proves nothing.
 	silence = 200 * time.Millisecond
+	// slowTime is how long a queue is asked again whose leader may be silent.
+	slowTime = 15 * time.Second
 	// askTime is how long AskConsumers may take, connecting included.
 	askTime = 5 * time.Second
 	// askDialTime is how long it may take to connect. Whoever has the management API
@@ -73,9 +75,9 @@ func (m *Management) asking(ctx context.Context) (*Conn, error) {
 	return conn, err
 }
 
-// unknownConsumers gives the queues whose consumers the statistics do not tell, in
-// order.
-func unknownConsumers(state plan.State) []string {
+// UnknownConsumers gives the queues, in order, whose consumers the statistics do not
+// tell: as a rule they were made less than 10 seconds ago.
+func UnknownConsumers(state plan.State) []string {
 	var out []string
 	for _, q := range state.Have.Queues {
 		if state.Usage[q.Name].ConsumersUnknown && !q.Exclusive {
@@ -165,20 +167,19 @@ func (c *Conn) consumersOf(name string) (int64, error) {
 }
 
 // proveUnused makes sure that nobody consumes from a quorum queue at this moment.
-// The queue is asked a few times: on a busy node its leader may be slow.
+// The queue is asked again for a while: on a busy node its leader may be slow.
 func (m *Management) proveUnused(ctx context.Context, q topology.Queue) (gone bool, err error) {
 	conn, err := m.asking(ctx)
 	if err != nil {
 		return false, tell(ErrUnreachable, "whether somebody consumes from the queue at this moment shows over AMQP alone: %s", oneLine(err.Error()))
 	}
-	const tries = 5
-	for try := 1; ; try++ {
+	for end := time.Now().Add(slowTime); ; {
 		n, err := conn.consumersOf(q.Name)
 		switch {
 		case errors.Is(err, ErrNotFound):
 			return true, nil
-		case errors.Is(err, ErrRefused) && try < tries && ctx.Err() == nil:
-			continue // it takes 200 ms each time: no hot loop
+		case errors.Is(err, ErrRefused) && time.Now().Before(end) && ctx.Err() == nil:
+			continue // it took 200 ms: no hot loop
 		case errors.Is(err, ErrForbidden):
 			return false, tell(ErrForbidden, "whether somebody consumes from the queue is not known: %s", oneLine(err.Error()))
 		case err != nil:

@@ -88,6 +88,7 @@ func TestConsumersOfNewQueues(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	s = m.AskConsumers(t.Context(), s, broker.UnknownConsumers(s))
 	for _, name := range []string{topology.Classic, topology.Quorum} {
 		if u := s.Usage[name]; u.Consumers != 1 || u.ConsumersUnknown {
 			t.Errorf("%s: %+v", name, u)
@@ -108,6 +109,7 @@ func TestConsumersOfNewQueues(t *testing.T) {
 		if s, err = blind.Inspect(t.Context()); err != nil {
 			t.Fatal(err)
 		}
+		s = blind.AskConsumers(t.Context(), s, broker.UnknownConsumers(s))
 		if took := time.Since(begin); kind == "later" && took > 2*time.Second {
 			t.Errorf("the AMQP port is tried again: %s", took)
 		}

@@ -138,12 +138,11 @@ func (m *Management) Inspect(ctx context.Context) (plan.State, error) {
 	for _, t := range l.overview.Types {
 		types = append(types, t.Name)
 	}
-	state := plan.State{
+	return plan.State{
 		ExchangeTypes: types, Operator: operator,
 		Version: l.overview.Version, Cluster: l.overview.Cluster, VHost: m.vhost,
 		Have: have, Usage: l.usage(), InForce: l.inForce(), InForceOn: l.inForceOn(), Alarm: l.alarm, DisabledFlags: l.disabledFlags(),
-	}
-	return m.AskConsumers(ctx, state, unknownConsumers(state)), nil
+	}, nil
 }
 
 // inForceOn gives the names of the policies in force, by exchange.

@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/dlxctl/dlxctl/broker"
 	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/status"
 )
@@ -49,6 +50,7 @@ func (a *app) status(ctx context.Context, l loaded) error {
 	if err != nil {
 		return err
 	}
+	state = m.AskConsumers(ctx, state, broker.UnknownConsumers(state))
 	r := status.Make(l.topology, state)
 	if a.output == "json" {
 		return status.WriteJSON(a.stdout, r)

@@ -39,6 +39,7 @@ func (r *Runner) rested(ctx context.Context, moves []Move) (plan.State, error) {
 		if err != nil {
 			return state, err
 		}
+		state = r.Management.AskConsumers(ctx, state, broker.UnknownConsumers(state)) // what was made just now
 		stale := false
 		for _, m := range moves {
 			for _, queue := range []string{m.Legacy, m.New} {

@@ -20,14 +20,19 @@ func (u Usage) ConsumersText() string {
 }
 
 // Decisive names the queues, in order, whose number of consumers decides what p says or
-// does, which was made of want and state: those that it would delete or make again, and
-// failed queues whose processors matter. The statistics of the broker show consumers up
+// does, which was made of want and state: those that it would delete or make again, legacy
+// queues, and failed queues whose processors matter. Some may not exist. The statistics of the broker show consumers up
 // to 10 seconds late; whoever can ask these queues themselves should, and plan again.
 func Decisive(p Plan, want topology.Topology, state State) []string {
 	var out []string
 	for _, c := range p.Changes {
 		if c.Kind == topology.KindQueue && c.Stake != nil {
 			out = append(out, c.Name)
+		}
+	}
+	for _, w := range want.Works {
+		if w.Replaces != "" {
+			out = append(out, w.Replaces)
 		}
 	}
 	r := resolver{want: want, state: state}
