@@ -31,7 +31,7 @@ func consumed(usage map[string]plan.Usage) (topology.Topology, plan.State) {
 // consent, and the plan says what would show it.
 func TestUnknownConsumersNeedConsent(t *testing.T) {
 	t.Parallel()
-	p := plan.Make(consumedBy(plan.Usage{ConsumersUnknown: true}))
+	p := consumedBy(plan.Usage{ConsumersUnknown: true})
 	if err := plan.Check(p, nil); !errors.Is(err, plan.ErrHazard) || !strings.Contains(err.Error(), "stops-consumers (1 change)") {
 		t.Errorf("Check gives %v", err)
 	}
@@ -51,15 +51,15 @@ func TestUnknownConsumersNeedConsent(t *testing.T) {
 	if err := plan.WriteJSON(&b, p, "test"); err != nil || !strings.Contains(b.String(), `"consumersUnknown": true`) {
 		t.Errorf("JSON: %v\n%s", err, b.String())
 	}
-	if p := plan.Make(consumedBy(plan.Usage{})); plan.Check(p, nil) != nil {
+	if p := consumedBy(plan.Usage{}); plan.Check(p, nil) != nil {
 		t.Error("a queue without consumers is not deleted")
 	}
 }
 
-// consumedBy gives that topology with this usage of the queue gone.
-func consumedBy(u plan.Usage) (topology.Topology, plan.State, plan.Options) {
+// consumedBy gives the plan for that topology with this usage of the queue gone.
+func consumedBy(u plan.Usage) plan.Plan {
 	want, state := consumed(map[string]plan.Usage{"gone": u})
-	return want, state, plan.Options{}
+	return plan.Make(want, state, plan.Options{})
 }
 
 // A failed queue that holds messages and has no consumers is warned about; where that is

@@ -103,8 +103,10 @@ func TestSavedPlansKnowWhatGoesAlong(t *testing.T) {
 	state := plan.State{Version: "4.0.5", Have: topology.Topology{
 		Exchanges: []topology.Exchange{exchange("gone.x"), exchange("changed.x"), {Name: "theirs.x", Type: topology.Fanout}},
 		Queues: []topology.Queue{
-			{Name: "gone", Durable: true, Arguments: mark}, {Name: "changed", Durable: true, Arguments: mark},
-			{Name: "stays", Durable: true, Arguments: mark}, {Name: "theirs", Durable: true},
+			{Name: "gone", Durable: true, Arguments: mark},
+			{Name: "changed", Durable: true, Arguments: mark},
+			{Name: "stays", Durable: true, Arguments: mark},
+			{Name: "theirs", Durable: true},
 		},
 	}}
 	changed := exchange("changed.x")

@@ -9,15 +9,15 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// elsewhere is for a cluster that no test broker belongs to.
-var elsewhere = topology.Topology{Cluster: "elsewhere"}
+// elsewhere gives a topology for a cluster that no test broker belongs to.
+func elsewhere() topology.Topology { return topology.Topology{Cluster: "elsewhere"} }
 
 // A processor whose topology is for another cluster ends at its first connection.
 func TestAnotherClusterIsRefused(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, parkAtOnce)
 	p := s.processor(t)
-	p.Endpoint.Accept = func(version, cluster string) error { return plan.Guard(elsewhere, version, cluster) }
+	p.Endpoint.Accept = func(version, cluster string) error { return plan.Guard(elsewhere(), version, cluster) }
 	if err := p.Run(t.Context()); !errors.Is(err, plan.ErrBroker) {
 		t.Errorf("it ends with %v", err)
 	}
@@ -39,7 +39,7 @@ func TestAnotherClusterLaterIsNotTouched(t *testing.T) {
 	p.Endpoint.Accept = func(version, cluster string) error {
 		want := topology.Topology{Cluster: cluster}
 		if moved.Load() {
-			want = elsewhere
+			want = elsewhere()
 			refused.Add(1)
 		}
 		return plan.Guard(want, version, cluster)
