@@ -104,6 +104,7 @@ func converge(t *testing.T, target brokertest.Target, want topology.Topology) {
 			t.Fatal(err)
 		}
 		p := plan.Make(want, state, plan.Options{})
+		p = plan.Make(want, m.AskConsumers(t.Context(), state, plan.Decisive(p, want, state)), plan.Options{}) // of new queues there are no statistics
 		if round == 3 && (!p.Empty() || len(p.Drift) > 0 || len(p.Retiring) > 0) {
 			var b strings.Builder
 			if err := plan.WriteText(&b, p, plan.TextOptions{Verbose: true}); err != nil {

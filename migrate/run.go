@@ -96,6 +96,7 @@ func (r *Runner) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	state = r.Management.AskConsumers(ctx, state, broker.UnknownConsumers(state)) // what is unknown blocks
 	moves, forwarders, err := r.moves(state)
 	if r.Allowed != nil && err == nil {
 		all := slices.Concat(moves, forwarders)
