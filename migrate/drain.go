@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -22,6 +23,16 @@ const grace = 30 * time.Second
 
 // prefetch is how many messages of a legacy queue are in flight at once.
 const prefetch = 1000
+
+// prefetchBytes is how many bytes of them, headers included.
+const prefetchBytes = 32 << 20
+
+const (
+	// lastTry is how often in a row a drain is tried that a message ended.
+	lastTry = 8
+	// retryPause is the pause before it is tried again.
+	retryPause = 200 * time.Millisecond
+)
 
 // mover moves the messages of a legacy queue to the new one. They are published
 // to the exchange that leads there alone, with their own routing key, so that
@@ -58,6 +69,8 @@ func (h *mover) Move(d amqp.Delivery) relay.Move {
 			// Messages of other protocols may have such a header. The broker refuses
 			// it when it is published.
 			m.Headers["retry-"+strings.ToLower(name)] = v
+		case name == "x-death" && !brokersDeaths(v):
+			m.Headers["retry-x-death"] = v
 		default:
 			m.Headers[name] = v
 		}
@@ -132,8 +145,30 @@ var (
 // It gives how many waited when it began.
 //
 // Nothing can be lost: the relay acknowledges a message only when its copy is
-// confirmed.
+// confirmed. A message that ends the channel or the connection stays in the legacy
+// queue too, and what was in flight with it is doubled once at most.
 func (r *Runner) drain(ctx context.Context, m Move, h *mover, p patience) (backlog int64, err error) {
+	caution := relay.Caution{Prefetch: prefetch, Bytes: prefetchBytes, Tell: h.found}
+	first := int64(-1)
+	for tries := 1; ; tries++ {
+		backlog, err = r.pass(ctx, m, h, p, &caution)
+		if first < 0 {
+			first = backlog
+		}
+		var why *broker.Exception
+		switch {
+		case errors.Is(err, relay.ErrAgain):
+			tries = 0
+		case err == nil || ctx.Err() != nil || tries == lastTry || !errors.As(err, &why) || !why.ByMessage():
+			return first, err
+		case pause(ctx, retryPause) != nil:
+			return first, err
+		}
+	}
+}
+
+// pass is a drain over one pair of connections.
+func (r *Runner) pass(ctx context.Context, m Move, h *mover, p patience, caution *relay.Caution) (backlog int64, err error) {
 	e := r.Endpoint
 	e.ConnectionName = "dlxctl migrate " + m.Topology + " " + m.Legacy
 	in, err := broker.DialToConsume(ctx, e)
@@ -154,32 +189,37 @@ func (r *Runner) drain(ctx context.Context, m Move, h *mover, p patience) (backl
 	if err := h.awaitRoom(ctx, in, m, p); err != nil {
 		return backlog, err
 	}
-	source, err := in.Consume(m.Legacy, prefetch)
+	move := relay.Relay{Handler: h, Grace: grace, Absent: caution.Refused}
+	window := caution.Begin(&move)
+	source, err := in.Consume(m.Legacy, window, prefetchBytes)
 	if err != nil {
 		return backlog, err
 	}
-	sink, err := out.Publisher(prefetch)
+	sink, err := out.Publisher(window)
 	if err != nil {
 		return backlog, err
 	}
+	move.Source, move.Sink = source, sink
 	h.frame = out.FrameMax()
 	h.taken.Store(h.moved.Load())
 	h.last.Store(time.Now().UnixMilli())
 	until, stop := context.WithCancelCause(ctx)
+	var watches sync.WaitGroup
+	defer watches.Wait()
 	defer stop(nil)
-	go func() { stop(h.watch(until, backlog, p)) }()
+	watches.Go(func() { stop(h.watch(until, backlog, p)) })
 	if p.bound != nil {
-		go func() {
+		watches.Go(func() {
 			for pause(until, lookEvery) == nil {
 				if p.bound(until) {
 					stop(errBound)
 				}
 			}
-		}()
+		})
 	}
 	cut := broker.CutOff(until, grace+time.Second, in, out) // what it had taken of that is doubled at most
-	move := relay.Relay{Source: source, Sink: sink, Handler: h, Grace: grace}
 	err = move.Run(until)
+	caution.End(&move, err)
 	if cut() {
 		err = relay.ErrGrace // a closed connection, which Run tells of, is but how it was ended
 	}
@@ -195,6 +235,15 @@ func (r *Runner) drain(ctx context.Context, m Move, h *mover, p patience) (backl
 	default:
 		return backlog, nil
 	}
+}
+
+// found tells why a message is left in the legacy queue.
+func (h *mover) found(f relay.Finding) {
+	why := f.Err.Error()
+	if f.Delivery.MessageId != "" {
+		why = fmt.Sprintf("message %q: %s", f.Delivery.MessageId, why)
+	}
+	h.refused.Store(&why)
 }
 
 // awaitRoom waits while the new queue is full. Each run that took messages only to

@@ -156,7 +156,7 @@ func startRelay(b *testing.B, s *stage, _ int) (end func()) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	source, err := in.Consume("shop.slow.failed", benchPrefetch)
+	source, err := in.Consume("shop.slow.failed", benchPrefetch, 32<<20)
 	if err != nil {
 		b.Fatal(err)
 	}

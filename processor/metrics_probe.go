@@ -112,21 +112,15 @@ func (all probes) of(l topology.Loop) *probe {
 }
 
 // lost says that there is no connection, and why.
-func (all probes) lost(err error) {
-	for i, p := range all {
-		if i == 0 {
-			p.monitor.sessions.WithLabelValues(p.topology).Inc()
-		}
-		p.idle(err)
-	}
+func (p *probe) lost(err error) {
+	p.monitor.sessions.WithLabelValues(p.topology).Inc()
+	p.idle(err)
 }
 
 // block says whether the broker takes messages.
-func (all probes) block(blocked bool) {
-	for _, p := range all {
-		p.touch()
-		p.blocked.Store(blocked)
-	}
+func (p *probe) block(blocked bool) {
+	p.touch()
+	p.blocked.Store(blocked)
 }
 
 func (p *probe) retries(queue string, delay time.Duration) prometheus.Counter {
