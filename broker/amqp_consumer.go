@@ -94,9 +94,7 @@ func (s *Consumer) Get() (amqp.Delivery, bool, error) {
 // Close ends the channel: what is not acknowledged, the broker delivers again.
 func (s *Consumer) Close() error {
 	s.gate.drop() // or the answer would wait behind deliveries that nobody takes
-	err := s.ch.Close()
-	s.gate.begin(0)
-	return err
+	return s.ch.Close()
 }
 
 // Err says why the subscription ended.

@@ -9,8 +9,10 @@ import (
 )
 
 // extraFrame is by how much a frame from the broker may be larger than what was
-// negotiated.
-const extraFrame = 1 << 20
+// negotiated. The library makes room for a body in one piece only up to that size
+// (v1.16.0, recvContent); beyond it a body is copied again and again as it grows, and
+// what is left over fills the memory sooner than it is collected.
+const extraFrame = 128 << 20
 
 // wideConn lets an AMQP client take frames from the broker that are larger than
 // what the two have agreed on.
@@ -38,6 +40,7 @@ type wideConn struct {
 	unread  []byte // read from the broker and not yet by the client
 	whole   int    // how many bytes of the frame that comes next are given as they are
 	deliver delivery
+	skip    uint16 // the channel whose delivery is thrown away; zero is none
 	agreed  bool   // connection.tune-ok has been written
 	unsent  []byte // written by the client and not yet a whole frame
 	greeted bool   // the protocol header has been written
@@ -111,7 +114,7 @@ func (c *wideConn) next() error {
 	case headerFrame:
 		return c.header(channel, size)
 	case bodyFrame:
-		if c.gate.dropping() {
+		if channel == c.skip {
 			return c.discard(size)
 		}
 	}
@@ -153,10 +156,17 @@ func (c *wideConn) method(channel uint16, size int) error {
 	if err != nil {
 		return err
 	}
-	if binary.BigEndian.Uint16(head[frameHead:]) != classBasic || binary.BigEndian.Uint16(head[frameHead+2:]) != methodDeliver {
+	if binary.BigEndian.Uint16(head[frameHead:]) != classBasic {
+		return nil
+	}
+	if channel == c.skip { // its content is over
+		c.skip = 0
+	}
+	if binary.BigEndian.Uint16(head[frameHead+2:]) != methodDeliver {
 		return nil
 	}
 	if c.gate.dropping() {
+		c.skip = channel
 		return c.discard(size)
 	}
 	at := frameHead + 2 + 2 + 1 + int(head[frameHead+4])
@@ -174,6 +184,9 @@ func (c *wideConn) header(channel uint16, size int) error {
 	if err != nil {
 		return err
 	}
+	if channel == c.skip {
+		return c.discard(size)
+	}
 	deliver := c.deliver
 	c.deliver = delivery{}
 	if deliver.tag != 0 && deliver.channel == channel {
@@ -183,10 +196,9 @@ func (c *wideConn) header(channel uint16, size int) error {
 			_ = c.SetReadDeadline(time.Now().Add(resumeTime)) // a connection that is over says so at once
 		}
 		if !open {
+			c.skip = channel
 			return c.discard(size)
 		}
-	} else if c.gate.dropping() {
-		return c.discard(size)
 	}
 	if size <= c.in.Size() {
 		frame, err := c.in.Peek(size)
@@ -211,6 +223,7 @@ func (c *wideConn) header(channel uint16, size int) error {
 
 // discard leaves out a frame that nobody waits for any more.
 func (c *wideConn) discard(size int) error {
+	c.whole = 0
 	_, err := c.in.Discard(size)
 	return err
 }

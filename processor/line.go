@@ -56,9 +56,6 @@ func (l *line) run(ctx context.Context) error {
 			return nil // once ctx has ended, errors say no more than that
 		}
 		switch {
-		case errors.Is(err, relay.ErrAgain):
-			troubles = 0
-			continue
 		case !l.connected && (l.UntilEmpty || errors.Is(err, broker.ErrUnauthorized) || errors.Is(err, broker.ErrNoVHost)):
 			return err
 		case l.UntilEmpty && (troubles == lastTry || errors.Is(err, broker.ErrNotFound) || errors.Is(err, relay.ErrHeld)):
@@ -151,8 +148,12 @@ func (l *line) queue(ctx context.Context, in, out *broker.Conn, patience time.Du
 		if missing {
 			err = fmt.Errorf("%w; 'dlxctl apply' makes it", err)
 		}
+		if errors.Is(err, relay.ErrAgain) {
+			troubles = 0
+			continue
+		}
 		switch {
-		case errors.Is(err, relay.ErrAgain), in.Closed() || out.Closed(), l.UntilEmpty && errors.Is(err, relay.ErrHeld):
+		case in.Closed() || out.Closed(), l.UntilEmpty && errors.Is(err, relay.ErrHeld):
 			return err
 		case l.UntilEmpty && missing:
 			return fmt.Errorf("failed queue %s: %w", l.loop.Failed, err)
@@ -206,13 +207,8 @@ func (l *line) relay(ctx context.Context, in, out *broker.Conn, patience time.Du
 	r.Source, r.Sink = source, beating{sink, l.probe}
 	err = r.Run(ctx)
 	l.caution.End(&r, err)
-	switch {
-	case errors.Is(err, relay.ErrNoConfirm):
+	if errors.Is(err, relay.ErrNoConfirm) {
 		_ = out.Close() // first, since the broker may not hear that a channel of it is closed
-	case errors.Is(err, relay.ErrAgain):
-		// All that was taken is acknowledged. What the broker has sent beside that may be
-		// much, and is thrown away with the connection sooner than with the channel.
-		_ = in.Close()
 	}
 	return err
 }
