@@ -186,8 +186,10 @@ func (l *line) relay(ctx context.Context, in, out *broker.Conn, patience time.Du
 	if closed != nil {
 		look.Go(func() { closed.watch(ctx) })
 	}
+	others := l.newKnown(ctx)
+	defer others.close()
 	h := &handler{
-		rules: NewRules(l.Topology, l.loop, out.FrameMax()), backoff: l.loop.Backoff, log: l.Log, trouble: l.probe.trouble,
+		rules: NewRules(l.Topology, l.loop, out.FrameMax()).Including(others.exists), backoff: l.loop.Backoff, log: l.Log, trouble: l.probe.trouble,
 		topology: l.Topology, probe: l.probe, notifier: l.Notifier,
 	}
 	r := relay.Relay{Handler: h, Grace: l.Grace, UntilEmpty: l.UntilEmpty, ConfirmTimeout: patience, Absent: closed.has}
