@@ -72,6 +72,7 @@ func Resolve(want topology.Topology, state State) Resolved {
 	r.forget()
 	r.drift()
 	r.crashes()
+	r.forgedDeaths()
 	if state.Alarm != "" {
 		r.warn("alarm", "the broker takes no messages at the moment: "+state.Alarm)
 	}
