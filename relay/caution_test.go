@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -28,6 +29,7 @@ type trip struct {
 	*road
 	deliveries chan amqp.Delivery
 	settled    chan struct{}
+	mu         sync.Mutex
 	outcomes   []broker.Outcome
 	seq        uint64
 	err        error
@@ -66,12 +68,13 @@ func (p *trip) Moved(amqp.Delivery, relay.Move)                            {}
 func (p *trip) Refused(_ amqp.Delivery, m relay.Move, _ string) relay.Move { return m }
 
 func (p *trip) Outcomes() []broker.Outcome {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	out := p.outcomes
 	p.outcomes = nil
 	return out
 }
 
-// Ack is lost with the connection.
 func (p *trip) Ack(tag uint64, multiple bool) error {
 	for i := range tag {
 		if multiple || i == tag-1 {
@@ -82,9 +85,13 @@ func (p *trip) Ack(tag uint64, multiple bool) error {
 	return nil
 }
 
+// Publish confirms a little later. What is not confirmed when the channel ends is
+// never confirmed.
 func (p *trip) Publish(_, id string, _ amqp.Publishing) (uint64, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	p.seq++
-	switch {
+	switch seq := p.seq; {
 	case p.err != nil:
 		return 0, p.err
 	case p.deadly[id] != nil:
@@ -92,13 +99,22 @@ func (p *trip) Publish(_, id string, _ amqp.Publishing) (uint64, error) {
 		close(p.settled)
 	default:
 		p.copies[id]++
-		p.outcomes = append(p.outcomes, broker.Outcome{Seq: p.seq})
-		select {
-		case p.settled <- struct{}{}:
-		default:
-		}
+		time.AfterFunc(time.Millisecond, func() { p.confirm(seq) })
 	}
 	return p.seq, nil
+}
+
+func (p *trip) confirm(seq uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.err != nil {
+		return
+	}
+	p.outcomes = append(p.outcomes, broker.Outcome{Seq: seq})
+	select {
+	case p.settled <- struct{}{}:
+	default:
+	}
 }
 
 // arrive takes what was acknowledged out of the queue.
