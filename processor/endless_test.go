@@ -188,4 +188,18 @@ func TestAMessageThatTheBrokerCannotDeliver(t *testing.T) {
 	}
 	log.once(t, said)
 	log.calm(t)
+
+	// What the log advises helps: the management UI does not speak AMQP.
+	s.fill(t, 10)
+	took := false
+	eventually(t, "the message to be taken out", func() bool {
+		if took {
+			return true
+		}
+		got := s.target.Call(t, "POST", "queues/"+url.PathEscape(s.target.VHost)+"/shop.slow.failed/get",
+			map[string]any{"count": 1, "ackmode": "ack_requeue_false", "encoding": "auto"})
+		took = strings.Contains(string(got), `"message_id":"bad"`)
+		return took
+	})
+	s.moved(t, "shop.slow.retry.1h", ids(0, 10)...)
 }
