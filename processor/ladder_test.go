@@ -156,7 +156,7 @@ func TestALadderThatShrank(t *testing.T) {
 		}
 	}
 	reject(t, s.take(t, "billing"))
-	if m := s.bury(t, "billing.dead"); m.MessageId != "m-1" || m.Headers["count"] != int64(2) {
+	if m := s.bury(t, "billing.dead"); m.MessageId != "m-1" || m.Headers["count"] != int32(2) {
 		t.Errorf("billing.dead holds %q with count %v", m.MessageId, m.Headers["count"])
 	}
 	s.allEmpty(t)
