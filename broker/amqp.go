@@ -282,7 +282,7 @@ func explainChannel(err error) error {
 	if !errors.As(err, &e) {
 		return err
 	}
-	out := &Exception{Code: e.Code, Reason: oneLine(e.Reason), Broker: e.Server}
+	out := &ClosedError{Code: e.Code, Reason: oneLine(e.Reason), Broker: e.Server}
 	switch e.Code {
 	case amqp.NotFound:
 		out.kind = ErrNotFound

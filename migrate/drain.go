@@ -155,7 +155,7 @@ func (r *Runner) drain(ctx context.Context, m Move, h *mover, p patience) (backl
 		if first < 0 {
 			first = backlog
 		}
-		var why *broker.Exception
+		var why *broker.ClosedError
 		switch {
 		case errors.Is(err, relay.ErrAgain):
 			tries = 0

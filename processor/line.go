@@ -53,7 +53,7 @@ func (l *line) run(ctx context.Context) error {
 		begin := time.Now()
 		err := l.session(ctx, patience)
 		if ctx.Err() != nil || err == nil {
-			return nil // once ctx has ended, errors say no more than that
+			return nil //nolint:nilerr // once ctx has ended, errors say no more than that
 		}
 		switch {
 		case !l.connected && (l.UntilEmpty || errors.Is(err, broker.ErrUnauthorized) || errors.Is(err, broker.ErrNoVHost)):

@@ -88,7 +88,7 @@ func (p *Processor) Run(ctx context.Context) error {
 		}
 		if err := group.Wait(); err != nil || ctx.Err() != nil {
 			if ctx.Err() != nil {
-				return nil //nolint:nilerr // once ctx has ended, errors say no more than that
+				return nil // once ctx has ended, errors say no more than that
 			}
 			return err
 		}

@@ -117,7 +117,7 @@ func (c *Caution) End(r *Relay, err error) {
 
 // Lost takes note that the queue could not be consumed.
 func (c *Caution) Lost(err error) {
-	var why *broker.Exception
+	var why *broker.ClosedError
 	if errors.As(err, &why) && why.Broker && why.Code == amqp.InternalError {
 		c.failed(ended{}, err)
 	}
@@ -148,7 +148,7 @@ func (c *Caution) again(r *Relay) {
 }
 
 func (c *Caution) failed(e ended, err error) {
-	var why *broker.Exception
+	var why *broker.ClosedError
 	if !errors.As(err, &why) {
 		return // no confirm, no grace, nothing to consume: it is not about a message
 	}
@@ -188,7 +188,7 @@ func (c *Caution) slow() {
 }
 
 // lacksRight notes the exchange to which the user may not publish.
-func (c *Caution) lacksRight(e ended, why *broker.Exception) bool {
+func (c *Caution) lacksRight(e ended, why *broker.ClosedError) bool {
 	for _, d := range e.inDoubt {
 		if exchange := d.Move.Exchange; why.Refuses(exchange) {
 			if c.refused == nil {
@@ -203,7 +203,7 @@ func (c *Caution) lacksRight(e ended, why *broker.Exception) bool {
 }
 
 // tooLarge notes the largest body that the broker takes.
-func (c *Caution) tooLarge(why *broker.Exception) bool {
+func (c *Caution) tooLarge(why *broker.ClosedError) bool {
 	limit, ok := why.SizeLimit()
 	if !ok || c.limit > 0 && limit >= c.limit {
 		return false // it is not as it says

@@ -133,7 +133,7 @@ func (p *trip) arrive() {
 func TestNothingIsDoubledWithoutEnd(t *testing.T) {
 	t.Parallel()
 	const prefetch, n = 20, 400
-	exception := &broker.Exception{Code: 406, Reason: "PRECONDITION_FAILED - it is odd", Broker: true}
+	exception := &broker.ClosedError{Code: 406, Reason: "PRECONDITION_FAILED - it is odd", Broker: true}
 	for name, tc := range map[string]struct {
 		deadly map[string]error
 		left   []string
@@ -143,8 +143,8 @@ func TestNothingIsDoubledWithoutEnd(t *testing.T) {
 		"a message":                     {deadly: map[string]error{"150": exception}, left: []string{"150"}, told: 1},
 		"the first":                     {deadly: map[string]error{"0": exception}, left: []string{"0"}, told: 1},
 		"three, one beside the other":   {deadly: map[string]error{"30": exception, "31": exception, "32": exception}, left: []string{"30", "31", "32"}, told: 3},
-		"a message, by its connection":  {deadly: map[string]error{"150": &broker.Exception{Code: 541, Reason: "INTERNAL_ERROR", Broker: true}}, left: []string{"150"}, told: 1},
-		"a message, without any reason": {deadly: map[string]error{"150": &broker.Exception{Code: 501, Reason: "EOF"}}, left: []string{"150"}, told: 1},
+		"a message, by its connection":  {deadly: map[string]error{"150": &broker.ClosedError{Code: 541, Reason: "INTERNAL_ERROR", Broker: true}}, left: []string{"150"}, told: 1},
+		"a message, without any reason": {deadly: map[string]error{"150": &broker.ClosedError{Code: 501, Reason: "EOF"}}, left: []string{"150"}, told: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -8,8 +8,8 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 )
 
-// Exception is why the broker ended a channel or a connection, in its own words.
-type Exception struct {
+// ClosedError is why the broker ended a channel or a connection, in its own words.
+type ClosedError struct {
 	Code   int
 	Reason string // on one line
 	// Broker says that the broker said so; otherwise the library did, as of a
@@ -19,7 +19,7 @@ type Exception struct {
 }
 
 // Error gives the reason, with the code where no sentinel says what it means.
-func (e *Exception) Error() string {
+func (e *ClosedError) Error() string {
 	if e.kind != nil {
 		return e.Reason
 	}
@@ -27,12 +27,12 @@ func (e *Exception) Error() string {
 }
 
 // Unwrap gives the sentinel.
-func (e *Exception) Unwrap() error { return e.kind }
+func (e *ClosedError) Unwrap() error { return e.kind }
 
 // ByMessage reports whether a message may be the reason, so that the same will
 // happen again. A node that stops, or an operator, ends connections with
 // CONNECTION_FORCED.
-func (e *Exception) ByMessage() bool {
+func (e *ClosedError) ByMessage() bool {
 	if !e.Broker {
 		return e.Reason == amqp.ErrSyntax.Error() || e.Reason == amqp.ErrFrame.Error()
 	}
@@ -40,7 +40,7 @@ func (e *Exception) ByMessage() bool {
 }
 
 // Refuses reports whether the user lacks the right to publish to an exchange.
-func (e *Exception) Refuses(exchange string) bool {
+func (e *ClosedError) Refuses(exchange string) bool {
 	return e.Broker && e.Code == amqp.AccessRefused && names(e.Reason, exchange)
 }
 
@@ -50,7 +50,7 @@ var sizeLimit = regexp.MustCompile(`^PRECONDITION_FAILED - message size \d+ .*ma
 
 // SizeLimit gives the size of the largest body that the broker takes, if it
 // refused one for its size.
-func (e *Exception) SizeLimit() (int, bool) {
+func (e *ClosedError) SizeLimit() (int, bool) {
 	m := sizeLimit.FindStringSubmatch(e.Reason)
 	if !e.Broker || e.Code != amqp.PreconditionFailed || m == nil {
 		return 0, false
