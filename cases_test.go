@@ -297,7 +297,9 @@ func (c oneCase) play(t *testing.T, want string) string {
 	if *update {
 		patience = 8 * time.Second
 	}
-	for end := time.Now().Add(patience); ; {
+	tick := time.NewTicker(500 * time.Millisecond) // other tests wait for this broker
+	defer tick.Stop()
+	for end := time.Now().Add(patience); ; <-tick.C {
 		got = planned(t, target, append([]string{"-f", after}, c.flags...))
 		if got == wanted && !*update || time.Now().After(end) {
 			break

@@ -357,27 +357,14 @@ func TestMigrateToAQueueWithoutALeader(t *testing.T) {
 		t.Fatal(err)
 	}
 	start(t, target, "migrate", "--yes", "--until", "prepare", "-f", file).exits(t, 0)
-	dead := leaderless(t, target, ch)
+	if !leaderless(t, target, ch) {
+		t.Fatal("no queue was without a leader when its client was cut off: this proves nothing")
+	}
 	p := start(t, target, "migrate", "--yes", "--settle", "10ms", "--idle", "1s", "-f", file)
-	if dead {
-		p.exits(t, 3)
-		if !strings.Contains(p.stderr.String(), "the queue new must answer before messages are turned to it") {
-			t.Errorf("it says:\n%s", p.stderr.String())
-		}
-		return
+	p.exits(t, 3)
+	if !strings.Contains(p.stderr.String(), "the queue new must answer before messages are turned to it") {
+		t.Errorf("it says:\n%s", p.stderr.String())
 	}
-	// This broker made every queue whole, though its client was cut off.
-	p.exits(t, 0)
-	if err := ch.PublishWithContext(t.Context(), "events", "k", true, false, amqp.Publishing{MessageId: "m"}); err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "the message to be in the new queue", func() bool {
-		d, ok, err := ch.Get("new", true)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return ok && d.MessageId == "m"
-	})
 }
 
 // leaderless makes the queue new anew, its client cut off each time, until it has
@@ -385,7 +372,7 @@ func TestMigrateToAQueueWithoutALeader(t *testing.T) {
 func leaderless(t *testing.T, target brokertest.Target, ch *amqp.Channel) bool {
 	t.Helper()
 	path := "queues/" + url.PathEscape(target.VHost) + "/new"
-	for range 60 {
+	for range 120 {
 		if _, err := ch.QueueDelete("new", false, false, false); err != nil { // the test's own, and empty; it may not be there
 			t.Fatal(err)
 		}

@@ -2,7 +2,10 @@ package main
 
 import (
 	"path/filepath"
+	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/dlxctl/dlxctl/broker/brokertest"
 )
@@ -22,16 +25,20 @@ func TestReadersNeedNothing(t *testing.T) {
 		if code, out := dlxctl(reader, append(args, "-f", file)...); code != 0 {
 			t.Errorf("%q exits with %d:\n%s", args, code, out)
 		}
-		if code, out := dlxctl(nobody, append(args, "-f", file)...); code != 1 {
+		if code, out := dlxctl(nobody, append(args, "-f", file)...); code != 1 || !strings.Contains(out, "lacks the tag management") {
 			t.Errorf("%q without the tag exits with %d:\n%s", args, code, out)
 		}
-		if after := target.Definitions(t); len(after) != len(before) {
-			t.Errorf("%q writes", args)
+		if d := cmp.Diff(before, target.Definitions(t)); d != "" {
+			t.Errorf("%q writes (-before +after):\n%s", args, d)
 		}
 	}
 	for _, args := range [][]string{{"apply", "--yes"}, {"migrate", "--yes"}} {
-		if code, out := dlxctl(reader, append(args, "-f", file)...); code != 1 {
-			t.Errorf("%q exits with %d:\n%s", args, code, out)
+		before := target.Definitions(t)
+		if code, out := dlxctl(reader, append(args, "-f", file)...); code != 1 || !strings.Contains(out, `may not declare the queue "shop.lock"`) {
+			t.Errorf("%q by a reader exits with %d:\n%s", args, code, out)
+		}
+		if d := cmp.Diff(before, target.Definitions(t)); d != "" {
+			t.Errorf("%q writes (-before +after):\n%s", args, d)
 		}
 	}
 	for _, args := range [][]string{{"validate"}, {"compile"}, {"rights"}} {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,8 +12,10 @@ import (
 	"testing"
 
 	amqp "github.com/rabbitmq/amqp091-go"
+	"github.com/spf13/pflag"
 
 	"github.com/dlxctl/dlxctl/broker/brokertest"
+	"github.com/dlxctl/dlxctl/cmd"
 )
 
 // answers gives the exit codes of the README's commands that are not 0, as the page
@@ -225,39 +228,87 @@ func TestReadme(t *testing.T) {
 }
 
 // The commands of the other pages, and the examples of the commands' help among
-// them, have flags and arguments that are taken.
+// them, are commands, and their flags and arguments are taken. So are those in the
+// sentences of all pages.
 func TestCommandsInThePages(t *testing.T) {
 	t.Parallel()
 	pages, err := filepath.Glob("docs/*.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := reader{T: t, dir: t.TempDir()} // help needs no broker
-	for _, page := range append(pages, "CONTRIBUTING.md", "THREATS.md") {
-		for _, b := range blocks(t, page, "sh") {
+	checked := 0
+	for _, page := range append(pages, "CONTRIBUTING.md", "THREATS.md", "README.md", "ARCHITECTURE.md") {
+		var listed []block
+		if page != "README.md" { // TestReadme does what stands there
+			listed = blocks(t, page, "sh")
+		}
+		for _, b := range listed {
 			for _, line := range b.commands() {
 				for _, command := range regexp.MustCompile(` (?:&&|\|) `).Split(line, -1) {
-					r.couldDo(page, command)
+					checked++
+					couldDo(t, page, command)
 				}
 			}
 		}
+		for _, command := range inSentences(t, page) {
+			checked++
+			var value *pflag.ValueRequiredError // the sentence names the flag alone
+			if err := cmd.Takes(strings.Fields(command)[1:]...); err != nil && !errors.As(err, &value) {
+				t.Errorf("%s: %q: %v", page, command, err)
+			}
+		}
+	}
+	if checked < 60 {
+		t.Errorf("only %d commands were found", checked)
 	}
 }
 
+// inSentences gives the commands that stand as code within the sentences of a page.
+func inSentences(t *testing.T, page string) []string {
+	t.Helper()
+	data, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	prose := regexp.MustCompile("(?ms)^```.*?^```$").ReplaceAllString(string(data), "")
+	var all []string
+	for _, found := range regexp.MustCompile("`dlxctl ([^`]+)`").FindAllStringSubmatch(prose, -1) {
+		all = append(all, "dlxctl "+found[1])
+	}
+	return all
+}
+
 // couldDo checks that a command is one, and does not run it.
-func (r reader) couldDo(page, command string) {
-	r.Helper()
+func couldDo(t *testing.T, page, command string) {
+	t.Helper()
 	for strings.Contains(strings.Fields(command)[0], "=") { // a variable for the command
 		_, command, _ = strings.Cut(command, " ")
 	}
 	command, _, _ = strings.Cut(command, " > ")
 	switch words := strings.Fields(command); words[0] {
 	case "dlxctl":
-		r.does(command + " --help")
+		if err := cmd.Takes(words[1:]...); err != nil {
+			t.Errorf("%s: %q: %v", page, command, err)
+		}
 	case "make":
-		checkTarget(r.T, words)
+		checkTarget(t, words)
 	case "promtool": // TestPromtoolTakesRulesAndQueries does that
 	default:
-		r.Errorf("%s: nobody looks at %q", page, command)
+		t.Errorf("%s: nobody looks at %q", page, command)
+	}
+}
+
+// The test of the pages sees what is not a command of dlxctl, and does not see what is
+// one as such a thing.
+func TestTakes(t *testing.T) {
+	t.Parallel()
+	for command, taken := range map[string]bool{
+		"frobnicate": false, "generate nothing": false, "plan extra": false, "plan --frobnicate": false, "apply --lock-timeout 5": false,
+		"plan -o xml": false, "generate args": false, "status billing": false,
+		"plan -f a.yaml": true, "apply plan.json": true, "apply --wait": true, "apply --wait=10m": true, "migrate invoices --until cutover --yes": true, "": true, "generate alerts -o json": true,
+	} {
+		if err := cmd.Takes(strings.Fields(command)...); (err == nil) != taken {
+			t.Errorf("dlxctl %s: %v", command, err)
+		}
 	}
 }

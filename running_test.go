@@ -2,14 +2,19 @@ package main
 
 import (
 	"bytes"
+	"debug/elf"
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"gopkg.in/yaml.v3"
 
 	"github.com/dlxctl/dlxctl/broker/brokertest"
@@ -145,27 +150,88 @@ func TestTheTemplatesRun(t *testing.T) {
 	}
 }
 
-// The image's user is the one that Kubernetes is told, its port the one that is
-// listened on, and the program is where the entry point says.
+// The image holds the program, the certificates and nothing else. Its user is the one
+// that Kubernetes is told, its port the one that is listened on.
 func TestTheImageFitsTheManifests(t *testing.T) {
 	t.Parallel()
-	data, err := os.ReadFile("Dockerfile")
-	if err != nil {
-		t.Fatal(err)
-	}
 	s := fromKubernetes(t)
-	for _, want := range []string{
-		"FROM scratch\n", "USER 65532:65532\n", "EXPOSE " + strings.TrimPrefix(s.env["DLXCTL_LISTEN"], ":") + "\n",
-		"COPY --from=build /dlxctl /dlxctl\n", "ENTRYPOINT [\"/dlxctl\"]\n", "CGO_ENABLED=0 go build",
-	} {
-		if !strings.Contains(string(data), want) {
-			t.Errorf("the Dockerfile does not say %q", want)
-		}
+	instructions := dockerfile(t)
+	last := slices.IndexFunc(instructions, func(line string) bool { return line == "FROM scratch" })
+	if last < 0 {
+		t.Fatalf("no stage begins from nothing:\n%s", strings.Join(instructions, "\n"))
 	}
-	if s.user != 65532 {
-		t.Errorf("Kubernetes runs it as %d", s.user)
+	want := []string{
+		"FROM scratch",
+		"COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certificates.crt",
+		"COPY --from=build /dlxctl /dlxctl",
+		fmt.Sprintf("USER %d:%d", s.user, s.user),
+		"EXPOSE " + strings.TrimPrefix(s.env["DLXCTL_LISTEN"], ":"),
+		`ENTRYPOINT ["/dlxctl"]`,
+		`CMD ["process"]`,
+	}
+	if d := cmp.Diff(want, instructions[last:]); d != "" {
+		t.Errorf("the image (-want +got):\n%s", d)
+	}
+	if s.user == 0 || len(s.args) == 0 || s.args[0] != "process" {
+		t.Errorf("Kubernetes runs %q as %d", s.args, s.user)
 	}
 	if dir := filepath.Dir(s.env["DLXCTL_FILE"]); dir != "/etc/dlxctl" {
 		t.Errorf("the topology is looked for in %s", dir)
 	}
+}
+
+// The program that the image is built with runs where there is nothing else: it asks
+// for no loader and no library. It knows its version.
+func TestTheProgramOfTheImageStandsAlone(t *testing.T) {
+	t.Parallel()
+	out := filepath.Join(t.TempDir(), "dlxctl")
+	built := false
+	for _, line := range dockerfile(t) {
+		command, isRun := strings.CutPrefix(line, "RUN ")
+		if !isRun || !strings.Contains(command, "go build") {
+			continue
+		}
+		built = true
+		build := exec.CommandContext(t.Context(), "sh", "-ec", strings.Replace(command, "-o /dlxctl ", "-o "+out+" ", 1))
+		build.Env = append(os.Environ(), "VERSION=v1.2.3-image")
+		if said, err := build.CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v\n%s", command, err, said)
+		}
+	}
+	if !built {
+		t.Fatal("the Dockerfile builds nothing")
+	}
+	program, err := elf.Open(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer program.Close()
+	libraries, err := program.ImportedLibraries()
+	if err != nil || len(libraries) > 0 {
+		t.Errorf("it needs the libraries %q (%v)", libraries, err)
+	}
+	if slices.ContainsFunc(program.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP }) {
+		t.Error("it needs a loader")
+	}
+	run := exec.CommandContext(t.Context(), out, "version")
+	run.Env = []string{"PATH="} // as in the image
+	if said, err := run.CombinedOutput(); err != nil || !strings.Contains(string(said), "v1.2.3-image") {
+		t.Errorf("it says %q (%v)", said, err)
+	}
+}
+
+// dockerfile gives the instructions of the Dockerfile, each on one line.
+func dockerfile(t *testing.T) []string {
+	t.Helper()
+	data, err := os.ReadFile("Dockerfile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var instructions []string
+	for line := range strings.Lines(strings.ReplaceAll(string(data), "\\\n", "")) {
+		if line = strings.Join(strings.Fields(line), " "); line != "" && !strings.HasPrefix(line, "#") {
+			instructions = append(instructions, line)
+		}
+	}
+	return instructions
 }

@@ -55,12 +55,15 @@ type Endpoint struct {
 	ConnectionName string
 }
 
+// ErrURL is wrapped by the errors of Resolve for a URL that cannot be one.
+var ErrURL = errors.New("the URL is wrong")
+
 // Resolve reads c and the files it names. Its errors say which setting is
 // wrong and hold no password.
 func (c Config) Resolve() (Endpoint, error) {
 	u, err := parseAMQP(c.URL)
 	if err != nil {
-		return Endpoint{}, err
+		return Endpoint{}, tell(ErrURL, "%v", err)
 	}
 	if c.PasswordFile != "" {
 		if u.address.password, err = readPassword(c.PasswordFile); err != nil {
@@ -69,7 +72,7 @@ func (c Config) Resolve() (Endpoint, error) {
 	}
 	api, err := parseAPI(c.API, u.address)
 	if err != nil {
-		return Endpoint{}, err
+		return Endpoint{}, tell(ErrURL, "%v", err)
 	}
 	conf, err := c.withQuery(u).tls(u.serverName)
 	if err != nil {

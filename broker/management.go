@@ -35,6 +35,9 @@ type Management struct {
 	over      *Conn       // binds and deletes, among others, see Over. Nil: HTTP does
 }
 
+// User is who the management API takes us for.
+func (m *Management) User() string { return m.api.User }
+
 // NewManagement gives the management API of an endpoint. It connects when it is
 // used first.
 func NewManagement(e Endpoint) (*Management, error) {

@@ -23,7 +23,8 @@ type applier struct {
 	*app
 	planFlags
 	lockFlags
-	yes, wait bool
+	yes  bool
+	wait time.Duration // for retired tiers to be empty; zero: not at all
 
 	saved *plan.Saved // nil unless a saved plan is carried out
 	want  topology.Topology
@@ -33,7 +34,7 @@ type applier struct {
 func (a *app) applyCommand() *cobra.Command {
 	r := applier{app: a}
 	c := &cobra.Command{
-		Use:   "apply [PLAN]",
+		Use: "apply [PLAN]", SuggestFor: []string{"deploy", "up", "create"},
 		Short: "Make the broker as the file says",
 		Long: `Plan, show the plan, ask, write, and read back that nothing is left to do.
 
@@ -61,7 +62,7 @@ written but not all, 130 interrupted before the first write.`,
 		},
 	}
 	c.Flags().BoolVar(&r.yes, "yes", false, "do not ask; required without a terminal")
-	c.Flags().BoolVar(&r.wait, "wait", false, "wait until retired tiers are empty, and delete them")
+	addWait(c.Flags(), &r.wait, "wait until retired tiers are empty, and delete them; --wait=10m gives up after 10m").NoOptDefVal = "true"
 	r.planFlags.add(c.Flags())
 	r.lockFlags.add(c.Flags())
 	return c
@@ -70,6 +71,9 @@ written but not all, 130 interrupted before the first write.`,
 // planFile refuses what is given in the place of a saved plan.
 func planFile(c *cobra.Command, args []string) error {
 	if len(args) == 1 && !isYAML(args[0]) {
+		if _, err := time.ParseDuration(args[0]); err == nil && c.Flags().Changed("wait") {
+			return usageError{fmt.Errorf("%s would be a saved plan here; write --wait=%s", args[0], args[0])}
+		}
 		return nil
 	}
 	return noArguments(c, args)
@@ -145,7 +149,7 @@ func (r *applier) run(ctx context.Context) error {
 			return err
 		}
 	}
-	if r.wait {
+	if r.wait > 0 {
 		last, err := r.retire(ctx, p)
 		if err != nil {
 			return err
@@ -279,7 +283,7 @@ func summary(done map[plan.Action]int) string {
 func (r *applier) retire(ctx context.Context, first plan.Plan) (plan.Plan, error) {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
-	said := ""
+	said, begun := "", time.Now()
 	for wrote := !first.Empty(); ; wrote = true {
 		p, err := r.makePlan(ctx, r.m, r.want, r.options)
 		if err != nil && wrote {
@@ -301,6 +305,9 @@ func (r *applier) retire(ctx context.Context, first plan.Plan) (plan.Plan, error
 		if text := strings.Join(p.Retiring, ", "); text != said {
 			said = text
 			fmt.Fprintf(r.stderr, "waiting for retired tiers to be empty: %s\n", text)
+		}
+		if time.Since(begun) > r.wait {
+			return p, unfinishedError{fmt.Errorf("retired tiers still hold messages after %s: %s; run apply again", r.wait, strings.Join(p.Retiring, ", "))}
 		}
 		select {
 		case <-tick.C:

@@ -3,6 +3,7 @@ package cmd
 import (
 	"bytes"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 
@@ -19,8 +20,9 @@ func commands(c *cobra.Command) []*cobra.Command {
 	return all
 }
 
-// Every flag of every command has an environment variable that sets it, and stands
-// in the command's help, which says how the variables are called.
+// Every flag of every command has an environment variable that sets it, but for
+// those that consent, and is in the command's help, which says how the variables are
+// called.
 func TestEveryFlagHasAVariable(t *testing.T) {
 	t.Parallel()
 	seen := 0
@@ -61,6 +63,10 @@ func checkVariable(t *testing.T, path []string, f *pflag.Flag) {
 		value = "some"
 	}
 	name := "DLXCTL_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
+	if slices.Contains([]string{"yes", "allow", "force"}, f.Name) {
+		checkConsent(t, path, f.Name, name)
+		return
+	}
 	a := &app{stderr: io.Discard, env: func(n string) (string, bool) { return value, n == name }}
 	c, _, err := a.root().Find(path)
 	if err != nil {
@@ -78,6 +84,21 @@ func checkVariable(t *testing.T, path []string, f *pflag.Flag) {
 		if p.PersistentPreRunE != nil || p.PersistentPreRun != nil {
 			t.Errorf("%q hides what reads the variables", path)
 		}
+	}
+}
+
+// checkConsent checks that the variable of a flag that consents is refused.
+func checkConsent(t *testing.T, path []string, flag, name string) {
+	t.Helper()
+	a := &app{stderr: io.Discard, env: func(n string) (string, bool) { return "true", n == name }}
+	c, _, err := a.root().Find(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.InheritedFlags()
+	want := name + " is set, and no variable can consent; unset it and write --" + flag
+	if err := a.fromEnvironment(c); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("%s for %q is taken: %v", name, path, err)
 	}
 }
 

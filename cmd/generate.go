@@ -85,7 +85,7 @@ and the consumer, which acknowledges a message or rejects it without requeue.
 
 Where a queue is external or dead-lettered by policy, no arguments change, and it says so.`,
 		Example:     "  dlxctl generate args billing\n  dlxctl generate args --lang python billing\n  dlxctl generate args billing -o json",
-		Args:        usageArgs(cobra.ExactArgs(1)),
+		Args:        a.oneQueue,
 		Annotations: map[string]string{outputsAnnotation: "text json"},
 		RunE: func(_ *cobra.Command, args []string) error {
 			if !slices.Contains(generate.Languages(), lang) {
@@ -108,6 +108,41 @@ Where a queue is external or dead-lettered by policy, no arguments change, and i
 	}
 	c.Flags().StringVar(&lang, "lang", "go", "`LANGUAGE`: "+languages)
 	return c
+}
+
+// oneQueue takes the name of one queue, and names some of the file where there is
+// none.
+func (a *app) oneQueue(c *cobra.Command, args []string) error {
+	switch {
+	case len(args) == 1:
+		return nil
+	case len(args) > 1:
+		return usageError{fmt.Errorf("%s takes one queue, and was given %d: run it once for each", c.CommandPath(), len(args))}
+	}
+	err := fmt.Errorf("name a queue: %s QUEUE", c.CommandPath())
+	// The files are read before the flags are checked, and only to be helpful.
+	if a.fromEnvironment(c) != nil || slices.Contains(a.files, "-") {
+		return usageError{err}
+	}
+	if sources, broken := a.sources(a.files...); broken == nil {
+		if t, _, broken := spec.Load(sources, a.env); broken == nil && len(t.Works) > 0 {
+			err = fmt.Errorf("%w; the file has %s", err, firstQueues(t))
+		}
+	}
+	return usageError{err}
+}
+
+// firstQueues names the first work queues of a topology.
+func firstQueues(t topology.Topology) string {
+	const shown = 5
+	var names []string
+	for _, w := range t.Works[:min(len(t.Works), shown)] {
+		names = append(names, topology.Printable(w.Queue))
+	}
+	if len(t.Works) > shown {
+		names = append(names, "…")
+	}
+	return strings.Join(names, ", ")
 }
 
 // noWorkQueue says that no service declares the queue, and which one may be meant.

@@ -13,6 +13,9 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/spf13/pflag"
+
+	"github.com/dlxctl/dlxctl/broker"
 	"github.com/dlxctl/dlxctl/migrate"
 	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/spec"
@@ -26,7 +29,7 @@ const (
 	exitPending     = 2   // plan --detailed-exitcode: there are changes or drift; migrate: others must act first, then run it again
 	exitBlocked     = 3   // refused, and nothing was written: something is blocked, or needs an --allow; with --skip-blocked the rest was done
 	exitPartial     = 4   // something was written, but not all; run it again
-	exitUsage       = 64  // wrong flags or arguments
+	exitUsage       = 64  // wrong flags, arguments or environment variables
 	exitInterrupted = 130 // interrupted before the first write
 )
 
@@ -36,6 +39,8 @@ var errPending = errors.New("changes are pending")
 
 // usageError is a mistake on the command line.
 type usageError struct{ error }
+
+func (e usageError) Unwrap() error { return e.error }
 
 // unfinishedError is a failure after the first write.
 type unfinishedError struct{ error }
@@ -49,7 +54,7 @@ func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	defer stop()
 	context.AfterFunc(ctx, stop) // from now on a signal has its usual effect
 
-	a := &app{stdin: stdin, stdout: stdout, stderr: stderr, env: os.LookupEnv}
+	a := &app{stdin: stdin, stdout: stdout, stderr: stderr, env: os.LookupEnv, environ: os.Environ}
 	root := a.root()
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
@@ -61,6 +66,30 @@ func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 		report(stderr, err)
 	}
 	return code
+}
+
+// Takes gives the error with which Main would refuse these arguments before it runs a
+// command: there is no such command or flag, or it does not take the value or the
+// arguments. It runs nothing, and reads neither files nor the environment.
+func Takes(args ...string) error {
+	a := &app{stdin: strings.NewReader(""), stdout: io.Discard, stderr: io.Discard, env: func(string) (string, bool) { return "", false }}
+	root := a.root()
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd()
+	c, rest, err := root.Find(args)
+	if err != nil {
+		return err
+	}
+	switch err := c.ParseFlags(rest); {
+	case errors.Is(err, pflag.ErrHelp):
+		return nil
+	case err != nil:
+		return c.FlagErrorFunc()(c, err)
+	}
+	if err := c.ValidateArgs(c.Flags().Args()); err != nil {
+		return err
+	}
+	return a.checkGlobals(c)
 }
 
 // report prints err as a person needs it.
@@ -95,7 +124,7 @@ func exitCode(ctx context.Context, err error) int {
 		return exitDone
 	case errors.Is(err, errPending):
 		return exitPending
-	case errors.As(err, &usage):
+	case errors.As(err, &usage) || errors.Is(err, broker.ErrURL): // a URL comes from a flag or its variable
 		return exitUsage
 	case errors.As(err, &waiting):
 		return exitPending

@@ -13,6 +13,7 @@ import (
 	"github.com/dlxctl/dlxctl/broker"
 	"github.com/dlxctl/dlxctl/migrate"
 	"github.com/dlxctl/dlxctl/plan"
+	"github.com/dlxctl/dlxctl/spec"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -58,7 +59,8 @@ again, 3 refused, 4 something was written but not all.`,
 	f.BoolVar(&r.yes, "yes", false, "do not ask; required without a terminal")
 	f.DurationVar(&r.runner.Settle, "settle", 500*time.Millisecond, "how long the broker gets to come to rest between two steps")
 	f.StringVar(&r.drain, "drain", "idle", "when to move what is left: idle (nobody consumes) or now")
-	f.DurationVar(&r.runner.Wait, "wait", 10*time.Minute, "how long to wait for others")
+	r.runner.Wait = 10 * time.Minute
+	addWait(f, &r.runner.Wait, "how long to wait for others; true is without end")
 	f.DurationVar(&r.runner.Idle, "idle", 30*time.Second, "how long nothing may have arrived before a legacy queue is deleted")
 	f.BoolVar(&r.runner.Forward, "forward", false, "leave a forwarder in place of a legacy queue to which somebody publishes by name")
 	r.add(f)
@@ -75,7 +77,7 @@ Exit codes: as migrate; 2 while messages wait in the tiers: run it again.`,
 	}
 	abort.Flags().BoolVar(&r.yes, "yes", false, "do not ask; required without a terminal")
 	abort.Flags().DurationVar(&r.runner.Settle, "settle", 500*time.Millisecond, "how long the broker gets to come to rest between two steps")
-	abort.Flags().DurationVar(&r.runner.Wait, "wait", 10*time.Minute, "how long to wait for tiers to be empty")
+	addWait(abort.Flags(), &r.runner.Wait, "how long to wait for tiers to be empty")
 	r.add(abort.Flags())
 	c.AddCommand(abort, &cobra.Command{
 		Use: "status", Short: "Show where each migration stands", Args: noArguments,
@@ -113,19 +115,32 @@ func (r *migrator) run(ctx context.Context, legacy []string) error {
 	}
 	sources, err := r.sources(r.files...) // once: one may be stdin
 	if err != nil {
-		return err
+		return meantCommand(legacy, err)
 	}
 	want, err := r.compileHere(sources)
 	if err != nil {
 		return err
 	}
 	if missing := unnamed(want, legacy); len(missing) > 0 {
-		return r.propose(ctx, sources, missing)
+		return meantCommand(missing, r.propose(ctx, sources, missing))
 	}
 	if r.write {
 		return usageError{errors.New("--write is for queues that the file does not replace yet; name them")}
 	}
 	return r.with(ctx, want, legacy, r.runner.Run)
+}
+
+// meantCommand adds to err that a name which no queue has may be a subcommand with
+// a slip.
+func meantCommand(names []string, err error) error {
+	for _, name := range names {
+		for _, command := range []string{"status", "abort"} {
+			if err != nil && spec.DidYouMean(name, []string{command}, "") != "" {
+				return fmt.Errorf("%w; or did you mean 'dlxctl migrate %s'?", err, command)
+			}
+		}
+	}
+	return err
 }
 
 // abort turns the migrations back.

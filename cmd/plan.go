@@ -54,7 +54,7 @@ func (a *app) planCommand() *cobra.Command {
 	var save string
 	var flags planFlags
 	c := &cobra.Command{
-		Use:   "plan",
+		Use: "plan", SuggestFor: []string{"diff", "preview"},
 		Short: "Show what would change on the broker",
 		Long: `Read the broker, compare it with the topology files, and show what apply would do.
 Nothing is written. A user with the tag management is enough.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/dlxctl/dlxctl/broker"
 	"github.com/dlxctl/dlxctl/plan"
+	"github.com/dlxctl/dlxctl/topology"
 )
 
 // preflight refuses a plan that the user may not carry out to its end: every
@@ -26,7 +27,7 @@ func mayDo(ctx context.Context, m *broker.Management, conn *broker.Conn, rights 
 		return nil
 	}
 	var b strings.Builder
-	b.WriteString("the user lacks rights that this plan takes; nothing was written:")
+	fmt.Fprintf(&b, "user %s lacks rights that this plan needs; nothing was written:", topology.Printable(m.User()))
 	names := map[plan.Permission][]string{}
 	for _, r := range lacking {
 		names[r.Permission] = append(names[r.Permission], fmt.Sprintf("%s %q", r.Kind, r.Name))

@@ -35,10 +35,10 @@ type progress struct {
 func (a *app) newProgress(verb, noun string, total int) *progress {
 	p := &progress{w: a.stderr, verb: verb, noun: noun, total: total, stop: make(chan struct{})}
 	every := lineEvery
-	if terminal(a.stderr) {
+	if terminal(a.stderr) && !a.dumb() {
 		every = 100 * time.Millisecond
 		p.bar = progressbar.NewOptions(total, progressbar.OptionSetWriter(a.stderr), progressbar.OptionSetDescription(verb),
-			progressbar.OptionShowCount(), progressbar.OptionSetPredictTime(true), progressbar.OptionSetWidth(30), progressbar.OptionClearOnFinish())
+			progressbar.OptionShowCount(), progressbar.OptionSetPredictTime(false), progressbar.OptionSetWidth(30), progressbar.OptionClearOnFinish())
 	}
 	p.over.Go(func() { p.tell(every) })
 	return p
@@ -57,25 +57,50 @@ func (p *progress) finish() {
 	p.over.Wait()
 }
 
+// sofar gives the number of steps that are done.
+func (p *progress) sofar() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.done
+}
+
+// line writes how far the work is, as a line of a log.
+func (p *progress) line(done int) {
+	fmt.Fprintf(p.w, "%s %d of %d %s\n", p.verb, done, p.total, p.noun)
+}
+
+// left says how long the rest will take if it goes on as it did, and nothing as
+// long as that is not known.
+func left(passed time.Duration, done, total int) string {
+	if done <= 0 || done >= total {
+		return ""
+	}
+	rest := time.Duration(float64(passed) / float64(done) * float64(total-done))
+	return fmt.Sprintf(", %s left", max(rest.Round(time.Second), time.Second))
+}
+
 func (p *progress) tell(every time.Duration) {
+	began := time.Now()
 	timer := time.NewTimer(quiet)
 	defer timer.Stop()
 	for said := false; ; said = true {
 		select {
 		case <-timer.C:
 		case <-p.stop:
-			if said && p.bar != nil {
+			switch {
+			case said && p.bar != nil:
 				_ = p.bar.Clear() // a terminal that is gone needs no cleaning
+			case said:
+				p.line(p.sofar()) // or the last line of a log would say less than was done
 			}
 			return
 		}
-		p.mu.Lock()
-		done := p.done
-		p.mu.Unlock()
+		done := p.sofar()
 		if p.bar != nil {
+			p.bar.Describe(p.verb + left(time.Since(began), done, p.total))
 			_ = p.bar.Set(done)
 		} else {
-			fmt.Fprintf(p.w, "%s %d of %d %s\n", p.verb, done, p.total, p.noun)
+			p.line(done)
 		}
 		timer.Reset(every)
 	}

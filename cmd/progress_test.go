@@ -15,7 +15,7 @@ func TestProgressInALog(t *testing.T) {
 		want  string
 	}{
 		"short": {time.Second, ""},
-		"long":  {15 * time.Second, "applied 2 of 20 changes\napplied 12 of 20 changes\n"},
+		"long":  {15 * time.Second, "applied 2 of 20 changes\napplied 12 of 20 changes\napplied 16 of 20 changes\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -35,5 +35,25 @@ func TestProgressInALog(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// The bar says how much time is left, once that can be known.
+func TestTimeLeft(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		passed      time.Duration
+		done, total int
+		want        string
+	}{
+		{2 * time.Second, 0, 10, ""},
+		{2 * time.Second, 1, 10, ", 18s left"},
+		{time.Minute, 30, 31, ", 2s left"},
+		{time.Second, 99, 100, ", 1s left"},
+		{2 * time.Second, 10, 10, ""},
+	} {
+		if got := left(tc.passed, tc.done, tc.total); got != tc.want {
+			t.Errorf("after %s, %d of %d: %q, not %q", tc.passed, tc.done, tc.total, got, tc.want)
+		}
 	}
 }

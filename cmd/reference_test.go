@@ -105,10 +105,17 @@ func writeFlags(b *strings.Builder, flags *pflag.FlagSet) {
 		}
 		value, usage := pflag.UnquoteUsage(f)
 		name := "--" + f.Name
+		if f.NoOptDefVal != "" && value != "" {
+			name, value = name+"[="+value+"]", ""
+		}
 		if f.Shorthand != "" {
 			name = "-" + f.Shorthand + ", " + name
 		}
-		fmt.Fprintf(b, "| `%s` | %s | %s | `%s` |\n", strings.TrimSpace(name+" "+value), cell(usage), standard(f), strings.Join(variables(f.Name), "`, `"))
+		variable := "" // flags that consent have none
+		if list := variables(f.Name); len(list) > 0 {
+			variable = "`" + strings.Join(list, "`, `") + "`"
+		}
+		fmt.Fprintf(b, "| `%s` | %s | %s | %s |\n", strings.TrimSpace(name+" "+value), cell(usage), standard(f), variable)
 	})
 }
 

@@ -24,6 +24,8 @@ type app struct {
 	stdout io.Writer
 	stderr io.Writer
 	env    func(string) (string, bool)
+	// environ gives all variables, as NAME=VALUE. Nil: they are not looked at.
+	environ func() []string
 
 	files     []string
 	conn      broker.Config
@@ -49,8 +51,9 @@ backoff, shows what would change on the live broker, and makes it so.
   dlxctl apply                make it so
   dlxctl process              run the worker that counts the attempts
 
-The broker is the one of RABBITMQ_URL (or --url). Every flag can be given by an
-environment variable: --api is DLXCTL_API, --ca-file is DLXCTL_CA_FILE.`,
+The broker is the one of RABBITMQ_URL (or --url). A flag can be given by an
+environment variable: --api is DLXCTL_API, --ca-file is DLXCTL_CA_FILE. Only the flags
+that consent (--yes, --allow, --force) must be on the command line.`,
 		Args:                       noCommand,
 		SuggestionsMinimumDistance: 2,
 		RunE:                       func(c *cobra.Command, _ []string) error { return c.Help() },
@@ -61,8 +64,8 @@ environment variable: --api is DLXCTL_API, --ca-file is DLXCTL_CA_FILE.`,
 	c.SetIn(a.stdin)
 	c.SetOut(a.stdout)
 	c.SetErr(a.stderr)
-	c.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	c.SetUsageTemplate(c.UsageTemplate() + "\nA flag is an environment variable too: --log-level is DLXCTL_LOG_LEVEL.\n")
+	c.SetFlagErrorFunc(badFlag)
+	c.SetUsageTemplate(c.UsageTemplate() + "\nA flag is an environment variable too: --log-level is DLXCTL_LOG_LEVEL. Flags that\nconsent (--yes, --allow, --force) are not.\n")
 	a.globalFlags(c.PersistentFlags())
 	c.AddCommand(
 		a.initCommand(), a.validateCommand(), a.compileCommand(), a.planCommand(),
@@ -95,6 +98,9 @@ func noCommand(c *cobra.Command, args []string) error {
 		return nil
 	}
 	err := fmt.Errorf("unknown command %q", args[0])
+	if slices.Contains([]string{"destroy", "delete", "remove", "uninstall"}, args[0]) {
+		return usageError{fmt.Errorf("%w; 'dlxctl apply' deletes what the file no longer names, and 'dlxctl plan' shows what that is", err)}
+	}
 	if near := c.SuggestionsFor(args[0]); len(near) > 0 {
 		err = fmt.Errorf("%w, did you mean %q?", err, near[0])
 	}
@@ -125,52 +131,6 @@ func usageArgs(check cobra.PositionalArgs) cobra.PositionalArgs {
 			return usageError{err}
 		}
 		return nil
-	}
-}
-
-// fromEnvironment gives each flag that the command line left out the value of
-// its variable.
-func (a *app) fromEnvironment(c *cobra.Command) error {
-	var err error
-	c.Flags().VisitAll(func(f *pflag.Flag) {
-		if f.Changed || err != nil {
-			return
-		}
-		for _, name := range variables(f.Name) {
-			v, ok := a.env(name)
-			if !ok || v == "" {
-				continue
-			}
-			if e := f.Value.Set(v); e != nil {
-				err = usageError{fmt.Errorf("%s=%q: %w", name, v, e)}
-			}
-			return
-		}
-	})
-	if err != nil {
-		return err
-	}
-	if err := a.checkGlobals(c); err != nil {
-		return err
-	}
-	if a.conn.InsecureSkipVerify {
-		fmt.Fprintln(a.stderr, "dlxctl: WARNING: the broker's certificate is not checked (--insecure-skip-verify): anybody on the way can read the password and every message")
-	}
-	return nil
-}
-
-// variables names the environment variables of a flag, the stronger first.
-func variables(flag string) []string {
-	own := "DLXCTL_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
-	switch flag {
-	case "help":
-		return nil
-	case "url":
-		return []string{own, "RABBITMQ_URL"}
-	case "api":
-		return []string{own, "RABBITMQ_API_URL"}
-	default:
-		return []string{own}
 	}
 }
 
@@ -218,5 +178,11 @@ func terminal(v any) bool {
 // colour reports whether stdout may be coloured.
 func (a *app) colour() bool {
 	v, set := a.env("NO_COLOR")
-	return terminal(a.stdout) && !a.noColor && (!set || v == "")
+	return terminal(a.stdout) && !a.noColor && (!set || v == "") && !a.dumb()
+}
+
+// dumb reports whether the terminal, if there is one, shows plain lines only.
+func (a *app) dumb() bool {
+	v, _ := a.env("TERM")
+	return v == "dumb"
 }

@@ -11,18 +11,30 @@ import (
 )
 
 func (a *app) validateCommand() *cobra.Command {
-	return &cobra.Command{
-		Use:         "validate",
-		Short:       "Check files, offline",
-		Long:        "Check the topology files without a broker. Every problem is shown at once, each with its place and the remedy.\n\n" + spec.Limits(),
-		Example:     "  dlxctl validate -f orders.yaml\n  dlxctl validate -f topology/ -o json",
+	strict := false
+	c := &cobra.Command{
+		Use:   "validate",
+		Short: "Check files, offline",
+		Long: "Check the topology files without a broker. Every problem is shown at once, each with its place and the remedy.\n\n" +
+			"What is odd is a warning: odd-exchange-type, ignored-key, unused-backoff, no-queues. --strict takes none.\n\n" + spec.Limits(),
+		Example:     "  dlxctl validate -f orders.yaml\n  dlxctl validate -f topology/ -o json\n  dlxctl validate --strict",
 		Args:        noArguments,
 		Annotations: map[string]string{outputsAnnotation: "text json"},
 		RunE: func(*cobra.Command, []string) error {
 			if a.output == "json" {
-				return a.validateJSON()
+				return a.validateJSON(strict)
 			}
-			t, err := a.load()
+			sources, err := a.sources(a.files...)
+			if err != nil {
+				return err
+			}
+			t, warnings, err := spec.Load(sources, a.env)
+			for _, w := range warnings {
+				fmt.Fprintln(a.stderr, w)
+			}
+			if err == nil && strict {
+				err = strictly(warnings)
+			}
 			if err != nil {
 				return err
 			}
@@ -32,6 +44,16 @@ func (a *app) validateCommand() *cobra.Command {
 			return nil
 		},
 	}
+	c.Flags().BoolVar(&strict, "strict", false, "exit with 1 if there are warnings, as for pipelines")
+	return c
+}
+
+// strictly makes an error of warnings, which are printed already.
+func strictly(warnings []spec.Problem) error {
+	if len(warnings) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%s, and --strict takes none", count(len(warnings), "warning"))
 }
 
 // problemJSON is a problem as scripts read it.
@@ -44,7 +66,7 @@ type problemJSON struct {
 	Remedy  string `json:"remedy,omitempty"`
 }
 
-func (a *app) validateJSON() error {
+func (a *app) validateJSON(strict bool) error {
 	sources, err := a.sources(a.files...)
 	if err != nil {
 		return err
@@ -54,13 +76,16 @@ func (a *app) validateJSON() error {
 	if err != nil && !errors.As(err, &broken) {
 		return err
 	}
+	if err == nil && strict {
+		err = strictly(warnings)
+	}
 	// The problems are printed here, and once more on stderr by Main.
 	out := struct {
 		Version  int           `json:"version"`
 		Valid    bool          `json:"valid"`
 		Problems []problemJSON `json:"problems"`
 		Warnings []problemJSON `json:"warnings"`
-	}{Version: 1, Valid: broken == nil, Problems: []problemJSON{}, Warnings: []problemJSON{}}
+	}{Version: 1, Valid: err == nil, Problems: []problemJSON{}, Warnings: []problemJSON{}}
 	if broken != nil {
 		out.Problems = append(out.Problems, problemsJSON(broken.Problems)...)
 	}

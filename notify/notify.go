@@ -30,8 +30,10 @@ type Notice struct {
 	Severity     string `json:"severity"`
 	// Error is why the message is unroutable. Empty for dead letters.
 	Error string `json:"error,omitempty"`
-	// Body is the beginning of the message's body, if it was asked for.
+	// Body is the beginning of the message's body, if it was asked for and is UTF-8.
 	Body string `json:"body,omitempty"`
+	// BodyBase64 is the beginning of a body that is not UTF-8, in standard base64.
+	BodyBase64 string `json:"body_base64,omitempty"`
 	// BodyBytes is the size of the whole body, if it was asked for.
 	BodyBytes int `json:"body_bytes,omitempty"`
 }
@@ -39,7 +41,7 @@ type Notice struct {
 const (
 	// BodyCap is how many bytes of a body a notice carries at most.
 	BodyCap = 4 << 10
-	// capacity is how many notices wait at most: some 5 MB with bodies.
+	// capacity is how many notices wait at most: some 6 MB with bodies.
 	capacity = 1000
 	// batchSize is how many notices go into one post at most.
 	batchSize = 50
@@ -102,7 +104,8 @@ func New(webhook string, bodies bool, log *slog.Logger, counter Counter) (*Notif
 // beginning if bodies are asked for.
 func (n *Notifier) Notify(notice Notice, body []byte) {
 	if n.bodies {
-		notice.Body, notice.BodyBytes = beginning(body), len(body)
+		notice.BodyBytes = len(body)
+		notice.Body, notice.BodyBase64 = beginning(body)
 	}
 	select {
 	case n.notices <- notice:

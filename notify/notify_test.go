@@ -3,6 +3,7 @@ package notify
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"io"
 	"log/slog"
@@ -169,19 +170,39 @@ func TestANoticeSaysWhatHappened(t *testing.T) {
 	}
 }
 
+// A body is carried up to a cap: as text without a rune that is cut in two, or in
+// base64, so that no byte is changed.
 func TestBodiesAreCarriedIfAskedForUpToACap(t *testing.T) {
 	t.Parallel()
 	h := newHook(t, always(200))
 	n, c, _, _ := running(t, h.URL, true)
-	n.Notify(letter("1"), bytes.Repeat([]byte("x"), 3*BodyCap))
-	n.Notify(letter("2"), []byte{'a', 0xff, 'b'})
-	eventually(t, "the notices", func() bool { return c.of("") == 2 })
+	x := strings.Repeat("x", 3*BodyCap)
+	protobuf := string([]byte{0x08, 0x96, 0x01})
+	cases := []struct{ body, text, encoded string }{
+		{x, x[:BodyCap], ""},
+		{"", "", ""},
+		{"a\x00b", "a\x00b", ""},
+		{"a\xffb", "", "Yf9i"},
+		{protobuf, "", "CJYB"},
+		{x[:BodyCap-1] + "é", x[:BodyCap-1], ""},
+		{x[:BodyCap-3] + "😀 and more", x[:BodyCap-3], ""},
+		{x[:BodyCap-4] + "😀 and more", x[:BodyCap-4] + "😀", ""},
+		{x[:BodyCap] + "\xff", x[:BodyCap], ""}, // what is not UTF-8 is beyond the cap
+		{protobuf + x, "", base64.StdEncoding.EncodeToString([]byte(protobuf + x)[:BodyCap])},
+		{x[:10] + "\xc3", "", base64.StdEncoding.EncodeToString([]byte(x[:10] + "\xc3"))}, // nobody cut this rune
+	}
+	for _, tc := range cases {
+		n.Notify(letter("1"), []byte(tc.body))
+	}
+	eventually(t, "the notices", func() bool { return c.of("") == len(cases) })
 	var all []Notice
 	for _, p := range h.payloads() {
 		all = append(all, p.Notices...)
 	}
-	if len(all[0].Body) != BodyCap || all[0].BodyBytes != 3*BodyCap || all[1].Body != "a�b" {
-		t.Errorf("bodies of %d of %d bytes, and %q", len(all[0].Body), all[0].BodyBytes, all[1].Body)
+	for i, tc := range cases {
+		if got := all[i]; got.Body != tc.text || got.BodyBase64 != tc.encoded || got.BodyBytes != len(tc.body) {
+			t.Errorf("%d: of a body of %d bytes: %d bytes of text, %d of base64 (%.20q), size %d", i, len(tc.body), len(got.Body), len(got.BodyBase64), got.BodyBase64, got.BodyBytes)
+		}
 	}
 }
 

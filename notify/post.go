@@ -3,6 +3,7 @@ package notify
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -12,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 )
 
 // payload is what is posted. Chat services show Text and leave the rest alone.
@@ -103,7 +105,30 @@ func clean(s string) string {
 	return strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", "\n", " ", "\r", " ").Replace(s)
 }
 
-// beginning gives the first bytes of a body as text.
-func beginning(body []byte) string {
-	return strings.ToValidUTF8(string(body[:min(len(body), BodyCap)]), "�")
+// beginning gives the first bytes of a body: as text where they are UTF-8, without a
+// rune that the cap would cut in two, and else in base64, so that none is changed.
+func beginning(body []byte) (text, encoded string) {
+	head := body[:min(len(body), BodyCap)]
+	whole := head
+	if len(head) < len(body) {
+		whole = head[:len(head)-cutRune(head)]
+	}
+	if utf8.Valid(whole) {
+		return string(whole), ""
+	}
+	return "", base64.StdEncoding.EncodeToString(head)
+}
+
+// cutRune gives the number of bytes at the end of head that begin a rune and do not
+// end it.
+func cutRune(head []byte) int {
+	for n := 1; n < utf8.UTFMax && n <= len(head); n++ {
+		if last := head[len(head)-n:]; utf8.RuneStart(last[0]) {
+			if utf8.FullRune(last) {
+				return 0
+			}
+			return n
+		}
+	}
+	return 0
 }

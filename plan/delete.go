@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/dlxctl/dlxctl/topology"
@@ -165,6 +166,11 @@ func (r Resolved) replacedExchange(have, want topology.Exchange, fields []Field)
 		return b.Source == have.Name || b.DestinationType == topology.ToExchange && b.Destination == have.Name
 	})
 	if !ours || owner != r.Want.Name || used || want.Label.Role != topology.RoleBusiness {
+		for _, f := range fields {
+			if f.Name == "durable" || f.Name == "auto-delete" {
+				c.Reason = fmt.Sprintf("the exchange was declared with %s %s, and a topology file has no key for that: declare it with external: true, and it stays as it is", f.Name, topology.FormatValue(f.Before))
+			}
+		}
 		return c
 	}
 	c.Action, c.Hazards, c.Rank = Replace, []Hazard{DropsRouting}, rank(Change{After: want, Label: want.Label})

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"strings"
+
+	"github.com/dlxctl/dlxctl/topology"
 )
 
 // WriteMarkdown writes p as a comment for a pull request: the count first, then
@@ -12,12 +14,12 @@ import (
 // the whole plan folded behind it.
 func WriteMarkdown(w io.Writer, p Plan) error {
 	b := bufio.NewWriter(w)
-	fmt.Fprintf(b, "### dlxctl plan: topology %s, vhost %s%s\n\n**%s**\n", code(p.Topology), code(p.VHost), where(p), Summary(p))
+	fmt.Fprintf(b, "### dlxctl plan: topology %s, vhost %s%s\n\n**%s**\n", code(display(p.Topology)), code(display(p.VHost)), where(p), Summary(p))
 	for _, c := range p.Changes {
 		if c.Action == Blocked {
-			fmt.Fprintf(b, "\n:no_entry: **%s %s is blocked.** %s\n", c.Kind, code(c.Name), c.Reason)
+			fmt.Fprintf(b, "\n:no_entry: **%s %s is blocked.** %s\n", c.Kind, code(nameOf(c)), c.Reason)
 			for _, f := range c.Fields {
-				fmt.Fprintf(b, "- %s: %s → %s\n", f.Name, code(value(f.Name, f.Before)), code(value(f.Name, f.After)))
+				fmt.Fprintf(b, "- %s: %s → %s\n", f.Name, code(topology.Printable(value(f.Name, f.Before))), code(topology.Printable(value(f.Name, f.After))))
 			}
 		}
 	}
@@ -25,7 +27,7 @@ func WriteMarkdown(w io.Writer, p Plan) error {
 	if len(p.Drift) > 0 {
 		fmt.Fprint(b, "\n**Drift**: nobody declared these, and they touch what the file owns; `--prune` deletes them.\n")
 		for _, c := range p.Drift {
-			fmt.Fprintf(b, "- %s %s\n", c.Kind, code(c.Name))
+			fmt.Fprintf(b, "- %s %s\n", c.Kind, code(nameOf(c)))
 		}
 	}
 	if len(p.Warnings) > 0 {
@@ -59,16 +61,15 @@ func hazardRows(w io.Writer, p Plan) {
 		}
 		stake := ""
 		if u := c.Stake; u != nil {
-			stake = fmt.Sprintf("%d ready, %d unacknowledged, %d bytes, %d consumers", u.Ready, u.Unacknowledged, u.Bytes, u.Consumers)
+			stake = fmt.Sprintf("%d ready, %d unacknowledged, %s, %s", u.Ready, u.Unacknowledged, number(u.Bytes, "byte"), number(u.Consumers, "consumer"))
 		}
-		fmt.Fprintf(w, "%s| %s %s %s | %s | %s |\n", head, c.Action, c.Kind, strings.ReplaceAll(code(c.Name), "|", `\|`), strings.Join(names, " "), stake)
+		fmt.Fprintf(w, "%s| %s %s %s | %s | %s |\n", head, c.Action, c.Kind, strings.ReplaceAll(code(nameOf(c)), "|", `\|`), strings.Join(names, " "), stake)
 		head = ""
 	}
 }
 
-// code gives a name as code, whatever backticks it holds.
+// code gives a text as code, whatever backticks it holds.
 func code(name string) string {
-	name = display(name)
 	if n := longestRun(name, '`'); n > 0 {
 		fence := strings.Repeat("`", n+1)
 		return fence + " " + name + " " + fence

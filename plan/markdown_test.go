@@ -16,7 +16,7 @@ func TestWriteMarkdown(t *testing.T) {
 	p := plan.Plan{
 		Topology: "shop", VHost: "/", Version: "4.0.5",
 		Changes: []plan.Change{
-			{Action: plan.Blocked, Kind: "queue", Name: "q", Before: old, After: old, Fields: []plan.Field{{Name: "x-message-ttl", Before: nil, After: int64(60000)}}, Reason: "It cannot be."},
+			{Action: plan.Blocked, Kind: "queue", Name: "q", Before: old, After: old, Fields: []plan.Field{{Name: "x-message-ttl", Before: nil, After: int64(60000)}, {Name: "x-queue-type", Before: "quorum", After: "classic"}}, Reason: "It cannot be."},
 			{Action: plan.Delete, Kind: "queue", Name: old.Name, Before: old, Hazards: []plan.Hazard{plan.LosesMessages}, Stake: &plan.Usage{Ready: 3, Bytes: 7}, Reason: "gone", Label: old.Label},
 		},
 		Drift:    []plan.Change{{Action: plan.Delete, Kind: "binding", Name: drifted.String(), Before: drifted}},
@@ -31,6 +31,7 @@ func TestWriteMarkdown(t *testing.T) {
 
 :no_entry: **queue ` + "`q`" + ` is blocked.** It cannot be.
 - x-message-ttl: ` + "`(none)` → `60000 (1m)`" + `
+- x-queue-type: ` + "`\"quorum\"` → `\"classic\"`" + `
 
 | | needs consent | at stake |
 | --- | --- | --- |
@@ -48,6 +49,7 @@ topology shop, vhost /, RabbitMQ 4.0.5
 
 ! queue q
     x-message-ttl  (none) -> 60000 (1m)
+    x-queue-type   "quorum" -> "classic"
     It cannot be.
 - queue a|b` + "`" + `c [loses-messages]
     holds 3 ready, 0 unacknowledged (7 bytes); 0 consumers

@@ -114,8 +114,12 @@ func (r *resolver) exchanges() {
 		case ok && r.foreign(key, have, want, have.Arguments, want.Label):
 			continue
 		case !ok && r.state.ExchangeTypes != nil && !slices.Contains(r.state.ExchangeTypes, want.Type):
-			r.refuse(key, nil, want, want.Label, fmt.Sprintf("the broker knows no exchange type %q, only %s: enable the plugin that brings it (rabbitmq-plugins enable ...) on every node",
-				want.Type, strings.Join(r.state.ExchangeTypes, ", ")))
+			fix := "enable the plugin that brings it (rabbitmq-plugins enable ...) on every node"
+			if near := topology.Nearest(want.Type, r.state.ExchangeTypes); near != "" {
+				fix = fmt.Sprintf("did you mean %q? If not, %s", near, fix)
+			}
+			r.refuse(key, nil, want, want.Label, fmt.Sprintf("the broker knows no exchange type %q, only %s: %s",
+				want.Type, strings.Join(r.state.ExchangeTypes, ", "), fix))
 			continue
 		case ok:
 			r.out.exchangeMarks[have.Name] = have.Arguments

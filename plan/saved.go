@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -18,6 +19,8 @@ type Saved struct {
 	VHost, Cluster string
 	// Fingerprint is that of the plan.
 	Fingerprint string
+	// changes are those that the plan showed, a line each.
+	changes []string
 }
 
 // MaxSavedBytes is the size of the largest saved plan that is read: twice what
@@ -51,6 +54,11 @@ func ReadSaved(r io.Reader) (Saved, error) {
 			VHost       string     `json:"vhost"`
 			Broker      brokerJSON `json:"broker"`
 			Fingerprint string     `json:"fingerprint"`
+			Changes     []struct {
+				Action Action        `json:"action"`
+				Kind   topology.Kind `json:"kind"`
+				Name   string        `json:"name"`
+			} `json:"changes"`
 		} `json:"plan"`
 		Options Options           `json:"options"`
 		Want    topology.Topology `json:"want"`
@@ -67,9 +75,19 @@ func ReadSaved(r io.Reader) (Saved, error) {
 	case s.Plan.Version < 1 || s.Plan.Fingerprint == "" || s.Want.Name == "":
 		return Saved{}, errors.New("this is no saved plan: it has no version, fingerprint or topology")
 	}
+	var changes []string
+	for _, c := range s.Plan.Changes {
+		changes = append(changes, title(c.Action, c.Kind, c.Name))
+	}
 	return Saved{
 		Want: s.Want, Options: s.Options, VHost: s.Plan.VHost, Cluster: s.Plan.Broker.Cluster, Fingerprint: s.Plan.Fingerprint,
+		changes: changes,
 	}, nil
+}
+
+// title names a change in a few words.
+func title(action Action, kind topology.Kind, name string) string {
+	return fmt.Sprintf("%s %s %s", action, kind, topology.Printable(name))
 }
 
 // Check refuses p, made just now, unless it is the plan that was saved.
@@ -78,7 +96,30 @@ func (s Saved) Check(p Plan) error {
 	case p.VHost != s.VHost || p.Cluster != s.Cluster:
 		return fmt.Errorf("%w: it was made for vhost %q of cluster %q, and this is vhost %q of cluster %q", ErrStale, s.VHost, s.Cluster, p.VHost, p.Cluster)
 	case p.Fingerprint != s.Fingerprint:
-		return fmt.Errorf("%w: the broker has changed since it was made; plan again", ErrStale)
+		return fmt.Errorf("%w: the broker has changed since it was made%s; plan again", ErrStale, s.difference(p))
 	}
 	return nil
+}
+
+// difference names the first change that only one of the two plans has. It is empty
+// if both have the same, and differ in what the broker had before.
+func (s Saved) difference(p Plan) string {
+	var now []string
+	for _, c := range p.Changes {
+		now = append(now, title(c.Action, c.Kind, c.Name))
+	}
+	only := func(a, b []string) (string, bool) {
+		i := slices.IndexFunc(a, func(line string) bool { return !slices.Contains(b, line) })
+		if i < 0 {
+			return "", false
+		}
+		return a[i], true
+	}
+	if line, ok := only(now, s.changes); ok {
+		return fmt.Sprintf(": a plan made now has %q as well", line)
+	}
+	if line, ok := only(s.changes, now); ok {
+		return fmt.Sprintf(": a plan made now has no %q", line)
+	}
+	return ""
 }

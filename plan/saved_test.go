@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/dlxctl/dlxctl/plan"
+	"github.com/dlxctl/dlxctl/topology"
 )
 
 // A saved plan, read again, leads to the very same plan.
@@ -37,6 +38,31 @@ func TestSavedPlansComeBack(t *testing.T) {
 			t.Fatal("it holds though the broker changed")
 		}
 	})
+}
+
+// A saved plan that no longer holds says what has become different.
+func TestAStalePlanNamesTheDifference(t *testing.T) {
+	t.Parallel()
+	mark := args{"x-managed-by": "dlxctl/shop"}
+	want := host(exchange("e", "topic", mark), queue("q", nil))
+	var b bytes.Buffer
+	if err := plan.Save(&b, plan.Make(want, plan.State{}, plan.Options{}), want, plan.Options{}, "test"); err != nil {
+		t.Fatal(err)
+	}
+	s, err := plan.ReadSaved(&b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for said, have := range map[string]topology.Topology{
+		`the broker has changed since it was made: a plan made now has no "create queue q"; plan again`: host(queue("q", nil)),
+		`a plan made now has "blocked exchange e" as well; plan again`:                                  host(exchange("e", "fanout", nil)),
+		`a plan made now has "delete queue old" as well; plan again`:                                    host(queue("old", nil)),
+	} {
+		err := s.Check(plan.Make(want, plan.State{Have: have}, plan.Options{}))
+		if err == nil || !strings.Contains(err.Error(), said) {
+			t.Errorf("error is %v, without %s", err, said)
+		}
+	}
 }
 
 func TestNoSavedPlan(t *testing.T) {

@@ -265,6 +265,13 @@ func TestMake(t *testing.T) {
 			changes: []string{"create binding shop.a.dlx -> shop.a.retry.1m (tries=1)", "delete binding shop.a.dlx -> shop.a.retry.1m (count=1)"},
 		},
 
+		"an exchange of a type with a slip": {
+			want: host(exchange("e", "topci", mark)), changes: []string{"blocked exchange e"}, reason: `did you mean "topic"? If not, enable the plugin that brings it`,
+		},
+		"an exchange that is not durable": {
+			want: host(exchange("e", "topic", mark)), have: host(topology.Exchange{Name: "e", Type: "topic"}),
+			changes: []string{"blocked exchange e [durable]"}, reason: "declared with durable false, and a topology file has no key for that: declare it with external: true",
+		},
 		"an external exchange that is missing": {
 			want: host(external("")), changes: []string{"blocked exchange bus"}, reason: "is external and does not exist",
 		},

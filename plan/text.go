@@ -62,7 +62,7 @@ func where(p Plan) string {
 // Summary counts the changes in one line.
 func Summary(p Plan) string {
 	if p.Empty() && len(p.Drift) > 0 {
-		return fmt.Sprintf("no changes, and drift in %d places", len(p.Drift))
+		return "no changes, and drift in " + number(int64(len(p.Drift)), "place")
 	}
 	if p.Empty() {
 		return "no changes: the broker is as the file says"
@@ -97,22 +97,26 @@ func (t textWriter) changes() {
 		t.line("%s %s", t.symbol(g.action), g)
 		shown = true
 	}
-	t.drift()
+	shown = t.drift(shown) || shown
 	if t.ladders() || shown {
 		t.line("")
 	}
 }
 
-// drift writes what nobody declared.
-func (t textWriter) drift() {
+// drift writes what nobody declared, with a line between it and what is above. It
+// reports whether there was any.
+func (t textWriter) drift(below bool) bool {
 	if len(t.p.Drift) == 0 {
-		return
+		return false
 	}
-	t.line("")
+	if below {
+		t.line("")
+	}
 	t.line("drift: nobody declared these, and they touch what the file owns; --prune deletes them")
 	for _, c := range t.p.Drift {
-		t.line("  %s %s", c.Kind, display(c.Name))
+		t.line("  %s %s", c.Kind, nameOf(c))
 	}
+	return true
 }
 
 // isGenerated reports whether the change is one of many like it that the file
@@ -152,7 +156,7 @@ func (t textWriter) symbol(a Action) string {
 }
 
 func (t textWriter) change(c Change) {
-	head := fmt.Sprintf("%s %s %s", t.symbol(c.Action), c.Kind, display(c.Name))
+	head := fmt.Sprintf("%s %s %s", t.symbol(c.Action), c.Kind, nameOf(c))
 	if typ := typeOf(c.After); typ != "" && (c.Action == Create || c.Action == Migrate) {
 		head += " (" + typ + ")"
 	}
@@ -161,7 +165,7 @@ func (t textWriter) change(c Change) {
 		t.fields(c)
 	}
 	if c.Stake != nil {
-		t.line("    holds %d ready, %d unacknowledged (%d bytes); %d consumers", c.Stake.Ready, c.Stake.Unacknowledged, c.Stake.Bytes, c.Stake.Consumers)
+		t.line("    holds %d ready, %d unacknowledged (%s); %s", c.Stake.Ready, c.Stake.Unacknowledged, number(c.Stake.Bytes, "byte"), number(c.Stake.Consumers, "consumer"))
 	}
 	if c.Reason != "" {
 		t.line("    %s", c.Reason)
@@ -224,31 +228,66 @@ func formatMillis(ms int64) string {
 	return topology.FormatDelay(time.Duration(ms) * time.Millisecond)
 }
 
+// schedule is when a message of a queue is delivered that fails each time.
+type schedule struct {
+	backoff string
+	// limit is how often a crash may return a delivery of it, -1 where the plan does
+	// not say.
+	limit int64
+}
+
 // ladders writes the deliveries of each new work queue as people ask for them,
-// those of one backoff together. It reports whether there were any.
+// those of one schedule together. It reports whether there were any.
 func (t textWriter) ladders() bool {
-	shown := map[string]bool{}
+	limits := map[string]int64{} // by work queue, new or changed
 	for _, c := range t.p.Changes {
-		shown[c.Name] = shown[c.Name] || c.Kind == topology.KindQueue && c.Label.Role == topology.RoleWork && c.Action != Delete
-	}
-	var order []string
-	queues := map[string][]string{} // by backoff
-	for _, w := range t.p.Works {
-		if !shown[w.Queue] {
+		if c.Label.Role != topology.RoleWork || c.Action == Delete {
 			continue
 		}
-		if queues[w.Backoff] == nil {
-			order = append(order, w.Backoff)
+		switch object := c.After.(type) {
+		case topology.Queue:
+			limits[c.Name] = limitOf(object.Arguments, topology.ArgDeliveryLimit)
+		case topology.Policy: // it brings the dead-lettering
+			limits[c.Label.Queue] = limitOf(object.Definition, topology.PolicyKey(topology.ArgDeliveryLimit))
 		}
-		queues[w.Backoff] = append(queues[w.Backoff], display(w.Queue))
 	}
-	for i, backoff := range order {
+	var order []schedule
+	queues := map[schedule][]string{}
+	for _, w := range t.p.Works {
+		limit, shown := limits[w.Queue]
+		if !shown {
+			continue
+		}
+		s := schedule{w.Backoff, limit}
+		if queues[s] == nil {
+			order = append(order, s)
+		}
+		queues[s] = append(queues[s], display(w.Queue))
+	}
+	for i, s := range order {
 		if i == 0 {
 			t.line("")
 		}
-		t.line("  %s: %s", some(queues[backoff]), ladder(t.p, backoff))
+		t.line("  %s: %s%s", some(queues[s]), ladder(t.p, s.backoff), crashes(s.limit))
 	}
 	return len(order) > 0
+}
+
+// limitOf gives the delivery limit among arguments, -1 if there is none.
+func limitOf(args topology.Arguments, name string) int64 {
+	if limit, ok := args[name].(int64); ok && limit >= 0 && limit < topology.Unlimited {
+		return limit
+	}
+	return -1
+}
+
+// crashes says what a delivery limit adds: RabbitMQ delivers a message that is
+// returned limit times more before it counts as a failure.
+func crashes(limit int64) string {
+	if limit < 0 {
+		return ""
+	}
+	return fmt.Sprintf("; each up to %s, if consumers crash or requeue (deliveryLimit %d)", number(limit+1, "time"), limit)
 }
 
 // ladder says when a message is delivered that fails each time: "4 deliveries,
@@ -342,6 +381,23 @@ func plural(n int, kind topology.Kind) string {
 		return fmt.Sprintf("%d policies", n)
 	}
 	return fmt.Sprintf("%d %ss", n, kind)
+}
+
+// number gives "1 consumer" or "2 consumers".
+func number(n int64, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+// nameOf gives the name of a change's object. That of a binding is a line about it,
+// in which headers have quotes of their own.
+func nameOf(c Change) string {
+	if c.Kind == topology.KindBinding {
+		return topology.Printable(c.Name)
+	}
+	return display(c.Name)
 }
 
 // display gives a name as it is, in quotes if it could be taken for something

@@ -163,7 +163,12 @@ func (l *line) queue(ctx context.Context, in, out *broker.Conn, patience time.Du
 			troubles = 1
 		}
 		pause := pauseAfter(troubles)
-		if !missing && !errors.Is(err, broker.ErrForbidden) || err.Error() != said { // what a person must mend is said once
+		switch {
+		case errors.Is(err, broker.ErrForbidden) && err.Error() == said, missing && err.Error() == said:
+			// what a person must mend is said once
+		case missing:
+			l.Log.WarnContext(ctx, "waiting: the topology is not applied yet", "queue", l.loop.Failed, "error", err, "pause", pause.String())
+		default:
 			l.Log.WarnContext(ctx, "work on the queue again", "queue", l.loop.Failed, "error", err, "pause", pause.String())
 		}
 		said = err.Error()

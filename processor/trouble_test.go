@@ -134,6 +134,7 @@ func TestTheExchangeIsMissing(t *testing.T) {
 	s.fill(t, 500)
 	log.says(t, "no exchange 'shop.slow.dlx'") // the broker closed the channel
 	log.says(t, "not found: exchange shop.slow.dlx; 'dlxctl apply' makes it")
+	log.says(t, "waiting: the topology is not applied yet")
 	eventually(t, "all messages to be back in their queue", func() bool { return s.ready(t, "shop.slow.failed") == 500 })
 	s.apply(t, s.topology)
 	if doubled := s.moved(t, "shop.slow.retry.1h", ids(0, 500)...); doubled > 0 {

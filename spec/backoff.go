@@ -27,7 +27,7 @@ func (d *decoder) backoffs(f fields) {
 			d.problem(pos, `the backoff name "none" is reserved`, "choose another name; a queue with backoff: none needs no backoff here")
 			continue
 		case ok:
-			d.problem(pos, fmt.Sprintf("the backoff %q stands in %s too (line %d)", p.name, first.Pos.File, first.Pos.Line), "choose another name, or keep one")
+			d.problem(pos, fmt.Sprintf("backoff %q is already defined at %s:%d", p.name, first.Pos.File, first.Pos.Line), "choose another name, or keep one of them")
 			continue
 		case !d.isName(pos, "the backoff name", p.name):
 			continue

@@ -86,10 +86,10 @@ type decoder struct {
 	places   places
 	defaults defaults
 	heads    map[string]Pos // where name, vhost and so on were given
-	// exchangeNames are those of spec, once they are asked for.
-	exchangeNames []string
-	problems      []Problem
-	warnings      []Problem
+	// missing are the places of bindings from exchanges that no file declares.
+	missing  map[string][]Pos
+	problems []Problem
+	warnings []Problem
 }
 
 // places say, by name, where in the Spec things stand.

@@ -229,9 +229,9 @@ func TestSeveralFiles(t *testing.T) {
 	}{
 		"lists and backoffs join":       {"version: 1\nbackoff: {s: {tiers: [1s]}}\nexchanges: [{name: e}]\nqueues: [{name: r, bindings: [{exchange: e, key: k}]}]\n", nil},
 		"each says the version":         {"backoff: {s: {tiers: [1s]}}\n", []string{"1:1: the file has no version; add version: …"}},
-		"one says the name":             {"version: 1\nname: shop\nbackoff: {s: {tiers: [1s]}}\n", []string{"2:1: name stands in a too (line 2); one of the files says it for all"}},
-		"one says the defaults":         {"version: 1\ndefaults: {backoff: s}\nbackoff: {s: {tiers: [1s]}}\n", []string{"2:1: defaults stands in a too (line 3); one of the files says it for all"}},
-		"no queue overrides another's":  {"version: 1\nbackoff: {s: {tiers: [1s]}}\nqueues: [{name: q}]\n", []string{`3:17: the queue "q" stands in a too (line 4); keep one`}},
+		"one says the name":             {"version: 1\nname: shop\nbackoff: {s: {tiers: [1s]}}\n", []string{"2:1: name is already set at a:2; the files of one topology set it once; for a topology of its own run this file alone"}},
+		"one says the defaults":         {"version: 1\ndefaults: {backoff: s}\nbackoff: {s: {tiers: [1s]}}\n", []string{"2:1: defaults is already set at a:3; the files of one topology set it once"}},
+		"no queue overrides another's":  {"version: 1\nbackoff: {s: {tiers: [1s]}}\nqueues: [{name: q}]\n", []string{`3:17: queue "q" is already defined at a:4; keep one of them`}},
 		"backoffs are found everywhere": {"version: 1\n", []string{`3:21: there is no backoff "s"; write none, or add it under backoff`}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -2,6 +2,7 @@ package spec
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"gopkg.in/yaml.v3"
@@ -23,12 +24,15 @@ func (d *decoder) exchanges(f fields) {
 		e := Exchange{Name: name, Internal: d.truth(x, "internal"), External: d.truth(x, "external"), Pos: d.pos(x, "name")}
 		d.objectName(e.Pos, "exchange", name, e.External)
 		if first, ok := d.exchange(name); ok {
-			d.problem(e.Pos, fmt.Sprintf("the exchange %q stands in %s too (line %d)", name, first.Pos.File, first.Pos.Line), "keep one")
+			d.problem(e.Pos, fmt.Sprintf("exchange %q is already defined at %s:%d", name, first.Pos.File, first.Pos.Line), "keep one of them")
 			continue
 		}
 		e.Type, _ = d.text(x, "type")
 		if _, given := x.values["type"]; given && e.Type == "" {
 			d.problem(d.pos(x, "type"), "type is empty", "write topic, direct, fanout, headers or the type of a plugin")
+		}
+		if near := d.nearType(e.Type); near != "" {
+			d.warn(d.pos(x, "type"), "odd-exchange-type", fmt.Sprintf("exchange %q has the type %q, which no broker has without a plugin", name, e.Type), fmt.Sprintf("did you mean %q?", near))
 		}
 		if e.Type == "" && !e.External {
 			e.Type = topology.Topic
@@ -40,6 +44,16 @@ func (d *decoder) exchanges(f fields) {
 		d.places.exchanges[name] = len(d.spec.Exchanges)
 		d.spec.Exchanges = append(d.spec.Exchanges, e)
 	}
+}
+
+// nearType gives the built-in exchange type that an unknown one was probably meant
+// to be, or "". The types of plugins begin with x- by custom, and may be anything.
+func (d *decoder) nearType(typ string) string {
+	known := topology.ExchangeTypes()
+	if typ == "" || slices.Contains(known, typ) || strings.HasPrefix(typ, "x-") {
+		return ""
+	}
+	return d.nearest(typ, known)
 }
 
 // exchange gives the exchange of that name.
@@ -121,7 +135,8 @@ func (d *decoder) bindingKeys(binding *Binding, b fields) bool {
 		return false
 	}
 	// A key without a value was reported when the mapping was read.
-	if !hasKey && !hasKeys && (d.mentions(b.node, "key") || d.mentions(b.node, "keys")) {
+	// So was one with a slip in its name.
+	if !hasKey && !hasKeys && (d.mentions(b.node, "key") || d.mentions(b.node, "keys") || b.slips["key"] || b.slips["keys"]) {
 		return false
 	}
 	nodes := d.list(b, "keys")

@@ -14,6 +14,8 @@ type fields struct {
 	node   *yaml.Node
 	what   string // how messages call it: "queue", "backoff \"standard\""
 	values map[string]field
+	// slips are known keys that another key was probably meant to be.
+	slips map[string]bool
 }
 
 // field is one key with its value.
@@ -31,7 +33,7 @@ type pair struct {
 // fields reads a mapping and reports keys that are not in the table. With skip,
 // keys for which skip(key, "x-") holds are left alone.
 func (d *decoder) fields(n *yaml.Node, what string, keys []key, skip func(string, string) bool) fields {
-	f := fields{file: d.file, node: n, what: what, values: map[string]field{}}
+	f := fields{file: d.file, node: n, what: what, values: map[string]field{}, slips: map[string]bool{}}
 	names := make([]string, len(keys))
 	for i, k := range keys {
 		names[i] = k.name
@@ -44,7 +46,12 @@ func (d *decoder) fields(n *yaml.Node, what string, keys []key, skip func(string
 			continue
 		}
 		if !known(keys, p.name) {
-			d.problem(d.at(p.key), fmt.Sprintf("%s has no key %q", what, p.name), d.didYouMean(p.name, names, "its keys are "+strings.Join(names, ", ")))
+			fix := "its keys are " + strings.Join(names, ", ")
+			if near := d.slip(p.name, names); near != "" {
+				fix = fmt.Sprintf("did you mean %q?", near)
+				f.slips[near] = true
+			}
+			d.problem(d.at(p.key), fmt.Sprintf("%s has no key %q", what, p.name), fix)
 			continue
 		}
 		if d.isEmpty(p) {
@@ -53,11 +60,19 @@ func (d *decoder) fields(n *yaml.Node, what string, keys []key, skip func(string
 		f.values[p.name] = p.field
 	}
 	for _, k := range keys {
-		if _, ok := f.values[k.name]; !ok && k.required && !d.mentions(n, k.name) {
+		if _, ok := f.values[k.name]; !ok && k.required && !f.slips[k.name] && !d.mentions(n, k.name) {
 			d.problem(d.at(n), fmt.Sprintf("%s has no %s", what, k.name), "add "+k.name+": …")
 		}
 	}
 	return f
+}
+
+// slip gives the key of names that name was probably meant to be, or "".
+func (d *decoder) slip(name string, names []string) string {
+	if word := meant(name); slices.Contains(names, word) {
+		return word
+	}
+	return d.nearest(name, names)
 }
 
 func known(keys []key, name string) bool {

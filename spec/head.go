@@ -48,7 +48,11 @@ func (d *decoder) only(f fields, name string) (string, bool) {
 // claim notes where a key was given, and refuses it from a second file.
 func (d *decoder) claim(pos Pos, name string) bool {
 	if first, ok := d.heads[name]; ok {
-		d.problem(pos, fmt.Sprintf("%s stands in %s too (line %d)", name, first.File, first.Line), "one of the files says it for all")
+		fix := "the files of one topology set it once"
+		if name == "name" {
+			fix += "; for a topology of its own run this file alone"
+		}
+		d.problem(pos, fmt.Sprintf("%s is already set at %s:%d", name, first.File, first.Line), fix)
 		return false
 	}
 	if d.heads == nil {

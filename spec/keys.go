@@ -1,6 +1,10 @@
 package spec
 
-import "github.com/dlxctl/dlxctl/topology"
+import (
+	"strings"
+
+	"github.com/dlxctl/dlxctl/topology"
+)
 
 // The tables in this file are the keys of the format, once: the decoder refuses
 // what they do not name, and Schema prints them.
@@ -69,7 +73,7 @@ func backoffKeys() []key {
 		{"exponential", "Waits that grow by a factor, in place of tiers.", false, object(exponentialKeys())},
 		{"attemptsPerTier", "How many attempts wait in a tier that does not say. Default: 1.", false, integer(1)},
 		{"retryOn", "Reasons for dead-lettering that are retried. Default: all.", false, list(oneOf(reasonNames()...))},
-		{"engine", "What counts the attempts. Default: processor; the others are not in this release.", false, oneOf("processor", "ladder", "native")},
+		{"engine", "What counts the attempts: processor, which is the default.", false, oneOf("processor")},
 	}
 }
 
@@ -131,6 +135,23 @@ func deadKeys() []key {
 	return []key{
 		{"queue", "Name of the dead-letter queue. Several queues may share it.", true, text()},
 		{"arguments", "Arguments of the dead-letter queue.", false, table()},
+	}
+}
+
+// meant gives the key that another word stands for: what RabbitMQ and its clients
+// call the same thing. Case, - and _ do not matter.
+func meant(word string) string {
+	switch strings.NewReplacer("_", "", "-", "").Replace(strings.ToLower(word)) {
+	case "routingkey":
+		return "key"
+	case "routingkeys":
+		return "keys"
+	case "source":
+		return "exchange"
+	case "args":
+		return "arguments"
+	default:
+		return ""
 	}
 }
 

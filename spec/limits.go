@@ -7,6 +7,8 @@ import (
 	"unicode/utf8"
 
 	"gopkg.in/yaml.v3"
+
+	"github.com/dlxctl/dlxctl/topology"
 )
 
 // The limits of what is read: a file may come from anybody who can open a pull
@@ -75,10 +77,19 @@ func (d *decoder) room(n *yaml.Node, what string, have int) bool {
 
 // didYouMean gives the nearest of names, as long as not too many were compared.
 func (d *decoder) didYouMean(name string, names []string, otherwise string) string {
-	if d.compared += len(names); d.compared > maxComparisons {
-		return otherwise
+	if near := d.nearest(name, names); near != "" {
+		return fmt.Sprintf("did you mean %q?", near)
 	}
-	return didYouMean(name, names, otherwise)
+	return otherwise
+}
+
+// nearest gives the word of names that name was probably meant to be, or "". Once
+// too many were compared it gives none.
+func (d *decoder) nearest(name string, names []string) string {
+	if d.compared += len(names); d.compared > maxComparisons {
+		return ""
+	}
+	return topology.Nearest(name, names)
 }
 
 // byPlace sorts problems, drops repetitions (a node that aliases share is read

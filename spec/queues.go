@@ -27,7 +27,7 @@ func (d *decoder) queues(f fields) {
 		}
 		d.objectName(q.Pos, "queue", name, false)
 		if first, ok := d.queue(name); ok {
-			d.problem(q.Pos, fmt.Sprintf("the queue %q stands in %s too (line %d)", name, first.Pos.File, first.Pos.Line), "keep one")
+			d.problem(q.Pos, fmt.Sprintf("queue %q is already defined at %s:%d", name, first.Pos.File, first.Pos.Line), "keep one of them")
 			continue
 		}
 		if t, ok := d.word(x, "type", []string{topology.Quorum, topology.Classic}); ok {
@@ -220,7 +220,7 @@ func (d *decoder) countArgument(n *yaml.Node, name string, value any, least, mos
 	i, ok := value.(int64)
 	switch {
 	case !ok:
-		d.problem(d.at(n), name+" is "+kindOf(n)+", not a whole number", "write a number without quotes")
+		d.problem(d.at(n), name+" is "+kindOf(n)+", not a whole number", wholeNumber(name, value))
 	case i < least || i > most:
 		fix := fmt.Sprintf("write %d or more", least)
 		if most < math.MaxInt64 {
@@ -228,6 +228,21 @@ func (d *decoder) countArgument(n *yaml.Node, name string, value any, least, mos
 		}
 		d.problem(d.at(n), fmt.Sprintf("%s is %d", name, i), fix)
 	}
+}
+
+// wholeNumber says how a value of an argument that counts is written. The broker
+// takes times in milliseconds.
+func wholeNumber(name string, value any) string {
+	const plain = "write a number without quotes"
+	if name != topology.ArgMessageTTL && name != "x-expires" {
+		return plain
+	}
+	text, _ := value.(string)
+	delay, err := topology.ParseDelay(text)
+	if err != nil {
+		return plain + ", in milliseconds"
+	}
+	return fmt.Sprintf("write it in milliseconds: %d", delay.Milliseconds())
 }
 
 func (d *decoder) wordArgument(n *yaml.Node, name string, value any, words []string) {

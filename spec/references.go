@@ -2,7 +2,9 @@ package spec
 
 import (
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -20,7 +22,11 @@ func (d *decoder) references() {
 		d.sources(q.Bindings, fmt.Sprintf("queue %q", q.Name))
 		uses[q.Backoff] = append(uses[q.Backoff], *q)
 	}
+	d.undeclaredExchanges()
 	d.replaced()
+	if len(d.spec.Queues) == 0 && len(d.problems) == 0 {
+		d.warn(d.spec.NamePos, "no-queues", fmt.Sprintf("the topology %q has no queues", d.spec.Name), "apply makes nothing of it that a message goes through, and deletes the queues that it once made")
+	}
 	for _, b := range d.spec.Backoffs {
 		if len(uses[b.Name]) == 0 && len(d.problems) == 0 { // a slip elsewhere is why, if there is one
 			d.warn(b.Pos, "unused-backoff", fmt.Sprintf("the backoff %q is used by no queue", b.Name), "it compiles to nothing")
@@ -100,17 +106,50 @@ func (d *decoder) sources(bindings []Binding, what string) {
 	}
 }
 
+// undeclared notes a binding from an exchange that no file declares.
 func (d *decoder) undeclared(b Binding) {
-	if d.full() {
-		return
+	if d.missing == nil {
+		d.missing = map[string][]Pos{}
 	}
-	if d.exchangeNames == nil {
-		for _, e := range d.spec.Exchanges {
-			d.exchangeNames = append(d.exchangeNames, e.Name)
+	d.missing[b.Exchange] = append(d.missing[b.Exchange], b.Pos)
+}
+
+// undeclaredExchanges reports each exchange that bindings name and no file declares,
+// once, with the places of its bindings.
+func (d *decoder) undeclaredExchanges() {
+	var names []string
+	for _, e := range d.spec.Exchanges {
+		names = append(names, e.Name)
+	}
+	for _, name := range slices.Sorted(maps.Keys(d.missing)) {
+		if d.full() {
+			return
 		}
+		places := d.missing[name]
+		msg := fmt.Sprintf("binding comes from exchange %q, which is not declared", name)
+		if len(places) > 1 {
+			msg += fmt.Sprintf("; so do %d more: %s", len(places)-1, linesOf(places[0].File, places[1:]))
+		}
+		otherwise := "declare it under exchanges, with external: true if it is somebody else's"
+		d.problem(places[0], msg, d.didYouMean(name, names, otherwise))
 	}
-	otherwise := "declare it under exchanges, with external: true if it is somebody else's"
-	d.problem(b.Pos, fmt.Sprintf("binding comes from exchange %q, which is not declared", b.Exchange), d.didYouMean(b.Exchange, d.exchangeNames, otherwise))
+}
+
+// linesOf names the lines of places, and the file where it is another.
+func linesOf(file string, places []Pos) string {
+	const shown = 10
+	var lines []string
+	for _, p := range places[:min(len(places), shown)] {
+		line := fmt.Sprintf("line %d", p.Line)
+		if p.File != file {
+			line = fmt.Sprintf("%s:%d", p.File, p.Line)
+		}
+		lines = append(lines, line)
+	}
+	if len(places) > shown {
+		lines = append(lines, "…")
+	}
+	return strings.Join(slices.Compact(lines), ", ")
 }
 
 // fits checks that a binding says what the type of its exchange asks for, and
@@ -124,6 +163,9 @@ func (d *decoder) fits(b *Binding, e Exchange) {
 		d.problem(b.Pos, fmt.Sprintf("binding comes from the headers exchange %q and has no headers", e.Name), "add headers: {name: value}; headers: {} matches everything")
 	case b.Keys == nil && !headers && e.Type != topology.Fanout && e.Type != "":
 		d.problem(b.Pos, fmt.Sprintf("binding has no key, and exchange %q is of type %s", e.Name, e.Type), `add key; a topic exchange takes "#" for everything`)
+	}
+	if e.Type == topology.Fanout && !headers && slices.ContainsFunc(b.Keys, func(key string) bool { return key != "" }) {
+		d.warn(b.Pos, "ignored-key", fmt.Sprintf("binding has a key, and exchange %q is of type fanout", e.Name), "a fanout exchange sends everything to all: take the key out, or change the type")
 	}
 	if b.Keys == nil {
 		b.Keys = []string{""}

@@ -93,7 +93,11 @@ func (m *maker) queues() {
 		}
 		m.add(q)
 	}
-	m.add(Queue{Name: topology.UnroutableName(m.t.Name), Role: topology.RoleUnroutable})
+	unroutable := topology.UnroutableName(m.t.Name)
+	_, exists := m.have[unroutable] // it may be left from a file that had queues
+	if exists || slices.ContainsFunc(m.t.Queues, func(q topology.Queue) bool { return q.Name == unroutable }) {
+		m.add(Queue{Name: unroutable, Role: topology.RoleUnroutable})
+	}
 }
 
 // add fills in what the broker says, once for each queue.
@@ -134,7 +138,7 @@ func (m *maker) warnings() {
 	}
 	p := plan.Make(m.t, m.state, plan.Options{})
 	if n := len(p.Changes); n > 0 && len(m.gone) == 0 {
-		m.warn("not-applied", fmt.Sprintf("the broker differs from the file in %d places; run dlxctl plan", n))
+		m.warn("not-applied", fmt.Sprintf("the broker differs from the file in %s; run dlxctl plan", places(n)))
 	}
 	for _, w := range p.Warnings {
 		if slices.Contains([]string{"overruled", "starves-tier", "retired-tier", "migration-pending", "alarm"}, w.Name) {
@@ -148,6 +152,14 @@ func (m *maker) warnings() {
 
 func (m *maker) warn(name, text string) {
 	m.out.Warnings = append(m.out.Warnings, plan.Warning{Name: name, Text: text})
+}
+
+// places gives "1 place" or "2 places".
+func places(n int) string {
+	if n == 1 {
+		return "1 place"
+	}
+	return fmt.Sprintf("%d places", n)
 }
 
 // messages gives "1 message" or "2 messages".

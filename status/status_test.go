@@ -82,6 +82,30 @@ func TestWarnings(t *testing.T) {
 	}
 }
 
+// A file without queues has nothing to be missing, and one difference is one place.
+func TestAFileWithoutQueues(t *testing.T) {
+	t.Parallel()
+	top, _, err := spec.Load([]spec.Source{{Name: "f", Data: []byte("version: 1\nname: shop\n")}}, func(string) (string, bool) { return "", false })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := status.Make(top, plan.State{VHost: "/", Version: "4.0.5"}); len(got.Queues) > 0 || len(got.Warnings) > 0 {
+		t.Errorf("report: %+v", got)
+	}
+	left := topology.Queue{Name: "shop.unroutable", Durable: true, Arguments: topology.Arguments{"x-queue-type": "quorum", "x-managed-by": "dlxctl/shop"}}
+	got := status.Make(top, plan.State{
+		VHost: "/", Version: "4.0.5", Have: topology.Topology{Queues: []topology.Queue{left}},
+		Usage: map[string]plan.Usage{"shop.unroutable": {Ready: 2}},
+	})
+	want := []plan.Warning{
+		{Name: "unroutable", Text: "shop.unroutable holds 2 messages that fitted nowhere: the header retry-error says why"},
+		{Name: "not-applied", Text: "the broker differs from the file in 1 place; run dlxctl plan"},
+	}
+	if d := cmp.Diff(want, got.Warnings); d != "" || len(got.Queues) != 1 {
+		t.Errorf("warnings (-want +got):\n%s", d)
+	}
+}
+
 // Nothing is left out of the JSON, so that scripts need not ask.
 func TestWriteJSON(t *testing.T) {
 	t.Parallel()

@@ -55,6 +55,9 @@ const (
 	Headers = "headers"
 )
 
+// ExchangeTypes gives the exchange types that every broker has.
+func ExchangeTypes() []string { return []string{Direct, Fanout, Topic, Headers} }
+
 // Exchange is an exchange. Its identity is Name.
 type Exchange struct {
 	Name       string

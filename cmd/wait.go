@@ -1,0 +1,47 @@
+package cmd
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/spf13/pflag"
+)
+
+// forever is how long --wait=true waits: longer than anybody does.
+const forever = 10 * 365 * 24 * time.Hour
+
+// waitValue is the value of --wait, in every command that has it: how long to wait
+// for others. true is no limit and false no waiting. Zero does not wait.
+type waitValue time.Duration
+
+// addWait adds --wait to a command, with the value that wait has now.
+func addWait(f *pflag.FlagSet, wait *time.Duration, usage string) *pflag.Flag {
+	return f.VarPF((*waitValue)(wait), "wait", "", usage)
+}
+
+// Set reads a time, true or false.
+func (w *waitValue) Set(s string) error {
+	switch s {
+	case "true":
+		*w = waitValue(forever)
+		return nil
+	case "false":
+		*w = 0
+		return nil
+	}
+	d, err := time.ParseDuration(s)
+	if err != nil {
+		return err
+	}
+	if d < 0 {
+		return fmt.Errorf("%s is negative", s)
+	}
+	*w = waitValue(d)
+	return nil
+}
+
+// String gives the time.
+func (w *waitValue) String() string { return time.Duration(*w).String() }
+
+// Type is how the help calls the value.
+func (w *waitValue) Type() string { return "duration" }

@@ -1,0 +1,100 @@
+package plan_test
+
+import (
+	"bytes"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/dlxctl/dlxctl/plan"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// A plan as a person reads it.
+func TestWriteText(t *testing.T) {
+	t.Parallel()
+	headers := topology.Binding{Source: "docs", Destination: "q", DestinationType: topology.ToQueue, Arguments: args{"format": "pdf", "x-match": "all"}}
+	loops := []topology.Loop{{Backoff: "b", Steps: []topology.Step{{Delay: 10 * time.Second}, {Delay: time.Minute}}}}
+	policy := topology.Policy{
+		Name: "shop.inbox", Definition: args{"dead-letter-exchange": "shop.b.dlx", "delivery-limit": int64(0)},
+		Label: topology.Label{Role: topology.RoleWork, Queue: "inbox"},
+	}
+	limited := queue("limited", args{"x-delivery-limit": int64(5)})
+	unlimited := queue("unlimited", args{"x-delivery-limit": topology.Unlimited})
+	for name, tc := range map[string]struct {
+		plan plan.Plan
+		want string
+	}{
+		"drift only": {
+			plan.Plan{Topology: "shop", VHost: "/", Drift: []plan.Change{{Action: plan.Delete, Kind: "binding", Name: headers.String(), Before: headers}}},
+			`topology shop, vhost /
+
+drift: nobody declared these, and they touch what the file owns; --prune deletes them
+  binding docs -> q (format="pdf")
+
+no changes, and drift in 1 place
+`,
+		},
+		"one of each": {
+			plan.Plan{Topology: "shop", VHost: "/", Changes: []plan.Change{
+				{Action: plan.Create, Kind: "binding", Name: headers.String(), After: headers, Label: topology.Label{Role: topology.RoleBusiness}},
+				{Action: plan.Delete, Kind: "queue", Name: `a"b`, Before: queue("a", nil), Hazards: []plan.Hazard{plan.StopsConsumers}, Stake: &plan.Usage{Ready: 1, Consumers: 1, Bytes: 1}},
+			}},
+			`topology shop, vhost /
+
++ binding docs -> q (format="pdf")
+- queue "a\"b" [stops-consumers]
+    holds 1 ready, 0 unacknowledged (1 byte); 1 consumer
+
+1 to create, 0 to update, 0 to replace, 1 to delete, 0 to migrate, 0 blocked
+`,
+		},
+		"the schedule of each queue": {
+			plan.Plan{
+				Topology: "shop", VHost: "/", Loops: loops,
+				Works: []topology.Work{
+					{Queue: "q", Backoff: "b"},
+					{Queue: "limited", Backoff: "b"},
+					{Queue: "inbox", Backoff: "b"},
+					{Queue: "unlimited", Backoff: "b"},
+					{Queue: "audit", Backoff: "none"},
+					{Queue: "old", Backoff: "b"},
+				},
+				Changes: []plan.Change{
+					{Action: plan.Create, Kind: "queue", Name: "q", After: queue("q", nil), Label: queue("q", nil).Label},
+					{Action: plan.Create, Kind: "queue", Name: "limited", After: limited, Label: limited.Label},
+					{Action: plan.Create, Kind: "queue", Name: "unlimited", After: unlimited, Label: unlimited.Label},
+					{Action: plan.Create, Kind: "queue", Name: "audit", After: queue("audit", nil), Label: queue("audit", nil).Label},
+					{Action: plan.Create, Kind: "policy", Name: policy.Name, After: policy, Label: policy.Label},
+				},
+			},
+			`topology shop, vhost /
+
++ queue q (quorum)
++ queue limited (quorum)
++ queue unlimited (quorum)
++ queue audit (quorum)
++ dead-lettering of inbox: 1 policy
+
+  q, unlimited: 3 deliveries, at 0s, +10s, +1m; dead after 1m10s at the earliest
+  limited: 3 deliveries, at 0s, +10s, +1m; dead after 1m10s at the earliest; each up to 6 times, if consumers crash or requeue (deliveryLimit 5)
+  inbox: 3 deliveries, at 0s, +10s, +1m; dead after 1m10s at the earliest; each up to 1 time, if consumers crash or requeue (deliveryLimit 0)
+  audit: 1 delivery; dead at once
+
+5 to create, 0 to update, 0 to replace, 0 to delete, 0 to migrate, 0 blocked
+`,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var got bytes.Buffer
+			if err := plan.WriteText(&got, tc.plan, plan.TextOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			if d := cmp.Diff(tc.want, got.String()); d != "" {
+				t.Errorf("text (-want +got):\n%s", d)
+			}
+		})
+	}
+}
