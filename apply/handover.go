@@ -3,6 +3,7 @@ package apply
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"strings"
@@ -20,6 +21,8 @@ const (
 	// inFlight is how many messages of a retired failed queue are in flight at once. So
 	// many are doubled at most, with the same message-id, by a process that is killed.
 	inFlight = 64
+	// inFlightBytes is how many bytes of them.
+	inFlightBytes = 32 << 20
 	// grace is how long a hand-over that is stopped goes on with what is in flight.
 	grace = 10 * time.Second
 )
@@ -49,24 +52,40 @@ func HandOver(ctx context.Context, e broker.Endpoint, top, queue string) (moved 
 		return 0, err
 	}
 	defer out.Close()
-	source, err := in.Consume(queue, inFlight)
-	if err != nil {
-		return 0, err
-	}
-	sink, err := out.Publisher(inFlight)
-	if err != nil {
-		return 0, err
-	}
 	h := &handOver{exchange: topology.FailedExchangeName(top)}
+	caution := relay.Caution{Prefetch: inFlight, Bytes: inFlightBytes}
+	for again := true; again; {
+		err = pass(ctx, in, out, queue, h, &caution)
+		again = errors.Is(err, relay.ErrAgain) // with fewer messages in flight, as they are large
+	}
+	return h.moved.Load(), err
+}
+
+// pass hands over until the queue is empty, or the relay asks to consume anew.
+func pass(ctx context.Context, in, out *broker.Conn, queue string, h *handOver, caution *relay.Caution) error {
+	move := relay.Relay{Handler: h, Grace: grace, UntilEmpty: true, Absent: caution.Refused}
+	window := caution.Begin(&move)
+	source, err := in.Consume(queue, window, inFlightBytes)
+	if err != nil {
+		return err
+	}
+	defer source.Close()
+	sink, err := out.Publisher(window)
+	if err != nil {
+		return err
+	}
+	defer sink.Close()
+	move.Source, move.Sink = source, sink
 	cut := broker.CutOff(ctx, grace+time.Second, in, out)
-	err = (&relay.Relay{Source: source, Sink: sink, Handler: h, Grace: grace, UntilEmpty: true}).Run(ctx)
+	err = move.Run(ctx)
+	caution.End(&move, err)
 	if cut() {
 		err = relay.ErrGrace
 	}
 	if err == nil {
 		err = ctx.Err()
 	}
-	return h.moved.Load(), err
+	return err
 }
 
 // handOver publishes each message again as it is, under the address of its work queue,

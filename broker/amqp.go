@@ -11,6 +11,9 @@ import (
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/dlxctl/dlxctl/plan"
+	"github.com/dlxctl/dlxctl/topology"
 )
 
 // frameOverhead is what a frame has beside its payload: type, channel, size
@@ -23,6 +26,7 @@ type Conn struct {
 	conn     *amqp.Connection
 	endpoint Endpoint
 	socket   *socket
+	gate     *gate
 	blocked  atomic.Bool
 	// Blocked tells when the broker stops and starts taking publishings from
 	// this connection, because of an alarm. It is closed with the connection.
@@ -43,17 +47,20 @@ type Blocking struct {
 // Dial connects, to publish. Its errors are one line with the remedy; they wrap
 // ErrUnreachable, ErrUnauthorized or ErrNoVHost.
 func Dial(ctx context.Context, e Endpoint) (*Conn, error) {
-	return dial(ctx, e, func(c net.Conn) net.Conn { return c })
+	return dial(ctx, e, 0)
 }
 
 // DialToConsume connects, to consume: it takes messages whose headers the broker
 // has made too large for a frame. Otherwise it is like Dial.
 func DialToConsume(ctx context.Context, e Endpoint) (*Conn, error) {
-	return dial(ctx, e, func(c net.Conn) net.Conn { return &wideConn{Conn: c} })
+	return dial(ctx, e, extraFrame)
 }
 
-func dial(ctx context.Context, e Endpoint, wrap func(net.Conn) net.Conn) (*Conn, error) {
+// dial connects. Frames from the broker may be larger than agreed by extra bytes;
+// nothing is published over such a connection.
+func dial(ctx context.Context, e Endpoint, extra uint32) (*Conn, error) {
 	var wire *socket
+	gate := newGate()
 	inTime := func() bool { return true } // ends the watch over ctx; reports whether that has not ended
 	properties := amqp.NewConnectionProperties()
 	if e.ConnectionName != "" {
@@ -74,7 +81,7 @@ func dial(ctx context.Context, e Endpoint, wrap func(net.Conn) net.Conn) (*Conn,
 			// What accepts a connection and then says nothing must not hold up
 			// whoever is told to stop.
 			inTime = context.AfterFunc(ctx, func() { _ = conn.Close() })
-			return wrap(wire), nil
+			return newWideConn(wire, extra, gate), nil
 		},
 	}
 	if e.Heartbeat > 0 {
@@ -96,7 +103,7 @@ func dial(ctx context.Context, e Endpoint, wrap func(net.Conn) net.Conn) (*Conn,
 		_ = conn.Close() // nothing was done on it
 		return nil, err
 	}
-	c := &Conn{conn: conn, endpoint: e, spare: make(chan *amqp.Channel, spareChannels), socket: wire}
+	c := &Conn{conn: conn, endpoint: e, spare: make(chan *amqp.Channel, spareChannels), socket: wire, gate: gate}
 	c.Blocked = c.watchBlocked()
 	return c, nil
 }
@@ -194,6 +201,7 @@ const closeTime = 3 * time.Second
 // publish that hangs, because the broker takes nothing.
 func (c *Conn) Close() error {
 	deadline := time.Now().Add(closeTime)
+	c.gate.drop() // or the answer would wait behind deliveries that nobody takes
 	// The library sets it too, but waits for a lock before. A publish that has hung for
 	// longer than its heartbeats may (v1.16.0, Connection.shutdown) keeps that for ever.
 	_ = c.socket.SetDeadline(deadline) // a connection that is over says so below
@@ -308,18 +316,22 @@ func explainChannel(err error) error {
 	if !errors.As(err, &e) {
 		return err
 	}
-	if !e.Server && e.Reason == amqp.ErrSyntax.Error() { // v1.16.0, read.go: maxContainerElements, maxFieldDepth
-		return errors.New("a message cannot be read, as a header of it has more than 8192 entries or is nested more than 32 deep: take it out of the queue by other means, such as the management UI")
-	}
+	out := &ClosedError{Code: e.Code, Reason: oneLine(e.Reason), Broker: e.Server}
 	switch e.Code {
 	case amqp.NotFound:
-		return tell(ErrNotFound, "%s", oneLine(e.Reason))
+		out.kind = ErrNotFound
 	case amqp.AccessRefused:
+		out.kind = ErrForbidden
 		if strings.Contains(e.Reason, reasonExclusive) {
-			return tell(ErrInUse, "%s", oneLine(e.Reason))
+			out.kind = ErrInUse
 		}
-		return tell(ErrForbidden, "%s", oneLine(e.Reason))
-	default:
-		return fmt.Errorf("the broker closed the channel: %d %s", e.Code, oneLine(e.Reason))
 	}
+	return out
+}
+
+// MayPublish reports whether the user may publish to an exchange. Nothing is
+// published.
+func (c *Conn) MayPublish(exchange string) (bool, error) {
+	refused, err := c.refuses(plan.Right{Permission: plan.Write, Kind: topology.KindExchange, Name: exchange}, "")
+	return !refused, err
 }

@@ -16,19 +16,23 @@ type Consumer struct {
 	deliveries <-chan amqp.Delivery
 	closed     chan *amqp.Error
 	queue      string
+	gate       *gate
 }
 
-// Consume subscribes to a queue. Up to prefetch messages are delivered and not
-// yet acknowledged. It fails with ErrNotFound if there is no such queue.
-func (c *Conn) Consume(queue string, prefetch int) (*Consumer, error) {
+// Consume subscribes to a queue, the only one of the connection at a time. Up to
+// prefetch messages are delivered and not yet acknowledged, and no more of them
+// than have that many bytes together, but one; zero bytes are no limit. It fails
+// with ErrNotFound if there is no such queue.
+func (c *Conn) Consume(queue string, prefetch, bytes int) (*Consumer, error) {
 	ch, err := c.conn.Channel()
 	if err != nil {
 		return nil, fmt.Errorf("open a channel: %w", err)
 	}
-	s := &Consumer{ch: ch, queue: queue, closed: ch.NotifyClose(make(chan *amqp.Error, 1))}
+	s := &Consumer{ch: ch, queue: queue, gate: c.gate, closed: ch.NotifyClose(make(chan *amqp.Error, 1))}
 	if err := ch.Qos(prefetch, 0, false); err != nil {
 		return nil, fmt.Errorf("set the prefetch: %w", err)
 	}
+	c.gate.begin(bytes)
 	if s.deliveries, err = ch.Consume(queue, consumerTag, false, false, false, false, nil); err != nil {
 		return nil, explainChannel(err)
 	}
@@ -39,14 +43,45 @@ func (c *Conn) Consume(queue string, prefetch int) (*Consumer, error) {
 // arrived are read, and when the broker ends the subscription.
 func (s *Consumer) Deliveries() <-chan amqp.Delivery { return s.deliveries }
 
+// Take gives a delivery with the headers that were published. Whoever reads a
+// delivery from Deliveries must call it before anything else.
+func (s *Consumer) Take(d amqp.Delivery) amqp.Delivery {
+	d.Headers = unwrapped(d.Headers)
+	return d
+}
+
+// Full reports whether deliveries had to wait, because those that are not
+// acknowledged have as many bytes as they may have, and how many bytes the largest
+// delivery has had. Whoever consumes should go on with a smaller prefetch: the
+// broker ends a connection that is not read.
+func (s *Consumer) Full() (full bool, largest int) { return s.gate.state() }
+
 // Ack acknowledges a delivery, with multiple all before it too: the broker
 // forgets them. The caller answers for what became of the messages.
-func (s *Consumer) Ack(tag uint64, multiple bool) error { return s.ch.Ack(tag, multiple) }
+func (s *Consumer) Ack(tag uint64, multiple bool) error {
+	err := s.ch.Ack(tag, multiple)
+	s.gate.release(tag, multiple)
+	return err
+}
 
-// Cancel ends the subscription. What was delivered can still be acknowledged.
-func (s *Consumer) Cancel() error { return s.ch.Cancel(consumerTag, false) }
+// Forget says that a delivery takes no memory any more. It is not acknowledged.
+func (s *Consumer) Forget(tag uint64) { s.gate.release(tag, false) }
 
-// Get takes one message that is ready, beside the subscription or after it.
+// Cancel ends the subscription. What was delivered can still be acknowledged, and
+// what Deliveries has not given yet comes out of it.
+func (s *Consumer) Cancel() error {
+	defer s.gate.lift()() // the answer may be behind deliveries
+	return s.ch.Cancel(consumerTag, false)
+}
+
+// Stop ends the subscription too, and throws away what Deliveries has not given
+// yet: the broker delivers it again.
+func (s *Consumer) Stop() error {
+	s.gate.drop()
+	return s.ch.Cancel(consumerTag, false)
+}
+
+// Get takes one message that is ready, after the subscription.
 // It reports false if the broker says that none is.
 func (s *Consumer) Get() (amqp.Delivery, bool, error) {
 	d, ok, err := s.ch.Get(s.queue, false)
@@ -57,7 +92,10 @@ func (s *Consumer) Get() (amqp.Delivery, bool, error) {
 }
 
 // Close ends the channel: what is not acknowledged, the broker delivers again.
-func (s *Consumer) Close() error { return s.ch.Close() }
+func (s *Consumer) Close() error {
+	s.gate.drop() // or the answer would wait behind deliveries that nobody takes
+	return s.ch.Close()
+}
 
 // Err says why the subscription ended.
 func (s *Consumer) Err() error {

@@ -52,7 +52,7 @@ func TestEveryFlagHasAVariable(t *testing.T) {
 // checkVariable checks that the variable of a flag sets it, in a program of its own.
 func checkVariable(t *testing.T, path []string, f *pflag.Flag) {
 	t.Helper()
-	value := map[string]string{"bool": "true", "int": "7", "duration": "7s"}[f.Value.Type()]
+	value := map[string]string{"bool": "true", "int": "7", "duration": "7s", "size": "7MiB"}[f.Value.Type()]
 	switch f.Name {
 	case "output", "log-format":
 		value = "text"

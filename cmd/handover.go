@@ -21,7 +21,7 @@ func (r *applier) handOver(ctx context.Context, amqp bool, retiring []string) er
 			fmt.Fprintf(r.stderr, "%s may hold messages; apply hands them on over the AMQP port: run it without --lock=false\n", queue)
 			continue
 		}
-		endpoint, err := r.conn.Resolve()
+		endpoint, err := r.endpointOf(r.conn, r.want)
 		if err != nil {
 			return err
 		}

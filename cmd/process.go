@@ -17,6 +17,7 @@ import (
 // processFlags are what process is told beside the files.
 type processFlags struct {
 	prefetch   int
+	bytes      size
 	untilEmpty bool
 	grace      time.Duration
 	listen     string
@@ -25,7 +26,7 @@ type processFlags struct {
 }
 
 func (a *app) processCommand() *cobra.Command {
-	var f processFlags
+	f := processFlags{bytes: 32 << 20}
 	c := &cobra.Command{
 		Use:   "process",
 		Short: "Run the worker that counts the attempts",
@@ -63,6 +64,7 @@ message. Its URL is a secret: give it as DLXCTL_NOTIFY, as others see command li
 		},
 	}
 	c.Flags().IntVar(&f.prefetch, "prefetch", 256, "how many messages of each failed queue may be in flight")
+	c.Flags().Var(&f.bytes, "prefetch-bytes", "how many bytes of them; 0 is any number, and a larger message is in flight alone")
 	c.Flags().BoolVar(&a.watchFiles, "watch", false, "go on with what the files say when they change; apply first")
 	c.Flags().BoolVar(&f.untilEmpty, "until-empty", false, "exit once every failed queue is empty and nothing is in flight")
 	c.Flags().DurationVar(&f.grace, "grace", 10*time.Second, "how long to go on with what is in flight after a signal")
@@ -74,7 +76,7 @@ message. Its URL is a secret: give it as DLXCTL_NOTIFY, as others see command li
 
 // watched runs the processors with all that shows and tells what they do.
 func (a *app) watched(ctx context.Context, f processFlags) error {
-	p := processor.Processor{Prefetch: f.prefetch, UntilEmpty: f.untilEmpty, Grace: f.grace, Monitor: processor.NewMonitor(Version())}
+	p := processor.Processor{Prefetch: f.prefetch, PrefetchBytes: int(f.bytes), UntilEmpty: f.untilEmpty, Grace: f.grace, Monitor: processor.NewMonitor(Version())}
 	stop, err := a.listen(ctx, f.listen, p.Monitor)
 	if err != nil {
 		return err
@@ -123,9 +125,7 @@ func (a *app) processors(p processor.Processor) ([]processor.Processor, error) {
 		if p.Endpoint, err = a.endpointOf(l.conn, l.topology); err != nil {
 			return nil, err
 		}
-		if len(all) > 1 {
-			p.Log = p.Log.With("topology", l.topology.Name)
-		}
+		p.Log = p.Log.With("topology", l.topology.Name)
 		processors = append(processors, p)
 	}
 	return processors, nil

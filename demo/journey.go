@@ -120,7 +120,7 @@ func publish(ctx context.Context, conn *amqp.Connection) error {
 // handle does the service's work and prints what it saw. It reports whether the
 // message is done with.
 func (s *service) handle(m amqp.Delivery) (done bool, err error) {
-	retries, _ := m.Headers["count"].(int64)
+	retries, _ := m.Headers["count"].(int32)
 	waited := ""
 	if since, ok := s.last[m.MessageId]; ok {
 		waited = fmt.Sprintf(", waited %.1fs in tier %s", time.Since(since).Seconds(), tier(m))

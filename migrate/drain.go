@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -23,6 +24,16 @@ const grace = 30 * time.Second
 // prefetch is how many messages of a legacy queue are in flight at once.
 const prefetch = 1000
 
+// prefetchBytes is how many bytes of them, headers included.
+const prefetchBytes = 32 << 20
+
+const (
+	// lastTry is how often in a row a drain is tried that a message ended.
+	lastTry = 8
+	// retryPause is the pause before it is tried again.
+	retryPause = 200 * time.Millisecond
+)
+
 // mover moves the messages of a legacy queue to the new one. They are published
 // to the exchange that leads there alone, with their own routing key, so that
 // consumers see the key that the publisher used.
@@ -34,7 +45,7 @@ type mover struct {
 	again     int64                  // how many were delivered a second time
 	ids       []string               // the message-ids of the first of those
 	shortened int64                  // how many lost the history that made their headers too large
-	malformed int64                  // how many lost a history that no broker has written
+	malformed int64                  // how many had a history that no broker has written
 	doubled   int64                  // how many may have been doubled, in all
 	deleted   bool                   // migrate has deleted the queue
 	refused   atomic.Pointer[string] // why the broker did not take a message, at last
@@ -45,8 +56,8 @@ type mover struct {
 // Move gives the message as it is, without what the broker has counted, and
 // without a user-id: the broker takes none but that of the connection. Only where
 // the broker itself has made the headers larger than it takes them is the history
-// that it wrote left out, and where a publisher has made up a history that no broker
-// writes, that one: see asBrokerWrites.
+// that it wrote left out, and a history that no broker writes, which a publisher has made
+// up, goes to another header: see asBrokerWrites.
 func (h *mover) Move(d amqp.Delivery) relay.Move {
 	h.taken.Add(1)
 	m := amqp.Publishing{
@@ -73,6 +84,9 @@ func (h *mover) Move(d amqp.Delivery) relay.Move {
 		m.Headers = nil
 	}
 	if !asBrokerWrites(m.Headers) {
+		if v, ok := m.Headers["x-death"]; ok {
+			m.Headers["retry-x-death"] = v
+		}
 		withoutHistory(m.Headers)
 		h.malformed++
 	}
@@ -139,8 +153,30 @@ var (
 // It gives how many waited when it began.
 //
 // Nothing can be lost: the relay acknowledges a message only when its copy is
-// confirmed.
+// confirmed. A message that ends the channel or the connection stays in the legacy
+// queue too, and what was in flight with it is doubled once at most.
 func (r *Runner) drain(ctx context.Context, m Move, h *mover, p patience) (backlog int64, err error) {
+	caution := relay.Caution{Prefetch: prefetch, Bytes: prefetchBytes, Tell: h.found}
+	first := int64(-1)
+	for tries := 1; ; tries++ {
+		backlog, err = r.pass(ctx, m, h, p, &caution)
+		if first < 0 {
+			first = backlog
+		}
+		var why *broker.ClosedError
+		switch {
+		case errors.Is(err, relay.ErrAgain):
+			tries = 0
+		case err == nil || ctx.Err() != nil || tries == lastTry || !errors.As(err, &why) || !why.ByMessage():
+			return first, err
+		case pause(ctx, retryPause) != nil:
+			return first, err
+		}
+	}
+}
+
+// pass is a drain over one pair of connections.
+func (r *Runner) pass(ctx context.Context, m Move, h *mover, p patience, caution *relay.Caution) (backlog int64, err error) {
 	e := r.Endpoint
 	e.ConnectionName = "dlxctl migrate " + m.Topology + " " + m.Legacy
 	in, err := broker.DialToConsume(ctx, e)
@@ -161,32 +197,37 @@ func (r *Runner) drain(ctx context.Context, m Move, h *mover, p patience) (backl
 	if err := h.awaitRoom(ctx, in, m, p); err != nil {
 		return backlog, err
 	}
-	source, err := in.Consume(m.Legacy, prefetch)
+	move := relay.Relay{Handler: h, Grace: grace, Absent: caution.Refused}
+	window := caution.Begin(&move)
+	source, err := in.Consume(m.Legacy, window, prefetchBytes)
 	if err != nil {
 		return backlog, err
 	}
-	sink, err := out.Publisher(prefetch)
+	sink, err := out.Publisher(window)
 	if err != nil {
 		return backlog, err
 	}
+	move.Source, move.Sink = source, sink
 	h.frame = out.FrameMax()
 	h.taken.Store(h.moved.Load())
 	h.last.Store(time.Now().UnixMilli())
 	until, stop := context.WithCancelCause(ctx)
+	var watches sync.WaitGroup
+	defer watches.Wait()
 	defer stop(nil)
-	go func() { stop(h.watch(until, backlog, p)) }()
+	watches.Go(func() { stop(h.watch(until, backlog, p)) })
 	if p.bound != nil {
-		go func() {
+		watches.Go(func() {
 			for pause(until, lookEvery) == nil {
 				if p.bound(until) {
 					stop(errBound)
 				}
 			}
-		}()
+		})
 	}
 	cut := broker.CutOff(until, grace+time.Second, in, out) // what it had taken of that is doubled at most
-	move := relay.Relay{Source: source, Sink: sink, Handler: h, Grace: grace}
 	err = move.Run(until)
+	caution.End(&move, err)
 	if cut() {
 		err = relay.ErrGrace // a closed connection, which Run tells of, is but how it was ended
 	}
@@ -202,6 +243,15 @@ func (r *Runner) drain(ctx context.Context, m Move, h *mover, p patience) (backl
 	default:
 		return backlog, nil
 	}
+}
+
+// found tells why a message is left in the legacy queue.
+func (h *mover) found(f relay.Finding) {
+	why := f.Err.Error()
+	if f.Delivery.MessageId != "" {
+		why = fmt.Sprintf("message %q: %s", f.Delivery.MessageId, why)
+	}
+	h.refused.Store(&why)
 }
 
 // awaitRoom waits while the new queue is full. Each run that took messages only to

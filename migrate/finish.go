@@ -196,7 +196,7 @@ func (r *Runner) empty(ctx context.Context, m Move, h *mover, fullAt int64) (mov
 		h.again, h.ids = 0, nil
 	}
 	if n := h.malformed; n > 0 {
-		r.tell("drain: %s lost an x-death that its publisher had made up: RabbitMQ writes none like it, and 3.x fails on it", number(n, "message"))
+		r.tell("drain: the x-death of %s was not written by RabbitMQ, and 3.x fails on it: it is in the header retry-x-death now", number(n, "message"))
 		h.malformed = 0
 	}
 	if n := h.shortened; n > 0 {

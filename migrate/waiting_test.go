@@ -133,7 +133,7 @@ func TestDrainTakesOutMalformedHistory(t *testing.T) {
 			t.Errorf("message %s came with %v", d.MessageId, d.Headers)
 		}
 	}
-	if want := fmt.Sprintf("%d messages lost an x-death that", len(made)); !strings.Contains(said.String(), want) {
+	if want := fmt.Sprintf("the x-death of %d messages was not written by RabbitMQ", len(made)); !strings.Contains(said.String(), want) {
 		t.Errorf("it does not say %q:\n%s", want, &said)
 	}
 }

@@ -88,6 +88,7 @@ func Resolve(want topology.Topology, state State) Resolved {
 	r.strangers()
 	r.crashes()
 	r.unprocessed()
+	r.forgedDeaths()
 	if state.Alarm != "" {
 		r.warn("alarm", "the broker takes no messages at the moment: "+state.Alarm)
 	}

@@ -156,7 +156,7 @@ func startRelay(b *testing.B, s *stage, _ int) (end func()) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	source, err := in.Consume("shop.slow.failed", benchPrefetch)
+	source, err := in.Consume("shop.slow.failed", benchPrefetch, 32<<20)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -192,7 +192,7 @@ func withHistory(d amqp.Delivery) amqp.Publishing {
 	now := time.Now().UTC().Format("2006-01-02T15:04:05.000Z")
 	m := copied(d)
 	m.Headers = amqp.Table{
-		"count": int64(1), "retry-queue": "work", "retry-exchange": "", "retry-routing-key": "", "retry-first-failed-at": now,
+		"count": int32(1), "retry-queue": "work", "retry-exchange": "", "retry-routing-key": "", "retry-first-failed-at": now,
 		"retry-last-failed-at": now, "retry-reason": "unknown", "retry-attempts": int64(1),
 	}
 	return m
@@ -201,7 +201,7 @@ func withHistory(d amqp.Delivery) amqp.Publishing {
 // copied is what the bare loops make of a message: a header to route by, and
 // nothing of its history.
 func copied(d amqp.Delivery) amqp.Publishing {
-	return amqp.Publishing{MessageId: d.MessageId, DeliveryMode: d.DeliveryMode, Headers: amqp.Table{"count": int64(1)}, Body: d.Body}
+	return amqp.Publishing{MessageId: d.MessageId, DeliveryMode: d.DeliveryMode, Headers: amqp.Table{"count": int32(1)}, Body: d.Body}
 }
 
 // bareLoop is the floor. Without confirms it may lose messages.

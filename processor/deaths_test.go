@@ -64,7 +64,7 @@ queues:
 				if m.MessageId != "m-1" || string(m.Body) != "b" {
 					t.Errorf("work.dead holds %q with body %q", m.MessageId, m.Body)
 				}
-				for header, want := range map[string]any{"retry-reason": tc.reason, "retry-attempts": int64(deliveries), "count": int64(-1), "retry-routing-key": "a"} {
+				for header, want := range map[string]any{"retry-reason": tc.reason, "retry-attempts": int64(deliveries), "count": int32(-1), "retry-routing-key": "a"} {
 					if got := m.Headers[header]; got != want {
 						t.Errorf("header %s is %v, want %v", header, got, want)
 					}

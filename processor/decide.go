@@ -28,7 +28,7 @@ type Cause string
 // The causes.
 const (
 	NoAddress       Cause = "no_address"        // its routing key names no queue
-	UnknownQueue    Cause = "unknown_queue"     // the topology has no such queue
+	UnknownQueue    Cause = "unknown_queue"     // the topology and the virtual host have no such queue
 	HeadersTooLarge Cause = "headers_too_large" // with its history they would not fit a frame
 	Refused         Cause = "refused"           // the broker would not take it, again and again
 )
@@ -110,6 +110,9 @@ type Rules struct {
 	loop     topology.Loop
 	works    map[string]bool
 	frameMax int
+	// exists reports whether the virtual host has a queue that the topology does not
+	// know. Nil: there is none.
+	exists func(queue string) bool
 }
 
 // NewRules gives the rules of a loop of t. frameMax is the size of the largest
@@ -122,15 +125,23 @@ func NewRules(t topology.Topology, l topology.Loop, frameMax int) Rules {
 	return r
 }
 
-// Decide says what becomes of a message from the failed queue. It is a pure
-// function: it leaves d as it is, and reads no clock.
+// Including gives rules by which queues that the topology does not know are retried
+// too, by the rules of the loop, if exists says so: they were bound to its exchanges
+// by a newer file than this one.
+func (r Rules) Including(exists func(queue string) bool) Rules {
+	r.exists = exists
+	return r
+}
+
+// Decide says what becomes of a message from the failed queue. It leaves d as it is,
+// and reads no clock; but for Including it is a pure function.
 func (r Rules) Decide(d amqp.Delivery, now time.Time) Decision {
 	origin, addressed := strings.CutPrefix(d.RoutingKey, topology.AddressKey(""))
 	f := r.read(d, origin, now)
 	switch {
 	case !addressed || origin == "":
 		return r.Park(d, Decision{Cause: NoAddress}, fmt.Sprintf("the routing key %q names no work queue", d.RoutingKey), now)
-	case !r.works[origin]:
+	case !r.works[origin] && (r.exists == nil || !r.exists(origin)):
 		return r.Park(d, Decision{Queue: origin, Reason: f.reason, Cause: UnknownQueue}, fmt.Sprintf("the topology %q has no work queue %q", r.topology.Name, origin), now)
 	}
 	out := Decision{
@@ -142,7 +153,9 @@ func (r Rules) Decide(d amqp.Delivery, now time.Time) Decision {
 		out.Outcome, out.Step, count = Retried, r.loop.Steps[f.attempt-1], f.attempt
 	}
 	headers := f.headers(r, d, now)
-	headers[r.topology.CountHeader] = count
+	// As an int32: pika reads an int64 as unsigned, and -1 as 18446744073709551615.
+	// Bindings match an integer of any width. No ladder is as long as that.
+	headers[r.topology.CountHeader] = int32(count) //nolint:gosec // at most the number of steps
 	out.Key = address(headers, f.key, origin, f.known)
 	out.Message = publishing(d, headers)
 	if size := relay.HeaderSize(out.Message); r.frameMax > 0 && size+brokersRoom > r.frameMax {
@@ -197,6 +210,8 @@ type failure struct {
 	known    bool
 	cc       []any // what else the publisher addressed it to
 	first    string
+	// expiration is what the publisher had set, which the broker has taken away.
+	expiration string
 }
 
 // read finds out how d failed in the queue origin.
@@ -214,6 +229,7 @@ func (r Rules) read(d amqp.Delivery, origin string, now time.Time) failure {
 			f.reason = topology.Reason(reason)
 		}
 		f.exchange, _ = death["exchange"].(string)
+		f.expiration, _ = death["original-expiration"].(string)
 		if keys, _ := death["routing-keys"].([]any); len(keys) > 0 {
 			f.key, _ = keys[0].(string)
 			f.cc = keys[1:]
@@ -248,6 +264,8 @@ func (f failure) headers(r Rules, d amqp.Delivery, now time.Time) amqp.Table {
 	}
 	if d.Expiration != "" {
 		h[headerExpiration] = d.Expiration
+	} else if !f.trusted && f.expiration != "" {
+		h[headerExpiration] = f.expiration
 	}
 	h[headerReason] = string(f.reason)
 	h[headerAttempts] = f.attempt

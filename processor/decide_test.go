@@ -42,6 +42,13 @@ func death(queue, reason, exchange string, keys ...any) amqp.Table {
 	return amqp.Table{"queue": queue, "reason": reason, "exchange": exchange, "routing-keys": keys, "count": int64(1), "time": now()}
 }
 
+// expired is the death of a message that a publisher gave an expiration.
+func expired(after string) amqp.Table {
+	d := death("billing", "rejected", "events", "order.placed")
+	d["original-expiration"] = after
+	return d
+}
+
 // failed is a message that billing rejected for the first time.
 func failed(headers amqp.Table) amqp.Delivery {
 	h := amqp.Table{
@@ -72,7 +79,7 @@ func failedAgain(count any, headers amqp.Table) amqp.Delivery {
 // history gives the headers that a decision sets, with some set differently.
 func history(headers amqp.Table) amqp.Table {
 	h := amqp.Table{
-		"count": int64(1), "CC": []any{"@billing"},
+		"count": int32(1), "CC": []any{"@billing"},
 		"retry-queue": "billing", "retry-exchange": "events", "retry-routing-key": "order.placed",
 		"retry-first-failed-at": nowText, "retry-last-failed-at": nowText, "retry-reason": "rejected", "retry-attempts": int64(1),
 	}
@@ -100,7 +107,7 @@ func TestDecide(t *testing.T) {
 		return want{Retried, "shop.standard.dlx", "order.placed", tier, attempts, headers}
 	}
 	dead := func(attempts int64, headers amqp.Table) want {
-		headers["count"] = int64(-1)
+		headers["count"] = int32(-1)
 		return want{DeadLettered, "shop.standard.dlx", "order.placed", "", attempts, headers}
 	}
 	parked := func(key string, headers amqp.Table) want {
@@ -121,7 +128,7 @@ func TestDecide(t *testing.T) {
 		},
 		"the second failure waits in the second tier and keeps the time of the first": {
 			shop(), failedAgain(int64(1), nil),
-			retried("1m", 2, history(amqp.Table{"count": int64(2), "retry-attempts": int64(2), "retry-first-failed-at": then})),
+			retried("1m", 2, history(amqp.Table{"count": int32(2), "retry-attempts": int64(2), "retry-first-failed-at": then})),
 		},
 		"past the last attempt it is a dead letter": {
 			shop(), failedAgain(int64(2), nil),
@@ -133,7 +140,7 @@ func TestDecide(t *testing.T) {
 		},
 		"a count of any integer width is read": {
 			shop(), failedAgain(uint8(1), nil),
-			retried("1m", 2, history(amqp.Table{"count": int64(2), "retry-attempts": int64(2), "retry-first-failed-at": then})),
+			retried("1m", 2, history(amqp.Table{"count": int32(2), "retry-attempts": int64(2), "retry-first-failed-at": then})),
 		},
 		"a death that is not in retryOn is a dead letter at once": {
 			onlyRejected, failed(amqp.Table{"x-death": []any{death("billing", "expired", "events", "order.placed")}}),
@@ -142,7 +149,7 @@ func TestDecide(t *testing.T) {
 		"a death in retryOn is retried": {onlyRejected, failed(nil), retried("10s", 1, history(nil))},
 		"the count header has the name of the file": {
 			renamed, failed(amqp.Table{"count": "mine"}),
-			retried("10s", 1, history(amqp.Table{"tries": int64(1), "count": "mine"})),
+			retried("10s", 1, history(amqp.Table{"tries": int32(1), "count": "mine"})),
 		},
 
 		"a publisher's own count means nothing and is kept aside": {
@@ -185,7 +192,15 @@ func TestDecide(t *testing.T) {
 			shop(), failedAgain(int64(1), amqp.Table{"x-death": []any{
 				death("billing", "rejected", "shop.return", "order.placed", "@billing"), death("shop.patient.retry.1h", "expired", "x", "y"),
 			}}),
-			retried("1m", 2, history(amqp.Table{"count": int64(2), "retry-attempts": int64(2), "retry-first-failed-at": then})),
+			retried("1m", 2, history(amqp.Table{"count": int32(2), "retry-attempts": int64(2), "retry-first-failed-at": then})),
+		},
+
+		"an expiration that the broker took away is kept": {
+			shop(), failed(amqp.Table{"x-death": []any{expired("60000")}}), retried("10s", 1, history(amqp.Table{"retry-expiration": "60000"})),
+		},
+		"an expiration that was kept stays": {
+			shop(), failedAgain(int64(1), amqp.Table{"retry-expiration": "60000"}),
+			retried("1m", 2, history(amqp.Table{"count": int32(2), "retry-attempts": int64(2), "retry-first-failed-at": then, "retry-expiration": "60000"})),
 		},
 
 		"without x-death it is a first failure for an unknown reason, under its address": {
@@ -221,13 +236,13 @@ func TestDecide(t *testing.T) {
 		"a header too long to be a key is not believed, and x-death is": {
 			shop(), failedAgain(int64(1), amqp.Table{"retry-routing-key": strings.Repeat("k", 256)}),
 			retried("1m", 2, history(amqp.Table{
-				"count": int64(2), "retry-attempts": int64(2), "retry-first-failed-at": then, "retry-routing-key": strings.Repeat("k", 256),
+				"count": int32(2), "retry-attempts": int64(2), "retry-first-failed-at": then, "retry-routing-key": strings.Repeat("k", 256),
 			})),
 		},
 		"the longest key is believed": {
 			shop(), failedAgain(int64(1), amqp.Table{"retry-routing-key": strings.Repeat("k", 255)}),
 			want{Retried, "shop.standard.dlx", strings.Repeat("k", 255), "1m", 2, history(amqp.Table{
-				"count": int64(2), "retry-attempts": int64(2), "retry-first-failed-at": then, "retry-routing-key": strings.Repeat("k", 255),
+				"count": int32(2), "retry-attempts": int64(2), "retry-first-failed-at": then, "retry-routing-key": strings.Repeat("k", 255),
 			})},
 		},
 		"with a key in x-death that is too long it travels under its own address": {

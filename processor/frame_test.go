@@ -1,7 +1,6 @@
 package processor_test
 
 import (
-	"slices"
 	"strings"
 	"testing"
 
@@ -149,25 +148,5 @@ queues:
 	}
 	if parked == 0 {
 		t.Error("none was parked")
-	}
-}
-
-// The library ends the connection over headers of a size that the broker takes. The
-// log must say what is the matter, and what to do.
-func TestAHeaderThatCannotBeRead(t *testing.T) {
-	t.Parallel()
-	var deep any = "end"
-	for range 40 {
-		deep = []any{deep}
-	}
-	for name, value := range map[string]any{"long": slices.Repeat([]any{true}, 9000), "deep": deep} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			s := newStage(t, parkAtOnce)
-			log := s.runs(t)
-			s.publish(t, "shop.slow.failed", "@work", amqp.Publishing{MessageId: name, Headers: amqp.Table{"value": value}})
-			log.says(t, "a message cannot be read")
-			log.calm(t)
-		})
 	}
 }

@@ -138,7 +138,7 @@ func FuzzDecide(f *testing.F) {
 			if out.Exchange != "shop.standard.dlx" || out.Queue != "billing" || key != "@billing" {
 				t.Errorf("%s by %q for queue %q, key %q", out.Outcome, out.Exchange, out.Queue, key)
 			}
-			count, ok := m.Headers["count"].(int64)
+			count, ok := m.Headers["count"].(int32)
 			if !ok || out.Outcome == Retried != (count == 1 || count == 2) || out.Outcome == DeadLettered != (count == -1) {
 				t.Errorf("%s with the count %v", out.Outcome, m.Headers["count"])
 			}

@@ -56,7 +56,7 @@ func (h *handler) Moved(_ amqp.Delivery, m relay.Move) {
 	ctx := context.Background() // the message is moved, whatever ends now
 	switch d.Outcome {
 	case DeadLettered:
-		work := h.probe.works[d.Queue]
+		work := h.probe.work(d.Queue)
 		h.notify("dead_letter", d, work.Dead)
 		describe(h.log, d).WarnContext(ctx, "dead letter", "dead_letter_queue", work.Dead, "owner", work.Owner, "severity", work.Severity)
 	case Parked:
@@ -75,9 +75,9 @@ func (h *handler) notify(event string, d Decision, restsIn string) {
 	if h.notifier == nil {
 		return
 	}
-	work, reason := h.probe.works[d.Queue], reasonLabel(d.Reason)
+	work, reason := h.probe.work(d.Queue), reasonLabel(d.Reason)
 	if d.Cause != "" {
-		reason = string(d.Cause)
+		work, reason = h.probe.works[d.Queue], string(d.Cause) // none for a name that a message made up
 	}
 	h.notifier.Notify(notify.Notice{
 		Event: event, Topology: h.topology.Name, Queue: d.Queue, RestsIn: restsIn, MessageID: d.Message.MessageId,

@@ -56,7 +56,7 @@ func TestAPoisonedMessageClimbsTheLadder(t *testing.T) {
 				if m.RoutingKey != "order.placed" {
 					t.Errorf("attempt %d has the routing key %q", attempt+1, m.RoutingKey)
 				}
-				if count := m.Headers["count"]; attempt > 0 && count != int64(attempt) {
+				if count := m.Headers["count"]; attempt > 0 && count != int32(attempt) {
 					t.Errorf("attempt %d has the count %v", attempt+1, count)
 				}
 				last = time.Now() // before the rejection: the wait begins later
@@ -71,7 +71,7 @@ func TestAPoisonedMessageClimbsTheLadder(t *testing.T) {
 			}
 			want := amqp.Table{
 				"tenant": "a", "n": int32(5), "deep": foreign["deep"],
-				"count": int64(-1), "CC": []any{"@billing"},
+				"count": int32(-1), "CC": []any{"@billing"},
 				"retry-queue": "billing", "retry-exchange": "events", "retry-routing-key": "order.placed",
 				"retry-reason": "rejected", "retry-attempts": int64(4),
 				"retry-first-failed-at": m.Headers["retry-first-failed-at"], "retry-last-failed-at": m.Headers["retry-last-failed-at"],
@@ -156,7 +156,7 @@ func TestALadderThatShrank(t *testing.T) {
 		}
 	}
 	reject(t, s.take(t, "billing"))
-	if m := s.bury(t, "billing.dead"); m.MessageId != "m-1" || m.Headers["count"] != int64(2) {
+	if m := s.bury(t, "billing.dead"); m.MessageId != "m-1" || m.Headers["count"] != int32(2) {
 		t.Errorf("billing.dead holds %q with count %v", m.MessageId, m.Headers["count"])
 	}
 	s.allEmpty(t)

@@ -29,6 +29,8 @@ import (
 const (
 	childURL  = "DLXCTL_TEST_CHILD_URL"
 	childFile = "DLXCTL_TEST_CHILD_TOPOLOGY"
+	// childPrefetch is its prefetch, if not that of the tests.
+	childPrefetch = "DLXCTL_TEST_CHILD_PREFETCH"
 )
 
 func TestMain(m *testing.M) {
@@ -57,7 +59,10 @@ func child(url, file string) error {
 		return err
 	}
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
-	p := processor.Processor{Topology: t, Endpoint: e, Prefetch: prefetch, Grace: 10 * time.Second, Log: log}
+	p := processor.Processor{Topology: t, Endpoint: e, Prefetch: prefetch, PrefetchBytes: 32 << 20, Grace: 10 * time.Second, Log: log}
+	if n, err := strconv.Atoi(os.Getenv(childPrefetch)); err == nil {
+		p.Prefetch = n
+	}
 	go tellVitals()
 	return p.Run(ctx)
 }

@@ -1,8 +1,14 @@
 package processor_test
 
 import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
 	"runtime"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -43,4 +49,47 @@ func TestAMissingConfirmKeepsNoBodies(t *testing.T) { //nolint:paralleltest // i
 	}
 	s.member(t, node, "sys:resume(Member)")
 	s.moved(t, retryQueue, "0")
+}
+
+// Bodies of a MiB and of 16 fit the memory that templates/ gives the processor,
+// with its defaults: 256 messages, and 32 MiB of them, in flight.
+func TestLargeBodiesFitTheMemoryOfTheTemplates(t *testing.T) { //nolint:paralleltest // it needs the memory of the machine
+	s := newStage(t, parkAtOnce)
+	publish := func(from, to, size int) {
+		body := bytes.Repeat([]byte("x"), size)
+		for _, id := range ids(from, to) {
+			s.publish(t, "shop.slow.failed", "@work", amqp.Publishing{MessageId: id, Body: body})
+		}
+	}
+	publish(0, 100, 1000) // those that come first say nothing of those that come later
+	publish(100, 250, 1<<20)
+	publish(250, 270, 16<<20-100)
+	publish(270, 400, 1000)
+	var errs bytes.Buffer
+	c := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^$") //nolint:gosec // this test binary
+	c.Env = append(os.Environ(), childURL+"="+s.target.URL, childFile+"="+s.file, childPrefetch+"=256")
+	c.Stderr = &errs
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	peak := 0
+	eventually(t, "all in the tier", func() bool {
+		status, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", c.Process.Pid))
+		_, rest, _ := strings.Cut(string(status), "VmHWM:")
+		if n, err := strconv.Atoi(strings.Fields(rest + " 0")[0]); err == nil {
+			peak = max(peak, n>>10)
+		}
+		return s.ready(t, retryQueue) >= 400 && s.ready(t, "shop.slow.failed") == 0
+	})
+	if err := c.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	_ = c.Wait() // interrupted
+	t.Logf("peak %d MiB %s", peak, errs.String())
+	if peak > 200 {
+		t.Errorf("it took %d MiB", peak)
+	}
+	if doubled := s.moved(t, retryQueue, ids(0, 400)...); doubled > 0 {
+		t.Errorf("%d are doubled", doubled)
+	}
 }

@@ -40,7 +40,7 @@ const (
 // process.
 func Metrics() []Metric {
 	return []Metric{
-		{metricRetried, "counter", []string{"topology", "backoff", "queue", "tier"}, "Messages put into a tier to wait for their next attempt. Queue is the work queue they failed in."},
+		{metricRetried, "counter", []string{"topology", "backoff", "queue", "tier"}, "Messages put into a tier to wait for their next attempt. Queue is the work queue they failed in, or (other) for those that the file does not name."},
 		{metricDeadLettered, "counter", []string{"topology", "backoff", "queue", "reason", "severity", "owner"}, "Messages put into the dead-letter queue of their work queue. Reason is why the broker dead-lettered them the last time: rejected, delivery_limit, expired, maxlen, unknown or other."},
 		{metricUnroutable, "counter", []string{"topology", "backoff", "queue", "reason", "severity", "owner"}, "Messages put into the unroutable queue. Reason is no_address, unknown_queue, headers_too_large or refused. Queue is empty if they name no work queue of the topology."},
 		{metricInFlight, "gauge", []string{"topology", "backoff"}, "Messages taken from the failed queue whose copy is not confirmed yet."},

@@ -112,21 +112,15 @@ func (all probes) of(l topology.Loop) *probe {
 }
 
 // lost says that there is no connection, and why.
-func (all probes) lost(err error) {
-	for i, p := range all {
-		if i == 0 {
-			p.monitor.sessions.WithLabelValues(p.topology).Inc()
-		}
-		p.idle(err)
-	}
+func (p *probe) lost(err error) {
+	p.monitor.sessions.WithLabelValues(p.topology).Inc()
+	p.idle(err)
 }
 
 // block says whether the broker takes messages.
-func (all probes) block(blocked bool) {
-	for _, p := range all {
-		p.touch()
-		p.blocked.Store(blocked)
-	}
+func (p *probe) block(blocked bool) {
+	p.touch()
+	p.blocked.Store(blocked)
 }
 
 func (p *probe) retries(queue string, delay time.Duration) prometheus.Counter {
@@ -143,7 +137,7 @@ func (p *probe) deaths(queue string, reason topology.Reason) prometheus.Counter 
 	k := deadKey{queue, topology.Reason(reasonLabel(reason))}
 	c, ok := p.dead[k]
 	if !ok {
-		w := p.works[queue]
+		w := p.work(queue)
 		c = p.monitor.deadLettered.WithLabelValues(p.topology, p.loop.Backoff, queue, string(k.reason), w.Severity, w.Owner)
 		p.dead[k] = c
 	}
@@ -167,9 +161,9 @@ func (p *probe) moved(d Decision) {
 	p.confirm.Observe(now.Sub(d.At).Seconds())
 	switch d.Outcome {
 	case Retried:
-		p.retries(d.Queue, d.Step.Delay).Inc()
+		p.retries(p.work(d.Queue).Queue, d.Step.Delay).Inc()
 	case DeadLettered:
-		p.deaths(d.Queue, d.Reason).Inc()
+		p.deaths(p.work(d.Queue).Queue, d.Reason).Inc()
 	case Parked:
 		w := p.works[d.Queue] // none for a name that a message made up
 		p.monitor.unroutable.WithLabelValues(p.topology, p.loop.Backoff, w.Queue, string(d.Cause), w.Severity, w.Owner).Inc()

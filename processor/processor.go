@@ -5,21 +5,16 @@
 package processor
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/dlxctl/dlxctl/broker"
 	"github.com/dlxctl/dlxctl/notify"
-	"github.com/dlxctl/dlxctl/plan"
-	"github.com/dlxctl/dlxctl/relay"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -28,9 +23,12 @@ import (
 type Processor struct {
 	Topology topology.Topology
 	Endpoint broker.Endpoint
-	// Prefetch is how many messages of each failed queue may be in flight: the
-	// only limit of concurrency. It must be 1 or more.
+	// Prefetch is how many messages of each failed queue may be in flight. It must
+	// be 1 or more.
 	Prefetch int
+	// PrefetchBytes is how many bytes of each failed queue may be in flight, headers
+	// included. A message that is larger is in flight alone. Zero is any number.
+	PrefetchBytes int
 	// Grace is how long to go on with what is in flight once ctx has ended.
 	Grace time.Duration
 	// UntilEmpty ends Run once nothing is in flight and every failed queue is
@@ -64,8 +62,6 @@ const (
 	// confirms once it has one again: that is worth waiting for, as each new try
 	// may put one more copy there.
 	confirmTime = time.Minute
-	// absenceTime is how long an exchange that is not there is not looked for.
-	absenceTime = time.Second
 	// confirmDoublings is how often that is doubled.
 	confirmDoublings = 4
 )
@@ -85,29 +81,24 @@ func (p *Processor) Run(ctx context.Context) error {
 	}
 	probes := p.Monitor.watch(p.Topology, p.Log)
 	defer probes.forget()
-	connected, patience := false, cmp.Or(p.ConfirmTimeout, confirmTime)
-	longest := patience << confirmDoublings
-	for troubles := 1; ; troubles++ {
-		begin := time.Now()
-		err := p.session(ctx, patience, &connected, probes)
-		if ctx.Err() != nil || err == nil {
-			return nil // once ctx has ended, errors say no more than that
+	all := p.lines(probes)
+	for {
+		group, each := errgroup.WithContext(ctx)
+		for _, l := range all {
+			group.Go(func() error { return l.run(each) })
 		}
-		switch {
-		case !connected && (p.UntilEmpty || errors.Is(err, broker.ErrUnauthorized) || errors.Is(err, broker.ErrNoVHost) || errors.Is(err, plan.ErrBroker)):
+		if err := group.Wait(); err != nil || ctx.Err() != nil {
+			if ctx.Err() != nil {
+				return nil // once ctx has ended, errors say no more than that
+			}
 			return err
-		case p.UntilEmpty && (troubles == lastTry || errors.Is(err, broker.ErrNotFound)):
-			return err
-		case errors.Is(err, relay.ErrNoConfirm):
-			patience = min(2*patience, longest)
-		case time.Since(begin) > settled:
-			troubles, patience = 1, cmp.Or(p.ConfirmTimeout, confirmTime)
 		}
-		pause := pauseAfter(troubles)
-		probes.lost(err)
-		p.Log.WarnContext(ctx, "connect again", "error", err, "pause", pause.String())
-		if !wait(ctx, pause) {
+		// Each failed queue was empty at a time of its own.
+		switch empty, err := p.empty(ctx); {
+		case ctx.Err() != nil:
 			return nil
+		case empty || err != nil:
+			return err
 		}
 	}
 }
@@ -120,7 +111,7 @@ func (p *Processor) Check(ctx context.Context) error {
 	if len(p.Topology.Loops) == 0 {
 		return fmt.Errorf("the topology %q has no queue with a backoff: there is nothing to process", p.Topology.Name)
 	}
-	conn, err := broker.Dial(ctx, p.endpoint("check"))
+	conn, err := broker.Dial(ctx, p.endpoint("", "check"))
 	if err != nil {
 		return err
 	}
@@ -163,180 +154,28 @@ func wait(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// session works over one pair of connections: what is consumed is acknowledged
-// over the first even while the broker blocks the second, on which is published.
-// It returns nil when ctx has ended or everything is empty.
-//
-// If the broker does not confirm a message within patience it ends with
-// relay.ErrNoConfirm: the broker may have stopped reading the connection, to
-// hold back whoever publishes to that queue, and then all wait.
-func (p *Processor) session(ctx context.Context, patience time.Duration, connected *bool, probes probes) error {
-	in, err := broker.DialToConsume(ctx, p.endpoint("consume"))
-	if err != nil {
-		return err
-	}
-	defer in.Close()
-	out, err := broker.Dial(ctx, p.endpoint("publish"))
-	if err != nil {
-		return err
-	}
-	defer out.Close()
-	if !*connected {
-		p.Log.InfoContext(ctx, "connected", "topology", p.Topology.Name, "vhost", p.Endpoint.VHost, "broker", p.Endpoint.AMQP.String())
-	}
-	*connected = true
-	go p.watchBlocked(ctx, out, probes)
-	defer broker.CutOff(ctx, p.Grace+time.Second, in, out)()
-	for {
-		group, each := errgroup.WithContext(ctx)
-		var unconfirmed atomic.Pointer[error]
-		for _, l := range p.Topology.Loops {
-			group.Go(func() error {
-				err := p.queue(each, in, out, l, patience, probes.of(l))
-				if errors.Is(err, relay.ErrNoConfirm) {
-					unconfirmed.Store(&err)
-				}
-				return err
-			})
-		}
-		err := group.Wait()
-		if cause := unconfirmed.Load(); cause != nil {
-			err = *cause // the others ended because of it
-		}
-		if err != nil || ctx.Err() != nil || p.empty(in) {
-			return err
-		}
-	}
-}
-
 // endpoint gives the broker with a name by which operators know the connection.
-func (p *Processor) endpoint(purpose string) broker.Endpoint {
+func (p *Processor) endpoint(backoff, purpose string) broker.Endpoint {
 	e := p.Endpoint
-	e.ConnectionName = fmt.Sprintf("dlxctl process %s %s", p.Topology.Name, purpose)
+	e.ConnectionName = "dlxctl process " + p.Topology.Name
+	if backoff != "" {
+		e.ConnectionName += " " + backoff
+	}
+	e.ConnectionName += " " + purpose
 	return e
 }
 
 // empty reports whether every failed queue is, all looked at in turn.
-func (p *Processor) empty(in *broker.Conn) bool {
+func (p *Processor) empty(ctx context.Context) (bool, error) {
+	conn, err := broker.Dial(ctx, p.endpoint("", "check"))
+	if err != nil {
+		return false, err
+	}
+	defer conn.Close()
 	for _, l := range p.Topology.Loops {
-		if empty, err := in.Empty(l.Failed); err != nil || !empty {
-			return false
+		if empty, err := conn.Empty(l.Failed); err != nil || !empty {
+			return false, err
 		}
 	}
-	return true
-}
-
-func (p *Processor) watchBlocked(ctx context.Context, out *broker.Conn, probes probes) {
-	defer probes.block(false)
-	for b := range out.Blocked {
-		probes.block(b.Active)
-		if b.Active {
-			p.Log.WarnContext(ctx, "the broker takes no messages, because of an alarm; waiting", "reason", b.Reason)
-		} else {
-			p.Log.InfoContext(ctx, "the broker takes messages again")
-		}
-	}
-}
-
-// queue works off one failed queue until ctx ends. Trouble on its channels is
-// its own; without a connection it ends.
-func (p *Processor) queue(ctx context.Context, in, out *broker.Conn, l topology.Loop, patience time.Duration, probe *probe) error {
-	said := ""
-	for troubles := 1; ; troubles++ {
-		begin := time.Now()
-		err := p.relay(ctx, in, out, l, patience, probe)
-		probe.idle(err)
-		if errors.Is(err, relay.ErrGrace) {
-			p.Log.WarnContext(ctx, "stopped before all was finished", "queue", l.Failed, "error", err)
-		}
-		if err == nil || ctx.Err() != nil {
-			return nil //nolint:nilerr // once ctx has ended, errors say no more than that
-		}
-		missing := errors.Is(err, broker.ErrNotFound)
-		if missing {
-			err = fmt.Errorf("%w; 'dlxctl apply' makes it", err)
-		}
-		switch {
-		case in.Closed() || out.Closed():
-			return err
-		case p.UntilEmpty && missing:
-			return fmt.Errorf("failed queue %s: %w", l.Failed, err)
-		case p.UntilEmpty && troubles == lastTry:
-			return fmt.Errorf("failed queue %s: %w", l.Failed, err)
-		case time.Since(begin) > settled:
-			troubles = 1
-		}
-		pause := pauseAfter(troubles)
-		switch {
-		case !missing:
-			p.Log.WarnContext(ctx, "work on the queue again", "queue", l.Failed, "error", err, "pause", pause.String())
-		case err.Error() != said: // what is not there yet is said once
-			p.Log.WarnContext(ctx, "waiting: the topology is not applied yet", "queue", l.Failed, "error", err, "pause", pause.String())
-		}
-		said = err.Error()
-		if !wait(ctx, pause) {
-			return nil
-		}
-	}
-}
-
-// relay runs one relay over a pair of channels.
-func (p *Processor) relay(ctx context.Context, in, out *broker.Conn, l topology.Loop, patience time.Duration, probe *probe) error {
-	absent, err := p.absences(ctx, in, l, probe)
-	if err != nil {
-		return err
-	}
-	source, err := in.Consume(l.Failed, p.Prefetch)
-	if err != nil {
-		return err
-	}
-	defer source.Close()
-	sink, err := out.Publisher(p.Prefetch)
-	if err != nil {
-		return err
-	}
-	defer sink.Close()
-	probe.consuming()
-	r := relay.Relay{
-		Source: source, Sink: beating{sink, probe}, Grace: p.Grace, UntilEmpty: p.UntilEmpty, ConfirmTimeout: patience, Absent: absent,
-		Handler: &handler{rules: NewRules(p.Topology, l, out.FrameMax()), backoff: l.Backoff, log: p.Log, trouble: probe.trouble, topology: p.Topology, probe: probe, notifier: p.Notifier},
-	}
-	if err = r.Run(ctx); errors.Is(err, relay.ErrNoConfirm) {
-		_ = out.Close() // first, since the broker may not hear that a channel of it is closed
-	}
-	return err
-}
-
-// absences looks for the exchanges of a loop before anything is consumed: a
-// publish to one that is not there closes the channel, and everything in flight
-// on it would have to be done again, and again. Without the exchange to which
-// all retries go there is nothing to do but wait. Without the one for what is
-// unroutable only such messages wait, and the function that is given says so; it
-// looks again every absenceTime.
-func (p *Processor) absences(ctx context.Context, in *broker.Conn, l topology.Loop, probe *probe) (func(exchange string) bool, error) {
-	there, err := in.HasExchange(l.Exchange)
-	switch {
-	case err != nil:
-		return nil, err
-	case !there:
-		return nil, fmt.Errorf("%w: exchange %s", broker.ErrNotFound, l.Exchange)
-	}
-	unroutable := topology.UnroutableName(p.Topology.Name)
-	if there, err = in.HasExchange(unroutable); err != nil || there {
-		return nil, err
-	}
-	p.Log.ErrorContext(ctx, "an exchange is not there: what must be parked waits; 'dlxctl apply' makes it", "exchange", unroutable)
-	looked := time.Now()
-	return func(exchange string) bool {
-		probe.touch() // it waits on purpose
-		if there || exchange != unroutable {
-			return false
-		}
-		if time.Since(looked) >= absenceTime {
-			looked = time.Now()
-			there, err = in.HasExchange(unroutable)
-			there = there && err == nil // the relay sees itself when its connection is over
-		}
-		return !there
-	}, nil
+	return true, nil
 }

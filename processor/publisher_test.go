@@ -47,7 +47,7 @@ func TestAPublishersOwnHeaders(t *testing.T) {
 			}
 			m := s.bury(t, "billing.dead")
 			want := amqp.Table{
-				"count": int64(-1), "CC": []any{"@billing"}, "retry-queue": "billing", "retry-exchange": "events",
+				"count": int32(-1), "CC": []any{"@billing"}, "retry-queue": "billing", "retry-exchange": "events",
 				"retry-routing-key": "order.placed", "retry-reason": "rejected", "retry-attempts": int64(4),
 				"retry-first-failed-at": m.Headers["retry-first-failed-at"], "retry-last-failed-at": m.Headers["retry-last-failed-at"],
 			}
@@ -97,7 +97,7 @@ func TestMessagesPutThereByHand(t *testing.T) {
 	run(t, s.processor(t))
 	s.publish(t, "shop.standard.failed", "@billing", amqp.Publishing{MessageId: "by hand", Expiration: "60000", Body: []byte("b")})
 	m := s.bury(t, "billing")
-	if m.MessageId != "by hand" || m.Headers["retry-reason"] != "unknown" || m.Headers["count"] != int64(1) || m.Headers["retry-expiration"] != "60000" {
+	if m.MessageId != "by hand" || m.Headers["retry-reason"] != "unknown" || m.Headers["count"] != int32(1) || m.Headers["retry-expiration"] != "60000" {
 		t.Errorf("billing got %q with the headers %v", m.MessageId, m.Headers)
 	}
 	for key, why := range map[string]string{

@@ -126,7 +126,7 @@ func (s *stage) endpoint(tb testing.TB, target brokertest.Target) broker.Endpoin
 func (s *stage) processor(tb testing.TB) *processor.Processor {
 	tb.Helper()
 	log := slog.New(slog.NewTextHandler(testWriter{tb}, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	return &processor.Processor{Topology: s.topology, Endpoint: s.endpoint(tb, s.target), Prefetch: prefetch, Grace: 10 * time.Second, Log: log}
+	return &processor.Processor{Topology: s.topology, Endpoint: s.endpoint(tb, s.target), Prefetch: prefetch, PrefetchBytes: 32 << 20, Grace: 10 * time.Second, Log: log}
 }
 
 // testWriter writes to the log of a test.

@@ -21,9 +21,14 @@ const (
 	firstPause = 100 * time.Millisecond
 	// longestPause is the longest one: messages that nothing takes wait on.
 	longestPause = 30 * time.Second
+	// absentPause is the longest one for an exchange that is absent.
+	absentPause = 5 * time.Second
 	// idleTime is how long nothing must come before the queue is asked whether
 	// it is empty.
 	idleTime = 100 * time.Millisecond
+	// soonest is how long to wait at least before something is published again while
+	// messages are moved one by one.
+	soonest = 10 * time.Millisecond
 	// lookTime is how often to look whether a confirm is missing while later
 	// ones are there.
 	lookTime = 500 * time.Millisecond
@@ -37,6 +42,8 @@ type job struct {
 	parked   int       // after how many refusals the handler named another place; zero if it did not
 	due      time.Time // when it is published again; zero while it is published
 	done     bool      // confirmed
+	held     bool      // not to be published
+	taken    time.Time // when it was delivered
 }
 
 // loop is the state of one Run. It belongs to one goroutine.
@@ -51,6 +58,10 @@ type loop struct {
 	timer      *time.Timer     // runs out when the first of waiting is due
 	hopeless   bool            // the last message that was nacked again and again was given up
 	settled    bool            // there may be something to acknowledge
+	why        string          // to end with ErrAgain once nothing is in flight; empty is not
+	sinkFailed bool            // the sink is why Run ends
+	moved      int             // how many copies were confirmed
+	held       int             // how many of jobs are held
 
 	oldest uint64    // the earliest publishing without a confirm at the last look, or zero
 	since  time.Time // when a look found it first
@@ -66,7 +77,8 @@ func newLoop(r *Relay) *loop {
 // delivered takes a message over.
 func (l *loop) delivered(d amqp.Delivery, ok bool) error {
 	if ok {
-		j := &job{delivery: d, move: l.Handler.Move(d)}
+		d = l.Source.Take(d)
+		j := &job{delivery: d, move: l.Handler.Move(d), taken: time.Now()}
 		l.jobs = append(l.jobs, j)
 		return l.publish(j)
 	}
@@ -78,12 +90,21 @@ func (l *loop) delivered(d amqp.Delivery, ok bool) error {
 }
 
 func (l *loop) publish(j *job) error {
+	if l.Hold != nil && l.Hold(j.delivery, j.move) {
+		l.hold(j)
+		return nil
+	}
 	if l.Absent != nil && l.Absent(j.move.Exchange) {
-		l.refused(j, broker.Outcome{Refused: fmt.Sprintf("there is no exchange %q", j.move.Exchange)})
+		l.refused(j, broker.Outcome{Refused: fmt.Sprintf("nothing can be published to exchange %q", j.move.Exchange)})
+		if soon := time.Now().Add(absentPause); j.due.After(soon) {
+			j.due = soon // to ask costs the broker nothing
+			l.rearm()
+		}
 		return nil
 	}
 	seq, err := l.Sink.Publish(j.move.Exchange, j.move.Key, j.move.Message)
 	if err != nil {
+		l.sinkFailed = true
 		return err
 	}
 	j.due = time.Time{}
@@ -100,6 +121,7 @@ func (l *loop) confirmed(o broker.Outcome) {
 	delete(l.unsettled, o.Seq)
 	if o.Refused == "" {
 		j.done, l.settled = true, true
+		l.moved++
 		l.hopeless = l.hopeless && (j.refusals == 0 || j.parked > 0)
 		l.Handler.Moved(j.delivery, j.move)
 		return
@@ -154,7 +176,7 @@ func (l *loop) again() error {
 	waiting := l.waiting
 	l.waiting = nil
 	for _, j := range waiting {
-		if j.due.After(now) || l.stopping {
+		if j.due.After(now) || l.stopping || l.OneByOne > 0 && len(l.unsettled) > 0 {
 			l.waiting = append(l.waiting, j)
 			continue
 		}
@@ -177,7 +199,11 @@ func (l *loop) rearm() {
 			first = j.due
 		}
 	}
-	l.timer.Reset(max(0, time.Until(first)))
+	wait := max(0, time.Until(first))
+	if l.OneByOne > 0 {
+		wait = max(wait, soonest) // another may be in flight
+	}
+	l.timer.Reset(wait)
 }
 
 // acknowledge tells the broker which messages it may forget. Nothing is lost by
@@ -201,7 +227,7 @@ func (l *loop) acknowledge() error {
 	}
 	clear(l.jobs[:n]) // lets go of the bodies
 	l.jobs = l.jobs[n:]
-	if len(l.jobs) == 0 || l.jobs[0].refusals == 0 && !l.stuck {
+	if len(l.jobs) == 0 || l.jobs[0].refusals == 0 && !l.jobs[0].held && !l.stuck {
 		return nil
 	}
 	kept := l.jobs[:0]
@@ -220,18 +246,21 @@ func (l *loop) acknowledge() error {
 // stop takes no more messages. What was delivered and not yet taken over, the
 // broker delivers again once the channel is closed.
 func (l *loop) stop() error {
+	if l.stopping {
+		return nil
+	}
 	l.stopping = true
 	l.deliveries = nil
 	if l.cancelled {
 		return nil
 	}
-	return l.Source.Cancel()
+	return l.Source.Stop()
 }
 
 // idle gives a channel that fires when nothing has happened for a while in a
 // relay that ends when the queue is empty, and nil in any other.
 func (l *loop) idle() <-chan time.Time {
-	if !l.UntilEmpty || l.cancelled || l.stopping || len(l.jobs) > 0 {
+	if !l.UntilEmpty || l.cancelled || l.stopping || len(l.jobs) > l.held {
 		return nil
 	}
 	return time.After(idleTime)
@@ -249,14 +278,22 @@ func (l *loop) cancel() error {
 func (l *loop) finished() (bool, error) {
 	if l.stopping {
 		// Refused messages that wait are left to the broker: they were not acknowledged.
-		return len(l.unsettled) == 0, nil
+		if len(l.unsettled) > 0 || l.why == "" {
+			return len(l.unsettled) == 0, nil
+		}
+		return true, ErrAgain
 	}
-	if !l.cancelled || l.deliveries != nil || len(l.jobs) > 0 {
+	if !l.cancelled || l.deliveries != nil || len(l.jobs) > l.held {
 		return false, nil
 	}
 	d, found, err := l.Source.Get()
-	if err != nil || !found {
-		return err == nil, err
+	switch {
+	case err != nil:
+		return false, err
+	case !found && l.held > 0:
+		return true, ErrHeld
+	case !found:
+		return true, nil
 	}
 	return false, l.delivered(d, true)
 }

@@ -59,8 +59,18 @@ type Handler interface {
 // Source is where messages come from: a broker.Consumer.
 type Source interface {
 	Deliveries() <-chan amqp.Delivery
+	// Take makes a delivery whole; it comes before all else.
+	Take(d amqp.Delivery) amqp.Delivery
 	Ack(tag uint64, multiple bool) error
+	// Forget says that a delivery takes no memory any more. It stays with the
+	// consumer, unacknowledged.
+	Forget(tag uint64)
+	// Full reports whether deliveries had to wait for memory, and the size of the
+	// largest.
+	Full() (full bool, largest int)
 	Cancel() error
+	// Stop cancels, and throws away what Deliveries has not given yet.
+	Stop() error
 	Get() (amqp.Delivery, bool, error)
 	Err() error
 }
@@ -84,7 +94,45 @@ type Relay struct {
 	// as refused and is not published: the broker would close the channel, with
 	// all that is in flight on it. Nil means that all are there.
 	Absent func(exchange string) bool
+	// Hold reports whether a message must not be published, as that would end the
+	// channel or the connection. It stays unacknowledged, and so in the queue. Nil
+	// holds none. Caution.Begin sets it, and what follows.
+	Hold func(d amqp.Delivery, m Move) bool
+	// OneByOne makes Run have one message at a time between its publish and its
+	// acknowledgement, for as many messages. Zero is off.
+	OneByOne int
+	// Places is how many messages may be unacknowledged while OneByOne is on.
+	Places int
+	// GrowBelow makes Run end with ErrAgain once messages were moved, none of which
+	// had more bytes: more of them may be in flight. Zero is off.
+	GrowBelow int
+
+	ended ended
 }
+
+// ended is how a Run ended, for Caution.
+type ended struct {
+	why     string  // of ErrAgain
+	inDoubt []Doubt // what was published and not confirmed
+	sink    bool    // the error is of the sink
+	moved   int
+	held    int
+	lasted  time.Duration
+}
+
+// Doubt is a message that was published and not confirmed.
+type Doubt struct {
+	Delivery amqp.Delivery
+	Move     Move
+}
+
+// ErrAgain is the error of Run when nothing is wrong, nothing is in doubt, and the
+// queue is to be consumed anew, as Caution.Begin says.
+var ErrAgain = errors.New("the queue is to be consumed anew")
+
+// ErrHeld is the error of Run with UntilEmpty when messages are left that must not
+// be published.
+var ErrHeld = errors.New("messages are left that the broker does not take")
 
 // ErrNoConfirm is the error of Run when the broker did not confirm a message in
 // time. What is in flight is then in doubt; the broker delivers it again.
@@ -99,9 +147,19 @@ var ErrGrace = errors.New("messages were still in flight when the time to finish
 // enough. If the broker ends the subscription or the channel it returns why; what
 // is in flight is then in doubt, and the broker delivers it again. All that is left
 // to do with the sink is to close it.
+//
+// It returns ErrAgain when all is well and Caution is to decide how to go on.
 func (r *Relay) Run(ctx context.Context) error {
 	l := newLoop(r)
-	defer l.timer.Stop()
+	begin := time.Now()
+	err := l.run(ctx)
+	l.timer.Stop()
+	r.ended = l.ended(err, time.Since(begin))
+	return err
+}
+
+// run is Run.
+func (l *loop) run(ctx context.Context) error {
 	look := time.NewTicker(lookTime)
 	defer look.Stop()
 	stop := ctx.Done()
@@ -110,21 +168,25 @@ func (r *Relay) Run(ctx context.Context) error {
 		if err := l.acknowledge(); err != nil {
 			return err
 		}
+		if err := l.passed(); err != nil {
+			return err
+		}
 		if done, err := l.finished(); done || err != nil {
 			return err
 		}
 		select {
-		case d, ok := <-l.deliveries:
+		case d, ok := <-l.intake():
 			if err := l.delivered(d, ok); err != nil {
 				return err
 			}
-		case _, ok := <-r.Sink.Settled():
-			for _, o := range r.Sink.Outcomes() {
+		case _, ok := <-l.Sink.Settled():
+			for _, o := range l.Sink.Outcomes() {
 				l.confirmed(o)
 			}
 			if !ok {
+				l.sinkFailed = true
 				_ = l.acknowledge() // what is not, is delivered again
-				return r.Sink.Err()
+				return l.Sink.Err()
 			}
 		case <-l.timer.C:
 			if err := l.again(); err != nil {
@@ -134,16 +196,19 @@ func (r *Relay) Run(ctx context.Context) error {
 			if err := l.late(now); err != nil {
 				return err
 			}
+			if err := l.look(now); err != nil {
+				return err
+			}
 		case <-l.idle():
 			if err := l.cancel(); err != nil {
 				return err
 			}
 		case <-stop:
-			stop = nil
+			stop, l.why = nil, ""
 			if err := l.stop(); err != nil {
 				return err
 			}
-			timer := time.NewTimer(r.Grace)
+			timer := time.NewTimer(l.Grace)
 			defer timer.Stop()
 			grace = timer.C
 		case <-grace:

@@ -83,6 +83,14 @@ func (l *line) Ack(tag uint64, multiple bool) error {
 	return nil
 }
 
+func (l *line) Take(d amqp.Delivery) amqp.Delivery { return d }
+
+func (l *line) Forget(uint64) {}
+
+func (l *line) Full() (bool, int) { return false, 0 }
+
+func (l *line) Stop() error { return l.Cancel() }
+
 func (l *line) Cancel() error {
 	l.note("cancel")
 	close(l.deliveries)

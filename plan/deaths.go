@@ -1,0 +1,31 @@
+package plan
+
+import (
+	"fmt"
+
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// forgedDeaths warns of what RabbitMQ before 4.0 does with an x-death header that a
+// publisher wrote: it believes it, and one that is not as the broker writes it ends
+// at-least-once dead-lettering for the whole node, across restarts (measured on
+// 3.10.8). It speaks once, of the queues that are new.
+func (r *resolver) forgedDeaths() {
+	if Major(r.state.Version) != 3 {
+		return
+	}
+	found := byName(r.state.Have.Queues, func(q topology.Queue) string { return q.Name })
+	var names []string
+	for _, q := range r.want.Queues {
+		_, exists := found[q.Name]
+		if q.Label.Role == topology.RoleWork && q.Type() == topology.Quorum && !exists && r.effective(q)[topology.ArgDeadLetterStrategy] == topology.AtLeastOnce {
+			names = append(names, display(q.Name))
+		}
+	}
+	if len(names) == 0 {
+		return
+	}
+	r.warn("forged-x-death", fmt.Sprintf(
+		"%s: on this broker (%s) a publisher can end at-least-once dead-lettering for the whole node with a malformed x-death header; let nobody publish whom you do not trust, or set type: classic; RabbitMQ 4.0 and later ignore such a header",
+		some(names), r.state.Version))
+}
