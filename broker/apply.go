@@ -2,8 +2,11 @@ package broker
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"math"
 	"net/url"
+	"strconv"
 
 	rabbithole "github.com/michaelklishin/rabbit-hole/v2"
 
@@ -55,7 +58,7 @@ func (m *Management) declare(ctx context.Context, object any) error {
 		}
 		resp, err := m.with(ctx).DeclareBinding(m.vhost, rabbithole.BindingInfo{
 			Source: o.Source, Destination: o.Destination, DestinationType: o.DestinationType,
-			RoutingKey: o.Key, Arguments: o.Arguments,
+			RoutingKey: o.Key, Arguments: inJSON(o.Arguments),
 		})
 		return m.done(ctx, resp, err)
 	case topology.Policy:
@@ -96,6 +99,36 @@ type declaration struct {
 	AutoDelete bool               `json:"auto_delete"`
 	Internal   *bool              `json:"internal,omitempty"`
 	Arguments  topology.Arguments `json:"arguments"`
+}
+
+// inJSON gives arguments as they must stand in JSON: a whole number that is a float with its
+// point, or the broker would take it for an integer, which routes otherwise.
+func inJSON(args topology.Arguments) map[string]any {
+	out := make(map[string]any, len(args))
+	for name, v := range args {
+		out[name] = valueInJSON(v)
+	}
+	return out
+}
+
+func valueInJSON(v any) any {
+	switch v := v.(type) {
+	case float64:
+		if v == math.Trunc(v) && !math.IsInf(v, 0) {
+			return json.Number(strconv.FormatFloat(v, 'f', 1, 64))
+		}
+		return v
+	case topology.Arguments:
+		return inJSON(v)
+	case []any:
+		out := make([]any, len(v))
+		for i := range v {
+			out[i] = valueInJSON(v[i])
+		}
+		return out
+	default:
+		return v
+	}
 }
 
 // orEmpty gives args as something that is never null in JSON.
