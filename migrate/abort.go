@@ -299,8 +299,14 @@ func (r *Runner) unmake(ctx context.Context, without topology.Topology, moves []
 		return c.Action != plan.Delete || !mine[key] && !back && !plan.Exposes(c)
 	})
 	p.Changes = exposingNothing(p.Changes, state)
+	provedUnfed(p.Changes, moves)
 	todo, tiers := plan.Allowed(p, plan.Allow(plan.DropsRouting)), 0
 	for _, q := range p.Retiring {
+		_, failed := topology.FailedBackoff(r.Topology.Name, q)
+		if u := state.Usage[q]; failed && (u.Ready+u.Unacknowledged+u.Consumers > 0 || u.ConsumersUnknown) {
+			p.Changes = append(p.Changes, plan.Change{Kind: topology.KindQueue, Name: q, Stake: &u}) // it stays, and kept says so
+			continue
+		}
 		for _, have := range state.Have.Queues {
 			if have.Name == q && mine[topology.Key{Kind: topology.KindQueue, Name: q}] {
 				c := remove(topology.KindQueue, q, have)
@@ -326,6 +332,18 @@ func (r *Runner) unmake(ctx context.Context, without topology.Topology, moves []
 		return r.unmake(ctx, without, moves) // what led the messages of the tiers back stayed as long as these
 	}
 	return kept(p)
+}
+
+// provedUnfed takes the hazard loses-messages from the deletion of an empty successor to which another
+// queue dead-letters by its name: that one was proved empty before (see fed). The broker proves
+// the successor empty again before it deletes it.
+func provedUnfed(changes []plan.Change, moves []Move) {
+	for i, c := range changes {
+		isSuccessor := slices.ContainsFunc(moves, func(m Move) bool { return c.Kind == topology.KindQueue && c.Name == m.New })
+		if isSuccessor && c.Stake != nil && c.Stake.Ready+c.Stake.Unacknowledged == 0 {
+			changes[i].Hazards = slices.DeleteFunc(slices.Clone(c.Hazards), func(h plan.Hazard) bool { return h == plan.LosesMessages })
+		}
+	}
 }
 
 // kept says which queues of a plan of deletions stay, and why.

@@ -2,6 +2,7 @@ package migrate
 
 import (
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -29,7 +30,9 @@ func TestMoveLeavesOutOnlyWhatDoesNotFit(t *testing.T) {
 	t.Parallel()
 	for frame, fits := range map[int]bool{0: true, 131_000: true, 20: false} {
 		h := mover{to: "x", frame: frame}
-		got := h.Move(amqp.Delivery{Headers: amqp.Table{"a": "b", "x-death": []any{amqp.Table{"queue": "old"}}}})
+		got := h.Move(amqp.Delivery{Headers: amqp.Table{"a": "b", "x-death": []any{amqp.Table{
+			"queue": "old", "reason": "rejected", "exchange": "e", "routing-keys": []any{"k"}, "count": int64(1), "time": time.Unix(1, 0),
+		}}}})
 		if _, kept := got.Message.Headers["x-death"]; kept != fits || h.shortened > 0 == fits || got.Message.Headers["a"] != "b" {
 			t.Errorf("with a frame of %d it kept x-death: %t, shortened %d, headers %v", frame, kept, h.shortened, got.Message.Headers)
 		}

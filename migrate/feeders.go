@@ -79,6 +79,11 @@ func (r *Runner) fed(ctx context.Context, m Move, waits func(error)) error {
 	case consumers > 1: // one is the drain
 		return &fedError{text: fmt.Sprintf("%s has %s, and what is rejected there goes to %s, which dead-letters back to it by its name", m.Legacy, number(consumers, "consumer"), names(after))}
 	}
+	for _, f := range after {
+		if f.ConsumersUnknown {
+			return &fedError{text: fmt.Sprintf("the queue %s %s, and it is not known whether it has consumers", f.Name, leads(m, f))}
+		}
+	}
 	return stillFed(m, after)
 }
 

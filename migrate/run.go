@@ -174,7 +174,7 @@ func (r *Runner) answering(ctx context.Context, moves []Move) error {
 		timer.Stop()
 		_ = conn.Close() // ends a question that hangs
 		if err != nil && ctx.Err() == nil {
-			return fmt.Errorf("%w: the queue %s must answer before messages are turned to it: %w; if its nodes are up, whoever made it was cut off and it has no leader: delete it, nothing is bound to it, and run migrate again", ErrRefused, m.New, err)
+			return fmt.Errorf("%w: the queue %s must answer before messages are turned to it: %w; if its nodes are up, whoever made it was cut off and it has no leader: delete it, no message has been routed to it yet, and run migrate again", ErrRefused, m.New, err)
 		}
 		if err != nil {
 			return err

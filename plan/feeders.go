@@ -198,7 +198,7 @@ func matchesTopic(pattern, words []string) bool {
 // target and of the feeders. That nobody publishes to it by its name does not show.
 func (f *feeding) open(q topology.Queue) []string {
 	var out []string
-	if u := f.state.Usage[q.Name]; u.Consumers > 0 || u.ConsumersUnknown {
+	if u := f.state.Usage[q.Name]; u.Consumers > 0 {
 		out = append(out, "it has "+u.ConsumersText())
 	}
 	for _, b := range f.state.Have.Bindings {
