@@ -188,7 +188,7 @@ func TestStrangers(t *testing.T) {
 	file := func(more string) topology.Topology {
 		return loaded(t, "version: 1\nname: shop\nbackoff: {a: {tiers: [1s]}}\ndefaults: {backoff: a}\n"+more)
 	}
-	have := file("queues: [{name: one}, {name: two}]")
+	have := file("queues: [{name: one}, {name: two, dead: {queue: graves}}]")
 	policy := topology.Policy{Name: "dlxctl.shop.queue.mine", Pattern: "^mine$", ApplyTo: "queues", Definition: topology.Arguments{"dead-letter-exchange": "shop.a.failed"}}
 	for name, tc := range map[string]struct {
 		want    topology.Topology
@@ -198,6 +198,7 @@ func TestStrangers(t *testing.T) {
 		"other queues":          {want: file("queues: [{name: mine}]"), blocked: "all 2 work queues of the topology shop on this virtual host are missing from the file: one, two. Is shop another team's name? Then give this topology another name. If they were taken out on purpose, say so in the file: removed: [one, two]"},
 		"some of them removed":  {want: file("queues: [{name: mine}]\nremoved: [one]"), blocked: "removed: [one, two]"},
 		"all of them removed":   {want: file("queues: [{name: mine}]\nremoved: [one, two]")},
+		"its dead-letter queue": {want: file("queues: [{name: mine, dead: {queue: graves}}]")},
 		"one of them there":     {want: file("queues: [{name: mine}, {name: two}]")},
 		"one of them replaced":  {want: file("queues: [{name: mine, replaces: two}]")},
 		"an attached queue":     {want: file("queues: [{name: mine, external: true}]"), have: []topology.Policy{policy}},

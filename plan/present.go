@@ -91,6 +91,7 @@ func (w world) reroute(o Reroute, action Action) {
 			w.changed[topology.Key{Kind: topology.KindExchange, Name: o.Exchange}] = nil
 			return
 		}
+		w.changed[topology.Key{Kind: topology.KindExchange, Name: o.Exchange}] = topology.Exchange{Name: o.Exchange, Type: topology.Fanout}
 		w.made[o.Exchange] = w.made[o.Exchange].with(failures{topology: top}.handsOn(o.Exchange))
 		return
 	}

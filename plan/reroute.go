@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -53,6 +54,9 @@ type legacyExchange struct {
 	bridged bool
 	// users are the queues of the virtual host that dead-letter to it.
 	users []string
+	// missing says that it does not exist, though queues of the file name it: a service
+	// declared one of them as for an earlier release.
+	missing bool
 }
 
 // failuresOf reads where failures go. want gives the queues that are looked at.
@@ -82,9 +86,10 @@ func failuresOf(want topology.Topology, state State) failures {
 	for _, e := range state.Have.Exchanges {
 		_, old := topology.FailedBackoff(want.Name, e.Name)
 		if owner, ours := topology.Owner(e.Arguments); old && ours && owner == want.Name {
-			f.legacy = append(f.legacy, legacyExchange{e.Name, direct[e.Name], bridged[e.Name], targets[e.Name]})
+			f.legacy = append(f.legacy, legacyExchange{name: e.Name, direct: direct[e.Name], bridged: bridged[e.Name], users: targets[e.Name]})
 		}
 	}
+	f.legacy = append(f.legacy, missingExchanges(want, state, targets)...)
 	from := map[string]string{}
 	for _, l := range f.legacy {
 		for _, q := range l.users {
@@ -118,6 +123,23 @@ func failuresOf(want topology.Topology, state State) failures {
 		}
 	}
 	return f
+}
+
+// missingExchanges gives the exchanges of an earlier release that queues of the file name,
+// and that do not exist.
+func missingExchanges(want topology.Topology, state State, targets map[string][]string) []legacyExchange {
+	found := byName(state.Have.Exchanges, func(e topology.Exchange) string { return e.Name })
+	works := byName(want.Works, func(w topology.Work) string { return w.Queue })
+	var out []legacyExchange
+	for _, name := range slices.Sorted(maps.Keys(targets)) {
+		_, exists := found[name]
+		_, old := topology.FailedBackoff(want.Name, name)
+		users := slices.DeleteFunc(slices.Clone(targets[name]), func(q string) bool { _, known := works[q]; return !known })
+		if old && !exists && len(users) > 0 {
+			out = append(out, legacyExchange{name: name, users: users, missing: true})
+		}
+	}
+	return out
 }
 
 // legacyRoutes gives the wanted bindings of legacy queues of ours that live and whose backoff
@@ -293,6 +315,12 @@ func (f failures) bridge(l legacyExchange) []Change {
 	switch {
 	case len(out) > 0:
 		return out
+	case l.missing:
+		e := topology.Exchange{
+			Name: l.name, Type: topology.Fanout, Durable: true, Label: topology.Label{Role: topology.RoleFailed},
+			Arguments: topology.Arguments{topology.ArgManagedBy: topology.Mark(f.topology)},
+		}
+		return []Change{{Action: Create, Kind: topology.KindExchange, Name: l.name, After: e, Label: e.Label}}
 	case !l.bridged:
 		return []Change{bindingOf(f.handsOn(l.name))}
 	default:
@@ -340,6 +368,9 @@ func (r *resolver) reroutes() {
 			Fields: []Field{{Name: "hands on to", After: topology.FailedExchangeName(r.want.Name)}},
 			Reason: fmt.Sprintf("%s made by an earlier release dead-letter to it (%s); the exchange stays for them, and from now on their backoff can change in place",
 				countOf(len(l.users), "queue"), some(displayed(l.users))),
+		}
+		if l.missing {
+			c.Reason = fmt.Sprintf("it does not exist, and the arguments of %s, as of an earlier release, name it", some(displayed(l.users)))
 		}
 		if len(l.users) == 0 {
 			c.Action, c.Fields, c.Reason = Delete, nil, "made by an earlier release; no queue dead-letters to it any more"

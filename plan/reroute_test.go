@@ -221,3 +221,29 @@ func TestAChangedBackoffIsShown(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A service that declares its queue as for an earlier release, when nothing of that is left,
+// finds its failures on their way all the same.
+func TestAQueueDeclaredAsForAnEarlierRelease(t *testing.T) {
+	t.Parallel()
+	want := backoffsOf(t, []string{"a"})
+	f := &fake{objects: map[string]any{}}
+	q := topology.Queue{Name: "q0", Durable: true, Arguments: want.Queues[slices.IndexFunc(want.Queues, func(q topology.Queue) bool { return q.Name == "q0" })].Arguments.
+		With(topology.ArgDeadLetterExchange, "shop.a.failed").Without(topology.ArgManagedBy)}
+	if err := f.create(q); err != nil {
+		t.Fatal(err)
+	}
+	p := plan.Make(want, f.state(), plan.Options{})
+	if err := plan.Check(p, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := plan.Carry(t.Context(), f, want, p, 0, func(plan.Change) {}); err != nil {
+		t.Fatal(err)
+	}
+	if got := f.failureGoes("q0"); !slices.Equal(got, []string{"shop.a.failed"}) {
+		t.Errorf("failures go to %q", got)
+	}
+	if p := plan.Make(want, f.state(), plan.Options{}); !p.Empty() {
+		t.Errorf("left to do: %s", text(t, p))
+	}
+}

@@ -23,6 +23,7 @@ func (r *resolver) strangers() {
 			return
 		}
 	}
+	dead := r.foundDead()
 	wanted := byName(r.want.Queues, func(q topology.Queue) string { return q.Name })
 	var missing []string
 	for _, q := range r.state.Have.Queues {
@@ -31,6 +32,9 @@ func (r *resolver) strangers() {
 		}
 		if _, ok := wanted[q.Name]; ok {
 			return // a dead-letter queue that the file names
+		}
+		if dead[q.Name] {
+			continue
 		}
 		missing = append(missing, q.Name)
 	}
@@ -47,6 +51,18 @@ func (r *resolver) strangers() {
 	r.refuse(topology.Key{Kind: topology.KindTopology, Name: r.want.Name}, nil, nil, topology.Label{}, fmt.Sprintf(
 		"%s of the topology %s on this virtual host %s missing from the file: %s. Is %s another team's name? Then give this topology another name. If they were taken out on purpose, say so in the file: removed: %s",
 		allOf(len(missing)), name, isAre(len(missing)), some(shown), name, flow(missing)))
+}
+
+// foundDead gives the dead-letter queues on the broker: those to which a binding of ours
+// leads from the exchange of dead letters. Their names can be of any form.
+func (r *resolver) foundDead() map[string]bool {
+	out := map[string]bool{}
+	for _, b := range r.state.Have.Bindings {
+		if b.Source == topology.DeadName(r.want.Name) && b.DestinationType == topology.ToQueue && r.ours(b.Arguments) {
+			out[b.Destination] = true
+		}
+	}
+	return out
 }
 
 // allOf gives "the only work queue" or "all 9 work queues".
