@@ -360,6 +360,8 @@ func TestMigrateToAQueueWithoutALeader(t *testing.T) {
 	if !leaderless(t, target, ch) {
 		t.Fatal("no queue was without a leader when its client was cut off: this proves nothing")
 	}
+	// The bindings of a queue went with it.
+	start(t, target, "migrate", "--yes", "--until", "prepare", "-f", file).exits(t, 0)
 	p := start(t, target, "migrate", "--yes", "--settle", "10ms", "--idle", "1s", "-f", file)
 	p.exits(t, 3)
 	if !strings.Contains(p.stderr.String(), "the queue new must answer before messages are turned to it") {

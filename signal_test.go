@@ -28,7 +28,7 @@ func TestTheSecondSignalKills(t *testing.T) {
 			path := file(t, ladderFile("1h"))
 			start(t, target, "apply", "--yes", "-f", path).exits(t, 0)
 			p := start(t, target, "process", "-f", path, "--listen", "127.0.0.1:0", "--notify", web.URL)
-			if err := target.Channel(t).Publish("shop.quick.failed", "@gone", false, false, amqp.Publishing{}); err != nil {
+			if err := target.Channel(t).Publish("", "shop.quick.failed", true, false, amqp.Publishing{}); err != nil {
 				t.Fatal(err)
 			}
 			<-asked

@@ -10,8 +10,9 @@ import (
 	"github.com/dlxctl/dlxctl/broker/brokertest"
 )
 
-// A queue in use cannot get another backoff. After all the rest of the file was
-// applied, what its consumer rejects is not lost: by the old backoff it comes back.
+// An argument of a queue in use cannot change, and with --skip-blocked its backoff does
+// not change either. After the rest of the file is applied, what its consumer rejects is
+// not lost: it comes back by the old backoff.
 func TestSkippingABlockedQueueLosesNothing(t *testing.T) {
 	t.Parallel()
 	const messages = 20
@@ -21,7 +22,7 @@ func TestSkippingABlockedQueueLosesNothing(t *testing.T) {
 			target := brokertest.VHost(t)
 			text := "version: 1\nname: shop\ndefaults: {type: " + queueType + "}\n" +
 				"backoff: {s: {tiers: [100ms]}, t: {tiers: [200ms]}}\nqueues: [{name: d, backoff: s}]\n"
-			before, after := file(t, text), file(t, strings.Replace(text, "backoff: s}", "backoff: t}", 1))
+			before, after := file(t, text), file(t, strings.Replace(text, "backoff: s}", "backoff: t, arguments: {x-message-ttl: 600000}}", 1))
 			start(t, target, "apply", "--yes", "-f", before).exits(t, 0)
 
 			came := make(chan map[string]int, 1)

@@ -212,7 +212,10 @@ func (s *stage) crash(ctx context.Context, conn *amqp.Connection) {
 
 // account reads all places that a failure can come to, and counts by message-id what was
 // lost, what was doubled, and what came to the unroutable queue.
-func (s *stage) account(t *testing.T) {
+//
+// mayDouble is how many the broker itself may have doubled: at-least-once dead-lettering
+// has up to 32 messages of a queue in flight, and does them again after a restart.
+func (s *stage) account(t *testing.T, mayDouble int) {
 	t.Helper()
 	seen := map[string]int{}
 	came := map[string]int{}
@@ -266,7 +269,7 @@ func (s *stage) account(t *testing.T) {
 		doubled += n - 1
 	}
 	t.Logf("%d messages failed: %v; %d lost, %d doubled, %d misplaced", len(s.confirmed), came, lost, doubled, misplaced)
-	if lost > 0 || doubled > 0 || misplaced > 0 {
+	if lost > 0 || doubled > mayDouble || misplaced > 0 {
 		t.Errorf("of %d messages %d were lost, %d doubled, %d misplaced", len(s.confirmed), lost, doubled, misplaced)
 	}
 	if len(s.confirmed) < 100 || came["shop.a.failed"] == 0 || came["shop.b.failed"] == 0 {
@@ -292,7 +295,7 @@ func TestBackoffsChangeUnderLoad(t *testing.T) {
 				s.apply(t, s.m, backoff, 200*time.Millisecond)
 			}
 			stop()
-			s.account(t)
+			s.account(t, 0)
 		})
 	}
 }
@@ -309,7 +312,7 @@ func TestBackoffsChangeInACluster(t *testing.T) {
 		s.apply(t, s.m, backoff, 500*time.Millisecond)
 	}
 	stop()
-	s.account(t)
+	s.account(t, 0)
 }
 
 // A control: a failed queue that is bound before the other is unbound doubles failures.
@@ -388,7 +391,7 @@ func TestAChangeOfBackoffStoppedAfterEachStep(t *testing.T) {
 				s.apply(t, s.m, "a", settle)
 			}
 			stop()
-			s.account(t)
+			s.account(t, 0)
 		})
 	}
 }
@@ -421,7 +424,7 @@ func TestANodeRestartsWhileABackoffChanges(t *testing.T) {
 		}
 	}
 	burst()
-	s.account(t)
+	s.account(t, 4*32)
 }
 
 // A queue moves to another backoff and back a hundred times.
@@ -439,7 +442,7 @@ func TestABackoffChangesAHundredTimes(t *testing.T) {
 		}
 	}
 	stop()
-	s.account(t)
+	s.account(t, 0)
 	if d := cmp.Diff(before, target.Definitions(t)); d != "" {
 		t.Errorf("something is left of the changes (-before +after):\n%s", d)
 	}
@@ -483,7 +486,7 @@ func TestApplyKilledWhileABackoffChanges(t *testing.T) {
 	}
 	run("b", 0)
 	stop()
-	s.account(t)
+	s.account(t, 0)
 	if t.Logf("%d kills", kills); kills == 0 {
 		t.Error("no run was killed: this proves nothing")
 	}
