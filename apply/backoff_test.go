@@ -1,12 +1,14 @@
 package apply_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -448,30 +450,93 @@ func TestABackoffChangesAHundredTimes(t *testing.T) {
 	}
 }
 
+// program builds dlxctl, to be killed.
+func program(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "dlxctl")
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", path, "..").CombinedOutput(); err != nil {
+		t.Fatalf("build: %v\n%s", err, out)
+	}
+	return path
+}
+
+// command gives a run of dlxctl apply.
+func (s *stage) command(ctx context.Context, t *testing.T, dlxctl, backoff, settle string) (c *exec.Cmd, out *bytes.Buffer) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "topology.yaml")
+	if err := os.WriteFile(file, []byte(s.file(backoff)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c = exec.CommandContext(ctx, dlxctl, "apply", "--yes", "-f", file, "--settle", settle, "--lock-timeout", "20s")
+	c.Env = append(os.Environ(), "RABBITMQ_URL="+s.target.URL, "RABBITMQ_API_URL="+s.target.API)
+	out = &bytes.Buffer{}
+	c.Stdout, c.Stderr = out, out
+	return c, out
+}
+
+// way gives where failures of q are led now: the destinations at the failed exchange, and
+// behind a bar those at its alternate exchange.
+func (s *stage) way(t *testing.T) string {
+	t.Helper()
+	state, err := s.m.Inspect(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := map[string][]string{}
+	for _, b := range state.Have.Bindings {
+		if b.Key == "@q" {
+			at[b.Source] = append(at[b.Source], b.Destination)
+		}
+	}
+	return strings.Join(at["shop.failed"], " ") + "|" + strings.Join(at["shop.failed.next"], " ")
+}
+
+// The program is killed by SIGKILL after each step of a change, and the next run goes on.
+func TestApplyKilledAfterEachStep(t *testing.T) {
+	t.Parallel()
+	dlxctl := program(t)
+	target := brokertest.VHost(t)
+	s := newStage(t, "quorum", target, target, target)
+	stop := s.load(t, 50*time.Millisecond)
+	for _, step := range []string{"shop.a.failed|shop.b.failed", "|shop.b.failed", "shop.b.failed|shop.b.failed", "shop.b.failed|"} {
+		c, out := s.command(t.Context(), t, dlxctl, "b", "1500ms") // long enough to be met after each step
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the step "+step, func() bool { return s.way(t) == step })
+		if err := c.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		_ = c.Wait() // its exit code says how it ended
+		if c.ProcessState.ExitCode() != -1 || s.way(t) != step {
+			t.Fatalf("it was not killed after %s: %s, and failures go %s:\n%s", step, c.ProcessState, s.way(t), out)
+		}
+		c, out = s.command(t.Context(), t, dlxctl, "b", "100ms")
+		if err := c.Run(); err != nil {
+			t.Fatalf("apply: %v\n%s", err, out)
+		}
+		s.apply(t, s.m, "a", 100*time.Millisecond)
+	}
+	stop()
+	s.account(t, 0)
+}
+
 // The program is killed by SIGKILL at any moment of a change of backoff, again and again.
 func TestApplyKilledWhileABackoffChanges(t *testing.T) {
 	t.Parallel()
-	dlxctl := filepath.Join(t.TempDir(), "dlxctl")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", dlxctl, "..").CombinedOutput(); err != nil {
-		t.Fatalf("build: %v\n%s", err, out)
-	}
+	dlxctl := program(t)
 	target := brokertest.VHost(t)
 	s := newStage(t, "quorum", target, target, target)
 	stop := s.load(t, 50*time.Millisecond)
 	run := func(backoff string, kill time.Duration) bool {
-		file := filepath.Join(t.TempDir(), "topology.yaml")
-		if err := os.WriteFile(file, []byte(s.file(backoff)), 0o600); err != nil {
-			t.Fatal(err)
-		}
 		ctx := t.Context()
 		if kill > 0 {
 			var cancel context.CancelFunc
 			ctx, cancel = context.WithTimeout(ctx, kill) // its end is SIGKILL
 			defer cancel()
 		}
-		c := exec.CommandContext(ctx, dlxctl, "apply", "--yes", "-f", file, "--settle", "100ms", "--lock-timeout", "20s")
-		c.Env = append(os.Environ(), "RABBITMQ_URL="+target.URL, "RABBITMQ_API_URL="+target.API)
-		out, err := c.CombinedOutput()
+		c, out := s.command(ctx, t, dlxctl, backoff, "100ms")
+		err := c.Run()
 		if err != nil && ctx.Err() == nil {
 			t.Fatalf("apply: %v\n%s", err, out)
 		}
