@@ -82,6 +82,7 @@ func api(ts *testscript.TestScript, neg bool, args []string) {
 	admin, _ := ts.Value(targetKey{}).(brokertest.Target)
 	req.SetBasicAuth(admin.Username, admin.Password)
 	req.Header.Set("Content-Type", "application/json")
+	req.Close = true // the broker may end an idle connection in the moment in which it is used again
 	resp, err := http.DefaultClient.Do(req)
 	ts.Check(err)
 	defer resp.Body.Close()
