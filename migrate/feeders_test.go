@@ -230,7 +230,7 @@ func TestAbortWithAHomeMadeRetryQueue(t *testing.T) {
 		t.Fatal(err)
 	}
 	ch := s.target.Channel(t)
-	args := amqp.Table{"x-message-ttl": int64(20_000), "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "new"}
+	args := amqp.Table{"x-message-ttl": int64(3_600_000), "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "new"}
 	if _, err := ch.QueueDeclare("new.wait", true, false, false, false, args); err != nil {
 		t.Fatal(err)
 	}
@@ -242,6 +242,15 @@ func TestAbortWithAHomeMadeRetryQueue(t *testing.T) {
 	eventually(t, "the messages to be counted", func() bool { return s.inspect(t).Usage["new.wait"].Ready == 10 })
 	if err := s.runner(t).Abort(t.Context(), s.without(t)); !errors.Is(err, migrate.ErrWaiting) || !strings.Contains(err.Error(), "the queue new.wait holds 10 messages and dead-letters to new by its name") {
 		t.Errorf("it ends with %v", err)
+	}
+	for range 10 { // they leave by rejection: a TTL may end before the abort has looked
+		d, ok, err := ch.Get("new.wait", false)
+		if err != nil || !ok {
+			t.Fatalf("no message came: %t, %v", ok, err)
+		}
+		if err := d.Reject(false); err != nil {
+			t.Fatal(err)
+		}
 	}
 	for end := time.Now().Add(2 * time.Minute); ; { // each abort looks at the tiers for some seconds
 		err := s.runner(t).Abort(t.Context(), s.without(t))
