@@ -1,391 +1,191 @@
 package cmd
 
 import (
-	"bufio"
 	"context"
-	"errors"
 	"fmt"
 	"os"
-	"slices"
-	"strings"
-	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
 
-	"github.com/dlxctl/dlxctl/broker"
+	"github.com/dlxctl/dlxctl/internal/apply"
 	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// applier is one run of apply.
-type applier struct {
-	*app
-	planFlags
-	lockFlags
+// applyCommand is the command apply.
+type applyCommand struct {
+	app    *app
+	plan   planFlags
+	lock   lockFlags
 	yes    bool
-	wait   time.Duration // for retired tiers to be empty; zero: not at all
+	wait   time.Duration // for retired tiers to be empty; zero does not wait
 	settle time.Duration // between two steps of a changed backoff
-	skips  bool          // something is blocked or not allowed, and the rest is carried out
-
-	saved *plan.Saved // nil unless a saved plan is carried out
-	done  map[plan.Action]int
-	want  topology.Topology
-	m     *broker.Management
 }
 
-func (a *app) applyCommand() *cobra.Command {
-	r := applier{app: a}
+func newApply(a *app) *cobra.Command {
+	k := applyCommand{app: a}
 	c := &cobra.Command{
 		Use: "apply [PLAN]", SuggestFor: []string{"deploy", "up", "create"},
-		Short: "Make the broker as the file says",
-		Long: `Plan, show the plan, ask, write, and read back that nothing is left to do.
+		Short: "Apply the topology to the broker",
+		Long: `Show the plan, ask for confirmation, write the changes, and verify that the broker
+matches the topology.
 
-PLAN is a file of plan --save: just that is carried out, and refused if the broker has
-changed since. It holds the topology, --prune, --skip-blocked and --allow. apply adds
-its own --allow, refuses -f, --prune and --skip-blocked beside PLAN, and ignores their
-environment variables. Without PLAN the topology files of -f are planned now.
+PLAN is a file from 'plan --save'. apply carries out exactly that plan, and refuses it if
+the broker has changed since. PLAN holds the topology, --prune, --skip-blocked and
+--allow. With PLAN, apply adds its own --allow, refuses -f, --prune and --skip-blocked on
+the command line, and ignores their environment variables. Without PLAN, apply plans the
+topology files of -f.
 
-Nothing is written while anything is blocked, or has a hazard that neither --allow nor
-removed: in the file allows. --skip-blocked writes the rest, and leaves what the skipped
-objects need: where their dead letters go, and the way back.
+apply writes nothing while a change is blocked, or has a hazard that neither --allow nor
+'removed' in the file allows. --skip-blocked writes the other changes, and keeps what the
+skipped objects need: their dead-letter queues and return paths.
 
-Objects are made in an order in which every message has somewhere to go at each
-moment, and deleted in the other. If apply is stopped or fails in the middle, it says
-what is done and what is not; run it again to continue.
+apply creates objects in an order in which every message has a destination at each
+moment, and deletes them in reverse order. If it is interrupted or fails, it prints what
+is done and what is not; run it again to continue.
 
-Exit codes: 0 done, 1 failed and nothing was written, 3 blocked, 4 something was
+Only one apply per topology runs at a time. A second one fails, and prints who holds the
+lock.
+
+Exit codes: 0 done, 1 failed and nothing was written, 3 blocked, 4 some changes were
 written but not all, 130 interrupted before the first write.`,
 		Example:     "  dlxctl apply\n  dlxctl plan --save plan.json && dlxctl apply plan.json\n  dlxctl apply --yes -f topology/\n  dlxctl apply --yes --allow drops-routing=billing",
 		Args:        planFile,
 		Annotations: map[string]string{outputsAnnotation: "text json markdown"},
 		RunE: func(c *cobra.Command, args []string) error {
-			if err := r.read(); err != nil {
+			if err := k.plan.read(); err != nil {
 				return err
 			}
-			if err := ofSaved(c, args); err != nil {
+			if err := checkSavedFlags(c, args); err != nil {
 				return err
 			}
-			if err := r.wanted(args); err != nil {
-				return err
-			}
-			return r.run(c.Context())
+			return k.run(c.Context(), args)
 		},
 	}
-	c.Flags().BoolVar(&r.yes, "yes", false, "do not ask; required without a terminal")
-	c.Flags().DurationVar(&r.settle, "settle", 500*time.Millisecond, "how long the broker gets to come to rest between two steps of a changed backoff")
-	addWait(c.Flags(), &r.wait, "wait until retired tiers are empty, and delete them; --wait=10m gives up after 10m").NoOptDefVal = "true"
-	r.planFlags.add(c.Flags())
-	r.lockFlags.add(c.Flags())
+	c.Flags().BoolVar(&k.yes, "yes", false, "skip confirmation; required without a terminal")
+	c.Flags().DurationVar(&k.settle, "settle", 500*time.Millisecond,
+		"pause between two steps of a changed backoff, for the broker to settle")
+	addWait(c.Flags(), &k.wait,
+		"wait until retired tiers are empty, then delete them; --wait=10m gives up after 10m").NoOptDefVal = "true"
+	k.plan.add(c.Flags())
+	k.lock.add(c.Flags())
 	return c
 }
 
-// planFile refuses what is given in the place of a saved plan.
+// planFile refuses an argument that cannot be a saved plan.
 func planFile(c *cobra.Command, args []string) error {
 	if len(args) == 1 && !isYAML(args[0]) {
 		if _, err := time.ParseDuration(args[0]); err == nil && c.Flags().Changed("wait") {
-			return usageError{fmt.Errorf("%s would be a saved plan here; write --wait=%s", args[0], args[0])}
+			return usageError{fmt.Errorf("%s would be read as a saved plan; write --wait=%s", args[0], args[0])}
 		}
 		return nil
 	}
 	return noArguments(c, args)
 }
 
-// ofSaved refuses the flags of the command line that a saved plan has no use for. What
-// environment variables say is passed over: they are set for more than one command.
-func ofSaved(c *cobra.Command, args []string) error {
+// checkSavedFlags refuses flags on the command line that have no effect on a saved plan.
+// It ignores their environment variables, which are set for more than one command.
+func checkSavedFlags(c *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
 	for _, name := range []string{"file", "prune", "skip-blocked"} {
 		if c.Flags().Changed(name) {
-			return usageError{fmt.Errorf("--%s has no effect on a saved plan; give it to 'dlxctl plan --save %s' instead", name, args[0])}
+			return usageError{fmt.Errorf("--%s has no effect on a saved plan; pass it to 'dlxctl plan --save %s' instead", name,
+				args[0])}
 		}
 	}
 	return nil
 }
 
-// wanted reads what is to be applied: the saved plan of args, or the files.
-func (r *applier) wanted(args []string) (err error) {
-	if len(args) == 0 {
-		r.want, err = r.load()
+// run applies the saved plan of args, or the files.
+func (k *applyCommand) run(ctx context.Context, args []string) error {
+	r := apply.Runner{Options: k.plan.options, Settle: k.settle, Wait: k.wait}
+	want, conn, err := k.wanted(args, &r)
+	if err != nil {
 		return err
 	}
-	f, err := os.Open(args[0])
+	if r.Session, err = conn.open(want); err != nil {
+		return err
+	}
+	defer r.Session.Close()
+	if err := k.lock.lockSession(ctx, k.app, r.Session); err != nil {
+		return err
+	}
+	show := &reporter{k: k, forget: func() bool { return true }}
+	defer func() { show.forget() }()
+	r.Reporter = show
+	return r.Run(ctx)
+}
+
+// wanted reads the topology to apply and its broker: from the saved plan of args, with its
+// options, or from the files.
+func (k *applyCommand) wanted(args []string, r *apply.Runner) (topology.Compiled, connection, error) {
+	if len(args) == 0 {
+		t, err := k.app.files().load()
+		return t, k.app.conn, err
+	}
+	saved, err := readSaved(args[0])
 	if err != nil {
-		return fmt.Errorf("read %s: %w", args[0], reason(err))
+		return topology.Compiled{}, connection{}, err
+	}
+	saved.Options.Allow = append(saved.Options.Allow, r.Options.Allow...)
+	r.Saved, r.Options = &saved, saved.Options
+	return saved.Want, k.app.conn.in(saved.VHost), nil
+}
+
+// readSaved reads a saved plan.
+func readSaved(path string) (plan.Saved, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return plan.Saved{}, fmt.Errorf("read %s: %w", path, reason(err))
 	}
 	defer f.Close()
 	saved, err := plan.ReadSaved(f)
 	if err != nil {
-		return fmt.Errorf("%s: %w", args[0], err)
+		return plan.Saved{}, fmt.Errorf("%s: %w", path, err)
 	}
-	saved.Options.Allow = append(saved.Options.Allow, r.options.Allow...)
-	r.saved, r.want, r.options = &saved, saved.Want, saved.Options
-	if r.conn.VHost == "" {
-		r.conn.VHost = saved.VHost
+	return saved, nil
+}
+
+// reporter shows a run of apply: results on stdout, the rest on stderr.
+type reporter struct {
+	k      *applyCommand
+	forget func() bool // the notice of Ctrl-C, which holds from the first write to the end of the run
+}
+
+// Planned shows the plan.
+func (r *reporter) Planned(p plan.Plan) error {
+	if err := r.k.app.show(p, r.k.plan.verbose); err != nil {
+		return err
 	}
+	r.k.plan.note(r.k.app, p)
 	return nil
 }
 
-func (r *applier) run(ctx context.Context) error {
-	var err error
-	if r.m, err = r.management(r.want); err != nil {
-		return err
-	}
-	defer r.m.Close()
-	lock, err := r.take(ctx, r.app, r.m, r.want)
-	if err != nil {
-		return err
-	}
-	if lock != nil {
-		r.m.Over(lock)
-		defer func() {
-			_ = lock.Unlock(topology.LockName(r.want.Name)) // if not, the end of the connection does it
-			_ = lock.Close()
-		}()
-	}
-	p, err := r.makePlan(ctx, r.m, r.want, r.options)
-	if err != nil {
-		return err
-	}
-	if r.saved != nil {
-		if err := r.saved.Check(p); err != nil {
-			return err
-		}
-	}
-	if err := r.show(p, r.verbose); err != nil {
-		return err
-	}
-	r.note(r.app, p)
-	refused := plan.Check(p, r.options.Allow)
-	if refused != nil && !r.options.SkipBlocked {
-		return refused
-	}
-	r.skips = refused != nil
-	todo := plan.Allowed(p, r.options.Allow)
-	if !todo.Empty() {
-		if err := preflight(ctx, r.m, lock, todo); err != nil {
-			return err
-		}
-		if !r.yes {
-			if err := r.confirm(ctx); err != nil {
-				return err
-			}
-		}
-		if err := r.write(ctx, todo); err != nil {
-			return err
-		}
-	}
-	if err := r.handOver(ctx, lock != nil, todo.Retiring); err != nil {
-		return unfinishedError{err}
-	}
-	if r.wait > 0 {
-		last, err := r.retire(ctx, p)
-		if err != nil {
-			return err
-		}
-		// What the tiers held may have ended in a queue that has to go as well.
-		if late := plan.Check(last, r.options.Allow); late != nil && refused == nil {
-			return unfinishedError{fmt.Errorf("the retired tiers are deleted, and for the rest %w", late)}
-		}
-	}
-	return plan.Skipped(p, r.options.Allow, summary(r.done))
-}
-
-// write carries out a plan and reads back that nothing of it is left.
-func (r *applier) write(ctx context.Context, p plan.Plan) error {
-	done := map[plan.Action]int{}
-	patient := patient{Converger: r.m, full: map[topology.Key]bool{}}
-	told := context.AfterFunc(ctx, func() {
-		fmt.Fprintln(r.stderr, "stopping when what is under way is done; a second signal kills")
-	})
-	defer told()
-	bar := r.newProgress("applied", "changes", len(p.Changes))
-	err := plan.Carry(ctx, &patient, r.want, p, r.settle, func(c plan.Change) {
-		done[c.Action]++
-		bar.step()
-	})
-	bar.finish()
-	if err != nil {
-		return err
-	}
-	done[plan.Delete] -= len(patient.full)
-	p.Changes = slices.DeleteFunc(slices.Clone(p.Changes), func(c plan.Change) bool { return patient.full[topology.Key{Kind: c.Kind, Name: c.Name}] })
-	left, err := r.readBack(ctx, p)
-	if err != nil {
-		return unfinishedError{fmt.Errorf("%s written, but reading back failed: %w", count(len(p.Changes), "change"), err)}
-	}
-	if !left.Empty() {
-		var text strings.Builder
-		if err := plan.WriteText(&text, left, plan.TextOptions{}); err != nil {
-			return err
-		}
-		return unfinishedError{fmt.Errorf("%s written, but the broker is not as the file says; somebody else may be changing it. Left to do:\n%s", count(len(p.Changes), "change"), text.String())}
-	}
-	if r.done == nil {
-		r.done = map[plan.Action]int{}
-	}
-	for a, n := range done {
-		r.done[a] += n
-	}
-	if r.output == "text" && len(p.Changes) > 0 {
-		rest := "nothing is left to do"
-		if r.skips {
-			rest = "all but what is skipped is done"
-		}
-		fmt.Fprintf(r.stdout, "done: %s; read back, %s%s\n", summary(done), rest, later(left.Retiring))
-	}
-	return nil
-}
-
-// readBack gives what is left to do of p. Policies get a few more tries: what the
-// broker still does for a run that was killed, or for others, may undo ours.
-func (r *applier) readBack(ctx context.Context, p plan.Plan) (plan.Plan, error) {
-	const tries = 3
-	for try := 0; ; try++ {
-		left, err := r.makePlan(ctx, r.m, r.want, r.options)
-		if err != nil {
-			return left, err
-		}
-		left = plan.Later(p, plan.Allowed(left, r.options.Allow))
-		policies := left
-		policies.Changes = slices.DeleteFunc(slices.Clone(left.Changes), func(c plan.Change) bool { return c.Kind != topology.KindPolicy })
-		if policies.Empty() || try == tries {
-			return left, nil
-		}
-		if err := plan.Execute(ctx, r.m, policies, func(plan.Change) {}); err != nil {
-			return left, err
-		}
-	}
-}
-
-// later says what only time can bring.
-func later(retiring []string) string {
-	if len(retiring) == 0 {
-		return ""
-	}
-	return fmt.Sprintf(" but to delete %s when they are empty: run apply again then, or with --wait", strings.Join(retiring, ", "))
-}
-
-// patient leaves retired tiers in which messages still wait for a later apply,
-// and with them what leads these back. The broker refuses to delete the tiers:
-// nothing is lost.
-type patient struct {
-	plan.Converger
-
-	mu   sync.Mutex
-	full map[topology.Key]bool
-}
-
-// Apply carries out a change, or notes that it has to wait.
-func (p *patient) Apply(ctx context.Context, c plan.Change) error {
-	if c.LeadsBack() && p.waits() {
-		p.leave(c)
+// Confirm asks, unless --yes is given.
+func (r *reporter) Confirm(ctx context.Context) error {
+	if r.k.yes {
 		return nil
 	}
-	err := p.Converger.Apply(ctx, c)
-	inLoop := c.Kind == topology.KindQueue && (c.Label.Role == topology.RoleRetry || c.Label.Role == topology.RoleFailed)
-	if c.Action == plan.Delete && inLoop && errors.Is(err, broker.ErrRefused) && !slices.Contains(c.Hazards, plan.LosesMessages) {
-		p.leave(c)
-		return nil
-	}
-	return err
+	return r.k.app.ask(ctx, "apply these changes?")
 }
 
-// leave notes that c has to wait.
-func (p *patient) leave(c plan.Change) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.full[topology.Key{Kind: c.Kind, Name: c.Name}] = true
+// Progress shows how many of the changes are written.
+func (r *reporter) Progress(ctx context.Context, changes int) (step, finish func()) {
+	r.forget()
+	r.forget = r.k.app.announceStop(ctx)
+	p := r.k.app.newProgress("applied", "changes", changes)
+	return p.step, p.finish
 }
 
-// waits reports whether a tier stays. The tiers come before what leads back.
-func (p *patient) waits() bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return len(p.full) > 0
-}
-
-// summary says what was done: "3 created, 1 deleted".
-func summary(done map[plan.Action]int) string {
-	words := map[plan.Action]string{
-		plan.Create: "created", plan.Update: "updated", plan.Replace: "replaced", plan.Delete: "deleted", plan.Migrate: "made for a migration",
-	}
-	var parts []string
-	for _, a := range plan.Actions() {
-		if n := done[a]; n > 0 {
-			parts = append(parts, fmt.Sprintf("%d %s", n, words[a]))
-		}
-	}
-	return strings.Join(parts, ", ")
-}
-
-// retire waits until the retired tiers are empty, and deletes them. It gives the
-// plan for what is left then.
-func (r *applier) retire(ctx context.Context, first plan.Plan) (plan.Plan, error) {
-	tick := time.NewTicker(time.Second)
-	defer tick.Stop()
-	said, begun := "", time.Now()
-	for wrote := !first.Empty(); ; wrote = true {
-		p, err := r.makePlan(ctx, r.m, r.want, r.options)
-		if err != nil && wrote {
-			return p, unfinishedError{err}
-		}
-		if err != nil {
-			return p, err
-		}
-		todo := plan.Allowed(p, r.options.Allow)
-		if !todo.Empty() {
-			// It takes its time to prove that a tier is empty: this is no hot loop.
-			if err := r.write(ctx, todo); err != nil {
-				return p, unfinishedError{err}
-			}
-			continue
-		}
-		if err := r.handOver(ctx, r.lock, todo.Retiring); err != nil {
-			return p, unfinishedError{err}
-		}
-		if len(todo.Retiring) == 0 { // what is skipped may need others
-			return p, nil
-		}
-		if text := strings.Join(todo.Retiring, ", "); text != said {
-			said = text
-			fmt.Fprintf(r.stderr, "waiting for retired tiers to be empty: %s\n", text)
-		}
-		if time.Since(begun) > r.wait {
-			return p, unfinishedError{fmt.Errorf("retired tiers still hold messages after %s: %s; run apply again", r.wait, strings.Join(p.Retiring, ", "))}
-		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return p, unfinishedError{errors.New("interrupted while waiting for retired tiers to be empty; run apply again")}
-		}
+// Result prints a line, if the output is text.
+func (r *reporter) Result(line string) {
+	if r.k.app.output == "text" {
+		fmt.Fprintln(r.k.app.stdout, line)
 	}
 }
 
-// confirm asks whether to apply a plan.
-func (a *app) confirm(ctx context.Context) error { return a.ask(ctx, "apply these changes?") }
-
-// ask asks on the terminal. Anything but y or yes is no.
-func (a *app) ask(ctx context.Context, question string) error {
-	if !terminal(a.stdin) {
-		return errors.New("there is no terminal to ask on; write --yes to apply without asking")
-	}
-	fmt.Fprint(a.stderr, question+" [y/N] ")
-	answer := make(chan string, 1)
-	go func() {
-		line, _ := bufio.NewReader(a.stdin).ReadString('\n') // no answer is no
-		answer <- strings.ToLower(strings.TrimSpace(line))
-	}()
-	select {
-	case s := <-answer:
-		if s == "y" || s == "yes" {
-			return nil
-		}
-		return errors.New("not confirmed; nothing was written")
-	case <-ctx.Done():
-		fmt.Fprintln(a.stderr)
-		return ctx.Err()
-	}
-}
+// Notice prints a line on stderr.
+func (r *reporter) Notice(line string) { fmt.Fprintln(r.k.app.stderr, line) }

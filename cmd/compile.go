@@ -6,25 +6,25 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-func (a *app) compileCommand() *cobra.Command {
+func newCompile(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "compile",
-		Short: "Print the objects a file becomes",
-		Long: `Print the exchanges, queues and bindings that the topology files become, without a
-broker. -o definitions is the format that RabbitMQ imports; it skips objects that
-exist already, whatever their arguments, so prefer apply.`,
+		Short: "Print the objects that topology files compile to",
+		Long: `Print the exchanges, queues and bindings that the topology files compile to, without a
+broker. -o definitions prints the format that RabbitMQ imports. An import skips objects
+that exist already, whatever their arguments, so prefer apply.`,
 		Example:     "  dlxctl compile\n  dlxctl compile -o definitions > definitions.json",
 		Args:        noArguments,
 		Annotations: map[string]string{outputsAnnotation: "text json definitions"},
 		RunE: func(*cobra.Command, []string) error {
-			t, err := a.load()
+			t, err := a.files().load()
 			if err != nil {
 				return err
 			}
 			if a.output == "text" {
 				return topology.WriteText(a.stdout, t)
 			}
-			endpoint, err := a.conn.Resolve() // the vhost may be that of the URL
+			endpoint, err := a.conn.endpoint(t) // the vhost may be that of the URL
 			if err != nil {
 				return err
 			}

@@ -3,6 +3,7 @@ package cmd
 import (
 	"errors"
 	"fmt"
+	"io"
 	"regexp"
 	"slices"
 	"strconv"
@@ -11,14 +12,14 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/dlxctl/dlxctl/spec"
+	"github.com/dlxctl/dlxctl/internal/spec"
 )
 
-// variablePrefix begins every environment variable of dlxctl's own.
+// variablePrefix is the prefix of dlxctl's environment variables.
 const variablePrefix = "DLXCTL_"
 
-// consents reports whether a flag allows something that nobody should do by a
-// variable set long ago: write without asking, lose messages, overwrite a file.
+// consents reports whether a flag gives consent that no variable set long ago may give:
+// write without confirmation, lose messages, overwrite a file.
 func consents(flag string) bool { return slices.Contains([]string{"yes", "allow", "force"}, flag) }
 
 // ownVariable names the variable of a flag.
@@ -26,8 +27,8 @@ func ownVariable(flag string) string {
 	return variablePrefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
-// variables names the environment variables that set a flag, the stronger first.
-// A flag that consents has none.
+// variables returns the environment variables that set a flag, in order of precedence.
+// A flag that gives consent has none.
 func variables(flag string) []string {
 	own := ownVariable(flag)
 	switch {
@@ -42,14 +43,16 @@ func variables(flag string) []string {
 	}
 }
 
-// fromEnvironment gives each flag that the command line left out the value of
-// its variable.
+// fromEnvironment sets each flag that is not on the command line to the value of its
+// variable.
 func (a *app) fromEnvironment(c *cobra.Command) error {
-	a.warnOfUnknownVariables(c.Root())
+	if a.environ != nil {
+		warnOfUnknownVariables(a.stderr, a.environ(), c.Root())
+	}
 	var problem error
 	c.Flags().VisitAll(func(f *pflag.Flag) {
 		if !f.Changed && problem == nil {
-			problem = a.setFromEnvironment(f)
+			problem = setFromEnvironment(a.env, f)
 		}
 	})
 	if problem != nil {
@@ -59,19 +62,21 @@ func (a *app) fromEnvironment(c *cobra.Command) error {
 		return err
 	}
 	if a.conn.InsecureSkipVerify {
-		fmt.Fprintln(a.stderr, "dlxctl: WARNING: the broker's certificate is not checked (--insecure-skip-verify): anybody on the way can read the password and every message")
+		fmt.Fprintln(a.stderr,
+			"dlxctl: WARNING: TLS certificate verification is off (--insecure-skip-verify): an attacker on the network can read the password and every message")
 	}
 	return nil
 }
 
-// setFromEnvironment gives one flag the value of the first of its variables that
-// is set and not empty.
-func (a *app) setFromEnvironment(f *pflag.Flag) error {
-	if v, ok := a.env(ownVariable(f.Name)); consents(f.Name) && ok && v != "" {
-		return fmt.Errorf("%s is set, and no variable can consent; unset it and write --%s on the command line", ownVariable(f.Name), f.Name)
+// setFromEnvironment sets one flag to the value of the first of its variables that is set
+// and not empty.
+func setFromEnvironment(env func(string) (string, bool), f *pflag.Flag) error {
+	if v, ok := env(ownVariable(f.Name)); consents(f.Name) && ok && v != "" {
+		return fmt.Errorf("%s is set, but consent cannot come from a variable; unset it and pass --%s on the command line",
+			ownVariable(f.Name), f.Name)
 	}
 	for _, name := range variables(f.Name) {
-		v, ok := a.env(name)
+		v, ok := env(name)
 		if !ok || v == "" {
 			continue
 		}
@@ -83,8 +88,8 @@ func (a *app) setFromEnvironment(f *pflag.Flag) error {
 	return nil
 }
 
-// badValue says that a flag or variable has a value that its type does not take,
-// and which values it takes.
+// badValue returns the error for a flag or variable whose value has the wrong type. It
+// names the values that the type accepts.
 func badValue(name, value string, f *pflag.Flag, cause error) error {
 	fix := ""
 	switch f.Value.Type() {
@@ -103,15 +108,15 @@ func badValue(name, value string, f *pflag.Flag, cause error) error {
 	return fmt.Errorf("%s is %q; %s", name, value, fix)
 }
 
-// badFlag puts an error of the flag parser into words that name the remedy.
+// badFlag adds a fix to an error of the flag parser.
 func badFlag(c *cobra.Command, err error) error {
-	var value *pflag.InvalidValueError
-	var unknown *pflag.NotExistError
+	value, wrong := errors.AsType[*pflag.InvalidValueError](err)
+	unknown, missing := errors.AsType[*pflag.NotExistError](err)
 	switch {
-	case errors.As(err, &value):
+	case wrong:
 		f := value.GetFlag()
 		return usageError{badValue("--"+f.Name, value.GetValue(), f, value.Unwrap())}
-	case errors.As(err, &unknown) && unknown.GetSpecifiedShortnames() == "":
+	case missing && unknown.GetSpecifiedShortnames() == "":
 		if fix := meantFlag(c, unknown.GetSpecifiedName()); fix != "" {
 			return usageError{fmt.Errorf("%w; %s", err, fix)}
 		}
@@ -119,7 +124,8 @@ func badFlag(c *cobra.Command, err error) error {
 	return usageError{err}
 }
 
-// meantFlag gives the remedy for a flag that the command does not have, or nothing.
+// meantFlag returns the fix for a flag that the command does not have. Empty: none is
+// known.
 func meantFlag(c *cobra.Command, name string) string {
 	switch name {
 	case "auto-approve", "assume-yes", "non-interactive":
@@ -136,13 +142,10 @@ func meantFlag(c *cobra.Command, name string) string {
 	return spec.DidYouMean("--"+name, names, "")
 }
 
-// warnOfUnknownVariables names variables that look like dlxctl's and set nothing: a
-// slip in the name would otherwise go unseen. It is a warning, as others may use
-// such names too. The values may be secrets and are not shown.
-func (a *app) warnOfUnknownVariables(root *cobra.Command) {
-	if a.environ == nil {
-		return
-	}
+// warnOfUnknownVariables warns of variables with dlxctl's prefix that set nothing: a typo
+// in the name would otherwise go unnoticed. It is no error, because other tools may use
+// the prefix too. The values may be secrets and are not shown.
+func warnOfUnknownVariables(stderr io.Writer, environ []string, root *cobra.Command) {
 	known := map[string]bool{}
 	var names []string
 	visitFlags(root, func(f *pflag.Flag) {
@@ -151,29 +154,28 @@ func (a *app) warnOfUnknownVariables(root *cobra.Command) {
 			names = append(names, name)
 		}
 	})
-	environ := a.environ()
-	slices.Sort(environ)
-	for _, entry := range environ {
+	for _, entry := range slices.Sorted(slices.Values(environ)) {
 		name, _, _ := strings.Cut(entry, "=")
 		if !strings.HasPrefix(name, variablePrefix) || known[name] || isForOthers(name) {
 			continue
 		}
-		text := name + " is no variable of dlxctl"
+		text := name + " sets no flag of dlxctl"
 		if fix := spec.DidYouMean(name, names, ""); fix != "" {
 			text += "; " + strings.NewReplacer(`"`, "").Replace(fix)
 		}
-		fmt.Fprintln(a.stderr, "dlxctl: warning:", text)
+		fmt.Fprintln(stderr, "dlxctl: warning:", text)
 	}
 }
 
-// isForOthers reports whether a variable is known to be for something else: the
-// project's own scripts and tests, the pipeline that posts plans, and what
-// Kubernetes sets in each pod for a Service called dlxctl.
+// isForOthers reports whether a variable has a known other use: in the project's own
+// scripts and tests, in the pipeline that posts plans, or in a pod of Kubernetes, which
+// sets variables for a Service called dlxctl.
 func isForOthers(name string) bool {
 	if slices.Contains([]string{"DLXCTL_CACHE", "DLXCTL_DEBIAN_MIRROR", "DLXCTL_SOAK", "DLXCTL_GITLAB_TOKEN"}, name) {
 		return true
 	}
-	return strings.HasPrefix(name, "DLXCTL_TEST_") || regexp.MustCompile(`^DLXCTL_(.*_)?(SERVICE_HOST|SERVICE_PORT(_.*)?|PORT|PORT_[0-9]+_(TCP|UDP)(_.*)?)$`).MatchString(name)
+	return strings.HasPrefix(name, "DLXCTL_TEST_") ||
+		regexp.MustCompile(`^DLXCTL_(.*_)?(SERVICE_HOST|SERVICE_PORT(_.*)?|PORT|PORT_[0-9]+_(TCP|UDP)(_.*)?)$`).MatchString(name)
 }
 
 // visitFlags calls visit for each flag of each command below c.

@@ -10,96 +10,106 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// A variable that several commands read means the same in each: it is of one type.
+// A variable that several commands read has one type in all of them.
 func TestOneVariableOneType(t *testing.T) {
 	t.Parallel()
 	first := map[string]string{}
-	for _, c := range commands((&app{}).root()) {
+	for _, c := range commands(newRoot(&app{})) {
 		c.InheritedFlags() // makes Flags complete
 		c.Flags().VisitAll(func(f *pflag.Flag) {
 			typ := fmt.Sprintf("%s (%T)", f.Value.Type(), f.Value)
 			for _, name := range variables(f.Name) {
 				if before, ok := first[name]; ok && before != typ {
-					t.Errorf("%s is %s for %q, and %s elsewhere", name, typ, c.CommandPath(), before)
+					t.Errorf("%s is %s for %q, but %s for another command", name, typ, c.CommandPath(), before)
 				}
 				first[name] = typ
 			}
 		})
 	}
 	if first["DLXCTL_WAIT"] == "" {
-		t.Error("there is no DLXCTL_WAIT: this proves little")
+		t.Error("no command has DLXCTL_WAIT, so the test proves little")
 	}
 }
 
-// --wait takes a time, and true and false as apply once did.
+// --wait accepts a duration, and true and false as earlier releases of apply did.
 func TestWaitValues(t *testing.T) {
 	t.Parallel()
 	for value, want := range map[string]time.Duration{"10m": 10 * time.Minute, "true": forever, "false": 0, "0s": 0} {
 		var wait time.Duration
 		if err := (*waitValue)(&wait).Set(value); err != nil || wait != want {
-			t.Errorf("--wait=%s is %s, %v", value, wait, err)
+			t.Errorf("--wait=%s gives %s and the error %v", value, wait, err)
 		}
 	}
 	for _, value := range []string{"5", "soon", "-1s", ""} {
 		if err := new(waitValue).Set(value); err == nil {
-			t.Errorf("--wait=%s is taken", value)
+			t.Errorf("--wait=%s is accepted", value)
 		}
 	}
 }
 
-// What is wrong on the command line or in the environment is told with the remedy.
+// An error on the command line or in the environment contains the fix.
 func TestUsageErrors(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		args, env, want string
 	}{
 		{"plan", "DLXCTL_VERBOSE=maybe", `DLXCTL_VERBOSE is "maybe"; write true or false`},
-		{"apply", "DLXCTL_YES=true", "DLXCTL_YES is set, and no variable can consent; unset it and write --yes on the command line"},
+		{
+			"apply", "DLXCTL_YES=true",
+			"DLXCTL_YES is set, but consent cannot come from a variable; unset it and pass --yes on the command line",
+		},
 		{"apply", "DLXCTL_WAIT=5", `DLXCTL_WAIT is "5"; write 5s or 5m`},
 		{"migrate", "DLXCTL_WAIT=soon", `DLXCTL_WAIT is "soon"; write a time with its unit, such as 30s or 5m`},
 		{"process", "DLXCTL_PREFETCH=many", `DLXCTL_PREFETCH is "many"; write a whole number`},
 		{"apply --lock-timeout 5", "", `--lock-timeout is "5"; write 5s or 5m`},
 		{"apply --wait=5", "", `--wait is "5"; write 5s or 5m`},
-		{"apply --wait 10m", "", "10m would be a saved plan here; write --wait=10m"},
+		{"apply --wait 10m", "", "10m would be read as a saved plan; write --wait=10m"},
 		{"apply --auto-approve", "", `unknown flag: --auto-approve; did you mean "--yes"?`},
 		{"apply --dry-run", "", "unknown flag: --dry-run; 'dlxctl plan' shows what apply would do"},
 		{"apply --skip-blokced", "", `unknown flag: --skip-blokced; did you mean "--skip-blocked"?`},
-		{"diff", "", `unknown command "diff", did you mean "plan"?`},
-		{"deploy", "", `unknown command "deploy", did you mean "apply"?`},
-		{"destroy", "", `unknown command "destroy"; 'dlxctl apply' deletes what the file no longer names, and 'dlxctl plan' shows what that is`},
-		{"generate args", "DLXCTL_FILE=../testdata/shop.yaml", "name a queue: dlxctl generate args QUEUE; the file has billing, "},
-		{"generate args a b", "", "dlxctl generate args takes one queue, and was given 2"},
-		{"plan --file ../testdata/shop.yaml", "DLXCTL_URL=amq://localhost", "the AMQP URL (RABBITMQ_URL or --url) begins with amq://"},
+		{"diff", "", `unknown command "diff"; did you mean "plan"?`},
+		{"deploy", "", `unknown command "deploy"; did you mean "apply"?`},
+		{"destroy", "", `unknown command "destroy"; 'dlxctl apply' deletes the objects that are no longer in the file, and 'dlxctl plan' lists them`},
+		{
+			"generate args", "DLXCTL_FILE=../testdata/shop.yaml",
+			"no queue is named; write dlxctl generate args QUEUE, where QUEUE is one of billing, ",
+		},
+		{"generate args a b", "", "dlxctl generate args accepts one queue, but got 2"},
+		{
+			"plan --file ../testdata/shop.yaml", "DLXCTL_URL=amq://localhost",
+			"the AMQP URL (RABBITMQ_URL or --url) begins with amq://",
+		},
 		{"plan --file ../testdata/shop.yaml", "RABBITMQ_API_URL=ftp://localhost", "ftp://"},
 	} {
 		code, said := runWith(t, strings.Fields(tc.args), tc.env)
 		if code != exitUsage || !strings.Contains(said, tc.want) {
-			t.Errorf("%s dlxctl %s exits with %d and says\n%s\nnot\n%s", tc.env, tc.args, code, said, tc.want)
+			t.Errorf("%s dlxctl %s exits with %d and prints\n%s\nwithout\n%s", tc.env, tc.args, code, said, tc.want)
 		}
 	}
 }
 
-// A subcommand of migrate with a slip is taken for a queue, and told.
-func TestASubcommandWithASlip(t *testing.T) {
+// A misspelled subcommand of migrate is read as a queue name; the error suggests the
+// subcommand.
+func TestMisspelledSubcommand(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]string{
-		"statuss":  "there is no file no.yaml; 'dlxctl init' writes one to start from, -f names another; or did you mean 'dlxctl migrate status'?",
+		"statuss":  "file no.yaml does not exist; 'dlxctl init' creates one, -f names another; or did you mean 'dlxctl migrate status'?",
 		"abor":     "or did you mean 'dlxctl migrate abort'?",
-		"invoices": "there is no file no.yaml; 'dlxctl init' writes one to start from, -f names another\n",
+		"invoices": "file no.yaml does not exist; 'dlxctl init' creates one, -f names another\n",
 	} {
 		code, said := runWith(t, []string{"migrate", name, "--file", "no.yaml"}, "")
 		if code != exitFailed || !strings.Contains(said, want) {
-			t.Errorf("migrate %s exits with %d and says\n%s", name, code, said)
+			t.Errorf("migrate %s exits with %d and prints\n%s", name, code, said)
 		}
 	}
 }
 
-// A variable with a slip in its name is told, and that of another tool is not.
+// A misspelled variable gets a warning; the variable of another tool does not.
 func TestUnknownVariables(t *testing.T) {
 	t.Parallel()
 	for variable, want := range map[string]string{
-		"DLXCTL_LOGLEVEL=debug":                      "dlxctl: warning: DLXCTL_LOGLEVEL is no variable of dlxctl; did you mean DLXCTL_LOG_LEVEL?\n",
-		"DLXCTL_ZZZZZZ=secret":                       "dlxctl: warning: DLXCTL_ZZZZZZ is no variable of dlxctl\n",
+		"DLXCTL_LOGLEVEL=debug":                      "dlxctl: warning: DLXCTL_LOGLEVEL sets no flag of dlxctl; did you mean DLXCTL_LOG_LEVEL?\n",
+		"DLXCTL_ZZZZZZ=secret":                       "dlxctl: warning: DLXCTL_ZZZZZZ sets no flag of dlxctl\n",
 		"DLXCTL_LOG_LEVEL=info":                      "",
 		"DLXCTL_GRACE=5s":                            "",
 		"DLXCTL_TEST_LINE=4.3":                       "",
@@ -114,13 +124,12 @@ func TestUnknownVariables(t *testing.T) {
 		code, said := runWith(t, []string{"schema"}, variable)
 		said, _, _ = strings.Cut(said, "{\n")
 		if code != exitDone || said != want {
-			t.Errorf("%s: exit code %d, and it says\n%s\nnot\n%s", variable, code, said, want)
+			t.Errorf("%s: exit code %d and output\n%s\nwant\n%s", variable, code, said, want)
 		}
 	}
 }
 
-// runWith runs dlxctl with one variable, and gives its exit code and all that it
-// prints.
+// runWith runs dlxctl with one variable, and returns its exit code and its output.
 func runWith(t *testing.T, args []string, variable string) (int, string) {
 	t.Helper()
 	var out bytes.Buffer
@@ -130,7 +139,7 @@ func runWith(t *testing.T, args []string, variable string) (int, string) {
 		env:     func(n string) (string, bool) { return value, n == name },
 		environ: func() []string { return []string{variable} },
 	}
-	root := a.root()
+	root := newRoot(a)
 	root.SetArgs(args)
 	err := root.ExecuteContext(t.Context())
 	if err != nil {
@@ -139,8 +148,8 @@ func runWith(t *testing.T, args []string, variable string) (int, string) {
 	return exitCode(t.Context(), err), out.String()
 }
 
-// A terminal that can do nothing gets plain lines: no color and no bar.
-func TestADumbTerminal(t *testing.T) {
+// A dumb terminal gets plain lines, without colors or a progress bar.
+func TestDumbTerminal(t *testing.T) {
 	t.Parallel()
 	for term, dumb := range map[string]bool{"dumb": true, "xterm-256color": false, "": false} {
 		a := &app{env: func(n string) (string, bool) { return term, n == "TERM" }}

@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// commands gives every command of the tree.
+// commands returns every command of the tree.
 func commands(c *cobra.Command) []*cobra.Command {
 	all := []*cobra.Command{c}
 	for _, sub := range c.Commands() {
@@ -20,17 +20,16 @@ func commands(c *cobra.Command) []*cobra.Command {
 	return all
 }
 
-// Every flag of every command has an environment variable that sets it, but for
-// those that consent, and is in the command's help, which says how the variables are
-// called.
+// Every flag of every command has an environment variable that sets it, except flags that
+// give consent. It is in the command's help, which explains the names of the variables.
 func TestEveryFlagHasAVariable(t *testing.T) {
 	t.Parallel()
 	seen := 0
-	for _, c := range commands((&app{}).root()) {
+	for _, c := range commands(newRoot(&app{})) {
 		path := strings.Fields(c.CommandPath())[1:]
 		help := helpOf(t, path)
 		if c.Runnable() && !strings.Contains(help, "DLXCTL_") {
-			t.Errorf("the help of %q does not speak of environment variables", path)
+			t.Errorf("the help of %q does not explain environment variables", path)
 		}
 		c.InheritedFlags() // makes Flags complete
 		c.Flags().VisitAll(func(f *pflag.Flag) {
@@ -45,7 +44,7 @@ func TestEveryFlagHasAVariable(t *testing.T) {
 		})
 	}
 	if seen < 100 {
-		t.Errorf("only %d flags were seen", seen)
+		t.Errorf("only %d flags were checked", seen)
 	}
 }
 
@@ -68,7 +67,7 @@ func checkVariable(t *testing.T, path []string, f *pflag.Flag) {
 		return
 	}
 	a := &app{stderr: io.Discard, env: func(n string) (string, bool) { return value, n == name }}
-	c, _, err := a.root().Find(path)
+	c, _, err := newRoot(a).Find(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,36 +77,36 @@ func checkVariable(t *testing.T, path []string, f *pflag.Flag) {
 		return
 	}
 	if got := strings.Trim(c.Flags().Lookup(f.Name).Value.String(), "[]"); got != value {
-		t.Errorf("%s=%s for %q makes --%s %q", name, value, path, f.Name, got)
+		t.Errorf("%s=%s for %q sets --%s to %q", name, value, path, f.Name, got)
 	}
 	for p := c; p.HasParent(); p = p.Parent() {
 		if p.PersistentPreRunE != nil || p.PersistentPreRun != nil {
-			t.Errorf("%q hides what reads the variables", path)
+			t.Errorf("%q overrides the function that reads the variables", path)
 		}
 	}
 }
 
-// checkConsent checks that the variable of a flag that consents is refused.
+// checkConsent checks that a flag that gives consent refuses its variable.
 func checkConsent(t *testing.T, path []string, flag, name string) {
 	t.Helper()
 	a := &app{stderr: io.Discard, env: func(n string) (string, bool) { return "true", n == name }}
-	c, _, err := a.root().Find(path)
+	c, _, err := newRoot(a).Find(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	c.InheritedFlags()
-	want := name + " is set, and no variable can consent; unset it and write --" + flag
+	want := name + " is set, but consent cannot come from a variable; unset it and pass --" + flag
 	if err := a.fromEnvironment(c); err == nil || !strings.Contains(err.Error(), want) {
-		t.Errorf("%s for %q is taken: %v", name, path, err)
+		t.Errorf("%s for %q is accepted: %v", name, path, err)
 	}
 }
 
-// helpOf gives what a command prints for --help.
+// helpOf returns the help of a command.
 func helpOf(t *testing.T, path []string) string {
 	t.Helper()
 	var out bytes.Buffer
 	a := &app{stdout: &out, stderr: &out, env: func(string) (string, bool) { return "", false }}
-	root := a.root()
+	root := newRoot(a)
 	root.SetArgs(append(path, "--help"))
 	if err := root.Execute(); err != nil {
 		t.Fatal(err)

@@ -1,42 +1,41 @@
 package cmd
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
-	"github.com/dlxctl/dlxctl/generate"
-	"github.com/dlxctl/dlxctl/spec"
+	"github.com/dlxctl/dlxctl/internal/generate"
+	"github.com/dlxctl/dlxctl/internal/spec"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-func (a *app) generateCommand() *cobra.Command {
+func newGenerate(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "generate",
-		Short: "Make alerts, a dashboard, or the declare call of a service",
-		Long: `Make what others need from the file: rules for Prometheus, a dashboard for Grafana, the
-call by which a service declares its queue. It needs no broker.`,
+		Short: "Generate alerts, a dashboard or declare calls",
+		Long: `Generate alerting rules for Prometheus, a dashboard for Grafana, or the call with which a
+service declares its queue, from the topology files. No broker is needed.`,
 		Args:                       noCommand,
 		SuggestionsMinimumDistance: 2,
 		RunE:                       func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	c.AddCommand(a.alertsCommand(), a.dashboardCommand(), a.argsCommand())
+	c.AddCommand(newAlerts(a), newDashboard(a), newArgs(a))
 	return c
 }
 
-func (a *app) alertsCommand() *cobra.Command {
+func newAlerts(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "alerts",
 		Short: "Print alerting rules for Prometheus",
-		Long: `Print alerting rules for Prometheus: new dead letters and dead letters that wait, by
-severity and owner; a failed queue that grows; no processor; messages that fitted nowhere;
-queues without consumers; legacy queues that are still there; missing metrics.
+		Long: `Print alerting rules for Prometheus: new and waiting dead letters, by severity and owner;
+a growing failed queue; no processor; unroutable messages; queues without consumers;
+legacy queues that are not deleted yet; missing metrics.
 
-They use the metrics of dlxctl process --listen, and those of RabbitMQ's plugin
-rabbitmq_prometheus, of which Prometheus must scrape
+The rules use the metrics of 'dlxctl process --listen', and those of RabbitMQ's plugin
+rabbitmq_prometheus. Prometheus must scrape
 /metrics/detailed?family=queue_coarse_metrics&family=queue_consumer_count on each node.`,
 		Example:     "  dlxctl generate alerts > dlxctl.rules.yml\n  promtool check rules dlxctl.rules.yml",
 		Args:        noArguments,
@@ -54,12 +53,13 @@ rabbitmq_prometheus, of which Prometheus must scrape
 	}
 }
 
-func (a *app) dashboardCommand() *cobra.Command {
+func newDashboard(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "dashboard",
 		Short: "Print a dashboard for Grafana",
-		Long: `Print a dashboard for Grafana, as JSON to import: what a person must look at, how failures
-flow, and the depth of each queue. It uses the same metrics as dlxctl generate alerts.`,
+		Long: `Print a dashboard for Grafana, as JSON to import: what needs attention, the flow of failed
+messages, and the depth of each queue. It uses the same metrics as 'dlxctl generate
+alerts'.`,
 		Example:     "  dlxctl generate dashboard > dlxctl.json",
 		Args:        noArguments,
 		Annotations: map[string]string{outputsAnnotation: "text json"},
@@ -73,99 +73,106 @@ flow, and the depth of each queue. It uses the same metrics as dlxctl generate a
 	}
 }
 
-func (a *app) argsCommand() *cobra.Command {
-	var lang string
+// argsCommand is the command generate args.
+type argsCommand struct {
+	app  *app
+	lang string
+}
+
+func newArgs(a *app) *cobra.Command {
+	k := argsCommand{app: a}
 	languages := strings.Join(generate.Languages(), "|")
 	c := &cobra.Command{
 		Use:   "args QUEUE",
 		Short: "Print how a service declares a queue and consumes from it",
-		Long: `Print a small program for the service that consumes from QUEUE: the declare call with exactly
-the arguments that the queue has, so that neither the service nor dlxctl gets an error 406,
-and the consumer, which acknowledges a message or rejects it without requeue.
+		Long: `Print a small program for the service that consumes QUEUE: the declare call with exactly
+the arguments of the queue, so that neither the service nor dlxctl gets an error 406, and
+a consumer that acknowledges a message or rejects it without requeue.
 
-Where a queue is external or dead-lettered by policy, no arguments change, and it says so.`,
+The arguments of a queue that is external or dead-lettered by policy do not change; a
+comment in the program says so.`,
 		Example:     "  dlxctl generate args billing\n  dlxctl generate args --lang python billing\n  dlxctl generate args billing -o json",
-		Args:        a.oneQueue,
+		Args:        k.queue,
 		Annotations: map[string]string{outputsAnnotation: "text json"},
-		RunE: func(_ *cobra.Command, args []string) error {
-			if !slices.Contains(generate.Languages(), lang) {
-				return usageError{fmt.Errorf("--lang is %q; write one of %s", lang, strings.Join(generate.Languages(), ", "))}
-			}
-			t, err := a.load()
-			if err != nil {
-				return err
-			}
-			d, ok := generate.Declare(t, args[0])
-			switch {
-			case !ok:
-				return noWorkQueue(t, args[0])
-			case a.output == "json":
-				return generate.WriteDeclarationJSON(a.stdout, d)
-			default:
-				return generate.WriteDeclaration(a.stdout, d, lang)
-			}
-		},
+		RunE:        func(_ *cobra.Command, args []string) error { return k.run(args[0]) },
 	}
-	c.Flags().StringVar(&lang, "lang", "go", "`LANGUAGE`: "+languages)
+	c.Flags().StringVar(&k.lang, "lang", "go", "`LANGUAGE`: "+languages)
 	return c
 }
 
-// oneQueue takes the name of one queue, and names some of the file where there is
+func (k *argsCommand) run(queue string) error {
+	if !slices.Contains(generate.Languages(), k.lang) {
+		return usageError{fmt.Errorf("--lang is %q; write one of %s", k.lang, strings.Join(generate.Languages(), ", "))}
+	}
+	t, err := k.app.files().load()
+	if err != nil {
+		return err
+	}
+	d, ok := generate.Declare(t, queue)
+	switch {
+	case !ok:
+		return noWorkQueue(t, queue)
+	case k.app.output == "json":
+		return generate.WriteDeclarationJSON(k.app.stdout, d)
+	default:
+		return generate.WriteDeclaration(k.app.stdout, d, k.lang)
+	}
+}
+
+// queue checks that there is one argument, and suggests queues of the file if there is
 // none.
-func (a *app) oneQueue(c *cobra.Command, args []string) error {
+func (k *argsCommand) queue(c *cobra.Command, args []string) error {
 	switch {
 	case len(args) == 1:
 		return nil
 	case len(args) > 1:
-		return usageError{fmt.Errorf("%s takes one queue, and was given %d: run it once for each", c.CommandPath(), len(args))}
+		return usageError{fmt.Errorf("%s accepts one queue, but got %d; run it once for each", c.CommandPath(), len(args))}
 	}
-	err := fmt.Errorf("name a queue: %s QUEUE", c.CommandPath())
-	// The files are read before the flags are checked, and only to be helpful.
-	if a.fromEnvironment(c) != nil || slices.Contains(a.files, "-") {
+	err := fmt.Errorf("no queue is named; write %s QUEUE", c.CommandPath())
+	// The files are read before the flags are checked, only to suggest queues.
+	if k.app.fromEnvironment(c) != nil || slices.Contains(k.app.paths, "-") {
 		return usageError{err}
 	}
-	if sources, broken := a.sources(a.files...); broken == nil {
-		if t, _, broken := spec.Load(sources, a.env); broken == nil && len(t.Works) > 0 {
-			err = fmt.Errorf("%w; the file has %s", err, firstQueues(t))
+	if sources, broken := k.app.files().read(); broken == nil {
+		if t, _, broken := spec.Load(sources, k.app.env); broken == nil && len(t.WorkQueues) > 0 {
+			err = fmt.Errorf("%w, where QUEUE is one of %s", err, firstQueues(t))
 		}
 	}
 	return usageError{err}
 }
 
-// firstQueues names the first work queues of a topology.
-func firstQueues(t topology.Topology) string {
+// firstQueues lists the first work queues of a topology.
+func firstQueues(t topology.Compiled) string {
 	const shown = 5
 	var names []string
-	for _, w := range t.Works[:min(len(t.Works), shown)] {
-		names = append(names, topology.Printable(w.Queue))
+	for _, w := range t.WorkQueues[:min(len(t.WorkQueues), shown)] {
+		names = append(names, topology.Printable(w.Name))
 	}
-	if len(t.Works) > shown {
+	if len(t.WorkQueues) > shown {
 		names = append(names, "…")
 	}
 	return strings.Join(names, ", ")
 }
 
-// noWorkQueue says that no service declares the queue, and which one may be meant.
-func noWorkQueue(t topology.Topology, name string) error {
+// noWorkQueue returns the error for a queue that no service declares, with a suggestion.
+func noWorkQueue(t topology.Compiled, name string) error {
 	if slices.ContainsFunc(t.Queues, func(q topology.Queue) bool { return q.Name == name }) {
-		return fmt.Errorf("queue %q is made by dlxctl apply: no service declares it", name)
+		return fmt.Errorf("queue %q is generated and declared by dlxctl apply; name a work queue", name)
 	}
 	var names []string
-	for _, w := range t.Works {
-		names = append(names, w.Queue)
+	for _, w := range t.WorkQueues {
+		names = append(names, w.Name)
 	}
-	return fmt.Errorf("the topology %q has no queue %q; %s", t.Name, name, spec.DidYouMean(name, names, "dlxctl status lists those it has"))
+	return fmt.Errorf("the topology %q has no queue %q; %s", t.Name, name,
+		spec.DidYouMean(name, names, "dlxctl status lists its queues"))
 }
 
-// loadPlaced reads the topology and says in which virtual host it is.
-func (a *app) loadPlaced() (topology.Topology, string, error) {
-	t, err := a.load()
+// loadPlaced reads the topology, and its virtual host.
+func (a *app) loadPlaced() (topology.Compiled, string, error) {
+	t, err := a.files().load()
 	if err != nil {
 		return t, "", err
 	}
-	if vhost := cmp.Or(a.conn.VHost, t.VHost); vhost != "" {
-		return t, vhost, nil
-	}
-	endpoint, err := a.conn.Resolve()
-	return t, endpoint.VHost, err
+	vhost, err := a.conn.vhost(t)
+	return t, vhost, err
 }

@@ -13,33 +13,33 @@ import (
 	"github.com/dlxctl/dlxctl/templates"
 )
 
-func (a *app) initCommand() *cobra.Command {
+func newInit(a *app) *cobra.Command {
 	var template string
 	var force bool
 	names := strings.Join(templates.Starters(), "|")
 	c := &cobra.Command{
 		Use:   "init [FILE]",
-		Short: "Write a commented starter",
+		Short: "Write a commented topology file",
 		Long: `Write a commented topology file to start from. It can be applied as it is.
 
-  minimal   the least that works
+  minimal   the shortest topology that works
   full      every key, explained
-  park      a failed message waits for a person at once
-  tail      a failed message goes to the tail of its queue a few times, then parks
-  tiers     a failed message waits longer each time, then parks
-  repeats   the same with several attempts in a tier
+  park      a failed message goes straight to its dead-letter queue
+  tail      a failed message returns to the tail of its queue a few times, then is dead-lettered
+  tiers     a failed message waits longer each time, then is dead-lettered
+  repeats   like tiers, with several attempts in a tier
 
-FILE is topology.yaml unless given, or the one of -f; - writes to stdout. The topology gets
-the name of the folder that FILE is in: another team's topology on the same virtual host
-has another name.`,
+FILE is topology.yaml, or the file of -f; - writes to stdout. The topology gets the name
+of the folder that FILE is in. Topologies of different teams on one virtual host need
+different names.`,
 		Example: "  dlxctl init\n  dlxctl init --template tiers orders.yaml\n  dlxctl init --template full -",
 		Args:    usageArgs(cobra.MaximumNArgs(1)),
 		RunE: func(_ *cobra.Command, args []string) error {
 			data, ok := templates.Starter(template)
 			if !ok {
-				return usageError{fmt.Errorf("there is no template %q, only %s", template, strings.Join(templates.Starters(), ", "))}
+				return usageError{fmt.Errorf("unknown template %q; write %s", template, strings.Join(templates.Starters(), ", "))}
 			}
-			path := a.files[0]
+			path := a.paths[0]
 			if len(args) == 1 {
 				path = args[0]
 			}
@@ -55,13 +55,13 @@ has another name.`,
 			return nil
 		},
 	}
-	c.Flags().StringVar(&template, "template", "minimal", "which `NAME`: "+names)
-	c.Flags().BoolVar(&force, "force", false, "overwrite FILE if it is there")
+	c.Flags().StringVar(&template, "template", "minimal", "template `NAME`: "+names)
+	c.Flags().BoolVar(&force, "force", false, "overwrite FILE if it exists")
 	return c
 }
 
-// folderOf gives the name of the folder that a file is in; for stdout that of the
-// current one. It is empty where that cannot be told.
+// folderOf returns the name of the folder that a file is in; for stdout that of the
+// current folder. It is empty if the folder is unknown.
 func folderOf(path string) string {
 	folder, err := filepath.Abs(filepath.Dir(path))
 	if err != nil {
@@ -78,7 +78,7 @@ func writeNew(path string, data []byte, force bool) error {
 	}
 	f, err := os.OpenFile(path, mode, 0o644)
 	if errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("%s is there already; --force overwrites it", path)
+		return fmt.Errorf("%s exists already; pass --force to overwrite it", path)
 	}
 	if err != nil {
 		return fmt.Errorf("write %s: %w", path, reason(err))
@@ -90,7 +90,7 @@ func writeNew(path string, data []byte, force bool) error {
 	return nil
 }
 
-// fileFlag gives the flag that names path, where one is needed.
+// fileFlag returns the -f flag for path. It is empty for the default path.
 func fileFlag(path string) string {
 	if path == "topology.yaml" {
 		return ""

@@ -4,18 +4,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/http"
 	"syscall"
 	"time"
 
-	"github.com/dlxctl/dlxctl/processor"
+	"github.com/dlxctl/dlxctl/internal/processor/monitor"
 )
 
-// listen serves what a monitor shows on an address, until stop is called. An
-// empty address is none. From the end of ctx on it says that the process is not
-// ready, and goes on serving.
-func (a *app) listen(ctx context.Context, address string, m *processor.Monitor) (stop func(), err error) {
+// listen serves the metrics and health of a monitor on an address, until stop is called.
+// With an empty address it does nothing. Once ctx ends, /readyz reports that the process
+// is not ready; listen continues to serve.
+func listen(ctx context.Context, log *slog.Logger, address string, m *monitor.Monitor) (stop func(), err error) {
 	if address == "" {
 		return func() {}, nil
 	}
@@ -23,7 +24,6 @@ func (a *app) listen(ctx context.Context, address string, m *processor.Monitor) 
 	if err != nil {
 		return nil, explainListen(address, err)
 	}
-	log := a.log()
 	server := &http.Server{
 		Handler: m.Handler(), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 10 * time.Second,
 		WriteTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10,
@@ -32,31 +32,33 @@ func (a *app) listen(ctx context.Context, address string, m *processor.Monitor) 
 	go func() {
 		defer close(ended)
 		if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-			log.ErrorContext(ctx, "metrics and health are no longer served", "error", err)
+			log.ErrorContext(ctx, "stopped serving metrics and health", "error", err)
 		}
 	}()
 	forget := context.AfterFunc(ctx, m.Stopping)
 	log.InfoContext(ctx, "serving metrics and health", "address", listener.Addr().String())
 	return func() {
 		forget()
-		_ = server.Close() // a scrape that is cut off is made again
+		_ = server.Close() // Prometheus repeats a scrape that is interrupted
 		<-ended
 	}, nil
 }
 
-// explainListen says what to do about an address that cannot be listened on.
+// explainListen adds a fix to the error of an address that cannot be listened on.
 func explainListen(address string, err error) error {
-	var wrong *net.AddrError
-	var unknown *net.DNSError
+	_, wrong := errors.AsType[*net.AddrError](err)
+	_, unknown := errors.AsType[*net.DNSError](err)
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		return fmt.Errorf("--listen %s: another process listens there, perhaps a second 'dlxctl process'; give it another port", address)
+		return fmt.Errorf("--listen %s: the port is in use, perhaps by another 'dlxctl process'; choose another port",
+			address)
 	case errors.Is(err, syscall.EACCES):
-		return fmt.Errorf("--listen %s: this user may not listen there; take a port above 1023", address)
+		return fmt.Errorf("--listen %s: permission denied; choose a port above 1023", address)
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
-		return fmt.Errorf("--listen %s: this machine has no such address; :PORT is all of its addresses", address)
-	case errors.As(err, &wrong), errors.As(err, &unknown):
-		return usageError{fmt.Errorf("--listen %q is no address; write HOST:PORT or :PORT, like :9419", address)}
+		return fmt.Errorf("--listen %s: this machine does not have that address; write :PORT to listen on all addresses",
+			address)
+	case wrong, unknown:
+		return usageError{fmt.Errorf("--listen %q is not an address; write HOST:PORT or :PORT, such as :9419", address)}
 	default:
 		return fmt.Errorf("--listen %s: %w", address, err)
 	}

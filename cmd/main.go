@@ -1,6 +1,6 @@
 // Package cmd is the command line: flags, wiring, the choice of the output and
-// the exit code. One file holds one command. What the commands do stands in
-// the packages below; nothing here knows how a broker works.
+// the exit code. One file holds one command, which makes one call and prints the
+// result. Engines, loops and protocols are in the packages that it imports.
 package cmd
 
 import (
@@ -15,22 +15,32 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/dlxctl/dlxctl/broker"
-	"github.com/dlxctl/dlxctl/migrate"
+	"github.com/dlxctl/dlxctl/internal/apply"
+	"github.com/dlxctl/dlxctl/internal/broker"
+	"github.com/dlxctl/dlxctl/internal/migrate"
+	"github.com/dlxctl/dlxctl/internal/spec"
 	"github.com/dlxctl/dlxctl/plan"
-	"github.com/dlxctl/dlxctl/spec"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
 // Exit codes. Scripts rely on them. The comments are the table of docs/reference.md.
 const (
-	exitDone        = 0   // done; plan: also if there are changes
-	exitFailed      = 1   // failed, and nothing was written
-	exitPending     = 2   // plan --detailed-exitcode: there are changes or drift; migrate: others must act first, then run it again
-	exitBlocked     = 3   // refused, and nothing was written: something is blocked, or needs an --allow; with --skip-blocked the rest was done
-	exitPartial     = 4   // something was written, but not all; run it again
-	exitUsage       = 64  // wrong flags, arguments or environment variables
-	exitInterrupted = 130 // interrupted before the first write
+	// done; plan: also if there are changes
+	exitDone = 0
+	// failed, and nothing was written
+	exitFailed = 1
+	// plan --detailed-exitcode: there are changes or drift; migrate: it waits for publishers,
+	// consumers or tiers; run it again
+	exitPending = 2
+	// refused, and nothing was written: a change is blocked, or needs an --allow; with --skip-blocked
+	// the rest was done
+	exitBlocked = 3
+	// some changes were written, but not all; run it again
+	exitPartial = 4
+	// wrong flags, arguments or environment variables
+	exitUsage = 64
+	// interrupted before the first write
+	exitInterrupted = 130
 )
 
 // errPending is the error of a plan with changes under --detailed-exitcode. It
@@ -42,20 +52,15 @@ type usageError struct{ error }
 
 func (e usageError) Unwrap() error { return e.error }
 
-// unfinishedError is a failure after the first write.
-type unfinishedError struct{ error }
-
-func (e unfinishedError) Unwrap() error { return e.error }
-
-// Main runs the program with the arguments after its name and gives its exit
+// Main runs the program with the arguments after its name and returns its exit
 // code. The first SIGINT or SIGTERM asks the command to stop, the second kills.
 func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	context.AfterFunc(ctx, stop) // from now on a signal has its usual effect
+	context.AfterFunc(ctx, stop) // from now on a signal kills the process
 
 	a := &app{stdin: stdin, stdout: stdout, stderr: stderr, env: os.LookupEnv, environ: os.Environ}
-	root := a.root()
+	root := newRoot(a)
 	root.SetArgs(args)
 	err := root.ExecuteContext(ctx)
 	code := exitCode(ctx, err)
@@ -68,12 +73,15 @@ func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	return code
 }
 
-// Takes gives the error with which Main would refuse these arguments before it runs a
-// command: there is no such command or flag, or it does not take the value or the
+// CheckArgs returns the error with which Main would refuse these arguments before it runs
+// a command: the command or flag does not exist, or does not accept the value or the
 // arguments. It runs nothing, and reads neither files nor the environment.
-func Takes(args ...string) error {
-	a := &app{stdin: strings.NewReader(""), stdout: io.Discard, stderr: io.Discard, env: func(string) (string, bool) { return "", false }}
-	root := a.root()
+func CheckArgs(args ...string) error {
+	a := &app{
+		stdin: strings.NewReader(""), stdout: io.Discard, stderr: io.Discard,
+		env: func(string) (string, bool) { return "", false },
+	}
+	root := newRoot(a)
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
 	c, rest, err := root.Find(args)
@@ -92,7 +100,7 @@ func Takes(args ...string) error {
 	return a.checkGlobals(c)
 }
 
-// report prints err as a person needs it.
+// report prints err for a person.
 func report(w io.Writer, err error) {
 	if errors.Is(err, errPending) {
 		return
@@ -104,34 +112,30 @@ func report(w io.Writer, err error) {
 	}
 	lines := strings.Split(err.Error(), "\n")
 	for i := range lines {
-		lines[i] = topology.Printable(lines[i]) // the broker's words and others' names may be in it
+		lines[i] = topology.Printable(lines[i]) // it may quote the broker, and names that other teams chose
 	}
 	fmt.Fprintf(w, "dlxctl: %s\n", strings.Join(lines, "\n"))
-	var usage usageError
-	if errors.As(err, &usage) && !strings.Contains(err.Error(), "--help") {
+	if _, usage := errors.AsType[usageError](err); usage && !strings.Contains(err.Error(), "--help") {
 		fmt.Fprintln(w, "run 'dlxctl --help' or 'dlxctl COMMAND --help' for usage")
 	}
 }
 
 // exitCode is the one place that decides on exit codes.
 func exitCode(ctx context.Context, err error) int {
-	var usage usageError
-	var partial *plan.PartialError
-	var unfinished unfinishedError
-	var waiting waitingError
+	_, usage := errors.AsType[usageError](err)
+	_, unfinished := errors.AsType[*apply.UnfinishedError](err)
+	partial, stopped := errors.AsType[*plan.PartialError](err)
 	switch {
 	case err == nil:
 		return exitDone
 	case errors.Is(err, errPending):
 		return exitPending
-	case errors.As(err, &usage) || errors.Is(err, broker.ErrURL): // a URL comes from a flag or its variable
+	case usage || errors.Is(err, broker.ErrURL): // a URL comes from a flag or its variable
 		return exitUsage
-	case errors.As(err, &waiting):
+	case unfinished || stopped && partial.Wrote():
+		return exitPartial
+	case errors.Is(err, migrate.ErrWaiting):
 		return exitPending
-	case errors.As(err, &unfinished):
-		return exitPartial
-	case errors.As(err, &partial) && partial.Wrote():
-		return exitPartial
 	case errors.Is(err, plan.ErrBlocked) || errors.Is(err, plan.ErrHazard) || errors.Is(err, migrate.ErrRefused):
 		return exitBlocked
 	case ctx.Err() != nil:

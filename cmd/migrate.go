@@ -11,152 +11,156 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/dlxctl/dlxctl/broker"
-	"github.com/dlxctl/dlxctl/migrate"
+	"github.com/dlxctl/dlxctl/internal/apply"
+	"github.com/dlxctl/dlxctl/internal/migrate"
+	"github.com/dlxctl/dlxctl/internal/spec"
 	"github.com/dlxctl/dlxctl/plan"
-	"github.com/dlxctl/dlxctl/spec"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// migrator is one run of migrate.
-type migrator struct {
-	*app
-	lockFlags
+// migrateCommand is the command migrate, and its subcommands.
+type migrateCommand struct {
+	app         *app
+	lock        lockFlags
 	runner      migrate.Runner
 	until       string
 	drain       string
 	suffix      string
 	dryRun, yes bool
-	write       bool     // the file
-	declared    []string // exchanges that --write has added to the file
+	write       bool // edit the file
 }
 
-func (a *app) migrateCommand() *cobra.Command {
-	r := migrator{app: a}
+func newMigrate(a *app) *cobra.Command {
+	k := migrateCommand{app: a}
 	c := &cobra.Command{
 		Use:   "migrate [LEGACY...]",
-		Short: "Move legacy queues onto their successors, under live traffic",
-		Long: `Move the queues that the file names by replaces: onto the queues that replace them.
-Every message goes to exactly one of the two, while publishers publish and consumers
-consume. It can be killed at any moment and run again, on any machine: what is to be
-done next shows on the broker.
+		Short: "Move legacy queues to successors under live traffic",
+		Long: `Move each legacy queue that the file lists as 'replaces' to its successor, the queue that
+replaces it. Every message goes to exactly one of the two queues, while publishers publish
+and consumers consume. migrate can be killed at any moment and run again, on any machine:
+it reads from the broker which step is next.
 
-  check     can they be moved? Every reason why not, at once
-  prepare   make the new queues and their retry planes, without bindings
-  cutover   turn the messages to the new queues, by one update of a policy for each
-  drain     move what is left in the legacy queues, when nobody consumes there any more
-  retire    delete them, once they are empty, nothing has come for --idle, and no other
-            queue can dead-letter messages to them by their names
+  check     report every reason why a queue cannot be moved
+  prepare   create the successors and their retry queues, without business bindings
+  cutover   route new messages to the successors, with one policy update per queue
+  drain     move the remaining messages, once no consumer reads the legacy queue
+  retire    delete a legacy queue once it is empty, no message has arrived for --idle,
+            and no other queue can dead-letter messages to it by its name
 
-A legacy queue that --forward has left as a forwarder is deleted by a later run, once
-nothing has come to it for --idle. For a queue that is named like a subcommand, write
+--forward leaves a forwarder in place of a legacy queue. A later run deletes it, once no
+message has arrived for --idle. For a queue that is named like a subcommand, write
 'dlxctl migrate run LEGACY...'.
 
-Exit codes: 0 done, 1 failed and nothing was written, 2 waiting for others: run it
-again, 3 refused, 4 something was written but not all, or a legacy queue was deleted
-with its messages, and not by migrate.`,
+Exit codes: 0 done, 1 failed and nothing was written, 2 waiting for publishers, consumers
+or tiers: run it again, 3 refused, 4 some changes were written but not all, or a legacy
+queue was deleted with its messages, and not by migrate.`,
 		Example:     "  dlxctl migrate --dry-run\n  dlxctl migrate --yes\n  dlxctl migrate invoices --until cutover --yes\n  dlxctl migrate status",
 		Annotations: map[string]string{outputsAnnotation: "text markdown"},
-		RunE:        func(c *cobra.Command, args []string) error { return r.run(c.Context(), args) },
+		RunE:        func(c *cobra.Command, args []string) error { return k.run(c.Context(), args) },
 	}
-	r.moving(c.Flags())
+	k.moveFlags(c.Flags())
 	run := &cobra.Command{
 		Use:         "run [LEGACY...]",
-		Short:       "Move legacy queues, whatever their names are",
-		Long:        "The same as 'dlxctl migrate [LEGACY...]', for legacy queues that are named abort, run or\nstatus: every argument is the name of a queue.",
+		Short:       "Move legacy queues with any names",
+		Long:        "The same as 'dlxctl migrate [LEGACY...]', for legacy queues that are named abort, run or\nstatus: run treats every argument as the name of a queue.",
 		Example:     "  dlxctl migrate run abort --yes",
 		Annotations: map[string]string{outputsAnnotation: "text markdown"},
-		RunE:        func(c *cobra.Command, args []string) error { return r.run(c.Context(), args) },
+		RunE:        func(c *cobra.Command, args []string) error { return k.run(c.Context(), args) },
 	}
-	r.moving(run.Flags())
+	k.moveFlags(run.Flags())
 	abort := &cobra.Command{
 		Use:   "abort [LEGACY...]",
 		Short: "Roll back unfinished migrations",
-		Long: `Turn the messages back to the legacy queues, in the same way in which they were turned
-away, move back what waits in the new queues, and delete what migrate made. What waits
-in a tier comes back to the legacy queue: the way there stays until the tiers are empty.
+		Long: `Route new messages to the legacy queues again, with one policy update per queue, move the
+messages of the successors back, and delete the objects that migrate created. Messages
+that wait in a tier return to the legacy queue: the return path stays until the tiers are
+empty.
 
-A migration whose legacy queue is deleted is finished, and is left alone; where it is
-named, nothing is rolled back.
+A migration is finished once its legacy queue is deleted. abort leaves finished migrations
+alone; if an argument names one, it rolls back nothing.
 
-Exit codes: as migrate; 2 while messages wait in the tiers: run it again; 3 where a
-migration is named that is finished.`,
+Exit codes: as migrate; 2 while messages wait in the tiers: run it again; 3 if an argument
+names a finished migration.`,
 		Example: "  dlxctl migrate abort --yes",
-		RunE:    func(c *cobra.Command, args []string) error { return r.abort(c.Context(), args) },
+		RunE:    func(c *cobra.Command, args []string) error { return k.abort(c.Context(), args) },
 	}
-	abort.Flags().BoolVar(&r.yes, "yes", false, "do not ask; required without a terminal")
-	abort.Flags().DurationVar(&r.runner.Settle, "settle", 500*time.Millisecond, "how long the broker gets to come to rest between two steps")
-	addWait(abort.Flags(), &r.runner.Wait, "how long to wait for tiers to be empty")
-	r.add(abort.Flags())
+	abort.Flags().BoolVar(&k.yes, "yes", false, "skip confirmation; required without a terminal")
+	abort.Flags().DurationVar(&k.runner.Settle, "settle", 500*time.Millisecond,
+		"pause between two steps, for the broker to settle")
+	addWait(abort.Flags(), &k.runner.Wait, "how long to wait until the tiers are empty")
+	k.lock.add(abort.Flags())
 	c.AddCommand(run, abort, &cobra.Command{
-		Use: "status", Short: "Show where each migration stands", Args: noArguments,
+		Use: "status", Short: "Show the progress of each migration", Args: noArguments,
 		Annotations: map[string]string{outputsAnnotation: "text json"},
-		RunE:        func(c *cobra.Command, _ []string) error { return r.status(c.Context()) },
+		RunE:        func(c *cobra.Command, _ []string) error { return k.status(c.Context()) },
 	})
 	return c
 }
 
-// moving adds the flags of a run that moves queues.
-func (r *migrator) moving(f *pflag.FlagSet) {
-	f.StringVar(&r.until, "until", string(migrate.Retire), "last `STAGE` to do: check, prepare, cutover, drain or retire")
-	f.BoolVar(&r.dryRun, "dry-run", false, "say where each queue stands and what would be done, and write nothing")
-	f.StringVar(&r.suffix, "suffix", "_with_dlx", "what a queue that the file does not replace yet gets as its new name, after the old one")
-	f.BoolVar(&r.write, "write", false, "write replaces: into the file for the queues named, with an entry for each that has none, and stop")
-	f.BoolVar(&r.yes, "yes", false, "do not ask; required without a terminal")
-	f.DurationVar(&r.runner.Settle, "settle", 500*time.Millisecond, "how long the broker gets to come to rest between two steps")
-	f.StringVar(&r.drain, "drain", "idle", "when to move what is left: idle (nobody consumes) or now")
-	r.runner.Wait = 10 * time.Minute
-	addWait(f, &r.runner.Wait, "how long to wait for others; true is without end")
-	f.DurationVar(&r.runner.Idle, "idle", 30*time.Second, "how long nothing may have arrived before a legacy queue is deleted")
-	f.BoolVar(&r.runner.Forward, "forward", false, "leave a forwarder in place of a legacy queue to which somebody publishes by name")
-	r.add(f)
+// moveFlags adds the flags of a run that moves queues.
+func (k *migrateCommand) moveFlags(f *pflag.FlagSet) {
+	f.StringVar(&k.until, "until", string(migrate.Retire), "last `STAGE` to run: check, prepare, cutover, drain or retire")
+	f.BoolVar(&k.dryRun, "dry-run", false, "show the state of each queue and the next steps, and write nothing")
+	f.StringVar(&k.suffix, "suffix", "_with_dlx",
+		"suffix of the successor's name, for a legacy queue that the file does not replace yet")
+	f.BoolVar(&k.write, "write", false,
+		"edit the file so that it replaces the named queues, add missing entries, and stop")
+	f.BoolVar(&k.yes, "yes", false, "skip confirmation; required without a terminal")
+	f.DurationVar(&k.runner.Settle, "settle", 500*time.Millisecond, "pause between two steps, for the broker to settle")
+	f.StringVar(&k.drain, "drain", "idle", "when to move the remaining messages: idle (without consumers) or now")
+	k.runner.Wait = 10 * time.Minute
+	addWait(f, &k.runner.Wait, "how long to wait for publishers, consumers and tiers; true is no limit")
+	f.DurationVar(&k.runner.Idle, "idle", 30*time.Second,
+		"how long no message may have arrived before a legacy queue is deleted")
+	f.BoolVar(&k.runner.Forward, "forward", false,
+		"leave a forwarder in place of a legacy queue that publishers address by name")
+	k.lock.add(f)
 }
 
-// read checks what the flags say.
-func (r *migrator) read() error {
+// read checks the flags.
+func (k *migrateCommand) read() error {
 	var stages []string
 	for _, s := range migrate.Stages() {
 		stages = append(stages, string(s))
 	}
 	switch {
-	case !slices.Contains(stages, r.until):
-		return usageError{fmt.Errorf("--until is %q; write %s", r.until, strings.Join(stages, ", "))}
-	case r.suffix == "":
-		return usageError{errors.New("--suffix is empty; the new queue needs a name of its own")}
-	case r.output == "markdown" && !r.dryRun:
-		return usageError{errors.New("-o markdown is for --dry-run")}
-	case r.drain != "idle" && r.drain != "now":
-		return usageError{fmt.Errorf("--drain is %q; write idle or now", r.drain)}
-	case r.runner.Settle < 0 || r.runner.Wait < 0 || r.runner.Idle <= 0:
-		return usageError{errors.New("--settle and --wait must be 0s or more, and --idle more")}
+	case !slices.Contains(stages, k.until):
+		return usageError{fmt.Errorf("--until is %q; write %s", k.until, strings.Join(stages, ", "))}
+	case k.suffix == "":
+		return usageError{errors.New("--suffix is empty; write a suffix, because the successor needs another name")}
+	case k.app.output == "markdown" && !k.dryRun:
+		return usageError{errors.New("-o markdown needs --dry-run; pass both")}
+	case k.drain != "idle" && k.drain != "now":
+		return usageError{fmt.Errorf("--drain is %q; write idle or now", k.drain)}
+	case k.runner.Settle < 0 || k.runner.Wait < 0 || k.runner.Idle <= 0:
+		return usageError{errors.New("--settle and --wait must be 0s or more, and --idle more than 0s")}
 	}
-	r.runner.Until, r.runner.Now = migrate.Stage(r.until), r.drain == "now"
+	k.runner.Until, k.runner.DrainNow = migrate.Stage(k.until), k.drain == "now"
 	return nil
 }
 
-func (r *migrator) run(ctx context.Context, legacy []string) error {
-	if err := r.read(); err != nil {
+func (k *migrateCommand) run(ctx context.Context, legacy []string) error {
+	if err := k.read(); err != nil {
 		return err
 	}
-	sources, err := r.sources(r.files...) // once: one may be stdin
+	sources, err := k.app.files().read() // once: one may be stdin
 	if err != nil {
 		return meantCommand(legacy, err)
 	}
-	want, err := r.compileHere(sources)
+	want, err := k.app.files().compile(sources)
 	if err != nil {
 		return err
 	}
 	if missing := unnamed(want, legacy); len(missing) > 0 {
-		return meantCommand(missing, r.propose(ctx, sources, want, missing))
+		return meantCommand(missing, k.propose(ctx, sources, want, missing))
 	}
-	if r.write {
-		return usageError{errors.New("--write is for queues that the file does not replace yet; name them")}
+	if k.write {
+		return usageError{errors.New("--write is for queues that the file does not replace yet; name such a queue")}
 	}
-	return r.with(ctx, want, legacy, r.moves, r.runner.Run)
+	return k.with(ctx, want, legacy, k.confirmMoves, k.runner.Run)
 }
 
-// meantCommand adds to err that a name which no queue has may be a subcommand with
-// a slip.
+// meantCommand adds to err that an unknown queue name may be a misspelled subcommand.
 func meantCommand(names []string, err error) error {
 	for _, name := range names {
 		for _, command := range []string{"status", "abort"} {
@@ -168,29 +172,33 @@ func meantCommand(names []string, err error) error {
 	return err
 }
 
-// abort turns the migrations back.
-func (r *migrator) abort(ctx context.Context, legacy []string) error {
-	sources, err := r.sources(r.files...) // once: one may be stdin
+// abort rolls back migrations.
+func (k *migrateCommand) abort(ctx context.Context, legacy []string) error {
+	sources, err := k.app.files().read() // once: one may be stdin
 	if err != nil {
 		return err
 	}
-	want, err := r.compileHere(sources)
+	want, err := k.app.files().compile(sources)
 	if err != nil {
 		return err
 	}
 	if missing := unnamed(want, legacy); len(missing) > 0 {
 		return fmt.Errorf("%w: no queue of the file replaces %q", migrate.ErrRefused, missing[0])
 	}
-	without := func(aborted []string) (topology.Topology, error) { return r.compileUnmoved(sources, aborted) }
-	return r.with(ctx, want, legacy, r.returns, func(ctx context.Context) error { return r.runner.Abort(ctx, without) })
+	without := func(aborted []string) (topology.Compiled, error) {
+		return k.app.files().compileWithout(sources, aborted)
+	}
+	abort := func(ctx context.Context) error { return k.runner.Abort(ctx, without) }
+	return k.with(ctx, want, legacy, k.confirmAbort, abort)
 }
 
-// moves shows what a run does and asks for consent. It reports false if there is nothing to do.
-func (r *migrator) moves(ctx context.Context, _ plan.State) (bool, error) {
-	if r.runner.Until == migrate.Check {
+// confirmMoves shows the migrations of a run and asks for consent. It reports false if there
+// are none.
+func (k *migrateCommand) confirmMoves(ctx context.Context, s *apply.Session, _ topology.State) (bool, error) {
+	if k.runner.Until == migrate.Check {
 		return true, nil // it writes nothing
 	}
-	list, err := r.outlooks(ctx)
+	list, err := k.preview(ctx, s)
 	if err != nil || len(list) == 0 {
 		return false, err
 	}
@@ -199,25 +207,25 @@ func (r *migrator) moves(ctx context.Context, _ plan.State) (bool, error) {
 		moves, names = append(moves, o.Legacy+" to "+o.New), append(names, o.Legacy)
 	}
 	question := "move " + strings.Join(moves, ", ") + " and delete " + strings.Join(names, ", ") + " at the end?"
-	if r.runner.Until != migrate.Retire {
-		question = fmt.Sprintf("move %s, as far as the stage %s?", strings.Join(moves, ", "), r.runner.Until)
+	if k.runner.Until != migrate.Retire {
+		question = fmt.Sprintf("move %s, up to the stage %s?", strings.Join(moves, ", "), k.runner.Until)
 	}
-	return true, r.ask(ctx, topology.Printable(question))
+	return true, k.app.ask(ctx, topology.Printable(question))
 }
 
-// returns is moves for an abort.
-func (r *migrator) returns(ctx context.Context, state plan.State) (bool, error) {
-	moves, stays, err := migrate.Undoable(r.runner.Topology, state, r.runner.Legacy)
+// confirmAbort is confirmMoves for an abort.
+func (k *migrateCommand) confirmAbort(ctx context.Context, _ *apply.Session, state topology.State) (bool, error) {
+	moves, stays, err := migrate.Abortable(k.runner.Topology, state, k.runner.Legacy)
 	if err != nil {
 		return false, err
 	}
 	if len(moves) == 0 {
 		for _, line := range stays {
-			fmt.Fprintln(r.stdout, topology.Printable(line))
+			fmt.Fprintln(k.app.stdout, topology.Printable(line))
 		}
 		return false, nil
 	}
-	if err := migrate.WriteReturns(r.stdout, state, moves); err != nil {
+	if err := migrate.WriteRollbacks(k.app.stdout, state, moves); err != nil {
 		return false, err
 	}
 	var back, names []string
@@ -225,144 +233,119 @@ func (r *migrator) returns(ctx context.Context, state plan.State) (bool, error) 
 		back, names = append(back, m.New+" back to "+m.Legacy), append(names, m.New)
 	}
 	question := "move " + strings.Join(back, ", ") + " and delete " + strings.Join(names, ", ") + " at the end?"
-	return true, r.ask(ctx, topology.Printable(question))
+	return true, k.app.ask(ctx, topology.Printable(question))
 }
 
-// with does something about the migrations of legacy, under the lock, once the user has agreed.
-func (r *migrator) with(ctx context.Context, want topology.Topology, legacy []string, agree func(context.Context, plan.State) (bool, error), do func(context.Context) error) error {
-	m, err := r.management(want)
+// with calls do for the migrations of legacy, under the lock, once agree has asked the user.
+func (k *migrateCommand) with(
+	ctx context.Context, want topology.Compiled, legacy []string,
+	agree func(context.Context, *apply.Session, topology.State) (bool, error),
+	do func(context.Context) error,
+) error {
+	s, err := k.app.conn.open(want)
 	if err != nil {
 		return err
 	}
-	defer m.Close()
-	r.runner.Topology, r.runner.Management, r.runner.Legacy = want, m, legacy
-	if r.runner.Endpoint, err = r.endpointOf(r.conn, want); err != nil {
-		return err
+	defer s.Close()
+	k.runner.Topology, k.runner.Management, k.runner.Endpoint, k.runner.Legacy = want, s.Management, s.Endpoint, legacy
+	k.runner.Report = func(format string, args ...any) {
+		fmt.Fprintln(k.app.stdout, topology.Printable(fmt.Sprintf(format, args...)))
 	}
-	r.runner.Say = func(format string, args ...any) {
-		fmt.Fprintln(r.stdout, topology.Printable(fmt.Sprintf(format, args...)))
-	}
-	r.runner.Progress = func(messages int64) (step, finish func()) {
-		p := r.newProgress("moved", "messages", int(messages))
+	k.runner.Progress = func(messages int64) (step, finish func()) {
+		p := k.app.newProgress("moved", "messages", int(messages))
 		return p.step, p.finish
 	}
-	if r.dryRun {
-		return r.lookAhead(ctx)
+	if k.dryRun {
+		return k.dryRunAll(ctx, s)
 	}
-	lock, err := r.take(ctx, r.app, m, want)
-	if err != nil {
+	if err := k.lock.lockSession(ctx, k.app, s); err != nil {
 		return err
 	}
-	if lock != nil {
-		m.Over(lock)
-		defer func() {
-			_ = lock.Unlock(topology.LockName(want.Name)) // if not, the end of the connection does it
-			_ = lock.Close()
-		}()
-	}
-	told := context.AfterFunc(ctx, func() {
-		fmt.Fprintln(r.stderr, "stopping when what is under way is done; a second signal kills")
-	})
-	defer told()
-	r.runner.Allowed = func(rights []plan.Right) error { return mayDo(ctx, m, lock, rights) }
-	if !r.yes {
-		state, _, err := inspect(ctx, m, want, plan.Options{})
+	defer k.app.announceStop(ctx)()
+	k.runner.CheckRights = func(rights []plan.Right) error { return s.CheckRights(ctx, rights) }
+	if !k.yes {
+		state, _, err := s.Inspect(ctx, plan.Options{})
 		if err != nil {
 			return err
 		}
-		if more, err := agree(ctx, state); !more || err != nil {
+		if more, err := agree(ctx, s, state); !more || err != nil {
 			return err
 		}
 	}
 	err = do(ctx)
 	switch {
 	case errors.Is(err, migrate.ErrVanished):
-		return unfinishedError{err}
-	case ctx.Err() != nil && r.runner.Wrote():
-		return unfinishedError{errors.New("interrupted; nothing is lost: run it again to continue")}
+		return &apply.UnfinishedError{Err: err}
+	case ctx.Err() != nil && k.runner.Wrote():
+		return &apply.UnfinishedError{Err: errors.New("interrupted, and no message is lost; run it again to continue")}
 	case errors.Is(err, migrate.ErrWaiting):
-		return waitingError{err}
-	case err != nil && r.runner.Wrote():
-		return unfinishedError{err}
+		return err
+	case err != nil && k.runner.Wrote():
+		return &apply.UnfinishedError{Err: err}
 	case err != nil:
 		return err
 	}
 	switch {
-	case r.runner.Finished():
-		return nil // it has said so
-	case r.runner.Until == migrate.Check:
-		_, err := r.outlooks(ctx)
+	case k.runner.Finished():
+		return nil // Run has printed it
+	case k.runner.Until == migrate.Check:
+		_, err := k.preview(ctx, s)
 		return err
 	default:
-		return r.stand(ctx, m, want)
+		return k.writeStatus(ctx, s)
 	}
 }
 
-// lookAhead says what is ahead, and what refuses it.
-func (r *migrator) lookAhead(ctx context.Context) error {
-	if _, err := r.outlooks(ctx); err != nil {
+// dryRunAll shows the next steps, and the reasons that refuse them.
+func (k *migrateCommand) dryRunAll(ctx context.Context, s *apply.Session) error {
+	if _, err := k.preview(ctx, s); err != nil {
 		return err
 	}
-	r.runner.Until = migrate.Check
-	return r.runner.Run(ctx)
+	return k.runner.Check(ctx)
 }
 
-// outlooks writes what is ahead of the migrations.
-func (r *migrator) outlooks(ctx context.Context) ([]migrate.Outlook, error) {
-	state, _, err := inspect(ctx, r.runner.Management, r.runner.Topology, plan.Options{})
+// preview writes the next steps of the migrations.
+func (k *migrateCommand) preview(ctx context.Context, s *apply.Session) ([]migrate.Preview, error) {
+	state, _, err := s.Inspect(ctx, plan.Options{})
 	if err != nil {
 		return nil, err
 	}
-	list := migrate.Outlooks(r.runner.Topology, state, r.runner.Legacy)
-	for i := range list {
-		if list[i].ByName, err = r.runner.ByName(ctx, list[i].Move); err != nil {
-			return nil, err
-		}
+	list, err := k.runner.Previews(ctx, state)
+	if err != nil {
+		return nil, err
 	}
-	if r.output == "markdown" {
-		return list, migrate.WritePages(r.stdout, r.runner.Topology, list)
+	if k.app.output == "markdown" {
+		return list, migrate.WritePages(k.app.stdout, k.runner.Topology, list)
 	}
-	return list, migrate.WriteOutlooks(r.stdout, list)
+	return list, migrate.WritePreviews(k.app.stdout, list)
 }
 
-// status says where each migration stands.
-func (r *migrator) status(ctx context.Context) error {
-	want, err := r.load()
+// status writes the progress of each migration.
+func (k *migrateCommand) status(ctx context.Context) error {
+	want, err := k.app.files().load()
 	if err != nil {
 		return err
 	}
-	m, err := r.management(want)
+	s, err := k.app.conn.open(want)
 	if err != nil {
 		return err
 	}
-	defer m.Close()
-	return r.stand(ctx, m, want)
+	defer s.Close()
+	return k.writeStatus(ctx, s)
 }
 
-// stand reads where the migrations stand, and writes it.
-func (r *migrator) stand(ctx context.Context, m *broker.Management, want topology.Topology) error {
-	state, _, err := inspect(ctx, m, want, plan.Options{})
+// writeStatus reads the progress of the migrations, and writes it.
+func (k *migrateCommand) writeStatus(ctx context.Context, s *apply.Session) error {
+	state, _, err := s.Inspect(ctx, plan.Options{})
 	if err != nil {
 		return err
 	}
-	list := migrate.Standings(want, state)
-	for i := range list {
-		if !list[i].Forwards {
-			continue
-		}
-		if quiet, known, err := m.LastArrival(ctx, list[i].Legacy, migrate.ForwarderAge); err != nil {
-			return err
-		} else if known {
-			list[i].Quiet = &quiet
-		}
+	list, err := migrate.ReadStatuses(ctx, s.Management, s.Topology, state)
+	if err != nil {
+		return err
 	}
-	if r.output == "json" {
-		return migrate.WriteStandingsJSON(r.stdout, want, state.VHost, list)
+	if k.app.output == "json" {
+		return migrate.WriteStatusesJSON(k.app.stdout, s.Topology, state.VHost, list)
 	}
-	return migrate.WriteStandings(r.stdout, list)
+	return migrate.WriteStatuses(k.app.stdout, list)
 }
-
-// waitingError says that others must act first.
-type waitingError struct{ error }
-
-func (e waitingError) Unwrap() error { return e.error }

@@ -2,8 +2,10 @@ package cmd
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 
@@ -14,7 +16,7 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// planFlags are those that plan and apply share, so that both decide alike.
+// planFlags are the flags that plan and apply share, so that both decide alike.
 type planFlags struct {
 	verbose bool
 	allow   []string
@@ -23,9 +25,11 @@ type planFlags struct {
 
 func (p *planFlags) add(f *pflag.FlagSet) {
 	f.BoolVarP(&p.verbose, "verbose", "v", false, "show generated objects one by one, with all fields")
-	f.StringSliceVar(&p.allow, "allow", nil, "consent to a `HAZARD` for one queue or exchange, as in drops-routing=billing, or for every change without =billing: "+hazardNames(", ")+"; repeat it for several")
-	f.BoolVar(&p.options.Prune, "prune", false, "delete drift: what nobody declared and touches what the file owns")
-	f.BoolVar(&p.options.SkipBlocked, "skip-blocked", false, "go on with the rest if something is blocked or not allowed; still exits with 3")
+	f.StringSliceVar(&p.allow, "allow", nil,
+		"allow a `HAZARD` for one queue or exchange (drops-routing=billing), or for every change (drops-routing); repeat the flag for several; hazards: "+hazardNames(", ")+"")
+	f.BoolVar(&p.options.Prune, "prune", false, "delete drift: undeclared bindings of objects that the file owns")
+	f.BoolVar(&p.options.SkipBlocked, "skip-blocked", false,
+		"carry out the other changes if some are blocked or not allowed; the exit code is still 3")
 }
 
 // read checks --allow.
@@ -33,18 +37,19 @@ func (p *planFlags) read() error {
 	for _, text := range p.allow {
 		consent, err := plan.ParseConsent(text)
 		if err != nil {
-			return usageError{fmt.Errorf("--allow is %q; write %s, with =NAME for one queue or exchange", text, hazardNames(" or "))}
+			return usageError{fmt.Errorf("--allow is %q; write %s, and add =NAME for one queue or exchange", text,
+				hazardNames(" or "))}
 		}
 		p.options.Allow = append(p.options.Allow, consent)
 	}
 	return nil
 }
 
-// note tells on stderr what a person should know of the consents of the flags.
+// note prints, on stderr, notes about the --allow flags.
 func (p *planFlags) note(a *app, made plan.Plan) {
 	var given []plan.Consent
 	for _, text := range p.allow {
-		if consent, err := plan.ParseConsent(text); err == nil { // read has refused others
+		if consent, err := plan.ParseConsent(text); err == nil { // read has refused invalid ones
 			given = append(given, consent)
 		}
 	}
@@ -61,70 +66,79 @@ func hazardNames(between string) string {
 	return strings.Join(names, between)
 }
 
-func (a *app) planCommand() *cobra.Command {
-	var detailed bool
-	var save string
-	var flags planFlags
+// planCommand is the command plan.
+type planCommand struct {
+	app      *app
+	flags    planFlags
+	detailed bool
+	save     string // the file to save the plan in; empty: none
+}
+
+func newPlan(a *app) *cobra.Command {
+	k := planCommand{app: a}
 	c := &cobra.Command{
 		Use: "plan", SuggestFor: []string{"diff", "preview"},
 		Short: "Show what would change on the broker",
-		Long: `Read the broker, compare it with the topology files, and show what apply would do.
-Nothing is written. A user with the tag management is enough.
+		Long: `Read the broker, compare it with the topology files, and show what apply would do. plan
+writes nothing. The user needs only the tag management.
 
-What carries the mark of this topology and is no longer in its file is deleted, what
-does not is never touched. A change that may lose messages, stop consumers or drop
-routing is refused until --allow HAZARD=NAME allows it. The name of a queue or exchange
-under removed: in the file allows its deletion to drop routing.
+apply deletes objects that carry the owner mark of this topology and are no longer in its
+file. It never touches objects without that mark. A change that may lose messages, stop
+consumers or drop routing is refused until --allow HAZARD=NAME allows it. A queue or
+exchange that is listed under 'removed' in the file may drop routing when it is deleted.
 
 Exit codes: 0 even if there are changes, 2 with --detailed-exitcode if there are
 changes or drift, 3 if apply would refuse.`,
 		Example:     "  dlxctl plan\n  dlxctl plan -f topology/ --detailed-exitcode\n  dlxctl plan -o markdown > comment.md",
 		Args:        noArguments,
 		Annotations: map[string]string{outputsAnnotation: "text json markdown"},
-		RunE: func(c *cobra.Command, _ []string) error {
-			if err := flags.read(); err != nil {
-				return err
-			}
-			want, err := a.load()
-			if err != nil {
-				return err
-			}
-			m, err := a.management(want)
-			if err != nil {
-				return err
-			}
-			defer m.Close()
-			p, err := a.makePlan(c.Context(), m, want, flags.options)
-			if err != nil {
-				return err
-			}
-			if err := a.show(p, flags.verbose); err != nil {
-				return err
-			}
-			flags.note(a, p)
-			if save != "" {
-				if err := a.save(save, p, want, flags.options); err != nil {
-					return err
-				}
-			}
-			if err := plan.Check(p, flags.options.Allow); err != nil {
-				return err
-			}
-			if detailed && (!p.Empty() || len(p.Drift) > 0) {
-				return errPending
-			}
-			return nil
-		},
+		RunE:        func(c *cobra.Command, _ []string) error { return k.run(c.Context()) },
 	}
-	c.Flags().StringVar(&save, "save", "", "keep the plan in `FILE`, for dlxctl apply FILE")
-	c.Flags().BoolVar(&detailed, "detailed-exitcode", false, "exit with 2 if there are changes or drift")
-	flags.add(c.Flags())
+	c.Flags().StringVar(&k.save, "save", "", "save the plan in `FILE`, for dlxctl apply FILE")
+	c.Flags().BoolVar(&k.detailed, "detailed-exitcode", false, "exit with 2 if there are changes or drift")
+	k.flags.add(c.Flags())
 	return c
 }
 
-// save keeps a plan in a file. It holds no credentials, but names that may be
-// nobody's business.
-func (a *app) save(path string, p plan.Plan, want topology.Topology, o plan.Options) error {
+func (k *planCommand) run(ctx context.Context) error {
+	a, flags := k.app, &k.flags
+	if err := flags.read(); err != nil {
+		return err
+	}
+	want, err := a.files().load()
+	if err != nil {
+		return err
+	}
+	s, err := a.conn.open(want)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	_, p, err := s.Inspect(ctx, flags.options)
+	if err != nil {
+		return err
+	}
+	if err := a.show(p, flags.verbose); err != nil {
+		return err
+	}
+	flags.note(a, p)
+	if k.save != "" {
+		if err := savePlan(a.stderr, k.save, p, want, flags.options); err != nil {
+			return err
+		}
+	}
+	if err := plan.Check(p, flags.options.Allow); err != nil {
+		return err
+	}
+	if k.detailed && (!p.Empty() || len(p.Drift) > 0) {
+		return errPending
+	}
+	return nil
+}
+
+// savePlan saves a plan in a file, which only the user may read: it holds no credentials,
+// but names of objects.
+func savePlan(stderr io.Writer, path string, p plan.Plan, want topology.Compiled, o plan.Options) error {
 	var b bytes.Buffer
 	if err := plan.Save(&b, p, want, o, Version()); err != nil {
 		return err
@@ -137,14 +151,14 @@ func (a *app) save(path string, p plan.Plan, want topology.Topology, o plan.Opti
 		command += " " + needs
 	}
 	if err := plan.Check(p, o.Allow); errors.Is(err, plan.ErrBlocked) && !o.SkipBlocked {
-		fmt.Fprintf(a.stderr, "saved, but 'dlxctl apply %s' refuses it while anything is blocked; see above for the ways out\n", path)
+		fmt.Fprintf(stderr, "saved, but 'dlxctl apply %s' refuses it while changes are blocked; see the suggested fixes above\n", path)
 	} else {
-		fmt.Fprintf(a.stderr, "saved; to carry out just this: %s\n", topology.Printable(command))
+		fmt.Fprintf(stderr, "saved; to apply exactly this plan: %s\n", topology.Printable(command))
 	}
 	return nil
 }
 
-// show prints a plan in the format that was asked for.
+// show prints a plan in the format of --output.
 func (a *app) show(p plan.Plan, verbose bool) error {
 	switch a.output {
 	case "json":
@@ -156,9 +170,9 @@ func (a *app) show(p plan.Plan, verbose bool) error {
 	}
 }
 
-// style gives the colours of a plan on a terminal, and none elsewhere.
+// style returns the colors of a plan on a terminal, and none elsewhere.
 func (a *app) style() plan.Style {
-	if !a.colour() {
+	if !a.color() {
 		return plan.Style{}
 	}
 	paint := func(code string) func(string) string {

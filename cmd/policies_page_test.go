@@ -7,17 +7,17 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/dlxctl/dlxctl/plan"
+	"github.com/dlxctl/dlxctl/internal/policy"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
 const (
 	policiesPage = "../docs/policies.md"
-	tableBegins  = "<!-- written by make golden from plan.PolicyEffects -->\n"
+	tableBegins  = "<!-- written by make golden from policy.Table -->\n"
 	tableEnds    = "<!-- end -->\n"
 )
 
-// The page on policies shows the table that plan works with.
+// The page on policies shows the table that plan follows.
 func TestPoliciesPage(t *testing.T) {
 	t.Parallel()
 	got, err := os.ReadFile(policiesPage)
@@ -36,34 +36,35 @@ func TestPoliciesPage(t *testing.T) {
 			t.Fatal(err)
 		}
 	case want != string(got):
-		t.Error("docs/policies.md is not what plan does; make golden writes it")
+		t.Error("docs/policies.md differs from policy.Table; run make golden")
 	}
 }
 
-// policyTable writes the table: first the effects, then why.
+// policyTable writes the table: first the effects, then the reasons.
 func policyTable() string {
-	roles := append([]topology.Role{topology.RoleWork}, plan.GeneratedRoles()...)
-	cells := map[string]map[topology.Role]plan.PolicyEffect{}
+	roles := append([]topology.Role{topology.RoleWork}, policy.ProtectedRoles()...)
+	cells := map[string]map[topology.Role]policy.Cell{}
 	var rows []string
-	var exchanges []plan.PolicyEffect
-	for _, e := range plan.PolicyEffects() {
+	var exchanges []policy.Cell
+	for _, e := range policy.Table() {
 		if e.Exchange {
 			exchanges = append(exchanges, e)
 			continue
 		}
 		if cells[e.Key] == nil {
-			cells[e.Key] = map[topology.Role]plan.PolicyEffect{}
+			cells[e.Key] = map[topology.Role]policy.Cell{}
 			rows = append(rows, e.Key)
 		}
 		cells[e.Key][e.Role] = e
 	}
 	var b strings.Builder
-	b.WriteString("| key | work queue | failed queue | retry queue | dead-letter queue | unroutable queue |\n|" + strings.Repeat(" --- |", 6) + "\n")
+	b.WriteString("| key | work queue | failed queue | retry queue | dead-letter queue | unroutable queue |\n|" +
+		strings.Repeat(" --- |", 6) + "\n")
 	for _, key := range rows {
 		fmt.Fprintf(&b, "| `%s` |", key)
 		for _, role := range roles {
 			effect := string(cells[key][role].Effect)
-			if effect == string(plan.Harmful) {
+			if effect == string(policy.Harmful) {
 				effect = "**harmful**"
 			}
 			fmt.Fprintf(&b, " %s |", effect)
@@ -82,7 +83,7 @@ func policyTable() string {
 
 // reasons writes a row for each reason: the keys next to each other and the roles
 // that share it.
-func reasons(rows []string, roles []topology.Role, cells map[string]map[topology.Role]plan.PolicyEffect) []string {
+func reasons(rows []string, roles []topology.Role, cells map[string]map[topology.Role]policy.Cell) []string {
 	var out []string
 	for i := 0; i < len(rows); {
 		n := 1
@@ -105,17 +106,18 @@ func reasons(rows []string, roles []topology.Role, cells map[string]map[topology
 			}
 			hazard := ""
 			if e.Hazard != "" {
-				hazard = "`" + string(e.Hazard) + "`"
+				hazard = "`" + e.Hazard + "`"
 			}
-			out = append(out, fmt.Sprintf("| %s | %s | %s | %s | %s |\n", keys, strings.Join(same, ", "), e.Effect, e.Why, hazard))
+			out = append(out, fmt.Sprintf("| %s | %s | %s | %s | %s |\n", keys, strings.Join(same, ", "), e.Effect, e.Why,
+				hazard))
 		}
 		i += n
 	}
 	return out
 }
 
-// alike reports whether two keys do the same to every role.
-func alike(a, b map[topology.Role]plan.PolicyEffect) bool {
+// alike reports whether two keys have the same effect on every role.
+func alike(a, b map[topology.Role]policy.Cell) bool {
 	for role, e := range a {
 		if e.Why != b[role].Why || e.Effect != b[role].Effect {
 			return false

@@ -4,20 +4,24 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sync/errgroup"
 
-	"github.com/dlxctl/dlxctl/notify"
-	"github.com/dlxctl/dlxctl/processor"
+	"github.com/dlxctl/dlxctl/internal/notify"
+	"github.com/dlxctl/dlxctl/internal/processor"
+	"github.com/dlxctl/dlxctl/internal/processor/monitor"
+	"github.com/dlxctl/dlxctl/internal/spec"
 )
 
-// processFlags are what process is told beside the files.
-type processFlags struct {
+// processCommand is the command process.
+type processCommand struct {
+	app        *app
 	prefetch   int
 	bytes      size
+	watch      bool
 	untilEmpty bool
 	grace      time.Duration
 	listen     string
@@ -25,108 +29,135 @@ type processFlags struct {
 	bodies     bool
 }
 
-func (a *app) processCommand() *cobra.Command {
-	f := processFlags{bytes: 32 << 20}
+func newProcess(a *app) *cobra.Command {
+	k := processCommand{app: a, bytes: 32 << 20}
 	c := &cobra.Command{
 		Use:   "process",
-		Short: "Run the worker that counts the attempts",
-		Long: `Read the failed queues of the topology and move each message on: to the tier where it
-waits for its next attempt, or to its dead-letter queue. A message is acknowledged
-only after the broker has confirmed its copy, so none is lost wherever the process
-dies; what was in flight may be doubled, with the same message-id.
+		Short: "Run the processor, which retries failed messages",
+		Long: `Consume the failed queues of the topology, and move each message to the tier where it
+waits for its next attempt, or to its dead-letter queue. The processor acknowledges a
+message only after the broker has confirmed its copy, so no message is lost wherever the
+process dies. Messages in flight may be duplicated then, with the same message-id.
 
-Files that say a name each are a topology each, and are worked off side by side. Run
-as many processes as you like. The worker connects again by itself. SIGTERM or SIGINT: it
-takes no more, finishes what is in flight within --grace, and exits with 0; a second
-signal kills.
+Each file with its own 'name' is a separate topology; they are processed in parallel. Any
+number of processes may run. The processor reconnects by itself. On SIGTERM or SIGINT it
+consumes no more, finishes the messages in flight within --grace, and exits with 0. A
+second signal kills it.
 
---listen serves /metrics for Prometheus, /healthz (503 if it is stuck: start it again)
-and /readyz (503, with the reason, while a failed queue is not consumed).
+--listen serves /metrics for Prometheus, /healthz (503 if the processor is stuck: restart
+it) and /readyz (503, with the reason, while a failed queue is not consumed).
 
---notify posts a JSON notice for each dead letter, with a "text" that chat services show,
-many in one post and one post a second at most. A webhook that fails or hangs holds up no
-message. Its URL is a secret: give it as DLXCTL_NOTIFY, as others see command lines.`,
+--notify posts a JSON notice for each dead letter, with a "text" that chat services show.
+One post holds many notices, and there is at most one post per second. A webhook that
+fails or hangs delays no message. The URL is a secret: set it as DLXCTL_NOTIFY, because
+command lines are visible in the process list.`,
 		Example:     "  dlxctl process\n  dlxctl process --until-empty\n  dlxctl process --log-format json --prefetch 1000 --listen :9419",
 		Args:        noArguments,
 		Annotations: map[string]string{outputsAnnotation: "text"},
 		RunE: func(c *cobra.Command, _ []string) error {
-			switch {
-			case f.prefetch < 1 || f.prefetch > 65535:
-				return usageError{fmt.Errorf("--prefetch is %d; write a number from 1 to 65535", f.prefetch)}
-			case f.grace < 0:
-				return usageError{fmt.Errorf("--grace is %s; write 0s or more", f.grace)}
-			case f.untilEmpty && a.watchFiles:
-				return usageError{errors.New("--watch and --until-empty exclude each other: one goes on, the other ends")}
-			case f.bodies && f.webhook == "":
-				return usageError{errors.New("--notify-body has no --notify: there is nobody to send bodies to")}
+			if err := k.check(); err != nil {
+				return err
 			}
-			return a.watched(c.Context(), f)
+			return k.run(c.Context())
 		},
 	}
-	c.Flags().IntVar(&f.prefetch, "prefetch", 256, "how many messages of each failed queue may be in flight")
-	c.Flags().Var(&f.bytes, "prefetch-bytes", "how many bytes of them; 0 is any number, and a larger message is in flight alone")
-	c.Flags().BoolVar(&a.watchFiles, "watch", false, "go on with what the files say when they change; apply first")
-	c.Flags().BoolVar(&f.untilEmpty, "until-empty", false, "exit once every failed queue is empty and nothing is in flight")
-	c.Flags().DurationVar(&f.grace, "grace", 10*time.Second, "how long to go on with what is in flight after a signal")
-	c.Flags().StringVar(&f.listen, "listen", "", "`ADDRESS` to serve /metrics, /healthz and /readyz on, like :9419; empty is none")
-	c.Flags().StringVar(&f.webhook, "notify", "", "`URL` of a webhook that gets a notice of each dead letter")
-	c.Flags().BoolVar(&f.bodies, "notify-body", false, "notices carry the first 4 KiB of the message's body")
+	c.Flags().IntVar(&k.prefetch, "prefetch", 256, "messages of each failed queue that may be in flight")
+	c.Flags().Var(&k.bytes, "prefetch-bytes",
+		"bytes of each failed queue that may be in flight; 0 is no limit; a larger message is in flight alone")
+	c.Flags().BoolVar(&k.watch, "watch", false, "reload topology files when they change (run apply first)")
+	c.Flags().BoolVar(&k.untilEmpty, "until-empty", false,
+		"exit once every failed queue is empty and no message is in flight")
+	c.Flags().DurationVar(&k.grace, "grace", 10*time.Second, "how long to finish messages in flight after a signal")
+	c.Flags().StringVar(&k.listen, "listen", "",
+		"`ADDRESS` to serve /metrics, /healthz and /readyz on, such as :9419; empty serves nothing")
+	c.Flags().StringVar(&k.webhook, "notify", "", "`URL` of a webhook that receives a notice for each dead letter")
+	c.Flags().BoolVar(&k.bodies, "notify-body", false, "include the first 4 KiB of the message body in notices")
 	return c
 }
 
-// watched runs the processors with all that shows and tells what they do.
-func (a *app) watched(ctx context.Context, f processFlags) error {
-	p := processor.Processor{Prefetch: f.prefetch, PrefetchBytes: int(f.bytes), UntilEmpty: f.untilEmpty, Grace: f.grace, Monitor: processor.NewMonitor(Version())}
-	stop, err := a.listen(ctx, f.listen, p.Monitor)
+// check refuses values of flags that are invalid or contradict each other.
+func (k *processCommand) check() error {
+	switch {
+	case k.prefetch < 1 || k.prefetch > 65535:
+		return usageError{fmt.Errorf("--prefetch is %d; write a number from 1 to 65535", k.prefetch)}
+	case k.grace < 0:
+		return usageError{fmt.Errorf("--grace is %s; write 0s or more", k.grace)}
+	case k.untilEmpty && k.watch:
+		return usageError{errors.New("--watch and --until-empty exclude each other; pass one of them")}
+	case k.watch && slices.Contains(k.app.paths, "-"):
+		return usageError{errors.New("--watch cannot watch stdin; name a file with -f")}
+	case k.bodies && k.webhook == "":
+		return usageError{errors.New("--notify-body has no effect without --notify; set the webhook with DLXCTL_NOTIFY")}
+	}
+	return nil
+}
+
+// run serves metrics, starts the notifier, and runs the processors.
+func (k *processCommand) run(ctx context.Context) error {
+	p := processor.Processor{
+		Prefetch: k.prefetch, PrefetchBytes: int(k.bytes), UntilEmpty: k.untilEmpty, Grace: k.grace,
+		Monitor: monitor.New(Version()), Log: k.app.log(),
+	}
+	stop, err := listen(ctx, p.Log, k.listen, p.Monitor)
 	if err != nil {
 		return err
 	}
 	defer stop()
-	if f.webhook == "" {
-		return a.process(ctx, p)
+	if k.webhook == "" {
+		return k.process(ctx, p)
 	}
-	if p.Notifier, err = notify.New(f.webhook, f.bodies, a.log(), p.Monitor); err != nil {
+	if p.Notifier, err = notify.New(k.webhook, k.bodies, p.Log, p.Monitor); err != nil {
 		return usageError{err}
 	}
-	telling, end := context.WithCancel(context.WithoutCancel(ctx))
-	var told sync.WaitGroup
-	told.Go(func() { p.Notifier.Run(telling) })
-	defer told.Wait()
-	defer end() // once the processors are done: what they tell last is told too
-	return a.process(ctx, p)
+	notifying, end := context.WithCancel(context.WithoutCancel(ctx))
+	var ended sync.WaitGroup
+	ended.Go(func() { p.Notifier.Run(notifying) })
+	defer ended.Wait()
+	defer end() // once the processors have ended: their last notices are sent too
+	return k.process(ctx, p)
 }
 
-// process runs p for each topology of the files, and with --watch for what they
-// say later. The first that fails ends the others in good order.
-func (a *app) process(ctx context.Context, p processor.Processor) error {
-	if a.watchFiles {
-		return a.watch(ctx, p)
+// process runs a processor like p for each topology of the files, and with --watch follows
+// the files.
+func (k *processCommand) process(ctx context.Context, p processor.Processor) error {
+	if k.watch {
+		s := processor.Supervisor{Log: p.Log, Read: func() (processor.Snapshot, error) { return k.read(p) }}
+		return s.Run(ctx)
 	}
-	processors, err := a.processors(p)
+	files, err := k.read(p)
 	if err != nil {
 		return err
 	}
-	group, ctx := errgroup.WithContext(ctx)
-	for _, p := range processors {
-		group.Go(func() error { return p.Run(ctx) })
+	processors, err := files.Processors()
+	if err != nil {
+		return err
 	}
-	return group.Wait()
+	return processor.RunAll(ctx, processors)
 }
 
-// processors fills in what the flags and the files say, for each topology.
-func (a *app) processors(p processor.Processor) ([]processor.Processor, error) {
-	all, err := a.loadEach()
+// read reads the files, to make processors like p of them.
+func (k *processCommand) read(p processor.Processor) (processor.Snapshot, error) {
+	parts, err := k.app.files().readParts()
+	return processor.Snapshot{
+		Content:    fmt.Sprintf("%q", parts),
+		Processors: func() ([]processor.Processor, error) { return k.processors(p, parts) },
+	}, err
+}
+
+// processors makes a processor like p for each topology of the files.
+func (k *processCommand) processors(p processor.Processor, parts [][]spec.Source) ([]processor.Processor, error) {
+	all, err := k.app.files().compileEach(parts)
 	if err != nil {
 		return nil, err
 	}
 	var processors []processor.Processor
-	for _, l := range all {
-		p.Topology, p.Log = l.topology, a.log()
-		if p.Endpoint, err = a.endpointOf(l.conn, l.topology); err != nil {
+	for _, t := range all {
+		q := p
+		q.Topology, q.Log = t, p.Log.With("topology", t.Name)
+		if q.Endpoint, err = k.app.conn.endpoint(t); err != nil {
 			return nil, err
 		}
-		p.Log = p.Log.With("topology", l.topology.Name)
-		processors = append(processors, p)
+		processors = append(processors, q)
 	}
 	return processors, nil
 }

@@ -10,13 +10,13 @@ import (
 )
 
 const (
-	// quiet is how long work may take before anything is said about it.
+	// quiet is how long a task may take before progress is shown.
 	quiet = 2 * time.Second
-	// lineEvery is how often a log gets a line.
+	// lineEvery is the time between two progress lines in a log.
 	lineEvery = 10 * time.Second
 )
 
-// progress tells on stderr how far work is that takes more than a few seconds:
+// progress shows, on stderr, the progress of a task that takes more than a few seconds:
 // with a bar on a terminal, elsewhere with a line now and then.
 type progress struct {
 	w     io.Writer
@@ -31,16 +31,17 @@ type progress struct {
 	over sync.WaitGroup
 }
 
-// newProgress begins to tell of work of so many steps. finish must be called.
+// newProgress shows the progress of a task with total steps. finish must be called.
 func (a *app) newProgress(verb, noun string, total int) *progress {
 	p := &progress{w: a.stderr, verb: verb, noun: noun, total: total, stop: make(chan struct{})}
 	every := lineEvery
 	if terminal(a.stderr) && !a.dumb() {
 		every = 100 * time.Millisecond
 		p.bar = progressbar.NewOptions(total, progressbar.OptionSetWriter(a.stderr), progressbar.OptionSetDescription(verb),
-			progressbar.OptionShowCount(), progressbar.OptionSetPredictTime(false), progressbar.OptionSetWidth(30), progressbar.OptionClearOnFinish())
+			progressbar.OptionShowCount(), progressbar.OptionSetPredictTime(false),
+			progressbar.OptionSetWidth(30), progressbar.OptionClearOnFinish())
 	}
-	p.over.Go(func() { p.tell(every) })
+	p.over.Go(func() { p.show(every) })
 	return p
 }
 
@@ -51,14 +52,14 @@ func (p *progress) step() {
 	p.done++
 }
 
-// finish says no more.
+// finish ends the output.
 func (p *progress) finish() {
 	close(p.stop)
 	p.over.Wait()
 }
 
-// sofar gives the number of steps that are done, and of all: more may come than were
-// there at the beginning.
+// sofar returns the number of steps that are done, and of all: there may be more steps
+// than expected.
 func (p *progress) sofar() (done, total int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -66,14 +67,14 @@ func (p *progress) sofar() (done, total int) {
 	return p.done, p.total
 }
 
-// line writes how far the work is, as a line of a log.
+// line writes the progress as a line of a log.
 func (p *progress) line() {
 	done, total := p.sofar()
 	fmt.Fprintf(p.w, "%s %d of %d %s\n", p.verb, done, total, p.noun)
 }
 
-// left says how long the rest will take if it goes on as it did, and nothing as
-// long as that is not known.
+// left returns how long the remaining steps will take at the same speed, as text. It is
+// empty as long as that is unknown.
 func left(passed time.Duration, done, total int) string {
 	if done <= 0 || done >= total {
 		return ""
@@ -82,7 +83,7 @@ func left(passed time.Duration, done, total int) string {
 	return fmt.Sprintf(", %s left", max(rest.Round(time.Second), time.Second))
 }
 
-func (p *progress) tell(every time.Duration) {
+func (p *progress) show(every time.Duration) {
 	began := time.Now()
 	timer := time.NewTimer(quiet)
 	defer timer.Stop()
@@ -92,9 +93,9 @@ func (p *progress) tell(every time.Duration) {
 		case <-p.stop:
 			switch {
 			case said && p.bar != nil:
-				_ = p.bar.Clear() // a terminal that is gone needs no cleaning
+				_ = p.bar.Clear() // a terminal that is gone needs no cleanup
 			case said:
-				p.line() // or the last line of a log would say less than was done
+				p.line() // the last line of a log shows all that was done
 			}
 			return
 		}

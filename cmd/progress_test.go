@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Short work is done without a word; long work says how far it is, now and then.
+// A short task prints nothing; a long one prints its progress now and then.
 func TestProgressInALog(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -15,9 +15,15 @@ func TestProgressInALog(t *testing.T) {
 		total int
 		want  string
 	}{
-		"short":              {time.Second, 20, ""},
-		"long":               {15 * time.Second, 20, "applied 2 of 20 changes\napplied 12 of 20 changes\napplied 16 of 20 changes\n"},
-		"more than expected": {15 * time.Second, 5, "applied 2 of 5 changes\napplied 12 of 12 changes\napplied 16 of 16 changes\n"},
+		"short": {time.Second, 20, ""},
+		"long": {
+			15 * time.Second, 20,
+			"applied 2 of 20 changes\napplied 12 of 20 changes\napplied 16 of 20 changes\n",
+		},
+		"more than expected": {
+			15 * time.Second, 5,
+			"applied 2 of 5 changes\napplied 12 of 12 changes\napplied 16 of 16 changes\n",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -33,14 +39,14 @@ func TestProgressInALog(t *testing.T) {
 				}
 				p.finish()
 				if out.String() != tc.want {
-					t.Errorf("it says %q, not %q", out.String(), tc.want)
+					t.Errorf("it prints %q, not %q", out.String(), tc.want)
 				}
 			})
 		})
 	}
 }
 
-// The bar says how much time is left, once that can be known.
+// The bar shows the remaining time, once it can be estimated.
 func TestTimeLeft(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {

@@ -16,7 +16,7 @@ import (
 
 const referencePage = "../docs/reference.md"
 
-// The command reference says what the program says of itself.
+// The command reference matches the help of the commands.
 func TestReference(t *testing.T) {
 	t.Parallel()
 	want := reference(t)
@@ -31,16 +31,16 @@ func TestReference(t *testing.T) {
 		t.Fatal(err)
 	}
 	if string(got) != want {
-		t.Error("docs/reference.md is not what the commands say; make golden writes it")
+		t.Error("docs/reference.md differs from the help of the commands; run make golden")
 	}
 }
 
 // reference writes the page.
 func reference(t *testing.T) string {
 	t.Helper()
-	root := (&app{}).root()
+	root := newRoot(&app{})
 	var b strings.Builder
-	b.WriteString("# Commands\n\nWritten by `make golden` from the commands themselves; a test holds it equal to them.\n\n")
+	b.WriteString("# Commands\n\n`make golden` writes this page from the help of the commands; a test keeps both equal.\n\n")
 	b.WriteString("| command | |\n| --- | --- |\n")
 	for _, c := range commands(root)[1:] {
 		fmt.Fprintf(&b, "| [%s](#%s) | %s |\n", c.CommandPath(), strings.ReplaceAll(c.CommandPath(), " ", "-"), cell(c.Short))
@@ -51,7 +51,7 @@ func reference(t *testing.T) string {
 		fmt.Fprintf(&b, "| %s | %s |\n", c.value, cell(c.meaning))
 	}
 	b.WriteString("\n## Flags of every command\n\n")
-	b.WriteString("What the command line leaves out is taken from the environment; where two variables are named the first is stronger.\n\n")
+	b.WriteString("An environment variable sets a flag that is not on the command line. Where two variables are listed, the first has precedence.\n\n")
 	writeFlags(&b, root.PersistentFlags())
 	for _, c := range commands(root)[1:] {
 		writeCommand(&b, c)
@@ -65,7 +65,8 @@ func writeCommand(b *strings.Builder, c *cobra.Command) {
 	writeProse(b, cmp.Or(c.Long, c.Short))
 	fmt.Fprintf(b, "\n```\n%s\n```\n", c.UseLine())
 	if c.Example != "" {
-		fmt.Fprintf(b, "\nExamples:\n\n```sh\n%s\n```\n", strings.ReplaceAll(strings.TrimPrefix(c.Example, "  "), "\n  ", "\n"))
+		fmt.Fprintf(b, "\nExamples:\n\n```sh\n%s\n```\n",
+			strings.ReplaceAll(strings.TrimPrefix(c.Example, "  "), "\n  ", "\n"))
 	}
 	if c.HasSubCommands() && !c.LocalNonPersistentFlags().HasFlags() {
 		return // it does nothing by itself
@@ -77,7 +78,7 @@ func writeCommand(b *strings.Builder, c *cobra.Command) {
 	}
 }
 
-// writeProse writes a text of the help: what is indented there stands as it is.
+// writeProse writes a text of the help, and keeps indented lines as they are.
 func writeProse(b *strings.Builder, text string) {
 	fenced := false
 	for line := range strings.Lines(strings.TrimRight(text, "\n") + "\n") {
@@ -119,8 +120,7 @@ func writeFlags(b *strings.Builder, flags *pflag.FlagSet) {
 	})
 }
 
-// standard gives the value of a flag that nobody sets, or nothing where that is
-// nothing.
+// standard returns the default value of a flag as text. Empty: the flag has none.
 func standard(f *pflag.Flag) string {
 	switch v := strings.Trim(f.DefValue, "[]"); v {
 	case "", "false", "0", "0s":
@@ -130,14 +130,14 @@ func standard(f *pflag.Flag) string {
 	}
 }
 
-// cell makes a text fit a cell of a table.
+// cell escapes a text for a cell of a table.
 func cell(s string) string {
 	return strings.NewReplacer("|", `\|`, "*", `\*`, "<", `\<`, "\n", " ").Replace(s)
 }
 
 type exit struct{ value, meaning string }
 
-// exitCodes reads the constants of main.go with what is said of each.
+// exitCodes reads the constants of main.go with their comments.
 func exitCodes(t *testing.T) []exit {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), "main.go", nil, parser.ParseComments)
@@ -151,14 +151,14 @@ func exitCodes(t *testing.T) []exit {
 			return true
 		}
 		value, ok := spec.Values[0].(*ast.BasicLit)
-		if !ok || spec.Comment.Text() == "" {
-			t.Fatalf("main.go does not say what %s means", spec.Names[0])
+		if !ok || spec.Doc.Text() == "" {
+			t.Fatalf("main.go has no comment on %s", spec.Names[0])
 		}
-		codes = append(codes, exit{value.Value, strings.TrimSpace(spec.Comment.Text())})
+		codes = append(codes, exit{value.Value, strings.Join(strings.Fields(spec.Doc.Text()), " ")})
 		return true
 	})
 	if len(codes) < 7 {
-		t.Fatalf("main.go has %d exit codes only", len(codes))
+		t.Fatalf("main.go has only %d exit codes", len(codes))
 	}
 	return codes
 }

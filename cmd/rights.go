@@ -3,18 +3,18 @@ package cmd
 import (
 	"github.com/spf13/cobra"
 
-	"github.com/dlxctl/dlxctl/generate"
+	"github.com/dlxctl/dlxctl/internal/generate"
 )
 
-func (a *app) rightsCommand() *cobra.Command {
+func newRights(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "rights",
-		Short: "Print the permissions that CI, the processor and the services need",
-		Long: `Print the set_permissions lines for a file: for who plans and applies, for who
-migrates (if queues are replaced), for the processor, for the services of each owner,
-and for publishers. The names of the users are examples. It needs no broker, so it
-cannot know of policies of other teams: where plan overrides one, apply needs the tag
-policymaker too.`,
+		Short: "Print the permissions that each user needs",
+		Long: `Print the set_permissions commands for a topology: for the user that plans and applies,
+for the one that migrates (if the file replaces queues), for the processor, for the
+services of each owner, and for publishers. The user names are examples. rights needs no
+broker, so it cannot see policies of other teams: where plan overrides one, apply needs
+the tag policymaker too.`,
 		Example:     "  dlxctl rights\n  dlxctl rights -o json",
 		Args:        noArguments,
 		Annotations: map[string]string{outputsAnnotation: "text json"},

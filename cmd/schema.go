@@ -3,14 +3,15 @@ package cmd
 import (
 	"github.com/spf13/cobra"
 
-	"github.com/dlxctl/dlxctl/spec"
+	"github.com/dlxctl/dlxctl/internal/spec"
 )
 
-func (a *app) schemaCommand() *cobra.Command {
+func newSchema(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:   "schema",
 		Short: "Print the JSON Schema of topology files",
-		Long: `Print the JSON Schema of topology files, for editors and linters. In a file:
+		Long: `Print the JSON Schema of topology files, for editors and linters. To use it, begin a
+file with:
 
   # yaml-language-server: $schema=./topology.schema.json`,
 		Example:     "  dlxctl schema > topology.schema.json",

@@ -10,7 +10,7 @@ import (
 // size is a number of bytes on the command line: 33554432, 32768KiB, 32MiB, 1GiB.
 type size int
 
-// String gives the size in the largest unit that has no fraction.
+// String returns the size in the largest unit that gives a whole number.
 func (s *size) String() string {
 	for _, u := range units() {
 		if *s > 0 && int(*s)%u.bytes == 0 {
@@ -20,7 +20,7 @@ func (s *size) String() string {
 	return "0"
 }
 
-// Set reads a size.
+// Set parses a size.
 func (s *size) Set(text string) error {
 	for _, u := range units() {
 		digits, ok := strings.CutSuffix(text, u.name)
@@ -31,13 +31,13 @@ func (s *size) Set(text string) error {
 		if err != nil || n > uint64(math.MaxInt/u.bytes) { //nolint:gosec // it is positive
 			break
 		}
-		*s = size(int(n) * u.bytes) //nolint:gosec // it was looked at
+		*s = size(int(n) * u.bytes) //nolint:gosec // it was checked
 		return nil
 	}
-	return fmt.Errorf("%q is no number of bytes; write one like 32MiB, 512KiB or 1048576", text)
+	return fmt.Errorf("%q is not a number of bytes; write a size such as 32MiB, 512KiB or 1048576", text)
 }
 
-// Type names the value in help texts.
+// Type returns the name of the type in help texts.
 func (s *size) Type() string { return "size" }
 
 // unit is a unit of sizes.
@@ -46,5 +46,5 @@ type unit struct {
 	bytes int
 }
 
-// units gives the units, the largest first.
+// units returns the units, largest first.
 func units() []unit { return []unit{{"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}, {"", 1}} }

@@ -6,54 +6,61 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/dlxctl/dlxctl/broker"
+	"github.com/dlxctl/dlxctl/internal/broker/management"
+	"github.com/dlxctl/dlxctl/internal/status"
 	"github.com/dlxctl/dlxctl/plan"
-	"github.com/dlxctl/dlxctl/status"
+	"github.com/dlxctl/dlxctl/topology"
 )
 
-func (a *app) statusCommand() *cobra.Command {
+// statusCommand is the command status.
+type statusCommand struct{ app *app }
+
+func newStatus(a *app) *cobra.Command {
+	k := statusCommand{app: a}
 	return &cobra.Command{
 		Use:   "status",
-		Short: "Show the retry plane now",
-		Long: `Show what waits in each tier, in the failed, dead and unroutable queues, who consumes,
-and what a person should look at. Counts are up to 5 seconds old. Files that say a name
-each are a topology each; -o json writes one object for each.`,
+		Short: "Show queue depths, consumers and warnings",
+		Long: `Show how many messages wait in each work queue, tier, failed, dead-letter and unroutable
+queue, how many consumers each queue has, and warnings. Counts are up to 5 seconds old.
+Each file with its own 'name' is a separate topology; -o json writes one object for each.`,
 		Example:     "  dlxctl status\n  dlxctl status -o json",
 		Args:        noArguments,
 		Annotations: map[string]string{outputsAnnotation: "text json"},
-		RunE: func(c *cobra.Command, _ []string) error {
-			all, err := a.loadEach()
-			if err != nil {
-				return err
-			}
-			for i, l := range all {
-				if i > 0 && a.output == "text" {
-					fmt.Fprintln(a.stdout)
-				}
-				if err := a.status(c.Context(), l); err != nil {
-					return err
-				}
-			}
-			return nil
-		},
+		RunE:        func(c *cobra.Command, _ []string) error { return k.run(c.Context()) },
 	}
 }
 
-// status writes the report of one topology.
-func (a *app) status(ctx context.Context, l loaded) error {
-	m, err := a.managementOf(l.conn, l.topology)
+func (k *statusCommand) run(ctx context.Context) error {
+	all, err := k.app.files().loadEach()
 	if err != nil {
 		return err
 	}
-	defer m.Close()
-	state, _, err := inspect(ctx, m, l.topology, plan.Options{})
+	for i, t := range all {
+		if i > 0 && k.app.output == "text" {
+			fmt.Fprintln(k.app.stdout)
+		}
+		if err := k.write(ctx, t); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// write writes the report of one topology.
+func (k *statusCommand) write(ctx context.Context, t topology.Compiled) error {
+	s, err := k.app.conn.open(t)
 	if err != nil {
 		return err
 	}
-	state = m.AskConsumers(ctx, state, broker.UnknownConsumers(state))
-	r := status.Make(l.topology, state)
-	if a.output == "json" {
-		return status.WriteJSON(a.stdout, r)
+	defer s.Close()
+	state, _, err := s.Inspect(ctx, plan.Options{})
+	if err != nil {
+		return err
 	}
-	return status.WriteText(a.stdout, r)
+	state = s.Management.AskConsumers(ctx, state, management.UnknownConsumers(state))
+	report := status.Make(t, state)
+	if k.app.output == "json" {
+		return status.WriteJSON(k.app.stdout, report)
+	}
+	return status.WriteText(k.app.stdout, report)
 }

@@ -1,59 +1,66 @@
 package cmd
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 
 	"github.com/spf13/cobra"
 
-	"github.com/dlxctl/dlxctl/spec"
+	"github.com/dlxctl/dlxctl/internal/spec"
+	"github.com/dlxctl/dlxctl/internal/text"
 )
 
-func (a *app) validateCommand() *cobra.Command {
-	strict := false
+// validateCommand is the command validate.
+type validateCommand struct {
+	app    *app
+	strict bool
+}
+
+func newValidate(a *app) *cobra.Command {
+	k := validateCommand{app: a}
 	c := &cobra.Command{
 		Use:   "validate",
-		Short: "Check files, offline",
-		Long: "Check the topology files without a broker. Every problem is shown at once, each with its place and the remedy.\n\n" +
-			"What is odd is a warning: odd-exchange-type, ignored-key, unused-backoff, no-queues. --strict takes none.\n\n" + spec.Limits(),
+		Short: "Check topology files without a broker",
+		Long: "Check the topology files without a broker. All problems are shown at once, each with its\nposition and a fix.\n\n" +
+			"Probable mistakes are warnings: odd-exchange-type, ignored-key, unused-backoff,\nno-queues. With --strict, validate fails if there are warnings.\n\n" + spec.Limits(),
 		Example:     "  dlxctl validate -f orders.yaml\n  dlxctl validate -f topology/ -o json\n  dlxctl validate --strict",
 		Args:        noArguments,
 		Annotations: map[string]string{outputsAnnotation: "text json"},
-		RunE: func(*cobra.Command, []string) error {
-			if a.output == "json" {
-				return a.validateJSON(strict)
-			}
-			sources, err := a.sources(a.files...)
-			if err != nil {
-				return err
-			}
-			t, warnings, err := spec.Load(sources, a.env)
-			for _, w := range warnings {
-				fmt.Fprintln(a.stderr, w)
-			}
-			if err == nil && strict {
-				err = strictly(warnings)
-			}
-			if err != nil {
-				return err
-			}
-			fmt.Fprintf(a.stdout, "topology %s is valid: %s, %s; it becomes %s, %s, %s\n", t.Name,
-				count(len(t.Works), "work queue"), count(len(t.Loops), "backoff"),
-				count(len(t.Exchanges), "exchange"), count(len(t.Queues), "queue"), count(len(t.Bindings), "binding"))
-			return nil
-		},
+		RunE:        func(*cobra.Command, []string) error { return k.run() },
 	}
-	c.Flags().BoolVar(&strict, "strict", false, "exit with 1 if there are warnings, as for pipelines")
+	c.Flags().BoolVar(&k.strict, "strict", false, "exit with 1 if there are warnings, for use in CI")
 	return c
 }
 
-// strictly makes an error of warnings, which are printed already.
+func (k *validateCommand) run() error {
+	files := k.app.files()
+	sources, err := files.read()
+	if err != nil {
+		return err
+	}
+	t, warnings, err := spec.Load(sources, k.app.env)
+	if k.app.output == "json" {
+		return k.writeJSON(warnings, err)
+	}
+	files.warn(warnings)
+	if err == nil && k.strict {
+		err = strictly(warnings)
+	}
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(k.app.stdout, "topology %s is valid: %s, %s; compiles to %s, %s, %s\n", t.Name,
+		text.Count(len(t.WorkQueues), "work queue"), text.Count(len(t.Backoffs), "backoff"),
+		text.Count(len(t.Exchanges), "exchange"), text.Count(len(t.Queues), "queue"), text.Count(len(t.Bindings), "binding"))
+	return nil
+}
+
+// strictly returns an error for warnings, which are printed already.
 func strictly(warnings []spec.Problem) error {
 	if len(warnings) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%s, and --strict takes none", count(len(warnings), "warning"))
+	return fmt.Errorf("%s; --strict accepts none", text.Count(len(warnings), "warning"))
 }
 
 // problemJSON is a problem as scripts read it.
@@ -66,17 +73,13 @@ type problemJSON struct {
 	Remedy  string `json:"remedy,omitempty"`
 }
 
-func (a *app) validateJSON(strict bool) error {
-	sources, err := a.sources(a.files...)
-	if err != nil {
+// writeJSON writes warnings and the problems of err, and returns err.
+func (k *validateCommand) writeJSON(warnings []spec.Problem, err error) error {
+	broken, ok := errors.AsType[*spec.Error](err)
+	if err != nil && !ok {
 		return err
 	}
-	_, warnings, err := spec.Load(sources, a.env)
-	var broken *spec.Error
-	if err != nil && !errors.As(err, &broken) {
-		return err
-	}
-	if err == nil && strict {
+	if err == nil && k.strict {
 		err = strictly(warnings)
 	}
 	// The problems are printed here, and once more on stderr by Main.
@@ -90,23 +93,15 @@ func (a *app) validateJSON(strict bool) error {
 		out.Problems = append(out.Problems, problemsJSON(broken.Problems)...)
 	}
 	out.Warnings = append(out.Warnings, problemsJSON(warnings)...)
-	enc := json.NewEncoder(a.stdout)
-	enc.SetIndent("", "  ")
-	return errors.Join(enc.Encode(out), err)
+	return errors.Join(text.WriteJSON(k.app.stdout, out), err)
 }
 
 func problemsJSON(problems []spec.Problem) []problemJSON {
 	out := make([]problemJSON, 0, len(problems))
 	for _, p := range problems {
-		out = append(out, problemJSON{File: p.File, Line: p.Line, Column: p.Col, Warning: p.Name, Message: p.Msg, Remedy: p.Fix})
+		out = append(out, problemJSON{
+			File: p.File, Line: p.Line, Column: p.Col, Warning: p.Name, Message: p.Msg, Remedy: p.Fix,
+		})
 	}
 	return out
-}
-
-// count gives "1 queue" or "2 queues".
-func count(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
 }

@@ -12,8 +12,8 @@ import (
 // version is set by the linker in make build; see Version.
 var version string // the linker can set nothing else
 
-// Version is the version of this build: what the linker set, else what the Go
-// module proxy served, else "devel".
+// Version returns the version of this build: the one that the linker set, otherwise the
+// one of the Go module, otherwise "devel".
 func Version() string {
 	if version != "" {
 		return version
@@ -24,7 +24,7 @@ func Version() string {
 	return "devel"
 }
 
-func (a *app) versionCommand() *cobra.Command {
+func newVersion(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:         "version",
 		Short:       "Print the version",
@@ -36,7 +36,8 @@ func (a *app) versionCommand() *cobra.Command {
 					"version": Version(), "go": runtime.Version(), "os": runtime.GOOS, "arch": runtime.GOARCH,
 				})
 			}
-			_, err := fmt.Fprintf(a.stdout, "dlxctl %s (%s, %s/%s)\n", Version(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+			_, err := fmt.Fprintf(a.stdout, "dlxctl %s (%s, %s/%s)\n", Version(), runtime.Version(), runtime.GOOS,
+				runtime.GOARCH)
 			return err
 		},
 	}

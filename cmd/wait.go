@@ -7,11 +7,11 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// forever is how long --wait=true waits: longer than anybody does.
+// forever is the duration of --wait=true: ten years.
 const forever = 10 * 365 * 24 * time.Hour
 
-// waitValue is the value of --wait, in every command that has it: how long to wait
-// for others. true is no limit and false no waiting. Zero does not wait.
+// waitValue is the value of --wait, in every command that has it. true is no limit; false
+// and zero do not wait.
 type waitValue time.Duration
 
 // addWait adds --wait to a command, with the value that wait has now.
@@ -19,7 +19,7 @@ func addWait(f *pflag.FlagSet, wait *time.Duration, usage string) *pflag.Flag {
 	return f.VarPF((*waitValue)(wait), "wait", "", usage)
 }
 
-// Set reads a time, true or false.
+// Set parses a duration, true or false.
 func (w *waitValue) Set(s string) error {
 	switch s {
 	case "true":
@@ -40,8 +40,8 @@ func (w *waitValue) Set(s string) error {
 	return nil
 }
 
-// String gives the time.
+// String returns the duration.
 func (w *waitValue) String() string { return time.Duration(*w).String() }
 
-// Type is how the help calls the value.
+// Type returns the name of the type in help texts.
 func (w *waitValue) Type() string { return "duration" }

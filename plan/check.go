@@ -6,10 +6,11 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// What keeps a plan from being carried out.
+// The reasons for which Check refuses a plan.
 var (
 	// ErrBlocked is wrapped by the error of Check when something is blocked.
 	ErrBlocked = errors.New("the plan is blocked")
@@ -18,10 +19,12 @@ var (
 )
 
 // Check refuses a plan in which anything is blocked, or has a hazard that
-// nobody has allowed by name: all or nothing.
+// is not allowed by name: all or nothing.
 func Check(p Plan, allow []Consent) error {
 	if n := len(p.blocked()); n > 0 {
-		return fmt.Errorf("%w by %s, shown above with the ways out; nothing was written", ErrBlocked, countOf(n, "change"))
+		are := text.Choose(n, "is", "are")
+		blocked := fmt.Sprintf("%s %s blocked", text.Count(n, "change"), are)
+		return refusal{blocked + "; see the suggested fixes above; nothing was written", ErrBlocked}
 	}
 	if refused := p.refused(allow); refused != "" {
 		return fmt.Errorf("%w: %s; nothing was written. %s", ErrHazard, refused, p.ways(allow))
@@ -34,8 +37,8 @@ func (p Plan) blocked() []Change {
 	return slices.DeleteFunc(slices.Clone(p.Changes), func(c Change) bool { return c.Action != Blocked || c.IsEndured() })
 }
 
-// Skipped says what of p was not carried out, after done changes of the rest were.
-// It is nil where nothing was skipped.
+// Skipped returns an error that lists the changes of p that were skipped. done describes the
+// changes that were carried out. It returns nil if nothing was skipped.
 func Skipped(p Plan, allow []Consent, done string) error {
 	refused := Check(p, allow)
 	if refused == nil || done == "" {
@@ -43,36 +46,30 @@ func Skipped(p Plan, allow []Consent, done string) error {
 	}
 	var names []string
 	for _, c := range p.blocked() {
-		names = append(names, fmt.Sprintf("%s %s", c.Kind, display(c.Name)))
+		names = append(names, fmt.Sprintf("%s %s", c.Kind, text.Name(c.Name)))
 	}
 	why := ErrHazard
 	var parts []string
 	if len(names) > 0 {
 		why = ErrBlocked
-		parts = append(parts, fmt.Sprintf("%s %s blocked (see above)", some(names), isAre(len(names))))
+		parts = append(parts, fmt.Sprintf("%s %s blocked (see above)", some(names), text.Choose(len(names), "is", "are")))
 	}
 	if hazards := p.refused(allow); hazards != "" {
 		parts = append(parts, fmt.Sprintf("%s not allowed. %s", hazards, p.ways(allow)))
 	}
-	return skippedError{fmt.Sprintf("%s; %s skipped: %s", done, count(len(p.Changes)-len(Allowed(p, allow).Changes)), strings.Join(parts, "; ")), why}
+	n := len(p.Changes) - len(Allowed(p, allow).Changes)
+	skipped := text.Count(n, "change") + text.Choose(n, " was", " were")
+	return refusal{fmt.Sprintf("%s; %s skipped: %s", done, skipped, strings.Join(parts, "; ")), why}
 }
 
-// skippedError says what was done, and what was not. It wraps what kept the rest.
-type skippedError struct {
+// refusal is an error in words for the user. It wraps [ErrBlocked] or [ErrHazard].
+type refusal struct {
 	text string
 	why  error
 }
 
-func (e skippedError) Error() string { return e.text }
-func (e skippedError) Unwrap() error { return e.why }
-
-// count gives "1 change was" or "2 changes were".
-func count(n int) string {
-	if n == 1 {
-		return "1 change was"
-	}
-	return fmt.Sprintf("%d changes were", n)
-}
+func (e refusal) Error() string { return e.text }
+func (e refusal) Unwrap() error { return e.why }
 
 // refused counts what is not allowed: "drops-routing (2 changes)". Empty: nothing.
 func (p Plan) refused(allow []Consent) string {
@@ -80,7 +77,7 @@ func (p Plan) refused(allow []Consent) string {
 	var parts []string
 	for _, h := range Hazards() {
 		if n := len(refused[h]); n > 0 {
-			parts = append(parts, fmt.Sprintf("%s (%s)", h, countOf(n, "change")))
+			parts = append(parts, fmt.Sprintf("%s (%s)", h, text.Count(n, "change")))
 		}
 	}
 	return strings.Join(parts, ", ")
@@ -88,29 +85,36 @@ func (p Plan) refused(allow []Consent) string {
 
 // ways says how to allow what is not allowed, and what to do in place of that.
 func (p Plan) ways(allow []Consent) string {
-	text := "To consent: " + p.Needs(allow)
+	out := "To consent: " + p.Needs(allow)
 	if names := p.removals(allow); len(names) > 0 {
-		text += fmt.Sprintf("; or in the file: removed: %s", flow(names))
+		out += fmt.Sprintf("; or in the file: removed: %s", flow(names))
 	}
 	for _, c := range p.refusals(allow)[LosesMessages] {
 		if remedy := remedy(c); remedy != "" {
-			return remedy + ". " + text
+			return remedy + ". " + out
 		}
 	}
-	return text
+	return out
 }
 
-// Allowed gives the part of p that may be carried out: without what is blocked
-// or has a hazard that is not allowed, and without what belongs to that. What
-// stays keeps its bindings and its policy; a work queue its way back and its
-// dead-letter queue; a failed queue all of the loop that its messages may still
-// go through, the way back included; a tier the way back; an exchange stays as
-// long as a binding of it does. A queue that stays as it is keeps what its dead
-// letters come through, wherever the file would lead them. Nothing is carried out
-// while it is not certain that the objects on the broker are of this topology.
+// Allowed returns the part of p that may be carried out: without what is blocked or
+// has a hazard that is not allowed, and without what belongs to such a change:
+//   - An object that stays keeps its bindings and its policy.
+//   - A work queue keeps its return path and its dead-letter queue.
+//   - A failed queue keeps all that its messages may still pass through: the tiers, the
+//     retry exchange and the return path.
+//   - A tier keeps the return path.
+//   - An exchange stays as long as one of its bindings does.
+//   - A queue that stays as it is keeps the route of its dead letters, wherever the
+//     file would lead them.
+//   - Nothing is carried out while it is not certain that the objects on the broker
+//     belong to this topology.
 func Allowed(p Plan, allow []Consent) Plan {
 	given := p.consents(allow)
-	h := held{top: p.Topology, objects: map[topology.Key]bool{}, queues: map[string]bool{}, backoffs: map[string]bool{}, bound: map[string]bool{}, ways: map[string]bool{}, tiers: map[string]bool{}}
+	h := held{
+		top: p.Topology, objects: map[topology.Key]bool{}, queues: map[string]bool{},
+		backoffs: map[string]bool{}, bound: map[string]bool{}, ways: map[string]bool{}, tiers: map[string]bool{},
+	}
 	stays := make([]bool, len(p.Changes))
 	some := false
 	hold := func(i int) { stays[i], some = true, true; h.hold(p.Changes[i]) }
@@ -161,9 +165,9 @@ func (h *held) hold(c Change) {
 		h.returns = true
 	}
 	h.all = h.all || c.Kind == topology.KindTopology
-	if _, reroute := c.After.(Reroute); reroute && len(c.Fields) > 0 && c.Kind == topology.KindQueue {
+	if c.Reroute != nil && len(c.Fields) > 0 && c.Kind == topology.KindQueue {
 		backoff, _ := c.Fields[0].Before.(string)
-		h.tiers[topology.FailedName(h.top, backoff)] = true // its failures go on to come there
+		h.tiers[topology.FailedQueueName(h.top, backoff)] = true // its failures go on to come there
 	}
 	if b, ok := c.Before.(topology.Binding); ok {
 		h.bound[b.Source] = true
@@ -174,7 +178,7 @@ func (h *held) hold(c Change) {
 		h.bound[b.Destination] = h.bound[b.Destination] || b.DestinationType == topology.ToExchange
 		return
 	}
-	if c.LeadsBack() && c.Label.Role == topology.RoleReturn {
+	if c.ReturnPath && c.Label.Role == topology.RoleReturn {
 		return // of its bindings, those stay that lead back; one to a queue that goes goes first
 	}
 	if c.Action == Blocked && h.serves(c) {
@@ -190,7 +194,7 @@ func (h *held) hold(c Change) {
 	}
 }
 
-// serves reports whether a blocked queue is a generated one of ours: whatever should
+// serves reports whether a blocked queue is a generated one of this topology: whatever should
 // be different about it, it takes the messages of queues that are new now, too.
 func (h *held) serves(c Change) bool {
 	q, isQueue := c.Before.(topology.Queue)
@@ -203,21 +207,18 @@ func (h *held) holds(c Change) bool {
 	if h.all || h.keepsExposed(c) {
 		return true
 	}
-	if c.Action == Delete && (h.queues[c.Label.Queue] || h.backoffs[c.Label.Backoff] || h.returns && c.LeadsBack()) {
+	if c.Action == Delete && (h.queues[c.Label.Queue] || h.backoffs[c.Label.Backoff] || h.returns && c.ReturnPath) {
 		return true
 	}
-	object := c.After
-	if object == nil {
-		object = c.Before
-	}
-	switch o := object.(type) {
-	case topology.Binding:
-		return c.Action == Create && h.ways[way(o)] || // beside the old one, each message would be doubled
-			h.objects[topology.Key{Kind: topology.KindExchange, Name: o.Source}] ||
-			h.objects[topology.Key{Kind: topology.Kind(o.DestinationType), Name: o.Destination}]
-	case Reroute:
+	if o := c.Reroute; o != nil {
 		return o.Queue != "" && (h.objects[topology.Key{Kind: topology.KindQueue, Name: o.Queue}] ||
 			h.objects[topology.Key{Kind: topology.Kind(o.To.DestinationType), Name: o.To.Destination}])
+	}
+	switch o := c.object().(type) {
+	case topology.Binding:
+		return c.Action == Create && h.ways[way(o)] || // next to the old one, each message would be doubled
+			h.objects[topology.Key{Kind: topology.KindExchange, Name: o.Source}] ||
+			h.objects[topology.Key{Kind: topology.Kind(o.DestinationType), Name: o.Destination}]
 	case topology.Policy:
 		return h.queues[c.Label.Queue]
 	case topology.Exchange:
@@ -233,12 +234,4 @@ func way(b topology.Binding) string {
 	b.Destination, b.DestinationType = "", ""
 	b.Arguments = b.Arguments.Without(topology.ArgManagedBy)
 	return b.Identity()
-}
-
-// countOf gives "1 change" or "2 changes".
-func countOf(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
 }

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -35,7 +36,7 @@ func ParseConsent(text string) (Consent, error) {
 	c := Consent{Hazard(hazard), object}
 	switch {
 	case !slices.Contains(Hazards(), c.Hazard):
-		return Consent{}, fmt.Errorf("%q is no hazard", hazard)
+		return Consent{}, fmt.Errorf("%q is not a hazard", hazard)
 	case named && object == "":
 		return Consent{}, fmt.Errorf("%q names no object", text)
 	}
@@ -102,16 +103,14 @@ func (s consents) cover(c Change, h Hazard) bool {
 	objects := c.objects()
 	return slices.ContainsFunc(s.allow, func(a Consent) bool {
 		return a.Hazard == h && (a.Object == "" || slices.Contains(objects, a.Object))
-	}) || h == DropsRouting && c.Action == Delete && slices.ContainsFunc(s.removed, func(name string) bool { return slices.Contains(objects, name) })
+	}) || h == DropsRouting && c.Action == Delete && slices.ContainsFunc(s.removed, func(name string) bool {
+		return slices.Contains(objects, name)
+	})
 }
 
 // objects gives the names by which a consent can name a change.
 func (c Change) objects() []string {
-	object := c.After
-	if object == nil {
-		object = c.Before
-	}
-	b, isBinding := object.(topology.Binding)
+	b, isBinding := c.object().(topology.Binding)
 	switch {
 	case isBinding:
 		return []string{b.Destination, b.Source}
@@ -217,11 +216,13 @@ func (p Plan) Notes(allow []Consent) []string {
 		}
 		switch {
 		case a.Object == "" && len(concerned) == 0:
-			out = append(out, fmt.Sprintf("%s allows this hazard for every change; to allow it for one object: %s=NAME", a.flag(), a.flag()))
+			out = append(out, fmt.Sprintf("%s allows this hazard for every change; to allow it for one object: %s=NAME",
+				a.flag(), a.flag()))
 		case a.Object == "":
-			out = append(out, fmt.Sprintf("%s allows this hazard for every change; to allow it for these objects only: %s", a.flag(), flags(concerned, a.Hazard)))
+			out = append(out, fmt.Sprintf("%s allows this hazard for every change; to allow it for these objects only: %s",
+				a.flag(), flags(concerned, a.Hazard)))
 		case len(concerned) == 0:
-			out = append(out, fmt.Sprintf("%s allows nothing: no change of %s has this hazard", a.flag(), display(a.Object)))
+			out = append(out, fmt.Sprintf("%s allows nothing: no change of %s has this hazard", a.flag(), text.Name(a.Object)))
 		}
 	}
 	return out

@@ -17,11 +17,11 @@ func twoGone(removed ...string) plan.Plan {
 	mark := args{"x-managed-by": "dlxctl/shop"}
 	want := host(queue("keep", nil), exchange("e", "topic", mark))
 	want.Removed = removed
-	return plan.Make(want, plan.State{
+	return plan.Make(want, topology.State{
 		Version: "4.0.5",
 		Have: host(exchange("e", "topic", mark), queue("keep", nil), queue("a", nil), queue("b", nil), queue("c", nil),
-			binding("e", "a", "k", mark), binding("e", "b", "k", mark)),
-		Usage: map[string]plan.Usage{"c": {Ready: 1}},
+			binding("e", "a", "k", mark), binding("e", "b", "k", mark)).Topology,
+		Usage: map[string]topology.Usage{"c": {Ready: 1}},
 	}, plan.Options{})
 }
 
@@ -54,7 +54,10 @@ func TestConsentNamesItsObject(t *testing.T) {
 		},
 		"for every change": {
 			allow: []string{"drops-routing", "loses-messages"},
-			done:  []string{"delete binding e -> a (k)", "delete binding e -> b (k)", "delete queue a", "delete queue b", "delete queue c"},
+			done: []string{
+				"delete binding e -> a (k)", "delete binding e -> b (k)", "delete queue a", "delete queue b",
+				"delete queue c",
+			},
 		},
 		"in the file": {
 			removed: []string{"a", "b", "c", "long-gone"},
@@ -144,7 +147,10 @@ func TestConsentsArePasted(t *testing.T) {
 		"it's":    `--allow 'loses-messages=it'\''s'`,
 		"a$HOME":  "--allow 'loses-messages=a$HOME'",
 	} {
-		p := plan.Plan{Changes: []plan.Change{{Action: plan.Delete, Kind: topology.KindQueue, Name: name, Hazards: []plan.Hazard{plan.LosesMessages}}}}
+		p := plan.Plan{Changes: []plan.Change{{
+			Action: plan.Delete, Kind: topology.KindQueue, Name: name,
+			Hazards: []plan.Hazard{plan.LosesMessages},
+		}}}
 		if got := p.Needs(nil); got != want {
 			t.Errorf("%s: %s, not %s", name, got, want)
 		}
@@ -155,8 +161,11 @@ func TestConsentsArePasted(t *testing.T) {
 func TestSavedConsents(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string][]plan.Consent{
-		`["drops-routing"]`:                           {{Hazard: plan.DropsRouting}},
-		`["drops-routing=a","loses-messages=b=c, d"]`: {{Hazard: plan.DropsRouting, Object: "a"}, {Hazard: plan.LosesMessages, Object: "b=c, d"}},
+		`["drops-routing"]`: {{Hazard: plan.DropsRouting}},
+		`["drops-routing=a","loses-messages=b=c, d"]`: {
+			{Hazard: plan.DropsRouting, Object: "a"},
+			{Hazard: plan.LosesMessages, Object: "b=c, d"},
+		},
 		`null`: nil,
 	} {
 		var o plan.Options

@@ -15,24 +15,33 @@ import (
 
 // consumed is a topology with one backoff, of which the queue gone is no longer in the
 // file.
-func consumed(usage map[string]plan.Usage) (topology.Topology, plan.State) {
-	mark := topology.Arguments{topology.ArgManagedBy: topology.Mark("shop"), topology.ArgQueueType: topology.Quorum}
-	failed := topology.Queue{Name: "shop.a.failed", Durable: true, Arguments: mark, Label: topology.Label{Role: topology.RoleFailed, Backoff: "a"}}
-	want := topology.Topology{
-		Name: "shop", CountHeader: "count", Queues: []topology.Queue{failed},
-		Loops: []topology.Loop{{Backoff: "a", Failed: failed.Name, Exchange: "shop.a.dlx", Steps: []topology.Step{{Delay: time.Second, Queue: "shop.a.retry.1s"}}}},
+func consumed(usage map[string]topology.Usage) (topology.Compiled, topology.State) {
+	mark := topology.Arguments{topology.ArgManagedBy: topology.OwnerMark("shop"), topology.ArgQueueType: topology.Quorum}
+	failed := topology.Queue{
+		Name: "shop.a.failed", Durable: true, Arguments: mark,
+		Label: topology.Label{Role: topology.RoleFailed, Backoff: "a"},
 	}
-	return want, plan.State{Version: "4.0.5", Usage: usage, Have: topology.Topology{
-		Queues: []topology.Queue{failed, {Name: "gone", Durable: true, Arguments: mark}, {Name: "theirs", Durable: true}},
+	want := topology.Compiled{
+		Name: "shop", CountHeader: "count", Topology: topology.Topology{
+			Queues: []topology.Queue{failed},
+		},
+		Backoffs: []topology.Backoff{{
+			Name: "a", FailedQueue: failed.Name, RetryExchange: "shop.a.dlx",
+			Tiers: []topology.Tier{{Delay: time.Second, Queue: "shop.a.retry.1s"}},
+		}},
+	}
+	return want, topology.State{Version: "4.0.5", Usage: usage, Have: topology.Topology{
+		Queues: []topology.Queue{failed, {Name: "gone", Durable: true, Arguments: mark}, {Name: "foreign", Durable: true}},
 	}}
 }
 
-// A queue of which nobody can tell whether it is consumed is not deleted without
+// A queue whose consumers are unknown is not deleted without
 // consent, and the plan says what would show it.
 func TestUnknownConsumersNeedConsent(t *testing.T) {
 	t.Parallel()
-	p := consumedBy(plan.Usage{ConsumersUnknown: true})
-	if err := plan.Check(p, nil); !errors.Is(err, plan.ErrHazard) || !strings.Contains(err.Error(), "stops-consumers (1 change)") {
+	p := consumedBy(topology.Usage{ConsumersUnknown: true})
+	if err := plan.Check(p, nil); !errors.Is(err, plan.ErrHazard) ||
+		!strings.Contains(err.Error(), "stops-consumers (1 change)") {
 		t.Errorf("Check gives %v", err)
 	}
 	if err := plan.Check(p, plan.Allow(plan.StopsConsumers)); err != nil {
@@ -43,7 +52,9 @@ func TestUnknownConsumersNeedConsent(t *testing.T) {
 		"markdown": func(b *bytes.Buffer) error { return plan.WriteMarkdown(b, p) },
 	} {
 		var b bytes.Buffer
-		if err := write(&b); err != nil || !strings.Contains(b.String(), "consumers unknown: the statistics of the broker do not show them") || !strings.Contains(b.String(), "any permission for the queue") {
+		if err := write(&b); err != nil ||
+			!strings.Contains(b.String(), "consumers unknown: the statistics of the broker do not show them") ||
+			!strings.Contains(b.String(), "any permission for the queue") {
 			t.Errorf("%s: %v\n%s", format, err, b.String())
 		}
 	}
@@ -51,14 +62,14 @@ func TestUnknownConsumersNeedConsent(t *testing.T) {
 	if err := plan.WriteJSON(&b, p, "test"); err != nil || !strings.Contains(b.String(), `"consumersUnknown": true`) {
 		t.Errorf("JSON: %v\n%s", err, b.String())
 	}
-	if p := consumedBy(plan.Usage{}); plan.Check(p, nil) != nil {
+	if p := consumedBy(topology.Usage{}); plan.Check(p, nil) != nil {
 		t.Error("a queue without consumers is not deleted")
 	}
 }
 
 // consumedBy gives the plan for that topology with this usage of the queue gone.
-func consumedBy(u plan.Usage) plan.Plan {
-	want, state := consumed(map[string]plan.Usage{"gone": u})
+func consumedBy(u topology.Usage) plan.Plan {
+	want, state := consumed(map[string]topology.Usage{"gone": u})
 	return plan.Make(want, state, plan.Options{})
 }
 
@@ -67,18 +78,24 @@ func consumedBy(u plan.Usage) plan.Plan {
 func TestNoProcessor(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
-		usage plan.Usage
+		usage topology.Usage
 		text  string
 	}{
-		"ready":          {plan.Usage{Ready: 12}, "shop.a.failed holds 12 messages and no processor is consuming it: run dlxctl process"},
-		"unacknowledged": {plan.Usage{Unacknowledged: 1}, "shop.a.failed holds 1 message and no processor is consuming it: run dlxctl process"},
-		"empty":          {plan.Usage{}, ""},
-		"consumed":       {plan.Usage{Ready: 12, Consumers: 1}, ""},
-		"unknown":        {plan.Usage{Ready: 12, ConsumersUnknown: true}, ""},
+		"ready": {
+			topology.Usage{Ready: 12},
+			"shop.a.failed holds 12 messages and no processor is consuming it: run dlxctl process",
+		},
+		"unacknowledged": {
+			topology.Usage{Unacknowledged: 1},
+			"shop.a.failed holds 1 message and no processor is consuming it: run dlxctl process",
+		},
+		"empty":    {topology.Usage{}, ""},
+		"consumed": {topology.Usage{Ready: 12, Consumers: 1}, ""},
+		"unknown":  {topology.Usage{Ready: 12, ConsumersUnknown: true}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			want, state := consumed(map[string]plan.Usage{"shop.a.failed": tc.usage})
+			want, state := consumed(map[string]topology.Usage{"shop.a.failed": tc.usage})
 			text := ""
 			for _, w := range plan.Make(want, state, plan.Options{}).Warnings {
 				if w.Name == "no-processor" {
@@ -96,19 +113,30 @@ func TestNoProcessor(t *testing.T) {
 // must have none.
 func TestDecisive(t *testing.T) {
 	t.Parallel()
-	old := topology.Binding{Source: "shop.a.dlx", Destination: "shop.a.retry.1s", DestinationType: topology.ToQueue, Arguments: topology.Arguments{
-		topology.ArgMatch: "all", "tries": int64(1), topology.ArgManagedBy: topology.Mark("shop"),
-	}}
+	old := topology.Binding{
+		Source: "shop.a.dlx", Destination: "shop.a.retry.1s", DestinationType: topology.ToQueue,
+		Arguments: topology.Arguments{
+			topology.ArgMatch: "all", "tries": int64(1), topology.ArgManagedBy: topology.OwnerMark("shop"),
+		},
+	}
 	for name, tc := range map[string]struct {
-		usage    map[string]plan.Usage
+		usage    map[string]topology.Usage
 		bindings []topology.Binding
 		want     []string
 	}{
-		"what is deleted":           {nil, nil, []string{"gone"}},
-		"messages, no processor":    {map[string]plan.Usage{"shop.a.failed": {Ready: 1}}, nil, []string{"gone", "shop.a.failed"}},
-		"messages and a processor":  {map[string]plan.Usage{"shop.a.failed": {Ready: 1, Consumers: 1}}, nil, []string{"gone"}},
-		"another count header":      {nil, []topology.Binding{old}, []string{"gone", "shop.a.failed"}},
-		"what others have at stake": {map[string]plan.Usage{"theirs": {Ready: 1}}, nil, []string{"gone"}},
+		"what is deleted": {nil, nil, []string{"gone"}},
+		"messages, no processor": {
+			map[string]topology.Usage{"shop.a.failed": {Ready: 1}},
+			nil,
+			[]string{"gone", "shop.a.failed"},
+		},
+		"messages and a processor": {
+			map[string]topology.Usage{"shop.a.failed": {Ready: 1, Consumers: 1}},
+			nil,
+			[]string{"gone"},
+		},
+		"another count header":     {nil, []topology.Binding{old}, []string{"gone", "shop.a.failed"}},
+		"what foreign queues hold": {map[string]topology.Usage{"foreign": {Ready: 1}}, nil, []string{"gone"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -12,17 +12,20 @@ import (
 // Converger reads a broker and carries out changes.
 type Converger interface {
 	Applier
-	Inspect(ctx context.Context) (State, error)
+	Inspect(ctx context.Context) (topology.State, error)
 }
 
-// Converge looks at the broker, carries out the changes that next gives, lets the broker
-// come to rest for settle, and looks again, until next gives none. In a cluster other
-// nodes see a change a little later: settle is how long that may take. next must be a
-// function of the state alone, so that a run that was stopped goes on where it was.
+// Converge looks at the broker, carries out the changes that next gives, lets the broker settle
+// for a while, and looks again, until next gives none. In a cluster other nodes see a change a
+// little later: settle is how long that may take. next must be a function of the state alone,
+// so that a stopped run continues from the state that it left.
 //
-// mend is asked about a failure of a round; nil is that it stands. report is told of each
-// change that was carried out.
-func Converge(ctx context.Context, b Converger, settle time.Duration, next func(State) ([]Change, error), mend func(error) error, report func(Change)) error {
+// mend is called with the error of a failed round: if it returns nil, Converge looks again;
+// otherwise Converge returns its error. With a nil mend, Converge returns the error of the
+// round. report is called after each change that was carried out.
+func Converge(ctx context.Context, b Converger, settle time.Duration,
+	next func(topology.State) ([]Change, error), mend func(error) error, report func(Change),
+) error {
 	for {
 		state, err := b.Inspect(ctx)
 		if err != nil {
@@ -32,7 +35,7 @@ func Converge(ctx context.Context, b Converger, settle time.Duration, next func(
 		if err != nil || len(changes) == 0 {
 			return err
 		}
-		slices.SortStableFunc(changes, func(a, b Change) int { return a.Rank - b.Rank })
+		slices.SortStableFunc(changes, func(a, b Change) int { return int(a.Phase - b.Phase) })
 		err = Execute(ctx, b, Plan{Changes: changes}, report)
 		if err != nil && mend != nil {
 			err = mend(err)
@@ -40,14 +43,14 @@ func Converge(ctx context.Context, b Converger, settle time.Duration, next func(
 		if err != nil {
 			return err
 		}
-		if err := Settle(ctx, settle); err != nil {
+		if err := pause(ctx, settle); err != nil {
 			return err
 		}
 	}
 }
 
-// Settle waits. It ends with the error of ctx when that ends before.
-func Settle(ctx context.Context, d time.Duration) error {
+// pause waits. It ends with the error of ctx when that ends before.
+func pause(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
@@ -58,17 +61,18 @@ func Settle(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// Carry carries out p, which was made for want: its changes as [Execute] does, and
-// between those that make and those that delete the changes of where failures go, step
-// by step, each read back from the broker. Like Execute it ends with a [*PartialError].
-func Carry(ctx context.Context, b Converger, want topology.Topology, p Plan, settle time.Duration, report func(Change)) error {
+// Carry carries out p, which was made for want. It carries out the changes as [Execute] does.
+// Between the creations and the deletions it changes the routes of failures, step by step, and
+// reads each step back from the broker. Like Execute it fails with a [*PartialError].
+func Carry(ctx context.Context, b Converger, want topology.Compiled, p Plan, settle time.Duration,
+	report func(Change),
+) error {
 	var made, moved, gone []Change
 	for _, c := range p.Changes {
-		_, isReroute := c.After.(Reroute)
 		switch {
-		case isReroute:
+		case c.Reroute != nil:
 			moved = append(moved, c)
-		case c.Rank < rankReroute:
+		case c.Phase < PhaseReroute:
 			made = append(made, c)
 		default:
 			gone = append(gone, c)
@@ -102,18 +106,19 @@ func Carry(ctx context.Context, b Converger, want topology.Topology, p Plan, set
 }
 
 // rerouted changes the ways of failures that moved names, and gives the steps that it did.
-func rerouted(ctx context.Context, b Converger, want topology.Topology, moved []Change, settle time.Duration) (steps []Change, err error) {
+func rerouted(ctx context.Context, b Converger, want topology.Compiled, moved []Change,
+	settle time.Duration,
+) (steps []Change, err error) {
 	named := map[string]bool{}
 	for _, c := range moved {
-		o, _ := c.After.(Reroute)
-		named[o.key()] = true
+		named[c.Reroute.key()] = true
 	}
 	// What was made just now, policies above all, must be in effect everywhere.
-	if err := Settle(ctx, settle); err != nil {
+	if err := pause(ctx, settle); err != nil {
 		return nil, err
 	}
-	next := func(state State) ([]Change, error) {
-		return NextReroutes(want, state, func(o Reroute) bool { return named[o.key()] }), nil
+	next := func(state topology.State) ([]Change, error) {
+		return nextReroutes(want, state, func(o Reroute) bool { return named[o.key()] }), nil
 	}
 	err = Converge(ctx, b, settle, next, nil, func(c Change) { steps = append(steps, c) })
 	if e, is := errors.AsType[*PartialError](err); is {

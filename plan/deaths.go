@@ -3,6 +3,7 @@ package plan
 import (
 	"fmt"
 
+	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -10,22 +11,24 @@ import (
 // publisher wrote: it believes it, and one that is not as the broker writes it ends
 // at-least-once dead-lettering for the whole node, across restarts (measured on
 // 3.10.8). It speaks once, of the queues that are new.
-func (r *resolver) forgedDeaths() {
-	if Major(r.state.Version) != 3 {
-		return
+func (r *resolver) forgedDeaths() (f findings) {
+	if r.state.Major() != 3 {
+		return f
 	}
 	found := byName(r.state.Have.Queues, func(q topology.Queue) string { return q.Name })
 	var names []string
 	for _, q := range r.want.Queues {
 		_, exists := found[q.Name]
-		if q.Label.Role == topology.RoleWork && q.Type() == topology.Quorum && !exists && r.effective(q)[topology.ArgDeadLetterStrategy] == topology.AtLeastOnce {
-			names = append(names, display(q.Name))
+		if q.Label.Role == topology.RoleWork && q.Type() == topology.Quorum && !exists &&
+			r.effective(q)[topology.ArgDeadLetterStrategy] == topology.AtLeastOnce {
+			names = append(names, text.Name(q.Name))
 		}
 	}
 	if len(names) == 0 {
-		return
+		return f
 	}
-	r.warn("forged-x-death", fmt.Sprintf(
-		"%s: on this broker (%s) a publisher can end at-least-once dead-lettering for the whole node with a malformed x-death header; let nobody publish whom you do not trust, or set type: classic; RabbitMQ 4.0 and later ignore such a header",
+	f.warn("forged-x-death", fmt.Sprintf(
+		"%s: on this broker (%s) a publisher can end at-least-once dead-lettering for the whole node with a malformed x-death header; allow only trusted publishers, or set type: classic; RabbitMQ 4.0 and later ignore such a header",
 		some(names), r.state.Version))
+	return f
 }

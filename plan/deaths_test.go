@@ -13,7 +13,10 @@ import (
 func TestForgedDeathsAreWarnedAboutOnce(t *testing.T) {
 	t.Parallel()
 	queue := func(typ string) topology.Queue {
-		args := topology.Arguments{"x-queue-type": typ, topology.ArgManagedBy: topology.Mark("shop"), topology.ArgDeliveryLimit: int64(3)}
+		args := topology.Arguments{
+			"x-queue-type": typ, topology.ArgManagedBy: topology.OwnerMark("shop"),
+			topology.ArgDeliveryLimit: int64(3),
+		}
 		if typ == topology.Quorum {
 			args[topology.ArgDeadLetterStrategy] = topology.AtLeastOnce
 		}
@@ -32,8 +35,8 @@ func TestForgedDeathsAreWarnedAboutOnce(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			want := topology.Topology{Name: "shop", Queues: []topology.Queue{queue(tc.typ)}}
-			state := plan.State{Version: tc.version}
+			want := topology.Compiled{Name: "shop", Topology: topology.Topology{Queues: []topology.Queue{queue(tc.typ)}}}
+			state := topology.State{Version: tc.version}
 			if tc.there {
 				state.Have.Queues = want.Queues
 			}

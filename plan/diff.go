@@ -6,16 +6,27 @@ import (
 	"encoding/hex"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
+	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// Make gives the plan that turns what was found into want: [Resolve], then
-// [Diff].
-func Make(want topology.Topology, state State, o Options) Plan {
-	p := Diff(Resolve(want, state))
+// Options are what the user consents to, and how far a plan goes.
+type Options struct {
+	// Prune turns drift into deletions.
+	Prune bool
+	// Allow are the hazards that the user has named, each for an object or for all.
+	Allow []Consent
+	// SkipBlocked carries out the other changes of a plan in which a change is blocked or has a
+	// hazard that is not allowed.
+	SkipBlocked bool
+}
+
+// Make returns the plan that turns what the broker has into want: resolve, then
+// diff.
+func Make(want topology.Compiled, state topology.State, o Options) Plan {
+	p := diff(resolve(want, state))
 	if o.Prune {
 		p.Changes, p.Drift = append(p.Changes, p.Drift...), nil
 		order(p.Changes)
@@ -24,159 +35,120 @@ func Make(want topology.Topology, state State, o Options) Plan {
 	return p
 }
 
-// Diff compares. It reads no clock and no network, and gives equal plans for
+// diff compares. It reads no clock and no network, and gives equal plans for
 // equal arguments. Blocked changes come first, then the others in the order in
 // which they are carried out: the safety net before the work queues, the
 // business bindings last, so that a message always has somewhere to go.
-func Diff(r Resolved) Plan {
-	r.routed = r.routedQueues()
+func diff(r resolved) Plan {
 	p := Plan{
-		Topology: r.Want.Name, VHost: r.Want.VHost, Fingerprint: fingerprint(r),
-		Changes: slices.Clone(r.Refused), Warnings: r.Warnings, Loops: r.Want.Loops, Works: r.Want.Works,
-		Removed: r.Want.Removed, present: r.present,
+		Topology: r.want.Name, VHost: r.want.VHost, Fingerprint: fingerprint(r),
+		Changes: slices.Clone(r.refused), Warnings: r.warnings, Backoffs: r.want.Backoffs, WorkQueues: r.want.WorkQueues,
+		Removed: r.want.Removed, present: r.present,
 	}
-	exchanges := byName(r.Have.Exchanges, func(e topology.Exchange) string { return e.Name })
-	for _, want := range r.Want.Exchanges {
+	exchanges := byName(r.have.Exchanges, func(e topology.Exchange) string { return e.Name })
+	for _, want := range r.want.Exchanges {
 		if have, ok := exchanges[want.Name]; !ok {
-			p.Changes = append(p.Changes, created(topology.KindExchange, want.Name, want, want.Label, exchangeFields(want)))
-		} else if fields := differing(exchangeFields(have), exchangeFields(want)); len(fields) > 0 {
+			p.Changes = append(p.Changes, created(want))
+		} else if fields := differing(asFields(have.Properties()), asFields(want.Properties())); len(fields) > 0 {
 			p.Changes = append(p.Changes, r.replacedExchange(have, want, fields))
 		}
 	}
 	replaced := map[string]bool{}
-	queues := byName(r.Have.Queues, func(q topology.Queue) string { return q.Name })
-	for _, want := range r.Want.Queues {
+	queues := byName(r.have.Queues, func(q topology.Queue) string { return q.Name })
+	for _, want := range r.want.Queues {
 		if have, ok := queues[want.Name]; !ok {
-			c := created(topology.KindQueue, want.Name, want, want.Label, queueFields(want))
-			c.Hazards = hops(want.Arguments)
-			if legacy, waits := r.Withheld[want.Name]; waits {
+			c := created(want)
+			c.AtMostOnce = deadLettersAtMostOnce(want.Arguments)
+			if legacy, waits := r.withheld[want.Name]; waits {
 				c.Action = Migrate
-				c.Reason = fmt.Sprintf("made without its bindings from declared exchanges, as %s lives: dlxctl migrate %s", display(legacy), display(legacy))
+				c.Reason = fmt.Sprintf("created without bindings from declared exchanges for as long as %s exists; to move it, run dlxctl migrate %s", text.Name(legacy), text.Name(legacy))
 			}
 			p.Changes = append(p.Changes, c)
-		} else if fields := differing(queueFields(have), queueFields(want)); len(fields) > 0 {
+		} else if fields := differing(asFields(have.Properties()), asFields(want.Properties())); len(fields) > 0 {
 			c := r.replaced(have, want, fields)
 			p.Changes = append(p.Changes, c)
 			replaced[want.Name] = c.Action == Replace
 		}
 	}
-	bindings := byName(r.Have.Bindings, topology.Binding.Identity)
-	wanted := make(map[string]bool, len(r.Want.Bindings))
-	for _, want := range r.Want.Bindings {
+	bindings := byName(r.have.Bindings, topology.Binding.Identity)
+	wanted := make(map[string]bool, len(r.want.Bindings))
+	for _, want := range r.want.Bindings {
 		id := want.Identity()
 		wanted[id] = true
 		if _, ok := bindings[id]; !ok {
-			p.Changes = append(p.Changes, created(topology.KindBinding, want.String(), want, want.Label, fieldsOf(want.Arguments)))
+			p.Changes = append(p.Changes, created(want))
 		}
 	}
 	p.Changes = append(p.Changes, r.rebindings(replaced, wanted)...)
 	p.Changes = append(p.Changes, r.policyChanges()...)
-	p.Changes = append(p.Changes, r.Reroutes...)
+	p.Changes = append(p.Changes, r.reroutes...)
 	deletions := r.deletions(wanted)
 	p.Changes = append(p.Changes, deletions...)
 	protections := r.protectionChanges(deletions)
 	p.Changes = append(p.Changes, protections...)
 	p.Harms = r.harmed(protections)
-	for _, b := range r.Drift {
+	for _, b := range r.drift {
 		c := r.unbinding(b)
-		c.Reason = "nobody declared it"
+		c.Reason = "no file declares it"
 		p.Drift = append(p.Drift, c)
 	}
-	p.Retiring, p.Staying = r.Retiring, r.Staying
+	p.Retiring, p.Staying = r.orphans.retired, r.orphans.staying
 	endangered(&p)
 	order(p.Changes)
 	return p
 }
 
 // order puts changes into the order in which they are carried out. Blocked ones
-// have no rank and come first.
+// have no phase and come first.
 func order(changes []Change) {
-	slices.SortStableFunc(changes, func(a, b Change) int { return cmp.Compare(a.Rank, b.Rank) })
+	slices.SortStableFunc(changes, func(a, b Change) int { return cmp.Compare(a.Phase, b.Phase) })
 }
 
-func created(kind topology.Kind, name string, after any, label topology.Label, fields []Field) Change {
-	c := Change{Action: Create, Kind: kind, Name: name, After: after, Label: label}
-	c.Rank = rank(c)
-	for _, f := range fields {
-		if f.After != false && f.After != "" {
-			c.Fields = append(c.Fields, Field{Name: f.Name, After: f.After})
+func created(o topology.Object) Change {
+	c := Change{Action: Create, Kind: o.Kind(), Name: o.DisplayName(), After: o, Label: o.Purpose()}
+	c.Phase = creationPhase(c)
+	for _, p := range o.Properties() {
+		if p.Value != false && p.Value != "" {
+			c.Fields = append(c.Fields, Field{Name: p.Name, After: p.Value})
 		}
 	}
 	return c
 }
 
-func blocked(kind topology.Kind, name string, before, after any, label topology.Label, fields []Field) Change {
-	c := Change{Action: Blocked, Kind: kind, Name: name, Before: before, After: after, Fields: fields, Label: label}
-	ways := []string{"write in the file what the exchange has", "give it another name there", "delete it by hand when nothing needs it, and apply again"}
-	if have, ok := before.(topology.Queue); ok {
+func blocked(have, want topology.Object, fields []Field) Change {
+	c := Change{
+		Action: Blocked, Kind: want.Kind(), Name: want.DisplayName(), Before: have, After: want, Fields: fields,
+		Label: want.Purpose(),
+	}
+	ways := []string{
+		"set in the file what the exchange has", "use another name in the file",
+		"delete it manually when nothing needs it, and run apply again",
+	}
+	if q, ok := have.(topology.Queue); ok {
 		ways = nil
-		if keep := asFound(have, after, fields); keep != "" {
+		if keep := asFound(q, want, fields); keep != "" {
 			ways = append(ways, keep)
 		}
-		ways = append(ways, "a new queue that takes its place (replaces: and dlxctl migrate)", "delete it by hand when it is empty and unused, and apply again")
+		ways = append(ways, "replace it with a new queue (replaces: and dlxctl migrate)",
+			"delete it manually when it is empty and unused, and run apply again")
 	}
-	c.Reason = fmt.Sprintf("RabbitMQ cannot change the arguments of an existing %s: declaring it so is answered with 406 PRECONDITION_FAILED. Ways out: %s",
-		kind, strings.Join(ways[:len(ways)-1], "; ")+"; or "+ways[len(ways)-1])
+	c.Reason = fmt.Sprintf("RabbitMQ cannot change the arguments of an existing %s and would answer 406 PRECONDITION_FAILED. Suggested fixes: %s",
+		c.Kind, strings.Join(ways[:len(ways)-1], "; ")+"; or "+ways[len(ways)-1])
 	return c
 }
 
-// hops names the hazards of a queue's own dead-lettering.
-func hops(args topology.Arguments) []Hazard {
+// deadLettersAtMostOnce reports whether a queue with these arguments dead-letters
+// without a confirmation from the target.
+func deadLettersAtMostOnce(args topology.Arguments) bool {
 	_, deadLetters := args[topology.ArgDeadLetterExchange]
-	if deadLetters && args[topology.ArgDeadLetterStrategy] != topology.AtLeastOnce {
-		return []Hazard{AtMostOnce}
-	}
-	return nil
+	return deadLetters && args[topology.ArgDeadLetterStrategy] != topology.AtLeastOnce
 }
 
-// rank gives the place of a creation in the order. Bindings come after both
-// their ends; nothing is bound to a work queue before its failures have
-// somewhere to go.
-func rank(c Change) int {
-	binding, isBinding := c.After.(topology.Binding)
-	switch role := c.Label.Role; {
-	case role == topology.RoleUnroutable || role == topology.RoleDead:
-		if isBinding {
-			return 2
-		}
-		return 1
-	case role == topology.RoleReturn && isBinding:
-		return 6
-	case role == topology.RoleReturn || role == topology.RoleFailed || role == topology.RoleRetry:
-		if isBinding {
-			return 4
-		}
-		return 3
-	case c.Kind == topology.KindPolicy:
-		return 7 // what it dead-letters finds its way back
-	case !isBinding:
-		return 5
-	case binding.DestinationType == topology.ToQueue:
-		return 8
-	default:
-		return 9 // between exchanges: what flows through finds its queues bound
-	}
-}
-
-func exchangeFields(e topology.Exchange) []Field {
-	return append([]Field{
-		{Name: "type", After: e.Type},
-		{Name: "durable", After: e.Durable},
-		{Name: "auto-delete", After: e.AutoDelete},
-		{Name: "internal", After: e.Internal},
-	}, fieldsOf(e.Arguments)...)
-}
-
-func queueFields(q topology.Queue) []Field {
-	return append([]Field{
-		{Name: "durable", After: q.Durable}, {Name: "auto-delete", After: q.AutoDelete}, {Name: "exclusive", After: q.Exclusive},
-	}, fieldsOf(q.Arguments)...)
-}
-
-func fieldsOf(args topology.Arguments) []Field {
-	var fields []Field
-	for _, name := range args.Names() {
-		fields = append(fields, Field{Name: name, After: args[name]})
+// asFields gives properties as those that an object gets.
+func asFields(properties []topology.Property) []Field {
+	fields := make([]Field, 0, len(properties))
+	for _, p := range properties {
+		fields = append(fields, Field{Name: p.Name, After: p.Value})
 	}
 	return fields
 }
@@ -203,68 +175,62 @@ func differing(have, want []Field) []Field {
 
 // fingerprint stands for the part of the state that the plan depends on. It
 // does not depend on what queues hold.
-func fingerprint(r Resolved) string {
+func fingerprint(r resolved) string {
 	h := sha256.New() // writing to it cannot fail
-	for _, e := range r.Have.Exchanges {
+	for _, e := range r.have.Exchanges {
 		fmt.Fprintf(h, "exchange %q %q %t %t %t %s\n", e.Name, e.Type, e.Durable, e.AutoDelete, e.Internal, e.Arguments)
 	}
-	for _, q := range r.Have.Queues {
+	for _, q := range r.have.Queues {
 		fmt.Fprintf(h, "queue %q %t %t %t %s\n", q.Name, q.Durable, q.AutoDelete, q.Exclusive, q.Arguments)
 	}
-	for _, x := range r.Have.Bindings {
+	for _, x := range r.have.Bindings {
 		h.Write([]byte("binding " + x.Identity() + "\n"))
 	}
-	for _, p := range r.Have.Policies {
+	for _, p := range r.have.Policies {
 		fmt.Fprintf(h, "policy %q %q %q %d %s\n", p.Name, p.Pattern, p.ApplyTo, p.Priority, p.Definition)
 	}
-	for _, p := range r.Want.Policies {
-		fmt.Fprintf(h, "base %q %d %s\n", p.Name, p.Priority, p.Definition) // it starts from somebody's policy
+	for _, p := range r.want.Policies {
+		fmt.Fprintf(h, "base %q %d %s\n", p.Name, p.Priority, p.Definition) // it starts from another team's policy
 	}
-	for _, c := range r.Reroutes {
+	for _, c := range r.reroutes {
 		fmt.Fprintf(h, "reroute %s %q %s %v\n", c.Action, c.Name, c.Reason, c.Fields)
 	}
-	for _, c := range r.protectionChanges(nil) { // they start from somebody's policy too
+	for _, c := range r.protectionChanges(nil) { // they start from another team's policy too
 		fmt.Fprintf(h, "protection %s %q %v\n", c.Action, c.Name, c.Fields)
 	}
-	for _, x := range r.Drift {
+	for _, x := range r.drift {
 		fmt.Fprintf(h, "drift %s\n", x.Identity())
 	}
 	for _, x := range r.goesAlong() {
 		fmt.Fprintf(h, "along %s\n", x.Identity())
 	}
-	for _, c := range r.Refused {
+	for _, c := range r.refused {
 		fmt.Fprintf(h, "refused %s %q %s\n", c.Kind, c.Name, c.Reason)
 	}
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// goesAlong gives the bindings, in order, that end or begin at a queue or exchange of
-// ours which is no longer wanted as it is: they go with it when it is deleted or made again, whoever made them.
-func (r Resolved) goesAlong() []topology.Binding {
+// goesAlong returns the bindings, in order, that end or begin at a queue or exchange of
+// this topology which is no longer wanted as it is: they are deleted with it, foreign ones
+// included, when it is deleted or created again.
+func (r resolved) goesAlong() []topology.Binding {
 	going := map[topology.Key]bool{}
-	exchanges := byName(r.Want.Exchanges, func(e topology.Exchange) string { return e.Name })
-	for _, have := range r.Have.Exchanges {
+	exchanges := byName(r.want.Exchanges, func(e topology.Exchange) string { return e.Name })
+	for _, have := range r.have.Exchanges {
 		want, ok := exchanges[have.Name]
-		going[topology.Key{Kind: topology.KindExchange, Name: have.Name}] = !ok || len(differing(exchangeFields(have), exchangeFields(want))) > 0
+		going[topology.Key{Kind: topology.KindExchange, Name: have.Name}] = !ok ||
+			len(differing(asFields(have.Properties()), asFields(want.Properties()))) > 0
 	}
-	queues := byName(r.Want.Queues, func(q topology.Queue) string { return q.Name })
-	for _, have := range r.Have.Queues {
+	queues := byName(r.want.Queues, func(q topology.Queue) string { return q.Name })
+	for _, have := range r.have.Queues {
 		want, ok := queues[have.Name]
-		going[topology.Key{Kind: topology.KindQueue, Name: have.Name}] = !ok || len(differing(queueFields(have), queueFields(want))) > 0
+		going[topology.Key{Kind: topology.KindQueue, Name: have.Name}] = !ok ||
+			len(differing(asFields(have.Properties()), asFields(want.Properties()))) > 0
 	}
-	out := slices.DeleteFunc(slices.Clone(r.Bindings), func(b topology.Binding) bool {
-		return !going[topology.Key{Kind: topology.Kind(b.DestinationType), Name: b.Destination}] && !going[topology.Key{Kind: topology.KindExchange, Name: b.Source}]
+	out := slices.DeleteFunc(slices.Clone(r.bindings), func(b topology.Binding) bool {
+		return !going[topology.Key{Kind: topology.Kind(b.DestinationType), Name: b.Destination}] &&
+			!going[topology.Key{Kind: topology.KindExchange, Name: b.Source}]
 	})
 	slices.SortFunc(out, func(a, b topology.Binding) int { return cmp.Compare(a.Identity(), b.Identity()) })
 	return out
-}
-
-// Major gives the first number of a broker's version, 0 if there is none.
-func Major(version string) int {
-	first, _, _ := strings.Cut(version, ".")
-	n, err := strconv.Atoi(first)
-	if err != nil {
-		return 0
-	}
-	return n
 }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+
+	"github.com/dlxctl/dlxctl/internal/text"
 )
 
 // Applier carries out one change. Carrying out a change twice must be harmless.
@@ -17,7 +19,7 @@ type Applier interface {
 // table of costs in docs.
 const atOnce = 32
 
-// PartialError says how far a plan came.
+// PartialError says which changes of a plan were carried out before it stopped.
 type PartialError struct {
 	Done    []Change
 	Failed  []Change // tried, with an error: the broker may have carried them out
@@ -31,11 +33,12 @@ func (e *PartialError) Error() string {
 		return fmt.Sprintf("interrupted (%d done, %d not tried; run it again to continue)", len(e.Done), len(e.Pending))
 	}
 	if len(e.Failed) == 0 {
-		return fmt.Sprintf("stopped: %v (%d done, %d not tried; run it again to continue)", e.Err, len(e.Done), len(e.Pending))
+		return fmt.Sprintf("stopped: %v (%d done, %d not tried; run it again to continue)", e.Err, len(e.Done),
+			len(e.Pending))
 	}
 	f := e.Failed[0]
 	return fmt.Sprintf("%s %s %s: %v (%d done, %d failed, %d not tried; fix the cause and run it again)",
-		f.Action, f.Kind, display(f.Name), e.Err, len(e.Done), len(e.Failed), len(e.Pending))
+		f.Action, f.Kind, text.Name(f.Name), e.Err, len(e.Done), len(e.Failed), len(e.Pending))
 }
 
 // Unwrap gives the cause.
@@ -44,22 +47,21 @@ func (e *PartialError) Unwrap() error { return e.Err }
 // Wrote reports whether anything was written.
 func (e *PartialError) Wrote() bool { return len(e.Done) > 0 }
 
-// Execute carries out the changes of p: those of one rank at the same time, up
-// to 32, and rank after rank. report is called after each change that
+// Execute carries out the changes of p: those of one phase at the same time, up
+// to 32, and phase after phase. report is called after each change that
 // succeeded, never twice at once.
 //
-// At the first error, or when ctx ends, it begins nothing more, waits for what
-// is under way, and returns a [*PartialError]. It does not look at blocked
-// changes: [Check] comes first.
+// At the first error, or when ctx ends, it begins nothing more, waits for the running changes,
+// and returns a [*PartialError]. It ignores blocked changes: call [Check] first.
 func Execute(ctx context.Context, a Applier, p Plan, report func(Change)) error {
 	changes := slices.DeleteFunc(slices.Clone(p.Changes), func(c Change) bool { return c.Action == Blocked })
 	run := execution{applier: a, report: report}
 	for len(changes) > 0 && run.err == nil {
 		n := 1
-		for n < len(changes) && changes[n].Rank == changes[0].Rank {
+		for n < len(changes) && changes[n].Phase == changes[0].Phase {
 			n++
 		}
-		tried := run.rank(ctx, changes[:n])
+		tried := run.phase(ctx, changes[:n])
 		changes = changes[tried:]
 	}
 	if run.err == nil {
@@ -79,9 +81,9 @@ type execution struct {
 	err    error
 }
 
-// rank carries out changes that may run at the same time, and gives how many
+// phase carries out changes that may run at the same time, and gives how many
 // were tried.
-func (r *execution) rank(ctx context.Context, changes []Change) int {
+func (r *execution) phase(ctx context.Context, changes []Change) int {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	slots := make(chan struct{}, atOnce)

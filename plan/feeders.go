@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/dlxctl/dlxctl/internal/policy"
+	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -13,25 +15,28 @@ import (
 // bindings move to a successor: once the other queue is deleted, the broker drops the messages.
 type Feeder struct {
 	topology.Queue
-	Usage
+	topology.Usage
 
 	// To is the queue that the feeder dead-letters to: the fed queue, or another feeder.
 	To string
 	// AnyKey says that the feeder has no dead-letter routing key. Its messages keep the routing
 	// keys that they have, and which these are the broker does not show.
 	AnyKey bool
-	// Open are the ways by which new messages can come to the feeder even when the fed queue
-	// dead-letters nothing any more. Empty: there is none that shows.
+	// Open lists the routes by which the feeder can get new messages even after the fed queue
+	// stops dead-lettering. Empty: the broker shows none.
 	Open []string
 }
 
 // Feeders gives the queues from which messages can come to queue by its name, directly or through
 // other queues: by their arguments, and by the policies in effect. They are in the order of names.
 //
-// A queue that dead-letters to an exchange with a name is no feeder of what is bound to that
-// exchange: the binding moves to the successor.
-func Feeders(state State, queue string) []Feeder {
-	f := feeding{state: state, target: queue, needs: map[string]need{}, types: map[string]string{}, alternates: map[string]string{}}
+// A queue that dead-letters to a named exchange is not a feeder of the queues that are bound to
+// that exchange: their bindings move to the successor.
+func Feeders(state topology.State, queue string) []Feeder {
+	f := feeding{
+		state: state, target: queue, needs: map[string]need{}, types: map[string]string{},
+		alternates: map[string]string{},
+	}
 	f.dead = deadLetterings(state)
 	for _, e := range state.Have.Exchanges {
 		f.types[e.Name] = e.Type
@@ -50,7 +55,7 @@ func Feeders(state State, queue string) []Feeder {
 
 // feeding is the search for the feeders of one queue.
 type feeding struct {
-	state      State
+	state      topology.State
 	target     string
 	dead       []deadLettering   // of the queues of state, in their order
 	types      map[string]string // of exchanges
@@ -74,11 +79,11 @@ type deadLettering struct {
 
 // deadLetterings says where the queues of a state dead-letter to, in their order. Each of the two
 // is read from the arguments first, then from the policies in effect: so does the broker.
-func deadLetterings(state State) []deadLettering {
-	r := anyPolicies(state)
+func deadLetterings(state topology.State) []deadLettering {
+	policies := policy.All(state)
 	var operator []topology.Policy
-	for _, p := range state.Operator {
-		if hasAny(p.Definition, "dead-letter-exchange", "dead-letter-routing-key") {
+	for _, p := range state.OperatorPolicies {
+		if p.Definition.HasAny("dead-letter-exchange", "dead-letter-routing-key") {
 			operator = append(operator, p)
 		}
 	}
@@ -88,12 +93,12 @@ func deadLetterings(state State) []deadLettering {
 		d := &out[i]
 		d.exchange, d.on = q.Arguments[topology.ArgDeadLetterExchange].(string)
 		d.key, d.hasKey = q.Arguments[topology.ArgDeadLetterRoutingKey].(string)
-		if state.InForce != nil {
-			d.add(listed[state.InForce[q.Name]])
-		} else if p, ok := r.strongest(state.Have.Policies, q); ok {
+		if state.QueuePolicies != nil {
+			d.add(listed[state.QueuePolicies[q.Name]])
+		} else if p, ok := policies.Strongest(state.Have.Policies, q); ok {
 			d.add(p)
 		}
-		if p, ok := r.strongest(operator, q); ok {
+		if p, ok := policies.Strongest(operator, q); ok {
 			d.add(p)
 		}
 	}
@@ -195,7 +200,7 @@ func matchesTopic(pattern, words []string) bool {
 }
 
 // open says by which ways new messages can come to a feeder, other than the dead-lettering of the
-// target and of the feeders. That nobody publishes to it by its name does not show.
+// target and of the feeders. Whether a service publishes to it by its name does not show.
 func (f *feeding) open(q topology.Queue) []string {
 	var out []string
 	if u := f.state.Usage[q.Name]; u.Consumers > 0 {
@@ -205,7 +210,7 @@ func (f *feeding) open(q topology.Queue) []string {
 		if b.DestinationType != topology.ToQueue || b.Destination != q.Name || f.closed(b.Source) {
 			continue
 		}
-		if text := fmt.Sprintf("the exchange %s leads messages to it", display(b.Source)); !slices.Contains(out, text) {
+		if text := fmt.Sprintf("the exchange %s routes messages to it", text.Name(b.Source)); !slices.Contains(out, text) {
 			out = append(out, text)
 		}
 	}

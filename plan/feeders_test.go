@@ -24,7 +24,10 @@ func TestFeeders(t *testing.T) {
 		return topology.Queue{Name: name, Durable: true, Arguments: a}
 	}
 	policy := func(pattern, exchange, key string) []topology.Policy {
-		return []topology.Policy{{Name: "p", Pattern: pattern, ApplyTo: "queues", Definition: topology.Arguments{"dead-letter-exchange": exchange, "dead-letter-routing-key": key}}}
+		return []topology.Policy{{
+			Name: "p", Pattern: pattern, ApplyTo: "queues",
+			Definition: topology.Arguments{"dead-letter-exchange": exchange, "dead-letter-routing-key": key},
+		}}
 	}
 	invoices := q("invoices", "", "invoices.wait")
 	direct := exchange("retry", "direct", nil)
@@ -32,46 +35,70 @@ func TestFeeders(t *testing.T) {
 		have     topology.Topology
 		policies []topology.Policy
 		operator []topology.Policy
-		usage    map[string]plan.Usage
+		usage    map[string]topology.Usage
 		want     []string
 	}{
-		"nobody":              {have: host(invoices, q("other"), q("third", "dlx", "invoices"))},
-		"itself":              {have: host(q("invoices", "", "invoices"))},
-		"a retry queue":       {have: host(invoices, q("invoices.wait", "", "invoices")), want: []string{"invoices.wait to invoices"}},
-		"another key":         {have: host(invoices, q("orders.wait", "", "orders"))},
-		"by a policy":         {have: host(invoices, q("invoices.wait")), policies: policy(`\.wait$`, "", "invoices"), want: []string{"invoices.wait to invoices"}},
-		"by operator policy":  {have: host(invoices, q("invoices.wait")), operator: policy(`\.wait$`, "", "invoices"), want: []string{"invoices.wait to invoices"}},
-		"argument beats":      {have: host(invoices, q("invoices.wait", "", "orders")), policies: policy(`\.wait$`, "", "invoices")},
-		"key by policy alone": {have: host(invoices, q("invoices.wait", "")), policies: policy(`\.wait$`, "x", "invoices"), want: []string{"invoices.wait to invoices"}},
-		"no key":              {have: host(invoices, q("delay", "")), want: []string{"delay to invoices, any key"}},
-		"in two hops":         {have: host(invoices, q("invoices.wait", "", "invoices.wait2"), q("invoices.wait2", "", "invoices")), want: []string{"invoices.wait to invoices.wait2", "invoices.wait2 to invoices"}},
+		"no feeder": {have: host(invoices, q("other"), q("third", "dlx", "invoices")).Topology},
+		"itself":    {have: host(q("invoices", "", "invoices")).Topology},
+		"a retry queue": {
+			have: host(invoices, q("invoices.wait", "", "invoices")).Topology,
+			want: []string{"invoices.wait to invoices"},
+		},
+		"another key": {have: host(invoices, q("orders.wait", "", "orders")).Topology},
+		"by a policy": {
+			have:     host(invoices, q("invoices.wait")).Topology,
+			policies: policy(`\.wait$`, "", "invoices"), want: []string{"invoices.wait to invoices"},
+		},
+		"by operator policy": {
+			have:     host(invoices, q("invoices.wait")).Topology,
+			operator: policy(`\.wait$`, "", "invoices"), want: []string{"invoices.wait to invoices"},
+		},
+		"argument beats": {
+			have:     host(invoices, q("invoices.wait", "", "orders")).Topology,
+			policies: policy(`\.wait$`, "", "invoices"),
+		},
+		"key by policy alone": {
+			have:     host(invoices, q("invoices.wait", "")).Topology,
+			policies: policy(`\.wait$`, "x", "invoices"), want: []string{"invoices.wait to invoices"},
+		},
+		"no key": {have: host(invoices, q("delay", "")).Topology, want: []string{"delay to invoices, any key"}},
+		"in two hops": {
+			have: host(invoices, q("invoices.wait", "", "invoices.wait2"),
+				q("invoices.wait2", "", "invoices")).Topology,
+			want: []string{"invoices.wait to invoices.wait2", "invoices.wait2 to invoices"},
+		},
 		"in two hops by a named exchange": {
-			have: host(invoices, direct, q("first", "retry", "second"), q("other", "retry", "third"), q("second", "", "invoices"), binding("retry", "second", "second", nil)),
+			have: host(invoices, direct, q("first", "retry", "second"), q("other", "retry", "third"),
+				q("second", "", "invoices"), binding("retry", "second", "second", nil)).Topology,
 			want: []string{"first to second", "second to invoices"},
 		},
 		"a shared delay queue that is fed with other keys": {
-			have: host(invoices, direct, q("delay", ""), q("orders", "retry", "orders"), q("mail", "", "delay"), binding("retry", "delay", "orders", nil)),
-			want: []string{"delay to invoices, any key; the exchange retry leads messages to it"},
+			have: host(invoices, direct, q("delay", ""), q("orders", "retry", "orders"), q("mail", "", "delay"),
+				binding("retry", "delay", "orders", nil)).Topology,
+			want: []string{"delay to invoices, any key; the exchange retry routes messages to it"},
 		},
 		"a shared delay queue that is fed with this key": {
-			have: host(invoices, exchange("retry", "fanout", nil), q("delay", ""), q("orders", "retry", "invoices"), binding("retry", "delay", "", nil)),
+			have: host(invoices, exchange("retry", "fanout", nil), q("delay", ""), q("orders", "retry", "invoices"),
+				binding("retry", "delay", "", nil)).Topology,
 			want: []string{"delay to invoices, any key", "orders to delay"},
 		},
 		"in use": {
-			have:  host(invoices, exchange("events", "topic", nil), q("orders", "", "invoices"), binding("events", "orders", "#", nil)),
-			usage: map[string]plan.Usage{"orders": {Consumers: 1}},
-			want:  []string{"orders to invoices; it has 1 consumer; the exchange events leads messages to it"},
+			have: host(invoices, exchange("events", "topic", nil), q("orders", "", "invoices"),
+				binding("events", "orders", "#", nil)).Topology,
+			usage: map[string]topology.Usage{"orders": {Consumers: 1}},
+			want:  []string{"orders to invoices; it has 1 consumer; the exchange events routes messages to it"},
 		},
 		"fed by the queue's own dead-letter exchange": {
-			have: host(q("invoices", "retry"), exchange("retry", "fanout", nil), q("invoices.wait", "", "invoices"), binding("retry", "invoices.wait", "", nil)),
+			have: host(q("invoices", "retry"), exchange("retry", "fanout", nil), q("invoices.wait", "", "invoices"),
+				binding("retry", "invoices.wait", "", nil)).Topology,
 			want: []string{"invoices.wait to invoices"},
 		},
-		"a circle that does not reach it": {have: host(invoices, q("a", "", "b"), q("b", "", "a"))},
+		"a circle that does not reach it": {have: host(invoices, q("a", "", "b"), q("b", "", "a")).Topology},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			tc.have.Policies = tc.policies
-			state := plan.State{Version: "4.0.5", Have: tc.have, Usage: tc.usage, Operator: tc.operator}
+			state := topology.State{Version: "4.0.5", Have: tc.have, Usage: tc.usage, OperatorPolicies: tc.operator}
 			var got []string
 			for _, f := range plan.Feeders(state, "invoices") {
 				text := f.Name + " to " + f.To

@@ -8,8 +8,8 @@ import (
 	"testing"
 	"unicode"
 
+	"github.com/dlxctl/dlxctl/internal/spec"
 	"github.com/dlxctl/dlxctl/plan"
-	"github.com/dlxctl/dlxctl/spec"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -25,9 +25,10 @@ func FuzzReadSaved(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	nothing := plan.State{Version: "4.3.0", VHost: "/", Cluster: "c"}
+	nothing := topology.State{Version: "4.3.0", VHost: "/", Cluster: "c"}
 	var saved bytes.Buffer
-	if err := plan.Save(&saved, plan.Make(want, nothing, plan.Options{}), want, plan.Options{Allow: plan.Allow(plan.DropsRouting)}, "dev"); err != nil {
+	if err := plan.Save(&saved, plan.Make(want, nothing, plan.Options{}), want,
+		plan.Options{Allow: plan.Allow(plan.DropsRouting)}, "dev"); err != nil {
 		f.Fatal(err)
 	}
 	f.Add(saved.Bytes())
@@ -40,29 +41,45 @@ func FuzzReadSaved(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	crowded := nothing
-	crowded.Have = want
-	crowded.Have.Queues = append(crowded.Have.Queues, topology.Queue{Name: "a.old", Durable: true, Arguments: topology.Arguments{topology.ArgManagedBy: topology.Mark("a")}})
-	crowded.Have.Policies = append(crowded.Have.Policies, topology.Policy{Name: "p", Pattern: ".*", ApplyTo: "all", Definition: topology.Arguments{"max-length": int64(1)}})
-	// What a stranger in the virtual host may call an object, hoping for a terminal or a CI runner that does as it is told.
+	crowded.Have = want.Topology
+	crowded.Have.Queues = append(crowded.Have.Queues,
+		topology.Queue{
+			Name: "a.old", Durable: true,
+			Arguments: topology.Arguments{topology.ArgManagedBy: topology.OwnerMark("a")},
+		})
+	crowded.Have.Policies = append(crowded.Have.Policies,
+		topology.Policy{Name: "p", Pattern: ".*", ApplyTo: "all", Definition: topology.Arguments{"max-length": int64(1)}})
+	// Names that another user of the virtual host may choose, to attack a terminal or a CI runner.
 	evil := "\x1b[2J\r\n::error::`|<b>\u202e"
-	for _, mark := range []topology.Arguments{{topology.ArgManagedBy: topology.Mark("a")}, {topology.ArgManagedBy: topology.Mark(want.Name)}} {
-		crowded.Have.Queues = append(crowded.Have.Queues, topology.Queue{Name: mark.String() + evil, Durable: true, Arguments: mark.With(evil, evil)})
+	for _, mark := range []topology.Arguments{
+		{topology.ArgManagedBy: topology.OwnerMark("a")},
+		{topology.ArgManagedBy: topology.OwnerMark(want.Name)},
+	} {
+		crowded.Have.Queues = append(crowded.Have.Queues,
+			topology.Queue{Name: mark.String() + evil, Durable: true, Arguments: mark.With(evil, evil)})
 	}
 	crowded.Have.Exchanges = append(crowded.Have.Exchanges, topology.Exchange{Name: evil, Type: evil})
 	crowded.Have.Bindings = append(crowded.Have.Bindings,
-		topology.Binding{Source: evil, Destination: "billing", DestinationType: topology.ToQueue, Key: evil, Arguments: topology.Arguments{evil: evil}})
-	crowded.Have.Policies = append(crowded.Have.Policies, topology.Policy{Name: evil, Pattern: "^billing$", ApplyTo: "queues", Priority: 1, Definition: topology.Arguments{"max-length": evil, "overflow": evil}})
+		topology.Binding{
+			Source: evil, Destination: "billing", DestinationType: topology.ToQueue, Key: evil,
+			Arguments: topology.Arguments{evil: evil},
+		})
+	crowded.Have.Policies = append(crowded.Have.Policies,
+		topology.Policy{
+			Name: evil, Pattern: "^billing$", ApplyTo: "queues", Priority: 1,
+			Definition: topology.Arguments{"max-length": evil, "overflow": evil},
+		})
 	crowded.Have.Sort()
 	crowded.Version, crowded.Cluster = evil, evil
-	crowded.InForce = map[string]string{"billing": evil, "q": evil}
+	crowded.QueuePolicies = map[string]string{"billing": evil, "q": evil}
 	crowded.Alarm = "memory" // oneLine has read it
-	crowded.Usage = map[string]plan.Usage{"billing": {Ready: 1, Consumers: 2}, "a.old": {Ready: 3}}
+	crowded.Usage = map[string]topology.Usage{"billing": {Ready: 1, Consumers: 2}, "a.old": {Ready: 3}}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		s, err := plan.ReadSaved(bytes.NewReader(data))
 		if err != nil {
 			return
 		}
-		for _, state := range []plan.State{nothing, crowded} {
+		for _, state := range []topology.State{nothing, crowded} {
 			p := plan.Make(s.Want, state, s.Options)
 			plan.Rights(p)
 			_ = plan.Check(p, s.Options.Allow)

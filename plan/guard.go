@@ -7,7 +7,7 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// ErrBroker is wrapped by the error of Guard: this broker must not be worked with.
+// ErrBroker is wrapped by the error of Guard: dlxctl must not use this broker.
 var ErrBroker = errors.New("the wrong broker")
 
 // guardError is an error of Guard, in words for the user.
@@ -17,9 +17,9 @@ func (e guardError) Error() string { return string(e) }
 
 func (guardError) Unwrap() error { return ErrBroker }
 
-// Guard refuses a broker that is too old, or is not of the cluster that the topology
-// is for. Every connection is asked, over HTTP and over AMQP.
-func Guard(want topology.Topology, version, cluster string) error {
+// Guard refuses a broker that is too old, or belongs to another cluster than that of the
+// topology. Call it for every connection, over HTTP and over AMQP.
+func Guard(want topology.Compiled, version, cluster string) error {
 	switch {
 	case !atLeast(version, oldest):
 		return guardError(fmt.Sprintf("the broker is RabbitMQ %s; dlxctl needs %d.%d or newer: older ones lose messages that wait in quorum queues with a TTL", version, oldest[0], oldest[1]))

@@ -10,7 +10,8 @@ import (
 func TestAtLeast(t *testing.T) {
 	t.Parallel()
 	for version, want := range map[string]bool{
-		"3.10.8": true, "3.9.29": false, "4.0.5": true, "4.3.6": true, "3.10.0-rc.1": true, "2.8": false, "main": true, "": true,
+		"3.10.8": true, "3.9.29": false, "4.0.5": true, "4.3.6": true, "3.10.0-rc.1": true, "2.8": false, "main": true,
+		"": true,
 	} {
 		if got := atLeast(version, oldest); got != want {
 			t.Errorf("version %s: %t", version, got)
@@ -32,7 +33,7 @@ func TestGuard(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			err := Guard(topology.Topology{Cluster: tc.wanted}, tc.version, tc.cluster)
+			err := Guard(topology.Compiled{Cluster: tc.wanted}, tc.version, tc.cluster)
 			if (err != nil) != tc.refused || err != nil && !errors.Is(err, ErrBroker) {
 				t.Errorf("Guard gives %v", err)
 			}

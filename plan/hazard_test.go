@@ -11,68 +11,89 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// Deleting what a queue that stays dead-letters to loses messages, whoever made that
+// Deleting what a queue that stays dead-letters to loses messages, whichever team made that
 // queue, and however it is told where to.
 func TestDeletingADeadLetterTarget(t *testing.T) {
 	t.Parallel()
 	mark := args{"x-managed-by": "dlxctl/shop"}
-	theirs := func(more args) topology.Queue {
+	foreign := func(more args) topology.Queue {
 		more["x-queue-type"] = "classic"
-		return topology.Queue{Name: "theirs", Durable: true, Arguments: more}
+		return topology.Queue{Name: "foreign", Durable: true, Arguments: more}
 	}
-	policy := topology.Policy{Name: "dead", Pattern: "^theirs$", ApplyTo: "queues", Definition: topology.Arguments{"dead-letter-exchange": "e"}}
+	policy := topology.Policy{
+		Name: "dead", Pattern: "^foreign$", ApplyTo: "queues",
+		Definition: topology.Arguments{"dead-letter-exchange": "e"},
+	}
 	e := exchange("e", "fanout", mark)
 	alternate := exchange("e", "fanout", args{"x-managed-by": "dlxctl/shop", "alternate-exchange": "spare"})
 	q := queue("q", nil)
 	toQ := binding("e", "q", "", mark)
 	for name, tc := range map[string]struct {
-		want, have topology.Topology
+		want, have topology.Compiled
 		policies   []topology.Policy
 		changes    []string
 		reason     string
 	}{
 		"an exchange, by argument": {
-			have:    host(e, theirs(args{"x-dead-letter-exchange": "e"}), q, toQ),
-			changes: []string{"delete binding e -> q loses-messages drops-routing", "delete queue q loses-messages drops-routing", "delete exchange e loses-messages drops-routing"},
-			reason:  "without it, what dies in theirs is lost",
+			have: host(e, foreign(args{"x-dead-letter-exchange": "e"}), q, toQ),
+			changes: []string{
+				"delete binding e -> q loses-messages drops-routing",
+				"delete queue q loses-messages drops-routing", "delete exchange e loses-messages drops-routing",
+			},
+			reason: "without it, what dies in foreign is lost",
 		},
 		"an exchange, by a policy of others": {
-			have: host(e, theirs(args{}), q, toQ), policies: []topology.Policy{policy},
-			changes: []string{"delete binding e -> q loses-messages drops-routing", "delete queue q loses-messages drops-routing", "delete exchange e loses-messages drops-routing"},
+			have: host(e, foreign(args{}), q, toQ), policies: []topology.Policy{policy},
+			changes: []string{
+				"delete binding e -> q loses-messages drops-routing",
+				"delete queue q loses-messages drops-routing", "delete exchange e loses-messages drops-routing",
+			},
 		},
-		"a policy that an argument outranks": {
-			have: host(e, theirs(args{"x-dead-letter-exchange": "amq.fanout"}), q, toQ), policies: []topology.Policy{policy},
-			changes: []string{"delete binding e -> q drops-routing", "delete queue q drops-routing", "delete exchange e drops-routing"},
+		"a policy that an argument overrides": {
+			have: host(e, foreign(args{"x-dead-letter-exchange": "amq.fanout"}), q, toQ), policies: []topology.Policy{policy},
+			changes: []string{
+				"delete binding e -> q drops-routing", "delete queue q drops-routing",
+				"delete exchange e drops-routing",
+			},
 		},
 		"a queue, through the default exchange": {
-			have:    host(theirs(args{"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "q"}), q),
+			have:    host(foreign(args{"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "q"}), q),
 			changes: []string{"delete queue q loses-messages"},
 		},
 		"the last queue of an exchange that stays": {
-			want: host(e), have: host(e, theirs(args{"x-dead-letter-exchange": "e"}), q, toQ),
-			changes: []string{"delete binding e -> q loses-messages drops-routing", "delete queue q loses-messages drops-routing"},
+			want: host(e), have: host(e, foreign(args{"x-dead-letter-exchange": "e"}), q, toQ),
+			changes: []string{
+				"delete binding e -> q loses-messages drops-routing",
+				"delete queue q loses-messages drops-routing",
+			},
 		},
 		"one of two queues of an exchange": {
-			want: host(e), have: host(e, theirs(args{"x-dead-letter-exchange": "e"}), q, toQ, binding("e", "theirs", "", nil)),
+			want: host(e), have: host(e, foreign(args{"x-dead-letter-exchange": "e"}), q, toQ, binding("e", "foreign", "", nil)),
 			changes: []string{"delete binding e -> q drops-routing", "delete queue q drops-routing"},
 		},
 		"the last queue of an exchange that has an alternate one": {
-			want: host(alternate), have: host(alternate, theirs(args{"x-dead-letter-exchange": "e"}), q, toQ, exchange("spare", "fanout", nil), binding("spare", "theirs", "", nil)),
+			want: host(alternate),
+			have: host(alternate, foreign(args{"x-dead-letter-exchange": "e"}), q, toQ, exchange("spare", "fanout", nil),
+				binding("spare", "foreign", "", nil)),
 			changes: []string{"delete binding e -> q drops-routing", "delete queue q drops-routing"},
 		},
 		"what our queue that goes too dead-letters to": {
-			have:    host(e, queue("ours", args{"x-dead-letter-exchange": "e"}), q, toQ),
-			changes: []string{"delete binding e -> q drops-routing", "delete queue ours", "delete queue q drops-routing", "delete exchange e drops-routing"},
+			have: host(e, queue("own", args{"x-dead-letter-exchange": "e"}), q, toQ),
+			changes: []string{
+				"delete binding e -> q drops-routing", "delete queue own", "delete queue q drops-routing",
+				"delete exchange e drops-routing",
+			},
 		},
 		"what never led anywhere": {
-			want: host(q), have: host(theirs(args{"x-dead-letter-exchange": "gone"}), q, e), changes: []string{"delete exchange e"},
+			want: host(q), have: host(foreign(args{"x-dead-letter-exchange": "gone"}), q, e),
+			changes: []string{"delete exchange e"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			tc.want.Name = "shop"
 			tc.have.Policies = tc.policies
-			p := plan.Make(tc.want, plan.State{Version: "4.0.5", Have: tc.have}, plan.Options{})
+			p := plan.Make(tc.want, topology.State{Version: "4.0.5", Have: tc.have.Topology}, plan.Options{})
 			if d := cmp.Diff(tc.changes, summarize(p.Changes)); d != "" {
 				t.Errorf("changes (-want +got):\n%s", d)
 			}
@@ -84,44 +105,47 @@ func TestDeletingADeadLetterTarget(t *testing.T) {
 }
 
 // A queue that is blocked stays as it is, and so does where its failures go: the failed
-// queue of its old backoff, the tiers behind it, and the way back.
+// queue of its old backoff, the tiers behind it, and the return path.
 func TestABlockedQueueKeepsItsBackoff(t *testing.T) {
 	t.Parallel()
 	file := func(backoff, more string) string {
-		return "version: 1\nname: shop\nbackoff: {s: {tiers: [1s, 1m]}, t: {tiers: [2s]}}\nqueues: [{name: d, backoff: " + backoff + more + "}]\n"
+		return "version: 1\nname: shop\nbackoff: {s: {tiers: [1s, 1m]}, t: {tiers: [2s]}}\nqueues: [{name: d, backoff: " +
+			backoff + more + "}]\n"
 	}
 	for name, tc := range map[string]struct {
 		before, after string
-		between       func(*plan.State)
+		between       func(*topology.State)
 	}{
 		"it became a queue of another topology": {
 			file("s", ", deadLetterBy: policy"), file("t", ", deadLetterBy: policy"),
-			func(s *plan.State) {
+			func(s *topology.State) {
 				i := slices.IndexFunc(s.Have.Queues, func(q topology.Queue) bool { return q.Name == "d" })
 				s.Have.Queues[i].Arguments = s.Have.Queues[i].Arguments.With("x-managed-by", "dlxctl/other")
 			},
 		},
 		"it is external, and of another type now": {
 			file("s", ", external: true"), file("t", ", external: true, type: classic"),
-			func(*plan.State) {},
+			func(*topology.State) {},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			f := &fake{objects: map[string]any{}}
+			f := &fake{objects: map[string]topology.Object{}}
 			if strings.Contains(tc.before, "external") {
 				if err := f.create(queue("d", args{"x-managed-by": nil})); err != nil {
 					t.Fatal(err)
 				}
 			}
-			if err := plan.Execute(t.Context(), f, plan.Make(loaded(t, tc.before), f.state(), plan.Options{}), func(plan.Change) {}); err != nil {
+			if err := plan.Execute(t.Context(), f, plan.Make(loaded(t, tc.before), f.state(), plan.Options{}),
+				func(plan.Change) {}); err != nil {
 				t.Fatal(err)
 			}
 			s := f.state()
 			tc.between(&s)
 			p := plan.Make(loaded(t, tc.after), s, plan.Options{})
 			todo := plan.Allowed(p, plan.Allow(plan.Hazards()...))
-			if todo.Count(plan.Delete) > 0 || todo.Count(plan.Update) > 0 || todo.Count(plan.Create) == 0 || len(todo.Retiring) > 0 {
+			if todo.Count(plan.Delete) > 0 || todo.Count(plan.Update) > 0 || todo.Count(plan.Create) == 0 ||
+				len(todo.Retiring) > 0 {
 				t.Errorf("carried out is %v, and waited for %v", bare(todo), todo.Retiring)
 			}
 			if err := plan.Carry(t.Context(), f, loaded(t, tc.after), todo, 0, func(plan.Change) {}); err != nil {
@@ -138,13 +162,15 @@ func TestABlockedQueueKeepsItsBackoff(t *testing.T) {
 func TestBindingsOfOthersAreNamed(t *testing.T) {
 	t.Parallel()
 	mark := args{"x-managed-by": "dlxctl/shop"}
-	p := plan.Make(host(queue("keep", nil)), plan.State{Version: "4.0.5", Have: host(
-		queue("keep", nil), exchange("e", "topic", mark), exchange("amq.topic", "topic", nil), queue("q", nil), queue("theirs", args{"x-managed-by": nil}),
-		binding("e", "theirs", "k", nil), binding("e", "theirs", "l", args{"x-managed-by": "dlxctl/other"}), binding("amq.topic", "q", "m", nil),
-	)}, plan.Options{})
+	p := plan.Make(host(queue("keep", nil)), topology.State{Version: "4.0.5", Have: host(
+		queue("keep", nil), exchange("e", "topic", mark), exchange("amq.topic", "topic", nil), queue("q", nil),
+		queue("foreign", args{"x-managed-by": nil}),
+		binding("e", "foreign", "k", nil), binding("e", "foreign", "l", args{"x-managed-by": "dlxctl/other"}),
+		binding("amq.topic", "q", "m", nil),
+	).Topology}, plan.Options{})
 	want := map[string]string{
-		"e": "no longer in the file; it takes along what others have bound: e -> theirs (k), e -> theirs (l)",
-		"q": "no longer in the file; it takes along what others have bound: amq.topic -> q (m)",
+		"e": "no longer in the file; this also deletes bindings that dlxctl did not create: e -> foreign (k), e -> foreign (l)",
+		"q": "no longer in the file; this also deletes bindings that dlxctl did not create: amq.topic -> q (m)",
 	}
 	for _, c := range p.Changes {
 		if c.Reason != want[c.Name] || !slices.Contains(c.Hazards, plan.DropsRouting) {
@@ -156,12 +182,16 @@ func TestBindingsOfOthersAreNamed(t *testing.T) {
 // While a dead-letter queue is made again, dead letters for it have no queue.
 func TestReplacingADeadLetterQueue(t *testing.T) {
 	t.Parallel()
-	file := func(more string) topology.Topology {
+	file := func(more string) topology.Compiled {
 		return loaded(t, "version: 1\nname: shop\nqueues: [{name: q, backoff: none, dead: {queue: graves"+more+"}}]\n")
 	}
 	have := file("")
-	p := plan.Make(file(", arguments: {x-max-length: 5}"), plan.State{Version: "4.0.5", Have: have}, plan.Options{})
-	if d := cmp.Diff([]string{"replace queue graves [x-max-length] drops-routing", "create binding shop.dead -> graves (@q)"}, summarize(p.Changes)); d != "" {
+	p := plan.Make(file(", arguments: {x-max-length: 5}"), topology.State{Version: "4.0.5", Have: have.Topology},
+		plan.Options{})
+	if d := cmp.Diff([]string{
+		"replace queue graves [x-max-length] drops-routing",
+		"create binding shop.dead -> graves (@q)",
+	}, summarize(p.Changes)); d != "" {
 		t.Errorf("changes (-want +got):\n%s", d)
 	}
 }
@@ -171,9 +201,12 @@ func TestAFailedQueueNamesItsRemedy(t *testing.T) {
 	t.Parallel()
 	have := loaded(t, "version: 1\nname: shop\nbackoff: {a: {tiers: [1s]}, b: {tiers: [1s]}}\nqueues: [{name: q, backoff: a, deadLetterBy: policy}]\n")
 	want := loaded(t, "version: 1\nname: shop\n")
-	p := plan.Make(want, plan.State{Version: "4.0.5", Have: have, Usage: map[string]plan.Usage{"shop.a.failed": {Ready: 2}}}, plan.Options{})
+	p := plan.Make(want,
+		topology.State{Version: "4.0.5", Have: have.Topology, Usage: map[string]topology.Usage{"shop.a.failed": {Ready: 2}}},
+		plan.Options{})
 	const remedy = "to keep the messages of shop.a.failed, first run 'dlxctl process --until-empty' with the file that still has the backoff a"
-	if err := plan.Check(p, nil); err == nil || !strings.Contains(err.Error(), remedy+". To consent: --allow loses-messages=shop.a.failed") {
+	if err := plan.Check(p, nil); err == nil ||
+		!strings.Contains(err.Error(), remedy+". To consent: --allow loses-messages=shop.a.failed") {
 		t.Errorf("error is %v", err)
 	}
 	if !strings.Contains(text(t, p), remedy) {
@@ -183,19 +216,25 @@ func TestAFailedQueueNamesItsRemedy(t *testing.T) {
 
 // The plan of a file that knows none of the work queues that its name has on the
 // broker is blocked, unless it says that they were taken out.
-func TestStrangers(t *testing.T) {
+func TestAnotherTeamsFileIsBlocked(t *testing.T) {
 	t.Parallel()
-	file := func(more string) topology.Topology {
+	file := func(more string) topology.Compiled {
 		return loaded(t, "version: 1\nname: shop\nbackoff: {a: {tiers: [1s]}}\ndefaults: {backoff: a}\n"+more)
 	}
 	have := file("queues: [{name: one}, {name: two, dead: {queue: graves}}]")
-	policy := topology.Policy{Name: "dlxctl.shop.queue.mine", Pattern: "^mine$", ApplyTo: "queues", Definition: topology.Arguments{"dead-letter-exchange": "shop.a.failed"}}
+	policy := topology.Policy{
+		Name: "dlxctl.shop.queue.mine", Pattern: "^mine$", ApplyTo: "queues",
+		Definition: topology.Arguments{"dead-letter-exchange": "shop.a.failed"},
+	}
 	for name, tc := range map[string]struct {
-		want    topology.Topology
+		want    topology.Compiled
 		have    []topology.Policy
 		blocked string
 	}{
-		"other queues":          {want: file("queues: [{name: mine}]"), blocked: "all 2 work queues of the topology shop on this virtual host are missing from the file: one, two. Is shop another team's name? Then give this topology another name. If they were taken out on purpose, say so in the file: removed: [one, two]"},
+		"other queues": {
+			want:    file("queues: [{name: mine}]"),
+			blocked: "all 2 work queues of the topology shop on this virtual host are missing from the file: one, two. If another team uses the name shop, give this topology another name. If the queues were removed on purpose, list them in the file: removed: [one, two]",
+		},
 		"some of them removed":  {want: file("queues: [{name: mine}]\nremoved: [one]"), blocked: "removed: [one, two]"},
 		"all of them removed":   {want: file("queues: [{name: mine}]\nremoved: [one, two]")},
 		"its dead-letter queue": {want: file("queues: [{name: mine, dead: {queue: graves}}]")},
@@ -206,7 +245,7 @@ func TestStrangers(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := plan.State{Version: "4.0.5", Have: have}
+			s := topology.State{Version: "4.0.5", Have: have.Topology}
 			s.Have.Policies = tc.have
 			p := plan.Make(tc.want, s, plan.Options{})
 			i := slices.IndexFunc(p.Changes, func(c plan.Change) bool { return c.Kind == topology.KindTopology })
@@ -217,49 +256,71 @@ func TestStrangers(t *testing.T) {
 				t.Errorf("it is blocked: %s", p.Changes[i].Reason)
 			case i >= 0:
 				if todo := plan.Allowed(p, plan.Allow(plan.Hazards()...)); len(todo.Changes) > 0 {
-					t.Errorf("all the same %v is done", bare(todo))
+					t.Errorf("%v is done anyway", bare(todo))
 				}
 			}
 		})
 	}
-	if p := plan.Make(have, plan.State{Version: "4.0.5"}, plan.Options{}); p.Count(plan.Blocked) > 0 {
+	if p := plan.Make(have, topology.State{Version: "4.0.5"}, plan.Options{}); p.Count(plan.Blocked) > 0 {
 		t.Error("a new topology is blocked")
 	}
 }
 
-// The ways out are those that help in this case, the shortest first.
-func TestWaysOut(t *testing.T) {
+// The suggested fixes are those that help in this case, the shortest first.
+func TestSuggestedFixes(t *testing.T) {
 	t.Parallel()
 	dlx := args{"x-dead-letter-exchange": "shop.a.failed", "x-dead-letter-routing-key": "@q"}
 	for name, tc := range map[string]struct {
 		want, have args
 		first      string // way
 	}{
-		"no dead-lettering":                    {dlx, args{}, "write deadLetterBy: policy in the file"},
-		"another type":                         {args{}, args{"x-queue-type": "classic"}, "write type: classic in the file"},
-		"both":                                 {dlx, args{"x-queue-type": "classic"}, "write deadLetterBy: policy and type: classic in the file"},
-		"a TTL":                                {args{}, args{"x-message-ttl": int64(5)}, "write arguments: {x-message-ttl: 5} in the file"},
-		"no TTL":                               {args{"x-message-ttl": int64(5)}, args{}, "leave out x-message-ttl"},
-		"a delivery limit":                     {args{}, args{"x-delivery-limit": int64(3)}, "write deliveryLimit: 3 in the file"},
-		"another dead-letter exchange":         {dlx, args{"x-dead-letter-exchange": "x"}, "a new queue that takes its place"},
-		"a dead-letter exchange of its own":    {args{}, args{"x-dead-letter-exchange": "x"}, "a new queue that takes its place"},
-		"another backoff, and another type":    {dlx, args{"x-dead-letter-exchange": "x", "x-queue-type": "classic"}, "a new queue that takes its place"},
-		"an overflow that the policy would be": {args{"x-overflow": "reject-publish"}, args{"x-overflow": "drop-head"}, `write arguments: {x-overflow: "drop-head"} in the file`},
+		"no dead-lettering": {dlx, args{}, "set deadLetterBy: policy in the file"},
+		"another type":      {args{}, args{"x-queue-type": "classic"}, "set type: classic in the file"},
+		"both": {
+			dlx,
+			args{"x-queue-type": "classic"},
+			"set deadLetterBy: policy and type: classic in the file",
+		},
+		"a TTL": {
+			args{},
+			args{"x-message-ttl": int64(5)},
+			"set arguments: {x-message-ttl: 5} in the file",
+		},
+		"no TTL": {args{"x-message-ttl": int64(5)}, args{}, "remove x-message-ttl"},
+		"a delivery limit": {
+			args{},
+			args{"x-delivery-limit": int64(3)},
+			"set deliveryLimit: 3 in the file",
+		},
+		"another dead-letter exchange":      {dlx, args{"x-dead-letter-exchange": "x"}, "replace it with a new queue"},
+		"a dead-letter exchange of its own": {args{}, args{"x-dead-letter-exchange": "x"}, "replace it with a new queue"},
+		"another backoff, and another type": {
+			dlx,
+			args{"x-dead-letter-exchange": "x", "x-queue-type": "classic"},
+			"replace it with a new queue",
+		},
+		"an overflow that the policy would be": {
+			args{"x-overflow": "reject-publish"},
+			args{"x-overflow": "drop-head"},
+			`set arguments: {x-overflow: "drop-head"} in the file`,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			tc.have["x-managed-by"] = nil
-			p := plan.Make(host(queue("q", tc.want)), plan.State{Version: "4.0.5", Have: host(queue("q", tc.have))}, plan.Options{})
-			_, ways, _ := strings.Cut(p.Changes[0].Reason, "Ways out: ")
+			p := plan.Make(host(queue("q", tc.want)), topology.State{Version: "4.0.5", Have: host(queue("q", tc.have)).Topology},
+				plan.Options{})
+			_, ways, _ := strings.Cut(p.Changes[0].Reason, "Suggested fixes: ")
 			if first, _, _ := strings.Cut(ways, "; "); !strings.HasPrefix(first, tc.first) {
-				t.Errorf("the ways out are %s", ways)
+				t.Errorf("the suggested fixes are %s", ways)
 			}
 		})
 	}
 	transient := queue("q", args{"x-managed-by": nil})
 	transient.Durable = false
-	p := plan.Make(host(queue("q", nil)), plan.State{Version: "4.0.5", Have: host(transient)}, plan.Options{})
-	if !strings.Contains(p.Changes[0].Reason, "Ways out: declare it as external: true, which takes it as it is; ") {
+	p := plan.Make(host(queue("q", nil)), topology.State{Version: "4.0.5", Have: host(transient).Topology}, plan.Options{})
+	if !strings.Contains(p.Changes[0].Reason,
+		"Suggested fixes: declare it with external: true, which keeps it as it is; ") {
 		t.Errorf("for a transient queue: %s", p.Changes[0].Reason)
 	}
 }
@@ -267,11 +328,12 @@ func TestWaysOut(t *testing.T) {
 // The remedies for another defaults.type do help.
 func TestTheWaysOutOfAnotherTypeHelp(t *testing.T) {
 	t.Parallel()
-	file := func(typ, more string) topology.Topology {
-		return loaded(t, "version: 1\nname: shop\nbackoff: {a: {tiers: [1s]}, b: {tiers: [1s]}}\ndefaults: {type: "+typ+"}\nqueues: [{name: q, "+more+"}]\n")
+	file := func(typ, more string) topology.Compiled {
+		return loaded(t, "version: 1\nname: shop\nbackoff: {a: {tiers: [1s]}, b: {tiers: [1s]}}\ndefaults: {type: "+typ+
+			"}\nqueues: [{name: q, "+more+"}]\n")
 	}
-	state := plan.State{Version: "4.0.5", Have: file("quorum", "backoff: a")}
-	blocked := func(want topology.Topology, s plan.State) (names []string) {
+	state := topology.State{Version: "4.0.5", Have: file("quorum", "backoff: a").Topology}
+	blocked := func(want topology.Compiled, s topology.State) (names []string) {
 		for _, c := range plan.Make(want, s, plan.Options{}).Changes {
 			if c.Action == plan.Blocked {
 				names = append(names, c.Name)
@@ -279,7 +341,8 @@ func TestTheWaysOutOfAnotherTypeHelp(t *testing.T) {
 		}
 		return names
 	}
-	if d := cmp.Diff([]string{"q.dead", "shop.a.failed", "shop.a.retry.1s", "shop.unroutable"}, blocked(file("classic", "backoff: a"), state)); d != "" {
+	if d := cmp.Diff([]string{"q.dead", "shop.a.failed", "shop.a.retry.1s", "shop.unroutable"},
+		blocked(file("classic", "backoff: a"), state)); d != "" {
 		t.Errorf("blocked (-want +got):\n%s", d)
 	}
 	if names := blocked(file("quorum", "backoff: a, type: classic"), state); len(names) > 0 {
@@ -288,7 +351,8 @@ func TestTheWaysOutOfAnotherTypeHelp(t *testing.T) {
 	if d := cmp.Diff([]string{"q.dead", "shop.unroutable"}, blocked(file("classic", "backoff: b"), state)); d != "" {
 		t.Errorf("with another backoff blocked (-want +got):\n%s", d)
 	}
-	state.Have.Queues = slices.DeleteFunc(slices.Clone(state.Have.Queues), func(q topology.Queue) bool { return q.Name == "q.dead" || q.Name == "shop.unroutable" })
+	state.Have.Queues = slices.DeleteFunc(slices.Clone(state.Have.Queues),
+		func(q topology.Queue) bool { return q.Name == "q.dead" || q.Name == "shop.unroutable" })
 	if names := blocked(file("classic", "backoff: b"), state); len(names) > 0 {
 		t.Errorf("with those deleted by hand %v are blocked", names)
 	}

@@ -1,9 +1,9 @@
 package plan
 
 import (
-	"encoding/json"
 	"io"
 
+	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -44,7 +44,7 @@ type stakeJSON struct {
 	Unacknowledged int64 `json:"unacknowledged"`
 	Consumers      int64 `json:"consumers"`
 	Bytes          int64 `json:"bytes"`
-	// ConsumersUnknown says that consumers is 0 because nobody could tell.
+	// ConsumersUnknown says that consumers is 0 because the broker did not report them.
 	ConsumersUnknown bool `json:"consumersUnknown,omitempty"`
 }
 
@@ -70,10 +70,7 @@ type warningJSON struct {
 
 // WriteJSON writes p for scripts. dlxctl is the version of the program.
 func WriteJSON(w io.Writer, p Plan, dlxctl string) error {
-	enc := json.NewEncoder(w)
-	enc.SetIndent("", "  ")
-	enc.SetEscapeHTML(false)
-	return enc.Encode(newPlanJSON(p, dlxctl))
+	return text.WriteJSON(w, newPlanJSON(p, dlxctl))
 }
 
 func newPlanJSON(p Plan, dlxctl string) planJSON {
@@ -94,19 +91,24 @@ func newPlanJSON(p Plan, dlxctl string) planJSON {
 func changesJSON(changes []Change) []changeJSON {
 	out := make([]changeJSON, 0, len(changes))
 	for _, c := range changes {
-		j := changeJSON{Action: c.Action, Kind: c.Kind, Name: c.Name, Fields: []fieldJSON{}, Hazards: []Hazard{}, Reason: c.Reason}
+		j := changeJSON{
+			Action: c.Action, Kind: c.Kind, Name: c.Name, Fields: []fieldJSON{}, Hazards: []Hazard{},
+			Reason: c.Reason,
+		}
 		for _, f := range c.Fields {
 			j.Fields = append(j.Fields, fieldJSON(f))
 		}
 		j.Hazards = append(j.Hazards, c.Hazards...)
+		if c.AtMostOnce {
+			j.Hazards = append(j.Hazards, atMostOnce)
+		}
 		if c.Stake != nil {
-			j.Stake = &stakeJSON{c.Stake.Ready, c.Stake.Unacknowledged, c.Stake.Consumers, c.Stake.Bytes, c.Stake.ConsumersUnknown}
+			j.Stake = &stakeJSON{
+				c.Stake.Ready, c.Stake.Unacknowledged, c.Stake.Consumers, c.Stake.Bytes,
+				c.Stake.ConsumersUnknown,
+			}
 		}
-		object := c.After
-		if object == nil {
-			object = c.Before
-		}
-		if b, ok := object.(topology.Binding); ok {
+		if b, ok := c.object().(topology.Binding); ok {
 			args := b.Arguments
 			if args == nil {
 				args = topology.Arguments{}

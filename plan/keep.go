@@ -21,7 +21,10 @@ func (p *present) needed(changes []Change, stays []bool) []int {
 			todo = append(todo, c)
 		}
 	}
-	n := needs{now: p.after(nil), then: p.after(todo), seen: map[letter]bool{}, visited: map[visit]bool{}, keep: newRoute()}
+	n := needs{
+		now: p.after(nil), then: p.after(todo), seen: map[target]bool{}, visited: map[visit]bool{},
+		keep: newRoute(),
+	}
 	for i, c := range changes {
 		if stays[i] {
 			n.root(c)
@@ -39,7 +42,7 @@ func (p *present) needed(changes []Change, stays []bool) []int {
 // needs follows messages from the queues that stay as they are.
 type needs struct {
 	now, then world
-	seen      map[letter]bool
+	seen      map[target]bool
 	visited   map[visit]bool
 	keep      route
 }
@@ -47,24 +50,24 @@ type needs struct {
 // visit is a queue, and the key of a message in it.
 type visit struct {
 	queue string
-	letter
+	target
 }
 
 // root begins at the queue that c would have changed.
 func (n *needs) root(c Change) {
 	switch {
 	case c.Kind == topology.KindQueue:
-		n.queue(c.Name, letter{})
+		n.queue(c.Name, target{})
 	case c.Kind == topology.KindPolicy && c.Label.Queue != "":
-		n.queue(c.Label.Queue, letter{})
+		n.queue(c.Label.Queue, target{})
 	case c.Kind == topology.KindExchange && c.Action == Delete:
-		n.exchange(letter{exchange: c.Name})
+		n.exchange(target{exchange: c.Name})
 	}
 }
 
-// queue follows a message that came to a queue by a letter.
-func (n *needs) queue(name string, by letter) {
-	at := visit{name, letter{key: by.key, known: by.known}}
+// queue follows a message that came to a queue by a target.
+func (n *needs) queue(name string, by target) {
+	at := visit{name, target{key: by.key, known: by.known}}
 	q, exists := n.then.find(topology.KindQueue, name).(topology.Queue)
 	if !exists || n.visited[at] {
 		return
@@ -78,15 +81,18 @@ func (n *needs) queue(name string, by letter) {
 		return
 	}
 	top := n.now.resolver.want.Name
-	for _, exchange := range []string{topology.RetryExchangeName(top, label.Backoff), topology.DeadName(top), topology.UnroutableName(top)} {
-		n.exchange(letter{exchange, by.key, by.known})
+	for _, exchange := range []string{
+		topology.RetryExchangeName(top, label.Backoff),
+		topology.DeadLetterName(top), topology.UnroutableName(top),
+	} {
+		n.exchange(target{exchange, by.key, by.known})
 	}
 }
 
 // exchange follows a message that is published to an exchange. What leads it on now
 // is kept if nothing does then, or if the exchange itself only stays because a
 // message can come to it.
-func (n *needs) exchange(to letter) {
+func (n *needs) exchange(to target) {
 	if n.seen[to] {
 		return
 	}
@@ -106,14 +112,14 @@ func (n *needs) exchange(to letter) {
 	}
 	if e, ok := n.now.find(topology.KindExchange, to.exchange).(topology.Exchange); ok {
 		if name, ok := n.now.alternate(e); ok {
-			n.exchange(letter{name, to.key, to.known})
+			n.exchange(target{name, to.key, to.known})
 		}
 	}
 }
 
 // own goes on from an exchange to those that are bound to it. One that the file does not
 // want any more is kept with all that it leads to.
-func (n *needs) own(to letter) {
+func (n *needs) own(to target) {
 	e, exists := n.now.find(topology.KindExchange, to.exchange).(topology.Exchange)
 	if !exists {
 		return
@@ -128,16 +134,16 @@ func (n *needs) own(to letter) {
 			n.keep.queues[b.Destination] = n.keep.queues[b.Destination] || b.DestinationType == topology.ToQueue
 		}
 		if b.DestinationType == topology.ToExchange {
-			n.exchange(letter{b.Destination, to.key, to.known})
+			n.exchange(target{b.Destination, to.key, to.known})
 		}
 	}
 }
 
-// unwanted reports whether a letter goes to an exchange of ours that is not in the
+// unwanted reports whether a target is an exchange of this topology that is not in the
 // file. A direct exchange leads each message to one queue: without its key that is
 // not known.
-func (n *needs) unwanted(to letter) bool {
+func (n *needs) unwanted(to target) bool {
 	e, ok := n.now.find(topology.KindExchange, to.exchange).(topology.Exchange)
-	return ok && (to.known || e.Type != topology.Direct) && n.now.resolver.ours(e.Arguments) &&
+	return ok && (to.known || e.Type != topology.Direct) && n.now.resolver.owns(e.Arguments) &&
 		!slices.ContainsFunc(n.now.resolver.want.Exchanges, func(w topology.Exchange) bool { return w.Name == to.exchange })
 }

@@ -9,14 +9,15 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/dlxctl/dlxctl/internal/spec"
 	"github.com/dlxctl/dlxctl/plan"
-	"github.com/dlxctl/dlxctl/spec"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
 // loaded compiles a file.
-func loaded(t interface{ Fatal(args ...any) }, text string) topology.Topology {
-	top, _, err := spec.Load([]spec.Source{{Name: "f", Data: []byte(text)}}, func(string) (string, bool) { return "", false })
+func loaded(t interface{ Fatal(args ...any) }, text string) topology.Compiled {
+	top, _, err := spec.Load([]spec.Source{{Name: "f", Data: []byte(text)}},
+		func(string) (string, bool) { return "", false })
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,7 +34,8 @@ func (f *fake) takers(exchange string, keys []string, count int64) []string {
 	found := map[string]bool{}
 	for _, o := range f.objects {
 		b, ok := o.(topology.Binding)
-		matches := e.Type == topology.Fanout || e.Type != topology.Headers && slices.Contains(keys, b.Key) || e.Type == topology.Headers && b.Arguments["count"] == count
+		matches := e.Type == topology.Fanout || e.Type != topology.Headers && slices.Contains(keys, b.Key) ||
+			e.Type == topology.Headers && b.Arguments["count"] == count
 		if !ok || b.Source != exchange || !matches {
 			continue
 		}
@@ -55,8 +57,12 @@ func (f *fake) takers(exchange string, keys []string, count int64) []string {
 func (f *fake) dying(queue string) (exchange, key string) {
 	q, _ := f.objects["queue "+queue].(topology.Queue)
 	args := q.Arguments
-	if p, ok := f.objects["policy "+topology.PolicyName("shop", queue)].(topology.Policy); ok && args["x-dead-letter-exchange"] == nil {
-		args = topology.Arguments{"x-dead-letter-exchange": p.Definition["dead-letter-exchange"], "x-dead-letter-routing-key": p.Definition["dead-letter-routing-key"]}
+	if p, ok := f.objects["policy "+topology.PolicyName("shop", queue)].(topology.Policy); ok &&
+		args["x-dead-letter-exchange"] == nil {
+		args = topology.Arguments{
+			"x-dead-letter-exchange":    p.Definition["dead-letter-exchange"],
+			"x-dead-letter-routing-key": p.Definition["dead-letter-routing-key"],
+		}
 	}
 	exchange, _ = args["x-dead-letter-exchange"].(string)
 	key, _ = args["x-dead-letter-routing-key"].(string)
@@ -103,12 +109,13 @@ func (f *fake) journey(queue string) error {
 
 // drawn gives a file with some queues, whose backoffs, tiers and dead-letter queues
 // differ from those of another.
-func drawn(t *rapid.T) topology.Topology {
+func drawn(t *rapid.T) topology.Compiled {
 	var b strings.Builder
 	one := func(label string, of ...string) string { return rapid.SampledFrom(of).Draw(t, label) }
 	fmt.Fprintf(&b, "version: 1\nname: shop\ndefaults: {type: %s}\nbackoff:\n", one("type", "quorum", "quorum", "classic"))
 	for _, name := range []string{"a", "b", "c"} {
-		fmt.Fprintf(&b, "  %s: {tiers: %s}\n", name, one("tiers", "[1s]", "[1s, 1m]", "[1m, 1s]", "[{delay: 2s, attempts: 2}]"))
+		fmt.Fprintf(&b, "  %s: {tiers: %s}\n", name,
+			one("tiers", "[1s]", "[1s, 1m]", "[1m, 1s]", "[{delay: 2s, attempts: 2}]"))
 	}
 	b.WriteString("exchanges: [{name: e}]\nqueues:\n")
 	for i := range 4 {
@@ -116,16 +123,18 @@ func drawn(t *rapid.T) topology.Topology {
 			continue
 		}
 		fmt.Fprintf(&b, "  - {name: q%d, backoff: %s, dead: %s, deadLetterBy: %s, arguments: %s, bindings: [{exchange: e, key: k}]}\n", i,
-			one("backoff", "a", "b", "c", "none"), one("dead", "own", "shared", "{queue: graves}"), one("by", "arguments", "policy"), one("arguments", "{}", "{}", "{x-single-active-consumer: true}"))
+			one("backoff", "a", "b", "c", "none"), one("dead", "own", "shared", "{queue: graves}"),
+			one("by", "arguments", "policy"), one("arguments", "{}", "{}", "{x-single-active-consumer: true}"))
 	}
 	return loaded(t, b.String())
 }
 
 // trouble draws what queues hold, so that changes of them are blocked or hazardous.
-func trouble(t *rapid.T, s plan.State) map[string]plan.Usage {
-	usage := map[string]plan.Usage{}
+func trouble(t *rapid.T, s topology.State) map[string]topology.Usage {
+	usage := map[string]topology.Usage{}
 	for _, q := range s.Have.Queues {
-		usage[q.Name] = rapid.SampledFrom([]plan.Usage{{}, {}, {}, {Ready: 1}, {Consumers: 1}}).Draw(t, "usage of "+q.Name)
+		usage[q.Name] = rapid.SampledFrom([]topology.Usage{{}, {}, {}, {Ready: 1}, {Consumers: 1}}).Draw(t,
+			"usage of "+q.Name)
 	}
 	return usage
 }
@@ -151,12 +160,13 @@ func TestSkippingLosesNothing(t *testing.T) {
 	t.Parallel()
 	skipped := 0
 	rapid.Check(t, func(t *rapid.T) {
-		f := &fake{objects: map[string]any{}}
+		f := &fake{objects: map[string]topology.Object{}}
 		a, b := drawn(t), drawn(t)
-		if err := plan.Carry(t.Context(), f, a, plan.Make(a, f.state(), plan.Options{}), 0, func(plan.Change) {}); err != nil {
+		if err := plan.Carry(t.Context(), f, a, plan.Make(a, f.state(), plan.Options{}), 0,
+			func(plan.Change) {}); err != nil {
 			t.Fatal(err)
 		}
-		foreign := topology.Queue{Name: "theirs", Durable: true, Arguments: topology.Arguments{"x-queue-type": "classic"}}
+		foreign := topology.Queue{Name: "foreign", Durable: true, Arguments: topology.Arguments{"x-queue-type": "classic"}}
 		foreign.Arguments["x-dead-letter-exchange"] = rapid.SampledFrom(a.Exchanges).Draw(t, "foreign").Name
 		if err := f.create(foreign); err != nil {
 			t.Fatal(err)
@@ -170,7 +180,7 @@ func TestSkippingLosesNothing(t *testing.T) {
 			todo := plan.Allowed(p, allow)
 			skipped += len(p.Changes) - len(todo.Changes)
 			before := slices.Clone(s.Have.Queues)
-			target, _ := f.dying("theirs")
+			target, _ := f.dying("foreign")
 			had := f.anywhere(target)
 			if err := plan.Carry(t.Context(), f, b, todo, 0, func(plan.Change) {}); err != nil {
 				t.Fatal(err)
@@ -182,7 +192,8 @@ func TestSkippingLosesNothing(t *testing.T) {
 				t.Fatalf("left to do: %v\nof the plan\n%s\nthis was done: %v", bare(left), text(t, p), bare(todo))
 			}
 			for _, q := range before {
-				if _, lives := f.objects["queue "+q.Name]; !lives || !strings.HasPrefix(q.Name, "q") || strings.HasSuffix(q.Name, ".dead") {
+				if _, lives := f.objects["queue "+q.Name]; !lives || !strings.HasPrefix(q.Name, "q") ||
+					strings.HasSuffix(q.Name, ".dead") {
 					continue
 				}
 				if err := f.journey(q.Name); err != nil {
@@ -191,7 +202,7 @@ func TestSkippingLosesNothing(t *testing.T) {
 			}
 			loses := slices.ContainsFunc(allow, func(c plan.Consent) bool { return c.Hazard == plan.LosesMessages })
 			if had && !f.anywhere(target) && !loses {
-				t.Fatalf("what theirs rejects is lost with %s\nof the plan\n%s\nthis was done: %v", target, text(t, p), bare(todo))
+				t.Fatalf("what foreign rejects is lost with %s\nof the plan\n%s\nthis was done: %v", target, text(t, p), bare(todo))
 			}
 		}
 	})

@@ -16,52 +16,36 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/dlxctl/dlxctl/plan"
-	"github.com/dlxctl/dlxctl/spec"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
 // file gives a topology file with some queues, the sources of which are drawn.
-func file(t *rapid.T) topology.Topology {
+func file(t *rapid.T) topology.Compiled {
 	var b strings.Builder
 	b.WriteString("version: 1\nname: shop\n")
 	fmt.Fprintf(&b, "defaults: {type: %s, backoff: a}\n", rapid.SampledFrom([]string{"quorum", "classic"}).Draw(t, "type"))
 	b.WriteString("backoff:\n")
 	for _, name := range []string{"a", "b"} {
-		fmt.Fprintf(&b, "  %s: {tiers: %s}\n", name, rapid.SampledFrom([]string{"[1s]", "[1s, 1m]", "[0s, 1m, 1m]", "[1m, {delay: 1s, attempts: 3}]"}).Draw(t, name))
+		fmt.Fprintf(&b, "  %s: {tiers: %s}\n", name,
+			rapid.SampledFrom([]string{"[1s]", "[1s, 1m]", "[0s, 1m, 1m]", "[1m, {delay: 1s, attempts: 3}]"}).Draw(t, name))
 	}
 	b.WriteString("exchanges:\n  - {name: e}\n  - {name: f, type: fanout, bindings: [{exchange: e, key: x}]}\nqueues:\n")
 	for i := range rapid.IntRange(1, 5).Draw(t, "queues") {
 		fmt.Fprintf(&b, "  - {name: q%d, backoff: %s, dead: %s, bindings: [{exchange: e, key: k%d}%s]}\n", i,
-			rapid.SampledFrom([]string{"a", "b", "none"}).Draw(t, "backoff"), rapid.SampledFrom([]string{"own", "shared"}).Draw(t, "dead"),
+			rapid.SampledFrom([]string{"a", "b", "none"}).Draw(t, "backoff"),
+			rapid.SampledFrom([]string{"own", "shared"}).Draw(t, "dead"),
 			rapid.IntRange(0, 3).Draw(t, "key"), rapid.SampledFrom([]string{"", ", {exchange: f}"}).Draw(t, "more"))
 	}
-	top, _, err := spec.Load([]spec.Source{{Name: "f", Data: []byte(b.String())}}, func(string) (string, bool) { return "", false })
-	if err != nil {
-		t.Fatal(err)
-	}
-	return top
+	return loaded(t, b.String())
 }
 
 // fake is a virtual host in memory. It refuses what a broker would refuse.
 type fake struct {
 	mu      sync.Mutex
-	objects map[string]any
+	objects map[string]topology.Object
 }
 
-func key(object any) string {
-	switch o := object.(type) {
-	case topology.Exchange:
-		return "exchange " + o.Name
-	case topology.Queue:
-		return "queue " + o.Name
-	case topology.Binding:
-		return "binding " + o.Identity()
-	case topology.Policy:
-		return "policy " + o.Name
-	default:
-		return fmt.Sprint(object)
-	}
-}
+func key(o topology.Object) string { return string(o.Kind()) + " " + o.ID().Name }
 
 func (f *fake) Apply(_ context.Context, c plan.Change) error {
 	f.mu.Lock()
@@ -82,7 +66,7 @@ func (f *fake) Apply(_ context.Context, c plan.Change) error {
 	return nil
 }
 
-func (f *fake) create(object any) error {
+func (f *fake) create(object topology.Object) error {
 	if b, ok := object.(topology.Binding); ok {
 		if f.objects["exchange "+b.Source] == nil || f.objects[b.DestinationType+" "+b.Destination] == nil {
 			return fmt.Errorf("404: %s has no end", b)
@@ -93,19 +77,19 @@ func (f *fake) create(object any) error {
 }
 
 // remove takes an object away, and with it the bindings that end at it.
-func (f *fake) remove(object any) {
+func (f *fake) remove(object topology.Object) {
 	delete(f.objects, key(object))
-	maps.DeleteFunc(f.objects, func(_ string, o any) bool {
+	maps.DeleteFunc(f.objects, func(_ string, o topology.Object) bool {
 		b, ok := o.(topology.Binding)
 		return ok && (key(object) == "exchange "+b.Source || key(object) == b.DestinationType+" "+b.Destination)
 	})
 }
 
-// Inspect gives what is there.
-func (f *fake) Inspect(context.Context) (plan.State, error) { return f.state(), nil }
+// Inspect returns what the broker holds.
+func (f *fake) Inspect(context.Context) (topology.State, error) { return f.state(), nil }
 
-func (f *fake) state() plan.State {
-	s := plan.State{Version: "4.0.5", VHost: "/", Usage: map[string]plan.Usage{}}
+func (f *fake) state() topology.State {
+	s := topology.State{Version: "4.0.5", VHost: "/", Usage: map[string]topology.Usage{}}
 	for _, k := range slices.Sorted(maps.Keys(f.objects)) {
 		switch o := f.objects[k].(type) {
 		case topology.Exchange:
@@ -126,24 +110,27 @@ func (f *fake) state() plan.State {
 }
 
 // The law: after a plan was carried out nothing is left to do, whatever was there
-// before; and what is somebody else's is as it was.
+// before; and what is foreign stays as it was.
 func TestApplyConverges(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		foreign := []any{
-			topology.Exchange{Name: "theirs", Type: "topic", Durable: true},
-			topology.Queue{Name: "theirs", Durable: true, Arguments: topology.Arguments{"x-queue-type": "classic"}},
-			topology.Binding{Source: "theirs", Destination: "theirs", DestinationType: topology.ToQueue, Key: "#"},
-			topology.Exchange{Name: "other.dead", Type: "direct", Durable: true, Arguments: topology.Arguments{"x-managed-by": "dlxctl/other"}},
+		foreign := []topology.Object{
+			topology.Exchange{Name: "foreign", Type: "topic", Durable: true},
+			topology.Queue{Name: "foreign", Durable: true, Arguments: topology.Arguments{"x-queue-type": "classic"}},
+			topology.Binding{Source: "foreign", Destination: "foreign", DestinationType: topology.ToQueue, Key: "#"},
+			topology.Exchange{
+				Name: "other.dead", Type: "direct", Durable: true,
+				Arguments: topology.Arguments{"x-managed-by": "dlxctl/other"},
+			},
 		}
-		f := &fake{objects: map[string]any{}}
+		f := &fake{objects: map[string]topology.Object{}}
 		for _, o := range foreign {
 			if err := f.create(o); err != nil {
 				t.Fatal(err)
 			}
 		}
 		a, b := file(t), file(t)
-		for _, want := range []topology.Topology{a, b, a} {
+		for _, want := range []topology.Compiled{a, b, a} {
 			for range 3 { // a retired tier goes in a second apply
 				p := plan.Make(want, f.state(), plan.Options{})
 				if typeChanged(p) {
@@ -184,33 +171,34 @@ func text(t interface{ Fatal(args ...any) }, p plan.Plan) string {
 
 // Creations come in the safe order: both ends before a binding, the safety net
 // before all else, business bindings last; deletions after every creation.
-func TestRanks(t *testing.T) {
+func TestPhases(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		p := plan.Make(file(t), plan.State{Version: "4.0.5"}, plan.Options{})
-		rank := map[string]int{}
+		p := plan.Make(file(t), topology.State{Version: "4.0.5"}, plan.Options{})
+		phase := map[string]plan.Phase{}
 		for _, c := range p.Changes {
 			if c.Kind != topology.KindBinding {
-				rank[string(c.Kind)+" "+c.Name] = c.Rank
+				phase[string(c.Kind)+" "+c.Name] = c.Phase
 			}
 		}
-		last := 0
+		last := plan.Phase(0)
 		for _, c := range p.Changes {
-			if c.Rank < last {
-				t.Fatalf("%s comes after a higher rank", c.Name)
+			if c.Phase < last {
+				t.Fatalf("%s comes after a higher phase", c.Name)
 			}
-			last = c.Rank
+			last = c.Phase
 			b, ok := c.After.(topology.Binding)
 			if !ok {
 				continue
 			}
 			for _, end := range []string{"exchange " + b.Source, b.DestinationType + " " + b.Destination} {
-				if r, made := rank[end]; made && r >= c.Rank {
-					t.Fatalf("binding %s has rank %d, its end %s has %d", c.Name, c.Rank, end, r)
+				if r, made := phase[end]; made && r >= c.Phase {
+					t.Fatalf("binding %s has phase %d, its end %s has %d", c.Name, c.Phase, end, r)
 				}
 			}
-			if c.Label.Role == topology.RoleBusiness && c.Rank < 7 || c.Label.Role == topology.RoleUnroutable && c.Rank > 2 {
-				t.Fatalf("binding %s for %s has rank %d", c.Name, c.Label.Role, c.Rank)
+			if c.Label.Role == topology.RoleBusiness && c.Phase < plan.PhaseAttach || c.Label.Role == topology.RoleUnroutable &&
+				c.Phase > plan.PhaseBindSafetyNet {
+				t.Fatalf("binding %s for %s has phase %d", c.Name, c.Label.Role, c.Phase)
 			}
 		}
 	})
@@ -220,7 +208,7 @@ func TestRanks(t *testing.T) {
 type slow struct {
 	mu            sync.Mutex
 	running, most int
-	order         []int
+	order         []plan.Phase
 	fail          string
 }
 
@@ -228,7 +216,7 @@ func (s *slow) Apply(_ context.Context, c plan.Change) error {
 	s.mu.Lock()
 	s.running++
 	s.most = max(s.most, s.running)
-	s.order = append(s.order, c.Rank)
+	s.order = append(s.order, c.Phase)
 	s.mu.Unlock()
 	<-time.After(time.Second) // of the bubble's clock
 	s.mu.Lock()
@@ -240,16 +228,17 @@ func (s *slow) Apply(_ context.Context, c plan.Change) error {
 	return nil
 }
 
-// hundred is a plan of two ranks of fifty changes.
+// hundred is a plan of two phases of fifty changes.
 func hundred() plan.Plan {
 	var p plan.Plan
 	for i := range 100 {
-		p.Changes = append(p.Changes, plan.Change{Action: plan.Create, Kind: topology.KindQueue, Name: fmt.Sprint("q", i), Rank: 1 + i/50})
+		p.Changes = append(p.Changes,
+			plan.Change{Action: plan.Create, Kind: topology.KindQueue, Name: fmt.Sprint("q", i), Phase: plan.Phase(1 + i/50)})
 	}
 	return p
 }
 
-func TestExecuteRunsRankAfterRank(t *testing.T) {
+func TestExecuteRunsPhaseAfterPhase(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := &slow{}
@@ -258,7 +247,7 @@ func TestExecuteRunsRankAfterRank(t *testing.T) {
 			t.Fatal(err)
 		}
 		if s.most != 32 || done != 100 || !slices.IsSorted(s.order) {
-			t.Errorf("%d at once, %d reported, in the order of ranks: %t", s.most, done, slices.IsSorted(s.order))
+			t.Errorf("%d at once, %d reported, in the order of phases: %t", s.most, done, slices.IsSorted(s.order))
 		}
 		took := time.Since(begin)  //nolint:forbidigo // of the bubble
 		if took != 4*time.Second { // 32 and 18, twice
@@ -279,7 +268,8 @@ func TestExecuteStopsAtTheFirstError(t *testing.T) {
 		if done+len(partial.Failed)+pending != 100 || len(partial.Failed) != 1 || pending < 50 {
 			t.Errorf("%d done, %d failed, %d not tried", done, len(partial.Failed), pending)
 		}
-		want := fmt.Sprintf("create queue q3: 500 boom (%d done, 1 failed, %d not tried; fix the cause and run it again)", done, pending)
+		want := fmt.Sprintf("create queue q3: 500 boom (%d done, 1 failed, %d not tried; fix the cause and run it again)",
+			done, pending)
 		if err.Error() != want {
 			t.Errorf("error is %q", err)
 		}

@@ -5,37 +5,41 @@ import (
 	"regexp"
 	"slices"
 
+	"github.com/dlxctl/dlxctl/internal/policy"
+	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
 // Plane gives the objects of a topology that one of its queues needs while the queue exists,
-// whatever the file says: the queue itself, its bindings and its policy, the failed queue, the
-// tiers and the exchanges that its rejected messages go through, its address on the exchanges
-// that return messages and pick dead-letter queues, and its dead-letter queue. A binding
-// stands under its identity. For a queue that is not of the topology it gives nothing.
+// even if the file does not name them: the queue itself, its bindings and its policy, the
+// failed queue, the tiers and the exchanges that its rejected messages go through, its address
+// on the exchanges that return messages and pick dead-letter queues, and its dead-letter queue.
+// The key of a binding is its identity. For a queue that does not belong to the topology it
+// gives nothing.
 //
 // The objects are found by following the messages, on what the broker has: a queue that was
 // made from an earlier file may use a backoff that the file no longer has.
-func Plane(topologyName string, state State, queue string) map[topology.Key]bool {
+func Plane(topologyName string, state topology.State, queue string) map[topology.Key]bool {
 	p := plane{
-		name: topologyName, address: topology.AddressKey(queue), resolver: anyPolicies(state), keys: map[topology.Key]bool{},
+		name: topologyName, address: topology.AddressKey(queue),
+		resolver:  &resolver{want: topology.Compiled{Name: topologyName}, state: state, foreign: policy.All(state)},
+		keys:      map[topology.Key]bool{},
 		queues:    byName(state.Have.Queues, func(q topology.Queue) string { return q.Name }),
 		exchanges: byName(state.Have.Exchanges, func(e topology.Exchange) string { return e.Name }),
 	}
-	p.resolver.want.Name = topologyName
-	if q, exists := p.queues[queue]; !exists || !p.resolver.ours(q.Arguments) {
+	if q, exists := p.queues[queue]; !exists || !p.resolver.owns(q.Arguments) {
 		return nil
 	}
 	p.queue(queue)
 	p.keys[topology.Key{Kind: topology.KindPolicy, Name: topology.PolicyName(topologyName, queue)}] = true
 	for _, b := range state.Have.Bindings {
-		if b.DestinationType == topology.ToQueue && b.Destination == queue && p.resolver.ours(b.Arguments) {
+		if b.DestinationType == topology.ToQueue && b.Destination == queue && p.resolver.owns(b.Arguments) {
 			p.binding(b)
 			p.keys[topology.Key{Kind: topology.KindExchange, Name: b.Source}] = true
 		}
 	}
-	p.exchange(topology.ReturnName(topologyName))
-	p.exchange(topology.DeadName(topologyName))
+	p.exchange(topology.ReturnExchangeName(topologyName))
+	p.exchange(topology.DeadLetterName(topologyName))
 	return p.keys
 }
 
@@ -43,7 +47,7 @@ func Plane(topologyName string, state State, queue string) map[topology.Key]bool
 type plane struct {
 	name      string
 	address   string // of the queue
-	resolver  resolver
+	resolver  *resolver
 	queues    map[string]topology.Queue
 	exchanges map[string]topology.Exchange
 	keys      map[topology.Key]bool
@@ -58,19 +62,19 @@ func (p *plane) binding(b topology.Binding) {
 func (p *plane) queue(name string) {
 	q, exists := p.queues[name]
 	key := topology.Key{Kind: topology.KindQueue, Name: name}
-	if !exists || p.keys[key] || !p.resolver.ours(q.Arguments) {
+	if !exists || p.keys[key] || !p.resolver.owns(q.Arguments) {
 		return
 	}
 	p.keys[key] = true
 	target, _ := q.Arguments[topology.ArgDeadLetterExchange].(string)
-	for _, policy := range p.resolver.inForce(q) {
+	for _, x := range p.resolver.foreign.InEffect(q) {
 		if target == "" {
-			target, _ = policy.Definition["dead-letter-exchange"].(string)
+			target, _ = x.Definition["dead-letter-exchange"].(string)
 		}
 	}
 	p.exchange(target)
 	if l := p.resolver.labelOf(name, topology.RoleWork); l.Role == topology.RoleFailed {
-		p.exchange(topology.FailedName(p.name, l.Backoff))
+		p.exchange(topology.FailedQueueName(p.name, l.Backoff))
 		p.exchange(topology.RetryExchangeName(p.name, l.Backoff))
 	}
 }
@@ -80,7 +84,7 @@ func (p *plane) queue(name string) {
 func (p *plane) exchange(name string) {
 	e, exists := p.exchanges[name]
 	key := topology.Key{Kind: topology.KindExchange, Name: name}
-	if !exists || p.keys[key] || !p.resolver.ours(e.Arguments) {
+	if !exists || p.keys[key] || !p.resolver.owns(e.Arguments) {
 		return
 	}
 	p.keys[key] = true
@@ -88,7 +92,7 @@ func (p *plane) exchange(name string) {
 		p.exchange(alternate)
 	}
 	for _, b := range p.resolver.state.Have.Bindings {
-		if b.Source != name || !p.resolver.ours(b.Arguments) || e.Type == topology.Direct && b.Key != p.address {
+		if b.Source != name || !p.resolver.owns(b.Arguments) || e.Type == topology.Direct && b.Key != p.address {
 			continue
 		}
 		p.binding(b)
@@ -98,8 +102,8 @@ func (p *plane) exchange(name string) {
 		case b.Key == p.address && p.resolver.labelOf(b.Destination, topology.RoleWork).Role == topology.RoleFailed:
 			p.queue(b.Destination) // where its failures go
 		case b.Key == p.address:
-			// The queue itself, its successor, or its dead-letter queue: what the successor
-			// needs besides, the file says.
+			// The queue itself, its successor, or its dead-letter queue: what else the
+			// successor needs is in the file.
 			p.keys[topology.Key{Kind: topology.KindQueue, Name: b.Destination}] = true
 		default:
 			p.queue(b.Destination)
@@ -107,20 +111,19 @@ func (p *plane) exchange(name string) {
 	}
 }
 
-// living notes what legacy queues of ours still need. While one exists, all of its plane stays
-// wanted, with its bindings: its consumers and publishers still use it, and migrate alone takes
-// it away. When it is gone, its address stays wanted as long as a failed queue or a tier can
+// living notes what legacy queues of this topology still need. While one exists, all of its plane
+// stays wanted, with its bindings: its consumers and publishers still use it, and migrate alone
+// takes it away. When it is gone, its address stays wanted as long as a failed queue or a tier can
 // hold a message of it.
-func (r *resolver) living() {
-	r.kept = map[topology.Key]bool{}
+func (r *orphans) living() {
 	found := byName(r.state.Have.Queues, func(q topology.Queue) string { return q.Name })
-	for _, w := range r.want.Works {
+	for _, w := range r.want.WorkQueues {
 		if w.Replaces == "" {
 			continue
 		}
 		legacy, alive := found[w.Replaces]
 		switch {
-		case alive && r.ours(legacy.Arguments):
+		case alive && r.owns(legacy.Arguments):
 			r.plane(w.Replaces)
 		case !alive && r.circulates():
 			r.address(w)
@@ -131,7 +134,7 @@ func (r *resolver) living() {
 // plane keeps the plane of a legacy queue, but for the tiers of a backoff that the file has too.
 // There the file decides: an attempt that waited in a tier of before and in one of the file
 // would be doubled.
-func (r *resolver) plane(legacy string) {
+func (r *orphans) plane(legacy string) {
 	needed := Plane(r.want.Name, r.state, legacy)
 	if backoff, leaves := r.leaving(legacy); leaves {
 		for key := range needed { // the loop that its failures leave is retired like any other
@@ -141,7 +144,7 @@ func (r *resolver) plane(legacy string) {
 			}
 		}
 		for _, b := range r.state.Have.Bindings {
-			if b.Source == topology.RetryExchangeName(r.want.Name, backoff) || r.governed(b) {
+			if b.Source == topology.RetryExchangeName(r.want.Name, backoff) || r.routes.governs(r.want.Name, b) {
 				delete(needed, topology.Key{Kind: topology.KindBinding, Name: b.Identity()})
 			}
 		}
@@ -165,12 +168,13 @@ func (r *resolver) plane(legacy string) {
 
 // leaving gives the backoff that the failures of a living legacy queue leave: see
 // legacyRoutes.
-func (r *resolver) leaving(legacy string) (backoff string, leaves bool) {
-	if !r.rerouted[topology.AddressKey(legacy)] {
+func (r *orphans) leaving(legacy string) (backoff string, leaves bool) {
+	if !r.routes.keys[topology.AddressKey(legacy)] {
 		return "", false
 	}
 	for _, b := range r.state.Have.Bindings {
-		if b.Source == topology.FailedExchangeName(r.want.Name) && b.Key == topology.AddressKey(legacy) && r.ours(b.Arguments) {
+		if b.Source == topology.FailedExchangeName(r.want.Name) && b.Key == topology.AddressKey(legacy) &&
+			r.owns(b.Arguments) {
 			backoff = backoffAt(r.want.Name, b)
 		}
 	}
@@ -179,24 +183,26 @@ func (r *resolver) leaving(legacy string) (backoff string, leaves bool) {
 
 // address keeps the address of a legacy queue that is gone: what waits in a tier under it comes
 // back to the successor, and what dies finds the dead-letter queue that it had.
-func (r *resolver) address(w topology.Work) {
+func (r *orphans) address(w topology.WorkQueue) {
 	kept := false
 	for _, b := range r.state.Have.Bindings {
-		if b.Key != topology.AddressKey(w.Replaces) || !r.ours(b.Arguments) || b.DestinationType != topology.ToQueue {
+		if b.Key != topology.AddressKey(w.Replaces) || !r.owns(b.Arguments) || b.DestinationType != topology.ToQueue {
 			continue
 		}
-		if b.Source != topology.ReturnName(r.want.Name) && b.Source != topology.DeadName(r.want.Name) {
+		if b.Source != topology.ReturnExchangeName(r.want.Name) && b.Source != topology.DeadLetterName(r.want.Name) {
 			continue
 		}
 		kept = true
 		r.kept[topology.Key{Kind: topology.KindBinding, Name: b.Identity()}] = true
-		if b.Destination != w.Queue {
+		if b.Destination != w.Name {
 			r.kept[topology.Key{Kind: topology.KindQueue, Name: b.Destination}] = true
 		}
 	}
 	if kept {
-		r.warn("retired-address", fmt.Sprintf("%s replaced %s, and failed messages of %s may still wait for a retry: they come back to %s; run apply again when the tiers are empty, to remove the address %s",
-			display(w.Queue), display(w.Replaces), display(w.Replaces), display(w.Queue), display(topology.AddressKey(w.Replaces))))
+		r.warn("retired-address",
+			fmt.Sprintf("%s replaced %s, and failed messages of %s may still be waiting for a retry: they return to %s; when the tiers are empty, run apply again to remove the address %s",
+				text.Name(w.Name), text.Name(w.Replaces), text.Name(w.Replaces), text.Name(w.Name),
+				text.Name(topology.AddressKey(w.Replaces))))
 	}
 }
 
@@ -209,19 +215,19 @@ func (r *resolver) circulates() bool {
 	return slices.ContainsFunc(r.state.Have.Queues, func(q topology.Queue) bool {
 		role := r.labelOf(q.Name, topology.RoleWork).Role
 		u := r.state.Usage[q.Name]
-		return r.ours(q.Arguments) && (role == topology.RoleFailed || role == topology.RoleRetry) && u.Ready+u.Unacknowledged > 0
+		return r.owns(q.Arguments) && (role == topology.RoleFailed || role == topology.RoleRetry) &&
+			u.Ready+u.Unacknowledged > 0
 	})
 }
 
 // keeps reports whether a legacy queue still needs an object.
-func (r *resolver) keeps(kind topology.Kind, name string) bool {
+func (r *orphans) keeps(kind topology.Kind, name string) bool {
 	return r.kept[topology.Key{Kind: kind, Name: name}]
 }
 
-// Forwards reports whether a legacy queue of a topology is but a forwarder to its successor.
-func Forwards(topologyName string, state State, legacy string) bool {
-	r := anyPolicies(state)
-	r.want.Name = topologyName
+// Forwards reports whether a legacy queue of a topology only forwards to its successor.
+func Forwards(topologyName string, state topology.State, legacy string) bool {
+	r := &resolver{want: topology.Compiled{Name: topologyName}, state: state}
 	return r.forwards(legacy)
 }
 
@@ -234,5 +240,6 @@ func (r *resolver) forwards(legacy string) bool {
 	bound := slices.ContainsFunc(r.state.Have.Bindings, func(b topology.Binding) bool {
 		return b.DestinationType == topology.ToQueue && b.Destination == legacy
 	})
-	return i >= 0 && !bound && r.state.Have.Policies[i].Pattern == "^"+regexp.QuoteMeta(legacy)+"$" && r.state.InForce[legacy] == name
+	return i >= 0 && !bound && r.state.Have.Policies[i].Pattern == "^"+regexp.QuoteMeta(legacy)+"$" &&
+		r.state.QueuePolicies[legacy] == name
 }

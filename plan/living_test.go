@@ -14,18 +14,19 @@ import (
 
 // shopFile is a file with these backoffs and this queue.
 func shopFile(backoffs, queue string) string {
-	return fmt.Sprintf("version: 1\nname: shop\nbackoff: {%s}\nexchanges: [{name: events}]\nqueues:\n  - %s\n", backoffs, queue)
+	return fmt.Sprintf("version: 1\nname: shop\nbackoff: {%s}\nexchanges: [{name: events}]\nqueues:\n  - %s\n", backoffs,
+		queue)
 }
 
 // A legacy queue that dlxctl made stays, with its bindings, its retry queues and its dead-letter
 // queue, while it exists. When it is gone, its address stays as long as a message can wait for it.
-func TestLegacyQueueOfOurs(t *testing.T) {
+func TestLegacyQueueOfTheTopology(t *testing.T) {
 	t.Parallel()
 	const standard, slow = "standard: {tiers: [12s]}", "slow: {tiers: [1h]}"
 	const before = `{name: billing, backoff: standard, type: classic, bindings: [{exchange: events, key: "order.#"}]}`
 	const after = `{name: billing2, replaces: billing, backoff: standard, bindings: [{exchange: events, key: "order.#"}]}`
 	const unaddressed = "delete binding shop.failed -> shop.standard.failed (@billing)" // nothing fails under it any more
-	gone := func(s *plan.State) {
+	gone := func(s *topology.State) {
 		s.Have.Queues = slices.DeleteFunc(s.Have.Queues, func(q topology.Queue) bool { return q.Name == "billing" })
 		s.Have.Bindings = slices.DeleteFunc(s.Have.Bindings, func(b topology.Binding) bool {
 			return b.Destination == "billing" && b.Source != "shop.return"
@@ -38,7 +39,7 @@ func TestLegacyQueueOfOurs(t *testing.T) {
 	}
 	for name, tc := range map[string]struct {
 		had, want string
-		edit      func(*plan.State)
+		edit      func(*topology.State)
 		deleted   []string
 		warning   string
 	}{
@@ -47,7 +48,8 @@ func TestLegacyQueueOfOurs(t *testing.T) {
 		},
 		"it lives, and had another backoff": {
 			had: shopFile(slow, strings.Replace(before, "standard", "slow", 1)), want: shopFile(standard, after),
-			deleted: []string{"update queue billing"}, warning: "retired-backoff", // its failures go by the backoff of its successor
+			// its failures go by the backoff of its successor
+			deleted: []string{"update queue billing"}, warning: "retired-backoff",
 		},
 		"it lives, and its backoff has another tier now": {
 			had: shopFile("standard: {tiers: [1m]}", before), want: shopFile(standard, after),
@@ -56,28 +58,31 @@ func TestLegacyQueueOfOurs(t *testing.T) {
 		"it is gone, and its messages wait in a tier": {
 			had: shopFile(standard, before), want: shopFile(standard, after), warning: "retired-address",
 			deleted: []string{unaddressed},
-			edit: func(s *plan.State) {
+			edit: func(s *topology.State) {
 				gone(s)
-				s.Usage = map[string]plan.Usage{"shop.standard.retry.12s": {Ready: 1}}
+				s.Usage = map[string]topology.Usage{"shop.standard.retry.12s": {Ready: 1}}
 			},
 		},
 		"it is gone, and its messages wait for the processor": {
 			had: shopFile(standard, before), want: shopFile(standard, after), warning: "retired-address",
 			deleted: []string{unaddressed},
-			edit: func(s *plan.State) {
+			edit: func(s *topology.State) {
 				gone(s)
-				s.Usage = map[string]plan.Usage{"shop.standard.failed": {Unacknowledged: 1}}
+				s.Usage = map[string]topology.Usage{"shop.standard.failed": {Unacknowledged: 1}}
 			},
 		},
 		"it is gone, and nothing waits": {
 			had: shopFile(standard, before), want: shopFile(standard, after), edit: gone,
-			deleted: []string{"delete binding shop.dead -> billing.dead (@billing)", unaddressed, "delete binding shop.return -> billing2 (@billing)", "delete queue billing.dead"},
+			deleted: []string{
+				"delete binding shop.dead -> billing.dead (@billing)", unaddressed,
+				"delete binding shop.return -> billing2 (@billing)", "delete queue billing.dead",
+			},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			state := plan.State{Version: "4.0.5", Have: loaded(t, tc.had)}
-			state.Have.Works, state.Have.Loops = nil, nil
+			state := topology.State{Version: "4.0.5", Have: loaded(t, tc.had).Topology}
+
 			if tc.edit != nil {
 				tc.edit(&state)
 			}
@@ -113,21 +118,25 @@ func TestForwarderCountsAsGone(t *testing.T) {
 	const file = "version: 1\nname: shop\nbackoff: {a: {tiers: [1s]}}\nexchanges: [{name: events}]\nqueues:\n  - {name: new, replaces: old.v1, backoff: a, bindings: [{exchange: events, key: k}]}\n"
 	want := loaded(t, file)
 	name := topology.ForwardPolicyName("shop", "old.v1")
-	state := plan.State{Version: "4.0.5", Have: topology.Topology{
+	state := topology.State{Version: "4.0.5", Have: topology.Topology{
 		Queues:   []topology.Queue{{Name: "old.v1", Durable: true, Arguments: topology.Arguments{"x-queue-type": "classic"}}},
 		Policies: []topology.Policy{{Name: name, Pattern: `^old\.v1$`, ApplyTo: "queues", Priority: 1000}},
-	}, InForce: map[string]string{"old.v1": name}}
-	binds := func(s plan.State) bool {
-		return slices.ContainsFunc(plan.Make(want, s, plan.Options{}).Changes, func(c plan.Change) bool { return c.Name == "events -> new (k)" })
+	}, QueuePolicies: map[string]string{"old.v1": name}}
+	binds := func(s topology.State) bool {
+		return slices.ContainsFunc(plan.Make(want, s, plan.Options{}).Changes,
+			func(c plan.Change) bool { return c.Name == "events -> new (k)" })
 	}
 	if !binds(state) {
 		t.Error("the successor of a forwarder gets no binding")
 	}
 	bound := state
-	bound.Have.Bindings = []topology.Binding{{Source: "events", Destination: "old.v1", DestinationType: topology.ToQueue, Key: "k"}}
+	bound.Have.Bindings = []topology.Binding{{
+		Source: "events", Destination: "old.v1", DestinationType: topology.ToQueue,
+		Key: "k",
+	}}
 	overridden := state
-	overridden.InForce = map[string]string{"old.v1": "theirs"}
-	for what, s := range map[string]plan.State{"that is bound": bound, "whose policy is not in effect": overridden} {
+	overridden.QueuePolicies = map[string]string{"old.v1": "foreign"}
+	for what, s := range map[string]topology.State{"that is bound": bound, "whose policy is not in effect": overridden} {
 		if binds(s) {
 			t.Errorf("the successor of a forwarder %s is bound: messages double, or pile up", what)
 		}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"strings"
 
+	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -14,18 +15,20 @@ import (
 // the whole plan folded behind it.
 func WriteMarkdown(w io.Writer, p Plan) error {
 	b := bufio.NewWriter(w)
-	fmt.Fprintf(b, "### dlxctl plan: topology %s, vhost %s%s\n\n**%s**\n", code(display(p.Topology)), code(display(p.VHost)), where(p), Summary(p))
+	fmt.Fprintf(b, "### dlxctl plan: topology %s, vhost %s%s\n\n**%s**\n", code(text.Name(p.Topology)),
+		code(text.Name(p.VHost)), where(p), Summary(p))
 	for _, c := range p.Changes {
 		if c.Action == Blocked {
 			fmt.Fprintf(b, "\n:no_entry: **%s %s is blocked.** %s\n", c.Kind, code(nameOf(c)), c.Reason)
 			for _, f := range c.Fields {
-				fmt.Fprintf(b, "- %s: %s → %s\n", f.Name, code(topology.Printable(value(f.Name, f.Before))), code(topology.Printable(value(f.Name, f.After))))
+				fmt.Fprintf(b, "- %s: %s → %s\n", f.Name, code(topology.Printable(value(f.Name, f.Before))),
+					code(topology.Printable(value(f.Name, f.After))))
 			}
 		}
 	}
 	hazardRows(b, p)
 	if len(p.Drift) > 0 {
-		fmt.Fprint(b, "\n**Drift**: nobody declared these, and they touch what the file owns; `--prune` deletes them.\n")
+		fmt.Fprint(b, "\n**Drift**: no file declares these, and they touch the topology's objects; `--prune` deletes them.\n")
 		for _, c := range p.Drift {
 			fmt.Fprintf(b, "- %s %s\n", c.Kind, code(nameOf(c)))
 		}
@@ -42,14 +45,14 @@ func WriteMarkdown(w io.Writer, p Plan) error {
 			return err
 		}
 		fence := strings.Repeat("`", max(3, longestRun(text.String(), '`')+1)) // names may hold backticks
-		fmt.Fprintf(b, "\n<details><summary>The whole plan</summary>\n\n%s\n%s%s\n\n</details>\n", fence, text.String(), fence)
+		fmt.Fprintf(b, "\n<details><summary>Full plan</summary>\n\n%s\n%s%s\n\n</details>\n", fence, text.String(), fence)
 	}
 	return b.Flush()
 }
 
 // hazardRows writes a table of the changes that need consent.
 func hazardRows(w io.Writer, p Plan) {
-	head := "\n| | needs consent | at stake |\n| --- | --- | --- |\n"
+	head := "\n| | needs consent | at risk |\n| --- | --- | --- |\n"
 	for _, c := range p.Changes {
 		refused := consents{}.refused(c)
 		if c.Action == Blocked || len(refused) == 0 {
@@ -59,15 +62,17 @@ func hazardRows(w io.Writer, p Plan) {
 		for _, h := range refused {
 			name := "`" + string(h) + "`"
 			if p.consents(nil).cover(c, h) {
-				name += " (allowed: it is under `removed`)"
+				name += " (allowed: listed under `removed`)"
 			}
 			names = append(names, name)
 		}
 		stake := ""
 		if u := c.Stake; u != nil {
-			stake = fmt.Sprintf("%d ready, %d unacknowledged, %s, %s", u.Ready, u.Unacknowledged, number(u.Bytes, "byte"), u.ConsumersText())
+			stake = fmt.Sprintf("%d ready, %d unacknowledged, %s, %s", u.Ready, u.Unacknowledged, text.Count(u.Bytes,
+				"byte"), u.ConsumersText())
 		}
-		fmt.Fprintf(w, "%s| %s %s %s | %s | %s |\n", head, c.Action, c.Kind, strings.ReplaceAll(code(nameOf(c)), "|", `\|`), strings.Join(names, " "), stake)
+		fmt.Fprintf(w, "%s| %s %s %s | %s | %s |\n", head, c.Action, c.Kind, strings.ReplaceAll(code(nameOf(c)), "|",
+			`\|`), strings.Join(names, " "), stake)
 		head = ""
 	}
 }

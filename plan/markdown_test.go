@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/dlxctl/dlxctl/plan"
+	"github.com/dlxctl/dlxctl/topology"
 )
 
 // A comment on a pull request shows first what a reviewer must look at.
@@ -16,8 +17,17 @@ func TestWriteMarkdown(t *testing.T) {
 	p := plan.Plan{
 		Topology: "shop", VHost: "/", Version: "4.0.5",
 		Changes: []plan.Change{
-			{Action: plan.Blocked, Kind: "queue", Name: "q", Before: old, After: old, Fields: []plan.Field{{Name: "x-message-ttl", Before: nil, After: int64(60000)}, {Name: "x-queue-type", Before: "quorum", After: "classic"}}, Reason: "It cannot be."},
-			{Action: plan.Delete, Kind: "queue", Name: old.Name, Before: old, Hazards: []plan.Hazard{plan.LosesMessages}, Stake: &plan.Usage{Ready: 3, Bytes: 7}, Reason: "gone", Label: old.Label},
+			{
+				Action: plan.Blocked, Kind: "queue", Name: "q", Before: old, After: old,
+				Fields: []plan.Field{
+					{Name: "x-message-ttl", Before: nil, After: int64(60000)},
+					{Name: "x-queue-type", Before: "quorum", After: "classic"},
+				}, Reason: "It cannot be.",
+			},
+			{
+				Action: plan.Delete, Kind: "queue", Name: old.Name, Before: old, Hazards: []plan.Hazard{plan.LosesMessages},
+				Stake: &topology.Usage{Ready: 3, Bytes: 7}, Reason: "gone", Label: old.Label,
+			},
 		},
 		Drift:    []plan.Change{{Action: plan.Delete, Kind: "binding", Name: drifted.String(), Before: drifted}},
 		Warnings: []plan.Warning{{Name: "overruled", Text: "the policy p (pattern .*) does it"}},
@@ -33,16 +43,16 @@ func TestWriteMarkdown(t *testing.T) {
 - x-message-ttl: ` + "`(none)` → `60000 (1m)`" + `
 - x-queue-type: ` + "`\"quorum\"` → `\"classic\"`" + `
 
-| | needs consent | at stake |
+| | needs consent | at risk |
 | --- | --- | --- |
 | delete queue ` + "`` a\\|b`c ``" + ` | ` + "`loses-messages`" + ` | 3 ready, 0 unacknowledged, 7 bytes, 0 consumers |
 
-**Drift**: nobody declared these, and they touch what the file owns; ` + "`--prune`" + ` deletes them.
+**Drift**: no file declares these, and they touch the topology's objects; ` + "`--prune`" + ` deletes them.
 - binding ` + "`events -> q (*)`" + `
 
 - :warning: ` + "`overruled`" + `: the policy p (pattern .\*) does it
 
-<details><summary>The whole plan</summary>
+<details><summary>Full plan</summary>
 
 ` + "```" + `
 topology shop, vhost /, RabbitMQ 4.0.5
@@ -55,7 +65,7 @@ topology shop, vhost /, RabbitMQ 4.0.5
     holds 3 ready, 0 unacknowledged (7 bytes); 0 consumers
     gone
 
-drift: nobody declared these, and they touch what the file owns; --prune deletes them
+drift: no file declares these, and they touch the topology's objects; --prune deletes them
   binding events -> q (*)
 
 warning overruled: the policy p (pattern .*) does it

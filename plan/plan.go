@@ -1,53 +1,12 @@
 // Package plan compares what a file wants with what a broker has, and holds the
 // changes that lead from one to the other.
 //
-// Three steps: [Resolve] makes want and have comparable, [Diff] compares them,
+// Three steps: resolve makes want and have comparable, diff compares them,
 // [Execute] carries out the changes. The first two are pure functions; the
 // third knows the broker through one method.
 package plan
 
 import "github.com/dlxctl/dlxctl/topology"
-
-// State is what was read from a broker.
-type State struct {
-	// Version is the broker's version, such as 4.0.5.
-	Version string
-	// Cluster is the name of its cluster.
-	Cluster string
-	// VHost is the virtual host that was read.
-	VHost string
-	// ExchangeTypes are those that the broker knows. Nil is not known.
-	ExchangeTypes []string
-	// Have are the objects of the virtual host: all of them, not only ours.
-	Have topology.Topology
-	// Usage tells, by queue name, what a queue holds.
-	Usage map[string]Usage
-	// InForce names, by queue, the policy that the broker says applies to it. A
-	// queue to which none applies is not in it.
-	InForce map[string]string
-	// InForceOn names, by exchange, the policy that the broker says applies to it.
-	InForceOn map[string]string
-	// DisabledFlags are the feature flags that are not enabled. Nil where the user
-	// may not read them.
-	DisabledFlags []string
-	// Alarm is what the broker says of alarms in force. Empty: none.
-	Alarm string
-	// Operator are the operator policies. Nil where the user may not read them.
-	Operator []topology.Policy
-}
-
-// Usage is what a queue holds, as of the last statistics of the broker.
-type Usage struct {
-	Ready          int64
-	Unacknowledged int64
-	// Consumers are those of all users.
-	Consumers int64
-	// ConsumersUnknown says that nobody could tell whether there are consumers. What
-	// must not be done while there are is then not done either.
-	ConsumersUnknown bool
-	// Bytes is the size of the message bodies.
-	Bytes int64
-}
 
 // Action is what a change does. There is no zero action.
 type Action string
@@ -59,9 +18,9 @@ const (
 	Replace Action = "replace" // delete and create again
 	Delete  Action = "delete"
 	Migrate Action = "migrate" // made without its business bindings while a legacy queue lives
-	// Blocked: the broker would refuse it, or it would hurt; Reason says why. One with
-	// a hazard is what somebody's policy does and nothing can override: consent lets
-	// the rest go on, and nothing is written for it.
+	// Blocked: the broker would refuse the change, or the change would do harm; Reason says
+	// why. A blocked change with a hazard describes a foreign policy that dlxctl cannot
+	// override. Consent lets the other changes proceed; nothing is written for this one.
 	Blocked Action = "blocked"
 )
 
@@ -72,13 +31,18 @@ func Actions() []Action { return []Action{Create, Update, Replace, Delete, Migra
 // clients.
 type Hazard string
 
-// The hazards. A change with one of the first three needs consent by name.
+// The hazards. A change with one of them needs consent by name.
 const (
 	LosesMessages  Hazard = "loses-messages"
 	StopsConsumers Hazard = "stops-consumers"
 	DropsRouting   Hazard = "drops-routing"
-	AtMostOnce     Hazard = "at-most-once"
 )
+
+// Hazards returns the hazards.
+func Hazards() []Hazard { return []Hazard{LosesMessages, StopsConsumers, DropsRouting} }
+
+// atMostOnce is the name under which plans show [Change.AtMostOnce].
+const atMostOnce = "at-most-once"
 
 // Change is one change of one object.
 type Change struct {
@@ -86,28 +50,43 @@ type Change struct {
 	Kind   topology.Kind
 	// Name is the object's name; for a binding Binding.String.
 	Name string
-	// Before and After are a topology.Exchange, Queue, Binding or Policy. Before
-	// is nil for a creation, After for a deletion.
-	Before, After any
+	// Before is the object as it is. Nil for a creation. After is the object as it
+	// becomes. Nil for a deletion.
+	Before, After topology.Object
+	// Reroute says which failures get another route. Nil for any other change; Before and After
+	// are then nil.
+	Reroute *Reroute
 	// Fields are what differs, by name. For a creation all arguments and flags
 	// that are not the default.
 	Fields  []Field
 	Hazards []Hazard
-	// Stake is what the queue holds that a change deletes or replaces. Nil where
-	// nothing is at stake.
-	Stake *Usage
-	// Reason says in words why, and for a blocked change the ways out.
+	// AtMostOnce notes that the queue dead-letters at most once: a message can be lost
+	// between the queue and its dead-letter exchange. It needs no consent. Plans print
+	// it behind the hazards, and write it among them in JSON.
+	AtMostOnce bool
+	// Stake is the content of a queue that a change deletes or replaces. Nil where nothing is
+	// at risk.
+	Stake *topology.Usage
+	// Reason explains the change in words. For a blocked change it has the suggested fixes.
 	Reason string
 	// Label says what the object is for.
 	Label topology.Label
-	// Rank orders the changes: those of one rank may run at the same time, and
-	// each rank begins when the one before it has ended.
-	Rank int
+	// Phase orders the changes.
+	Phase Phase
+	// ReturnPath says that the change removes a part of the return path of retired tiers, or of
+	// its protection: it must not be carried out while one of these tiers exists. Only
+	// deletions have it.
+	ReturnPath bool
 }
 
-// LeadsBack reports whether c takes away what leads the messages of retired tiers
-// back: it must not be carried out while one of these stays.
-func (c Change) LeadsBack() bool { return c.Action == Delete && c.Rank >= rankUnbind+rankLeadsBack }
+// object gives the object as it becomes, or, for a deletion, as it is. It is nil for a
+// change of the topology as a whole and for a [Reroute].
+func (c Change) object() topology.Object {
+	if c.After != nil {
+		return c.After
+	}
+	return c.Before
+}
 
 func (c Change) key() topology.Key { return topology.Key{Kind: c.Kind, Name: c.Name} }
 
@@ -133,28 +112,28 @@ type Plan struct {
 	VHost    string
 	Version  string // of the broker
 	Cluster  string
-	// Fingerprint stands for the state that the plan was made from.
+	// Fingerprint is a hash of the state from which the plan was made.
 	Fingerprint string
 	// Changes are in the order in which they are carried out, blocked ones first.
 	Changes []Change
-	// Drift are objects that nobody declared and that touch ours, as the
-	// deletions that Options.Prune makes of them.
+	// Drift are bindings that no file declares and that touch the topology. Each is a deletion,
+	// which Options.Prune carries out.
 	Drift []Change
 	// Retiring are the retired tiers that are deleted once they are empty.
 	Retiring []string
-	// Staying are queues that are not in the file and stay for a legacy queue that dlxctl made.
+	// Staying are queues that are not in the file and stay because a legacy queue that dlxctl
+	// created needs them.
 	Staying  []topology.Queue
 	Warnings []Warning
-	// Removed are the names that the file lists as taken out on purpose: it allows
-	// that routing ends with them.
+	// Removed are the names that the file lists as removed on purpose: their routing may end.
 	Removed []string
-	// Harms are what policies of others do to generated queues as long as the plan
-	// is not carried out, or also then: in words.
+	// Harms describe in words what policies of other teams do to generated queues. Some end
+	// when the plan is carried out, and some do not.
 	Harms []string
-	// Loops and Works are those of the wanted topology, for the reader: they
-	// explain each backoff and let generated objects be told by what they serve.
-	Loops []topology.Loop
-	Works []topology.Work
+	// Backoffs and WorkQueues are those of the wanted topology. Renderers use them to explain
+	// each backoff, and to group generated objects by the queue that they serve.
+	Backoffs   []topology.Backoff
+	WorkQueues []topology.WorkQueue
 
 	present func() *present // what the plan was made from, for Allowed; nil for a plan of other changes
 }
@@ -170,6 +149,6 @@ func (p Plan) Count(a Action) int {
 	return n
 }
 
-// Empty reports whether there is nothing to do and nothing that stands in the
-// way. Drift does not count.
+// Empty reports whether there is nothing to do and nothing that
+// prevents it. Drift does not count.
 func (p Plan) Empty() bool { return len(p.Changes) == 0 }

@@ -3,15 +3,16 @@ package plan
 import (
 	"slices"
 
+	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// present is what the virtual host has, everybody's, with what leads where. It is
+// present is all that the virtual host has, with what leads where. It is
 // the state that a plan was made from.
 type present struct {
-	resolver resolver
-	objects  map[topology.Key]any // exchanges, queues and our policies
-	from     map[string]sources   // bindings, by source
+	resolver *resolver
+	objects  map[topology.Key]topology.Object // exchanges, queues and our policies
+	from     map[string]sources               // bindings, by source
 }
 
 // sources are the bindings of one exchange. The lists by key are for direct
@@ -21,8 +22,8 @@ type sources struct {
 	byKey map[string][]topology.Binding
 }
 
-func newPresent(r resolver) *present {
-	p := &present{resolver: r, objects: map[topology.Key]any{}, from: map[string]sources{}}
+func newPresent(r *resolver) *present {
+	p := &present{resolver: r, objects: map[topology.Key]topology.Object{}, from: map[string]sources{}}
 	for _, e := range r.state.Have.Exchanges {
 		p.objects[topology.Key{Kind: topology.KindExchange, Name: e.Name}] = e
 	}
@@ -53,24 +54,23 @@ func (s sources) with(b topology.Binding) sources {
 // it is the present one.
 type world struct {
 	*present
-	changed map[topology.Key]any // nil: gone
-	unbound map[string]bool      // identities
+	changed map[topology.Key]topology.Object // nil: gone
+	unbound map[string]bool                  // identities
 	made    map[string]sources
 }
 
 // after gives the world that changes make. What is blocked changes nothing.
 func (p *present) after(changes []Change) world {
-	w := world{p, map[topology.Key]any{}, map[string]bool{}, map[string]sources{}}
+	w := world{p, map[topology.Key]topology.Object{}, map[string]bool{}, map[string]sources{}}
 	for _, c := range changes {
 		if c.Action == Blocked {
 			continue
 		}
 		b, unbinds := c.Before.(topology.Binding)
 		made, binds := c.After.(topology.Binding)
-		way, reroutes := c.After.(Reroute)
 		switch {
-		case reroutes:
-			w.reroute(way, c.Action)
+		case c.Reroute != nil:
+			w.reroute(*c.Reroute, c.Action)
 		case unbinds:
 			w.unbound[b.Identity()] = true
 		case binds:
@@ -91,13 +91,16 @@ func (w world) reroute(o Reroute, action Action) {
 			w.changed[topology.Key{Kind: topology.KindExchange, Name: o.Exchange}] = nil
 			return
 		}
-		w.changed[topology.Key{Kind: topology.KindExchange, Name: o.Exchange}] = topology.Exchange{Name: o.Exchange, Type: topology.Fanout}
+		w.changed[topology.Key{Kind: topology.KindExchange, Name: o.Exchange}] = topology.Exchange{
+			Name: o.Exchange,
+			Type: topology.Fanout,
+		}
 		w.made[o.Exchange] = w.made[o.Exchange].with(failures{topology: top}.handsOn(o.Exchange))
 		return
 	}
 	for _, exchange := range []string{main, topology.NextFailedExchangeName(top)} {
 		for _, b := range w.from[exchange].byKey[o.To.Key] {
-			if w.resolver.ours(b.Arguments) {
+			if w.resolver.owns(b.Arguments) {
 				w.unbound[b.Identity()] = true
 			}
 		}
@@ -107,7 +110,7 @@ func (w world) reroute(o Reroute, action Action) {
 }
 
 // find gives an object, nil if there is none.
-func (w world) find(kind topology.Kind, name string) any {
+func (w world) find(kind topology.Kind, name string) topology.Object {
 	key := topology.Key{Kind: kind, Name: name}
 	if object, changed := w.changed[key]; changed {
 		return object
@@ -115,23 +118,23 @@ func (w world) find(kind topology.Kind, name string) any {
 	return w.objects[key]
 }
 
-// letter is where a queue's dead letters are published to. A key that is not known
+// target is where a queue's dead letters are published to. A key that is not known
 // is that of the message.
-type letter struct {
+type target struct {
 	exchange, key string
 	known         bool
 }
 
 // deadLetters says where what dies in a queue goes: by its arguments, else by the
 // policy in effect.
-func (w world) deadLetters(q topology.Queue, from letter) (letter, bool) {
-	to := letter{key: from.key, known: from.known}
+func (w world) deadLetters(q topology.Queue, from target) (target, bool) {
+	to := target{key: from.key, known: from.known}
 	if exchange, ok := q.Arguments[topology.ArgDeadLetterExchange].(string); ok {
 		to.exchange = exchange
 	} else if exchange, ok := w.policy(q)[topology.PolicyKey(topology.ArgDeadLetterExchange)].(string); ok {
 		to.exchange = exchange
 	} else {
-		return letter{}, false
+		return target{}, false
 	}
 	if key, ok := q.Arguments[topology.ArgDeadLetterRoutingKey].(string); ok {
 		to.key, to.known = key, true
@@ -141,13 +144,13 @@ func (w world) deadLetters(q topology.Queue, from letter) (letter, bool) {
 	return to, true
 }
 
-// policy gives the definition of the policy in effect on a queue: ours, which
-// outranks the others, or somebody's.
+// policy returns the definition of the policy in effect on a queue: that of the topology,
+// which overrides the others, or a foreign one.
 func (w world) policy(q topology.Queue) topology.Arguments {
 	if p, ok := w.find(topology.KindPolicy, topology.PolicyName(w.resolver.want.Name, q.Name)).(topology.Policy); ok {
 		return p.Definition
 	}
-	p, _ := w.resolver.foreignPolicy(q)
+	p, _ := w.resolver.foreign.For(q)
 	return p.Definition
 }
 
@@ -157,8 +160,10 @@ func (w world) alternate(e topology.Exchange) (string, bool) {
 	if name, ok := e.Arguments[topology.ArgAlternateExchange].(string); ok {
 		return name, true
 	}
-	inForce := w.resolver.state.InForceOn[e.Name]
-	i := slices.IndexFunc(w.resolver.state.Have.Policies, func(p topology.Policy) bool { return inForce != "" && p.Name == inForce })
+	reported := w.resolver.state.ExchangePolicies[e.Name]
+	i := slices.IndexFunc(w.resolver.state.Have.Policies, func(p topology.Policy) bool {
+		return reported != "" && p.Name == reported
+	})
 	if i < 0 {
 		return "", false
 	}
@@ -173,9 +178,9 @@ type route struct {
 	bindings  map[string]topology.Binding // by identity
 }
 
-// follow adds to a route all that a letter can reach. With spare, what an alternate
+// follow adds to a route all that a target can reach. With spare, what an alternate
 // exchange leads to counts where nothing else takes the message.
-func (w world) follow(to letter, spare bool, r route) {
+func (w world) follow(to target, spare bool, r route) {
 	if to.exchange == "" { // the default exchange, where every queue is bound by its name
 		if w.find(topology.KindQueue, to.key) != nil && to.known {
 			r.queues[to.key] = true
@@ -191,18 +196,18 @@ func (w world) follow(to letter, spare bool, r route) {
 	for _, b := range w.bindings(e, to) {
 		r.bindings[b.Identity()] = b
 		if b.DestinationType == topology.ToExchange {
-			w.follow(letter{b.Destination, to.key, to.known}, spare, r)
+			w.follow(target{b.Destination, to.key, to.known}, spare, r)
 		} else if w.find(topology.KindQueue, b.Destination) != nil {
 			r.queues[b.Destination] = true
 		}
 	}
 	if name, ok := w.alternate(e); ok && spare && len(r.queues) == before {
-		w.follow(letter{name, to.key, to.known}, spare, r)
+		w.follow(target{name, to.key, to.known}, spare, r)
 	}
 }
 
-// bindings gives those of an exchange that a letter can match.
-func (w world) bindings(e topology.Exchange, to letter) []topology.Binding {
+// bindings gives those of an exchange that a target can match.
+func (w world) bindings(e topology.Exchange, to target) []topology.Binding {
 	var out []topology.Binding
 	for _, s := range []sources{w.from[e.Name], w.made[e.Name]} {
 		list := s.all
@@ -222,8 +227,8 @@ func newRoute() route {
 	return route{queues: map[string]bool{}, exchanges: map[string]bool{}, bindings: map[string]topology.Binding{}}
 }
 
-// reach gives the route of a letter.
-func (w world) reach(to letter, spare bool) route {
+// reach gives the route of a target.
+func (w world) reach(to target, spare bool) route {
 	r := newRoute()
 	w.follow(to, spare, r)
 	return r
@@ -244,8 +249,8 @@ func (r route) has(c Change) bool {
 	}
 }
 
-// endangered adds the hazard loses-messages to the deletions without which the dead
-// letters of a queue that stays, whoever made it, have nowhere to go: the exchange
+// endangered adds the hazard loses-messages to the deletions without which the
+// dead letters of a queue that stays, foreign ones included, have nowhere to go: the exchange
 // it dead-letters to, or the last queue behind that.
 func endangered(p *Plan) {
 	deletes := func(c Change) bool { return c.Action == Delete && c.Kind != topology.KindPolicy }
@@ -253,14 +258,14 @@ func endangered(p *Plan) {
 		return
 	}
 	now, then := p.present().after(nil), p.present().after(p.Changes)
-	harm := map[letter]route{} // what a letter comes through that has nowhere to go then
-	senders := map[letter][]string{}
+	harm := map[target]route{} // what a target comes through that has nowhere to go then
+	senders := map[target][]string{}
 	for _, q := range now.resolver.state.Have.Queues {
 		stays, ok := then.find(topology.KindQueue, q.Name).(topology.Queue)
 		if !ok {
 			continue
 		}
-		to, ok := then.deadLetters(stays, letter{})
+		to, ok := then.deadLetters(stays, target{})
 		if !ok {
 			continue
 		}
@@ -271,7 +276,7 @@ func endangered(p *Plan) {
 			}
 		}
 		if len(harm[to].queues) > 0 {
-			senders[to] = append(senders[to], display(q.Name))
+			senders[to] = append(senders[to], text.Name(q.Name))
 		}
 	}
 	for i, c := range p.Changes {

@@ -7,13 +7,15 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/dlxctl/dlxctl/internal/policy"
+	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
 // Policies of others can make generated queues lose or misroute messages (see
-// PolicyEffects). Where such a policy applies, a policy of ours overrides it: the
+// policy.Table). Where such a policy applies, a policy of dlxctl overrides it: the
 // same definition without the harmful keys. The queues of a role that the same
-// policy would harm share one of ours, as the broker looks at every policy for
+// policy would harm share one such policy, as the broker looks at every policy for
 // every queue (one for each of 1,000 queues would take half an hour). Its pattern
 // is the list of their names; where that gets too long, a second policy goes on.
 
@@ -35,48 +37,69 @@ type protectionKey struct {
 	base string
 }
 
-// protects reports whether a policy of ours overrides one that would be harmful.
+// protects reports whether a policy is one that overrides a harmful policy.
 func (r *resolver) protects(name string) bool {
 	_, _, _, ok := topology.ProtectionOf(r.want.Name, name)
 	return ok
 }
 
-// protections finds the policies of others that harm generated queues: what can be
+// guards are the policies that override harmful ones on generated queues.
+type guards struct {
+	*resolver
+	findings // what no policy can override, as blocked changes that need consent
+
+	list     []protection
+	orphaned []topology.Policy // protections that are not listed and still in effect
+	harms    []string          // what policies do that no other policy overrides, in words
+	pending  map[string]bool   // the protections that are stored and may not be in effect
+	exists   map[string]bool   // the queues that exist
+}
+
+// guards finds the policies of others that harm generated queues: what can be
 // overridden, and what needs consent.
-func (r *resolver) protections() {
+func (r *resolver) guards(wanted ...[]topology.Queue) *guards {
+	out := &guards{resolver: r, pending: map[string]bool{}, exists: map[string]bool{}}
+	out.collect(slices.Concat(wanted...))
+	return out
+}
+
+// collect fills g. wanted are the queues that the broker is to have, refused ones left out.
+func (r *guards) collect(wanted []topology.Queue) {
 	for _, q := range r.state.Have.Queues {
-		r.out.found[q.Name] = true
+		r.exists[q.Name] = true
 	}
-	r.risky = len(r.state.Operator) > 0 || slices.ContainsFunc(r.foreignPolicies, r.mayHarm)
 	found, endured := r.foundProtections(), map[string]*enduring{}
-	for _, q := range r.generated(found) {
-		base, keys := r.harmfulPolicy(q)
+	for _, q := range r.generated(found, wanted) {
+		base, keys := r.foreign.Harmful(q)
 		switch {
 		case len(keys) == 0:
 		case topology.Overridable(base.Priority):
 			r.protect(protected(found, protectionKey{q.Label.Role, base.Name}), base, q, keys)
 		default:
-			endure(endured, "the policy", base, "it has the highest priority that there is: lower it", r.effects).add(q, keys, base.Definition)
+			endure(endured, "the policy", base, "it has the highest possible priority: lower it", r.foreign).add(q,
+				keys, base.Definition)
 		}
-		if op, ok := r.strongest(r.state.Operator, q); ok {
+		if op, ok := r.foreign.Operator(q); ok {
 			all := maps.Clone(base.Definition) // such as where it moves what expires
 			if all == nil {
 				all = topology.Arguments{}
 			}
 			maps.Copy(all, op.Definition)
-			endure(endured, "the operator policy", op, "no other policy overrides an operator policy: let its pattern leave out these queues", r.effects).add(q, r.harms(q, op.Definition), all)
+			endure(endured, "the operator policy", op,
+				"no other policy overrides an operator policy: exclude these queues from its pattern", r.foreign).add(q,
+				r.foreign.Harms(q, op.Definition), all)
 		}
 	}
 	for _, key := range slices.SortedFunc(maps.Keys(found), compareProtections) {
-		r.out.protections = append(r.out.protections, *found[key])
+		r.list = append(r.list, *found[key])
 	}
 	for _, id := range slices.Sorted(maps.Keys(endured)) {
 		if c, harms := endured[id].change(); harms {
-			r.out.Refused = append(r.out.Refused, c)
-			r.out.harms = append(r.out.harms, c.Reason)
+			r.refused = append(r.refused, c)
+			r.harms = append(r.harms, c.Reason)
 		}
 	}
-	r.ghostProtections()
+	r.orphanedProtections()
 }
 
 // foundProtections gives those of the broker, the policies of each in their order.
@@ -114,10 +137,10 @@ func partNumber(top string, p topology.Policy) int {
 }
 
 // generated gives the queues that dlxctl made and that hold messages on their way
-// or at its end: those of the file, and those of ours that are no longer in it, as
+// or at its end: those of the file, and those of the topology that are no longer in it, as
 // long as they exist. What exists is given as it is.
-func (r *resolver) generated(found map[protectionKey]*protection) []topology.Queue {
-	roles := GeneratedRoles()
+func (r *resolver) generated(found map[protectionKey]*protection, permitted []topology.Queue) []topology.Queue {
+	roles := policy.ProtectedRoles()
 	listed := map[string]topology.Role{} // a dead-letter queue may have any name
 	for key, g := range found {
 		for _, p := range g.found {
@@ -127,7 +150,7 @@ func (r *resolver) generated(found map[protectionKey]*protection) []topology.Que
 		}
 	}
 	have := byName(r.state.Have.Queues, func(q topology.Queue) string { return q.Name })
-	allowed := byName(r.out.Want.Queues, func(q topology.Queue) string { return q.Name })
+	allowed := byName(permitted, func(q topology.Queue) string { return q.Name })
 	wanted := map[string]bool{}
 	var out []topology.Queue
 	for _, q := range r.want.Queues {
@@ -142,7 +165,7 @@ func (r *resolver) generated(found map[protectionKey]*protection) []topology.Que
 		out = append(out, q)
 	}
 	for _, q := range r.state.Have.Queues {
-		if wanted[q.Name] || !r.ours(q.Arguments) {
+		if wanted[q.Name] || !r.owns(q.Arguments) {
 			continue
 		}
 		q.Label = r.labelOf(q.Name, listed[q.Name])
@@ -153,84 +176,46 @@ func (r *resolver) generated(found map[protectionKey]*protection) []topology.Que
 	return out
 }
 
-// harmfulPolicy gives somebody's policy that is in effect on a queue, or would be
-// without ours, and its harmful keys. Between policies of equal priority the broker
-// chooses as it likes: a harmful one is taken to be chosen.
-func (r *resolver) harmfulPolicy(q topology.Queue) (topology.Policy, []string) {
-	var best topology.Policy
-	var keys []string
-	found := false
-	for _, p := range r.foreignPolicies {
-		if !r.risky || found && (p.Priority < best.Priority || p.Priority == best.Priority && len(keys) > 0) || !r.reaches(p, q) {
-			continue
-		}
-		best, keys, found = p, r.harms(q, p.Definition), true
-	}
-	return best, keys
-}
-
-// mayHarm reports whether a policy has a key that is harmful for some role: as a
-// rule none has, and no queue need be looked at.
-func (r *resolver) mayHarm(p topology.Policy) bool {
-	for key := range p.Definition {
-		for _, role := range GeneratedRoles() {
-			if r.effects[effectKey{key, role}].Effect == Harmful {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// reaches reports whether a policy applies to a queue. Of a pattern that only the
-// broker can read, what is in effect tells.
-func (r *resolver) reaches(p topology.Policy, q topology.Queue) bool {
-	if r.applies(p, q) || r.state.InForce[q.Name] == p.Name {
-		return true
-	}
-	_, _, base, ours := topology.ProtectionOf(r.want.Name, r.state.InForce[q.Name])
-	return ours && base == p.Name && compiledPattern(p.Pattern) == nil
-}
-
 // protect notes that a queue is harmed by some keys of a policy.
-func (r *resolver) protect(g *protection, base topology.Policy, q topology.Queue, keys []string) {
+func (r *guards) protect(g *protection, base topology.Policy, q topology.Queue, keys []string) {
 	g.policy = base
 	g.members = append(g.members, q)
 	for _, key := range keys {
-		g.keys[key] = append(g.keys[key], display(q.Name))
+		g.keys[key] = append(g.keys[key], text.Name(q.Name))
 	}
 	g.priority = max(g.priority, topology.PolicyPriority)
-	for _, p := range r.foreignPolicies {
-		if p.Priority >= g.priority && topology.Overridable(p.Priority) && r.reaches(p, q) {
+	for _, p := range r.foreign.Policies() {
+		if p.Priority >= g.priority && topology.Overridable(p.Priority) && r.foreign.Reaches(p, q) {
 			g.priority = topology.PriorityAbove(p.Priority)
 		}
 	}
-	if r.state.InForce[q.Name] == base.Name && slices.Contains(keys, "message-ttl") && q.Label.Role != topology.RoleRetry {
+	if r.state.QueuePolicies[q.Name] == base.Name && slices.Contains(keys, "message-ttl") &&
+		q.Label.Role != topology.RoleRetry {
 		g.stamped += r.state.Usage[q.Name].Ready + r.state.Usage[q.Name].Unacknowledged
 	}
-	if r.state.InForce == nil {
+	if r.state.QueuePolicies == nil {
 		return
 	}
-	inForce := r.state.InForce[q.Name]
-	if !r.out.found[q.Name] || slices.ContainsFunc(g.found, func(p topology.Policy) bool { return p.Name == inForce }) {
+	reported := r.state.QueuePolicies[q.Name]
+	if !r.exists[q.Name] || slices.ContainsFunc(g.found, func(p topology.Policy) bool { return p.Name == reported }) {
 		return
 	}
 	for _, p := range g.found { // it should be in effect
 		if slices.Contains(topology.PatternQueues(p.Pattern), q.Name) {
-			r.out.pending[p.Name] = true
+			r.pending[p.Name] = true
 		}
 	}
 }
 
-// ghostProtections adds the protections that are gone from the broker's list and
+// orphanedProtections adds the protections that are gone from the broker's list and
 // still in effect.
-func (r *resolver) ghostProtections() {
+func (r *guards) orphanedProtections() {
 	listed := byName(r.state.Have.Policies, func(p topology.Policy) string { return p.Name })
-	for _, queue := range slices.Sorted(maps.Keys(r.state.InForce)) {
-		name := r.state.InForce[queue]
-		role, _, _, ours := topology.ProtectionOf(r.want.Name, name)
-		if _, there := listed[name]; ours && !there {
-			r.out.ghosts = append(r.out.ghosts, topology.Policy{Name: name, Label: topology.Label{Role: role, Queue: queue}})
+	for _, queue := range slices.Sorted(maps.Keys(r.state.QueuePolicies)) {
+		name := r.state.QueuePolicies[queue]
+		role, _, _, marked := topology.ProtectionOf(r.want.Name, name)
+		if _, there := listed[name]; marked && !there {
+			r.orphaned = append(r.orphaned, topology.Policy{Name: name, Label: topology.Label{Role: role, Queue: queue}})
 		}
 	}
 }
@@ -240,7 +225,7 @@ type enduring struct {
 	kind    string // what it is, with an article
 	remedy  string
 	policy  topology.Policy
-	effects effects
+	table   *policy.Set
 	hazards map[Hazard]bool
 	order   []string
 	harms   map[string]*harm
@@ -255,10 +240,13 @@ type harm struct {
 	queues     []string
 }
 
-func endure(all map[string]*enduring, kind string, p topology.Policy, remedy string, e effects) *enduring {
+func endure(all map[string]*enduring, kind string, p topology.Policy, remedy string, table *policy.Set) *enduring {
 	id := kind + " " + p.Name
 	if all[id] == nil {
-		all[id] = &enduring{kind: kind, policy: p, remedy: remedy, effects: e, hazards: map[Hazard]bool{}, harms: map[string]*harm{}}
+		all[id] = &enduring{
+			kind: kind, policy: p, remedy: remedy, table: table, hazards: map[Hazard]bool{},
+			harms: map[string]*harm{},
+		}
 	}
 	return all[id]
 }
@@ -267,7 +255,7 @@ func endure(all map[string]*enduring, kind string, p topology.Policy, remedy str
 // warnings.
 func (e *enduring) add(q topology.Queue, keys []string, definition topology.Arguments) {
 	for _, key := range keys {
-		hazard := e.effects[effectKey{key, q.Label.Role}].Hazard
+		hazard := Hazard(e.table.Cell(key, q.Label.Role).Hazard)
 		if hazard == "" {
 			continue
 		}
@@ -277,7 +265,7 @@ func (e *enduring) add(q topology.Queue, keys []string, definition topology.Argu
 			e.harms[id] = &harm{role: q.Label.Role, queueType: q.Type(), key: key, definition: definition}
 			e.order = append(e.order, id)
 		}
-		e.harms[id].queues = append(e.harms[id].queues, display(q.Name))
+		e.harms[id].queues = append(e.harms[id].queues, text.Name(q.Name))
 	}
 }
 
@@ -292,7 +280,7 @@ func (e *enduring) change() (Change, bool) {
 	keys := map[string]bool{}
 	for _, id := range e.order {
 		h := e.harms[id]
-		texts = append(texts, consequence(h.role, h.queueType, h.key, h.definition, some(h.queues)))
+		texts = append(texts, policy.Consequence(h.role, h.queueType, h.key, h.definition, some(h.queues)))
 		if !keys[h.key] {
 			keys[h.key] = true
 			c.Fields = append(c.Fields, Field{Name: h.key, After: e.policy.Definition[h.key]})
@@ -304,10 +292,10 @@ func (e *enduring) change() (Change, bool) {
 		}
 	}
 	c.Reason = fmt.Sprintf("%s %s (pattern %s) would %s; %s, or consent to what it does",
-		e.kind, display(e.policy.Name), display(e.policy.Pattern), strings.Join(texts, "; and "), e.remedy)
+		e.kind, text.Name(e.policy.Name), text.Name(e.policy.Pattern), strings.Join(texts, "; and "), e.remedy)
 	return c, true
 }
 
-// IsEndured reports whether c is what a policy does that nothing can override: it
-// needs consent, and nothing is written for it.
+// IsEndured reports whether c describes the effect of a policy that dlxctl cannot override.
+// Such a change needs consent, and nothing is written for it.
 func (c Change) IsEndured() bool { return c.Action == Blocked && len(c.Hazards) > 0 }

@@ -6,14 +6,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/dlxctl/dlxctl/internal/policy"
+	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
-)
-
-// The ranks of the policies that override harmful ones. They are there before the
-// first queue, and go when all queues are gone that go.
-const (
-	rankProtect = 0
-	rankExpose  = rankDeleteExchange + rankLeadsBack + 1
 )
 
 // idleLength is a length limit that no queue comes to: the broker wants something
@@ -22,30 +17,30 @@ const idleLength = int64(1) << 31
 
 // protectionChanges compares the policies that override harmful ones. deletions are
 // the changes that take queues away.
-func (r Resolved) protectionChanges(deletions []Change) []Change {
+func (r resolved) protectionChanges(deletions []Change) []Change {
 	gone := map[string]bool{}
 	for _, c := range deletions {
 		gone[c.Name] = gone[c.Name] || c.Kind == topology.KindQueue && c.Action == Delete
 	}
 	var out []Change
-	for _, g := range r.protections {
+	for _, g := range r.guards.list {
 		out = append(out, r.protectionChange(g, gone)...)
 	}
-	for _, p := range r.ghosts {
+	for _, p := range r.guards.orphaned {
 		if slices.ContainsFunc(out, func(c Change) bool { return c.Name == p.Name }) {
 			continue // it is made again
 		}
 		c := exposing(p, nil)
-		c.Reason = fmt.Sprintf("it is deleted, and still in effect on %s", display(p.Label.Queue))
+		c.Reason = fmt.Sprintf("it is deleted, and still in effect on %s", text.Name(p.Label.Queue))
 		out = append(out, c)
 	}
 	return out
 }
 
 // protectionChange gives the changes of one protection.
-func (r Resolved) protectionChange(g protection, gone map[string]bool) []Change {
+func (r resolved) protectionChange(g protection, gone map[string]bool) []Change {
 	var out []Change
-	for _, x := range g.parts(r.Want.Name, r.found) {
+	for _, x := range g.parts(r.want.Name, r.guards.exists) {
 		stays := slices.ContainsFunc(x.members, func(name string) bool { return !gone[name] })
 		if !stays {
 			if x.have != nil {
@@ -53,7 +48,7 @@ func (r Resolved) protectionChange(g protection, gone map[string]bool) []Change 
 			}
 			continue
 		}
-		c := g.change(x, g.want(x, r.Want.Name, x.have != nil && r.pending[x.have.Name]))
+		c := g.change(x, g.want(x, r.want.Name, x.have != nil && r.guards.pending[x.have.Name]))
 		if len(c.Fields) > 0 {
 			out = append(out, c)
 		}
@@ -68,10 +63,10 @@ func (r Resolved) protectionChange(g protection, gone map[string]bool) []Change 
 
 // harmed says what policies of others do to generated queues now, or would do to
 // those that are to be made.
-func (r Resolved) harmed(changes []Change) []string {
-	out := slices.Clone(r.harms)
-	for _, g := range r.protections {
-		if slices.ContainsFunc(changes, func(c Change) bool { return c.Rank == rankProtect && c.Reason == g.reason() }) {
+func (r resolved) harmed(changes []Change) []string {
+	out := slices.Clone(r.guards.harms)
+	for _, g := range r.guards.list {
+		if slices.ContainsFunc(changes, func(c Change) bool { return c.Phase == PhaseProtect && c.Reason == g.reason() }) {
 			out = append(out, g.harm())
 		}
 	}
@@ -82,15 +77,16 @@ func (r Resolved) harmed(changes []Change) []string {
 // away: they need it no more.
 func exposing(have topology.Policy, narrow *topology.Policy) Change {
 	c := Change{
-		Action: Delete, Kind: topology.KindPolicy, Name: have.Name, Before: have, Rank: rankExpose,
-		Label: have.Label, Reason: "no harmful policy is left for it to override",
+		Action: Delete, Kind: topology.KindPolicy, Name: have.Name, Before: have, Phase: PhaseExpose, ReturnPath: true,
+		Label: have.Label, Reason: "there is no harmful policy left to override",
 	}
 	if narrow == nil {
-		c.Fields = differing(policyFields(have), nil)
+		c.Fields = differing(asFields(have.Properties()), nil)
 		return c
 	}
-	c.Action, c.After, c.Fields = Update, *narrow, differing(policyFields(have), policyFields(*narrow))
-	c.Reason = "the other queues do not need it any more"
+	c.Action, c.ReturnPath, c.After, c.Fields = Update, false, *narrow, differing(asFields(have.Properties()),
+		asFields(narrow.Properties()))
+	c.Reason = "the other queues no longer need it"
 	return c
 }
 
@@ -135,7 +131,7 @@ func (g protection) parts(top string, exists map[string]bool) []part {
 		}
 		placed[q.Name] = true
 		more := len(topology.QueuesPattern([]string{q.Name}))
-		i := slices.IndexFunc(out, func(x part) bool { return x.size+more <= topology.MaxPattern })
+		i := slices.IndexFunc(out, func(x part) bool { return x.size+more <= topology.MaxPatternBytes })
 		if i < 0 {
 			highest++
 			i, out = len(out), append(out, part{n: highest})
@@ -159,7 +155,8 @@ func (g protection) want(x part, top string, pending bool) topology.Policy {
 		definition["max-length"] = idleLength
 	}
 	want := topology.Policy{
-		Name: topology.ProtectionName(top, g.role, x.n, g.base), Pattern: topology.QueuesPattern(slices.Concat(x.members, x.others)), ApplyTo: "queues",
+		Name:    topology.ProtectionName(top, g.role, x.n, g.base),
+		Pattern: topology.QueuesPattern(slices.Concat(x.members, x.others)), ApplyTo: "queues",
 		Priority: g.priority, Definition: definition, Label: topology.Label{Role: g.role},
 	}
 	if x.have == nil {
@@ -179,13 +176,16 @@ func (g protection) want(x part, top string, pending bool) topology.Policy {
 // change gives the change that puts a part of a protection in place. It has no
 // fields if that is as it should be.
 func (g protection) change(x part, want topology.Policy) Change {
-	c := Change{Action: Update, Kind: topology.KindPolicy, Name: want.Name, After: want, Label: want.Label, Rank: rankProtect, Reason: g.reason()}
+	c := Change{
+		Action: Update, Kind: topology.KindPolicy, Name: want.Name, After: want, Label: want.Label,
+		Phase: PhaseProtect, Reason: g.reason(),
+	}
 	if x.have != nil {
-		c.Before, c.Fields = *x.have, differing(policyFields(*x.have), policyFields(want))
+		c.Before, c.Fields = *x.have, differing(asFields(x.have.Properties()), asFields(want.Properties()))
 		return c
 	}
 	c.Action = Create
-	c.Fields = overlaid(definitionFields(g.policy), policyFields(want))
+	c.Fields = overlaid(asFields(g.policy.Definition.Properties()), asFields(want.Properties()))
 	for _, key := range slices.Sorted(maps.Keys(g.keys)) {
 		c.Fields = append(c.Fields, Field{Name: key, Before: g.policy.Definition[key]})
 	}
@@ -194,30 +194,32 @@ func (g protection) change(x part, want topology.Policy) Change {
 
 // reason says what would be without the protection.
 func (g protection) reason() string {
-	text := g.harm() + "; this policy overrides it there"
+	why := g.harm() + "; this policy overrides it there"
 	if len(g.policy.Definition) > len(g.keys) {
-		text += " and keeps its other settings"
+		why += " and keeps its other settings"
 	}
 	if g.stamped > 0 {
-		text += fmt.Sprintf("; it has set the expiry of %s there already: take them out in time", countOf(int(g.stamped), "message"))
+		why += fmt.Sprintf("; it has set the expiry of %s there already: take them out before they expire",
+			text.Count(g.stamped, "message"))
 	}
-	return text
+	return why
 }
 
 // harm says what the policy would do.
 func (g protection) harm() string {
 	var texts []string
 	for _, key := range slices.Sorted(maps.Keys(g.keys)) {
-		texts = append(texts, consequence(g.role, g.members[0].Type(), key, g.policy.Definition, some(g.keys[key])))
+		texts = append(texts, policy.Consequence(g.role, g.members[0].Type(), key, g.policy.Definition, some(g.keys[key])))
 	}
-	return fmt.Sprintf("the policy %s (pattern %s) would %s", display(g.policy.Name), display(g.policy.Pattern), strings.Join(texts, "; and "))
+	return fmt.Sprintf("the policy %s (pattern %s) would %s", text.Name(g.policy.Name),
+		text.Name(g.policy.Pattern), strings.Join(texts, "; and "))
 }
 
-// Exposes reports whether c takes queues out of a protection from harmful policies
-// of others: it comes after the deletion of these queues.
+// Exposes reports whether c ends the protection of queues from harmful policies of other teams.
+// Such a change comes after the deletion of these queues.
 func Exposes(c Change) bool {
 	_, ok := c.Before.(topology.Policy)
-	return ok && c.Rank == rankExpose
+	return ok && c.Phase == PhaseExpose
 }
 
 // keepsExposed reports whether a change takes the protection away of a queue that

@@ -10,20 +10,17 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/dlxctl/dlxctl/internal/policy"
 	"github.com/dlxctl/dlxctl/plan"
-	"github.com/dlxctl/dlxctl/spec"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
 // compiled gives the topology of a file whose first lines are the same each time.
-func compiled(t *testing.T, queueType string, lines ...string) topology.Topology {
+func compiled(t *testing.T, queueType string, lines ...string) topology.Compiled {
 	t.Helper()
-	text := "version: 1\nname: shop\ndefaults: {type: " + queueType + ", backoff: a}\nbackoff: {a: {tiers: [1s, 1m]}}\n" + strings.Join(lines, "\n") + "\n"
-	top, _, err := spec.Load([]spec.Source{{Name: "f", Data: []byte(text)}}, func(string) (string, bool) { return "", false })
-	if err != nil {
-		t.Fatal(err)
-	}
-	return top
+	text := "version: 1\nname: shop\ndefaults: {type: " + queueType + ", backoff: a}\nbackoff: {a: {tiers: [1s, 1m]}}\n" +
+		strings.Join(lines, "\n") + "\n"
+	return loaded(t, text)
 }
 
 const oneQueue = "queues: [{name: w, dead: {queue: w.dead, arguments: {x-max-length: 7}}}]"
@@ -34,9 +31,12 @@ func catchAll(name string, priority int64, definition args) topology.Policy {
 }
 
 // applied is what a broker has after a plan: its queues, and the policies of others
-// beside ours.
-func applied(want topology.Topology, policies []topology.Policy, plans ...plan.Plan) plan.State {
-	state := plan.State{Version: "4.3.6", VHost: "/", Have: topology.Topology{Exchanges: want.Exchanges, Queues: slices.Clone(want.Queues), Bindings: want.Bindings}}
+// next to those of the topology.
+func applied(want topology.Compiled, policies []topology.Policy, plans ...plan.Plan) topology.State {
+	state := topology.State{
+		Version: "4.3.6", VHost: "/",
+		Have: topology.Topology{Exchanges: want.Exchanges, Queues: slices.Clone(want.Queues), Bindings: want.Bindings},
+	}
 	byName := map[string]topology.Policy{}
 	for _, p := range policies {
 		byName[p.Name] = p
@@ -56,10 +56,10 @@ func applied(want topology.Topology, policies []topology.Policy, plans ...plan.P
 	for i := range state.Have.Queues {
 		state.Have.Queues[i].Label = topology.Label{}
 	}
-	state.InForce = map[string]string{}
+	state.QueuePolicies = map[string]string{}
 	for _, q := range state.Have.Queues {
-		if p, ok := plan.PolicyFor(state, q); ok {
-			state.InForce[q.Name] = p.Name
+		if p, ok := policy.All(state).For(q); ok {
+			state.QueuePolicies[q.Name] = p.Name
 		}
 	}
 	return state
@@ -79,10 +79,12 @@ func protecting(p plan.Plan) map[topology.Role]topology.Policy {
 // values are those of keys with which they do harm, if they do any.
 func values() map[string]any {
 	out := map[string]any{
-		"message-ttl": int64(500), "expires": int64(60000), "max-length": int64(3), "max-length-bytes": int64(30), "delivery-limit": int64(3),
-		"overflow": "reject-publish-dlx", "dead-letter-exchange": "dlx", "dead-letter-routing-key": "dead", "dead-letter-strategy": "at-most-once",
+		"message-ttl": int64(500), "expires": int64(60000), "max-length": int64(3), "max-length-bytes": int64(30),
+		"delivery-limit": int64(3),
+		"overflow":       "reject-publish-dlx", "dead-letter-exchange": "dlx", "dead-letter-routing-key": "dead",
+		"dead-letter-strategy": "at-most-once",
 	}
-	for _, e := range plan.PolicyEffects() {
+	for _, e := range policy.Table() {
 		if out[e.Key] == nil {
 			out[e.Key] = "some"
 		}
@@ -97,10 +99,11 @@ func TestPolicyEffects(t *testing.T) {
 	t.Parallel()
 	for _, queueType := range []string{topology.Quorum, topology.Classic} {
 		want := compiled(t, queueType, oneQueue)
-		ours := func(e plan.PolicyEffect) bool { // whether queues of the type know the key
-			return e.Effect == plan.Harmful && (queueType == topology.Quorum || e.Key != "delivery-limit" && (e.Key != "overflow" || e.Role != topology.RoleRetry))
+		harms := func(e policy.Cell) bool { // whether queues of the type know the key
+			return e.Effect == policy.Harmful &&
+				(queueType == topology.Quorum || e.Key != "delivery-limit" && (e.Key != "overflow" || e.Role != topology.RoleRetry))
 		}
-		for _, e := range plan.PolicyEffects() {
+		for _, e := range policy.Table() {
 			if e.Exchange {
 				continue
 			}
@@ -111,16 +114,16 @@ func TestPolicyEffects(t *testing.T) {
 					definition := args{e.Key: values()[e.Key]}
 					maps.Copy(definition, kept)
 					policies := []topology.Policy{catchAll("all", 7, definition)}
-					p := plan.Make(want, plan.State{Version: "4.3.6", Have: topology.Topology{Policies: policies}}, plan.Options{})
+					p := plan.Make(want, topology.State{Version: "4.3.6", Have: topology.Topology{Policies: policies}}, plan.Options{})
 					got, there := protecting(p)[e.Role]
-					if there != ours(e) {
+					if there != harms(e) {
 						t.Fatalf("it is overridden: %t; the table says %s", there, e.Effect)
 					}
 					if kept == nil {
 						kept = args{"max-length": int64(1) << 31}
 					}
 					if there && (!got.Definition.Equal(kept) || got.Priority <= 7) {
-						t.Errorf("ours has the priority %d and says %s", got.Priority, got.Definition)
+						t.Errorf("the policy has the priority %d and the definition %s", got.Priority, got.Definition)
 					}
 					state := applied(want, policies, p)
 					if left := plan.Make(want, state, plan.Options{}); !left.Empty() {
@@ -128,9 +131,11 @@ func TestPolicyEffects(t *testing.T) {
 					}
 				}
 				operator := []topology.Policy{catchAll("op", 0, args{e.Key: values()[e.Key]})}
-				p := plan.Make(want, plan.State{Version: "4.3.6", Operator: operator}, plan.Options{})
-				asked := slices.ContainsFunc(p.Changes, func(c plan.Change) bool { return c.IsEndured() && slices.Contains(c.Hazards, e.Hazard) })
-				lost := slices.ContainsFunc(plan.PolicyEffects(), func(o plan.PolicyEffect) bool { return o.Key == e.Key && o.Hazard == e.Hazard && ours(o) })
+				p := plan.Make(want, topology.State{Version: "4.3.6", OperatorPolicies: operator}, plan.Options{})
+				asked := slices.ContainsFunc(p.Changes,
+					func(c plan.Change) bool { return c.IsEndured() && slices.Contains(c.Hazards, plan.Hazard(e.Hazard)) })
+				lost := slices.ContainsFunc(policy.Table(),
+					func(o policy.Cell) bool { return o.Key == e.Key && o.Hazard == e.Hazard && harms(o) })
 				if e.Hazard != "" && asked != lost {
 					t.Errorf("the operator's needs consent to %s: %t; the table says %s", e.Hazard, asked, e.Effect)
 				}
@@ -144,10 +149,10 @@ func TestProtection(t *testing.T) {
 	t.Parallel()
 	want := compiled(t, topology.Classic, "queues: [{name: w}]")
 	mirrored := catchAll("all", 5, args{"message-ttl": int64(500), "max-in-memory-length": int64(9)})
-	first := func(policies ...topology.Policy) plan.State {
-		return plan.State{Version: "4.3.6", Have: topology.Topology{Policies: policies}}
+	first := func(policies ...topology.Policy) topology.State {
+		return topology.State{Version: "4.3.6", Have: topology.Topology{Policies: policies}}
 	}
-	after := func(policies ...topology.Policy) plan.State {
+	after := func(policies ...topology.Policy) topology.State {
 		return applied(want, policies, plan.Make(want, first(mirrored), plan.Options{}))
 	}
 	changed := mirrored
@@ -159,38 +164,61 @@ func TestProtection(t *testing.T) {
 	narrow := mirrored
 	narrow.Pattern = "^w\\.dead$"
 	dead := "dlxctl.shop.protect.dead.1.all"
-	without := func(s plan.State, name string) plan.State {
-		s.Have.Policies = slices.DeleteFunc(slices.Clone(s.Have.Policies), func(p topology.Policy) bool { return p.Name == name })
+	without := func(s topology.State, name string) topology.State {
+		s.Have.Policies = slices.DeleteFunc(slices.Clone(s.Have.Policies),
+			func(p topology.Policy) bool { return p.Name == name })
 		return s
 	}
 	for name, tc := range map[string]struct {
-		state plan.State
+		state topology.State
 		want  []string // of the policy for dead-letter queues and of those endured
 	}{
 		"new": {first(mirrored), []string{
-			`create dlxctl.shop.protect.dead.1.all 1000 ^w\.dead$ {"max-in-memory-length":9}: the policy all (pattern .*) would delete what is in w.dead after 500ms; this policy overrides it there and keeps its other settings`,
+			`create dlxctl.shop.protect.dead.1.all 1000 ^w\.dead$ {"max-in-memory-length":9}: the policy all (pattern .*) would delete the messages in w.dead after 500ms; this policy overrides it there and keeps its other settings`,
 		}},
-		"done":       {after(mirrored), nil},
-		"changed":    {after(changed), []string{`update dlxctl.shop.protect.dead.1.all 1000 ^w\.dead$ {"max-in-memory-length":10}: the policy all (pattern .*) would delete what is in w.dead after 500ms; this policy overrides it there and keeps its other settings`}},
-		"louder":     {after(louder), []string{`update dlxctl.shop.protect.dead.1.all 1000000002 ^w\.dead$ {"max-in-memory-length":9}: the policy all (pattern .*) would delete what is in w.dead after 500ms; this policy overrides it there and keeps its other settings`}},
-		"harmless":   {after(harmless), []string{`delete dlxctl.shop.protect.dead.1.all: no harmful policy is left for it to override`}},
-		"gone":       {after(), []string{`delete dlxctl.shop.protect.dead.1.all: no harmful policy is left for it to override`}},
-		"narrower":   {after(narrow), nil},
-		"ours gone":  {without(after(mirrored), dead), []string{`create dlxctl.shop.protect.dead.1.all 1000 ^w\.dead$ {"max-in-memory-length":9}: the policy all (pattern .*) would delete what is in w.dead after 500ms; this policy overrides it there and keeps its other settings`}},
-		"overridden": {after(mirrored, catchAll("more", 2000, args{"expires": int64(60000)})), []string{`create dlxctl.shop.protect.dead.1.more 2002 ^w\.dead$ {"max-length":2147483648}: the policy more (pattern .*) would delete w.dead, with all that is there, after 1m without a consumer; this policy overrides it there`, `delete dlxctl.shop.protect.dead.1.all: no harmful policy is left for it to override`}},
-		"equals": {first(catchAll("a", 5, args{"max-in-memory-length": int64(9)}), catchAll("b", 5, args{"max-length": int64(9)}), catchAll("c", 4, args{"expires": int64(9)})), []string{
+		"done": {after(mirrored), nil},
+		"changed": {
+			after(changed),
+			[]string{`update dlxctl.shop.protect.dead.1.all 1000 ^w\.dead$ {"max-in-memory-length":10}: the policy all (pattern .*) would delete the messages in w.dead after 500ms; this policy overrides it there and keeps its other settings`},
+		},
+		"louder": {
+			after(louder),
+			[]string{`update dlxctl.shop.protect.dead.1.all 1000000002 ^w\.dead$ {"max-in-memory-length":9}: the policy all (pattern .*) would delete the messages in w.dead after 500ms; this policy overrides it there and keeps its other settings`},
+		},
+		"harmless": {
+			after(harmless),
+			[]string{`delete dlxctl.shop.protect.dead.1.all: there is no harmful policy left to override`},
+		},
+		"gone": {
+			after(),
+			[]string{`delete dlxctl.shop.protect.dead.1.all: there is no harmful policy left to override`},
+		},
+		"narrower": {after(narrow), nil},
+		"deleted": {
+			without(after(mirrored), dead),
+			[]string{`create dlxctl.shop.protect.dead.1.all 1000 ^w\.dead$ {"max-in-memory-length":9}: the policy all (pattern .*) would delete the messages in w.dead after 500ms; this policy overrides it there and keeps its other settings`},
+		},
+		"overridden": {
+			after(mirrored, catchAll("more", 2000, args{"expires": int64(60000)})),
+			[]string{`create dlxctl.shop.protect.dead.1.more 2002 ^w\.dead$ {"max-length":2147483648}: the policy more (pattern .*) would delete w.dead, with all messages in it, after 1m without a consumer; this policy overrides it there`, `delete dlxctl.shop.protect.dead.1.all: there is no harmful policy left to override`},
+		},
+		"equals": {first(catchAll("a", 5, args{"max-in-memory-length": int64(9)}),
+			catchAll("b", 5, args{"max-length": int64(9)}), catchAll("c", 4, args{"expires": int64(9)})), []string{
 			`create dlxctl.shop.protect.dead.1.b 1000 ^w\.dead$ {"max-length":2147483648}: the policy b (pattern .*) would drop the oldest message of w.dead above 9 messages; this policy overrides it there`,
 		}},
-		"a weaker one": {first(catchAll("a", 6, args{"max-in-memory-length": int64(9)}), catchAll("b", 5, args{"max-length": int64(9)})), nil},
-		"the highest": {first(catchAll("a", math.MaxInt64, args{"dead-letter-routing-key": "k", "message-ttl": int64(500), "dead-letter-exchange": "x"})), []string{
-			`blocked a [loses-messages drops-routing]: the policy a (pattern .*) would move what is in shop.a.failed to the exchange x after 500ms; and send every retry that leaves shop.a.retry.1m, shop.a.retry.1s to the routing key "k", away from its queue; and move what is in shop.unroutable to the exchange x after 500ms; and move what is in w.dead to the exchange x after 500ms; it has the highest priority that there is: lower it, or consent to what it does`,
+		"a weaker one": {first(catchAll("a", 6, args{"max-in-memory-length": int64(9)}),
+			catchAll("b", 5, args{"max-length": int64(9)})), nil},
+		"the highest": {first(catchAll("a", math.MaxInt64,
+			args{"dead-letter-routing-key": "k", "message-ttl": int64(500), "dead-letter-exchange": "x"})), []string{
+			`blocked a [loses-messages drops-routing]: the policy a (pattern .*) would move the messages in shop.a.failed to the exchange x after 500ms; and send every retry that leaves shop.a.retry.1m, shop.a.retry.1s to the routing key "k" instead of its work queue; and move the messages in shop.unroutable to the exchange x after 500ms; and move the messages in w.dead to the exchange x after 500ms; it has the highest possible priority: lower it, or consent to what it does`,
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var got []string
 			for _, c := range plan.Make(want, tc.state, plan.Options{}).Changes {
-				if role, _, _, ours := topology.ProtectionOf("shop", c.Name); c.Kind != topology.KindPolicy || ours && role != topology.RoleDead {
+				role, _, _, protects := topology.ProtectionOf("shop", c.Name)
+				if c.Kind != topology.KindPolicy || protects && role != topology.RoleDeadLetter {
 					continue
 				}
 				line := fmt.Sprintf("%s %s", c.Action, c.Name)
@@ -210,7 +238,7 @@ func TestProtection(t *testing.T) {
 }
 
 // numbered gives a file with so many work queues, each with a dead-letter queue.
-func numbered(t *testing.T, n int) topology.Topology {
+func numbered(t *testing.T, n int) topology.Compiled {
 	t.Helper()
 	var names []string
 	for i := range n {
@@ -224,7 +252,7 @@ func numbered(t *testing.T, n int) topology.Topology {
 func TestProtectionOfManyQueues(t *testing.T) {
 	t.Parallel()
 	policies := []topology.Policy{catchAll("all", 0, args{"expires": int64(60000)})}
-	var state plan.State
+	var state topology.State
 	state.Version = "4.3.6"
 	state.Have.Policies = policies
 	before := map[string]string{} // by queue, its policy
@@ -265,51 +293,54 @@ func TestProtectionGoesLast(t *testing.T) {
 	t.Parallel()
 	policies := []topology.Policy{catchAll("all", 0, args{"message-ttl": int64(500)})}
 	want := compiled(t, topology.Classic, "queues: [{name: w}]")
-	state := applied(want, policies, plan.Make(want, plan.State{Version: "4.3.6", Have: topology.Topology{Policies: policies}}, plan.Options{}))
+	state := applied(want, policies,
+		plan.Make(want, topology.State{Version: "4.3.6", Have: topology.Topology{Policies: policies}}, plan.Options{}))
 	for i, b := range state.Have.Bindings { // the tiers hold nothing, and nothing leads there
 		if b.Source == "shop.a.dlx" {
 			state.Have.Bindings[i].Destination = "elsewhere"
 		}
 	}
-	empty := topology.Topology{Name: "shop"}
+	empty := topology.Compiled{Name: "shop"}
 	p := plan.Make(empty, state, plan.Options{})
-	last := 0
+	last := plan.Phase(0)
 	for _, c := range p.Changes {
 		if c.Kind != topology.KindPolicy {
-			last = c.Rank
-		} else if c.Action != plan.Delete || c.Rank < last || !c.LeadsBack() {
-			t.Errorf("%s %s has rank %d, behind %d", c.Action, c.Name, c.Rank, last)
+			last = c.Phase
+		} else if c.Action != plan.Delete || c.Phase < last || !c.ReturnPath {
+			t.Errorf("%s %s has phase %d, behind %d", c.Action, c.Name, c.Phase, last)
 		}
 	}
 	if n := len(p.Changes); n == 0 || p.Changes[n-1].Kind != topology.KindPolicy {
 		t.Fatalf("the plan is %v", summarize(p.Changes))
 	}
-	state.Usage = map[string]plan.Usage{"w.dead": {Ready: 3}}
+	state.Usage = map[string]topology.Usage{"w.dead": {Ready: 3}}
 	p = plan.Make(empty, state, plan.Options{})
 	for _, c := range plan.Allowed(p, plan.Allow(plan.DropsRouting)).Changes {
 		if c.Name == "w.dead" || strings.HasPrefix(c.Name, "dlxctl.shop.protect.dead.") {
 			t.Errorf("%s %s, though there are dead letters", c.Action, c.Name)
 		}
 	}
-	// Out of the file, and still there: it is protected all the same.
+	// Out of the file, and still there: it is still protected.
 	state.Have.Policies = policies
-	state.InForce = map[string]string{}
+	state.QueuePolicies = map[string]string{}
 	other := compiled(t, topology.Classic, "queues: [{name: v}]")
-	if p := protecting(plan.Make(other, state, plan.Options{}))[topology.RoleDead]; !slices.Contains(topology.PatternQueues(p.Pattern), "w.dead") {
+	if p := protecting(plan.Make(other, state,
+		plan.Options{}))[topology.RoleDeadLetter]; !slices.Contains(topology.PatternQueues(p.Pattern), "w.dead") {
 		t.Errorf("the pattern is %q", p.Pattern)
 	}
 }
 
-// An interrupted write of ours, a pattern that somebody changed, and one that only
+// An interrupted write of dlxctl, a pattern that another team changed, and one that only
 // the broker can read.
 func TestProtectionThatIsNotInEffect(t *testing.T) {
 	t.Parallel()
 	want := compiled(t, topology.Classic, "queues: [{name: w}]")
 	policies := []topology.Policy{catchAll("all", 0, args{"message-ttl": int64(500)})}
-	done := func() plan.State {
-		return applied(want, policies, plan.Make(want, plan.State{Version: "4.3.6", Have: topology.Topology{Policies: policies}}, plan.Options{}))
+	done := func() topology.State {
+		return applied(want, policies,
+			plan.Make(want, topology.State{Version: "4.3.6", Have: topology.Topology{Policies: policies}}, plan.Options{}))
 	}
-	set := func(s plan.State, change func(p *topology.Policy)) plan.State {
+	set := func(s topology.State, change func(p *topology.Policy)) topology.State {
 		for i, p := range s.Have.Policies {
 			if p.Name == "dlxctl.shop.protect.dead.1.all" {
 				change(&s.Have.Policies[i])
@@ -318,7 +349,7 @@ func TestProtectionThatIsNotInEffect(t *testing.T) {
 		return s
 	}
 	silent := done()
-	delete(silent.InForce, "w.dead")
+	delete(silent.QueuePolicies, "w.dead")
 	unreadable := done()
 	for i, p := range unreadable.Have.Policies {
 		if p.Name == "all" {
@@ -331,20 +362,24 @@ func TestProtectionThatIsNotInEffect(t *testing.T) {
 			exchanges.Have.Policies[i].ApplyTo = "exchanges"
 		}
 	}
-	foreign := set(done(), func(p *topology.Policy) { p.Pattern = "^(?:theirs|w\\.dead)$" })
-	foreign.Have.Queues = append(foreign.Have.Queues, topology.Queue{Name: "theirs", Durable: true, Arguments: args{"x-queue-type": "classic"}})
+	foreign := set(done(), func(p *topology.Policy) { p.Pattern = "^(?:foreign|w\\.dead)$" })
+	foreign.Have.Queues = append(foreign.Have.Queues,
+		topology.Queue{Name: "foreign", Durable: true, Arguments: args{"x-queue-type": "classic"}})
 	for name, tc := range map[string]struct {
-		state plan.State
+		state topology.State
 		want  string
 	}{
-		"done":              {done(), ""},
-		"interrupted":       {set(done(), func(p *topology.Policy) { p.Priority++ }), `update 1002 ^w\.dead$`},
-		"not in effect":     {silent, `update 1002 ^w\.dead$`},
-		"another pattern":   {set(done(), func(p *topology.Policy) { p.Pattern = "^w" }), `update 1000 ^w\.dead$`},
-		"somebody's queue":  {foreign, `update 1000 ^w\.dead$`},
-		"one that is gone":  {set(done(), func(p *topology.Policy) { p.Pattern = "^(?:gone|w\\.dead)$" }), ""},
-		"other settings":    {set(done(), func(p *topology.Policy) { p.Definition = args{"expires": int64(1)} }), `update 1000 ^w\.dead$`},
-		"unreadable theirs": {unreadable, ""},
+		"done":             {done(), ""},
+		"interrupted":      {set(done(), func(p *topology.Policy) { p.Priority++ }), `update 1002 ^w\.dead$`},
+		"not in effect":    {silent, `update 1002 ^w\.dead$`},
+		"another pattern":  {set(done(), func(p *topology.Policy) { p.Pattern = "^w" }), `update 1000 ^w\.dead$`},
+		"a foreign queue":  {foreign, `update 1000 ^w\.dead$`},
+		"one that is gone": {set(done(), func(p *topology.Policy) { p.Pattern = "^(?:gone|w\\.dead)$" }), ""},
+		"other settings": {
+			set(done(), func(p *topology.Policy) { p.Definition = args{"expires": int64(1)} }),
+			`update 1000 ^w\.dead$`,
+		},
+		"unreadable":        {unreadable, ""},
 		"for exchanges now": {exchanges, "delete 0 delete 0 delete 0 delete 0 "},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -367,7 +402,7 @@ func TestEndured(t *testing.T) {
 	t.Parallel()
 	want := compiled(t, topology.Quorum, "queues: [{name: w}]")
 	state := applied(want, nil)
-	state.Operator = []topology.Policy{catchAll("op", 0, args{"max-length": int64(9)})}
+	state.OperatorPolicies = []topology.Policy{catchAll("op", 0, args{"max-length": int64(9)})}
 	p := plan.Make(want, state, plan.Options{})
 	if d := cmp.Diff([]string{"blocked policy op [max-length] loses-messages"}, summarize(p.Changes)); d != "" {
 		t.Fatalf("changes (-want +got):\n%s", d)
@@ -384,9 +419,10 @@ func TestEndured(t *testing.T) {
 	if rights := plan.Rights(p); len(rights) > 0 {
 		t.Errorf("it takes %v", rights)
 	}
-	state.Operator = []topology.Policy{catchAll("op", 0, args{"message-ttl": int64(9)})}
-	state.Operator[0].Pattern = "retry"
-	if p := plan.Make(want, state, plan.Options{}); !p.Empty() || len(p.Warnings) != 1 || p.Warnings[0].Name != "overruled" {
+	state.OperatorPolicies = []topology.Policy{catchAll("op", 0, args{"message-ttl": int64(9)})}
+	state.OperatorPolicies[0].Pattern = "retry"
+	if p := plan.Make(want, state, plan.Options{}); !p.Empty() || len(p.Warnings) != 1 ||
+		p.Warnings[0].Name != "overruled" {
 		t.Errorf("a wait that is too short is %v, %v", summarize(p.Changes), p.Warnings)
 	}
 }

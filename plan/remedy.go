@@ -5,12 +5,13 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
 // asFound says what to write in the file so that a queue can stay as it was found,
 // for exactly the fields that differ. It is empty where no file can say that.
-func asFound(have topology.Queue, after any, fields []Field) string {
+func asFound(have topology.Queue, after topology.Object, fields []Field) string {
 	want, isQueue := after.(topology.Queue)
 	if !isQueue || want.Label.Role != topology.RoleWork {
 		return "" // of generated queues the file says less
@@ -19,12 +20,13 @@ func asFound(have topology.Queue, after any, fields []Field) string {
 	for _, f := range fields {
 		switch {
 		case slices.Contains([]string{"durable", "auto-delete", "exclusive"}, f.Name):
-			return "declare it as external: true, which takes it as it is"
+			return "declare it with external: true, which keeps it as it is"
 		case f.Name == topology.ArgQueueType:
-			write = append(write, "type: "+display(have.Type()))
-		case f.Name == topology.ArgDeadLetterExchange && f.Before != nil || f.Name == topology.ArgDeadLetterRoutingKey && f.Before != nil:
-			return "" // an argument outranks every policy
-		case byPolicy(f.Name) && f.Before == nil && hasAny(want.Arguments, topology.ArgDeadLetterExchange):
+			write = append(write, "type: "+text.Name(have.Type()))
+		case f.Name == topology.ArgDeadLetterExchange && f.Before != nil ||
+			f.Name == topology.ArgDeadLetterRoutingKey && f.Before != nil:
+			return "" // an argument overrides every policy
+		case byPolicy(f.Name) && f.Before == nil && want.Arguments.HasAny(topology.ArgDeadLetterExchange):
 			write = append(write, "deadLetterBy: policy")
 		case f.Name == topology.ArgDeliveryLimit && f.Before != nil:
 			write = append(write, fmt.Sprintf("deliveryLimit: %v", f.Before))
@@ -43,10 +45,10 @@ func asFound(have topology.Queue, after any, fields []Field) string {
 	}
 	var ways []string
 	if len(write) > 0 {
-		ways = append(ways, "write "+strings.Join(write, " and ")+" in the file")
+		ways = append(ways, "set "+strings.Join(write, " and ")+" in the file")
 	}
 	if len(leave) > 0 {
-		ways = append(ways, "leave out "+strings.Join(leave, ", "))
+		ways = append(ways, "remove "+strings.Join(leave, ", "))
 	}
 	return strings.Join(ways, ", and ")
 }
@@ -55,6 +57,7 @@ func asFound(have topology.Queue, after any, fields []Field) string {
 // was made without it.
 func byPolicy(argument string) bool {
 	return slices.Contains([]string{
-		topology.ArgDeadLetterExchange, topology.ArgDeadLetterRoutingKey, topology.ArgDeadLetterStrategy, topology.ArgOverflow,
+		topology.ArgDeadLetterExchange, topology.ArgDeadLetterRoutingKey, topology.ArgDeadLetterStrategy,
+		topology.ArgOverflow,
 	}, argument)
 }

@@ -6,11 +6,13 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/dlxctl/dlxctl/internal/policy"
+	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
 // Reroute is the change of where the failures of a work queue go. It is carried out in
-// steps, each read back from the broker: see [NextReroutes]. Nothing else of the queue
+// steps, each read back from the broker: see [nextReroutes]. Nothing else of the queue
 // changes, and no message is lost, doubled or misplaced meanwhile.
 type Reroute struct {
 	// Queue is the work queue. Empty for the move of an exchange of an earlier release.
@@ -36,7 +38,7 @@ type failures struct {
 type failureRoute struct {
 	queue string
 	want  topology.Binding
-	// at and next are the bindings of ours with the queue's key, at the failed exchange
+	// at and next are the bindings of the topology with the queue's key, at the failed exchange
 	// and at its alternate exchange.
 	at, next []topology.Binding
 	// from is the exchange of an earlier release that the queue dead-letters to. Empty: none.
@@ -48,7 +50,7 @@ type failureRoute struct {
 // arguments name it keep it, as arguments cannot be changed.
 type legacyExchange struct {
 	name string
-	// direct are its bindings of ours to queues: one, to the failed queue of its backoff.
+	// direct are its bindings of the topology to queues: one, to the failed queue of its backoff.
 	direct []topology.Binding
 	// bridged says that it hands on to the failed exchange.
 	bridged bool
@@ -60,13 +62,13 @@ type legacyExchange struct {
 }
 
 // failuresOf reads where failures go. want gives the queues that are looked at.
-func failuresOf(want topology.Topology, state State) failures {
+func failuresOf(want topology.Compiled, state topology.State) failures {
 	f := failures{topology: want.Name}
 	main, next := topology.FailedExchangeName(want.Name), topology.NextFailedExchangeName(want.Name)
-	at, parked := map[string][]topology.Binding{}, map[string][]topology.Binding{}
+	at, atNext := map[string][]topology.Binding{}, map[string][]topology.Binding{}
 	direct, bridged := map[string][]topology.Binding{}, map[string]bool{}
 	for _, b := range state.Have.Bindings {
-		if owner, ours := topology.Owner(b.Arguments); !ours || owner != want.Name {
+		if owner, marked := topology.Owner(b.Arguments); !marked || owner != want.Name {
 			continue
 		}
 		_, old := topology.FailedBackoff(want.Name, b.Source)
@@ -74,7 +76,7 @@ func failuresOf(want topology.Topology, state State) failures {
 		case b.Source == main:
 			at[b.Key] = append(at[b.Key], b)
 		case b.Source == next:
-			parked[b.Key] = append(parked[b.Key], b)
+			atNext[b.Key] = append(atNext[b.Key], b)
 		case old && b.DestinationType == topology.ToQueue:
 			direct[b.Source] = append(direct[b.Source], b)
 		case old && b.Destination == main:
@@ -85,8 +87,11 @@ func failuresOf(want topology.Topology, state State) failures {
 	listed := map[string]bool{}
 	for _, e := range state.Have.Exchanges {
 		_, old := topology.FailedBackoff(want.Name, e.Name)
-		if owner, ours := topology.Owner(e.Arguments); old && ours && owner == want.Name {
-			f.legacy = append(f.legacy, legacyExchange{name: e.Name, direct: direct[e.Name], bridged: bridged[e.Name], users: targets[e.Name]})
+		if owner, marked := topology.Owner(e.Arguments); old && marked && owner == want.Name {
+			f.legacy = append(f.legacy, legacyExchange{
+				name: e.Name, direct: direct[e.Name], bridged: bridged[e.Name],
+				users: targets[e.Name],
+			})
 		}
 	}
 	f.legacy = append(f.legacy, missingExchanges(want, state, targets)...)
@@ -100,14 +105,14 @@ func failuresOf(want topology.Topology, state State) failures {
 		if b.Source == main {
 			queue := strings.TrimPrefix(b.Key, topology.AddressKey(""))
 			listed[queue] = true
-			f.queues = append(f.queues, failureRoute{queue, b, at[b.Key], parked[b.Key], from[queue]})
+			f.queues = append(f.queues, failureRoute{queue, b, at[b.Key], atNext[b.Key], from[queue]})
 		}
 	}
-	for _, b := range legacyRoutes(want, state, at, parked) {
+	for _, b := range legacyRoutes(want, state, at, atNext) {
 		queue := strings.TrimPrefix(b.Key, topology.AddressKey(""))
 		if !listed[queue] {
 			listed[queue] = true
-			f.queues = append(f.queues, failureRoute{queue, b, at[b.Key], parked[b.Key], from[queue]})
+			f.queues = append(f.queues, failureRoute{queue, b, at[b.Key], atNext[b.Key], from[queue]})
 		}
 	}
 	// What is no longer in the file and still dead-letters to an exchange of an
@@ -119,7 +124,7 @@ func failuresOf(want topology.Topology, state State) failures {
 			}
 			b := f.handsOn(main)
 			b.Key, b.Destination, b.DestinationType = topology.AddressKey(queue), l.direct[0].Destination, topology.ToQueue
-			f.queues = append(f.queues, failureRoute{queue, b, at[b.Key], parked[b.Key], l.name})
+			f.queues = append(f.queues, failureRoute{queue, b, at[b.Key], atNext[b.Key], l.name})
 		}
 	}
 	return f
@@ -127,9 +132,9 @@ func failuresOf(want topology.Topology, state State) failures {
 
 // missingExchanges gives the exchanges of an earlier release that queues of the file name,
 // and that do not exist.
-func missingExchanges(want topology.Topology, state State, targets map[string][]string) []legacyExchange {
+func missingExchanges(want topology.Compiled, state topology.State, targets map[string][]string) []legacyExchange {
 	found := byName(state.Have.Exchanges, func(e topology.Exchange) string { return e.Name })
-	works := byName(want.Works, func(w topology.Work) string { return w.Queue })
+	works := byName(want.WorkQueues, func(w topology.WorkQueue) string { return w.Name })
 	var out []legacyExchange
 	for _, name := range slices.Sorted(maps.Keys(targets)) {
 		_, exists := found[name]
@@ -142,26 +147,28 @@ func missingExchanges(want topology.Topology, state State, targets map[string][]
 	return out
 }
 
-// legacyRoutes gives the wanted bindings of legacy queues of ours that live and whose backoff
-// is no longer in the file: their failures go by the backoff of their successor. at and next
-// are the bindings that were found, by key.
-func legacyRoutes(want topology.Topology, state State, at, next map[string][]topology.Binding) []topology.Binding {
+// legacyRoutes returns the wanted bindings of legacy queues of the topology that exist and whose
+// backoff is no longer in the file: their failures go by the backoff of their successor. at and
+// next are the bindings that were found, by key.
+func legacyRoutes(want topology.Compiled, state topology.State, at,
+	next map[string][]topology.Binding,
+) []topology.Binding {
 	found := byName(state.Have.Queues, func(q topology.Queue) string { return q.Name })
 	var out []topology.Binding
-	for _, w := range want.Works {
+	for _, w := range want.WorkQueues {
 		legacy, alive := found[w.Replaces]
-		owner, ours := topology.Owner(legacy.Arguments)
+		owner, marked := topology.Owner(legacy.Arguments)
 		key := topology.AddressKey(w.Replaces)
 		orphaned := slices.ContainsFunc(slices.Concat(at[key], next[key]), func(b topology.Binding) bool {
 			backoff := backoffAt(want.Name, b)
-			_, inFile := want.Loop(backoff)
+			_, inFile := want.Backoff(backoff)
 			return backoff != topology.NoBackoff && !inFile
 		})
-		if w.Replaces == "" || !alive || !ours || owner != want.Name || !orphaned {
+		if w.Replaces == "" || !alive || !marked || owner != want.Name || !orphaned {
 			continue
 		}
 		i := slices.IndexFunc(want.Bindings, func(b topology.Binding) bool {
-			return b.Source == topology.FailedExchangeName(want.Name) && b.Key == topology.AddressKey(w.Queue)
+			return b.Source == topology.FailedExchangeName(want.Name) && b.Key == topology.AddressKey(w.Name)
 		})
 		if i >= 0 {
 			b := want.Bindings[i]
@@ -174,13 +181,13 @@ func legacyRoutes(want topology.Topology, state State, at, next map[string][]top
 
 // deadLetterTargets gives the queues that dead-letter to each exchange, by argument or by
 // the policy in effect.
-func deadLetterTargets(state State) map[string][]string {
+func deadLetterTargets(state topology.State) map[string][]string {
 	out := map[string][]string{}
-	r := anyPolicies(state)
+	policies := policy.All(state)
 	for _, q := range state.Have.Queues {
 		exchange, given := q.Arguments[topology.ArgDeadLetterExchange].(string)
 		if !given {
-			for _, p := range r.inForce(q) {
+			for _, p := range policies.InEffect(q) {
 				if target, ok := p.Definition["dead-letter-exchange"].(string); ok {
 					exchange = target
 				}
@@ -199,15 +206,15 @@ func same(a, b topology.Binding) bool {
 }
 
 // moves reports whether the failures of a queue have another way than the wanted one, and
-// one of ours.
+// one of the topology.
 func (r failureRoute) moves() bool {
 	return len(r.next) > 0 || slices.ContainsFunc(r.at, func(b topology.Binding) bool { return !same(b, r.want) })
 }
 
-// NextReroutes gives the next changes on the way from where failures go to where want
+// nextReroutes gives the next changes on the way from where failures go to where want
 // has them go, for those queues and exchanges that wanted names; nil is all. It is a pure
 // function of what the broker shows, so that it goes on wherever a run was stopped. The
-// broker must come to rest between two calls. No changes: nothing is left.
+// broker must settle between two calls. No changes: nothing is left.
 //
 // To change from A to B, B is bound to the alternate exchange of the failed exchange, then
 // A is unbound from the failed exchange, so that failures take the way over the alternate,
@@ -219,7 +226,7 @@ func (r failureRoute) moves() bool {
 // An exchange of an earlier release is moved first: it is bound to the failed exchange,
 // which leads to the same queue, so that each failure is stored there once (the broker
 // gives a queue one copy however many ways lead there), and then its own binding goes.
-func NextReroutes(want topology.Topology, state State, wanted func(Reroute) bool) []Change {
+func nextReroutes(want topology.Compiled, state topology.State, wanted func(Reroute) bool) []Change {
 	f := failuresOf(want, state)
 	var out []Change
 	moving := map[string]bool{} // exchanges that do not hand on yet
@@ -259,8 +266,8 @@ func (r failureRoute) step(next string) []Change {
 			stale = append(stale, b)
 		}
 	}
-	parked := r.want
-	parked.Source = next
+	atNext := r.want
+	atNext.Source = next
 	switch {
 	case bound && len(others) > 0:
 		return unbindings(others) // it has two ways: each failure is doubled until now
@@ -271,7 +278,7 @@ func (r failureRoute) step(next string) []Change {
 	case len(others) == 0:
 		return []Change{bindingOf(r.want)} // the alternate exchange had it until now, or nothing did
 	case !ready:
-		return []Change{bindingOf(parked)}
+		return []Change{bindingOf(atNext)}
 	default:
 		return unbindings(others) // from now on the alternate exchange leads to the wanted place
 	}
@@ -298,7 +305,7 @@ func (f failures) bridge(l legacyExchange) []Change {
 	if len(l.users) == 0 {
 		// Nothing is lost with its bindings: no queue of the virtual host dead-letters
 		// to it, by argument or by the policy in effect.
-		c := deleted(topology.KindExchange, l.name, topology.Exchange{Name: l.name}, topology.Label{Role: topology.RoleFailed})
+		c := deleted(topology.Exchange{Name: l.name, Label: topology.Label{Role: topology.RoleFailed}})
 		c.Hazards = []Hazard{DropsRouting}
 		return []Change{c}
 	}
@@ -318,7 +325,7 @@ func (f failures) bridge(l legacyExchange) []Change {
 	case l.missing:
 		e := topology.Exchange{
 			Name: l.name, Type: topology.Fanout, Durable: true, Label: topology.Label{Role: topology.RoleFailed},
-			Arguments: topology.Arguments{topology.ArgManagedBy: topology.Mark(f.topology)},
+			Arguments: topology.Arguments{topology.ArgManagedBy: topology.OwnerMark(f.topology)},
 		}
 		return []Change{{Action: Create, Kind: topology.KindExchange, Name: l.name, After: e, Label: e.Label}}
 	case !l.bridged:
@@ -332,7 +339,8 @@ func (f failures) bridge(l legacyExchange) []Change {
 func (f failures) handsOn(exchange string) topology.Binding {
 	return topology.Binding{
 		Source: exchange, Destination: topology.FailedExchangeName(f.topology), DestinationType: topology.ToExchange,
-		Arguments: topology.Arguments{topology.ArgManagedBy: topology.Mark(f.topology)}, Label: topology.Label{Role: topology.RoleFailed},
+		Arguments: topology.Arguments{topology.ArgManagedBy: topology.OwnerMark(f.topology)},
+		Label:     topology.Label{Role: topology.RoleFailed},
 	}
 }
 
@@ -343,52 +351,72 @@ func bindingOf(b topology.Binding) Change {
 func unbindings(list []topology.Binding) []Change {
 	var out []Change
 	for _, b := range list {
-		out = append(out, Change{Action: Delete, Kind: topology.KindBinding, Name: b.String(), Before: b, Label: topology.Label{Role: topology.RoleFailed}})
+		out = append(out, Change{
+			Action: Delete, Kind: topology.KindBinding, Name: b.String(), Before: b,
+			Label: topology.Label{Role: topology.RoleFailed},
+		})
 	}
 	return out
 }
 
-// reroutes gives the changes of where failures go, as a plan shows them: one for each
+// rerouting is the changes of where failures go, and what is left to them: plans neither
+// compare nor delete the bindings that they govern.
+type rerouting struct {
+	changes []Change
+	legacy  map[string]bool // the exchanges of an earlier release that exist; see legacyExchange
+	keys    map[string]bool // the keys of queues whose failures change their route
+}
+
+// governs reports whether a binding leads failures, and the reroutes see to it.
+func (x rerouting) governs(topologyName string, b topology.Binding) bool {
+	main, next := topology.FailedExchangeName(topologyName), topology.NextFailedExchangeName(topologyName)
+	return (b.Source == main || b.Source == next) && x.keys[b.Key] || x.legacy[b.Source]
+}
+
+// rerouting returns the changes of where failures go, as a plan shows them: one for each
 // queue, and one for each exchange of an earlier release.
-func (r *resolver) reroutes() {
+func (r *resolver) rerouting() rerouting {
 	f := failuresOf(r.want, r.state)
+	out := rerouting{legacy: map[string]bool{}, keys: map[string]bool{}}
 	for _, l := range f.legacy {
-		r.legacy[l.name] = true
+		out.legacy[l.name] = true
 		for _, user := range l.users {
 			if _, known := r.works[user]; !known {
-				r.rerouted[topology.AddressKey(user)] = true // its failures keep their way as long as it lives
+				out.keys[topology.AddressKey(user)] = true // its failures keep their way as long as it lives
 			}
 		}
 		if len(f.bridge(l)) == 0 {
 			continue
 		}
 		c := Change{
-			Action: Update, Kind: topology.KindExchange, Name: l.name, After: Reroute{Exchange: l.name}, Rank: rankReroute,
+			Action: Update, Kind: topology.KindExchange, Name: l.name, Reroute: &Reroute{Exchange: l.name}, Phase: PhaseReroute,
 			Label:  topology.Label{Role: topology.RoleFailed},
 			Fields: []Field{{Name: "hands on to", After: topology.FailedExchangeName(r.want.Name)}},
-			Reason: fmt.Sprintf("%s made by an earlier release dead-letter to it (%s); the exchange stays for them, and from now on their backoff can change in place",
-				countOf(len(l.users), "queue"), some(displayed(l.users))),
+			Reason: fmt.Sprintf("%s created by an earlier release dead-letter to it (%s); the exchange stays for them, and from now on their backoff can change in place",
+				text.Count(len(l.users), "queue"), some(displayed(l.users))),
 		}
 		if l.missing {
-			c.Reason = fmt.Sprintf("it does not exist, and the arguments of %s, as of an earlier release, name it", some(displayed(l.users)))
+			c.Reason = fmt.Sprintf("it does not exist, and arguments from an earlier release name it: those of %s",
+				some(displayed(l.users)))
 		}
 		if len(l.users) == 0 {
-			c.Action, c.Fields, c.Reason = Delete, nil, "made by an earlier release; no queue dead-letters to it any more"
+			c.Action, c.Fields, c.Reason = Delete, nil, "created by an earlier release; no queue dead-letters to it any more"
 		}
-		r.out.Reroutes = append(r.out.Reroutes, c)
+		out.changes = append(out.changes, c)
 	}
 	for _, q := range f.queues {
 		if !q.moves() {
 			if len(q.at) == 0 && q.from != "" && r.leadsElsewhere(f, q) {
-				r.out.Reroutes = append(r.out.Reroutes, r.reroute(q, r.legacyTarget(f, q)))
-				r.rerouted[q.want.Key] = true
+				out.changes = append(out.changes, r.reroute(q, r.legacyTarget(f, q)))
+				out.keys[q.want.Key] = true
 			}
 			continue
 		}
-		r.rerouted[q.want.Key] = true
+		out.keys[q.want.Key] = true
 		from := append(slices.Clone(q.at), q.next...)
-		r.out.Reroutes = append(r.out.Reroutes, r.reroute(q, from[0]))
+		out.changes = append(out.changes, r.reroute(q, from[0]))
 	}
+	return out
 }
 
 // legacyTarget gives the binding of the exchange of an earlier release that a queue
@@ -410,15 +438,19 @@ func (r *resolver) leadsElsewhere(f failures, q failureRoute) bool {
 func (r *resolver) reroute(q failureRoute, from topology.Binding) Change {
 	before, after := backoffAt(r.want.Name, from), backoffAt(r.want.Name, q.want)
 	c := Change{
-		Action: Update, Kind: topology.KindQueue, Name: q.queue, After: Reroute{Queue: q.queue, To: q.want}, Rank: rankReroute,
+		Action: Update, Kind: topology.KindQueue, Name: q.queue, Reroute: &Reroute{Queue: q.queue, To: q.want},
+		Phase: PhaseReroute,
 		Label: topology.Label{Role: topology.RoleWork, Queue: q.queue},
 	}
 	if before == after {
 		c.Reason = fmt.Sprintf("an interrupted change of its backoff is completed; the backoff is %s", after)
 		return c
 	}
-	c.Fields = []Field{{Name: "backoff", Before: before, After: after}, {Name: "schedule", Before: r.schedule(before), After: r.schedule(after)}}
-	c.Reason = "messages that wait in a tier come back, and their attempts go on counting"
+	c.Fields = []Field{{Name: "backoff", Before: before, After: after}, {
+		Name:   "schedule",
+		Before: r.schedule(before), After: r.schedule(after),
+	}}
+	c.Reason = "messages that wait in a tier return to the queue and keep their attempt count"
 	return c
 }
 
@@ -434,19 +466,19 @@ func backoffAt(top string, b topology.Binding) string {
 // schedule says when a message of a backoff is delivered that fails each time. A backoff
 // that the file no longer has is read from the broker.
 func (r *resolver) schedule(backoff string) string {
-	loop, ok := r.want.Loop(backoff)
+	loop, ok := r.want.Backoff(backoff)
 	if !ok {
 		loop = r.foundLoop(backoff)
 	}
-	if len(loop.Steps) == 0 && backoff != topology.NoBackoff {
+	if len(loop.Tiers) == 0 && backoff != topology.NoBackoff {
 		return "a schedule that the broker does not show"
 	}
 	return deliveries(loop)
 }
 
 // foundLoop gives the loop of a backoff as its headers exchange has it on the broker.
-func (r *resolver) foundLoop(backoff string) topology.Loop {
-	loop := topology.Loop{Backoff: backoff}
+func (r *resolver) foundLoop(backoff string) topology.Backoff {
+	loop := topology.Backoff{Name: backoff}
 	delays := map[string]int64{}
 	for _, q := range r.state.Have.Queues {
 		if ttl, ok := q.Arguments[topology.ArgMessageTTL].(int64); ok {
@@ -456,7 +488,7 @@ func (r *resolver) foundLoop(backoff string) topology.Loop {
 	tiers := map[int64]string{}
 	for _, b := range r.state.Have.Bindings {
 		names := b.Arguments.WithoutX().Names()
-		if b.Source != topology.RetryExchangeName(r.want.Name, backoff) || len(names) != 1 || !r.ours(b.Arguments) {
+		if b.Source != topology.RetryExchangeName(r.want.Name, backoff) || len(names) != 1 || !r.owns(b.Arguments) {
 			continue
 		}
 		if n, ok := b.Arguments[names[0]].(int64); ok && n > 0 {
@@ -464,7 +496,7 @@ func (r *resolver) foundLoop(backoff string) topology.Loop {
 		}
 	}
 	for n := int64(1); tiers[n] != ""; n++ {
-		loop.Steps = append(loop.Steps, topology.Step{Delay: millis(delays[tiers[n]]), Queue: tiers[n]})
+		loop.Tiers = append(loop.Tiers, topology.Tier{Delay: millis(delays[tiers[n]]), Queue: tiers[n]})
 	}
 	return loop
 }
@@ -473,7 +505,7 @@ func (r *resolver) foundLoop(backoff string) topology.Loop {
 func displayed(names []string) []string {
 	var out []string
 	for _, n := range names {
-		out = append(out, display(n))
+		out = append(out, text.Name(n))
 	}
 	return out
 }
@@ -482,13 +514,14 @@ func displayed(names []string) []string {
 // arguments to where the wanted one does, in the way of an earlier release: to the
 // exchange of a backoff, which hands on to the failed exchange, or, without a backoff, to
 // the exchange that picks the dead-letter queue.
-func (r *resolver) namesFailedExchange(have, want topology.Arguments, queue string) bool {
+func (r *resolver) namesFailedExchange(routes rerouting, have, want topology.Arguments, queue string) bool {
 	exchange, _ := have[topology.ArgDeadLetterExchange].(string)
-	if want[topology.ArgDeadLetterExchange] != topology.FailedExchangeName(r.want.Name) || have[topology.ArgDeadLetterRoutingKey] != topology.AddressKey(queue) {
+	if want[topology.ArgDeadLetterExchange] != topology.FailedExchangeName(r.want.Name) ||
+		have[topology.ArgDeadLetterRoutingKey] != topology.AddressKey(queue) {
 		return false
 	}
-	if exchange == topology.DeadName(r.want.Name) {
+	if exchange == topology.DeadLetterName(r.want.Name) {
 		return r.works[queue].Backoff == topology.NoBackoff
 	}
-	return r.legacy[exchange]
+	return routes.legacy[exchange]
 }

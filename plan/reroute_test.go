@@ -12,13 +12,12 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/dlxctl/dlxctl/plan"
-	"github.com/dlxctl/dlxctl/spec"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
 // backoffsOf gives a topology in which each queue, q0 and so on, has the backoff at its
 // place. Backoffs that no queue has are not in the file.
-func backoffsOf(tb interface{ Fatal(args ...any) }, backoffs []string) topology.Topology {
+func backoffsOf(tb interface{ Fatal(args ...any) }, backoffs []string) topology.Compiled {
 	var b strings.Builder
 	b.WriteString("version: 1\nname: shop\nbackoff:\n  z: {tiers: [1s]}\n")
 	for _, name := range slices.Compact(slices.Sorted(slices.Values(backoffs))) {
@@ -30,33 +29,32 @@ func backoffsOf(tb interface{ Fatal(args ...any) }, backoffs []string) topology.
 	for i, name := range backoffs {
 		fmt.Fprintf(&b, "  - {name: q%d, backoff: %s, bindings: [{exchange: e, key: k%d}]}\n", i, name, i)
 	}
-	top, _, err := spec.Load([]spec.Source{{Name: "f", Data: []byte(b.String())}}, func(string) (string, bool) { return "", false })
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return top
+	return loaded(tb, b.String())
 }
 
 // earlier gives what the release before made of a topology: a fanout exchange for each
 // backoff, to which its queues dead-letter.
-func earlier(t topology.Topology) []any {
-	var out []any
-	mark := topology.Arguments{topology.ArgManagedBy: topology.Mark(t.Name)}
+func earlier(t topology.Compiled) []topology.Object {
+	var out []topology.Object
+	mark := topology.Arguments{topology.ArgManagedBy: topology.OwnerMark(t.Name)}
 	main := topology.FailedExchangeName(t.Name)
 	for _, e := range t.Exchanges {
 		if e.Name != main && e.Name != topology.NextFailedExchangeName(t.Name) {
 			out = append(out, e)
 		}
 	}
-	for _, l := range t.Loops {
-		out = append(out, topology.Exchange{Name: l.Failed, Type: topology.Fanout, Durable: true, Arguments: mark},
-			topology.Binding{Source: l.Failed, Destination: l.Failed, DestinationType: topology.ToQueue, Arguments: mark})
+	for _, l := range t.Backoffs {
+		out = append(out, topology.Exchange{Name: l.FailedQueue, Type: topology.Fanout, Durable: true, Arguments: mark},
+			topology.Binding{
+				Source: l.FailedQueue, Destination: l.FailedQueue, DestinationType: topology.ToQueue,
+				Arguments: mark,
+			})
 	}
 	for _, q := range t.Queues {
-		if w, is := t.Work(q.Name); is {
-			target := topology.DeadName(t.Name)
-			if l, has := t.Loop(w.Backoff); has {
-				target = l.Failed
+		if w, is := t.WorkQueue(q.Name); is {
+			target := topology.DeadLetterName(t.Name)
+			if l, has := t.Backoff(w.Backoff); has {
+				target = l.FailedQueue
 			}
 			q.Arguments = q.Arguments.With(topology.ArgDeadLetterExchange, target)
 		}
@@ -109,7 +107,7 @@ func (f *fake) failureGoes(queue string) []string {
 type watched struct {
 	*fake
 
-	mu   sync.Mutex // changes of one rank run at the same time
+	mu   sync.Mutex // changes of one phase run at the same time
 	left int        // changes until it stops
 	look func(c plan.Change)
 }
@@ -134,10 +132,12 @@ func TestFailuresHaveOneWayAtEachMoment(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		names := rapid.SampledFrom([]string{"a", "b", "c", topology.NoBackoff})
 		draw := func(label string) []string { return rapid.SliceOfN(names, 3, 3).Draw(t, label) }
-		f := &fake{objects: map[string]any{}}
+		f := &fake{objects: map[string]topology.Object{}}
 		first := draw("first")
 		old := rapid.Bool().Draw(t, "made by an earlier release")
-		fixed := map[int]bool{} // queues without a backoff in an earlier release: their argument names the exchange of dead letters
+		// queues without a backoff in an earlier release: their argument names the exchange of
+		// dead letters
+		fixed := map[int]bool{}
 		if old {
 			for i, name := range first {
 				fixed[i] = name == topology.NoBackoff
@@ -145,7 +145,8 @@ func TestFailuresHaveOneWayAtEachMoment(t *testing.T) {
 			for _, o := range earlier(backoffsOf(t, first)) {
 				f.objects[key(o)] = o
 			}
-		} else if err := plan.Carry(t.Context(), f, backoffsOf(t, first), plan.Make(backoffsOf(t, first), f.state(), plan.Options{}), 0, func(plan.Change) {}); err != nil {
+		} else if err := plan.Carry(t.Context(), f, backoffsOf(t, first),
+			plan.Make(backoffsOf(t, first), f.state(), plan.Options{}), 0, func(plan.Change) {}); err != nil {
 			t.Fatal(err)
 		}
 		allowed := make([]map[string]bool, 3)
@@ -153,7 +154,7 @@ func TestFailuresHaveOneWayAtEachMoment(t *testing.T) {
 			if backoff == topology.NoBackoff {
 				return fmt.Sprintf("q%d.dead", i)
 			}
-			return topology.FailedName("shop", backoff)
+			return topology.FailedQueueName("shop", backoff)
 		}
 		for i, name := range first {
 			allowed[i] = map[string]bool{place(i, name): true}
@@ -170,7 +171,8 @@ func TestFailuresHaveOneWayAtEachMoment(t *testing.T) {
 			w := &watched{fake: f, left: rapid.IntRange(0, 40).Draw(t, "changes until it is killed"), look: func(c plan.Change) {
 				for i := range next {
 					if got := f.failureGoes(fmt.Sprint("q", i)); len(got) != 1 || !allowed[i][got[0]] {
-						t.Fatalf("after %s %s: failures of q%d go to %q, and should to one of %v", c.Action, c.Name, i, got, slices.Sorted(maps.Keys(allowed[i])))
+						t.Fatalf("after %s %s: failures of q%d go to %q, and should to one of %v", c.Action, c.Name, i, got,
+							slices.Sorted(maps.Keys(allowed[i])))
 					}
 				}
 			}}
@@ -199,9 +201,10 @@ func TestFailuresHaveOneWayAtEachMoment(t *testing.T) {
 // A plan says what a changed backoff means, as an update without hazards.
 func TestAChangedBackoffIsShown(t *testing.T) {
 	t.Parallel()
-	f := &fake{objects: map[string]any{}}
+	f := &fake{objects: map[string]topology.Object{}}
 	before := backoffsOf(t, []string{"a", "a"})
-	if err := plan.Carry(t.Context(), f, before, plan.Make(before, f.state(), plan.Options{}), 0, func(plan.Change) {}); err != nil {
+	if err := plan.Carry(t.Context(), f, before, plan.Make(before, f.state(), plan.Options{}), 0,
+		func(plan.Change) {}); err != nil {
 		t.Fatal(err)
 	}
 	p := plan.Make(backoffsOf(t, []string{"a", topology.NoBackoff}), f.state(), plan.Options{})
@@ -210,7 +213,7 @@ func TestAChangedBackoffIsShown(t *testing.T) {
 ~ queue q1: backoff a -> none
     before  3 deliveries, at 0s, +1s, +1m; dead after 1m1s at the earliest
     after   1 delivery; dead at once
-    messages that wait in a tier come back, and their attempts go on counting
+    messages that wait in a tier return to the queue and keep their attempt count
 
 0 to create, 1 to update, 0 to replace, 0 to delete, 0 to migrate, 0 blocked
 `
@@ -223,13 +226,17 @@ func TestAChangedBackoffIsShown(t *testing.T) {
 }
 
 // A service that declares its queue as for an earlier release, when nothing of that is left,
-// finds its failures on their way all the same.
+// still finds the route of its failures.
 func TestAQueueDeclaredAsForAnEarlierRelease(t *testing.T) {
 	t.Parallel()
 	want := backoffsOf(t, []string{"a"})
-	f := &fake{objects: map[string]any{}}
-	q := topology.Queue{Name: "q0", Durable: true, Arguments: want.Queues[slices.IndexFunc(want.Queues, func(q topology.Queue) bool { return q.Name == "q0" })].Arguments.
-		With(topology.ArgDeadLetterExchange, "shop.a.failed").Without(topology.ArgManagedBy)}
+	f := &fake{objects: map[string]topology.Object{}}
+	q := topology.Queue{
+		Name: "q0", Durable: true,
+		Arguments: want.Queues[slices.IndexFunc(want.Queues,
+			func(q topology.Queue) bool { return q.Name == "q0" })].Arguments.
+			With(topology.ArgDeadLetterExchange, "shop.a.failed").Without(topology.ArgManagedBy),
+	}
 	if err := f.create(q); err != nil {
 		t.Fatal(err)
 	}

@@ -7,195 +7,262 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/dlclark/regexp2"
-
+	"github.com/dlxctl/dlxctl/internal/policy"
+	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// Resolved is a wanted and a found topology made comparable: what is equal for
-// a broker is equal here, and nothing is found that does not concern us.
-type Resolved struct {
-	Want topology.Topology
-	Have topology.Topology
-	// Bases are, by the name of a wanted policy, the one that is in force on its
-	// queue without ours, and that ours starts from.
-	Bases map[string]topology.Policy
-	// Withheld are the queues that take the place of a legacy queue that still
-	// exists: the names of those, by the names of these.
-	Withheld map[string]string
-	// Refused are the changes that no comparison can bring about: an external
-	// exchange that is missing, a name that another topology owns.
-	Refused []Change
-	// Reroutes are the changes of where the failures of work queues go.
-	Reroutes []Change
-	// Drift are bindings that nobody declared and that touch ours.
-	Drift []topology.Binding
-	// Retiring are the retired tiers that still hold messages.
-	Retiring []string
-	// Staying are queues that are not in the file and stay for a legacy queue of ours.
-	Staying []topology.Queue
-	// Bindings are all that were found, and Usage is what the queues hold: what
-	// is at stake in a deletion.
-	Bindings []topology.Binding
-	Usage    map[string]Usage
-	Warnings []Warning
+// resolved is a wanted and a found topology made comparable: what is equal for a
+// broker is equal here, and nothing is found that does not concern this topology.
+type resolved struct {
+	want topology.Compiled
+	have topology.Topology
 
-	bared         map[string]bool               // the queues that a policy no longer wanted leaves without dead-lettering
-	marks         map[string]topology.Arguments // of the queues that were found, before the mark was taken for wanted
-	exchangeMarks map[string]topology.Arguments // the same of exchanges
-	routed        map[string]bool               // see routedQueues; Diff works it out
-	pending       map[string]bool               // the wanted policies that are stored and perhaps not in force
-	present       func() *present               // all that was found
+	// findings are the changes that no comparison can bring about, such as an external
+	// exchange that is missing or a name that another topology owns, and the warnings.
+	findings
 
-	protections []protection      // from harmful policies of others
-	ghosts      []topology.Policy // protections that are not listed and still in effect
-	harms       []string          // what policies do that nothing overrides, in words
-	found       map[string]bool   // the queues that exist
+	// reroutes are the changes of where the failures of work queues go.
+	reroutes []Change
+	// withheld are the queues that replace a legacy queue which still exists: the name
+	// of the legacy queue by the name of its successor.
+	withheld map[string]string
+	// policies are the results of comparing policies.
+	policies matchedPolicies
+	// queueArguments and exchangeArguments are those that were found, by name, before the
+	// owner mark was replaced by the wanted one.
+	queueArguments, exchangeArguments map[string]topology.Arguments
+	// orphans are the objects of this topology that are no longer in the file.
+	orphans *orphans
+	// drift are bindings that no file declares and that end or begin at queues and
+	// exchanges of this topology.
+	drift []topology.Binding
+	// guards are the policies that override harmful ones.
+	guards *guards
+
+	// bindings are all that were found, and usage is what the queues hold: what is at
+	// risk in a deletion. routed are the queues that a declared exchange leads to.
+	bindings []topology.Binding
+	usage    map[string]topology.Usage
+	routed   map[string]bool
+
+	present func() *present // all that was found
 }
 
-// Resolve makes want and what was found comparable. It changes neither.
+// findings are what a step of resolve refuses and warns of.
+type findings struct {
+	refused  []Change
+	warnings []Warning
+}
+
+func (f *findings) warn(name, text string) {
+	f.warnings = append(f.warnings, Warning{Name: name, Text: text})
+}
+
+func (f *findings) refuse(have, want topology.Object, reason string, fields ...Field) {
+	f.refused = append(f.refused, Change{
+		Action: Blocked, Kind: want.Kind(), Name: want.DisplayName(), Before: have, After: want, Fields: fields,
+		Reason: reason, Label: want.Purpose(),
+	})
+}
+
+// add appends the findings of another step.
+func (f *findings) add(others ...findings) {
+	for _, other := range others {
+		f.refused = append(f.refused, other.refused...)
+		f.warnings = append(f.warnings, other.warnings...)
+	}
+}
+
+// resolve makes want and what was found comparable. It changes neither.
 //
-// What is found keeps only the objects that want names, and those that carry our
-// mark: they are no longer in the file. What a service declared
-// just as the file wants it counts as ours in all but the mark: the mark is
-// never a difference. Arguments that the broker has and neither compares nor
+// What is found keeps only the objects that want names, and those that carry the
+// owner mark of this topology: they are no longer in the file. What a service declared
+// just as the file wants it counts as an object of dlxctl in all but the mark: the
+// mark is never a difference. Arguments that the broker has and neither compares nor
 // needs are left out. External exchanges are copied from found to wanted, so
 // that they never differ.
-func Resolve(want topology.Topology, state State) Resolved {
-	r := resolver{want: want, state: state, works: byName(want.Works, func(w topology.Work) string { return w.Queue })}
-	r.attach = byName(want.Policies, func(p topology.Policy) string { return p.Label.Queue })
-	r.patterns = map[string]*regexp2.Regexp{}
-	for _, p := range state.Have.Policies {
-		if owner, _ := topology.PolicyOwner(p.Name); owner != want.Name {
-			r.foreignPolicies = append(r.foreignPolicies, p)
-		}
+//
+// This is the only place that orders the steps. Each step reads the file, the broker
+// and the results that are passed to it, and changes none of them.
+func resolve(want topology.Compiled, state topology.State) resolved {
+	r := newResolver(want, state)
+
+	// Where failures go decides which bindings and which arguments are left to the
+	// reroutes, and which legacy queues wait decides which bindings wait with them.
+	routes := r.rerouting()
+	waiting := r.replacements()
+
+	// The objects of the file, each with what was found of it.
+	exchanges := r.exchanges()
+	queues := r.queues(routes)
+	bindings := r.bindings(routes, waiting.withheld)
+	policies := r.policies(queues.want)
+
+	// The objects that are no longer in the file: what a living legacy queue or a tier
+	// with messages still needs of them stays wanted.
+	orphans := r.orphans(routes, bindings.wanted)
+	// What policies of others do to the queues above.
+	guards := r.guards(queues.want, orphans.stay.Queues)
+
+	out := resolved{
+		reroutes: routes.changes, withheld: waiting.withheld, policies: policies, orphans: orphans, guards: guards,
+		drift:          r.drift(),
+		queueArguments: queues.found, exchangeArguments: exchanges.found,
+		bindings: state.Have.Bindings, usage: state.Usage,
 	}
-	r.out.bared, r.out.pending, r.out.found = map[string]bool{}, map[string]bool{}, map[string]bool{}
-	r.effects = newEffects()
-	r.out.Want, r.out.Have = want, topology.Topology{Name: want.Name, VHost: want.VHost}
-	r.out.Bindings, r.out.Usage = state.Have.Bindings, state.Usage
-	r.out.Want.Exchanges, r.out.Want.Queues, r.out.Want.Bindings, r.out.Want.Policies = nil, nil, nil, nil
-	r.legacy, r.rerouted, r.loops = map[string]bool{}, map[string]bool{}, map[string]bool{}
-	r.reroutes()
-	r.exchanges()
-	r.replacements()
-	r.queues()
-	r.bindings()
-	r.policies()
-	r.countHeader()
-	r.forget()
-	r.drift()
-	r.strangers()
-	r.crashes()
-	r.unprocessed()
-	r.forgedDeaths()
-	if state.Alarm != "" {
-		r.warn("alarm", "the broker takes no messages at the moment: "+state.Alarm)
-	}
-	r.protections()
-	r.overruled()
-	r.out.Want.Sort()
-	r.out.Have.Sort()
-	r.out.present = sync.OnceValue(func() *present { return newPresent(r) })
-	return r.out
+	out.want = want
+	out.want.Exchanges, out.have.Exchanges = append(exchanges.want, orphans.stay.Exchanges...),
+		append(exchanges.have, orphans.found.Exchanges...)
+	out.want.Queues, out.have.Queues = append(queues.want, orphans.stay.Queues...), append(queues.have,
+		orphans.found.Queues...)
+	out.want.Bindings, out.have.Bindings = append(bindings.want, orphans.stay.Bindings...), append(bindings.have,
+		orphans.found.Bindings...)
+	out.want.Policies, out.have.Policies = append(policies.want, orphans.stay.Policies...), append(policies.have,
+		orphans.found.Policies...)
+	out.want.Sort()
+	out.have.Sort()
+	out.routed = out.routedQueues()
+
+	// In the order in which plans print them.
+	out.add(exchanges.findings, waiting.findings, queues.findings, policies.findings, r.countHeader(), orphans.findings,
+		r.otherTeam(), r.crashes(), r.unprocessed(), r.forgedDeaths(), r.alarm(), guards.findings, r.overridden())
+	out.present = sync.OnceValue(func() *present { return newPresent(r) })
+	return out
 }
 
+// resolver is what the steps of resolve read: the file, what was found, and indexes of
+// both. No step changes it.
 type resolver struct {
-	want  topology.Topology
-	state State
-	works map[string]topology.Work
+	want  topology.Compiled
+	state topology.State
+	works map[string]topology.WorkQueue
 	// attach are the wanted policies, by queue.
 	attach map[string]topology.Policy
-	// foreignPolicies are those that were found and that are not of this topology.
-	foreignPolicies []topology.Policy
-	patterns        map[string]*regexp2.Regexp // of policies
-	wanted          map[string]bool            // the identities of the bindings of want
-	legacy          map[string]bool            // the exchanges of an earlier release that are there; see legacyExchange
-	rerouted        map[string]bool            // the keys of queues whose failures change their way; see reroutes
-	loops           map[string]bool            // the backoffs whose failed queue is retired and stays; see retireFailed
-	kept            map[topology.Key]bool      // what legacy queues of ours still need; see living
-	effects         effects
-	risky           bool // policies of others may harm generated queues
-	out             Resolved
+	// foreign are the policies that this topology does not own.
+	foreign *policy.Set
 }
 
-func (r *resolver) exchanges() {
+func newResolver(want topology.Compiled, state topology.State) *resolver {
+	return &resolver{
+		want: want, state: state, foreign: policy.Foreign(state, want.Name),
+		works:  byName(want.WorkQueues, func(w topology.WorkQueue) string { return w.Name }),
+		attach: byName(want.Policies, func(p topology.Policy) string { return p.Label.Queue }),
+	}
+}
+
+// alarm warns of alarms in effect.
+func (r *resolver) alarm() (f findings) {
+	if r.state.Alarm != "" {
+		f.warn("alarm", "the broker accepts no messages at the moment: "+r.state.Alarm)
+	}
+	return f
+}
+
+// matchedExchanges are exchanges of the file, and what was found of them.
+type matchedExchanges struct {
+	findings
+
+	want, have []topology.Exchange
+	found      map[string]topology.Arguments // by name, as they are
+}
+
+// matchedQueues are queues of the file, and what was found of them.
+type matchedQueues struct {
+	findings
+
+	want, have []topology.Queue
+	found      map[string]topology.Arguments // by name, as they are
+}
+
+// matchedBindings are bindings of the file, and what was found of them. wanted are the
+// identities of all bindings of the file.
+type matchedBindings struct {
+	want, have []topology.Binding
+	wanted     map[string]bool
+}
+
+func (r *resolver) exchanges() matchedExchanges {
 	found := byName(r.state.Have.Exchanges, func(e topology.Exchange) string { return e.Name })
-	r.out.exchangeMarks = map[string]topology.Arguments{}
+	out := matchedExchanges{found: map[string]topology.Arguments{}}
 	for _, want := range r.want.Exchanges {
 		have, ok := found[want.Name]
-		key := topology.Key{Kind: topology.KindExchange, Name: want.Name}
 		switch {
 		case want.External && !ok:
-			r.refuse(key, nil, want, want.Label, "the exchange is external and does not exist: its owner must create it, or take external: true away so that dlxctl does")
+			out.refuse(nil, want,
+				"the exchange is external and does not exist; have its owner create it, or remove external: true so that dlxctl creates it")
 			continue
 		case want.External && want.Type != "" && want.Type != have.Type:
-			r.refuse(key, have, want, want.Label, fmt.Sprintf("the external exchange is of type %s: write that type, or leave it out", have.Type),
+			out.refuse(have, want,
+				fmt.Sprintf("the external exchange has the type %s; set that type in the file, or remove the key", have.Type),
 				Field{"type", have.Type, want.Type})
 			continue
 		case want.External:
 			want = have
-		case ok && r.foreign(key, have, want, have.Arguments, want.Label):
+		case ok && out.refuseForeign(r.want.Name, have, want, have.Arguments):
 			continue
 		case !ok && r.state.ExchangeTypes != nil && !slices.Contains(r.state.ExchangeTypes, want.Type):
-			fix := "enable the plugin that brings it (rabbitmq-plugins enable ...) on every node"
+			fix := "enable the plugin that provides it (rabbitmq-plugins enable ...) on every node"
 			if near := topology.Nearest(want.Type, r.state.ExchangeTypes); near != "" {
 				fix = fmt.Sprintf("did you mean %q? If not, %s", near, fix)
 			}
-			r.refuse(key, nil, want, want.Label, fmt.Sprintf("the broker knows no exchange type %q, only %s: %s",
+			out.refuse(nil, want, fmt.Sprintf("the broker has no exchange type %q, only %s: %s",
 				want.Type, strings.Join(r.state.ExchangeTypes, ", "), fix))
 			continue
 		case ok:
-			r.out.exchangeMarks[have.Name] = have.Arguments
+			out.found[have.Name] = have.Arguments
 			have.Arguments = aligned(have.Arguments, want.Arguments, comparedExchangeArguments())
 		}
-		r.out.Want.Exchanges = append(r.out.Want.Exchanges, want)
+		out.want = append(out.want, want)
 		if ok {
 			have.Label = want.Label
-			r.out.Have.Exchanges = append(r.out.Have.Exchanges, have)
+			out.have = append(out.have, have)
 		}
 	}
+	return out
 }
 
-func (r *resolver) queues() {
+func (r *resolver) queues(routes rerouting) matchedQueues {
 	found := byName(r.state.Have.Queues, func(q topology.Queue) string { return q.Name })
-	r.out.marks = map[string]topology.Arguments{}
+	out := matchedQueues{found: map[string]topology.Arguments{}}
 	for _, want := range r.want.Queues {
 		have, ok := found[want.Name]
-		r.out.marks[want.Name] = have.Arguments
+		out.found[want.Name] = have.Arguments
 		if want.External {
-			r.external(want, have, ok)
+			out.external(want, have, ok)
 			continue
 		}
-		if ok && r.foreign(topology.Key{Kind: topology.KindQueue, Name: want.Name}, have, want, have.Arguments, want.Label) {
+		if ok && out.refuseForeign(r.want.Name, have, want, have.Arguments) {
 			continue
 		}
 		if flag := r.lacksFlag(want); flag != "" && !ok {
-			r.refuse(topology.Key{Kind: topology.KindQueue, Name: want.Name}, nil, want, want.Label,
-				fmt.Sprintf("the feature flag %s is not enabled, and the queue needs it: rabbitmqctl enable_feature_flag %s", flag, flag))
+			out.refuse(nil, want,
+				fmt.Sprintf("the feature flag %s is not enabled, and the queue needs it: rabbitmqctl enable_feature_flag %s", flag,
+					flag))
 			continue
 		}
-		r.out.Want.Queues = append(r.out.Want.Queues, want)
+		out.want = append(out.want, want)
 		if ok {
 			have.Arguments = r.attached(have, aligned(have.Arguments, want.Arguments, comparedQueueArguments()))
-			if r.namesFailedExchange(have.Arguments, want.Arguments, have.Name) {
+			if r.namesFailedExchange(routes, have.Arguments, want.Arguments, have.Name) {
 				have.Arguments[topology.ArgDeadLetterExchange] = want.Arguments[topology.ArgDeadLetterExchange]
 			}
 			have.Label = want.Label
-			r.out.Have.Queues = append(r.out.Have.Queues, have)
+			out.have = append(out.have, have)
 		}
 	}
+	return out
 }
 
-// bindings takes a binding that somebody else made just as the file wants it as
-// the wanted one: the broker would deliver no second copy through ours, and a
+// bindings accepts a foreign binding that is just as the file wants it as
+// the wanted one: the broker would deliver no second copy through another, and a
 // service that binds again and again does no harm.
-func (r *resolver) bindings() {
+func (r *resolver) bindings(routes rerouting, withheld map[string]string) matchedBindings {
 	found := byName(r.state.Have.Bindings, topology.Binding.Identity)
-	r.wanted = make(map[string]bool, len(r.want.Bindings))
+	out := matchedBindings{wanted: make(map[string]bool, len(r.want.Bindings))}
 	for _, want := range r.want.Bindings {
 		id := want.Identity()
-		r.wanted[id] = true
+		out.wanted[id] = true
 		have, ok := found[id]
 		if !ok {
 			unmarked := want
@@ -207,12 +274,13 @@ func (r *resolver) bindings() {
 		}
 		if ok {
 			have.Label = want.Label
-			r.out.Have.Bindings = append(r.out.Have.Bindings, have)
-		} else if r.withholds(want) || r.governed(want) {
+			out.have = append(out.have, have)
+		} else if withholds(withheld, want) || routes.governs(r.want.Name, want) {
 			continue
 		}
-		r.out.Want.Bindings = append(r.out.Want.Bindings, want)
+		out.want = append(out.want, want)
 	}
+	return out
 }
 
 // lacksFlag gives the feature flag that a queue needs and that is not enabled.
@@ -232,88 +300,94 @@ func (r *resolver) lacksFlag(q topology.Queue) string {
 }
 
 // external takes a queue that a service declares as it is.
-func (r *resolver) external(want, have topology.Queue, exists bool) {
-	key := topology.Key{Kind: topology.KindQueue, Name: want.Name}
+func (out *matchedQueues) external(want, have topology.Queue, exists bool) {
 	switch {
 	case !exists:
-		r.refuse(key, nil, want, want.Label, "the queue is external and does not exist: the service that declares it must have done so, or take external: true away so that dlxctl does")
+		out.refuse(nil, want,
+			"the queue is external and does not exist; start the service that declares it, or remove external: true so that dlxctl creates it")
 		return
 	case want.Type() != "" && want.Type() != have.Type():
-		r.refuse(key, have, want, want.Label, fmt.Sprintf("the external queue is of type %s: write that type, or leave it out", have.Type()), Field{"type", have.Type(), want.Type()})
+		out.refuse(have, want,
+			fmt.Sprintf("the external queue has the type %s; set that type in the file, or remove the key",
+				have.Type()), Field{"type", have.Type(), want.Type()})
 		return
 	case have.Type() == topology.Stream:
-		r.refuse(key, have, want, want.Label, "the external queue is a stream, and streams dead-letter nothing: take it out of the file")
+		out.refuse(have, want, "the external queue is a stream, and streams do not dead-letter; remove it from the file")
 		return
 	}
 	have.Label, have.External = want.Label, true
-	r.out.Want.Queues = append(r.out.Want.Queues, have)
-	r.out.Have.Queues = append(r.out.Have.Queues, have)
+	out.want = append(out.want, have)
+	out.have = append(out.have, have)
+}
+
+// waiting are the successors whose bindings wait for their legacy queue.
+type waiting struct {
+	findings
+
+	withheld map[string]string // the legacy queue, by successor
 }
 
 // replacements notes which queues wait for their legacy queue to be moved.
-func (r *resolver) replacements() {
-	r.out.Withheld = map[string]string{}
+func (r *resolver) replacements() waiting {
+	out := waiting{withheld: map[string]string{}}
 	found := byName(r.state.Have.Queues, func(q topology.Queue) string { return q.Name })
-	for _, w := range r.want.Works {
+	for _, w := range r.want.WorkQueues {
 		if _, alive := found[w.Replaces]; w.Replaces == "" || !alive || r.forwards(w.Replaces) {
 			continue
 		}
-		r.out.Withheld[w.Queue] = w.Replaces
-		if _, made := found[w.Queue]; made {
-			r.warn("migration-pending", fmt.Sprintf("%s gets its bindings when %s is moved: dlxctl migrate %s", display(w.Queue), display(w.Replaces), display(w.Replaces)))
+		out.withheld[w.Name] = w.Replaces
+		if _, made := found[w.Name]; made {
+			out.warn("migration-pending", fmt.Sprintf("%s gets its bindings when %s is migrated; run dlxctl migrate %s",
+				text.Name(w.Name), text.Name(w.Replaces), text.Name(w.Replaces)))
 		}
 	}
+	return out
 }
 
 // withholds reports whether a binding must wait: with it, every message would
 // reach the new queue and the legacy queue.
-func (r *resolver) withholds(b topology.Binding) bool {
-	_, waits := r.out.Withheld[b.Destination]
+func withholds(withheld map[string]string, b topology.Binding) bool {
+	_, waits := withheld[b.Destination]
 	return waits && b.DestinationType == topology.ToQueue && b.Label.Role == topology.RoleBusiness
 }
 
-func (r *resolver) warn(name, text string) {
-	r.out.Warnings = append(r.out.Warnings, Warning{Name: name, Text: text})
-}
-
-// foreign refuses an object that another topology owns.
-func (r *resolver) foreign(key topology.Key, have, want any, args topology.Arguments, label topology.Label) bool {
+// refuseForeign refuses an object that another topology owns.
+func (f *findings) refuseForeign(topologyName string, have, want topology.Object, args topology.Arguments) bool {
 	owner, ok := topology.Owner(args)
-	if !ok || owner == r.want.Name {
+	if !ok || owner == topologyName {
 		return false
 	}
-	r.refuse(key, have, want, label, fmt.Sprintf("the %s belongs to the topology %q, and the topology %q wants it too: take it out of one of the files, or give it another name there", key.Kind, owner, r.want.Name))
+	f.refuse(have, want,
+		fmt.Sprintf("the %s belongs to the topology %q, and the topology %q declares it too; remove it from one of the files, or rename it there", want.Kind(), owner, topologyName))
 	return true
-}
-
-func (r *resolver) refuse(key topology.Key, before, after any, label topology.Label, reason string, fields ...Field) {
-	r.out.Refused = append(r.out.Refused, Change{
-		Action: Blocked, Kind: key.Kind, Name: key.Name, Before: before, After: after, Fields: fields, Reason: reason, Label: label,
-	})
 }
 
 // countHeader refuses to change the header that counts while processors read the
 // failed queue: they would go on to write the old one, which no binding matches
 // any more, and every message would be a dead letter.
-func (r *resolver) countHeader() {
-	for _, l := range r.want.Loops {
-		u := r.state.Usage[l.Failed]
-		if !u.mayBeConsumed() {
+func (r *resolver) countHeader() (f findings) {
+	for _, l := range r.want.Backoffs {
+		u := r.state.Usage[l.FailedQueue]
+		if !u.MayBeConsumed() {
 			continue
 		}
 		if old := r.countsBy(l); old != "" {
-			r.refuse(topology.Key{Kind: topology.KindExchange, Name: l.Exchange}, nil, nil, topology.Label{Role: topology.RoleRetry, Backoff: l.Backoff},
-				fmt.Sprintf("the count header changes while the failed queue %s has %s: stop the processors, apply, and start them with the new file", l.Failed, u.ConsumersText()),
-				Field{"countHeader", old, r.want.CountHeader})
+			f.refused = append(f.refused, Change{
+				Action: Blocked, Kind: topology.KindExchange, Name: l.RetryExchange,
+				Label:  topology.Label{Role: topology.RoleRetry, Backoff: l.Name},
+				Fields: []Field{{"countHeader", old, r.want.CountHeader}},
+				Reason: fmt.Sprintf("the count header cannot change while the failed queue %s has %s; stop the processors, run apply, and start them with the new file", l.FailedQueue, u.ConsumersText()),
+			})
 		}
 	}
+	return f
 }
 
 // countsBy gives the header by which the bindings that were found pick the tier, if it
 // is not the wanted one.
-func (r *resolver) countsBy(l topology.Loop) string {
+func (r *resolver) countsBy(l topology.Backoff) string {
 	for _, b := range r.state.Have.Bindings {
-		if b.Source != l.Exchange || !r.ours(b.Arguments) {
+		if b.Source != l.RetryExchange || !r.owns(b.Arguments) {
 			continue
 		}
 		if names := b.Arguments.WithoutX().Names(); len(names) == 1 && names[0] != r.want.CountHeader {
@@ -324,30 +398,31 @@ func (r *resolver) countsBy(l topology.Loop) string {
 }
 
 // crashes warns which delivery limit holds for new quorum work queues that say
-// none: before 4.0 a message that crashes its consumer comes back for ever.
-func (r *resolver) crashes() {
+// none: before 4.0 a message that crashes its consumer is redelivered forever.
+func (r *resolver) crashes() (f findings) {
 	found := byName(r.state.Have.Queues, func(q topology.Queue) string { return q.Name })
 	var names []string
 	for _, q := range r.want.Queues {
 		_, exists := found[q.Name]
 		_, limited := r.effective(q)[topology.ArgDeliveryLimit]
 		if q.Label.Role == topology.RoleWork && q.Type() == topology.Quorum && !exists && !limited {
-			names = append(names, display(q.Name))
+			names = append(names, text.Name(q.Name))
 		}
 	}
 	if len(names) == 0 {
-		return
+		return f
 	}
-	text := "the broker's default delivery limit holds: a message that crashes its consumer 20 times counts as failed"
-	if Major(r.state.Version) < 4 {
-		text = "this broker has no default delivery limit: a message that crashes its consumer is delivered again for ever; set deliveryLimit"
+	text := "the broker's default delivery limit applies: a message that crashes its consumer 20 times counts as failed"
+	if r.state.Major() < 4 {
+		text = "this broker has no default delivery limit: a message that crashes its consumer is redelivered forever; set deliveryLimit"
 	}
-	r.out.Warnings = append(r.out.Warnings, Warning{Name: "default-delivery-limit", Text: some(names) + ": " + text})
+	f.warn("default-delivery-limit", some(names)+": "+text)
+	return f
 }
 
 // comparedQueueArguments are the arguments that a broker compares when a queue
-// is declared again; of those it does not compare, what a service set beside
-// what the file says is its own affair.
+// is declared again; of those it does not compare, what a service set in addition to
+// the file is its own affair.
 func comparedQueueArguments() []string {
 	return []string{
 		topology.ArgQueueType, topology.ArgDeadLetterExchange, topology.ArgDeadLetterRoutingKey, topology.ArgMessageTTL,

@@ -8,7 +8,7 @@ import (
 )
 
 // Permission is what RabbitMQ distinguishes: the three regular expressions of
-// set_permissions, and the tag without which nobody changes policies.
+// set_permissions, and the tag that a user needs to change policies.
 type Permission string
 
 // The permissions.
@@ -29,7 +29,7 @@ type Right struct {
 }
 
 // Rights gives what a user must be permitted for carrying out p, each right
-// once, in a fixed order. Beside it takes the tag management.
+// once, in a fixed order. The user needs the tag management in addition.
 //
 // Source: the checks of the broker's AMQP channel, through which the management
 // API goes too. A queue with a dead-letter exchange takes read on the queue and
@@ -41,7 +41,10 @@ func Rights(p Plan) []Right {
 		if c.Action == Blocked {
 			continue
 		}
-		for _, object := range []any{c.Before, c.After} {
+		if c.Reroute != nil {
+			c.Reroute.rights(p.Topology, r)
+		}
+		for _, object := range []topology.Object{c.Before, c.After} {
 			switch o := object.(type) {
 			case topology.Exchange:
 				r[Right{Configure, topology.KindExchange, o.Name}] = true
@@ -63,8 +66,6 @@ func Rights(p Plan) []Right {
 				r[Right{Read, topology.KindExchange, o.Source}] = true
 			case topology.Policy:
 				r[Right{Permission: Policymaker}] = true
-			case Reroute:
-				o.rights(p.Topology, r)
 			}
 		}
 	}

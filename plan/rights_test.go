@@ -47,9 +47,15 @@ func TestRights(t *testing.T) {
 			plan.Change{Action: plan.Delete, Before: between},
 			[]plan.Right{{"write", "exchange", "d"}, {"read", "exchange", "x"}},
 		},
-		"a policy":           {plan.Change{Action: plan.Update, Before: topology.Policy{}, After: topology.Policy{}}, []plan.Right{{Permission: "policymaker"}}},
-		"what is not done":   {plan.Change{Action: plan.Blocked, Before: work, After: work}, nil},
-		"a queue made again": {plan.Change{Action: plan.Replace, Before: queue("q", nil), After: queue("q", nil)}, []plan.Right{{"configure", "queue", "q"}, {"read", "queue", "q"}}},
+		"a policy": {
+			plan.Change{Action: plan.Update, Before: topology.Policy{}, After: topology.Policy{}},
+			[]plan.Right{{Permission: "policymaker"}},
+		},
+		"what is not done": {plan.Change{Action: plan.Blocked, Before: work, After: work}, nil},
+		"a queue made again": {
+			plan.Change{Action: plan.Replace, Before: queue("q", nil), After: queue("q", nil)},
+			[]plan.Right{{"configure", "queue", "q"}, {"read", "queue", "q"}},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -7,43 +7,45 @@ import (
 	"io"
 	"slices"
 
+	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// Saved is a plan that was kept in a file, with what it takes to make it again:
-// apply carries it out only if the broker still leads to the same plan.
+// Saved is a plan from a file, with all that is needed to plan again: apply carries it out only
+// if a new plan for the broker is the same.
 type Saved struct {
-	Want    topology.Topology
+	Want    topology.Compiled
 	Options Options
-	// VHost and Cluster are those that the plan was made for.
+	// VHost and Cluster name the broker for which the plan was made.
 	VHost, Cluster string
 	// Fingerprint is that of the plan.
 	Fingerprint string
-	// changes are those that the plan showed, a line each.
+	// changes has a line for each change that the plan showed.
 	changes []string
 }
 
-// MaxSavedBytes is the size of the largest saved plan that is read: twice what
+// maxSavedBytes is the size of the largest saved plan that is read: twice what
 // making a topology of 20,000 queues takes.
-const MaxSavedBytes = 256 << 20
+const maxSavedBytes = 256 << 20
 
-// ErrStale is wrapped by the error of Check for a saved plan that no longer holds.
-var ErrStale = errors.New("the saved plan no longer holds")
+// ErrStale is wrapped by the error of Check for a saved plan to which the broker no longer
+// corresponds.
+var ErrStale = errors.New("the saved plan is stale")
 
 // savedJSON is the file: the plan as plan -o json prints it, for people and
 // scripts, and behind it what was wanted. It holds no credentials.
 type savedJSON struct {
 	Plan    planJSON          `json:"plan"`
-	Options Options           `json:"options"`
-	Want    topology.Topology `json:"want"`
+	Options savedOptionsJSON  `json:"options"`
+	Want    savedTopologyJSON `json:"want"`
 }
 
 // Save writes p, which was made from want with o.
-func Save(w io.Writer, p Plan, want topology.Topology, o Options, dlxctl string) error {
-	enc := json.NewEncoder(w)
-	enc.SetIndent("", "  ")
-	enc.SetEscapeHTML(false)
-	return enc.Encode(savedJSON{Plan: newPlanJSON(p, dlxctl), Options: o, Want: want})
+func Save(w io.Writer, p Plan, want topology.Compiled, o Options, dlxctl string) error {
+	return text.WriteJSON(w, savedJSON{
+		Plan: newPlanJSON(p, dlxctl), Options: savedOptionsJSON(o),
+		Want: savedTopology(want),
+	})
 }
 
 // ReadSaved reads what Save has written.
@@ -60,28 +62,30 @@ func ReadSaved(r io.Reader) (Saved, error) {
 				Name   string        `json:"name"`
 			} `json:"changes"`
 		} `json:"plan"`
-		Options Options           `json:"options"`
-		Want    topology.Topology `json:"want"`
+		Options savedOptionsJSON  `json:"options"`
+		Want    savedTopologyJSON `json:"want"`
 	}
-	rest := &io.LimitedReader{R: r, N: MaxSavedBytes + 1}
+	rest := &io.LimitedReader{R: r, N: maxSavedBytes + 1}
 	err := json.NewDecoder(rest).Decode(&s)
 	switch {
 	case rest.N == 0:
-		return Saved{}, fmt.Errorf("this is no saved plan: it is larger than %d MiB; plan again, with a smaller topology", MaxSavedBytes>>20)
+		return Saved{}, fmt.Errorf("this is not a saved plan: it is larger than %d MiB; run plan again with a smaller topology", maxSavedBytes>>20)
 	case err != nil:
-		return Saved{}, fmt.Errorf("this is no saved plan: %w", err)
+		return Saved{}, fmt.Errorf("this is not a saved plan: %w", err)
 	case s.Plan.Version > 1:
-		return Saved{}, fmt.Errorf("this is a saved plan of version %d, and this release reads version 1; make it again", s.Plan.Version)
+		return Saved{}, fmt.Errorf("this is a saved plan of version %d, and this release reads version 1; run plan again",
+			s.Plan.Version)
 	case s.Plan.Version < 1 || s.Plan.Fingerprint == "" || s.Want.Name == "":
-		return Saved{}, errors.New("this is no saved plan: it has no version, fingerprint or topology")
+		return Saved{}, errors.New("this is not a saved plan: it has no version, fingerprint or topology")
 	}
 	var changes []string
 	for _, c := range s.Plan.Changes {
 		changes = append(changes, title(c.Action, c.Kind, c.Name))
 	}
 	return Saved{
-		Want: s.Want, Options: s.Options, VHost: s.Plan.VHost, Cluster: s.Plan.Broker.Cluster, Fingerprint: s.Plan.Fingerprint,
-		changes: changes,
+		Want: s.Want.topology(), Options: Options(s.Options), VHost: s.Plan.VHost, Cluster: s.Plan.Broker.Cluster,
+		Fingerprint: s.Plan.Fingerprint,
+		changes:     changes,
 	}, nil
 }
 
@@ -94,9 +98,14 @@ func title(action Action, kind topology.Kind, name string) string {
 func (s Saved) Check(p Plan) error {
 	switch {
 	case p.VHost != s.VHost || p.Cluster != s.Cluster:
-		return fmt.Errorf("%w: it was made for vhost %q of cluster %q, and this is vhost %q of cluster %q", ErrStale, s.VHost, s.Cluster, p.VHost, p.Cluster)
+		return fmt.Errorf("%w: it was made for vhost %q of cluster %q, and this is vhost %q of cluster %q", ErrStale,
+			s.VHost, s.Cluster, p.VHost, p.Cluster)
 	case p.Fingerprint != s.Fingerprint:
-		return fmt.Errorf("%w: the broker has changed since it was made%s; plan again", ErrStale, s.difference(p))
+		difference := s.difference(p)
+		if difference == "" { // another release words reasons in another way, and they count
+			return fmt.Errorf("%w: the broker, or the release of dlxctl, has changed since it was made; run plan again", ErrStale)
+		}
+		return fmt.Errorf("%w: the broker has changed since it was made%s; run plan again", ErrStale, difference)
 	}
 	return nil
 }
@@ -119,7 +128,7 @@ func (s Saved) difference(p Plan) string {
 		return fmt.Sprintf(": a plan made now has %q as well", line)
 	}
 	if line, ok := only(s.changes, now); ok {
-		return fmt.Sprintf(": a plan made now has no %q", line)
+		return fmt.Sprintf(": a new plan has no %q", line)
 	}
 	return ""
 }

@@ -2,6 +2,7 @@ package plan_test
 
 import (
 	"bytes"
+	"os"
 	"strings"
 	"testing"
 
@@ -17,7 +18,7 @@ import (
 func TestSavedPlansComeBack(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		want, state := file(t), plan.State{Version: "4.0.5", VHost: "v", Cluster: "c"}
+		want, state := file(t), topology.State{Version: "4.0.5", VHost: "v", Cluster: "c"}
 		o := plan.Options{Prune: true, Allow: plan.Allow(plan.DropsRouting)}
 		p := plan.Make(want, state, o)
 		var b bytes.Buffer
@@ -47,7 +48,7 @@ func TestAStalePlanNamesTheDifference(t *testing.T) {
 	mark := args{"x-managed-by": "dlxctl/shop"}
 	want := host(exchange("e", "topic", mark), queue("q", nil))
 	var b bytes.Buffer
-	if err := plan.Save(&b, plan.Make(want, plan.State{}, plan.Options{}), want, plan.Options{}, "test"); err != nil {
+	if err := plan.Save(&b, plan.Make(want, topology.State{}, plan.Options{}), want, plan.Options{}, "test"); err != nil {
 		t.Fatal(err)
 	}
 	s, err := plan.ReadSaved(&b)
@@ -55,11 +56,14 @@ func TestAStalePlanNamesTheDifference(t *testing.T) {
 		t.Fatal(err)
 	}
 	for said, have := range map[string]topology.Topology{
-		`the broker has changed since it was made: a plan made now has no "create queue q"; plan again`: host(queue("q", nil)),
-		`a plan made now has "blocked exchange e" as well; plan again`:                                  host(exchange("e", "fanout", nil)),
-		`a plan made now has "delete queue old" as well; plan again`:                                    host(queue("old", nil)),
+		`the broker has changed since it was made: a new plan has no "create queue q"; run plan again`: host(queue("q",
+			nil)).Topology,
+		`a plan made now has "blocked exchange e" as well; run plan again`: host(exchange("e",
+			"fanout", nil)).Topology,
+		`a plan made now has "delete queue old" as well; run plan again`: host(queue("old",
+			nil)).Topology,
 	} {
-		err := s.Check(plan.Make(want, plan.State{Have: have}, plan.Options{}))
+		err := s.Check(plan.Make(want, topology.State{Have: have}, plan.Options{}))
 		if err == nil || !strings.Contains(err.Error(), said) {
 			t.Errorf("error is %v, without %s", err, said)
 		}
@@ -68,7 +72,10 @@ func TestAStalePlanNamesTheDifference(t *testing.T) {
 
 func TestNoSavedPlan(t *testing.T) {
 	t.Parallel()
-	for _, text := range []string{"", "[]", "{}", "null", `{"plan": {"version": 2}}`, `{"plan": {"version": 1}}`, "version: 1"} {
+	for _, text := range []string{
+		"", "[]", "{}", "null", `{"plan": {"version": 2}}`, `{"plan": {"version": 1}}`,
+		"version: 1",
+	} {
 		if _, err := plan.ReadSaved(strings.NewReader(text)); err == nil {
 			t.Errorf("%q is taken for a saved plan", text)
 		}
@@ -88,7 +95,8 @@ func (endless) Read(p []byte) (int, error) {
 func TestASavedPlanHasALimit(t *testing.T) {
 	t.Parallel()
 	_, err := plan.ReadSaved(endless{})
-	if want := "this is no saved plan: it is larger than 256 MiB; plan again, with a smaller topology"; err == nil || err.Error() != want {
+	if want := "this is not a saved plan: it is larger than 256 MiB; run plan again with a smaller topology"; err == nil ||
+		err.Error() != want {
 		t.Errorf("error is %v, not %s", err, want)
 	}
 }
@@ -97,36 +105,64 @@ func TestASavedPlanHasALimit(t *testing.T) {
 // goes along. What they have bound elsewhere is not.
 func TestSavedPlansKnowWhatGoesAlong(t *testing.T) {
 	t.Parallel()
-	mark := topology.Arguments{topology.ArgManagedBy: topology.Mark("shop"), topology.ArgQueueType: topology.Classic}
+	mark := topology.Arguments{topology.ArgManagedBy: topology.OwnerMark("shop"), topology.ArgQueueType: topology.Classic}
 	exchange := func(name string) topology.Exchange {
-		return topology.Exchange{Name: name, Type: topology.Topic, Durable: true, Arguments: mark.Without(topology.ArgQueueType)}
+		return topology.Exchange{
+			Name: name, Type: topology.Topic, Durable: true,
+			Arguments: mark.Without(topology.ArgQueueType),
+		}
 	}
-	state := plan.State{Version: "4.0.5", Have: topology.Topology{
-		Exchanges: []topology.Exchange{exchange("gone.x"), exchange("changed.x"), {Name: "theirs.x", Type: topology.Fanout}},
+	state := topology.State{Version: "4.0.5", Have: topology.Topology{
+		Exchanges: []topology.Exchange{exchange("gone.x"), exchange("changed.x"), {Name: "foreign.x", Type: topology.Fanout}},
 		Queues: []topology.Queue{
 			{Name: "gone", Durable: true, Arguments: mark},
 			{Name: "changed", Durable: true, Arguments: mark},
 			{Name: "stays", Durable: true, Arguments: mark},
-			{Name: "theirs", Durable: true},
+			{Name: "foreign", Durable: true},
 		},
 	}}
 	changed := exchange("changed.x")
 	changed.Type = topology.Direct
-	want := topology.Topology{Name: "shop", Exchanges: []topology.Exchange{changed}, Queues: []topology.Queue{
-		{Name: "changed", Durable: true, Arguments: mark.With(topology.ArgMessageTTL, int64(5))}, {Name: "stays", Durable: true, Arguments: mark},
-	}}
+	want := topology.Compiled{
+		Name: "shop",
+		Topology: topology.Topology{Exchanges: []topology.Exchange{changed}, Queues: []topology.Queue{
+			{Name: "changed", Durable: true, Arguments: mark.With(topology.ArgMessageTTL, int64(5))},
+			{Name: "stays", Durable: true, Arguments: mark},
+		}},
+	}
 	before := plan.Make(want, state, plan.Options{})
 	for name, tc := range map[string]struct {
 		binding topology.Binding
 		stale   bool
 	}{
-		"a queue that is deleted":         {topology.Binding{Source: "theirs.x", Destination: "gone", DestinationType: topology.ToQueue}, true},
-		"a queue that is replaced":        {topology.Binding{Source: "theirs.x", Destination: "changed", DestinationType: topology.ToQueue, Key: "k"}, true},
-		"from an exchange that goes":      {topology.Binding{Source: "gone.x", Destination: "theirs", DestinationType: topology.ToQueue}, true},
-		"to an exchange that goes":        {topology.Binding{Source: "theirs.x", Destination: "gone.x", DestinationType: topology.ToExchange}, true},
-		"from an exchange that changes":   {topology.Binding{Source: "changed.x", Destination: "theirs", DestinationType: topology.ToQueue}, true},
-		"between what is theirs":          {topology.Binding{Source: "theirs.x", Destination: "theirs", DestinationType: topology.ToQueue}, false},
-		"a queue named as an exchange is": {topology.Binding{Source: "theirs.x", Destination: "gone.x", DestinationType: topology.ToQueue}, false},
+		"a queue that is deleted": {topology.Binding{
+			Source: "foreign.x", Destination: "gone",
+			DestinationType: topology.ToQueue,
+		}, true},
+		"a queue that is replaced": {topology.Binding{
+			Source: "foreign.x", Destination: "changed",
+			DestinationType: topology.ToQueue, Key: "k",
+		}, true},
+		"from an exchange that goes": {topology.Binding{
+			Source: "gone.x", Destination: "foreign",
+			DestinationType: topology.ToQueue,
+		}, true},
+		"to an exchange that goes": {topology.Binding{
+			Source: "foreign.x", Destination: "gone.x",
+			DestinationType: topology.ToExchange,
+		}, true},
+		"from an exchange that changes": {topology.Binding{
+			Source: "changed.x", Destination: "foreign",
+			DestinationType: topology.ToQueue,
+		}, true},
+		"between foreign objects": {topology.Binding{
+			Source: "foreign.x", Destination: "foreign",
+			DestinationType: topology.ToQueue,
+		}, false},
+		"a queue named as an exchange is": {topology.Binding{
+			Source: "foreign.x", Destination: "gone.x",
+			DestinationType: topology.ToQueue,
+		}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -136,5 +172,32 @@ func TestSavedPlansKnowWhatGoesAlong(t *testing.T) {
 				t.Errorf("the saved plan is stale: %t", stale)
 			}
 		})
+	}
+}
+
+// A plan that the first release saved, with the names of its Go fields, is read and
+// leads to the same plan.
+func TestSavedPlanOfTheFirstRelease(t *testing.T) {
+	t.Parallel()
+	file, err := os.ReadFile("testdata/saved-0.1.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := plan.ReadSaved(bytes.NewReader(file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := compiled(t, topology.Quorum, "exchanges: [{name: e, type: topic}]",
+		"queues: [{name: w, bindings: [{exchange: e, key: 'a.#'}], owner: team, severity: page}]", "removed: [gone]")
+	if d := cmp.Diff(want, s.Want); d != "" {
+		t.Errorf("the topology is another one (-want +read):\n%s", d)
+	}
+	o := plan.Options{Prune: true, Allow: []plan.Consent{{Hazard: plan.DropsRouting, Object: "w"}}, SkipBlocked: true}
+	if d := cmp.Diff(o, s.Options); d != "" {
+		t.Errorf("the options are others (-want +read):\n%s", d)
+	}
+	if err := s.Check(plan.Make(s.Want, topology.State{Version: "4.0.5", VHost: "v", Cluster: "c"},
+		s.Options)); err != nil {
+		t.Error(err)
 	}
 }

@@ -26,11 +26,17 @@ func with(more args) args {
 }
 
 func queue(name string, more args) topology.Queue {
-	return topology.Queue{Name: name, Durable: true, Arguments: with(more), Label: topology.Label{Role: topology.RoleWork, Queue: name}}
+	return topology.Queue{
+		Name: name, Durable: true, Arguments: with(more),
+		Label: topology.Label{Role: topology.RoleWork, Queue: name},
+	}
 }
 
 func exchange(name, typ string, a args) topology.Exchange {
-	return topology.Exchange{Name: name, Type: typ, Durable: true, Arguments: a, Label: topology.Label{Role: topology.RoleBusiness}}
+	return topology.Exchange{
+		Name: name, Type: typ, Durable: true, Arguments: a,
+		Label: topology.Label{Role: topology.RoleBusiness},
+	}
 }
 
 func binding(source, queue, key string, a args) topology.Binding {
@@ -41,8 +47,8 @@ func binding(source, queue, key string, a args) topology.Binding {
 }
 
 // host puts objects together.
-func host(objects ...any) topology.Topology {
-	t := topology.Topology{Name: "shop"}
+func host(objects ...topology.Object) topology.Compiled {
+	t := topology.Compiled{Name: "shop"}
 	for _, o := range objects {
 		switch o := o.(type) {
 		case topology.Queue:
@@ -51,22 +57,25 @@ func host(objects ...any) topology.Topology {
 			t.Exchanges = append(t.Exchanges, o)
 		case topology.Binding:
 			t.Bindings = append(t.Bindings, o)
+		case topology.Policy:
+			t.Policies = append(t.Policies, o)
 		}
 	}
 	return t
 }
 
 // counting is a loop whose bindings match the header of that name.
-func counting(header string) topology.Topology {
+func counting(header string) topology.Compiled {
 	dlx := exchange("shop.a.dlx", "headers", args{"x-managed-by": "dlxctl/shop"})
 	dlx.Label.Role = topology.RoleRetry
-	b := binding("shop.a.dlx", "shop.a.retry.1m", "", args{"x-match": "all", header: int64(1), "x-managed-by": "dlxctl/shop"})
+	b := binding("shop.a.dlx", "shop.a.retry.1m", "",
+		args{"x-match": "all", header: int64(1), "x-managed-by": "dlxctl/shop"})
 	b.Label.Role = topology.RoleRetry
 	retry := queue("shop.a.retry.1m", args{"x-message-ttl": int64(60000)})
 	retry.Label = topology.Label{Role: topology.RoleRetry, Backoff: "a"}
 	t := host(dlx, retry, b)
 	t.CountHeader = header
-	t.Loops = []topology.Loop{{Backoff: "a", Failed: "shop.a.failed", Exchange: "shop.a.dlx"}}
+	t.Backoffs = []topology.Backoff{{Name: "a", FailedQueue: "shop.a.failed", RetryExchange: "shop.a.dlx"}}
 	return t
 }
 
@@ -102,19 +111,20 @@ func TestMake(t *testing.T) {
 	retry := queue("shop.a.retry.1m", args{"x-message-ttl": int64(60000)})
 	dlx := exchange("shop.a.dlx", "headers", mark)
 	dlx.Label.Role = topology.RoleRetry
-	toRetry := binding("shop.a.dlx", "shop.a.retry.1m", "", args{"x-match": "all", "count": int64(1), "x-managed-by": "dlxctl/shop"})
+	toRetry := binding("shop.a.dlx", "shop.a.retry.1m", "",
+		args{"x-match": "all", "count": int64(1), "x-managed-by": "dlxctl/shop"})
 	back := exchange("shop.return", "direct", args{"alternate-exchange": "shop.unroutable", "x-managed-by": "dlxctl/shop"})
 	toWork, toGone := binding("shop.return", "q", "@q", mark), binding("shop.return", "gone", "@gone", mark)
 	stray, toStray := exchange("shop.unroutable", "fanout", mark), binding("shop.unroutable", "shop.unroutable", "", mark)
 	strays := queue("shop.unroutable", nil)
 	dead := queue("q.dead", nil)
-	dead.Label = topology.Label{Role: topology.RoleDead, Queue: "q"}
+	dead.Label = topology.Label{Role: topology.RoleDeadLetter, Queue: "q"}
 	classicDead := queue("q.dead", args{"x-queue-type": "classic"})
 	classicDead.Label = dead.Label
 
 	for name, tc := range map[string]struct {
-		want, have topology.Topology
-		usage      map[string]plan.Usage
+		want, have topology.Compiled
+		usage      map[string]topology.Usage
 		options    plan.Options
 		changes    []string
 		drift      []string
@@ -123,7 +133,8 @@ func TestMake(t *testing.T) {
 	}{
 		"a new queue": {want: host(queue("q", nil)), changes: []string{"create queue q"}, warning: "default-delivery-limit"},
 		"the same queue": {
-			want: host(queue("q", args{"x-message-ttl": int64(1000)})), have: host(queue("q", args{"x-message-ttl": int64(1000)})),
+			want: host(queue("q", args{"x-message-ttl": int64(1000)})),
+			have: host(queue("q", args{"x-message-ttl": int64(1000)})),
 		},
 		"a queue that a service declared just so is used as it is": {
 			want: host(queue("q", nil)), have: host(queue("q", args{"x-managed-by": nil})),
@@ -136,7 +147,8 @@ func TestMake(t *testing.T) {
 			changes: []string{"blocked queue q [x-message-ttl]"}, reason: "replaces: and dlxctl migrate",
 		},
 		"an argument that the file says and the queue has not": {
-			want: host(queue("q", args{"x-queue-leader-locator": "balanced"})), have: host(queue("q", args{"x-managed-by": nil})),
+			want:    host(queue("q", args{"x-queue-leader-locator": "balanced"})),
+			have:    host(queue("q", args{"x-managed-by": nil})),
 			changes: []string{"blocked queue q [x-queue-leader-locator]"},
 		},
 		"a queue of another type": {
@@ -144,74 +156,94 @@ func TestMake(t *testing.T) {
 			changes: []string{"blocked queue q [x-queue-type]"}, reason: "406 PRECONDITION_FAILED",
 		},
 		"a queue that is not durable": {
-			want: host(queue("q", nil)), have: host(func() topology.Queue { q := transient; q.Arguments = with(args{"x-managed-by": nil}); return q }()),
+			want:    host(queue("q", nil)),
+			have:    host(func() topology.Queue { q := transient; q.Arguments = with(args{"x-managed-by": nil}); return q }()),
 			changes: []string{"blocked queue q [durable]"},
 		},
 		"a queue of another topology": {
 			want: host(queue("q", nil)), have: host(queue("q", args{"x-managed-by": "dlxctl/other"})),
-			changes: []string{"blocked queue q"}, reason: `belongs to the topology "other", and the topology "shop" wants it too`,
+			changes: []string{"blocked queue q"},
+			reason:  `belongs to the topology "other", and the topology "shop" declares it too`,
 		},
 		"our queue with other arguments, empty and unused": {
 			want: host(queue("q", args{"x-message-ttl": int64(2)})), have: host(queue("q", args{"x-message-ttl": int64(1)})),
 			changes: []string{"replace queue q [x-message-ttl]"},
 		},
 		"our queue with other arguments, bound": {
-			want:    host(exchange("e", "topic", mark), queue("q", args{"x-message-ttl": int64(2)}), binding("e", "q", "k", mark)),
-			have:    host(exchange("e", "topic", mark), queue("q", nil), binding("e", "q", "k", mark), binding("e", "q", "theirs", nil)),
-			changes: []string{"replace queue q [x-message-ttl] drops-routing", "create binding e -> q (k)", "create binding e -> q (theirs)"},
-			drift:   []string{"delete binding e -> q (theirs) drops-routing"},
+			want: host(exchange("e", "topic", mark), queue("q", args{"x-message-ttl": int64(2)}),
+				binding("e", "q", "k", mark)),
+			have: host(exchange("e", "topic", mark), queue("q", nil), binding("e", "q", "k", mark),
+				binding("e", "q", "foreign", nil)),
+			changes: []string{
+				"replace queue q [x-message-ttl] drops-routing", "create binding e -> q (k)",
+				"create binding e -> q (foreign)",
+			},
+			drift: []string{"delete binding e -> q (foreign) drops-routing"},
 		},
 		"our queue with other arguments, in use": {
 			want: host(queue("q", args{"x-message-ttl": int64(2)})), have: host(queue("q", nil)),
-			usage:   map[string]plan.Usage{"q": {Consumers: 1}},
+			usage:   map[string]topology.Usage{"q": {Consumers: 1}},
 			changes: []string{"blocked queue q [x-message-ttl]"}, reason: "only while it is empty and has no consumers",
 		},
 		"a generated queue of another type": {
 			want: host(dead), have: host(classicDead),
-			changes: []string{"blocked queue q.dead [x-queue-type]"}, reason: "Shortest: write defaults.type: classic again, and type: quorum at the work queues; or delete q.dead by hand",
+			changes: []string{"blocked queue q.dead [x-queue-type]"},
+			reason:  "Shortest fix: set defaults.type: classic again, and type: quorum on the work queues; or delete q.dead manually",
 		},
 		"a queue that is no longer in the file": {
 			have:    host(queue("q", nil)),
 			changes: []string{"delete queue q"},
 		},
 		"a queue that is no longer in the file and in use": {
-			have:    host(exchange("e", "topic", nil), queue("q", nil), binding("e", "q", "k", mark)),
-			usage:   map[string]plan.Usage{"q": {Ready: 3, Consumers: 1}},
-			changes: []string{"delete binding e -> q (k) drops-routing", "delete queue q loses-messages stops-consumers drops-routing"},
+			have:  host(exchange("e", "topic", nil), queue("q", nil), binding("e", "q", "k", mark)),
+			usage: map[string]topology.Usage{"q": {Ready: 3, Consumers: 1}},
+			changes: []string{
+				"delete binding e -> q (k) drops-routing",
+				"delete queue q loses-messages stops-consumers drops-routing",
+			},
 		},
-		"what is not ours stays": {
-			have: host(queue("q", args{"x-managed-by": nil}), queue("r", args{"x-managed-by": "dlxctl/other"}), exchange("e", "topic", nil)),
+		"what is foreign stays": {
+			have: host(queue("q", args{"x-managed-by": nil}), queue("r", args{"x-managed-by": "dlxctl/other"}),
+				exchange("e", "topic", nil)),
 		},
 		"a retired tier that is bound is unbound first": {
 			want: host(dlx), have: host(dlx, retry, toRetry),
 			changes: []string{"delete binding shop.a.dlx -> shop.a.retry.1m (count=1)"}, warning: "retired-tier",
 		},
 		"a retired tier with messages stays": {
-			want: host(dlx), have: host(dlx, retry), usage: map[string]plan.Usage{retry.Name: {Unacknowledged: 1}}, warning: "retired-tier",
+			want: host(dlx), have: host(dlx, retry), usage: map[string]topology.Usage{retry.Name: {Unacknowledged: 1}},
+			warning: "retired-tier",
 		},
 		"a retired tier that is empty goes": {
 			want: host(dlx), have: host(dlx, retry), changes: []string{"delete queue shop.a.retry.1m"},
 		},
 		"the last backoff retired, its tier bound": {
-			want: host(queue("q", nil), stray, strays, toStray), have: host(queue("q", nil), stray, strays, toStray, dlx, retry, toRetry, back, toWork),
-			changes: []string{"delete binding shop.a.dlx -> shop.a.retry.1m (count=1)", "delete exchange shop.a.dlx"}, warning: "retired-tier",
+			want:    host(queue("q", nil), stray, strays, toStray),
+			have:    host(queue("q", nil), stray, strays, toStray, dlx, retry, toRetry, back, toWork),
+			changes: []string{"delete binding shop.a.dlx -> shop.a.retry.1m (count=1)", "delete exchange shop.a.dlx"},
+			warning: "retired-tier",
 		},
 		"the last backoff retired, its tier with a message": {
-			want: host(queue("q", nil), stray, strays, toStray), have: host(queue("q", nil), stray, strays, toStray, retry, back, toWork),
-			usage: map[string]plan.Usage{retry.Name: {Ready: 1}}, warning: "retired-tier",
+			want:  host(queue("q", nil), stray, strays, toStray),
+			have:  host(queue("q", nil), stray, strays, toStray, retry, back, toWork),
+			usage: map[string]topology.Usage{retry.Name: {Ready: 1}}, warning: "retired-tier",
 		},
 		"the last backoff retired, its tier empty": {
-			want: host(queue("q", nil), stray, strays, toStray), have: host(queue("q", nil), stray, strays, toStray, retry, back, toWork),
-			changes: []string{"delete queue shop.a.retry.1m", "delete binding shop.return -> q (@q)", "delete exchange shop.return"},
+			want: host(queue("q", nil), stray, strays, toStray),
+			have: host(queue("q", nil), stray, strays, toStray, retry, back, toWork),
+			changes: []string{
+				"delete queue shop.a.retry.1m", "delete binding shop.return -> q (@q)",
+				"delete exchange shop.return",
+			},
 		},
 		"the last backoff retired, its work queue made again": {
 			want: host(queue("q", args{"x-message-ttl": int64(2)})), have: host(queue("q", nil), retry, back, toWork),
-			usage:   map[string]plan.Usage{retry.Name: {Ready: 1}},
+			usage:   map[string]topology.Usage{retry.Name: {Ready: 1}},
 			changes: []string{"replace queue q [x-message-ttl]", "create binding shop.return -> q (@q)"},
 		},
 		"all queues taken out, a tier with a message": {
 			have:    host(queue("gone", nil), retry, back, toGone, stray, strays, toStray),
-			usage:   map[string]plan.Usage{retry.Name: {Ready: 1}},
+			usage:   map[string]topology.Usage{retry.Name: {Ready: 1}},
 			changes: []string{"delete binding shop.return -> gone (@gone)", "delete queue gone"}, warning: "retired-tier",
 		},
 		"all queues taken out, the tier empty": {
@@ -222,9 +254,10 @@ func TestMake(t *testing.T) {
 				"delete exchange shop.return", "delete exchange shop.unroutable",
 			},
 		},
-		"a queue without a backoff now beside another with one": {
-			want: host(queue("q", nil), queue("gone", nil), back, toWork), have: host(queue("q", nil), queue("gone", nil), retry, back, toWork, toGone),
-			usage:   map[string]plan.Usage{retry.Name: {Ready: 1}},
+		"a queue without a backoff now next to another with one": {
+			want:    host(queue("q", nil), queue("gone", nil), back, toWork),
+			have:    host(queue("q", nil), queue("gone", nil), retry, back, toWork, toGone),
+			usage:   map[string]topology.Usage{retry.Name: {Ready: 1}},
 			changes: []string{"delete binding shop.return -> gone (@gone)"}, warning: "retired-tier",
 		},
 
@@ -232,14 +265,16 @@ func TestMake(t *testing.T) {
 			want: host(exchange("e", "topic", mark), queue("q", nil), binding("e", "q", "k", mark)),
 			have: host(exchange("e", "topic", mark), queue("q", nil), binding("e", "q", "k", nil)),
 		},
-		"a binding of another topology is beside ours": {
-			want:    host(exchange("e", "topic", mark), queue("q", nil), binding("e", "q", "k", mark)),
-			have:    host(exchange("e", "topic", mark), queue("q", nil), binding("e", "q", "k", args{"x-managed-by": "dlxctl/other"})),
+		"a binding of another topology next to the wanted one": {
+			want: host(exchange("e", "topic", mark), queue("q", nil), binding("e", "q", "k", mark)),
+			have: host(exchange("e", "topic", mark), queue("q", nil),
+				binding("e", "q", "k", args{"x-managed-by": "dlxctl/other"})),
 			changes: []string{"create binding e -> q (k)"},
 		},
-		"a binding that nobody declared is drift": {
-			want:  host(exchange("e", "topic", mark), queue("q", nil)),
-			have:  host(exchange("e", "topic", mark), queue("q", nil), binding("e", "q", "k", nil), binding("e", "theirs", "k", nil)),
+		"a binding that no file declares is drift": {
+			want: host(exchange("e", "topic", mark), queue("q", nil)),
+			have: host(exchange("e", "topic", mark), queue("q", nil), binding("e", "q", "k", nil),
+				binding("e", "foreign", "k", nil)),
 			drift: []string{"delete binding e -> q (k) drops-routing"},
 		},
 		"drift is deleted when it is pruned": {
@@ -252,25 +287,30 @@ func TestMake(t *testing.T) {
 		"another count header while a processor runs": {
 			want:  counting("tries"),
 			have:  counting("count"),
-			usage: map[string]plan.Usage{"shop.a.failed": {Consumers: 2}},
+			usage: map[string]topology.Usage{"shop.a.failed": {Consumers: 2}},
 			changes: []string{
 				"blocked exchange shop.a.dlx [countHeader]",
 				"create binding shop.a.dlx -> shop.a.retry.1m (tries=1)", "delete binding shop.a.dlx -> shop.a.retry.1m (count=1)",
 			},
-			reason: "has 2 consumers: stop the processors",
+			reason: "has 2 consumers; stop the processors",
 		},
 		"another count header without a processor": {
-			want:    counting("tries"),
-			have:    counting("count"),
-			changes: []string{"create binding shop.a.dlx -> shop.a.retry.1m (tries=1)", "delete binding shop.a.dlx -> shop.a.retry.1m (count=1)"},
+			want: counting("tries"),
+			have: counting("count"),
+			changes: []string{
+				"create binding shop.a.dlx -> shop.a.retry.1m (tries=1)",
+				"delete binding shop.a.dlx -> shop.a.retry.1m (count=1)",
+			},
 		},
 
 		"an exchange of a type with a slip": {
-			want: host(exchange("e", "topci", mark)), changes: []string{"blocked exchange e"}, reason: `did you mean "topic"? If not, enable the plugin that brings it`,
+			want: host(exchange("e", "topci", mark)), changes: []string{"blocked exchange e"},
+			reason: `did you mean "topic"? If not, enable the plugin that provides it`,
 		},
 		"an exchange that is not durable": {
 			want: host(exchange("e", "topic", mark)), have: host(topology.Exchange{Name: "e", Type: "topic"}),
-			changes: []string{"blocked exchange e [durable]"}, reason: "declared with durable false, and a topology file has no key for that: declare it with external: true",
+			changes: []string{"blocked exchange e [durable]"},
+			reason:  "declared with durable false, for which topology files have no key; set external: true",
 		},
 		"an external exchange that is missing": {
 			want: host(external("")), changes: []string{"blocked exchange bus"}, reason: "is external and does not exist",
@@ -278,13 +318,15 @@ func TestMake(t *testing.T) {
 		"an external exchange of any type": {want: host(external("")), have: host(exchange("bus", "fanout", nil))},
 		"an external exchange of another type": {
 			want: host(external("topic")), have: host(exchange("bus", "fanout", nil)),
-			changes: []string{"blocked exchange bus [type]"}, reason: "is of type fanout",
+			changes: []string{"blocked exchange bus [type]"}, reason: "has the type fanout",
 		},
 		"an exchange of a type that no plugin brings": {
-			want: host(exchange("e", "x-delayed-message", mark)), changes: []string{"blocked exchange e"}, reason: "enable the plugin that brings it",
+			want: host(exchange("e", "x-delayed-message", mark)), changes: []string{"blocked exchange e"},
+			reason: "enable the plugin that provides it",
 		},
 		"an exchange of another type": {
-			want: host(exchange("e", "topic", mark)), have: host(exchange("e", "direct", nil)), changes: []string{"blocked exchange e [type]"},
+			want: host(exchange("e", "topic", mark)), have: host(exchange("e", "direct", nil)),
+			changes: []string{"blocked exchange e [type]"},
 		},
 		"an exchange with an alternate exchange that the file does not say": {
 			want:    host(exchange("e", "topic", mark)),
@@ -295,7 +337,11 @@ func TestMake(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			tc.want.Name = "shop"
-			p := plan.Make(tc.want, plan.State{Version: "4.0.5", ExchangeTypes: []string{"direct", "fanout", "headers", "topic"}, Have: tc.have, Usage: tc.usage}, tc.options)
+			p := plan.Make(tc.want,
+				topology.State{
+					Version: "4.0.5", ExchangeTypes: []string{"direct", "fanout", "headers", "topic"},
+					Have: tc.have.Topology, Usage: tc.usage,
+				}, tc.options)
 			if d := cmp.Diff(tc.changes, summarize(p.Changes)); d != "" {
 				t.Errorf("changes (-want +got):\n%s", d)
 			}
@@ -305,7 +351,8 @@ func TestMake(t *testing.T) {
 			if tc.reason != "" && !strings.Contains(p.Changes[0].Reason, tc.reason) {
 				t.Errorf("the reason is %q", p.Changes[0].Reason)
 			}
-			if got := slices.ContainsFunc(p.Warnings, func(w plan.Warning) bool { return w.Name == tc.warning }); tc.warning != "" && !got {
+			if got := slices.ContainsFunc(p.Warnings,
+				func(w plan.Warning) bool { return w.Name == tc.warning }); tc.warning != "" && !got {
 				t.Errorf("the warnings are %v, want one of %s", p.Warnings, tc.warning)
 			}
 		})
@@ -314,13 +361,15 @@ func TestMake(t *testing.T) {
 
 // As long as anything of the last loop is held back, messages can still come
 // back: what leads them stays with it.
-func TestAllowedKeepsTheWayBack(t *testing.T) {
+func TestAllowedKeepsTheReturnPath(t *testing.T) {
 	t.Parallel()
 	mark := args{"x-managed-by": "dlxctl/shop"}
 	retry := queue("shop.a.retry.1m", args{"x-message-ttl": int64(60000)})
 	have := host(queue("q", nil), queue("shop.a.failed", nil), retry,
-		exchange("shop.return", "direct", args{"alternate-exchange": "shop.unroutable", "x-managed-by": "dlxctl/shop"}), binding("shop.return", "q", "@q", mark),
-		exchange("shop.unroutable", "fanout", mark), queue("shop.unroutable", nil), binding("shop.unroutable", "shop.unroutable", "", mark))
+		exchange("shop.return", "direct", args{"alternate-exchange": "shop.unroutable", "x-managed-by": "dlxctl/shop"}),
+		binding("shop.return", "q", "@q", mark),
+		exchange("shop.unroutable", "fanout", mark), queue("shop.unroutable", nil),
+		binding("shop.unroutable", "shop.unroutable", "", mark))
 	all := []string{
 		"delete queue q", "delete queue shop.a.failed", "delete queue shop.a.retry.1m", "delete exchange shop.return",
 		"delete binding shop.return -> q (@q)", "delete exchange shop.unroutable", "delete queue shop.unroutable",
@@ -328,23 +377,34 @@ func TestAllowedKeepsTheWayBack(t *testing.T) {
 	}
 	slices.Sort(all)
 	for name, tc := range map[string]struct {
-		usage map[string]plan.Usage
-		stays []string // beside the way back
+		usage map[string]topology.Usage
+		stays []string // in addition to the return path
 	}{
-		"nothing held":          {},
-		"a failed queue held":   {map[string]plan.Usage{"shop.a.failed": {Ready: 1}}, []string{"delete queue shop.a.failed", "delete queue shop.a.retry.1m"}},
-		"a tier held":           {map[string]plan.Usage{retry.Name: {Consumers: 1}}, []string{"delete queue shop.a.retry.1m"}},
-		"the work queue held":   {map[string]plan.Usage{"q": {Consumers: 1}}, []string{"delete queue q", "delete binding shop.return -> q (@q)"}},
-		"stray messages remain": {map[string]plan.Usage{"shop.unroutable": {Ready: 1}}, nil},
+		"nothing held": {},
+		"a failed queue held": {
+			map[string]topology.Usage{"shop.a.failed": {Ready: 1}},
+			[]string{"delete queue shop.a.failed", "delete queue shop.a.retry.1m"},
+		},
+		"a tier held": {
+			map[string]topology.Usage{retry.Name: {Consumers: 1}},
+			[]string{"delete queue shop.a.retry.1m"},
+		},
+		"the work queue held": {
+			map[string]topology.Usage{"q": {Consumers: 1}},
+			[]string{"delete queue q", "delete binding shop.return -> q (@q)"},
+		},
+		"stray messages remain": {map[string]topology.Usage{"shop.unroutable": {Ready: 1}}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p := plan.Make(topology.Topology{Name: "shop"}, plan.State{Version: "4.0.5", Have: have, Usage: tc.usage}, plan.Options{})
+			p := plan.Make(topology.Compiled{Name: "shop"},
+				topology.State{Version: "4.0.5", Have: have.Topology, Usage: tc.usage}, plan.Options{})
 			if d := cmp.Diff(all, slices.Sorted(slices.Values(bare(p)))); d != "" {
 				t.Fatalf("the plan (-want +got):\n%s", d)
 			}
 			want := slices.DeleteFunc(slices.Clone(all), func(line string) bool {
-				back := strings.Contains(line, "shop.unroutable") || name != "stray messages remain" && line == "delete exchange shop.return"
+				back := strings.Contains(line, "shop.unroutable") || name != "stray messages remain" &&
+					line == "delete exchange shop.return"
 				return len(tc.usage) > 0 && back || slices.Contains(tc.stays, line)
 			})
 			if d := cmp.Diff(want, slices.Sorted(slices.Values(bare(plan.Allowed(p, nil))))); d != "" {
@@ -368,9 +428,13 @@ func TestLater(t *testing.T) {
 	t.Parallel()
 	mark := args{"x-managed-by": "dlxctl/shop"}
 	retry := queue("shop.a.retry.1m", args{"x-message-ttl": int64(60000)})
-	back := []any{exchange("shop.return", "direct", mark), queue("q", nil), binding("shop.return", "q", "@q", mark)}
-	left := func(objects ...any) plan.Plan {
-		return plan.Make(host(queue("q", nil)), plan.State{Version: "4.0.5", Have: host(append(objects, back...)...)}, plan.Options{})
+	back := []topology.Object{
+		exchange("shop.return", "direct", mark), queue("q", nil),
+		binding("shop.return", "q", "@q", mark),
+	}
+	left := func(objects ...topology.Object) plan.Plan {
+		return plan.Make(host(queue("q", nil)),
+			topology.State{Version: "4.0.5", Have: host(append(objects, back...)...).Topology}, plan.Options{})
 	}
 	if p := plan.Later(plan.Plan{}, left(retry)); !p.Empty() || !slices.Equal(p.Retiring, []string{retry.Name}) {
 		t.Errorf("with a tier that was not to be deleted %v is left, and %v retires", bare(p), p.Retiring)
@@ -395,10 +459,16 @@ func TestCheck(t *testing.T) {
 		err   string
 	}{
 		"nothing to do":           {plan.Plan{}, nil, ""},
-		"at most once is no risk": {change(plan.Create, plan.AtMostOnce), nil, ""},
-		"blocked":                 {change(plan.Blocked), plan.Allow(plan.Hazards()...), "the plan is blocked by 1 change, shown above with the ways out; nothing was written"},
-		"a hazard":                {change(plan.Delete, plan.LosesMessages), nil, "the plan has hazards that are not allowed: loses-messages (1 change); nothing was written. To consent: --allow loses-messages"},
-		"an allowed hazard":       {change(plan.Delete, plan.LosesMessages), plan.Allow(plan.LosesMessages), ""},
+		"at most once is no risk": {plan.Plan{Changes: []plan.Change{{Action: plan.Create, AtMostOnce: true}}}, nil, ""},
+		"blocked": {
+			change(plan.Blocked), plan.Allow(plan.Hazards()...),
+			"1 change is blocked; see the suggested fixes above; nothing was written",
+		},
+		"a hazard": {
+			change(plan.Delete, plan.LosesMessages), nil,
+			"the plan has hazards that are not allowed: loses-messages (1 change); nothing was written. To consent: --allow loses-messages",
+		},
+		"an allowed hazard": {change(plan.Delete, plan.LosesMessages), plan.Allow(plan.LosesMessages), ""},
 		"another hazard allowed": {
 			change(plan.Delete, plan.LosesMessages, plan.DropsRouting),
 			plan.Allow(plan.LosesMessages),
@@ -419,16 +489,20 @@ func TestCheck(t *testing.T) {
 }
 
 // The fingerprint stands for what the plan depends on: not for counts, and not
-// for what is somebody else's.
+// for what is foreign.
 func TestFingerprint(t *testing.T) {
 	t.Parallel()
 	want := host(queue("q", nil))
-	of := func(s plan.State) string { return plan.Make(want, s, plan.Options{}).Fingerprint }
-	base := of(plan.State{Have: host(queue("q", nil))})
-	if of(plan.State{Have: host(queue("q", nil), queue("theirs", args{"x-managed-by": nil})), Usage: map[string]plan.Usage{"q": {Ready: 5}}}) != base {
+	of := func(s topology.State) string { return plan.Make(want, s, plan.Options{}).Fingerprint }
+	base := of(topology.State{Have: host(queue("q", nil)).Topology})
+	if of(topology.State{
+		Have:  host(queue("q", nil), queue("foreign", args{"x-managed-by": nil})).Topology,
+		Usage: map[string]topology.Usage{"q": {Ready: 5}},
+	}) != base {
 		t.Error("it depends on counts or on foreign objects")
 	}
-	if of(plan.State{}) == base || of(plan.State{Have: host(queue("q", args{"x-message-ttl": int64(1)}))}) == base {
+	if of(topology.State{}) == base ||
+		of(topology.State{Have: host(queue("q", args{"x-message-ttl": int64(1)})).Topology}) == base {
 		t.Error("it does not depend on the queue")
 	}
 }

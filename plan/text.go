@@ -8,14 +8,14 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
 
+	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
 // Style decorates fragments of text. The zero Style adds nothing.
 type Style struct {
-	Create, Change, Delete, Blocked, Faint func(string) string
+	Create, Change, Delete, Blocked func(string) string
 }
 
 // TextOptions say how a plan is written for people.
@@ -25,12 +25,12 @@ type TextOptions struct {
 	Verbose bool
 }
 
-// WriteText writes p for a person to read. It ends with a count, which is the
-// only line when there is nothing to do.
+// WriteText writes p for a person to read. It ends with a count. If there is nothing to do, the
+// count is the only line.
 func WriteText(w io.Writer, p Plan, o TextOptions) error {
 	t := textWriter{w: bufio.NewWriter(w), o: o, p: p}
 	if !p.Empty() || len(p.Drift) > 0 {
-		t.line("topology %s, vhost %s%s", display(p.Topology), display(p.VHost), where(p))
+		t.line("topology %s, vhost %s%s", text.Name(p.Topology), text.Name(p.VHost), where(p))
 		t.line("")
 	}
 	t.changes()
@@ -48,10 +48,10 @@ func WriteText(w io.Writer, p Plan, o TextOptions) error {
 func where(p Plan) string {
 	var parts []string
 	if p.Cluster != "" {
-		parts = append(parts, "cluster "+display(p.Cluster))
+		parts = append(parts, "cluster "+text.Name(p.Cluster))
 	}
 	if p.Version != "" {
-		parts = append(parts, "RabbitMQ "+display(p.Version))
+		parts = append(parts, "RabbitMQ "+text.Name(p.Version))
 	}
 	if len(parts) == 0 {
 		return ""
@@ -62,10 +62,10 @@ func where(p Plan) string {
 // Summary counts the changes in one line.
 func Summary(p Plan) string {
 	if p.Empty() && len(p.Drift) > 0 {
-		return "no changes, and drift in " + number(int64(len(p.Drift)), "place")
+		return "no changes, and drift in " + text.Count(len(p.Drift), "place")
 	}
 	if p.Empty() {
-		return "no changes: the broker is as the file says"
+		return "no changes: the broker matches the file"
 	}
 	return fmt.Sprintf("%d to create, %d to update, %d to replace, %d to delete, %d to migrate, %d blocked",
 		p.Count(Create), p.Count(Update), p.Count(Replace), p.Count(Delete), p.Count(Migrate), p.Count(Blocked))
@@ -98,12 +98,12 @@ func (t textWriter) changes() {
 		shown = true
 	}
 	shown = t.drift(shown) || shown
-	if t.ladders() || shown {
+	if t.schedules() || shown {
 		t.line("")
 	}
 }
 
-// drift writes what nobody declared, with a line between it and what is above. It
+// drift writes what no file declares, with a line between it and what is above. It
 // reports whether there was any.
 func (t textWriter) drift(below bool) bool {
 	if len(t.p.Drift) == 0 {
@@ -112,7 +112,7 @@ func (t textWriter) drift(below bool) bool {
 	if below {
 		t.line("")
 	}
-	t.line("drift: nobody declared these, and they touch what the file owns; --prune deletes them")
+	t.line("drift: no file declares these, and they touch the topology's objects; --prune deletes them")
 	for _, c := range t.p.Drift {
 		t.line("  %s %s", c.Kind, nameOf(c))
 	}
@@ -120,16 +120,16 @@ func (t textWriter) drift(below bool) bool {
 }
 
 // isGenerated reports whether the change is one of many like it that the file
-// does not name, and nothing is at stake.
+// does not name, and nothing is at risk.
 func isGenerated(c Change) bool {
-	if _, is := c.After.(Reroute); is {
+	if c.Reroute != nil {
 		return false
 	}
-	if len(c.Hazards) > 0 && c.Hazards[0] != AtMostOnce || c.Action == Replace {
+	if len(c.Hazards) > 0 || c.Action == Replace {
 		return false
 	}
 	if c.Kind == topology.KindPolicy {
-		return c.Action == Create && c.Reason == "" // it changes nothing of anybody's
+		return c.Action == Create && c.Reason == "" // it changes no policy of another team
 	}
 	return c.Label.Role != topology.RoleWork && c.Label.Role != topology.RoleBusiness
 }
@@ -159,7 +159,7 @@ func (t textWriter) symbol(a Action) string {
 }
 
 func (t textWriter) change(c Change) {
-	if o, is := c.After.(Reroute); is && o.Queue != "" {
+	if c.Reroute != nil && c.Reroute.Queue != "" {
 		t.reroute(c)
 		return
 	}
@@ -167,12 +167,13 @@ func (t textWriter) change(c Change) {
 	if typ := typeOf(c.After); typ != "" && (c.Action == Create || c.Action == Migrate) {
 		head += " (" + typ + ")"
 	}
-	t.line("%s%s", head, hazards(c.Hazards))
+	t.line("%s%s", head, hazards(c))
 	if c.Kind == topology.KindPolicy || t.o.Verbose || !slices.Contains([]Action{Create, Migrate, Delete}, c.Action) {
 		t.fields(c)
 	}
 	if c.Stake != nil {
-		t.line("    holds %d ready, %d unacknowledged (%s); %s", c.Stake.Ready, c.Stake.Unacknowledged, number(c.Stake.Bytes, "byte"), c.Stake.ConsumersText())
+		t.line("    holds %d ready, %d unacknowledged (%s); %s", c.Stake.Ready, c.Stake.Unacknowledged,
+			text.Count(c.Stake.Bytes, "byte"), c.Stake.ConsumersText())
 	}
 	if c.Reason != "" {
 		t.line("    %s", c.Reason)
@@ -181,7 +182,7 @@ func (t textWriter) change(c Change) {
 
 // reroute writes a changed backoff, with the schedule before and after.
 func (t textWriter) reroute(c Change) {
-	head := fmt.Sprintf("%s %s %s", t.symbol(c.Action), c.Kind, display(c.Name))
+	head := fmt.Sprintf("%s %s %s", t.symbol(c.Action), c.Kind, text.Name(c.Name))
 	for i, f := range c.Fields {
 		if i == 0 {
 			t.line("%s: %s %v -> %v", head, f.Name, f.Before, f.After)
@@ -196,17 +197,20 @@ func (t textWriter) reroute(c Change) {
 	t.line("    %s", c.Reason)
 }
 
-// hazards gives the names of hazards as they stand behind a change.
-func hazards(list []Hazard) string {
+// hazards returns the names of a change's hazards as they are printed behind it.
+func hazards(c Change) string {
 	var b strings.Builder
-	for _, h := range list {
+	for _, h := range c.Hazards {
 		b.WriteString(" [" + string(h) + "]")
+	}
+	if c.AtMostOnce {
+		b.WriteString(" [" + atMostOnce + "]")
 	}
 	return b.String()
 }
 
 // typeOf gives the type of a queue or exchange.
-func typeOf(object any) string {
+func typeOf(object topology.Object) string {
 	switch o := object.(type) {
 	case topology.Queue:
 		return o.Type()
@@ -228,7 +232,7 @@ func (t textWriter) fields(c Change) {
 			t.line("    %-*s  %s", width, f.Name, value(f.Name, f.After))
 			continue
 		case value(f.Name, f.Before) == value(f.Name, f.After):
-			t.line("    %-*s  %s (as before)", width, f.Name, value(f.Name, f.After))
+			t.line("    %-*s  %s (unchanged)", width, f.Name, value(f.Name, f.After))
 			continue
 		}
 		t.line("    %-*s  %s -> %s", width, f.Name, value(f.Name, f.Before), value(f.Name, f.After))
@@ -238,16 +242,20 @@ func (t textWriter) fields(c Change) {
 // longPattern is how many bytes of a pattern a person is shown.
 const longPattern = 200
 
-// value gives a field's value, with durations beside milliseconds.
+// value gives a field's value, with durations next to milliseconds.
 func value(name string, v any) string {
 	if v == nil {
 		return "(none)"
 	}
 	text := topology.FormatValue(v)
 	if len(text) > longPattern && name == "pattern" {
-		return fmt.Sprintf("%s and so on, %d bytes", strings.ToValidUTF8(text[:longPattern], ""), len(text)) // -o json has all of it
+		return fmt.Sprintf("%s and so on, %d bytes", strings.ToValidUTF8(text[:longPattern], ""),
+			len(text)) // -o json has all of it
 	}
-	if ms, ok := v.(int64); ok && slices.Contains([]string{topology.ArgMessageTTL, "x-expires", "message-ttl", "expires"}, name) {
+	if ms, ok := v.(int64); ok && slices.Contains([]string{
+		topology.ArgMessageTTL, "x-expires", "message-ttl",
+		"expires",
+	}, name) {
 		text += " (" + formatMillis(ms) + ")"
 	}
 	return text
@@ -267,9 +275,9 @@ type schedule struct {
 	limit int64
 }
 
-// ladders writes the deliveries of each new work queue as people ask for them,
+// schedules writes the deliveries of each new work queue as people ask for them,
 // those of one schedule together. It reports whether there were any.
-func (t textWriter) ladders() bool {
+func (t textWriter) schedules() bool {
 	limits := map[string]int64{} // by work queue, new or changed
 	for _, c := range t.p.Changes {
 		if c.Label.Role != topology.RoleWork || c.Action == Delete {
@@ -278,14 +286,15 @@ func (t textWriter) ladders() bool {
 		switch object := c.After.(type) {
 		case topology.Queue:
 			limits[c.Name] = limitOf(object.Arguments, topology.ArgDeliveryLimit)
-		case topology.Policy: // it brings the dead-lettering
+		case topology.Policy: // it sets the dead-lettering
 			limits[c.Label.Queue] = limitOf(object.Definition, topology.PolicyKey(topology.ArgDeliveryLimit))
+		case topology.Exchange, topology.Binding, nil: // they have no delivery limit
 		}
 	}
 	var order []schedule
 	queues := map[schedule][]string{}
-	for _, w := range t.p.Works {
-		limit, shown := limits[w.Queue]
+	for _, w := range t.p.WorkQueues {
+		limit, shown := limits[w.Name]
 		if !shown {
 			continue
 		}
@@ -293,13 +302,13 @@ func (t textWriter) ladders() bool {
 		if queues[s] == nil {
 			order = append(order, s)
 		}
-		queues[s] = append(queues[s], display(w.Queue))
+		queues[s] = append(queues[s], text.Name(w.Name))
 	}
 	for i, s := range order {
 		if i == 0 {
 			t.line("")
 		}
-		t.line("  %s: %s%s", some(queues[s]), ladder(t.p, s.backoff), crashes(s.limit))
+		t.line("  %s: %s%s", some(queues[s]), t.p.deliveries(s.backoff), crashes(s.limit))
 	}
 	return len(order) > 0
 }
@@ -318,39 +327,40 @@ func crashes(limit int64) string {
 	if limit < 0 {
 		return ""
 	}
-	return fmt.Sprintf("; each up to %s, if consumers crash or requeue (deliveryLimit %d)", number(limit+1, "time"), limit)
+	return fmt.Sprintf("; each up to %s, if consumers crash or requeue (deliveryLimit %d)", text.Count(limit+1,
+		"time"), limit)
 }
 
-// ladder says when a message is delivered that fails each time: "4 deliveries,
+// deliveries says when a message is delivered that fails each time: "4 deliveries,
 // at 0s, +10s, +1m, +10m; dead after 11m10s at the earliest".
-func ladder(p Plan, backoff string) string {
-	loop, _ := topology.Topology{Loops: p.Loops}.Loop(backoff)
+func (p Plan) deliveries(backoff string) string {
+	loop, _ := topology.Compiled{Backoffs: p.Backoffs}.Backoff(backoff)
 	return deliveries(loop)
 }
 
 // deliveries says when a message of a loop is delivered that fails each time. A loop
 // without steps is no backoff at all.
-func deliveries(loop topology.Loop) string {
-	if len(loop.Steps) == 0 {
+func deliveries(loop topology.Backoff) string {
+	if len(loop.Tiers) == 0 {
 		return "1 delivery; dead at once"
 	}
 	parts := []string{"at 0s"}
 	var total time.Duration
-	for i := 0; i < len(loop.Steps); {
+	for i := 0; i < len(loop.Tiers); {
 		n := 1
-		for i+n < len(loop.Steps) && loop.Steps[i+n].Delay == loop.Steps[i].Delay {
+		for i+n < len(loop.Tiers) && loop.Tiers[i+n].Delay == loop.Tiers[i].Delay {
 			n++
 		}
-		part := "+" + topology.FormatDelay(loop.Steps[i].Delay)
+		part := "+" + topology.FormatDelay(loop.Tiers[i].Delay)
 		if n > 1 {
 			part += " ×" + strconv.Itoa(n)
 		}
 		parts = append(parts, part)
-		total += time.Duration(n) * loop.Steps[i].Delay
+		total += time.Duration(n) * loop.Tiers[i].Delay
 		i += n
 	}
 	return fmt.Sprintf("%d deliveries, %s; dead after %s at the earliest",
-		len(loop.Steps)+1, strings.Join(parts, ", "), topology.FormatDelay(total))
+		len(loop.Tiers)+1, strings.Join(parts, ", "), topology.FormatDelay(total))
 }
 
 // groups collects generated objects by what they serve.
@@ -369,8 +379,8 @@ type groupKey struct {
 type group struct {
 	groupKey
 
-	counts  map[topology.Kind]int
-	hazards map[Hazard]bool
+	counts     map[topology.Kind]int
+	atMostOnce bool
 }
 
 func (g *groups) add(c Change) {
@@ -379,53 +389,34 @@ func (g *groups) add(c Change) {
 	case c.Label.Backoff != "":
 		label = "backoff " + c.Label.Backoff
 	case c.Label.Queue != "":
-		label = "dead-lettering of " + display(c.Label.Queue)
+		label = "dead-lettering of " + text.Name(c.Label.Queue)
 	}
 	key := groupKey{c.Action, label}
 	found := g.by[key]
 	if found == nil {
-		found = &group{groupKey: key, counts: map[topology.Kind]int{}, hazards: map[Hazard]bool{}}
+		found = &group{groupKey: key, counts: map[topology.Kind]int{}}
 		g.list, g.by[key] = append(g.list, found), found
 	}
 	found.counts[c.Kind]++
-	for _, h := range c.Hazards {
-		found.hazards[h] = true
-	}
+	found.atMostOnce = found.atMostOnce || c.AtMostOnce
 }
 
 // String gives the group as one line: "backoff standard: 2 exchanges, 4 queues".
 func (g *group) String() string {
 	var parts []string
-	for _, k := range []topology.Kind{topology.KindExchange, topology.KindQueue, topology.KindBinding, topology.KindPolicy} {
-		switch n := g.counts[k]; n {
-		case 0:
-		case 1:
-			parts = append(parts, "1 "+string(k))
-		default:
-			parts = append(parts, plural(n, k))
+	for _, k := range []topology.Kind{
+		topology.KindExchange, topology.KindQueue, topology.KindBinding,
+		topology.KindPolicy,
+	} {
+		if n := g.counts[k]; n > 0 {
+			parts = append(parts, text.Count(n, string(k)))
 		}
 	}
-	text := g.label + ": " + strings.Join(parts, ", ")
-	if g.hazards[AtMostOnce] {
-		text += " [" + string(AtMostOnce) + "]"
+	line := g.label + ": " + strings.Join(parts, ", ")
+	if g.atMostOnce {
+		line += " [" + atMostOnce + "]"
 	}
-	return text
-}
-
-// plural gives "2 queues" or "2 policies".
-func plural(n int, kind topology.Kind) string {
-	if kind == topology.KindPolicy {
-		return fmt.Sprintf("%d policies", n)
-	}
-	return fmt.Sprintf("%d %ss", n, kind)
-}
-
-// number gives "1 consumer" or "2 consumers".
-func number(n int64, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
+	return line
 }
 
 // nameOf gives the name of a change's object. That of a binding is a line about it,
@@ -434,17 +425,7 @@ func nameOf(c Change) string {
 	if c.Kind == topology.KindBinding {
 		return topology.Printable(c.Name)
 	}
-	return display(c.Name)
-}
-
-// display gives a name as it is, in quotes if it could be taken for something
-// else or would upset a terminal.
-func display(name string) string {
-	odd := name == "" || strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsGraphic(r) || r == '"' })
-	if odd || strings.TrimSpace(name) != name {
-		return strconv.Quote(name)
-	}
-	return name
+	return text.Name(c.Name)
 }
 
 // some gives the first names of a list and counts the rest.

@@ -14,8 +14,11 @@ import (
 // A plan as a person reads it.
 func TestWriteText(t *testing.T) {
 	t.Parallel()
-	headers := topology.Binding{Source: "docs", Destination: "q", DestinationType: topology.ToQueue, Arguments: args{"format": "pdf", "x-match": "all"}}
-	loops := []topology.Loop{{Backoff: "b", Steps: []topology.Step{{Delay: 10 * time.Second}, {Delay: time.Minute}}}}
+	headers := topology.Binding{
+		Source: "docs", Destination: "q", DestinationType: topology.ToQueue,
+		Arguments: args{"format": "pdf", "x-match": "all"},
+	}
+	loops := []topology.Backoff{{Name: "b", Tiers: []topology.Tier{{Delay: 10 * time.Second}, {Delay: time.Minute}}}}
 	policy := topology.Policy{
 		Name: "shop.inbox", Definition: args{"dead-letter-exchange": "shop.b.dlx", "delivery-limit": int64(0)},
 		Label: topology.Label{Role: topology.RoleWork, Queue: "inbox"},
@@ -27,10 +30,13 @@ func TestWriteText(t *testing.T) {
 		want string
 	}{
 		"drift only": {
-			plan.Plan{Topology: "shop", VHost: "/", Drift: []plan.Change{{Action: plan.Delete, Kind: "binding", Name: headers.String(), Before: headers}}},
+			plan.Plan{
+				Topology: "shop", VHost: "/",
+				Drift: []plan.Change{{Action: plan.Delete, Kind: "binding", Name: headers.String(), Before: headers}},
+			},
 			`topology shop, vhost /
 
-drift: nobody declared these, and they touch what the file owns; --prune deletes them
+drift: no file declares these, and they touch the topology's objects; --prune deletes them
   binding docs -> q (format="pdf")
 
 no changes, and drift in 1 place
@@ -38,8 +44,14 @@ no changes, and drift in 1 place
 		},
 		"one of each": {
 			plan.Plan{Topology: "shop", VHost: "/", Changes: []plan.Change{
-				{Action: plan.Create, Kind: "binding", Name: headers.String(), After: headers, Label: topology.Label{Role: topology.RoleBusiness}},
-				{Action: plan.Delete, Kind: "queue", Name: `a"b`, Before: queue("a", nil), Hazards: []plan.Hazard{plan.StopsConsumers}, Stake: &plan.Usage{Ready: 1, Consumers: 1, Bytes: 1}},
+				{
+					Action: plan.Create, Kind: "binding", Name: headers.String(), After: headers,
+					Label: topology.Label{Role: topology.RoleBusiness},
+				},
+				{
+					Action: plan.Delete, Kind: "queue", Name: `a"b`, Before: queue("a", nil),
+					Hazards: []plan.Hazard{plan.StopsConsumers}, Stake: &topology.Usage{Ready: 1, Consumers: 1, Bytes: 1},
+				},
 			}},
 			`topology shop, vhost /
 
@@ -52,14 +64,14 @@ no changes, and drift in 1 place
 		},
 		"the schedule of each queue": {
 			plan.Plan{
-				Topology: "shop", VHost: "/", Loops: loops,
-				Works: []topology.Work{
-					{Queue: "q", Backoff: "b"},
-					{Queue: "limited", Backoff: "b"},
-					{Queue: "inbox", Backoff: "b"},
-					{Queue: "unlimited", Backoff: "b"},
-					{Queue: "audit", Backoff: "none"},
-					{Queue: "old", Backoff: "b"},
+				Topology: "shop", VHost: "/", Backoffs: loops,
+				WorkQueues: []topology.WorkQueue{
+					{Name: "q", Backoff: "b"},
+					{Name: "limited", Backoff: "b"},
+					{Name: "inbox", Backoff: "b"},
+					{Name: "unlimited", Backoff: "b"},
+					{Name: "audit", Backoff: "none"},
+					{Name: "old", Backoff: "b"},
 				},
 				Changes: []plan.Change{
 					{Action: plan.Create, Kind: "queue", Name: "q", After: queue("q", nil), Label: queue("q", nil).Label},

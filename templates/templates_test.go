@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/dlxctl/dlxctl/spec"
+	"github.com/dlxctl/dlxctl/internal/spec/spectest"
 	"github.com/dlxctl/dlxctl/templates"
 )
 
@@ -21,14 +21,11 @@ func TestStarters(t *testing.T) {
 			if !ok {
 				t.Fatalf("there is no starter %q", name)
 			}
-			top, warnings, err := spec.Load([]spec.Source{{Name: name + ".yaml", Data: data}}, func(string) (string, bool) { return "", false })
-			if err != nil {
-				t.Fatal(err)
-			}
+			top, warnings := spectest.CompileFile(t, name+".yaml", data)
 			for _, w := range warnings {
 				t.Error(w)
 			}
-			if len(top.Works) == 0 {
+			if len(top.WorkQueues) == 0 {
 				t.Error("it has no work queue")
 			}
 		})
@@ -49,20 +46,17 @@ func TestWhatStartersRetry(t *testing.T) {
 		},
 	} {
 		data, _ := templates.Starter(name)
-		top, _, err := spec.Load([]spec.Source{{Name: name + ".yaml", Data: data}}, func(string) (string, bool) { return "", false })
-		if err != nil {
-			t.Fatal(err)
+		top, _ := spectest.CompileFile(t, name+".yaml", data)
+		if (name == "park") != (len(top.Backoffs) == 0) {
+			t.Errorf("%s has %d backoffs", name, len(top.Backoffs))
 		}
-		if (name == "park") != (len(top.Loops) == 0) {
-			t.Errorf("%s has %d backoffs", name, len(top.Loops))
-		}
-		for _, l := range top.Loops {
+		for _, l := range top.Backoffs {
 			var delays []time.Duration
-			for _, step := range l.Steps {
+			for _, step := range l.Tiers {
 				delays = append(delays, step.Delay)
 			}
 			if !promised(delays) {
-				t.Errorf("%s: the backoff %s waits %v", name, l.Backoff, delays)
+				t.Errorf("%s: the backoff %s waits %v", name, l.Name, delays)
 			}
 		}
 	}
@@ -86,17 +80,19 @@ func TestNamed(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", 80)
 	for folder, want := range map[string]string{
-		"orders": "orders", "Orders (old)": "Orders-old", ".config": "config", "a.b": "a-b", "_x_": "x_", "été": "t", "001": "001", "1e3": "1e3", "yes": "yes", "Null": "Null",
-		"0x1F": "0x1F", "12:30": "12-30", long: long[:63], "": "shop", "/": "shop", ".": "shop", "東京": "shop", "-": "shop", "a\nb": "a-b", "tail": "tail", "$1": "1",
+		"orders": "orders", "Orders (old)": "Orders-old", ".config": "config", "a.b": "a-b", "_x_": "x_", "été": "t",
+		"001": "001", "1e3": "1e3", "yes": "yes", "Null": "Null",
+		"0x1F": "0x1F", "12:30": "12-30", long: long[:63], "": "shop", "/": "shop", ".": "shop", "東京": "shop", "-": "shop",
+		"a\nb": "a-b", "tail": "tail", "$1": "1",
 	} {
 		for _, name := range templates.Starters() {
 			data, _ := templates.Starter(name)
-			top, warnings, err := spec.Load([]spec.Source{{Name: name, Data: templates.Named(data, folder)}}, func(string) (string, bool) { return "", false })
-			if err != nil || len(warnings) > 0 {
-				t.Errorf("%s for %q: %v %v", name, folder, err, warnings)
+			top, warnings := spectest.CompileFile(t, name, templates.Named(data, folder))
+			if len(warnings) > 0 {
+				t.Errorf("%s for %q: %v", name, folder, warnings)
 			}
-			if top.Name != want || len(top.Exchanges) == 0 || !strings.HasPrefix(top.Works[0].Queue, want+".") {
-				t.Errorf("%s for %q is called %q and has the queue %v", name, folder, top.Name, top.Works)
+			if top.Name != want || len(top.Exchanges) == 0 || !strings.HasPrefix(top.WorkQueues[0].Name, want+".") {
+				t.Errorf("%s for %q is called %q and has the queue %v", name, folder, top.Name, top.WorkQueues)
 			}
 		}
 	}

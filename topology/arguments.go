@@ -11,14 +11,18 @@ import (
 	"strings"
 )
 
-// Arguments are the arguments of a queue, exchange or binding, or the
-// definition of a policy, in canonical form: every value is a string, int64,
-// float64 that is not a whole number, bool, nil, []any or Arguments of such.
-// So an integer is the same whether it came from YAML, JSON or AMQP. Nil and
-// empty are equal. Arguments of bindings that were read from a broker may hold
-// whole numbers as float64: the broker has floats there. They are not equal to the
-// integers, as a headers exchange of 4.x matches neither with the other.
+// Arguments are the arguments of a queue, exchange or binding, or the definition of a policy,
+// in canonical form: every value is a string, int64, float64 that is not a whole number, bool,
+// nil, []any or Arguments of such. So an integer is the same whether it came from YAML, JSON or
+// AMQP. Nil and empty are equal. Arguments of bindings that were read from a broker may hold
+// whole numbers as float64: the broker has floats there. Such a float is not equal to the
+// integer, because a headers exchange of 4.x does not match one with the other.
 type Arguments map[string]any
+
+// HasAny reports whether a has one of these names.
+func (a Arguments) HasAny(names ...string) bool {
+	return slices.ContainsFunc(names, func(name string) bool { _, ok := a[name]; return ok })
+}
 
 // Canonical gives args in canonical form. It fails on a value that no AMQP
 // table can hold.

@@ -39,9 +39,12 @@ func TestCanonicalValue(t *testing.T) {
 		"null":                     {nil, nil},
 		"list":                     {[]any{int32(1), []byte("a"), []any{2.0}}, []any{int64(1), "a", []any{int64(2)}}},
 		"empty list":               {[]any{}, []any{}},
-		"table":                    {map[string]any{"a": map[string]any{"b": uint8(1)}}, topology.Arguments{"a": topology.Arguments{"b": int64(1)}}},
-		"table that is ours":       {topology.Arguments{"a": int8(1)}, topology.Arguments{"a": int64(1)}},
-		"empty table":              {map[string]any{}, topology.Arguments{}},
+		"table": {
+			map[string]any{"a": map[string]any{"b": uint8(1)}},
+			topology.Arguments{"a": topology.Arguments{"b": int64(1)}},
+		},
+		"canonical table": {topology.Arguments{"a": int8(1)}, topology.Arguments{"a": int64(1)}},
+		"empty table":     {map[string]any{}, topology.Arguments{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -66,11 +69,20 @@ func TestCanonicalRefuses(t *testing.T) {
 		in   any
 		want string
 	}{
-		"an integer beyond 64 bits": {uint64(math.MaxUint64), `argument "a": 18446744073709551615 is beyond 64 bits with a sign`},
-		"a number that is none":     {json.Number("x"), `argument "a": "x" is not a number`},
-		"a struct":                  {struct{}{}, `argument "a": a value of type struct {} does not fit an AMQP table`},
-		"one in a list":             {[]any{make(chan int)}, `argument "a": a value of type chan int does not fit an AMQP table`},
-		"one in a table":            {map[string]any{"b": uint64(1 << 63)}, `argument "a": argument "b": 9223372036854775808 is beyond 64 bits with a sign`},
+		"an integer beyond 64 bits": {
+			uint64(math.MaxUint64),
+			`argument "a": 18446744073709551615 is beyond 64 bits with a sign`,
+		},
+		"a number that is none": {json.Number("x"), `argument "a": "x" is not a number`},
+		"a struct":              {struct{}{}, `argument "a": a value of type struct {} does not fit an AMQP table`},
+		"one in a list": {
+			[]any{make(chan int)},
+			`argument "a": a value of type chan int does not fit an AMQP table`,
+		},
+		"one in a table": {
+			map[string]any{"b": uint64(1 << 63)},
+			`argument "a": argument "b": 9223372036854775808 is beyond 64 bits with a sign`,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -125,7 +137,8 @@ func TestArgumentsEqual(t *testing.T) {
 func TestArgumentsAreCopied(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		args := topology.Arguments(rapid.MapOf(rapid.SampledFrom([]string{"a", "x-b", "c"}), rapid.Map(rapid.Int64(), func(i int64) any { return i })).Draw(t, "args"))
+		args := topology.Arguments(rapid.MapOf(rapid.SampledFrom([]string{"a", "x-b", "c"}),
+			rapid.Map(rapid.Int64(), func(i int64) any { return i })).Draw(t, "args"))
 		before := maps.Clone(args)
 		if got := args.With("a", "z"); got["a"] != "z" {
 			t.Fatalf("With gives %v", got)

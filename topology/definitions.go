@@ -10,14 +10,14 @@ import (
 // POST /api/definitions or the broker's own import at boot. Every object names
 // vhost, which must exist by then.
 //
-// Exchanges and queues of somebody else are left out, the bindings from and to
-// them stay in. Every flag and every arguments object is written out: brokers
-// take some of them for granted and choke on others (3.10 refuses a queue
-// without durable, 4.0 stores an exchange without auto_delete as undefined).
+// External exchanges and queues are left out; the bindings from and to them are
+// included. Every flag and every arguments object is written out, because brokers
+// differ in what they assume for a missing one (3.10 refuses a queue without
+// durable, 4.0 stores an exchange without auto_delete as undefined).
 //
-// The broker's import skips a queue or exchange that exists, whatever its
-// arguments: only on an empty broker is an import as good as apply.
-func Definitions(t Topology, vhost string) ([]byte, error) {
+// The broker's import skips a queue or exchange that exists, whatever its arguments: an import
+// has the same result as apply only on an empty broker.
+func Definitions(t Compiled, vhost string) ([]byte, error) {
 	d := definitions{
 		Exchanges: []exchangeDefinition{}, Queues: []queueDefinition{},
 		Bindings: []bindingDefinition{}, Policies: []policyDefinition{},

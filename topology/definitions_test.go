@@ -12,22 +12,25 @@ import (
 )
 
 // sample holds one object of each kind, and those that need care.
-func sample() topology.Topology {
-	return topology.Topology{
+func sample() topology.Compiled {
+	return topology.Compiled{
 		Name: "shop",
-		Exchanges: []topology.Exchange{
-			{Name: "events", Type: "topic", Durable: true, Label: topology.Label{Role: topology.RoleBusiness}},
-			{Name: "legacy.bus", External: true, Label: topology.Label{Role: topology.RoleBusiness}},
-		},
-		Queues: []topology.Queue{
-			{
-				Name: "a<b>&c", Durable: true, Arguments: topology.Arguments{"x-queue-type": "quorum", "x-message-ttl": int64(90000), "note": "1"},
-				Label: topology.Label{Role: topology.RoleRetry, Backoff: "standard"},
+		Topology: topology.Topology{
+			Exchanges: []topology.Exchange{
+				{Name: "events", Type: "topic", Durable: true, Label: topology.Label{Role: topology.RoleBusiness}},
+				{Name: "legacy.bus", External: true, Label: topology.Label{Role: topology.RoleBusiness}},
 			},
-			{Name: "crm", External: true, Arguments: topology.Arguments{"x-queue-type": "classic"}},
+			Queues: []topology.Queue{
+				{
+					Name: "a<b>&c", Durable: true,
+					Arguments: topology.Arguments{"x-queue-type": "quorum", "x-message-ttl": int64(90000), "note": "1"},
+					Label:     topology.Label{Role: topology.RoleRetry, Backoff: "standard"},
+				},
+				{Name: "crm", External: true, Arguments: topology.Arguments{"x-queue-type": "classic"}},
+			},
+			Bindings: []topology.Binding{{Source: "legacy.bus", Destination: "crm", DestinationType: "queue", Key: "#"}},
+			Policies: []topology.Policy{{Name: "p", Pattern: "^crm$", ApplyTo: "queues", Priority: 7}},
 		},
-		Bindings: []topology.Binding{{Source: "legacy.bus", Destination: "crm", DestinationType: "queue", Key: "#"}},
-		Policies: []topology.Policy{{Name: "p", Pattern: "^crm$", ApplyTo: "queues", Priority: 7}},
 	}
 }
 
@@ -92,10 +95,10 @@ func TestDefinitions(t *testing.T) {
 // Brokers and programs get lists and tables, never null.
 func TestNothingIsNull(t *testing.T) {
 	t.Parallel()
-	for name, encode := range map[string]func(topology.Topology, string) ([]byte, error){
+	for name, encode := range map[string]func(topology.Compiled, string) ([]byte, error){
 		"definitions": topology.Definitions, "json": topology.JSON,
 	} {
-		for _, top := range []topology.Topology{{}, sample()} {
+		for _, top := range []topology.Compiled{{}, sample()} {
 			got, err := encode(top, "/")
 			if err != nil || !json.Valid(got) || strings.Contains(string(got), "null") {
 				t.Errorf("%s, error %v:\n%s", name, err, got)
@@ -113,7 +116,8 @@ func TestJSONKeepsNumbersAndSaysWhatFor(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		`"version": 1,`, `"topology": "shop",`, `"big": 9223372036854775807,`, `"role": "retry",`, `"backoff": "standard",`, `"external": true,`,
+		`"version": 1,`, `"topology": "shop",`, `"big": 9223372036854775807,`, `"role": "retry",`, `"backoff": "standard",`,
+		`"external": true,`,
 	} {
 		if !strings.Contains(string(got), want) {
 			t.Errorf("JSON lacks %s:\n%s", want, got)

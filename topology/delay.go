@@ -25,9 +25,9 @@ func units() []unit {
 	}
 }
 
-// FormatDelay gives the canonical text of a delay, as it stands in the names of
-// retry queues: largest unit first, no zero parts, so 60s is "1m" and 24h "1d".
-// Zero is "0s". Parts finer than a millisecond are cut off.
+// FormatDelay gives the canonical text of a delay, as the names of retry queues have
+// it: largest unit first, no zero parts, so 60s is "1m" and 24h "1d". Zero is "0s".
+// It drops the part below a millisecond.
 func FormatDelay(d time.Duration) string {
 	if d < time.Millisecond {
 		return "0s"
@@ -43,9 +43,9 @@ func FormatDelay(d time.Duration) string {
 	return b.String()
 }
 
-// ParseDelay reads a delay: numbers with units (ms s m h d), largest first or
-// not, as "90s", "1m30s" or "0s". Its error says what a delay looks like, but
-// neither quotes s nor names a place.
+// ParseDelay reads a delay: numbers with units (ms s m h d), largest first or not, as "90s",
+// "1m30s" or "0s". Its error describes the format of a delay, but neither quotes s nor names a
+// position in a file.
 func ParseDelay(s string) (time.Duration, error) {
 	if s == "" {
 		return 0, fmt.Errorf("a delay is a number and a unit, such as 10s or 1m30s")
@@ -54,7 +54,8 @@ func ParseDelay(s string) (time.Duration, error) {
 		return 0, fmt.Errorf("a delay needs a unit (ms, s, m, h, d), write %ss or %sms", s, s)
 	}
 	if fine, err := time.ParseDuration(s); err == nil && fine >= 0 && strings.ContainsAny(s, ".µun") {
-		return 0, fmt.Errorf("a delay is whole numbers of ms, s, m, h or d, write %s", FormatDelay(fine.Truncate(time.Millisecond)+ceil(fine)))
+		rounded := FormatDelay(fine.Truncate(time.Millisecond) + ceil(fine))
+		return 0, fmt.Errorf("a delay is whole numbers of ms, s, m, h or d, write %s", rounded)
 	}
 	var total time.Duration
 	for rest := s; rest != ""; {
@@ -64,12 +65,12 @@ func ParseDelay(s string) (time.Duration, error) {
 			return 0, fmt.Errorf("a delay is whole numbers with units (ms, s, m, h, d), such as 10s or 1m30s")
 		}
 		rest = rest[digits:]
-		letters := len(rest) - len(strings.TrimLeft(rest, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZµ"))
-		d, ok := unitOf(rest[:letters])
+		end := len(rest) - len(strings.TrimLeft(rest, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZµ"))
+		d, ok := unitOf(rest[:end])
 		if !ok {
 			return 0, fmt.Errorf("a delay is whole numbers with units (ms, s, m, h, d), such as 10s or 1m30s")
 		}
-		rest = rest[letters:]
+		rest = rest[end:]
 		if n > int64(math.MaxInt64/d) || time.Duration(n)*d > math.MaxInt64-total {
 			return 0, fmt.Errorf("a delay may not be longer than %s", FormatDelay(MaxDelay))
 		}

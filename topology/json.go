@@ -3,7 +3,7 @@ package topology
 // JSON gives t for programs to read, in a stable form with a version. Lists are
 // never null, and labels say what each object is for. An empty vhost means the
 // one of the AMQP URL.
-func JSON(t Topology, vhost string) ([]byte, error) {
+func JSON(t Compiled, vhost string) ([]byte, error) {
 	d := document{
 		Version: 1, Topology: t.Name, VHost: vhost,
 		Exchanges: []exchangeJSON{}, Queues: []queueJSON{}, Bindings: []bindingJSON{}, Policies: []policyJSON{},

@@ -31,70 +31,122 @@ const (
 )
 
 const (
-	// Unlimited is the delivery limit of queues in which a message must stay
-	// whatever happens to its consumers. -1 would say so too, but 3.10 takes it
-	// for 0 and destroys the message at its first return.
+	// Unlimited is the delivery limit of queues in which a message must stay whatever happens
+	// to its consumers. -1 has that meaning too, but 3.10 reads it as 0 and drops the message
+	// at its first return.
 	Unlimited int64 = 1<<31 - 1
-	// DeadCount is the count of a message that is a dead letter.
-	DeadCount int64 = -1
+	// DeadLetterCount is the count of a message that is a dead letter.
+	DeadLetterCount int64 = -1
 	// MaxAttempts is the greatest number of attempts in one backoff. Each is a
 	// binding of the headers exchange.
 	MaxAttempts = 1000
 	// MaxNameBytes is the greatest length of a name or routing key in AMQP 0-9-1.
 	MaxNameBytes = 255
-	// MaxDelay is the greatest x-message-ttl that a broker takes: 2^32-1 ms.
+	// MaxDelay is the greatest x-message-ttl that a broker accepts: 2^32-1 ms.
 	MaxDelay = (1<<32 - 1) * time.Millisecond
 	// NoBackoff is the backoff of a queue whose failures are dead letters at once.
 	NoBackoff = "none"
-	// PolicyPriority is the priority of our policies, unless another policy for
-	// the queue has as much: high, as a queue that loses its dead-lettering to
-	// somebody's new policy loses the messages that it would have dead-lettered.
+	// PolicyPriority is the priority of the policies of dlxctl, unless another policy
+	// for the queue has the same or a higher one. It is high because a new policy of
+	// another team that overrides a lower one would take the dead-lettering from the
+	// queue, and its rejected messages would be lost.
 	PolicyPriority = 1000
 	// DefaultCountHeader is the header that counts attempts unless the file says otherwise.
 	DefaultCountHeader = "count"
 )
 
-// UnroutableName names the exchange and the queue for what fitted nowhere.
-func UnroutableName(topology string) string { return topology + ".unroutable" }
+// The parts of generated names. What begins with a dot follows the name of the topology, or
+// of a backoff or work queue behind it.
+const (
+	unroutableSuffix    = ".unroutable"
+	deadSuffix          = ".dead"
+	returnSuffix        = ".return"
+	failedSuffix        = ".failed"
+	nextFailedSuffix    = ".failed.next"
+	retryExchangeSuffix = ".dlx"
+	retryInfix          = ".retry."
+	switchInfix         = ".switch."
+	lockSuffix          = ".lock"
+	policyPrefix        = "dlxctl."
+)
 
-// DeadName names the exchange that picks the dead-letter queue, and the queue
+// LabelOf gives the Label that the name of a generated exchange or queue implies. It reports
+// false for a name that no function of this file makes. It does not know the objects of the
+// topology: a work queue that is named like a generated object is taken for that.
+func LabelOf(topology, name string) (Label, bool) {
+	switch name {
+	case UnroutableName(topology):
+		return Label{Role: RoleUnroutable}, true
+	case DeadLetterName(topology):
+		return Label{Role: RoleDeadLetter}, true
+	case ReturnExchangeName(topology):
+		return Label{Role: RoleReturn}, true
+	case FailedExchangeName(topology), NextFailedExchangeName(topology):
+		return Label{Role: RoleFailed}, true
+	}
+	if queue, ok := strings.CutSuffix(name, deadSuffix); ok {
+		return Label{Role: RoleDeadLetter, Queue: queue}, true
+	}
+	rest, generated := strings.CutPrefix(name, topology+".")
+	backoff, _, _ := strings.Cut(rest, ".")
+	switch {
+	case IsRetryQueueName(topology, name):
+		return Label{Role: RoleRetry, Backoff: backoff}, true
+	case generated && strings.HasSuffix(name, failedSuffix):
+		return Label{Role: RoleFailed, Backoff: backoff}, true
+	case generated && strings.HasSuffix(name, retryExchangeSuffix):
+		return Label{Role: RoleRetry, Backoff: backoff}, true
+	default:
+		return Label{}, false
+	}
+}
+
+// UnroutableName names the exchange and the queue for messages that the processor cannot
+// route.
+func UnroutableName(topology string) string { return topology + unroutableSuffix }
+
+// DeadLetterName names the exchange that picks the dead-letter queue, and the queue
 // that work queues share with "dead: shared".
-func DeadName(topology string) string { return topology + ".dead" }
+func DeadLetterName(topology string) string { return topology + deadSuffix }
 
-// OwnDeadName names the dead-letter queue of one work queue.
-func OwnDeadName(queue string) string { return queue + ".dead" }
+// DeadLetterQueueName names the dead-letter queue of one work queue.
+func DeadLetterQueueName(queue string) string { return queue + deadSuffix }
 
-// ReturnName names the exchange that brings messages back to their queues.
-func ReturnName(topology string) string { return topology + ".return" }
+// ReturnExchangeName names the exchange that returns messages to their work queues.
+func ReturnExchangeName(topology string) string { return topology + returnSuffix }
 
 // FailedExchangeName names the direct exchange that all work queues of a topology
 // dead-letter to. Its binding with the key [AddressKey] decides where the failures of a
-// queue go: to the failed queue of its backoff, or to the exchange [DeadName].
-func FailedExchangeName(topology string) string { return topology + ".failed" }
+// queue go: to the failed queue of its backoff, or to the exchange [DeadLetterName].
+func FailedExchangeName(topology string) string { return topology + failedSuffix }
 
-// NextFailedExchangeName names the alternate exchange of [FailedExchangeName]. It has
-// bindings only while the failures of a queue change their way.
-func NextFailedExchangeName(topology string) string { return topology + ".failed.next" }
+// NextFailedExchangeName names the alternate exchange of [FailedExchangeName]. It has bindings
+// only while the route of a queue's failures changes.
+func NextFailedExchangeName(topology string) string { return topology + nextFailedSuffix }
 
-// FailedName names the queue that the processor reads for one backoff. Up to the
+// FailedQueueName names the queue that the processor reads for one backoff. Up to the
 // release before [FailedExchangeName] a fanout exchange of the same name led there, and
 // work queues dead-lettered to that.
-func FailedName(topology, backoff string) string { return topology + "." + backoff + ".failed" }
+func FailedQueueName(topology, backoff string) string {
+	return topology + "." + backoff + failedSuffix
+}
 
-// FailedBackoff gives the backoff in a name that [FailedName] made. It reports false for
+// FailedBackoff gives the backoff in a name that [FailedQueueName] made. It reports false for
 // any other name.
 func FailedBackoff(topology, name string) (backoff string, ok bool) {
-	rest, ours := strings.CutPrefix(name, topology+".")
-	backoff, ok = strings.CutSuffix(rest, ".failed")
-	return backoff, ours && ok && backoff != "" && !strings.Contains(backoff, ".")
+	rest, generated := strings.CutPrefix(name, topology+".")
+	backoff, ok = strings.CutSuffix(rest, failedSuffix)
+	return backoff, generated && ok && backoff != "" && !strings.Contains(backoff, ".")
 }
 
 // RetryExchangeName names the headers exchange that picks the tier.
-func RetryExchangeName(topology, backoff string) string { return topology + "." + backoff + ".dlx" }
+func RetryExchangeName(topology, backoff string) string {
+	return topology + "." + backoff + retryExchangeSuffix
+}
 
 // RetryQueueName names the queue in which messages wait for delay.
 func RetryQueueName(topology, backoff string, delay time.Duration) string {
-	return topology + "." + backoff + ".retry." + FormatDelay(delay)
+	return topology + "." + backoff + retryInfix + FormatDelay(delay)
 }
 
 // IsRetryQueueName reports whether queue is named like a retry queue of any
@@ -107,42 +159,43 @@ func IsRetryQueueName(topology, queue string) bool {
 // RetryBackoff gives the backoff in a name that [RetryQueueName] made. It reports false
 // for any other name. Neither topology nor backoff names hold a dot.
 func RetryBackoff(topology, queue string) (backoff string, ok bool) {
-	rest, ours := strings.CutPrefix(queue, topology+".")
+	rest, generated := strings.CutPrefix(queue, topology+".")
 	backoff, rest, ok = strings.Cut(rest, ".")
-	return backoff, ours && ok && backoff != "" && strings.HasPrefix(rest, "retry.")
+	return backoff, generated && ok && backoff != "" && strings.HasPrefix(rest, "retry.")
 }
 
 // LockName names the exclusive queue that is the lock of a topology.
-func LockName(topology string) string { return topology + ".lock" }
+func LockName(topology string) string { return topology + lockSuffix }
 
-// PolicyName names the policy that brings a queue its dead-lettering.
+// PolicyName names the policy that gives a queue its dead-lettering.
 func PolicyName(topology, queue string) string { return policyPrefix + topology + ".queue." + queue }
 
 // PolicyOwner gives the topology that made the policy of that name. It reports
-// false for a policy of somebody else.
+// false for a foreign policy.
 func PolicyOwner(name string) (string, bool) {
 	rest, ok := strings.CutPrefix(name, policyPrefix)
 	owner, _, more := strings.Cut(rest, ".")
 	return owner, ok && more
 }
 
-const policyPrefix = "dlxctl."
-
 // PolicyKey gives the key of a policy's definition that does what the queue
 // argument of that name does.
 func PolicyKey(argument string) string { return strings.TrimPrefix(argument, "x-") }
 
-// SwitchName names the exchange that leads a legacy queue's messages during its
-// migration: its hash keeps the name within bounds. What belongs to it adds a
-// suffix.
-func SwitchName(topology, legacy string) string {
+// SwitchPrefix is how the names of all switch exchanges of a topology begin.
+func SwitchPrefix(topology string) string { return topology + switchInfix }
+
+// SwitchExchangeName names the temporary exchange that routes the messages of a legacy queue
+// during its cutover. The name has a hash of the queue's name, so that it stays within
+// [MaxNameBytes].
+func SwitchExchangeName(topology, legacy string) string {
 	sum := sha256.Sum256([]byte(legacy))
-	return topology + ".switch." + hex.EncodeToString(sum[:6])
+	return SwitchPrefix(topology) + hex.EncodeToString(sum[:6])
 }
 
-// SwitchPolicyName names the policy that says where a switch leads.
+// SwitchPolicyName names the policy that says where the switch exchange routes to.
 func SwitchPolicyName(topology, legacy string) string {
-	return policyPrefix + SwitchName(topology, legacy)
+	return policyPrefix + SwitchExchangeName(topology, legacy)
 }
 
 // ForwardPolicyName names the policy by which a legacy queue forwards to its successor.
@@ -150,21 +203,22 @@ func ForwardPolicyName(topology, legacy string) string {
 	return SwitchPolicyName(topology, legacy) + ".forward"
 }
 
-// IsSwitchName reports whether an exchange or policy is named like those that
-// lead messages during a migration.
+// IsSwitchName reports whether an exchange or policy is named like a switch exchange or its
+// policy.
 func IsSwitchName(topology, name string) bool {
-	return strings.HasPrefix(strings.TrimPrefix(name, policyPrefix), topology+".switch.")
+	return strings.HasPrefix(strings.TrimPrefix(name, policyPrefix), SwitchPrefix(topology))
 }
 
 // AddressKey is the routing key that means one work queue, on the exchanges
 // that return messages and that pick dead-letter queues: "@billing".
 func AddressKey(queue string) string { return "@" + queue }
 
-// Mark is the value of x-managed-by on everything that the topology owns.
-func Mark(topology string) string { return "dlxctl/" + topology }
+// OwnerMark is the owner mark: the value of x-managed-by on every object that the topology
+// owns.
+func OwnerMark(topology string) string { return "dlxctl/" + topology }
 
-// Owner gives the topology named by the mark in args. It reports false if there
-// is no mark of dlxctl.
+// Owner gives the topology that the owner mark in args names. It reports false if args have
+// no owner mark of dlxctl.
 func Owner(args Arguments) (string, bool) {
 	v, _ := args[ArgManagedBy].(string)
 	return strings.CutPrefix(v, "dlxctl/")

@@ -7,17 +7,16 @@ import (
 	"strings"
 )
 
-// MaxPattern is the length in bytes up to which dlxctl lets the pattern of a
-// policy grow that names several queues. RabbitMQ 4.3 refuses a pattern above
-// 1,024 bytes, 3.10 and 4.0 take 30,000 and more (measured). It is above what
-// the longest name of one queue takes.
-const MaxPattern = 1000
+// MaxPatternBytes is the length in bytes up to which dlxctl lets the pattern of a policy grow
+// that names several queues. RabbitMQ 4.3 refuses a pattern above 1,024 bytes, 3.10 and 4.0
+// take 30,000 and more (measured). The longest name of one queue fits in it.
+const MaxPatternBytes = 1000
 
-// MaxPriority is the highest priority of a policy of ours. RabbitMQ itself knows
-// no bound: it takes 2^63, 1e30 and 1.5 (measured on 3.10.8, 4.0.5 and 4.3.6).
+// MaxPriority is the highest priority of a policy of dlxctl. RabbitMQ itself has no
+// limit: it accepts 2^63, 1e30 and 1.5 (measured on 3.10.8, 4.0.5 and 4.3.6).
 const MaxPriority int64 = 1 << 62
 
-// Overridable reports whether a policy of ours can have a higher priority.
+// Overridable reports whether a policy of dlxctl can have a higher priority.
 func Overridable(priority int64) bool { return priority <= MaxPriority-2 }
 
 const protection = ".protect."
@@ -45,7 +44,7 @@ func ProtectionOf(topology, name string) (role Role, n int, base string, ok bool
 }
 
 // QueuesPattern gives the pattern of a policy that matches these queues and no
-// other. The names are sorted in it, each stands there once.
+// other. It lists the names sorted, each once.
 func QueuesPattern(names []string) string {
 	quoted := make([]string, 0, len(names))
 	for _, name := range slices.Compact(slices.Sorted(slices.Values(names))) {

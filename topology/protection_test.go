@@ -28,7 +28,7 @@ func TestQueuesPattern(t *testing.T) {
 	})
 	for _, pattern := range []string{"", ".*", "^a", "a$", "^(?:b|a)$", "^(?:a)$", "^a.b$", "^(?!)$", "(?!)"} {
 		if got := topology.PatternQueues(pattern); got != nil {
-			t.Errorf("the pattern %q, which is nobody's list, gives %q", pattern, got)
+			t.Errorf("the pattern %q, which QueuesPattern does not make, gives %q", pattern, got)
 		}
 	}
 }
@@ -36,19 +36,22 @@ func TestQueuesPattern(t *testing.T) {
 func TestProtectionName(t *testing.T) {
 	t.Parallel()
 	for _, base := range []string{"ttl-all", "a.b.c", "7", "", "with / and space"} {
-		name := topology.ProtectionName("shop", topology.RoleDead, 12, base)
+		name := topology.ProtectionName("shop", topology.RoleDeadLetter, 12, base)
 		role, n, got, ok := topology.ProtectionOf("shop", name)
-		if !ok || role != topology.RoleDead || n != 12 || got != base {
+		if !ok || role != topology.RoleDeadLetter || n != 12 || got != base {
 			t.Errorf("%q gives %q, %d, %q, %t", name, role, n, got, ok)
 		}
-		if owner, ours := topology.PolicyOwner(name); !ours || owner != "shop" {
-			t.Errorf("%q belongs to %q, %t", name, owner, ours)
+		if owner, generated := topology.PolicyOwner(name); !generated || owner != "shop" {
+			t.Errorf("%q belongs to %q, %t", name, owner, generated)
 		}
 		if _, _, _, ok := topology.ProtectionOf("mail", name); ok || topology.IsSwitchName("shop", name) {
 			t.Errorf("%q is taken for something else", name)
 		}
 	}
-	for _, name := range []string{"dlxctl.shop.queue.protect.dead.1.x", "dlxctl.shop.protect.dead.x.y", "dlxctl.shop.protect.dead.0.y", "dlxctl.shop.protect", "shop.protect.dead.1.x"} {
+	for _, name := range []string{
+		"dlxctl.shop.queue.protect.dead.1.x", "dlxctl.shop.protect.dead.x.y",
+		"dlxctl.shop.protect.dead.0.y", "dlxctl.shop.protect", "shop.protect.dead.1.x",
+	} {
 		if _, _, _, ok := topology.ProtectionOf("shop", name); ok {
 			t.Errorf("%q is taken for a protection", name)
 		}

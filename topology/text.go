@@ -8,18 +8,20 @@ import (
 	"text/tabwriter"
 	"time"
 	"unicode"
+
+	"github.com/dlxctl/dlxctl/internal/text"
 )
 
 // WriteText writes t for a person to read: a line for each object, grouped by
-// kind, with its arguments, and with durations beside milliseconds. The mark of
-// ownership stands in the first line, not on every object.
-func WriteText(w io.Writer, t Topology) error {
+// kind, with its arguments, and with durations next to milliseconds. It prints the owner
+// mark once, in the first line.
+func WriteText(w io.Writer, t Compiled) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "topology %s", t.Name)
 	if t.VHost != "" {
 		fmt.Fprintf(&b, " on vhost %s", t.VHost)
 	}
-	fmt.Fprintf(&b, "; everything dlxctl makes carries %s: %s\n", ArgManagedBy, Mark(t.Name))
+	fmt.Fprintf(&b, "; everything dlxctl makes carries %s: %s\n", ArgManagedBy, OwnerMark(t.Name))
 
 	group(&b, "exchange", t.Exchanges, func(e Exchange) string {
 		return line(e.Name, e.Type, role(e.Label), with(exchangeFlags(e), describe(e.Arguments)))
@@ -42,30 +44,19 @@ func WriteText(w io.Writer, t Topology) error {
 }
 
 // group writes the objects of one kind below a heading that counts them.
-func group[T any](b *strings.Builder, kind string, objects []T, text func(T) string) {
+func group[T any](b *strings.Builder, kind string, objects []T, describe func(T) string) {
 	if len(objects) == 0 {
 		return
 	}
 	var rows strings.Builder
 	table := tabwriter.NewWriter(&rows, 0, 0, 2, ' ', 0)
 	for _, o := range objects {
-		fmt.Fprintf(table, "  %s\n", text(o))
+		fmt.Fprintf(table, "  %s\n", describe(o))
 	}
 	table.Flush() // into memory: it cannot fail
-	fmt.Fprintf(b, "\n%s\n", count(len(objects), kind))
+	fmt.Fprintf(b, "\n%s\n", text.Count(len(objects), kind))
 	for row := range strings.Lines(rows.String()) {
 		b.WriteString(strings.TrimRight(row, " \n") + "\n")
-	}
-}
-
-func count(n int, kind string) string {
-	switch {
-	case n == 1:
-		return "1 " + kind
-	case kind == "policy":
-		return fmt.Sprintf("%d policies", n)
-	default:
-		return fmt.Sprintf("%d %ss", n, kind)
 	}
 }
 
@@ -77,8 +68,8 @@ func line(cells ...string) string {
 	return strings.Join(cells, "\t")
 }
 
-// Printable gives a text for a terminal, or for a log that is read by a program:
-// in place of runes by which a name could do more than be read stand their codes.
+// Printable gives a text for a terminal, or for a log that is read by a program: control
+// characters, and other runes that change what a terminal shows, are replaced by their codes.
 func Printable(s string) string {
 	if !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsGraphic(r) }) {
 		return s

@@ -1,10 +1,9 @@
-// Package topology holds what a broker's virtual host can contain, as plain
-// values: exchanges, queues, bindings and policies, and what dlxctl knows about
-// those it generated itself.
+// Package topology holds what a broker's virtual host can contain, as plain values: exchanges,
+// queues, bindings and policies, and what dlxctl knows about the objects that it generated.
 //
 // The package is pure: it does no I/O, reads no clock and imports no other
-// package of this module. A [Topology] is what a file wants, what a broker has,
-// or what a test needs; which one it is, the name of the variable says.
+// package of this module. [Topology] is a set of objects, wanted or found. [Compiled] is
+// what a topology file compiles to, and [State] is what a broker holds.
 package topology
 
 import (
@@ -14,33 +13,35 @@ import (
 	"time"
 )
 
-// Topology is the set of objects in one virtual host, wanted or found.
+// Topology is a set of objects of one virtual host, wanted or found.
 type Topology struct {
-	// Name is the topology's name in its file; it prefixes every generated
-	// object. Empty for a topology that was read from a broker.
-	Name string
-	// VHost is the virtual host. Empty means the one of the AMQP URL.
-	VHost string
-	// Cluster is the only cluster name that this topology may be applied to.
-	// Empty means any.
-	Cluster string
-	// CountHeader is the name of the header that counts the attempts.
-	CountHeader string
-
 	Exchanges []Exchange
 	Queues    []Queue
 	Bindings  []Binding
 	Policies  []Policy
+}
 
-	// Loops are the retry loops, one for each backoff that a queue uses, by
-	// name. Empty for a topology that was read from a broker.
-	Loops []Loop
-	// Removed are the names of queues and exchanges that the file says were taken out
-	// on purpose. Empty for a topology that was read from a broker.
+// Compiled is what a topology file compiles to: the objects that it wants, and what the
+// processor, status and generate need to know about them.
+type Compiled struct {
+	Topology
+
+	// Name is the topology's name. Every generated object has it as a prefix.
+	Name string
+	// VHost is the virtual host. Empty means the one of the AMQP URL.
+	VHost string
+	// Cluster is the only cluster name that the topology may be applied to. Empty means
+	// any.
+	Cluster string
+	// CountHeader is the name of the header that counts the attempts.
+	CountHeader string
+	// Backoffs are the backoffs that a work queue uses, by name.
+	Backoffs []Backoff
+	// WorkQueues are the declared work queues in the order of the file.
+	WorkQueues []WorkQueue
+	// Removed are the names of queues and exchanges that the file lists as removed on
+	// purpose.
 	Removed []string
-	// Works are the declared work queues in the order of the file. Empty for a
-	// topology that was read from a broker.
-	Works []Work
 }
 
 // Queue types, as x-queue-type and the management API spell them.
@@ -69,23 +70,23 @@ type Exchange struct {
 	AutoDelete bool
 	Internal   bool
 	Arguments  Arguments
-	// External says that the exchange belongs to somebody else: it must exist,
-	// and is never created, changed or deleted. An empty Type is then any type.
+	// External says that another team owns the exchange: it must exist, and dlxctl
+	// never creates, changes or deletes it. An empty Type is then any type.
 	External bool
 	Label    Label
 }
 
-// Queue is a queue. Its identity is Name. Its type stands in
-// Arguments["x-queue-type"], always: what a broker reports is completed when
-// it is read.
+// Queue is a queue. Its identity is Name. Its type is always in
+// Arguments["x-queue-type"]: a queue that was read from a broker gets the argument from
+// the type that the broker reports.
 type Queue struct {
 	Name       string
 	Durable    bool
 	AutoDelete bool
 	Exclusive  bool
 	Arguments  Arguments
-	// External says that a service declares the queue: it must exist, and is
-	// never created, changed or deleted.
+	// External says that a service declares the queue: it must exist, and dlxctl never
+	// creates, changes or deletes it.
 	External bool
 	Label    Label
 }
@@ -182,22 +183,21 @@ type Policy struct {
 	Label      Label
 }
 
-// Pending gives a policy of ours as it is stored first. RabbitMQ stores a policy
-// and applies it afterwards, and when the connection of its client ends between
-// the two, it never applies it (192 of 328 policies on 4.3.6, 199 of 310 on
-// 3.10.8, whose client was cut off within 6 ms). So it is stored with an odd
-// priority first, and with its own, which is even, once the broker has answered: one that is
-// found with an odd priority may not be in force.
+// Pending gives a policy of dlxctl as it is stored first. RabbitMQ stores a policy and
+// applies it afterwards. When the connection of the client ends between the two, the
+// broker never applies it (192 of 328 policies on 4.3.6, 199 of 310 on 3.10.8, whose
+// client lost the connection within 6 ms). So dlxctl stores a policy with an odd priority
+// first, and with its own priority, which is even, once the broker has answered. A policy
+// that is found with an odd priority may not be in effect.
 func (p Policy) Pending() Policy {
 	p.Priority++
 	return p
 }
 
-// IsPending reports whether a policy of ours may be stored and not in force.
+// IsPending reports whether a policy of dlxctl may be stored and not in effect.
 func (p Policy) IsPending() bool { return p.Priority%2 != 0 }
 
-// PriorityAbove gives the lowest priority of a policy of ours that is above
-// another.
+// PriorityAbove gives the lowest priority of a policy of dlxctl that is above another.
 func PriorityAbove(priority int64) int64 {
 	if priority%2 != 0 {
 		return priority + 1
@@ -212,14 +212,14 @@ type Role string
 // The roles of declared and generated objects, in the order in which they are
 // created: the safety net first, the business bindings last.
 const (
-	RoleUnroutable Role = "unroutable" // catches what fits nowhere
-	RoleDead       Role = "dead"       // what a person must look at, and the exchange that picks it
+	RoleUnroutable Role = "unroutable" // catches what the processor cannot route
+	RoleDeadLetter Role = "dead"       // dead-letter queues, and the exchange that picks one
 	RoleReturn     Role = "return"     // the exchange that brings a message back to its queue
 	RoleFailed     Role = "failed"     // where work queues dead-letter to, what the processor reads
 	RoleRetry      Role = "retry"      // the TTL queues, and the headers exchange that picks one
 	RoleBusiness   Role = "business"   // exchanges of the file and the bindings from them
 	RoleWork       Role = "work"       // work queues
-	RoleLegacy     Role = "legacy"     // queues whose place a work queue takes
+	RoleLegacy     Role = "legacy"     // queues that a work queue replaces
 )
 
 // Label says what an object is for. It is not part of the object: it is not
@@ -233,30 +233,29 @@ type Label struct {
 	Queue string
 }
 
-// Loop is the retry loop of one backoff.
-type Loop struct {
-	// Backoff is the name of the backoff.
-	Backoff string
-	// Failed is the name of the queue that the processor reads.
-	Failed string
-	// Exchange is the headers exchange that picks the tier by the count header.
-	Exchange string
-	// Steps are where the attempts wait: the message whose n-th attempt failed
-	// waits in Steps[n-1]. After the last step it is a dead letter.
-	Steps []Step
+// Backoff is a named retry schedule.
+type Backoff struct {
+	// Name is the name of the backoff in the topology file.
+	Name string
+	// FailedQueue is the name of the queue that the processor reads.
+	FailedQueue string
+	// RetryExchange is the headers exchange that picks the tier by the count header.
+	RetryExchange string
+	// Tiers are where the attempts wait: the message whose n-th attempt failed
+	// waits in Tiers[n-1]. After the last tier it is a dead letter.
+	Tiers []Tier
 	// RetryOn are the reasons for dead-lettering that are retried. Nil is all.
 	RetryOn []Reason
 }
 
-// Retries reports whether a death for reason r is retried. A reason that is not
-// known is: the processor may have read a message that somebody put into the
-// failed queue by hand.
-func (l Loop) Retries(r Reason) bool {
-	return r == ReasonUnknown || l.RetryOn == nil || slices.Contains(l.RetryOn, r)
+// Retries reports whether a death for reason r is retried. An unknown reason is: the
+// message may have been put into the failed queue by hand.
+func (b Backoff) Retries(r Reason) bool {
+	return r == ReasonUnknown || b.RetryOn == nil || slices.Contains(b.RetryOn, r)
 }
 
-// Step is one wait.
-type Step struct {
+// Tier is one delay of a backoff.
+type Tier struct {
 	Delay time.Duration
 	// Queue is the name of the retry queue.
 	Queue string
@@ -267,47 +266,49 @@ type Reason string
 
 // The reasons for dead-lettering. The broker never says unknown.
 const (
-	Rejected      Reason = "rejected"
-	DeliveryLimit Reason = "delivery_limit"
-	Expired       Reason = "expired"
-	Maxlen        Reason = "maxlen"
-	ReasonUnknown Reason = "unknown"
+	ReasonRejected      Reason = "rejected"
+	ReasonDeliveryLimit Reason = "delivery_limit"
+	ReasonExpired       Reason = "expired"
+	ReasonMaxLength     Reason = "maxlen"
+	ReasonUnknown       Reason = "unknown"
 )
 
 // Reasons gives the reasons that a broker knows.
-func Reasons() []Reason { return []Reason{Rejected, DeliveryLimit, Expired, Maxlen} }
+func Reasons() []Reason {
+	return []Reason{ReasonRejected, ReasonDeliveryLimit, ReasonExpired, ReasonMaxLength}
+}
 
-// Work is a declared work queue, as the processor, status and generate see it.
-type Work struct {
-	Queue string
+// WorkQueue is a declared work queue, as the processor, status and generate see it.
+type WorkQueue struct {
+	Name string
 	// Backoff is the name of the queue's backoff, or "none".
 	Backoff string
-	// Dead is the name of its dead-letter queue.
-	Dead string
+	// DeadLetterQueue is the name of its dead-letter queue.
+	DeadLetterQueue string
 	// Owner is who to call. Empty if the file does not say.
 	Owner string
 	// Severity is page, ticket or info.
 	Severity string
-	// Replaces is the legacy queue that this one takes the place of. Empty: none.
+	// Replaces is the legacy queue that this one succeeds. Empty: none.
 	Replaces string
 }
 
-// Loop gives the loop of the backoff of that name.
-func (t Topology) Loop(backoff string) (Loop, bool) {
-	i := slices.IndexFunc(t.Loops, func(l Loop) bool { return l.Backoff == backoff })
+// Backoff gives the backoff of that name.
+func (c Compiled) Backoff(backoff string) (Backoff, bool) {
+	i := slices.IndexFunc(c.Backoffs, func(l Backoff) bool { return l.Name == backoff })
 	if i < 0 {
-		return Loop{}, false
+		return Backoff{}, false
 	}
-	return t.Loops[i], true
+	return c.Backoffs[i], true
 }
 
-// Work gives the work queue of that name.
-func (t Topology) Work(queue string) (Work, bool) {
-	i := slices.IndexFunc(t.Works, func(w Work) bool { return w.Queue == queue })
+// WorkQueue gives the work queue of that name.
+func (c Compiled) WorkQueue(queue string) (WorkQueue, bool) {
+	i := slices.IndexFunc(c.WorkQueues, func(w WorkQueue) bool { return w.Name == queue })
 	if i < 0 {
-		return Work{}, false
+		return WorkQueue{}, false
 	}
-	return t.Works[i], true
+	return c.WorkQueues[i], true
 }
 
 // sortBindings sorts by identity, which is worked out once for each binding.
@@ -326,12 +327,18 @@ func sortBindings(list []Binding) {
 	}
 }
 
-// Sort puts the objects of t into one fixed order, so that equal topologies are
-// equal values: by name, bindings by identity. Works keep the order of the file.
+// Sort puts the objects of t into one fixed order, so that equal topologies are equal
+// values: by name, bindings by [Binding.Identity].
 func (t *Topology) Sort() {
 	slices.SortFunc(t.Exchanges, func(a, b Exchange) int { return cmp.Compare(a.Name, b.Name) })
 	slices.SortFunc(t.Queues, func(a, b Queue) int { return cmp.Compare(a.Name, b.Name) })
 	sortBindings(t.Bindings)
 	slices.SortFunc(t.Policies, func(a, b Policy) int { return cmp.Compare(a.Name, b.Name) })
-	slices.SortFunc(t.Loops, func(a, b Loop) int { return cmp.Compare(a.Backoff, b.Backoff) })
+}
+
+// Sort sorts the objects as [Topology.Sort] does, and the backoffs by name. Work queues
+// keep the order of the file.
+func (c *Compiled) Sort() {
+	c.Topology.Sort()
+	slices.SortFunc(c.Backoffs, func(a, b Backoff) int { return cmp.Compare(a.Name, b.Name) })
 }

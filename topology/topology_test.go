@@ -14,13 +14,34 @@ func TestBindingString(t *testing.T) {
 	t.Parallel()
 	mark := topology.Arguments{"x-managed-by": "dlxctl/shop"}
 	for want, b := range map[string]topology.Binding{
-		"events -> billing (order.#)":           {Source: "events", Destination: "billing", DestinationType: "queue", Key: "order.#", Arguments: mark},
-		"events -> billing":                     {Source: "events", Destination: "billing", DestinationType: "queue", Arguments: mark},
-		"shop.dlx -> exchange:dead (count=-1)":  {Source: "shop.dlx", Destination: "dead", DestinationType: "exchange", Arguments: mark.With("count", int64(-1)).With("x-match", "all")},
-		`docs -> pdf (format="pdf", pages=2)`:   {Source: "docs", Destination: "pdf", DestinationType: "queue", Arguments: topology.Arguments{"pages": int64(2), "format": "pdf"}},
-		`docs -> pdf (format="pdf")`:            {Source: "docs", Destination: "pdf", DestinationType: "queue", Key: "unused", Arguments: topology.Arguments{"format": "pdf"}},
-		"events -> exchange:orders.in (#)":      {Source: "events", Destination: "orders.in", DestinationType: "exchange", Key: "#"},
-		"shop.return -> crm.inbox (@crm.inbox)": {Source: "shop.return", Destination: "crm.inbox", DestinationType: "queue", Key: topology.AddressKey("crm.inbox")},
+		"events -> billing (order.#)": {
+			Source: "events", Destination: "billing", DestinationType: "queue",
+			Key: "order.#", Arguments: mark,
+		},
+		"events -> billing": {
+			Source: "events", Destination: "billing", DestinationType: "queue",
+			Arguments: mark,
+		},
+		"shop.dlx -> exchange:dead (count=-1)": {
+			Source: "shop.dlx", Destination: "dead", DestinationType: "exchange",
+			Arguments: mark.With("count", int64(-1)).With("x-match", "all"),
+		},
+		`docs -> pdf (format="pdf", pages=2)`: {
+			Source: "docs", Destination: "pdf", DestinationType: "queue",
+			Arguments: topology.Arguments{"pages": int64(2), "format": "pdf"},
+		},
+		`docs -> pdf (format="pdf")`: {
+			Source: "docs", Destination: "pdf", DestinationType: "queue", Key: "unused",
+			Arguments: topology.Arguments{"format": "pdf"},
+		},
+		"events -> exchange:orders.in (#)": {
+			Source: "events", Destination: "orders.in", DestinationType: "exchange",
+			Key: "#",
+		},
+		"shop.return -> crm.inbox (@crm.inbox)": {
+			Source: "shop.return", Destination: "crm.inbox", DestinationType: "queue",
+			Key: topology.AddressKey("crm.inbox"),
+		},
 	} {
 		t.Run(want, func(t *testing.T) {
 			t.Parallel()
@@ -85,38 +106,38 @@ func TestIsRetryQueueName(t *testing.T) {
 func TestOwner(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
-		args  topology.Arguments
-		owner string
-		ours  bool
+		args   topology.Arguments
+		owner  string
+		marked bool
 	}{
-		"our mark":              {topology.Arguments{"x-managed-by": topology.Mark("shop")}, "shop", true},
+		"our mark":              {topology.Arguments{"x-managed-by": topology.OwnerMark("shop")}, "shop", true},
 		"another tool's mark":   {topology.Arguments{"x-managed-by": "terraform"}, "terraform", false},
 		"a mark that is number": {topology.Arguments{"x-managed-by": int64(1)}, "", false},
 		"no mark":               {nil, "", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			owner, ours := topology.Owner(tc.args)
-			if owner != tc.owner || ours != tc.ours {
-				t.Errorf("owner is %q, %v", owner, ours)
+			owner, marked := topology.Owner(tc.args)
+			if owner != tc.owner || marked != tc.marked {
+				t.Errorf("owner is %q, %v", owner, marked)
 			}
 		})
 	}
 }
 
-func TestLoopRetries(t *testing.T) {
+func TestBackoffRetries(t *testing.T) {
 	t.Parallel()
-	some := topology.Loop{RetryOn: []topology.Reason{topology.Rejected}}
+	some := topology.Backoff{RetryOn: []topology.Reason{topology.ReasonRejected}}
 	for _, tc := range []struct {
 		name   string
-		loop   topology.Loop
+		loop   topology.Backoff
 		reason topology.Reason
 		want   bool
 	}{
-		{"a reason that is named", some, topology.Rejected, true},
-		{"a reason that is not", some, topology.Expired, false},
+		{"a reason that is named", some, topology.ReasonRejected, true},
+		{"a reason that is not", some, topology.ReasonExpired, false},
 		{"an unknown reason", some, topology.ReasonUnknown, true},
-		{"any reason if none is named", topology.Loop{}, topology.Maxlen, true},
+		{"any reason if none is named", topology.Backoff{}, topology.ReasonMaxLength, true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
@@ -129,23 +150,27 @@ func TestLoopRetries(t *testing.T) {
 
 func TestSortGivesOneOrder(t *testing.T) {
 	t.Parallel()
-	want := topology.Topology{
-		Exchanges: []topology.Exchange{{Name: "a"}, {Name: "b"}},
-		Queues:    []topology.Queue{{Name: "a"}, {Name: "b"}, {Name: "c"}},
-		Bindings:  []topology.Binding{{Source: "a", Key: "1"}, {Source: "a", Key: "2"}, {Source: "b", Key: "1"}},
-		Policies:  []topology.Policy{{Name: "a"}, {Name: "b"}},
-		Loops:     []topology.Loop{{Backoff: "a"}, {Backoff: "b"}},
-		Works:     []topology.Work{{Queue: "z"}, {Queue: "a"}}, // the order of the file
+	want := topology.Compiled{
+		Topology: topology.Topology{
+			Exchanges: []topology.Exchange{{Name: "a"}, {Name: "b"}},
+			Queues:    []topology.Queue{{Name: "a"}, {Name: "b"}, {Name: "c"}},
+			Bindings:  []topology.Binding{{Source: "a", Key: "1"}, {Source: "a", Key: "2"}, {Source: "b", Key: "1"}},
+			Policies:  []topology.Policy{{Name: "a"}, {Name: "b"}},
+		},
+		Backoffs:   []topology.Backoff{{Name: "a"}, {Name: "b"}},
+		WorkQueues: []topology.WorkQueue{{Name: "z"}, {Name: "a"}}, // the order of the file
 	}
-	got := topology.Topology{
-		Exchanges: slices.Clone(want.Exchanges), Queues: slices.Clone(want.Queues), Bindings: slices.Clone(want.Bindings),
-		Policies: slices.Clone(want.Policies), Loops: slices.Clone(want.Loops), Works: slices.Clone(want.Works),
+	got := topology.Compiled{
+		Topology: topology.Topology{
+			Exchanges: slices.Clone(want.Exchanges), Queues: slices.Clone(want.Queues), Bindings: slices.Clone(want.Bindings),
+			Policies: slices.Clone(want.Policies),
+		}, Backoffs: slices.Clone(want.Backoffs), WorkQueues: slices.Clone(want.WorkQueues),
 	}
 	slices.Reverse(got.Exchanges)
 	slices.Reverse(got.Queues)
 	slices.Reverse(got.Bindings)
 	slices.Reverse(got.Policies)
-	slices.Reverse(got.Loops)
+	slices.Reverse(got.Backoffs)
 	got.Sort()
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("order (-want +got):\n%s", d)
@@ -154,20 +179,20 @@ func TestSortGivesOneOrder(t *testing.T) {
 
 func TestFind(t *testing.T) {
 	t.Parallel()
-	top := topology.Topology{
-		Loops: []topology.Loop{{Backoff: "standard", Failed: "shop.standard.failed"}},
-		Works: []topology.Work{{Queue: "billing", Backoff: "standard"}},
+	top := topology.Compiled{
+		Backoffs:   []topology.Backoff{{Name: "standard", FailedQueue: "shop.standard.failed"}},
+		WorkQueues: []topology.WorkQueue{{Name: "billing", Backoff: "standard"}},
 	}
-	if l, ok := top.Loop("standard"); !ok || l.Failed != "shop.standard.failed" {
+	if l, ok := top.Backoff("standard"); !ok || l.FailedQueue != "shop.standard.failed" {
 		t.Errorf("loop standard is %+v, %v", l, ok)
 	}
-	if w, ok := top.Work("billing"); !ok || w.Backoff != "standard" {
+	if w, ok := top.WorkQueue("billing"); !ok || w.Backoff != "standard" {
 		t.Errorf("work queue billing is %+v, %v", w, ok)
 	}
-	if _, ok := top.Loop("none"); ok {
+	if _, ok := top.Backoff("none"); ok {
 		t.Error("there is a loop none")
 	}
-	if _, ok := top.Work("nobody"); ok {
-		t.Error("there is a work queue nobody")
+	if _, ok := top.WorkQueue("absent"); ok {
+		t.Error("there is a work queue absent")
 	}
 }

@@ -1,0 +1,61 @@
+package cmd
+
+import (
+	"cmp"
+
+	"github.com/spf13/pflag"
+
+	"github.com/dlxctl/dlxctl/internal/apply"
+	"github.com/dlxctl/dlxctl/internal/broker"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// connection holds the flags that name the broker.
+type connection struct{ broker.Config }
+
+func (c *connection) add(f *pflag.FlagSet) {
+	f.StringVar(&c.VHost, "vhost", "", "virtual host; overrides the file and the URL")
+	f.StringVar(&c.URL, "url", "",
+		"AMQP `URL` of the broker; a password on the command line is visible in the process list (env RABBITMQ_URL; default "+
+			broker.DefaultURL+")")
+	f.StringVar(&c.API, "api", "",
+		"`URL` of the management API (env RABBITMQ_API_URL; default: host and credentials of the AMQP URL, port 15672, or 15671 with amqps)")
+	f.StringVar(&c.PasswordFile, "password-file", "", "`FILE` with the password; overrides the one in the URL")
+	f.StringVar(&c.CAFile, "ca-file", "", "`FILE` with the CA certificates to trust, in PEM format")
+	f.StringVar(&c.CertFile, "cert-file", "", "`FILE` with the client certificate, in PEM format")
+	f.StringVar(&c.KeyFile, "key-file", "", "`FILE` with the key of the client certificate, in PEM format")
+	f.BoolVar(&c.InsecureSkipVerify, "insecure-skip-verify", false, "skip TLS certificate verification (insecure)")
+}
+
+// in returns the connection to a virtual host, unless the flags name another.
+func (c connection) in(vhost string) connection {
+	c.VHost = cmp.Or(c.VHost, vhost)
+	return c
+}
+
+// endpoint returns the endpoint of a topology's broker. Every connection to it, over HTTP
+// or over AMQP, refuses a broker with the wrong version or cluster name, so no command has
+// to check.
+func (c connection) endpoint(t topology.Compiled) (broker.Endpoint, error) {
+	endpoint, err := c.in(t.VHost).Resolve()
+	return apply.Guard(endpoint, t), err
+}
+
+// vhost returns the virtual host of a topology. It reads the URL only if neither the flags
+// nor the topology name one.
+func (c connection) vhost(t topology.Compiled) (string, error) {
+	if vhost := c.in(t.VHost).VHost; vhost != "" {
+		return vhost, nil
+	}
+	endpoint, err := c.Resolve()
+	return endpoint.VHost, err
+}
+
+// open opens the management API of the broker of a topology.
+func (c connection) open(t topology.Compiled) (*apply.Session, error) {
+	endpoint, err := c.endpoint(t)
+	if err != nil {
+		return nil, err
+	}
+	return apply.Open(endpoint, t)
+}

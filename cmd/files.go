@@ -1,0 +1,210 @@
+package cmd
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/dlxctl/dlxctl/internal/spec"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// loader reads the topology files of -f, and compiles them. Warnings go to stderr.
+type loader struct {
+	paths  []string // the values of -f: files, folders, or - for stdin
+	stdin  io.Reader
+	stderr io.Writer
+	env    func(string) (string, bool)
+	conn   connection // for the virtual hosts of the files
+}
+
+// files returns the loader of the topology files.
+func (a *app) files() loader {
+	return loader{paths: a.paths, stdin: a.stdin, stderr: a.stderr, env: a.env, conn: a.conn}
+}
+
+// load reads the files of -f as one topology.
+func (l loader) load() (topology.Compiled, error) {
+	sources, err := l.read()
+	if err != nil {
+		return topology.Compiled{}, err
+	}
+	return l.compile(sources)
+}
+
+// loadEach reads each value of -f as a topology, if more than one of them sets `name`, and
+// otherwise all values as one topology.
+func (l loader) loadEach() ([]topology.Compiled, error) {
+	parts, err := l.readParts()
+	if err != nil {
+		return nil, err
+	}
+	return l.compileEach(parts)
+}
+
+// compile compiles files into one topology.
+func (l loader) compile(sources []spec.Source) (topology.Compiled, error) {
+	t, warnings, err := spec.Load(sources, l.env)
+	l.warn(warnings)
+	return t, err
+}
+
+// warn prints warnings.
+func (l loader) warn(warnings []spec.Problem) {
+	for _, w := range warnings {
+		fmt.Fprintln(l.stderr, w)
+	}
+}
+
+// compileWithout compiles files into one topology, without the successors of these legacy
+// queues.
+func (l loader) compileWithout(sources []spec.Source, legacy []string) (topology.Compiled, error) {
+	s, _, err := spec.Decode(sources, l.env)
+	if err != nil {
+		return topology.Compiled{}, err
+	}
+	return spec.Compile(s.Without(func(q spec.Queue) bool {
+		return q.Replaces != "" && slices.Contains(legacy, q.Replaces)
+	}))
+}
+
+// compileEach compiles the files of each value of -f; see loadEach.
+func (l loader) compileEach(parts [][]spec.Source) ([]topology.Compiled, error) {
+	named := 0
+	for _, sources := range parts {
+		if slices.ContainsFunc(sources, spec.HasName) {
+			named++
+		}
+	}
+	if named < 2 {
+		t, err := l.compile(slices.Concat(parts...))
+		return []topology.Compiled{t}, err
+	}
+	var all []topology.Compiled
+	for _, sources := range parts {
+		t, err := l.compile(sources)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, t)
+	}
+	return all, l.checkDistinct(all)
+}
+
+// checkDistinct refuses two values of -f with the same name and virtual host: each would
+// be the whole topology, and the queues of the other would be unknown in it.
+func (l loader) checkDistinct(all []topology.Compiled) error {
+	type place struct{ name, vhost string }
+	first := map[place]string{}
+	for i, t := range all {
+		endpoint, err := l.conn.endpoint(t)
+		if err != nil {
+			return err
+		}
+		at := place{t.Name, endpoint.VHost}
+		if other, twice := first[at]; twice {
+			return fmt.Errorf("%s and %s both have the name %q for vhost %q; rename one of them, or remove `name` from one so that both form one topology", other, l.paths[i], at.name, at.vhost)
+		}
+		first[at] = l.paths[i]
+	}
+	return nil
+}
+
+// read reads the files of -f.
+func (l loader) read() ([]spec.Source, error) {
+	parts, err := l.readParts()
+	return slices.Concat(parts...), err
+}
+
+// readParts reads the files of each value of -f, those of a folder by name.
+func (l loader) readParts() ([][]spec.Source, error) {
+	var parts [][]spec.Source
+	for _, path := range l.paths {
+		paths, err := expand(path)
+		if err != nil {
+			return nil, err
+		}
+		var sources []spec.Source
+		for _, p := range paths {
+			s, err := readFile(p, l.stdin)
+			if err != nil {
+				return nil, err
+			}
+			sources = append(sources, s)
+		}
+		parts = append(parts, sources)
+	}
+	return parts, nil
+}
+
+// expand returns the files of a path: the path itself, or the YAML files of a folder.
+func expand(path string) ([]string, error) {
+	if path == "-" || !isFolder(path) {
+		return []string{path}, nil
+	}
+	entries, err := os.ReadDir(path)
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", path, reason(err))
+	}
+	var files []string
+	for _, e := range entries {
+		if !e.IsDir() && isYAML(e.Name()) {
+			files = append(files, filepath.Join(path, e.Name()))
+		}
+	}
+	if len(files) == 0 {
+		return nil, fmt.Errorf("folder %s has no .yaml or .yml files; subfolders are not read", path)
+	}
+	return files, nil
+}
+
+// isFolder reports whether path is a folder. An error is not reported: reading the path
+// fails again, with a fix.
+func isFolder(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.IsDir()
+}
+
+// isYAML reports whether path has the extension of a YAML file.
+func isYAML(path string) bool {
+	ext := filepath.Ext(path)
+	return ext == ".yaml" || ext == ".yml"
+}
+
+// readFile reads one file, or stdin for "-".
+func readFile(path string, stdin io.Reader) (spec.Source, error) {
+	const limit = spec.MaxFileBytes + 1 // one more than is allowed: the decoder reports that the file is too large
+	if path == "-" {
+		data, err := io.ReadAll(io.LimitReader(stdin, limit))
+		if err != nil {
+			return spec.Source{}, fmt.Errorf("read stdin: %w", err)
+		}
+		return spec.Source{Name: "stdin", Data: data}, nil
+	}
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return spec.Source{}, fmt.Errorf("file %s does not exist; 'dlxctl init' creates one, -f names another", path)
+	}
+	if err != nil {
+		return spec.Source{}, fmt.Errorf("read %s: %w", path, reason(err))
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, limit))
+	if err != nil {
+		return spec.Source{}, fmt.Errorf("read %s: %w", path, reason(err))
+	}
+	return spec.Source{Name: strings.TrimPrefix(filepath.ToSlash(path), "./"), Data: data}, nil
+}
+
+// reason removes the path from a file error, whose text repeats it.
+func reason(err error) error {
+	if p, ok := errors.AsType[*fs.PathError](err); ok {
+		return p.Err
+	}
+	return err
+}

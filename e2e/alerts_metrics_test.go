@@ -1,0 +1,65 @@
+package e2e_test
+
+import (
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/dlxctl/dlxctl/internal/brokertest"
+)
+
+// A real node with the plugin rabbitmq_prometheus exports each RabbitMQ series that the alerts and
+// the dashboard query, for every queue that they name.
+func TestAlertsUseMetricsThatRabbitMQExports(t *testing.T) {
+	t.Parallel()
+	address := brokertest.FreePort(t)
+	_, port, _ := strings.Cut(address, ":")
+	node := brokertest.NodeWith(t, "--set", "prometheus.tcp.ip = 127.0.0.1", "--set", "prometheus.tcp.port = "+port,
+		"--env", "RABBITMQ_ENABLED_PLUGINS=rabbitmq_management,rabbitmq_prometheus")
+	target := node.Target()
+	putQueue(t, target, "invoices", map[string]any{"x-queue-type": "classic"}) // the legacy queue
+	start(t, target, "apply", "--yes", "-f", writeTopology(t, alerted)).exits(t, 0)
+
+	selectors := map[string]bool{}
+	for _, q := range queries(compiled(t, alerted)) {
+		for _, s := range regexp.MustCompile(`rabbitmq_\w+\{[^}]*\}`).FindAllString(q, -1) {
+			selectors[s] = true
+		}
+	}
+	if len(selectors) < 10 {
+		t.Fatalf("only %d selectors: %v", len(selectors), selectors)
+	}
+	var page string
+	brokertest.Eventually(t, "a series for every queue", func() bool {
+		page = get(t, address, "/metrics/detailed?family=queue_coarse_metrics&family=queue_consumer_count")
+		for s := range selectors {
+			if found, want := series(t, page, s); found != want {
+				return false
+			}
+		}
+		return true
+	}, &page)
+}
+
+// series returns how many series of a page of metrics a selector matches, and how many queues it
+// names.
+func series(t *testing.T, page, selector string) (found, named int) {
+	t.Helper()
+	parts := regexp.MustCompile(`^(\w+)\{vhost="/",queue(=~?)(".*")\}$`).FindStringSubmatch(selector)
+	if parts == nil {
+		t.Fatalf("%s does not select a queue", selector)
+	}
+	pattern, err := strconv.Unquote(parts[3])
+	if err != nil {
+		t.Fatal(err)
+	}
+	named = 1
+	if parts[2] == "=" {
+		pattern = regexp.QuoteMeta(pattern)
+	} else {
+		named += strings.Count(pattern, "|")
+	}
+	exported := regexp.MustCompile(`(?m)^` + parts[1] + `\{vhost="/",queue="(?:` + pattern + `)"\} \d`)
+	return len(exported.FindAllString(page, -1)), named
+}

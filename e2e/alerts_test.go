@@ -1,0 +1,317 @@
+package e2e_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"gopkg.in/yaml.v3"
+
+	"github.com/dlxctl/dlxctl/internal/generate"
+	"github.com/dlxctl/dlxctl/internal/processor/monitor"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// alerted is a topology with queues for each alert.
+const alerted = `
+version: 1
+name: shop
+defaults: {backoff: standard}
+backoff:
+  standard: {tiers: [1m]}
+  hourly: {tiers: [1h]}
+queues:
+  - {name: billing, owner: team-billing, severity: page}
+  - {name: reports, owner: team-reports, dead: shared}
+  - {name: mail, owner: team-mail, dead: shared, backoff: hourly, severity: info}
+  - {name: audit, backoff: none, owner: team-audit, severity: page}
+  - {name: invoices_with_dlx, replaces: invoices, owner: team-billing}
+`
+
+// odd has names that templates, quotes and regular expressions of rules could misread.
+const odd = `
+version: 1
+name: odd
+defaults: {backoff: b}
+backoff: {b: {tiers: [1m]}}
+queues:
+  - {name: 'a "b" \ {{ $labels.queue }} (c|d).*', owner: '{{ .Missing }}'}
+  - {name: "a'b", owner: '{{ .Missing }}'}
+  - {name: ä, backoff: none, severity: page}
+`
+
+// promtool runs promtool in a folder.
+func promtool(t *testing.T, dir string, args ...string) {
+	t.Helper()
+	script, err := filepath.Abs("../scripts/promtool")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := exec.CommandContext(t.Context(), script, args...)
+	c.Dir = dir
+	if out, err := c.CombinedOutput(); err != nil {
+		t.Errorf("promtool %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+}
+
+func write(t *testing.T, path string, v any) {
+	t.Helper()
+	data, err := yaml.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Promtool accepts the rules and each query of the dashboard.
+func TestPromtoolAcceptsRulesAndQueries(t *testing.T) {
+	t.Parallel()
+	none := "version: 1\nname: none\nqueues: [{name: q, backoff: none}]\n"
+	for name, text := range map[string]string{"alerted": alerted, "odd": odd, "without backoff": none} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir, top := t.TempDir(), compiled(t, text)
+			var out strings.Builder
+			if err := generate.WriteAlerts(&out, generate.Alerts(top, "/")); err != nil {
+				t.Fatal(err)
+			}
+			writeTo(t, filepath.Join(dir, "rules.yml"), out.String())
+			promtool(t, dir, "check", "rules", "rules.yml")
+
+			queries := generate.RuleGroup{Name: "dashboard"}
+			for _, p := range generate.MakeDashboard(top, "/").Panels {
+				for _, target := range p.Targets {
+					name := fmt.Sprintf("Panel%d%s", p.ID, target.RefID)
+					queries.Rules = append(queries.Rules, generate.Rule{Alert: name, Expr: target.Expr})
+				}
+			}
+			if len(queries.Rules) < 5 {
+				t.Errorf("the dashboard has %d queries", len(queries.Rules))
+			}
+			write(t, filepath.Join(dir, "dashboard.yml"), generate.RuleFile{Groups: []generate.RuleGroup{queries}})
+			promtool(t, dir, "check", "rules", "dashboard.yml")
+		})
+	}
+}
+
+// Rules and dashboard query only metrics that the processor exports. For those of RabbitMQ see
+// TestAlertsUseMetricsThatRabbitMQExports.
+func TestQueriesUseMetricsThatTheProcessorExports(t *testing.T) {
+	t.Parallel()
+	exported := map[string]bool{}
+	for _, m := range monitor.Metrics() {
+		exported[m.Name] = true
+		if m.Type == "histogram" {
+			exported[m.Name+"_bucket"] = true
+		}
+	}
+	named := map[string]bool{}
+	for _, q := range queries(compiled(t, alerted)) {
+		for _, name := range regexp.MustCompile(`\bdlxctl_\w+`).FindAllString(q, -1) {
+			named[name] = true
+		}
+	}
+	if len(named) < 6 {
+		t.Errorf("the queries name only %v", named)
+	}
+	for name := range named {
+		if !exported[name] {
+			t.Errorf("the queries name %s, which the processor does not export", name)
+		}
+	}
+}
+
+// queries returns the expressions of rules and dashboard.
+func queries(top topology.Compiled) []string {
+	var out []string
+	for _, r := range generate.Alerts(top, "/").Groups[0].Rules {
+		out = append(out, r.Expr)
+	}
+	for _, p := range generate.MakeDashboard(top, "/").Panels {
+		for _, target := range p.Targets {
+			out = append(out, target.Expr)
+		}
+	}
+	return out
+}
+
+// ready returns the series of the depth of a queue.
+func ready(queue string) string {
+	return fmt.Sprintf("rabbitmq_detailed_queue_messages_ready{vhost=%q,queue=%q,instance=%q}", "/", queue, "node-1")
+}
+
+// up returns the series of the consumer of a failed queue.
+func up(backoff string) string {
+	return fmt.Sprintf("dlxctl_consumer_up{topology=%q,backoff=%q,queue=%q,instance=%q}", "shop", backoff,
+		"shop."+backoff+".failed", "p-1")
+}
+
+// consumersOf returns the series of the number of consumers of a queue.
+func consumersOf(queue string) string {
+	return fmt.Sprintf("rabbitmq_detailed_queue_consumers{vhost=%q,queue=%q,instance=%q}", "/", queue, "node-1")
+}
+
+// deadLettered returns the series of the dead letters of a queue.
+func deadLettered(queue, severity, owner string) string {
+	return fmt.Sprintf("dlxctl_messages_dead_lettered_total{topology=%q,backoff=%q,queue=%q,reason=%q,"+
+		"severity=%q,owner=%q,instance=%q}",
+		"shop", "standard", queue, "rejected", severity, owner, "p-1")
+}
+
+// Each alert fires under its condition, with queue, severity and owner, and none fires otherwise.
+func TestAlertsFire(t *testing.T) {
+	t.Parallel()
+	const long = "x2000"
+	well := map[string]string{
+		up("standard"): "1" + long, up("hourly"): "1" + long,
+		ready("shop.unroutable"): "0" + long, ready("shop.standard.failed"): "0" + long, ready("billing.dead"): "0" + long,
+		ready("audit.dead"): "0" + long, ready("shop.dead"): "0" + long,
+		consumersOf("billing"): "2" + long, consumersOf("audit"): "1" + long,
+		deadLettered("billing", "page", "team-billing"): "7" + long,
+	}
+	// with changes one series of what is well; an empty value removes it.
+	with := func(series, values string) map[string]string {
+		out := maps.Clone(well)
+		if out[series] = values; values == "" {
+			delete(out, series)
+		}
+		return out
+	}
+	type test struct {
+		series map[string]string
+		quiet  string   // a time at which nothing fires yet; empty is no check
+		at     string   // the time at which these fire:
+		fire   []string // name, queue, severity and owner
+	}
+	dead := func(queue, severity string, values string) map[string]string {
+		return with(deadLettered(queue, severity, "team-"+queue), values+long)
+	}
+	tests := map[string]test{
+		"nothing is wrong": {series: well, quiet: "1m", at: "33h"},
+		"a dead letter": {
+			series: dead("billing", "page", "0x10 1"), quiet: "10m", at: "12m",
+			fire: []string{"DlxctlDeadLetters billing page team-billing"},
+		},
+		"dead letters of severity ticket": {
+			series: dead("reports", "ticket", "0x10 3"), quiet: "10m", at: "12m",
+			fire: []string{"DlxctlDeadLetters reports ticket team-reports"},
+		},
+		"a dead letter of half an hour ago": {series: dead("billing", "page", "0x10 1"), at: "40m"},
+		"a dead letter of a queue without backoff": {
+			series: with(ready("audit.dead"), "0x10 1"+long), quiet: "11m", at: "13m",
+			fire: []string{"DlxctlDeadLettersNoBackoff audit.dead page team-audit"},
+		},
+		"dead letters wait": {
+			series: with(ready("billing.dead"), "2"+long), quiet: "59m", at: "61m",
+			fire: []string{"DlxctlDeadLettersWaiting billing.dead ticket team-billing"},
+		},
+		"dead letters wait in a shared queue": {
+			series: with(ready("shop.dead"), "2"+long), quiet: "59m", at: "61m",
+			fire: []string{"DlxctlDeadLettersWaiting shop.dead ticket "},
+		},
+		"a failed queue grows": {
+			series: with(ready("shop.standard.failed"), "10+10"+long), quiet: "4m", at: "30m",
+			fire: []string{"DlxctlFailedQueueGrowing shop.standard.failed page "},
+		},
+		"a failed queue is not empty and does not grow": {series: with(ready("shop.standard.failed"), "10"+long), at: "30m"},
+		"no processor is scraped": {
+			series: with(up("hourly"), ""), quiet: "4m", at: "6m",
+			fire: []string{"DlxctlProcessorDown shop.hourly.failed info "},
+		},
+		"a processor has no consumer": {
+			series: with(up("standard"), "1x10 0"+long), quiet: "14m", at: "17m",
+			fire: []string{"DlxctlProcessorDown shop.standard.failed page "},
+		},
+		"a message is unroutable": {
+			series: with(ready("shop.unroutable"), "0x10 1"+long), quiet: "11m", at: "13m",
+			fire: []string{"DlxctlUnroutable shop.unroutable page "},
+		},
+		"a work queue has no consumer": {
+			series: with(consumersOf("billing"), "1x10 0"+long), quiet: "25m", at: "27m",
+			fire: []string{"DlxctlQueueWithoutConsumers billing page team-billing"},
+		},
+		"a legacy queue still exists": {
+			series: with(ready("invoices"), "0"+long), quiet: "23h", at: "25h",
+			fire: []string{"DlxctlLegacyQueue invoices info team-billing"},
+		},
+		"the broker is not scraped": {
+			series: with(ready("shop.unroutable"), ""), quiet: "14m", at: "16m",
+			fire: []string{"DlxctlBrokerMetricsMissing shop.unroutable ticket "},
+		},
+	}
+	var file []map[string]any
+	names := map[string]bool{}
+	for name, tc := range tests {
+		var inputs []map[string]string
+		for _, s := range slices.Sorted(maps.Keys(tc.series)) {
+			inputs = append(inputs, map[string]string{"series": s, "values": tc.series[s]})
+		}
+		var samples []map[string]any
+		for _, f := range tc.fire {
+			parts := strings.SplitN(f, " ", 4)
+			names[parts[0]] = true
+			labels := fmt.Sprintf("{alertname=%q,queue=%q,severity=%q,owner=%q}", parts[0], parts[1], parts[2], parts[3])
+			samples = append(samples, map[string]any{"labels": strings.Replace(labels, `,owner=""`, "", 1), "value": 1})
+		}
+		const firing = `max by (alertname, queue, severity, owner) (ALERTS{alertstate="firing"})`
+		checks := []map[string]any{{"expr": firing, "eval_time": tc.at, "exp_samples": samples}}
+		if tc.quiet != "" {
+			checks = append(checks, map[string]any{"expr": firing, "eval_time": tc.quiet})
+		}
+		file = append(file, map[string]any{
+			"interval": "1m", "name": name, "input_series": inputs, "promql_expr_test": checks,
+		})
+	}
+	alerts := generate.Alerts(compiled(t, alerted), "/")
+	for _, r := range alerts.Groups[0].Rules {
+		if !names[r.Alert] {
+			t.Errorf("no case makes %s fire", r.Alert)
+		}
+	}
+	dir := t.TempDir()
+	write(t, filepath.Join(dir, "rules.yml"), alerts)
+	write(t, filepath.Join(dir, "test.yml"), map[string]any{
+		"rule_files": []string{"rules.yml"}, "evaluation_interval": "1m", "tests": file,
+	})
+	promtool(t, dir, "test", "rules", "test.yml")
+}
+
+// Grafana can draw the dashboard: each panel has an id and a place of its own.
+func TestDashboardPanelsDoNotOverlap(t *testing.T) {
+	t.Parallel()
+	var out strings.Builder
+	if err := generate.WriteDashboard(&out, generate.MakeDashboard(compiled(t, alerted), "/")); err != nil {
+		t.Fatal(err)
+	}
+	var d generate.Dashboard
+	if err := json.Unmarshal([]byte(out.String()), &d); err != nil {
+		t.Fatal(err)
+	}
+	taken, ids := map[[2]int]string{}, map[int]bool{}
+	for _, p := range d.Panels {
+		if ids[p.ID] {
+			t.Errorf("two panels have the id %d", p.ID)
+		}
+		ids[p.ID] = true
+		for x := p.GridPos.X; x < p.GridPos.X+p.GridPos.W; x++ {
+			for y := p.GridPos.Y; y < p.GridPos.Y+p.GridPos.H; y++ {
+				if other := taken[[2]int{x, y}]; other != "" || x >= 24 {
+					t.Fatalf("panel %q overlaps panel %q, or the right edge", p.Title, other)
+				}
+				taken[[2]int{x, y}] = p.Title
+			}
+		}
+	}
+	if len(d.UID) > 40 || d.UID == "" {
+		t.Errorf("Grafana does not accept the uid %q", d.UID)
+	}
+}

@@ -1,0 +1,233 @@
+package e2e_test
+
+import (
+	"bytes"
+	"debug/elf"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"gopkg.in/yaml.v3"
+
+	"github.com/dlxctl/dlxctl/internal/brokertest"
+)
+
+// setup is how a template runs the processor.
+type setup struct {
+	args         []string
+	env          map[string]string
+	stopTimeout  time.Duration // between SIGTERM and SIGKILL
+	health, live string        // paths of the probes; empty if there are none
+	user         int64
+}
+
+func fromSystemd(t *testing.T) setup {
+	t.Helper()
+	data, err := os.ReadFile("../templates/systemd/dlxctl.service")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := setup{env: map[string]string{}}
+	for line := range strings.Lines(string(data)) {
+		key, value, _ := strings.Cut(strings.TrimSpace(line), "=")
+		switch key {
+		case "Environment":
+			name, v, _ := strings.Cut(value, "=")
+			s.env[name] = v
+		case "ExecStart":
+			s.args = strings.Fields(value)[1:]
+		case "TimeoutStopSec":
+			if s.stopTimeout, err = time.ParseDuration(value); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	return s
+}
+
+func fromKubernetes(t *testing.T) setup {
+	t.Helper()
+	data, err := os.ReadFile("../templates/kubernetes/deployment.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	type probe struct {
+		HTTPGet struct{ Path, Port string } `yaml:"httpGet"`
+	}
+	var d struct {
+		Spec struct {
+			Template struct {
+				Spec struct {
+					Grace    int64 `yaml:"terminationGracePeriodSeconds"`
+					Security struct {
+						User int64 `yaml:"runAsUser"`
+					} `yaml:"securityContext"`
+					Containers []struct {
+						Args  []string
+						Env   []struct{ Name, Value string }
+						Ports []struct {
+							Name string
+							Port string `yaml:"containerPort"`
+						}
+						Liveness  probe `yaml:"livenessProbe"`
+						Readiness probe `yaml:"readinessProbe"`
+					}
+				}
+			}
+		}
+	}
+	if err := yaml.NewDecoder(bytes.NewReader(data)).Decode(&d); err != nil {
+		t.Fatal(err)
+	}
+	pod := d.Spec.Template.Spec
+	c := pod.Containers[0]
+	s := setup{
+		args: c.Args, env: map[string]string{}, stopTimeout: time.Duration(pod.Grace) * time.Second, user: pod.Security.User,
+		health: c.Readiness.HTTPGet.Path, live: c.Liveness.HTTPGet.Path,
+	}
+	for _, e := range c.Env {
+		s.env[e.Name] = e.Value
+	}
+	port := c.Ports[0]
+	if ":"+port.Port != s.env["DLXCTL_LISTEN"] {
+		t.Errorf("the container port is %s, but DLXCTL_LISTEN is %s", port.Port, s.env["DLXCTL_LISTEN"])
+	}
+	if c.Readiness.HTTPGet.Port != port.Name || c.Liveness.HTTPGet.Port != port.Name {
+		t.Errorf("the probes %+v and %+v do not use the port %s", c.Readiness, c.Liveness, port.Name)
+	}
+	return s
+}
+
+// The processor runs with the settings of the templates for systemd and Kubernetes: it becomes
+// ready, its probes answer, and after SIGTERM it ends before the template's timeout.
+func TestTheTemplatesRun(t *testing.T) {
+	t.Parallel()
+	for name, load := range map[string]func(*testing.T) setup{"systemd": fromSystemd, "kubernetes": fromKubernetes} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := load(t)
+			grace, err := time.ParseDuration(s.env["DLXCTL_GRACE"])
+			if err != nil || s.stopTimeout < grace+8*time.Second {
+				t.Errorf("the template kills it after %s, less than its grace period of %s and 8 seconds more (%v)", s.stopTimeout,
+					grace, err)
+			}
+			target := brokertest.VHost(t)
+			topology := writeTopology(t, alerted)
+			start(t, target, "apply", "--yes", "-f", topology).exits(t, 0)
+			p := command(t, target, s.args...)
+			for name, value := range s.env {
+				switch name {
+				case "DLXCTL_FILE":
+					value = topology
+				case "DLXCTL_LISTEN":
+					value = "127.0.0.1:0"
+				}
+				p.Env = append(p.Env, name+"="+value)
+			}
+			p.begin(t)
+			if s.health == "" { // systemd probes nothing
+				s.health = "/readyz"
+			}
+			for _, path := range []string{s.health, s.live} {
+				if path != "" {
+					p.answers(t, path, "200 ok")
+				}
+			}
+			p.signal(t, syscall.SIGTERM)
+			p.exits(t, 0)
+		})
+	}
+}
+
+// The image contains the program and the certificates only. Its user is the one of the Kubernetes
+// template, and its port the one on which the processor listens there.
+func TestTheImageFitsTheManifests(t *testing.T) {
+	t.Parallel()
+	s := fromKubernetes(t)
+	instructions := dockerfile(t)
+	last := slices.IndexFunc(instructions, func(line string) bool { return line == "FROM scratch" })
+	if last < 0 {
+		t.Fatalf("no stage starts from scratch:\n%s", strings.Join(instructions, "\n"))
+	}
+	want := []string{
+		"FROM scratch",
+		"COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certificates.crt",
+		"COPY --from=build /dlxctl /dlxctl",
+		fmt.Sprintf("USER %d:%d", s.user, s.user),
+		"EXPOSE " + strings.TrimPrefix(s.env["DLXCTL_LISTEN"], ":"),
+		`ENTRYPOINT ["/dlxctl"]`,
+		`CMD ["process"]`,
+	}
+	if d := cmp.Diff(want, instructions[last:]); d != "" {
+		t.Errorf("the image (-want +got):\n%s", d)
+	}
+	if s.user == 0 || len(s.args) == 0 || s.args[0] != "process" {
+		t.Errorf("Kubernetes runs %q as %d", s.args, s.user)
+	}
+	if dir := filepath.Dir(s.env["DLXCTL_FILE"]); dir != "/etc/dlxctl" {
+		t.Errorf("the template expects the topology file in %s", dir)
+	}
+}
+
+// The program of the image needs no loader and no library, and prints its version.
+func TestTheProgramOfTheImageIsStatic(t *testing.T) {
+	t.Parallel()
+	out := filepath.Join(t.TempDir(), "dlxctl")
+	built := false
+	for _, line := range dockerfile(t) {
+		command, isRun := strings.CutPrefix(line, "RUN ")
+		if !isRun || !strings.Contains(command, "go build") {
+			continue
+		}
+		built = true
+		build := exec.CommandContext(t.Context(), "sh", "-ec", strings.Replace(command, "-o /dlxctl ", "-o "+out+" ", 1))
+		build.Dir = ".."
+		build.Env = append(os.Environ(), "VERSION=v1.2.3-image")
+		if said, err := build.CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v\n%s", command, err, said)
+		}
+	}
+	if !built {
+		t.Fatal("the Dockerfile does not run go build")
+	}
+	program, err := elf.Open(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer program.Close()
+	libraries, err := program.ImportedLibraries()
+	if err != nil || len(libraries) > 0 {
+		t.Errorf("it needs the libraries %q (%v)", libraries, err)
+	}
+	if slices.ContainsFunc(program.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP }) {
+		t.Error("it needs a loader")
+	}
+	run := exec.CommandContext(t.Context(), out, "version")
+	run.Env = []string{"PATH="} // as in the image
+	if said, err := run.CombinedOutput(); err != nil || !strings.Contains(string(said), "v1.2.3-image") {
+		t.Errorf("the program prints %q (%v), not its version", said, err)
+	}
+}
+
+// dockerfile returns the instructions of the Dockerfile, each on one line.
+func dockerfile(t *testing.T) []string {
+	t.Helper()
+	data, err := os.ReadFile("../Dockerfile")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var instructions []string
+	for line := range strings.Lines(strings.ReplaceAll(string(data), "\\\n", "")) {
+		if line = strings.Join(strings.Fields(line), " "); line != "" && !strings.HasPrefix(line, "#") {
+			instructions = append(instructions, line)
+		}
+	}
+	return instructions
+}

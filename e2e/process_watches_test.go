@@ -1,0 +1,113 @@
+package e2e_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/dlxctl/dlxctl/internal/brokertest"
+)
+
+// backoffFile returns a topology with one queue that is retried in these tiers.
+func backoffFile(tiers string) string {
+	return fmt.Sprintf(`
+version: 1
+name: shop
+defaults: {backoff: quick}
+backoff: {quick: {tiers: [%s]}}
+exchanges: [{name: events}]
+queues: [{name: work, bindings: [{exchange: events, key: "#"}]}]
+`, tiers)
+}
+
+// replace replaces a file atomically.
+func replace(t *testing.T, path, text string) {
+	t.Helper()
+	next := filepath.Join(t.TempDir(), "next")
+	writeTo(t, next, text)
+	if err := os.Rename(next, path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A watched file becomes wrong, is changed before it is applied, and is applied, while messages are
+// in all queues of the backoff. Each message ends once in the dead-letter queue, and the last ones
+// after all attempts of the new backoff.
+func TestProcessWatch(t *testing.T) {
+	t.Parallel()
+	target := brokertest.VHost(t)
+	short, long := backoffFile("50ms, 150ms"), backoffFile("50ms, 150ms, 250ms")
+	path := writeTopology(t, short)
+	start(t, target, "apply", "--yes", "-f", path).exits(t, 0)
+	p := start(t, target, "process", "--watch", "-f", path)
+	stop := poison(t, target)
+
+	p.logs(t, "connected")
+	replace(t, path, strings.Replace(long, "tiers", "teirs", 1))
+	p.logs(t, "keeping the previous ones")
+	replace(t, path, long)
+	p.logs(t, "'dlxctl apply' creates it")
+	if strings.Contains(p.stderr.String(), "are in effect") {
+		t.Error("a file is in effect before it was applied")
+	}
+	start(t, target, "apply", "--yes", "-f", path).exits(t, 0)
+	p.logs(t, "files changed and are in effect")
+	n := stop()
+
+	ch := target.Channel(t)
+	copies, attempts := map[string]int{}, int64(0)
+	brokertest.Eventually(t, fmt.Sprintf("all %d messages in work.dead", n), func() bool {
+		for {
+			m, ok, err := ch.Get("work.dead", true)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !ok {
+				return len(copies) == n
+			}
+			copies[m.MessageId]++
+			if last, _ := m.Headers["retry-attempts"].(int64); m.MessageId == fmt.Sprint(n-1) {
+				attempts = last
+			}
+		}
+	}, &p.stderr)
+	for id, c := range copies {
+		if c > 1 {
+			t.Errorf("the dead-letter queue holds message %s %d times", id, c)
+		}
+	}
+	if attempts != 4 {
+		t.Errorf("the last message was dead-lettered after %d attempts; the new backoff has 4", attempts)
+	}
+	p.signal(t, syscall.SIGTERM)
+	p.exits(t, 0)
+	if n := strings.Count(p.stderr.String(), "keeping the previous ones"); n > 3 {
+		t.Errorf("the same problem was logged %d times", n)
+	}
+}
+
+// poison publishes a message every 5 ms and rejects what the queue work delivers, until the test
+// ends. stop ends the publishing and returns the number of messages.
+func poison(t *testing.T, target brokertest.Target) (stop func() int) {
+	t.Helper()
+	in, out := target.Channel(t), target.Channel(t)
+	deliveries, err := in.Consume("work", "", false, false, false, false, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := out.Confirm(false); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		for d := range deliveries {
+			if d.Reject(false) != nil {
+				return // the test is over
+			}
+		}
+	}()
+	return brokertest.PublishEvery(t, out, "events", "a", 5*time.Millisecond)
+}

@@ -1,0 +1,317 @@
+package e2e_test
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/dlxctl/dlxctl/internal/brokertest"
+	"github.com/dlxctl/dlxctl/internal/generate"
+)
+
+const rightsFile = `
+version: 1
+name: shop
+defaults: {backoff: standard, type: classic}
+backoff: {standard: {tiers: [100ms]}}
+exchanges:
+  - {name: events}
+  - {name: inner, type: direct, bindings: [{exchange: events, key: in}]}
+  - {name: legacy.bus, external: true}
+queues:
+  - {name: billing, owner: team, bindings: [{exchange: events, key: order}]}
+  - {name: mail, dead: {queue: graves}, bindings: [{exchange: legacy.bus, key: mail}]}
+  - {name: crm.inbox, external: true, bindings: [{exchange: inner, key: crm}]}
+`
+
+// rightsLess removes what rightsFile declares and adds one queue.
+const rightsLess = `
+version: 1
+name: shop
+defaults: {backoff: none, type: classic}
+queues:
+  - {name: rest, dead: shared}
+removed: [billing, mail]
+`
+
+// prepared returns a virtual host with the external objects of the files, and the paths of both
+// files.
+func prepared(t *testing.T) (target brokertest.Target, shop, less string) {
+	t.Helper()
+	target = brokertest.VHost(t)
+	putExchange(t, target, "legacy.bus", "topic")
+	putQueue(t, target, "crm.inbox", nil)
+	return target, writeTopology(t, rightsFile), writeTopology(t, rightsLess)
+}
+
+// legacyStage creates an exchange events and legacy queues in a virtual host, each bound to the
+// exchange and holding a message with its name as message-id. It returns the path of a file that
+// replaces the queues by new.0, new.1 and so on.
+func legacyStage(t *testing.T, target brokertest.Target, queueType string, names ...string) (file string) {
+	t.Helper()
+	putExchange(t, target, "events", "topic")
+	ch := target.Channel(t)
+	var b strings.Builder
+	fmt.Fprintf(&b, "version: 1\nname: shop\ndefaults: {backoff: a, type: %s}\nbackoff: {a: {tiers: [50ms]}}\n", queueType)
+	b.WriteString("exchanges: [{name: events}]\nqueues:\n")
+	for i, name := range names {
+		if _, err := ch.QueueDeclare(name, true, false, false, false, nil); err != nil {
+			t.Fatal(err)
+		}
+		key := fmt.Sprintf("k.%d", i)
+		if err := ch.QueueBind(name, key, "events", false, nil); err != nil {
+			t.Fatal(err)
+		}
+		brokertest.PublishConfirmed(t, ch, "events", key, amqp091.Publishing{MessageId: name})
+		fmt.Fprintf(&b, "  - {name: new.%d, replaces: %s, bindings: [{exchange: events, key: %s}]}\n", i, quoted(name), key)
+	}
+	return writeTopology(t, b.String())
+}
+
+// as returns a user with the rights of a grant.
+func as(t *testing.T, target brokertest.Target, g generate.Grant) brokertest.Target {
+	t.Helper()
+	return target.User(t, strings.Join(g.Tags, ","),
+		generate.Expression(g.Configure), generate.Expression(g.Write), generate.Expression(g.Read))
+}
+
+// grant returns what 'dlxctl rights' prints for a user.
+func grant(t *testing.T, text, user string) generate.Grant {
+	t.Helper()
+	grants := generate.Rights(compiled(t, text))
+	i := slices.IndexFunc(grants, func(g generate.Grant) bool { return g.User == user })
+	if i < 0 {
+		t.Fatalf("dlxctl rights prints no grant for %s: %+v", user, grants)
+	}
+	return grants[i]
+}
+
+// union permits what either grant permits.
+func union(a, b generate.Grant) generate.Grant {
+	a.Configure = slices.Concat(a.Configure, b.Configure)
+	a.Write = slices.Concat(a.Write, b.Write)
+	a.Read = slices.Concat(a.Read, b.Read)
+	return a
+}
+
+// right is one entry of a grant.
+type right struct {
+	permission string // configure, write, read or tag
+	expression string
+}
+
+func (r right) String() string { return r.permission + " " + r.expression }
+
+// object is the name that an error message has for the right.
+func (r right) object() string {
+	return strings.ReplaceAll(strings.TrimSuffix(r.expression, ".*"), `\`, "")
+}
+
+// lists returns the lists of a grant by their permission.
+func lists(g *generate.Grant) map[string]*[]string {
+	return map[string]*[]string{"configure": &g.Configure, "write": &g.Write, "read": &g.Read, "tag": &g.Tags}
+}
+
+// rightsOf returns the entries of a grant, without the tag management, which plan needs already.
+func rightsOf(g generate.Grant) []right {
+	var all []right
+	for permission, list := range lists(&g) {
+		for _, expression := range *list {
+			if expression != "management" {
+				all = append(all, right{permission, expression})
+			}
+		}
+	}
+	return all
+}
+
+// without returns a grant that lacks one right.
+func without(g generate.Grant, missing right) generate.Grant {
+	list := lists(&g)[missing.permission]
+	*list = slices.DeleteFunc(slices.Clone(*list), func(s string) bool { return s == missing.expression })
+	return g
+}
+
+// With the rights that 'dlxctl rights' prints, apply, publishers, consumers and the processor
+// work, and apply removes everything again.
+func TestRightsSuffice(t *testing.T) {
+	t.Parallel()
+	target, shop, less := prepared(t)
+	users := map[string]brokertest.Target{}
+	grants := generate.Rights(compiled(t, rightsFile))
+	for _, g := range grants {
+		users[g.User] = as(t, target, g)
+	}
+	ci := users["ci"]
+	succeeds(t, ci, "apply", "--yes", "-f", shop)
+	succeeds(t, ci, "plan", "--detailed-exitcode", "-f", shop)
+
+	brokertest.PublishConfirmed(t, users["publisher"].Channel(t), "events", "order", amqp091.Publishing{MessageId: "m"})
+	team := users["team"].Channel(t)
+	if err := team.QueueBind("billing", "order", "events", false, nil); err != nil {
+		t.Fatalf("bind again: %v", err)
+	}
+	deliveries, err := team.Consume("billing", "", false, false, false, false, nil)
+	if err != nil {
+		t.Fatalf("consume: %v", err)
+	}
+	d := <-deliveries
+	if err := d.Reject(false); err != nil {
+		t.Fatal(err)
+	}
+	awaitReady(t, target, "shop.standard.failed")
+	succeeds(t, users["processor"], "process", "--until-empty", "-f", shop)
+	if again := <-deliveries; again.MessageId != "m" || again.Ack(false) != nil {
+		t.Fatalf("the retried message is %q, not m", again.MessageId)
+	}
+	if err := team.QueueUnbind("billing", "order", "events", nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := team.Close(); err != nil {
+		t.Fatal(err)
+	}
+
+	ci = as(t, target, union(grants[0], generate.Rights(compiled(t, rightsLess))[0]))
+	succeeds(t, ci, "apply", "--yes", "--wait",
+		"--allow", "drops-routing", "--allow", "loses-messages", "--allow", "stops-consumers", "-f", less)
+	succeeds(t, ci, "plan", "--detailed-exitcode", "-f", less)
+}
+
+// Without one of the rights apply names it before the first write: when it creates what the file
+// declares, or when it removes that again.
+func TestEachRightIsNeeded(t *testing.T) {
+	t.Parallel()
+	// The list of removed queues adds rights for their dead-letter queues by a guess at the
+	// names, and read for the case that these are quorum queues.
+	certain, _, _ := strings.Cut(rightsLess, "removed:")
+	full := union(generate.Rights(compiled(t, rightsFile))[0], generate.Rights(compiled(t, certain))[0])
+	for _, missing := range rightsOf(full) {
+		t.Run(missing.String(), func(t *testing.T) {
+			t.Parallel()
+			target, shop, less := prepared(t)
+			user := as(t, target, without(full, missing))
+			refused := false
+			for _, file := range []string{shop, less} {
+				apply := []string{"apply", "--yes", "--allow", "drops-routing", "--allow", "loses-messages", "-f", file}
+				before := target.Definitions(t)
+				code, out := dlxctl(user, append(slices.Clone(apply), "--allow", "stops-consumers")...)
+				if code == 0 {
+					continue // this file does not need the right
+				}
+				if refused = true; code != 1 || !strings.Contains(out, missing.object()) {
+					t.Errorf("apply exits with %d and does not name %s:\n%s", code, missing.object(), out)
+				}
+				unchanged(t, target, before, "apply without "+missing.String())
+				succeeds(t, target, apply...)
+			}
+			if !refused {
+				t.Errorf("apply succeeds without %s", missing)
+			}
+		})
+	}
+}
+
+// With the rights that 'dlxctl rights' prints for migrate, a migration finishes, and an unfinished
+// one is rolled back.
+func TestMigrateRightsSuffice(t *testing.T) {
+	t.Parallel()
+	for _, queueType := range []string{"classic", "quorum"} {
+		t.Run(queueType, func(t *testing.T) {
+			t.Parallel()
+			target := brokertest.VHost(t)
+			names := []string{"old", "bills/üb.er (a|b)"}
+			file := legacyStage(t, target, queueType, names...)
+			user := as(t, target, grant(t, readFile(t, file), "migrator"))
+			succeeds(t, user, "migrate", "--yes", "--until", "cutover", "--settle", "10ms", "-f", file)
+			succeeds(t, user, "migrate", "abort", "--yes", "--settle", "10ms", "-f", file)
+			for _, name := range names {
+				awaitReady(t, target, name)
+			}
+			succeeds(t, user, "migrate", "--yes", "--settle", "10ms", "--idle", "300ms", "-f", file)
+			migrated(t, target, names)
+			succeeds(t, user, "apply", "--yes", "-f", file)
+			succeeds(t, user, "plan", "--detailed-exitcode", "-f", file)
+		})
+	}
+}
+
+// migrated checks that the message of each legacy queue of a legacyStage is in its successor.
+func migrated(t *testing.T, target brokertest.Target, names []string) {
+	t.Helper()
+	ch := target.Channel(t)
+	for i, name := range names {
+		queue := fmt.Sprintf("new.%d", i)
+		if d := brokertest.Take(t, ch, queue); d.MessageId != name {
+			t.Errorf("%s holds message %q, not %q", queue, d.MessageId, name)
+		} else if err := d.Ack(false); err != nil { // the test has seen it
+			t.Error(err)
+		}
+	}
+}
+
+// Without one of its rights migrate names it and writes nothing.
+func TestEachMigrateRightIsNeeded(t *testing.T) {
+	t.Parallel()
+	target := brokertest.VHost(t)
+	file := legacyStage(t, target, "classic", "old")
+	full := grant(t, readFile(t, file), "migrator")
+	before := target.Definitions(t)
+	for _, missing := range rightsOf(full) {
+		if missing == (right{"configure", "events"}) {
+			continue // the exchange exists already
+		}
+		user := as(t, target, without(full, missing))
+		code, out := dlxctl(user, "migrate", "--yes", "--settle", "10ms", "--idle", "300ms", "-f", file)
+		if code != 1 || !strings.Contains(out, missing.object()) {
+			t.Errorf("migrate without %s exits with %d and does not name %s:\n%s", missing, code, missing.object(), out)
+		}
+		unchanged(t, target, before, "migrate without "+missing.String())
+	}
+}
+
+// unchanged checks that the virtual host holds the same objects as before.
+func unchanged(t *testing.T, target brokertest.Target, before []string, what string) {
+	t.Helper()
+	if d := cmp.Diff(before, target.Definitions(t)); d != "" {
+		t.Fatalf("%s writes to the broker (-before +after):\n%s", what, d)
+	}
+}
+
+// Commands that only read need the tag management and no permission. The broker still requires an
+// entry in its list of permissions.
+func TestReadersNeedNoPermission(t *testing.T) {
+	t.Parallel()
+	target := brokertest.VHost(t)
+	file := legacyStage(t, target, "quorum", "old")
+	reader, untagged := target.User(t, "management", "^$", "^$", "^$"), target.User(t, "", "^$", "^$", "^$")
+	saved := filepath.Join(t.TempDir(), "plan.json")
+	before := target.Definitions(t)
+	exits := func(user brokertest.Target, want int, text string, args ...string) {
+		t.Helper()
+		if code, out := dlxctl(user, append(args, "-f", file)...); code != want || !strings.Contains(out, text) {
+			t.Errorf("%q exits with %d, not %d, or does not print %q:\n%s", args, code, want, text, out)
+		}
+		unchanged(t, target, before, fmt.Sprintf("%q", args))
+	}
+	for _, args := range [][]string{
+		{"plan"},
+		{"plan", "--save", saved},
+		{"plan", "-o", "json"},
+		{"status"},
+		{"migrate", "status"},
+		{"migrate", "--dry-run"},
+	} {
+		exits(reader, 0, "", args...)
+		exits(untagged, 1, "lacks the tag management", args...)
+	}
+	exits(reader, 1, `may not declare the queue "shop.lock"`, "apply", "--yes")
+	exits(reader, 1, `may not declare the queue "shop.lock"`, "migrate", "--yes")
+	for _, args := range [][]string{{"validate"}, {"compile"}, {"rights"}} {
+		exits(untagged, 0, "", args...)
+	}
+}

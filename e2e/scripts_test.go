@@ -1,0 +1,53 @@
+package e2e_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/dlxctl/dlxctl/internal/brokertest"
+)
+
+// TestScripts runs the command line against a real broker: each script has a virtual host of its
+// own, in RABBITMQ_URL. It runs as a user like the one that 'dlxctl rights' prints for plan and
+// apply: with the tag management. A script that needs more tags adds them with the verb tags. The
+// verbs that act on the broker directly do so as the administrator.
+func TestScripts(t *testing.T) {
+	t.Parallel()
+	runScripts(t, "testdata/script", func(env *testscript.Env) error {
+		target := brokertest.VHost(t)
+		env.Values[targetKey{}], env.Values[testKey{}] = target, t
+		env.Setenv("RABBITMQ_URL", target.Tool(t).URL)
+		env.Setenv("RABBITMQ_API_URL", target.API)
+		env.Setenv("VHOST", target.VHost)
+		samples, err := filepath.Abs("../templates/ci")
+		if err != nil {
+			return err
+		}
+		env.Setenv("CI_SAMPLES", samples)
+		return copyTree("../testdata/genomics", filepath.Join(env.WorkDir, "genomics"))
+	})
+}
+
+// TestBrokenFiles checks the exact messages for topology files that are wrong.
+func TestBrokenFiles(t *testing.T) {
+	t.Parallel()
+	runScripts(t, "testdata/script/broken", nil)
+}
+
+func runScripts(t *testing.T, dir string, setup func(*testscript.Env) error) {
+	t.Helper()
+	testscript.Run(t, testscript.Params{
+		Dir:                 dir,
+		Setup:               setup,
+		Cmds:                commands(),
+		UpdateScripts:       *update,
+		RequireExplicitExec: true,
+		RequireUniqueNames:  true,
+	})
+}
+
+// copyTree copies a folder of the repository to where a script finds it.
+func copyTree(from, to string) error { return os.CopyFS(to, os.DirFS(from)) }

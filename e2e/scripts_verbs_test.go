@@ -1,0 +1,301 @@
+package e2e_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	amqp091 "github.com/rabbitmq/amqp091-go"
+	"github.com/rogpeppe/go-internal/testscript"
+	"gopkg.in/yaml.v3"
+
+	"github.com/dlxctl/dlxctl/internal/brokertest"
+)
+
+// targetKey is the key of a script's brokertest.Target, testKey of its testing.TB.
+type (
+	targetKey struct{}
+	testKey   struct{}
+)
+
+// commands are the verbs that the scripts have in addition to those of testscript.
+func commands() map[string]func(*testscript.TestScript, bool, []string) {
+	return map[string]func(*testscript.TestScript, bool, []string){
+		"exits":   exits,
+		"api":     api,
+		"defined": defined,
+		"publish": publish,
+		"expect":  expect,
+		"fail":    fail,
+		"filled":  filled,
+		"user":    user,
+		"tags":    tags,
+		"hold":    hold,
+		"waitfor": waitfor,
+		"cisteps": ciSteps,
+		"consume": consume,
+	}
+}
+
+// exits runs a program and checks its exit code: exits 3 dlxctl apply --yes.
+func exits(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: exits CODE PROGRAM [ARGUMENT]...")
+	}
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	got := 0
+	var exit *exec.ExitError
+	if err := ts.Exec(args[1], args[2:]...); errors.As(err, &exit) {
+		got = exit.ExitCode()
+	} else {
+		ts.Check(err)
+	}
+	if got != want {
+		ts.Fatalf("exit code is %d, not %d", got, want)
+	}
+}
+
+// api calls the management API as the administrator: api PUT /api/queues/$VHOST/q
+// [FILE]. The answer becomes the file "answer".
+func api(ts *testscript.TestScript, neg bool, args []string) {
+	if len(args) < 2 {
+		ts.Fatalf("usage: api METHOD PATH [FILE]")
+	}
+	var body io.Reader = http.NoBody
+	if len(args) == 3 {
+		body = bytes.NewReader([]byte(ts.ReadFile(args[2])))
+	}
+	target, err := url.Parse(ts.Getenv("RABBITMQ_API_URL") + args[1])
+	ts.Check(err)
+	req, err := http.NewRequest(args[0], target.String(), body) //nolint:noctx // a script has no context
+	ts.Check(err)
+	admin, _ := ts.Value(targetKey{}).(brokertest.Target)
+	req.SetBasicAuth(admin.Username, admin.Password)
+	req.Header.Set("Content-Type", "application/json")
+	req.Close = true // the broker may end an idle connection in the moment in which it is used again
+	resp, err := http.DefaultClient.Do(req)
+	ts.Check(err)
+	defer resp.Body.Close()
+	answer, err := io.ReadAll(resp.Body)
+	ts.Check(err)
+	ts.Check(os.WriteFile(ts.MkAbs("answer"), answer, 0o600))
+	if (resp.StatusCode >= http.StatusBadRequest) != neg {
+		ts.Fatalf("%s %s: %s %s", args[0], args[1], resp.Status, answer)
+	}
+}
+
+// defined writes what the virtual host has into FILE, a line each, in an order that
+// does not change as the broker's own does: defined FILE.
+func defined(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: defined FILE")
+	}
+	target, _ := ts.Value(targetKey{}).(brokertest.Target)
+	tb, _ := ts.Value(testKey{}).(testing.TB)
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(strings.Join(target.Definitions(tb), "\n")), 0o600))
+}
+
+// publish sends a persistent message and waits for the confirm:
+// publish EXCHANGE KEY MESSAGE-ID.
+func publish(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 3 {
+		ts.Fatalf("usage: publish EXCHANGE KEY MESSAGE-ID")
+	}
+	m := amqp091.Publishing{MessageId: args[2], Body: []byte("body of " + args[2])}
+	ts.Check(brokertest.Publish(context.Background(), channel(ts), args[0], args[1], m))
+}
+
+// fail rejects a message each time it comes to QUEUE, TIMES times:
+// fail QUEUE MESSAGE-ID TIMES.
+func fail(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 3 {
+		ts.Fatalf("usage: fail QUEUE MESSAGE-ID TIMES")
+	}
+	times, err := strconv.Atoi(args[2])
+	ts.Check(err)
+	for range times {
+		m := await(ts, channel(ts), args[0])
+		if m.MessageId != args[1] {
+			ts.Fatalf("%s delivered message %q, not %q", args[0], m.MessageId, args[1])
+		}
+		ts.Check(m.Reject(false))
+	}
+}
+
+// filled waits until QUEUE holds a message, which it leaves there: filled QUEUE.
+func filled(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: filled QUEUE")
+	}
+	ch := channel(ts)
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); <-tick.C {
+		q, err := ch.QueueDeclarePassive(args[0], true, false, false, false, nil)
+		ts.Check(err)
+		if q.Messages > 0 {
+			return
+		}
+	}
+	ts.Fatalf("no message came to %s", args[0])
+}
+
+// expect waits for a message in QUEUE and checks its headers, then removes it:
+// expect QUEUE MESSAGE-ID [HEADER=VALUE]...
+func expect(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: expect QUEUE MESSAGE-ID [HEADER=VALUE]...")
+	}
+	m := await(ts, channel(ts), args[0])
+	if m.MessageId != args[1] {
+		ts.Fatalf("%s holds message %q, not %q", args[0], m.MessageId, args[1])
+	}
+	for _, a := range args[2:] {
+		name, want, _ := strings.Cut(a, "=")
+		got, err := json.Marshal(m.Headers[name])
+		ts.Check(err)
+		if text, ok := m.Headers[name].(string); ok {
+			got = []byte(text)
+		}
+		if string(got) != want {
+			ts.Fatalf("header %s is %s, not %s", name, got, want)
+		}
+	}
+	ts.Check(m.Ack(false)) // the test has seen what it wanted
+}
+
+// await polls for a message for a limited time.
+func await(ts *testscript.TestScript, ch *amqp091.Channel, queue string) amqp091.Delivery {
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); <-tick.C {
+		m, ok, err := ch.Get(queue, false)
+		ts.Check(err)
+		if ok {
+			return m
+		}
+	}
+	ts.Fatalf("no message came to %s", queue)
+	return amqp091.Delivery{}
+}
+
+// user makes a user with tags and permissions (a dash is none), as whom the
+// script goes on: user TAGS CONFIGURE WRITE READ.
+func user(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 4 {
+		ts.Fatalf("usage: user TAGS CONFIGURE WRITE READ")
+	}
+	for i, a := range args {
+		args[i] = strings.TrimPrefix(a, "-")
+	}
+	target, _ := ts.Value(targetKey{}).(brokertest.Target)
+	tb, _ := ts.Value(testKey{}).(testing.TB)
+	ts.Setenv("RABBITMQ_URL", target.User(tb, args[0], args[1], args[2], args[3]).URL)
+}
+
+// tags makes a user with the tag management, these tags and all permissions, as whom
+// the script goes on: tags policymaker.
+func tags(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) == 0 {
+		ts.Fatalf("usage: tags TAG...")
+	}
+	target, _ := ts.Value(targetKey{}).(brokertest.Target)
+	tb, _ := ts.Value(testKey{}).(testing.TB)
+	ts.Setenv("RABBITMQ_URL", target.Tool(tb, args...).URL)
+}
+
+// waitfor runs a program until it prints TEXT: waitfor TEXT PROGRAM [ARGUMENT]...
+func waitfor(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: waitfor TEXT PROGRAM [ARGUMENT]...")
+	}
+	tick := time.NewTicker(200 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); <-tick.C {
+		ts.Check(ts.Exec(args[1], args[2:]...))
+		if strings.Contains(ts.ReadFile("stdout"), args[0]) {
+			return
+		}
+	}
+	ts.Fatalf("%s did not come to print %q", args[1], args[0])
+}
+
+// ciSteps writes the shell commands of a job of a sample in templates/ci, those
+// that call dlxctl, to steps.sh: cisteps SAMPLE JOB.
+func ciSteps(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: cisteps SAMPLE JOB")
+	}
+	data, err := os.ReadFile(ts.Getenv("CI_SAMPLES") + "/" + args[0])
+	ts.Check(err)
+	type job struct {
+		Script []string
+		Steps  []struct{ Name, Run string }
+	}
+	var file map[string]yaml.Node
+	ts.Check(yaml.Unmarshal(data, &file))
+	var jobs map[string]yaml.Node
+	var found job
+	if node, ok := file["jobs"]; ok { // GitHub's are below a key, GitLab's are not
+		ts.Check(node.Decode(&jobs))
+	} else {
+		jobs = file
+	}
+	node := jobs[args[1]]
+	ts.Check(node.Decode(&found))
+	commands := found.Script
+	for _, s := range found.Steps {
+		if s.Name != "" {
+			commands = append(commands, s.Run)
+		}
+	}
+	if len(commands) == 0 {
+		ts.Fatalf("%s has no job %s with commands", args[0], args[1])
+	}
+	ts.Check(os.WriteFile(ts.MkAbs("steps.sh"), []byte(strings.Join(commands, "\n")+"\n"), 0o600))
+}
+
+// consume consumes from a queue until the script ends: consume QUEUE.
+func consume(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: consume QUEUE")
+	}
+	_, err := channel(ts).Consume(args[0], "", false, false, false, false, nil)
+	ts.Check(err)
+}
+
+// hold holds a lock until the script ends, as the user of the script: hold QUEUE.
+func hold(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: hold QUEUE")
+	}
+	_, err := channelAs(ts, ts.Getenv("RABBITMQ_URL")).QueueDeclare(args[0], false, false, true, false, nil)
+	ts.Check(err)
+}
+
+// channel opens a connection of the administrator that ends with the script.
+func channel(ts *testscript.TestScript) *amqp091.Channel {
+	target, _ := ts.Value(targetKey{}).(brokertest.Target)
+	return channelAs(ts, target.URL)
+}
+
+// channelAs opens a connection that ends with the script.
+func channelAs(ts *testscript.TestScript, amqpURL string) *amqp091.Channel {
+	conn, err := amqp091.Dial(amqpURL)
+	ts.Check(err)
+	ts.Defer(func() { conn.Close() })
+	ch, err := conn.Channel()
+	ts.Check(err)
+	return ch
+}

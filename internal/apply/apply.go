@@ -1,0 +1,267 @@
+// Package apply makes a broker match a topology. [Session] is the access to the
+// broker that every command shares: it inspects, plans and holds the lock of the
+// topology. [Runner] carries out a plan from the lock to the verified end.
+//
+// What a run guarantees:
+//
+//   - Only one run per topology writes at a time. The lock is an exclusive queue: the
+//     broker frees it when the process dies.
+//   - Nothing is written before the whole plan is shown, has no blocked change and no
+//     hazard without consent (or skips those), the user has every right that it needs,
+//     and the reporter has confirmed.
+//   - The changes are carried out in an order in which every message has somewhere to go
+//     at each moment, and a queue is deleted only when it is proved empty or its
+//     messages may be lost by consent. A retry or failed queue that is not empty stays
+//     for a later run, with the bindings that route its messages.
+//   - A run that is stopped or killed at any moment loses nothing: the next run plans from
+//     what the broker holds and continues. An error after the first write is an
+//     [UnfinishedError] or a [plan.PartialError].
+//   - A run that ends without an error has read the broker again and found nothing left
+//     to do, except skipped changes, and retired tiers that are not empty yet.
+package apply
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/dlxctl/dlxctl/internal/text"
+	"github.com/dlxctl/dlxctl/plan"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// UnfinishedError is a failure after the first write: run the command again.
+type UnfinishedError struct{ Err error }
+
+// Error returns the text of the failure.
+func (e *UnfinishedError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the failure.
+func (e *UnfinishedError) Unwrap() error { return e.Err }
+
+// Reporter shows how a run proceeds, and asks for consent.
+type Reporter interface {
+	// Planned shows the plan, before anything is refused.
+	Planned(plan.Plan) error
+	// Confirm asks for consent, before the first write. An error ends the run.
+	Confirm(ctx context.Context) error
+	// Progress announces that so many changes are about to be written. step is called
+	// after each, and finish at the end.
+	Progress(ctx context.Context, changes int) (step, finish func())
+	// Result shows a line about finished changes.
+	Result(line string)
+	// Notice shows a line about what the run waits for or skips.
+	Notice(line string)
+}
+
+// Runner is one run of apply.
+type Runner struct {
+	Session  *Session
+	Reporter Reporter
+	Options  plan.Options
+	// Saved is the saved plan to carry out: the run is refused if the broker has changed
+	// since. Nil: the plan that is made now.
+	Saved *plan.Saved
+	// Settle is the pause between two steps of a changed backoff.
+	Settle time.Duration
+	// Wait is how long to wait until retired tiers are empty, to delete them. Zero: they
+	// stay for a later run.
+	Wait time.Duration
+
+	skips bool // some changes are blocked or not allowed, and the others are carried out
+	done  map[plan.Action]int
+}
+
+// Run plans, shows the plan, asks for consent, writes, and verifies the result.
+// The package comment states what it guarantees.
+func (r *Runner) Run(ctx context.Context) error {
+	r.done = map[plan.Action]int{}
+	p, err := r.plan(ctx)
+	if err != nil {
+		return err
+	}
+	if r.Saved != nil {
+		if err := r.Saved.Check(p); err != nil {
+			return err
+		}
+	}
+	if err := r.Reporter.Planned(p); err != nil {
+		return err
+	}
+	refused := plan.Check(p, r.Options.Allow)
+	if refused != nil && !r.Options.SkipBlocked {
+		return refused
+	}
+	r.skips = refused != nil
+	todo := plan.Allowed(p, r.Options.Allow)
+	if !todo.Empty() {
+		if err := r.Session.CheckRights(ctx, plan.Rights(todo)); err != nil {
+			return err
+		}
+		if err := r.Reporter.Confirm(ctx); err != nil {
+			return err
+		}
+		if err := r.write(ctx, todo); err != nil {
+			return err
+		}
+	}
+	if err := r.handOver(ctx, todo.Retiring); err != nil {
+		return err
+	}
+	if r.Wait > 0 {
+		last, err := r.retire(ctx, p)
+		if err != nil {
+			return err
+		}
+		// Messages of the tiers may be in a queue now that is to be deleted as well.
+		if late := plan.Check(last, r.Options.Allow); late != nil && refused == nil {
+			return unfinished("the retired tiers are deleted, but %w", late)
+		}
+	}
+	return plan.Skipped(p, r.Options.Allow, summary(r.done))
+}
+
+// unfinished makes an UnfinishedError.
+func unfinished(format string, args ...any) error {
+	return &UnfinishedError{fmt.Errorf(format, args...)}
+}
+
+// plan reads the broker and compares it with the topology.
+func (r *Runner) plan(ctx context.Context) (plan.Plan, error) {
+	_, p, err := r.Session.Inspect(ctx, r.Options)
+	return p, err
+}
+
+// write carries out a plan, and reads the broker again to verify it.
+func (r *Runner) write(ctx context.Context, p plan.Plan) error {
+	done := map[plan.Action]int{}
+	keeper := tierKeeper{Converger: r.Session.Management, kept: map[topology.Key]bool{}}
+	step, finish := r.Reporter.Progress(ctx, len(p.Changes))
+	err := plan.Carry(ctx, &keeper, r.Session.Topology, p, r.Settle, func(c plan.Change) {
+		done[c.Action]++
+		step()
+	})
+	finish()
+	if err != nil {
+		return err
+	}
+	done[plan.Delete] -= len(keeper.kept)
+	p.Changes = slices.DeleteFunc(slices.Clone(p.Changes), func(c plan.Change) bool { return keeper.kept[keyOf(c)] })
+	left, err := r.readBack(ctx, p)
+	if err != nil {
+		return unfinished("%s written, but verification failed: %w; run apply again", text.Count(len(p.Changes), "change"),
+			err)
+	}
+	if !left.Empty() {
+		var rest strings.Builder
+		if err := plan.WriteText(&rest, left, plan.TextOptions{}); err != nil {
+			return err
+		}
+		return unfinished("%s written, but the broker does not match the topology; another client may be changing it. Run apply again. Remaining changes:\n%s", text.Count(len(p.Changes), "change"), rest.String())
+	}
+	for a, n := range done {
+		r.done[a] += n
+	}
+	if len(p.Changes) > 0 {
+		rest := "verified"
+		if r.skips {
+			rest = "verified except the skipped changes"
+		}
+		r.Reporter.Result(fmt.Sprintf("done: %s, %s%s", summary(done), rest, later(left.Retiring)))
+	}
+	return nil
+}
+
+// readBack returns the changes of p that the broker does not show. It writes policies a few
+// more times: what the broker still does for a run that was killed, or for another client,
+// may undo what was written.
+func (r *Runner) readBack(ctx context.Context, p plan.Plan) (plan.Plan, error) {
+	const tries = 3
+	for try := 0; ; try++ {
+		left, err := r.plan(ctx)
+		if err != nil {
+			return left, err
+		}
+		left = plan.Later(p, plan.Allowed(left, r.Options.Allow))
+		policies := left
+		policies.Changes = slices.DeleteFunc(slices.Clone(left.Changes), func(c plan.Change) bool {
+			return c.Kind != topology.KindPolicy
+		})
+		if policies.Empty() || try == tries {
+			return left, nil
+		}
+		if err := plan.Execute(ctx, r.Session.Management, policies, func(plan.Change) {}); err != nil {
+			return left, err
+		}
+	}
+}
+
+// later returns the next step for tiers that are not empty yet.
+func later(retiring []string) string {
+	if len(retiring) == 0 {
+		return ""
+	}
+	return fmt.Sprintf(". To delete %s once they are empty, run apply again, or pass --wait", strings.Join(retiring, ", "))
+}
+
+// summary counts the changes: "3 created, 1 deleted".
+func summary(done map[plan.Action]int) string {
+	words := map[plan.Action]string{
+		plan.Create: "created", plan.Update: "updated", plan.Replace: "replaced", plan.Delete: "deleted",
+		plan.Migrate: "created for a migration",
+	}
+	var parts []string
+	for _, a := range plan.Actions() {
+		if n := done[a]; n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, words[a]))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// retire waits until the retired tiers are empty, and deletes them. It returns the
+// plan that remains then.
+func (r *Runner) retire(ctx context.Context, first plan.Plan) (plan.Plan, error) {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	said, begun := "", time.Now()
+	for wrote := !first.Empty(); ; wrote = true {
+		p, err := r.plan(ctx)
+		if err != nil && wrote {
+			return p, &UnfinishedError{err}
+		}
+		if err != nil {
+			return p, err
+		}
+		todo := plan.Allowed(p, r.Options.Allow)
+		if !todo.Empty() {
+			// To prove that a tier is empty takes seconds, so this loop does not spin.
+			if err := r.write(ctx, todo); err != nil {
+				return p, &UnfinishedError{err}
+			}
+			continue
+		}
+		if err := r.handOver(ctx, todo.Retiring); err != nil {
+			return p, err
+		}
+		if len(todo.Retiring) == 0 { // skipped objects may need other tiers
+			return p, nil
+		}
+		if names := strings.Join(todo.Retiring, ", "); names != said {
+			said = names
+			r.Reporter.Notice("waiting until retired tiers are empty: " + names)
+		}
+		if time.Since(begun) > r.Wait {
+			return p, unfinished("retired tiers still hold messages after %s: %s; run apply again", r.Wait,
+				strings.Join(p.Retiring, ", "))
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return p, &UnfinishedError{errors.New("interrupted while waiting until retired tiers are empty; run apply again")}
+		}
+	}
+}

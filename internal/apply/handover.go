@@ -1,0 +1,148 @@
+package apply
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/dlxctl/dlxctl/internal/broker"
+	"github.com/dlxctl/dlxctl/internal/broker/amqp"
+	"github.com/dlxctl/dlxctl/internal/relay"
+	"github.com/dlxctl/dlxctl/internal/text"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+const (
+	// inFlight is how many messages of a retired failed queue are in flight at once. A
+	// process that is killed duplicates no more than these, with the same message-id.
+	inFlight = 64
+	// inFlightBytes is how many bytes of them.
+	inFlightBytes = 32 << 20
+	// grace is how long a hand-over that is stopped continues with messages in flight.
+	grace = 10 * time.Second
+)
+
+// handOver moves the messages of retired failed queues to the backoff that the queues of
+// these messages have now. It needs the AMQP port.
+func (r *Runner) handOver(ctx context.Context, retiring []string) error {
+	name := r.Session.Topology.Name
+	for _, queue := range retiring {
+		if _, failed := topology.FailedBackoff(name, queue); !failed {
+			continue
+		}
+		if !r.Session.Locked() {
+			r.Reporter.Notice(queue + " may hold messages; apply moves them over the AMQP port, so run it without --lock=false")
+			continue
+		}
+		moved, err := handOverQueue(ctx, r.Session.Endpoint, name, queue)
+		if moved > 0 {
+			r.Reporter.Result(fmt.Sprintf("%s: moved %s to the current backoff of their queue", queue,
+				text.Count(moved, "message")))
+		}
+		if err != nil && !errors.Is(err, broker.ErrNotFound) {
+			return unfinished("move the messages of %s: %w; run apply again to continue", queue, err)
+		}
+	}
+	return nil
+}
+
+// handOverQueue moves the messages of a failed queue, whose backoff is no longer in the file,
+// to the failed exchange of the topology: from there they go to the backoff that their
+// queue has now, and their attempts continue to count. It returns how many were moved.
+//
+// It leaves a queue alone that a processor consumes, because the processor moves its
+// messages. The queue must have lost its bindings: handOverQueue ends when the queue is
+// empty. It fails with broker.ErrNotFound if the queue does not exist.
+//
+// No message is lost wherever it is stopped: the relay acknowledges a message only when
+// the broker has confirmed its copy. See inFlight for what may be duplicated.
+func handOverQueue(ctx context.Context, e broker.Endpoint, top, queue string) (moved int64, err error) {
+	e.ConnectionName = fmt.Sprintf("dlxctl apply %s %s", top, queue)
+	in, err := amqp.DialToConsume(ctx, e)
+	if err != nil {
+		return 0, err
+	}
+	defer in.Close()
+	if ready, consumers, err := in.Holds(queue); err != nil || ready == 0 || consumers > 0 {
+		return 0, err
+	}
+	out, err := amqp.Dial(ctx, e)
+	if err != nil {
+		return 0, err
+	}
+	defer out.Close()
+	h := &handler{exchange: topology.FailedExchangeName(top)}
+	caution := relay.Caution{Prefetch: inFlight, Bytes: inFlightBytes}
+	for again := true; again; {
+		err = pass(ctx, in, out, queue, h, &caution)
+		again = errors.Is(err, relay.ErrAgain) // with fewer messages in flight, as they are large
+	}
+	return h.moved.Load(), err
+}
+
+// pass hands over until the queue is empty, or the relay asks to consume again.
+func pass(ctx context.Context, in, out *amqp.Conn, queue string, h *handler, caution *relay.Caution) error {
+	move := relay.Relay{Handler: h, Grace: grace, UntilEmpty: true, Absent: caution.Refused}
+	window := caution.Begin(&move)
+	source, err := in.Consume(queue, window, inFlightBytes)
+	if err != nil {
+		return err
+	}
+	defer source.Close()
+	sink, err := out.Publisher(window)
+	if err != nil {
+		return err
+	}
+	defer sink.Close()
+	move.Source, move.Sink = source, sink
+	cut := amqp.CloseAfter(ctx, grace+time.Second, in, out)
+	err = move.Run(ctx)
+	caution.End(&move, err)
+	if cut() {
+		err = relay.ErrGrace
+	}
+	if err == nil {
+		err = ctx.Err()
+	}
+	return err
+}
+
+// handler publishes each message again as it is, under the address of its work queue,
+// which is its routing key.
+type handler struct {
+	exchange string
+	moved    atomic.Int64
+}
+
+// Move returns the message with all headers that describe its failures. It omits what a
+// delivery has and a publishing must not have: the delivery counts, and the user-id, which
+// the broker accepts only from that user; the user-id is kept in a header.
+func (h *handler) Move(d amqp091.Delivery) relay.Move {
+	headers := maps.Clone(d.Headers)
+	maps.DeleteFunc(headers, func(name string, _ any) bool { return relay.IsCount(name) })
+	for _, name := range []string{"CC", "BCC"} { // they would route it to other queues too
+		if v, ok := headers[name]; ok {
+			delete(headers, name)
+			headers["retry-"+strings.ToLower(name)] = v
+		}
+	}
+	if d.UserId != "" {
+		if headers == nil {
+			headers = amqp091.Table{}
+		}
+		headers["retry-user-id"] = d.UserId
+	}
+	return relay.Move{Exchange: h.exchange, Key: d.RoutingKey, Message: relay.Republish(d, headers)}
+}
+
+// Refused tries again: the message is safe in its queue meanwhile.
+func (h *handler) Refused(_ amqp091.Delivery, m relay.Move, _ string) relay.Move { return m }
+
+// Moved counts.
+func (h *handler) Moved(amqp091.Delivery, relay.Move) { h.moved.Add(1) }

@@ -1,0 +1,95 @@
+package apply
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/dlxctl/dlxctl/internal/broker"
+	"github.com/dlxctl/dlxctl/internal/broker/amqp"
+	"github.com/dlxctl/dlxctl/internal/broker/management"
+	"github.com/dlxctl/dlxctl/plan"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// Session is the access of one command to the broker of one topology.
+type Session struct {
+	Topology topology.Compiled
+	// Endpoint is where the broker is. It accepts only the broker that the topology is for.
+	Endpoint   broker.Endpoint
+	Management *management.Client
+
+	lock *amqp.Conn // holds the lock; nil without one
+}
+
+// Guard returns an endpoint that refuses a broker whose version or cluster name is not what
+// the topology is for: every AMQP connection and every Inspect checks it first.
+func Guard(e broker.Endpoint, want topology.Compiled) broker.Endpoint {
+	e.Accept = func(version, cluster string) error { return plan.Guard(want, version, cluster) }
+	return e
+}
+
+// Open opens the management API of the broker at e, guarded for want. It connects with the
+// first request.
+func Open(e broker.Endpoint, want topology.Compiled) (*Session, error) {
+	s := &Session{Topology: want, Endpoint: Guard(e, want)}
+	var err error
+	s.Management, err = management.New(s.Endpoint)
+	return s, err
+}
+
+// Close frees the lock, and closes all connections.
+func (s *Session) Close() {
+	if s.lock != nil {
+		_ = s.lock.Unlock(topology.LockName(s.Topology.Name)) // if not, the end of the connection does it
+		_ = s.lock.Close()
+	}
+	s.Management.Close()
+}
+
+// Locked reports whether the session holds the lock, and so an AMQP connection.
+func (s *Session) Locked() bool { return s.lock != nil }
+
+// Inspect reads the broker, and plans. If the plan depends on the number of consumers of a
+// queue, Inspect asks the queue itself, because the statistics of the broker lag.
+func (s *Session) Inspect(ctx context.Context, o plan.Options) (topology.State, plan.Plan, error) {
+	state, err := s.Management.Inspect(ctx)
+	if err != nil {
+		return topology.State{}, plan.Plan{}, err
+	}
+	p := plan.Make(s.Topology, state, o)
+	if decisive := plan.Decisive(p, s.Topology, state); len(decisive) > 0 {
+		state = s.Management.AskConsumers(ctx, state, decisive)
+		p = plan.Make(s.Topology, state, o)
+	}
+	return state, p, nil
+}
+
+// CheckRights fails if the user lacks any of the rights, and names all that are missing.
+// Without the lock it checks only what the management API tells.
+func (s *Session) CheckRights(ctx context.Context, rights []plan.Right) error {
+	lacking, err := s.Management.Lacking(ctx, s.lock, rights)
+	if err != nil {
+		return fmt.Errorf("read the rights of the user: %w", err)
+	}
+	if len(lacking) == 0 {
+		return nil
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "user %s lacks permissions that this plan needs; nothing was written:",
+		topology.Printable(s.Management.User()))
+	names := map[plan.Permission][]string{}
+	for _, r := range lacking {
+		names[r.Permission] = append(names[r.Permission], fmt.Sprintf("%s %q", r.Kind, r.Name))
+	}
+	for _, permission := range []plan.Permission{plan.Configure, plan.Write, plan.Read} {
+		if list := names[permission]; len(list) > 0 {
+			fmt.Fprintf(&b, "\n  %s: %s", permission, strings.Join(list, ", "))
+		}
+	}
+	if len(names[plan.Policymaker]) > 0 {
+		b.WriteString("\n  the tag policymaker")
+	}
+	b.WriteString("\n'dlxctl rights' prints the commands that grant them")
+	return fmt.Errorf("%s", b.String())
+}

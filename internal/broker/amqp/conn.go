@@ -1,0 +1,256 @@
+// Package amqp connects to a broker over AMQP: it publishes, consumes, declares and deletes
+// objects, holds locks, and probes rights.
+package amqp
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/dlxctl/dlxctl/internal/broker"
+	"github.com/dlxctl/dlxctl/internal/broker/amqp/wire"
+	"github.com/dlxctl/dlxctl/internal/text"
+)
+
+// frameOverhead is the size of a frame without its payload: type, channel, size and the octet at
+// its end.
+const frameOverhead = 8
+
+// Conn is an AMQP connection. It does not reconnect by itself: the code that dialed it knows best
+// what to do about the messages in flight.
+type Conn struct {
+	conn     *amqp091.Connection
+	endpoint broker.Endpoint
+	socket   *wire.Socket
+	gate     *wire.Gate
+	blocked  atomic.Bool
+	// Blocked receives a value when the broker stops and starts accepting messages on this
+	// connection, because of an alarm. It is closed with the connection.
+	Blocked <-chan Blocking
+	spare   chan *amqp091.Channel // open channels for declaring, idle
+	running sync.WaitGroup        // the goroutines of the connection and of its publishers
+	// starting is held while a goroutine is started, and while Close waits for them: a publisher
+	// may be opened at that moment. The goroutines do not take it.
+	starting sync.Mutex
+}
+
+// spareChannels is how many idle channels for declaring are kept: as many as changes are carried
+// out at a time.
+const spareChannels = 32
+
+// Blocking is whether the broker blocks a connection, and why.
+type Blocking struct {
+	Active bool
+	Reason string
+}
+
+// Dial connects in order to publish. Its errors are one line with the fix; they wrap
+// ErrUnreachable, ErrUnauthorized or ErrNoVHost.
+func Dial(ctx context.Context, e broker.Endpoint) (*Conn, error) {
+	return dial(ctx, e, 0)
+}
+
+// DialToConsume connects in order to consume: the connection accepts messages whose headers the
+// broker has made too large for a frame. Otherwise it is like Dial.
+func DialToConsume(ctx context.Context, e broker.Endpoint) (*Conn, error) {
+	return dial(ctx, e, wire.ExtraFrame)
+}
+
+// dial connects. Frames from the broker may exceed the negotiated size by extra bytes; nothing is
+// published over such a connection.
+func dial(ctx context.Context, e broker.Endpoint, extra uint32) (*Conn, error) {
+	var socket *wire.Socket
+	gate := wire.NewGate()
+	inTime := func() bool { return true } // stops the watcher, and reports whether ctx was still alive
+	properties := amqp091.NewConnectionProperties()
+	if e.ConnectionName != "" {
+		properties.SetClientConnectionName(e.ConnectionName)
+	}
+	config := amqp091.Config{
+		SASL:       []amqp091.Authentication{&amqp091.PlainAuth{Username: e.AMQP.User, Password: e.AMQP.Password()}},
+		Vhost:      e.VHost,
+		Heartbeat:  10 * time.Second,
+		FrameSize:  amqp091.FrameSizeUnlimited, // the broker's limit applies
+		Properties: properties,
+		Dial: func(network, _ string) (net.Conn, error) {
+			conn, err := open(ctx, network, e)
+			if err != nil {
+				return nil, err
+			}
+			socket = wire.NewSocket(conn)
+			// A server that accepts a connection and then sends nothing must not delay the caller
+			// when ctx ends.
+			inTime = context.AfterFunc(ctx, func() { _ = conn.Close() })
+			return wire.NewConn(socket, extra, gate), nil
+		},
+	}
+	if e.Heartbeat > 0 {
+		config.Heartbeat = e.Heartbeat
+	}
+	// The scheme is amqp even for amqps: open has done the TLS handshake already.
+	conn, err := amqp091.DialConfig(broker.SchemeAMQP+"://"+e.AMQP.Host, config)
+	if !inTime() && err == nil { // it is closed, or will be
+		_ = conn.Close()
+		return nil, ctx.Err()
+	}
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		return nil, explainDial(e, err)
+	}
+	if err := e.Check(served(conn, "version"), served(conn, "cluster_name")); err != nil {
+		_ = conn.Close() // nothing was done on it
+		return nil, err
+	}
+	c := &Conn{conn: conn, endpoint: e, spare: make(chan *amqp091.Channel, spareChannels), socket: socket, gate: gate}
+	c.Blocked = c.watchBlocked()
+	return c, nil
+}
+
+// served returns a property that the broker announces when a client connects. It is empty if the
+// broker does not announce it.
+func served(conn *amqp091.Connection, property string) string {
+	text, _ := conn.Properties[property].(string)
+	return text
+}
+
+// open connects to the broker, with TLS where the URL asks for it.
+func open(ctx context.Context, network string, e broker.Endpoint) (net.Conn, error) {
+	dialer := net.Dialer{Timeout: 10 * time.Second}
+	conn, err := dialer.DialContext(ctx, network, e.AMQP.Host)
+	if err != nil {
+		return nil, err
+	}
+	if err := conn.SetDeadline(time.Now().Add(30 * time.Second)); err != nil { // for the handshake; the library lifts it
+		return nil, errors.Join(err, conn.Close())
+	}
+	if e.AMQP.Scheme != broker.SchemeAMQPS {
+		return conn, nil
+	}
+	config := e.TLS.Clone()
+	if config.ServerName == "" {
+		config.ServerName, _, _ = net.SplitHostPort(e.AMQP.Host) // Resolve has checked it
+	}
+	secure := tls.Client(conn, config)
+	if err := secure.HandshakeContext(ctx); err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	return secure, nil
+}
+
+// explainDial turns an answer of the broker or an error of the network into an error for the user.
+func explainDial(e broker.Endpoint, err error) error {
+	var refused *amqp091.Error
+	var record tls.RecordHeaderError
+	switch {
+	case errors.Is(err, amqp091.ErrCredentials) || errors.Is(err, amqp091.ErrSASL):
+		return broker.Errorf(broker.ErrUnauthorized,
+			"user %q is refused by %s; check user and password in RABBITMQ_URL or --url, or --password-file", e.AMQP.User,
+			e.AMQP)
+	case errors.Is(err, amqp091.ErrVhost), errors.As(err, &refused) && refused.Code == amqp091.NotAllowed:
+		return broker.Errorf(broker.ErrNoVHost,
+			"vhost %q on %s does not exist, or user %q may not use it; run rabbitmqctl add_vhost %s, or %s",
+			e.VHost, e.AMQP, e.AMQP.User, text.ShellQuote(e.VHost), broker.GrantHint(e.AMQP.User))
+	case broker.TLSProblem(err) != "":
+		return broker.Errorf(broker.ErrUnreachable, "%s: %s", e.AMQP, broker.TLSProblem(err))
+	case errors.As(err, &record):
+		return broker.Errorf(broker.ErrUnreachable, "%s does not speak TLS; use amqp:// in RABBITMQ_URL or --url", e.AMQP)
+	case errors.As(err, &refused) && !refused.Server: // the peer hung up, or did not answer in AMQP
+		return broker.Errorf(broker.ErrUnreachable,
+			"what answers at %s does not speak AMQP (%s); RABBITMQ_URL or --url needs the AMQP port, usually 5672, or amqps:// for a port with TLS", e.AMQP, broker.OneLine(refused.Reason))
+	case errors.As(err, &refused):
+		return broker.Errorf(broker.ErrUnreachable, "%s refuses the connection: %s", e.AMQP, broker.OneLine(refused.Reason))
+	default:
+		return broker.Errorf(broker.ErrUnreachable,
+			"nothing that speaks AMQP answers at %s (%s); check RABBITMQ_URL or --url, and whether the broker is running",
+			e.AMQP, broker.OneLine(broker.RootCause(err).Error()))
+	}
+}
+
+func (c *Conn) watchBlocked() <-chan Blocking {
+	in := c.conn.NotifyBlocked(make(chan amqp091.Blocking, 1))
+	out := make(chan Blocking, 1)
+	c.running.Go(func() {
+		defer close(out)
+		for b := range in {
+			c.blocked.Store(b.Active)
+			c.socket.Block(b.Active)
+			select { // only the newest counts
+			case <-out:
+			default:
+			}
+			out <- Blocking{Active: b.Active, Reason: b.Reason}
+		}
+	})
+	return out
+}
+
+// Address returns the AMQP address of the broker.
+func (c *Conn) Address() broker.Address { return c.endpoint.AMQP }
+
+// FrameMax returns the size of the largest content header that the broker accepts, in bytes,
+// without the overhead of the frame. Zero is no limit.
+func (c *Conn) FrameMax() int {
+	if c.conn.Config.FrameSize <= 0 {
+		return 0
+	}
+	return c.conn.Config.FrameSize - frameOverhead
+}
+
+// Closed reports whether the connection has ended.
+func (c *Conn) Closed() bool { return c.conn.IsClosed() }
+
+// closeTime is how long the broker has to answer to a close. A broker that blocks the connection,
+// because of an alarm, does not read it.
+const closeTime = 3 * time.Second
+
+// Close ends the connection, everything on it, and the goroutines that belong to it. The broker
+// redelivers what was not acknowledged; what was not confirmed is in doubt. Close also ends a
+// publish that hangs because the broker accepts nothing.
+func (c *Conn) Close() error {
+	deadline := time.Now().Add(closeTime)
+	c.gate.Drop() // or the answer would wait behind unread deliveries
+	// The library sets it too, but waits for a lock before. A publish that has hung for longer than
+	// its heartbeats may (v1.16.0, Connection.shutdown) keeps that lock forever.
+	_ = c.socket.SetDeadline(deadline) // a closed connection reports it below
+	err := c.conn.CloseDeadline(deadline)
+	c.starting.Lock()
+	c.running.Wait() // the library has closed, or is about to close, the channels that they read
+	c.starting.Unlock()
+	if err != nil && !errors.Is(err, amqp091.ErrClosed) {
+		return err
+	}
+	return nil
+}
+
+// CloseAfter closes connections once ctx has ended and the grace period is over. It is for a
+// publish that hangs because the broker blocks the connection, after an alarm, when the sockets are
+// full: such a publish does not see ctx. Nothing is lost: the broker redelivers what was not
+// acknowledged. end stops the wait, and reports whether the connections were closed.
+func CloseAfter(ctx context.Context, grace time.Duration, conns ...*Conn) (end func() (cut bool)) {
+	over, closed := make(chan struct{}), make(chan bool, 1)
+	go func() {
+		cut := false
+		select {
+		case <-over:
+		case <-ctx.Done():
+			select {
+			case <-over:
+			case <-time.After(grace):
+				cut = true
+				for _, c := range conns {
+					_ = c.Close() // it may have ended already
+				}
+			}
+		}
+		closed <- cut
+	}()
+	return func() bool { close(over); return <-closed }
+}

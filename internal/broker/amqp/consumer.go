@@ -1,0 +1,110 @@
+package amqp
+
+import (
+	"errors"
+	"fmt"
+
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/dlxctl/dlxctl/internal/broker/amqp/wire"
+)
+
+// consumerTag names the only consumer on its channel.
+const consumerTag = "dlxctl"
+
+// Consumer receives messages from one queue, on a channel of its own.
+type Consumer struct {
+	ch         *amqp091.Channel
+	deliveries <-chan amqp091.Delivery
+	closed     chan *amqp091.Error
+	queue      string
+	gate       *wire.Gate
+}
+
+// Consume subscribes to a queue, one at a time on each connection. At most prefetch messages are
+// delivered and not yet acknowledged, and together they have at most that many bytes, unless it is
+// a single message; zero bytes is no limit. It fails with ErrNotFound if the queue does not exist.
+func (c *Conn) Consume(queue string, prefetch, bytes int) (*Consumer, error) {
+	ch, err := c.conn.Channel()
+	if err != nil {
+		return nil, fmt.Errorf("open a channel: %w", err)
+	}
+	s := &Consumer{ch: ch, queue: queue, gate: c.gate, closed: ch.NotifyClose(make(chan *amqp091.Error, 1))}
+	if err := ch.Qos(prefetch, 0, false); err != nil {
+		return nil, fmt.Errorf("set the prefetch: %w", err)
+	}
+	c.gate.Begin(bytes)
+	if s.deliveries, err = ch.Consume(queue, consumerTag, false, false, false, false, nil); err != nil {
+		return nil, explainChannel(err)
+	}
+	return s, nil
+}
+
+// Deliveries returns the messages. It is closed after Cancel, once the messages that had arrived
+// are read, and when the broker ends the subscription.
+func (s *Consumer) Deliveries() <-chan amqp091.Delivery { return s.deliveries }
+
+// Take returns a delivery with the headers that were published. The reader of Deliveries must call
+// it before anything else.
+func (s *Consumer) Take(d amqp091.Delivery) amqp091.Delivery {
+	d.Headers = wire.Unwrap(d.Headers)
+	return d
+}
+
+// Full reports whether deliveries had to wait, because the unacknowledged ones have as many bytes
+// as they may have, and how many bytes the largest delivery had. The caller should continue with a
+// smaller prefetch: the broker ends a connection that is not read.
+func (s *Consumer) Full() (full bool, largest int) { return s.gate.State() }
+
+// Ack acknowledges a delivery, with multiple also all before it: the broker deletes the messages.
+// The caller guarantees that their copies are safe.
+func (s *Consumer) Ack(tag uint64, multiple bool) error {
+	err := s.ch.Ack(tag, multiple)
+	s.gate.Release(tag, multiple)
+	return err
+}
+
+// Forget marks the memory of a delivery as free. The delivery is not acknowledged.
+func (s *Consumer) Forget(tag uint64) { s.gate.Release(tag, false) }
+
+// Cancel ends the subscription. Delivered messages can still be acknowledged, and Deliveries still
+// returns those that it has not returned yet.
+func (s *Consumer) Cancel() error {
+	defer s.gate.Lift()() // the answer may be behind deliveries
+	return s.ch.Cancel(consumerTag, false)
+}
+
+// Stop ends the subscription too, and discards what Deliveries has not returned yet: the broker
+// redelivers it.
+func (s *Consumer) Stop() error {
+	s.gate.Drop()
+	return s.ch.Cancel(consumerTag, false)
+}
+
+// Get fetches one ready message, after the subscription. It reports false if the broker has none.
+func (s *Consumer) Get() (amqp091.Delivery, bool, error) {
+	d, ok, err := s.ch.Get(s.queue, false)
+	if err != nil {
+		return amqp091.Delivery{}, false, explainChannel(err)
+	}
+	return d, ok, nil
+}
+
+// Close ends the channel: the broker redelivers what is not acknowledged.
+func (s *Consumer) Close() error {
+	s.gate.Drop() // or the answer would wait behind unread deliveries
+	return s.ch.Close()
+}
+
+// Err returns why the subscription ended.
+func (s *Consumer) Err() error {
+	select {
+	case e := <-s.closed:
+		if e != nil {
+			return explainChannel(e)
+		}
+		return amqp091.ErrClosed
+	default:
+		return errors.New("the broker canceled the consumer: the queue was deleted, or its leader is gone")
+	}
+}

@@ -1,0 +1,134 @@
+package amqp_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/dlxctl/dlxctl/internal/broker"
+	"github.com/dlxctl/dlxctl/internal/broker/amqp"
+	"github.com/dlxctl/dlxctl/internal/brokertest"
+)
+
+func TestDialExplainsConnectionErrors(t *testing.T) {
+	t.Parallel()
+	target := brokertest.VHost(t)
+	elsewhere := brokertest.VHost(t) // where the user has no permissions
+	user := target.User(t, "", ".*", ".*", ".*")
+	door := endpoint(t, target).AMQP.String()
+	noVHost := func(vhost string) string {
+		return `vhost "` + vhost + `" on ` + door + ` does not exist, or user "` + user.Username +
+			`" may not use it; run rabbitmqctl add_vhost ` + vhost +
+			`, or run 'dlxctl rights' and give ` + user.Username + ` what it prints`
+	}
+	server := httptest.NewTLSServer(http.NotFoundHandler())
+	t.Cleanup(server.Close)
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	encrypted := strings.Replace(server.URL, "https:", "amqps:", 1)
+	for name, tc := range map[string]struct {
+		config broker.Config
+		kind   error
+		text   string
+	}{
+		"wrong password": {
+			broker.Config{URL: strings.Replace(user.URL, user.Password, "s3cr3t-word", 1)},
+			broker.ErrUnauthorized,
+			`user "` + user.Username + `" is refused by ` + door +
+				`; check user and password in RABBITMQ_URL or --url, or --password-file`,
+		},
+		"no such vhost": {
+			broker.Config{URL: user.URL, VHost: "nowhere"},
+			broker.ErrNoVHost,
+			noVHost("nowhere"),
+		},
+		"no permissions on the vhost": {
+			broker.Config{URL: user.URL, VHost: elsewhere.VHost},
+			broker.ErrNoVHost,
+			noVHost(elsewhere.VHost),
+		},
+		"the management port": {
+			broker.Config{URL: strings.Replace(target.API, "http:", "amqp:", 1)},
+			broker.ErrUnreachable,
+			"what answers at " + strings.Replace(target.API, "http:", "amqp:", 1) +
+				" does not speak AMQP (EOF); RABBITMQ_URL or --url needs the AMQP port, usually 5672, or amqps:// for a port with TLS",
+		},
+		"TLS to a port without": {
+			broker.Config{URL: strings.Replace(user.URL, "amqp:", "amqps:", 1)},
+			broker.ErrUnreachable,
+			strings.Replace(door, "amqp:", "amqps:", 1) + " does not speak TLS; use amqp:// in RABBITMQ_URL or --url",
+		},
+		"an authority that is not known": {
+			broker.Config{URL: encrypted},
+			broker.ErrUnreachable,
+			encrypted + ": its certificate is signed by an authority that this machine does not trust; pass the authority's certificate with --ca-file",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			e, err := tc.config.Resolve()
+			if err != nil {
+				t.Fatal(err)
+			}
+			conn, err := amqp.Dial(t.Context(), e)
+			if err == nil {
+				_ = conn.Close()
+			}
+			if !errors.Is(err, tc.kind) {
+				t.Errorf("error is not %q: %v", tc.kind, err)
+			} else if err.Error() != tc.text {
+				t.Errorf("error\n got %s\nwant %s", err, tc.text)
+			}
+		})
+	}
+}
+
+// A server that accepts connections and sends nothing, as a node that hangs, does not delay a
+// caller whose context has ended.
+func TestDialEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	mute, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer mute.Close()
+	e, err := broker.Config{URL: "amqp://" + mute.Addr().String() + "/"}.Resolve()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer stop()
+	begin := time.Now()
+	if _, err := amqp.Dial(ctx, e); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("Dial: %v", err)
+	}
+	if took := time.Since(begin); took > 5*time.Second {
+		t.Errorf("it took %s to end", took)
+	}
+}
+
+func endpoint(t *testing.T, target brokertest.Target) broker.Endpoint {
+	t.Helper()
+	e, err := broker.Config{URL: target.URL, API: target.API}.Resolve()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// dial returns a connection that ends with the test.
+func dial(t *testing.T, target brokertest.Target) *amqp.Conn {
+	t.Helper()
+	conn, err := amqp.Dial(t.Context(), endpoint(t, target))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}

@@ -1,0 +1,123 @@
+package amqp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/dlxctl/dlxctl/internal/broker"
+)
+
+// silence is less than what the broker waits for the leader of a quorum queue before it answers a
+// passive declare with 0 (250 ms; rabbit_quorum_queue:stat/1, 3.10.8 to 4.3.6): a 0 that took this
+// long proves nothing.
+const silence = 200 * time.Millisecond
+
+// MessagesReady returns how many messages are ready in a queue. It fails with ErrNotFound if the
+// queue does not exist. The broker reports 0 for a quorum queue whose leader has not answered for
+// 250 ms (rabbit_quorum_queue:stat/1, 3.10.8 to 4.3.6), so MessagesReady asks twice; two zeros
+// still do not prove that a queue is empty.
+func (c *Conn) MessagesReady(name string) (int, error) {
+	ch, err := c.conn.Channel()
+	if err != nil {
+		return 0, fmt.Errorf("open a channel: %w", err)
+	}
+	q, err := ch.QueueDeclarePassive(name, true, false, false, false, nil)
+	if err == nil && q.Messages == 0 {
+		q, err = ch.QueueDeclarePassive(name, true, false, false, false, nil)
+	}
+	if err != nil {
+		return 0, explainChannel(err) // the broker has closed the channel
+	}
+	return q.Messages, ch.Close()
+}
+
+// Holds returns how many messages are ready in a queue, and how many consumers it has. It fails
+// with ErrNotFound if the queue does not exist. Zeros prove nothing: see MessagesReady.
+func (c *Conn) Holds(name string) (ready, consumers int, err error) {
+	ch, err := c.conn.Channel()
+	if err != nil {
+		return 0, 0, fmt.Errorf("open a channel: %w", err)
+	}
+	q, err := ch.QueueDeclarePassive(name, true, false, false, false, nil)
+	if err == nil && q.Messages == 0 && q.Consumers == 0 {
+		q, err = ch.QueueDeclarePassive(name, true, false, false, false, nil)
+	}
+	if err != nil {
+		return 0, 0, explainChannel(err) // the broker has closed the channel
+	}
+	return q.Messages, q.Consumers, ch.Close()
+}
+
+// HasExchange reports whether an exchange of this name exists. It needs no permission.
+func (c *Conn) HasExchange(name string) (bool, error) {
+	ch, err := c.conn.Channel()
+	if err != nil {
+		return false, fmt.Errorf("open a channel: %w", err)
+	}
+	// A passive declaration does not compare the type.
+	err = explainChannel(ch.ExchangeDeclarePassive(name, amqp091.ExchangeDirect, true, false, false, false, nil))
+	if errors.Is(err, broker.ErrNotFound) {
+		return false, nil // the broker has closed the channel
+	}
+	if err != nil {
+		return false, err
+	}
+	return true, ch.Close()
+}
+
+// Empty reports whether basic.get finds nothing ready in a queue. A message that it finds returns
+// to its place at once: nothing is acknowledged.
+func (c *Conn) Empty(queue string) (bool, error) {
+	ch, err := c.conn.Channel()
+	if err != nil {
+		return false, fmt.Errorf("open a channel: %w", err)
+	}
+	m, found, err := ch.Get(queue, false)
+	if err != nil {
+		return false, explainChannel(err)
+	}
+	if found {
+		if err := m.Nack(false, true); err != nil {
+			return false, err
+		}
+	}
+	return !found, ch.Close()
+}
+
+// Consumers asks queues how many consumers they have. Queues that do not answer are left out.
+func (c *Conn) Consumers(ctx context.Context, queues []string) map[string]int64 {
+	out := make(map[string]int64, len(queues))
+	for _, name := range queues {
+		if ctx.Err() != nil || c.Closed() {
+			break
+		}
+		if n, err := c.ConsumersOf(name); err == nil {
+			out[name] = n
+		}
+	}
+	return out
+}
+
+// ConsumersOf asks a queue how many consumers it has. It fails with ErrNotFound if the queue does
+// not exist, and with ErrRefused if a 0 took so long that the broker may have answered for a leader
+// that is silent.
+func (c *Conn) ConsumersOf(name string) (int64, error) {
+	var n int64
+	var took time.Duration
+	err := c.onChannel(func(ch *amqp091.Channel) error {
+		began := time.Now()
+		q, err := ch.QueueDeclarePassive(name, true, false, false, false, nil)
+		n, took = int64(q.Consumers), time.Since(began)
+		return err
+	})
+	if err == nil && n == 0 && took >= silence {
+		err = broker.Errorf(broker.ErrRefused,
+			"the queue took %s to answer: its number of consumers is unknown; check that its leader is up",
+			took.Round(time.Millisecond))
+	}
+	return n, err
+}

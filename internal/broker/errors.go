@@ -1,0 +1,66 @@
+package broker
+
+import (
+	"errors"
+	"fmt"
+	"html"
+	"strings"
+
+	"github.com/dlxctl/dlxctl/internal/text"
+)
+
+// What can be wrong between dlxctl and the broker. The errors that wrap these are one line with the
+// fix, and contain no password.
+var (
+	// ErrUnreachable: nothing answers, or what answers is not a broker.
+	ErrUnreachable = errors.New("the broker cannot be reached")
+	// ErrUnauthorized: user or password are wrong.
+	ErrUnauthorized = errors.New("user or password are refused")
+	// ErrForbidden: the user lacks a tag or a permission.
+	ErrForbidden = errors.New("not allowed")
+	// ErrNoVHost: the virtual host does not exist.
+	ErrNoVHost = errors.New("no such vhost")
+	// ErrNotFound: an object that the request needs does not exist.
+	ErrNotFound = errors.New("not found")
+	// ErrInequivalent: a queue or exchange of that name exists and differs.
+	ErrInequivalent = errors.New("exists with other arguments")
+	// ErrInUse: another connection uses a queue exclusively.
+	ErrInUse = errors.New("in exclusive use")
+	// ErrRefused: the broker rejects the request as wrong.
+	ErrRefused = errors.New("refused by the broker")
+)
+
+// UserError is an error whose text is for the user. It wraps one of the errors above.
+type UserError struct {
+	kind error
+	text string
+}
+
+func (e *UserError) Error() string { return e.text }
+
+func (e *UserError) Unwrap() error { return e.kind }
+
+// Errorf returns a UserError with this text that wraps kind.
+func Errorf(kind error, format string, args ...any) error {
+	return &UserError{kind: kind, text: fmt.Sprintf(format, args...)}
+}
+
+// ReasonInequivalent is in the reason of an error about a queue or exchange that exists and
+// differs, over HTTP and AMQP alike.
+const ReasonInequivalent = "inequivalent arg"
+
+// GrantHint returns how a user gets the needed permissions, and no more.
+func GrantHint(user string) string {
+	return fmt.Sprintf("run 'dlxctl rights' and give %s what it prints", text.ShellQuote(user))
+}
+
+// OneLine makes a reason fit for an error: the broker writes some on several lines, and escaped for
+// HTML.
+func OneLine(reason string) string {
+	const most = 500
+	line := strings.Join(strings.Fields(html.UnescapeString(reason)), " ")
+	if runes := []rune(line); len(runes) > most {
+		line = string(runes[:most]) + "…"
+	}
+	return line
+}

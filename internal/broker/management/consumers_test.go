@@ -1,0 +1,215 @@
+package management_test
+
+import (
+	"errors"
+	"net"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/dlxctl/dlxctl/internal/broker"
+	"github.com/dlxctl/dlxctl/internal/broker/management"
+	"github.com/dlxctl/dlxctl/internal/brokertest"
+	"github.com/dlxctl/dlxctl/plan"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// typed creates a queue of each type, and returns them by type.
+func typed(t *testing.T, m *management.Client) map[string]topology.Queue {
+	t.Helper()
+	out := map[string]topology.Queue{}
+	for _, kind := range []string{topology.Classic, topology.Quorum, topology.Stream} {
+		out[kind] = topology.Queue{Name: kind, Durable: true, Arguments: topology.Arguments{topology.ArgQueueType: kind}}
+		apply(t, m, out[kind])
+	}
+	return out
+}
+
+// consume consumes as the administrator, on a channel of its own.
+func consume(t *testing.T, target brokertest.Target, queue string) *amqp091.Channel {
+	t.Helper()
+	ch := target.Channel(t)
+	if err := ch.Qos(10, 0, false); err != nil { // a stream takes it for granted
+		t.Fatal(err)
+	}
+	if _, err := ch.Consume(queue, "", false, false, false, false, nil); err != nil {
+		t.Fatal(err)
+	}
+	return ch
+}
+
+// knows waits until the usage of each queue satisfies is.
+func knows(t *testing.T, m *management.Client, is func(topology.Usage) bool, queues ...string) {
+	t.Helper()
+	tick := time.NewTicker(200 * time.Millisecond)
+	defer tick.Stop()
+	var usage map[string]topology.Usage
+	for deadline := time.Now().Add(40 * time.Second); time.Now().Before(deadline); <-tick.C {
+		s, err := m.Inspect(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		usage = s.Usage
+		n := 0
+		for _, name := range queues {
+			if is(usage[name]) {
+				n++
+			}
+		}
+		if n == len(queues) {
+			return
+		}
+	}
+	t.Fatalf("it never came to that: %+v", usage)
+}
+
+// The consumers of other users count for every user: the tag management is enough.
+func TestConsumersOfAllUsersCount(t *testing.T) {
+	t.Parallel()
+	target := brokertest.VHost(t)
+	m := manage(t, target)
+	typed(t, m)
+	for _, kind := range []string{topology.Classic, topology.Quorum, topology.Stream} {
+		consume(t, target, kind)
+	}
+	knows(t, m, func(u topology.Usage) bool { return u.Consumers == 1 && !u.ConsumersUnknown }, topology.Classic,
+		topology.Quorum, topology.Stream)
+}
+
+// There are no statistics of a new queue yet: it is asked itself, and where that is not possible,
+// its consumers are unknown, not none.
+func TestConsumersOfNewQueuesAreAskedFor(t *testing.T) {
+	t.Parallel()
+	var target brokertest.Target
+	var m *management.Client
+	var s topology.State
+	// Statistics may come before the queues are inspected; then other queues are tried.
+	for attempt := 0; ; attempt++ {
+		target = brokertest.VHost(t)
+		m = manage(t, target)
+		typed(t, m)
+		consume(t, target, topology.Classic)
+		consume(t, target, topology.Quorum)
+		var err error
+		if s, err = m.Inspect(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		unknown := management.UnknownConsumers(s)
+		if slices.Contains(unknown, topology.Classic) && slices.Contains(unknown, topology.Quorum) {
+			break
+		}
+		if attempt == 9 {
+			t.Fatal("the broker always had statistics of the new queues: this proves nothing")
+		}
+	}
+	s = m.AskConsumers(t.Context(), s, management.UnknownConsumers(s))
+	for _, name := range []string{topology.Classic, topology.Quorum} {
+		if u := s.Usage[name]; u.Consumers != 1 || u.ConsumersUnknown {
+			t.Errorf("%s: %+v", name, u)
+		}
+	}
+
+	user := target.Tool(t)
+	mute, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = mute.Close() }) // no server answers there meanwhile
+	var dials atomic.Int32
+	go func() {
+		for {
+			conn, err := mute.Accept()
+			if err != nil {
+				return
+			}
+			dials.Add(1)
+			t.Cleanup(func() { _ = conn.Close() })
+		}
+	}()
+	c := broker.Config{
+		URL: "amqp://" + user.Username + ":" + user.Password + "@" + mute.Addr().String() + "/",
+		API: target.API, VHost: target.VHost,
+	}
+	blind := resolve(t, c)
+	for _, kind := range []string{"late", "later"} {
+		apply(t, m, topology.Queue{
+			Name: kind, Durable: true,
+			Arguments: topology.Arguments{topology.ArgQueueType: topology.Classic},
+		})
+		var err error
+		before := dials.Load()
+		if s, err = blind.Inspect(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		s = blind.AskConsumers(t.Context(), s, management.UnknownConsumers(s))
+		if n := dials.Load() - before; kind == "late" && n == 0 || kind == "later" && n > 0 {
+			t.Errorf("%s: the AMQP port was tried %d times", kind, n)
+		}
+		if u := s.Usage[kind]; !u.ConsumersUnknown {
+			t.Errorf("%s without AMQP: %+v", kind, u)
+		}
+	}
+	knows(t, blind, func(u topology.Usage) bool { return !u.ConsumersUnknown && u.Consumers == 0 }, "late", "later")
+}
+
+// A queue in use is not deleted without the hazard, however recently its consumer started, for a
+// user who cannot see the consumers of other users.
+func TestAQueueWithAConsumerIsNotDeleted(t *testing.T) {
+	t.Parallel()
+	for name, way := range bothWays(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			queues := typed(t, way.m)
+			knows(t, way.m, func(u topology.Usage) bool { return !u.ConsumersUnknown }, topology.Classic, topology.Quorum,
+				topology.Stream)
+			for _, kind := range []string{topology.Classic, topology.Quorum, topology.Stream} {
+				consume(t, way.Target, kind)
+			}
+			for kind, q := range queues {
+				t.Run(kind, func(t *testing.T) {
+					t.Parallel()
+					c := plan.Change{Action: plan.Delete, Before: q}
+					if kind == topology.Stream {
+						c.Hazards = []plan.Hazard{plan.LosesMessages}
+					}
+					if err := way.m.Apply(t.Context(), c); !errors.Is(err, broker.ErrRefused) {
+						t.Errorf("deleted under a consumer: %v", err)
+					}
+					c.Hazards = append(c.Hazards, plan.StopsConsumers)
+					if err := way.m.Apply(t.Context(), c); err != nil {
+						t.Errorf("with its hazard: %v", err)
+					}
+				})
+			}
+		})
+	}
+}
+
+// A consumer that has just stopped does not keep its queue from being deleted: the deletion waits
+// until the statistics no longer show the consumer.
+func TestAQueueIsDeletedAfterItsConsumerStopped(t *testing.T) {
+	t.Parallel()
+	target := brokertest.VHost(t)
+	m := manage(t, target)
+	q := topology.Queue{Name: "q", Durable: true, Arguments: topology.Arguments{topology.ArgQueueType: topology.Quorum}}
+	apply(t, m, q)
+	ch := consume(t, target, "q")
+	knows(t, m, func(u topology.Usage) bool { return u.Consumers == 1 && !u.ConsumersUnknown }, "q")
+	if err := ch.Close(); err != nil {
+		t.Fatal(err)
+	}
+	look := target.Channel(t)
+	for seen := 1; seen > 0; { // the queue hears of it a moment later
+		found, err := look.QueueDeclarePassive("q", true, false, false, false, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		seen = found.Consumers
+	}
+	if err := m.Apply(t.Context(), plan.Change{Action: plan.Delete, Before: q}); err != nil {
+		t.Errorf("delete: %v", err)
+	}
+}

@@ -1,0 +1,177 @@
+package management
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"regexp"
+	"slices"
+
+	"github.com/dlxctl/dlxctl/internal/broker"
+	"github.com/dlxctl/dlxctl/internal/broker/amqp"
+	"github.com/dlxctl/dlxctl/plan"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// remove deletes the object that a change starts from, or finds that it is gone. It asks the broker
+// to refuse whatever the change has no hazard for: the deletion then fails with ErrRefused.
+func (m *Client) remove(ctx context.Context, c plan.Change) error {
+	vhost := url.PathEscape(m.vhost)
+	switch o := c.Before.(type) {
+	case topology.Exchange:
+		// Without it, messages for an exchange with bindings would be dropped.
+		var only amqp.Conditions
+		only.Unused = c.Action == plan.Replace || !slices.Contains(c.Hazards, plan.DropsRouting)
+		if m.conn != nil {
+			return m.conn.DeleteExchange(o.Name, only)
+		}
+		return m.delete(ctx, "exchanges/"+vhost+"/"+url.PathEscape(o.Name)+query(only))
+	case topology.Queue:
+		return m.removeQueue(ctx, o, amqp.Conditions{
+			Unused: !slices.Contains(c.Hazards, plan.StopsConsumers),
+			// A queue that was empty must still be empty: consent to losing what would arrive later
+			// is no consent to losing what has arrived meanwhile.
+			Empty: !slices.Contains(c.Hazards, plan.LosesMessages) || o.Type() != topology.Stream && c.Stake != nil &&
+				c.Stake.Ready+c.Stake.Unacknowledged == 0,
+		})
+	case topology.Binding:
+		return m.removeBinding(ctx, o)
+	case topology.Policy:
+		return m.removePolicy(ctx, o)
+	default:
+		return fmt.Errorf("a %T cannot be deleted", c.Before)
+	}
+}
+
+// query returns the conditions of a deletion as a query.
+func query(only amqp.Conditions) string {
+	query := url.Values{}
+	if only.Unused {
+		query.Set("if-unused", "true")
+	}
+	if only.Empty {
+		query.Set("if-empty", "true")
+	}
+	if len(query) == 0 {
+		return ""
+	}
+	return "?" + query.Encode()
+}
+
+// removeQueue deletes a queue. A classic queue that must be empty cannot lose a message: the broker
+// checks and deletes in one step. For quorum queues and streams it has no conditions, and its
+// counts are up to 5 seconds old; such a queue is proved empty first. A message that is published
+// by the queue's name between the proof and the deletion is lost: there is no known protection
+// against that.
+func (m *Client) removeQueue(ctx context.Context, q topology.Queue, only amqp.Conditions) error {
+	if q.Type() != topology.Classic {
+		if only.Empty || only.Unused {
+			gone, err := m.prove(ctx, q, only)
+			if gone || err != nil {
+				return err
+			}
+		}
+		only = amqp.Conditions{}
+	}
+	if m.conn != nil {
+		return m.conn.DeleteQueue(q.Name, only)
+	}
+	return m.delete(ctx, "queues/"+url.PathEscape(m.vhost)+"/"+url.PathEscape(q.Name)+query(only))
+}
+
+// removeBinding deletes a binding and no other between the same ends: a binding with the same key
+// and other arguments may belong to a service.
+func (m *Client) removeBinding(ctx context.Context, b topology.Binding) error {
+	path := bindingsBetween(m.vhost, b)
+	properties, err := m.findBinding(ctx, b, path)
+	if properties == "" || err != nil {
+		return err
+	}
+	defer m.census.cut()
+	if m.conn != nil {
+		// A 1 in JSON can be one of several integer types in AMQP. To the broker, a binding whose
+		// integer has another type than the one in b is another binding.
+		err := m.conn.Unbind(b)
+		if err != nil || len(b.Arguments) == 0 {
+			return err
+		}
+		if properties, err = m.findBinding(ctx, b, path); properties == "" || err != nil {
+			return err
+		}
+	}
+	return m.delete(ctx, path+"/"+url.PathEscape(properties))
+}
+
+// findBinding returns the name that the management API has for a binding, among those at path. It
+// is empty if there is no such binding.
+func (m *Client) findBinding(ctx context.Context, b topology.Binding, path string) (string, error) {
+	var found []binding
+	err := m.get(ctx, &found, path)
+	if errors.Is(err, broker.ErrNoVHost) || errors.Is(err, broker.ErrNotFound) {
+		return "", nil // one of its ends is gone, and the binding with it
+	}
+	if err != nil {
+		return "", err
+	}
+	for _, f := range found {
+		args, err := f.arguments()
+		if err != nil {
+			return "", err
+		}
+		if f.Key == b.Key && args.Equal(b.Arguments) {
+			return f.PropertiesKey, nil
+		}
+	}
+	return "", nil
+}
+
+// bindingsBetween returns the path of all bindings with the ends of b.
+func bindingsBetween(vhost string, b topology.Binding) string {
+	kind := "q"
+	if b.DestinationType == topology.ToExchange {
+		kind = "e"
+	}
+	return "bindings/" + url.PathEscape(vhost) + "/e/" + url.PathEscape(b.Source) + "/" + kind + "/" +
+		url.PathEscape(b.Destination)
+}
+
+// removePolicy deletes a policy. It first makes the policy match nothing: a deletion whose client
+// is interrupted leaves the policy in effect, although it is gone from the list (80 of 106 on
+// 4.3.6, 59 of 109 on 4.0.5, 51 of 79 on 3.10.8). See topology.Policy.Pending.
+//
+// An interrupted write may be stored nowhere and be in effect in the process of its queue alone.
+// That process reads its policy again only when the stored policy changes: so the queue gets
+// another policy first, which has no effect.
+func (m *Client) removePolicy(ctx context.Context, p topology.Policy) error {
+	m.policies.Lock()
+	defer m.policies.Unlock()
+	if err := m.stillConnected(); err != nil { // it may have waited for others
+		return err
+	}
+	idle := topology.Policy{
+		Name: p.Name, Pattern: "^" + regexp.QuoteMeta(p.Label.Queue) + "$", ApplyTo: "queues", Priority: aboveAll,
+		Definition: topology.Arguments{"max-length": int64(1 << 31)}, // the broker requires a definition
+	}
+	if p.Label.Queue != "" && (p.IsPending() || p.Pattern == "") {
+		if err := m.putPolicy(ctx, idle.Pending()); err != nil {
+			return err
+		}
+	}
+	idle.Pattern = "(?!)" // nothing
+	if err := m.putPolicy(ctx, idle.Pending()); err != nil {
+		return err
+	}
+	resp, err := m.with(ctx).DeletePolicy(m.vhost, p.Name)
+	return m.done(ctx, resp, err)
+}
+
+// aboveAll is a priority that no other policy is expected to have.
+const aboveAll = 1 << 30
+
+// delete deletes what is at path, or finds that it is gone.
+func (m *Client) delete(ctx context.Context, path string) error {
+	resp, err := m.call(ctx, http.MethodDelete, path, nil)
+	return m.done(ctx, resp, err)
+}

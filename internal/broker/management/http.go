@@ -1,0 +1,146 @@
+package management
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/dlxctl/dlxctl/internal/broker"
+)
+
+const (
+	// requestTimeout is how long one request may take, its answer included.
+	requestTimeout = 30 * time.Second
+	// dialTimeout is how long connecting may take.
+	dialTimeout = 10 * time.Second
+	// idleConns is how many connections are kept for the next request: as many as changes are
+	// carried out at a time, with a margin.
+	idleConns = 64
+	// maxAnswer is the size of the largest answer that is read, in bytes. Some 300,000 queues fit.
+	maxAnswer = 256 << 20
+	// maxTries is how many times a request is sent that meets a temporary failure.
+	maxTries = 4
+	// firstPause is the wait before the second try; it doubles from try to try.
+	firstPause = 100 * time.Millisecond
+)
+
+// newTransport returns the connection pool. It uses HTTP/1.1 only, with one request per connection
+// at a time: the management API is used to that.
+func newTransport(conf *tls.Config) *http.Transport {
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	return &http.Transport{
+		Proxy:               http.ProxyFromEnvironment,
+		DialContext:         (&net.Dialer{Timeout: dialTimeout, KeepAlive: 30 * time.Second}).DialContext,
+		TLSClientConfig:     conf.Clone(),
+		TLSHandshakeTimeout: dialTimeout,
+		MaxIdleConnsPerHost: idleConns,
+		IdleConnTimeout:     90 * time.Second,
+		Protocols:           protocols,
+	}
+}
+
+// roundTripper makes a function an http.RoundTripper.
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// send sends r, several times if necessary, and returns the answer with its whole body in memory: a
+// connection that breaks halfway is retried too. An answer other than success is a *statusError.
+//
+// Every request of dlxctl may be sent twice: declaring an object that exists is a success, and so
+// is deleting one that is gone.
+func (m *Client) send(ctx context.Context, r *http.Request) (*http.Response, error) {
+	for part := range strings.SplitSeq(r.URL.EscapedPath(), "/") {
+		if part == "." || part == ".." { // the broker's HTTP server resolves them as path segments, escaped or not
+			return nil, broker.Errorf(broker.ErrRefused, "the management API cannot address a name that is %q", part)
+		}
+	}
+	for try, pause := 1, firstPause; ; try, pause = try+1, 2*pause {
+		resp, err := m.sendOnce(ctx, r)
+		if err == nil || try == maxTries || ctx.Err() != nil || !passing(err) {
+			return resp, err
+		}
+		timer := time.NewTimer(pause)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return nil, ctx.Err()
+		}
+	}
+}
+
+func (m *Client) sendOnce(ctx context.Context, r *http.Request) (*http.Response, error) {
+	ctx, cancel := context.WithTimeout(ctx, m.timeout)
+	defer cancel()
+	r = r.Clone(ctx)
+	r.Close = false // rabbit-hole requests a new connection each time
+	if r.GetBody != nil {
+		body, err := r.GetBody() // the body of the previous try is consumed
+		if err != nil {
+			return nil, err
+		}
+		r.Body = body
+	}
+	resp, err := m.transport.RoundTrip(r)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
+	if err != nil {
+		return nil, err
+	}
+	if len(body) > maxAnswer {
+		return nil, fmt.Errorf("the answer is longer than %d bytes", maxAnswer)
+	}
+	resp.Body = io.NopCloser(bytes.NewReader(body))
+	// A redirect is no success either: if it were followed, a PUT would become a GET of some login
+	// page.
+	if resp.StatusCode/100 == 2 || r.Method == http.MethodDelete && gone(resp, body) {
+		return resp, nil
+	}
+	return nil, newStatusError(resp.StatusCode, body)
+}
+
+// gone reports whether the object of a deletion does not exist.
+func gone(resp *http.Response, body []byte) bool {
+	return resp.StatusCode == http.StatusNotFound && json.Valid(body)
+}
+
+func newStatusError(status int, body []byte) *statusError {
+	var told struct {
+		Error  string `json:"error"`
+		Reason any    `json:"reason"`
+	}
+	e := &statusError{status: status}
+	if json.Unmarshal(body, &told) == nil {
+		e.code = broker.OneLine(told.Error)
+		if told.Reason != nil {
+			e.reason = broker.OneLine(fmt.Sprint(told.Reason))
+		}
+	}
+	return e
+}
+
+// passing reports whether a request that failed this way may succeed if it is sent again at once.
+func passing(err error) bool {
+	if status, ok := errors.AsType[*statusError](err); ok {
+		return status.status == http.StatusBadGateway || status.status == http.StatusServiceUnavailable ||
+			status.status == http.StatusGatewayTimeout
+	}
+	// The last has no value of its own: the server closed the connection before it got the request.
+	return errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) ||
+		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) ||
+		strings.Contains(err.Error(), "server closed idle connection")
+}

@@ -1,0 +1,438 @@
+package management
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/dlxctl/dlxctl/internal/broker"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// The objects of the management API, as far as they matter here. Arguments are any, as the broker
+// writes an empty object as [] in places.
+type (
+	overview struct {
+		Version string `json:"rabbitmq_version"`
+		Cluster string `json:"cluster_name"`
+		Types   []struct {
+			Name string `json:"name"`
+		} `json:"exchange_types"`
+	}
+	exchange struct {
+		Name       string `json:"name"`
+		Type       string `json:"type"`
+		Durable    bool   `json:"durable"`
+		AutoDelete flag   `json:"auto_delete"`
+		Internal   bool   `json:"internal"`
+		Arguments  any    `json:"arguments"`
+		Policy     string `json:"policy"` // the policy in effect
+	}
+	queue struct {
+		Name           string `json:"name"`
+		Type           string `json:"type"`
+		Durable        bool   `json:"durable"`
+		AutoDelete     flag   `json:"auto_delete"`
+		Exclusive      bool   `json:"exclusive"`
+		Arguments      any    `json:"arguments"`
+		Ready          int64  `json:"messages_ready"`
+		Unacknowledged int64  `json:"messages_unacknowledged"`
+		// Messages is the number of all messages: messages that a quorum queue is handing over to
+		// its dead-letter exchange count here, and nowhere else. Nil: the broker does not report
+		// it, as for streams, or for a queue whose node is down.
+		Messages *int64 `json:"messages"`
+		// Policy is the name of the policy in effect. Even without statistics the list has it for
+		// every queue, though not its definition.
+		Policy string `json:"policy"`
+	}
+	binding struct {
+		Source          string `json:"source"`
+		Destination     string `json:"destination"`
+		DestinationType string `json:"destination_type"`
+		Key             string `json:"routing_key"`
+		// Arguments are decoded when they are needed: there are many bindings, and almost all have
+		// the same.
+		Arguments     json.RawMessage `json:"arguments"`
+		PropertiesKey string          `json:"properties_key"`
+	}
+	policy struct {
+		Name       string   `json:"name"`
+		Pattern    string   `json:"pattern"`
+		ApplyTo    string   `json:"apply-to"`
+		Priority   priority `json:"priority"`
+		Definition any      `json:"definition"`
+	}
+	flagState struct {
+		Name  string `json:"name"`
+		State string `json:"state"`
+	}
+	// statistic is what only the statistics of a queue report.
+	statistic struct {
+		Name  string `json:"name"`
+		Bytes int64  `json:"message_bytes"`
+		// Consumers are those of all users. Nil: the broker does not report them, or not yet, as
+		// for a queue that was created less than 10 seconds ago.
+		Consumers *int64 `json:"consumers"`
+	}
+)
+
+// held returns how many messages the queue holds. The counts are not taken at one moment: the
+// larger one counts.
+func (q queue) held() int64 {
+	if q.Messages == nil {
+		return q.Ready + q.Unacknowledged
+	}
+	return max(*q.Messages, q.Ready+q.Unacknowledged)
+}
+
+// flag is a boolean that 4.0 stores as "undefined" where an import left it out.
+type flag bool
+
+// UnmarshalJSON decodes everything except true as false.
+func (f *flag) UnmarshalJSON(b []byte) error {
+	*f = string(b) == "true"
+	return nil
+}
+
+// listing is what was read, before it becomes a state.
+type listing struct {
+	overview   overview
+	exchanges  []exchange
+	queues     []queue
+	bindings   []binding
+	policies   []policy
+	operator   []policy // nil where the user may not read them
+	flags      []flagState
+	alarm      string
+	statistics []statistic
+}
+
+// Inspect reads the virtual host: all its exchanges, queues, bindings and policies, whether dlxctl
+// manages them or not, and what the queues hold. It leaves out the default exchange and its
+// bindings, which cannot be changed. The user needs the tag management and any permission in the
+// virtual host.
+//
+// The lists are read at the same time, not at one moment: an object that is created or deleted
+// meanwhile may be in one of them only.
+func (m *Client) Inspect(ctx context.Context) (topology.State, error) {
+	l, err := m.list(ctx)
+	if err != nil {
+		return topology.State{}, err
+	}
+	have, err := l.topology()
+	if err != nil {
+		return topology.State{}, fmt.Errorf("read vhost %q: %w", m.vhost, err)
+	}
+	operator, err := policies(l.operator)
+	if err != nil {
+		return topology.State{}, fmt.Errorf("read the operator policies of vhost %q: %w", m.vhost, err)
+	}
+	var types []string
+	for _, t := range l.overview.Types {
+		types = append(types, t.Name)
+	}
+	return topology.State{
+		ExchangeTypes: types, OperatorPolicies: operator,
+		Version: l.overview.Version, Cluster: l.overview.Cluster, VHost: m.vhost,
+		Have: have, Usage: l.usage(), QueuePolicies: l.queuePolicies(), ExchangePolicies: l.exchangePolicies(),
+		Alarm:         l.alarm,
+		DisabledFlags: l.disabledFlags(),
+	}, nil
+}
+
+// exchangePolicies returns the names of the policies in effect, by exchange.
+func (l listing) exchangePolicies() map[string]string {
+	out := map[string]string{}
+	for _, e := range l.exchanges {
+		if e.Policy != "" {
+			out[e.Name] = e.Policy
+		}
+	}
+	return out
+}
+
+// disabledFlags returns the feature flags that are disabled.
+func (l listing) disabledFlags() []string {
+	var out []string
+	for _, f := range l.flags {
+		if f.State == "disabled" {
+			out = append(out, f.Name)
+		}
+	}
+	return out
+}
+
+// queuePolicies returns the names of the policies in effect, by queue.
+func (l listing) queuePolicies() map[string]string {
+	out := map[string]string{}
+	for _, q := range l.queues {
+		if q.Policy != "" {
+			out[q.Name] = q.Policy
+		}
+	}
+	return out
+}
+
+// queueTotals asks for queues with how many messages they hold, and no other statistics. That is
+// cheap, and current: with statistics the broker answers from a cache.
+const queueTotals = "?disable_stats=true&enable_queue_totals=true"
+
+// queueStatistics asks for what the totals leave out: consumers and sizes. The list of consumers is
+// of no use: a user with the tag management sees only their own consumers there (3.10.8, 4.0.5,
+// 4.3.6), and the statistics count those of all users. They are up to 10 seconds old: each queue
+// writes its statistics every 5 seconds, and the management plugin collects them every 5 seconds.
+const queueStatistics = "?columns=name,consumers,message_bytes"
+
+// list reads all lists at once.
+func (m *Client) list(ctx context.Context) (listing, error) {
+	var l listing
+	vhost := url.PathEscape(m.vhost)
+	// The first is the one whose error says most about the connection.
+	reads := []func() error{
+		func() (err error) { l.overview, err = m.overview(ctx); return err },
+		func() error { return m.get(ctx, &l.exchanges, "exchanges/"+vhost+"?disable_stats=true") },
+		func() error { return m.get(ctx, &l.queues, "queues/"+vhost+queueTotals) },
+		func() error { return m.get(ctx, &l.bindings, "bindings/"+vhost) },
+		func() error { return m.get(ctx, &l.policies, "policies/"+vhost) },
+		func() error { return m.get(ctx, &l.statistics, "queues/"+vhost+queueStatistics) },
+		func() error { return ifPermitted(m.get(ctx, &l.operator, "operator-policies/"+vhost)) },
+		func() error { return ifPermitted(m.get(ctx, &l.flags, "feature-flags?columns=name,state")) },
+		func() (err error) { l.alarm, err = m.alarm(ctx); return err },
+	}
+	errs := make([]error, len(reads))
+	var wg sync.WaitGroup
+	for i, read := range reads {
+		wg.Go(func() { errs[i] = read() })
+	}
+	wg.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return listing{}, err
+		}
+	}
+	if what := l.malformed(); what != "" {
+		return listing{}, m.notRabbitMQ(what)
+	}
+	return l, nil
+}
+
+// malformed returns what no broker would have answered. To treat it as absent could make a queue
+// look empty, or unused.
+func (l listing) malformed() string {
+	for _, e := range l.exchanges {
+		if e.Type == "" {
+			return "it lists an exchange without a type"
+		}
+	}
+	for _, q := range l.queues {
+		switch {
+		case q.Name == "":
+			return "it lists a queue without a name"
+		case q.Ready < 0 || q.Unacknowledged < 0 || q.Messages != nil && *q.Messages < 0:
+			return "it lists a queue with a negative number of messages"
+		}
+	}
+	for _, b := range l.bindings {
+		if b.Destination == "" || b.DestinationType != topology.ToQueue && b.DestinationType != topology.ToExchange {
+			return "it lists a binding without a destination"
+		}
+	}
+	for _, p := range slices.Concat(l.policies, l.operator) {
+		if p.Name == "" {
+			return "it lists a policy without a name"
+		}
+	}
+	for _, q := range l.statistics {
+		switch {
+		case q.Name == "":
+			return "it lists the statistics of a queue without a name"
+		case q.Consumers != nil && *q.Consumers < 0:
+			return "it lists a queue with a negative number of consumers"
+		}
+	}
+	return ""
+}
+
+// ifPermitted ignores that the user may not read what only leads to warnings.
+func ifPermitted(err error) error {
+	if errors.Is(err, broker.ErrForbidden) || errors.Is(err, broker.ErrUnauthorized) {
+		return nil
+	}
+	return err
+}
+
+// alarm returns the broker's description of the alarms in effect. It is empty if there are none:
+// with an alarm the health check is answered with 503.
+func (m *Client) alarm(ctx context.Context) (string, error) {
+	resp, err := m.call(ctx, http.MethodGet, "health/checks/alarms", nil)
+	status, told := errors.AsType[*statusError](err)
+	if told && status.status == http.StatusServiceUnavailable && status.reason != "" {
+		return status.reason, nil
+	}
+	return "", ifPermitted(m.done(ctx, resp, err))
+}
+
+func (m *Client) overview(ctx context.Context) (overview, error) {
+	var o overview
+	if err := m.get(ctx, &o, "overview?columns=rabbitmq_version,cluster_name,exchange_types"); err != nil {
+		return overview{}, err
+	}
+	if o.Version == "" {
+		return overview{}, m.notRabbitMQ("it reports no version of RabbitMQ")
+	}
+	return o, m.endpoint.Check(o.Version, o.Cluster)
+}
+
+// usage returns what each queue holds, and how many consumers it has.
+func (l listing) usage() map[string]topology.Usage {
+	usage := make(map[string]topology.Usage, len(l.queues))
+	for _, q := range l.queues {
+		usage[q.Name] = topology.Usage{Ready: q.Ready, Unacknowledged: q.held() - q.Ready, ConsumersUnknown: true}
+	}
+	for _, s := range l.statistics {
+		u, ok := usage[s.Name]
+		if !ok {
+			continue
+		}
+		u.Bytes = s.Bytes
+		if s.Consumers != nil {
+			u.Consumers, u.ConsumersUnknown = *s.Consumers, false
+		}
+		usage[s.Name] = u
+	}
+	return usage
+}
+
+// topology returns the objects in canonical form.
+func (l listing) topology() (topology.Topology, error) {
+	var t topology.Topology
+	for _, e := range l.exchanges {
+		if e.Name == "" {
+			continue // the default exchange
+		}
+		args, err := arguments(e.Arguments)
+		if err != nil {
+			return t, fmt.Errorf("exchange %q: %w", e.Name, err)
+		}
+		t.Exchanges = append(t.Exchanges, topology.Exchange{
+			Name: e.Name, Type: e.Type, Durable: e.Durable,
+			AutoDelete: bool(e.AutoDelete), Internal: e.Internal, Arguments: args,
+		})
+	}
+	for _, q := range l.queues {
+		args, err := arguments(q.Arguments)
+		if err != nil {
+			return t, fmt.Errorf("queue %q: %w", q.Name, err)
+		}
+		if q.Type != "" {
+			args = args.With(topology.ArgQueueType, q.Type)
+		}
+		t.Queues = append(t.Queues, topology.Queue{
+			Name: q.Name, Durable: q.Durable, AutoDelete: bool(q.AutoDelete),
+			Exclusive: q.Exclusive, Arguments: args,
+		})
+	}
+	read := map[string]topology.Arguments{} // by their text; arguments are never changed in place
+	for _, b := range l.bindings {
+		if b.Source == "" {
+			continue // from the default exchange
+		}
+		args, ok := read[string(b.Arguments)]
+		if !ok {
+			var err error
+			if args, err = b.arguments(); err != nil {
+				return t, fmt.Errorf("binding from %q to %q: %w", b.Source, b.Destination, err)
+			}
+			read[string(b.Arguments)] = args
+		}
+		t.Bindings = append(t.Bindings, topology.Binding{
+			Source: b.Source, Destination: b.Destination, DestinationType: b.DestinationType,
+			Key: b.Key, Arguments: args,
+		})
+	}
+	var err error
+	t.Policies, err = policies(l.policies)
+	t.Sort()
+	return t, err
+}
+
+// policies returns policies in canonical form.
+func policies(list []policy) ([]topology.Policy, error) {
+	var out []topology.Policy
+	for _, p := range list {
+		definition, err := arguments(p.Definition)
+		if err != nil {
+			return nil, fmt.Errorf("policy %q: %w", p.Name, err)
+		}
+		out = append(out, topology.Policy{
+			Name: p.Name, Pattern: p.Pattern, ApplyTo: p.ApplyTo, Priority: int64(p.Priority), Definition: definition,
+		})
+	}
+	return out, nil
+}
+
+// arguments returns the binding's arguments in canonical form.
+func (b binding) arguments() (topology.Arguments, error) {
+	if b.Arguments == nil {
+		return nil, nil
+	}
+	d := json.NewDecoder(bytes.NewReader(b.Arguments))
+	d.UseNumber()
+	var v any
+	if err := d.Decode(&v); err != nil {
+		return nil, err
+	}
+	args, err := arguments(v)
+	keepFloats(args, v)
+	return args, err
+}
+
+// keepFloats makes those whole numbers of args float64 that the broker wrote as floats, as in 1.0,
+// in read: a headers exchange of 4.x distinguishes them from integers.
+func keepFloats(args topology.Arguments, read any) {
+	written, _ := read.(map[string]any)
+	for name, v := range args {
+		args[name] = keptFloat(v, written[name])
+	}
+}
+
+// keptFloat is keepFloats for one value.
+func keptFloat(v, read any) any {
+	switch v := v.(type) {
+	case int64:
+		if n, _ := read.(json.Number); strings.ContainsAny(string(n), ".eE") {
+			return float64(v)
+		}
+	case topology.Arguments:
+		keepFloats(v, read)
+	case []any:
+		written, _ := read.([]any)
+		for i := range min(len(v), len(written)) {
+			v[i] = keptFloat(v[i], written[i])
+		}
+	}
+	return v
+}
+
+// arguments returns arguments in canonical form. The broker writes empty arguments as {}, [] or
+// null.
+func arguments(v any) (topology.Arguments, error) {
+	switch v := v.(type) {
+	case nil:
+		return nil, nil
+	case map[string]any:
+		return topology.Canonical(v)
+	case []any:
+		if len(v) == 0 {
+			return nil, nil
+		}
+	}
+	return nil, fmt.Errorf("its arguments are no object: %s", broker.OneLine(fmt.Sprint(v)))
+}

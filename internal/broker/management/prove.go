@@ -1,0 +1,173 @@
+package management
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"time"
+
+	"github.com/dlxctl/dlxctl/internal/broker"
+	"github.com/dlxctl/dlxctl/internal/broker/amqp"
+	"github.com/dlxctl/dlxctl/plan"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// ProveEmpty proves that queues hold no message, ready, unacknowledged or on its way to a
+// dead-letter exchange. It fails with ErrRefused if a queue holds a message or the broker does not
+// report its count, and with ErrForbidden if the user may not ask. A queue that is gone holds none.
+//
+// The counts are read more than 5 seconds after the call, as they can be that old. A quorum queue
+// is also asked itself: its count is 0 too when its leader does not answer. That needs the
+// permission to read the queue, and requeues a message that it finds.
+func (m *Client) ProveEmpty(ctx context.Context, queues []topology.Queue) error {
+	fresh := m.Fresh()
+	for _, q := range queues {
+		if q.Type() != topology.Classic {
+			if _, err := fresh.prove(ctx, q, amqp.Conditions{Empty: true}); err != nil {
+				return fmt.Errorf("the queue %s: %w", q.Name, err)
+			}
+			continue
+		}
+		usage, err := fresh.census.usage(ctx, fresh.usage)
+		if err != nil {
+			return err
+		}
+		now := usage[q.Name]
+		switch held := now.Ready + now.Unacknowledged; {
+		case now.unknown:
+			return broker.Errorf(broker.ErrRefused, "the queue %s: the broker does not report how many messages it holds",
+				q.Name)
+		case held > 0:
+			return broker.Errorf(broker.ErrRefused, "the queue %s holds %d messages", q.Name, held)
+		}
+	}
+	return nil
+}
+
+// ReadRights returns the rights that ProveEmpty needs.
+func ReadRights(queues []topology.Queue) []plan.Right {
+	var out []plan.Right
+	for _, q := range queues {
+		if q.Type() != topology.Classic {
+			out = append(out, plan.Right{Permission: plan.Read, Kind: topology.KindQueue, Name: q.Name})
+		}
+	}
+	return out
+}
+
+// prove proves that a quorum queue or stream is empty and unused, as far as it must be. The counts
+// are read when they cannot be older than the start of the deletions: bindings are deleted before
+// queues, so nothing has been routed to the queue since. Then the queue is asked itself, as its
+// counts are 0 too when its leader is silent: basic.get goes through the leader's log. Before and
+// after that it is asked for its consumers, which the statistics show up to 10 seconds late.
+func (m *Client) prove(ctx context.Context, q topology.Queue, only amqp.Conditions) (gone bool, err error) {
+	asks := only.Unused && q.Type() != topology.Stream // a stream does not report its consumers
+	if asks {
+		if gone, err := m.proveUnused(ctx, q); gone || err != nil {
+			return gone, err // fail early: the counts take their time
+		}
+	}
+	now, ok, err := m.counted(ctx, q, only)
+	if err != nil {
+		return false, err
+	}
+	switch held := now.Ready + now.Unacknowledged; {
+	case !ok:
+		return true, nil
+	case only.Empty && now.unknown:
+		return false, broker.Errorf(broker.ErrRefused,
+			"the broker does not report how many messages the queue holds; check that the node of its leader is up")
+	case only.Empty && held > 0:
+		return false, broker.Errorf(broker.ErrRefused, "the queue holds %d messages, %d of them unacknowledged", held,
+			now.Unacknowledged)
+	case only.Unused && now.ConsumersUnknown:
+		return false, broker.Errorf(broker.ErrRefused,
+			"the broker's statistics do not report whether the queue has consumers; check that statistics are enabled and that the node of its leader is up")
+	case only.Unused && now.Consumers > 0:
+		return false, broker.Errorf(broker.ErrRefused, "the queue has %s", someConsumers(now.Consumers))
+	}
+	if only.Empty {
+		if gone, err := m.proveEmpty(ctx, q); gone || err != nil {
+			return gone, err
+		}
+	}
+	if asks {
+		return m.proveUnused(ctx, q)
+	}
+	return false, nil
+}
+
+// proveEmpty proves that nothing is ready in a queue. A message that it finds returns to its place.
+func (m *Client) proveEmpty(ctx context.Context, q topology.Queue) (gone bool, err error) {
+	var found []struct{}
+	err = m.post(ctx, &found, map[string]any{"count": 1, "ackmode": "ack_requeue_true", "encoding": "auto", "truncate": 1},
+		"queues/"+url.PathEscape(m.vhost)+"/"+url.PathEscape(q.Name)+"/get")
+	switch {
+	case errors.Is(err, broker.ErrNotFound):
+		return true, nil
+	case err == nil && len(found) > 0:
+		err = broker.Errorf(broker.ErrRefused, "the queue holds a message")
+	}
+	return false, err
+}
+
+// counted returns the counts of a queue, and whether the queue exists. If it must be unused,
+// counted waits as long as statistics can be old while the queue is too new to report its
+// consumers, or still shows consumers that are gone by now; for a stream, whose consumers only the
+// statistics report, it always waits.
+func (m *Client) counted(ctx context.Context, q topology.Queue, only amqp.Conditions) (now counts, ok bool, err error) {
+	for {
+		usage, err := m.census.usage(ctx, m.usage)
+		if err != nil {
+			return counts{}, false, err
+		}
+		now, ok = usage[q.Name]
+		settled := !now.ConsumersUnknown && now.Consumers == 0 && q.Type() != topology.Stream
+		if !ok || !only.Unused || settled || m.census.age() >= StatisticsLag {
+			return now, ok, nil
+		}
+		timer := time.NewTimer(time.Second)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return counts{}, false, ctx.Err()
+		}
+	}
+}
+
+// proveUnused proves that a quorum queue has no consumer at this moment. The queue is asked
+// repeatedly for a while: on a busy node its leader may be slow.
+func (m *Client) proveUnused(ctx context.Context, q topology.Queue) (gone bool, err error) {
+	conn, err := m.asking(ctx)
+	if err != nil {
+		return false, broker.Errorf(broker.ErrUnreachable,
+			"the current consumers of the queue can be counted only over AMQP: %s", broker.OneLine(err.Error()))
+	}
+	for end := time.Now().Add(slowTime); ; {
+		n, err := conn.ConsumersOf(q.Name)
+		switch {
+		case errors.Is(err, broker.ErrNotFound):
+			return true, nil
+		case errors.Is(err, broker.ErrRefused) && time.Now().Before(end) && ctx.Err() == nil:
+			continue // the answer took 200 ms: this is no hot loop
+		case errors.Is(err, broker.ErrForbidden):
+			return false, broker.Errorf(broker.ErrForbidden, "the number of consumers of the queue is unknown: %s",
+				broker.OneLine(err.Error()))
+		case err != nil:
+			return false, err
+		case n > 0:
+			return false, broker.Errorf(broker.ErrRefused, "the queue has %s", someConsumers(n))
+		}
+		return false, nil
+	}
+}
+
+// someConsumers returns "1 consumer" or "2 consumers".
+func someConsumers(n int64) string {
+	if n == 1 {
+		return "1 consumer"
+	}
+	return fmt.Sprintf("%d consumers", n)
+}

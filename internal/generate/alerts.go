@@ -1,0 +1,306 @@
+package generate
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"gopkg.in/yaml.v3"
+
+	"github.com/dlxctl/dlxctl/internal/text"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// RuleFile is a file of Prometheus rules.
+type RuleFile struct {
+	Groups []RuleGroup `json:"groups" yaml:"groups"`
+}
+
+// RuleGroup is a group of rules that Prometheus evaluates together.
+type RuleGroup struct {
+	Name  string `json:"name" yaml:"name"`
+	Rules []Rule `json:"rules" yaml:"rules"`
+}
+
+// Rule is an alerting rule.
+type Rule struct {
+	Alert string `json:"alert" yaml:"alert"`
+	Expr  string `json:"expr" yaml:"expr"`
+	// For is how long Expr must hold, as Prometheus writes it.
+	For         string            `json:"for,omitempty" yaml:"for,omitempty"`
+	Labels      map[string]string `json:"labels,omitempty" yaml:"labels,omitempty"`
+	Annotations map[string]string `json:"annotations,omitempty" yaml:"annotations,omitempty"`
+}
+
+// Metrics of RabbitMQ's plugin rabbitmq_prometheus, from /metrics/detailed with
+// the families queue_coarse_metrics and queue_consumer_count. A node tells of the
+// queues that it leads, so Prometheus scrapes each, and of two the larger counts:
+// a queue whose leader has just moved may be told of twice.
+const (
+	metricReady     = "rabbitmq_detailed_queue_messages_ready"
+	metricConsumers = "rabbitmq_detailed_queue_consumers"
+)
+
+// Alerts gives the alerting rules for a topology in the virtual host vhost. Those
+// about a queue carry its owner and severity as labels, to route them by.
+func Alerts(t topology.Compiled, vhost string) RuleFile {
+	a := alerts{t: t, vhost: vhost}
+	a.deadLetters()
+	a.failedQueues()
+	a.unroutable()
+	a.withoutConsumers()
+	a.legacy()
+	a.metricsMissing()
+	return RuleFile{Groups: []RuleGroup{{Name: "dlxctl-" + t.Name, Rules: a.rules}}}
+}
+
+type alerts struct {
+	t     topology.Compiled
+	vhost string
+	rules []Rule
+}
+
+// add adds a rule with labels, name and value by turns. Those without a value are
+// left out.
+func (a *alerts) add(r Rule, labels ...string) {
+	r.Labels = map[string]string{"topology": a.t.Name}
+	for i := 0; i < len(labels); i += 2 {
+		if labels[i+1] != "" {
+			r.Labels[labels[i]] = literal(labels[i+1])
+		}
+	}
+	a.rules = append(a.rules, r)
+}
+
+// about gives annotations.
+func about(summary, description string) map[string]string {
+	return map[string]string{"summary": summary, "description": description}
+}
+
+// deadLetters adds the alerts about dead letters. The processor counts them; dead letters of
+// queues without a backoff never pass it, so only the depth of their queue shows them.
+func (a *alerts) deadLetters() {
+	for _, severity := range severities() {
+		if !slices.ContainsFunc(a.t.WorkQueues,
+			func(w topology.WorkQueue) bool { return w.Severity == severity && w.Backoff != topology.NoBackoff }) {
+			continue
+		}
+		selector := selector("dlxctl_messages_dead_lettered_total", "topology", a.t.Name, "severity", severity)
+		a.add(Rule{
+			Alert: "DlxctlDeadLetters",
+			Expr:  "sum by (topology, backoff, queue, severity, owner) (increase(" + selector + "[10m])) > 0",
+			Annotations: about("{{ $labels.queue }} has new dead letters",
+				"About {{ $value | printf \"%.0f\" }} in 10 minutes. The log of dlxctl process lists each one; they are in the dead-letter queue, with their history in headers that begin with retry-."),
+		}, "severity", severity)
+	}
+	straight, waiting := []topology.WorkQueue{}, []topology.WorkQueue{}
+	for _, w := range a.t.WorkQueues {
+		if w.Backoff == topology.NoBackoff {
+			straight = append(straight, w)
+		} else {
+			if w.Severity == severities()[0] {
+				w.Severity = severities()[1] // the page went out when the dead letters arrived
+			}
+			waiting = append(waiting, w)
+		}
+	}
+	for _, g := range grouped(straight, func(w topology.WorkQueue) string { return w.DeadLetterQueue }) {
+		a.add(Rule{
+			Alert: "DlxctlDeadLettersNoBackoff", Expr: a.depth(g.queues) + " > 0", For: "1m",
+			Annotations: about("{{ $labels.queue }} holds dead letters",
+				"{{ $value }} messages. Their work queue has no backoff: each was dead-lettered at its first failure."),
+		}, "severity", g.severity, "owner", g.owner)
+	}
+	for _, g := range grouped(waiting, func(w topology.WorkQueue) string { return w.DeadLetterQueue }) {
+		a.add(Rule{
+			Alert: "DlxctlDeadLettersWaiting", Expr: a.depth(g.queues) + " > 0", For: "1h",
+			Annotations: about("{{ $labels.queue }} holds dead letters",
+				"{{ $value }} messages have been waiting for a person for an hour or more."),
+		}, "severity", g.severity, "owner", g.owner)
+	}
+}
+
+// failedQueues adds the alerts about failed queues that are not consumed fast enough.
+func (a *alerts) failedQueues() {
+	for _, l := range a.t.Backoffs {
+		severity := a.worst(func(w topology.WorkQueue) bool { return w.Backoff == l.Name })
+		ready := selector(metricReady, "vhost", a.vhost, "queue", l.FailedQueue)
+		a.add(Rule{
+			Alert: "DlxctlFailedQueueGrowing",
+			Expr: "sum by (vhost, queue) (delta(" + ready + "[10m])) > 0 and sum by (vhost, queue) (min_over_time(" +
+				ready + "[10m])) > 0",
+			For: "5m",
+			Annotations: about("{{ $labels.queue }} is growing",
+				"Failures arrive faster than the processor handles them; retries are delayed. Check /readyz and dlxctl_publish_confirm_seconds of dlxctl process, and the services whose queues use the backoff "+literal(l.Name)+"."),
+		}, "severity", severity, "backoff", l.Name)
+		up := selector("dlxctl_consumer_up", "topology", a.t.Name, "queue", l.FailedQueue)
+		a.add(Rule{
+			Alert: "DlxctlProcessorDown",
+			Expr:  "sum by (topology, queue) (" + up + ") == 0 or absent(" + up + ")",
+			For:   "5m",
+			Annotations: about("no processor is consuming {{ $labels.queue }}",
+				"No dlxctl process consumes it, or Prometheus scrapes none: failed messages are not retried. No message is lost; they wait in this queue. /readyz of the process shows the reason."),
+		}, "severity", severity, "backoff", l.Name)
+	}
+}
+
+// unroutable adds the alert about the unroutable queue.
+func (a *alerts) unroutable() {
+	a.add(Rule{
+		Alert: "DlxctlUnroutable", Expr: a.depth([]string{topology.UnroutableName(a.t.Name)}) + " > 0", For: "1m",
+		Annotations: about("{{ $labels.queue }} holds unroutable messages",
+			"{{ $value }} messages. The header retry-error of each message gives the reason."),
+	}, "severity", a.worst(func(topology.WorkQueue) bool { return true }))
+}
+
+// withoutConsumers adds the alert about work queues without a consumer.
+func (a *alerts) withoutConsumers() {
+	for _, g := range grouped(a.t.WorkQueues, func(w topology.WorkQueue) string { return w.Name }) {
+		a.add(Rule{
+			Alert: "DlxctlQueueWithoutConsumers",
+			Expr:  "max by (vhost, queue) (" + a.queues(metricConsumers, g.queues) + ") == 0", For: "15m",
+			Annotations: about("no consumer on {{ $labels.queue }}", "The queue has had no consumer for 15 minutes."),
+		}, "severity", g.severity, "owner", g.owner)
+	}
+}
+
+// legacy adds the alert about legacy queues that a migration has not removed.
+func (a *alerts) legacy() {
+	replaced := slices.DeleteFunc(slices.Clone(a.t.WorkQueues),
+		func(w topology.WorkQueue) bool { return w.Replaces == "" })
+	for _, g := range grouped(replaced, func(w topology.WorkQueue) string { return w.Replaces }) {
+		a.add(Rule{
+			Alert: "DlxctlLegacyQueue", Expr: a.depth(g.queues) + " >= 0", For: "1d",
+			Annotations: about("legacy queue {{ $labels.queue }} still exists",
+				"Another queue replaces it: dlxctl migrate status shows what the migration is waiting for."),
+		}, "severity", "info", "owner", g.owner)
+	}
+}
+
+// metricsMissing adds the alert that the broker's metrics are missing: without them most
+// other alerts cannot fire.
+func (a *alerts) metricsMissing() {
+	queue := topology.UnroutableName(a.t.Name)
+	a.add(Rule{
+		Alert: "DlxctlBrokerMetricsMissing", Expr: "absent(" + selector(metricReady, "vhost", a.vhost, "queue", queue) + ")",
+		For: "15m",
+		Annotations: about("Prometheus has no metrics of {{ $labels.queue }}",
+			"Other alerts of this topology cannot fire. Scrape /metrics/detailed?family=queue_coarse_metrics&family=queue_consumer_count of each RabbitMQ node, and apply the topology."),
+	}, "severity", severities()[1])
+}
+
+// depth gives the expression of how many messages are ready in queues.
+func (a *alerts) depth(queues []string) string {
+	return "max by (vhost, queue) (" + a.queues(metricReady, queues) + ")"
+}
+
+// queues gives a selector of a metric of queues in the virtual host.
+func (a *alerts) queues(metric string, names []string) string {
+	return queuesOf(metric, a.vhost, names)
+}
+
+// queuesOf gives a selector of a metric of queues.
+func queuesOf(metric, vhost string, names []string) string {
+	if len(names) == 1 {
+		return selector(metric, "vhost", vhost, "queue", names[0])
+	}
+	quoted := make([]string, len(names))
+	for i, name := range names {
+		quoted[i] = regexp.QuoteMeta(name)
+	}
+	return fmt.Sprintf("%s{vhost=%s,queue=~%s}", metric, strconv.Quote(vhost), strconv.Quote(strings.Join(quoted, "|")))
+}
+
+// selector gives the series of a metric with these labels, name and value by
+// turns.
+func selector(metric string, labels ...string) string {
+	parts := make([]string, 0, len(labels)/2)
+	for i := 0; i < len(labels); i += 2 {
+		parts = append(parts, labels[i]+"="+strconv.Quote(labels[i+1]))
+	}
+	return metric + "{" + strings.Join(parts, ",") + "}"
+}
+
+// literal keeps Prometheus from reading a name as a template.
+func literal(s string) string { return strings.ReplaceAll(s, "{{", `{{ "{{" }}`) }
+
+// severities gives the severities, the worst first.
+func severities() []string { return []string{"page", "ticket", "info"} }
+
+// worst gives the worst severity of some work queues.
+func (a *alerts) worst(of func(topology.WorkQueue) bool) string {
+	worst := len(severities()) - 1
+	for _, w := range a.t.WorkQueues {
+		if i := slices.Index(severities(), w.Severity); i >= 0 && of(w) {
+			worst = min(worst, i)
+		}
+	}
+	return severities()[worst]
+}
+
+// group is queues of one owner and severity.
+type group struct {
+	owner, severity string
+	queues          []string
+}
+
+// grouped gives the queues that name says for each work queue, by owner and
+// severity. One that several share has the worst severity of them, and an owner
+// if it is the same for all.
+func grouped(works []topology.WorkQueue, name func(topology.WorkQueue) string) []group {
+	type who struct{ owner, severity string }
+	of, names := map[string]who{}, []string{}
+	for _, w := range works {
+		queue := name(w)
+		have, shared := of[queue]
+		if !shared {
+			of[queue] = who{w.Owner, w.Severity}
+			names = append(names, queue)
+			continue
+		}
+		if have.owner != w.Owner {
+			have.owner = ""
+		}
+		if slices.Index(severities(), w.Severity) < slices.Index(severities(), have.severity) {
+			have.severity = w.Severity
+		}
+		of[queue] = have
+	}
+	var groups []group
+	for _, queue := range names {
+		w := of[queue]
+		i := slices.IndexFunc(groups, func(g group) bool { return g.owner == w.owner && g.severity == w.severity })
+		if i < 0 {
+			i = len(groups)
+			groups = append(groups, group{owner: w.owner, severity: w.severity})
+		}
+		groups[i].queues = append(groups[i].queues, queue)
+	}
+	slices.SortStableFunc(groups, func(a, b group) int {
+		return cmp.Compare(slices.Index(severities(), a.severity), slices.Index(severities(), b.severity))
+	})
+	return groups
+}
+
+// WriteAlerts writes rules as Prometheus reads them.
+func WriteAlerts(w io.Writer, f RuleFile) error {
+	fmt.Fprint(w, `# Generated by 'dlxctl generate alerts'. Prometheus must scrape
+#   - dlxctl process --listen
+#   - /metrics/detailed?family=queue_coarse_metrics&family=queue_consumer_count
+#     of each RabbitMQ node (plugin rabbitmq_prometheus, port 15692)
+# Labels to route by: topology, severity (page, ticket, info), owner.
+`)
+	enc := yaml.NewEncoder(w)
+	enc.SetIndent(2)
+	if err := enc.Encode(f); err != nil {
+		return err
+	}
+	return enc.Close()
+}
+
+// WriteAlertsJSON writes rules as JSON, which Prometheus reads too.
+func WriteAlertsJSON(w io.Writer, f RuleFile) error { return text.WriteJSON(w, f) }

@@ -1,0 +1,255 @@
+package generate
+
+import (
+	"bytes"
+	"embed"
+	"encoding/json"
+	"fmt"
+	"go/format"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"text/template"
+
+	"github.com/dlxctl/dlxctl/internal/text"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// Languages gives the languages that Declare knows.
+func Languages() []string { return []string{"go", "python", "java", "node", "dotnet", "elixir"} }
+
+//go:embed declare
+var declare embed.FS
+
+// Declaration is how a service declares a work queue, so that it gets no error
+// whether it comes before apply or after.
+type Declaration struct {
+	Queue    topology.Queue
+	Topology string
+	Backoff  string
+	Dead     string
+	ByPolicy bool // dead-lettering comes by policy: the service's own call stays as it is
+}
+
+// Declare gives the declaration of a work queue. It reports false if the topology
+// has no such work queue.
+func Declare(t topology.Compiled, queue string) (Declaration, bool) {
+	work, ok := t.WorkQueue(queue)
+	i := slices.IndexFunc(t.Queues, func(q topology.Queue) bool { return q.Name == queue })
+	if !ok || i < 0 {
+		return Declaration{}, false
+	}
+	q := t.Queues[i]
+	_, arguments := q.Arguments[topology.ArgDeadLetterExchange]
+	return Declaration{
+		Queue: q, Topology: t.Name, Backoff: work.Backoff, Dead: work.DeadLetterQueue,
+		ByPolicy: !arguments,
+	}, true
+}
+
+// WriteDeclaration writes a small program in a language of Languages: the declare
+// call with exactly the queue's arguments, and a consumer that acknowledges what
+// it could do and rejects, without requeue, what it could not.
+func WriteDeclaration(w io.Writer, d Declaration, language string) error {
+	s := syntaxes()[language]
+	text, err := declare.ReadFile("declare/" + language + ".tmpl")
+	if err != nil {
+		return fmt.Errorf("there is no language %q, only %s", language, strings.Join(Languages(), ", "))
+	}
+	tmpl, err := template.New(language).Funcs(template.FuncMap{
+		"string":  s.text,
+		"value":   s.value,
+		"notes":   func(indent string) string { return notes(d, indent+s.comment) },
+		"own":     func() bool { return !d.Queue.External },
+		"entries": func() []string { return s.entries(d.Queue.Arguments) },
+	}).Parse(string(text))
+	if err != nil {
+		return err
+	}
+	var out bytes.Buffer
+	if err := tmpl.Execute(&out, d); err != nil {
+		return err
+	}
+	code := out.Bytes()
+	if language == "go" {
+		if code, err = format.Source(code); err != nil {
+			return err
+		}
+	}
+	_, err = w.Write(code)
+	return err
+}
+
+// notes gives comments on what the queue's arguments mean for a service.
+func notes(d Declaration, mark string) string {
+	var lines []string
+	switch {
+	case d.Queue.External:
+		lines = append(lines, "In the topology this queue is external: a service declares it, and a policy sets its",
+			"dead-lettering. No arguments change: leave your declare call as it is. The one here is",
+			"passive: it only checks that the queue exists.")
+	case d.ByPolicy:
+		lines = append(lines, "A policy sets dead-lettering: the arguments stay the same with and without it.")
+	default:
+		lines = append(lines, "These are exactly the arguments that dlxctl apply sets: with other arguments the",
+			"declare call fails with error 406.")
+	}
+	for i, l := range lines {
+		lines[i] = mark + " " + l
+	}
+	return strings.Join(lines, "\n")
+}
+
+// syntax is how a language writes values.
+type syntax struct {
+	comment string
+	text    func(string) string
+	integer func(int64) string
+	boolean func(bool) string
+	null    string
+	list    func([]string) string
+	table   func(names, values []string) string
+}
+
+// value writes a canonical value of arguments.
+func (s syntax) value(v any) string {
+	switch v := v.(type) {
+	case string:
+		return s.text(v)
+	case int64:
+		return s.integer(v)
+	case bool:
+		return s.boolean(v)
+	case float64:
+		return strconv.FormatFloat(v, 'g', -1, 64)
+	case []any:
+		values := make([]string, len(v))
+		for i, e := range v {
+			values[i] = s.value(e)
+		}
+		return s.list(values)
+	case topology.Arguments:
+		var names, values []string
+		for _, name := range v.Names() {
+			names, values = append(names, s.text(name)), append(values, s.value(v[name]))
+		}
+		return s.table(names, values)
+	default:
+		return s.null
+	}
+}
+
+// entries gives each argument as a table of its own, without what holds a table
+// together.
+func (s syntax) entries(args topology.Arguments) []string {
+	var out []string
+	for _, name := range args.Names() {
+		one := s.table([]string{s.text(name)}, []string{s.value(args[name])})
+		out = append(out, one[1:len(one)-1])
+	}
+	return out
+}
+
+// quoted writes a string as JSON does, which the languages here but Go take too.
+// Control characters are escaped that JSON does not: some end a line of C#.
+func quoted(s string) string {
+	var out bytes.Buffer
+	enc := json.NewEncoder(&out)
+	enc.SetEscapeHTML(false)
+	_ = enc.Encode(s) // a string can be encoded
+	var escaped strings.Builder
+	for _, r := range strings.TrimSuffix(out.String(), "\n") {
+		if r >= 0x7f && r <= 0x9f {
+			fmt.Fprintf(&escaped, `\u%04x`, r)
+		} else {
+			escaped.WriteRune(r)
+		}
+	}
+	return escaped.String()
+}
+
+// pairs joins names and values.
+func pairs(names, values []string, between string) string {
+	parts := make([]string, len(names))
+	for i := range names {
+		parts[i] = names[i] + between + values[i]
+	}
+	return strings.Join(parts, ", ")
+}
+
+// syntaxes gives how each language writes values.
+func syntaxes() map[string]syntax {
+	decimal := func(i int64) string { return strconv.FormatInt(i, 10) }
+	long := func(i int64) string { return decimal(i) + "L" }
+	lower := strconv.FormatBool
+	comma := func(v []string) string { return strings.Join(v, ", ") }
+	brackets := func(v []string) string { return "[" + comma(v) + "]" }
+	return map[string]syntax{
+		"go": {
+			"//", strconv.Quote, func(i int64) string { return "int64(" + decimal(i) + ")" }, lower, "nil",
+			func(v []string) string { return "[]any{" + comma(v) + "}" },
+			func(n, v []string) string { return "amqp.Table{" + pairs(n, v, ": ") + "}" },
+		},
+		"python": {"#", quoted, decimal, func(b bool) string {
+			if b {
+				return "True"
+			}
+			return "False"
+		}, "None", brackets, func(n, v []string) string { return "{" + pairs(n, v, ": ") + "}" }},
+		"node": {
+			"//", quoted, decimal, lower, "null", brackets,
+			func(n, v []string) string { return "{" + pairs(n, v, ": ") + "}" },
+		},
+		"java": {
+			"//", quoted, long, lower, "null",
+			func(v []string) string { return "java.util.Arrays.asList(" + comma(v) + ")" },
+			func(n, v []string) string {
+				entries := make([]string, len(n))
+				for i := range n {
+					entries[i] = "Map.entry(" + n[i] + ", " + v[i] + ")"
+				}
+				return "Map.ofEntries(" + comma(entries) + ")"
+			},
+		},
+		"dotnet": {
+			"//", quoted, long, lower, "null",
+			func(v []string) string { return "new List<object?> { " + comma(v) + " }" },
+			func(n, v []string) string {
+				entries := make([]string, len(n))
+				for i := range n {
+					entries[i] = "[" + n[i] + "] = " + v[i]
+				}
+				return "new Dictionary<string, object?> { " + comma(entries) + " }"
+			},
+		},
+		"elixir": {
+			"#", func(s string) string { return strings.ReplaceAll(quoted(s), "#", `\#`) }, decimal, lower, "nil", brackets,
+			func(n, v []string) string {
+				entries := make([]string, len(n))
+				for i := range n {
+					entries[i] = "{" + n[i] + ", " + v[i] + "}"
+				}
+				return "[" + comma(entries) + "]"
+			},
+		},
+	}
+}
+
+// WriteDeclarationJSON writes a declaration for programs.
+func WriteDeclarationJSON(w io.Writer, d Declaration) error {
+	arguments := d.Queue.Arguments
+	if arguments == nil {
+		arguments = topology.Arguments{}
+	}
+	return text.WriteJSON(w, struct {
+		Version    int                `json:"version"`
+		Queue      string             `json:"queue"`
+		Durable    bool               `json:"durable"`
+		AutoDelete bool               `json:"autoDelete"`
+		Exclusive  bool               `json:"exclusive"`
+		Arguments  topology.Arguments `json:"arguments"`
+		External   bool               `json:"external"`
+		ByPolicy   bool               `json:"deadLetteringByPolicy"`
+	}{1, d.Queue.Name, d.Queue.Durable, d.Queue.AutoDelete, d.Queue.Exclusive, arguments, d.Queue.External, d.ByPolicy})
+}

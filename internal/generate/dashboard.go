@@ -1,0 +1,210 @@
+package generate
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"io"
+	"slices"
+
+	"github.com/dlxctl/dlxctl/internal/text"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// Dashboard is a Grafana dashboard, as far as dlxctl fills it in.
+type Dashboard struct {
+	UID           string         `json:"uid"`
+	Title         string         `json:"title"`
+	Tags          []string       `json:"tags"`
+	SchemaVersion int            `json:"schemaVersion"`
+	Editable      bool           `json:"editable"`
+	Refresh       string         `json:"refresh"`
+	Time          map[string]any `json:"time"`
+	Templating    map[string]any `json:"templating"`
+	Panels        []Panel        `json:"panels"`
+}
+
+// Panel is a panel of a dashboard.
+type Panel struct {
+	ID          int            `json:"id"`
+	Type        string         `json:"type"`
+	Title       string         `json:"title"`
+	Description string         `json:"description,omitempty"`
+	Datasource  map[string]any `json:"datasource"`
+	GridPos     Place          `json:"gridPos"`
+	FieldConfig map[string]any `json:"fieldConfig"`
+	Options     map[string]any `json:"options"`
+	Targets     []Target       `json:"targets"`
+}
+
+// Place is where a panel is, on a grid 24 wide.
+type Place struct {
+	H int `json:"h"`
+	W int `json:"w"`
+	X int `json:"x"`
+	Y int `json:"y"`
+}
+
+// Target is a query of a panel.
+type Target struct {
+	RefID        string `json:"refId"`
+	Expr         string `json:"expr"`
+	LegendFormat string `json:"legendFormat"`
+	Instant      bool   `json:"instant,omitempty"`
+}
+
+// MakeDashboard gives the dashboard of a topology in the virtual host vhost: what
+// a person must look at first, then how failures flow, then the queues.
+func MakeDashboard(t topology.Compiled, vhost string) Dashboard {
+	d := dashboard{t: t, vhost: vhost}
+	sum := sha256.Sum256([]byte(t.Name + " " + vhost))
+	d.out = Dashboard{
+		UID: "dlxctl-" + hex.EncodeToString(sum[:8]), Title: "dlxctl: " + t.Name, Tags: []string{"dlxctl", "rabbitmq"},
+		SchemaVersion: 39, Editable: true, Refresh: "30s", Time: map[string]any{"from": "now-6h", "to": "now"},
+		Templating: map[string]any{"list": []any{map[string]any{
+			"name": "datasource", "label": "Prometheus", "type": "datasource", "query": "prometheus",
+		}}},
+	}
+	d.overview()
+	d.flow()
+	d.depths()
+	return d.out
+}
+
+type dashboard struct {
+	t     topology.Compiled
+	vhost string
+	out   Dashboard
+	x, y  int // where the next panel comes
+	row   int // how high the present row is
+}
+
+// panel adds a panel to the right of the last one, or below.
+func (d *dashboard) panel(p Panel, w, h int, unit string, targets ...Target) {
+	if d.x+w > 24 {
+		d.x, d.y, d.row = 0, d.y+d.row, 0
+	}
+	p.ID = len(d.out.Panels) + 1
+	p.Datasource = map[string]any{"type": "prometheus", "uid": "${datasource}"}
+	p.GridPos = Place{H: h, W: w, X: d.x, Y: d.y}
+	defaults := map[string]any{"unit": unit, "min": 0}
+	if p.Type == "stat" {
+		defaults["thresholds"] = map[string]any{"mode": "absolute", "steps": []any{
+			map[string]any{"color": "green", "value": nil}, map[string]any{"color": "red", "value": 1},
+		}}
+	}
+	p.FieldConfig = map[string]any{"defaults": defaults, "overrides": []any{}}
+	if p.Options == nil {
+		p.Options = map[string]any{"legend": map[string]any{
+			"displayMode": "table", "placement": "right",
+			"calcs": []any{"lastNotNull", "max"},
+		}}
+	}
+	for i := range targets {
+		targets[i].RefID = string(rune('A' + i))
+	}
+	p.Targets = targets
+	d.out.Panels = append(d.out.Panels, p)
+	d.x, d.row = d.x+w, max(d.row, h)
+}
+
+// stat adds one number that should be 0.
+func (d *dashboard) stat(title, description, expr string) {
+	d.panel(Panel{
+		Type: "stat", Title: title, Description: description,
+		Options: map[string]any{"colorMode": "background", "reduceOptions": map[string]any{"calcs": []any{"lastNotNull"}}},
+	}, 6, 4, "short", Target{Expr: expr, Instant: true})
+}
+
+func (d *dashboard) overview() {
+	var dead, failed []string
+	for _, w := range d.t.WorkQueues {
+		dead = append(dead, w.DeadLetterQueue)
+	}
+	slices.Sort(dead)
+	for _, l := range d.t.Backoffs {
+		failed = append(failed, l.FailedQueue)
+	}
+	d.stat("Dead letters", "Messages that wait for a person.",
+		"sum(max by (vhost, queue) ("+queuesOf(metricReady, d.vhost, slices.Compact(dead))+"))")
+	d.stat("Unroutable", "Messages in the unroutable queue. The header retry-error gives the reason.",
+		"sum(max by (vhost, queue) ("+selector(metricReady, "vhost", d.vhost, "queue", topology.UnroutableName(d.t.Name))+
+			"))")
+	if len(failed) == 0 {
+		return
+	}
+	d.stat("Waiting for the processor", "Messages in the failed queues.",
+		"sum(max by (vhost, queue) ("+queuesOf(metricReady, d.vhost, failed)+"))")
+	d.stat("Failed queues not consumed", "Should be 0. /readyz of dlxctl process shows the reason.",
+		"count(max by (queue) ("+selector("dlxctl_consumer_up", "topology", d.t.Name)+") == 0) or vector(0)")
+}
+
+func (d *dashboard) flow() {
+	if len(d.t.Backoffs) == 0 {
+		return
+	}
+	of := func(metric string) string { return selector(metric, "topology", d.t.Name) }
+	d.panel(Panel{Type: "timeseries", Title: "New dead letters", Description: "By queue and reason, per minute."}, 12, 8,
+		"short",
+		Target{
+			Expr:         "sum by (queue, reason) (rate(" + of("dlxctl_messages_dead_lettered_total") + "[5m])) * 60",
+			LegendFormat: "{{queue}} {{reason}}",
+		},
+		Target{
+			Expr:         "sum by (reason) (rate(" + of("dlxctl_messages_unroutable_total") + "[5m])) * 60",
+			LegendFormat: "unroutable {{reason}}",
+		})
+	d.panel(Panel{Type: "timeseries", Title: "Retries", Description: "By queue and tier, per minute."}, 12, 8, "short",
+		Target{
+			Expr:         "sum by (queue, tier) (rate(" + of("dlxctl_messages_retried_total") + "[5m])) * 60",
+			LegendFormat: "{{queue}} {{tier}}",
+		})
+	d.panel(Panel{
+		Type: "timeseries", Title: "Confirms of the broker",
+		Description: "Time until the broker confirms the copy of a message.",
+	}, 12, 8, "s",
+		Target{Expr: quantile("0.5", of("dlxctl_publish_confirm_seconds_bucket")), LegendFormat: "median {{backoff}}"},
+		Target{Expr: quantile("0.99", of("dlxctl_publish_confirm_seconds_bucket")), LegendFormat: "99% {{backoff}}"})
+	d.panel(Panel{
+		Type: "timeseries", Title: "In flight",
+		Description: "Messages from failed queues whose copy is not confirmed yet.",
+	}, 12, 8, "short",
+		Target{Expr: "sum by (backoff) (" + of("dlxctl_in_flight") + ")", LegendFormat: "{{backoff}}"},
+		Target{Expr: "max(" + of("dlxctl_connection_blocked") + ")", LegendFormat: "blocked by an alarm"})
+}
+
+func quantile(q, buckets string) string {
+	return "histogram_quantile(" + q + ", sum by (backoff, le) (rate(" + buckets + "[5m])))"
+}
+
+func (d *dashboard) depths() {
+	var work, dead, waiting []string
+	for _, w := range d.t.WorkQueues {
+		work, dead = append(work, w.Name), append(dead, w.DeadLetterQueue)
+	}
+	for _, l := range d.t.Backoffs {
+		waiting = append(waiting, l.FailedQueue)
+		for _, s := range l.Tiers {
+			waiting = append(waiting, s.Queue)
+		}
+	}
+	for _, p := range []struct {
+		title, metric string
+		queues        []string
+	}{
+		{"Work queues", metricReady, work},
+		{"Dead letters by queue", metricReady, append(dead, topology.UnroutableName(d.t.Name))},
+		{"Tiers and failed queues", metricReady, waiting},
+		{"Consumers", metricConsumers, work},
+	} {
+		slices.SortFunc(p.queues, cmp.Compare[string])
+		if p.queues = slices.Compact(p.queues); len(p.queues) == 0 {
+			continue
+		}
+		d.panel(Panel{Type: "timeseries", Title: p.title}, 12, 8, "short",
+			Target{Expr: "max by (queue) (" + queuesOf(p.metric, d.vhost, p.queues) + ")", LegendFormat: "{{queue}}"})
+	}
+}
+
+// WriteDashboard writes a dashboard as Grafana imports it.
+func WriteDashboard(w io.Writer, d Dashboard) error { return text.WriteJSON(w, d) }

@@ -1,0 +1,275 @@
+// Package generate makes what others need from a topology: the rights of users,
+// alerting rules, a dashboard, and the calls by which services declare their
+// queues. It is pure.
+package generate
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/dlxctl/dlxctl/internal/text"
+	"github.com/dlxctl/dlxctl/plan"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// Grant is what one user must be permitted.
+type Grant struct {
+	// User is a name for the user, to be replaced by the real one.
+	User string
+	// Purpose is what the user does, in a few words.
+	Purpose string
+	// Note is what the topology file does not contain, as a sentence. Empty: nothing.
+	Note string
+	Tags []string
+	// Configure, Write and Read are regular expressions, one for each name or
+	// family of names.
+	Configure, Write, Read []string
+}
+
+// policymaker is the user tag that changing policies needs.
+const policymaker = string(plan.Policymaker)
+
+// Rights returns the grants that a topology needs: for plan and apply, for migrate if the
+// topology replaces queues, for the processor, for each owner's services, and for publishers.
+// One expression covers all names that begin with the topology's name and a dot, so that
+// tiers may be added and removed.
+func Rights(t topology.Compiled) []Grant {
+	grants := []Grant{applying(t)}
+	if g := migrating(t); g.User != "" {
+		grants = append(grants, g)
+	}
+	grants = append(grants, processing(t))
+	grants = append(grants, consuming(t)...)
+	return append(grants, publishing(t))
+}
+
+// applying needs what creating everything from nothing takes, the lock, and read
+// on quorum queues of dead letters, which are asked whether they are empty before
+// they are deleted. What the file lists as removed is deleted too.
+func applying(t topology.Compiled) Grant {
+	g := Grant{User: "ci", Purpose: "plan and apply", Tags: []string{"management"}}
+	var have topology.Topology
+	for _, e := range t.Exchanges {
+		if e.External {
+			e.Type = cmp.Or(e.Type, topology.Topic)
+			have.Exchanges = append(have.Exchanges, e)
+		}
+	}
+	for _, q := range t.Queues {
+		if q.External {
+			q.Arguments = q.Arguments.With(topology.ArgQueueType, cmp.Or(q.Type(), topology.Quorum))
+			have.Queues = append(have.Queues, q)
+		}
+	}
+	rights := plan.Rights(plan.Make(t, topology.State{Have: have}, plan.Options{}))
+	rights = append(rights,
+		plan.Right{Permission: plan.Configure, Kind: topology.KindQueue, Name: topology.LockName(t.Name)})
+	for _, q := range t.Queues {
+		if q.Label.Role == topology.RoleDeadLetter && q.Type() == topology.Quorum {
+			rights = append(rights, plan.Right{Permission: plan.Read, Kind: topology.KindQueue, Name: q.Name})
+		}
+	}
+	for _, name := range t.Removed { // it is unbound and deleted, and so is its dead-letter queue
+		for _, permission := range []plan.Permission{plan.Configure, plan.Write, plan.Read} {
+			rights = append(rights, plan.Right{Permission: permission, Kind: topology.KindQueue, Name: name},
+				plan.Right{Permission: permission, Kind: topology.KindQueue, Name: topology.DeadLetterQueueName(name)})
+		}
+	}
+	lists := map[plan.Permission]*[]string{plan.Configure: &g.Configure, plan.Write: &g.Write, plan.Read: &g.Read}
+	for _, r := range rights {
+		if r.Permission == plan.Policymaker {
+			g.Tags = append(g.Tags, policymaker)
+			continue
+		}
+		list := lists[r.Permission]
+		*list = append(*list, pattern(t, r.Name))
+	}
+	for _, list := range lists {
+		slices.Sort(*list)
+		*list = slices.Compact(*list)
+	}
+	if !slices.Contains(g.Tags, policymaker) {
+		g.Note = "If plan overrides a policy of another team (docs/policies.md), apply needs the tag policymaker too."
+	}
+	return g
+}
+
+// migrating needs what applying does, policies for the switch, and the legacy
+// queues: to bind and unbind them, to take out what is in them, to put back what
+// an abort moves, and to delete them. The zero grant is that of a topology that
+// replaces none. What the legacy queues are bound to and the file does not declare
+// cannot be told from the file: migrate names it before its first write.
+func migrating(t topology.Compiled) Grant {
+	g := applying(t)
+	g.User, g.Purpose, g.Note = "", "migrate", ""
+	for _, w := range t.WorkQueues {
+		if w.Replaces == "" {
+			continue
+		}
+		g.User = "migrator"
+		legacy, successor := exactly(w.Replaces), pattern(t, w.Name)
+		g.Configure = append(g.Configure, legacy)
+		g.Write = append(g.Write, legacy)
+		g.Read = append(g.Read, legacy, successor)
+	}
+	generated := pattern(t, topology.UnroutableName(t.Name)) // the switches, and where the drain publishes to
+	g.Configure, g.Write, g.Read = append(g.Configure, generated), append(g.Write, generated), append(g.Read, generated)
+	for _, list := range []*[]string{&g.Configure, &g.Write, &g.Read} {
+		slices.Sort(*list)
+		*list = slices.Compact(*list)
+	}
+	if !slices.Contains(g.Tags, policymaker) {
+		g.Tags = append(g.Tags, policymaker)
+	}
+	return g
+}
+
+// processing reads the failed queues and publishes to the exchanges that pick
+// the tier, or to the exchange for unroutable messages.
+func processing(t topology.Compiled) Grant {
+	g := Grant{User: "processor", Purpose: "process"}
+	for _, l := range t.Backoffs {
+		g.Write = append(g.Write, exactly(l.RetryExchange))
+		g.Read = append(g.Read, exactly(l.FailedQueue))
+	}
+	if len(t.Backoffs) > 0 {
+		g.Write = append(g.Write, exactly(topology.UnroutableName(t.Name)))
+	}
+	return g
+}
+
+// consuming gives a grant for each owner, and for each queue that has none: to
+// consume, and to declare and bind the queue again as services do at their start.
+func consuming(t topology.Compiled) []Grant {
+	var grants []Grant
+	sources := map[string][]string{}
+	for _, b := range t.Bindings {
+		if b.Label.Role == topology.RoleBusiness && b.DestinationType == topology.ToQueue {
+			sources[b.Destination] = append(sources[b.Destination], exactly(b.Source))
+		}
+	}
+	for _, w := range t.WorkQueues {
+		user := cmp.Or(w.Owner, w.Name)
+		i := slices.IndexFunc(grants, func(g Grant) bool { return g.User == user })
+		if i < 0 {
+			i = len(grants)
+			grants = append(grants, Grant{User: user, Purpose: "consume, and declare and bind as services do"})
+		}
+		g, queue := &grants[i], exactly(w.Name)
+		g.Configure, g.Write = append(g.Configure, queue), append(g.Write, queue)
+		for _, name := range append([]string{queue}, sources[w.Name]...) {
+			if !slices.Contains(g.Read, name) {
+				g.Read = append(g.Read, name)
+			}
+		}
+	}
+	return grants
+}
+
+// publishing writes to the declared exchanges.
+func publishing(t topology.Compiled) Grant {
+	g := Grant{User: "publisher", Purpose: "publish"}
+	for _, e := range t.Exchanges {
+		if e.Label.Role == topology.RoleBusiness && !e.Internal {
+			g.Write = append(g.Write, exactly(e.Name))
+		}
+	}
+	return g
+}
+
+// pattern gives an expression for a name, or for all that is generated.
+func pattern(t topology.Compiled, name string) string {
+	if strings.HasPrefix(name, t.Name+".") {
+		return exactly(t.Name+".") + ".*"
+	}
+	return exactly(name)
+}
+
+// exactly gives an expression for one name. What a terminal would obey is written
+// in its code.
+func exactly(name string) string {
+	var b strings.Builder
+	for _, r := range regexp.QuoteMeta(name) {
+		if r < ' ' || r == 0x7f {
+			fmt.Fprintf(&b, `\x%02x`, r)
+		} else {
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
+}
+
+// Expression joins alternatives to one regular expression, as set_permissions
+// takes it. That of none permits nothing.
+func Expression(alternatives []string) string {
+	switch len(alternatives) {
+	case 0:
+		return "^$"
+	case 1:
+		return "^" + alternatives[0] + "$"
+	default:
+		return "^(" + strings.Join(alternatives, "|") + ")$"
+	}
+}
+
+// maxExpression is the length of the longest expression for permissions that
+// RabbitMQ 4.3 takes, in bytes (measured on 4.3.6). Older ones take longer ones.
+const maxExpression = 1024
+
+// WriteRights writes grants as commands.
+func WriteRights(w io.Writer, vhost string, grants []Grant) error {
+	for i, g := range grants {
+		if i > 0 {
+			fmt.Fprintln(w)
+		}
+		fmt.Fprintf(w, "# %s\n", g.Purpose)
+		if g.Note != "" {
+			fmt.Fprintf(w, "# %s\n", g.Note)
+		}
+		for _, list := range [][]string{g.Configure, g.Write, g.Read} {
+			if n := len(Expression(list)); n > maxExpression {
+				fmt.Fprintf(w, "# An expression has %d bytes, and RabbitMQ 4.3 takes %d: write what the names have in common, or '.*'.\n", n, maxExpression)
+				break
+			}
+		}
+		fmt.Fprintf(w, "rabbitmqctl set_permissions -p %s %s %s %s %s\n", text.ShellQuote(vhost), text.ShellQuote(g.User),
+			text.ShellQuote(Expression(g.Configure)), text.ShellQuote(Expression(g.Write)), text.ShellQuote(Expression(g.Read)))
+		if len(g.Tags) == 0 {
+			continue
+		}
+		if _, err := fmt.Fprintf(w, "rabbitmqctl set_user_tags %s %s\n", text.ShellQuote(g.User),
+			strings.Join(g.Tags, " ")); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// WriteRightsJSON writes grants for scripts.
+func WriteRightsJSON(w io.Writer, vhost string, grants []Grant) error {
+	type grant struct {
+		User      string   `json:"user"`
+		Purpose   string   `json:"purpose"`
+		Tags      []string `json:"tags"`
+		Configure string   `json:"configure"`
+		Write     string   `json:"write"`
+		Read      string   `json:"read"`
+	}
+	out := struct {
+		Version int     `json:"version"`
+		VHost   string  `json:"vhost"`
+		Grants  []grant `json:"grants"`
+	}{1, vhost, []grant{}}
+	for _, g := range grants {
+		out.Grants = append(out.Grants,
+			grant{
+				g.User, g.Purpose, append([]string{}, g.Tags...), Expression(g.Configure), Expression(g.Write),
+				Expression(g.Read),
+			})
+	}
+	return text.WriteJSON(w, out)
+}

@@ -1,0 +1,213 @@
+package migrate
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/dlxctl/dlxctl/internal/text"
+	"github.com/dlxctl/dlxctl/plan"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// Abort rolls back the migrations whose legacy queue still exists. without gives the
+// topology without the successors of the legacy queues it is given: Abort asks for those
+// that are rolled back, and for no others. Abort may be stopped at any moment and run again.
+//
+// The relay moves messages that wait in a successor back to its legacy queue; messages
+// that wait in a tier return there too. What migrate created is deleted when it is proved
+// empty. A queue that holds dead letters stays, and the error names it.
+func (r *Runner) Abort(ctx context.Context, without func(legacy []string) (topology.Compiled, error)) error {
+	r.overrides = map[string]int{}
+	state, err := r.Management.Inspect(ctx)
+	if err != nil {
+		return err
+	}
+	moves, done, err := Abortable(r.Topology, state, r.Legacy)
+	if err != nil {
+		return err
+	}
+	for _, line := range done {
+		r.say("abort: %s", line)
+	}
+	if len(moves) == 0 {
+		return nil
+	}
+	if r.CheckRights != nil {
+		if err := r.CheckRights(rightsOf(r.Topology, state, moves)); err != nil {
+			return err
+		}
+	}
+	var legacy []string
+	for _, m := range moves {
+		legacy = append(legacy, m.Legacy)
+	}
+	rest, err := without(legacy)
+	if err != nil {
+		return err
+	}
+	if err := r.removeForwarders(ctx, moves); err != nil {
+		return err
+	}
+	if err := r.cutoverBack(ctx, moves); err != nil {
+		return err
+	}
+	for _, m := range moves {
+		if err := r.returnMessages(ctx, m); err != nil {
+			return err
+		}
+	}
+	for _, m := range moves {
+		if err := r.checkSuccessorFeeders(ctx, m); err != nil {
+			return err
+		}
+	}
+	return r.rollBack(ctx, rest, moves)
+}
+
+// cutoverBack takes the steps that route messages to the legacy queues again.
+func (r *Runner) cutoverBack(ctx context.Context, moves []Move) error {
+	return r.converge(ctx, func(state topology.State) (changes []plan.Change, err error) {
+		for _, m := range moves {
+			step, err := r.ensureSwitch(m, state)
+			if err == nil && step.Doing == "" {
+				step = m.nextBack(state)
+			}
+			if err != nil {
+				return nil, err
+			}
+			if step.Doing != "" {
+				r.say("abort: %s", step.Doing)
+			}
+			changes = append(changes, step.Changes...)
+		}
+		return changes, nil
+	})
+}
+
+// checkSuccessorFeeders fails if messages can still come to the successor by its name,
+// from a queue that dead-letters to it: a home-made retry queue was changed to do so, and
+// rollBack would delete the queue that its messages need.
+func (r *Runner) checkSuccessorFeeders(ctx context.Context, m Move) error {
+	err := r.checkFeeders(ctx, Move{Topology: m.Topology, Legacy: m.New, New: m.Legacy}, func(error) {})
+	if fed, ok := errors.AsType[*fedError](err); ok {
+		return fmt.Errorf("%w: messages go to the legacy queue, and nothing is lost; %s is kept: %w; then run abort again",
+			ErrWaiting, m.New, fed)
+	}
+	return err
+}
+
+// returnMessages moves the messages of the successor to the legacy queue, and waits for
+// those that return there from a tier.
+func (r *Runner) returnMessages(ctx context.Context, m Move) error {
+	state, err := r.Management.Inspect(ctx)
+	if err != nil {
+		return err
+	}
+	has := func(name string) bool {
+		return slices.ContainsFunc(state.Have.Queues, func(q topology.Queue) bool { return q.Name == name })
+	}
+	if !has(m.New) {
+		return nil
+	}
+	err = r.converge(ctx, func(state topology.State) ([]plan.Change, error) {
+		return m.makeEnd(m.find(state), m.legacyEnd()), nil
+	})
+	if err != nil {
+		return err
+	}
+	// A drain in the other direction: from the successor.
+	reverse := Move{Topology: m.Topology, Legacy: m.New}
+	h := m.newMover()
+	h.to = m.legacyEnd()
+	if waiting := state.Usage[m.New].Ready; r.Progress != nil && waiting > 0 {
+		step, finish := r.Progress(waiting)
+		h.step = step
+		defer finish()
+	}
+	_, err = r.drain(ctx, reverse, h, drainLimits{idle: time.Second, wait: r.Wait, stuck: max(r.Wait, leastStuck)})
+	if n := h.moved.Load(); n > 0 {
+		r.say("abort: moved %s from %s back to %s", text.Count(n, "message"), m.New, m.Legacy)
+	}
+	switch {
+	case errors.Is(err, errStuck):
+		return h.stuck(Move{Legacy: m.New, New: m.Legacy})
+	case errors.Is(err, errComing):
+		return fmt.Errorf("%w: a publisher still sends to the queue %s by its name; stop it and run abort again",
+			ErrWaiting, m.New)
+	case err != nil:
+		return err
+	}
+	return r.tiersEmpty(ctx, m)
+}
+
+// tiersEmpty waits for the successor's messages that are in the failed queue or in a tier
+// of its backoff: they return to the legacy queue, so their return path must stay until
+// then. Other queues may share the backoff, and their messages may fail all the time. So
+// the wait ends in one of two states:
+//
+//   - the failed queue and all tiers were empty for longer than counts can be old (lag);
+//   - the failed queue was empty once, and the longest delay and lag have passed since: by
+//     then the successor's messages were in a tier or in the dead-letter queue, and those
+//     in a tier have returned.
+//
+// While messages are there after the wait of the runner, it fails with ErrWaiting.
+func (r *Runner) tiersEmpty(ctx context.Context, m Move) error {
+	work, _ := r.Topology.WorkQueue(m.New)
+	backoff, ok := r.Topology.Backoff(work.Backoff)
+	if !ok {
+		return nil
+	}
+	longest := slices.MaxFunc(backoff.Tiers, func(a, b topology.Tier) int { return cmp.Compare(a.Delay, b.Delay) }).Delay
+	const lag = 7 * time.Second // counts can be 5 seconds old
+	begun, deadline := time.Now(), time.Now().Add(r.Wait)
+	var empty, failedEmpty time.Time // since when all queues are empty, and when the failed queue was
+	for {
+		state, err := r.Management.Inspect(ctx)
+		if err != nil {
+			return err
+		}
+		holds := func(queue string) int64 { return state.Usage[queue].Ready + state.Usage[queue].Unacknowledged }
+		failed, now := holds(m.New)+holds(backoff.FailedQueue), time.Now()
+		held := failed
+		for _, q := range retryQueues(backoff) {
+			held += holds(q)
+		}
+		switch {
+		case held > 0:
+			empty = time.Time{}
+		case empty.IsZero():
+			empty = now
+		}
+		switch {
+		case holds(m.New) > 0: // a consumer still has it, and may reject it
+			failedEmpty = time.Time{}
+		case failed == 0 && failedEmpty.IsZero() && now.Sub(begun) > lag:
+			failedEmpty = now
+		}
+		switch {
+		case !empty.IsZero() && now.Sub(empty) > lag, !failedEmpty.IsZero() && now.Sub(failedEmpty) > longest+lag:
+			return nil
+		case held > 0 && now.After(deadline):
+			return fmt.Errorf("%w: %s in the tiers and the failed queue of the backoff %s; those of %s return to %s; run abort again when they have returned",
+				ErrWaiting, text.Count(held, "message"), backoff.Name, m.New, m.Legacy)
+		}
+		if err := pause(ctx, time.Second); err != nil {
+			return err
+		}
+	}
+}
+
+// retryQueues returns the retry queues of a backoff. Tiers may share one.
+func retryQueues(b topology.Backoff) []string {
+	var out []string
+	for _, tier := range b.Tiers {
+		if !slices.Contains(out, tier.Queue) {
+			out = append(out, tier.Queue)
+		}
+	}
+	return out
+}

@@ -1,0 +1,333 @@
+package migrate_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/dlxctl/dlxctl/internal/brokertest"
+	"github.com/dlxctl/dlxctl/internal/migrate"
+	"github.com/dlxctl/dlxctl/internal/spec"
+	"github.com/dlxctl/dlxctl/plan"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// without gives what Abort asks for: the topology without the successors of legacy queues.
+func (s *stage) without(t *testing.T) func(legacy []string) (topology.Compiled, error) {
+	t.Helper()
+	return func(legacy []string) (topology.Compiled, error) {
+		decoded, _, err := spec.Decode([]spec.Source{{Name: "f", Data: []byte(s.file)}},
+			func(string) (string, bool) { return "", false })
+		if err != nil {
+			t.Fatal(err)
+		}
+		return spec.Compile(decoded.Without(func(q spec.Queue) bool { return slices.Contains(legacy, q.Replaces) }))
+	}
+}
+
+// Stopped after any step of the cutover, or after a later stage, the migration
+// is rolled back under load: the broker has the definitions it had, and every
+// message is in the legacy queue, once.
+func TestAbort(t *testing.T) {
+	t.Parallel()
+	for _, typ := range []string{"classic", "quorum"} {
+		for steps := range 8 {
+			if typ == "quorum" && steps%3 != 1 {
+				continue // their deletion takes its time
+			}
+			t.Run(fmt.Sprintf("%s after %d steps", typ, steps), func(t *testing.T) {
+				t.Parallel()
+				s := newStage(t, typ, nil)
+				before := s.target.Definitions(t)
+				pause := 200 * time.Millisecond
+				if steps == 4 { // in the middle of the cutover, with four times the load
+					pause = 50 * time.Millisecond
+				}
+				published := s.publish(t, pause)
+				stop := s.consume(t, "old")
+				r := s.runner(t)
+				r.Until = migrate.Prepare
+				if err := r.Run(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				for range steps {
+					s.step(t)
+				}
+				if err := s.runner(t).Abort(t.Context(), s.without(t)); err != nil {
+					t.Fatal(err)
+				}
+				confirmed := published()
+				if d := cmp.Diff(before, s.target.Definitions(t)); d != "" {
+					t.Errorf("definitions (-before +after):\n%s", d)
+				}
+				lost, doubled := s.account(t, confirmed)
+				stop()
+				if lost > 0 || doubled > 0 {
+					t.Errorf("%d of %d messages were lost, %d doubled", lost, len(confirmed), doubled)
+					s.where(t, confirmed)
+				}
+				t.Logf("%d published, %d lost, %d doubled", len(confirmed), lost, doubled)
+			})
+		}
+	}
+}
+
+// step does one step of the cutover.
+func (s *stage) step(t *testing.T) {
+	t.Helper()
+	state := s.inspect(t)
+	for _, m := range migrate.Moves(s.want, state) {
+		changes := migrate.NextChanges(m, state)
+		slices.SortStableFunc(changes, func(a, b plan.Change) int { return int(a.Phase - b.Phase) })
+		if err := plan.Execute(t.Context(), s.m, plan.Plan{Changes: changes}, func(plan.Change) {}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wait(t, 200*time.Millisecond)
+}
+
+// What waits in a tier when a migration is rolled back returns to the legacy
+// queue; what is dead already stays in its queue, and that is said.
+func TestAbortWithMessagesInTheTiers(t *testing.T) {
+	t.Parallel()
+	for _, typ := range []string{"classic", "quorum"} {
+		t.Run(typ, func(t *testing.T) {
+			t.Parallel()
+			s := newStageIn(t, brokertest.VHost(t), strings.Replace(fmt.Sprintf(topologyFile, typ), "[100ms]", "[3s]", 1), typ,
+				nil)
+			before := s.target.Definitions(t)
+			r := s.runner(t)
+			r.Until = migrate.Drain
+			if err := r.Run(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			stopProcessor := s.process(t)
+			ch := s.target.Channel(t)
+			confirmed := map[string]bool{}
+			for i := range 20 {
+				id := fmt.Sprint(i)
+				confirmed[id] = true
+				if err := ch.PublishWithContext(t.Context(), "f", "key", true, false,
+					amqp091.Publishing{MessageId: id, DeliveryMode: amqp091.Persistent}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			s.reject(t, 10)
+			var said strings.Builder
+			r = s.runner(t)
+			r.Report = func(format string, args ...any) { fmt.Fprintf(&said, format+"\n", args...) }
+			if err := r.Abort(t.Context(), s.without(t)); !errors.Is(err, migrate.ErrWaiting) ||
+				!strings.Contains(err.Error(), "shop.quick.failed (0 messages, 1 consumer)") {
+				t.Errorf("while the processor runs it ends with %v", err)
+			}
+			stopProcessor()
+			for end := time.Now().Add(20 * time.Second); ; { // statistics tell of consumers for up to 5 seconds
+				err := r.Abort(t.Context(), s.without(t))
+				if err == nil {
+					break
+				}
+				if time.Now().After(end) {
+					t.Fatal(err)
+				}
+			}
+			stop := s.consume(t, "old")
+			lost, doubled := s.account(t, confirmed)
+			stop()
+			if lost > 0 || doubled > 0 {
+				t.Errorf("%d of %d messages were lost, %d doubled:\n%s", lost, len(confirmed), doubled, &said)
+				s.where(t, confirmed)
+			}
+			if d := cmp.Diff(before, s.target.Definitions(t)); d != "" {
+				t.Errorf("definitions (-before +after):\n%s\n%s", d, &said)
+			}
+		})
+	}
+}
+
+// While the migration is rolled back, messages return from a tier all the time:
+// each comes to one of the two queues, and is in the legacy queue at last, once.
+func TestAbortWhileMessagesComeBack(t *testing.T) {
+	t.Parallel()
+	for _, typ := range []string{"classic", "quorum"} {
+		t.Run(typ, func(t *testing.T) {
+			t.Parallel()
+			s := newStage(t, typ, nil)
+			r := s.runner(t)
+			r.Until = migrate.Drain
+			if err := r.Run(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			stopOld, retry := s.consume(t, "old"), s.retry(t)
+			r = s.runner(t)
+			turned := make(chan struct{})
+			r.Report = func(format string, args ...any) {
+				if strings.HasPrefix(fmt.Sprintf(format, args...), "abort: moved ") {
+					close(turned)
+				}
+			}
+			ended := make(chan error, 1)
+			go func() { ended <- r.Abort(t.Context(), s.without(t)) }()
+			select {
+			case <-turned:
+			case err := <-ended:
+				t.Fatalf("it ends before it has moved anything, with %v", err)
+			}
+			confirmed := retry()
+			if err := <-ended; err != nil {
+				t.Fatal(err)
+			}
+			lost, doubled := s.account(t, confirmed)
+			stopOld()
+			if lost > 0 || doubled > 0 {
+				t.Errorf("%d of %d messages were lost, %d doubled", lost, len(confirmed), doubled)
+				s.where(t, confirmed)
+			}
+			t.Logf("%d came back, %d lost, %d doubled", len(confirmed), lost, doubled)
+		})
+	}
+}
+
+// A migration that was rolled back and is made again, before the tiers are empty,
+// turns what comes back with the rest.
+func TestMigrateAgainAfterAbort(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, "classic", nil)
+	r := s.runner(t)
+	r.Until = migrate.Drain
+	if err := r.Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	retry := s.retry(t)
+	r = s.runner(t)
+	r.Wait = 2 * time.Second
+	if err := r.Abort(t.Context(), s.without(t)); !errors.Is(err, migrate.ErrWaiting) {
+		t.Fatalf("while messages come back it ends with %v", err)
+	}
+	if err := s.runner(t).Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	confirmed := retry()
+	stop := s.consume(t, "new")
+	lost, doubled := s.account(t, confirmed)
+	stop()
+	if lost > 0 || doubled > 0 {
+		t.Errorf("%d of %d messages were lost, %d doubled", lost, len(confirmed), doubled)
+		s.where(t, confirmed)
+	}
+	if changes := plan.Make(s.want, s.inspect(t), plan.Options{}).Changes; len(changes) > 0 {
+		t.Errorf("plan shows changes: %v", changes)
+	}
+	t.Logf("%d came back, %d lost, %d doubled", len(confirmed), lost, doubled)
+}
+
+// retry publishes to the tier of the new queue, as the processor does, as fast as the
+// broker confirms. stop gives the message-ids.
+func (s *stage) retry(t *testing.T) (stop func() map[string]bool) {
+	t.Helper()
+	loop := s.want.Backoffs[0]
+	headers := amqp091.Table{}
+	for _, b := range s.want.Bindings {
+		if b.Source == loop.RetryExchange && b.Destination == loop.Tiers[0].Queue {
+			headers[s.want.CountHeader] = b.Arguments[s.want.CountHeader]
+		}
+	}
+	ch := s.target.Confirming(t)
+	quit, done := make(chan struct{}), make(chan map[string]bool)
+	go func() {
+		confirmed := map[string]bool{}
+		defer func() { done <- confirmed }()
+		for n := 0; ; n++ {
+			select {
+			case <-quit:
+				return
+			default:
+			}
+			id := fmt.Sprintf("retry-%d", n)
+			c, err := ch.PublishWithDeferredConfirm(loop.RetryExchange, topology.AddressKey("new"), true, false,
+				amqp091.Publishing{MessageId: id, DeliveryMode: amqp091.Persistent, Headers: headers})
+			if err != nil || !c.Wait() {
+				t.Errorf("a message was not confirmed: %v", err)
+				return
+			}
+			confirmed[id] = true
+		}
+	}()
+	return func() map[string]bool { close(quit); return <-done }
+}
+
+// Other queues that share the backoff fail all the time: what waits for the tiers to
+// be empty ends anyway.
+func TestAbortWithASharedBackoff(t *testing.T) {
+	t.Parallel()
+	file := strings.Replace(fmt.Sprintf(topologyFile, "classic"), "queues:\n", "queues:\n  - {name: other}\n", 1)
+	s := newStageIn(t, brokertest.VHost(t), file, "classic", nil)
+	before := s.target.Definitions(t)
+	r := s.runner(t)
+	r.Until = migrate.Drain
+	if err := r.Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := plan.Execute(t.Context(), s.m, plan.Make(s.want, s.inspect(t), plan.Options{}),
+		func(plan.Change) {}); err != nil {
+		t.Fatal(err)
+	}
+	loop := s.want.Backoffs[0]
+	ch := s.target.Channel(t)
+	ctx, stop := context.WithCancel(t.Context())
+	var wait sync.WaitGroup
+	t.Cleanup(wait.Wait)
+	t.Cleanup(stop)
+	wait.Go(func() { // a tier is never empty
+		tick := time.NewTicker(10 * time.Millisecond)
+		defer tick.Stop()
+		for ctx.Err() == nil {
+			if err := ch.Publish(loop.RetryExchange, topology.AddressKey("other"), true, false,
+				amqp091.Publishing{Headers: amqp091.Table{s.want.CountHeader: int64(1)}}); err != nil {
+				t.Error(err)
+				return
+			}
+			<-tick.C
+		}
+	})
+	r = s.runner(t)
+	r.Wait = 30 * time.Second
+	if err := r.Abort(t.Context(), s.without(t)); err != nil {
+		t.Errorf("it ends with %v", err)
+	}
+	for _, o := range before {
+		if !slices.Contains(s.target.Definitions(t), o) {
+			t.Errorf("gone: %s", o)
+		}
+	}
+	if s.exists(t, "new") {
+		t.Error("the new queue is still there")
+	}
+}
+
+// reject rejects the first n messages of the new queue.
+func (s *stage) reject(t *testing.T, n int) {
+	t.Helper()
+	ch := s.target.Channel(t)
+	for end := time.Now().Add(20 * time.Second); n > 0; {
+		d, ok, err := ch.Get("new", false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ok {
+			n--
+			if err := d.Reject(false); err != nil { // it is dead-lettered
+				t.Fatal(err)
+			}
+		} else if time.Now().After(end) {
+			t.Fatalf("%d messages did not come", n)
+		}
+	}
+}

@@ -1,0 +1,71 @@
+package migrate
+
+import (
+	"github.com/dlxctl/dlxctl/plan"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// nextBack returns the next step of a rollback, from what the broker shows: the cutover
+// in the other direction. If the switch exchange is gone, it is created again, and then
+// routes to the legacy queue. Messages that wait in a tier take this path too: they
+// return through a binding of the successor.
+func (m Move) nextBack(state topology.State) cutoverStep {
+	f := m.find(state)
+	exists := f.exchanges[m.switchName()]
+	switch {
+	case !exists && f.policy == nil && len(lacking(f.onSuccessor, f.onLegacy)) > 0:
+		return cutoverStep{
+			Doing: "create the switch exchange of " + m.Legacy, Changes: m.makeSwitch(state, f, m.successorEnd()),
+		}
+	case !exists && len(f.onSuccessor) > 0 && f.policy == nil:
+		return cutoverStep{Doing: "unbind " + m.New, Changes: m.deletions(f.onSuccessor)} // the legacy queue has them all
+	case f.policy != nil && (!exists || !f.legacyBound || !f.successorBound):
+		if made := m.makeSwitch(state, f, m.successorEnd()); len(made) > 0 && (exists || len(f.onSuccessor) > 0) {
+			return cutoverStep{Doing: "create the switch exchange of " + m.Legacy, Changes: made}
+		}
+		return m.removeSwitch(f)
+	case exists && (f.policy == nil || f.policy.Definition[keyAlternate] == m.successorEnd()):
+		return m.switchBack(state, f)
+	case exists:
+		return m.bindLegacy(f)
+	default:
+		return m.removeSwitch(f)
+	}
+}
+
+// switchBack routes all messages through the switch exchange, and then changes where it
+// routes to.
+func (m Move) switchBack(state topology.State, f found) cutoverStep {
+	if f.policy == nil { // no message may be lost meanwhile: it routes to where the messages go now
+		return m.renewPolicy(state, f)
+	}
+	bind := m.bindSwitch(lacking(f.onSuccessor, f.onSwitch))
+	switch {
+	case len(bind) > 0:
+		return cutoverStep{Doing: "bind the switch exchange of " + m.Legacy, Changes: bind}
+	case len(f.onSuccessor) > 0:
+		return cutoverStep{Doing: "unbind " + m.New, Changes: m.deletions(f.onSuccessor)}
+	default:
+		return cutoverStep{
+			Doing:   "switch from " + m.New + " to " + m.Legacy,
+			Changes: []plan.Change{m.pointSwitch(state, f, m.legacyEnd())},
+		}
+	}
+}
+
+// bindLegacy binds the legacy queue again and removes the switch exchange.
+func (m Move) bindLegacy(f found) cutoverStep {
+	var bind []plan.Change
+	for _, b := range lacking(f.onSwitch, f.onLegacy) {
+		b = m.bindingTo(m.Legacy, b)
+		bind = append(bind, create(b))
+	}
+	switch {
+	case len(bind) > 0:
+		return cutoverStep{Doing: "bind " + m.Legacy, Changes: bind}
+	case len(f.onSwitch) > 0:
+		return cutoverStep{Doing: "unbind the switch exchange of " + m.Legacy, Changes: m.deletions(f.onSwitch)}
+	default:
+		return m.removeSwitch(f)
+	}
+}

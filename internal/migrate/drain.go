@@ -1,0 +1,250 @@
+package migrate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/dlxctl/dlxctl/internal/broker/amqp"
+	"github.com/dlxctl/dlxctl/internal/relay"
+	"github.com/dlxctl/dlxctl/internal/text"
+)
+
+// lookEvery is how often a drain checks whether the queue was bound again.
+const lookEvery = 2 * time.Second
+
+// grace is how long a drain that is stopped goes on with what is in flight.
+const grace = 30 * time.Second
+
+// prefetch is how many messages of a legacy queue are in flight at once.
+const prefetch = 1000
+
+// prefetchBytes is how many bytes of them, headers included.
+const prefetchBytes = 32 << 20
+
+const (
+	// lastTry is how many drains in a row may be ended by a message.
+	lastTry = 8
+	// retryPause is the pause before it is tried again.
+	retryPause = 200 * time.Millisecond
+)
+
+// drainLimits say when a drain ends.
+type drainLimits struct {
+	// idle is how long no message must have come for the drain to be done.
+	idle time.Duration
+	// wait is how long it goes on while messages still come, once the backlog is moved:
+	// the messages that waited when it began.
+	wait time.Duration
+	// stuck is how long it goes on while the successor accepts nothing.
+	stuck time.Duration
+	// bound reports whether the queue has bindings, which ends the drain. Nil: it may have.
+	bound func(context.Context) bool
+	// fullAt is how many messages the successor holds when it refuses more. Zero: it
+	// accepts any number.
+	fullAt int64
+	// feeders is called once no message has come for idle, while the drain goes on. The
+	// drain is done only if it returns nil and no message has come meanwhile. Nil: the
+	// feeders are not checked.
+	feeders func(context.Context) error
+}
+
+// Why a drain ends early.
+var (
+	// errComing says that messages still came when the time was over.
+	errComing = errors.New("messages still come")
+	// errStuck says that the successor stopped accepting messages.
+	errStuck = errors.New("the successor accepts no messages")
+	// errBound says that the queue was bound again.
+	errBound = errors.New("the queue is bound")
+)
+
+// drain moves the messages that are in the legacy queue and that come to it, until none has
+// come for a while. It ends with errComing if that does not happen, and with errStuck if
+// the successor refuses messages for long; those stay in the legacy queue. It returns the
+// backlog: how many messages waited when it began.
+//
+// Nothing can be lost: the relay acknowledges a message only when its copy is
+// confirmed. A message that closes the channel or the connection stays in the legacy
+// queue too, and what was in flight with it is doubled once at most.
+func (r *Runner) drain(ctx context.Context, m Move, h *mover, limits drainLimits) (backlog int64, err error) {
+	caution := relay.Caution{Prefetch: prefetch, Bytes: prefetchBytes, Report: h.report}
+	first := int64(-1)
+	for tries := 1; ; tries++ {
+		backlog, err = r.pass(ctx, m, h, limits, &caution)
+		if first < 0 {
+			first = backlog
+		}
+		why, closed := errors.AsType[*amqp.ClosedError](err)
+		switch {
+		case errors.Is(err, relay.ErrAgain):
+			tries = 0
+		case err == nil || ctx.Err() != nil || tries == lastTry || !closed || !why.ByMessage():
+			return first, err
+		case pause(ctx, retryPause) != nil:
+			return first, err
+		}
+	}
+}
+
+// pass is a drain over one pair of connections. No goroutine outlives it.
+func (r *Runner) pass(
+	ctx context.Context, m Move, h *mover, limits drainLimits, caution *relay.Caution,
+) (backlog int64, err error) {
+	e := r.Endpoint
+	e.ConnectionName = "dlxctl migrate " + m.Topology + " " + m.Legacy
+	in, err := amqp.DialToConsume(ctx, e)
+	if err != nil {
+		return backlog, err
+	}
+	defer in.Close() // ends its channel too: to close that alone can hang, where a queue has no leader
+	out, err := amqp.Dial(ctx, e)
+	if err != nil {
+		return backlog, err
+	}
+	defer out.Close()
+	ready, err := in.MessagesReady(m.Legacy)
+	if err != nil {
+		return backlog, err
+	}
+	backlog = int64(ready)
+	if err := h.awaitRoom(ctx, in, m, limits); err != nil {
+		return backlog, err
+	}
+	move := relay.Relay{Handler: h, Grace: grace, Absent: caution.Refused}
+	window := caution.Begin(&move)
+	source, err := in.Consume(m.Legacy, window, prefetchBytes)
+	if err != nil {
+		return backlog, err
+	}
+	sink, err := out.Publisher(window)
+	if err != nil {
+		return backlog, err
+	}
+	move.Source, move.Sink = source, sink
+	h.begin(out.FrameMax())
+	return backlog, h.run(ctx, &move, limits, backlog, caution, in, out)
+}
+
+// run runs a relay until the drain is done or one of its limits ends it.
+func (h *mover) run(
+	ctx context.Context, move *relay.Relay, limits drainLimits, backlog int64, caution *relay.Caution, in, out *amqp.Conn,
+) error {
+	until, stop := context.WithCancelCause(ctx)
+	var watches sync.WaitGroup
+	defer watches.Wait()
+	defer stop(nil)
+	watches.Go(func() { stop(h.watch(until, backlog, limits)) })
+	if limits.bound != nil {
+		watches.Go(func() {
+			for pause(until, lookEvery) == nil {
+				if limits.bound(until) {
+					stop(errBound)
+				}
+			}
+		})
+	}
+	cut := amqp.CloseAfter(until, grace+time.Second, in, out) // what was in flight is doubled at most
+	err := move.Run(until)
+	caution.End(move, err)
+	if cut() {
+		err = relay.ErrGrace // Run reports the closed connection, which is only how it was ended
+	}
+	switch cause := context.Cause(until); {
+	case errors.Is(cause, errStuck):
+		return cause
+	case err != nil:
+		return err
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case cause != nil && !errors.Is(cause, context.Canceled): // watch has returned nil
+		return cause
+	default:
+		return nil
+	}
+}
+
+// awaitRoom waits while the successor is full. Each drain that consumed messages only to
+// requeue them would count as a delivery of them, and a quorum queue drops messages at
+// their delivery limit.
+func (h *mover) awaitRoom(ctx context.Context, in *amqp.Conn, m Move, limits drainLimits) error {
+	for began := time.Now(); limits.fullAt > 0; {
+		switch ready, err := in.MessagesReady(m.New); {
+		case err != nil:
+			return err
+		case int64(ready) < limits.fullAt:
+			return nil
+		case time.Since(began) >= limits.stuck:
+			full := fmt.Sprintf("it is full, with %s", text.Count(int64(ready), "message"))
+			h.refused.Store(&full)
+			return errStuck
+		case limits.bound != nil && limits.bound(ctx):
+			return errBound
+		}
+		if err := pause(ctx, lookEvery); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// watch returns nil once nothing is in flight and nothing was moved for limits.idle, and
+// errComing or errStuck if that does not happen in time. If limits.feeders is set, it has
+// to agree; if it does not in time, its error is returned.
+func (h *mover) watch(ctx context.Context, backlog int64, limits drainLimits) error {
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	begin := h.moved.Load()
+	var since time.Time // when the backlog was moved
+	var asked time.Time // when the feeders were first checked
+	late := func(since time.Time) bool { return time.Since(since) > limits.wait+limits.idle }
+	for {
+		quiet, inFlight := time.Since(time.UnixMilli(h.last.Load())), h.taken.Load() > h.moved.Load()
+		switch {
+		case !inFlight && quiet >= limits.idle:
+			if asked.IsZero() {
+				asked = time.Now()
+			}
+			if over, err := h.isDone(ctx, limits, asked); over || err != nil {
+				return err
+			}
+		case inFlight && quiet >= limits.stuck:
+			return errStuck
+		case since.IsZero() && h.moved.Load()-begin >= backlog:
+			since = time.Now()
+		case !since.IsZero() && late(since) && (asked.IsZero() || late(asked)):
+			return errComing
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// isDone reports whether no message can come any more. The answer of limits.feeders counts
+// only if no message came while it was worked out: a message that was on its way from a
+// feeder then has arrived, and was consumed.
+func (h *mover) isDone(ctx context.Context, limits drainLimits, asked time.Time) (over bool, err error) {
+	if limits.feeders == nil {
+		return true, nil
+	}
+	before := h.taken.Load()
+	err = limits.feeders(ctx)
+	if ctx.Err() != nil {
+		return true, nil //nolint:nilerr // the caller checks ctx
+	}
+	fed, isFed := errors.AsType[*fedError](err)
+	switch {
+	case isFed && !fed.final && time.Since(asked) < limits.wait:
+		_ = pause(ctx, time.Second) // the caller checks ctx
+		return false, nil
+	case err != nil:
+		return false, err
+	default:
+		return h.taken.Load() == before, nil
+	}
+}

@@ -1,0 +1,17 @@
+package migrate
+
+import (
+	"github.com/dlxctl/dlxctl/plan"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// Moves returns the moves that are not done, for tests.
+func Moves(want topology.Compiled, state topology.State) []Move { return unfinishedMoves(want, state) }
+
+// Preparation returns the changes of the stage prepare, for tests.
+func Preparation(want topology.Compiled, state topology.State, moves []Move) plan.Plan {
+	return preparation(want, state, moves)
+}
+
+// NextChanges returns the changes of the next step of a cutover, for tests.
+func NextChanges(m Move, state topology.State) []plan.Change { return m.next(state, nil).Changes }

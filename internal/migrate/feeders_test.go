@@ -1,0 +1,281 @@
+package migrate_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/dlxctl/dlxctl/internal/brokertest"
+	"github.com/dlxctl/dlxctl/internal/migrate"
+)
+
+// homeMade makes a chain of queues through which what the old queue rejects comes back to it by
+// its name, as many teams have made it by hand: each but the last leads to the next.
+func (s *stage) homeMade(t *testing.T, typ string, ttl time.Duration, chain ...string) {
+	t.Helper()
+	ch := s.target.Channel(t)
+	for i, name := range chain {
+		next := "old"
+		if i+1 < len(chain) {
+			next = chain[i+1]
+		}
+		args := amqp091.Table{
+			"x-queue-type": typ, "x-message-ttl": ttl.Milliseconds(), "x-dead-letter-exchange": "",
+			"x-dead-letter-routing-key": next,
+		}
+		if _, err := ch.QueueDeclare(name, true, false, false, false, args); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// ahead gives what --dry-run says.
+func (s *stage) ahead(t *testing.T) string {
+	t.Helper()
+	var out strings.Builder
+	if err := migrate.WritePreviews(&out, migrate.Previews(s.want, s.inspect(t), nil)); err != nil {
+		t.Fatal(err)
+	}
+	return out.String()
+}
+
+// rejectAll rejects n messages of a queue.
+func (s *stage) rejectAll(t *testing.T, queue string, n int) {
+	t.Helper()
+	ch := s.target.Channel(t)
+	for range n {
+		var d amqp091.Delivery
+		brokertest.Eventually(t, "a message to reject", func() (ok bool) {
+			var err error
+			if d, ok, err = ch.Get(queue, false); err != nil {
+				t.Fatal(err)
+			}
+			return ok
+		})
+		if err := d.Reject(false); err != nil { // it is dead-lettered
+			t.Fatal(err)
+		}
+	}
+}
+
+// What waits in a retry queue that was made by hand, and comes back to the legacy queue by its
+// name, is waited for: the legacy queue is deleted only when that queue is proved empty.
+func TestHomeMadeRetryQueue(t *testing.T) {
+	t.Parallel()
+	for _, typ := range []string{"classic", "quorum"} {
+		for name, chain := range map[string][]string{"one queue": {"old.wait"}, "two queues": {"old.wait", "old.wait2"}} {
+			t.Run(typ+" "+name, func(t *testing.T) {
+				t.Parallel()
+				const n = 50
+				s := newStage(t, typ, amqp091.Table{"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "old.wait"})
+				s.homeMade(t, typ, 8*time.Second, chain...)
+				s.fill(t, n, 10)
+				s.rejectAll(t, "old", n)
+				var said strings.Builder
+				r := s.runner(t)
+				r.Wait = 60 * time.Second
+				r.Report = func(format string, args ...any) { fmt.Fprintf(&said, format+"\n", args...) }
+				notes := s.ahead(t)
+				if !strings.Contains(notes, "the queue old.wait ") ||
+					!strings.Contains(notes, " by its name: old is deleted only once it is proved empty") {
+					t.Errorf("the check does not tell of the retry queue: %s", notes)
+				}
+				if err := r.Run(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				if got := s.count(t, "new"); len(got) != n || s.exists(t, "old") {
+					t.Errorf("%d of %d messages came; the legacy queue is there: %t; it said:\n%s", len(got), n, s.exists(t, "old"),
+						&said)
+				}
+				if !strings.Contains(said.String(), chain[len(chain)-1]+" is empty and still dead-letters to old, which is gone") {
+					t.Errorf("it said:\n%s", &said)
+				}
+			})
+		}
+	}
+}
+
+// While such a queue holds messages for longer than migrate waits, or others put messages there,
+// the legacy queue is kept, and what comes goes on to the new queue.
+func TestHomeMadeRetryQueueInUse(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, "classic", nil)
+	s.homeMade(t, "classic", time.Hour, "old.wait")
+	ch := s.target.Channel(t)
+	if err := ch.Publish("", "old.wait", true, false, amqp091.Publishing{MessageId: "m"}); err != nil {
+		t.Fatal(err)
+	}
+	brokertest.Eventually(t, "the message to be counted", func() bool { return s.inspect(t).Usage["old.wait"].Ready == 1 })
+	r := s.runner(t)
+	r.Wait = 2 * time.Second
+	if err := r.Run(t.Context()); !errors.Is(err, migrate.ErrWaiting) ||
+		!strings.Contains(err.Error(), "the queue old.wait holds 1 message and dead-letters to old by its name") {
+		t.Errorf("while it holds a message, it ends with %v", err)
+	}
+	if _, err := ch.QueuePurge("old.wait", false); err != nil {
+		t.Fatal(err)
+	}
+	if err := ch.QueueBind("old.wait", "late", "d", false, nil); err != nil {
+		t.Fatal(err)
+	}
+	r = s.runner(t)
+	r.Wait = 10 * time.Second
+	if err := r.Run(t.Context()); !errors.Is(err, migrate.ErrWaiting) ||
+		!strings.Contains(err.Error(), "can still get messages: the exchange d routes messages to it") {
+		t.Errorf("while others put messages there, it ends with %v", err)
+	}
+	if !s.exists(t, "old") {
+		t.Fatal("the legacy queue is gone")
+	}
+	if err := ch.QueueUnbind("old.wait", "late", "d", nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.runner(t).Run(t.Context()); err != nil || s.exists(t, "old") {
+		t.Errorf("with no such message, it ends with %v", err)
+	}
+}
+
+// A retry queue that dead-letters to an exchange with a name needs no word: its way moves along.
+func TestRetryQueueWithANamedExchange(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, "classic", nil)
+	ch := s.target.Channel(t)
+	args := amqp091.Table{"x-message-ttl": int64(4000), "x-dead-letter-exchange": "d", "x-dead-letter-routing-key": "a"}
+	if _, err := ch.QueueDeclare("old.wait", true, false, false, false, args); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 10 {
+		if err := ch.Publish("", "old.wait", true, false, amqp091.Publishing{MessageId: fmt.Sprint(i)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if notes := s.ahead(t); strings.Contains(notes, "old.wait") {
+		t.Errorf("the check tells of it: %s", notes)
+	}
+	if err := s.runner(t).Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]int{}
+	brokertest.Eventually(t, "all messages", func() bool {
+		for id, n := range s.count(t, "new") {
+			got[id] += n
+		}
+		return len(got) == 10
+	})
+}
+
+// Abort leaves a migration alone that is finished: what its successor uses stays.
+func TestAbortLeavesWhatIsFinished(t *testing.T) {
+	t.Parallel()
+	file := fmt.Sprintf(topologyFile, "classic") + "  - {name: b2, replaces: b, bindings: [{exchange: d, key: b}]}\n"
+	s := newStageIn(t, brokertest.VHost(t), file, "classic", nil)
+	ch := s.target.Channel(t)
+	if _, err := ch.QueueDeclare("b", true, false, false, false, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := ch.QueueBind("b", "b", "d", false, nil); err != nil {
+		t.Fatal(err)
+	}
+	finish := func(names ...string) *migrate.Runner {
+		r := s.runner(t)
+		r.Legacy = names
+		return r
+	}
+	if err := finish("old").Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	finished := s.target.Definitions(t)
+	r := finish("b")
+	r.Until = migrate.Cutover
+	if err := r.Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := finish("old").Abort(t.Context(), s.without(t)); !errors.Is(err, migrate.ErrRefused) ||
+		!strings.Contains(err.Error(), "old is done: its legacy queue is deleted") {
+		t.Errorf("named, it ends with %v", err)
+	}
+	var said strings.Builder
+	r = finish()
+	r.Report = func(format string, args ...any) { fmt.Fprintf(&said, format+"\n", args...) }
+	if err := r.Abort(t.Context(), s.without(t)); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(said.String(), "old is done: its legacy queue is deleted, and there is nothing to roll back") {
+		t.Errorf("it said:\n%s", &said)
+	}
+	for _, o := range finished {
+		found := false
+		for _, now := range s.target.Definitions(t) {
+			found = found || now == o
+		}
+		if !found {
+			t.Errorf("gone: %s", o)
+		}
+	}
+	if s.exists(t, "b2") {
+		t.Error("the successor of the other is still there")
+	}
+	// A service that still declares the legacy queue does not make it undone.
+	if _, err := ch.QueueDeclare("old", true, false, false, false, nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := finish().Abort(t.Context(), s.without(t)); err != nil || !s.exists(t, "new") {
+		t.Errorf("once the legacy queue was declared again, it ends with %v; the successor exists: %t", err,
+			s.exists(t, "new"))
+	}
+}
+
+// An abort keeps the successor while a queue that dead-letters to it by its name holds messages.
+func TestAbortWithAHomeMadeRetryQueue(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, "classic", nil)
+	r := s.runner(t)
+	r.Until = migrate.Drain
+	if err := r.Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ch := s.target.Channel(t)
+	args := amqp091.Table{
+		"x-message-ttl": int64(3_600_000), "x-dead-letter-exchange": "",
+		"x-dead-letter-routing-key": "new",
+	}
+	if _, err := ch.QueueDeclare("new.wait", true, false, false, false, args); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 10 {
+		if err := ch.Publish("", "new.wait", true, false, amqp091.Publishing{MessageId: fmt.Sprint(i)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	brokertest.Eventually(t, "the messages to be counted",
+		func() bool { return s.inspect(t).Usage["new.wait"].Ready == 10 })
+	if err := s.runner(t).Abort(t.Context(), s.without(t)); !errors.Is(err, migrate.ErrWaiting) ||
+		!strings.Contains(err.Error(), "the queue new.wait holds 10 messages and dead-letters to new by its name") {
+		t.Errorf("it ends with %v", err)
+	}
+	for range 10 { // they leave by rejection: a TTL may end before the abort has looked
+		d, ok, err := ch.Get("new.wait", false)
+		if err != nil || !ok {
+			t.Fatalf("no message came: %t, %v", ok, err)
+		}
+		if err := d.Reject(false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for end := time.Now().Add(2 * time.Minute); ; { // each abort looks at the tiers for some seconds
+		err := s.runner(t).Abort(t.Context(), s.without(t))
+		if err == nil {
+			break
+		}
+		if !errors.Is(err, migrate.ErrWaiting) || time.Now().After(end) {
+			t.Fatal(err)
+		}
+	}
+	if got := s.count(t, "old"); len(got) != 10 || s.exists(t, "new") {
+		t.Errorf("%d of 10 messages came; the successor exists: %t", len(got), s.exists(t, "new"))
+	}
+}

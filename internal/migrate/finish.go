@@ -1,0 +1,255 @@
+package migrate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/dlxctl/dlxctl/internal/broker"
+	"github.com/dlxctl/dlxctl/internal/broker/amqp"
+	"github.com/dlxctl/dlxctl/internal/policy"
+	"github.com/dlxctl/dlxctl/internal/text"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// atOnce is how many legacy queues are drained at a time. Each takes two
+// connections.
+const atOnce = 8
+
+// finish drains and retires the legacy queues, several at a time.
+func (r *Runner) finish(ctx context.Context, moves []Move) error {
+	step, finish, err := r.progress(ctx, moves)
+	if err != nil {
+		return err
+	}
+	defer finish()
+	var mu sync.Mutex
+	var waiting []error
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(atOnce)
+	for _, m := range moves {
+		group.Go(func() error {
+			err := r.finishMove(ctx, m, step)
+			if errors.Is(err, ErrWaiting) || errors.Is(err, ErrVanished) {
+				mu.Lock()
+				defer mu.Unlock()
+				waiting = append(waiting, err)
+				return nil
+			}
+			if err != nil {
+				return fmt.Errorf("%s: %w", m.Legacy, err)
+			}
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return err // it matters more than those that wait
+	}
+	return errors.Join(waiting...)
+}
+
+// progress starts the progress of all messages that wait in the legacy queues. The counts
+// come from AMQP: the statistics of quorum queues are up to 5 seconds old.
+func (r *Runner) progress(ctx context.Context, moves []Move) (step, finish func(), err error) {
+	conn, err := amqp.Dial(ctx, r.Endpoint)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer conn.Close()
+	var backlog int64
+	for _, m := range moves {
+		ready, err := conn.MessagesReady(m.Legacy)
+		if err != nil && !errors.Is(err, broker.ErrNotFound) {
+			return nil, nil, err
+		}
+		backlog += int64(ready)
+	}
+	if r.Progress == nil || backlog == 0 {
+		return func() {}, func() {}, nil
+	}
+	step, finish = r.Progress(backlog)
+	return step, finish, nil
+}
+
+// finishMove drains one legacy queue and deletes it.
+func (r *Runner) finishMove(ctx context.Context, m Move, step func()) error {
+	h := m.newMover()
+	h.step = step
+	state, err := r.waitForConsumers(ctx, m)
+	if err != nil {
+		return err
+	}
+	refused := 0 // how many times the broker did not delete the queue
+	for began := time.Now(); m.find(state).legacy; {
+		r.remember(state, m, h)
+		again, err := r.repairCutover(ctx, m, state)
+		if err != nil {
+			return err
+		}
+		moved, err := r.drainLegacy(ctx, m, h, policy.FullAt(state, m.New))
+		if again && moved > 0 {
+			h.doubled += moved
+			r.say("drain: up to %s of these are doubled, because %s was bound again", text.Count(moved, "message"), m.Legacy)
+		}
+		inUse := errors.Is(err, broker.ErrInUse)
+		switch {
+		case inUse && time.Since(began) >= r.Wait:
+			return fmt.Errorf("%w: the queue %s has an exclusive consumer, so dlxctl cannot consume; stop that consumer and run migrate again",
+				ErrWaiting, m.Legacy)
+		case inUse, errors.Is(err, errBound):
+			if err := pause(ctx, time.Second); err != nil {
+				return err
+			}
+			if state, err = r.Management.Inspect(ctx); err != nil {
+				return err
+			}
+			continue
+		case err != nil:
+			return r.drainEnded(ctx, m, h, err)
+		case r.Until == Drain:
+			state, err = r.Management.Inspect(ctx)
+			if err != nil || state.Usage[m.Legacy].Ready == 0 {
+				return err
+			}
+			continue
+		}
+		if state, err = r.retire(ctx, m, h); err != nil {
+			return err
+		}
+		refused++
+		// The first refusal says little: a message came, or the broker still counts the
+		// consumer of the drain.
+		if u := state.Usage[m.Legacy]; moved == 0 && refused > 1 && m.find(state).legacy && time.Since(began) >= r.Wait {
+			return fmt.Errorf("%w: the queue %s is in use, so the broker does not delete it: it has %s, %d unacknowledged, and %s",
+				ErrWaiting, m.Legacy, text.Count(u.Ready, "message")+" ready", u.Unacknowledged,
+				text.Count(u.Consumers, "consumer"))
+		}
+	}
+	return r.cleanUp(ctx, m, h, state)
+}
+
+// drainEnded decides what follows when a drain has ended early.
+func (r *Runner) drainEnded(ctx context.Context, m Move, h *mover, err error) error {
+	fed, isFed := errors.AsType[*fedError](err)
+	coming := errors.Is(err, errComing)
+	switch {
+	case coming && r.Until == Drain:
+		return nil
+	case (coming || isFed) && r.Forward:
+		return r.forward(ctx, m)
+	case coming:
+		return fmt.Errorf("%w: a publisher still sends to the queue %s by its name; the queue is kept, and migrate moves what comes to %s while it runs; run it again, or with --forward",
+			ErrWaiting, m.Legacy, m.New)
+	case isFed:
+		return fmt.Errorf("%w: %w; %s is kept, and migrate moves what comes to %s while it runs; run it again, or with --forward",
+			ErrWaiting, fed, m.Legacy, m.New)
+	case errors.Is(err, errStuck):
+		return h.stuck(m)
+	}
+	if state, lookErr := r.Management.Inspect(ctx); lookErr == nil && !m.find(state).legacy {
+		return r.cleanUp(ctx, m, h, state) // it ended with the queue
+	}
+	return err
+}
+
+// drainLegacy drains a queue and reports what was moved.
+func (r *Runner) drainLegacy(ctx context.Context, m Move, h *mover, fullAt int64) (moved int64, err error) {
+	limits := drainLimits{idle: r.Idle, wait: r.Wait, stuck: max(r.Wait, leastStuck), fullAt: fullAt}
+	limits.bound = func(ctx context.Context) bool {
+		state, err := r.Management.Inspect(ctx)
+		return err == nil && len(m.find(state).onLegacy) > 0
+	}
+	if r.Until == Drain {
+		limits.idle, limits.wait = time.Second, 0
+	} else {
+		limits.feeders = r.feedersEmpty(m)
+	}
+	if r.Until != Drain && h.taken.Load() == 0 {
+		r.say("drain: moving what is left in %s, until nothing has come for %s", m.Legacy, r.Idle)
+	}
+	before := h.moved.Load()
+	backlog, err := r.drain(ctx, m, h, limits)
+	moved = h.moved.Load() - before
+	r.reportMoved(m, h, moved, backlog)
+	return moved, err
+}
+
+// reportMoved reports what a drain has moved, and what it had to change.
+func (r *Runner) reportMoved(m Move, h *mover, moved, backlog int64) {
+	if n := min(moved, backlog); n > 0 {
+		r.say("drain: moved %s from %s to %s", text.Count(n, "message"), m.Legacy, m.New)
+	}
+	if n := moved - backlog; n > 0 {
+		r.say("drain: %s came to %s since, by its name through the default exchange: moved to %s",
+			text.Count(n, "message"), m.Legacy, m.New)
+	}
+	if h.again > 0 {
+		r.say("drain: %s had been delivered before and may be doubled if a run was killed: %s",
+			text.Count(h.again, "message"), listIDs(h.ids, h.again))
+		h.doubled += h.again
+		h.again, h.ids = 0, nil
+	}
+	if n := h.malformed; n > 0 {
+		r.say("drain: the x-death of %s was not written by RabbitMQ, and 3.x fails on it; it was moved to the header retry-x-death",
+			text.Count(n, "message"))
+		h.malformed = 0
+	}
+	if n := h.shortened; n > 0 {
+		r.say("drain: %s lost the x-death header that the broker had added: with it the headers were larger than the broker accepts",
+			text.Count(n, "message"))
+		h.shortened = 0
+	}
+}
+
+// leastStuck is how long a successor may accept nothing before a drain gives up, however
+// short --wait is.
+const leastStuck = 10 * time.Second
+
+// waitForConsumers waits until the legacy queue has no consumers.
+func (r *Runner) waitForConsumers(ctx context.Context, m Move) (topology.State, error) {
+	said := false
+	for deadline := time.Now().Add(r.Wait); ; {
+		state, err := r.Management.Inspect(ctx)
+		if err != nil {
+			return state, err
+		}
+		consumers, err := r.consumers(ctx, state, m.Legacy)
+		if err != nil {
+			return state, err
+		}
+		if !said && !r.DrainNow && consumers > 0 && r.Wait > 0 {
+			r.say("drain: waiting up to %s for %s of %s", r.Wait, text.Count(consumers, "consumer"), m.Legacy)
+			said = true
+		}
+		if r.DrainNow || consumers == 0 {
+			return state, nil
+		}
+		if !time.Now().Before(deadline) {
+			return state, fmt.Errorf("%w: the queue %s still has %s; stop them and run migrate again, or use --drain now",
+				ErrWaiting, m.Legacy, text.Count(consumers, "consumer"))
+		}
+		if err := pause(ctx, time.Second); err != nil {
+			return state, err
+		}
+	}
+}
+
+// repairCutover removes bindings that a service has made on the legacy queue since the
+// cutover, and creates the exchange again by which the drain reaches the successor. It
+// reports whether there was such a binding.
+func (r *Runner) repairCutover(ctx context.Context, m Move, state topology.State) (again bool, err error) {
+	again = len(m.find(state).onLegacy) > 0
+	if m.next(state, nil).Doing != "" {
+		if err := r.cutover(ctx, []Move{m}); err != nil {
+			return again, err
+		}
+		if state, err = r.Management.Inspect(ctx); err != nil {
+			return again, err
+		}
+	}
+	return again, r.execute(ctx, m.makeEnd(m.find(state), m.successorEnd()))
+}

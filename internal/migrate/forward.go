@@ -1,0 +1,158 @@
+package migrate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"regexp"
+	"time"
+
+	"github.com/dlxctl/dlxctl/internal/policy"
+	"github.com/dlxctl/dlxctl/plan"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// arrivals is how far back the statistics are read, at least, for messages that came to a
+// forwarder.
+const arrivals = time.Minute
+
+// dropHead is the overflow behavior that dead-letters the oldest messages.
+const dropHead = "drop-head"
+
+// The lengths beyond which a forwarder forwards messages.
+const (
+	forwardAll  int64 = 0
+	forwardNone int64 = 1 << 31 // the forwarder is paused: messages stay in the queue
+)
+
+// forwarder returns the policy by which the broker forwards what is in the legacy queue and
+// what comes to it by its name.
+func (m Move) forwarder(length int64) topology.Policy {
+	return topology.Policy{
+		Name: m.forwarding(), Pattern: "^" + regexp.QuoteMeta(m.Legacy) + "$", ApplyTo: "queues",
+		Priority: topology.PolicyPriority,
+		Definition: topology.Arguments{
+			"max-length": length, "overflow": dropHead, "dead-letter-exchange": "", "dead-letter-routing-key": m.New,
+		},
+	}
+}
+
+// forward leaves a forwarder in place of the drain.
+func (r *Runner) forward(ctx context.Context, m Move) error {
+	state, err := r.Management.Inspect(ctx)
+	if err != nil {
+		return err
+	}
+	fixed := []string{topology.ArgDeadLetterExchange, topology.ArgDeadLetterRoutingKey, topology.ArgOverflow}
+	for _, q := range state.Have.Queues {
+		for _, argument := range fixed {
+			if value, given := q.Arguments[argument]; q.Name == m.Legacy && given && value != dropHead {
+				return fmt.Errorf("%w: a publisher still sends to the queue %s by its name, and the queue cannot forward: it was declared with %s, which no policy overrides; stop the publisher and run migrate again",
+					ErrWaiting, m.Legacy, argument)
+			}
+		}
+	}
+	r.say("retire: %s stays and forwards to %s, at most once; a later run of migrate deletes it when no publisher sends to it any more",
+		m.Legacy, m.New)
+	return r.execute(ctx, []plan.Change{override(state, m.find(state).forwarder, m.forwarder(forwardAll))})
+}
+
+// retireForwarder deletes a legacy queue that forwards, if no message comes to it for --idle.
+//
+// While the broker forwards, it cannot be seen whether messages come. So the forwarder is
+// paused: the policy stays, and lets the queue hold messages, which the drain moves and
+// counts. If a message comes, the forwarder resumes at once, and forwards what has come
+// meanwhile. If migrate is killed, messages wait in the queue until the next run, which
+// finds the paused forwarder: nothing is lost at any moment.
+func (r *Runner) retireForwarder(ctx context.Context, m Move) error {
+	state, err := r.Management.Inspect(ctx)
+	if err != nil {
+		return err
+	}
+	if f := m.find(state).forwarder; f.IsPending() || state.QueuePolicies[m.Legacy] != f.Name {
+		// Its creation was interrupted, or a foreign policy overrides it.
+		return r.forward(ctx, m)
+	}
+	quiet, known, err := r.Management.LastArrival(ctx, m.Legacy, max(r.Idle, arrivals))
+	if err == nil && known && quiet < r.Idle {
+		r.say("retire: %s forwards to %s; a message came to it %s ago", m.Legacy, m.New, quiet.Round(time.Second))
+		return nil
+	}
+	if _, err := r.repairCutover(ctx, m, state); err != nil {
+		return err
+	}
+	r.say("retire: %s forwards to %s; waiting %s to see whether a message still comes to it", m.Legacy, m.New, r.Idle)
+	h := m.newMover()
+	retired, err := r.watchForwarder(ctx, m, h, state)
+	if err == nil && retired {
+		if state, err = r.Management.Inspect(ctx); err != nil {
+			return err
+		}
+		return r.cleanUp(ctx, m, h, state)
+	}
+	// Also when the run is interrupted: from here on the queue is not drained.
+	resume, stop := context.WithTimeout(context.WithoutCancel(ctx), grace)
+	defer stop()
+	if state, failed := r.Management.Inspect(resume); failed == nil && m.find(state).legacy {
+		failed = r.execute(resume, []plan.Change{override(state, m.find(state).forwarder, m.forwarder(forwardAll))})
+		err = errors.Join(err, failed)
+	} else if failed != nil {
+		err = errors.Join(err, failed)
+	}
+	if err == nil {
+		r.say("retire: %s is still used and keeps forwarding to %s", m.Legacy, m.New)
+	}
+	return err
+}
+
+// watchForwarder pauses a forwarder, drains the queue until no message has come for --idle,
+// and deletes it. It reports false if messages still come, or can come, or the queue is in
+// use.
+func (r *Runner) watchForwarder(ctx context.Context, m Move, h *mover, state topology.State) (bool, error) {
+	paused := override(state, m.find(state).forwarder, m.forwarder(forwardNone))
+	if err := r.execute(ctx, []plan.Change{paused}); err != nil {
+		return false, err
+	}
+	limits := drainLimits{
+		idle: r.Idle, stuck: max(r.Wait, leastStuck), fullAt: policy.FullAt(state, m.New), feeders: r.feedersEmpty(m),
+	}
+	if _, err := r.drain(ctx, m, h, limits); err != nil {
+		_, isFed := errors.AsType[*fedError](err)
+		if errors.Is(err, errComing) || errors.Is(err, errStuck) || isFed {
+			return false, nil
+		}
+		return false, err
+	}
+	if _, err := r.retire(ctx, m, h); err != nil {
+		return false, err
+	}
+	return h.deleted, nil
+}
+
+// removeForwarders deletes the forwarders of moves. It pauses them first, so that what
+// comes meanwhile stays in the legacy queue, where an abort needs it.
+func (r *Runner) removeForwarders(ctx context.Context, moves []Move) error {
+	for _, m := range moves {
+		state, err := r.Management.Inspect(ctx)
+		if err != nil {
+			return err
+		}
+		f := m.find(state).forwarder
+		if f == nil {
+			continue
+		}
+		r.say("abort: stop forwarding from %s to %s", m.Legacy, m.New)
+		if err := r.execute(ctx, []plan.Change{override(state, f, m.forwarder(forwardNone))}); err != nil {
+			return err
+		}
+		if state, err = r.Management.Inspect(ctx); err != nil {
+			return err
+		}
+		if f = m.find(state).forwarder; f != nil {
+			if err := r.execute(ctx, []plan.Change{remove(*f)}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,197 @@
+package migrate_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/dlxctl/dlxctl/internal/brokertest"
+	"github.com/dlxctl/dlxctl/internal/migrate"
+	"github.com/dlxctl/dlxctl/plan"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// forwarding makes the legacy queue a forwarder, to which a publisher sends by name. stop gives how
+// many messages were confirmed.
+func (s *stage) forwarding(t *testing.T, idle time.Duration) (stop func() int) {
+	t.Helper()
+	r := s.runner(t)
+	r.Idle, r.Wait, r.Forward = idle, time.Second, true
+	stop = s.publishByName(t, 100*time.Millisecond, 1<<30)
+	if err := r.Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return stop
+}
+
+// collect empties a queue until n different messages have come.
+func (s *stage) collect(t *testing.T, queue string, n int) map[string]int {
+	t.Helper()
+	got := map[string]int{}
+	for end := time.Now().Add(20 * time.Second); len(got) < n && time.Now().Before(end); wait(t, 50*time.Millisecond) {
+		for id, times := range s.count(t, queue) {
+			got[id] += times
+		}
+	}
+	return got
+}
+
+// A forwarder stays while messages come to it, with the plan as if the legacy queue were gone, and
+// goes with that queue once nothing has come for --idle.
+func TestForwarderIsRetired(t *testing.T) {
+	t.Parallel()
+	for _, typ := range []string{"classic", "quorum"} {
+		t.Run(typ, func(t *testing.T) {
+			t.Parallel()
+			s := newStage(t, typ, nil)
+			stop := s.forwarding(t, 2*time.Second)
+			brokertest.Eventually(t, "the forwarder to be seen", func() bool {
+				list := migrate.Statuses(s.want, s.inspect(t))
+				return len(list) == 1 && list[0].Forwards && strings.Contains(list[0].String(), "it forwards")
+			})
+			more := s.want
+			more.Bindings = append(slices.Clone(more.Bindings), topology.Binding{
+				Source: "t", Destination: "new", DestinationType: topology.ToQueue, Key: "late.#",
+				Label: topology.Label{Role: topology.RoleBusiness, Queue: "new"},
+			})
+			p := plan.Make(more, s.inspect(t), plan.Options{})
+			if len(p.Changes) != 1 || p.Changes[0].Name != "t -> new (late.#)" {
+				t.Errorf("plan does not bind the successor: %v", p.Changes)
+			}
+			for _, w := range p.Warnings {
+				if w.Name == "migration-pending" {
+					t.Errorf("plan still waits for the migration: %s", w.Text)
+				}
+			}
+			r := s.runner(t)
+			r.Idle = 5 * time.Second
+			if err := r.Run(t.Context()); err != nil || !s.exists(t, "old") {
+				t.Fatalf("while messages come, it ends with %v; the legacy queue exists: %t", err, s.exists(t, "old"))
+			}
+			published := stop()
+			// The statistics of a moment ago may still tell of messages: then it is left alone.
+			brokertest.Eventually(t, "the legacy queue to go", func() bool {
+				if err := s.runner(t).Run(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				return !s.exists(t, "old")
+			})
+			if got := s.collect(t, "new", published); len(got) != published {
+				t.Errorf("%d of %d messages came", len(got), published)
+			}
+			s.tidy(t)
+		})
+	}
+}
+
+// An abort takes the forwarder away first, and comes to its end: each message is in the legacy
+// queue, once.
+func TestAbortAForwarder(t *testing.T) {
+	t.Parallel()
+	for _, typ := range []string{"classic", "quorum"} {
+		t.Run(typ, func(t *testing.T) {
+			t.Parallel()
+			s := newStage(t, typ, nil)
+			before := s.target.Definitions(t)
+			published := s.forwarding(t, 2*time.Second)()
+			r := s.runner(t)
+			r.Wait = 10 * time.Second
+			began := time.Now()
+			if err := r.Abort(t.Context(), s.without(t)); err != nil {
+				t.Fatal(err)
+			}
+			t.Logf("it took %s", time.Since(began))
+			got := s.collect(t, "old", published)
+			copies := 0
+			for _, n := range got {
+				copies += n
+			}
+			if len(got) != published || copies != published {
+				t.Errorf("%d of %d messages came, in %d copies", len(got), published, copies)
+			}
+			if d := cmp.Diff(before, s.target.Definitions(t)); d != "" {
+				t.Errorf("definitions (-before +after):\n%s", d)
+			}
+		})
+	}
+}
+
+// A run that is killed while the forwarder is paused, and an abort that is killed once it has
+// stopped the forwarder, go on where they were: nothing is lost.
+func TestForwarderKilled(t *testing.T) {
+	t.Parallel()
+	dlxctl := brokertest.Program(t)
+	for name, tc := range map[string]struct {
+		at   []string // what is said when the kill comes
+		args []string
+		end  string // the queue with all messages
+	}{
+		"retire": {[]string{"retire: old forwards to new; waiting", "retire: deleted old"}, nil, "new"},
+		"abort":  {[]string{"abort: stop forwarding", "abort: create the switch", "abort: moved"}, []string{"abort"}, "old"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newStage(t, "classic", nil)
+			published := s.forwarding(t, 2*time.Second)()
+			flags := append(tc.args, "--yes", "--settle", "300ms", "--wait", "30s", "--lock-timeout", "20s")
+			if name == "retire" {
+				flags = append(flags, "--idle", "3s")
+			}
+			late := 0
+			run := func(at string) {
+				t.Helper()
+				killed := s.killAt(t, dlxctl, flags, at, func() {
+					if at == "retire: old forwards to new; waiting" {
+						brokertest.Eventually(t, "the forwarder to be paused", func() bool {
+							list := migrate.Statuses(s.want, s.inspect(t))
+							return len(list) == 1 && list[0].Paused
+						})
+					}
+				}, func(string) {})
+				if !killed {
+					late++
+				}
+			}
+			if name == "retire" { // the statistics must not tell of messages any more
+				brokertest.Eventually(t, "the forwarder to be quiet", func() bool {
+					quiet, known, err := s.m.LastArrival(t.Context(), "old", time.Minute)
+					return err == nil && (!known || quiet > 4*time.Second)
+				})
+			}
+			for i, at := range tc.at {
+				run(at)
+				if name == "retire" && i == 0 { // what comes while migrate does not run stays, and is moved on later
+					ch := s.target.Channel(t)
+					if err := ch.Publish("", "old", true, false,
+						amqp091.Publishing{MessageId: "late", DeliveryMode: amqp091.Persistent}); err != nil {
+						t.Fatal(err)
+					}
+					published++
+				}
+			}
+			if late > 1 {
+				t.Errorf("%d kills came too late", late)
+			}
+			gone := func() bool {
+				c, out := s.command(t, dlxctl, flags...)
+				if err := c.Run(); err != nil {
+					t.Fatalf("the last run: %v\n%s", err, out)
+				}
+				if name == "abort" {
+					return true
+				}
+				return !s.exists(t, "old")
+			}
+			brokertest.Eventually(t, "the end", gone)
+			if got := s.collect(t, tc.end, published); len(got) != published {
+				t.Errorf("%d of %d messages came: %s", len(got), published, fmt.Sprint(got))
+			}
+			s.tidy(t)
+		})
+	}
+}

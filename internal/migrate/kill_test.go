@@ -1,0 +1,314 @@
+package migrate_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/dlxctl/dlxctl/internal/brokertest"
+	"github.com/dlxctl/dlxctl/internal/migrate"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// command gives a run of dlxctl migrate.
+func (s *stage) command(tb testing.TB, path string, args ...string) (*exec.Cmd, *bytes.Buffer) {
+	tb.Helper()
+	file := filepath.Join(tb.TempDir(), "topology.yaml")
+	if err := os.WriteFile(file, []byte(s.file), 0o600); err != nil {
+		tb.Fatal(err)
+	}
+	// One that hangs says where.
+	ctx, cancel := context.WithTimeout(tb.Context(), 2*time.Minute)
+	tb.Cleanup(cancel)
+	c := exec.CommandContext(ctx, path, append([]string{"migrate", "-f", file}, args...)...)
+	c.Cancel = func() error { return c.Process.Signal(syscall.SIGQUIT) }
+	c.Env = append(os.Environ(), "RABBITMQ_URL="+s.user.URL, "RABBITMQ_API_URL="+s.target.API)
+	var out bytes.Buffer
+	c.Stdout, c.Stderr = &out, &out
+	return c, &out
+}
+
+// killed starts a command and kills it after a time. It reports whether that met it
+// alive; one that was over before must have succeeded.
+func killed(t *testing.T, c *exec.Cmd, out *bytes.Buffer, after time.Duration) bool {
+	t.Helper()
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	wait(t, after)
+	if err := c.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	_ = c.Wait() // its exit code says how it ended
+	code := c.ProcessState.ExitCode()
+	if code > 0 {
+		t.Fatalf("%q exits with %d:\n%s", c.Args, code, out)
+	}
+	return code == -1
+}
+
+// Killed again and again, at random moments of each stage, and run again: nothing
+// is lost, and doubled is at most what the drain had in flight.
+func TestMigrateKilled(t *testing.T) {
+	t.Parallel()
+	dlxctl := brokertest.Program(t)
+	const perRound = 13 // kills of one migration, before it may end
+	for round, typ := range []string{"classic", "quorum", "classic", "quorum"} {
+		t.Run(fmt.Sprintf("round %d %s", round, typ), func(t *testing.T) {
+			t.Parallel()
+			s := newStage(t, typ, nil)
+			r := rand.New(rand.NewPCG(uint64(round), 1)) //nolint:gosec // the same moments each time
+			stopOld := s.consume(t, "old")
+			published := s.publish(t, 100*time.Millisecond)
+			stopNew := s.consumeThrough(t, "new")
+			kills := 0
+			for kill := range perRound {
+				if kill == perRound/2 {
+					stopOld() // now the drain can begin
+				}
+				c, out := s.command(t, dlxctl, "--yes", "--settle", "50ms", "--idle", "2s", "--wait", "20s", "--lock-timeout",
+					"20s")
+				if killed(t, c, out, time.Duration(r.IntN(900))*time.Millisecond) {
+					kills++
+				}
+			}
+			c, out := s.command(t, dlxctl, "--yes", "--idle", "1s", "--wait", "60s", "--lock-timeout", "20s")
+			if err := c.Run(); err != nil {
+				t.Fatalf("the last run: %v\n%s", err, out)
+			}
+			confirmed := published()
+			lost, doubled := s.account(t, confirmed)
+			stopNew()
+			// What the drain had in flight when it was killed: its prefetch, each time.
+			if lost > 0 || doubled > kills*1000 {
+				t.Errorf("%d of %d messages were lost, %d doubled", lost, len(confirmed), doubled)
+			}
+			if s.exists(t, "old") {
+				t.Errorf("the legacy queue is still there:\n%s", out)
+			}
+			s.tidy(t)
+			t.Logf("%d kills, %d published, %d lost, %d doubled", kills, len(confirmed), lost, doubled)
+		})
+	}
+}
+
+// Killed at the boundary of each step, as soon as it is said, and run again.
+func TestMigrateKilledAtEachStep(t *testing.T) {
+	t.Parallel()
+	dlxctl := brokertest.Program(t)
+	for _, typ := range []string{"classic", "quorum"} {
+		t.Run(typ, func(t *testing.T) {
+			t.Parallel()
+			s := newStage(t, typ, nil)
+			stopOld := s.consume(t, "old")
+			published := s.publish(t, 100*time.Millisecond)
+			stopNew := s.consumeThrough(t, "new")
+			flags := []string{"--yes", "--settle", "50ms", "--idle", "1s", "--wait", "60s", "--lock-timeout", "20s"}
+			var told strings.Builder // what the runs said
+			missed := 0              // steps that were done before a kill came
+			for _, step := range []string{
+				"prepare:", "cutover: create the switch", "cutover: bind the switch", "cutover: unbind old", "cutover: switch from",
+				"cutover: bind new", "cutover: unbind the switch", "cutover: delete the switch", "drain: moved", "retire: deleted",
+			} {
+				if step == "drain: moved" {
+					stopOld()
+					s.fill(t, 2000, 100)
+				}
+				if strings.Contains(told.String(), " "+step) {
+					missed++
+					continue
+				}
+				log := func(line string) { fmt.Fprintln(&told, time.Now().Format("15:04:05.000"), line) }
+				log("run until " + step)
+				if !s.killAt(t, dlxctl, flags, step, func() {}, log) {
+					missed++
+				}
+			}
+			if missed > 1 {
+				t.Errorf("%d kills came too late:\n%s", missed, &told)
+			}
+			if c, out := s.command(t, dlxctl, flags...); c.Run() != nil {
+				t.Fatalf("the last run:\n%s", out)
+			}
+			confirmed := published()
+			for i := range 2000 {
+				confirmed[fmt.Sprint(i)] = true
+			}
+			lost, doubled := s.account(t, confirmed)
+			stopNew()
+			if lost > 0 || doubled > 1000 { // what the drain had in flight when it was killed
+				t.Errorf("%d of %d messages were lost, %d doubled", lost, len(confirmed), doubled)
+				s.where(t, confirmed)
+				t.Logf("the runs:\n%s", &told)
+			}
+			s.tidy(t)
+			t.Logf("%d published, %d lost, %d doubled", len(confirmed), lost, doubled)
+		})
+	}
+}
+
+// An abort that is killed again and again goes on where it was.
+func TestAbortKilled(t *testing.T) {
+	t.Parallel()
+	dlxctl := brokertest.Program(t)
+	for _, steps := range []int{3, 5, 7} {
+		t.Run(fmt.Sprintf("after %d steps", steps), func(t *testing.T) {
+			t.Parallel()
+			s := newStage(t, "classic", nil)
+			before := s.target.Definitions(t)
+			stop := s.consume(t, "old")
+			published := s.publish(t, 100*time.Millisecond)
+			r := s.runner(t)
+			r.Until = migrate.Prepare
+			if err := r.Run(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			for range steps {
+				s.step(t)
+			}
+			moments := rand.New(rand.NewPCG(uint64(steps), 2)) //nolint:gosec // the same moments each time
+			kills := 0
+			for range 8 {
+				c, out := s.command(t, dlxctl, "abort", "--yes", "--settle", "50ms", "--lock-timeout", "20s")
+				if killed(t, c, out, time.Duration(moments.IntN(1200))*time.Millisecond) {
+					kills++
+				}
+			}
+			if c, out := s.command(t, dlxctl, "abort", "--yes", "--lock-timeout", "20s"); c.Run() != nil {
+				t.Fatalf("the last run:\n%s", out)
+			}
+			confirmed := published()
+			if d := cmp.Diff(before, s.target.Definitions(t)); d != "" {
+				t.Errorf("definitions (-before +after):\n%s", d)
+			}
+			lost, doubled := s.account(t, confirmed)
+			stop()
+			if lost > 0 || doubled > kills*1000 {
+				t.Errorf("%d of %d messages were lost, %d doubled", lost, len(confirmed), doubled)
+				s.where(t, confirmed)
+			}
+			t.Logf("%d kills, %d published, %d lost, %d doubled", kills, len(confirmed), lost, doubled)
+		})
+	}
+}
+
+// Of two at once one refuses, and says why.
+func TestTwoMigratesAtOnce(t *testing.T) {
+	t.Parallel()
+	dlxctl := brokertest.Program(t)
+	s := newStage(t, "classic", nil)
+	first, said := s.command(t, dlxctl, "--yes", "--settle", "500ms", "--idle", "3s")
+	if err := first.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(10 * time.Second); !s.exists(t, "new"); wait(t, 20*time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("the first did not begin")
+		}
+	}
+	second, out := s.command(t, dlxctl, "--yes")
+	if err := second.Run(); err == nil || second.ProcessState.ExitCode() != 1 {
+		t.Errorf("the second exits with %d: %s", second.ProcessState.ExitCode(), out)
+	}
+	if !strings.Contains(out.String(), "another dlxctl is changing the topology \"shop\"") {
+		t.Errorf("the second says: %s", out)
+	}
+	if err := first.Wait(); err != nil || s.exists(t, "old") {
+		t.Errorf("the first ends with %v:\n%s", err, said)
+	}
+}
+
+// tidy checks that nothing of the switch is left.
+func (s *stage) tidy(t *testing.T) {
+	t.Helper()
+	state, err := s.m.Inspect(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var left []string
+	for _, e := range state.Have.Exchanges {
+		if topology.IsSwitchName("shop", e.Name) {
+			left = append(left, e.Name)
+		}
+	}
+	for _, p := range state.Have.Policies {
+		if topology.IsSwitchName("shop", p.Name) {
+			left = append(left, p.Name)
+		}
+	}
+	if len(left) > 0 {
+		t.Errorf("left behind: %s", strings.Join(left, ", "))
+	}
+}
+
+// Interrupted while it waits, it says so, and goes on when it is run again.
+func TestMigrateInterrupted(t *testing.T) {
+	t.Parallel()
+	dlxctl := brokertest.Program(t)
+	s := newStage(t, "classic", nil)
+	c, said := s.command(t, dlxctl, "--yes", "--settle", "10ms", "--idle", "1m")
+	c.Stdout = nil
+	out, err := c.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		if strings.HasPrefix(lines.Text(), "drain: moving") {
+			if err := c.Process.Signal(syscall.SIGINT); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	_ = c.Wait() // the code tells
+	if code := c.ProcessState.ExitCode(); code != 4 ||
+		!strings.Contains(said.String(), "dlxctl: interrupted, and no message is lost; run it again to continue") {
+		t.Errorf("it exits with %d:\n%s", code, said)
+	}
+	if c, said := s.command(t, dlxctl, "--yes", "--idle", "1s"); c.Run() != nil || s.exists(t, "old") {
+		t.Errorf("the next run:\n%s", said)
+	}
+}
+
+// killAt runs the program, passes each line that it prints to log, and kills it at the first line
+// that starts with a text, after before has run. It reports whether there was such a line.
+func (s *stage) killAt(t *testing.T, program string, flags []string, text string, before func(),
+	log func(line string),
+) bool {
+	t.Helper()
+	c, _ := s.command(t, program, flags...)
+	c.Stdout = nil
+	out, err := c.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	killed := false
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		log(lines.Text())
+		if strings.HasPrefix(lines.Text(), text) && !killed {
+			killed = true
+			before()
+			if err := c.Process.Kill(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	_ = c.Wait() // it was killed
+	return killed
+}

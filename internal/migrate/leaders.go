@@ -1,0 +1,63 @@
+package migrate
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/dlxctl/dlxctl/internal/broker/amqp"
+)
+
+// leaderTimeout is how long a queue has to say whether it is empty.
+const leaderTimeout = 15 * time.Second
+
+// waitForLeaders makes sure that the successors answer before messages are routed to
+// them. A quorum queue whose declaration was interrupted, by the end of its client over
+// HTTP or of the node, can be left without a leader: it is listed like any other queue,
+// and messages routed to it are never confirmed.
+func (r *Runner) waitForLeaders(ctx context.Context, moves []Move) error {
+	state, err := r.Management.Inspect(ctx)
+	if err != nil {
+		return err
+	}
+	for _, m := range moves {
+		if m.next(state, nil).Doing == "" {
+			continue // its messages go to the successor already
+		}
+		conn, err := amqp.Dial(ctx, r.Endpoint)
+		if err != nil {
+			return err
+		}
+		switch err = answers(ctx, conn, m.New); {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case err != nil:
+			return fmt.Errorf("%w: the queue %s must answer before messages are routed to it: %w; if its nodes are up, its declaration was interrupted and it has no leader: delete it (no message was routed to it yet) and run migrate again",
+				ErrRefused, m.New, err)
+		}
+	}
+	return nil
+}
+
+// answers fails if a queue does not say in time whether it is empty. It closes conn.
+func answers(ctx context.Context, conn *amqp.Conn, queue string) error {
+	answer := make(chan error, 1)
+	var question sync.WaitGroup
+	defer question.Wait()
+	defer conn.Close() // ends a question that hangs
+	question.Go(func() {
+		_, err := conn.Empty(queue)
+		answer <- err
+	})
+	timer := time.NewTimer(leaderTimeout)
+	defer timer.Stop()
+	select {
+	case err := <-answer:
+		return err
+	case <-timer.C:
+		return fmt.Errorf("no answer within %s", leaderTimeout)
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,136 @@
+package migrate
+
+import (
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/dlxctl/dlxctl/internal/relay"
+)
+
+// mover moves the messages of a legacy queue to its successor. It publishes them to an
+// exchange that routes only there, with their own routing key, so that consumers see the
+// key that the publisher used.
+type mover struct {
+	to        string // the exchange
+	frame     int    // the size of the largest content header that the broker accepts, in bytes; zero: any
+	taken     atomic.Int64
+	moved     atomic.Int64
+	again     int64                  // how many had been delivered before
+	ids       []string               // the message-ids of the first of those
+	shortened int64                  // how many lost the history that made their headers too large
+	malformed int64                  // how many had a history that RabbitMQ did not write
+	doubled   int64                  // how many may have been doubled, in all
+	deleted   bool                   // migrate has deleted the queue
+	refused   atomic.Pointer[string] // why the broker last refused a message
+	last      atomic.Int64           // when a message was last moved, in milliseconds of Unix time
+	step      func()                 // is called for each message that was moved
+}
+
+// newMover returns the mover of a move.
+func (m Move) newMover() *mover {
+	return &mover{to: m.successorEnd(), step: func() {}}
+}
+
+// begin prepares for a relay. frame is the size of the largest content header that the
+// broker accepts.
+func (h *mover) begin(frame int) {
+	h.frame = frame
+	h.taken.Store(h.moved.Load())
+	h.last.Store(time.Now().UnixMilli())
+}
+
+// Move returns the message unchanged, but without the broker's counts, and without a
+// user-id: the broker accepts only that of the connection. If the broker's own history has
+// made the headers larger than the broker accepts, the history is left out. A history that
+// a publisher made up moves to another header: see asBrokerWrites.
+func (h *mover) Move(d amqp091.Delivery) relay.Move {
+	h.taken.Add(1)
+	m := relay.Republish(d, amqp091.Table{})
+	m.Expiration = d.Expiration
+	for name, v := range d.Headers {
+		_, isList := v.([]any)
+		switch {
+		case relay.IsCount(name):
+		case (name == "CC" || name == "BCC") && !isList:
+			// Messages of other protocols may have such a header. The broker does not
+			// accept it in a publish.
+			m.Headers["retry-"+strings.ToLower(name)] = v
+		default:
+			m.Headers[name] = v
+		}
+	}
+	if d.UserId != "" {
+		m.Headers["retry-user-id"] = d.UserId
+	}
+	if len(m.Headers) == 0 {
+		m.Headers = nil
+	}
+	if !asBrokerWrites(m.Headers) {
+		if v, ok := m.Headers["x-death"]; ok {
+			m.Headers["retry-x-death"] = v
+		}
+		withoutHistory(m.Headers)
+		h.malformed++
+	}
+	if h.frame > 0 && relay.HeaderSize(m) > h.frame {
+		withoutHistory(m.Headers)
+		h.shortened++
+	}
+	return relay.Move{Exchange: h.to, Key: d.RoutingKey, Message: m}
+}
+
+// Refused lets the message wait: it is safe in the legacy queue, and has no other
+// destination. A full successor has room again when its consumers have read messages.
+func (h *mover) Refused(_ amqp091.Delivery, m relay.Move, reason string) relay.Move {
+	h.refused.Store(&reason)
+	return m
+}
+
+// Moved counts a message. One that was delivered before may have been moved before, by a
+// run that was killed.
+func (h *mover) Moved(d amqp091.Delivery, _ relay.Move) {
+	h.moved.Add(1)
+	h.step()
+	h.last.Store(time.Now().UnixMilli())
+	if d.Redelivered {
+		h.again++
+		if len(h.ids) < mostIDs {
+			h.ids = append(h.ids, d.MessageId)
+		}
+	}
+}
+
+// report keeps why a message stays in the legacy queue.
+func (h *mover) report(f relay.Finding) {
+	why := f.Err.Error()
+	if f.Delivery.MessageId != "" {
+		why = fmt.Sprintf("message %q: %s", f.Delivery.MessageId, why)
+	}
+	h.refused.Store(&why)
+}
+
+// stuck returns the error of a drain that does not make progress.
+func (h *mover) stuck(m Move) error {
+	why := "the broker sends no confirm"
+	if reason := h.refused.Load(); reason != nil {
+		why = *reason
+	}
+	return fmt.Errorf("%w: %s does not accept the messages of %s, which stay there: %s; fix that and run the command again",
+		ErrWaiting, m.New, m.Legacy, why)
+}
+
+// mostIDs is how many message-ids are named.
+const mostIDs = 10
+
+// listIDs names the first of n messages.
+func listIDs(ids []string, n int64) string {
+	list := strings.Join(ids, ", ")
+	if more := n - int64(len(ids)); more > 0 {
+		list += fmt.Sprintf(" and %d more", more)
+	}
+	return list
+}

@@ -1,0 +1,47 @@
+package migrate
+
+import (
+	"slices"
+
+	"github.com/dlxctl/dlxctl/plan"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// preparation returns the changes that create the successors and their retry queues, and
+// nothing else of the file. Bindings that the rollback of an earlier run has moved to the
+// legacy queue are left to the cutover.
+func preparation(want topology.Compiled, state topology.State, moves []Move) plan.Plan {
+	p := plan.Make(want, state, plan.Options{})
+	p.Changes = slices.DeleteFunc(slices.Clone(p.Changes), func(c plan.Change) bool {
+		makes := c.Reroute == nil && (c.Action == plan.Create || c.Action == plan.Migrate || c.Action == plan.Update)
+		// A Reroute changes a backoff, which is left to apply.
+		return !makes || !slices.ContainsFunc(moves, func(m Move) bool {
+			return m.needs(want, c) && !m.doneByCutover(state, c)
+		})
+	})
+	return p
+}
+
+// needs reports whether a change belongs to the successor or to its retry queues.
+func (m Move) needs(want topology.Compiled, c plan.Change) bool {
+	work, _ := want.WorkQueue(m.New)
+	switch c.Label.Role {
+	case topology.RoleUnroutable, topology.RoleReturn, topology.RoleDeadLetter, topology.RoleFailed, topology.RoleRetry:
+		return (c.Label.Queue == "" || c.Label.Queue == m.New) && (c.Label.Backoff == "" || c.Label.Backoff == work.Backoff)
+	case topology.RoleWork:
+		return c.Label.Queue == m.New && (c.Kind == topology.KindPolicy || c.Name == m.New)
+	case topology.RoleBusiness:
+		isSource := func(b topology.Binding) bool { return b.Source == c.Name }
+		return c.Kind == topology.KindExchange && slices.ContainsFunc(m.Wanted, isSource)
+	case topology.RoleLegacy:
+	}
+	return false
+}
+
+// doneByCutover reports whether a change binds the successor to messages that go to the
+// legacy queue or to the switch exchange.
+func (m Move) doneByCutover(state topology.State, c plan.Change) bool {
+	b, isBinding := c.After.(topology.Binding)
+	f := m.find(state)
+	return isBinding && len(lacking([]topology.Binding{b}, union(f.onLegacy, f.onSwitch))) == 0
+}

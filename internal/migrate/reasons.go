@@ -1,0 +1,90 @@
+package migrate
+
+import (
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/dlxctl/dlxctl/plan"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// reasons returns all reasons why a move cannot be made. None: it can be made.
+func (m Move) reasons(want topology.Compiled, state topology.State) []string {
+	var out []string
+	add := func(format string, args ...any) { out = append(out, m.Legacy+": "+fmt.Sprintf(format, args...)) }
+	for _, q := range state.Have.Queues {
+		switch {
+		case q.Name != m.Legacy:
+		case q.Exclusive:
+			add("it is exclusive: it belongs to one connection and ends with it")
+		case q.AutoDelete:
+			add("the broker deletes it with its last consumer: declare it without auto-delete, or let it go and remove replaces from the file")
+		case q.Type() == topology.Stream:
+			add("it is a stream: messages cannot be removed from it")
+		}
+	}
+	types := map[string]string{}
+	for _, e := range state.Have.Exchanges {
+		types[e.Name] = e.Type
+	}
+	for _, b := range m.find(state).onLegacy {
+		if t := types[b.Source]; dividing(t) {
+			add("it is bound to %s of type %s, which divides messages among its bindings: one binding more or less changes where all messages go", b.Source, t)
+		}
+	}
+	out = append(out, m.inexact(state)...)
+	for _, c := range plan.Make(want, state, plan.Options{}).Changes {
+		concerns := c.Name == m.New || c.Kind == topology.KindTopology || m.needs(want, c)
+		if c.Action == plan.Blocked && !c.IsEndured() && concerns {
+			add("%s %s is blocked: %s", c.Kind, c.Name, c.Reason)
+		}
+	}
+	return out
+}
+
+// inexact says which bindings of the legacy queue cannot be created again unchanged. A whole
+// number that is a float becomes an integer in JSON, and a headers exchange of 4.x matches
+// neither with the other: messages would have no path.
+func (m Move) inexact(state topology.State) []string {
+	var out []string
+	for _, b := range m.find(state).onLegacy {
+		if !compares(state, b.Source) {
+			continue
+		}
+		for _, name := range b.Arguments.Names() {
+			if floats(b.Arguments[name]) {
+				out = append(out, fmt.Sprintf("%s: it is bound to %s with the argument %s, a floating-point number without a fraction, which cannot be carried over unchanged; bind it with an integer or a string instead, and publish with the same value", m.Legacy, b.Source, name))
+			}
+		}
+	}
+	return out
+}
+
+// compares reports whether an exchange may look at the arguments of its bindings.
+func compares(state topology.State, exchange string) bool {
+	return slices.ContainsFunc(state.Have.Exchanges, func(e topology.Exchange) bool {
+		return e.Name == exchange && !slices.Contains([]string{"direct", "fanout", "topic"}, e.Type)
+	})
+}
+
+// floats reports whether v contains a float that is a whole number.
+func floats(v any) bool {
+	switch v := v.(type) {
+	case float64:
+		return v == math.Trunc(v)
+	case []any:
+		return slices.ContainsFunc(v, floats)
+	case topology.Arguments:
+		return slices.ContainsFunc(v.Names(), func(name string) bool { return floats(v[name]) })
+	default:
+		return false
+	}
+}
+
+// dividing reports whether an exchange of that type sends a message to some of its bindings,
+// depending on its other bindings.
+func dividing(exchangeType string) bool {
+	types := []string{"x-consistent-hash", "x-modulus-hash", "x-random", "x-recent-history", "x-local-random"}
+	return slices.Contains(types, exchangeType)
+}

@@ -1,0 +1,86 @@
+package migrate
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/dlxctl/dlxctl/internal/broker"
+	"github.com/dlxctl/dlxctl/plan"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// retire deletes the legacy queue if it is empty and unused. For a classic queue the broker
+// checks that at the moment of the deletion; a quorum queue is proved empty a moment before.
+// If the queue is not empty, it stays and is drained again. The idle time has shown that no
+// publisher sends to it by name; feedersEmpty has shown that no queue dead-letters to it by
+// name.
+func (r *Runner) retire(ctx context.Context, m Move, h *mover) (topology.State, error) {
+	state, err := r.Management.Inspect(ctx)
+	if err != nil {
+		return state, err
+	}
+	if len(m.find(state).onLegacy) > 0 {
+		return state, nil // it was bound again meanwhile
+	}
+	i := slices.IndexFunc(state.Have.Queues, func(q topology.Queue) bool { return q.Name == m.Legacy })
+	if i < 0 {
+		return state, nil
+	}
+	r.remember(state, m, h)
+	// The counts that prove a quorum queue empty must be newer than this moment.
+	fresh := r.Management.Fresh()
+	err = plan.Execute(ctx, fresh, plan.Plan{Changes: []plan.Change{remove(state.Have.Queues[i])}}, r.noteWrite)
+	if errors.Is(err, broker.ErrRefused) {
+		return state, pause(ctx, time.Second) // a message came, or the drain's consumer is still in the statistics
+	}
+	if err != nil {
+		return state, err
+	}
+	h.deleted = true
+	r.say("retire: deleted %s", m.Legacy)
+	r.warnOfFeeders(state, m)
+	return r.Management.Inspect(ctx)
+}
+
+// leftovers returns the deletions of what is left when the legacy queue is gone: the exchange
+// of the drain, the forwarder, and the binding of the failures of a legacy queue that dlxctl
+// generated.
+func (m Move) leftovers(state topology.State) []plan.Change {
+	var out []plan.Change
+	if m.find(state).exchanges[m.successorEnd()] {
+		c := remove(topology.Exchange{Name: m.successorEnd()})
+		c.Hazards = []plan.Hazard{plan.DropsRouting} // only the drain publishes to it
+		out = append(out, c)
+	}
+	if p := m.find(state).forwarder; p != nil {
+		out = append(out, remove(*p))
+	}
+	for _, b := range state.Have.Bindings {
+		owner, _ := topology.Owner(b.Arguments)
+		ofFailures := b.Source == topology.FailedExchangeName(m.Topology) && b.Key == topology.AddressKey(m.Legacy)
+		if ofFailures && owner == m.Topology {
+			out = append(out, remove(b)) // nothing fails in the legacy queue any more
+		}
+	}
+	return out
+}
+
+// cleanUp removes what is left when the legacy queue is gone, and reports how the migration
+// ended.
+func (r *Runner) cleanUp(ctx context.Context, m Move, h *mover, state topology.State) error {
+	if err := r.execute(ctx, m.leftovers(state)); err != nil {
+		return err
+	}
+	if !h.deleted {
+		return r.vanished(m, h)
+	}
+	doubled := "0 doubled"
+	if h.doubled > 0 {
+		doubled = "at most " + grouped(h.doubled) + " doubled"
+	}
+	r.say("done: %s is now %s; this run moved %s, %s, %s",
+		m.Legacy, m.New, grouped(h.moved.Load()), doubled, time.Since(r.began).Round(time.Second))
+	return nil
+}

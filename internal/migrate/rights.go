@@ -1,0 +1,46 @@
+package migrate
+
+import (
+	"slices"
+
+	"github.com/dlxctl/dlxctl/internal/broker/management"
+	"github.com/dlxctl/dlxctl/plan"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// rightsOf returns the rights that a user needs for moving queues.
+func rightsOf(want topology.Compiled, state topology.State, moves []Move) []plan.Right {
+	p := preparation(want, state, moves)
+	for _, m := range moves {
+		f := m.find(state)
+		p.Changes = append(p.Changes, m.makeSwitch(state, found{exchanges: map[string]bool{}}, m.legacyEnd())...)
+		for _, b := range union(union(f.onLegacy, f.onSwitch), m.Wanted) {
+			for _, destination := range []string{m.Legacy, m.New, m.switchName()} {
+				b.Destination, b.DestinationType = destination, topology.ToQueue
+				p.Changes = append(p.Changes, create(b))
+			}
+		}
+		quorum := topology.Arguments{topology.ArgQueueType: topology.Quorum}
+		p.Changes = append(p.Changes, remove(topology.Queue{Name: m.Legacy, Arguments: quorum}))
+	}
+	rights := plan.Rights(p)
+	for _, m := range moves { // the drain
+		rights = append(rights, plan.Right{Permission: plan.Write, Kind: topology.KindExchange, Name: m.successorEnd()})
+	}
+	return sorted(rights)
+}
+
+// proofRights returns the rights that a user needs to prove that no queue dead-letters to the
+// legacy queues by their names.
+func proofRights(state topology.State, moves []Move) []plan.Right {
+	var rights []plan.Right
+	for _, m := range moves {
+		rights = append(rights, management.ReadRights(queuesOf(plan.Feeders(state, m.Legacy)))...)
+	}
+	return rights
+}
+
+func sorted(rights []plan.Right) []plan.Right {
+	plan.SortRights(rights)
+	return slices.Compact(rights)
+}

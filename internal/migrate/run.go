@@ -1,0 +1,187 @@
+package migrate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/dlxctl/dlxctl/internal/broker"
+	"github.com/dlxctl/dlxctl/internal/broker/management"
+	"github.com/dlxctl/dlxctl/plan"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// The reasons why a migration does not continue.
+var (
+	// ErrRefused is wrapped by the error of Run when a move cannot be made.
+	ErrRefused = errors.New("the migration is refused")
+	// ErrWaiting is wrapped when consumers, publishers or messages must go first: run
+	// migrate again.
+	ErrWaiting = errors.New("the migration is waiting")
+)
+
+// Runner moves queues.
+type Runner struct {
+	Topology   topology.Compiled
+	Management *management.Client
+	Endpoint   broker.Endpoint
+	// Legacy names the queues to move. Empty: all that the file replaces.
+	Legacy []string
+	// Until is the last stage to do. Empty: all.
+	Until Stage
+	// Settle is the pause after each step: in a cluster, other nodes see a change a
+	// little later.
+	Settle time.Duration
+	// DrainNow drains while consumers still read the legacy queue. Otherwise the run
+	// waits for them to stop, for Wait at most.
+	DrainNow bool
+	Wait     time.Duration
+	// Idle is how long nothing may have arrived before a legacy queue is deleted.
+	Idle time.Duration
+	// Forward leaves a forwarder in place of a legacy queue to which publishers still
+	// send by its name.
+	Forward bool
+	// CheckRights fails if the user lacks one of the rights, before the first write.
+	// Nil: rights are not checked.
+	CheckRights func(rights []plan.Right) error
+	// Progress shows how far a drain of that many messages is: step is called for
+	// each message, and finish at the end. Nil: progress is not shown.
+	Progress func(messages int64) (step, finish func())
+	// Report prints what is done, one line per call. It must be set.
+	Report func(format string, args ...any)
+
+	mu        sync.Mutex // guards the fields below, and Report
+	wrote     bool
+	switches  map[string]switchSeen // each switch exchange as it was last seen, by legacy queue
+	overrides map[string]int        // how often the policy of each switch exchange was renewed, by legacy queue
+	began     time.Time
+	finished  bool // Run has moved all queues to their end, and at least one
+	// seen are the legacy queues as they were last seen, by name.
+	seen map[string]lastSeen
+}
+
+// Wrote reports whether anything was written.
+func (r *Runner) Wrote() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.wrote
+}
+
+// Finished reports whether Run has moved all queues to their end, and at least one.
+func (r *Runner) Finished() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.finished
+}
+
+// noteWrite notes that a change was written.
+func (r *Runner) noteWrite(plan.Change) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.wrote = true
+}
+
+func (r *Runner) say(format string, args ...any) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.Report(format, args...)
+}
+
+// Check reports why the moves cannot be made, or which rights the user lacks. It writes
+// nothing.
+func (r *Runner) Check(ctx context.Context) error {
+	_, _, _, err := r.check(ctx, true)
+	return err
+}
+
+// check reads the broker. It returns the moves to make and those whose legacy queue
+// forwards (see moves), or why they cannot be made.
+func (r *Runner) check(ctx context.Context, retires bool) (state topology.State, moves, forwarders []Move, err error) {
+	if state, err = r.Management.Inspect(ctx); err != nil {
+		return state, nil, nil, err
+	}
+	state = r.Management.AskConsumers(ctx, state, management.UnknownConsumers(state)) // an unknown number blocks
+	moves, forwarders, err = r.moves(state, retires)
+	if r.CheckRights != nil && err == nil {
+		all := slices.Concat(moves, forwarders)
+		err = r.CheckRights(sorted(append(rightsOf(r.Topology, state, all), proofRights(state, all)...)))
+	}
+	return state, moves, forwarders, err
+}
+
+// Run moves the queues through the stages, up to Until. It may be stopped at any moment
+// and run again. Its errors wrap ErrRefused or ErrWaiting where they apply. No goroutine
+// outlives it.
+func (r *Runner) Run(ctx context.Context) error {
+	r.switches, r.overrides, r.seen = map[string]switchSeen{}, map[string]int{}, map[string]lastSeen{}
+	r.began = time.Now()
+	state, moves, forwarders, err := r.check(ctx, r.retires())
+	if err != nil || r.Until == Check {
+		return err
+	}
+	for _, m := range moves {
+		r.remember(state, m, nil)
+	}
+	for _, m := range forwarders {
+		if err := r.retireForwarder(ctx, m); err != nil {
+			return err
+		}
+	}
+	if len(moves) == 0 {
+		return nil
+	}
+	if p := preparation(r.Topology, state, moves); len(p.Changes) > 0 {
+		r.say("prepare: %s", plan.Summary(p))
+		if err := r.execute(ctx, p.Changes); err != nil {
+			return err
+		}
+	}
+	if r.Until == Prepare {
+		return nil
+	}
+	if err := r.waitForLeaders(ctx, moves); err != nil {
+		return err
+	}
+	if err := r.cutover(ctx, moves); err != nil || r.Until == Cutover {
+		return err
+	}
+	if err := r.finish(ctx, moves); err != nil || !r.retires() {
+		return err
+	}
+	state, err = r.Management.Inspect(ctx)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.finished = err == nil && len(unfinishedMoves(r.Topology, state)) == 0
+	return err
+}
+
+// moves returns the moves to make, or why they cannot be made. If the run retires queues
+// it also returns the moves whose legacy queue forwards: they are done once no publisher
+// sends to that queue any more.
+func (r *Runner) moves(state topology.State, retires bool) (moves, forwarders []Move, err error) {
+	var reasons []string
+	for _, m := range unfinishedMoves(r.Topology, state) {
+		f := m.find(state)
+		switch {
+		case len(r.Legacy) > 0 && !slices.Contains(r.Legacy, m.Legacy):
+		case f.legacy && f.forwarder != nil && retires:
+			forwarders = append(forwarders, m)
+		case f.legacy && f.forwarder != nil:
+			r.say("%s forwards to %s", m.Legacy, m.New)
+		default:
+			moves = append(moves, m)
+			reasons = append(reasons, m.reasons(r.Topology, state)...)
+		}
+	}
+	if len(reasons) > 0 {
+		return nil, nil, fmt.Errorf("%w; nothing was written:\n  %s", ErrRefused, strings.Join(reasons, "\n  "))
+	}
+	return moves, forwarders, nil
+}
+
+// retires reports whether the run includes the last stage.
+func (r *Runner) retires() bool { return r.Until == "" || r.Until == Retire || r.Until == Check }

@@ -1,0 +1,143 @@
+package migrate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/dlxctl/dlxctl/internal/broker"
+	"github.com/dlxctl/dlxctl/plan"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// cutover takes the steps of all moves, and reads each back from the broker, until no
+// step is left.
+func (r *Runner) cutover(ctx context.Context, moves []Move) error {
+	return r.converge(ctx, func(state topology.State) (changes []plan.Change, err error) {
+		for _, m := range moves {
+			r.remember(state, m, nil)
+			step, err := r.nextStep(m, state)
+			if err != nil {
+				return nil, err
+			}
+			if step.Doing != "" {
+				r.say("cutover: %s", step.Doing)
+			}
+			changes = append(changes, step.Changes...)
+		}
+		return changes, nil
+	})
+}
+
+// converge reads the broker and writes the changes that next returns, until it returns
+// none. An object that disappeared between the two is no failure, a few times: the
+// requests of a run that was killed may still be carried out.
+func (r *Runner) converge(ctx context.Context, next func(topology.State) ([]plan.Change, error)) error {
+	const tries = 3
+	missed := 0
+	again := func(err error) error {
+		if missed++; errors.Is(err, broker.ErrNotFound) && missed <= tries {
+			return nil
+		}
+		return err
+	}
+	return plan.Converge(ctx, r.Management, r.Settle, next, again, r.noteWrite)
+}
+
+// nextStep returns the next step of a move. It remembers what the switch exchange is
+// bound to, in case it is deleted, and reports what others have changed meanwhile.
+func (r *Runner) nextStep(m Move, state topology.State) (cutoverStep, error) {
+	if why := m.inexact(state); len(why) > 0 { // a service made such a binding since the check
+		return cutoverStep{}, fmt.Errorf("%w:\n  %s", ErrRefused, strings.Join(why, "\n  "))
+	}
+	if step, err := r.ensureSwitch(m, state); step.Doing != "" || err != nil {
+		return step, err
+	}
+	f := m.find(state)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	before, looked := r.switches[m.Legacy], time.Now()
+	now := switchSeen{bound: union(before.bound, f.onSwitch), used: len(f.onSwitch) > 0, at: looked}
+	r.switches[m.Legacy] = now
+	if before.used && !f.exchanges[m.switchName()] {
+		r.Report("cutover: the switch exchange %s was deleted after %s: the broker dropped the messages that came only to it since, or returned them to their publishers",
+			m.switchName(), clock(before.at))
+	}
+	if f.exchanges[m.switchName()] && !f.legacy && !m.switched(f) {
+		r.Report("cutover: the queue %s is gone: the broker dropped the messages that came for it since, or returned them to their publishers",
+			m.Legacy)
+	}
+	step := m.next(state, now.bound)
+	if step.Doubled {
+		since := "some time ago"
+		if !before.at.IsZero() {
+			since = "after " + clock(before.at)
+		}
+		r.Report("cutover: the legacy queue %s was bound again %s: until %s, messages that match this binding come to both queues",
+			m.Legacy, since, clock(looked))
+	}
+	return step, nil
+}
+
+// switchSeen is what the broker showed of a switch exchange.
+type switchSeen struct {
+	bound []topology.Binding // what it was bound to, now or before
+	used  bool               // it was bound to something
+	at    time.Time
+}
+
+// clock returns a time of day for messages.
+func clock(t time.Time) string { return t.Format("15:04:05.000") }
+
+// ensureSwitch returns a step that makes sure that the switch exchange routes as its
+// policy says, and none if that is sure: see topology.Policy.IsPending. If a foreign
+// policy is in effect instead, the step overrides it.
+func (r *Runner) ensureSwitch(m Move, state topology.State) (cutoverStep, error) {
+	const most = 5
+	f, inEffect := m.find(state), state.ExchangePolicies[m.switchName()]
+	if !f.exchanges[m.switchName()] || f.policy == nil || !f.policy.IsPending() && inEffect == m.policy() {
+		return cutoverStep{}, nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.overrides[m.Legacy]++; r.overrides[m.Legacy] > most {
+		return cutoverStep{},
+			fmt.Errorf("%w: the policy %q does not take effect on the exchange %s, though it has the highest priority (in effect is %q); check whether another program writes policies there, and run the command again",
+				ErrRefused, m.policy(), m.switchName(), inEffect)
+	}
+	leadsTo, _ := f.policy.Definition[keyAlternate].(string)
+	doing := "renew the policy of the switch exchange of " + m.Legacy
+	if inEffect != m.policy() && inEffect != "" {
+		doing = fmt.Sprintf("override the policy %q, which is in effect on the switch exchange of %s", inEffect, m.Legacy)
+	}
+	return cutoverStep{Doing: doing, Changes: []plan.Change{m.pointSwitch(state, f, leadsTo)}}, nil
+}
+
+// execute carries out changes, in the order of their phases, and lets the broker settle:
+// other nodes see a change a little later.
+func (r *Runner) execute(ctx context.Context, changes []plan.Change) error {
+	if len(changes) == 0 {
+		return nil
+	}
+	slices.SortStableFunc(changes, func(a, b plan.Change) int { return int(a.Phase - b.Phase) })
+	err := plan.Execute(ctx, r.Management, plan.Plan{Changes: changes}, r.noteWrite)
+	if err != nil {
+		return err
+	}
+	return pause(ctx, r.Settle)
+}
+
+// pause waits for d. It fails with the error of ctx if that ends before.
+func pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,189 @@
+package migrate
+
+import (
+	_ "embed"
+	"fmt"
+	"io"
+	"regexp"
+	"slices"
+	"strings"
+	"text/template"
+
+	"github.com/dlxctl/dlxctl/internal/text"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// WritePreviews writes previews for a person to read.
+func WritePreviews(w io.Writer, list []Preview) error {
+	var b strings.Builder
+	line := func(format string, args ...any) {
+		b.WriteString(topology.Printable(fmt.Sprintf(format, args...)) + "\n")
+	}
+	for _, o := range list {
+		line("%s", o.Status)
+		if o.Made > 0 {
+			line("  prepare  %s to create: the successor and its retry queues", text.Count(o.Made, "object"))
+		}
+		if o.Stage == Prepare || o.Stage == Cutover {
+			from := ""
+			if len(o.Sources) > 0 {
+				from = " from " + strings.Join(o.Sources, ", ")
+			}
+			line("  cutover  %s%s, all rerouted at one moment", text.Count(o.Bindings, "binding"), from)
+			for _, added := range o.Added {
+				line("           added, as the file says: %s", added)
+			}
+			for _, kept := range o.Kept {
+				line("           kept, as drift: %s", kept)
+			}
+		}
+		line("  drain    %s to move, when the legacy queue has no consumers", text.Count(o.Ready+o.Unacknowledged, "message"))
+		line("  retire   %s is deleted once it is proved empty and no message arrives", o.Legacy)
+		if o.ByName != "" {
+			line("  by name  %s", o.ByName)
+		}
+		for _, n := range o.Notes {
+			word := "note"
+			if n.Decide {
+				word = "decide"
+			}
+			line("  %-7s  %s", word, n.Text)
+		}
+		for _, r := range o.Reasons {
+			line("  refused  %s", r)
+		}
+	}
+	if len(list) == 0 {
+		line("%s", none)
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// none says that there is nothing to migrate.
+const none = "nothing to migrate: no legacy queue of the file exists"
+
+// WriteRollbacks writes what an abort of these moves does, for a person to read.
+func WriteRollbacks(w io.Writer, state topology.State, moves []Move) error {
+	var b strings.Builder
+	for _, m := range moves {
+		u := state.Usage[m.New]
+		fmt.Fprintf(&b, "%s <- %s\n", topology.Printable(m.Legacy), topology.Printable(m.New))
+		if m.find(state).forwarder != nil {
+			fmt.Fprintf(&b, "  forward  %s stops forwarding\n", topology.Printable(m.Legacy))
+		}
+		fmt.Fprintf(&b, "  cutover  messages are routed to %s again, all at one moment\n", topology.Printable(m.Legacy))
+		fmt.Fprintf(&b, "  drain    %s in %s are moved back, and the messages in its tiers return\n",
+			text.Count(u.Ready, "message"), topology.Printable(m.New))
+		fmt.Fprintf(&b, "  remove   %s and what was created for it are deleted once they are proved empty\n",
+			topology.Printable(m.New))
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// WriteStatuses writes how far each move is, one line per move.
+func WriteStatuses(w io.Writer, list []Status) error {
+	for _, s := range list {
+		fmt.Fprintln(w, topology.Printable(s.String()))
+	}
+	if len(list) > 0 {
+		return nil
+	}
+	_, err := fmt.Fprintln(w, none)
+	return err
+}
+
+// WriteStatusesJSON writes how far each move is, for scripts.
+func WriteStatusesJSON(w io.Writer, t topology.Compiled, vhost string, list []Status) error {
+	type migration struct {
+		Legacy         string `json:"legacy"`
+		New            string `json:"new"`
+		Stage          Stage  `json:"stage"`
+		Messages       int64  `json:"messages"`
+		Unacknowledged int64  `json:"unacknowledged"`
+		Consumers      int64  `json:"consumers"`
+		Bindings       int64  `json:"bindings"`
+		Forwards       bool   `json:"forwards"`
+		QuietSeconds   *int64 `json:"quietSeconds"` // nil: not known, or it does not forward
+		Waits          string `json:"waits,omitempty"`
+	}
+	out := struct {
+		Version    int         `json:"version"`
+		Topology   string      `json:"topology"`
+		VHost      string      `json:"vhost"`
+		Migrations []migration `json:"migrations"`
+	}{1, t.Name, vhost, []migration{}}
+	for _, s := range list {
+		var quiet *int64
+		if s.Quiet != nil {
+			seconds := int64(s.Quiet.Seconds())
+			quiet = &seconds
+		}
+		out.Migrations = append(out.Migrations, migration{
+			s.Legacy, s.New, s.Stage, s.Ready, s.Unacknowledged, s.Consumers, s.Bindings, s.Forwards, quiet, s.Waits,
+		})
+	}
+	return text.WriteJSON(w, out)
+}
+
+//go:embed page.md
+var page string
+
+// WritePages writes a page for the team of each queue, in Markdown.
+func WritePages(w io.Writer, want topology.Compiled, list []Preview) error {
+	type filled struct {
+		Preview
+		PolicyFits        bool
+		Arguments, Return string
+		Own, Read         string
+	}
+	var pages []filled
+	for _, o := range list {
+		p := filled{
+			Preview: o, Return: topology.ReturnExchangeName(want.Name),
+			Own: expression(o.New), Read: expression(append([]string{o.New}, o.Sources...)...),
+		}
+		p.PolicyFits = !slices.ContainsFunc(o.Notes, func(n Note) bool {
+			return strings.HasPrefix(n.Text, topology.ArgDeadLetterExchange)
+		})
+		for _, q := range want.Queues {
+			if q.Name == o.New {
+				p.Arguments = q.Arguments.Without(topology.ArgManagedBy).String()
+			}
+		}
+		pages = append(pages, p)
+	}
+	if len(pages) == 0 {
+		_, err := fmt.Fprintln(w, none)
+		return err
+	}
+	quoted := func(s string) string { return "`" + s + "`" }
+	functions := template.FuncMap{
+		"code": quoted,
+		"codes": func(list []string) string {
+			out := make([]string, 0, len(list))
+			for _, s := range list {
+				out = append(out, quoted(s))
+			}
+			return strings.Join(out, ", ")
+		},
+		"count": text.Count[int64],
+	}
+	t, err := template.New("page").Funcs(functions).Parse(page)
+	if err != nil {
+		return err
+	}
+	return t.Execute(w, pages)
+}
+
+// expression returns the regular expression for names, as set_permissions accepts it.
+func expression(names ...string) string {
+	for i, n := range names {
+		names[i] = regexp.QuoteMeta(n)
+	}
+	if len(names) == 1 {
+		return "^" + names[0] + "$"
+	}
+	return "^(" + strings.Join(names, "|") + ")$"
+}

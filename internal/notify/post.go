@@ -1,0 +1,135 @@
+package notify
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+)
+
+// payload is what is posted. Chat services show Text and leave the rest alone.
+type payload struct {
+	Version int    `json:"version"`
+	Text    string `json:"text"`
+	// Notices are those of this post, Dropped how many more there were.
+	Notices []Notice `json:"notices"`
+	Dropped int64    `json:"dropped"`
+}
+
+// lines is how many messages the text names. The rest it counts.
+const lines = 10
+
+// post posts a batch once.
+func (n *Notifier) post(ctx context.Context, batch []Notice, missed int64) error {
+	data, err := json.Marshal(payload{1, text(batch, missed), batch, missed})
+	if err != nil {
+		return err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, n.url, bytes.NewReader(data))
+	if err != nil {
+		return withoutURL(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("User-Agent", "dlxctl")
+	resp, err := n.client.Do(req)
+	if err != nil {
+		return withoutURL(err)
+	}
+	defer resp.Body.Close()
+	_, _ = io.CopyN(io.Discard, resp.Body, 4<<10) // so that the connection can serve again
+	if resp.StatusCode/100 == 2 {
+		return nil
+	}
+	seconds, _ := strconv.Atoi(resp.Header.Get("Retry-After")) // a date is taken for none
+	return &refusedError{status: resp.StatusCode, after: time.Duration(max(0, seconds)) * time.Second}
+}
+
+// withoutURL takes the URL out of an error: its path or query is a secret.
+func withoutURL(err error) error {
+	if u, ok := errors.AsType[*url.Error](err); ok {
+		return u.Err
+	}
+	return err
+}
+
+// text says what happened, as a person reads it in a chat.
+func text(batch []Notice, missed int64) string {
+	var b strings.Builder
+	for i, n := range batch {
+		if i == lines {
+			fmt.Fprintf(&b, "… and %d more\n", len(batch)-lines)
+			break
+		}
+		b.WriteString(n.line())
+		b.WriteByte('\n')
+	}
+	if missed > 0 {
+		fmt.Fprintf(&b, "… and %d more without a notice, because too many came at once\n", missed)
+	}
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
+// line returns the text about one message.
+func (n Notice) line() string {
+	id := "a message without message-id"
+	if n.MessageID != "" {
+		id = "message " + clean(n.MessageID)
+	}
+	if n.Event == "unroutable" {
+		return fmt.Sprintf("[%s] unroutable: %s moved to %s: %s", clean(n.Topology), id, clean(n.MovedTo), clean(n.Error))
+	}
+	times := "attempts"
+	if n.Attempts == 1 {
+		times = "attempt"
+	}
+	who := n.Severity
+	if n.Owner != "" {
+		who += ", " + n.Owner
+	}
+	return fmt.Sprintf("[%s] dead letter of %s (%s): %s moved to %s after %d %s, the last %s; first failure %s",
+		clean(n.Topology), clean(n.Queue), clean(who), id, clean(n.MovedTo), n.Attempts, times,
+		clean(n.Reason), clean(n.FirstFailure))
+}
+
+// clean keeps what a message says about itself from being read as mark-up that
+// calls people or as further lines.
+func clean(s string) string {
+	return strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", "\n", " ", "\r", " ").Replace(s)
+}
+
+// beginning gives the first bytes of a body: as text where they are UTF-8, without a
+// rune that the cap would cut in two, and else in base64, so that none is changed.
+func beginning(body []byte) (text, encoded string) {
+	head := body[:min(len(body), BodyCap)]
+	whole := head
+	if len(head) < len(body) {
+		whole = head[:len(head)-cutRune(head)]
+	}
+	if utf8.Valid(whole) {
+		return string(whole), ""
+	}
+	return "", base64.StdEncoding.EncodeToString(head)
+}
+
+// cutRune gives the number of bytes at the end of head that begin a rune and do not
+// end it.
+func cutRune(head []byte) int {
+	for n := 1; n < utf8.UTFMax && n <= len(head); n++ {
+		if last := head[len(head)-n:]; utf8.RuneStart(last[0]) {
+			if utf8.FullRune(last) {
+				return 0
+			}
+			return n
+		}
+	}
+	return 0
+}

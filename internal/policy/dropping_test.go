@@ -1,0 +1,67 @@
+package policy_test
+
+import (
+	"fmt"
+	"maps"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/dlxctl/dlxctl/internal/policy"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// of returns one policy that applies to every queue.
+func of(definition topology.Arguments) []topology.Policy {
+	return []topology.Policy{{Name: "p", Pattern: ".*", ApplyTo: "queues", Definition: definition}}
+}
+
+// quorum returns the arguments of a quorum queue, unless args set another type.
+func quorum(args topology.Arguments) topology.Arguments {
+	out := topology.Arguments{"x-queue-type": "quorum"}
+	maps.Copy(out, args)
+	return out
+}
+
+func TestDropping(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		args     topology.Arguments
+		policies []topology.Policy
+		idle     bool
+		old, now bool // whether it drops before 4.0, and since
+	}{
+		"the default":            {now: true},
+		"no consumer":            {idle: true},
+		"a limit":                {args: topology.Arguments{"x-delivery-limit": int64(5)}, old: true, now: true},
+		"no limit, written so":   {args: topology.Arguments{"x-delivery-limit": int64(1<<31 - 1)}},
+		"-1":                     {args: topology.Arguments{"x-delivery-limit": int64(-1)}, old: true},
+		"a dead-letter exchange": {args: topology.Arguments{"x-dead-letter-exchange": "d"}},
+		"one by policy":          {policies: of(topology.Arguments{"dead-letter-exchange": "d"})},
+		"a limit by policy":      {policies: of(topology.Arguments{"delivery-limit": int64(5)}), old: true, now: true},
+		"the smaller limit holds": {
+			args:     topology.Arguments{"x-delivery-limit": int64(1<<31 - 1)},
+			policies: of(topology.Arguments{"delivery-limit": int64(5)}), old: true, now: true,
+		},
+		"classic": {args: topology.Arguments{"x-queue-type": "classic"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for version, drops := range map[string]bool{"3.10.8": tc.old, "4.0.5": tc.now} {
+				state := topology.State{
+					Version: version,
+					Have:    topology.Topology{Queues: []topology.Queue{{Name: "q", Arguments: quorum(tc.args)}}},
+					Usage:   map[string]topology.Usage{"q": {Consumers: 1}},
+				}
+				state.Have.Policies = tc.policies
+				if tc.idle {
+					state.Usage = nil
+				}
+				want := map[bool][]string{true: {"q"}}[drops]
+				if d := cmp.Diff(want, policy.Dropping(state)); d != "" {
+					t.Error(fmt.Sprintf("on %s (-want +got):\n", version) + d)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,49 @@
+package policy_test
+
+import (
+	"testing"
+
+	"github.com/dlxctl/dlxctl/internal/policy"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+func TestFullAt(t *testing.T) {
+	t.Parallel()
+	const refuse = "reject-publish"
+	for name, tc := range map[string]struct {
+		arguments, policy topology.Arguments
+		want              int64
+	}{
+		"no limit":             {},
+		"it drops":             {arguments: topology.Arguments{"x-max-length": int64(10)}},
+		"refuses":              {arguments: topology.Arguments{"x-max-length": int64(10), "x-overflow": refuse}, want: 10},
+		"refuses, without end": {arguments: topology.Arguments{"x-overflow": refuse}},
+		"by policy": {
+			policy: topology.Arguments{"max-length": int64(7), "overflow": "reject-publish-dlx"},
+			want:   7,
+		},
+		"the smaller, argument": {
+			arguments: topology.Arguments{"x-max-length": int64(5), "x-overflow": refuse},
+			policy:    topology.Arguments{"max-length": int64(7)}, want: 5,
+		},
+		"the smaller, policy": {
+			arguments: topology.Arguments{"x-max-length": int64(9), "x-overflow": refuse},
+			policy:    topology.Arguments{"max-length": int64(7)}, want: 7,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var state topology.State
+			state.Have.Queues = []topology.Queue{{Name: "q", Arguments: tc.arguments}}
+			if tc.policy != nil {
+				state.Have.Policies = []topology.Policy{{Name: "p", Pattern: "^q$", ApplyTo: "queues", Definition: tc.policy}}
+			}
+			if got := policy.FullAt(state, "q"); got != tc.want {
+				t.Errorf("it is full at %d, want %d", got, tc.want)
+			}
+			if got := policy.FullAt(state, "other"); got != 0 {
+				t.Errorf("a queue that is not there is full at %d", got)
+			}
+		})
+	}
+}

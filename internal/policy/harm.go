@@ -1,0 +1,172 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/dlxctl/dlxctl/internal/text"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// changes reports whether a key of a policy makes the queue do something else
+// than its arguments say. Of argument and policy the smaller limit holds, the
+// overflow of a quorum queue is the policy's, that of a classic one the argument's.
+func (s *Set) changes(q topology.Queue, key string, value any) bool {
+	own, given := q.Arguments["x-"+key]
+	switch key {
+	case "message-ttl", "expires", "max-length", "max-length-bytes", "delivery-limit":
+		limit, isNumber := value.(int64)
+		before, _ := own.(int64)
+		if key != "delivery-limit" {
+			return isNumber && (!given || limit < before)
+		}
+		unlimited := limit < 0 && s.state.Major() >= 4 // 3.10 takes it for 0
+		return isNumber && given && q.Type() == topology.Quorum && !unlimited && limit < before
+	case "overflow":
+		limited := q.Arguments.HasAny(topology.ArgMaxLength, topology.ArgMaxLengthBytes)
+		switch {
+		case given && q.Type() == topology.Quorum:
+			return own != value
+		case given:
+			return false
+		}
+		return limited && value != dropHead
+	case "dead-letter-routing-key":
+		return !given
+	default:
+		return false
+	}
+}
+
+// dropHead is what a queue that is full does unless told otherwise.
+const dropHead = "drop-head"
+
+// Consequence says in words what a harmful key of a policy does to queues of a
+// role: what follows "the policy p would". definition is all of the policy.
+func Consequence(role topology.Role, queueType, key string, definition topology.Arguments, queues string) string {
+	v := definition[key]
+	number, _ := v.(int64)
+	refuses := strings.HasPrefix(fmt.Sprint(definition["overflow"]), topology.RejectPublish)
+	to, moves := definition["dead-letter-exchange"].(string)
+	tier := role == topology.RoleRetry
+	unit := "messages"
+	if key == "max-length-bytes" {
+		unit = "bytes"
+	}
+	switch {
+	case key == "message-ttl" && tier:
+		return fmt.Sprintf("end the wait in %s after %s", queues, millis(number))
+	case key == "message-ttl" && moves:
+		return fmt.Sprintf("move the messages in %s to the exchange %s after %s", queues, text.Name(to), millis(number))
+	case key == "message-ttl":
+		return fmt.Sprintf("delete the messages in %s after %s", queues, millis(number))
+	case key == "expires":
+		return fmt.Sprintf("delete %s, with all messages in it, after %s without a consumer", queues, millis(number))
+	case key == "delivery-limit":
+		return fmt.Sprintf("drop messages from %s that were returned more than %d times", queues, number)
+	case key == "overflow" && tier:
+		return fmt.Sprintf("turn off the at-least-once dead-lettering of %s (overflow %s), so that a retry whose queue cannot accept it is lost", queues, topology.FormatValue(v))
+	case key == "overflow":
+		return fmt.Sprintf("set the overflow of %s to %s, contrary to the file", queues, topology.FormatValue(v))
+	case key == "dead-letter-routing-key":
+		return fmt.Sprintf("send every retry that leaves %s to the routing key %s instead of its work queue", queues,
+			topology.FormatValue(v))
+	case tier && (refuses || queueType == topology.Quorum):
+		return fmt.Sprintf("refuse retries in %s above %d %s, and hold up the others", queues, number, unit)
+	case tier:
+		return fmt.Sprintf("end the wait of the oldest retry in %s above %d %s", queues, number, unit)
+	case refuses:
+		return fmt.Sprintf("refuse messages for %s above %d %s", queues, number, unit)
+	case moves:
+		return fmt.Sprintf("move the oldest message of %s to the exchange %s above %d %s", queues, text.Name(to),
+			number, unit)
+	default:
+		return fmt.Sprintf("drop the oldest message of %s above %d %s", queues, number, unit)
+	}
+}
+
+// Cell returns what a key of a policy does to queues of a role. It is the zero Cell
+// for a key that is not judged.
+func (s *Set) Cell(key string, role topology.Role) Cell { return s.cells[cellKey{key, role}] }
+
+// Harms returns the keys of a policy that are harmful for a generated queue, sorted.
+func (s *Set) Harms(q topology.Queue, definition topology.Arguments) []string {
+	var out []string
+	for key, v := range definition {
+		if s.Cell(key, q.Label.Role).Effect == Harmful && s.changes(q, key, v) {
+			out = append(out, key)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// Harmful returns the policy of the set that is in effect on a queue, or would be
+// without those that are not in the set, and its harmful keys. Between policies of
+// equal priority the broker chooses as it likes: a harmful one is assumed to be chosen.
+func (s *Set) Harmful(q topology.Queue) (topology.Policy, []string) {
+	var best topology.Policy
+	var keys []string
+	found := false
+	for _, p := range s.policies {
+		if !s.harmful || found && (p.Priority < best.Priority || p.Priority == best.Priority && len(keys) > 0) ||
+			!s.Reaches(p, q) {
+			continue
+		}
+		best, keys, found = p, s.Harms(q, p.Definition), true
+	}
+	return best, keys
+}
+
+// mayHarm reports whether a policy has a key that is harmful for some role: as a
+// rule none has, and no queue need be looked at.
+func (s *Set) mayHarm(p topology.Policy) bool {
+	for key := range p.Definition {
+		for _, role := range ProtectedRoles() {
+			if s.Cell(key, role).Effect == Harmful {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// Overrides describes what a key of a policy changes on a queue: "sets message-ttl to
+// 5000 (5s)" and, behind the names of the queues, ", where the file sets none". It
+// reports false if the key changes nothing.
+func Overrides(q topology.Queue, key string, value any) (change, instead string, ok bool) {
+	own, given := q.Arguments["x-"+key]
+	if key == "overflow" {
+		if q.Type() != topology.Quorum || own == nil || own == value {
+			return "", "", false
+		}
+		return fmt.Sprintf("sets overflow to %s", topology.FormatValue(value)),
+			fmt.Sprintf(" instead of %s, which turns off at-least-once dead-lettering", topology.FormatValue(own)), true
+	}
+	if !slices.Contains([]string{"message-ttl", "max-length", "max-length-bytes", "expires", "delivery-limit"}, key) {
+		return "", "", false
+	}
+	limit, isNumber := value.(int64)
+	before, _ := own.(int64)
+	if !isNumber || given && limit >= before || key == "delivery-limit" && (q.Type() != topology.Quorum || !given) {
+		return "", "", false
+	}
+	if !given {
+		return fmt.Sprintf("sets %s to %s", key, withUnit(key, limit)), ", where the file sets none", true
+	}
+	return fmt.Sprintf("lowers %s to %s", key, withUnit(key, limit)), "", true
+}
+
+// withUnit returns a number, with its duration if it counts milliseconds.
+func withUnit(key string, n int64) string {
+	if key == "message-ttl" || key == "expires" {
+		return fmt.Sprintf("%d (%s)", n, millis(n))
+	}
+	return strconv.FormatInt(n, 10)
+}
+
+// millis returns milliseconds as a delay.
+func millis(ms int64) string { return topology.FormatDelay(time.Duration(ms) * time.Millisecond) }

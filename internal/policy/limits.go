@@ -1,0 +1,72 @@
+package policy
+
+import (
+	"strings"
+
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// Dropping names the quorum queues of the virtual host, foreign ones included, that
+// have consumers and drop a message which was returned too many times: they
+// have a delivery limit, since 4.0 by default, and no dead-letter exchange.
+func Dropping(state topology.State) []string {
+	s := All(state)
+	var out []string
+	for _, q := range state.Have.Queues {
+		if state.Usage[q.Name].Consumers > 0 && s.drops(q) {
+			out = append(out, q.Name)
+		}
+	}
+	return out
+}
+
+// Drops reports whether a queue drops a message that was returned too many times; see
+// [Dropping].
+func Drops(state topology.State, q topology.Queue) bool {
+	s := All(state)
+	return s.drops(q)
+}
+
+func (s *Set) drops(q topology.Queue) bool {
+	if q.Type() != topology.Quorum {
+		return false
+	}
+	deadLetters := q.Arguments.HasAny(topology.ArgDeadLetterExchange)
+	limit, limited := q.Arguments[topology.ArgDeliveryLimit].(int64)
+	for _, p := range s.InEffect(q) {
+		deadLetters = deadLetters || p.Definition.HasAny("dead-letter-exchange")
+		if n, ok := p.Definition["delivery-limit"].(int64); ok && (!limited || n < limit) {
+			limit, limited = n, true
+		}
+	}
+	byDefault := !limited && s.state.Major() >= 4
+	// -1 is no limit since 4.0, and 0 before.
+	unlimited := limit == topology.Unlimited || limit < 0 && s.state.Major() >= 4
+	return !deadLetters && (byDefault || limited && !unlimited)
+}
+
+// FullAt gives how many messages a queue holds when it refuses more, by its
+// arguments and the policies in effect. Zero: it does not count messages, does not
+// refuse any, or does not exist.
+func FullAt(state topology.State, queue string) int64 {
+	s := All(state)
+	for _, q := range state.Have.Queues {
+		if q.Name != queue {
+			continue
+		}
+		overflow, _ := q.Arguments[topology.ArgOverflow].(string)
+		limit, _ := q.Arguments[topology.ArgMaxLength].(int64)
+		for _, p := range s.InEffect(q) {
+			if chosen, ok := p.Definition["overflow"].(string); ok && overflow == "" {
+				overflow = chosen
+			}
+			if n, ok := p.Definition["max-length"].(int64); ok && (limit == 0 || n < limit) {
+				limit = n
+			}
+		}
+		if strings.HasPrefix(overflow, "reject-publish") {
+			return limit
+		}
+	}
+	return 0
+}

@@ -1,0 +1,161 @@
+// Package policy answers two questions about RabbitMQ's policies: which policy
+// applies to a queue, and what it does to the queue.
+//
+// Only the policy with the highest priority applies to a queue, and in addition one
+// operator policy. Of argument and policy the smaller limit holds. What a key of a
+// policy does to a work queue or to a generated queue is listed in one table, see
+// [Table]; docs/policies.md shows it.
+//
+// The package is pure: it knows the values of package topology and nothing else.
+package policy
+
+import (
+	"slices"
+	"time"
+
+	"github.com/dlclark/regexp2"
+
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// Set is the policies of a virtual host that are looked at, and what the broker
+// reports of them. It remembers patterns that it has compiled: a Set must not be
+// used by several goroutines at once.
+type Set struct {
+	state    topology.State
+	topology string // empty for All
+	policies []topology.Policy
+	patterns map[string]*regexp2.Regexp
+	cells    cells
+	harmful  bool // a policy has a key that harms some generated queue
+}
+
+// All returns the set of all policies of a virtual host.
+func All(state topology.State) *Set {
+	return &Set{state: state, policies: state.Have.Policies, patterns: map[string]*regexp2.Regexp{}}
+}
+
+// Foreign returns the set of the policies that a topology does not own.
+func Foreign(state topology.State, topologyName string) *Set {
+	s := All(state)
+	s.topology, s.policies = topologyName, nil
+	for _, p := range state.Have.Policies {
+		if owner, _ := topology.PolicyOwner(p.Name); owner != topologyName {
+			s.policies = append(s.policies, p)
+		}
+	}
+	s.cells = queueCells()
+	s.harmful = len(state.OperatorPolicies) > 0 || slices.ContainsFunc(s.policies, s.mayHarm)
+	return s
+}
+
+// Policies returns the policies of the set, operator policies excepted.
+func (s *Set) Policies() []topology.Policy { return s.policies }
+
+// For returns the policy of the set that is in effect on a queue, or would be
+// without the policies that are not in the set, or if the queue existed. What the
+// broker reports is believed first. It reports false where there is none.
+func (s *Set) For(q topology.Queue) (topology.Policy, bool) {
+	reported := s.state.QueuePolicies[q.Name]
+	if i := slices.IndexFunc(s.policies, func(p topology.Policy) bool { return p.Name == reported }); i >= 0 {
+		return s.policies[i], true
+	}
+	return s.Strongest(s.policies, q)
+}
+
+// Operator returns the operator policy that applies to a queue.
+func (s *Set) Operator(q topology.Queue) (topology.Policy, bool) {
+	return s.Strongest(s.state.OperatorPolicies, q)
+}
+
+// InEffect returns the policies that apply to a queue: that of [Set.For], and the
+// operator policy.
+func (s *Set) InEffect(q topology.Queue) []topology.Policy {
+	var out []topology.Policy
+	if p, ok := s.For(q); ok {
+		out = append(out, p)
+	}
+	if p, ok := s.Operator(q); ok {
+		out = append(out, p)
+	}
+	return out
+}
+
+// Strongest returns the policy of list that applies to a queue: of those whose
+// pattern matches, the one with the highest priority. Between equals the broker
+// chooses as it likes.
+func (s *Set) Strongest(list []topology.Policy, q topology.Queue) (topology.Policy, bool) {
+	var best topology.Policy
+	found := false
+	for _, p := range list {
+		if (!found || p.Priority > best.Priority) && s.Applies(p, q) {
+			best, found = p, true
+		}
+	}
+	return best, found
+}
+
+// Applies reports whether a policy is for a queue of that name and type. The broker
+// passes over a policy with a key that the type does not know, whatever else the
+// policy sets (measured on 3.10.8, 4.0.5 and 4.3.6). A pattern that cannot be read
+// is assumed not to match.
+func (s *Set) Applies(p topology.Policy, q topology.Queue) bool {
+	kinds := map[string]string{
+		topology.Quorum: "quorum_queues", topology.Classic: "classic_queues",
+		topology.Stream: "streams",
+	}
+	if !slices.Contains([]string{"queues", "all", "", kinds[q.Type()]}, p.ApplyTo) ||
+		p.Definition.HasAny(unknownKeys(q.Type())...) {
+		return false
+	}
+	pattern, known := s.patterns[p.Pattern]
+	if !known {
+		pattern = compile(p.Pattern)
+		s.patterns[p.Pattern] = pattern
+	}
+	if pattern == nil {
+		return false
+	}
+	matches, err := pattern.MatchString(q.Name)
+	return err == nil && matches
+}
+
+// Reaches reports whether a policy applies to a queue, also if only the broker can
+// read its pattern: what is in effect shows it then.
+func (s *Set) Reaches(p topology.Policy, q topology.Queue) bool {
+	if s.Applies(p, q) || s.state.QueuePolicies[q.Name] == p.Name {
+		return true
+	}
+	_, _, base, protects := topology.ProtectionOf(s.topology, s.state.QueuePolicies[q.Name])
+	return protects && base == p.Name && compile(p.Pattern) == nil
+}
+
+// compile reads a pattern as the broker does: as Perl's. Many begin with (?!amq\.),
+// which the standard library does not know. It returns nil for one that cannot be
+// read.
+func compile(s string) *regexp2.Regexp {
+	pattern, err := regexp2.Compile(s, regexp2.None)
+	if err != nil {
+		return nil
+	}
+	pattern.MatchTimeout = time.Second // some never come to an end
+	return pattern
+}
+
+// unknownKeys are the keys of policies that are not for queues of a type.
+func unknownKeys(queueType string) []string {
+	switch queueType {
+	case topology.Classic:
+		return []string{
+			"delivery-limit", "dead-letter-strategy", "target-group-size", "max-age",
+			"stream-max-segment-size-bytes",
+		}
+	case topology.Quorum:
+		return []string{
+			"queue-mode", "queue-master-locator", "ha-mode", "ha-params", "ha-sync-mode", "max-age",
+			"stream-max-segment-size-bytes",
+		}
+	default:
+		return nil
+	}
+}

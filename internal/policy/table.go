@@ -1,0 +1,156 @@
+package policy
+
+import (
+	"strings"
+
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// Effect is what a key of a foreign policy does to a queue or an exchange of the
+// topology.
+type Effect string
+
+// The effects.
+const (
+	// Harmless: nothing changes, or nothing that matters for messages.
+	Harmless Effect = "harmless"
+	// Followed: it is the owner's choice. A policy of dlxctl on the queue starts
+	// from it, and a warning (overruled) names it where the queue has no such
+	// policy and the file says something else.
+	Followed Effect = "followed"
+	// Differs: the queue no longer does what the file says, and nothing is lost
+	// or misrouted. A warning (overruled) names it.
+	Differs Effect = "differs"
+	// Harmful: messages are lost, misrouted, or do not wait as long as the file
+	// says. A policy of dlxctl overrides it; where none can, a hazard needs consent.
+	Harmful Effect = "harmful"
+)
+
+// The names of hazards, as package plan has them.
+const (
+	losesMessages = "loses-messages"
+	dropsRouting  = "drops-routing"
+)
+
+// Cell is a cell of the table of what policies do to what dlxctl made.
+type Cell struct {
+	Key  string
+	Role topology.Role
+	// Exchange says that the cell is about the exchanges of the role, not its queues.
+	Exchange bool
+	Effect   Effect
+	// Hazard is that of a harmful key which no other policy can override. Empty:
+	// nothing is lost or misrouted, and a warning is enough.
+	Hazard string
+	Why    string
+}
+
+// ProtectedRoles returns the roles of the queues that dlxctl protects from policies
+// of others, in the order of the table.
+func ProtectedRoles() []topology.Role {
+	return []topology.Role{topology.RoleFailed, topology.RoleRetry, topology.RoleDeadLetter, topology.RoleUnroutable}
+}
+
+// Table gives the table: each key of a policy and each role. A key that is
+// not in it is kept and not judged.
+func Table() []Cell {
+	var out []Cell
+	row := func(keys string, work, failed, retry, dead, unroutable Cell) {
+		roles := append([]topology.Role{topology.RoleWork}, ProtectedRoles()...)
+		for key := range strings.FieldsSeq(keys) {
+			for i, cell := range []Cell{work, failed, retry, dead, unroutable} {
+				cell.Key, cell.Role = key, roles[i]
+				out = append(out, cell)
+			}
+		}
+	}
+	same := func(keys string, work, all Cell) { row(keys, work, all, all, all, all) }
+	loses := func(why string) Cell { return Cell{Effect: Harmful, Hazard: losesMessages, Why: why} }
+	early := func(why string) Cell { return Cell{Effect: Harmful, Why: why} }
+	harmless := func(why string) Cell { return Cell{Effect: Harmless, Why: why} }
+	followed := func(why string) Cell { return Cell{Effect: Followed, Why: why} }
+
+	expired := loses("deletes messages that are not consumed in time, or moves them to the policy's dead-letter exchange")
+	row("message-ttl", followed("what expires counts as failed and is retried"), expired,
+		early("the smaller TTL applies: the wait ends too soon, and all attempts are used up"), expired, expired)
+
+	same("expires", followed("deletes the queue while it has no consumer; messages that return to it are unroutable until the next apply"),
+		loses("deletes the queue with all its messages while it has no consumer, and most of these queues never have one"))
+
+	full := loses("drops the oldest message when it is full, or moves it to the policy's dead-letter exchange, or refuses the next one")
+	row("max-length max-length-bytes",
+		followed("what is dropped counts as failed and is retried; a full queue that refuses holds up the tier that it shares"), full,
+		early("classic: the oldest message returns too soon; quorum: a full tier refuses, and holds up the retries"),
+		full, full)
+
+	limit := loses("quorum: drops messages that were returned too many times, by a killed processor or by an operator who inspects them; classic queues do not count deliveries")
+	row("delivery-limit", Cell{Effect: Differs, Why: "quorum: a lower limit counts a message as failed earlier"}, limit,
+		Cell{
+			Effect: Differs,
+			Why:    "quorum: tiers have no consumers; a message that an operator returns too many times comes back too soon",
+		},
+		limit, limit)
+
+	refuse := loses("only where the file limits the length of the queue: it then refuses, or drops, contrary to the file")
+	row("overflow", Cell{
+		Effect: Differs,
+		Why:    "quorum: the policy's value applies; any but reject-publish turns off at-least-once dead-lettering",
+	},
+		harmless("the queue has no limit"),
+		loses("quorum: the policy's value applies; any but reject-publish turns off at-least-once dead-lettering, and a retry whose queue cannot accept it is lost"),
+		refuse, harmless("the queue has no limit"))
+
+	ofQueue := harmless("the queue's argument or dlxctl's policy overrides it")
+	unused := harmless("no message is dead-lettered there by itself; a message that an operator rejects, or that a limit in the file drops, would be lost without it")
+	row("dead-letter-exchange", ofQueue, unused, harmless("the queue's argument overrides it"), unused, unused)
+	row("dead-letter-routing-key", ofQueue, unused,
+		Cell{
+			Effect: Harmful, Hazard: dropsRouting,
+			Why: "a tier has no such argument, as each message keeps its own keys: every retry goes to the policy's key and ends in the unroutable queue",
+		}, unused, unused)
+	row("dead-letter-strategy", ofQueue, unused, harmless("the queue's argument overrides it"), unused, unused)
+
+	returned := harmless("4.3: returned messages wait before they are redelivered; nothing is lost")
+	same("delayed-retry-type delayed-retry-min delayed-retry-max",
+		followed("4.3: the broker's own retry runs before that of dlxctl"), returned)
+	same("consumer-timeout", followed("a delivery that is not acknowledged in time is returned"),
+		harmless("a delivery that is not acknowledged in time is returned; the processor reconnects and may double what was in flight"))
+	stored := harmless("says how and where messages are stored, not which")
+	same("ha-mode ha-params ha-sync-mode ha-sync-batch-size ha-promote-on-shutdown ha-promote-on-failure queue-mode queue-version queue-leader-locator queue-master-locator "+
+		"max-in-memory-length max-in-memory-bytes target-group-size", stored, stored)
+	return append(out, exchangeEffects()...)
+}
+
+// exchangeEffects is the part of the table that is about exchanges.
+func exchangeEffects() []Cell {
+	cell := func(role topology.Role, why string) Cell {
+		return Cell{Key: topology.ArgAlternateExchange, Role: role, Exchange: true, Effect: Harmless, Why: why}
+	}
+	argument, bound := "the exchange's argument overrides it",
+		"it applies only to messages that the exchange cannot route: none while its queue is bound; plan shows a missing binding"
+	return []Cell{
+		cell(topology.RoleBusiness,
+			"an argument overrides it; without one it receives messages that no queue is bound for"),
+		cell(topology.RoleFailed, bound),
+		cell(topology.RoleRetry, argument), cell(topology.RoleReturn, argument),
+		cell(topology.RoleDeadLetter, argument), cell(topology.RoleUnroutable, bound),
+	}
+}
+
+// cells is the table of what policies do to queues, by key and role.
+type cells map[cellKey]Cell
+
+type cellKey struct {
+	key  string
+	role topology.Role
+}
+
+func queueCells() cells {
+	out := cells{}
+	for _, c := range Table() {
+		if !c.Exchange {
+			out[cellKey{c.Key, c.Role}] = c
+		}
+	}
+	return out
+}

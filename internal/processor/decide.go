@@ -1,0 +1,402 @@
+package processor
+
+import (
+	"fmt"
+	"maps"
+	"strings"
+	"time"
+
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/dlxctl/dlxctl/internal/relay"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// outcome is what becomes of a failed message. There is no zero outcome.
+type outcome string
+
+const (
+	retried      outcome = "retried"       // it waits in a tier
+	deadLettered outcome = "dead-lettered" // it stays in its dead-letter queue
+	unroutable   outcome = "unroutable"    // it stays in the unroutable queue
+)
+
+// cause is why a message goes to the unroutable queue, in a word for metrics.
+type cause string
+
+const (
+	noAddress       cause = "no_address"        // its routing key names no queue
+	unknownQueue    cause = "unknown_queue"     // the topology and the virtual host have no such queue
+	headersTooLarge cause = "headers_too_large" // with its history they would not fit a frame
+	refused         cause = "refused"           // the broker did not accept it, again and again
+)
+
+// decision says what becomes of a failed message, and why.
+type decision struct {
+	Outcome  outcome
+	Exchange string
+	Key      string
+	Message  amqp091.Publishing
+
+	// Queue is the work queue that the message failed in. Empty if it names none.
+	Queue string
+	// Tier is where it waits. Zero unless it is retried.
+	Tier topology.Tier
+	// Reason is why the broker dead-lettered it the last time.
+	Reason topology.Reason
+	// Attempts is how often it was delivered to its queue and failed.
+	Attempts int64
+	// FirstFailedAt is the time of the first failure, as in the header.
+	FirstFailedAt string
+	// Error is why it goes to the unroutable queue, and Cause the same in a word.
+	// Empty if it does not go there.
+	Error string
+	Cause cause
+	// At is the time of the decision.
+	At time.Time
+}
+
+// The processor's headers. They begin with retry-, so that a headers exchange can
+// be bound by them; it skips names that begin with x-.
+const (
+	headerQueue         = "retry-queue"
+	headerExchange      = "retry-exchange"
+	headerRoutingKey    = "retry-routing-key"
+	headerFirstFailedAt = "retry-first-failed-at"
+	headerLastFailedAt  = "retry-last-failed-at"
+	headerReason        = "retry-reason"
+	headerAttempts      = "retry-attempts"
+	headerError         = "retry-error"
+	headerCount         = "retry-original-count"
+	headerCC            = "retry-cc"
+	headerBCC           = "retry-bcc"
+	headerUserID        = "retry-user-id"
+	headerExpiration    = "retry-expiration"
+
+	headerDeath = "x-death"
+	// A publisher names more routing keys with these. The broker refuses a value that
+	// is not a list, as messages of other protocols may have it.
+	cc  = "CC"
+	bcc = "BCC"
+	// timeFormat is RFC 3339 with milliseconds; times are in UTC.
+	timeFormat = "2006-01-02T15:04:05.000Z"
+	// brokerHeaders is how many bytes are left for what the broker adds when the
+	// message returns: x-death, x-first-death-*, x-last-death-* and the counts of
+	// deliveries, some 2,400 bytes where queues, exchanges and keys have names of 255.
+	// The broker does not check the size, and a consumer that gets more than a frame
+	// holds loses its connection, again and again.
+	brokerHeaders = 2560
+	// countHeaders is how many bytes are left in the unroutable queue for what the broker adds when
+	// it delivers a message: x-delivery-count and x-acquired-count, 26 bytes each. RabbitMQ 3.10
+	// adds the first to each answer to basic.get on a quorum queue (TestSoak).
+	countHeaders = 52
+	// absurdCount is more than any count that a topology can bring about.
+	absurdCount = 1_000_000
+	// longestKey is how many bytes a routing key may have. A header may be longer,
+	// and the library ends the connection over a key that is: the message would be
+	// delivered again and again, without end.
+	longestKey = 255
+)
+
+// ownHeaders are the headers that a first failure replaces or removes: what a
+// publisher set under these names means nothing.
+func ownHeaders() []string {
+	return []string{
+		headerQueue, headerExchange, headerRoutingKey, headerFirstFailedAt, headerLastFailedAt, headerReason,
+		headerAttempts, headerError, headerCount, headerCC, headerBCC, headerUserID, headerExpiration,
+	}
+}
+
+// rules decide about the messages of one failed queue. They are read only.
+type rules struct {
+	topology   topology.Compiled
+	backoff    topology.Backoff
+	workQueues map[string]topology.WorkQueue
+	frameMax   int
+	// exists reports whether the virtual host has a queue that the topology does not
+	// name. Nil: there is none.
+	exists func(queue string) bool
+}
+
+// newRules returns the rules of a backoff of t. frameMax is the size of the largest
+// content header that the broker accepts, in bytes; zero means any size.
+func newRules(t topology.Compiled, b topology.Backoff, frameMax int) rules {
+	queues := make(map[string]topology.WorkQueue, len(t.WorkQueues))
+	r := rules{topology: t, backoff: b, workQueues: queues, frameMax: frameMax}
+	for _, w := range t.WorkQueues {
+		r.workQueues[w.Name] = w
+	}
+	return r
+}
+
+// including returns rules that also retry queues which the topology does not name, if
+// exists reports them: a newer file than this one bound them to the exchanges of the
+// backoff.
+func (r rules) including(exists func(queue string) bool) rules {
+	r.exists = exists
+	return r
+}
+
+// workQueue returns a work queue, and a substitute for one that the file does not name.
+func (r rules) workQueue(queue string) topology.WorkQueue {
+	if w, ok := r.workQueues[queue]; ok {
+		return w
+	}
+	return topology.WorkQueue{Name: queue, Severity: "ticket"}
+}
+
+// knows reports whether messages of that queue are retried.
+func (r rules) knows(queue string) bool {
+	_, named := r.workQueues[queue]
+	return named || r.exists != nil && r.exists(queue)
+}
+
+// decide says what becomes of a message from the failed queue. It leaves d as it is and
+// reads no clock. It is a pure function, but for the answers of exists.
+func (r rules) decide(d amqp091.Delivery, now time.Time) decision {
+	origin, addressed := strings.CutPrefix(d.RoutingKey, topology.AddressKey(""))
+	f := r.read(d, origin, now)
+	switch {
+	case !addressed || origin == "":
+		why := fmt.Sprintf("the routing key %q names no work queue", d.RoutingKey)
+		return r.toUnroutable(d, decision{Cause: noAddress}, why, now)
+	case !r.knows(origin):
+		why := fmt.Sprintf("the topology %q has no work queue %q", r.topology.Name, origin)
+		return r.toUnroutable(d, decision{Queue: origin, Reason: f.reason, Cause: unknownQueue}, why, now)
+	}
+	out := decision{
+		Outcome: deadLettered, Exchange: r.backoff.RetryExchange, Queue: origin, Reason: f.reason,
+		Attempts: f.attempt, FirstFailedAt: f.first, At: now,
+	}
+	count := topology.DeadLetterCount
+	if f.attempt <= int64(len(r.backoff.Tiers)) && r.backoff.Retries(f.reason) {
+		out.Outcome, out.Tier, count = retried, r.backoff.Tiers[f.attempt-1], f.attempt
+	}
+	headers := f.headers(r, d, now)
+	// As an int32: pika reads an int64 as unsigned, and -1 as 18446744073709551615.
+	// Bindings match an integer of any width. No backoff has that many tiers.
+	headers[r.topology.CountHeader] = int32(count) //nolint:gosec // at most the number of tiers
+	out.Key = address(headers, f.key, origin, f.known)
+	out.Message = relay.Republish(d, headers)
+	if size := relay.HeaderSize(out.Message); r.frameMax > 0 && size+brokerHeaders > r.frameMax {
+		out.Cause = headersTooLarge
+		why := fmt.Sprintf("its headers would have %d bytes, and the broker adds its own: more than the %d that fit in a frame", size, r.frameMax)
+		return r.toUnroutable(d, out, why, now)
+	}
+	return out
+}
+
+// address returns the routing key to publish with, and sets CC. The message keeps
+// the publisher's key, and CC leads it back to its queue. A publisher's key that
+// looks like an address could lead it to another queue as well, and no publisher used
+// one that is too long for a key: such a message is routed by the address of its own
+// queue alone.
+func address(headers amqp091.Table, key, origin string, known bool) string {
+	own := topology.AddressKey(origin)
+	unaddressed(headers)
+	if !known || len(key) > longestKey || strings.HasPrefix(key, topology.AddressKey("")) {
+		return own
+	}
+	headers[cc] = []any{own}
+	return key
+}
+
+// unaddressed removes the headers by which the broker would route the message
+// elsewhere too, or refuse it.
+func unaddressed(headers amqp091.Table) {
+	delete(headers, cc)
+	delete(headers, bcc)
+}
+
+// keepAddresses keeps what a publisher had set in these headers, under other names.
+func keepAddresses(h amqp091.Table, d amqp091.Delivery) {
+	if v, ok := d.Headers[cc]; ok {
+		h[headerCC] = v
+	}
+	if v, ok := d.Headers[bcc]; ok {
+		h[headerBCC] = v
+	}
+}
+
+// failure is what a message says about how it failed.
+type failure struct {
+	origin  string
+	reason  topology.Reason
+	attempt int64
+	trusted bool // it has been through a retry queue of the topology, so its retry headers are true
+	// exchange and key are where the publisher sent it; known is whether the message
+	// says so at all.
+	exchange string
+	key      string
+	known    bool
+	cc       []any // what else the publisher addressed it to
+	first    string
+	// expiration is what the publisher had set, which the broker has removed.
+	expiration string
+}
+
+// read finds out how d failed in the queue origin.
+func (r rules) read(d amqp091.Delivery, origin string, now time.Time) failure {
+	f := failure{origin: origin, reason: topology.ReasonUnknown, attempt: 1, first: now.UTC().Format(timeFormat)}
+	retried := false
+	for _, death := range deaths(d.Headers) {
+		queue, _ := death["queue"].(string)
+		retried = retried || topology.IsRetryQueueName(r.topology.Name, queue)
+		if queue != origin || f.known {
+			continue
+		}
+		f.known = true // the newest is the first
+		if reason, ok := death["reason"].(string); ok {
+			f.reason = topology.Reason(reason)
+		}
+		f.exchange, _ = death["exchange"].(string)
+		f.expiration, _ = death["original-expiration"].(string)
+		if keys, _ := death["routing-keys"].([]any); len(keys) > 0 {
+			f.key, _ = keys[0].(string)
+			f.cc = keys[1:]
+		}
+	}
+	if list, ok := d.Headers[cc].([]any); ok {
+		f.cc = list
+	}
+	count, ok := integer(d.Headers[r.topology.CountHeader])
+	f.trusted = ok && count > 0 && count <= absurdCount && retried && d.Headers[headerQueue] == origin
+	if f.trusted {
+		f.attempt = count + 1
+		if first, ok := d.Headers[headerFirstFailedAt].(string); ok {
+			f.first = first
+		}
+		if key, ok := d.Headers[headerRoutingKey].(string); ok && f.known && len(key) <= longestKey {
+			f.key = key
+		}
+	}
+	return f
+}
+
+// headers returns the headers of d without the broker's own, and with the history.
+func (f failure) headers(r rules, d amqp091.Delivery, now time.Time) amqp091.Table {
+	h := stripped(d.Headers)
+	delete(h, headerError)
+	if !f.trusted {
+		f.begin(h, r.topology.CountHeader, d)
+	}
+	if d.UserId != "" {
+		h[headerUserID] = d.UserId
+	}
+	if d.Expiration != "" {
+		h[headerExpiration] = d.Expiration
+	} else if !f.trusted && f.expiration != "" {
+		h[headerExpiration] = f.expiration
+	}
+	h[headerReason] = string(f.reason)
+	h[headerAttempts] = f.attempt
+	h[headerLastFailedAt] = now.UTC().Format(timeFormat)
+	return h
+}
+
+// begin sets what a first failure sets, in place of what the publisher had under
+// these names.
+func (f failure) begin(h amqp091.Table, countHeader string, d amqp091.Delivery) {
+	own := ownHeaders()
+	for _, name := range own {
+		delete(h, name)
+	}
+	if v, ok := d.Headers[countHeader]; ok {
+		h[headerCount] = v
+	}
+	if len(f.cc) > 0 { // from x-death, which has it even where the broker removed the header
+		h[headerCC] = f.cc
+	}
+	keepAddresses(h, d)
+	h[headerQueue] = f.origin
+	h[headerExchange] = f.exchange
+	h[headerRoutingKey] = f.key
+	h[headerFirstFailedAt] = f.first
+}
+
+// toUnroutable returns the decision that moves d to the unroutable queue, unchanged but
+// for the error. tried is what was decided before, if anything was, with the cause.
+func (r rules) toUnroutable(d amqp091.Delivery, tried decision, why string, now time.Time) decision {
+	out := tried
+	out.Outcome, out.Error, out.Tier, out.At = unroutable, why, topology.Tier{}, now
+	out.Exchange, out.Key = topology.UnroutableName(r.topology.Name), d.RoutingKey
+	h := stripped(d.Headers)
+	unaddressed(h)
+	keepAddresses(h, d)
+	h[headerError] = why
+	h[headerLastFailedAt] = now.UTC().Format(timeFormat)
+	if out.Reason != "" {
+		h[headerReason] = string(out.Reason)
+	}
+	if d.UserId != "" {
+		h[headerUserID] = d.UserId
+	}
+	if d.Expiration != "" {
+		h[headerExpiration] = d.Expiration
+	}
+	out.Message = relay.Republish(d, h)
+	// No room for the error either: the message matters more than its history. What
+	// CC and BCC held goes last, and may have to go too: under its own name it fitted,
+	// and these names are longer.
+	for _, name := range []string{
+		headerError, headerLastFailedAt, headerReason, headerExpiration, headerUserID, headerBCC, headerCC,
+	} {
+		room := r.frameMax
+		if name == headerError || name == headerLastFailedAt || name == headerReason {
+			room -= countHeaders // the publisher's own headers are worth more than this margin
+		}
+		if r.frameMax == 0 || relay.HeaderSize(out.Message) <= room {
+			break
+		}
+		delete(h, name)
+	}
+	return out
+}
+
+// stripped returns a copy of h without what the broker writes about deaths and
+// deliveries. With it, RabbitMQ before 4.0 would drop the message as a cycle, and the
+// message would claim deaths that are not its own.
+func stripped(h amqp091.Table) amqp091.Table {
+	out := maps.Clone(h)
+	if out == nil {
+		out = amqp091.Table{}
+	}
+	maps.DeleteFunc(out, func(name string, _ any) bool {
+		return relay.IsHistory(name) || relay.IsCount(name)
+	})
+	return out
+}
+
+// deaths returns the entries of x-death, the newest first.
+func deaths(h amqp091.Table) []amqp091.Table {
+	list, _ := h[headerDeath].([]any)
+	out := make([]amqp091.Table, 0, len(list))
+	for _, v := range list {
+		if death, ok := v.(amqp091.Table); ok {
+			out = append(out, death)
+		}
+	}
+	return out
+}
+
+// integer returns an integer of any width.
+func integer(v any) (int64, bool) {
+	switch v := v.(type) {
+	case int8:
+		return int64(v), true
+	case int16:
+		return int64(v), true
+	case int32:
+		return int64(v), true
+	case int64:
+		return v, true
+	case uint8:
+		return int64(v), true
+	case uint16:
+		return int64(v), true
+	case uint32:
+		return int64(v), true
+	default:
+		return 0, false
+	}
+}

@@ -1,0 +1,257 @@
+package processor
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/dlxctl/dlxctl/internal/broker"
+	"github.com/dlxctl/dlxctl/internal/broker/amqp"
+	"github.com/dlxctl/dlxctl/internal/processor/monitor"
+	"github.com/dlxctl/dlxctl/internal/relay"
+	"github.com/dlxctl/dlxctl/plan"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// failedQueue processes one failed queue, over connections of its own: a message that
+// ends a connection disturbs no other queue.
+type failedQueue struct {
+	*Processor
+	backoff   topology.Backoff
+	probe     *monitor.Probe // nil without a monitor
+	trouble   *slog.Logger   // Log, which limits lines of the same text
+	shared    *shared
+	caution   relay.Caution
+	connected bool // at least once
+}
+
+// shared is what the failed queues of a processor have in common.
+type shared struct {
+	connected sync.Once // it is logged once
+
+	mu      sync.Mutex
+	blocked map[*failedQueue]bool
+}
+
+// failedQueues returns those of the topology.
+func (p *Processor) failedQueues(probes monitor.Probes, trouble *slog.Logger) []*failedQueue {
+	together := &shared{blocked: map[*failedQueue]bool{}}
+	var all []*failedQueue
+	for _, b := range p.Topology.Backoffs {
+		q := &failedQueue{Processor: p, backoff: b, probe: probes.Of(b.Name), trouble: trouble, shared: together}
+		q.caution = relay.Caution{Prefetch: p.Prefetch, Bytes: p.PrefetchBytes, Report: q.report}
+		all = append(all, q)
+	}
+	return all
+}
+
+// run processes the queue until ctx ends, or until the queue is empty with UntilEmpty.
+// It reconnects by itself.
+func (q *failedQueue) run(ctx context.Context) error {
+	shortest := cmp.Or(q.ConfirmTimeout, defaultConfirmTimeout)
+	confirmTimeout, longest := shortest, shortest<<confirmDoublings
+	for failures := 1; ; failures++ {
+		begin := time.Now()
+		err := q.session(ctx, confirmTimeout)
+		if ctx.Err() != nil || err == nil {
+			return nil //nolint:nilerr // once ctx has ended, errors say no more than that
+		}
+		switch {
+		case !q.connected && (q.UntilEmpty || isFinal(err)):
+			return err
+		case q.UntilEmpty && (failures == mostFailures || errors.Is(err, broker.ErrNotFound)):
+			return err
+		case q.UntilEmpty && errors.Is(err, relay.ErrHeld):
+			return err
+		case errors.Is(err, relay.ErrNoConfirm):
+			confirmTimeout = min(2*confirmTimeout, longest)
+		case time.Since(begin) > settled:
+			failures, confirmTimeout = 1, shortest
+		}
+		pause := pauseAfter(failures)
+		q.probe.Disconnected(err)
+		q.Log.WarnContext(ctx, "reconnecting", "queue", q.backoff.FailedQueue, "error", err, "pause", pause.String())
+		if !wait(ctx, pause) {
+			return nil
+		}
+	}
+}
+
+// isFinal reports whether err, at the first connection, is one that reconnecting does
+// not help against.
+func isFinal(err error) bool {
+	return errors.Is(err, broker.ErrUnauthorized) || errors.Is(err, broker.ErrNoVHost) || errors.Is(err, plan.ErrBroker)
+}
+
+// session works over one pair of connections: what is consumed is acknowledged over
+// the first even while the broker blocks the second, over which is published. It
+// returns nil when ctx has ended or the queue is empty. No goroutine outlives it.
+//
+// If the broker does not confirm a message within confirmTimeout it ends with
+// relay.ErrNoConfirm: the broker may have stopped reading the connection, to
+// hold back those who publish to that queue, and then all wait.
+func (q *failedQueue) session(ctx context.Context, confirmTimeout time.Duration) error {
+	in, err := amqp.DialToConsume(ctx, q.endpoint(q.backoff.Name, "consume"))
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := amqp.Dial(ctx, q.endpoint(q.backoff.Name, "publish"))
+	if err != nil {
+		return err
+	}
+	var watch sync.WaitGroup
+	defer watch.Wait()
+	defer out.Close() // ends the watch
+	q.connected = true
+	q.shared.connected.Do(func() {
+		q.Log.InfoContext(ctx, "connected", "vhost", q.Endpoint.VHost, "broker", q.Endpoint.AMQP.String())
+	})
+	watch.Go(func() { q.watchBlocked(ctx, out) })
+	defer amqp.CloseAfter(ctx, q.Grace+time.Second, in, out)()
+	return q.process(ctx, in, out, confirmTimeout)
+}
+
+// watchBlocked notes when the broker stops and starts accepting messages, until the
+// connection is closed.
+func (q *failedQueue) watchBlocked(ctx context.Context, out *amqp.Conn) {
+	defer q.noteBlocked(ctx, amqp.Blocking{})
+	for b := range out.Blocked {
+		q.noteBlocked(ctx, b)
+	}
+}
+
+// noteBlocked notes whether the broker accepts messages. An alarm concerns all failed
+// queues, and is logged once.
+func (q *failedQueue) noteBlocked(ctx context.Context, b amqp.Blocking) {
+	q.probe.Blocked(b.Active)
+	q.shared.mu.Lock()
+	defer q.shared.mu.Unlock()
+	before := len(q.shared.blocked)
+	if b.Active {
+		q.shared.blocked[q] = true
+	} else {
+		delete(q.shared.blocked, q)
+	}
+	switch after := len(q.shared.blocked); {
+	case before == 0 && after > 0:
+		q.Log.WarnContext(ctx, "broker blocks publishing because of an alarm; waiting", "reason", b.Reason)
+	case before > 0 && after == 0:
+		q.Log.InfoContext(ctx, "broker accepts messages again")
+	}
+}
+
+// process runs one relay after the other until ctx ends. It ends with an error when a
+// connection is lost.
+func (q *failedQueue) process(ctx context.Context, in, out *amqp.Conn, confirmTimeout time.Duration) error {
+	logged := ""
+	for failures := 1; ; failures++ {
+		begin := time.Now()
+		err := q.relay(ctx, in, out, confirmTimeout)
+		q.probe.Idle(err)
+		if errors.Is(err, relay.ErrGrace) {
+			q.Log.WarnContext(ctx, "grace period expired with messages in flight", "queue", q.backoff.FailedQueue, "error", err)
+		}
+		if err == nil || ctx.Err() != nil {
+			return nil //nolint:nilerr // once ctx has ended, errors say no more than that
+		}
+		if errors.Is(err, relay.ErrAgain) {
+			failures = 0
+			continue
+		}
+		missing := errors.Is(err, broker.ErrNotFound)
+		if missing {
+			err = fmt.Errorf("%w; 'dlxctl apply' creates it", err)
+		}
+		switch {
+		case in.Closed() || out.Closed(), q.UntilEmpty && errors.Is(err, relay.ErrHeld):
+			return err
+		case q.UntilEmpty && (missing || failures == mostFailures):
+			return fmt.Errorf("failed queue %s: %w", q.backoff.FailedQueue, err)
+		case time.Since(begin) > settled:
+			failures = 1
+		}
+		pause := pauseAfter(failures)
+		q.logRetry(ctx, err, pause, err.Error() == logged)
+		logged = err.Error()
+		if !wait(ctx, pause) {
+			return nil
+		}
+	}
+}
+
+// logRetry logs that the queue is processed again after a pause. An error that an
+// operator must fix is logged once.
+func (q *failedQueue) logRetry(ctx context.Context, err error, pause time.Duration, repeated bool) {
+	missing := errors.Is(err, broker.ErrNotFound)
+	switch log := q.Log.With("queue", q.backoff.FailedQueue, "error", err, "pause", pause.String()); {
+	case repeated && (missing || errors.Is(err, broker.ErrForbidden)):
+	case missing:
+		log.WarnContext(ctx, "waiting for the topology to be applied")
+	default:
+		log.WarnContext(ctx, "retrying queue")
+	}
+}
+
+// relay runs one relay over a pair of channels.
+func (q *failedQueue) relay(ctx context.Context, in, out *amqp.Conn, confirmTimeout time.Duration) error {
+	unavailable, err := q.findUnavailable(ctx, in)
+	if err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancel(ctx)
+	var watch sync.WaitGroup
+	defer watch.Wait()
+	defer stop()
+	if unavailable != nil {
+		watch.Go(func() { unavailable.watch(ctx) })
+	}
+	lookup := q.newLookup(ctx)
+	defer lookup.close()
+	h := &handler{
+		rules: newRules(q.Topology, q.backoff, out.FrameMax()).including(lookup.exists), backoff: q.backoff.Name,
+		topology: q.Topology, log: q.Log, trouble: q.trouble, probe: q.probe, notifier: q.Notifier,
+	}
+	r := relay.Relay{
+		Handler: h, Grace: q.Grace, UntilEmpty: q.UntilEmpty, ConfirmTimeout: confirmTimeout, Absent: unavailable.has,
+	}
+	prefetch := q.caution.Begin(&r)
+	source, err := in.Consume(q.backoff.FailedQueue, prefetch, q.PrefetchBytes)
+	if err != nil {
+		q.caution.Lost(err)
+		return err
+	}
+	defer source.Close()
+	sink, err := out.Publisher(prefetch)
+	if err != nil {
+		return err
+	}
+	defer sink.Close()
+	q.probe.Consuming()
+	r.Source, r.Sink = source, activeSink{sink, q.probe}
+	err = r.Run(ctx)
+	q.caution.End(&r, err)
+	if errors.Is(err, relay.ErrNoConfirm) {
+		_ = out.Close() // first, since the broker may not hear that a channel of it is closed
+	}
+	return err
+}
+
+// activeSink is a sink that records each publish with a probe, so that a message that
+// is refused again and again does not look like a relay that is stuck.
+type activeSink struct {
+	relay.Sink
+	probe *monitor.Probe
+}
+
+// Publish publishes.
+func (s activeSink) Publish(exchange, key string, m amqp091.Publishing) (uint64, error) {
+	s.probe.Active()
+	return s.Sink.Publish(exchange, key, m)
+}

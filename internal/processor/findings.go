@@ -1,0 +1,35 @@
+package processor
+
+import (
+	"context"
+	"log/slog"
+
+	"github.com/dlxctl/dlxctl/internal/relay"
+)
+
+// report logs what was found out about a message that the broker does not accept or
+// cannot deliver. Each finding is logged once.
+func (q *failedQueue) report(f relay.Finding) {
+	ctx := context.Background() // whatever ends now
+	log := q.trouble.With("queue", q.backoff.FailedQueue, "error", f.Err)
+	switch f.Kind {
+	case relay.NoRight:
+		log.ErrorContext(ctx,
+			"user lacks write permission on an exchange: messages for it wait; 'dlxctl rights' prints the command that grants it",
+			"exchange", f.Exchange, "user", q.Endpoint.AMQP.User)
+	case relay.TooLarge:
+		aboutMessage(log, f).ErrorContext(ctx,
+			"message is larger than the broker accepts and stays in the failed queue; raise max_message_size and restart dlxctl process, or remove the message")
+	case relay.Deadly:
+		aboutMessage(log, f).ErrorContext(ctx,
+			"publishing a message closes the channel or the connection: it stays in the failed queue and is not published again until dlxctl process is restarted; remove it if it is not needed")
+	case relay.Undeliverable:
+		log.ErrorContext(ctx,
+			"broker closes the connection when it delivers a message of the failed queue: the messages behind it wait; RabbitMQ before 4.0 does so for an x-death header of a publisher whose count is not an integer; remove the first message in the management UI (Get messages, Reject requeue false or Automatic ack)")
+	}
+}
+
+// aboutMessage adds the attributes that identify a message.
+func aboutMessage(log *slog.Logger, f relay.Finding) *slog.Logger {
+	return log.With("message_id", f.Delivery.MessageId, "routing_key", f.Delivery.RoutingKey, "exchange", f.Exchange)
+}

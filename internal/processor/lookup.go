@@ -1,0 +1,94 @@
+package processor
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/dlxctl/dlxctl/internal/broker"
+	"github.com/dlxctl/dlxctl/internal/broker/amqp"
+)
+
+const (
+	// answerTime is how long an answer of the broker about a queue is believed.
+	answerTime = 10 * time.Second
+	// mostAnswers is how many answers are kept: publishers may make up names.
+	mostAnswers = 1000
+)
+
+// lookup finds out whether there are queues that the file of the processor does not
+// name: a newer file may. The broker answers that to any user, without a permission.
+//
+// It asks over a connection of its own: on that of the deliveries an answer may be
+// behind those that wait for memory.
+type lookup struct {
+	*failedQueue
+	ctx context.Context //nolint:containedctx // that of the relay, which asks
+
+	mu        sync.Mutex
+	conn      *amqp.Conn
+	answers   map[string]answer
+	generated map[string]bool // queues that dlxctl generates and nothing fails in
+}
+
+type answer struct {
+	exists bool
+	at     time.Time
+}
+
+// newLookup returns one that must be closed.
+func (q *failedQueue) newLookup(ctx context.Context) *lookup {
+	l := &lookup{failedQueue: q, ctx: ctx, answers: map[string]answer{}, generated: map[string]bool{}}
+	for _, queue := range q.Topology.Queues {
+		if _, isWork := q.Topology.WorkQueue(queue.Name); !isWork {
+			l.generated[queue.Name] = true
+		}
+	}
+	return l
+}
+
+// exists reports whether there is a queue in which messages may fail. If the broker
+// does not answer, there may be: a message for a queue that does not exist ends in the
+// unroutable queue after its first tier, and so nothing is lost.
+func (l *lookup) exists(queue string) bool {
+	if l.generated[queue] {
+		return false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if a, ok := l.answers[queue]; ok && time.Since(a.at) < answerTime {
+		return a.exists
+	}
+	err := l.ask(queue)
+	if err != nil && !errors.Is(err, broker.ErrNotFound) {
+		return true
+	}
+	if len(l.answers) >= mostAnswers {
+		clear(l.answers)
+	}
+	l.answers[queue] = answer{exists: err == nil, at: time.Now()}
+	return err == nil
+}
+
+// ask asks the broker.
+func (l *lookup) ask(queue string) error {
+	if l.conn == nil || l.conn.Closed() {
+		conn, err := amqp.Dial(l.ctx, l.endpoint(l.backoff.Name, "look"))
+		if err != nil {
+			return err
+		}
+		l.conn = conn
+	}
+	_, err := l.conn.MessagesReady(queue)
+	return err
+}
+
+// close ends its connection.
+func (l *lookup) close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.conn != nil {
+		_ = l.conn.Close() // it may be over already
+	}
+}

@@ -1,0 +1,78 @@
+package monitor
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// lines is a buffer that timers write to.
+type lines struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+func (l *lines) Reset() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.b.Reset()
+}
+
+func TestTheSameTextIsLoggedAFewTimesAMinute(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var out lines
+		log, flush := LimitLog(slog.New(slog.NewTextHandler(&out, nil)))
+		for i := range 5000 {
+			log.With("message_id", i).Error("moved message to the unroutable queue")
+		}
+		log.Warn("another")
+		if n := strings.Count(out.String(), "\n"); n != limitLines+1 {
+			t.Errorf("%d lines of one trouble and one of another", n)
+		}
+		out.Reset()
+		<-time.After(limitTime + time.Second) // of the bubble
+		synctest.Wait()
+		want := fmt.Sprintf(`level=ERROR msg="moved message to the unroutable queue" left_out=%d within=1m0s`,
+			5000-limitLines)
+		if n := strings.Count(out.String(), "\n"); n != 1 || !strings.Contains(out.String(), want) {
+			t.Errorf("afterwards it says %q, want one line with %q", out.String(), want)
+		}
+		out.Reset()
+		log.Error("moved message to the unroutable queue")
+		if !strings.Contains(out.String(), "moved message") {
+			t.Error("a new time does not begin")
+		}
+		for range limitLines {
+			log.Error("moved message to the unroutable queue")
+		}
+		out.Reset()
+		flush()
+		if !strings.Contains(out.String(), "left_out=1 ") {
+			t.Errorf("at the end it says %q", out.String())
+		}
+		out.Reset()
+		<-time.After(2 * limitTime)
+		synctest.Wait()
+		if out.String() != "" {
+			t.Errorf("after the end it says %q", out.String())
+		}
+	})
+}

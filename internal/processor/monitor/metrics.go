@@ -1,0 +1,213 @@
+// Package monitor shows what the processors of one process do: as metrics for
+// Prometheus, as answers to checks of health and readiness, and as logs that do not
+// repeat themselves without bound.
+package monitor
+
+import (
+	"runtime"
+	"slices"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// Metric describes a metric of dlxctl. Names and labels are a contract: alerts
+// and dashboards rely on them.
+type Metric struct {
+	Name string
+	// Type is counter, gauge or histogram.
+	Type   string
+	Labels []string
+	Help   string
+}
+
+// Names of the metrics.
+const (
+	metricRetried      = "dlxctl_messages_retried_total"
+	metricDeadLettered = "dlxctl_messages_dead_lettered_total"
+	metricUnroutable   = "dlxctl_messages_unroutable_total"
+	metricInFlight     = "dlxctl_in_flight"
+	metricConfirm      = "dlxctl_publish_confirm_seconds"
+	metricConsumer     = "dlxctl_consumer_up"
+	metricBlocked      = "dlxctl_connection_blocked"
+	metricSessions     = "dlxctl_sessions_lost_total"
+	metricSent         = "dlxctl_notices_sent_total"
+	metricDropped      = "dlxctl_notices_dropped_total"
+	metricBuild        = "dlxctl_build_info"
+)
+
+// Metrics returns the metrics of dlxctl, without those of the Go runtime and the
+// process.
+func Metrics() []Metric {
+	return []Metric{
+		{
+			metricRetried, "counter",
+			[]string{"topology", "backoff", "queue", "tier"},
+			"Messages put into a tier to wait for their next attempt. Queue is the work queue they failed in, or (other) for those that the file does not name.",
+		},
+		{
+			metricDeadLettered, "counter",
+			[]string{"topology", "backoff", "queue", "reason", "severity", "owner"},
+			"Messages put into the dead-letter queue of their work queue. Reason is why the broker dead-lettered them the last time: rejected, delivery_limit, expired, maxlen, unknown or other.",
+		},
+		{
+			metricUnroutable, "counter",
+			[]string{"topology", "backoff", "queue", "reason", "severity", "owner"},
+			"Messages put into the unroutable queue. Reason is no_address, unknown_queue, headers_too_large or refused. Queue is empty if they name no work queue of the topology.",
+		},
+		{
+			metricInFlight, "gauge",
+			[]string{"topology", "backoff"},
+			"Messages consumed from the failed queue whose copy is not confirmed yet.",
+		},
+		{
+			metricConfirm, "histogram",
+			[]string{"topology", "backoff"},
+			"Seconds from publishing the copy of a message until the broker confirmed it, pauses after refusals included.",
+		},
+		{
+			metricConsumer, "gauge",
+			[]string{"topology", "backoff", "queue"},
+			"1 while the failed queue is consumed by this process, else 0.",
+		},
+		{
+			metricBlocked, "gauge",
+			[]string{"topology"},
+			"1 while the broker blocks publishing because of a memory or disk alarm, else 0.",
+		},
+		{
+			metricSessions, "counter",
+			[]string{"topology"},
+			"Times the connections to the broker were lost or could not be made.",
+		},
+		{metricSent, "counter", nil, "Notices that the webhook of --notify accepted."},
+		{
+			metricDropped, "counter",
+			[]string{"reason"},
+			"Notices that were not sent. Reason is full (more came than may be sent), refused (the webhook rejected them), failed (the webhook could not be reached repeatedly) or stopped.",
+		},
+		{metricBuild, "gauge", []string{"version", "goversion"}, "1, with the version of dlxctl and of Go."},
+	}
+}
+
+// definition returns the metric with that name.
+func definition(name string) Metric {
+	all := Metrics()
+	return all[slices.IndexFunc(all, func(m Metric) bool { return m.Name == name })]
+}
+
+// Monitor shows what the processors of one process do, as metrics and as their
+// health. Any number of processors may share it. New makes one; a nil Monitor
+// can be watched with, and records nothing.
+type Monitor struct {
+	registry     *prometheus.Registry
+	retried      *prometheus.CounterVec
+	deadLettered *prometheus.CounterVec
+	unroutable   *prometheus.CounterVec
+	confirm      *prometheus.HistogramVec
+	sessions     *prometheus.CounterVec
+	sent         prometheus.Counter
+	dropped      *prometheus.CounterVec
+
+	mu       sync.Mutex
+	probes   []*Probe
+	stopping bool
+}
+
+// New returns a monitor that shows no processor yet. The version is that of the
+// program.
+func New(version string) *Monitor {
+	m := &Monitor{
+		registry: prometheus.NewRegistry(), retried: counter(metricRetried), deadLettered: counter(metricDeadLettered),
+		unroutable: counter(metricUnroutable), sessions: counter(metricSessions), dropped: counter(metricDropped),
+	}
+	d := definition(metricConfirm)
+	m.confirm = prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: d.Name, Help: d.Help,
+		// A broker on the same machine answers within a millisecond, a quorum
+		// across sites within a second; what is refused waits for half a minute.
+		Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30},
+	}, d.Labels)
+	m.sent = prometheus.NewCounter(prometheus.CounterOpts{Name: metricSent, Help: definition(metricSent).Help})
+	d = definition(metricBuild)
+	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: d.Name, Help: d.Help}, d.Labels)
+	build.WithLabelValues(version, runtime.Version()).Set(1)
+	m.registry.MustRegister(
+		m.retried, m.deadLettered, m.unroutable, m.confirm, m.sessions, m.sent, m.dropped, build, (*levels)(m),
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+	)
+	return m
+}
+
+func counter(name string) *prometheus.CounterVec {
+	d := definition(name)
+	return prometheus.NewCounterVec(prometheus.CounterOpts{Name: d.Name, Help: d.Help}, d.Labels)
+}
+
+// Sent counts notices that a webhook took.
+func (m *Monitor) Sent(n int) { m.sent.Add(float64(n)) }
+
+// Dropped counts notices that were given up, and why.
+func (m *Monitor) Dropped(n int, reason string) { m.dropped.WithLabelValues(reason).Add(float64(n)) }
+
+// levels collects the gauges, which are read at each scrape and counted nowhere.
+// Processors of topologies with the same name, in several virtual hosts, share a
+// series: it says that the failed queue is consumed if each of them does.
+type levels Monitor
+
+// Describe names the gauges.
+func (l *levels) Describe(out chan<- *prometheus.Desc) {
+	for _, name := range []string{metricInFlight, metricConsumer, metricBlocked} {
+		out <- desc(name)
+	}
+}
+
+func desc(name string) *prometheus.Desc {
+	d := definition(name)
+	return prometheus.NewDesc(d.Name, d.Help, d.Labels, nil)
+}
+
+// Collect reads the gauges.
+func (l *levels) Collect(out chan<- prometheus.Metric) {
+	type key struct{ topology, backoff, queue string }
+	inFlight, up, blocked := map[key]int64{}, map[key]float64{}, map[string]float64{}
+	l.mu.Lock()
+	for _, p := range l.probes {
+		k := key{p.topology, p.backoff, p.failed}
+		inFlight[k] += p.inFlight.Load()
+		if before, ok := up[k]; !ok || before == 1 {
+			up[k] = number(p.up.Load())
+		}
+		blocked[p.topology] = max(blocked[p.topology], number(p.blocked.Load()))
+	}
+	l.mu.Unlock()
+	gauge := func(name string, value float64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(desc(name), prometheus.GaugeValue, value, labels...)
+	}
+	for k, n := range inFlight {
+		gauge(metricInFlight, float64(n), k.topology, k.backoff)
+		gauge(metricConsumer, up[k], k.topology, k.backoff, k.queue)
+	}
+	for name, v := range blocked {
+		gauge(metricBlocked, v, name)
+	}
+}
+
+func number(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// ReasonLabel returns r if a broker knows that reason, and "other" if not: what a
+// forged x-death says must not make a new series each time.
+func ReasonLabel(r topology.Reason) string {
+	if r == topology.ReasonUnknown || slices.Contains(topology.Reasons(), r) {
+		return string(r)
+	}
+	return "other"
+}

@@ -1,0 +1,251 @@
+package monitor
+
+import (
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// otherQueue is the label of queues that the file does not name: names that messages
+// make up must not make a new series each time.
+const otherQueue = "(other)"
+
+// Probe records what happens at one failed queue. The relay of that queue alone
+// calls Retried, DeadLettered and Unroutable; any goroutine may call the other
+// methods. A nil Probe records nothing.
+type Probe struct {
+	monitor    *Monitor
+	topology   string
+	backoff    string
+	failed     string // the failed queue
+	workQueues map[string]topology.WorkQueue
+	// Counters are looked up once: a message costs no more than an addition.
+	retried map[retryKey]prometheus.Counter
+	dead    map[deadKey]prometheus.Counter
+	confirm prometheus.Observer
+
+	inFlight atomic.Int64
+	up       atomic.Bool
+	blocked  atomic.Bool
+	active   atomic.Int64 // when something last happened, in nanoseconds of Unix time
+
+	mu     sync.Mutex
+	reason string // why the queue is not consumed; empty before the first try
+}
+
+type (
+	retryKey struct {
+		queue string
+		delay time.Duration
+	}
+	deadKey struct {
+		queue  string
+		reason topology.Reason
+	}
+)
+
+// Probes are those of one processor, one for each backoff.
+type Probes []*Probe
+
+// Watch returns probes for the backoffs of t. The caller removes them with Close. A
+// nil Monitor returns none.
+func (m *Monitor) Watch(t topology.Compiled) Probes {
+	if m == nil {
+		return nil
+	}
+	var all Probes
+	for _, l := range t.Backoffs {
+		all = append(all, m.newProbe(t, l))
+	}
+	m.sessions.WithLabelValues(t.Name) // from 0: rates and alerts miss the first of a series that begins at 1
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.probes = append(m.probes, all...)
+	return all
+}
+
+// newProbe returns a probe whose counters begin at 0.
+func (m *Monitor) newProbe(t topology.Compiled, l topology.Backoff) *Probe {
+	p := &Probe{
+		monitor: m, topology: t.Name, backoff: l.Name, failed: l.FailedQueue, workQueues: map[string]topology.WorkQueue{},
+		retried: map[retryKey]prometheus.Counter{}, dead: map[deadKey]prometheus.Counter{},
+		confirm: m.confirm.WithLabelValues(t.Name, l.Name),
+	}
+	p.Active()
+	for _, w := range t.WorkQueues {
+		p.workQueues[w.Name] = w
+		if w.Backoff != l.Name {
+			continue
+		}
+		for _, s := range l.Tiers {
+			p.retries(w.Name, s.Delay)
+		}
+		for _, r := range append(topology.Reasons(), topology.ReasonUnknown) {
+			p.deaths(w.Name, r)
+		}
+	}
+	return p
+}
+
+// Close removes the probes from their monitor: their processor has ended.
+func (all Probes) Close() {
+	if len(all) == 0 {
+		return
+	}
+	m := all[0].monitor
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.probes = slices.DeleteFunc(m.probes, func(p *Probe) bool { return slices.Contains(all, p) })
+}
+
+// Of returns the probe of a backoff; nil if there is none.
+func (all Probes) Of(backoff string) *Probe {
+	for _, p := range all {
+		if p.backoff == backoff {
+			return p
+		}
+	}
+	return nil
+}
+
+// Active records that something happens.
+func (p *Probe) Active() {
+	if p != nil {
+		p.active.Store(time.Now().UnixNano())
+	}
+}
+
+// Disconnected records that there is no connection, and why.
+func (p *Probe) Disconnected(err error) {
+	if p == nil {
+		return
+	}
+	p.monitor.sessions.WithLabelValues(p.topology).Inc()
+	p.Idle(err)
+}
+
+// Blocked records whether the broker accepts no messages because of an alarm.
+func (p *Probe) Blocked(blocked bool) {
+	if p == nil {
+		return
+	}
+	p.Active()
+	p.blocked.Store(blocked)
+}
+
+// Consuming records that the failed queue is consumed.
+func (p *Probe) Consuming() {
+	if p == nil {
+		return
+	}
+	p.Active()
+	p.up.Store(true)
+}
+
+// Idle records that the failed queue is not consumed, and why; nil means that all is
+// done. The broker delivers again what was in flight.
+func (p *Probe) Idle(err error) {
+	if p == nil {
+		return
+	}
+	p.Active()
+	p.up.Store(false)
+	p.inFlight.Store(0)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.reason = "it is empty, or the process is stopping"
+	if err != nil {
+		p.reason = err.Error()
+	}
+}
+
+// Taken records that a message was consumed from the failed queue.
+func (p *Probe) Taken() {
+	if p == nil {
+		return
+	}
+	p.inFlight.Add(1)
+	p.Active()
+}
+
+// Retried records a message of a work queue whose copy in a tier is confirmed. It was
+// published at that time.
+func (p *Probe) Retried(queue string, delay time.Duration, published time.Time) {
+	if p == nil {
+		return
+	}
+	p.confirmed(published)
+	p.retries(p.workQueue(queue).Name, delay).Inc()
+}
+
+// DeadLettered records a message of a work queue whose copy in the dead-letter queue is
+// confirmed.
+func (p *Probe) DeadLettered(queue string, reason topology.Reason, published time.Time) {
+	if p == nil {
+		return
+	}
+	p.confirmed(published)
+	p.deaths(p.workQueue(queue).Name, reason).Inc()
+}
+
+// Unroutable records a message whose copy in the unroutable queue is confirmed. The
+// work queue that it names may not exist.
+func (p *Probe) Unroutable(queue, cause string, published time.Time) {
+	if p == nil {
+		return
+	}
+	p.confirmed(published)
+	w := p.workQueues[queue] // the zero value for a name that a message made up
+	p.monitor.unroutable.WithLabelValues(p.topology, p.backoff, w.Name, cause, w.Severity, w.Owner).Inc()
+}
+
+func (p *Probe) confirmed(published time.Time) {
+	now := time.Now()
+	p.inFlight.Add(-1)
+	p.active.Store(now.UnixNano())
+	p.confirm.Observe(now.Sub(published).Seconds())
+}
+
+func (p *Probe) retries(queue string, delay time.Duration) prometheus.Counter {
+	k := retryKey{queue, delay}
+	c, ok := p.retried[k]
+	if !ok {
+		c = p.monitor.retried.WithLabelValues(p.topology, p.backoff, queue, topology.FormatDelay(delay))
+		p.retried[k] = c
+	}
+	return c
+}
+
+func (p *Probe) deaths(queue string, reason topology.Reason) prometheus.Counter {
+	k := deadKey{queue, topology.Reason(ReasonLabel(reason))}
+	c, ok := p.dead[k]
+	if !ok {
+		w := p.workQueue(queue)
+		c = p.monitor.deadLettered.WithLabelValues(p.topology, p.backoff, queue, string(k.reason), w.Severity, w.Owner)
+		p.dead[k] = c
+	}
+	return c
+}
+
+// workQueue returns a work queue, and a substitute for one that the file does not name.
+func (p *Probe) workQueue(queue string) topology.WorkQueue {
+	if w, ok := p.workQueues[queue]; ok {
+		return w
+	}
+	return topology.WorkQueue{Name: otherQueue, Severity: "ticket"}
+}
+
+// whyNot returns why the queue is not consumed.
+func (p *Probe) whyNot() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.reason == "" {
+		return "connecting"
+	}
+	return p.reason
+}

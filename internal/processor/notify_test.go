@@ -1,0 +1,142 @@
+package processor_test
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/dlxctl/dlxctl/internal/brokertest"
+	"github.com/dlxctl/dlxctl/internal/notify"
+	"github.com/dlxctl/dlxctl/internal/processor"
+	"github.com/dlxctl/dlxctl/internal/processor/monitor"
+)
+
+// deadAtOnce is a topology whose failures are dead notices at their first, as
+// nothing is retried that comes without a reason the file names.
+const deadAtOnce = `
+version: 1
+name: shop
+defaults: {backoff: slow}
+backoff:
+  slow: {tiers: [1h], retryOn: [rejected]}
+queues:
+  - {name: work, owner: team-work, severity: page}
+`
+
+// misplace puts n messages into the failed queue that the processor will park.
+func (s *stage) misplace(t *testing.T, n int) {
+	t.Helper()
+	s.topology.WorkQueues = nil // the processor takes @work for unknown
+	s.fill(t, n)
+}
+
+// expire lets a message fail by its age.
+func (s *stage) expire(t *testing.T, queue, id string) {
+	t.Helper()
+	s.publish(t, "", queue, amqp091.Publishing{MessageId: id, Expiration: "1"})
+}
+
+// notified gives a processor that tells a webhook.
+func (s *stage) notified(t *testing.T, webhook string) (*processor.Processor, func()) {
+	t.Helper()
+	p := s.processor(t)
+	p.Monitor, p.Log = monitor.New(""), s.quiet()
+	var err error
+	if p.Notifier, err = notify.New(webhook, false, s.quiet(), p.Monitor); err != nil {
+		t.Fatal(err)
+	}
+	ctx, end := context.WithCancel(t.Context())
+	var told sync.WaitGroup
+	told.Go(func() { p.Notifier.Run(ctx) })
+	return p, func() { end(); told.Wait() }
+}
+
+// A webhook that hangs, or fails each time, changes nothing for the messages.
+func TestADeadWebhookHoldsUpNoMessage(t *testing.T) {
+	t.Parallel()
+	for name, answer := range map[string]func(w http.ResponseWriter, r *http.Request){
+		"hangs": func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() },
+		"fails": func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			hook := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				var body json.RawMessage
+				_ = json.NewDecoder(r.Body).Decode(&body) // the server sees the end of a request only once it is read
+				answer(w, r)
+			}))
+			defer hook.Close()
+			s := newStage(t, parkAtOnce)
+			const n = 3000
+			s.misplace(t, n)
+			p, end := s.notified(t, hook.URL)
+			web := serve(t, p.Monitor)
+			untilEmpty(t, p)
+			if got := s.ready(t, "shop.unroutable"); got != n {
+				t.Errorf("%d of %d messages are parked", got, n)
+			}
+			end()
+			seen := web.scrape(t)
+			if sent, dropped := seen.sum("dlxctl_notices_sent_total"), seen.sum("dlxctl_notices_dropped_total"); sent != 0 ||
+				dropped != n {
+				t.Errorf("%d notices sent and %d dropped of %d", sent, dropped, n)
+			}
+		})
+	}
+}
+
+// Each dead letter is told, once, with whom to call.
+func TestNoticesEqualDeadLetters(t *testing.T) {
+	t.Parallel()
+	type told struct {
+		Notices []notify.Notice `json:"notices"`
+	}
+	var mu sync.Mutex
+	var got []notify.Notice
+	hook := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		var p told
+		if err := json.NewDecoder(r.Body).Decode(&p); err != nil {
+			t.Error(err)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		got = append(got, p.Notices...)
+	}))
+	defer hook.Close()
+	s := newStage(t, deadAtOnce)
+	for _, id := range []string{"m-1", "m-2", "m-3"} {
+		s.expire(t, "work", id)
+	}
+	s.publish(t, "shop.slow.failed", "@unknown", amqp091.Publishing{MessageId: "m-4"})
+	p, end := s.notified(t, hook.URL)
+	brokertest.Eventually(t, "the failures", func() bool { return s.ready(t, "shop.slow.failed") == 4 })
+	untilEmpty(t, p)
+	end()
+	notices := map[string]notify.Notice{}
+	for _, n := range got {
+		notices[n.MessageID] = n
+	}
+	if len(got) != 4 || len(notices) != 4 {
+		t.Fatalf("told of %d messages: %+v", len(got), got)
+	}
+	first := notices["m-1"]
+	if first.FirstFailure == "" {
+		t.Error("a notice without the time of the first failure")
+	}
+	first.FirstFailure = ""
+	if want := (notify.Notice{
+		Event: "dead_letter", Topology: "shop", Queue: "work", MovedTo: "work.dead", MessageID: "m-1",
+		Reason: "expired", Attempts: 1, Owner: "team-work", Severity: "page",
+	}); first != want {
+		t.Errorf("told %+v, want %+v", first, want)
+	}
+	if parked := notices["m-4"]; parked.Event != "unroutable" || parked.MovedTo != "shop.unroutable" ||
+		parked.Reason != "unknown_queue" || parked.Error == "" {
+		t.Errorf("told %+v", parked)
+	}
+}

@@ -1,0 +1,161 @@
+package processor_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/dlxctl/dlxctl/internal/brokertest"
+)
+
+// What the broker does as a whole, one after the other on one node: it restarts,
+// is killed, raises an alarm, loses the leader of a queue.
+func TestOutages(t *testing.T) {
+	t.Parallel()
+	node := brokertest.Node(t)
+	for _, tc := range []struct { //nolint:paralleltest // they share the node
+		name string
+		test func(*testing.T, *brokertest.Server)
+	}{
+		{"restart", func(t *testing.T, n *brokertest.Server) { t.Helper(); restartedUnderLoad(t, n, n.Stop) }},
+		{"kill", func(t *testing.T, n *brokertest.Server) { t.Helper(); restartedUnderLoad(t, n, n.Kill) }},
+		{"alarm", blockedByAnAlarm},
+		{"stopped during an alarm", stoppedDuringAnAlarm},
+		{"a tier without a leader", aTierWithoutALeader},
+		{"a confirm that never comes", aConfirmThatNeverComes},
+	} {
+		t.Run(tc.name, func(t *testing.T) { tc.test(t, node) })
+	}
+}
+
+// restartedUnderLoad takes the broker away while the processor works, and expects
+// every message afterwards.
+func restartedUnderLoad(t *testing.T, node *brokertest.Server, down func(testing.TB)) {
+	t.Helper()
+	s := onNode(t, node, parkAtOnce)
+	const n = 8_000
+	s.fill(t, n)
+	pause(t, time.Second) // see Kill
+	log := s.runs(t)
+	brokertest.EventuallyEvery(t, 5*time.Millisecond, "the processor to work",
+		func() bool { return s.ready(t, "shop.slow.failed") < n*9/10 })
+	down(t)
+	log.says(t, "reconnecting")
+	node.Start(t)
+	s.reconnect(t)
+	doubled := s.moved(t, "shop.slow.retry.1h", ids(0, n)...)
+	if doubled > prefetch {
+		t.Errorf("%d are doubled, more than were in flight", doubled)
+	}
+	t.Logf("%d doubled", doubled)
+	log.calm(t)
+}
+
+// While an alarm lasts nothing moves and nothing is lost; afterwards it goes on
+// by itself.
+func blockedByAnAlarm(t *testing.T, node *brokertest.Server) {
+	t.Helper()
+	s := onNode(t, node, parkAtOnce)
+	s.fill(t, 5000)
+	node.Alarm(t, true)
+	log := s.runs(t)
+	log.says(t, "broker blocks publishing because of an alarm")
+	pause(t, time.Second)
+	if n := s.ready(t, "shop.slow.retry.1h"); n > 0 {
+		t.Errorf("%d messages were moved during the alarm", n)
+	}
+	node.Alarm(t, false)
+	log.says(t, "broker accepts messages again")
+	if doubled := s.moved(t, "shop.slow.retry.1h", ids(0, 5000)...); doubled > 0 {
+		t.Errorf("%d are doubled", doubled)
+	}
+	log.calm(t)
+}
+
+// A processor that is told to stop while the broker takes nothing, and whose
+// publish hangs, since the socket is full, ends anyway.
+func stoppedDuringAnAlarm(t *testing.T, node *brokertest.Server) {
+	t.Helper()
+	s := onNode(t, node, parkAtOnce)
+	const n = 300
+	body := []byte(strings.Repeat("x", 200_000)) // no socket takes all of them
+	for _, id := range ids(0, n) {
+		s.publish(t, "shop.slow.failed", "@work", amqp091.Publishing{MessageId: id, Body: body})
+	}
+	node.Alarm(t, true)
+	p := s.processor(t)
+	p.Prefetch, p.Grace = n, time.Second
+	log := listen(p)
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	ended := make(chan error, 1)
+	go func() { ended <- p.Run(ctx) }()
+	log.says(t, "broker blocks publishing because of an alarm")
+	pause(t, 500*time.Millisecond)
+	begin := time.Now()
+	stop()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if took := time.Since(begin); took > 10*time.Second {
+		t.Errorf("it took %s to end, with a grace of %s", took, p.Grace)
+	}
+	node.Alarm(t, false)
+	run(t, s.processor(t))
+	t.Logf("%d doubled", s.moved(t, "shop.slow.retry.1h", ids(0, n)...))
+}
+
+// member lets the broker call a function for the one member of the retry queue, as
+// ra:stop_server(quorum_queues, Member).
+func (s *stage) member(t *testing.T, node *brokertest.Server, call string) {
+	t.Helper()
+	node.Ctl(t, "eval", fmt.Sprintf(`{ok, Q} = rabbit_amqqueue:lookup(rabbit_misc:r(<<"%s">>, queue, <<"%s">>)),
+		Member = amqqueue:get_pid(Q), ok = %s.`, s.target.VHost, retryQueue, call))
+}
+
+const retryQueue = "shop.slow.retry.1h"
+
+// A tier whose queue has no leader for some seconds refuses or says nothing. Its
+// messages wait, others pass; once there is a leader they are there, once each.
+func aTierWithoutALeader(t *testing.T, node *brokertest.Server) {
+	t.Helper()
+	s := onNode(t, node, parkAtOnce)
+	pause(t, time.Second)
+	p := s.processor(t)
+	p.ConfirmTimeout = 10 * time.Second
+	listen(p)
+	run(t, p)
+	s.member(t, node, "ra:stop_server(quorum_queues, Member)")
+	s.fill(t, prefetch/2)
+	brokertest.Fill(t, s.ch, "shop.slow.failed", "@gone", 3*prefetch, 10)
+	if doubled := s.moved(t, "shop.unroutable", ids(0, 3*prefetch)...); doubled > 0 {
+		t.Errorf("%d are doubled", doubled)
+	}
+	pause(t, 2*time.Second)
+	s.member(t, node, "ra:restart_server(quorum_queues, Member)")
+	if doubled := s.moved(t, "shop.slow.retry.1h", ids(0, prefetch/2)...); doubled > prefetch/2 {
+		t.Errorf("%d are doubled", doubled)
+	}
+}
+
+// When a confirm has not come for too long the processor reconnects, less and
+// less often. That may double what was in flight, and loses nothing.
+func aConfirmThatNeverComes(t *testing.T, node *brokertest.Server) {
+	t.Helper()
+	s := onNode(t, node, parkAtOnce)
+	pause(t, time.Second)
+	p := s.processor(t)
+	p.ConfirmTimeout = time.Second
+	log := listen(p)
+	run(t, p)
+	s.member(t, node, "sys:suspend(Member)")
+	s.fill(t, prefetch/2)
+	brokertest.Eventually(t, "two tries", func() bool { return len(log.with("has not confirmed a message in time")) >= 2 })
+	s.member(t, node, "sys:resume(Member)")
+	t.Logf("%d doubled", s.moved(t, "shop.slow.retry.1h", ids(0, prefetch/2)...))
+	log.calm(t)
+}

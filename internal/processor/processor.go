@@ -1,0 +1,193 @@
+// Package processor is the worker that counts attempts: it reads the failed
+// queues of a topology and moves each message on, to the tier where it waits or
+// to its dead-letter queue. rules.decide says what becomes of a message;
+// package relay sees to it that none is lost.
+package processor
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/dlxctl/dlxctl/internal/broker"
+	"github.com/dlxctl/dlxctl/internal/broker/amqp"
+	"github.com/dlxctl/dlxctl/internal/notify"
+	"github.com/dlxctl/dlxctl/internal/processor/monitor"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// Processor processes the failed queues of one topology. Any number of processors may
+// share the queues, in one process or in many.
+type Processor struct {
+	Topology topology.Compiled
+	Endpoint broker.Endpoint
+	// Prefetch is how many messages of each failed queue may be in flight. It must
+	// be 1 or more.
+	Prefetch int
+	// PrefetchBytes is how many bytes of each failed queue may be in flight, headers
+	// included. A message that is larger is in flight alone. Zero means any number.
+	PrefetchBytes int
+	// Grace is how long Run goes on with what is in flight once ctx has ended.
+	Grace time.Duration
+	// UntilEmpty ends Run once nothing is in flight and every failed queue is
+	// empty, and makes a missing queue or broker an error.
+	UntilEmpty bool
+	// ConfirmTimeout is how long to wait for the confirm of one message before
+	// Run reconnects. What is in flight is then processed again, which may double it.
+	// It doubles each time, up to 16 times as long. Zero means a minute.
+	ConfirmTimeout time.Duration
+	// Log gets a line for each dead letter and each failure. It must be set.
+	Log *slog.Logger
+	// Monitor shows what the processor does. Nil: nothing is recorded.
+	Monitor *monitor.Monitor
+	// Notifier sends a notice for each dead letter. Nil: none is sent.
+	Notifier *notify.Notifier
+}
+
+const (
+	// firstPause is the pause before the first reconnect. It doubles each time, and is
+	// shortened at random, to half at least, so that many processors do not reconnect
+	// at once.
+	firstPause = 200 * time.Millisecond
+	// longestPause limits it.
+	longestPause = 30 * time.Second
+	// settled is how long a session must have lasted for the next failure to count as
+	// the first.
+	settled = 10 * time.Second
+	// mostFailures is how many failures in a row end a run with UntilEmpty.
+	mostFailures = 5
+	// defaultConfirmTimeout is how long to wait for a confirm. A queue without a leader
+	// confirms once it has one again. The processor waits for that, as each new try may
+	// put one more copy there.
+	defaultConfirmTimeout = time.Minute
+	// confirmDoublings is how often the timeout is doubled at most.
+	confirmDoublings = 4
+)
+
+// Run processes the failed queues until ctx ends. It then returns nil, once what is in
+// flight is finished or Grace is over. The broker delivers the rest again, to the next
+// processor. No goroutine outlives it.
+//
+// It reconnects by itself, without end. It returns an error at once if the broker
+// refuses user, password or virtual host at the first connection, or is too old or of
+// another cluster than the topology is for (see plan.Guard), if there is nothing to
+// process, and, with UntilEmpty, if the broker or a failed queue does not exist.
+func (p *Processor) Run(ctx context.Context) error {
+	if err := p.hasWork(); err != nil {
+		return err
+	}
+	trouble, flush := monitor.LimitLog(p.Log)
+	defer flush()
+	probes := p.Monitor.Watch(p.Topology)
+	defer probes.Close()
+	queues := p.failedQueues(probes, trouble)
+	for {
+		group, each := errgroup.WithContext(ctx)
+		for _, q := range queues {
+			group.Go(func() error { return q.run(each) })
+		}
+		if err := group.Wait(); err != nil || ctx.Err() != nil {
+			if ctx.Err() != nil {
+				return nil // once ctx has ended, errors say no more than that
+			}
+			return err
+		}
+		// Each failed queue was empty at a different time.
+		switch empty, err := p.empty(ctx); {
+		case ctx.Err() != nil:
+			return nil
+		case empty || err != nil:
+			return err
+		}
+	}
+}
+
+// hasWork fails if the topology has no failed queue.
+func (p *Processor) hasWork() error {
+	if len(p.Topology.Backoffs) == 0 {
+		return fmt.Errorf("the topology %q has no queue with a backoff: there is nothing to process", p.Topology.Name)
+	}
+	return nil
+}
+
+// Check reports whether the broker has what the topology needs of it: the failed
+// queues, the exchanges, the queues of the tiers. It fails with broker.ErrNotFound if
+// something is missing. A processor whose file has a tier that the broker lacks would
+// dead-letter the messages that should wait there.
+func (p *Processor) Check(ctx context.Context) error {
+	if err := p.hasWork(); err != nil {
+		return err
+	}
+	conn, err := amqp.Dial(ctx, p.endpoint("", "check"))
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	for _, b := range p.Topology.Backoffs {
+		queues := []string{b.FailedQueue}
+		for _, tier := range b.Tiers {
+			queues = append(queues, tier.Queue)
+		}
+		for _, name := range queues {
+			if _, err := conn.MessagesReady(name); err != nil {
+				return fmt.Errorf("queue %s: %w; 'dlxctl apply' creates it", name, err)
+			}
+		}
+		switch exists, err := conn.HasExchange(b.RetryExchange); {
+		case err != nil:
+			return err
+		case !exists:
+			return fmt.Errorf("%w: exchange %s; 'dlxctl apply' creates it", broker.ErrNotFound, b.RetryExchange)
+		}
+	}
+	return nil
+}
+
+// pauseAfter returns the pause after a number of failures in a row.
+func pauseAfter(failures int) time.Duration {
+	pause := min(firstPause<<min(failures-1, 20), longestPause)
+	return pause/2 + rand.N(pause/2)
+}
+
+// wait waits for d. It reports false if ctx ended before.
+func wait(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// endpoint returns the broker, with a connection name by which operators recognize the
+// connection.
+func (p *Processor) endpoint(backoff, purpose string) broker.Endpoint {
+	e := p.Endpoint
+	e.ConnectionName = "dlxctl process " + p.Topology.Name
+	if backoff != "" {
+		e.ConnectionName += " " + backoff
+	}
+	e.ConnectionName += " " + purpose
+	return e
+}
+
+// empty reports whether every failed queue is empty, one after the other.
+func (p *Processor) empty(ctx context.Context) (bool, error) {
+	conn, err := amqp.Dial(ctx, p.endpoint("", "check"))
+	if err != nil {
+		return false, err
+	}
+	defer conn.Close()
+	for _, b := range p.Topology.Backoffs {
+		if empty, err := conn.Empty(b.FailedQueue); err != nil || !empty {
+			return false, err
+		}
+	}
+	return true, nil
+}

@@ -1,0 +1,160 @@
+package processor
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"reflect"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// RunAll runs processors side by side until ctx ends. The first that fails ends the
+// others in good order.
+func RunAll(ctx context.Context, processors []Processor) error {
+	group, ctx := errgroup.WithContext(ctx)
+	for _, p := range processors {
+		group.Go(func() error { return p.Run(ctx) })
+	}
+	return group.Wait()
+}
+
+// watchTime is how often watched files are read. They are read, and not listened to:
+// which events a mounted file gives depends on the mount.
+const watchTime = time.Second
+
+// Snapshot is what the files contain at one moment.
+type Snapshot struct {
+	// Content is the content of all files, with their names. It is only compared.
+	Content string
+	// Processors compiles that content. It is called once for each content.
+	Processors func() ([]Processor, error)
+}
+
+// Supervisor runs the processors of files that may change.
+type Supervisor struct {
+	// Read reads the files.
+	Read func() (Snapshot, error)
+	Log  *slog.Logger
+
+	running []*worker
+	active  *string     // the content in effect; nil before the first
+	tried   *string     // the content that was read last
+	wanted  []Processor // of tried
+	err     error       // why tried cannot be used
+	logged  string      // the fault that was logged last
+	failed  chan error  // why a processor ended by itself
+}
+
+// Run runs the processors of the files until ctx ends, and follows the files when they
+// change. A topology that did not change is left alone. One that did is processed by its
+// old processor until that has finished the messages in flight; then the new one begins, so
+// no message is in flight twice. A change that cannot be read, or is not on the broker yet,
+// is logged once, and the old processors continue.
+func (s *Supervisor) Run(ctx context.Context) error {
+	s.failed = make(chan error, 1)
+	defer s.stop(nil)
+	if err := s.look(ctx); err != nil { // before anything runs, a fault is an error
+		return err
+	}
+	tick := time.NewTicker(watchTime)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case err := <-s.failed:
+			return err
+		case <-tick.C:
+			if err := s.look(ctx); err != nil && err.Error() != s.logged {
+				s.logged = err.Error()
+				s.Log.ErrorContext(ctx, "files changed but cannot be used; keeping the previous ones", "error", err)
+			}
+		}
+	}
+}
+
+// worker is a processor that runs.
+type worker struct {
+	Processor
+
+	stop  context.CancelFunc
+	ended chan struct{}
+}
+
+// same reports whether p would do what w does.
+func (w *worker) same(p Processor) bool {
+	return w.Endpoint.VHost == p.Endpoint.VHost && reflect.DeepEqual(w.Topology, p.Topology)
+}
+
+// look reads the files and brings the processors in line with them. After an error they
+// are as they were.
+func (s *Supervisor) look(ctx context.Context) error {
+	files, err := s.Read()
+	if err != nil {
+		return err
+	}
+	if s.tried == nil || files.Content != *s.tried {
+		s.tried = &files.Content
+		s.wanted, s.err = files.Processors()
+	}
+	if s.err != nil {
+		return s.err
+	}
+	if s.active != nil && files.Content == *s.active {
+		s.logged = ""
+		return nil
+	}
+	fresh := slices.DeleteFunc(slices.Clone(s.wanted), func(p Processor) bool {
+		return slices.ContainsFunc(s.running, func(w *worker) bool { return w.same(p) })
+	})
+	if s.active != nil {
+		for _, p := range fresh {
+			if err := p.Check(ctx); err != nil {
+				return fmt.Errorf("topology %q: %w", p.Topology.Name, err)
+			}
+		}
+		s.Log.InfoContext(ctx, "files changed and are in effect", "topologies_changed", len(fresh))
+	}
+	s.active, s.logged = &files.Content, ""
+	s.stop(s.wanted)
+	for _, p := range fresh {
+		s.start(ctx, p)
+	}
+	return nil
+}
+
+// start runs a processor.
+func (s *Supervisor) start(ctx context.Context, p Processor) {
+	ctx, stop := context.WithCancel(ctx)
+	w := &worker{Processor: p, stop: stop, ended: make(chan struct{})}
+	s.running = append(s.running, w)
+	go func() {
+		defer close(w.ended)
+		if err := w.Run(ctx); err != nil {
+			select {
+			case s.failed <- err:
+			default: // another one was first
+			}
+		}
+	}()
+}
+
+// stop ends the processors that are no longer wanted, and waits until they have finished
+// the messages in flight. The broker delivers the others to the next processor.
+func (s *Supervisor) stop(wanted []Processor) {
+	var stopped []*worker
+	s.running = slices.DeleteFunc(s.running, func(w *worker) bool {
+		if slices.ContainsFunc(wanted, w.same) {
+			return false
+		}
+		w.stop()
+		stopped = append(stopped, w)
+		return true
+	})
+	for _, w := range stopped {
+		<-w.ended
+	}
+}

@@ -1,0 +1,120 @@
+package processor
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/dlxctl/dlxctl/internal/broker"
+	"github.com/dlxctl/dlxctl/internal/broker/amqp"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+const (
+	// missingTime is how often a missing exchange is looked for.
+	missingTime = time.Second
+	// forbiddenTime is how often a missing permission is tried again.
+	forbiddenTime = 10 * time.Second
+)
+
+// unavailable is the exchange of the unroutable queue while nothing can be published
+// to it: it does not exist, or the user has no permission. A publish would close the
+// channel, and everything in flight on it would have to be done again, and again. So
+// what must go to the unroutable queue waits, and all else goes on.
+//
+// It looks over a connection of its own: on that of the deliveries an answer may be
+// behind those that wait for memory.
+type unavailable struct {
+	*failedQueue
+	exchange string
+	every    time.Duration
+	check    func(*amqp.Conn) (bool, error) // reports whether it is available
+
+	mu   sync.Mutex
+	over bool // it is available again
+}
+
+// findUnavailable looks for the exchanges of the backoff before anything is consumed.
+// Without the one to which all retries go there is nothing to do but wait. It returns
+// nil if both can be published to.
+func (q *failedQueue) findUnavailable(ctx context.Context, in *amqp.Conn) (*unavailable, error) {
+	exists, err := in.HasExchange(q.backoff.RetryExchange)
+	switch {
+	case err != nil:
+		return nil, err
+	case !exists:
+		return nil, fmt.Errorf("%w: exchange %s", broker.ErrNotFound, q.backoff.RetryExchange)
+	}
+	if err := q.checkPermission(in); err != nil {
+		return nil, err
+	}
+	u := &unavailable{failedQueue: q, exchange: topology.UnroutableName(q.Topology.Name)}
+	if q.caution.Refused(u.exchange) {
+		may, err := in.MayPublish(u.exchange)
+		if err != nil || may {
+			q.caution.Permitted(u.exchange)
+			return nil, err
+		}
+		u.every, u.check = forbiddenTime, func(conn *amqp.Conn) (bool, error) { return conn.MayPublish(u.exchange) }
+		return u, nil
+	}
+	if exists, err = in.HasExchange(u.exchange); err != nil || exists {
+		return nil, err
+	}
+	q.Log.ErrorContext(ctx,
+		"exchange of the unroutable queue does not exist: unroutable messages wait; 'dlxctl apply' creates it", "exchange",
+		u.exchange)
+	u.every, u.check = missingTime, func(conn *amqp.Conn) (bool, error) { return conn.HasExchange(u.exchange) }
+	return u, nil
+}
+
+// checkPermission fails while the user may not publish to the exchange of the retries.
+func (q *failedQueue) checkPermission(in *amqp.Conn) error {
+	if !q.caution.Refused(q.backoff.RetryExchange) {
+		return nil
+	}
+	switch may, err := in.MayPublish(q.backoff.RetryExchange); {
+	case err != nil:
+		return err
+	case !may:
+		return fmt.Errorf("%w: user %q lacks write permission on exchange %s; 'dlxctl rights' prints the command that grants it",
+			broker.ErrForbidden, q.Endpoint.AMQP.User, q.backoff.RetryExchange)
+	}
+	q.caution.Permitted(q.backoff.RetryExchange)
+	return nil
+}
+
+// has reports whether a message for an exchange must wait. None does if u is nil.
+func (u *unavailable) has(exchange string) bool {
+	if u == nil || exchange != u.exchange {
+		return false
+	}
+	u.probe.Active() // it waits on purpose
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return !u.over
+}
+
+// watch checks the exchange until it is available or ctx ends.
+func (u *unavailable) watch(ctx context.Context) {
+	for wait(ctx, u.every) {
+		if available, err := u.look(ctx); err != nil || !available {
+			continue // the relay sees itself when its connections are over
+		}
+		u.mu.Lock()
+		u.over = true
+		u.mu.Unlock()
+		return
+	}
+}
+
+// look checks over a connection of its own.
+func (u *unavailable) look(ctx context.Context) (bool, error) {
+	conn, err := amqp.Dial(ctx, u.endpoint(u.backoff.Name, "look"))
+	if err != nil {
+		return false, err
+	}
+	defer conn.Close()
+	return u.check(conn)
+}

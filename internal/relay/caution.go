@@ -1,0 +1,283 @@
+package relay
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"maps"
+	"time"
+
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/dlxctl/dlxctl/internal/broker"
+	"github.com/dlxctl/dlxctl/internal/broker/amqp"
+)
+
+// Caution keeps the messages of a queue from being published over and over.
+//
+// Publishing or delivering one message may end the channel or the connection each time. The broker
+// then redelivers everything that was in flight, and it is published again: duplicated at each
+// reconnect. So after such an end the messages are moved one by one, each acknowledged before the
+// next is published, for as many messages as may have been in flight, and for twice as many each
+// time it happens. The message that ends a channel then is known; it is not published again and
+// stays in the queue. All others continue.
+//
+// Caution also finds out how many messages may be in flight where their bodies are large.
+//
+// It lives as long as the queue is processed, over any number of connections. Its methods are
+// called by one goroutine.
+type Caution struct {
+	// Prefetch is how many messages may be in flight, and Bytes how many bytes.
+	Prefetch, Bytes int
+	// Report receives each finding, once.
+	Report func(Finding)
+
+	window   int // how many may be in flight as they are large; zero is Prefetch
+	oneByOne int // how many are to be moved one by one
+	times    int // how many times that was started
+	places   int
+	heldNow  int // how many were held in the last Run
+	fails    int // how many times in a row the connection was lost at once
+
+	held     []fingerprint
+	limit    int // bodies with more bytes are held; zero is none
+	refused  map[string]bool
+	strikes  map[fingerprint]int
+	reported map[any]bool
+}
+
+// Finding is what was found out about a message or a queue.
+type Finding struct {
+	// Kind is the kind of the finding.
+	Kind Kind
+	// Delivery is the message. It is empty if the message is not known.
+	Delivery amqp091.Delivery
+	// Exchange is the destination of the message.
+	Exchange string
+	// Err is the broker's error.
+	Err error
+}
+
+// Kind is a kind of finding.
+type Kind string
+
+// The kinds.
+const (
+	// TooLarge: the body has more bytes than the broker accepts.
+	TooLarge Kind = "too large"
+	// Deadly: publishing the message ends the channel or the connection.
+	Deadly Kind = "deadly"
+	// NoRight: the user may not publish to the exchange.
+	NoRight Kind = "no right"
+	// Undeliverable: the broker ends the connection when it delivers a message. The messages behind
+	// it cannot be reached.
+	Undeliverable Kind = "undeliverable"
+)
+
+const (
+	// atOnce is how long a Run must have lasted for its end to count as a new problem.
+	atOnce = 10 * time.Second
+	// mostDoublings is how many times the number of messages that are moved one by one is doubled.
+	mostDoublings = 8
+	// strikesOut is how many times a connection must be lost over a single message for that message
+	// to be the reason.
+	strikesOut = 2
+)
+
+// Begin prepares a Run, and returns the prefetch of its source.
+func (c *Caution) Begin(r *Relay) (prefetch int) {
+	r.Hold, r.OneByOne, r.Places, r.GrowBelow = c.holds, 0, 0, 0
+	if c.oneByOne > 0 {
+		c.places = max(c.places, 1+c.heldNow)
+		r.OneByOne, r.Places = c.oneByOne, c.places
+		return c.places
+	}
+	c.places = 0
+	window := cmp.Or(c.window, c.Prefetch)
+	if window < c.Prefetch {
+		r.GrowBelow = c.Bytes / (2 * window)
+	}
+	return min(window+c.heldNow, c.Prefetch)
+}
+
+// End takes note of how a Run ended.
+func (c *Caution) End(r *Relay, err error) {
+	c.heldNow = r.ended.held
+	c.oneByOne = max(0, c.oneByOne-r.ended.moved)
+	switch {
+	case err == nil:
+	case errors.Is(err, ErrAgain):
+		c.again(r)
+	default:
+		c.failed(r.ended, err)
+	}
+}
+
+// Lost takes note that the queue could not be consumed.
+func (c *Caution) Lost(err error) {
+	var why *amqp.ClosedError
+	if errors.As(err, &why) && why.Broker && why.Code == amqp091.InternalError {
+		c.failed(ended{}, err)
+	}
+}
+
+// Refused reports whether the user may not publish to an exchange.
+func (c *Caution) Refused(exchange string) bool { return c.refused[exchange] }
+
+// Permitted takes note that the user may publish to an exchange now.
+func (c *Caution) Permitted(exchange string) {
+	delete(c.refused, exchange)
+	delete(c.reported, exchange)
+}
+
+func (c *Caution) again(r *Relay) {
+	_, largest := r.Source.Full()
+	switch before := cmp.Or(c.window, c.Prefetch); r.ended.why {
+	case whyPlaces:
+		c.places = min(2*c.places, c.Prefetch)
+		if c.places >= c.Prefetch {
+			c.oneByOne = 0 // so many messages wait that there is no other way
+		}
+	case whyBytes:
+		c.window = max(1, min(c.Bytes/max(1, largest), before/2))
+	case whyGrow:
+		c.window = min(2*before, c.Prefetch)
+	}
+}
+
+func (c *Caution) failed(e ended, err error) {
+	var why *amqp.ClosedError
+	if !errors.As(err, &why) {
+		return // no confirm, no grace, nothing to consume: it is not about a message
+	}
+	switch {
+	case errors.Is(err, broker.ErrNotFound), !e.sink && errors.Is(err, broker.ErrForbidden):
+		return // it resolves itself, or is reported elsewhere
+	case e.sink && c.lacksRight(e, why):
+		return
+	case e.sink && c.tooLarge(why):
+		return
+	case e.sink && why.Broker && len(e.inDoubt) == 1:
+		c.deadly(e.inDoubt[0], err)
+	case why.ByMessage():
+		if !e.sink && len(e.inDoubt) == 0 {
+			c.report(Finding{Kind: Undeliverable, Err: err}, Undeliverable)
+		}
+		c.strike(e, err)
+	case e.lasted < atOnce:
+		if c.fails++; c.fails < 2 {
+			return
+		}
+		c.strike(e, err)
+	default:
+		c.fails = 1
+		return
+	}
+	c.slow()
+}
+
+// slow makes the next Run move its messages one by one.
+func (c *Caution) slow() {
+	if c.oneByOne > 0 {
+		return
+	}
+	c.oneByOne = c.Prefetch << min(c.times, mostDoublings)
+	c.times++
+}
+
+// lacksRight notes the exchange to which the user may not publish.
+func (c *Caution) lacksRight(e ended, why *amqp.ClosedError) bool {
+	for _, d := range e.inDoubt {
+		if exchange := d.Move.Exchange; why.Refuses(exchange) {
+			if c.refused == nil {
+				c.refused = map[string]bool{}
+			}
+			c.refused[exchange] = true
+			c.report(Finding{Kind: NoRight, Exchange: exchange, Err: why}, exchange)
+			return true
+		}
+	}
+	return false
+}
+
+// tooLarge notes the largest body that the broker accepts.
+func (c *Caution) tooLarge(why *amqp.ClosedError) bool {
+	limit, ok := why.SizeLimit()
+	if !ok || c.limit > 0 && limit >= c.limit {
+		return false // the reported limit does not explain the refusal
+	}
+	c.limit = limit
+	return true
+}
+
+// strike counts the messages over which a connection was lost.
+func (c *Caution) strike(e ended, err error) {
+	if len(e.inDoubt) != 1 {
+		return
+	}
+	m := fingerprintOf(e.inDoubt[0].Delivery)
+	if c.strikes == nil {
+		c.strikes = map[fingerprint]int{}
+	}
+	if c.strikes[m]++; c.strikes[m] >= strikesOut {
+		delete(c.strikes, m)
+		c.deadly(e.inDoubt[0], err)
+	}
+}
+
+// deadly notes a message that must not be published.
+func (c *Caution) deadly(d Doubt, err error) {
+	m := fingerprintOf(d.Delivery)
+	c.held = append(c.held, m)
+	c.report(Finding{Kind: Deadly, Delivery: d.Delivery, Exchange: d.Move.Exchange, Err: err}, m)
+}
+
+// holds reports whether a message must not be published.
+func (c *Caution) holds(d amqp091.Delivery, m Move) bool {
+	if c.limit > 0 && len(m.Message.Body) > c.limit {
+		c.report(Finding{
+			Kind: TooLarge, Delivery: d, Exchange: m.Exchange,
+			Err: fmt.Errorf("the body has %d bytes, and the broker accepts %d (max_message_size)", len(m.Message.Body), c.limit),
+		}, fingerprintOf(d))
+		return true
+	}
+	for _, h := range c.held {
+		if h.id == d.MessageId && h.size == len(d.Body) && h == fingerprintOf(d) {
+			return true
+		}
+	}
+	return false
+}
+
+// report reports a finding, once.
+func (c *Caution) report(f Finding, about any) {
+	if c.reported[about] {
+		return
+	}
+	if c.reported == nil {
+		c.reported = map[any]bool{}
+	}
+	c.reported[about] = true
+	if c.Report != nil {
+		c.Report(f)
+	}
+}
+
+// fingerprint identifies a message, also when it is redelivered. Two equal messages are
+// interchangeable.
+type fingerprint struct {
+	id   string
+	size int
+	sum  [sha256.Size]byte
+}
+
+func fingerprintOf(d amqp091.Delivery) fingerprint {
+	h := maps.Clone(d.Headers)
+	maps.DeleteFunc(h, func(name string, _ any) bool { return IsCount(name) })
+	sum := sha256.New()
+	// maps are printed in order
+	fmt.Fprintf(sum, "%q %q %q %q %v %v", d.Exchange, d.RoutingKey, d.CorrelationId, d.Type, d.Timestamp.UnixNano(), h)
+	sum.Write(d.Body)
+	return fingerprint{id: d.MessageId, size: len(d.Body), sum: [sha256.Size]byte(sum.Sum(nil))}
+}

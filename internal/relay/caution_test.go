@@ -1,0 +1,201 @@
+package relay_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/dlxctl/dlxctl/internal/broker/amqp"
+	"github.com/dlxctl/dlxctl/internal/relay"
+)
+
+// road is a queue and a broker in memory over many connections. The broker ends the channel over
+// some messages, as it does over those that it does not accept.
+type road struct {
+	queue  []string       // not acknowledged, in order
+	copies map[string]int // how often each was placed
+	deadly map[string]error
+}
+
+// trip is one connection to it.
+type trip struct {
+	*road
+	deliveries chan amqp091.Delivery
+	settled    chan struct{}
+	mu         sync.Mutex
+	outcomes   []amqp.Outcome
+	seq        uint64
+	err        error
+	out        []string // delivered, by tag - 1
+	acked      map[uint64]bool
+	prefetch   int
+	stopped    bool
+}
+
+func (r *road) travel(prefetch int) *trip {
+	p := &trip{
+		road: r, deliveries: make(chan amqp091.Delivery, 1000), settled: make(chan struct{}, 1),
+		acked: map[uint64]bool{}, prefetch: prefetch,
+	}
+	p.deliver()
+	return p
+}
+
+func (p *trip) deliver() {
+	for len(p.out)-len(p.acked) < p.prefetch && len(p.out) < len(p.queue) && !p.stopped {
+		id := p.queue[len(p.out)]
+		p.out = append(p.out, id)
+		p.deliveries <- amqp091.Delivery{DeliveryTag: uint64(len(p.out)), MessageId: id}
+	}
+}
+
+func (p *trip) Deliveries() <-chan amqp091.Delivery      { return p.deliveries }
+func (p *trip) Take(d amqp091.Delivery) amqp091.Delivery { return d }
+func (p *trip) Forget(uint64)                            {}
+func (p *trip) Full() (bool, int)                        { return false, 0 }
+func (p *trip) Get() (amqp091.Delivery, bool, error)     { return amqp091.Delivery{}, false, nil }
+func (p *trip) Settled() <-chan struct{}                 { return p.settled }
+func (p *trip) Late() (uint64, []amqp.Outcome)           { return 0, nil }
+func (p *trip) Err() error                               { return p.err }
+func (p *trip) Cancel() error                            { p.stopped = true; close(p.deliveries); return nil }
+func (p *trip) Stop() error                              { return p.Cancel() }
+func (p *trip) Move(d amqp091.Delivery) relay.Move {
+	return relay.Move{Key: d.MessageId, Exchange: "x"}
+}
+func (p *trip) Moved(amqp091.Delivery, relay.Move)                            {}
+func (p *trip) Refused(_ amqp091.Delivery, m relay.Move, _ string) relay.Move { return m }
+
+func (p *trip) Outcomes() []amqp.Outcome {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	out := p.outcomes
+	p.outcomes = nil
+	return out
+}
+
+func (p *trip) Ack(tag uint64, multiple bool) error {
+	for i := range tag {
+		if multiple || i == tag-1 {
+			p.acked[i+1] = true
+		}
+	}
+	p.deliver()
+	return nil
+}
+
+// Publish confirms a little later. What is not confirmed when the channel ends is
+// never confirmed.
+func (p *trip) Publish(_, id string, _ amqp091.Publishing) (uint64, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.seq++
+	switch seq := p.seq; {
+	case p.err != nil:
+		return 0, p.err
+	case p.deadly[id] != nil:
+		p.err = p.deadly[id]
+		close(p.settled)
+	default:
+		p.copies[id]++
+		time.AfterFunc(time.Millisecond, func() { p.confirm(seq) })
+	}
+	return p.seq, nil
+}
+
+func (p *trip) confirm(seq uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.err != nil {
+		return
+	}
+	p.outcomes = append(p.outcomes, amqp.Outcome{Seq: seq})
+	select {
+	case p.settled <- struct{}{}:
+	default:
+	}
+}
+
+// arrive removes the acknowledged messages from the queue.
+func (p *trip) arrive() {
+	var left []string
+	for i, id := range p.queue {
+		if !p.acked[uint64(i)+1] { //nolint:gosec // it is small
+			left = append(left, id)
+		}
+	}
+	p.queue = left
+}
+
+// Whatever ends the channel over and over, no message is published without end, and all but the
+// cause are moved.
+func TestNoMessageIsRepublishedWithoutEnd(t *testing.T) {
+	t.Parallel()
+	const prefetch, n = 20, 400
+	exception := &amqp.ClosedError{Code: 406, Reason: "PRECONDITION_FAILED - it is odd", Broker: true}
+	for name, tc := range map[string]struct {
+		deadly map[string]error
+		left   []string
+		told   int
+	}{
+		"nothing":   {},
+		"a message": {deadly: map[string]error{"150": exception}, left: []string{"150"}, told: 1},
+		"the first": {deadly: map[string]error{"0": exception}, left: []string{"0"}, told: 1},
+		"three in a row": {
+			deadly: map[string]error{"30": exception, "31": exception, "32": exception},
+			left:   []string{"30", "31", "32"}, told: 3,
+		},
+		"a message, by its connection": {deadly: map[string]error{"150": &amqp.ClosedError{
+			Code:   541,
+			Reason: "INTERNAL_ERROR", Broker: true,
+		}}, left: []string{"150"}, told: 1},
+		"a message, without any reason": {
+			deadly: map[string]error{"150": &amqp.ClosedError{Code: 501, Reason: "EOF"}},
+			left:   []string{"150"}, told: 1,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				r := &road{copies: map[string]int{}, deadly: tc.deadly}
+				for i := range n {
+					r.queue = append(r.queue, fmt.Sprint(i))
+				}
+				told := 0
+				c := relay.Caution{Prefetch: prefetch, Report: func(relay.Finding) { told++ }}
+				for range 40 {
+					run := relay.Relay{ConfirmTimeout: time.Hour}
+					p := r.travel(c.Begin(&run))
+					run.Source, run.Sink, run.Handler = p, p, p
+					ctx, stop := context.WithTimeout(t.Context(), 5*time.Second)
+					err := run.Run(ctx)
+					stop()
+					c.End(&run, err)
+					p.arrive()
+					if err != nil && !errors.Is(err, relay.ErrAgain) {
+						time.Sleep(time.Second) //nolint:forbidigo // it is a bubble
+					}
+				}
+				if !slices.Equal(r.queue, tc.left) {
+					t.Errorf("%v are left, want %v", r.queue, tc.left)
+				}
+				doubled := 0
+				for _, copies := range r.copies {
+					doubled += copies - 1
+				}
+				if most := prefetch * (1 + len(tc.left)); doubled > most {
+					t.Errorf("%d are doubled, more than %d", doubled, most)
+				}
+				if told != tc.told {
+					t.Errorf("it was told %d times", told)
+				}
+			})
+		})
+	}
+}

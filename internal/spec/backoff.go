@@ -1,0 +1,185 @@
+package spec
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"gopkg.in/yaml.v3"
+
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// manyAttempts stands for every number of attempts beyond it, so that sums do
+// not overflow.
+const manyAttempts = 1_000_000
+
+// backoffs reads the backoffs of one file.
+func (d *decoder) backoffs(f fields) {
+	v, ok := f.values["backoff"]
+	if !ok {
+		return
+	}
+	for _, p := range d.pairs(v.value, "backoff") {
+		pos := d.at(p.key)
+		switch first, ok := d.backoff(p.name); {
+		case p.name == topology.NoBackoff:
+			d.problem(pos, `the backoff name "none" is reserved`,
+				"choose another name; a queue with backoff: none needs no backoff here")
+			continue
+		case ok:
+			d.problem(pos, fmt.Sprintf("backoff %q is already defined at %s:%d", p.name, first.Pos.File, first.Pos.Line),
+				"choose another name, or keep one of them")
+			continue
+		case !d.isName(pos, "the backoff name", p.name):
+			continue
+		}
+		// A backoff with problems is kept: queues may name it.
+		b := Backoff{Name: p.name, Pos: pos}
+		d.readBackoff(&b, d.fields(p.value, fmt.Sprintf("backoff %q", p.name), backoffKeys(), nil))
+		d.places.backoffs[p.name] = len(d.spec.Backoffs)
+		d.spec.Backoffs = append(d.spec.Backoffs, b)
+	}
+}
+
+// backoff gives the backoff of that name.
+func (d *decoder) backoff(name string) (Backoff, bool) {
+	i, ok := d.places.backoffs[name]
+	if !ok {
+		return Backoff{}, false
+	}
+	return d.spec.Backoffs[i], true
+}
+
+func (d *decoder) readBackoff(b *Backoff, f fields) {
+	if engine, ok := d.word(f, "engine", []string{"processor", "native"}); ok && engine != "processor" {
+		d.problem(d.pos(f, "engine"), fmt.Sprintf("engine: %s is not supported", engine),
+			"write engine: processor, or remove it")
+	}
+	each := int64(1)
+	if n, ok := d.number(f, "attemptsPerTier", 1); ok {
+		each = n
+	}
+	_, tiers := f.values["tiers"]
+	_, exponential := f.values["exponential"]
+	switch {
+	case tiers && exponential:
+		d.problem(d.pos(f, "exponential"), f.what+" has both tiers and exponential", "keep one of them")
+	case tiers:
+		b.Tiers = d.tiers(f, each)
+	case exponential:
+		v := f.values["exponential"].value
+		b.Tiers = d.exponential(d.fields(v, "exponential", exponentialKeys(), nil), each)
+	case !d.mentions(f.node, "tiers") && !d.mentions(f.node, "exponential"):
+		d.problem(d.at(f.node), f.what+" has neither tiers nor exponential", "add tiers, such as tiers: [10s, 1m, 10m]")
+	}
+	d.retryOn(b, f)
+	attempts := int64(0)
+	for _, t := range b.Tiers {
+		attempts += int64(t.Attempts)
+	}
+	if attempts > topology.MaxAttempts {
+		d.problem(b.Pos, fmt.Sprintf("%s has %d attempts", f.what, attempts),
+			fmt.Sprintf("a backoff may have %d: each attempt is a binding of its headers exchange", topology.MaxAttempts))
+		b.Tiers = nil
+	}
+}
+
+// tiers reads a list of delays and {delay, attempts}.
+func (d *decoder) tiers(f fields, each int64) []Tier {
+	items := d.list(f, "tiers")
+	if items != nil && len(items) == 0 {
+		d.problem(d.pos(f, "tiers"), f.what+" has no tiers",
+			"add tiers, such as tiers: [10s, 1m, 10m], or write backoff: none on its queues")
+	}
+	var tiers []Tier
+	for _, n := range items {
+		t := Tier{Attempts: int(min(each, manyAttempts)), Pos: d.at(n)}
+		var ok bool
+		if n.Kind == yaml.MappingNode {
+			tf := d.fields(n, "tier", tierKeys(), nil)
+			if a, ok := d.number(tf, "attempts", 1); ok {
+				t.Attempts = int(min(a, manyAttempts))
+			}
+			t.Delay, ok = d.delay(tf, "delay")
+			if !ok {
+				continue
+			}
+		} else if t.Delay, ok = d.delayOf(n, "delay"); !ok {
+			continue
+		}
+		tiers = append(tiers, t)
+	}
+	return tiers
+}
+
+// exponential spreads out a shape: first, first × factor, first × factor², …,
+// each rounded to whole milliseconds and none longer than max.
+func (d *decoder) exponential(f fields, each int64) []Tier {
+	first, ok1 := d.delay(f, "first")
+	factor, ok2 := d.factor(f, "factor")
+	steps, ok3 := d.number(f, "steps", 1)
+	longest, limited := d.delay(f, "max")
+	if !ok1 || !ok2 || !ok3 {
+		return nil
+	}
+	if first == 0 {
+		d.problem(d.pos(f, "first"), "first is 0",
+			"write first: 1ms or more; to retry at once, at the end of the queue, write tiers: [0s]")
+		return nil
+	}
+	if steps > topology.MaxAttempts {
+		d.problem(d.pos(f, "steps"), fmt.Sprintf("steps is %d", steps),
+			fmt.Sprintf("a backoff may have %d attempts", topology.MaxAttempts))
+		return nil
+	}
+	if limited && longest < first {
+		d.problem(d.pos(f, "max"),
+			fmt.Sprintf("max is %s, less than first, %s", topology.FormatDelay(longest), topology.FormatDelay(first)),
+			"write a longer max, or a shorter first")
+		return nil
+	}
+	if !limited {
+		longest = topology.MaxDelay
+	}
+	var tiers []Tier
+	wait := float64(first.Milliseconds())
+	for range steps {
+		t := Tier{
+			Delay: time.Duration(math.Round(wait)) * time.Millisecond, Attempts: int(min(each, manyAttempts)),
+			Pos: d.at(f.node),
+		}
+		tiers = append(tiers, t)
+		if wait *= factor; wait > float64(longest.Milliseconds()) {
+			if !limited {
+				longest = 0 // report once, below
+				break
+			}
+			wait = float64(longest.Milliseconds())
+		}
+	}
+	if longest == 0 && len(tiers) < int(steps) {
+		d.problem(d.pos(f, "steps"),
+			fmt.Sprintf("tier %d would be longer than %s, the broker's limit", len(tiers)+1,
+				topology.FormatDelay(topology.MaxDelay)), "add max, or write fewer steps")
+		return nil
+	}
+	return tiers
+}
+
+func (d *decoder) retryOn(b *Backoff, f fields) {
+	if _, ok := f.values["retryOn"]; !ok {
+		return
+	}
+	items := d.list(f, "retryOn")
+	if items != nil && len(items) == 0 {
+		d.problem(d.pos(f, "retryOn"), "retryOn is empty, so no message would be retried",
+			"list reasons, or write backoff: none on its queues")
+	}
+	b.RetryOn = []topology.Reason{}
+	for _, n := range items {
+		if s, ok := d.textOf(n, "retryOn"); ok && d.among(n, "retryOn", s, reasonNames()) {
+			b.RetryOn = append(b.RetryOn, topology.Reason(s))
+		}
+	}
+}

@@ -1,0 +1,200 @@
+package spec
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// Compile returns the objects that s compiles to: those of the file, and for each work queue
+// its dead-lettering, its return path and the queues and exchanges of its backoff.
+//
+// It is a pure function: equal Specs give equal, sorted topologies, and s stays
+// as it is. Backoffs that no queue uses compile to nothing. Everything made
+// carries the mark of ownership, but for the exchanges of others. The error, an
+// [*Error], is for a Spec that did not come from [Decode], which finds the same:
+// names that are taken or too long.
+//
+// Three laws hold for what it gives (a property test proves them): a message
+// published to a backoff's headers exchange ends in exactly one queue whatever
+// its count header holds; no exchange on the way can drop it; and no queue leads
+// back to itself by dead-lettering alone, since the broker cuts such cycles.
+func Compile(s *Spec) (topology.Compiled, error) {
+	if problems := checkNames(s); len(problems) > 0 {
+		return topology.Compiled{}, &Error{Problems: byPlace(problems)}
+	}
+	c := compiler{spec: s, places: map[string]int{}, out: topology.Compiled{
+		Name: s.Name, VHost: s.VHost, Cluster: s.Cluster, CountHeader: s.CountHeader,
+	}}
+	for _, e := range s.Exchanges {
+		c.declared(e)
+	}
+	if len(s.Queues) > 0 {
+		c.safetyNet()
+	}
+	c.loops()
+	for _, q := range s.Queues {
+		c.work(q)
+		c.dead(q)
+	}
+	for _, r := range s.Removed {
+		c.out.Removed = append(c.out.Removed, r.Name)
+	}
+	c.mark()
+	c.out.Sort()
+	// A binding that the file lists twice is one binding.
+	c.out.Bindings = slices.CompactFunc(c.out.Bindings, func(a, b topology.Binding) bool {
+		return a.Key == b.Key && a.Destination == b.Destination && a.Identity() == b.Identity() // most differ in their keys
+	})
+	return c.out, nil
+}
+
+// compiler collects the objects of one Spec.
+type compiler struct {
+	spec   *Spec
+	out    topology.Compiled
+	places map[string]int // by name: the index of the queue in out
+}
+
+func (c *compiler) exchange(name, kind string, args topology.Arguments, label topology.Label) {
+	c.out.Exchanges = append(c.out.Exchanges, topology.Exchange{
+		Name: name, Type: kind, Durable: true, Arguments: args, Label: label,
+	})
+}
+
+func (c *compiler) queue(name string, args topology.Arguments, label topology.Label) {
+	c.places[name] = len(c.out.Queues)
+	c.out.Queues = append(c.out.Queues, topology.Queue{
+		Name: name, Durable: true, Arguments: args, Label: label,
+	})
+}
+
+// bind adds a binding from source to the queue of that name.
+func (c *compiler) bind(source, queue, key string, args topology.Arguments, label topology.Label) {
+	c.out.Bindings = append(c.out.Bindings, topology.Binding{
+		Source: source, Destination: queue, DestinationType: topology.ToQueue,
+		Key: key, Arguments: args, Label: label,
+	})
+}
+
+// bindExchange adds a binding from source to the exchange of that name.
+func (c *compiler) bindExchange(source, exchange, key string, args topology.Arguments, label topology.Label) {
+	c.bind(source, exchange, key, args, label)
+	c.out.Bindings[len(c.out.Bindings)-1].DestinationType = topology.ToExchange
+}
+
+// mark puts the owner mark on everything but external objects. It runs last, so that no
+// argument of the file can replace the owner mark.
+func (c *compiler) mark() {
+	mark := topology.OwnerMark(c.spec.Name)
+	for i, e := range c.out.Exchanges {
+		if !e.External {
+			c.out.Exchanges[i].Arguments = e.Arguments.With(topology.ArgManagedBy, mark)
+		}
+	}
+	for i, q := range c.out.Queues {
+		if q.External {
+			continue
+		}
+		c.out.Queues[i].Arguments = q.Arguments.With(topology.ArgManagedBy, mark)
+	}
+	for i, b := range c.out.Bindings {
+		c.out.Bindings[i].Arguments = b.Arguments.With(topology.ArgManagedBy, mark)
+	}
+}
+
+// declared adds an exchange of the file and the bindings to it. An external exchange is
+// added too, so that plan checks that it exists.
+func (c *compiler) declared(e Exchange) {
+	label := topology.Label{Role: topology.RoleBusiness}
+	c.out.Exchanges = append(c.out.Exchanges, topology.Exchange{
+		Name: e.Name, Type: e.Type, Durable: !e.External, Internal: e.Internal,
+		Arguments: e.Arguments, External: e.External, Label: label,
+	})
+	for _, b := range e.Bindings {
+		for _, key := range b.Keys {
+			c.bindExchange(b.Exchange, e.Name, key, b.Arguments, label)
+		}
+	}
+}
+
+// safetyNet adds what every topology with a queue needs: the exchange for failures, the
+// exchange that routes to dead-letter queues, the exchange that returns messages to their
+// work queues, and the unroutable exchange and queue.
+//
+// Queues without a backoff have a return path too: a message may wait in a retry queue when
+// its work queue loses its backoff.
+func (c *compiler) safetyNet() {
+	unroutable := topology.UnroutableName(c.spec.Name)
+	label := topology.Label{Role: topology.RoleUnroutable}
+	c.exchange(unroutable, topology.Fanout, nil, label)
+	c.queue(unroutable, c.holding(), label)
+	c.bind(unroutable, unroutable, "", nil, label)
+
+	c.exchange(topology.DeadLetterName(c.spec.Name), topology.Direct,
+		topology.Arguments{topology.ArgAlternateExchange: unroutable},
+		topology.Label{Role: topology.RoleDeadLetter})
+	c.exchange(topology.ReturnExchangeName(c.spec.Name), topology.Direct,
+		topology.Arguments{topology.ArgAlternateExchange: unroutable},
+		topology.Label{Role: topology.RoleReturn})
+
+	next := topology.NextFailedExchangeName(c.spec.Name)
+	failed := topology.Label{Role: topology.RoleFailed}
+	c.exchange(next, topology.Direct, topology.Arguments{topology.ArgAlternateExchange: unroutable}, failed)
+	c.exchange(topology.FailedExchangeName(c.spec.Name), topology.Direct,
+		topology.Arguments{topology.ArgAlternateExchange: next}, failed)
+}
+
+// failures adds the binding that decides where the failures of q go: to the failed queue
+// of its backoff, or without one to the exchange that routes to dead-letter queues.
+func (c *compiler) failures(q Queue) {
+	label := topology.Label{Role: topology.RoleFailed, Queue: q.Name}
+	exchange, key := topology.FailedExchangeName(c.spec.Name), topology.AddressKey(q.Name)
+	if q.Backoff == topology.NoBackoff {
+		c.bindExchange(exchange, topology.DeadLetterName(c.spec.Name), key, nil, label)
+		return
+	}
+	c.bind(exchange, topology.FailedQueueName(c.spec.Name, q.Backoff), key, nil, label)
+}
+
+// work adds a work queue, its bindings, and the return path to it.
+func (c *compiler) work(q Queue) {
+	label := topology.Label{Role: topology.RoleWork, Queue: q.Name}
+	c.out.Queues = append(c.out.Queues, topology.Queue{
+		Name: q.Name, Durable: true, External: q.External, Arguments: c.workArguments(q), Label: label,
+	})
+	if q.ByPolicy {
+		c.policy(q)
+	}
+	for _, b := range q.Bindings {
+		for _, key := range b.Keys {
+			c.bind(b.Exchange, q.Name, key, b.Arguments, topology.Label{Role: topology.RoleBusiness, Queue: q.Name})
+		}
+	}
+	c.failures(q)
+	c.bind(topology.ReturnExchangeName(c.spec.Name), q.Name, topology.AddressKey(q.Name), nil,
+		topology.Label{Role: topology.RoleReturn, Queue: q.Name})
+	c.out.WorkQueues = append(c.out.WorkQueues, topology.WorkQueue{
+		Name: q.Name, Backoff: q.Backoff, DeadLetterQueue: q.Dead.Queue, Owner: q.Owner, Severity: q.Severity,
+		Replaces: q.Replaces,
+	})
+}
+
+// dead adds the dead-letter queue of q, unless another queue shares it and has
+// brought it along, and the binding that picks it.
+func (c *compiler) dead(q Queue) {
+	label := topology.Label{Role: topology.RoleDeadLetter, Queue: q.Name}
+	c.bind(topology.DeadLetterName(c.spec.Name), q.Dead.Queue, topology.AddressKey(q.Name), nil, label)
+
+	if i, ok := c.places[q.Dead.Queue]; ok {
+		c.out.Queues[i].Label.Queue = "" // it serves several
+		return
+	}
+	if q.Dead.Queue == topology.DeadLetterName(c.spec.Name) {
+		label.Queue = ""
+	}
+	args := c.holding()
+	maps.Copy(args, q.Dead.Arguments)
+	c.queue(q.Dead.Queue, args, label)
+}

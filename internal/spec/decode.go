@@ -1,0 +1,208 @@
+package spec
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"gopkg.in/yaml.v3"
+
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// Load reads files and compiles them: [Decode], then [Compile]. It gives the
+// warnings of both next to an error too.
+func Load(files []Source, lookup func(string) (string, bool)) (topology.Compiled, []Problem, error) {
+	s, warnings, err := Decode(files, lookup)
+	if err != nil {
+		return topology.Compiled{}, warnings, err
+	}
+	t, err := Compile(s)
+	return t, warnings, err
+}
+
+// HasName reports whether a file gives the name of its topology, as one of its
+// files does. One that cannot be read is taken to.
+func HasName(f Source) bool {
+	var root map[string]yaml.Node
+	return yaml.Unmarshal(f.Data, &root) != nil || slices.Contains(slices.Collect(maps.Keys(root)), "name")
+}
+
+// Decode reads one topology from one or several files. lookup gives environment
+// variables. Warnings come next to an error too; the error is an [*Error] with
+// every problem of all files.
+func Decode(files []Source, lookup func(string) (string, bool)) (*Spec, []Problem, error) {
+	d := &decoder{lookup: lookup, spec: &Spec{}, places: places{map[string]int{}, map[string]int{}, map[string]int{}}}
+	var roots []fields
+	for _, f := range files {
+		d.file = f.Name
+		if root := d.parse(f); root != nil {
+			roots = append(roots, d.fields(root, "the file", fileKeys(), strings.HasPrefix))
+		}
+	}
+	for _, f := range roots {
+		d.file = f.file
+		d.head(f)
+	}
+	if len(roots) == len(files) && !slices.ContainsFunc(roots, func(f fields) bool { return d.mentions(f.node, "name") }) {
+		d.problem(Pos{File: files[0].Name, Line: 1, Col: 1}, "the topology has no name", "add a line such as: name: shop")
+	}
+	d.complete()
+	for _, f := range roots { // backoffs first: queues of any file may name them
+		d.file = f.file
+		d.backoffs(f)
+	}
+	for _, f := range roots {
+		d.file = f.file
+		d.exchanges(f)
+	}
+	for _, f := range roots {
+		d.file = f.file
+		d.queues(f)
+	}
+	for _, f := range roots {
+		d.file = f.file
+		d.removed(f)
+	}
+	d.references()
+	d.problems = append(d.problems, checkNames(d.spec)...)
+	warnings := byPlace(d.warnings)
+	if len(d.problems) > 0 {
+		return nil, warnings, &Error{Problems: byPlace(d.problems)}
+	}
+	return d.spec, warnings, nil
+}
+
+// decoder collects what the files say and what is wrong with them.
+type decoder struct {
+	lookup   func(string) (string, bool)
+	file     string // the file that is being read
+	nodes    int    // how many values were read
+	compared int    // how many names were compared for suggestions
+	spec     *Spec
+	places   places
+	defaults defaults
+	heads    map[string]Pos // where name, vhost and so on were given
+	// missing are the places of bindings from exchanges that no file declares.
+	missing  map[string][]Pos
+	problems []Problem
+	warnings []Problem
+}
+
+// places say, by name, where in the Spec things stand.
+type places struct{ backoffs, exchanges, queues map[string]int }
+
+// defaults are the defaults of queues.
+type defaults struct {
+	typ      string
+	byPolicy bool
+	backoff  string
+	pos      Pos
+}
+
+func (d *decoder) problem(pos Pos, msg, fix string) {
+	d.problems = append(d.problems, Problem{Pos: pos, Msg: msg, Fix: fix})
+}
+
+func (d *decoder) warn(pos Pos, name, msg, fix string) {
+	d.warnings = append(d.warnings, Problem{Pos: pos, Name: name, Msg: msg, Fix: fix})
+}
+
+func (d *decoder) at(n *yaml.Node) Pos { return Pos{File: d.file, Line: n.Line, Col: n.Column} }
+
+// parse gives the mapping that a file is, or nil.
+func (d *decoder) parse(f Source) *yaml.Node {
+	start := Pos{File: f.Name, Line: 1, Col: 1}
+	switch {
+	case len(f.Data) > MaxFileBytes:
+		d.problem(start, fmt.Sprintf("the file is larger than %d MiB", MaxFileBytes>>20),
+			"split it, and pass each part with -f")
+		return nil
+	case !utf8.Valid(f.Data):
+		d.problem(start, "the file is not UTF-8", "save it as UTF-8")
+		return nil
+	}
+	dec := yaml.NewDecoder(bytes.NewReader(f.Data))
+	var doc, next yaml.Node
+	if err := dec.Decode(&doc); errors.Is(err, io.EOF) || err == nil && isNull(&doc) {
+		d.problem(start, "the file is empty", "run 'dlxctl init' to create one")
+		return nil
+	} else if err != nil {
+		d.syntax(f, err)
+		return nil
+	}
+	if err := dec.Decode(&next); err == nil {
+		d.problem(d.at(&next), "the file holds a second document",
+			"put each document into a file of its own, and pass both with -f")
+	} else if !errors.Is(err, io.EOF) {
+		d.syntax(f, err)
+	}
+	if !d.bounded(doc.Content[0], 0) {
+		return nil
+	}
+	if doc.Content[0].Kind != yaml.MappingNode {
+		d.problem(d.at(doc.Content[0]), "the file is "+kindOf(doc.Content[0])+", not a mapping",
+			"run 'dlxctl init' to create one")
+		return nil
+	}
+	return doc.Content[0]
+}
+
+// isNull reports whether a document holds nothing.
+func isNull(doc *yaml.Node) bool {
+	return len(doc.Content) == 0 || doc.Content[0].Kind == yaml.ScalarNode && doc.Content[0].ShortTag() == "!!null"
+}
+
+// syntax turns an error of the YAML parser into a problem with a place.
+func (d *decoder) syntax(f Source, err error) {
+	msg := strings.TrimPrefix(err.Error(), "yaml: ")
+	pos := Pos{File: f.Name, Line: 1, Col: 1}
+	lines := strings.Split(string(f.Data), "\n")
+	if m := regexp.MustCompile(`^(?:unmarshal errors:\n\s*)?line (\d+): (.*)`).FindStringSubmatch(msg); m != nil {
+		pos.Line, _ = strconv.Atoi(m[1])
+		pos.Line = min(pos.Line, len(lines)) // the parser counts the end of the file as a line
+		msg = m[2]
+	}
+	if star := regexp.MustCompile(`(?:^|[\s\[,:])(\*[^\s,\]}]*)`); strings.Contains(msg, "anchor") ||
+		strings.Contains(msg, "alphabetic") {
+		for i, line := range lines {
+			if pos.Line > 1 && i+1 < pos.Line-1 {
+				continue
+			}
+			if m := star.FindStringSubmatchIndex(line); m != nil {
+				pos.Line, pos.Col = i+1, utf8.RuneCountInString(line[:m[2]])+1
+				word := line[m[2]:m[3]]
+				d.problem(pos, fmt.Sprintf("%s is read as a YAML alias that is not defined", word),
+					fmt.Sprintf("a routing key that begins with * needs quotes: %q", word))
+				return
+			}
+		}
+	}
+	hash := regexp.MustCompile(`(?:keys?:|,|\[)\s+(#\S*)|\[(#)`)
+	for i := max(0, pos.Line-4); i < pos.Line; i++ { // the parser notices up to three lines later
+		if m := hash.FindStringIndex(lines[i]); m != nil {
+			col := m[0] + strings.Index(lines[i][m[0]:], "#")
+			pos := Pos{File: f.Name, Line: i + 1, Col: utf8.RuneCountInString(lines[i][:col]) + 1}
+			d.problem(pos, "# begins a comment here, and the rest of the line is not read",
+				`a routing key that begins with # needs quotes: "#"`)
+			return
+		}
+	}
+	if strings.Contains(strings.Join(lines[max(0, pos.Line-2):min(len(lines), pos.Line+1)], "\n"), "${") {
+		d.problem(pos, "this is not YAML: "+msg,
+			"inside { } or [ ] YAML reads ${ as a mapping: write key: ${VAR} on a line of its own, or put the value in quotes")
+		return
+	}
+	fix := "check the indentation, and quote values that hold : # { } [ ] or begin with * & ! @"
+	if strings.Contains(lines[pos.Line-1], "\t") {
+		fix = "indent with spaces: YAML does not accept tabs"
+	}
+	d.problem(pos, "this is not YAML: "+msg, fix)
+}

@@ -1,0 +1,173 @@
+package spec
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"gopkg.in/yaml.v3"
+
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// Replace gives a file in which the queue legacy is called successor and
+// replaces it, edited in place: comments and layout stay as they are. It also
+// gives the lines that changed. It reports false if the file has no such queue,
+// or writes its name in a way that cannot be edited: by an alias or a variable.
+func Replace(f Source, legacy, successor string) (edited []byte, changed string, ok bool) {
+	var doc yaml.Node
+	if yaml.Unmarshal(f.Data, &doc) != nil || len(doc.Content) == 0 {
+		return nil, "", false
+	}
+	for i, entry := range members(valueOf(doc.Content[0], "queues")) {
+		name := valueOf(entry, "name")
+		if name == nil || name.Kind != yaml.ScalarNode || name.Value != legacy || valueOf(entry, "replaces") != nil {
+			continue
+		}
+		edited, changed, ok := replaceName(f, entry, name, legacy, successor)
+		if !ok || !replaced(&doc, []byte(edited), i, legacy, successor) {
+			return nil, "", false
+		}
+		return []byte(edited), changed, true
+	}
+	return nil, "", false
+}
+
+// replaced reports whether edited differs from the file before in nothing but
+// the entry i of queues, and there in what was meant.
+func replaced(before *yaml.Node, edited []byte, i int, legacy, successor string) bool {
+	var after yaml.Node
+	if yaml.Unmarshal(edited, &after) != nil || len(after.Content) == 0 {
+		return false
+	}
+	entries := members(valueOf(after.Content[0], "queues"))
+	if i >= len(entries) {
+		return false
+	}
+	name, replaces := valueOf(entries[i], "name"), valueOf(entries[i], "replaces")
+	if name == nil || replaces == nil || name.Value != successor || replaces.Value != legacy {
+		return false
+	}
+	name.Value = legacy // and all is as it was
+	entries[i].Content = slices.DeleteFunc(entries[i].Content, func(n *yaml.Node) bool {
+		return n == replaces || n.Value == "replaces" && n.Kind == yaml.ScalarNode && n != name
+	})
+	return same(before, &after)
+}
+
+// same reports whether two nodes hold the same values, whatever their layout.
+func same(a, b *yaml.Node) bool {
+	if a.Kind == yaml.AliasNode && b.Kind == yaml.AliasNode {
+		return a.Value == b.Value
+	}
+	return a.Kind == b.Kind && a.Value == b.Value && a.ShortTag() == b.ShortTag() &&
+		slices.EqualFunc(a.Content, b.Content, same)
+}
+
+// valueOf gives the value of a key of a mapping, nil if there is none.
+func valueOf(n *yaml.Node, key string) *yaml.Node {
+	if n == nil || n.Kind != yaml.MappingNode {
+		return nil
+	}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		if n.Content[i].Value == key {
+			return n.Content[i+1]
+		}
+	}
+	return nil
+}
+
+func members(list *yaml.Node) []*yaml.Node {
+	if list == nil || list.Kind != yaml.SequenceNode {
+		return nil
+	}
+	return list.Content
+}
+
+// replaceName edits the text of one entry.
+func replaceName(f Source, entry, name *yaml.Node, legacy, successor string) (edited, changed string, ok bool) {
+	lines := strings.SplitAfter(string(f.Data), "\n")
+	if name.Line > len(lines) { // the parser knows other line breaks too
+		return "", "", false
+	}
+	line := []rune(lines[name.Line-1])
+	if name.Column > len(line) {
+		return "", "", false
+	}
+	rest := string(line[name.Column-1:])
+	old := ""
+	for _, text := range []string{legacy, `"` + legacy + `"`, "'" + legacy + "'"} {
+		if strings.HasPrefix(rest, text) {
+			old = text
+		}
+	}
+	if old == "" {
+		return "", "", false
+	}
+	before, after := string(line[:name.Column-1]), strings.TrimPrefix(rest, old)
+	if entry.Style&yaml.FlowStyle != 0 {
+		lines[name.Line-1] = before + Quoted(successor) + ", replaces: " + Quoted(legacy) + after
+	} else {
+		indent := strings.Repeat(" ", entry.Column-1)
+		if !strings.HasSuffix(after, "\n") {
+			after += "\n"
+		}
+		lines[name.Line-1] = before + Quoted(successor) + after + indent + "replaces: " + Quoted(legacy) + "\n"
+	}
+	return strings.Join(lines, ""), strings.TrimRight(lines[name.Line-1], "\n"), true
+}
+
+// Quoted returns a name as a YAML scalar that is valid in any position.
+func Quoted(name string) string {
+	if unquoted(name) {
+		return name
+	}
+	return fmt.Sprintf("%q", name)
+}
+
+// unquoted reports whether a name is a valid YAML scalar without quotes in any position.
+func unquoted(s string) bool {
+	var v any
+	return yaml.Unmarshal([]byte(s), &v) == nil && v == any(s) && !strings.ContainsAny(s, ",[]{}:#&*!|>'\"%@` ")
+}
+
+// Entry writes an entry of queues, on one line: a queue that replaces legacy and
+// has these bindings.
+func Entry(name, legacy string, bindings []topology.Binding) (string, error) {
+	type source struct {
+		Exchange string         `yaml:"exchange"`
+		Match    string         `yaml:"match,omitempty"`
+		Headers  map[string]any `yaml:"headers,omitempty,flow"`
+		Keys     []string       `yaml:"keys,omitempty,flow"`
+	}
+	entry := struct {
+		Name     string   `yaml:"name"`
+		Replaces string   `yaml:"replaces"`
+		Bindings []source `yaml:"bindings,omitempty,flow"`
+	}{Name: name, Replaces: legacy}
+	keys := map[string]int{} // by exchange: the index of its entry
+	for _, b := range bindings {
+		match, headers := b.Arguments[topology.ArgMatch], b.Arguments.Without(topology.ArgMatch, topology.ArgManagedBy)
+		if match != nil || len(headers) > 0 {
+			word, _ := match.(string) // all, where it is not given
+			entry.Bindings = append(entry.Bindings, source{Exchange: b.Source, Match: word, Headers: headers})
+			continue
+		}
+		i, known := keys[b.Source]
+		if !known {
+			i = len(entry.Bindings)
+			keys[b.Source] = i
+			entry.Bindings = append(entry.Bindings, source{Exchange: b.Source})
+		}
+		if b.Key != "" {
+			entry.Bindings[i].Keys = append(entry.Bindings[i].Keys, b.Key)
+		}
+	}
+	var doc yaml.Node
+	if err := doc.Encode(entry); err != nil {
+		return "", err
+	}
+	doc.Style = yaml.FlowStyle
+	text, err := yaml.Marshal(&doc)
+	return strings.TrimSpace(string(text)), err
+}

@@ -1,0 +1,44 @@
+package spec
+
+import "testing"
+
+// The text is edited in place: comments, quotes and layout stay.
+func TestReplace(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct{ file, want string }{
+		"a block": {
+			"queues:\n  # the bills\n  - name: old # keep\n    backoff: none\n  - name: other\n",
+			"queues:\n  # the bills\n  - name: old_with_dlx # keep\n    replaces: old\n    backoff: none\n  - name: other\n",
+		},
+		"a block whose name comes last": {
+			"queues:\n- backoff: none\n  name: old",
+			"queues:\n- backoff: none\n  name: old_with_dlx\n  replaces: old\n",
+		},
+		"a flow": {
+			"queues: [{name: a}, {backoff: none, name: old, owner: é}] # end\n",
+			"queues: [{name: a}, {backoff: none, name: old_with_dlx, replaces: old, owner: é}] # end\n",
+		},
+		"after non-ASCII text": {
+			"queues: [{owner: éé, name: old}]\n",
+			"queues: [{owner: éé, name: old_with_dlx, replaces: old}]\n",
+		},
+		"in quotes":            {"queues: [{name: 'old'}]\n", "queues: [{name: old_with_dlx, replaces: old}]\n"},
+		"no such queue":        {"queues: [{name: older}]\n", ""},
+		"a name by an alias":   {"x-n: &n old\nqueues: [{name: *n}]\n", ""},
+		"a name by a variable": {"queues: [{name: \"${OLD}\"}]\n", ""},
+		"no queues":            {"name: shop\n", ""},
+		"not YAML":             {"queues: [", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got, _, ok := Replace(Source{Name: "f", Data: []byte(tc.file)}, "old", "old_with_dlx")
+			if ok != (tc.want != "") || string(got) != tc.want {
+				t.Errorf("it is %t:\n%s\nnot:\n%s", ok, got, tc.want)
+			}
+		})
+	}
+	got, _, ok := Replace(Source{Data: []byte("queues: [{name: \"a: b\"}]\n")}, "a: b", "c, d")
+	if want := "queues: [{name: \"c, d\", replaces: \"a: b\"}]\n"; !ok || string(got) != want {
+		t.Errorf("names that need quotes: %s", got)
+	}
+}

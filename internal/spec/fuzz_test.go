@@ -1,0 +1,138 @@
+package spec
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"gopkg.in/yaml.v3"
+
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// seeds gives topology files that mean something: samples, starters and what is
+// in the tables of other tests.
+func seeds(f *testing.F) [][]byte {
+	f.Helper()
+	out := [][]byte{
+		[]byte("version: 1\nname: a\nqueues: [{name: q, backoff: none}]\n"),
+		[]byte("version: 1\nname: a\nx-a: &a [*a]\nqueues: *a\n"),
+		[]byte("version: 1\nname: a\nbackoff: {b: {exponential: {first: 1ms, factor: .inf, steps: 9}}}\n"),
+		[]byte("version: 1\nname: a\n<<: {<<: [{name: b}], queues: []}\n"),
+		[]byte("version: 1\nname: ${NAME:-a}\nvhost: \"$${X}${UNSET}\"\n"),
+		[]byte("? [a, b]\n: {c: d}\n---\nx: 1\n"),
+		[]byte("queues: [{name: legacy, bindings: [{exchange: e, key: #}]}, {bindings: [{key: *.x}]}]"),
+	}
+	for _, pattern := range []string{
+		"../../testdata/*.yaml", "../../testdata/genomics/*.yaml",
+		"../../templates/starters/*.yaml",
+	} {
+		files, err := filepath.Glob(pattern)
+		if err != nil {
+			f.Fatal(err)
+		}
+		for _, name := range files {
+			data, err := os.ReadFile(name)
+			if err != nil {
+				f.Fatal(err)
+			}
+			out = append(out, data)
+		}
+	}
+	return out
+}
+
+func fuzzEnvironment(name string) (string, bool) { return "v-" + name, name != "UNSET" }
+
+// Whatever a file holds, reading it ends in a topology or in problems that each
+// have a place in the file, one line and no more than a person can read. What was
+// compiled is the same when it is compiled again.
+func FuzzDecode(f *testing.F) {
+	for _, s := range seeds(f) {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		defer quick(data)()
+		source := Source{Name: "f", Data: data}
+		HasName(source)
+		compiled, warnings, err := Load([]Source{source}, fuzzEnvironment)
+		lines := len(regexp.MustCompile(`[\n\r\x{85}\x{2028}\x{2029}]`).FindAll(data, -1)) + 1
+		for _, w := range warnings {
+			checkProblem(t, w, lines)
+		}
+		if err != nil {
+			problems, ok := errors.AsType[*Error](err)
+			if !ok {
+				t.Fatalf("an error without a place: %v", err)
+			}
+			for _, p := range problems.Problems {
+				checkProblem(t, p, lines)
+			}
+			return
+		}
+		again, _, err := Load([]Source{source}, fuzzEnvironment)
+		one, _ := topology.JSON(compiled, "/")
+		two, _ := topology.JSON(again, "/")
+		if err != nil || !bytes.Equal(one, two) {
+			t.Errorf("it compiles to something else each time: %v", err)
+		}
+	})
+}
+
+// quick panics if the function that it returns is not called within two minutes: the worst
+// input takes a second on a quiet machine, and many times as long on a busy one. The fuzzer
+// would wait forever, and report nothing.
+func quick(data []byte) (stop func()) {
+	timer := time.AfterFunc(2*time.Minute, func() { panic(fmt.Sprintf("it takes too long: %q", data)) })
+	return func() { timer.Stop() }
+}
+
+func checkProblem(t *testing.T, p Problem, lines int) {
+	t.Helper()
+	text := p.String()
+	switch {
+	case p.File != "f" || p.Line < 1 || p.Line > lines || p.Col < 1:
+		t.Errorf("its place is not in the file of %d lines: %s", lines, text)
+	case p.Msg == "" || strings.ContainsAny(text, "\n\r\x1b\x00") || !utf8.ValidString(text):
+		t.Errorf("it is not a line of text: %q", text)
+	case len(p.Msg) > maxText || len(p.Fix) > maxText:
+		t.Errorf("it has %d bytes", len(text))
+	}
+}
+
+// Whatever a file and a name are, an edited file differs from the file in one
+// entry: what is read from it is the successor in place of the legacy queue.
+func FuzzReplace(f *testing.F) {
+	for _, s := range seeds(f) {
+		f.Add(s, "billing", "billing_with_dlx")
+	}
+	f.Add([]byte("queues: [{name: 'a: b'}]"), "a: b", "#x")
+	f.Fuzz(func(t *testing.T, data []byte, legacy, successor string) {
+		defer quick(data)()
+		edited, changed, ok := Replace(Source{Name: "f", Data: data}, legacy, successor)
+		if ok != (edited != nil) || ok != (changed != "") {
+			t.Fatalf("it is %t with %q and %q", ok, edited, changed)
+		}
+		if !ok {
+			return
+		}
+		var queues struct{ Queues []yaml.Node }
+		if err := yaml.Unmarshal(edited, &queues); err != nil {
+			t.Fatalf("it is no YAML any more: %v\n%s", err, edited)
+		}
+		if !slices.ContainsFunc(queues.Queues, func(n yaml.Node) bool {
+			name, replaces := valueOf(&n, "name"), valueOf(&n, "replaces")
+			return name != nil && replaces != nil && name.Value == successor && replaces.Value == legacy
+		}) {
+			t.Errorf("no queue %q replaces %q:\n%s", successor, legacy, edited)
+		}
+	})
+}

@@ -1,0 +1,182 @@
+package spec
+
+import (
+	"strings"
+
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// The tables in this file are the keys of the format, once: the decoder refuses
+// what they do not name, and Schema prints them.
+
+// shape is what a value may be. The zero shape is anything.
+type shape struct {
+	types  []string // JSON Schema's: string, integer, number, boolean, array, object
+	enum   []string
+	match  string  // a regular expression for strings
+	least  int64   // for integers, if types says integer
+	items  *shape  // of an array
+	keys   []key   // of an object with fixed keys
+	values *shape  // of an object with free keys
+	either []shape // any of these, in place of all the above
+}
+
+// key is one key of an object.
+type key struct {
+	name     string
+	doc      string
+	required bool
+	shape    shape
+}
+
+// namePattern is what topology and backoff names look like.
+const namePattern = `^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$`
+
+func text() shape                   { return shape{types: []string{"string"}} }
+func oneOf(words ...string) shape   { return shape{types: []string{"string"}, enum: words} }
+func integer(least int64) shape     { return shape{types: []string{"integer"}, least: least} }
+func boolean() shape                { return shape{types: []string{"boolean"}} }
+func list(of shape) shape           { return shape{types: []string{"array"}, items: &of} }
+func object(keys []key) shape       { return shape{types: []string{"object"}, keys: keys} }
+func table() shape                  { return shape{types: []string{"object"}, values: &shape{}} }
+func mapOf(of shape) shape          { return shape{types: []string{"object"}, values: &of} }
+func matching(pattern string) shape { return shape{types: []string{"string"}, match: pattern} }
+
+// delay admits ${VAR} too: a schema sees the file before it is expanded.
+func delay() shape { return matching(`^(([0-9]+(ms|s|m|h|d))+|.*\$\{.*\}.*)$`) }
+
+func fileKeys() []key {
+	return []key{
+		{"version", "Version of this format: 1.", true, shape{types: []string{"integer"}, enum: []string{"1"}}},
+		{"name", "Name of the topology. It prefixes every generated object, and is the owner mark of all objects of the file.", false, matching(namePattern)},
+		{"vhost", "Virtual host. Default: the one of the AMQP URL; --vhost overrides both.", false, text()},
+		{"cluster", "Refuse a broker whose cluster name differs. Empty: any.", false, text()},
+		{"countHeader", "Header that counts the attempts. It must not begin with x-. Default: count.", false, text()},
+		{"defaults", "Defaults for queues, and the type of generated queues.", false, object(defaultsKeys())},
+		{"backoff", "Backoffs (retry schedules), by name.", false, mapOf(object(backoffKeys()))},
+		{"exchanges", "Exchanges of this topology.", false, list(object(exchangeKeys()))},
+		{"queues", "Work queues.", false, list(object(queueKeys()))},
+		{"removed", "Queues and exchanges that were removed from the file on purpose: apply may delete them although routing ends (hazard drops-routing), without --allow.", false, list(text())},
+	}
+}
+
+func defaultsKeys() []key {
+	return []key{
+		{
+			"type", "Type of work queues, and of failed, retry, dead-letter and unroutable queues. Default: quorum.", false,
+			oneOf(topology.Quorum, topology.Classic),
+		},
+		{"backoff", "Backoff of queues that set none: a name under backoff, or none.", false, text()},
+		{"deadLetterBy", "What sets dead-lettering on queues. Default: arguments.", false, oneOf("arguments", "policy")},
+	}
+}
+
+func backoffKeys() []key {
+	return []key{
+		{
+			"tiers", "Tiers, in order: a delay, or a delay with its number of attempts.", false,
+			list(shape{either: []shape{delay(), object(tierKeys())}}),
+		},
+		{"exponential", "Tiers whose delays grow by a factor, in place of tiers.", false, object(exponentialKeys())},
+		{"attemptsPerTier", "Attempts per tier, where the tier sets none. Default: 1.", false, integer(1)},
+		{"retryOn", "Reasons for dead-lettering that are retried. Default: all.", false, list(oneOf(reasonNames()...))},
+		{"engine", "What counts the attempts: processor (default).", false, oneOf("processor")},
+	}
+}
+
+func tierKeys() []key {
+	return []key{
+		{"delay", "How long a message waits, such as 10s or 1m30s.", true, delay()},
+		{"attempts", "Attempts that use this tier. Default: attemptsPerTier.", false, integer(1)},
+	}
+}
+
+func exponentialKeys() []key {
+	return []key{
+		{"first", "Delay of the first tier.", true, delay()},
+		{"factor", "Factor from one delay to the next. Default: 2.", false, shape{types: []string{"number"}}},
+		{"steps", "Number of tiers.", true, integer(1)},
+		{"max", "The longest delay. Default: the broker's limit.", false, delay()},
+	}
+}
+
+func exchangeKeys() []key {
+	return []key{
+		{"name", "Name of the exchange.", true, text()},
+		{"type", "topic (default), direct, fanout, headers, or the type of a plugin.", false, text()},
+		{"arguments", "Arguments of the exchange.", false, table()},
+		{"internal", "Clients may not publish to it. Default: false.", false, boolean()},
+		{"external", "Another team manages it: it must exist, and dlxctl never creates, changes or deletes it. Default: false.", false, boolean()},
+		{"bindings", "Bindings from other exchanges to this one.", false, list(object(bindingKeys()))},
+	}
+}
+
+func queueKeys() []key {
+	return []key{
+		{"name", "Name of the work queue.", true, text()},
+		{"type", "Type of this queue. Default: the one of defaults.", false, oneOf(topology.Quorum, topology.Classic)},
+		{"backoff", "A name under backoff, or none: rejected messages are dead-lettered at once.", false, text()},
+		{"bindings", "Bindings from exchanges to this queue.", false, list(object(bindingKeys()))},
+		{"deliveryLimit", "Quorum queues: how many times the broker redelivers a message before it dead-letters it. Default: the broker's (no limit before 4.0, 20 since).", false, integer(0)},
+		{
+			"dead", "Dead-letter queue: own (default), shared, or a queue by name.", false,
+			shape{either: []shape{oneOf("own", "shared"), object(deadKeys())}},
+		},
+		{"arguments", "Other arguments of the queue.", false, table()},
+		{"owner", "Owning team: a label on logs, metrics, alerts and notices.", false, text()},
+		{"severity", "Severity of its alerts. Default: ticket.", false, oneOf(severities()...)},
+		{
+			"deadLetterBy", "What sets dead-lettering on the queue. Default: the one of defaults.", false,
+			oneOf("arguments", "policy"),
+		},
+		{"external", "A service declares the queue: it must exist, and dlxctl never creates, changes or deletes it; a policy sets its dead-lettering. Default: false.", false, boolean()},
+		{"replaces", "The legacy queue that this queue replaces. While the legacy queue exists, this queue is created without its business bindings.", false, text()},
+	}
+}
+
+func bindingKeys() []key {
+	return []key{
+		{"exchange", "Source of the binding.", true, text()},
+		{"key", "Routing key. Only bindings to fanout and headers exchanges may omit it.", false, text()},
+		{"keys", "Several routing keys: one binding per key.", false, list(text())},
+		{"match", "Headers exchanges: whether all (default) or any of the headers must match.", false, oneOf("all", "any")},
+		{
+			"headers", "Headers exchanges: names and values. Names that begin with x- are not allowed: the broker ignores them.",
+			false, table(),
+		},
+	}
+}
+
+func deadKeys() []key {
+	return []key{
+		{"queue", "Name of the dead-letter queue. Several queues may share it.", true, text()},
+		{"arguments", "Arguments of the dead-letter queue.", false, table()},
+	}
+}
+
+// meant gives the key that another word stands for: what RabbitMQ and its clients
+// call the same thing. Case, - and _ do not matter.
+func meant(word string) string {
+	switch strings.NewReplacer("_", "", "-", "").Replace(strings.ToLower(word)) {
+	case "routingkey":
+		return "key"
+	case "routingkeys":
+		return "keys"
+	case "source":
+		return "exchange"
+	case "args":
+		return "arguments"
+	default:
+		return ""
+	}
+}
+
+func severities() []string { return []string{"page", "ticket", "info"} }
+
+func reasonNames() []string {
+	var names []string
+	for _, r := range topology.Reasons() {
+		names = append(names, string(r))
+	}
+	return names
+}

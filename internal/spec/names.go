@@ -1,0 +1,197 @@
+package spec
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// checkNames gives what is wrong with the names in s taken together: declared
+// twice, taken by something that dlxctl makes, or too long for what is made of
+// them. It works on a Spec with gaps: what has no name is passed over.
+func checkNames(s *Spec) []Problem {
+	n := names{spec: s, failed: map[string]string{}, retry: map[string]string{}}
+	for _, b := range s.Backoffs {
+		n.failed[topology.FailedQueueName(s.Name, b.Name)] = b.Name
+		n.retry[topology.RetryExchangeName(s.Name, b.Name)] = b.Name
+	}
+	n.declaredExchanges()
+	n.declaredQueues()
+	n.deadQueues()
+	n.removed()
+	n.lengths()
+	return n.problems
+}
+
+// names collects the problems of one Spec.
+type names struct {
+	spec *Spec
+	// failed and retry give the backoff that a name is made of.
+	failed, retry map[string]string
+	problems      []Problem
+}
+
+func (n *names) add(pos Pos, fix, format string, args ...any) {
+	n.problems = append(n.problems, Problem{Pos: pos, Msg: fmt.Sprintf(format, args...), Fix: fix})
+}
+
+func (n *names) declaredExchanges() {
+	first := map[string]Pos{}
+	for _, e := range n.spec.Exchanges {
+		if e.Name == "" {
+			continue
+		}
+		if pos, twice := first[e.Name]; twice {
+			n.add(e.Pos, "remove one", "exchange %q is already declared at %s", e.Name, pos)
+			continue
+		}
+		first[e.Name] = e.Pos
+		if what := n.reservedExchange(e.Name); what != "" {
+			n.add(e.Pos, "rename it, or the topology", "exchange %q has the name that dlxctl uses for %s", e.Name, what)
+		}
+	}
+}
+
+func (n *names) declaredQueues() {
+	first := map[string]Pos{}
+	for _, q := range n.spec.Queues {
+		if q.Name == "" {
+			continue
+		}
+		if pos, twice := first[q.Name]; twice {
+			n.add(q.Pos, "remove one", "queue %q is already declared at %s", q.Name, pos)
+			continue
+		}
+		first[q.Name] = q.Pos
+		what := n.reservedQueue(q.Name)
+		if n.spec.Name != "" && q.Name == topology.DeadLetterName(n.spec.Name) {
+			what = "the shared dead-letter queue"
+		}
+		if what != "" {
+			n.add(q.Pos, "rename it, or the topology", "queue %q has the name that dlxctl uses for %s", q.Name, what)
+		}
+	}
+}
+
+// deadQueues checks the names of dead-letter queues against the work queues,
+// and against each other: two queues may share one, if they agree on it.
+func (n *names) deadQueues() {
+	works := map[string]bool{}
+	for _, q := range n.spec.Queues {
+		works[q.Name] = true
+	}
+	first := map[string]Queue{}
+	for _, q := range n.spec.Queues {
+		dead := q.Dead.Queue
+		if dead == "" || q.Name == "" {
+			continue
+		}
+		if works[dead] {
+			n.add(q.Dead.Pos, "rename the work queue, or choose another dead-letter queue: dead: {queue: NAME}",
+				"queue %q has the dead-letter queue %q, which is a work queue of the file", q.Name, dead)
+		}
+		if what := n.reservedQueue(dead); what != "" {
+			n.add(q.Dead.Pos, "choose another name", "dead-letter queue %q of queue %q has the name that dlxctl uses for %s",
+				dead, q.Name, what)
+		}
+		before, shared := first[dead]
+		if !shared {
+			first[dead] = q
+			continue
+		}
+		if !before.Dead.Arguments.Equal(q.Dead.Arguments) {
+			n.add(q.Dead.Pos, "give both the same arguments",
+				"dead-letter queue %q has arguments %s for queue %q and %s for queue %q",
+				dead, q.Dead.Arguments, q.Name, before.Dead.Arguments, before.Name)
+		}
+	}
+}
+
+// reservedExchange says what the exchange of that name is in the topology, or
+// nothing if the name is free.
+func (n *names) reservedExchange(name string) string {
+	s := n.spec
+	if s.Name == "" {
+		return ""
+	}
+	switch name {
+	case topology.UnroutableName(s.Name):
+		return "the unroutable exchange"
+	case topology.DeadLetterName(s.Name):
+		return "the exchange that routes to dead-letter queues"
+	case topology.ReturnExchangeName(s.Name):
+		return "the exchange that returns messages to their work queues"
+	case topology.FailedExchangeName(s.Name):
+		return "the exchange that all work queues dead-letter to"
+	case topology.NextFailedExchangeName(s.Name):
+		return "the exchange that routes failures while a backoff changes"
+	}
+	if backoff, ok := n.failed[name]; ok {
+		return fmt.Sprintf("the exchange that queues with backoff %s dead-lettered to in earlier releases", backoff)
+	}
+	if backoff, ok := n.retry[name]; ok {
+		return fmt.Sprintf("the exchange that routes to the tiers of backoff %s", backoff)
+	}
+	if strings.HasPrefix(name, topology.SwitchPrefix(s.Name)) {
+		return "the switch exchange of a migration"
+	}
+	return ""
+}
+
+// reservedQueue says what the queue of that name is in the topology, or nothing
+// if the name is free. The shared dead-letter queue is not among them.
+// Names of retry queues are taken for backoffs that do not exist, too: the
+// processor believes the count of whatever died in such a queue.
+func (n *names) reservedQueue(name string) string {
+	s := n.spec
+	if s.Name == "" {
+		return ""
+	}
+	switch name {
+	case topology.UnroutableName(s.Name):
+		return "the unroutable queue"
+	case topology.LockName(s.Name):
+		return "the lock of apply"
+	}
+	if backoff, ok := n.failed[name]; ok {
+		return fmt.Sprintf("the failed queue of backoff %s", backoff)
+	}
+	if topology.IsRetryQueueName(s.Name, name) {
+		return "a retry queue"
+	}
+	return ""
+}
+
+// lengths checks the declared names and what is made of them, one problem for
+// each. What is made of the topology's and the backoffs' names alone cannot be
+// too long, since those have 63 bytes at most.
+func (n *names) lengths() {
+	for _, e := range n.spec.Exchanges {
+		n.length(e.Pos, "exchange", e.Name, e.Name)
+	}
+	for _, q := range n.spec.Queues {
+		own := topology.DeadLetterQueueName(q.Name)
+		if q.Dead.Queue == own {
+			n.length(q.Pos, "queue", q.Name, own)
+			continue
+		}
+		n.length(q.Pos, "queue", q.Name, topology.AddressKey(q.Name))
+		n.length(q.Dead.Pos, "dead-letter queue", q.Dead.Queue, q.Dead.Queue)
+	}
+}
+
+// length checks made, the longest name that comes of name.
+func (n *names) length(pos Pos, kind, name, made string) {
+	over := len(made) - topology.MaxNameBytes
+	if over <= 0 {
+		return
+	}
+	msg := fmt.Sprintf("%s %q has %d bytes, more than the %d that AMQP allows", kind, name, len(name),
+		topology.MaxNameBytes)
+	if made != name && len(name) <= topology.MaxNameBytes {
+		msg = fmt.Sprintf("%s %q makes the name %q of %d bytes, more than the %d that AMQP allows", kind, name, made,
+			len(made), topology.MaxNameBytes)
+	}
+	n.add(pos, fmt.Sprintf("shorten it by %d", over), "%s", msg)
+}

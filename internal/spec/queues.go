@@ -1,0 +1,269 @@
+package spec
+
+import (
+	"fmt"
+	"math"
+
+	"gopkg.in/yaml.v3"
+
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// queues reads the work queues of one file.
+func (d *decoder) queues(f fields) {
+	keys := queueKeys()
+	for _, n := range d.list(f, "queues") {
+		if d.full() || !d.room(n, "queues", len(d.spec.Queues)) {
+			break
+		}
+		x := d.fields(n, "queue", keys, nil)
+		name, ok := d.text(x, "name")
+		if !ok {
+			continue
+		}
+		q := Queue{
+			Name: name, Type: d.defaults.typ, ByPolicy: d.defaults.byPolicy, External: d.truth(x, "external"),
+			Severity: "ticket", Pos: d.pos(x, "name"),
+		}
+		if q.External {
+			q.Type, q.ByPolicy = "", true
+		}
+		d.objectName(q.Pos, "queue", name, false)
+		if first, ok := d.queue(name); ok {
+			d.problem(q.Pos, fmt.Sprintf("queue %q is already defined at %s:%d", name, first.Pos.File, first.Pos.Line),
+				"keep one of them")
+			continue
+		}
+		if t, ok := d.word(x, "type", []string{topology.Quorum, topology.Classic}); ok {
+			q.Type = t
+		}
+		if s, ok := d.word(x, "severity", severities()); ok {
+			q.Severity = s
+		}
+		if policy, ok := d.deadLetterBy(x); ok {
+			q.ByPolicy = policy
+		}
+		d.replaces(&q, x)
+		d.external(q, x)
+		q.Owner, _ = d.text(x, "owner")
+		q.Backoff = d.queueBackoff(x)
+		if !q.External {
+			q.Arguments = d.queueArguments(x, q.Type)
+		}
+		d.deliveryLimit(&q, x)
+		q.Dead = d.dead(x, name)
+		q.Bindings = d.bindingList(x)
+		d.places.queues[name] = len(d.spec.Queues)
+		d.spec.Queues = append(d.spec.Queues, q)
+	}
+}
+
+// queue gives the queue of that name.
+func (d *decoder) queue(name string) (Queue, bool) {
+	i, ok := d.places.queues[name]
+	if !ok {
+		return Queue{}, false
+	}
+	return d.spec.Queues[i], true
+}
+
+// replaces reads the name of the legacy queue. That it is not declared too is
+// checked when all queues are read.
+func (d *decoder) replaces(q *Queue, f fields) {
+	legacy, ok := d.text(f, "replaces")
+	if !ok {
+		return
+	}
+	q.Replaces, q.ReplacesPos = legacy, d.pos(f, "replaces")
+	switch legacy {
+	case "":
+		d.problem(q.ReplacesPos, "replaces is empty", "write the name of the legacy queue, or remove it")
+	case q.Name:
+		d.problem(q.ReplacesPos, fmt.Sprintf("queue %q replaces itself", q.Name),
+			"choose another name for the successor; with deadLetterBy: policy no successor is needed")
+	}
+}
+
+// external refuses what cannot be said of a queue that a service declares.
+func (d *decoder) external(q Queue, f fields) {
+	if !q.External {
+		return
+	}
+	if !q.ByPolicy {
+		d.problem(d.pos(f, "deadLetterBy"),
+			fmt.Sprintf("queue %q is external, and its dead-lettering would come from arguments", q.Name),
+			"only the service that declares the queue can set its arguments: write deadLetterBy: policy, or remove the key")
+	}
+	for _, key := range []string{"arguments", "replaces"} {
+		if v, ok := f.values[key]; ok {
+			d.problem(d.at(v.key), fmt.Sprintf("queue %q is external and has %s", q.Name, key),
+				"the service that declares the queue sets it: remove it, or remove external: true")
+		}
+	}
+}
+
+// queueBackoff gives the name of a queue's backoff, "" after a problem.
+func (d *decoder) queueBackoff(f fields) string {
+	name, pos := d.defaults.backoff, d.defaults.pos
+	if _, own := f.values["backoff"]; own {
+		var ok bool
+		if name, ok = d.text(f, "backoff"); !ok {
+			return ""
+		}
+		pos = d.pos(f, "backoff")
+	}
+	if name == "" {
+		if !d.mentions(f.node, "backoff") {
+			d.problem(d.at(f.node), "queue has no backoff, and defaults has none",
+				"add backoff: NAME, or backoff: none to dead-letter messages at once")
+		}
+		return ""
+	}
+	if _, ok := d.backoff(name); !ok && name != topology.NoBackoff {
+		names := []string{topology.NoBackoff}
+		for _, b := range d.spec.Backoffs {
+			names = append(names, b.Name)
+		}
+		d.problem(pos, fmt.Sprintf("there is no backoff %q", name),
+			d.didYouMean(name, names, "write "+orList(names)+", or add it under backoff"))
+		return ""
+	}
+	return name
+}
+
+func (d *decoder) deliveryLimit(q *Queue, f fields) {
+	v, ok := f.values["deliveryLimit"]
+	if !ok {
+		return
+	}
+	if q.Type == topology.Classic {
+		d.problem(d.at(v.key), fmt.Sprintf("queue %q is classic and has a deliveryLimit", q.Name),
+			"only quorum queues count deliveries: remove it, or write type: quorum")
+		return
+	}
+	if n, ok := d.scalar(v.value); ok && n.Value == "-1" {
+		d.problem(d.at(n), "deliveryLimit is -1",
+			fmt.Sprintf("write %d for no limit: RabbitMQ before 4.0 reads -1 as 0", topology.Unlimited))
+		return
+	}
+	limit, ok := d.number(f, "deliveryLimit", 0)
+	if ok && limit > topology.Unlimited {
+		d.problem(d.at(v.value), fmt.Sprintf("deliveryLimit is %d", limit),
+			fmt.Sprintf("write %d at most, which is no limit", topology.Unlimited))
+		return
+	}
+	if ok {
+		q.DeliveryLimit = &limit
+	}
+}
+
+// dead reads where the dead letters of a queue go.
+func (d *decoder) dead(f fields, queue string) Dead {
+	own := Dead{Queue: topology.DeadLetterQueueName(queue), Pos: d.pos(f, "name")}
+	v, ok := f.values["dead"]
+	if !ok {
+		return own
+	}
+	if v.value.Kind != yaml.MappingNode {
+		word, ok := d.word(f, "dead", []string{"own", "shared"})
+		if ok && word == "shared" && d.spec.Name != "" {
+			return Dead{Queue: topology.DeadLetterName(d.spec.Name), Pos: d.at(v.value)}
+		}
+		own.Pos = d.at(v.value)
+		return own
+	}
+	x := d.fields(v.value, "dead", deadKeys(), nil)
+	name, ok := d.text(x, "queue")
+	if !ok {
+		return Dead{}
+	}
+	d.objectName(d.pos(x, "queue"), "queue", name, false)
+	args, nodes := d.arguments(x, "arguments")
+	d.reserved(nodes, topology.ArgDeadLetterExchange, topology.ArgDeadLetterRoutingKey, topology.ArgDeadLetterStrategy,
+		topology.ArgQueueType, topology.ArgDeliveryLimit, topology.ArgManagedBy)
+	d.argumentTypes(args, nodes, d.spec.Type)
+	return Dead{Queue: name, Arguments: args, Pos: d.pos(x, "queue")}
+}
+
+func (d *decoder) queueArguments(f fields, typ string) topology.Arguments {
+	args, nodes := d.arguments(f, "arguments")
+	d.reserved(nodes, topology.ArgDeadLetterExchange, topology.ArgDeadLetterRoutingKey,
+		topology.ArgQueueType, topology.ArgDeliveryLimit, topology.ArgManagedBy)
+	d.argumentTypes(args, nodes, typ)
+	if args[topology.ArgDeadLetterStrategy] == topology.AtLeastOnce {
+		if o, ok := args[topology.ArgOverflow]; ok && o != topology.RejectPublish {
+			d.problem(d.at(nodes[topology.ArgOverflow].value),
+				fmt.Sprintf("x-overflow is %q with x-dead-letter-strategy at-least-once", o),
+				"at-least-once works with reject-publish only")
+		}
+	}
+	return args
+}
+
+// argumentTypes refuses values that the broker would refuse.
+func (d *decoder) argumentTypes(args topology.Arguments, nodes map[string]field, typ string) {
+	for _, name := range args.Names() {
+		value, n := args[name], nodes[name].value
+		switch name {
+		case topology.ArgMaxLength, topology.ArgMaxLengthBytes, topology.ArgMessageTTL:
+			d.countArgument(n, name, value, 0, math.MaxInt64)
+		case "x-expires":
+			d.countArgument(n, name, value, 1, math.MaxInt64)
+		case "x-max-priority":
+			d.countArgument(n, name, value, 1, 255)
+		case "x-single-active-consumer":
+			if _, ok := value.(bool); !ok {
+				d.problem(d.at(n), name+" is "+kindOf(n)+", not true or false", "write true or false, without quotes")
+			}
+		case topology.ArgOverflow:
+			words := []string{"drop-head", topology.RejectPublish, "reject-publish-dlx"}
+			if typ == topology.Quorum {
+				words = words[:2] // quorum queues know no reject-publish-dlx
+			}
+			d.wordArgument(n, name, value, words)
+		case topology.ArgDeadLetterStrategy:
+			if typ == topology.Classic {
+				d.problem(d.at(nodes[name].key), name+" needs a quorum queue", "remove it, or write type: quorum")
+				continue
+			}
+			d.wordArgument(n, name, value, []string{topology.AtLeastOnce, topology.AtMostOnce})
+		}
+	}
+}
+
+func (d *decoder) countArgument(n *yaml.Node, name string, value any, least, most int64) {
+	i, ok := value.(int64)
+	switch {
+	case !ok:
+		d.problem(d.at(n), name+" is "+kindOf(n)+", not a whole number", wholeNumber(name, value))
+	case i < least || i > most:
+		fix := fmt.Sprintf("write %d or more", least)
+		if most < math.MaxInt64 {
+			fix = fmt.Sprintf("write a number from %d to %d", least, most)
+		}
+		d.problem(d.at(n), fmt.Sprintf("%s is %d", name, i), fix)
+	}
+}
+
+// wholeNumber says how a value of an argument that counts is written. The broker
+// takes times in milliseconds.
+func wholeNumber(name string, value any) string {
+	const plain = "write a number without quotes"
+	if name != topology.ArgMessageTTL && name != "x-expires" {
+		return plain
+	}
+	text, _ := value.(string)
+	delay, err := topology.ParseDelay(text)
+	if err != nil {
+		return plain + ", in milliseconds"
+	}
+	return fmt.Sprintf("write it in milliseconds: %d", delay.Milliseconds())
+}
+
+func (d *decoder) wordArgument(n *yaml.Node, name string, value any, words []string) {
+	if s, ok := value.(string); ok {
+		d.among(n, name, s, words)
+		return
+	}
+	d.problem(d.at(n), name+" is "+kindOf(n)+", not text", "write "+orList(words))
+}

@@ -1,0 +1,183 @@
+package spec
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// references checks what one part of the files says of another, now that all
+// are read.
+func (d *decoder) references() {
+	for i := range d.spec.Exchanges {
+		e := &d.spec.Exchanges[i]
+		d.sources(e.Bindings, fmt.Sprintf("exchange %q", e.Name))
+	}
+	uses := map[string][]Queue{}
+	for i := range d.spec.Queues {
+		q := &d.spec.Queues[i]
+		d.sources(q.Bindings, fmt.Sprintf("queue %q", q.Name))
+		uses[q.Backoff] = append(uses[q.Backoff], *q)
+	}
+	d.undeclaredExchanges()
+	d.replaced()
+	if len(d.spec.Queues) == 0 && len(d.problems) == 0 {
+		d.warn(d.spec.NamePos, "no-queues", fmt.Sprintf("the topology %q has no queues", d.spec.Name),
+			"apply creates no queue, and deletes the queues that it created earlier")
+	}
+	for _, b := range d.spec.Backoffs {
+		if len(uses[b.Name]) == 0 && len(d.problems) == 0 { // a slip elsewhere is why, if there is one
+			d.warn(b.Pos, "unused-backoff", fmt.Sprintf("the backoff %q is used by no queue", b.Name),
+				"dlxctl creates nothing for it")
+		}
+		d.ownBackoff(b, uses[b.Name])
+	}
+}
+
+// replaced refuses to move a legacy queue that the file declares too, or to two
+// places.
+func (d *decoder) replaced() {
+	by := map[string]string{}
+	for _, q := range d.spec.Queues {
+		if q.Replaces == "" || q.Replaces == q.Name {
+			continue
+		}
+		if legacy, declared := d.queue(q.Replaces); declared {
+			d.problem(q.ReplacesPos,
+				fmt.Sprintf("queue %q replaces %q, which is declared too (line %d)", q.Name, q.Replaces, legacy.Pos.Line),
+				"a legacy queue must not be declared: remove one of the two")
+		}
+		if other, twice := by[q.Replaces]; twice {
+			d.problem(q.ReplacesPos, fmt.Sprintf("queue %q replaces %q, as %q does", q.Name, q.Replaces, other),
+				"a legacy queue has one successor: remove one of the two")
+		}
+		by[q.Replaces] = q.Name
+	}
+}
+
+// ownBackoff refuses to share a backoff with a queue that may be full: while it
+// refuses messages, at-least-once dead-lettering holds up the whole tier.
+func (d *decoder) ownBackoff(b Backoff, queues []Queue) {
+	if len(queues) < 2 {
+		return
+	}
+	for _, q := range queues {
+		arg, full := mayBeFull(q)
+		if !full {
+			continue
+		}
+		i := slices.IndexFunc(queues, func(o Queue) bool { return o.Name != q.Name })
+		d.problem(q.Pos, fmt.Sprintf("queue %q has %s and shares the backoff %q with %q", q.Name, arg, b.Name,
+			queues[i].Name),
+			"while it is full it would delay the retries of the other queues: give it a backoff of its own")
+	}
+}
+
+// mayBeFull gives the argument by which a queue may refuse what comes back to it.
+func mayBeFull(q Queue) (string, bool) {
+	overflow, _ := q.Arguments[topology.ArgOverflow].(string)
+	if q.Type == topology.Classic && overflow != topology.RejectPublish && overflow != "reject-publish-dlx" {
+		return "", false // it drops its oldest message, and refuses none
+	}
+	for _, name := range []string{topology.ArgMaxLength, topology.ArgMaxLengthBytes} {
+		if _, ok := q.Arguments[name]; ok {
+			return name, true
+		}
+	}
+	return "", false
+}
+
+// sources checks the bindings of one destination against the exchanges they
+// come from.
+func (d *decoder) sources(bindings []Binding, what string) {
+	seen := map[string]bool{}
+	for i := range bindings {
+		b := &bindings[i]
+		e, ok := d.exchange(b.Exchange)
+		if !ok {
+			d.undeclared(*b)
+			continue
+		}
+		d.fits(b, e)
+		for _, key := range b.Keys {
+			id := topology.Binding{Source: b.Exchange, Key: key, Arguments: b.Arguments}
+			if seen[id.Identity()] {
+				d.problem(b.Pos, fmt.Sprintf("%s is bound to %q twice in the same way (key %q)", what, b.Exchange, key), "keep one")
+			}
+			seen[id.Identity()] = true
+		}
+	}
+}
+
+// undeclared notes a binding from an exchange that no file declares.
+func (d *decoder) undeclared(b Binding) {
+	if d.missing == nil {
+		d.missing = map[string][]Pos{}
+	}
+	d.missing[b.Exchange] = append(d.missing[b.Exchange], b.Pos)
+}
+
+// undeclaredExchanges reports each exchange that bindings name and no file declares,
+// once, with the places of its bindings.
+func (d *decoder) undeclaredExchanges() {
+	var names []string
+	for _, e := range d.spec.Exchanges {
+		names = append(names, e.Name)
+	}
+	for _, name := range slices.Sorted(maps.Keys(d.missing)) {
+		if d.full() {
+			return
+		}
+		places := d.missing[name]
+		msg := fmt.Sprintf("binding comes from exchange %q, which is not declared", name)
+		if len(places) > 1 {
+			msg += fmt.Sprintf("; %d more bindings do: %s", len(places)-1, linesOf(places[0].File, places[1:]))
+		}
+		otherwise := "declare it under exchanges, with external: true if another team manages it"
+		d.problem(places[0], msg, d.didYouMean(name, names, otherwise))
+	}
+}
+
+// linesOf names the lines of places, and the file where it is another.
+func linesOf(file string, places []Pos) string {
+	const shown = 10
+	var lines []string
+	for _, p := range places[:min(len(places), shown)] {
+		line := fmt.Sprintf("line %d", p.Line)
+		if p.File != file {
+			line = fmt.Sprintf("%s:%d", p.File, p.Line)
+		}
+		lines = append(lines, line)
+	}
+	if len(places) > shown {
+		lines = append(lines, "…")
+	}
+	return strings.Join(slices.Compact(lines), ", ")
+}
+
+// fits checks that a binding says what the type of its exchange asks for, and
+// gives bindings without a key an empty one.
+func (d *decoder) fits(b *Binding, e Exchange) {
+	headers := len(b.Arguments) > 0
+	switch {
+	case headers && e.Type != topology.Headers && e.Type != "":
+		d.problem(b.Pos, fmt.Sprintf("binding has headers, but exchange %q is of type %s", e.Name, e.Type),
+			"only headers exchanges match headers: write key, or change the type")
+	case e.Type == topology.Headers && !headers:
+		d.problem(b.Pos, fmt.Sprintf("binding comes from the headers exchange %q and has no headers", e.Name),
+			"add headers: {name: value}; headers: {} matches every message")
+	case b.Keys == nil && !headers && e.Type != topology.Fanout && e.Type != "":
+		d.problem(b.Pos, fmt.Sprintf("binding has no key, and exchange %q is of type %s", e.Name, e.Type),
+			`add key; on a topic exchange "#" matches every message`)
+	}
+	if e.Type == topology.Fanout && !headers && slices.ContainsFunc(b.Keys, func(key string) bool { return key != "" }) {
+		d.warn(b.Pos, "ignored-key", fmt.Sprintf("binding has a key, and exchange %q is of type fanout", e.Name),
+			"a fanout exchange ignores keys: remove the key, or change the type")
+	}
+	if b.Keys == nil {
+		b.Keys = []string{""}
+	}
+}

@@ -1,0 +1,153 @@
+// Package spec reads topology files and compiles them.
+//
+// It is pure: the caller reads the files and says what the environment holds.
+// [Decode] gives a [Spec] or every problem of the files at once, each with its
+// place and remedy; [Compile] turns a Spec into a topology.Topology.
+package spec
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// Source is one file.
+type Source struct {
+	// Name is how messages call it: a path, or "stdin".
+	Name string
+	Data []byte
+}
+
+// Pos is a place in a file. Line and Col count from 1; Col counts characters.
+type Pos struct {
+	File string
+	Line int
+	Col  int
+}
+
+// String returns the place in the form that editors understand: file, line and column.
+func (p Pos) String() string { return fmt.Sprintf("%s:%d:%d", p.File, p.Line, p.Col) }
+
+// Spec is what one or several files say, with defaults filled in, delays and
+// shapes worked out, and nothing contradictory left.
+type Spec struct {
+	Name        string
+	VHost       string // empty: the vhost of the AMQP URL
+	Cluster     string // empty: any
+	CountHeader string
+	// Type is the type of the failed, retry, dead and unroutable queues:
+	// topology.Quorum or topology.Classic.
+	Type      string
+	Backoffs  []Backoff // in the order of the files
+	Exchanges []Exchange
+	Queues    []Queue
+	Removed   []Removed
+	// NamePos is where the name stands: what is generated beyond 255 bytes
+	// because of the topology's name is reported there.
+	NamePos Pos
+}
+
+// Without gives s without some of its queues, which it has removed on purpose.
+func (s Spec) Without(drop func(Queue) bool) *Spec {
+	s.Removed = slices.Clone(s.Removed)
+	for _, q := range s.Queues {
+		if drop(q) {
+			s.Removed = append(s.Removed, Removed{Name: q.Name, Pos: q.Pos})
+		}
+	}
+	s.Queues = slices.DeleteFunc(slices.Clone(s.Queues), drop)
+	return &s
+}
+
+// Removed is the name of a queue or exchange that was taken out on purpose.
+type Removed struct {
+	Name string
+	Pos  Pos
+}
+
+// Backoff is a named retry schedule.
+type Backoff struct {
+	Name string
+	// Tiers are the delays in order, with exponential already expanded.
+	Tiers []Tier
+	// RetryOn are the reasons that are retried. Nil is all.
+	RetryOn []topology.Reason
+	Pos     Pos
+}
+
+// Tier is one delay of a backoff. Attempts is how many consecutive attempts use it, at least 1.
+type Tier struct {
+	Delay    time.Duration
+	Attempts int
+	Pos      Pos
+}
+
+// Exchange is an exchange of the file.
+type Exchange struct {
+	Name string
+	// Type is never empty, but for an external exchange whose file does not say.
+	Type      string
+	External  bool
+	Internal  bool
+	Arguments topology.Arguments
+	Bindings  []Binding // from other exchanges to this one
+	Pos       Pos
+}
+
+// Queue is a work queue of the file.
+type Queue struct {
+	Name string
+	// Type is topology.Quorum or topology.Classic; empty for an external queue
+	// whose file does not say.
+	Type string
+	// External reports that a service declares the queue.
+	External bool
+	// ByPolicy reports that a policy sets the dead-lettering, in place of arguments.
+	ByPolicy bool
+	// Replaces is the legacy queue that this queue replaces. Empty: none.
+	Replaces    string
+	ReplacesPos Pos
+	// Backoff is a name among Spec.Backoffs, or topology.NoBackoff.
+	Backoff string
+	Dead    Dead
+	// DeliveryLimit is nil where the broker's default holds.
+	DeliveryLimit *int64
+	Arguments     topology.Arguments
+	Bindings      []Binding
+	Owner         string
+	Severity      string // page, ticket or info
+	Pos           Pos
+}
+
+// Dead says where a queue's dead letters go.
+type Dead struct {
+	// Queue is the dead-letter queue's name, worked out for own and shared too.
+	Queue     string
+	Arguments topology.Arguments
+	Pos       Pos
+}
+
+// Binding is one entry of a list of bindings: it stands for as many bindings as
+// it has keys.
+type Binding struct {
+	Exchange string
+	// Keys are the routing keys: one empty key for fanout and headers exchanges.
+	Keys []string
+	// Arguments are the headers and x-match of a binding to a headers exchange.
+	Arguments topology.Arguments
+	Pos       Pos
+}
+
+// Problem is something wrong or doubtful in a file.
+type Problem struct {
+	Pos
+	// Name is the fixed name of a warning, such as unused-backoff. Empty for an
+	// error.
+	Name string
+	// Msg quotes the value and says what is wrong with it.
+	Msg string
+	// Fix says what to do about it. It may be empty where Msg says so.
+	Fix string
+}

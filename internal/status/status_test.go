@@ -1,0 +1,226 @@
+package status_test
+
+import (
+	"bytes"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/dlxctl/dlxctl/internal/spec/spectest"
+	"github.com/dlxctl/dlxctl/internal/status"
+	"github.com/dlxctl/dlxctl/plan"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+func shop(t *testing.T) topology.Compiled {
+	t.Helper()
+	return spectest.Compile(t, `
+version: 1
+name: shop
+defaults: {backoff: standard}
+backoff: {standard: {tiers: [10s, {delay: 1m, attempts: 2}]}}
+queues:
+  - {name: billing, owner: team-billing, severity: page}
+  - {name: audit, backoff: none, dead: shared}
+  - {name: mail, type: classic, dead: shared}
+`)
+}
+
+func TestMake(t *testing.T) {
+	t.Parallel()
+	top := shop(t)
+	state := topology.State{VHost: "/", Version: "4.0.5", Have: top.Topology, Usage: map[string]topology.Usage{
+		"billing":                 {Ready: 1, Unacknowledged: 2, Consumers: 3},
+		"audit":                   {Consumers: 1},
+		"mail":                    {Consumers: 1},
+		"shop.standard.failed":    {Ready: 4},
+		"shop.standard.retry.10s": {Ready: 5},
+		"billing.dead":            {Ready: 6},
+		"shop.unroutable":         {Ready: 1},
+	}}
+	want := status.Report{
+		Topology: "shop", VHost: "/",
+		Queues: []status.Queue{
+			{
+				Name: "billing", Role: "work", Backoff: "standard", Type: "quorum", Messages: 3, Unacknowledged: 2, Consumers: 3,
+				Owner: "team-billing", Severity: "page",
+			},
+			{Name: "audit", Role: "work", Backoff: "none", Type: "quorum", Consumers: 1, Severity: "ticket"},
+			{Name: "mail", Role: "work", Backoff: "standard", Type: "classic", Consumers: 1, Severity: "ticket"},
+			{Name: "shop.standard.failed", Role: "failed", Backoff: "standard", Type: "quorum", Messages: 4},
+			{
+				Name: "shop.standard.retry.10s", Role: "retry", Backoff: "standard", Delay: 10 * time.Second, Type: "quorum",
+				Messages: 5,
+			},
+			{Name: "shop.standard.retry.1m", Role: "retry", Backoff: "standard", Delay: time.Minute, Type: "quorum"},
+			{Name: "billing.dead", Role: "dead", Type: "quorum", Messages: 6, Owner: "team-billing", Severity: "page"},
+			{Name: "shop.dead", Role: "dead", Type: "quorum"},
+			{Name: "shop.unroutable", Role: "unroutable", Type: "quorum", Messages: 1},
+		},
+		Warnings: []plan.Warning{
+			{
+				Name: "no-processor",
+				Text: "shop.standard.failed holds 4 messages and no processor is consuming it: run dlxctl process",
+			},
+			{
+				Name: "unroutable",
+				Text: "shop.unroutable holds 1 message that the processor could not route: the header retry-error says why",
+			},
+		},
+	}
+	if d := cmp.Diff(want, status.Make(top, state)); d != "" {
+		t.Errorf("report (-want +got):\n%s", d)
+	}
+}
+
+// No consumer is connected, and the broker differs from the file.
+func TestWarnings(t *testing.T) {
+	t.Parallel()
+	top := shop(t)
+	have := top
+	have.Bindings = nil
+	got := status.Make(top, topology.State{VHost: "/", Version: "4.0.5", Have: have.Topology}).Warnings
+	want := []plan.Warning{
+		{Name: "no-consumers", Text: "no consumer is connected to billing, audit, mail"},
+		{Name: "not-applied", Text: "the broker differs from the file in 14 places; run dlxctl plan"},
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("warnings (-want +got):\n%s", d)
+	}
+}
+
+// A failed queue and a tier whose backoff is no longer in the file are listed, and told of.
+func TestRetired(t *testing.T) {
+	t.Parallel()
+	top := shop(t)
+	have := top
+	mark := topology.OwnerMark("shop")
+	have.Queues = append(slices.Clone(top.Queues),
+		topology.Queue{
+			Name: "shop.old.failed", Durable: true,
+			Arguments: topology.Arguments{"x-queue-type": "quorum", topology.ArgManagedBy: mark},
+		},
+		topology.Queue{
+			Name: "shop.old.retry.1m", Durable: true,
+			Arguments: topology.Arguments{"x-queue-type": "quorum", "x-message-ttl": int64(60000), topology.ArgManagedBy: mark},
+		})
+	r := status.Make(top,
+		topology.State{
+			VHost: "/", Version: "4.0.5", Have: have.Topology,
+			Usage: map[string]topology.Usage{"shop.old.failed": {Ready: 2}, "shop.old.retry.1m": {Ready: 3}},
+		})
+	var rows []status.Queue
+	for _, q := range r.Queues {
+		if q.Backoff == "old" {
+			rows = append(rows, q)
+		}
+	}
+	want := []status.Queue{
+		{Name: "shop.old.failed", Role: "failed", Backoff: "old", Type: "quorum", Messages: 2},
+		{Name: "shop.old.retry.1m", Role: "retry", Backoff: "old", Delay: time.Minute, Type: "quorum", Messages: 3},
+	}
+	if d := cmp.Diff(want, rows); d != "" {
+		t.Errorf("rows (-want +got):\n%s", d)
+	}
+	if !slices.ContainsFunc(r.Warnings, func(w plan.Warning) bool { return w.Name == "retired-backoff" }) {
+		t.Errorf("no warning of the failed queue: %v", r.Warnings)
+	}
+}
+
+// A file without queues has nothing to be missing, and one difference is one place.
+func TestAFileWithoutQueues(t *testing.T) {
+	t.Parallel()
+	top := spectest.Compile(t, "version: 1\nname: shop\n")
+	if got := status.Make(top, topology.State{VHost: "/", Version: "4.0.5"}); len(got.Queues) > 0 ||
+		len(got.Warnings) > 0 {
+		t.Errorf("report: %+v", got)
+	}
+	left := topology.Queue{
+		Name: "shop.unroutable", Durable: true,
+		Arguments: topology.Arguments{"x-queue-type": "quorum", "x-managed-by": "dlxctl/shop"},
+	}
+	got := status.Make(top, topology.State{
+		VHost: "/", Version: "4.0.5", Have: topology.Topology{Queues: []topology.Queue{left}},
+		Usage: map[string]topology.Usage{"shop.unroutable": {Ready: 2}},
+	})
+	want := []plan.Warning{
+		{
+			Name: "unroutable",
+			Text: "shop.unroutable holds 2 messages that the processor could not route: the header retry-error says why",
+		},
+		{Name: "not-applied", Text: "the broker differs from the file in 1 place; run dlxctl plan"},
+	}
+	if d := cmp.Diff(want, got.Warnings); d != "" || len(got.Queues) != 1 {
+		t.Errorf("warnings (-want +got):\n%s", d)
+	}
+}
+
+// Nothing is left out of the JSON, so that scripts need not ask.
+func TestWriteJSON(t *testing.T) {
+	t.Parallel()
+	var b bytes.Buffer
+	if err := status.WriteJSON(&b,
+		status.Report{
+			Topology: "shop", VHost: "/",
+			Queues: []status.Queue{{Name: "r", Role: "retry", Delay: time.Minute, Type: "quorum"}},
+		}); err != nil {
+		t.Fatal(err)
+	}
+	want := `{
+  "version": 1,
+  "topology": "shop",
+  "vhost": "/",
+  "queues": [
+    {
+      "name": "r",
+      "role": "retry",
+      "backoff": "",
+      "delay": 60000,
+      "type": "quorum",
+      "messages": 0,
+      "unacknowledged": 0,
+      "consumers": 0,
+      "owner": "",
+      "severity": ""
+    }
+  ],
+  "warnings": []
+}
+`
+	if d := cmp.Diff(want, b.String()); d != "" {
+		t.Errorf("JSON (-want +got):\n%s", d)
+	}
+}
+
+// What stays for a legacy queue that dlxctl made is listed, and that a legacy queue but forwards is
+// said.
+func TestLegacyQueues(t *testing.T) {
+	t.Parallel()
+	load := func(text string) topology.Compiled {
+		return spectest.Compile(t, "version: 1\nname: shop\nbackoff: {a: {tiers: [1s]}, b: {tiers: [1m]}}\nqueues: "+text)
+	}
+	want := load("[{name: new, replaces: old, backoff: a}]")
+	has := func(r status.Report, queue string, role topology.Role) bool {
+		return slices.ContainsFunc(r.Queues, func(q status.Queue) bool { return q.Name == queue && q.Role == role })
+	}
+	r := status.Make(want, topology.State{Version: "4.0.5", Have: load("[{name: old, backoff: b}]").Topology})
+	for queue, role := range map[string]topology.Role{
+		"old": "legacy", "old.dead": "dead", "shop.b.failed": "failed",
+		"shop.b.retry.1m": "retry",
+	} {
+		if !has(r, queue, role) {
+			t.Errorf("%s is not listed as %s: %v", queue, role, r.Queues)
+		}
+	}
+	name := topology.ForwardPolicyName("shop", "old")
+	forwards := topology.State{Version: "4.0.5", QueuePolicies: map[string]string{"old": name}, Have: topology.Topology{
+		Queues:   []topology.Queue{{Name: "old", Arguments: topology.Arguments{"x-queue-type": "classic"}}},
+		Policies: []topology.Policy{{Name: name, Pattern: "^old$", ApplyTo: "queues"}},
+	}}
+	if r := status.Make(want, forwards); !slices.ContainsFunc(r.Warnings,
+		func(w plan.Warning) bool { return w.Name == "forwards" }) {
+		t.Errorf("it does not say that the queue forwards: %v", r.Warnings)
+	}
+}

@@ -1,0 +1,74 @@
+// Package text holds the few text helpers that all packages share: counts with a
+// noun, words that are safe to paste into a shell, and JSON for people and scripts.
+// It imports no other package of this module.
+package text
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"regexp"
+	"strconv"
+	"strings"
+	"unicode"
+)
+
+// Count returns a number with its noun: "1 queue", "2 queues", "0 policies".
+func Count[T ~int | ~int64](n T, noun string) string {
+	return fmt.Sprintf("%d %s", n, Plural(n, noun))
+}
+
+// Plural returns the noun in the form that goes with n: "queue" for 1, "queues"
+// for any other number. It knows the plural of nouns in -y after a consonant:
+// "policies".
+func Plural[T ~int | ~int64](n T, noun string) string {
+	if n == 1 {
+		return noun
+	}
+	stem, ok := strings.CutSuffix(noun, "y")
+	if ok && stem != "" && !strings.ContainsRune("aeiou", rune(stem[len(stem)-1])) {
+		return stem + "ies"
+	}
+	return noun + "s"
+}
+
+// Choose returns one if n is 1, else many: Choose(n, "is", "are").
+func Choose[T ~int | ~int64](n T, one, many string) string {
+	if n == 1 {
+		return one
+	}
+	return many
+}
+
+// Name returns the name of an object as people read it: as it is, in quotes if it
+// could be mistaken for something else or would upset a terminal.
+func Name(name string) string {
+	odd := name == "" || strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsGraphic(r) || r == '"' })
+	if odd || strings.TrimSpace(name) != name {
+		return strconv.Quote(name)
+	}
+	return name
+}
+
+// ShellQuote returns s as one word of a POSIX shell, without quotes where none are
+// needed. Control characters need the form $'...', which bash, ksh and zsh know.
+func ShellQuote(s string) string {
+	if regexp.MustCompile(`^[A-Za-z0-9_./@:+,%-][A-Za-z0-9_./@:+,%=-]*$`).MatchString(s) {
+		return s
+	}
+	if strings.ContainsFunc(s, unicode.IsControl) {
+		quoted := strconv.Quote(s) // bash reads the same escapes; only the quotes differ
+		quoted = quoted[1 : len(quoted)-1]
+		return "$'" + strings.NewReplacer(`\"`, `"`, `'`, `\'`).Replace(quoted) + "'"
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
+
+// WriteJSON writes v as indented JSON that ends with a newline, without escaping
+// HTML: names stay readable.
+func WriteJSON(w io.Writer, v any) error {
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "  ")
+	enc.SetEscapeHTML(false)
+	return enc.Encode(v)
+}

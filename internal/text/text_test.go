@@ -1,0 +1,53 @@
+package text_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/dlxctl/dlxctl/internal/text"
+)
+
+func TestCount(t *testing.T) {
+	t.Parallel()
+	for want, got := range map[string]string{
+		"1 queue":       text.Count(1, "queue"),
+		"0 queues":      text.Count(0, "queue"),
+		"2 policies":    text.Count(int64(2), "policy"),
+		"1 policy":      text.Count(1, "policy"),
+		"3 work queues": text.Count(3, "work queue"),
+		"2 keys":        text.Count(2, "key"),
+	} {
+		if got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
+}
+
+func TestShellQuote(t *testing.T) {
+	t.Parallel()
+	for in, want := range map[string]string{
+		"shop.a-b_c":         "shop.a-b_c",
+		"drops-routing=shop": "drops-routing=shop",
+		"":                   "''",
+		"a b":                "'a b'",
+		"it's":               `'it'\''s'`,
+		"=ls":                "'=ls'",
+		"a\nb'c\"":           `$'a\nb\'c"'`,
+		"^shop$":             "'^shop$'",
+	} {
+		if got := text.ShellQuote(in); got != want {
+			t.Errorf("ShellQuote(%q) = %s, want %s", in, got, want)
+		}
+	}
+}
+
+func TestWriteJSON(t *testing.T) {
+	t.Parallel()
+	var b strings.Builder
+	if err := text.WriteJSON(&b, map[string]string{"a": "<b>"}); err != nil || b.String() != "{\n  \"a\": \"<b>\"\n}\n" {
+		t.Errorf("got %q, %v", b.String(), err)
+	}
+	if err := text.WriteJSON(&b, func() {}); err == nil {
+		t.Error("a function cannot be written as JSON")
+	}
+}

@@ -1,0 +1,171 @@
+// Command demo shows the main job of dlxctl on a real broker: a topology file, plan,
+// apply, a processor, a service that fails, and the journey of each message.
+//
+//	demo DLXCTL TOPOLOGY
+//
+// It runs in a virtual host of its own on the broker of RABBITMQ_URL and
+// RABBITMQ_API_URL, and deletes that virtual host at the end.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// vhost is the virtual host of the demo.
+const vhost = "dlxctl-demo"
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop)
+	if len(os.Args) != 3 {
+		fmt.Fprintln(os.Stderr, "usage: demo DLXCTL TOPOLOGY")
+		os.Exit(64)
+	}
+	d := demo{
+		dlxctl: os.Args[1], topology: os.Args[2], out: os.Stdout,
+		url: os.Getenv("RABBITMQ_URL"), api: os.Getenv("RABBITMQ_API_URL"),
+	}
+	if err := d.run(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "demo:", err)
+		os.Exit(1)
+	}
+}
+
+// demo is one run.
+type demo struct {
+	dlxctl   string // the program
+	topology string // its file
+	url      string // AMQP URL of the broker
+	api      string // URL of its management API
+	out      io.Writer
+}
+
+func (d demo) run(ctx context.Context) (err error) {
+	if err := d.vhost(ctx, http.MethodPut); err != nil {
+		return err
+	}
+	defer func() {
+		// The demo created this virtual host above, so no message of another program is lost.
+		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
+		defer cancel()
+		if e := d.vhost(clean, http.MethodDelete); err == nil {
+			err = e
+		}
+	}()
+
+	d.title("1. The topology file: one work queue and a backoff of three tiers.")
+	if err := d.show(); err != nil {
+		return err
+	}
+	d.title("2. Plan: what would change on the broker? Nothing is written.")
+	if err := d.command(ctx, "plan"); err != nil {
+		return err
+	}
+	d.title("3. Apply: write the changes and verify them.")
+	if err := d.command(ctx, "apply", "--yes"); err != nil {
+		return err
+	}
+	d.title("4. Start the processor and a service, and publish ten messages.\n" +
+		"   m-04 fails each time, m-07 succeeds at its second retry.")
+	if err := d.withProcessor(ctx, d.journey); err != nil {
+		return err
+	}
+	d.title("5. Plan again: the broker still matches the file.")
+	if err := d.command(ctx, "plan", "--detailed-exitcode"); err != nil {
+		return err
+	}
+	d.title("Done. The demo ran in the virtual host " + vhost + " and deletes it now.\n" +
+		"Next: bin/dlxctl init writes a topology file of your own; README.md has the quick start.")
+	return nil
+}
+
+// show prints the topology file.
+func (d demo) show() error {
+	text, err := os.ReadFile(d.topology)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(d.out, "$ cat topology.yaml\n%s", text)
+	return err
+}
+
+func (d demo) title(s string) { fmt.Fprintf(d.out, "\n%s\n\n", s) }
+
+// dlx gives the command line of dlxctl.
+func (d demo) dlx(ctx context.Context, args ...string) *exec.Cmd {
+	c := exec.CommandContext(ctx, d.dlxctl, append(args, "-f", d.topology, "--vhost", vhost)...)
+	c.Env = append(os.Environ(), "RABBITMQ_URL="+d.url, "RABBITMQ_API_URL="+d.api)
+	return c
+}
+
+func (d demo) command(ctx context.Context, args ...string) error {
+	fmt.Fprintf(d.out, "$ dlxctl %s\n", strings.Join(args, " "))
+	c := d.dlx(ctx, args...)
+	c.Stdout, c.Stderr = d.out, d.out
+	if err := c.Run(); err != nil {
+		return fmt.Errorf("dlxctl %s: %w", strings.Join(args, " "), err)
+	}
+	return nil
+}
+
+// withProcessor runs f while "dlxctl process" runs, and then stops the processor by SIGTERM.
+func (d demo) withProcessor(ctx context.Context, f func(context.Context) error) error {
+	fmt.Fprintf(d.out, "$ dlxctl process &\n")
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	p := d.dlx(ctx, "process", "--log-level", "warn")
+	p.Cancel = func() error { return p.Process.Signal(syscall.SIGTERM) }
+	p.WaitDelay = 20 * time.Second
+	p.Stderr = d.out
+	if err := p.Start(); err != nil {
+		return fmt.Errorf("start the processor: %w", err)
+	}
+	err := f(ctx)
+	cancel()
+	if e := p.Wait(); err == nil && p.ProcessState.ExitCode() != 0 {
+		err = fmt.Errorf("processor: %w", e)
+	}
+	return err
+}
+
+// vhost creates or deletes the virtual host of the demo.
+func (d demo) vhost(ctx context.Context, method string) error {
+	api, err := url.Parse(d.api)
+	if err != nil {
+		return errors.New("RABBITMQ_API_URL is not a URL")
+	}
+	amqpURL, err := url.Parse(d.url)
+	if err != nil {
+		return errors.New("RABBITMQ_URL is not a URL")
+	}
+	req, err := http.NewRequestWithContext(ctx, method, api.JoinPath("api/vhosts", vhost).String(), http.NoBody)
+	if err != nil {
+		return err
+	}
+	user := api.User
+	if user == nil {
+		user = amqpURL.User
+	}
+	password, _ := user.Password()
+	req.SetBasicAuth(user.Username(), password)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return fmt.Errorf("%s vhost %s: %w", method, vhost, err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode >= http.StatusBadRequest {
+		return fmt.Errorf("%s vhost %s: %s", method, vhost, resp.Status)
+	}
+	return nil
+}

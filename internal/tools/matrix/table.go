@@ -1,0 +1,133 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// column is a version, alone or as a cluster.
+type column struct {
+	title string
+	tests []test
+}
+
+// columns separates the tests of a cluster from those on one node. A line without a test
+// of a cluster has no column for it.
+func columns(runs []results) []column {
+	inCluster := regexp.MustCompile(cluster)
+	var all []column
+	for _, r := range runs {
+		one, three := column{title: r.version}, column{title: r.version + ", three nodes"}
+		for _, t := range r.tests {
+			switch {
+			case !inCluster.MatchString(t.name):
+				one.tests = append(one.tests, t)
+			case t.outcome != skipped:
+				three.tests = append(three.tests, t)
+			}
+		}
+		all = append(all, one)
+		if len(three.tests) > 0 {
+			all = append(all, three)
+		}
+	}
+	return all
+}
+
+// write writes the page.
+func write(w io.Writer, about string, areas []area, columns []column) error {
+	var b strings.Builder
+	b.WriteString("# What is verified on which RabbitMQ\n\n")
+	b.WriteString("`make matrix` writes this page from the results of the tests. A number is how many tests passed,\n")
+	b.WriteString("each subtest counted. Tests run against real nodes of these versions.\n\n")
+	if about != "" {
+		fmt.Fprintf(&b, "%s\n\n", about)
+	}
+	b.WriteString("| promise |")
+	for _, c := range columns {
+		fmt.Fprintf(&b, " %s |", c.title)
+	}
+	b.WriteString("\n| --- |" + strings.Repeat(" ---: |", len(columns)) + "\n")
+	left := make([][]test, len(columns))
+	for i, c := range columns {
+		left[i] = c.tests
+	}
+	for _, a := range areas {
+		cells := make([]string, len(columns))
+		for i := range columns {
+			var mine []test
+			mine, left[i] = part(left[i], a)
+			cells[i] = count(mine)
+		}
+		if strings.Join(cells, "") != "" {
+			fmt.Fprintf(&b, "| %s | %s |\n", a.promise, strings.Join(cells, " | "))
+		}
+	}
+	b.WriteString("| **all** |")
+	for _, c := range columns {
+		fmt.Fprintf(&b, " %s |", count(c.tests))
+	}
+	b.WriteString("\n")
+	writeList(&b, "Failed", failed, columns)
+	writeList(&b, "Skipped", skipped, columns)
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// part returns the tests of an area, and the others.
+func part(tests []test, a area) (mine, others []test) {
+	for _, t := range tests {
+		if a.has(t.name) {
+			mine = append(mine, t)
+		} else {
+			others = append(others, t)
+		}
+	}
+	return mine, others
+}
+
+// count returns the text of a cell; empty if there is no test.
+func count(tests []test) string {
+	n := map[outcome]int{}
+	for _, t := range tests {
+		n[t.outcome]++
+	}
+	var words []string
+	if n[passed] > 0 {
+		words = append(words, fmt.Sprint(n[passed]))
+	}
+	if n[failed] > 0 {
+		words = append(words, fmt.Sprintf("**%d failed**", n[failed]))
+	}
+	if n[skipped] > 0 {
+		words = append(words, fmt.Sprintf("%d skipped", n[skipped]))
+	}
+	return strings.Join(words, ", ")
+}
+
+// reason matches why a test skipped itself: the last line that names a file.
+var reason = regexp.MustCompile(`(?m)^\s+\w+\.go:\d+: (.*)$`)
+
+// writeList names the tests that did not pass, with the reason of those that were
+// skipped.
+func writeList(b *strings.Builder, title string, wanted outcome, columns []column) {
+	var lines []string
+	for _, c := range columns {
+		for _, t := range c.tests {
+			if t.outcome != wanted {
+				continue
+			}
+			line := fmt.Sprintf("- %s: `%s`", c.title, t.name)
+			if found := reason.FindAllStringSubmatch(t.output, -1); wanted == skipped && found != nil {
+				line += ": " + found[len(found)-1][1]
+			}
+			lines = append(lines, line)
+		}
+	}
+	if len(lines) > 0 {
+		fmt.Fprintf(b, "\n## %s\n\n%s\n", title, strings.Join(slices.Compact(lines), "\n"))
+	}
+}

@@ -1,0 +1,89 @@
+package main
+
+import (
+	"encoding/xml"
+	"errors"
+	"io"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+const images = "../../../docs/images/"
+
+// The committed pictures are those that "make docs" draws.
+func TestCommittedPictures(t *testing.T) {
+	t.Parallel()
+	recorded, err := os.ReadFile(images + "demo.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]string{"message.svg": message(), "demo.svg": terminal(string(recorded))} {
+		got, err := os.ReadFile(images + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if string(got) != want {
+			t.Errorf("docs/images/%s is not what make docs draws", name)
+		}
+		wellFormed(t, name, want)
+	}
+}
+
+func wellFormed(t *testing.T, name, picture string) {
+	t.Helper()
+	for d := xml.NewDecoder(strings.NewReader(picture)); ; {
+		_, err := d.Token()
+		if errors.Is(err, io.EOF) {
+			return
+		}
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			return
+		}
+	}
+}
+
+// A record does not depend on the time of day, the node, or fractions of a second.
+func TestRecord(t *testing.T) {
+	t.Parallel()
+	got := record(`
+topology demo, vhost dlxctl-demo, cluster dlxctl-1@vm, RabbitMQ 4.3.6
+  1.5s  m-04  key order.paid     attempt 2: failed, rejected, waited 1.3s in tier 1s
+time=2026-11-22T05:21:30.755Z level=WARN msg="dead-lettered message"
+`)
+	want := `topology demo, vhost dlxctl-demo, cluster rabbit@host, RabbitMQ 4.3.6
+    1s  m-04  key order.paid     attempt 2: failed, rejected, waited 1s in tier 1s
+time=2026-01-02T03:04:05.678Z level=WARN msg="dead-lettered message"
+`
+	if d := cmp.Diff(want, got); d != "" {
+		t.Error(d)
+	}
+}
+
+// Lines longer than the screen continue on the next one, and characters with a meaning in
+// XML are escaped.
+func TestTerminal(t *testing.T) {
+	t.Parallel()
+	picture := terminal("$ dlxctl plan\n" + strings.Repeat("a", columns) + "b<&\n")
+	wellFormed(t, "the terminal", picture)
+	for _, want := range []string{">$ dlxctl plan<", ">" + strings.Repeat("a", columns) + "<", ">b&lt;&amp;<"} {
+		if !strings.Contains(picture, want) {
+			t.Errorf("the picture has no %q:\n%s", want, picture)
+		}
+	}
+}
+
+// Each subcommand is accepted, and others are refused.
+func TestRun(t *testing.T) {
+	t.Parallel()
+	for args, valid := range map[string]bool{
+		"message": true, "record": true, "terminal": true, "dance": false, "": false, "message now": false,
+	} {
+		if err := run(strings.Fields(args), strings.NewReader("$ ls\n"), io.Discard); (err == nil) != valid {
+			t.Errorf("%q: %v", args, err)
+		}
+	}
+}

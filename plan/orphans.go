@@ -1,0 +1,324 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/dlxctl/dlxctl/internal/text"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// orphans are the objects that carry the owner mark of this topology and are no longer
+// in the file.
+type orphans struct {
+	*resolver
+	findings
+
+	routes rerouting
+	wanted map[string]bool // the identities of the bindings of the file
+
+	// found are the objects, and stay are those of them that are still needed.
+	found, stay topology.Topology
+	// retired are the retired tiers and failed queues that are deleted once they are empty.
+	retired []string
+	// staying are queues that stay for a legacy queue that dlxctl made.
+	staying []topology.Queue
+	// losesDLX are the queues that are without dead-lettering once their policy is gone.
+	losesDLX map[string]bool
+
+	loops map[string]bool       // the backoffs whose failed queue is retired and stays; see retireFailed
+	kept  map[topology.Key]bool // what legacy queues still need; see living
+}
+
+func (r *resolver) orphans(routes rerouting, wanted map[string]bool) *orphans {
+	out := &orphans{
+		resolver: r, routes: routes, wanted: wanted,
+		losesDLX: map[string]bool{}, loops: map[string]bool{}, kept: map[topology.Key]bool{},
+	}
+	out.collect()
+	return out
+}
+
+// collect adds to what was found the objects that carry our mark and are no
+// longer in the file, so that diff deletes them. A retired tier stays out of it
+// as long as messages can wait there: it is unbound at once, and deleted by a
+// later apply, when it is empty. What leads its messages back stays as long: at
+// their TTL the broker would drop them, or hold them forever.
+func (r *orphans) collect() {
+	r.living()
+	queues := r.queues()
+	_, returns := byName(r.want.Exchanges,
+		func(e topology.Exchange) string { return e.Name })[topology.ReturnExchangeName(r.want.Name)]
+	keeps := len(r.retired) > 0 && !returns
+	going := map[string]bool{}
+	for _, q := range queues {
+		stays := keeps && leadsBack(q.Label) || r.keptLoop(q.Label)
+		going[q.Name] = !stays
+		r.found.Queues = append(r.found.Queues, q)
+		if stays {
+			r.stay.Queues = append(r.stay.Queues, q)
+		}
+	}
+	exchanges := byName(r.want.Exchanges, func(e topology.Exchange) string { return e.Name })
+	for _, e := range r.state.Have.Exchanges {
+		if _, wanted := exchanges[e.Name]; !wanted && r.owns(e.Arguments) && !r.switches(e.Name) && !r.routes.legacy[e.Name] {
+			e.Label = r.labelOf(e.Name, topology.RoleBusiness)
+			r.found.Exchanges = append(r.found.Exchanges, e)
+			if keeps && leadsBack(e.Label) || r.keptLoop(e.Label) || r.keeps(topology.KindExchange, e.Name) {
+				r.stay.Exchanges = append(r.stay.Exchanges, e)
+			}
+		}
+	}
+	for _, b := range r.state.Have.Bindings {
+		if r.owns(b.Arguments) && !r.wanted[b.Identity()] && !r.switches(b.Source) && !r.switches(b.Destination) &&
+			!r.routes.governs(r.want.Name, b) {
+			b.Label = r.labelOf(b.Source, topology.RoleBusiness)
+			r.found.Bindings = append(r.found.Bindings, b)
+			if keeps && leadsBack(b.Label) && !leadsTo(b, going) || r.keptLoop(b.Label) &&
+				b.Label.Role == topology.RoleRetry || r.keeps(topology.KindBinding, b.Identity()) {
+				r.stay.Bindings = append(r.stay.Bindings, b)
+			}
+		}
+	}
+	policies := byName(r.want.Policies, func(p topology.Policy) string { return p.Name })
+	for _, p := range r.state.Have.Policies {
+		owner, _ := topology.PolicyOwner(p.Name)
+		if _, wanted := policies[p.Name]; !wanted && owner == r.want.Name && !r.switches(p.Name) && !r.protects(p.Name) {
+			p.Label = topology.Label{Role: topology.RoleWork, Queue: strings.TrimPrefix(p.Name,
+				topology.PolicyName(r.want.Name, ""))}
+			r.found.Policies = append(r.found.Policies, p)
+			if r.keeps(topology.KindPolicy, p.Name) {
+				r.stay.Policies = append(r.stay.Policies, p)
+				continue
+			}
+			r.losesDLX[p.Label.Queue] = r.resolver.losesDLX(p.Label.Queue)
+		}
+	}
+	r.orphanedPolicies(policies)
+}
+
+// queues returns the queues that carry our mark and are no longer in the file,
+// and notes which of them are retired tiers that stay.
+func (r *orphans) queues() []topology.Queue {
+	var out []topology.Queue
+	queues := byName(r.want.Queues, func(q topology.Queue) string { return q.Name })
+	bound := map[string]bool{}
+	for _, b := range r.state.Have.Bindings {
+		bound[b.Destination] = bound[b.Destination] || b.DestinationType == topology.ToQueue
+	}
+	for _, q := range r.state.Have.Queues { // first: they say which tiers stay
+		if _, wanted := queues[q.Name]; !wanted && r.owns(q.Arguments) && !r.keeps(topology.KindQueue, q.Name) {
+			r.retireFailed(q)
+		}
+	}
+	for _, q := range r.state.Have.Queues {
+		if _, wanted := queues[q.Name]; wanted || !r.owns(q.Arguments) {
+			continue
+		}
+		q.Label = r.labelOf(q.Name, topology.RoleWork)
+		if r.keeps(topology.KindQueue, q.Name) {
+			r.found.Queues = append(r.found.Queues, q)
+			r.stay.Queues = append(r.stay.Queues, q)
+			r.staying = append(r.staying, q)
+			continue
+		}
+		if r.keptLoop(q.Label) {
+			out = append(out, q)
+			continue
+		}
+		if q.Label.Role == topology.RoleRetry && r.retires(q, bound[q.Name]) {
+			continue
+		}
+		out = append(out, q)
+	}
+	return out
+}
+
+// retireFailed notes a failed queue whose backoff is no longer in the file, and that
+// cannot be deleted now: it holds messages, a processor with an older file reads it, or
+// failures still go there. Until it can be, all of its loop stays: such a processor sends
+// messages to its tiers, and a tier that lets go of one too early would turn it
+// into a dead letter.
+func (r *orphans) retireFailed(q topology.Queue) {
+	backoff, is := topology.FailedBackoff(r.want.Name, q.Name)
+	u := r.state.Usage[q.Name]
+	bound := slices.ContainsFunc(r.state.Have.Bindings, func(b topology.Binding) bool {
+		return b.Destination == q.Name && b.DestinationType == topology.ToQueue && r.routes.governs(r.want.Name, b)
+	})
+	held := u.Ready + u.Unacknowledged
+	goes := !slices.ContainsFunc(r.want.Exchanges, func(e topology.Exchange) bool {
+		return e.Name == topology.FailedExchangeName(r.want.Name)
+	})
+	if !is || goes || // without a work queue in the file its messages have no other backoff
+		held == 0 && u.Consumers == 0 && !bound {
+		return
+	}
+	why := fmt.Sprintf("the failed queue %s is no longer in the file", text.Name(q.Name))
+	switch {
+	case u.Consumers > 0:
+		why += fmt.Sprintf(", and %s with an older file still %s it; restart them with the new file",
+			text.Count(u.Consumers, "processor"), text.Choose(u.Consumers, "reads", "read"))
+	case held > 0:
+		why += fmt.Sprintf(" and holds %s; apply moves them to the current backoff of their queue", text.Count(held,
+			"message"))
+	default:
+		why += "; failures go there until apply has rerouted them"
+	}
+	r.warn("retired-backoff", why+"; to delete it, run apply again then, or now with --wait")
+	r.retired = append(r.retired, q.Name)
+	r.loops[backoff] = true
+}
+
+// keptLoop reports whether an object belongs to the loop of a backoff whose failed queue
+// is not deleted yet.
+func (r *orphans) keptLoop(l topology.Label) bool {
+	return (l.Role == topology.RoleFailed || l.Role == topology.RoleRetry) && r.loops[l.Backoff]
+}
+
+// leadsBack reports whether a message that left a tier goes through what has
+// this label: to its queue, or to the place for what has no queue any more.
+func leadsBack(l topology.Label) bool {
+	return l.Role == topology.RoleReturn || l.Role == topology.RoleUnroutable
+}
+
+// leadsTo reports whether b ends at one of queues.
+func leadsTo(b topology.Binding, queues map[string]bool) bool {
+	return b.DestinationType == topology.ToQueue && queues[b.Destination]
+}
+
+// orphanedPolicies adds to what was found the policies of this topology that are gone from
+// the broker's list and still in effect. All that is known of them is the name and the queue.
+func (r *orphans) orphanedPolicies(wanted map[string]topology.Policy) {
+	listed := byName(r.state.Have.Policies, func(p topology.Policy) string { return p.Name })
+	for queue, name := range r.state.QueuePolicies {
+		_, isWanted := wanted[name]
+		_, isListed := listed[name]
+		if name == topology.PolicyName(r.want.Name, queue) && !isWanted && !isListed {
+			r.found.Policies = append(r.found.Policies, topology.Policy{
+				Name:  name,
+				Label: topology.Label{Role: topology.RoleWork, Queue: queue},
+			})
+		}
+	}
+}
+
+// retires reports whether messages wait in a retired tier, or can still come to
+// it, and says so. The counts that it goes by are up to 5 seconds old: a tier
+// that is bound now is deleted by a later apply.
+func (r *orphans) retires(q topology.Queue, bound bool) bool {
+	u := r.state.Usage[q.Name]
+	if u.Ready+u.Unacknowledged == 0 && !bound {
+		return false
+	}
+	text := fmt.Sprintf("the tier %s is no longer in the file and holds %d messages", text.Name(q.Name),
+		u.Ready+u.Unacknowledged)
+	if bound {
+		text += ", or a few more: the broker updates its counts every 5 seconds"
+	}
+	if ttl, ok := q.Arguments[topology.ArgMessageTTL].(int64); ok {
+		text += fmt.Sprintf("; the last leaves within %s", formatMillis(ttl))
+	}
+	r.warn("retired-tier", text+"; to delete it, run apply again then, or now with --wait")
+	r.retired = append(r.retired, q.Name)
+	return true
+}
+
+// switches reports whether an exchange or policy is that of a migration under
+// way, which alone takes it away.
+func (r *resolver) switches(name string) bool { return topology.IsSwitchName(r.want.Name, name) }
+
+// owns reports whether args carry the owner mark of the wanted topology.
+func (r *resolver) owns(args topology.Arguments) bool {
+	owner, ok := topology.Owner(args)
+	return ok && owner == r.want.Name
+}
+
+// labelOf says by its name what an object is for that is not in the file, role
+// for one that was declared.
+func (r *resolver) labelOf(name string, role topology.Role) topology.Label {
+	return labelOf(r.want.Name, name, role)
+}
+
+// labelOf says by its name what an object of a topology is for, role for one that is
+// not named like a generated object.
+func labelOf(top, name string, role topology.Role) topology.Label {
+	if label, generated := topology.LabelOf(top, name); generated {
+		return label
+	}
+	return topology.Label{Role: role, Queue: name}
+}
+
+// drift lists what no file declares and what touches the topology: bindings without an
+// owner mark that end at a queue of the file or start at a generated exchange.
+func (r *resolver) drift() []topology.Binding {
+	queues := map[string]bool{}
+	for _, q := range r.want.Queues {
+		queues[q.Name] = true
+	}
+	generated := map[string]bool{}
+	for _, e := range r.want.Exchanges {
+		generated[e.Name] = e.Label.Role != topology.RoleBusiness
+	}
+	var unmarked []topology.Binding
+	for _, b := range r.state.Have.Bindings {
+		_, marked := topology.Owner(b.Arguments)
+		touches := b.DestinationType == topology.ToQueue && queues[b.Destination] || generated[b.Source]
+		if !marked && touches {
+			unmarked = append(unmarked, b)
+		}
+	}
+	if len(unmarked) == 0 {
+		return nil // as a rule: what is wanted need not be gone through
+	}
+	var out []topology.Binding
+	wanted := map[string]bool{}
+	for _, b := range r.want.Bindings {
+		b.Arguments = b.Arguments.Without(topology.ArgManagedBy)
+		wanted[b.Identity()] = true
+	}
+	for _, b := range unmarked {
+		if !wanted[b.Identity()] {
+			out = append(out, b)
+		}
+	}
+	return out
+}
+
+// Later gives what is left to do after done was carried out, without what only
+// time can bring: a tier that was unbound just now is deleted by a later apply,
+// once the counts of the broker can show that it is empty, and with it what
+// leads its messages back.
+func Later(done, left Plan) Plan {
+	deleted := map[topology.Key]bool{}
+	for _, c := range done.Changes {
+		if c.Action == Delete {
+			deleted[c.key()] = true
+		}
+	}
+	retired := map[string]bool{} // backoffs whose failed queue the plan has left
+	for _, name := range done.Retiring {
+		if backoff, is := topology.FailedBackoff(done.Topology, name); is {
+			retired[backoff] = true
+		}
+	}
+	out := left
+	out.Changes = nil
+	waits := false
+	for _, c := range left.Changes { // what leads back comes behind the tiers
+		switch tier := c.Action == Delete && c.Kind == topology.KindQueue && c.Label.Role == topology.RoleRetry; {
+		case c.Action == Delete && retired[c.Label.Backoff] && (c.Label.Role == topology.RoleFailed ||
+			c.Label.Role == topology.RoleRetry):
+			if c.Kind == topology.KindQueue {
+				out.Retiring = append(out.Retiring, c.Name)
+			}
+		case tier && !deleted[c.key()]:
+			waits = true
+			out.Retiring = append(out.Retiring, c.Name)
+		case waits && c.ReturnPath && !deleted[c.key()]:
+		default:
+			out.Changes = append(out.Changes, c)
+		}
+	}
+	return out
+}

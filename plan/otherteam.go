@@ -1,0 +1,79 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/dlxctl/dlxctl/internal/text"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// otherTeam blocks a plan of which all work queues on the broker are missing from
+// the file: as a rule it is the file of another team that chose the same name, and
+// the plan would delete what the first one uses.
+//
+// That the file is of the same team shows in one of its work queues that exists with
+// our mark, or with our policy, or that takes the place of one. A file without work
+// queues is that of a team that takes its topology away.
+func (r *resolver) otherTeam() (f findings) {
+	found := byName(r.state.Have.Queues, func(q topology.Queue) string { return q.Name })
+	policies := byName(r.state.Have.Policies, func(p topology.Policy) string { return p.Name })
+	for _, w := range r.want.WorkQueues {
+		_, attached := policies[topology.PolicyName(r.want.Name, w.Name)]
+		if attached || r.owns(found[w.Name].Arguments) || w.Replaces != "" && r.owns(found[w.Replaces].Arguments) {
+			return f
+		}
+	}
+	dead := r.foundDead()
+	wanted := byName(r.want.Queues, func(q topology.Queue) string { return q.Name })
+	var missing []string
+	for _, q := range r.state.Have.Queues {
+		if !r.owns(q.Arguments) || r.labelOf(q.Name, topology.RoleWork).Role != topology.RoleWork {
+			continue
+		}
+		if _, ok := wanted[q.Name]; ok {
+			return f // a dead-letter queue that the file names
+		}
+		if dead[q.Name] {
+			continue
+		}
+		missing = append(missing, q.Name)
+	}
+	unnamed := func(name string) bool { return !slices.Contains(r.want.Removed, name) }
+	if len(r.want.WorkQueues) == 0 || !slices.ContainsFunc(missing, unnamed) {
+		return f
+	}
+	slices.Sort(missing)
+	var shown []string
+	for _, name := range missing {
+		shown = append(shown, text.Name(name))
+	}
+	name := text.Name(r.want.Name)
+	f.refused = append(f.refused, Change{
+		Action: Blocked, Kind: topology.KindTopology, Name: r.want.Name,
+		Reason: fmt.Sprintf(
+			"%s of the topology %s on this virtual host %s missing from the file: %s. If another team uses the name %s, give this topology another name. If the queues were removed on purpose, list them in the file: removed: %s",
+			allOf(len(missing)), name, text.Choose(len(missing), "is", "are"), some(shown), name, flow(missing)),
+	})
+	return f
+}
+
+// foundDead gives the dead-letter queues on the broker: those to which a binding of this
+// topology leads from the exchange of dead letters. Their names can be of any form.
+func (r *resolver) foundDead() map[string]bool {
+	out := map[string]bool{}
+	for _, b := range r.state.Have.Bindings {
+		if b.Source == topology.DeadLetterName(r.want.Name) && b.DestinationType == topology.ToQueue && r.owns(b.Arguments) {
+			out[b.Destination] = true
+		}
+	}
+	return out
+}
+
+// allOf gives "the only work queue" or "all 9 work queues".
+func allOf(n int) string {
+	if n == 1 {
+		return "the only work queue"
+	}
+	return fmt.Sprintf("all %d work queues", n)
+}

@@ -1,0 +1,75 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/dlxctl/dlxctl/internal/policy"
+	"github.com/dlxctl/dlxctl/internal/text"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// overridden warns of foreign policies that change what the queues of the
+// topology do. Only the policy with the highest priority applies to a queue, and
+// in addition one operator policy. Of argument and policy the smaller value wins;
+// the overflow of quorum queues is that of the policy.
+func (r *resolver) overridden() (f findings) {
+	found := map[string]*overruling{}
+	var order []string
+	shared := map[string]int{}
+	for _, w := range r.want.WorkQueues {
+		shared[w.Backoff]++
+	}
+	for _, q := range r.want.Queues {
+		if q.External {
+			continue // what its owner's policies do to it is their affair
+		}
+		for _, p := range r.foreign.InEffect(q) {
+			for _, key := range p.Definition.Names() {
+				change, instead, ok := policy.Overrides(q, key, p.Definition[key])
+				if !ok || r.handled(q, p, key) {
+					continue
+				}
+				id := p.Name + " " + key
+				if found[id] == nil {
+					found[id] = &overruling{policy: p, change: change, instead: instead}
+					order = append(order, id)
+				}
+				found[id].queues = append(found[id].queues, text.Name(q.Name))
+				if w, ok := r.works[q.Name]; ok && strings.HasPrefix(key, "max-length") && q.Type() == topology.Quorum &&
+					w.Backoff != topology.NoBackoff && shared[w.Backoff] > 1 {
+					found[id].starves = append(found[id].starves, text.Name(q.Name))
+				}
+			}
+		}
+	}
+	for _, id := range order {
+		o := found[id]
+		f.warn("overruled", fmt.Sprintf("the policy %s (pattern %s) %s on %s%s", text.Name(o.policy.Name),
+			text.Name(o.policy.Pattern), o.change, some(o.queues), o.instead))
+		if len(o.starves) > 0 {
+			f.warn("starves-tier",
+				fmt.Sprintf("the policy %s limits the length of %s, which shares its backoff: while it is full, it holds up the retries of the other queues; give it its own backoff", text.Name(o.policy.Name), some(o.starves)))
+		}
+	}
+	return f
+}
+
+// handled reports whether a key of a policy is overridden on a queue, or needs
+// consent: see protections.
+func (r *resolver) handled(q topology.Queue, p topology.Policy, key string) bool {
+	e := r.foreign.Cell(key, q.Label.Role)
+	isOperator := slices.ContainsFunc(r.state.OperatorPolicies, func(o topology.Policy) bool {
+		return o.Name == p.Name && o.Pattern == p.Pattern && o.Definition.Equal(p.Definition)
+	})
+	return e.Effect == policy.Harmful && (e.Hazard != "" || topology.Overridable(p.Priority) && !isOperator)
+}
+
+// overruling is one key of one foreign policy that changes queues of this topology.
+type overruling struct {
+	policy          topology.Policy
+	change, instead string // see policy.Overrides
+	queues          []string
+	starves         []string // quorum work queues that share a backoff and get a limit
+}

@@ -1,0 +1,92 @@
+package plan_test
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/dlxctl/dlxctl/plan"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// Foreign policies over the topology's queues are warned about by name, and are never a
+// difference.
+func TestOverruled(t *testing.T) {
+	t.Parallel()
+	work := queue("billing", args{"x-overflow": "reject-publish", "x-delivery-limit": int64(5)})
+	retry := queue("shop.a.retry.1m",
+		args{"x-message-ttl": int64(60000), "x-overflow": "reject-publish", "x-delivery-limit": int64(2147483647)})
+	dead := queue("billing.dead", args{"x-queue-type": "classic"})
+	have := host(work, retry, dead)
+	want := have
+	want.WorkQueues = []topology.WorkQueue{{Name: "billing", Backoff: "a"}, {Name: "mail", Backoff: "a"}}
+	policy := func(name, pattern, applyTo string, priority int64, definition args) topology.Policy {
+		return topology.Policy{Name: name, Pattern: pattern, ApplyTo: applyTo, Priority: priority, Definition: definition}
+	}
+	for name, tc := range map[string]struct {
+		policies, operator []topology.Policy
+		want               []string
+	}{
+		"none": {},
+		"a ttl": {
+			policies: []topology.Policy{policy("ttl", ".*", "all", 0, args{"message-ttl": int64(5000)})},
+			want: []string{
+				"overruled: the policy ttl (pattern .*) sets message-ttl to 5000 (5s) on billing, shop.a.retry.1m, billing.dead, where the file sets none",
+			},
+		},
+		"a longer ttl than the tier's": {
+			policies: []topology.Policy{policy("ttl", "retry", "queues", 0, args{"message-ttl": int64(90000)})},
+		},
+		"a shorter ttl than the tier's": {
+			policies: []topology.Policy{policy("ttl", "retry", "queues", 0, args{"message-ttl": int64(1000)})},
+			want:     []string{"overruled: the policy ttl (pattern retry) lowers message-ttl to 1000 (1s) on shop.a.retry.1m"},
+		},
+		"an overflow": {
+			policies: []topology.Policy{policy("o", "retry", "quorum_queues", 0, args{"overflow": "drop-head"})},
+			want: []string{
+				`overruled: the policy o (pattern retry) sets overflow to "drop-head" on shop.a.retry.1m instead of "reject-publish", which turns off at-least-once dead-lettering`,
+			},
+		},
+		"a delivery limit": {
+			policies: []topology.Policy{policy("d", ".*", "queues", 0, args{"delivery-limit": int64(3)})},
+			want:     []string{"overruled: the policy d (pattern .*) lowers delivery-limit to 3 on billing, shop.a.retry.1m"},
+		},
+		"a length on a queue that shares its backoff": {
+			policies: []topology.Policy{policy("l", "^billing$", "queues", 0, args{"max-length": int64(10)})},
+			want: []string{
+				"overruled: the policy l (pattern ^billing$) sets max-length to 10 on billing, where the file sets none",
+				"starves-tier: the policy l limits the length of billing, which shares its backoff: while it is full, it holds up the retries of the other queues; give it its own backoff",
+			},
+		},
+		"only the strongest applies": {
+			policies: []topology.Policy{
+				policy("weak", "billing.dead", "queues", 1, args{"message-ttl": int64(1)}),
+				policy("strong", "billing.dead", "queues", 2, args{"queue-mode": "lazy"}),
+			},
+		},
+		"for another type of queue": {
+			policies: []topology.Policy{policy("q", "billing.dead", "quorum_queues", 0, args{"message-ttl": int64(1)})},
+		},
+		"the operator's applies in addition": {
+			operator: []topology.Policy{policy("op", "billing.dead", "queues", 0, args{"expires": int64(60000)})},
+			want:     []string{"overruled: the policy op (pattern billing.dead) sets expires to 60000 (1m) on billing.dead, where the file sets none"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			state := topology.State{Version: "4.0.5", Have: have.Topology, OperatorPolicies: tc.operator}
+			state.Have.Policies = tc.policies
+			p := plan.Make(want, state, plan.Options{})
+			if !p.Empty() {
+				t.Errorf("a policy is taken for a difference: %v", summarize(p.Changes))
+			}
+			var got []string
+			for _, w := range p.Warnings {
+				got = append(got, w.Name+": "+w.Text)
+			}
+			if d := cmp.Diff(tc.want, got); d != "" {
+				t.Errorf("warnings (-want +got):\n%s", d)
+			}
+		})
+	}
+}

@@ -1,0 +1,134 @@
+package plan
+
+import "github.com/dlxctl/dlxctl/topology"
+
+// Phase orders the changes of a plan: those of one phase may run at the same time,
+// and a phase begins when the one before it has ended. The zero Phase is
+// PhaseProtect; blocked changes, which are not carried out, have it too.
+//
+// Creations come first, the safety net before all else and the business bindings last, so that
+// a message always has somewhere to go. Then failures are rerouted. Deletions follow in the
+// opposite direction, business bindings first. A return path that is no longer needed is
+// deleted in a round of its own, with all its objects: the broker alone knows whether a tier is
+// empty, and reports it when it is asked to delete the tier.
+type Phase int
+
+const (
+	// PhaseProtect puts in place the policies that override harmful ones: they exist
+	// before the first queue.
+	PhaseProtect Phase = iota
+	// PhaseSafetyNet creates the exchanges and queues for dead letters and for
+	// messages that cannot be routed.
+	PhaseSafetyNet
+	// PhaseBindSafetyNet binds them.
+	PhaseBindSafetyNet
+	// PhaseRetry creates the failed queues, the retry queues and their exchanges.
+	PhaseRetry
+	// PhaseBindRetry binds them.
+	PhaseBindRetry
+	// PhaseWorkQueues creates work queues and the exchanges of the file.
+	PhaseWorkQueues
+	// PhaseBindReturn binds work queues to the exchange that returns messages.
+	PhaseBindReturn
+	// PhaseAttach puts in place the policies that give queues their dead-lettering:
+	// what they dead-letter finds its return path.
+	PhaseAttach
+	// PhaseBindQueues binds queues to exchanges of the file.
+	PhaseBindQueues
+	// PhaseBindExchanges binds exchanges of the file to each other: what flows through
+	// them finds its queues bound.
+	PhaseBindExchanges
+
+	// PhaseReroute changes where failures go: what they are led to exists, and what
+	// they are led away from is deleted afterwards.
+	PhaseReroute
+
+	// PhaseUnbind deletes bindings, those of the failed exchange excepted.
+	PhaseUnbind
+	// PhaseDetach deletes the policies that gave queues their dead-lettering.
+	PhaseDetach
+	// PhaseDeleteQueues deletes queues, failed queues excepted.
+	PhaseDeleteQueues
+	// PhaseUnbindFailed deletes the bindings that lead failures: what a work queue
+	// rejects has a route until the queue is deleted.
+	PhaseUnbindFailed
+	// PhaseDeleteFailed deletes failed queues.
+	PhaseDeleteFailed
+	// PhaseDeleteExchanges deletes exchanges.
+	PhaseDeleteExchanges
+
+	// PhaseDeleteTiers deletes retry queues whose deletion waited until they were empty.
+	PhaseDeleteTiers
+	// PhaseUnbindReturn deletes the bindings of the return path.
+	PhaseUnbindReturn
+	// PhaseDeleteUnroutable deletes the unroutable queue.
+	PhaseDeleteUnroutable
+	// PhaseDeleteReturn deletes the exchanges of the return path.
+	PhaseDeleteReturn
+	// PhaseExpose deletes the policies that override harmful ones, or takes queues out
+	// of them: all queues that go are deleted.
+	PhaseExpose
+	// PhaseDeleteSwitch deletes what is left of the switch of a migration.
+	PhaseDeleteSwitch
+)
+
+// creationPhase returns the phase of a creation. Bindings come after both their
+// ends; nothing is bound to a work queue before its failures have somewhere to go.
+func creationPhase(c Change) Phase {
+	binding, isBinding := c.After.(topology.Binding)
+	choose := func(object, bound Phase) Phase {
+		if isBinding {
+			return bound
+		}
+		return object
+	}
+	switch role := c.Label.Role; {
+	case role == topology.RoleUnroutable || role == topology.RoleDeadLetter:
+		return choose(PhaseSafetyNet, PhaseBindSafetyNet)
+	case role == topology.RoleReturn:
+		return choose(PhaseRetry, PhaseBindReturn)
+	case role == topology.RoleFailed || role == topology.RoleRetry:
+		return choose(PhaseRetry, PhaseBindRetry)
+	case c.Kind == topology.KindPolicy:
+		return PhaseAttach
+	case !isBinding:
+		return PhaseWorkQueues
+	case binding.DestinationType == topology.ToQueue:
+		return PhaseBindQueues
+	default:
+		return PhaseBindExchanges
+	}
+}
+
+// deletionPhase returns the phase of a deletion. See [Change.ReturnPath] for what
+// belongs to the return path.
+func deletionPhase(c Change) Phase {
+	failed := c.Label.Role == topology.RoleFailed
+	switch c.Kind {
+	case topology.KindBinding:
+		switch {
+		case c.ReturnPath:
+			return PhaseUnbindReturn
+		case failed:
+			return PhaseUnbindFailed
+		}
+		return PhaseUnbind
+	case topology.KindPolicy:
+		return PhaseDetach
+	case topology.KindQueue:
+		switch {
+		case c.ReturnPath:
+			return PhaseDeleteUnroutable
+		case failed:
+			return PhaseDeleteFailed
+		}
+		return PhaseDeleteQueues
+	case topology.KindExchange, topology.KindTopology: // a topology is never deleted
+		fallthrough
+	default:
+		if c.ReturnPath {
+			return PhaseDeleteReturn
+		}
+		return PhaseDeleteExchanges
+	}
+}

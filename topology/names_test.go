@@ -1,0 +1,47 @@
+package topology_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// Every generated name leads back to what it was made for.
+func TestGeneratedNamesHaveAnInverse(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		word := rapid.StringMatching(`[a-z][a-z0-9-]{0,8}`)
+		top, backoff, queue := word.Draw(t, "topology"), word.Draw(t, "backoff"), word.Draw(t, "queue")
+		for name, want := range map[string]topology.Label{
+			topology.UnroutableName(top):                       {Role: topology.RoleUnroutable},
+			topology.DeadLetterName(top):                       {Role: topology.RoleDeadLetter},
+			topology.ReturnExchangeName(top):                   {Role: topology.RoleReturn},
+			topology.FailedExchangeName(top):                   {Role: topology.RoleFailed},
+			topology.NextFailedExchangeName(top):               {Role: topology.RoleFailed},
+			topology.FailedQueueName(top, backoff):             {Role: topology.RoleFailed, Backoff: backoff},
+			topology.RetryExchangeName(top, backoff):           {Role: topology.RoleRetry, Backoff: backoff},
+			topology.RetryQueueName(top, backoff, time.Minute): {Role: topology.RoleRetry, Backoff: backoff},
+			topology.DeadLetterQueueName(top + "-" + queue + ".in"): {
+				Role:  topology.RoleDeadLetter,
+				Queue: top + "-" + queue + ".in",
+			},
+		} {
+			got, generated := topology.LabelOf(top, name)
+			if d := cmp.Diff(want, got); d != "" || !generated {
+				t.Fatalf("%s is generated: %v, for (-want +got):\n%s", name, generated, d)
+			}
+		}
+		for _, name := range []string{
+			queue, topology.LockName(top), topology.SwitchExchangeName(top, queue),
+			"other-" + queue + ".failed",
+		} {
+			if got, generated := topology.LabelOf(top, name); generated {
+				t.Fatalf("%s is taken for %+v", name, got)
+			}
+		}
+	})
+}

@@ -1,0 +1,71 @@
+package topology
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/dlxctl/dlxctl/internal/text"
+)
+
+// State is what was read from a broker.
+type State struct {
+	// Version is the broker's version, such as 4.0.5.
+	Version string
+	// Cluster is the name of its cluster.
+	Cluster string
+	// VHost is the virtual host that was read.
+	VHost string
+	// ExchangeTypes are those that the broker knows. Nil is not known.
+	ExchangeTypes []string
+	// Have are the objects of the virtual host: those of other teams included.
+	Have Topology
+	// Usage is, by queue name, what a queue holds.
+	Usage map[string]Usage
+	// QueuePolicies names, by queue, the policy in effect, as the broker reports it. A
+	// queue without one is not in it. Nil where the broker does not report it.
+	QueuePolicies map[string]string
+	// ExchangePolicies names, by exchange, the policy in effect.
+	ExchangePolicies map[string]string
+	// DisabledFlags are the feature flags that are not enabled. Nil where the user
+	// may not read them.
+	DisabledFlags []string
+	// Alarm describes the alarms in effect, as the broker reports them. Empty: none.
+	Alarm string
+	// OperatorPolicies are the operator policies. Nil where the user may not read them.
+	OperatorPolicies []Policy
+}
+
+// Major returns the first number of the broker's version, 0 if there is none.
+func (s State) Major() int {
+	first, _, _ := strings.Cut(s.Version, ".")
+	n, err := strconv.Atoi(first)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// Usage is what a queue holds, as of the last statistics of the broker.
+type Usage struct {
+	Ready          int64
+	Unacknowledged int64
+	// Consumers are those of all users.
+	Consumers int64
+	// ConsumersUnknown says that the broker did not report whether the queue has
+	// consumers. What is unsafe with consumers is then refused.
+	ConsumersUnknown bool
+	// Bytes is the size of the message bodies.
+	Bytes int64
+}
+
+// MayBeConsumed reports whether the queue has consumers, or may have some.
+func (u Usage) MayBeConsumed() bool { return u.Consumers > 0 || u.ConsumersUnknown }
+
+// ConsumersText gives the number of consumers for people: "2 consumers", or that it
+// is not known, and what would show it.
+func (u Usage) ConsumersText() string {
+	if u.ConsumersUnknown {
+		return "consumers unknown: the statistics of the broker do not show them, for a new queue not yet for 10s, and neither does AMQP, which takes any permission for the queue"
+	}
+	return text.Count(u.Consumers, "consumer")
+}
