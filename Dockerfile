@@ -1,4 +1,4 @@
-# dlxctl as an image that holds nothing else: no shell, no user but nobody's.
+# An image that contains dlxctl and nothing else: no shell, and no root user.
 #
 #   docker build --build-arg VERSION=$(git describe --tags --always) -t dlxctl .
 #   docker run --rm -e RABBITMQ_URL -v "$PWD/topology.yaml:/topology.yaml:ro" dlxctl process
@@ -12,11 +12,11 @@ RUN CGO_ENABLED=0 go build -trimpath -buildvcs=false \
 	-ldflags "-s -w -X github.com/dlxctl/dlxctl/cmd.version=$VERSION" -o /dlxctl .
 
 FROM scratch
-# The authorities that the world trusts, for amqps and for webhooks. Your own:
-# mount them and set DLXCTL_CA_FILE.
+# Public certificate authorities, for amqps and for webhooks. For your own authorities, mount
+# their file and set DLXCTL_CA_FILE.
 COPY --from=build /etc/ssl/certs/ca-certificates.crt /etc/ssl/certs/ca-certificates.crt
 COPY --from=build /dlxctl /dlxctl
-# A number, so that Kubernetes can see that it is not root.
+# A numeric user, so that Kubernetes can verify that it is not root.
 USER 65532:65532
 EXPOSE 9419
 ENTRYPOINT ["/dlxctl"]

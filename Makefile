@@ -8,15 +8,15 @@ export BROKERS
 
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 LINT := go tool -modfile=tools.mod golangci-lint
-# The tests of several packages share the machine with a broker.
-# They wait for the broker more than they compute.
-TEST_FLAGS ?= -timeout 20m -parallel 6
+# The tests of several packages share the machine with a broker, and some wait for minutes
+# while others compute. More packages at once let too many private nodes boot together.
+TEST_FLAGS ?= -timeout 30m -parallel 6 -p 3
 # How much each fuzz target tries. A number of tries, no time: when a time is up, go
 # test calls a healthy target failed now and then (golang/go#75804).
 FUZZTIME ?= 30000x
 
 .DEFAULT_GOAL := help
-.PHONY: help demo build test race lint fmt golden bench fuzz snippets fresh matrix check
+.PHONY: help demo build test race lint words fmt golden docs bench fuzz snippets fresh matrix check
 
 help: ## show this
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -33,26 +33,32 @@ test: ## run all tests, on the lines of BROKERS
 race: ## the same with the race detector
 	./scripts/test go test -race $(TEST_FLAGS) $(PACKAGES)
 
-lint: ## run the linters; they hold the direction of imports too
+lint: words ## run the linters; they hold the direction of imports too
 	$(LINT) run
 	@if command -v shellcheck >/dev/null; then shellcheck -x $(filter-out %/bench-table,$(wildcard scripts/*)) .ci/run; fi
+
+words: ## check the language of texts, comments and names
+	go run ./internal/tools/words
 
 fmt: ## format the code
 	$(LINT) fmt
 
 golden: ## rewrite the expected outputs of the scripts and docs/reference.md; read the diff as prose
-	./scripts/test go test . ./spec ./cmd -update
+	./scripts/test go test ./e2e ./internal/spec ./cmd -update
+
+docs: ## draw the pictures in docs/images; the terminal is a real run of the demo
+	./scripts/pictures
 
 bench: ## run the benchmarks, some ten minutes; writes docs/benchmarks.md
 	TEST_FLAGS="$(TEST_FLAGS)" ./scripts/bench $(PACKAGES)
 
 # Each target needs a run of its own. Minimizing what is new takes a minute by
-# default, in which nothing is tried.
+# default, in which nothing is tried. Lint has vetted the packages.
 fuzz: ## fuzz all that reads what others wrote, each target for FUZZTIME
 	@set -e; for file in $$(grep -rl --include='*_test.go' '^func Fuzz' .); do \
 		for target in $$(sed -n 's/^func \(Fuzz[A-Za-z]*\)(.*/\1/p' $$file); do \
 			echo "== $$target"; \
-			go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x $$(dirname $$file); \
+			go test -vet=off -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x $$(dirname $$file); \
 		done; \
 	done
 
