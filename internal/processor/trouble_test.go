@@ -3,7 +3,9 @@ package processor_test
 import (
 	"fmt"
 	"log/slog"
+	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -87,7 +89,7 @@ func (s *stage) moved(t *testing.T, queue string, ids ...string) (doubled int) {
 			}
 		}
 		return true
-	})
+	}, func() string { return missing(ids, seen) + "\n" + s.holds(t) })
 	if len(seen) != len(ids) {
 		t.Errorf("%s held %d messages, want %d", queue, len(seen), len(ids))
 	}
@@ -95,6 +97,19 @@ func (s *stage) moved(t *testing.T, queue string, ids ...string) (doubled int) {
 		doubled += n - 1
 	}
 	return doubled
+}
+
+// missing tells which messages were not seen.
+func missing(ids []string, seen map[string]int) string {
+	out := slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return seen[id] > 0 })
+	return fmt.Sprintf("%d of %d are missing: %q", len(out), len(ids), out[:min(len(out), 10)])
+}
+
+// holds tells what each queue of the virtual host holds.
+func (s *stage) holds(t *testing.T) string {
+	t.Helper()
+	columns := "?columns=name,messages_ready,messages_unacknowledged,consumers"
+	return string(s.target.Call(t, http.MethodGet, "/api/queues/"+url.PathEscape(s.target.VHost)+columns, nil))
 }
 
 const twoQueues = parkAtOnce + "  - {name: other}\n"
