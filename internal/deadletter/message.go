@@ -1,0 +1,84 @@
+// Package deadletter reads dead letters: why a message died, where it came from, and how to
+// name, choose, group, show and store it. It does no I/O.
+package deadletter
+
+import (
+	"time"
+
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/dlxctl/dlxctl/internal/decode"
+)
+
+// Message is a message as it lies in a queue.
+type Message struct {
+	// Delivery is the message byte for byte, with the headers that were published.
+	Delivery amqp091.Delivery
+	// Queue is where the message lies.
+	Queue string
+	// Position counts from the head of the queue; the first is 0.
+	Position int
+	// Handle names the content, and Copy tells equal ones apart: 1 is the first in the queue.
+	Handle Handle
+	Copy   int
+}
+
+// Handle names the content of a message: 12 hexadecimal digits of a SHA-256 over message-id,
+// body, type and headers, without the headers in which the broker counts deliveries and those
+// of the desk.
+type Handle string
+
+// Facts is what the headers of a dead letter tell, in the words of RabbitMQ, of dlxctl or of
+// the framework that wrote them. A field that nothing tells is zero.
+type Facts struct {
+	// Cause is why the message died last: rejected, expired, maxlen, delivery_limit, or
+	// unroutable.
+	Cause string
+	// Error is the text of the error, of the processor or of the framework.
+	Error string
+	// Attempts is how many deliveries failed; -1 is unknown.
+	Attempts int
+	// WorkQueue is the queue in which the message failed. Empty is unknown, and Doubt then
+	// says why if there are several candidates.
+	WorkQueue string
+	Doubt     string
+	// Exchange and Key are where the publisher sent the message.
+	Exchange, Key string
+	// FirstFailed and LastFailed are times in UTC; zero is unknown.
+	FirstFailed, LastFailed time.Time
+	// Replays counts how often a desk has sent the message before, and Run names the last run.
+	Replays int
+	Run     string
+	// Ours reports that the headers are those of a processor of dlxctl.
+	Ours bool
+	// Hops is the way of the message, oldest first, as far as the headers tell.
+	Hops []Hop
+}
+
+// Hop is one death on the way of a message.
+type Hop struct {
+	Queue, Reason string
+	Count         int64
+	Time          time.Time
+	Exchange      string
+	Keys          []string
+}
+
+// View is a message as a person may see it: decoded and redacted. Filters, groups and all
+// outputs read only views.
+type View struct {
+	Queue    string
+	Position int
+	Handle   Handle
+	Copy     int
+	Facts
+	MessageID   string
+	Type        string
+	ContentType string
+	// Published is the timestamp of the message; zero is unknown.
+	Published time.Time
+	Headers   map[string]any
+	Body      decode.Document
+	// Bytes is the size of the body as it was published.
+	Bytes int
+}

@@ -1,0 +1,76 @@
+// Package desk looks at dead letters without harm, and moves chosen ones exactly.
+//
+// A look consumes and closes the channel, which is the only way to give messages back that keeps
+// their order on all lines of RabbitMQ and on all types of queues. A run moves the chosen
+// messages into a hold, a queue of its own with the list of what was chosen as its first
+// message, and sends them from there.
+package desk
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/dlxctl/dlxctl/internal/broker"
+	"github.com/dlxctl/dlxctl/internal/broker/management"
+	"github.com/dlxctl/dlxctl/internal/deadletter"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// Desk is the access to the dead letters of one virtual host.
+type Desk struct {
+	Endpoint   broker.Endpoint
+	Management *management.Client
+	// Topology names the runs and the way back. The zero value allows only Look.
+	Topology topology.Compiled
+	// By is the person or program that acts, for the record of a run.
+	By string
+	// Now is the clock; nil is time.Now.
+	Now func() time.Time
+}
+
+// ErrRefused is wrapped by the error of a command that would do harm. The error says which
+// harm, and how to go on.
+var ErrRefused = errors.New("refused")
+
+// LookOptions limits a look.
+type LookOptions struct {
+	// Messages is how many to look at, from the head of the queue. Zero is all, up to the
+	// limits below.
+	Messages int
+	// HoldMessages and HoldBytes limit what is held. Zero is the default: 1,000,000 messages
+	// of a quorum queue; 100,000 messages or 128 MiB of bodies of a classic queue.
+	HoldMessages int
+	HoldBytes    int64
+	// Hold is after how long everything is given back. Zero is 10 s for each 100,000 messages
+	// at least.
+	Hold time.Duration
+	// BesideConsumers allows a queue with consumers.
+	BesideConsumers bool
+}
+
+// Looked is what a look found out about a queue.
+type Looked struct {
+	Queue string
+	Type  string // quorum, classic or stream
+	// Messages is how many the queue held when the look began: ready ones.
+	Messages int
+	// Unacknowledged is how many other consumers held at that moment, as far as is known.
+	Unacknowledged int
+	// Looked is how many were looked at, from the head.
+	Looked int
+	// Missed says why fewer were looked at than the queue held. Empty if all were.
+	Missed string
+	// Took is how long the messages were held.
+	Took time.Duration
+	// Cost says what the look changed in the queue: redelivered flags, delivery counts.
+	Cost string
+}
+
+// Look reads messages from the head of a queue in order, passes each to visit, and gives all of
+// them back in the same order. The body of a message is valid only during the call. An error of
+// visit ends the look and is returned. It refuses, with ErrRefused and before it consumes, a
+// queue that a look would harm.
+func (d *Desk) Look(ctx context.Context, queue string, o LookOptions, visit func(deadletter.Message) error) (Looked, error) {
+	return Looked{}, errors.ErrUnsupported
+}
