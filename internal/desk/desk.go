@@ -23,6 +23,8 @@ type Desk struct {
 	Management *management.Client
 	// Topology names the runs and the way back. The zero value allows only Look.
 	Topology topology.Compiled
+	// Reader decodes and redacts what is chosen, grouped and shown.
+	Reader *deadletter.Reader
 	// By is the person or program that acts, for the record of a run.
 	By string
 	// Now is the clock; nil is time.Now.
