@@ -13,7 +13,7 @@ LINT := go tool -modfile=tools.mod golangci-lint
 TEST_FLAGS ?= -timeout 30m -parallel 6 -p 3
 # How much each fuzz target tries. A number of tries, no time: when a time is up, go
 # test calls a healthy target failed now and then (golang/go#75804).
-FUZZTIME ?= 30000x
+FUZZTIME ?= 10000x
 
 .DEFAULT_GOAL := help
 .PHONY: help demo build test race lint words fmt golden docs bench fuzz snippets fresh matrix check
