@@ -67,6 +67,10 @@ const (
 	retryInfix          = ".retry."
 	switchInfix         = ".switch."
 	lockSuffix          = ".lock"
+	deskInfix           = ".desk."
+	deskLockPrefix      = "lock."
+	deskWorkerSuffix    = ".worker"
+	parkedSuffix        = ".parked"
 	policyPrefix        = "dlxctl."
 )
 
@@ -166,6 +170,36 @@ func RetryBackoff(topology, queue string) (backoff string, ok bool) {
 
 // LockName names the exclusive queue that is the lock of a topology.
 func LockName(topology string) string { return topology + lockSuffix }
+
+// HoldName names the hold of a run of the desk: the queue in which the chosen messages lie
+// until they are sent. A run is named by lower-case letters, digits and hyphens.
+func HoldName(topology, run string) string { return topology + deskInfix + run }
+
+// HoldRun gives the run in a name that [HoldName] made. It reports false for any other name.
+func HoldRun(topology, name string) (run string, ok bool) {
+	run, ok = strings.CutPrefix(name, topology+deskInfix)
+	return run, ok && run != "" && !strings.Contains(run, ".")
+}
+
+// IsHoldName reports whether a queue is named like the hold of a run of the desk.
+func IsHoldName(topology, name string) bool {
+	_, ok := HoldRun(topology, name)
+	return ok
+}
+
+// DeskLockName names the exclusive queue that is the lock of the desk for one queue. The name
+// has a hash of the queue's name, so that it stays within [MaxNameBytes].
+func DeskLockName(topology, queue string) string {
+	sum := sha256.Sum256([]byte(queue))
+	return topology + deskInfix + deskLockPrefix + hex.EncodeToString(sum[:6])
+}
+
+// DeskWorkerName names the exclusive queue of the process that works on a run. It is the lock
+// of the run, and receives requests to stop.
+func DeskWorkerName(topology, run string) string { return HoldName(topology, run) + deskWorkerSuffix }
+
+// ParkedName names the queue in which the desk parks messages for 30 days.
+func ParkedName(topology string) string { return topology + parkedSuffix }
 
 // PolicyName names the policy that gives a queue its dead-lettering.
 func PolicyName(topology, queue string) string { return policyPrefix + topology + ".queue." + queue }

@@ -45,3 +45,21 @@ func TestGeneratedNamesHaveAnInverse(t *testing.T) {
 		}
 	})
 }
+
+// A hold is told from the locks of the desk and from what other topologies have.
+func TestOnlyHoldsAreNamedLikeOne(t *testing.T) {
+	t.Parallel()
+	for name, run := range map[string]string{
+		topology.HoldName("shop", "20261122-101530-1a2b"):       "20261122-101530-1a2b",
+		topology.DeskWorkerName("shop", "20261122-101530-1a2b"): "",
+		topology.DeskLockName("shop", "billing.dead"):           "",
+		topology.HoldName("other", "x"):                         "",
+		topology.ParkedName("shop"):                             "",
+		"shop.desk.":                                            "",
+	} {
+		got, ok := topology.HoldRun("shop", name)
+		if ok != (run != "") || ok && got != run || ok != topology.IsHoldName("shop", name) {
+			t.Errorf("HoldRun(%q) = %q, %t; want %q", name, got, ok, run)
+		}
+	}
+}
