@@ -42,6 +42,8 @@ type Compiled struct {
 	// Removed are the names of queues and exchanges that the file lists as removed on
 	// purpose.
 	Removed []string
+	// Messages says how bodies are read and what is masked in them.
+	Messages Messages
 }
 
 // Queue types, as x-queue-type and the management API spell them.

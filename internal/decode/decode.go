@@ -24,7 +24,9 @@ type Input struct {
 	// Type is the property type of the message.
 	Type string
 	// Key is the routing key of the publisher.
-	Key     string
+	Key string
+	// Queue is the work queue in which the message failed. Empty if unknown.
+	Queue   string
 	Headers map[string]any
 	Body    []byte
 }
@@ -40,8 +42,13 @@ type Document struct {
 	Type string
 	// Value is the body as a tree of map[string]any, []any, string, int64, float64, bool and
 	// nil. It is nil, with Tree false, when the body has no tree: text and binary.
-	Value any
-	Tree  bool
+	//
+	// Of an envelope it is what the envelope holds. Inside then says where Value lies in the
+	// body, as "message", and Envelope is the rest of the body or its headers.
+	Value    any
+	Tree     bool
+	Inside   string
+	Envelope map[string]any
 	// Text is the body for a person to read: indented for a tree, hexadecimal for binary.
 	// It is valid UTF-8 without control characters other than line feed and tab.
 	Text string
@@ -49,8 +56,11 @@ type Document struct {
 	Note string
 }
 
-// Decoder decodes bodies. The zero value knows no schemas.
-type Decoder struct{}
+// Decoder decodes bodies. The zero value knows no schemas. It may be used by several goroutines.
+type Decoder struct {
+	schemas *Schemas
+	rules   []TypeRule
+}
 
 // Decode reads a body. It never fails: what it cannot decode it shows as text or hexadecimal,
 // and says why.
