@@ -1,0 +1,7 @@
+package amqp
+
+// PerConsumer returns options that give each consumer at most n messages.
+func (o HolderOptions) PerConsumer(n int) HolderOptions {
+	o.perConsumer = n
+	return o
+}
