@@ -72,6 +72,7 @@ const (
 	deskWorkerSuffix    = ".worker"
 	parkedSuffix        = ".parked"
 	policyPrefix        = "dlxctl."
+	deskMarkSuffix      = "/desk"
 )
 
 // LabelOf gives the Label that the name of a generated exchange or queue implies. It reports
@@ -175,10 +176,12 @@ func LockName(topology string) string { return topology + lockSuffix }
 // until they are sent. A run is named by lower-case letters, digits and hyphens.
 func HoldName(topology, run string) string { return topology + deskInfix + run }
 
-// HoldRun gives the run in a name that [HoldName] made. It reports false for any other name.
+// HoldRun gives the run in a name that [HoldName] made. It reports false for any other name,
+// such as that of the failed queue of a backoff that is named desk.
 func HoldRun(topology, name string) (run string, ok bool) {
 	run, ok = strings.CutPrefix(name, topology+deskInfix)
-	return run, ok && run != "" && !strings.Contains(run, ".")
+	_, failed := FailedBackoff(topology, name)
+	return run, ok && run != "" && !failed && !strings.Contains(run, ".")
 }
 
 // IsHoldName reports whether a queue is named like the hold of a run of the desk.
@@ -250,6 +253,12 @@ func AddressKey(queue string) string { return "@" + queue }
 // OwnerMark is the owner mark: the value of x-managed-by on every object that the topology
 // owns.
 func OwnerMark(topology string) string { return "dlxctl/" + topology }
+
+// DeskMark is the owner mark of the queues that the desk makes: holds, and the queue of parked
+// messages. No file declares them, and only the desk deletes them. The mark names another owner
+// than [OwnerMark] does, so that a plan, also one of a release that does not know the desk,
+// never takes them for queues that are no longer in the file. No topology name has a slash.
+func DeskMark(topology string) string { return OwnerMark(topology) + deskMarkSuffix }
 
 // Owner gives the topology that the owner mark in args names. It reports false if args have
 // no owner mark of dlxctl.

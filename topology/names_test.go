@@ -56,10 +56,21 @@ func TestOnlyHoldsAreNamedLikeOne(t *testing.T) {
 		topology.HoldName("other", "x"):                         "",
 		topology.ParkedName("shop"):                             "",
 		"shop.desk.":                                            "",
+		topology.FailedQueueName("shop", "desk"):                "",
+		topology.RetryQueueName("shop", "desk", time.Minute):    "",
 	} {
 		got, ok := topology.HoldRun("shop", name)
 		if ok != (run != "") || ok && got != run || ok != topology.IsHoldName("shop", name) {
 			t.Errorf("HoldRun(%q) = %q, %t; want %q", name, got, ok, run)
 		}
+	}
+}
+
+// A plan takes no queue of the desk for one of the topology.
+func TestTheDeskHasAMarkOfItsOwn(t *testing.T) {
+	t.Parallel()
+	mark := topology.Arguments{topology.ArgManagedBy: topology.DeskMark("shop")}
+	if owner, marked := topology.Owner(mark); !marked || owner == "shop" {
+		t.Errorf("the owner of a queue of the desk is %q, %t", owner, marked)
 	}
 }
