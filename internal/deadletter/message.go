@@ -31,11 +31,17 @@ type Handle string
 // Facts is what the headers of a dead letter tell, in the words of RabbitMQ, of dlxctl or of
 // the framework that wrote them. A field that nothing tells is zero.
 type Facts struct {
-	// Cause is why the message died last: rejected, expired, maxlen, delivery_limit, or
-	// unroutable.
+	// Cause is why the message died last: rejected, expired, maxlen or delivery_limit, as
+	// RabbitMQ says, unroutable, as the processor says, or failed and skipped, if a framework
+	// moved the message after an exception, or because it has no handler for it.
 	Cause string
-	// Error is the text of the error, of the processor or of the framework.
-	Error string
+	// Error is the text of the error, of the processor or of the framework. ErrorType is its
+	// type and Stack its stack trace, where a framework tells.
+	Error, ErrorType, Stack string
+	// Framework is the framework whose headers the message has, as "NServiceBus".
+	Framework string
+	// Job is the type of the message as the headers of a framework name it.
+	Job string
 	// Attempts is how many deliveries failed; -1 is unknown.
 	Attempts int
 	// WorkQueue is the queue in which the message failed. Empty is unknown, and Doubt then
@@ -58,10 +64,15 @@ type Facts struct {
 // Hop is one death on the way of a message.
 type Hop struct {
 	Queue, Reason string
-	Count         int64
-	Time          time.Time
-	Exchange      string
-	Keys          []string
+	// Count is how often it died there for that reason; 0 is unknown.
+	Count int64
+	// Time is when it died there for the first time; zero is unknown.
+	Time     time.Time
+	Exchange string
+	Keys     []string
+	// Assumed reports that no header tells of the hop: the message must have waited in a tier,
+	// as the topology is today.
+	Assumed bool
 }
 
 // View is a message as a person may see it: decoded and redacted. Filters, groups and all
@@ -72,13 +83,27 @@ type View struct {
 	Handle   Handle
 	Copy     int
 	Facts
-	MessageID   string
-	Type        string
-	ContentType string
+	MessageID string
+	// Type is the type of the message, as its property, its body or its framework names it.
+	Type                                  string
+	ContentType, ContentEncoding          string
+	CorrelationID, ReplyTo, AppID, UserID string
+	// Expiration is the time to live in milliseconds, as the property has it.
+	Expiration string
+	Priority   uint8
+	Persistent bool
 	// Published is the timestamp of the message; zero is unknown.
 	Published time.Time
 	Headers   map[string]any
-	Body      decode.Document
+	// Body is zero in a view that [Reader.Head] returned.
+	Body decode.Document
 	// Bytes is the size of the body as it was published.
 	Bytes int
+	// Redelivered reports that the message was delivered before, if only to somebody who looked.
+	Redelivered bool
+
+	countHeader string
 }
+
+// Name returns the handle of the message, and the number of its copy from the second on.
+func (v View) Name() string { return NameOf(v.Handle, v.Copy) }

@@ -1,16 +1,187 @@
 package deadletter
 
 import (
+	"cmp"
+	"encoding/hex"
+	"math"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
 	"github.com/dlxctl/dlxctl/internal/decode"
 	"github.com/dlxctl/dlxctl/internal/redact"
 )
 
-// Reader turns messages into views.
+// Reader turns messages into views. It is safe for concurrent use.
 type Reader struct {
+	// Decoder decodes bodies; nil knows no schemas.
 	Decoder *decode.Decoder
 	// Redactor returns the rules for a message that failed in a work queue; nil masks nothing.
+	// It is called with an empty name for a message whose work queue is unknown, and must then
+	// return rules that mask what those of any queue mask.
 	Redactor func(workQueue string) *redact.Redactor
+	// Known is what is known about the virtual host; nil is nothing.
+	Known *Known
 }
 
-// View decodes and redacts a message.
-func (r *Reader) View(m Message) View { return View{Queue: m.Queue} }
+// View decodes and redacts a message. All that a person may see passes through it.
+//
+// The facts of a view are redacted too: where a rule masks a header, they tell what the masked
+// header tells. Only the work queue, the cause, the times and the counts are always true. What
+// acts on a message calls [Read].
+func (r *Reader) View(m Message) View { return r.view(m, true) }
+
+// Head returns the view of a message without its body, which costs much less. A filter, or a
+// way to group, that needs the body says so: see [Filter.NeedsBody] and [By.NeedsBody].
+func (r *Reader) Head(m Message) View { return r.view(m, false) }
+
+func (r *Reader) view(m Message, body bool) View {
+	d := m.Delivery
+	headers, _ := plain(d.Headers, 0).(map[string]any)
+	facts := read(d, headers, m.Queue, r.Known)
+	v := View{
+		Queue: m.Queue, Position: m.Position, Handle: m.Handle, Copy: m.Copy, Facts: facts,
+		MessageID: d.MessageId, Type: d.Type, ContentType: d.ContentType, ContentEncoding: d.ContentEncoding,
+		CorrelationID: d.CorrelationId, ReplyTo: d.ReplyTo, AppID: d.AppId, UserID: d.UserId, Expiration: d.Expiration,
+		Priority: d.Priority, Persistent: d.DeliveryMode == amqp091.Persistent, Published: published(d.Timestamp),
+		Headers: headers, Bytes: len(d.Body), Redelivered: d.Redelivered, countHeader: r.Known.countHeader(),
+	}
+	if body {
+		decoder := r.Decoder
+		if decoder == nil {
+			decoder = &decode.Decoder{}
+		}
+		v.Body = decoder.Decode(decode.Input{
+			ContentType: d.ContentType, ContentEncoding: d.ContentEncoding, Type: d.Type, Key: facts.Key,
+			Headers: d.Headers, Body: d.Body,
+		})
+	}
+	if rules := r.rules(facts.WorkQueue, r.Known.Owner(m.Queue)); len(rules) > 0 {
+		r.mask(&v, d, rules)
+	}
+	v.bodyFacts()
+	v.Type = cmp.Or(v.Type, v.Body.Type, v.Job)
+	return v
+}
+
+// rules returns the rules for a message. The headers name the work queue, and a publisher can
+// write them, so the rules of the queue to which the dead-letter queue belongs apply too.
+func (r *Reader) rules(workQueue, owner string) []*redact.Redactor {
+	if r.Redactor == nil {
+		return nil
+	}
+	if owner == "" || owner == workQueue {
+		return nonNil(r.Redactor(workQueue))
+	}
+	if workQueue == "" {
+		return nonNil(r.Redactor(""), r.Redactor(owner))
+	}
+	return nonNil(r.Redactor(workQueue), r.Redactor(owner))
+}
+
+func nonNil(list ...*redact.Redactor) []*redact.Redactor {
+	var out []*redact.Redactor
+	for _, r := range list {
+		if r != nil {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// mask removes from a view what rules mask.
+func (r *Reader) mask(v *View, d amqp091.Delivery, rules []*redact.Redactor) {
+	for _, rule := range rules {
+		v.Body = rule.Document(v.Body)
+		v.Headers = rule.Headers(v.Headers)
+	}
+	// What is read from a masked header is masked as well. The rest is no text of the message.
+	seen := read(d, v.Headers, v.Queue, r.Known)
+	f := &v.Facts
+	f.Exchange, f.Key, f.Error, f.ErrorType, f.Stack = seen.Exchange, seen.Key, seen.Error, seen.ErrorType, seen.Stack
+	f.Job, f.Run, f.Hops = seen.Job, seen.Run, seen.Hops
+	if f.Doubt != "" {
+		f.Doubt = cmp.Or(seen.Doubt, "the header that names the queue is masked")
+	}
+	texts := []*string{
+		&f.Exchange, &f.Key, &f.Error, &f.ErrorType, &f.Stack, &f.Job, &f.Run, &f.Doubt,
+		&v.MessageID, &v.Type, &v.ContentType, &v.ContentEncoding, &v.CorrelationID, &v.ReplyTo, &v.AppID, &v.UserID,
+	}
+	for i := range f.Hops {
+		for j := range f.Hops[i].Keys {
+			texts = append(texts, &f.Hops[i].Keys[j])
+		}
+	}
+	for _, rule := range rules {
+		for _, text := range texts {
+			*text = rule.Text(*text)
+		}
+	}
+}
+
+// bodyFacts fills in what dramatiq tells in the body, where no header tells it.
+func (v *View) bodyFacts() {
+	body := table(v.Body.Value)
+	options := table(body["options"])
+	if body.text("actor_name") == "" || body.text("queue_name") == "" || options == nil {
+		return
+	}
+	v.Framework, v.Job = "dramatiq", body.text("actor_name")
+	if n := afterRetries(options["retries"]); n > v.Attempts {
+		v.Attempts = n
+	}
+	if trace := strings.TrimSpace(options.text("traceback")); trace != "" && v.Error == "" {
+		v.Stack, v.Error = trace, trace[strings.LastIndex(trace, "\n")+1:]
+	}
+}
+
+// published returns the timestamp of a message in UTC; the zero time if it has none.
+func published(t time.Time) time.Time {
+	if t.IsZero() || t.Unix() <= 0 {
+		return time.Time{}
+	}
+	return t.UTC()
+}
+
+// maxDepth is more than AMQP clients send: the library refuses tables that are nested deeper.
+const maxDepth = 64
+
+// plain returns a header in the types that filters and JSON know: map[string]any, []any,
+// string, int64, float64, bool, time.Time and nil. Bytes that are no text are hexadecimal.
+func plain(v any, depth int) any {
+	if depth > maxDepth {
+		return nil
+	}
+	if n, ok := integer(v); ok {
+		return n
+	}
+	switch v := v.(type) {
+	case amqp091.Table:
+		out := make(map[string]any, len(v))
+		for name, e := range v {
+			out[name] = plain(e, depth+1)
+		}
+		return out
+	case []any:
+		out := make([]any, len(v))
+		for i, e := range v {
+			out[i] = plain(e, depth+1)
+		}
+		return out
+	case float32:
+		return float64(v)
+	case []byte:
+		if utf8.Valid(v) {
+			return string(v)
+		}
+		return "0x" + hex.EncodeToString(v)
+	case amqp091.Decimal:
+		return float64(v.Value) / math.Pow10(int(v.Scale))
+	case time.Time:
+		return v.UTC()
+	default: // nil, bool, string, float64
+		return v
+	}
+}

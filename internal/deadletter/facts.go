@@ -1,0 +1,304 @@
+package deadletter
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// The headers of the processor; docs/headers.md says what they mean.
+const (
+	headerQueue       = "retry-queue"
+	headerExchange    = "retry-exchange"
+	headerKey         = "retry-routing-key"
+	headerFirstFailed = "retry-first-failed-at"
+	headerLastFailed  = "retry-last-failed-at"
+	headerReason      = "retry-reason"
+	headerAttempts    = "retry-attempts"
+	headerError       = "retry-error"
+
+	retryPrefix = "retry-"
+)
+
+// Causes that RabbitMQ does not know.
+const (
+	causeUnroutable = "unroutable"
+	causeFailed     = "failed"
+	causeSkipped    = "skipped"
+)
+
+// Read returns what the headers of a message tell. queue is where the message lies. Read does
+// not redact: a person sees the facts of a [View], and what acts on a message reads it with
+// Read.
+//
+// The work queue is where a consumer failed: according to retry-queue, to the entries rejected
+// and delivery_limit of x-death, and to the headers of frameworks. If they name several
+// queues, Doubt says so and WorkQueue is empty. A message that no consumer failed on belongs
+// to the one queue in which it expired or was dropped.
+func Read(d amqp091.Delivery, queue string, known *Known) Facts {
+	return read(d, fields(d.Headers), queue, known)
+}
+
+func read(d amqp091.Delivery, h fields, queue string, known *Known) Facts {
+	r := reading{known: known, facts: Facts{Attempts: -1}, deathAttempts: -1}
+	r.own(h, queue)
+	r.deathFacts(h)
+	for _, f := range frameworks() {
+		if t, ok := f.read(h); ok {
+			t.framework = f.name
+			r.tell(t)
+		}
+	}
+	r.finish(d)
+	r.facts.Run = h.text(HeaderRun)
+	if n, ok := integer(h[HeaderReplays]); ok && n > 0 {
+		r.facts.Replays = int(n)
+	}
+	return r.facts
+}
+
+// told is what one family of headers tells. What it does not tell is zero.
+type told struct {
+	framework string
+	// queue is where a consumer failed, and by is the header that names it.
+	queue, by string
+	// doubt says why by names no queue.
+	doubt string
+	// sentTo reports that exchange and key are all that by names: the queue is one behind them.
+	sentTo        bool
+	exchange, key string
+	addressed     bool
+	cause         string
+	problem       string
+	problemType   string
+	stack         string
+	job           string
+	// attempts counts failed deliveries; 0 is unknown.
+	attempts int
+	failed   time.Time
+}
+
+// reading collects facts. What is told first stays.
+type reading struct {
+	known *Known
+	facts Facts
+	// candidates are the queues in which a consumer failed, each with the header that says so.
+	candidates [][2]string
+	// expired are the queues in which the message died without a consumer.
+	expired       []string
+	doubt         string
+	addressed     bool
+	told          bool
+	lastDeath     string
+	deathAttempts int
+	hops          []Hop
+}
+
+// own reads the headers of the processor.
+func (r *reading) own(h fields, queue string) {
+	f := &r.facts
+	workQueue := h.text(headerQueue)
+	attempts, counted := integer(h[headerAttempts])
+	f.Ours = workQueue != "" && counted || h.text(headerError) != ""
+	if !f.Ours {
+		return
+	}
+	r.candidate(workQueue, headerQueue)
+	f.Cause, f.Error = h.text(headerReason), h.text(headerError)
+	if f.Cause == string(topology.ReasonUnknown) {
+		f.Cause = ""
+	}
+	if f.Error != "" && (workQueue == "" || r.known.isUnroutable(queue)) {
+		f.Cause = causeUnroutable
+	}
+	if counted && attempts > 0 {
+		f.Attempts = int(attempts)
+	}
+	first, last := timestamp(h.text(headerFirstFailed)), timestamp(h.text(headerLastFailed))
+	if first.IsZero() {
+		first = last
+	}
+	r.times(first, last)
+	r.tell(told{
+		exchange: h.text(headerExchange), key: h.text(headerKey),
+		addressed: h.text(headerKey) != "" || h.text(headerExchange) != "",
+	})
+}
+
+// candidate notes that a consumer failed in a queue.
+func (r *reading) candidate(queue, by string) {
+	if queue == "" || slices.ContainsFunc(r.candidates, func(c [2]string) bool { return c[0] == queue }) {
+		return
+	}
+	r.candidates = append(r.candidates, [2]string{queue, by})
+}
+
+// times widens the time between the first and the last failure.
+func (r *reading) times(first, last time.Time) {
+	f := &r.facts
+	if !first.IsZero() && (f.FirstFailed.IsZero() || first.Before(f.FirstFailed)) {
+		f.FirstFailed = first.UTC()
+	}
+	if last.After(f.LastFailed) {
+		f.LastFailed = last.UTC()
+	}
+}
+
+// tell takes over what a family of headers tells, unless another one told it before.
+func (r *reading) tell(t told) {
+	f := &r.facts
+	r.told = true
+	if t.addressed && !r.addressed {
+		r.addressed, f.Exchange, f.Key = true, t.exchange, t.key
+	}
+	r.candidate(r.behind(&t), t.by)
+	r.times(t.failed, t.failed)
+	for _, text := range []struct {
+		at   *string
+		told string
+	}{
+		{&r.doubt, t.doubt},
+		{&f.Framework, t.framework},
+		{&f.Cause, t.cause},
+		{&f.Error, t.problem},
+		{&f.ErrorType, t.problemType},
+		{&f.Stack, t.stack},
+		{&f.Job, t.job},
+	} {
+		if *text.at == "" {
+			*text.at = text.told
+		}
+	}
+	if f.Attempts < 0 && t.attempts > 0 {
+		f.Attempts = t.attempts
+	}
+}
+
+// behind returns the queue that a family of headers names: by its name, or as the only queue
+// behind an exchange and a key.
+func (r *reading) behind(t *told) string {
+	if t.queue != "" || !t.sentTo {
+		return t.queue
+	}
+	if t.exchange == "" {
+		return t.key // the default exchange: the key is the name of a queue
+	}
+	var queues []string
+	if r.known != nil && r.known.Route != nil {
+		queues = r.known.Route(t.exchange, t.key)
+	}
+	if len(queues) == 1 {
+		return queues[0]
+	}
+	t.doubt = fmt.Sprintf("%s names the exchange %q and the key %q, and no queue", t.by, t.exchange, t.key)
+	if len(queues) > 1 {
+		t.doubt = fmt.Sprintf("%s names the exchange %q and the key %q, which lead to %d queues: %s",
+			t.by, t.exchange, t.key, len(queues), quoted(queues))
+	}
+	return ""
+}
+
+// finish decides what the families together tell.
+func (r *reading) finish(d amqp091.Delivery) {
+	f := &r.facts
+	f.WorkQueue, f.Doubt = r.origin()
+	if r.lastDeath != "" && f.Cause != causeUnroutable {
+		f.Cause = r.lastDeath // RabbitMQ wrote it after the others: the processor removes x-death
+	}
+	if f.Attempts < 0 {
+		// x-delivery-count is no help: in a dead-letter queue it counts who looked.
+		f.Attempts = r.deathAttempts
+	}
+	if !r.told && !f.Ours {
+		f.Exchange, f.Key = d.Exchange, d.RoutingKey // as it was published
+	}
+	f.Hops = r.timeline()
+}
+
+// origin returns the queue in which the message failed, or why it is in doubt.
+func (r *reading) origin() (queue, doubt string) {
+	switch {
+	case len(r.candidates) == 1:
+		return r.candidates[0][0], ""
+	case len(r.candidates) > 1:
+		said := make([]string, len(r.candidates))
+		for i, c := range r.candidates {
+			said[i] = fmt.Sprintf("in %q according to %s", c[0], c[1])
+		}
+		return "", "it failed " + strings.Join(said, ", and ")
+	case r.doubt != "":
+		return "", r.doubt
+	}
+	slices.Sort(r.expired)
+	queues := slices.Compact(r.expired)
+	if len(queues) > 1 {
+		if i := slices.IndexFunc(queues, r.known.isWork); i >= 0 && !slices.ContainsFunc(queues[i+1:], r.known.isWork) {
+			return queues[i], ""
+		}
+		return "", "x-death names " + quoted(queues) + ", and no consumer failed in any of them"
+	}
+	if len(queues) == 1 {
+		return queues[0], ""
+	}
+	return "", "no header names the queue in which it failed"
+}
+
+// timeline returns the way of the message, the oldest hop first. The processor removes
+// x-death, so the hops before are those of its own headers, and the tiers between them.
+func (r *reading) timeline() []Hop {
+	f := r.facts
+	if !f.Ours || f.WorkQueue == "" || f.Attempts < 1 {
+		return r.hops
+	}
+	tiers := r.known.tiers(f.WorkQueue)
+	waited := f.Attempts - 1 // every failure but the last was followed by a tier
+	if f.Attempts == 1 || waited > len(tiers) {
+		hop := Hop{
+			Queue: f.WorkQueue, Reason: f.Cause, Count: int64(f.Attempts), Time: f.FirstFailed, Exchange: f.Exchange, Keys: keys(f),
+		}
+		return append([]Hop{hop}, r.hops...)
+	}
+	begin := Hop{Queue: f.WorkQueue, Count: 1, Time: f.FirstFailed, Exchange: f.Exchange, Keys: keys(f)}
+	hops := []Hop{begin}
+	for i := range waited {
+		if i > 0 {
+			hops = append(hops, Hop{Queue: f.WorkQueue, Count: 1, Assumed: true})
+		}
+		hops = append(hops, Hop{Queue: tiers[i].Queue, Reason: string(topology.ReasonExpired), Count: 1, Assumed: true})
+	}
+	end := Hop{Queue: f.WorkQueue, Reason: f.Cause, Count: 1, Time: f.LastFailed}
+	return append(append(hops, end), r.hops...)
+}
+
+func keys(f Facts) []string {
+	if f.Key == "" {
+		return nil
+	}
+	return []string{f.Key}
+}
+
+func quoted(names []string) string {
+	out := make([]string, len(names))
+	for i, n := range names {
+		out[i] = fmt.Sprintf("%q", n)
+	}
+	return strings.Join(out, ", ")
+}
+
+// timestamp reads a time in one of the forms in which frameworks write it. The zero time is
+// one that cannot be read.
+func timestamp(s string) time.Time {
+	for _, layout := range []string{
+		time.RFC3339Nano, "2006-01-02 15:04:05:000000 Z", "2006-01-02T15:04:05.999999999", "2006-01-02 15:04:05.999999999",
+	} {
+		if t, err := time.Parse(layout, s); err == nil {
+			return t.UTC()
+		}
+	}
+	return time.Time{}
+}

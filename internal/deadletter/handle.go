@@ -1,0 +1,245 @@
+package deadletter
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"hash"
+	"maps"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	amqp091 "github.com/rabbitmq/amqp091-go"
+)
+
+// Headers that the desk writes. They begin with [deskPrefix], and are no part of a [Handle].
+const (
+	// HeaderReplays counts, as an int64, how often a desk has sent the message to work.
+	HeaderReplays = "desk-replays"
+	// HeaderRun names the run that sent the message last.
+	HeaderRun = "desk-run"
+	// HeaderCC and HeaderBCC keep CC and BCC, see [Aside].
+	HeaderCC  = "desk-cc"
+	HeaderBCC = "desk-bcc"
+
+	deskPrefix = "desk-"
+	cc         = "CC"
+	bcc        = "BCC"
+)
+
+const handleDigits = 12
+
+// HandleOf returns the handle of a message: the first 12 hexadecimal digits of a SHA-256 over
+// message-id, type, body and headers.
+//
+// It leaves out what changes while a message moves between a queue and a hold: the counts of
+// deliveries, the headers of the desk, and the offset in a stream. The types of AMQP are part
+// of the content, so that the number 2 and the text "2" differ. The widths of numbers are not:
+// clients choose them by the value, and a broker that converts a message to another protocol
+// may widen them.
+func HandleOf(d amqp091.Delivery) Handle {
+	h := sha256.New()
+	w := hasher{h, make([]byte, 0, 64)}
+	w.text('S', d.MessageId)
+	w.text('S', d.Type)
+	w.number('B', uint64(len(d.Body)))
+	h.Write(d.Body)
+	w.headers(d.Headers)
+	return Handle(hex.EncodeToString(h.Sum(nil)[:handleDigits/2]))
+}
+
+// hasher writes values in a form that differs for different values. Each value begins with
+// the letter of its type, and with its length where that is not fixed.
+type hasher struct {
+	hash.Hash
+
+	buffer []byte
+}
+
+func (w hasher) number(kind byte, n uint64) {
+	w.buffer = binary.BigEndian.AppendUint64(append(w.buffer[:0], kind), n)
+	w.Write(w.buffer)
+}
+
+func (w hasher) text(kind byte, s string) {
+	w.number(kind, uint64(len(s)))
+	w.Write(append(w.buffer[:0], s...))
+}
+
+// headers hashes all headers but those that change on the way to a hold and back.
+func (w hasher) headers(h amqp091.Table) {
+	for name := range h {
+		if isTransient(name) {
+			h = Restore(h) // a copy
+			maps.DeleteFunc(h, func(name string, _ any) bool { return isTransient(name) })
+			break
+		}
+	}
+	w.table(h)
+}
+
+// isTransient reports whether a header is no part of the content.
+func isTransient(header string) bool {
+	return IsCount(header) || header == "x-stream-offset" || strings.HasPrefix(header, deskPrefix)
+}
+
+// IsCount reports whether a header is one in which RabbitMQ counts deliveries. It belongs to
+// one delivery and is never republished.
+func IsCount(header string) bool {
+	return header == "x-delivery-count" || header == "x-acquired-count"
+}
+
+func (w hasher) table(t amqp091.Table) {
+	w.number('F', uint64(len(t)))
+	for _, name := range slices.Sorted(maps.Keys(t)) {
+		w.text('S', name)
+		w.value(t[name])
+	}
+}
+
+func (w hasher) value(v any) {
+	if n, ok := integer(v); ok {
+		w.number('l', uint64(n)) //nolint:gosec // only the bits matter
+		return
+	}
+	switch v := v.(type) {
+	case nil:
+		w.number('V', 0)
+	case bool:
+		w.text('t', strconv.FormatBool(v))
+	case float32:
+		w.number('d', floatBits(float64(v)))
+	case float64:
+		w.number('d', floatBits(v))
+	case string:
+		w.text('S', v)
+	case []byte:
+		w.text('x', string(v))
+	case time.Time:
+		w.number('T', uint64(v.Unix())) //nolint:gosec // only the bits matter
+	case amqp091.Decimal:
+		w.number('D', uint64(v.Scale)<<32|uint64(uint32(v.Value))) //nolint:gosec // only the bits matter
+	case amqp091.Table:
+		w.table(v)
+	case []any:
+		w.number('A', uint64(len(v)))
+		for _, e := range v {
+			w.value(e)
+		}
+	default: // no value that a client of AMQP 0.9.1 receives
+		w.text('?', fmt.Sprintf("%T %v", v, v))
+	}
+}
+
+// floatBits returns the bits of a float, the same for each NaN.
+func floatBits(f float64) uint64 {
+	if math.IsNaN(f) {
+		f = math.NaN()
+	}
+	return math.Float64bits(f)
+}
+
+// integer returns an integer of any width.
+func integer(v any) (int64, bool) {
+	switch v := v.(type) {
+	case int:
+		return int64(v), true
+	case int8:
+		return int64(v), true
+	case int16:
+		return int64(v), true
+	case int32:
+		return int64(v), true
+	case int64:
+		return v, true
+	case uint8:
+		return int64(v), true
+	case uint16:
+		return int64(v), true
+	case uint32:
+		return int64(v), true
+	default:
+		return 0, false
+	}
+}
+
+// Aside returns headers for a message that moves to a queue of the desk. RabbitMQ routes a
+// message to each key in CC and BCC too, and would put a copy into other queues, so Aside keeps
+// them under other names. [HandleOf] returns the same handle for both forms.
+func Aside(h amqp091.Table) amqp091.Table {
+	return renamed(h, map[string]string{cc: HeaderCC, bcc: HeaderBCC})
+}
+
+// Restore returns the headers that [Aside] was called with. Publishing them routes to the keys
+// in CC and BCC again.
+func Restore(h amqp091.Table) amqp091.Table {
+	return renamed(h, map[string]string{HeaderCC: cc, HeaderBCC: bcc})
+}
+
+func renamed(h amqp091.Table, names map[string]string) amqp091.Table {
+	out := make(amqp091.Table, len(h))
+	maps.Copy(out, h)
+	for from, to := range names {
+		if v, ok := h[from]; ok {
+			delete(out, from)
+			out[to] = v
+		}
+	}
+	return out
+}
+
+// Copies numbers messages that have the same handle. The zero value is ready to use. It needs
+// some 20 bytes for each handle.
+type Copies struct{ seen map[uint64]uint32 }
+
+// Next returns 1 for the first message of a handle, 2 for the second, and so on.
+func (c *Copies) Next(h Handle) int {
+	if c.seen == nil {
+		c.seen = map[uint64]uint32{}
+	}
+	key, err := strconv.ParseUint(string(h), 16, 64)
+	if err != nil {
+		return 1 // HandleOf did not make it
+	}
+	c.seen[key]++
+	return int(c.seen[key])
+}
+
+// NameOf writes a handle and the number of its copy, as [ParseHandle] reads them:
+// 0a1b2c3d4e5f for the first message of that content, and 0a1b2c3d4e5f#2 for the second.
+func NameOf(h Handle, copied int) string {
+	if copied <= 1 {
+		return string(h)
+	}
+	return string(h) + "#" + strconv.Itoa(copied)
+}
+
+// Name returns the handle of the message, and the number of its copy from the second on.
+func (m Message) Name() string { return NameOf(m.Handle, m.Copy) }
+
+// ParseHandle reads the name of a message: a handle, and the number of a copy after "#". A name
+// without a number is that of the first message.
+func ParseHandle(name string) (h Handle, copied int, err error) {
+	digits, number, numbered := strings.Cut(strings.TrimSpace(name), "#")
+	digits = strings.ToLower(digits)
+	if i := strings.IndexFunc(digits, func(r rune) bool { return !strings.ContainsRune("0123456789abcdef", r) }); i >= 0 {
+		return "", 0, fmt.Errorf("handle %q has %q, which is not a hexadecimal digit; copy a handle from the list",
+			name, []rune(digits[i:])[0])
+	}
+	if len(digits) != handleDigits {
+		return "", 0, fmt.Errorf("handle %q has %d of %d hexadecimal digits; copy a handle from the list",
+			name, len(digits), handleDigits)
+	}
+	if !numbered {
+		return Handle(digits), 1, nil
+	}
+	n, err := strconv.ParseUint(number, 10, 31)
+	if err != nil || n == 0 {
+		return "", 0, fmt.Errorf("handle %q has the copy %q; write a number from 1, as in %s#2", name, number, digits)
+	}
+	return Handle(digits), int(n), nil
+}
