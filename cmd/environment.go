@@ -19,8 +19,13 @@ import (
 const variablePrefix = "DLXCTL_"
 
 // consents reports whether a flag gives consent that no variable set long ago may give:
-// write without confirmation, lose messages, overwrite a file.
-func consents(flag string) bool { return slices.Contains([]string{"yes", "allow", "force"}, flag) }
+// write without confirmation, lose messages, overwrite a file, show what is masked.
+func consents(flag string) bool {
+	return slices.Contains([]string{
+		"yes", "allow", "force", // of all commands
+		"expect", "again", "forever", "beside-consumers", "raw", // of the desk
+	}, flag)
+}
 
 // ownVariable names the variable of a flag.
 func ownVariable(flag string) string {

@@ -62,7 +62,8 @@ func checkVariable(t *testing.T, path []string, f *pflag.Flag) {
 		value = "some"
 	}
 	name := "DLXCTL_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
-	if slices.Contains([]string{"yes", "allow", "force"}, f.Name) {
+	consents := []string{"yes", "allow", "force", "expect", "again", "forever", "beside-consumers", "raw"}
+	if slices.Contains(consents, f.Name) {
 		checkConsent(t, path, f.Name, name)
 		return
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/dlxctl/dlxctl/internal/apply"
 	"github.com/dlxctl/dlxctl/internal/broker"
+	"github.com/dlxctl/dlxctl/internal/desk"
 	"github.com/dlxctl/dlxctl/internal/migrate"
 	"github.com/dlxctl/dlxctl/internal/spec"
 	"github.com/dlxctl/dlxctl/plan"
@@ -30,12 +31,12 @@ const (
 	// failed, and nothing was written
 	exitFailed = 1
 	// plan --detailed-exitcode: there are changes or drift; migrate: it waits for publishers,
-	// consumers or tiers; run it again
+	// consumers or tiers; run it again; desk: stopped with messages left in the hold of a run
 	exitPending = 2
-	// refused, and nothing was written: a change is blocked, or needs an --allow; with --skip-blocked
-	// the rest was done
+	// refused, and nothing was written or moved: a change is blocked, or needs an --allow; with
+	// --skip-blocked the rest was done; desk: it would do harm, or --expect names another number
 	exitBlocked = 3
-	// some changes were written, but not all; run it again
+	// some changes were written, or messages moved, but not all; run it again
 	exitPartial = 4
 	// wrong flags, arguments or environment variables
 	exitUsage = 64
@@ -125,6 +126,8 @@ func exitCode(ctx context.Context, err error) int {
 	_, usage := errors.AsType[usageError](err)
 	_, unfinished := errors.AsType[*apply.UnfinishedError](err)
 	partial, stopped := errors.AsType[*plan.PartialError](err)
+	_, part := errors.AsType[*deskPartError](err)
+	_, rest := errors.AsType[*deskStopError](err)
 	switch {
 	case err == nil:
 		return exitDone
@@ -132,11 +135,12 @@ func exitCode(ctx context.Context, err error) int {
 		return exitPending
 	case usage || errors.Is(err, broker.ErrURL): // a URL comes from a flag or its variable
 		return exitUsage
-	case unfinished || stopped && partial.Wrote():
+	case unfinished || part || stopped && partial.Wrote():
 		return exitPartial
-	case errors.Is(err, migrate.ErrWaiting):
+	case rest || errors.Is(err, migrate.ErrWaiting):
 		return exitPending
-	case errors.Is(err, plan.ErrBlocked) || errors.Is(err, plan.ErrHazard) || errors.Is(err, migrate.ErrRefused):
+	case errors.Is(err, plan.ErrBlocked) || errors.Is(err, plan.ErrHazard) || errors.Is(err, migrate.ErrRefused) ||
+		errors.Is(err, desk.ErrRefused):
 		return exitBlocked
 	case ctx.Err() != nil:
 		return exitInterrupted

@@ -52,6 +52,13 @@ func (p *progress) step() {
 	p.done++
 }
 
+// set says how many steps are done.
+func (p *progress) set(done int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.done = done
+}
+
 // finish ends the output.
 func (p *progress) finish() {
 	close(p.stop)

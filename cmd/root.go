@@ -46,10 +46,11 @@ backoff. It shows what would change on the live broker, and applies the changes.
   dlxctl plan                 show what would change on the broker
   dlxctl apply                apply the changes
   dlxctl process              run the processor, which retries failed messages
+  dlxctl desk                 look at dead letters, and send them back to work
 
 RABBITMQ_URL (or --url) is the URL of the broker. An environment variable can set any
 flag: DLXCTL_API sets --api, DLXCTL_CA_FILE sets --ca-file. Only the flags that give
-consent (--yes, --allow, --force) must be on the command line.`,
+consent (such as --yes, --allow, --force) must be on the command line.`,
 		Args:                       noCommand,
 		SuggestionsMinimumDistance: 2,
 		RunE:                       func(c *cobra.Command, _ []string) error { return c.Help() },
@@ -62,7 +63,7 @@ consent (--yes, --allow, --force) must be on the command line.`,
 	c.SetErr(a.stderr)
 	c.SetFlagErrorFunc(badFlag)
 	c.SetUsageTemplate(c.UsageTemplate() +
-		"\nAn environment variable can set a flag: DLXCTL_LOG_LEVEL sets --log-level. Flags that\ngive consent (--yes, --allow, --force) have no variable.\n")
+		"\nAn environment variable can set a flag: DLXCTL_LOG_LEVEL sets --log-level. Flags that\ngive consent (such as --yes, --allow, --force) have no variable.\n")
 	a.globalFlags(c.PersistentFlags())
 	for _, group := range []struct {
 		title    string
@@ -71,6 +72,7 @@ consent (--yes, --allow, --force) must be on the command line.`,
 		{"Write topology files:", []*cobra.Command{newInit(a), newValidate(a), newCompile(a), newSchema(a)}},
 		{"Deploy:", []*cobra.Command{newPlan(a), newApply(a), newMigrate(a)}},
 		{"Run:", []*cobra.Command{newProcess(a), newStatus(a)}},
+		{"Dead letters:", []*cobra.Command{newDesk(a)}},
 		{"Generate:", []*cobra.Command{newGenerate(a), newRights(a)}},
 	} {
 		c.AddGroup(&cobra.Group{ID: group.title, Title: group.title})
@@ -100,7 +102,7 @@ func noCommand(c *cobra.Command, args []string) error {
 		return nil
 	}
 	err := fmt.Errorf("unknown command %q", args[0])
-	if slices.Contains([]string{"destroy", "delete", "remove", "uninstall"}, args[0]) {
+	if !c.HasParent() && slices.Contains([]string{"destroy", "delete", "remove", "uninstall"}, args[0]) {
 		return usageError{fmt.Errorf("%w; 'dlxctl apply' deletes the objects that are no longer in the file, and 'dlxctl plan' lists them", err)}
 	}
 	if near := c.SuggestionsFor(args[0]); len(near) > 0 {

@@ -3,6 +3,7 @@ package e2e_test
 import (
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
@@ -19,6 +20,7 @@ func TestScripts(t *testing.T) {
 	runScripts(t, "testdata/script", func(env *testscript.Env) error {
 		target := brokertest.VHost(t)
 		env.Values[targetKey{}], env.Values[testKey{}] = target, t
+		env.Values[servicesKey{}] = &sync.Map{}
 		env.Setenv("RABBITMQ_URL", target.Tool(t).URL)
 		env.Setenv("RABBITMQ_API_URL", target.API)
 		env.Setenv("VHOST", target.VHost)

@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -22,10 +23,12 @@ import (
 	"github.com/dlxctl/dlxctl/internal/brokertest"
 )
 
-// targetKey is the key of a script's brokertest.Target, testKey of its testing.TB.
+// targetKey is the key of a script's brokertest.Target, testKey of its testing.TB, and
+// servicesKey of its running services, by queue.
 type (
-	targetKey struct{}
-	testKey   struct{}
+	targetKey   struct{}
+	testKey     struct{}
+	servicesKey struct{}
 )
 
 // commands are the verbs that the scripts have in addition to those of testscript.
@@ -44,6 +47,7 @@ func commands() map[string]func(*testscript.TestScript, bool, []string) {
 		"waitfor": waitfor,
 		"cisteps": ciSteps,
 		"consume": consume,
+		"service": service,
 	}
 }
 
@@ -106,13 +110,16 @@ func defined(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(strings.Join(target.Definitions(tb), "\n")), 0o600))
 }
 
-// publish sends a persistent message and waits for the confirm:
-// publish EXCHANGE KEY MESSAGE-ID.
+// publish sends a persistent message and waits for the confirm. A body is JSON:
+// publish EXCHANGE KEY MESSAGE-ID [BODY].
 func publish(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) != 3 {
-		ts.Fatalf("usage: publish EXCHANGE KEY MESSAGE-ID")
+	if neg || len(args) < 3 || len(args) > 4 {
+		ts.Fatalf("usage: publish EXCHANGE KEY MESSAGE-ID [BODY]")
 	}
 	m := amqp091.Publishing{MessageId: args[2], Body: []byte("body of " + args[2])}
+	if len(args) == 4 {
+		m.ContentType, m.Body = "application/json", []byte(args[3])
+	}
 	ts.Check(brokertest.Publish(context.Background(), channel(ts), args[0], args[1], m))
 }
 
@@ -133,10 +140,17 @@ func fail(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// filled waits until QUEUE holds a message, which it leaves there: filled QUEUE.
+// filled waits until QUEUE holds NUMBER messages, or one, which it leaves there:
+// filled QUEUE [NUMBER].
 func filled(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) != 1 {
-		ts.Fatalf("usage: filled QUEUE")
+	if neg || len(args) < 1 || len(args) > 2 {
+		ts.Fatalf("usage: filled QUEUE [NUMBER]")
+	}
+	wanted := 1
+	if len(args) == 2 {
+		var err error
+		wanted, err = strconv.Atoi(args[1])
+		ts.Check(err)
 	}
 	ch := channel(ts)
 	tick := time.NewTicker(20 * time.Millisecond)
@@ -144,11 +158,11 @@ func filled(ts *testscript.TestScript, neg bool, args []string) {
 	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); <-tick.C {
 		q, err := ch.QueueDeclarePassive(args[0], true, false, false, false, nil)
 		ts.Check(err)
-		if q.Messages > 0 {
+		if q.Messages >= wanted {
 			return
 		}
 	}
-	ts.Fatalf("no message came to %s", args[0])
+	ts.Fatalf("%d messages did not come to %s", wanted, args[0])
 }
 
 // expect waits for a message in QUEUE and checks its headers, then removes it:
@@ -273,6 +287,32 @@ func consume(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	_, err := channel(ts).Consume(args[0], "", false, false, false, false, nil)
 	ts.Check(err)
+}
+
+// service consumes from a queue until the script ends, and acknowledges each message, or rejects
+// the ones whose body has TEXT in it: service QUEUE [TEXT]. A later service takes over.
+func service(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 1 || len(args) > 2 {
+		ts.Fatalf("usage: service QUEUE [TEXT]")
+	}
+	ch := channel(ts)
+	_, err := ch.QueueDeclarePassive(args[0], true, false, false, false, nil)
+	ts.Check(err)
+	services, _ := ts.Value(servicesKey{}).(*sync.Map)
+	if former, running := services.Swap(args[0], ch); running {
+		ts.Check(former.(*amqp091.Channel).Close())
+	}
+	deliveries, err := ch.Consume(args[0], "", false, false, false, false, nil)
+	ts.Check(err)
+	go func() {
+		for m := range deliveries {
+			if len(args) == 2 && bytes.Contains(m.Body, []byte(args[1])) {
+				_ = m.Reject(false) // the broker delivers it again if this fails
+			} else {
+				_ = m.Ack(false)
+			}
+		}
+	}()
 }
 
 // hold holds a lock until the script ends, as the user of the script: hold QUEUE.

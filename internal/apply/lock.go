@@ -33,7 +33,7 @@ const (
 // know.
 func (s *Session) Lock(ctx context.Context, timeout time.Duration, waiting func(line string)) error {
 	w := lockWait{session: s, endpoint: s.Endpoint, timeout: timeout, waiting: waiting, began: time.Now()}
-	w.endpoint.ConnectionName = fmt.Sprintf("dlxctl apply %s (%s)", s.Topology.Name, whoami())
+	w.endpoint.ConnectionName = fmt.Sprintf("dlxctl apply %s (%s)", s.Topology.Name, Person())
 	for try := 1; ; try++ {
 		conn, err := w.connect(ctx)
 		if err == nil {
@@ -138,8 +138,9 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// whoami names user and machine, for those who wait for the lock.
-func whoami() string {
+// Person names the user and the machine of this process, as user@host: for those who wait for a
+// lock, and for the record of a run.
+func Person() string {
 	name := "unknown user"
 	if u, err := user.Current(); err == nil {
 		name = u.Username

@@ -1,0 +1,80 @@
+package cmd
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	"github.com/dlxctl/dlxctl/internal/desk"
+)
+
+// deskCommand is the command desk: the overview.
+type deskCommand struct {
+	app  *app
+	look chooseFlags
+}
+
+func newDesk(a *app) *cobra.Command {
+	k := deskCommand{app: a}
+	c := &cobra.Command{
+		Use:        "desk",
+		SuggestFor: []string{"dlq", "dead-letters", "deadletters", "shovel", "redrive"},
+		Short:      "Look at dead letters, and send them back to work",
+		Long: `Show each dead-letter queue of the topology: how many messages it holds, the oldest, how
+many are new in the last 24 hours, the most frequent cause, the owner, and the runs in
+progress. The subcommands list, group, show, export, replay, edit, park and discard dead
+letters.
+
+desk looks at the first --limit messages of each queue, and says where it did not look at
+all of them. A look gives the messages back in their order. What it costs in a queue is in
+docs/looking.md; --limit 0 looks at no message.
+
+replay, edit, park, restore, discard and import change nothing without --yes. They show
+how many messages they looked at and chose, where these would go, and the command line
+that does it.
+
+QUEUE is a queue of the virtual host. @WORKQUEUE is the dead-letter queue of a work queue,
+and only its messages. A HANDLE names the content of a message; HANDLE#2 is the second of
+two equal messages.
+
+Exit codes: 0 done or shown, 1 failed and nothing was moved, 2 stopped with messages left
+in the hold of the run, 3 refused, 4 some messages were moved but not all.`,
+		Example:                    "  dlxctl desk\n  dlxctl desk groups @billing\n  dlxctl desk replay @billing --since 6h",
+		Args:                       noCommand,
+		SuggestionsMinimumDistance: 2,
+		Annotations:                map[string]string{outputsAnnotation: "text json"},
+		RunE:                       func(c *cobra.Command, _ []string) error { return k.run(c.Context()) },
+	}
+	k.look.addLimit(c.Flags(), desk.OverviewMessages, "messages to look at in each queue; 0 looks at none")
+	k.look.addLook(c)
+	c.AddCommand(
+
+		newDeskReplay(a), newDeskEdit(a), newDeskPark(a), newDeskRestore(a), newDeskDiscard(a),
+		newDeskRuns(a), newDeskResume(a), newDeskReturn(a), newDeskCancel(a),
+	)
+	return c
+}
+
+// run writes the overview.
+func (k *deskCommand) run(ctx context.Context) error {
+	o, err := k.look.look()
+	if err != nil {
+		return err
+	}
+	if err := atLeast0("limit", k.look.limit, &o.Messages); err != nil {
+		return usageError{err}
+	}
+	d, closeDesk, err := k.app.openDesk(k.look.messages)
+	if err != nil {
+		return err
+	}
+	defer closeDesk()
+	overview, err := d.Overview(ctx, o)
+	if err != nil {
+		return err
+	}
+	if k.app.output == "json" {
+		return desk.WriteOverviewJSON(k.app.stdout, overview)
+	}
+	return desk.WriteOverview(k.app.stdout, overview)
+}

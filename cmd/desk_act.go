@@ -1,0 +1,110 @@
+package cmd
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/dlxctl/dlxctl/internal/desk"
+	"github.com/dlxctl/dlxctl/internal/text"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// deskAct is what the commands have in common that move messages: they show what they would do,
+// and do it with --yes.
+type deskAct struct {
+	app    *app
+	choose chooseFlags
+	yes    bool
+	expect int
+	reason string
+}
+
+// add adds the flags.
+func (k *deskAct) add(c *cobra.Command) {
+	f := c.Flags()
+	k.choose.add(c)
+	k.choose.addLimit(f, 0, "choose so many messages at most, from the head of the queue; 0 is all")
+	k.addConsent(f)
+}
+
+// addConsent adds the flags that say yes.
+func (k *deskAct) addConsent(f *pflag.FlagSet) {
+	f.BoolVar(&k.yes, "yes", false, "do it; without this flag the command only shows what it would do")
+	f.IntVar(&k.expect, "expect", 0, "refuse to do it if not exactly `N` messages are chosen")
+	f.StringVar(&k.reason, "reason", "", "`TEXT` for the record of the run: why it is done")
+}
+
+// placed resolves the queue that the command works on.
+type placed func(topology.Compiled) (deskPlace, error)
+
+// named is the queue that an argument names.
+func named(argument string) placed {
+	return func(t topology.Compiled) (deskPlace, error) { return deskQueue(t, argument) }
+}
+
+// on does what the request asks for in a queue. complete fills in what the command adds to the
+// choice.
+func (k *deskAct) on(c *cobra.Command, args []string, where placed, complete func(*desk.Request) error) error {
+	d, closeDesk, err := k.app.openDesk(k.choose.messages)
+	if err != nil {
+		return err
+	}
+	defer closeDesk()
+	place, err := where(d.Topology)
+	if err != nil {
+		return err
+	}
+	r, err := k.choose.request(place, time.Now())
+	if err != nil {
+		return err
+	}
+	if err := complete(&r); err != nil {
+		return err
+	}
+	return k.do(c, args, d, r)
+}
+
+// do shows what a run would do, and does it with --yes.
+func (k *deskAct) do(c *cobra.Command, args []string, d *desk.Desk, r desk.Request) error {
+	r.Reason = k.reason
+	p, err := d.Propose(c.Context(), r)
+	if err != nil {
+		return err
+	}
+	again := ""
+	if p.Chosen > 0 && len(p.Refusals) == 0 && !k.yes {
+		again = commandLine(c, args, fmt.Sprintf("--yes --expect %d", p.Chosen))
+	}
+	if err := k.show(p, again); err != nil {
+		return err
+	}
+	switch {
+	case k.yes && c.Flags().Changed("expect") && p.Chosen != k.expect:
+		return fmt.Errorf("%w: --expect is %d, but %s chosen; nothing was moved; look again without --yes",
+			desk.ErrRefused, k.expect, text.Choose(p.Chosen, "1 message is", fmt.Sprintf("%d messages are", p.Chosen)))
+	case len(p.Refusals) > 0:
+		return fmt.Errorf("%w: nothing was moved; see %s above", desk.ErrRefused,
+			text.Choose(len(p.Refusals), "the reason", "the reasons"))
+	case !k.yes || p.Chosen == 0:
+		return nil
+	}
+	w := k.app.watchRun(c.Context(), r.Action)
+	result, err := d.Execute(c.Context(), p, w.progress)
+	w.finish()
+	return k.app.finishRun(c, r.Action, result, err)
+}
+
+// show writes a proposal. again is the command line that does it.
+func (k *deskAct) show(p desk.Proposal, again string) error {
+	switch {
+	case k.app.output == "json" && k.yes:
+		return nil // the result is the output
+	case k.app.output == "json":
+		return desk.WriteProposalJSON(k.app.stdout, p, again)
+	default:
+		return desk.WriteProposal(k.app.stdout, p, again)
+	}
+}

@@ -1,0 +1,54 @@
+package cmd
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+)
+
+// deskCancelCommand is the command desk cancel.
+type deskCancelCommand struct{ app *app }
+
+func newDeskCancel(a *app) *cobra.Command {
+	k := deskCancelCommand{app: a}
+	return &cobra.Command{
+		Use:        "cancel RUN",
+		SuggestFor: []string{"stop", "pause"},
+		Short:      "Stop a run that another process works on",
+		Long: `Ask the process that works on a run to stop, from any machine. It finishes the messages in
+flight. What it has sent stays sent; the rest stays in the hold of the run, until
+'dlxctl desk resume' sends it or 'dlxctl desk return' puts it back.`,
+		Example:     "  dlxctl desk cancel RUN",
+		Args:        oneRun,
+		Annotations: map[string]string{outputsAnnotation: "text"},
+		RunE:        func(c *cobra.Command, args []string) error { return k.run(c.Context(), c, args[0]) },
+	}
+}
+
+func (k *deskCancelCommand) run(ctx context.Context, c *cobra.Command, id string) error {
+	d, closeDesk, err := k.app.openDesk(messageFlags{})
+	if err != nil {
+		return err
+	}
+	defer closeDesk()
+	runs, err := d.Runs(ctx)
+	if err != nil {
+		return err
+	}
+	r, err := findRun(runs, id)
+	if err != nil {
+		return err
+	}
+	if r.Active {
+		if err := d.Cancel(ctx, id); err != nil {
+			return err
+		}
+		fmt.Fprintf(k.app.stdout, "asked the process of the run %s to stop; its hold keeps the rest\n", id)
+	} else {
+		fmt.Fprintf(k.app.stdout, "no process works on the run %s; its hold keeps %d\n", id, r.Holds)
+	}
+	fmt.Fprintf(k.app.stdout, "to continue: %s\nto put the rest back: %s\n",
+		shellLine(c, "desk", "resume", id, "--yes"), shellLine(c, "desk", "return", id, "--yes"))
+	return nil
+}

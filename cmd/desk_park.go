@@ -1,0 +1,35 @@
+package cmd
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/dlxctl/dlxctl/internal/desk"
+)
+
+// deskParkCommand is the command desk park.
+type deskParkCommand struct{ deskAct }
+
+func newDeskPark(a *app) *cobra.Command {
+	k := deskParkCommand{deskAct{app: a}}
+	c := &cobra.Command{
+		Use:        "park QUEUE|@WORKQUEUE",
+		SuggestFor: []string{"archive", "shelve", "hide"},
+		Short:      "Put dead letters aside for 30 days",
+		Long: `Move dead letters to the queue NAME.parked, where NAME is the topology. There they wait
+for 30 days, and no alert counts them. 'dlxctl desk restore' moves them back to the queue
+from which they came; after 30 days the broker deletes them.
+
+Without --yes, park shows what it would do.`,
+		Example:     "  dlxctl desk park @billing --where 'error contains \"no such customer\"' --reason TICKET-12",
+		Args:        oneQueue,
+		Annotations: map[string]string{outputsAnnotation: "text json"},
+		RunE: func(c *cobra.Command, args []string) error {
+			return k.on(c, args, named(args[0]), func(r *desk.Request) error {
+				r.Action, r.Again = desk.Park, true
+				return nil
+			})
+		},
+	}
+	k.add(c)
+	return c
+}

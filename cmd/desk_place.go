@@ -1,0 +1,132 @@
+package cmd
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/dlxctl/dlxctl/internal/apply"
+	"github.com/dlxctl/dlxctl/internal/deadletter"
+	"github.com/dlxctl/dlxctl/internal/desk"
+	"github.com/dlxctl/dlxctl/internal/spec"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// openDesk opens the desk of the topology of -f, which reads bodies as flags say. closeDesk must
+// be called.
+func (a *app) openDesk(m messageFlags) (d *desk.Desk, closeDesk func(), err error) {
+	t, err := a.files().load()
+	if err != nil {
+		return nil, nil, err
+	}
+	s, err := a.conn.open(t)
+	if err != nil {
+		return nil, nil, err
+	}
+	reader, err := m.reader(t)
+	if err != nil {
+		s.Close()
+		return nil, nil, err
+	}
+	reader.Known = deadletter.Knows(t)
+	return &desk.Desk{
+		Endpoint: s.Endpoint, Management: s.Management, Topology: t, Reader: reader, By: apply.Person(),
+	}, s.Close, nil
+}
+
+// deskPlace is a queue that the command line names.
+type deskPlace struct {
+	// queue is the queue.
+	queue string
+	// work is the work queue whose messages are meant; empty is all messages.
+	work string
+}
+
+// deskQueue returns the queue that QUEUE or @WORKQUEUE names.
+func deskQueue(t topology.Compiled, argument string) (deskPlace, error) {
+	name, ofWork := strings.CutPrefix(argument, "@")
+	w, isWork := t.WorkQueue(name)
+	switch {
+	case ofWork && isWork:
+		return deskPlace{queue: w.DeadLetterQueue, work: w.Name}, nil
+	case ofWork:
+		return deskPlace{}, usageError{noWorkQueue(t, name)}
+	case isWork:
+		return deskPlace{}, usageError{fmt.Errorf("%q is a work queue; write @%s for its dead letters, which are in %q",
+			name, name, w.DeadLetterQueue)}
+	default:
+		return deskPlace{queue: name}, nil
+	}
+}
+
+// only returns the expression that chooses what where chooses, among the messages of the work
+// queue of the place.
+func (p deskPlace) only(where string) string {
+	switch {
+	case p.work == "":
+		return where
+	case where == "":
+		return "queue == " + strconv.Quote(p.work)
+	default:
+		return "queue == " + strconv.Quote(p.work) + " && (" + where + ")"
+	}
+}
+
+// oneQueue requires one argument, QUEUE or @WORKQUEUE.
+func oneQueue(c *cobra.Command, args []string) error {
+	switch {
+	case len(args) == 1 && args[0] != "" && args[0] != "@":
+		return nil
+	case len(args) > 1:
+		return usageError{fmt.Errorf("%s accepts one queue, but got %d; run it once for each", c.CommandPath(), len(args))}
+	default:
+		return usageError{fmt.Errorf("no queue is named; write %s QUEUE, or @WORKQUEUE for the dead letters of a work queue; 'dlxctl desk' lists the dead-letter queues", c.CommandPath())}
+	}
+}
+
+// handleAndQueue requires a handle, and accepts a queue behind it.
+func handleAndQueue(c *cobra.Command, args []string) error {
+	switch {
+	case len(args) == 0:
+		return usageError{fmt.Errorf("no message is named; write %s HANDLE, where HANDLE is as 'dlxctl desk list' prints it",
+			c.CommandPath())}
+	case len(args) > 2:
+		return usageError{fmt.Errorf("%s accepts a handle and a queue, but got %d arguments", c.CommandPath(), len(args))}
+	}
+	if _, _, err := deadletter.ParseHandle(args[0]); err != nil {
+		return usageError{err}
+	}
+	return nil
+}
+
+// oneRun requires one argument, the name of a run.
+func oneRun(c *cobra.Command, args []string) error {
+	if len(args) == 1 && args[0] != "" {
+		return nil
+	}
+	return usageError{fmt.Errorf("%s accepts the name of one run, but got %d arguments; 'dlxctl desk runs' lists the runs",
+		c.CommandPath(), len(args))}
+}
+
+// findRun returns the run of that name.
+func findRun(runs []desk.Run, id string) (desk.Run, error) {
+	var names []string
+	for _, r := range runs {
+		if r.ID == id {
+			return r, nil
+		}
+		names = append(names, r.ID)
+	}
+	err := fmt.Errorf("%w: no run %q is in progress; it has ended, or never was", desk.ErrRefused, id)
+	switch fix := spec.DidYouMean(id, names, ""); {
+	case fix != "":
+		return desk.Run{}, fmt.Errorf("%w; %s", err, fix)
+	case len(names) > 0:
+		return desk.Run{}, fmt.Errorf("%w; 'dlxctl desk runs' lists the %d that are", err, len(names))
+	default:
+		return desk.Run{}, errors.Join(err)
+	}
+}

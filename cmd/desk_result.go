@@ -1,0 +1,142 @@
+package cmd
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/dlxctl/dlxctl/internal/desk"
+	"github.com/dlxctl/dlxctl/internal/text"
+)
+
+// finishRun writes how a run ended, and returns the error that says what to do next. cause is the
+// error with which it ended.
+func (a *app) finishRun(c *cobra.Command, action desk.Action, r desk.Result, cause error) error {
+	if r.Run == "" && cause != nil {
+		return cause // there is no hold: nothing was moved
+	}
+	interrupted := c.Context().Err() != nil
+	if interrupted && errors.Is(cause, c.Context().Err()) {
+		cause = nil
+	}
+	if interrupted && r.Stopped == "" && r.Left > 0 {
+		r.Stopped = "interrupted"
+	}
+	var err error
+	if a.output == "json" {
+		err = desk.WriteResultJSON(a.stdout, action, r)
+	} else {
+		err = desk.WriteResult(a.stdout, action, r)
+	}
+	switch next := nextSteps(c, action, r); {
+	case err != nil:
+		return err
+	case cause != nil:
+		return &deskPartError{err: cause, next: next}
+	case r.Stopped != "" || r.Left > 0:
+		return &deskStopError{err: fmt.Errorf("stopped: %s", orElse(r.Stopped, "the run ended before all was sent")), next: next}
+	case r.Missing > 0:
+		return &deskPartError{err: fmt.Errorf("%s no longer in the queue: another program took %s",
+			text.Choose(r.Missing, "1 chosen message is", fmt.Sprintf("%d chosen messages are", r.Missing)),
+			text.Choose(r.Missing, "it", "them"))}
+	default:
+		return nil
+	}
+}
+
+func orElse(s, otherwise string) string {
+	if s == "" {
+		return otherwise
+	}
+	return s
+}
+
+// nextSteps returns the commands that continue or undo a run with messages left.
+func nextSteps(c *cobra.Command, action desk.Action, r desk.Result) []string {
+	steps := []string{"to continue: " + shellLine(c, "desk", "resume", r.Run, "--yes")}
+	if action != desk.Restore {
+		steps = append(steps, "to put the rest back: "+shellLine(c, "desk", "return", r.Run, "--yes"))
+	}
+	return steps
+}
+
+// deskStopError says that a run stopped with messages left in its hold.
+type deskStopError struct {
+	err  error
+	next []string
+}
+
+func (e *deskStopError) Error() string { return withSteps(e.err, e.next) }
+
+// Unwrap returns the cause.
+func (e *deskStopError) Unwrap() error { return e.err }
+
+// deskPartError says that a run moved some messages, but not all.
+type deskPartError struct {
+	err  error
+	next []string
+}
+
+func (e *deskPartError) Error() string { return withSteps(e.err, e.next) }
+
+// Unwrap returns the cause.
+func (e *deskPartError) Unwrap() error { return e.err }
+
+// withSteps adds the next steps to an error, a line each.
+func withSteps(err error, next []string) string {
+	return strings.Join(append([]string{err.Error()}, next...), "\n  ")
+}
+
+// commandLine returns the command line of a command that runs, with more words behind it, to
+// paste into a shell.
+func commandLine(c *cobra.Command, args []string, more ...string) string {
+	words := append(strings.Fields(c.CommandPath()), args...)
+	c.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) {
+		if f.Changed && f.Name != "yes" && f.Name != "expect" {
+			words = append(words, flagWords(f)...)
+		}
+	})
+	return shellLine(c, append(words[1:], more...)...)
+}
+
+// shellLine returns a command line of dlxctl, with the global flags of a command that runs, to
+// paste into a shell. A URL with a password is left out: the environment has it, or the person
+// adds it.
+func shellLine(c *cobra.Command, words ...string) string {
+	words = append([]string{"dlxctl"}, words...)
+	c.InheritedFlags().VisitAll(func(f *pflag.Flag) {
+		secret := (f.Name == "url" || f.Name == "api") && strings.Contains(f.Value.String(), "@")
+		if f.Changed && f.Name != "output" && !secret {
+			words = append(words, flagWords(f)...)
+		}
+	})
+	for i, w := range words {
+		words[i] = text.ShellQuote(w)
+	}
+	return strings.Join(words, " ")
+}
+
+// flagWords returns the words that set a flag to the value that it has.
+func flagWords(f *pflag.Flag) []string {
+	name := "--" + f.Name
+	if f.Name == "file" {
+		name = "-f"
+	}
+	if list, ok := f.Value.(pflag.SliceValue); ok {
+		var words []string
+		for _, v := range list.GetSlice() {
+			words = append(words, name, v)
+		}
+		return words
+	}
+	if f.Value.Type() == "bool" {
+		if f.Value.String() == "true" {
+			return []string{name}
+		}
+		return []string{name + "=false"}
+	}
+	return []string{name, f.Value.String()}
+}

@@ -1,0 +1,111 @@
+package cmd
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/dlxctl/dlxctl/internal/desk"
+	"github.com/dlxctl/dlxctl/internal/text"
+)
+
+// deskResumeCommand is the command desk resume.
+type deskResumeCommand struct {
+	app  *app
+	send sendFlags
+	yes  bool
+}
+
+func newDeskResume(a *app) *cobra.Command {
+	k := deskResumeCommand{app: a}
+	c := &cobra.Command{
+		Use:        "resume [RUN]",
+		SuggestFor: []string{"continue"},
+		Short:      "Continue runs that were stopped",
+		Long: `Continue a run that was stopped by its brake, by a signal or by a kill, from any machine.
+Without RUN, resume continues every run of the topology that no process works on, oldest
+first. The limits of the run still hold; those that are on the command line replace them.
+
+A run that was killed may send the messages that were in flight a second time, with the
+same message-id: at most --in-flight, and the result says how many.
+
+Without --yes, resume shows which runs it would continue.`,
+		Example:     "  dlxctl desk resume --yes\n  dlxctl desk resume RUN --rate 1/s --yes",
+		Args:        usageArgs(cobra.MaximumNArgs(1)),
+		Annotations: map[string]string{outputsAnnotation: "text json"},
+		RunE:        k.run,
+	}
+	k.send.add(c.Flags())
+	c.Flags().BoolVar(&k.yes, "yes", false, "do it; without this flag the command only shows what it would do")
+	return c
+}
+
+// run resumes the runs.
+func (k *deskResumeCommand) run(c *cobra.Command, args []string) error {
+	if _, err := k.send.options(desk.SendOptions{}, nil); err != nil {
+		return err
+	}
+	d, closeDesk, err := k.app.openDesk(messageFlags{})
+	if err != nil {
+		return err
+	}
+	defer closeDesk()
+	runs, err := k.runs(c, d, args)
+	if err != nil {
+		return err
+	}
+	if !k.yes || len(runs) == 0 {
+		return k.app.showRuns(c, runs, "to continue them", "desk", "resume")
+	}
+	var failed error
+	for _, r := range runs {
+		failed = errors.Join(failed, k.resume(c, d, r))
+	}
+	return failed
+}
+
+// runs returns the run that args name, or all that no process works on.
+func (k *deskResumeCommand) runs(c *cobra.Command, d *desk.Desk, args []string) ([]desk.Run, error) {
+	all, err := d.Runs(c.Context())
+	if err != nil {
+		return nil, err
+	}
+	if len(args) == 0 {
+		return slices.DeleteFunc(all, func(r desk.Run) bool { return r.Active }), nil
+	}
+	r, err := findRun(all, args[0])
+	if err == nil && r.Active {
+		err = fmt.Errorf("%w: another process works on the run %s at this moment; wait for it, or stop it: %s",
+			desk.ErrRefused, r.ID, shellLine(c, "desk", "cancel", r.ID))
+	}
+	return []desk.Run{r}, err
+}
+
+// resume continues one run.
+func (k *deskResumeCommand) resume(c *cobra.Command, d *desk.Desk, r desk.Run) error {
+	o, err := k.send.options(r.Send, c.Flags().Changed)
+	if err != nil {
+		return err
+	}
+	w := k.app.watchRun(c.Context(), r.Action)
+	result, err := d.Resume(c.Context(), r.ID, &o, w.progress)
+	w.finish()
+	return k.app.finishRun(c, r.Action, result, err)
+}
+
+// showRuns lists runs, and the command line that acts on them.
+func (a *app) showRuns(c *cobra.Command, runs []desk.Run, verb string, words ...string) error {
+	if a.output == "json" {
+		return desk.WriteRunsJSON(a.stdout, runs)
+	}
+	if err := desk.WriteRuns(a.stdout, runs); err != nil || len(runs) == 0 {
+		return err
+	}
+	if len(runs) == 1 {
+		words = append(words, runs[0].ID)
+	}
+	fmt.Fprintf(a.stdout, "%s: %s\n", text.Choose(len(runs), verb, verb), shellLine(c, append(words, "--yes")...))
+	return nil
+}

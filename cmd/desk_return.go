@@ -1,0 +1,57 @@
+package cmd
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/dlxctl/dlxctl/internal/desk"
+)
+
+// deskReturnCommand is the command desk return.
+type deskReturnCommand struct {
+	app *app
+	yes bool
+}
+
+func newDeskReturn(a *app) *cobra.Command {
+	k := deskReturnCommand{app: a}
+	c := &cobra.Command{
+		Use:        "return RUN",
+		SuggestFor: []string{"undo", "abort", "rollback"},
+		Short:      "Put what a run holds back into its queue",
+		Long: `Move the messages that are left in the hold of a run back to the queue from which the run
+took them, at its tail, with all their headers. This ends the run. What the run has sent
+cannot be called back: a consumer may have handled it.
+
+Without --yes, return shows the run.`,
+		Example:     "  dlxctl desk return RUN --yes",
+		Args:        oneRun,
+		Annotations: map[string]string{outputsAnnotation: "text json"},
+		RunE:        k.run,
+	}
+	c.Flags().BoolVar(&k.yes, "yes", false, "do it; without this flag the command only shows what it would do")
+	return c
+}
+
+// run returns what a run holds.
+func (k *deskReturnCommand) run(c *cobra.Command, args []string) error {
+	d, closeDesk, err := k.app.openDesk(messageFlags{})
+	if err != nil {
+		return err
+	}
+	defer closeDesk()
+	runs, err := d.Runs(c.Context())
+	if err != nil {
+		return err
+	}
+	r, err := findRun(runs, args[0])
+	if err != nil {
+		return err
+	}
+	if !k.yes {
+		return k.app.showRuns(c, []desk.Run{r}, "to put back what it holds", "desk", "return")
+	}
+	w := k.app.watchRun(c.Context(), desk.Restore)
+	result, err := d.Return(c.Context(), r.ID, w.progress)
+	w.finish()
+	return k.app.finishRun(c, desk.Restore, result, err)
+}

@@ -1,0 +1,241 @@
+package cmd
+
+import (
+	"errors"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/spf13/pflag"
+
+	"github.com/dlxctl/dlxctl/internal/desk"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// The flags of a replay become the limits of a run, and a wrong value is refused with what could
+// be written.
+func TestSendFlags(t *testing.T) {
+	t.Parallel()
+	standard := desk.SendOptions{
+		Rate: 10, Ramp: []int{1, 10, 100}, MaxWaiting: 1000, StopFailures: 3, Settle: 5 * time.Second,
+	}
+	for name, tc := range map[string]struct {
+		args string
+		want func(*desk.SendOptions)
+		err  string
+	}{
+		"nothing said":        {"", func(*desk.SendOptions) {}, ""},
+		"a minute":            {"--rate 30/m", func(o *desk.SendOptions) { o.Rate = 0.5 }, ""},
+		"no unit":             {"--rate 250", func(o *desk.SendOptions) { o.Rate = 250 }, ""},
+		"no limits":           {"--rate none --ramp none --stop-on never --max-waiting 0", func(o *desk.SendOptions) { o.Rate, o.Ramp, o.StopFailures, o.MaxWaiting = 0, nil, 0, 0 }, ""},
+		"a share":             {"--stop-on 20%", func(o *desk.SendOptions) { o.StopFailures, o.StopShare = 0, 0.2 }, ""},
+		"two batches":         {"--ramp 5,50", func(o *desk.SendOptions) { o.Ramp = []int{5, 50} }, ""},
+		"window and settling": {"--in-flight 8 --settle 1s", func(o *desk.SendOptions) { o.InFlight, o.Settle = 8, time.Second }, ""},
+		"rate zero":           {"--rate 0/s", nil, `--rate is "0/s"; write messages a second such as 10/s`},
+		"rate not a number":   {"--rate NaN", nil, `--rate is "NaN"; write messages a second`},
+		"rate of another":     {"--rate 5/d", nil, `--rate is "5/d"; write messages a second`},
+		"batch of none":       {"--ramp 1,0", nil, `--ramp is "1,0"; write the sizes of the first batches such as 1,10,100, or none`},
+		"stop at zero":        {"--stop-on 0", nil, `--stop-on is "0"; write a number of failures such as 3, a share such as 20%, or never`},
+		"more than all":       {"--stop-on 101%", nil, `--stop-on is "101%"; write`},
+		"negative window":     {"--in-flight -1", nil, "--in-flight is -1; write 0 or more"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var k sendFlags
+			f := pflag.NewFlagSet("replay", pflag.ContinueOnError)
+			k.add(f)
+			if err := f.Parse(strings.Fields(tc.args)); err != nil {
+				t.Fatal(err)
+			}
+			got, err := k.options(desk.SendOptions{}, nil)
+			if tc.err != "" {
+				if _, usage := errors.AsType[usageError](err); !usage || !strings.Contains(err.Error(), tc.err) {
+					t.Fatalf("the error is %v, without %q", err, tc.err)
+				}
+				return
+			}
+			want := standard
+			tc.want(&want)
+			if d := cmp.Diff(want, got, cmpopts.EquateEmpty()); d != "" || err != nil {
+				t.Errorf("options (-want +got): %v\n%s", err, d)
+			}
+		})
+	}
+}
+
+// Resume keeps the limits of a run, except those on the command line.
+func TestResumeKeepsTheLimitsOfTheRun(t *testing.T) {
+	t.Parallel()
+	var k sendFlags
+	f := pflag.NewFlagSet("resume", pflag.ContinueOnError)
+	k.add(f)
+	if err := f.Parse([]string{"--rate", "2/s"}); err != nil {
+		t.Fatal(err)
+	}
+	run := desk.SendOptions{Rate: 50, Ramp: []int{7}, StopShare: 0.5}
+	got, err := k.options(run, f.Changed)
+	if d := cmp.Diff(desk.SendOptions{Rate: 2, Ramp: []int{7}, StopShare: 0.5}, got); d != "" || err != nil {
+		t.Errorf("options (-want +got): %v\n%s", err, d)
+	}
+}
+
+// --to names one of four kinds of targets.
+func TestDeskTarget(t *testing.T) {
+	t.Parallel()
+	for to, want := range map[string]desk.Target{
+		"queue": {}, "original": {Original: true}, "queue:a:b": {Queue: "a:b"}, "exchange:events": {Exchange: "events"},
+	} {
+		if got, err := deskTarget(to, ""); err != nil || got != want {
+			t.Errorf("--to %s is %+v, %v", to, got, err)
+		}
+	}
+	if got, err := deskTarget("exchange:events", "k"); err != nil || got != (desk.Target{Exchange: "events", Key: "k"}) {
+		t.Errorf("--to exchange:events --key k is %+v, %v", got, err)
+	}
+	for _, wrong := range []string{"", "billing", "queue:", "exchange:", "Original"} {
+		if _, err := deskTarget(wrong, ""); err == nil {
+			t.Errorf("--to %q is accepted", wrong)
+		}
+	}
+	if _, err := deskTarget("queue", "k"); err == nil {
+		t.Error("--key is accepted without an exchange")
+	}
+}
+
+// --since is a duration before now, or a point in time.
+func TestParseSince(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 1, 2, 15, 0, 0, 0, time.UTC)
+	for value, want := range map[string]time.Time{
+		"":                          {},
+		"2h":                        time.Date(2026, 1, 2, 13, 0, 0, 0, time.UTC),
+		"2026-01-01":                time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC),
+		"2026-01-02T10:00:00+01:00": time.Date(2026, 1, 2, 9, 0, 0, 0, time.UTC),
+	} {
+		if got, err := parseSince(value, now); err != nil || !got.Equal(want) {
+			t.Errorf("--since %q is %s, %v", value, got, err)
+		}
+	}
+	for _, wrong := range []string{"yesterday", "-2h", "0s", "2", "10:00"} {
+		if _, err := parseSince(wrong, now); err == nil {
+			t.Errorf("--since %q is accepted", wrong)
+		}
+	}
+}
+
+// @WORKQUEUE is the dead-letter queue of a work queue, and only its messages.
+func TestDeskQueue(t *testing.T) {
+	t.Parallel()
+	shop := topology.Compiled{Name: "shop", WorkQueues: []topology.WorkQueue{
+		{Name: "billing", DeadLetterQueue: "shop.dead"}, {Name: "mail", DeadLetterQueue: "mail.dead"},
+	}}
+	for argument, want := range map[string]deskPlace{
+		"@billing": {queue: "shop.dead", work: "billing"}, "shop.dead": {queue: "shop.dead"}, "other": {queue: "other"},
+	} {
+		if got, err := deskQueue(shop, argument); err != nil || got != want {
+			t.Errorf("%s is %+v, %v", argument, got, err)
+		}
+	}
+	for argument, want := range map[string]string{
+		"@biling": `the topology "shop" has no queue "biling"; did you mean "billing"?`,
+		"billing": `"billing" is a work queue; write @billing for its dead letters, which are in "shop.dead"`,
+	} {
+		if _, err := deskQueue(shop, argument); err == nil || err.Error() != want {
+			t.Errorf("%s: %v", argument, err)
+		}
+	}
+	for where, want := range map[string]string{
+		"":                 `queue == "billing"`,
+		`a == 1 || b == 2`: `queue == "billing" && (a == 1 || b == 2)`,
+	} {
+		if got := (deskPlace{queue: "shop.dead", work: "billing"}).only(where); got != want {
+			t.Errorf("only(%q) is %s", where, got)
+		}
+	}
+}
+
+// Mistakes on the command line of the desk are refused with the fix, before anything is read.
+func TestDeskUsageErrors(t *testing.T) {
+	t.Parallel()
+	for args, want := range map[string]string{
+		"desk prak":                       `unknown command "prak"; did you mean "park"?`,
+		"desk delete":                     `unknown command "delete"; did you mean "discard"?`,
+		"desk park":                       "no queue is named; write dlxctl desk park QUEUE, or @WORKQUEUE",
+		"desk park a b":                   "dlxctl desk park accepts one queue, but got 2; run it once for each",
+		"desk edit billing":               `handle "billing" has`,
+		"desk edit":                       "no message is named; write dlxctl desk edit HANDLE",
+		"desk replay q --handle xyz":      `--handle: handle "xyz" has`,
+		"desk replay q --to billing":      `--to is "billing"; write queue, original, queue:NAME or exchange:NAME`,
+		"desk replay q --rate fast":       `--rate is "fast"; write messages a second such as 10/s`,
+		"desk replay q --hold-limit much": `--hold-limit is "much"; write a number of messages such as 200000, or a size such as 256MiB`,
+		"desk replay q --limit -1":        "--limit is -1; write 0 or more, where 0 is all",
+		"desk replay q --since today":     `--since is "today"; write a duration such as 2h or 30m`,
+		"desk discard q --forever --yes":  "--forever --yes needs --expect, the number of messages to delete",
+		"desk return":                     "dlxctl desk return accepts the name of one run, but got 0 arguments",
+		"desk park q -o xml":              `dlxctl desk park has no output format "xml"; write text, json`,
+	} {
+		code, said := runWith(t, append(strings.Fields(args), "-f", "../testdata/shop.yaml"), "")
+		if code != exitUsage || !strings.Contains(said, want) {
+			t.Errorf("dlxctl %s exits with %d and prints\n%s\nwithout\n%s", args, code, said, want)
+		}
+	}
+}
+
+// The command line that a command prints does the same again, with the global flags that were
+// given, and without a password.
+func TestCommandLine(t *testing.T) {
+	t.Parallel()
+	for args, want := range map[string]string{
+		`desk replay @billing`: `dlxctl desk replay @billing --yes`,
+		`desk replay @billing --yes --expect 3 -f a.yaml -f b.yaml`:   `dlxctl desk replay @billing --yes -f a.yaml -f b.yaml`,
+		`desk replay q --handle 0a1b2c3d4e5f#2 --again --vhost /x`:    `dlxctl desk replay q --again --handle '0a1b2c3d4e5f#2' --yes --vhost /x`,
+		`desk replay q --url amqp://me:secret@host/ --rate 5/s`:       `dlxctl desk replay q --rate 5/s --yes`,
+		`desk replay q --where cause=="rejected"&&attempts>2 -o json`: `dlxctl desk replay q --where 'cause=="rejected"&&attempts>2' --yes`,
+	} {
+		c, rest, err := newRoot(&app{}).Find(strings.Fields(args))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := c.ParseFlags(rest); err != nil {
+			t.Fatal(err)
+		}
+		if got := commandLine(c, c.Flags().Args(), "--yes"); got != want {
+			t.Errorf("%s\ngives %s\nwant  %s", args, got, want)
+		}
+	}
+}
+
+// Each way in which a run can end has its exit code, and says what to do next.
+func TestRunExitCodes(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		result desk.Result
+		err    error
+		code   int
+		says   string
+	}{
+		"all moved":        {desk.Result{Run: "r1", Moved: 3}, nil, exitDone, ""},
+		"stopped by brake": {desk.Result{Run: "r1", Moved: 3, Left: 7, Stopped: "3 messages failed again"}, nil, exitPending, "stopped: 3 messages failed again\n  to continue: dlxctl desk resume r1 --yes\n  to put the rest back: dlxctl desk return r1 --yes"},
+		"refused":          {desk.Result{}, desk.ErrRefused, exitBlocked, "refused"},
+		"broker died":      {desk.Result{Run: "r1", Moved: 3, Left: 7}, errors.New("the connection ended"), exitPartial, "the connection ended\n  to continue: dlxctl desk resume r1"},
+		"broker was down":  {desk.Result{}, errors.New("nothing answers"), exitFailed, "nothing answers"},
+		"some were gone":   {desk.Result{Run: "r1", Moved: 3, Missing: 1}, nil, exitPartial, "1 chosen message is no longer in the queue: another program took it"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a := &app{output: "text", stdout: io.Discard}
+			c := newDeskReplay(a)
+			c.SetContext(t.Context())
+			err := a.finishRun(c, desk.Replay, tc.result, tc.err)
+			if code := exitCode(t.Context(), err); code != tc.code {
+				t.Errorf("the exit code is %d, not %d", code, tc.code)
+			}
+			if tc.says != "" && (err == nil || !strings.Contains(err.Error(), tc.says)) {
+				t.Errorf("it says\n%v\nwithout\n%s", err, tc.says)
+			}
+		})
+	}
+}

@@ -1,0 +1,74 @@
+package cmd
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/dlxctl/dlxctl/internal/desk"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// runWatch shows, on stderr, what a run does: how far it is, and a line for each thing that a
+// person should know at once.
+type runWatch struct {
+	app    *app
+	verb   string
+	forget func() bool // the notice of Ctrl-C
+	bar    *progress
+	last   desk.Progress
+}
+
+// watchRun shows the progress of a run until finish.
+func (a *app) watchRun(ctx context.Context, action desk.Action) *runWatch {
+	return &runWatch{
+		app: a, verb: desk.Done(action),
+		forget: context.AfterFunc(ctx, func() {
+			fmt.Fprintln(a.stderr, "stopping after the messages in flight; a second signal kills")
+		}),
+	}
+}
+
+// progress shows one report of a run.
+func (w *runWatch) progress(p desk.Progress) {
+	if w.bar == nil || p.Phase != w.last.Phase {
+		w.endBar()
+		verb := w.verb
+		if p.Phase == desk.Taking {
+			verb = "took"
+		}
+		w.bar = w.app.newProgress(verb, "messages", p.Chosen)
+	}
+	w.bar.set(p.Done)
+	if p.Run != w.last.Run {
+		w.say("run %s", p.Run)
+	}
+	if p.Batch > w.last.Batch && w.last.Batch > 0 {
+		w.say("batch %d succeeded: %d sent, none failed again", w.last.Batch, w.last.Done)
+	}
+	if p.FailedAgain > w.last.FailedAgain {
+		w.say("failed again: %d so far; the last one: %s", p.FailedAgain, p.LastFailure)
+	}
+	if p.Pausing != "" && p.Pausing != w.last.Pausing {
+		w.say("pausing: %s", p.Pausing)
+	}
+	w.last = p
+}
+
+// say prints a line.
+func (w *runWatch) say(format string, args ...any) {
+	fmt.Fprintln(w.app.stderr, topology.Printable(fmt.Sprintf(format, args...)))
+}
+
+// endBar ends the progress of a phase.
+func (w *runWatch) endBar() {
+	if w.bar != nil {
+		w.bar.finish()
+	}
+	w.bar = nil
+}
+
+// finish ends the output.
+func (w *runWatch) finish() {
+	w.endBar()
+	w.forget()
+}

@@ -1,0 +1,251 @@
+package desk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/dlxctl/dlxctl/internal/deadletter"
+	"github.com/dlxctl/dlxctl/internal/text"
+)
+
+// OverviewMessages is how many messages of a queue an overview looks at, unless told otherwise.
+const OverviewMessages = 1000
+
+// recently is the time in which a dead letter counts as new.
+const recently = 24 * time.Hour
+
+// Overview is the dead letters of a topology at a glance.
+type Overview struct {
+	Topology string
+	Queues   []QueueOverview
+	Runs     []Run
+}
+
+// QueueOverview is a dead-letter queue at a glance.
+type QueueOverview struct {
+	Queue string
+	// WorkQueues are the queues whose dead letters it keeps.
+	WorkQueues []string
+	// Owners are who to call.
+	Owners []string
+	// Messages is how many messages the queue holds, ready or not, as far as the broker tells.
+	Messages int
+	// Missing reports that the queue does not exist.
+	Missing bool
+	// Looked is how many messages were looked at, from the head, and NotLooked says why not all.
+	Looked    int
+	NotLooked string
+	// Oldest is when the oldest of them failed; zero is unknown.
+	Oldest time.Time
+	// New is how many of them failed in the last 24 hours.
+	New int
+	// TopCause is the most frequent cause of them, and TopCount how many have it.
+	TopCause string
+	TopCount int
+}
+
+// Overview looks at the head of each dead-letter queue of the topology, at o.Messages messages at
+// most: at none if that is zero. A queue that refuses a look is listed without.
+func (d *Desk) Overview(ctx context.Context, o LookOptions) (Overview, error) {
+	state, err := d.Management.Inspect(ctx)
+	if err != nil {
+		return Overview{}, err
+	}
+	out := Overview{Topology: d.Topology.Name}
+	for _, q := range d.deadLetterQueues() {
+		usage, exists := state.Usage[q.Queue]
+		q.Messages, q.Missing = int(usage.Ready+usage.Unacknowledged), !exists
+		if err := d.glance(ctx, &q, o); err != nil {
+			return Overview{}, err
+		}
+		out.Queues = append(out.Queues, q)
+	}
+	out.Runs, err = d.Runs(ctx)
+	return out, err
+}
+
+// DeadLetterQueues names the dead-letter queues of the topology, in the order of the file.
+func (d *Desk) DeadLetterQueues() []string {
+	var names []string
+	for _, q := range d.deadLetterQueues() {
+		names = append(names, q.Queue)
+	}
+	return names
+}
+
+// deadLetterQueues returns the dead-letter queues of the topology, with what the file tells.
+func (d *Desk) deadLetterQueues() []QueueOverview {
+	var out []QueueOverview
+	at := map[string]int{}
+	for _, w := range d.Topology.WorkQueues {
+		i, seen := at[w.DeadLetterQueue]
+		if !seen {
+			i = len(out)
+			at[w.DeadLetterQueue] = i
+			out = append(out, QueueOverview{Queue: w.DeadLetterQueue})
+		}
+		out[i].WorkQueues = append(out[i].WorkQueues, w.Name)
+		if w.Owner != "" && !slices.Contains(out[i].Owners, w.Owner) {
+			out[i].Owners = append(out[i].Owners, w.Owner)
+		}
+	}
+	return out
+}
+
+// glance looks at the head of a queue.
+func (d *Desk) glance(ctx context.Context, q *QueueOverview, o LookOptions) error {
+	if q.Missing || q.Messages == 0 || o.Messages == 0 {
+		if q.Messages > 0 {
+			q.NotLooked = "--limit is 0"
+		}
+		return nil
+	}
+	causes := map[string]int{}
+	since := d.now().Add(-recently)
+	looked, err := d.Look(ctx, q.Queue, o, func(m deadletter.Message) error {
+		v := d.Reader.View(m)
+		if !v.LastFailed.IsZero() && (q.Oldest.IsZero() || v.LastFailed.Before(q.Oldest)) {
+			q.Oldest = v.LastFailed
+		}
+		if v.LastFailed.After(since) {
+			q.New++
+		}
+		cause := describeCause(v)
+		causes[cause]++
+		if n := causes[cause]; n > q.TopCount {
+			q.TopCause, q.TopCount = cause, n
+		}
+		return nil
+	})
+	q.Looked = looked.Looked
+	switch {
+	case errors.Is(err, ErrRefused):
+		q.NotLooked = strings.TrimPrefix(err.Error(), ErrRefused.Error()+": ")
+		return nil
+	case err != nil:
+		return err
+	case looked.Looked < q.Messages:
+		q.NotLooked = looked.Missed
+	}
+	return nil
+}
+
+// describeCause says why a message died, in a few words.
+func describeCause(v deadletter.View) string {
+	cause := v.Cause
+	if cause == "" {
+		cause = "unknown"
+	}
+	if first, _, _ := strings.Cut(v.Error, "\n"); first != "" {
+		const long = 60
+		if r := []rune(first); len(r) > long {
+			first = string(r[:long]) + "…"
+		}
+		cause += ": " + first
+	}
+	return cause
+}
+
+// now returns the time of the desk's clock.
+func (d *Desk) now() time.Time {
+	if d.Now != nil {
+		return d.Now()
+	}
+	return time.Now()
+}
+
+// WriteOverview writes an overview for a person.
+func WriteOverview(w io.Writer, o Overview) error {
+	if len(o.Queues) == 0 {
+		_, err := fmt.Fprintf(w, "topology %s has no dead-letter queues: it has no work queues\n", o.Topology)
+		return err
+	}
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "QUEUE\tMESSAGES\tOLDEST\tNEW IN 24 H\tTOP CAUSE\tOWNER")
+	for _, q := range o.Queues {
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", text.Name(q.Queue), q.held(), moment(q.Oldest), q.fresh(), q.cause(),
+			dash(strings.Join(q.Owners, ", ")))
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	for _, q := range o.Queues {
+		if q.NotLooked != "" || q.Looked < q.Messages {
+			fmt.Fprintf(w, "%s: looked at %d of %d%s\n", text.Name(q.Queue), q.Looked, q.Messages, because(q.NotLooked))
+		}
+	}
+	if len(o.Runs) == 0 {
+		return nil
+	}
+	fmt.Fprintln(w)
+	return WriteRuns(w, o.Runs)
+}
+
+func because(why string) string {
+	if why == "" {
+		return ""
+	}
+	return ": " + why
+}
+
+func (q QueueOverview) held() string {
+	if q.Missing {
+		return "does not exist; run dlxctl apply"
+	}
+	return fmt.Sprint(q.Messages)
+}
+
+// fresh writes how many messages are new: at least so many, if not all were looked at.
+func (q QueueOverview) fresh() string {
+	switch {
+	case q.Messages > 0 && q.Looked == 0:
+		return "?"
+	case q.Looked < q.Messages:
+		return fmt.Sprintf("%d or more", q.New)
+	default:
+		return fmt.Sprint(q.New)
+	}
+}
+
+func (q QueueOverview) cause() string {
+	if q.TopCount == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%d × %s", q.TopCount, text.Name(q.TopCause))
+}
+
+// WriteOverviewJSON writes an overview for a program.
+func WriteOverviewJSON(w io.Writer, o Overview) error {
+	type queue struct {
+		Queue      string     `json:"queue"`
+		WorkQueues []string   `json:"work_queues"`
+		Owners     []string   `json:"owners"`
+		Exists     bool       `json:"exists"`
+		Messages   int        `json:"messages"`
+		Looked     int        `json:"looked_at"`
+		NotLooked  string     `json:"not_looked_at,omitempty"`
+		Oldest     *time.Time `json:"oldest,omitempty"`
+		New        int        `json:"new_in_24h"`
+		TopCause   string     `json:"top_cause,omitempty"`
+		TopCount   int        `json:"top_cause_count,omitempty"`
+	}
+	out := struct {
+		Topology string    `json:"topology"`
+		Queues   []queue   `json:"queues"`
+		Runs     []runJSON `json:"runs"`
+	}{Topology: o.Topology, Queues: []queue{}, Runs: wireRuns(o.Runs)}
+	for _, q := range o.Queues {
+		out.Queues = append(out.Queues, queue{
+			Queue: q.Queue, WorkQueues: append([]string{}, q.WorkQueues...), Owners: append([]string{}, q.Owners...),
+			Exists: !q.Missing, Messages: q.Messages, Looked: q.Looked, NotLooked: q.NotLooked, Oldest: known(q.Oldest),
+			New: q.New, TopCause: q.TopCause, TopCount: q.TopCount,
+		})
+	}
+	return text.WriteJSON(w, out)
+}

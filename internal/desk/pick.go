@@ -1,0 +1,129 @@
+package desk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/dlxctl/dlxctl/internal/deadletter"
+)
+
+// Picked is what Pick found.
+type Picked struct {
+	Looked Looked
+	// Matched is how many of the messages that were looked at match, and Shown how many of them
+	// were passed on.
+	Matched, Shown int
+}
+
+// Pick looks at a queue, and passes on the messages that a request chooses, up to its limit. It
+// moves nothing, and does not leave out what was replayed before.
+func (d *Desk) Pick(
+	ctx context.Context, r Request, visit func(deadletter.Message, deadletter.View) error,
+) (Picked, error) {
+	var p Picked
+	all := r.Filter == nil && len(r.Handles) == 0 && r.Since.IsZero()
+	if all && r.Limit > 0 {
+		r.Look.Messages = r.Limit
+	}
+	looked, err := d.Look(ctx, r.Queue, r.Look, func(m deadletter.Message) error {
+		v := d.Reader.View(m)
+		ok, err := r.chooses(v)
+		if err != nil || !ok {
+			return err
+		}
+		p.Matched++
+		if r.Limit > 0 && p.Shown == r.Limit {
+			return nil
+		}
+		p.Shown++
+		return visit(m, v)
+	})
+	p.Looked = looked
+	return p, err
+}
+
+// errFound ends a look.
+var errFound = errors.New("found")
+
+// Find looks for a message by its handle in queues, one after the other, and passes the first that
+// it finds to visit. Queues that refuse a look are passed over; if the message is in none of the
+// others, the error names them.
+func (d *Desk) Find(
+	ctx context.Context, queues []string, handle string, o LookOptions,
+	visit func(deadletter.Message, deadletter.View) error,
+) error {
+	var refused error
+	r := Request{Handles: []string{handle}}
+	looked := 0
+	for _, queue := range queues {
+		l, err := d.Look(ctx, queue, o, func(m deadletter.Message) error {
+			if !r.names(m.Handle, m.Copy) {
+				return nil
+			}
+			if err := visit(m, d.Reader.View(m)); err != nil {
+				return err
+			}
+			return errFound
+		})
+		looked += l.Looked
+		switch {
+		case errors.Is(err, errFound):
+			return nil
+		case errors.Is(err, ErrRefused):
+			refused = errors.Join(refused, err)
+		case err != nil:
+			return err
+		}
+	}
+	err := fmt.Errorf("no message has the handle %s among the %d that were looked at in %s; it was moved, or is in another queue",
+		handle, looked, quoteList(queues))
+	return errors.Join(err, refused)
+}
+
+// quoteList names the first of some queues.
+func quoteList(queues []string) string {
+	const shown = 5
+	if len(queues) > shown {
+		return fmt.Sprintf("%s and %d more queues", list(queues[:shown]), len(queues)-shown)
+	}
+	return list(slices.Clone(queues))
+}
+
+// chooses reports whether a request chooses a message, without its limit and what was replayed
+// before. A message that does not tell when it failed is left out by Since.
+func (r Request) chooses(v deadletter.View) (bool, error) {
+	if len(r.Handles) > 0 && !r.names(v.Handle, v.Copy) {
+		return false, nil
+	}
+	if !r.Since.IsZero() && v.LastFailed.Before(r.Since) {
+		return false, nil
+	}
+	if r.Filter == nil {
+		return true, nil
+	}
+	return r.Filter.Matches(v)
+}
+
+// names reports whether one of the handles of a request names a message.
+func (r Request) names(h deadletter.Handle, copied int) bool {
+	return slices.ContainsFunc(r.Handles, func(name string) bool {
+		wanted, number, err := deadletter.ParseHandle(name)
+		return err == nil && wanted == h && number == copied
+	})
+}
+
+// WritePicked writes how many messages were looked at, and how many of them match.
+func WritePicked(w io.Writer, p Picked) error {
+	if err := WriteLooked(w, p.Looked); err != nil || p.Looked.Looked == 0 {
+		return err
+	}
+	line := fmt.Sprintf("%d match", p.Matched)
+	if p.Shown < p.Matched {
+		line += fmt.Sprintf("; the first %d are shown, and --limit 0 shows all", p.Shown)
+	}
+	_, err := fmt.Fprintln(w, line)
+	return err
+}

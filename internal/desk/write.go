@@ -1,0 +1,237 @@
+package desk
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/dlxctl/dlxctl/internal/text"
+)
+
+// Done returns what an action has done to messages, in one word: replayed, parked.
+func Done(a Action) string {
+	switch a {
+	case Replay:
+		return "replayed"
+	case Edit:
+		return "edited and sent"
+	case Park:
+		return "parked"
+	case Restore:
+		return "restored"
+	case Discard:
+		return "discarded"
+	default:
+		return "moved"
+	}
+}
+
+// WriteLooked writes one line on what was looked at.
+func WriteLooked(w io.Writer, l Looked) error {
+	line := fmt.Sprintf("%s holds %s; looked at %d in %s, and gave all back in their order",
+		text.Name(l.Queue), text.Count(l.Messages, "message"), l.Looked, short(l.Took))
+	if l.Messages == 0 && l.Looked == 0 {
+		line = text.Name(l.Queue) + " holds no messages"
+	}
+	if l.Unacknowledged > 0 {
+		line += fmt.Sprintf("; consumers hold %d more", l.Unacknowledged)
+	}
+	if l.Missed != "" {
+		line += "\nnot looked at: " + l.Missed
+	}
+	if l.Cost != "" && l.Looked > 0 {
+		line += "\nthe look " + l.Cost
+	}
+	_, err := fmt.Fprintln(w, line)
+	return err
+}
+
+// WriteProposal writes what a run would do. do is the command line that does it; empty if there
+// is none.
+func WriteProposal(w io.Writer, p Proposal, do string) error {
+	var b strings.Builder
+	_ = WriteLooked(&b, p.Looked) // a strings.Builder returns no error
+	writeChosen(&b, p)
+	writeReaches(&b, p)
+	if len(p.Reaches) > 0 && p.Request.Action == Replay {
+		fmt.Fprintln(&b, describeSend(p.Request.Send))
+	}
+	for _, r := range p.Refusals {
+		fmt.Fprintf(&b, "refused: %s\n", r)
+	}
+	if do != "" {
+		fmt.Fprintf(&b, "nothing was moved; to do it: %s\n", do)
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// writeChosen writes how many messages were chosen, and what they have in common.
+func writeChosen(b *strings.Builder, p Proposal) {
+	fmt.Fprintf(b, "%d chosen", p.Chosen)
+	if p.Chosen > 0 && !p.First.IsZero() {
+		fmt.Fprintf(b, ", failed %s", span(p.First, p.Last))
+	}
+	if p.Copies > 0 {
+		fmt.Fprintf(b, "; %s", text.Choose(p.Copies, "1 equals a message before it",
+			fmt.Sprintf("%d equal a message before them", p.Copies)))
+	}
+	if p.ReplayedBefore > 0 {
+		fmt.Fprintf(b, "; %d left out because %s replayed before (--again chooses %s)", p.ReplayedBefore,
+			text.Choose(p.ReplayedBefore, "it was", "they were"), text.Choose(p.ReplayedBefore, "it", "them"))
+	}
+	b.WriteString("\n")
+	const shown = 10
+	for i, g := range p.Groups {
+		if i == shown && len(p.Groups) > shown+1 {
+			fmt.Fprintf(b, "  and %d more groups\n", len(p.Groups)-shown)
+			break
+		}
+		fmt.Fprintf(b, "  %d × %s, for example %s\n", g.Count, text.Name(g.Value), g.Example)
+	}
+}
+
+// writeReaches writes where the messages would go, and who listens there.
+func writeReaches(b *strings.Builder, p Proposal) {
+	if p.Chosen == 0 {
+		return
+	}
+	if p.Request.Action == Discard && p.Request.Forever {
+		b.WriteString("they would be deleted, and nothing could bring them back\n")
+		return
+	}
+	for _, r := range p.Reaches {
+		fmt.Fprintf(b, "%s would go to %s", text.Count(r.Messages, "message"), text.Name(r.Queue))
+		if r.Exchange != "" {
+			fmt.Fprintf(b, " (through %s, key %s)", text.Name(r.Exchange), text.Name(r.Key))
+		}
+		if r.Consumers >= 0 && r.Waiting >= 0 {
+			fmt.Fprintf(b, ": %s, %d waiting", text.Count(r.Consumers, "consumer"), r.Waiting)
+		}
+		b.WriteString("\n")
+	}
+}
+
+// describeSend says in a sentence how a run would send, and when it would stop.
+func describeSend(o SendOptions) string {
+	how := "as fast as possible"
+	if o.Rate > 0 {
+		how = rate(o.Rate)
+	}
+	if len(o.Ramp) > 0 {
+		var sizes []string
+		for _, n := range o.Ramp {
+			sizes = append(sizes, fmt.Sprint(n))
+		}
+		how += " after batches of " + list(sizes)
+	}
+	switch {
+	case o.StopFailures > 0:
+		how += "; stops after " + text.Count(o.StopFailures, "repeated failure")
+	case o.StopShare > 0:
+		how += fmt.Sprintf("; stops when %g%% of the sent messages have failed again", o.StopShare*100)
+	default:
+		how += "; does not stop when messages fail again"
+	}
+	if o.MaxWaiting > 0 {
+		how += fmt.Sprintf("; pauses while the target holds more than %d", o.MaxWaiting)
+	}
+	return how
+}
+
+// rate writes messages a second.
+func rate(r float64) string {
+	if r < 1 {
+		return fmt.Sprintf("%.3g/m", r*60)
+	}
+	return fmt.Sprintf("%.3g/s", r)
+}
+
+// list joins words: "1, 10 and 100".
+func list(words []string) string {
+	if len(words) < 2 {
+		return strings.Join(words, "")
+	}
+	return strings.Join(words[:len(words)-1], ", ") + " and " + words[len(words)-1]
+}
+
+// WriteResult writes how a run ended.
+func WriteResult(w io.Writer, a Action, r Result) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "run %s: %s %s in %s", r.Run, Done(a), text.Count(r.Moved, "message"), short(r.Took))
+	if r.Left > 0 {
+		fmt.Fprintf(&b, "; %d left in its hold", r.Left)
+	}
+	if a == Replay || a == Edit {
+		fmt.Fprintf(&b, "; %s", text.Choose(r.FailedAgain, "1 failed again", failedAgain(r.FailedAgain)))
+	}
+	if r.DoubledAtMost > 0 {
+		fmt.Fprintf(&b, "; at most %d doubled, with the same message-id, because an earlier process was killed", r.DoubledAtMost)
+	}
+	_, err := fmt.Fprintln(w, b.String())
+	return err
+}
+
+func failedAgain(n int) string {
+	if n == 0 {
+		return "none failed again"
+	}
+	return fmt.Sprintf("%d failed again", n)
+}
+
+// WriteRuns writes a table of runs.
+func WriteRuns(w io.Writer, runs []Run) error {
+	if len(runs) == 0 {
+		_, err := fmt.Fprintln(w, "no run is in progress")
+		return err
+	}
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "RUN\tACTION\tQUEUE\tPHASE\tCHOSEN\tLEFT\tSTARTED\tBY\tREASON")
+	for _, r := range runs {
+		phase := string(r.Phase) + ", stopped"
+		if r.Active {
+			phase = string(r.Phase) + " now"
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%d\t%d\t%s\t%s\t%s\n", r.ID, r.Action, text.Name(r.Queue), phase, r.Chosen, r.Holds,
+			moment(r.Started), dash(r.By), dash(r.Reason))
+	}
+	return t.Flush()
+}
+
+// dash stands for an empty cell.
+func dash(s string) string {
+	if s == "" {
+		return "-"
+	}
+	return text.Name(s)
+}
+
+// moment writes a time in UTC. The zero time is unknown.
+func moment(t time.Time) string {
+	if t.IsZero() {
+		return "-"
+	}
+	return t.UTC().Format(time.RFC3339)
+}
+
+// span writes a period.
+func span(from, to time.Time) string {
+	if to.IsZero() || from.Equal(to) {
+		return "at " + moment(from)
+	}
+	return moment(from) + " to " + moment(to)
+}
+
+// short writes a duration with the digits that matter to a person.
+func short(d time.Duration) string {
+	switch {
+	case d < time.Second:
+		return d.Round(time.Millisecond).String()
+	case d < time.Minute:
+		return d.Round(100 * time.Millisecond).String()
+	default:
+		return d.Round(time.Second).String()
+	}
+}
