@@ -1,16 +1,20 @@
 package e2e_test
 
 import (
+	"fmt"
 	"regexp"
 	"strconv"
 	"strings"
 	"testing"
 
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
 	"github.com/dlxctl/dlxctl/internal/brokertest"
+	"github.com/dlxctl/dlxctl/topology"
 )
 
 // A real node with the plugin rabbitmq_prometheus exports each RabbitMQ series that the alerts and
-// the dashboard query, for every queue that they name.
+// the dashboard query, for every queue that they name. Dead letters that are looked at count.
 func TestAlertsUseMetricsThatRabbitMQExports(t *testing.T) {
 	t.Parallel()
 	address := brokertest.FreePort(t)
@@ -19,6 +23,9 @@ func TestAlertsUseMetricsThatRabbitMQExports(t *testing.T) {
 		"--env", "RABBITMQ_ENABLED_PLUGINS=rabbitmq_management,rabbitmq_prometheus")
 	target := node.Target()
 	putQueue(t, target, "invoices", map[string]any{"x-queue-type": "classic"}) // the legacy queue
+	for _, name := range []string{topology.HoldName("shop", "1"), topology.ParkedName("shop")} {
+		putQueue(t, target, name, map[string]any{"x-queue-type": "quorum"})
+	}
 	start(t, target, "apply", "--yes", "-f", writeTopology(t, alerted)).exits(t, 0)
 
 	selectors := map[string]bool{}
@@ -40,13 +47,35 @@ func TestAlertsUseMetricsThatRabbitMQExports(t *testing.T) {
 		}
 		return true
 	}, &page)
+
+	const n = 5
+	queues := []string{"billing.dead", "shop.unroutable"}
+	for _, queue := range queues {
+		for range n {
+			brokertest.PublishConfirmed(t, target.Confirming(t), "", queue, amqp091.Publishing{})
+		}
+		if _, err := target.Channel(t).Consume(queue, "", false, false, false, false, nil); err != nil {
+			t.Fatal(err) // it holds all of them
+		}
+	}
+	brokertest.Eventually(t, "messages that are held", func() bool {
+		page = get(t, address, "/metrics/detailed?family=queue_coarse_metrics&family=queue_consumer_count")
+		for _, queue := range queues {
+			all := fmt.Sprintf("rabbitmq_detailed_queue_messages{vhost=\"/\",queue=%q} %d\n", queue, n)
+			ready := fmt.Sprintf("rabbitmq_detailed_queue_messages_ready{vhost=\"/\",queue=%q} 0\n", queue)
+			if !strings.Contains(page, all) || !strings.Contains(page, ready) {
+				return false
+			}
+		}
+		return true
+	}, &page)
 }
 
 // series returns how many series of a page of metrics a selector matches, and how many queues it
 // names.
 func series(t *testing.T, page, selector string) (found, named int) {
 	t.Helper()
-	parts := regexp.MustCompile(`^(\w+)\{vhost="/",queue(=~?)(".*")\}$`).FindStringSubmatch(selector)
+	parts := regexp.MustCompile(`^(\w+)\{vhost="/",queue(=~?)("[^"]*")(,queue!="[^"]*")?\}$`).FindStringSubmatch(selector)
 	if parts == nil {
 		t.Fatalf("%s does not select a queue", selector)
 	}
@@ -61,5 +90,11 @@ func series(t *testing.T, page, selector string) (found, named int) {
 		named += strings.Count(pattern, "|")
 	}
 	exported := regexp.MustCompile(`(?m)^` + parts[1] + `\{vhost="/",queue="(?:` + pattern + `)"\} \d`)
-	return len(exported.FindAllString(page, -1)), named
+	except := strings.TrimPrefix(parts[4], ",queue!=")
+	for _, line := range exported.FindAllString(page, -1) {
+		if except == "" || !strings.Contains(line, "queue="+except) {
+			found++
+		}
+	}
+	return found, named
 }

@@ -27,7 +27,9 @@ defaults: {backoff: standard}
 backoff:
   standard: {tiers: [1m]}
   hourly: {tiers: [1h]}
+  desk: {tiers: [1h]}
 queues:
+  - {name: letters, backoff: desk, owner: team-letters, severity: info}
   - {name: billing, owner: team-billing, severity: page}
   - {name: reports, owner: team-reports, dead: shared}
   - {name: mail, owner: team-mail, dead: shared, backoff: hourly, severity: info}
@@ -144,7 +146,12 @@ func queries(top topology.Compiled) []string {
 	return out
 }
 
-// ready returns the series of the depth of a queue.
+// depth returns the series of all messages of a queue, ready or not.
+func depth(queue string) string {
+	return fmt.Sprintf("rabbitmq_detailed_queue_messages{vhost=%q,queue=%q,instance=%q}", "/", queue, "node-1")
+}
+
+// ready returns the series of the ready messages of a queue.
 func ready(queue string) string {
 	return fmt.Sprintf("rabbitmq_detailed_queue_messages_ready{vhost=%q,queue=%q,instance=%q}", "/", queue, "node-1")
 }
@@ -172,9 +179,9 @@ func TestAlertsFire(t *testing.T) {
 	t.Parallel()
 	const long = "x2000"
 	well := map[string]string{
-		up("standard"): "1" + long, up("hourly"): "1" + long,
-		ready("shop.unroutable"): "0" + long, ready("shop.standard.failed"): "0" + long, ready("billing.dead"): "0" + long,
-		ready("audit.dead"): "0" + long, ready("shop.dead"): "0" + long,
+		up("standard"): "1" + long, up("hourly"): "1" + long, up("desk"): "1" + long,
+		depth("shop.unroutable"): "0" + long, ready("shop.standard.failed"): "0" + long, depth("billing.dead"): "0" + long,
+		depth("audit.dead"): "0" + long, depth("shop.dead"): "0" + long,
 		consumersOf("billing"): "2" + long, consumersOf("audit"): "1" + long,
 		deadLettered("billing", "page", "team-billing"): "7" + long,
 	}
@@ -184,6 +191,12 @@ func TestAlertsFire(t *testing.T) {
 		if out[series] = values; values == "" {
 			delete(out, series)
 		}
+		return out
+	}
+	// looked holds all n messages of a queue for two minutes of each ten: none of them is ready.
+	looked := func(queue string, n int) map[string]string {
+		out := with(depth(queue), fmt.Sprintf("%d%s", n, long))
+		out[ready(queue)] = strings.Repeat(fmt.Sprintf("%dx7 0 0 ", n), 20)
 		return out
 	}
 	type test struct {
@@ -207,15 +220,27 @@ func TestAlertsFire(t *testing.T) {
 		},
 		"a dead letter of half an hour ago": {series: dead("billing", "page", "0x10 1"), at: "40m"},
 		"a dead letter of a queue without backoff": {
-			series: with(ready("audit.dead"), "0x10 1"+long), quiet: "11m", at: "13m",
+			series: with(depth("audit.dead"), "0x10 1"+long), quiet: "11m", at: "13m",
 			fire: []string{"DlxctlDeadLettersNoBackoff audit.dead page team-audit"},
 		},
 		"dead letters wait": {
-			series: with(ready("billing.dead"), "2"+long), quiet: "59m", at: "61m",
+			series: with(depth("billing.dead"), "2"+long), quiet: "59m", at: "61m",
 			fire: []string{"DlxctlDeadLettersWaiting billing.dead ticket team-billing"},
 		},
+		"a look at dead letters that wait": {
+			series: looked("billing.dead", 2), quiet: "59m", at: "61m",
+			fire: []string{"DlxctlDeadLettersWaiting billing.dead ticket team-billing"},
+		},
+		"a look at dead letters of a queue without backoff": {
+			series: looked("audit.dead", 3), at: "50m",
+			fire: []string{"DlxctlDeadLettersNoBackoff audit.dead page team-audit"},
+		},
+		"a look at unroutable messages": {
+			series: looked("shop.unroutable", 4), at: "50m",
+			fire: []string{"DlxctlUnroutable shop.unroutable page "},
+		},
 		"dead letters wait in a shared queue": {
-			series: with(ready("shop.dead"), "2"+long), quiet: "59m", at: "61m",
+			series: with(depth("shop.dead"), "2"+long), quiet: "59m", at: "61m",
 			fire: []string{"DlxctlDeadLettersWaiting shop.dead ticket "},
 		},
 		"a failed queue grows": {
@@ -232,7 +257,7 @@ func TestAlertsFire(t *testing.T) {
 			fire: []string{"DlxctlProcessorDown shop.standard.failed page "},
 		},
 		"a message is unroutable": {
-			series: with(ready("shop.unroutable"), "0x10 1"+long), quiet: "11m", at: "13m",
+			series: with(depth("shop.unroutable"), "0x10 1"+long), quiet: "11m", at: "13m",
 			fire: []string{"DlxctlUnroutable shop.unroutable page "},
 		},
 		"a work queue has no consumer": {
@@ -240,11 +265,19 @@ func TestAlertsFire(t *testing.T) {
 			fire: []string{"DlxctlQueueWithoutConsumers billing page team-billing"},
 		},
 		"a legacy queue still exists": {
-			series: with(ready("invoices"), "0"+long), quiet: "23h", at: "25h",
+			series: with(depth("invoices"), "0"+long), quiet: "23h", at: "25h",
 			fire: []string{"DlxctlLegacyQueue invoices info team-billing"},
 		},
+		"a run that stopped": {
+			series: with(depth("shop.desk.20261122-101530-1a2b"), "40-1x19 20"+long), quiet: "1h15m", at: "1h25m",
+			fire: []string{"DlxctlDeskRunWaiting shop.desk.20261122-101530-1a2b ticket "},
+		},
+		"a run that sends slowly": {series: with(depth("shop.desk.1"), "4000-1"+long), at: "10h"},
+		"the failed queue of a backoff named desk": {
+			series: with(depth("shop.desk.failed"), "3"+long), at: "10h",
+		},
 		"the broker is not scraped": {
-			series: with(ready("shop.unroutable"), ""), quiet: "14m", at: "16m",
+			series: with(depth("shop.unroutable"), ""), quiet: "14m", at: "16m",
 			fire: []string{"DlxctlBrokerMetricsMissing shop.unroutable ticket "},
 		},
 	}

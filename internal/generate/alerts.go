@@ -40,7 +40,12 @@ type Rule struct {
 // the families queue_coarse_metrics and queue_consumer_count. A node tells of the
 // queues that it leads, so Prometheus scrapes each, and of two the larger counts:
 // a queue whose leader has just moved may be told of twice.
+//
+// Dead letters are counted by metricMessages: ready ones, and those that a person or program
+// holds at this moment. A look holds a queue's messages for some seconds, and must not look as if
+// the queue were empty. Where a consumer is expected to hold messages, metricReady is the backlog.
 const (
+	metricMessages  = "rabbitmq_detailed_queue_messages"
 	metricReady     = "rabbitmq_detailed_queue_messages_ready"
 	metricConsumers = "rabbitmq_detailed_queue_consumers"
 )
@@ -54,6 +59,7 @@ func Alerts(t topology.Compiled, vhost string) RuleFile {
 	a.unroutable()
 	a.withoutConsumers()
 	a.legacy()
+	a.runs()
 	a.metricsMissing()
 	return RuleFile{Groups: []RuleGroup{{Name: "dlxctl-" + t.Name, Rules: a.rules}}}
 }
@@ -94,7 +100,7 @@ func (a *alerts) deadLetters() {
 			Alert: "DlxctlDeadLetters",
 			Expr:  "sum by (topology, backoff, queue, severity, owner) (increase(" + selector + "[10m])) > 0",
 			Annotations: about("{{ $labels.queue }} has new dead letters",
-				"About {{ $value | printf \"%.0f\" }} in 10 minutes. The log of dlxctl process lists each one; they are in the dead-letter queue, with their history in headers that begin with retry-."),
+				"About {{ $value | printf \"%.0f\" }} in 10 minutes. To see why: dlxctl desk groups '@{{ $labels.queue }}'. The log of dlxctl process lists each one."),
 		}, "severity", severity)
 	}
 	straight, waiting := []topology.WorkQueue{}, []topology.WorkQueue{}
@@ -112,14 +118,14 @@ func (a *alerts) deadLetters() {
 		a.add(Rule{
 			Alert: "DlxctlDeadLettersNoBackoff", Expr: a.depth(g.queues) + " > 0", For: "1m",
 			Annotations: about("{{ $labels.queue }} holds dead letters",
-				"{{ $value }} messages. Their work queue has no backoff: each was dead-lettered at its first failure."),
+				"{{ $value }} messages. Their work queue has no backoff: each was dead-lettered at its first failure. To see why: dlxctl desk groups '{{ $labels.queue }}'."),
 		}, "severity", g.severity, "owner", g.owner)
 	}
 	for _, g := range grouped(waiting, func(w topology.WorkQueue) string { return w.DeadLetterQueue }) {
 		a.add(Rule{
 			Alert: "DlxctlDeadLettersWaiting", Expr: a.depth(g.queues) + " > 0", For: "1h",
 			Annotations: about("{{ $labels.queue }} holds dead letters",
-				"{{ $value }} messages have been waiting for a person for an hour or more."),
+				"{{ $value }} messages have been waiting for a person for an hour or more. To see why: dlxctl desk groups '{{ $labels.queue }}'."),
 		}, "severity", g.severity, "owner", g.owner)
 	}
 }
@@ -153,7 +159,7 @@ func (a *alerts) unroutable() {
 	a.add(Rule{
 		Alert: "DlxctlUnroutable", Expr: a.depth([]string{topology.UnroutableName(a.t.Name)}) + " > 0", For: "1m",
 		Annotations: about("{{ $labels.queue }} holds unroutable messages",
-			"{{ $value }} messages. The header retry-error of each message gives the reason."),
+			"{{ $value }} messages. The header retry-error of each message gives the reason: dlxctl desk list '{{ $labels.queue }}'."),
 	}, "severity", a.worst(func(topology.WorkQueue) bool { return true }))
 }
 
@@ -181,21 +187,36 @@ func (a *alerts) legacy() {
 	}
 }
 
+// runs adds the alert about messages that a run of the desk took out of a dead-letter queue and
+// has not sent on for half an hour: while they are in its hold, no alert about the dead-letter
+// queue counts them.
+func (a *alerts) runs() {
+	holds := holdsOf(a.t, metricMessages, a.vhost)
+	a.add(Rule{
+		Alert: "DlxctlDeskRunWaiting",
+		Expr: "max by (vhost, queue) (" + holds + ") > 0 and max by (vhost, queue) (changes(" + holds +
+			"[30m])) == 0",
+		For: "30m",
+		Annotations: about("a run of dlxctl desk has not ended: {{ $labels.queue }}",
+			"It sends no messages, and those that it took out of a dead-letter queue are in its hold. dlxctl desk runs shows why; dlxctl desk resume sends them, and dlxctl desk return gives them back."),
+	}, "severity", severities()[1])
+}
+
 // metricsMissing adds the alert that the broker's metrics are missing: without them most
 // other alerts cannot fire.
 func (a *alerts) metricsMissing() {
 	queue := topology.UnroutableName(a.t.Name)
 	a.add(Rule{
-		Alert: "DlxctlBrokerMetricsMissing", Expr: "absent(" + selector(metricReady, "vhost", a.vhost, "queue", queue) + ")",
+		Alert: "DlxctlBrokerMetricsMissing", Expr: "absent(" + selector(metricMessages, "vhost", a.vhost, "queue", queue) + ")",
 		For: "15m",
 		Annotations: about("Prometheus has no metrics of {{ $labels.queue }}",
 			"Other alerts of this topology cannot fire. Scrape /metrics/detailed?family=queue_coarse_metrics&family=queue_consumer_count of each RabbitMQ node, and apply the topology."),
 	}, "severity", severities()[1])
 }
 
-// depth gives the expression of how many messages are ready in queues.
+// depth gives the expression of how many messages are in queues, ready or not.
 func (a *alerts) depth(queues []string) string {
-	return "max by (vhost, queue) (" + a.queues(metricReady, queues) + ")"
+	return "max by (vhost, queue) (" + a.queues(metricMessages, queues) + ")"
 }
 
 // queues gives a selector of a metric of queues in the virtual host.
@@ -213,6 +234,18 @@ func queuesOf(metric, vhost string, names []string) string {
 		quoted[i] = regexp.QuoteMeta(name)
 	}
 	return fmt.Sprintf("%s{vhost=%s,queue=~%s}", metric, strconv.Quote(vhost), strconv.Quote(strings.Join(quoted, "|")))
+}
+
+// holdsOf gives a selector of a metric of the holds of a topology's runs, whatever they are
+// named. A failed queue can have such a name too, that of a backoff named desk.
+func holdsOf(t topology.Compiled, metric, vhost string) string {
+	other := ""
+	if desk := topology.FailedQueueName(t.Name, "desk"); slices.ContainsFunc(t.Backoffs,
+		func(b topology.Backoff) bool { return b.FailedQueue == desk }) {
+		other = ",queue!=" + strconv.Quote(desk)
+	}
+	return fmt.Sprintf("%s{vhost=%s,queue=~%s%s}", metric, strconv.Quote(vhost),
+		strconv.Quote(regexp.QuoteMeta(topology.HoldName(t.Name, ""))+"[^.]+"), other)
 }
 
 // selector gives the series of a metric with these labels, name and value by

@@ -126,9 +126,9 @@ func (d *dashboard) overview() {
 		failed = append(failed, l.FailedQueue)
 	}
 	d.stat("Dead letters", "Messages that wait for a person.",
-		"sum(max by (vhost, queue) ("+queuesOf(metricReady, d.vhost, slices.Compact(dead))+"))")
+		"sum(max by (vhost, queue) ("+queuesOf(metricMessages, d.vhost, slices.Compact(dead))+"))")
 	d.stat("Unroutable", "Messages in the unroutable queue. The header retry-error gives the reason.",
-		"sum(max by (vhost, queue) ("+selector(metricReady, "vhost", d.vhost, "queue", topology.UnroutableName(d.t.Name))+
+		"sum(max by (vhost, queue) ("+selector(metricMessages, "vhost", d.vhost, "queue", topology.UnroutableName(d.t.Name))+
 			"))")
 	if len(failed) == 0 {
 		return
@@ -193,7 +193,7 @@ func (d *dashboard) depths() {
 		queues        []string
 	}{
 		{"Work queues", metricReady, work},
-		{"Dead letters by queue", metricReady, append(dead, topology.UnroutableName(d.t.Name))},
+		{"Dead letters by queue", metricMessages, append(dead, topology.UnroutableName(d.t.Name))},
 		{"Tiers and failed queues", metricReady, waiting},
 		{"Consumers", metricConsumers, work},
 	} {
@@ -204,6 +204,16 @@ func (d *dashboard) depths() {
 		d.panel(Panel{Type: "timeseries", Title: p.title}, 12, 8, "short",
 			Target{Expr: "max by (queue) (" + queuesOf(p.metric, d.vhost, p.queues) + ")", LegendFormat: "{{queue}}"})
 	}
+	d.panel(Panel{
+		Type: "timeseries", Title: "dlxctl desk",
+		Description: "Messages in the holds of runs, and parked ones. dlxctl desk runs lists the runs.",
+	}, 12, 8, "short",
+		Target{Expr: "max by (queue) (" + holdsOf(d.t, metricMessages, d.vhost) + ")", LegendFormat: "{{queue}}"},
+		Target{
+			Expr: "max by (queue) (" + selector(metricMessages, "vhost", d.vhost, "queue",
+				topology.ParkedName(d.t.Name)) + ")",
+			LegendFormat: "{{queue}}",
+		})
 }
 
 // WriteDashboard writes a dashboard as Grafana imports it.
