@@ -63,6 +63,18 @@ func (s *Set) For(q topology.Queue) (topology.Policy, bool) {
 	return s.Strongest(s.policies, q)
 }
 
+// ForExchange returns the policy of the set that is in effect on an exchange, as [Set.For] does
+// for a queue.
+func (s *Set) ForExchange(e topology.Exchange) (topology.Policy, bool) {
+	reported := s.state.ExchangePolicies[e.Name]
+	if i := slices.IndexFunc(s.policies, func(p topology.Policy) bool { return p.Name == reported }); i >= 0 {
+		return s.policies[i], true
+	}
+	return strongest(s.policies, func(p topology.Policy) bool {
+		return slices.Contains([]string{"exchanges", "all", ""}, p.ApplyTo) && s.matches(p, e.Name)
+	})
+}
+
 // Operator returns the operator policy that applies to a queue.
 func (s *Set) Operator(q topology.Queue) (topology.Policy, bool) {
 	return s.Strongest(s.state.OperatorPolicies, q)
@@ -85,10 +97,14 @@ func (s *Set) InEffect(q topology.Queue) []topology.Policy {
 // pattern matches, the one with the highest priority. Between equals the broker
 // chooses as it likes.
 func (s *Set) Strongest(list []topology.Policy, q topology.Queue) (topology.Policy, bool) {
+	return strongest(list, func(p topology.Policy) bool { return s.Applies(p, q) })
+}
+
+func strongest(list []topology.Policy, applies func(topology.Policy) bool) (topology.Policy, bool) {
 	var best topology.Policy
 	found := false
 	for _, p := range list {
-		if (!found || p.Priority > best.Priority) && s.Applies(p, q) {
+		if (!found || p.Priority > best.Priority) && applies(p) {
 			best, found = p, true
 		}
 	}
@@ -108,6 +124,11 @@ func (s *Set) Applies(p topology.Policy, q topology.Queue) bool {
 		p.Definition.HasAny(unknownKeys(q.Type())...) {
 		return false
 	}
+	return s.matches(p, q.Name)
+}
+
+// matches reports whether the pattern of a policy matches a name.
+func (s *Set) matches(p topology.Policy, name string) bool {
 	pattern, known := s.patterns[p.Pattern]
 	if !known {
 		pattern = compile(p.Pattern)
@@ -116,7 +137,7 @@ func (s *Set) Applies(p topology.Policy, q topology.Queue) bool {
 	if pattern == nil {
 		return false
 	}
-	matches, err := pattern.MatchString(q.Name)
+	matches, err := pattern.MatchString(name)
 	return err == nil && matches
 }
 

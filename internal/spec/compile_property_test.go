@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
+	"github.com/dlxctl/dlxctl/internal/route"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -156,7 +157,8 @@ func TestEveryCountLeadsToOnePlace(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		s := drawSpec(t)
-		v := vhost{mustCompile(t, s), rapid.Bool().Draw(t, "floatsMatch")}
+		floatsMatch := rapid.Bool().Draw(t, "floatsMatch")
+		v, router := mustRoute(t, s, floatsMatch)
 		key := rapid.OneOf(rapid.StringMatching(`([a-z#][a-z.@#*]{0,8})?`), rapid.Just("@unknown"), rapid.Just("count")).
 			Filter(func(key string) bool {
 				_, known := v.WorkQueue(key[min(1, len(key)):])
@@ -168,21 +170,22 @@ func TestEveryCountLeadsToOnePlace(t *testing.T) {
 				continue
 			}
 			for _, count := range counts(int64(len(loop.Tiers))) {
-				m := message{key: key, cc: []string{topology.AddressKey(w.Name)}, headers: map[string]any{"other": int64(1)}}
+				headers := map[string]any{"other": int64(1), "CC": []any{topology.AddressKey(w.Name)}}
 				if count != nil {
-					m.headers[s.CountHeader] = count
+					headers[s.CountHeader] = count
 				}
 				want := w.DeadLetterQueue
-				n, isNumber := number(count, v.floatsMatch)
+				n, isNumber := number(count, floatsMatch)
 				if isNumber && n >= 1 && n <= int64(len(loop.Tiers)) {
 					want = loop.Tiers[n-1].Queue
 				}
-				expect(t, v.publish(loop.RetryExchange, m), want, "count %T %v of %s", count, count, w.Name)
+				published := router.Publish(loop.RetryExchange, key, headers)
+				expect(t, published, want, "count %T %v of %s", count, count, w.Name)
 				if want != w.DeadLetterQueue {
-					expect(t, v.deadLetter(want, m), w.Name, "after %s", want)
+					expect(t, router.DeadLetter(want, published.Message, route.Expired), w.Name, "after %s", want)
 				}
 			}
-			expect(t, v.deadLetter(w.Name, message{key: key}), loop.FailedQueue, "dead letter of %s", w.Name)
+			expect(t, dies(router, w.Name, key), loop.FailedQueue, "dead letter of %s", w.Name)
 		}
 	})
 }
@@ -191,20 +194,36 @@ func TestEveryCountLeadsToOnePlace(t *testing.T) {
 func TestNoBackoffGoesStraightToTheDeadLetterQueue(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		v := vhost{Compiled: mustCompile(t, drawSpec(t))}
+		v, router := mustRoute(t, drawSpec(t), false)
 		for _, w := range v.WorkQueues {
 			if w.Backoff == topology.NoBackoff {
-				expect(t, v.deadLetter(w.Name, message{key: "any"}), w.DeadLetterQueue, "dead letter of %s", w.Name)
+				expect(t, dies(router, w.Name, "any"), w.DeadLetterQueue, "dead letter of %s", w.Name)
 			}
 		}
 	})
 }
 
-func expect(t *rapid.T, got []string, want, format string, args ...any) {
+func expect(t *rapid.T, got route.Result, want, format string, args ...any) {
 	t.Helper()
-	if !slices.Equal(got, []string{want}) {
-		t.Fatalf("%s: reaches %q, want %q alone", fmt.Sprintf(format, args...), got, want)
+	if !slices.Equal(got.Queues, []string{want}) || len(got.Unknown) > 0 {
+		t.Fatalf("%s: reaches %q (unknown: %v), want %q alone", fmt.Sprintf(format, args...), got.Queues, got.Unknown, want)
 	}
+}
+
+// mustRoute gives a compiled topology, and a router of a broker that has it alone.
+func mustRoute(t *rapid.T, s *Spec, floatsMatch bool) (topology.Compiled, *route.Router) {
+	t.Helper()
+	c := mustCompile(t, s)
+	state := topology.State{Version: "4.3.6", Have: c.Topology}
+	if floatsMatch {
+		state.Version = "3.10.8"
+	}
+	return c, route.New(state)
+}
+
+// dies gives where a message goes that was published to a work queue and rejected there.
+func dies(router *route.Router, queue, key string) route.Result {
+	return router.DeadLetter(queue, router.Publish("", key, nil).Message, route.Rejected)
 }
 
 // TestKeyLikeAnAddressReachesTwoQueues shows why the processor passes on no
@@ -216,19 +235,23 @@ func TestKeyLikeAnAddressReachesTwoQueues(t *testing.T) {
 	s := shop(topology.Quorum, time.Second)
 	s.Queues = append(s.Queues,
 		Queue{Name: "crm", Type: topology.Quorum, Backoff: "standard", Dead: Dead{Queue: "crm.dead"}})
-	v := vhost{Compiled: mustCompile(t, s)}
+	router := route.New(topology.State{Have: mustCompile(t, s).Topology})
+	billing := map[string]any{"CC": []any{"@billing"}}
 	for name, tc := range map[string]struct {
-		m    message
-		want []string
+		key     string
+		headers map[string]any
+		want    []string
 	}{
-		"kept, it doubles the message":         {message{key: "@crm", cc: []string{"@billing"}}, []string{"billing", "crm"}},
-		"the address alone leads to one":       {message{key: "@billing"}, []string{"billing"}},
-		"the queue's own address does no harm": {message{key: "@billing", cc: []string{"@billing"}}, []string{"billing"}},
-		"an address of no queue is unroutable": {message{key: "@unknown"}, []string{"shop.unroutable"}},
+		"kept, it doubles the message":         {"@crm", billing, []string{"billing", "crm"}},
+		"the address alone leads to one":       {"@billing", nil, []string{"billing"}},
+		"the queue's own address does no harm": {"@billing", billing, []string{"billing"}},
+		"an address of no queue is unroutable": {"@unknown", nil, []string{"shop.unroutable"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if d := cmp.Diff(tc.want, v.deadLetter("shop.standard.retry.1s", tc.m)); d != "" {
+			waiting := router.Publish("shop.standard.dlx", tc.key, tc.headers).Message
+			got := router.DeadLetter("shop.standard.retry.1s", waiting, route.Expired)
+			if d := cmp.Diff(tc.want, got.Queues); d != "" {
 				t.Errorf("queues (-want +got):\n%s", d)
 			}
 		})
@@ -240,14 +263,16 @@ func TestKeyLikeAnAddressReachesTwoQueues(t *testing.T) {
 func TestNoExchangeDrops(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		v := vhost{Compiled: mustCompile(t, drawSpec(t))}
-		m := message{key: rapid.StringMatching(`[a-z@.]{0,6}`).Draw(t, "key")}
+		v, router := mustRoute(t, drawSpec(t), false)
+		key := rapid.StringMatching(`[a-z@.]{0,6}`).Draw(t, "key")
+		var headers map[string]any
 		if rapid.Bool().Draw(t, "counted") {
-			m.headers = map[string]any{v.CountHeader: rapid.Int64().Draw(t, "count")}
+			headers = map[string]any{v.CountHeader: rapid.Int64().Draw(t, "count")}
 		}
 		for _, e := range v.Exchanges {
-			if e.Label.Role != topology.RoleBusiness && len(v.publish(e.Name, m)) == 0 {
-				t.Fatalf("exchange %s drops %+v", e.Name, m)
+			got := router.Publish(e.Name, key, headers)
+			if e.Label.Role != topology.RoleBusiness && len(got.Queues) == 0 {
+				t.Fatalf("exchange %s drops key %q, headers %v: %v", e.Name, key, headers, got.Lost)
 			}
 		}
 	})
@@ -259,14 +284,14 @@ func TestNoExchangeDrops(t *testing.T) {
 func TestNoCycleThatTheBrokerCuts(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		v := vhost{Compiled: mustCompile(t, drawSpec(t))}
+		v, router := mustRoute(t, drawSpec(t), false)
 		var follow func(queue string, path []string)
 		follow = func(queue string, path []string) {
 			if slices.Contains(path, queue) {
 				t.Fatalf("%q dead-letter to each other in a circle", append(path, queue))
 			}
-			if exchange, ok := v.arguments(queue)[topology.ArgDeadLetterExchange].(string); ok {
-				for _, next := range v.leadsTo(exchange, map[string]bool{}) {
+			if to, ok := router.DeadLettering(queue); ok {
+				for _, next := range router.Reachable(to.Exchange) {
 					follow(next, append(slices.Clone(path), queue))
 				}
 			}
