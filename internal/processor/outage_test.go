@@ -40,7 +40,10 @@ func restartedUnderLoad(t *testing.T, node *brokertest.Server, down func(testing
 	const n = 8_000
 	s.fill(t, n)
 	pause(t, time.Second) // see Kill
-	log := s.runs(t)
+	p := s.processor(t)
+	p.ConfirmTimeout = 10 * time.Second // the broker may forget a confirm while its queues recover
+	log := listen(p)
+	run(t, p)
 	brokertest.EventuallyEvery(t, 5*time.Millisecond, "the processor to work",
 		func() bool { return s.ready(t, "shop.slow.failed") < n*9/10 })
 	down(t)
