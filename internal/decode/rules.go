@@ -49,20 +49,20 @@ func (s *Schemas) unknown(name string) error {
 	return fmt.Errorf("no schema declares the message type %q; %s %s", name, fix, strings.Join(names, ", "))
 }
 
-// typeOf returns the message type that the rules, the content type or the property type name.
-// It is empty if none does. Only a rule makes the type certain.
-func (d *Decoder) typeOf(in Input, media string, params map[string]string) string {
+// typeOf returns the message type that the rules, the content type or the property type name,
+// and whether a rule names it. It is empty if none does.
+func (d *Decoder) typeOf(in Input, media string, params map[string]string) (name string, certain bool) {
 	for _, r := range d.rules {
 		if r.fits(in, media) {
-			return r.Type
+			return r.Type, true
 		}
 	}
 	for _, name := range []string{params["messagetype"], params["proto"], params["type"], in.Type} {
 		if name = strings.TrimPrefix(name, "."); name != "" && d.schemas.message(name) != nil {
-			return name
+			return name, false
 		}
 	}
-	return ""
+	return "", false
 }
 
 // fits reports whether all conditions of the rule hold.
