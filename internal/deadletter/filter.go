@@ -2,36 +2,208 @@ package deadletter
 
 import (
 	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
 	"time"
+
+	"github.com/expr-lang/expr"
+	"github.com/expr-lang/expr/file"
+	"github.com/expr-lang/expr/vm"
+
+	"github.com/dlxctl/dlxctl/topology"
 )
 
-// Filter is a compiled expression over a View, in the language of expr-lang/expr.
-type Filter struct{ source string }
+// Limits of a filter. They keep an expression, and a body that it walks through, from costing
+// more than a moment.
+const (
+	filterBytes = 10_000
+	filterNodes = 1_000
+	// filterWork is how many bytes of texts and lists an expression may read for one message.
+	filterWork = 256 << 20
+	// filterValues is how many values the lists may have that an expression makes.
+	filterValues = 1_000_000
+)
+
+// Filter is a compiled expression over a View, in the language of expr-lang/expr. It has no
+// side effects, reads nothing but the view, and is safe for concurrent use.
+//
+// A path that a message does not have is nil. A comparison with nil is false, "!=" too, unless
+// the expression says nil itself: body.vat == nil.
+type Filter struct {
+	source  string
+	program *vm.Program
+	uses    map[string]bool
+	now     time.Time
+}
 
 // NewFilter compiles an expression. The error names the column, and what can be asked.
-func NewFilter(expression string) (*Filter, error) { return &Filter{source: expression}, nil }
+func NewFilter(expression string) (*Filter, error) {
+	if strings.TrimSpace(expression) == "" {
+		return nil, errors.New(`the filter is empty; write an expression such as cause == "rejected"`)
+	}
+	return compile(expression, expr.AsBool())
+}
+
+// compile compiles an expression of a kind.
+func compile(expression string, kind expr.Option) (*Filter, error) {
+	if len(expression) > filterBytes {
+		return nil, fmt.Errorf("the filter has %d bytes; the limit is %d", len(expression), filterBytes)
+	}
+	// First with the types that the names have, for the errors; then with nil in mind.
+	if _, err := expr.Compile(expression, append(functions(true), expr.Env(names{}), kind)...); err != nil {
+		return nil, filterError(err)
+	}
+	guard := &guard{uses: map[string]bool{}}
+	program, err := expr.Compile(expression, append(functions(false), expr.Env(asked{}), expr.Patch(guard))...)
+	if guard.err != nil {
+		err = guard.err
+	}
+	if err != nil {
+		return nil, filterError(err)
+	}
+	return &Filter{source: expression, program: program, uses: guard.uses}, nil
+}
+
+// At returns the filter with a time for now(). Without one, a filter that asks for now() fails.
+func (f *Filter) At(now time.Time) *Filter {
+	out := *f
+	out.now = now
+	return &out
+}
 
 // String returns the expression.
 func (f *Filter) String() string { return f.source }
 
-// Matches reports whether the expression is true for a message.
-func (f *Filter) Matches(v View) (bool, error) { return false, errors.ErrUnsupported }
-
-// Group is messages that have something in common.
-type Group struct {
-	// Value is what they have in common, redacted.
-	Value string
-	Count int
-	// First and Last are when the first and the last of them failed; zero is unknown.
-	First, Last time.Time
-	// Example is the handle of one of them.
-	Example Handle
+// NeedsBody reports whether the expression asks for what can be in the body alone. If not, the
+// view of [Reader.Head] is enough.
+func (f *Filter) NeedsBody() bool {
+	// type, error and attempts are in the bodies of some frameworks.
+	return slices.ContainsFunc([]string{"body", "text", "type", "error", "error_type", "attempts", "framework"},
+		func(name string) bool { return f.uses[name] })
 }
 
-// Edited is a message as a person wants it: what is set replaces what the message has.
-type Edited struct {
-	Body []byte
-	// MessageID is the new message-id.
-	MessageID string
-	Headers   map[string]any
+// Matches reports whether the expression is true for a message. It fails if the expression
+// costs too much for this message, or calls now() without a time.
+func (f *Filter) Matches(v View) (bool, error) {
+	result, err := f.value(v)
+	matched, _ := result.(bool)
+	return matched && err == nil, err
+}
+
+// value evaluates the expression.
+func (f *Filter) value(v View) (any, error) {
+	machine := vm.VM{MemoryBudget: filterValues}
+	result, err := machine.Run(f.program, ask(v, &state{now: f.now, work: filterWork}))
+	if err != nil {
+		return nil, fmt.Errorf("filter %q, message %s: %w", f.source, v.Name(), filterError(err))
+	}
+	return result, nil
+}
+
+// names are what an expression can ask for, with their types.
+type names struct {
+	Cause       string         `expr:"cause"`
+	Error       string         `expr:"error"`
+	ErrorType   string         `expr:"error_type"`
+	Framework   string         `expr:"framework"`
+	Attempts    int            `expr:"attempts"`
+	FirstFailed time.Time      `expr:"first_failed"`
+	LastFailed  time.Time      `expr:"last_failed"`
+	Published   time.Time      `expr:"published"`
+	Key         string         `expr:"key"`
+	Exchange    string         `expr:"exchange"`
+	Queue       string         `expr:"queue"`
+	ID          string         `expr:"id"`
+	Type        string         `expr:"type"`
+	Headers     map[string]any `expr:"headers"`
+	Body        any            `expr:"body"`
+	Text        string         `expr:"text"`
+	Size        int            `expr:"size"`
+	Copy        bool           `expr:"copy"`
+	Replays     int            `expr:"replays"`
+	Run         string         `expr:"run"`
+}
+
+// FilterNames returns the names that an expression can ask for.
+func FilterNames() []string {
+	return []string{
+		"cause", "error", "error_type", "framework", "attempts", "first_failed", "last_failed", "published", "key",
+		"exchange", "queue", "id", "type", "headers", "body", "text", "size", "copy", "replays", "run",
+	}
+}
+
+// asked is names with values: an unknown one is nil.
+type asked struct {
+	Cause       any    `expr:"cause"`
+	Error       any    `expr:"error"`
+	ErrorType   any    `expr:"error_type"`
+	Framework   any    `expr:"framework"`
+	Attempts    any    `expr:"attempts"`
+	FirstFailed any    `expr:"first_failed"`
+	LastFailed  any    `expr:"last_failed"`
+	Published   any    `expr:"published"`
+	Key         any    `expr:"key"`
+	Exchange    any    `expr:"exchange"`
+	Queue       any    `expr:"queue"`
+	ID          any    `expr:"id"`
+	Type        any    `expr:"type"`
+	Headers     any    `expr:"headers"`
+	Body        any    `expr:"body"`
+	Text        any    `expr:"text"`
+	Size        any    `expr:"size"`
+	Copy        any    `expr:"copy"`
+	Replays     any    `expr:"replays"`
+	Run         any    `expr:"run"`
+	State       *state `expr:"#state"`
+}
+
+// ask returns what an expression can ask about a view.
+func ask(v View, s *state) asked {
+	a := asked{
+		Cause: v.Cause, Error: v.Error, ErrorType: v.ErrorType, Framework: v.Framework,
+		FirstFailed: timeOrNil(v.FirstFailed), LastFailed: timeOrNil(v.LastFailed), Published: timeOrNil(v.Published),
+		Key: v.Key, Exchange: v.Exchange, Queue: v.WorkQueue, ID: v.MessageID, Type: v.Type,
+		Headers: v.Headers, Body: v.body(), Text: v.Body.Text, Size: v.Bytes, Copy: v.Copy > 1,
+		Replays: v.Replays, Run: v.Run, State: s,
+	}
+	if v.Attempts >= 0 {
+		a.Attempts = v.Attempts
+	}
+	return a
+}
+
+func timeOrNil(t time.Time) any {
+	if t.IsZero() {
+		return nil
+	}
+	return t
+}
+
+var unknownName = regexp.MustCompile(`^unknown name (\S+)$`)
+
+// filterError says where an expression is wrong, in one line.
+func filterError(err error) error {
+	var at *file.Error
+	if !errors.As(err, &at) {
+		return err
+	}
+	if prev := errors.Unwrap(at); prev != nil && errors.Is(prev, errFilter) {
+		return prev
+	}
+	message := at.Message
+	if m := unknownName.FindStringSubmatch(message); m != nil {
+		message = fmt.Sprintf("unknown name %q; ", m[1])
+		known := append(FilterNames(), functionNames()...)
+		if near := topology.Nearest(m[1], known); near != "" {
+			message += fmt.Sprintf("did you mean %q?", near)
+		} else {
+			message += "a filter knows " + strings.Join(known, ", ")
+		}
+	}
+	if strings.Contains(message, "time.Time and string") || strings.Contains(message, "string and time.Time") {
+		message += `; write a time as date("2026-11-22") or date("2026-11-22T09:00:00Z")`
+	}
+	return fmt.Errorf("column %d: %s", at.Column+1, message)
 }

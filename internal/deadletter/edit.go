@@ -1,0 +1,271 @@
+package deadletter
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"strings"
+	"unicode/utf8"
+
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/rogpeppe/go-internal/diff"
+
+	"github.com/dlxctl/dlxctl/internal/decode"
+)
+
+// Edited is a message as a person wants it: what is set replaces what the message has. The zero
+// value changes nothing.
+type Edited struct {
+	// Body is the new body; nil keeps the old one.
+	Body []byte
+	// MessageID is the new message-id; empty keeps the old one.
+	MessageID string
+	// ContentType and ContentEncoding replace the properties; nil keeps them.
+	ContentType, ContentEncoding *string
+	// Headers are set. A number keeps the type that the header has, if it fits. Removed are
+	// the names of headers that go.
+	Headers map[string]any
+	Removed []string
+}
+
+// longestProperty is how many bytes a property of AMQP may have.
+const longestProperty = 255
+
+// Apply returns a message as an edit wants it. It does not change d.
+func Apply(d amqp091.Delivery, e Edited) (amqp091.Delivery, error) {
+	if e.Body != nil {
+		d.Body = e.Body
+	}
+	for _, p := range []struct {
+		name string
+		old  *string
+		set  *string
+	}{
+		{"message-id", &d.MessageId, setOr(e.MessageID)},
+		{"content-type", &d.ContentType, e.ContentType},
+		{"content-encoding", &d.ContentEncoding, e.ContentEncoding},
+	} {
+		if p.set == nil {
+			continue
+		}
+		if len(*p.set) > longestProperty {
+			return amqp091.Delivery{}, fmt.Errorf("the %s has %d bytes; the limit is %d", p.name, len(*p.set), longestProperty)
+		}
+		*p.old = *p.set
+	}
+	if len(e.Headers) == 0 && len(e.Removed) == 0 {
+		return d, nil
+	}
+	headers := maps.Clone(d.Headers)
+	if headers == nil {
+		headers = amqp091.Table{}
+	}
+	for _, name := range e.Removed {
+		delete(headers, name)
+	}
+	for name, v := range e.Headers {
+		typed, err := like(d.Headers[name], v)
+		if err != nil {
+			return amqp091.Delivery{}, fmt.Errorf("header %q: %w", name, err)
+		}
+		if len(name) > longestProperty {
+			return amqp091.Delivery{}, fmt.Errorf("header %.20q has a name of %d bytes; the limit is %d", name, len(name), longestProperty)
+		}
+		headers[name] = typed
+	}
+	d.Headers = headers
+	return d, headers.Validate()
+}
+
+func setOr(s string) *string {
+	if s == "" {
+		return nil
+	}
+	return &s
+}
+
+// like returns a value as a header, with the type of the header that it replaces where it fits.
+// JSON and YAML know fewer types than AMQP.
+func like(old, v any) (any, error) {
+	switch v := v.(type) {
+	case float64:
+		if v == math.Trunc(v) && math.Abs(v) < 1<<53 && !isFloat(old) {
+			return likeInteger(old, int64(v)), nil
+		}
+		return v, nil
+	case map[string]any:
+		return likeTable(old, v)
+	case amqp091.Table:
+		return likeTable(old, v)
+	case []any:
+		out := make([]any, len(v))
+		before, _ := old.([]any)
+		for i, e := range v {
+			var beside any
+			if i < len(before) {
+				beside = before[i]
+			}
+			typed, err := like(beside, e)
+			if err != nil {
+				return nil, err
+			}
+			out[i] = typed
+		}
+		return out, nil
+	case string:
+		if _, ok := old.([]byte); ok {
+			return []byte(v), nil
+		}
+		return v, nil
+	}
+	if n, ok := integer(v); ok && !isInteger(v) {
+		return likeInteger(old, n), nil
+	}
+	if err := (amqp091.Table{"value": v}).Validate(); err != nil {
+		return nil, fmt.Errorf("a value of the type %T is no header", v)
+	}
+	return v, nil
+}
+
+// isInteger reports whether a value has a width that AMQP knows. Then it was chosen.
+func isInteger(v any) bool {
+	_, plain := v.(int)
+	_, long := v.(int64)
+	return !plain && !long
+}
+
+func isFloat(v any) bool {
+	switch v.(type) {
+	case float32, float64, amqp091.Decimal:
+		return true
+	default:
+		return false
+	}
+}
+
+func likeTable(old any, v map[string]any) (amqp091.Table, error) {
+	out, before := amqp091.Table{}, table(old)
+	for name, e := range v {
+		typed, err := like(before[name], e)
+		if err != nil {
+			return nil, fmt.Errorf("%q: %w", name, err)
+		}
+		out[name] = typed
+	}
+	return out, nil
+}
+
+// likeInteger returns n in the width of old, or as an int64.
+func likeInteger(old any, n int64) any {
+	switch old.(type) {
+	case int8:
+		if n == int64(int8(n)) { //nolint:gosec // the comparison finds what does not fit
+			return int8(n)
+		}
+	case int16:
+		if n == int64(int16(n)) { //nolint:gosec // as above
+			return int16(n)
+		}
+	case int32:
+		if n == int64(int32(n)) { //nolint:gosec // as above
+			return int32(n)
+		}
+	case uint8:
+		if n == int64(uint8(n)) { //nolint:gosec // as above
+			return uint8(n)
+		}
+	case uint16:
+		if n == int64(uint16(n)) { //nolint:gosec // as above
+			return uint16(n)
+		}
+	case uint32:
+		if n == int64(uint32(n)) { //nolint:gosec // as above
+			return uint32(n)
+		}
+	}
+	return n
+}
+
+// ErrNoDraft is wrapped by the error of [Reader.Draft] for a body that cannot be edited.
+var ErrNoDraft = errors.New("the body cannot be edited as text")
+
+// Draft returns the body of a message for an editor: JSON with indentation, or a text as it is.
+// It refuses what [Reader.FromDraft] could not turn back into bytes, and a body of which the
+// person may not see all.
+func (r *Reader) Draft(m Message) ([]byte, error) {
+	decoder := r.Decoder
+	if decoder == nil {
+		decoder = &decode.Decoder{}
+	}
+	d := m.Delivery
+	whole := decoder.Decode(decode.Input{
+		ContentType: d.ContentType, ContentEncoding: d.ContentEncoding, Type: d.Type, Headers: d.Headers, Body: d.Body,
+	})
+	other := "; export the message, edit its file, and import it"
+	switch {
+	case r.View(m).Body.Text != whole.Text:
+		return nil, fmt.Errorf("%w: rules mask a part of it", ErrNoDraft)
+	case d.ContentEncoding != "" && d.ContentEncoding != "identity":
+		return nil, fmt.Errorf("%w: its content-encoding is %q%s", ErrNoDraft, d.ContentEncoding, other)
+	case !utf8.Valid(d.Body) || whole.Format == decode.Protobuf || whole.Format == decode.RawProtobuf:
+		return nil, fmt.Errorf("%w: it is %s%s", ErrNoDraft, whole.Format, other)
+	}
+	var out bytes.Buffer
+	if bytes.ContainsRune(bytes.TrimSpace(d.Body), '\n') || json.Indent(&out, d.Body, "", "  ") != nil {
+		return bytes.Clone(d.Body), nil
+	}
+	return append(bytes.TrimSpace(out.Bytes()), '\n'), nil
+}
+
+// FromDraft returns the edit that a person has made to a draft. JSON that was on one line is
+// written on one line again; its numbers and the order of its names stay as they were typed.
+func (r *Reader) FromDraft(m Message, draft []byte) (Edited, error) {
+	before, err := r.Draft(m)
+	if err != nil {
+		return Edited{}, err
+	}
+	if bytes.Equal(before, draft) {
+		return Edited{}, nil
+	}
+	if !json.Valid(m.Delivery.Body) || bytes.Equal(before, m.Delivery.Body) {
+		return Edited{Body: bytes.Clone(draft)}, validDraft(m, draft)
+	}
+	var out bytes.Buffer
+	if err := json.Compact(&out, draft); err != nil {
+		return Edited{}, jsonError(draft, err)
+	}
+	return Edited{Body: out.Bytes()}, nil
+}
+
+// validDraft refuses a draft that is no JSON where the body was.
+func validDraft(m Message, draft []byte) error {
+	var v json.RawMessage
+	if !json.Valid(m.Delivery.Body) {
+		return nil
+	}
+	if err := json.Unmarshal(draft, &v); err != nil {
+		return jsonError(draft, err)
+	}
+	return nil
+}
+
+func jsonError(draft []byte, err error) error {
+	var syntax *json.SyntaxError
+	if !errors.As(err, &syntax) {
+		return err
+	}
+	before := draft[:min(int(syntax.Offset), len(draft))]
+	return fmt.Errorf("line %d: the body is no longer JSON: %w", 1+bytes.Count(before, []byte("\n")), err)
+}
+
+// Diff returns the differences between two texts as lines that begin with "+" and "-". Empty if
+// they are equal.
+func Diff(nameA, a, nameB, b string) string {
+	return string(diff.Diff(nameA, []byte(ended(a)), nameB, []byte(ended(b))))
+}
+
+func ended(s string) string { return strings.TrimSuffix(s, "\n") + "\n" }

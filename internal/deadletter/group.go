@@ -1,0 +1,247 @@
+package deadletter
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/expr-lang/expr"
+
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// maxGroups limits how many groups are told apart. The messages of further groups are counted
+// together.
+const maxGroups = 10_000
+
+// longestValue is how many characters of a value name a group.
+const longestValue = 200
+
+// Group is messages that have something in common.
+type Group struct {
+	// Value is what they have in common, redacted. Empty if Missing or Others.
+	Value string
+	// Missing reports that these are the messages without such a value, and Others that these
+	// are those of all groups beyond the first 10,000.
+	Missing, Others bool
+	Count           int
+	// Share is the part of all messages, from 0 to 1.
+	Share float64
+	// First and Last are when the first and the last of them failed; zero is unknown.
+	First, Last time.Time
+	// Example is the handle of one of them.
+	Example Handle
+}
+
+// By is a way to group messages.
+type By struct {
+	source string
+	value  func(View) any
+	body   bool
+}
+
+// ParseBy reads a way to group: cause, error, queue, key, exchange, type, header:NAME, or
+// body.PATH in the language of filters.
+func ParseBy(s string) (By, error) {
+	if name, ok := strings.CutPrefix(s, "header:"); ok {
+		if name == "" {
+			return By{}, errors.New("header: names no header; write it as in header:x-tenant")
+		}
+		return By{source: s, value: func(v View) any { return v.Headers[name] }}, nil
+	}
+	if strings.HasPrefix(s, "body.") || strings.HasPrefix(s, "body[") {
+		path, err := compile(s, expr.AsAny())
+		if err != nil {
+			return By{}, fmt.Errorf("cannot group by %q: %w", s, err)
+		}
+		value := func(v View) any {
+			found, err := path.value(v)
+			if err != nil {
+				return nil
+			}
+			return found
+		}
+		return By{source: s, value: value, body: true}, nil
+	}
+	values := map[string]func(View) any{
+		"cause":    func(v View) any { return v.Cause },
+		"queue":    func(v View) any { return v.WorkQueue },
+		"key":      func(v View) any { return v.Key },
+		"exchange": func(v View) any { return v.Exchange },
+		"type":     func(v View) any { return v.Type },
+		"error":    alikeError(),
+	}
+	value, ok := values[s]
+	if !ok {
+		return By{}, unknownBy(s)
+	}
+	return By{source: s, value: value, body: s == "error" || s == "type"}, nil
+}
+
+func unknownBy(s string) error {
+	names := []string{"cause", "error", "queue", "key", "exchange", "type"}
+	fix := "use " + strings.Join(names, ", ") + ", header:NAME or body.PATH"
+	if near := topology.Nearest(s, names); near != "" {
+		fix = fmt.Sprintf("did you mean %q?", near)
+	}
+	return fmt.Errorf("cannot group by %q; %s", s, fix)
+}
+
+// String returns the way to group as [ParseBy] read it.
+func (b By) String() string { return b.source }
+
+// NeedsBody reports whether grouping needs the body. If not, the view of [Reader.Head] is
+// enough.
+func (b By) NeedsBody() bool { return b.body }
+
+// alikeError returns a function that makes errors equal which differ in numbers and ids alone.
+func alikeError() func(View) any {
+	varying := regexp.MustCompile(`[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}` +
+		`|\b0[xX][0-9a-fA-F]+|\b[0-9a-fA-F]{8,}\b|\b\d+(?:[.,:]\d+)*|\d{3,}`)
+	return func(v View) any {
+		text := v.Error
+		if v.ErrorType != "" && !strings.Contains(text, v.ErrorType) {
+			text = v.ErrorType + ": " + text
+		}
+		first, _, _ := strings.Cut(strings.TrimSpace(text), "\n")
+		return varying.ReplaceAllStringFunc(cut(first, 4*longestValue), func(found string) string {
+			switch {
+			case strings.Count(found, "-") == 4:
+				return "<id>"
+			case !strings.ContainsAny(found, "0123456789"):
+				return found // a word such as "deadbeef"
+			case strings.ContainsAny(found, "abcdefABCDEFxX"):
+				return "<hex>"
+			default:
+				return "<n>"
+			}
+		})
+	}
+}
+
+// Groups counts messages by what they have in common. It keeps at most 10,000 groups.
+type Groups struct {
+	by     By
+	groups map[string]*Group
+	// missing and others are the groups without a value.
+	missing, others Group
+	total           int
+}
+
+// NewGroups returns an empty count.
+func NewGroups(by By) *Groups {
+	return &Groups{by: by, groups: map[string]*Group{}, missing: Group{Missing: true}, others: Group{Others: true}}
+}
+
+// Add counts a message.
+func (g *Groups) Add(v View) {
+	g.total++
+	g.group(v).add(v)
+}
+
+func (g *Groups) group(v View) *Group {
+	value := groupValue(g.by.value(v))
+	if value == "" {
+		return &g.missing
+	}
+	group, ok := g.groups[value]
+	if !ok {
+		if len(g.groups) >= maxGroups {
+			return &g.others
+		}
+		value = strings.Clone(value) // the body of the message is not kept
+		group = &Group{Value: value}
+		g.groups[value] = group
+	}
+	return group
+}
+
+func (g *Group) add(v View) {
+	g.Count++
+	if g.Example == "" {
+		g.Example = v.Handle
+	}
+	if at := v.LastFailed; !at.IsZero() {
+		if g.First.IsZero() || at.Before(g.First) {
+			g.First = at
+		}
+		if at.After(g.Last) {
+			g.Last = at
+		}
+	}
+}
+
+// Total returns how many messages were counted.
+func (g *Groups) Total() int { return g.total }
+
+// List returns the groups, the largest first. What has no value and what exceeds the limit
+// comes last.
+func (g *Groups) List() []Group {
+	out := make([]Group, 0, len(g.groups)+2)
+	for _, group := range g.groups {
+		out = append(out, *group)
+	}
+	slices.SortFunc(out, func(a, b Group) int { return cmp.Or(b.Count-a.Count, strings.Compare(a.Value, b.Value)) })
+	for _, group := range []Group{g.missing, g.others} {
+		if group.Count > 0 {
+			out = append(out, group)
+		}
+	}
+	for i := range out {
+		out[i].Share = float64(out[i].Count) / float64(g.total)
+	}
+	return out
+}
+
+// groupValue returns a value as the name of a group. Empty is none.
+func groupValue(v any) string {
+	if v == nil {
+		return ""
+	}
+	text, ok := toText(v).(string)
+	if !ok {
+		raw, err := json.Marshal(finite(v))
+		if err != nil {
+			return ""
+		}
+		text = string(raw)
+	}
+	return cut(text, longestValue)
+}
+
+// cut returns the first characters of a text, with "…" in place of the rest.
+func cut(s string, most int) string {
+	if len(s) <= most || utf8.RuneCountInString(s) <= most {
+		return s
+	}
+	runes := 0
+	for i := range s {
+		if runes++; runes == most {
+			return s[:i] + "…"
+		}
+	}
+	return s
+}
+
+// MarshalJSON returns the group as scripts read it.
+func (g Group) MarshalJSON() ([]byte, error) {
+	out := struct {
+		Value   *string    `json:"value"`
+		Others  bool       `json:"others,omitempty"`
+		Count   int        `json:"count"`
+		Share   float64    `json:"share"`
+		First   *time.Time `json:"first"`
+		Last    *time.Time `json:"last"`
+		Example Handle     `json:"example"`
+	}{nil, g.Others, g.Count, g.Share, moment(g.First), moment(g.Last), g.Example}
+	if !g.Missing && !g.Others {
+		out.Value = &g.Value
+	}
+	return json.Marshal(out)
+}
