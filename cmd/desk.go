@@ -48,6 +48,7 @@ in the hold of the run, 3 refused, 4 some messages were moved but not all.`,
 	k.look.addLimit(c.Flags(), desk.OverviewMessages, "messages to look at in each queue; 0 looks at none")
 	k.look.addLook(c)
 	c.AddCommand(
+		newDeskList(a), newDeskGroups(a),
 
 		newDeskReplay(a), newDeskEdit(a), newDeskPark(a), newDeskRestore(a), newDeskDiscard(a),
 		newDeskRuns(a), newDeskResume(a), newDeskReturn(a), newDeskCancel(a),

@@ -72,6 +72,7 @@ func (k *chooseFlags) request(p deskPlace, now time.Time) (desk.Request, error) 
 		if r.Filter, err = deadletter.NewFilter(where); err != nil {
 			return desk.Request{}, usageError{fmt.Errorf("--where: %w", err)}
 		}
+		r.Filter = r.Filter.At(now)
 	}
 	return r, nil
 }

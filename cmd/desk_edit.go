@@ -2,8 +2,8 @@ package cmd
 
 import (
 	"bytes"
+	"context"
 	"crypto/rand"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -11,12 +11,12 @@ import (
 	"os/exec"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
 	"github.com/dlxctl/dlxctl/internal/deadletter"
 	"github.com/dlxctl/dlxctl/internal/desk"
+	"github.com/dlxctl/dlxctl/topology"
 )
 
 // deskEditCommand is the command desk edit.
@@ -78,21 +78,20 @@ func (k *deskEditCommand) run(c *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	r.Queue = found.message.Queue
-	before := found.message.Delivery.Body
-	after, err := k.edited(c, found)
+	edited, err := k.edited(c, d, found.message)
 	if err != nil {
 		return err
 	}
-	if bytes.Equal(after, before) {
+	if edited.Body == nil || bytes.Equal(edited.Body, found.message.Delivery.Body) {
 		fmt.Fprintln(k.app.stdout, "the body is unchanged; nothing was sent")
 		return nil
 	}
-	if r.Edited = (&deadletter.Edited{Body: after}); !k.sameID {
-		r.Edited.MessageID = newMessageID()
+	if !k.sameID {
+		edited.MessageID = newMessageID()
 	}
-	if k.app.output != "json" {
-		writeDiff(k.app.stdout, "before", before, "after", after)
+	r.Queue, r.Edited = found.message.Queue, &edited
+	if k.app.output == "text" {
+		k.showDiff(d, found, edited)
 	}
 	return k.do(c, args, d, r)
 }
@@ -114,69 +113,73 @@ func (k *deskEditCommand) request(args []string) (desk.Request, error) {
 }
 
 // edited returns the new body: that of --body-file, or what the editor leaves.
-func (k *deskEditCommand) edited(c *cobra.Command, found foundMessage) ([]byte, error) {
-	m := found.message
-	switch {
-	case k.bodyFile == "-":
-		return io.ReadAll(k.app.stdin)
-	case k.bodyFile != "":
+func (k *deskEditCommand) edited(c *cobra.Command, d *desk.Desk, m deadletter.Message) (deadletter.Edited, error) {
+	switch k.bodyFile {
+	case "":
+	case "-":
+		body, err := io.ReadAll(k.app.stdin)
+		return deadletter.Edited{Body: body}, err
+	default:
 		body, err := os.ReadFile(k.bodyFile)
 		if err != nil {
-			return nil, fmt.Errorf("read %s: %w", k.bodyFile, reason(err))
+			return deadletter.Edited{}, fmt.Errorf("read %s: %w", k.bodyFile, reason(err))
 		}
-		return body, nil
-	case m.Delivery.ContentEncoding != "" || !utf8.Valid(m.Delivery.Body) || bytes.ContainsRune(m.Delivery.Body, 0):
-		return nil, fmt.Errorf("%w: the body is not plain text; pass --body-file with the bytes to send, as %s returns them",
-			desk.ErrRefused, shellLine(c, "desk", "show", found.view.Name(), m.Queue, "--raw"))
-	case found.masked && !k.raw:
-		return nil, fmt.Errorf("%w: values of the body are masked, and the editor would show them; pass --raw to see them, or --body-file",
-			desk.ErrRefused)
+		return deadletter.Edited{Body: body}, nil
 	}
-	body, err := k.inEditor(c, m.Delivery.Body)
-	if err != nil || k.yes || bytes.Equal(body, m.Delivery.Body) {
-		return body, err
+	reader := *d.Reader
+	if k.raw {
+		reader.Redactor = nil
 	}
-	return body, k.keep(c, found.view.Name(), body)
+	before, err := reader.Draft(m)
+	if err != nil {
+		return deadletter.Edited{}, fmt.Errorf("%w: %w; or pass --body-file, or --raw if values are masked", desk.ErrRefused, err)
+	}
+	after, err := k.inEditor(c.Context(), before)
+	if err != nil {
+		return deadletter.Edited{}, err
+	}
+	edited, err := reader.FromDraft(m, after)
+	if err != nil {
+		return deadletter.Edited{}, fmt.Errorf("%w; nothing was sent; --body-file takes any bytes", err)
+	}
+	if !k.yes && edited.Body != nil {
+		err = k.keep(c, m.Name(), edited.Body)
+	}
+	return edited, err
 }
 
-// inEditor lets the person edit a body. JSON in one line is shown in several, and stored in one.
-func (k *deskEditCommand) inEditor(c *cobra.Command, body []byte) ([]byte, error) {
+// showDiff writes what changes, as the rules of redaction show it.
+func (k *deskEditCommand) showDiff(d *desk.Desk, found foundMessage, edited deadletter.Edited) {
+	reader, after := *d.Reader, found.message
+	if k.raw {
+		reader.Redactor = nil
+	}
+	after.Delivery.Body = edited.Body
+	fmt.Fprint(k.app.stdout, topology.Printable(deadletter.Diff(
+		"before", reader.View(found.message).Body.Text, "after", reader.View(after).Body.Text)))
+}
+
+// inEditor lets the person edit a text.
+func (k *deskEditCommand) inEditor(ctx context.Context, text []byte) ([]byte, error) {
 	words, err := k.editor()
 	if err != nil {
 		return nil, err
 	}
-	shown, flat := body, false
-	if indented := new(bytes.Buffer); !bytes.ContainsRune(body, '\n') && json.Indent(indented, body, "", "  ") == nil {
-		shown, flat = append(indented.Bytes(), '\n'), true
-	}
-	f, err := os.CreateTemp("", "dlxctl-body-*")
+	f, err := os.CreateTemp("", "dlxctl-body-*") // only this user can read it
 	if err != nil {
 		return nil, err
 	}
-	defer os.Remove(f.Name()) // --body-file keeps a body of its own
-	_, err = f.Write(shown)
+	defer os.Remove(f.Name())
+	_, err = f.Write(text)
 	if err = errors.Join(err, f.Close()); err != nil {
 		return nil, err
 	}
-	editor := exec.CommandContext(c.Context(), words[0], append(words[1:], f.Name())...) //nolint:gosec // the person's own
+	editor := exec.CommandContext(ctx, words[0], append(words[1:], f.Name())...) //nolint:gosec // the person's own
 	editor.Stdin, editor.Stdout, editor.Stderr = k.app.stdin, k.app.stderr, k.app.stderr
 	if err := editor.Run(); err != nil {
 		return nil, fmt.Errorf("the editor %s: %w; nothing was sent", words[0], err)
 	}
-	after, err := os.ReadFile(f.Name())
-	switch {
-	case err != nil:
-		return nil, err
-	case bytes.Equal(after, shown):
-		return body, nil
-	case !flat:
-		return after, nil
-	}
-	compact := new(bytes.Buffer)
-	if err := json.Compact(compact, after); err != nil {
-		return nil, fmt.Errorf("the edited body is no JSON any more: %w; nothing was sent; pass it with --body-file if it is meant", err)
-	}
-	return compact.Bytes(), nil
+	return os.ReadFile(f.Name())
 }
 
 // editor returns the command of the person's editor.

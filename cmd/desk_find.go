@@ -2,10 +2,7 @@ package cmd
 
 import (
 	"context"
-	"io"
 	"slices"
-
-	"github.com/rogpeppe/go-internal/diff"
 
 	"github.com/dlxctl/dlxctl/internal/deadletter"
 	"github.com/dlxctl/dlxctl/internal/desk"
@@ -16,8 +13,6 @@ import (
 type foundMessage struct {
 	message deadletter.Message
 	view    deadletter.View
-	// masked reports that the view does not show the whole body.
-	masked bool
 }
 
 // findMessage finds the message with the handle args[0] in the queue args[1], or else in the
@@ -36,15 +31,7 @@ func (a *app) findMessage(
 	err = d.Find(ctx, queues, args[0], o, func(m deadletter.Message, v deadletter.View) error {
 		found.message, found.view = m, v
 		found.message.Delivery.Body = slices.Clone(m.Delivery.Body) // it is valid only during the call
-		plain := deadletter.Reader{Decoder: d.Reader.Decoder}
-		found.masked = plain.View(m).Body.Text != v.Body.Text
 		return nil
 	})
 	return found, err
-}
-
-// writeDiff writes how two texts differ, line by line.
-func writeDiff(w io.Writer, oldName string, before []byte, newName string, after []byte) error {
-	_, err := w.Write(diff.Diff(oldName, before, newName, after))
-	return err
 }

@@ -15,8 +15,8 @@ import (
 // finishRun writes how a run ended, and returns the error that says what to do next. cause is the
 // error with which it ended.
 func (a *app) finishRun(c *cobra.Command, action desk.Action, r desk.Result, cause error) error {
-	if r.Run == "" && cause != nil {
-		return cause // there is no hold: nothing was moved
+	if cause != nil && (r.Run == "" || errors.Is(cause, desk.ErrRefused)) {
+		return cause // nothing was moved
 	}
 	interrupted := c.Context().Err() != nil
 	if interrupted && errors.Is(cause, c.Context().Err()) {

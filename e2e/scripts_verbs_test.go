@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -34,20 +35,21 @@ type (
 // commands are the verbs that the scripts have in addition to those of testscript.
 func commands() map[string]func(*testscript.TestScript, bool, []string) {
 	return map[string]func(*testscript.TestScript, bool, []string){
-		"exits":   exits,
-		"api":     api,
-		"defined": defined,
-		"publish": publish,
-		"expect":  expect,
-		"fail":    fail,
-		"filled":  filled,
-		"user":    user,
-		"tags":    tags,
-		"hold":    hold,
-		"waitfor": waitfor,
-		"cisteps": ciSteps,
-		"consume": consume,
-		"service": service,
+		"exits":    exits,
+		"api":      api,
+		"defined":  defined,
+		"publish":  publish,
+		"expect":   expect,
+		"fail":     fail,
+		"filled":   filled,
+		"user":     user,
+		"tags":     tags,
+		"hold":     hold,
+		"waitfor":  waitfor,
+		"cisteps":  ciSteps,
+		"consume":  consume,
+		"service":  service,
+		"remember": remember,
 	}
 }
 
@@ -313,6 +315,19 @@ func service(ts *testscript.TestScript, neg bool, args []string) {
 			}
 		}
 	}()
+}
+
+// remember sets a variable to what the parentheses of REGEXP match in the output of the last
+// program: remember NAME REGEXP.
+func remember(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: remember NAME REGEXP")
+	}
+	found := regexp.MustCompile("(?m)" + args[1]).FindStringSubmatch(ts.ReadFile("stdout"))
+	if len(found) != 2 {
+		ts.Fatalf("the output has no match for %s", args[1])
+	}
+	ts.Setenv(args[0], found[1])
 }
 
 // hold holds a lock until the script ends, as the user of the script: hold QUEUE.

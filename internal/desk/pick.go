@@ -23,13 +23,21 @@ type Picked struct {
 func (d *Desk) Pick(
 	ctx context.Context, r Request, visit func(deadletter.Message, deadletter.View) error,
 ) (Picked, error) {
+	return d.pick(ctx, r, true, visit)
+}
+
+// pick is Pick. With body, visit needs the body of the view.
+func (d *Desk) pick(
+	ctx context.Context, r Request, body bool, visit func(deadletter.Message, deadletter.View) error,
+) (Picked, error) {
 	var p Picked
-	all := r.Filter == nil && len(r.Handles) == 0 && r.Since.IsZero()
-	if all && r.Limit > 0 {
+	if r.Filter == nil && len(r.Handles) == 0 && r.Since.IsZero() && r.Limit > 0 {
 		r.Look.Messages = r.Limit
 	}
-	looked, err := d.Look(ctx, r.Queue, r.Look, func(m deadletter.Message) error {
-		v := d.Reader.View(m)
+	chooseByBody := r.Filter != nil && r.Filter.NeedsBody()
+	var err error
+	p.Looked, err = d.Look(ctx, r.Queue, r.Look, func(m deadletter.Message) error {
+		v := d.view(m, chooseByBody)
 		ok, err := r.chooses(v)
 		if err != nil || !ok {
 			return err
@@ -39,10 +47,20 @@ func (d *Desk) Pick(
 			return nil
 		}
 		p.Shown++
+		if body && !chooseByBody {
+			v = d.Reader.View(m)
+		}
 		return visit(m, v)
 	})
-	p.Looked = looked
 	return p, err
+}
+
+// view returns the view of a message, which costs much less without its body.
+func (d *Desk) view(m deadletter.Message, body bool) deadletter.View {
+	if body {
+		return d.Reader.View(m)
+	}
+	return d.Reader.Head(m)
 }
 
 // errFound ends a look.

@@ -7,6 +7,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/dlxctl/dlxctl/internal/deadletter"
 	"github.com/dlxctl/dlxctl/internal/text"
 )
 
@@ -89,7 +90,19 @@ func writeChosen(b *strings.Builder, p Proposal) {
 			fmt.Fprintf(b, "  and %d more groups\n", len(p.Groups)-shown)
 			break
 		}
-		fmt.Fprintf(b, "  %d × %s, for example %s\n", g.Count, text.Name(g.Value), g.Example)
+		fmt.Fprintf(b, "  %d × %s, for example %s\n", g.Count, groupName(g), g.Example)
+	}
+}
+
+// groupName returns what the messages of a group have in common.
+func groupName(g deadletter.Group) string {
+	switch {
+	case g.Others:
+		return "(further values)"
+	case g.Missing:
+		return "(no value)"
+	default:
+		return text.Name(g.Value)
 	}
 }
 

@@ -19,13 +19,6 @@ type (
 		Seconds  float64 `json:"seconds"`
 		Cost     string  `json:"cost,omitempty"`
 	}
-	groupJSON struct {
-		Value   string     `json:"value"`
-		Count   int        `json:"count"`
-		First   *time.Time `json:"first,omitempty"`
-		Last    *time.Time `json:"last,omitempty"`
-		Example string     `json:"example"`
-	}
 	reachJSON struct {
 		Queue     string `json:"queue"`
 		Exchange  string `json:"exchange,omitempty"`
@@ -35,17 +28,17 @@ type (
 		Waiting   *int   `json:"waiting,omitempty"`
 	}
 	proposalJSON struct {
-		Action         Action      `json:"action"`
-		Looked         lookedJSON  `json:"looked"`
-		Chosen         int         `json:"chosen"`
-		Copies         int         `json:"copies"`
-		ReplayedBefore int         `json:"left_out_replayed_before"`
-		First          *time.Time  `json:"first_failed,omitempty"`
-		Last           *time.Time  `json:"last_failed,omitempty"`
-		Groups         []groupJSON `json:"groups"`
-		Reaches        []reachJSON `json:"reaches"`
-		Refusals       []string    `json:"refusals"`
-		Command        string      `json:"command,omitempty"`
+		Action         Action             `json:"action"`
+		Looked         lookedJSON         `json:"looked"`
+		Chosen         int                `json:"chosen"`
+		Copies         int                `json:"copies"`
+		ReplayedBefore int                `json:"left_out_replayed_before"`
+		First          *time.Time         `json:"first_failed,omitempty"`
+		Last           *time.Time         `json:"last_failed,omitempty"`
+		Groups         []deadletter.Group `json:"groups"`
+		Reaches        []reachJSON        `json:"reaches"`
+		Refusals       []string           `json:"refusals"`
+		Command        string             `json:"command,omitempty"`
 	}
 	resultJSON struct {
 		Run           string  `json:"run"`
@@ -77,7 +70,7 @@ func WriteProposalJSON(w io.Writer, p Proposal, do string) error {
 	out := proposalJSON{
 		Action: p.Request.Action, Looked: p.Looked.wire(), Chosen: p.Chosen, Copies: p.Copies,
 		ReplayedBefore: p.ReplayedBefore, First: known(p.First), Last: known(p.Last),
-		Groups: wireGroups(p.Groups), Reaches: []reachJSON{}, Refusals: append([]string{}, p.Refusals...), Command: do,
+		Groups: append([]deadletter.Group{}, p.Groups...), Reaches: []reachJSON{}, Refusals: append([]string{}, p.Refusals...), Command: do,
 	}
 	for _, r := range p.Reaches {
 		out.Reaches = append(out.Reaches, reachJSON{
@@ -107,16 +100,6 @@ func wireRuns(runs []Run) []runJSON {
 		out = append(out, runJSON{
 			Run: r.ID, Action: r.Action, Queue: r.Queue, Phase: r.Phase, Active: r.Active, Chosen: r.Chosen,
 			Left: r.Holds, Started: known(r.Started), By: r.By, Reason: r.Reason,
-		})
-	}
-	return out
-}
-
-func wireGroups(groups []deadletter.Group) []groupJSON {
-	out := []groupJSON{}
-	for _, g := range groups {
-		out = append(out, groupJSON{
-			Value: g.Value, Count: g.Count, First: known(g.First), Last: known(g.Last), Example: string(g.Example),
 		})
 	}
 	return out

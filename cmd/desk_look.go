@@ -1,0 +1,32 @@
+package cmd
+
+import (
+	"time"
+
+	"github.com/dlxctl/dlxctl/internal/desk"
+)
+
+// deskLook is what the commands have in common that show messages of one queue.
+type deskLook struct {
+	app    *app
+	choose chooseFlags
+}
+
+// in calls do with the desk, and with the request for the chosen messages of the queue that an
+// argument names.
+func (k *deskLook) in(argument string, do func(*desk.Desk, desk.Request) error) error {
+	d, closeDesk, err := k.app.openDesk(k.choose.messages)
+	if err != nil {
+		return err
+	}
+	defer closeDesk()
+	place, err := deskQueue(d.Topology, argument)
+	if err != nil {
+		return err
+	}
+	r, err := k.choose.request(place, time.Now())
+	if err != nil {
+		return err
+	}
+	return do(d, r)
+}

@@ -1,0 +1,96 @@
+package desk
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/dlxctl/dlxctl/internal/deadletter"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// List writes messages one after the other, so that a list of any length needs little memory.
+type List struct {
+	w      *bufio.Writer
+	format string // text, json or jsonl
+	count  int
+}
+
+// NewList returns a list. Close must be called.
+func NewList(w io.Writer, format string) *List { return &List{w: bufio.NewWriter(w), format: format} }
+
+// Add writes a message.
+func (l *List) Add(v deadletter.View) error {
+	l.count++
+	switch l.format {
+	case "json", "jsonl":
+		raw, err := json.Marshal(v)
+		if err != nil {
+			return err
+		}
+		before := ""
+		switch {
+		case l.format == "json" && l.count == 1:
+			before = "[\n"
+		case l.format == "json":
+			before = ",\n"
+		}
+		_, err = fmt.Fprintf(l.w, "%s%s", before, raw)
+		if l.format == "jsonl" {
+			_, err = fmt.Fprintln(l.w)
+		}
+		return err
+	default:
+		if l.count == 1 {
+			l.row("HANDLE", "FAILED", "CAUSE", "ATTEMPTS", "REPLAYS", "KEY", "ERROR OR BODY")
+		}
+		attempts := "?"
+		if v.Attempts >= 0 {
+			attempts = fmt.Sprint(v.Attempts)
+		}
+		l.row(v.Name(), moment(v.LastFailed), dash(v.Cause), attempts, fmt.Sprint(v.Replays), dash(v.Key), firstLine(v))
+		return nil
+	}
+}
+
+// row writes a row of the table. The columns have fixed widths: what comes later is not known.
+func (l *List) row(handle, failed, cause, attempts, replays, key, last string) {
+	fmt.Fprintf(l.w, "%-12s  %-20s  %-14s  %-8s  %-7s  %-24s  %s\n", handle, failed, cause, attempts, replays, key, last)
+}
+
+// firstLine returns the beginning of the error of a message, or of its body.
+func firstLine(v deadletter.View) string {
+	s := v.Error
+	if s == "" {
+		s = strings.Join(strings.Fields(start(v.Body.Text)), " ")
+	}
+	s, _, _ = strings.Cut(strings.TrimSpace(s), "\n")
+	const most = 80
+	if utf8.RuneCountInString(s) > most {
+		s = string([]rune(s)[:most]) + "…"
+	}
+	return topology.Printable(s)
+}
+
+// start returns the first part of a text: a body may have megabytes.
+func start(s string) string {
+	const most = 4096
+	if len(s) <= most {
+		return s
+	}
+	return strings.ToValidUTF8(s[:most], "")
+}
+
+// Close ends the list.
+func (l *List) Close() error {
+	switch {
+	case l.format == "json" && l.count == 0:
+		l.w.WriteString("[]\n") //nolint:errcheck // Flush returns the error
+	case l.format == "json":
+		l.w.WriteString("\n]\n") //nolint:errcheck // as above
+	}
+	return l.w.Flush()
+}

@@ -1,0 +1,115 @@
+package desk_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/dlxctl/dlxctl/internal/deadletter"
+	"github.com/dlxctl/dlxctl/internal/desk"
+)
+
+func at(minute int) time.Time { return time.Date(2026, 1, 2, 9, minute, 0, 0, time.UTC) }
+
+// replay is the proposal of the examples.
+func replay() desk.Proposal {
+	return desk.Proposal{
+		Request: desk.Request{Action: desk.Replay, Queue: "billing.dead", Send: desk.SendOptions{
+			Rate: 10, Ramp: []int{1, 10, 100}, StopFailures: 3, MaxWaiting: 1000,
+		}},
+		Looked: desk.Looked{Queue: "billing.dead", Messages: 1204, Looked: 1204, Took: 211 * time.Millisecond},
+		Chosen: 37, ReplayedBefore: 2, Copies: 3,
+		Groups: []deadletter.Group{{Value: "rejected, order.placed, billing", Count: 37, Example: "0a1b2c3d4e5f"}},
+		First:  at(2), Last: at(41),
+		Reaches: []desk.Reach{
+			{Queue: "billing", Exchange: "shop.return", Key: "order.placed", Messages: 37, Consumers: 2, Waiting: 0},
+		},
+	}
+}
+
+// A proposal says all that a person must know before yes.
+func TestWriteProposal(t *testing.T) {
+	t.Parallel()
+	refused := replay()
+	refused.Reaches[0].Consumers, refused.Reaches[0].Waiting = -1, -1
+	refused.Refusals = []string{"queue billing does not exist; run dlxctl apply"}
+	none := desk.Proposal{Request: desk.Request{Action: desk.Park}, Looked: desk.Looked{Queue: "billing.dead"}}
+	forever := replay()
+	forever.Request.Action, forever.Request.Forever, forever.Reaches = desk.Discard, true, nil
+	for name, tc := range map[string]struct {
+		proposal desk.Proposal
+		do, want string
+	}{
+		"replay": {replay(), "dlxctl desk replay billing.dead --yes --expect 37", `
+billing.dead holds 1204 messages; looked at 1204 in 211ms, and gave all back in their order
+37 chosen, failed 2026-01-02T09:02:00Z to 2026-01-02T09:41:00Z; 3 equal a message before them; 2 left out because they were replayed before (--again chooses them)
+  37 × rejected, order.placed, billing, for example 0a1b2c3d4e5f
+37 messages would go to billing (through shop.return, key order.placed): 2 consumers, 0 waiting
+10/s after batches of 1, 10 and 100; stops after 3 repeated failures; pauses while the target holds more than 1000
+nothing was moved; to do it: dlxctl desk replay billing.dead --yes --expect 37
+`},
+		"refused": {refused, "", `
+billing.dead holds 1204 messages; looked at 1204 in 211ms, and gave all back in their order
+37 chosen, failed 2026-01-02T09:02:00Z to 2026-01-02T09:41:00Z; 3 equal a message before them; 2 left out because they were replayed before (--again chooses them)
+  37 × rejected, order.placed, billing, for example 0a1b2c3d4e5f
+37 messages would go to billing (through shop.return, key order.placed)
+10/s after batches of 1, 10 and 100; stops after 3 repeated failures; pauses while the target holds more than 1000
+refused: queue billing does not exist; run dlxctl apply
+`},
+		"empty queue": {none, "", "\nbilling.dead holds no messages\n0 chosen\n"},
+		"forever": {forever, "", `
+billing.dead holds 1204 messages; looked at 1204 in 211ms, and gave all back in their order
+37 chosen, failed 2026-01-02T09:02:00Z to 2026-01-02T09:41:00Z; 3 equal a message before them; 2 left out because they were replayed before (--again chooses them)
+  37 × rejected, order.placed, billing, for example 0a1b2c3d4e5f
+they would be deleted, and nothing could bring them back
+`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var b strings.Builder
+			if err := desk.WriteProposal(&b, tc.proposal, tc.do); err != nil {
+				t.Fatal(err)
+			}
+			if d := cmp.Diff(strings.TrimPrefix(tc.want, "\n"), b.String()); d != "" {
+				t.Errorf("WriteProposal (-want +got):\n%s", d)
+			}
+		})
+	}
+}
+
+// An overview says what was not looked at, and lists the runs in progress.
+func TestWriteOverview(t *testing.T) {
+	t.Parallel()
+	o := desk.Overview{Topology: "shop", Queues: []desk.QueueOverview{
+		{
+			Queue: "billing.dead", Owners: []string{"team-billing"}, Messages: 1204, Looked: 1000, Oldest: at(2), New: 999,
+			TopCause: "rejected", TopCount: 990,
+		},
+		{Queue: "mail.dead", Messages: 3, NotLooked: "it has consumers"},
+		{Queue: "news.dead"},
+		{Queue: "crm.dead", Missing: true},
+	}, Runs: []desk.Run{{
+		ID: "r1", Action: desk.Replay, Queue: "billing.dead", Phase: desk.Sending, Chosen: 37, Holds: 12, Started: at(50),
+		By: "ann@host",
+	}}}
+	want := `QUEUE         MESSAGES                          OLDEST                NEW IN 24 H  TOP CAUSE       OWNER
+billing.dead  1204                              2026-01-02T09:02:00Z  999 or more  990 × rejected  team-billing
+mail.dead     3                                 -                     ?            -               -
+news.dead     0                                 -                     0            -               -
+crm.dead      does not exist; run dlxctl apply  -                     0            -               -
+billing.dead: looked at 1000 of 1204
+mail.dead: looked at 0 of 3: it has consumers
+
+RUN  ACTION  QUEUE         PHASE             CHOSEN  LEFT  STARTED               BY        REASON
+r1   replay  billing.dead  sending, stopped  37      12    2026-01-02T09:50:00Z  ann@host  -
+`
+	var b strings.Builder
+	if err := desk.WriteOverview(&b, o); err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(want, b.String()); d != "" {
+		t.Errorf("WriteOverview (-want +got):\n%s", d)
+	}
+}
