@@ -263,9 +263,17 @@ func jsonError(draft []byte, err error) error {
 }
 
 // Diff returns the differences between two texts as lines that begin with "+" and "-". Empty if
-// they are equal.
+// they are equal. It shows tabs as four spaces, and escapes what controls a terminal.
 func Diff(nameA, a, nameB, b string) string {
-	return string(diff.Diff(nameA, []byte(ended(a)), nameB, []byte(ended(b))))
+	return string(diff.Diff(safe(nameA), []byte(lines(a)), safe(nameB), []byte(lines(b))))
 }
 
-func ended(s string) string { return strings.TrimSuffix(s, "\n") + "\n" }
+// lines returns a text for a terminal, with a line feed at its end.
+func lines(s string) string {
+	var out strings.Builder
+	for line := range strings.Lines(s) {
+		line = strings.ReplaceAll(strings.TrimRight(line, "\r\n"), "\t", "    ")
+		out.WriteString(safe(line) + "\n")
+	}
+	return out.String()
+}

@@ -1,0 +1,273 @@
+package deadletter
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/dlxctl/dlxctl/internal/text"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// Family is headers that one author wrote.
+type Family struct {
+	// Name is publisher, dlxctl, RabbitMQ, or the name of a framework.
+	Name string
+	// Headers are the names of the headers, sorted.
+	Headers []string
+}
+
+// Families returns the headers of a view by their author, without families that are empty.
+func (v View) Families() []Family {
+	families := []Family{{Name: "publisher"}, {Name: v.Framework}, {Name: "dlxctl"}, {Name: "RabbitMQ"}}
+	for _, name := range slices.Sorted(maps.Keys(v.Headers)) {
+		f := &families[v.family(name)]
+		f.Headers = append(f.Headers, name)
+	}
+	return slices.DeleteFunc(families, func(f Family) bool { return len(f.Headers) == 0 })
+}
+
+// family returns the index of the family of a header in [View.Families].
+func (v View) family(header string) int {
+	switch {
+	case v.Framework != "" && isOf(v.Framework, header):
+		return 1
+	case strings.HasPrefix(header, retryPrefix), strings.HasPrefix(header, deskPrefix), v.Ours && (header == v.countHeader || header == cc):
+		return 2
+	case header == "x-death", strings.HasPrefix(header, "x-first-death-"), strings.HasPrefix(header, "x-last-death-"),
+		IsCount(header), header == "x-stream-offset", strings.HasPrefix(header, "x-shovelled"), strings.HasPrefix(header, "x-opt-"):
+		return 3
+	default:
+		return 0
+	}
+}
+
+// DefaultWidth is the width of texts in columns where the width of the terminal is unknown.
+const DefaultWidth = 120
+
+// WriteShow writes a message for a person to read: why it died, its way, its properties, its
+// headers by family, and its body. Whatever the message holds, the text has no characters that
+// control a terminal. Long values are wrapped at width columns; 0 is [DefaultWidth]. The body is
+// not wrapped.
+func WriteShow(w io.Writer, v View, width int) error {
+	if width <= 0 {
+		width = DefaultWidth
+	}
+	var p page
+	p.width = width
+	fmt.Fprintf(&p, "%s in %s\n", v.Name(), safe(v.Queue))
+	p.section("failure", v.failure())
+	p.timeline(v.Hops)
+	p.section("properties", v.properties())
+	for _, f := range v.Families() {
+		rows := make([][2]string, len(f.Headers))
+		for i, name := range f.Headers {
+			rows[i] = [2]string{name, literal(v.Headers[name])}
+		}
+		p.section("headers of "+safe(f.Name), rows)
+	}
+	p.body(v)
+	_, err := w.Write(p.Bytes())
+	return err
+}
+
+// ShowDiff returns how the second message differs from the first, as lines of [WriteShow] that
+// begin with "+" and "-". Empty if both are shown alike.
+func ShowDiff(a, b View) string {
+	show := func(v View) string {
+		var out bytes.Buffer
+		v.Queue, v.Handle, v.Copy = "", "", 0
+		_ = WriteShow(&out, v, 1<<20) // a buffer takes everything
+		_, rest, _ := strings.Cut(out.String(), "\n")
+		return rest
+	}
+	return Diff(a.Name(), show(a), b.Name(), show(b))
+}
+
+// failure returns why the message died.
+func (v View) failure() [][2]string {
+	rows := [][2]string{{"cause", v.Cause}, {"error", v.Error}, {"error type", v.ErrorType}}
+	if v.WorkQueue != "" || v.Doubt == "" {
+		rows = append(rows, [2]string{"work queue", v.WorkQueue})
+	} else {
+		rows = append(rows, [2]string{"work queue", "unknown: " + v.Doubt})
+	}
+	if v.Attempts >= 0 {
+		rows = append(rows, [2]string{"attempts", fmt.Sprint(v.Attempts)})
+	}
+	rows = append(rows, [2]string{"first failed", Moment(v.FirstFailed)}, [2]string{"last failed", Moment(v.LastFailed)})
+	if v.Key != "" || v.Exchange != "" {
+		rows = append(rows, [2]string{"published to", address(v.Exchange, []string{v.Key})})
+	}
+	if v.Replays > 0 {
+		rows = append(rows, [2]string{"replays", fmt.Sprintf("%d, the last by run %s", v.Replays, v.Run)})
+	}
+	return append(rows, [2]string{"framework", v.Framework}, [2]string{"stack", v.Stack})
+}
+
+// address names an exchange and keys.
+func address(exchange string, keys []string) string {
+	out := "exchange " + text.Name(exchange)
+	if exchange == "" {
+		out = "the default exchange"
+	}
+	switch {
+	case len(keys) == 1 && keys[0] != "":
+		out += ", key " + text.Name(keys[0])
+	case len(keys) > 1:
+		out += ", keys " + quoted(keys)
+	}
+	return out
+}
+
+func (v View) properties() [][2]string {
+	rows := [][2]string{
+		{"message-id", v.MessageID},
+		{"type", v.Type},
+		{"timestamp", Moment(v.Published)},
+		{"content-type", v.ContentType},
+		{"content-encoding", v.ContentEncoding},
+		{"correlation-id", v.CorrelationID},
+		{"reply-to", v.ReplyTo},
+		{"app-id", v.AppID},
+		{"user-id", v.UserID},
+		{"expiration", v.Expiration},
+	}
+	if v.Priority > 0 {
+		rows = append(rows, [2]string{"priority", fmt.Sprint(v.Priority)})
+	}
+	if !v.Persistent {
+		rows = append(rows, [2]string{"delivery-mode", "transient: a restart of the broker loses it in a classic queue"})
+	}
+	return rows
+}
+
+// Moment returns a time as outputs show it, in UTC. Empty if it is unknown.
+func Moment(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return t.UTC().Format("2006-01-02T15:04:05Z")
+}
+
+// literal returns a header as JSON, so that a number and a text that looks like one differ.
+func literal(v any) string {
+	var out bytes.Buffer
+	enc := json.NewEncoder(&out)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(finite(v)); err != nil {
+		return fmt.Sprint(v)
+	}
+	return strings.TrimSuffix(out.String(), "\n")
+}
+
+// safe returns a text without characters that control a terminal, and without bytes that are no
+// text.
+func safe(s string) string { return topology.Printable(strings.ToValidUTF8(s, "\uFFFD")) }
+
+// page is the text about one message.
+type page struct {
+	bytes.Buffer
+
+	width int
+}
+
+// section writes rows with a name and a value, without those that have no value.
+func (p *page) section(title string, rows [][2]string) {
+	rows = slices.DeleteFunc(rows, func(r [2]string) bool { return r[1] == "" })
+	if len(rows) == 0 {
+		return
+	}
+	longest := 0
+	for i := range rows {
+		rows[i][0] = safe(rows[i][0])
+		longest = max(longest, utf8.RuneCountInString(rows[i][0]))
+	}
+	longest = min(longest, p.width/3)
+	fmt.Fprintf(p, "\n%s\n", title)
+	for _, r := range rows {
+		head := fmt.Sprintf("  %-*s  ", longest, r[0])
+		for line := range strings.Lines(r[1]) {
+			p.wrapped(head, 4+longest, safe(strings.TrimRight(line, "\r\n")))
+			head = strings.Repeat(" ", 4+longest)
+		}
+	}
+}
+
+// wrapped writes a line behind a head, and continues it below its beginning.
+func (p *page) wrapped(head string, indent int, line string) {
+	room := max(p.width-indent, 20)
+	runes := []rune(line)
+	for {
+		part := runes[:min(room, len(runes))]
+		fmt.Fprintln(p, strings.TrimRight(head+string(part), " "))
+		if runes = runes[len(part):]; len(runes) == 0 {
+			return
+		}
+		head = strings.Repeat(" ", indent)
+	}
+}
+
+// timeline writes the hops, the oldest first.
+func (p *page) timeline(hops []Hop) {
+	if len(hops) == 0 {
+		return
+	}
+	longest, assumed := 0, false
+	for _, h := range hops {
+		longest = max(longest, utf8.RuneCountInString(safe(h.Queue)))
+		assumed = assumed || h.Assumed
+	}
+	longest = min(longest, p.width/3)
+	fmt.Fprint(p, "\ntimeline\n")
+	for _, h := range hops {
+		when := Moment(h.Time)
+		if h.Assumed {
+			when = "*"
+		}
+		line := fmt.Sprintf("%-20s  %-*s  %s", when, longest, safe(h.Queue), safe(h.describe()))
+		p.wrapped("  ", 2, line)
+	}
+	if assumed {
+		fmt.Fprintln(p, "  * not in the headers: according to the topology as it is today")
+	}
+}
+
+// describe says what happened in a hop.
+func (h Hop) describe() string {
+	out := h.Reason
+	if out == "" {
+		out = "failed"
+	}
+	if h.Count > 1 {
+		out += fmt.Sprintf(", %d times", h.Count)
+	}
+	if h.Exchange != "" || len(h.Keys) > 0 {
+		out += ", came through " + address(h.Exchange, h.Keys)
+	}
+	return out
+}
+
+// body writes the decoded body, with what was undone to read it.
+func (p *page) body(v View) {
+	title := []string{"body", text.Count(v.Bytes, "byte")}
+	if v.Body.Format != "" {
+		title = append(title, string(v.Body.Format))
+	}
+	if len(v.Body.Steps) > 0 {
+		title = append(title, "from "+strings.Join(v.Body.Steps, ", "))
+	}
+	fmt.Fprintf(p, "\n%s\n", safe(strings.Join(title, ", ")))
+	if v.Body.Note != "" {
+		p.wrapped("  ", 2, safe(v.Body.Note))
+	}
+	for line := range strings.Lines(lines(v.Body.Text)) {
+		fmt.Fprintf(p, "  %s", line)
+	}
+}

@@ -1,0 +1,158 @@
+package deadletter_test
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/dlxctl/dlxctl/internal/deadletter"
+	"github.com/dlxctl/dlxctl/internal/decode"
+)
+
+func shown(t *testing.T, v deadletter.View, width int) string {
+	t.Helper()
+	var out bytes.Buffer
+	if err := deadletter.WriteShow(&out, v, width); err != nil {
+		t.Fatal(err)
+	}
+	return out.String()
+}
+
+func TestAMessageIsShown(t *testing.T) {
+	t.Parallel()
+	r := deadletter.Reader{Known: deadletter.Knows(shop())}
+	m := message("", ours(2, "tenant", "2", "n", int32(2), "desk-run", "r1", "desk-replays", int64(1), "x-delivery-count", int64(4)))
+	m.Handle, m.Delivery.DeliveryMode = "0a1b2c3d4e5f", amqp091.Persistent
+	v := r.View(m)
+	v.Body = decode.Document{Format: decode.JSON, Text: "{\n\t\"a\": 1\n}", Steps: []string{"gzip"}}
+	v.Bytes = 7
+	want := `0a1b2c3d4e5f in billing.dead
+
+failure
+  cause         rejected
+  work queue    billing
+  attempts      2
+  first failed  2026-11-22T09:00:01Z
+  last failed   2026-11-22T09:00:09Z
+  published to  exchange events, key order.placed
+  replays       1, the last by run r1
+
+timeline
+  2026-11-22T09:00:01Z  billing                  failed, came through exchange events, key order.placed
+  *                     shop.standard.retry.10s  expired
+  2026-11-22T09:00:09Z  billing                  rejected
+  * not in the headers: according to the topology as it is today
+
+properties
+  message-id    m-1
+  type          order.placed
+  content-type  application/json
+
+headers of publisher
+  n       2
+  tenant  "2"
+
+headers of dlxctl
+  CC                     ["@billing"]
+  count                  -1
+  desk-replays           1
+  desk-run               "r1"
+  retry-attempts         2
+  retry-exchange         "events"
+  retry-first-failed-at  "2026-11-22T09:00:01.000Z"
+  retry-last-failed-at   "2026-11-22T09:00:09.500Z"
+  retry-queue            "billing"
+  retry-reason           "rejected"
+  retry-routing-key      "order.placed"
+
+headers of RabbitMQ
+  x-delivery-count  4
+
+body, 7 bytes, json, from gzip
+  {
+      "a": 1
+  }
+`
+	if d := cmp.Diff(want, shown(t, v, 0)); d != "" {
+		t.Errorf("show (-want +got):\n%s", d)
+	}
+}
+
+func TestHeadersAreShownByTheirAuthor(t *testing.T) {
+	t.Parallel()
+	var r deadletter.Reader
+	got := r.View(message("", amqp091.Table{
+		"MT-Reason": "fault", "MT-Fault-Message": "x", "mine": 1, "count": int32(1), "x-death": []any{}, "x-shovelled": true,
+		"retry-queue": "q", "CC": []any{},
+	})).Families()
+	want := []deadletter.Family{
+		{Name: "publisher", Headers: []string{"CC", "count", "mine"}},
+		{Name: "MassTransit", Headers: []string{"MT-Fault-Message", "MT-Reason"}},
+		{Name: "dlxctl", Headers: []string{"retry-queue"}},
+		{Name: "RabbitMQ", Headers: []string{"x-death", "x-shovelled"}},
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("families (-want +got):\n%s", d)
+	}
+}
+
+func TestLongValuesAreWrapped(t *testing.T) {
+	t.Parallel()
+	var r deadletter.Reader
+	m := message("x", spring("events", "k"))
+	m.Delivery.Headers["long"] = strings.Repeat("ab ", 300)
+	m.Delivery.Headers["x-exception-stacktrace"] = "first\n\tat " + strings.Repeat("y", 200)
+	for _, width := range []int{80, 120} {
+		v := r.View(m)
+		v.Body = decode.Document{}
+		for line := range strings.Lines(shown(t, v, width)) {
+			if n := utf8.RuneCountInString(strings.TrimRight(line, "\n")); n > width {
+				t.Errorf("a line has %d of %d columns: %s", n, width, line)
+			}
+		}
+	}
+}
+
+func TestTheDifferenceOfTwoMessagesIsShown(t *testing.T) {
+	t.Parallel()
+	r := deadletter.Reader{Known: deadletter.Knows(shop())}
+	a, b := r.View(message("", ours(1))), r.View(message("", ours(1, "more", int64(1))))
+	if d := deadletter.ShowDiff(a, a); d != "" {
+		t.Errorf("the same message differs: %s", d)
+	}
+	if d := deadletter.ShowDiff(a, b); !strings.Contains(d, "\n+  more  1\n") {
+		t.Errorf("difference:\n%s", d)
+	}
+}
+
+// Nothing in a message reaches a terminal as a control character, an escape or a mark that
+// turns the direction of a text.
+func TestHostileContentIsShownHarmlessly(t *testing.T) {
+	t.Parallel()
+	hostile := "\x1b[2J\x07\u202e\u2066\u200f\x9b31m\u009b\r\nnext\xff\u2028\x00"
+	r := deadletter.Reader{Known: deadletter.Knows(shop())}
+	m := message(hostile, ours(2, hostile, hostile, "table", amqp091.Table{hostile: []any{hostile}}, "retry-error", hostile,
+		"retry-routing-key", hostile, "retry-reason", hostile, "x-death", []any{died(hostile, hostile, 2, 3, hostile, hostile, hostile)},
+		"NServiceBus.FailedQ", hostile, "NServiceBus.ExceptionInfo.StackTrace", hostile, "desk-run", hostile, "desk-replays", int32(1)))
+	d := &m.Delivery
+	d.MessageId, d.Type, d.ContentType, d.ContentEncoding, d.ReplyTo, d.AppId = hostile, hostile, hostile, hostile, hostile, hostile
+	d.CorrelationId, d.UserId, d.Expiration = hostile, hostile, hostile
+	m.Queue = hostile
+	v := r.View(m)
+	v.Body = decode.Document{Text: hostile, Note: hostile, Steps: []string{hostile}, Format: decode.Format(hostile)}
+	for _, out := range []string{shown(t, v, 80), deadletter.ShowDiff(v, deadletter.View{})} {
+		if !utf8.ValidString(out) {
+			t.Errorf("no valid UTF-8: %q", out)
+		}
+		for _, c := range out {
+			if c != '\n' && !unicode.IsGraphic(c) {
+				t.Errorf("%q is shown as it is", c)
+			}
+		}
+	}
+}
