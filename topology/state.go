@@ -45,6 +45,14 @@ func (s State) Major() int {
 	return n
 }
 
+// AtLeast reports whether the broker's version is that or a later one, by its first two numbers.
+func (s State) AtLeast(major, minor int) bool {
+	_, rest, _ := strings.Cut(s.Version, ".")
+	second, _, _ := strings.Cut(rest, ".")
+	n, err := strconv.Atoi(second)
+	return s.Major() > major || s.Major() == major && err == nil && n >= minor
+}
+
 // Usage is what a queue holds, as of the last statistics of the broker.
 type Usage struct {
 	Ready          int64

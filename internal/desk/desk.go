@@ -7,7 +7,6 @@
 package desk
 
 import (
-	"context"
 	"errors"
 	"time"
 
@@ -47,7 +46,8 @@ type LookOptions struct {
 	// Hold is after how long everything is given back. Zero is 10 s for each 100,000 messages
 	// at least.
 	Hold time.Duration
-	// BesideConsumers allows a queue with consumers.
+	// BesideConsumers allows a queue with consumers. They take some of its messages meanwhile, and
+	// wait for those that are held.
 	BesideConsumers bool
 }
 
@@ -67,12 +67,4 @@ type Looked struct {
 	Took time.Duration
 	// Cost says what the look changed in the queue: redelivered flags, delivery counts.
 	Cost string
-}
-
-// Look reads messages from the head of a queue in order, passes each to visit, and gives all of
-// them back in the same order. The body of a message is valid only during the call. An error of
-// visit ends the look and is returned. It refuses, with ErrRefused and before it consumes, a
-// queue that a look would harm.
-func (d *Desk) Look(ctx context.Context, queue string, o LookOptions, visit func(deadletter.Message) error) (Looked, error) {
-	return Looked{}, errors.ErrUnsupported
 }

@@ -72,6 +72,8 @@ func explainChannel(err error) error {
 	switch e.Code {
 	case amqp091.NotFound:
 		out.kind = broker.ErrNotFound
+	case amqp091.ResourceLocked:
+		out.kind = broker.ErrInUse
 	case amqp091.AccessRefused:
 		out.kind = broker.ErrForbidden
 		if strings.Contains(e.Reason, "in exclusive use") {

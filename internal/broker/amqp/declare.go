@@ -107,6 +107,8 @@ func (c *Conn) explain(err error) error {
 		return broker.Errorf(broker.ErrForbidden,
 			"user %q lacks a permission (configure, write or read) for this in vhost %q; %s",
 			c.endpoint.AMQP.User, c.endpoint.VHost, broker.GrantHint(c.endpoint.AMQP.User))
+	case amqp091.ResourceLocked:
+		return broker.Errorf(broker.ErrInUse, "%s", reason)
 	case amqp091.ConnectionForced, amqp091.FrameError, amqp091.ChannelError:
 		return broker.Errorf(broker.ErrUnreachable, "the AMQP connection to %s ended: %d %s", c.endpoint.AMQP, e.Code, reason)
 	default:

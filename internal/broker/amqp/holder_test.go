@@ -88,25 +88,22 @@ func TestAHolderKeepsTheOrder(t *testing.T) {
 			options amqp.HolderOptions
 			takes   int
 			acks    func(int) bool
-			nack    bool
 		}{
-			"all":               {amqp.HolderOptions{Messages: n}, n, never, false},
-			"a part":            {amqp.HolderOptions{Messages: 777}, 777, never, false},
-			"in blocks":         {amqp.HolderOptions{Messages: n, Block: 400}, n, every(7), false},
-			"many consumers":    {amqp.HolderOptions{Messages: n}.PerConsumer(200), n, every(9), false},
-			"more channels":     {amqp.HolderOptions{Messages: n}.PerConsumer(100), n, never, false},
-			"by nack":           {amqp.HolderOptions{Messages: n, Nack: true}, n, every(10), true},
-			"many, by nack":     {amqp.HolderOptions{Messages: n, Nack: true}.PerConsumer(200), n, never, true},
-			"more than it has":  {amqp.HolderOptions{Messages: 2 * n}, n, never, false},
-			"up to the bytes":   {amqp.HolderOptions{Messages: n, Bytes: 16 * 1500}, 2000, never, false},
-			"acknowledging all": {amqp.HolderOptions{Messages: n, Block: 1000}, n, every(1), false},
+			"all":               {amqp.HolderOptions{Messages: n}, n, never},
+			"a part":            {amqp.HolderOptions{Messages: 777}, 777, never},
+			"in blocks":         {amqp.HolderOptions{Messages: n, Block: 400}, n, every(7)},
+			"many consumers":    {amqp.HolderOptions{Messages: n}.PerConsumer(200), n, every(9)},
+			"more channels":     {amqp.HolderOptions{Messages: n}.PerConsumer(100), n, never},
+			"by nack":           {amqp.HolderOptions{Messages: n, Nack: true}, n, every(10)},
+			"many, by nack":     {amqp.HolderOptions{Messages: n, Nack: true}.PerConsumer(200), n, never},
+			"more than it has":  {amqp.HolderOptions{Messages: 2 * n}, n, never},
+			"up to the bytes":   {amqp.HolderOptions{Messages: n, Bytes: 16 * 1500}, 2000, never},
+			"acknowledging all": {amqp.HolderOptions{Messages: n, Block: 1000}, n, every(1)},
 		} {
 			t.Run(kind+", "+name, func(t *testing.T) {
 				t.Parallel()
 				target := brokertest.VHost(t)
-				if tc.nack && !target.AtLeast("4.3") {
-					t.Skip("nack keeps the order since 4.3")
-				}
+				tc.options.Nack = tc.options.Nack && target.AtLeast("4.3") // before, it scrambles
 				queue, ch := filled(t, target, n, amqp091.Table{"x-queue-type": kind})
 				h := dial(t, target).Holder(queue, tc.options)
 				want := 0
@@ -137,6 +134,63 @@ func TestAHolderKeepsTheOrder(t *testing.T) {
 					t.Errorf("came back in another order: %v", firstDifference(got, rest))
 				}
 			})
+		}
+	}
+}
+
+// A quorum queue keeps what was returned in a list of its own. Parts of that list come back in
+// their place too, whatever was returned before.
+func TestAHolderKeepsTheOrderOfReturnedMessages(t *testing.T) {
+	t.Parallel()
+	const n = 3000
+	for name, parts := range map[string][]int{
+		"all, then a part":        {n, 3, 700, 1},
+		"a part of a part":        {1500, 400, 1500, 2000, 100},
+		"parts, then all of them": {10, 5, n, 5},
+	} {
+		for _, nack := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, nack %t", name, nack), func(t *testing.T) {
+				t.Parallel()
+				target := brokertest.VHost(t)
+				queue, _ := filled(t, target, n, amqp091.Table{"x-queue-type": "quorum", "x-delivery-limit": int64(100)})
+				for _, part := range parts {
+					o := amqp.HolderOptions{Messages: part, Nack: nack && target.AtLeast("4.3")}
+					h := dial(t, target).Holder(queue, o)
+					want := 0
+					if err := h.Take(t.Context(), func(m amqp.Held) error {
+						if m.MessageId != strconv.Itoa(want) {
+							return fmt.Errorf("message %s came in the place of %d", m.MessageId, want)
+						}
+						want++
+						return nil
+					}); err != nil {
+						t.Fatal(err)
+					}
+					if err := h.Release(); err != nil || want != part {
+						t.Fatalf("took %d of %d: %v", want, part, err)
+					}
+				}
+				if got := drained(t, target, queue, n); !slices.IsSorted(got) {
+					t.Error("the order has changed")
+				}
+			})
+		}
+	}
+}
+
+// A Holder that may not take enough to keep the order says so.
+func TestAHolderSaysThatTheOrderMayHaveChanged(t *testing.T) {
+	t.Parallel()
+	const n = 500
+	target := brokertest.VHost(t)
+	queue, _ := filled(t, target, n, amqp091.Table{"x-queue-type": "quorum"})
+	for i, o := range []amqp.HolderOptions{{Messages: n}, {Messages: 5, Most: 100}} {
+		h := dial(t, target).Holder(queue, o)
+		if err := h.Take(t.Context(), func(amqp.Held) error { return nil }); err != nil {
+			t.Fatal(err)
+		}
+		if err := h.Release(); errors.Is(err, amqp.ErrReordered) != (i == 1) {
+			t.Errorf("releasing %d: %v", o.Messages, err)
 		}
 	}
 }

@@ -1,0 +1,304 @@
+package desk
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/dlxctl/dlxctl/internal/broker"
+	"github.com/dlxctl/dlxctl/internal/broker/amqp"
+	"github.com/dlxctl/dlxctl/internal/deadletter"
+	"github.com/dlxctl/dlxctl/internal/text"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+const (
+	// holdMessages is how many messages of a quorum queue a look holds by default, and
+	// holdClassic and holdClassicBytes how many of a classic queue: each that is held costs the
+	// broker up to 5 KiB there (4.3.6, measured).
+	holdMessages     = 1_000_000
+	holdClassic      = 100_000
+	holdClassicBytes = 128 << 20
+	// holdTime is how long a look holds messages by default, for each 100,000 of them.
+	holdTime  = 10 * time.Second
+	holdGroup = 100_000
+	// leastTimeout is the least x-consumer-timeout of a look.
+	leastTimeout = time.Minute
+)
+
+// ErrEnough is what visit returns to end a look of which the rest is not needed. Look then returns
+// no error.
+var ErrEnough = errors.New("enough")
+
+// errOverdue ends a look that holds messages for too long.
+var errOverdue = errors.New("held for too long")
+
+// look is one look at one queue.
+type look struct {
+	desk    *Desk
+	options LookOptions
+	terms   terms
+	conn    *amqp.Conn
+	visit   func(deadletter.Message) error
+	copies  deadletter.Copies
+	rescuer *rescuer // nil where returning a message never ends it
+	done    Looked
+	// returned is the highest x-delivery-count so far.
+	returned int64
+	// expiring is how many messages have an expiration of their own.
+	expiring int
+	rescued  int
+}
+
+// Look reads messages from the head of a queue in order, passes each to visit, and gives all of
+// them back in the same order. The body of a message is valid only during the call. An error of
+// visit ends the look and is returned. It refuses, with ErrRefused and before it consumes, a
+// queue that a look would harm. A stream is read by offset: nothing is held.
+//
+// Nothing can be lost: Look acknowledges no message of which the queue has no confirmed copy. If
+// the process, the connection or the channel ends, the broker takes all messages back. After
+// LookOptions.Hold everything is given back, whatever visit does.
+//
+// A quorum queue with a finite delivery limit counts each return before 4.3. Look stops before the
+// messages at the head have used up their limit, though even a look that is refused counts once for
+// the first message; one that would be dropped on its return is copied to the tail of the queue.
+func (d *Desk) Look(
+	ctx context.Context, queue string, o LookOptions, visit func(deadletter.Message) error,
+) (Looked, error) {
+	state, err := d.Management.Inspect(ctx)
+	if err != nil {
+		return Looked{}, err
+	}
+	l := &look{desk: d, options: o, visit: visit, done: Looked{Queue: queue}}
+	if l.terms, err = termsOf(state, queue); err != nil {
+		return Looked{}, err
+	}
+	e := d.Endpoint
+	e.ConnectionName = cmp.Or(e.ConnectionName, "dlxctl looks at "+queue)
+	if l.conn, err = amqp.DialToConsume(ctx, e); err != nil {
+		return Looked{}, err
+	}
+	defer l.conn.Close()
+	if err := l.begin(); err != nil {
+		return l.done, err
+	}
+	switch {
+	case l.done.Messages == 0:
+		return l.done, nil
+	case l.done.Type == topology.Stream:
+		return l.stream(ctx)
+	default:
+		return l.hold(ctx)
+	}
+}
+
+// begin asks the queue what it has, and refuses what would do harm.
+func (l *look) begin() error {
+	t := &l.terms
+	l.done.Type, l.done.Unacknowledged = t.queue.Type(), int(t.usage.Unacknowledged)
+	ready, err := l.conn.MessagesReady(l.done.Queue)
+	if errors.Is(err, broker.ErrInUse) {
+		return refusef("queue %s belongs to another connection alone (exclusive); look at it from there", text.Name(l.done.Queue))
+	}
+	if err == nil && t.queue.Type() != topology.Stream {
+		t.consumers, err = l.conn.ConsumersOf(l.done.Queue)
+	}
+	if err != nil {
+		return err
+	}
+	l.done.Messages = ready
+	return t.refuse(l.wanted(), ready, l.options.BesideConsumers)
+}
+
+// wanted is how many messages to look at.
+func (l *look) wanted() int {
+	n := min(l.done.Messages, l.holdable())
+	if l.options.Messages > 0 {
+		n = min(n, l.options.Messages)
+	}
+	return n
+}
+
+// holdable is how many messages may be held.
+func (l *look) holdable() int {
+	switch {
+	case l.done.Type == topology.Stream:
+		return l.done.Messages
+	case l.options.HoldMessages > 0:
+		return l.options.HoldMessages
+	case l.done.Type == topology.Classic:
+		return holdClassic
+	default:
+		return holdMessages
+	}
+}
+
+// time is how long messages may be held.
+func (l *look) time() time.Duration {
+	groups := (l.wanted() + holdGroup - 1) / holdGroup
+	return cmp.Or(l.options.Hold, time.Duration(groups)*holdTime)
+}
+
+// hold looks at a queue.
+func (l *look) hold(ctx context.Context) (Looked, error) {
+	o := amqp.HolderOptions{
+		Messages: 1, Bytes: l.options.HoldBytes, Nack: l.terms.nack(),
+		Classic: l.done.Type == topology.Classic, Most: l.holdable(),
+	}
+	if o.Classic {
+		o.Bytes = cmp.Or(o.Bytes, holdClassicBytes)
+	}
+	if l.terms.timesOut() {
+		o.Timeout = max(leastTimeout, 2*l.time())
+	}
+	if l.terms.counts() {
+		var err error
+		if l.rescuer, err = newRescuer(ctx, l.desk.Endpoint, l.terms); err != nil {
+			return l.done, err
+		}
+		defer l.rescuer.close()
+	} else {
+		o.Messages = l.wanted()
+	}
+	var h *amqp.Holder
+	o.Beyond = func(m amqp.Held) error { return l.keep(h, m) }
+	h = l.conn.Holder(l.done.Queue, o)
+	within, cancel := context.WithTimeoutCause(ctx, l.time(), errOverdue)
+	defer cancel()
+	began := time.Now()
+	err := l.take(within, h)
+	_, bytes := h.Taken()
+	released := h.Release()
+	l.done.Took = time.Since(began)
+	l.done.Missed = l.missed(err, bytes)
+	l.done.Cost = l.cost(errors.Is(released, amqp.ErrReordered))
+	if errors.Is(released, amqp.ErrReordered) {
+		released = nil
+	}
+	switch {
+	case errors.Is(err, errOverdue), errors.Is(err, ErrEnough):
+		err = nil
+	case err != nil && l.conn.Closed():
+		err = fmt.Errorf("the connection ended, and the broker has taken back the %s that the look held: %w",
+			text.Count(l.done.Looked, "message"), err)
+	}
+	return l.done, errors.Join(err, released)
+}
+
+// take takes the messages: where each return counts, the first one alone.
+func (l *look) take(ctx context.Context, h *amqp.Holder) error {
+	visit := func(m amqp.Held) error { return l.held(h, m) }
+	err := h.Take(ctx, visit)
+	if err != nil || l.rescuer == nil {
+		return err
+	}
+	if err := l.terms.refuseSpent(l.returned); err != nil {
+		return err
+	}
+	h.Extend(l.wanted() - 1)
+	return h.Take(ctx, visit)
+}
+
+// held visits a message that is held.
+func (l *look) held(h *amqp.Holder, m amqp.Held) error {
+	if err := l.keep(h, m); err != nil {
+		return err
+	}
+	return l.show(m.Delivery)
+}
+
+// keep copies a message that would not survive its return to the tail of the queue.
+func (l *look) keep(h *amqp.Holder, m amqp.Held) error {
+	count, _ := m.Headers["x-delivery-count"].(int64)
+	l.returned = max(l.returned, count)
+	if m.Expiration != "" {
+		l.expiring++
+	}
+	if l.rescuer == nil || count < l.terms.limit {
+		return nil
+	}
+	if err := l.rescuer.copy(m.Delivery); err != nil {
+		return err
+	}
+	l.rescued++
+	return h.Ack(m) // nothing is lost: the broker has confirmed the copy in the same queue
+}
+
+// show passes a message on.
+func (l *look) show(d amqp091.Delivery) error {
+	m := deadletter.Message{Delivery: d, Queue: l.done.Queue, Position: l.done.Looked, Handle: deadletter.HandleOf(d)}
+	m.Copy = l.copies.Next(m.Handle)
+	l.done.Looked++
+	return l.visit(m)
+}
+
+// stream reads a stream from its first message on.
+func (l *look) stream(ctx context.Context) (Looked, error) {
+	within, cancel := context.WithTimeoutCause(ctx, l.time(), errOverdue)
+	defer cancel()
+	began := time.Now()
+	err := l.conn.ReadStream(within, l.done.Queue, l.wanted(), l.show)
+	l.done.Took = time.Since(began)
+	l.done.Cost = "nothing: a stream is read by offset"
+	l.done.Missed = l.missed(err, 0)
+	if errors.Is(err, errOverdue) || errors.Is(err, ErrEnough) {
+		err = nil
+	}
+	return l.done, err
+}
+
+// missed says why fewer messages were looked at than the queue had.
+func (l *look) missed(err error, bytes int64) string {
+	rest := l.done.Messages - l.done.Looked
+	switch {
+	case rest <= 0:
+		return ""
+	case errors.Is(err, errOverdue):
+		return fmt.Sprintf("the look ended after %s; --hold sets a longer time", l.time())
+	case errors.Is(err, ErrEnough):
+		return "the look ended when it had enough"
+	case err != nil:
+		return "the look failed"
+	case l.done.Looked < l.wanted() && l.done.Type == topology.Classic && bytes >= cmp.Or(l.options.HoldBytes, holdClassicBytes),
+		l.done.Looked < l.wanted() && l.options.HoldBytes > 0 && bytes >= l.options.HoldBytes:
+		return fmt.Sprintf("the messages that were held have %d bytes, the limit; --hold-bytes sets another", bytes)
+	case l.done.Looked < l.wanted():
+		return "others have taken the rest meanwhile"
+	case l.options.Messages > 0 && l.done.Looked == l.options.Messages:
+		return fmt.Sprintf("only the first %d were asked for", l.options.Messages)
+	default:
+		return fmt.Sprintf("a look holds at most %s of a %s queue; --hold-messages sets another limit",
+			text.Count(l.holdable(), "message"), l.done.Type)
+	}
+}
+
+// cost says what the look has changed in the queue.
+func (l *look) cost(reordered bool) string {
+	if l.done.Looked == 0 {
+		return ""
+	}
+	parts := []string{"the messages are marked as redelivered"}
+	switch {
+	case l.rescuer != nil:
+		parts = append(parts, fmt.Sprintf("x-delivery-count is 1 higher: %s left before the broker ends a message",
+			text.Count(max(0, l.terms.limit-min(l.returned, l.terms.limit-1)-1), "return")))
+	case l.done.Type == topology.Quorum && !l.terms.nack():
+		parts = append(parts, "x-delivery-count is 1 higher, which nothing limits here")
+	}
+	if reordered {
+		parts = append(parts, "the messages may be behind others now that were returned earlier")
+	}
+	if l.rescued > 0 {
+		parts = append(parts, fmt.Sprintf("%s moved to the tail of the queue, as the broker would have dropped them on their return",
+			text.Count(l.rescued, "message")))
+	}
+	if l.terms.expires() || l.expiring > 0 {
+		parts = append(parts, "messages that were due to expire in that time did so on their return")
+	}
+	return strings.Join(parts, "; ")
+}

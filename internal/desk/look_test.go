@@ -1,0 +1,561 @@
+package desk_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/dlxctl/dlxctl/internal/broker"
+	"github.com/dlxctl/dlxctl/internal/broker/management"
+	"github.com/dlxctl/dlxctl/internal/brokertest"
+	"github.com/dlxctl/dlxctl/internal/deadletter"
+	"github.com/dlxctl/dlxctl/internal/desk"
+)
+
+// deskOf returns the desk of a virtual host.
+func deskOf(t testing.TB, target brokertest.Target) *desk.Desk {
+	t.Helper()
+	e, err := broker.Config{URL: target.URL, API: target.API}.Resolve()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := management.New(e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(m.Close)
+	return &desk.Desk{Endpoint: e, Management: m, Reader: &deadletter.Reader{}}
+}
+
+// filledQueue declares a queue and fills it with n messages, whose ids count from 0.
+func filledQueue(t testing.TB, target brokertest.Target, name string, n int, args amqp091.Table) *amqp091.Channel {
+	t.Helper()
+	ch := target.Confirming(t)
+	if _, err := ch.QueueDeclare(name, true, false, false, false, args); err != nil {
+		t.Fatal(err)
+	}
+	brokertest.Fill(t, ch, "", name, n, 100)
+	brokertest.Eventually(t, "the messages of "+name, func() bool { return readyIn(t, ch, name) == n })
+	return ch
+}
+
+func readyIn(t testing.TB, ch *amqp091.Channel, queue string) int {
+	t.Helper()
+	q, err := ch.QueueDeclarePassive(queue, true, false, false, false, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return q.Messages
+}
+
+// lookAt looks at a queue and returns the message-ids in order.
+func lookAt(t testing.TB, d *desk.Desk, queue string, o desk.LookOptions) ([]string, desk.Looked) {
+	t.Helper()
+	var ids []string
+	l, err := d.Look(t.Context(), queue, o, func(m deadletter.Message) error {
+		if m.Position != len(ids) {
+			t.Errorf("message %s has position %d, want %d", m.Delivery.MessageId, m.Position, len(ids))
+		}
+		ids = append(ids, m.Delivery.MessageId)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(ids) != l.Looked {
+		t.Errorf("looked at %d, and says %d", len(ids), l.Looked)
+	}
+	return ids, l
+}
+
+// consumedFrom removes n messages of a queue and returns them in order.
+func consumedFrom(t testing.TB, target brokertest.Target, queue string, n int) []amqp091.Delivery {
+	t.Helper()
+	ch := target.Channel(t)
+	if err := ch.Qos(1000, 0, false); err != nil {
+		t.Fatal(err)
+	}
+	deliveries, err := ch.Consume(queue, "", false, false, false, false, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	late := time.After(time.Minute)
+	var out []amqp091.Delivery
+	for len(out) < n {
+		select {
+		case d := <-deliveries:
+			out = append(out, d)
+			if err := d.Ack(false); err != nil {
+				t.Fatal(err)
+			}
+		case <-late:
+			t.Fatalf("%s had %d messages, want %d", queue, len(out), n)
+		}
+	}
+	return out
+}
+
+func idsOf(list []amqp091.Delivery) []string {
+	var out []string
+	for _, d := range list {
+		out = append(out, d.MessageId)
+	}
+	return out
+}
+
+// numbersFrom returns the numbers from one to another, as text.
+func numbersFrom(from, to int) []string {
+	var out []string
+	for i := from; i < to; i++ {
+		out = append(out, strconv.Itoa(i))
+	}
+	return out
+}
+
+func queueKinds() []string { return []string{"classic", "quorum"} }
+
+// timesToLook is how often the order is tested: a hundred times with DLXCTL_TEST_LONG.
+func timesToLook() (times, messages int) {
+	if os.Getenv("DLXCTL_TEST_LONG") != "" {
+		return 100, 10_000
+	}
+	return 5, 2_000
+}
+
+// The order is exact after many looks, whole and partial, beside messages that arrive meanwhile.
+func TestLooksKeepTheOrder(t *testing.T) {
+	t.Parallel()
+	for _, kind := range queueKinds() {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			times, n := timesToLook()
+			target := brokertest.VHost(t)
+			const queue = "dead"
+			args := amqp091.Table{"x-queue-type": kind}
+			if kind == "quorum" {
+				args["x-delivery-limit"] = int64(1<<31 - 1)
+			}
+			ch := filledQueue(t, target, queue, n, args)
+			d := deskOf(t, target)
+			for i := range times {
+				o := desk.LookOptions{Messages: []int{0, 0, n / 3, 7}[i%4]}
+				want := n + i
+				if o.Messages > 0 {
+					want = o.Messages
+				}
+				arrives := sync.OnceFunc(func() {
+					brokertest.PublishConfirmed(t, ch, "", queue, amqp091.Publishing{MessageId: strconv.Itoa(n + i)})
+				})
+				var seen []string
+				l, err := d.Look(t.Context(), queue, o, func(m deadletter.Message) error {
+					arrives()
+					seen = append(seen, m.Delivery.MessageId)
+					return nil
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if l.Messages != n+i || !slices.Equal(seen, numbersFrom(0, want)) {
+					t.Fatalf("look %d: of %d messages %d were looked at, want %d in order", i, l.Messages, len(seen), want)
+				}
+				if (l.Missed == "") != (o.Messages == 0) {
+					t.Errorf("look %d: missed %q", i, l.Missed)
+				}
+			}
+			if got := idsOf(consumedFrom(t, target, queue, n+times)); !slices.Equal(got, numbersFrom(0, n+times)) {
+				t.Error("the order has changed")
+			}
+		})
+	}
+}
+
+// A look leaves x-delivery-count as it was where the broker can do that, and says what is left
+// where it cannot.
+func TestLooksAndDeliveryLimits(t *testing.T) {
+	t.Parallel()
+	const queue, n = "foreign", 50
+	target := brokertest.VHost(t)
+	filledQueue(t, target, queue, n, amqp091.Table{"x-queue-type": "quorum", "x-delivery-limit": int64(6)})
+	d := deskOf(t, target)
+	modern := target.AtLeast("4.3")
+	looked := 0
+	var refused error
+	for range 12 {
+		l, err := d.Look(t.Context(), queue, desk.LookOptions{}, func(deadletter.Message) error { return nil })
+		if errors.Is(err, desk.ErrRefused) {
+			refused = err
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if left := fmt.Sprintf("%d return", 6-looked-1); !modern && !strings.Contains(l.Cost, left) {
+			t.Errorf("look %d costs %q, want %q", looked, l.Cost, left)
+		}
+		looked++
+	}
+	if modern && refused != nil || !modern && (looked != 3 || refused == nil) {
+		t.Errorf("refused after %d looks: %v", looked, refused)
+	}
+	rest := consumedFrom(t, target, queue, n)
+	if got := idsOf(rest); !slices.Equal(got, numbersFrom(0, n)) {
+		t.Errorf("the order has changed: %v", got)
+	}
+	if count := rest[n-1].Headers["x-delivery-count"]; modern && count != nil && count != int64(0) {
+		t.Errorf("x-delivery-count is %v after looks", count)
+	}
+}
+
+// A message that the broker would drop on its return is not lost, however often one looks.
+func TestLooksNeverEndAMessage(t *testing.T) {
+	t.Parallel()
+	const queue, n = "foreign", 20
+	target := brokertest.VHost(t)
+	ch := filledQueue(t, target, queue, n, amqp091.Table{"x-queue-type": "quorum", "x-delivery-limit": int64(2)})
+	d := deskOf(t, target)
+	for range 8 {
+		_, err := d.Look(t.Context(), queue, desk.LookOptions{}, func(deadletter.Message) error { return nil })
+		if err != nil && !errors.Is(err, desk.ErrRefused) {
+			t.Fatal(err)
+		}
+	}
+	brokertest.Eventually(t, "all messages", func() bool { return readyIn(t, ch, queue) == n })
+	got := idsOf(consumedFrom(t, target, queue, n))
+	slices.Sort(got)
+	want := numbersFrom(0, n)
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		t.Errorf("the queue has %v", got)
+	}
+}
+
+// A look refuses a queue that it would harm, and says why, before it consumes anything.
+func TestLooksRefuseHarm(t *testing.T) {
+	t.Parallel()
+	target := brokertest.VHost(t)
+	d := deskOf(t, target)
+	for name, tc := range map[string]struct {
+		args     amqp091.Table
+		policy   map[string]any
+		operator map[string]any
+		messages int
+		text     string // empty: it does not refuse
+	}{
+		"full-argument":    {args: amqp091.Table{"x-max-length": int64(10)}, text: "drops its oldest messages when it is full, and has room for 0 more of 10"},
+		"full-policy":      {policy: map[string]any{"max-length": 15}, text: "look at no more than 5"},
+		"full-operator":    {operator: map[string]any{"max-length": 12}, text: "room for 2 more of 12"},
+		"few":              {policy: map[string]any{"max-length": 15}, messages: 5},
+		"roomy":            {args: amqp091.Table{"x-max-length": int64(100)}},
+		"rejects":          {args: amqp091.Table{"x-max-length": int64(10), "x-overflow": "reject-publish"}},
+		"single":           {args: amqp091.Table{"x-single-active-consumer": true}, text: "single active consumer"},
+		"with-ttl":         {args: amqp091.Table{"x-message-ttl": int64(3600000)}},
+		"rejects-operator": {args: amqp091.Table{"x-overflow": "reject-publish"}, operator: map[string]any{"max-length": 10}},
+	} {
+		for _, kind := range queueKinds() {
+			queue := kind + "-" + name
+			args := amqp091.Table{"x-queue-type": kind}
+			for k, v := range tc.args {
+				args[k] = v
+			}
+			setPolicy(t, target, "policies", queue, tc.policy)
+			setPolicy(t, target, "operator-policies", queue, tc.operator)
+			ch := filledQueue(t, target, queue, 10, args)
+			_, err := d.Look(t.Context(), queue, desk.LookOptions{Messages: tc.messages}, func(m deadletter.Message) error {
+				if tc.text != "" {
+					t.Errorf("%s: a message was consumed", queue)
+				}
+				return nil
+			})
+			switch {
+			case tc.text == "" && err != nil:
+				t.Errorf("%s: %v", queue, err)
+			case tc.text != "" && (!errors.Is(err, desk.ErrRefused) || !strings.Contains(err.Error(), tc.text)):
+				t.Errorf("%s: error is %v, want %s", queue, err, tc.text)
+			}
+			if got := readyIn(t, ch, queue); got != 10 {
+				t.Errorf("%s has %d messages", queue, got)
+			}
+		}
+	}
+}
+
+// setPolicy creates a policy for one queue.
+func setPolicy(t *testing.T, target brokertest.Target, kind, queue string, definition map[string]any) {
+	t.Helper()
+	if definition != nil {
+		target.Call(t, "PUT", kind+"/"+target.VHost+"/"+queue,
+			map[string]any{"pattern": "^" + queue + "$", "definition": definition, "apply-to": "queues", "priority": 1})
+	}
+}
+
+// A limit in bytes counts too. The broker tells the size of a queue only some seconds later: until
+// then the look is refused.
+func TestLooksRefuseALimitInBytes(t *testing.T) {
+	t.Parallel()
+	target := brokertest.VHost(t)
+	for _, kind := range queueKinds() {
+		filledQueue(t, target, kind, 10, amqp091.Table{"x-queue-type": kind, "x-max-length-bytes": int64(100_000)})
+		setPolicy(t, target, "policies", kind, map[string]any{"max-length-bytes": 90_000})
+		look := func() error {
+			_, err := deskOf(t, target).Look(t.Context(), kind, desk.LookOptions{}, func(deadletter.Message) error { return nil })
+			return err
+		}
+		if err := look(); err != nil && (!errors.Is(err, desk.ErrRefused) || !strings.Contains(err.Error(), "not known yet")) {
+			t.Errorf("error is %v", err)
+		}
+		brokertest.Eventually(t, "the size of "+kind, func() bool { return look() == nil })
+		size, _ := target.Queue(t, kind)["message_bytes"].(float64)
+		setPolicy(t, target, "policies", kind, map[string]any{"max-length-bytes": int(1.5 * size)})
+		if err := look(); !errors.Is(err, desk.ErrRefused) || !strings.Contains(err.Error(), "bytes more of") {
+			t.Errorf("error is %v", err)
+		}
+	}
+}
+
+func TestLooksRefuseWhatTheyCannotReach(t *testing.T) {
+	t.Parallel()
+	target := brokertest.VHost(t)
+	d := deskOf(t, target)
+	other := target.Channel(t)
+	if _, err := other.QueueDeclare("mine", false, false, true, false, nil); err != nil {
+		t.Fatal(err)
+	}
+	for queue, text := range map[string]string{
+		"nowhere": "queue nowhere does not exist",
+		"mine":    "belongs to another connection alone",
+	} {
+		_, err := d.Look(t.Context(), queue, desk.LookOptions{}, func(deadletter.Message) error { return nil })
+		if !errors.Is(err, desk.ErrRefused) || !strings.Contains(err.Error(), text) {
+			t.Errorf("%s: error is %v", queue, err)
+		}
+	}
+}
+
+// Beside consumers a look needs consent. What they take is told, and nothing is lost.
+func TestLooksBesideConsumers(t *testing.T) {
+	t.Parallel()
+	for _, kind := range queueKinds() {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			const queue, n = "busy", 400
+			target := brokertest.VHost(t)
+			ch := filledQueue(t, target, queue, n, amqp091.Table{"x-queue-type": kind})
+			d := deskOf(t, target)
+			other := target.Channel(t)
+			if err := other.Qos(10, 0, false); err != nil {
+				t.Fatal(err)
+			}
+			deliveries, err := other.Consume(queue, "", false, false, false, false, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			first := <-deliveries // the other consumer is there
+			if _, err := d.Look(t.Context(), queue, desk.LookOptions{}, nil); !errors.Is(err, desk.ErrRefused) ||
+				!strings.Contains(err.Error(), "--beside-consumers") {
+				t.Errorf("error is %v", err)
+			}
+			got, l := lookAt(t, d, queue, desk.LookOptions{BesideConsumers: true})
+			if len(got) != n-10 || l.Missed != "" {
+				t.Errorf("looked at %d of %d: %s", len(got), l.Messages, l.Missed)
+			}
+			_ = first
+			if err := other.Close(); err != nil {
+				t.Fatal(err)
+			}
+			brokertest.Eventually(t, "all messages", func() bool { return readyIn(t, ch, queue) == n })
+		})
+	}
+}
+
+// A consumer that attaches during a look takes what is left, and receives the rest afterwards.
+func TestAConsumerAttachesDuringALook(t *testing.T) {
+	t.Parallel()
+	for _, kind := range queueKinds() {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			const queue, n = "dead", 1000
+			target := brokertest.VHost(t)
+			filledQueue(t, target, queue, n, amqp091.Table{"x-queue-type": kind})
+			var rest []amqp091.Delivery
+			var wg sync.WaitGroup
+			if _, err := deskOf(t, target).Look(t.Context(), queue, desk.LookOptions{}, func(m deadletter.Message) error {
+				if m.Position == 0 {
+					wg.Go(func() { rest = consumedFrom(t, target, queue, n) })
+				}
+				return nil
+			}); err != nil {
+				t.Fatal(err)
+			}
+			wg.Wait()
+			got := idsOf(rest) // it may have taken some from the middle, while the look took others
+			slices.Sort(got)
+			if want := slices.Sorted(slices.Values(numbersFrom(0, n))); !slices.Equal(got, want) {
+				t.Errorf("the consumer received %d messages", len(got))
+			}
+		})
+	}
+}
+
+// Two looks at once: the second sees what the first does not hold, and both give everything back.
+func TestTwoLooksAtOnce(t *testing.T) {
+	t.Parallel()
+	for _, kind := range queueKinds() {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			const queue, n = "dead", 1000
+			target := brokertest.VHost(t)
+			filledQueue(t, target, queue, n, amqp091.Table{"x-queue-type": kind})
+			d, second := deskOf(t, target), deskOf(t, target)
+			if _, err := d.Look(t.Context(), queue, desk.LookOptions{Messages: 400}, func(m deadletter.Message) error {
+				if m.Position != 399 {
+					return nil
+				}
+				got, l := lookAt(t, second, queue, desk.LookOptions{BesideConsumers: true})
+				if !slices.Equal(got, numbersFrom(400, n)) || l.Messages != 600 {
+					t.Errorf("the second look saw %d of %d messages", len(got), l.Messages)
+				}
+				return nil
+			}); err != nil {
+				t.Fatal(err)
+			}
+			got := idsOf(consumedFrom(t, target, queue, n))
+			// The first block came back last: on a quorum queue it is behind the second.
+			want := numbersFrom(0, n)
+			if kind == "quorum" {
+				want = append(numbersFrom(400, n), numbersFrom(0, 400)...)
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("%s: the queue has %v... and %v", kind, got[:3], got[600:603])
+			}
+		})
+	}
+}
+
+// A look that takes too long ends by itself, and says so.
+func TestLooksEndInTime(t *testing.T) {
+	t.Parallel()
+	const queue, n = "dead", 100
+	target := brokertest.VHost(t)
+	ch := filledQueue(t, target, queue, n, amqp091.Table{"x-queue-type": "quorum"})
+	l, err := deskOf(t, target).Look(t.Context(), queue, desk.LookOptions{Hold: 300 * time.Millisecond}, func(m deadletter.Message) error {
+		if m.Position == 50 {
+			brokertest.Eventually(t, "the messages to be back", func() bool { return readyIn(t, ch, queue) == n })
+		}
+		return nil
+	})
+	if err != nil || l.Looked >= n || !strings.Contains(l.Missed, "ended after 300ms") {
+		t.Errorf("looked at %d: missed %q, error %v", l.Looked, l.Missed, err)
+	}
+}
+
+// A cut connection gives everything back, in order.
+func TestACutConnectionGivesBack(t *testing.T) {
+	t.Parallel()
+	for _, kind := range queueKinds() {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			const queue, n = "dead", 2000
+			target := brokertest.VHost(t)
+			filledQueue(t, target, queue, n, amqp091.Table{"x-queue-type": kind, "x-overflow": "reject-publish"})
+			through, proxy := brokertest.NewProxy(t, target)
+			l, err := deskOf(t, through).Look(t.Context(), queue, desk.LookOptions{}, func(m deadletter.Message) error {
+				if m.Position == n/2 {
+					proxy.Cut()
+				}
+				return nil
+			})
+			if err == nil && l.Looked < n {
+				t.Errorf("looked at %d of %d without an error", l.Looked, n)
+			}
+			if got := idsOf(consumedFrom(t, target, queue, n)); !slices.Equal(got, numbersFrom(0, n)) {
+				t.Error("the order has changed")
+			}
+		})
+	}
+}
+
+// An error of the visitor, or the end of the context, ends the look and gives everything back.
+func TestLooksEndWithTheirVisitor(t *testing.T) {
+	t.Parallel()
+	const queue, n = "dead", 500
+	target := brokertest.VHost(t)
+	filledQueue(t, target, queue, n, amqp091.Table{"x-queue-type": "quorum"})
+	d := deskOf(t, target)
+	wrong := errors.New("wrong")
+	ctx, cancel := context.WithCancel(t.Context())
+	for name, tc := range map[string]struct {
+		visit func() error
+		want  error
+	}{
+		"error":   {func() error { return wrong }, wrong},
+		"enough":  {func() error { return desk.ErrEnough }, nil},
+		"context": {func() error { cancel(); return nil }, context.Canceled},
+	} {
+		within := t.Context()
+		if name == "context" {
+			within = ctx
+		}
+		l, err := d.Look(within, queue, desk.LookOptions{}, func(m deadletter.Message) error {
+			if m.Position == 10 {
+				return tc.visit()
+			}
+			return nil
+		})
+		if !errors.Is(err, tc.want) || l.Missed == "" {
+			t.Errorf("%s: error %v, missed %q", name, err, l.Missed)
+		}
+	}
+	if got := idsOf(consumedFrom(t, target, queue, n)); !slices.Equal(got, numbersFrom(0, n)) {
+		t.Error("the order has changed")
+	}
+}
+
+// A stream is read and stays as it is.
+func TestLooksAtAStream(t *testing.T) {
+	t.Parallel()
+	const queue, n = "stream", 1200
+	target := brokertest.VHost(t)
+	ch := target.Confirming(t)
+	if _, err := ch.QueueDeclare(queue, true, false, false, false, amqp091.Table{"x-queue-type": "stream"}); err != nil {
+		t.Fatal(err)
+	}
+	brokertest.Fill(t, ch, "", queue, n, 10)
+	brokertest.Eventually(t, "the messages of the stream", func() bool { return readyIn(t, ch, queue) == n })
+	for _, o := range []desk.LookOptions{{Messages: 5}, {}} {
+		got, l := lookAt(t, deskOf(t, target), queue, o)
+		want := n
+		if o.Messages > 0 {
+			want = o.Messages
+		}
+		if !slices.Equal(got, numbersFrom(0, want)) || !strings.Contains(l.Cost, "nothing") {
+			t.Errorf("looked at %d of %d, cost %q", len(got), l.Messages, l.Cost)
+		}
+	}
+}
+
+// A classic queue is looked at up to its limits, and what is missed is said.
+func TestLooksHoldOnlySoMuch(t *testing.T) {
+	t.Parallel()
+	const queue, n = "dead", 3000
+	target := brokertest.VHost(t)
+	filledQueue(t, target, queue, n, amqp091.Table{"x-queue-type": "classic"})
+	d := deskOf(t, target)
+	for text, o := range map[string]desk.LookOptions{
+		"--hold-messages": {HoldMessages: 100},
+		"--hold-bytes":    {HoldBytes: 1000 * 100},
+	} {
+		got, l := lookAt(t, d, queue, o)
+		if !slices.Equal(got, numbersFrom(0, len(got))) || len(got) >= n || !strings.Contains(l.Missed, text) {
+			t.Errorf("looked at %d, missed %q", len(got), l.Missed)
+		}
+	}
+}

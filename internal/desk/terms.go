@@ -1,0 +1,144 @@
+package desk
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/dlxctl/dlxctl/internal/policy"
+	"github.com/dlxctl/dlxctl/internal/text"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+const (
+	// leastReturns is how many returns a look leaves to each message at the head of a queue that
+	// limits them.
+	leastReturns = 3
+	// manyReturns is a delivery limit that no number of looks reaches.
+	manyReturns = 1_000_000
+
+	argSingleActiveConsumer = "x-single-active-consumer"
+)
+
+// terms is what decides whether a queue may be looked at, and how.
+type terms struct {
+	queue     topology.Queue
+	effective topology.Arguments // with policies
+	usage     topology.Usage
+	consumers int64
+	// limit is how often a message may be returned. It holds only if limited.
+	limit   int64
+	limited bool
+	modern  bool // the broker is 4.3 or later
+}
+
+// termsOf returns the terms of a queue. It refuses a queue that does not exist, or is of a type
+// that dlxctl does not know.
+func termsOf(state topology.State, queue string) (terms, error) {
+	i := slices.IndexFunc(state.Have.Queues, func(q topology.Queue) bool { return q.Name == queue })
+	if i < 0 {
+		return terms{}, refusef("queue %s does not exist in vhost %s; %s", text.Name(queue), text.Name(state.VHost),
+			similar(state, queue))
+	}
+	q := state.Have.Queues[i]
+	if !slices.Contains([]string{topology.Classic, topology.Quorum, topology.Stream}, q.Type()) {
+		return terms{}, refusef("queue %s is of the type %q, which dlxctl does not know; it looks at classic and quorum queues and streams",
+			text.Name(queue), q.Type())
+	}
+	t := terms{
+		queue: q, usage: state.Usage[queue],
+		effective: policy.Effective(state, q),
+		modern:    state.AtLeast(4, 3),
+	}
+	t.limit, t.limited = policy.DeliveryLimit(state, q, t.effective)
+	t.limited = t.limited && t.limit < manyReturns
+	return t, nil
+}
+
+// similar returns a hint at queues with a similar name.
+func similar(state topology.State, queue string) string {
+	for _, q := range state.Have.Queues {
+		if q.Name == queue+".dead" {
+			return fmt.Sprintf("did you mean %s?", text.Name(q.Name))
+		}
+	}
+	return "'rabbitmqctl list_queues' and 'dlxctl status' list the queues"
+}
+
+// refusef returns an error that wraps ErrRefused. Its text is the whole text.
+func refusef(format string, args ...any) error { return refusal{fmt.Sprintf(format, args...)} }
+
+// refusal is an error that wraps ErrRefused.
+type refusal struct{ text string }
+
+func (r refusal) Error() string { return r.text }
+
+func (r refusal) Unwrap() error { return ErrRefused }
+
+// refuse refuses a queue in which a look at so many of its ready messages would do harm.
+func (t *terms) refuse(wanted, ready int, besideConsumers bool) error {
+	if t.queue.Type() == topology.Stream {
+		return nil // it is read by offset, whoever else reads it
+	}
+	if single, _ := t.effective[argSingleActiveConsumer].(bool); single {
+		return refusef("queue %s has a single active consumer (%s), and a look would take its place, or wait for it; stop the consumer and use a queue without that argument",
+			text.Name(t.queue.Name), argSingleActiveConsumer)
+	}
+	if t.consumers > 0 && !besideConsumers {
+		return refusef("queue %s has %s, and a look would withhold up to %s from %s; stop %s, or pass --beside-consumers",
+			text.Name(t.queue.Name), text.Count(t.consumers, "consumer"), text.Count(wanted, "message"),
+			text.Choose(t.consumers, "it", "them"), text.Choose(t.consumers, "it", "them"))
+	}
+	return t.refuseDropping(wanted, ready)
+}
+
+// refuseDropping refuses a queue that drops its oldest messages when it is full, if what arrives
+// during the look could push out what comes back.
+func (t *terms) refuseDropping(wanted, ready int) error {
+	messages, bytes := policy.DropsHead(t.effective)
+	all := max(int64(ready), t.usage.Ready) + t.usage.Unacknowledged
+	if free := messages - all; messages > 0 && free < int64(wanted) {
+		return refusef("queue %s drops its oldest messages when it is full, and has room for %d more of %d: what arrives during the look could push out what comes back; %s",
+			text.Name(t.queue.Name), max(0, free), messages, fewer(free))
+	}
+	if bytes > 0 && t.usage.Bytes == 0 && ready > 0 {
+		return refusef("queue %s drops its oldest messages when it has more than %d bytes, and its size is not known yet; try again in 10 seconds",
+			text.Name(t.queue.Name), bytes)
+	}
+	if free := bytes - t.usage.Bytes; bytes > 0 && free < t.usage.Bytes {
+		return refusef("queue %s drops its oldest messages when it is full, and has room for %d bytes more of %d: what arrives during the look could push out what comes back; raise x-max-length-bytes, or set overflow to reject-publish",
+			text.Name(t.queue.Name), max(0, free), bytes)
+	}
+	return nil
+}
+
+// fewer says what to do about a length limit.
+func fewer(free int64) string {
+	const fix = "raise max-length, or set overflow to reject-publish, in the policy or the arguments of the queue"
+	if free > 0 {
+		return fmt.Sprintf("look at no more than %d, or %s", free, fix)
+	}
+	return fix
+}
+
+// refuseSpent refuses a queue whose first message was returned too often.
+func (t *terms) refuseSpent(count int64) error {
+	left := t.limit - count - 1 // after the return of this look
+	if left >= leastReturns {
+		return nil
+	}
+	return refusef("the first message of queue %s can be returned %s more before the broker drops or dead-letters it (delivery limit %d), and a look returns it; raise the limit by a policy (delivery-limit), or consume the message",
+		text.Name(t.queue.Name), text.Count(max(0, left), "time"), t.limit)
+}
+
+// nack reports whether the messages are given back by basic.nack, which does not count as a return
+// on a quorum queue of 4.3.
+func (t *terms) nack() bool { return t.modern && t.queue.Type() == topology.Quorum && t.limited }
+
+// counts reports whether each look uses up one of the returns that the queue allows.
+func (t *terms) counts() bool { return t.limited && !t.nack() }
+
+// timesOut reports whether the queue knows x-consumer-timeout.
+func (t *terms) timesOut() bool { return t.modern && t.queue.Type() == topology.Quorum }
+
+// expires reports whether the queue limits how long messages wait.
+func (t *terms) expires() bool { return t.effective.HasAny(topology.ArgMessageTTL) }

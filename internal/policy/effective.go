@@ -1,0 +1,72 @@
+package policy
+
+import (
+	"strings"
+
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// defaultDeliveryLimit is the delivery limit of a quorum queue that sets none, since 4.0.
+const defaultDeliveryLimit = 20
+
+// Effective returns the arguments of a queue as they apply together with its policy and its
+// operator policy: of two limits the smaller, and otherwise what the queue itself says.
+func Effective(state topology.State, q topology.Queue) topology.Arguments {
+	out := topology.Arguments{}
+	for name, v := range q.Arguments {
+		out[name] = v
+	}
+	s := All(state)
+	for _, p := range s.InEffect(q) {
+		for name, v := range Arguments(p.Definition) {
+			out[name] = stronger(name, out[name], v)
+		}
+	}
+	return out
+}
+
+// stronger returns which of two values of an argument applies. The first is that of the queue.
+func stronger(name string, own, other any) any {
+	a, limited := own.(int64)
+	b, limits := other.(int64)
+	switch {
+	case own == nil:
+		return other
+	case !limited || !limits:
+		return own
+	case name == topology.ArgDeliveryLimit && (a < 0 || b < 0):
+		return max(a, b) // resolve_delivery_limit in rabbit_quorum_queue
+	default:
+		return min(a, b)
+	}
+}
+
+// DeliveryLimit returns how often a message may be returned to a queue before the broker drops or
+// dead-letters it, by the arguments that Effective returns. It reports false if there is no limit.
+func DeliveryLimit(state topology.State, q topology.Queue, effective topology.Arguments) (int64, bool) {
+	if q.Type() != topology.Quorum {
+		return 0, false
+	}
+	limit, set := effective[topology.ArgDeliveryLimit].(int64)
+	since4 := state.Major() >= 4
+	switch {
+	case !set:
+		return defaultDeliveryLimit, since4
+	case limit < 0: // -1 is no limit since 4.0, and 0 before
+		return 0, !since4
+	default:
+		return limit, true
+	}
+}
+
+// DropsHead returns how many messages, and how many bytes of bodies, a queue may have before it
+// drops its oldest ones, by the arguments that Effective returns. Zero is no such limit.
+func DropsHead(effective topology.Arguments) (messages, bytes int64) {
+	overflow, _ := effective[topology.ArgOverflow].(string)
+	if strings.HasPrefix(overflow, "reject-publish") {
+		return 0, 0
+	}
+	messages, _ = effective[topology.ArgMaxLength].(int64)
+	bytes, _ = effective[topology.ArgMaxLengthBytes].(int64)
+	return messages, bytes
+}
