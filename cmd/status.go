@@ -21,7 +21,8 @@ func newStatus(a *app) *cobra.Command {
 		Use:   "status",
 		Short: "Show queue depths, consumers and warnings",
 		Long: `Show how many messages wait in each work queue, tier, failed, dead-letter and unroutable
-queue, how many consumers each queue has, and warnings. Counts are up to 5 seconds old.
+queue, in the holds of 'dlxctl desk' and parked there, how many consumers each queue has, and
+warnings. Counts are up to 5 seconds old.
 Each file with its own 'name' is a separate topology; -o json writes one object for each.`,
 		Example:     "  dlxctl status\n  dlxctl status -o json",
 		Args:        noArguments,

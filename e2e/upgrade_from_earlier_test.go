@@ -16,16 +16,16 @@ import (
 // for all failures.
 const earlier = "ac13076"
 
-// earlierProgram builds dlxctl of that commit from the history of the repository.
-func earlierProgram(t *testing.T) string {
+// earlierProgram builds dlxctl of a commit from the history of the repository.
+func earlierProgram(t *testing.T, commit string) string {
 	t.Helper()
 	dir := t.TempDir()
 	for _, step := range []string{
-		fmt.Sprintf("cd .. && git archive %s | tar -x -C %s", earlier, dir),
+		fmt.Sprintf("cd .. && git archive %s | tar -x -C %s", commit, dir),
 		fmt.Sprintf("cd %s && go build -o %s/dlxctl .", dir, dir),
 	} {
 		if out, err := exec.CommandContext(t.Context(), "bash", "-o", "pipefail", "-c", step).CombinedOutput(); err != nil {
-			t.Fatalf("build dlxctl of commit %s, which needs a clone with its history: %v\n%s", earlier, err, out)
+			t.Fatalf("build dlxctl of commit %s, which needs a clone with its history: %v\n%s", commit, err, out)
 		}
 	}
 	return filepath.Join(dir, "dlxctl")
@@ -36,7 +36,7 @@ func earlierProgram(t *testing.T) string {
 // once as a dead letter of its own queue.
 func TestATopologyOfAnEarlierReleaseIsUpgradedInPlace(t *testing.T) {
 	t.Parallel()
-	old := earlierProgram(t)
+	old := earlierProgram(t, earlier)
 	for _, kind := range []string{"quorum", "classic"} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()

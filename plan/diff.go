@@ -94,6 +94,8 @@ func diff(r resolved) Plan {
 	}
 	p.Retiring, p.Staying = r.orphans.retired, r.orphans.staying
 	endangered(&p)
+	p.Warnings = append(p.Warnings, r.desk.leftBehind(p.Changes)...)
+	r.desk.block(p.Changes)
 	order(p.Changes)
 	return p
 }

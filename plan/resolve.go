@@ -47,6 +47,7 @@ type resolved struct {
 	routed   map[string]bool
 
 	present func() *present // all that was found
+	desk    desk
 }
 
 // findings are what a step of resolve refuses and warns of.
@@ -109,7 +110,7 @@ func resolve(want topology.Compiled, state topology.State) resolved {
 		reroutes: routes.changes, withheld: waiting.withheld, policies: policies, orphans: orphans, guards: guards,
 		drift:          r.drift(),
 		queueArguments: queues.found, exchangeArguments: exchanges.found,
-		bindings: state.Have.Bindings, usage: state.Usage,
+		bindings: r.state.Have.Bindings, usage: state.Usage, desk: r.desk,
 	}
 	out.want = want
 	out.want.Exchanges, out.have.Exchanges = append(exchanges.want, orphans.stay.Exchanges...),
@@ -126,7 +127,8 @@ func resolve(want topology.Compiled, state topology.State) resolved {
 
 	// In the order in which plans print them.
 	out.add(exchanges.findings, waiting.findings, queues.findings, policies.findings, r.countHeader(), orphans.findings,
-		r.otherTeam(), r.crashes(), r.unprocessed(), r.forgedDeaths(), r.alarm(), guards.findings, r.overridden())
+		r.otherTeam(), r.crashes(), r.unprocessed(), r.forgedDeaths(), r.alarm(), guards.findings, r.overridden(),
+		r.harmedDesk())
 	out.present = sync.OnceValue(func() *present { return newPresent(r) })
 	return out
 }
@@ -137,6 +139,8 @@ type resolver struct {
 	want  topology.Compiled
 	state topology.State
 	works map[string]topology.WorkQueue
+	// desk is what the desk has on the broker. It is not part of state.
+	desk desk
 	// attach are the wanted policies, by queue.
 	attach map[string]topology.Policy
 	// foreign are the policies that this topology does not own.
@@ -144,8 +148,10 @@ type resolver struct {
 }
 
 func newResolver(want topology.Compiled, state topology.State) *resolver {
+	desk := deskOf(want.Name, state)
+	state = desk.without(state)
 	return &resolver{
-		want: want, state: state, foreign: policy.Foreign(state, want.Name),
+		want: want, state: state, desk: desk, foreign: policy.Foreign(state, want.Name),
 		works:  byName(want.WorkQueues, func(w topology.WorkQueue) string { return w.Name }),
 		attach: byName(want.Policies, func(p topology.Policy) string { return p.Label.Queue }),
 	}

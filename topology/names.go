@@ -260,6 +260,15 @@ func OwnerMark(topology string) string { return "dlxctl/" + topology }
 // never takes them for queues that are no longer in the file. No topology name has a slash.
 func DeskMark(topology string) string { return OwnerMark(topology) + deskMarkSuffix }
 
+// IsDeskQueue reports whether a queue was made by the desk of the topology: a hold or the queue of
+// parked messages, which have [DeskMark], or an exclusive queue of a process of the desk.
+func IsDeskQueue(topology string, q Queue) bool {
+	if q.Exclusive {
+		return strings.HasPrefix(q.Name, topology+deskInfix)
+	}
+	return q.Arguments[ArgManagedBy] == DeskMark(topology)
+}
+
 // Owner gives the topology that the owner mark in args names. It reports false if args have
 // no owner mark of dlxctl.
 func Owner(args Arguments) (string, bool) {

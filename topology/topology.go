@@ -222,6 +222,8 @@ const (
 	RoleBusiness   Role = "business"   // exchanges of the file and the bindings from them
 	RoleWork       Role = "work"       // work queues
 	RoleLegacy     Role = "legacy"     // queues that a work queue replaces
+	RoleHold       Role = "hold"       // where a run of the desk has the messages that it took
+	RoleParked     Role = "parked"     // where the desk puts messages that are set aside
 )
 
 // Label says what an object is for. It is not part of the object: it is not

@@ -92,6 +92,7 @@ func (m Move) notes(want topology.Compiled, state topology.State) []Note {
 		})
 	}
 	out = append(out, m.feederNotes(state)...)
+	out = append(out, m.deskNotes(state)...)
 	return append(out, m.policyNotes(state, legacy, successor)...)
 }
 

@@ -153,12 +153,17 @@ func (n *names) reservedQueue(name string) string {
 		return "the unroutable queue"
 	case topology.LockName(s.Name):
 		return "the lock of apply"
+	case topology.ParkedName(s.Name):
+		return "the messages that dlxctl desk parks"
 	}
 	if backoff, ok := n.failed[name]; ok {
 		return fmt.Sprintf("the failed queue of backoff %s", backoff)
 	}
 	if topology.IsRetryQueueName(s.Name, name) {
 		return "a retry queue"
+	}
+	if strings.HasPrefix(name, topology.HoldName(s.Name, "")) {
+		return "the queues of dlxctl desk"
 	}
 	return ""
 }

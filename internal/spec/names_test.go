@@ -67,6 +67,7 @@ func TestCheckNames(t *testing.T) {
 			[]Queue{
 				queue(1, "shop.dead", "d"), queue(2, "shop.unroutable", "d"), queue(3, "shop.lock", "d"),
 				queue(4, "shop.standard.failed", "d"), queue(5, "shop.unused.retry.1m", "d"),
+				queue(6, "shop.parked", "d"), queue(7, "shop.desk.orders", "d"),
 			},
 			[]string{
 				`f.yaml:1:5: queue "shop.dead" has the name that dlxctl uses for the shared dead-letter queue; rename it, or the topology`,
@@ -74,6 +75,8 @@ func TestCheckNames(t *testing.T) {
 				`f.yaml:3:5: queue "shop.lock" has the name that dlxctl uses for the lock of apply; rename it, or the topology`,
 				`f.yaml:4:5: queue "shop.standard.failed" has the name that dlxctl uses for the failed queue of backoff standard; rename it, or the topology`,
 				`f.yaml:5:5: queue "shop.unused.retry.1m" has the name that dlxctl uses for a retry queue; rename it, or the topology`,
+				`f.yaml:6:5: queue "shop.parked" has the name that dlxctl uses for the messages that dlxctl desk parks; rename it, or the topology`,
+				`f.yaml:7:5: queue "shop.desk.orders" has the name that dlxctl uses for the queues of dlxctl desk; rename it, or the topology`,
 			},
 		},
 		"a dead-letter queue declared by hand": {

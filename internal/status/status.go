@@ -22,7 +22,7 @@ type Report struct {
 	// Queues are those of the topology that exist: work queues in the order of
 	// the file and the legacy queues whose place they take, then the failed and retry queues
 	// of each backoff in the order in which a message comes through, those that are no longer
-	// in the file last, then dead and unroutable queues.
+	// in the file last, then dead and unroutable queues, and those of the desk.
 	Queues   []Queue
 	Warnings []plan.Warning
 }
@@ -62,6 +62,7 @@ func Make(t topology.Compiled, state topology.State) Report {
 		m.dead[w.DeadLetterQueue]++
 	}
 	m.plan = plan.Make(t, state, plan.Options{})
+	m.desk = plan.DeskQueues(t.Name, state)
 	m.queues()
 	m.warnings()
 	return m.out
@@ -71,6 +72,7 @@ type maker struct {
 	t     topology.Compiled
 	state topology.State
 	plan  plan.Plan
+	desk  []plan.DeskQueue
 	have  map[string]topology.Queue // those that exist, by name
 	seen  map[string]bool           // those that were looked at
 	dead  map[string]int            // how many work queues use a dead-letter queue
@@ -110,6 +112,9 @@ func (m *maker) queues() {
 	}
 	for _, q := range m.plan.Staying { // what a legacy queue still needs
 		m.add(Queue{Name: q.Name, Role: q.Label.Role, Backoff: q.Label.Backoff})
+	}
+	for _, q := range m.desk {
+		m.add(Queue{Name: q.Name, Role: q.Role})
 	}
 }
 
@@ -179,6 +184,7 @@ func (m *maker) warnings() {
 	if len(m.gone) > 0 {
 		m.warn("not-applied", "these queues of the file do not exist: "+strings.Join(m.gone, ", ")+"; run dlxctl apply")
 	}
+	m.deskWarnings()
 	p := m.plan
 	if n := len(p.Changes); n > 0 && len(m.gone) == 0 {
 		m.warn("not-applied", fmt.Sprintf("the broker differs from the file in %s; run dlxctl plan", text.Count(n, "place")))
@@ -189,7 +195,7 @@ func (m *maker) warnings() {
 	for _, w := range p.Warnings {
 		if slices.Contains([]string{
 			"overruled", "starves-tier", "retired-tier", "retired-backoff", "retired-address",
-			"migration-pending", "alarm",
+			"migration-pending", "alarm", "desk-policy",
 		}, w.Name) {
 			m.out.Warnings = append(m.out.Warnings, w)
 		}
@@ -203,6 +209,27 @@ func (m *maker) warnings() {
 	if dropping := policy.Dropping(m.state); len(dropping) > 0 {
 		m.warn("drops-at-limit",
 			"these consumed quorum queues have a delivery limit and no dead-lettering, so that a message which fails often enough is dropped: "+strings.Join(dropping, ", "))
+	}
+}
+
+// deskWarnings adds the runs of the desk that have not ended, and the parked messages.
+func (m *maker) deskWarnings() {
+	for _, q := range m.desk {
+		n := q.Usage.Ready + q.Usage.Unacknowledged
+		switch {
+		case q.Role == topology.RoleHold && q.Active:
+			m.warn("desk-run", fmt.Sprintf(
+				"the run %s of the desk is in progress, and %s has its messages: 'dlxctl desk runs' shows how far it is", q.Run,
+				q.Name))
+		case q.Role == topology.RoleHold:
+			m.warn("desk-run", fmt.Sprintf(
+				"no process works on the run %[1]s of the desk, and %[2]s has its messages: 'dlxctl desk resume %[1]s' sends them, 'dlxctl desk return %[1]s' gives them back, and 'dlxctl desk runs' shows the run",
+				q.Run, q.Name))
+		case n > 0:
+			m.warn("desk-parked", fmt.Sprintf(
+				"%[1]s has %[2]s that a person parked; the broker deletes each 30 days later: 'dlxctl desk list %[1]s' shows them, and 'dlxctl desk restore' gives them back",
+				q.Name, text.Count(n, "message")))
+		}
 	}
 }
 

@@ -224,3 +224,49 @@ func TestLegacyQueues(t *testing.T) {
 		t.Errorf("it does not say that the queue forwards: %v", r.Warnings)
 	}
 }
+
+// Runs that have not ended and parked messages are shown, with what to do about them.
+func TestDesk(t *testing.T) {
+	t.Parallel()
+	top := shop(t)
+	have := top.Topology
+	mark := topology.Arguments{
+		"x-queue-type": "quorum", "x-managed-by": topology.DeskMark("shop"), "x-delivery-limit": topology.Unlimited,
+	}
+	have.Queues = append(slices.Clone(have.Queues),
+		topology.Queue{Name: topology.HoldName("shop", "r1"), Durable: true, Arguments: mark},
+		topology.Queue{Name: topology.HoldName("shop", "r2"), Durable: true, Arguments: mark},
+		topology.Queue{Name: topology.DeskWorkerName("shop", "r2"), Exclusive: true},
+		topology.Queue{Name: topology.ParkedName("shop"), Durable: true, Arguments: mark},
+	)
+	state := topology.State{VHost: "/", Version: "4.0.5", Have: have, Usage: map[string]topology.Usage{
+		"billing": {Consumers: 3}, "audit": {Consumers: 1}, "mail": {Consumers: 1},
+		"shop.desk.r1": {Ready: 3, Unacknowledged: 1}, "shop.desk.r2": {Ready: 2, Consumers: 1}, "shop.parked": {Ready: 1},
+	}}
+	report := status.Make(top, state)
+	queues := []status.Queue{
+		{Name: "shop.desk.r1", Role: "hold", Type: "quorum", Messages: 4, Unacknowledged: 1},
+		{Name: "shop.desk.r2", Role: "hold", Type: "quorum", Messages: 2, Consumers: 1},
+		{Name: "shop.parked", Role: "parked", Type: "quorum", Messages: 1},
+	}
+	if d := cmp.Diff(queues, report.Queues[max(0, len(report.Queues)-3):]); d != "" {
+		t.Errorf("queues (-want +got):\n%s", d)
+	}
+	warnings := []plan.Warning{
+		{
+			Name: "desk-run",
+			Text: "no process works on the run r1 of the desk, and shop.desk.r1 has its messages: 'dlxctl desk resume r1' sends them, 'dlxctl desk return r1' gives them back, and 'dlxctl desk runs' shows the run",
+		},
+		{
+			Name: "desk-run",
+			Text: "the run r2 of the desk is in progress, and shop.desk.r2 has its messages: 'dlxctl desk runs' shows how far it is",
+		},
+		{
+			Name: "desk-parked",
+			Text: "shop.parked has 1 message that a person parked; the broker deletes each 30 days later: 'dlxctl desk list shop.parked' shows them, and 'dlxctl desk restore' gives them back",
+		},
+	}
+	if d := cmp.Diff(warnings, report.Warnings); d != "" {
+		t.Errorf("warnings (-want +got):\n%s", d)
+	}
+}

@@ -1,0 +1,187 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/dlxctl/dlxctl/internal/policy"
+	"github.com/dlxctl/dlxctl/internal/text"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// desk is what the desk of a topology has on the broker: the holds of its runs, the queue of
+// parked messages, and the exclusive queues of its processes. No file declares them and only the
+// desk deletes them. A plan is made as if they did not exist: none of them is drift, a binding to
+// one of them gives dead letters no place to stay, and no plan becomes stale because of a run.
+type desk struct {
+	topology string
+	queues   map[string]topology.Queue
+	usage    map[string]topology.Usage
+	// listens are the exchanges to which a process of the desk is bound: it hears there which
+	// messages fail again.
+	listens map[string]bool
+}
+
+func deskOf(topologyName string, state topology.State) desk {
+	d := desk{
+		topology: topologyName, queues: map[string]topology.Queue{}, usage: state.Usage,
+		listens: map[string]bool{},
+	}
+	for _, q := range state.Have.Queues {
+		if topology.IsDeskQueue(topologyName, q) {
+			d.queues[q.Name] = q
+		}
+	}
+	if len(d.queues) == 0 {
+		return d
+	}
+	for _, b := range state.Have.Bindings {
+		d.listens[b.Source] = d.listens[b.Source] || b.Source != "" && d.bound(b)
+	}
+	return d
+}
+
+// bound reports whether a binding leads to a queue of the desk.
+func (d desk) bound(b topology.Binding) bool {
+	_, ours := d.queues[b.Destination]
+	return ours && b.DestinationType == topology.ToQueue
+}
+
+// without returns the state without what the desk has.
+func (d desk) without(state topology.State) topology.State {
+	if len(d.queues) == 0 {
+		return state
+	}
+	state.Have.Queues = slices.DeleteFunc(slices.Clone(state.Have.Queues), func(q topology.Queue) bool {
+		_, ours := d.queues[q.Name]
+		return ours
+	})
+	state.Have.Bindings = slices.DeleteFunc(slices.Clone(state.Have.Bindings), d.bound)
+	return state
+}
+
+// DeskQueue is a queue of the desk that holds messages.
+type DeskQueue struct {
+	Name string
+	Type string
+	// Role is [topology.RoleHold] or [topology.RoleParked].
+	Role topology.Role
+	// Run is the run of a hold. Empty for parked messages.
+	Run string
+	// Active reports that a process works on the run.
+	Active bool
+	// Usage is what the queue holds. A hold also holds some messages in which the run notes
+	// what it does.
+	Usage topology.Usage
+}
+
+// DeskQueues returns the holds and the queue of parked messages of a topology, by name.
+func DeskQueues(topologyName string, state topology.State) []DeskQueue {
+	return deskOf(topologyName, state).list()
+}
+
+func (d desk) list() []DeskQueue {
+	var out []DeskQueue
+	for name, q := range d.queues {
+		run, isHold := topology.HoldRun(d.topology, name)
+		_, active := d.queues[topology.DeskWorkerName(d.topology, run)]
+		queue := DeskQueue{Name: name, Type: q.Type(), Run: run, Active: active, Usage: d.usage[name]}
+		switch {
+		case q.Exclusive: // it goes with its process
+			continue
+		case isHold:
+			queue.Role = topology.RoleHold
+		default:
+			queue.Role, queue.Run, queue.Active = topology.RoleParked, "", false
+		}
+		out = append(out, queue)
+	}
+	slices.SortFunc(out, func(a, b DeskQueue) int { return strings.Compare(a.Name, b.Name) })
+	return out
+}
+
+// block blocks the changes that delete an exchange to which a process of the desk is bound: the
+// broker would refuse to delete it, in the middle of the plan.
+func (d desk) block(changes []Change) {
+	for i, c := range changes {
+		if c.Kind == topology.KindExchange && (c.Action == Delete || c.Action == Replace) && d.listens[c.Name] {
+			changes[i] = Change{
+				Action: Blocked, Kind: c.Kind, Name: c.Name, Before: c.Before, After: c.After, Label: c.Label,
+				Reason: "a run of the desk is in progress and listens here for messages that fail again. Wait for its end, or stop it: 'dlxctl desk runs' lists the runs, and 'dlxctl desk cancel' stops one",
+			}
+		}
+	}
+}
+
+// leftBehind warns where changes delete what a run may send its messages to, or give them back
+// to. Nothing is lost: what the run cannot send stays in its hold.
+func (d desk) leftBehind(changes []Change) []Warning {
+	var going []string
+	for _, c := range changes {
+		home := c.Kind == topology.KindQueue && slices.Contains([]topology.Role{
+			topology.RoleWork, topology.RoleDeadLetter, topology.RoleUnroutable,
+		}, c.Label.Role)
+		exchange := c.Kind == topology.KindExchange && (c.Label.Role == topology.RoleBusiness ||
+			c.Label.Role == topology.RoleReturn)
+		if c.Action == Delete && (home || exchange) {
+			going = append(going, text.Name(c.Name))
+		}
+	}
+	if len(going) == 0 {
+		return nil
+	}
+	slices.Sort(going)
+	var out []Warning
+	for _, q := range d.list() {
+		switch {
+		case q.Role == topology.RoleHold:
+			out = append(out, Warning{"desk-run", fmt.Sprintf(
+				"%s keeps the messages of a run of the desk, and this plan deletes %s: if the run needs that, it can neither send its messages nor give them back. Before you apply, list the runs with 'dlxctl desk runs', and end them with 'dlxctl desk resume' or 'dlxctl desk return'",
+				text.Name(q.Name), some(going))})
+		case q.Usage.Ready+q.Usage.Unacknowledged > 0:
+			out = append(out, Warning{"desk-parked", fmt.Sprintf(
+				"%s keeps %s that a person parked, and this plan deletes %s; before you apply, give back with 'dlxctl desk restore' what still has to go there",
+				text.Name(q.Name), text.Count(q.Usage.Ready+q.Usage.Unacknowledged, "message"), some(going))})
+		}
+	}
+	return out
+}
+
+// harmedDesk warns of policies of others that would lose messages of holds and parked messages. No
+// policy of dlxctl overrides them: the desk refuses to begin a run where one is in effect.
+func (r *resolver) harmedDesk() (f findings) {
+	for _, q := range r.desk.list() {
+		if harm := harmOf(r.foreign, r.desk.queues[q.Name]); harm != "" {
+			f.warn("desk-policy", harm)
+		}
+	}
+	return f
+}
+
+// DeskHarm says which policies would lose messages of a queue that the desk of a topology has, or
+// is about to declare. It is empty if none would.
+func DeskHarm(topologyName string, state topology.State, q topology.Queue) string {
+	return harmOf(policy.Foreign(state, topologyName), q)
+}
+
+// harmOf says what the policies in effect on a queue do to dead letters in it. Empty: nothing.
+func harmOf(set *policy.Set, q topology.Queue) string {
+	q.Label = topology.Label{Role: topology.RoleDeadLetter}
+	var out []string
+	say := func(kind string, p topology.Policy, keys []string) {
+		for _, key := range keys {
+			out = append(out, fmt.Sprintf("%s %s (pattern %s) would %s", kind, text.Name(p.Name), text.Name(p.Pattern),
+				policy.Consequence(q.Label.Role, q.Type(), key, p.Definition, text.Name(q.Name))))
+		}
+	}
+	base, keys := set.Harmful(q)
+	say("the policy", base, keys)
+	if p, ok := set.Operator(q); ok {
+		say("the operator policy", p, set.Harms(q, p.Definition))
+	}
+	if len(out) == 0 {
+		return ""
+	}
+	return strings.Join(out, "; ") + fmt.Sprintf("; exclude %s from the pattern", text.Name(q.Name))
+}

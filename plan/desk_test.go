@@ -1,0 +1,184 @@
+package plan_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/dlxctl/dlxctl/plan"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// deskQueues are what a run in progress and parked messages have on the broker: a hold, the
+// exclusive queues of the process and what brings repeated failures to it, and the parked queue.
+func deskQueues() []topology.Object {
+	durable := func(name string) topology.Queue {
+		return topology.Queue{
+			Name: name, Durable: true,
+			Arguments: topology.Arguments{"x-queue-type": "quorum", "x-managed-by": topology.DeskMark("shop")},
+		}
+	}
+	exclusive := func(name string) topology.Queue {
+		return topology.Queue{
+			Name: name, Exclusive: true,
+			Arguments: topology.Arguments{"x-queue-type": "classic"},
+		}
+	}
+	brake := topology.DeskWorkerName("shop", "r1")
+	return []topology.Object{
+		durable(topology.HoldName("shop", "r1")), durable(topology.ParkedName("shop")), exclusive(brake),
+		exclusive(topology.DeskLockName("shop", "q0.dead")),
+	}
+}
+
+// A plan is the same with and without a run of the desk, except for warnings, and when it is
+// carried out, the queues of the desk are as they were: whatever files come one after the other,
+// one without any queue and one that prunes included. A plan that deletes the exchange on which a
+// run listens is blocked by that alone.
+func TestADeskChangesNoPlanLaw(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		f, desk := &fake{objects: map[string]topology.Object{}}, deskQueues()
+		listens := topology.Binding{
+			Source: "shop.failed", Destination: topology.DeskWorkerName("shop", "r1"), DestinationType: topology.ToQueue,
+			Key: "@q0",
+		}
+		o := plan.Options{Prune: rapid.Bool().Draw(t, "prune")}
+		empty := topology.Compiled{Name: "shop"}
+		for _, want := range []topology.Compiled{file(t), file(t), empty} {
+			without := plan.Make(want, f.state(), o)
+			for _, object := range desk {
+				if err := f.create(object); err != nil {
+					t.Fatal(err)
+				}
+			}
+			listened := f.objects["exchange shop.failed"] != nil && rapid.Bool().Draw(t, "listens")
+			if listened {
+				if err := f.create(listens); err != nil {
+					t.Fatal(err)
+				}
+			}
+			p := plan.Make(want, f.state(), o)
+			if typeChanged(without) {
+				return
+			}
+			if typeChanged(p) {
+				if !listened || p.Count(plan.Blocked) > 1 || p.Count(plan.Delete) != without.Count(plan.Delete)-1 {
+					t.Fatalf("the desk blocks the plan:\n%s", text(t, p))
+				}
+				return
+			}
+			if listened && slices.ContainsFunc(p.Changes, func(c plan.Change) bool {
+				return c.Action == plan.Delete && c.Name == "shop.failed"
+			}) {
+				t.Fatalf("the plan deletes an exchange on which a run listens:\n%s", text(t, p))
+			}
+			warnings := p.Warnings
+			p.Warnings, without.Warnings = nil, nil
+			if d := cmp.Diff(text(t, without), text(t, p)); d != "" || without.Fingerprint != p.Fingerprint {
+				t.Fatalf("the desk changes the plan (-without +with):\n%s", d)
+			}
+			warned := map[string]bool{}
+			for _, w := range warnings {
+				warned[w.Name] = true
+			}
+			ends := slices.ContainsFunc(p.Changes, func(c plan.Change) bool {
+				return c.Action == plan.Delete && c.Name == "shop.return"
+			})
+			if ends && !warned["desk-run"] {
+				t.Fatalf("no warning of the run:\n%s\n%v", text(t, p), warnings)
+			}
+			if err := plan.Carry(t.Context(), f, want, p, 0, func(plan.Change) {}); err != nil {
+				t.Fatal(err)
+			}
+			for _, object := range desk {
+				if d := cmp.Diff(object, f.objects[key(object)]); d != "" {
+					t.Fatalf("a queue of the desk changed (-before +after):\n%s", d)
+				}
+				delete(f.objects, key(object))
+			}
+			delete(f.objects, key(listens))
+		}
+	})
+}
+
+// A plan that deletes what a run may need says so, and what would harm its messages. A plan that
+// deletes nothing of it is silent.
+func TestWarningsOfTheDesk(t *testing.T) {
+	t.Parallel()
+	all := host(queue("q", nil))
+	for _, o := range deskQueues() {
+		all.Queues = append(all.Queues, o.(topology.Queue))
+	}
+	foreign := topology.Policy{
+		Name: "ttl", Pattern: "^shop\\.desk", ApplyTo: "queues", Priority: 1,
+		Definition: topology.Arguments{"message-ttl": int64(60000)},
+	}
+	harmed := all
+	harmed.Policies = []topology.Policy{foreign}
+	const keeps = "shop.desk.r1 keeps the messages of a run of the desk, and this plan deletes q: if the run needs that, it can neither send its messages nor give them back. Before you apply, list the runs with 'dlxctl desk runs', and end them with 'dlxctl desk resume' or 'dlxctl desk return'"
+	usage := map[string]topology.Usage{"shop.desk.r1": {Ready: 5}, "shop.parked": {Ready: 2, Unacknowledged: 1}}
+	for name, tc := range map[string]struct {
+		want, have topology.Compiled
+		usage      map[string]topology.Usage
+		warnings   []plan.Warning
+	}{
+		"nothing is deleted":   {want: host(queue("q", nil)), have: all, usage: usage},
+		"no message is parked": {want: host(), have: all, warnings: []plan.Warning{{Name: "desk-run", Text: keeps}}},
+		"a work queue is deleted": {
+			want: host(), have: all, usage: usage,
+			warnings: []plan.Warning{{Name: "desk-run", Text: keeps}, {
+				Name: "desk-parked",
+				Text: "shop.parked keeps 3 messages that a person parked, and this plan deletes q; before you apply, give back with 'dlxctl desk restore' what still has to go there",
+			}},
+		},
+		"a policy of another team deletes messages": {
+			want: host(queue("q", nil)), have: harmed, usage: usage,
+			warnings: []plan.Warning{{
+				Name: "desk-policy",
+				Text: "the policy ttl (pattern ^shop\\.desk) would delete the messages in shop.desk.r1 after 1m; exclude shop.desk.r1 from the pattern",
+			}},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := plan.Make(tc.want, topology.State{Version: "4.0.5", Have: tc.have.Topology, Usage: tc.usage}, plan.Options{})
+			var got []plan.Warning
+			for _, w := range p.Warnings {
+				if strings.HasPrefix(w.Name, "desk-") {
+					got = append(got, w)
+				}
+			}
+			if d := cmp.Diff(tc.warnings, got); d != "" {
+				t.Errorf("warnings (-want +got):\n%s", d)
+			}
+		})
+	}
+}
+
+// The desk of another topology, and a queue that only has a similar name, are not taken for its own.
+func TestDeskQueues(t *testing.T) {
+	t.Parallel()
+	have := topology.Topology{Queues: []topology.Queue{
+		queue("shop.desk.x", nil),
+		{Name: "shop.desk.mine", Durable: true},
+		{Name: "other.desk.r1", Arguments: topology.Arguments{"x-managed-by": topology.DeskMark("other")}},
+	}}
+	for _, o := range deskQueues() {
+		have.Queues = append(have.Queues, o.(topology.Queue))
+	}
+	state := topology.State{Have: have, Usage: map[string]topology.Usage{"shop.desk.r1": {Ready: 5}}}
+	want := []plan.DeskQueue{
+		{
+			Name: "shop.desk.r1", Type: "quorum", Role: topology.RoleHold, Run: "r1", Active: true,
+			Usage: topology.Usage{Ready: 5},
+		},
+		{Name: "shop.parked", Type: "quorum", Role: topology.RoleParked},
+	}
+	if d := cmp.Diff(want, plan.DeskQueues("shop", state)); d != "" {
+		t.Errorf("queues (-want +got):\n%s", d)
+	}
+}
