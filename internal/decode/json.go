@@ -127,16 +127,73 @@ func indent(b []byte) string {
 	return clean(out.String(), true)
 }
 
-// member is an entry of an object that keeps its order.
-type member struct {
-	name  string
-	value any
+// Member is an entry of an Object.
+type Member struct {
+	Name  string
+	Value any
 }
 
-// object is an object that keeps its order.
-type object []member
+// Object is an object of JSON in the order of its text. A name may be there twice.
+type Object []Member
 
-// Render returns a tree as indented JSON, with the keys of maps in order.
+// ParseOrdered reads JSON as a tree of Object, []any, string, json.Number, bool and nil: all
+// that the text says, in its order.
+func ParseOrdered(text string) (any, error) {
+	if err := bounded([]byte(text)); err != nil {
+		return nil, err
+	}
+	dec := json.NewDecoder(strings.NewReader(text))
+	dec.UseNumber()
+	v, err := ordered(dec)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return nil, errors.New("text follows the first value")
+	}
+	return v, nil
+}
+
+func ordered(dec *json.Decoder) (any, error) {
+	token, err := dec.Token()
+	if err != nil {
+		return nil, err
+	}
+	var v any = token
+	switch token {
+	case json.Delim('{'):
+		o := Object{}
+		for dec.More() {
+			name, err := dec.Token()
+			if err != nil {
+				return nil, err
+			}
+			value, err := ordered(dec)
+			if err != nil {
+				return nil, err
+			}
+			text, _ := name.(string)
+			o = append(o, Member{text, value})
+		}
+		v = o
+	case json.Delim('['):
+		list := []any{}
+		for dec.More() {
+			value, err := ordered(dec)
+			if err != nil {
+				return nil, err
+			}
+			list = append(list, value)
+		}
+		v = list
+	default:
+		return v, nil
+	}
+	_, err = dec.Token() // the closing bracket
+	return v, err
+}
+
+// Render returns a tree as indented JSON, with the keys of maps sorted.
 func Render(v any) string {
 	var b strings.Builder
 	render(&b, v, "\n")
@@ -146,15 +203,15 @@ func Render(v any) string {
 func render(b *strings.Builder, v any, line string) {
 	switch v := v.(type) {
 	case map[string]any:
-		o := make(object, 0, len(v))
+		o := make(Object, 0, len(v))
 		for _, k := range slices.Sorted(maps.Keys(v)) {
-			o = append(o, member{k, v[k]})
+			o = append(o, Member{k, v[k]})
 		}
 		render(b, o, line)
-	case object:
+	case Object:
 		renderList(b, "{}", len(v), line, func(i int, line string) {
-			b.WriteString(quote(v[i].name) + ": ")
-			render(b, v[i].value, line)
+			b.WriteString(quote(v[i].Name) + ": ")
+			render(b, v[i].Value, line)
 		})
 	case []any:
 		renderList(b, "[]", len(v), line, func(i int, line string) { render(b, v[i], line) })

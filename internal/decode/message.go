@@ -74,7 +74,7 @@ func (s *Schemas) parse(d protoreflect.MessageDescriptor, body []byte) (*message
 	tree := m.tree(m.Message)
 	slices.Sort(m.unknown)
 	m.unknown = slices.Compact(m.unknown)
-	if fields, ok := tree.(object); ok && len(fields) == 0 && len(m.unknown) > 0 {
+	if fields, ok := tree.(Object); ok && len(fields) == 0 && len(m.unknown) > 0 {
 		return nil, nil, errors.New("it has none of the fields of the schema")
 	}
 	return m, tree, nil
@@ -143,13 +143,13 @@ func (m *message) tree(v protoreflect.Message) any {
 		return true
 	})
 	slices.SortFunc(fields, func(a, b protoreflect.FieldDescriptor) int { return int(a.Number()) - int(b.Number()) })
-	out := make(object, len(fields))
+	out := make(Object, len(fields))
 	for i, f := range fields {
 		name := f.JSONName()
 		if f.IsExtension() {
 			name = "[" + string(f.FullName()) + "]"
 		}
-		out[i] = member{name, m.field(f, v.Get(f))}
+		out[i] = Member{name, m.field(f, v.Get(f))}
 	}
 	return out
 }
@@ -240,10 +240,10 @@ func float(f float64, bits int) any {
 // plain returns an ordered tree with maps in place of ordered objects.
 func plain(v any) any {
 	switch v := v.(type) {
-	case object:
+	case Object:
 		out := make(map[string]any, len(v))
 		for _, m := range v {
-			out[m.name] = plain(m.value)
+			out[m.Name] = plain(m.Value)
 		}
 		return out
 	case map[string]any:

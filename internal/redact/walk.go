@@ -1,0 +1,219 @@
+package redact
+
+import (
+	"encoding/base64"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/dlxctl/dlxctl/internal/decode"
+)
+
+// paths returns a copy of a tree in which the values that paths name are masked, and remembers
+// these values.
+func (p *Pass) paths(v any, states []state) any {
+	if len(states) == 0 {
+		return v
+	}
+	if hits(states) {
+		p.remember(v)
+		p.masked++
+		return Mask
+	}
+	switch v := v.(type) {
+	case decode.Object:
+		out := make(decode.Object, len(v))
+		for i, m := range v {
+			out[i] = decode.Member{Name: m.Name, Value: p.paths(m.Value, advance(states, m.Name))}
+		}
+		return out
+	case []any:
+		out := make([]any, len(v))
+		for i, e := range v {
+			out[i] = p.paths(e, elements(states))
+		}
+		return out
+	case string:
+		return p.inText(v, states)
+	}
+	if m, ok := table(v); ok {
+		out := make(map[string]any, len(m))
+		for k, e := range m {
+			out[k] = p.paths(e, advance(states, k))
+		}
+		return out
+	}
+	return v
+}
+
+// inText masks what paths name inside a text: in JSON, if the text is JSON, and otherwise all
+// of it.
+func (p *Pass) inText(s string, states []state) any {
+	if tree, ok := nested(s); ok {
+		before := p.masked
+		if tree = p.paths(tree, states); p.masked > before {
+			return decode.Render(tree)
+		}
+		return s
+	}
+	if s == "" || !misses(states) {
+		return s
+	}
+	p.remember(s)
+	p.masked++
+	return Mask
+}
+
+// nested returns the tree of a text that is an object or an array of JSON.
+func nested(s string) (any, bool) {
+	if s = strings.TrimSpace(s); s == "" || s[0] != '{' && s[0] != '[' {
+		return nil, false
+	}
+	tree, err := decode.ParseOrdered(s)
+	return tree, err == nil
+}
+
+// remember remembers the texts and numbers of a masked value.
+func (p *Pass) remember(v any) {
+	switch v := v.(type) {
+	case nil, bool:
+	case string:
+		p.secret(v)
+	case []byte:
+		p.secret(string(v))
+	case decode.Object:
+		for _, m := range v {
+			p.remember(m.Value)
+		}
+	case []any:
+		for _, e := range v {
+			p.remember(e)
+		}
+	default:
+		if m, ok := table(v); ok {
+			for _, k := range slices.Sorted(maps.Keys(m)) {
+				p.remember(m[k])
+			}
+			return
+		}
+		p.secret(fmt.Sprint(v))
+	}
+}
+
+func (p *Pass) secret(s string) {
+	if s = strings.TrimSpace(s); len(s) >= shortest && s != Mask && !slices.Contains(p.secrets, s) {
+		p.secrets = append(p.secrets, s)
+		slices.SortFunc(p.secrets, func(a, b string) int { return len(b) - len(a) }) // longer ones may hold shorter ones
+	}
+}
+
+// values returns a copy of a tree in which texts, numbers and keys are masked that have a type
+// of the rules or are remembered.
+func (p *Pass) values(v any) any {
+	switch v := v.(type) {
+	case nil, bool:
+		return v
+	case string:
+		return p.text(v)
+	case []byte:
+		if masked := p.text(string(v)); masked != string(v) {
+			return masked
+		}
+		return v
+	case decode.Object:
+		out := make(decode.Object, len(v))
+		for i, m := range v {
+			out[i] = decode.Member{Name: p.text(m.Name), Value: p.values(m.Value)}
+		}
+		return out
+	case []any:
+		out := make([]any, len(v))
+		for i, e := range v {
+			out[i] = p.values(e)
+		}
+		return out
+	}
+	if m, ok := table(v); ok {
+		return p.table(m)
+	}
+	if slices.Contains(p.secrets, fmt.Sprint(v)) { // a number
+		p.masked++
+		return Mask
+	}
+	return v
+}
+
+// table masks the keys and values of a map. Keys that are equal once masked are numbered.
+func (p *Pass) table(m map[string]any) map[string]any {
+	out := make(map[string]any, len(m))
+	for _, k := range slices.Sorted(maps.Keys(m)) {
+		name := p.text(k)
+		for n := 2; name != k; n++ {
+			if _, taken := out[name]; !taken {
+				break
+			}
+			name = fmt.Sprintf("%s %d", p.text(k), n)
+		}
+		out[name] = p.values(m[k])
+	}
+	return out
+}
+
+// table returns a map of any named type, such as those of AMQP clients.
+func table(v any) (map[string]any, bool) {
+	if m, ok := v.(map[string]any); ok {
+		return m, m != nil
+	}
+	r, want := reflect.ValueOf(v), reflect.TypeFor[map[string]any]()
+	if !r.IsValid() || r.Kind() != reflect.Map || !r.CanConvert(want) {
+		return nil, false
+	}
+	m, ok := r.Convert(want).Interface().(map[string]any)
+	return m, ok && m != nil
+}
+
+// text masks a text: what has a type of the rules, what is remembered, the same inside JSON,
+// and words that are base64 or hexadecimal of such a value.
+func (p *Pass) text(s string) string {
+	out := p.direct(s)
+	if tree, ok := nested(out); ok {
+		before := p.masked
+		if tree = p.values(tree); p.masked > before {
+			out = decode.Render(tree)
+		}
+	}
+	out = mask(out, p.encoded(out))
+	if out != s {
+		p.masked++
+	}
+	return out
+}
+
+func (p *Pass) direct(s string) string {
+	for _, secret := range p.secrets {
+		s = strings.ReplaceAll(s, secret, Mask)
+	}
+	var found []span
+	for _, find := range p.rules.find {
+		found = append(found, find(s)...)
+	}
+	return mask(s, found)
+}
+
+// encoded finds words of a text that are base64 or hexadecimal of one that would be masked.
+func (p *Pass) encoded(s string) []span {
+	return slices.DeleteFunc(p.rules.words(s), func(w span) bool { return !p.hides(s[w.begin:w.end]) })
+}
+
+// hides reports whether a word is base64 or hexadecimal of a text that would be masked.
+func (p *Pass) hides(word string) bool {
+	if b, err := hex.DecodeString(strings.TrimPrefix(word, "0x")); err == nil && p.direct(string(b)) != string(b) {
+		return true
+	}
+	word = strings.NewReplacer("-", "+", "_", "/", "=", "").Replace(word)
+	b, err := base64.RawStdEncoding.DecodeString(word)
+	return err == nil && p.direct(string(b)) != string(b)
+}
