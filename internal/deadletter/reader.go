@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/hex"
 	"math"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -33,8 +34,9 @@ type Reader struct {
 // acts on a message calls [Read].
 func (r *Reader) View(m Message) View { return r.view(m, true) }
 
-// Head returns the view of a message without its body, which costs much less. A filter, or a
-// way to group, that needs the body says so: see [Filter.NeedsBody] and [By.NeedsBody].
+// Head returns the view of a message without its body, which costs much less unless rules
+// mask values of the body. A filter, or a way to group, that needs the body says so: see
+// [Filter.NeedsBody] and [By.NeedsBody].
 func (r *Reader) Head(m Message) View { return r.view(m, false) }
 
 func (r *Reader) view(m Message, body bool) View {
@@ -48,18 +50,18 @@ func (r *Reader) view(m Message, body bool) View {
 		Priority: d.Priority, Persistent: d.DeliveryMode == amqp091.Persistent, Published: published(d.Timestamp),
 		Headers: headers, Bytes: len(d.Body), Redelivered: d.Redelivered, countHeader: r.Known.countHeader(),
 	}
-	if body {
-		decoder := r.Decoder
-		if decoder == nil {
-			decoder = &decode.Decoder{}
-		}
-		v.Body = decoder.Decode(decode.Input{
+	rules := r.rules(facts.WorkQueue, r.Known.Owner(m.Queue))
+	if body || slices.ContainsFunc(rules, (*redact.Redactor).NeedsBody) {
+		v.Body = r.Decoder.Decode(decode.Input{
 			ContentType: d.ContentType, ContentEncoding: d.ContentEncoding, Type: d.Type, Key: facts.Key,
-			Headers: d.Headers, Body: d.Body,
+			Queue: facts.WorkQueue, Headers: d.Headers, Body: d.Body,
 		})
 	}
-	if rules := r.rules(facts.WorkQueue, r.Known.Owner(m.Queue)); len(rules) > 0 {
+	if len(rules) > 0 {
 		r.mask(&v, d, rules)
+	}
+	if !body {
+		v.Body = decode.Document{}
 	}
 	v.bodyFacts()
 	v.Type = cmp.Or(v.Type, v.Body.Type, v.Job)
@@ -91,11 +93,14 @@ func nonNil(list ...*redact.Redactor) []*redact.Redactor {
 	return out
 }
 
-// mask removes from a view what rules mask.
+// mask removes from a view what rules mask. A value that a rule names in the body is masked in the
+// headers and in the error too.
 func (r *Reader) mask(v *View, d amqp091.Delivery, rules []*redact.Redactor) {
-	for _, rule := range rules {
-		v.Body = rule.Document(v.Body)
-		v.Headers = rule.Headers(v.Headers)
+	passes := make([]*redact.Pass, len(rules))
+	for i, rule := range rules {
+		passes[i] = rule.Begin(v.Headers)
+		v.Body = passes[i].Document(v.Body)
+		v.Headers = passes[i].Headers(v.Headers)
 	}
 	// What is read from a masked header is masked as well. The rest is no text of the message.
 	seen := read(d, v.Headers, v.Queue, r.Known)
@@ -114,9 +119,9 @@ func (r *Reader) mask(v *View, d amqp091.Delivery, rules []*redact.Redactor) {
 			texts = append(texts, &f.Hops[i].Keys[j])
 		}
 	}
-	for _, rule := range rules {
+	for _, pass := range passes {
 		for _, text := range texts {
-			*text = rule.Text(*text)
+			*text = pass.Text(*text)
 		}
 	}
 }
