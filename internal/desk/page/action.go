@@ -1,0 +1,276 @@
+package page
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/dlxctl/dlxctl/internal/decode"
+	"github.com/dlxctl/dlxctl/internal/desk"
+)
+
+// Ask is what a person asks for on the page, in the words of the flags of the command line.
+type Ask struct {
+	Action desk.Action `json:"action"`
+	Queue  string      `json:"queue"`
+
+	Where   string   `json:"where"`
+	Since   string   `json:"since"`
+	Handles []string `json:"handles"`
+	Limit   int      `json:"limit"`
+	Again   bool     `json:"again"`
+
+	To     string `json:"to"`
+	Rate   string `json:"rate"`
+	Ramp   string `json:"ramp"`
+	StopOn string `json:"stop_on"`
+	Reason string `json:"reason"`
+	// Body is the new body of an edited message.
+	Body *string `json:"body"`
+	// Format is the format of the edited body: a body that was JSON must remain JSON.
+	Format string `json:"format"`
+}
+
+// proposal is a proposal that was shown and may be executed.
+type proposal struct {
+	desk.Proposal
+	ask  Ask
+	made time.Time
+}
+
+// proposals are the proposals that were shown, by a name that cannot be guessed.
+type proposals struct {
+	mu   sync.Mutex
+	made map[string]proposal
+}
+
+// The limits of proposals. A run chooses again what the proposal chose: an old proposal is
+// harmless, but its counts are old.
+const (
+	maxProposals = 20
+	proposalAge  = 15 * time.Minute
+	maxHandles   = 1000
+)
+
+func (l *proposals) keep(p proposal) (id string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.made == nil || len(l.made) >= maxProposals {
+		l.made = map[string]proposal{}
+	}
+	id = rand.Text()
+	l.made[id] = p
+	return id
+}
+
+// take returns a proposal and forgets it: it is executed once.
+func (l *proposals) take(id string, now time.Time) (proposal, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	p, ok := l.made[id]
+	delete(l.made, id)
+	return p, ok && now.Sub(p.made) < proposalAge
+}
+
+// wireProposal is a proposal on the wire.
+type wireProposal struct {
+	ID             string      `json:"id"`
+	Action         desk.Action `json:"action"`
+	Queue          string      `json:"queue"`
+	Looked         desk.Looked `json:"looked"`
+	Chosen         int         `json:"chosen"`
+	ReplayedBefore int         `json:"replayed_before"`
+	Copies         int         `json:"copies"`
+	Groups         []group     `json:"groups"`
+	First          *time.Time  `json:"first"`
+	Last           *time.Time  `json:"last"`
+	Reaches        []reach     `json:"reaches"`
+	Refusals       []string    `json:"refusals"`
+	Command        string      `json:"command"`
+}
+
+type reach struct {
+	Queue     string `json:"queue"`
+	Exchange  string `json:"exchange"`
+	Key       string `json:"key"`
+	Messages  int    `json:"messages"`
+	Consumers int    `json:"consumers"`
+	Waiting   int    `json:"waiting"`
+}
+
+// propose answers with what a run would do. Nothing moves.
+func (p *Page) propose(w http.ResponseWriter, r *http.Request) {
+	var ask Ask
+	if !read(w, r, &ask) {
+		return
+	}
+	if !p.Allow.permits(ask.Action) {
+		fail(w, http.StatusForbidden, p.Allow.refusal(ask.Action))
+		return
+	}
+	if !p.offers(w, r, ask.Queue) {
+		return
+	}
+	if err := ask.check(); err != nil {
+		fail(w, http.StatusBadRequest, err.Error())
+		return
+	}
+	request, err := p.Parse(ask)
+	if err != nil {
+		fail(w, http.StatusBadRequest, err.Error())
+		return
+	}
+	found, err := p.proposed(w, r, request)
+	if err != nil {
+		failed(w, err)
+		return
+	}
+	id := p.proposals.keep(proposal{Proposal: found, ask: ask, made: p.Now()})
+	answer(w, p.wire(id, ask, found))
+}
+
+// proposed asks the engine, one look at a time.
+func (p *Page) proposed(w http.ResponseWriter, r *http.Request, request desk.Request) (desk.Proposal, error) {
+	ctx, done, err := p.turn(w, r)
+	if err != nil {
+		return desk.Proposal{}, err
+	}
+	defer done()
+	return p.Engine.Propose(ctx, request)
+}
+
+// check refuses what the page does not ask the engine for.
+func (a Ask) check() error {
+	switch {
+	case len(a.Handles) > maxHandles:
+		return fmt.Errorf("%d messages are chosen one by one, and the page accepts up to %d; choose with a filter",
+			len(a.Handles), maxHandles)
+	case a.Action == desk.Edit && (a.Body == nil || len(a.Handles) != 1):
+		return fmt.Errorf("an edit needs one message and its new body")
+	case a.Action != desk.Edit && a.Body != nil:
+		return fmt.Errorf("only an edit has a new body")
+	case a.Body != nil && a.Format == string(decode.JSON) && !json.Valid([]byte(*a.Body)):
+		return fmt.Errorf("the new body is not valid JSON; the message was JSON before")
+	}
+	return nil
+}
+
+func (p *Page) wire(id string, ask Ask, found desk.Proposal) wireProposal {
+	out := wireProposal{
+		ID: id, Action: ask.Action, Queue: ask.Queue, Looked: found.Looked, Chosen: found.Chosen,
+		ReplayedBefore: found.ReplayedBefore, Copies: found.Copies, Groups: []group{}, Reaches: []reach{},
+		First: moment(found.First), Last: moment(found.Last), Refusals: append([]string{}, found.Refusals...),
+		Command: p.commandLine(ask, found.Chosen),
+	}
+	for _, g := range found.Groups[:min(len(found.Groups), maxGroups)] {
+		out.Groups = append(out.Groups, group{
+			Value: cut(g.Value, maxSummary), Count: g.Count, First: moment(g.First), Last: moment(g.Last),
+			Handle: string(g.Example),
+		})
+	}
+	for _, to := range found.Reaches[:min(len(found.Reaches), maxGroups)] {
+		out.Reaches = append(out.Reaches, reach(to))
+	}
+	return out
+}
+
+// shown answers with the command line of an action, which a read-only page shows too.
+func (p *Page) shown(w http.ResponseWriter, r *http.Request) {
+	var ask Ask
+	if read(w, r, &ask) {
+		answer(w, map[string]string{"command": p.commandLine(ask, -1)})
+	}
+}
+
+// execute starts what was proposed, if it is still the same number of messages that the person
+// has seen.
+func (p *Page) execute(w http.ResponseWriter, r *http.Request) {
+	var ask struct {
+		Proposal string `json:"proposal"`
+		Expect   int    `json:"expect"`
+	}
+	if !read(w, r, &ask) {
+		return
+	}
+	found, ok := p.proposals.take(ask.Proposal, p.Now())
+	switch {
+	case !ok:
+		fail(w, http.StatusGone, "this proposal was executed before, or is older than 15 minutes; ask for it again")
+	case !p.Allow.permits(found.ask.Action):
+		fail(w, http.StatusForbidden, p.Allow.refusal(found.ask.Action))
+	case len(found.Refusals) > 0:
+		fail(w, http.StatusConflict, found.Refusals[0])
+	case ask.Expect != found.Chosen || ask.Expect == 0:
+		fail(w, http.StatusConflict, fmt.Sprintf("%d messages were expected and %d are chosen; nothing was moved",
+			ask.Expect, found.Chosen))
+	default:
+		j := &job{
+			Action: found.ask.Action, Queue: found.ask.Queue, Chosen: found.Chosen, By: p.By,
+			Reason: found.ask.Reason, StopFailures: found.Request.Send.StopFailures,
+			StopShare: found.Request.Send.StopShare,
+		}
+		p.begin(w, j, func(ctx context.Context, progress func(desk.Progress)) (desk.Result, error) {
+			return p.Engine.Execute(ctx, found.Proposal, progress)
+		})
+	}
+}
+
+// act resumes, returns or cancels a run. The page may do it if it may do the action of the run.
+func (p *Page) act(w http.ResponseWriter, r *http.Request) {
+	var ask struct {
+		Run string `json:"run"`
+	}
+	if !read(w, r, &ask) {
+		return
+	}
+	do := r.PathValue("do")
+	if do == "cancel" && p.jobs.stop(ask.Run, p.Allow) {
+		answer(w, map[string]string{"run": ask.Run})
+		return
+	}
+	runs, err := p.Engine.Runs(r.Context())
+	if err != nil {
+		failed(w, err)
+		return
+	}
+	at := slices.IndexFunc(runs, func(run desk.Run) bool { return run.ID == ask.Run })
+	switch {
+	case at < 0:
+		fail(w, http.StatusNotFound, fmt.Sprintf("no run %q is in progress; it has ended", ask.Run))
+	case !p.Allow.permits(runs[at].Action):
+		fail(w, http.StatusForbidden, p.Allow.refusal(runs[at].Action))
+	default:
+		p.carryOn(w, r, do, runs[at])
+	}
+}
+
+// carryOn does what was asked with a run of the broker.
+func (p *Page) carryOn(w http.ResponseWriter, r *http.Request, do string, run desk.Run) {
+	j := &job{
+		Run: run.ID, Action: run.Action, Queue: run.Queue, Chosen: run.Chosen, By: run.By, Reason: run.Reason,
+		StopFailures: run.Send.StopFailures, StopShare: run.Send.StopShare, Does: do,
+	}
+	switch do {
+	case "resume":
+		p.begin(w, j, func(ctx context.Context, progress func(desk.Progress)) (desk.Result, error) {
+			return p.Engine.Resume(ctx, run.ID, nil, progress)
+		})
+	case "return":
+		p.begin(w, j, func(ctx context.Context, progress func(desk.Progress)) (desk.Result, error) {
+			return p.Engine.Return(ctx, run.ID, progress)
+		})
+	case "cancel":
+		if err := p.Engine.Cancel(r.Context(), run.ID); err != nil {
+			failed(w, err)
+			return
+		}
+		answer(w, map[string]string{"run": run.ID})
+	default:
+		fail(w, http.StatusNotFound, "a run can be resumed, returned or canceled")
+	}
+}

@@ -1,0 +1,313 @@
+package page_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/dlxctl/dlxctl/internal/deadletter"
+	"github.com/dlxctl/dlxctl/internal/decode"
+	"github.com/dlxctl/dlxctl/internal/desk"
+	"github.com/dlxctl/dlxctl/internal/desk/page"
+)
+
+// look looks at a queue and returns the snapshot.
+func (s *server) look(t *testing.T, ask map[string]any) map[string]any {
+	t.Helper()
+	ask["queue"] = "billing.dead"
+	return s.post(t, http.StatusOK, "/api/look", ask)
+}
+
+// A page without --allow shows everything and does nothing.
+func TestAPageIsReadOnlyByDefault(t *testing.T) {
+	t.Parallel()
+	e := &engine{views: orders(3), runs: []desk.Run{{ID: "k3f9", Action: desk.Replay, Queue: "billing.dead"}}}
+	s := serve(t, e).signIn(t)
+	snapshot := s.look(t, map[string]any{})
+	for _, action := range []string{"replay", "discard", "edit", "park", "restore"} {
+		got := s.post(t, http.StatusForbidden, "/api/propose", map[string]any{"action": action, "queue": "billing.dead"})
+		if text := fmt.Sprint(got["error"]); !strings.Contains(text, "desk serve --allow") {
+			t.Errorf("%s is refused without the fix: %s", action, text)
+		}
+	}
+	for _, do := range []string{"resume", "return", "cancel"} {
+		s.post(t, http.StatusForbidden, "/api/runs/"+do, map[string]any{"run": "k3f9"})
+	}
+	s.post(t, http.StatusForbidden, "/api/source", map[string]any{"snapshot": snapshot["id"], "row": 0})
+	s.post(t, http.StatusGone, "/api/execute", map[string]any{"proposal": "guessed", "expect": 37})
+	if e.executed+len(e.resumed)+len(e.returned)+len(e.canceled) > 0 || e.proposed.Queue != "" {
+		t.Errorf("the engine was asked: %+v", e)
+	}
+	line := s.post(t, http.StatusOK, "/api/command", map[string]any{"action": "replay", "queue": "billing.dead", "since": "6h"})
+	if want := "dlxctl -f shop.yaml desk replay billing.dead --since 6h"; line["command"] != want {
+		t.Errorf("the command line is %q, not %q", line["command"], want)
+	}
+}
+
+// A page does only the actions of --allow, and works on runs of these actions only.
+func TestAPageDoesOnlyWhatIsAllowed(t *testing.T) {
+	t.Parallel()
+	e := &engine{views: orders(3), runs: []desk.Run{
+		{ID: "k3f9", Action: desk.Replay, Queue: "billing.dead"}, {ID: "m2p4", Action: desk.Park, Queue: "billing.dead"},
+	}}
+	s := serve(t, e, "park").signIn(t)
+	for action, status := range map[string]int{"replay": 403, "discard": 403, "edit": 403, "park": 200, "restore": 200, "drop": 403} {
+		s.post(t, status, "/api/propose", map[string]any{"action": action, "queue": "billing.dead"})
+	}
+	for run, status := range map[string]int{"k3f9": 403, "m2p4": 200, "none": 404} {
+		s.post(t, status, "/api/runs/cancel", map[string]any{"run": run})
+	}
+	s.post(t, http.StatusNotFound, "/api/runs/delete", map[string]any{"run": "m2p4"})
+	if !slices.Equal(e.canceled, []string{"m2p4"}) {
+		t.Errorf("canceled are %v", e.canceled)
+	}
+}
+
+// The page looks only at the queues of the topology that hold dead letters.
+func TestOtherQueuesAreNotLookedAt(t *testing.T) {
+	t.Parallel()
+	e := &engine{views: orders(3)}
+	s := serve(t, e, "replay").signIn(t)
+	s.post(t, http.StatusNotFound, "/api/look", map[string]any{"queue": "billing"})
+	s.post(t, http.StatusNotFound, "/api/propose", map[string]any{"queue": "billing", "action": "replay"})
+	got := s.post(t, http.StatusConflict, "/api/look", map[string]any{"queue": "drop.dead"})
+	if !strings.Contains(fmt.Sprint(got["error"]), "drop-head") {
+		t.Errorf("a refused look is answered with %v", got)
+	}
+	got = s.post(t, http.StatusBadRequest, "/api/look", map[string]any{"queue": "billing.dead", "where": "wrong"})
+	if !strings.Contains(fmt.Sprint(got["error"]), "column 1") {
+		t.Errorf("a wrong filter is answered with %v", got)
+	}
+}
+
+// What is executed is what was proposed and shown: once, and only with the number that was shown.
+func TestOnlyWhatWasShownIsExecuted(t *testing.T) {
+	t.Parallel()
+	e := &engine{views: orders(3)}
+	s := serve(t, e, "replay").signIn(t)
+	begin(t, s.Page)
+	ask := map[string]any{
+		"action": "replay", "queue": "billing.dead", "where": `cause == "it's"`, "since": "6h", "to": "original", "rate": "10/s",
+		"ramp": "1,10", "stop_on": "3", "again": true, "reason": "fixed in 4.2", "handles": []string{"a1b2c3000000", "a1b2c3000000#2"},
+	}
+	shown := s.post(t, http.StatusOK, "/api/propose", ask)
+	want := `dlxctl -f shop.yaml desk replay billing.dead --where 'cause == "it'\''s"' --since 6h --handle a1b2c3000000 ` +
+		`--handle 'a1b2c3000000#2' --again --to original --rate 10/s --ramp 1,10 --stop-on 3 --reason 'fixed in 4.2' --yes --expect 2`
+	if shown["command"] != want {
+		t.Errorf("the command line is\n%s, not\n%s", shown["command"], want)
+	}
+	if r := e.proposed; r.Reason != "fixed in 4.2" || !r.Target.Original || !r.Again || len(r.Handles) != 2 {
+		t.Errorf("the engine was asked for %+v", r)
+	}
+	s.post(t, http.StatusConflict, "/api/execute", map[string]any{"proposal": shown["id"], "expect": 3})
+	shown = s.post(t, http.StatusOK, "/api/propose", ask)
+	s.post(t, http.StatusOK, "/api/execute", map[string]any{"proposal": shown["id"], "expect": 2})
+	s.post(t, http.StatusGone, "/api/execute", map[string]any{"proposal": shown["id"], "expect": 2})
+	e.refusals = []string{"the origin of 2 messages is in doubt"}
+	shown = s.post(t, http.StatusOK, "/api/propose", ask)
+	s.post(t, http.StatusConflict, "/api/execute", map[string]any{"proposal": shown["id"], "expect": 2})
+	if e.executed != 1 {
+		t.Errorf("%d runs were executed", e.executed)
+	}
+}
+
+// begin serves a page on a listener of its own, and returns how the server ends.
+func begin(t *testing.T, p *page.Page) (stop func() []page.Stopped) {
+	t.Helper()
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended, began := make(chan []page.Stopped, 1), make(chan struct{})
+	go func() {
+		close(began)
+		stopped, err := p.Serve(ctx, listener)
+		if err != nil {
+			t.Error(err)
+		}
+		ended <- stopped
+	}()
+	<-began
+	resp, err := http.Get("http://" + listener.Addr().String() + "/style.css") //nolint:noctx // ends with the test
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = resp.Body.Close()
+	stop = func() []page.Stopped { cancel(); return <-ended }
+	t.Cleanup(func() { cancel() })
+	return stop
+}
+
+// A server that ends stops its runs where nothing is lost, and names them.
+func TestTheServerStopsItsRunsAndNamesThem(t *testing.T) {
+	t.Parallel()
+	e := &engine{views: orders(3), step: make(chan struct{})}
+	s := serve(t, e, "replay").signIn(t)
+	stop := begin(t, s.Page)
+	shown := s.post(t, http.StatusOK, "/api/propose", map[string]any{"action": "replay", "queue": "billing.dead"})
+	s.post(t, http.StatusOK, "/api/execute", map[string]any{"proposal": shown["id"], "expect": 37})
+	for range 12 {
+		e.step <- struct{}{}
+	}
+	stopped := stop()
+	want := []page.Stopped{{Run: "k3f9", Moved: 12, Left: 25, Resume: "dlxctl -f shop.yaml desk resume k3f9 --yes"}}
+	if !slices.Equal(stopped, want) {
+		t.Errorf("stopped are %+v, not %+v", stopped, want)
+	}
+	shown = s.post(t, http.StatusOK, "/api/propose", map[string]any{"action": "replay", "queue": "billing.dead"})
+	got := s.post(t, http.StatusConflict, "/api/execute", map[string]any{"proposal": shown["id"], "expect": 37})
+	if !strings.Contains(fmt.Sprint(got["error"]), "stopping") {
+		t.Errorf("a run after the end is answered with %v", got)
+	}
+}
+
+// A body in which something is masked is not edited on the page, which would have to show it.
+func TestMaskedBodiesAreNotEdited(t *testing.T) {
+	t.Parallel()
+	e := &engine{views: orders(2)}
+	plain := &engine{views: orders(2)}
+	plain.views[0].Body.Text = strings.ReplaceAll(plain.views[0].Body.Text, "[masked]", "ann@example.com")
+	s := serveWith(t, e, func(c *page.Config) { c.Plain = plain }, "edit").signIn(t)
+	snapshot := s.look(t, map[string]any{})
+	got := s.post(t, http.StatusConflict, "/api/source", map[string]any{"snapshot": snapshot["id"], "row": 0})
+	if text := fmt.Sprint(got); !strings.Contains(text, "masked") || strings.Contains(text, "ann@") {
+		t.Errorf("a masked body is answered with %s", text)
+	}
+	got = s.post(t, http.StatusOK, "/api/source", map[string]any{"snapshot": snapshot["id"], "row": 1})
+	if text := fmt.Sprint(got["text"]); !strings.Contains(text, `"amount": 11.50`) {
+		t.Errorf("the number was rewritten: %s", text)
+	}
+	body, wrong := `{"order": 1}`, "{"
+	ask := map[string]any{"action": "edit", "queue": "billing.dead", "handles": []string{"a1b2c3000001"}, "format": "json", "body": wrong}
+	s.post(t, http.StatusBadRequest, "/api/propose", ask)
+	ask["body"] = body
+	s.post(t, http.StatusOK, "/api/propose", ask)
+	if string(e.proposed.Edited.Body) != body {
+		t.Errorf("the engine was given %q", e.proposed.Edited.Body)
+	}
+}
+
+// The list of 200,000 messages is read in windows, from one look. The largest group is first.
+func TestManyMessagesAreReadInWindows(t *testing.T) {
+	t.Parallel()
+	s := serve(t, &engine{views: orders(20_000)}).signIn(t)
+	snapshot := s.look(t, map[string]any{"by": "cause"})
+	groups := snapshot["groups"].([]any)
+	if first := groups[0].(map[string]any); len(groups) != 3 || first["value"] != "rejected" || first["count"] != 12_000.0 ||
+		first["where"] != `cause == "rejected"` {
+		t.Errorf("the groups are %v", groups)
+	}
+	window := s.get(t, http.StatusOK, fmt.Sprintf("/api/rows?snapshot=%s&from=19990&count=100", snapshot["id"]))
+	rows := window["rows"].([]any)
+	if len(rows) != 10 || window["total"] != 20_000.0 || rows[9].(map[string]any)["position"] != 19_999.0 {
+		t.Errorf("the last window has %d rows of %v: %v", len(rows), window["total"], rows)
+	}
+	window = s.get(t, http.StatusOK, fmt.Sprintf("/api/rows?snapshot=%s&group=1&from=3990&count=1000", snapshot["id"]))
+	if rows = window["rows"].([]any); len(rows) != 10 || window["total"] != 4000.0 {
+		t.Errorf("the last window of a group has %d rows of %v", len(rows), window["total"])
+	}
+	if s.engine.looks != 1 {
+		t.Errorf("%d looks were made", s.engine.looks)
+	}
+	last := s.post(t, http.StatusOK, "/api/message", map[string]any{"snapshot": snapshot["id"], "row": 19_999})
+	if last["handle"] != "a1b2c3004e1f" || last["position"] != 19_999.0 {
+		t.Errorf("the last message is %v at %v", last["handle"], last["position"])
+	}
+	s.look(t, map[string]any{})
+	s.get(t, http.StatusGone, fmt.Sprintf("/api/rows?snapshot=%s", snapshot["id"]))
+}
+
+// A list ends after --rows messages, and the answer says so.
+func TestAListIsLimited(t *testing.T) {
+	t.Parallel()
+	s := serveWith(t, &engine{views: orders(50)}, func(c *page.Config) { c.Rows = 20 }).signIn(t)
+	snapshot := s.look(t, map[string]any{})
+	if snapshot["listed"] != 20.0 || snapshot["matched"] != 50.0 {
+		t.Errorf("listed are %v of %v", snapshot["listed"], snapshot["matched"])
+	}
+}
+
+// A snapshot of 200,000 messages with texts of their own fits the memory that the docs name.
+func TestASnapshotIsLight(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it measures memory")
+	}
+	views := orders(200_000)
+	for i := range views {
+		views[i].Error = fmt.Sprintf("order %d: the issuer of the card does not answer within 30 s, request %d", i, i*7919)
+	}
+	s := serve(t, &engine{views: views}).signIn(t)
+	before := memory()
+	snapshot := s.look(t, map[string]any{})
+	used := float64(memory()-before) / (1 << 20)
+	t.Logf("%v messages: %.0f MiB", snapshot["listed"], used)
+	if used > 110 {
+		t.Errorf("a snapshot of %v messages uses %.0f MiB; docs/desk-page.md says 100", snapshot["listed"], used)
+	}
+}
+
+func memory() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc) //nolint:gosec // far below the limit
+}
+
+// hostile returns messages that attack what shows them.
+func hostile() []deadletter.View {
+	v := orders(4)
+	script := `<script>window.pwned = 1</script><img src=x onerror="window.pwned = 2"><a href="javascript:window.pwned=3">x</a>`
+	for i := range v {
+		v[i].Error, v[i].Cause, v[i].Key, v[i].Type, v[i].WorkQueue = script, script, script, script, script
+		v[i].Headers = map[string]any{script: script, "list": []any{script}, "bytes": []byte{0xff, 0xfe, 0}}
+		v[i].Hops = []deadletter.Hop{{Queue: script, Reason: script, Keys: []string{script}, Count: 2, Time: now}}
+	}
+	v[0].Body = decode.Document{Format: decode.Text, Text: script, Note: script, Steps: []string{script}}
+	v[1].Body = decode.Document{Format: decode.Text, Text: strings.Repeat("0123456789abcdef", 10<<20/16)}
+	v[2].Body = decode.Document{Format: decode.Text, Text: "invalid: \xff\xfe\xc3( and \x1b[31mred\x1b[0m \x07"}
+	v[2].Error = "user\u202Egpj.exe \u2066isolate\u2069 \u200Bzero \x1b[2J"
+	v[3].Body = decode.Document{Format: decode.Binary, Text: "00000000  00 01 02 03"}
+	return v
+}
+
+// A body of 10 MB is cut at a whole character, and the answer says how much is left.
+func TestLargeBodiesAreCut(t *testing.T) {
+	t.Parallel()
+	s := serve(t, &engine{views: hostile()}).signIn(t)
+	snapshot := s.look(t, map[string]any{"by": "error"})
+	got := s.post(t, http.StatusOK, "/api/message", map[string]any{"snapshot": snapshot["id"], "row": 1})
+	body := got["body"].(map[string]any)
+	if n := len(body["text"].(string)); n != 256<<10 || body["left"] != float64(10<<20-n) {
+		t.Errorf("%d bytes are shown and %v left out", n, body["left"])
+	}
+	if s.engine.looks != 2 {
+		t.Errorf("%d looks were made: a large body is read again from the queue", s.engine.looks)
+	}
+}
+
+// A command line can be pasted: it quotes what a message says, and control characters are codes.
+func TestCommandLinesAreQuoted(t *testing.T) {
+	t.Parallel()
+	s := serve(t, &engine{}).signIn(t)
+	for where, quoted := range map[string]string{
+		`key == "a b"`:           `'key == "a b"'`,
+		"$(reboot)`x`;|&":        "'$(reboot)`x`;|&'",
+		"it's":                   `'it'\''s'`,
+		"a\nreboot\x1b[2J":       `$'a\x0areboot\x1b[2J'`,
+		"\u202Eevil 'x' \\":      `$'\xe2\x80\xaeevil \x27x\x27 \x5c'`,
+		"--yes":                  "--yes",
+		"ü":                      "'ü'",
+		`error == "a\tb" && !!x`: `'error == "a\tb" && !!x'`,
+	} {
+		got := s.post(t, http.StatusOK, "/api/command", map[string]any{"action": "park", "queue": "q", "where": where})
+		if want := "dlxctl -f shop.yaml desk park q --where " + quoted; got["command"] != want {
+			t.Errorf("%q is written as %s, not %s", where, got["command"], want)
+		}
+	}
+}

@@ -1,0 +1,123 @@
+// An action: first what it would do, then a button that does it.
+import { post } from "./api.js";
+import { command, count, el, many, problem, say, set, stamp, table } from "./dom.js";
+
+const verbs = {
+  replay: ["Replay", "Send the messages back to work."],
+  park: ["Park", "Move the messages to the parked queue, where they stay for 30 days. Restore brings them back."],
+  restore: ["Restore", "Bring parked messages back to their dead-letter queue."],
+  discard: ["Discard", "Take the messages out of the way: they are parked for 30 days, and then deleted. To delete them at once, use the command line with --forever."],
+  edit: ["Edit", "Send the message with a new body. The original is parked."],
+};
+
+const dialog = () => document.getElementById("dialog");
+
+function frame(title, ...children) {
+  set(dialog(), el("h1", { id: "dialog-title" }, title), ...children);
+  if (!dialog().open) dialog().showModal();
+}
+
+const cancel = () => el("button", { type: "button", on: { click: () => dialog().close() } }, "Cancel");
+
+// act asks for the options of an action.
+export function act(action, ask, done) {
+  const [verb, explained] = verbs[action];
+  const field = (id, label, value, title) => el("div", { class: "field" }, el("label", { for: "o-" + id }, label), el("input", { type: "text", id: "o-" + id, name: id, value, title, autocomplete: "off" }));
+  const wide = (e) => { e.classList.add("wide"); return e; };
+  const options = action !== "replay" ? [] : [
+    el("div", { class: "field wide" }, el("label", { for: "o-to" }, "To"), el("select", { id: "o-to", name: "to" },
+      el("option", { value: "" }, "the work queue that failed, and no other"), el("option", { value: "original" }, "exchange and key of the publisher: all queues bound there"))),
+    field("rate", "Rate", "10/s", "messages a second, or none"), field("ramp", "First batches", "1,10,100", "each must succeed before the next is sent"),
+    field("stop_on", "Stop after repeated failures", "3", "a number, a share such as 20%, or never"),
+    wide(el("label", { class: "check" }, el("input", { type: "checkbox", name: "again" }), "include messages that were replayed before")),
+  ];
+  const failure = el("div");
+  const form = el("form", {
+    on: {
+      submit: async (e) => {
+        e.preventDefault();
+        const f = new FormData(form);
+        const full = { ...ask, action, reason: f.get("reason") ?? "" };
+        if (action === "replay") Object.assign(full, { to: f.get("to"), rate: f.get("rate"), ramp: f.get("ramp"), stop_on: f.get("stop_on"), again: f.has("again") });
+        await propose(full, form, failure, done);
+      },
+    },
+  }, el("p", {}, explained), el("div", { class: "options" }, options, wide(field("reason", "Reason, for the record of the run", ""))), failure,
+  el("div", { class: "buttons" }, cancel(), el("button", { class: "primary" }, "Show what it would do")));
+  frame(verb, form);
+}
+
+// edit shows the body of a message for editing.
+export async function edit(place, ask, d, done) {
+  frame("Edit " + d.handle, el("p", { class: "muted" }, "Reading the message"), el("div", { class: "buttons" }, cancel()));
+  let text;
+  try {
+    ({ text } = await post("/api/source", place));
+  } catch (e) {
+    frame("Edit " + d.handle, problem(e), el("div", { class: "buttons" }, cancel()));
+    return;
+  }
+  const area = el("textarea", { rows: "16", spellcheck: "false", "aria-label": "Body" });
+  area.value = text;
+  const reason = el("input", { type: "text", id: "o-reason" });
+  const failure = el("div");
+  const form = el("form", {
+    on: {
+      submit: async (e) => {
+        e.preventDefault();
+        await propose({ ...ask, action: "edit", body: area.value, format: d.body.format, reason: reason.value }, form, failure, done);
+      },
+    },
+  }, el("p", {}, verbs.edit[1]), area, el("div", { class: "field" }, el("label", { for: "o-reason" }, "Reason, for the record of the run"), reason), failure,
+  el("div", { class: "buttons" }, cancel(), el("button", { class: "primary" }, "Show what it would do")));
+  frame("Edit " + d.handle, form);
+  area.focus();
+}
+
+// propose asks what would happen, and shows it.
+async function propose(ask, form, failure, done) {
+  const button = form.querySelector("button.primary");
+  button.disabled = true;
+  set(failure);
+  try {
+    const p = await post("/api/propose", ask);
+    show(p, () => frame(verbs[ask.action][0], form), done);
+  } catch (e) {
+    set(failure, problem(e));
+  } finally {
+    button.disabled = false;
+  }
+}
+
+function show(p, back, done) {
+  const [verb] = verbs[p.action];
+  const failure = el("div");
+  const goes = p.refusals.length === 0 && p.chosen > 0;
+  const go = el("button", {
+    type: "button", id: "go", class: p.action === "discard" ? "primary harsh" : "primary", disabled: !goes, on: {
+      click: async () => {
+        go.disabled = true;
+        try {
+          await post("/api/execute", { proposal: p.id, expect: p.chosen });
+          dialog().close();
+          say("the run has started");
+          location.hash = "#/runs";
+        } catch (e) {
+          set(failure, problem(e));
+        }
+      },
+    },
+  }, `${verb} ${many(p.chosen, "message")}`);
+  frame(verb, el("form", { on: { submit: (e) => e.preventDefault() } },
+    el("p", {}, el("strong", {}, many(p.chosen, "message") + (p.chosen === 1 ? " is" : " are") + " chosen"), `, of ${count(p.looked.Looked)} looked at` + (p.first ? `; they failed from ${stamp(p.first)} to ${stamp(p.last)}.` : ".")),
+    p.looked.Missed ? el("p", { class: "notice warn" }, p.looked.Missed) : "",
+    p.replayed_before ? el("p", { class: "notice" }, `${many(p.replayed_before, "message")} left out: replayed before.`) : "",
+    p.copies ? el("p", { class: "notice" }, `${many(p.copies, "message")} look like copies of others.`) : "",
+    p.refusals.map((r) => problem(r)),
+    p.groups.length ? el("div", {}, el("h3", {}, "What they have in common"), table(["Group", "#Messages"], p.groups.slice(0, 8).map((g) => [g.value || "(none)", count(g.count)]))) : "",
+    p.reaches.length ? el("div", {}, el("h3", {}, "Where they would go"), table(["Queue", "Through", "#Messages", "#Consumers", "#Waiting"], p.reaches.map((r) => [
+      r.queue || "no queue", r.exchange || r.key ? `${r.exchange || "(default)"}, key ${r.key}` : "–", count(r.messages), r.consumers < 0 ? "unknown" : count(r.consumers), r.waiting < 0 ? "unknown" : count(r.waiting)]))) : "",
+    el("div", {}, el("h3", {}, "The same on the command line"), command(p.command)), failure,
+    el("div", { class: "buttons" }, el("button", { type: "button", on: { click: back } }, "Back"), el("button", { type: "button", on: { click: () => { dialog().close(); done(); } } }, "Cancel"), go)));
+  if (goes) go.focus();
+}

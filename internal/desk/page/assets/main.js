@@ -1,0 +1,76 @@
+// The frame: which page is shown, and the keys of all pages.
+import { begin, get, readOnly } from "./api.js";
+import { el, problem, set } from "./dom.js";
+import { overview } from "./overview.js";
+import { queue } from "./queue.js";
+import { runs } from "./runs.js";
+
+const main = document.getElementById("main");
+let leave = () => {};
+
+// show shows the page of the address.
+async function show() {
+  leave();
+  leave = () => {};
+  const [page, name] = location.hash.replace(/^#\//, "").split("/");
+  for (const [id, here] of [["nav-queues", page !== "runs"], ["nav-runs", page === "runs"]]) {
+    document.getElementById(id).toggleAttribute("aria-current", here);
+  }
+  set(main);
+  if (page === "runs") leave = runs(main);
+  else if (page === "queue" && name) leave = queue(main, decodeURIComponent(name));
+  else leave = overview(main);
+}
+
+// badge shows how many runs are in progress.
+async function badge() {
+  try {
+    const { runs: all } = await get("/api/runs");
+    const open = all.filter((r) => !r.ended).length;
+    set(document.getElementById("run-count"), open ? String(open) : "");
+  } catch { /* the page itself shows that the server does not answer */ }
+}
+
+const keys = [
+  ["/", "go to the filter"], ["j k ↓ ↑", "next and previous message"], ["PgDn PgUp Home End", "move in the list"],
+  ["Enter", "open the message"], ["Space or x", "choose the message"], ["Esc", "close"], ["g", "go to the queues"],
+  ["r", "go to the runs"], ["?", "show the keys"],
+];
+
+function showKeys() {
+  const dialog = document.getElementById("dialog");
+  set(dialog, el("h1", { id: "dialog-title" }, "Keys"),
+    el("dl", {}, keys.map(([key, does]) => [el("dt", {}, key.split(" ").map((k) => (k === "or" ? " or " : [el("kbd", {}, k), " "]))), el("dd", {}, does)])),
+    el("div", { class: "buttons" }, el("button", { type: "button", on: { click: () => dialog.close() } }, "Close")));
+  dialog.showModal();
+}
+
+document.addEventListener("keydown", (e) => {
+  const typing = e.target.matches?.("input, select, textarea");
+  if (e.ctrlKey || e.metaKey || e.altKey || typing || document.getElementById("dialog").open) return;
+  const does = { "?": showKeys, g: () => (location.hash = "#/"), r: () => (location.hash = "#/runs"), "/": () => document.getElementById("where")?.focus() }[e.key];
+  if (does) {
+    e.preventDefault();
+    does();
+  }
+});
+
+async function start() {
+  const s = await begin();
+  const place = [s.topology, "vhost " + s.vhost, s.broker, s.by].filter(Boolean).join("  ·  ");
+  const shown = document.getElementById("place");
+  set(shown, place);
+  shown.title = place;
+  const mode = document.getElementById("mode");
+  if (!readOnly()) {
+    set(mode, "may " + s.allow.filter((a) => a !== "restore").join(", "));
+    mode.classList.add("may");
+  }
+  document.getElementById("keys").addEventListener("click", showKeys);
+  addEventListener("hashchange", show);
+  await show();
+  badge();
+  setInterval(() => document.hidden || badge(), 5000);
+}
+
+start().catch((e) => set(main, problem(e)));

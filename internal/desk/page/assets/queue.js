@@ -1,0 +1,183 @@
+// A queue: the filter, the groups, the list, one message, and what can be done.
+import { may, post, get } from "./api.js";
+import { age, command, count, el, many, problem, put, say, seconds, set } from "./dom.js";
+import { act, edit } from "./action.js";
+import { message } from "./message.js";
+import { windowed } from "./list.js";
+
+const times = [["", "any time"], ["1h", "last hour"], ["6h", "last 6 hours"], ["24h", "last 24 hours"], ["168h", "last 7 days"]];
+const actions = [["replay", "Replay"], ["restore", "Restore"], ["park", "Park"], ["discard", "Discard"]];
+
+export function queue(main, name) {
+  document.title = name + " · dlxctl desk";
+  const v = { name, snapshot: null, group: null, chosen: new Map(), stop: new AbortController(), opening: null, role: "" };
+  v.hint = el("div", { class: "hint", id: "hint", "aria-live": "polite" });
+  v.told = el("span", { class: "muted" }, "Looking");
+  v.groups = el("nav", { class: "panel groups", "aria-label": "Groups" }, el("p", { class: "muted" }, "Looking"));
+  v.acts = el("div", { class: "acts" });
+  v.line = el("div", {}, command(" ", true));
+  v.foot = el("div", { class: "foot" });
+  v.list = windowed({
+    load: (from, n) => get(`/api/rows?snapshot=${v.snapshot.id}&from=${from}&count=${n}` + (v.group === null ? "" : "&group=" + v.group), v.stop.signal),
+    open: (row) => open(v, row),
+    changed: (chosen) => { v.chosen = chosen; scope(v); },
+  });
+  v.listing = el("section", { class: "panel listing", "aria-label": "Messages" }, v.acts, v.list.element, v.foot);
+  v.detail = el("div", { hidden: true });
+  v.frame = el("div", { class: "queue" }, v.groups, v.listing, v.detail);
+  put(main, el("div", { class: "heading" }, el("h1", {}, name), v.told), filter(v), v.hint, v.frame,
+    el("h3", {}, "The same on the command line"), v.line);
+  const escape = (e) => { if (e.key === "Escape" && !document.getElementById("dialog").open) close(v); };
+  document.addEventListener("keydown", escape);
+  look(v);
+  return () => { v.stop.abort(); document.removeEventListener("keydown", escape); };
+}
+
+// filter makes the form that looks.
+function filter(v) {
+  v.where = el("input", { type: "text", id: "where", class: "mono", spellcheck: "false", autocomplete: "off", "aria-describedby": "hint", placeholder: 'cause == "rejected" && body.customer.country == "AT"' });
+  v.since = el("select", { id: "since" }, times.map(([value, text]) => el("option", { value }, text)));
+  v.by = el("input", { type: "text", id: "by", list: "ways", value: "cause", spellcheck: "false", autocomplete: "off" });
+  v.button = el("button", { class: "primary" }, "Look");
+  return el("form", { class: "filter", on: { submit: (e) => { e.preventDefault(); look(v); } } },
+    el("div", { class: "field expression" }, el("label", { for: "where" }, "Filter"), v.where),
+    el("div", { class: "field" }, el("label", { for: "since" }, "Failed"), v.since),
+    el("div", { class: "field" }, el("label", { for: "by" }, "Group by"), v.by,
+      el("datalist", { id: "ways" }, ["cause", "error", "queue", "key", "header:NAME", "body.PATH"].map((value) => el("option", { value })))),
+    v.button);
+}
+
+const standard = "The filter is an expression over cause, error, attempts, key, work_queue, headers and body. Press / to go to it.";
+
+// look looks at the queue.
+async function look(v) {
+  v.button.disabled = true;
+  v.hint.className = "hint";
+  set(v.hint, "Looking at the queue. Its messages are held until the look ends.");
+  try {
+    const s = await post("/api/look", { queue: v.name, where: v.where.value, since: v.since.value, by: v.by.value }, v.stop.signal);
+    Object.assign(v, { snapshot: s, group: null });
+    set(v.hint, standard);
+    set(v.told, told(s));
+    close(v, false);
+    groups(v);
+    v.list.forget();
+    v.list.reset(s.listed);
+    foot(v, s.listed);
+    say(many(s.matched, "message"));
+  } catch (e) {
+    if (e.name === "AbortError") return;
+    v.hint.className = "hint danger";
+    set(v.hint, e.message);
+    if (!v.snapshot) {
+      set(v.told, "not looked at");
+      set(v.groups, el("p", { class: "muted" }, "No groups: the queue was not looked at."));
+    }
+  } finally {
+    v.button.disabled = false;
+    scope(v);
+  }
+}
+
+// told says what the look saw, and what it did not.
+function told(s) {
+  const l = s.looked;
+  const parts = [`holds ${count(l.Messages)}`, `looked at ${count(l.Looked)} in ${seconds(l.Took)}, ${age(s.at)}, order kept`];
+  if (s.matched !== l.Looked) parts.push(`${count(s.matched)} match`);
+  if (l.Unacknowledged) parts.push(`other consumers held ${count(l.Unacknowledged)}`);
+  return [parts.join(" · "), l.Missed ? el("span", { class: "warn" }, " · " + l.Missed) : "", l.Cost ? el("span", { title: l.Cost }, " · " + l.Cost) : ""];
+}
+
+function groups(v) {
+  const s = v.snapshot;
+  const pick = (n) => {
+    v.group = v.group === n ? null : n;
+    v.groups.querySelectorAll("button").forEach((b, i) => b.setAttribute("aria-pressed", String(i === v.group)));
+    const total = v.group === null ? s.listed : s.groups[v.group].count;
+    v.list.reset(Math.min(total, s.listed));
+    foot(v, total);
+    scope(v);
+    if (total > 0) get(`/api/rows?snapshot=${s.id}&count=0` + (v.group === null ? "" : "&group=" + v.group)).then((r) => r.total !== Math.min(total, s.listed) && v.list.reset(r.total)).catch(() => {});
+  };
+  set(v.groups, el("h2", {}, "By " + s.request.by), s.groups.length ? el("ul", {}, s.groups.map((g, n) => el("li", {},
+    el("button", { type: "button", "aria-pressed": "false", title: g.value, on: { click: () => pick(n) } },
+      el("span", { class: "name" }, g.value || "(none)"), el("span", {}, count(g.count)),
+      el("progress", { value: g.count, max: s.matched, "aria-hidden": "true" }),
+      el("small", {}, `${percent(g.count, s.matched)} · ${g.last ? "last " + age(g.last) : "time unknown"}`))))) : el("p", { class: "muted" }, "No message."),
+  s.others ? el("p", { class: "muted" }, `${many(s.others, "message")} in more groups`) : "");
+}
+
+const percent = (n, of) => (of ? Math.max(n ? 1 : 0, Math.round((100 * n) / of)) : 0) + " %";
+
+function foot(v, total) {
+  const s = v.snapshot;
+  const parts = [many(total, "message")];
+  if (s.listed < s.matched) parts.push(`the list ends after the first ${count(s.listed)} of ${count(s.matched)}; narrow the filter for the others`);
+  set(v.foot, parts.join(" · "));
+}
+
+// asked returns what the actions apply to, and how it is called. A group without an expression
+// cannot be named.
+function asked(v) {
+  const ask = { queue: v.name, where: v.where.value, since: v.since.value, handles: [...v.chosen.keys()] };
+  if (v.snapshot) Object.assign(ask, { where: v.snapshot.request.where, since: v.snapshot.request.since });
+  if (ask.handles.length) return { ask, text: many(ask.handles.length, "chosen message") };
+  if (v.group !== null) {
+    const g = v.snapshot.groups[v.group];
+    if (!g.where) return { ask: null, text: "this group has no filter expression: choose its messages one by one" };
+    ask.where = ask.where ? `(${ask.where}) && ${g.where}` : g.where;
+    return { ask, text: `group of ${many(g.count, "message")}` };
+  }
+  return { ask, text: v.snapshot ? `all ${many(v.snapshot.matched, "message")}` + (ask.where || ask.since ? " that match" : "") : "" };
+}
+
+// scope shows what the actions apply to.
+function scope(v) {
+  const { ask, text } = asked(v);
+  const buttons = actions.filter(([action]) => may(action)).map(([action, title]) =>
+    el("button", { type: "button", "data-action": action, disabled: !ask || !v.snapshot || !v.snapshot.matched, on: { click: () => act(action, ask, () => look(v)) } }, title));
+  const clear = v.chosen.size ? el("button", { type: "button", class: "quiet", on: { click: () => v.list.forget() } }, "Choose none") : "";
+  set(v.acts, el("span", { class: "scope" }, text, " ", clear), buttons.length ? buttons : el("span", { class: "muted" }, "read-only"));
+  if (!ask || !v.snapshot) return;
+  const turn = (v.turn = (v.turn ?? 0) + 1);
+  post("/api/command", { ...ask, action: "replay" }, v.stop.signal).then(({ command: line }) => turn === v.turn && set(v.line, command(line))).catch(() => {});
+}
+
+// open shows a message.
+async function open(v, row) {
+  v.opening?.abort();
+  v.opening = new AbortController();
+  const { signal } = v.opening;
+  v.frame.classList.add("open");
+  v.detail.hidden = false;
+  if (!v.detail.firstChild) set(v.detail, el("section", { class: "panel message" }, el("p", { class: "muted" }, "Reading the message")));
+  v.detail.setAttribute("aria-busy", "true");
+  try {
+    const place = { snapshot: v.snapshot.id, row: row.row };
+    const d = await post("/api/message", place, signal);
+    const one = { queue: v.name, handles: [d.handle] };
+    const acts = actions.filter(([action]) => may(action)).map(([action, title]) => el("button", { type: "button", on: { click: () => act(action, one, () => look(v)) } }, title));
+    if (may("edit")) acts.push(el("button", { type: "button", on: { click: () => edit(place, one, d, () => look(v)) } }, "Edit"));
+    const view = message(d, () => close(v), acts);
+    set(v.detail, view);
+    if (matchMedia("(max-width: 1240px)").matches) {
+      scrollTo(0, 0);
+      document.getElementById("message-title").focus();
+    }
+    say("message " + d.handle);
+  } catch (e) {
+    if (e.name !== "AbortError") set(v.detail, el("section", { class: "panel message" }, problem(e), el("button", { type: "button", on: { click: () => close(v) } }, "Close")));
+  } finally {
+    v.detail.removeAttribute("aria-busy");
+  }
+}
+
+// close closes the message and goes back to the list.
+function close(v, focus = true) {
+  if (v.detail.hidden) return;
+  v.opening?.abort();
+  v.detail.hidden = true;
+  set(v.detail);
+  v.frame.classList.remove("open");
+  if (focus) v.list.element.focus();
+}

@@ -1,0 +1,145 @@
+// The runs: how far each is, what its brake has heard, and how to stop, resume or return it.
+import { get, post } from "./api.js";
+import { command, count, el, many, problem, put, set, stamp, time } from "./dom.js";
+
+export function runs(main) {
+  document.title = "Runs · dlxctl desk";
+  const holder = el("div", { class: "runs" }, el("p", { class: "muted" }, "Reading the runs"));
+  const failure = el("div");
+  const line = el("div", {}, command(" "));
+  put(main, el("div", { class: "heading" }, el("h1", {}, "Runs"),
+    el("span", { class: "muted" }, "A run that stops keeps its messages in its hold. Nothing is lost; resume or return it.")), failure, holder,
+  el("h3", {}, "The same on the command line"), line);
+  const cards = new Map();
+  let timer, gone = false, first = true;
+  const refresh = async () => {
+    clearTimeout(timer);
+    let active = false;
+    try {
+      const { runs: all, command: text } = await get("/api/runs");
+      if (gone) return;
+      if (first) set(line, command(text));
+      active = all.some((r) => r.active);
+      draw(holder, cards, all, failure, refresh);
+      set(failure);
+    } catch (e) {
+      set(failure, problem(e));
+    }
+    first = false;
+    timer = setTimeout(refresh, document.hidden ? 5000 : active ? 500 : 3000);
+  };
+  refresh();
+  return () => { gone = true; clearTimeout(timer); };
+}
+
+// draw updates the cards in place, so that a focused button stays focused.
+function draw(holder, cards, all, failure, refresh) {
+  if (!all.length) {
+    set(holder, el("p", { class: "panel" }, "No run is in progress, and this page has started none."));
+    cards.clear();
+    return;
+  }
+  if (!cards.size) set(holder);
+  const keys = new Set();
+  all.forEach((r, i) => {
+    const key = r.mine ? "job " + r.id : "run " + r.run;
+    keys.add(key);
+    let card = cards.get(key);
+    if (!card) cards.set(key, (card = make(failure, refresh)));
+    card.update(r);
+    if (holder.children[i] !== card.element) holder.insertBefore(card.element, holder.children[i] ?? null);
+  });
+  for (const [key, card] of cards) {
+    if (!keys.has(key)) {
+      card.element.remove();
+      cards.delete(key);
+    }
+  }
+}
+
+function make(failure, refresh) {
+  const part = Object.fromEntries(["title", "state", "about", "numbers", "brake"].map((name) => [name, el(name === "title" ? "h1" : "div", { class: name })]));
+  const bar = el("progress", { max: 1, value: 0, "aria-label": "Progress" });
+  const buttons = el("div", { class: "acts" });
+  const lines = el("details", {}, el("summary", {}, "The same on the command line"), el("div"));
+  const element = el("section", { class: "panel run" }, el("div", { class: "heading" }, part.title, part.state), part.about, bar,
+    el("div", { class: "line" }, part.numbers), part.brake, buttons, lines);
+  let drawn = "";
+  return {
+    element,
+    update(r) {
+      const done = r.ended ? r.result.Moved : r.progress.Done;
+      const chosen = r.progress.Chosen || r.chosen;
+      set(part.title, `${title(r)} ${r.run || "…"}`);
+      const [state, kind] = stateOf(r);
+      set(part.state, el("strong", { class: kind }, state));
+      set(part.about, `${r.queue} · by ${r.by || "unknown"} · `, time(r.started), r.reason ? [" · ", el("bdi", {}, r.reason)] : "");
+      bar.max = Math.max(1, chosen);
+      bar.value = r.mine ? done : Math.max(0, chosen - r.holds);
+      set(part.numbers, numbers(r, done, chosen));
+      set(part.brake, brake(r));
+      const now = JSON.stringify([r.run, r.active, r.ended, r.allowed, open(r)]);
+      if (now === drawn) return;
+      drawn = now;
+      set(buttons, acts(r).map(([does, text]) => el("button", {
+        type: "button", "data-do": does, on: {
+          click: async (e) => {
+            e.target.disabled = true;
+            try {
+              await post("/api/runs/" + does, { run: r.run });
+              await refresh();
+            } catch (error) {
+              set(failure, problem(error));
+              e.target.disabled = false;
+            }
+          },
+        },
+      }, text)));
+      buttons.hidden = !buttons.firstChild;
+      lines.hidden = !r.run || !open(r);
+      set(lines.lastChild, acts({ ...r, allowed: true }).map(([does]) => command(r.commands[does])));
+    },
+  };
+}
+
+const title = (r) => (r.does === "return" ? "return of" : r.action) + (r.does === "resume" ? ", resumed," : "");
+
+// open reports whether the run has messages in its hold, as far as is known.
+const open = (r) => r.active || (r.ended ? r.result.Left > 0 || Boolean(r.error) && Boolean(r.run) : true);
+
+function acts(r) {
+  if (!r.allowed || !open(r) || !r.run) return [];
+  return r.active ? [["cancel", "Stop"]] : [["resume", "Resume"], ["return", "Return to the queue"]];
+}
+
+function stateOf(r) {
+  if (r.error) return ["failed", "danger"];
+  if (r.ended) return r.result.Left > 0 || r.result.Stopped ? ["stopped", "warn"] : ["done", "good"];
+  if (!r.active) return ["waits to be resumed", "warn"];
+  if (r.progress.Pausing) return ["pausing", "warn"];
+  return [r.phase || "choosing", ""];
+}
+
+function numbers(r, done, chosen) {
+  const parts = [`${count(done)} of ${many(chosen, "message")}`];
+  if (!r.mine) parts[0] = `${many(r.holds, "message")} in the hold, of ${count(chosen)} chosen`;
+  if (!r.ended && r.progress.Batch) parts.push(`batch ${r.progress.Batch}`);
+  if (!r.ended && r.progress.Rate) parts.push(`${r.progress.Rate.toFixed(1)}/s`);
+  if (r.ended && r.result.Left) parts.push(`${count(r.result.Left)} in the hold`);
+  if (r.ended && r.result.Missing) parts.push(`${count(r.result.Missing)} were no longer in the queue`);
+  if (r.ended && r.result.DoubledAtMost) parts.push(`at most ${count(r.result.DoubledAtMost)} sent twice, with the same message-id`);
+  if (r.ended) parts.push("ended " + stamp(r.ended));
+  return parts.join(" · ");
+}
+
+// brake says what the brake heard, and when it stops.
+function brake(r) {
+  const failed = r.ended ? r.result.FailedAgain : r.progress.FailedAgain;
+  const limit = r.stop_failures ? `stops at ${count(r.stop_failures)}` : r.stop_share ? `stops at ${Math.round(r.stop_share * 100)} % of the sent messages` : "never stops by itself";
+  const parts = [];
+  if (r.error) parts.push(el("div", { class: "danger" }, r.error));
+  if (r.ended && r.result.Stopped) parts.push(el("div", { class: "warn" }, r.result.Stopped));
+  if (r.progress.Pausing && !r.ended) parts.push(el("div", { class: "warn" }, "Pausing: " + r.progress.Pausing));
+  if (r.action === "replay") parts.push(el("div", { class: failed ? "warn" : "muted" }, `Brake: ${count(failed)} failed again, ${limit}`, r.progress.LastFailure ? [". Last: ", el("bdi", {}, r.progress.LastFailure), r.progress.LastFailureKey ? ` (${r.progress.LastFailureKey})` : ""] : ""));
+  return parts;
+}

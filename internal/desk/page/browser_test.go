@@ -1,0 +1,460 @@
+package page_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+
+	"github.com/dlxctl/dlxctl/internal/desk"
+)
+
+// browserLine is the line of RabbitMQ with whose tests the browser runs: the page is the same on
+// all lines.
+const browserLine = "4.3"
+
+// chromium returns the program that runs Chromium. Where there is none, and CI is not set, the
+// test is skipped.
+var chromium = sync.OnceValues(func() (string, error) { //nolint:gochecknoglobals // installed once for all tests
+	program, err := filepath.Abs("../../../scripts/chromium")
+	if err != nil {
+		return "", err
+	}
+	out, err := exec.Command(program, "--version").CombinedOutput() //nolint:noctx // it may install a package
+	if err != nil {
+		return "", fmt.Errorf("%w: %s", err, bytes.TrimSpace(out))
+	}
+	return program, nil
+})
+
+// tab is a page in Chromium.
+type tab struct {
+	context.Context
+
+	t      *testing.T
+	mu     sync.Mutex
+	faults []string // what the console logged: errors, and what the policy refused
+}
+
+// browse opens Chromium.
+func browse(t *testing.T) *tab {
+	t.Helper()
+	if line := os.Getenv("DLXCTL_TEST_LINE"); line != "" && line != browserLine {
+		t.Skip("the browser runs with the tests on RabbitMQ " + browserLine)
+	}
+	program, err := chromium()
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.ExitCode() == 77 && os.Getenv("CI") == "" {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	options := []chromedp.ExecAllocatorOption{
+		chromedp.ExecPath(program), chromedp.UserDataDir(t.TempDir()), chromedp.Headless, chromedp.NoSandbox, chromedp.DisableGPU,
+		chromedp.NoFirstRun, chromedp.NoDefaultBrowserCheck, chromedp.Flag("disable-quic", true),
+		chromedp.Flag("disable-background-networking", true), chromedp.Flag("disable-component-update", true),
+		chromedp.Flag("disable-sync", true), chromedp.Flag("disable-dev-shm-usage", true), chromedp.Flag("hide-scrollbars", false),
+		chromedp.WindowSize(1400, 900),
+	}
+	allocator, end := chromedp.NewExecAllocator(context.WithoutCancel(t.Context()), options...)
+	ctx, closeTab := chromedp.NewContext(allocator)
+	b := &tab{Context: ctx, t: t}
+	t.Cleanup(func() {
+		_ = chromedp.Cancel(ctx) // waits until the browser has ended, so that its folder can be removed
+		closeTab()
+		end()
+	})
+	if err := chromedp.Do(ctx, chromedp.Navigate("about:blank")); err != nil {
+		t.Fatal(err)
+	}
+	messages := chromedp.Console(ctx)
+	go b.note(messages)
+	return b
+}
+
+// note keeps what the console says.
+func (b *tab) note(messages iter.Seq2[chromedp.ConsoleMessage, error]) {
+	for m, err := range messages {
+		if err != nil {
+			return
+		}
+		b.mu.Lock()
+		b.faults = append(b.faults, fmt.Sprintf("%s: %s %s", m.Type, m.Text, m.URL))
+		b.mu.Unlock()
+	}
+}
+
+// run does actions, and fails the test if they take longer than a minute.
+func (b *tab) run(actions ...chromedp.Action[chromedp.Void]) {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.Context, time.Minute)
+	defer cancel()
+	if err := chromedp.Do(ctx, actions...); err != nil {
+		b.fatal(err)
+	}
+}
+
+// fatal ends the test, and says what the page shows.
+func (b *tab) fatal(err error) {
+	b.t.Helper()
+	text, _ := chromedp.Run(b.Context, chromedp.Evaluate[string](`document.body.innerText`))
+	b.t.Fatalf("%v; console: %v; the page says:\n%s", err, b.console(), text)
+}
+
+func (b *tab) console() []string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return append([]string{}, b.faults...)
+}
+
+// open opens a page of the desk, signed in.
+func (b *tab) open(s *server, path string) {
+	b.t.Helper()
+	b.run(chromedp.Navigate(s.URL(s.http.URL)), chromedp.WaitVisible(`#mode`), chromedp.WaitNotPresent(`.door`))
+	b.run(chromedp.Navigate(s.http.URL + "/#" + path))
+}
+
+// until waits until an expression is true.
+func (b *tab) until(expression string) {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.Context, 30*time.Second)
+	defer cancel()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		ok, err := chromedp.Run(ctx, chromedp.Evaluate[bool]("Boolean("+expression+")"))
+		switch {
+		case ok:
+			return
+		case err != nil:
+			b.fatal(fmt.Errorf("%s: %w", expression, err))
+		}
+		<-tick.C
+	}
+}
+
+// eval returns the value of an expression.
+func eval[T any](b *tab, expression string) T {
+	b.t.Helper()
+	out, err := chromedp.Run(b.Context, chromedp.Evaluate[T](expression))
+	if err != nil {
+		b.fatal(fmt.Errorf("%s: %w", expression, err))
+	}
+	return out
+}
+
+// do runs a script.
+func (b *tab) do(script string) {
+	b.t.Helper()
+	b.run(chromedp.Evaluate[chromedp.Void](script))
+}
+
+// media sets what the page is shown on.
+func (b *tab) media(p emulation.SetEmulatedMediaParams) {
+	b.t.Helper()
+	if _, err := chromedp.Call(b.Context, emulation.SetEmulatedMedia, p); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// size sets the size of the window, and whether it is dark.
+func (b *tab) size(width, height int64, scheme string) {
+	b.t.Helper()
+	b.run(chromedp.EmulateViewport(width, height))
+	b.media(emulation.SetEmulatedMediaParams{
+		Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}},
+	})
+}
+
+// shoot stores a picture of the page in DLXCTL_TEST_SHOTS, for a person to look at.
+func (b *tab) shoot(name string) {
+	b.t.Helper()
+	folder := os.Getenv("DLXCTL_TEST_SHOTS")
+	if folder == "" {
+		return
+	}
+	picture, err := chromedp.Run(b.Context, chromedp.CaptureScreenshot())
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(folder, name+".png"), picture, 0o600); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// fits checks that nothing is wider than the window.
+func (b *tab) fits() {
+	b.t.Helper()
+	if over := eval[int](b, `document.documentElement.scrollWidth - innerWidth`); over > 0 {
+		b.t.Errorf("the page is %d pixels wider than the window: %s", over, eval[string](b,
+			`[...document.querySelectorAll("body *")].filter((e) => e.getBoundingClientRect().right > innerWidth + 1).slice(0, 5).map((e) => e.tagName + "." + e.className).join(" ")`))
+	}
+}
+
+// silent checks that the console is empty: no error, and nothing that the policy refused.
+func (b *tab) silent() {
+	b.t.Helper()
+	if found := b.console(); len(found) > 0 {
+		b.t.Errorf("the console says: %s", strings.Join(found, "\n"))
+	}
+}
+
+const rowsThere = `document.querySelectorAll(".row .cause").length > 5`
+
+// A person opens the overview, a queue, a group and a message, with the keyboard alone.
+func TestThePageWorksWithTheKeyboard(t *testing.T) {
+	t.Parallel()
+	s := serve(t, &engine{views: orders(1204)})
+	b := browse(t)
+	b.open(s, "/")
+	b.until(`document.querySelectorAll(".overview tbody tr").length === 5`)
+	b.shoot("overview-light")
+	b.run(chromedp.Focus(`.overview a`), chromedp.KeyEvent(kb.Enter))
+	b.until(rowsThere)
+	if got := eval[string](b, `document.querySelector("h1").textContent`); got != "billing.dead" {
+		t.Errorf("Enter opened %q", got)
+	}
+	b.run(chromedp.Focus(`#list`), chromedp.KeyEvent("jjj"), chromedp.KeyEvent("k"))
+	if got := eval[string](b, `document.getElementById("list").getAttribute("aria-activedescendant")`); got != "row-2" {
+		t.Errorf("after jjjk the active row is %s", got)
+	}
+	b.run(chromedp.KeyEvent("x"))
+	b.until(`document.querySelector(".scope").textContent.includes("1 chosen")`)
+	b.until(`document.querySelector(".queue ~ div code").textContent.includes("--handle a1b2c3000002")`)
+	b.run(chromedp.KeyEvent(kb.Enter))
+	b.until(`document.querySelector(".message pre.body")?.textContent.includes("100002")`)
+	b.shoot("message-light")
+	b.fits()
+	b.run(chromedp.KeyEvent(kb.Escape))
+	b.until(`document.activeElement.id === "list" && !document.querySelector(".message")`)
+	b.run(chromedp.KeyEvent("/"))
+	b.until(`document.activeElement.id === "where"`)
+	b.do(`document.getElementById("where").value = ""`) // the driver types the / that the page prevents
+	b.run(chromedp.KeyEvent("wrong"+kb.Enter))
+	b.until(`document.getElementById("hint").textContent.includes("column 1")`)
+	b.run(chromedp.Focus(`#list`), chromedp.KeyEvent(kb.End))
+	b.until(`document.getElementById("row-1203")?.querySelector(".cause")`)
+	b.run(chromedp.KeyEvent("?"))
+	b.until(`document.getElementById("dialog").open`)
+	b.run(chromedp.KeyEvent(kb.Escape), chromedp.KeyEvent("r"))
+	b.until(`location.hash === "#/runs"`)
+	// What can be clicked can be reached, and shows that it is focused.
+	b.run(chromedp.KeyEvent("g"))
+	b.until(`document.querySelectorAll(".overview tbody tr").length === 5`)
+	if got := eval[int](b, `[...document.querySelectorAll("a, button, input, select")].filter((e) => e.tabIndex < 0).length`); got > 0 {
+		t.Errorf("%d controls cannot be reached with the keyboard", got)
+	}
+	b.run(chromedp.KeyEvent(kb.Tab))
+	if got := eval[string](b, `getComputedStyle(document.activeElement).outlineStyle`); got != "solid" {
+		t.Errorf("the focus is not visible: outline-style is %s", got)
+	}
+	b.silentBut("400") // the wrong filter
+}
+
+// silentBut checks the console, except for answers with a status that the test provokes.
+func (b *tab) silentBut(status string) {
+	b.t.Helper()
+	for _, found := range b.console() {
+		if !strings.Contains(found, "the server responded with a status of "+status) {
+			b.t.Errorf("the console says: %s", found)
+		}
+	}
+}
+
+// The list shows 200,000 messages with few elements, and scrolls to any of them.
+func TestTheListScrollsThrough200000Messages(t *testing.T) {
+	t.Parallel()
+	s := serve(t, &engine{views: orders(200_000)})
+	b := browse(t)
+	b.open(s, "/queue/billing.dead")
+	b.until(rowsThere)
+	for _, n := range []int{100_000, 199_999, 50_000} {
+		b.do(fmt.Sprintf(`document.getElementById("list").scrollTop = %d * 30`, n))
+		b.until(fmt.Sprintf(`document.getElementById("row-%d")?.querySelector(".cause")`, n))
+		if got := eval[int](b, `document.querySelectorAll(".row").length`); got > 80 {
+			t.Errorf("%d rows exist in the page", got)
+		}
+	}
+	if got := eval[string](b, `document.getElementById("list").getAttribute("aria-rowcount")`); got != "200001" {
+		t.Errorf("aria-rowcount is %s", got)
+	}
+	b.shoot("list-200000")
+	b.silent()
+}
+
+// Bodies, headers and errors that attack the page are shown as text, and as nothing else.
+func TestHostileMessagesAreShownAsText(t *testing.T) {
+	t.Parallel()
+	s := serve(t, &engine{views: hostile()})
+	b := browse(t)
+	b.open(s, "/queue/billing.dead")
+	b.until(`document.querySelectorAll(".row .cause").length === 4`)
+	for n := range 4 {
+		b.do(fmt.Sprintf(`document.querySelector("#row-%d .summary").click()`, n))
+		b.until(fmt.Sprintf(`document.querySelector(".message h1")?.textContent === %q`, fmt.Sprintf("%012x", 0xa1b2c3000000+n)))
+		if n < 3 {
+			b.shoot(fmt.Sprintf("hostile-%d", n))
+		}
+		b.fits()
+		if n == 2 {
+			text := eval[string](b, `document.querySelector(".message").textContent`)
+			for _, code := range []string{"⟨U+202E⟩", "⟨U+2066⟩", "⟨U+200B⟩", "⟨U+001B⟩", "⟨U+0007⟩"} {
+				if !strings.Contains(text, code) {
+					t.Errorf("%s is not shown as a code", code)
+				}
+			}
+			if strings.ContainsAny(text, "\u202e\u2066\x1b\x07") {
+				t.Error("a character that acts on the text is on the page")
+			}
+		}
+		if n == 1 && !eval[bool](b, `document.querySelector(".notice.warn").textContent.includes("9.8 MiB more are not shown")`) {
+			t.Error("the page does not say that the body is cut")
+		}
+	}
+	if got := eval[string](b, `String(window.pwned)`); got != "undefined" {
+		t.Errorf("a message ran a script: %s", got)
+	}
+	if got := eval[int](b, `document.querySelectorAll("main script, main img, main a[href^=javascript]").length`); got > 0 {
+		t.Errorf("a message made %d elements", got)
+	}
+	b.silent()
+}
+
+// An action shows what it would do, does it, and can be stopped: the run says what is left.
+func TestAReplayIsShownStartedAndStopped(t *testing.T) {
+	t.Parallel()
+	e := &engine{views: orders(60), step: make(chan struct{})}
+	s := serve(t, e, "replay", "park", "discard", "edit")
+	begin(t, s.Page)
+	b := browse(t)
+	b.open(s, "/queue/billing.dead")
+	b.until(rowsThere)
+	b.run(chromedp.Click(`[data-action=replay]`), chromedp.WaitVisible(`#o-rate`))
+	b.shoot("replay-options")
+	b.run(chromedp.Click(`dialog button.primary`), chromedp.WaitVisible(`#go`))
+	b.until(`document.getElementById("go").textContent === "Replay 37 messages"`)
+	b.shoot("replay-proposal")
+	b.fits()
+	b.run(chromedp.Click(`#go`))
+	b.until(`location.hash === "#/runs" && document.querySelector(".run")`)
+	for range 15 {
+		e.step <- struct{}{}
+	}
+	b.until(`document.querySelector(".run .numbers").textContent.includes("15 of 37")`)
+	b.until(`document.querySelector(".run .brake").textContent.includes("1 failed again, stops at 3")`)
+	b.until(`document.getElementById("run-count").textContent === "1" || true`)
+	b.shoot("run-in-progress")
+	b.run(chromedp.Click(`[data-do=cancel]`))
+	b.until(`document.querySelector(".run .state").textContent === "stopped"`)
+	b.until(`document.querySelector("[data-do=resume]")`)
+	b.shoot("run-stopped")
+	b.silent()
+}
+
+// A message is edited: the text of its body, and then what the edit would do.
+func TestAMessageIsEdited(t *testing.T) {
+	t.Parallel()
+	e := &engine{views: orders(6)}
+	s := serve(t, e, "edit")
+	b := browse(t)
+	b.open(s, "/queue/billing.dead")
+	b.until(rowsThere)
+	b.run(chromedp.Focus(`#list`), chromedp.KeyEvent("j"), chromedp.KeyEvent(kb.Enter))
+	b.run(chromedp.WaitVisible(`.message .acts button`), chromedp.Click(`.message .acts button`), chromedp.WaitVisible(`dialog textarea`))
+	b.shoot("edit")
+	b.run(chromedp.SetValue(`dialog textarea`, `{"order": 7}`), chromedp.Click(`dialog button.primary`), chromedp.WaitVisible(`#go`))
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.proposed.Action != desk.Edit || string(e.proposed.Edited.Body) != `{"order": 7}` || len(e.proposed.Handles) != 1 {
+		t.Errorf("the engine was asked for %+v", e.proposed)
+	}
+	b.silent()
+}
+
+// The page fits a phone, the dark, and paper.
+func TestThePageFitsNarrowDarkAndPaper(t *testing.T) {
+	t.Parallel()
+	e := &engine{views: orders(1204), runs: []desk.Run{
+		{ID: "m2p4", Action: desk.Replay, Queue: "billing.dead", Phase: desk.Sending, By: "bob@desk-2", Reason: "fixed in 4.2", Chosen: 40, Holds: 28, Started: now},
+	}}
+	s := serve(t, e, "replay")
+	b := browse(t)
+	b.open(s, "/")
+	b.until(`document.querySelectorAll(".overview tbody tr").length === 5`)
+	for _, at := range []struct {
+		name   string
+		width  int64
+		scheme string
+	}{{"narrow", 360, "light"}, {"dark", 1400, "dark"}, {"middle", 1000, "light"}} {
+		b.size(at.width, 800, at.scheme)
+		for _, view := range []struct{ name, path, ready string }{
+			{"overview", "/", `document.querySelectorAll(".overview tbody tr").length === 5`}, {"queue", "/queue/billing.dead", rowsThere},
+			{"runs", "/runs", `document.querySelector(".run [data-do=resume]")`},
+		} {
+			b.do(fmt.Sprintf(`location.hash = "#%s"`, view.path))
+			b.until(view.ready)
+			b.fits()
+			b.shoot(view.name + "-" + at.name)
+			if view.name == "queue" {
+				b.do(`document.querySelector("#row-1 .summary").click()`)
+				b.until(`document.querySelector(".message pre.body")`)
+				b.fits()
+				b.shoot("message-" + at.name)
+			}
+		}
+	}
+	b.size(1400, 900, "light")
+	b.do(`location.hash = "#/queue/billing.dead"`)
+	b.until(rowsThere)
+	b.do(`document.querySelector("#row-1 .summary").click()`)
+	b.until(`document.querySelector(".message pre.body")`)
+	b.paper("message")
+	b.silent()
+}
+
+// paper prints the page, and checks that buttons are not printed.
+func (b *tab) paper(name string) {
+	b.t.Helper()
+	b.media(emulation.SetEmulatedMediaParams{Media: "print"})
+	if got := eval[int](b, `[...document.querySelectorAll("main button")].filter((e) => e.offsetParent && !e.closest(".groups")).length`); got > 0 {
+		b.t.Errorf("%d buttons are printed", got)
+	}
+	paper, err := chromedp.Run(b.Context, chromedp.PrintToPDF())
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if folder := os.Getenv("DLXCTL_TEST_SHOTS"); folder != "" {
+		if err := os.WriteFile(filepath.Join(folder, name+".pdf"), paper, 0o600); err != nil {
+			b.t.Fatal(err)
+		}
+	}
+	b.media(emulation.SetEmulatedMediaParams{})
+}
+
+// Nothing moves on the page after it was drawn.
+func TestTheLayoutDoesNotShift(t *testing.T) {
+	t.Parallel()
+	s := serve(t, &engine{views: orders(500)})
+	b := browse(t)
+	b.open(s, "/")
+	b.until(`document.querySelectorAll(".overview tbody tr").length === 5`)
+	b.do(`window.shift = 0; new PerformanceObserver((l) => { for (const e of l.getEntries()) if (!e.hadRecentInput) window.shift += e.value; }).observe({ type: "layout-shift" }); location.hash = "#/queue/billing.dead"`)
+	b.until(rowsThere)
+	b.until(`document.querySelector(".queue ~ div code").textContent.includes("desk replay")`)
+	if got := eval[float64](b, `window.shift`); got > 0.05 {
+		t.Errorf("the layout shifted by %.3f", got)
+	}
+}
+

@@ -1,0 +1,67 @@
+package page
+
+import (
+	"context"
+	"time"
+
+	"github.com/dlxctl/dlxctl/internal/deadletter"
+	"github.com/dlxctl/dlxctl/internal/desk"
+)
+
+// Looker looks at a queue.
+type Looker interface {
+	Look(ctx context.Context, queue string, o desk.LookOptions, visit func(deadletter.Message) error) (desk.Looked, error)
+}
+
+// Mover says what a run would do, and does it.
+type Mover interface {
+	Propose(ctx context.Context, r desk.Request) (desk.Proposal, error)
+	Execute(ctx context.Context, p desk.Proposal, progress func(desk.Progress)) (desk.Result, error)
+}
+
+// Runner knows the runs that have not ended, and ends them.
+type Runner interface {
+	Runs(ctx context.Context) ([]desk.Run, error)
+	Resume(ctx context.Context, id string, o *desk.SendOptions, progress func(desk.Progress)) (desk.Result, error)
+	Return(ctx context.Context, id string, progress func(desk.Progress)) (desk.Result, error)
+}
+
+// Canceler asks the process that works on a run to stop.
+type Canceler interface {
+	Cancel(ctx context.Context, id string) error
+}
+
+// Engine is the desk behind the page. *desk.Desk implements it.
+type Engine interface {
+	Looker
+	Mover
+	Runner
+	Canceler
+}
+
+var _ Engine = (*desk.Desk)(nil)
+
+// Viewer makes the view of a message. *deadletter.Reader implements it.
+type Viewer interface {
+	View(m deadletter.Message) deadletter.View
+}
+
+// Queue is a queue of the overview.
+type Queue struct {
+	Name string
+	// Type is quorum, classic or stream, and Role what the queue is for: dead-letter, parked or
+	// unroutable.
+	Type, Role string
+	// Owner is the owner of the work queues that dead-letter into the queue. Empty is unknown.
+	Owner string
+	// Messages is how many the queue holds, Unacknowledged how many of them a consumer holds.
+	// Both are up to 5 seconds old.
+	Messages, Unacknowledged int
+	Consumers                int
+}
+
+// Queues lists the queues that the page may show.
+type Queues func(ctx context.Context) ([]Queue, error)
+
+// Clock tells the time.
+type Clock func() time.Time

@@ -1,0 +1,344 @@
+package page_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/dlxctl/dlxctl/internal/deadletter"
+	"github.com/dlxctl/dlxctl/internal/decode"
+	"github.com/dlxctl/dlxctl/internal/desk"
+	"github.com/dlxctl/dlxctl/internal/desk/page"
+)
+
+// engine is a desk without a broker. Its messages are views.
+type engine struct {
+	mu       sync.Mutex
+	views    []deadletter.View
+	runs     []desk.Run
+	looks    int
+	proposed desk.Request
+	executed int
+	resumed  []string
+	canceled []string
+	returned []string
+	refusals []string
+	// step lets a run send one message more; nil sends all at once.
+	step chan struct{}
+}
+
+func (e *engine) Look(ctx context.Context, queue string, o desk.LookOptions, visit func(deadletter.Message) error) (desk.Looked, error) {
+	e.mu.Lock()
+	e.looks++
+	e.mu.Unlock()
+	if queue == "drop.dead" {
+		return desk.Looked{}, fmt.Errorf("%w: drop.dead has a length limit with drop-head, and a look would lose messages", desk.ErrRefused)
+	}
+	found := desk.Looked{Queue: queue, Type: "quorum", Messages: len(e.views), Took: 230 * time.Millisecond, Cost: "the messages are marked as redelivered"}
+	for i, v := range e.views {
+		if o.Messages > 0 && i == o.Messages {
+			break
+		}
+		found.Looked++
+		m := deadletter.Message{Queue: queue, Position: i, Handle: v.Handle, Copy: v.Copy}
+		m.Delivery.Body = []byte(v.Body.Text)
+		if err := errors.Join(ctx.Err(), visit(m)); err != nil {
+			return found, err
+		}
+	}
+	return found, nil
+}
+
+func (e *engine) Propose(_ context.Context, r desk.Request) (desk.Proposal, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.proposed = r
+	p := desk.Proposal{
+		Request: r, Looked: desk.Looked{Queue: r.Queue, Messages: len(e.views), Looked: len(e.views)}, Chosen: 37,
+		ReplayedBefore: 2, Copies: 3, Refusals: e.refusals, First: now.Add(-6 * time.Hour), Last: now.Add(-time.Hour),
+		Groups:  []deadletter.Group{{Value: "rejected, order.placed, billing", Count: 37}},
+		Reaches: []desk.Reach{{Queue: "billing", Exchange: "shop.return", Key: "order.placed", Messages: 37, Consumers: 2}},
+	}
+	if len(r.Handles) > 0 {
+		p.Chosen = len(r.Handles)
+	}
+	return p, nil
+}
+
+// execute is a run: it sends until its context ends.
+func (e *engine) execute(ctx context.Context, id string, chosen int, progress func(desk.Progress)) (desk.Result, error) {
+	begin := desk.Progress{Run: id, Phase: desk.Sending, Chosen: chosen, Batch: 2, Rate: 10}
+	progress(begin)
+	for done := 0; done < chosen; done++ {
+		if e.step != nil {
+			select {
+			case <-e.step:
+			case <-ctx.Done():
+				return desk.Result{Run: id, Moved: done, Left: chosen - done, Stopped: "it was asked to stop"}, nil
+			}
+		}
+		begin.Done = done + 1
+		if done > 10 {
+			begin.FailedAgain, begin.LastFailure, begin.LastFailureKey = 1, "card declined", "order.placed"
+		}
+		progress(begin)
+	}
+	return desk.Result{Run: id, Moved: chosen}, nil
+}
+
+func (e *engine) Execute(ctx context.Context, p desk.Proposal, progress func(desk.Progress)) (desk.Result, error) {
+	e.mu.Lock()
+	e.executed++
+	e.runs = append(e.runs, desk.Run{
+		ID: "k3f9", Action: p.Request.Action, Queue: p.Request.Queue, Phase: desk.Sending, By: "ann@laptop", Chosen: p.Chosen,
+		Holds: p.Chosen, Active: true, Started: now,
+	})
+	e.mu.Unlock()
+	result, err := e.execute(ctx, "k3f9", p.Chosen, progress)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.runs[len(e.runs)-1].Active, e.runs[len(e.runs)-1].Holds = false, result.Left
+	if result.Left == 0 {
+		e.runs = e.runs[:len(e.runs)-1]
+	}
+	return result, err
+}
+
+func (e *engine) Runs(context.Context) ([]desk.Run, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return append([]desk.Run{}, e.runs...), nil
+}
+
+func (e *engine) Resume(ctx context.Context, id string, _ *desk.SendOptions, progress func(desk.Progress)) (desk.Result, error) {
+	e.mu.Lock()
+	e.resumed = append(e.resumed, id)
+	e.mu.Unlock()
+	return e.execute(ctx, id, 12, progress)
+}
+
+func (e *engine) Return(_ context.Context, id string, _ func(desk.Progress)) (desk.Result, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.returned = append(e.returned, id)
+	return desk.Result{Run: id, Moved: 5}, nil
+}
+
+func (e *engine) Cancel(_ context.Context, id string) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.canceled = append(e.canceled, id)
+	return nil
+}
+
+// View makes the fixture its own reader.
+func (e *engine) View(m deadletter.Message) deadletter.View {
+	v := e.views[m.Position]
+	v.Queue, v.Position = m.Queue, m.Position
+	return v
+}
+
+var now = time.Now().UTC().Truncate(time.Second)
+
+// orders returns n dead letters of a shop.
+func orders(n int) []deadletter.View {
+	causes := []string{"rejected", "rejected", "rejected", "expired", "delivery_limit"}
+	problems := []string{
+		"card declined: issuer 4711 does not answer", "customer 91 is unknown",
+		"json: cannot unmarshal string into Go struct field Order.amount of type int64", "", "timeout after 30 s\n  at billing.charge",
+	}
+	keys := []string{"order.placed", "order.placed", "order.changed", "order.canceled"}
+	views := make([]deadletter.View, n)
+	for i := range views {
+		body := fmt.Sprintf("{\n  \"order\": %d,\n  \"customer\": {\n    \"country\": %q,\n    \"email\": \"[masked]\"\n  },\n  \"amount\": %d.50\n}",
+			100000+i, []string{"AT", "DE", "CH"}[i%3], 10+i%90)
+		last := now.Add(-time.Duration(i)*13*time.Second - 5*time.Minute)
+		views[i] = deadletter.View{
+			Handle: deadletter.Handle(fmt.Sprintf("%012x", 0xa1b2c3000000+i)), Copy: 1, MessageID: fmt.Sprintf("order-%d", i), Type: "OrderPlaced",
+			ContentType: "application/json", Published: last.Add(-12 * time.Minute), Bytes: len(body) - 30,
+			Facts: deadletter.Facts{
+				Cause: causes[i%5], Error: problems[i%5], Attempts: 4, WorkQueue: []string{"billing", "shipping"}[i%7/5], Exchange: "events",
+				Key: keys[i%4], FirstFailed: last.Add(-11 * time.Minute), LastFailed: last, Replays: i % 11 / 10, Ours: true,
+				Hops: []deadletter.Hop{
+					{Queue: "billing", Reason: "rejected", Count: 1, Time: last.Add(-11 * time.Minute), Exchange: "events", Keys: []string{keys[i%4]}},
+					{Queue: "shop.standard.retry.10s", Reason: "expired", Count: 1, Time: last.Add(-650 * time.Second)},
+					{Queue: "shop.standard.retry.1m", Reason: "expired", Count: 2, Time: last.Add(-10 * time.Minute)},
+					{Queue: "billing", Reason: causes[i%5], Count: 4, Time: last},
+				},
+			},
+			Headers: map[string]any{
+				"tenant": "eu-1", "trace-id": "4bf92f3577b34da6a3ce929d0e0e4736", "authorization": "[masked]", "attempt": int64(4),
+				"retry-count": int64(-1), "retry-error": problems[i%5], "x-delivery-count": int64(1), "x-first-death-queue": "billing",
+			},
+			Body: decode.Document{Format: decode.JSON, Tree: true, Text: body, Value: map[string]any{
+				"order": int64(100000 + i), "customer": map[string]any{"country": []string{"AT", "DE", "CH"}[i%3], "email": "[masked]"},
+			}},
+		}
+	}
+	return views
+}
+
+// queues are the queues of the fixture.
+func (e *engine) queues(context.Context) ([]page.Queue, error) {
+	return []page.Queue{
+		{Name: "billing.dead", Type: "quorum", Role: "dead-letter", Owner: "team-billing", Messages: len(e.views)},
+		{Name: "crm.inbox.dead", Type: "quorum", Role: "dead-letter", Owner: "team-crm", Messages: 12, Unacknowledged: 3},
+		{Name: "drop.dead", Type: "classic", Role: "dead-letter", Messages: 1000},
+		{Name: "shop.parked", Type: "quorum", Role: "parked"},
+		{Name: "shop.unroutable", Type: "quorum", Role: "unroutable"},
+	}, nil
+}
+
+// parse makes a request as the command line does.
+func parse(a page.Ask) (desk.Request, error) {
+	r := desk.Request{Action: a.Action, Queue: a.Queue, Handles: a.Handles, Again: a.Again, Reason: a.Reason}
+	r.Target.Original = a.To == "original"
+	r.Send.StopFailures, r.Send.Rate = 3, 10
+	if a.Where == "wrong" {
+		return r, errors.New(`--where: column 1: unknown name "wrong"`)
+	}
+	if a.Since != "" {
+		d, err := time.ParseDuration(a.Since)
+		if err != nil {
+			return r, err
+		}
+		r.Since = now.Add(-d)
+	}
+	if a.Body != nil {
+		r.Edited = &deadletter.Edited{Body: []byte(*a.Body)}
+	}
+	return r, nil
+}
+
+// server is a page that serves a fixture.
+type server struct {
+	*page.Page
+	engine *engine
+	http   *httptest.Server
+	client *http.Client
+	csrf   string
+}
+
+// serve serves a page on the fixture, with these actions.
+func serve(t *testing.T, e *engine, allow ...string) *server {
+	t.Helper()
+	return serveWith(t, e, func(*page.Config) {}, allow...)
+}
+
+func serveWith(t *testing.T, e *engine, change func(*page.Config), allow ...string) *server {
+	t.Helper()
+	allowed, err := page.ParseAllowed(allow)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := page.Config{
+		Engine: e, Reader: e, Plain: e, Queues: e.queues, Parse: parse, Topology: "shop", VHost: "/", Broker: "rabbit.example.com",
+		By: "ann@laptop", Allow: allowed, Command: []string{"dlxctl", "-f", "shop.yaml"},
+	}
+	change(&c)
+	p, err := page.New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &server{Page: p, engine: e, http: httptest.NewUnstartedServer(p)}
+	s.http.Start()
+	t.Cleanup(s.http.Close)
+	s.client = &http.Client{Timeout: time.Minute}
+	return s
+}
+
+// signIn opens the printed URL, and keeps the cookie.
+func (s *server) signIn(t *testing.T) *server {
+	t.Helper()
+	resp, body := s.do(t, "GET", strings.TrimPrefix(s.URL(s.http.URL), s.http.URL), nil, nil)
+	if resp.StatusCode != http.StatusOK {
+		t.Fatalf("open answers %d: %s", resp.StatusCode, body)
+	}
+	cookie := resp.Cookies()[0]
+	s.client.Transport = withHeader{"Cookie", cookie.Name + "=" + cookie.Value}
+	_, body = s.do(t, "GET", "/api/session", nil, nil)
+	s.csrf = regexp.MustCompile(`"csrf":"(\w+)"`).FindStringSubmatch(body)[1]
+	return s
+}
+
+// withHeader adds a header to each request.
+type withHeader struct{ name, value string }
+
+func (h withHeader) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Header.Get(h.name) == "" {
+		r.Header.Set(h.name, h.value)
+	}
+	return http.DefaultTransport.RoundTrip(r)
+}
+
+// do sends a request. change may change it.
+func (s *server) do(t *testing.T, method, path string, body any, change func(*http.Request)) (*http.Response, string) {
+	t.Helper()
+	var data io.Reader
+	if body != nil {
+		b, err := json.Marshal(body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		data = bytes.NewReader(b)
+	}
+	r, err := http.NewRequestWithContext(t.Context(), method, s.http.URL+path, data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if method == "POST" {
+		r.Header.Set("Origin", s.http.URL)
+		r.Header.Set("X-Csrf-Token", s.csrf)
+	}
+	if change != nil {
+		change(r)
+	}
+	resp, err := s.client.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp, string(text)
+}
+
+// post sends a request of the page, checks its status and returns the answer.
+func (s *server) post(t *testing.T, status int, path string, body any) map[string]any {
+	t.Helper()
+	resp, text := s.do(t, "POST", path, body, nil)
+	if resp.StatusCode != status {
+		t.Fatalf("POST %s answers %d, not %d: %s", path, resp.StatusCode, status, text)
+	}
+	return object(t, text)
+}
+
+func (s *server) get(t *testing.T, status int, path string) map[string]any {
+	t.Helper()
+	resp, text := s.do(t, "GET", path, nil, nil)
+	if resp.StatusCode != status {
+		t.Fatalf("GET %s answers %d, not %d: %s", path, resp.StatusCode, status, text)
+	}
+	return object(t, text)
+}
+
+func object(t *testing.T, text string) map[string]any {
+	t.Helper()
+	var out map[string]any
+	if err := json.Unmarshal([]byte(text), &out); err != nil {
+		t.Fatalf("%v: %s", err, text)
+	}
+	return out
+}

@@ -1,0 +1,154 @@
+package page
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/dlxctl/dlxctl/internal/desk"
+)
+
+// job is a run that this page works on, or worked on.
+type job struct {
+	ID     string      `json:"id"`
+	Run    string      `json:"run"`
+	Action desk.Action `json:"action"`
+	// Does is resume or return; empty is the first execution.
+	Does         string    `json:"does"`
+	Queue        string    `json:"queue"`
+	By           string    `json:"by"`
+	Reason       string    `json:"reason"`
+	Chosen       int       `json:"chosen"`
+	Started      time.Time `json:"started"`
+	StopFailures int       `json:"stop_failures"`
+	StopShare    float64   `json:"stop_share"`
+
+	Progress desk.Progress `json:"progress"`
+	Ended    *time.Time    `json:"ended"`
+	Result   desk.Result   `json:"result"`
+	Error    string        `json:"error"`
+
+	cancel context.CancelFunc
+}
+
+// jobs are the runs of this page.
+type jobs struct {
+	mu      sync.Mutex
+	all     []*job
+	next    int
+	closed  bool
+	base    context.Context //nolint:containedctx // the lifetime of the server, in which jobs outlive requests
+	changed *sync.Cond
+}
+
+// maxJobs is how many jobs the page remembers.
+const maxJobs = 50
+
+// begin starts a job and answers with its name. The job outlives the request.
+func (p *Page) begin(w http.ResponseWriter, j *job, work func(context.Context, func(desk.Progress)) (desk.Result, error)) {
+	switch err := p.jobs.begin(j, p.Now, work); err {
+	case "":
+		p.Log.Info("run started", "action", string(j.Action), "queue", j.Queue, "messages", j.Chosen)
+		answer(w, map[string]string{"job": j.ID})
+	default:
+		fail(w, http.StatusConflict, err)
+	}
+}
+
+// begin starts a job. It says why not, if not.
+func (l *jobs) begin(j *job, now Clock, work func(context.Context, func(desk.Progress)) (desk.Result, error)) (refusal string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed || l.base == nil {
+		return "the server is stopping; nothing was moved"
+	}
+	if j.Run != "" && slices.ContainsFunc(l.all, func(o *job) bool { return o.Run == j.Run && o.Ended == nil }) {
+		return "this page is already working on run " + j.Run
+	}
+	l.next++
+	j.ID, j.Started = strconv.Itoa(l.next), now().UTC()
+	ctx, cancel := context.WithCancel(l.base)
+	j.cancel = cancel
+	l.all = append(l.all, j)
+	if len(l.all) > maxJobs {
+		l.all = slices.DeleteFunc(l.all, func(o *job) bool { return o.Ended != nil && len(l.all) > maxJobs })
+	}
+	go func() {
+		defer cancel()
+		result, err := work(ctx, func(progress desk.Progress) { l.progress(j, progress) })
+		l.end(j, now, result, err)
+	}()
+	return ""
+}
+
+func (l *jobs) progress(j *job, progress desk.Progress) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	j.Progress = progress
+	if progress.Run != "" {
+		j.Run = progress.Run
+	}
+}
+
+func (l *jobs) end(j *job, now Clock, result desk.Result, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	at := now().UTC()
+	j.Ended, j.Result = &at, result
+	if result.Run != "" {
+		j.Run = result.Run
+	}
+	if err != nil {
+		j.Error = err.Error()
+	}
+	l.changed.Broadcast()
+}
+
+// stop asks a job of this page to stop. It reports false if the page does not work on the run.
+func (l *jobs) stop(run string, a Allowed) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, j := range l.all {
+		if j.Run == run && run != "" && j.Ended == nil && a.permits(j.Action) {
+			j.cancel()
+			return true
+		}
+	}
+	return false
+}
+
+// close asks all jobs to stop, waits until they have, and returns the jobs that it stopped.
+func (l *jobs) close() []job {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.closed = true
+	var running []*job
+	for _, j := range l.all {
+		if j.Ended == nil {
+			j.cancel()
+			running = append(running, j)
+		}
+	}
+	for slices.ContainsFunc(running, func(j *job) bool { return j.Ended == nil }) {
+		l.changed.Wait()
+	}
+	var stopped []job
+	for _, j := range running {
+		stopped = append(stopped, *j)
+	}
+	return stopped
+}
+
+// list returns copies of the jobs, the newest first.
+func (l *jobs) list() []job {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	out := make([]job, 0, len(l.all))
+	for _, j := range slices.Backward(l.all) {
+		out = append(out, *j)
+	}
+	return out
+}

@@ -1,0 +1,344 @@
+package page
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/dlxctl/dlxctl/internal/deadletter"
+	"github.com/dlxctl/dlxctl/internal/decode"
+	"github.com/dlxctl/dlxctl/internal/desk"
+)
+
+// detail is a message as the page shows it. It is made of a redacted view alone.
+type detail struct {
+	Handle      string     `json:"handle"`
+	Queue       string     `json:"queue"`
+	Position    int        `json:"position"`
+	Cause       string     `json:"cause"`
+	Error       string     `json:"error"`
+	Attempts    int        `json:"attempts"`
+	WorkQueue   string     `json:"work_queue"`
+	Doubt       string     `json:"doubt"`
+	Exchange    string     `json:"exchange"`
+	Key         string     `json:"key"`
+	First       *time.Time `json:"first"`
+	Last        *time.Time `json:"last"`
+	Published   *time.Time `json:"published"`
+	Replays     int        `json:"replays"`
+	Run         string     `json:"run"`
+	MessageID   string     `json:"message_id"`
+	Type        string     `json:"type"`
+	ContentType string     `json:"content_type"`
+	Hops        []hop      `json:"hops"`
+	Headers     []family   `json:"headers"`
+	Body        body       `json:"body"`
+	Command     string     `json:"command"`
+}
+
+type hop struct {
+	Queue    string     `json:"queue"`
+	Reason   string     `json:"reason"`
+	Count    int64      `json:"count"`
+	Time     *time.Time `json:"time"`
+	Exchange string     `json:"exchange"`
+	Keys     []string   `json:"keys"`
+}
+
+// family is headers that the same program wrote.
+type family struct {
+	Name    string   `json:"name"`
+	Headers []header `json:"headers"`
+}
+
+type header struct {
+	Name  string `json:"name"`
+	Type  string `json:"type"`
+	Value string `json:"value"`
+}
+
+type body struct {
+	Format string   `json:"format"`
+	Steps  []string `json:"steps"`
+	Text   string   `json:"text"`
+	Note   string   `json:"note"`
+	Bytes  int      `json:"bytes"`
+	// Left is how many bytes of the text are not shown.
+	Left int `json:"left"`
+}
+
+// The limits of what the page shows of a message.
+const (
+	maxBody    = 256 << 10
+	maxHeader  = 8 << 10
+	maxHeaders = 500
+	maxHops    = 500
+	maxText    = 16 << 10
+)
+
+// newDetail makes what the page shows of a view.
+func newDetail(v deadletter.View) detail {
+	d := detail{
+		Handle: handle(v.Handle, v.Copy), Queue: v.Queue, Position: v.Position, Cause: cut(v.Cause, maxText),
+		Error: cut(v.Error, maxText), Attempts: v.Attempts, WorkQueue: v.WorkQueue, Doubt: cut(v.Doubt, maxText),
+		Exchange: v.Exchange, Key: v.Key, First: moment(v.FirstFailed), Last: moment(v.LastFailed),
+		Published: moment(v.Published), Replays: v.Replays, Run: v.Run, MessageID: v.MessageID,
+		Type: kind(v), ContentType: v.ContentType, Headers: families(v.Headers),
+		Body: body{
+			Format: string(v.Body.Format), Steps: v.Body.Steps, Text: cut(v.Body.Text, maxBody),
+			Note: v.Body.Note, Bytes: v.Bytes,
+		},
+	}
+	d.Body.Left = len(v.Body.Text) - len(d.Body.Text)
+	for _, h := range v.Hops[:min(len(v.Hops), maxHops)] {
+		d.Hops = append(d.Hops, hop{
+			Queue: h.Queue, Reason: h.Reason, Count: h.Count, Time: moment(h.Time), Exchange: h.Exchange,
+			Keys: h.Keys,
+		})
+	}
+	return d
+}
+
+// size is about how many bytes a detail holds.
+func (d detail) size() int {
+	n := 500 + len(d.Error) + len(d.Body.Text) + 100*len(d.Hops)
+	for _, f := range d.Headers {
+		for _, h := range f.Headers {
+			n += 50 + len(h.Name) + len(h.Value)
+		}
+	}
+	return n
+}
+
+// cut returns the first bytes of a text, whole characters only. What it returns does not keep
+// the rest alive.
+func cut(s string, limit int) string {
+	if len(s) <= limit {
+		return s
+	}
+	for limit > 0 && !utf8.RuneStart(s[limit]) {
+		limit--
+	}
+	return strings.Clone(s[:limit])
+}
+
+// kind is the type of a message, as its body or its properties tell.
+func kind(v deadletter.View) string {
+	if v.Body.Type != "" {
+		return v.Body.Type
+	}
+	return v.Type
+}
+
+// summary is the one line of a message in the list: the error, and otherwise the body.
+func summary(v deadletter.View) string {
+	text := v.Error
+	if strings.TrimSpace(text) == "" {
+		text = cut(v.Body.Text, 8*maxSummary)
+		if v.Body.Format == decode.Binary {
+			text = ""
+		}
+	} else {
+		text, _, _ = strings.Cut(strings.TrimSpace(text), "\n")
+	}
+	return cut(strings.Join(strings.Fields(text), " "), maxSummary)
+}
+
+// families sorts headers by the program that wrote them.
+func families(headers map[string]any) []family {
+	all := []family{{Name: "message"}, {Name: "retries"}, {Name: "desk"}, {Name: "broker"}}
+	for i, name := range slices.Sorted(maps.Keys(headers)) {
+		if i == maxHeaders {
+			all[0].Headers = append(all[0].Headers, header{
+				Name: fmt.Sprintf("%d more headers", len(headers)-maxHeaders), Value: "not shown",
+			})
+			break
+		}
+		at := 0
+		switch {
+		case strings.HasPrefix(name, "retry-"):
+			at = 1
+		case strings.HasPrefix(name, "desk-"):
+			at = 2
+		case strings.HasPrefix(name, "x-"):
+			at = 3
+		}
+		value := headers[name]
+		all[at].Headers = append(all[at].Headers, header{
+			Name: cut(name, 256), Type: typeName(value), Value: headerText(value),
+		})
+	}
+	return slices.DeleteFunc(all, func(f family) bool { return len(f.Headers) == 0 })
+}
+
+// headerText shows the value of a header on one line, up to a limit.
+func headerText(v any) string {
+	switch v := v.(type) {
+	case string:
+		return shorten(strings.ToValidUTF8(v, "\uFFFD"))
+	case []byte:
+		if utf8.Valid(v) {
+			return shorten(string(v))
+		}
+		return shorten(fmt.Sprintf("%x", v))
+	case time.Time:
+		return v.UTC().Format(time.RFC3339)
+	case nil:
+		return "null"
+	}
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if e.Encode(v) != nil { // tables with values that JSON has no form for
+		return shorten(fmt.Sprint(v))
+	}
+	return shorten(strings.TrimSpace(b.String()))
+}
+
+func shorten(s string) string {
+	if short := cut(s, maxHeader); len(short) < len(s) {
+		return fmt.Sprintf("%s … %d more bytes", short, len(s)-len(short))
+	}
+	return s
+}
+
+// typeName names the type of a header in the words of AMQP.
+func typeName(v any) string {
+	switch v.(type) {
+	case string:
+		return "text"
+	case []byte:
+		return "bytes"
+	case bool:
+		return "boolean"
+	case int8, uint8, int16, uint16, int, int32, uint32, int64, uint64:
+		return "integer"
+	case float32, float64:
+		return "float"
+	case time.Time:
+		return "time"
+	case nil:
+		return "null"
+	case []any:
+		return "list"
+	default:
+		return "table"
+	}
+}
+
+// messageRequest names a message of a snapshot.
+type messageRequest struct {
+	Snapshot string `json:"snapshot"`
+	Row      int    `json:"row"`
+}
+
+// message answers with one message: from the snapshot, or from a new look if the message is too
+// large to be kept.
+func (p *Page) message(w http.ResponseWriter, r *http.Request) {
+	var ask messageRequest
+	if !read(w, r, &ask) {
+		return
+	}
+	s := p.snapshots.find(ask.Snapshot)
+	if s == nil || ask.Row < 0 || ask.Row >= len(s.rows) {
+		fail(w, http.StatusGone, errReplaced.Error())
+		return
+	}
+	d, kept := s.views[ask.Row]
+	if !kept {
+		err := p.again(w, r, s, ask.Row, func(m deadletter.Message) { d = newDetail(p.Reader.View(m)) })
+		if err != nil {
+			failed(w, err)
+			return
+		}
+	}
+	d.Command = p.command("desk", "show", d.Handle, s.Request.Queue)
+	answer(w, d)
+}
+
+// errFound ends a look.
+var errFound = errors.New("found")
+
+// again looks at the queue until it meets the message of a row.
+func (p *Page) again(w http.ResponseWriter, r *http.Request, s *snapshot, at int, found func(deadletter.Message)) error {
+	row := s.rows[at]
+	// Messages before it may have been removed since, but none are ever added there.
+	o := desk.LookOptions{Messages: int(row.position) + 1}
+	_, err := p.visit(w, r, s.Request.Queue, o, func(m deadletter.Message) error {
+		if m.Handle != row.handle || m.Copy != int(row.copies) {
+			return nil
+		}
+		found(m)
+		return errFound
+	})
+	switch {
+	case errors.Is(err, errFound):
+		return nil
+	case err != nil:
+		return err
+	default:
+		return fmt.Errorf("%w: message %s is no longer in the first %d messages of %s; look again", desk.ErrRefused,
+			handle(row.handle, int(row.copies)), row.position+1, s.Request.Queue)
+	}
+}
+
+// maxEdit is the largest body that the page edits.
+const maxEdit = 256 << 10
+
+// source answers with the body of a message to edit. A body in which something is masked cannot
+// be edited here: the page would have to show it.
+func (p *Page) source(w http.ResponseWriter, r *http.Request) {
+	var ask messageRequest
+	if !read(w, r, &ask) {
+		return
+	}
+	if !p.Allow.permits(desk.Edit) {
+		fail(w, http.StatusForbidden, p.Allow.refusal(desk.Edit))
+		return
+	}
+	s := p.snapshots.find(ask.Snapshot)
+	if s == nil || ask.Row < 0 || ask.Row >= len(s.rows) {
+		fail(w, http.StatusGone, errReplaced.Error())
+		return
+	}
+	text, refusal := "", ""
+	err := p.again(w, r, s, ask.Row, func(m deadletter.Message) { text, refusal = p.editable(m) })
+	switch {
+	case err != nil:
+		failed(w, err)
+	case refusal != "":
+		fail(w, http.StatusConflict, refusal)
+	default:
+		answer(w, map[string]string{"text": text})
+	}
+}
+
+// editable returns the body of a message as text that can be sent back, or why there is none.
+func (p *Page) editable(m deadletter.Message) (text, refusal string) {
+	const fix = "; edit it with 'dlxctl desk edit'"
+	v, open, raw := p.Reader.View(m), p.Plain.View(m), m.Delivery.Body
+	switch {
+	case v.Body.Text != open.Body.Text || v.Body.Format != open.Body.Format:
+		return "", "values of the body are masked, and the page never shows these" + fix
+	case len(v.Body.Steps) > 0 || v.Body.Format != decode.JSON && v.Body.Format != decode.Text:
+		return "", fmt.Sprintf("the body is %s, and the page edits plain JSON and text only%s",
+			strings.Join(append(v.Body.Steps, string(v.Body.Format)), ", "), fix)
+	case len(raw) > maxEdit:
+		return "", fmt.Sprintf("the body has %d bytes, and the page edits up to %d%s", len(raw), maxEdit, fix)
+	case !utf8.Valid(raw):
+		return "", "the body is not valid UTF-8" + fix
+	case v.Body.Format == decode.JSON:
+		var b bytes.Buffer
+		if json.Indent(&b, raw, "", "  ") == nil { // changes white space only: numbers keep all digits
+			return b.String(), ""
+		}
+	}
+	return string(raw), ""
+}

@@ -1,0 +1,138 @@
+package page
+
+import (
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/dlxctl/dlxctl/internal/desk"
+)
+
+// session answers with what the page needs to know about itself.
+func (p *Page) session(w http.ResponseWriter, r *http.Request) {
+	cookie, err := r.Cookie(cookieName(r))
+	if err != nil {
+		fail(w, http.StatusUnauthorized, "this browser is not signed in")
+		return
+	}
+	token, _ := p.sessions.token(cookie.Value)
+	answer(w, map[string]any{
+		"csrf": token, "topology": p.Topology, "vhost": p.VHost, "broker": p.Broker, "by": p.By,
+		"allow": append(Allowed{}, p.Allow...), "command": p.command("desk"),
+	})
+}
+
+// overviewRow is a queue of the overview, with what the last look at it found.
+type overviewRow struct {
+	Name           string     `json:"name"`
+	Type           string     `json:"type"`
+	Role           string     `json:"role"`
+	Owner          string     `json:"owner"`
+	Messages       int        `json:"messages"`
+	Unacknowledged int        `json:"unacknowledged"`
+	Consumers      int        `json:"consumers"`
+	Runs           []string   `json:"runs"`
+	LookedAt       *time.Time `json:"looked_at"`
+	Oldest         *time.Time `json:"oldest"`
+	Recent         int        `json:"recent"`
+	TopCause       string     `json:"top_cause"`
+}
+
+// queues answers with the overview. It looks at no queue: oldest, new and cause come from the
+// last look that a person has asked for.
+func (p *Page) queues(w http.ResponseWriter, r *http.Request) {
+	list, err := p.Queues(r.Context())
+	if err != nil {
+		failed(w, err)
+		return
+	}
+	runs, err := p.Engine.Runs(r.Context())
+	if err != nil {
+		failed(w, err)
+		return
+	}
+	rows := []overviewRow{}
+	for _, q := range list {
+		row := overviewRow{
+			Name: q.Name, Type: q.Type, Role: q.Role, Owner: q.Owner, Messages: q.Messages,
+			Unacknowledged: q.Unacknowledged, Consumers: q.Consumers, Runs: []string{},
+		}
+		for _, run := range runs {
+			if run.Queue == q.Name {
+				row.Runs = append(row.Runs, run.ID)
+			}
+		}
+		if s := p.snapshots.of(q.Name); s != nil && s.whole() {
+			row.LookedAt, row.Oldest, row.Recent = &s.At, s.First, s.Recent
+			if len(s.Groups) > 0 && s.Request.By == "cause" {
+				row.TopCause = s.Groups[0].Value
+			}
+		}
+		rows = append(rows, row)
+	}
+	answer(w, map[string]any{"queues": rows, "command": p.command("desk")})
+}
+
+// whole reports whether a look chose all messages.
+func (s *snapshot) whole() bool { return s.Request.Where == "" && s.Request.Since == "" }
+
+// wireRun is a run on the wire: what the broker knows of it, and what this page does with it.
+type wireRun struct {
+	job
+	Phase   desk.Phase `json:"phase"`
+	Holds   int        `json:"holds"`
+	Active  bool       `json:"active"` // a process works on it
+	Mine    bool       `json:"mine"`   // this page works on it, or did
+	Allowed bool       `json:"allowed"`
+	// Commands are the command lines that do what the buttons do.
+	Commands map[string]string `json:"commands"`
+}
+
+// runs answers with the runs: those of this page, and those of the broker that another process
+// started.
+func (p *Page) runs(w http.ResponseWriter, r *http.Request) {
+	all, err := p.Engine.Runs(r.Context())
+	if err != nil {
+		failed(w, err)
+		return
+	}
+	out, known := []wireRun{}, map[string]bool{}
+	for _, j := range p.jobs.list() {
+		if known[j.Run] && j.Ended != nil {
+			continue // a later job went on with the run
+		}
+		known[j.Run] = j.Run != ""
+		one := wireRun{job: j, Mine: true, Active: j.Ended == nil, Phase: j.Progress.Phase}
+		if at := slices.IndexFunc(all, func(run desk.Run) bool { return run.ID == j.Run && j.Run != "" }); at >= 0 {
+			one.Phase, one.Holds = all[at].Phase, all[at].Holds
+			one.Active = one.Active || all[at].Active
+		}
+		out = append(out, p.complete(one))
+	}
+	for _, run := range slices.Backward(all) {
+		if !known[run.ID] {
+			out = append(out, p.complete(wireRun{
+				job: job{
+					Run: run.ID, Action: run.Action, Queue: run.Queue, By: run.By, Reason: run.Reason, Chosen: run.Chosen,
+					Started: run.Started, StopFailures: run.Send.StopFailures, StopShare: run.Send.StopShare,
+				},
+				Phase: run.Phase, Holds: run.Holds, Active: run.Active,
+			}))
+		}
+	}
+	answer(w, map[string]any{"runs": out, "command": p.command("desk", "runs")})
+}
+
+// complete adds what can be done with a run.
+func (p *Page) complete(run wireRun) wireRun {
+	run.Allowed = p.Allow.permits(run.Action)
+	run.Commands = map[string]string{}
+	for _, do := range []string{"resume", "return", "cancel"} {
+		words := []string{"desk", do, run.Run}
+		if do != "cancel" {
+			words = append(words, "--yes")
+		}
+		run.Commands[do] = p.command(words...)
+	}
+	return run
+}

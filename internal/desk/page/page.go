@@ -1,0 +1,157 @@
+// Package page serves the desk as a page on this machine: what waits in the dead-letter queues,
+// why, and what a person may do about it. It does what the command line does, with the same
+// engine, and shows the command line for each action.
+//
+// Only the person who started it can open the page: it answers only with the cookie that the
+// one-time token of the printed URL buys, and only under the names of its own address. It is
+// read-only unless an action is allowed. It sees messages only as redacted views, so that no
+// request can get at a masked value.
+package page
+
+import (
+	"embed"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/dlxctl/dlxctl/internal/desk"
+)
+
+//go:embed assets
+var embedded embed.FS
+
+// Config is what a page shows, and to whom.
+type Config struct {
+	Engine Engine
+	// Reader makes the views, decoded and redacted. Plain masks nothing: the page compares what
+	// both make of a message that is to be edited, and shows what Plain makes to no one.
+	Reader, Plain Viewer
+	// Queues lists the queues of the overview. The page looks at no other queue.
+	Queues Queues
+	// Parse makes the request of what a person asks for, as the flags of the command line do.
+	Parse func(Ask) (desk.Request, error)
+	// Topology, VHost, Broker and By are shown: the name of the topology, where the broker is,
+	// and who acts.
+	Topology, VHost, Broker, By string
+	// Allow is what the page may do. Empty is read-only.
+	Allow Allowed
+	// Command is how the command lines on the page begin, such as dlxctl -f shop.yaml.
+	Command []string
+	// Access decides who may open the page.
+	Access Access
+	Log    *slog.Logger
+	// Now is the clock; nil is time.Now.
+	Now Clock
+	// Rows limits how many messages one look lists; zero is 200,000.
+	Rows int
+}
+
+// Page is the server of one desk.
+type Page struct {
+	Config
+	sessions  sessions
+	snapshots snapshots
+	proposals proposals
+	jobs      jobs
+	looking   chan struct{} // one look at a time: each holds messages
+	handler   http.Handler
+}
+
+// maxRows is how many messages one look lists by default: some 70 MiB of memory.
+const maxRows = 200_000
+
+// New makes a page. It serves nothing until [Page.Serve] is called.
+func New(c Config) (*Page, error) {
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.Rows == 0 {
+		c.Rows = maxRows
+	}
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
+	}
+	p := &Page{Config: c, looking: make(chan struct{}, 1)}
+	p.jobs.changed = sync.NewCond(&p.jobs.mu)
+	if err := p.sessions.start(c.Access); err != nil {
+		return nil, err
+	}
+	assets, err := fs.Sub(embedded, "assets")
+	if err != nil {
+		return nil, err
+	}
+	p.handler = p.routes(assets)
+	return p, nil
+}
+
+// routes is the whole page. Whatever changes something, or looks at a queue, is a POST.
+func (p *Page) routes(assets fs.FS) http.Handler {
+	api := http.NewServeMux()
+	api.HandleFunc("GET /api/session", p.session)
+	api.HandleFunc("GET /api/queues", p.queues)
+	api.HandleFunc("GET /api/rows", p.rows)
+	api.HandleFunc("GET /api/runs", p.runs)
+	api.HandleFunc("POST /api/look", p.look)
+	api.HandleFunc("POST /api/message", p.message)
+	api.HandleFunc("POST /api/source", p.source)
+	api.HandleFunc("POST /api/command", p.shown)
+	api.HandleFunc("POST /api/propose", p.propose)
+	api.HandleFunc("POST /api/execute", p.execute)
+	api.HandleFunc("POST /api/runs/{do}", p.act)
+	files := http.FileServerFS(assets)
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /open", p.open)
+	mux.HandleFunc("POST /open", p.open)
+	mux.Handle("GET /style.css", files) // the page that asks for the token needs it too
+	mux.Handle("GET /api/", p.signedIn(p.genuine(api)))
+	mux.Handle("POST /api/", p.signedIn(p.genuine(api)))
+	mux.Handle("GET /", p.signedIn(files))
+	return p.guard(mux)
+}
+
+// ServeHTTP serves the page.
+func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) { p.handler.ServeHTTP(w, r) }
+
+// maxRequest is the largest request that is read: an edited message, and what surrounds it.
+const maxRequest = 1 << 20
+
+// read reads the JSON of a request. It answers the request and reports false if that fails.
+func read(w http.ResponseWriter, r *http.Request, into any) bool {
+	d := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxRequest))
+	d.DisallowUnknownFields()
+	if err := d.Decode(into); err != nil {
+		status := http.StatusBadRequest
+		if _, large := errors.AsType[*http.MaxBytesError](err); large {
+			status = http.StatusRequestEntityTooLarge
+		}
+		fail(w, status, "the request cannot be read: "+err.Error())
+		return false
+	}
+	return true
+}
+
+// answer writes JSON.
+func answer(w http.ResponseWriter, v any) {
+	w.Header().Set("Content-Type", "application/json; charset=utf-8")
+	_ = json.NewEncoder(w).Encode(v) // if not, the browser has gone
+}
+
+// fail answers that a request was not done, and why.
+func fail(w http.ResponseWriter, status int, why string) {
+	w.Header().Set("Content-Type", "application/json; charset=utf-8")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(map[string]string{"error": why})
+}
+
+// failed answers with an error of the engine: 409 if it refused, and 502 otherwise.
+func failed(w http.ResponseWriter, err error) {
+	if errors.Is(err, desk.ErrRefused) {
+		fail(w, http.StatusConflict, err.Error())
+		return
+	}
+	fail(w, http.StatusBadGateway, err.Error())
+}

@@ -1,0 +1,65 @@
+package page
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"time"
+)
+
+// Stopped is a run that was in progress when the server ended.
+type Stopped struct {
+	// Run is its name. Empty: it had taken nothing yet.
+	Run string
+	// Moved is how many messages had reached their target, Left how many are in the hold.
+	Moved, Left int
+	// Resume is the command line that continues the run; empty if nothing is left.
+	Resume string
+	// Error is why the run failed. Empty if it stopped as it was asked to.
+	Error string
+}
+
+// Serve serves the page until ctx ends. It then asks the runs of the page to stop, waits until
+// each is at a point where nothing is lost, and returns those that it stopped.
+func (p *Page) Serve(ctx context.Context, listener net.Listener) ([]Stopped, error) {
+	work, abandon := context.WithCancel(context.WithoutCancel(ctx))
+	defer abandon()
+	p.jobs.mu.Lock()
+	p.jobs.base = work
+	p.jobs.mu.Unlock()
+	server := &http.Server{
+		Handler: p, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 30 * time.Second,
+		WriteTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 16 << 10,
+		BaseContext: func(net.Listener) context.Context { return ctx },
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(listener) }()
+	var failure error
+	select {
+	case failure = <-ended:
+	case <-ctx.Done():
+	}
+	stopped := p.stopped(p.jobs.close())
+	grace, cancel := context.WithTimeout(work, 3*time.Second)
+	defer cancel()
+	_ = server.Shutdown(grace) // a request that is still open then is ended
+	_ = server.Close()
+	if failure != nil && !errors.Is(failure, http.ErrServerClosed) {
+		return stopped, failure
+	}
+	return stopped, nil
+}
+
+// stopped says what is left of the jobs that were stopped.
+func (p *Page) stopped(jobs []job) []Stopped {
+	var out []Stopped
+	for _, j := range jobs {
+		s := Stopped{Run: j.Run, Moved: j.Result.Moved, Left: j.Result.Left, Error: j.Error}
+		if j.Run != "" && (j.Result.Left > 0 || j.Error != "") {
+			s.Resume = p.command("desk", "resume", j.Run, "--yes")
+		}
+		out = append(out, s)
+	}
+	return out
+}

@@ -1,0 +1,415 @@
+package page
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/dlxctl/dlxctl/internal/deadletter"
+	"github.com/dlxctl/dlxctl/internal/desk"
+)
+
+// snapshot is what one look found, in rows that are light enough for a whole queue. The views of
+// some messages are kept, up to a limit; those of the others are read from the queue again.
+type snapshot struct {
+	ID      string      `json:"id"`
+	Request lookRequest `json:"request"`
+	At      time.Time   `json:"at"`
+	Looked  desk.Looked `json:"looked"`
+	// Matched is how many messages the filter chose, and Listed how many of them have a row.
+	Matched int `json:"matched"`
+	Listed  int `json:"listed"`
+	// First and Last are when the first and the last of the chosen ones failed.
+	First  *time.Time `json:"first"`
+	Last   *time.Time `json:"last"`
+	Recent int        `json:"recent"` // how many failed in the last 24 hours
+	Groups []group    `json:"groups"`
+	// Others is how many messages are in groups that are not listed.
+	Others int `json:"others"`
+
+	rows   []row
+	texts  map[string]string // each distinct text of the rows once
+	groups map[string]int32
+	views  map[int]detail
+	spare  int // bytes that may still be kept in views
+}
+
+// row is a message in the list.
+type row struct {
+	handle             deadletter.Handle
+	failed             time.Time
+	position, copies   int32
+	attempts, replays  int32
+	bytes, group       int32
+	cause, queue       string
+	key, kind, summary string
+}
+
+// group is messages with one value in common.
+type group struct {
+	Value  string     `json:"value"`
+	Count  int        `json:"count"`
+	First  *time.Time `json:"first"`
+	Last   *time.Time `json:"last"`
+	Handle string     `json:"handle"`
+	// Where is the expression that chooses the group; empty if none does.
+	Where string `json:"where"`
+}
+
+// The limits of a snapshot.
+const (
+	maxGroups   = 500
+	maxSummary  = 160      // characters of the first line
+	maxKept     = 16 << 20 // bytes of views that a snapshot keeps
+	maxKeptEach = 32 << 10
+	maxWindow   = 500 // rows of one answer
+	noGroup     = -1
+)
+
+// lookRequest is what a look is asked for.
+type lookRequest struct {
+	Queue string `json:"queue"`
+	// Where and Since choose messages, as the flags of the command line do.
+	Where string `json:"where"`
+	Since string `json:"since"`
+	// By is what the messages are grouped by.
+	By string `json:"by"`
+}
+
+// look looks at a queue and answers with a snapshot.
+func (p *Page) look(w http.ResponseWriter, r *http.Request) {
+	var ask lookRequest
+	if !read(w, r, &ask) || !p.offers(w, r, ask.Queue) {
+		return
+	}
+	choice, err := p.Parse(Ask{Action: desk.Replay, Queue: ask.Queue, Where: ask.Where, Since: ask.Since})
+	if err != nil {
+		fail(w, http.StatusBadRequest, err.Error())
+		return
+	}
+	if ask.By == "" {
+		ask.By = "cause"
+	}
+	value, err := grouping(ask.By)
+	if err != nil {
+		fail(w, http.StatusBadRequest, err.Error())
+		return
+	}
+	s := newSnapshot(ask, p.Now())
+	found, err := p.visit(w, r, ask.Queue, desk.LookOptions{}, func(m deadletter.Message) error {
+		v := p.Reader.View(m)
+		if !choice.Since.IsZero() && v.LastFailed.Before(choice.Since) {
+			return nil
+		}
+		if choice.Filter != nil {
+			if match, err := choice.Filter.Matches(v); err != nil || !match {
+				return err
+			}
+		}
+		s.add(v, value(v), p.Rows)
+		return nil
+	})
+	if err != nil {
+		failed(w, err)
+		return
+	}
+	s.finish(found)
+	p.snapshots.keep(s)
+	answer(w, s)
+}
+
+// offers reports whether the page shows a queue, and answers if it does not: it looks at no work
+// queue, where a look would keep messages from consumers.
+func (p *Page) offers(w http.ResponseWriter, r *http.Request, queue string) bool {
+	list, err := p.Queues(r.Context())
+	if err != nil {
+		failed(w, err)
+		return false
+	}
+	if !slices.ContainsFunc(list, func(q Queue) bool { return q.Name == queue }) {
+		fail(w, http.StatusNotFound, fmt.Sprintf("%q is not a dead-letter queue of this topology; 'dlxctl peek' reads any queue", queue))
+		return false
+	}
+	return true
+}
+
+// lookTime is how long an answer may take for which a queue is read.
+const lookTime = 10 * time.Minute
+
+// visit looks at a queue, one look at a time. If the browser goes away, the look ends and gives
+// everything back.
+func (p *Page) visit(w http.ResponseWriter, r *http.Request, queue string, o desk.LookOptions,
+	each func(deadletter.Message) error,
+) (desk.Looked, error) {
+	ctx, done, err := p.turn(w, r)
+	if err != nil {
+		return desk.Looked{}, err
+	}
+	defer done()
+	return p.Engine.Look(ctx, queue, o, each)
+}
+
+// turn waits until no other request looks at a queue, and gives the request the time that a look
+// may take.
+func (p *Page) turn(w http.ResponseWriter, r *http.Request) (ctx context.Context, done func(), err error) {
+	deadline := time.Now().Add(lookTime)
+	control := http.NewResponseController(w)
+	_ = control.SetWriteDeadline(deadline) // the recorder of a test has no deadlines
+	_ = control.SetReadDeadline(deadline)  // when it passes, the server ends the context of the request
+	select {
+	case p.looking <- struct{}{}:
+	case <-r.Context().Done():
+		return nil, nil, r.Context().Err()
+	}
+	ctx, cancel := context.WithDeadline(r.Context(), deadline)
+	return ctx, func() { cancel(); <-p.looking }, nil
+}
+
+func newSnapshot(ask lookRequest, now time.Time) *snapshot {
+	return &snapshot{
+		ID: rand.Text(), Request: ask, At: now.UTC(), spare: maxKept,
+		texts: map[string]string{}, groups: map[string]int32{}, views: map[int]detail{},
+	}
+}
+
+// add adds a message that was chosen.
+func (s *snapshot) add(v deadletter.View, value string, limit int) {
+	s.Matched++
+	s.span(v.LastFailed)
+	at := s.group(value, v)
+	if len(s.rows) >= limit {
+		return
+	}
+	r := row{
+		handle: v.Handle, failed: v.LastFailed, position: int32(v.Position), copies: int32(v.Copy), //nolint:gosec // below limit
+		attempts: int32(v.Attempts), replays: int32(v.Replays), bytes: int32(min(v.Bytes, 1<<31-1)), group: at, //nolint:gosec // small
+		cause: s.text(v.Cause), queue: s.text(v.WorkQueue), key: s.text(v.Key), kind: s.text(kind(v)),
+		summary: s.text(summary(v)),
+	}
+	if d := newDetail(v); d.size() <= min(s.spare, maxKeptEach) {
+		s.spare -= d.size()
+		s.views[len(s.rows)] = d
+	}
+	s.rows = append(s.rows, r)
+}
+
+// text returns the one copy of a text: most texts of a queue are equal. The copy is of its own
+// memory, and does not keep a body alive.
+func (s *snapshot) text(t string) string {
+	if have, ok := s.texts[t]; ok {
+		return have
+	}
+	t = strings.Clone(t)
+	if len(s.texts) < 1<<16 {
+		s.texts[t] = t
+	}
+	return t
+}
+
+// span notes when a message failed.
+func (s *snapshot) span(t time.Time) {
+	if t.IsZero() {
+		return
+	}
+	if s.First == nil || t.Before(*s.First) {
+		s.First = &t
+	}
+	if s.Last == nil || t.After(*s.Last) {
+		s.Last = &t
+	}
+	if s.At.Sub(t) < 24*time.Hour {
+		s.Recent++
+	}
+}
+
+// group adds a message to its group and returns the number of the group.
+func (s *snapshot) group(value string, v deadletter.View) int32 {
+	value = cut(value, maxSummary)
+	at, ok := s.groups[value]
+	if !ok {
+		if len(s.Groups) >= maxGroups {
+			s.Others++
+			return noGroup
+		}
+		at = int32(len(s.Groups)) //nolint:gosec // below maxGroups
+		value = strings.Clone(value)
+		s.groups[value] = at
+		s.Groups = append(s.Groups, group{
+			Value: value, Handle: handle(v.Handle, v.Copy), Where: expression(s.Request.By, value),
+		})
+	}
+	g := &s.Groups[at]
+	g.Count++
+	if t := v.LastFailed; !t.IsZero() {
+		if g.First == nil || t.Before(*g.First) {
+			g.First = &t
+		}
+		if g.Last == nil || t.After(*g.Last) {
+			g.Last = &t
+		}
+	}
+	return at
+}
+
+// finish ends the look: the largest group becomes the first.
+func (s *snapshot) finish(found desk.Looked) {
+	s.Looked, s.Listed = found, len(s.rows)
+	s.texts, s.groups = nil, nil
+	order := make([]int32, len(s.Groups))
+	for i := range order {
+		order[i] = int32(i) //nolint:gosec // below maxGroups
+	}
+	slices.SortStableFunc(order, func(a, b int32) int { return s.Groups[b].Count - s.Groups[a].Count })
+	sorted, place := make([]group, len(order)), make([]int32, len(order))
+	for to, from := range order {
+		sorted[to], place[from] = s.Groups[from], int32(to) //nolint:gosec // below maxGroups
+	}
+	s.Groups = sorted
+	for i := range s.rows {
+		if s.rows[i].group != noGroup {
+			s.rows[i].group = place[s.rows[i].group]
+		}
+	}
+}
+
+// snapshots keeps the last look at each queue, and few in all.
+type snapshots struct {
+	mu   sync.Mutex
+	kept []*snapshot // the newest last
+}
+
+// maxSnapshots is how many snapshots are kept.
+const maxSnapshots = 4
+
+func (l *snapshots) keep(s *snapshot) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.kept = slices.DeleteFunc(l.kept, func(k *snapshot) bool { return k.Request.Queue == s.Request.Queue })
+	l.kept = append(l.kept, s)
+	if len(l.kept) > maxSnapshots {
+		l.kept = slices.Clone(l.kept[1:])
+	}
+}
+
+// find returns a snapshot, or nil if a later look replaced it.
+func (l *snapshots) find(id string) *snapshot {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, s := range l.kept {
+		if s.ID == id {
+			return s
+		}
+	}
+	return nil
+}
+
+// of returns the last look at a queue, or nil.
+func (l *snapshots) of(queue string) *snapshot {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, s := range l.kept {
+		if s.Request.Queue == queue {
+			return s
+		}
+	}
+	return nil
+}
+
+// wireRow is a row on the wire.
+type wireRow struct {
+	Row      int        `json:"row"`
+	Handle   string     `json:"handle"`
+	Position int32      `json:"position"`
+	Failed   *time.Time `json:"failed"`
+	Cause    string     `json:"cause"`
+	Queue    string     `json:"queue"`
+	Key      string     `json:"key"`
+	Type     string     `json:"type"`
+	Summary  string     `json:"summary"`
+	Attempts int32      `json:"attempts"`
+	Replays  int32      `json:"replays"`
+	Bytes    int32      `json:"bytes"`
+}
+
+// rows answers with a window of the rows of a snapshot, or of one of its groups.
+func (p *Page) rows(w http.ResponseWriter, r *http.Request) {
+	q := r.URL.Query()
+	s := p.snapshots.find(q.Get("snapshot"))
+	if s == nil {
+		fail(w, http.StatusGone, errReplaced.Error())
+		return
+	}
+	from, err1 := number(q.Get("from"), 0)
+	count, err2 := number(q.Get("count"), 100)
+	only, err3 := number(q.Get("group"), noGroup)
+	if err := errors.Join(err1, err2, err3); err != nil || from < 0 || count < 0 {
+		fail(w, http.StatusBadRequest, "from, count and group must be whole numbers")
+		return
+	}
+	total, window := s.window(from, min(count, maxWindow), only)
+	answer(w, map[string]any{"total": total, "from": from, "rows": window})
+}
+
+// window returns rows, and how many there are: all, or those of a group.
+func (s *snapshot) window(from, count, only int) (total int, rows []wireRow) {
+	rows = []wireRow{}
+	if only == noGroup {
+		for i := from; i < min(from+count, len(s.rows)); i++ {
+			rows = append(rows, s.rows[i].wire(i))
+		}
+		return len(s.rows), rows
+	}
+	for i := range s.rows {
+		if int(s.rows[i].group) != only {
+			continue
+		}
+		if total >= from && len(rows) < count {
+			rows = append(rows, s.rows[i].wire(i))
+		}
+		total++
+	}
+	return total, rows
+}
+
+func (r row) wire(at int) wireRow {
+	return wireRow{
+		Row: at, Handle: handle(r.handle, int(r.copies)), Position: r.position, Failed: moment(r.failed),
+		Cause: r.cause, Queue: r.queue, Key: r.key, Type: r.kind, Summary: r.summary,
+		Attempts: r.attempts, Replays: r.replays, Bytes: r.bytes,
+	}
+}
+
+// errReplaced says that a snapshot is no longer kept.
+var errReplaced = errors.New("a later look replaced this list; look again")
+
+// handle writes a handle, with the number of the copy if it is not the first.
+func handle(h deadletter.Handle, copies int) string {
+	if copies > 1 {
+		return string(h) + "#" + strconv.Itoa(copies)
+	}
+	return string(h)
+}
+
+// moment returns a time, and nil for the zero time, which JSON would show as a date.
+func moment(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	t = t.UTC()
+	return &t
+}
+
+// number reads a whole number. Empty is the default.
+func number(s string, standard int) (int, error) {
+	if s == "" {
+		return standard, nil
+	}
+	return strconv.Atoi(s)
+}
