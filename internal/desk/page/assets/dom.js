@@ -68,6 +68,7 @@ export function stamp(at) {
 export function age(at, now = Date.now()) {
   if (!at) return "unknown";
   const s = Math.max(0, (now - new Date(at)) / 1000);
+  if (s < 5) return "just now";
   if (s < 60) return Math.floor(s) + " s ago";
   if (s < 3600) return Math.floor(s / 60) + " min ago";
   if (s < 48 * 3600) return Math.floor(s / 3600) + " h ago";
