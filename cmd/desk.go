@@ -51,7 +51,7 @@ in the hold of the run, 3 refused, 4 some messages were moved but not all.`,
 		newDeskList(a), newDeskGroups(a),
 
 		newDeskReplay(a), newDeskEdit(a), newDeskPark(a), newDeskRestore(a), newDeskDiscard(a),
-		newDeskRuns(a), newDeskResume(a), newDeskReturn(a), newDeskCancel(a),
+		newDeskRuns(a), newDeskResume(a), newDeskReturn(a), newDeskCancel(a), newDeskServe(a),
 	)
 	return c
 }

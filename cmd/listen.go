@@ -50,7 +50,7 @@ func explainListen(address string, err error) error {
 	_, unknown := errors.AsType[*net.DNSError](err)
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
-		return fmt.Errorf("--listen %s: the port is in use, perhaps by another 'dlxctl process'; choose another port",
+		return fmt.Errorf("--listen %s: the port is in use, perhaps by another dlxctl; choose another port",
 			address)
 	case errors.Is(err, syscall.EACCES):
 		return fmt.Errorf("--listen %s: permission denied; choose a port above 1023", address)

@@ -125,6 +125,9 @@ func alikeError() func(View) any {
 	}
 }
 
+// Value returns the value by which a message is grouped, redacted. Empty is none.
+func (b By) Value(v View) string { return groupValue(b.value(v)) }
+
 // Groups counts messages by what they have in common. It keeps at most 10,000 groups.
 type Groups struct {
 	by     By

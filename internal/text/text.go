@@ -51,12 +51,12 @@ func Name(name string) string {
 }
 
 // ShellQuote returns s as one word of a POSIX shell, without quotes where none are
-// needed. Control characters need the form $'...', which bash, ksh and zsh know.
+// needed. Control characters and marks of direction need the form $'...', which bash, ksh and zsh know.
 func ShellQuote(s string) string {
 	if regexp.MustCompile(`^[A-Za-z0-9_./@:+,%-][A-Za-z0-9_./@:+,%=-]*$`).MatchString(s) {
 		return s
 	}
-	if strings.ContainsFunc(s, unicode.IsControl) {
+	if strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
 		quoted := strconv.Quote(s) // bash reads the same escapes; only the quotes differ
 		quoted = quoted[1 : len(quoted)-1]
 		return "$'" + strings.NewReplacer(`\"`, `"`, `'`, `\'`).Replace(quoted) + "'"

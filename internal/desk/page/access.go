@@ -124,6 +124,11 @@ func (p *Page) knows(hostport string) bool {
 	if p.Access.Hosts != nil {
 		return p.Access.Hosts(host)
 	}
+	return isLocal(host)
+}
+
+// isLocal reports whether a name or address is this machine, and no other.
+func isLocal(host string) bool {
 	ip := net.ParseIP(host)
 	return strings.EqualFold(host, "localhost") || ip != nil && ip.IsLoopback()
 }

@@ -1,6 +1,7 @@
 package page
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -32,8 +33,10 @@ type Ask struct {
 	Reason string `json:"reason"`
 	// Body is the new body of an edited message.
 	Body *string `json:"body"`
-	// Format is the format of the edited body: a body that was JSON must remain JSON.
+	// Format is the format of the edited body: a body that was JSON must remain JSON. Flat says
+	// that it had one line, as it will have again.
 	Format string `json:"format"`
+	Flat   bool   `json:"flat"`
 }
 
 // proposal is a proposal that was shown and may be executed.
@@ -113,13 +116,14 @@ func (p *Page) propose(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusForbidden, p.Allow.refusal(ask.Action))
 		return
 	}
-	if !p.offers(w, r, ask.Queue) {
+	if !p.offers(w, ask.Queue) {
 		return
 	}
 	if err := ask.check(); err != nil {
 		fail(w, http.StatusBadRequest, err.Error())
 		return
 	}
+	ask.flatten()
 	request, err := p.Parse(ask)
 	if err != nil {
 		fail(w, http.StatusBadRequest, err.Error())
@@ -158,6 +162,18 @@ func (a Ask) check() error {
 		return fmt.Errorf("the new body is not valid JSON; the message was JSON before")
 	}
 	return nil
+}
+
+// flatten writes a body in one line that had one line before it was shown in several.
+func (a *Ask) flatten() {
+	if a.Body == nil || !a.Flat || a.Format != string(decode.JSON) {
+		return
+	}
+	var b bytes.Buffer
+	if json.Compact(&b, []byte(*a.Body)) == nil {
+		text := b.String()
+		a.Body = &text
+	}
 }
 
 func (p *Page) wire(id string, ask Ask, found desk.Proposal) wireProposal {

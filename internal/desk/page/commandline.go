@@ -1,48 +1,10 @@
 package page
 
 import (
-	"fmt"
 	"strconv"
-	"strings"
-	"unicode"
 
 	"github.com/dlxctl/dlxctl/internal/desk"
 )
-
-// command writes a command line of dlxctl that can be pasted into a shell.
-func (p *Page) command(words ...string) string {
-	var quoted []string
-	for _, word := range append(append([]string{}, p.Command...), words...) {
-		quoted = append(quoted, quote(word))
-	}
-	return strings.Join(quoted, " ")
-}
-
-// quote quotes a word for a POSIX shell. A word with control characters is written with their
-// codes, so that what is pasted cannot act on the terminal.
-func quote(word string) string {
-	plain := func(r rune) bool {
-		return r < unicode.MaxASCII && (unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune("-_./:=,@%+", r))
-	}
-	switch {
-	case word == "":
-		return "''"
-	case strings.IndexFunc(word, func(r rune) bool { return !plain(r) }) < 0:
-		return word
-	case strings.IndexFunc(word, func(r rune) bool { return !unicode.IsGraphic(r) || unicode.Is(unicode.Cf, r) }) >= 0:
-		var b strings.Builder
-		for _, c := range []byte(word) {
-			if c < ' ' || c >= 0x7f || c == '\'' || c == '\\' {
-				fmt.Fprintf(&b, `\x%02x`, c)
-			} else {
-				b.WriteByte(c)
-			}
-		}
-		return "$'" + b.String() + "'"
-	default:
-		return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
-	}
-}
 
 // commandLine returns the command line that does what a request asks for. chosen is how many
 // messages it must choose; negative only shows.
@@ -51,9 +13,9 @@ func (p *Page) commandLine(ask Ask, chosen int) string {
 	if ask.Action == desk.Edit && len(ask.Handles) == 1 {
 		words = append(words, ask.Handles[0], ask.Queue)
 		if chosen >= 0 {
-			words = append(words, "--yes")
+			words = append(words, "--body-file", "FILE", "--yes")
 		}
-		return p.command(words...)
+		return p.Line(words...)
 	}
 	words = append(words, ask.Queue)
 	add := func(flag, value string) {
@@ -82,5 +44,5 @@ func (p *Page) commandLine(ask Ask, chosen int) string {
 	if chosen >= 0 {
 		words = append(words, "--yes", "--expect", strconv.Itoa(chosen))
 	}
-	return p.command(words...)
+	return p.Line(words...)
 }

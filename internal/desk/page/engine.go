@@ -49,9 +49,8 @@ type Viewer interface {
 // Queue is a queue of the overview.
 type Queue struct {
 	Name string
-	// Type is quorum, classic or stream, and Role what the queue is for: dead-letter, parked or
-	// unroutable.
-	Type, Role string
+	// Type is quorum, classic or stream. Empty: the queue does not exist.
+	Type string
 	// Owner is the owner of the work queues that dead-letter into the queue. Empty is unknown.
 	Owner string
 	// Messages is how many the queue holds, Unacknowledged how many of them a consumer holds.

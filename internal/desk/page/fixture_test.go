@@ -19,6 +19,7 @@ import (
 	"github.com/dlxctl/dlxctl/internal/decode"
 	"github.com/dlxctl/dlxctl/internal/desk"
 	"github.com/dlxctl/dlxctl/internal/desk/page"
+	"github.com/dlxctl/dlxctl/internal/text"
 )
 
 // engine is a desk without a broker. Its messages are views.
@@ -191,12 +192,21 @@ func orders(n int) []deadletter.View {
 // queues are the queues of the fixture.
 func (e *engine) queues(context.Context) ([]page.Queue, error) {
 	return []page.Queue{
-		{Name: "billing.dead", Type: "quorum", Role: "dead-letter", Owner: "team-billing", Messages: len(e.views)},
-		{Name: "crm.inbox.dead", Type: "quorum", Role: "dead-letter", Owner: "team-crm", Messages: 12, Unacknowledged: 3},
-		{Name: "drop.dead", Type: "classic", Role: "dead-letter", Messages: 1000},
-		{Name: "shop.parked", Type: "quorum", Role: "parked"},
-		{Name: "shop.unroutable", Type: "quorum", Role: "unroutable"},
+		{Name: "billing.dead", Type: "quorum", Owner: "team-billing", Messages: len(e.views)},
+		{Name: "crm.inbox.dead", Type: "quorum", Owner: "team-crm", Messages: 12, Unacknowledged: 3},
+		{Name: "drop.dead", Type: "classic", Messages: 1000},
+		{Name: "shop.parked", Type: "quorum"},
+		{Name: "shop.unroutable", Type: "quorum"},
 	}, nil
+}
+
+// line writes a command line.
+func line(words ...string) string {
+	out := "dlxctl -f shop.yaml"
+	for _, w := range words {
+		out += " " + text.ShellQuote(w)
+	}
+	return out
 }
 
 // parse makes a request as the command line does.
@@ -243,7 +253,10 @@ func serveWith(t *testing.T, e *engine, change func(*page.Config), allow ...stri
 	}
 	c := page.Config{
 		Engine: e, Reader: e, Plain: e, Queues: e.queues, Parse: parse, Topology: "shop", VHost: "/", Broker: "rabbit.example.com",
-		By: "ann@laptop", Allow: allowed, Command: []string{"dlxctl", "-f", "shop.yaml"},
+		By: "ann@laptop", Allow: allowed, Line: line, Roles: map[string]string{
+			"billing.dead": "dead-letter", "crm.inbox.dead": "dead-letter", "drop.dead": "dead-letter", "shop.parked": "parked",
+			"shop.unroutable": "unroutable",
+		},
 	}
 	change(&c)
 	p, err := page.New(c)
@@ -318,20 +331,20 @@ func (s *server) do(t *testing.T, method, path string, body any, change func(*ht
 // post sends a request of the page, checks its status and returns the answer.
 func (s *server) post(t *testing.T, status int, path string, body any) map[string]any {
 	t.Helper()
-	resp, text := s.do(t, "POST", path, body, nil)
+	resp, got := s.do(t, "POST", path, body, nil)
 	if resp.StatusCode != status {
-		t.Fatalf("POST %s answers %d, not %d: %s", path, resp.StatusCode, status, text)
+		t.Fatalf("POST %s answers %d, not %d: %s", path, resp.StatusCode, status, got)
 	}
-	return object(t, text)
+	return object(t, got)
 }
 
 func (s *server) get(t *testing.T, status int, path string) map[string]any {
 	t.Helper()
-	resp, text := s.do(t, "GET", path, nil, nil)
+	resp, got := s.do(t, "GET", path, nil, nil)
 	if resp.StatusCode != status {
-		t.Fatalf("GET %s answers %d, not %d: %s", path, resp.StatusCode, status, text)
+		t.Fatalf("GET %s answers %d, not %d: %s", path, resp.StatusCode, status, got)
 	}
-	return object(t, text)
+	return object(t, got)
 }
 
 func object(t *testing.T, text string) map[string]any {

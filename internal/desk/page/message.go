@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -37,6 +38,10 @@ type detail struct {
 	MessageID   string     `json:"message_id"`
 	Type        string     `json:"type"`
 	ContentType string     `json:"content_type"`
+	// Stack is the stack trace that a framework wrote.
+	Stack string `json:"stack"`
+	// Others are the properties that few messages have.
+	Others []header `json:"others"`
 	Hops        []hop      `json:"hops"`
 	Headers     []family   `json:"headers"`
 	Body        body       `json:"body"`
@@ -90,7 +95,7 @@ func newDetail(v deadletter.View) detail {
 		Error: cut(v.Error, maxText), Attempts: v.Attempts, WorkQueue: v.WorkQueue, Doubt: cut(v.Doubt, maxText),
 		Exchange: v.Exchange, Key: v.Key, First: moment(v.FirstFailed), Last: moment(v.LastFailed),
 		Published: moment(v.Published), Replays: v.Replays, Run: v.Run, MessageID: v.MessageID,
-		Type: kind(v), ContentType: v.ContentType, Headers: families(v.Headers),
+		Type: v.Type, ContentType: v.ContentType, Stack: cut(v.Stack, maxText), Others: others(v), Headers: families(v.Headers),
 		Body: body{
 			Format: string(v.Body.Format), Steps: v.Body.Steps, Text: cut(v.Body.Text, maxBody),
 			Note: v.Body.Note, Bytes: v.Bytes,
@@ -108,7 +113,7 @@ func newDetail(v deadletter.View) detail {
 
 // size is about how many bytes a detail holds.
 func (d detail) size() int {
-	n := 500 + len(d.Error) + len(d.Body.Text) + 100*len(d.Hops)
+	n := 500 + len(d.Error) + len(d.Stack) + len(d.Body.Text) + 100*len(d.Hops)
 	for _, f := range d.Headers {
 		for _, h := range f.Headers {
 			n += 50 + len(h.Name) + len(h.Value)
@@ -129,12 +134,24 @@ func cut(s string, limit int) string {
 	return strings.Clone(s[:limit])
 }
 
-// kind is the type of a message, as its body or its properties tell.
-func kind(v deadletter.View) string {
-	if v.Body.Type != "" {
-		return v.Body.Type
+// others returns the properties that few messages have.
+func others(v deadletter.View) []header {
+	priority := ""
+	if v.Priority > 0 {
+		priority = strconv.Itoa(int(v.Priority))
 	}
-	return v.Type
+	var out []header
+	for _, h := range []header{
+		{Name: "Framework", Value: v.Framework}, {Name: "Error type", Value: v.ErrorType},
+		{Name: "Content encoding", Value: v.ContentEncoding}, {Name: "Correlation-id", Value: v.CorrelationID},
+		{Name: "Reply to", Value: v.ReplyTo}, {Name: "App-id", Value: v.AppID}, {Name: "User-id", Value: v.UserID},
+		{Name: "Expiration", Value: v.Expiration}, {Name: "Priority", Value: priority},
+	} {
+		if h.Value != "" {
+			out = append(out, h)
+		}
+	}
+	return out
 }
 
 // summary is the one line of a message in the list: the error, and otherwise the body.
@@ -259,7 +276,7 @@ func (p *Page) message(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	d.Command = p.command("desk", "show", d.Handle, s.Request.Queue)
+	d.Command = p.Line("desk", "show", d.Handle, s.Request.Queue)
 	answer(w, d)
 }
 
@@ -270,7 +287,8 @@ var errFound = errors.New("found")
 func (p *Page) again(w http.ResponseWriter, r *http.Request, s *snapshot, at int, found func(deadletter.Message)) error {
 	row := s.rows[at]
 	// Messages before it may have been removed since, but none are ever added there.
-	o := desk.LookOptions{Messages: int(row.position) + 1}
+	o := p.Look
+	o.Messages = int(row.position) + 1
 	_, err := p.visit(w, r, s.Request.Queue, o, func(m deadletter.Message) error {
 		if m.Handle != row.handle || m.Copy != int(row.copies) {
 			return nil
@@ -308,15 +326,18 @@ func (p *Page) source(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusGone, errReplaced.Error())
 		return
 	}
-	text, refusal := "", ""
-	err := p.again(w, r, s, ask.Row, func(m deadletter.Message) { text, refusal = p.editable(m) })
+	text, refusal, flat := "", "", false
+	err := p.again(w, r, s, ask.Row, func(m deadletter.Message) {
+		text, refusal = p.editable(m)
+		flat = !bytes.ContainsRune(m.Delivery.Body, '\n')
+	})
 	switch {
 	case err != nil:
 		failed(w, err)
 	case refusal != "":
 		fail(w, http.StatusConflict, refusal)
 	default:
-		answer(w, map[string]string{"text": text})
+		answer(w, map[string]any{"text": text, "flat": flat})
 	}
 }
 

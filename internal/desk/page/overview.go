@@ -18,7 +18,7 @@ func (p *Page) session(w http.ResponseWriter, r *http.Request) {
 	token, _ := p.sessions.token(cookie.Value)
 	answer(w, map[string]any{
 		"csrf": token, "topology": p.Topology, "vhost": p.VHost, "broker": p.Broker, "by": p.By,
-		"allow": append(Allowed{}, p.Allow...), "command": p.command("desk"),
+		"allow": append(Allowed{}, p.Allow...), "command": p.Line("desk"),
 	})
 }
 
@@ -54,7 +54,7 @@ func (p *Page) queues(w http.ResponseWriter, r *http.Request) {
 	rows := []overviewRow{}
 	for _, q := range list {
 		row := overviewRow{
-			Name: q.Name, Type: q.Type, Role: q.Role, Owner: q.Owner, Messages: q.Messages,
+			Name: q.Name, Type: q.Type, Role: p.Roles[q.Name], Owner: q.Owner, Messages: q.Messages,
 			Unacknowledged: q.Unacknowledged, Consumers: q.Consumers, Runs: []string{},
 		}
 		for _, run := range runs {
@@ -70,7 +70,7 @@ func (p *Page) queues(w http.ResponseWriter, r *http.Request) {
 		}
 		rows = append(rows, row)
 	}
-	answer(w, map[string]any{"queues": rows, "command": p.command("desk")})
+	answer(w, map[string]any{"queues": rows, "command": p.Line("desk")})
 }
 
 // whole reports whether a look chose all messages.
@@ -120,7 +120,7 @@ func (p *Page) runs(w http.ResponseWriter, r *http.Request) {
 			}))
 		}
 	}
-	answer(w, map[string]any{"runs": out, "command": p.command("desk", "runs")})
+	answer(w, map[string]any{"runs": out, "command": p.Line("desk", "runs")})
 }
 
 // complete adds what can be done with a run.
@@ -132,7 +132,7 @@ func (p *Page) complete(run wireRun) wireRun {
 		if do != "cancel" {
 			words = append(words, "--yes")
 		}
-		run.Commands[do] = p.command(words...)
+		run.Commands[do] = p.Line(words...)
 	}
 	return run
 }

@@ -30,17 +30,21 @@ type Config struct {
 	// Reader makes the views, decoded and redacted. Plain masks nothing: the page compares what
 	// both make of a message that is to be edited, and shows what Plain makes to no one.
 	Reader, Plain Viewer
-	// Queues lists the queues of the overview. The page looks at no other queue.
+	// Queues lists the queues of the overview, and Roles names what each queue is for that the
+	// page may look at: dead-letter, parked or unroutable.
 	Queues Queues
+	Roles  map[string]string
 	// Parse makes the request of what a person asks for, as the flags of the command line do.
 	Parse func(Ask) (desk.Request, error)
 	// Topology, VHost, Broker and By are shown: the name of the topology, where the broker is,
 	// and who acts.
 	Topology, VHost, Broker, By string
+	// Look limits each look.
+	Look desk.LookOptions
 	// Allow is what the page may do. Empty is read-only.
 	Allow Allowed
-	// Command is how the command lines on the page begin, such as dlxctl -f shop.yaml.
-	Command []string
+	// Line writes a command line of dlxctl that can be pasted into a shell.
+	Line func(words ...string) string
 	// Access decides who may open the page.
 	Access Access
 	Log    *slog.Logger

@@ -19,7 +19,8 @@ import (
 // snapshot is what one look found, in rows that are light enough for a whole queue. The views of
 // some messages are kept, up to a limit; those of the others are read from the queue again.
 type snapshot struct {
-	ID      string      `json:"id"`
+	ID   string `json:"id"`
+	Role string `json:"role"`
 	Request lookRequest `json:"request"`
 	At      time.Time   `json:"at"`
 	Looked  desk.Looked `json:"looked"`
@@ -86,7 +87,7 @@ type lookRequest struct {
 // look looks at a queue and answers with a snapshot.
 func (p *Page) look(w http.ResponseWriter, r *http.Request) {
 	var ask lookRequest
-	if !read(w, r, &ask) || !p.offers(w, r, ask.Queue) {
+	if !read(w, r, &ask) || !p.offers(w, ask.Queue) {
 		return
 	}
 	choice, err := p.Parse(Ask{Action: desk.Replay, Queue: ask.Queue, Where: ask.Where, Since: ask.Since})
@@ -97,13 +98,14 @@ func (p *Page) look(w http.ResponseWriter, r *http.Request) {
 	if ask.By == "" {
 		ask.By = "cause"
 	}
-	value, err := grouping(ask.By)
+	by, err := deadletter.ParseBy(ask.By)
 	if err != nil {
 		fail(w, http.StatusBadRequest, err.Error())
 		return
 	}
 	s := newSnapshot(ask, p.Now())
-	found, err := p.visit(w, r, ask.Queue, desk.LookOptions{}, func(m deadletter.Message) error {
+	s.Role = p.Roles[ask.Queue]
+	found, err := p.visit(w, r, ask.Queue, p.Look, func(m deadletter.Message) error {
 		v := p.Reader.View(m)
 		if !choice.Since.IsZero() && v.LastFailed.Before(choice.Since) {
 			return nil
@@ -113,7 +115,7 @@ func (p *Page) look(w http.ResponseWriter, r *http.Request) {
 				return err
 			}
 		}
-		s.add(v, value(v), p.Rows)
+		s.add(v, by.Value(v), p.Rows)
 		return nil
 	})
 	if err != nil {
@@ -127,17 +129,12 @@ func (p *Page) look(w http.ResponseWriter, r *http.Request) {
 
 // offers reports whether the page shows a queue, and answers if it does not: it looks at no work
 // queue, where a look would keep messages from consumers.
-func (p *Page) offers(w http.ResponseWriter, r *http.Request, queue string) bool {
-	list, err := p.Queues(r.Context())
-	if err != nil {
-		failed(w, err)
-		return false
-	}
-	if !slices.ContainsFunc(list, func(q Queue) bool { return q.Name == queue }) {
+func (p *Page) offers(w http.ResponseWriter, queue string) bool {
+	_, ok := p.Roles[queue]
+	if !ok {
 		fail(w, http.StatusNotFound, fmt.Sprintf("%q is not a dead-letter queue of this topology; 'dlxctl peek' reads any queue", queue))
-		return false
 	}
-	return true
+	return ok
 }
 
 // lookTime is how long an answer may take for which a queue is read.
@@ -190,7 +187,7 @@ func (s *snapshot) add(v deadletter.View, value string, limit int) {
 	r := row{
 		handle: v.Handle, failed: v.LastFailed, position: int32(v.Position), copies: int32(v.Copy), //nolint:gosec // below limit
 		attempts: int32(v.Attempts), replays: int32(v.Replays), bytes: int32(min(v.Bytes, 1<<31-1)), group: at, //nolint:gosec // small
-		cause: s.text(v.Cause), queue: s.text(v.WorkQueue), key: s.text(v.Key), kind: s.text(kind(v)),
+		cause: s.text(v.Cause), queue: s.text(v.WorkQueue), key: s.text(v.Key), kind: s.text(v.Type),
 		summary: s.text(summary(v)),
 	}
 	if d := newDetail(v); d.size() <= min(s.spare, maxKeptEach) {
@@ -231,7 +228,6 @@ func (s *snapshot) span(t time.Time) {
 
 // group adds a message to its group and returns the number of the group.
 func (s *snapshot) group(value string, v deadletter.View) int32 {
-	value = cut(value, maxSummary)
 	at, ok := s.groups[value]
 	if !ok {
 		if len(s.Groups) >= maxGroups {
@@ -242,7 +238,7 @@ func (s *snapshot) group(value string, v deadletter.View) int32 {
 		value = strings.Clone(value)
 		s.groups[value] = at
 		s.Groups = append(s.Groups, group{
-			Value: value, Handle: handle(v.Handle, v.Copy), Where: expression(s.Request.By, value),
+			Value: value, Handle: handle(v.Handle, v.Copy), Where: expression(s.Request.By, value, v),
 		})
 	}
 	g := &s.Groups[at]

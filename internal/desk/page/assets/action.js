@@ -50,9 +50,9 @@ export function act(action, ask, done) {
 // edit shows the body of a message for editing.
 export async function edit(place, ask, d, done) {
   frame("Edit " + d.handle, el("p", { class: "muted" }, "Reading the message"), el("div", { class: "buttons" }, cancel()));
-  let text;
+  let text, flat;
   try {
-    ({ text } = await post("/api/source", place));
+    ({ text, flat } = await post("/api/source", place));
   } catch (e) {
     frame("Edit " + d.handle, problem(e), el("div", { class: "buttons" }, cancel()));
     return;
@@ -65,7 +65,7 @@ export async function edit(place, ask, d, done) {
     on: {
       submit: async (e) => {
         e.preventDefault();
-        await propose({ ...ask, action: "edit", body: area.value, format: d.body.format, reason: reason.value }, form, failure, done);
+        await propose({ ...ask, action: "edit", body: area.value, format: d.body.format, flat, reason: reason.value }, form, failure, done);
       },
     },
   }, el("p", {}, verbs.edit[1]), area, el("div", { class: "field" }, el("label", { for: "o-reason" }, "Reason, for the record of the run"), reason), failure,

@@ -8,6 +8,7 @@ export function message(d, close, acts) {
       el("button", { type: "button", class: "close", on: { click: close } }, "Close")),
     acts.length ? el("div", { class: "acts" }, acts) : "",
     el("h3", {}, "Why"), el("div", { class: "why" }, d.error || causeText(d)), facts(d),
+    d.stack ? el("details", {}, el("summary", {}, "Stack trace"), el("pre", { class: "body", tabindex: "0" }, d.stack)) : "",
     el("h3", {}, "Way of the message, oldest first"), timeline(d),
     el("h3", {}, "Body"), body(d.body),
     d.headers.map((f) => [el("h3", {}, familyText[f.name] ?? f.name), headers(f.headers)]),
@@ -26,6 +27,7 @@ function facts(d) {
     ["Failed deliveries", d.attempts < 0 ? "unknown" : count(d.attempts)], ["First failed", stamp(d.first)], ["Last failed", stamp(d.last)],
     ["Published", d.published ? stamp(d.published) : ""], ["Exchange", d.exchange || "(default)"], ["Key", d.key], ["Message-id", d.message_id],
     ["Type", d.type], ["Content type", d.content_type],
+    ...(d.others ?? []).map((o) => [o.name, o.value]),
     ["Replayed", d.replays ? many(d.replays, "time") + (d.run ? ", last by run " + d.run : "") : "never"],
   ];
   return el("dl", {}, rows.filter(([, value]) => value).map(([name, value]) => [el("dt", {}, name), el("dd", {}, value)]));

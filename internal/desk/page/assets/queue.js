@@ -1,16 +1,21 @@
 // A queue: the filter, the groups, the list, one message, and what can be done.
-import { may, post, get } from "./api.js";
+import { may, post, get, readOnly } from "./api.js";
 import { age, command, count, el, many, problem, put, say, seconds, set } from "./dom.js";
 import { act, edit } from "./action.js";
 import { message } from "./message.js";
 import { windowed } from "./list.js";
 
 const times = [["", "any time"], ["1h", "last hour"], ["6h", "last 6 hours"], ["24h", "last 24 hours"], ["168h", "last 7 days"]];
-const actions = [["replay", "Replay"], ["restore", "Restore"], ["park", "Park"], ["discard", "Discard"]];
+
+// actionsFor returns the actions that the page may do with the messages of a queue.
+function actionsFor(v) {
+  const all = v.snapshot?.role === "parked" ? [["restore", "Restore"]] : [["replay", "Replay"], ["park", "Park"], ["discard", "Discard"]];
+  return all.filter(([action]) => may(action));
+}
 
 export function queue(main, name) {
   document.title = name + " · dlxctl desk";
-  const v = { name, snapshot: null, group: null, chosen: new Map(), stop: new AbortController(), opening: null, role: "" };
+  const v = { name, snapshot: null, group: null, chosen: new Map(), stop: new AbortController(), opening: null };
   v.hint = el("div", { class: "hint", id: "hint", "aria-live": "polite" });
   v.told = el("span", { class: "muted" }, "Looking");
   v.groups = el("nav", { class: "panel groups", "aria-label": "Groups" }, el("p", { class: "muted" }, "Looking"));
@@ -47,7 +52,7 @@ function filter(v) {
     v.button);
 }
 
-const standard = "The filter is an expression over cause, error, attempts, key, work_queue, headers and body. Press / to go to it.";
+const standard = "The filter is an expression over cause, error, attempts, key, queue, headers and body. Press / to go to it.";
 
 // look looks at the queue.
 async function look(v) {
@@ -134,13 +139,13 @@ function asked(v) {
 // scope shows what the actions apply to.
 function scope(v) {
   const { ask, text } = asked(v);
-  const buttons = actions.filter(([action]) => may(action)).map(([action, title]) =>
+  const buttons = actionsFor(v).map(([action, title]) =>
     el("button", { type: "button", "data-action": action, disabled: !ask || !v.snapshot || !v.snapshot.matched, on: { click: () => act(action, ask, () => look(v)) } }, title));
   const clear = v.chosen.size ? el("button", { type: "button", class: "quiet", on: { click: () => v.list.forget() } }, "Choose none") : "";
-  set(v.acts, el("span", { class: "scope" }, text, " ", clear), buttons.length ? buttons : el("span", { class: "muted" }, "read-only"));
+  set(v.acts, el("span", { class: "scope" }, text, " ", clear), buttons.length || !readOnly() ? buttons : el("span", { class: "muted" }, "read-only"));
   if (!ask || !v.snapshot) return;
   const turn = (v.turn = (v.turn ?? 0) + 1);
-  post("/api/command", { ...ask, action: "replay" }, v.stop.signal).then(({ command: line }) => turn === v.turn && set(v.line, command(line))).catch(() => {});
+  post("/api/command", { ...ask, action: v.snapshot.role === "parked" ? "restore" : "replay" }, v.stop.signal).then(({ command: line }) => turn === v.turn && set(v.line, command(line))).catch(() => {});
 }
 
 // open shows a message.
@@ -156,8 +161,8 @@ async function open(v, row) {
     const place = { snapshot: v.snapshot.id, row: row.row };
     const d = await post("/api/message", place, signal);
     const one = { queue: v.name, handles: [d.handle] };
-    const acts = actions.filter(([action]) => may(action)).map(([action, title]) => el("button", { type: "button", on: { click: () => act(action, one, () => look(v)) } }, title));
-    if (may("edit")) acts.push(el("button", { type: "button", on: { click: () => edit(place, one, d, () => look(v)) } }, "Edit"));
+    const acts = actionsFor(v).map(([action, title]) => el("button", { type: "button", on: { click: () => act(action, one, () => look(v)) } }, title));
+    if (may("edit") && v.snapshot.role !== "parked") acts.push(el("button", { type: "button", on: { click: () => edit(place, one, d, () => look(v)) } }, "Edit"));
     const view = message(d, () => close(v), acts);
     set(v.detail, view);
     if (matchMedia("(max-width: 1240px)").matches) {

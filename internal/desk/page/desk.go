@@ -1,0 +1,68 @@
+package page
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/dlxctl/dlxctl/internal/deadletter"
+	"github.com/dlxctl/dlxctl/internal/desk"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// For makes the page that of a desk: its engine, its queues, and what is shown of them.
+func (c *Config) For(d *desk.Desk) {
+	c.Engine, c.Reader = d, d.Reader
+	c.Plain = &deadletter.Reader{Decoder: d.Reader.Decoder, Known: d.Reader.Known}
+	c.Topology, c.VHost, c.Broker, c.By = d.Topology.Name, d.Endpoint.VHost, d.Endpoint.AMQP.Host, d.By
+	c.Roles = roles(d)
+	c.Queues = func(ctx context.Context) ([]Queue, error) { return queues(ctx, d) }
+}
+
+// roles names what the queues are for that the page shows.
+func roles(d *desk.Desk) map[string]string {
+	out := map[string]string{
+		topology.UnroutableName(d.Topology.Name): "unroutable", topology.ParkedName(d.Topology.Name): "parked",
+	}
+	for _, name := range d.DeadLetterQueues() {
+		out[name] = "dead-letter"
+	}
+	return out
+}
+
+// queues reads the queues from the broker: the dead-letter queues in the order of the file, then
+// the parked and the unroutable queue, as far as they exist.
+func queues(ctx context.Context, d *desk.Desk) ([]Queue, error) {
+	state, err := d.Management.Inspect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	types := map[string]string{}
+	for _, q := range state.Have.Queues {
+		types[q.Name] = q.Type()
+	}
+	var out []Queue
+	names := append(d.DeadLetterQueues(), topology.ParkedName(d.Topology.Name), topology.UnroutableName(d.Topology.Name))
+	for _, name := range names {
+		u := state.Usage[name]
+		if _, exists := types[name]; !exists {
+			continue
+		}
+		out = append(out, Queue{
+			Name: name, Type: types[name], Owner: owners(d.Topology, name), Messages: int(u.Ready + u.Unacknowledged),
+			Unacknowledged: int(u.Unacknowledged), Consumers: int(u.Consumers),
+		})
+	}
+	return out, nil
+}
+
+// owners names who owns the work queues that dead-letter into a queue.
+func owners(t topology.Compiled, queue string) string {
+	var out []string
+	for _, w := range t.WorkQueues {
+		if w.DeadLetterQueue == queue && w.Owner != "" && !slices.Contains(out, w.Owner) {
+			out = append(out, w.Owner)
+		}
+	}
+	return strings.Join(out, ", ")
+}
