@@ -51,8 +51,16 @@ func declareDesk(t *testing.T, target brokertest.Target, n int) *amqp091.Connect
 		}
 	}
 	own := amqp091.Table{"x-managed-by": topology.DeskMark("shop")}
-	if err := ch.QueueBind(worker, "@billing", "shop.failed", false, own); err != nil {
+	sends := topology.HoldName("shop", "r1") + ".to.0"
+	if err := ch.ExchangeDeclare(sends, "fanout", true, false, false, false, own); err != nil {
 		t.Fatal(err)
+	}
+	for _, b := range []struct{ exchange, key, queue string }{
+		{"shop.failed", "@billing", worker}, {sends, "", "billing"},
+	} {
+		if err := ch.QueueBind(b.queue, b.key, b.exchange, false, own); err != nil {
+			t.Fatal(err)
+		}
 	}
 	return conn
 }

@@ -11,13 +11,15 @@ import (
 )
 
 // desk is what the desk of a topology has on the broker: the holds of its runs, the queue of
-// parked messages, and the exclusive queues of its processes. No file declares them and only the
-// desk deletes them. A plan is made as if they did not exist: none of them is drift, a binding to
-// one of them gives dead letters no place to stay, and no plan becomes stale because of a run.
+// parked messages, the exclusive queues of its processes, and the exchanges through which runs take
+// and send. No file declares them and only the desk deletes them. A plan is made as if they did not
+// exist: none of them is drift, a binding to one of them gives dead letters no place to stay, and
+// no plan becomes stale because of a run.
 type desk struct {
-	topology string
-	queues   map[string]topology.Queue
-	usage    map[string]topology.Usage
+	topology  string
+	queues    map[string]topology.Queue
+	exchanges map[string]bool
+	usage     map[string]topology.Usage
 	// listens are the exchanges to which a process of the desk is bound: it hears there which
 	// messages fail again.
 	listens map[string]bool
@@ -25,8 +27,8 @@ type desk struct {
 
 func deskOf(topologyName string, state topology.State) desk {
 	d := desk{
-		topology: topologyName, queues: map[string]topology.Queue{}, usage: state.Usage,
-		listens: map[string]bool{},
+		topology: topologyName, queues: map[string]topology.Queue{}, exchanges: map[string]bool{},
+		usage: state.Usage, listens: map[string]bool{},
 	}
 	for _, q := range state.Have.Queues {
 		if topology.IsDeskQueue(topologyName, q) {
@@ -36,16 +38,23 @@ func deskOf(topologyName string, state topology.State) desk {
 	if len(d.queues) == 0 {
 		return d
 	}
+	for _, e := range state.Have.Exchanges {
+		if e.Arguments[topology.ArgManagedBy] == topology.DeskMark(topologyName) {
+			d.exchanges[e.Name] = true
+		}
+	}
 	for _, b := range state.Have.Bindings {
-		d.listens[b.Source] = d.listens[b.Source] || b.Source != "" && d.bound(b)
+		if d.binds(b) && b.Source != "" && !d.exchanges[b.Source] {
+			d.listens[b.Source] = true
+		}
 	}
 	return d
 }
 
-// bound reports whether a binding leads to a queue of the desk.
-func (d desk) bound(b topology.Binding) bool {
+// binds reports whether a binding begins at an exchange of the desk or ends at a queue of it.
+func (d desk) binds(b topology.Binding) bool {
 	_, ours := d.queues[b.Destination]
-	return ours && b.DestinationType == topology.ToQueue
+	return ours && b.DestinationType == topology.ToQueue || d.exchanges[b.Source]
 }
 
 // without returns the state without what the desk has.
@@ -57,7 +66,10 @@ func (d desk) without(state topology.State) topology.State {
 		_, ours := d.queues[q.Name]
 		return ours
 	})
-	state.Have.Bindings = slices.DeleteFunc(slices.Clone(state.Have.Bindings), d.bound)
+	state.Have.Exchanges = slices.DeleteFunc(slices.Clone(state.Have.Exchanges), func(e topology.Exchange) bool {
+		return d.exchanges[e.Name]
+	})
+	state.Have.Bindings = slices.DeleteFunc(slices.Clone(state.Have.Bindings), d.binds)
 	return state
 }
 

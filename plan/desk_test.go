@@ -12,9 +12,9 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// deskQueues are what a run in progress and parked messages have on the broker: a hold, the
-// exclusive queues of the process and what brings repeated failures to it, and the parked queue.
-func deskQueues() []topology.Object {
+// deskObjects are what a run in progress and parked messages have on the broker: a hold, the
+// exchanges of the run, the exclusive queues of its process, and the parked queue.
+func deskObjects() []topology.Object {
 	durable := func(name string) topology.Queue {
 		return topology.Queue{
 			Name: name, Durable: true,
@@ -27,10 +27,17 @@ func deskQueues() []topology.Object {
 			Arguments: topology.Arguments{"x-queue-type": "classic"},
 		}
 	}
-	brake := topology.DeskWorkerName("shop", "r1")
+	fanout := func(name string) topology.Exchange {
+		return topology.Exchange{
+			Name: name, Type: "fanout", Durable: true,
+			Arguments: topology.Arguments{"x-managed-by": topology.DeskMark("shop")},
+		}
+	}
+	hold := topology.HoldName("shop", "r1")
 	return []topology.Object{
-		durable(topology.HoldName("shop", "r1")), durable(topology.ParkedName("shop")), exclusive(brake),
-		exclusive(topology.DeskLockName("shop", "q0.dead")),
+		durable(hold), durable(topology.ParkedName("shop")), exclusive(topology.DeskWorkerName("shop", "r1")),
+		exclusive(topology.DeskLockName("shop", "q0.dead")), fanout(hold), fanout(hold + ".to.0"),
+		topology.Binding{Source: hold, Destination: hold, DestinationType: topology.ToQueue},
 	}
 }
 
@@ -41,7 +48,10 @@ func deskQueues() []topology.Object {
 func TestADeskChangesNoPlanLaw(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		f, desk := &fake{objects: map[string]topology.Object{}}, deskQueues()
+		f, desk := &fake{objects: map[string]topology.Object{}}, deskObjects()
+		sends := topology.Binding{
+			Source: topology.HoldName("shop", "r1") + ".to.0", Destination: "q0", DestinationType: topology.ToQueue,
+		}
 		listens := topology.Binding{
 			Source: "shop.failed", Destination: topology.DeskWorkerName("shop", "r1"), DestinationType: topology.ToQueue,
 			Key: "@q0",
@@ -58,6 +68,11 @@ func TestADeskChangesNoPlanLaw(t *testing.T) {
 			listened := f.objects["exchange shop.failed"] != nil && rapid.Bool().Draw(t, "listens")
 			if listened {
 				if err := f.create(listens); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if f.objects["queue q0"] != nil {
+				if err := f.create(sends); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -101,6 +116,7 @@ func TestADeskChangesNoPlanLaw(t *testing.T) {
 				delete(f.objects, key(object))
 			}
 			delete(f.objects, key(listens))
+			delete(f.objects, key(sends))
 		}
 	})
 }
@@ -110,9 +126,7 @@ func TestADeskChangesNoPlanLaw(t *testing.T) {
 func TestWarningsOfTheDesk(t *testing.T) {
 	t.Parallel()
 	all := host(queue("q", nil))
-	for _, o := range deskQueues() {
-		all.Queues = append(all.Queues, o.(topology.Queue))
-	}
+	all.Queues = append(all.Queues, host(deskObjects()...).Queues...)
 	foreign := topology.Policy{
 		Name: "ttl", Pattern: "^shop\\.desk", ApplyTo: "queues", Priority: 1,
 		Definition: topology.Arguments{"message-ttl": int64(60000)},
@@ -167,9 +181,7 @@ func TestDeskQueues(t *testing.T) {
 		{Name: "shop.desk.mine", Durable: true},
 		{Name: "other.desk.r1", Arguments: topology.Arguments{"x-managed-by": topology.DeskMark("other")}},
 	}}
-	for _, o := range deskQueues() {
-		have.Queues = append(have.Queues, o.(topology.Queue))
-	}
+	have.Queues = append(have.Queues, host(deskObjects()...).Queues...)
 	state := topology.State{Have: have, Usage: map[string]topology.Usage{"shop.desk.r1": {Ready: 5}}}
 	want := []plan.DeskQueue{
 		{
