@@ -21,6 +21,7 @@ type chooseFlags struct {
 	limit           int
 	again           bool
 	holdLimit       string
+	holdTime        time.Duration
 	besideConsumers bool
 	messages        messageFlags
 }
@@ -45,6 +46,8 @@ func (k *chooseFlags) addLook(c *cobra.Command) {
 	f := c.Flags()
 	f.StringVar(&k.holdLimit, "hold-limit", "",
 		"`LIMIT` of what a look holds: a number of messages, or a size such as 256MiB (default: by the type of the queue)")
+	f.DurationVar(&k.holdTime, "hold-time", 0,
+		"give everything back after this `DURATION` (default: 10s for each 100,000 messages)")
 	f.BoolVar(&k.besideConsumers, "beside-consumers", false,
 		"look although the queue has consumers, which wait meanwhile")
 	k.messages.register(c)
@@ -79,7 +82,7 @@ func (k *chooseFlags) request(p deskPlace, now time.Time) (desk.Request, error) 
 
 // look returns the limits of a look.
 func (k *chooseFlags) look() (desk.LookOptions, error) {
-	o := desk.LookOptions{BesideConsumers: k.besideConsumers}
+	o := desk.LookOptions{BesideConsumers: k.besideConsumers, Hold: k.holdTime}
 	if k.holdLimit == "" {
 		return o, nil
 	}

@@ -22,6 +22,12 @@ func (a *app) openDesk(m messageFlags) (d *desk.Desk, closeDesk func(), err erro
 	if err != nil {
 		return nil, nil, err
 	}
+	return a.deskOf(t, m)
+}
+
+// deskOf opens the desk of a topology; the zero topology is that of a virtual host of which nothing
+// is known.
+func (a *app) deskOf(t topology.Compiled, m messageFlags) (d *desk.Desk, closeDesk func(), err error) {
 	s, err := a.conn.open(t)
 	if err != nil {
 		return nil, nil, err

@@ -244,7 +244,7 @@ func (l *look) stream(ctx context.Context) (Looked, error) {
 	began := time.Now()
 	err := l.conn.ReadStream(within, l.done.Queue, l.wanted(), l.show)
 	l.done.Took = time.Since(began)
-	l.done.Cost = "nothing: a stream is read by offset"
+	l.done.Cost = "changed nothing: a stream is read by offset"
 	l.done.Missed = l.missed(err, 0)
 	if errors.Is(err, errOverdue) || errors.Is(err, ErrEnough) {
 		err = nil
@@ -259,46 +259,47 @@ func (l *look) missed(err error, bytes int64) string {
 	case rest <= 0:
 		return ""
 	case errors.Is(err, errOverdue):
-		return fmt.Sprintf("the look ended after %s; --hold sets a longer time", l.time())
+		return fmt.Sprintf("the look ended after %s; --hold-time sets another", l.time())
 	case errors.Is(err, ErrEnough):
 		return "the look ended when it had enough"
 	case err != nil:
 		return "the look failed"
 	case l.done.Looked < l.wanted() && l.done.Type == topology.Classic && bytes >= cmp.Or(l.options.HoldBytes, holdClassicBytes),
 		l.done.Looked < l.wanted() && l.options.HoldBytes > 0 && bytes >= l.options.HoldBytes:
-		return fmt.Sprintf("the messages that were held have %d bytes, the limit; --hold-bytes sets another", bytes)
+		return fmt.Sprintf("the messages that were held have %d bytes, the limit; --hold-limit sets another", bytes)
 	case l.done.Looked < l.wanted():
 		return "others have taken the rest meanwhile"
 	case l.options.Messages > 0 && l.done.Looked == l.options.Messages:
 		return fmt.Sprintf("only the first %d were asked for", l.options.Messages)
 	default:
-		return fmt.Sprintf("a look holds at most %s of a %s queue; --hold-messages sets another limit",
+		return fmt.Sprintf("a look holds at most %s of a %s queue; --hold-limit sets another",
 			text.Count(l.holdable(), "message"), l.done.Type)
 	}
 }
 
-// cost says what the look has changed in the queue.
+// cost says what the look has changed in the queue, as the end of a sentence about the look.
 func (l *look) cost(reordered bool) string {
 	if l.done.Looked == 0 {
 		return ""
 	}
-	parts := []string{"the messages are marked as redelivered"}
+	parts := []string{"marked the messages as redelivered"}
 	switch {
 	case l.rescuer != nil:
-		parts = append(parts, fmt.Sprintf("x-delivery-count is 1 higher: %s left before the broker ends a message",
-			text.Count(max(0, l.terms.limit-min(l.returned, l.terms.limit-1)-1), "return")))
+		left := max(0, l.terms.limit-min(l.returned, l.terms.limit-1)-1)
+		parts = append(parts, fmt.Sprintf("raised x-delivery-count by 1: %s %s left before the broker drops or dead-letters a message",
+			text.Count(left, "return"), text.Choose(left, "is", "are")))
 	case l.done.Type == topology.Quorum && !l.terms.nack():
-		parts = append(parts, "x-delivery-count is 1 higher, which nothing limits here")
-	}
-	if reordered {
-		parts = append(parts, "the messages may be behind others now that were returned earlier")
+		parts = append(parts, "raised x-delivery-count by 1, which nothing limits here")
 	}
 	if l.rescued > 0 {
-		parts = append(parts, fmt.Sprintf("%s moved to the tail of the queue, as the broker would have dropped them on their return",
-			text.Count(l.rescued, "message")))
+		parts = append(parts, fmt.Sprintf("moved %s to the tail, as the broker would have dropped or dead-lettered %s",
+			text.Count(l.rescued, "message"), text.Choose(l.rescued, "it", "them")))
+	}
+	if reordered {
+		parts = append(parts, "may have put the messages behind others that were returned earlier")
 	}
 	if l.terms.expires() || l.expiring > 0 {
-		parts = append(parts, "messages that were due to expire in that time did so on their return")
+		parts = append(parts, "delayed the expiry of messages that were due in that time until their return")
 	}
 	return strings.Join(parts, "; ")
 }

@@ -550,8 +550,8 @@ func TestLooksHoldOnlySoMuch(t *testing.T) {
 	filledQueue(t, target, queue, n, amqp091.Table{"x-queue-type": "classic"})
 	d := deskOf(t, target)
 	for text, o := range map[string]desk.LookOptions{
-		"--hold-messages": {HoldMessages: 100},
-		"--hold-bytes":    {HoldBytes: 1000 * 100},
+		"holds at most": {HoldMessages: 100},
+		"--hold-limit":  {HoldBytes: 1000 * 100},
 	} {
 		got, l := lookAt(t, d, queue, o)
 		if !slices.Equal(got, numbersFrom(0, len(got))) || len(got) >= n || !strings.Contains(l.Missed, text) {
