@@ -92,10 +92,16 @@ func (d dialect) matchHeader(w wantedHeader, m Message) verdict {
 		return no
 	case w.value == nil:
 		return yes
+	case w.value == reportedVoid && have != reportedVoid:
+		return unsure
 	default:
 		return d.same(w.value, have)
 	}
 }
+
+// reportedVoid is how the management API writes the value void, which a binding has that wants a
+// header with any value. It may also be the text.
+const reportedVoid = "undefined"
 
 // same reports whether a header matches the value that a binding wants. Values of different kinds
 // never match, except for integers and floats up to 3.12. All integers are of one kind, and so

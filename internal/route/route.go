@@ -78,9 +78,6 @@ func (x *exchange) setAlternate(policies *policy.Set) {
 		x.alternate, x.hasAlternate = name, true
 		return
 	}
-	if x.Name == "" {
-		return // policies do not apply to the default exchange
-	}
 	if p, ok := policies.ForExchange(x.Exchange); ok {
 		if name, ok := p.Definition[topology.ArgAlternateExchange].(string); ok {
 			x.alternate, x.hasAlternate, x.policy = name, true, p.Name
@@ -105,23 +102,26 @@ func builtIn() []topology.Exchange {
 // Reachable returns all queues that some message could reach from an exchange, whatever its keys
 // and headers: through every binding and every alternate exchange. The names are sorted.
 func (r *Router) Reachable(exchange string) []string {
-	queues, seen := map[string]bool{}, map[string]bool{}
-	r.reachable(exchange, seen, queues)
+	queues := map[string]bool{}
+	if exchange == "" {
+		for q := range r.queues {
+			queues[q] = true
+		}
+	} else {
+		r.reachable(exchange, map[string]bool{}, queues)
+	}
 	return sortedNames(queues)
 }
 
+// reachable adds what can be reached from an exchange that another one leads to. The default
+// exchange has no bindings there: as an alternate it routes to no queue, and on to its own alternate
+// exchange, which a policy for all exchanges gives it (measured).
 func (r *Router) reachable(name string, seen, queues map[string]bool) {
 	x := r.exchanges[name]
 	if x == nil || seen[name] {
 		return
 	}
 	seen[name] = true
-	if name == "" {
-		for q := range r.queues {
-			queues[q] = true
-		}
-		return
-	}
 	for _, b := range x.bindings {
 		if b.DestinationType == topology.ToExchange {
 			r.reachable(b.Destination, seen, queues)
@@ -129,7 +129,7 @@ func (r *Router) reachable(name string, seen, queues map[string]bool) {
 			queues[b.Destination] = true
 		}
 	}
-	if x.hasAlternate && x.alternate != "" { // the default exchange routes nothing as an alternate
+	if x.hasAlternate {
 		r.reachable(x.alternate, seen, queues)
 	}
 }
