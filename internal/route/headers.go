@@ -10,10 +10,14 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// headersMatcher has the bindings of a headers exchange.
+// headersMatcher has the bindings of a headers exchange. A binding of which all headers must match
+// is found by one of them, the one that the fewest bindings want, so that a message is compared
+// with few bindings of many.
 type headersMatcher struct {
-	bindings []headersBinding
 	dialect  dialect
+	bindings []headersBinding
+	byHeader map[wantedHeader][]int
+	others   []int // those that no single header decides
 }
 
 // headersBinding is what one binding compares.
@@ -34,23 +38,57 @@ type wantedHeader struct {
 // newHeadersMatcher reads the arguments of the bindings. Those that begin with x- are compared
 // with all-with-x and any-with-x alone, the owner mark of dlxctl included; x-match never is.
 func newHeadersMatcher(bindings []topology.Binding, d dialect) headersMatcher {
-	h := headersMatcher{dialect: d, bindings: make([]headersBinding, len(bindings))}
+	h := headersMatcher{dialect: d, bindings: make([]headersBinding, len(bindings)), byHeader: map[wantedHeader][]int{}}
+	wanted := map[wantedHeader]int{} // by how many bindings
 	for i, b := range bindings {
 		mode, _ := b.Arguments[topology.ArgMatch].(string)
 		withX := strings.HasSuffix(mode, "-with-x")
 		h.bindings[i].anyMatches = strings.HasPrefix(mode, "any")
 		for _, name := range b.Arguments.Names() {
-			if name != topology.ArgMatch && (withX || !strings.HasPrefix(name, "x-")) {
-				h.bindings[i].wanted = append(h.bindings[i].wanted, wantedHeader{name, b.Arguments[name]})
+			if name == topology.ArgMatch || strings.HasPrefix(name, "x-") && !withX {
+				continue
 			}
+			w := wantedHeader{name, b.Arguments[name]}
+			h.bindings[i].wanted = append(h.bindings[i].wanted, w)
+			if w.decides() {
+				wanted[w]++
+			}
+		}
+	}
+	for i, b := range h.bindings {
+		if w, ok := b.rarest(wanted); ok {
+			h.byHeader[w] = append(h.byHeader[w], i)
+		} else {
+			h.others = append(h.others, i)
 		}
 	}
 	return h
 }
 
+// decides reports whether a message without this header and value cannot match, for certain.
+func (w wantedHeader) decides() bool {
+	switch w.value.(type) {
+	case int64, bool, string:
+		return w.value != reportedVoid && w.name != headerDeath
+	default:
+		return false
+	}
+}
+
+// rarest returns the header that decides about a binding and that the fewest others want. It
+// reports false if none decides.
+func (b headersBinding) rarest(wanted map[wantedHeader]int) (best wantedHeader, found bool) {
+	for _, w := range b.wanted {
+		if !b.anyMatches && w.decides() && (!found || wanted[w] < wanted[best]) {
+			best, found = w, true
+		}
+	}
+	return best, found
+}
+
 func (h headersMatcher) match(m Message) (matched, unknown []int) {
-	for i, b := range h.bindings {
-		switch h.dialect.matchHeaders(b, m) {
+	for _, i := range h.candidates(m) {
+		switch h.dialect.matchHeaders(h.bindings[i], m) {
 		case yes:
 			matched = append(matched, i)
 		case unsure:
@@ -58,7 +96,28 @@ func (h headersMatcher) match(m Message) (matched, unknown []int) {
 		case no:
 		}
 	}
+	slices.Sort(matched)
+	slices.Sort(unknown)
 	return matched, unknown
+}
+
+// candidates returns the bindings that may match, each once.
+func (h headersMatcher) candidates(m Message) []int {
+	if len(h.byHeader) == 0 {
+		return h.others
+	}
+	out := slices.Clone(h.others)
+	for name, v := range m.Headers {
+		switch v := h.dialect.scalar(v).(type) {
+		case int64, bool, string:
+			out = append(out, h.byHeader[wantedHeader{name, v}]...)
+		case float64: // it may match an integer
+			if v == math.Trunc(v) && math.Abs(v) < 1<<63 {
+				out = append(out, h.byHeader[wantedHeader{name, int64(v)}]...)
+			}
+		}
+	}
+	return out
 }
 
 func (d dialect) matchHeaders(b headersBinding, m Message) verdict {

@@ -15,7 +15,7 @@ func TestMain(m *testing.M) {
 	given := false
 	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "rapid.checks" })
 	if !given {
-		if err := flag.Set("rapid.checks", "12"); err != nil {
+		if err := flag.Set("rapid.checks", "40"); err != nil {
 			panic(err)
 		}
 	}

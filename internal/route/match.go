@@ -17,7 +17,7 @@ const (
 )
 
 // matcher finds the bindings of one exchange that match a message, by their index. Both lists are
-// sorted, and have each binding once.
+// sorted, have each binding once, and are not to be changed.
 type matcher interface {
 	match(m Message) (matched, unsure []int)
 }
@@ -33,7 +33,11 @@ func newMatcher(exchangeType string, bindings []topology.Binding, d dialect) mat
 		}
 		return byKey
 	case topology.Fanout:
-		return fanoutMatcher(len(bindings))
+		all := make(fanoutMatcher, len(bindings))
+		for i := range all {
+			all[i] = i
+		}
+		return all
 	case topology.Topic:
 		root := &topicNode{}
 		for i, b := range bindings {
@@ -60,16 +64,10 @@ func (d directMatcher) match(m Message) (matched, unsure []int) {
 	return once(matched), nil
 }
 
-// fanoutMatcher is the number of bindings: all match.
-type fanoutMatcher int
+// fanoutMatcher is the list of all bindings: each matches.
+type fanoutMatcher []int
 
-func (f fanoutMatcher) match(Message) (matched, unsure []int) {
-	matched = make([]int, f)
-	for i := range matched {
-		matched[i] = i
-	}
-	return matched, nil
-}
+func (f fanoutMatcher) match(Message) (matched, unsure []int) { return f, nil }
 
 // once sorts a list and removes what it has twice.
 func once(list []int) []int {

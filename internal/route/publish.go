@@ -249,6 +249,7 @@ func (w *walk) visit(x *exchange) {
 		return
 	}
 	matched, doubts := x.matcher.match(w.result.Message)
+	w.result.Steps = slices.Grow(w.result.Steps, len(matched))
 	for _, i := range matched {
 		w.take(Step{Via: ViaBinding, Binding: x.bindings[i]})
 	}
