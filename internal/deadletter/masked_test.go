@@ -1,6 +1,7 @@
 package deadletter_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"strings"
 	"testing"
@@ -27,6 +28,75 @@ func TestMaskedBodyValuesAreNotInTheError(t *testing.T) {
 	for name, v := range map[string]deadletter.View{"view": r.View(m), "head": r.Head(m)} {
 		if shown := fmt.Sprintf("%+v", v); strings.Contains(shown, "Ann Example") || !strings.Contains(shown, "no account of [masked]") {
 			t.Errorf("the %s is %s", name, shown)
+		}
+	}
+}
+
+// What is masked cannot be found: by no filter, no group, and in no output. The headers from
+// which facts are read are masked too, and a publisher who names another work queue in a header
+// does not escape the rules of the queue in which the message lies.
+func TestAMaskedValueCannotBeFound(t *testing.T) {
+	t.Parallel()
+	const secret, mail = "Zx81secret", "ann@example.org"
+	rules, err := redact.New(redact.Rules{
+		Paths: []string{
+			"body.customer.name", "headers.retry-routing-key", "headers.x-exception-message", "headers.token", "headers.desk-run",
+			"headers.MT-Fault-ExceptionType", "headers.MT-Fault-MessageType",
+		},
+		Types: []string{"email"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	none, err := redact.New(redact.Rules{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := deadletter.Reader{Known: deadletter.Knows(shop()), Redactor: func(queue string) *redact.Redactor {
+		if queue == "billing" {
+			return rules
+		}
+		return none
+	}}
+	m := message(`{"customer":{"name":"`+secret+`","mail":"`+mail+`"},"list":["`+mail+`"]}`, ours(2,
+		"retry-queue", "audit", "retry-routing-key", secret, "x-exception-message", "bad "+secret, "token", []byte(secret),
+		"MT-Reason", "fault", "MT-Fault-ExceptionType", secret, "MT-Fault-MessageType", secret, "MT-Fault-Message", "of "+mail,
+		"desk-run", secret, "desk-replays", int64(1), "CC", []any{mail}, "nested", amqp091.Table{"a": []any{mail}},
+		"x-death", []any{died("audit", "rejected", 1, 3, "x", mail)}))
+	d := &m.Delivery
+	d.Type, d.AppId, d.ReplyTo, d.CorrelationId, d.MessageId, d.UserId = "", mail, mail, mail, mail, mail
+	v := r.View(m)
+	if v.WorkQueue != "audit" || v.Cause != "rejected" || v.Attempts != 2 {
+		t.Errorf("facts %+v", v.Facts)
+	}
+	outputs := map[string]string{"show": shown(t, v, 0), "head": shown(t, r.Head(m), 0), "value": fmt.Sprintf("%+v", v)}
+	raw, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	outputs["JSON"] = string(raw)
+	for _, by := range []string{
+		"cause", "error", "queue", "key", "exchange", "type", "header:token", "header:nested", "header:CC", "body.customer", `body["list"]`,
+	} {
+		outputs["groups by "+by] = fmt.Sprintf("%+v", grouped(t, by, v))
+	}
+	for where, out := range outputs {
+		if strings.Contains(out, secret) || strings.Contains(out, mail) {
+			t.Errorf("%s has a masked value:\n%s", where, out)
+		}
+	}
+	for _, expression := range []string{
+		`body.customer.name == "Zx81secret"`, `any(keys(body.customer), body.customer[#] contains "Zx")`, `text contains "Zx81"`,
+		`key startsWith "Zx"`, `error contains "Zx81"`, `headers.token matches "Z."`, `run == "Zx81secret"`, `type contains "Zx"`,
+		`error_type contains "Zx"`, `id contains "ann@"`, `headers.CC contains "ann@example.org"`, `"ann@example.org" in body.list`,
+		`any(keys(headers), string(headers[#]) contains "Zx81" or string(headers[#]) contains "ann@")`, `text contains "ann@"`,
+	} {
+		f, err := deadletter.NewFilter(expression)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if found, err := f.Matches(v); found || err != nil {
+			t.Errorf("%s = %t, %v", expression, found, err)
 		}
 	}
 }
