@@ -8,13 +8,12 @@ import (
 	"maps"
 	"math"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/rogpeppe/go-internal/diff"
-
-	"github.com/dlxctl/dlxctl/internal/decode"
 )
 
 // Edited is a message as a person wants it: what is set replaces what the message has. The zero
@@ -193,73 +192,46 @@ func likeInteger(old any, n int64) any {
 // ErrNoDraft is wrapped by the error of [Reader.Draft] for a body that cannot be edited.
 var ErrNoDraft = errors.New("the body cannot be edited as text")
 
-// Draft returns the body of a message for an editor: JSON with indentation, or a text as it is.
-// It refuses what [Reader.FromDraft] could not turn back into bytes, and a body of which the
-// person may not see all.
+// Draft returns the body of a message as a text for an editor: JSON and protobuf with a schema
+// as they are shown, inside their encodings, and any other text as it is. It refuses what
+// [Reader.FromDraft] could not turn back into bytes, and a body of which the person may not see
+// all.
 func (r *Reader) Draft(m Message) ([]byte, error) {
-	decoder := r.Decoder
-	if decoder == nil {
-		decoder = &decode.Decoder{}
-	}
-	d := m.Delivery
-	whole := decoder.Decode(decode.Input{
-		ContentType: d.ContentType, ContentEncoding: d.ContentEncoding, Type: d.Type, Headers: d.Headers, Body: d.Body,
-	})
-	other := "; export the message, edit its file, and import it"
-	switch {
-	case r.View(m).Body.Text != whole.Text:
+	in := r.input(m.Delivery, Read(m.Delivery, m.Queue, r.Known))
+	shown := r.Decoder.Decode(in).Text
+	if r.View(m).Body.Text != shown {
 		return nil, fmt.Errorf("%w: rules mask a part of it", ErrNoDraft)
-	case d.ContentEncoding != "" && d.ContentEncoding != "identity":
-		return nil, fmt.Errorf("%w: its content-encoding is %q%s", ErrNoDraft, d.ContentEncoding, other)
-	case !utf8.Valid(d.Body) || whole.Format == decode.Protobuf || whole.Format == decode.RawProtobuf:
-		return nil, fmt.Errorf("%w: it is %s%s", ErrNoDraft, whole.Format, other)
 	}
-	var out bytes.Buffer
-	if bytes.ContainsRune(bytes.TrimSpace(d.Body), '\n') || json.Indent(&out, d.Body, "", "  ") != nil {
-		return bytes.Clone(d.Body), nil
+	_, err := r.Decoder.Encode(in, shown)
+	switch {
+	case err == nil:
+		return []byte(ended(shown)), nil
+	case isText(m.Delivery):
+		return bytes.Clone(m.Delivery.Body), nil
+	default:
+		return nil, fmt.Errorf("%w: %w; export the message, edit its file, and import it", ErrNoDraft, err)
 	}
-	return append(bytes.TrimSpace(out.Bytes()), '\n'), nil
 }
 
-// FromDraft returns the edit that a person has made to a draft. JSON that was on one line is
-// written on one line again; its numbers and the order of its names stay as they were typed.
+// isText reports whether the bytes of a body are a text that an editor can write back.
+func isText(d amqp091.Delivery) bool {
+	odd := func(r rune) bool { return unicode.IsControl(r) && !strings.ContainsRune("\t\n\r", r) }
+	return (d.ContentEncoding == "" || d.ContentEncoding == "identity") && utf8.Valid(d.Body) &&
+		!bytes.ContainsFunc(d.Body, odd) && !json.Valid(d.Body)
+}
+
+// FromDraft returns the edit that a person has made to a draft. What the draft does not show
+// stays as it was: encodings, the style of JSON, and each value that was not edited.
 func (r *Reader) FromDraft(m Message, draft []byte) (Edited, error) {
 	before, err := r.Draft(m)
-	if err != nil {
+	if err != nil || bytes.Equal(before, draft) {
 		return Edited{}, err
 	}
-	if bytes.Equal(before, draft) {
-		return Edited{}, nil
+	if bytes.Equal(before, m.Delivery.Body) && isText(m.Delivery) {
+		return Edited{Body: bytes.Clone(draft)}, nil
 	}
-	if !json.Valid(m.Delivery.Body) || bytes.Equal(before, m.Delivery.Body) {
-		return Edited{Body: bytes.Clone(draft)}, validDraft(m, draft)
-	}
-	var out bytes.Buffer
-	if err := json.Compact(&out, draft); err != nil {
-		return Edited{}, jsonError(draft, err)
-	}
-	return Edited{Body: out.Bytes()}, nil
-}
-
-// validDraft refuses a draft that is no JSON where the body was.
-func validDraft(m Message, draft []byte) error {
-	var v json.RawMessage
-	if !json.Valid(m.Delivery.Body) {
-		return nil
-	}
-	if err := json.Unmarshal(draft, &v); err != nil {
-		return jsonError(draft, err)
-	}
-	return nil
-}
-
-func jsonError(draft []byte, err error) error {
-	var syntax *json.SyntaxError
-	if !errors.As(err, &syntax) {
-		return err
-	}
-	before := draft[:min(int(syntax.Offset), len(draft))]
-	return fmt.Errorf("line %d: the body is no longer JSON: %w", 1+bytes.Count(before, []byte("\n")), err)
+	body, err := r.Decoder.Encode(r.input(m.Delivery, Read(m.Delivery, m.Queue, r.Known)), string(draft))
+	return Edited{Body: body}, err
 }
 
 // Diff returns the differences between two texts as lines that begin with "+" and "-". Empty if
@@ -267,6 +239,8 @@ func jsonError(draft []byte, err error) error {
 func Diff(nameA, a, nameB, b string) string {
 	return string(diff.Diff(safe(nameA), []byte(lines(a)), safe(nameB), []byte(lines(b))))
 }
+
+func ended(s string) string { return strings.TrimSuffix(s, "\n") + "\n" }
 
 // lines returns a text for a terminal, with a line feed at its end.
 func lines(s string) string {

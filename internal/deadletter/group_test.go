@@ -5,10 +5,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
-	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/dlxctl/dlxctl/internal/deadletter"
 )
@@ -137,50 +135,5 @@ func TestWaysToGroupThatMakeNoSense(t *testing.T) {
 		if b, err := deadletter.ParseBy(by); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("ParseBy(%q) = %v, %v; want an error with %q", by, b, err, want)
 		}
-	}
-}
-
-func TestAnEditReplacesWhatItSets(t *testing.T) {
-	t.Parallel()
-	d := letter(amqp091.Table{"count": int32(2), "keep": "x", "gone": true})
-	d.ContentEncoding, d.Timestamp = "gzip", time.Unix(1, 0)
-	plain := ""
-	got, err := deadletter.Apply(d, deadletter.Edited{
-		Body: []byte("new"), MessageID: "m-2", ContentEncoding: &plain, Removed: []string{"gone"},
-		Headers: map[string]any{"count": 3.0, "more": map[string]any{"a": []any{1.5, "x", nil, true, 7.0}}},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := d
-	want.Body, want.MessageId, want.ContentEncoding = []byte("new"), "m-2", ""
-	want.Headers = amqp091.Table{
-		"count": int32(3), "keep": "x", "more": amqp091.Table{"a": []any{1.5, "x", nil, true, int64(7)}},
-	}
-	if diff := cmp.Diff(want.Headers, got.Headers); diff != "" || string(got.Body) != "new" || got.MessageId != "m-2" ||
-		got.ContentEncoding != "" || !got.Timestamp.Equal(d.Timestamp) {
-		t.Errorf("edited %+v\n%s", got, diff)
-	}
-	if d.Headers["count"] != int32(2) || string(d.Body) == "new" {
-		t.Error("the edit changed the original")
-	}
-	same, err := deadletter.Apply(d, deadletter.Edited{})
-	if err != nil || deadletter.HandleOf(same) != deadletter.HandleOf(d) {
-		t.Errorf("an empty edit changes the message: %v", err)
-	}
-	for name, value := range map[string]any{"a chan": make(chan int), "a number too large": 1e300, "NaN": struct{}{}} {
-		_, err := deadletter.Apply(d, deadletter.Edited{Headers: map[string]any{"count": value}})
-		if value == 1e300 {
-			if err != nil {
-				t.Errorf("%s: %v", name, err)
-			}
-			continue
-		}
-		if err == nil || !strings.Contains(err.Error(), `header "count"`) {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-	if _, err := deadletter.Apply(d, deadletter.Edited{MessageID: strings.Repeat("x", 256)}); err == nil {
-		t.Error("a message-id of 256 bytes")
 	}
 }

@@ -53,6 +53,7 @@ type viewJSON struct {
 	BodyFormat string   `json:"body_format,omitempty"`
 	BodySteps  []string `json:"body_steps,omitempty"`
 	BodyNote   string   `json:"body_note,omitempty"`
+	Envelope   any      `json:"envelope,omitempty"`
 	Size       int      `json:"size"`
 }
 
@@ -78,6 +79,9 @@ func (v View) MarshalJSON() ([]byte, error) {
 		UserID: v.UserID, Expiration: v.Expiration, Priority: v.Priority, Persistent: v.Persistent,
 		Redelivered: v.Redelivered, Headers: finite(v.Headers), Body: finite(v.body()), BodyFormat: string(v.Body.Format),
 		BodySteps: v.Body.Steps, BodyNote: v.Body.Note, Size: v.Bytes,
+	}
+	if len(v.Body.Envelope) > 0 {
+		out.Envelope = finite(v.Body.Envelope)
 	}
 	if v.Attempts >= 0 {
 		out.Attempts = &v.Attempts

@@ -52,10 +52,7 @@ func (r *Reader) view(m Message, body bool) View {
 	}
 	rules := r.rules(facts.WorkQueue, r.Known.Owner(m.Queue))
 	if body || slices.ContainsFunc(rules, (*redact.Redactor).NeedsBody) {
-		v.Body = r.Decoder.Decode(decode.Input{
-			ContentType: d.ContentType, ContentEncoding: d.ContentEncoding, Type: d.Type, Key: facts.Key,
-			Queue: facts.WorkQueue, Headers: d.Headers, Body: d.Body,
-		})
+		v.Body = r.Decoder.Decode(r.input(d, facts))
 	}
 	if len(rules) > 0 {
 		r.mask(&v, d, rules)
@@ -66,6 +63,14 @@ func (r *Reader) view(m Message, body bool) View {
 	v.bodyFacts()
 	v.Type = cmp.Or(v.Type, v.Body.Type, v.Job)
 	return v
+}
+
+// input returns what the decoder has to know about a message.
+func (r *Reader) input(d amqp091.Delivery, facts Facts) decode.Input {
+	return decode.Input{
+		ContentType: d.ContentType, ContentEncoding: d.ContentEncoding, Type: d.Type, Key: facts.Key,
+		Queue: facts.WorkQueue, Headers: d.Headers, Body: d.Body,
+	}
 }
 
 // rules returns the rules for a message. The headers name the work queue, and a publisher can

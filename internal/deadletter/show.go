@@ -72,6 +72,7 @@ func WriteShow(w io.Writer, v View, width int) error {
 		}
 		p.section("headers of "+safe(f.Name), rows)
 	}
+	p.section("envelope", v.envelope())
 	p.body(v)
 	_, err := w.Write(p.Bytes())
 	return err
@@ -144,6 +145,15 @@ func (v View) properties() [][2]string {
 	}
 	if !v.Persistent {
 		rows = append(rows, [2]string{"delivery-mode", "transient: a restart of the broker loses it in a classic queue"})
+	}
+	return rows
+}
+
+// envelope returns what the envelope of the body holds beside the message.
+func (v View) envelope() [][2]string {
+	var rows [][2]string
+	for _, name := range slices.Sorted(maps.Keys(v.Body.Envelope)) {
+		rows = append(rows, [2]string{name, literal(v.Body.Envelope[name])})
 	}
 	return rows
 }
