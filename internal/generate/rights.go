@@ -34,7 +34,8 @@ type Grant struct {
 const policymaker = string(plan.Policymaker)
 
 // Rights returns the grants that a topology needs: for plan and apply, for migrate if the
-// topology replaces queues, for the processor, for each owner's services, and for publishers.
+// topology replaces queues, for the processor, for each owner's services, for publishers, and for a
+// person at the desk, to read and to act.
 // One expression covers all names that begin with the topology's name and a dot, so that
 // tiers may be added and removed.
 func Rights(t topology.Compiled) []Grant {
@@ -44,7 +45,7 @@ func Rights(t topology.Compiled) []Grant {
 	}
 	grants = append(grants, processing(t))
 	grants = append(grants, consuming(t)...)
-	return append(grants, publishing(t))
+	return append(grants, publishing(t), reading(t), acting(t))
 }
 
 // applying needs what creating everything from nothing takes, the lock, and read
@@ -180,6 +181,54 @@ func publishing(t topology.Compiled) Grant {
 	}
 	return g
 }
+
+// reading reads dead letters at the desk: it consumes them and gives them back. That takes read on
+// the queues where they are, and the tag to see what the virtual host has.
+func reading(t topology.Compiled) Grant {
+	g := Grant{
+		User: "desk-reader", Purpose: "desk, to read: peek, desk list, groups, show, export, runs",
+		Tags: []string{"management"},
+		Note: "Who may read a queue may also consume from it with any other program.",
+	}
+	g.Read = append(deadLetterQueues(t), deskPattern(t), exactly(topology.ParkedName(t.Name)))
+	return g
+}
+
+// acting needs what reading does, and in addition:
+//   - configure on holds, locks and exchanges of runs, and on the queue of parked messages;
+//   - write on the exchange that returns messages, where replays go, and on the default exchange, by
+//     whose queue names the desk fills holds and the parked queue;
+//   - write on the dead-letter queues, to bind them to the exchange that gives messages back;
+//   - read on the exchange of failures, to hear which messages fail again.
+func acting(t topology.Compiled) Grant {
+	g := reading(t)
+	g.User, g.Purpose = "desk", "desk, to act: replay, edit, park, restore, discard, resume, return"
+	g.Note = "Write on the default exchange permits to publish to every queue of the virtual host. To replay to another exchange (--to), add write on it."
+	parked := exactly(topology.ParkedName(t.Name))
+	g.Configure = []string{deskPattern(t), parked}
+	g.Write = append(deadLetterQueues(t), deskPattern(t), exactly(defaultExchange),
+		exactly(topology.ReturnExchangeName(t.Name)))
+	g.Read = append(g.Read, exactly(topology.FailedExchangeName(t.Name)))
+	return g
+}
+
+// defaultExchange is what the permissions of RabbitMQ call the exchange without a name.
+const defaultExchange = "amq.default"
+
+// deadLetterQueues gives expressions for the queues where dead letters are, and for the unroutable
+// queue.
+func deadLetterQueues(t topology.Compiled) []string {
+	var out []string
+	for _, w := range t.WorkQueues {
+		out = append(out, exactly(w.DeadLetterQueue))
+	}
+	out = append(out, exactly(topology.UnroutableName(t.Name)))
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// deskPattern gives an expression for the names that runs of the desk use.
+func deskPattern(t topology.Compiled) string { return exactly(topology.HoldName(t.Name, "")) + ".*" }
 
 // pattern gives an expression for a name, or for all that is generated.
 func pattern(t topology.Compiled, name string) string {
