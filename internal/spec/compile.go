@@ -25,7 +25,7 @@ func Compile(s *Spec) (topology.Compiled, error) {
 		return topology.Compiled{}, &Error{Problems: byPlace(problems)}
 	}
 	c := compiler{spec: s, places: map[string]int{}, out: topology.Compiled{
-		Name: s.Name, VHost: s.VHost, Cluster: s.Cluster, CountHeader: s.CountHeader,
+		Name: s.Name, VHost: s.VHost, Cluster: s.Cluster, CountHeader: s.CountHeader, Messages: s.Messages,
 	}}
 	for _, e := range s.Exchanges {
 		c.declared(e)
@@ -37,6 +37,9 @@ func Compile(s *Spec) (topology.Compiled, error) {
 	for _, q := range s.Queues {
 		c.work(q)
 		c.dead(q)
+		if q.Messages.Queue != "" {
+			c.out.Messages.Queues = append(c.out.Messages.Queues, q.Messages)
+		}
 	}
 	for _, r := range s.Removed {
 		c.out.Removed = append(c.out.Removed, r.Name)

@@ -316,6 +316,10 @@ func TestEveryKeyIsRead(t *testing.T) {
 			bindingKeys(),
 			head + "queues: [{name: q, backoff: none, bindings: [{KEY}, {exchange: e, KEY}, {exchange: e, headers: {}, KEY}]}]\n",
 		},
+		"messages":          {messagesKeys(), head + "messages: {KEY}\n"},
+		"messages, type":    {messageTypeKeys(), head + "messages: {types: [{KEY}, {type: a.B, KEY}]}\n"},
+		"messages, redact":  {redactKeys(), head + "messages: {redact: {KEY}}\n"},
+		"messages of queue": {queueMessagesKeys(), head + "queues: [{name: q, backoff: none, messages: {KEY}}]\n"},
 		"dead": {
 			deadKeys(),
 			head + "queues: [{name: q, backoff: none, dead: {KEY}}, {name: r, backoff: none, dead: {queue: d, KEY}}]\n",

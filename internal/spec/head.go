@@ -34,6 +34,7 @@ func (d *decoder) head(f fields) {
 	if v, ok := f.values["defaults"]; ok && d.claim(d.at(v.key), "defaults") {
 		d.readDefaults(d.fields(v.value, "defaults", defaultsKeys(), nil))
 	}
+	d.messages(f)
 }
 
 // only gives the text under a key that one file alone may give.

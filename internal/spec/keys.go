@@ -56,6 +56,7 @@ func fileKeys() []key {
 		{"backoff", "Backoffs (retry schedules), by name.", false, mapOf(object(backoffKeys()))},
 		{"exchanges", "Exchanges of this topology.", false, list(object(exchangeKeys()))},
 		{"queues", "Work queues.", false, list(object(queueKeys()))},
+		{"messages", "How the bodies of messages are read, and what is masked in them, where dlxctl shows messages. Nothing of it is on the broker.", false, object(messagesKeys())},
 		{"removed", "Queues and exchanges that were removed from the file on purpose: apply may delete them although routing ends (hazard drops-routing), without --allow.", false, list(text())},
 	}
 }
@@ -130,6 +131,7 @@ func queueKeys() []key {
 			oneOf("arguments", "policy"),
 		},
 		{"external", "A service declares the queue: it must exist, and dlxctl never creates, changes or deletes it; a policy sets its dead-lettering. Default: false.", false, boolean()},
+		{"messages", "What applies to the messages of this queue in addition.", false, object(queueMessagesKeys())},
 		{"replaces", "The legacy queue that this queue replaces. While the legacy queue exists, this queue is created without its business bindings.", false, text()},
 	}
 }

@@ -53,6 +53,7 @@ func (d *decoder) queues(f fields) {
 		d.deliveryLimit(&q, x)
 		q.Dead = d.dead(x, name)
 		q.Bindings = d.bindingList(x)
+		q.Messages = d.queueMessages(x, name)
 		d.places.queues[name] = len(d.spec.Queues)
 		d.spec.Queues = append(d.spec.Queues, q)
 	}

@@ -44,6 +44,8 @@ type Spec struct {
 	Exchanges []Exchange
 	Queues    []Queue
 	Removed   []Removed
+	// Messages is what applies to the messages of all queues.
+	Messages topology.Messages
 	// NamePos is where the name stands: what is generated beyond 255 bytes
 	// because of the topology's name is reported there.
 	NamePos Pos
@@ -118,7 +120,9 @@ type Queue struct {
 	Bindings      []Binding
 	Owner         string
 	Severity      string // page, ticket or info
-	Pos           Pos
+	// Messages is what applies to the messages of this queue in addition.
+	Messages topology.QueueMessages
+	Pos      Pos
 }
 
 // Dead says where a queue's dead letters go.

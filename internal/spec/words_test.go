@@ -21,7 +21,8 @@ name: shop
 defaults: {type: quorum, backoff: b}
 backoff: {b: {tiers: [1s]}}
 exchanges: [{name: all, type: fanout, bindings: [{exchange: docs, headers: {format: pdf}}]}, {name: docs, type: headers}]
-queues: [{name: q, bindings: [{exchange: docs, headers: {format: pdf}}]}]
+queues: [{name: q, messages: {redact: {}}, bindings: [{exchange: docs, headers: {format: pdf}}]}]
+messages: {redact: {}}
 `
 
 // The schema offers nothing that the decoder refuses: an editor would complete it.
@@ -158,7 +159,7 @@ func TestTheFullStarterHasEveryKey(t *testing.T) {
 	if !ok {
 		t.Fatal("there is no starter full")
 	}
-	data = regexp.MustCompile(`(?m)^( *)# (- \{.*\}|[a-zA-Z]+: \S+)$`).ReplaceAll(data, []byte("$1$2"))
+	data = regexp.MustCompile(`(?m)^( *)# ( *- \{.*\}|[a-zA-Z]+:( \S+)?)$`).ReplaceAll(data, []byte("$1$2"))
 	if _, warnings, err := Decode([]Source{{"full.yaml", data}}, environment()); err != nil || len(warnings) > 0 {
 		t.Errorf("with its comments it is not valid: %v %v", err, warnings)
 	}
@@ -196,9 +197,10 @@ func TestTheFullStarterHasEveryKey(t *testing.T) {
 }
 
 // anywhere gives a path as text, the same for the bindings of a queue and of an
-// exchange: to show their keys once is enough.
+// exchange, and for the messages of a queue and of all: to show their keys once is enough.
 func anywhere(path []string) string {
-	return strings.Replace(strings.Join(path, "."), "exchanges.[].bindings.[].", "queues.[].bindings.[].", 1)
+	return strings.NewReplacer("exchanges.[].bindings.[].", "queues.[].bindings.[].", "queues.[].messages.", "messages.").
+		Replace(strings.Join(path, "."))
 }
 
 // eachKey calls see for each key of a value, with those that lead to it.

@@ -1,0 +1,143 @@
+package cmd
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/dlxctl/dlxctl/internal/decode"
+	"github.com/dlxctl/dlxctl/internal/redact"
+	"github.com/dlxctl/dlxctl/internal/spec"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// folder returns a folder with a file of protobuf source below it.
+func protoFolder(t *testing.T) string {
+	t.Helper()
+	folder := t.TempDir()
+	if err := os.Mkdir(filepath.Join(folder, "protos"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	source := "syntax = \"proto3\"; package shop; message Order { string id = 1; } message Mail { string to = 1; }"
+	if err := os.WriteFile(filepath.Join(folder, "protos", "order.proto"), []byte(source), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return folder
+}
+
+// Schemas come from the topology file and from flags, and a rule of a flag comes first.
+func TestDecoderOfFlagsAndFile(t *testing.T) {
+	t.Parallel()
+	folder := protoFolder(t)
+	protos := filepath.Join(folder, "protos")
+	file := topology.Messages{
+		Protos: []string{"order.proto"}, ImportPaths: []string{protos},
+		Types:  []topology.MessageType{{Key: "order.*", Type: "shop.Order"}},
+		Queues: []topology.QueueMessages{{Queue: "mail", Types: []topology.MessageType{{Type: "shop.Mail"}}}},
+	}
+	for name, tc := range map[string]struct {
+		flags messageFlags
+		file  topology.Messages
+		queue string
+		want  string // the type, or the error
+	}{
+		"nothing":        {messageFlags{}, topology.Messages{}, "", ""},
+		"file":           {messageFlags{}, file, "", "shop.Order"},
+		"queue":          {messageFlags{}, file, "mail", "shop.Mail"},
+		"flag":           {messageFlags{types: []string{"shop.Mail"}}, file, "", "shop.Mail"},
+		"flag with key":  {messageFlags{types: []string{"shop.Order", "order.#=shop.Mail"}}, file, "", "shop.Mail"},
+		"flags alone":    {messageFlags{protos: []string{"order.proto"}, importPaths: []string{protos}, types: []string{"shop.Mail"}}, topology.Messages{}, "", "shop.Mail"},
+		"whole path":     {messageFlags{protos: []string{filepath.Join(protos, "order.proto")}, types: []string{"shop.Mail"}}, topology.Messages{}, "", "shop.Mail"},
+		"no schema":      {messageFlags{types: []string{"shop.Mail"}}, topology.Messages{}, "", `the message type "shop.Mail" needs a schema; name a descriptor set with --protoset`},
+		"unknown type":   {messageFlags{types: []string{"shop.Mali"}}, file, "", `no schema declares the message type "shop.Mali"; did you mean one of shop.Mail, shop.Order`},
+		"no such file":   {messageFlags{protosets: []string{"none.binpb"}}, file, "", "descriptor set none.binpb: "},
+		"no such source": {messageFlags{protos: []string{"none.proto"}}, file, "", "not found in ., " + protos},
+		"empty type":     {messageFlags{types: []string{"a="}}, file, "", "--type is"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d, err := tc.flags.decoder(tc.file)
+			if err != nil {
+				if tc.want == "" || !strings.Contains(err.Error(), tc.want) {
+					t.Errorf("error %v, want %q", err, tc.want)
+				}
+				return
+			}
+			doc := d.Decode(decode.Input{Key: "order.placed", Queue: tc.queue, Body: []byte("\x0a\x03A-1")})
+			if doc.Type != tc.want {
+				t.Errorf("type %q, want %q", doc.Type, tc.want)
+			}
+		})
+	}
+}
+
+// A queue adds to the rules of all queues, flags add to both, and a message of an unknown work
+// queue gets the rules of all.
+func TestRedactors(t *testing.T) {
+	t.Parallel()
+	top := topology.Compiled{
+		WorkQueues: []topology.WorkQueue{{Name: "billing"}, {Name: "mail"}},
+		Messages: topology.Messages{
+			Redact: topology.Redaction{Types: []string{"email"}},
+			Queues: []topology.QueueMessages{{Queue: "mail", Redact: topology.Redaction{Paths: []string{"body.name"}}}},
+		},
+	}
+	flags := messageFlags{redact: []string{"iban", "headers.token"}}
+	of, err := flags.redactors(top)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const body = `{"name":"Ann","mail":"a@b.de","iban":"DE89370400440532013000"}`
+	var d decode.Decoder
+	for queue, want := range map[string]string{
+		"billing": `map[iban:[masked] mail:[masked] name:Ann]`,
+		"mail":    `map[iban:[masked] mail:[masked] name:[masked]]`,
+		"":        `map[iban:[masked] mail:[masked] name:[masked]]`,
+		"other":   `map[iban:[masked] mail:[masked] name:[masked]]`,
+	} {
+		doc := of(queue).Document(d.Decode(decode.Input{Body: []byte(body)}))
+		tree, _ := doc.Value.(map[string]any)
+		if got := "map[iban:" + asText(tree["iban"]) + " mail:" + asText(tree["mail"]) + " name:" + asText(tree["name"]) + "]"; got != want {
+			t.Errorf("a message of %q is %s, want %s", queue, got, want)
+		}
+		if h := of(queue).Headers(map[string]any{"Token": "x"}); h["Token"] != redact.Mask {
+			t.Errorf("a header of a message of %q is %v", queue, h["Token"])
+		}
+	}
+	_, err = (&messageFlags{redact: []string{"mail"}}).redactors(top)
+	if _, usage := errors.AsType[usageError](err); !usage || !strings.Contains(err.Error(), `--redact: "mail" is not a path; write it like body.customer.email`) {
+		t.Errorf("a wrong --redact gives %v", err)
+	}
+	hidden, err := (&messageFlags{redact: []string{"bodies"}}).redactors(topology.Compiled{})
+	if err != nil || hidden("x").Document(decode.Document{Text: "x"}).Text != redact.Mask {
+		t.Errorf("--redact bodies shows a body (%v)", err)
+	}
+}
+
+func asText(v any) string {
+	s, _ := v.(string)
+	return s
+}
+
+// The topology file takes the same paths and kinds as the flag.
+func TestRulesOfFileAndFlagAgree(t *testing.T) {
+	t.Parallel()
+	rules := []string{
+		"body", "headers", "body.a", "body.a.b", "body.*", "body.a[*]", "body.a[*][*].b", "body.a[0]", "body..a", "headers.x-y",
+		"header.a", "body.", "body[*]", "body.ä", "email", "iban", "bearer", "mail", "a.b", "body.a b",
+	}
+	for _, rule := range rules {
+		key, r := "paths", redact.Rules{Paths: []string{rule}}
+		if !strings.Contains(rule, ".") && !strings.HasPrefix(rule, "body") && !strings.HasPrefix(rule, "headers") {
+			key, r = "types", redact.Rules{Types: []string{rule}}
+		}
+		_, ofFlag := redact.New(r)
+		file := "version: 1\nname: shop\nmessages: {redact: {" + key + ": [\"" + rule + "\"]}}\n"
+		_, _, ofFile := spec.Load([]spec.Source{{Name: "f", Data: []byte(file)}}, func(string) (string, bool) { return "", false })
+		if (ofFlag == nil) != (ofFile == nil) {
+			t.Errorf("the rule %q: the flag says %v, the file %v", rule, ofFlag, ofFile)
+		}
+	}
+}
