@@ -29,7 +29,7 @@ backoff:
   hourly: {tiers: [1h]}
   desk: {tiers: [1h]}
 queues:
-  - {name: letters, backoff: desk, owner: team-letters, severity: info}
+  - {name: parcels, backoff: desk, owner: team-parcels, severity: info}
   - {name: billing, owner: team-billing, severity: page}
   - {name: reports, owner: team-reports, dead: shared}
   - {name: mail, owner: team-mail, dead: shared, backoff: hourly, severity: info}

@@ -97,9 +97,9 @@ removed: [billing]
 	return all, fewer, none
 }
 
-// No apply deletes or changes a queue of the desk, whatever file it gets and whatever it is allowed:
-// its messages stay. The plan, status and migrate say that they are there. An apply of the release
-// before the desk leaves them alone, too.
+// No apply deletes or changes a queue of the desk, whatever file it gets and whatever it is
+// allowed: its messages stay. The plan, status and migrate say that they are there. An apply of the
+// release before the desk leaves them alone, too.
 func TestApplyKeepsTheQueuesOfTheDesk(t *testing.T) {
 	t.Parallel()
 	const n = 3
@@ -143,7 +143,8 @@ func TestApplyKeepsTheQueuesOfTheDesk(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			c := exec.CommandContext(t.Context(), old, append([]string{"apply", "--yes", "--prune", "-f", file}, everything...)...)
+			args := append([]string{"apply", "--yes", "--prune", "-f", file}, everything...)
+			c := exec.CommandContext(t.Context(), old, args...)
 			c.Env = append(os.Environ(), "RABBITMQ_URL="+target.URL, "RABBITMQ_API_URL="+target.API)
 			if out, err := c.CombinedOutput(); err != nil {
 				t.Errorf("apply of %s: %v\n%s", readFile(t, file), err, out)

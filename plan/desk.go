@@ -53,8 +53,8 @@ func deskOf(topologyName string, state topology.State) desk {
 
 // binds reports whether a binding begins at an exchange of the desk or ends at a queue of it.
 func (d desk) binds(b topology.Binding) bool {
-	_, ours := d.queues[b.Destination]
-	return ours && b.DestinationType == topology.ToQueue || d.exchanges[b.Source]
+	_, known := d.queues[b.Destination]
+	return known && b.DestinationType == topology.ToQueue || d.exchanges[b.Source]
 }
 
 // without returns the state without what the desk has.
@@ -63,8 +63,8 @@ func (d desk) without(state topology.State) topology.State {
 		return state
 	}
 	state.Have.Queues = slices.DeleteFunc(slices.Clone(state.Have.Queues), func(q topology.Queue) bool {
-		_, ours := d.queues[q.Name]
-		return ours
+		_, known := d.queues[q.Name]
+		return known
 	})
 	state.Have.Exchanges = slices.DeleteFunc(slices.Clone(state.Have.Exchanges), func(e topology.Exchange) bool {
 		return d.exchanges[e.Name]

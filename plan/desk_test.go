@@ -173,7 +173,8 @@ func TestWarningsOfTheDesk(t *testing.T) {
 	}
 }
 
-// The desk of another topology, and a queue that only has a similar name, are not taken for its own.
+// The desk of another topology, and queues that only have a similar name, are not taken for the
+// topology's own desk.
 func TestDeskQueues(t *testing.T) {
 	t.Parallel()
 	have := topology.Topology{Queues: []topology.Queue{

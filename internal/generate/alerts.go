@@ -207,8 +207,8 @@ func (a *alerts) runs() {
 func (a *alerts) metricsMissing() {
 	queue := topology.UnroutableName(a.t.Name)
 	a.add(Rule{
-		Alert: "DlxctlBrokerMetricsMissing", Expr: "absent(" + selector(metricMessages, "vhost", a.vhost, "queue", queue) + ")",
-		For: "15m",
+		Alert: "DlxctlBrokerMetricsMissing",
+		Expr:  "absent(" + selector(metricMessages, "vhost", a.vhost, "queue", queue) + ")", For: "15m",
 		Annotations: about("Prometheus has no metrics of {{ $labels.queue }}",
 			"Other alerts of this topology cannot fire. Scrape /metrics/detailed?family=queue_coarse_metrics&family=queue_consumer_count of each RabbitMQ node, and apply the topology."),
 	}, "severity", severities()[1])
@@ -240,9 +240,8 @@ func queuesOf(metric, vhost string, names []string) string {
 // named. A failed queue can have such a name too, that of a backoff named desk.
 func holdsOf(t topology.Compiled, metric, vhost string) string {
 	other := ""
-	if desk := topology.FailedQueueName(t.Name, "desk"); slices.ContainsFunc(t.Backoffs,
-		func(b topology.Backoff) bool { return b.FailedQueue == desk }) {
-		other = ",queue!=" + strconv.Quote(desk)
+	if b, ok := t.Backoff("desk"); ok {
+		other = ",queue!=" + strconv.Quote(b.FailedQueue)
 	}
 	return fmt.Sprintf("%s{vhost=%s,queue=~%s%s}", metric, strconv.Quote(vhost),
 		strconv.Quote(regexp.QuoteMeta(topology.HoldName(t.Name, ""))+"[^.]+"), other)

@@ -196,8 +196,8 @@ func reading(t topology.Compiled) Grant {
 
 // acting needs what reading does, and in addition:
 //   - configure on holds, locks and exchanges of runs, and on the queue of parked messages;
-//   - write on the exchange that returns messages, where replays go, and on the default exchange, by
-//     whose queue names the desk fills holds and the parked queue;
+//   - write on the exchange that returns messages, where replays go, and on the default exchange,
+//     through which the desk fills holds and the parked queue;
 //   - write on the dead-letter queues, to bind them to the exchange that gives messages back;
 //   - read on the exchange of failures, to hear which messages fail again.
 func acting(t topology.Compiled) Grant {

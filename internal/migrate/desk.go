@@ -8,8 +8,8 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// deskNotes says which runs of the desk have messages in their holds, where the legacy queue may be
-// the one that they go to. The migration leaves the holds alone: what a run cannot send stays there.
+// deskNotes says which runs of the desk have messages in their holds: the legacy queue may be where
+// they go. The migration leaves the holds alone, and what a run cannot send stays there.
 func (m Move) deskNotes(state topology.State) []Note {
 	var out []Note
 	for _, q := range plan.DeskQueues(m.Topology, state) {
@@ -21,8 +21,8 @@ func (m Move) deskNotes(state topology.State) []Note {
 	return out
 }
 
-// tellOfDesk reports the runs of the desk whose messages may have gone to a legacy queue that is now
-// deleted.
+// tellOfDesk reports the runs of the desk whose messages may have gone to a legacy queue that is
+// now deleted.
 func (r *Runner) tellOfDesk(state topology.State, m Move) {
 	for _, q := range plan.DeskQueues(m.Topology, state) {
 		if q.Role == topology.RoleHold {
