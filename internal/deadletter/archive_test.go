@@ -52,8 +52,9 @@ func anyMessage() *rapid.Generator[deadletter.Message] {
 		text := func(name string) string { return anyText().Draw(t, name) }
 		d := amqp091.Delivery{
 			Headers: anyTable(3).Draw(t, "headers"), ContentType: text("content-type"), ContentEncoding: text("encoding"),
-			DeliveryMode: rapid.Byte().Draw(t, "mode"), Priority: rapid.Byte().Draw(t, "priority"), CorrelationId: text("correlation"),
-			ReplyTo: text("reply-to"), Expiration: text("expiration"), MessageId: text("id"), Type: text("type"),
+			DeliveryMode: rapid.Byte().Draw(t, "mode"), Priority: rapid.Byte().Draw(t, "priority"),
+			CorrelationId: text("correlation"),
+			ReplyTo:       text("reply-to"), Expiration: text("expiration"), MessageId: text("id"), Type: text("type"),
 			UserId: text("user"), AppId: text("app"), Exchange: text("exchange"), RoutingKey: text("key"),
 			Redelivered: rapid.Bool().Draw(t, "redelivered"), Body: rapid.SliceOf(rapid.Byte()).Draw(t, "body"),
 		}
@@ -68,7 +69,9 @@ func anyMessage() *rapid.Generator[deadletter.Message] {
 
 // same compares what a broker would be sent.
 func same(t interface{ Errorf(string, ...any) }, want, got deadletter.Message) {
-	options := cmp.Options{cmpopts.EquateNaNs(), cmpopts.EquateEmpty(), cmpopts.IgnoreFields(amqp091.Delivery{}, "Acknowledger")}
+	options := cmp.Options{
+		cmpopts.EquateNaNs(), cmpopts.EquateEmpty(), cmpopts.IgnoreFields(amqp091.Delivery{}, "Acknowledger"),
+	}
 	if d := cmp.Diff(want, got, options); d != "" {
 		t.Errorf("message (-want +got):\n%s", d)
 	}
@@ -182,22 +185,24 @@ func TestAChangedFileIsNoticed(t *testing.T) {
 func TestDamagedExportsAreRefused(t *testing.T) {
 	t.Parallel()
 	good := `{"version":1,"properties":{}}`
+	deep := `{"version":1,"properties":{},"headers":{"n":` +
+		strings.Repeat(`{"array":[`, 200) + strings.Repeat("]}", 200) + `}}`
 	for file, want := range map[string]string{
 		good + "\n" + `{"version":1`: "message 2: the file ends in the middle of a message",
 		`{}`:                         "version 0 is not known",
 		`{"version":2}`:              "version 2",
 		`{"version":1}`:              `"properties" is missing`,
 		`x`:                          "message 1",
-		`{"version":1,"properties":{"mesage_id":"x"}}`:                                                                        "mesage_id",
-		`{"version":1,"properties":{"priority":300}}`:                                                                         "priority",
-		`{"version":1,"properties":{},"headers":{"n":2}}`:                                                                     `write it as {"string": "x"}`,
-		`{"version":1,"properties":{},"headers":{"n":{"int8":300}}}`:                                                          "int8",
-		`{"version":1,"properties":{},"headers":{"n":{"int":3}}}`:                                                             "no such type",
-		`{"version":1,"properties":{},"headers":{"n":{"int32":null}}}`:                                                        "missing",
-		`{"version":1,"properties":{},"headers":{"n":{"string":"base64:?"}}}`:                                                 "base64",
-		`{"version":1,"properties":{},"body_file":"x"}`:                                                                       "only in an export to a folder",
-		`{"version":1,"properties":{"type":"` + strings.Repeat("x", 256) + `"}}`:                                              "256 bytes",
-		`{"version":1,"properties":{},"headers":{"n":` + strings.Repeat(`{"array":[`, 200) + strings.Repeat("]}", 200) + `}}`: "nested",
+		`{"version":1,"properties":{"mesage_id":"x"}}`:                           "mesage_id",
+		`{"version":1,"properties":{"priority":300}}`:                            "priority",
+		`{"version":1,"properties":{},"headers":{"n":2}}`:                        `write it as {"string": "x"}`,
+		`{"version":1,"properties":{},"headers":{"n":{"int8":300}}}`:             "int8",
+		`{"version":1,"properties":{},"headers":{"n":{"int":3}}}`:                "no such type",
+		`{"version":1,"properties":{},"headers":{"n":{"int32":null}}}`:           "missing",
+		`{"version":1,"properties":{},"headers":{"n":{"string":"base64:?"}}}`:    "base64",
+		`{"version":1,"properties":{},"body_file":"x"}`:                          "only in an export to a folder",
+		`{"version":1,"properties":{"type":"` + strings.Repeat("x", 256) + `"}}`: "256 bytes",
+		deep: "nested",
 	} {
 		err := deadletter.ReadArchived(strings.NewReader(file), func(deadletter.Archived) error { return nil })
 		if err == nil || !strings.Contains(err.Error(), want) {
@@ -215,13 +220,19 @@ func TestDamagedExportsAreRefused(t *testing.T) {
 		}
 	}
 	stop := errors.New("stop")
-	if err := deadletter.ReadArchived(strings.NewReader(good), func(deadletter.Archived) error { return stop }); !errors.Is(err, stop) {
+	if err := deadletter.ReadArchived(
+		strings.NewReader(good), func(deadletter.Archived) error { return stop },
+	); !errors.Is(err, stop) {
 		t.Errorf("the error of visit: %v", err)
 	}
 }
 
 func FuzzReadArchived(f *testing.F) {
-	f.Add([]byte(`{"version":1,"properties":{},"headers":{"n":{"table":{"x":{"decimal":{"scale":1,"value":2}}}}},"body_base64":"eA=="}`))
+	f.Add(
+		[]byte(
+			`{"version":1,"properties":{},"headers":{"n":{"table":{"x":{"decimal":{"scale":1,"value":2}}}}},"body_base64":"eA=="}`,
+		),
+	)
 	f.Add([]byte(`{"version":1,"properties":{"timestamp":9},"headers":{"base64:/w==":{"float32":"NaN"}}}`))
 	f.Fuzz(func(t *testing.T, file []byte) {
 		t.Parallel()

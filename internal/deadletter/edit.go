@@ -72,7 +72,9 @@ func Apply(d amqp091.Delivery, e Edited) (amqp091.Delivery, error) {
 			return amqp091.Delivery{}, fmt.Errorf("header %q: %w", name, err)
 		}
 		if len(name) > longestProperty {
-			return amqp091.Delivery{}, fmt.Errorf("header %.20q has a name of %d bytes; the limit is %d", name, len(name), longestProperty)
+			return amqp091.Delivery{}, fmt.Errorf(
+				"header %.20q has a name of %d bytes; the limit is %d", name, len(name), longestProperty,
+			)
 		}
 		headers[name] = typed
 	}
@@ -104,11 +106,11 @@ func like(old, v any) (any, error) {
 		out := make([]any, len(v))
 		before, _ := old.([]any)
 		for i, e := range v {
-			var beside any
+			var previous any
 			if i < len(before) {
-				beside = before[i]
+				previous = before[i]
 			}
-			typed, err := like(beside, e)
+			typed, err := like(previous, e)
 			if err != nil {
 				return nil, err
 			}
@@ -194,7 +196,7 @@ var ErrNoDraft = errors.New("the body cannot be edited as text")
 
 // Draft returns the body of a message as a text for an editor: JSON and protobuf with a schema
 // as they are shown, inside their encodings, and any other text as it is. It refuses what
-// [Reader.FromDraft] could not turn back into bytes, and a body of which the person may not see
+// [Reader.FromDraft] could not write back as bytes, and a body of which the person may not see
 // all.
 func (r *Reader) Draft(m Message) ([]byte, error) {
 	in := r.input(m.Delivery, Read(m.Delivery, m.Queue, r.Known))

@@ -18,7 +18,7 @@ import (
 
 func TestAnEditReplacesWhatItSets(t *testing.T) {
 	t.Parallel()
-	d := letter(amqp091.Table{"count": int32(2), "keep": "x", "gone": true})
+	d := dead(amqp091.Table{"count": int32(2), "keep": "x", "gone": true})
 	d.ContentEncoding, d.Timestamp = "gzip", time.Unix(1, 0)
 	plain := ""
 	got, err := deadletter.Apply(d, deadletter.Edited{
@@ -82,7 +82,8 @@ func TestADraftIsWrittenBack(t *testing.T) {
 		draft, change, want         string // of the draft, and the body with it
 	}{
 		"JSON on one line": {
-			`{"b":1,"a":` + number + `}`, "", "application/json", "{\n  \"b\": 1,\n  \"a\": " + number + "\n}\n", `"b": 1=>"b": 2`, `{"b":2,"a":` + number + `}`,
+			`{"b":1,"a":` + number + `}`, "", "application/json",
+			"{\n  \"b\": 1,\n  \"a\": " + number + "\n}\n", `"b": 1=>"b": 2`, `{"b":2,"a":` + number + `}`,
 		},
 		"JSON in gzip": {`{"b":1}`, "gzip", "application/json", "{\n  \"b\": 1\n}\n", `1=>2`, `{"b":2}`},
 		"a text":       {"one\ttwo\r\n", "", "text/plain", "one\ttwo\r\n", "two=>2", "one\t2\r\n"},
@@ -131,14 +132,18 @@ func TestBodiesWithoutADraft(t *testing.T) {
 		t.Fatal(err)
 	}
 	masking := deadletter.Reader{Redactor: func(string) *redact.Redactor { return rules }}
-	if _, err := masking.Draft(message(`{"a":"secret"}`, nil)); !errors.Is(err, deadletter.ErrNoDraft) || strings.Contains(err.Error(), "secret") {
+	if _, err := masking.Draft(
+		message(`{"a":"secret"}`, nil),
+	); !errors.Is(err, deadletter.ErrNoDraft) || strings.Contains(err.Error(), "secret") {
 		t.Errorf("a masked body: %v", err)
 	}
 	var r deadletter.Reader
 	if _, err := r.Draft(message("\x00\xff", nil)); !errors.Is(err, deadletter.ErrNoDraft) {
 		t.Errorf("a binary body: %v", err)
 	}
-	if _, err := r.FromDraft(message(`{"a":1}`, nil), []byte("{\n\"a\": ,}")); err == nil || !strings.Contains(err.Error(), "JSON") {
+	if _, err := r.FromDraft(
+		message(`{"a":1}`, nil), []byte("{\n\"a\": ,}"),
+	); err == nil || !strings.Contains(err.Error(), "JSON") {
 		t.Errorf("a draft that is no JSON: %v", err)
 	}
 }

@@ -259,7 +259,8 @@ func (r *reading) timeline() []Hop {
 	waited := f.Attempts - 1 // every failure but the last was followed by a tier
 	if f.Attempts == 1 || waited > len(tiers) {
 		hop := Hop{
-			Queue: f.WorkQueue, Reason: f.Cause, Count: int64(f.Attempts), Time: f.FirstFailed, Exchange: f.Exchange, Keys: keys(f),
+			Queue: f.WorkQueue, Reason: f.Cause, Count: int64(f.Attempts), Time: f.FirstFailed, Exchange: f.Exchange,
+			Keys: keys(f),
 		}
 		return append([]Hop{hop}, r.hops...)
 	}

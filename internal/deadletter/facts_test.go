@@ -37,12 +37,13 @@ func at(second int) time.Time { return time.Date(2026, 11, 22, 9, 0, second, 0, 
 // died returns an entry of x-death.
 func died(queue, reason string, count int64, second int, exchange string, keys ...any) amqp091.Table {
 	return amqp091.Table{
-		"queue": queue, "reason": reason, "count": count, "time": at(second).Local(), "exchange": exchange, "routing-keys": keys,
+		"queue": queue, "reason": reason, "count": count, "time": at(second).Local(), "exchange": exchange,
+		"routing-keys": keys,
 	}
 }
 
-// ours returns the headers of a dead letter of the processor.
-func ours(attempts int64, more ...any) amqp091.Table {
+// processed returns the headers of a dead letter of the processor.
+func processed(attempts int64, more ...any) amqp091.Table {
 	h := amqp091.Table{
 		"count": int32(-1), "retry-queue": "billing", "retry-exchange": "events", "retry-routing-key": "order.placed",
 		"retry-first-failed-at": "2026-11-22T09:00:01.000Z", "retry-last-failed-at": "2026-11-22T09:00:09.500Z",
@@ -94,14 +95,26 @@ func TestWhatTheProcessorAndTheBrokerTell(t *testing.T) {
 	stale.Doubt = `it failed in "billing" according to retry-queue, and in "audit" according to x-death`
 	unroutable.Cause, unroutable.Error = "unroutable", "refused"
 	checkFacts(t, map[string]factsCase{
-		"a dead letter of the processor":          {headers: ours(3), want: mine},
-		"one that was replayed":                   {headers: ours(3, "desk-replays", int64(2), "desk-run", "r1"), want: replayed},
-		"one that has passed a tier since":        {headers: ours(3, "x-death", []any{died("shop.standard.retry.1m", "expired", 1, 30, "")}), want: mine},
-		"one that then failed in another queue":   {headers: ours(3, "x-death", []any{died("audit", "rejected", 1, 30, "")}), want: stale},
-		"one that failed again in the same queue": {headers: ours(3, "x-death", []any{died("billing", "rejected", 1, 5, "")}), want: mine},
-		"one in the unroutable queue":             {queue: "shop.unroutable", headers: ours(3, "retry-error", "refused"), want: unroutable},
+		"a dead letter of the processor": {headers: processed(3), want: mine},
+		"one that was replayed": {
+			headers: processed(3, "desk-replays", int64(2), "desk-run", "r1"), want: replayed,
+		},
+		"one that has passed a tier since": {
+			headers: processed(3, "x-death", []any{died("shop.standard.retry.1m", "expired", 1, 30, "")}), want: mine,
+		},
+		"one that then failed in another queue": {
+			headers: processed(3, "x-death", []any{died("audit", "rejected", 1, 30, "")}), want: stale,
+		},
+		"one that failed again in the same queue": {
+			headers: processed(3, "x-death", []any{died("billing", "rejected", 1, 5, "")}), want: mine,
+		},
+		"one in the unroutable queue": {
+			queue: "shop.unroutable", headers: processed(3, "retry-error", "refused"), want: unroutable,
+		},
 		"one that a publisher sent to no queue": {
-			queue: "shop.unroutable", headers: amqp091.Table{"retry-error": "no queue", "retry-last-failed-at": "2026-11-22T09:00:01.000Z"},
+			queue: "shop.unroutable", headers: amqp091.Table{
+				"retry-error": "no queue", "retry-last-failed-at": "2026-11-22T09:00:01.000Z",
+			},
 			want: deadletter.Facts{
 				Cause: "unroutable", Error: "no queue", Attempts: -1, Doubt: "no header names the queue in which it failed",
 				FirstFailed: first, LastFailed: first, Ours: true,
@@ -111,15 +124,20 @@ func TestWhatTheProcessorAndTheBrokerTell(t *testing.T) {
 			queue:   "shop.dead",
 			headers: amqp091.Table{"x-death": []any{died("audit", "rejected", 1, 1, "events", "order.placed")}},
 			want: deadletter.Facts{
-				Cause: "rejected", Attempts: 1, WorkQueue: "audit", Exchange: "events", Key: "order.placed", FirstFailed: first, LastFailed: first,
+				Cause: "rejected", Attempts: 1, WorkQueue: "audit", Exchange: "events", Key: "order.placed", FirstFailed: first,
+				LastFailed: first,
 			},
 		},
 		"no headers": {want: deadletter.Facts{
 			Attempts: -1, Doubt: "no header names the queue in which it failed", Exchange: "dlx", Key: "@billing",
 		}},
 		"forged headers of the wrong types": {
-			headers: amqp091.Table{"retry-queue": int64(3), "retry-attempts": "x", "x-death": "y", "desk-replays": "z", "rascal": nil},
-			want:    deadletter.Facts{Attempts: -1, Doubt: "no header names the queue in which it failed", Exchange: "dlx", Key: "@billing"},
+			headers: amqp091.Table{
+				"retry-queue": int64(3), "retry-attempts": "x", "x-death": "y", "desk-replays": "z", "rascal": nil,
+			},
+			want: deadletter.Facts{
+				Attempts: -1, Doubt: "no header names the queue in which it failed", Exchange: "dlx", Key: "@billing",
+			},
 		},
 	}, "Hops")
 }
@@ -134,31 +152,64 @@ func TestTheOriginOfAForeignDeadLetterIsNeverGuessed(t *testing.T) {
 		queue   string
 		doubt   string
 	}{
-		"rejected after a delay":    {headers: deaths(died("w", "rejected", 1, 2, "dlx"), died("delay", "expired", 1, 1, "x")), queue: "w"},
-		"a retry loop":              {headers: deaths(died("w", "rejected", 3, 2, "x", "k"), died("wait", "expired", 2, 1, "x")), queue: "w"},
+		"rejected after a delay": {
+			headers: deaths(died("w", "rejected", 1, 2, "dlx"), died("delay", "expired", 1, 1, "x")), queue: "w",
+		},
+		"a retry loop": {
+			headers: deaths(died("w", "rejected", 3, 2, "x", "k"), died("wait", "expired", 2, 1, "x")), queue: "w",
+		},
 		"expired in one queue":      {headers: deaths(died("w", "expired", 1, 1, "x")), queue: "w"},
 		"dropped by a length limit": {headers: deaths(died("w", "maxlen", 1, 1, "x")), queue: "w"},
 		"expired in two queues": {
 			headers: deaths(died("b", "expired", 1, 1, "x"), died("a", "expired", 1, 1, "x")),
 			doubt:   `x-death names "a", "b", and no consumer failed in any of them`,
 		},
-		"expired in two queues, one of the topology": {headers: deaths(died("audit", "expired", 1, 1, "x"), died("a", "expired", 1, 1, "x")), queue: "audit"},
-		"expired in two queues of the topology":      {headers: deaths(died("audit", "expired", 1, 1, "x"), died("crm", "expired", 1, 1, "x")), doubt: `"audit", "crm"`},
-		"rejected in two queues":                     {headers: deaths(died("b", "rejected", 1, 1, "x"), died("a", "delivery_limit", 1, 1, "x")), doubt: `in "b" according to x-death, and in "a"`},
-		"looked at in the dead-letter queue":         {headers: deaths(died("billing.dead", "rejected", 1, 3, "x"), died("billing", "rejected", 1, 1, "x")), queue: "billing"},
-		"without x-death":                            {headers: amqp091.Table{"x-first-death-queue": "w", "x-first-death-reason": "rejected"}, queue: "w"},
+		"expired in two queues, one of the topology": {
+			headers: deaths(died("audit", "expired", 1, 1, "x"), died("a", "expired", 1, 1, "x")), queue: "audit",
+		},
+		"expired in two queues of the topology": {
+			headers: deaths(died("audit", "expired", 1, 1, "x"), died("crm", "expired", 1, 1, "x")), doubt: `"audit", "crm"`,
+		},
+		"rejected in two queues": {
+			headers: deaths(died("b", "rejected", 1, 1, "x"), died("a", "delivery_limit", 1, 1, "x")),
+			doubt:   `in "b" according to x-death, and in "a"`,
+		},
+		"looked at in the dead-letter queue": {
+			headers: deaths(died("billing.dead", "rejected", 1, 3, "x"), died("billing", "rejected", 1, 1, "x")),
+			queue:   "billing",
+		},
+		"without x-death": {
+			headers: amqp091.Table{"x-first-death-queue": "w", "x-first-death-reason": "rejected"}, queue: "w",
+		},
 		"first and last differ": {
 			headers: amqp091.Table{
-				"x-first-death-queue": "w", "x-first-death-reason": "rejected", "x-last-death-queue": "v", "x-last-death-reason": "rejected",
+				"x-first-death-queue": "w", "x-first-death-reason": "rejected", "x-last-death-queue": "v",
+				"x-last-death-reason": "rejected",
 			}, doubt: `in "v" according to x-death, and in "w"`,
 		},
-		"a framework and the broker agree":        {headers: amqp091.Table{"x-death": []any{died("w", "rejected", 1, 1, "x")}, "NServiceBus.FailedQ": "w"}, queue: "w"},
-		"a framework after a delay of the broker": {headers: amqp091.Table{"x-death": []any{died("nsb.v2.delay-level-03", "expired", 1, 1, "x")}, "NServiceBus.FailedQ": "w"}, queue: "w"},
-		"a framework and the broker differ":       {headers: amqp091.Table{"x-death": []any{died("w", "rejected", 1, 1, "x")}, "NServiceBus.FailedQ": "v"}, doubt: `in "w" according to x-death, and in "v" according to NServiceBus.FailedQ`},
-		"an exchange with one queue":              {headers: spring("events", "k"), route: []string{"billing"}, queue: "billing"},
-		"an exchange with two queues":             {headers: spring("events", "k"), route: []string{"billing", "crm"}, doubt: `lead to 2 queues: "billing", "crm"`},
-		"an exchange with none":                   {headers: spring("events", "k"), doubt: `names the exchange "events" and the key "k", and no queue`},
-		"the default exchange":                    {headers: spring("", "w"), queue: "w"},
+		"a framework and the broker agree": {
+			headers: amqp091.Table{"x-death": []any{died("w", "rejected", 1, 1, "x")}, "NServiceBus.FailedQ": "w"}, queue: "w",
+		},
+		"a framework after a delay of the broker": {
+			headers: amqp091.Table{
+				"x-death": []any{died("nsb.v2.delay-level-03", "expired", 1, 1, "x")}, "NServiceBus.FailedQ": "w",
+			},
+			queue: "w",
+		},
+		"a framework and the broker differ": {
+			headers: amqp091.Table{"x-death": []any{died("w", "rejected", 1, 1, "x")}, "NServiceBus.FailedQ": "v"},
+			doubt:   `in "w" according to x-death, and in "v" according to NServiceBus.FailedQ`,
+		},
+		"an exchange with one queue": {
+			headers: spring("events", "k"), route: []string{"billing"}, queue: "billing",
+		},
+		"an exchange with two queues": {
+			headers: spring("events", "k"), route: []string{"billing", "crm"}, doubt: `lead to 2 queues: "billing", "crm"`,
+		},
+		"an exchange with none": {
+			headers: spring("events", "k"), doubt: `names the exchange "events" and the key "k", and no queue`,
+		},
+		"the default exchange": {headers: spring("", "w"), queue: "w"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -183,16 +234,20 @@ func TestWhatFrameworksTell(t *testing.T) {
 	t.Parallel()
 	checkFacts(t, map[string]factsCase{
 		"NServiceBus": {headers: amqp091.Table{
-			"NServiceBus.FailedQ": "sales", "NServiceBus.TimeOfFailure": "2026-11-22 09:00:01:000000 Z", "NServiceBus.Retries": "3",
+			"NServiceBus.FailedQ": "sales", "NServiceBus.TimeOfFailure": "2026-11-22 09:00:01:000000 Z",
+			"NServiceBus.Retries":                     "3",
 			"NServiceBus.ExceptionInfo.ExceptionType": "System.Exception", "NServiceBus.ExceptionInfo.Message": "boom",
-			"NServiceBus.ExceptionInfo.StackTrace": "at A", "NServiceBus.EnclosedMessageTypes": "Shop.Order, Shop, Version=1;IOrder",
+			"NServiceBus.ExceptionInfo.StackTrace": "at A",
+			"NServiceBus.EnclosedMessageTypes":     "Shop.Order, Shop, Version=1;IOrder",
 		}, want: deadletter.Facts{
-			Framework: "NServiceBus", Cause: "failed", Error: "boom", ErrorType: "System.Exception", Stack: "at A", Job: "Shop.Order",
+			Framework: "NServiceBus", Cause: "failed", Error: "boom", ErrorType: "System.Exception", Stack: "at A",
+			Job:      "Shop.Order",
 			Attempts: 4, WorkQueue: "sales", FirstFailed: at(1), LastFailed: at(1),
 		}},
 		"MassTransit": {headers: amqp091.Table{
 			"MT-Reason": "fault", "MT-Fault-InputAddress": "rabbitmq://h/v/sales%2Feu?durable=true", "MT-Fault-Message": "boom",
-			"MT-Fault-ExceptionType": "System.Exception", "MT-Fault-StackTrace": "at A", "MT-Fault-Timestamp": "2026-11-22T09:00:01.0000000Z",
+			"MT-Fault-ExceptionType": "System.Exception", "MT-Fault-StackTrace": "at A",
+			"MT-Fault-Timestamp":   "2026-11-22T09:00:01.0000000Z",
 			"MT-Fault-MessageType": "Order", "MT-Fault-RetryCount": int32(2),
 		}, want: deadletter.Facts{
 			Framework: "MassTransit", Cause: "failed", Error: "boom", ErrorType: "System.Exception", Stack: "at A", Job: "Order",
@@ -209,14 +264,18 @@ func TestWhatFrameworksTell(t *testing.T) {
 			"exception-type": "E", "exception-message": "boom", "exception-stack": "at A", "failed-at": "1795338001000",
 			"original-destination": "rabbitmq://queue/sales", "attempts": int32(3),
 		}, want: deadletter.Facts{
-			Framework: "Wolverine", Cause: "failed", Error: "boom", ErrorType: "E", Stack: "at A", Attempts: 3, WorkQueue: "sales",
+			Framework: "Wolverine", Cause: "failed", Error: "boom", ErrorType: "E", Stack: "at A", Attempts: 3,
+			WorkQueue:   "sales",
 			FirstFailed: at(1), LastFailed: at(1),
 		}},
 		"Rascal": {headers: amqp091.Table{"rascal": amqp091.Table{
 			"originalQueue": "sales", "originalExchange": "events", "originalRoutingKey": "k",
-			"error": amqp091.Table{"message": "boom", "code": "EFAIL"}, "recovery": amqp091.Table{"sales": amqp091.Table{"republished": int8(2)}},
+			"error": amqp091.Table{
+				"message": "boom", "code": "EFAIL",
+			}, "recovery": amqp091.Table{"sales": amqp091.Table{"republished": int8(2)}},
 		}}, want: deadletter.Facts{
-			Framework: "Rascal", Cause: "failed", Error: "boom", ErrorType: "EFAIL", Attempts: 3, WorkQueue: "sales", Exchange: "events", Key: "k",
+			Framework: "Rascal", Cause: "failed", Error: "boom", ErrorType: "EFAIL", Attempts: 3, WorkQueue: "sales",
+			Exchange: "events", Key: "k",
 		}},
 		"Kicks": {headers: amqp091.Table{"retry_info": `[{"error":"boom","num_attempts":6,"failed_at":"2026-11-22T10:00:01+01:00",` +
 			`"error_class":"E","error_message":"boom","backtrace":["a","b"],` +
@@ -225,14 +284,19 @@ func TestWhatFrameworksTell(t *testing.T) {
 			Framework: "Kicks", Cause: "failed", Error: "boom", ErrorType: "E", Stack: "a\nb", Attempts: 6, WorkQueue: "sales",
 			FirstFailed: at(1), LastFailed: at(1),
 		}},
-		"Watermill": {headers: amqp091.Table{"reason_poisoned": "boom", "topic_poisoned": "sales", "handler_poisoned": "h"}, want: deadletter.Facts{
+		"Watermill": {headers: amqp091.Table{
+			"reason_poisoned": "boom", "topic_poisoned": "sales", "handler_poisoned": "h",
+		}, want: deadletter.Facts{
 			Framework: "Watermill", Cause: "failed", Error: "boom", Attempts: -1, Job: "h",
 			Doubt: `topic_poisoned names the topic "sales", which need not be a queue`,
 		}},
 		"Celery": {headers: amqp091.Table{
-			"task": "tasks.add", "id": "1", "argsrepr": "(1,)", "retries": int8(0), "x-death": []any{died("celery", "rejected", 1, 1, "", "celery")},
+			"task": "tasks.add", "id": "1", "argsrepr": "(1,)", "retries": int8(0), "x-death": []any{
+				died("celery", "rejected", 1, 1, "", "celery"),
+			},
 		}, want: deadletter.Facts{
-			Framework: "Celery", Cause: "rejected", Attempts: 1, Job: "tasks.add", WorkQueue: "celery", Key: "celery", FirstFailed: at(1), LastFailed: at(1),
+			Framework: "Celery", Cause: "rejected", Attempts: 1, Job: "tasks.add", WorkQueue: "celery", Key: "celery",
+			FirstFailed: at(1), LastFailed: at(1),
 		}},
 		"Kafka Connect": {headers: amqp091.Table{
 			"__connect.errors.topic": []byte("t"), "__connect.errors.exception.message": []byte("boom"),
@@ -241,7 +305,9 @@ func TestWhatFrameworksTell(t *testing.T) {
 			Framework: "Kafka Connect", Cause: "failed", Error: "boom", ErrorType: "E", Job: "sink", Attempts: -1,
 			Doubt: "__connect.errors.topic names a topic of Kafka, and no queue",
 		}},
-		"Azure Service Bus": {headers: amqp091.Table{"DeadLetterReason": "R", "DeadLetterErrorDescription": "boom"}, want: deadletter.Facts{
+		"Azure Service Bus": {headers: amqp091.Table{
+			"DeadLetterReason": "R", "DeadLetterErrorDescription": "boom",
+		}, want: deadletter.Facts{
 			Framework: "Azure Service Bus", Cause: "failed", Error: "boom", ErrorType: "R", Attempts: -1,
 			Doubt: "no header names the queue in which it failed",
 		}},
@@ -256,14 +322,14 @@ func TestTheTimelineHasTheTiers(t *testing.T) {
 		headers amqp091.Table
 		want    []deadletter.Hop
 	}{
-		"three attempts": {ours(3), []deadletter.Hop{
+		"three attempts": {processed(3), []deadletter.Hop{
 			{Queue: "billing", Count: 1, Time: at(1), Exchange: "events", Keys: []string{"order.placed"}},
 			{Queue: "shop.standard.retry.10s", Reason: "expired", Count: 1, Assumed: true},
 			{Queue: "billing", Count: 1, Assumed: true},
 			{Queue: "shop.standard.retry.1m", Reason: "expired", Count: 1, Assumed: true},
 			{Queue: "billing", Reason: "rejected", Count: 1, Time: last},
 		}},
-		"more attempts than tiers today": {ours(4), []deadletter.Hop{
+		"more attempts than tiers today": {processed(4), []deadletter.Hop{
 			{Queue: "billing", Reason: "rejected", Count: 4, Time: at(1), Exchange: "events", Keys: []string{"order.placed"}},
 		}},
 		"the broker alone": {

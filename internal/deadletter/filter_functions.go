@@ -138,7 +138,7 @@ func texts(f func(string) string) func(*state, []any) (any, error) {
 	}
 }
 
-// operators returns what stands in place of the operators of expr, which fail on nil. No
+// operators returns what replaces the operators of expr, which fail on nil. No
 // expression can name them.
 func operators() map[string]func(*state, []any) (any, error) {
 	out := map[string]func(*state, []any) (any, error){
@@ -204,7 +204,21 @@ func compare(op string, a, b any) bool {
 		return search(op, a, b)
 	default:
 		order, ok := ordered(a, b)
-		return ok && (op == "<" && order < 0 || op == "<=" && order <= 0 || op == ">" && order > 0 || op == ">=" && order >= 0)
+		return ok && holds(op, order)
+	}
+}
+
+// holds reports whether a comparison is true for two values of that order.
+func holds(op string, order int) bool {
+	switch op {
+	case "<":
+		return order < 0
+	case "<=":
+		return order <= 0
+	case ">":
+		return order > 0
+	default:
+		return order >= 0
 	}
 }
 
@@ -255,8 +269,8 @@ func ordered(a, b any) (int, bool) {
 			return compareOrdered(x, y), true
 		}
 	}
-	if x, ok := real(a); ok {
-		y, ok := real(b)
+	if x, ok := toReal(a); ok {
+		y, ok := toReal(b)
 		return compareOrdered(x, y), ok && !math.IsNaN(x) && !math.IsNaN(y)
 	}
 	switch a := a.(type) {
@@ -285,8 +299,8 @@ func compareOrdered[T int64 | float64 | time.Duration](a, b T) int {
 	}
 }
 
-// real returns a number as a float.
-func real(v any) (float64, bool) {
+// toReal returns a number as a float.
+func toReal(v any) (float64, bool) {
 	if n, ok := integer(v); ok {
 		return float64(n), true
 	}
@@ -333,8 +347,8 @@ func arithmetic(op string, a, b any) any {
 }
 
 func compute(op string, a, b any) any {
-	x, ok := real(a)
-	y, also := real(b)
+	x, ok := toReal(a)
+	y, also := toReal(b)
 	if !ok || !also {
 		return nil
 	}
@@ -366,7 +380,7 @@ func at(v, where any) any {
 		}
 		return v[name]
 	case []any:
-		f, ok := real(where)
+		f, ok := toReal(where)
 		i := int(f)
 		if i < 0 {
 			i += len(v)
@@ -454,7 +468,7 @@ func toFloat(v any) any {
 		}
 		return f
 	}
-	f, ok := real(v)
+	f, ok := toReal(v)
 	if !ok {
 		return nil
 	}
@@ -462,7 +476,7 @@ func toFloat(v any) any {
 }
 
 func absolute(v any) any {
-	f, ok := real(v)
+	f, ok := toReal(v)
 	if !ok {
 		return nil
 	}
@@ -471,7 +485,9 @@ func absolute(v any) any {
 
 func toTime(v any) any {
 	text, _ := v.(string)
-	for _, layout := range []string{time.RFC3339Nano, time.DateTime, "2006-01-02T15:04:05", "2006-01-02 15:04", time.DateOnly} {
+	for _, layout := range []string{
+		time.RFC3339Nano, time.DateTime, "2006-01-02T15:04:05", "2006-01-02 15:04", time.DateOnly,
+	} {
 		if t, err := time.Parse(layout, text); err == nil {
 			return t
 		}

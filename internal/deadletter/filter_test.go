@@ -14,7 +14,8 @@ import (
 // sample is a view to ask about.
 func sample() deadletter.View {
 	r := deadletter.Reader{Known: deadletter.Knows(shop())}
-	v := r.View(message(``, ours(3, "tenant", "acme", "size", int32(7), "list", []any{"a", amqp091.Table{"n": int64(2)}})))
+	v := r.View(message(``, processed(3, "tenant", "acme", "size", int32(7),
+		"list", []any{"a", amqp091.Table{"n": int64(2)}})))
 	v.Error = "timeout after 30 s"
 	v.Published = time.Time{}
 	v.Body = decode.Document{Format: decode.JSON, Tree: true, Text: `{"customer": "text"}`, Value: map[string]any{
@@ -185,7 +186,8 @@ func TestAFilterSaysWhetherItNeedsTheBody(t *testing.T) {
 	for expression, want := range map[string]bool{
 		`cause == "rejected" and queue == "x" and now() > last_failed`: false,
 		`headers.x == 1 and size > 1`:                                  false,
-		`body.x == 1`:                                                  true, `copy or text contains "x"`: true, `type == "x"`: true,
+		`body.x == 1`:                                                  true, `copy or text contains "x"`: true,
+		`type == "x"`: true,
 	} {
 		f, err := deadletter.NewFilter(expression)
 		if err != nil {

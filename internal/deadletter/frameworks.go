@@ -99,7 +99,8 @@ func nServiceBus(h fields) (told, bool) {
 func massTransit(h fields) (told, bool) {
 	t := told{
 		queue: inputQueue(h.text("MT-Fault-InputAddress")), by: "MT-Fault-InputAddress",
-		problem: h.text("MT-Fault-Message"), problemType: h.text("MT-Fault-ExceptionType"), stack: h.text("MT-Fault-StackTrace"),
+		problem: h.text("MT-Fault-Message"), problemType: h.text("MT-Fault-ExceptionType"),
+		stack:  h.text("MT-Fault-StackTrace"),
 		failed: timestamp(h.text("MT-Fault-Timestamp")), job: h.text("MT-Fault-MessageType"),
 	}
 	for _, retries := range []string{"MT-Redelivery-Count", "MT-Fault-RedeliveryCount", "MT-Fault-RetryCount"} {
@@ -126,8 +127,9 @@ func spring(h fields) (told, bool) {
 	}
 	return told{
 		by: "x-original-exchange", sentTo: h.has("x-original-exchange"),
-		exchange: h.text("x-original-exchange"), key: h.text("x-original-routingKey"), addressed: h.has("x-original-exchange"),
-		problem: h.text("x-exception-message"), stack: h.text("x-exception-stacktrace"),
+		exchange: h.text("x-original-exchange"), key: h.text("x-original-routingKey"),
+		addressed: h.has("x-original-exchange"),
+		problem:   h.text("x-exception-message"), stack: h.text("x-exception-stacktrace"),
 		cause: causeFailed, attempts: afterRetries(h["retry-count"]),
 	}, true
 }
@@ -298,7 +300,7 @@ func number(v any) (int64, bool) {
 	}
 }
 
-// afterRetries returns how many deliveries failed when a message was retried so often. 0 is
+// afterRetries returns how many deliveries failed after that number of retries. 0 is
 // unknown.
 func afterRetries(v any) int {
 	n, ok := number(v)

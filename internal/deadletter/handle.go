@@ -53,7 +53,7 @@ func HandleOf(d amqp091.Delivery) Handle {
 }
 
 // hasher writes values in a form that differs for different values. Each value begins with
-// the letter of its type, and with its length where that is not fixed.
+// a byte for its type, and with its length where that is not fixed.
 type hasher struct {
 	hash.Hash
 

@@ -12,7 +12,7 @@ import (
 	"github.com/dlxctl/dlxctl/internal/deadletter"
 )
 
-func letter(h amqp091.Table) amqp091.Delivery {
+func dead(h amqp091.Table) amqp091.Delivery {
 	return amqp091.Delivery{MessageId: "m-1", Type: "order.placed", Body: []byte(`{"a":1}`), Headers: h}
 }
 
@@ -24,7 +24,7 @@ func TestAHandleNamesTheContent(t *testing.T) {
 		h[name] = v
 		return h
 	}
-	want := deadletter.HandleOf(letter(base))
+	want := deadletter.HandleOf(dead(base))
 	if len(want) != 12 {
 		t.Fatalf("handle %q; want 12 digits", want)
 	}
@@ -36,27 +36,27 @@ func TestAHandleNamesTheContent(t *testing.T) {
 		"the offset in a stream":  with("x-stream-offset", int64(4)),
 		"a time in another place": with("x-death", []any{amqp091.Table{"queue": "billing", "time": time.Unix(9, 0).UTC()}}),
 	} {
-		if got := deadletter.HandleOf(letter(h)); got != want {
+		if got := deadletter.HandleOf(dead(h)); got != want {
 			t.Errorf("%s: handle %s; want %s", name, got, want)
 		}
 	}
 	others := map[string]amqp091.Delivery{
-		"another number": letter(with("count", int32(3))),
-		"a text":         letter(with("count", "2")),
-		"a float":        letter(with("count", 2.0)),
-		"bytes":          letter(with("count", []byte("2"))),
-		"void":           letter(with("count", nil)),
-		"a decimal":      letter(with("count", amqp091.Decimal{Value: 2})),
-		"another header": letter(with("other", true)),
-		"no headers":     letter(nil),
+		"another number": dead(with("count", int32(3))),
+		"a text":         dead(with("count", "2")),
+		"a float":        dead(with("count", 2.0)),
+		"bytes":          dead(with("count", []byte("2"))),
+		"void":           dead(with("count", nil)),
+		"a decimal":      dead(with("count", amqp091.Decimal{Value: 2})),
+		"another header": dead(with("other", true)),
+		"no headers":     dead(nil),
 	}
 	for name, change := range map[string]func(*amqp091.Delivery){
-		"another body": func(d *amqp091.Delivery) { d.Body = []byte(`{"a":2}`) },
-		"another id":   func(d *amqp091.Delivery) { d.MessageId = "m-2" },
-		"another type": func(d *amqp091.Delivery) { d.Type = "order" },
-		"a text that moved from the id to the type": func(d *amqp091.Delivery) { d.MessageId, d.Type = "m-1o", "rder.placed" },
+		"another body":                      func(d *amqp091.Delivery) { d.Body = []byte(`{"a":2}`) },
+		"another id":                        func(d *amqp091.Delivery) { d.MessageId = "m-2" },
+		"another type":                      func(d *amqp091.Delivery) { d.Type = "order" },
+		"a text that moved from id to type": func(d *amqp091.Delivery) { d.MessageId, d.Type = "m-1o", "rder.placed" },
 	} {
-		d := letter(base)
+		d := dead(base)
 		change(&d)
 		others[name] = d
 	}
@@ -74,10 +74,10 @@ func TestAHandleNamesTheContent(t *testing.T) {
 func TestAHandleIsTheSameEachTime(t *testing.T) {
 	t.Parallel()
 	h := amqp091.Table{"nan": math.NaN(), "a": int8(1), "b": "x", "c": []any{amqp091.Table{"d": nil}}}
-	if a, b := deadletter.HandleOf(letter(h)), deadletter.HandleOf(letter(maps.Clone(h))); a != b {
+	if a, b := deadletter.HandleOf(dead(h)), deadletter.HandleOf(dead(maps.Clone(h))); a != b {
 		t.Errorf("handles %s and %s of the same message", a, b)
 	}
-	if a, b := deadletter.HandleOf(letter(nil)), deadletter.HandleOf(letter(amqp091.Table{})); a != b {
+	if a, b := deadletter.HandleOf(dead(nil)), deadletter.HandleOf(dead(amqp091.Table{})); a != b {
 		t.Errorf("handles %s and %s without headers", a, b)
 	}
 }
@@ -89,10 +89,10 @@ func TestTheAddressesOfAMessageAreKeptAside(t *testing.T) {
 	if aside["CC"] != nil || aside["BCC"] != nil || aside["desk-cc"] == nil || h["CC"] == nil {
 		t.Errorf("Aside = %v, of %v", aside, h)
 	}
-	if a, b := deadletter.HandleOf(letter(h)), deadletter.HandleOf(letter(aside)); a != b {
+	if a, b := deadletter.HandleOf(dead(h)), deadletter.HandleOf(dead(aside)); a != b {
 		t.Errorf("handles %s and %s", a, b)
 	}
-	if a, b := deadletter.HandleOf(letter(h)), deadletter.HandleOf(letter(deadletter.Restore(aside))); a != b {
+	if a, b := deadletter.HandleOf(dead(h)), deadletter.HandleOf(dead(deadletter.Restore(aside))); a != b {
 		t.Errorf("handles %s and %s after Restore", a, b)
 	}
 }

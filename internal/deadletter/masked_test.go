@@ -26,7 +26,9 @@ func TestMaskedBodyValuesAreNotInTheError(t *testing.T) {
 		Headers: amqp091.Table{"x-exception-message": "no account of Ann Example", "copy": []any{"Ann Example"}},
 	}}
 	for name, v := range map[string]deadletter.View{"view": r.View(m), "head": r.Head(m)} {
-		if shown := fmt.Sprintf("%+v", v); strings.Contains(shown, "Ann Example") || !strings.Contains(shown, "no account of [masked]") {
+		if shown := fmt.Sprintf("%+v", v); strings.Contains(shown, "Ann Example") || !strings.Contains(
+			shown, "no account of [masked]",
+		) {
 			t.Errorf("the %s is %s", name, shown)
 		}
 	}
@@ -40,7 +42,8 @@ func TestAMaskedValueCannotBeFound(t *testing.T) {
 	const secret, mail = "Zx81secret", "ann@example.org"
 	rules, err := redact.New(redact.Rules{
 		Paths: []string{
-			"body.customer.name", "headers.retry-routing-key", "headers.x-exception-message", "headers.token", "headers.desk-run",
+			"body.customer.name", "headers.retry-routing-key", "headers.x-exception-message", "headers.token",
+			"headers.desk-run",
 			"headers.MT-Fault-ExceptionType", "headers.MT-Fault-MessageType",
 		},
 		Types: []string{"email"},
@@ -58,9 +61,10 @@ func TestAMaskedValueCannotBeFound(t *testing.T) {
 		}
 		return none
 	}}
-	m := message(`{"customer":{"name":"`+secret+`","mail":"`+mail+`"},"list":["`+mail+`"]}`, ours(2,
+	m := message(`{"customer":{"name":"`+secret+`","mail":"`+mail+`"},"list":["`+mail+`"]}`, processed(2,
 		"retry-queue", "audit", "retry-routing-key", secret, "x-exception-message", "bad "+secret, "token", []byte(secret),
-		"MT-Reason", "fault", "MT-Fault-ExceptionType", secret, "MT-Fault-MessageType", secret, "MT-Fault-Message", "of "+mail,
+		"MT-Reason", "fault", "MT-Fault-ExceptionType", secret, "MT-Fault-MessageType", secret, "MT-Fault-Message",
+		"of "+mail,
 		"desk-run", secret, "desk-replays", int64(1), "CC", []any{mail}, "nested", amqp091.Table{"a": []any{mail}},
 		"x-death", []any{died("audit", "rejected", 1, 3, "x", mail)}))
 	d := &m.Delivery
@@ -76,7 +80,8 @@ func TestAMaskedValueCannotBeFound(t *testing.T) {
 	}
 	outputs["JSON"] = string(raw)
 	for _, by := range []string{
-		"cause", "error", "queue", "key", "exchange", "type", "header:token", "header:nested", "header:CC", "body.customer", `body["list"]`,
+		"cause", "error", "queue", "key", "exchange", "type", "header:token", "header:nested", "header:CC", "body.customer",
+		`body["list"]`,
 	} {
 		outputs["groups by "+by] = fmt.Sprintf("%+v", grouped(t, by, v))
 	}
@@ -86,10 +91,14 @@ func TestAMaskedValueCannotBeFound(t *testing.T) {
 		}
 	}
 	for _, expression := range []string{
-		`body.customer.name == "Zx81secret"`, `any(keys(body.customer), body.customer[#] contains "Zx")`, `text contains "Zx81"`,
-		`key startsWith "Zx"`, `error contains "Zx81"`, `headers.token matches "Z."`, `run == "Zx81secret"`, `type contains "Zx"`,
-		`error_type contains "Zx"`, `id contains "ann@"`, `headers.CC contains "ann@example.org"`, `"ann@example.org" in body.list`,
-		`any(keys(headers), string(headers[#]) contains "Zx81" or string(headers[#]) contains "ann@")`, `text contains "ann@"`,
+		`body.customer.name == "Zx81secret"`, `any(keys(body.customer), body.customer[#] contains "Zx")`,
+		`text contains "Zx81"`,
+		`key startsWith "Zx"`, `error contains "Zx81"`, `headers.token matches "Z."`, `run == "Zx81secret"`,
+		`type contains "Zx"`,
+		`error_type contains "Zx"`, `id contains "ann@"`, `headers.CC contains "ann@example.org"`,
+		`"ann@example.org" in body.list`,
+		`any(keys(headers), string(headers[#]) contains "Zx81" or string(headers[#]) contains "ann@")`,
+		`text contains "ann@"`,
 	} {
 		f, err := deadletter.NewFilter(expression)
 		if err != nil {

@@ -99,7 +99,7 @@ type View struct {
 	Body decode.Document
 	// Bytes is the size of the body as it was published.
 	Bytes int
-	// Redelivered reports that the message was delivered before, if only to somebody who looked.
+	// Redelivered reports that the message was delivered before, if only to a person who looked.
 	Redelivered bool
 
 	countHeader string

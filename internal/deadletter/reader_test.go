@@ -16,7 +16,7 @@ import (
 
 // message returns a message of the dead-letter queue of billing.
 func message(body string, h amqp091.Table) deadletter.Message {
-	d := letter(h)
+	d := dead(h)
 	d.ContentType, d.Body = "application/json", []byte(body)
 	return deadletter.Message{Delivery: d, Queue: "billing.dead", Handle: deadletter.HandleOf(d), Copy: 1}
 }
@@ -44,7 +44,7 @@ func TestHeadersOfEachTypeAreReadable(t *testing.T) {
 func TestAViewIsJSONForScripts(t *testing.T) {
 	t.Parallel()
 	r := deadletter.Reader{Known: deadletter.Knows(shop())}
-	m := message(`{"customer":{"country":"AT"}}`, ours(3, "odd", math.NaN(), "when", time.Unix(1<<40, 0)))
+	m := message(`{"customer":{"country":"AT"}}`, processed(3, "odd", math.NaN(), "when", time.Unix(1<<40, 0)))
 	m.Copy = 2
 	raw, err := json.Marshal(r.View(m))
 	if err != nil {
@@ -55,8 +55,9 @@ func TestAViewIsJSONForScripts(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]any{
-		"name": string(m.Handle) + "#2", "handle": string(m.Handle), "copy": true, "copy_number": 2.0, "lies_in": "billing.dead",
-		"queue": "billing", "cause": "rejected", "attempts": 3.0, "first_failed": "2026-11-22T09:00:01Z",
+		"name": string(m.Handle) + "#2", "handle": string(m.Handle), "copy": true, "copy_number": 2.0,
+		"lies_in": "billing.dead",
+		"queue":   "billing", "cause": "rejected", "attempts": 3.0, "first_failed": "2026-11-22T09:00:01Z",
 		"last_failed": "2026-11-22T09:00:09.5Z", "exchange": "events", "key": "order.placed", "replays": 0.0, "run": "",
 		"id": "m-1", "type": "order.placed", "size": 29.0, "published": nil,
 	} {
@@ -75,7 +76,7 @@ func TestAViewIsJSONForScripts(t *testing.T) {
 func TestAHeadHasNoBody(t *testing.T) {
 	t.Parallel()
 	var r deadletter.Reader
-	v := r.Head(message(strings.Repeat("x", 100), ours(1)))
+	v := r.Head(message(strings.Repeat("x", 100), processed(1)))
 	if v.Body.Text != "" || v.Bytes != 100 || v.WorkQueue != "billing" {
 		t.Errorf("head %+v", v)
 	}
@@ -90,8 +91,12 @@ func FuzzHostileMessages(f *testing.F) {
 	f.Fuzz(func(t *testing.T, name, text string, body []byte, contentType string, n int64) {
 		t.Parallel()
 		r := deadletter.Reader{Known: deadletter.Knows(shop())}
-		for _, v := range []any{text, []byte(text), n, amqp091.Table{text: n, "queue": text, "count": n}, []any{amqp091.Table{"queue": text}, text}} {
-			h := ours(n, name, v, "x-death", []any{amqp091.Table{"queue": text, "reason": name, "count": n, "routing-keys": []any{v}}})
+		for _, v := range []any{
+			text, []byte(text), n, amqp091.Table{text: n, "queue": text, "count": n}, []any{amqp091.Table{"queue": text}, text},
+		} {
+			h := processed(
+				n, name, v, "x-death", []any{amqp091.Table{"queue": text, "reason": name, "count": n, "routing-keys": []any{v}}},
+			)
 			d := amqp091.Delivery{Headers: h, Body: body, ContentType: contentType, MessageId: text, Type: name}
 			view := r.View(deadletter.Message{Delivery: d, Queue: text, Handle: deadletter.HandleOf(d), Copy: 1})
 			raw, err := json.Marshal(view)

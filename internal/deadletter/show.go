@@ -38,14 +38,18 @@ func (v View) family(header string) int {
 	switch {
 	case v.Framework != "" && isOf(v.Framework, header):
 		return 1
-	case strings.HasPrefix(header, retryPrefix), strings.HasPrefix(header, deskPrefix), v.Ours && (header == v.countHeader || header == cc):
+	case v.Ours && (header == v.countHeader || header == cc), begins(header, retryPrefix, deskPrefix):
 		return 2
-	case header == "x-death", strings.HasPrefix(header, "x-first-death-"), strings.HasPrefix(header, "x-last-death-"),
-		IsCount(header), header == "x-stream-offset", strings.HasPrefix(header, "x-shovelled"), strings.HasPrefix(header, "x-opt-"):
+	case header == "x-death", IsCount(header), header == "x-stream-offset",
+		begins(header, "x-first-death-", "x-last-death-", "x-shovelled", "x-opt-"):
 		return 3
 	default:
 		return 0
 	}
+}
+
+func begins(header string, prefixes ...string) bool {
+	return slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(header, p) })
 }
 
 // DefaultWidth is the width of texts in columns where the width of the terminal is unknown.
@@ -149,7 +153,7 @@ func (v View) properties() [][2]string {
 	return rows
 }
 
-// envelope returns what the envelope of the body holds beside the message.
+// envelope returns what the envelope of the body holds in addition to the message.
 func (v View) envelope() [][2]string {
 	var rows [][2]string
 	for _, name := range slices.Sorted(maps.Keys(v.Body.Envelope)) {

@@ -26,7 +26,8 @@ func shown(t *testing.T, v deadletter.View, width int) string {
 func TestAMessageIsShown(t *testing.T) {
 	t.Parallel()
 	r := deadletter.Reader{Known: deadletter.Knows(shop())}
-	m := message("", ours(2, "tenant", "2", "n", int32(2), "desk-run", "r1", "desk-replays", int64(1), "x-delivery-count", int64(4)))
+	m := message("", processed(2, "tenant", "2", "n", int32(2), "desk-run", "r1", "desk-replays", int64(1),
+		"x-delivery-count", int64(4)))
 	m.Handle, m.Delivery.DeliveryMode = "0a1b2c3d4e5f", amqp091.Persistent
 	v := r.View(m)
 	v.Body = decode.Document{Format: decode.JSON, Text: "{\n\t\"a\": 1\n}", Steps: []string{"gzip"}}
@@ -121,7 +122,7 @@ func TestLongValuesAreWrapped(t *testing.T) {
 func TestTheDifferenceOfTwoMessagesIsShown(t *testing.T) {
 	t.Parallel()
 	r := deadletter.Reader{Known: deadletter.Knows(shop())}
-	a, b := r.View(message("", ours(1))), r.View(message("", ours(1, "more", int64(1))))
+	a, b := r.View(message("", processed(1))), r.View(message("", processed(1, "more", int64(1))))
 	if d := deadletter.ShowDiff(a, a); d != "" {
 		t.Errorf("the same message differs: %s", d)
 	}
@@ -136,12 +137,15 @@ func TestHostileContentIsShownHarmlessly(t *testing.T) {
 	t.Parallel()
 	hostile := "\x1b[2J\x07\u202e\u2066\u200f\x9b31m\u009b\r\nnext\xff\u2028\x00"
 	r := deadletter.Reader{Known: deadletter.Knows(shop())}
-	m := message(hostile, ours(2, hostile, hostile, "table", amqp091.Table{hostile: []any{hostile}}, "retry-error", hostile,
-		"retry-routing-key", hostile, "retry-reason", hostile, "x-death", []any{died(hostile, hostile, 2, 3, hostile, hostile, hostile)},
-		"NServiceBus.FailedQ", hostile, "NServiceBus.ExceptionInfo.StackTrace", hostile, "desk-run", hostile, "desk-replays", int32(1)))
+	m := message(hostile, processed(2, hostile, hostile, "table", amqp091.Table{hostile: []any{hostile}},
+		"retry-error", hostile, "retry-routing-key", hostile, "retry-reason", hostile, "x-death", []any{
+			died(hostile, hostile, 2, 3, hostile, hostile, hostile),
+		},
+		"NServiceBus.FailedQ", hostile, "NServiceBus.ExceptionInfo.StackTrace", hostile, "desk-run", hostile,
+		"desk-replays", int32(1)))
 	d := &m.Delivery
-	d.MessageId, d.Type, d.ContentType, d.ContentEncoding, d.ReplyTo, d.AppId = hostile, hostile, hostile, hostile, hostile, hostile
-	d.CorrelationId, d.UserId, d.Expiration = hostile, hostile, hostile
+	d.MessageId, d.Type, d.ContentType, d.ContentEncoding = hostile, hostile, hostile, hostile
+	d.ReplyTo, d.AppId, d.CorrelationId, d.UserId, d.Expiration = hostile, hostile, hostile, hostile, hostile
 	m.Queue = hostile
 	v := r.View(m)
 	v.Body = decode.Document{Text: hostile, Note: hostile, Steps: []string{hostile}, Format: decode.Format(hostile)}

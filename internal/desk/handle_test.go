@@ -17,8 +17,9 @@ import (
 func eachType() amqp091.Table {
 	return amqp091.Table{
 		"bool": true, "int8": int8(-1), "uint8": uint8(200), "int16": int16(-2), "uint16": uint16(60_000), "int32": int32(-3),
-		"uint32": uint32(4_000_000_000), "int64": int64(2), "int64-large": int64(1) << 40, "float32": float32(0.1), "float64": 0.1,
-		"string": "2", "bytes": []byte{0, 255}, "time": time.Unix(1_700_000_000, 0), "void": nil,
+		"uint32": uint32(4_000_000_000), "int64": int64(2), "int64-large": int64(1) << 40, "float32": float32(0.1),
+		"float64": 0.1,
+		"string":  "2", "bytes": []byte{0, 255}, "time": time.Unix(1_700_000_000, 0), "void": nil,
 		"decimal": amqp091.Decimal{Scale: 2, Value: -12345}, "CC": []any{"also"}, "desk-run": "r",
 		"table": amqp091.Table{"list": []any{int8(1), "x", amqp091.Table{"n": int32(2)}}},
 	}
@@ -42,7 +43,8 @@ func TestAHandleSurvivesTheWayIntoAHoldAndBack(t *testing.T) {
 				}
 			}
 			m := amqp091.Publishing{
-				MessageId: "m", Type: "t", Body: []byte{0, 255, 'x'}, Headers: deadletter.Aside(eachType()), Timestamp: time.Unix(9, 0),
+				MessageId: "m", Type: "t", Body: []byte{0, 255, 'x'}, Headers: deadletter.Aside(eachType()),
+				Timestamp: time.Unix(9, 0),
 			}
 			brokertest.PublishConfirmed(t, ch, "", "work", m)
 			want := deadletter.HandleOf(amqp091.Delivery{MessageId: "m", Type: "t", Body: m.Body, Headers: eachType()})
@@ -51,7 +53,8 @@ func TestAHandleSurvivesTheWayIntoAHoldAndBack(t *testing.T) {
 				t.Fatal(err)
 			}
 			dead := brokertest.Take(t, ch, "dead")
-			if f := deadletter.Read(dead, "dead", nil); f.WorkQueue != "work" || f.Cause != "rejected" || f.Attempts != 1 || f.LastFailed.IsZero() {
+			f := deadletter.Read(dead, "dead", nil)
+			if f.WorkQueue != "work" || f.Cause != "rejected" || f.Attempts != 1 || f.LastFailed.IsZero() {
 				t.Errorf("facts %+v", f)
 			}
 			inDead := deadletter.HandleOf(dead)
