@@ -12,7 +12,6 @@ import (
 	"unicode/utf8"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
-
 	"github.com/rogpeppe/go-internal/diff"
 )
 

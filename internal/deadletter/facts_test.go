@@ -277,9 +277,10 @@ func TestWhatFrameworksTell(t *testing.T) {
 			Framework: "Rascal", Cause: "failed", Error: "boom", ErrorType: "EFAIL", Attempts: 3, WorkQueue: "sales",
 			Exchange: "events", Key: "k",
 		}},
-		"Kicks": {headers: amqp091.Table{"retry_info": `[{"error":"boom","num_attempts":6,"failed_at":"2026-11-22T10:00:01+01:00",` +
-			`"error_class":"E","error_message":"boom","backtrace":["a","b"],` +
-			`"properties":{"headers":{"x-death":[{"queue":"sales","reason":"rejected","count":5}]}}},{"error":"old"}]`,
+		"Kicks": {headers: amqp091.Table{
+			"retry_info": `[{"error":"boom","num_attempts":6,"failed_at":"2026-11-22T10:00:01+01:00",` +
+				`"error_class":"E","error_message":"boom","backtrace":["a","b"],` +
+				`"properties":{"headers":{"x-death":[{"queue":"sales","reason":"rejected","count":5}]}}},{"error":"old"}]`,
 		}, want: deadletter.Facts{
 			Framework: "Kicks", Cause: "failed", Error: "boom", ErrorType: "E", Stack: "a\nb", Attempts: 6, WorkQueue: "sales",
 			FirstFailed: at(1), LastFailed: at(1),

@@ -21,7 +21,7 @@ const (
 	filterBytes = 10_000
 	filterNodes = 1_000
 	// filterWork is how many bytes of texts and lists an expression may read for one message.
-	filterWork = 256 << 20
+	filterWork = 64 << 20
 	// filterValues is how many values the lists may have that an expression makes.
 	filterValues = 1_000_000
 )
