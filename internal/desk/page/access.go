@@ -245,12 +245,12 @@ func (p *Page) ask(w http.ResponseWriter, why string) {
 var (
 	opened = template.Must(template.New("opened").Parse(`<!doctype html>
 <html lang="en"><meta charset="utf-8"><meta http-equiv="refresh" content="0; url=/">
-<title>dlxctl desk</title><link rel="stylesheet" href="/style.css">
+<title>dlxctl desk</title><link rel="icon" href="/icon.svg"><link rel="stylesheet" href="/style.css">
 <main class="door"><p><a href="/">Open the desk</a></p></main></html>
 `))
 	closed = template.Must(template.New("closed").Parse(`<!doctype html>
 <html lang="en"><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<title>dlxctl desk</title><link rel="stylesheet" href="/style.css">
+<title>dlxctl desk</title><link rel="icon" href="/icon.svg"><link rel="stylesheet" href="/style.css">
 <main class="door"><h1>dlxctl desk</h1>
 {{if .Why}}<p role="alert">{{.Why}}</p>{{end}}
 {{if .Form}}<form method="post" action="/open">

@@ -110,7 +110,9 @@ func (p *Page) routes(assets fs.FS) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /open", p.open)
 	mux.HandleFunc("POST /open", p.open)
-	mux.Handle("GET /style.css", files) // the page that asks for the token needs it too
+	for _, needed := range []string{"GET /style.css", "GET /icon.svg"} {
+		mux.Handle(needed, files) // the page that asks for the token needs them too
+	}
 	mux.Handle("GET /api/", p.signedIn(p.genuine(api)))
 	mux.Handle("POST /api/", p.signedIn(p.genuine(api)))
 	mux.Handle("GET /", p.signedIn(files))

@@ -9,8 +9,8 @@ export function message(d, close, acts) {
     acts.length ? el("div", { class: "acts" }, acts) : "",
     el("h3", {}, "Why"), el("div", { class: "why" }, d.error || causeText(d)), facts(d),
     d.stack ? el("details", {}, el("summary", {}, "Stack trace"), el("pre", { class: "body", tabindex: "0" }, d.stack)) : "",
-    el("h3", {}, "Way of the message, oldest first"), timeline(d),
     el("h3", {}, "Body"), body(d.body),
+    el("h3", {}, "Way of the message, oldest first"), timeline(d),
     d.headers.map((f) => [el("h3", {}, familyText[f.name] ?? f.name), headers(f.headers)]),
     el("h3", {}, "The same on the command line"), command(d.command));
 }
@@ -21,11 +21,14 @@ const familyText = {
 
 const causeText = (d) => (d.cause ? `The message was dead-lettered: ${d.cause}. No error text is in its headers.` : "No header tells why.");
 
+// exact makes an element with a time to the second.
+const exact = (at) => (at ? el("time", { datetime: at }, stamp(at)) : "unknown");
+
 function facts(d) {
   const rows = [
     ["Cause", d.cause || "unknown"], ["Work queue", d.work_queue || (d.doubt ? "in doubt: " + d.doubt : "unknown")],
-    ["Failed deliveries", d.attempts < 0 ? "unknown" : count(d.attempts)], ["First failed", stamp(d.first)], ["Last failed", stamp(d.last)],
-    ["Published", d.published ? stamp(d.published) : ""], ["Exchange", d.exchange || "(default)"], ["Key", d.key], ["Message-id", d.message_id],
+    ["Failures", d.attempts < 0 ? "unknown" : count(d.attempts)], ["First failed", exact(d.first)], ["Last failed", exact(d.last)],
+    ["Published", d.published ? exact(d.published) : ""], ["Exchange", d.exchange || "(default)"], ["Key", d.key], ["Message-id", d.message_id],
     ["Type", d.type], ["Content type", d.content_type],
     ...(d.others ?? []).map((o) => [o.name, o.value]),
     ["Replayed", d.replays ? many(d.replays, "time") + (d.run ? ", last by run " + d.run : "") : "never"],
