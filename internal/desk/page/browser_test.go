@@ -242,7 +242,7 @@ func TestThePageWorksWithTheKeyboard(t *testing.T) {
 	b.run(chromedp.KeyEvent("/"))
 	b.until(`document.activeElement.id === "where"`)
 	b.do(`document.getElementById("where").value = ""`) // the driver types the / that the page prevents
-	b.run(chromedp.KeyEvent("wrong"+kb.Enter))
+	b.run(chromedp.KeyEvent("wrong" + kb.Enter))
 	b.until(`document.getElementById("hint").textContent.includes("column 1")`)
 	b.run(chromedp.Focus(`#list`), chromedp.KeyEvent(kb.End))
 	b.until(`document.getElementById("row-1203")?.querySelector(".cause")`)
@@ -457,4 +457,3 @@ func TestTheLayoutDoesNotShift(t *testing.T) {
 		t.Errorf("the layout shifted by %.3f", got)
 	}
 }
-

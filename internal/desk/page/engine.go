@@ -8,9 +8,9 @@ import (
 	"github.com/dlxctl/dlxctl/internal/desk"
 )
 
-// Looker looks at a queue.
-type Looker interface {
-	Look(ctx context.Context, queue string, o desk.LookOptions, visit func(deadletter.Message) error) (desk.Looked, error)
+// Picker looks at a queue, and passes on the messages that a request chooses, with redacted views.
+type Picker interface {
+	Pick(ctx context.Context, r desk.Request, visit func(deadletter.Message, deadletter.View) error) (desk.Picked, error)
 }
 
 // Mover says what a run would do, and does it.
@@ -33,7 +33,7 @@ type Canceler interface {
 
 // Engine is the desk behind the page. *desk.Desk implements it.
 type Engine interface {
-	Looker
+	Picker
 	Mover
 	Runner
 	Canceler

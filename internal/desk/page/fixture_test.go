@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -38,22 +39,36 @@ type engine struct {
 	step chan struct{}
 }
 
-func (e *engine) Look(ctx context.Context, queue string, o desk.LookOptions, visit func(deadletter.Message) error) (desk.Looked, error) {
+func (e *engine) Pick(ctx context.Context, r desk.Request, visit func(deadletter.Message, deadletter.View) error) (desk.Picked, error) {
 	e.mu.Lock()
 	e.looks++
 	e.mu.Unlock()
-	if queue == "drop.dead" {
-		return desk.Looked{}, fmt.Errorf("%w: drop.dead has a length limit with drop-head, and a look would lose messages", desk.ErrRefused)
+	if r.Queue == "drop.dead" {
+		return desk.Picked{}, fmt.Errorf("%w: drop.dead has a length limit with drop-head, and a look would lose messages", desk.ErrRefused)
 	}
-	found := desk.Looked{Queue: queue, Type: "quorum", Messages: len(e.views), Took: 230 * time.Millisecond, Cost: "the messages are marked as redelivered"}
+	found := desk.Picked{Looked: desk.Looked{
+		Queue: r.Queue, Type: "quorum", Messages: len(e.views), Took: 230 * time.Millisecond, Cost: "the messages are marked as redelivered",
+	}}
 	for i, v := range e.views {
-		if o.Messages > 0 && i == o.Messages {
+		if r.Look.Messages > 0 && i == r.Look.Messages {
 			break
 		}
-		found.Looked++
-		m := deadletter.Message{Queue: queue, Position: i, Handle: v.Handle, Copy: v.Copy}
+		found.Looked.Looked++
+		v.Queue, v.Position = r.Queue, i
+		m := deadletter.Message{Queue: r.Queue, Position: i, Handle: v.Handle, Copy: v.Copy}
 		m.Delivery.Body = []byte(v.Body.Text)
-		if err := errors.Join(ctx.Err(), visit(m)); err != nil {
+		chosen := len(r.Handles) == 0 || slices.Contains(r.Handles, v.Name())
+		if r.Filter != nil && chosen {
+			match, err := r.Filter.Matches(v)
+			if err != nil {
+				return found, err
+			}
+			chosen = match
+		}
+		if !chosen || v.LastFailed.Before(r.Since) {
+			continue
+		}
+		if err := errors.Join(ctx.Err(), visit(m, v)); err != nil {
 			return found, err
 		}
 	}
@@ -142,7 +157,7 @@ func (e *engine) Cancel(_ context.Context, id string) error {
 	return nil
 }
 
-// View makes the fixture its own reader.
+// View makes the fixture the reader that masks nothing.
 func (e *engine) View(m deadletter.Message) deadletter.View {
 	v := e.views[m.Position]
 	v.Queue, v.Position = m.Queue, m.Position
@@ -214,8 +229,11 @@ func parse(a page.Ask) (desk.Request, error) {
 	r := desk.Request{Action: a.Action, Queue: a.Queue, Handles: a.Handles, Again: a.Again, Reason: a.Reason}
 	r.Target.Original = a.To == "original"
 	r.Send.StopFailures, r.Send.Rate = 3, 10
-	if a.Where == "wrong" {
-		return r, errors.New(`--where: column 1: unknown name "wrong"`)
+	if a.Where != "" {
+		var err error
+		if r.Filter, err = deadletter.NewFilter(a.Where); err != nil {
+			return r, err
+		}
 	}
 	if a.Since != "" {
 		d, err := time.ParseDuration(a.Since)
@@ -252,7 +270,7 @@ func serveWith(t *testing.T, e *engine, change func(*page.Config), allow ...stri
 		t.Fatal(err)
 	}
 	c := page.Config{
-		Engine: e, Reader: e, Plain: e, Queues: e.queues, Parse: parse, Topology: "shop", VHost: "/", Broker: "rabbit.example.com",
+		Engine: e, Plain: e, Queues: e.queues, Parse: parse, Topology: "shop", VHost: "/", Broker: "rabbit.example.com",
 		By: "ann@laptop", Allow: allowed, Line: line, Roles: map[string]string{
 			"billing.dead": "dead-letter", "crm.inbox.dead": "dead-letter", "drop.dead": "dead-letter", "shop.parked": "parked",
 			"shop.unroutable": "unroutable",

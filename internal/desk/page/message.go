@@ -5,9 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"net/http"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -41,11 +39,11 @@ type detail struct {
 	// Stack is the stack trace that a framework wrote.
 	Stack string `json:"stack"`
 	// Others are the properties that few messages have.
-	Others []header `json:"others"`
-	Hops        []hop      `json:"hops"`
-	Headers     []family   `json:"headers"`
-	Body        body       `json:"body"`
-	Command     string     `json:"command"`
+	Others  []header `json:"others"`
+	Hops    []hop    `json:"hops"`
+	Headers []family `json:"headers"`
+	Body    body     `json:"body"`
+	Command string   `json:"command"`
 }
 
 type hop struct {
@@ -55,6 +53,8 @@ type hop struct {
 	Time     *time.Time `json:"time"`
 	Exchange string     `json:"exchange"`
 	Keys     []string   `json:"keys"`
+	// Assumed says that no header tells of the hop: the topology as it is today does.
+	Assumed bool `json:"assumed"`
 }
 
 // family is headers that the same program wrote.
@@ -95,7 +95,7 @@ func newDetail(v deadletter.View) detail {
 		Error: cut(v.Error, maxText), Attempts: v.Attempts, WorkQueue: v.WorkQueue, Doubt: cut(v.Doubt, maxText),
 		Exchange: v.Exchange, Key: v.Key, First: moment(v.FirstFailed), Last: moment(v.LastFailed),
 		Published: moment(v.Published), Replays: v.Replays, Run: v.Run, MessageID: v.MessageID,
-		Type: v.Type, ContentType: v.ContentType, Stack: cut(v.Stack, maxText), Others: others(v), Headers: families(v.Headers),
+		Type: v.Type, ContentType: v.ContentType, Stack: cut(v.Stack, maxText), Others: others(v), Headers: families(v),
 		Body: body{
 			Format: string(v.Body.Format), Steps: v.Body.Steps, Text: cut(v.Body.Text, maxBody),
 			Note: v.Body.Note, Bytes: v.Bytes,
@@ -105,7 +105,7 @@ func newDetail(v deadletter.View) detail {
 	for _, h := range v.Hops[:min(len(v.Hops), maxHops)] {
 		d.Hops = append(d.Hops, hop{
 			Queue: h.Queue, Reason: h.Reason, Count: h.Count, Time: moment(h.Time), Exchange: h.Exchange,
-			Keys: h.Keys,
+			Keys: h.Keys, Assumed: h.Assumed,
 		})
 	}
 	return d
@@ -168,31 +168,24 @@ func summary(v deadletter.View) string {
 	return cut(strings.Join(strings.Fields(text), " "), maxSummary)
 }
 
-// families sorts headers by the program that wrote them.
-func families(headers map[string]any) []family {
-	all := []family{{Name: "message"}, {Name: "retries"}, {Name: "desk"}, {Name: "broker"}}
-	for i, name := range slices.Sorted(maps.Keys(headers)) {
-		if i == maxHeaders {
-			all[0].Headers = append(all[0].Headers, header{
-				Name: fmt.Sprintf("%d more headers", len(headers)-maxHeaders), Value: "not shown",
+// families returns the headers by their author.
+func families(v deadletter.View) []family {
+	var out []family
+	left := maxHeaders
+	for _, f := range v.Families() {
+		shown := family{Name: f.Name}
+		for _, name := range f.Headers[:min(len(f.Headers), left)] {
+			value := v.Headers[name]
+			shown.Headers = append(shown.Headers, header{Name: cut(name, 256), Type: typeName(value), Value: headerText(value)})
+		}
+		if left -= len(shown.Headers); len(shown.Headers) < len(f.Headers) {
+			shown.Headers = append(shown.Headers, header{
+				Name: fmt.Sprintf("%d more headers", len(f.Headers)-len(shown.Headers)), Value: "not shown",
 			})
-			break
 		}
-		at := 0
-		switch {
-		case strings.HasPrefix(name, "retry-"):
-			at = 1
-		case strings.HasPrefix(name, "desk-"):
-			at = 2
-		case strings.HasPrefix(name, "x-"):
-			at = 3
-		}
-		value := headers[name]
-		all[at].Headers = append(all[at].Headers, header{
-			Name: cut(name, 256), Type: typeName(value), Value: headerText(value),
-		})
+		out = append(out, shown)
 	}
-	return slices.DeleteFunc(all, func(f family) bool { return len(f.Headers) == 0 })
+	return out
 }
 
 // headerText shows the value of a header on one line, up to a limit.
@@ -270,7 +263,7 @@ func (p *Page) message(w http.ResponseWriter, r *http.Request) {
 	}
 	d, kept := s.views[ask.Row]
 	if !kept {
-		err := p.again(w, r, s, ask.Row, func(m deadletter.Message) { d = newDetail(p.Reader.View(m)) })
+		err := p.again(w, r, s, ask.Row, func(_ deadletter.Message, v deadletter.View) { d = newDetail(v) })
 		if err != nil {
 			failed(w, err)
 			return
@@ -284,16 +277,16 @@ func (p *Page) message(w http.ResponseWriter, r *http.Request) {
 var errFound = errors.New("found")
 
 // again looks at the queue until it meets the message of a row.
-func (p *Page) again(w http.ResponseWriter, r *http.Request, s *snapshot, at int, found func(deadletter.Message)) error {
+func (p *Page) again(w http.ResponseWriter, r *http.Request, s *snapshot, at int,
+	found func(deadletter.Message, deadletter.View),
+) error {
 	row := s.rows[at]
+	name := handle(row.handle, int(row.copies))
+	choice := desk.Request{Queue: s.Request.Queue, Handles: []string{name}, Look: p.Look}
 	// Messages before it may have been removed since, but none are ever added there.
-	o := p.Look
-	o.Messages = int(row.position) + 1
-	_, err := p.visit(w, r, s.Request.Queue, o, func(m deadletter.Message) error {
-		if m.Handle != row.handle || m.Copy != int(row.copies) {
-			return nil
-		}
-		found(m)
+	choice.Look.Messages = int(row.position) + 1
+	_, err := p.pick(w, r, choice, func(m deadletter.Message, v deadletter.View) error {
+		found(m, v)
 		return errFound
 	})
 	switch {
@@ -302,8 +295,8 @@ func (p *Page) again(w http.ResponseWriter, r *http.Request, s *snapshot, at int
 	case err != nil:
 		return err
 	default:
-		return fmt.Errorf("%w: message %s is no longer in the first %d messages of %s; look again", desk.ErrRefused,
-			handle(row.handle, int(row.copies)), row.position+1, s.Request.Queue)
+		return fmt.Errorf("%w: message %s is no longer in the first %d messages of %s; look again", desk.ErrRefused, name,
+			row.position+1, s.Request.Queue)
 	}
 }
 
@@ -327,8 +320,8 @@ func (p *Page) source(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	text, refusal, flat := "", "", false
-	err := p.again(w, r, s, ask.Row, func(m deadletter.Message) {
-		text, refusal = p.editable(m)
+	err := p.again(w, r, s, ask.Row, func(m deadletter.Message, v deadletter.View) {
+		text, refusal = p.editable(m, v)
 		flat = !bytes.ContainsRune(m.Delivery.Body, '\n')
 	})
 	switch {
@@ -342,9 +335,9 @@ func (p *Page) source(w http.ResponseWriter, r *http.Request) {
 }
 
 // editable returns the body of a message as text that can be sent back, or why there is none.
-func (p *Page) editable(m deadletter.Message) (text, refusal string) {
+func (p *Page) editable(m deadletter.Message, v deadletter.View) (text, refusal string) {
 	const fix = "; edit it with 'dlxctl desk edit'"
-	v, open, raw := p.Reader.View(m), p.Plain.View(m), m.Delivery.Body
+	open, raw := p.Plain.View(m), m.Delivery.Body
 	switch {
 	case v.Body.Text != open.Body.Text || v.Body.Format != open.Body.Format:
 		return "", "values of the body are masked, and the page never shows these" + fix

@@ -47,9 +47,9 @@ func (p *Page) queues(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	runs, err := p.Engine.Runs(r.Context())
-	if err != nil {
-		failed(w, err)
-		return
+	notice := ""
+	if err != nil { // the queues can be shown anyway
+		notice = "the runs are unknown: " + err.Error()
 	}
 	rows := []overviewRow{}
 	for _, q := range list {
@@ -70,7 +70,7 @@ func (p *Page) queues(w http.ResponseWriter, r *http.Request) {
 		}
 		rows = append(rows, row)
 	}
-	answer(w, map[string]any{"queues": rows, "command": p.Line("desk")})
+	answer(w, map[string]any{"queues": rows, "notice": notice, "command": p.Line("desk")})
 }
 
 // whole reports whether a look chose all messages.

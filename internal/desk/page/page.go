@@ -27,9 +27,9 @@ var embedded embed.FS
 // Config is what a page shows, and to whom.
 type Config struct {
 	Engine Engine
-	// Reader makes the views, decoded and redacted. Plain masks nothing: the page compares what
-	// both make of a message that is to be edited, and shows what Plain makes to no one.
-	Reader, Plain Viewer
+	// Plain makes views in which nothing is masked. The page compares such a view with the
+	// redacted one of a message that is to be edited, and never shows it.
+	Plain Viewer
 	// Queues lists the queues of the overview, and Roles names what each queue is for that the
 	// page may look at: dead-letter, parked or unroutable.
 	Queues Queues

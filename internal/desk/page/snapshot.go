@@ -19,8 +19,8 @@ import (
 // snapshot is what one look found, in rows that are light enough for a whole queue. The views of
 // some messages are kept, up to a limit; those of the others are read from the queue again.
 type snapshot struct {
-	ID   string `json:"id"`
-	Role string `json:"role"`
+	ID      string      `json:"id"`
+	Role    string      `json:"role"`
 	Request lookRequest `json:"request"`
 	At      time.Time   `json:"at"`
 	Looked  desk.Looked `json:"looked"`
@@ -105,16 +105,7 @@ func (p *Page) look(w http.ResponseWriter, r *http.Request) {
 	}
 	s := newSnapshot(ask, p.Now())
 	s.Role = p.Roles[ask.Queue]
-	found, err := p.visit(w, r, ask.Queue, p.Look, func(m deadletter.Message) error {
-		v := p.Reader.View(m)
-		if !choice.Since.IsZero() && v.LastFailed.Before(choice.Since) {
-			return nil
-		}
-		if choice.Filter != nil {
-			if match, err := choice.Filter.Matches(v); err != nil || !match {
-				return err
-			}
-		}
+	found, err := p.pick(w, r, choice, func(_ deadletter.Message, v deadletter.View) error {
 		s.add(v, by.Value(v), p.Rows)
 		return nil
 	})
@@ -140,17 +131,18 @@ func (p *Page) offers(w http.ResponseWriter, queue string) bool {
 // lookTime is how long an answer may take for which a queue is read.
 const lookTime = 10 * time.Minute
 
-// visit looks at a queue, one look at a time. If the browser goes away, the look ends and gives
+// pick looks at a queue, one look at a time. If the browser goes away, the look ends and gives
 // everything back.
-func (p *Page) visit(w http.ResponseWriter, r *http.Request, queue string, o desk.LookOptions,
-	each func(deadletter.Message) error,
+func (p *Page) pick(w http.ResponseWriter, r *http.Request, choice desk.Request,
+	each func(deadletter.Message, deadletter.View) error,
 ) (desk.Looked, error) {
 	ctx, done, err := p.turn(w, r)
 	if err != nil {
 		return desk.Looked{}, err
 	}
 	defer done()
-	return p.Engine.Look(ctx, queue, o, each)
+	picked, err := p.Engine.Pick(ctx, choice, each)
+	return picked.Looked, err
 }
 
 // turn waits until no other request looks at a queue, and gives the request the time that a look

@@ -11,13 +11,9 @@ export function message(d, close, acts) {
     d.stack ? el("details", {}, el("summary", {}, "Stack trace"), el("pre", { class: "body", tabindex: "0" }, d.stack)) : "",
     el("h3", {}, "Body"), body(d.body),
     el("h3", {}, "Way of the message, oldest first"), timeline(d),
-    d.headers.map((f) => [el("h3", {}, familyText[f.name] ?? f.name), headers(f.headers)]),
+    (d.headers ?? []).map((f) => [el("h3", {}, "Headers of " + (f.name === "publisher" ? "the publisher" : f.name)), headers(f.headers)]),
     el("h3", {}, "The same on the command line"), command(d.command));
 }
-
-const familyText = {
-  message: "Headers of the message", retries: "Headers of the processor", desk: "Headers of the desk", broker: "Headers of the broker",
-};
 
 const causeText = (d) => (d.cause ? `The message was dead-lettered: ${d.cause}. No error text is in its headers.` : "No header tells why.");
 
@@ -39,7 +35,7 @@ function facts(d) {
 function timeline(d) {
   const hops = (d.hops ?? []).map((h) => el("li", {},
     el("div", {}, el("strong", {}, h.reason || "dead-lettered"), " in ", el("bdi", {}, h.queue || "an unknown queue"), h.count > 1 ? ` (${count(h.count)} times)` : ""),
-    el("div", { class: "when" }, h.time ? stamp(h.time) : "time unknown", h.keys?.length ? [" · key ", el("bdi", {}, h.keys.join(", "))] : "")));
+    el("div", { class: "when" }, h.assumed ? "not in the headers: according to the topology of today" : h.time ? stamp(h.time) : "time unknown", h.keys?.length ? [" · key ", el("bdi", {}, h.keys.join(", "))] : "")));
   return el("ol", { class: "timeline" }, hops,
     el("li", {}, el("div", {}, "waits in ", el("bdi", {}, d.queue)), el("div", { class: "when" }, "since " + stamp(d.last))));
 }
