@@ -60,6 +60,7 @@ func areas() []area {
 			`^e2e\.Test(MutualTLS|ExpiredCertificate|NothingRevealsSecrets)`,
 			`^broker/management\.Test(TLS|PlainHTTPToATLSPort)`,
 		}},
+		{"the page of the desk: who may open it, what it shows and does", []string{`^desk/page\.`, `^e2e\.TestThePage`}},
 		{"odd names, through every command", []string{
 			`^e2e\.Test(Migrate)?OddNames`,
 			`^broker/management\.TestInspect(ReturnsOddNames|ReadsOddVHosts)`, `^broker/management\.TestOddBindings`,

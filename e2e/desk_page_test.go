@@ -1,0 +1,179 @@
+package e2e_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/dlxctl/dlxctl/internal/brokertest"
+)
+
+const pageFile = `
+version: 1
+name: shop
+backoff: {quick: {tiers: [10ms]}}
+exchanges: [{name: events, type: topic}]
+defaults: {backoff: none}
+queues:
+  - {name: billing, owner: team-billing, bindings: [{exchange: events, key: "order.*"}]}
+`
+
+// deadOrders applies the topology of the page tests, and has n orders rejected.
+func deadOrders(t *testing.T, target brokertest.Target, n int) (file string) {
+	t.Helper()
+	file = writeTopology(t, pageFile)
+	succeeds(t, target, "apply", "-f", file, "--yes")
+	ch := target.Confirming(t)
+	for i := range n {
+		brokertest.PublishConfirmed(t, ch, "events", "order.placed", amqp091.Publishing{
+			MessageId: fmt.Sprint("order-", i), ContentType: "application/json", Headers: amqp091.Table{"tenant": "eu-1"},
+			Body: fmt.Appendf(nil, `{"order":%d,"country":%q,"card":"4111-secret","mail":"ann@example.com"}`, i, []string{"AT", "DE"}[i%2]),
+		})
+	}
+	for range n {
+		brokertest.Eventually(t, "a message in billing", func() bool {
+			m, ok, err := ch.Get("billing", false)
+			return err == nil && ok && m.Reject(false) == nil
+		})
+	}
+	brokertest.Eventually(t, "the dead letters", func() bool {
+		q, err := ch.QueueDeclarePassive("billing.dead", true, false, false, false, nil)
+		return err == nil && q.Messages == n
+	})
+	return file
+}
+
+// browser is a client that is signed in to a page.
+type browser struct {
+	t                  *testing.T
+	base, cookie, csrf string
+	// seen is all that the page has answered.
+	seen strings.Builder
+}
+
+// openPage opens the URL that a process has printed.
+func openPage(t *testing.T, p *process) *browser {
+	t.Helper()
+	printed := regexp.MustCompile(`(http://[^/\s]+)/open\?token=\w+`)
+	var found []string
+	brokertest.Eventually(t, "the URL of the page", func() bool {
+		found = printed.FindStringSubmatch(p.stdout.String())
+		return found != nil
+	}, &p.stdout, &p.stderr)
+	b := &browser{t: t, base: found[1]}
+	resp, err := http.Get(found[0]) //nolint:noctx // the process ends with the test
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if len(resp.Cookies()) != 1 {
+		t.Fatalf("the printed URL answers %s without a cookie", resp.Status)
+	}
+	b.cookie = resp.Cookies()[0].String()
+	b.csrf, _ = b.call("GET", "/api/session", nil, 200)["csrf"].(string)
+	return b
+}
+
+// call sends a request as the page does, and checks the status of the answer.
+func (b *browser) call(method, path string, body any, status int) map[string]any {
+	b.t.Helper()
+	data, err := json.Marshal(body)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	r, err := http.NewRequestWithContext(b.t.Context(), method, b.base+path, bytes.NewReader(data))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	r.Header.Set("Cookie", strings.Split(b.cookie, ";")[0])
+	if method == "POST" {
+		r.Header.Set("X-Csrf-Token", b.csrf)
+		r.Header.Set("Origin", b.base)
+	}
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.seen.Write(text)
+	if resp.StatusCode != status {
+		b.t.Fatalf("%s %s answers %d, not %d: %s", method, path, resp.StatusCode, status, text)
+	}
+	var out map[string]any
+	if err := json.Unmarshal(text, &out); err != nil {
+		b.t.Fatalf("%s %s: %v: %s", method, path, err, text)
+	}
+	return out
+}
+
+// The page shows the dead letters of a real broker, read-only and without what is masked, and ends
+// with the first signal.
+func TestThePageShowsDeadLetters(t *testing.T) {
+	t.Parallel()
+	target := brokertest.VHost(t)
+	file := deadOrders(t, target, 40)
+	p := start(t, target, "desk", "serve", "-f", file, "--listen", "127.0.0.1:0", "--redact", "body.card", "--redact", "email")
+	b := openPage(t, p)
+	queues := b.call("GET", "/api/queues", nil, 200)["queues"].([]any)
+	if first := queues[0].(map[string]any); first["name"] != "billing.dead" || first["owner"] != "team-billing" {
+		t.Errorf("the queues are %v", queues)
+	}
+	look := map[string]any{"queue": "billing.dead", "where": `body.country == "AT"`, "by": "key"}
+	snapshot := b.call("POST", "/api/look", look, 200)
+	if snapshot["matched"] != 20.0 {
+		t.Errorf("%v messages match: %v", snapshot["matched"], snapshot)
+	}
+	rows := b.call("GET", fmt.Sprintf("/api/rows?snapshot=%v", snapshot["id"]), nil, 200)["rows"].([]any)
+	if len(rows) != 20 || rows[1].(map[string]any)["position"] != 2.0 || rows[0].(map[string]any)["cause"] != "rejected" {
+		t.Errorf("the rows are %v", rows)
+	}
+	message := b.call("POST", "/api/message", map[string]any{"snapshot": snapshot["id"], "row": 3}, 200)
+	if message["message_id"] != "order-6" || message["work_queue"] != "billing" || message["key"] != "order.placed" {
+		t.Errorf("the message is %v", message)
+	}
+	for _, masked := range []string{"4111", "ann@"} {
+		if strings.Contains(b.seen.String(), masked) {
+			t.Errorf("the page has answered with %q:\n%s", masked, b.seen.String())
+		}
+	}
+	look = map[string]any{"queue": "billing.dead", "where": `body.card == "4111-secret"`}
+	if found := b.call("POST", "/api/look", look, 200)["matched"]; found != 0.0 {
+		t.Errorf("%v messages were found by a masked value", found)
+	}
+	b.call("POST", "/api/look", map[string]any{"queue": "billing"}, 404)
+	b.call("POST", "/api/propose", map[string]any{"queue": "billing.dead", "action": "replay"}, 403)
+	p.signal(t, syscall.SIGINT)
+	p.exits(t, 0)
+}
+
+// The address of the page, and what it may do, are checked before anything is read.
+func TestThePageRefusesUnsafeFlags(t *testing.T) {
+	t.Parallel()
+	file := writeTopology(t, pageFile)
+	for name, c := range map[string]struct {
+		flags []string
+		says  string
+	}{
+		"an address of others": {[]string{"--listen", "0.0.0.0:0"}, "--tls-cert, --tls-key and --token-file"},
+		"any address":          {[]string{"--listen", ":0"}, "other machines can reach this address"},
+		"no key":               {[]string{"--tls-cert", "c.pem"}, "pass both"},
+		"an unknown action":    {[]string{"--allow", "replay,purge"}, `"purge"`},
+	} {
+		code, out := run(append([]string{"desk", "serve", "-f", file}, c.flags...)...)
+		if code != 64 || !strings.Contains(out, c.says) {
+			t.Errorf("%s: exit code %d:\n%s", name, code, out)
+		}
+	}
+}
