@@ -167,6 +167,8 @@ func (k *deskServeCommand) parse(ask page.Ask) (desk.Request, error) {
 		replay.send.rate, replay.send.ramp = cmp.Or(ask.Rate, replay.send.rate), cmp.Or(ask.Ramp, replay.send.ramp)
 		replay.send.stopOn, replay.to = cmp.Or(ask.StopOn, replay.send.stopOn), cmp.Or(ask.To, "queue")
 		err = replay.complete(&r)
+	case desk.Park, desk.Restore, desk.Discard:
+		// They have no options of their own: nothing is deleted at once.
 	case desk.Edit:
 		// One message, and its first failure stops the run.
 		r.Limit, r.Send = 1, desk.SendOptions{Ramp: []int{1}, StopFailures: 1, Settle: editSettle}

@@ -124,7 +124,8 @@ func TestThePageShowsDeadLetters(t *testing.T) {
 	t.Parallel()
 	target := brokertest.VHost(t)
 	file := deadOrders(t, target, 40)
-	p := start(t, target, "desk", "serve", "-f", file, "--listen", "127.0.0.1:0", "--redact", "body.card", "--redact", "email")
+	p := start(t, target, "desk", "serve", "-f", file, "--listen", "127.0.0.1:0",
+		"--redact", "body.card", "--redact", "email")
 	b := openPage(t, p)
 	queues := b.call("GET", "/api/queues", nil, 200)["queues"].([]any)
 	if first := queues[0].(map[string]any); first["name"] != "billing.dead" || first["owner"] != "team-billing" {

@@ -51,7 +51,8 @@ func Name(name string) string {
 }
 
 // ShellQuote returns s as one word of a POSIX shell, without quotes where none are
-// needed. Control characters and marks of direction need the form $'...', which bash, ksh and zsh know.
+// needed. Control characters and marks of direction need the form $'...', which bash, ksh
+// and zsh know.
 func ShellQuote(s string) string {
 	if regexp.MustCompile(`^[A-Za-z0-9_./@:+,%-][A-Za-z0-9_./@:+,%=-]*$`).MatchString(s) {
 		return s

@@ -35,12 +35,11 @@ type sessions struct {
 // maxSessions is how many browsers may be signed in with one secret.
 const maxSessions = 100
 
-func (s *sessions) start(a Access) error {
+func (s *sessions) start(a Access) {
 	s.csrf, s.secret = map[string]string{}, a.Secret
 	if s.secret == "" {
 		s.once = rand.Text()
 	}
-	return nil
 }
 
 // open exchanges a token for a cookie. One attempt a second may fail.

@@ -129,7 +129,7 @@ func (p *Page) propose(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusBadRequest, err.Error())
 		return
 	}
-	found, err := p.proposed(w, r, request)
+	found, err := p.proposed(r.Context(), w, request)
 	if err != nil {
 		failed(w, err)
 		return
@@ -139,8 +139,8 @@ func (p *Page) propose(w http.ResponseWriter, r *http.Request) {
 }
 
 // proposed asks the engine, one look at a time.
-func (p *Page) proposed(w http.ResponseWriter, r *http.Request, request desk.Request) (desk.Proposal, error) {
-	ctx, done, err := p.turn(w, r)
+func (p *Page) proposed(ctx context.Context, w http.ResponseWriter, request desk.Request) (desk.Proposal, error) {
+	ctx, done, err := p.turn(ctx, w)
 	if err != nil {
 		return desk.Proposal{}, err
 	}

@@ -43,7 +43,8 @@ func TestAPageIsReadOnlyByDefault(t *testing.T) {
 	if e.executed+len(e.resumed)+len(e.returned)+len(e.canceled) > 0 || e.proposed.Queue != "" {
 		t.Errorf("the engine was asked: %+v", e)
 	}
-	line := s.post(t, http.StatusOK, "/api/command", map[string]any{"action": "replay", "queue": "billing.dead", "since": "6h"})
+	ask := map[string]any{"action": "replay", "queue": "billing.dead", "since": "6h"}
+	line := s.post(t, http.StatusOK, "/api/command", ask)
 	if want := "dlxctl -f shop.yaml desk replay billing.dead --since 6h"; line["command"] != want {
 		t.Errorf("the command line is %q, not %q", line["command"], want)
 	}
@@ -56,7 +57,9 @@ func TestAPageDoesOnlyWhatIsAllowed(t *testing.T) {
 		{ID: "k3f9", Action: desk.Replay, Queue: "billing.dead"}, {ID: "m2p4", Action: desk.Park, Queue: "billing.dead"},
 	}}
 	s := serve(t, e, "park").signIn(t)
-	for action, status := range map[string]int{"replay": 403, "discard": 403, "edit": 403, "park": 200, "restore": 200, "drop": 403} {
+	for action, status := range map[string]int{
+		"replay": 403, "discard": 403, "edit": 403, "park": 200, "restore": 200, "drop": 403,
+	} {
 		s.post(t, status, "/api/propose", map[string]any{"action": action, "queue": "billing.dead"})
 	}
 	for run, status := range map[string]int{"k3f9": 403, "m2p4": 200, "none": 404} {
@@ -92,8 +95,9 @@ func TestOnlyWhatWasShownIsExecuted(t *testing.T) {
 	s := serve(t, e, "replay").signIn(t)
 	begin(t, s.Page)
 	ask := map[string]any{
-		"action": "replay", "queue": "billing.dead", "where": `cause == "it's"`, "since": "6h", "to": "original", "rate": "10/s",
-		"ramp": "1,10", "stop_on": "3", "again": true, "reason": "fixed in 4.2", "handles": []string{"a1b2c3000000", "a1b2c3000000#2"},
+		"action": "replay", "queue": "billing.dead", "where": `cause == "it's"`, "since": "6h", "to": "original",
+		"rate": "10/s", "ramp": "1,10", "stop_on": "3", "again": true, "reason": "fixed in 4.2",
+		"handles": []string{"a1b2c3000000", "a1b2c3000000#2"},
 	}
 	shown := s.post(t, http.StatusOK, "/api/propose", ask)
 	want := `dlxctl -f shop.yaml desk replay billing.dead --where 'cause == "it'\''s"' --since 6h --handle a1b2c3000000 ` +
@@ -184,7 +188,9 @@ func TestMaskedBodiesAreNotEdited(t *testing.T) {
 		t.Errorf("the number was rewritten: %s", text)
 	}
 	body, wrong := `{"order": 1}`, "{"
-	ask := map[string]any{"action": "edit", "queue": "billing.dead", "handles": []string{"a1b2c3000001"}, "format": "json", "body": wrong}
+	ask := map[string]any{
+		"action": "edit", "queue": "billing.dead", "handles": []string{"a1b2c3000001"}, "format": "json", "body": wrong,
+	}
 	s.post(t, http.StatusBadRequest, "/api/propose", ask)
 	ask["body"] = body
 	s.post(t, http.StatusOK, "/api/propose", ask)
@@ -199,7 +205,8 @@ func TestManyMessagesAreReadInWindows(t *testing.T) {
 	s := serve(t, &engine{views: orders(20_000)}).signIn(t)
 	snapshot := s.look(t, map[string]any{"by": "cause"})
 	groups := snapshot["groups"].([]any)
-	if first := groups[0].(map[string]any); len(groups) != 3 || first["value"] != "rejected" || first["count"] != 12_000.0 ||
+	first := groups[0].(map[string]any)
+	if len(groups) != 3 || first["value"] != "rejected" || first["count"] != 12_000.0 ||
 		first["where"] != `cause == "rejected"` {
 		t.Errorf("the groups are %v", groups)
 	}
@@ -234,10 +241,9 @@ func TestAListIsLimited(t *testing.T) {
 }
 
 // A snapshot of 200,000 messages with texts of their own fits the memory that the docs name.
+//
+//nolint:paralleltest // it measures the memory of the process
 func TestASnapshotIsLight(t *testing.T) {
-	if testing.Short() {
-		t.Skip("it measures memory")
-	}
 	views := orders(200_000)
 	for i := range views {
 		views[i].Error = fmt.Sprintf("order %d: the issuer of the card does not answer within 30 s, request %d", i, i*7919)
@@ -266,7 +272,7 @@ func hostile() []deadletter.View {
 	for i := range v {
 		v[i].Error, v[i].Cause, v[i].Key, v[i].Type, v[i].WorkQueue = script, script, script, script, script
 		v[i].Headers = map[string]any{script: script, "list": []any{script}, "bytes": []byte{0xff, 0xfe, 0}}
-		v[i].Hops = []deadletter.Hop{{Queue: script, Reason: script, Keys: []string{script}, Count: 2, Time: now}}
+		v[i].Hops = []deadletter.Hop{{Queue: script, Reason: script, Keys: []string{script}, Count: 2, Time: now()}}
 	}
 	v[0].Body = decode.Document{Format: decode.Text, Text: script, Note: script, Steps: []string{script}}
 	v[1].Body = decode.Document{Format: decode.Text, Text: strings.Repeat("0123456789abcdef", 10<<20/16)}

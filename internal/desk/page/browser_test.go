@@ -38,7 +38,7 @@ var chromium = sync.OnceValues(func() (string, error) { //nolint:gochecknoglobal
 	if err != nil {
 		return "", err
 	}
-	out, err := exec.Command(program, "--version").CombinedOutput() //nolint:noctx // it may install a package
+	out, err := exec.Command(program, "--version").CombinedOutput()
 	if err != nil {
 		return "", fmt.Errorf("%w: %s", err, bytes.TrimSpace(out))
 	}
@@ -68,10 +68,11 @@ func browse(t *testing.T) *tab {
 		t.Fatal(err)
 	}
 	options := []chromedp.ExecAllocatorOption{
-		chromedp.ExecPath(program), chromedp.UserDataDir(t.TempDir()), chromedp.Headless, chromedp.NoSandbox, chromedp.DisableGPU,
-		chromedp.NoFirstRun, chromedp.NoDefaultBrowserCheck, chromedp.Flag("disable-quic", true),
+		chromedp.ExecPath(program), chromedp.UserDataDir(t.TempDir()), chromedp.Headless, chromedp.NoSandbox,
+		chromedp.DisableGPU, chromedp.NoFirstRun, chromedp.NoDefaultBrowserCheck, chromedp.Flag("disable-quic", true),
 		chromedp.Flag("disable-background-networking", true), chromedp.Flag("disable-component-update", true),
-		chromedp.Flag("disable-sync", true), chromedp.Flag("disable-dev-shm-usage", true), chromedp.Flag("hide-scrollbars", false),
+		chromedp.Flag("disable-sync", true), chromedp.Flag("disable-dev-shm-usage", true),
+		chromedp.Flag("hide-scrollbars", false),
 		chromedp.WindowSize(1400, 900),
 	}
 	allocator, end := chromedp.NewExecAllocator(context.WithoutCancel(t.Context()), options...)
@@ -333,7 +334,7 @@ func TestHostileMessagesAreShownAsText(t *testing.T) {
 	b.until(`document.querySelectorAll(".row .cause").length === 4`)
 	for n := range 4 {
 		b.do(fmt.Sprintf(`document.querySelector("#row-%d .summary").click()`, n))
-		b.until(fmt.Sprintf(`document.querySelector(".message h1")?.textContent === %q`, fmt.Sprintf("%012x", 0xa1b2c3000000+n)))
+		b.until(fmt.Sprintf(`document.querySelector(".message h1")?.textContent === "%012x"`, 0xa1b2c3000000+n))
 		if n < 3 {
 			b.shoot(fmt.Sprintf("hostile-%d", n))
 		}
@@ -402,9 +403,11 @@ func TestAMessageIsEdited(t *testing.T) {
 	b.open(s, "/queue/billing.dead")
 	b.until(rowsThere)
 	b.run(chromedp.Focus(`#list`), chromedp.KeyEvent("j"), chromedp.KeyEvent(kb.Enter))
-	b.run(chromedp.WaitVisible(`.message .acts button`), chromedp.Click(`.message .acts button`), chromedp.WaitVisible(`dialog textarea`))
+	b.run(chromedp.WaitVisible(`.message .acts button`), chromedp.Click(`.message .acts button`),
+		chromedp.WaitVisible(`dialog textarea`))
 	b.shoot("edit")
-	b.run(chromedp.SetValue(`dialog textarea`, `{"order": 7}`), chromedp.Click(`dialog button.primary`), chromedp.WaitVisible(`#go`))
+	b.run(chromedp.SetValue(`dialog textarea`, `{"order": 7}`), chromedp.Click(`dialog button.primary`),
+		chromedp.WaitVisible(`#go`))
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.proposed.Action != desk.Edit || string(e.proposed.Edited.Body) != `{"order": 7}` || len(e.proposed.Handles) != 1 {
@@ -417,7 +420,10 @@ func TestAMessageIsEdited(t *testing.T) {
 func TestThePageFitsNarrowDarkAndPaper(t *testing.T) {
 	t.Parallel()
 	e := &engine{views: orders(1204), runs: []desk.Run{
-		{ID: "m2p4", Action: desk.Replay, Queue: "billing.dead", Phase: desk.Sending, By: "bob@desk-2", Reason: "fixed in 4.2", Chosen: 40, Holds: 28, Started: now},
+		{
+			ID: "m2p4", Action: desk.Replay, Queue: "billing.dead", Phase: desk.Sending, By: "bob@desk-2",
+			Reason: "fixed in 4.2", Chosen: 40, Holds: 28, Started: now(),
+		},
 	}}
 	s := serve(t, e, "replay")
 	b := browse(t)
@@ -430,7 +436,8 @@ func TestThePageFitsNarrowDarkAndPaper(t *testing.T) {
 	}{{"narrow", 360, "light"}, {"dark", 1400, "dark"}, {"middle", 1000, "light"}} {
 		b.size(at.width, 800, at.scheme)
 		for _, view := range []struct{ name, path, ready string }{
-			{"overview", "/", `document.querySelectorAll(".overview tbody tr").length === 5`}, {"queue", "/queue/billing.dead", rowsThere},
+			{"overview", "/", `document.querySelectorAll(".overview tbody tr").length === 5`},
+			{"queue", "/queue/billing.dead", rowsThere},
 			{"runs", "/runs", `document.querySelector(".run [data-do=resume]")`},
 		} {
 			b.do(fmt.Sprintf(`location.hash = "#%s"`, view.path))

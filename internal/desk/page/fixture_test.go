@@ -39,7 +39,9 @@ type engine struct {
 	step chan struct{}
 }
 
-func (e *engine) Pick(ctx context.Context, r desk.Request, visit func(deadletter.Message, deadletter.View) error) (desk.Picked, error) {
+func (e *engine) Pick(
+	ctx context.Context, r desk.Request, visit func(deadletter.Message, deadletter.View) error,
+) (desk.Picked, error) {
 	e.mu.Lock()
 	e.looks++
 	e.mu.Unlock()
@@ -47,7 +49,8 @@ func (e *engine) Pick(ctx context.Context, r desk.Request, visit func(deadletter
 		return desk.Picked{}, fmt.Errorf("%w: drop.dead has a length limit with drop-head, and a look would lose messages", desk.ErrRefused)
 	}
 	found := desk.Picked{Looked: desk.Looked{
-		Queue: r.Queue, Type: "quorum", Messages: len(e.views), Took: 230 * time.Millisecond, Cost: "the messages are marked as redelivered",
+		Queue: r.Queue, Type: "quorum", Messages: len(e.views), Took: 230 * time.Millisecond,
+		Cost: "the messages are marked as redelivered",
 	}}
 	for i, v := range e.views {
 		if r.Look.Messages > 0 && i == r.Look.Messages {
@@ -81,7 +84,7 @@ func (e *engine) Propose(_ context.Context, r desk.Request) (desk.Proposal, erro
 	e.proposed = r
 	p := desk.Proposal{
 		Request: r, Looked: desk.Looked{Queue: r.Queue, Messages: len(e.views), Looked: len(e.views)}, Chosen: 37,
-		ReplayedBefore: 2, Copies: 3, Refusals: e.refusals, First: now.Add(-6 * time.Hour), Last: now.Add(-time.Hour),
+		ReplayedBefore: 2, Copies: 3, Refusals: e.refusals, First: now().Add(-6 * time.Hour), Last: now().Add(-time.Hour),
 		Groups:  []deadletter.Group{{Value: "rejected, order.placed, billing", Count: 37}},
 		Reaches: []desk.Reach{{Queue: "billing", Exchange: "shop.return", Key: "order.placed", Messages: 37, Consumers: 2}},
 	}
@@ -92,10 +95,12 @@ func (e *engine) Propose(_ context.Context, r desk.Request) (desk.Proposal, erro
 }
 
 // execute is a run: it sends until its context ends.
-func (e *engine) execute(ctx context.Context, id string, chosen int, progress func(desk.Progress)) (desk.Result, error) {
+func (e *engine) execute(
+	ctx context.Context, id string, chosen int, progress func(desk.Progress),
+) (desk.Result, error) {
 	begin := desk.Progress{Run: id, Phase: desk.Sending, Chosen: chosen, Batch: 2, Rate: 10}
 	progress(begin)
-	for done := 0; done < chosen; done++ {
+	for done := range chosen {
 		if e.step != nil {
 			select {
 			case <-e.step:
@@ -116,8 +121,8 @@ func (e *engine) Execute(ctx context.Context, p desk.Proposal, progress func(des
 	e.mu.Lock()
 	e.executed++
 	e.runs = append(e.runs, desk.Run{
-		ID: "k3f9", Action: p.Request.Action, Queue: p.Request.Queue, Phase: desk.Sending, By: "ann@laptop", Chosen: p.Chosen,
-		Holds: p.Chosen, Active: true, Started: now,
+		ID: "k3f9", Action: p.Request.Action, Queue: p.Request.Queue, Phase: desk.Sending, By: "ann@laptop",
+		Chosen: p.Chosen, Holds: p.Chosen, Active: true, Started: now(),
 	})
 	e.mu.Unlock()
 	result, err := e.execute(ctx, "k3f9", p.Chosen, progress)
@@ -136,7 +141,9 @@ func (e *engine) Runs(context.Context) ([]desk.Run, error) {
 	return append([]desk.Run{}, e.runs...), nil
 }
 
-func (e *engine) Resume(ctx context.Context, id string, _ *desk.SendOptions, progress func(desk.Progress)) (desk.Result, error) {
+func (e *engine) Resume(
+	ctx context.Context, id string, _ *desk.SendOptions, progress func(desk.Progress),
+) (desk.Result, error) {
 	e.mu.Lock()
 	e.resumed = append(e.resumed, id)
 	e.mu.Unlock()
@@ -164,7 +171,8 @@ func (e *engine) View(m deadletter.Message) deadletter.View {
 	return v
 }
 
-var now = time.Now().UTC().Truncate(time.Second)
+// now is the time of the fixture.
+func now() time.Time { return time.Now().UTC().Truncate(time.Second) }
 
 // orders returns n dead letters of a shop.
 func orders(n int) []deadletter.View {
@@ -176,32 +184,48 @@ func orders(n int) []deadletter.View {
 	keys := []string{"order.placed", "order.placed", "order.changed", "order.canceled"}
 	views := make([]deadletter.View, n)
 	for i := range views {
-		body := fmt.Sprintf("{\n  \"order\": %d,\n  \"customer\": {\n    \"country\": %q,\n    \"email\": \"[masked]\"\n  },\n  \"amount\": %d.50\n}",
-			100000+i, []string{"AT", "DE", "CH"}[i%3], 10+i%90)
-		last := now.Add(-time.Duration(i)*13*time.Second - 5*time.Minute)
+		body := fmt.Sprintf(`{
+  "order": %d,
+  "customer": {
+    "country": %q,
+    "email": "[masked]"
+  },
+  "amount": %d.50
+}`, 100000+i, []string{"AT", "DE", "CH"}[i%3], 10+i%90)
+		last := now().Add(-time.Duration(i)*13*time.Second - 5*time.Minute)
 		views[i] = deadletter.View{
-			Handle: deadletter.Handle(fmt.Sprintf("%012x", 0xa1b2c3000000+i)), Copy: 1, MessageID: fmt.Sprintf("order-%d", i), Type: "OrderPlaced",
-			ContentType: "application/json", Published: last.Add(-12 * time.Minute), Bytes: len(body) - 30,
+			Handle: deadletter.Handle(fmt.Sprintf("%012x", 0xa1b2c3000000+i)), Copy: 1, MessageID: fmt.Sprintf("order-%d", i),
+			Type: "OrderPlaced", ContentType: "application/json", Published: last.Add(-12 * time.Minute), Bytes: len(body) - 30,
 			Facts: deadletter.Facts{
-				Cause: causes[i%5], Error: problems[i%5], Attempts: 4, WorkQueue: []string{"billing", "shipping"}[i%7/5], Exchange: "events",
-				Key: keys[i%4], FirstFailed: last.Add(-11 * time.Minute), LastFailed: last, Replays: i % 11 / 10, Ours: true,
-				Hops: []deadletter.Hop{
-					{Queue: "billing", Reason: "rejected", Count: 1, Time: last.Add(-11 * time.Minute), Exchange: "events", Keys: []string{keys[i%4]}},
-					{Queue: "shop.standard.retry.10s", Reason: "expired", Count: 1, Time: last.Add(-650 * time.Second)},
-					{Queue: "shop.standard.retry.1m", Reason: "expired", Count: 2, Time: last.Add(-10 * time.Minute)},
-					{Queue: "billing", Reason: causes[i%5], Count: 4, Time: last},
-				},
+				Cause: causes[i%5], Error: problems[i%5], Attempts: 4, WorkQueue: []string{"billing", "shipping"}[i%7/5],
+				Exchange: "events", Key: keys[i%4], FirstFailed: last.Add(-11 * time.Minute), LastFailed: last,
+				Replays: i % 11 / 10, Hops: hops(keys[i%4], causes[i%5], last),
 			},
 			Headers: map[string]any{
-				"tenant": "eu-1", "trace-id": "4bf92f3577b34da6a3ce929d0e0e4736", "authorization": "[masked]", "attempt": int64(4),
-				"retry-count": int64(-1), "retry-error": problems[i%5], "x-delivery-count": int64(1), "x-first-death-queue": "billing",
+				"tenant": "eu-1", "trace-id": "4bf92f3577b34da6a3ce929d0e0e4736", "authorization": "[masked]",
+				"attempt": int64(4), "retry-count": int64(-1), "retry-error": problems[i%5], "x-delivery-count": int64(1),
+				"x-first-death-queue": "billing",
 			},
 			Body: decode.Document{Format: decode.JSON, Tree: true, Text: body, Value: map[string]any{
-				"order": int64(100000 + i), "customer": map[string]any{"country": []string{"AT", "DE", "CH"}[i%3], "email": "[masked]"},
+				"order":    int64(100000 + i),
+				"customer": map[string]any{"country": []string{"AT", "DE", "CH"}[i%3], "email": "[masked]"},
 			}},
 		}
 	}
 	return views
+}
+
+// hops is the way of a message that failed four times.
+func hops(key, cause string, last time.Time) []deadletter.Hop {
+	return []deadletter.Hop{
+		{
+			Queue: "billing", Reason: "rejected", Count: 1, Time: last.Add(-11 * time.Minute), Exchange: "events",
+			Keys: []string{key},
+		},
+		{Queue: "shop.standard.retry.10s", Reason: "expired", Count: 1, Time: last.Add(-650 * time.Second)},
+		{Queue: "shop.standard.retry.1m", Reason: "expired", Count: 2, Time: last.Add(-10 * time.Minute)},
+		{Queue: "billing", Reason: cause, Count: 4, Time: last},
+	}
 }
 
 // queues are the queues of the fixture.
@@ -240,7 +264,7 @@ func parse(a page.Ask) (desk.Request, error) {
 		if err != nil {
 			return r, err
 		}
-		r.Since = now.Add(-d)
+		r.Since = now().Add(-d)
 	}
 	if a.Body != nil {
 		r.Edited = &deadletter.Edited{Body: []byte(*a.Body)}

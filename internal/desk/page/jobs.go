@@ -36,19 +36,24 @@ type job struct {
 
 // jobs are the runs of this page.
 type jobs struct {
-	mu      sync.Mutex
-	all     []*job
-	next    int
-	closed  bool
-	base    context.Context //nolint:containedctx // the lifetime of the server, in which jobs outlive requests
-	changed *sync.Cond
+	mu     sync.Mutex
+	all    []*job
+	next   int
+	closed bool
+	// lifetime makes the context of a job, which outlives its request and ends with the server. It
+	// is nil before the server serves.
+	lifetime func() (context.Context, context.CancelFunc)
+	changed  *sync.Cond
 }
+
+// work is what a job does: an execution, a resumption or a return.
+type work func(context.Context, func(desk.Progress)) (desk.Result, error)
 
 // maxJobs is how many jobs the page remembers.
 const maxJobs = 50
 
 // begin starts a job and answers with its name. The job outlives the request.
-func (p *Page) begin(w http.ResponseWriter, j *job, work func(context.Context, func(desk.Progress)) (desk.Result, error)) {
+func (p *Page) begin(w http.ResponseWriter, j *job, work work) {
 	switch err := p.jobs.begin(j, p.Now, work); err {
 	case "":
 		p.Log.Info("run started", "action", string(j.Action), "queue", j.Queue, "messages", j.Chosen)
@@ -59,10 +64,10 @@ func (p *Page) begin(w http.ResponseWriter, j *job, work func(context.Context, f
 }
 
 // begin starts a job. It says why not, if not.
-func (l *jobs) begin(j *job, now Clock, work func(context.Context, func(desk.Progress)) (desk.Result, error)) (refusal string) {
+func (l *jobs) begin(j *job, now Clock, work work) (refusal string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.closed || l.base == nil {
+	if l.closed || l.lifetime == nil {
 		return "the server is stopping; nothing was moved"
 	}
 	if j.Run != "" && slices.ContainsFunc(l.all, func(o *job) bool { return o.Run == j.Run && o.Ended == nil }) {
@@ -70,7 +75,7 @@ func (l *jobs) begin(j *job, now Clock, work func(context.Context, func(desk.Pro
 	}
 	l.next++
 	j.ID, j.Started = strconv.Itoa(l.next), now().UTC()
-	ctx, cancel := context.WithCancel(l.base)
+	ctx, cancel := l.lifetime()
 	j.cancel = cancel
 	l.all = append(l.all, j)
 	if len(l.all) > maxJobs {

@@ -2,6 +2,7 @@ package page
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -142,10 +143,15 @@ func others(v deadletter.View) []header {
 	}
 	var out []header
 	for _, h := range []header{
-		{Name: "Framework", Value: v.Framework}, {Name: "Error type", Value: v.ErrorType},
-		{Name: "Content encoding", Value: v.ContentEncoding}, {Name: "Correlation-id", Value: v.CorrelationID},
-		{Name: "Reply to", Value: v.ReplyTo}, {Name: "App-id", Value: v.AppID}, {Name: "User-id", Value: v.UserID},
-		{Name: "Expiration", Value: v.Expiration}, {Name: "Priority", Value: priority},
+		{Name: "Framework", Value: v.Framework},
+		{Name: "Error type", Value: v.ErrorType},
+		{Name: "Content encoding", Value: v.ContentEncoding},
+		{Name: "Correlation-id", Value: v.CorrelationID},
+		{Name: "Reply to", Value: v.ReplyTo},
+		{Name: "App-id", Value: v.AppID},
+		{Name: "User-id", Value: v.UserID},
+		{Name: "Expiration", Value: v.Expiration},
+		{Name: "Priority", Value: priority},
 	} {
 		if h.Value != "" {
 			out = append(out, h)
@@ -263,7 +269,7 @@ func (p *Page) message(w http.ResponseWriter, r *http.Request) {
 	}
 	d, kept := s.views[ask.Row]
 	if !kept {
-		err := p.again(w, r, s, ask.Row, func(_ deadletter.Message, v deadletter.View) { d = newDetail(v) })
+		err := p.again(r.Context(), w, s, ask.Row, func(_ deadletter.Message, v deadletter.View) { d = newDetail(v) })
 		if err != nil {
 			failed(w, err)
 			return
@@ -277,7 +283,7 @@ func (p *Page) message(w http.ResponseWriter, r *http.Request) {
 var errFound = errors.New("found")
 
 // again looks at the queue until it meets the message of a row.
-func (p *Page) again(w http.ResponseWriter, r *http.Request, s *snapshot, at int,
+func (p *Page) again(ctx context.Context, w http.ResponseWriter, s *snapshot, at int,
 	found func(deadletter.Message, deadletter.View),
 ) error {
 	row := s.rows[at]
@@ -285,7 +291,7 @@ func (p *Page) again(w http.ResponseWriter, r *http.Request, s *snapshot, at int
 	choice := desk.Request{Queue: s.Request.Queue, Handles: []string{name}, Look: p.Look}
 	// Messages before it may have been removed since, but none are ever added there.
 	choice.Look.Messages = int(row.position) + 1
-	_, err := p.pick(w, r, choice, func(m deadletter.Message, v deadletter.View) error {
+	_, err := p.pick(ctx, w, choice, func(m deadletter.Message, v deadletter.View) error {
 		found(m, v)
 		return errFound
 	})
@@ -320,7 +326,7 @@ func (p *Page) source(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	text, refusal, flat := "", "", false
-	err := p.again(w, r, s, ask.Row, func(m deadletter.Message, v deadletter.View) {
+	err := p.again(r.Context(), w, s, ask.Row, func(m deadletter.Message, v deadletter.View) {
 		text, refusal = p.editable(m, v)
 		flat = !bytes.ContainsRune(m.Delivery.Body, '\n')
 	})

@@ -81,9 +81,7 @@ func New(c Config) (*Page, error) {
 	}
 	p := &Page{Config: c, looking: make(chan struct{}, 1)}
 	p.jobs.changed = sync.NewCond(&p.jobs.mu)
-	if err := p.sessions.start(c.Access); err != nil {
-		return nil, err
-	}
+	p.sessions.start(c.Access)
 	assets, err := fs.Sub(embedded, "assets")
 	if err != nil {
 		return nil, err

@@ -26,7 +26,7 @@ func (p *Page) Serve(ctx context.Context, listener net.Listener) ([]Stopped, err
 	work, abandon := context.WithCancel(context.WithoutCancel(ctx))
 	defer abandon()
 	p.jobs.mu.Lock()
-	p.jobs.base = work
+	p.jobs.lifetime = func() (context.Context, context.CancelFunc) { return context.WithCancel(work) }
 	p.jobs.mu.Unlock()
 	server := &http.Server{
 		Handler: p, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 30 * time.Second,

@@ -105,7 +105,7 @@ func (p *Page) look(w http.ResponseWriter, r *http.Request) {
 	}
 	s := newSnapshot(ask, p.Now())
 	s.Role = p.Roles[ask.Queue]
-	found, err := p.pick(w, r, choice, func(_ deadletter.Message, v deadletter.View) error {
+	found, err := p.pick(r.Context(), w, choice, func(_ deadletter.Message, v deadletter.View) error {
 		s.add(v, by.Value(v), p.Rows)
 		return nil
 	})
@@ -133,10 +133,10 @@ const lookTime = 10 * time.Minute
 
 // pick looks at a queue, one look at a time. If the browser goes away, the look ends and gives
 // everything back.
-func (p *Page) pick(w http.ResponseWriter, r *http.Request, choice desk.Request,
+func (p *Page) pick(ctx context.Context, w http.ResponseWriter, choice desk.Request,
 	each func(deadletter.Message, deadletter.View) error,
 ) (desk.Looked, error) {
-	ctx, done, err := p.turn(w, r)
+	ctx, done, err := p.turn(ctx, w)
 	if err != nil {
 		return desk.Looked{}, err
 	}
@@ -147,18 +147,18 @@ func (p *Page) pick(w http.ResponseWriter, r *http.Request, choice desk.Request,
 
 // turn waits until no other request looks at a queue, and gives the request the time that a look
 // may take.
-func (p *Page) turn(w http.ResponseWriter, r *http.Request) (ctx context.Context, done func(), err error) {
+func (p *Page) turn(ctx context.Context, w http.ResponseWriter) (looking context.Context, done func(), err error) {
 	deadline := time.Now().Add(lookTime)
 	control := http.NewResponseController(w)
 	_ = control.SetWriteDeadline(deadline) // the recorder of a test has no deadlines
 	_ = control.SetReadDeadline(deadline)  // when it passes, the server ends the context of the request
 	select {
 	case p.looking <- struct{}{}:
-	case <-r.Context().Done():
-		return nil, nil, r.Context().Err()
+	case <-ctx.Done():
+		return nil, nil, ctx.Err()
 	}
-	ctx, cancel := context.WithDeadline(r.Context(), deadline)
-	return ctx, func() { cancel(); <-p.looking }, nil
+	looking, cancel := context.WithDeadline(ctx, deadline)
+	return looking, func() { cancel(); <-p.looking }, nil
 }
 
 func newSnapshot(ask lookRequest, now time.Time) *snapshot {
