@@ -138,6 +138,14 @@ func (l *look) holdable() int {
 	}
 }
 
+// holdableBytes is how many bytes of bodies may be held. Zero is no limit.
+func (l *look) holdableBytes() int64 {
+	if l.done.Type == topology.Classic {
+		return cmp.Or(l.options.HoldBytes, holdClassicBytes)
+	}
+	return l.options.HoldBytes
+}
+
 // time is how long messages may be held.
 func (l *look) time() time.Duration {
 	groups := (l.wanted() + holdGroup - 1) / holdGroup
@@ -147,11 +155,8 @@ func (l *look) time() time.Duration {
 // hold looks at a queue.
 func (l *look) hold(ctx context.Context) (Looked, error) {
 	o := amqp.HolderOptions{
-		Messages: 1, Bytes: l.options.HoldBytes, Nack: l.terms.nack(),
+		Messages: 1, Bytes: l.holdableBytes(), Nack: l.terms.nack(),
 		Classic: l.done.Type == topology.Classic, Most: l.holdable(),
-	}
-	if o.Classic {
-		o.Bytes = cmp.Or(o.Bytes, holdClassicBytes)
 	}
 	if l.terms.timesOut() {
 		o.Timeout = max(leastTimeout, 2*l.time())
@@ -264,8 +269,7 @@ func (l *look) missed(err error, bytes int64) string {
 		return "the look ended when it had enough"
 	case err != nil:
 		return "the look failed"
-	case l.done.Looked < l.wanted() && l.done.Type == topology.Classic && bytes >= cmp.Or(l.options.HoldBytes, holdClassicBytes),
-		l.done.Looked < l.wanted() && l.options.HoldBytes > 0 && bytes >= l.options.HoldBytes:
+	case l.done.Looked < l.wanted() && l.holdableBytes() > 0 && bytes >= l.holdableBytes():
 		return fmt.Sprintf("the messages that were held have %d bytes, the limit; --hold-limit sets another", bytes)
 	case l.done.Looked < l.wanted():
 		return "others have taken the rest meanwhile"

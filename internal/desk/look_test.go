@@ -131,7 +131,7 @@ func timesToLook() (times, messages int) {
 	return 5, 2_000
 }
 
-// The order is exact after many looks, whole and partial, beside messages that arrive meanwhile.
+// The order is exact after many looks, whole and partial, while messages arrive.
 func TestLooksKeepTheOrder(t *testing.T) {
 	t.Parallel()
 	for _, kind := range queueKinds() {
@@ -306,10 +306,12 @@ func TestLooksRefuseALimitInBytes(t *testing.T) {
 		filledQueue(t, target, kind, 10, amqp091.Table{"x-queue-type": kind, "x-max-length-bytes": int64(100_000)})
 		setPolicy(t, target, "policies", kind, map[string]any{"max-length-bytes": 90_000})
 		look := func() error {
-			_, err := deskOf(t, target).Look(t.Context(), kind, desk.LookOptions{}, func(deadletter.Message) error { return nil })
+			ignore := func(deadletter.Message) error { return nil }
+			_, err := deskOf(t, target).Look(t.Context(), kind, desk.LookOptions{}, ignore)
 			return err
 		}
-		if err := look(); err != nil && (!errors.Is(err, desk.ErrRefused) || !strings.Contains(err.Error(), "not known yet")) {
+		err := look()
+		if err != nil && (!errors.Is(err, desk.ErrRefused) || !strings.Contains(err.Error(), "not known yet")) {
 			t.Errorf("error is %v", err)
 		}
 		brokertest.Eventually(t, "the size of "+kind, func() bool { return look() == nil })
@@ -340,7 +342,7 @@ func TestLooksRefuseWhatTheyCannotReach(t *testing.T) {
 	}
 }
 
-// Beside consumers a look needs consent. What they take is told, and nothing is lost.
+// In a queue with consumers a look needs consent. What they take is told, and nothing is lost.
 func TestLooksBesideConsumers(t *testing.T) {
 	t.Parallel()
 	for _, kind := range queueKinds() {
@@ -446,7 +448,8 @@ func TestLooksEndInTime(t *testing.T) {
 	const queue, n = "dead", 100
 	target := brokertest.VHost(t)
 	ch := filledQueue(t, target, queue, n, amqp091.Table{"x-queue-type": "quorum"})
-	l, err := deskOf(t, target).Look(t.Context(), queue, desk.LookOptions{Hold: 300 * time.Millisecond}, func(m deadletter.Message) error {
+	o := desk.LookOptions{Hold: 300 * time.Millisecond}
+	l, err := deskOf(t, target).Look(t.Context(), queue, o, func(m deadletter.Message) error {
 		if m.Position == 50 {
 			brokertest.Eventually(t, "the messages to be back", func() bool { return readyIn(t, ch, queue) == n })
 		}

@@ -74,16 +74,17 @@ func (r refusal) Error() string { return r.text }
 
 func (r refusal) Unwrap() error { return ErrRefused }
 
-// refuse refuses a queue in which a look at so many of its ready messages would do harm.
-func (t *terms) refuse(wanted, ready int, besideConsumers bool) error {
+// refuse refuses a queue in which a look at so many of its ready messages would do harm. With
+// consent it may have consumers.
+func (t *terms) refuse(wanted, ready int, consent bool) error {
 	if t.queue.Type() == topology.Stream {
-		return nil // it is read by offset, whoever else reads it
+		return nil // it is read by offset, also while other clients read it
 	}
 	if single, _ := t.effective[argSingleActiveConsumer].(bool); single {
 		return refusef("queue %s has a single active consumer (%s), and a look would take its place, or wait for it; stop the consumer and use a queue without that argument",
 			text.Name(t.queue.Name), argSingleActiveConsumer)
 	}
-	if t.consumers > 0 && !besideConsumers {
+	if t.consumers > 0 && !consent {
 		return refusef("queue %s has %s, and a look would withhold up to %s from %s; stop %s, or pass --beside-consumers",
 			text.Name(t.queue.Name), text.Count(t.consumers, "consumer"), text.Count(wanted, "message"),
 			text.Choose(t.consumers, "it", "them"), text.Choose(t.consumers, "it", "them"))

@@ -83,7 +83,7 @@ type Held struct {
 // queues (3.10.8, 4.0.5 and 4.3.6, measured). basic.get would scramble a quorum queue. Until then
 // nothing can be lost: the broker has all messages, and takes them back if the process, the
 // connection or the channel ends. After that the messages of several blocks of a quorum queue may
-// come back in another order of blocks; those of one channel keep theirs.
+// come back in another order of blocks; within a channel the order stays.
 //
 // A quorum queue keeps messages that were returned in a list of their own, which it delivers first,
 // and appends to it: a part of that list that is taken and given back ends up behind the rest of
@@ -188,13 +188,19 @@ func (h *Holder) perConsumer() int {
 	return maxPrefetch
 }
 
-// size is how many messages the next consumer takes.
+// size is how many messages the next consumer takes. With a limit in bytes that is as many as fit
+// if they are as large as those before.
 func (h *Holder) size() int {
 	n := h.o.Messages - h.taken
-	if h.o.Bytes > 0 {
-		n = min(n, max(leastChunk, (min(h.o.Messages, h.perChannel())+maxConsumers-1)/maxConsumers))
+	if h.o.Bytes == 0 {
+		return n
 	}
-	return n
+	fit := leastChunk
+	if h.bytes > 0 {
+		average := float64(h.bytes) / float64(h.taken)
+		fit = max(fit, int(min(float64(n), float64(h.o.Bytes-h.bytes)/average)))
+	}
+	return min(n, max(fit, h.o.Messages/maxConsumers)) // too many consumers would not keep the order
 }
 
 // next subscribes for n messages, or as many as fit, unless a chunk is not complete yet.

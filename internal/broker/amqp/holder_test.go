@@ -79,7 +79,7 @@ func sequence(n int, keep func(int) bool) []int {
 	return out
 }
 
-// Whatever a Holder takes comes back in its place, beside acknowledgements and arrivals.
+// Whatever a Holder takes comes back in its place, whatever is acknowledged and arrives meanwhile.
 func TestAHolderKeepsTheOrder(t *testing.T) {
 	t.Parallel()
 	const n, arrivals = 5000, 50

@@ -33,7 +33,7 @@ func rules() []rule {
 		{`for ever`, "forever", ``},
 		{`so often`, "the number of times", ``},
 		{`all the same`, "anyway, or still", ``},
-		{`beside|besides`, "next to, with, or in addition to", ``},
+		{`beside|besides`, "next to, with, or in addition to", `beside[- ]consumers`},
 		{`stand(s|ing)? in`, "be defined in, or be listed in", ``},
 		{`say(s|ing)? a name`, "set `name`", ``},
 		{`learns? who is first`, "print who holds the lock", ``},
