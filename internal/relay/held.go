@@ -33,8 +33,23 @@ func (l *loop) hold(j *job) {
 	j.delivery.Body, j.move = nil, Move{}
 }
 
-// intake returns the deliveries, or nil while messages are moved one by one and one is in flight.
+// paused reports whether no message may be taken in until Admit admits one.
+func (l *loop) paused() bool { return l.Admit != nil && !l.admitted }
+
+// admission returns Admit while nothing is admitted.
+func (l *loop) admission() <-chan struct{} {
+	if l.admitted || l.stopping {
+		return nil
+	}
+	return l.Admit
+}
+
+// intake returns the deliveries, or nil while messages are moved one by one and one is in flight,
+// and while none is admitted.
 func (l *loop) intake() <-chan amqp091.Delivery {
+	if l.paused() {
+		return nil
+	}
 	if l.OneByOne > 0 && (len(l.unsettled) > 0 || l.moved >= l.OneByOne) {
 		return nil
 	}

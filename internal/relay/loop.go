@@ -50,6 +50,7 @@ type loop struct {
 	deliveries <-chan amqp091.Delivery // nil once the intake has ended
 	canceled   bool                    // the subscription is over, because the queue seems empty
 	stopping   bool
+	admitted   bool            // Admit has admitted a message that has not come yet
 	jobs       []*job          // in the order of delivery
 	unsettled  map[uint64]*job // by the number that Publish returned
 	waiting    []*job          // refused, to be published again
@@ -75,6 +76,7 @@ func newLoop(r *Relay) *loop {
 // delivered handles a delivery.
 func (l *loop) delivered(d amqp091.Delivery, ok bool) error {
 	if ok {
+		l.admitted = false
 		d = l.Source.Take(d)
 		j := &job{delivery: d, move: l.Handler.Move(d), taken: time.Now()}
 		l.jobs = append(l.jobs, j)
@@ -257,7 +259,7 @@ func (l *loop) stop() error {
 // idle returns a channel that fires when nothing has happened for a while in a relay that ends when
 // the queue is empty, and nil in any other.
 func (l *loop) idle() <-chan time.Time {
-	if !l.UntilEmpty || l.canceled || l.stopping || len(l.jobs) > l.held {
+	if !l.UntilEmpty || l.canceled || l.stopping || l.paused() || len(l.jobs) > l.held {
 		return nil
 	}
 	return time.After(idleTime)
@@ -280,7 +282,7 @@ func (l *loop) finished() (bool, error) {
 		}
 		return true, ErrAgain
 	}
-	if !l.canceled || l.deliveries != nil || len(l.jobs) > l.held {
+	if !l.canceled || l.deliveries != nil || l.paused() || len(l.jobs) > l.held {
 		return false, nil
 	}
 	d, found, err := l.Source.Get()

@@ -105,6 +105,9 @@ type Relay struct {
 	// connection. The message stays unacknowledged, and so in the queue. Nil holds none.
 	// Caution.Begin sets this field and those below.
 	Hold func(d amqp091.Delivery, m Move) bool
+	// Admit is received from before each message is taken in: what sends to it sets the pace. Run
+	// finds the queue empty only when it may take another message. Nil is no limit.
+	Admit <-chan struct{}
 	// OneByOne makes Run have one message at a time between its publish and its acknowledgement,
 	// for as many messages. Zero is off.
 	OneByOne int
@@ -180,6 +183,8 @@ func (l *loop) run(ctx context.Context) error {
 			return err
 		}
 		select {
+		case <-l.admission():
+			l.admitted = true
 		case d, ok := <-l.intake():
 			if err := l.delivered(d, ok); err != nil {
 				return err
