@@ -31,6 +31,14 @@ func (c *Conn) DeleteQueue(name string, only Conditions) error {
 	})
 }
 
+// DeclareExchange creates an exchange, or finds that it exists. It fails with ErrInequivalent if
+// the exchange exists and differs.
+func (c *Conn) DeclareExchange(e topology.Exchange) error {
+	return c.onChannel(func(ch *amqp091.Channel) error {
+		return ch.ExchangeDeclare(e.Name, e.Type, e.Durable, e.AutoDelete, e.Internal, false, table(e.Arguments))
+	})
+}
+
 // DeleteExchange deletes an exchange, or finds that it is gone. It fails with ErrRefused if the
 // exchange has bindings and must not have any.
 func (c *Conn) DeleteExchange(name string, only Conditions) error {
