@@ -1,8 +1,6 @@
 package desk
 
 import (
-	"context"
-	"errors"
 	"time"
 
 	"github.com/dlxctl/dlxctl/internal/deadletter"
@@ -105,6 +103,8 @@ type Proposal struct {
 	// Refusals says why the run cannot be done, one line for each cause, with the fix. A
 	// message whose origin is in doubt is one. Empty means that it can.
 	Refusals []string
+	// Notes says what a person should know before, such as that nothing hears failures.
+	Notes []string
 
 	manifest manifest
 }
@@ -162,34 +162,3 @@ type Result struct {
 	Stopped string
 	Took    time.Duration
 }
-
-// manifest is what a run chose: how many messages of each handle.
-type manifest struct{ wanted map[deadletter.Handle]int }
-
-// Propose looks at the queue and says what the run would do. It moves nothing.
-func (d *Desk) Propose(ctx context.Context, r Request) (Proposal, error) {
-	return Proposal{}, errors.ErrUnsupported
-}
-
-// Execute does what was proposed: it writes the list of chosen messages into a hold, takes the
-// messages, and sends them. When ctx ends it stops at a moment where nothing is lost, and the
-// run can be resumed. progress may be nil.
-func (d *Desk) Execute(ctx context.Context, p Proposal, progress func(Progress)) (Result, error) {
-	return Result{}, errors.ErrUnsupported
-}
-
-// Runs returns the runs of the topology that have not ended, oldest first.
-func (d *Desk) Runs(ctx context.Context) ([]Run, error) { return nil, errors.ErrUnsupported }
-
-// Resume continues a run. Options that are not nil replace those of the run.
-func (d *Desk) Resume(ctx context.Context, id string, o *SendOptions, progress func(Progress)) (Result, error) {
-	return Result{}, errors.ErrUnsupported
-}
-
-// Return gives back what the hold of a run has to the queue it came from, at its tail.
-func (d *Desk) Return(ctx context.Context, id string, progress func(Progress)) (Result, error) {
-	return Result{}, errors.ErrUnsupported
-}
-
-// Cancel asks the process that works on a run to stop. What it has sent stays sent.
-func (d *Desk) Cancel(ctx context.Context, id string) error { return errors.ErrUnsupported }

@@ -1,0 +1,163 @@
+package desk
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"sync"
+	"time"
+
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/dlxctl/dlxctl/internal/broker/amqp"
+	"github.com/dlxctl/dlxctl/internal/deadletter"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+const (
+	// brakeLength is how many failures may wait to be heard.
+	brakeLength = 10_000
+	// leastSent is how many messages must have been sent for a share to count.
+	leastSent = 10
+)
+
+// brake hears each message of a run that fails again. It listens on the exchange to which the
+// work queues dead-letter, so it hears a failure when the broker routes it, not after the last
+// tier. A nil brake hears nothing.
+type brake struct {
+	conn   *amqp.Conn
+	source *amqp.Consumer
+	run    string
+	reader *deadletter.Reader
+	heard  func(failures int)
+	done   sync.WaitGroup
+
+	mu   sync.Mutex
+	seen map[string]bool
+	at   time.Time
+	why  string
+	key  string
+}
+
+// listen starts to listen for failures of the messages that the session sends. It returns nil if
+// the targets do not dead-letter to an exchange of the topology.
+func (s *session) listen(ctx context.Context, heard func(int)) (*brake, error) {
+	m, d := s.manifest, s.worker.desk
+	if m.Action != Replay && m.Action != Edit || len(m.Listen) == 0 {
+		return nil, nil //nolint:nilnil // a nil brake is a brake
+	}
+	conn, err := amqp.DialToConsume(ctx, d.endpoint("listens "+m.Run))
+	if err != nil {
+		return nil, err
+	}
+	keys := make([]string, len(m.Listen))
+	for i, queue := range m.Listen {
+		keys[i] = topology.AddressKey(queue)
+	}
+	source, err := conn.Listen(topology.HoldName(d.Topology.Name, m.Run)+".brake",
+		topology.FailedExchangeName(d.Topology.Name), keys, brakeLength)
+	if err != nil {
+		_ = conn.Close()
+		return nil, fmt.Errorf("listen for failures: %w", err)
+	}
+	b := &brake{
+		conn: conn, source: source, run: m.Run, reader: d.Reader, heard: heard, seen: map[string]bool{},
+	}
+	b.done.Go(b.hear)
+	return b, nil
+}
+
+// hear hears failures until the connection ends.
+func (b *brake) hear() {
+	for d := range b.source.Deliveries() {
+		d = b.source.Take(d)
+		// Nothing is lost: it is a copy in a queue of the desk's own.
+		if b.source.Ack(d.DeliveryTag, false) != nil {
+			return
+		}
+		if d.Headers[deadletter.HeaderRun] == b.run && b.note(d) {
+			b.heard(b.count())
+		}
+	}
+}
+
+// note counts a failure, once for each message: it fails again in each tier. It reports whether it
+// is the first of the message.
+func (b *brake) note(d amqp091.Delivery) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.at = time.Now()
+	handle, _ := d.Headers[headerHandle].(string)
+	sum := sha256.Sum256(d.Body)
+	id := handle + " " + d.MessageId + " " + hex.EncodeToString(sum[:8])
+	if b.seen[id] {
+		return false
+	}
+	b.seen[id] = true
+	if b.reader != nil {
+		v := b.reader.Head(deadletter.Message{Delivery: d})
+		b.why, b.key = cmp.Or(v.Error, v.Cause), v.Key
+	}
+	return true
+}
+
+// count returns how many messages failed again.
+func (b *brake) count() int {
+	if b == nil {
+		return 0
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.seen)
+}
+
+// last returns how many messages failed again, and why the last one did.
+func (b *brake) last() (n int, why, key string) {
+	if b == nil {
+		return 0, "", ""
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.seen), b.why, b.key
+}
+
+// heardAt returns when the last failure was heard; zero is never.
+func (b *brake) heardAt() time.Time {
+	if b == nil {
+		return time.Time{}
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.at
+}
+
+// lately describes the last failure.
+func (b *brake) lately() string {
+	_, why, key := b.last()
+	if why == "" {
+		return ""
+	}
+	return fmt.Sprintf(", the last one with key %q: %s", key, why)
+}
+
+// close ends the listening.
+func (b *brake) close() {
+	if b == nil {
+		return
+	}
+	_ = b.conn.Close() // nothing is in progress on it
+	b.done.Wait()
+}
+
+// failedAgain stops the run once too many messages have failed again.
+func (x *sender) failedAgain(failures int) {
+	o, sent := x.manifest.Send, x.pacer.progress().Done
+	switch {
+	case o.StopFailures > 0 && failures >= o.StopFailures,
+		o.StopShare > 0 && sent >= leastSent && float64(failures) >= o.StopShare*float64(sent):
+		x.cancel(stopped(fmt.Sprintf("%d of %d messages failed again%s", failures, sent, x.brake.lately())))
+	}
+	x.tellSending()
+}

@@ -1,0 +1,169 @@
+package desk
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/dlxctl/dlxctl/internal/broker/amqp"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// holdTimeOf is how long a pass over a queue with that many messages may hold them.
+func holdTimeOf(messages int) time.Duration {
+	return time.Minute + time.Duration(messages)*time.Millisecond
+}
+
+// newRun returns a name that no other run has.
+func (d *Desk) newRun() string {
+	return d.now().UTC().Format("20060102-150405-") + strings.ToLower(rand.Text()[:6])
+}
+
+// Execute does what was proposed: it writes the list of chosen messages into a hold, takes the
+// messages, and sends them. When ctx ends it stops at a moment where nothing is lost, and the
+// run can be resumed. progress may be nil.
+func (d *Desk) Execute(ctx context.Context, p Proposal, progress func(Progress)) (Result, error) {
+	if len(p.Refusals) > 0 {
+		return Result{}, refusef("%s", p.Refusals[0])
+	}
+	if p.Chosen == 0 {
+		return Result{}, nil
+	}
+	m := p.manifest
+	m.Run, m.By, m.Started = d.newRun(), d.By, d.now().UTC()
+	return d.onRun(ctx, m.Run, func(ctx context.Context, w *worker) (Result, error) {
+		if err := w.openHold(ctx, &m); err != nil {
+			return Result{}, err
+		}
+		s := &session{worker: w, manifest: &m, progress: progress}
+		return s.takeAndSend(ctx, nil)
+	})
+}
+
+// onRun works on a run as its only worker, and says how the work ended.
+func (d *Desk) onRun(
+	ctx context.Context, run string, work func(context.Context, *worker) (Result, error),
+) (Result, error) {
+	began := time.Now()
+	w, within, err := d.work(ctx, run)
+	if err != nil {
+		return Result{Run: run}, err
+	}
+	defer w.close()
+	r, err := work(within, w)
+	r.Run, r.Took = run, time.Since(began)
+	if why, ok := errors.AsType[stopped](err); ok {
+		r.Stopped, err = string(why), nil
+	}
+	switch {
+	case err == nil:
+		return r, nil
+	case ctx.Err() != nil:
+		r.Stopped = "interrupted"
+		return r, nil
+	case errors.Is(err, ErrRefused):
+		return r, err
+	default:
+		return r, fmt.Errorf("run %s: %w; nothing is lost: 'dlxctl desk resume %s' continues, and 'dlxctl desk return %s' gives back",
+			run, err, run, run)
+	}
+}
+
+// session is the work of one process on a run.
+type session struct {
+	worker   *worker
+	manifest *manifest
+	progress func(Progress)
+	telling  sync.Mutex
+	// doubledBefore is how many messages an earlier process may have doubled.
+	doubledBefore int
+}
+
+func (s *session) tell(p Progress) {
+	if s.progress == nil {
+		return
+	}
+	s.telling.Lock()
+	defer s.telling.Unlock()
+	p.Run, p.Chosen = s.manifest.Run, s.manifest.Chosen
+	s.progress(p)
+}
+
+// takeAndSend takes what is still to be taken, and sends what the hold has. has is what another
+// process has left in the hold; nil is nothing.
+func (s *session) takeAndSend(ctx context.Context, has *contents) (Result, error) {
+	w, m := s.worker, s.manifest
+	t, err := w.take(ctx, m, has, func(done int) { s.tell(Progress{Phase: Taking, Done: done}) })
+	if err != nil {
+		left := 0
+		if t != nil {
+			left = t.taken
+		}
+		return Result{Left: left}, err
+	}
+	r := Result{Missing: t.left}
+	if err := w.endTaking(ctx); err != nil {
+		r.Left = t.taken
+		return r, err
+	}
+	return s.send(ctx, r, t.taken)
+}
+
+// endTaking notes in the hold that nothing may be taken any more.
+func (w *worker) endTaking(ctx context.Context) error {
+	name := w.desk.Topology.Name
+	if err := w.note(ctx, topology.HoldName(name, w.run), record(w.run, recordSending, 0, 0, nil)); err != nil {
+		return err
+	}
+	return w.conn.DeleteExchange(intake(name, w.run), amqp.Conditions{})
+}
+
+// Resume continues a run. Options that are not nil replace those of the run.
+func (d *Desk) Resume(ctx context.Context, id string, o *SendOptions, progress func(Progress)) (Result, error) {
+	return d.onRun(ctx, id, func(ctx context.Context, w *worker) (Result, error) {
+		has, err := d.readHold(ctx, id)
+		if err != nil {
+			return Result{}, err
+		}
+		switch {
+		case has.gone:
+			return Result{}, refusef("there is no run %s; 'dlxctl desk runs' lists those that have not ended", id)
+		case !has.complete() && has.messages == 0:
+			return Result{Stopped: notStarted}, w.closeHold(ctx)
+		case !has.complete():
+			return Result{Left: has.messages}, refusef("the list of the run %s is gone; 'dlxctl desk return %s' gives back what its hold has", id, id)
+		case has.records[recordReturning] > 0:
+			return Result{Left: has.messages}, refusef("the run %s is being returned; 'dlxctl desk return %s' continues", id, id)
+		}
+		m := has.manifest
+		if o != nil {
+			m.Send = *o
+		}
+		s := &session{worker: w, manifest: &m, progress: progress}
+		if has.records[recordSending] > 0 {
+			// The exchange is left if the process died before it deleted it.
+			if err := w.conn.DeleteExchange(intake(d.Topology.Name, id), amqp.Conditions{}); err != nil {
+				return Result{Left: has.messages}, err
+			}
+			s.doubledBefore = has.manifest.Send.inFlight()
+			return s.send(ctx, Result{}, has.messages)
+		}
+		return s.takeAndSend(ctx, has)
+	})
+}
+
+// notStarted is why a run ends that was killed before it moved anything.
+const notStarted = "an earlier process died before it took anything; the run is gone, start it again"
+
+// inFlight is how many messages may be published and not yet confirmed.
+func (o SendOptions) inFlight() int {
+	if o.Rate > 0 {
+		return cmp.Or(o.InFlight, 1)
+	}
+	return cmp.Or(o.InFlight, 256)
+}

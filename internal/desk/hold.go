@@ -1,0 +1,297 @@
+package desk
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/dlxctl/dlxctl/internal/broker"
+	"github.com/dlxctl/dlxctl/internal/broker/amqp"
+	"github.com/dlxctl/dlxctl/internal/deadletter"
+	"github.com/dlxctl/dlxctl/internal/policy"
+	"github.com/dlxctl/dlxctl/internal/text"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// argRun is the argument of a hold that describes its run, so that runs can be listed without
+// consuming from their holds. The broker ignores it.
+const argRun = "x-desk-run"
+
+// parkedTime is how long parked messages stay.
+const parkedTime = 30 * 24 * time.Hour
+
+// summary is the value of argRun.
+type summary struct {
+	Action  Action
+	Queue   string
+	By      string    `json:",omitempty"`
+	Reason  string    `json:",omitempty"`
+	Started time.Time `json:",omitzero"`
+	Chosen  int
+	Target  Target
+	Send    SendOptions
+	// Records is how many messages of the hold are the list.
+	Records int
+}
+
+// keeper returns the arguments of a queue of the desk: no message leaves it by itself.
+func (d *Desk) keeper() topology.Arguments {
+	return topology.Arguments{
+		topology.ArgQueueType: topology.Quorum, topology.ArgDeliveryLimit: topology.Unlimited,
+		topology.ArgOverflow: topology.RejectPublish, topology.ArgManagedBy: topology.DeskMark(d.Topology.Name),
+	}
+}
+
+// holdOf returns the hold of a run.
+func (d *Desk) holdOf(m *manifest) (topology.Queue, error) {
+	described, err := json.Marshal(summary{
+		Action: m.Action, Queue: m.Queue, By: m.By, Reason: m.Reason, Started: m.Started, Chosen: m.Chosen,
+		Target: m.Target, Send: m.Send, Records: m.records(),
+	})
+	if err != nil {
+		return topology.Queue{}, err
+	}
+	return topology.Queue{
+		Name: topology.HoldName(d.Topology.Name, m.Run), Durable: true,
+		Arguments: d.keeper().With(argRun, string(described)),
+	}, nil
+}
+
+// parked returns the queue of parked messages.
+func (d *Desk) parked() topology.Queue {
+	return topology.Queue{
+		Name: topology.ParkedName(d.Topology.Name), Durable: true,
+		Arguments: d.keeper().With(topology.ArgMessageTTL, parkedTime.Milliseconds()),
+	}
+}
+
+// intake names the exchange through which a run takes messages into its hold. Its type is fanout:
+// it routes by neither key nor CC, so a message keeps its key and reaches the hold alone. It
+// exists as long as the run takes.
+func intake(topologyName, run string) string { return topology.HoldName(topologyName, run) }
+
+// straight names the exchange through which a run sends messages to one queue alone, whatever
+// their key and CC say. It exists until the run ends.
+func straight(topologyName, run, queue string) string {
+	lock := topology.DeskLockName("", queue) // for its hash
+	return topology.HoldName(topologyName, run) + ".to." + lock[strings.LastIndexByte(lock, '.')+1:]
+}
+
+// openHold creates the hold of a run, and writes the manifest into it. Nothing is taken before
+// the broker has confirmed all of it.
+func (w *worker) openHold(ctx context.Context, m *manifest) error {
+	hold, err := w.desk.holdOf(m)
+	if err != nil {
+		return err
+	}
+	if err := w.conn.DeclareQueue(hold); err != nil {
+		return fmt.Errorf("create the hold %s: %w", hold.Name, err)
+	}
+	if err := w.refusePolicies(ctx, hold); err != nil {
+		// It has just been created, and no message was published to it: nothing can be lost.
+		return errors.Join(err, w.conn.DeleteQueue(hold.Name, amqp.Conditions{}))
+	}
+	if err := w.fanout(ctx, intake(w.desk.Topology.Name, m.Run), hold.Name); err != nil {
+		return err
+	}
+	messages, err := m.messages()
+	if err != nil {
+		return err
+	}
+	return w.note(ctx, hold.Name, messages...)
+}
+
+// refusePolicies refuses a hold to which a policy applies by which messages would vanish.
+func (w *worker) refusePolicies(ctx context.Context, hold topology.Queue) error {
+	state, err := w.desk.Management.Inspect(ctx)
+	if err != nil {
+		return err
+	}
+	all := policy.All(state)
+	for _, p := range all.InEffect(hold) {
+		for _, key := range []string{"message-ttl", "expires", "delivery-limit"} {
+			if _, set := p.Definition[key]; set {
+				return refusef("the policy %s sets %s on the hold %s, which would lose messages; exclude queues named %s* from it",
+					text.Name(p.Name), key, hold.Name, topology.HoldName(w.desk.Topology.Name, ""))
+			}
+		}
+	}
+	return nil
+}
+
+// fanout creates an exchange that routes to one queue alone.
+func (w *worker) fanout(ctx context.Context, exchange, queue string) error {
+	if err := ctx.Err(); err != nil {
+		return context.Cause(ctx)
+	}
+	mark := topology.Arguments{topology.ArgManagedBy: topology.DeskMark(w.desk.Topology.Name)}
+	if err := w.conn.DeclareExchange(topology.Exchange{
+		Name: exchange, Type: topology.Fanout, Durable: true, Arguments: mark,
+	}); err != nil {
+		return fmt.Errorf("create the exchange %s: %w", exchange, err)
+	}
+	err := w.conn.Bind(topology.Binding{Source: exchange, Destination: queue, DestinationType: topology.ToQueue})
+	if err != nil {
+		return fmt.Errorf("bind the queue %s to %s: %w", text.Name(queue), exchange, err)
+	}
+	return nil
+}
+
+// note writes messages into the hold, and waits for their confirms.
+func (w *worker) note(ctx context.Context, hold string, messages ...amqp091.Publishing) error {
+	conn, err := amqp.Dial(ctx, w.desk.endpoint("writes "+w.run))
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	out, err := newOutlet(conn, len(messages))
+	if err != nil {
+		return err
+	}
+	for _, m := range messages {
+		if err := out.publish(ctx, "", hold, m); err != nil {
+			return fmt.Errorf("write to the hold %s: %w", hold, err)
+		}
+	}
+	return nil
+}
+
+// contents is what a hold has.
+type contents struct {
+	reading
+	// messages counts the dead letters, by handle and in all.
+	handles  map[uint64]uint32
+	messages int
+	// queues counts them by the queue that they were taken from.
+	queues map[string]int
+	gone   bool // there is no such hold
+}
+
+// readHold reads what the hold of a run has, and gives all of it back.
+func (d *Desk) readHold(ctx context.Context, run string) (*contents, error) {
+	hold := topology.HoldName(d.Topology.Name, run)
+	conn, err := amqp.DialToConsume(ctx, d.endpoint("reads "+run))
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	c := &contents{handles: map[uint64]uint32{}, queues: map[string]int{}}
+	ready, err := conn.MessagesReady(hold)
+	if errors.Is(err, broker.ErrNotFound) {
+		c.gone = true
+		return c, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	h := conn.Holder(hold, amqp.HolderOptions{Messages: ready})
+	err = h.Take(ctx, func(m amqp.Held) error {
+		if isRecord(run, m.Delivery) {
+			return c.add(m.Delivery)
+		}
+		c.messages++
+		c.handles[keyOf(deadletter.HandleOf(m.Delivery))]++
+		from, _ := m.Headers[headerQueue].(string)
+		c.queues[from]++
+		return nil
+	})
+	return c, errors.Join(err, h.Release())
+}
+
+// closeHold deletes the hold of a run, and its exchanges. The hold has nothing but records, n of
+// them.
+//
+// Nothing can be lost: the records are acknowledged only if nothing else is in the hold, and the
+// hold is deleted only once it is proven to be empty, which takes into account that the broker's
+// counts are up to 5 seconds old. A process that dies in between leaves an empty hold, which the
+// next one deletes.
+func (w *worker) closeHold(ctx context.Context) error {
+	hold := topology.HoldName(w.desk.Topology.Name, w.run)
+	queue := topology.Queue{Name: hold, Durable: true, Arguments: w.desk.keeper()}
+	for tries := 1; ; tries++ {
+		if err := w.dropRecords(ctx, hold); err != nil {
+			return err
+		}
+		err := w.desk.Management.ProveEmpty(ctx, []topology.Queue{queue})
+		if err == nil {
+			break
+		}
+		// What a connection had that has just ended comes back a moment later.
+		if tries == closeTries || !errors.Is(err, broker.ErrRefused) {
+			return err
+		}
+	}
+	state, err := w.desk.Management.Inspect(ctx)
+	if err != nil {
+		return err
+	}
+	for _, e := range state.Have.Exchanges {
+		if e.Name == hold || strings.HasPrefix(e.Name, hold+".to.") {
+			if err := w.conn.DeleteExchange(e.Name, amqp.Conditions{}); err != nil {
+				return err
+			}
+		}
+	}
+	return w.conn.DeleteQueue(hold, amqp.Conditions{}) // proven to be empty, see above
+}
+
+const (
+	// closeTries is how often an end is tried, each 5 seconds, and dropPasses how often in
+	// succession a hold must have nothing ready before.
+	closeTries = 3
+	dropPasses = 3
+)
+
+// dropRecords acknowledges the records in a hold that has nothing else. Those that the connections
+// of the run had come back a moment after these have ended.
+func (w *worker) dropRecords(ctx context.Context, hold string) error {
+	conn, err := amqp.DialToConsume(ctx, w.desk.endpoint("ends "+w.run))
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	for empty := 0; empty < dropPasses; empty++ {
+		ready, err := conn.MessagesReady(hold)
+		if err != nil {
+			return err
+		}
+		if ready == 0 {
+			if err := pause(ctx, askPause/2); err != nil {
+				return err
+			}
+			continue
+		}
+		empty = -1
+		if err := w.dropReady(ctx, conn, hold, ready); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// dropReady acknowledges the ready records in a hold that has nothing else.
+func (w *worker) dropReady(ctx context.Context, conn *amqp.Conn, hold string, ready int) error {
+	h := conn.Holder(hold, amqp.HolderOptions{Messages: ready})
+	var records []amqp.Held
+	err := h.Take(ctx, func(m amqp.Held) error {
+		if !isRecord(w.run, m.Delivery) {
+			return fmt.Errorf("the hold %s still has messages; run 'dlxctl desk resume %s'", hold, w.run)
+		}
+		m.Body = nil
+		records = append(records, m)
+		return nil
+	})
+	for _, m := range records {
+		if err != nil {
+			break
+		}
+		// Nothing is lost: it is a record of the run, whose messages have all left the hold.
+		err = h.Ack(m)
+	}
+	return errors.Join(err, h.Release())
+}

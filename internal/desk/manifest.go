@@ -1,0 +1,193 @@
+package desk
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"time"
+
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/dlxctl/dlxctl/internal/deadletter"
+)
+
+// Headers of the messages in a hold that are no dead letters, and values of headerRecord.
+const (
+	headerManifest = "desk-manifest" // the run, on all of them
+	headerRecord   = "desk-record"
+	headerPart     = "desk-part"    // the number of a part, from 1
+	headerParts    = "desk-parts"   // how many parts there are
+	headerEdited   = "desk-headers" // the headers of an edited message
+
+	recordList      = "list"      // a part of the list of chosen messages
+	recordEdited    = "edited"    // the message as a person wants it
+	recordResumed   = "resumed"   // a second process takes
+	recordSending   = "sending"   // all is taken; nothing may be taken any more
+	recordReturning = "returning" // the run goes back; it cannot be resumed
+)
+
+// entriesPerPart is how many handles one message of a manifest has: some 3 MB.
+const entriesPerPart = 100_000
+
+// entry says how many messages of a handle a run takes.
+type entry struct {
+	wanted uint32
+	// present is how many equal messages the queue had when the run chose.
+	present uint32
+	// dated reports that the headers tell when the message failed: an equal one cannot arrive
+	// later.
+	dated bool
+}
+
+// manifest is what a run chose, and what it does. It is stored in the hold before anything is
+// taken, so that any machine can resume the run.
+type manifest struct {
+	Run         string
+	Action      Action
+	Queue       string
+	By          string    `json:",omitempty"`
+	Reason      string    `json:",omitempty"`
+	Started     time.Time `json:",omitzero"`
+	Chosen      int
+	Target      Target
+	Send        SendOptions
+	Forever     bool `json:",omitempty"`
+	KeepHistory bool `json:",omitempty"`
+	KeepTTL     bool `json:",omitempty"`
+	// Watch are the queues that the run sends to, as far as it knows, and Listen are those of them
+	// whose failures go to the failed exchange of the topology.
+	Watch  []string `json:",omitempty"`
+	Listen []string `json:",omitempty"`
+
+	wanted map[uint64]entry
+	// edited is the message as a person wants it, of an edit.
+	edited *amqp091.Delivery
+}
+
+// part is the body of a message of a manifest. Only the first has the manifest itself.
+type part struct {
+	Manifest *manifest `json:",omitempty"`
+	// Entries are, by handle, the fields of an entry.
+	Entries map[string][3]uint32
+}
+
+// keyOf returns a handle as a number, which takes less memory.
+func keyOf(h deadletter.Handle) uint64 {
+	n, err := strconv.ParseUint(string(h), 16, 64)
+	if err != nil {
+		return 0 // HandleOf makes no such handle
+	}
+	return n
+}
+
+// messages returns the manifest as messages to publish.
+func (m *manifest) messages() ([]amqp091.Publishing, error) {
+	first := part{Manifest: m, Entries: map[string][3]uint32{}}
+	parts := []part{first}
+	for key, e := range m.wanted {
+		last := parts[len(parts)-1]
+		if len(last.Entries) == entriesPerPart {
+			last = part{Entries: map[string][3]uint32{}}
+			parts = append(parts, last)
+		}
+		dated := uint32(0)
+		if e.dated {
+			dated = 1
+		}
+		last.Entries[fmt.Sprintf("%012x", key)] = [3]uint32{e.wanted, e.present, dated}
+	}
+	total := len(parts)
+	if m.edited != nil {
+		total++
+	}
+	var out []amqp091.Publishing
+	for i, p := range parts {
+		body, err := json.Marshal(p)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, record(m.Run, recordList, i+1, total, body))
+	}
+	if m.edited != nil {
+		p := record(m.Run, recordEdited, total, total, m.edited.Body)
+		p.MessageId, p.ContentType, p.ContentEncoding = m.edited.MessageId, m.edited.ContentType, m.edited.ContentEncoding
+		p.Headers[headerEdited] = m.edited.Headers
+		out = append(out, p)
+	}
+	return out, nil
+}
+
+// record returns a message for a hold that is no dead letter.
+func record(run, kind string, number, total int, body []byte) amqp091.Publishing {
+	return amqp091.Publishing{
+		DeliveryMode: amqp091.Persistent, AppId: "dlxctl", ContentType: "application/json", Body: body,
+		Headers: amqp091.Table{
+			headerManifest: run, headerRecord: kind, headerPart: int64(number), headerParts: int64(total),
+		},
+	}
+}
+
+// isRecord reports whether a message of a hold is one that the run wrote for itself. The name of
+// a run is drawn, so that no other message has it in this header.
+func isRecord(run string, d amqp091.Delivery) bool { return d.Headers[headerManifest] == run }
+
+// reading is a manifest while its parts are read, in any order.
+type reading struct {
+	manifest manifest
+	have     map[int64]bool
+	total    int64
+	records  map[string]int
+	count    int // messages that are records
+}
+
+// add reads a record.
+func (r *reading) add(d amqp091.Delivery) error {
+	kind, _ := d.Headers[headerRecord].(string)
+	if r.records == nil {
+		r.records, r.have = map[string]int{}, map[int64]bool{}
+	}
+	r.records[kind]++
+	r.count++
+	number, _ := d.Headers[headerPart].(int64)
+	total, _ := d.Headers[headerParts].(int64)
+	switch kind {
+	case recordEdited:
+		headers, _ := d.Headers[headerEdited].(amqp091.Table)
+		r.manifest.edited = &amqp091.Delivery{
+			Headers: headers, ContentType: d.ContentType, ContentEncoding: d.ContentEncoding, MessageId: d.MessageId,
+			Body: d.Body,
+		}
+	case recordList:
+		if err := r.list(d.Body); err != nil {
+			return fmt.Errorf("the list of the run cannot be read: %w", err)
+		}
+	default:
+		return nil
+	}
+	r.have[number], r.total = true, total
+	return nil
+}
+
+// list reads a part of the list.
+func (r *reading) list(body []byte) error {
+	var p part
+	if err := json.Unmarshal(body, &p); err != nil {
+		return err
+	}
+	wanted, edited := r.manifest.wanted, r.manifest.edited
+	if p.Manifest != nil {
+		r.manifest = *p.Manifest
+	}
+	if wanted == nil {
+		wanted = make(map[uint64]entry, len(p.Entries))
+	}
+	for handle, e := range p.Entries {
+		wanted[keyOf(deadletter.Handle(handle))] = entry{wanted: e[0], present: e[1], dated: e[2] == 1}
+	}
+	r.manifest.wanted, r.manifest.edited = wanted, edited
+	return nil
+}
+
+// complete reports whether all parts were read. Nothing is taken before the broker has confirmed
+// all of them: an incomplete manifest means that the run has moved nothing.
+func (r *reading) complete() bool { return r.total > 0 && int64(len(r.have)) == r.total }

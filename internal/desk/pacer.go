@@ -1,0 +1,249 @@
+package desk
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/dlxctl/dlxctl/internal/relay"
+	"github.com/dlxctl/dlxctl/internal/text"
+)
+
+const (
+	// settleTime is how long nothing must be heard of a batch, unless SendOptions say otherwise.
+	settleTime = 5 * time.Second
+	// askPause is the pause between two questions how many messages wait in the target queues.
+	askPause = 200 * time.Millisecond
+	// rateTime is the time over which the rate is measured.
+	rateTime = 5 * time.Second
+)
+
+// paced reports whether something limits how fast messages are sent.
+func (o SendOptions) paced() bool { return o.Rate > 0 || len(o.Ramp) > 0 || o.MaxWaiting > 0 }
+
+// pacer decides when the next message is sent.
+type pacer struct {
+	o     SendOptions
+	brake *brake
+	// waiting returns how many messages are ready in the target queues, and names the fullest.
+	waiting func() (n int, queue string, err error)
+	// say is called when the reason of a pause changes.
+	say  func()
+	stop func(error)
+	wake chan struct{}
+
+	mu      sync.Mutex
+	sent    int // confirmed
+	given   int // admitted
+	batch   int // of the ramp, from 0
+	inBatch int // admitted of the batch
+	before  int // failures that were heard of earlier batches
+	pausing string
+	marks   []mark
+}
+
+// mark is how many messages were sent at a time.
+type mark struct {
+	at   time.Time
+	sent int
+}
+
+// moved notes how many messages were sent.
+func (p *pacer) moved(n int) {
+	p.mu.Lock()
+	p.sent = n
+	if now := time.Now(); len(p.marks) == 0 || now.Sub(p.marks[len(p.marks)-1].at) > rateTime/10 {
+		p.marks = append(p.marks, mark{now, n})
+		if len(p.marks) > 10 {
+			p.marks = p.marks[1:]
+		}
+	}
+	p.mu.Unlock()
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+}
+
+// progress returns what the pacer knows of it.
+func (p *pacer) progress() Progress {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	out := Progress{Done: p.sent, Pausing: p.pausing}
+	if p.batch < len(p.o.Ramp) {
+		out.Batch = p.batch + 1
+	}
+	if len(p.marks) > 0 {
+		if first := p.marks[0]; time.Since(first.at) > 0 {
+			out.Rate = float64(p.sent-first.sent) / time.Since(first.at).Seconds()
+		}
+	}
+	return out
+}
+
+// pause notes why nothing is sent; empty is no pause.
+func (p *pacer) pause(why string) {
+	p.mu.Lock()
+	changed := p.pausing != why
+	p.pausing = why
+	p.mu.Unlock()
+	if changed {
+		p.say()
+	}
+}
+
+// pace starts to admit messages to a relay, and returns what ends it.
+func (x *sender) pace(ctx context.Context, r *relay.Relay) (end func()) {
+	p := x.pacer
+	if !p.o.paced() {
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	p.mu.Lock()
+	p.inBatch -= p.given - p.sent // what was admitted and not sent is admitted anew
+	p.given = p.sent
+	p.mu.Unlock()
+	admit := make(chan struct{})
+	r.Admit = admit
+	var running sync.WaitGroup
+	running.Go(func() { p.run(ctx, admit) })
+	return func() { cancel(); running.Wait() }
+}
+
+// run admits messages until ctx ends.
+func (p *pacer) run(ctx context.Context, admit chan<- struct{}) {
+	next := time.Now()
+	for {
+		for p.batch < len(p.o.Ramp) && p.inBatch >= p.o.Ramp[p.batch] {
+			if !p.judge(ctx, p.o.Ramp[p.batch]) {
+				return
+			}
+			p.mu.Lock()
+			p.batch, p.inBatch = p.batch+1, 0
+			p.mu.Unlock()
+		}
+		if !p.room(ctx) || !p.hasWindow(ctx) {
+			return
+		}
+		if p.o.Rate > 0 {
+			if pause(ctx, time.Until(next)) != nil {
+				return
+			}
+			next = later(next, time.Now()).Add(time.Duration(float64(time.Second) / p.o.Rate))
+		}
+		select {
+		case admit <- struct{}{}:
+		case <-ctx.Done():
+			return
+		}
+		p.mu.Lock()
+		p.given++
+		p.inBatch++
+		p.mu.Unlock()
+	}
+}
+
+// later returns the time from which the next one counts. What was missed is not made up for.
+func later(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return b
+	}
+	return a
+}
+
+// inFlight returns how many messages are admitted and not sent.
+func (p *pacer) inFlight() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.given - p.sent
+}
+
+// hasWindow waits until one more message may be in flight.
+func (p *pacer) hasWindow(ctx context.Context) bool { return p.until(ctx, p.o.inFlight()-1) }
+
+// until waits until at most that many messages are in flight.
+func (p *pacer) until(ctx context.Context, most int) bool {
+	for p.inFlight() > most {
+		select {
+		case <-p.wake:
+		case <-ctx.Done():
+			return false
+		}
+	}
+	return true
+}
+
+// room waits while the target queues hold more than they may.
+func (p *pacer) room(ctx context.Context) bool {
+	if p.o.MaxWaiting <= 0 {
+		return true
+	}
+	for {
+		n, queue, err := p.waiting()
+		if err != nil {
+			p.stop(err)
+			return false
+		}
+		if n <= p.o.MaxWaiting {
+			p.pause("")
+			return true
+		}
+		p.pause(fmt.Sprintf("%s holds %s, more than %d", text.Name(queue), text.Count(n, "message"), p.o.MaxWaiting))
+		if pause(ctx, askPause) != nil {
+			return false
+		}
+	}
+}
+
+// judge waits until a batch is done: gone from the target queues, and nothing heard of it for a
+// while. It reports whether the next one may be sent.
+func (p *pacer) judge(ctx context.Context, size int) bool {
+	if !p.until(ctx, 0) || !p.gone(ctx) {
+		return false
+	}
+	settle := cmp.Or(p.o.Settle, settleTime)
+	gone := time.Now()
+	for {
+		wait := settle - time.Since(later(gone, p.brake.heardAt()))
+		if wait <= 0 {
+			break
+		}
+		p.pause(fmt.Sprintf("listening for failures of a batch of %d for %s", size, settle))
+		if pause(ctx, wait) != nil {
+			return false
+		}
+	}
+	p.pause("")
+	failed := p.brake.count() - p.before
+	p.before += failed
+	if failed == 0 {
+		return true
+	}
+	tolerated := p.o.StopShare > 0 && float64(failed) < p.o.StopShare*float64(size) ||
+		p.o.StopShare == 0 && p.o.StopFailures > failed && failed < size
+	if !tolerated {
+		p.stop(stopped(fmt.Sprintf("%d of a batch of %d failed again%s", failed, size, p.brake.lately())))
+	}
+	return tolerated
+}
+
+// gone waits until the target queues have been empty at one moment since the batch was sent: a
+// queue delivers in order.
+func (p *pacer) gone(ctx context.Context) bool {
+	for {
+		n, queue, err := p.waiting()
+		if err != nil {
+			p.stop(err)
+			return false
+		}
+		if n == 0 {
+			return true
+		}
+		p.pause(fmt.Sprintf("waiting until the consumers of %s have read %s", text.Name(queue), text.Count(n, "message")))
+		if pause(ctx, askPause) != nil {
+			return false
+		}
+	}
+}

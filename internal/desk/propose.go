@@ -1,0 +1,364 @@
+package desk
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/dlxctl/dlxctl/internal/deadletter"
+	"github.com/dlxctl/dlxctl/internal/route"
+	"github.com/dlxctl/dlxctl/internal/text"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// Propose looks at the queue and says what the run would do. It moves nothing.
+func (d *Desk) Propose(ctx context.Context, r Request) (Proposal, error) {
+	c, err := d.newChoice(r)
+	if err != nil {
+		return Proposal{}, err
+	}
+	looked, err := d.Look(ctx, r.Queue, r.Look, c.visit)
+	if err != nil {
+		return Proposal{}, err
+	}
+	state, err := d.Management.Inspect(ctx)
+	if err != nil {
+		return Proposal{}, err
+	}
+	state = d.Management.AskConsumers(ctx, state, c.queues())
+	return c.propose(looked, state), nil
+}
+
+// choice is what a request chooses of a queue.
+type choice struct {
+	desk    *Desk
+	request Request
+	known   *deadletter.Known
+	// named are the messages that handles name; nil names all. found are those that were seen.
+	named, found map[string]bool
+
+	entries  map[uint64]entry // of all messages that were seen
+	chosen   int
+	replayed int
+	copies   int
+	groups   map[string]*deadletter.Group
+	first    time.Time
+	last     time.Time
+	// to counts the messages by where they go.
+	to map[place]int
+	// doubts are why messages cannot go where they should, with their number.
+	doubts map[string]int
+	edited *amqp091.Delivery
+}
+
+// place is where a message goes: to one queue alone, or to an exchange with a key.
+type place struct{ queue, exchange, key string }
+
+// newChoice checks a request.
+func (d *Desk) newChoice(r Request) (*choice, error) {
+	c := &choice{
+		desk: d, request: r, known: d.known(), entries: map[uint64]entry{}, groups: map[string]*deadletter.Group{},
+		to: map[place]int{}, doubts: map[string]int{},
+	}
+	parked := topology.ParkedName(d.Topology.Name)
+	switch t := r.Target; {
+	case d.Topology.Name == "":
+		return nil, refusef("a run needs a topology; pass the topology file with -f")
+	case r.Action == Edit && r.Edited == nil:
+		return nil, refusef("nothing was edited; change the message first")
+	case r.Action == Restore && r.Queue != parked:
+		return nil, refusef("restore takes messages from %s; name that queue", parked)
+	case (r.Action == Park || r.Action == Discard && !r.Forever) && r.Queue == parked:
+		return nil, refusef("the messages of %s are parked already; restore, replay, or discard them forever", parked)
+	case t.Queue == r.Queue && r.Queue != "", t.Exchange == "" && t.Key == r.Queue && r.Queue != "":
+		return nil, refusef("the target is the queue %s itself; name another", text.Name(r.Queue))
+	case topology.IsHoldName(d.Topology.Name, r.Queue):
+		return nil, refusef("%s is the hold of a run; resume or return that run", r.Queue)
+	}
+	if len(r.Handles) > 0 {
+		c.named, c.found = map[string]bool{}, map[string]bool{}
+	}
+	for _, name := range r.Handles {
+		handle, copied, err := deadletter.ParseHandle(name)
+		if err != nil {
+			return nil, err
+		}
+		c.named[deadletter.NameOf(handle, copied)] = true
+	}
+	return c, nil
+}
+
+// visit chooses a message, or leaves it.
+func (c *choice) visit(m deadletter.Message) error {
+	facts := deadletter.Read(m.Delivery, c.request.Queue, c.known)
+	key := keyOf(m.Handle)
+	e := c.entries[key]
+	e.present++
+	e.dated = !facts.LastFailed.IsZero()
+	defer func() { c.entries[key] = e }()
+	wanted, err := c.wants(m, facts)
+	if err != nil || !wanted {
+		return err
+	}
+	if e.wanted > 0 {
+		c.copies++
+	}
+	e.wanted++
+	c.chosen++
+	c.place(m, facts)
+	c.group(m)
+	if c.request.Action == Edit && c.edited == nil {
+		return c.edit(m)
+	}
+	return nil
+}
+
+// edit notes the message as the person wants it. Its body is valid only now.
+func (c *choice) edit(m deadletter.Message) error {
+	edited, err := deadletter.Apply(m.Delivery, *c.request.Edited)
+	if err != nil {
+		return refusef("%s", err)
+	}
+	edited.Body = slices.Clone(edited.Body)
+	c.edited = &edited
+	return nil
+}
+
+// wants reports whether the request chooses a message.
+func (c *choice) wants(m deadletter.Message, facts deadletter.Facts) (bool, error) {
+	r := c.request
+	if c.named != nil {
+		name := deadletter.NameOf(m.Handle, m.Copy)
+		if !c.named[name] {
+			return false, nil
+		}
+		c.found[name] = true
+	}
+	if r.Limit > 0 && c.chosen >= r.Limit || !r.Since.IsZero() && facts.LastFailed.Before(r.Since) {
+		return false, nil
+	}
+	if r.Filter != nil {
+		if ok, err := r.Filter.Matches(c.view(m)); err != nil || !ok {
+			return false, err
+		}
+	}
+	if again := r.Action == Replay || r.Action == Edit; again && facts.Replays > 0 && !r.Again {
+		c.replayed++
+		return false, nil
+	}
+	return true, nil
+}
+
+// view returns a message as a filter may see it.
+func (c *choice) view(m deadletter.Message) deadletter.View {
+	if c.desk.Reader == nil {
+		return (&deadletter.Reader{Known: c.known}).View(m)
+	}
+	return c.desk.Reader.View(m)
+}
+
+// place notes where a message would go.
+func (c *choice) place(m deadletter.Message, facts deadletter.Facts) {
+	r := c.request
+	parkedFrom, _ := m.Delivery.Headers[headerParkedFrom].(string)
+	switch t := r.Target; {
+	case r.Action == Park, r.Action == Discard:
+	case r.Action == Restore && parkedFrom == "":
+		c.doubts["do not name the queue from which they were parked; replay them with --to"]++
+	case r.Action == Restore:
+		c.to[place{queue: parkedFrom}]++
+	case t.Queue != "":
+		c.to[place{queue: t.Queue, key: t.Queue}]++
+	case t.Exchange != "" || t.Key != "":
+		c.to[place{exchange: t.Exchange, key: t.Key}]++
+	case t.Original && facts.Exchange == "" && facts.Key == "":
+		c.doubts["do not tell where they were published; name a target with --to"]++
+	case t.Original:
+		c.to[place{exchange: facts.Exchange, key: facts.Key}]++
+	case facts.WorkQueue == "":
+		c.doubts[cmp.Or(facts.Doubt, "no header names the queue in which it failed")+"; name a target with --to"]++
+	default:
+		c.to[place{queue: facts.WorkQueue, key: facts.Key}]++
+	}
+}
+
+// group counts what messages have in common, as a person may see it.
+func (c *choice) group(m deadletter.Message) {
+	reader := c.desk.Reader
+	if reader == nil {
+		reader = &deadletter.Reader{Known: c.known}
+	}
+	v := reader.Head(m)
+	parts := slices.DeleteFunc([]string{v.Cause, v.Key, v.WorkQueue}, func(s string) bool { return s == "" })
+	name := cmp.Or(strings.Join(parts, ", "), "unknown")
+	g := c.groups[name]
+	if g == nil {
+		g = &deadletter.Group{Value: name, Example: m.Handle}
+		c.groups[name] = g
+	}
+	g.Count++
+	if t := v.LastFailed; !t.IsZero() {
+		g.First, g.Last = earlier(g.First, t), later(g.Last, t)
+		c.first, c.last = earlier(c.first, t), later(c.last, t)
+	}
+}
+
+// earlier returns the earlier of two times. The zero time is none.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || b.Before(a) {
+		return b
+	}
+	return a
+}
+
+// queues returns the queues to which messages go by their names.
+func (c *choice) queues() []string {
+	seen := map[string]bool{}
+	for p := range c.to {
+		if p.queue != "" {
+			seen[p.queue] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(seen))
+}
+
+// propose returns the proposal.
+func (c *choice) propose(looked Looked, state topology.State) Proposal {
+	p := Proposal{
+		Request: c.request, Looked: looked, Chosen: c.chosen, ReplayedBefore: c.replayed, Copies: c.copies,
+		First: c.first, Last: c.last,
+	}
+	for _, g := range c.groups {
+		p.Groups = append(p.Groups, *g)
+	}
+	slices.SortFunc(p.Groups, func(a, b deadletter.Group) int {
+		return cmp.Or(b.Count-a.Count, cmp.Compare(a.Value, b.Value))
+	})
+	c.reach(&p, state)
+	c.refuse(&p)
+	c.brakes(&p, state)
+	p.manifest = c.manifest(&p, state)
+	return p
+}
+
+// reach says where the messages go, and refuses what does not exist.
+func (c *choice) reach(p *Proposal, state topology.State) {
+	bound := returnable(c.desk.Topology.Name, state)
+	router := route.New(state)
+	exists := map[string]bool{}
+	for _, q := range state.Have.Queues {
+		exists[q.Name] = true
+	}
+	reaches := map[Reach]int{}
+	for at, n := range c.to {
+		switch {
+		case at.queue == "":
+			result := router.Publish(at.exchange, at.key, nil)
+			if len(result.Queues) == 0 {
+				p.Refusals = append(p.Refusals, fmt.Sprintf("exchange %q with key %q leads to no queue; name another target with --to",
+					at.exchange, at.key))
+			}
+			for _, queue := range result.Queues {
+				reaches[Reach{Queue: queue, Exchange: at.exchange, Key: at.key}] += n
+			}
+		case !exists[at.queue]:
+			p.Refusals = append(p.Refusals, fmt.Sprintf("the queue %s does not exist; run dlxctl apply, or name another target with --to",
+				text.Name(at.queue)))
+		case bound[at.queue] && c.request.Target == (Target{}) && c.request.Action != Restore:
+			reaches[Reach{Queue: at.queue, Exchange: topology.ReturnExchangeName(c.desk.Topology.Name), Key: at.key}] += n
+		default:
+			reaches[Reach{Queue: at.queue, Key: at.key}] += n
+		}
+	}
+	for reach, n := range reaches {
+		reach.Messages = n
+		usage, counted := state.Usage[reach.Queue]
+		reach.Waiting, reach.Consumers = int(usage.Ready), int(usage.Consumers)
+		if !counted {
+			reach.Waiting = -1
+		}
+		if !counted || usage.ConsumersUnknown {
+			reach.Consumers = -1
+		}
+		p.Reaches = append(p.Reaches, reach)
+	}
+	slices.SortFunc(p.Reaches, func(a, b Reach) int {
+		return cmp.Or(cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.Exchange, b.Exchange), cmp.Compare(a.Key, b.Key))
+	})
+}
+
+// refuse adds why the run cannot be done.
+func (c *choice) refuse(p *Proposal) {
+	for name := range c.named {
+		if !c.found[name] {
+			p.Refusals = append(p.Refusals, fmt.Sprintf("no message of %s that was looked at has the handle %s; list the queue again",
+				text.Name(c.request.Queue), name))
+		}
+	}
+	for doubt, n := range c.doubts {
+		p.Refusals = append(p.Refusals, fmt.Sprintf("%s: %s", text.Count(n, "message"), doubt))
+	}
+	if c.request.Action == Edit && c.chosen > 1 {
+		p.Refusals = append(p.Refusals, fmt.Sprintf("edit changes one message, and %d were chosen; name one by its handle", c.chosen))
+	}
+	slices.Sort(p.Refusals)
+	p.Refusals = slices.Compact(p.Refusals)
+}
+
+// brakes notes whose failures nothing hears.
+func (c *choice) brakes(p *Proposal, state topology.State) {
+	if c.request.Action != Replay && c.request.Action != Edit {
+		return
+	}
+	heard := listenable(c.desk.Topology.Name, state)
+	var deaf []string
+	for _, r := range p.Reaches {
+		if !heard[r.Queue] && !slices.Contains(deaf, r.Queue) {
+			deaf = append(deaf, r.Queue)
+		}
+	}
+	if len(deaf) > 0 {
+		p.Notes = append(p.Notes, fmt.Sprintf(
+			"nothing hears failures in %s, which %s not dead-letter to %s: the run does not stop by itself when messages fail again there",
+			strings.Join(deaf, ", "), text.Choose(len(deaf), "does", "do"), topology.FailedExchangeName(c.desk.Topology.Name)))
+	}
+}
+
+// listenable returns the queues whose failures the failed exchange of a topology routes.
+func listenable(name string, state topology.State) map[string]bool {
+	out := map[string]bool{}
+	for _, b := range state.Have.Bindings {
+		queue, address := strings.CutPrefix(b.Key, addressPrefix)
+		if address && (b.Source == topology.FailedExchangeName(name) || b.Source == topology.NextFailedExchangeName(name)) {
+			out[queue] = true
+		}
+	}
+	return out
+}
+
+// manifest returns what the run takes.
+func (c *choice) manifest(p *Proposal, state topology.State) manifest {
+	r := c.request
+	maps.DeleteFunc(c.entries, func(_ uint64, e entry) bool { return e.wanted == 0 })
+	m := manifest{
+		Action: r.Action, Queue: r.Queue, Reason: r.Reason, Chosen: c.chosen, Target: r.Target, Send: r.Send,
+		Forever: r.Forever, KeepHistory: r.KeepHistory, KeepTTL: r.KeepTTL, wanted: c.entries, edited: c.edited,
+	}
+	heard := listenable(c.desk.Topology.Name, state)
+	for _, reach := range p.Reaches {
+		if slices.Contains(m.Watch, reach.Queue) {
+			continue
+		}
+		m.Watch = append(m.Watch, reach.Queue)
+		if heard[reach.Queue] {
+			m.Listen = append(m.Listen, reach.Queue)
+		}
+	}
+	return m
+}

@@ -1,0 +1,113 @@
+package desk
+
+import (
+	"context"
+	"fmt"
+	"maps"
+
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/dlxctl/dlxctl/internal/relay"
+	"github.com/dlxctl/dlxctl/internal/text"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// Return gives back what the hold of a run has to the queue it came from, at its tail.
+//
+// A message comes back as it was: with its routing key, all properties and headers, those of its
+// death included. What a client cannot set stays in a header: the user-id of another user, a BCC,
+// and a CC that is no list.
+func (d *Desk) Return(ctx context.Context, id string, progress func(Progress)) (Result, error) {
+	return d.onRun(ctx, id, func(ctx context.Context, w *worker) (Result, error) {
+		has, err := d.readHold(ctx, id)
+		if err != nil {
+			return Result{}, err
+		}
+		if has.gone {
+			return Result{}, refusef("there is no run %s; 'dlxctl desk runs' lists those that have not ended", id)
+		}
+		if has.messages == 0 && !has.complete() {
+			return Result{}, w.closeHold(ctx)
+		}
+		m := has.manifest
+		m.Run, m.Action = id, returns
+		m.Send = SendOptions{InFlight: returnWindow}
+		s := &session{worker: w, manifest: &m, progress: progress}
+		if has.records[recordReturning] > 0 || has.records[recordSending] > 0 {
+			s.doubledBefore = returnWindow
+		}
+		messages, err := w.beginReturn(ctx, &m, has)
+		if err != nil {
+			return Result{Left: has.messages}, err
+		}
+		return s.send(ctx, Result{}, messages)
+	})
+}
+
+// returns is the action of a run that gives back.
+const returns Action = "return"
+
+// returnWindow is how many messages a return has in flight.
+const returnWindow = 64
+
+// beginReturn makes sure that nothing is in the hold and in the queue too, and notes that the run
+// goes back. It returns how many messages the hold has.
+func (w *worker) beginReturn(ctx context.Context, m *manifest, has *contents) (int, error) {
+	if has.complete() && has.records[recordSending]+has.records[recordReturning] == 0 {
+		free, err := w.lockQueue(ctx, m.Queue)
+		if err != nil {
+			return 0, err
+		}
+		defer free()
+		t := w.newTaking(m, func(int) {})
+		t.adopt(has)
+		if err := t.findDoubles(ctx, has.records[recordResumed] == 0); err != nil {
+			return 0, err
+		}
+		clear(t.need) // take nothing, and drop the doubles
+		t.left = 0
+		if err := t.passes(ctx); err != nil {
+			return 0, err
+		}
+	}
+	hold := topology.HoldName(w.desk.Topology.Name, w.run)
+	return has.messages, w.note(ctx, hold, record(w.run, recordReturning, 0, 0, nil))
+}
+
+// giveBack returns where a message of the hold goes back to.
+func (r *router) giveBack(d amqp091.Delivery) (relay.Move, error) {
+	queue, _ := d.Headers[headerQueue].(string)
+	if queue == "" {
+		return relay.Move{}, fmt.Errorf("a message of the hold does not name the queue that it was taken from")
+	}
+	if queue == topology.ParkedName(r.worker.desk.Topology.Name) {
+		h := maps.Clone(d.Headers) // parked messages keep CC and properties in headers
+		delete(h, headerQueue)
+		return relay.Move{Key: queue, Message: relay.Republish(d, h)}, nil
+	}
+	return r.exactly(queue, fromHold(d), d.RoutingKey)
+}
+
+// exactly returns a move to one queue alone, with all that the message had.
+func (r *router) exactly(queue string, d amqp091.Delivery, key string) (relay.Move, error) {
+	exchange, err := r.straight(queue)
+	if err != nil {
+		return relay.Move{}, fmt.Errorf("%s cannot be reached: %w", text.Name(queue), err)
+	}
+	h := d.Headers
+	for name, aside := range map[string]string{"CC": "desk-cc", "BCC": "desk-bcc"} {
+		v, set := h[name]
+		if _, list := v.([]any); set && (!list || name == "BCC") {
+			delete(h, name) // the broker refuses the one, and removes the other
+			h[aside] = v
+		}
+	}
+	p := relay.Republish(d, h)
+	p.Expiration = d.Expiration
+	if d.UserId == r.user {
+		p.UserId = d.UserId
+	} else if d.UserId != "" {
+		h[headerUserID] = d.UserId
+	}
+	return relay.Move{Exchange: exchange, Key: key, Message: p}, nil
+}

@@ -1,0 +1,288 @@
+package desk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/dlxctl/dlxctl/internal/deadletter"
+	"github.com/dlxctl/dlxctl/internal/relay"
+	"github.com/dlxctl/dlxctl/internal/text"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// Headers that a message has after a run.
+const (
+	headerHandle       = "desk-handle" // of the dead letter that was sent, with the number of its copy
+	headerParkedFrom   = "desk-parked-from"
+	headerParkedKey    = "desk-parked-key"
+	headerParkedAt     = "desk-parked-at"
+	headerParkedBy     = "desk-parked-by"
+	headerParkedReason = "desk-parked-reason"
+	headerParkedAs     = "desk-parked-as"
+
+	addressPrefix = "@"
+)
+
+// router decides where the messages of a hold go. It belongs to the goroutine of the relay.
+type router struct {
+	ctx      context.Context //nolint:containedctx // the methods of a relay.Handler have none
+	worker   *worker
+	manifest *manifest
+	known    *deadletter.Known
+	user     string
+	// bound are the work queues to which the return exchange routes.
+	bound     map[string]bool
+	straights map[string]string
+	copies    deadletter.Copies
+}
+
+// newRouter returns the router of a run.
+func (w *worker) newRouter(ctx context.Context, m *manifest) (*router, error) {
+	state, err := w.desk.Management.Inspect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &router{
+		ctx: ctx, worker: w, manifest: m, known: w.desk.known(), user: w.desk.Endpoint.AMQP.User,
+		bound: returnable(w.desk.Topology.Name, state), straights: map[string]string{},
+	}, nil
+}
+
+// returnable returns the queues to which the return exchange of a topology routes.
+func returnable(name string, state topology.State) map[string]bool {
+	out := map[string]bool{}
+	for _, b := range state.Have.Bindings {
+		if b.Source == topology.ReturnExchangeName(name) && b.DestinationType == topology.ToQueue &&
+			b.Key == topology.AddressKey(b.Destination) {
+			out[b.Destination] = true
+		}
+	}
+	return out
+}
+
+// route returns where a message of the hold goes.
+func (r *router) route(d amqp091.Delivery) (relay.Move, error) {
+	switch r.manifest.Action {
+	case Park, Discard:
+		return r.park(d, parkedAs(r.manifest.Action)), nil
+	case Restore:
+		return r.restore(d)
+	case returns:
+		return r.giveBack(d)
+	case Replay, Edit:
+		d = fromHold(d)
+		return r.replay(d, d)
+	default:
+		return relay.Move{}, fmt.Errorf("the action %q is unknown to this release", r.manifest.Action)
+	}
+}
+
+// parkedAs says in a parked message why it is parked.
+func parkedAs(a Action) string {
+	switch a {
+	case Discard:
+		return "discarded"
+	case Edit:
+		return "edited"
+	default:
+		return "parked"
+	}
+}
+
+// straight returns the exchange that leads to one queue alone.
+func (r *router) straight(queue string) (string, error) {
+	if name, ok := r.straights[queue]; ok {
+		return name, nil
+	}
+	name := straight(r.worker.desk.Topology.Name, r.manifest.Run, queue)
+	if err := r.worker.fanout(r.ctx, name, queue); err != nil {
+		return "", err
+	}
+	r.straights[queue] = name
+	return name, nil
+}
+
+// park returns a move to the queue of parked messages, with all that the message had.
+func (r *router) park(d amqp091.Delivery, as string) relay.Move {
+	key, m := d.RoutingKey, r.manifest
+	d = fromHold(d)
+	p := toHold(d, m.Queue)
+	delete(p.Headers, headerQueue)
+	p.Headers[headerParkedFrom], p.Headers[headerParkedKey] = m.Queue, key
+	p.Headers[headerParkedAt] = r.worker.desk.now().UTC().Format("2006-01-02T15:04:05.000Z")
+	p.Headers[headerParkedAs], p.Headers[headerParkedBy] = as, m.By
+	p.Headers[headerParkedReason] = m.Reason
+	return relay.Move{Key: topology.ParkedName(r.worker.desk.Topology.Name), Message: p}
+}
+
+// restore returns a move of a parked message to the queue from which it was parked.
+func (r *router) restore(d amqp091.Delivery) (relay.Move, error) {
+	queue, _ := d.Headers[headerParkedFrom].(string)
+	key, _ := d.Headers[headerParkedKey].(string)
+	if queue == "" {
+		return relay.Move{}, errors.New("a parked message does not name the queue from which it was parked; replay it with a target")
+	}
+	d = fromHold(d)
+	for name := range d.Headers {
+		if strings.HasPrefix(name, "desk-parked-") {
+			delete(d.Headers, name)
+		}
+	}
+	return r.exactly(queue, d, key)
+}
+
+// replay returns where a message goes to be worked on again, and as what: as itself, unless it was
+// edited.
+func (r *router) replay(d, as amqp091.Delivery) (relay.Move, error) {
+	facts := deadletter.Read(d, r.manifest.Queue, r.known)
+	p := relay.Republish(as, r.headers(as, facts))
+	handle := deadletter.HandleOf(d)
+	p.Headers[headerHandle] = deadletter.NameOf(handle, r.copies.Next(handle))
+	r.properties(d, &p)
+	switch t := r.manifest.Target; {
+	case t.Queue != "":
+		return relay.Move{Key: t.Queue, Message: p}, nil
+	case t.Exchange != "" || t.Key != "":
+		return relay.Move{Exchange: t.Exchange, Key: t.Key, Message: p}, nil
+	case t.Original:
+		if facts.Exchange == "" && facts.Key == "" {
+			return relay.Move{}, fmt.Errorf("a message does not tell where it was published; name a target")
+		}
+		addressed(p.Headers, d.Headers)
+		return relay.Move{Exchange: facts.Exchange, Key: facts.Key, Message: p}, nil
+	case facts.WorkQueue == "":
+		return relay.Move{}, fmt.Errorf("the origin of a message is in doubt: %s; name a target", facts.Doubt)
+	case r.bound[facts.WorkQueue]:
+		return r.toWork(p, facts), nil
+	default:
+		exchange, err := r.straight(facts.WorkQueue)
+		if err != nil {
+			return relay.Move{}, fmt.Errorf("%s cannot be reached: %w", text.Name(facts.WorkQueue), err)
+		}
+		return relay.Move{Exchange: exchange, Key: facts.Key, Message: p}, nil
+	}
+}
+
+// toWork returns a move to the work queue alone: CC leads there, and the key is that of the
+// publisher. A key that looks like an address could lead to another queue too.
+func (r *router) toWork(p amqp091.Publishing, facts deadletter.Facts) relay.Move {
+	own := topology.AddressKey(facts.WorkQueue)
+	move := relay.Move{Exchange: topology.ReturnExchangeName(r.worker.desk.Topology.Name), Key: own, Message: p}
+	known := facts.Exchange != "" || facts.Key != ""
+	if known && len(facts.Key) <= topology.MaxNameBytes && !strings.HasPrefix(facts.Key, addressPrefix) {
+		move.Key = facts.Key
+		p.Headers["CC"] = []any{own}
+	}
+	return move
+}
+
+// history returns the headers in which the processor writes its history. They go, as the count
+// starts again. What the publisher had set in the place of CC, BCC and the user-id is not history.
+func history() []string {
+	return []string{
+		"retry-queue", "retry-exchange", "retry-routing-key", "retry-first-failed-at", "retry-last-failed-at",
+		"retry-reason", "retry-attempts", "retry-error", "retry-original-count", "retry-cc", "retry-bcc", "retry-expiration",
+	}
+}
+
+// headers returns the headers of a message that is sent to work: without those of its death.
+func (r *router) headers(d amqp091.Delivery, facts deadletter.Facts) amqp091.Table {
+	h := amqp091.Table{}
+	for name, v := range d.Headers {
+		switch {
+		case relay.IsHistory(name), relay.IsCount(name), name == "CC", name == "BCC":
+		case strings.HasPrefix(name, "desk-parked-"):
+		default:
+			h[name] = v
+		}
+	}
+	if facts.Ours {
+		count := r.worker.desk.Topology.CountHeader
+		delete(h, count)
+		if v, ok := h["retry-original-count"]; ok {
+			h[count] = v
+		}
+		if !r.manifest.KeepHistory {
+			for _, name := range history() {
+				delete(h, name)
+			}
+		}
+	}
+	h[deadletter.HeaderReplays] = int64(facts.Replays) + 1
+	h[deadletter.HeaderRun] = r.manifest.Run
+	return h
+}
+
+// properties sets the properties that a copy does not have by itself.
+func (r *router) properties(d amqp091.Delivery, p *amqp091.Publishing) {
+	user := d.UserId
+	if kept, ok := p.Headers["retry-user-id"].(string); ok && user == "" {
+		user = kept
+	}
+	delete(p.Headers, headerUserID)
+	switch {
+	case user == "":
+	case user == r.user:
+		p.UserId = user
+		delete(p.Headers, "retry-user-id")
+	default:
+		p.Headers["retry-user-id"] = user
+	}
+	if r.manifest.KeepTTL {
+		p.Expiration = expiration(d)
+	}
+}
+
+// expiration returns the expiration that the publisher had set. Empty is none.
+func expiration(d amqp091.Delivery) string {
+	if d.Expiration != "" {
+		return d.Expiration
+	}
+	if kept, ok := d.Headers["retry-expiration"].(string); ok && isNumber(kept) {
+		return kept
+	}
+	deaths, _ := d.Headers["x-death"].([]any)
+	for _, v := range deaths {
+		death, _ := v.(amqp091.Table)
+		if kept, ok := death["original-expiration"].(string); ok && isNumber(kept) {
+			return kept
+		}
+	}
+	return ""
+}
+
+// isNumber reports whether the broker accepts a text as an expiration.
+func isNumber(s string) bool {
+	_, err := strconv.ParseUint(s, 10, 32)
+	return err == nil
+}
+
+// addressed restores what else the publisher addressed a message to. An address of a work queue
+// was set by a processor or a desk.
+func addressed(h, had amqp091.Table) {
+	for from, to := range map[string]string{"retry-cc": "CC", "retry-bcc": "BCC"} {
+		list, _ := had[from].([]any)
+		var keys []any
+		for _, v := range list {
+			if key, ok := v.(string); ok && !strings.HasPrefix(key, addressPrefix) {
+				keys = append(keys, key)
+			}
+		}
+		if len(keys) > 0 {
+			h[to] = keys
+		}
+	}
+}
+
+// known returns what is known about the virtual host.
+func (d *Desk) known() *deadletter.Known {
+	if d.Reader != nil && d.Reader.Known != nil {
+		return d.Reader.Known
+	}
+	return deadletter.Knows(d.Topology)
+}

@@ -1,0 +1,315 @@
+package desk_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/dlxctl/dlxctl/internal/brokertest"
+	"github.com/dlxctl/dlxctl/internal/deadletter"
+	"github.com/dlxctl/dlxctl/internal/desk"
+	"github.com/dlxctl/dlxctl/internal/processor"
+)
+
+// process runs a processor for the shop until the test ends.
+func (s *shop) process(t testing.TB) {
+	t.Helper()
+	p := &processor.Processor{
+		Topology: s.topology, Endpoint: s.desk.Endpoint, Prefetch: 100, PrefetchBytes: 32 << 20,
+		Grace: 10 * time.Second, Log: slog.New(slog.DiscardHandler),
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() {
+		if err := p.Run(ctx); err != nil {
+			t.Errorf("processor: %v", err)
+		}
+	})
+	t.Cleanup(func() { cancel(); running.Wait() })
+}
+
+// consume is a consumer of a queue. It rejects what fails reports to fail.
+func (s *shop) consume(t testing.TB, queue string, fails func(amqp091.Delivery) bool) {
+	t.Helper()
+	ch := s.target.Channel(t)
+	if err := ch.Qos(10, 0, false); err != nil {
+		t.Fatal(err)
+	}
+	deliveries, err := ch.Consume(queue, "", false, false, false, false, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		for d := range deliveries {
+			if fails(d) {
+				err = d.Reject(false)
+			} else {
+				err = d.Ack(false)
+			}
+			if err != nil {
+				return // the test is over
+			}
+		}
+	}()
+}
+
+// A run stops within a moment when replayed messages fail again. Each message counts once, although
+// it fails in each tier, and the rest stays in the hold.
+func TestBrake(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, "quorum")
+	s.process(t)
+	var mu sync.Mutex
+	var first time.Time
+	s.consume(t, "billing", func(amqp091.Delivery) bool {
+		mu.Lock()
+		defer mu.Unlock()
+		if first.IsZero() {
+			first = time.Now()
+		}
+		return true
+	})
+	chosen, _ := s.bury(t, 400)
+	q := request(t, desk.Replay)
+	q.Send = desk.SendOptions{Rate: 20, StopFailures: 3}
+	p, err := s.desk.Propose(t.Context(), q)
+	if err != nil || len(p.Notes) > 0 {
+		t.Fatal(p.Notes, err)
+	}
+	var last desk.Progress
+	r, err := s.desk.Execute(t.Context(), p, func(p desk.Progress) { last = p })
+	if err != nil {
+		t.Fatal(err)
+	}
+	mu.Lock()
+	t.Logf("stopped %s after the first failure: %q", time.Since(first).Round(time.Millisecond), r.Stopped)
+	mu.Unlock()
+	if !strings.Contains(r.Stopped, "failed again") || r.FailedAgain < 3 || r.Moved > 20 || r.Moved+r.Left != len(chosen) {
+		t.Errorf("%+v", r)
+	}
+	if last.LastFailure != "rejected" || last.LastFailureKey != "order.chosen" {
+		t.Errorf("the last failure: %+v", last)
+	}
+	// What failed is a dead letter again, and keeps the headers of the desk through all tiers.
+	dead := 0
+	brokertest.Eventually(t, "the failed ones to be dead letters", func() bool {
+		dead = readyIn(t, s.ch, "billing.dead")
+		return dead == 300+r.Moved
+	}, &dead)
+	for _, d := range s.drained(t, "billing.dead")[300:] {
+		if d.Headers["desk-run"] != r.Run || d.Headers["desk-replays"] != int64(1) || d.Headers["retry-attempts"] != int64(2) {
+			t.Errorf("headers %v", d.Headers)
+		}
+	}
+	if _, err := s.desk.Return(t.Context(), r.Run, nil); err != nil {
+		t.Fatal(err)
+	}
+	s.tidy(t)
+}
+
+// A batch of the ramp that fails is the last one.
+func TestRamp(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		fails   bool
+		moved   int
+		stopped bool
+	}{
+		"all good":  {false, 50, false},
+		"first bad": {true, 1, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newShop(t, "classic")
+			s.process(t)
+			s.consume(t, "billing", func(amqp091.Delivery) bool { return tc.fails })
+			s.bury(t, 200)
+			q := request(t, desk.Replay)
+			q.Send = desk.SendOptions{Ramp: []int{1, 10}, Settle: 500 * time.Millisecond}
+			if r := s.execute(t, q); r.Moved != tc.moved || (r.Stopped != "") != tc.stopped {
+				t.Errorf("%+v", r)
+			}
+		})
+	}
+}
+
+// A run that another process cancels stops, and names who asked.
+func TestCancel(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, "quorum")
+	s.bury(t, 200)
+	s.block(t)
+	q := request(t, desk.Replay)
+	q.Send.MaxWaiting = 1
+	p, err := s.desk.Propose(t.Context(), q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pausing := make(chan string, 1000)
+	type end struct {
+		desk.Result
+		err error
+	}
+	ended := make(chan end, 1)
+	go func() {
+		r, err := s.desk.Execute(t.Context(), p, func(p desk.Progress) {
+			if p.Pausing != "" {
+				pausing <- p.Run
+			}
+		})
+		ended <- end{r, err}
+	}()
+	run := <-pausing
+	// A second process cannot work on the run.
+	if _, err := s.desk.Resume(t.Context(), run, nil, nil); !errors.Is(err, desk.ErrRefused) {
+		t.Errorf("a second worker: %v", err)
+	}
+	runs, err := s.desk.Runs(t.Context())
+	if err != nil || len(runs) != 1 || !runs[0].Active || runs[0].Phase != desk.Sending || runs[0].Chosen != 50 {
+		t.Errorf("runs: %+v, %v", runs, err)
+	}
+	if err := s.desk.Cancel(t.Context(), run); err != nil {
+		t.Fatal(err)
+	}
+	if r := <-ended; r.err != nil || r.Stopped != "canceled by tester@here" || r.Left != 50 {
+		t.Errorf("%+v", r)
+	}
+	if err := s.desk.Cancel(t.Context(), run); !errors.Is(err, desk.ErrRefused) {
+		t.Errorf("nothing to cancel: %v", err)
+	}
+}
+
+// Park, restore and discard move messages whole, and restore puts them back as they were.
+func TestParkAndRestore(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, "quorum")
+	chosen, rest := s.bury(t, 100)
+	before := map[string]amqp091.Delivery{}
+	for _, d := range s.peeked(t, "billing.dead") {
+		before[identity(d.MessageId, d.Body)] = d
+	}
+	if r := s.execute(t, request(t, desk.Park)); r.Moved != len(chosen) {
+		t.Fatalf("%+v", r)
+	}
+	if n := readyIn(t, s.ch, "shop.parked"); n != len(chosen) {
+		t.Fatalf("%d are parked", n)
+	}
+	if r := s.execute(t, desk.Request{Action: desk.Restore, Queue: "shop.parked"}); r.Moved != len(chosen) {
+		t.Fatalf("%+v", r)
+	}
+	got := s.drained(t, "billing.dead")
+	if d := cmp.Diff(append(rest, chosen...), identities(got)); d != "" {
+		t.Errorf("billing.dead (-want +got):\n%s", d)
+	}
+	for _, d := range got {
+		if diff := cmp.Diff(content(before[identity(d.MessageId, d.Body)]), content(d)); diff != "" {
+			t.Fatalf("a message changed (-was +is):\n%s", diff)
+		}
+	}
+	s.tidy(t)
+}
+
+// Discard parks, unless it is forever.
+func TestDiscard(t *testing.T) {
+	t.Parallel()
+	for _, forever := range []bool{false, true} {
+		t.Run(fmt.Sprint(forever), func(t *testing.T) {
+			t.Parallel()
+			s := newShop(t, "classic")
+			chosen, rest := s.bury(t, 100)
+			q := request(t, desk.Discard)
+			q.Forever = forever
+			if r := s.execute(t, q); r.Moved != len(chosen) || r.Left != 0 {
+				t.Fatalf("%+v", r)
+			}
+			if d := cmp.Diff(rest, identities(s.drained(t, "billing.dead"))); d != "" {
+				t.Errorf("the rest (-want +got):\n%s", d)
+			}
+			if !forever {
+				for _, d := range s.drained(t, "shop.parked") {
+					if d.Headers["desk-parked-as"] != "discarded" || d.Headers["desk-parked-from"] != "billing.dead" {
+						t.Errorf("headers %v", d.Headers)
+					}
+				}
+			}
+			s.tidy(t)
+		})
+	}
+}
+
+// An edited message goes to work, and the original is parked.
+func TestEdit(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, "quorum")
+	s.bury(t, 20)
+	handle := ""
+	if _, err := s.desk.Look(t.Context(), "billing.dead", desk.LookOptions{}, func(m deadletter.Message) error {
+		if m.Delivery.MessageId == "12" {
+			handle = m.Name()
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	q := desk.Request{
+		Action: desk.Edit, Queue: "billing.dead", Handles: []string{handle},
+		Edited: &deadletter.Edited{Body: []byte(`{"order": 0}`), MessageID: "new", Headers: map[string]any{"mine": int64(5)}},
+	}
+	if r := s.execute(t, q); r.Moved != 1 {
+		t.Fatalf("%+v", r)
+	}
+	got := s.drained(t, "billing")
+	if len(got) != 1 || string(got[0].Body) != `{"order": 0}` || got[0].MessageId != "new" || got[0].Headers["mine"] != int64(5) ||
+		got[0].RoutingKey != "order.chosen" || got[0].Headers["desk-handle"] != handle || got[0].Type != "order" {
+		t.Errorf("billing: %+v", got)
+	}
+	parked := s.drained(t, "shop.parked")
+	if len(parked) != 1 || parked[0].MessageId != "12" || parked[0].Headers["desk-parked-as"] != "edited" {
+		t.Errorf("parked: %+v", parked)
+	}
+	s.tidy(t)
+}
+
+// A run whose origin is in doubt, whose target is missing, or that names what is not there is
+// refused, and messages that were replayed before are left out.
+func TestRefusals(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, "quorum")
+	doubtful := deadLetter("billing", "k", "a", 1)
+	delete(doubtful.Headers, "retry-queue")
+	delete(doubtful.Headers, "CC")
+	missing := deadLetter("gone", "k", "b", 2)
+	delete(missing.Headers, "CC")
+	again := deadLetter("billing", "k", "c", 3)
+	again.Headers["desk-replays"] = int64(1)
+	brokertest.PublishConfirmed(t, s.ch, "", "billing.dead", doubtful, missing, again)
+	p, err := s.desk.Propose(t.Context(), desk.Request{
+		Action: desk.Replay, Queue: "billing.dead",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := strings.Join(p.Refusals, "\n")
+	if p.Chosen != 2 || p.ReplayedBefore != 1 || len(p.Refusals) != 2 || !strings.Contains(all, "gone does not exist") ||
+		!strings.Contains(all, "1 message: no header names the queue") {
+		t.Errorf("%d chosen, %d left out: %s", p.Chosen, p.ReplayedBefore, all)
+	}
+	if _, err := s.desk.Execute(t.Context(), p, nil); !errors.Is(err, desk.ErrRefused) {
+		t.Errorf("Execute: %v", err)
+	}
+	p, err = s.desk.Propose(t.Context(), desk.Request{
+		Action: desk.Replay, Queue: "billing.dead", Handles: []string{"000000000000"},
+	})
+	if err != nil || len(p.Refusals) != 1 || p.Chosen != 0 {
+		t.Errorf("%v, %v", p.Refusals, err)
+	}
+}

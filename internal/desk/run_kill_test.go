@@ -1,0 +1,187 @@
+package desk_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/dlxctl/dlxctl/internal/desk"
+)
+
+// killRounds is how often each kill test kills, for each type of queue; DLXCTL_TEST_KILLS sets it.
+func killRounds(most int) int {
+	if n, err := strconv.Atoi(os.Getenv("DLXCTL_TEST_KILLS")); err == nil {
+		return n
+	}
+	return most
+}
+
+// The program is killed by SIGKILL while it proposes, writes the list, or takes. Resumed, the hold
+// has each chosen message once, and the queue the others once.
+func TestTakeKilled(t *testing.T) {
+	t.Parallel()
+	for _, typ := range []string{"quorum", "classic"} {
+		t.Run(typ, func(t *testing.T) {
+			t.Parallel()
+			r := rand.New(rand.NewPCG(7, uint64(len(typ)))) //nolint:gosec // the same moments each time
+			kills, between := 0, 0
+			s := newShop(t, typ)
+			s.block(t)
+			for rounds := killRounds(8); kills < rounds; {
+				chosen, rest := s.bury(t, 2000)
+				for run := ""; ; {
+					k := task{Action: desk.Replay, Send: desk.SendOptions{MaxWaiting: 1}, Run: run}
+					at := []int{-1, 0, r.IntN(len(chosen)), r.IntN(len(chosen)), len(chosen) - 1}[r.IntN(5)]
+					delay := time.Duration(r.IntN(100)) * time.Millisecond
+					s.start(t, k, func(line string) bool {
+						done, taking := strings.CutPrefix(line, "taking ")
+						n, _ := strconv.Atoi(strings.TrimSpace(done))
+						if line == "proposed" && at < 0 {
+							time.AfterFunc(0, func() {})
+							<-time.After(delay)
+							return true
+						}
+						return taking && n >= at && at >= 0 || strings.HasPrefix(line, "sending")
+					}).ended(t)
+					kills++
+					if run = s.onlyRun(t); run == "" || r.IntN(2) == 0 {
+						break
+					}
+				}
+				run := s.onlyRun(t)
+				if run == "" {
+					s.awaitReady(t, "billing.dead", len(chosen)+len(rest))
+					if lost, doubled := compareCounts(append(chosen, rest...), identities(s.drained(t, "billing.dead"))); lost+doubled > 0 {
+						t.Fatalf("killed before the run: %d lost, %d doubled", lost, doubled)
+					}
+					continue
+				}
+				if n := len(s.held(t, run)); n > 0 && n < len(chosen) {
+					between++
+				}
+				s.resumeTaking(t, run)
+				held := s.held(t, run)
+				if len(held) == 0 { // killed while it wrote the list
+					held = nil
+				} else if lost, doubled := compareCounts(chosen, held); lost+doubled > 0 {
+					t.Fatalf("in the hold: %d lost, %d doubled", lost, doubled)
+				}
+				got := identities(s.peeked(t, "billing.dead"))
+				if len(held) > 0 {
+					if lost, doubled := compareCounts(rest, got); lost+doubled > 0 {
+						t.Fatalf("in the queue: %d lost, %d doubled", lost, doubled)
+					}
+				}
+				if s.onlyRun(t) != "" {
+					if _, err := s.desk.Return(t.Context(), run, nil); err != nil {
+						t.Fatal(err)
+					}
+				}
+				s.awaitReady(t, "billing.dead", len(chosen)+len(rest))
+				if lost, doubled := compareCounts(append(chosen, rest...), identities(s.drained(t, "billing.dead"))); lost+doubled > 0 {
+					t.Fatalf("returned: %d lost, %d doubled", lost, doubled)
+				}
+			}
+			t.Logf("%d kills, %d of them in the middle of the taking; 0 lost, 0 doubled", kills, between)
+			s.tidy(t)
+		})
+	}
+}
+
+// block makes billing so full that a run with MaxWaiting 1 sends nothing.
+func (s *shop) block(t testing.TB) {
+	t.Helper()
+	for range 2 {
+		if _, err := s.ch.PublishWithDeferredConfirm("", "billing", true, false, amqp091.Publishing{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// resumeTaking resumes a run until all is taken.
+func (s *shop) resumeTaking(t testing.TB, run string) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	r, err := s.desk.Resume(ctx, run, nil, func(p desk.Progress) {
+		if p.Phase == desk.Sending {
+			cancel()
+		}
+	})
+	if err != nil || r.Moved > 0 {
+		t.Fatalf("%+v, %v", r, err)
+	}
+}
+
+// held returns the messages in the hold of a run, without those of the run itself.
+func (s *shop) held(t testing.TB, run string) []string {
+	t.Helper()
+	if s.onlyRun(t) == "" {
+		return nil
+	}
+	var out []string
+	for _, d := range s.peeked(t, "shop.desk."+run) {
+		if d.Headers["desk-manifest"] == nil {
+			out = append(out, identity(d.MessageId, d.Body))
+		}
+	}
+	return out
+}
+
+// The program is killed while it sends. Nothing is lost, and each kill doubles at most what was in
+// flight.
+func TestSendKilled(t *testing.T) {
+	t.Parallel()
+	for _, typ := range []string{"quorum", "classic"} {
+		t.Run(typ, func(t *testing.T) {
+			t.Parallel()
+			const inFlight = 20
+			s := newShop(t, typ)
+			r := rand.New(rand.NewPCG(9, uint64(len(typ)))) //nolint:gosec // the same moments each time
+			kills := 0
+			for rounds := killRounds(4); kills < rounds; {
+				chosen, rest := s.bury(t, 2000)
+				run, before := "", kills
+				for range 3 {
+					at := r.IntN(len(chosen))
+					send := desk.SendOptions{InFlight: inFlight}
+					killed := s.start(t, task{Action: desk.Replay, Send: send, Run: run}, func(line string) bool {
+						n := 0
+						_, _ = fmt.Sscanf(line, "sending %d", &n)
+						return n > at
+					}).ended(t)
+					if killed {
+						kills++
+					}
+					if run = s.onlyRun(t); run == "" {
+						break
+					}
+				}
+				if run != "" {
+					if _, err := s.desk.Resume(t.Context(), run, nil, nil); err != nil {
+						t.Fatal(err)
+					}
+				}
+				lost, doubled := compareCounts(chosen, identities(s.drained(t, "billing")))
+				if lost > 0 || doubled > inFlight*(kills-before) {
+					t.Errorf("%d lost, %d doubled in %d kills", lost, doubled, kills-before)
+				}
+				got := identities(s.drained(t, "billing.dead"))
+				if d := cmp.Diff(rest, got); d != "" {
+					t.Errorf("the rest (-want +got):\n%s", d)
+				}
+				t.Logf("%d kills: %d doubled", kills-before, doubled)
+			}
+			s.tidy(t)
+		})
+	}
+}

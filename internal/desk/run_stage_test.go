@@ -1,0 +1,418 @@
+package desk_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/dlxctl/dlxctl/internal/broker"
+	"github.com/dlxctl/dlxctl/internal/broker/management"
+	"github.com/dlxctl/dlxctl/internal/brokertest"
+	"github.com/dlxctl/dlxctl/internal/deadletter"
+	"github.com/dlxctl/dlxctl/internal/desk"
+	"github.com/dlxctl/dlxctl/internal/spec"
+	"github.com/dlxctl/dlxctl/plan"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// shopFile is the topology of the tests: two queues that get the same messages.
+func shopFile(typ string) string {
+	return fmt.Sprintf(`
+version: 1
+name: shop
+defaults: {type: %s, backoff: quick}
+backoff:
+  quick: {tiers: [50ms]}
+exchanges:
+  - {name: events, type: topic}
+queues:
+  - {name: billing, bindings: [{exchange: events, key: "order.*"}]}
+  - {name: audit, backoff: none, bindings: [{exchange: events, key: "order.*"}]}
+`, typ)
+}
+
+// shop is a virtual host to which the topology was applied, and a desk.
+type shop struct {
+	target   brokertest.Target
+	topology topology.Compiled
+	file     string
+	desk     *desk.Desk
+	ch       *amqp091.Channel // publishes with confirms
+}
+
+func newShop(t testing.TB, typ string) *shop {
+	t.Helper()
+	return newShopOn(t, brokertest.VHost(t), shopFile(typ))
+}
+
+func newShopOn(t testing.TB, target brokertest.Target, file string) *shop {
+	t.Helper()
+	s := &shop{target: target, file: file}
+	var err error
+	if s.topology, err = compile(file); err != nil {
+		t.Fatal(err)
+	}
+	s.desk = s.deskOn(t, target)
+	state, err := s.desk.Management.Inspect(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := plan.Make(s.topology, state, plan.Options{})
+	if err := plan.Carry(t.Context(), s.desk.Management, s.topology, p, 0, func(plan.Change) {}); err != nil {
+		t.Fatal(err)
+	}
+	s.ch = target.Confirming(t)
+	return s
+}
+
+func compile(file string) (topology.Compiled, error) {
+	c, _, err := spec.Load([]spec.Source{{Name: "topology.yaml", Data: []byte(file)}},
+		func(string) (string, bool) { return "", false })
+	return c, err
+}
+
+// deskOn returns a desk of the topology on a target, such as a proxy.
+func (s *shop) deskOn(t testing.TB, target brokertest.Target) *desk.Desk {
+	t.Helper()
+	d := deskOf(t, target)
+	d.Topology, d.By = s.topology, "tester@here"
+	d.Reader = &deadletter.Reader{Known: deadletter.Knows(s.topology)}
+	return d
+}
+
+// deadLetter returns a dead letter of a work queue as a processor writes it.
+func deadLetter(queue, key, id string, n int) amqp091.Publishing {
+	at := time.Date(2026, 11, 22, 9, 0, 0, 0, time.UTC).Add(time.Duration(n) * time.Millisecond)
+	return amqp091.Publishing{
+		MessageId: id, DeliveryMode: amqp091.Persistent, ContentType: "application/json", Type: "order",
+		Body: fmt.Appendf(nil, `{"order": %d}`, n),
+		Headers: amqp091.Table{
+			"count": int32(-1), "retry-queue": queue, "retry-exchange": "events", "retry-routing-key": key,
+			"retry-attempts": int64(2), "retry-reason": "rejected", "CC": []any{"@" + queue},
+			"retry-first-failed-at": at.Format("2006-01-02T15:04:05.000Z"),
+			"retry-last-failed-at":  at.Add(time.Minute).Format("2006-01-02T15:04:05.000Z"), "mine": int64(n),
+		},
+	}
+}
+
+// bury puts n dead letters into billing.dead. Every fourth has the key order.chosen. One in 50 of
+// those equals the one before, and has no message-id.
+func (s *shop) bury(t testing.TB, n int) (chosen, rest []string) {
+	t.Helper()
+	var order []amqp091.Publishing
+	for i := range n {
+		m := deadLetter("billing", "order.stays", fmt.Sprint(i), i)
+		if i%4 == 0 {
+			m = deadLetter("billing", "order.chosen", fmt.Sprint(i), i)
+			if i%200 < 8 { // pairs of equal ones without an id
+				m = deadLetter("billing", "order.chosen", "", i-i%8)
+			}
+			chosen = append(chosen, identity(m.MessageId, m.Body))
+		} else {
+			rest = append(rest, identity(m.MessageId, m.Body))
+		}
+		order = append(order, m)
+	}
+	for _, m := range order {
+		key, _ := m.Headers["retry-routing-key"].(string)
+		if _, err := s.ch.PublishWithDeferredConfirm("shop.dead", key, true, false, m); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.awaitReady(t, "billing.dead", n)
+	return chosen, rest
+}
+
+// awaitReady waits until a queue has n messages ready: those of a killed process come back a moment
+// later.
+func (s *shop) awaitReady(t testing.TB, queue string, n int) {
+	t.Helper()
+	has := 0
+	brokertest.Eventually(t, fmt.Sprintf("%d messages in %s", n, queue), func() bool {
+		has = readyIn(t, s.ch, queue)
+		return has == n
+	}, &has)
+}
+
+func identity(id string, body []byte) string { return id + " " + string(body) }
+
+func identities(list []amqp091.Delivery) []string {
+	var out []string
+	for _, d := range list {
+		out = append(out, identity(d.MessageId, d.Body))
+	}
+	return out
+}
+
+// request asks for the messages with the key order.chosen.
+func request(t testing.TB, action desk.Action) desk.Request {
+	t.Helper()
+	f, err := deadletter.NewFilter(`key == "order.chosen"`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return desk.Request{Action: action, Queue: "billing.dead", Filter: f, Reason: "test"}
+}
+
+// execute proposes and executes.
+func (s *shop) execute(t testing.TB, r desk.Request) desk.Result {
+	t.Helper()
+	p, err := s.desk.Propose(t.Context(), r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(p.Refusals) > 0 {
+		t.Fatalf("refused: %v", p.Refusals)
+	}
+	result, err := s.desk.Execute(t.Context(), p, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return result
+}
+
+// onlyRun returns the run that has not ended. It is empty if there is none.
+func (s *shop) onlyRun(t testing.TB) string {
+	t.Helper()
+	runs, err := s.desk.Runs(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	switch len(runs) {
+	case 0:
+		return ""
+	case 1:
+		return runs[0].ID
+	default:
+		t.Fatalf("%d runs: %+v", len(runs), runs)
+		return ""
+	}
+}
+
+// drained removes what is ready in a queue, in order.
+func (s *shop) drained(t testing.TB, queue string) []amqp091.Delivery {
+	t.Helper()
+	return s.read(t, queue, true)
+}
+
+// peeked returns the messages of a queue, which stay there in their order.
+func (s *shop) peeked(t testing.TB, queue string) []amqp091.Delivery {
+	t.Helper()
+	return s.read(t, queue, false)
+}
+
+// read returns the messages of a queue, and removes them or leaves them there.
+func (s *shop) read(t testing.TB, queue string, remove bool) []amqp091.Delivery {
+	t.Helper()
+	n := readyIn(t, s.ch, queue)
+	if n == 0 {
+		return nil
+	}
+	ch := s.target.Channel(t)
+	if err := ch.Qos(n, 0, false); err != nil {
+		t.Fatal(err)
+	}
+	deliveries, err := ch.Consume(queue, "read", false, false, false, false, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	late := time.After(time.Minute)
+	var out []amqp091.Delivery
+	for len(out) < n {
+		select {
+		case d := <-deliveries:
+			out = append(out, d)
+		case <-late:
+			t.Fatalf("%s had %d messages, want %d", queue, len(out), n)
+		}
+	}
+	if remove {
+		if err := ch.Ack(0, true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := ch.Close(); err != nil {
+		t.Fatal(err)
+	}
+	left := n
+	if remove {
+		left = 0
+	}
+	s.awaitReady(t, queue, left)
+	return out
+}
+
+// tidy checks that nothing of a run is left on the broker.
+func (s *shop) tidy(t testing.TB) {
+	t.Helper()
+	var left []string
+	brokertest.Eventually(t, "the run to be gone", func() bool {
+		state, err := s.desk.Management.Inspect(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		left = nil
+		for _, q := range state.Have.Queues {
+			if strings.HasPrefix(q.Name, "shop.desk.") {
+				left = append(left, q.Name)
+			}
+		}
+		for _, e := range state.Have.Exchanges {
+			if strings.HasPrefix(e.Name, "shop.desk.") {
+				left = append(left, e.Name)
+			}
+		}
+		return len(left) == 0
+	}, &left)
+}
+
+// counts counts equal texts.
+func counts(list []string) map[string]int {
+	out := map[string]int{}
+	for _, s := range list {
+		out[s]++
+	}
+	return out
+}
+
+// compareCounts reports what is lost and what is doubled.
+func compareCounts(want, got []string) (lost, doubled int) {
+	has := counts(got)
+	for id, n := range counts(want) {
+		lost += max(0, n-has[id])
+		doubled += max(0, has[id]-n)
+		delete(has, id)
+	}
+	for n := range maps.Values(has) {
+		doubled += n
+	}
+	return lost, doubled
+}
+
+// childTask tells the test binary to be a desk that a test can kill: it holds a task as JSON.
+const childTask = "DLXCTL_TEST_DESK_TASK"
+
+// task is what a child does: it executes, or resumes or returns a run. It prints a line for each
+// step.
+type task struct {
+	URL, API, File string
+	Action         desk.Action
+	Send           desk.SendOptions
+	Run            string // empty is a new one
+	Return         bool
+}
+
+func child() error {
+	var k task
+	if err := json.Unmarshal([]byte(os.Getenv(childTask)), &k); err != nil {
+		return err
+	}
+	e, err := broker.Config{URL: k.URL, API: k.API}.Resolve()
+	if err != nil {
+		return err
+	}
+	m, err := management.New(e)
+	if err != nil {
+		return err
+	}
+	c, err := compile(k.File)
+	if err != nil {
+		return err
+	}
+	d := &desk.Desk{
+		Endpoint: e, Management: m, Topology: c, By: "child",
+		Reader: &deadletter.Reader{Known: deadletter.Knows(c)},
+	}
+	return k.run(d)
+}
+
+func (k task) run(d *desk.Desk) error {
+	ctx := context.Background()
+	say := func(p desk.Progress) { fmt.Printf("%s %d %s\n", p.Phase, p.Done, p.Pausing) }
+	var r desk.Result
+	var err error
+	switch {
+	case k.Return:
+		r, err = d.Return(ctx, k.Run, say)
+	case k.Run != "":
+		r, err = d.Resume(ctx, k.Run, nil, say)
+	default:
+		f, _ := deadletter.NewFilter(`key == "order.chosen"`)
+		var p desk.Proposal
+		p, err = d.Propose(ctx, desk.Request{Action: k.Action, Queue: "billing.dead", Filter: f, Send: k.Send})
+		if err != nil {
+			return err
+		}
+		fmt.Println("proposed")
+		r, err = d.Execute(ctx, p, say)
+	}
+	fmt.Printf("ended %+v\n", r)
+	return err
+}
+
+// running is a child that runs.
+type running struct {
+	cmd   *exec.Cmd
+	mu    sync.Mutex
+	lines []string
+	errs  strings.Builder
+	read  sync.WaitGroup
+}
+
+// start starts a child. At the first line that stop accepts it is killed.
+func (s *shop) start(t testing.TB, k task, stop func(line string) bool) *running {
+	t.Helper()
+	k.URL, k.API, k.File = s.target.URL, s.target.API, s.file
+	raw, err := json.Marshal(k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &running{cmd: exec.CommandContext(t.Context(), os.Args[0], "-test.run=^$")} //nolint:gosec // this test binary
+	c.cmd.Env = append(os.Environ(), childTask+"="+string(raw))
+	c.cmd.Stderr = &c.errs
+	out, err := c.cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	c.read.Go(func() {
+		for lines := bufio.NewScanner(out); lines.Scan(); {
+			c.mu.Lock()
+			c.lines = append(c.lines, lines.Text())
+			c.mu.Unlock()
+			if stop(lines.Text()) {
+				_ = c.cmd.Process.Kill()
+			}
+		}
+	})
+	return c
+}
+
+// ended waits for the end, and reports whether the child was killed.
+func (c *running) ended(t testing.TB) (killed bool) {
+	t.Helper()
+	c.read.Wait()
+	err := c.cmd.Wait()
+	if err == nil {
+		return false
+	}
+	if c.cmd.ProcessState.ExitCode() != -1 {
+		t.Errorf("the child failed: %v\n%s\n%s", err, c.errs.String(), strings.Join(c.lines, "\n"))
+	}
+	return true
+}
+
+func sorted(list []string) []string { return slices.Sorted(slices.Values(list)) }

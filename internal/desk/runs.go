@@ -1,0 +1,54 @@
+package desk
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"slices"
+
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// Runs returns the runs of the topology that have not ended, oldest first. It reads only the
+// management API: nothing is consumed from the holds, and the counts may be 5 seconds old.
+func (d *Desk) Runs(ctx context.Context) ([]Run, error) {
+	state, err := d.Management.Inspect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return RunsOf(d.Topology.Name, state), nil
+}
+
+// RunsOf returns the runs of a topology in a virtual host, oldest first.
+func RunsOf(name string, state topology.State) []Run {
+	queues, exchanges := map[string]bool{}, map[string]bool{}
+	for _, q := range state.Have.Queues {
+		queues[q.Name] = true
+	}
+	for _, e := range state.Have.Exchanges {
+		exchanges[e.Name] = true
+	}
+	var out []Run
+	for _, q := range state.Have.Queues {
+		id, ok := topology.HoldRun(name, q.Name)
+		if !ok || q.Arguments[topology.ArgManagedBy] != topology.DeskMark(name) {
+			continue
+		}
+		var s summary
+		described, _ := q.Arguments[argRun].(string)
+		_ = json.Unmarshal([]byte(described), &s) // what it does not tell stays empty
+		r := Run{
+			ID: id, Action: s.Action, Queue: s.Queue, Phase: Sending, By: s.By, Reason: s.Reason, Started: s.Started,
+			Chosen: s.Chosen, Target: s.Target, Send: s.Send, Active: queues[topology.DeskWorkerName(name, id)],
+		}
+		records := s.Records + 1 // that all is taken
+		if exchanges[intake(name, id)] {
+			r.Phase, records = Taking, s.Records
+		}
+		usage := state.Usage[q.Name]
+		r.Holds = max(0, int(usage.Ready+usage.Unacknowledged)-records)
+		out = append(out, r)
+	}
+	slices.SortFunc(out, func(a, b Run) int { return cmp.Or(a.Started.Compare(b.Started), cmp.Compare(a.ID, b.ID)) })
+	return out
+}

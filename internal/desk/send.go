@@ -1,0 +1,287 @@
+package desk
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/dlxctl/dlxctl/internal/broker/amqp"
+	"github.com/dlxctl/dlxctl/internal/deadletter"
+	"github.com/dlxctl/dlxctl/internal/relay"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+const (
+	// sendGrace is how long a run that stops waits for the messages in flight.
+	sendGrace = 30 * time.Second
+	// sendBytes is how many bytes may be in flight, headers included.
+	sendBytes = 32 << 20
+	// sendTries is how often a run may be ended in succession by a message that ends connections.
+	sendTries = 8
+	// spare is how many messages may be held back without taking a place in flight.
+	spare = 16
+	// nowhere is an exchange that no message is published to.
+	nowhere = "(no destination)"
+)
+
+// sender is one send of a hold. It is the handler of the relay.
+type sender struct {
+	*session
+	router *router
+	pacer  *pacer
+	brake  *brake
+	cancel context.CancelCauseFunc
+	frame  int
+	moved  int
+	left   int
+	deadly string // why a message must stay in the hold
+}
+
+// send moves what the hold has to where it goes, and ends the run once nothing is left.
+//
+// Nothing is lost: the relay acknowledges a message in the hold once the broker has confirmed its
+// copy. A process that dies doubles at most the messages in flight, with the same message-id.
+func (s *session) send(ctx context.Context, r Result, messages int) (Result, error) {
+	r.Left, r.DoubledAtMost = messages, min(s.doubledBefore, messages)
+	if err := s.prepare(); err != nil {
+		return r, err
+	}
+	if s.manifest.Action == Discard && s.manifest.Forever {
+		return s.deleteForever(ctx, r, messages)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	to, err := s.worker.newRouter(ctx, s.manifest)
+	if err != nil {
+		return r, err
+	}
+	x := &sender{session: s, router: to, cancel: cancel, left: messages}
+	x.pacer = &pacer{
+		o: s.manifest.Send, waiting: x.waiting, say: x.tellSending, stop: cancel, wake: make(chan struct{}, 1),
+	}
+	ready := make(chan struct{})
+	if x.brake, err = s.listen(ctx, func(n int) { <-ready; x.failedAgain(n) }); err != nil {
+		return r, err
+	}
+	x.pacer.brake = x.brake
+	close(ready)
+	defer x.brake.close()
+	if s.manifest.Action == Edit {
+		err = x.sendEdited(ctx)
+	} else {
+		err = x.run(ctx)
+	}
+	if err == nil && x.left == 0 {
+		err = s.worker.closeHold(ctx) // the brake still listens
+	}
+	r.Moved, r.Left, r.FailedAgain = x.moved, x.left, x.brake.count()
+	return r, err
+}
+
+// prepare creates what the run sends to, if it is the desk's own.
+func (s *session) prepare() error {
+	switch s.manifest.Action {
+	case Park, Edit, Discard:
+		if s.manifest.Forever {
+			return nil
+		}
+		if err := s.worker.conn.DeclareQueue(s.worker.desk.parked()); err != nil {
+			return fmt.Errorf("create the queue of parked messages: %w", err)
+		}
+	case Replay, Restore, returns:
+	}
+	return nil
+}
+
+// run relays, over and over where Caution asks for it.
+func (x *sender) run(ctx context.Context) error {
+	caution := relay.Caution{Prefetch: x.prefetch(), Bytes: sendBytes, Report: x.report}
+	for tries := 1; ; tries++ {
+		err := x.pass(ctx, &caution)
+		why, closed := errors.AsType[*amqp.ClosedError](err)
+		switch {
+		case context.Cause(ctx) != nil:
+			return context.Cause(ctx)
+		case errors.Is(err, relay.ErrAgain):
+			tries = 0
+		case errors.Is(err, relay.ErrHeld) && x.left == 0, err == nil:
+			return nil
+		case errors.Is(err, relay.ErrHeld):
+			return stopped(cmp.Or(x.deadly, "the broker refuses the messages that are left"))
+		case tries == sendTries || !closed || !why.ByMessage():
+			return err
+		}
+	}
+}
+
+// prefetch is how many messages of the hold are delivered at once.
+func (x *sender) prefetch() int {
+	if x.manifest.Send.paced() {
+		return x.manifest.Send.inFlight() + spare // the pacer limits what is in flight
+	}
+	return x.manifest.Send.inFlight()
+}
+
+// report notes a message that stays in the hold.
+func (x *sender) report(f relay.Finding) { x.deadly = fmt.Sprintf("%s: %v", f.Kind, f.Err) }
+
+// pass is a send over one pair of connections.
+func (x *sender) pass(ctx context.Context, caution *relay.Caution) error {
+	d, run := x.worker.desk, x.manifest.Run
+	in, err := amqp.DialToConsume(ctx, d.endpoint("sends "+run))
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := amqp.Dial(ctx, d.endpoint("publishes "+run))
+	if err != nil {
+		return err
+	}
+	defer out.Close()
+	list, err := x.holdList(ctx)
+	if err != nil {
+		return err
+	}
+	defer list.Close() // the list comes back to the head of the hold
+	x.frame = out.FrameMax()
+	move := relay.Relay{
+		Handler: x, Grace: sendGrace, UntilEmpty: true,
+		Absent: func(exchange string) bool { return exchange == nowhere || caution.Refused(exchange) },
+	}
+	window := caution.Begin(&move)
+	deadly := move.Hold
+	move.Hold = func(d amqp091.Delivery, m relay.Move) bool { return isRecord(run, d) || deadly(d, m) }
+	source, err := in.Consume(topology.HoldName(d.Topology.Name, run), window, sendBytes)
+	if err != nil {
+		return err
+	}
+	if move.Sink, err = out.Publisher(window); err != nil {
+		return err
+	}
+	move.Source = source
+	paced := x.pace(ctx, &move)
+	defer paced()
+	defer amqp.CloseAfter(ctx, sendGrace+time.Second, in, out)() // what is in flight is doubled at most
+	err = move.Run(ctx)
+	caution.End(&move, err)
+	return err
+}
+
+// holdList holds the list of the run unacknowledged, so that the relay does not meet it at the
+// head: it acknowledges one by one behind a message that it holds back. The list stays in the
+// hold until the end.
+func (x *sender) holdList(ctx context.Context) (*amqp.Conn, error) {
+	conn, err := amqp.DialToConsume(ctx, x.worker.desk.endpoint("keeps "+x.manifest.Run))
+	if err != nil {
+		return nil, err
+	}
+	others := false
+	h := conn.Holder(topology.HoldName(x.worker.desk.Topology.Name, x.manifest.Run),
+		amqp.HolderOptions{Messages: x.manifest.records()})
+	err = h.Take(ctx, func(m amqp.Held) error {
+		others = others || !isRecord(x.manifest.Run, m.Delivery)
+		return nil
+	})
+	if err == nil && others { // it is not at the head; the relay holds it back
+		err = h.Release()
+	}
+	if err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	return conn, nil
+}
+
+// records is how many messages of the hold are the list.
+func (m *manifest) records() int {
+	n := max(1, (len(m.wanted)+entriesPerPart-1)/entriesPerPart)
+	if m.edited != nil {
+		n++
+	}
+	return n
+}
+
+// Move decides where a message goes.
+func (x *sender) Move(d amqp091.Delivery) relay.Move {
+	if isRecord(x.manifest.Run, d) {
+		return relay.Move{Exchange: nowhere} // it is held back
+	}
+	m, err := x.router.route(d)
+	if err == nil && x.frame > 0 && relay.HeaderSize(m.Message) > x.frame {
+		err = fmt.Errorf("the headers of message %s do not fit a frame", deadletter.HandleOf(d))
+	}
+	if err != nil {
+		x.cancel(stopped(err.Error()))
+		return relay.Move{Exchange: nowhere}
+	}
+	return m
+}
+
+// Refused stops the run: the message stays in the hold.
+func (x *sender) Refused(_ amqp091.Delivery, m relay.Move, reason string) relay.Move {
+	x.cancel(stopped("the broker does not accept a message for its target: " + reason))
+	return m
+}
+
+// Moved counts a message that has reached its target.
+func (x *sender) Moved(amqp091.Delivery, relay.Move) {
+	x.moved++
+	x.left--
+	x.pacer.moved(x.moved)
+	x.tellSending()
+}
+
+// tellSending reports progress.
+func (x *sender) tellSending() {
+	if x.progress == nil {
+		return
+	}
+	p := x.pacer.progress()
+	p.Phase = Sending
+	p.FailedAgain, p.LastFailure, p.LastFailureKey = x.brake.last()
+	x.tell(p)
+}
+
+// waiting returns how many messages are ready in the queues that the run sends to.
+func (x *sender) waiting() (total int, fullest string, err error) {
+	most := -1
+	for _, queue := range x.manifest.Watch {
+		n, err := x.worker.conn.MessagesReady(queue)
+		if err != nil {
+			return 0, "", fmt.Errorf("count the messages of %s: %w", queue, err)
+		}
+		total += n
+		if n > most {
+			most, fullest = n, queue
+		}
+	}
+	return total, fullest, nil
+}
+
+// deleteForever deletes the hold with the messages in it, as asked for: each is of the list, which
+// a person has confirmed by its number.
+func (s *session) deleteForever(ctx context.Context, r Result, messages int) (Result, error) {
+	has, err := s.worker.desk.readHold(ctx, s.manifest.Run)
+	if err != nil {
+		return r, err
+	}
+	for key, n := range has.handles {
+		if n > s.manifest.wanted[key].wanted {
+			return r, fmt.Errorf("the hold has %d messages %012x, and the list has %d", n, key, s.manifest.wanted[key].wanted)
+		}
+	}
+	if has.messages != messages {
+		return r, fmt.Errorf("the hold has %d messages, and %d were taken", has.messages, messages)
+	}
+	hold := topology.HoldName(s.worker.desk.Topology.Name, s.manifest.Run)
+	// These messages are discarded: the hold has what the list says and nothing else, and nothing
+	// but this run, whose only worker this process is, puts messages into it.
+	if err := s.worker.conn.DeleteQueue(hold, amqp.Conditions{}); err != nil {
+		return r, err
+	}
+	r.Moved, r.Left = messages, 0
+	return r, nil
+}

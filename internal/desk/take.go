@@ -1,0 +1,311 @@
+package desk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/dlxctl/dlxctl/internal/broker/amqp"
+	"github.com/dlxctl/dlxctl/internal/deadletter"
+	"github.com/dlxctl/dlxctl/internal/relay"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// Headers that a message has while it is in a hold. They are no part of its handle.
+const (
+	headerQueue      = "desk-queue"      // the queue that it was taken from
+	headerExchange   = "desk-exchange"   // the exchange by which it came into that queue
+	headerExpiration = "desk-expiration" // the property, which must not apply in a hold
+	headerUserID     = "desk-user-id"    // the property, which the broker accepts from that user only
+)
+
+const (
+	// takeWindow is how many messages are on their way into a hold at once.
+	takeWindow = 256
+	// fewAcks is how many steps of the broker acknowledgements one by one may cost in one channel:
+	// each costs its position. A channel of takeBlock messages costs a fraction (measured).
+	fewAcks   = 100_000_000
+	takeBlock = 2000
+)
+
+// taking moves chosen messages of a queue into a hold. The rest of the queue keeps its order.
+//
+// Nothing is lost: a message is acknowledged only once the broker has confirmed its copy in the
+// hold. A process that dies in between leaves doubles, one copy in the hold and one in the queue.
+// The next one counts: of the messages of a handle the queue had as many as the manifest says, so
+// hold and queue together have as many more as there are doubles. It acknowledges that many of
+// them in the queue. It is no matter which: they are equal, and the hold has a copy of each. Only
+// messages that the broker has delivered before count, since one that has arrived later is no
+// double.
+type taking struct {
+	worker   *worker
+	manifest *manifest
+	// need is how many messages of each handle are still to be taken, and left in all.
+	need map[uint64]uint32
+	left int
+	// doubles is how many of each handle are to be acknowledged, and surplus in all.
+	doubles map[uint64]uint32
+	surplus int
+	// inHold is how many of each handle the hold has, and taken how many in all.
+	inHold map[uint64]uint32
+	taken  int
+	// before is how many messages the queue had, and acked how many of them were acknowledged.
+	before, acked int
+	report        func(done int)
+
+	holder *amqp.Holder
+	out    *outlet
+}
+
+// errTaken ends a pass over a queue in which nothing is left to take. It is no error.
+var errTaken = errors.New("all is taken")
+
+// newTaking returns the taking of a run whose hold has nothing but the manifest.
+func (w *worker) newTaking(m *manifest, report func(int)) *taking {
+	t := &taking{
+		worker: w, manifest: m, report: report, need: map[uint64]uint32{}, doubles: map[uint64]uint32{},
+		inHold: map[uint64]uint32{},
+	}
+	for key, e := range m.wanted {
+		t.need[key] = e.wanted
+		t.left += int(e.wanted)
+	}
+	return t
+}
+
+// adopt notes what another process has taken.
+func (t *taking) adopt(has *contents) {
+	for key, n := range has.handles {
+		t.inHold[key] = n
+		taken := min(t.need[key], n)
+		t.need[key] -= taken
+		t.left -= int(taken)
+		t.taken += int(taken)
+	}
+}
+
+// findDoubles finds out which messages are in the hold and in the queue too. Messages without a
+// date are left alone unless undated is set.
+func (t *taking) findDoubles(ctx context.Context, undated bool) error {
+	inQueue, err := t.count(ctx)
+	if err != nil {
+		return err
+	}
+	for key, e := range t.manifest.wanted {
+		both := t.inHold[key] + inQueue[key]
+		if both <= e.present || !e.dated && !undated {
+			continue
+		}
+		n := min(both-e.present, inQueue[key], t.inHold[key])
+		t.doubles[key] = n
+		t.surplus += int(n)
+	}
+	return nil
+}
+
+// count counts the messages in the queue that the manifest names and that were delivered before.
+func (t *taking) count(ctx context.Context) (map[uint64]uint32, error) {
+	conn, err := amqp.DialToConsume(ctx, t.worker.desk.endpoint("counts "+t.worker.run))
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	ready, err := conn.MessagesReady(t.manifest.Queue)
+	if err != nil {
+		return nil, err
+	}
+	out := map[uint64]uint32{}
+	h := conn.Holder(t.manifest.Queue, amqp.HolderOptions{Messages: ready})
+	err = h.Take(ctx, func(m amqp.Held) error {
+		if !m.Redelivered {
+			return nil
+		}
+		if key := keyOf(deadletter.HandleOf(m.Delivery)); t.manifest.wanted[key].wanted > 0 {
+			out[key]++
+		}
+		return nil
+	})
+	return out, errors.Join(err, h.Release())
+}
+
+// run takes. When ctx ends it takes no more, waits for the messages on their way, and returns the
+// cause of ctx.
+func (t *taking) run(ctx context.Context) error {
+	in, err := amqp.DialToConsume(ctx, t.worker.desk.endpoint("takes "+t.worker.run))
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := amqp.Dial(ctx, t.worker.desk.endpoint("fills "+t.worker.run))
+	if err != nil {
+		return err
+	}
+	defer out.Close()
+	if t.out, err = newOutlet(out, takeWindow); err != nil {
+		return err
+	}
+	ready, err := in.MessagesReady(t.manifest.Queue)
+	if err != nil {
+		return err
+	}
+	t.before, t.acked = ready, 0
+	t.holder = in.Holder(t.manifest.Queue, amqp.HolderOptions{Messages: ready, Block: t.block(ready)})
+	// It ends by itself, with ctx in visit, so that what is confirmed can be acknowledged.
+	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), holdTimeOf(ready))
+	defer cancel()
+	err = t.holder.Take(grace, func(m amqp.Held) error { return t.visit(ctx, grace, m) })
+	if err == nil || errors.Is(err, errTaken) || ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) {
+		err = errors.Join(ignore(err, errTaken), t.out.flush(grace))
+	}
+	return errors.Join(err, t.holder.Release())
+}
+
+// block is how many messages a channel holds: all where few of them are acknowledged.
+func (t *taking) block(ready int) int {
+	if (t.left+t.surplus)*ready < fewAcks {
+		return 0
+	}
+	return takeBlock
+}
+
+// visit takes a message, drops it as a double, or leaves it.
+func (t *taking) visit(ctx, grace context.Context, m amqp.Held) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if t.left == 0 && t.surplus == 0 {
+		return errTaken
+	}
+	if err := t.out.settle(); err != nil {
+		return err
+	}
+	switch key := keyOf(deadletter.HandleOf(m.Delivery)); {
+	case t.doubles[key] > 0 && m.Redelivered:
+		t.doubles[key]--
+		t.surplus--
+		t.acked++
+		// Nothing is lost: the hold has a copy, which was counted, see taking.
+		return t.holder.Ack(m)
+	case t.need[key] > 0:
+		p := toHold(m.Delivery, t.manifest.Queue)
+		t.need[key]--
+		t.left--
+		held := m
+		held.Body = nil
+		return t.out.send(grace, intake(t.worker.desk.Topology.Name, t.worker.run), m.RoutingKey, p, func() error {
+			t.taken++
+			t.acked++
+			t.inHold[key]++
+			t.report(t.taken)
+			// Nothing is lost: the broker has confirmed the copy in the hold.
+			return t.holder.Ack(held)
+		})
+	default:
+		return nil
+	}
+}
+
+// toHold returns a message as it is published to the hold. fromHold is its inverse.
+func toHold(d amqp091.Delivery, queue string) amqp091.Publishing {
+	h := deadletter.Aside(d.Headers)
+	for name := range h {
+		if relay.IsCount(name) {
+			delete(h, name)
+		}
+	}
+	h[headerQueue], h[headerExchange] = queue, d.Exchange
+	if d.Expiration != "" {
+		h[headerExpiration] = d.Expiration
+	}
+	if d.UserId != "" {
+		h[headerUserID] = d.UserId
+	}
+	return relay.Republish(d, h)
+}
+
+// fromHold returns a message of a hold as it was in its queue, but for the delivery itself.
+func fromHold(d amqp091.Delivery) amqp091.Delivery {
+	h := deadletter.Restore(d.Headers)
+	d.Exchange, _ = h[headerExchange].(string)
+	d.Expiration, _ = h[headerExpiration].(string)
+	d.UserId, _ = h[headerUserID].(string)
+	for name := range h {
+		if relay.IsCount(name) {
+			delete(h, name)
+		}
+	}
+	for _, name := range []string{headerQueue, headerExchange, headerExpiration, headerUserID} {
+		delete(h, name)
+	}
+	d.Headers = h
+	return d
+}
+
+// take takes what the manifest names, with the lock of the queue, and notes in the hold that all
+// is taken.
+func (w *worker) take(ctx context.Context, m *manifest, has *contents, report func(int)) (*taking, error) {
+	free, err := w.lockQueue(ctx, m.Queue)
+	if err != nil {
+		return nil, err
+	}
+	defer free()
+	hold := topology.HoldName(w.desk.Topology.Name, w.run)
+	t := w.newTaking(m, report)
+	if has != nil {
+		if err := w.note(ctx, hold, record(w.run, recordResumed, 0, 0, nil)); err != nil {
+			return t, err
+		}
+		t.adopt(has)
+		// An equal message may have arrived since, and may have been delivered to a process that
+		// died while it counted. So what has no date is left alone the second time: a double is
+		// better than a loss.
+		if err := t.findDoubles(ctx, has.records[recordResumed] == 0); err != nil {
+			return t, err
+		}
+	}
+	if err := t.passes(ctx); err != nil {
+		return t, fmt.Errorf("take messages from %s: %w", m.Queue, err)
+	}
+	return t, nil
+}
+
+// mostPasses is how often a queue is gone through to be sure that acknowledgements have arrived.
+const mostPasses = 5
+
+// passes takes, and makes sure that the queue has lost what was acknowledged. The channel of a
+// quorum queue on a busy node keeps acknowledgements back (the soft limit of rabbit_fifo_client),
+// and forgets them when it is closed: 51 of 100 messages came back (4.3.6, measured once).
+func (t *taking) passes(ctx context.Context) error {
+	for n := 1; t.left > 0 || t.surplus > 0; n++ {
+		if err := t.run(ctx); err != nil {
+			return err
+		}
+		conn, err := amqp.Dial(ctx, t.worker.desk.endpoint("counts "+t.worker.run))
+		if err != nil {
+			return err
+		}
+		ready, err := conn.MessagesReady(t.manifest.Queue)
+		_ = conn.Close() // it has only counted
+		if err != nil || ready <= t.before-t.acked {
+			return err
+		}
+		if n == mostPasses {
+			return fmt.Errorf("the queue %s still has messages that were acknowledged", t.manifest.Queue)
+		}
+		// More came back than should have, or others have arrived.
+		if err := t.findDoubles(ctx, true); err != nil || t.surplus == 0 {
+			return err
+		}
+	}
+	return nil
+}
+
+// ignore returns err unless it is the one that is no error.
+func ignore(err, none error) error {
+	if errors.Is(err, none) {
+		return nil
+	}
+	return err
+}

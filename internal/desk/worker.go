@@ -1,0 +1,166 @@
+package desk
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/dlxctl/dlxctl/internal/broker"
+	"github.com/dlxctl/dlxctl/internal/broker/amqp"
+	"github.com/dlxctl/dlxctl/internal/text"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+const (
+	// lockTime is how long a lock is tried: the broker frees that of a killed process a moment
+	// after the end of its connection.
+	lockTime = 5 * time.Second
+	// lockPause is the pause between two tries.
+	lockPause = 200 * time.Millisecond
+)
+
+// stopped is the cause that ends the work on a run with messages left. It is no failure.
+type stopped string
+
+// Error returns why the run stopped.
+func (s stopped) Error() string { return string(s) }
+
+// worker is the only process that works on a run. Its connection holds the locks, and receives
+// requests to stop.
+type worker struct {
+	desk   *Desk
+	run    string
+	conn   *amqp.Conn
+	cancel context.CancelCauseFunc
+	done   sync.WaitGroup
+}
+
+// endpoint returns the endpoint for a connection of the desk that does something.
+func (d *Desk) endpoint(what string) broker.Endpoint {
+	e := d.Endpoint
+	e.ConnectionName = fmt.Sprintf("dlxctl desk %s (%s)", what, cmp.Or(d.By, "unknown"))
+	return e
+}
+
+// work makes this process the worker of a run. The returned context ends when ctx does, when
+// another process asks the run to stop, and when the connection that holds the locks ends.
+func (d *Desk) work(ctx context.Context, run string) (*worker, context.Context, error) {
+	name := topology.DeskWorkerName(d.Topology.Name, run)
+	conn, err := d.lock(ctx, "run "+run, name, fmt.Sprintf("the run %s is being worked on", run))
+	if err != nil {
+		return nil, nil, err
+	}
+	requests, err := conn.Consume(name, 1, 0)
+	if err != nil {
+		return nil, nil, errors.Join(err, conn.Close())
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	w := &worker{desk: d, run: run, conn: conn, cancel: cancel}
+	w.done.Go(func() { w.listen(ctx, requests) })
+	return w, ctx, nil
+}
+
+// listen waits for a request to stop.
+func (w *worker) listen(ctx context.Context, requests *amqp.Consumer) {
+	select {
+	case d, ok := <-requests.Deliveries():
+		if !ok {
+			w.cancel(errors.New("the connection that holds the lock of the run ended"))
+			return
+		}
+		by, _ := d.Headers["desk-by"].(string)
+		w.cancel(stopped("canceled by " + cmp.Or(by, "another process")))
+	case <-ctx.Done():
+	}
+}
+
+// lockQueue acquires the lock of the queue that the run takes from. free frees it.
+func (w *worker) lockQueue(ctx context.Context, queue string) (free func(), err error) {
+	conn, err := w.desk.lock(ctx, "takes from "+queue, topology.DeskLockName(w.desk.Topology.Name, queue),
+		fmt.Sprintf("another desk works on the queue %s", text.Name(queue)))
+	if err != nil {
+		return nil, err
+	}
+	// The connection holds nothing but the lock.
+	return func() { _ = conn.Close() }, nil
+}
+
+// close ends the work: the broker frees the locks.
+func (w *worker) close() {
+	w.cancel(nil)
+	_ = w.conn.Unlock(topology.DeskWorkerName(w.desk.Topology.Name, w.run)) // closing the connection does it too
+	_ = w.conn.Close()                                                      // nothing is in progress on it
+	w.done.Wait()
+}
+
+// lock acquires a lock on a connection of its own. The error says who holds it.
+func (d *Desk) lock(ctx context.Context, what, queue, taken string) (*amqp.Conn, error) {
+	for began := time.Now(); ; {
+		conn, err := amqp.Dial(ctx, d.endpoint(what))
+		if err != nil {
+			return nil, err
+		}
+		if err = conn.Lock(queue); err == nil {
+			return conn, nil
+		}
+		_ = conn.Close() // it holds nothing
+		locked := errors.Is(err, amqp.ErrLocked)
+		if !locked && !errors.Is(err, amqp.ErrLockEnding) {
+			return nil, err
+		}
+		if time.Since(began) > lockTime {
+			return nil, refusef("%s%s; wait for it, or cancel that run", taken, d.holder(ctx, queue))
+		}
+		if err := pause(ctx, lockPause); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// holder describes who holds a lock, as far as the broker tells.
+func (d *Desk) holder(ctx context.Context, queue string) string {
+	if d.Management == nil {
+		return ""
+	}
+	h, ok := d.Management.Holder(ctx, queue)
+	if !ok {
+		return " (the broker does not report by whom)"
+	}
+	return fmt.Sprintf(": %s from %s", h.Connection, h.Host)
+}
+
+// pause waits for a time, or until ctx ends.
+func pause(ctx context.Context, t time.Duration) error {
+	timer := time.NewTimer(t)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// Cancel asks the process that works on a run to stop. What it has sent stays sent.
+func (d *Desk) Cancel(ctx context.Context, id string) error {
+	conn, err := amqp.Dial(ctx, d.endpoint("cancels "+id))
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	p, err := newOutlet(conn, 1)
+	if err != nil {
+		return err
+	}
+	err = p.publish(ctx, "", topology.DeskWorkerName(d.Topology.Name, id),
+		amqp091.Publishing{Headers: amqp091.Table{"desk-by": d.By}})
+	if errors.Is(err, errReturned) {
+		return refusef("no process works on the run %s; 'dlxctl desk return %s' gives back what its hold has", id, id)
+	}
+	return err
+}
