@@ -26,7 +26,7 @@ progress. The subcommands list, group, show, export, replay, edit, park and disc
 letters.
 
 desk looks at the first --limit messages of each queue, and says where it did not look at
-all of them. A look gives the messages back in their order. What it costs in a queue is in
+all of them. Without a look, counts are up to 5 seconds old. A look gives the messages back in their order. What it costs in a queue is in
 docs/looking.md; --limit 0 looks at no message.
 
 replay, edit, park, restore, discard and import change nothing without --yes. They show
@@ -48,7 +48,7 @@ in the hold of the run, 3 refused, 4 some messages were moved but not all.`,
 	k.look.addLimit(c.Flags(), desk.OverviewMessages, "messages to look at in each queue; 0 looks at none")
 	k.look.addLook(c)
 	c.AddCommand(
-		newDeskList(a), newDeskGroups(a),
+		newDeskList(a), newDeskGroups(a), newDeskShow(a), newDeskExport(a), newDeskImport(a),
 
 		newDeskReplay(a), newDeskEdit(a), newDeskPark(a), newDeskRestore(a), newDeskDiscard(a),
 		newDeskRuns(a), newDeskResume(a), newDeskReturn(a), newDeskCancel(a), newDeskServe(a),

@@ -2,6 +2,7 @@ package cmd
 
 import (
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -76,7 +77,7 @@ func (k *deskAct) do(c *cobra.Command, args []string, d *desk.Desk, r desk.Reque
 	}
 	again := ""
 	if p.Chosen > 0 && len(p.Refusals) == 0 && !k.yes {
-		again = commandLine(c, args, fmt.Sprintf("--yes --expect %d", p.Chosen))
+		again = commandLine(c, args, "--yes", "--expect", strconv.Itoa(p.Chosen))
 	}
 	if err := k.show(p, again); err != nil {
 		return err

@@ -155,8 +155,10 @@ func (k *deskEditCommand) showDiff(d *desk.Desk, found foundMessage, edited dead
 		reader.Redactor = nil
 	}
 	after.Delivery.Body = edited.Body
-	fmt.Fprint(k.app.stdout, topology.Printable(deadletter.Diff(
-		"before", reader.View(found.message).Body.Text, "after", reader.View(after).Body.Text)))
+	difference := deadletter.Diff("before", reader.View(found.message).Body.Text, "after", reader.View(after).Body.Text)
+	for line := range strings.Lines(difference) {
+		fmt.Fprintln(k.app.stdout, topology.Printable(strings.TrimSuffix(line, "\n")))
+	}
 }
 
 // inEditor lets the person edit a text.

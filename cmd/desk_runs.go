@@ -18,7 +18,7 @@ func newDeskRuns(a *app) *cobra.Command {
 		Short: "List the runs that have not ended",
 		Long: `List the runs of the topology that have not ended: those that work at this moment, and
 those that stopped with messages left in their hold. Resume them, return what they hold,
-or cancel those that work.`,
+or cancel those that work. The numbers of messages are up to 5 seconds old.`,
 		Example:     "  dlxctl desk runs\n  dlxctl desk runs -o json",
 		Args:        noArguments,
 		Annotations: map[string]string{outputsAnnotation: "text json"},

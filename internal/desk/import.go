@@ -29,7 +29,7 @@ const importGrace = 5 * time.Second
 //
 // Nothing can be lost: Import removes nothing, and the messages stay where they are read from.
 func (d *Desk) Import(
-	ctx context.Context, queue string, messages iter.Seq2[amqp091.Delivery, error], progress func(done int),
+	ctx context.Context, queue string, messages iter.Seq2[deadletter.Message, error], progress func(done int),
 ) (done int, err error) {
 	conn, err := amqp.Dial(ctx, d.Endpoint)
 	if err != nil {
@@ -47,7 +47,7 @@ func (d *Desk) Import(
 		if err != nil {
 			return im.done, err
 		}
-		if err := im.publish(ctx, m); err != nil {
+		if err := im.publish(ctx, m.Delivery); err != nil {
 			return im.done, err
 		}
 	}

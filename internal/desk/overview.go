@@ -124,6 +124,7 @@ func (d *Desk) glance(ctx context.Context, q *QueueOverview, o LookOptions) erro
 		return nil
 	})
 	q.Looked = looked.Looked
+	q.Messages = max(looked.Messages+looked.Unacknowledged, looked.Looked) // newer than the statistics
 	switch {
 	case errors.Is(err, ErrRefused):
 		q.NotLooked = strings.TrimPrefix(err.Error(), ErrRefused.Error()+": ")

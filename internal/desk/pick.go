@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/dlxctl/dlxctl/internal/deadletter"
+	"github.com/dlxctl/dlxctl/topology"
 )
 
 // Picked is what Pick found.
@@ -63,9 +64,6 @@ func (d *Desk) view(m deadletter.Message, body bool) deadletter.View {
 	return d.Reader.Head(m)
 }
 
-// errFound ends a look.
-var errFound = errors.New("found")
-
 // Find looks for a message by its handle in queues, one after the other, and passes the first that
 // it finds to visit. Queues that refuse a look are passed over; if the message is in none of the
 // others, the error names them.
@@ -73,9 +71,15 @@ func (d *Desk) Find(
 	ctx context.Context, queues []string, handle string, o LookOptions,
 	visit func(deadletter.Message, deadletter.View) error,
 ) error {
+	if len(queues) > 1 {
+		var err error
+		if queues, err = d.existing(ctx, queues); err != nil {
+			return err
+		}
+	}
 	var refused error
 	r := Request{Handles: []string{handle}}
-	looked := 0
+	looked, found := 0, false
 	for _, queue := range queues {
 		l, err := d.Look(ctx, queue, o, func(m deadletter.Message) error {
 			if !r.names(m.Handle, m.Copy) {
@@ -84,12 +88,13 @@ func (d *Desk) Find(
 			if err := visit(m, d.Reader.View(m)); err != nil {
 				return err
 			}
-			return errFound
+			found = true
+			return ErrEnough
 		})
 		looked += l.Looked
 		switch {
-		case errors.Is(err, errFound):
-			return nil
+		case found:
+			return err
 		case errors.Is(err, ErrRefused):
 			refused = errors.Join(refused, err)
 		case err != nil:
@@ -99,6 +104,17 @@ func (d *Desk) Find(
 	err := fmt.Errorf("no message has the handle %s among the %d that were looked at in %s; it was moved, or is in another queue",
 		handle, looked, quoteList(queues))
 	return errors.Join(err, refused)
+}
+
+// existing returns the queues that exist.
+func (d *Desk) existing(ctx context.Context, queues []string) ([]string, error) {
+	state, err := d.Management.Inspect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(slices.Clone(queues), func(name string) bool {
+		return !slices.ContainsFunc(state.Have.Queues, func(q topology.Queue) bool { return q.Name == name })
+	}), nil
 }
 
 // quoteList names the first of some queues.

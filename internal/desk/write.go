@@ -43,7 +43,7 @@ func WriteLooked(w io.Writer, l Looked) error {
 		line += "\nnot looked at: " + l.Missed
 	}
 	if l.Cost != "" && l.Looked > 0 {
-		line += "\nthe look " + l.Cost
+		line += "\ncost of the look: " + l.Cost
 	}
 	_, err := fmt.Fprintln(w, line)
 	return err
@@ -113,6 +113,10 @@ func writeReaches(b *strings.Builder, p Proposal) {
 	}
 	if p.Request.Action == Discard && p.Request.Forever {
 		b.WriteString("they would be deleted, and nothing could bring them back\n")
+		return
+	}
+	if p.Request.Action == Park || p.Request.Action == Discard {
+		b.WriteString("they would be parked for 30 days\n")
 		return
 	}
 	for _, r := range p.Reaches {
@@ -231,7 +235,7 @@ func moment(t time.Time) string {
 
 // span writes a period.
 func span(from, to time.Time) string {
-	if to.IsZero() || from.Equal(to) {
+	if to.IsZero() || moment(from) == moment(to) {
 		return "at " + moment(from)
 	}
 	return moment(from) + " to " + moment(to)

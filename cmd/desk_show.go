@@ -1,0 +1,115 @@
+package cmd
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/dlxctl/dlxctl/internal/deadletter"
+	"github.com/dlxctl/dlxctl/internal/text"
+)
+
+// deskShowCommand is the command desk show.
+type deskShowCommand struct {
+	app    *app
+	choose chooseFlags
+	raw    bool
+	diff   string
+}
+
+func newDeskShow(a *app) *cobra.Command {
+	k := deskShowCommand{app: a}
+	c := &cobra.Command{
+		Use:        "show HANDLE [QUEUE|@WORKQUEUE]",
+		SuggestFor: []string{"view", "get", "inspect", "cat"},
+		Short:      "Show one dead letter with its history and body",
+		Long: `Show a dead letter: why it died, the timeline of its attempts, its properties, its headers
+by family, and its decoded body. Without QUEUE, show looks in the dead-letter queues of the
+topology, in NAME.parked and in NAME.unroutable.
+
+--raw prints the bytes of the body as they were published, and nothing else. Nothing is
+masked in them.`,
+		Example: `  dlxctl desk show 0a1b2c3d4e5f
+  dlxctl desk show 0a1b2c3d4e5f#2 @billing
+  dlxctl desk show 0a1b2c3d4e5f --diff 9f8e7d6c5b4a
+  dlxctl desk show 0a1b2c3d4e5f --raw > body.bin`,
+		Args:        handleAndQueue,
+		Annotations: map[string]string{outputsAnnotation: "text json"},
+		RunE:        k.run,
+	}
+	k.choose.addLook(c)
+	c.Flags().BoolVar(&k.raw, "raw", false, "print the bytes of the body, with nothing masked")
+	c.Flags().StringVar(&k.diff, "diff", "", "compare with the message that has this `HANDLE`")
+	return c
+}
+
+// run shows one message.
+func (k *deskShowCommand) run(c *cobra.Command, args []string) error {
+	if err := k.check(); err != nil {
+		return err
+	}
+	o, err := k.choose.look()
+	if err != nil {
+		return err
+	}
+	d, closeDesk, err := k.app.openDesk(k.choose.messages)
+	if err != nil {
+		return err
+	}
+	defer closeDesk()
+	found, err := k.app.findMessage(c.Context(), d, args, o)
+	if err != nil {
+		return err
+	}
+	switch {
+	case k.raw:
+		_, err = k.app.stdout.Write(found.message.Delivery.Body)
+		return err
+	case k.diff == "" && k.app.output == "json":
+		return text.WriteJSON(k.app.stdout, found.view)
+	case k.diff == "":
+		return deadletter.WriteShow(k.app.stdout, found.view, k.app.width())
+	}
+	other, err := k.app.findMessage(c.Context(), d, append([]string{k.diff}, args[1:]...), o)
+	if err != nil {
+		return err
+	}
+	difference := deadletter.ShowDiff(found.view, other.view)
+	if difference == "" {
+		difference = "the messages do not differ, except in their places\n"
+	}
+	_, err = io.WriteString(k.app.stdout, difference)
+	return err
+}
+
+// check refuses flags that contradict each other.
+func (k *deskShowCommand) check() error {
+	switch {
+	case k.raw && (k.diff != "" || k.app.output != "text"):
+		return usageError{errors.New("--raw prints the bytes of the body alone; pass it without --diff and -o")}
+	case k.diff != "" && k.app.output != "text":
+		return usageError{errors.New("--diff prints text alone; pass it without -o")}
+	case k.diff != "":
+		if _, _, err := deadletter.ParseHandle(k.diff); err != nil {
+			return usageError{fmt.Errorf("--diff: %w", err)}
+		}
+	}
+	return nil
+}
+
+// width returns the columns of the terminal, 0 if stdout is none.
+func (a *app) width() int {
+	f, ok := a.stdout.(*os.File)
+	if !ok {
+		return 0
+	}
+	columns, _, err := term.GetSize(int(f.Fd()))
+	if err != nil {
+		return 0
+	}
+	return columns
+}
