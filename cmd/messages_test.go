@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/dlxctl/dlxctl/internal/decode"
+	"github.com/dlxctl/dlxctl/internal/notify"
 	"github.com/dlxctl/dlxctl/internal/redact"
 	"github.com/dlxctl/dlxctl/internal/spec"
 	"github.com/dlxctl/dlxctl/topology"
@@ -43,15 +44,35 @@ func TestDecoderOfFlagsAndFile(t *testing.T) {
 		queue string
 		want  string // the type, or the error
 	}{
-		"nothing":        {messageFlags{}, topology.Messages{}, "", ""},
-		"file":           {messageFlags{}, file, "", "shop.Order"},
-		"queue":          {messageFlags{}, file, "mail", "shop.Mail"},
-		"flag":           {messageFlags{types: []string{"shop.Mail"}}, file, "", "shop.Mail"},
-		"flag with key":  {messageFlags{types: []string{"shop.Order", "order.#=shop.Mail"}}, file, "", "shop.Mail"},
-		"flags alone":    {messageFlags{protos: []string{"order.proto"}, importPaths: []string{protos}, types: []string{"shop.Mail"}}, topology.Messages{}, "", "shop.Mail"},
-		"whole path":     {messageFlags{protos: []string{filepath.Join(protos, "order.proto")}, types: []string{"shop.Mail"}}, topology.Messages{}, "", "shop.Mail"},
-		"no schema":      {messageFlags{types: []string{"shop.Mail"}}, topology.Messages{}, "", `the message type "shop.Mail" needs a schema; name a descriptor set with --protoset`},
-		"unknown type":   {messageFlags{types: []string{"shop.Mali"}}, file, "", `no schema declares the message type "shop.Mali"; did you mean one of shop.Mail, shop.Order`},
+		"nothing":       {messageFlags{}, topology.Messages{}, "", ""},
+		"file":          {messageFlags{}, file, "", "shop.Order"},
+		"queue":         {messageFlags{}, file, "mail", "shop.Mail"},
+		"flag":          {messageFlags{types: []string{"shop.Mail"}}, file, "", "shop.Mail"},
+		"flag with key": {messageFlags{types: []string{"shop.Order", "order.#=shop.Mail"}}, file, "", "shop.Mail"},
+		"flags alone": {
+			messageFlags{protos: []string{"order.proto"}, importPaths: []string{protos}, types: []string{"shop.Mail"}},
+			topology.Messages{},
+			"",
+			"shop.Mail",
+		},
+		"whole path": {
+			messageFlags{protos: []string{filepath.Join(protos, "order.proto")}, types: []string{"shop.Mail"}},
+			topology.Messages{},
+			"",
+			"shop.Mail",
+		},
+		"no schema": {
+			messageFlags{types: []string{"shop.Mail"}},
+			topology.Messages{},
+			"",
+			`the message type "shop.Mail" needs a schema; name a descriptor set with --protoset`,
+		},
+		"unknown type": {
+			messageFlags{types: []string{"shop.Mali"}},
+			file,
+			"",
+			`no schema declares the message type "shop.Mali"; did you mean one of shop.Mail, shop.Order`,
+		},
 		"no such file":   {messageFlags{protosets: []string{"none.binpb"}}, file, "", "descriptor set none.binpb: "},
 		"no such source": {messageFlags{protos: []string{"none.proto"}}, file, "", "not found in ., " + protos},
 		"empty type":     {messageFlags{types: []string{"a="}}, file, "", "--type is"},
@@ -99,7 +120,8 @@ func TestRedactors(t *testing.T) {
 	} {
 		doc := of(queue).Document(d.Decode(decode.Input{Body: []byte(body)}))
 		tree, _ := doc.Value.(map[string]any)
-		if got := "map[iban:" + asText(tree["iban"]) + " mail:" + asText(tree["mail"]) + " name:" + asText(tree["name"]) + "]"; got != want {
+		if got := "map[iban:" + asText(tree["iban"]) + " mail:" + asText(tree["mail"]) + " " +
+			"name:" + asText(tree["name"]) + "]"; got != want {
 			t.Errorf("a message of %q is %s, want %s", queue, got, want)
 		}
 		if h := of(queue).Headers(map[string]any{"Token": "x"}); h["Token"] != redact.Mask {
@@ -107,7 +129,8 @@ func TestRedactors(t *testing.T) {
 		}
 	}
 	_, err = (&messageFlags{redact: []string{"mail"}}).redactors(top)
-	if _, usage := errors.AsType[usageError](err); !usage || !strings.Contains(err.Error(), `--redact: "mail" is not a path; write it like body.customer.email`) {
+	if _, usage := errors.AsType[usageError](err); !usage || !strings.Contains(err.Error(), `--redact: "mail" `+
+		`is not a path; write it like body.customer.email`) {
 		t.Errorf("a wrong --redact gives %v", err)
 	}
 	hidden, err := (&messageFlags{redact: []string{"bodies"}}).redactors(topology.Compiled{})
@@ -125,7 +148,8 @@ func asText(v any) string {
 func TestRulesOfFileAndFlagAgree(t *testing.T) {
 	t.Parallel()
 	rules := []string{
-		"body", "headers", "body.a", "body.a.b", "body.*", "body.a[*]", "body.a[*][*].b", "body.a[0]", "body..a", "headers.x-y",
+		"body", "headers", "body.a", "body.a.b", "body.*", "body.a[*]", "body.a[*][*].b", "body.a[0]", "body..a",
+		"headers.x-y",
 		"header.a", "body.", "body[*]", "body.ä", "email", "iban", "bearer", "mail", "a.b", "body.a b",
 	}
 	for _, rule := range rules {
@@ -139,5 +163,44 @@ func TestRulesOfFileAndFlagAgree(t *testing.T) {
 		if (ofFlag == nil) != (ofFile == nil) {
 			t.Errorf("the rule %q: the flag says %v, the file %v", rule, ofFlag, ofFile)
 		}
+	}
+}
+
+// Notices show the decoded body, and nothing that rules mask.
+func TestShownInNotices(t *testing.T) {
+	t.Parallel()
+	top := topology.Compiled{
+		WorkQueues: []topology.WorkQueue{{Name: "billing"}, {Name: "mail"}},
+		Messages: topology.Messages{Queues: []topology.QueueMessages{
+			{Queue: "mail", Redact: topology.Redaction{Paths: []string{"body.name"}}},
+		}},
+	}
+	m := notify.Message{ID: "m-1", Error: "no queue of Ann Example", Body: []byte(`{"name":"Ann Example"}`)}
+	for queue, want := range map[string]notify.Shown{
+		"billing": {ID: "m-1", Error: m.Error, Format: "json", Text: "{\n  \"name\": \"Ann Example\"\n}"},
+		"mail": {
+			ID: "m-1", Error: "no queue of [masked]", Format: "json", Text: "{\n  \"name\": \"[masked]\"\n}", Masked: true,
+		},
+	} {
+		show, err := shown(top, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m.Queue = queue
+		if got := show(m); got != want {
+			t.Errorf("a notice of %s shows %+v, want %+v", queue, got, want)
+		}
+		large := m
+		large.Body = make([]byte, maxNoticeBody+1)
+		if got := show(large); got.Text != "" || !strings.Contains(got.Note, "larger than 256 KiB") {
+			t.Errorf("a notice of a large body shows %+v", got)
+		}
+	}
+	top.Messages.Protosets = []string{"none.binpb"}
+	if _, err := shown(top, false); err != nil {
+		t.Errorf("without bodies, schemas are read: %v", err)
+	}
+	if _, err := shown(top, true); err == nil || !strings.Contains(err.Error(), "none.binpb") {
+		t.Errorf("a schema that does not exist gives %v", err)
 	}
 }

@@ -157,6 +157,11 @@ func (k *processCommand) processors(p processor.Processor, parts [][]spec.Source
 		if q.Endpoint, err = k.app.conn.endpoint(t); err != nil {
 			return nil, err
 		}
+		if q.Notifier != nil {
+			if q.Show, err = shown(t, k.bodies); err != nil {
+				return nil, err
+			}
+		}
 		processors = append(processors, q)
 	}
 	return processors, nil

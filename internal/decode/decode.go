@@ -72,7 +72,8 @@ type Decoder struct {
 // Decode reads a body. It never fails: what it cannot decode it shows as text or hexadecimal,
 // and says why.
 func (d *Decoder) Decode(in Input) (doc Document) {
-	// A body may come from anybody, and one that trips a library up must not hide the others.
+	// Any publisher may have sent the body, and one that makes a library panic must not hide
+	// the other messages.
 	defer func() {
 		if cause := recover(); cause != nil {
 			doc = Document{Format: Binary, Text: hexadecimal(in.Body)}

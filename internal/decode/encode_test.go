@@ -18,17 +18,32 @@ func TestEncode(t *testing.T) {
 		old, new string
 		want     string // the body without its content-encoding
 	}{
-		"compact":   {decode.Input{Body: []byte(`{"b":1.0,"a":"\u00e9<","b":[ ]}`)}, "1.0", "2.50", `{"b":2.50,"a":"\u00e9<","b":[]}`},
+		"compact": {
+			decode.Input{Body: []byte(`{"b":1.0,"a":"\u00e9<","b":[ ]}`)},
+			"1.0",
+			"2.50",
+			`{"b":2.50,"a":"\u00e9<","b":[]}`,
+		},
 		"as python": {decode.Input{Body: []byte(`{"a": 1, "b": "x, y: z\", "}`)}, "1", "2", `{"a": 2, "b": "x, y: z\", "}`},
 		"indented":  {decode.Input{Body: []byte("{\n    \"a\": 1\n}\n")}, "1", "2", "{\n    \"a\": 2\n}\n"},
 		"tabs":      {decode.Input{Body: []byte("{\n\t\"a\": 1\n}")}, "1", "2", "{\n\t\"a\": 2\n}"},
 		"mark":      {decode.Input{Body: []byte("\xef\xbb\xbf{\"a\":1}")}, "1", "2", "\xef\xbb\xbf{\"a\":2}"},
-		"gzip":      {decode.Input{ContentEncoding: "gzip", Body: packed(t, "gzip", []byte(order))}, "A-1", "B-1", strings.Replace(order, "A-1", "B-1", 1)},
+		"gzip": {
+			decode.Input{ContentEncoding: "gzip", Body: packed(t, "gzip", []byte(order))},
+			"A-1",
+			"B-1",
+			strings.Replace(order, "A-1", "B-1", 1),
+		},
 		"chain": {
 			decode.Input{ContentEncoding: "deflate, zstd", Body: packed(t, "zstd", packed(t, "flate", []byte(order)))},
 			"A-1", "B-1", strings.Replace(order, "A-1", "B-1", 1),
 		},
-		"base64": {decode.Input{Body: []byte(std([]byte(order)))}, "A-1", "B-1", std([]byte(strings.Replace(order, "A-1", "B-1", 1)))},
+		"base64": {
+			decode.Input{Body: []byte(std([]byte(order)))},
+			"A-1",
+			"B-1",
+			std([]byte(strings.Replace(order, "A-1", "B-1", 1))),
+		},
 		"envelope": {
 			decode.Input{Body: []byte(`{ "messageType":["urn:message:A:B"],  "message": {"id": 7, "x": 1}, "host":{} }`)},
 			"7", "8", `{ "messageType":["urn:message:A:B"],  "message": {"id": 8, "x": 1}, "host":{} }`,
@@ -74,24 +89,43 @@ func TestEncodeRefuses(t *testing.T) {
 		unsafe bool
 		want   string
 	}{
-		"text":           {decode.Input{Body: []byte("x")}, "y", true, "its format is text"},
-		"raw protobuf":   {decode.Input{Body: append(order, 16, 1)}, "", true, "its format is protobuf without schema"},
-		"invalid utf-8":  {decode.Input{Body: []byte("{\"a\":\"\xff\"}")}, "{}", true, "not UTF-8"},
-		"hidden marks":   {decode.Input{Body: []byte("{\"a\":\"\u202e\"}")}, "{}", true, "not shown as they are"},
-		"not decoded":    {decode.Input{ContentEncoding: "br", Body: []byte("{}")}, "{}", true, "not all of it was decoded"},
-		"base64 lines":   {decode.Input{Body: []byte("eyJhIjox\nfQ==")}, "{}", true, "line breaks"},
-		"unknown fields": {decode.Input{Type: "shop.Order", Body: append([]byte("\xf8\x01\x01"), order...)}, "{}", true, "not all of it was decoded"},
-		"other encoder":  {decode.Input{Type: "shop.Order", Body: append([]byte("\x10\x00"), order...)}, "{}", true, "its publisher encodes differently"},
+		"text":          {decode.Input{Body: []byte("x")}, "y", true, "its format is text"},
+		"raw protobuf":  {decode.Input{Body: append(order, 16, 1)}, "", true, "its format is protobuf without schema"},
+		"invalid utf-8": {decode.Input{Body: []byte("{\"a\":\"\xff\"}")}, "{}", true, "not UTF-8"},
+		"hidden marks":  {decode.Input{Body: []byte("{\"a\":\"\u202e\"}")}, "{}", true, "not shown as they are"},
+		"not decoded":   {decode.Input{ContentEncoding: "br", Body: []byte("{}")}, "{}", true, "not all of it was decoded"},
+		"base64 lines":  {decode.Input{Body: []byte("eyJhIjox\nfQ==")}, "{}", true, "line breaks"},
+		"unknown fields": {
+			decode.Input{Type: "shop.Order", Body: append([]byte("\xf8\x01\x01"), order...)},
+			"{}",
+			true,
+			"not all of it was decoded",
+		},
+		"other encoder": {
+			decode.Input{Type: "shop.Order", Body: append([]byte("\x10\x00"), order...)},
+			"{}",
+			true,
+			"its publisher encodes differently",
+		},
 		"CloudEvents base64": {
-			decode.Input{Body: []byte(`{"specversion":"1.0","type":"t","source":"s","id":"1","data_base64":"e30="}`)}, "{}", true,
+			decode.Input{
+				Body: []byte(`{"specversion":"1.0","type":"t","source":"s","id":"1","data_base64":"e30="}`),
+			}, "{}", true,
 			"the text is only the data_base64",
 		},
 		"message twice": {
-			decode.Input{Body: []byte(`{"messageType":[],"message":{"a":1},"message":{"a":2}}`)}, "{}", true, "the text is only the message",
+			decode.Input{
+				Body: []byte(`{"messageType":[],"message":{"a":1},"message":{"a":2}}`),
+			}, "{}", true, "the text is only the message",
 		},
-		"bad json":    {decode.Input{Body: []byte("{}")}, "{\n \"a\": x}", false, "(line 2, column 7)"},
-		"two values":  {decode.Input{Body: []byte("{}")}, "{} {}", false, "text follows the first value"},
-		"bad message": {decode.Input{Type: "shop.Order", Body: order}, `{"idd":1}`, false, "the text is not a message of type shop.Order"},
+		"bad json":   {decode.Input{Body: []byte("{}")}, "{\n \"a\": x}", false, "(line 2, column 7)"},
+		"two values": {decode.Input{Body: []byte("{}")}, "{} {}", false, "text follows the first value"},
+		"bad message": {
+			decode.Input{Type: "shop.Order", Body: order},
+			`{"idd":1}`,
+			false,
+			"the text is not a message of type shop.Order",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -65,7 +65,7 @@ func without(v map[string]any, name string) map[string]any {
 	return out
 }
 
-// isMassTransit reports the envelope of MassTransit: the message beside the list of its types.
+// isMassTransit reports the envelope of MassTransit: the message and the list of its types.
 func isMassTransit(v map[string]any) bool {
 	_, types := v["messageType"].([]any)
 	_, message := v["message"]

@@ -186,7 +186,9 @@ func undoBase64(body []byte) ([]byte, layer, bool) {
 	if len(text) < 4 {
 		return nil, layer{}, false
 	}
-	for _, e := range []*base64.Encoding{base64.StdEncoding, base64.RawStdEncoding, base64.URLEncoding, base64.RawURLEncoding} {
+	for _, e := range []*base64.Encoding{
+		base64.StdEncoding, base64.RawStdEncoding, base64.URLEncoding, base64.RawURLEncoding,
+	} {
 		out := make([]byte, e.DecodedLen(len(text)))
 		n, err := e.Decode(out, text)
 		if err != nil {

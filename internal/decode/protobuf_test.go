@@ -108,8 +108,8 @@ func encoded(t *testing.T, text string) []byte {
 }
 
 const fullOrder = `{"id":"A-1","amount":9007199254740993,"customer":{"email":"a@example.com","customerName":"Ann"},
-"tags":["x","y"],"big":"18446744073709551615","price":1.5,"weight":0.1,"blob":"AAH/","state":"PAID","counts":{"a":1,"b":2},
-"placed":"2026-11-22T10:00:00Z","numbers":[1,-2],"express":true}`
+"tags":["x","y"],"big":"18446744073709551615","price":1.5,"weight":0.1,"blob":"AAH/",
+"state":"PAID","counts":{"a":1,"b":2},"placed":"2026-11-22T10:00:00Z","numbers":[1,-2],"express":true}`
 
 func decoder(t *testing.T, rules ...decode.TypeRule) *decode.Decoder {
 	t.Helper()
@@ -128,7 +128,10 @@ func TestDecodeProtobuf(t *testing.T) {
 	want := decode.Document{
 		Format: decode.Protobuf, Type: "shop.Order", Tree: true,
 		Value: map[string]any{
-			"id": "A-1", "amount": int64(9007199254740993), "customer": map[string]any{"email": "a@example.com", "customerName": "Ann"},
+			"id": "A-1", "amount": int64(9007199254740993), "customer": map[string]any{
+				"email":        "a@example.com",
+				"customerName": "Ann",
+			},
 			"tags": []any{"x", "y"}, "big": 18446744073709551615.0, "price": 1.5, "weight": 0.1, "blob": "AAH/", "state": "PAID",
 			"counts": map[string]any{"a": int64(1), "b": int64(2)}, "placed": "2026-11-22T10:00:00Z",
 			"numbers": []any{int64(1), int64(-2)}, "express": true,
@@ -176,21 +179,86 @@ func TestTypeRules(t *testing.T) {
 		format decode.Format
 		note   string
 	}{
-		"all":               {[]decode.TypeRule{{Type: "shop.Order"}}, decode.Input{}, decode.Protobuf, ""},
-		"key":               {[]decode.TypeRule{{Key: "#.placed", Type: "shop.Order"}}, decode.Input{Key: "a.b.placed"}, decode.Protobuf, ""},
-		"no word for #":     {[]decode.TypeRule{{Key: "order.#", Type: "shop.Order"}}, decode.Input{Key: "order"}, decode.Protobuf, ""},
-		"other key":         {[]decode.TypeRule{{Key: "order.*", Type: "shop.Order"}}, decode.Input{Key: "order.a.b"}, decode.RawProtobuf, ""},
-		"header":            {[]decode.TypeRule{{Header: "x-type", Value: "7", Type: "shop.Order"}}, decode.Input{Headers: map[string]any{"x-type": int32(7)}}, decode.Protobuf, ""},
-		"other header":      {[]decode.TypeRule{{Header: "x-type", Value: "7", Type: "shop.Order"}}, decode.Input{Headers: map[string]any{"x-type": "8"}}, decode.RawProtobuf, ""},
-		"content type":      {[]decode.TypeRule{{ContentType: "application/x-order", Type: "shop.Order"}}, decode.Input{ContentType: "application/X-Order; v=1"}, decode.Protobuf, ""},
-		"queue":             {[]decode.TypeRule{{Queue: "billing", Type: "shop.Order"}}, decode.Input{Queue: "billing"}, decode.Protobuf, ""},
-		"other queue":       {[]decode.TypeRule{{Queue: "billing", Type: "shop.Order"}}, decode.Input{Queue: "mail"}, decode.RawProtobuf, ""},
-		"property":          {nil, decode.Input{Type: "shop.Order"}, decode.Protobuf, ""},
-		"parameter":         {nil, decode.Input{ContentType: "application/x-protobuf; messageType=shop.Order"}, decode.Protobuf, ""},
-		"first rule wins":   {[]decode.TypeRule{{Type: "shop.Order"}, {Type: "shop.Customer"}}, decode.Input{}, decode.Protobuf, ""},
-		"does not fit":      {[]decode.TypeRule{{Type: "shop.Customer"}}, decode.Input{Body: []byte("\x78\x01\x80\x01\x01")}, decode.RawProtobuf, "it has none of the fields"},
-		"json all the same": {[]decode.TypeRule{{Type: "shop.Order"}}, decode.Input{Body: []byte(`{"id":1}`)}, decode.JSON, ""},
-		"unknown fields":    {[]decode.TypeRule{{Type: "shop.Order"}}, decode.Input{Body: append([]byte("\xf8\x01\x01"), body...)}, decode.Protobuf, "does not declare these fields, and they are not shown: 31"},
+		"all": {[]decode.TypeRule{{Type: "shop.Order"}}, decode.Input{}, decode.Protobuf, ""},
+		"key": {
+			[]decode.TypeRule{{Key: "#.placed", Type: "shop.Order"}},
+			decode.Input{Key: "a.b.placed"},
+			decode.Protobuf,
+			"",
+		},
+		"no word for #": {
+			[]decode.TypeRule{{Key: "order.#", Type: "shop.Order"}},
+			decode.Input{Key: "order"},
+			decode.Protobuf,
+			"",
+		},
+		"other key": {
+			[]decode.TypeRule{{Key: "order.*", Type: "shop.Order"}},
+			decode.Input{Key: "order.a.b"},
+			decode.RawProtobuf,
+			"",
+		},
+		"header": {
+			[]decode.TypeRule{{Header: "x-type", Value: "7", Type: "shop.Order"}},
+			decode.Input{Headers: map[string]any{"x-type": int32(7)}},
+			decode.Protobuf,
+			"",
+		},
+		"other header": {
+			[]decode.TypeRule{{Header: "x-type", Value: "7", Type: "shop.Order"}},
+			decode.Input{Headers: map[string]any{"x-type": "8"}},
+			decode.RawProtobuf,
+			"",
+		},
+		"content type": {
+			[]decode.TypeRule{{ContentType: "application/x-order", Type: "shop.Order"}},
+			decode.Input{ContentType: "application/X-Order; v=1"},
+			decode.Protobuf,
+			"",
+		},
+		"queue": {
+			[]decode.TypeRule{{Queue: "billing", Type: "shop.Order"}},
+			decode.Input{Queue: "billing"},
+			decode.Protobuf,
+			"",
+		},
+		"other queue": {
+			[]decode.TypeRule{{Queue: "billing", Type: "shop.Order"}},
+			decode.Input{Queue: "mail"},
+			decode.RawProtobuf,
+			"",
+		},
+		"property": {nil, decode.Input{Type: "shop.Order"}, decode.Protobuf, ""},
+		"parameter": {
+			nil,
+			decode.Input{ContentType: "application/x-protobuf; messageType=shop.Order"},
+			decode.Protobuf,
+			"",
+		},
+		"first rule wins": {
+			[]decode.TypeRule{{Type: "shop.Order"}, {Type: "shop.Customer"}},
+			decode.Input{},
+			decode.Protobuf,
+			"",
+		},
+		"does not fit": {
+			[]decode.TypeRule{{Type: "shop.Customer"}},
+			decode.Input{Body: []byte("\x78\x01\x80\x01\x01")},
+			decode.RawProtobuf,
+			"it has none of the fields",
+		},
+		"json in spite of it": {
+			[]decode.TypeRule{{Type: "shop.Order"}},
+			decode.Input{Body: []byte(`{"id":1}`)},
+			decode.JSON,
+			"",
+		},
+		"unknown fields": {
+			[]decode.TypeRule{{Type: "shop.Order"}},
+			decode.Input{Body: append([]byte("\xf8\x01\x01"), body...)},
+			decode.Protobuf,
+			"does not declare these fields, and they are not shown: 31",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -216,7 +284,9 @@ func TestNewSchemas(t *testing.T) {
 			set.File = append(set.File, protodesc.ToFileDescriptorProto(f.FileDescriptor))
 		}
 	}
-	lone, err := proto.Marshal(&descriptorpb.FileDescriptorSet{File: []*descriptorpb.FileDescriptorProto{protodesc.ToFileDescriptorProto(order)}})
+	lone, err := proto.Marshal(&descriptorpb.FileDescriptorSet{
+		File: []*descriptorpb.FileDescriptorProto{protodesc.ToFileDescriptorProto(order)},
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -233,17 +303,44 @@ func TestNewSchemas(t *testing.T) {
 		types string
 		err   string
 	}{
-		"set":            {decode.SchemaFiles{Protosets: []string{"shop.binpb"}}, "shop.Customer shop.Order", ""},
-		"set twice":      {decode.SchemaFiles{Protosets: []string{"shop.binpb", "shop.binpb"}}, "shop.Customer shop.Order", ""},
-		"set and source": {decode.SchemaFiles{Protosets: []string{"shop.binpb"}, Protos: []string{"shop/order.proto"}, ImportPaths: []string{"protos"}}, "shop.Customer shop.Order", ""},
+		"set": {decode.SchemaFiles{Protosets: []string{"shop.binpb"}}, "shop.Customer shop.Order", ""},
+		"set twice": {
+			decode.SchemaFiles{Protosets: []string{"shop.binpb", "shop.binpb"}},
+			"shop.Customer shop.Order",
+			"",
+		},
+		"set and source": {
+			decode.SchemaFiles{
+				Protosets:   []string{"shop.binpb"},
+				Protos:      []string{"shop/order.proto"},
+				ImportPaths: []string{"protos"},
+			},
+			"shop.Customer shop.Order",
+			"",
+		},
 		"source with its folder": {
-			decode.SchemaFiles{Protos: []string{"protos/shop/order.proto"}, ImportPaths: []string{"./protos"}}, "shop.Customer shop.Order", "",
+			decode.SchemaFiles{
+				Protos:      []string{"protos/shop/order.proto"},
+				ImportPaths: []string{"./protos"},
+			}, "shop.Customer shop.Order", "",
 		},
 		"without imports": {decode.SchemaFiles{Protosets: []string{"lone.binpb"}}, "", "--include_imports"},
-		"no set":          {decode.SchemaFiles{Protosets: []string{"text"}}, "", "text is not a descriptor set; write it with"},
-		"no file":         {decode.SchemaFiles{Protosets: []string{"none"}}, "", "descriptor set none: "},
-		"no source":       {decode.SchemaFiles{Protos: []string{"none.proto"}}, "", "not found in .; add its folder as an import path"},
-		"broken source":   {decode.SchemaFiles{Protos: []string{"shop/broken.proto"}, ImportPaths: []string{"protos"}}, "", "shop/broken.proto:2:"},
+		"no set": {
+			decode.SchemaFiles{Protosets: []string{"text"}},
+			"",
+			"text is not a descriptor set; write it with",
+		},
+		"no file": {decode.SchemaFiles{Protosets: []string{"none"}}, "", "descriptor set none: "},
+		"no source": {
+			decode.SchemaFiles{Protos: []string{"none.proto"}},
+			"",
+			"not found in .; add its folder as an import path",
+		},
+		"broken source": {
+			decode.SchemaFiles{Protos: []string{"shop/broken.proto"}, ImportPaths: []string{"protos"}},
+			"",
+			"shop/broken.proto:2:",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -257,11 +354,13 @@ func TestNewSchemas(t *testing.T) {
 			}
 		})
 	}
-	if _, err := decode.New(nil, []decode.TypeRule{{Type: "a.B"}}); err == nil || !strings.Contains(err.Error(), "--protoset") {
+	_, err = decode.New(nil, []decode.TypeRule{{Type: "a.B"}})
+	if err == nil || !strings.Contains(err.Error(), "--protoset") {
 		t.Errorf("a rule without schemas: %v", err)
 	}
 	if _, err := decode.New(schemas(t), []decode.TypeRule{{Type: "shop.Ordr"}}); err == nil ||
-		!strings.Contains(err.Error(), `declares the message type "shop.Ordr"; did you mean one of shop.Customer, shop.Order`) {
+		!strings.Contains(err.Error(), `declares the message type "shop.Ordr"; did you mean one of shop.Customer, `+
+			`shop.Order`) {
 		t.Errorf("a rule with an unknown type: %v", err)
 	}
 }
@@ -271,7 +370,8 @@ func TestDecodeRawProtobuf(t *testing.T) {
 	t.Parallel()
 	inner := protowire.AppendTag(nil, 5, protowire.BytesType)
 	inner = protowire.AppendString(inner, strings.Repeat("x", 40)) // its tag and its length are printable too
-	body := encoded(t, `{"id":"A-1","amount":"42","customer":{"email":"a@example.com"},"price":1.5,"weight":0.5,"blob":"AAH/"}`)
+	body := encoded(t, `{"id":"A-1","amount":"42","customer":{"email":"a@example.com"},"price":1.5,`+
+		`"weight":0.5,"blob":"AAH/"}`)
 	body = protowire.AppendTag(body, 20, protowire.BytesType)
 	body = protowire.AppendBytes(body, inner)
 	body = protowire.AppendTag(body, 2, protowire.VarintType)
@@ -321,7 +421,8 @@ func TestRandomBytesAreNoProtobuf(t *testing.T) {
 	}
 	t.Logf("%d of %d random bodies of 24 bytes were taken for protobuf", taken, rounds)
 	body, _ := hex.DecodeString("0a05")
-	if got := d.Decode(decode.Input{ContentType: "application/x-protobuf", Body: body}); got.Format != decode.Binary || got.Note == "" {
+	got := d.Decode(decode.Input{ContentType: "application/x-protobuf", Body: body})
+	if got.Format != decode.Binary || got.Note == "" {
 		t.Errorf("a truncated body is %q with note %q", got.Format, got.Note)
 	}
 }

@@ -19,7 +19,7 @@ type wireField struct {
 	bits   uint64 // of a varint and of fixed numbers
 	raw    []byte // of a length-delimited field
 	// isText reports that raw is printable, and fields are what raw holds if it is a message.
-	// Both may be true: without the schema nobody can tell.
+	// Both may be true: only the schema could tell which is meant.
 	isText bool
 	fields []wireField
 }
@@ -83,7 +83,7 @@ func parseWire(b []byte, left *budget, depth int) ([]wireField, bool) {
 	return fields, true
 }
 
-// settle drops the reading of a field that is unlikely beside the other one: text that begins
+// settle drops the reading of a field that is less likely than the other one: text that begins
 // with a line break, which is the tag of field 1, and a message in which nothing is text.
 func (f *wireField) settle() {
 	if !f.isText || f.fields == nil {
@@ -154,7 +154,7 @@ func (f wireField) value() any {
 	return int64(f.bits) // beyond int64 it is a negative number: protobuf has few unsigned ones of that size
 }
 
-// isUsual reports a number that somebody would send as a float.
+// isUsual reports a number of a size that programs send as a float.
 func isUsual(v float64) bool {
 	const least, most = 1e-6, 1e15
 	return v == 0 || math.Abs(v) >= least && math.Abs(v) <= most

@@ -37,6 +37,13 @@ type Notice struct {
 	BodyBase64 string `json:"body_base64,omitempty"`
 	// BodyBytes is the size of the whole body, if it was asked for.
 	BodyBytes int `json:"body_bytes,omitempty"`
+	// BodyFormat, BodyType and BodyNote are the format of the decoded body, the type of the
+	// message, and what was not decoded. BodyText is the beginning of the decoded body. Values
+	// that rules of the topology file mask are masked, and Body and BodyBase64 are then empty.
+	BodyFormat string `json:"body_format,omitempty"`
+	BodyType   string `json:"body_type,omitempty"`
+	BodyText   string `json:"body_text,omitempty"`
+	BodyNote   string `json:"body_note,omitempty"`
 }
 
 const (
@@ -107,16 +114,37 @@ func New(webhook string, bodies bool, log *slog.Logger, counter Counter) (*Notif
 // already, the notice is dropped and counted. The body is not kept, but for its
 // beginning if bodies are asked for.
 func (n *Notifier) Notify(notice Notice, body []byte) {
+	n.NotifyShown(notice, Message{Body: body}, nil)
+}
+
+// NotifyShown takes a notice as Notify does, with what show returns of the message. A nil show
+// shows the message as it is.
+func (n *Notifier) NotifyShown(notice Notice, m Message, show func(Message) Shown) {
+	if len(n.notices) == cap(n.notices) { // nothing is decoded in vain
+		n.drops()
+		return
+	}
 	if n.bodies {
-		notice.BodyBytes = len(body)
-		notice.Body, notice.BodyBase64 = beginning(body)
+		notice.BodyBytes = len(m.Body)
+		notice.Body, notice.BodyBase64 = beginning(m.Body)
+	} else {
+		m.Body = nil
+	}
+	if show != nil {
+		m.ID, m.Error = notice.MessageID, notice.Error
+		notice.show(show(m))
 	}
 	select {
 	case n.notices <- notice:
 	default:
-		n.full.Add(1)
-		n.counter.Dropped(1, "full")
+		n.drops()
 	}
+}
+
+// drops counts a notice that is dropped because too many wait.
+func (n *Notifier) drops() {
+	n.full.Add(1)
+	n.counter.Dropped(1, "full")
 }
 
 // Run posts notices until ctx ends, and then for a few seconds what still waits.

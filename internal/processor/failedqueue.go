@@ -217,6 +217,7 @@ func (q *failedQueue) relay(ctx context.Context, in, out *amqp.Conn, confirmTime
 	h := &handler{
 		rules: newRules(q.Topology, q.backoff, out.FrameMax()).including(lookup.exists), backoff: q.backoff.Name,
 		topology: q.Topology, log: q.Log, trouble: q.trouble, probe: q.probe, notifier: q.Notifier,
+		show: q.Show,
 	}
 	r := relay.Relay{
 		Handler: h, Grace: q.Grace, UntilEmpty: q.UntilEmpty, ConfirmTimeout: confirmTimeout, Absent: unavailable.has,

@@ -22,6 +22,7 @@ type handler struct {
 	trouble  *slog.Logger     // log, which limits lines of the same text
 	probe    *monitor.Probe   // nil: nothing is recorded
 	notifier *notify.Notifier // nil: no notices are sent
+	show     func(notify.Message) notify.Shown
 }
 
 // Move decides about a failed message.
@@ -86,11 +87,16 @@ func (h *handler) notify(event string, d decision, destination string) {
 	if d.Cause != "" {
 		work, reason = h.rules.workQueues[d.Queue], string(d.Cause) // the zero value for a name that a message made up
 	}
-	h.notifier.Notify(notify.Notice{
+	headers := d.Message.Headers
+	key, _ := headers[headerRoutingKey].(string)
+	h.notifier.NotifyShown(notify.Notice{
 		Event: event, Topology: h.topology.Name, Queue: d.Queue, MovedTo: destination, MessageID: d.Message.MessageId,
 		Reason: reason, Attempts: d.Attempts, FirstFailure: d.FirstFailedAt,
 		Owner: work.Owner, Severity: work.Severity, Error: d.Error,
-	}, d.Message.Body)
+	}, notify.Message{
+		Queue: d.Queue, Key: key, ContentType: d.Message.ContentType, ContentEncoding: d.Message.ContentEncoding,
+		Type: d.Message.Type, Headers: headers, Body: d.Message.Body,
+	}, h.show)
 }
 
 // describe returns a logger that names a message.

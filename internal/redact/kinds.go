@@ -70,7 +70,7 @@ func ibanLength(country string) int {
 func ibans(s string) []span {
 	var out []span
 	for i := 0; i+4 <= len(s); i++ {
-		if !isLetter(s[i]) || !isLetter(s[i+1]) || !isDigit(s[i+2]) || !isDigit(s[i+3]) {
+		if !isAlpha(s[i]) || !isAlpha(s[i+1]) || !isDigit(s[i+2]) || !isDigit(s[i+3]) {
 			continue
 		}
 		if end := iban(s, i); end > 0 {
@@ -91,9 +91,9 @@ func iban(s string, i int) int {
 	digits := make([]byte, 0, length)
 	for ; i < len(s) && len(digits) < length; i++ {
 		switch c := s[i]; {
-		case isLetter(c) || isDigit(c):
+		case isAlpha(c) || isDigit(c):
 			digits = append(digits, c)
-		case (c == ' ' || c == '-' || c == '.') && i+1 < len(s) && (isLetter(s[i+1]) || isDigit(s[i+1])):
+		case (c == ' ' || c == '-' || c == '.') && i+1 < len(s) && (isAlpha(s[i+1]) || isDigit(s[i+1])):
 		default:
 			return 0
 		}
@@ -115,5 +115,5 @@ func iban(s string, i int) int {
 	return i
 }
 
-func isLetter(c byte) bool { return c|0x20 >= 'a' && c|0x20 <= 'z' }
-func isDigit(c byte) bool  { return c >= '0' && c <= '9' }
+func isAlpha(c byte) bool { return c|0x20 >= 'a' && c|0x20 <= 'z' }
+func isDigit(c byte) bool { return c >= '0' && c <= '9' }

@@ -63,6 +63,9 @@ func New(r Rules) (*Redactor, error) {
 // headers and texts, so the body must be masked first.
 func (r *Redactor) NeedsBody() bool { return r != nil && len(r.body) > 0 && !r.hide }
 
+// Masks reports whether rules mask anything.
+func (r *Redactor) Masks() bool { return !r.nothing() }
+
 // nothing reports that no rule masks anything.
 func (r *Redactor) nothing() bool {
 	return r == nil || len(r.body)+len(r.headers)+len(r.find) == 0 && !r.hide
@@ -193,7 +196,8 @@ func (p *Pass) Text(s string) string {
 // name masks the name of a type. The name may be part of a masked value: that of MassTransit
 // is the end of a longer one.
 func (p *Pass) name(s string) string {
-	if len(s) >= shortest && slices.ContainsFunc(p.secrets, func(secret string) bool { return strings.Contains(secret, s) }) {
+	ends := func(secret string) bool { return strings.Contains(secret, s) }
+	if len(s) >= shortest && slices.ContainsFunc(p.secrets, ends) {
 		return Mask
 	}
 	return p.Text(s)

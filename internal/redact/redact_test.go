@@ -31,27 +31,99 @@ func TestPaths(t *testing.T) {
 		paths      []string
 		body, want string
 	}{
-		"key":                        {[]string{"body.email"}, `{"id":7,"email":"abcdef"}`, `{"id":7,"email":"[masked]"}`},
-		"nested":                     {[]string{"body.customer.email"}, `{"customer":{"email":"x","name":"y"}}`, `{"customer":{"email":"[masked]","name":"y"}}`},
-		"whole object":               {[]string{"body.customer"}, `{"customer":{"email":"x"},"id":1}`, `{"customer":"[masked]","id":1}`},
-		"elements":                   {[]string{"body.items[*].card"}, `{"items":[{"card":1,"n":1},{"card":2}]}`, `{"items":[{"card":"[masked]","n":1},{"card":"[masked]"}]}`},
-		"elements, unwritten":        {[]string{"body.items.card"}, `{"items":[{"card":1,"n":1}]}`, `{"items":[{"card":"[masked]","n":1}]}`},
-		"lone element":               {[]string{"body.items[*].card"}, `{"items":{"card":1,"n":1}}`, `{"items":{"card":"[masked]","n":1}}`},
-		"any key":                    {[]string{"body.*.email"}, `{"a":{"email":1,"x":2},"b":{"email":3},"c":"text"}`, `{"a":{"email":"[masked]","x":2},"b":{"email":"[masked]"},"c":"text"}`},
-		"any key, list":              {[]string{"body.*.email"}, `[{"email":1},{"email":2,"x":3}]`, `[{"email":"[masked]"},{"email":"[masked]","x":3}]`},
-		"other spelling":             {[]string{"body.customer_email"}, `{"CustomerEmail":1,"customer-email":2}`, `{"CustomerEmail":"[masked]","customer-email":"[masked]"}`},
-		"key with dots":              {[]string{"body.a.b"}, `{"a.b":1,"a":{"b":2}}`, `{"a.b":"[masked]","a":{"b":"[masked]"}}`},
-		"twice":                      {[]string{"body.email"}, `{"email":"first one","email":"second one"}`, `{"email":"[masked]","email":"[masked]"}`},
-		"repeated elsewhere":         {[]string{"body.card"}, `{"card":"4111-1111","note":"card 4111-1111 failed","4111-1111":4}`, `{"card":"[masked]","note":"card [masked] failed","[masked]":4}`},
-		"number elsewhere":           {[]string{"body.card"}, `{"card":41111111,"copy":41111111,"note":"41111111!"}`, `{"card":"[masked]","copy":"[masked]","note":"[masked]!"}`},
-		"text in place of an object": {[]string{"body.customer.email"}, `{"customer":"Ann, a@b.c","id":"x"}`, `{"customer":"[masked]","id":"x"}`},
-		"json in text":               {[]string{"body.payload.email"}, `{"payload":"{\"email\":\"x\",\"n\":1}"}`, "{\"payload\":\"{\\n  \\\"email\\\": \\\"[masked]\\\",\\n  \\\"n\\\": 1\\n}\"}"},
-		"big numbers":                {[]string{"body.x"}, `{"x":1,"big":18446744073709551615,"y":1.0}`, `{"x":"[masked]","big":18446744073709551615,"y":1.0}`},
-		"nothing there":              {[]string{"body.x"}, `{"b":1,"a":2}`, `{"b":1,"a":2}`},
-		"envelope":                   {[]string{"body.email"}, `{"messageType":[],"message":{"email":"x"}}`, `{"email":"[masked]"}`},
-		"envelope, whole path":       {[]string{"body.message.email"}, `{"messageType":[],"message":{"email":"x"}}`, `{"email":"[masked]"}`},
-		"envelope, all":              {[]string{"body.message"}, `{"messageType":[],"message":{"email":"x"}}`, `"[masked]"`},
-		"data in base64":             {[]string{"body.data.email"}, `{"specversion":"1.0","type":"t","source":"s","id":"1","data_base64":"eyJlbWFpbCI6IngifQ=="}`, `{"email":"[masked]"}`},
+		"key": {[]string{"body.email"}, `{"id":7,"email":"abcdef"}`, `{"id":7,"email":"[masked]"}`},
+		"nested": {
+			[]string{"body.customer.email"},
+			`{"customer":{"email":"x","name":"y"}}`,
+			`{"customer":{"email":"[masked]","name":"y"}}`,
+		},
+		"whole object": {
+			[]string{"body.customer"},
+			`{"customer":{"email":"x"},"id":1}`,
+			`{"customer":"[masked]","id":1}`,
+		},
+		"elements": {
+			[]string{"body.items[*].card"},
+			`{"items":[{"card":1,"n":1},{"card":2}]}`,
+			`{"items":[{"card":"[masked]","n":1},{"card":"[masked]"}]}`,
+		},
+		"elements, unwritten": {
+			[]string{"body.items.card"},
+			`{"items":[{"card":1,"n":1}]}`,
+			`{"items":[{"card":"[masked]","n":1}]}`,
+		},
+		"lone element": {
+			[]string{"body.items[*].card"},
+			`{"items":{"card":1,"n":1}}`,
+			`{"items":{"card":"[masked]","n":1}}`,
+		},
+		"any key": {
+			[]string{"body.*.email"},
+			`{"a":{"email":1,"x":2},"b":{"email":3},"c":"text"}`,
+			`{"a":{"email":"[masked]","x":2},"b":{"email":"[masked]"},"c":"text"}`,
+		},
+		"any key, list": {
+			[]string{"body.*.email"},
+			`[{"email":1},{"email":2,"x":3}]`,
+			`[{"email":"[masked]"},{"email":"[masked]","x":3}]`,
+		},
+		"other spelling": {
+			[]string{"body.customer_email"},
+			`{"CustomerEmail":1,"customer-email":2}`,
+			`{"CustomerEmail":"[masked]","customer-email":"[masked]"}`,
+		},
+		"key with dots": {
+			[]string{"body.a.b"},
+			`{"a.b":1,"a":{"b":2}}`,
+			`{"a.b":"[masked]","a":{"b":"[masked]"}}`,
+		},
+		"twice": {
+			[]string{"body.email"},
+			`{"email":"first one","email":"second one"}`,
+			`{"email":"[masked]","email":"[masked]"}`,
+		},
+		"repeated elsewhere": {
+			[]string{"body.card"},
+			`{"card":"4111-1111","note":"card 4111-1111 failed","4111-1111":4}`,
+			`{"card":"[masked]","note":"card [masked] failed","[masked]":4}`,
+		},
+		"number elsewhere": {
+			[]string{"body.card"},
+			`{"card":41111111,"copy":41111111,"note":"41111111!"}`,
+			`{"card":"[masked]","copy":"[masked]","note":"[masked]!"}`,
+		},
+		"text in place of an object": {
+			[]string{"body.customer.email"},
+			`{"customer":"Ann, a@b.c","id":"x"}`,
+			`{"customer":"[masked]","id":"x"}`,
+		},
+		"json in text": {
+			[]string{"body.payload.email"},
+			`{"payload":"{\"email\":\"x\",\"n\":1}"}`,
+			"{\"payload\":\"{\\n  \\\"email\\\": \\\"[masked]\\\",\\n  \\\"n\\\": 1\\n}\"}",
+		},
+		"big numbers": {
+			[]string{"body.x"},
+			`{"x":1,"big":18446744073709551615,"y":1.0}`,
+			`{"x":"[masked]","big":18446744073709551615,"y":1.0}`,
+		},
+		"nothing there": {[]string{"body.x"}, `{"b":1,"a":2}`, `{"b":1,"a":2}`},
+		"envelope": {
+			[]string{"body.email"},
+			`{"messageType":[],"message":{"email":"x"}}`,
+			`{"email":"[masked]"}`,
+		},
+		"envelope, whole path": {
+			[]string{"body.message.email"},
+			`{"messageType":[],"message":{"email":"x"}}`,
+			`{"email":"[masked]"}`,
+		},
+		"envelope, all": {[]string{"body.message"}, `{"messageType":[],"message":{"email":"x"}}`, `"[masked]"`},
+		"data in base64": {
+			[]string{"body.data.email"},
+			`{"specversion":"1.0","type":"t","source":"s","id":"1","data_base64":"eyJlbWFpbCI6IngifQ=="}`,
+			`{"email":"[masked]"}`,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -64,8 +136,9 @@ func TestPaths(t *testing.T) {
 			if diff := cmp.Diff(tc.want, strings.TrimSpace(compact.String())); diff != "" {
 				t.Errorf("text (-want +got):\n%s", diff)
 			}
-			if want := d.Decode(decode.Input{ContentType: "application/json", Body: []byte(tc.want)}); !cmp.Equal(want.Value, doc.Value) {
-				t.Errorf("value (-want +got):\n%s", cmp.Diff(want.Value, doc.Value))
+			want := d.Decode(decode.Input{ContentType: "application/json", Body: []byte(tc.want)})
+			if diff := cmp.Diff(want.Value, doc.Value); diff != "" {
+				t.Errorf("value (-want +got):\n%s", diff)
 			}
 		})
 	}
@@ -105,16 +178,24 @@ func TestHeaders(t *testing.T) {
 	t.Parallel()
 	type table map[string]any
 	r := redactor(t, redact.Rules{
-		Paths: []string{"headers.authorization", "headers.NServiceBus.ExceptionInfo.Message", "headers.user.name"}, Types: []string{"email"},
+		Paths: []string{
+			"headers.authorization",
+			"headers.NServiceBus.ExceptionInfo.Message",
+			"headers.user.name",
+		}, Types: []string{"email"},
 	})
 	in := map[string]any{
 		"Authorization": "Basic QW5uOnNlY3JldA==", "NServiceBus.ExceptionInfo.Message": []byte("no such user"), "n": int32(4),
-		"user": table{"name": "Ann Example", "id": int64(7)}, "x-death": []any{table{"routing-keys": []any{"ann@example.com"}}},
+		"user": table{"name": "Ann Example", "id": int64(7)}, "x-death": []any{
+			table{"routing-keys": []any{"ann@example.com"}},
+		},
 		"note": "Ann Example", "raw": []byte("\xffann@example.com"), "other": []byte{1, 2},
 	}
 	want := map[string]any{
 		"Authorization": "[masked]", "NServiceBus.ExceptionInfo.Message": "[masked]", "n": int32(4),
-		"user": map[string]any{"name": "[masked]", "id": int64(7)}, "x-death": []any{map[string]any{"routing-keys": []any{"[masked]"}}},
+		"user": map[string]any{"name": "[masked]", "id": int64(7)}, "x-death": []any{
+			map[string]any{"routing-keys": []any{"[masked]"}},
+		},
 		"note": "[masked]", "raw": "\xff[masked]", "other": []byte{1, 2},
 	}
 	if diff := cmp.Diff(want, r.Headers(in)); diff != "" {
@@ -140,13 +221,37 @@ func TestHidden(t *testing.T) {
 		in    decode.Input
 		note  string
 	}{
-		"all bodies":              {redact.Rules{HideBodies: true}, decode.Input{Body: []byte(`{"a":"` + secret + `"}`)}, "the rules hide all bodies"},
-		"text":                    {redact.Rules{Paths: []string{"body.a"}}, decode.Input{Body: []byte("a: " + secret)}, "it could not be decoded"},
-		"broken json":             {redact.Rules{Paths: []string{"body.a"}}, decode.Input{ContentType: "application/json", Body: []byte(`{"a":"` + secret)}, "it could not be decoded"},
-		"broken xml":              {redact.Rules{Paths: []string{"body.a"}}, decode.Input{ContentType: "text/xml", Body: []byte("<a>" + secret + "</" + secret + ">")}, "it could not be decoded"},
-		"unknown encoding":        {redact.Rules{Paths: []string{"body.a"}}, decode.Input{ContentEncoding: "br", Body: []byte("\x00" + secret)}, "it could not be decoded"},
+		"all bodies": {
+			redact.Rules{HideBodies: true},
+			decode.Input{Body: []byte(`{"a":"` + secret + `"}`)},
+			"the rules hide all bodies",
+		},
+		"text": {
+			redact.Rules{Paths: []string{"body.a"}},
+			decode.Input{Body: []byte("a: " + secret)},
+			"it could not be decoded",
+		},
+		"broken json": {
+			redact.Rules{Paths: []string{"body.a"}},
+			decode.Input{ContentType: "application/json", Body: []byte(`{"a":"` + secret)},
+			"it could not be decoded",
+		},
+		"broken xml": {
+			redact.Rules{Paths: []string{"body.a"}},
+			decode.Input{ContentType: "text/xml", Body: []byte("<a>" + secret + "</" + secret + ">")},
+			"it could not be decoded",
+		},
+		"unknown encoding": {
+			redact.Rules{Paths: []string{"body.a"}},
+			decode.Input{ContentEncoding: "br", Body: []byte("\x00" + secret)},
+			"it could not be decoded",
+		},
 		"protobuf without schema": {redact.Rules{Paths: []string{"body.a"}}, decode.Input{Body: raw}, "has no names"},
-		"binary with kinds":       {redact.Rules{Types: []string{"email"}}, decode.Input{Body: []byte("\x00\x01\x02" + secret)}, "cannot be found in a binary body"},
+		"binary with kinds": {
+			redact.Rules{Types: []string{"email"}},
+			decode.Input{Body: []byte("\x00\x01\x02" + secret)},
+			"cannot be found in a binary body",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -168,12 +273,25 @@ func TestHidden(t *testing.T) {
 // Rules that cannot be read are refused, with what to write.
 func TestNew(t *testing.T) {
 	t.Parallel()
-	for _, path := range []string{"", "body", "headers", "email", "body.", "body..a", "body.items[0].card", "body.items[*]card", "header.a", "body[*].a"} {
-		if _, err := redact.New(redact.Rules{Paths: []string{path}}); err == nil || !strings.Contains(err.Error(), "write it like body.customer.email") {
+	for _, path := range []string{
+		"",
+		"body",
+		"headers",
+		"email",
+		"body.",
+		"body..a",
+		"body.items[0].card",
+		"body.items[*]card",
+		"header.a",
+		"body[*].a",
+	} {
+		_, err := redact.New(redact.Rules{Paths: []string{path}})
+		if err == nil || !strings.Contains(err.Error(), "write it like body.customer.email") {
 			t.Errorf("the path %q gives the error %v", path, err)
 		}
 	}
-	if _, err := redact.New(redact.Rules{Types: []string{"phone"}}); err == nil || !strings.Contains(err.Error(), "write email, iban or bearer") {
+	_, err := redact.New(redact.Rules{Types: []string{"phone"}})
+	if err == nil || !strings.Contains(err.Error(), "write email, iban or bearer") {
 		t.Errorf("an unknown kind gives the error %v", err)
 	}
 	var none *redact.Redactor
@@ -201,8 +319,12 @@ func TestMaskedValuesAreNowhere(t *testing.T) {
 		}
 		tree := map[string]any{
 			"customer": map[string]any{"email": secret, "id": 7},
-			"list":     []any{"before " + secret + " after", map[string]any{"k" + secret: 1}, base64.StdEncoding.EncodeToString([]byte(secret))},
-			"other":    rapid.String().Draw(t, "other"),
+			"list": []any{
+				"before " + secret + " after",
+				map[string]any{"k" + secret: 1},
+				base64.StdEncoding.EncodeToString([]byte(secret)),
+			},
+			"other": rapid.String().Draw(t, "other"),
 		}
 		in := input(t, tree)
 		in.Type = "type " + secret
@@ -213,11 +335,12 @@ func TestMaskedValuesAreNowhere(t *testing.T) {
 		doc := pass.Document(d.Decode(in))
 		shown := fmt.Sprintf("%+v %+v %s", doc, pass.Headers(in.Headers), pass.Text("could not reach "+secret))
 		if byPath && strings.HasPrefix(doc.Note, "the body is hidden") {
-			shown = doc.Text + doc.Note // what the value is, nobody knows
+			shown = doc.Text + doc.Note // what the value is cannot be known
 		}
 		quoted, _ := json.Marshal(secret)
 		for _, form := range []string{
-			secret, string(quoted[1 : len(quoted)-1]), hex.EncodeToString([]byte(secret)), base64.StdEncoding.EncodeToString([]byte(secret)),
+			secret, string(quoted[1 : len(quoted)-1]), hex.EncodeToString([]byte(secret)),
+			base64.StdEncoding.EncodeToString([]byte(secret)),
 		} {
 			if strings.Contains(shown, form) {
 				t.Fatalf("%q is shown as %q in\n%s", secret, form, shown)
@@ -237,7 +360,9 @@ func input(t *rapid.T, tree map[string]any) decode.Input {
 	case 1:
 		return decode.Input{Body: []byte(base64.StdEncoding.EncodeToString(body))}
 	case 2:
-		return decode.Input{Body: fmt.Appendf(nil, `{"messageType":["urn:message:%s"],"message":%s,"host":%s}`, "A", body, body)}
+		return decode.Input{
+			Body: fmt.Appendf(nil, `{"messageType":["urn:message:%s"],"message":%s,"host":%s}`, "A", body, body),
+		}
 	case 3:
 		return decode.Input{Body: fmt.Appendf(nil, `{"specversion":"1.0","type":"t","source":"s","id":"1","data":%s}`, body)}
 	case 4:
@@ -245,7 +370,10 @@ func input(t *rapid.T, tree map[string]any) decode.Input {
 	case 5:
 		return decode.Input{Body: append([]byte{0, 1, 2}, body...)}
 	case 6:
-		return decode.Input{Body: append([]byte{10, byte(len(body)%100 + 28)}, body...), ContentType: "application/x-protobuf"}
+		return decode.Input{
+			Body:        append([]byte{10, byte(len(body)%100 + 28)}, body...),
+			ContentType: "application/x-protobuf",
+		}
 	case 7: // JSON in a text of JSON
 		customer, err := json.Marshal(tree["customer"])
 		if err != nil {
@@ -263,7 +391,9 @@ func input(t *rapid.T, tree map[string]any) decode.Input {
 func TestXML(t *testing.T) {
 	t.Parallel()
 	var d decode.Decoder
-	in := decode.Input{Body: []byte(`<Order><!-- a&#64;b.de --><Customer mail="a@b.de"><Name>Ann Example</Name></Customer></Order>`)}
+	in := decode.Input{
+		Body: []byte(`<Order><!-- a&#64;b.de --><Customer mail="a@b.de"><Name>Ann Example</Name></Customer></Order>`),
+	}
 	for path, want := range map[string]string{
 		"body.customer.name":       "{\n  \"Customer\": {\n    \"@mail\": \"[masked]\",\n    \"Name\": \"[masked]\"\n  }\n}",
 		"body.order.customer.name": "{\n  \"Customer\": {\n    \"@mail\": \"[masked]\",\n    \"Name\": \"[masked]\"\n  }\n}",

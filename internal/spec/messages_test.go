@@ -47,7 +47,11 @@ func TestMessages(t *testing.T) {
 			{Header: "x-type", Value: "7", ContentType: "application/x-shop", Type: "shop.Other"},
 		},
 		Redact: topology.Redaction{
-			Paths: []string{"body.customer.email", "body.items[*].card", "headers.authorization"}, Types: []string{"email", "iban"},
+			Paths: []string{
+				"body.customer.email",
+				"body.items[*].card",
+				"headers.authorization",
+			}, Types: []string{"email", "iban"},
 		},
 		Queues: []topology.QueueMessages{{
 			Queue: "mail", Types: []topology.MessageType{{Type: "shop.Mail"}},
@@ -93,8 +97,14 @@ func TestMessagesProblems(t *testing.T) {
 	t.Parallel()
 	head := "version: 1\nname: shop\n"
 	for file, want := range map[string][]string{
-		"messages: {types: [{type: a.B}]}":                                     {"3:19: there are types of messages and no schema that declares them; add protoset: [FILE] or proto: [FILE] under messages at the top of the file"},
-		"queues: [{name: q, backoff: none, messages: {types: [{type: a.B}]}}]": {"3:53: there are types of messages and no schema that declares them; add protoset: [FILE] or proto: [FILE] under messages at the top of the file"},
+		"messages: {types: [{type: a.B}]}": {
+			"3:19: there are types of messages and no schema that declares them; add protoset: [FILE] or proto: " +
+				"[FILE] under messages at the top of the file",
+		},
+		"queues: [{name: q, backoff: none, messages: {types: [{type: a.B}]}}]": {
+			"3:53: there are types of messages and no schema that declares them; add protoset: [FILE] or proto: " +
+				"[FILE] under messages at the top of the file",
+		},
 		"messages: {proto: [a], types: [{key: a, value: x}]}": {
 			"3:32: a type of messages has no type; add type: …",
 			`3:48: value is "x", and no header is named; add header: NAME, or remove value`,
@@ -104,24 +114,34 @@ func TestMessagesProblems(t *testing.T) {
 			"3:43: type is empty; give it a value, or remove the key",
 			`3:52: key is the number 7, not text; put it in quotes: "7"`,
 		},
-		"messages: {importPaths: [a]}": {"3:25: messages has importPaths and no proto; add proto: [FILE] with a file of protobuf source, or remove importPaths"},
+		"messages: {importPaths: [a]}": {
+			"3:25: messages has importPaths and no proto; add proto: [FILE] with a file of protobuf source, or " +
+				"remove importPaths",
+		},
 		"messages: {redact: {paths: [email, body, \"body.items[0].card\"], types: [mail], bodies: hide}}": {
 			`3:29: the path to mask is "email"; write it like body.customer.email, body.items[*].card or headers.authorization`,
 			`3:36: the path to mask is "body"; write it like body.customer.email, body.items[*].card or headers.authorization`,
-			`3:42: the path to mask is "body.items[0].card"; write it like body.customer.email, body.items[*].card or headers.authorization`,
+			`3:42: the path to mask is "body.items[0].card"; write it like body.customer.email, body.items[*].card ` +
+				`or headers.authorization`,
 			`3:73: types is "mail"; did you mean "email"?`,
 			`3:88: bodies is "hide"; did you mean "hidden"?`,
 		},
-		"messages: {protosets: [a]}":                                    {`3:12: messages has no key "protosets"; did you mean "protoset"?`},
-		"queues: [{name: q, backoff: none, messages: {protoset: [a]}}]": {`3:46: messages has no key "protoset"; its keys are types, redact`},
+		"messages: {protosets: [a]}": {
+			`3:12: messages has no key "protosets"; did you mean "protoset"?`,
+		},
+		"queues: [{name: q, backoff: none, messages: {protoset: [a]}}]": {
+			`3:46: messages has no key "protoset"; its keys are types, redact`,
+		},
 	} {
 		_, _, err := Decode([]Source{{"f", []byte(head + file + "\n")}}, environment())
 		if d := cmp.Diff(want, problems(t, err)); d != "" {
 			t.Errorf("problems of %s (-want +got):\n%s", file, d)
 		}
 	}
-	_, _, err := Decode([]Source{{"f", []byte(head + "messages: {}\n")}, {"g", []byte("version: 1\nmessages: {}\n")}}, environment())
-	if d := cmp.Diff([]string{"2:1: messages is already set at f:3; the files of one topology set it once"}, problems(t, err)); d != "" {
+	_, _, err := Decode([]Source{{"f", []byte(head + "messages: {}\n")}, {"g", []byte("version: 1\nmessages: " +
+		"{}\n")}}, environment())
+	if d := cmp.Diff([]string{"2:1: messages is already set at f:3; the files of one topology set it " +
+		"once"}, problems(t, err)); d != "" {
 		t.Errorf("problems of two files (-want +got):\n%s", d)
 	}
 }

@@ -1,0 +1,39 @@
+package notify
+
+import (
+	"encoding/json"
+	"log/slog"
+	"strings"
+	"testing"
+)
+
+type uncounted struct{}
+
+func (uncounted) Sent(int)            {}
+func (uncounted) Dropped(int, string) {}
+
+// A notice of a queue with masked values has no raw body, however the body would be sent.
+func TestMaskedNoticesHaveNoRawBody(t *testing.T) {
+	t.Parallel()
+	for name, body := range map[string]string{"text": "secret-1", "binary": "secret-1\xff"} {
+		n, err := New("http://localhost", true, slog.New(slog.DiscardHandler), uncounted{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		n.NotifyShown(Notice{MessageID: "secret-1", Error: "no secret-1"}, Message{Body: []byte(body)}, func(m Message) Shown {
+			if m.ID != "secret-1" || m.Error != "no secret-1" || string(m.Body) != body {
+				t.Errorf("%s: the message to show is %+v", name, m)
+			}
+			return Shown{ID: "m", Error: "e", Format: "text", Text: strings.Repeat("x", 2*BodyCap), Masked: true}
+		})
+		notice := <-n.notices
+		data, err := json.Marshal(notice)
+		if err != nil || strings.Contains(string(data), "secret") || notice.BodyBase64 != "" || len(notice.BodyText) != BodyCap {
+			t.Errorf("%s: the notice is %s (%v)", name, data, err)
+		}
+		n.NotifyShown(Notice{}, Message{Body: []byte(body)}, func(Message) Shown { return Shown{Text: "t"} })
+		if notice = <-n.notices; notice.Body+notice.BodyBase64 == "" || notice.BodyText != "t" {
+			t.Errorf("%s: without rules the notice is %+v", name, notice)
+		}
+	}
+}
