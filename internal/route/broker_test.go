@@ -49,236 +49,6 @@ type tally struct {
 	VirtualHosts, Published, Arrived, DeadLettered, Lost, Cut, Stuck, Unknown, Endless int
 }
 
-// fate is how messages die in a queue without a consumer. A queue without a fate has a consumer.
-type fate struct {
-	reason    route.Reason
-	arguments amqp091.Table
-}
-
-// refuses is the overflow of a classic queue that refuses a message and dead-letters it too.
-const refuses = "reject-publish-dlx"
-
-func fates() []fate {
-	return []fate{
-		{route.Expired, amqp091.Table{topology.ArgMessageTTL: int64(0)}},
-		{route.Expired, amqp091.Table{topology.ArgMessageTTL: int64(3)}},
-		{route.MaxLen, amqp091.Table{topology.ArgMaxLength: int64(0)}},
-		{route.MaxLen, amqp091.Table{topology.ArgMaxLength: int64(0), topology.ArgOverflow: refuses}},
-	}
-}
-
-// world is a virtual host, and the messages that are published in it.
-type world struct {
-	topology.Topology
-	fates    map[string]route.Reason
-	bindings []amqp091.Table // the arguments of Bindings, with the types of AMQP
-	messages []publishing
-	seed     uint32
-}
-
-type publishing struct {
-	exchange, key string
-	headers       amqp091.Table
-}
-
-func drawWorld(t *rapid.T) world {
-	w := world{fates: map[string]route.Reason{}, seed: rapid.Uint32().Draw(t, "seed")}
-	for i := range rapid.IntRange(2, 7).Draw(t, "exchanges") {
-		w.drawExchange(t, fmt.Sprint("x", i))
-	}
-	for i := range rapid.IntRange(3, 9).Draw(t, "queues") {
-		w.drawQueue(t, fmt.Sprint("q", i))
-	}
-	for range rapid.IntRange(4, 24).Draw(t, "bindings") {
-		w.drawBinding(t)
-	}
-	for i := range rapid.IntRange(0, 5).Draw(t, "policies") {
-		w.drawPolicy(t, i)
-	}
-	w.messages = rapid.SliceOfN(rapid.Custom(w.drawMessage), 20, 40).Draw(t, "messages")
-	return w
-}
-
-// sorted gives the objects in the order in which Inspect has them.
-func (w *world) sorted() topology.Topology {
-	t := w.Topology
-	t.Bindings = slices.Clone(t.Bindings)
-	t.Sort()
-	return t
-}
-
-func drawKey(t *rapid.T) string {
-	return rapid.OneOf(
-		rapid.SampledFrom([]string{"", "a", "b", "a.b", "q0", "q1", "a..b", "."}),
-		rapid.StringMatching(`[ab](\.[ab*#]?){0,3}`),
-	).Draw(t, "key")
-}
-
-// drawTarget draws the name of an exchange that a queue or an exchange points to, also of one
-// that does not exist, and the default exchange.
-func drawTarget(t *rapid.T, what string) string {
-	return rapid.SampledFrom([]string{"x0", "x1", "x2", "x3", "x4", "x0", "x1", "", "amq.topic", "missing"}).Draw(t, what)
-}
-
-func (w *world) drawExchange(t *rapid.T, name string) {
-	e := topology.Exchange{
-		Name: name, Durable: true, Internal: rapid.IntRange(0, 5).Draw(t, "internal") == 0,
-		Type: rapid.SampledFrom(topology.ExchangeTypes()).Draw(t, "type"),
-	}
-	if rapid.IntRange(0, 2).Draw(t, "has alternate") == 0 {
-		e.Arguments = topology.Arguments{topology.ArgAlternateExchange: drawTarget(t, "alternate")}
-	}
-	w.Exchanges = append(w.Exchanges, e)
-}
-
-func (w *world) drawQueue(t *rapid.T, name string) {
-	args := amqp091.Table{topology.ArgQueueType: topology.Classic}
-	quorum := rapid.IntRange(0, 4).Draw(t, "quorum") == 0
-	if quorum {
-		args[topology.ArgQueueType], args[topology.ArgDeliveryLimit] = topology.Quorum, int64(0)
-	}
-	if rapid.IntRange(0, 4).Draw(t, "dead-letters") > 0 {
-		args[topology.ArgDeadLetterExchange] = drawTarget(t, "dead-letter exchange")
-		if rapid.Bool().Draw(t, "has key") {
-			args[topology.ArgDeadLetterRoutingKey] = drawKey(t)
-		}
-	}
-	dies := rapid.IntRange(0, 2).Draw(t, "dies") == 0
-	if quorum && rapid.Bool().Draw(t, "at least once") {
-		args[topology.ArgDeadLetterStrategy], args[topology.ArgOverflow] = topology.AtLeastOnce, topology.RejectPublish
-		if dies { // with reject-publish a full queue drops nothing
-			w.fates[name], args[topology.ArgMessageTTL] = route.Expired, int64(0)
-		}
-	} else if dies {
-		choices := fates()
-		if quorum {
-			choices = choices[:3]
-		}
-		f := rapid.SampledFrom(choices).Draw(t, "fate")
-		w.fates[name] = f.reason
-		maps.Copy(args, f.arguments)
-	}
-	canonical, err := topology.Canonical(args)
-	if err != nil {
-		t.Fatal(err)
-	}
-	w.Queues = append(w.Queues, topology.Queue{Name: name, Durable: true, Arguments: canonical})
-}
-
-func (w *world) drawBinding(t *rapid.T) {
-	names := []string{"amq.topic"}
-	for _, e := range w.Exchanges {
-		names = append(names, e.Name)
-	}
-	source := rapid.SampledFrom(names).Draw(t, "source")
-	b := topology.Binding{Source: source, Key: drawKey(t), DestinationType: topology.ToQueue}
-	if rapid.IntRange(0, 2).Draw(t, "to exchange") == 0 {
-		b.DestinationType, b.Destination = topology.ToExchange, rapid.SampledFrom(names).Draw(t, "destination")
-	} else {
-		b.Destination = rapid.SampledFrom(w.Queues).Draw(t, "destination").Name
-	}
-	if strings.Count("."+b.Key+".", ".#.") > 2 {
-		return // 4.3 refuses more
-	}
-	args := amqp091.Table{}
-	for _, e := range w.Exchanges {
-		if e.Name == source && e.Type == topology.Headers {
-			args = amqp091.Table(rapid.MapOfN(drawHeaderName(), drawHeaderValue(), 0, 3).Draw(t, "arguments"))
-			args[topology.ArgMatch] = rapid.SampledFrom([]string{"all", "any", "all-with-x", "any-with-x"}).Draw(t, "match")
-		}
-	}
-	b.Arguments = bindingArguments(args)
-	if slices.ContainsFunc(w.Bindings, func(other topology.Binding) bool { return other.ID() == b.ID() }) {
-		return
-	}
-	w.Bindings, w.bindings = append(w.Bindings, b), append(w.bindings, args)
-}
-
-func drawHeaderName() *rapid.Generator[string] {
-	return rapid.SampledFrom([]string{"h", "n", "x-h", "x-managed-by", "x-first-death-reason", "x-last-death-queue"})
-}
-
-// drawHeaderValue draws a value of any type of AMQP, from few values, so that many match.
-func drawHeaderValue() *rapid.Generator[any] {
-	return rapid.SampledFrom([]any{
-		"", "2", "q1", "rejected", "expired", int8(2), int16(2), int32(2), int64(2), int32(-1), int64(2000), uint8(2), 2.0, float32(2),
-		0.5, float32(0.5), true, false, nil, time.Unix(2, 0), []byte("2"), []any{"a"}, []any{"a", "b"},
-	})
-}
-
-// bindingArguments gives arguments as a broker reports them: whole floats stay floats.
-func bindingArguments(args amqp091.Table) topology.Arguments {
-	out := topology.Arguments{}
-	for name, v := range args {
-		switch v := v.(type) {
-		case float32:
-			out[name] = float64(v)
-		case float64, []any:
-			out[name] = v
-		case time.Time:
-			out[name] = v.Unix()
-		default:
-			out[name], _ = topology.CanonicalValue(v)
-		}
-	}
-	return out
-}
-
-// drawPolicy draws a policy. Some have a key that queues of one type do not know, and so do not
-// apply to these.
-func (w *world) drawPolicy(t *rapid.T, i int) {
-	definition := topology.Arguments{}
-	draw := func(key string, value func() any) {
-		if rapid.IntRange(0, 1).Draw(t, key) == 0 {
-			definition[key] = value()
-		}
-	}
-	draw("dead-letter-exchange", func() any { return drawTarget(t, "dead-letter exchange") })
-	draw("dead-letter-routing-key", func() any { return drawKey(t) })
-	draw("alternate-exchange", func() any { return drawTarget(t, "alternate") })
-	if unknown := rapid.IntRange(0, 5).Draw(t, "unknown"); unknown == 0 {
-		definition["max-age"] = "1D"
-	} else if unknown == 1 || len(definition) == 0 {
-		definition["dead-letter-strategy"] = "at-most-once"
-	}
-	w.Policies = append(w.Policies, topology.Policy{
-		Name: fmt.Sprint("p", i), Priority: int64(i), Definition: definition,
-		Pattern: rapid.SampledFrom([]string{".*", "^x", "^q", "[024]$", "[135]$", "^q[0-3]$", "^(?!amq)"}).Draw(t, "pattern"),
-		ApplyTo: rapid.SampledFrom([]string{"all", "queues", "exchanges"}).Draw(t, "apply to"),
-	})
-}
-
-func (w *world) drawMessage(t *rapid.T) publishing {
-	names := []string{"", "amq.topic"}
-	for _, e := range w.Exchanges {
-		if !e.Internal {
-			names = append(names, e.Name, e.Name)
-		}
-	}
-	m := publishing{exchange: rapid.SampledFrom(names).Draw(t, "exchange"), key: drawKey(t), headers: amqp091.Table{}}
-	maps.Copy(m.headers, rapid.MapOfN(drawHeaderName(), drawHeaderValue(), 0, 3).Draw(t, "headers"))
-	for _, name := range []string{"CC", "BCC"} {
-		if rapid.IntRange(0, 3).Draw(t, name) == 0 {
-			m.headers[name] = rapid.SliceOfN(rapid.Map(rapid.Custom(drawKey), func(s string) any { return s }), 0, 3).Draw(t, "keys")
-		}
-	}
-	if rapid.IntRange(0, 7).Draw(t, "died before") == 0 {
-		m.headers["x-death"] = rapid.SliceOfNDistinct(rapid.Custom(drawDeath), 1, 3, func(v any) string {
-			return fmt.Sprint(v.(amqp091.Table)["queue"], v.(amqp091.Table)["reason"])
-		}).Draw(t, "deaths")
-	}
-	return m
-}
-
-// drawDeath draws an entry of x-death, as a client has it that publishes a dead letter again.
-func drawDeath(t *rapid.T) any {
-	return amqp091.Table{
-		"queue":  rapid.SampledFrom([]string{"q0", "q1", "q2", "q3"}).Draw(t, "queue"),
-		"reason": rapid.SampledFrom([]string{"rejected", "expired", "maxlen"}).Draw(t, "reason"),
-		"count":  int64(1), "exchange": "x0", "routing-keys": []any{"a"},
-	}
-}
-
 // declare makes the virtual host, and returns what dlxctl reads from it. Policies come first, so
 // that they are in effect from the start.
 func (w *world) declare(t *rapid.T, tb testing.TB, x brokertest.Target) topology.State {
@@ -348,7 +118,8 @@ type copyOf struct {
 // text describes a copy by everything that is compared.
 func (c copyOf) text() string {
 	m := c.message
-	return fmt.Sprintf("%s in %s: exchange %q, key %q, headers %s", c.id, c.queue, m.Exchange, m.Keys[0], visible(m.Headers))
+	return fmt.Sprintf("%s in %s: exchange %q, key %q, headers %s",
+		c.id, c.queue, m.Exchange, m.Keys[0], visible(m.Headers))
 }
 
 // visible describes those headers that the broker reads or writes.
@@ -357,7 +128,8 @@ func visible(headers map[string]any) string {
 	for _, name := range slices.Sorted(maps.Keys(headers)) {
 		v := headers[name]
 		switch {
-		case name == "CC", name == "BCC", strings.HasPrefix(name, "x-first-death-"), strings.HasPrefix(name, "x-last-death-"):
+		case name == "CC", name == "BCC",
+			strings.HasPrefix(name, "x-first-death-"), strings.HasPrefix(name, "x-last-death-"):
 			out = append(out, fmt.Sprintf("%s=%v", name, v))
 		case name == "x-death":
 			for _, death := range v.([]any) {
@@ -437,7 +209,8 @@ func (c *comparison) publish(x brokertest.Target) []copyOf {
 // same compares the results of both routers, and returns that of what was drawn. The broker reports
 // the value void as a text, so that the other router may know less.
 func (c *comparison) same(drawn, read route.Result) route.Result {
-	if a, b := fmt.Sprintf("%+v", drawn), fmt.Sprintf("%+v", read); a != b && len(read.Unknown) == 0 {
+	a := strings.ReplaceAll(fmt.Sprintf("%+v", drawn), "=null", `="undefined"`)
+	if b := fmt.Sprintf("%+v", read); a != b && len(read.Unknown) == 0 {
 		c.t.Fatalf("the router of what was drawn and that of what was read differ:\n%s\n%s", a, b)
 	}
 	return drawn
@@ -561,7 +334,8 @@ func (c *comparison) collect(expected []copyOf) []amqp091.Delivery {
 
 // describe gives a delivery as a copy. The consumer tag is the name of the queue.
 func describe(d amqp091.Delivery) copyOf {
-	return copyOf{d.ConsumerTag, d.MessageId, route.Message{Exchange: d.Exchange, Keys: []string{d.RoutingKey}, Headers: d.Headers}}
+	m := route.Message{Exchange: d.Exchange, Keys: []string{d.RoutingKey}, Headers: d.Headers}
+	return copyOf{d.ConsumerTag, d.MessageId, m}
 }
 
 func (c *comparison) mismatch(expected []copyOf, arrived []amqp091.Delivery) {
@@ -582,27 +356,6 @@ func (c *comparison) mismatch(expected []copyOf, arrived []amqp091.Delivery) {
 		}
 	}
 	c.t.Fatalf("%s\n%s", strings.Join(lines, "\n"), c.world.text())
-}
-
-// text describes a world in a failure.
-func (w world) text() string {
-	var b strings.Builder
-	for _, e := range w.Exchanges {
-		fmt.Fprintf(&b, "exchange %s %s internal=%v %s\n", e.Name, e.Type, e.Internal, e.Arguments)
-	}
-	for _, q := range w.Queues {
-		fmt.Fprintf(&b, "queue %s %s\n", q.Name, q.Arguments)
-	}
-	for i, bind := range w.Bindings {
-		fmt.Fprintf(&b, "binding %s %v\n", bind.ID().Name, w.bindings[i])
-	}
-	for _, p := range w.Policies {
-		fmt.Fprintf(&b, "policy %s %s %s %d %s\n", p.Name, p.Pattern, p.ApplyTo, p.Priority, p.Definition)
-	}
-	for i, m := range w.messages {
-		fmt.Fprintf(&b, "m%d to %q key %q headers %v\n", i, m.exchange, m.key, m.headers)
-	}
-	return b.String()
 }
 
 // fail rejects a delivered copy, returns it beyond the delivery limit, or acknowledges it, and
@@ -629,4 +382,95 @@ func (c *comparison) fail(expected copyOf, d amqp091.Delivery, more bool) []copy
 	}
 	check(c.t, d.Reject(reason == route.DeliveryLimit))
 	return copies
+}
+
+// TestRefusedByTheBroker has what ends a publisher's channel, and says so as the broker does.
+func TestRefusedByTheBroker(t *testing.T) {
+	t.Parallel()
+	x := brokertest.VHost(t)
+	check := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	check(x.Channel(t).ExchangeDeclare("inside", topology.Fanout, true, false, true, false, nil))
+	internal := exchange("inside", topology.Fanout)
+	internal.Internal = true
+	router := route.New(topology.State{Have: topology.Topology{Exchanges: []topology.Exchange{internal}}})
+	for name, tc := range map[string]struct {
+		exchange string
+		headers  amqp091.Table
+		cause    route.Cause
+		code     int
+	}{
+		"a missing exchange": {"missing", nil, route.NoExchange, amqp091.NotFound},
+		"an internal one":    {"inside", nil, route.Internal, amqp091.AccessRefused},
+		"CC is a text":       {"amq.fanout", amqp091.Table{"CC": "a"}, route.BadHeader, amqp091.PreconditionFailed},
+		"BCC is an integer":  {"amq.fanout", amqp091.Table{"BCC": int32(1)}, route.BadHeader, amqp091.PreconditionFailed},
+		"CC is nothing":      {"amq.fanout", amqp091.Table{"CC": nil}, route.BadHeader, amqp091.PreconditionFailed},
+		"nothing is bound":   {"amq.fanout", nil, route.NoBinding, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			result := router.Publish(tc.exchange, "a", tc.headers)
+			if len(result.Lost) != 1 || result.Lost[0].Cause != tc.cause {
+				t.Errorf("the router says %v, want %s", result.Lost, tc.cause)
+			}
+			ch := x.Channel(t)
+			closed := ch.NotifyClose(make(chan *amqp091.Error, 1))
+			err := brokertest.Publish(t.Context(), ch, tc.exchange, "a", amqp091.Publishing{Headers: tc.headers})
+			if tc.code == 0 {
+				if err != nil {
+					t.Errorf("the broker refuses the message: %v", err)
+				}
+				return
+			}
+			if reason := <-closed; reason == nil || reason.Code != tc.code {
+				t.Errorf("the broker says %v, want code %d", reason, tc.code)
+			}
+		})
+	}
+}
+
+// TestStuckDeadLetters shows that a dead letter stays in its queue that the router calls stuck, and
+// that one is gone that it calls lost.
+func TestStuckDeadLetters(t *testing.T) {
+	t.Parallel()
+	x := brokertest.VHost(t)
+	ch := x.Channel(t)
+	ttl := func(q topology.Queue) topology.Queue {
+		q.Arguments = q.Arguments.With(topology.ArgMessageTTL, int64(1))
+		return q
+	}
+	all := []topology.Queue{ // the broker counts after a while: what is lost is looked at last
+		ttl(atLeastOnce(deadLettering("stuck, missing", "missing"))),
+		ttl(atLeastOnce(deadLettering("stuck, no route", "amq.direct"))),
+		ttl(atLeastOnce(deadLettering("stuck, cycle", "", "stuck, cycle"))),
+		ttl(deadLettering("lost, missing", "missing")), ttl(deadLettering("lost, no route", "amq.direct")),
+		ttl(deadLettering("lost, cycle", "", "lost, cycle")),
+	}
+	for _, q := range all {
+		if _, err := ch.QueueDeclare(q.Name, true, false, false, false, amqp091.Table(q.Arguments)); err != nil {
+			t.Fatal(err)
+		}
+		brokertest.PublishConfirmed(t, x.Confirming(t), "", q.Name, amqp091.Publishing{})
+	}
+	router := route.New(topology.State{Version: x.Version, Have: topology.Topology{Queues: all}})
+	for _, q := range all {
+		result := router.DeadLetter(q.Name, router.Publish("", q.Name, nil).Message, route.Expired)
+		kept := strings.HasPrefix(q.Name, "stuck")
+		if len(result.Queues) > 0 || (len(result.Stuck) == 1) != kept || (len(result.Lost) == 0) != kept {
+			t.Errorf("%s: the router says stuck %v, lost %v", q.Name, result.Stuck, result.Lost)
+		}
+		want := 0.0
+		if kept {
+			want = 1 // a stuck message is not ready, and counts among the messages of its queue
+		}
+		var got map[string]any
+		brokertest.Eventually(t, fmt.Sprintf("%v messages in %s, none ready", want, q.Name), func() bool {
+			got = x.Queue(t, q.Name)
+			return got["messages"] == want && got["messages_ready"] == 0.0
+		}, &got)
+	}
 }

@@ -215,7 +215,8 @@ func table(deaths []Death) []any {
 			keys = append(keys, key)
 		}
 		out = append(out, map[string]any{
-			"queue": d.Queue, "reason": string(d.Reason), "count": d.Count, "exchange": d.Exchange, "routing-keys": keys,
+			"queue": d.Queue, "reason": string(d.Reason), "count": d.Count,
+			"exchange": d.Exchange, "routing-keys": keys,
 		})
 	}
 	return out

@@ -37,18 +37,22 @@ func TestEachBindingMatchesByItself(t *testing.T) {
 				one := w.Topology
 				one.Bindings = []topology.Binding{b}
 				r := route.New(topology.State{Version: version, Have: one}).Publish("x0", m.key, m.headers)
-				if !slices.ContainsFunc(r.Steps, func(s route.Step) bool { return s.Via == route.ViaAlternate }) {
+				if !slices.ContainsFunc(r.Steps, leadsOn) {
 					want = append(want, r.Queues...)
 				}
 				unknown = unknown || len(r.Unknown) > 0
 			}
 			slices.Sort(want)
 			// Through another exchange the message may reach more.
-			further := slices.ContainsFunc(got.Steps, func(s route.Step) bool { return s.DestinationType == topology.ToExchange })
+			further := slices.ContainsFunc(got.Steps, leadsOn)
 			want = slices.Compact(want)
 			if !further && !slices.Equal(got.Queues, want) || unknown && len(got.Unknown) == 0 {
-				t.Fatalf("key %q, headers %v: %q and %v, each binding by itself %q\n%s", m.key, m.headers, got.Queues, got.Unknown, want, w.text())
+				t.Fatalf("key %q, headers %v: %q and %v, each binding by itself %q\n%s",
+					m.key, m.headers, got.Queues, got.Unknown, want, w.text())
 			}
 		}
 	})
 }
+
+// leadsOn reports whether a step leads to another exchange.
+func leadsOn(s route.Step) bool { return s.DestinationType == topology.ToExchange }
