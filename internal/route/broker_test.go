@@ -474,3 +474,67 @@ func TestStuckDeadLetters(t *testing.T) {
 		}, &got)
 	}
 }
+
+// TestRoundForEver shows what a rejection does to a circle of queues in which messages expire. Up to
+// 3.12 the message then goes round for ever, because the broker reverses the older deaths each time
+// and finds the rejection among the newest ones. Since 4.0 the second round is cut.
+func TestRoundForEver(t *testing.T) {
+	t.Parallel()
+	x := brokertest.VHost(t)
+	ch := x.Channel(t)
+	work, retry := deadLettering("work", "", "retry"), deadLettering("retry", "", "work")
+	for _, q := range []*topology.Queue{&work, &retry} {
+		q.Arguments = q.Arguments.With(topology.ArgMessageTTL, int64(200))
+		if _, err := ch.QueueDeclare(q.Name, true, false, false, false, amqp091.Table(q.Arguments)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	router := route.New(topology.State{Version: x.Version, Have: topology.Topology{Queues: []topology.Queue{work, retry}}})
+	result := router.DeadLetter("work", router.Publish("", "work", nil).Message, route.Rejected)
+	var hops int
+	for ; hops < 20 && len(result.Queues) == 1; hops++ {
+		result = router.DeadLetter(result.Queues[0], result.Message, route.Expired)
+	}
+	brokertest.PublishConfirmed(t, x.Confirming(t), "", "work", amqp091.Publishing{})
+	if err := brokertest.Take(t, ch, "work").Reject(false); err != nil {
+		t.Fatal(err)
+	}
+	if x.AtLeast("3.13") {
+		if hops != 2 || len(result.Lost) != 1 || result.Lost[0].Cause != route.Cycle {
+			t.Errorf("the router says %v after %d hops, want a cycle after the second", result.Lost, hops)
+		}
+		eventuallyEmpty(t, ch, "work", "retry")
+		return
+	}
+	if hops < 20 {
+		t.Errorf("the router says that it ends after %d hops: %v", hops, result.Lost)
+	}
+	var last string
+	brokertest.Eventually(t, "the fourth round", func() bool {
+		d, ok, err := ch.Get("work", false)
+		if err != nil || !ok {
+			return false
+		}
+		if err := d.Nack(false, true); err != nil { // back to the head
+			t.Fatal(err)
+		}
+		last = visible(d.Headers)
+		return strings.Contains(last, "death[retry expired 4 ")
+	}, &last)
+}
+
+// eventuallyEmpty waits until no message is ready in any of the queues.
+func eventuallyEmpty(t *testing.T, ch *amqp091.Channel, names ...string) {
+	t.Helper()
+	brokertest.Eventually(t, "the queues are empty", func() bool {
+		held := 0
+		for _, name := range names {
+			q, err := ch.QueueDeclarePassive(name, true, false, false, false, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			held += q.Messages
+		}
+		return held == 0
+	})
+}
