@@ -33,13 +33,13 @@ func TestRouterAgreesWithTheBroker(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		x.Empty(t)
 		w := drawWorld(rt)
-		state := w.declare(rt, t, x)
+		state := w.declare(t, rt, x)
 		c := comparison{
 			t: rt, world: w, total: &total, stuck: map[string]int{},
 			drawn: route.New(topology.State{Version: x.Version, Have: w.sorted()}),
 			read:  route.New(state),
 		}
-		c.run(t, x)
+		c.run(x)
 	})
 	t.Logf("%s: %+v", x.Version, total)
 }
@@ -51,7 +51,8 @@ type tally struct {
 
 // declare makes the virtual host, and returns what dlxctl reads from it. Policies come first, so
 // that they are in effect from the start.
-func (w *world) declare(t *rapid.T, tb testing.TB, x brokertest.Target) topology.State {
+func (w *world) declare(tb testing.TB, t *rapid.T, x brokertest.Target) topology.State {
+	tb.Helper()
 	for _, p := range w.Policies {
 		x.Call(tb, http.MethodPut, "policies/"+url.PathEscape(x.VHost)+"/"+p.Name, map[string]any{
 			"pattern": p.Pattern, "apply-to": p.ApplyTo, "priority": p.Priority, "definition": p.Definition,
@@ -145,7 +146,7 @@ func visible(headers map[string]any) string {
 	return strings.Join(out, " ")
 }
 
-func (c *comparison) run(tb testing.TB, x brokertest.Target) {
+func (c *comparison) run(x brokertest.Target) {
 	c.total.VirtualHosts++
 	c.consume(x)
 	waiting := c.publish(x)
@@ -217,7 +218,7 @@ func (c *comparison) same(drawn, read route.Result) route.Result {
 }
 
 // settle follows a message through all queues in which it dies by itself. It reports false if the
-// router does not know where it goes, or if it goes round for ever.
+// router does not know where it goes, or if it goes round forever.
 func (c *comparison) settle(id string, first route.Result) ([]copyOf, bool) {
 	var out []copyOf
 	var count tally
@@ -252,7 +253,9 @@ func (c *comparison) settle(id string, first route.Result) ([]copyOf, bool) {
 		}
 	}
 	c.stuck = stuck
-	c.total.Lost, c.total.Cut, c.total.Stuck = c.total.Lost+count.Lost, c.total.Cut+count.Cut, c.total.Stuck+count.Stuck
+	c.total.Lost += count.Lost
+	c.total.Cut += count.Cut
+	c.total.Stuck += count.Stuck
 	c.total.DeadLettered += count.DeadLettered
 	return out, true
 }
@@ -402,7 +405,7 @@ func TestRefusedByTheBroker(t *testing.T) {
 		exchange string
 		headers  amqp091.Table
 		cause    route.Cause
-		code     int
+		code     int // 0: it accepts the message
 	}{
 		"a missing exchange": {"missing", nil, route.NoExchange, amqp091.NotFound},
 		"an internal one":    {"inside", nil, route.Internal, amqp091.AccessRefused},
@@ -475,10 +478,10 @@ func TestStuckDeadLetters(t *testing.T) {
 	}
 }
 
-// TestRoundForEver shows what a rejection does to a circle of queues in which messages expire. Up to
-// 3.12 the message then goes round for ever, because the broker reverses the older deaths each time
-// and finds the rejection among the newest ones. Since 4.0 the second round is cut.
-func TestRoundForEver(t *testing.T) {
+// TestARejectionLasts shows what a rejection does to a circle of queues in which messages expire.
+// Up to 3.12 the message then goes round forever, because the broker reverses the older deaths each
+// time and finds the rejection among the newest ones. Since 4.0 the second round is cut.
+func TestARejectionLasts(t *testing.T) {
 	t.Parallel()
 	x := brokertest.VHost(t)
 	ch := x.Channel(t)
@@ -489,7 +492,8 @@ func TestRoundForEver(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	router := route.New(topology.State{Version: x.Version, Have: topology.Topology{Queues: []topology.Queue{work, retry}}})
+	have := topology.Topology{Queues: []topology.Queue{work, retry}}
+	router := route.New(topology.State{Version: x.Version, Have: have})
 	result := router.DeadLetter("work", router.Publish("", "work", nil).Message, route.Rejected)
 	var hops int
 	for ; hops < 20 && len(result.Queues) == 1; hops++ {

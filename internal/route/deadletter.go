@@ -169,7 +169,7 @@ func (d dialect) count(before []Death, death Death) []Death {
 }
 
 // cut removes the queues that the broker does not dead-letter to: those in which the message died
-// before, if nobody has rejected it since. A rejected message goes round as often as it likes.
+// before, if no consumer has rejected it since. A rejected message goes round as often as it likes.
 func (r *Router) cut(result Result, reason Reason) Result {
 	if reason == Rejected {
 		return result

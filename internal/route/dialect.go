@@ -16,7 +16,7 @@ type dialect struct {
 	floats verdict
 	// headerDeaths: the broker counts deaths in the header x-death, also in one that a client
 	// published, and a dead-letter routing key removes the header CC. So up to 3.12. Since 3.13
-	// the deaths are kept beside the headers, and CC stays a header that is not used again.
+	// the deaths are kept apart from the headers, and CC stays a header that is not used again.
 	headerDeaths bool
 	// orderedDeaths: the deaths are known from the newest to the oldest one. Without, as in 3.13
 	// and with the feature flag message_containers_deaths_v2 disabled, a cycle through a queue

@@ -88,7 +88,7 @@ const (
 	NoQueue Cause = "no-queue"
 	// NoDeadLettering: the queue has no dead-letter exchange.
 	NoDeadLettering Cause = "no-dead-lettering"
-	// Cycle: the message has died in the queue before, and nobody has rejected it since.
+	// Cycle: the message has died in the queue before, and no consumer has rejected it since.
 	Cycle Cause = "cycle"
 )
 

@@ -6,8 +6,8 @@
 // property test holds it equal to those brokers. What the objects do not tell is reported as
 // unknown and never guessed: exchanges of plugins, and values whose AMQP type decides.
 //
-// The package is pure. It stands beside plan and above policy, because the policies in effect
-// decide about alternate exchanges and dead-lettering.
+// The package is pure. It imports policy, because the policies in effect decide about alternate
+// exchanges and dead-lettering.
 package route
 
 import (
@@ -114,8 +114,8 @@ func (r *Router) Reachable(exchange string) []string {
 }
 
 // reachable adds what can be reached from an exchange that another one leads to. The default
-// exchange has no bindings there: as an alternate it routes to no queue, and on to its own alternate
-// exchange, which a policy for all exchanges gives it (measured).
+// exchange has no bindings there: as an alternate it routes to no queue, and on to its own
+// alternate exchange, which a policy for all exchanges gives it (measured).
 func (r *Router) reachable(name string, seen, queues map[string]bool) {
 	x := r.exchanges[name]
 	if x == nil || seen[name] {
