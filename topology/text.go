@@ -8,6 +8,7 @@ import (
 	"text/tabwriter"
 	"time"
 	"unicode"
+	"unicode/utf8"
 
 	"github.com/dlxctl/dlxctl/internal/text"
 )
@@ -71,11 +72,11 @@ func line(cells ...string) string {
 // Printable gives a text for a terminal, or for a log that is read by a program: control
 // characters, and other runes that change what a terminal shows, are replaced by their codes.
 func Printable(s string) string {
-	if !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsGraphic(r) }) {
+	if utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsGraphic(r) }) {
 		return s
 	}
 	var b strings.Builder
-	for _, r := range s {
+	for _, r := range s { // a byte that is no UTF-8 is U+FFFD
 		if unicode.IsGraphic(r) {
 			b.WriteRune(r)
 		} else {

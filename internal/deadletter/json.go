@@ -67,7 +67,7 @@ type hopJSON struct {
 	Assumed  bool       `json:"assumed,omitempty"`
 }
 
-// MarshalJSON returns the view as scripts read it; docs/desk.md lists the fields.
+// MarshalJSON returns the view as scripts read it; docs/messages.md lists the fields.
 func (v View) MarshalJSON() ([]byte, error) {
 	out := viewJSON{
 		Name: v.Name(), Handle: v.Handle, Copy: v.Copy > 1, CopyNo: v.Copy, LiesIn: v.Queue, Place: v.Position,
