@@ -104,8 +104,8 @@ func (r *reading) own(h fields, queue string) {
 	f := &r.facts
 	workQueue := h.text(headerQueue)
 	attempts, counted := integer(h[headerAttempts])
-	f.Ours = workQueue != "" && counted || h.text(headerError) != ""
-	if !f.Ours {
+	f.FromProcessor = workQueue != "" && counted || h.text(headerError) != ""
+	if !f.FromProcessor {
 		return
 	}
 	r.candidate(workQueue, headerQueue)
@@ -214,7 +214,7 @@ func (r *reading) finish(d amqp091.Delivery) {
 		// x-delivery-count is no help: in a dead-letter queue it counts who looked.
 		f.Attempts = r.deathAttempts
 	}
-	if !r.told && !f.Ours {
+	if !r.told && !f.FromProcessor {
 		f.Exchange, f.Key = d.Exchange, d.RoutingKey // as it was published
 	}
 	f.Hops = r.timeline()
@@ -252,7 +252,7 @@ func (r *reading) origin() (queue, doubt string) {
 // x-death, so the hops before are those of its own headers, and the tiers between them.
 func (r *reading) timeline() []Hop {
 	f := r.facts
-	if !f.Ours || f.WorkQueue == "" || f.Attempts < 1 {
+	if !f.FromProcessor || f.WorkQueue == "" || f.Attempts < 1 {
 		return r.hops
 	}
 	tiers := r.known.tiers(f.WorkQueue)

@@ -87,7 +87,7 @@ func TestWhatTheProcessorAndTheBrokerTell(t *testing.T) {
 	first, last := at(1), at(9).Add(500*time.Millisecond)
 	mine := deadletter.Facts{
 		Cause: "rejected", Attempts: 3, WorkQueue: "billing", Exchange: "events", Key: "order.placed",
-		FirstFailed: first, LastFailed: last, Ours: true,
+		FirstFailed: first, LastFailed: last, FromProcessor: true,
 	}
 	replayed, stale, unroutable := mine, mine, mine
 	replayed.Replays, replayed.Run = 2, "r1"
@@ -117,7 +117,7 @@ func TestWhatTheProcessorAndTheBrokerTell(t *testing.T) {
 			},
 			want: deadletter.Facts{
 				Cause: "unroutable", Error: "no queue", Attempts: -1, Doubt: "no header names the queue in which it failed",
-				FirstFailed: first, LastFailed: first, Ours: true,
+				FirstFailed: first, LastFailed: first, FromProcessor: true,
 			},
 		},
 		"one that the broker dead-lettered": {

@@ -55,8 +55,8 @@ type Facts struct {
 	// Replays counts how often a desk has sent the message before, and Run names the last run.
 	Replays int
 	Run     string
-	// Ours reports that the headers are those of a processor of dlxctl.
-	Ours bool
+	// FromProcessor reports that the headers are those of a processor of dlxctl.
+	FromProcessor bool
 	// Hops is the way of the message, oldest first, as far as the headers tell.
 	Hops []Hop
 }

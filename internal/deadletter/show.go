@@ -38,7 +38,7 @@ func (v View) family(header string) int {
 	switch {
 	case v.Framework != "" && isOf(v.Framework, header):
 		return 1
-	case v.Ours && (header == v.countHeader || header == cc), begins(header, retryPrefix, deskPrefix):
+	case v.FromProcessor && (header == v.countHeader || header == cc), begins(header, retryPrefix, deskPrefix):
 		return 2
 	case header == "x-death", IsCount(header), header == "x-stream-offset",
 		begins(header, "x-first-death-", "x-last-death-", "x-shovelled", "x-opt-"):

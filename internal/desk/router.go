@@ -201,7 +201,7 @@ func (r *router) headers(d amqp091.Delivery, facts deadletter.Facts) amqp091.Tab
 			h[name] = v
 		}
 	}
-	if facts.Ours {
+	if facts.FromProcessor {
 		count := r.worker.desk.Topology.CountHeader
 		delete(h, count)
 		if v, ok := h["retry-original-count"]; ok {
