@@ -27,6 +27,8 @@ const (
 	// holdTime is how long a look holds messages by default, for each 100,000 of them.
 	holdTime  = 10 * time.Second
 	holdGroup = 100_000
+	// consumerTries is how many times a queue is asked that answers too late.
+	consumerTries = 5
 	// leastTimeout is the least x-consumer-timeout of a look.
 	leastTimeout = time.Minute
 )
@@ -106,13 +108,23 @@ func (l *look) begin() error {
 		return refusef("queue %s belongs to another connection alone (exclusive); look at it from there", text.Name(l.done.Queue))
 	}
 	if err == nil && t.queue.Type() != topology.Stream {
-		t.consumers, err = l.conn.ConsumersOf(l.done.Queue)
+		t.consumers, err = l.consumers()
 	}
 	if err != nil {
 		return err
 	}
 	l.done.Messages = ready
 	return t.refuse(l.wanted(), ready, l.options.BesideConsumers)
+}
+
+// consumers asks the queue how many consumers it has. A busy broker may need several tries.
+func (l *look) consumers() (n int64, err error) {
+	for range consumerTries {
+		if n, err = l.conn.ConsumersOf(l.done.Queue); !errors.Is(err, broker.ErrRefused) {
+			break
+		}
+	}
+	return n, err
 }
 
 // wanted is how many messages to look at.
@@ -178,7 +190,7 @@ func (l *look) hold(ctx context.Context) (Looked, error) {
 	began := time.Now()
 	err := l.take(within, h)
 	_, bytes := h.Taken()
-	released := h.Release()
+	released := h.Release() //nolint:contextcheck // everything goes back also after ctx has ended
 	l.done.Took = time.Since(began)
 	l.done.Missed = l.missed(err, bytes)
 	l.done.Cost = l.cost(errors.Is(released, amqp.ErrReordered))

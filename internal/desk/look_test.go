@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strconv"
@@ -22,71 +23,71 @@ import (
 )
 
 // deskOf returns the desk of a virtual host.
-func deskOf(t testing.TB, target brokertest.Target) *desk.Desk {
-	t.Helper()
+func deskOf(tb testing.TB, target brokertest.Target) *desk.Desk {
+	tb.Helper()
 	e, err := broker.Config{URL: target.URL, API: target.API}.Resolve()
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	m, err := management.New(e)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	t.Cleanup(m.Close)
+	tb.Cleanup(m.Close)
 	return &desk.Desk{Endpoint: e, Management: m, Reader: &deadletter.Reader{}}
 }
 
 // filledQueue declares a queue and fills it with n messages, whose ids count from 0.
-func filledQueue(t testing.TB, target brokertest.Target, name string, n int, args amqp091.Table) *amqp091.Channel {
-	t.Helper()
-	ch := target.Confirming(t)
+func filledQueue(tb testing.TB, target brokertest.Target, name string, n int, args amqp091.Table) *amqp091.Channel {
+	tb.Helper()
+	ch := target.Confirming(tb)
 	if _, err := ch.QueueDeclare(name, true, false, false, false, args); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	brokertest.Fill(t, ch, "", name, n, 100)
-	brokertest.Eventually(t, "the messages of "+name, func() bool { return readyIn(t, ch, name) == n })
+	brokertest.Fill(tb, ch, "", name, n, 100)
+	brokertest.Eventually(tb, "the messages of "+name, func() bool { return readyIn(tb, ch, name) == n })
 	return ch
 }
 
-func readyIn(t testing.TB, ch *amqp091.Channel, queue string) int {
-	t.Helper()
+func readyIn(tb testing.TB, ch *amqp091.Channel, queue string) int {
+	tb.Helper()
 	q, err := ch.QueueDeclarePassive(queue, true, false, false, false, nil)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return q.Messages
 }
 
 // lookAt looks at a queue and returns the message-ids in order.
-func lookAt(t testing.TB, d *desk.Desk, queue string, o desk.LookOptions) ([]string, desk.Looked) {
-	t.Helper()
+func lookAt(tb testing.TB, d *desk.Desk, queue string, o desk.LookOptions) ([]string, desk.Looked) {
+	tb.Helper()
 	var ids []string
-	l, err := d.Look(t.Context(), queue, o, func(m deadletter.Message) error {
+	l, err := d.Look(tb.Context(), queue, o, func(m deadletter.Message) error {
 		if m.Position != len(ids) {
-			t.Errorf("message %s has position %d, want %d", m.Delivery.MessageId, m.Position, len(ids))
+			tb.Errorf("message %s has position %d, want %d", m.Delivery.MessageId, m.Position, len(ids))
 		}
 		ids = append(ids, m.Delivery.MessageId)
 		return nil
 	})
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	if len(ids) != l.Looked {
-		t.Errorf("looked at %d, and says %d", len(ids), l.Looked)
+		tb.Errorf("looked at %d, and says %d", len(ids), l.Looked)
 	}
 	return ids, l
 }
 
 // consumedFrom removes n messages of a queue and returns them in order.
-func consumedFrom(t testing.TB, target brokertest.Target, queue string, n int) []amqp091.Delivery {
-	t.Helper()
-	ch := target.Channel(t)
+func consumedFrom(tb testing.TB, target brokertest.Target, queue string, n int) []amqp091.Delivery {
+	tb.Helper()
+	ch := target.Channel(tb)
 	if err := ch.Qos(1000, 0, false); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	deliveries, err := ch.Consume(queue, "", false, false, false, false, nil)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	late := time.After(time.Minute)
 	var out []amqp091.Delivery
@@ -95,10 +96,10 @@ func consumedFrom(t testing.TB, target brokertest.Target, queue string, n int) [
 		case d := <-deliveries:
 			out = append(out, d)
 			if err := d.Ack(false); err != nil {
-				t.Fatal(err)
+				tb.Fatal(err)
 			}
 		case <-late:
-			t.Fatalf("%s had %d messages, want %d", queue, len(out), n)
+			tb.Fatalf("%s had %d messages, want %d", queue, len(out), n)
 		}
 	}
 	return out
@@ -263,13 +264,11 @@ func TestLooksRefuseHarm(t *testing.T) {
 		for _, kind := range queueKinds() {
 			queue := kind + "-" + name
 			args := amqp091.Table{"x-queue-type": kind}
-			for k, v := range tc.args {
-				args[k] = v
-			}
+			maps.Copy(args, tc.args)
 			setPolicy(t, target, "policies", queue, tc.policy)
 			setPolicy(t, target, "operator-policies", queue, tc.operator)
 			ch := filledQueue(t, target, queue, 10, args)
-			_, err := d.Look(t.Context(), queue, desk.LookOptions{Messages: tc.messages}, func(m deadletter.Message) error {
+			_, err := d.Look(t.Context(), queue, desk.LookOptions{Messages: tc.messages}, func(deadletter.Message) error {
 				if tc.text != "" {
 					t.Errorf("%s: a message was consumed", queue)
 				}

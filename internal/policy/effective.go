@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"maps"
 	"strings"
 
 	"github.com/dlxctl/dlxctl/topology"
@@ -13,9 +14,7 @@ const defaultDeliveryLimit = 20
 // operator policy: of two limits the smaller, and otherwise what the queue itself says.
 func Effective(state topology.State, q topology.Queue) topology.Arguments {
 	out := topology.Arguments{}
-	for name, v := range q.Arguments {
-		out[name] = v
-	}
+	maps.Copy(out, q.Arguments)
 	s := All(state)
 	for _, p := range s.InEffect(q) {
 		for name, v := range Arguments(p.Definition) {

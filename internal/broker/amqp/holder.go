@@ -27,6 +27,8 @@ const (
 	idleTick = 100 * time.Millisecond
 	// completeTime is how long Release may take messages that it needs to keep the order.
 	completeTime = time.Minute
+	// idleTicks is how many times in succession the answer must be yes.
+	idleTicks = 10
 	// stallTime is how long Release waits for messages to come back when no more do.
 	stallTime = 3 * time.Second
 	// returnPause is the pause between two questions whether they are back.
@@ -336,6 +338,9 @@ func (h *Holder) rest(visit func(Held) error) error {
 			return err
 		}
 	}
+	if h.chunk.left > 0 && h.chunk.block.ch.IsClosed() {
+		return h.chunk.block.err()
+	}
 	h.chunk = nil
 	return nil
 }
@@ -506,12 +511,12 @@ func (h *Holder) end(b *block) error {
 	if b.taking {
 		_ = b.ch.Cancel(b.tag, false) // the end of the channel does it too
 	}
-	before, _, err := h.conn.count(h.queue)
+	before := h.readyNow()
 	if b.ch.IsClosed() || b.flush() != nil {
 		return nil
 	}
 	back := func() {
-		if err == nil && !h.contested {
+		if before >= 0 && !h.contested {
 			h.await(before + b.held)
 		}
 	}
@@ -526,6 +531,15 @@ func (h *Holder) end(b *block) error {
 	}
 	back()
 	return nil
+}
+
+// readyNow returns how many messages are ready in the queue; -1 is unknown.
+func (h *Holder) readyNow() int {
+	ready, _, err := h.conn.count(h.queue)
+	if err != nil {
+		return -1
+	}
+	return ready
 }
 
 // await waits until the queue has n messages, as long as their number changes.
@@ -550,7 +564,8 @@ func (h *Holder) await(n int) {
 }
 
 // idleness counts how often in succession a queue answered that it has nothing ready, while
-// nothing arrived. Once is not enough: messages may be on their way.
+// nothing arrived. Some times are not enough: what a queue has assigned to a consumer is not ready,
+// and may be on its way.
 type idleness struct{ taken, zeros int }
 
 // empty reports whether the queue has nothing left to deliver.
@@ -569,7 +584,7 @@ func (i *idleness) empty(c *Conn, queue string, taken int) (bool, error) {
 		return false, nil
 	}
 	i.zeros++
-	return i.zeros > 1, nil
+	return i.zeros >= idleTicks, nil
 }
 
 // count returns how many messages are ready in a queue, and how many consumers it has, as one

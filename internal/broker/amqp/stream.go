@@ -39,7 +39,7 @@ func (c *Conn) ReadStream(ctx context.Context, queue string, n int, visit func(a
 	}
 	idle := time.NewTimer(streamIdle)
 	defer idle.Stop()
-	for read := 0; read < n; read++ {
+	for range n {
 		idle.Reset(streamIdle)
 		select {
 		case d, open := <-deliveries:
