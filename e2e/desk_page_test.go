@@ -178,3 +178,67 @@ func TestThePageRefusesUnsafeFlags(t *testing.T) {
 		}
 	}
 }
+// A replay on the page is the replay of the command line that the page shows.
+func TestThePageReplays(t *testing.T) {
+	t.Parallel()
+	target := brokertest.VHost(t)
+	file := deadOrders(t, target, 12)
+	p := start(t, target, "desk", "serve", "-f", file, "--listen", "127.0.0.1:0", "--allow", "replay")
+	b := openPage(t, p)
+	ask := map[string]any{
+		"queue": "billing.dead", "action": "replay", "where": `body.country == "AT"`, "rate": "none", "ramp": "none", "stop_on": "never",
+	}
+	shown := b.call("POST", "/api/propose", ask, 200)
+	if shown["chosen"] != 6.0 || len(shown["refusals"].([]any)) > 0 {
+		t.Fatalf("proposed is %v", shown)
+	}
+	b.call("POST", "/api/execute", map[string]any{"proposal": shown["id"], "expect": 6}, 200)
+	var runs any
+	brokertest.Eventually(t, "the end of the run", func() bool {
+		runs = b.call("GET", "/api/runs", nil, 200)["runs"]
+		run := runs.([]any)[0].(map[string]any)
+		return run["ended"] != nil && run["result"].(map[string]any)["Moved"] == 6.0
+	}, &runs)
+	ch := target.Channel(t)
+	for _, queue := range []string{"billing", "billing.dead"} {
+		q, err := ch.QueueDeclarePassive(queue, true, false, false, false, nil)
+		if err != nil || q.Messages != 6 {
+			t.Errorf("%s has %d messages (%v)", queue, q.Messages, err)
+		}
+	}
+	p.signal(t, syscall.SIGTERM)
+	p.exits(t, 0)
+}
+
+// A page that ends with a run in progress stops the run, names it, and loses nothing.
+func TestThePageNamesTheRunsThatItStops(t *testing.T) {
+	t.Parallel()
+	target := brokertest.VHost(t)
+	file := deadOrders(t, target, 12)
+	p := start(t, target, "desk", "serve", "-f", file, "--listen", "127.0.0.1:0", "--allow", "replay")
+	b := openPage(t, p)
+	// The first batch is one message, and no consumer reads it: the run waits.
+	shown := b.call("POST", "/api/propose", map[string]any{"queue": "billing.dead", "action": "replay", "ramp": "1"}, 200)
+	b.call("POST", "/api/execute", map[string]any{"proposal": shown["id"], "expect": 12}, 200)
+	var run map[string]any
+	brokertest.Eventually(t, "the first message to be sent", func() bool {
+		run = b.call("GET", "/api/runs", nil, 200)["runs"].([]any)[0].(map[string]any)
+		return run["progress"].(map[string]any)["Done"] == 1.0
+	}, &run)
+	p.signal(t, syscall.SIGINT)
+	p.exits(t, 2)
+	for _, says := range []string{fmt.Sprint("run ", run["run"], ": moved 1, 11 left"), fmt.Sprint("dlxctl desk resume ", run["run"])} {
+		if !strings.Contains(p.stderr.String(), says) {
+			t.Errorf("stderr does not say %q:\n%s", says, &p.stderr)
+		}
+	}
+	ch := target.Channel(t)
+	if q, err := ch.QueueDeclarePassive("billing", true, false, false, false, nil); err != nil || q.Messages != 1 {
+		t.Errorf("billing has %d messages (%v)", q.Messages, err)
+	}
+	succeeds(t, target, "desk", "return", fmt.Sprint(run["run"]), "-f", file, "--yes")
+	brokertest.Eventually(t, "the rest to be back", func() bool {
+		q, err := ch.QueueDeclarePassive("billing.dead", true, false, false, false, nil)
+		return err == nil && q.Messages == 11
+	})
+}
