@@ -178,6 +178,7 @@ func TestThePageRefusesUnsafeFlags(t *testing.T) {
 		}
 	}
 }
+
 // A replay on the page is the replay of the command line that the page shows.
 func TestThePageReplays(t *testing.T) {
 	t.Parallel()
@@ -186,7 +187,8 @@ func TestThePageReplays(t *testing.T) {
 	p := start(t, target, "desk", "serve", "-f", file, "--listen", "127.0.0.1:0", "--allow", "replay")
 	b := openPage(t, p)
 	ask := map[string]any{
-		"queue": "billing.dead", "action": "replay", "where": `body.country == "AT"`, "rate": "none", "ramp": "none", "stop_on": "never",
+		"queue": "billing.dead", "action": "replay", "where": `body.country == "AT"`, "rate": "none",
+		"ramp": "none", "stop_on": "never",
 	}
 	shown := b.call("POST", "/api/propose", ask, 200)
 	if shown["chosen"] != 6.0 || len(shown["refusals"].([]any)) > 0 {
@@ -227,7 +229,9 @@ func TestThePageNamesTheRunsThatItStops(t *testing.T) {
 	}, &run)
 	p.signal(t, syscall.SIGINT)
 	p.exits(t, 2)
-	for _, says := range []string{fmt.Sprint("run ", run["run"], ": moved 1, 11 left"), fmt.Sprint("dlxctl desk resume ", run["run"])} {
+	for _, says := range []string{
+		fmt.Sprint("run ", run["run"], ": moved 1, 11 left"), fmt.Sprint("dlxctl desk resume ", run["run"]),
+	} {
 		if !strings.Contains(p.stderr.String(), says) {
 			t.Errorf("stderr does not say %q:\n%s", says, &p.stderr)
 		}

@@ -42,10 +42,12 @@ func TestUnsafeAddressesAreRefused(t *testing.T) {
 		"TLS alone": {
 			page.Binding{Address: "0.0.0.0:0", CertFile: pair.CertFile, KeyFile: pair.KeyFile}, "--token-file",
 		},
-		"a token alone":   {page.Binding{Address: "0.0.0.0:0", TokenFile: good}, "--tls-cert"},
-		"half of TLS":     {page.Binding{Address: "127.0.0.1:0", CertFile: pair.CertFile}, "pass both"},
-		"a short token":   {page.Binding{Address: "127.0.0.1:0", TokenFile: tokenFile(t, "short")}, "32 characters"},
-		"two tokens":      {page.Binding{Address: "127.0.0.1:0", TokenFile: tokenFile(t, strings.Repeat("k ", 32))}, "blanks"},
+		"a token alone": {page.Binding{Address: "0.0.0.0:0", TokenFile: good}, "--tls-cert"},
+		"half of TLS":   {page.Binding{Address: "127.0.0.1:0", CertFile: pair.CertFile}, "pass both"},
+		"a short token": {page.Binding{Address: "127.0.0.1:0", TokenFile: tokenFile(t, "short")}, "32 characters"},
+		"two tokens": {
+			page.Binding{Address: "127.0.0.1:0", TokenFile: tokenFile(t, strings.Repeat("k ", 32))}, "without blanks",
+		},
 		"localhost.other": {page.Binding{Address: "localhost.example.com:0"}, "other machines can reach"},
 	} {
 		bound, err := page.Listen(t.Context(), c.binding)
