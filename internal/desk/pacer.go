@@ -61,6 +61,11 @@ func (p *pacer) moved(n int) {
 		}
 	}
 	p.mu.Unlock()
+	p.awake()
+}
+
+// awake lets what waits for messages in flight look again.
+func (p *pacer) awake() {
 	select {
 	case p.wake <- struct{}{}:
 	default:
@@ -116,7 +121,7 @@ func (x *sender) pace(ctx context.Context, r *relay.Relay) (end func()) {
 func (p *pacer) run(ctx context.Context, admit chan<- struct{}) {
 	next := time.Now()
 	for {
-		for p.batch < len(p.o.Ramp) && p.inBatch >= p.o.Ramp[p.batch] {
+		for p.full() {
 			if !p.judge(ctx, p.o.Ramp[p.batch]) {
 				return
 			}
@@ -143,6 +148,23 @@ func (p *pacer) run(ctx context.Context, admit chan<- struct{}) {
 		p.inBatch++
 		p.mu.Unlock()
 	}
+}
+
+// full reports whether all messages of a batch of the ramp are admitted.
+func (p *pacer) full() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.batch < len(p.o.Ramp) && p.inBatch >= p.o.Ramp[p.batch]
+}
+
+// unused takes back an admission that a record of the run has used up: it is not sent, so that
+// nothing else would end what is in flight.
+func (p *pacer) unused() {
+	p.mu.Lock()
+	p.given--
+	p.inBatch--
+	p.mu.Unlock()
+	p.awake()
 }
 
 // later returns the time from which the next one counts. What was missed is not made up for.

@@ -142,6 +142,29 @@ func TestRamp(t *testing.T) {
 	}
 }
 
+// A run with the limits of the command line sends all of its messages and ends: the records in its
+// hold, which are not sent, take no part in the pace.
+func TestAPacedRunEnds(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int{4, 40, 200} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			t.Parallel()
+			s := newShop(t, "quorum")
+			s.process(t)
+			s.consume(t, "billing", func(amqp091.Delivery) bool { return false })
+			chosen, _ := s.bury(t, n)
+			q := request(t, desk.Replay)
+			q.Send = desk.SendOptions{
+				Rate: 100, Ramp: []int{1, 10, 100}, MaxWaiting: 1000, StopFailures: 3, Settle: 100 * time.Millisecond,
+			}
+			if r := s.execute(t, q); r.Moved != len(chosen) || r.Left != 0 || r.Stopped != "" {
+				t.Errorf("%+v", r)
+			}
+			s.tidy(t)
+		})
+	}
+}
+
 // A run that another process cancels stops, and names who asked.
 func TestCancel(t *testing.T) {
 	t.Parallel()

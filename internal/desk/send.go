@@ -84,15 +84,11 @@ func (s *session) send(ctx context.Context, r Result, messages int) (Result, err
 
 // prepare creates what the run sends to, if it is the desk's own.
 func (s *session) prepare() error {
-	switch s.manifest.Action {
-	case Park, Edit, Discard:
-		if s.manifest.Forever {
-			return nil
-		}
-		if err := s.worker.conn.DeclareQueue(s.worker.desk.parked()); err != nil {
-			return fmt.Errorf("create the queue of parked messages: %w", err)
-		}
-	case Replay, Restore, returns:
+	if !s.manifest.parks() {
+		return nil
+	}
+	if err := s.worker.conn.DeclareQueue(s.worker.desk.parked()); err != nil {
+		return fmt.Errorf("create the queue of parked messages: %w", err)
 	}
 	return nil
 }
