@@ -13,8 +13,8 @@ import (
 	"github.com/dlxctl/dlxctl/internal/broker"
 	"github.com/dlxctl/dlxctl/internal/broker/amqp"
 	"github.com/dlxctl/dlxctl/internal/deadletter"
-	"github.com/dlxctl/dlxctl/internal/policy"
 	"github.com/dlxctl/dlxctl/internal/text"
+	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -92,7 +92,11 @@ func (w *worker) openHold(ctx context.Context, m *manifest) error {
 	if err := w.conn.DeclareQueue(hold); err != nil {
 		return fmt.Errorf("create the hold %s: %w", hold.Name, err)
 	}
-	if err := w.refusePolicies(ctx, hold); err != nil {
+	filled := []topology.Queue{hold}
+	if m.parks() {
+		filled = append(filled, w.desk.parked())
+	}
+	if err := w.refusePolicies(ctx, filled...); err != nil {
 		// It has just been created, and no message was published to it: nothing can be lost.
 		return errors.Join(err, w.conn.DeleteQueue(hold.Name, amqp.Conditions{}))
 	}
@@ -106,19 +110,21 @@ func (w *worker) openHold(ctx context.Context, m *manifest) error {
 	return w.note(ctx, hold.Name, messages...)
 }
 
-// refusePolicies refuses a hold to which a policy applies by which messages would vanish.
-func (w *worker) refusePolicies(ctx context.Context, hold topology.Queue) error {
+// parks reports whether the run puts messages into the queue of parked ones.
+func (m *manifest) parks() bool {
+	return m.Action == Park || m.Action == Edit || m.Action == Discard && !m.Forever
+}
+
+// refusePolicies refuses queues of the desk whose messages a policy of another team would delete,
+// drop or move.
+func (w *worker) refusePolicies(ctx context.Context, queues ...topology.Queue) error {
 	state, err := w.desk.Management.Inspect(ctx)
 	if err != nil {
 		return err
 	}
-	all := policy.All(state)
-	for _, p := range all.InEffect(hold) {
-		for _, key := range []string{"message-ttl", "expires", "delivery-limit"} {
-			if _, set := p.Definition[key]; set {
-				return refusef("the policy %s sets %s on the hold %s, which would lose messages; exclude queues named %s* from it",
-					text.Name(p.Name), key, hold.Name, topology.HoldName(w.desk.Topology.Name, ""))
-			}
+	for _, q := range queues {
+		if harm := plan.DeskHarm(w.desk.Topology.Name, state, q); harm != "" {
+			return refusef("%s", harm)
 		}
 	}
 	return nil

@@ -203,6 +203,7 @@ func (m *manifest) records() int {
 // Move decides where a message goes.
 func (x *sender) Move(d amqp091.Delivery) relay.Move {
 	if isRecord(x.manifest.Run, d) {
+		x.pacer.unused()
 		return relay.Move{Exchange: nowhere} // it is held back
 	}
 	m, err := x.router.route(d)

@@ -1,0 +1,65 @@
+package desk_test
+
+import (
+	"errors"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/dlxctl/dlxctl/internal/desk"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// A run is refused, and nothing is taken, where a policy of another team would lose messages in its
+// hold or among the parked ones. A policy on the parked queue does not stop a replay.
+func TestARunIsRefusedWhereAPolicyWouldLoseMessages(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		pattern    string
+		definition map[string]any
+		refused    map[desk.Action]string
+	}{
+		"a TTL on holds": {
+			`^shop\.desk`, map[string]any{"message-ttl": 60000},
+			map[desk.Action]string{desk.Replay: "would delete the messages in shop.desk.", desk.Park: "shop.desk."},
+		},
+		"a limit on all queues": {
+			".*", map[string]any{"max-length": 1000},
+			map[desk.Action]string{desk.Replay: "would drop the oldest message of shop.desk."},
+		},
+		"a TTL on parked messages": {
+			`^shop\.parked$`, map[string]any{"message-ttl": 60000},
+			map[desk.Action]string{desk.Park: "would delete the messages in shop.parked after 1m"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newShop(t, "classic")
+			s.bury(t, 40)
+			s.target.Call(t, "PUT", "policies/"+url.PathEscape(s.target.VHost)+"/foreign",
+				map[string]any{"pattern": tc.pattern, "apply-to": "queues", "definition": tc.definition})
+			for action, want := range tc.refused {
+				p, err := s.desk.Propose(t.Context(), request(t, action))
+				if err != nil {
+					t.Fatal(err)
+				}
+				_, err = s.desk.Execute(t.Context(), p, nil)
+				if !errors.Is(err, desk.ErrRefused) || !strings.Contains(err.Error(), want) {
+					t.Errorf("%s: %v", action, err)
+				}
+			}
+			if n := readyIn(t, s.ch, "billing.dead"); n != 40 {
+				t.Errorf("billing.dead holds %d messages, not 40", n)
+			}
+			if len(tc.refused[desk.Replay]) == 0 {
+				if r := s.execute(t, request(t, desk.Replay)); r.Moved == 0 || r.Left != 0 {
+					t.Errorf("the replay: %+v", r)
+				}
+			}
+			if parked := topology.ParkedName("shop"); strings.Contains(strings.Join(s.target.Definitions(t), "\n"), parked) {
+				t.Errorf("%s was created", parked)
+			}
+			s.tidy(t)
+		})
+	}
+}
