@@ -25,6 +25,7 @@ const (
 // messages that it handled and rejects, without requeue, those that it could not handle.
 type service struct {
 	d     demo
+	fixed bool // no message fails any more
 	start time.Time
 	last  map[string]time.Time // when the service saw a message last, by message-id
 }
@@ -34,13 +35,9 @@ type service struct {
 func (d demo) journey(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	u, err := url.Parse(d.url)
+	conn, err := d.dial()
 	if err != nil {
-		return errors.New("RABBITMQ_URL is not a URL")
-	}
-	conn, err := amqp091.Dial(u.JoinPath("/").ResolveReference(&url.URL{Path: "/" + vhost}).String())
-	if err != nil {
-		return fmt.Errorf("connect: %w", err)
+		return err
 	}
 	defer conn.Close()
 	s := service{d: d, start: time.Now(), last: map[string]time.Time{}}
@@ -75,6 +72,61 @@ func (d demo) journey(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// replay sends the dead letter back with dlxctl desk, while the repaired service consumes.
+func (d demo) replay(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	conn, err := d.dial()
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	ch, err := conn.Channel()
+	if err != nil {
+		return err
+	}
+	work, err := ch.Consume(workQueue, "", false, false, false, false, nil)
+	if err != nil {
+		return err
+	}
+	var seen strings.Builder // shown behind the output of the command
+	s := service{d: d, fixed: true, start: time.Now(), last: map[string]time.Time{}}
+	s.d.out = &seen
+	handled := make(chan error, 1)
+	go func() {
+		m, ok := <-work
+		if !ok {
+			handled <- errors.New("the broker closed the consumer")
+			return
+		}
+		_, err := s.handle(m)
+		handled <- err
+	}()
+	if err := d.command(ctx, "desk", "replay", "@"+workQueue, "--yes", "--expect", "1", "--settle", "1s"); err != nil {
+		return err
+	}
+	select {
+	case err := <-handled:
+		fmt.Fprint(d.out, seen.String())
+		return err
+	case <-ctx.Done():
+		return fmt.Errorf("the replayed message did not arrive: %w", ctx.Err())
+	}
+}
+
+// dial connects to the virtual host of the demo.
+func (d demo) dial() (*amqp091.Connection, error) {
+	u, err := url.Parse(d.url)
+	if err != nil {
+		return nil, errors.New("RABBITMQ_URL is not a URL")
+	}
+	conn, err := amqp091.Dial(u.JoinPath("/").ResolveReference(&url.URL{Path: "/" + vhost}).String())
+	if err != nil {
+		return nil, fmt.Errorf("connect: %w", err)
+	}
+	return conn, nil
 }
 
 // subscribe consumes from the work queue and from the dead-letter queue. Dead letters
@@ -127,7 +179,7 @@ func (s *service) handle(m amqp091.Delivery) (done bool, err error) {
 		waited = fmt.Sprintf(", waited %.1fs in tier %s", time.Since(since).Seconds(), tier(m))
 	}
 	s.last[m.MessageId] = time.Now()
-	fails := m.MessageId == poison || m.MessageId == recovers && retries < 2
+	fails := !s.fixed && (m.MessageId == poison || m.MessageId == recovers && retries < 2)
 	verdict := "done, acknowledged"
 	if fails {
 		verdict = "failed, rejected"

@@ -1,5 +1,6 @@
 // Command demo shows the main job of dlxctl on a real broker: a topology file, plan,
-// apply, a processor, a service that fails, and the journey of each message.
+// apply, a processor, a service that fails, the journey of each message, and a replay of the one
+// that ends as a dead letter.
 //
 //	demo DLXCTL TOPOLOGY
 //
@@ -81,12 +82,21 @@ func (d demo) run(ctx context.Context) (err error) {
 	if err := d.withProcessor(ctx, d.journey); err != nil {
 		return err
 	}
-	d.title("5. Plan again: the broker still matches the file.")
+	d.title("5. One message is out of attempts. Look at why it died; the look leaves it in its queue.")
+	if err := d.command(ctx, "desk", "groups", "@"+workQueue); err != nil {
+		return err
+	}
+	d.title("6. The service is repaired. Send the dead letter back to it, and to no other queue.")
+	if err := d.withProcessor(ctx, d.replay); err != nil {
+		return err
+	}
+	d.title("7. Plan again: the broker still matches the file.")
 	if err := d.command(ctx, "plan", "--detailed-exitcode"); err != nil {
 		return err
 	}
 	d.title("Done. The demo ran in the virtual host " + vhost + " and deletes it now.\n" +
-		"Next: bin/dlxctl init writes a topology file of your own; README.md has the quick start.")
+		"Next: bin/dlxctl init writes a topology file of your own; README.md has the quick start,\n" +
+		"and docs/desk.md says what to do with dead letters.")
 	return nil
 }
 
