@@ -36,6 +36,15 @@ func areas() []area {
 			`^processor\.Test(APublishersOwnHeaders|AKeyThatLooks|MessagesPutThere|TheGenomicsPipeline)`,
 			`^spec\.Test(EveryCount|NoExchangeDrops|NoCycle|KeyLikeAnAddress|NoBackoff)`,
 		}},
+		{"desk: a look takes nothing, keeps the order, and refuses harm", []string{
+			`^desk\.Test(Looks|AKilledLook|TwoLooks|AConsumerAttaches|ACutConnection)`, `^broker/amqp\.TestAHolder`,
+		}},
+		{"desk: no plan and no migration touches the messages of a run", []string{
+			`^e2e\.Test(Apply|Migrate)KeepsTheQueuesOfTheDesk`, `^plan\.Test(ADesk|WarningsOfTheDesk|DeskQueues)`,
+		}},
+		{"desk: runs are exact after a kill, and the brake stops them", []string{`^desk\.`}},
+		{"desk: what is decoded, masked, found and exported", []string{`^(decode|redact|deadletter)\.`}},
+		{"where the broker routes a message, computed and compared with the broker", []string{`^route\.`}},
 		{"metrics, notices, alerts, dashboard", []string{
 			`^processor\.Test(Metrics|Notices|ADeadWebhook|Ready)`, `^processor/monitor\.`,
 			`^e2e\.Test(Alerts|Promtool|Queries|Dashboard|ProcessListens)`, `^notify\.`, `^generate\.`,
