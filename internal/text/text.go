@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"unicode"
+	"unicode/utf8"
 )
 
 // Count returns a number with its noun: "1 queue", "2 queues", "0 policies".
@@ -43,7 +44,8 @@ func Choose[T ~int | ~int64](n T, one, many string) string {
 // Name returns the name of an object as people read it: as it is, in quotes if it
 // could be mistaken for something else or would upset a terminal.
 func Name(name string) string {
-	odd := name == "" || strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsGraphic(r) || r == '"' })
+	odd := name == "" || !utf8.ValidString(name) ||
+		strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsGraphic(r) || r == '"' })
 	if odd || strings.TrimSpace(name) != name {
 		return strconv.Quote(name)
 	}

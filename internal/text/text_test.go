@@ -51,3 +51,13 @@ func TestWriteJSON(t *testing.T) {
 		t.Error("a function cannot be written as JSON")
 	}
 }
+
+// A byte that is no UTF-8 can control a terminal too.
+func TestNamesThatAreNoTextAreQuoted(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]string{"orders": "orders", "\x9b31m": `"\x9b31m"`, "a\x1b": `"a\x1b"`, "": `""`} {
+		if got := text.Name(name); got != want {
+			t.Errorf("Name(%q) = %s; want %s", name, got, want)
+		}
+	}
+}
