@@ -49,7 +49,8 @@ func TestEncode(t *testing.T) {
 			"7", "8", `{ "messageType":["urn:message:A:B"],  "message": {"id": 8, "x": 1}, "host":{} }`,
 		},
 		"protobuf": {
-			decode.Input{Type: "shop.Order", Body: encoded(t, fullOrder)}, "a@example.com", "b@example.com",
+			decode.Input{Type: "shop.Order", Body: encoded(t, fullOrder)},
+			"a@example.com", "b@example.com",
 			string(encoded(t, strings.Replace(fullOrder, "a@example.com", "b@example.com", 1))),
 		},
 	} {
@@ -110,7 +111,8 @@ func TestEncodeRefuses(t *testing.T) {
 		"CloudEvents base64": {
 			decode.Input{
 				Body: []byte(`{"specversion":"1.0","type":"t","source":"s","id":"1","data_base64":"e30="}`),
-			}, "{}", true,
+			},
+			"{}", true,
 			"the text is only the data_base64",
 		},
 		"message twice": {

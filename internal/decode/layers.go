@@ -222,7 +222,7 @@ func better(decoded []byte) bool {
 }
 
 // begins reports whether the first character that is no space is one of these.
-func begins(body []byte, any string) bool {
+func begins(body []byte, first string) bool {
 	body = bytes.TrimLeft(body, " \t\r\n")
-	return len(body) > 0 && strings.IndexByte(any, body[0]) >= 0
+	return len(body) > 0 && strings.IndexByte(first, body[0]) >= 0
 }

@@ -126,9 +126,10 @@ func packed(kind protoreflect.Kind, b []byte) int {
 		return len(b) / 8
 	case protoreflect.StringKind, protoreflect.BytesKind, protoreflect.MessageKind, protoreflect.GroupKind:
 		return 0 // these are never packed
-	default:
-		return len(b)
+	case protoreflect.BoolKind, protoreflect.EnumKind, protoreflect.Int32Kind, protoreflect.Sint32Kind,
+		protoreflect.Uint32Kind, protoreflect.Int64Kind, protoreflect.Sint64Kind, protoreflect.Uint64Kind:
 	}
+	return len(b)
 }
 
 // tree returns a message as an ordered tree, with the names of protobuf's JSON.
@@ -224,9 +225,10 @@ func (m *message) value(f protoreflect.FieldDescriptor, v protoreflect.Value) an
 			return json.Number(strconv.FormatUint(v.Uint(), 10))
 		}
 		return int64(v.Uint())
-	default:
-		return v.Int()
+	case protoreflect.Int32Kind, protoreflect.Sint32Kind, protoreflect.Int64Kind, protoreflect.Sint64Kind,
+		protoreflect.Sfixed32Kind, protoreflect.Sfixed64Kind:
 	}
+	return v.Int()
 }
 
 // float returns a float as JSON writes it. What JSON has no number for is a text.

@@ -62,7 +62,9 @@ func parseWire(b []byte, left *budget, depth int) ([]wireField, bool) {
 			f.bits, n = protowire.ConsumeFixed64(b)
 		case protowire.BytesType:
 			f.raw, n = protowire.ConsumeBytes(b)
-		default: // groups are older than any program that would use RabbitMQ with protobuf
+		case protowire.StartGroupType, protowire.EndGroupType:
+			return nil, false // groups are older than any program that would use RabbitMQ with protobuf
+		default:
 			return nil, false
 		}
 		if n < 0 {
@@ -149,7 +151,7 @@ func (f wireField) value() any {
 		if v := math.Float64frombits(f.bits); isUsual(v) {
 			return v
 		}
-	default:
+	case protowire.VarintType, protowire.StartGroupType, protowire.EndGroupType:
 	}
 	return int64(f.bits) // beyond int64 it is a negative number: protobuf has few unsigned ones of that size
 }
@@ -196,7 +198,7 @@ func (f wireField) numbers() string {
 		return readings(float64(math.Float32frombits(uint32(f.bits))), 32, uint64(uint32(f.bits)), int64(int32(f.bits)))
 	case protowire.Fixed64Type:
 		return readings(math.Float64frombits(f.bits), 64, f.bits, int64(f.bits))
-	default:
+	case protowire.VarintType, protowire.BytesType, protowire.StartGroupType, protowire.EndGroupType:
 	}
 	if f.bits > math.MaxInt64 {
 		return fmt.Sprintf("%d or %d", int64(f.bits), f.bits)

@@ -20,7 +20,8 @@ func TestMaskedNoticesHaveNoRawBody(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		n.NotifyShown(Notice{MessageID: "secret-1", Error: "no secret-1"}, Message{Body: []byte(body)}, func(m Message) Shown {
+		about := Notice{MessageID: "secret-1", Error: "no secret-1"}
+		n.NotifyShown(about, Message{Body: []byte(body)}, func(m Message) Shown {
 			if m.ID != "secret-1" || m.Error != "no secret-1" || string(m.Body) != body {
 				t.Errorf("%s: the message to show is %+v", name, m)
 			}
@@ -28,7 +29,8 @@ func TestMaskedNoticesHaveNoRawBody(t *testing.T) {
 		})
 		notice := <-n.notices
 		data, err := json.Marshal(notice)
-		if err != nil || strings.Contains(string(data), "secret") || notice.BodyBase64 != "" || len(notice.BodyText) != BodyCap {
+		if err != nil || strings.Contains(string(data), "secret") || notice.BodyBase64 != "" ||
+			len(notice.BodyText) != BodyCap {
 			t.Errorf("%s: the notice is %s (%v)", name, data, err)
 		}
 		n.NotifyShown(Notice{}, Message{Body: []byte(body)}, func(Message) Shown { return Shown{Text: "t"} })

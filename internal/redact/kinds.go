@@ -13,25 +13,55 @@ type span struct{ begin, end int }
 func finder(name string) func(string) []span {
 	switch name {
 	case "email":
-		return matches(regexp.MustCompile(`(?:"[^"\n]{1,64}"|[\p{L}\p{N}._%+'~-]+)(?:@|%40)` +
+		return matches([]string{"@", "%40"}, regexp.MustCompile(`(?:"[^"\n]{1,64}"|[\p{L}\p{N}._%+'~-]+)(?:@|%40)`+
 			`(?:[\p{L}\p{N}](?:[\p{L}\p{N}-]*[\p{L}\p{N}])?\.)+[\p{L}\p{N}-]*[\p{L}\p{N}]`))
 	case "bearer":
 		// The second form is a JSON Web Token, wherever it is.
-		return matches(regexp.MustCompile(`(?i:bearer)[\s:]+[A-Za-z0-9._~+/=-]+|eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*)*`))
+		return matches([]string{"bearer", "eyj"}, regexp.MustCompile(`(?i:bearer)[\s:]+[A-Za-z0-9._~+/=-]+|eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*)*`))
 	case "iban":
 		return ibans
 	}
 	return nil
 }
 
-func matches(re *regexp.Regexp) func(string) []span {
+// matches returns a function that finds what an expression matches. Each match holds one of the
+// signs, written in small letters: most texts have none, and the search for one costs little.
+func matches(signs []string, re *regexp.Regexp) func(string) []span {
 	return func(s string) []span {
 		var out []span
+		small := strings.ToLower(s)
+		if !slices.ContainsFunc(signs, func(sign string) bool { return strings.Contains(small, sign) }) {
+			return nil
+		}
 		for _, m := range re.FindAllStringIndex(s, -1) {
 			out = append(out, span{m[0], m[1]})
 		}
 		return out
 	}
+}
+
+// words finds the parts of a text that may be base64 or hexadecimal of a value that is masked.
+func words(s string) []span {
+	var out []span
+	for i := 0; i < len(s); i++ {
+		begin := i
+		for i < len(s) && isWord(s[i]) {
+			i++
+		}
+		length := i - begin
+		for length > 0 && i < len(s) && s[i] == '=' && i-begin-length < 2 {
+			i++
+		}
+		if length >= 8 { // the base64 of the shortest value
+			out = append(out, span{begin, i})
+		}
+	}
+	return out
+}
+
+// isWord reports a character of base64 in one of its alphabets.
+func isWord(c byte) bool {
+	return isAlpha(c) || isDigit(c) || c == '+' || c == '/' || c == '_' || c == '-'
 }
 
 // mask replaces parts of a text. Parts may overlap.

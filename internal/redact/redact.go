@@ -5,7 +5,6 @@ package redact
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -31,13 +30,12 @@ type Rules struct {
 type Redactor struct {
 	body, headers []path
 	find          []func(string) []span
-	words         func(string) []span // the parts of a text that may be base64 or hexadecimal
 	hide          bool
 }
 
 // New checks rules. The zero Rules are valid.
 func New(r Rules) (*Redactor, error) {
-	out := &Redactor{hide: r.HideBodies, words: matches(regexp.MustCompile(`[A-Za-z0-9+/_-]{8,}={0,2}`))}
+	out := &Redactor{hide: r.HideBodies}
 	for _, text := range r.Paths {
 		root, p, err := parsePath(text)
 		if err != nil {
@@ -93,9 +91,10 @@ func (r *Redactor) Begin(headers map[string]any) *Pass {
 // Pass masks one message. Values that a path names are masked wherever else they are in the
 // message too, if they are long enough to be told from ordinary words.
 type Pass struct {
-	rules   *Redactor
-	secrets []string
-	masked  int // how many values were masked
+	rules    *Redactor
+	secrets  map[string]bool   // what paths masked
+	replacer *strings.Replacer // of the secrets; nil until it is needed
+	masked   int               // how many values were masked
 }
 
 // shortest is the length in bytes from which a value that a path names is masked elsewhere too.
@@ -196,9 +195,10 @@ func (p *Pass) Text(s string) string {
 // name masks the name of a type. The name may be part of a masked value: that of MassTransit
 // is the end of a longer one.
 func (p *Pass) name(s string) string {
-	ends := func(secret string) bool { return strings.Contains(secret, s) }
-	if len(s) >= shortest && slices.ContainsFunc(p.secrets, ends) {
-		return Mask
+	for secret := range p.secrets {
+		if len(s) >= shortest && strings.Contains(secret, s) {
+			return Mask
+		}
 	}
 	return p.Text(s)
 }

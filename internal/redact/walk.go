@@ -1,6 +1,7 @@
 package redact
 
 import (
+	"cmp"
 	"encoding/base64"
 	"encoding/hex"
 	"fmt"
@@ -104,10 +105,13 @@ func (p *Pass) remember(v any) {
 }
 
 func (p *Pass) secret(s string) {
-	if s = strings.TrimSpace(s); len(s) >= shortest && s != Mask && !slices.Contains(p.secrets, s) {
-		p.secrets = append(p.secrets, s)
-		slices.SortFunc(p.secrets, func(a, b string) int { return len(b) - len(a) }) // longer ones may hold shorter ones
+	if s = strings.TrimSpace(s); len(s) < shortest || s == Mask || p.secrets[s] {
+		return
 	}
+	if p.secrets == nil {
+		p.secrets = map[string]bool{}
+	}
+	p.secrets[s], p.replacer = true, nil
 }
 
 // values returns a copy of a tree in which texts, numbers and keys are masked that have a type
@@ -139,7 +143,7 @@ func (p *Pass) values(v any) any {
 	if m, ok := table(v); ok {
 		return p.table(m)
 	}
-	if slices.Contains(p.secrets, fmt.Sprint(v)) { // a number
+	if len(p.secrets) > 0 && p.secrets[fmt.Sprint(v)] { // a number
 		p.masked++
 		return Mask
 	}
@@ -171,7 +175,7 @@ func table(v any) (map[string]any, bool) {
 	if !r.IsValid() || r.Kind() != reflect.Map || !r.CanConvert(want) {
 		return nil, false
 	}
-	m, ok := r.Convert(want).Interface().(map[string]any)
+	m, ok := reflect.TypeAssert[map[string]any](r.Convert(want))
 	return m, ok && m != nil
 }
 
@@ -193,8 +197,8 @@ func (p *Pass) text(s string) string {
 }
 
 func (p *Pass) direct(s string) string {
-	for _, secret := range p.secrets {
-		s = strings.ReplaceAll(s, secret, Mask)
+	if len(p.secrets) > 0 {
+		s = p.replaces().Replace(s)
 	}
 	var found []span
 	for _, find := range p.rules.find {
@@ -203,9 +207,24 @@ func (p *Pass) direct(s string) string {
 	return mask(s, found)
 }
 
+// replaces returns what replaces the remembered values, longer ones first: they may hold shorter
+// ones.
+func (p *Pass) replaces() *strings.Replacer {
+	if p.replacer == nil {
+		var pairs []string
+		for _, s := range slices.SortedFunc(maps.Keys(p.secrets), func(a, b string) int {
+			return cmp.Or(len(b)-len(a), strings.Compare(a, b))
+		}) {
+			pairs = append(pairs, s, Mask)
+		}
+		p.replacer = strings.NewReplacer(pairs...)
+	}
+	return p.replacer
+}
+
 // encoded finds words of a text that are base64 or hexadecimal of one that would be masked.
 func (p *Pass) encoded(s string) []span {
-	return slices.DeleteFunc(p.rules.words(s), func(w span) bool { return !p.hides(s[w.begin:w.end]) })
+	return slices.DeleteFunc(words(s), func(w span) bool { return !p.hides(s[w.begin:w.end]) })
 }
 
 // hides reports whether a word is base64 or hexadecimal of a text that would be masked.
@@ -213,7 +232,11 @@ func (p *Pass) hides(word string) bool {
 	if b, err := hex.DecodeString(strings.TrimPrefix(word, "0x")); err == nil && p.direct(string(b)) != string(b) {
 		return true
 	}
-	word = strings.NewReplacer("-", "+", "_", "/", "=", "").Replace(word)
-	b, err := base64.RawStdEncoding.DecodeString(word)
+	word = strings.TrimRight(word, "=")
+	alphabet := base64.RawStdEncoding
+	if strings.ContainsAny(word, "-_") {
+		alphabet = base64.RawURLEncoding
+	}
+	b, err := alphabet.DecodeString(word)
 	return err == nil && p.direct(string(b)) != string(b)
 }
