@@ -230,7 +230,7 @@ func (p *Page) execute(w http.ResponseWriter, r *http.Request) {
 			Reason: found.ask.Reason, StopFailures: found.Request.Send.StopFailures,
 			StopShare: found.Request.Send.StopShare,
 		}
-		p.begin(w, j, func(ctx context.Context, progress func(desk.Progress)) (desk.Result, error) {
+		p.begin(w, j, func(ctx context.Context, progress func(desk.Progress)) (desk.Result, error) { //nolint:contextcheck // a run outlives its request
 			return p.Engine.Execute(ctx, found.Proposal, progress)
 		})
 	}
@@ -273,11 +273,11 @@ func (p *Page) carryOn(w http.ResponseWriter, r *http.Request, do string, run de
 	}
 	switch do {
 	case "resume":
-		p.begin(w, j, func(ctx context.Context, progress func(desk.Progress)) (desk.Result, error) {
+		p.begin(w, j, func(ctx context.Context, progress func(desk.Progress)) (desk.Result, error) { //nolint:contextcheck // a run outlives its request
 			return p.Engine.Resume(ctx, run.ID, nil, progress)
 		})
 	case "return":
-		p.begin(w, j, func(ctx context.Context, progress func(desk.Progress)) (desk.Result, error) {
+		p.begin(w, j, func(ctx context.Context, progress func(desk.Progress)) (desk.Result, error) { //nolint:contextcheck // a run outlives its request
 			return p.Engine.Return(ctx, run.ID, progress)
 		})
 	case "cancel":
