@@ -132,7 +132,7 @@ func (k *deskEditCommand) edited(c *cobra.Command, d *desk.Desk, m deadletter.Me
 	}
 	before, err := reader.Draft(m)
 	if err != nil {
-		return deadletter.Edited{}, fmt.Errorf("%w: %w; or pass --body-file, or --raw if values are masked", desk.ErrRefused, err)
+		return deadletter.Edited{}, fmt.Errorf("%w: %w; pass --body-file with the new body, or --raw to edit what is masked", desk.ErrRefused, err)
 	}
 	after, err := k.inEditor(c.Context(), before)
 	if err != nil {

@@ -265,7 +265,7 @@ func TestCommandsInThePages(t *testing.T) {
 		}
 		for _, b := range listed {
 			for _, line := range b.commands() {
-				for _, command := range regexp.MustCompile(` (?:&&|\|) `).Split(line, -1) {
+				for _, command := range chained(line) {
 					checked++
 					couldDo(t, page, command)
 				}
@@ -274,7 +274,7 @@ func TestCommandsInThePages(t *testing.T) {
 		for _, command := range inSentences(t, page) {
 			checked++
 			var value *pflag.ValueRequiredError // the sentence names the flag alone
-			if err := cmd.CheckArgs(strings.Fields(command)[1:]...); err != nil && !errors.As(err, &value) {
+			if err := cmd.CheckArgs(shellWords(command)[1:]...); err != nil && !errors.As(err, &value) {
 				t.Errorf("%s: %q: %v", page, command, err)
 			}
 		}
@@ -282,6 +282,35 @@ func TestCommandsInThePages(t *testing.T) {
 	if checked < 60 {
 		t.Errorf("only %d commands were found", checked)
 	}
+}
+
+// chained returns the commands of a line that && or | connects. A quoted && or | is part of an
+// argument.
+func chained(line string) []string {
+	var all []string
+	begin, quoted := 0, false
+	for i := range len(line) {
+		switch rest := line[i:]; {
+		case line[i] == '\'':
+			quoted = !quoted
+		case !quoted && (strings.HasPrefix(rest, " && ") || strings.HasPrefix(rest, " | ")):
+			all = append(all, line[begin:i])
+			begin = i + len(" | ")
+			if strings.HasPrefix(rest, " && ") {
+				begin++
+			}
+		}
+	}
+	return append(all, line[begin:])
+}
+
+// shellWords returns the words of a command, as a shell reads its single quotes.
+func shellWords(command string) []string {
+	words := regexp.MustCompile(`(?:'[^']*'|[^\s'])+`).FindAllString(command, -1)
+	for i := range words {
+		words[i] = strings.ReplaceAll(words[i], "'", "")
+	}
+	return words
 }
 
 // inSentences returns the commands that the sentences of a page show as code.
@@ -306,7 +335,7 @@ func couldDo(t *testing.T, page, command string) {
 		_, command, _ = strings.Cut(command, " ")
 	}
 	command, _, _ = strings.Cut(command, " > ")
-	switch words := strings.Fields(command); words[0] {
+	switch words := shellWords(command); words[0] {
 	case "dlxctl":
 		if err := cmd.CheckArgs(words[1:]...); err != nil {
 			t.Errorf("%s: %q: %v", page, command, err)

@@ -59,6 +59,9 @@ func WriteProposal(w io.Writer, p Proposal, do string) error {
 	if len(p.Reaches) > 0 && p.Request.Action == Replay {
 		fmt.Fprintln(&b, describeSend(p.Request.Send))
 	}
+	for _, n := range p.Notes {
+		fmt.Fprintf(&b, "note: %s\n", n)
+	}
 	for _, r := range p.Refusals {
 		fmt.Fprintf(&b, "refused: %s\n", r)
 	}
