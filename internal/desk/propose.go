@@ -23,6 +23,13 @@ func (d *Desk) Propose(ctx context.Context, r Request) (Proposal, error) {
 	if err != nil {
 		return Proposal{}, err
 	}
+	if t := r.Target; t.Original || t.Queue == "" && (t.Exchange != "" || t.Key != "") {
+		state, err := d.Management.Inspect(ctx)
+		if err != nil {
+			return Proposal{}, err
+		}
+		c.router = route.New(state)
+	}
 	looked, err := d.Look(ctx, r.Queue, r.Look, c.visit)
 	if err != nil {
 		return Proposal{}, err
@@ -50,21 +57,29 @@ type choice struct {
 	groups   map[string]*deadletter.Group
 	first    time.Time
 	last     time.Time
-	// to counts the messages by where they go.
+	// to counts the messages that go to one queue alone.
 	to map[place]int
+	// router says where messages go that are published to an exchange; nil where none is. reaches
+	// counts them. nowhere and unsure have those that reach no queue, and those that may reach more,
+	// by the reason.
+	router  *route.Router
+	reaches map[Reach]int
+	nowhere map[string]int
+	unsure  map[string]int
 	// doubts are why messages cannot go where they should, with their number.
 	doubts map[string]int
 	edited *amqp091.Delivery
 }
 
-// place is where a message goes: to one queue alone, or to an exchange with a key.
-type place struct{ queue, exchange, key string }
+// place is a queue to which a message goes alone, and the key that it has there.
+type place struct{ queue, key string }
 
 // newChoice checks a request.
 func (d *Desk) newChoice(r Request) (*choice, error) {
 	c := &choice{
 		desk: d, request: r, known: d.known(), entries: map[uint64]entry{}, groups: map[string]*deadletter.Group{},
 		to: map[place]int{}, doubts: map[string]int{},
+		reaches: map[Reach]int{}, nowhere: map[string]int{}, unsure: map[string]int{},
 	}
 	parked := topology.ParkedName(d.Topology.Name)
 	switch t := r.Target; {
@@ -176,11 +191,11 @@ func (c *choice) place(m deadletter.Message, facts deadletter.Facts) {
 	case t.Queue != "":
 		c.to[place{queue: t.Queue, key: t.Queue}]++
 	case t.Exchange != "" || t.Key != "":
-		c.to[place{exchange: t.Exchange, key: t.Key}]++
+		c.publish(m, facts, t.Exchange, t.Key)
 	case t.Original && facts.Exchange == "" && facts.Key == "":
 		c.doubts["do not tell where they were published; name a target with --to"]++
 	case t.Original:
-		c.to[place{exchange: facts.Exchange, key: facts.Key}]++
+		c.publish(m, facts, facts.Exchange, facts.Key)
 	case facts.WorkQueue == "":
 		c.doubts[cmp.Or(facts.Doubt, "no header names the queue in which it failed")+"; name a target with --to"]++
 	default:
@@ -217,13 +232,14 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// queues returns the queues to which messages go by their names.
+// queues returns the queues to which messages go.
 func (c *choice) queues() []string {
 	seen := map[string]bool{}
 	for p := range c.to {
-		if p.queue != "" {
-			seen[p.queue] = true
-		}
+		seen[p.queue] = true
+	}
+	for r := range c.reaches {
+		seen[r.Queue] = true
 	}
 	return slices.Sorted(maps.Keys(seen))
 }
@@ -241,6 +257,7 @@ func (c *choice) propose(looked Looked, state topology.State) Proposal {
 		return cmp.Or(b.Count-a.Count, cmp.Compare(a.Value, b.Value))
 	})
 	c.reach(&p, state)
+	c.uncertain(&p)
 	c.refuse(&p)
 	c.brakes(&p, state)
 	p.manifest = c.manifest(&p, state)
@@ -250,23 +267,13 @@ func (c *choice) propose(looked Looked, state topology.State) Proposal {
 // reach says where the messages go, and refuses what does not exist.
 func (c *choice) reach(p *Proposal, state topology.State) {
 	bound := returnable(c.desk.Topology.Name, state)
-	router := route.New(state)
 	exists := map[string]bool{}
 	for _, q := range state.Have.Queues {
 		exists[q.Name] = true
 	}
-	reaches := map[Reach]int{}
+	reaches := maps.Clone(c.reaches)
 	for at, n := range c.to {
 		switch {
-		case at.queue == "":
-			result := router.Publish(at.exchange, at.key, nil)
-			if len(result.Queues) == 0 {
-				p.Refusals = append(p.Refusals, fmt.Sprintf("exchange %q with key %q leads to no queue; name another target with --to",
-					at.exchange, at.key))
-			}
-			for _, queue := range result.Queues {
-				reaches[Reach{Queue: queue, Exchange: at.exchange, Key: at.key}] += n
-			}
 		case !exists[at.queue]:
 			p.Refusals = append(p.Refusals, fmt.Sprintf("the queue %s does not exist; run dlxctl apply, or name another target with --to",
 				text.Name(at.queue)))

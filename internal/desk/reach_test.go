@@ -1,0 +1,89 @@
+package desk_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/dlxctl/dlxctl/internal/brokertest"
+	"github.com/dlxctl/dlxctl/internal/desk"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// TestProposeNamesTheQueues has what a proposal says about messages that would be published to an
+// exchange: which queues get them by the bindings, headers and alternates of the broker.
+func TestProposeNamesTheQueues(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, topology.Classic)
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(s.ch.ExchangeDeclare("rest", topology.Fanout, true, false, false, false, nil))
+	must(s.ch.ExchangeDeclare("kinds", topology.Headers, true, false, false, false,
+		amqp091.Table{topology.ArgAlternateExchange: "rest"}))
+	for _, name := range []string{"letters", "others", "odd"} {
+		_, err := s.ch.QueueDeclare(name, true, false, false, false, nil)
+		must(err)
+	}
+	must(s.ch.QueueBind("billing", "", "kinds", false, amqp091.Table{"kind": "invoice"}))
+	must(s.ch.QueueBind("odd", "", "kinds", false, amqp091.Table{"list": []any{int32(1)}}))
+	must(s.ch.QueueBind("others", "", "rest", false, nil))
+	origin := func(key string, cc ...any) amqp091.Table {
+		return amqp091.Table{
+			"retry-queue": "billing", "retry-attempts": int64(2),
+			"retry-exchange": "events", "retry-routing-key": key, "retry-cc": cc,
+		}
+	}
+	for kind, headers := range map[string]amqp091.Table{
+		"invoice": origin("order.a"), "note": origin("nope", "order.b"), "list": origin("nope"),
+	} {
+		headers["kind"] = kind
+		if kind == "list" {
+			headers["list"] = []any{int32(1)}
+		}
+		brokertest.PublishConfirmed(t, s.ch, "", "letters", amqp091.Publishing{MessageId: kind, Headers: headers})
+	}
+	for name, tc := range map[string]struct {
+		target  desk.Target
+		reaches []string
+		refused string
+		unsure  int
+	}{
+		"by their headers": {
+			target: desk.Target{Exchange: "kinds", Key: "k"}, reaches: []string{"billing 1", "others 1"}, unsure: 2,
+		},
+		"to where they were published, with CC": {
+			target: desk.Target{Original: true}, reaches: []string{"audit 1", "audit 1", "billing 1", "billing 1"},
+			refused: `1 message: exchange events with key "nope" leads to no queue, as exchange events has no binding`,
+		},
+		"to no exchange": {
+			target: desk.Target{Exchange: "gone", Key: "k"}, refused: `leads to no queue, as exchange gone does not exist`,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, err := s.desk.Propose(t.Context(), desk.Request{Action: desk.Replay, Queue: "letters", Target: tc.target})
+			must(err)
+			var got []string
+			for _, r := range p.Reaches {
+				got = append(got, fmt.Sprint(r.Queue, " ", r.Messages))
+			}
+			if d := cmp.Diff(tc.reaches, got); d != "" {
+				t.Errorf("reaches (-want +got):\n%s\n%v", d, p.Refusals)
+			}
+			if text := strings.Join(p.Refusals, "\n"); !strings.Contains(text, tc.refused) || tc.refused == "" && text != "" {
+				t.Errorf("refusals %q, want %q", text, tc.refused)
+			}
+			unsure := slices.DeleteFunc(p.Notes, func(s string) bool { return !strings.Contains(s, "is not certain") })
+			if len(unsure) != tc.unsure {
+				t.Errorf("notes %q, want %d", p.Notes, tc.unsure)
+			}
+		})
+	}
+}
