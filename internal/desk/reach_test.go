@@ -28,7 +28,7 @@ func TestProposeNamesTheQueues(t *testing.T) {
 	must(s.ch.ExchangeDeclare("rest", topology.Fanout, true, false, false, false, nil))
 	must(s.ch.ExchangeDeclare("kinds", topology.Headers, true, false, false, false,
 		amqp091.Table{topology.ArgAlternateExchange: "rest"}))
-	for _, name := range []string{"letters", "others", "odd"} {
+	for _, name := range []string{"dead", "others", "odd"} {
 		_, err := s.ch.QueueDeclare(name, true, false, false, false, nil)
 		must(err)
 	}
@@ -48,8 +48,9 @@ func TestProposeNamesTheQueues(t *testing.T) {
 		if kind == "list" {
 			headers["list"] = []any{int32(1)}
 		}
-		brokertest.PublishConfirmed(t, s.ch, "", "letters", amqp091.Publishing{MessageId: kind, Headers: headers})
+		brokertest.PublishConfirmed(t, s.ch, "", "dead", amqp091.Publishing{MessageId: kind, Headers: headers})
 	}
+	//nolint:paralleltest // the queue is looked at by one proposal at a time
 	for name, tc := range map[string]struct {
 		target  desk.Target
 		reaches []string
@@ -68,7 +69,7 @@ func TestProposeNamesTheQueues(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			p, err := s.desk.Propose(t.Context(), desk.Request{Action: desk.Replay, Queue: "letters", Target: tc.target})
+			p, err := s.desk.Propose(t.Context(), desk.Request{Action: desk.Replay, Queue: "dead", Target: tc.target})
 			must(err)
 			var got []string
 			for _, r := range p.Reaches {

@@ -171,7 +171,9 @@ func drawHeaderValue() *rapid.Generator[any] {
 	return rapid.SampledFrom([]any{
 		"", "2", "q1", "rejected", "expired",
 		int8(2), int16(2), int32(2), int64(2), int32(-1), int64(2000), uint8(2), 2.0, float32(2), 0.5, float32(0.5),
-		true, false, nil, time.Unix(2, 0), []byte("2"), []any{"a"}, []any{"a", "b"},
+		true, false, nil, time.Unix(2, 0), []byte("2"),
+		[]any{"a"},
+		[]any{"a", "b"},
 	})
 }
 
