@@ -199,6 +199,7 @@ func reading(t topology.Compiled) Grant {
 //   - write on the exchange that returns messages, where replays go, and on the default exchange,
 //     through which the desk fills holds and the parked queue;
 //   - write on the dead-letter queues, to bind them to the exchange that gives messages back;
+//   - write on the work queues: to ask how many messages wait there, 4.3 wants any permission;
 //   - read on the exchange of failures, to hear which messages fail again.
 func acting(t topology.Compiled) Grant {
 	g := reading(t)
@@ -208,6 +209,9 @@ func acting(t topology.Compiled) Grant {
 	g.Configure = []string{deskPattern(t), parked}
 	g.Write = append(deadLetterQueues(t), deskPattern(t), exactly(defaultExchange),
 		exactly(topology.ReturnExchangeName(t.Name)))
+	for _, w := range t.WorkQueues {
+		g.Write = append(g.Write, exactly(w.Name))
+	}
 	g.Read = append(g.Read, exactly(topology.FailedExchangeName(t.Name)))
 	return g
 }

@@ -1,0 +1,110 @@
+package e2e_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/dlxctl/dlxctl/internal/brokertest"
+)
+
+const deskRightsFile = `
+version: 1
+name: shop
+defaults: {backoff: standard}
+backoff: {standard: {tiers: [100ms]}}
+exchanges: [{name: events}]
+queues:
+  - {name: billing, bindings: [{exchange: events, key: order}]}
+  - {name: mail, dead: shared, type: classic, bindings: [{exchange: events, key: mail}]}
+`
+
+// deadLetters returns a virtual host with a topology and dead letters in each of its queues for
+// them: with the headers that a processor of dlxctl gives them.
+func deadLetters(t *testing.T, n int) (target brokertest.Target, file string) {
+	t.Helper()
+	target, file = brokertest.VHost(t), writeTopology(t, deskRightsFile)
+	succeeds(t, target, "apply", "--yes", "-f", file)
+	ch := target.Confirming(t)
+	for queue, work := range map[string]string{"billing.dead": "billing", "shop.dead": "mail", "shop.unroutable": ""} {
+		for i := range n {
+			m := amqp091.Publishing{
+				MessageId: fmt.Sprintf("%s-%d", queue, i), Body: fmt.Appendf(nil, `{"n":%d}`, i), ContentType: "application/json",
+				Headers: amqp091.Table{
+					"count": int64(-1), "CC": []any{"@" + work}, "retry-queue": work, "retry-reason": "rejected",
+					"retry-attempts": int64(2), "retry-exchange": "events", "retry-routing-key": "order",
+					"retry-first-failed-at": "2026-01-02T15:04:05.000Z", "retry-last-failed-at": "2026-01-02T15:04:06.000Z",
+				},
+			}
+			brokertest.PublishConfirmed(t, ch, "", queue, m)
+		}
+	}
+	return target, file
+}
+
+// With the rights that 'dlxctl rights' prints for reading at the desk, each command that reads
+// works, and none that acts. Without one of its rights the error names the queue.
+func TestDeskReaderRightsSuffice(t *testing.T) {
+	t.Parallel()
+	target, file := deadLetters(t, 3)
+	full := grant(t, deskRightsFile, "desk-reader")
+	reader := as(t, target, full)
+	for _, queue := range []string{"billing.dead", "shop.dead", "shop.unroutable"} {
+		for _, command := range []string{"list", "groups"} {
+			succeeds(t, reader, "desk", command, queue, "-f", file)
+		}
+		lacking := as(t, target, without(full, right{"read", strings.ReplaceAll(queue, ".", `\.`)}))
+		if code, out := dlxctl(lacking, "desk", "list", queue, "-f", file); code == 0 || !strings.Contains(out, queue) {
+			t.Errorf("list of %s without the right to read it exits with %d:\n%s", queue, code, out)
+		}
+	}
+	succeeds(t, reader, "desk", "-f", file)
+	succeeds(t, reader, "desk", "runs", "-f", file)
+	for _, args := range [][]string{
+		{"replay", "billing.dead"}, {"park", "billing.dead"}, {"discard", "billing.dead"},
+	} {
+		args = append(append([]string{"desk"}, args...), "--yes", "--expect", "3", "-f", file)
+		if code, out := dlxctl(reader, args...); code == 0 {
+			t.Errorf("%q succeeds as a reader:\n%s", args, out)
+		}
+		awaitDepth(t, target, "billing.dead", 3)
+	}
+}
+
+// awaitDepth waits until a queue has n ready messages.
+func awaitDepth(t *testing.T, target brokertest.Target, queue string, n int) {
+	t.Helper()
+	brokertest.Eventually(t, fmt.Sprintf("%d messages in %s", n, queue), func() bool {
+		q, err := target.Channel(t).QueueDeclarePassive(queue, true, false, false, false, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return q.Messages == n
+	})
+}
+
+// With the rights that 'dlxctl rights' prints for acting at the desk, each command works: replay,
+// park, restore, discard, and the return of a run that its brake or a person has stopped.
+func TestDeskRightsSuffice(t *testing.T) {
+	t.Parallel()
+	const n = 3
+	target, file := deadLetters(t, n)
+	actor := as(t, target, grant(t, deskRightsFile, "desk"))
+	desk := func(code int, args ...string) {
+		t.Helper()
+		args = append(append([]string{"desk"}, args...), "--yes", "-f", file)
+		if got, out := dlxctl(actor, args...); got != code {
+			t.Fatalf("%q exits with %d, not %d:\n%s", args, got, code, out)
+		}
+	}
+	desk(0, "park", "billing.dead", "--expect", "3")
+	awaitDepth(t, target, "shop.parked", n)
+	desk(0, "restore", "--expect", "3")
+	awaitDepth(t, target, "billing.dead", n)
+	desk(0, "replay", "billing.dead", "--expect", "3", "--rate", "none", "--ramp", "none")
+	awaitDepth(t, target, "billing", n)
+	desk(0, "discard", "shop.dead", "--expect", "3", "--forever")
+	awaitDepth(t, target, "shop.dead", 0)
+}
