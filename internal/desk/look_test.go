@@ -124,10 +124,11 @@ func numbersFrom(from, to int) []string {
 
 func queueKinds() []string { return []string{"classic", "quorum"} }
 
-// timesToLook is how often the order is tested: a hundred times with DLXCTL_TEST_LONG.
+// timesToLook is how many times the order is tested, and with how many messages. With
+// DLXCTL_TEST_LOOKS it is that many times, with 10,000 messages.
 func timesToLook() (times, messages int) {
-	if os.Getenv("DLXCTL_TEST_LONG") != "" {
-		return 100, 10_000
+	if n, err := strconv.Atoi(os.Getenv("DLXCTL_TEST_LOOKS")); err == nil {
+		return n, 10_000
 	}
 	return 5, 2_000
 }
