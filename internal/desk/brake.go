@@ -45,7 +45,7 @@ type brake struct {
 // the targets do not dead-letter to an exchange of the topology.
 func (s *session) listen(ctx context.Context, heard func(int)) (*brake, error) {
 	m, d := s.manifest, s.worker.desk
-	if m.Action != Replay && m.Action != Edit || len(m.Listen) == 0 {
+	if m.back || m.Action != Replay && m.Action != Edit || len(m.Listen) == 0 {
 		return nil, nil //nolint:nilnil // a nil brake is a brake
 	}
 	conn, err := amqp.DialToConsume(ctx, d.endpoint("listens "+m.Run))

@@ -57,7 +57,7 @@ func (x *sender) sendEdited(ctx context.Context) error {
 		x.Moved(m.Delivery, edited)
 		return h.Ack(m) // nothing is lost: both are confirmed
 	})
-	return errors.Join(err, h.Release())
+	return errors.Join(err, h.Release()) //nolint:contextcheck // it must happen after the end of ctx too
 }
 
 // edited returns where the edited message goes: where the original would.

@@ -112,7 +112,7 @@ func (w *worker) openHold(ctx context.Context, m *manifest) error {
 
 // parks reports whether the run puts messages into the queue of parked ones.
 func (m *manifest) parks() bool {
-	return m.Action == Park || m.Action == Edit || m.Action == Discard && !m.Forever
+	return !m.back && (m.Action == Park || m.Action == Edit || m.Action == Discard && !m.Forever)
 }
 
 // refusePolicies refuses queues of the desk whose messages a policy of another team would delete,
@@ -206,7 +206,7 @@ func (d *Desk) readHold(ctx context.Context, run string) (*contents, error) {
 		c.queues[from]++
 		return nil
 	})
-	return c, errors.Join(err, h.Release())
+	return c, errors.Join(err, h.Release()) //nolint:contextcheck // it must happen after the end of ctx too
 }
 
 // closeHold deletes the hold of a run, and its exchanges. The hold has nothing but records, n of
@@ -299,5 +299,5 @@ func (w *worker) dropReady(ctx context.Context, conn *amqp.Conn, hold string, re
 		// Nothing is lost: it is a record of the run, whose messages have all left the hold.
 		err = h.Ack(m)
 	}
-	return errors.Join(err, h.Release())
+	return errors.Join(err, h.Release()) //nolint:contextcheck // it must happen after the end of ctx too
 }

@@ -60,6 +60,8 @@ type manifest struct {
 	Listen []string `json:",omitempty"`
 
 	wanted map[uint64]entry
+	// back makes the run give back what its hold has, in place of its action.
+	back bool
 	// edited is the message as a person wants it, of an edit.
 	edited *amqp091.Delivery
 }

@@ -30,7 +30,7 @@ func (d *Desk) Return(ctx context.Context, id string, progress func(Progress)) (
 			return Result{}, w.closeHold(ctx)
 		}
 		m := has.manifest
-		m.Run, m.Action = id, returns
+		m.Run, m.back = id, true
 		m.Send = SendOptions{InFlight: returnWindow}
 		s := &session{worker: w, manifest: &m, progress: progress}
 		if has.records[recordReturning] > 0 || has.records[recordSending] > 0 {
@@ -43,9 +43,6 @@ func (d *Desk) Return(ctx context.Context, id string, progress func(Progress)) (
 		return s.send(ctx, Result{}, messages)
 	})
 }
-
-// returns is the action of a run that gives back.
-const returns Action = "return"
 
 // returnWindow is how many messages a return has in flight.
 const returnWindow = 64

@@ -67,13 +67,14 @@ func returnable(name string, state topology.State) map[string]bool {
 
 // route returns where a message of the hold goes.
 func (r *router) route(d amqp091.Delivery) (relay.Move, error) {
+	if r.manifest.back {
+		return r.giveBack(d)
+	}
 	switch r.manifest.Action {
 	case Park, Discard:
 		return r.park(d, parkedAs(r.manifest.Action)), nil
 	case Restore:
 		return r.restore(d)
-	case returns:
-		return r.giveBack(d)
 	case Replay, Edit:
 		d = fromHold(d)
 		return r.replay(d, d)
@@ -84,14 +85,10 @@ func (r *router) route(d amqp091.Delivery) (relay.Move, error) {
 
 // parkedAs says in a parked message why it is parked.
 func parkedAs(a Action) string {
-	switch a {
-	case Discard:
-		return "discarded"
-	case Edit:
-		return "edited"
-	default:
+	if a == Park {
 		return "parked"
 	}
+	return string(a) + "ed"
 }
 
 // straight returns the exchange that leads to one queue alone.
@@ -191,7 +188,7 @@ func history() []string {
 }
 
 // headers returns the headers of a message that is sent to work: without those of its death.
-func (r *router) headers(d amqp091.Delivery, facts deadletter.Facts) amqp091.Table {
+func (r *router) headers(d amqp091.Delivery, f deadletter.Facts) amqp091.Table {
 	h := amqp091.Table{}
 	for name, v := range d.Headers {
 		switch {
@@ -201,7 +198,7 @@ func (r *router) headers(d amqp091.Delivery, facts deadletter.Facts) amqp091.Tab
 			h[name] = v
 		}
 	}
-	if facts.FromProcessor {
+	if f.FromProcessor {
 		count := r.worker.desk.Topology.CountHeader
 		delete(h, count)
 		if v, ok := h["retry-original-count"]; ok {
@@ -213,7 +210,7 @@ func (r *router) headers(d amqp091.Delivery, facts deadletter.Facts) amqp091.Tab
 			}
 		}
 	}
-	h[deadletter.HeaderReplays] = int64(facts.Replays) + 1
+	h[deadletter.HeaderReplays] = int64(f.Replays) + 1
 	h[deadletter.HeaderRun] = r.manifest.Run
 	return h
 }
@@ -225,9 +222,9 @@ func (r *router) properties(d amqp091.Delivery, p *amqp091.Publishing) {
 		user = kept
 	}
 	delete(p.Headers, headerUserID)
-	switch {
-	case user == "":
-	case user == r.user:
+	switch user {
+	case "":
+	case r.user:
 		p.UserId = user
 		delete(p.Headers, "retry-user-id")
 	default:

@@ -10,9 +10,8 @@ import (
 	"testing"
 	"time"
 
-	amqp091 "github.com/rabbitmq/amqp091-go"
-
 	"github.com/google/go-cmp/cmp"
+	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/dlxctl/dlxctl/internal/brokertest"
 	"github.com/dlxctl/dlxctl/internal/deadletter"
@@ -21,7 +20,7 @@ import (
 )
 
 // process runs a processor for the shop until the test ends.
-func (s *shop) process(t testing.TB) {
+func (s *shop) process(t *testing.T) {
 	t.Helper()
 	p := &processor.Processor{
 		Topology: s.topology, Endpoint: s.desk.Endpoint, Prefetch: 100, PrefetchBytes: 32 << 20,
@@ -38,7 +37,7 @@ func (s *shop) process(t testing.TB) {
 }
 
 // consume is a consumer of a queue. It rejects what fails reports to fail.
-func (s *shop) consume(t testing.TB, queue string, fails func(amqp091.Delivery) bool) {
+func (s *shop) consume(t *testing.T, queue string, fails func(amqp091.Delivery) bool) {
 	t.Helper()
 	ch := s.target.Channel(t)
 	if err := ch.Qos(10, 0, false); err != nil {
@@ -93,7 +92,8 @@ func TestBrake(t *testing.T) {
 	mu.Lock()
 	t.Logf("stopped %s after the first failure: %q", time.Since(first).Round(time.Millisecond), r.Stopped)
 	mu.Unlock()
-	if !strings.Contains(r.Stopped, "failed again") || r.FailedAgain < 3 || r.Moved > 20 || r.Moved+r.Left != len(chosen) {
+	if !strings.Contains(r.Stopped, "failed again") || r.FailedAgain < 3 || r.Moved > 20 ||
+		r.Moved+r.Left != len(chosen) {
 		t.Errorf("%+v", r)
 	}
 	if last.LastFailure != "rejected" || last.LastFailureKey != "order.chosen" {
@@ -106,7 +106,8 @@ func TestBrake(t *testing.T) {
 		return dead == 300+r.Moved
 	}, &dead)
 	for _, d := range s.drained(t, "billing.dead")[300:] {
-		if d.Headers["desk-run"] != r.Run || d.Headers["desk-replays"] != int64(1) || d.Headers["retry-attempts"] != int64(2) {
+		if d.Headers["desk-run"] != r.Run || d.Headers["desk-replays"] != int64(1) ||
+			d.Headers["retry-attempts"] != int64(2) {
 			t.Errorf("headers %v", d.Headers)
 		}
 	}
@@ -291,7 +292,8 @@ func TestEdit(t *testing.T) {
 		t.Fatalf("%+v", r)
 	}
 	got := s.drained(t, "billing")
-	if len(got) != 1 || string(got[0].Body) != `{"order": 0}` || got[0].MessageId != "new" || got[0].Headers["mine"] != int64(5) ||
+	if len(got) != 1 || string(got[0].Body) != `{"order": 0}` || got[0].MessageId != "new" ||
+		got[0].Headers["mine"] != int64(5) ||
 		got[0].RoutingKey != "order.chosen" || got[0].Headers["desk-handle"] != handle || got[0].Type != "order" {
 		t.Errorf("billing: %+v", got)
 	}

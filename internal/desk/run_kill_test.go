@@ -10,9 +10,8 @@ import (
 	"testing"
 	"time"
 
-	amqp091 "github.com/rabbitmq/amqp091-go"
-
 	"github.com/google/go-cmp/cmp"
+	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/dlxctl/dlxctl/internal/desk"
 )
@@ -46,7 +45,6 @@ func TestTakeKilled(t *testing.T) {
 						done, taking := strings.CutPrefix(line, "taking ")
 						n, _ := strconv.Atoi(strings.TrimSpace(done))
 						if line == "proposed" && at < 0 {
-							time.AfterFunc(0, func() {})
 							<-time.After(delay)
 							return true
 						}
@@ -60,7 +58,8 @@ func TestTakeKilled(t *testing.T) {
 				run := s.onlyRun(t)
 				if run == "" {
 					s.awaitReady(t, "billing.dead", len(chosen)+len(rest))
-					if lost, doubled := compareCounts(append(chosen, rest...), identities(s.drained(t, "billing.dead"))); lost+doubled > 0 {
+					lost, doubled := compareCounts(append(chosen, rest...), identities(s.drained(t, "billing.dead")))
+					if lost+doubled > 0 {
 						t.Fatalf("killed before the run: %d lost, %d doubled", lost, doubled)
 					}
 					continue
@@ -87,7 +86,8 @@ func TestTakeKilled(t *testing.T) {
 					}
 				}
 				s.awaitReady(t, "billing.dead", len(chosen)+len(rest))
-				if lost, doubled := compareCounts(append(chosen, rest...), identities(s.drained(t, "billing.dead"))); lost+doubled > 0 {
+				lost, doubled := compareCounts(append(chosen, rest...), identities(s.drained(t, "billing.dead")))
+				if lost+doubled > 0 {
 					t.Fatalf("returned: %d lost, %d doubled", lost, doubled)
 				}
 			}
@@ -98,7 +98,7 @@ func TestTakeKilled(t *testing.T) {
 }
 
 // block makes billing so full that a run with MaxWaiting 1 sends nothing.
-func (s *shop) block(t testing.TB) {
+func (s *shop) block(t *testing.T) {
 	t.Helper()
 	for range 2 {
 		if _, err := s.ch.PublishWithDeferredConfirm("", "billing", true, false, amqp091.Publishing{}); err != nil {
@@ -108,7 +108,7 @@ func (s *shop) block(t testing.TB) {
 }
 
 // resumeTaking resumes a run until all is taken.
-func (s *shop) resumeTaking(t testing.TB, run string) {
+func (s *shop) resumeTaking(t *testing.T, run string) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -123,7 +123,7 @@ func (s *shop) resumeTaking(t testing.TB, run string) {
 }
 
 // held returns the messages in the hold of a run, without those of the run itself.
-func (s *shop) held(t testing.TB, run string) []string {
+func (s *shop) held(t *testing.T, run string) []string {
 	t.Helper()
 	if s.onlyRun(t) == "" {
 		return nil

@@ -51,28 +51,28 @@ type shop struct {
 	ch       *amqp091.Channel // publishes with confirms
 }
 
-func newShop(t testing.TB, typ string) *shop {
-	t.Helper()
-	return newShopOn(t, brokertest.VHost(t), shopFile(typ))
+func newShop(tb testing.TB, typ string) *shop {
+	tb.Helper()
+	return newShopOn(tb, brokertest.VHost(tb), shopFile(typ))
 }
 
-func newShopOn(t testing.TB, target brokertest.Target, file string) *shop {
-	t.Helper()
+func newShopOn(tb testing.TB, target brokertest.Target, file string) *shop {
+	tb.Helper()
 	s := &shop{target: target, file: file}
 	var err error
 	if s.topology, err = compile(file); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	s.desk = s.deskOn(t, target)
-	state, err := s.desk.Management.Inspect(t.Context())
+	s.desk = s.deskOn(tb, target)
+	state, err := s.desk.Management.Inspect(tb.Context())
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	p := plan.Make(s.topology, state, plan.Options{})
-	if err := plan.Carry(t.Context(), s.desk.Management, s.topology, p, 0, func(plan.Change) {}); err != nil {
-		t.Fatal(err)
+	if err := plan.Carry(tb.Context(), s.desk.Management, s.topology, p, 0, func(plan.Change) {}); err != nil {
+		tb.Fatal(err)
 	}
-	s.ch = target.Confirming(t)
+	s.ch = target.Confirming(tb)
 	return s
 }
 
@@ -83,9 +83,9 @@ func compile(file string) (topology.Compiled, error) {
 }
 
 // deskOn returns a desk of the topology on a target, such as a proxy.
-func (s *shop) deskOn(t testing.TB, target brokertest.Target) *desk.Desk {
-	t.Helper()
-	d := deskOf(t, target)
+func (s *shop) deskOn(tb testing.TB, target brokertest.Target) *desk.Desk {
+	tb.Helper()
+	d := deskOf(tb, target)
 	d.Topology, d.By = s.topology, "tester@here"
 	d.Reader = &deadletter.Reader{Known: deadletter.Knows(s.topology)}
 	return d
@@ -108,8 +108,8 @@ func deadLetter(queue, key, id string, n int) amqp091.Publishing {
 
 // bury puts n dead letters into billing.dead. Every fourth has the key order.chosen. One in 50 of
 // those equals the one before, and has no message-id.
-func (s *shop) bury(t testing.TB, n int) (chosen, rest []string) {
-	t.Helper()
+func (s *shop) bury(tb testing.TB, n int) (chosen, rest []string) {
+	tb.Helper()
 	var order []amqp091.Publishing
 	for i := range n {
 		m := deadLetter("billing", "order.stays", fmt.Sprint(i), i)
@@ -127,20 +127,20 @@ func (s *shop) bury(t testing.TB, n int) (chosen, rest []string) {
 	for _, m := range order {
 		key, _ := m.Headers["retry-routing-key"].(string)
 		if _, err := s.ch.PublishWithDeferredConfirm("shop.dead", key, true, false, m); err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 	}
-	s.awaitReady(t, "billing.dead", n)
+	s.awaitReady(tb, "billing.dead", n)
 	return chosen, rest
 }
 
 // awaitReady waits until a queue has n messages ready: those of a killed process come back a moment
 // later.
-func (s *shop) awaitReady(t testing.TB, queue string, n int) {
-	t.Helper()
+func (s *shop) awaitReady(tb testing.TB, queue string, n int) {
+	tb.Helper()
 	has := 0
-	brokertest.Eventually(t, fmt.Sprintf("%d messages in %s", n, queue), func() bool {
-		has = readyIn(t, s.ch, queue)
+	brokertest.Eventually(tb, fmt.Sprintf("%d messages in %s", n, queue), func() bool {
+		has = readyIn(tb, s.ch, queue)
 		return has == n
 	}, &has)
 }
@@ -156,38 +156,38 @@ func identities(list []amqp091.Delivery) []string {
 }
 
 // request asks for the messages with the key order.chosen.
-func request(t testing.TB, action desk.Action) desk.Request {
-	t.Helper()
+func request(tb testing.TB, action desk.Action) desk.Request {
+	tb.Helper()
 	f, err := deadletter.NewFilter(`key == "order.chosen"`)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return desk.Request{Action: action, Queue: "billing.dead", Filter: f, Reason: "test"}
 }
 
 // execute proposes and executes.
-func (s *shop) execute(t testing.TB, r desk.Request) desk.Result {
-	t.Helper()
-	p, err := s.desk.Propose(t.Context(), r)
+func (s *shop) execute(tb testing.TB, r desk.Request) desk.Result {
+	tb.Helper()
+	p, err := s.desk.Propose(tb.Context(), r)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	if len(p.Refusals) > 0 {
-		t.Fatalf("refused: %v", p.Refusals)
+		tb.Fatalf("refused: %v", p.Refusals)
 	}
-	result, err := s.desk.Execute(t.Context(), p, nil)
+	result, err := s.desk.Execute(tb.Context(), p, nil)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return result
 }
 
 // onlyRun returns the run that has not ended. It is empty if there is none.
-func (s *shop) onlyRun(t testing.TB) string {
-	t.Helper()
-	runs, err := s.desk.Runs(t.Context())
+func (s *shop) onlyRun(tb testing.TB) string {
+	tb.Helper()
+	runs, err := s.desk.Runs(tb.Context())
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	switch len(runs) {
 	case 0:
@@ -195,37 +195,37 @@ func (s *shop) onlyRun(t testing.TB) string {
 	case 1:
 		return runs[0].ID
 	default:
-		t.Fatalf("%d runs: %+v", len(runs), runs)
+		tb.Fatalf("%d runs: %+v", len(runs), runs)
 		return ""
 	}
 }
 
 // drained removes what is ready in a queue, in order.
-func (s *shop) drained(t testing.TB, queue string) []amqp091.Delivery {
-	t.Helper()
-	return s.read(t, queue, true)
+func (s *shop) drained(tb testing.TB, queue string) []amqp091.Delivery {
+	tb.Helper()
+	return s.read(tb, queue, true)
 }
 
 // peeked returns the messages of a queue, which stay there in their order.
-func (s *shop) peeked(t testing.TB, queue string) []amqp091.Delivery {
-	t.Helper()
-	return s.read(t, queue, false)
+func (s *shop) peeked(tb testing.TB, queue string) []amqp091.Delivery {
+	tb.Helper()
+	return s.read(tb, queue, false)
 }
 
 // read returns the messages of a queue, and removes them or leaves them there.
-func (s *shop) read(t testing.TB, queue string, remove bool) []amqp091.Delivery {
-	t.Helper()
-	n := readyIn(t, s.ch, queue)
+func (s *shop) read(tb testing.TB, queue string, remove bool) []amqp091.Delivery {
+	tb.Helper()
+	n := readyIn(tb, s.ch, queue)
 	if n == 0 {
 		return nil
 	}
-	ch := s.target.Channel(t)
+	ch := s.target.Channel(tb)
 	if err := ch.Qos(n, 0, false); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	deliveries, err := ch.Consume(queue, "read", false, false, false, false, nil)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	late := time.After(time.Minute)
 	var out []amqp091.Delivery
@@ -234,33 +234,33 @@ func (s *shop) read(t testing.TB, queue string, remove bool) []amqp091.Delivery 
 		case d := <-deliveries:
 			out = append(out, d)
 		case <-late:
-			t.Fatalf("%s had %d messages, want %d", queue, len(out), n)
+			tb.Fatalf("%s had %d messages, want %d", queue, len(out), n)
 		}
 	}
 	if remove {
 		if err := ch.Ack(0, true); err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 	}
 	if err := ch.Close(); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	left := n
 	if remove {
 		left = 0
 	}
-	s.awaitReady(t, queue, left)
+	s.awaitReady(tb, queue, left)
 	return out
 }
 
 // tidy checks that nothing of a run is left on the broker.
-func (s *shop) tidy(t testing.TB) {
-	t.Helper()
+func (s *shop) tidy(tb testing.TB) {
+	tb.Helper()
 	var left []string
-	brokertest.Eventually(t, "the run to be gone", func() bool {
-		state, err := s.desk.Management.Inspect(t.Context())
+	brokertest.Eventually(tb, "the run to be gone", func() bool {
+		state, err := s.desk.Management.Inspect(tb.Context())
 		if err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 		left = nil
 		for _, q := range state.Have.Queues {
@@ -339,7 +339,7 @@ func child() error {
 
 func (k task) run(d *desk.Desk) error {
 	ctx := context.Background()
-	say := func(p desk.Progress) { fmt.Printf("%s %d %s\n", p.Phase, p.Done, p.Pausing) }
+	say := func(p desk.Progress) { fmt.Fprintf(os.Stdout, "%s %d %s\n", p.Phase, p.Done, p.Pausing) }
 	var r desk.Result
 	var err error
 	switch {
@@ -354,10 +354,10 @@ func (k task) run(d *desk.Desk) error {
 		if err != nil {
 			return err
 		}
-		fmt.Println("proposed")
+		fmt.Fprintln(os.Stdout, "proposed")
 		r, err = d.Execute(ctx, p, say)
 	}
-	fmt.Printf("ended %+v\n", r)
+	fmt.Fprintf(os.Stdout, "ended %+v\n", r)
 	return err
 }
 
@@ -371,22 +371,22 @@ type running struct {
 }
 
 // start starts a child. At the first line that stop accepts it is killed.
-func (s *shop) start(t testing.TB, k task, stop func(line string) bool) *running {
-	t.Helper()
+func (s *shop) start(tb testing.TB, k task, stop func(line string) bool) *running {
+	tb.Helper()
 	k.URL, k.API, k.File = s.target.URL, s.target.API, s.file
 	raw, err := json.Marshal(k)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	c := &running{cmd: exec.CommandContext(t.Context(), os.Args[0], "-test.run=^$")} //nolint:gosec // this test binary
+	c := &running{cmd: exec.CommandContext(tb.Context(), os.Args[0], "-test.run=^$")} //nolint:gosec // this test binary
 	c.cmd.Env = append(os.Environ(), childTask+"="+string(raw))
 	c.cmd.Stderr = &c.errs
 	out, err := c.cmd.StdoutPipe()
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	if err := c.cmd.Start(); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	c.read.Go(func() {
 		for lines := bufio.NewScanner(out); lines.Scan(); {
@@ -402,15 +402,15 @@ func (s *shop) start(t testing.TB, k task, stop func(line string) bool) *running
 }
 
 // ended waits for the end, and reports whether the child was killed.
-func (c *running) ended(t testing.TB) (killed bool) {
-	t.Helper()
+func (c *running) ended(tb testing.TB) (killed bool) {
+	tb.Helper()
 	c.read.Wait()
 	err := c.cmd.Wait()
 	if err == nil {
 		return false
 	}
 	if c.cmd.ProcessState.ExitCode() != -1 {
-		t.Errorf("the child failed: %v\n%s\n%s", err, c.errs.String(), strings.Join(c.lines, "\n"))
+		tb.Errorf("the child failed: %v\n%s\n%s", err, c.errs.String(), strings.Join(c.lines, "\n"))
 	}
 	return true
 }

@@ -5,9 +5,8 @@ import (
 	"fmt"
 	"testing"
 
-	amqp091 "github.com/rabbitmq/amqp091-go"
-
 	"github.com/google/go-cmp/cmp"
+	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/dlxctl/dlxctl/internal/desk"
 )
@@ -71,7 +70,8 @@ func TestReturn(t *testing.T) {
 					t.Fatal(err)
 				}
 				r, err := s.desk.Execute(ctx, p, func(p desk.Progress) {
-					if p.Phase == desk.Taking && sent == 0 && p.Done == len(chosen) || p.Phase == desk.Sending && p.Done >= sent && sent > 0 {
+					if p.Phase == desk.Taking && sent == 0 && p.Done == len(chosen) ||
+						p.Phase == desk.Sending && p.Done >= sent && sent > 0 {
 						cancel()
 					}
 				})

@@ -50,7 +50,7 @@ func (s *session) send(ctx context.Context, r Result, messages int) (Result, err
 	if err := s.prepare(); err != nil {
 		return r, err
 	}
-	if s.manifest.Action == Discard && s.manifest.Forever {
+	if s.manifest.Action == Discard && s.manifest.Forever && !s.manifest.back {
 		return s.deleteForever(ctx, r, messages)
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -70,7 +70,7 @@ func (s *session) send(ctx context.Context, r Result, messages int) (Result, err
 	x.pacer.brake = x.brake
 	close(ready)
 	defer x.brake.close()
-	if s.manifest.Action == Edit {
+	if s.manifest.Action == Edit && !s.manifest.back {
 		err = x.sendEdited(ctx)
 	} else {
 		err = x.run(ctx)
@@ -183,7 +183,7 @@ func (x *sender) holdList(ctx context.Context) (*amqp.Conn, error) {
 		return nil
 	})
 	if err == nil && others { // it is not at the head; the relay holds it back
-		err = h.Release()
+		err = h.Release() //nolint:contextcheck // it must happen after the end of ctx too
 	}
 	if err != nil {
 		return nil, errors.Join(err, conn.Close())

@@ -127,7 +127,7 @@ func (t *taking) count(ctx context.Context) (map[uint64]uint32, error) {
 		}
 		return nil
 	})
-	return out, errors.Join(err, h.Release())
+	return out, errors.Join(err, h.Release()) //nolint:contextcheck // it must happen after the end of ctx too
 }
 
 // run takes. When ctx ends it takes no more, waits for the messages on their way, and returns the
@@ -159,7 +159,7 @@ func (t *taking) run(ctx context.Context) error {
 	if err == nil || errors.Is(err, errTaken) || ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) {
 		err = errors.Join(ignore(err, errTaken), t.out.flush(grace))
 	}
-	return errors.Join(err, t.holder.Release())
+	return errors.Join(err, t.holder.Release()) //nolint:contextcheck // it must happen after the end of ctx too
 }
 
 // block is how many messages a channel holds: all where few of them are acknowledged.

@@ -1,0 +1,219 @@
+package desk_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/dlxctl/dlxctl/internal/brokertest"
+	"github.com/dlxctl/dlxctl/internal/desk"
+)
+
+// variedMessages are 40 messages with all types of headers and all properties, one of 80 kB.
+func variedMessages(user string) []amqp091.Publishing {
+	var out []amqp091.Publishing
+	for i := range 40 {
+		m := deadLetter("billing", "order.chosen", fmt.Sprintf("m-%d", i), i)
+		for name, v := range map[string]any{
+			"bool": i%2 == 0, "int8": int8(-8), "uint8": uint8(8), "int16": int16(-16), "uint16": uint16(16),
+			"int32": int32(-32), "uint32": uint32(32), "int64": int64(-64), "float32": float32(1.5), "float64": 2.25,
+			"decimal": amqp091.Decimal{Scale: 2, Value: 314}, "text": "ä", "bytes": []byte{0, 255}, "void": nil,
+			"time":  time.Unix(1_700_000_000, 0).UTC(),
+			"list":  []any{int32(1), "two", amqp091.Table{"three": int64(3)}},
+			"table": amqp091.Table{"deep": amqp091.Table{"list": []any{true}}},
+		} {
+			m.Headers["h-"+name] = v
+		}
+		m.ContentEncoding, m.CorrelationId, m.ReplyTo, m.AppId = "identity", "c", "replies", "app"
+		m.Priority, m.Timestamp, m.UserId = uint8(i%10), time.Unix(1_700_000_000, 0), user
+		if i%3 == 0 {
+			m.DeliveryMode = amqp091.Transient
+		}
+		if i == 7 {
+			m.Body = bytes.Repeat([]byte("x"), 80_000)
+		}
+		out = append(out, m)
+	}
+	return out
+}
+
+// A tool that replayed 40 messages lost 23 of them, cut bodies, and made texts of all headers. Here
+// all arrive, with all properties and headers as they were.
+func TestReplayKeepsAllOfAMessage(t *testing.T) {
+	t.Parallel()
+	for _, history := range []bool{false, true} {
+		t.Run(fmt.Sprintf("history %t", history), func(t *testing.T) {
+			t.Parallel()
+			s := newShop(t, "quorum")
+			list := variedMessages(s.target.Username)
+			brokertest.PublishConfirmed(t, s.ch, "shop.dead", "order.chosen", list...)
+			s.awaitReady(t, "billing.dead", len(list))
+			q := desk.Request{Action: desk.Replay, Queue: "billing.dead", KeepHistory: history}
+			if r := s.execute(t, q); r.Moved != len(list) {
+				t.Fatalf("%+v", r)
+			}
+			got := s.drained(t, "billing")
+			if len(got) != len(list) {
+				t.Fatalf("%d of %d arrived", len(got), len(list))
+			}
+			want := map[string]amqp091.Publishing{} // a quorum queue has two priorities since 4.0
+			for _, m := range list {
+				want[m.MessageId] = m
+			}
+			for i, d := range got {
+				want, is := want[d.MessageId], content(d)
+				headers := amqp091.Table{"CC": []any{"@billing"}}
+				for name, v := range want.Headers {
+					if name != "count" && (history || !strings.HasPrefix(name, "retry-")) {
+						headers[name] = v
+					}
+				}
+				for name := range is.Headers {
+					if strings.HasPrefix(name, "desk-") {
+						delete(is.Headers, name)
+					}
+				}
+				was := content(amqp091.Delivery{
+					Headers: headers, ContentType: want.ContentType, ContentEncoding: want.ContentEncoding,
+					DeliveryMode: want.DeliveryMode, Priority: want.Priority, CorrelationId: want.CorrelationId,
+					ReplyTo: want.ReplyTo, MessageId: want.MessageId, Timestamp: want.Timestamp, Type: want.Type,
+					UserId: want.UserId, AppId: want.AppId, RoutingKey: "order.chosen", Body: want.Body,
+				})
+				if diff := cmp.Diff(was, is); diff != "" {
+					t.Fatalf("message %d (-want +got):\n%s", i, diff)
+				}
+			}
+			s.tidy(t)
+		})
+	}
+}
+
+// The connections are cut while a run takes and while it sends. It says how to continue, and
+// nothing is lost.
+func TestRunCut(t *testing.T) {
+	t.Parallel()
+	for _, phase := range []desk.Phase{desk.Taking, desk.Sending} {
+		t.Run(string(phase), func(t *testing.T) {
+			t.Parallel()
+			const inFlight = 20
+			s := newShop(t, "quorum")
+			chosen, rest := s.bury(t, 2000)
+			target, proxy := brokertest.NewProxy(t, s.target)
+			d := s.deskOn(t, target)
+			q := request(t, desk.Replay)
+			q.Send.InFlight = inFlight
+			p, err := d.Propose(t.Context(), q)
+			if err != nil {
+				t.Fatal(err)
+			}
+			cut := false
+			r, err := d.Execute(t.Context(), p, func(p desk.Progress) {
+				if p.Phase == phase && p.Done >= 100 && !cut {
+					cut = true
+					proxy.Cut()
+				}
+			})
+			if err == nil || !strings.Contains(err.Error(), "dlxctl desk resume "+r.Run) {
+				t.Fatalf("%+v, %v", r, err)
+			}
+			if _, err := s.desk.Resume(t.Context(), r.Run, nil, nil); err != nil {
+				t.Fatal(err)
+			}
+			lost, doubled := compareCounts(chosen, identities(s.drained(t, "billing")))
+			if lost > 0 || doubled > inFlight || phase == desk.Taking && doubled > 0 {
+				t.Errorf("%d lost, %d doubled", lost, doubled)
+			}
+			if lost, doubled := compareCounts(rest, identities(s.drained(t, "billing.dead"))); lost+doubled > 0 {
+				t.Errorf("of the rest %d lost, %d doubled", lost, doubled)
+			}
+			s.tidy(t)
+		})
+	}
+}
+
+// The node is killed in each phase, and started again.
+func TestRunNodeRestarts(t *testing.T) {
+	t.Parallel()
+	node := brokertest.Node(t)
+	for _, phase := range []desk.Phase{desk.Taking, desk.Sending} {
+		s := newShopOn(t, node.VHost(t), shopFile("quorum"))
+		chosen, rest := s.bury(t, 2000)
+		p, err := s.desk.Propose(t.Context(), request(t, desk.Replay))
+		if err != nil {
+			t.Fatal(err)
+		}
+		reached, once := make(chan struct{}), false
+		ended := make(chan error, 1)
+		run := ""
+		go func() {
+			r, err := s.desk.Execute(t.Context(), p, func(p desk.Progress) {
+				if p.Phase == phase && p.Done >= 100 && !once {
+					once = true
+					close(reached)
+				}
+			})
+			run = r.Run
+			ended <- err
+		}()
+		<-reached
+		node.Stop(t)
+		err = <-ended
+		node.Start(t)
+		s.ch = s.target.Confirming(t)
+		if err == nil {
+			t.Logf("%s: the run ended before the node did", phase)
+		} else if _, err := s.desk.Resume(t.Context(), run, nil, nil); err != nil {
+			t.Fatal(err)
+		}
+		lost, doubled := compareCounts(chosen, identities(s.drained(t, "billing")))
+		if lost > 0 || doubled > 256 || phase == desk.Taking && doubled > 0 {
+			t.Errorf("%s: %d lost, %d doubled", phase, lost, doubled)
+		}
+		if lost, doubled := compareCounts(rest, identities(s.drained(t, "billing.dead"))); lost+doubled > 0 {
+			t.Errorf("%s: of the rest %d lost, %d doubled", phase, lost, doubled)
+		}
+	}
+}
+
+// Two desks that take from one queue at once: one refuses, or both take and no message is taken
+// twice.
+func TestTwoDesks(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, "quorum")
+	chosen, rest := s.bury(t, 2000)
+	q := request(t, desk.Replay)
+	var proposals []desk.Proposal
+	for range 2 {
+		p, err := s.desk.Propose(t.Context(), q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		proposals = append(proposals, p)
+	}
+	results := make(chan desk.Result, 2)
+	for _, p := range proposals {
+		go func() {
+			r, err := s.desk.Execute(t.Context(), p, nil)
+			if err != nil && !errors.Is(err, desk.ErrRefused) {
+				t.Errorf("%+v, %v", r, err)
+			}
+			results <- r
+		}()
+	}
+	a, b := <-results, <-results
+	if a.Moved+b.Moved != len(chosen) {
+		t.Errorf("%+v\n%+v", a, b)
+	}
+	if lost, doubled := compareCounts(chosen, identities(s.drained(t, "billing"))); lost+doubled > 0 {
+		t.Errorf("%d lost, %d doubled", lost, doubled)
+	}
+	if d := cmp.Diff(rest, identities(s.drained(t, "billing.dead"))); d != "" {
+		t.Errorf("the rest (-want +got):\n%s", d)
+	}
+}
