@@ -22,12 +22,12 @@ func newDesk(a *app) *cobra.Command {
 		Short:      "Look at dead letters, and send them back to work",
 		Long: `Show each dead-letter queue of the topology: how many messages it holds, the oldest, how
 many are new in the last 24 hours, the most frequent cause, the owner, and the runs in
-progress. The subcommands list, group, show, export, replay, edit, park and discard dead
-letters.
+progress. The subcommands list, group, show, export, replay, edit, park and discard its
+messages.
 
 desk looks at the first --limit messages of each queue, and says where it did not look at
-all of them. Without a look, counts are up to 5 seconds old. A look gives the messages back in their order. What it costs in a queue is in
-docs/looking.md; --limit 0 looks at no message.
+all of them. --limit 0 looks at no message. Counts are up to 5 seconds old. A look gives the
+messages back in their order; docs/looking.md says what it costs in a queue.
 
 replay, edit, park, restore, discard and import change nothing without --yes. They show
 how many messages they looked at and chose, where these would go, and the command line

@@ -36,7 +36,7 @@ Values are masked as in every other output, and such a copy cannot be imported. 
 copies each message whole: its body byte for byte, all properties, and the headers with
 their types. 'dlxctl desk import' takes only such a copy.`,
 		Example: `  dlxctl desk export @billing billing.jsonl
-  dlxctl desk export @billing letters --raw --where 'cause == "rejected"'`,
+  dlxctl desk export @billing folder --raw --where 'cause == "rejected"'`,
 		Args:        queueAndPath,
 		Annotations: map[string]string{outputsAnnotation: "text"},
 		RunE:        k.run,
@@ -52,7 +52,7 @@ func queueAndPath(c *cobra.Command, args []string) error {
 	if len(args) == 2 && args[0] != "" && args[1] != "" {
 		return nil
 	}
-	return usageError{fmt.Errorf("%s needs a queue and a path, but got %s; write %s @WORKQUEUE letters.jsonl, or a folder",
+	return usageError{fmt.Errorf("%s needs a queue and a path, but got %s; write %s @WORKQUEUE billing.jsonl, or a folder",
 		c.CommandPath(), text.Count(len(args), "argument"), c.CommandPath())}
 }
 

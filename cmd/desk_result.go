@@ -37,7 +37,8 @@ func (a *app) finishRun(c *cobra.Command, action desk.Action, r desk.Result, cau
 	case cause != nil:
 		return &deskPartError{err: cause, next: next}
 	case r.Stopped != "" || r.Left > 0:
-		return &deskStopError{err: fmt.Errorf("stopped: %s", orElse(r.Stopped, "the run ended before all was sent")), next: next}
+		why := orElse(r.Stopped, "the run ended before all was sent")
+		return &deskStopError{err: fmt.Errorf("stopped: %s", why), next: next}
 	case r.Missing > 0:
 		return &deskPartError{err: fmt.Errorf("%s no longer in the queue: another program took %s",
 			text.Choose(r.Missing, "1 chosen message is", fmt.Sprintf("%d chosen messages are", r.Missing)),

@@ -190,8 +190,9 @@ func TestCommandLine(t *testing.T) {
 	t.Parallel()
 	for args, want := range map[string]string{
 		`desk replay @billing`: `dlxctl desk replay @billing --yes`,
-		`desk replay @billing --yes --expect 3 -f a.yaml -f b.yaml`:   `dlxctl desk replay @billing --yes -f a.yaml -f b.yaml`,
-		`desk replay q --handle 0a1b2c3d4e5f#2 --again --vhost /x`:    `dlxctl desk replay q --again --handle '0a1b2c3d4e5f#2' --yes --vhost /x`,
+		`desk replay @billing --yes --expect 3 -f a.yaml -f b.yaml`: `dlxctl desk replay @billing --yes -f a.yaml -f b.yaml`,
+		`desk replay q --handle 0a1b2c3d4e5f#2 --again --vhost /x`: `dlxctl desk replay q --again ` +
+			`--handle '0a1b2c3d4e5f#2' --yes --vhost /x`,
 		`desk replay q --url amqp://me:secret@host/ --rate 5/s`:       `dlxctl desk replay q --rate 5/s --yes`,
 		`desk replay q --where cause=="rejected"&&attempts>2 -o json`: `dlxctl desk replay q --where 'cause=="rejected"&&attempts>2' --yes`,
 	} {
@@ -217,12 +218,17 @@ func TestRunExitCodes(t *testing.T) {
 		code   int
 		says   string
 	}{
-		"all moved":        {desk.Result{Run: "r1", Moved: 3}, nil, exitDone, ""},
-		"stopped by brake": {desk.Result{Run: "r1", Moved: 3, Left: 7, Stopped: "3 messages failed again"}, nil, exitPending, "stopped: 3 messages failed again\n  to continue: dlxctl desk resume r1 --yes\n  to put the rest back: dlxctl desk return r1 --yes"},
-		"refused":          {desk.Result{}, desk.ErrRefused, exitBlocked, "refused"},
-		"broker died":      {desk.Result{Run: "r1", Moved: 3, Left: 7}, errors.New("the connection ended"), exitPartial, "the connection ended\n  to continue: dlxctl desk resume r1"},
-		"broker was down":  {desk.Result{}, errors.New("nothing answers"), exitFailed, "nothing answers"},
-		"some were gone":   {desk.Result{Run: "r1", Moved: 3, Missing: 1}, nil, exitPartial, "1 chosen message is no longer in the queue: another program took it"},
+		"all moved": {desk.Result{Run: "r1", Moved: 3}, nil, exitDone, ""},
+		"stopped by brake": {
+			desk.Result{Run: "r1", Moved: 3, Left: 7, Stopped: "3 messages failed again"}, nil, exitPending,
+			"stopped: 3 messages failed again\n  to continue: dlxctl desk resume r1 --yes\n" +
+				"  to put the rest back: dlxctl desk return r1 --yes",
+		},
+		"refused": {desk.Result{}, desk.ErrRefused, exitBlocked, "refused"},
+		"broker died": {desk.Result{Run: "r1", Moved: 3, Left: 7}, errors.New("the connection ended"), exitPartial,
+			"the connection ended\n  to continue: dlxctl desk resume r1"},
+		"broker was down": {desk.Result{}, errors.New("nothing answers"), exitFailed, "nothing answers"},
+		"some were gone":  {desk.Result{Run: "r1", Moved: 3, Missing: 1}, nil, exitPartial, "1 chosen message is no longer in the queue: another program took it"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

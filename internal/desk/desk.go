@@ -20,7 +20,7 @@ import (
 type Desk struct {
 	Endpoint   broker.Endpoint
 	Management *management.Client
-	// Topology names the runs and the way back. The zero value allows only Look.
+	// Topology names the runs and the return path. The zero value allows only Look.
 	Topology topology.Compiled
 	// Reader decodes and redacts what is chosen, grouped and shown.
 	Reader *deadletter.Reader

@@ -20,15 +20,18 @@ func TestARunIsRefusedWhereAPolicyWouldLoseMessages(t *testing.T) {
 		refused    map[desk.Action]string
 	}{
 		"a TTL on holds": {
-			`^shop\.desk`, map[string]any{"message-ttl": 60000},
+			`^shop\.desk`,
+			map[string]any{"message-ttl": 60000},
 			map[desk.Action]string{desk.Replay: "would delete the messages in shop.desk.", desk.Park: "shop.desk."},
 		},
 		"a limit on all queues": {
-			".*", map[string]any{"max-length": 1000},
+			".*",
+			map[string]any{"max-length": 1000},
 			map[desk.Action]string{desk.Replay: "would drop the oldest message of shop.desk."},
 		},
 		"a TTL on parked messages": {
-			`^shop\.parked$`, map[string]any{"message-ttl": 60000},
+			`^shop\.parked$`,
+			map[string]any{"message-ttl": 60000},
 			map[desk.Action]string{desk.Park: "would delete the messages in shop.parked after 1m"},
 		},
 	} {

@@ -513,7 +513,7 @@ func (h *Holder) end(b *block) error {
 	}
 	before := h.readyNow()
 	if b.ch.IsClosed() || b.flush() != nil {
-		return nil
+		return nil // the broker ended the channel
 	}
 	back := func() {
 		if before >= 0 && !h.contested {
