@@ -220,13 +220,17 @@ func TestRunExitCodes(t *testing.T) {
 	}{
 		"all moved": {desk.Result{Run: "r1", Moved: 3}, nil, exitDone, ""},
 		"stopped by brake": {
-			desk.Result{Run: "r1", Moved: 3, Left: 7, Stopped: "3 messages failed again"}, nil, exitPending,
+			desk.Result{Run: "r1", Moved: 3, Left: 7, Stopped: "3 messages failed again"},
+			nil, exitPending,
 			"stopped: 3 messages failed again\n  to continue: dlxctl desk resume r1 --yes\n" +
 				"  to put the rest back: dlxctl desk return r1 --yes",
 		},
 		"refused": {desk.Result{}, desk.ErrRefused, exitBlocked, "refused"},
-		"broker died": {desk.Result{Run: "r1", Moved: 3, Left: 7}, errors.New("the connection ended"), exitPartial,
-			"the connection ended\n  to continue: dlxctl desk resume r1"},
+		"broker died": {
+			desk.Result{Run: "r1", Moved: 3, Left: 7},
+			errors.New("the connection ended"), exitPartial,
+			"the connection ended\n  to continue: dlxctl desk resume r1",
+		},
 		"broker was down": {desk.Result{}, errors.New("nothing answers"), exitFailed, "nothing answers"},
 		"some were gone":  {desk.Result{Run: "r1", Moved: 3, Missing: 1}, nil, exitPartial, "1 chosen message is no longer in the queue: another program took it"},
 	} {

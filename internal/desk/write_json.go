@@ -70,8 +70,8 @@ func WriteProposalJSON(w io.Writer, p Proposal, do string) error {
 	out := proposalJSON{
 		Action: p.Request.Action, Looked: p.Looked.wire(), Chosen: p.Chosen, Copies: p.Copies,
 		ReplayedBefore: p.ReplayedBefore, First: known(p.First), Last: known(p.Last),
-		Groups: append([]deadletter.Group{}, p.Groups...), Reaches: []reachJSON{}, Refusals: append([]string{}, p.Refusals...),
-		Command: do,
+		Groups: append([]deadletter.Group{}, p.Groups...), Reaches: []reachJSON{},
+		Refusals: append([]string{}, p.Refusals...), Command: do,
 	}
 	for _, r := range p.Reaches {
 		out.Reaches = append(out.Reaches, reachJSON{

@@ -513,7 +513,7 @@ func (h *Holder) end(b *block) error {
 	}
 	before := h.readyNow()
 	if b.ch.IsClosed() || b.flush() != nil {
-		return nil // the broker ended the channel
+		return nil //nolint:nilerr // the broker ended the channel, and has its messages back
 	}
 	back := func() {
 		if before >= 0 && !h.contested {
@@ -522,7 +522,7 @@ func (h *Holder) end(b *block) error {
 	}
 	if h.o.Nack && b.held > 0 {
 		if b.ch.Nack(0, true, true) != nil { // 0 is all of the channel
-			return nil
+			return nil //nolint:nilerr // as above
 		}
 		back() // only now the channel may end, which would count as a return
 	}
