@@ -131,12 +131,23 @@ func pagesTopology(t *testing.T) string {
 				whole = text
 			case queues && strings.Contains(whole, "\nqueues:\n"):
 				whole += added
+			case strings.HasPrefix(text, "messages:\n"):
+				checkMessages(t, page, text)
 			default:
 				t.Fatalf("%s has a yaml block that the test does not know how to read:\n%s", page, text)
 			}
 		}
 	}
 	return whole
+}
+
+// checkMessages checks that the block of a page is valid in a topology file.
+func checkMessages(t *testing.T, page, block string) {
+	t.Helper()
+	file := writeTopology(t, "version: 1\nname: shop\nbackoff: {standard: {tiers: [1s]}}\n"+block)
+	if code, out := run("validate", "-f", file); code != 0 {
+		t.Errorf("%s: dlxctl validate refuses a block: %s\n%s", page, out, block)
+	}
 }
 
 // shell starts a command in the reader's folder.
