@@ -120,12 +120,15 @@ func (w *worker) endTaking(ctx context.Context) error {
 	if err := w.note(ctx, topology.HoldName(name, w.run), record(w.run, recordSending, 0, 0, nil)); err != nil {
 		return err
 	}
-	return w.conn.DeleteExchange(intake(name, w.run), amqp.Conditions{})
+	return w.conn.DeleteExchange(w.intake, amqp.Conditions{})
 }
 
 // Resume continues a run. Options that are not nil replace those of the run.
 func (d *Desk) Resume(ctx context.Context, id string, o *SendOptions, progress func(Progress)) (Result, error) {
 	return d.onRun(ctx, id, func(ctx context.Context, w *worker) (Result, error) {
+		if err := w.seal(ctx); err != nil {
+			return Result{}, err
+		}
 		has, err := d.readHold(ctx, id)
 		if err != nil {
 			return Result{}, err
@@ -146,10 +149,6 @@ func (d *Desk) Resume(ctx context.Context, id string, o *SendOptions, progress f
 		}
 		s := &session{worker: w, manifest: &m, progress: progress}
 		if has.records[recordSending] > 0 {
-			// The exchange is left if the process died before it deleted it.
-			if err := w.conn.DeleteExchange(intake(d.Topology.Name, id), amqp.Conditions{}); err != nil {
-				return Result{Left: has.messages}, err
-			}
 			s.doubledBefore = has.manifest.Send.inFlight()
 			return s.send(ctx, Result{}, has.messages)
 		}

@@ -2,6 +2,7 @@ package desk
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -70,10 +71,12 @@ func (d *Desk) parked() topology.Queue {
 	}
 }
 
-// intake names the exchange through which a run takes messages into its hold. Its type is fanout:
-// it routes by neither key nor CC, so a message keeps its key and reaches the hold alone. It
-// exists as long as the run takes.
-func intake(topologyName, run string) string { return topology.HoldName(topologyName, run) }
+// intakePrefix is how the names of the exchanges begin through which a run takes messages into its
+// hold. Their type is fanout: they route by neither key nor CC, so a message keeps its key and
+// reaches the hold alone. One exists as long as the run takes. Each process has its own, see seal.
+func intakePrefix(topologyName, run string) string {
+	return topology.HoldName(topologyName, run) + ".in."
+}
 
 // straight names the exchange through which a run sends messages to one queue alone, whatever
 // their key and CC say. It exists until the run ends.
@@ -100,7 +103,7 @@ func (w *worker) openHold(ctx context.Context, m *manifest) error {
 		// It has just been created, and no message was published to it: nothing can be lost.
 		return errors.Join(err, w.conn.DeleteQueue(hold.Name, amqp.Conditions{}))
 	}
-	if err := w.fanout(ctx, intake(w.desk.Topology.Name, m.Run), hold.Name); err != nil {
+	if err := w.openIntake(ctx); err != nil {
 		return err
 	}
 	messages, err := m.messages()
@@ -125,6 +128,60 @@ func (w *worker) refusePolicies(ctx context.Context, queues ...topology.Queue) e
 	for _, q := range queues {
 		if harm := plan.DeskHarm(w.desk.Topology.Name, state, q); harm != "" {
 			return refusef("%s", harm)
+		}
+	}
+	return nil
+}
+
+// openIntake creates the exchange through which this process takes.
+func (w *worker) openIntake(ctx context.Context) error {
+	name := w.desk.Topology.Name
+	w.intake = intakePrefix(name, w.run) + strings.ToLower(rand.Text()[:6])
+	return w.fanout(ctx, w.intake, topology.HoldName(name, w.run))
+}
+
+const (
+	// sealTime is how long the number of messages in a hold must not change once nothing is routed
+	// to it any more.
+	sealTime = 500 * time.Millisecond
+	// sealPause is the pause between two questions for it.
+	sealPause = 50 * time.Millisecond
+)
+
+// seal makes sure that nothing that a dead process has published still comes into the hold: the
+// broker handles what it has received from a connection also after that has ended. A hold that
+// grew after it was counted would get those messages twice. So the exchanges of earlier processes
+// go, and what they have routed is waited for.
+func (w *worker) seal(ctx context.Context) error {
+	name := w.desk.Topology.Name
+	state, err := w.desk.Management.Inspect(ctx)
+	if err != nil {
+		return err
+	}
+	sealed := 0
+	for _, e := range state.Have.Exchanges {
+		if !strings.HasPrefix(e.Name, intakePrefix(name, w.run)) {
+			continue
+		}
+		if err := w.conn.DeleteExchange(e.Name, amqp.Conditions{}); err != nil {
+			return err
+		}
+		sealed++
+	}
+	last, since := -1, time.Now()
+	for sealed > 0 && time.Since(since) < sealTime {
+		ready, err := w.conn.MessagesReady(topology.HoldName(name, w.run))
+		if errors.Is(err, broker.ErrNotFound) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if ready != last {
+			last, since = ready, time.Now()
+		}
+		if err := pause(ctx, sealPause); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -237,7 +294,7 @@ func (w *worker) closeHold(ctx context.Context) error {
 		return err
 	}
 	for _, e := range state.Have.Exchanges {
-		if e.Name == hold || strings.HasPrefix(e.Name, hold+".to.") {
+		if strings.HasPrefix(e.Name, hold+".") {
 			if err := w.conn.DeleteExchange(e.Name, amqp.Conditions{}); err != nil {
 				return err
 			}

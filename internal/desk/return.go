@@ -19,6 +19,9 @@ import (
 // and a CC that is no list.
 func (d *Desk) Return(ctx context.Context, id string, progress func(Progress)) (Result, error) {
 	return d.onRun(ctx, id, func(ctx context.Context, w *worker) (Result, error) {
+		if err := w.seal(ctx); err != nil {
+			return Result{}, err
+		}
 		has, err := d.readHold(ctx, id)
 		if err != nil {
 			return Result{}, err

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"slices"
+	"strings"
 
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -21,12 +22,9 @@ func (d *Desk) Runs(ctx context.Context) ([]Run, error) {
 
 // RunsOf returns the runs of a topology in a virtual host, oldest first.
 func RunsOf(name string, state topology.State) []Run {
-	queues, exchanges := map[string]bool{}, map[string]bool{}
+	queues := map[string]bool{}
 	for _, q := range state.Have.Queues {
 		queues[q.Name] = true
-	}
-	for _, e := range state.Have.Exchanges {
-		exchanges[e.Name] = true
 	}
 	var out []Run
 	for _, q := range state.Have.Queues {
@@ -42,7 +40,9 @@ func RunsOf(name string, state topology.State) []Run {
 			Chosen: s.Chosen, Target: s.Target, Send: s.Send, Active: queues[topology.DeskWorkerName(name, id)],
 		}
 		records := s.Records + 1 // that all is taken
-		if exchanges[intake(name, id)] {
+		if slices.ContainsFunc(state.Have.Exchanges, func(e topology.Exchange) bool {
+			return strings.HasPrefix(e.Name, intakePrefix(name, id))
+		}) {
 			r.Phase, records = Taking, s.Records
 		}
 		usage := state.Usage[q.Name]

@@ -194,7 +194,7 @@ func (t *taking) visit(ctx, grace context.Context, m amqp.Held) error {
 		t.left--
 		held := m
 		held.Body = nil
-		return t.out.send(grace, intake(t.worker.desk.Topology.Name, t.worker.run), m.RoutingKey, p, func() error {
+		return t.out.send(grace, t.worker.intake, m.RoutingKey, p, func() error {
 			t.taken++
 			t.acked++
 			t.inHold[key]++
@@ -255,6 +255,9 @@ func (w *worker) take(ctx context.Context, m *manifest, has *contents, report fu
 	t := w.newTaking(m, report)
 	if has != nil {
 		if err := w.note(ctx, hold, record(w.run, recordResumed, 0, 0, nil)); err != nil {
+			return t, err
+		}
+		if err := w.openIntake(ctx); err != nil {
 			return t, err
 		}
 		t.adopt(has)

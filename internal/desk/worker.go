@@ -37,6 +37,7 @@ type worker struct {
 	run    string
 	conn   *amqp.Conn
 	cancel context.CancelCauseFunc
+	intake string // the exchange through which it takes
 	done   sync.WaitGroup
 }
 
