@@ -2,6 +2,7 @@ package management_test
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"slices"
 	"sync/atomic"
@@ -134,9 +135,17 @@ func TestConsumersOfNewQueuesAreAskedFor(t *testing.T) {
 		API: target.API, VHost: target.VHost,
 	}
 	blind := resolve(t, c)
-	for _, kind := range []string{"late", "later"} {
+	// The first time the AMQP port is tried, and not again. Statistics may come before the queue is
+	// inspected; then another queue is tried.
+	var late []string
+	for looks := 0; looks < 2; {
+		name := fmt.Sprintf("late%d", len(late))
+		late = append(late, name)
+		if len(late) > 10 {
+			t.Fatal("the broker always had statistics of the new queues: this proves nothing")
+		}
 		apply(t, m, topology.Queue{
-			Name: kind, Durable: true,
+			Name: name, Durable: true,
 			Arguments: topology.Arguments{topology.ArgQueueType: topology.Classic},
 		})
 		var err error
@@ -144,15 +153,20 @@ func TestConsumersOfNewQueuesAreAskedFor(t *testing.T) {
 		if s, err = blind.Inspect(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		s = blind.AskConsumers(t.Context(), s, management.UnknownConsumers(s))
-		if n := dials.Load() - before; kind == "late" && n == 0 || kind == "later" && n > 0 {
-			t.Errorf("%s: the AMQP port was tried %d times", kind, n)
+		unknown := management.UnknownConsumers(s)
+		if !slices.Contains(unknown, name) {
+			continue
 		}
-		if u := s.Usage[kind]; !u.ConsumersUnknown {
-			t.Errorf("%s without AMQP: %+v", kind, u)
+		s = blind.AskConsumers(t.Context(), s, unknown)
+		looks++
+		if n := dials.Load() - before; looks == 1 && n == 0 || looks == 2 && n > 0 {
+			t.Errorf("look %d: the AMQP port was tried %d times", looks, n)
+		}
+		if u := s.Usage[name]; !u.ConsumersUnknown {
+			t.Errorf("look %d without AMQP: %+v", looks, u)
 		}
 	}
-	knows(t, blind, func(u topology.Usage) bool { return !u.ConsumersUnknown && u.Consumers == 0 }, "late", "later")
+	knows(t, blind, func(u topology.Usage) bool { return !u.ConsumersUnknown && u.Consumers == 0 }, late...)
 }
 
 // A queue in use is not deleted without the hazard, however recently its consumer started, for a
