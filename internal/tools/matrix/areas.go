@@ -62,7 +62,6 @@ func areas() []area {
 			`^e2e\.Test(ForeignPolicies|AForeignOverflowPolicy|OperatorPolicies)`,
 			`^plan\.Test(PolicyEffects|Protection|Endured)`, `^policy\.`,
 		}},
-		{"where RabbitMQ routes a message, and what becomes of a dead letter", []string{`^route\.`}},
 		{"rights: those printed suffice, and each is needed", []string{
 			`^e2e\.Test(\w*RightsSuffice|Each\w*RightIsNeeded|ReadersNeedNoPermission)`,
 		}},
