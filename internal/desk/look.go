@@ -102,7 +102,7 @@ func (d *Desk) Look(
 // begin asks the queue what it has, and refuses what would do harm.
 func (l *look) begin() error {
 	t := &l.terms
-	l.done.Type, l.done.Unacknowledged = t.queue.Type(), int(t.usage.Unacknowledged)
+	l.done.Type = t.queue.Type()
 	ready, err := l.conn.MessagesReady(l.done.Queue)
 	if errors.Is(err, broker.ErrInUse) {
 		return refusef("queue %s belongs to another connection alone (exclusive); look at it from there", text.Name(l.done.Queue))
@@ -113,6 +113,8 @@ func (l *look) begin() error {
 	if err != nil {
 		return err
 	}
+	// Statistics are up to 5 seconds old: what an earlier look held is ready again.
+	l.done.Unacknowledged = int(min(t.usage.Unacknowledged, max(0, t.usage.Ready+t.usage.Unacknowledged-int64(ready))))
 	l.done.Messages = ready
 	return t.refuse(l.wanted(), ready, l.options.BesideConsumers)
 }
