@@ -509,7 +509,7 @@ func (h *Holder) giveBack() error {
 // ended needs nothing: its messages are back.
 func (h *Holder) end(b *block) error {
 	if b.taking {
-		_ = b.ch.Cancel(b.tag, false) // the end of the channel does it too
+		h.cancelInTime(b)
 	}
 	before := h.readyNow()
 	if b.ch.IsClosed() || b.flush() != nil {
@@ -540,6 +540,23 @@ func (h *Holder) readyNow() int {
 		return -1
 	}
 	return ready
+}
+
+// cancelTime is how long a broker may take to confirm the end of a subscription.
+const cancelTime = 10 * time.Second
+
+// cancelInTime ends a subscription. If the answer does not come, it ends the connection, and the
+// broker takes everything back: no message was acknowledged that is not safe elsewhere.
+func (h *Holder) cancelInTime(b *block) {
+	done := make(chan struct{})
+	go func() { defer close(done); _ = b.ch.Cancel(b.tag, false) }() // the end of the channel does it too
+	timer := time.NewTimer(cancelTime)
+	defer timer.Stop()
+	select {
+	case <-done:
+	case <-timer.C:
+		_ = h.conn.conn.Close()
+	}
 }
 
 // await waits until the queue has n messages, as long as their number changes.

@@ -16,6 +16,8 @@ const (
 	// streamIdle is after how long without a message a stream is taken to be at its end: the broker
 	// counts its messages by offsets, of which not each has one.
 	streamIdle = 2 * time.Second
+	// streamStart is how long the first message may take.
+	streamStart = 20 * time.Second
 )
 
 // ReadStream reads up to n messages of a stream from its beginning, and calls visit with each. It
@@ -37,10 +39,12 @@ func (c *Conn) ReadStream(ctx context.Context, queue string, n int, visit func(a
 	if err != nil {
 		return explainChannel(err)
 	}
-	idle := time.NewTimer(streamIdle)
+	idle := time.NewTimer(streamStart)
 	defer idle.Stop()
-	for range n {
-		idle.Reset(streamIdle)
+	for i := range n {
+		if i > 0 {
+			idle.Reset(streamIdle)
+		}
 		select {
 		case d, open := <-deliveries:
 			if !open {
