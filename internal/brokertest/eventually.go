@@ -11,12 +11,12 @@ import (
 const (
 	// pollTimeout is how long [Eventually] waits: far longer than any condition needs on a
 	// busy machine.
-	pollTimeout = 2 * time.Minute
+	pollTimeout = 4 * time.Minute
 	firstPause  = 5 * time.Millisecond
 	longPause   = 250 * time.Millisecond
 )
 
-// Eventually polls until ok returns true, and fails the test after two minutes. It pauses 5 ms
+// Eventually polls until ok returns true, and fails the test after four minutes. It pauses 5 ms
 // between two polls at first and up to 250 ms later, so that waiting tests leave the machine
 // to the others. When it fails it prints what it waited for and the last state: each state is
 // a pointer to a variable that ok sets, a fmt.Stringer, or a func() string.
