@@ -83,7 +83,7 @@ type told struct {
 	failed   time.Time
 }
 
-// reading collects facts. What is told first stays.
+// reading collects facts. The first value of a field stays.
 type reading struct {
 	known *Known
 	facts Facts

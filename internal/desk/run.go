@@ -134,7 +134,7 @@ type Run struct {
 	Active bool
 }
 
-// Progress is told while a run works.
+// Progress is how far a run is while it works.
 type Progress struct {
 	Run            string
 	Phase          Phase

@@ -555,7 +555,7 @@ func (h *Holder) cancelInTime(b *block) {
 	select {
 	case <-done:
 	case <-timer.C:
-		_ = h.conn.conn.Close()
+		_ = h.conn.Close() // within a deadline of its own
 	}
 }
 
