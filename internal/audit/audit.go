@@ -1,0 +1,150 @@
+// Package audit says what a virtual host loses when messages fail: which queues dead-letter into
+// nothing, which dead-letter queues drop what they should keep, which policies are not what they
+// seem, and what to do about each.
+//
+// The package is pure. It asks package route where messages go, and package policy which
+// arguments are in effect.
+package audit
+
+import (
+	"time"
+
+	"github.com/dlxctl/dlxctl/internal/definitions"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// Severity says how bad a finding is.
+type Severity string
+
+// The severities, worst first.
+const (
+	// Error is a finding by which messages are lost, or a write is refused.
+	Error Severity = "error"
+	// Warning is a finding by which messages are lost in some cases.
+	Warning Severity = "warning"
+	// Note is a fact worth knowing.
+	Note Severity = "note"
+)
+
+// Input is what an audit reads.
+type Input struct {
+	// State has the objects of one virtual host.
+	State topology.State
+	// Live is what only a running broker tells. Nil for files: nothing is then said about
+	// consumers, messages and effect.
+	Live *Live
+	// Positions tells where in a file each object begins. Nil for a broker.
+	Positions map[topology.Key]definitions.Position
+	// Oddities are what a file says and a broker ignores. Nil for a broker.
+	Oddities []definitions.Oddity
+}
+
+// Live is what only a running broker tells, and not its objects.
+type Live struct {
+	// Consumers are the consumers, by queue. Nil where they could not be read.
+	Consumers map[string][]Consumer
+	// Growth is, by queue, by how many messages it grew between two readings. Nil where
+	// there was one reading.
+	Growth map[string]int64
+	// Interval is the time between these readings.
+	Interval time.Duration
+	// Oldest is, by queue, when its first message was published or dead-lettered, where the
+	// broker tells. Nil where it does not.
+	Oldest map[string]time.Time
+	// Now is the time of the reading.
+	Now time.Time
+	// Leaderless are queues without a leader, or that no node answers for.
+	Leaderless []string
+	// Unseen says what could not be read, and which rules did not run for it.
+	Unseen []string
+}
+
+// Consumer is a consumer of a queue.
+type Consumer struct {
+	Tag string
+	// AutoAck says that the broker forgets a message when it sends it.
+	AutoAck bool
+	// Connection is the name of its connection. Empty where it is not known.
+	Connection string
+}
+
+// Finding is what one rule says about one object.
+type Finding struct {
+	Rule     string
+	Severity Severity
+	VHost    string
+	// Object is what the finding is about.
+	Object topology.Key
+	// Evidence is one line that names the binding, argument or policy.
+	Evidence string
+	// Consequence says what happens to messages.
+	Consequence string
+	// Remedy is a command, or lines of YAML for a topology file.
+	Remedy string
+	// Position is where the object is in a file. Zero for a broker.
+	Position definitions.Position
+}
+
+// Fate is what happens to the messages of a queue that fail.
+type Fate string
+
+// The fates.
+const (
+	// Kept means that every failed message reaches a queue that keeps it.
+	Kept Fate = "kept"
+	// Lost means that some failed messages are gone.
+	Lost Fate = "lost"
+	// Undecided means that the objects do not tell.
+	Undecided Fate = "unknown"
+)
+
+// Report is the result of the audit of one virtual host.
+type Report struct {
+	VHost string
+	// Version is the broker's version. Empty where it is not known: what differs between
+	// lines is then said for each.
+	Version string
+	// Findings are sorted: the worst first, then by rule and object.
+	Findings []Finding
+	// Fates is, by work queue, what happens to messages that fail. Dead-letter queues and
+	// retry queues are not in it.
+	Fates map[string]Fate
+	// Unseen says what could not be read.
+	Unseen []string
+}
+
+// Run audits one virtual host.
+func Run(in Input) Report {
+	return Report{VHost: in.State.VHost, Version: in.State.Version}
+}
+
+// Rule is a rule of the audit.
+type Rule struct {
+	// ID is its name in kebab case, such as dead-letter-unrouted.
+	ID       string
+	Severity Severity
+	// Off says that the rule runs only when asked for.
+	Off bool
+	// Live says that the rule needs a running broker.
+	Live bool
+	// Title is one line: what is wrong.
+	Title string
+	// Why says what happens to messages. Fix says what to do.
+	Why, Fix string
+	// Hit and Miss are definitions, as JSON: of one that the rule is about, and of one that
+	// it is not. Live rules have the facts of the broker with them; see LiveExample.
+	Hit, Miss Example
+}
+
+// Example is a virtual host for a rule's page and test.
+type Example struct {
+	// Definitions is JSON in the format of RabbitMQ.
+	Definitions string
+	// Version is the broker's version for it. Empty for any.
+	Version string
+	// Live is what the broker tells. Nil for a rule about files.
+	Live *Live
+}
+
+// Rules gives all rules, sorted by ID.
+func Rules() []Rule { return nil }
