@@ -5,12 +5,14 @@ import (
 	"time"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/dlxctl/dlxctl/internal/retry"
 )
 
 // BenchmarkDecide measures what thinking about one message costs, for a message
 // as the broker delivers it on its second failure.
 func BenchmarkDecide(b *testing.B) {
-	r := newRules(shop(), shop().Backoffs[0], 131_064)
+	r := retry.NewRules(shop(), shop().Backoffs[0], 131_064)
 	now := time.Now()
 	death := amqp091.Table{
 		"count": int64(1), "reason": "rejected", "queue": "billing", "time": now, "exchange": "shop.return",
@@ -36,7 +38,7 @@ func BenchmarkDecide(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		if d := r.decide(d, now); d.Outcome != retried || d.Attempts != 2 {
+		if d := decide(r, d, now); d.Outcome != retry.Retried || d.Attempts != 2 {
 			b.Fatalf("decided %s, attempt %d", d.Outcome, d.Attempts)
 		}
 	}

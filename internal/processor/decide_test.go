@@ -11,6 +11,7 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/dlxctl/dlxctl/internal/relay"
+	"github.com/dlxctl/dlxctl/internal/retry"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -100,22 +101,22 @@ func history(headers amqp091.Table) amqp091.Table {
 func TestDecide(t *testing.T) {
 	t.Parallel()
 	type want struct {
-		outcome  outcome
+		outcome  retry.Outcome
 		exchange string
 		key      string
 		tier     string
 		attempts int64
 		headers  amqp091.Table
 	}
-	retry := func(tier string, attempts int64, headers amqp091.Table) want {
-		return want{retried, "shop.standard.dlx", "order.placed", tier, attempts, headers}
+	again := func(tier string, attempts int64, headers amqp091.Table) want {
+		return want{retry.Retried, "shop.standard.dlx", "order.placed", tier, attempts, headers}
 	}
 	dead := func(attempts int64, headers amqp091.Table) want {
 		headers["count"] = int32(-1)
-		return want{deadLettered, "shop.standard.dlx", "order.placed", "", attempts, headers}
+		return want{retry.DeadLettered, "shop.standard.dlx", "order.placed", "", attempts, headers}
 	}
 	toUnroutable := func(key string, headers amqp091.Table) want {
-		return want{unroutable, "shop.unroutable", key, "", 0, headers}
+		return want{retry.Unroutable, "shop.unroutable", key, "", 0, headers}
 	}
 	onlyRejected := shop()
 	onlyRejected.Backoffs[0].RetryOn = []topology.Reason{topology.ReasonRejected}
@@ -128,11 +129,11 @@ func TestDecide(t *testing.T) {
 		want     want
 	}{
 		"the first failure waits in the first tier, under the publisher's key": {
-			shop(), failed(nil), retry("10s", 1, history(nil)),
+			shop(), failed(nil), again("10s", 1, history(nil)),
 		},
 		"the second failure waits in the second tier and keeps the time of the first": {
 			shop(), failedAgain(int64(1), nil),
-			retry("1m", 2, history(amqp091.Table{"count": int32(2), "retry-attempts": int64(2), "retry-first-failed-at": then})),
+			again("1m", 2, history(amqp091.Table{"count": int32(2), "retry-attempts": int64(2), "retry-first-failed-at": then})),
 		},
 		"past the last attempt it is a dead letter": {
 			shop(), failedAgain(int64(2), nil),
@@ -144,28 +145,28 @@ func TestDecide(t *testing.T) {
 		},
 		"a count of any integer width is read": {
 			shop(), failedAgain(uint8(1), nil),
-			retry("1m", 2, history(amqp091.Table{"count": int32(2), "retry-attempts": int64(2), "retry-first-failed-at": then})),
+			again("1m", 2, history(amqp091.Table{"count": int32(2), "retry-attempts": int64(2), "retry-first-failed-at": then})),
 		},
 		"a death that is not in retryOn is a dead letter at once": {
 			onlyRejected, failed(amqp091.Table{"x-death": []any{death("billing", "expired", "events", "order.placed")}}),
 			dead(1, history(amqp091.Table{"retry-reason": "expired"})),
 		},
-		"a death in retryOn is retried": {onlyRejected, failed(nil), retry("10s", 1, history(nil))},
+		"a death in retryOn is retried": {onlyRejected, failed(nil), again("10s", 1, history(nil))},
 		"the count header has the name of the file": {
 			renamed, failed(amqp091.Table{"count": "mine"}),
-			retry("10s", 1, history(amqp091.Table{"tries": int32(1), "count": "mine"})),
+			again("10s", 1, history(amqp091.Table{"tries": int32(1), "count": "mine"})),
 		},
 
 		"a publisher's own count means nothing and is kept aside": {
 			shop(), failed(amqp091.Table{"count": int64(2)}),
-			retry("10s", 1, history(amqp091.Table{"retry-original-count": int64(2)})),
+			again("10s", 1, history(amqp091.Table{"retry-original-count": int64(2)})),
 		},
 		"a publisher's count of text keeps its type": {
-			shop(), failed(amqp091.Table{"count": "7"}), retry("10s", 1, history(amqp091.Table{"retry-original-count": "7"})),
+			shop(), failed(amqp091.Table{"count": "7"}), again("10s", 1, history(amqp091.Table{"retry-original-count": "7"})),
 		},
 		"a publisher's table as count is kept aside": {
 			shop(), failed(amqp091.Table{"count": amqp091.Table{"a": int32(1)}}),
-			retry("10s", 1, history(amqp091.Table{"retry-original-count": amqp091.Table{"a": int32(1)}})),
+			again("10s", 1, history(amqp091.Table{"retry-original-count": amqp091.Table{"a": int32(1)}})),
 		},
 		"a publisher's own retry headers are replaced": {
 			shop(), failed(amqp091.Table{
@@ -173,28 +174,28 @@ func TestDecide(t *testing.T) {
 				"retry-first-failed-at": "never", "retry-error": "none", "retry-cc": "w", "retry-user-id": "v",
 				"retry-expiration": "u",
 			}),
-			retry("10s", 1, history(amqp091.Table{"retry-original-count": int64(2)})),
+			again("10s", 1, history(amqp091.Table{"retry-original-count": int64(2)})),
 		},
 		// Publishers of other protocols may set such headers. The broker refuses a
 		// CC or BCC that is no list whenever it is published.
 		"headers named as those that address a message are kept aside": {
 			shop(), failed(amqp091.Table{"CC": "x", "BCC": int32(1)}),
-			retry("10s", 1, history(amqp091.Table{"retry-cc": "x", "retry-bcc": int32(1)})),
+			again("10s", 1, history(amqp091.Table{"retry-cc": "x", "retry-bcc": int32(1)})),
 		},
 		"a count without a retry queue in x-death is not believed": {
 			shop(), failedAgain(int64(1),
 				amqp091.Table{"x-death": []any{death("billing", "rejected", "events", "order.placed")}}),
-			retry("10s", 1, history(amqp091.Table{"retry-original-count": int64(1)})),
+			again("10s", 1, history(amqp091.Table{"retry-original-count": int64(1)})),
 		},
 		"a retry queue of another topology is not believed": {
 			shop(), failedAgain(int64(1), amqp091.Table{"x-death": []any{
 				death("billing", "rejected", "events", "order.placed"), death("other.standard.retry.10s", "expired", "x", "y"),
 			}}),
-			retry("10s", 1, history(amqp091.Table{"retry-original-count": int64(1)})),
+			again("10s", 1, history(amqp091.Table{"retry-original-count": int64(1)})),
 		},
 		"a count that was made in another queue is not believed": {
 			shop(), failedAgain(int64(1), amqp091.Table{"retry-queue": "audit"}),
-			retry("10s", 1, history(amqp091.Table{
+			again("10s", 1, history(amqp091.Table{
 				"retry-exchange": "shop.return", "retry-original-count": int64(1),
 				"retry-cc": []any{"@billing"},
 			})),
@@ -204,16 +205,16 @@ func TestDecide(t *testing.T) {
 				death("billing", "rejected", "shop.return", "order.placed", "@billing"),
 				death("shop.patient.retry.1h", "expired", "x", "y"),
 			}}),
-			retry("1m", 2, history(amqp091.Table{"count": int32(2), "retry-attempts": int64(2), "retry-first-failed-at": then})),
+			again("1m", 2, history(amqp091.Table{"count": int32(2), "retry-attempts": int64(2), "retry-first-failed-at": then})),
 		},
 
 		"an expiration that the broker took away is kept": {
 			shop(), failed(amqp091.Table{"x-death": []any{expired("60000")}}),
-			retry("10s", 1, history(amqp091.Table{"retry-expiration": "60000"})),
+			again("10s", 1, history(amqp091.Table{"retry-expiration": "60000"})),
 		},
 		"an expiration that was kept stays": {
 			shop(), failedAgain(int64(1), amqp091.Table{"retry-expiration": "60000"}),
-			retry("1m", 2, history(amqp091.Table{
+			again("1m", 2, history(amqp091.Table{
 				"count": int32(2), "retry-attempts": int64(2), "retry-first-failed-at": then,
 				"retry-expiration": "60000",
 			})),
@@ -222,14 +223,14 @@ func TestDecide(t *testing.T) {
 		"without x-death it is a first failure for an unknown reason, under its address": {
 			shop(),
 			amqp091.Delivery{RoutingKey: "@billing", Headers: amqp091.Table{"mine": "yes"}},
-			want{retried, "shop.standard.dlx", "@billing", "10s", 1, history(amqp091.Table{
+			want{retry.Retried, "shop.standard.dlx", "@billing", "10s", 1, history(amqp091.Table{
 				"mine": "yes", "CC": nil, "retry-exchange": "", "retry-routing-key": "", "retry-reason": "unknown",
 			})},
 		},
 		"without headers too": {
 			onlyRejected,
 			amqp091.Delivery{RoutingKey: "@billing"},
-			want{retried, "shop.standard.dlx", "@billing", "10s", 1, history(amqp091.Table{
+			want{retry.Retried, "shop.standard.dlx", "@billing", "10s", 1, history(amqp091.Table{
 				"CC": nil, "retry-exchange": "", "retry-routing-key": "", "retry-reason": "unknown",
 			})},
 		},
@@ -239,19 +240,19 @@ func TestDecide(t *testing.T) {
 				death("billing", "expired", "c", "d"),
 			}}),
 			want{
-				retried, "shop.standard.dlx", "order.paid", "10s", 1,
+				retry.Retried, "shop.standard.dlx", "order.paid", "10s", 1,
 				history(amqp091.Table{"retry-reason": "delivery_limit", "retry-routing-key": "order.paid"}),
 			},
 		},
 		"a publisher's CC is kept aside": {
 			shop(), failed(amqp091.Table{"x-death": []any{death("billing", "rejected", "events", "order.placed", "copy.one",
 				"copy.two")}}),
-			retry("10s", 1, history(amqp091.Table{"retry-cc": []any{"copy.one", "copy.two"}})),
+			again("10s", 1, history(amqp091.Table{"retry-cc": []any{"copy.one", "copy.two"}})),
 		},
 		"a key that looks like an address would reach two queues: it travels under its own address": {
 			shop(), failed(amqp091.Table{"x-death": []any{death("billing", "rejected", "events", "@audit")}}),
 			want{
-				retried, "shop.standard.dlx", "@billing", "10s", 1,
+				retry.Retried, "shop.standard.dlx", "@billing", "10s", 1,
 				history(amqp091.Table{"CC": nil, "retry-routing-key": "@audit"}),
 			},
 		},
@@ -259,14 +260,14 @@ func TestDecide(t *testing.T) {
 		// ends the connection.
 		"a header too long to be a key is not believed, and x-death is": {
 			shop(), failedAgain(int64(1), amqp091.Table{"retry-routing-key": strings.Repeat("k", 256)}),
-			retry("1m", 2, history(amqp091.Table{
+			again("1m", 2, history(amqp091.Table{
 				"count": int32(2), "retry-attempts": int64(2), "retry-first-failed-at": then,
 				"retry-routing-key": strings.Repeat("k", 256),
 			})),
 		},
 		"the longest key is believed": {
 			shop(), failedAgain(int64(1), amqp091.Table{"retry-routing-key": strings.Repeat("k", 255)}),
-			want{retried, "shop.standard.dlx", strings.Repeat("k", 255), "1m", 2, history(amqp091.Table{
+			want{retry.Retried, "shop.standard.dlx", strings.Repeat("k", 255), "1m", 2, history(amqp091.Table{
 				"count": int32(2), "retry-attempts": int64(2), "retry-first-failed-at": then,
 				"retry-routing-key": strings.Repeat("k", 255),
 			})},
@@ -274,13 +275,13 @@ func TestDecide(t *testing.T) {
 		"with a key in x-death that is too long it travels under its own address": {
 			shop(), failed(amqp091.Table{"x-death": []any{death("billing", "rejected", "events", strings.Repeat("k", 256))}}),
 			want{
-				retried, "shop.standard.dlx", "@billing", "10s", 1,
+				retry.Retried, "shop.standard.dlx", "@billing", "10s", 1,
 				history(amqp091.Table{"CC": nil, "retry-routing-key": strings.Repeat("k", 256)}),
 			},
 		},
 		"what a consumer added stays": {
 			shop(), failed(amqp091.Table{"error": "boom", "nested": amqp091.Table{"a": []any{int8(1), nil, []byte("x")}}}),
-			retry("10s", 1, history(amqp091.Table{
+			again("10s", 1, history(amqp091.Table{
 				"error":  "boom",
 				"nested": amqp091.Table{"a": []any{int8(1), nil, []byte("x")}},
 			})),
@@ -304,8 +305,8 @@ func TestDecide(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			before := cmp.Diff(amqp091.Table{}, tc.delivery.Headers)
-			rules := newRules(tc.topology, tc.topology.Backoffs[0], 0)
-			got := rules.decide(tc.delivery, now())
+			rules := retry.NewRules(tc.topology, tc.topology.Backoffs[0], 0)
+			got := decide(rules, tc.delivery, now())
 			tier := ""
 			if got.Tier.Queue != "" {
 				tier = topology.FormatDelay(got.Tier.Delay)
@@ -332,8 +333,8 @@ func TestDecideDistrustsCounts(t *testing.T) {
 		[]any{int64(1)},
 		amqp091.Table{},
 	} {
-		got := newRules(shop(), shop().Backoffs[0], 0).decide(failedAgain(count, nil), now())
-		if got.Outcome != retried || got.Attempts != 1 {
+		got := decide(retry.NewRules(shop(), shop().Backoffs[0], 0), failedAgain(count, nil), now())
+		if got.Outcome != retry.Retried || got.Attempts != 1 {
 			t.Errorf("count %v (%T): %s after attempt %d, want a retry after attempt 1", count, count, got.Outcome, got.Attempts)
 		}
 	}
@@ -349,7 +350,7 @@ func TestDecideKeepsProperties(t *testing.T) {
 	d.Timestamp, d.Body = then1970(), []byte("body")
 	d.UserId, d.Expiration = "alice", "60000"
 
-	got := newRules(shop(), shop().Backoffs[0], 0).decide(d, now()).Message
+	got := decide(retry.NewRules(shop(), shop().Backoffs[0], 0), d, now()).Message
 	want := amqp091.Publishing{
 		ContentType: "text/plain", ContentEncoding: "gzip", DeliveryMode: 2, Priority: 7,
 		CorrelationId: "c", ReplyTo: "r", MessageId: "m", Type: "t", AppId: "a", Timestamp: then1970(), Body: []byte("body"),
@@ -368,18 +369,18 @@ func TestDecideHeadersThatFitNoFrame(t *testing.T) {
 	t.Parallel()
 	d := failed(amqp091.Table{"big": strings.Repeat("x", 1000)})
 	plain := relay.HeaderSize(relay.Republish(d, amqp091.Table{"big": d.Headers["big"]}))
-	rules := func(frameMax int) rules { return newRules(shop(), shop().Backoffs[0], frameMax) }
+	rules := func(frameMax int) retry.Rules { return retry.NewRules(shop(), shop().Backoffs[0], frameMax) }
 
-	roomy := rules(plain+3000).decide(d, now())
-	if roomy.Outcome != retried {
+	roomy := decide(rules(plain+3000), d, now())
+	if roomy.Outcome != retry.Retried {
 		t.Errorf("with room it is %s", roomy.Outcome)
 	}
-	tight := rules(plain+300).decide(d, now())
-	if tight.Outcome != unroutable || tight.Message.Headers["retry-error"] == nil {
+	tight := decide(rules(plain+300), d, now())
+	if tight.Outcome != retry.Unroutable || tight.Message.Headers["retry-error"] == nil {
 		t.Errorf("without room for the history it is %s with %v", tight.Outcome, tight.Error)
 	}
-	full := rules(plain).decide(d, now())
-	if full.Outcome != unroutable || relay.HeaderSize(full.Message) > plain {
+	full := decide(rules(plain), d, now())
+	if full.Outcome != retry.Unroutable || relay.HeaderSize(full.Message) > plain {
 		t.Errorf("without any room it is %s with %d bytes of %d", full.Outcome, relay.HeaderSize(full.Message), plain)
 	}
 	if d := cmp.Diff(amqp091.Table{"big": d.Headers["big"]}, full.Message.Headers); d != "" {
@@ -416,8 +417,8 @@ func TestDecideParksAddressesThatFitNoFrame(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			got := newRules(shop(), shop().Backoffs[0], tc.frameMax).decide(d, now())
-			if size := relay.HeaderSize(got.Message); got.Outcome != unroutable || size > tc.frameMax {
+			got := decide(retry.NewRules(shop(), shop().Backoffs[0], tc.frameMax), d, now())
+			if size := relay.HeaderSize(got.Message); got.Outcome != retry.Unroutable || size > tc.frameMax {
 				t.Errorf("it is %s with %d bytes of %d", got.Outcome, size, tc.frameMax)
 			}
 			if d := cmp.Diff(tc.want, got.Message.Headers); d != "" {

@@ -15,6 +15,7 @@ import (
 	"github.com/dlxctl/dlxctl/internal/broker/amqp"
 	"github.com/dlxctl/dlxctl/internal/processor/monitor"
 	"github.com/dlxctl/dlxctl/internal/relay"
+	"github.com/dlxctl/dlxctl/internal/retry"
 	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -215,7 +216,7 @@ func (q *failedQueue) relay(ctx context.Context, in, out *amqp.Conn, confirmTime
 	lookup := q.newLookup(ctx)
 	defer lookup.close()
 	h := &handler{
-		rules: newRules(q.Topology, q.backoff, out.FrameMax()).including(lookup.exists), backoff: q.backoff.Name,
+		rules: retry.NewRules(q.Topology, q.backoff, out.FrameMax()).Including(lookup.exists), backoff: q.backoff.Name,
 		topology: q.Topology, log: q.Log, trouble: q.trouble, probe: q.probe, notifier: q.Notifier,
 		show: q.Show,
 	}

@@ -14,6 +14,8 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/dlxctl/dlxctl/internal/relay"
+	"github.com/dlxctl/dlxctl/internal/retry"
+	"github.com/dlxctl/dlxctl/topology"
 )
 
 // reader makes AMQP values of bytes: each is read as a kind and what it needs.
@@ -48,7 +50,7 @@ func (r *reader) name() string {
 		"x-death", "count", "CC", "BCC", "queue", "reason", "exchange", "routing-keys", "time",
 		"x-delivery-count", "x-first-death-queue", "billing", "shop.standard.retry.10s", "rejected", "expired",
 	}
-	known = append(known, ownHeaders()...)
+	known = append(known, retry.OwnHeaders()...)
 	if i := int(r.byte()); i < len(known) {
 		return known[i]
 	}
@@ -121,29 +123,29 @@ func FuzzDecide(f *testing.F) {
 	f.Add([]byte("\x04"+fmt.Sprintf(waited, "\x0e")+"\x11\x0b\xff"+long), "@billing", "", "", uint32(0))
 	f.Add([]byte("\x03"+fmt.Sprintf(waited, "\xff"+long)), "@billing", "", "", uint32(0))
 	f.Fuzz(func(t *testing.T, headers []byte, key, user, expiration string, frameMax uint32) {
-		key = key[:min(len(key), longestKey)] // that of a delivery is no longer
+		key = key[:min(len(key), topology.MaxNameBytes)] // that of a delivery is no longer
 		r := reader{headers}
 		d := amqp091.Delivery{
 			RoutingKey: key, UserId: user, Expiration: expiration, Headers: r.table(0), Body: []byte("body"), MessageId: "m",
 			Priority: 3, DeliveryMode: amqp091.Persistent,
 		}
 		before := maps.Clone(d.Headers)
-		rules := newRules(shop(), shop().Backoffs[0], int(frameMax%200_000))
-		out := rules.decide(d, now())
+		rules := retry.NewRules(shop(), shop().Backoffs[0], int(frameMax%200_000))
+		out := decide(rules, d, now())
 		if !reflect.DeepEqual(stringsOf(before), stringsOf(d.Headers)) {
 			t.Error("the delivery itself was changed")
 		}
-		if len(out.Key) > longestKey {
+		if len(out.Key) > topology.MaxNameBytes {
 			t.Errorf("no frame takes its key of %d bytes", len(out.Key))
 		}
 		m := out.Message
 		switch out.Outcome {
-		case retried, deadLettered:
+		case retry.Retried, retry.DeadLettered:
 			if out.Exchange != "shop.standard.dlx" || out.Queue != "billing" || key != "@billing" {
 				t.Errorf("%s by %q for queue %q, key %q", out.Outcome, out.Exchange, out.Queue, key)
 			}
 			count, ok := m.Headers["count"].(int32)
-			if !ok || out.Outcome == retried != (count == 1 || count == 2) || out.Outcome == deadLettered != (count == -1) {
+			if !ok || out.Outcome == retry.Retried != (count == 1 || count == 2) || out.Outcome == retry.DeadLettered != (count == -1) {
 				t.Errorf("%s with the count %v", out.Outcome, m.Headers["count"])
 			}
 			addressed := out.Key == "@billing"
@@ -158,7 +160,7 @@ func FuzzDecide(f *testing.F) {
 			if frameMax%200_000 > 0 && relay.HeaderSize(m) > int(frameMax%200_000) {
 				t.Errorf("its headers have %d bytes, and %d fit", relay.HeaderSize(m), frameMax%200_000)
 			}
-		case unroutable:
+		case retry.Unroutable:
 			if out.Exchange != "shop.unroutable" || out.Error == "" || m.Headers["CC"] != nil {
 				t.Errorf("parked by %q because of %q, CC %v", out.Exchange, out.Error, m.Headers["CC"])
 			}

@@ -10,12 +10,13 @@ import (
 	"github.com/dlxctl/dlxctl/internal/notify"
 	"github.com/dlxctl/dlxctl/internal/processor/monitor"
 	"github.com/dlxctl/dlxctl/internal/relay"
+	"github.com/dlxctl/dlxctl/internal/retry"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
 // handler lets the rules decide, and records what was done.
 type handler struct {
-	rules    rules
+	rules    retry.Rules
 	backoff  string
 	topology topology.Compiled
 	log      *slog.Logger
@@ -28,7 +29,7 @@ type handler struct {
 // Move decides about a failed message.
 func (h *handler) Move(d amqp091.Delivery) relay.Move {
 	h.probe.Taken()
-	return move(h.rules.decide(d, time.Now()))
+	return move(decide(h.rules, d, time.Now()))
 }
 
 // Refused moves a message that the broker did not accept to the unroutable queue. That
@@ -37,14 +38,38 @@ func (h *handler) Move(d amqp091.Delivery) relay.Move {
 func (h *handler) Refused(d amqp091.Delivery, m relay.Move, reason string) relay.Move {
 	tried, _ := m.Note.(decision)
 	h.probe.Active()
-	if tried.Outcome == unroutable {
+	if tried.Outcome == retry.Unroutable {
 		describe(h.trouble, tried).ErrorContext(context.Background(),
 			"unroutable queue does not accept the message, which waits; 'dlxctl plan' shows what is missing",
 			"unroutable_queue", topology.UnroutableName(h.topology.Name), "error", reason)
 		return m
 	}
-	tried.Cause = refused
-	return move(h.rules.toUnroutable(d, tried, reason, time.Now()))
+	tried.Cause = retry.Refused
+	return move(decided(d, h.rules.ToUnroutable(failure(d), tried.Decision, reason, time.Now())))
+}
+
+// decision is what becomes of a failed message, and the message to publish.
+type decision struct {
+	retry.Decision
+	Message amqp091.Publishing
+}
+
+// decide lets the rules decide about a failed message, and leaves it as it is.
+func decide(rules retry.Rules, d amqp091.Delivery, now time.Time) decision {
+	return decided(d, rules.Decide(failure(d), now))
+}
+
+// failure returns what the rules look at.
+func failure(d amqp091.Delivery) retry.Message {
+	return retry.Message{
+		Key: d.RoutingKey, Headers: d.Headers, UserID: d.UserId, Expiration: d.Expiration,
+		Size: func(headers map[string]any) int { return relay.HeaderSize(relay.Republish(d, headers)) },
+	}
+}
+
+// decided returns a decision with the message to publish.
+func decided(d amqp091.Delivery, made retry.Decision) decision {
+	return decision{Decision: made, Message: relay.Republish(d, made.Headers)}
 }
 
 func move(d decision) relay.Move {
@@ -57,18 +82,18 @@ func (h *handler) Moved(_ amqp091.Delivery, m relay.Move) {
 	d, _ := m.Note.(decision)
 	ctx := context.Background() // the message is moved, whatever ends now
 	switch d.Outcome {
-	case deadLettered:
+	case retry.DeadLettered:
 		h.probe.DeadLettered(d.Queue, d.Reason, d.At)
-		work := h.rules.workQueue(d.Queue)
+		work := h.rules.WorkQueue(d.Queue)
 		h.notify("dead_letter", d, work.DeadLetterQueue)
 		describe(h.log, d).WarnContext(ctx, "dead-lettered message",
 			"dead_letter_queue", work.DeadLetterQueue, "owner", work.Owner, "severity", work.Severity)
-	case unroutable:
+	case retry.Unroutable:
 		h.probe.Unroutable(d.Queue, string(d.Cause), d.At)
 		h.notify("unroutable", d, topology.UnroutableName(h.topology.Name))
 		describe(h.trouble, d).ErrorContext(ctx, "moved message to the unroutable queue",
 			"unroutable_queue", topology.UnroutableName(h.topology.Name), "error", d.Error)
-	case retried:
+	case retry.Retried:
 		h.probe.Retried(d.Queue, d.Tier.Delay, d.At)
 		if h.log.Enabled(ctx, slog.LevelDebug) {
 			describe(h.log, d).DebugContext(ctx, "retried message",
@@ -83,12 +108,15 @@ func (h *handler) notify(event string, d decision, destination string) {
 	if h.notifier == nil {
 		return
 	}
-	work, reason := h.rules.workQueue(d.Queue), monitor.ReasonLabel(d.Reason)
+	work, reason := h.rules.WorkQueue(d.Queue), monitor.ReasonLabel(d.Reason)
 	if d.Cause != "" {
-		work, reason = h.rules.workQueues[d.Queue], string(d.Cause) // the zero value for a name that a message made up
+		reason = string(d.Cause)
+		if !h.rules.Names(d.Queue) { // a message made the name up
+			work = topology.WorkQueue{}
+		}
 	}
-	headers := d.Message.Headers
-	key, _ := headers[headerRoutingKey].(string)
+	headers := d.Headers
+	key, _ := headers[retry.HeaderRoutingKey].(string)
 	h.notifier.NotifyShown(notify.Notice{
 		Event: event, Topology: h.topology.Name, Queue: d.Queue, MovedTo: destination, MessageID: d.Message.MessageId,
 		Reason: reason, Attempts: d.Attempts, FirstFailure: d.FirstFailedAt,

@@ -1,6 +1,6 @@
 // Package processor is the worker that counts attempts: it reads the failed
 // queues of a topology and moves each message on, to the tier where it waits or
-// to its dead-letter queue. rules.decide says what becomes of a message;
+// to its dead-letter queue. package retry says what becomes of a message;
 // package relay sees to it that none is lost.
 package processor
 

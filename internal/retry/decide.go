@@ -1,42 +1,62 @@
-package processor
+// Package retry decides what becomes of a failed message: in which tier it waits, or whether it
+// is a dead letter, and which headers it gets.
+//
+// The package is pure. The processor does what it decides, and trace shows it beforehand. It does
+// not know an AMQP library: headers are values of any types, as the library of the caller has
+// them.
+package retry
 
 import (
 	"fmt"
 	"maps"
+	"reflect"
 	"strings"
 	"time"
 
-	amqp091 "github.com/rabbitmq/amqp091-go"
-
-	"github.com/dlxctl/dlxctl/internal/relay"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// outcome is what becomes of a failed message. There is no zero outcome.
-type outcome string
+// Message is what decides about a message from a failed queue.
+type Message struct {
+	// Key is the routing key with which it came to the failed queue.
+	Key string
+	// Headers are never changed in place.
+	Headers map[string]any
+	// UserID and Expiration are the properties of these names.
+	UserID, Expiration string
+	// Size gives how large the content header of the message is with other headers, in bytes.
+	// Nil: any size fits.
+	Size func(headers map[string]any) int
+}
 
+// Outcome is what becomes of a failed message. There is no zero outcome.
+type Outcome string
+
+// The outcomes.
 const (
-	retried      outcome = "retried"       // it waits in a tier
-	deadLettered outcome = "dead-lettered" // it stays in its dead-letter queue
-	unroutable   outcome = "unroutable"    // it stays in the unroutable queue
+	Retried      Outcome = "retried"       // it waits in a tier
+	DeadLettered Outcome = "dead-lettered" // it stays in its dead-letter queue
+	Unroutable   Outcome = "unroutable"    // it stays in the unroutable queue
 )
 
-// cause is why a message goes to the unroutable queue, in a word for metrics.
-type cause string
+// Cause is why a message goes to the unroutable queue, in a word for metrics.
+type Cause string
 
+// The causes.
 const (
-	noAddress       cause = "no_address"        // its routing key names no queue
-	unknownQueue    cause = "unknown_queue"     // the topology and the virtual host have no such queue
-	headersTooLarge cause = "headers_too_large" // with its history they would not fit a frame
-	refused         cause = "refused"           // the broker did not accept it, again and again
+	NoAddress       Cause = "no_address"        // its routing key names no queue
+	UnknownQueue    Cause = "unknown_queue"     // the topology and the virtual host have no such queue
+	HeadersTooLarge Cause = "headers_too_large" // with its history they would not fit a frame
+	Refused         Cause = "refused"           // the broker did not accept it, again and again
 )
 
-// decision says what becomes of a failed message, and why.
-type decision struct {
-	Outcome  outcome
+// Decision says what becomes of a failed message, and why.
+type Decision struct {
+	Outcome Outcome
+	// Exchange and Key are where the processor publishes it, and Headers those that it then has.
 	Exchange string
 	Key      string
-	Message  amqp091.Publishing
+	Headers  map[string]any
 
 	// Queue is the work queue that the message failed in. Empty if it names none.
 	Queue string
@@ -51,17 +71,19 @@ type decision struct {
 	// Error is why it goes to the unroutable queue, and Cause the same in a word.
 	// Empty if it does not go there.
 	Error string
-	Cause cause
+	Cause Cause
 	// At is the time of the decision.
 	At time.Time
 }
+
+// HeaderRoutingKey is the header with the routing key of the publisher.
+const HeaderRoutingKey = "retry-routing-key"
 
 // The processor's headers. They begin with retry-, so that a headers exchange can
 // be bound by them; it skips names that begin with x-.
 const (
 	headerQueue         = "retry-queue"
 	headerExchange      = "retry-exchange"
-	headerRoutingKey    = "retry-routing-key"
 	headerFirstFailedAt = "retry-first-failed-at"
 	headerLastFailedAt  = "retry-last-failed-at"
 	headerReason        = "retry-reason"
@@ -98,17 +120,17 @@ const (
 	longestKey = 255
 )
 
-// ownHeaders are the headers that a first failure replaces or removes: what a
-// publisher set under these names means nothing.
-func ownHeaders() []string {
+// OwnHeaders gives the headers that the processor writes, without the count header. A first
+// failure replaces or removes them: what a publisher set under these names means nothing.
+func OwnHeaders() []string {
 	return []string{
-		headerQueue, headerExchange, headerRoutingKey, headerFirstFailedAt, headerLastFailedAt, headerReason,
+		headerQueue, headerExchange, HeaderRoutingKey, headerFirstFailedAt, headerLastFailedAt, headerReason,
 		headerAttempts, headerError, headerCount, headerCC, headerBCC, headerUserID, headerExpiration,
 	}
 }
 
-// rules decide about the messages of one failed queue. They are read only.
-type rules struct {
+// Rules decide about the messages of one failed queue. They are read only.
+type Rules struct {
 	topology   topology.Compiled
 	backoff    topology.Backoff
 	workQueues map[string]topology.WorkQueue
@@ -118,70 +140,75 @@ type rules struct {
 	exists func(queue string) bool
 }
 
-// newRules returns the rules of a backoff of t. frameMax is the size of the largest
+// NewRules returns the rules of a backoff of t. frameMax is the size of the largest
 // content header that the broker accepts, in bytes; zero means any size.
-func newRules(t topology.Compiled, b topology.Backoff, frameMax int) rules {
+func NewRules(t topology.Compiled, b topology.Backoff, frameMax int) Rules {
 	queues := make(map[string]topology.WorkQueue, len(t.WorkQueues))
-	r := rules{topology: t, backoff: b, workQueues: queues, frameMax: frameMax}
+	r := Rules{topology: t, backoff: b, workQueues: queues, frameMax: frameMax}
 	for _, w := range t.WorkQueues {
 		r.workQueues[w.Name] = w
 	}
 	return r
 }
 
-// including returns rules that also retry queues which the topology does not name, if
+// Including returns rules that also retry queues which the topology does not name, if
 // exists reports them: a newer file than this one bound them to the exchanges of the
 // backoff.
-func (r rules) including(exists func(queue string) bool) rules {
+func (r Rules) Including(exists func(queue string) bool) Rules {
 	r.exists = exists
 	return r
 }
 
-// workQueue returns a work queue, and a substitute for one that the file does not name.
-func (r rules) workQueue(queue string) topology.WorkQueue {
+// WorkQueue returns a work queue, and a substitute for one that the file does not name.
+func (r Rules) WorkQueue(queue string) topology.WorkQueue {
 	if w, ok := r.workQueues[queue]; ok {
 		return w
 	}
 	return topology.WorkQueue{Name: queue, Severity: "ticket"}
 }
 
-// knows reports whether messages of that queue are retried.
-func (r rules) knows(queue string) bool {
+// Names reports whether the topology names that work queue.
+func (r Rules) Names(queue string) bool {
 	_, named := r.workQueues[queue]
-	return named || r.exists != nil && r.exists(queue)
+	return named
 }
 
-// decide says what becomes of a message from the failed queue. It leaves d as it is and
-// reads no clock. It is a pure function, but for the answers of exists.
-func (r rules) decide(d amqp091.Delivery, now time.Time) decision {
-	origin, addressed := strings.CutPrefix(d.RoutingKey, topology.AddressKey(""))
+// knows reports whether messages of that queue are retried.
+func (r Rules) knows(queue string) bool {
+	return r.Names(queue) || r.exists != nil && r.exists(queue)
+}
+
+// Decide says what becomes of a message from the failed queue. It reads no clock. It is a pure
+// function, but for the answers of exists.
+func (r Rules) Decide(d Message, now time.Time) Decision {
+	origin, addressed := strings.CutPrefix(d.Key, topology.AddressKey(""))
 	f := r.read(d, origin, now)
 	switch {
 	case !addressed || origin == "":
-		why := fmt.Sprintf("the routing key %q names no work queue", d.RoutingKey)
-		return r.toUnroutable(d, decision{Cause: noAddress}, why, now)
+		why := fmt.Sprintf("the routing key %q names no work queue", d.Key)
+		return r.ToUnroutable(d, Decision{Cause: NoAddress}, why, now)
 	case !r.knows(origin):
 		why := fmt.Sprintf("the topology %q has no work queue %q", r.topology.Name, origin)
-		return r.toUnroutable(d, decision{Queue: origin, Reason: f.reason, Cause: unknownQueue}, why, now)
+		return r.ToUnroutable(d, Decision{Queue: origin, Reason: f.reason, Cause: UnknownQueue}, why, now)
 	}
-	out := decision{
-		Outcome: deadLettered, Exchange: r.backoff.RetryExchange, Queue: origin, Reason: f.reason,
+	out := Decision{
+		Outcome: DeadLettered, Exchange: r.backoff.RetryExchange, Queue: origin, Reason: f.reason,
 		Attempts: f.attempt, FirstFailedAt: f.first, At: now,
 	}
 	count := topology.DeadLetterCount
 	if f.attempt <= int64(len(r.backoff.Tiers)) && r.backoff.Retries(f.reason) {
-		out.Outcome, out.Tier, count = retried, r.backoff.Tiers[f.attempt-1], f.attempt
+		out.Outcome, out.Tier, count = Retried, r.backoff.Tiers[f.attempt-1], f.attempt
 	}
 	headers := f.headers(r, d, now)
 	// As an int32: pika reads an int64 as unsigned, and -1 as 18446744073709551615.
 	// Bindings match an integer of any width. No backoff has that many tiers.
 	headers[r.topology.CountHeader] = int32(count) //nolint:gosec // at most the number of tiers
 	out.Key = address(headers, f.key, origin, f.known)
-	out.Message = relay.Republish(d, headers)
-	if size := relay.HeaderSize(out.Message); r.frameMax > 0 && size+brokerHeaders > r.frameMax {
-		out.Cause = headersTooLarge
+	out.Headers = headers
+	if size := r.size(d, headers); size > 0 && size+brokerHeaders > r.frameMax {
+		out.Cause = HeadersTooLarge
 		why := fmt.Sprintf("its headers would have %d bytes, and the broker adds its own: more than the %d that fit in a frame", size, r.frameMax)
-		return r.toUnroutable(d, out, why, now)
+		return r.ToUnroutable(d, out, why, now)
 	}
 	return out
 }
@@ -191,7 +218,7 @@ func (r rules) decide(d amqp091.Delivery, now time.Time) decision {
 // looks like an address could lead it to another queue as well, and no publisher used
 // one that is too long for a key: such a message is routed by the address of its own
 // queue alone.
-func address(headers amqp091.Table, key, origin string, known bool) string {
+func address(headers map[string]any, key, origin string, known bool) string {
 	own := topology.AddressKey(origin)
 	unaddressed(headers)
 	if !known || len(key) > longestKey || strings.HasPrefix(key, topology.AddressKey("")) {
@@ -203,13 +230,13 @@ func address(headers amqp091.Table, key, origin string, known bool) string {
 
 // unaddressed removes the headers by which the broker would route the message
 // elsewhere too, or refuse it.
-func unaddressed(headers amqp091.Table) {
+func unaddressed(headers map[string]any) {
 	delete(headers, cc)
 	delete(headers, bcc)
 }
 
 // keepAddresses keeps what a publisher had set in these headers, under other names.
-func keepAddresses(h amqp091.Table, d amqp091.Delivery) {
+func keepAddresses(h map[string]any, d Message) {
 	if v, ok := d.Headers[cc]; ok {
 		h[headerCC] = v
 	}
@@ -236,7 +263,7 @@ type failure struct {
 }
 
 // read finds out how d failed in the queue origin.
-func (r rules) read(d amqp091.Delivery, origin string, now time.Time) failure {
+func (r Rules) read(d Message, origin string, now time.Time) failure {
 	f := failure{origin: origin, reason: topology.ReasonUnknown, attempt: 1, first: now.UTC().Format(timeFormat)}
 	retried := false
 	for _, death := range deaths(d.Headers) {
@@ -266,7 +293,7 @@ func (r rules) read(d amqp091.Delivery, origin string, now time.Time) failure {
 		if first, ok := d.Headers[headerFirstFailedAt].(string); ok {
 			f.first = first
 		}
-		if key, ok := d.Headers[headerRoutingKey].(string); ok && f.known && len(key) <= longestKey {
+		if key, ok := d.Headers[HeaderRoutingKey].(string); ok && f.known && len(key) <= longestKey {
 			f.key = key
 		}
 	}
@@ -274,14 +301,14 @@ func (r rules) read(d amqp091.Delivery, origin string, now time.Time) failure {
 }
 
 // headers returns the headers of d without the broker's own, and with the history.
-func (f failure) headers(r rules, d amqp091.Delivery, now time.Time) amqp091.Table {
+func (f failure) headers(r Rules, d Message, now time.Time) map[string]any {
 	h := stripped(d.Headers)
 	delete(h, headerError)
 	if !f.trusted {
 		f.begin(h, r.topology.CountHeader, d)
 	}
-	if d.UserId != "" {
-		h[headerUserID] = d.UserId
+	if d.UserID != "" {
+		h[headerUserID] = d.UserID
 	}
 	if d.Expiration != "" {
 		h[headerExpiration] = d.Expiration
@@ -296,8 +323,8 @@ func (f failure) headers(r rules, d amqp091.Delivery, now time.Time) amqp091.Tab
 
 // begin sets what a first failure sets, in place of what the publisher had under
 // these names.
-func (f failure) begin(h amqp091.Table, countHeader string, d amqp091.Delivery) {
-	own := ownHeaders()
+func (f failure) begin(h map[string]any, countHeader string, d Message) {
+	own := OwnHeaders()
 	for _, name := range own {
 		delete(h, name)
 	}
@@ -310,16 +337,24 @@ func (f failure) begin(h amqp091.Table, countHeader string, d amqp091.Delivery) 
 	keepAddresses(h, d)
 	h[headerQueue] = f.origin
 	h[headerExchange] = f.exchange
-	h[headerRoutingKey] = f.key
+	h[HeaderRoutingKey] = f.key
 	h[headerFirstFailedAt] = f.first
 }
 
-// toUnroutable returns the decision that moves d to the unroutable queue, unchanged but
+// size returns the size of the content header of d with other headers, 0 if any size fits.
+func (r Rules) size(d Message, headers map[string]any) int {
+	if r.frameMax == 0 || d.Size == nil {
+		return 0
+	}
+	return d.Size(headers)
+}
+
+// ToUnroutable returns the decision that moves d to the unroutable queue, unchanged but
 // for the error. tried is what was decided before, if anything was, with the cause.
-func (r rules) toUnroutable(d amqp091.Delivery, tried decision, why string, now time.Time) decision {
+func (r Rules) ToUnroutable(d Message, tried Decision, why string, now time.Time) Decision {
 	out := tried
-	out.Outcome, out.Error, out.Tier, out.At = unroutable, why, topology.Tier{}, now
-	out.Exchange, out.Key = topology.UnroutableName(r.topology.Name), d.RoutingKey
+	out.Outcome, out.Error, out.Tier, out.At = Unroutable, why, topology.Tier{}, now
+	out.Exchange, out.Key = topology.UnroutableName(r.topology.Name), d.Key
 	h := stripped(d.Headers)
 	unaddressed(h)
 	keepAddresses(h, d)
@@ -328,13 +363,13 @@ func (r rules) toUnroutable(d amqp091.Delivery, tried decision, why string, now 
 	if out.Reason != "" {
 		h[headerReason] = string(out.Reason)
 	}
-	if d.UserId != "" {
-		h[headerUserID] = d.UserId
+	if d.UserID != "" {
+		h[headerUserID] = d.UserID
 	}
 	if d.Expiration != "" {
 		h[headerExpiration] = d.Expiration
 	}
-	out.Message = relay.Republish(d, h)
+	out.Headers = h
 	// No room for the error either: the message matters more than its history. What
 	// CC and BCC held goes last, and may have to go too: under its own name it fitted,
 	// and these names are longer.
@@ -345,7 +380,7 @@ func (r rules) toUnroutable(d amqp091.Delivery, tried decision, why string, now 
 		if name == headerError || name == headerLastFailedAt || name == headerReason {
 			room -= countHeaders // the publisher's own headers are worth more than this margin
 		}
-		if r.frameMax == 0 || relay.HeaderSize(out.Message) <= room {
+		if r.frameMax == 0 || r.size(d, h) <= room {
 			break
 		}
 		delete(h, name)
@@ -356,27 +391,46 @@ func (r rules) toUnroutable(d amqp091.Delivery, tried decision, why string, now 
 // stripped returns a copy of h without what the broker writes about deaths and
 // deliveries. With it, RabbitMQ before 4.0 would drop the message as a cycle, and the
 // message would claim deaths that are not its own.
-func stripped(h amqp091.Table) amqp091.Table {
+func stripped(h map[string]any) map[string]any {
 	out := maps.Clone(h)
 	if out == nil {
-		out = amqp091.Table{}
+		out = map[string]any{}
 	}
 	maps.DeleteFunc(out, func(name string, _ any) bool {
-		return relay.IsHistory(name) || relay.IsCount(name)
+		return isHistory(name) || name == "x-delivery-count" || name == "x-acquired-count"
 	})
 	return out
 }
 
+// isHistory reports whether a header is one in which RabbitMQ writes where a message was
+// dead-lettered.
+func isHistory(name string) bool {
+	return name == headerDeath || strings.HasPrefix(name, "x-first-death-") || strings.HasPrefix(name, "x-last-death-")
+}
+
 // deaths returns the entries of x-death, the newest first.
-func deaths(h amqp091.Table) []amqp091.Table {
+func deaths(h map[string]any) []map[string]any {
 	list, _ := h[headerDeath].([]any)
-	out := make([]amqp091.Table, 0, len(list))
+	out := make([]map[string]any, 0, len(list))
 	for _, v := range list {
-		if death, ok := v.(amqp091.Table); ok {
+		if death, ok := table(v); ok {
 			out = append(out, death)
 		}
 	}
 	return out
+}
+
+// table returns a table inside a header. AMQP libraries have types of their own for it.
+func table(v any) (map[string]any, bool) {
+	if t, ok := v.(map[string]any); ok {
+		return t, true
+	}
+	r, plain := reflect.ValueOf(v), reflect.TypeFor[map[string]any]()
+	if r.Kind() != reflect.Map || !r.CanConvert(plain) {
+		return nil, false
+	}
+	t, ok := r.Convert(plain).Interface().(map[string]any)
+	return t, ok
 }
 
 // integer returns an integer of any width.
