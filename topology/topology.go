@@ -8,6 +8,7 @@ package topology
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -44,7 +45,19 @@ type Compiled struct {
 	Removed []string
 	// Messages says how bodies are read and what is masked in them.
 	Messages Messages
+	// Places tells where the files declare exchanges, work queues, and the bindings of both. An
+	// object that dlxctl generates has no place, nor has any object of a saved plan.
+	Places map[Key]Place
 }
+
+// Place is a line of a file. Line counts from 1.
+type Place struct {
+	File string
+	Line int
+}
+
+// String gives the place in the form that editors understand: file and line.
+func (p Place) String() string { return fmt.Sprintf("%s:%d", p.File, p.Line) }
 
 // Queue types, as x-queue-type and the management API spell them.
 const (

@@ -26,6 +26,7 @@ func Compile(s *Spec) (topology.Compiled, error) {
 	}
 	c := compiler{spec: s, places: map[string]int{}, out: topology.Compiled{
 		Name: s.Name, VHost: s.VHost, Cluster: s.Cluster, CountHeader: s.CountHeader, Messages: s.Messages,
+		Places: map[topology.Key]topology.Place{},
 	}}
 	for _, e := range s.Exchanges {
 		c.declared(e)
@@ -116,10 +117,29 @@ func (c *compiler) declared(e Exchange) {
 		Arguments: e.Arguments, External: e.External, Label: label,
 	})
 	for _, b := range e.Bindings {
-		for _, key := range b.Keys {
+		for i, key := range b.Keys {
 			c.bindExchange(b.Exchange, e.Name, key, b.Arguments, label)
+			c.placeBinding(b, i)
 		}
 	}
+	c.place(topology.Key{Kind: topology.KindExchange, Name: e.Name}, e.Pos)
+}
+
+// place notes where the file declares an object.
+func (c *compiler) place(key topology.Key, at Pos) {
+	c.out.Places[key] = topology.Place{File: at.File, Line: at.Line}
+}
+
+// placeBinding notes where the file has the key of index i of b, for the binding that was added
+// last.
+func (c *compiler) placeBinding(b Binding, i int) {
+	added := c.out.Bindings[len(c.out.Bindings)-1]
+	added.Arguments = added.Arguments.With(topology.ArgManagedBy, topology.OwnerMark(c.spec.Name))
+	at := b.Pos
+	if i < len(b.KeyPos) {
+		at = b.KeyPos[i]
+	}
+	c.place(added.ID(), at)
 }
 
 // safetyNet adds what every topology with a queue needs: the exchange for failures, the
@@ -171,10 +191,12 @@ func (c *compiler) work(q Queue) {
 		c.policy(q)
 	}
 	for _, b := range q.Bindings {
-		for _, key := range b.Keys {
+		for i, key := range b.Keys {
 			c.bind(b.Exchange, q.Name, key, b.Arguments, topology.Label{Role: topology.RoleBusiness, Queue: q.Name})
+			c.placeBinding(b, i)
 		}
 	}
+	c.place(topology.Key{Kind: topology.KindQueue, Name: q.Name}, q.Pos)
 	c.failures(q)
 	c.bind(topology.ReturnExchangeName(c.spec.Name), q.Name, topology.AddressKey(q.Name), nil,
 		topology.Label{Role: topology.RoleReturn, Queue: q.Name})

@@ -187,3 +187,48 @@ func queueOf(t *testing.T, out topology.Compiled, name string) topology.Queue {
 	}
 	return out.Queues[i]
 }
+
+// TestPlaces finds each declared object in its file: a binding at the line of its key.
+func TestPlaces(t *testing.T) {
+	t.Parallel()
+	c, _, err := Load([]Source{
+		{Name: "shop.yaml", Data: []byte(`version: 1
+name: shop
+defaults: {backoff: none}
+exchanges:
+  - name: events
+  - name: orders
+    bindings: [{exchange: events, key: "order.#"}]
+`)},
+		{Name: "teams/billing.yaml", Data: []byte(`version: 1
+queues:
+  - name: billing
+    bindings:
+      - exchange: orders
+        keys:
+          - order.placed
+          - order.paid
+`)},
+	}, func(string) (string, bool) { return "", false })
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	for key, place := range c.Places {
+		got[string(key.Kind)+" "+key.Name] = place.String()
+	}
+	for _, b := range c.Bindings {
+		if place, ok := c.Places[b.ID()]; ok {
+			delete(got, "binding "+b.ID().Name)
+			got[b.String()] = place.String()
+		}
+	}
+	want := map[string]string{
+		"exchange events": "shop.yaml:5", "exchange orders": "shop.yaml:6",
+		"events -> exchange:orders (order.#)": "shop.yaml:7", "queue billing": "teams/billing.yaml:3",
+		"orders -> billing (order.placed)": "teams/billing.yaml:7", "orders -> billing (order.paid)": "teams/billing.yaml:8",
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("places (-want +got):\n%s", d)
+	}
+}

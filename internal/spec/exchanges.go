@@ -166,7 +166,7 @@ func (d *decoder) bindingKeys(binding *Binding, b fields) bool {
 				topology.MaxNameBytes), fmt.Sprintf("shorten it by %d", over))
 			return false
 		}
-		binding.Keys = append(binding.Keys, key)
+		binding.Keys, binding.KeyPos = append(binding.Keys, key), append(binding.KeyPos, d.at(n))
 	}
 	return !hasKeys || nodes != nil
 }

@@ -142,6 +142,8 @@ type Binding struct {
 	// Arguments are the headers and x-match of a binding to a headers exchange.
 	Arguments topology.Arguments
 	Pos       Pos
+	// KeyPos is where each of Keys stands. Empty if the binding has no key.
+	KeyPos []Pos
 }
 
 // Problem is something wrong or doubtful in a file.
