@@ -1,0 +1,282 @@
+package amqp
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/dlxctl/dlxctl/internal/broker/amqp/wire"
+)
+
+const (
+	// maxPrefetch is the largest prefetch of one consumer: it is a number of 16 bits.
+	maxPrefetch = 65535
+	// maxConsumers is how many consumers a Holder has on one channel. A quorum queue returns the
+	// messages of a dead channel consumer by consumer, in the order of the consumer tags, but only
+	// while they are no more than 32 (maps:fold in rabbit_fifo, 3.10 to 4.3).
+	maxConsumers = 31
+	// unreadBytes is how many bytes may have arrived that were not visited.
+	unreadBytes = 8 << 20
+	// leastChunk is after how many messages the bytes are compared with their limit, at least.
+	leastChunk = 1000
+	// idleTick is how often a Holder that receives nothing asks whether the queue is empty.
+	idleTick = 100 * time.Millisecond
+	// idleTicks is how many times in succession the answer must be yes.
+	idleTicks = 10
+)
+
+// Take takes messages, and calls visit with each in the order of the queue. It returns when the
+// Holder has as many as it may, when the queue is empty, or when visit fails, with its error. It
+// keeps what it has taken, until Release.
+//
+// When ctx ends everything is given back at once, even if visit hangs, and Take returns the cause
+// of ctx. It fails with ErrNotFound if the queue does not exist.
+func (h *Holder) Take(ctx context.Context, visit func(Held) error) error {
+	return h.whileAlive(ctx, func() error {
+		for h.chunk != nil || h.room() {
+			if err := h.next(h.size()); err != nil {
+				return err
+			}
+			if err := h.drain(ctx, visit); err != nil || h.drained {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// room reports whether more may be taken.
+func (h *Holder) room() bool {
+	return h.taken < h.o.Messages && (h.o.Bytes == 0 || h.bytes < h.o.Bytes)
+}
+
+// perChannel is how many messages a channel holds at most.
+func (h *Holder) perChannel() int {
+	most := maxConsumers * h.perConsumer()
+	if h.o.Block > 0 {
+		return min(h.o.Block, most)
+	}
+	return most
+}
+
+func (h *Holder) perConsumer() int {
+	if h.o.perConsumer > 0 {
+		return h.o.perConsumer
+	}
+	return maxPrefetch
+}
+
+// size is how many messages the next consumer takes. With a limit in bytes that is as many as fit
+// if they are as large as those before.
+func (h *Holder) size() int {
+	n := h.o.Messages - h.taken
+	if h.o.Bytes == 0 {
+		return n
+	}
+	fit := leastChunk
+	if h.bytes > 0 {
+		average := float64(h.bytes) / float64(h.taken)
+		fit = max(fit, int(min(float64(n), float64(h.o.Bytes-h.bytes)/average)))
+	}
+	return min(n, max(fit, h.o.Messages/maxConsumers)) // too many consumers would not keep the order
+}
+
+// next subscribes for n messages, or as many as fit, unless a chunk is not complete yet.
+func (h *Holder) next(n int) error {
+	if h.chunk != nil {
+		return nil
+	}
+	return h.ask(func() error {
+		b, err := h.current()
+		if err != nil {
+			return err
+		}
+		n = min(n, h.perConsumer(), h.perChannel()-b.taken)
+		deliveries, err := h.consume(b, n)
+		if err != nil {
+			return err
+		}
+		h.chunk, h.drained = &chunk{block: b, deliveries: deliveries, left: n}, false
+		return nil
+	})
+}
+
+func (h *Holder) last() *block {
+	if len(h.blocks) == 0 {
+		return nil
+	}
+	return h.blocks[len(h.blocks)-1]
+}
+
+// current returns the block that has room, or a new one. Its caller is in ask.
+func (h *Holder) current() (*block, error) {
+	if b := h.last(); b != nil && b.taken < h.perChannel() {
+		return b, nil
+	}
+	others := 0
+	if len(h.blocks) == 0 {
+		var err error
+		if _, others, err = h.conn.count(h.queue); err != nil {
+			return nil, err
+		}
+	}
+	ch, err := h.conn.conn.Channel()
+	if err != nil {
+		return nil, fmt.Errorf("open a channel: %w", err)
+	}
+	b := &block{ch: ch, closed: ch.NotifyClose(make(chan *amqp091.Error, 1))}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.contested = h.contested || others > 0
+	h.blocks = append(h.blocks, b)
+	h.conn.gate.Begin(unreadBytes) // the tags of a channel count from 1
+	return b, nil
+}
+
+// drain takes what is left of the chunk, or as much as the queue has, and cancels its consumer.
+func (h *Holder) drain(ctx context.Context, visit func(Held) error) error {
+	tick := time.NewTicker(idleTick)
+	defer tick.Stop()
+	var idle idleness
+	for h.chunk.left > 0 {
+		select {
+		case d, open := <-h.chunk.deliveries:
+			if !open {
+				return h.chunk.block.err()
+			}
+			if err := h.visit(d, visit); err != nil {
+				return err
+			}
+		case <-tick.C:
+			var err error
+			if h.drained, err = h.idle(&idle); err != nil {
+				return err
+			}
+			if h.drained {
+				return h.rest(visit)
+			}
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return h.cancel()
+}
+
+// consume subscribes with a prefetch of exactly n. Its caller is in ask.
+func (h *Holder) consume(b *block, n int) (<-chan amqp091.Delivery, error) {
+	tag := fmt.Sprintf("desk-%03d", h.tags)
+	h.tags++
+	h.mu.Lock()
+	b.taking, b.tag = true, tag
+	h.mu.Unlock()
+	if err := b.ch.Qos(n, 0, false); err != nil { // it applies to the next consumer
+		return nil, explainChannel(err)
+	}
+	var args amqp091.Table
+	if h.o.Timeout > 0 {
+		args = amqp091.Table{"x-consumer-timeout": h.o.Timeout.Milliseconds()}
+	}
+	deliveries, err := b.ch.Consume(h.queue, tag, false, false, false, false, args)
+	if err != nil {
+		return nil, explainChannel(err)
+	}
+	return deliveries, nil
+}
+
+// visit counts a message, and forgets its memory once it was visited. The message stays
+// unacknowledged.
+func (h *Holder) visit(d amqp091.Delivery, visit func(Held) error) error {
+	b := h.chunk.block
+	h.mu.Lock()
+	b.taken++
+	b.held++
+	h.taken++
+	h.bytes += int64(len(d.Body))
+	h.mu.Unlock()
+	h.chunk.left--
+	h.returned = d.Redelivered
+	d.Headers = wire.Unwrap(d.Headers)
+	err := visit(Held{Delivery: d, block: b})
+	h.conn.gate.Release(d.DeliveryTag, false)
+	return err
+}
+
+// rest cancels the consumer of an empty queue, and visits what came in that moment.
+func (h *Holder) rest(visit func(Held) error) error {
+	deliveries := h.chunk.deliveries
+	if err := h.endSubscription(); err != nil {
+		return err
+	}
+	for d := range deliveries {
+		if err := h.visit(d, visit); err != nil {
+			return err
+		}
+	}
+	if h.chunk.left > 0 && h.chunk.block.ch.IsClosed() {
+		return h.chunk.block.err()
+	}
+	h.chunk = nil
+	return nil
+}
+
+// cancel ends the chunk.
+func (h *Holder) cancel() error {
+	err := h.endSubscription()
+	h.chunk = nil
+	return err
+}
+
+// endSubscription cancels the consumer of the chunk, and sends the acknowledgements that had to
+// wait: while it took, the broker would have sent another message for each.
+func (h *Holder) endSubscription() error {
+	b := h.chunk.block
+	return h.ask(func() error {
+		if err := b.ch.Cancel(b.tag, false); err != nil {
+			return b.err()
+		}
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		b.taking = false
+		return b.flush()
+	})
+}
+
+// idleness counts how often in succession a queue answered that it has nothing ready, while
+// nothing arrived. Some times are not enough: what a queue has assigned to a consumer is not ready,
+// and may be on its way.
+type idleness struct{ taken, zeros int }
+
+// idle reports whether the queue has nothing left to deliver.
+func (h *Holder) idle(i *idleness) (bool, error) {
+	if h.taken != i.taken {
+		*i = idleness{taken: h.taken}
+		return false, nil
+	}
+	began, ready := time.Now(), 0
+	err := h.ask(func() (err error) {
+		ready, _, err = h.conn.count(h.queue)
+		return err
+	})
+	if err != nil {
+		return false, err
+	}
+	if ready > 0 || time.Since(began) >= silence {
+		i.zeros = 0
+		return false, nil
+	}
+	i.zeros++
+	return i.zeros >= idleTicks, nil
+}
+
+// count returns how many messages are ready in a queue, and how many consumers it has, as one
+// answer of the queue says.
+func (c *Conn) count(queue string) (ready, consumers int, err error) {
+	err = c.onChannel(func(ch *amqp091.Channel) error {
+		q, err := ch.QueueDeclarePassive(queue, true, false, false, false, nil)
+		ready, consumers = q.Messages, q.Consumers
+		return err
+	})
+	return ready, consumers, err
+}
