@@ -3,11 +3,14 @@
 // print.
 //
 // The package is pure: it gets bytes and gives values. It never keeps users, permissions or
-// parameters.
+// parameters, apart from operator policies, which a definitions file has among its parameters.
 package definitions
 
 import (
+	"cmp"
 	"errors"
+	"fmt"
+	"slices"
 
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -20,9 +23,13 @@ type File struct {
 
 // VHost is one virtual host, as files describe it.
 type VHost struct {
-	// State has the objects. Its Version is the version in the file, or empty.
+	// State has the objects, as an inspection of a broker gives them: with the predefined
+	// exchanges, without the default exchange and its bindings, and with the type of each queue
+	// in its arguments. Its Version is the version in the file, or empty.
 	State topology.State
-	// Positions tells where in the files each object begins.
+	// Unnamed says that no file names the virtual host. State.VHost is then "/".
+	Unnamed bool
+	// Positions tells where in the files each object begins. Predefined exchanges have none.
 	Positions map[topology.Key]Position
 	// Oddities are what the files say and a broker ignores or refuses.
 	Oddities []Oddity
@@ -39,11 +46,25 @@ type OddityKind string
 
 // The kinds of oddities.
 const (
-	// FieldMissing is a field without which some line of RabbitMQ refuses the import.
+	// FieldMissing is a field without which some line of RabbitMQ refuses the import, or stores
+	// something else (measured on 3.10.8, 4.0.5 and 4.3.6):
+	//   - durable or auto_delete of a queue: 3.10 refuses the import, 4.x takes true and false;
+	//   - durable of an exchange: 3.10 and 4.0 refuse it, 4.3 takes true;
+	//   - auto_delete of an exchange: 3.10 and 4.0 store "undefined", 4.3 stores false;
+	//   - routing_key or destination_type of a binding, vhost of any object: all refuse it.
+	// An object is read with the values that the other lines take.
 	FieldMissing OddityKind = "field-missing"
 	// TypeWithoutArgument is a queue with the field type, which an import ignores, and
 	// without the argument x-queue-type.
 	TypeWithoutArgument OddityKind = "type-without-argument"
+	// ExchangeLeftOut is an exchange that bindings name and the file does not list, although
+	// the broker that wrote the file must have had it. RabbitMQ 4.3.6 leaves internal exchanges
+	// out of its exports. The exchange is among the objects, with an empty type. Its type, its
+	// arguments and its flags are not known.
+	ExchangeLeftOut OddityKind = "exchange-left-out"
+	// DefinedTwice is an object that the file has more than once, with different values. An
+	// import keeps the first queue or exchange and the last policy, and so does Read.
+	DefinedTwice OddityKind = "defined-twice"
 )
 
 // Oddity is what a file says about an object, and a broker ignores or refuses.
@@ -55,9 +76,46 @@ type Oddity struct {
 	Field, Value string
 }
 
+// maxProblems is how many problems an error shows.
+const maxProblems = 20
+
 // Read reads files as one set of definitions, and gives its virtual hosts in the order of their
 // names. A list without virtual hosts belongs to the virtual host "/". The error names file, line
-// and column, and what to do.
+// and column, and what to do; see [Problem].
+//
+// A file is a definitions file, or lists of queues, exchanges, bindings and policies, which are
+// recognized by their fields. Where there are lists only, each of the four is needed: without its
+// bindings, a virtual host would seem to lose what it routes. An empty list stands for any of them.
 func Read(files []File) ([]VHost, error) {
-	return nil, errors.New("not yet")
+	if len(files) == 0 {
+		return nil, errors.New("no definitions file was given")
+	}
+	s := newSet()
+	for _, f := range files {
+		if err := s.read(f); err != nil {
+			s.problems = append(s.problems, err)
+		}
+	}
+	if len(s.problems) == 0 {
+		s.checkLists()
+		s.mergeAll()
+	}
+	hosts := s.virtualHosts()
+	if n := len(s.problems); n > maxProblems {
+		s.problems = append(s.problems[:maxProblems], fmt.Errorf("and %d more problems", n-maxProblems))
+	}
+	if len(s.problems) > 0 {
+		return nil, errors.Join(s.problems...)
+	}
+	return hosts, nil
+}
+
+// virtualHosts gives the virtual hosts that were read, sorted.
+func (s *set) virtualHosts() []VHost {
+	var out []VHost
+	for _, h := range s.hosts {
+		out = append(out, s.virtualHost(h))
+	}
+	slices.SortFunc(out, func(a, b VHost) int { return cmp.Compare(a.State.VHost, b.State.VHost) })
+	return out
 }
