@@ -163,7 +163,7 @@ func TestPolicyStartsFromWhatIsInEffect(t *testing.T) {
 		},
 		"a stream": {
 			queue: args{"x-queue-type": "stream"},
-			want:  "the external queue is a stream, and streams do not dead-letter; remove it from the file",
+			want:  "the external queue is a stream, and streams do not dead-letter; write deadLetterBy: unmanaged, or remove it from the file",
 		},
 		"stored, not in effect": {
 			policies: []topology.Policy{queuePolicy("dlxctl.shop.queue.crm", "^crm$", 1000,

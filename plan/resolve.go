@@ -235,7 +235,8 @@ func (r *resolver) queues(routes rerouting) matchedQueues {
 		have, ok := found[want.Name]
 		out.found[want.Name] = have.Arguments
 		if want.External {
-			out.external(want, have, ok)
+			_, managed := r.works[want.Name]
+			out.external(want, have, ok, managed)
 			continue
 		}
 		if ok && out.refuseForeign(r.want.Name, have, want, have.Arguments) {
@@ -305,8 +306,9 @@ func (r *resolver) lacksFlag(q topology.Queue) string {
 	return ""
 }
 
-// external takes a queue that a service declares as it is.
-func (out *matchedQueues) external(want, have topology.Queue, exists bool) {
+// external takes a queue that a service declares as it is. managed says that dlxctl gives it
+// its dead-lettering.
+func (out *matchedQueues) external(want, have topology.Queue, exists, managed bool) {
 	switch {
 	case !exists:
 		out.refuse(nil, want,
@@ -317,8 +319,8 @@ func (out *matchedQueues) external(want, have topology.Queue, exists bool) {
 			fmt.Sprintf("the external queue has the type %s; set that type in the file, or remove the key",
 				have.Type()), Field{"type", have.Type(), want.Type()})
 		return
-	case have.Type() == topology.Stream:
-		out.refuse(have, want, "the external queue is a stream, and streams do not dead-letter; remove it from the file")
+	case managed && have.Type() == topology.Stream:
+		out.refuse(have, want, "the external queue is a stream, and streams do not dead-letter; write deadLetterBy: unmanaged, or remove it from the file")
 		return
 	}
 	have.Label, have.External = want.Label, true

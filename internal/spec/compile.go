@@ -31,13 +31,15 @@ func Compile(s *Spec) (topology.Compiled, error) {
 	for _, e := range s.Exchanges {
 		c.declared(e)
 	}
-	if len(s.Queues) > 0 {
+	if slices.ContainsFunc(s.Queues, func(q Queue) bool { return !q.Unmanaged }) {
 		c.safetyNet()
 	}
 	c.loops()
 	for _, q := range s.Queues {
 		c.work(q)
-		c.dead(q)
+		if !q.Unmanaged {
+			c.deadLetters(q)
+		}
 		if q.Messages.Queue != "" {
 			c.out.Messages.Queues = append(c.out.Messages.Queues, q.Messages)
 		}
@@ -181,15 +183,12 @@ func (c *compiler) failures(q Queue) {
 	c.bind(exchange, topology.FailedQueueName(c.spec.Name, q.Backoff), key, nil, label)
 }
 
-// work adds a work queue, its bindings, and the return path to it.
+// work adds a work queue and its bindings.
 func (c *compiler) work(q Queue) {
 	label := topology.Label{Role: topology.RoleWork, Queue: q.Name}
 	c.out.Queues = append(c.out.Queues, topology.Queue{
 		Name: q.Name, Durable: true, External: q.External, Arguments: c.workArguments(q), Label: label,
 	})
-	if q.ByPolicy {
-		c.policy(q)
-	}
 	for _, b := range q.Bindings {
 		for i, key := range b.Keys {
 			c.bind(b.Exchange, q.Name, key, b.Arguments, topology.Label{Role: topology.RoleBusiness, Queue: q.Name})
@@ -197,6 +196,14 @@ func (c *compiler) work(q Queue) {
 		}
 	}
 	c.place(topology.Key{Kind: topology.KindQueue, Name: q.Name}, q.Pos)
+}
+
+// deadLetters adds what dlxctl makes for the failures of a work queue: its dead-lettering, the
+// return path, and its dead-letter queue.
+func (c *compiler) deadLetters(q Queue) {
+	if q.ByPolicy {
+		c.policy(q)
+	}
 	c.failures(q)
 	c.bind(topology.ReturnExchangeName(c.spec.Name), q.Name, topology.AddressKey(q.Name), nil,
 		topology.Label{Role: topology.RoleReturn, Queue: q.Name})
@@ -204,6 +211,7 @@ func (c *compiler) work(q Queue) {
 		Name: q.Name, Backoff: q.Backoff, DeadLetterQueue: q.Dead.Queue, Owner: q.Owner, Severity: q.Severity,
 		Replaces: q.Replaces,
 	})
+	c.dead(q)
 }
 
 // dead adds the dead-letter queue of q, unless another queue shares it and has

@@ -105,10 +105,14 @@ func (c *compiler) workArguments(q Queue) topology.Arguments {
 	if q.Type != "" {
 		args = args.With(topology.ArgQueueType, q.Type)
 	}
-	if q.ByPolicy {
+	switch {
+	case q.Unmanaged && q.DeliveryLimit != nil:
+		return args.With(topology.ArgDeliveryLimit, *q.DeliveryLimit)
+	case q.ByPolicy || q.Unmanaged:
 		return args
+	default:
+		return c.deadLettering(q, args)
 	}
-	return c.deadLettering(q, args)
 }
 
 // policy adds the policy that sets the dead-lettering of a queue: the same that

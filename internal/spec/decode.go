@@ -101,10 +101,10 @@ type places struct{ backoffs, exchanges, queues map[string]int }
 
 // defaults are the defaults of queues.
 type defaults struct {
-	typ      string
-	byPolicy bool
-	backoff  string
-	pos      Pos
+	typ          string
+	deadLetterBy string // empty where no file says
+	backoff      string
+	pos          Pos
 }
 
 func (d *decoder) problem(pos Pos, msg, fix string) {

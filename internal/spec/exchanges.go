@@ -122,7 +122,7 @@ func (d *decoder) bindingList(f fields) []Binding {
 			continue
 		}
 		binding := Binding{Exchange: exchange, Pos: d.at(n)}
-		if !d.bindingKeys(&binding, b) || !d.bindingHeaders(&binding, b) {
+		if !d.bindingKeys(&binding, b) || !d.bindingHeaders(&binding, b) || !d.bindingArguments(&binding, b) {
 			continue
 		}
 		out = append(out, binding)
@@ -200,4 +200,21 @@ func (d *decoder) bindingHeaders(binding *Binding, b fields) bool {
 	}
 	binding.Arguments = headers.With(topology.ArgMatch, match)
 	return ok
+}
+
+// bindingArguments reads the arguments of a binding that stand there as they are.
+func (d *decoder) bindingArguments(binding *Binding, b fields) bool {
+	v, given := b.values["arguments"]
+	if !given {
+		return true
+	}
+	if binding.Arguments != nil {
+		d.problem(d.at(v.key), "binding has headers and arguments",
+			"keep one of them: arguments has the headers, and x-match in place of match")
+		return false
+	}
+	args, nodes := d.arguments(b, "arguments")
+	d.reserved(nodes, topology.ArgManagedBy)
+	binding.Arguments, binding.Raw = args, true
+	return true
 }

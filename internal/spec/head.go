@@ -81,14 +81,7 @@ func (d *decoder) readDefaults(f fields) {
 	if b, ok := d.text(f, "backoff"); ok {
 		d.defaults.backoff, d.defaults.pos = b, d.pos(f, "backoff")
 	}
-	d.defaults.byPolicy, _ = d.deadLetterBy(f)
-}
-
-// deadLetterBy reports whether a policy is to bring the dead-lettering, and
-// whether f says so or the contrary.
-func (d *decoder) deadLetterBy(f fields) (policy, given bool) {
-	by, given := d.word(f, "deadLetterBy", []string{"arguments", "policy"})
-	return by == "policy", given
+	d.defaults.deadLetterBy, _ = d.word(f, "deadLetterBy", deadLetterWords())
 }
 
 // isName checks a topology or backoff name.

@@ -68,7 +68,10 @@ func defaultsKeys() []key {
 			oneOf(topology.Quorum, topology.Classic),
 		},
 		{"backoff", "Backoff of queues that set none: a name under backoff, or none.", false, text()},
-		{"deadLetterBy", "What sets dead-lettering on queues. Default: arguments.", false, oneOf("arguments", "policy")},
+		{
+			"deadLetterBy", "What sets dead-lettering on queues. unmanaged: dlxctl sets none, and leaves what is there. Default: arguments.",
+			false, oneOf(deadLetterWords()...),
+		},
 	}
 }
 
@@ -127,10 +130,10 @@ func queueKeys() []key {
 		{"owner", "Owning team: a label on logs, metrics, alerts and notices.", false, text()},
 		{"severity", "Severity of its alerts. Default: ticket.", false, oneOf(severities()...)},
 		{
-			"deadLetterBy", "What sets dead-lettering on the queue. Default: the one of defaults.", false,
-			oneOf("arguments", "policy"),
+			"deadLetterBy", "What sets dead-lettering on the queue. unmanaged: dlxctl sets none, and leaves what is there. Default: the one of defaults.",
+			false, oneOf(deadLetterWords()...),
 		},
-		{"external", "A service declares the queue: it must exist, and dlxctl never creates, changes or deletes it; a policy sets its dead-lettering. Default: false.", false, boolean()},
+		{"external", "A service declares the queue: it must exist, and dlxctl never creates, changes or deletes it; a policy sets its dead-lettering, unless deadLetterBy is unmanaged. Default: false.", false, boolean()},
 		{"messages", "What applies to the messages of this queue in addition.", false, object(queueMessagesKeys())},
 		{"replaces", "The legacy queue that this queue replaces. While the legacy queue exists, this queue is created without its business bindings.", false, text()},
 	}
@@ -144,6 +147,10 @@ func bindingKeys() []key {
 		{"match", "Headers exchanges: whether all (default) or any of the headers must match.", false, oneOf("all", "any")},
 		{
 			"headers", "Headers exchanges: names and values. Names that begin with x- are not allowed: the broker ignores them.",
+			false, table(),
+		},
+		{
+			"arguments", "The arguments of the binding as they are, in place of match and headers: for exchanges of plugins, and for headers bindings that match and headers cannot express.",
 			false, table(),
 		},
 	}
@@ -172,6 +179,9 @@ func meant(word string) string {
 		return ""
 	}
 }
+
+// deadLetterWords are the values of deadLetterBy.
+func deadLetterWords() []string { return []string{byArguments, byPolicy, unmanaged} }
 
 func severities() []string { return []string{"page", "ticket", "info"} }
 

@@ -176,6 +176,10 @@ func (n *names) lengths() {
 		n.length(e.Pos, "exchange", e.Name, e.Name)
 	}
 	for _, q := range n.spec.Queues {
+		if q.Unmanaged {
+			n.length(q.Pos, "queue", q.Name, q.Name)
+			continue
+		}
 		own := topology.DeadLetterQueueName(q.Name)
 		if q.Dead.Queue == own {
 			n.length(q.Pos, "queue", q.Name, own)

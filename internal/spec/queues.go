@@ -22,11 +22,10 @@ func (d *decoder) queues(f fields) {
 			continue
 		}
 		q := Queue{
-			Name: name, Type: d.defaults.typ, ByPolicy: d.defaults.byPolicy, External: d.truth(x, "external"),
-			Severity: "ticket", Pos: d.pos(x, "name"),
+			Name: name, Type: d.defaults.typ, External: d.truth(x, "external"), Severity: "ticket", Pos: d.pos(x, "name"),
 		}
 		if q.External {
-			q.Type, q.ByPolicy = "", true
+			q.Type = ""
 		}
 		d.objectName(q.Pos, "queue", name, false)
 		if first, ok := d.queue(name); ok {
@@ -40,18 +39,19 @@ func (d *decoder) queues(f fields) {
 		if s, ok := d.word(x, "severity", severities()); ok {
 			q.Severity = s
 		}
-		if policy, ok := d.deadLetterBy(x); ok {
-			q.ByPolicy = policy
-		}
+		d.deadLetterBy(&q, x)
 		d.replaces(&q, x)
 		d.external(q, x)
+		d.unmanaged(q, x)
 		q.Owner, _ = d.text(x, "owner")
-		q.Backoff = d.queueBackoff(x)
 		if !q.External {
-			q.Arguments = d.queueArguments(x, q.Type)
+			q.Arguments = d.queueArguments(x, q)
 		}
 		d.deliveryLimit(&q, x)
-		q.Dead = d.dead(x, name)
+		if !q.Unmanaged {
+			q.Backoff = d.queueBackoff(x)
+			q.Dead = d.dead(x, name)
+		}
 		q.Bindings = d.bindingList(x)
 		q.Messages = d.queueMessages(x, name)
 		d.places.queues[name] = len(d.spec.Queues)
@@ -85,12 +85,50 @@ func (d *decoder) replaces(q *Queue, f fields) {
 	}
 }
 
+// The values of deadLetterBy.
+const (
+	byArguments = "arguments"
+	byPolicy    = "policy"
+	unmanaged   = "unmanaged"
+)
+
+// deadLetterBy reads what sets the dead-lettering of q. An external queue gets a policy, unless
+// the file leaves its dead-lettering alone.
+func (d *decoder) deadLetterBy(q *Queue, f fields) {
+	by, given := d.word(f, "deadLetterBy", deadLetterWords())
+	if !given {
+		by = d.defaults.deadLetterBy
+		if q.External && by != unmanaged {
+			by = byPolicy
+		}
+	}
+	q.ByPolicy, q.Unmanaged = by == byPolicy, by == unmanaged
+}
+
+// unmanaged refuses what only the dead-lettering of dlxctl gives a meaning to. A backoff in
+// defaults is for the other queues.
+func (d *decoder) unmanaged(q Queue, f fields) {
+	if !q.Unmanaged {
+		return
+	}
+	keys := []string{"backoff", "dead", "replaces"}
+	if q.External {
+		keys = append(keys, "deliveryLimit")
+	}
+	for _, key := range keys {
+		if v, ok := f.values[key]; ok {
+			d.problem(d.at(v.key), fmt.Sprintf("queue %q has %s, and its deadLetterBy is unmanaged", q.Name, key),
+				"write deadLetterBy: policy or deadLetterBy: arguments on the queue, or remove the key")
+		}
+	}
+}
+
 // external refuses what cannot be said of a queue that a service declares.
 func (d *decoder) external(q Queue, f fields) {
 	if !q.External {
 		return
 	}
-	if !q.ByPolicy {
+	if !q.ByPolicy && !q.Unmanaged {
 		d.problem(d.pos(f, "deadLetterBy"),
 			fmt.Sprintf("queue %q is external, and its dead-lettering would come from arguments", q.Name),
 			"only the service that declares the queue can set its arguments: write deadLetterBy: policy, or remove the key")
@@ -186,10 +224,38 @@ func (d *decoder) dead(f fields, queue string) Dead {
 	return Dead{Queue: name, Arguments: args, Pos: d.pos(x, "queue")}
 }
 
-func (d *decoder) queueArguments(f fields, typ string) topology.Arguments {
+func (d *decoder) queueArguments(f fields, q Queue) topology.Arguments {
 	args, nodes := d.arguments(f, "arguments")
-	d.reserved(nodes, topology.ArgDeadLetterExchange, topology.ArgDeadLetterRoutingKey,
-		topology.ArgQueueType, topology.ArgDeliveryLimit, topology.ArgManagedBy)
+	d.reserved(nodes, topology.ArgQueueType, topology.ArgDeliveryLimit, topology.ArgManagedBy)
+	if !q.Unmanaged {
+		d.reserved(nodes, topology.ArgDeadLetterExchange, topology.ArgDeadLetterRoutingKey)
+	}
+	d.queueArgumentTypes(args, nodes, q.Type)
+	return args
+}
+
+// ArgumentProblem says what a topology file would be refused for that declares a queue of this
+// type with these arguments. Empty: nothing.
+func ArgumentProblem(args topology.Arguments, queueType string) string {
+	var d decoder
+	nodes := map[string]field{}
+	for name, value := range args {
+		n := &yaml.Node{}
+		if err := n.Encode(value); err != nil {
+			return fmt.Sprintf("%s: %v", name, err)
+		}
+		nodes[name] = field{n, n}
+	}
+	d.queueArgumentTypes(args, nodes, queueType)
+	if len(d.problems) == 0 {
+		return ""
+	}
+	return d.problems[0].Msg
+}
+
+// queueArgumentTypes refuses arguments that the broker would refuse, or that contradict each
+// other.
+func (d *decoder) queueArgumentTypes(args topology.Arguments, nodes map[string]field, typ string) {
 	d.argumentTypes(args, nodes, typ)
 	if args[topology.ArgDeadLetterStrategy] == topology.AtLeastOnce {
 		if o, ok := args[topology.ArgOverflow]; ok && o != topology.RejectPublish {
@@ -198,7 +264,6 @@ func (d *decoder) queueArguments(f fields, typ string) topology.Arguments {
 				"at-least-once works with reject-publish only")
 		}
 	}
-	return args
 }
 
 // argumentTypes refuses values that the broker would refuse.

@@ -17,10 +17,13 @@ func (d *decoder) references() {
 		d.sources(e.Bindings, fmt.Sprintf("exchange %q", e.Name))
 	}
 	uses := map[string][]Queue{}
+	managed := false
 	for i := range d.spec.Queues {
 		q := &d.spec.Queues[i]
 		d.sources(q.Bindings, fmt.Sprintf("queue %q", q.Name))
-		uses[q.Backoff] = append(uses[q.Backoff], *q)
+		if !q.Unmanaged {
+			uses[q.Backoff], managed = append(uses[q.Backoff], *q), true
+		}
 	}
 	d.undeclaredExchanges()
 	d.replaced()
@@ -29,7 +32,9 @@ func (d *decoder) references() {
 			"apply creates no queue, and deletes the queues that it created earlier")
 	}
 	for _, b := range d.spec.Backoffs {
-		if len(uses[b.Name]) == 0 && len(d.problems) == 0 { // a slip elsewhere is why, if there is one
+		// A slip elsewhere is why, if there is one. A file whose queues are all left alone, as
+		// import writes it, has the backoff for later.
+		if managed && len(uses[b.Name]) == 0 && len(d.problems) == 0 {
 			d.warn(b.Pos, "unused-backoff", fmt.Sprintf("the backoff %q is used by no queue", b.Name),
 				"dlxctl creates nothing for it")
 		}
@@ -161,19 +166,19 @@ func linesOf(file string, places []Pos) string {
 // fits checks that a binding says what the type of its exchange asks for, and
 // gives bindings without a key an empty one.
 func (d *decoder) fits(b *Binding, e Exchange) {
-	headers := len(b.Arguments) > 0
+	headers := len(b.Arguments) > 0 && !b.Raw
 	switch {
 	case headers && e.Type != topology.Headers && e.Type != "":
 		d.problem(b.Pos, fmt.Sprintf("binding has headers, but exchange %q is of type %s", e.Name, e.Type),
 			"only headers exchanges match headers: write key, or change the type")
-	case e.Type == topology.Headers && !headers:
+	case e.Type == topology.Headers && !headers && !b.Raw:
 		d.problem(b.Pos, fmt.Sprintf("binding comes from the headers exchange %q and has no headers", e.Name),
 			"add headers: {name: value}; headers: {} matches every message")
-	case b.Keys == nil && !headers && e.Type != topology.Fanout && e.Type != "":
+	case b.Keys == nil && !headers && e.Type != topology.Headers && e.Type != topology.Fanout && e.Type != "":
 		d.problem(b.Pos, fmt.Sprintf("binding has no key, and exchange %q is of type %s", e.Name, e.Type),
 			`add key; on a topic exchange "#" matches every message`)
 	}
-	if e.Type == topology.Fanout && !headers && slices.ContainsFunc(b.Keys, func(key string) bool { return key != "" }) {
+	if e.Type == topology.Fanout && len(b.Arguments) == 0 && slices.ContainsFunc(b.Keys, func(key string) bool { return key != "" }) {
 		d.warn(b.Pos, "ignored-key", fmt.Sprintf("binding has a key, and exchange %q is of type fanout", e.Name),
 			"a fanout exchange ignores keys: remove the key, or change the type")
 	}

@@ -108,10 +108,13 @@ type Queue struct {
 	External bool
 	// ByPolicy reports that a policy sets the dead-lettering, in place of arguments.
 	ByPolicy bool
+	// Unmanaged reports that dlxctl sets no dead-lettering on the queue, and makes nothing for
+	// it. Backoff and Dead are then empty, and Arguments may have a dead-letter exchange.
+	Unmanaged bool
 	// Replaces is the legacy queue that this queue replaces. Empty: none.
 	Replaces    string
 	ReplacesPos Pos
-	// Backoff is a name among Spec.Backoffs, or topology.NoBackoff.
+	// Backoff is a name among Spec.Backoffs, or topology.NoBackoff. Empty if Unmanaged.
 	Backoff string
 	Dead    Dead
 	// DeliveryLimit is nil where the broker's default holds.
@@ -139,9 +142,12 @@ type Binding struct {
 	Exchange string
 	// Keys are the routing keys: one empty key for fanout and headers exchanges.
 	Keys []string
-	// Arguments are the headers and x-match of a binding to a headers exchange.
+	// Arguments are the headers and x-match of a binding to a headers exchange, or what the
+	// file has under arguments.
 	Arguments topology.Arguments
-	Pos       Pos
+	// Raw reports that the file has the arguments as they are, with no check of what they mean.
+	Raw bool
+	Pos Pos
 	// KeyPos is where each of Keys stands. Empty if the binding has no key.
 	KeyPos []Pos
 }
