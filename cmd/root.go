@@ -69,7 +69,7 @@ consent (such as --yes, --allow, --force) must be on the command line.`,
 		title    string
 		commands []*cobra.Command
 	}{
-		{"Write topology files:", []*cobra.Command{newInit(a), newValidate(a), newCompile(a), newSchema(a)}},
+		{"Write topology files:", []*cobra.Command{newInit(a), newImport(a), newValidate(a), newCompile(a), newSchema(a)}},
 		{"Deploy:", []*cobra.Command{newPlan(a), newApply(a), newMigrate(a)}},
 		{"Run:", []*cobra.Command{newProcess(a), newStatus(a), newPeek(a)}},
 		{"Dead letters:", []*cobra.Command{newDesk(a)}},

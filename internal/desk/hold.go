@@ -121,7 +121,7 @@ func (m *manifest) parks() bool {
 // refusePolicies refuses queues of the desk whose messages a policy of another team would delete,
 // drop or move.
 func (w *worker) refusePolicies(ctx context.Context, queues ...topology.Queue) error {
-	state, err := w.desk.inspect(ctx)
+	state, err := w.desk.Management.Inspect(ctx)
 	if err != nil {
 		return err
 	}
@@ -154,7 +154,7 @@ const (
 // go, and what they have routed is waited for.
 func (w *worker) seal(ctx context.Context) error {
 	name := w.desk.Topology.Name
-	state, err := w.desk.inspect(ctx)
+	state, err := w.desk.Management.Inspect(ctx)
 	if err != nil {
 		return err
 	}
@@ -289,7 +289,7 @@ func (w *worker) closeHold(ctx context.Context) error {
 			return err
 		}
 	}
-	state, err := w.desk.inspect(ctx)
+	state, err := w.desk.Management.Inspect(ctx)
 	if err != nil {
 		return err
 	}

@@ -3,7 +3,6 @@ package desk
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -25,7 +24,7 @@ func (d *Desk) Propose(ctx context.Context, r Request) (Proposal, error) {
 		return Proposal{}, err
 	}
 	if t := r.Target; t.Original || t.Queue == "" && (t.Exchange != "" || t.Key != "") {
-		state, err := d.inspect(ctx)
+		state, err := d.Management.Inspect(ctx)
 		if err != nil {
 			return Proposal{}, err
 		}
@@ -35,12 +34,12 @@ func (d *Desk) Propose(ctx context.Context, r Request) (Proposal, error) {
 	if err != nil {
 		return Proposal{}, err
 	}
-	state, err := d.inspect(ctx)
+	state, err := d.Management.Inspect(ctx)
 	if err != nil {
 		return Proposal{}, err
 	}
 	state = d.Management.AskConsumers(ctx, state, c.queues())
-	return c.propose(ctx, looked, state)
+	return c.propose(looked, state), nil
 }
 
 // choice is what a request chooses of a queue.
@@ -246,7 +245,7 @@ func (c *choice) queues() []string {
 }
 
 // propose returns the proposal.
-func (c *choice) propose(ctx context.Context, looked Looked, state topology.State) (Proposal, error) {
+func (c *choice) propose(looked Looked, state topology.State) Proposal {
 	p := Proposal{
 		Request: c.request, Looked: looked, Chosen: c.chosen, ReplayedBefore: c.replayed, Copies: c.copies,
 		First: c.first, Last: c.last,
@@ -262,16 +261,7 @@ func (c *choice) propose(ctx context.Context, looked Looked, state topology.Stat
 	c.refuse(&p)
 	c.brakes(&p, state)
 	p.manifest = c.manifest(&p, state)
-	if p.Chosen == 0 || len(p.Refusals) > 0 {
-		return p, nil
-	}
-	m := p.manifest
-	m.Run = c.desk.newRun() // Execute names it anew
-	err := c.desk.permit(ctx, c.desk.rightsOf(&m, state), m.watched())
-	if errors.Is(err, ErrRefused) {
-		p.Refusals, err = append(p.Refusals, err.Error()), nil
-	}
-	return p, err
+	return p
 }
 
 // reach says where the messages go, and refuses what does not exist.
@@ -369,9 +359,6 @@ func (c *choice) manifest(p *Proposal, state topology.State) manifest {
 	}
 	heard := listenable(c.desk.Topology.Name, state)
 	for _, reach := range p.Reaches {
-		if c.router != nil && !slices.Contains(m.Through, reach.Exchange) {
-			m.Through = append(m.Through, reach.Exchange)
-		}
 		if slices.Contains(m.Watch, reach.Queue) {
 			continue
 		}

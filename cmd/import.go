@@ -1,0 +1,274 @@
+package cmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/dlxctl/dlxctl/internal/apply"
+	"github.com/dlxctl/dlxctl/internal/definitions"
+	"github.com/dlxctl/dlxctl/internal/importer"
+	"github.com/dlxctl/dlxctl/internal/spec"
+	"github.com/dlxctl/dlxctl/internal/text"
+	"github.com/dlxctl/dlxctl/plan"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// importCommand is the command import.
+type importCommand struct {
+	app     *app
+	match   string
+	split   string
+	out     string // a file or a folder; empty and - are stdout
+	force   bool
+	options importer.Options
+}
+
+func newImport(a *app) *cobra.Command {
+	k := importCommand{app: a}
+	c := &cobra.Command{
+		Use:   "import [live | DEFINITIONS.json...]",
+		Short: "Write a topology file for a virtual host that exists",
+		Long: `Write a topology file for the queues and exchanges that a virtual host has: on the broker
+(live, the default; the user needs only the tag management), or in definitions that RabbitMQ
+exported. import writes nothing to the broker, and never reads users, permissions and
+parameters.
+
+The file changes nothing: 'dlxctl plan' shows no changes. Each queue is external, with its
+bindings as they are, and keeps the dead-lettering that it has. Comments propose retries and
+dead-letter queues, as lines to uncomment. Retry queues and dead-letter queues that were made
+by hand are recognized. What a topology file cannot declare is a comment at its end.
+
+With --adopt, dlxctl declares the queues and exchanges itself, and sets the dead-lettering of
+work queues. plan then shows what is blocked, because arguments of a queue cannot change.
+
+Definitions with several virtual hosts give a file for each: pass -o FOLDER, or --vhost.`,
+		Example: `  dlxctl import > topology.yaml
+  dlxctl import --match '^shop\.' -o shop.yaml
+  dlxctl import definitions.json --split-by prefix -o topology/`,
+		RunE: func(c *cobra.Command, args []string) error { return k.run(c.Context(), args) },
+	}
+	f := c.Flags()
+	f.StringVarP(&k.out, "output", "o", "", "write to the `FILE`, or to files in the folder (default: stdout)")
+	f.StringVar(&k.match, "match", "", "import only queues whose names match `REGEX`, and the exchanges that they need")
+	f.StringVar(&k.split, "split-by", "", "write several files, by `WORD`: prefix (of queue names) or owner (argument x-owner, owner, x-team or team)")
+	f.StringVar(&k.options.Name, "name", "", "`NAME` of the topology (default: made of the names of the virtual host and the queues)")
+	f.BoolVar(&k.options.Adopt, "adopt", false, "let dlxctl declare the queues and exchanges, and set their dead-lettering")
+	f.BoolVar(&k.force, "force", false, "overwrite files that exist")
+	return c
+}
+
+// check checks the flags.
+func (k *importCommand) check() error {
+	k.options.Split = importer.Split(k.split)
+	if !slices.Contains([]importer.Split{importer.SplitNone, importer.SplitPrefix, importer.SplitOwner}, k.options.Split) {
+		return usageError{fmt.Errorf("--split-by is %q; write prefix or owner", k.split)}
+	}
+	if slices.Contains([]string{"json", "markdown", "definitions"}, k.out) {
+		return usageError{fmt.Errorf("-o is %q, and import has no output formats; pass -o FILE, such as -o topology.yaml", k.out)}
+	}
+	if k.out == "text" || k.out == "-" { // DLXCTL_OUTPUT may say text for all commands
+		k.out = ""
+	}
+	if k.match == "" {
+		return nil
+	}
+	var err error
+	if k.options.Match, err = regexp.Compile(k.match); err != nil {
+		return usageError{fmt.Errorf("--match is no regular expression: %w", err)}
+	}
+	return nil
+}
+
+func (k *importCommand) run(ctx context.Context, args []string) error {
+	if err := k.check(); err != nil {
+		return err
+	}
+	states, err := k.read(ctx, args)
+	if err != nil {
+		return err
+	}
+	var results []importer.Result
+	for _, state := range states {
+		r, err := importer.Import(state, k.options)
+		if err != nil {
+			return fmt.Errorf("import vhost %q: %w", state.VHost, err)
+		}
+		if err := k.prove(state, r); err != nil {
+			return err
+		}
+		results = append(results, r)
+	}
+	return k.write(states, results)
+}
+
+// read returns the virtual hosts to import.
+func (k *importCommand) read(ctx context.Context, args []string) ([]topology.State, error) {
+	if len(args) == 0 || len(args) == 1 && args[0] == "live" {
+		endpoint, err := k.app.conn.Resolve()
+		if err != nil {
+			return nil, err
+		}
+		s, err := apply.Open(endpoint, topology.Compiled{})
+		if err != nil {
+			return nil, err
+		}
+		defer s.Close()
+		state, err := s.Management.Inspect(ctx)
+		return []topology.State{state}, err
+	}
+	var files []definitions.File
+	for _, name := range args {
+		data, err := readInput(k.app.stdin, name)
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, definitions.File{Name: name, Data: data})
+	}
+	if len(args) == 1 {
+		k.options.Origin = filepath.Base(args[0])
+	}
+	vhosts, err := definitions.Read(files)
+	if err != nil {
+		return nil, err
+	}
+	var states []topology.State
+	var names []string
+	for _, v := range vhosts {
+		names = append(names, fmt.Sprintf("%q", v.State.VHost))
+		if k.app.conn.VHost == "" || k.app.conn.VHost == v.State.VHost {
+			states = append(states, v.State)
+		}
+	}
+	if len(states) == 0 {
+		return nil, fmt.Errorf("the files have no virtual host %q; they have %s", k.app.conn.VHost, strings.Join(names, ", "))
+	}
+	return states, nil
+}
+
+// readInput reads a file, or stdin for -.
+func readInput(stdin io.Reader, name string) ([]byte, error) {
+	if name == "-" {
+		return io.ReadAll(stdin)
+	}
+	data, err := os.ReadFile(name)
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", name, reason(err))
+	}
+	return data, nil
+}
+
+// prove checks what import promises before it writes anything: the files can be read, and a plan
+// of them changes nothing.
+func (k *importCommand) prove(state topology.State, r importer.Result) error {
+	var sources []spec.Source
+	for _, f := range r.Files {
+		if len(f.Data) > spec.MaxFileBytes {
+			return fmt.Errorf("the file for vhost %q would have %d MiB, more than the %d that dlxctl reads; pass --split-by prefix, or --match",
+				state.VHost, len(f.Data)>>20, spec.MaxFileBytes>>20)
+		}
+		sources = append(sources, spec.Source{Name: f.Name, Data: f.Data})
+	}
+	want, _, err := spec.Load(sources, k.app.env)
+	if err != nil {
+		return fmt.Errorf("the imported file of vhost %q would be invalid, so nothing was written; please report this: %w", state.VHost, err)
+	}
+	p := plan.Make(want, state, plan.Options{})
+	if k.options.Adopt || p.Empty() {
+		return nil
+	}
+	c := p.Changes[0]
+	return fmt.Errorf("the imported file of vhost %q would change the broker (%s %s %s), so nothing was written; please report this, and pass --match to leave the object out",
+		state.VHost, c.Action, c.Kind, text.Name(c.Name))
+}
+
+// target is a file to write.
+type target struct {
+	path string
+	data []byte
+}
+
+// write writes all files, or the only one to stdout.
+func (k *importCommand) write(states []topology.State, results []importer.Result) error {
+	if k.out == "" {
+		if len(results) > 1 || len(results[0].Files) > 1 {
+			return usageError{errors.New("the import has several files; pass -o FOLDER, or choose with --vhost and --match")}
+		}
+		_, err := k.app.stdout.Write(results[0].Files[0].Data)
+		return err
+	}
+	targets, err := k.targets(states, results)
+	if err != nil {
+		return err
+	}
+	for _, t := range targets {
+		if err := os.MkdirAll(filepath.Dir(t.path), 0o755); err != nil {
+			return fmt.Errorf("write %s: %w", t.path, reason(err))
+		}
+		if err := writeNew(t.path, t.data, k.force); err != nil {
+			return err
+		}
+		fmt.Fprintf(k.app.stdout, "wrote %s\n", topology.Printable(t.path))
+	}
+	for i, r := range results {
+		path := targets[0].path
+		if len(r.Files) > 1 {
+			path = filepath.Dir(path)
+		}
+		targets = targets[len(r.Files):]
+		fmt.Fprintf(k.app.stdout, "vhost %s: %s, %s; next: dlxctl plan%s\n", text.Name(states[i].VHost),
+			text.Count(r.Queues, "queue"), text.Count(r.Exchanges, "exchange"), topology.Printable(fileFlag(path)))
+	}
+	return nil
+}
+
+// targets says where each file goes: to the path of -o, or into the folder of that name. It fails
+// if one of them exists and may not be overwritten, before anything is written.
+func (k *importCommand) targets(states []topology.State, results []importer.Result) ([]target, error) {
+	info, err := os.Stat(k.out)
+	folder := err == nil && info.IsDir() || strings.HasSuffix(k.out, "/") || !isYAML(k.out)
+	var out []target
+	for i, r := range results {
+		for _, f := range r.Files {
+			path := k.out
+			switch {
+			case folder && len(results) == 1:
+				path = filepath.Join(k.out, f.Name)
+			case folder:
+				path = filepath.Join(k.out, vhostFolder(states, i), f.Name)
+			case len(results) > 1 || len(r.Files) > 1:
+				return nil, usageError{fmt.Errorf("-o is the file %q, but the import has several files; pass -o FOLDER", k.out)}
+			}
+			out = append(out, target{path, f.Data})
+		}
+	}
+	for _, t := range out {
+		if _, err := os.Lstat(t.path); !k.force && !errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("%s exists already, and nothing was written; pass --force to overwrite it", t.path)
+		}
+	}
+	return out, nil
+}
+
+// vhostFolder names the folder for a virtual host, a different one for each.
+func vhostFolder(states []topology.State, i int) string {
+	name := regexp.MustCompile(`[^A-Za-z0-9_-]+`).ReplaceAllString(states[i].VHost, "-")
+	if name = strings.Trim(name, "-"); name == "" {
+		name = "default"
+	}
+	for j := range i {
+		if vhostFolder(states, j) == name {
+			return fmt.Sprintf("%s-%d", name, i+1)
+		}
+	}
+	return name
+}

@@ -1,0 +1,77 @@
+// Package importer writes a topology file for a virtual host that exists.
+//
+// The file changes nothing: a plan of it on the same broker is empty. Each exchange and work
+// queue is external, with its bindings as they are, and keeps the dead-lettering that it has.
+// Comments propose what dlxctl could do better, as lines to uncomment. With [Options.Adopt] the
+// file declares the queues and exchanges itself.
+//
+// The package is pure: it gets what was read from a broker or a definitions file, and gives the
+// bytes of files. It neither gets nor writes users, permissions and parameters.
+package importer
+
+import (
+	"regexp"
+
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// Split says how the queues are divided into files.
+type Split string
+
+// The ways to split.
+const (
+	// SplitNone writes one file.
+	SplitNone Split = ""
+	// SplitPrefix writes a file for each first part of the names of queues.
+	SplitPrefix Split = "prefix"
+	// SplitOwner writes a file for each owning team, as an argument of the queues names it.
+	SplitOwner Split = "owner"
+)
+
+// Options say what to import, and how to write it.
+type Options struct {
+	// Name is the name of the topology. Empty: one is made of the names of the objects.
+	Name string
+	// Match chooses queues by name. Nil: all of them.
+	Match *regexp.Regexp
+	// Split divides the queues into files.
+	Split Split
+	// Adopt makes dlxctl declare the queues and exchanges.
+	Adopt bool
+	// Origin says in the first line of the file where the objects were read, such as
+	// "definitions.json". Empty: from a broker.
+	Origin string
+}
+
+// File is one file of an import.
+type File struct {
+	// Name is a file name without a folder, such as topology.yaml.
+	Name string
+	Data []byte
+}
+
+// Result is an import of one virtual host.
+type Result struct {
+	// Files belong together: the first has the name of the topology.
+	Files []File
+	// Name is the name of the topology.
+	Name string
+	// Queues and Exchanges are how many the files declare. LeftOut is how many queues and
+	// exchanges only comments name.
+	Queues, Exchanges, LeftOut int
+}
+
+// Import writes the topology files for what state has.
+func Import(state topology.State, o Options) (Result, error) {
+	c := choose(state, o)
+	if o.Name == "" {
+		o.Name = nameFor(state, c)
+	} else if err := checkName(state, o.Name); err != nil {
+		return Result{}, err
+	}
+	w := writer{view: c, options: o}
+	files, err := w.files()
+	return Result{
+		Files: files, Name: o.Name, Queues: len(c.queues), Exchanges: len(c.exchanges), LeftOut: len(c.left),
+	}, err
+}

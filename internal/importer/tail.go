@@ -1,0 +1,82 @@
+package importer
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/dlxctl/dlxctl/internal/text"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// maxListed is how many objects of a kind the end of a file names.
+const maxListed = 50
+
+// tail writes what the file does not declare, as comments.
+func (w *writer) tail() {
+	if !w.adopt && w.options.Match == nil {
+		w.aside(roleRetry, "Retry queues, in which failed messages wait. The file does not declare them:", w.retryText)
+		w.aside(roleKeeper, "Queues that keep dead letters. The file does not declare them:", w.keeperText)
+	}
+	w.leftOut()
+	w.policyList()
+}
+
+// aside lists the queues of a role.
+func (w *writer) aside(r role, title string, say func(topology.Queue) string) {
+	var lines []string
+	for _, q := range w.state.Have.Queues {
+		_, marked := topology.Owner(q.Arguments)
+		if w.roles[q.Name] == r && !marked {
+			lines = append(lines, quoted(q.Name)+": "+say(q))
+		}
+	}
+	w.listed(title, lines)
+}
+
+// listed writes a title, and lines below it.
+func (w *writer) listed(title string, lines []string) {
+	if len(lines) == 0 {
+		return
+	}
+	w.raw(0, "")
+	w.comment(0, title)
+	for _, s := range lines[:min(len(lines), maxListed)] {
+		w.raw(0, "#   "+strings.Join(strings.Fields(s), " "))
+	}
+	if more := len(lines) - maxListed; more > 0 {
+		w.raw(0, fmt.Sprintf("#   … and %d more", more))
+	}
+}
+
+// leftOut lists what a topology file cannot declare, or should not.
+func (w *writer) leftOut() {
+	var lines []string
+	owners := map[string]int{}
+	for _, l := range w.left {
+		if owner, ok := strings.CutPrefix(l.why, "belongs to the topology "); ok {
+			owners[owner]++
+			continue
+		}
+		s := string(l.key.Kind) + " " + quoted(l.key.Name) + " " + l.why
+		if l.rule != "" {
+			s += " (" + l.rule + ")"
+		}
+		lines = append(lines, s)
+	}
+	for _, owner := range sortedKeys(owners) {
+		name, rest, _ := strings.Cut(owner, ",")
+		lines = append(lines, fmt.Sprintf("%s of the topology %s,%s", text.Count(owners[owner], "queue"), name, rest))
+	}
+	w.listed("Not in this file:", lines)
+}
+
+// policyList names the policies: a file has none but those of its queues.
+func (w *writer) policyList() {
+	var lines []string
+	for _, p := range w.state.Have.Policies {
+		if _, made := topology.PolicyOwner(p.Name); !made {
+			lines = append(lines, fmt.Sprintf("%s: %s", quoted(p.Name), strings.Join(p.Definition.Names(), ", ")))
+		}
+	}
+	w.listed("Policies stay as they are. This file has none, and these apply:", lines)
+}

@@ -1,0 +1,289 @@
+package importer
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/dlxctl/dlxctl/internal/policy"
+	"github.com/dlxctl/dlxctl/internal/route"
+	"github.com/dlxctl/dlxctl/internal/spec"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// view is what an import chooses of a virtual host.
+type view struct {
+	state    topology.State
+	adopt    bool
+	router   *route.Router
+	policies *policy.Set
+
+	// queues and exchanges are those that the file declares, by name.
+	queues    []topology.Queue
+	exchanges []topology.Exchange
+	// into are the bindings of these, by destination.
+	into map[topology.Key][]topology.Binding
+	// left are the objects that the file does not declare.
+	left []leftOut
+	// failures say where messages go that fail, by queue.
+	failures map[string]failures
+	roles    map[string]role
+	// feeders are the queues that dead-letter to a queue, by its name.
+	feeders map[string][]string
+}
+
+// leftOut is a queue, exchange or binding that the file does not declare.
+type leftOut struct {
+	key  topology.Key // of a binding: what people read
+	why  string       // completes "it ..."
+	rule string       // of audit. Empty: no rule is about this
+}
+
+// choose decides what the file declares.
+func choose(state topology.State, o Options) view {
+	v := view{
+		state: state, adopt: o.Adopt, router: route.New(state), policies: policy.All(state),
+		into: map[topology.Key][]topology.Binding{},
+	}
+	v.readFailures()
+	v.assignRoles()
+	c := chooser{view: &v, options: o, exchanges: map[string]topology.Exchange{}, into: bindingsInto(state)}
+	for _, e := range slices.Concat(state.Have.Exchanges, missingBuiltIn(state)) {
+		c.exchanges[e.Name] = e
+	}
+	c.chooseQueues()
+	c.chooseExchanges()
+	return v
+}
+
+// chooser is the work of choose.
+type chooser struct {
+	*view
+
+	options   Options
+	exchanges map[string]topology.Exchange
+	into      map[topology.Key][]topology.Binding
+	needed    map[string]bool // exchanges that a declared object is bound to
+}
+
+// bindingsInto gives the bindings by what they lead to, in their order.
+func bindingsInto(state topology.State) map[topology.Key][]topology.Binding {
+	out := map[topology.Key][]topology.Binding{}
+	for _, b := range state.Have.Bindings {
+		if b.Source == "" {
+			continue // the default exchange binds every queue
+		}
+		key := topology.Key{Kind: topology.Kind(b.DestinationType), Name: b.Destination}
+		out[key] = append(out[key], b)
+	}
+	return out
+}
+
+// missingBuiltIn gives the exchanges that every virtual host has, and that a definitions file
+// leaves out.
+func missingBuiltIn(state topology.State) []topology.Exchange {
+	var out []topology.Exchange
+	for name, kind := range map[string]string{
+		"amq.direct": topology.Direct, "amq.fanout": topology.Fanout, "amq.topic": topology.Topic,
+		"amq.headers": topology.Headers, "amq.match": topology.Headers,
+	} {
+		if !slices.ContainsFunc(state.Have.Exchanges, func(e topology.Exchange) bool { return e.Name == name }) {
+			out = append(out, topology.Exchange{Name: name, Type: kind, Durable: true})
+		}
+	}
+	return out
+}
+
+// leave notes an object that the file does not declare.
+func (c *chooser) leave(kind topology.Kind, name, why, rule string) {
+	c.left = append(c.left, leftOut{topology.Key{Kind: kind, Name: name}, why, rule})
+}
+
+func (c *chooser) chooseQueues() {
+	c.needed = map[string]bool{}
+	for _, q := range c.state.Have.Queues {
+		if c.options.Match != nil && !c.options.Match.MatchString(q.Name) {
+			continue
+		}
+		if why, rule := c.excludesQueue(q); why != "" {
+			c.leave(topology.KindQueue, q.Name, why, rule)
+			continue
+		}
+		if r := c.roles[q.Name]; !c.adopt && r != roleWork {
+			continue // a comment says what it is for
+		}
+		bindings, why, rule := c.bindingsOf(topology.Key{Kind: topology.KindQueue, Name: q.Name})
+		if why != "" {
+			c.leave(topology.KindQueue, q.Name, why, rule)
+			continue
+		}
+		c.queues = append(c.queues, q)
+		c.declare(topology.Key{Kind: topology.KindQueue, Name: q.Name}, bindings)
+	}
+}
+
+// declare notes the bindings of an object that the file declares, and that it needs their
+// exchanges.
+func (c *chooser) declare(key topology.Key, bindings []topology.Binding) {
+	c.view.into[key] = bindings
+	for _, b := range bindings {
+		c.needed[b.Source] = true
+	}
+}
+
+// excludesQueue says why a file cannot, or should not, declare a queue.
+func (c *chooser) excludesQueue(q topology.Queue) (why, rule string) {
+	if owner, ok := topology.Owner(q.Arguments); ok {
+		owner, _, _ = strings.Cut(owner, "/") // the desk of a topology has a mark of its own
+		return "belongs to the topology " + quoted(owner) + ", whose own file declares it", ""
+	}
+	if p, ok := c.policies.For(q); ok {
+		if owner, made := topology.PolicyOwner(p.Name); made {
+			return "gets its dead-lettering from the topology " + quoted(owner) + ", whose own file declares it", ""
+		}
+	}
+	switch {
+	case q.Exclusive:
+		return "is exclusive: it ends with its connection", ""
+	case q.AutoDelete:
+		return "is deleted automatically when its last consumer leaves", ""
+	case strings.HasPrefix(q.Name, "amq."):
+		return "has a name that the broker made", ""
+	}
+	if why := unwritableName(q.Name); why != "" {
+		return why, ""
+	}
+	if !c.adopt {
+		return "", ""
+	}
+	return excludesAdoption(q)
+}
+
+// excludesAdoption says why dlxctl cannot declare a queue as it is.
+func excludesAdoption(q topology.Queue) (why, rule string) {
+	limit, limited := q.Arguments[topology.ArgDeliveryLimit]
+	count, whole := limit.(int64)
+	switch {
+	case !q.Durable:
+		return "is not durable, and dlxctl declares durable queues only", "not-durable"
+	case q.Type() == topology.Stream:
+		return "is a stream, and dlxctl declares none", ""
+	case q.Type() != topology.Quorum && q.Type() != topology.Classic && q.Type() != "":
+		return "has the type " + quoted(q.Type()) + ", and dlxctl declares none of it", ""
+	case limited && (!whole || count < 0 || count > topology.Unlimited || q.Type() != topology.Quorum):
+		return "has the argument x-delivery-limit " + topology.FormatValue(limit) + ", which deliveryLimit cannot express",
+			"limit-minus-one-on-3x"
+	}
+	if problem := spec.ArgumentProblem(q.Arguments.Without(topology.ArgQueueType, topology.ArgDeliveryLimit), q.Type()); problem != "" {
+		return "has arguments that dlxctl refuses: " + problem, ""
+	}
+	for _, name := range q.Arguments.Names() {
+		if !writableValue(q.Arguments[name], 0) || !writableName(name) || name == topology.ArgManagedBy {
+			return "has the argument " + quoted(name) + " with a value that YAML cannot express", ""
+		}
+	}
+	return "", ""
+}
+
+// bindingsOf gives the bindings that a file must have for an object, or why it cannot have them.
+func (c *chooser) bindingsOf(key topology.Key) (bindings []topology.Binding, why, rule string) {
+	for _, b := range c.into[key] {
+		if _, marked := topology.Owner(b.Arguments); marked {
+			continue // the file of that topology has it
+		}
+		source, exists := c.exchanges[b.Source]
+		if !exists { // no broker has such a binding, so that the file need not
+			c.leave(topology.KindBinding, b.String(), "begins at an exchange that does not exist", "binding-dangling")
+			continue
+		}
+		if why := c.excludesExchange(source); why != "" {
+			return nil, "has a binding from the exchange " + quoted(b.Source) + ", which " + why, ""
+		}
+		if !writableBinding(b) {
+			return nil, "has a binding from " + quoted(b.Source) + " with arguments that YAML cannot express", ""
+		}
+		bindings = append(bindings, b)
+	}
+	return bindings, "", ""
+}
+
+// excludesExchange says why a file cannot declare an exchange.
+func (c *chooser) excludesExchange(e topology.Exchange) string {
+	if why := unwritableName(e.Name); why != "" {
+		return why
+	}
+	builtIn := strings.HasPrefix(e.Name, "amq.")
+	_, marked := topology.Owner(e.Arguments)
+	switch {
+	case !writableName(e.Type):
+		return "has the type " + quoted(e.Type)
+	case !c.adopt || builtIn || marked:
+		return ""
+	case !e.Durable:
+		return "is not durable, and dlxctl declares durable exchanges only"
+	case e.AutoDelete:
+		return "is deleted automatically when its last binding goes"
+	}
+	for _, name := range e.Arguments.Names() {
+		if !writableValue(e.Arguments[name], 0) || !writableName(name) || name == topology.ArgManagedBy {
+			return "has the argument " + quoted(name) + " with a value that YAML cannot express"
+		}
+	}
+	return ""
+}
+
+// chooseExchanges declares the exchanges that queues are bound to, those that lead to these, and
+// without a choice of queues all others too.
+func (c *chooser) chooseExchanges() {
+	all := c.options.Match == nil
+	chosen := map[string]bool{}
+	for again := true; again; {
+		again = false
+		for name, e := range c.exchanges {
+			_, marked := topology.Owner(e.Arguments)
+			own := all && !marked && !strings.HasPrefix(name, "amq.") && !e.AutoDelete && name != ""
+			if chosen[name] || !c.needed[name] && !own || c.excludesExchange(e) != "" {
+				continue
+			}
+			chosen[name], again = true, true
+			c.declareExchange(name)
+		}
+	}
+	for _, name := range sortedKeys(chosen) {
+		c.view.exchanges = append(c.view.exchanges, c.exchanges[name])
+	}
+	for _, name := range sortedKeys(c.exchanges) {
+		e := c.exchanges[name]
+		_, marked := topology.Owner(e.Arguments)
+		switch why := c.excludesExchange(e); {
+		case chosen[name] || !all || marked || name == "" || strings.HasPrefix(name, "amq."):
+		case why != "":
+			c.leave(topology.KindExchange, name, why, "")
+		case e.AutoDelete:
+			c.leave(topology.KindExchange, name, "is deleted automatically when its last binding goes", "")
+		}
+	}
+}
+
+// declareExchange declares the bindings to an exchange. Those that a file cannot have are left
+// out: a plan ignores bindings between exchanges that no file has.
+func (c *chooser) declareExchange(name string) {
+	key := topology.Key{Kind: topology.KindExchange, Name: name}
+	var bindings []topology.Binding
+	for _, b := range c.into[key] {
+		source, exists := c.exchanges[b.Source]
+		_, marked := topology.Owner(b.Arguments)
+		_, foreign := topology.Owner(source.Arguments)
+		switch {
+		case marked || foreign:
+		case !exists:
+			c.leave(topology.KindBinding, b.String(), "begins at an exchange that does not exist", "binding-dangling")
+		case c.excludesExchange(source) != "":
+			c.leave(topology.KindBinding, b.String(), "begins at an exchange that "+c.excludesExchange(source), "")
+		case !writableBinding(b):
+			c.leave(topology.KindBinding, b.String(), "has arguments that YAML cannot express", "")
+		default:
+			bindings = append(bindings, b)
+		}
+	}
+	c.declare(key, bindings)
+}
