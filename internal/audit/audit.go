@@ -7,6 +7,8 @@
 package audit
 
 import (
+	"cmp"
+	"slices"
 	"time"
 
 	"github.com/dlxctl/dlxctl/internal/definitions"
@@ -37,6 +39,8 @@ type Input struct {
 	Positions map[topology.Key]definitions.Position
 	// Oddities are what a file says and a broker ignores. Nil for a broker.
 	Oddities []definitions.Oddity
+	// Rules are the IDs of the rules to run. Nil runs all that are not off.
+	Rules []string
 }
 
 // Live is what only a running broker tells, and not its objects.
@@ -113,9 +117,59 @@ type Report struct {
 	Unseen []string
 }
 
-// Run audits one virtual host.
+// Run audits one virtual host. It does not change its input, and gives equal reports for equal
+// inputs.
 func Run(in Input) Report {
-	return Report{VHost: in.State.VHost, Version: in.State.Version}
+	x := newIndex(in)
+	r := Report{VHost: in.State.VHost, Version: in.State.Version, Fates: x.fates()}
+	if in.Live != nil {
+		r.Unseen = in.Live.Unseen
+	}
+	for _, c := range checks() {
+		if !c.runs(in) {
+			continue
+		}
+		for _, f := range c.find(x) {
+			f.Rule, f.VHost, f.Position = c.ID, r.VHost, in.Positions[f.Object]
+			if f.Severity == "" {
+				f.Severity = c.Severity
+			}
+			r.Findings = append(r.Findings, f)
+		}
+	}
+	slices.SortFunc(r.Findings, func(a, b Finding) int {
+		return cmp.Or(
+			cmp.Compare(a.Severity.rank(), b.Severity.rank()), cmp.Compare(a.Rule, b.Rule),
+			cmp.Compare(a.Object.Kind, b.Object.Kind), cmp.Compare(a.Object.Name, b.Object.Name),
+			cmp.Compare(a.Evidence, b.Evidence), cmp.Compare(a.Consequence, b.Consequence),
+		)
+	})
+	return r
+}
+
+// rank orders severities, the worst first.
+func (s Severity) rank() int { return slices.Index([]Severity{Error, Warning, Note}, s) }
+
+// check is a rule with the function that finds what it is about.
+type check struct {
+	Rule
+	find func(*index) []Finding
+}
+
+// runs reports whether the rule is asked for and can be checked.
+func (c check) runs(in Input) bool {
+	if c.Live && in.Live == nil {
+		return false
+	}
+	return slices.Contains(in.Rules, c.ID) || in.Rules == nil && !c.Off
+}
+
+// checks gives all rules, family by family.
+func checks() []check {
+	return slices.Concat(
+		deadLetteringChecks(), loopChecks(), lossChecks(), keeperChecks(), policyChecks(), bindingChecks(),
+		compatibilityChecks(), liveChecks(), leftoverChecks(),
+	)
 }
 
 // Rule is a rule of the audit.
@@ -144,7 +198,17 @@ type Example struct {
 	Version string
 	// Live is what the broker tells. Nil for a rule about files.
 	Live *Live
+	// Usage and QueuePolicies are those of the State, which definitions do not have.
+	Usage         map[string]topology.Usage
+	QueuePolicies map[string]string
 }
 
 // Rules gives all rules, sorted by ID.
-func Rules() []Rule { return nil }
+func Rules() []Rule {
+	var out []Rule
+	for _, c := range checks() {
+		out = append(out, c.Rule)
+	}
+	slices.SortFunc(out, func(a, b Rule) int { return cmp.Compare(a.ID, b.ID) })
+	return out
+}

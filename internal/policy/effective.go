@@ -11,13 +11,23 @@ import (
 const defaultDeliveryLimit = 20
 
 // Effective returns the arguments of a queue as they apply together with its policy and its
-// operator policy: of two limits the smaller, and otherwise what the queue itself says.
+// operator policy: of two limits the smaller, and otherwise what the queue itself says. The overflow
+// of a quorum queue is that of the policy.
 func Effective(state topology.State, q topology.Queue) topology.Arguments {
+	return All(state).Effective(q)
+}
+
+// Effective returns the arguments of a queue as they apply together with the policies of the set;
+// see [Effective].
+func (s *Set) Effective(q topology.Queue) topology.Arguments {
 	out := topology.Arguments{}
 	maps.Copy(out, q.Arguments)
-	s := All(state)
 	for _, p := range s.InEffect(q) {
 		for name, v := range Arguments(p.Definition) {
+			if name == topology.ArgOverflow && q.Type() == topology.Quorum {
+				out[name] = v // overflow in rabbit_quorum_queue asks the policy first
+				continue
+			}
 			out[name] = stronger(name, out[name], v)
 		}
 	}

@@ -70,9 +70,12 @@ func (s *Set) ForExchange(e topology.Exchange) (topology.Policy, bool) {
 	if i := slices.IndexFunc(s.policies, func(p topology.Policy) bool { return p.Name == reported }); i >= 0 {
 		return s.policies[i], true
 	}
-	return strongest(s.policies, func(p topology.Policy) bool {
-		return slices.Contains([]string{"exchanges", "all", ""}, p.ApplyTo) && s.matches(p, e.Name)
-	})
+	return strongest(s.policies, func(p topology.Policy) bool { return s.MatchesExchange(p, e) })
+}
+
+// MatchesExchange reports whether a policy is for exchanges, and its pattern matches the name.
+func (s *Set) MatchesExchange(p topology.Policy, e topology.Exchange) bool {
+	return slices.Contains([]string{"exchanges", "all", ""}, p.ApplyTo) && s.matches(p, e.Name)
 }
 
 // Operator returns the operator policy that applies to a queue.
@@ -116,15 +119,17 @@ func strongest(list []topology.Policy, applies func(topology.Policy) bool) (topo
 // policy sets (measured on 3.10.8, 4.0.5 and 4.3.6). A pattern that cannot be read
 // is assumed not to match.
 func (s *Set) Applies(p topology.Policy, q topology.Queue) bool {
+	return !p.Definition.HasAny(UnknownKeys(q.Type())...) && s.Matches(p, q)
+}
+
+// Matches reports whether a policy is for queues of that type, and its pattern matches the name.
+// Its keys may be ones that the type does not know; see [Set.Applies].
+func (s *Set) Matches(p topology.Policy, q topology.Queue) bool {
 	kinds := map[string]string{
 		topology.Quorum: "quorum_queues", topology.Classic: "classic_queues",
 		topology.Stream: "streams",
 	}
-	if !slices.Contains([]string{"queues", "all", "", kinds[q.Type()]}, p.ApplyTo) ||
-		p.Definition.HasAny(unknownKeys(q.Type())...) {
-		return false
-	}
-	return s.matches(p, q.Name)
+	return slices.Contains([]string{"queues", "all", "", kinds[q.Type()]}, p.ApplyTo) && s.matches(p, q.Name)
 }
 
 // matches reports whether the pattern of a policy matches a name.
@@ -163,8 +168,9 @@ func compile(s string) *regexp2.Regexp {
 	return pattern
 }
 
-// unknownKeys are the keys of policies that are not for queues of a type.
-func unknownKeys(queueType string) []string {
+// UnknownKeys returns the keys of policies that are not for queues of a type. The broker passes
+// over a policy that has one of them, whatever else it sets.
+func UnknownKeys(queueType string) []string {
 	switch queueType {
 	case topology.Classic:
 		return []string{

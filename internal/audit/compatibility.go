@@ -1,0 +1,325 @@
+package audit
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/dlxctl/dlxctl/internal/definitions"
+	"github.com/dlxctl/dlxctl/internal/text"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// compatibilityChecks are the rules about what RabbitMQ refuses or ignores.
+func compatibilityChecks() []check {
+	return []check{
+		argumentRefused(), argumentUnknown(), delayedPlugin(), typeWithoutArgument(), fieldMissing(),
+		exchangeLeftOut(), definedTwice(),
+	}
+}
+
+// refusedArguments gives the arguments that a queue of a type must not have: RabbitMQ 3.10.8, 4.0.5
+// and 4.3.6 refuse to declare it (measured).
+func refusedArguments(queueType string) []string {
+	streams := []string{"x-max-age", "x-initial-cluster-size", "x-stream-max-segment-size-bytes"}
+	quorum := []string{
+		topology.ArgDeadLetterStrategy, topology.ArgDeliveryLimit, "x-quorum-initial-group-size", "x-max-in-memory-length",
+	}
+	classic := []string{"x-max-priority", "x-queue-mode", "x-queue-version", "x-queue-master-locator"}
+	both := []string{
+		topology.ArgMessageTTL, "x-expires", topology.ArgMaxLength, topology.ArgOverflow, topology.ArgDeadLetterExchange,
+		topology.ArgDeadLetterRoutingKey, "x-single-active-consumer",
+	}
+	switch queueType {
+	case topology.Classic:
+		return slices.Concat(streams, quorum)
+	case topology.Quorum:
+		return slices.Concat(streams, classic)
+	case topology.Stream:
+		return slices.Concat(both, quorum, classic)
+	default:
+		return nil
+	}
+}
+
+// wrongValue says what is wrong with the value of an argument that RabbitMQ refuses, empty if
+// nothing is.
+func wrongValue(name string, v any) string {
+	n, isNumber := v.(int64)
+	_, isText := v.(string)
+	switch name {
+	case topology.ArgMessageTTL, "x-expires", topology.ArgMaxLength, topology.ArgMaxLengthBytes, "x-max-priority":
+		switch {
+		case !isNumber:
+			return "is no integer"
+		case n < 0:
+			return "is negative"
+		case name == "x-expires" && n == 0:
+			return "is zero"
+		case name == "x-max-priority" && n > 255:
+			return "is above 255"
+		}
+	case topology.ArgDeadLetterExchange, topology.ArgDeadLetterRoutingKey:
+		if !isText {
+			return "is no text"
+		}
+	case topology.ArgOverflow:
+		if !slices.Contains([]any{dropHead, topology.RejectPublish, rejectPublishDLX}, v) {
+			return "is none of drop-head, reject-publish, reject-publish-dlx"
+		}
+	}
+	return ""
+}
+
+func argumentRefused() check {
+	return check{Rule{
+		ID: "argument-refused", Severity: Error,
+		Title: "RabbitMQ refuses the queue because of an argument",
+		Why: "Each type of queue knows its own arguments, and RabbitMQ refuses to declare a queue with an argument of another " +
+			"type or with a value that it cannot use. An import of definitions stops there, after a part of the file.",
+		Fix:  "Remove or correct the argument.",
+		Hit:  Example{Definitions: oneQueue(`"x-delivery-limit": 5`)},
+		Miss: Example{Definitions: oneQueue(`"x-queue-type": "quorum", "x-delivery-limit": 5, "x-dead-letter-exchange": ""`)},
+	}, func(x *index) []Finding {
+		return x.each(func(q *queue) (Finding, bool) {
+			var wrong, names []string
+			for _, name := range q.Arguments.Names() {
+				value := name + " " + describe(name, q.Arguments[name])
+				switch why := wrongValue(name, q.Arguments[name]); {
+				case slices.Contains(refusedArguments(q.Type()), name):
+					wrong = append(wrong, fmt.Sprintf("%s: not for queues of type %s", value, q.Type()))
+				case why != "":
+					wrong = append(wrong, value+" "+why)
+				default:
+					continue
+				}
+				names = append(names, name)
+			}
+			if len(wrong) == 0 {
+				return Finding{}, false
+			}
+			return Finding{
+				Evidence:    strings.Join(wrong, "; "),
+				Consequence: "RabbitMQ refuses to declare the queue, and stops the import of the file",
+				Remedy: fmt.Sprintf("rabbitmqadmin declare queue%s --name %s --type %s --durable true --arguments %s",
+					x.vhost("--vhost"), shell(q.Name), q.Type(),
+					shell(q.Arguments.Without(append(names, topology.ArgQueueType)...).String())),
+			}, true
+		})
+	}}
+}
+
+// knownArguments are the arguments of queues that RabbitMQ or its plugins know, and the owner mark.
+func knownArguments() []string {
+	return append(slices.Concat(refusedArguments(topology.Stream), refusedArguments(topology.Classic)),
+		topology.ArgQueueType, topology.ArgManagedBy, topology.ArgMaxLengthBytes, "x-max-in-memory-bytes",
+		"x-queue-leader-locator", "x-consumer-timeout", "x-quorum-target-group-size", "x-stream-filter-size-bytes",
+		"x-delayed-retry-type", "x-delayed-retry-min", "x-delayed-retry-max", "x-internal-purpose",
+		"x-internal-exchange-name", "x-message-deduplication", "x-cache-size", "x-cache-ttl", "x-cache-persistence",
+	)
+}
+
+func argumentUnknown() check {
+	return check{Rule{
+		ID: "argument-unknown", Severity: Warning,
+		Title: "RabbitMQ does not know the argument",
+		Why: "RabbitMQ stores an argument that it does not know, and does nothing with it. If the name resembles one that it " +
+			"knows, that one was probably meant; else the rule is a note.",
+		Fix:  "Correct the name. Arguments of queues begin with x-; the alternate exchange of an exchange does not.",
+		Hit:  Example{Definitions: oneQueue(`"message-ttl": 1000`)},
+		Miss: Example{Definitions: oneQueue(`"x-message-ttl": 1000`)},
+	}, func(x *index) []Finding {
+		known := knownArguments()
+		queues := x.each(func(q *queue) (Finding, bool) {
+			var parts []string
+			severity := Note
+			for _, name := range q.Arguments.Names() {
+				if slices.Contains(known, name) {
+					continue
+				}
+				part := name + " " + describe(name, q.Arguments[name])
+				if meant := topology.Nearest("x-"+strings.TrimPrefix(name, "x-"), known); meant != "" ||
+					slices.Contains(known, "x-"+name) {
+					if slices.Contains(known, "x-"+name) {
+						meant = "x-" + name
+					}
+					part, severity = part+": did you mean "+meant+"?", Warning
+				}
+				parts = append(parts, part)
+			}
+			if len(parts) == 0 {
+				return Finding{}, false
+			}
+			return Finding{
+				Severity: severity, Evidence: strings.Join(parts, "; "),
+				Consequence: "RabbitMQ ignores it: the queue behaves as if it were not there",
+				Remedy:      successor(q),
+			}, true
+		})
+		exchanges := x.eachExchange(func(e *exchange) (Finding, bool) {
+			for _, name := range e.Arguments.Names() {
+				if name != "x-alternate-exchange" && name != "x-dead-letter-exchange" && name != "alternate_exchange" {
+					continue
+				}
+				return Finding{
+					Evidence:    fmt.Sprintf("%s %s: did you mean %s?", name, describe(name, e.Arguments[name]), topology.ArgAlternateExchange),
+					Consequence: fmt.Sprintf("RabbitMQ ignores it: a message to %s that no binding matches is lost", text.Name(e.Name)),
+					Remedy: x.setPolicy(topology.Policy{
+						Name: e.Name + "-alternate", Pattern: topology.QueuesPattern([]string{e.Name}), ApplyTo: "exchanges",
+						Definition: topology.Arguments{topology.ArgAlternateExchange: e.Arguments[name]},
+					}),
+				}, true
+			}
+			return Finding{}, false
+		})
+		return slices.Concat(queues, exchanges)
+	}}
+}
+
+func delayedPlugin() check {
+	return check{Rule{
+		ID: "delayed-plugin", Severity: Warning,
+		Title: "Delayed messages are on one node only",
+		Why: "An exchange of type x-delayed-message holds messages in a table of one node, without a copy. They are in no " +
+			"queue: no count shows them, and they are lost with that node, or when the plugin is disabled. Nothing tells a " +
+			"publisher that a delayed message reaches no queue.",
+		Fix: "For retries use queues with a TTL, such as a backoff of dlxctl.",
+		Hit: Example{Definitions: `{"exchanges": [{"name": "later", "type": "x-delayed-message", "durable": true,
+  "arguments": {"x-delayed-type": "direct"}}]}`},
+		Miss: Example{Definitions: boundTo("topic", "order.*", "")},
+	}, func(x *index) []Finding {
+		return x.eachExchange(func(e *exchange) (Finding, bool) {
+			if e.Type != "x-delayed-message" {
+				return Finding{}, false
+			}
+			return Finding{
+				Evidence:    "exchange of type x-delayed-message",
+				Consequence: "messages that wait there are lost with the node that holds them",
+				Remedy: "backoff: # in a topology file\n  standard: {tiers: [10s, 1m, 10m]}\nqueues:\n" +
+					"  - {name: QUEUE, external: true, backoff: standard}",
+			}, true
+		})
+	}}
+}
+
+// odd returns findings about oddities of a kind.
+func (x *index) odd(kind definitions.OddityKind, find func(definitions.Oddity) Finding) []Finding {
+	var out []Finding
+	for _, o := range x.in.Oddities {
+		if o.Kind == kind {
+			f := find(o)
+			f.Object = o.Object
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+func typeWithoutArgument() check {
+	return check{Rule{
+		ID: "type-without-argument", Severity: Error,
+		Title: "An import ignores the type of the queue",
+		Why: "RabbitMQ reads the type of a queue from the argument x-queue-type and ignores the field type. A queue with the " +
+			"field alone becomes a classic queue, without the safety of a quorum queue.",
+		Fix:  "Write the type as the argument x-queue-type.",
+		Hit:  Example{Definitions: `{"queues": [{"name": "billing", "durable": true, "auto_delete": false, "type": "quorum", "arguments": {}}]}`},
+		Miss: Example{Definitions: oneQueue(`"x-queue-type": "quorum"`)},
+	}, func(x *index) []Finding {
+		return x.odd(definitions.TypeWithoutArgument, func(o definitions.Oddity) Finding {
+			f := Finding{
+				Evidence:    fmt.Sprintf("field type %s without the argument x-queue-type", text.Name(o.Value)),
+				Consequence: "an import makes a classic queue, or one of the default type of the virtual host",
+				Remedy:      fmt.Sprintf(`"arguments": {"x-queue-type": %q}`, o.Value),
+			}
+			if o.Value == topology.Classic {
+				f.Severity, f.Consequence = Note, "an import makes a queue of the default type of the virtual host, which is classic as a rule"
+			}
+			return f
+		})
+	}}
+}
+
+func fieldMissing() check {
+	return check{Rule{
+		ID: "field-missing", Severity: Warning,
+		Title: "A field is missing that an import needs",
+		Why: "RabbitMQ 3.10 refuses a queue without durable or auto_delete, and stores an exchange without auto_delete with a " +
+			"value that prevents the deletion of the virtual host. Newer lines take a default. A binding without a routing " +
+			"key or a destination type is refused by all, which is an error.",
+		Fix:  "Write the field.",
+		Hit:  Example{Definitions: `{"queues": [{"name": "billing", "durable": true, "arguments": {}}]}`},
+		Miss: Example{Definitions: oneQueue("")},
+	}, func(x *index) []Finding {
+		return x.odd(definitions.FieldMissing, func(o definitions.Oddity) Finding {
+			f := Finding{
+				Evidence:    "no field " + o.Field,
+				Consequence: "RabbitMQ 3.10 refuses the file; newer lines take a default",
+				Remedy:      fmt.Sprintf(`"%s": false`, o.Field),
+			}
+			switch {
+			case o.Object.Kind == topology.KindBinding || o.Field == "vhost":
+				f.Severity, f.Consequence = Error, "RabbitMQ refuses the file"
+				f.Remedy = fmt.Sprintf(`"%s": ""`, o.Field)
+			case o.Object.Kind == topology.KindExchange && o.Field == "auto_delete":
+				f.Consequence = "before 4.3 RabbitMQ stores a value that prevents the deletion of the virtual host"
+			case o.Field == "durable":
+				f.Remedy = `"durable": true`
+			}
+			if x.state.Major() >= 4 && f.Severity != Error {
+				f.Severity = Note
+			}
+			return f
+		})
+	}}
+}
+
+func exchangeLeftOut() check {
+	return check{Rule{
+		ID: "exchange-left-out", Severity: Warning,
+		Title: "The file has bindings of an exchange that it does not list",
+		Why: "RabbitMQ 4.3 leaves internal exchanges out of its exports, and keeps their bindings. The file cannot restore the " +
+			"broker: an import refuses the bindings. What such an exchange routes is not known.",
+		Fix: "Add the exchange to the file, or audit the running broker.",
+		Hit: Example{Definitions: `{"rabbitmq_version": "4.3.6", "exchanges": [{"name": "events", "type": "topic", "durable": true, "auto_delete": false}],
+ "queues": [{"name": "billing", "durable": true, "auto_delete": false, "arguments": {}}],
+ "bindings": [
+  {"source": "events", "destination": "inner", "destination_type": "exchange", "routing_key": "#"},
+  {"source": "inner", "destination": "billing", "destination_type": "queue", "routing_key": "#"}]}`, Version: "4.3.6"},
+		Miss: Example{Definitions: boundTo("topic", "order.*", "")},
+	}, func(x *index) []Finding {
+		return x.odd(definitions.ExchangeLeftOut, func(o definitions.Oddity) Finding {
+			return Finding{
+				Evidence:    fmt.Sprintf("bindings name the exchange %s, which the file does not list", text.Name(o.Object.Name)),
+				Consequence: "an import of the file fails, and the audit does not know what the exchange routes",
+				Remedy: fmt.Sprintf(`{"name": %q, "type": "topic", "durable": true, "auto_delete": false, "internal": true, "arguments": {}}`,
+					o.Object.Name),
+			}
+		})
+	}}
+}
+
+func definedTwice() check {
+	return check{Rule{
+		ID: "defined-twice", Severity: Warning,
+		Title: "The file has an object more than once",
+		Why: "The definitions differ. An import keeps the first queue or exchange of a name and the last policy, and says " +
+			"nothing.",
+		Fix: "Keep one of the definitions.",
+		Hit: Example{Definitions: `{"queues": [
+  {"name": "billing", "durable": true, "auto_delete": false, "arguments": {}},
+  {"name": "billing", "durable": true, "auto_delete": false, "arguments": {"x-message-ttl": 1000}}]}`},
+		Miss: Example{Definitions: oneQueue("")},
+	}, func(x *index) []Finding {
+		return x.odd(definitions.DefinedTwice, func(o definitions.Oddity) Finding {
+			kept := "the first one"
+			if o.Object.Kind == topology.KindPolicy {
+				kept = "the last one"
+			}
+			return Finding{
+				Evidence:    fmt.Sprintf("%s %s is defined more than once, with different values", o.Object.Kind, text.Name(o.Object.Name)),
+				Consequence: "an import keeps " + kept + ", without an error",
+				Remedy:      "delete the other definitions from the file",
+			}
+		})
+	}}
+}

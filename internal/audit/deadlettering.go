@@ -1,0 +1,402 @@
+package audit
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/dlxctl/dlxctl/internal/route"
+	"github.com/dlxctl/dlxctl/internal/text"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// deadLetteringChecks are the rules about where queues dead-letter to.
+func deadLetteringChecks() []check {
+	return []check{
+		exchangeMissing(), queueMissing(), unrouted(), partlyUnrouted(), atMostOnce(), atLeastOnceNotInEffect(),
+		deadLetterKeyAlone(),
+	}
+}
+
+// each returns the findings about queues, in their order.
+func (x *index) each(find func(*queue) (Finding, bool)) []Finding {
+	var out []Finding
+	for _, q := range x.queues {
+		if f, ok := find(q); ok {
+			f.Object = q.ID()
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+// deadLetterExchange says in evidence where a queue dead-letters to.
+func (q *queue) deadLetterExchange() string {
+	out := topology.ArgDeadLetterExchange + " " + text.Name(q.to.Exchange) + " (argument)"
+	if q.to.ExchangeBy != "" {
+		out = "dead-letter-exchange " + text.Name(q.to.Exchange) + " (policy " + q.to.ExchangeBy + ")"
+	}
+	switch {
+	case q.to.HasKey && q.to.KeyBy == "":
+		out += ", " + topology.ArgDeadLetterRoutingKey + " " + text.Name(q.to.Key)
+	case q.to.HasKey:
+		out += ", dead-letter-routing-key " + text.Name(q.to.Key) + " (policy " + q.to.KeyBy + ")"
+	}
+	return out
+}
+
+// rejectedIsLost is what happens where dead letters reach no queue.
+func (q *queue) rejectedIsLost() string {
+	if q.to.AtLeastOnce {
+		return "a message " + q.failing() + " stays in the queue, invisible to consumers, and counts against its length"
+	}
+	return "a message " + q.failing() + " is lost"
+}
+
+// failing says how messages of the queue die first of all, as the continuation of "a message".
+func (q *queue) failing() string {
+	if q.role == retry {
+		return "whose wait in " + text.Name(q.Name) + " ends"
+	}
+	return "that a consumer of " + text.Name(q.Name) + " rejects"
+}
+
+func exchangeMissing() check {
+	return check{Rule{
+		ID: "dead-letter-exchange-missing", Severity: Error,
+		Title: "The dead-letter exchange does not exist",
+		Why: "RabbitMQ accepts a queue whose dead-letter exchange does not exist, and drops every message that the queue " +
+			"dead-letters, without an error. A file does not tell which exchanges services declare when they start.",
+		Fix: "Declare the exchange and bind a dead-letter queue to it, or correct the name.",
+		Hit: Example{Definitions: `{"queues": [{"name": "billing", "durable": true, "arguments": {"x-dead-letter-exchange": "dlx"}}]}`},
+		Miss: Example{Definitions: `{
+  "exchanges": [{"name": "dlx", "type": "fanout", "durable": true}],
+  "queues": [
+    {"name": "billing", "durable": true, "arguments": {"x-dead-letter-exchange": "dlx"}},
+    {"name": "billing.dead", "durable": true}],
+  "bindings": [{"source": "dlx", "destination": "billing.dead", "destination_type": "queue", "routing_key": ""}]}`},
+	}, func(x *index) []Finding {
+		return x.each(func(q *queue) (Finding, bool) {
+			if !q.deadLetters || x.exchange[q.to.Exchange] != nil {
+				return Finding{}, false
+			}
+			return Finding{
+				Evidence:    q.deadLetterExchange() + "; no such exchange",
+				Consequence: q.rejectedIsLost() + x.soFar("no service declares the exchange"),
+				Remedy: x.declareExchange(q.to.Exchange, topology.Direct) + "\n" +
+					x.declareQueue(topology.DeadLetterQueueName(q.Name)) + "\n" +
+					x.declareBinding(q.to.Exchange, topology.DeadLetterQueueName(q.Name), q.leavesWith()),
+			}, true
+		})
+	}}
+}
+
+// soFar limits what is said of a file: services may declare more.
+func (x *index) soFar(unless string) string {
+	if x.in.Live != nil {
+		return ""
+	}
+	return ", as far as this file says (" + unless + ")"
+}
+
+// leavesWith gives a key that dead letters of the queue have.
+func (q *queue) leavesWith() string {
+	switch {
+	case q.to.HasKey:
+		return q.to.Key
+	case len(q.arrivals) > 0:
+		return q.arrivals[0].text
+	default:
+		return q.Name
+	}
+}
+
+func queueMissing() check {
+	return check{Rule{
+		ID: "dead-letter-queue-missing", Severity: Error,
+		Title: "The queue that dead letters are addressed to does not exist",
+		Why: "With an empty dead-letter exchange the routing key names a queue. If no queue has that name, RabbitMQ drops " +
+			"the message without an error.",
+		Fix: "Declare the queue, or correct the dead-letter routing key.",
+		Hit: Example{Definitions: `{"queues": [{"name": "billing", "durable": true,
+  "arguments": {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "billing.dead"}}]}`},
+		Miss: Example{Definitions: `{"queues": [
+  {"name": "billing", "durable": true, "arguments": {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "billing.dead"}},
+  {"name": "billing.dead", "durable": true}]}`},
+	}, func(x *index) []Finding {
+		return x.each(func(q *queue) (Finding, bool) {
+			if !q.deadLetters || q.to.Exchange != "" || !q.allLost() {
+				return Finding{}, false
+			}
+			missing := q.hops[0].sample
+			f := Finding{
+				Evidence:    fmt.Sprintf("%s; no queue %s", q.deadLetterExchange(), text.Name(missing)),
+				Consequence: q.rejectedIsLost() + x.soFar("no service declares the queue"),
+				Remedy:      x.declareQueue(missing),
+			}
+			if !q.to.HasKey {
+				f.Evidence = q.deadLetterExchange() + " without a dead-letter routing key; no queue is named " +
+					"like the keys that messages come with: " + q.keyList(lost)
+				f.Remedy = inTopologyUnlessArgument(q)
+			}
+			return f, true
+		})
+	}}
+}
+
+// inTopologyUnlessArgument gives the lines that attach dead-lettering by a policy, which arguments
+// of the queue would override.
+func inTopologyUnlessArgument(q *queue) string {
+	if q.Arguments.HasAny(topology.ArgDeadLetterExchange) {
+		return successor(q)
+	}
+	return inTopology(q)
+}
+
+// allLost reports whether no dead letter of the queue reaches a queue.
+func (q *queue) allLost() bool {
+	return len(q.hops) > 0 && !slices.ContainsFunc(q.hops, func(h hop) bool { return h.verdict != lost })
+}
+
+// keyList lists the keys of hops with a verdict.
+func (q *queue) keyList(v verdict) string {
+	var names []string
+	for _, h := range q.hops {
+		if h.verdict == v {
+			names = append(names, h.keys.String())
+		}
+	}
+	slices.Sort(names)
+	const most = 3
+	if len(names) > most {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
+	}
+	return strings.Join(names, ", ")
+}
+
+// ends says why messages of a hop are lost.
+func (h hop) ends() string {
+	ends := slices.Concat(h.result.Lost, h.result.Stuck)
+	if len(ends) == 0 {
+		return "no binding matches"
+	}
+	return ends[0].String()
+}
+
+const (
+	unroutedDefinitions = `{
+  "exchanges": [{"name": "dlx", "type": "direct", "durable": true}],
+  "queues": [
+    {"name": "billing", "durable": true, "arguments": {"x-dead-letter-exchange": "dlx", "x-dead-letter-routing-key": "billing"}},
+    {"name": "billing.dead", "durable": true}],
+  "bindings": [{"source": "dlx", "destination": "billing.dead", "destination_type": "queue", "routing_key": %q}]}`
+	partlyDefinitions = `{
+  "exchanges": [{"name": "events", "type": "topic", "durable": true}, {"name": "dlx", "type": "topic", "durable": true}],
+  "queues": [
+    {"name": "billing", "durable": true, "arguments": {"x-dead-letter-exchange": "dlx"}},
+    {"name": "billing.dead", "durable": true}],
+  "bindings": [
+    {"source": "events", "destination": "billing", "destination_type": "queue", "routing_key": "order.placed"},
+    {"source": "events", "destination": "billing", "destination_type": "queue", "routing_key": "refund.asked"},
+    {"source": "dlx", "destination": "billing.dead", "destination_type": "queue", "routing_key": %q}]}`
+)
+
+func unrouted() check {
+	return check{Rule{
+		ID: "dead-letter-unrouted", Severity: Error,
+		Title: "No binding takes the dead letters of the queue",
+		Why: "The dead-letter exchange exists, and no binding of it matches the keys with which messages are dead-lettered. " +
+			"RabbitMQ drops them without an error. Typical causes are a missing binding, and a # on a direct exchange.",
+		Fix:  "Bind a dead-letter queue with the key that the evidence names.",
+		Hit:  Example{Definitions: fmt.Sprintf(unroutedDefinitions, "#")},
+		Miss: Example{Definitions: fmt.Sprintf(unroutedDefinitions, "billing")},
+	}, func(x *index) []Finding {
+		return x.each(func(q *queue) (Finding, bool) {
+			if !q.deadLetters || q.to.Exchange == "" || x.exchange[q.to.Exchange] == nil || !q.allLost() {
+				return Finding{}, false
+			}
+			evidence := fmt.Sprintf("%s; %s", q.deadLetterExchange(), q.hops[0].ends())
+			if !q.to.HasKey {
+				evidence += ", for messages with " + q.keyList(lost)
+			}
+			return Finding{
+				Evidence:    evidence,
+				Consequence: q.rejectedIsLost() + x.soFar("no service binds a queue"),
+				Remedy:      x.declareBinding(q.to.Exchange, x.keeperFor(q), q.leavesWith()),
+			}, true
+		})
+	}}
+}
+
+// keeperFor names the queue that the dead letters of a queue should go to: one of its name that
+// exists, or else the one that dlxctl would make.
+func (x *index) keeperFor(q *queue) string {
+	for _, suffix := range []string{".dead", ".dlq", "-dlq", "_dlq", ".DLQ", "DLQ", "-dead", ".dead-letter", "-dead-letter"} {
+		if x.byName[q.Name+suffix] != nil {
+			return q.Name + suffix
+		}
+	}
+	return topology.DeadLetterQueueName(q.Name)
+}
+
+func partlyUnrouted() check {
+	return check{Rule{
+		ID: "dead-letter-partly-unrouted", Severity: Error,
+		Title: "Some dead letters of the queue reach no queue",
+		Why: "The queue has no dead-letter routing key, so that its dead letters keep the keys of the messages. The " +
+			"dead-letter exchange has bindings for some of these keys only, and RabbitMQ drops messages with the others. " +
+			"Where the keys come from a pattern or a fanout exchange, the rule warns: which keys publishers use is not known.",
+		Fix:  "Set a dead-letter routing key, or bind the dead-letter queue with # on a topic exchange.",
+		Hit:  Example{Definitions: fmt.Sprintf(partlyDefinitions, "order.*")},
+		Miss: Example{Definitions: fmt.Sprintf(partlyDefinitions, "#")},
+	}, func(x *index) []Finding {
+		return x.each(func(q *queue) (Finding, bool) {
+			if !q.deadLetters || q.allLost() || x.exchange[q.to.Exchange] == nil {
+				return Finding{}, false
+			}
+			bad := slices.IndexFunc(q.hops, func(h hop) bool { return h.verdict == lost })
+			f := Finding{Consequence: "a message with one of these keys " + q.failing() + " is lost"}
+			v := lost
+			if bad < 0 {
+				bad = slices.IndexFunc(q.hops, func(h hop) bool { return h.verdict == partly })
+				f.Severity, v = Warning, partly
+				f.Consequence = "a message " + q.failing() + " is lost if no binding of the dead-letter exchange matches its key"
+			}
+			if bad < 0 {
+				return Finding{}, false
+			}
+			f.Evidence = fmt.Sprintf("%s; messages come with %s, and %s", q.deadLetterExchange(), q.keyList(v),
+				strings.ReplaceAll(q.hops[bad].ends(), anyWord, "…"))
+			if q.to.AtLeastOnce {
+				f.Consequence = "such a message stays in the queue, invisible to consumers, and counts against its length"
+			}
+			f.Consequence += x.soFar("no service binds a queue")
+			f.Remedy = x.declareBinding(q.to.Exchange, q.firstTarget(x), q.hops[bad].keys.text)
+			return f, true
+		})
+	}}
+}
+
+// firstTarget names a queue that gets dead letters of the queue.
+func (q *queue) firstTarget(x *index) string {
+	for _, h := range q.hops {
+		if len(h.queues) > 0 {
+			return h.queues[0]
+		}
+	}
+	return x.keeperFor(q)
+}
+
+func atMostOnce() check {
+	return check{Rule{
+		ID: "dead-letters-at-most-once", Severity: Note,
+		Title: "A dead letter is lost if its target cannot take it",
+		Why: "RabbitMQ removes a dead letter from its queue before another queue has confirmed it. If the target is full, has " +
+			"no leader, or the node stops in between, the message is lost. Only quorum queues can dead-letter at least once.",
+		Fix: "On a quorum queue set the dead-letter strategy at-least-once and the overflow reject-publish, as the work " +
+			"queues of dlxctl have them.",
+		Hit: Example{Definitions: deadLetteringTo(`"x-queue-type": "quorum"`)},
+		Miss: Example{Definitions: deadLetteringTo(
+			`"x-queue-type": "quorum", "x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish"`)},
+	}, func(x *index) []Finding {
+		return x.each(func(q *queue) (Finding, bool) {
+			if !q.deadLetters || q.to.AtLeastOnce || q.temporary() || q.allLost() || q.asksAtLeastOnce() {
+				return Finding{}, false
+			}
+			f := Finding{
+				Evidence:    fmt.Sprintf("%s; queue of type %s", q.deadLetterExchange(), q.Type()),
+				Consequence: "a dead letter of " + text.Name(q.Name) + " is lost if the queue that it goes to cannot take it",
+				Remedy:      successor(q),
+			}
+			if q.Type() == topology.Quorum {
+				f.Evidence += " without x-dead-letter-strategy at-least-once"
+				f.Remedy = x.override(q, nil, topology.Arguments{
+					"dead-letter-strategy": topology.AtLeastOnce, "overflow": topology.RejectPublish,
+				})
+			}
+			return f, true
+		})
+	}}
+}
+
+// deadLetteringTo gives definitions of a queue with a dead-letter queue and more arguments.
+func deadLetteringTo(arguments string) string {
+	return `{"queues": [
+  {"name": "billing", "durable": true, "arguments": {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "billing.dead", ` +
+		arguments + `}},
+  {"name": "billing.dead", "durable": true, "arguments": {"x-queue-type": "quorum", "x-delivery-limit": 2147483647}}]}`
+}
+
+// asksAtLeastOnce reports whether an argument or the policy asks for at-least-once dead-lettering.
+func (q *queue) asksAtLeastOnce() bool {
+	return q.args[topology.ArgDeadLetterStrategy] == topology.AtLeastOnce
+}
+
+func atLeastOnceNotInEffect() check {
+	return check{Rule{
+		ID: "at-least-once-not-in-effect", Severity: Error,
+		Title: "At-least-once dead-lettering is set and not in effect",
+		Why: "A quorum queue dead-letters at least once only with the overflow reject-publish. With drop-head, which is the " +
+			"default, RabbitMQ falls back to at most once, and says so in its log alone. On quorum queues the overflow of a " +
+			"policy overrides that of the arguments.",
+		Fix: "Set the overflow reject-publish by a policy.",
+		Hit: Example{Definitions: deadLetteringTo(`"x-queue-type": "quorum", "x-dead-letter-strategy": "at-least-once"`)},
+		Miss: Example{Definitions: deadLetteringTo(
+			`"x-queue-type": "quorum", "x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish"`)},
+	}, func(x *index) []Finding {
+		return x.each(func(q *queue) (Finding, bool) {
+			overflow, set := q.args[topology.ArgOverflow]
+			if !q.deadLetters || q.Type() != topology.Quorum || !q.asksAtLeastOnce() || overflow == topology.RejectPublish {
+				return Finding{}, false
+			}
+			why := "x-overflow is not set, and drop-head by default"
+			if set {
+				why = q.argument(topology.ArgOverflow)
+			}
+			return Finding{
+				Evidence: q.argument(topology.ArgDeadLetterStrategy) + "; " + why,
+				Consequence: "dead letters of " + text.Name(q.Name) +
+					" are lost if the queue that they go to cannot take them",
+				Remedy: x.override(q, nil, topology.Arguments{"overflow": topology.RejectPublish}),
+			}, true
+		})
+	}}
+}
+
+func deadLetterKeyAlone() check {
+	return check{Rule{
+		ID: "dead-letter-key-without-exchange", Severity: Error,
+		Title: "A dead-letter routing key without a dead-letter exchange",
+		Why: "A dead-letter routing key does nothing by itself. As an argument RabbitMQ refuses the queue; in a policy it " +
+			"accepts the key, and rejected messages are lost.",
+		Fix: "Set the dead-letter exchange beside it; the empty one addresses a queue by its name.",
+		Hit: Example{Definitions: `{"queues": [{"name": "billing", "durable": true}],
+  "policies": [{"name": "dlq", "pattern": "^billing$", "apply-to": "queues", "priority": 0,
+    "definition": {"dead-letter-routing-key": "billing.dead"}}]}`},
+		Miss: Example{Definitions: `{"queues": [{"name": "billing", "durable": true}, {"name": "billing.dead", "durable": true}],
+  "policies": [{"name": "dlq", "pattern": "^billing$", "apply-to": "queues", "priority": 0,
+    "definition": {"dead-letter-exchange": "", "dead-letter-routing-key": "billing.dead"}}]}`},
+	}, func(x *index) []Finding {
+		return x.each(func(q *queue) (Finding, bool) {
+			if q.deadLetters || q.Type() == topology.Stream || !q.args.HasAny(topology.ArgDeadLetterRoutingKey) {
+				return Finding{}, false
+			}
+			key, _ := q.args[topology.ArgDeadLetterRoutingKey].(string)
+			f := Finding{
+				Evidence:    q.argument(topology.ArgDeadLetterRoutingKey) + "; no dead-letter exchange",
+				Consequence: "a message that a consumer of " + text.Name(q.Name) + " rejects is lost",
+				Remedy:      x.override(q, nil, topology.Arguments{"dead-letter-exchange": "", "dead-letter-routing-key": key}),
+			}
+			if q.Arguments.HasAny(topology.ArgDeadLetterRoutingKey) {
+				f.Consequence = "RabbitMQ refuses to declare the queue, and to import the file"
+				f.Remedy = successor(q)
+			}
+			return f, true
+		})
+	}}
+}
+
+// isCycle reports whether a way ends because the broker takes it for a cycle.
+func (w way) isCycle() bool {
+	return slices.ContainsFunc(w.ends, func(e route.End) bool { return e.Cause == route.Cycle })
+}

@@ -1,0 +1,274 @@
+package audit
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/dlxctl/dlxctl/internal/route"
+	"github.com/dlxctl/dlxctl/internal/text"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// keeperChecks are the rules about dead-letter queues: they should keep what they get.
+func keeperChecks() []check {
+	return []check{
+		keeperExpires(), keeperDeleted(), keeperDrops(), keeperRefuses(), keeperDeliveryLimit(), keeperDeadLetters(),
+		keeperShared(), keeperTransient(),
+	}
+}
+
+// deadLettersIn gives definitions of a queue and its dead-letter queue with these arguments.
+func deadLettersIn(arguments string) string {
+	return `{"queues": [
+  {"name": "billing", "durable": true, "arguments": {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "billing.dead"}},
+  {"name": "billing.dead", "durable": true, "auto_delete": false, "arguments": {` + arguments + `}}]}`
+}
+
+// sources lists the queues whose dead letters a queue gets.
+func (q *queue) sources() string {
+	if len(q.from) == 0 {
+		return "work queues"
+	}
+	return list(sortedNames(q.from))
+}
+
+// duration gives milliseconds for people.
+func duration(ms int64) string { return topology.FormatDelay(time.Duration(ms) * time.Millisecond) }
+
+// retention is how long a TTL of a dead-letter queue has to be to be taken for a retention.
+const retention = 24 * time.Hour
+
+func keeperExpires() check {
+	return check{Rule{
+		ID: "dead-letter-queue-expires", Severity: Error,
+		Title: "The dead-letter queue deletes its messages",
+		Why: "The queue has a TTL and no dead-letter exchange: dead letters are deleted, whether anyone has looked at them or " +
+			"not. A TTL of a day or more is a warning, as it may be a retention that is meant.",
+		Fix: "Remove the TTL. Where it comes from a policy for many queues, exclude the dead-letter queue from its pattern.",
+		Hit: Example{Definitions: deadLettersIn(`"x-message-ttl": 60000`)}, Miss: Example{Definitions: deadLettersIn("")},
+	}, func(x *index) []Finding {
+		return x.each(func(q *queue) (Finding, bool) {
+			ttl, set := q.number(topology.ArgMessageTTL)
+			if q.role != keeper || !set || q.deadLetters {
+				return Finding{}, false
+			}
+			f := Finding{
+				Evidence:    fmt.Sprintf("%s; dead letters of %s come here", q.argument(topology.ArgMessageTTL), q.sources()),
+				Consequence: fmt.Sprintf("dead letters are lost after %s", duration(ttl)),
+				Remedy:      x.without(q, topology.ArgMessageTTL),
+			}
+			if ttl >= retention.Milliseconds() {
+				f.Severity = Warning
+			}
+			return f, true
+		})
+	}}
+}
+
+func keeperDeleted() check {
+	return check{Rule{
+		ID: "dead-letter-queue-deleted", Severity: Error,
+		Title: "RabbitMQ deletes the dead-letter queue with its messages",
+		Why: "A queue with x-expires is deleted, with all messages in it, when it has had no consumer for that time. An " +
+			"auto-delete queue is deleted when its last consumer leaves. Dead-letter queues have no consumers most of the time.",
+		Fix: "Remove x-expires or auto-delete.",
+		Hit: Example{Definitions: deadLettersIn(`"x-expires": 3600000`)}, Miss: Example{Definitions: deadLettersIn("")},
+	}, func(x *index) []Finding {
+		return x.each(func(q *queue) (Finding, bool) {
+			expires, set := q.number("x-expires")
+			if q.role != keeper || !set && !q.AutoDelete {
+				return Finding{}, false
+			}
+			f := Finding{
+				Evidence:    fmt.Sprintf("auto-delete; dead letters of %s come here", q.sources()),
+				Consequence: "all dead letters are lost when the last consumer disconnects",
+				Remedy:      successor(q),
+			}
+			if set {
+				f.Evidence = fmt.Sprintf("%s; dead letters of %s come here", q.argument("x-expires"), q.sources())
+				f.Consequence = fmt.Sprintf("all dead letters are lost after %s without a consumer", duration(expires))
+				f.Remedy = x.without(q, "x-expires")
+			}
+			return f, true
+		})
+	}}
+}
+
+func keeperDrops() check {
+	return check{Rule{
+		ID: "dead-letter-queue-drops", Severity: Error,
+		Title: "A full dead-letter queue loses its oldest messages",
+		Why: "The dead-letter queue has a length limit and drops its oldest message when it is full. During an outage, when " +
+			"dead letters matter most, the first ones are lost.",
+		Fix: "Remove the limit, and set an alert on the length instead.",
+		Hit: Example{Definitions: deadLettersIn(`"x-max-length": 1000`)}, Miss: Example{Definitions: deadLettersIn("")},
+	}, func(x *index) []Finding {
+		return x.each(func(q *queue) (Finding, bool) {
+			if q.role != keeper || !q.dropsHead() || q.deadLetters {
+				return Finding{}, false
+			}
+			return Finding{
+				Evidence: fmt.Sprintf("%s, overflow drop-head; dead letters of %s come here", x.cause(q, route.MaxLen),
+					q.sources()),
+				Consequence: fmt.Sprintf("when %s is full, its oldest dead letter is lost", text.Name(q.Name)),
+				Remedy:      x.without(q, q.limits()...),
+			}, true
+		})
+	}}
+}
+
+// limits are the arguments in effect that limit the length of a queue.
+func (q *queue) limits() []string {
+	var out []string
+	for _, name := range []string{topology.ArgMaxLength, topology.ArgMaxLengthBytes} {
+		if q.args.HasAny(name) {
+			out = append(out, name)
+		}
+	}
+	return out
+}
+
+func keeperRefuses() check {
+	return check{Rule{
+		ID: "dead-letter-queue-refuses", Severity: Warning,
+		Title: "A full dead-letter queue refuses dead letters",
+		Why: "The dead-letter queue has a length limit and the overflow reject-publish. A queue that dead-letters at most " +
+			"once does not see the refusal, and the dead letter is lost. One that dead-letters at least once keeps it.",
+		Fix:  "Remove the limit, and set an alert on the length instead.",
+		Hit:  Example{Definitions: deadLettersIn(`"x-max-length": 1000, "x-overflow": "reject-publish"`)},
+		Miss: Example{Definitions: deadLettersIn("")},
+	}, func(x *index) []Finding {
+		return x.each(func(q *queue) (Finding, bool) {
+			if q.role != keeper || !q.refuses() {
+				return Finding{}, false
+			}
+			var exposed []string
+			for _, name := range sortedNames(q.from) {
+				if !x.byName[name].to.AtLeastOnce {
+					exposed = append(exposed, name)
+				}
+			}
+			if len(exposed) == 0 {
+				return Finding{}, false
+			}
+			return Finding{
+				Evidence: fmt.Sprintf("%s, %s; %s dead-letter at most once", x.cause(q, route.MaxLen),
+					q.argument(topology.ArgOverflow), list(exposed)),
+				Consequence: fmt.Sprintf("while %s is full, further dead letters are lost", text.Name(q.Name)),
+				Remedy:      x.without(q, q.limits()...),
+			}, true
+		})
+	}}
+}
+
+func keeperDeliveryLimit() check {
+	return check{Rule{
+		ID: "dead-letter-queue-delivery-limit", Severity: Warning,
+		Title: "Looking at dead letters loses them",
+		Why: "A quorum queue gives up a message that was returned more often than its delivery limit, which since 4.0 is 20 " +
+			"where none is set. Each look at a message by a client that returns it counts.",
+		Fix:  "Set the delivery limit 2147483647, which is none on all versions.",
+		Hit:  Example{Definitions: deadLettersIn(`"x-queue-type": "quorum"`), Version: "4.0.5"},
+		Miss: Example{Definitions: deadLettersIn(`"x-queue-type": "quorum", "x-delivery-limit": 2147483647`), Version: "4.0.5"},
+	}, func(x *index) []Finding {
+		return x.each(func(q *queue) (Finding, bool) {
+			limit, byDefault, limited := x.delivers(q)
+			unset := !q.args.HasAny(topology.ArgDeliveryLimit)
+			if q.role != keeper || q.deadLetters || q.Type() != topology.Quorum ||
+				!limited && (x.state.Version != "" || !unset) {
+				return Finding{}, false
+			}
+			f := Finding{
+				Evidence: q.argument(topology.ArgDeliveryLimit) + fmt.Sprintf("; dead letters of %s come here", q.sources()),
+				Remedy:   successor(q),
+			}
+			if !limited {
+				limit = 20
+			}
+			if byDefault || !limited {
+				f.Evidence = fmt.Sprintf("quorum queue without a delivery limit, which is 20 since 4.0; dead letters of %s come here",
+					q.sources())
+				f.Remedy = x.override(q, nil, topology.Arguments{"delivery-limit": topology.Unlimited})
+			}
+			f.Consequence = fmt.Sprintf("a dead letter that is looked at and returned more than %s is lost",
+				text.Count(limit, "time"))
+			return f, true
+		})
+	}}
+}
+
+func keeperDeadLetters() check {
+	return check{Rule{
+		ID: "dead-letter-queue-dead-letters", Severity: Note,
+		Title: "A dead-letter queue dead-letters on",
+		Why: "Messages leave the dead-letter queue when a client rejects them, or when they expire or are dropped for " +
+			"length. Whoever looks for them finds them elsewhere.",
+		Fix: "Remove the dead-letter exchange from the dead-letter queue, unless a second stage is meant.",
+		Hit: Example{Definitions: `{"queues": [
+  {"name": "billing", "durable": true, "arguments": {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "billing.dead"}},
+  {"name": "billing.dead", "durable": true, "arguments": {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "old"}},
+  {"name": "old", "durable": true}]}`},
+		Miss: Example{Definitions: deadLettersIn("")},
+	}, func(x *index) []Finding {
+		return x.each(func(q *queue) (Finding, bool) {
+			if q.role != keeper || !q.deadLetters {
+				return Finding{}, false
+			}
+			return Finding{
+				Evidence:    fmt.Sprintf("%s; dead letters of %s come here", q.deadLetterExchange(), q.sources()),
+				Consequence: "a dead letter that a client rejects here leaves the queue",
+				Remedy:      x.without(q, topology.ArgDeadLetterExchange),
+			}, true
+		})
+	}}
+}
+
+func keeperShared() check {
+	return check{Rule{
+		ID: "dead-letter-queue-shared", Severity: Note,
+		Title: "Several queues share a dead-letter queue",
+		Why: "Which queue a dead letter came from stands only in its header x-death. To give messages back, each has to be " +
+			"sent to the queue that the header names.",
+		Fix: "Give each queue a dead-letter queue of its own, or keep the shared one and use dlxctl desk, which reads the header.",
+		Hit: Example{Definitions: `{"queues": [
+  {"name": "billing", "durable": true, "arguments": {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}},
+  {"name": "reports", "durable": true, "arguments": {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}},
+  {"name": "dead", "durable": true}]}`},
+		Miss: Example{Definitions: deadLettersIn("")},
+	}, func(x *index) []Finding {
+		return x.each(func(q *queue) (Finding, bool) {
+			if q.role != keeper || len(q.from) < 2 {
+				return Finding{}, false
+			}
+			return Finding{
+				Evidence:    "dead letters of " + list(sortedNames(q.from)) + " come here",
+				Consequence: "only the header x-death tells from which queue a dead letter came",
+				Remedy:      "dlxctl desk groups " + shell(q.Name),
+			}, true
+		})
+	}}
+}
+
+func keeperTransient() check {
+	return check{Rule{
+		ID: "dead-letter-queue-not-durable", Severity: Error,
+		Title: "A restart of the broker deletes the dead letters",
+		Why:   "The dead-letter queue is not durable: when the node stops, RabbitMQ deletes it with all messages in it.",
+		Fix:   "Declare the queue as durable. A queue cannot be changed: it is deleted and declared again, or replaced.",
+		Hit: Example{Definitions: `{"queues": [
+  {"name": "billing", "durable": true, "arguments": {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "billing.dead"}},
+  {"name": "billing.dead", "durable": false, "auto_delete": false}]}`},
+		Miss: Example{Definitions: deadLettersIn("")},
+	}, func(x *index) []Finding {
+		return x.each(func(q *queue) (Finding, bool) {
+			if q.role != keeper || q.Durable || q.temporary() {
+				return Finding{}, false
+			}
+			return Finding{
+				Evidence:    fmt.Sprintf("durable is false; dead letters of %s come here", q.sources()),
+				Consequence: "all dead letters are lost when the broker restarts",
+				Remedy:      x.declareQueue(q.Name + ".v2"),
+			}, true
+		})
+	}}
+}

@@ -1,0 +1,229 @@
+package audit
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/dlxctl/dlxctl/internal/text"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// liveChecks are the rules that need a running broker.
+func liveChecks() []check {
+	return []check{
+		noConsumers(), deadLettersGrowing(), oldestDeadLetter(), policyNotInEffect(), withoutLeader(), acksAutomatically(),
+	}
+}
+
+// running gives what a broker tells in an example: one queue with these values.
+func running(set func(*Live)) *Live {
+	l := &Live{Now: time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC), Interval: time.Minute, Consumers: map[string][]Consumer{}}
+	set(l)
+	return l
+}
+
+func nothingMore(*Live) {}
+
+// consumers returns how many consumers a queue has, and false if that is not known.
+func (x *index) consumers(q *queue) (int64, bool) {
+	if x.in.Live != nil && x.in.Live.Consumers != nil {
+		return int64(len(x.in.Live.Consumers[q.Name])), true
+	}
+	usage, ok := x.state.Usage[q.Name]
+	return usage.Consumers, ok && !usage.ConsumersUnknown
+}
+
+func noConsumers() check {
+	return check{Rule{
+		ID: "no-consumers", Severity: Warning, Live: true,
+		Title: "Messages wait in a queue without consumers",
+		Why: "No client consumes the queue, and it has messages. The service may be stopped, or nobody needs the queue any " +
+			"more. Dead-letter queues and queues with a TTL for retries are left out.",
+		Fix: "Start the service, or unbind and delete the queue.",
+		Hit: Example{
+			Definitions: oneQueue(""), Live: running(nothingMore), Usage: map[string]topology.Usage{"billing": {Ready: 12}},
+		},
+		Miss: Example{
+			Definitions: oneQueue(""), Usage: map[string]topology.Usage{"billing": {Ready: 12, Consumers: 1}},
+			Live: running(func(l *Live) { l.Consumers["billing"] = []Consumer{{Tag: "a"}} }),
+		},
+	}, func(x *index) []Finding {
+		return x.each(func(q *queue) (Finding, bool) {
+			n, known := x.consumers(q)
+			ready := x.state.Usage[q.Name].Ready
+			if q.role != work || namedLikeKeeper(q.Name) || !known || n > 0 || ready == 0 {
+				return Finding{}, false
+			}
+			return Finding{
+				Evidence:    fmt.Sprintf("%s ready, no consumer", text.Count(ready, "message")),
+				Consequence: fmt.Sprintf("the messages in %s are not processed", text.Name(q.Name)),
+				Remedy:      "rabbitmqctl list_consumers" + x.vhost("-p") + " queue_name channel_pid consumer_tag",
+			}, true
+		})
+	}}
+}
+
+// lookAt gives the command that shows what is in a dead-letter queue.
+func lookAt(q *queue) string { return "dlxctl desk groups " + shell(q.Name) }
+
+func deadLettersGrowing() check {
+	return check{Rule{
+		ID: "dead-letters-growing", Severity: Warning, Live: true,
+		Title: "A dead-letter queue grows",
+		Why:   "Between two readings messages came to a dead-letter queue: a consumer is rejecting messages right now.",
+		Fix:   "Look at the newest dead letters, and at the log of the service that rejects them.",
+		Hit:   Example{Definitions: deadLettersIn(""), Live: running(func(l *Live) { l.Growth = map[string]int64{"billing.dead": 7} })},
+		Miss:  Example{Definitions: deadLettersIn(""), Live: running(func(l *Live) { l.Growth = map[string]int64{"billing": 7} })},
+	}, func(x *index) []Finding {
+		return x.each(func(q *queue) (Finding, bool) {
+			grown := x.in.Live.Growth[q.Name]
+			if q.role != keeper || grown <= 0 {
+				return Finding{}, false
+			}
+			return Finding{
+				Evidence: fmt.Sprintf("%s more within %s; dead letters of %s come here", text.Count(grown, "message"),
+					topology.FormatDelay(x.in.Live.Interval), q.sources()),
+				Consequence: "messages are failing now",
+				Remedy:      lookAt(q),
+			}, true
+		})
+	}}
+}
+
+// tooOld is the age of a dead letter that nobody seems to look at.
+const tooOld = 7 * 24 * time.Hour
+
+func oldestDeadLetter() check {
+	aged := func(age time.Duration) *Live {
+		return running(func(l *Live) { l.Oldest = map[string]time.Time{"billing.dead": l.Now.Add(-age)} })
+	}
+	return check{Rule{
+		ID: "oldest-dead-letter", Severity: Warning, Live: true,
+		Title: "Dead letters are older than a week",
+		Why:   "The first message of the dead-letter queue has been there for more than seven days. Nobody seems to look.",
+		Fix:   "Look at the dead letters: replay what can succeed now, and discard the rest.",
+		Hit:   Example{Definitions: deadLettersIn(""), Live: aged(tooOld + time.Hour)},
+		Miss:  Example{Definitions: deadLettersIn(""), Live: aged(time.Hour)},
+	}, func(x *index) []Finding {
+		return x.each(func(q *queue) (Finding, bool) {
+			since, known := x.in.Live.Oldest[q.Name]
+			if q.role != keeper || !known || x.in.Live.Now.Sub(since) < tooOld {
+				return Finding{}, false
+			}
+			return Finding{
+				Evidence: fmt.Sprintf("the first message is from %s, %d days ago", since.UTC().Format(time.DateOnly),
+					int(x.in.Live.Now.Sub(since).Hours()/24)),
+				Consequence: "failed messages wait, and nobody looks at them",
+				Remedy:      lookAt(q),
+			}, true
+		})
+	}}
+}
+
+func policyNotInEffect() check {
+	const definitions = `{"queues": [{"name": "billing", "durable": true, "arguments": {}}],
+ "policies": [{"name": "dlq", "pattern": "^billing$", "apply-to": "queues", "priority": 0, "definition": {"dead-letter-exchange": ""}}]}`
+	return check{Rule{
+		ID: "policy-not-in-effect", Severity: Error, Live: true,
+		Title: "A policy is stored and not in effect",
+		Why: "RabbitMQ stores a policy first and applies it to queues afterwards. When the client disconnects in between, the " +
+			"broker never applies it. Lists of policies show it as if all were well.",
+		Fix: "Write the policy again, with a small change: RabbitMQ does nothing if it is the same.",
+		Hit: Example{Definitions: definitions, Live: running(nothingMore), QueuePolicies: map[string]string{}},
+		Miss: Example{
+			Definitions: definitions, Live: running(nothingMore), QueuePolicies: map[string]string{"billing": "dlq"},
+		},
+	}, func(x *index) []Finding {
+		if x.state.QueuePolicies == nil {
+			return nil
+		}
+		return x.each(func(q *queue) (Finding, bool) {
+			candidates := x.applying(q, x.matching[q.Name])
+			reported := x.state.QueuePolicies[q.Name]
+			if len(candidates) == 0 {
+				return Finding{}, false // a pattern that only the broker can read may apply
+			}
+			best := slices.DeleteFunc(candidates, func(p topology.Policy) bool { return p.Priority < candidates[0].Priority })
+			if slices.ContainsFunc(best, func(p topology.Policy) bool { return p.Name == reported }) {
+				return Finding{}, false
+			}
+			if i := slices.IndexFunc(x.state.Have.Policies, func(p topology.Policy) bool { return p.Name == reported }); i >= 0 &&
+				!slices.ContainsFunc(x.matching[q.Name], func(p topology.Policy) bool { return p.Name == reported }) &&
+				x.state.Have.Policies[i].Priority >= best[0].Priority {
+				return Finding{}, false // the broker reads its pattern in another way
+			}
+			f := Finding{
+				Evidence:    fmt.Sprintf("policy %s matches; the broker reports no policy in effect", best[0].Name),
+				Consequence: "no key of the policy has an effect on " + text.Name(q.Name),
+				Remedy:      x.setPolicy(raised(best[0])),
+			}
+			if reported != "" {
+				f.Evidence = fmt.Sprintf("policy %s matches with the highest priority; the broker reports %s in effect",
+					best[0].Name, reported)
+			}
+			if best[0].Definition.HasAny("dead-letter-exchange") && !q.deadLetters {
+				f.Consequence = "a message that a consumer of " + text.Name(q.Name) + " rejects is lost"
+			}
+			return f, true
+		})
+	}}
+}
+
+func withoutLeader() check {
+	return check{Rule{
+		ID: "queue-without-leader", Severity: Error, Live: true,
+		Title: "A queue has no leader",
+		Why: "No node answers for the queue: its nodes are down, or a majority of them is. Nothing can be published to it or " +
+			"consumed from it, and dead letters that are sent to it at most once are lost.",
+		Fix:  "Start the nodes that host the queue.",
+		Hit:  Example{Definitions: oneQueue(""), Live: running(func(l *Live) { l.Leaderless = []string{"billing"} })},
+		Miss: Example{Definitions: oneQueue(""), Live: running(nothingMore)},
+	}, func(x *index) []Finding {
+		return x.each(func(q *queue) (Finding, bool) {
+			if !slices.Contains(x.in.Live.Leaderless, q.Name) {
+				return Finding{}, false
+			}
+			return Finding{
+				Evidence:    fmt.Sprintf("no node answers for the %s queue", q.Type()),
+				Consequence: fmt.Sprintf("%s takes no messages and delivers none", text.Name(q.Name)),
+				Remedy:      "rabbitmqctl list_unresponsive_queues" + x.vhost("-p"),
+			}, true
+		})
+	}}
+}
+
+func acksAutomatically() check {
+	return check{Rule{
+		ID: "consumer-acks-automatically", Severity: Warning, Live: true,
+		Title: "A consumer cannot reject what it fails to process",
+		Why: "The consumer uses automatic acknowledgement: RabbitMQ forgets a message when it sends it. A message that fails " +
+			"is never dead-lettered, and one that is on its way to a crashing consumer is lost.",
+		Fix: "Let the consumer acknowledge each message after it is processed, and reject the message that failed.",
+		Hit: Example{
+			Definitions: deadLettersIn(""),
+			Live:        running(func(l *Live) { l.Consumers["billing"] = []Consumer{{Tag: "a", AutoAck: true}} }),
+		},
+		Miss: Example{
+			Definitions: deadLettersIn(""),
+			Live:        running(func(l *Live) { l.Consumers["billing"] = []Consumer{{Tag: "a"}} }),
+		},
+	}, func(x *index) []Finding {
+		return x.each(func(q *queue) (Finding, bool) {
+			list := x.in.Live.Consumers[q.Name]
+			i := slices.IndexFunc(list, func(c Consumer) bool { return c.AutoAck })
+			if !q.deadLetters || i < 0 {
+				return Finding{}, false
+			}
+			consumer := "consumer " + text.Name(list[i].Tag)
+			if list[i].Connection != "" {
+				consumer += " of connection " + text.Name(list[i].Connection)
+			}
+			return Finding{
+				Evidence:    consumer + " acknowledges automatically; " + q.deadLetterExchange(),
+				Consequence: fmt.Sprintf("a message of %s that the consumer fails to process is lost", text.Name(q.Name)),
+				Remedy:      "rabbitmqctl list_consumers" + x.vhost("-p") + " queue_name consumer_tag ack_required channel_pid",
+			}, true
+		})
+	}}
+}

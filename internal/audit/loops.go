@@ -1,0 +1,268 @@
+package audit
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/dlxctl/dlxctl/internal/route"
+	"github.com/dlxctl/dlxctl/internal/text"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// loopChecks are the rules about dead letters that come back.
+func loopChecks() []check {
+	return []check{toItself(), cycleCut(), retriesForEver(), retryStarves()}
+}
+
+func toItself() check {
+	return check{Rule{
+		ID: "dead-letters-to-itself", Severity: Error,
+		Title: "The queue dead-letters to itself",
+		Why: "A rejected message returns to the tail of the same queue at once, and is rejected again, as fast as consumers " +
+			"can. A message that expires or is dropped for length is not returned: RabbitMQ sees a cycle and drops it.",
+		Fix: "Dead-letter to another queue. For retries, use a queue with a TTL that dead-letters back, or a backoff of dlxctl.",
+		Hit: Example{Definitions: `{
+  "exchanges": [{"name": "events", "type": "topic", "durable": true}],
+  "queues": [{"name": "billing", "durable": true, "arguments": {"x-dead-letter-exchange": "events"}}],
+  "bindings": [{"source": "events", "destination": "billing", "destination_type": "queue", "routing_key": "order.*"}]}`},
+		Miss: Example{Definitions: `{
+  "exchanges": [{"name": "events", "type": "topic", "durable": true}],
+  "queues": [
+    {"name": "billing", "durable": true, "arguments": {"x-dead-letter-exchange": "events", "x-dead-letter-routing-key": "dead.billing"}},
+    {"name": "billing.dead", "durable": true}],
+  "bindings": [
+    {"source": "events", "destination": "billing", "destination_type": "queue", "routing_key": "order.*"},
+    {"source": "events", "destination": "billing.dead", "destination_type": "queue", "routing_key": "dead.*"}]}`},
+	}, func(x *index) []Finding {
+		return x.each(func(q *queue) (Finding, bool) {
+			i := slices.IndexFunc(q.hops, func(h hop) bool {
+				return h.verdict == routed && slices.Contains(h.queues, q.Name)
+			})
+			if i < 0 {
+				return Finding{}, false
+			}
+			h := q.hops[i]
+			result := x.router.DeadLetter(q.Name, route.Message{Keys: h.keys.samples()[:1]}, route.Rejected)
+			f := Finding{
+				Evidence: fmt.Sprintf("%s; %s", q.deadLetterExchange(), pathText(result, q.Name)),
+				Consequence: "a message that a consumer rejects comes back at once, for ever; one that expires or is " +
+					"dropped for length is lost",
+				Remedy: inTopologyUnlessArgument(q),
+			}
+			if len(h.queues) > 1 { // another queue keeps a copy
+				f.Severity = Warning
+				f.Consequence = fmt.Sprintf("a message that a consumer rejects comes back at once, for ever, and each "+
+					"time a copy goes to %s", list(slices.DeleteFunc(slices.Clone(h.queues),
+					func(name string) bool { return name == q.Name })))
+			}
+			if q.role == keeper {
+				f.Severity = Warning
+				f.Consequence = "a message that is rejected here comes back at once; one that expires or is dropped for " +
+					"length is lost"
+			}
+			return f, true
+		})
+	}}
+}
+
+// pathText says through which bindings a message comes to a queue.
+func pathText(result route.Result, queue string) string {
+	var steps []string
+	for _, s := range result.Path(queue) {
+		switch s.Via {
+		case route.ViaDefault:
+			steps = append(steps, "the key "+text.Name(s.Key)+" names the queue")
+		case route.ViaAlternate:
+			steps = append(steps, "alternate exchange "+text.Name(s.Destination))
+		default:
+			steps = append(steps, "binding "+s.Binding.String())
+		}
+	}
+	return strings.Join(steps, ", ")
+}
+
+// retryLoop gives definitions of a work queue and a queue with a TTL that dead-letter to each
+// other, with more arguments of the work queue.
+func retryLoop(arguments string) string {
+	return `{
+  "exchanges": [{"name": "events", "type": "topic", "durable": true}],
+  "queues": [
+    {"name": "billing", "durable": true, "arguments": {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "billing.wait"` +
+		arguments + `}},
+    {"name": "billing.wait", "durable": true, "arguments": {"x-message-ttl": 10000, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "billing"}}],
+  "bindings": [{"source": "events", "destination": "billing", "destination_type": "queue", "routing_key": "order.*"}]}`
+}
+
+func cycleCut() check {
+	return check{Rule{
+		ID: "cycle-cut", Severity: Error,
+		Title: "RabbitMQ drops messages that go round in a loop without a consumer",
+		Why: "A message that would be dead-lettered to a queue in which it died before is dropped, unless a consumer has " +
+			"rejected it since. In a loop of queues that is what happens to a message that expires, is dropped for length, " +
+			"or was returned too many times: it is lost without an error.",
+		Fix: "Remove the TTL or the limit from the work queue, or dead-letter these messages to a queue outside the loop.",
+		Hit: Example{Definitions: retryLoop(`, "x-message-ttl": 60000`)}, Miss: Example{Definitions: retryLoop("")},
+	}, func(x *index) []Finding {
+		return x.each(func(q *queue) (Finding, bool) {
+			i := slices.IndexFunc(q.ways, func(w way) bool { return w.fate == Lost && w.isCycle() })
+			if i < 0 || q.role == retry {
+				return Finding{}, false
+			}
+			w := q.ways[i]
+			return Finding{
+				Evidence: fmt.Sprintf("%s; %s; dead letters go %s and back", x.cause(q, w.reason), q.deadLetterExchange(),
+					loopText(q, w)),
+				Consequence: fmt.Sprintf("a message %s is lost: RabbitMQ ends the cycle", x.dying(q, w.reason)),
+				Remedy:      x.withoutReason(q, w.reason),
+			}, true
+		})
+	}}
+}
+
+// loopText lists the queues of a loop.
+func loopText(q *queue, w way) string {
+	names := []string{text.Name(q.Name)}
+	for _, name := range w.hops {
+		names = append(names, text.Name(name))
+	}
+	return strings.Join(names, " → ")
+}
+
+// cause says which argument or policy makes messages of a queue die for a reason.
+func (x *index) cause(q *queue, reason route.Reason) string {
+	switch reason {
+	case route.Expired:
+		return q.argument(topology.ArgMessageTTL)
+	case route.MaxLen:
+		if q.args.HasAny(topology.ArgMaxLength) {
+			return q.argument(topology.ArgMaxLength)
+		}
+		return q.argument(topology.ArgMaxLengthBytes)
+	case route.DeliveryLimit:
+		if limit, byDefault, _ := x.delivers(q); byDefault {
+			return fmt.Sprintf("quorum queue with the delivery limit %d, the default since 4.0", limit)
+		}
+		return q.argument(topology.ArgDeliveryLimit)
+	default:
+		return "a consumer rejects a message"
+	}
+}
+
+// dying says how messages of a queue die, as the continuation of "a message".
+func (x *index) dying(q *queue, reason route.Reason) string {
+	name := text.Name(q.Name)
+	switch reason {
+	case route.Expired:
+		return "that expires in " + name
+	case route.MaxLen:
+		return "that " + name + " drops because it is full"
+	case route.DeliveryLimit:
+		limit, _, _ := x.delivers(q)
+		return fmt.Sprintf("that is returned to %s more than %d times", name, limit)
+	default:
+		return "that a consumer of " + name + " rejects"
+	}
+}
+
+// withoutReason gives the way to prevent that messages die for a reason.
+func (x *index) withoutReason(q *queue, reason route.Reason) string {
+	switch reason {
+	case route.Expired:
+		return x.without(q, topology.ArgMessageTTL)
+	case route.MaxLen:
+		return x.without(q, topology.ArgMaxLength, topology.ArgMaxLengthBytes)
+	case route.DeliveryLimit:
+		return x.override(q, nil, topology.Arguments{"delivery-limit": topology.Unlimited})
+	default:
+		return inTopologyUnlessArgument(q)
+	}
+}
+
+func retriesForEver() check {
+	return check{Rule{
+		ID: "retries-for-ever", Severity: Warning,
+		Title: "Failed messages are retried without end",
+		Why: "The dead letters of the queue wait in a queue with a TTL and return. Nothing on the broker ends the loop: a " +
+			"message that can never be processed goes round for ever, unless its consumer counts the attempts.",
+		Fix:  "Let dlxctl count the attempts: a backoff ends in a dead-letter queue.",
+		Hit:  Example{Definitions: retryLoop("")},
+		Miss: Example{Definitions: deadLetteringTo(`"x-queue-type": "classic"`)},
+	}, func(x *index) []Finding {
+		return x.each(func(q *queue) (Finding, bool) {
+			if q.role == retry || q.role == managed {
+				return Finding{}, false
+			}
+			i := slices.IndexFunc(q.ways, func(w way) bool {
+				return w.reason == route.Rejected && w.fate == Kept && w.returns && len(w.hops) > 1
+			})
+			if i < 0 {
+				return Finding{}, false
+			}
+			f := Finding{
+				Evidence: fmt.Sprintf("%s; dead letters go %s", q.deadLetterExchange(), loopText(q, q.ways[i])),
+				Consequence: fmt.Sprintf("a message that always fails is retried for ever, unless the consumer of %s ends it",
+					text.Name(q.Name)),
+				Remedy: fmt.Sprintf("backoff: # in a topology file\n  standard: {tiers: [10s, 1m, 10m]}\nqueues:\n"+
+					"  - {name: %s, type: %s, replaces: %s, backoff: standard}", yaml(q.Name+".v2"), q.Type(), yaml(q.Name)),
+			}
+			if !q.Arguments.HasAny(topology.ArgDeadLetterExchange) {
+				f.Remedy = fmt.Sprintf("backoff: # in a topology file\n  standard: {tiers: [10s, 1m, 10m]}\nqueues:\n"+
+					"  - {name: %s, type: %s, external: true, backoff: standard}", yaml(q.Name), q.Type())
+			}
+			return f, true
+		})
+	}}
+}
+
+func retryStarves() check {
+	const shared = `{
+  "exchanges": [{"name": "events", "type": "direct", "durable": true}],
+  "queues": [
+    {"name": "billing", "durable": true, "arguments": {"x-queue-type": "quorum", "x-delivery-limit": 2147483647%s,
+      "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "wait"}},
+    {"name": "reports", "durable": true, "arguments": {"x-queue-type": "quorum", "x-delivery-limit": 2147483647,
+      "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "wait"}},
+    {"name": "wait", "durable": true, "arguments": {"x-queue-type": "quorum", "x-message-ttl": 1000,
+      "x-dead-letter-exchange": "back", "x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish"}}],
+  "bindings": [
+    {"source": "events", "destination": "billing", "destination_type": "queue", "routing_key": "billing"},
+    {"source": "events", "destination": "reports", "destination_type": "queue", "routing_key": "reports"},
+    {"source": "back", "destination": "billing", "destination_type": "queue", "routing_key": "wait"},
+    {"source": "back", "destination": "reports", "destination_type": "queue", "routing_key": "wait"}]}`
+	defs := strings.Replace(shared, `"direct", "durable": true}`,
+		`"direct", "durable": true}, {"name": "back", "type": "fanout", "durable": true}`, 1)
+	return check{Rule{
+		ID: "retry-queue-starves", Severity: Warning,
+		Title: "A full queue holds up the retries of others",
+		Why: "A retry queue that dead-letters at least once has at most 32 messages on their way. A work queue that is full " +
+			"and refuses messages keeps these 32 places, and the retries of all other queues wait behind them.",
+		Fix:  "Give the queue with the length limit a retry queue of its own, or drop the limit.",
+		Hit:  Example{Definitions: fmt.Sprintf(defs, `, "x-max-length": 100, "x-overflow": "reject-publish"`)},
+		Miss: Example{Definitions: fmt.Sprintf(defs, "")},
+	}, func(x *index) []Finding {
+		return x.each(func(q *queue) (Finding, bool) {
+			if q.role != retry || !q.to.AtLeastOnce {
+				return Finding{}, false
+			}
+			reached := map[string]bool{}
+			for _, h := range q.hops {
+				for _, name := range h.queues {
+					reached[name] = true
+				}
+			}
+			targets := sortedNames(reached)
+			full := slices.IndexFunc(targets, func(name string) bool { return x.byName[name].refuses() })
+			if full < 0 || len(targets) < 2 {
+				return Finding{}, false
+			}
+			limited := x.byName[targets[full]]
+			return Finding{
+				Evidence: fmt.Sprintf("%s returns messages to %s; %s refuses messages: %s", text.Name(q.Name), list(targets),
+					text.Name(limited.Name), x.cause(limited, route.MaxLen)),
+				Consequence: fmt.Sprintf("while %s is full, the retries of the other queues wait", text.Name(limited.Name)),
+				Remedy:      x.without(limited, topology.ArgMaxLength, topology.ArgMaxLengthBytes),
+			}, true
+		})
+	}}
+}

@@ -1,0 +1,201 @@
+package audit
+
+import (
+	"fmt"
+
+	"github.com/dlxctl/dlxctl/internal/route"
+	"github.com/dlxctl/dlxctl/internal/text"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// lossChecks are the rules about queues whose messages are gone when they die.
+func lossChecks() []check {
+	return []check{
+		expiresIntoNothing(), overflowsIntoNothing(), deliveryLimitIntoNothing(), overflowNotSupported(),
+		minusOneBefore4(), noDeadLettering(),
+	}
+}
+
+// oneQueue gives definitions of a queue with these arguments.
+func oneQueue(arguments string) string {
+	return `{"queues": [{"name": "billing", "durable": true, "auto_delete": false, "arguments": {` + arguments + `}}]}`
+}
+
+// drops reports whether a queue of the business lets go of messages without dead-lettering them.
+func (q *queue) drops() bool { return !q.deadLetters && q.role == work && !q.temporary() }
+
+func expiresIntoNothing() check {
+	return check{Rule{
+		ID: "expires-into-nothing", Severity: Warning,
+		Title: "Messages that expire are lost",
+		Why: "The queue has a TTL and no dead-letter exchange. A message that no consumer takes in time is deleted. That may " +
+			"be meant, for messages that are worth nothing when they are late.",
+		Fix:  "Attach dead-lettering to the queue, or remove the TTL.",
+		Hit:  Example{Definitions: oneQueue(`"x-message-ttl": 60000`)},
+		Miss: Example{Definitions: deadLetteringTo(`"x-message-ttl": 60000`)},
+	}, func(x *index) []Finding {
+		return x.each(func(q *queue) (Finding, bool) {
+			ttl, set := q.number(topology.ArgMessageTTL)
+			if !set || !q.drops() {
+				return Finding{}, false
+			}
+			return Finding{
+				Evidence: q.argument(topology.ArgMessageTTL) + "; no dead-letter exchange",
+				Consequence: fmt.Sprintf("a message that no consumer of %s takes within %s is lost", text.Name(q.Name),
+					duration(ttl)),
+				Remedy: inTopology(q),
+			}, true
+		})
+	}}
+}
+
+func overflowsIntoNothing() check {
+	return check{Rule{
+		ID: "overflows-into-nothing", Severity: Warning,
+		Title: "A full queue loses its oldest messages",
+		Why: "The queue has a length limit, drops its oldest message when it is full, and has no dead-letter exchange. " +
+			"That may be meant, for messages of which only the newest count.",
+		Fix:  "Attach dead-lettering, or set the overflow reject-publish, so that publishers learn that the queue is full.",
+		Hit:  Example{Definitions: oneQueue(`"x-max-length": 1000`)},
+		Miss: Example{Definitions: oneQueue(`"x-max-length": 1000, "x-overflow": "reject-publish"`)},
+	}, func(x *index) []Finding {
+		return x.each(func(q *queue) (Finding, bool) {
+			if !q.dropsHead() || !q.drops() || q.unsupportedOverflow() {
+				return Finding{}, false
+			}
+			return Finding{
+				Evidence:    x.cause(q, route.MaxLen) + "; overflow drop-head; no dead-letter exchange",
+				Consequence: fmt.Sprintf("when %s is full, its oldest message is lost", text.Name(q.Name)),
+				Remedy:      inTopology(q),
+			}, true
+		})
+	}}
+}
+
+func deliveryLimitIntoNothing() check {
+	return check{Rule{
+		ID: "delivery-limit-into-nothing", Severity: Error,
+		Title: "Messages that are returned too often are lost",
+		Why: "A quorum queue counts how often a message is returned, and gives it up beyond its delivery limit. Since 4.0 the " +
+			"limit is 20 where none is set. Without a dead-letter exchange the message is dropped: crashing consumers, " +
+			"requeues, and people who look at messages lose them. Where the version is not known, the default limit is a warning.",
+		Fix:  "Attach dead-lettering, or set the delivery limit 2147483647, which is none on all versions.",
+		Hit:  Example{Definitions: oneQueue(`"x-queue-type": "quorum"`), Version: "4.0.5"},
+		Miss: Example{Definitions: oneQueue(`"x-queue-type": "quorum"`), Version: "3.13.7"},
+	}, func(x *index) []Finding {
+		return x.each(func(q *queue) (Finding, bool) {
+			if q.Type() != topology.Quorum || !q.drops() {
+				return Finding{}, false
+			}
+			limit, byDefault, limited := x.delivers(q)
+			f := Finding{Remedy: inTopology(q)}
+			switch {
+			case limited && !byDefault:
+				f.Evidence = q.argument(topology.ArgDeliveryLimit) + "; no dead-letter exchange"
+			case limited:
+				f.Evidence = fmt.Sprintf("quorum queue with the delivery limit %d, the default since 4.0; no dead-letter exchange",
+					limit)
+			case x.state.Version == "" && !q.args.HasAny(topology.ArgDeliveryLimit):
+				limit, f.Severity = 20, Warning
+				f.Evidence = "quorum queue without a delivery limit, which is 20 since 4.0 and none before; no dead-letter exchange"
+			default:
+				return Finding{}, false
+			}
+			f.Consequence = fmt.Sprintf("a message that is returned to %s more than %s is lost", text.Name(q.Name),
+				text.Count(limit, "time"))
+			return f, true
+		})
+	}}
+}
+
+// unsupportedOverflow reports whether the queue has an overflow that its type does not know.
+func (q *queue) unsupportedOverflow() bool {
+	return q.Type() == topology.Quorum && q.args[topology.ArgOverflow] == rejectPublishDLX
+}
+
+func overflowNotSupported() check {
+	return check{Rule{
+		ID: "overflow-not-supported", Severity: Error,
+		Title: "A quorum queue takes reject-publish-dlx for drop-head",
+		Why: "Quorum queues do not know the overflow reject-publish-dlx. RabbitMQ accepts the argument, and uses drop-head: " +
+			"a full queue drops its oldest message instead of refusing the newest one.",
+		Fix:  "Use reject-publish on quorum queues.",
+		Hit:  Example{Definitions: oneQueue(`"x-queue-type": "quorum", "x-max-length": 100, "x-overflow": "reject-publish-dlx"`)},
+		Miss: Example{Definitions: oneQueue(`"x-queue-type": "quorum", "x-max-length": 100, "x-overflow": "reject-publish"`)},
+	}, func(x *index) []Finding {
+		return x.each(func(q *queue) (Finding, bool) {
+			if !q.unsupportedOverflow() || !q.args.HasAny(topology.ArgMaxLength, topology.ArgMaxLengthBytes) {
+				return Finding{}, false
+			}
+			f := Finding{
+				Evidence:    q.argument(topology.ArgOverflow) + "; queue of type quorum; " + x.cause(q, route.MaxLen),
+				Consequence: fmt.Sprintf("when %s is full, its oldest message is lost", text.Name(q.Name)),
+				Remedy:      x.override(q, nil, topology.Arguments{"overflow": topology.RejectPublish}),
+			}
+			if q.deadLetters {
+				f.Severity = Warning
+				f.Consequence = fmt.Sprintf("when %s is full, its oldest message is dead-lettered, and publishers are not told",
+					text.Name(q.Name))
+			}
+			return f, true
+		})
+	}}
+}
+
+func minusOneBefore4() check {
+	return check{Rule{
+		ID: "limit-minus-one-on-3x", Severity: Error,
+		Title: "The delivery limit -1 is 0 before 4.0",
+		Why: "Since 4.0 the delivery limit -1 means none. RabbitMQ 3.x reads it as 0, and gives up a message at its first " +
+			"return. Where the version is not known, the rule is a note.",
+		Fix:  "Use 2147483647, which is no limit on all versions.",
+		Hit:  Example{Definitions: oneQueue(`"x-queue-type": "quorum", "x-delivery-limit": -1`), Version: "3.10.8"},
+		Miss: Example{Definitions: oneQueue(`"x-queue-type": "quorum", "x-delivery-limit": 2147483647`), Version: "3.10.8"},
+	}, func(x *index) []Finding {
+		return x.each(func(q *queue) (Finding, bool) {
+			limit, set := q.number(topology.ArgDeliveryLimit)
+			if !set || limit >= 0 || q.Type() != topology.Quorum || x.state.Major() >= 4 {
+				return Finding{}, false
+			}
+			f := Finding{
+				Evidence: q.argument(topology.ArgDeliveryLimit),
+				Remedy:   successor(q),
+			}
+			if !q.Arguments.HasAny(topology.ArgDeliveryLimit) {
+				f.Remedy = x.override(q, nil, topology.Arguments{"delivery-limit": topology.Unlimited})
+			}
+			end := "lost"
+			if q.deadLetters {
+				end = "dead-lettered"
+			}
+			f.Consequence = fmt.Sprintf("a message that a consumer returns to %s is %s at once", text.Name(q.Name), end)
+			if x.state.Version == "" {
+				f.Severity, f.Consequence = Note, "before 4.0, "+f.Consequence
+			}
+			return f, true
+		})
+	}}
+}
+
+func noDeadLettering() check {
+	return check{Rule{
+		ID: "no-dead-lettering", Severity: Note,
+		Title: "Rejected messages are lost",
+		Why: "The queue has no dead-letter exchange. A message that a consumer rejects without requeue is deleted. Consumers " +
+			"that never reject lose nothing.",
+		Fix:  "Attach dead-lettering by a policy: the service that declares the queue needs no change.",
+		Hit:  Example{Definitions: oneQueue("")},
+		Miss: Example{Definitions: deadLetteringTo(`"x-queue-type": "classic"`)},
+	}, func(x *index) []Finding {
+		return x.each(func(q *queue) (Finding, bool) {
+			if !q.drops() || namedLikeKeeper(q.Name) {
+				return Finding{}, false
+			}
+			return Finding{
+				Evidence:    "no x-dead-letter-exchange argument, and no policy with dead-letter-exchange",
+				Consequence: fmt.Sprintf("a message that a consumer of %s rejects is lost", text.Name(q.Name)),
+				Remedy:      inTopology(q),
+			}, true
+		})
+	}}
+}

@@ -1,0 +1,415 @@
+package audit
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/dlxctl/dlxctl/internal/policy"
+	"github.com/dlxctl/dlxctl/internal/text"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// policyChecks are the rules about policies that do not do what they seem to do.
+func policyChecks() []check {
+	return []check{
+		policyCatchesKeeper(), policiesTie(), policyShadowed(), policyPassedOver(), policyOverruled(),
+		policyMatchesNothing(), mirroring(),
+	}
+}
+
+// policyOn gives definitions of a queue, its dead-letter queue and policies.
+func policyOn(policies string) string {
+	return `{"queues": [
+  {"name": "billing", "durable": true, "arguments": {}}, {"name": "billing.dead", "durable": true, "arguments": {}}],
+ "policies": [` + policies + `]}`
+}
+
+const deadLetterPolicy = `{"name": "dlq", "pattern": %q, "apply-to": "queues", "priority": 0,
+   "definition": {"dead-letter-exchange": "", "dead-letter-routing-key": "billing.dead"%s}}`
+
+func policyCatchesKeeper() check {
+	return check{Rule{
+		ID: "policy-catches-dead-letter-queue", Severity: Error,
+		Title: "The policy for dead-lettering also applies to the dead-letter queue",
+		Why: "The pattern of the policy matches the dead-letter queue too, which then dead-letters to itself or into nothing. " +
+			"If the policy also sets a TTL or a length limit, dead letters expire and are lost. Without, it is a warning: " +
+			"dead letters move only when a client rejects them.",
+		Fix:  "Exclude the dead-letter queue from the pattern.",
+		Hit:  Example{Definitions: policyOn(fmt.Sprintf(deadLetterPolicy, "^billing", `, "message-ttl": 60000`))},
+		Miss: Example{Definitions: policyOn(fmt.Sprintf(deadLetterPolicy, "^billing$", `, "message-ttl": 60000`))},
+	}, func(x *index) []Finding {
+		return x.each(func(q *queue) (Finding, bool) {
+			if q.role != keeper || !q.deadLetters || q.to.ExchangeBy == "" {
+				return Finding{}, false
+			}
+			var same []string
+			for _, name := range sortedNames(q.from) {
+				if x.byName[name].to.ExchangeBy == q.to.ExchangeBy {
+					same = append(same, name)
+				}
+			}
+			if len(same) == 0 {
+				return Finding{}, false
+			}
+			f := Finding{
+				Evidence: fmt.Sprintf("policy %s (pattern %s) applies to %s and to its dead-letter queue", q.policy.Name,
+					text.Name(q.policy.Pattern), list(same)),
+				Consequence: "a dead letter that a client rejects goes back where it came from, and does not leave",
+				Remedy:      x.excluding(q),
+			}
+			for _, w := range q.ways {
+				if w.fate == Lost && slices.Contains(x.leaves(q), w.reason) {
+					f.Consequence = fmt.Sprintf("a dead letter %s is lost (%s)", x.dying(q, w.reason), x.cause(q, w.reason))
+					return f, true
+				}
+			}
+			f.Severity = Warning
+			return f, true
+		})
+	}}
+}
+
+// excluding gives the command that takes a queue out of the pattern of its policy.
+func (x *index) excluding(q *queue) string {
+	p := q.policy
+	not := "(?!" + strings.TrimPrefix(topology.QueuesPattern([]string{q.Name}), "^") + ")"
+	if rest, anchored := strings.CutPrefix(p.Pattern, "^"); anchored && !strings.Contains(rest, "|") {
+		p.Pattern = "^" + not + rest
+	} else {
+		p.Pattern = "^" + not + ".*(?:" + p.Pattern + ")"
+	}
+	return x.setPolicy(p)
+}
+
+// decides reports whether keys of a policy decide about the loss of messages.
+func decides(keys []string) bool {
+	return slices.ContainsFunc(keys, func(key string) bool {
+		return strings.HasPrefix(key, "dead-letter-") || slices.Contains([]string{
+			"message-ttl", "expires", "max-length", "max-length-bytes", "delivery-limit", "overflow", "alternate-exchange",
+		}, key)
+	})
+}
+
+// differing returns the keys that two definitions do not have alike, sorted.
+func differing(a, b topology.Arguments) []string {
+	var out []string
+	for _, name := range a.Names() {
+		v, ok := b[name]
+		if !ok || topology.FormatValue(v) != topology.FormatValue(a[name]) {
+			out = append(out, name)
+		}
+	}
+	for _, name := range b.Names() {
+		if _, ok := a[name]; !ok {
+			out = append(out, name)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// pair is two policies that match the same queues.
+type pair struct{ first, second string }
+
+// pairs collects, for pairs of policies, the queues that both match. pick returns the two for a
+// queue, which the broker chooses from.
+func (x *index) pairs(pick func(q *queue, list []topology.Policy) []pair) (found []pair, queues map[pair][]string) {
+	queues = map[pair][]string{}
+	for _, q := range x.queues {
+		for _, p := range pick(q, x.matching[q.Name]) {
+			queues[p] = append(queues[p], q.Name)
+		}
+	}
+	for p := range queues {
+		found = append(found, p)
+	}
+	slices.SortFunc(found, func(a, b pair) int {
+		return cmp.Or(cmp.Compare(a.first, b.first), cmp.Compare(a.second, b.second))
+	})
+	return found, queues
+}
+
+// namedPolicy returns the policy of that name.
+func (x *index) namedPolicy(name string) topology.Policy {
+	i := slices.IndexFunc(x.state.Have.Policies, func(p topology.Policy) bool { return p.Name == name })
+	return x.state.Have.Policies[i]
+}
+
+func policiesTie() check {
+	return check{Rule{
+		ID: "policies-tie", Severity: Error,
+		Title: "Two policies of one priority match the same queue",
+		Why: "RabbitMQ applies one policy to a queue. Between policies of the same priority it chooses as it likes, and may " +
+			"choose another one after a restart. Where they differ only in how messages are stored, it is a warning.",
+		Fix: "Give the policies different priorities, or patterns that do not overlap.",
+		Hit: Example{Definitions: policyOn(fmt.Sprintf(deadLetterPolicy, "^billing$", "") +
+			`, {"name": "ttl", "pattern": "billing", "apply-to": "queues", "priority": 0, "definition": {"message-ttl": 60000}}`)},
+		Miss: Example{Definitions: policyOn(fmt.Sprintf(deadLetterPolicy, "^billing$", "") +
+			`, {"name": "ttl", "pattern": "billing", "apply-to": "queues", "priority": -1, "definition": {"message-ttl": 60000}}`)},
+	}, func(x *index) []Finding {
+		found, queues := x.pairs(func(q *queue, matching []topology.Policy) []pair {
+			var out []pair
+			list := x.applying(q, matching)
+			for _, p := range list[min(1, len(list)):] {
+				if p.Priority == list[0].Priority && len(differing(p.Definition, list[0].Definition)) > 0 {
+					out = append(out, pair{list[0].Name, p.Name})
+				}
+			}
+			return out
+		})
+		var out []Finding
+		for _, both := range found {
+			a, b := x.namedPolicy(both.first), x.namedPolicy(both.second)
+			keys := differing(a.Definition, b.Definition)
+			f := Finding{
+				Object: b.ID(),
+				Evidence: fmt.Sprintf("policies %s and %s both have the priority %d and match %s; they differ in %s", a.Name,
+					b.Name, a.Priority, list(queues[both]), strings.Join(keys, ", ")),
+				Consequence: "which of them is in effect is not defined, and may change with a restart",
+				Remedy:      x.setPolicy(raised(b)),
+			}
+			if !decides(keys) {
+				f.Severity = Warning
+			}
+			out = append(out, f)
+		}
+		return out
+	}}
+}
+
+// raised returns a policy with the next priority.
+func raised(p topology.Policy) topology.Policy {
+	p.Priority++
+	return p
+}
+
+// applying returns the policies that RabbitMQ chooses from for a queue: those without keys that
+// its type does not know.
+func (x *index) applying(q *queue, list []topology.Policy) []topology.Policy {
+	return slices.DeleteFunc(slices.Clone(list), func(p topology.Policy) bool { return !x.policies.Applies(p, q.Queue) })
+}
+
+func policyShadowed() check {
+	return check{Rule{
+		ID: "policy-shadowed", Severity: Warning,
+		Title: "A policy is not in effect where another one has a higher priority",
+		Why: "Policies do not merge: only the one with the highest priority applies to a queue, with its keys alone. The keys " +
+			"of the others have no effect there. Without keys that decide about messages, it is a note.",
+		Fix: "Copy the missing keys into the policy with the higher priority.",
+		Hit: Example{Definitions: policyOn(fmt.Sprintf(deadLetterPolicy, "^billing$", "") +
+			`, {"name": "ttl", "pattern": "billing", "apply-to": "queues", "priority": 5, "definition": {"message-ttl": 60000}}`)},
+		Miss: Example{Definitions: policyOn(fmt.Sprintf(deadLetterPolicy, "^billing$", "") +
+			`, {"name": "ttl", "pattern": "reports", "apply-to": "queues", "priority": 5, "definition": {"message-ttl": 60000}}`)},
+	}, func(x *index) []Finding {
+		found, queues := x.pairs(func(q *queue, matching []topology.Policy) []pair {
+			var out []pair
+			list := x.applying(q, matching)
+			for _, p := range list[min(1, len(list)):] {
+				top := list[0]
+				// A policy of dlxctl is a copy without the keys that do harm.
+				if _, ours := topology.PolicyOwner(top.Name); !ours && p.Priority < top.Priority && len(missing(p, top)) > 0 {
+					out = append(out, pair{top.Name, p.Name})
+				}
+			}
+			return out
+		})
+		var out []Finding
+		for _, both := range found {
+			top, p := x.namedPolicy(both.first), x.namedPolicy(both.second)
+			keys := missing(p, top)
+			f := Finding{
+				Object: p.ID(),
+				Evidence: fmt.Sprintf("policy %s (priority %d) overrides policy %s (priority %d) on %s, and does not set %s",
+					top.Name, top.Priority, p.Name, p.Priority, list(queues[both]), strings.Join(keys, ", ")),
+				Consequence: strings.Join(keys, ", ") + " of " + p.Name + " has no effect on these queues",
+				Remedy:      x.setPolicy(merged(top, p, keys)),
+			}
+			if slices.Contains(keys, "dead-letter-exchange") {
+				f.Consequence = "the dead-lettering of " + p.Name + " has no effect on these queues: rejected messages are lost" +
+					" unless an argument sets it"
+			}
+			if !decides(keys) {
+				f.Severity = Note
+			}
+			out = append(out, f)
+		}
+		return out
+	}}
+}
+
+// missing returns the keys of a policy that another one does not set, sorted.
+func missing(p, top topology.Policy) []string {
+	return slices.DeleteFunc(p.Definition.Names(), func(key string) bool { return top.Definition.HasAny(key) })
+}
+
+// merged returns a policy with some keys of another one.
+func merged(top, p topology.Policy, keys []string) topology.Policy {
+	for _, key := range keys {
+		top.Definition = top.Definition.With(key, p.Definition[key])
+	}
+	return top
+}
+
+func policyPassedOver() check {
+	return check{Rule{
+		ID: "policy-passed-over", Severity: Error,
+		Title: "A policy does not apply to a queue because of one of its keys",
+		Why: "RabbitMQ passes over a policy with a key that the type of the queue does not know, whatever else the policy " +
+			"sets. Classic queues do not know delivery-limit and dead-letter-strategy, quorum queues do not know queue-mode " +
+			"and ha-mode. Without keys that decide about messages, it is a note.",
+		Fix:  "Split the policy: one for each type, with apply-to classic_queues or quorum_queues (since 3.12), or by pattern.",
+		Hit:  Example{Definitions: policyOn(fmt.Sprintf(deadLetterPolicy, "^billing$", `, "delivery-limit": 5`))},
+		Miss: Example{Definitions: policyOn(fmt.Sprintf(deadLetterPolicy, "^billing$", ""))},
+	}, func(x *index) []Finding {
+		return x.each(func(q *queue) (Finding, bool) {
+			list := x.matching[q.Name]
+			if len(list) == 0 || q.Type() == topology.Stream || x.policies.Applies(list[0], q.Queue) {
+				return Finding{}, false
+			}
+			p := list[0]
+			unknown := slices.DeleteFunc(p.Definition.Names(), func(key string) bool {
+				return !slices.Contains(policy.UnknownKeys(q.Type()), key)
+			})
+			others := slices.DeleteFunc(p.Definition.Names(), func(key string) bool { return slices.Contains(unknown, key) })
+			f := Finding{
+				Evidence: fmt.Sprintf("policy %s matches the %s queue and sets %s, which %s queues do not know", p.Name, q.Type(),
+					strings.Join(unknown, ", "), q.Type()),
+				Consequence: "nothing of the policy is in effect on the queue",
+				Remedy:      x.setPolicy(separate(p, q, others)),
+			}
+			if len(others) > 0 {
+				f.Consequence += ", not even " + strings.Join(others, ", ")
+			}
+			switch {
+			case slices.Contains(others, "dead-letter-exchange") && !q.deadLetters:
+				f.Consequence += ": a message that a consumer rejects is lost"
+			case decides(others):
+				f.Severity = Warning
+			default:
+				f.Severity = Note
+			}
+			return f, true
+		})
+	}}
+}
+
+// separate returns a policy for one queue with some keys of another one.
+func separate(p topology.Policy, q *queue, keys []string) topology.Policy {
+	out := topology.Policy{
+		Name: p.Name + "-" + q.Type(), Pattern: topology.QueuesPattern([]string{q.Name}), ApplyTo: "queues",
+		Priority: p.Priority + 1, Definition: topology.Arguments{},
+	}
+	for _, key := range keys {
+		out.Definition[key] = p.Definition[key]
+	}
+	return out
+}
+
+func policyOverruled() check {
+	return check{Rule{
+		ID: "policy-overruled-by-argument", Severity: Note,
+		Title: "An argument of the queue overrides the policy",
+		Why: "For the dead-letter exchange, routing key and strategy, the argument of a queue overrides the policy. Of two " +
+			"limits or TTLs the smaller one applies. The value of the policy has no effect.",
+		Fix: "Remove the key from the policy, or the argument from the queue, which needs a new queue.",
+		Hit: Example{Definitions: `{"queues": [{"name": "billing", "durable": true, "arguments": {"x-message-ttl": 1000}}],
+ "policies": [{"name": "ttl", "pattern": "^billing$", "apply-to": "queues", "priority": 0, "definition": {"message-ttl": 60000}}]}`},
+		Miss: Example{Definitions: `{"queues": [{"name": "billing", "durable": true, "arguments": {"x-message-ttl": 60000}}],
+ "policies": [{"name": "ttl", "pattern": "^billing$", "apply-to": "queues", "priority": 0, "definition": {"message-ttl": 1000}}]}`},
+	}, func(x *index) []Finding {
+		return x.each(func(q *queue) (Finding, bool) {
+			var parts []string
+			for _, key := range q.policy.Definition.Names() {
+				name := "x-" + key
+				own, set := q.Arguments[name]
+				v := q.policy.Definition[key]
+				if set && topology.FormatValue(own) == topology.FormatValue(q.args[name]) &&
+					topology.FormatValue(own) != topology.FormatValue(v) {
+					parts = append(parts, fmt.Sprintf("%s %s (argument) overrides %s (policy %s)", name, describe(name, own),
+						describe(name, v), q.policy.Name))
+				}
+			}
+			if !q.hasPolicy || len(parts) == 0 {
+				return Finding{}, false
+			}
+			return Finding{
+				Evidence:    strings.Join(parts, "; "),
+				Consequence: "these keys of the policy have no effect on " + text.Name(q.Name),
+				Remedy:      successor(q),
+			}, true
+		})
+	}}
+}
+
+func policyMatchesNothing() check {
+	return check{Rule{
+		ID: "policy-matches-nothing", Severity: Note,
+		Title: "The policy matches no queue and no exchange",
+		Why: "The pattern may have a mistake, or the queues do not exist yet. A file does not tell which queues services " +
+			"declare when they start.",
+		Fix:  "Correct the pattern, or delete the policy.",
+		Hit:  Example{Definitions: policyOn(fmt.Sprintf(deadLetterPolicy, "^biling$", ""))},
+		Miss: Example{Definitions: policyOn(fmt.Sprintf(deadLetterPolicy, "^billing$", ""))},
+	}, func(x *index) []Finding {
+		matched := map[string]bool{}
+		for _, q := range x.queues {
+			for _, p := range x.matching[q.Name] {
+				matched[p.Name] = true
+			}
+		}
+		var out []Finding
+		for _, p := range x.state.Have.Policies {
+			if matched[p.Name] || slices.ContainsFunc(x.exchanges, func(e *exchange) bool {
+				return x.policies.MatchesExchange(p, e.Exchange)
+			}) {
+				continue
+			}
+			out = append(out, Finding{
+				Object:      p.ID(),
+				Evidence:    fmt.Sprintf("pattern %s, apply-to %s: nothing matches", text.Name(p.Pattern), cmp.Or(p.ApplyTo, "all")),
+				Consequence: "the policy has no effect" + x.soFar("no service declares a queue that it matches"),
+				Remedy:      x.clearPolicy(p.Name),
+			})
+		}
+		return out
+	}}
+}
+
+func mirroring() check {
+	const ha = `{"queues": [{"name": "billing", "durable": true, "arguments": {}}],
+ "policies": [{"name": "ha", "pattern": ".*", "apply-to": "queues", "priority": 0, "definition": {%s}}]}`
+	return check{Rule{
+		ID: "mirroring-policy", Severity: Error,
+		Title: "RabbitMQ 4 refuses mirroring policies",
+		Why: "Classic queue mirroring was removed in 4.0: a policy with ha-mode or another ha- key is refused, and with it the " +
+			"import of the whole file. On 3.x it works, and the rule is a warning, as where the version is not known.",
+		Fix:  "Delete the policy, and use quorum queues for messages that must survive the loss of a node.",
+		Hit:  Example{Definitions: fmt.Sprintf(ha, `"ha-mode": "all"`), Version: "4.0.5"},
+		Miss: Example{Definitions: fmt.Sprintf(ha, `"max-length": 5`), Version: "4.0.5"},
+	}, func(x *index) []Finding {
+		var out []Finding
+		for _, p := range x.state.Have.Policies {
+			keys := slices.DeleteFunc(p.Definition.Names(), func(key string) bool { return !strings.HasPrefix(key, "ha-") })
+			if len(keys) == 0 {
+				continue
+			}
+			rest := p
+			rest.Definition = p.Definition.Without(keys...)
+			f := Finding{
+				Object: p.ID(), Evidence: "policy sets " + strings.Join(keys, ", "),
+				Consequence: "RabbitMQ 4 refuses the policy and the import of the whole file",
+				Remedy:      x.setPolicy(rest),
+			}
+			if len(rest.Definition) == 0 {
+				f.Remedy = x.clearPolicy(p.Name)
+			}
+			if x.state.Major() < 4 {
+				f.Severity = Warning
+			}
+			out = append(out, f)
+		}
+		return out
+	}}
+}

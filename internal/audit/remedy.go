@@ -1,0 +1,155 @@
+package audit
+
+import (
+	"fmt"
+	"maps"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/dlxctl/dlxctl/internal/text"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// describe gives the value of an argument or of a key of a policy, with the duration of
+// milliseconds.
+func describe(name string, v any) string {
+	switch v := v.(type) {
+	case int64:
+		switch strings.TrimPrefix(name, "x-") {
+		case "message-ttl", "expires", "consumer-timeout":
+			return fmt.Sprintf("%d (%s)", v, topology.FormatDelay(time.Duration(v)*time.Millisecond))
+		}
+	case string:
+		return text.Name(v)
+	}
+	return topology.FormatValue(v)
+}
+
+// yaml gives a text as a value of YAML in a flow mapping.
+func yaml(s string) string {
+	if regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.-]*$`).MatchString(s) &&
+		!regexp.MustCompile(`^(?i:true|false|yes|no|on|off|null|y|n|\.inf|\.nan)$`).MatchString(s) {
+		return s
+	}
+	return strconv.Quote(s)
+}
+
+// inTopology gives the lines of a topology file that attach dead-lettering to a queue that a
+// service declares.
+func inTopology(q *queue) string {
+	return fmt.Sprintf("queues: # in a topology file; or name a backoff, for retries\n"+
+		"  - {name: %s, type: %s, external: true, backoff: none}", yaml(q.Name), q.Type())
+}
+
+// successor gives the lines of a topology file that replace a queue: the arguments of a queue
+// never change.
+func successor(q *queue) string {
+	return fmt.Sprintf("queues: # in a topology file; then run dlxctl migrate\n"+
+		"  - {name: %s, type: %s, replaces: %s, backoff: none}",
+		yaml(q.Name+".v2"), q.Type(), yaml(q.Name))
+}
+
+// vhost gives the flag for a virtual host that is not the default one.
+func (x *index) vhost(flag string) string {
+	if x.state.VHost == "" || x.state.VHost == "/" {
+		return ""
+	}
+	return " " + flag + " " + text.ShellQuote(x.state.VHost)
+}
+
+// declareBinding gives the command that binds a queue.
+func (x *index) declareBinding(source, destination, key string) string {
+	return fmt.Sprintf("rabbitmqadmin declare binding%s --source %s --destination-type queue --destination %s"+
+		" --routing-key %s", x.vhost("--vhost"), shell(source), shell(destination), shell(key))
+}
+
+// declareExchange gives the command that declares a durable exchange.
+func (x *index) declareExchange(name, kind string) string {
+	return fmt.Sprintf("rabbitmqadmin declare exchange%s --name %s --type %s --durable true", x.vhost("--vhost"),
+		shell(name), kind)
+}
+
+// declareQueue gives the command that declares a queue that keeps dead letters.
+func (x *index) declareQueue(name string) string {
+	return fmt.Sprintf("rabbitmqadmin declare queue%s --name %s --type quorum --durable true --arguments %s",
+		x.vhost("--vhost"), shell(name), shell(fmt.Sprintf(`{"x-delivery-limit":%d}`, topology.Unlimited)))
+}
+
+// setPolicy gives the command that writes a policy.
+func (x *index) setPolicy(p topology.Policy) string {
+	applyTo := p.ApplyTo
+	if applyTo == "" {
+		applyTo = "all"
+	}
+	return fmt.Sprintf("rabbitmqctl set_policy%s --apply-to %s --priority %d %s %s %s", x.vhost("-p"), applyTo,
+		p.Priority, shell(p.Name), shell(p.Pattern), shell(p.Definition.String()))
+}
+
+// clearPolicy gives the command that deletes a policy.
+func (x *index) clearPolicy(name string) string {
+	return fmt.Sprintf("rabbitmqctl clear_policy%s %s", x.vhost("-p"), shell(name))
+}
+
+// override gives the command that sets a policy for one queue: the one in effect with some keys
+// changed, and a higher priority.
+func (x *index) override(q *queue, remove []string, set topology.Arguments) string {
+	p := topology.Policy{
+		Name: q.Name + "-only", Pattern: topology.QueuesPattern([]string{q.Name}), ApplyTo: "queues",
+		Priority: 1, Definition: topology.Arguments{},
+	}
+	if q.hasPolicy {
+		maps.Copy(p.Definition, q.policy.Definition)
+		p.Priority = q.policy.Priority + 1
+	}
+	for _, key := range remove {
+		delete(p.Definition, key)
+	}
+	maps.Copy(p.Definition, set)
+	return x.setPolicy(p)
+}
+
+// shell quotes a word of a command, also an empty one.
+func shell(s string) string {
+	if s == "" {
+		return "''"
+	}
+	return text.ShellQuote(s)
+}
+
+// without gives the way to take keys that a policy or an argument sets from a queue.
+func (x *index) without(q *queue, arguments ...string) string {
+	var keys []string
+	for _, name := range arguments {
+		if _, own := q.Arguments[name]; own {
+			return successor(q)
+		}
+		keys = append(keys, topology.PolicyKey(name))
+	}
+	if q.hasOperator && q.operator.Definition.HasAny(keys...) {
+		return "rabbitmqctl clear_operator_policy" + x.vhost("-p") + " " + shell(q.operator.Name)
+	}
+	return x.override(q, keys, nil)
+}
+
+// list joins up to three names, and counts the rest.
+func list(names []string) string {
+	const most = 3
+	shown := make([]string, 0, most)
+	for _, name := range names[:min(most, len(names))] {
+		shown = append(shown, text.Name(name))
+	}
+	out := strings.Join(shown, ", ")
+	if more := len(names) - most; more > 0 {
+		out += fmt.Sprintf(" and %d more", more)
+	}
+	return out
+}
+
+// namedLikeKeeper reports whether the name of a queue says that it keeps what others could not
+// process. It is used only to say less about such a queue.
+func namedLikeKeeper(name string) bool {
+	return regexp.MustCompile(`(?i)dlq|dlx|dead|parking|parked|quarantine|poison|unroutable|unrouted|failed|failures`).
+		MatchString(name)
+}

@@ -1,0 +1,106 @@
+package audit_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"slices"
+	"testing"
+
+	"github.com/dlxctl/dlxctl/internal/audit"
+	"github.com/dlxctl/dlxctl/internal/definitions"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// read gives the only virtual host of definitions.
+func read(tb testing.TB, name, text string) audit.Input {
+	tb.Helper()
+	hosts, err := definitions.Read([]definitions.File{{Name: name, Data: []byte(text)}})
+	if err != nil {
+		tb.Fatalf("%v\n%s", err, text)
+	}
+	if len(hosts) != 1 {
+		tb.Fatalf("%d virtual hosts in\n%s", len(hosts), text)
+	}
+	return audit.Input{State: hosts[0].State, Positions: hosts[0].Positions, Oddities: hosts[0].Oddities}
+}
+
+// example gives the input that an example of a rule stands for.
+func example(tb testing.TB, e audit.Example, rule string) audit.Input {
+	tb.Helper()
+	in := read(tb, "example.json", e.Definitions)
+	in.Live, in.Rules = e.Live, []string{rule}
+	in.State.Usage, in.State.QueuePolicies = e.Usage, e.QueuePolicies
+	if e.Version != "" {
+		in.State.Version = e.Version
+	}
+	return in
+}
+
+// Each rule finds what its page shows, and does not find what its page shows beside it.
+func TestEachRuleHitsAndMissesItsExamples(t *testing.T) {
+	t.Parallel()
+	for _, rule := range audit.Rules() {
+		t.Run(rule.ID, func(t *testing.T) {
+			t.Parallel()
+			hits := audit.Run(example(t, rule.Hit, rule.ID)).Findings
+			if len(hits) != 1 || hits[0].Rule != rule.ID || hits[0].Severity != rule.Severity {
+				t.Errorf("the hit gives %+v, want one %s", hits, rule.Severity)
+			}
+			for _, f := range hits {
+				if f.Evidence == "" || f.Consequence == "" || f.Remedy == "" || f.Object.Name == "" {
+					t.Errorf("incomplete: %+v", f)
+				}
+			}
+			if misses := audit.Run(example(t, rule.Miss, rule.ID)).Findings; len(misses) > 0 {
+				t.Errorf("the miss gives %+v", misses)
+			}
+		})
+	}
+}
+
+func TestRulesAreDescribed(t *testing.T) {
+	t.Parallel()
+	rules := audit.Rules()
+	if !slices.IsSortedFunc(rules, func(a, b audit.Rule) int { return compare(a.ID, b.ID) }) || len(rules) < 50 {
+		t.Errorf("%d rules, not sorted or too few", len(rules))
+	}
+	seen := map[string]bool{}
+	for _, r := range rules {
+		if seen[r.ID] || !regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`).MatchString(r.ID) {
+			t.Errorf("%q is used twice, or is no name", r.ID)
+		}
+		seen[r.ID] = true
+		if r.Title == "" || r.Why == "" || r.Fix == "" || r.Severity == "" ||
+			!json.Valid([]byte(r.Hit.Definitions)) || !json.Valid([]byte(r.Miss.Definitions)) {
+			t.Errorf("%s is not described", r.ID)
+		}
+		if r.Live != (r.Hit.Live != nil) {
+			t.Errorf("%s is live, or its example is, and not both", r.ID)
+		}
+	}
+}
+
+func compare(a, b string) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	default:
+		return 0
+	}
+}
+
+// summary gives a line for each finding and fate.
+func summary(r audit.Report) []string {
+	var out []string
+	for _, f := range r.Findings {
+		name := f.Object.Name
+		if f.Object.Kind == topology.KindBinding {
+			name = "(binding)"
+		}
+		out = append(out, fmt.Sprintf("%s %s %s: %s => %s", f.Severity, f.Rule, name, f.Evidence, f.Consequence))
+	}
+	return out
+}
