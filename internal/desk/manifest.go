@@ -54,6 +54,8 @@ type manifest struct {
 	Forever     bool `json:",omitempty"`
 	KeepHistory bool `json:",omitempty"`
 	KeepTTL     bool `json:",omitempty"`
+	// Partial reports that the queue had messages that the run did not look at.
+	Partial bool `json:",omitempty"`
 	// Watch are the queues that the run sends to, as far as it knows, and Listen are those of them
 	// whose failures go to the failed exchange of the topology.
 	Watch  []string `json:",omitempty"`

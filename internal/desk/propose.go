@@ -356,6 +356,7 @@ func (c *choice) manifest(p *Proposal, state topology.State) manifest {
 	m := manifest{
 		Action: r.Action, Queue: r.Queue, Reason: r.Reason, Chosen: c.chosen, Target: r.Target, Send: r.Send,
 		Forever: r.Forever, KeepHistory: r.KeepHistory, KeepTTL: r.KeepTTL, wanted: c.entries, edited: c.edited,
+		Partial: p.Looked.Missed != "",
 	}
 	heard := listenable(c.desk.Topology.Name, state)
 	for _, reach := range p.Reaches {

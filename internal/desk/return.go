@@ -36,8 +36,15 @@ func (d *Desk) Return(ctx context.Context, id string, progress func(Progress)) (
 		m.Run, m.back = id, true
 		m.Send = SendOptions{InFlight: returnWindow}
 		s := &session{worker: w, manifest: &m, progress: progress}
-		if has.records[recordReturning] > 0 || has.records[recordSending] > 0 {
-			s.doubledBefore = returnWindow
+		if has.records[recordSending] > 0 {
+			s.doubledBefore = has.manifest.Send.inFlight()
+		}
+		if has.records[recordReturning] > 0 && has.complete() {
+			inDoubt := 0
+			if has, inDoubt, err = w.dropReturned(ctx, &m, has); err != nil {
+				return Result{Left: has.messages}, err
+			}
+			s.doubledBefore += min(inDoubt, returnWindow)
 		}
 		messages, err := w.beginReturn(ctx, &m, has)
 		if err != nil {

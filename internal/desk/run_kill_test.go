@@ -25,21 +25,26 @@ func killRounds(most int) int {
 }
 
 // The program is killed by SIGKILL while it proposes, writes the list, or takes. Resumed, the hold
-// has each chosen message once, and the queue the others once.
+// has each chosen message once, and the queue the others once. In three of five kills it takes, and
+// the broker has confirmed a part of the chosen messages, with more on their way.
 func TestTakeKilled(t *testing.T) {
 	t.Parallel()
 	for _, typ := range []string{"quorum", "classic"} {
 		t.Run(typ, func(t *testing.T) {
 			t.Parallel()
 			r := rand.New(rand.NewPCG(7, uint64(len(typ)))) //nolint:gosec // the same moments each time
-			kills, between := 0, 0
+			kills, between, half := 0, 0, 0
 			s := newShop(t, typ)
 			s.block(t)
-			for rounds := killRounds(8); kills < rounds; {
+			for rounds := killRounds(6); kills < rounds; {
 				chosen, rest := s.bury(t, 2000)
 				for run := ""; ; {
 					k := task{Action: desk.Replay, Send: desk.SendOptions{MaxWaiting: 1}, Run: run}
-					at := []int{-1, 0, r.IntN(len(chosen)), r.IntN(len(chosen)), len(chosen) - 1}[r.IntN(5)]
+					at := []int{-1, 0, len(chosen) - 1}[r.IntN(3)]
+					if r.IntN(5) < 3 {
+						at = len(chosen)
+						k.StallIn, k.StallAt = desk.Taking, len(chosen)/10+r.IntN(len(chosen)/4)
+					}
 					delay := time.Duration(r.IntN(100)) * time.Millisecond
 					s.start(t, k, func(line string) bool {
 						done, taking := strings.CutPrefix(line, "taking ")
@@ -48,10 +53,21 @@ func TestTakeKilled(t *testing.T) {
 							<-time.After(delay)
 							return true
 						}
-						return taking && n >= at && at >= 0 || strings.HasPrefix(line, "sending")
+						return taking && n >= at && at >= 0 || strings.HasPrefix(line, "sending") || line == "stalled"
 					}).ended(t)
 					kills++
-					if run = s.onlyRun(t); run == "" || r.IntN(2) == 0 {
+					if run = s.onlyRun(t); run == "" {
+						break
+					}
+					// The hold may still be getting what the killed process had published.
+					n := readyIn(t, s.ch, "shop.desk."+run)
+					if n > 1 && n < len(chosen) {
+						between++
+					}
+					if n*10 >= len(chosen) && n*10 <= len(chosen)*9 {
+						half++
+					}
+					if r.IntN(2) == 0 {
 						break
 					}
 				}
@@ -63,10 +79,6 @@ func TestTakeKilled(t *testing.T) {
 						t.Fatalf("killed before the run: %d lost, %d doubled", lost, doubled)
 					}
 					continue
-				}
-				// The hold may still be getting what the killed process had published.
-				if n := readyIn(t, s.ch, "shop.desk."+run); n > 1 && n < len(chosen) {
-					between++
 				}
 				s.resumeTaking(t, run)
 				held := s.held(t, run)
@@ -92,7 +104,8 @@ func TestTakeKilled(t *testing.T) {
 					t.Fatalf("returned: %d lost, %d doubled", lost, doubled)
 				}
 			}
-			t.Logf("%d kills, %d of them in the middle of the taking; 0 lost, 0 doubled", kills, between)
+			t.Logf("%d kills, %d of them in the middle of the taking, %d with 10 %% to 90 %% in the hold; 0 lost, 0 doubled",
+				kills, between, half)
 			s.tidy(t)
 		})
 	}
@@ -185,4 +198,60 @@ func TestSendKilled(t *testing.T) {
 			s.tidy(t)
 		})
 	}
+}
+
+// The program is killed while it gives back. Returned at last, the queue has each message once.
+func TestReturnKilled(t *testing.T) {
+	t.Parallel()
+	for _, typ := range []string{"quorum", "classic"} {
+		t.Run(typ, func(t *testing.T) {
+			t.Parallel()
+			r := rand.New(rand.NewPCG(11, uint64(len(typ)))) //nolint:gosec // the same moments each time
+			kills := 0
+			s := newShop(t, typ)
+			for rounds := killRounds(2); kills < rounds; {
+				chosen, rest := s.bury(t, 1000)
+				run := s.takenOnly(t, len(chosen))
+				for range 2 {
+					k := task{Run: run, Return: true, StallIn: desk.Sending, StallAt: 1 + r.IntN(len(chosen)/2)}
+					if s.start(t, k, func(line string) bool { return line == "stalled" }).ended(t) {
+						kills++
+					}
+				}
+				if s.onlyRun(t) != "" {
+					result, err := s.desk.Return(t.Context(), run, nil)
+					if err != nil || result.DoubledAtMost > 0 {
+						t.Fatalf("%+v, %v", result, err)
+					}
+				}
+				s.awaitReady(t, "billing.dead", len(chosen)+len(rest))
+				lost, doubled := compareCounts(append(chosen, rest...), identities(s.drained(t, "billing.dead")))
+				if lost+doubled > 0 {
+					t.Fatalf("returned: %d lost, %d doubled", lost, doubled)
+				}
+			}
+			t.Logf("%d kills; 0 lost, 0 doubled", kills)
+			s.tidy(t)
+		})
+	}
+}
+
+// takenOnly starts a run and interrupts it once all is taken and nothing is sent.
+func (s *shop) takenOnly(t *testing.T, chosen int) (run string) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	p, err := s.desk.Propose(t.Context(), request(t, desk.Replay))
+	if err != nil {
+		t.Fatal(err)
+	}
+	result, err := s.desk.Execute(ctx, p, func(p desk.Progress) {
+		if p.Phase == desk.Taking && p.Done == chosen {
+			cancel()
+		}
+	})
+	if err != nil || result.Left != chosen {
+		t.Fatalf("%+v, %v", result, err)
+	}
+	return result.Run
 }

@@ -124,12 +124,15 @@ func (s *shop) bury(tb testing.TB, n int) (chosen, rest []string) {
 		}
 		order = append(order, m)
 	}
+	var last *amqp091.DeferredConfirmation
 	for _, m := range order {
 		key, _ := m.Headers["retry-routing-key"].(string)
-		if _, err := s.ch.PublishWithDeferredConfirm("shop.dead", key, true, false, m); err != nil {
+		var err error
+		if last, err = s.ch.PublishWithDeferredConfirm("shop.dead", key, true, false, m); err != nil {
 			tb.Fatal(err)
 		}
 	}
+	last.Wait()
 	s.awaitReady(tb, "billing.dead", n)
 	return chosen, rest
 }
@@ -311,6 +314,9 @@ type task struct {
 	Send           desk.SendOptions
 	Run            string // empty is a new one
 	Return         bool
+	// StallAt makes the child wait to be killed, in that phase, at so many messages. Zero is never.
+	StallAt int
+	StallIn desk.Phase
 }
 
 func child() error {
@@ -339,7 +345,13 @@ func child() error {
 
 func (k task) run(d *desk.Desk) error {
 	ctx := context.Background()
-	say := func(p desk.Progress) { fmt.Fprintf(os.Stdout, "%s %d %s\n", p.Phase, p.Done, p.Pausing) }
+	say := func(p desk.Progress) {
+		fmt.Fprintf(os.Stdout, "%s %d %s\n", p.Phase, p.Done, p.Pausing)
+		if k.StallAt > 0 && p.Phase == k.StallIn && p.Done >= k.StallAt {
+			fmt.Fprintln(os.Stdout, "stalled")
+			select {}
+		}
+	}
 	var r desk.Result
 	var err error
 	switch {

@@ -89,7 +89,9 @@ func (t *taking) adopt(has *contents) {
 // findDoubles finds out which messages are in the hold and in the queue too. Messages without a
 // date are left alone unless undated is set.
 func (t *taking) findDoubles(ctx context.Context, undated bool) error {
-	inQueue, err := t.count(ctx)
+	// One that was never delivered has arrived since.
+	before := func(m amqp.Held) bool { return m.Redelivered }
+	inQueue, err := t.worker.countQueue(ctx, t.manifest, before)
 	if err != nil {
 		return err
 	}
@@ -105,24 +107,24 @@ func (t *taking) findDoubles(ctx context.Context, undated bool) error {
 	return nil
 }
 
-// count counts the messages in the queue that the manifest names and that were delivered before.
-func (t *taking) count(ctx context.Context) (map[uint64]uint32, error) {
-	conn, err := amqp.DialToConsume(ctx, t.worker.desk.endpoint("counts "+t.worker.run))
+// countQueue counts the messages in the queue that the manifest names, and that counts.
+func (w *worker) countQueue(ctx context.Context, of *manifest, counts func(amqp.Held) bool) (map[uint64]uint32, error) {
+	conn, err := amqp.DialToConsume(ctx, w.desk.endpoint("counts "+w.run))
 	if err != nil {
 		return nil, err
 	}
 	defer conn.Close()
-	ready, err := conn.MessagesReady(t.manifest.Queue)
+	ready, err := conn.MessagesReady(of.Queue)
 	if err != nil {
 		return nil, err
 	}
 	out := map[uint64]uint32{}
-	h := conn.Holder(t.manifest.Queue, amqp.HolderOptions{Messages: ready})
+	h := conn.Holder(of.Queue, amqp.HolderOptions{Messages: ready})
 	err = h.Take(ctx, func(m amqp.Held) error {
-		if !m.Redelivered {
+		if !counts(m) {
 			return nil
 		}
-		if key := keyOf(deadletter.HandleOf(m.Delivery)); t.manifest.wanted[key].wanted > 0 {
+		if key := keyOf(deadletter.HandleOf(m.Delivery)); of.wanted[key].wanted > 0 {
 			out[key]++
 		}
 		return nil
