@@ -1,9 +1,12 @@
 package e2e_test
 
 import (
+	"encoding/json"
 	"fmt"
+	"net/http"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 
@@ -76,6 +79,22 @@ func keepsDesk(t *testing.T, target brokertest.Target, n int) {
 	}
 }
 
+// sendsTo returns the queues to which the exchange of a run routes.
+func sendsTo(t *testing.T, target brokertest.Target) []string {
+	t.Helper()
+	var bindings []struct{ Destination string }
+	path := "exchanges/" + target.VHost + "/" + topology.HoldName("shop", "r1") + ".to.0/bindings/source"
+	if err := json.Unmarshal(target.Call(t, http.MethodGet, path, nil), &bindings); err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for _, b := range bindings {
+		out = append(out, b.Destination)
+	}
+	slices.Sort(out)
+	return out
+}
+
 // deskFiles are a topology with a queue of each kind, without a queue and with another backoff, and
 // without any queue.
 func deskFiles(t *testing.T) (all, fewer, none string) {
@@ -114,6 +133,10 @@ func TestApplyKeepsTheQueuesOfTheDesk(t *testing.T) {
 		}
 		status(t, target, all, "warning desk-run: the run r1 of the desk is in progress",
 			"warning desk-parked: shop.parked has 3 messages")
+		succeeds(t, target, "apply", "--yes", "--prune", "-f", all)
+		if to := sendsTo(t, target); !slices.Equal(to, []string{"billing"}) {
+			t.Errorf("the run sends to %v", to)
+		}
 		for _, file := range []string{fewer, all, none} {
 			if file == none { // the run would hear no failures
 				code, out := dlxctl(target, append([]string{"apply", "--yes", "-f", file}, everything...)...)
@@ -149,6 +172,9 @@ func TestApplyKeepsTheQueuesOfTheDesk(t *testing.T) {
 			if out, err := c.CombinedOutput(); err != nil {
 				t.Errorf("apply of %s: %v\n%s", readFile(t, file), err, out)
 			}
+			if to := sendsTo(t, target); file == all && !slices.Equal(to, []string{"billing"}) {
+				t.Errorf("the run sends to %v", to)
+			}
 			keepsDesk(t, target, n)
 		}
 	})
@@ -169,7 +195,7 @@ func status(t *testing.T, target brokertest.Target, file string, texts ...string
 	}, &out)
 }
 
-// A migration keeps the holds, and says before and after the deletion of the legacy queue that
+// A migration keeps the holds, leaves it to a run to which queue alone it sends, and says before and after the deletion of the legacy queue that
 // messages of a run may have to go elsewhere.
 func TestMigrateKeepsTheQueuesOfTheDesk(t *testing.T) {
 	t.Parallel()
@@ -188,6 +214,10 @@ queues:
 	putQueue(t, target, "invoices", map[string]any{"x-queue-type": "classic"})
 	succeeds(t, target, "apply", "--yes", "-f", file)
 	declareDesk(t, target, n)
+	if err := target.Channel(t).QueueBind("invoices", "", topology.HoldName("shop", "r1")+".to.0", false,
+		amqp091.Table{"x-managed-by": topology.DeskMark("shop")}); err != nil {
+		t.Fatal(err)
+	}
 	if _, out := dlxctl(target, "migrate", "--dry-run", "-f", file); !strings.Contains(out,
 		"shop.desk.r1 keeps the messages of a run of the desk; if they go to invoices, end the run") {
 		t.Errorf("the dry run is silent about the hold:\n%s", out)
@@ -195,6 +225,9 @@ queues:
 	out := succeeds(t, target, "migrate", "--yes", "--idle", "1s", "--settle", "100ms", "-f", file)
 	if !strings.Contains(out, "retire: shop.desk.r1 keeps the messages of a run of the desk") {
 		t.Errorf("migrate is silent about the hold:\n%s", out)
+	}
+	if to := sendsTo(t, target); !slices.Equal(to, []string{"billing"}) {
+		t.Errorf("the run sends to %v", to)
 	}
 	keepsDesk(t, target, n)
 	succeeds(t, target, "plan", "--detailed-exitcode", "-f", file)

@@ -57,7 +57,7 @@ func (s *session) listen(ctx context.Context, heard func(int)) (*brake, error) {
 		keys[i] = topology.AddressKey(queue)
 	}
 	source, err := conn.Listen(topology.HoldName(d.Topology.Name, m.Run)+".brake",
-		topology.FailedExchangeName(d.Topology.Name), keys, brakeLength)
+		topology.FailedExchangeName(d.Topology.Name), keys, brakeLength, d.mark())
 	if err != nil {
 		_ = conn.Close()
 		return nil, fmt.Errorf("listen for failures: %w", err)

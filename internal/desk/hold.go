@@ -48,6 +48,12 @@ func (d *Desk) keeper() topology.Arguments {
 	}
 }
 
+// mark returns the arguments of the bindings and exchanges of the desk. Without the mark, an earlier
+// release would delete a binding with apply --prune, and a migration would copy it.
+func (d *Desk) mark() topology.Arguments {
+	return topology.Arguments{topology.ArgManagedBy: topology.DeskMark(d.Topology.Name)}
+}
+
 // holdOf returns the hold of a run.
 func (d *Desk) holdOf(m *manifest) (topology.Queue, error) {
 	described, err := json.Marshal(summary{
@@ -192,13 +198,15 @@ func (w *worker) fanout(ctx context.Context, exchange, queue string) error {
 	if err := ctx.Err(); err != nil {
 		return context.Cause(ctx)
 	}
-	mark := topology.Arguments{topology.ArgManagedBy: topology.DeskMark(w.desk.Topology.Name)}
+	mark := w.desk.mark()
 	if err := w.conn.DeclareExchange(topology.Exchange{
 		Name: exchange, Type: topology.Fanout, Durable: true, Arguments: mark,
 	}); err != nil {
 		return fmt.Errorf("create the exchange %s: %w", exchange, err)
 	}
-	err := w.conn.Bind(topology.Binding{Source: exchange, Destination: queue, DestinationType: topology.ToQueue})
+	err := w.conn.Bind(topology.Binding{
+		Source: exchange, Destination: queue, DestinationType: topology.ToQueue, Arguments: mark,
+	})
 	if err != nil {
 		return fmt.Errorf("bind the queue %s to %s: %w", text.Name(queue), exchange, err)
 	}

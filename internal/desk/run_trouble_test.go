@@ -2,6 +2,7 @@ package desk_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/dlxctl/dlxctl/internal/brokertest"
 	"github.com/dlxctl/dlxctl/internal/desk"
+	"github.com/dlxctl/dlxctl/topology"
 )
 
 // variedMessages are 40 messages with all types of headers and all properties, one of 80 kB.
@@ -215,5 +217,57 @@ func TestTwoDesks(t *testing.T) {
 	}
 	if d := cmp.Diff(rest, identities(s.drained(t, "billing.dead"))); d != "" {
 		t.Errorf("the rest (-want +got):\n%s", d)
+	}
+}
+
+// All bindings of a run have the mark of the desk, so that no plan and no migration, also none of an
+// earlier release, takes them for bindings of a work queue.
+func TestRunMarksItsBindings(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, "quorum")
+	s.bury(t, 80)
+	seen := map[string]bool{}
+	look := func(p desk.Progress) {
+		if p.Done != 1 {
+			return
+		}
+		state, err := s.desk.Management.Inspect(t.Context())
+		if err != nil {
+			t.Error(err)
+		}
+		for _, b := range state.Have.Bindings {
+			if b.Source == "" || !strings.Contains(b.Source+b.Destination, "shop.desk.") {
+				continue
+			}
+			kind := b.Source + b.Destination[strings.LastIndex(b.Destination, ".")+1:]
+			for _, part := range []string{".in.", ".to.", ".failedbrake"} {
+				seen[part] = seen[part] || strings.Contains(kind, part)
+			}
+			if b.Arguments[topology.ArgManagedBy] != topology.DeskMark("shop") {
+				t.Errorf("the binding %s -> %s has the arguments %v", b.Source, b.Destination, b.Arguments)
+			}
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	q := request(t, desk.Replay)
+	q.Send.Rate = 10
+	p, err := s.desk.Propose(ctx, q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := s.desk.Execute(ctx, p, func(p desk.Progress) { // the brake listens while it sends
+		if look(p); p.Phase == desk.Sending && p.Done == 1 {
+			cancel()
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.desk.Return(t.Context(), r.Run, look); err != nil { // to one queue alone
+		t.Fatal(err)
+	}
+	if !seen[".in."] || !seen[".to."] || !seen[".failedbrake"] {
+		t.Errorf("saw the bindings %v", seen)
 	}
 }

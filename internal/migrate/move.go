@@ -110,6 +110,9 @@ func (m Move) find(state topology.State) found {
 	for _, b := range state.Have.Bindings {
 		toQueue := b.DestinationType == topology.ToQueue
 		switch {
+		case b.Arguments[topology.ArgManagedBy] == topology.DeskMark(m.Topology):
+			// A run of the desk sends to this queue alone. Bound to the successor as well, the exchange of
+			// the run would double its messages. What the legacy queue gets is drained.
 		case toQueue && b.Source == m.legacyEnd() && b.Destination == m.Legacy:
 			f.legacyBound = true
 		case toQueue && b.Source == m.successorEnd() && b.Destination == m.New:

@@ -10,8 +10,11 @@ import (
 
 // Listen subscribes to copies of what an exchange routes by these keys, through a queue of that
 // name. The queue belongs to the connection and ends with it. It keeps the newest messages, most
-// of them at the most, so that it never holds back those who publish.
-func (c *Conn) Listen(queue, exchange string, keys []string, most int) (*Consumer, error) {
+// of them at the most, so that it never holds back those who publish. The arguments are those of
+// its bindings.
+func (c *Conn) Listen(
+	queue, exchange string, keys []string, most int, args topology.Arguments,
+) (*Consumer, error) {
 	ch, err := c.conn.Channel()
 	if err != nil {
 		return nil, fmt.Errorf("open a channel: %w", err)
@@ -22,7 +25,7 @@ func (c *Conn) Listen(queue, exchange string, keys []string, most int) (*Consume
 		return nil, explainChannel(err)
 	}
 	for _, key := range keys {
-		if err := ch.QueueBind(queue, key, exchange, false, nil); err != nil {
+		if err := ch.QueueBind(queue, key, exchange, false, table(args)); err != nil {
 			return nil, explainChannel(err)
 		}
 	}
