@@ -21,10 +21,12 @@ type applyCommand struct {
 	yes    bool
 	wait   time.Duration // for retired tiers to be empty; zero does not wait
 	settle time.Duration // between two steps of a changed backoff
+	// question asks for confirmation.
+	question string
 }
 
 func newApply(a *app) *cobra.Command {
-	k := applyCommand{app: a}
+	k := applyCommand{app: a, question: "apply these changes?"}
 	c := &cobra.Command{
 		Use: "apply [PLAN]", SuggestFor: []string{"deploy", "up", "create"},
 		Short: "Apply the topology to the broker",
@@ -109,6 +111,11 @@ func (k *applyCommand) run(ctx context.Context, args []string) error {
 	if r.Session, err = conn.open(want); err != nil {
 		return err
 	}
+	return k.carry(ctx, &r, r.Run)
+}
+
+// carry runs r under the lock of its topology, and closes its session.
+func (k *applyCommand) carry(ctx context.Context, r *apply.Runner, run func(context.Context) error) error {
 	defer r.Session.Close()
 	if err := k.lock.lockSession(ctx, k.app, r.Session); err != nil {
 		return err
@@ -116,7 +123,7 @@ func (k *applyCommand) run(ctx context.Context, args []string) error {
 	show := &reporter{k: k, forget: func() bool { return true }}
 	defer func() { show.forget() }()
 	r.Reporter = show
-	return r.Run(ctx)
+	return run(ctx)
 }
 
 // wanted reads the topology to apply and its broker: from the saved plan of args, with its
@@ -169,7 +176,7 @@ func (r *reporter) Confirm(ctx context.Context) error {
 	if r.k.yes {
 		return nil
 	}
-	return r.k.app.ask(ctx, "apply these changes?")
+	return r.k.app.ask(ctx, r.k.question)
 }
 
 // Progress shows how many of the changes are written.

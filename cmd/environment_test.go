@@ -68,8 +68,8 @@ func TestUsageErrors(t *testing.T) {
 		{"apply --dry-run", "", "unknown flag: --dry-run; 'dlxctl plan' shows what apply would do"},
 		{"apply --skip-blokced", "", `unknown flag: --skip-blokced; did you mean "--skip-blocked"?`},
 		{"diff", "", `unknown command "diff"; did you mean "plan"?`},
+		{"uninstall", "", `unknown command "uninstall"; did you mean "destroy"?`},
 		{"deploy", "", `unknown command "deploy"; did you mean "apply"?`},
-		{"destroy", "", `unknown command "destroy"; 'dlxctl apply' deletes the objects that are no longer in the file, and 'dlxctl plan' lists them`},
 		{
 			"generate args", "DLXCTL_FILE=../testdata/shop.yaml",
 			"no queue is named; write dlxctl generate args QUEUE, where QUEUE is one of billing, ",

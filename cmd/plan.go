@@ -23,13 +23,19 @@ type planFlags struct {
 	options plan.Options
 }
 
+// add adds all of them.
 func (p *planFlags) add(f *pflag.FlagSet) {
-	f.BoolVarP(&p.verbose, "verbose", "v", false, "show generated objects one by one, with all fields")
-	f.StringSliceVar(&p.allow, "allow", nil,
-		"allow a `HAZARD` for one queue or exchange (drops-routing=billing), or for every change (drops-routing); repeat the flag for several; hazards: "+hazardNames(", ")+"")
+	p.addShared(f)
 	f.BoolVar(&p.options.Prune, "prune", false, "delete drift: undeclared bindings of objects that the file owns")
 	f.BoolVar(&p.options.SkipBlocked, "skip-blocked", false,
 		"carry out the other changes if some are blocked or not allowed; the exit code is still 3")
+}
+
+// addShared adds those that destroy has too.
+func (p *planFlags) addShared(f *pflag.FlagSet) {
+	f.BoolVarP(&p.verbose, "verbose", "v", false, "show generated objects one by one, with all fields")
+	f.StringSliceVar(&p.allow, "allow", nil,
+		"allow a `HAZARD` for one queue or exchange (drops-routing=billing), or for every change (drops-routing); repeat the flag for several; hazards: "+hazardNames(", "))
 }
 
 // read checks --allow.

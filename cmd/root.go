@@ -70,7 +70,7 @@ consent (such as --yes, --allow, --force) must be on the command line.`,
 		commands []*cobra.Command
 	}{
 		{"Write topology files:", []*cobra.Command{newInit(a), newImport(a), newValidate(a), newCompile(a), newSchema(a)}},
-		{"Deploy:", []*cobra.Command{newPlan(a), newApply(a), newMigrate(a)}},
+		{"Deploy:", []*cobra.Command{newPlan(a), newApply(a), newMigrate(a), newDestroy(a)}},
 		{"Run:", []*cobra.Command{newProcess(a), newStatus(a), newPeek(a)}},
 		{"Dead letters:", []*cobra.Command{newDesk(a)}},
 		{"Generate:", []*cobra.Command{newGenerate(a), newRights(a)}},
@@ -102,9 +102,6 @@ func noCommand(c *cobra.Command, args []string) error {
 		return nil
 	}
 	err := fmt.Errorf("unknown command %q", args[0])
-	if !c.HasParent() && slices.Contains([]string{"destroy", "delete", "remove", "uninstall"}, args[0]) {
-		return usageError{fmt.Errorf("%w; 'dlxctl apply' deletes the objects that are no longer in the file, and 'dlxctl plan' lists them", err)}
-	}
 	if near := c.SuggestionsFor(args[0]); len(near) > 0 {
 		err = fmt.Errorf("%w; did you mean %q?", err, near[0])
 	}

@@ -86,7 +86,7 @@ func (p Plan) refused(allow []Consent) string {
 // ways says how to allow what is not allowed, and what to do in place of that.
 func (p Plan) ways(allow []Consent) string {
 	out := "To consent: " + p.Needs(allow)
-	if names := p.removals(allow); len(names) > 0 {
+	if names := p.removals(allow); len(names) > 0 && !p.Destroy {
 		out += fmt.Sprintf("; or in the file: removed: %s", flow(names))
 	}
 	for _, c := range p.refusals(allow)[LosesMessages] {

@@ -145,7 +145,7 @@ func (r resolved) unbinding(b topology.Binding) Change {
 
 func deleted(o topology.Object) Change {
 	c := Change{
-		Action: Delete, Kind: o.Kind(), Name: o.DisplayName(), Before: o, Label: o.Purpose(), Reason: "no longer in the file",
+		Action: Delete, Kind: o.Kind(), Name: o.DisplayName(), Before: o, Label: o.Purpose(), Reason: gone,
 	}
 	c.Phase = deletionPhase(c)
 	return c

@@ -21,12 +21,19 @@ type Options struct {
 	// SkipBlocked carries out the other changes of a plan in which a change is blocked or has a
 	// hazard that is not allowed.
 	SkipBlocked bool
+	// Destroy deletes the queue of parked messages too, and is blocked by a run of the desk that
+	// has not ended. It belongs to a plan that wants nothing.
+	Destroy bool
 }
 
 // Make returns the plan that turns what the broker has into want: resolve, then
 // diff.
 func Make(want topology.Compiled, state topology.State, o Options) Plan {
-	p := diff(resolve(want, state))
+	r := resolve(want, state)
+	p := diff(r)
+	if o.Destroy {
+		p = destroyed(p, r.desk)
+	}
 	if o.Prune {
 		p.Changes, p.Drift = append(p.Changes, p.Drift...), nil
 		order(p.Changes)

@@ -125,6 +125,8 @@ type Plan struct {
 	// created needs them.
 	Staying  []topology.Queue
 	Warnings []Warning
+	// Destroy says that the plan deletes the whole topology.
+	Destroy bool
 	// Removed are the names that the file lists as removed on purpose: their routing may end.
 	Removed []string
 	// Harms describe in words what policies of other teams do to generated queues. Some end

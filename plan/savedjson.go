@@ -14,6 +14,7 @@ type savedOptionsJSON struct {
 	Prune       bool      `json:"prune"`
 	Allow       []Consent `json:"allow"`
 	SkipBlocked bool      `json:"skipBlocked"`
+	Destroy     bool      `json:"-"` // no plan of destroy is saved
 }
 
 type savedTopologyJSON struct {

@@ -22,7 +22,6 @@ package apply
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -73,6 +72,14 @@ type Runner struct {
 
 	skips bool // some changes are blocked or not allowed, and the others are carried out
 	done  map[plan.Action]int
+}
+
+// command is the name of the command that runs r, for advice.
+func (r *Runner) command() string {
+	if r.Options.Destroy {
+		return "destroy"
+	}
+	return "apply"
 }
 
 // Run plans, shows the plan, asks for consent, writes, and verifies the result.
@@ -152,15 +159,15 @@ func (r *Runner) write(ctx context.Context, p plan.Plan) error {
 	p.Changes = slices.DeleteFunc(slices.Clone(p.Changes), func(c plan.Change) bool { return keeper.kept[keyOf(c)] })
 	left, err := r.readBack(ctx, p)
 	if err != nil {
-		return unfinished("%s written, but verification failed: %w; run apply again", text.Count(len(p.Changes), "change"),
-			err)
+		return unfinished("%s written, but verification failed: %w; run %s again", text.Count(len(p.Changes), "change"),
+			err, r.command())
 	}
 	if !left.Empty() {
 		var rest strings.Builder
 		if err := plan.WriteText(&rest, left, plan.TextOptions{}); err != nil {
 			return err
 		}
-		return unfinished("%s written, but the broker does not match the topology; another client may be changing it. Run apply again. Remaining changes:\n%s", text.Count(len(p.Changes), "change"), rest.String())
+		return unfinished("%s written, but the broker does not match the topology; another client may be changing it. Run %s again. Remaining changes:\n%s", text.Count(len(p.Changes), "change"), r.command(), rest.String())
 	}
 	for a, n := range done {
 		r.done[a] += n
@@ -170,7 +177,7 @@ func (r *Runner) write(ctx context.Context, p plan.Plan) error {
 		if r.skips {
 			rest = "verified except the skipped changes"
 		}
-		r.Reporter.Result(fmt.Sprintf("done: %s, %s%s", summary(done), rest, later(left.Retiring)))
+		r.Reporter.Result(fmt.Sprintf("done: %s, %s%s", summary(done), rest, r.later(left.Retiring)))
 	}
 	return nil
 }
@@ -200,11 +207,12 @@ func (r *Runner) readBack(ctx context.Context, p plan.Plan) (plan.Plan, error) {
 }
 
 // later returns the next step for tiers that are not empty yet.
-func later(retiring []string) string {
+func (r *Runner) later(retiring []string) string {
 	if len(retiring) == 0 {
 		return ""
 	}
-	return fmt.Sprintf(". To delete %s once they are empty, run apply again, or pass --wait", strings.Join(retiring, ", "))
+	return fmt.Sprintf(". To delete %s once they are empty, run %s again, or pass --wait", strings.Join(retiring, ", "),
+		r.command())
 }
 
 // summary counts the changes: "3 created, 1 deleted".
@@ -255,13 +263,13 @@ func (r *Runner) retire(ctx context.Context, first plan.Plan) (plan.Plan, error)
 			r.Reporter.Notice("waiting until retired tiers are empty: " + names)
 		}
 		if time.Since(begun) > r.Wait {
-			return p, unfinished("retired tiers still hold messages after %s: %s; run apply again", r.Wait,
-				strings.Join(p.Retiring, ", "))
+			return p, unfinished("retired tiers still hold messages after %s: %s; run %s again", r.Wait,
+				strings.Join(p.Retiring, ", "), r.command())
 		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return p, &UnfinishedError{errors.New("interrupted while waiting until retired tiers are empty; run apply again")}
+			return p, unfinished("interrupted while waiting until retired tiers are empty; run %s again", r.command())
 		}
 	}
 }

@@ -46,7 +46,7 @@ func (r *Runner) handOver(ctx context.Context, retiring []string) error {
 				text.Count(moved, "message")))
 		}
 		if err != nil && !errors.Is(err, broker.ErrNotFound) {
-			return unfinished("move the messages of %s: %w; run apply again to continue", queue, err)
+			return unfinished("move the messages of %s: %w; run %s again to continue", queue, err, r.command())
 		}
 	}
 	return nil

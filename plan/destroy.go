@@ -1,0 +1,72 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// Nothing returns the topology that has the name of t and wants no object: with
+// [Options.Destroy], the plan for it deletes everything that carries the owner mark of t.
+func Nothing(t topology.Compiled) topology.Compiled {
+	return topology.Compiled{Name: t.Name, VHost: t.VHost, Cluster: t.Cluster, CountHeader: t.CountHeader}
+}
+
+// gone is the reason for a deletion in a plan of apply, and leaving is the one in a plan that
+// deletes the topology as a whole.
+const (
+	gone    = "no longer in the file"
+	leaving = "the whole topology is deleted"
+)
+
+// destroyed makes p a plan that deletes a whole topology, with what the desk keeps.
+func destroyed(p Plan, d desk) Plan {
+	p.Destroy = true
+	p.Changes = append(p.Changes, d.removal()...)
+	order(p.Changes)
+	again := strings.NewReplacer("run apply again", "run destroy again")
+	for i, c := range p.Changes {
+		if rest, ok := strings.CutPrefix(c.Reason, gone); ok {
+			p.Changes[i].Reason = leaving + again.Replace(rest)
+		}
+	}
+	p.Warnings = slices.DeleteFunc(p.Warnings, func(w Warning) bool {
+		return w.Name == "desk-run" || w.Name == "desk-parked" // the changes say it
+	})
+	for i := range p.Warnings {
+		p.Warnings[i].Text = again.Replace(p.Warnings[i].Text)
+	}
+	return p
+}
+
+// removal returns the changes that delete what the desk keeps between runs: the queue of parked
+// messages. A run that has not ended is blocked: only the desk knows which of its messages are in
+// the queue that they came from too.
+func (d desk) removal() []Change {
+	var out []Change
+	for _, q := range d.list() {
+		label := topology.Label{Role: q.Role}
+		if q.Role == topology.RoleHold {
+			out = append(out, Change{
+				Action: Blocked, Kind: topology.KindQueue, Name: q.Name, Before: d.queues[q.Name], Label: label,
+				Stake: &q.Usage,
+				Reason: fmt.Sprintf("the run %s of the desk has not ended; send its messages with 'dlxctl desk resume %[1]s', or give them back with 'dlxctl desk return %[1]s'",
+					q.Run),
+			})
+			continue
+		}
+		c := deleted(d.queues[q.Name])
+		c.Label, c.Stake, c.Phase = label, &q.Usage, PhaseDeleteQueues
+		if q.Usage.Ready+q.Usage.Unacknowledged > 0 {
+			c.Hazards = append(c.Hazards, LosesMessages)
+			c.Reason += "; 'dlxctl desk restore' gives back messages that a person parked"
+		}
+		if q.Usage.MayBeConsumed() {
+			c.Hazards = append(c.Hazards, StopsConsumers)
+		}
+		out = append(out, c)
+	}
+	return out
+}
