@@ -83,7 +83,7 @@ func diff(r resolved) Plan {
 		id := want.Identity()
 		wanted[id] = true
 		if _, ok := bindings[id]; !ok {
-			p.Changes = append(p.Changes, created(want))
+			p.Changes = append(p.Changes, createdBinding(want))
 		}
 	}
 	p.Changes = append(p.Changes, r.rebindings(replaced, wanted)...)
@@ -111,6 +111,17 @@ func diff(r resolved) Plan {
 // have no phase and come first.
 func order(changes []Change) {
 	slices.SortStableFunc(changes, func(a, b Change) int { return cmp.Compare(a.Phase, b.Phase) })
+}
+
+// createdBinding is created, unless the binding would end every later reading of the virtual host.
+func createdBinding(b topology.Binding) Change {
+	if len(b.Arguments) == 0 || !b.HasUnlistableKey() {
+		return created(b)
+	}
+	return Change{
+		Action: Blocked, Kind: b.Kind(), Name: b.DisplayName(), After: b, Label: b.Purpose(),
+		Reason: "its key has ~ before other characters, and it has arguments: RabbitMQ could then no longer list the bindings of this virtual host (its management API answers 500). Write a routing key, or a queue name, without ~",
+	}
 }
 
 func created(o topology.Object) Change {

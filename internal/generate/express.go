@@ -102,10 +102,9 @@ func numberReason(args topology.Arguments) string {
 }
 
 // bindingReason returns why neither the provider nor the operator can create a binding, or the
-// empty string. Both use the management API. It answers 500 for such a binding, and from then on
-// for the list of all bindings of the virtual host (3.10.8, 4.0.5, 4.3.6).
+// empty string. Both use the management API.
 func bindingReason(b topology.Binding) string {
-	if i := strings.IndexByte(b.Key, '~'); len(b.Arguments) > 0 && i >= 0 && i < len(b.Key)-1 {
+	if len(b.Arguments) > 0 && b.HasUnlistableKey() {
 		return "its key has ~ before other characters, and with such a binding the management API fails"
 	}
 	return numberReason(b.Arguments)

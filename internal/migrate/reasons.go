@@ -33,6 +33,11 @@ func (m Move) reasons(want topology.Compiled, state topology.State) []string {
 			add("it is bound to %s of type %s, which divides messages among its bindings: one binding more or less changes where all messages go", b.Source, t)
 		}
 	}
+	for _, b := range m.find(state).onLegacy {
+		if b.HasUnlistableKey() {
+			add("it is bound to %s with the key %q: the bindings of its successor have an argument, and RabbitMQ cannot list bindings with arguments and such a key; bind it with a key in which ~ is last, or absent", b.Source, b.Key)
+		}
+	}
 	out = append(out, m.inexact(state)...)
 	for _, c := range plan.Make(want, state, plan.Options{}).Changes {
 		concerns := c.Name == m.New || c.Kind == topology.KindTopology || m.needs(want, c)
