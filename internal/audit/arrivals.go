@@ -201,8 +201,8 @@ func (x *index) through(b topology.Binding, seen map[string]bool) []keys {
 	for _, in := range e.in {
 		out = append(out, x.through(in, seen)...)
 	}
-	if len(out) == 0 {
-		return []keys{anyKey()}
+	if len(out) == 0 || len(e.alternateOf) > 0 {
+		out = append(out, anyKey())
 	}
 	return out
 }
@@ -282,10 +282,8 @@ func (x *index) behind(e *exchange, k keys, seen, reached map[string]bool) {
 		return
 	}
 	seen[e.Name] = true
-	for _, b := range e.out {
-		if !e.admits(b, k) {
-			continue
-		}
+	for _, i := range e.sharing(k) {
+		b := e.out[i]
 		if b.DestinationType == topology.ToExchange {
 			x.behind(x.exchange[b.Destination], k, seen, reached)
 		} else if x.byName[b.Destination] != nil {
@@ -297,24 +295,60 @@ func (x *index) behind(e *exchange, k keys, seen, reached map[string]bool) {
 	}
 }
 
-// admits reports whether a binding of the exchange lets a key of a set through.
-func (e *exchange) admits(b topology.Binding, k keys) bool {
-	var words []string
-	if k.text != "" {
-		words = strings.Split(k.text, ".")
+// words splits a key or a pattern at its dots. The empty one has no words.
+func words(key string) []string {
+	if key == "" {
+		return nil
 	}
-	var pattern []string
-	if b.Key != "" {
-		pattern = strings.Split(b.Key, ".")
+	return strings.Split(key, ".")
+}
+
+// sharing returns the bindings of the exchange that let a key of a set through.
+func (e *exchange) sharing(k keys) []int {
+	if e.Type != topology.Direct && e.Type != topology.Topic {
+		all := make([]int, len(e.out))
+		for i := range all {
+			all[i] = i
+		}
+		return all
 	}
-	switch e.Type {
-	case topology.Direct:
-		// A wildcard of the binding is a word of its own on a direct exchange.
-		return !isPattern(b.Key) && overlap(words, pattern)
-	case topology.Topic:
-		return overlap(words, pattern)
+	if e.byFirst == nil {
+		e.indexWords()
+	}
+	pattern := words(k.text)
+	candidates := e.any
+	switch {
+	case len(pattern) == 0:
+	case pattern[0] == "#" || pattern[0] == "*":
+		candidates = make([]int, len(e.out))
+		for i := range candidates {
+			candidates[i] = i
+		}
 	default:
-		return true
+		candidates = slices.Concat(candidates, e.byFirst[pattern[0]])
+	}
+	var out []int
+	for _, i := range candidates {
+		// A wildcard in a binding of a direct exchange is a word like others.
+		if (e.Type == topology.Topic || !isPattern(e.out[i].Key)) && overlap(pattern, e.words[i]) {
+			out = append(out, i)
+		}
+	}
+	return out
+}
+
+// indexWords sorts the bindings of an exchange by the first word of their key: few of many can
+// have a key in common with a pattern.
+func (e *exchange) indexWords() {
+	e.byFirst = map[string][]int{}
+	e.words = make([][]string, len(e.out))
+	for i, b := range e.out {
+		e.words[i] = words(b.Key)
+		if len(e.words[i]) == 0 || e.words[i][0] == "#" || e.words[i][0] == "*" {
+			e.any = append(e.any, i)
+		} else {
+			e.byFirst[e.words[i][0]] = append(e.byFirst[e.words[i][0]], i)
+		}
 	}
 }
 

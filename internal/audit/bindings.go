@@ -70,10 +70,7 @@ func bindingDangling() check {
  "bindings": [{"source": "events", "destination": "billing", "destination_type": "queue", "routing_key": "order.*"}]}`},
 	}, func(x *index) []Finding {
 		return x.eachBinding(func(e *exchange, b topology.Binding) (Finding, bool) {
-			f := Finding{
-				Consequence: "RabbitMQ 3.10 drops the binding without an error, and 4.x refuses the file",
-				Remedy:      x.declareQueue(b.Destination),
-			}
+			f := Finding{Consequence: "RabbitMQ 3.10 drops the binding without an error, and 4.x refuses the file"}
 			queue, exchange := x.byName[b.Destination], x.exchange[b.Destination]
 			switch {
 			case e == nil:
@@ -84,6 +81,7 @@ func bindingDangling() check {
 				f.Remedy = x.declareExchange(b.Destination, topology.Topic)
 			case b.DestinationType == topology.ToQueue && queue == nil:
 				f.Evidence = fmt.Sprintf("binding %s; no queue %s", b, text.Name(b.Destination))
+				f.Remedy = x.declareQueue(b.Destination)
 			default:
 				return Finding{}, false
 			}

@@ -21,11 +21,7 @@ type index struct {
 	exchanges []*exchange
 	byName    map[string]*queue
 	exchange  map[string]*exchange
-	// reached remembers which queues an exchange may lead to.
-	reached map[string][]string
-	// heads remembers the binding keys that an exchange compares, see keysFrom.
-	heads map[string][]string
-	// switches is, by queue, the policies that match it, the one with the highest priority first.
+	// matching is, by queue, the policies that match it, the one with the highest priority first.
 	matching map[string][]topology.Policy
 }
 
@@ -70,6 +66,11 @@ type exchange struct {
 	alternateOf []string
 	// keyed are the dead-letter routing keys with which queues dead-letter to it.
 	keyed map[string]bool
+	// words are the keys of the bindings, byFirst the bindings by their first word, and any those
+	// that begin with a wildcard or are empty.
+	words   [][]string
+	byFirst map[string][]int
+	any     []int
 	// builtIn is true for exchanges that every virtual host has.
 	builtIn bool
 }
@@ -78,7 +79,7 @@ type exchange struct {
 func newIndex(in Input) *index {
 	x := &index{
 		in: in, state: in.State, byName: map[string]*queue{}, exchange: map[string]*exchange{},
-		reached: map[string][]string{}, heads: map[string][]string{}, matching: map[string][]topology.Policy{},
+		matching: map[string][]topology.Policy{},
 	}
 	x.state.Have = typed(in.State.Have)
 	x.router, x.policies = route.New(x.state), policy.All(x.state)

@@ -3,7 +3,7 @@ package audit
 import (
 	"fmt"
 	"maps"
-	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -27,10 +27,10 @@ func describe(name string, v any) string {
 	return topology.FormatValue(v)
 }
 
-// yaml gives a text as a value of YAML in a flow mapping.
+// yaml gives a text as a value of YAML in a flow mapping: in quotes, unless it is a plain word.
 func yaml(s string) string {
-	if regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_.-]*$`).MatchString(s) &&
-		!regexp.MustCompile(`^(?i:true|false|yes|no|on|off|null|y|n|\.inf|\.nan)$`).MatchString(s) {
+	words := []string{"true", "false", "yes", "no", "on", "off", "null", "y", "n"}
+	if plain(s) && !slices.Contains(words, strings.ToLower(s)) {
 		return s
 	}
 	return strconv.Quote(s)
@@ -112,10 +112,23 @@ func (x *index) override(q *queue, remove []string, set topology.Arguments) stri
 
 // shell quotes a word of a command, also an empty one.
 func shell(s string) string {
-	if s == "" {
+	switch {
+	case s == "":
 		return "''"
+	case plain(s):
+		return s
+	default:
+		return text.ShellQuote(s)
 	}
-	return text.ShellQuote(s)
+}
+
+// plain reports whether a text is a word of letters, digits, dots, underscores and hyphens that
+// begins with a letter: no shell and no YAML needs quotes for it.
+func plain(s string) bool {
+	letter := func(r rune) bool { return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' }
+	return s != "" && letter(rune(s[0])) && !strings.ContainsFunc(s, func(r rune) bool {
+		return !letter(r) && (r < '0' || r > '9') && r != '.' && r != '_' && r != '-'
+	})
 }
 
 // without gives the way to take keys that a policy or an argument sets from a queue.
@@ -150,6 +163,8 @@ func list(names []string) string {
 // namedLikeKeeper reports whether the name of a queue says that it keeps what others could not
 // process. It is used only to say less about such a queue.
 func namedLikeKeeper(name string) bool {
-	return regexp.MustCompile(`(?i)dlq|dlx|dead|parking|parked|quarantine|poison|unroutable|unrouted|failed|failures`).
-		MatchString(name)
+	name = strings.ToLower(name)
+	return slices.ContainsFunc([]string{
+		"dlq", "dlx", "dead", "parking", "parked", "quarantine", "poison", "unroutable", "unrouted", "failed", "failures",
+	}, func(word string) bool { return strings.Contains(name, word) })
 }

@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/dlxctl/dlxctl/internal/audit"
 	"github.com/dlxctl/dlxctl/internal/definitions"
+	"github.com/dlxctl/dlxctl/internal/spec/spectest"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -103,4 +105,21 @@ func summary(r audit.Report) []string {
 		out = append(out, fmt.Sprintf("%s %s %s: %s => %s", f.Severity, f.Rule, name, f.Evidence, f.Consequence))
 	}
 	return out
+}
+
+// Lines of YAML in a remedy are lines of a topology file.
+func TestRemediesInYAMLCompile(t *testing.T) {
+	t.Parallel()
+	lines := 0
+	for _, rule := range audit.Rules() {
+		for _, f := range audit.Run(example(t, rule.Hit, rule.ID)).Findings {
+			if strings.HasPrefix(f.Remedy, "queues:") || strings.HasPrefix(f.Remedy, "backoff:") {
+				lines++
+				spectest.Compile(t, "version: 1\nname: shop\n"+f.Remedy+"\n")
+			}
+		}
+	}
+	if lines < 10 {
+		t.Errorf("only %d remedies are YAML", lines)
+	}
 }

@@ -1,0 +1,258 @@
+package audit_test
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/dlxctl/dlxctl/internal/audit"
+	"github.com/dlxctl/dlxctl/internal/route"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// drawState draws a virtual host with all kinds of dead-lettering, loops and mistakes.
+func drawState(t *rapid.T) topology.State {
+	names := []string{"q0", "q1", "q2", "q3", "q4", "q5"}
+	exchanges := []string{"x0", "x1", "x2", "amq.topic"}
+	keys := rapid.SampledFrom([]string{"", "a", "b", "a.b", "#", "a.*", "*.b", "a.#", "q0", "q3", "missing"})
+	target := rapid.SampledFrom(append([]string{"", "missing"}, exchanges...))
+	var have topology.Topology
+	for i, name := range exchanges[:3] {
+		e := topology.Exchange{Name: name, Durable: i > 0, Type: rapid.SampledFrom(
+			append(topology.ExchangeTypes(), "x-delayed-message")).Draw(t, "type")}
+		if rapid.IntRange(0, 3).Draw(t, "alternate") == 0 {
+			e.Arguments = topology.Arguments{topology.ArgAlternateExchange: target.Draw(t, "alternate")}
+		}
+		have.Exchanges = append(have.Exchanges, e)
+	}
+	for _, name := range names {
+		have.Queues = append(have.Queues, topology.Queue{
+			Name: name, Durable: rapid.Bool().Draw(t, "durable"), AutoDelete: rapid.IntRange(0, 5).Draw(t, "auto") == 0,
+			Arguments: drawArguments(t, target, keys),
+		})
+	}
+	for range rapid.IntRange(0, 12).Draw(t, "bindings") {
+		b := topology.Binding{
+			Source:      rapid.SampledFrom(append([]string{"missing"}, exchanges...)).Draw(t, "source"),
+			Destination: rapid.SampledFrom(append([]string{"missing"}, names...)).Draw(t, "queue"), DestinationType: topology.ToQueue,
+			Key: keys.Draw(t, "key"),
+		}
+		if rapid.IntRange(0, 4).Draw(t, "to exchange") == 0 {
+			b.Destination, b.DestinationType = rapid.SampledFrom(exchanges).Draw(t, "exchange"), topology.ToExchange
+		}
+		if rapid.Bool().Draw(t, "headers") {
+			b.Arguments = topology.Arguments{"x-match": "any", "h": int64(1)}
+		}
+		have.Bindings = append(have.Bindings, b)
+	}
+	for i := range rapid.IntRange(0, 3).Draw(t, "policies") {
+		definition := topology.Arguments{}
+		for name, v := range drawArguments(t, target, keys) { // drawn before, in a fixed order
+			if name != topology.ArgQueueType {
+				definition[topology.PolicyKey(name)] = v
+			}
+		}
+		have.Policies = append(have.Policies, topology.Policy{
+			Name: fmt.Sprint("p", i), Pattern: rapid.SampledFrom([]string{".*", "^q[0-2]$", "q3", "(", "^x"}).Draw(t, "pattern"),
+			ApplyTo:  rapid.SampledFrom([]string{"queues", "all", "exchanges", "quorum_queues"}).Draw(t, "apply-to"),
+			Priority: rapid.Int64Range(0, 2).Draw(t, "priority"), Definition: definition,
+		})
+	}
+	have.Sort()
+	return topology.State{
+		VHost: "/", Version: rapid.SampledFrom([]string{"", "3.10.8", "3.13.1", "4.0.5", "4.3.6"}).Draw(t, "version"), Have: have,
+	}
+}
+
+func drawArguments(t *rapid.T, target, keys *rapid.Generator[string]) topology.Arguments {
+	args := topology.Arguments{}
+	args[topology.ArgQueueType] = rapid.SampledFrom([]string{topology.Classic, topology.Quorum, topology.Stream}).Draw(t, "type")
+	if rapid.IntRange(0, 3).Draw(t, "dead-letters") > 0 {
+		args[topology.ArgDeadLetterExchange] = target.Draw(t, "dead-letter exchange")
+		if rapid.Bool().Draw(t, "has key") {
+			args[topology.ArgDeadLetterRoutingKey] = keys.Draw(t, "dead-letter key")
+		}
+	}
+	choices := map[string][]any{
+		topology.ArgMessageTTL: {int64(0), int64(1000)}, topology.ArgMaxLength: {int64(5)}, "x-expires": {int64(1000)},
+		topology.ArgOverflow:           {"drop-head", "reject-publish", "reject-publish-dlx"},
+		topology.ArgDeliveryLimit:      {int64(-1), int64(3), topology.Unlimited, "3"},
+		topology.ArgDeadLetterStrategy: {topology.AtLeastOnce}, "max-length": {int64(1)},
+	}
+	for _, name := range slices.Sorted(maps.Keys(choices)) {
+		if rapid.IntRange(0, 4).Draw(t, name) == 0 {
+			args[name] = rapid.SampledFrom(choices[name]).Draw(t, name+" value")
+		}
+	}
+	return args
+}
+
+func allRules() []string {
+	var out []string
+	for _, r := range audit.Rules() {
+		out = append(out, r.ID)
+	}
+	return out
+}
+
+// An audit never fails, gives the same for the same input, and sorts it.
+func TestAuditOfGeneratedTopologies(t *testing.T) {
+	t.Parallel()
+	rules := allRules()
+	rapid.Check(t, func(t *rapid.T) {
+		in := audit.Input{State: drawState(t), Rules: rules, Live: &audit.Live{Now: time.Unix(0, 0)}}
+		before := fmt.Sprint(in.State)
+		report := audit.Run(in)
+		if d := cmp.Diff(report, audit.Run(in)); d != "" {
+			t.Fatalf("a second audit differs:\n%s", d)
+		}
+		if fmt.Sprint(in.State) != before {
+			t.Fatal("the audit has changed its input")
+		}
+		rank := func(f audit.Finding) int {
+			return slices.Index([]audit.Severity{audit.Error, audit.Warning, audit.Note}, f.Severity)
+		}
+		if !slices.IsSortedFunc(report.Findings, func(a, b audit.Finding) int { return rank(a) - rank(b) }) {
+			t.Fatal("the findings are not sorted")
+		}
+		for _, f := range report.Findings {
+			if rank(f) < 0 || f.Evidence == "" || f.Consequence == "" || f.Remedy == "" || f.Object.Kind == "" {
+				t.Fatalf("incomplete: %+v", f)
+			}
+		}
+	})
+}
+
+// Where a rule says that every dead letter is lost, the router finds no queue for any key.
+func TestWhatIsCalledLostIsLost(t *testing.T) {
+	t.Parallel()
+	loses := []string{"dead-letter-unrouted", "dead-letter-exchange-missing", "dead-letter-queue-missing"}
+	rapid.Check(t, func(t *rapid.T) {
+		state := drawState(t)
+		report := audit.Run(audit.Input{State: state, Rules: loses})
+		router := route.New(state)
+		for _, f := range report.Findings {
+			for _, key := range arrivals(state, f.Object.Name) {
+				result := router.DeadLetter(f.Object.Name, route.Message{Keys: []string{key}}, route.Rejected)
+				if len(result.Queues) > 0 {
+					t.Fatalf("%s says %s: %s; but a message with key %q reaches %v", f.Rule, f.Object.Name, f.Evidence, key,
+						result.Queues)
+				}
+			}
+		}
+	})
+}
+
+// arrivals gives keys with which publishers reach a queue, through exchanges that get messages from
+// publishers alone: those that others bind, or that queues dead-letter to, get theirs.
+func arrivals(state topology.State, queue string) []string {
+	router := route.New(state)
+	fed := map[string]bool{}
+	for _, q := range state.Have.Queues {
+		to, _ := router.DeadLettering(q.Name)
+		fed[to.Exchange] = true
+	}
+	for _, b := range state.Have.Bindings {
+		if b.DestinationType == topology.ToExchange {
+			fed[b.Destination] = true
+		}
+	}
+	var out []string
+	for _, b := range state.Have.Bindings {
+		for _, key := range []string{"", "a", "b", "a.b", "q0", "q3", "missing", "a.x", "x.b", "z"} {
+			result := router.Publish(b.Source, key, nil)
+			if !fed[b.Source] && len(result.Path(queue)) == 1 {
+				out = append(out, key)
+			}
+		}
+	}
+	return out
+}
+
+// A message that the audit calls kept reaches a queue, whatever the way it dies first.
+func TestWhatIsCalledKeptReachesAQueue(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		state := drawState(t)
+		router := route.New(state)
+		for name, fate := range audit.Run(audit.Input{State: state}).Fates {
+			if fate != audit.Kept {
+				continue
+			}
+			to, ok := router.DeadLettering(name)
+			if !ok {
+				t.Fatalf("%s does not dead-letter, and is called kept", name)
+			}
+			keys := arrivals(state, name)
+			if to.HasKey {
+				keys = []string{""}
+			}
+			for _, key := range keys {
+				result := router.DeadLetter(name, route.Message{Keys: []string{key}}, route.Rejected)
+				if len(result.Queues)+len(result.Stuck)+len(result.Unknown) == 0 {
+					t.Fatalf("%s is called kept, and a rejected message with key %q is lost: %v\n%+v", name, key, result.Lost, state)
+				}
+			}
+		}
+	})
+}
+
+// big gives a virtual host with many queues: topic bindings, dead-letter queues, and loops.
+func big(queues, bindings int) topology.State {
+	var have topology.Topology
+	have.Exchanges = []topology.Exchange{
+		{Name: "events", Type: topology.Topic, Durable: true}, {Name: "dlx", Type: topology.Direct, Durable: true},
+		{Name: "back", Type: topology.Topic, Durable: true},
+	}
+	for i := range queues / 2 {
+		name := fmt.Sprint("service", i%50, ".queue", i)
+		args := topology.Arguments{topology.ArgQueueType: topology.Quorum, topology.ArgDeadLetterExchange: "dlx"}
+		switch i % 3 {
+		case 1:
+			args[topology.ArgDeadLetterRoutingKey] = name
+		case 2:
+			args[topology.ArgDeadLetterExchange], args[topology.ArgDeadLetterRoutingKey] = "", name+".dead"
+		}
+		have.Queues = append(have.Queues, topology.Queue{Name: name, Durable: true, Arguments: args},
+			topology.Queue{Name: name + ".dead", Durable: true, Arguments: topology.Arguments{topology.ArgQueueType: topology.Quorum}})
+		have.Bindings = append(have.Bindings, topology.Binding{
+			Source: "dlx", Destination: name + ".dead", DestinationType: topology.ToQueue, Key: name,
+		})
+	}
+	for i := len(have.Bindings); i < bindings; i++ {
+		have.Bindings = append(have.Bindings, topology.Binding{
+			Source: "events", Destination: have.Queues[2*(i%(queues/2))].Name, DestinationType: topology.ToQueue,
+			Key: fmt.Sprintf("domain%d.*.event%d", i%40, i),
+		})
+	}
+	for i := range 30 {
+		have.Policies = append(have.Policies, topology.Policy{
+			Name: fmt.Sprint("p", i), Pattern: fmt.Sprintf("^service%d\\.", i), ApplyTo: "queues", Priority: int64(i),
+			Definition: topology.Arguments{"max-length": int64(100000)},
+		})
+	}
+	return topology.State{Version: "4.3.6", VHost: "/", Have: have}
+}
+
+// 5,000 queues and 20,000 bindings are audited in less than two seconds; ten times that is allowed
+// here, as a test shares its machine.
+func TestAuditOfManyQueuesIsFast(t *testing.T) {
+	state := big(5000, 20000)
+	start := time.Now()
+	report := audit.Run(audit.Input{State: state, Rules: allRules()})
+	if took := time.Since(start); took > 20*time.Second || len(report.Fates) < 2500 {
+		t.Errorf("%d fates in %s", len(report.Fates), took)
+	}
+}
+
+func BenchmarkAudit(b *testing.B) {
+	state := big(5000, 20000)
+	for b.Loop() {
+		audit.Run(audit.Input{State: state})
+	}
+}
