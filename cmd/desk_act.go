@@ -101,7 +101,7 @@ func (k *deskAct) do(c *cobra.Command, args []string, d *desk.Desk, r desk.Reque
 // show writes a proposal. again is the command line that does it.
 func (k *deskAct) show(p desk.Proposal, again string) error {
 	switch {
-	case k.app.output == "json" && k.yes:
+	case k.app.output == "json" && k.yes && p.Chosen > 0 && len(p.Refusals) == 0:
 		return nil // the result is the output
 	case k.app.output == "json":
 		return desk.WriteProposalJSON(k.app.stdout, p, again)

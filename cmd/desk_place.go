@@ -28,16 +28,43 @@ func (a *app) openDesk(m messageFlags) (d *desk.Desk, closeDesk func(), err erro
 // deskOf opens the desk of a topology; the zero topology is that of a virtual host of which nothing
 // is known.
 func (a *app) deskOf(t topology.Compiled, m messageFlags) (d *desk.Desk, closeDesk func(), err error) {
+	reader, err := m.reader(t)
+	if err != nil {
+		return nil, nil, err
+	}
+	reader.Known = deadletter.Knows(t)
+	return a.deskWith(t, reader)
+}
+
+// openRuns opens the desk of the topology of -f for a command that shows nothing of a message: a
+// schema that cannot be read does not keep a person from ending a run. With failures, the command
+// shows why messages fail again, if the schemas can be read: what must be masked in the reason is
+// found in the decoded body. closeDesk must be called.
+func (a *app) openRuns(failures bool) (d *desk.Desk, closeDesk func(), err error) {
+	t, err := a.files().load()
+	if err != nil {
+		return nil, nil, err
+	}
+	if !failures {
+		return a.deskWith(t, nil)
+	}
+	var m messageFlags
+	reader, err := m.reader(t)
+	if err != nil {
+		fmt.Fprintf(a.stderr, "warning: the schemas cannot be read, so it is not shown why messages fail again: %s\n",
+			topology.Printable(err.Error()))
+		return a.deskWith(t, nil)
+	}
+	reader.Known = deadletter.Knows(t)
+	return a.deskWith(t, reader)
+}
+
+// deskWith opens the desk of a topology, which reads messages with reader; nil reads none.
+func (a *app) deskWith(t topology.Compiled, reader *deadletter.Reader) (*desk.Desk, func(), error) {
 	s, err := a.conn.open(t)
 	if err != nil {
 		return nil, nil, err
 	}
-	reader, err := m.reader(t)
-	if err != nil {
-		s.Close()
-		return nil, nil, err
-	}
-	reader.Known = deadletter.Knows(t)
 	return &desk.Desk{
 		Endpoint: s.Endpoint, Management: s.Management, Topology: t, Reader: reader, By: apply.Person(),
 	}, s.Close, nil

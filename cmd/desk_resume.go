@@ -47,7 +47,7 @@ func (k *deskResumeCommand) run(c *cobra.Command, args []string) error {
 	if _, err := k.send.options(desk.SendOptions{}, nil); err != nil {
 		return err
 	}
-	d, closeDesk, err := k.app.openDesk(messageFlags{})
+	d, closeDesk, err := k.app.openRuns(true)
 	if err != nil {
 		return err
 	}

@@ -34,7 +34,7 @@ Without --yes, return shows the run.`,
 
 // run returns what a run holds.
 func (k *deskReturnCommand) run(c *cobra.Command, args []string) error {
-	d, closeDesk, err := k.app.openDesk(messageFlags{})
+	d, closeDesk, err := k.app.openRuns(false)
 	if err != nil {
 		return err
 	}

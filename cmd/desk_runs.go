@@ -27,7 +27,7 @@ or cancel those that work. The numbers of messages are up to 5 seconds old.`,
 }
 
 func (k *deskRunsCommand) run(ctx context.Context) error {
-	d, closeDesk, err := k.app.openDesk(messageFlags{})
+	d, closeDesk, err := k.app.openRuns(false)
 	if err != nil {
 		return err
 	}

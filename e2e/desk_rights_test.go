@@ -2,6 +2,9 @@ package e2e_test
 
 import (
 	"fmt"
+	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -107,4 +110,101 @@ func TestDeskRightsSuffice(t *testing.T) {
 	awaitDepth(t, target, "billing", n)
 	desk(0, "discard", "shop.dead", "--expect", "3", "--forever")
 	awaitDepth(t, target, "shop.dead", 0)
+}
+
+// deskNeeds returns, for each right of the user desk, commands that need it. run is a stopped run
+// with messages of shop.unroutable, and copied is an export.
+func deskNeeds(target brokertest.Target, run, copied string) map[right][][]string {
+	replay := []string{"replay", "billing.dead", "--yes"}
+	mail := []string{"replay", "shop.dead", "--yes"}
+	every := [][]string{
+		replay, {"park", "billing.dead", "--yes"}, {"discard", "billing.dead", "--forever", "--yes", "--expect", "1"},
+		{"restore", "--yes"}, {"resume", "--yes"}, {"resume", run, "--yes"}, {"return", run, "--yes"},
+	}
+	needs := map[right][][]string{
+		{"configure", `shop\.desk\..*`}: every,
+		{"write", `shop\.desk\..*`}:     {replay, {"return", run, "--yes"}},
+		{"read", `shop\.desk\..*`}:      {replay, {"resume", run, "--yes"}},
+		{"write", `amq\.default`}:       {replay, {"import", "billing.dead", copied, "--yes"}},
+		{"configure", `shop\.parked`}:   {{"park", "billing.dead", "--yes"}, {"discard", "billing.dead", "--yes"}},
+		{"write", `shop\.return`}:       {replay, mail},
+		{"read", `shop\.failed`}:        {replay, mail},
+		{"read", `billing\.dead`}:       {replay, {"list", "billing.dead"}, {"list", "@billing"}},
+		{"read", `shop\.dead`}:          {mail, {"groups", "shop.dead"}},
+		{"read", `shop\.unroutable`}:    {{"list", "shop.unroutable"}},
+		{"read", `shop\.parked`}:        {{"list", "shop.parked"}, {"restore", "--yes"}},
+		{"write", `billing\.dead`}:      {{"restore", "--yes"}},
+		{"write", `shop\.dead`}:         {{"restore", "--yes"}},
+		{"write", `shop\.unroutable`}:   {{"return", run, "--yes"}},
+		{"write", "billing"}:            {replay},
+		{"write", "mail"}:               {mail},
+	}
+	if !target.AtLeast("4.3") { // older brokers tell each user how many messages wait in a queue
+		needs[right{"write", "billing"}], needs[right{"write", "mail"}] = nil, nil
+	}
+	return needs
+}
+
+// Without one of the rights that 'dlxctl rights' prints for acting at the desk, each command that
+// needs it is refused before anything moves, and names the right and how to get it.
+func TestEachDeskRightIsNeeded(t *testing.T) {
+	t.Parallel()
+	target, file := deadLetters(t, 2)
+	putQueue(t, target, "full", map[string]any{"x-max-length": 0, "x-overflow": "reject-publish"})
+	copied := filepath.Join(t.TempDir(), "copied.jsonl")
+	succeeds(t, target, "desk", "export", "billing.dead", copied, "--raw", "-f", file)
+	for _, queue := range []string{"billing.dead", "shop.dead"} {
+		succeeds(t, target, "desk", "park", queue, "--limit", "1", "--yes", "-f", file)
+	}
+	code, out := dlxctl(target, "desk", "replay", "shop.unroutable", "--to", "queue:full", "--limit", "1", "--yes", "-f", file)
+	if code != 2 {
+		t.Fatalf("a replay to a queue that is full exits with %d:\n%s", code, out)
+	}
+	run := regexp.MustCompile(`desk resume (\S+)`).FindStringSubmatch(out)[1]
+	full := grant(t, deskRightsFile, "desk")
+	full.Write = append(full.Write, "full") // of another team
+	before, needs := deskState(t, target), deskNeeds(target, run, copied)
+	for _, missing := range append(rightsOf(full), right{"tag", "management"}) {
+		commands, known := needs[missing]
+		if missing.permission == "tag" {
+			commands, known = [][]string{{"list", "billing.dead"}, {"runs"}, {"replay", "billing.dead", "--yes"}}, true
+		}
+		if !known && missing.expression != "full" {
+			t.Errorf("no command is known to need %s", missing)
+		}
+		user := as(t, target, without(full, missing))
+		for _, command := range commands {
+			args := append(append([]string{"desk"}, command...), "-f", file)
+			code, out := dlxctl(user, args...)
+			fix := "run 'dlxctl rights' and give "
+			if missing.permission == "tag" {
+				fix = "rabbitmqctl set_user_tags"
+			}
+			for _, says := range []string{missing.permission, missing.object(), fix} {
+				if code != 3 || !strings.Contains(out, says) {
+					t.Errorf("%q without %s exits with %d, or does not say %q:\n%s", args, missing, code, says, out)
+				}
+			}
+		}
+	}
+	if after := deskState(t, target); !slices.Equal(before, after) {
+		t.Errorf("the refused commands have moved something: %q, before %q", after, before)
+	}
+	actor := as(t, target, full)
+	succeeds(t, actor, "desk", "return", run, "--yes", "-f", file)
+	awaitDepth(t, target, "shop.unroutable", 2)
+}
+
+// deskState returns what the virtual host has, and how many messages its queues have.
+func deskState(t *testing.T, target brokertest.Target) []string {
+	t.Helper()
+	state := target.Definitions(t)
+	for _, queue := range []string{"billing", "mail", "billing.dead", "shop.dead", "shop.unroutable", "shop.parked"} {
+		q, err := target.Channel(t).QueueDeclarePassive(queue, true, false, false, false, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		state = append(state, fmt.Sprintf("%d messages in %s", q.Messages, queue))
+	}
+	return state
 }

@@ -43,6 +43,7 @@ func commands() map[string]func(*testscript.TestScript, bool, []string) {
 		"fail":     fail,
 		"filled":   filled,
 		"user":     user,
+		"as":       asGranted,
 		"tags":     tags,
 		"hold":     hold,
 		"waitfor":  waitfor,
@@ -218,6 +219,17 @@ func user(ts *testscript.TestScript, neg bool, args []string) {
 	target, _ := ts.Value(targetKey{}).(brokertest.Target)
 	tb, _ := ts.Value(testKey{}).(testing.TB)
 	ts.Setenv("RABBITMQ_URL", target.User(tb, args[0], args[1], args[2], args[3]).URL)
+}
+
+// asGranted makes a user with the rights that 'dlxctl rights' prints for NAME and the topology.yaml
+// of the script, as whom the script goes on: as desk.
+func asGranted(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: as NAME")
+	}
+	target, _ := ts.Value(targetKey{}).(brokertest.Target)
+	t, _ := ts.Value(testKey{}).(*testing.T)
+	ts.Setenv("RABBITMQ_URL", as(t, target, grant(t, ts.ReadFile("topology.yaml"), args[0])).URL)
 }
 
 // tags makes a user with the tag management, these tags and all permissions, as whom

@@ -50,6 +50,9 @@ func (d *Desk) onRun(
 	ctx context.Context, run string, work func(context.Context, *worker) (Result, error),
 ) (Result, error) {
 	began := time.Now()
+	if err := d.permit(ctx, d.ownRights(run), nil); err != nil {
+		return Result{Run: run}, err
+	}
 	w, within, err := d.work(ctx, run)
 	if err != nil {
 		return Result{Run: run}, err
@@ -146,6 +149,9 @@ func (d *Desk) Resume(ctx context.Context, id string, o *SendOptions, progress f
 		m := has.manifest
 		if o != nil {
 			m.Send = *o
+		}
+		if err := w.permitted(ctx, &m); err != nil {
+			return Result{Left: has.messages}, err
 		}
 		s := &session{worker: w, manifest: &m, progress: progress}
 		if has.records[recordSending] > 0 {

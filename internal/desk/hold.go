@@ -127,7 +127,7 @@ func (m *manifest) parks() bool {
 // refusePolicies refuses queues of the desk whose messages a policy of another team would delete,
 // drop or move.
 func (w *worker) refusePolicies(ctx context.Context, queues ...topology.Queue) error {
-	state, err := w.desk.Management.Inspect(ctx)
+	state, err := w.desk.inspect(ctx)
 	if err != nil {
 		return err
 	}
@@ -160,7 +160,7 @@ const (
 // go, and what they have routed is waited for.
 func (w *worker) seal(ctx context.Context) error {
 	name := w.desk.Topology.Name
-	state, err := w.desk.Management.Inspect(ctx)
+	state, err := w.desk.inspect(ctx)
 	if err != nil {
 		return err
 	}
@@ -297,7 +297,7 @@ func (w *worker) closeHold(ctx context.Context) error {
 			return err
 		}
 	}
-	state, err := w.desk.Management.Inspect(ctx)
+	state, err := w.desk.inspect(ctx)
 	if err != nil {
 		return err
 	}

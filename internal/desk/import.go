@@ -13,6 +13,7 @@ import (
 	"github.com/dlxctl/dlxctl/internal/deadletter"
 	"github.com/dlxctl/dlxctl/internal/relay"
 	"github.com/dlxctl/dlxctl/internal/text"
+	"github.com/dlxctl/dlxctl/topology"
 )
 
 // importWindow is how many messages of an import may be without a confirm.
@@ -31,6 +32,9 @@ const importGrace = 5 * time.Second
 func (d *Desk) Import(
 	ctx context.Context, queue string, messages iter.Seq2[deadletter.Message, error], progress func(done int),
 ) (done int, err error) {
+	if err := d.permit(ctx, []permission{writing(topology.KindExchange, defaultExchange)}, nil); err != nil {
+		return 0, err
+	}
 	conn, err := amqp.Dial(ctx, d.Endpoint)
 	if err != nil {
 		return 0, err

@@ -72,7 +72,7 @@ type look struct {
 func (d *Desk) Look(
 	ctx context.Context, queue string, o LookOptions, visit func(deadletter.Message) error,
 ) (Looked, error) {
-	state, err := d.Management.Inspect(ctx)
+	state, err := d.inspect(ctx)
 	if err != nil {
 		return Looked{}, err
 	}
@@ -87,16 +87,17 @@ func (d *Desk) Look(
 	}
 	defer l.conn.Close()
 	if err := l.begin(); err != nil {
-		return l.done, err
+		return l.done, d.mayRead(queue, err)
 	}
 	switch {
 	case l.done.Messages == 0:
 		return l.done, nil
 	case l.done.Type == topology.Stream:
-		return l.stream(ctx)
+		_, err = l.stream(ctx)
 	default:
-		return l.hold(ctx)
+		_, err = l.hold(ctx)
 	}
+	return l.done, d.mayRead(queue, err)
 }
 
 // begin asks the queue what it has, and refuses what would do harm.

@@ -60,12 +60,22 @@ type manifest struct {
 	// whose failures go to the failed exchange of the topology.
 	Watch  []string `json:",omitempty"`
 	Listen []string `json:",omitempty"`
+	// Through are the exchanges that a person has named, or that publishers had used.
+	Through []string `json:",omitempty"`
 
 	wanted map[uint64]entry
 	// back makes the run give back what its hold has, in place of its action.
 	back bool
 	// edited is the message as a person wants it, of an edit.
 	edited *amqp091.Delivery
+}
+
+// watched returns the queues that a run asks how many messages wait there.
+func (m *manifest) watched() []string {
+	if m.Action == Replay || m.Action == Edit {
+		return m.Watch
+	}
+	return nil
 }
 
 // part is the body of a message of a manifest. Only the first has the manifest itself.

@@ -53,7 +53,7 @@ type QueueOverview struct {
 // Overview looks at the head of each dead-letter queue of the topology, at o.Messages messages at
 // most: at none if that is zero. A queue that refuses a look is listed without.
 func (d *Desk) Overview(ctx context.Context, o LookOptions) (Overview, error) {
-	state, err := d.Management.Inspect(ctx)
+	state, err := d.inspect(ctx)
 	if err != nil {
 		return Overview{}, err
 	}

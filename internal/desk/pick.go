@@ -108,7 +108,7 @@ func (d *Desk) Find(
 
 // existing returns the queues that exist.
 func (d *Desk) existing(ctx context.Context, queues []string) ([]string, error) {
-	state, err := d.Management.Inspect(ctx)
+	state, err := d.inspect(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -3,6 +3,7 @@ package desk
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -24,7 +25,7 @@ func (d *Desk) Propose(ctx context.Context, r Request) (Proposal, error) {
 		return Proposal{}, err
 	}
 	if t := r.Target; t.Original || t.Queue == "" && (t.Exchange != "" || t.Key != "") {
-		state, err := d.Management.Inspect(ctx)
+		state, err := d.inspect(ctx)
 		if err != nil {
 			return Proposal{}, err
 		}
@@ -34,12 +35,12 @@ func (d *Desk) Propose(ctx context.Context, r Request) (Proposal, error) {
 	if err != nil {
 		return Proposal{}, err
 	}
-	state, err := d.Management.Inspect(ctx)
+	state, err := d.inspect(ctx)
 	if err != nil {
 		return Proposal{}, err
 	}
 	state = d.Management.AskConsumers(ctx, state, c.queues())
-	return c.propose(looked, state), nil
+	return c.propose(ctx, looked, state)
 }
 
 // choice is what a request chooses of a queue.
@@ -245,7 +246,7 @@ func (c *choice) queues() []string {
 }
 
 // propose returns the proposal.
-func (c *choice) propose(looked Looked, state topology.State) Proposal {
+func (c *choice) propose(ctx context.Context, looked Looked, state topology.State) (Proposal, error) {
 	p := Proposal{
 		Request: c.request, Looked: looked, Chosen: c.chosen, ReplayedBefore: c.replayed, Copies: c.copies,
 		First: c.first, Last: c.last,
@@ -261,7 +262,16 @@ func (c *choice) propose(looked Looked, state topology.State) Proposal {
 	c.refuse(&p)
 	c.brakes(&p, state)
 	p.manifest = c.manifest(&p, state)
-	return p
+	if p.Chosen == 0 || len(p.Refusals) > 0 {
+		return p, nil
+	}
+	m := p.manifest
+	m.Run = c.desk.newRun() // Execute names it anew
+	err := c.desk.permit(ctx, c.desk.rightsOf(&m, state), m.watched())
+	if errors.Is(err, ErrRefused) {
+		p.Refusals, err = append(p.Refusals, err.Error()), nil
+	}
+	return p, err
 }
 
 // reach says where the messages go, and refuses what does not exist.
@@ -360,6 +370,9 @@ func (c *choice) manifest(p *Proposal, state topology.State) manifest {
 	}
 	heard := listenable(c.desk.Topology.Name, state)
 	for _, reach := range p.Reaches {
+		if c.router != nil && !slices.Contains(m.Through, reach.Exchange) {
+			m.Through = append(m.Through, reach.Exchange)
+		}
 		if slices.Contains(m.Watch, reach.Queue) {
 			continue
 		}

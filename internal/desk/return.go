@@ -32,6 +32,9 @@ func (d *Desk) Return(ctx context.Context, id string, progress func(Progress)) (
 		if has.messages == 0 && !has.complete() {
 			return Result{}, w.closeHold(ctx)
 		}
+		if err := d.permit(ctx, d.rightsToReturn(id, has.queues), nil); err != nil {
+			return Result{Left: has.messages}, err
+		}
 		m := has.manifest
 		m.Run, m.back = id, true
 		m.Send = SendOptions{InFlight: returnWindow}

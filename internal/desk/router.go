@@ -43,7 +43,7 @@ type router struct {
 
 // newRouter returns the router of a run.
 func (w *worker) newRouter(ctx context.Context, m *manifest) (*router, error) {
-	state, err := w.desk.Management.Inspect(ctx)
+	state, err := w.desk.inspect(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -13,7 +13,7 @@ import (
 // Runs returns the runs of the topology that have not ended, oldest first. It reads only the
 // management API: nothing is consumed from the holds, and the counts may be 5 seconds old.
 func (d *Desk) Runs(ctx context.Context) ([]Run, error) {
-	state, err := d.Management.Inspect(ctx)
+	state, err := d.inspect(ctx)
 	if err != nil {
 		return nil, err
 	}

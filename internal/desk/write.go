@@ -188,7 +188,7 @@ func WriteResult(w io.Writer, a Action, r Result) error {
 		fmt.Fprintf(&b, "; %s", text.Choose(r.FailedAgain, "1 failed again", failedAgain(r.FailedAgain)))
 	}
 	if r.DoubledAtMost > 0 {
-		fmt.Fprintf(&b, "; at most %d doubled, with the same message-id, because an earlier process was killed", r.DoubledAtMost)
+		fmt.Fprintf(&b, "; at most %d doubled, with the same message-id, if an earlier process was killed", r.DoubledAtMost)
 	}
 	_, err := fmt.Fprintln(w, b.String())
 	return err
