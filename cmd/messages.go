@@ -23,6 +23,8 @@ const maxSchemaBytes = 64 << 20
 // key messages of the topology file.
 type messageFlags struct {
 	protosets, protos, importPaths, types, redact []string
+
+	read func(name string) ([]byte, error) // reads a schema; nil is readSchema
 }
 
 // register adds the flags to a command.
@@ -56,7 +58,10 @@ func (m *messageFlags) decoder(t topology.Messages) (*decode.Decoder, error) {
 	}
 	files := decode.SchemaFiles{
 		Protosets: slices.Concat(m.protosets, t.Protosets), Protos: slices.Concat(m.protos, t.Protos),
-		ImportPaths: slices.Concat(m.importPaths, t.ImportPaths), Read: readSchema,
+		ImportPaths: slices.Concat(m.importPaths, t.ImportPaths), Read: m.read,
+	}
+	if files.Read == nil {
+		files.Read = readSchema
 	}
 	if len(m.protos) > 0 && len(m.importPaths) == 0 {
 		files.ImportPaths = slices.Concat([]string{"."}, t.ImportPaths)

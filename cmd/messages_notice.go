@@ -2,6 +2,10 @@ package cmd
 
 import (
 	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
 
 	"github.com/dlxctl/dlxctl/internal/decode"
 	"github.com/dlxctl/dlxctl/internal/notify"
@@ -12,21 +16,28 @@ import (
 // waits for it, and a notice shows 4 KiB.
 const maxNoticeBody = 256 << 10
 
+// schemaTime is how often the schemas of notices are checked for changes.
+const schemaTime = time.Second
+
 // shown returns what notices show of the messages of a topology. Schemas are read only if
-// bodies are sent.
-func shown(t topology.Compiled, bodies bool) (func(notify.Message) notify.Shown, error) {
+// bodies are sent, and with watch again when their files have changed.
+func shown(t topology.Compiled, bodies, watch bool, log *slog.Logger) (func(notify.Message) notify.Shown, error) {
 	var none messageFlags
 	redactors, err := none.redactors(t)
 	if err != nil {
 		return nil, err
 	}
-	var decoder *decode.Decoder
+	schemas := &watchedSchemas{messages: t.Messages, log: log, pause: schemaTime}
 	if bodies {
-		if decoder, err = none.decoder(t.Messages); err != nil {
+		if err := schemas.load(); err != nil {
 			return nil, err
 		}
 	}
 	return func(m notify.Message) notify.Shown {
+		decoder := schemas.decoder
+		if watch && m.Body != nil {
+			decoder = schemas.current(time.Now())
+		}
 		rules := redactors(m.Queue)
 		pass := rules.Begin(m.Headers)
 		out := notify.Shown{Masked: rules.Masks()}
@@ -42,4 +53,74 @@ func shown(t topology.Compiled, bodies bool) (func(notify.Message) notify.Shown,
 		out.ID, out.Error = pass.Text(m.ID), pass.Text(m.Error)
 		return out
 	}, nil
+}
+
+// watchedSchemas is a decoder for notices that follows the files of its schemas.
+type watchedSchemas struct {
+	messages topology.Messages
+	log      *slog.Logger
+	pause    time.Duration
+
+	mu      sync.Mutex
+	decoder *decode.Decoder
+	files   map[string]fileVersion // that were read
+	checked time.Time
+	failed  string // the fault that was logged last
+}
+
+// fileVersion tells one version of a file from another. The zero version is a file that is gone.
+type fileVersion struct {
+	modified time.Time
+	size     int64
+}
+
+func versionOf(name string) fileVersion {
+	info, err := os.Stat(name)
+	if err != nil {
+		return fileVersion{}
+	}
+	return fileVersion{info.ModTime(), info.Size()}
+}
+
+// load reads the schemas. After an error the decoder is as it was.
+func (w *watchedSchemas) load() error {
+	files := map[string]fileVersion{}
+	flags := messageFlags{read: func(name string) ([]byte, error) {
+		files[name] = versionOf(name) // before it is read: a later change is noticed
+		return readSchema(name)
+	}}
+	decoder, err := flags.decoder(w.messages)
+	w.files = files
+	if err == nil {
+		w.decoder = decoder
+	}
+	return err
+}
+
+// current returns the decoder for a notice. It looks at the files once in a while; if they have
+// changed and cannot be read, the previous decoder stays.
+func (w *watchedSchemas) current(now time.Time) *decode.Decoder {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if now.Sub(w.checked) < w.pause {
+		return w.decoder
+	}
+	w.checked = now
+	changed := false
+	for name, version := range w.files {
+		changed = changed || versionOf(name) != version
+	}
+	if !changed {
+		return w.decoder
+	}
+	err := w.load()
+	switch {
+	case err == nil:
+		w.failed = ""
+		w.log.Info("schemas of message bodies changed and are in effect")
+	case err.Error() != w.failed:
+		w.failed = err.Error()
+		w.log.Error("schemas of message bodies changed but cannot be used; keeping the previous ones", "error", err)
+	}
+	return w.decoder
 }

@@ -1,11 +1,14 @@
 package cmd
 
 import (
+	"bytes"
 	"errors"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/dlxctl/dlxctl/internal/decode"
 	"github.com/dlxctl/dlxctl/internal/notify"
@@ -182,7 +185,7 @@ func TestShownInNotices(t *testing.T) {
 			ID: "m-1", Error: "no queue of [masked]", Format: "json", Text: "{\n  \"name\": \"[masked]\"\n}", Masked: true,
 		},
 	} {
-		show, err := shown(top, true)
+		show, err := shown(top, true, false, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -197,10 +200,52 @@ func TestShownInNotices(t *testing.T) {
 		}
 	}
 	top.Messages.Protosets = []string{"none.binpb"}
-	if _, err := shown(top, false); err != nil {
+	if _, err := shown(top, false, false, nil); err != nil {
 		t.Errorf("without bodies, schemas are read: %v", err)
 	}
-	if _, err := shown(top, true); err == nil || !strings.Contains(err.Error(), "none.binpb") {
+	if _, err := shown(top, true, false, nil); err == nil || !strings.Contains(err.Error(), "none.binpb") {
 		t.Errorf("a schema that does not exist gives %v", err)
+	}
+}
+
+// With --watch, notices follow the files of the schemas, and keep the last ones that can be read.
+func TestNoticesFollowSchemas(t *testing.T) {
+	t.Parallel()
+	folder := protoFolder(t)
+	file := filepath.Join(folder, "protos", "order.proto")
+	var log bytes.Buffer
+	w := watchedSchemas{
+		log: slog.New(slog.NewTextHandler(&log, nil)), pause: time.Second,
+		messages: topology.Messages{
+			Protos: []string{"order.proto"}, ImportPaths: []string{filepath.Dir(file)},
+			Types: []topology.MessageType{{Type: "shop.Order"}},
+		},
+	}
+	if err := w.load(); err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now()
+	for _, step := range []struct {
+		source string
+		after  time.Duration
+		want   string
+		logs   string
+	}{
+		{"", 2 * time.Second, "id", ""},
+		{"message Order { string number = 1; }", 2500 * time.Millisecond, "id", ""}, // too early
+		{"", 4 * time.Second, "number", "changed and are in effect"},
+		{"message Order { broken", 6 * time.Second, "number", "keeping the previous ones"},
+		{"message Order { string code = 1; }", 8 * time.Second, "code", "changed and are in effect"},
+	} {
+		if step.source != "" {
+			if err := os.WriteFile(file, []byte("syntax = \"proto3\"; package shop; "+step.source), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		log.Reset()
+		doc := w.current(now.Add(step.after)).Decode(decode.Input{Body: []byte("\x0a\x03A-1")})
+		if !strings.Contains(doc.Text, `"`+step.want+`"`) || !strings.Contains(log.String(), step.logs) {
+			t.Errorf("after %s the body is %s, want %s, and the log has %q", step.after, doc.Text, step.want, log.String())
+		}
 	}
 }

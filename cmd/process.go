@@ -158,7 +158,7 @@ func (k *processCommand) processors(p processor.Processor, parts [][]spec.Source
 			return nil, err
 		}
 		if q.Notifier != nil {
-			if q.Show, err = shown(t, k.bodies); err != nil {
+			if q.Show, err = shown(t, k.bodies, k.watch, q.Log); err != nil {
 				return nil, err
 			}
 		}
