@@ -159,5 +159,6 @@ func (x *sender) failedAgain(failures int) {
 		o.StopShare > 0 && sent >= leastSent && float64(failures) >= o.StopShare*float64(sent):
 		x.cancel(stopped(fmt.Sprintf("%d of %d messages failed again%s", failures, sent, x.brake.lately())))
 	}
+	x.pacer.awake() // a batch that has failed is judged at once
 	x.tellSending()
 }

@@ -227,28 +227,43 @@ func (p *pacer) judge(ctx context.Context, size int) bool {
 	}
 	settle := cmp.Or(p.o.Settle, settleTime)
 	gone := time.Now()
-	for {
+	for p.tolerates(p.brake.count()-p.before, size) {
 		wait := settle - time.Since(later(gone, p.brake.heardAt()))
 		if wait <= 0 {
 			break
 		}
 		p.pause(fmt.Sprintf("listening for failures of a batch of %d for %s", size, settle))
-		if pause(ctx, wait) != nil {
+		if !p.sleep(ctx, wait) {
 			return false
 		}
 	}
 	p.pause("")
 	failed := p.brake.count() - p.before
 	p.before += failed
-	if failed == 0 {
+	if p.tolerates(failed, size) {
 		return true
 	}
-	tolerated := p.o.StopShare > 0 && float64(failed) < p.o.StopShare*float64(size) ||
+	p.stop(stopped(fmt.Sprintf("%d of a batch of %d failed again%s", failed, size, p.brake.lately())))
+	return false
+}
+
+// tolerates reports whether so many failures of a batch let the run go on.
+func (p *pacer) tolerates(failed, size int) bool {
+	return failed == 0 || p.o.StopShare > 0 && float64(failed) < p.o.StopShare*float64(size) ||
 		p.o.StopShare == 0 && p.o.StopFailures > failed && failed < size
-	if !tolerated {
-		p.stop(stopped(fmt.Sprintf("%d of a batch of %d failed again%s", failed, size, p.brake.lately())))
+}
+
+// sleep waits for a time, or until something has happened. It reports false once ctx has ended.
+func (p *pacer) sleep(ctx context.Context, t time.Duration) bool {
+	timer := time.NewTimer(t)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-p.wake:
+	case <-ctx.Done():
+		return false
 	}
-	return tolerated
+	return true
 }
 
 // gone waits until the target queues have been empty at one moment since the batch was sent: a
