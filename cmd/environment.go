@@ -37,7 +37,7 @@ func ownVariable(flag string) string {
 func variables(flag string) []string {
 	own := ownVariable(flag)
 	switch {
-	case flag == "help" || consents(flag):
+	case flag == "help" || flag == "version" || consents(flag):
 		return nil
 	case flag == "url":
 		return []string{own, "RABBITMQ_URL"}

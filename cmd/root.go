@@ -62,9 +62,9 @@ consent (such as --yes, --allow, --force) must be on the command line.`,
 	c.SetOut(a.stdout)
 	c.SetErr(a.stderr)
 	c.SetFlagErrorFunc(badFlag)
-	c.SetUsageTemplate(c.UsageTemplate() +
-		"\nAn environment variable can set a flag: DLXCTL_LOG_LEVEL sets --log-level. Flags that\ngive consent (such as --yes, --allow, --force) have no variable.\n")
 	a.globalFlags(c.PersistentFlags())
+	c.SetUsageTemplate(strings.Replace(c.UsageTemplate(), inheritedFlags, foldedFlags(c.PersistentFlags()), 1) +
+		"\nAn environment variable can set a flag: DLXCTL_LOG_LEVEL sets --log-level. Flags that\ngive consent (such as --yes, --allow, --force) have no variable.\n")
 	for _, group := range []struct {
 		title    string
 		commands []*cobra.Command
@@ -73,7 +73,7 @@ consent (such as --yes, --allow, --force) must be on the command line.`,
 		{"Deploy:", []*cobra.Command{newPlan(a), newApply(a), newMigrate(a), newDestroy(a)}},
 		{"Run:", []*cobra.Command{newProcess(a), newStatus(a), newPeek(a)}},
 		{"Dead letters:", []*cobra.Command{newDesk(a)}},
-		{"Generate:", []*cobra.Command{newGenerate(a), newRights(a)}},
+		{"Generate:", []*cobra.Command{newGenerate(a), newRights(a), newMan(a)}},
 	} {
 		c.AddGroup(&cobra.Group{ID: group.title, Title: group.title})
 		for _, command := range group.commands {
@@ -82,7 +82,31 @@ consent (such as --yes, --allow, --force) must be on the command line.`,
 		}
 	}
 	c.AddCommand(newVersion(a))
+	c.Version = Version()
+	c.SetVersionTemplate(versionText())
+	completeValues(c)
+	a.completeNames(c)
 	return c
+}
+
+// inheritedFlags is where cobra's usage template describes the global flags of a subcommand.
+const inheritedFlags = `Global Flags:
+{{.InheritedFlags.FlagUsages | trimTrailingWhitespaces}}`
+
+// foldedFlags names the global flags in a few lines: the help of each command is about its own.
+func foldedFlags(f *pflag.FlagSet) string {
+	out, column := "Global Flags (dlxctl --help describes them):\n ", 1
+	f.VisitAll(func(f *pflag.Flag) {
+		name := "--" + f.Name
+		if f.Shorthand != "" {
+			name = "-" + f.Shorthand + "/" + name
+		}
+		if column+len(name)+1 > 80 {
+			out, column = out+"\n ", 1
+		}
+		out, column = out+" "+name, column+len(name)+1
+	})
+	return out
 }
 
 // globalFlags adds the flags that every command accepts.

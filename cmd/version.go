@@ -36,9 +36,13 @@ func newVersion(a *app) *cobra.Command {
 					"version": Version(), "go": runtime.Version(), "os": runtime.GOOS, "arch": runtime.GOARCH,
 				})
 			}
-			_, err := fmt.Fprintf(a.stdout, "dlxctl %s (%s, %s/%s)\n", Version(), runtime.Version(), runtime.GOOS,
-				runtime.GOARCH)
+			_, err := fmt.Fprint(a.stdout, versionText())
 			return err
 		},
 	}
+}
+
+// versionText is what version and --version print.
+func versionText() string {
+	return fmt.Sprintf("dlxctl %s (%s, %s/%s)\n", Version(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
