@@ -70,6 +70,7 @@ consent (such as --yes, --allow, --force) must be on the command line.`,
 		commands []*cobra.Command
 	}{
 		{"Write topology files:", []*cobra.Command{newInit(a), newImport(a), newValidate(a), newCompile(a), newSchema(a)}},
+		{"Look at a broker:", []*cobra.Command{newAudit(a)}},
 		{"Deploy:", []*cobra.Command{newPlan(a), newApply(a), newMigrate(a), newDestroy(a)}},
 		{"Run:", []*cobra.Command{newProcess(a), newStatus(a), newPeek(a)}},
 		{"Dead letters:", []*cobra.Command{newDesk(a)}},
@@ -114,7 +115,7 @@ func (a *app) globalFlags(f *pflag.FlagSet) {
 	f.StringArrayVarP(&a.paths, "file", "f", []string{"topology.yaml"},
 		"topology `FILE` or folder; repeat the flag for several; - is stdin")
 	a.conn.add(f)
-	f.StringVarP(&a.output, "output", "o", "text", "output `FORMAT`: text, json or markdown, depending on the command")
+	f.StringVarP(&a.output, "output", "o", "text", "output `FORMAT`: text, json, markdown or another, depending on the command")
 	f.BoolVar(&a.noColor, "no-color", false, "print no colors (also NO_COLOR)")
 	f.StringVar(&a.logLevel, "log-level", "info", "lowest `LEVEL` to log: debug, info, warn or error")
 	f.StringVar(&a.logFormat, "log-format", "text", "log `FORMAT`: text or json")

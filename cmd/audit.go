@@ -1,0 +1,378 @@
+package cmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/dlxctl/dlxctl/internal/audit"
+	"github.com/dlxctl/dlxctl/internal/definitions"
+	"github.com/dlxctl/dlxctl/internal/text"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// errFindings is the error of an audit that found something as bad as --fail-on. The findings are
+// on stdout, and it prints nothing.
+var errFindings = errors.New("the audit found something")
+
+// maxDefinitions is the size of the largest definitions file that is read, in bytes.
+const maxDefinitions = 256 << 20
+
+// auditCommand is the command audit.
+type auditCommand struct {
+	app           *app
+	failOn        string
+	baseline      string
+	writeBaseline string
+	explain       string
+	listRules     bool
+	allHosts      bool
+	verbose       bool
+	interval      time.Duration
+}
+
+func newAudit(a *app) *cobra.Command {
+	k := auditCommand{app: a}
+	c := &cobra.Command{
+		Use:   "audit [FILE...]",
+		Short: "Find where a broker loses failed messages",
+		Long: `Say of each queue whether its failed messages are kept, and what would lose them: dead-letter
+exchanges that route to no queue, dead-letter queues that drop what they should keep, policies
+that are not what they seem, retries that RabbitMQ cuts off. Each finding names the binding,
+argument or policy, and a fix. audit writes nothing.
+
+Without FILE, audit reads the live broker; the user needs only the tag management. FILE is a
+definitions file (rabbitmqctl export_definitions, GET /api/definitions), or JSON lists of
+queues, exchanges, bindings and policies (rabbitmqctl --formatter json list_queues ...,
+rabbitmqadmin -f raw_json list ..., GET /api/queues); several files are read as one set, and -
+is stdin. With -f, audit reads a topology file as it would be applied.
+
+Exit codes: 0, or 2 if there is a finding as bad as --fail-on that the baseline does not accept.`,
+		Example: "  dlxctl audit\n  dlxctl audit definitions.json -v\n  dlxctl audit definitions.json -o sarif > audit.sarif\n" +
+			"  dlxctl audit --explain dead-letter-unrouted",
+		Annotations: map[string]string{outputsAnnotation: "text json markdown sarif"},
+		RunE:        func(c *cobra.Command, args []string) error { return k.run(c, args) },
+	}
+	f := c.Flags()
+	f.StringVar(&k.failOn, "fail-on", string(audit.Error), "exit with 2 for findings of this `SEVERITY` or worse: error, warning, note or never")
+	f.StringVar(&k.baseline, "baseline", "", "`FILE` with accepted findings: a list in YAML or JSON with rule, object, vhost, reason, until")
+	f.StringVar(&k.writeBaseline, "write-baseline", "", "write a baseline that accepts all findings to `FILE`, and exit with 0")
+	f.StringVar(&k.explain, "explain", "", "explain `RULE`: why it matters, how to fix it, an example")
+	f.BoolVar(&k.listRules, "rules", false, "list all rules")
+	f.BoolVar(&k.allHosts, "all-vhosts", false, "audit all virtual hosts that the user may see")
+	f.BoolVarP(&k.verbose, "verbose", "v", false, "show notes, and each object with its evidence")
+	f.DurationVar(&k.interval, "interval", 0, "read the broker twice, `TIME` apart, to see which queues grow (30s)")
+	return c
+}
+
+func (k *auditCommand) run(c *cobra.Command, args []string) error {
+	switch {
+	case k.listRules:
+		return k.rules()
+	case k.explain != "":
+		return k.explainRule()
+	}
+	if err := k.check(c, args); err != nil {
+		return err
+	}
+	accepted, err := k.readBaseline()
+	if err != nil {
+		return err
+	}
+	inputs, source, err := k.inputs(c, args)
+	if err != nil {
+		return err
+	}
+	var reports []audit.Report
+	for _, in := range inputs {
+		reports = append(reports, audit.Run(in))
+	}
+	result := accepted.Apply(reports, time.Now())
+	result.Source, result.Files = source, len(args) > 0 || c.Flags().Changed("file")
+	if k.writeBaseline != "" {
+		return k.saveBaseline(result)
+	}
+	if err := k.show(result); err != nil {
+		return err
+	}
+	if k.failOn != "never" && result.Fails(audit.Severity(k.failOn)) {
+		return errFindings
+	}
+	return nil
+}
+
+// check refuses flags that do not go together.
+func (k *auditCommand) check(c *cobra.Command, args []string) error {
+	named := c.Flags().Changed("file")
+	switch offered := []string{"error", "warning", "note", "never"}; {
+	case !slices.Contains(offered, k.failOn):
+		return usageError{fmt.Errorf("--fail-on is %q; write %s", k.failOn, strings.Join(offered, ", "))}
+	case len(args) > 0 && named:
+		return usageError{errors.New("a definitions file and -f exclude each other; audit them one after the other")}
+	case (len(args) > 0 || named) && (k.interval != 0 || k.allHosts):
+		return usageError{errors.New("--interval and --all-vhosts are for a live broker; remove them, or the files")}
+	case k.allHosts && c.Flags().Changed("vhost"):
+		return usageError{errors.New("--all-vhosts and --vhost exclude each other; remove one")}
+	case k.interval < 0:
+		return usageError{fmt.Errorf("--interval is %s; write a time such as 30s", k.interval)}
+	}
+	for _, path := range args {
+		if isYAML(path) {
+			return usageError{fmt.Errorf("%s is no definitions file; name a topology file with -f: dlxctl audit -f %s", path, path)}
+		}
+	}
+	return nil
+}
+
+// inputs reads what to audit, and names it.
+func (k *auditCommand) inputs(c *cobra.Command, args []string) ([]audit.Input, string, error) {
+	switch {
+	case len(args) > 0:
+		inputs, err := k.fromFiles(args)
+		return inputs, sourceNames(args), err
+	case c.Flags().Changed("file"):
+		inputs, err := k.fromTopologies()
+		return inputs, sourceNames(k.app.paths), err
+	default:
+		inputs, err := k.live(c.Context())
+		return inputs, "the live broker", err
+	}
+}
+
+// sourceNames names files for the first lines of an output.
+func sourceNames(paths []string) string {
+	if len(paths) > 3 {
+		return text.Count(len(paths), "file")
+	}
+	var names []string
+	for _, path := range paths {
+		if path == "-" {
+			path = "stdin"
+		}
+		names = append(names, strings.TrimPrefix(filepath.ToSlash(path), "./"))
+	}
+	return strings.Join(names, ", ")
+}
+
+// fromFiles reads definitions files.
+func (k *auditCommand) fromFiles(paths []string) ([]audit.Input, error) {
+	hosts, err := k.app.readDefinitions(paths)
+	if err != nil {
+		return nil, err
+	}
+	var out []audit.Input
+	for _, h := range hosts {
+		out = append(out, audit.Input{State: h.State, Positions: h.Positions, Oddities: h.Oddities})
+	}
+	return out, nil
+}
+
+// readDefinitions reads definitions files and lists, and leaves the virtual hosts that --vhost
+// names. Where the files do not name theirs, --vhost does.
+func (a *app) readDefinitions(paths []string) ([]definitions.VHost, error) {
+	var files []definitions.File
+	for _, path := range paths {
+		f, err := readDefinitionsFile(path, a.stdin)
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, f)
+	}
+	hosts, err := definitions.Read(files)
+	if err != nil || a.conn.VHost == "" {
+		return hosts, err
+	}
+	var names []string
+	for _, h := range hosts {
+		if h.Unnamed && len(hosts) == 1 {
+			h.State.VHost = a.conn.VHost
+		}
+		if h.State.VHost == a.conn.VHost {
+			return []definitions.VHost{h}, nil
+		}
+		names = append(names, text.Name(h.State.VHost))
+	}
+	return nil, fmt.Errorf("the files have no vhost %q; they have %s", a.conn.VHost, strings.Join(names, ", "))
+}
+
+// readDefinitionsFile reads one file, or stdin for "-".
+func readDefinitionsFile(path string, stdin io.Reader) (definitions.File, error) {
+	name, from := strings.TrimPrefix(filepath.ToSlash(path), "./"), stdin
+	if path == "-" {
+		name = "stdin"
+	} else {
+		f, err := os.Open(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			return definitions.File{}, fmt.Errorf("file %s does not exist; 'rabbitmqctl export_definitions %s' writes it", path, path)
+		}
+		if err != nil {
+			return definitions.File{}, fmt.Errorf("read %s: %w", path, reason(err))
+		}
+		defer f.Close()
+		from = f
+	}
+	data, err := io.ReadAll(io.LimitReader(from, maxDefinitions+1))
+	if err != nil {
+		return definitions.File{}, fmt.Errorf("read %s: %w", name, reason(err))
+	}
+	if len(data) > maxDefinitions {
+		return definitions.File{}, fmt.Errorf("%s is larger than %d MiB; export one virtual host at a time", name, maxDefinitions>>20)
+	}
+	return definitions.File{Name: name, Data: data}, nil
+}
+
+// fromTopologies compiles the topology files of -f.
+func (k *auditCommand) fromTopologies() ([]audit.Input, error) {
+	all, err := k.app.files().loadEach()
+	if err != nil {
+		return nil, err
+	}
+	var out []audit.Input
+	for _, t := range all {
+		vhost, err := k.app.conn.vhost(t)
+		if err != nil {
+			return nil, err
+		}
+		in := audit.Input{
+			State:     topology.State{VHost: vhost, Have: t.Topology},
+			Positions: map[topology.Key]definitions.Position{},
+		}
+		for key, place := range t.Places {
+			in.Positions[key] = definitions.Position{File: place.File, Line: place.Line}
+		}
+		out = append(out, in)
+	}
+	return out, nil
+}
+
+// live reads the broker: one virtual host, or all that the user may see.
+func (k *auditCommand) live(ctx context.Context) ([]audit.Input, error) {
+	var hosts []string
+	if k.allHosts {
+		s, err := k.app.conn.open(topology.Compiled{})
+		if err != nil {
+			return nil, err
+		}
+		defer s.Close()
+		if hosts, err = s.Management.VHosts(ctx); err != nil {
+			return nil, err
+		}
+	} else {
+		endpoint, err := k.app.conn.Resolve()
+		if err != nil {
+			return nil, err
+		}
+		hosts = []string{endpoint.VHost}
+	}
+	var out []audit.Input
+	for _, vhost := range hosts {
+		in, err := k.inspect(ctx, vhost)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, in)
+	}
+	return out, nil
+}
+
+// inspect reads one virtual host of the broker.
+func (k *auditCommand) inspect(ctx context.Context, vhost string) (audit.Input, error) {
+	s, err := k.app.conn.open(topology.Compiled{VHost: vhost})
+	if err != nil {
+		return audit.Input{}, err
+	}
+	defer s.Close()
+	state, err := s.Management.Inspect(ctx)
+	if err != nil {
+		return audit.Input{}, err
+	}
+	live, err := s.Management.Live(ctx, state, k.interval)
+	return audit.Input{State: state, Live: &live}, err
+}
+
+// readBaseline reads the file of --baseline.
+func (k *auditCommand) readBaseline() (audit.Baseline, error) {
+	if k.baseline == "" {
+		return audit.Baseline{}, nil
+	}
+	data, err := os.ReadFile(k.baseline)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && k.writeBaseline == k.baseline:
+		return audit.Baseline{}, nil
+	case errors.Is(err, fs.ErrNotExist):
+		return audit.Baseline{}, fmt.Errorf("file %s does not exist; 'dlxctl audit --write-baseline %s' writes one", k.baseline, k.baseline)
+	case err != nil:
+		return audit.Baseline{}, fmt.Errorf("read %s: %w", k.baseline, reason(err))
+	}
+	return audit.ReadBaseline(filepath.ToSlash(k.baseline), data)
+}
+
+// saveBaseline writes the file of --write-baseline.
+func (k *auditCommand) saveBaseline(result audit.Result) error {
+	var b strings.Builder
+	if err := audit.WriteBaseline(&b, result); err != nil {
+		return err
+	}
+	if err := os.WriteFile(k.writeBaseline, []byte(b.String()), 0o644); err != nil { //nolint:gosec // a file for a repository
+		return fmt.Errorf("write %s: %w", k.writeBaseline, reason(err))
+	}
+	fmt.Fprintf(k.app.stderr, "wrote %s with %s; write a reason for each, and pass --baseline %s\n", k.writeBaseline,
+		text.Count(len(result.Findings)+len(result.Accepted), "finding"), k.writeBaseline)
+	return nil
+}
+
+// show prints a result in the format of --output.
+func (k *auditCommand) show(result audit.Result) error {
+	a := k.app
+	switch a.output {
+	case "json":
+		return audit.WriteJSON(a.stdout, result, Version())
+	case "markdown":
+		return audit.WriteMarkdown(a.stdout, result)
+	case "sarif":
+		return audit.WriteSARIF(a.stdout, result, Version())
+	}
+	plain := a.style()
+	return audit.WriteText(a.stdout, result, audit.TextOptions{
+		Verbose: k.verbose,
+		Style:   audit.Style{Error: plain.Blocked, Warning: plain.Change, Good: plain.Create},
+	})
+}
+
+// rules lists the rules.
+func (k *auditCommand) rules() error {
+	if k.app.output == "json" {
+		return audit.WriteRulesJSON(k.app.stdout)
+	}
+	return audit.WriteRules(k.app.stdout)
+}
+
+// explainRule explains one rule.
+func (k *auditCommand) explainRule() error {
+	rule, known := audit.RuleByID(k.explain)
+	if !known {
+		return usageError{fmt.Errorf("there is no rule %q%s; 'dlxctl audit --rules' lists them", k.explain, nearRule(k.explain))}
+	}
+	return audit.WriteExplanation(k.app.stdout, rule)
+}
+
+// nearRule suggests a rule for a name that is not one.
+func nearRule(name string) string {
+	var ids []string
+	for _, r := range audit.Rules() {
+		ids = append(ids, r.ID)
+	}
+	if near := topology.Nearest(name, ids); near != "" {
+		return fmt.Sprintf("; did you mean %q?", near)
+	}
+	return ""
+}

@@ -1,0 +1,196 @@
+package audit
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"gopkg.in/yaml.v3"
+
+	"github.com/dlxctl/dlxctl/internal/text"
+)
+
+// Entry is a finding that a team accepts for some time.
+type Entry struct {
+	// Rule and Object are those of the finding. Object is the name that the outputs print.
+	Rule   string `yaml:"rule"`
+	Object string `yaml:"object"`
+	// VHost is its virtual host. Empty is any.
+	VHost string `yaml:"vhost,omitempty"`
+	// Reason says why it is accepted.
+	Reason string `yaml:"reason"`
+	// Until is the last day on which it is accepted, as 2026-12-31. Empty is for ever.
+	Until string `yaml:"until,omitempty"`
+	line  int
+}
+
+// Baseline are the findings that a team accepts.
+type Baseline struct {
+	Entries []Entry
+	file    string
+}
+
+// dayFormat is the format of Entry.Until.
+const dayFormat = time.DateOnly
+
+// maxBaselineProblems is how many problems of a baseline are shown.
+const maxBaselineProblems = 20
+
+// ReadBaseline reads a baseline: a list in YAML or JSON. The error names each problem and its line.
+func ReadBaseline(name string, data []byte) (Baseline, error) {
+	b := Baseline{file: name}
+	var nodes []yaml.Node
+	switch err := yaml.Unmarshal(data, &nodes); {
+	case errors.Is(err, io.EOF):
+		return b, nil
+	case isTypeError(err):
+		return b, fmt.Errorf("%s: it is not a list; write a list of entries with rule, object and reason", name)
+	case err != nil:
+		first, _, _ := strings.Cut(strings.TrimPrefix(err.Error(), "yaml: "), "\n")
+		return b, fmt.Errorf("%s: %s; write a list of entries with rule, object and reason", name, first)
+	}
+	var problems []error
+	for _, node := range nodes {
+		e, err := b.entry(&node)
+		if err != nil {
+			problems = append(problems, err)
+		}
+		b.Entries = append(b.Entries, e)
+	}
+	if n := len(problems); n > maxBaselineProblems {
+		problems = append(problems[:maxBaselineProblems], fmt.Errorf("and %d more problems", n-maxBaselineProblems))
+	}
+	return b, errors.Join(problems...)
+}
+
+// isTypeError reports whether YAML is valid, and not what was expected.
+func isTypeError(err error) bool {
+	_, is := errors.AsType[*yaml.TypeError](err)
+	return is
+}
+
+// entry reads one entry.
+func (b Baseline) entry(node *yaml.Node) (Entry, error) {
+	fail := func(format string, args ...any) (Entry, error) {
+		return Entry{}, fmt.Errorf("%s:%d: %s", b.file, node.Line, fmt.Sprintf(format, args...))
+	}
+	if node.Kind != yaml.MappingNode {
+		return fail("an entry is not an object; write rule, object and reason")
+	}
+	keys := []string{"rule", "object", "vhost", "reason", "until"}
+	for i := 0; i < len(node.Content); i += 2 {
+		if key := node.Content[i].Value; !slices.Contains(keys, key) {
+			return fail("an entry has no key %q; the keys are %s", key, strings.Join(keys, ", "))
+		}
+	}
+	e := Entry{line: node.Line}
+	if err := node.Decode(&e); err != nil {
+		return fail("a value of an entry is not text; write it in quotes")
+	}
+	for _, missing := range []struct{ key, value string }{{"rule", e.Rule}, {"object", e.Object}, {"reason", e.Reason}} {
+		if strings.TrimSpace(missing.value) == "" {
+			return fail("an entry has no %s; each entry needs rule, object and reason", missing.key)
+		}
+	}
+	if _, known := RuleByID(e.Rule); !known {
+		return fail("there is no rule %q; 'dlxctl audit --rules' lists them", e.Rule)
+	}
+	if _, err := time.Parse(dayFormat, e.Until); e.Until != "" && err != nil {
+		return fail("until is %q; write a day, as in 2026-12-31", e.Until)
+	}
+	return e, nil
+}
+
+// accepts reports whether the entry is about a finding.
+func (e Entry) accepts(f Finding) bool {
+	return e.Rule == f.Rule && (e.VHost == "" || e.VHost == f.VHost) &&
+		(e.Object == f.DisplayName() || e.Object == f.Object.Name)
+}
+
+// expired reports whether the entry's last day is over. now is in the time zone of the reader.
+func (e Entry) expired(now time.Time) bool {
+	return e.Until != "" && now.Format(dayFormat) > e.Until
+}
+
+// Apply gives the result of reports with a baseline: the findings that it accepts do not count. An
+// entry that has expired accepts nothing.
+func (b Baseline) Apply(reports []Report, now time.Time) Result {
+	all := NewResult(reports)
+	out := all
+	out.Findings = nil
+	matched := make([]bool, len(b.Entries))
+	for _, f := range all.Findings {
+		counts := true
+		for i, e := range b.Entries {
+			if !e.accepts(f) {
+				continue
+			}
+			matched[i] = true
+			if counts && !e.expired(now) {
+				out.Accepted = append(out.Accepted, Accepted{f, e})
+				counts = false
+			}
+		}
+		if counts {
+			out.Findings = append(out.Findings, f)
+		}
+	}
+	for i, e := range b.Entries {
+		switch {
+		case !matched[i]:
+			out.Unmatched = append(out.Unmatched, e)
+		case e.expired(now):
+			out.Expired = append(out.Expired, e)
+		}
+	}
+	return out
+}
+
+// notes says what an entry of the baseline needs.
+func (r Result) baselineNotes() []string {
+	var out []string
+	for _, e := range r.Expired {
+		out = append(out, fmt.Sprintf("the baseline accepted %s of %s until %s; it counts again", e.Rule, text.Name(e.Object), e.Until))
+	}
+	for _, e := range r.Unmatched {
+		out = append(out, fmt.Sprintf("the baseline accepts %s of %s, which is not found; remove the entry in line %d", e.Rule,
+			text.Name(e.Object), e.line))
+	}
+	return out
+}
+
+// WriteBaseline writes a baseline that accepts all findings that count. Its reasons are for people
+// to write.
+func WriteBaseline(w io.Writer, r Result) error {
+	var entries []Entry
+	for _, a := range r.Accepted {
+		entries = append(entries, a.Entry)
+	}
+	for _, f := range r.Findings {
+		entries = append(entries, Entry{
+			Rule: f.Rule, Object: f.DisplayName(), VHost: f.VHost,
+			Reason: "accepted before it was looked at; write why",
+		})
+	}
+	slices.SortStableFunc(entries, func(a, b Entry) int {
+		return strings.Compare(a.VHost+"\x00"+a.Rule+"\x00"+a.Object, b.VHost+"\x00"+b.Rule+"\x00"+b.Object)
+	})
+	entries = slices.CompactFunc(entries, func(a, b Entry) bool {
+		return a.Rule == b.Rule && a.Object == b.Object && a.VHost == b.VHost
+	})
+	if entries == nil {
+		entries = []Entry{}
+	}
+	if _, err := io.WriteString(w, "# Findings of 'dlxctl audit' that are accepted. Add 'until: 2026-12-31' to look again.\n"); err != nil {
+		return err
+	}
+	enc := yaml.NewEncoder(w)
+	enc.SetIndent(2)
+	if err := enc.Encode(entries); err != nil {
+		return err
+	}
+	return enc.Close()
+}

@@ -1,0 +1,98 @@
+package audit_test
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/dlxctl/dlxctl/internal/audit"
+)
+
+func TestBaseline(t *testing.T) {
+	t.Parallel()
+	b := audit.Baseline{Entries: []audit.Entry{
+		{Rule: "dead-letter-unrouted", Object: "team0.queue0", VHost: "shop", Reason: "r", Until: "2026-11-22"},
+		{Rule: "dead-letter-unrouted", Object: "team1.queue1", Reason: "r", Until: "2026-11-21"},
+		{Rule: "dead-letter-unrouted", Object: "team2.queue2", VHost: "other", Reason: "r"},
+		{Rule: "binding-dangling", Object: "events -> b`q|x (order.*)", Reason: "r"},
+	}}
+	now := time.Date(2026, 11, 22, 23, 59, 0, 0, time.UTC)
+	r := b.Apply([]audit.Report{report()}, now)
+	if len(r.Accepted) != 2 || len(r.Findings) != len(report().Findings)-2 {
+		t.Errorf("%d accepted, %d count", len(r.Accepted), len(r.Findings))
+	}
+	if len(r.Expired) != 1 || r.Expired[0].Object != "team1.queue1" {
+		t.Errorf("expired: %+v", r.Expired)
+	}
+	if len(r.Unmatched) != 1 || r.Unmatched[0].Object != "team2.queue2" {
+		t.Errorf("unmatched: %+v", r.Unmatched)
+	}
+	if !r.Fails(audit.Error) {
+		t.Error("the other errors do not count")
+	}
+	var text bytes.Buffer
+	if err := audit.WriteText(&text, r, audit.TextOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"2 findings accepted by the baseline",
+		"the baseline accepted dead-letter-unrouted of team1.queue1 until 2026-11-21; it\n  counts again",
+		"the baseline accepts dead-letter-unrouted of team2.queue2, which is not found;",
+	} {
+		if !strings.Contains(text.String(), want) {
+			t.Errorf("the text lacks %q:\n%s", want, text.String())
+		}
+	}
+}
+
+// A baseline that was written is read, and accepts everything.
+func TestWrittenBaselineAcceptsAll(t *testing.T) {
+	t.Parallel()
+	known := report()
+	known.Findings = nil
+	for _, rule := range audit.Rules() {
+		known.Findings = append(known.Findings, finding(rule.ID, rule.Severity, `odd "name": #1`, 1), finding(rule.ID, rule.Severity, "- x", 1))
+	}
+	var b bytes.Buffer
+	if err := audit.WriteBaseline(&b, audit.NewResult([]audit.Report{known})); err != nil {
+		t.Fatal(err)
+	}
+	baseline, err := audit.ReadBaseline("b.yml", b.Bytes())
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := baseline.Apply([]audit.Report{known}, time.Now())
+	if len(r.Findings) > 0 || len(r.Unmatched) > 0 || len(r.Accepted) != len(known.Findings) {
+		t.Errorf("%d still count, %d entries match nothing", len(r.Findings), len(r.Unmatched))
+	}
+}
+
+func TestReadBaselineRefuses(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct{ data, want string }{
+		"no list":         {"rule: x\n", "b.yml: it is not a list; write a list of entries with rule, object and reason"},
+		"no object":       {"- x\n", "b.yml:1: an entry is not an object; write rule, object and reason"},
+		"unknown key":     {"- {rule: r, objects: q}\n", `b.yml:1: an entry has no key "objects"; the keys are rule, object, vhost, reason, until`},
+		"nothing in it":   {"\n- {}\n", "b.yml:2: an entry has no rule; each entry needs rule, object and reason"},
+		"no reason":       {"- {rule: r, object: q}\n", "b.yml:1: an entry has no reason; each entry needs rule, object and reason"},
+		"not a rule":      {`[{"rule": "r", "object": "q", "reason": "why"}]`, `b.yml:1: there is no rule "r"; 'dlxctl audit --rules' lists them`},
+		"a list as value": {"- {rule: [], object: q, reason: r}\n", "b.yml:1: a value of an entry is not text; write it in quotes"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, err := audit.ReadBaseline("b.yml", []byte(tc.data))
+			if err == nil {
+				t.Fatal("it was read")
+			}
+			if d := cmp.Diff(tc.want, err.Error()); d != "" {
+				t.Errorf("error (-want +got):\n%s", d)
+			}
+		})
+	}
+	if b, err := audit.ReadBaseline("b.yml", nil); err != nil || len(b.Entries) != 0 {
+		t.Errorf("an empty baseline: %+v, %v", b, err)
+	}
+}

@@ -1,0 +1,114 @@
+package audit
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/dlxctl/dlxctl/internal/text"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// WriteMarkdown writes a result as a comment for a pull request: the score, a table of the rules
+// with errors and warnings, and the evidence and fixes folded behind it. Notes are only counted.
+func WriteMarkdown(w io.Writer, r Result) error {
+	b := bufio.NewWriter(w)
+	fmt.Fprintf(b, "### dlxctl audit: %s\n\n**%s** (%s)\n", codeSpan(topology.Printable(r.Source)), upperFirst(r.Score()), r.counts())
+	groups := r.grouped(Warning)
+	if len(groups) > 0 {
+		fmt.Fprint(b, "\n| | what is wrong | where |\n| --- | --- | --- |\n")
+	}
+	for _, g := range groups {
+		for _, s := range g.rules {
+			fmt.Fprintf(b, "| %s | %s: %s ([%s](%s)) | %s |\n", severitySign(s.severity), g.title,
+				escapeMarkdown(lowerFirst(titleOf(s.rule))), s.rule, RulePage(s.rule), r.markdownNames(s.findings))
+		}
+	}
+	if n := len(r.Accepted); n > 0 {
+		fmt.Fprintf(b, "\n%s accepted by the baseline.\n", text.Count(n, "finding"))
+	}
+	for _, note := range r.baselineNotes() {
+		fmt.Fprintf(b, "\n:warning: %s\n", escapeMarkdown(upperFirst(note)))
+	}
+	for _, report := range r.Reports {
+		for _, what := range report.Unseen {
+			fmt.Fprintf(b, "\nNot seen: %s\n", escapeMarkdown(what))
+		}
+	}
+	if len(groups) > 0 {
+		fmt.Fprint(b, "\n<details><summary>Evidence and fixes</summary>\n")
+		for _, g := range groups {
+			for _, s := range g.rules {
+				r.markdownRule(b, s)
+			}
+		}
+		fmt.Fprint(b, "\n</details>\n")
+	}
+	return b.Flush()
+}
+
+// severitySign gives the sign of a severity in a table.
+func severitySign(s Severity) string {
+	if s == Error {
+		return ":x:"
+	}
+	return ":warning:"
+}
+
+// markdownNames lists the objects of a rule, as a cell of a table.
+func (r Result) markdownNames(findings []Finding) string {
+	const most = 5
+	var names []string
+	for _, f := range findings[:min(most, len(findings))] {
+		names = append(names, strings.ReplaceAll(codeSpan(r.name(f)), "|", `\|`))
+	}
+	out := strings.Join(names, ", ")
+	if more := len(findings) - most; more > 0 {
+		out += fmt.Sprintf(" and %d more", more)
+	}
+	return out
+}
+
+// markdownRule writes each finding of a rule, and the fix of the first.
+func (r Result) markdownRule(w io.Writer, s ruleFindings) {
+	fmt.Fprintf(w, "\n**%s**: %s\n\n", s.rule, escapeMarkdown(lowerFirst(titleOf(s.rule))))
+	for _, f := range s.findings {
+		place := ""
+		if f.Place() != "" {
+			place = " (" + codeSpan(topology.Printable(f.Place())) + ")"
+		}
+		fmt.Fprintf(w, "- %s%s: %s\n", codeSpan(r.name(f)), place, escapeMarkdown(topology.Printable(f.Evidence)))
+	}
+	if remedy := strings.TrimRight(s.findings[0].Remedy, "\n"); remedy != "" {
+		fence := strings.Repeat("`", max(3, longestBackticks(remedy)+1)) // names may hold backticks
+		fmt.Fprintf(w, "\nFix for %s:\n\n%s\n%s\n%s\n", codeSpan(r.name(s.findings[0])), fence, remedy, fence)
+	}
+}
+
+// codeSpan gives a text as code, whatever backticks it holds.
+func codeSpan(s string) string {
+	if n := longestBackticks(s); n > 0 {
+		fence := strings.Repeat("`", n+1)
+		return fence + " " + s + " " + fence
+	}
+	return "`" + s + "`"
+}
+
+// escapeMarkdown keeps names in a sentence from being read as markup.
+func escapeMarkdown(s string) string {
+	return strings.NewReplacer("*", `\*`, "_", `\_`, "`", "\\`", "<", "&lt;", "|", `\|`, "#", `\#`).Replace(s)
+}
+
+// longestBackticks gives the length of the longest run of backticks.
+func longestBackticks(s string) int {
+	longest, run := 0, 0
+	for _, c := range s {
+		run++
+		if c != '`' {
+			run = 0
+		}
+		longest = max(longest, run)
+	}
+	return longest
+}

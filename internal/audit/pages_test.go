@@ -1,0 +1,53 @@
+package audit_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/dlxctl/dlxctl/internal/audit"
+)
+
+// rulePages is the folder of the pages.
+const rulePages = "../../docs/rules"
+
+// The pages of the rules match the rules, and there are no others.
+func TestRulePages(t *testing.T) {
+	t.Parallel()
+	pages := map[string]string{"README.md": audit.RuleIndexMarkdown()}
+	for _, r := range audit.Rules() {
+		page, err := audit.RulePageMarkdown(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pages[r.ID+".md"] = page
+	}
+	if *update {
+		if err := os.RemoveAll(rulePages); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.MkdirAll(rulePages, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		for name, page := range pages {
+			if err := os.WriteFile(filepath.Join(rulePages, name), []byte(page), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return
+	}
+	for name, want := range pages {
+		if got, err := os.ReadFile(filepath.Join(rulePages, name)); err != nil || string(got) != want {
+			t.Errorf("docs/rules/%s differs from the rule (%v); run make golden", name, err)
+		}
+	}
+	files, err := os.ReadDir(rulePages)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		if _, wanted := pages[f.Name()]; !wanted {
+			t.Errorf("docs/rules/%s is of no rule; run make golden", f.Name())
+		}
+	}
+}

@@ -1,0 +1,168 @@
+package audit
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/dlxctl/dlxctl/internal/text"
+)
+
+// Result is what an audit of one or several virtual hosts found, as the outputs show it.
+type Result struct {
+	Reports []Report
+	// Source names what was audited: files, or the broker.
+	Source string
+	// Files says that files were audited, and not a broker.
+	Files bool
+	// Findings are those that count, the worst first.
+	Findings []Finding
+	// Accepted are those that the baseline accepts.
+	Accepted []Accepted
+	// Expired are entries of the baseline whose time is over, and Unmatched those that no
+	// finding matches.
+	Expired, Unmatched []Entry
+}
+
+// Accepted is a finding that an entry of the baseline accepts.
+type Accepted struct {
+	Finding
+	Entry Entry
+}
+
+// NewResult makes a result of reports, in which all findings count. See [Baseline.Apply].
+func NewResult(reports []Report) Result {
+	r := Result{Reports: reports}
+	for _, report := range reports {
+		r.Findings = append(r.Findings, report.Findings...)
+	}
+	slices.SortStableFunc(r.Findings, func(a, b Finding) int { return cmp.Compare(severityRank(a.Severity), severityRank(b.Severity)) })
+	return r
+}
+
+// severityRank orders severities: the worst is 0.
+func severityRank(s Severity) int { return slices.Index(Severities(), s) }
+
+// Severities gives the severities, worst first.
+func Severities() []Severity { return []Severity{Error, Warning, Note} }
+
+// Count gives how many findings of a severity count.
+func (r Result) Count(s Severity) int {
+	n := 0
+	for _, f := range r.Findings {
+		if f.Severity == s {
+			n++
+		}
+	}
+	return n
+}
+
+// Fails reports whether a finding counts that is as bad as s, or worse.
+func (r Result) Fails(s Severity) bool {
+	return slices.ContainsFunc(r.Findings, func(f Finding) bool { return severityRank(f.Severity) <= severityRank(s) })
+}
+
+// Fates gives the number of work queues of each fate.
+func (r Result) Fates() map[Fate]int {
+	out := map[Fate]int{}
+	for _, report := range r.Reports {
+		for _, fate := range report.Fates {
+			out[fate]++
+		}
+	}
+	return out
+}
+
+// Score gives the line that says of how many queues failed messages are kept.
+func (r Result) Score() string {
+	fates := r.Fates()
+	n := fates[Kept] + fates[Lost] + fates[Undecided]
+	if n == 0 {
+		return "there are no work queues whose messages could fail"
+	}
+	all := map[int]string{fates[Kept]: "kept", fates[Lost]: "lost"}
+	if what, only := all[n]; only {
+		return fmt.Sprintf("failed messages are %s in %s", what, text.Choose(n, "the only work queue", fmt.Sprintf("all %d work queues", n)))
+	}
+	return fmt.Sprintf("failed messages are kept in %d of %s, lost in %d, unknown in %d", fates[Kept],
+		text.Count(n, "work queue"), fates[Lost], fates[Undecided])
+}
+
+// counts gives "3 errors, 1 warning, 12 notes".
+func (r Result) counts() string {
+	return text.Count(r.Count(Error), "error") + ", " + text.Count(r.Count(Warning), "warning") + ", " +
+		text.Count(r.Count(Note), "note")
+}
+
+// ruleFindings are the findings of one rule and severity.
+type ruleFindings struct {
+	rule     string
+	severity Severity
+	findings []Finding
+}
+
+// resultGroup is a consequence, with the rules that found something.
+type resultGroup struct {
+	title string
+	rules []ruleFindings
+}
+
+// grouped gives the findings by consequence: the one with the worst finding first, and in each
+// the worst rules first, then those with the most findings. Those of lower severity than most
+// are left out.
+func (r Result) grouped(lowest Severity) []resultGroup {
+	groups := make([]resultGroup, len(resultGroups())+1)
+	for _, f := range r.Findings {
+		if severityRank(f.Severity) > severityRank(lowest) {
+			continue
+		}
+		i, title := groupOf(f.Rule)
+		g := &groups[i]
+		g.title = title
+		at := slices.IndexFunc(g.rules, func(s ruleFindings) bool { return s.rule == f.Rule && s.severity == f.Severity })
+		if at < 0 {
+			g.rules = append(g.rules, ruleFindings{rule: f.Rule, severity: f.Severity})
+			at = len(g.rules) - 1
+		}
+		g.rules[at].findings = append(g.rules[at].findings, f)
+	}
+	groups = slices.DeleteFunc(groups, func(g resultGroup) bool { return len(g.rules) == 0 })
+	for _, g := range groups {
+		slices.SortStableFunc(g.rules, func(a, b ruleFindings) int {
+			return cmp.Or(cmp.Compare(severityRank(a.severity), severityRank(b.severity)), cmp.Compare(len(b.findings), len(a.findings)))
+		})
+	}
+	slices.SortStableFunc(groups, func(a, b resultGroup) int {
+		return cmp.Compare(severityRank(a.rules[0].severity), severityRank(b.rules[0].severity))
+	})
+	return groups
+}
+
+// severalHosts reports whether names need their virtual host.
+func (r Result) severalHosts() bool { return len(r.Reports) > 1 }
+
+// name gives the name of a finding's object, with its virtual host where there are several.
+func (r Result) name(f Finding) string {
+	if r.severalHosts() {
+		return text.Name(f.VHost) + ": " + f.DisplayName()
+	}
+	return f.DisplayName()
+}
+
+// RuleByID gives a rule.
+func RuleByID(id string) (Rule, bool) {
+	rules := Rules()
+	i := slices.IndexFunc(rules, func(r Rule) bool { return r.ID == id })
+	if i < 0 {
+		return Rule{}, false
+	}
+	return rules[i], true
+}
+
+// titleOf gives the title of a rule, or its name.
+func titleOf(id string) string {
+	if r, ok := RuleByID(id); ok {
+		return r.Title
+	}
+	return id
+}

@@ -1,0 +1,268 @@
+package audit
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/dlxctl/dlxctl/internal/text"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// Style decorates fragments of text. The zero Style adds nothing.
+type Style struct {
+	Error, Warning, Heading, Good func(string) string
+}
+
+// TextOptions say how a result is written for people.
+type TextOptions struct {
+	Style Style
+	// Verbose shows notes, and each object with its evidence.
+	Verbose bool
+}
+
+// screenWidth is the number of columns of the text. Commands are longer: they are to be pasted.
+const screenWidth = 80
+
+// WriteText writes a result for a person to read. The first line says of how many queues failed
+// messages are kept. The findings follow, grouped by consequence, the worst first. The objects of
+// a rule share its evidence and its fix, those of the first of them, unless the options say
+// otherwise.
+func WriteText(w io.Writer, r Result, o TextOptions) error {
+	t := resultText{w: bufio.NewWriter(w), o: o, r: r}
+	t.head()
+	lowest := Warning
+	if o.Verbose {
+		lowest = Note
+	}
+	for _, g := range r.grouped(lowest) {
+		t.line("")
+		t.line("%s", paint(o.Style.Heading, g.title))
+		for _, s := range g.rules {
+			t.rule(s)
+		}
+	}
+	t.foot(lowest)
+	return t.w.Flush()
+}
+
+// resultText writes a result.
+type resultText struct {
+	w *bufio.Writer
+	o TextOptions
+	r Result
+}
+
+func (t *resultText) line(format string, args ...any) { fmt.Fprintf(t.w, format+"\n", args...) }
+
+// paint decorates a text.
+func paint(style func(string) string, s string) string {
+	if style == nil {
+		return s
+	}
+	return style(s)
+}
+
+// head writes the score and the counts.
+func (t *resultText) head() {
+	score, style := t.r.Score(), t.o.Style.Good
+	switch fates := t.r.Fates(); {
+	case fates[Lost] > 0:
+		style = t.o.Style.Error
+	case fates[Undecided] > 0:
+		style = t.o.Style.Warning
+	}
+	t.line("%s", paint(style, upperFirst(score)))
+	hidden := ""
+	if t.r.Count(Note) > 0 && !t.o.Verbose {
+		hidden = " (-v shows notes)"
+	}
+	t.wrapped("", "  ", fmt.Sprintf("%s%s in %s%s", t.r.counts(), hidden, t.r.Source, t.where()))
+	if t.r.severalHosts() {
+		t.hosts()
+	}
+}
+
+// where names the virtual host and the version, where there is one.
+func (t *resultText) where() string {
+	if len(t.r.Reports) != 1 {
+		return fmt.Sprintf(", %s", text.Count(len(t.r.Reports), "virtual host"))
+	}
+	only := t.r.Reports[0]
+	out := ", vhost " + text.Name(only.VHost)
+	if only.Version != "" {
+		out += ", RabbitMQ " + topology.Printable(only.Version)
+	}
+	return out
+}
+
+// hosts writes the virtual hosts that lose messages.
+func (t *resultText) hosts() {
+	var parts []string
+	for _, report := range t.r.Reports {
+		if lost := NewResult([]Report{report}).Fates()[Lost]; lost > 0 {
+			parts = append(parts, fmt.Sprintf("%s (%d)", text.Name(report.VHost), lost))
+		}
+	}
+	if len(parts) > 0 {
+		t.wrapped("queues that lose failed messages, by virtual host: ", "  ", foldNames(parts, 8, t.o.Verbose))
+	}
+}
+
+// rule writes the findings of a rule.
+func (t *resultText) rule(s ruleFindings) {
+	style := map[Severity]func(string) string{Error: t.o.Style.Error, Warning: t.o.Style.Warning}[s.severity]
+	title := fmt.Sprintf("%s: %s (%d)", s.rule, lowerFirst(titleOf(s.rule)), len(s.findings))
+	t.wrapped(fmt.Sprintf("  %s  ", paint(style, string(s.severity))), "    ", title)
+	if t.o.Verbose {
+		for _, f := range s.findings {
+			t.object(f)
+		}
+	} else {
+		t.objects(s.findings)
+	}
+	t.fix(s.findings[0])
+}
+
+// object writes one finding with its place and its evidence.
+func (t *resultText) object(f Finding) {
+	name := t.r.name(f)
+	if place := f.Place(); place != "" {
+		name += "  " + place
+	}
+	t.line("    %s", topology.Printable(name))
+	t.wrapped("      ", "      ", f.Evidence)
+	t.wrapped("      ", "      ", f.Consequence)
+}
+
+// objects writes the names of a rule's objects in one line, and the evidence of the first.
+func (t *resultText) objects(findings []Finding) {
+	var names []string
+	for _, f := range findings {
+		if name := t.r.name(f); len(names) == 0 || names[len(names)-1] != name {
+			names = append(names, name)
+		}
+	}
+	const nearly = screenWidth - len("    ") - len(" and 99 more; -v shows all")
+	shown := fitting(names, nearly)
+	line := strings.Join(names[:shown], ", ")
+	if more := len(names) - shown; more > 0 {
+		line += fmt.Sprintf(" and %d more; -v shows all", more)
+	}
+	t.line("    %s", topology.Printable(line))
+	first := findings[0]
+	evidence := first.Evidence
+	if len(names) > 1 {
+		evidence = t.r.name(first) + ": " + evidence
+	}
+	t.wrapped("    ", "    ", evidence)
+}
+
+// fitting gives how many names fit a line, at least one.
+func fitting(names []string, width int) int {
+	for i := range names {
+		if utf8.RuneCountInString(strings.Join(names[:i+1], ", ")) > width {
+			return max(i, 1)
+		}
+	}
+	return len(names)
+}
+
+// foldNames lists names, and counts those after the first ones.
+func foldNames(names []string, most int, all bool) string {
+	if all || len(names) <= most {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
+}
+
+// fix writes the remedy of the first finding of a rule.
+func (t *resultText) fix(f Finding) {
+	prefix := "    fix: "
+	for line := range strings.SplitSeq(strings.TrimRight(f.Remedy, "\n"), "\n") {
+		if line == "" {
+			continue
+		}
+		t.line("%s%s", prefix, line)
+		prefix = "         "
+	}
+}
+
+// foot writes what the baseline accepts, what could not be seen, and where to read on.
+func (t *resultText) foot(lowest Severity) {
+	t.line("")
+	if n := len(t.r.Accepted); n > 0 {
+		t.line("%s accepted by the baseline", text.Count(n, "finding"))
+	}
+	for _, note := range t.r.baselineNotes() {
+		t.wrapped("", "  ", note)
+	}
+	for _, report := range t.r.Reports {
+		for _, what := range report.Unseen {
+			t.wrapped("not seen: ", "  ", what)
+		}
+	}
+	if shown := t.r.grouped(lowest); len(shown) > 0 {
+		t.line("'dlxctl audit --explain %s' says why, and what to do", shown[0].rules[0].rule)
+	} else {
+		t.line("nothing to fix")
+	}
+}
+
+// wrapped writes a text over several lines: the first begins with first, the others with rest.
+// It is broken at spaces, and a word that is longer than a line is kept.
+func (t *resultText) wrapped(first, rest, s string) {
+	s = topology.Printable(s)
+	if s == "" {
+		return
+	}
+	line, width := first, visibleWidth(first)
+	empty := true
+	for word := range strings.FieldsSeq(s) {
+		n := utf8.RuneCountInString(word)
+		if !empty && width+1+n > screenWidth {
+			t.line("%s", line)
+			line, width, empty = rest, utf8.RuneCountInString(rest), true
+		}
+		if !empty {
+			line += " "
+			width++
+		}
+		line += word
+		width += n
+		empty = false
+	}
+	t.line("%s", line)
+}
+
+// visibleWidth gives the number of columns of a text, without the codes of its colors.
+func visibleWidth(s string) int {
+	n, code := 0, false
+	for _, r := range s {
+		switch {
+		case r == '\x1b':
+			code = true
+		case code:
+			code = r != 'm'
+		default:
+			n++
+		}
+	}
+	return n
+}
+
+// upperFirst makes the first letter a capital.
+func upperFirst(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
+
+// lowerFirst makes the first letter small, unless the word is a name or an abbreviation: those have
+// more capitals.
+func lowerFirst(s string) string {
+	word, _, _ := strings.Cut(s, " ")
+	if word == "" || strings.ContainsFunc(word[1:], unicode.IsUpper) {
+		return s
+	}
+	return strings.ToLower(s[:1]) + s[1:]
+}
