@@ -35,6 +35,7 @@ type auditCommand struct {
 	writeBaseline string
 	explain       string
 	listRules     bool
+	only, skip    []string // rules
 	allHosts      bool
 	verbose       bool
 	interval      time.Duration
@@ -68,6 +69,8 @@ Exit codes: 0, or 2 if there is a finding as bad as --fail-on that the baseline 
 	f.StringVar(&k.writeBaseline, "write-baseline", "", "write a baseline that accepts all findings to `FILE`, and exit with 0")
 	f.StringVar(&k.explain, "explain", "", "explain `RULE`: why it matters, how to fix it, an example")
 	f.BoolVar(&k.listRules, "rules", false, "list all rules")
+	f.StringSliceVar(&k.only, "rule", nil, "check only `RULE`; repeat the flag for several")
+	f.StringSliceVar(&k.skip, "skip-rule", nil, "do not check `RULE`; repeat the flag for several")
 	f.BoolVar(&k.allHosts, "all-vhosts", false, "audit all virtual hosts that the user may see")
 	f.BoolVarP(&k.verbose, "verbose", "v", false, "show notes, and each object with its evidence")
 	f.DurationVar(&k.interval, "interval", 0, "read the broker twice, `TIME` apart, to see which queues grow (30s)")
@@ -94,6 +97,7 @@ func (k *auditCommand) run(c *cobra.Command, args []string) error {
 	}
 	var reports []audit.Report
 	for _, in := range inputs {
+		in.Rules = k.selected()
 		reports = append(reports, audit.Run(in))
 	}
 	result := accepted.Apply(reports, time.Now())
@@ -125,12 +129,35 @@ func (k *auditCommand) check(c *cobra.Command, args []string) error {
 	case k.interval < 0:
 		return usageError{fmt.Errorf("--interval is %s; write a time such as 30s", k.interval)}
 	}
+	for _, id := range slices.Concat(k.only, k.skip) {
+		if err := knownRule(id); err != nil {
+			return err
+		}
+	}
 	for _, path := range args {
 		if isYAML(path) {
 			return usageError{fmt.Errorf("%s is no definitions file; name a topology file with -f: dlxctl audit -f %s", path, path)}
 		}
 	}
 	return nil
+}
+
+// selected returns the rules that --rule and --skip-rule leave. Nil is all that run by default.
+func (k *auditCommand) selected() []string {
+	if len(k.only)+len(k.skip) == 0 {
+		return nil
+	}
+	ids := []string{}
+	for _, r := range audit.Rules() {
+		wanted := !r.Off
+		if len(k.only) > 0 {
+			wanted = slices.Contains(k.only, r.ID)
+		}
+		if wanted && !slices.Contains(k.skip, r.ID) {
+			ids = append(ids, r.ID)
+		}
+	}
+	return ids
 }
 
 // inputs reads what to audit, and names it.
@@ -358,21 +385,25 @@ func (k *auditCommand) rules() error {
 
 // explainRule explains one rule.
 func (k *auditCommand) explainRule() error {
-	rule, known := audit.RuleByID(k.explain)
-	if !known {
-		return usageError{fmt.Errorf("there is no rule %q%s; 'dlxctl audit --rules' lists them", k.explain, nearRule(k.explain))}
+	if err := knownRule(k.explain); err != nil {
+		return err
 	}
+	rule, _ := audit.RuleByID(k.explain)
 	return audit.WriteExplanation(k.app.stdout, rule)
 }
 
-// nearRule suggests a rule for a name that is not one.
-func nearRule(name string) string {
+// knownRule refuses a name that is not a rule, and suggests one.
+func knownRule(id string) error {
+	if _, known := audit.RuleByID(id); known {
+		return nil
+	}
 	var ids []string
 	for _, r := range audit.Rules() {
 		ids = append(ids, r.ID)
 	}
-	if near := topology.Nearest(name, ids); near != "" {
-		return fmt.Sprintf("; did you mean %q?", near)
+	near := ""
+	if best := topology.Nearest(id, ids); best != "" {
+		near = fmt.Sprintf("; did you mean %q?", best)
 	}
-	return ""
+	return usageError{fmt.Errorf("there is no rule %q, see 'dlxctl audit --rules'%s", id, near)}
 }

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"gopkg.in/yaml.v3"
+	yamlv3 "gopkg.in/yaml.v3"
 
 	"github.com/dlxctl/dlxctl/internal/text"
 )
@@ -42,8 +42,8 @@ const maxBaselineProblems = 20
 // ReadBaseline reads a baseline: a list in YAML or JSON. The error names each problem and its line.
 func ReadBaseline(name string, data []byte) (Baseline, error) {
 	b := Baseline{file: name}
-	var nodes []yaml.Node
-	switch err := yaml.Unmarshal(data, &nodes); {
+	var nodes []yamlv3.Node
+	switch err := yamlv3.Unmarshal(data, &nodes); {
 	case errors.Is(err, io.EOF):
 		return b, nil
 	case isTypeError(err):
@@ -68,16 +68,16 @@ func ReadBaseline(name string, data []byte) (Baseline, error) {
 
 // isTypeError reports whether YAML is valid, and not what was expected.
 func isTypeError(err error) bool {
-	_, is := errors.AsType[*yaml.TypeError](err)
+	_, is := errors.AsType[*yamlv3.TypeError](err)
 	return is
 }
 
 // entry reads one entry.
-func (b Baseline) entry(node *yaml.Node) (Entry, error) {
+func (b Baseline) entry(node *yamlv3.Node) (Entry, error) {
 	fail := func(format string, args ...any) (Entry, error) {
 		return Entry{}, fmt.Errorf("%s:%d: %s", b.file, node.Line, fmt.Sprintf(format, args...))
 	}
-	if node.Kind != yaml.MappingNode {
+	if node.Kind != yamlv3.MappingNode {
 		return fail("an entry is not an object; write rule, object and reason")
 	}
 	keys := []string{"rule", "object", "vhost", "reason", "until"}
@@ -187,7 +187,7 @@ func WriteBaseline(w io.Writer, r Result) error {
 	if _, err := io.WriteString(w, "# Findings of 'dlxctl audit' that are accepted. Add 'until: 2026-12-31' to look again.\n"); err != nil {
 		return err
 	}
-	enc := yaml.NewEncoder(w)
+	enc := yamlv3.NewEncoder(w)
 	enc.SetIndent(2)
 	if err := enc.Encode(entries); err != nil {
 		return err

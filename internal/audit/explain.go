@@ -102,6 +102,7 @@ func (e Example) input() (Input, error) {
 	if e.Version != "" {
 		in.State.Version = e.Version
 	}
+	in.State.Usage, in.State.QueuePolicies = e.Usage, e.QueuePolicies
 	return in, nil
 }
 
@@ -111,13 +112,8 @@ func (e Example) findings(rule string) ([]Finding, error) {
 	if err != nil {
 		return nil, err
 	}
-	var out []Finding
-	for _, f := range Run(in).Findings {
-		if f.Rule == rule {
-			out = append(out, f)
-		}
-	}
-	return out, nil
+	in.Rules = []string{rule}
+	return Run(in).Findings, nil
 }
 
 // RulePageMarkdown gives the page of a rule: what it finds, why, how to fix it, an example that it

@@ -64,16 +64,17 @@ func resultGroups() []group {
 		{"Failed messages are lost", []string{
 			"dead-letter-exchange-missing", "dead-letter-queue-missing", "dead-letter-unrouted", "dead-letter-partly-unrouted",
 			"dead-letter-key-without-exchange", "expires-into-nothing", "overflows-into-nothing",
-			"delivery-limit-into-nothing", "at-least-once-not-in-effect", "dead-letters-at-most-once", "no-dead-lettering",
+			"delivery-limit-into-nothing", "overflow-not-supported", "at-least-once-not-in-effect", "dead-letters-at-most-once", "no-dead-lettering",
 			"consumer-acks-automatically",
 		}},
 		{"Dead letters are not kept", []string{
 			"dead-letter-queue-expires", "dead-letter-queue-deleted", "dead-letter-queue-drops",
 			"dead-letter-queue-delivery-limit", "dead-letter-queue-dead-letters", "policy-catches-dead-letter-queue",
-			"dead-letter-queue-shared", "dead-letters-growing", "oldest-dead-letter",
+			"dead-letter-queue-not-durable", "dead-letter-queue-refuses", "dead-letter-queue-shared",
+			"dead-letters-growing", "oldest-dead-letter",
 		}},
 		{"Retries are cut off, or never end", []string{
-			"cycle-cut", "dead-letters-to-itself", "retries-for-ever", "retry-shares-a-tier",
+			"cycle-cut", "dead-letters-to-itself", "retries-for-ever", "retry-queue-starves",
 		}},
 		{"Published messages are lost or arrive elsewhere", []string{
 			"alternate-exchange-missing", "no-alternate-exchange", "exchange-unbound", "queue-unbound", "binding-dangling",
@@ -82,16 +83,20 @@ func resultGroups() []group {
 		}},
 		{"Policies and arguments do not do what they say", []string{
 			"policies-tie", "policy-shadowed", "policy-overruled-by-argument", "policy-matches-nothing",
-			"policy-not-in-effect", "unknown-argument", "limit-minus-one-on-3x",
+			"policy-not-in-effect", "policy-passed-over", "argument-unknown", "limit-minus-one-on-3x",
 		}},
 		{"RabbitMQ refuses or changes the definitions", []string{
-			"mirroring-policy", "type-without-argument", "field-missing", "defined-twice",
+			"mirroring-policy", "type-without-argument", "field-missing", "defined-twice", "argument-refused",
+			"exchange-left-out",
+		}},
+		{"A migration or a run of the desk left something", []string{
+			"migration-unfinished", "legacy-still-bound", "desk-run-unfinished", "desk-messages-parked",
 		}},
 	}
 }
 
 // otherGroup is the consequence of rules that are in no group.
-const otherGroup = "Left over"
+const otherGroup = "Other"
 
 // groupOf gives the index of a rule's consequence, and its title.
 func groupOf(rule string) (int, string) {

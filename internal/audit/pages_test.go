@@ -3,6 +3,7 @@ package audit_test
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/dlxctl/dlxctl/internal/audit"
@@ -49,5 +50,24 @@ func TestRulePages(t *testing.T) {
 		if _, wanted := pages[f.Name()]; !wanted {
 			t.Errorf("docs/rules/%s is of no rule; run make golden", f.Name())
 		}
+	}
+}
+
+// Each rule is in one group of consequences, and each name in a group is a rule.
+func TestGroupsOfRules(t *testing.T) {
+	t.Parallel()
+	var ids []string
+	for _, r := range audit.Rules() {
+		ids = append(ids, r.ID)
+	}
+	for _, id := range audit.GroupedRules() {
+		if i := slices.Index(ids, id); i < 0 {
+			t.Errorf("a group has %s, which is no rule, or is in two groups", id)
+		} else {
+			ids = slices.Delete(ids, i, i+1)
+		}
+	}
+	for _, id := range ids {
+		t.Errorf("rule %s is in no group of consequences; add it in name.go", id)
 	}
 }

@@ -1,7 +1,6 @@
 package audit_test
 
 import (
-	"flag"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,8 +10,6 @@ import (
 
 	"github.com/dlxctl/dlxctl/internal/audit"
 )
-
-var update = flag.Bool("update", false, "write what the audit finds in testdata/real")
 
 func TestRealDefinitionsHaveTheseFindings(t *testing.T) {
 	t.Parallel()

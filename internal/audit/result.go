@@ -88,6 +88,18 @@ func (r Result) Score() string {
 		text.Count(n, "work queue"), fates[Lost], fates[Undecided])
 }
 
+// withoutDeadLettering gives how many queues lose what is rejected because they have no
+// dead-lettering. That is a note, as some are meant so, and it is the most frequent cause.
+func (r Result) withoutDeadLettering() int {
+	n := 0
+	for _, f := range r.Findings {
+		if f.Rule == "no-dead-lettering" {
+			n++
+		}
+	}
+	return n
+}
+
 // counts gives "3 errors, 1 warning, 12 notes".
 func (r Result) counts() string {
 	return text.Count(r.Count(Error), "error") + ", " + text.Count(r.Count(Warning), "warning") + ", " +

@@ -84,6 +84,10 @@ func (t *resultText) head() {
 	if t.r.severalHosts() {
 		t.hosts()
 	}
+	if n := t.r.withoutDeadLettering(); n > 0 {
+		t.wrapped("", "  ", fmt.Sprintf("%s dead-lettering: RabbitMQ deletes what their consumers reject; 'dlxctl import' writes a topology file that can add it",
+			text.Count(n, "queue")+text.Choose(n, " has no", " have no")))
+	}
 }
 
 // where names the virtual host and the version, where there is one.
@@ -124,7 +128,7 @@ func (t *resultText) rule(s ruleFindings) {
 	} else {
 		t.objects(s.findings)
 	}
-	t.fix(s.findings[0])
+	t.fix(s)
 }
 
 // object writes one finding with its place and its evidence.
@@ -155,7 +159,7 @@ func (t *resultText) objects(findings []Finding) {
 	t.line("    %s", topology.Printable(line))
 	first := findings[0]
 	evidence := first.Evidence
-	if len(names) > 1 {
+	if len(names) > 1 && !strings.Contains(evidence, first.DisplayName()) {
 		evidence = t.r.name(first) + ": " + evidence
 	}
 	t.wrapped("    ", "    ", evidence)
@@ -180,13 +184,16 @@ func foldNames(names []string, most int, all bool) string {
 }
 
 // fix writes the remedy of the first finding of a rule.
-func (t *resultText) fix(f Finding) {
+func (t *resultText) fix(s ruleFindings) {
 	prefix := "    fix: "
-	for line := range strings.SplitSeq(strings.TrimRight(f.Remedy, "\n"), "\n") {
+	if len(s.findings) > 1 {
+		prefix = "    fix of the first: "
+	}
+	for line := range strings.SplitSeq(strings.TrimRight(s.findings[0].Remedy, "\n"), "\n") {
 		if line == "" {
 			continue
 		}
-		t.line("%s%s", prefix, line)
+		t.line("%s%s", prefix, topology.Printable(line))
 		prefix = "         "
 	}
 }
@@ -205,10 +212,13 @@ func (t *resultText) foot(lowest Severity) {
 			t.wrapped("not seen: ", "  ", what)
 		}
 	}
-	if shown := t.r.grouped(lowest); len(shown) > 0 {
+	switch shown := t.r.grouped(lowest); {
+	case len(shown) > 0:
 		t.line("'dlxctl audit --explain %s' says why, and what to do", shown[0].rules[0].rule)
-	} else {
-		t.line("nothing to fix")
+	case len(t.r.Findings) > 0:
+		t.line("no errors and no warnings; -v shows the notes")
+	default:
+		t.line("nothing was found")
 	}
 }
 
