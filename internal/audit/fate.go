@@ -119,6 +119,10 @@ func (t *trip) enter(q *queue, m route.Message) Fate {
 	if q == t.start || q.role == work || q.role == managed || q.role == stream {
 		return Kept
 	}
+	if q.AutoDelete || q.args.HasAny("x-expires") {
+		t.way.discards = q.Name // it is deleted with its messages
+		return Lost
+	}
 	fate := Kept
 	for _, reason := range t.index.leaves(q) {
 		if !q.deadLetters {

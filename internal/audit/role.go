@@ -41,6 +41,8 @@ func (x *index) setRoles() {
 		switch {
 		case q.Type() == topology.Stream:
 			q.role = stream
+		case q.args.HasAny(topology.ArgMessageTTL) && x.delays(q, business):
+			q.role = retry
 		case business[q]:
 		case len(q.from) > 0 && q.args.HasAny(topology.ArgMessageTTL) && q.leadsElsewhere():
 			q.role = retry
@@ -149,6 +151,18 @@ func (x *index) carriesDeadLetters(e *exchange, seen map[string]bool) bool {
 	}
 	return slices.ContainsFunc(e.alternateOf, func(name string) bool {
 		return x.carriesDeadLetters(x.exchange[name], seen)
+	})
+}
+
+// delays reports whether messages wait in a queue before they come to a queue of the business: a
+// service publishes to it, as to the retry queues of many libraries. It has no consumers, as far as
+// that is known.
+func (x *index) delays(q *queue, business map[*queue]bool) bool {
+	if n, known := x.consumers(q); known && n > 0 {
+		return false
+	}
+	return slices.ContainsFunc(q.hops, func(h hop) bool {
+		return slices.ContainsFunc(h.queues, func(name string) bool { return name != q.Name && business[x.byName[name]] })
 	})
 }
 

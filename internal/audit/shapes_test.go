@@ -1,0 +1,133 @@
+package audit_test
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/dlxctl/dlxctl/internal/audit"
+)
+
+// Shapes of public definitions, each with what an audit says of it, notes left out, and of the
+// failures of its work queues.
+func TestTypicalShapes(t *testing.T) {
+	t.Parallel()
+	const plain = `"durable": true, "auto_delete": false`
+	for name, tc := range map[string]struct {
+		definitions string
+		want        []string
+	}{
+		"a dead-letter queue for each queue, by key": {
+			`{"exchanges": [{"name": "pay", "type": "direct", ` + plain + `}, {"name": "pay.dlx", "type": "direct", ` + plain + `}],
+ "queues": [
+  {"name": "in", ` + plain + `, "arguments": {"x-dead-letter-exchange": "pay.dlx", "x-dead-letter-routing-key": "in.dlq"}},
+  {"name": "in.dlq", ` + plain + `, "arguments": {}}],
+ "bindings": [
+  {"source": "pay", "destination": "in", "destination_type": "queue", "routing_key": "in"},
+  {"source": "pay.dlx", "destination": "in.dlq", "destination_type": "queue", "routing_key": "in.dlq"}]}`,
+			[]string{"in: kept"},
+		},
+		"one dead-letter queue that takes all keys": {
+			`{"exchanges": [{"name": "events", "type": "topic", ` + plain + `}, {"name": "dlx", "type": "topic", ` + plain + `}],
+ "queues": [
+  {"name": "alerts", ` + plain + `, "arguments": {"x-dead-letter-exchange": "dlx", "x-message-ttl": 86400000}},
+  {"name": "all", ` + plain + `, "arguments": {"x-dead-letter-exchange": "dlx", "x-message-ttl": 86400000}},
+  {"name": "dlq", ` + plain + `, "arguments": {}}],
+ "bindings": [
+  {"source": "events", "destination": "alerts", "destination_type": "queue", "routing_key": "alert.#"},
+  {"source": "events", "destination": "all", "destination_type": "queue", "routing_key": "#"},
+  {"source": "dlx", "destination": "dlq", "destination_type": "queue", "routing_key": "#"}]}`,
+			[]string{"alerts: kept", "all: kept"},
+		},
+		"a policy for all queues that expires and limits": {
+			`{"queues": [
+  {"name": "films", ` + plain + `, "arguments": {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "films.failed"}},
+  {"name": "films.failed", ` + plain + `, "arguments": {}}],
+ "policies": [{"name": "all", "pattern": ".*", "apply-to": "queues", "priority": 0, "definition": {"message-ttl": 3600000, "max-length": 10000}}]}`,
+			[]string{"error dead-letter-queue-drops films.failed", "error dead-letter-queue-expires films.failed", "films: lost"},
+		},
+		"limits and a TTL, and no dead-lettering": {
+			`{"queues": [{"name": "ticks", ` + plain + `, "arguments": {"x-message-ttl": 1800000, "x-max-length": 20000}}]}`,
+			[]string{"warning expires-into-nothing ticks", "warning overflows-into-nothing ticks", "ticks: lost"},
+		},
+		"a dead-letter queue with a week of retention and a limit": {
+			`{"queues": [
+  {"name": "pdf", ` + plain + `, "arguments": {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "pdf.dlq"}},
+  {"name": "pdf.dlq", ` + plain + `, "arguments": {"x-message-ttl": 604800000, "x-max-length": 10000}}]}`,
+			[]string{"error dead-letter-queue-drops pdf.dlq", "warning dead-letter-queue-expires pdf.dlq", "pdf: lost"},
+		},
+		"retries that the service publishes to queues with a TTL": {
+			`{"exchanges": [{"name": "events", "type": "direct", ` + plain + `}, {"name": "retry", "type": "headers", ` + plain + `},
+  {"name": "back", "type": "direct", ` + plain + `}],
+ "queues": [
+  {"name": "mail", ` + plain + `, "arguments": {}},
+  {"name": "mail.1m", ` + plain + `, "arguments": {"x-message-ttl": 60000, "x-dead-letter-exchange": "back"}},
+  {"name": "mail.2m", ` + plain + `, "arguments": {"x-message-ttl": 120000, "x-dead-letter-exchange": "back"}}],
+ "bindings": [
+  {"source": "events", "destination": "mail", "destination_type": "queue", "routing_key": "mail.send"},
+  {"source": "back", "destination": "mail", "destination_type": "queue", "routing_key": "mail.send"},
+  {"source": "retry", "destination": "mail.1m", "destination_type": "queue", "routing_key": "", "arguments": {"delay": "1"}},
+  {"source": "retry", "destination": "mail.2m", "destination_type": "queue", "routing_key": "", "arguments": {"delay": "2"}}]}`,
+			[]string{"mail: lost"},
+		},
+		"a # on a direct exchange": {
+			`{"exchanges": [{"name": "dlx", "type": "direct", ` + plain + `}],
+ "queues": [
+  {"name": "in", ` + plain + `, "arguments": {"x-dead-letter-exchange": "dlx"}}, {"name": "dlq", ` + plain + `, "arguments": {}}],
+ "bindings": [{"source": "dlx", "destination": "dlq", "destination_type": "queue", "routing_key": "#"}]}`,
+			[]string{"error dead-letter-unrouted in", "error wildcard-on-direct (binding)", "in: lost"},
+		},
+		"a retry loop that ends in a parking queue by the consumer": {
+			`{"exchanges": [{"name": "events", "type": "topic", ` + plain + `}],
+ "queues": [
+  {"name": "in", ` + plain + `, "arguments": {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "in.wait"}},
+  {"name": "in.wait", ` + plain + `, "arguments": {"x-message-ttl": 5000, "x-dead-letter-exchange": "events"}},
+  {"name": "in.parking", ` + plain + `, "arguments": {}}],
+ "bindings": [
+  {"source": "events", "destination": "in", "destination_type": "queue", "routing_key": "order.placed"},
+  {"source": "events", "destination": "in", "destination_type": "queue", "routing_key": "in.wait"}]}`,
+			[]string{"warning retries-for-ever in", "in: kept"},
+		},
+		"a retry loop that loses the key": {
+			`{"exchanges": [{"name": "events", "type": "topic", ` + plain + `}],
+ "queues": [
+  {"name": "in", ` + plain + `, "arguments": {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "in.wait"}},
+  {"name": "in.wait", ` + plain + `, "arguments": {"x-message-ttl": 5000, "x-dead-letter-exchange": "events"}}],
+ "bindings": [{"source": "events", "destination": "in", "destination_type": "queue", "routing_key": "order.placed"}]}`,
+			[]string{"error dead-letter-unrouted in.wait", "in: lost"},
+		},
+		"a fanout exchange and keys that are not known": {
+			`{"exchanges": [{"name": "events", "type": "fanout", ` + plain + `}, {"name": "dlx", "type": "direct", ` + plain + `}],
+ "queues": [
+  {"name": "in", ` + plain + `, "arguments": {"x-dead-letter-exchange": "dlx"}}, {"name": "dlq", ` + plain + `, "arguments": {}}],
+ "bindings": [
+  {"source": "events", "destination": "in", "destination_type": "queue", "routing_key": ""},
+  {"source": "dlx", "destination": "dlq", "destination_type": "queue", "routing_key": "in"}]}`,
+			[]string{"in: unknown"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			report := audit.Run(read(t, "shape.json", tc.definitions))
+			var got []string
+			for _, f := range report.Findings {
+				object := f.Object.Name
+				if f.Object.Kind == "binding" {
+					object = "(binding)"
+				}
+				if f.Severity != audit.Note {
+					got = append(got, fmt.Sprintf("%s %s %s", f.Severity, f.Rule, object))
+				}
+			}
+			for _, queue := range slices.Sorted(maps.Keys(report.Fates)) {
+				got = append(got, fmt.Sprintf("%s: %s", queue, report.Fates[queue]))
+			}
+			if d := cmp.Diff(tc.want, got); d != "" {
+				t.Errorf("(-want +got):\n%s", d)
+			}
+		})
+	}
+}
