@@ -29,7 +29,8 @@ func TestDestroyAndTheDesk(t *testing.T) {
 	if len(p.Changes) != 1 || p.Changes[0].Name != parked || p.Changes[0].Action != plan.Delete {
 		t.Fatalf("the plan is %+v", p.Changes)
 	}
-	if err := plan.Check(p, nil); !errors.Is(err, plan.ErrHazard) || !strings.Contains(err.Error(), "loses-messages="+parked) {
+	err := plan.Check(p, nil)
+	if !errors.Is(err, plan.ErrHazard) || !strings.Contains(err.Error(), "loses-messages="+parked) {
 		t.Errorf("parked messages need consent: %v", err)
 	}
 	if err := plan.Check(p, plan.Allow(plan.LosesMessages)); err != nil {
