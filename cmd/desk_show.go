@@ -4,10 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/dlxctl/dlxctl/internal/deadletter"
 	"github.com/dlxctl/dlxctl/internal/text"
@@ -99,17 +97,4 @@ func (k *deskShowCommand) check() error {
 		}
 	}
 	return nil
-}
-
-// width returns the columns of the terminal, 0 if stdout is none.
-func (a *app) width() int {
-	f, ok := a.stdout.(*os.File)
-	if !ok {
-		return 0
-	}
-	columns, _, err := term.GetSize(int(f.Fd()))
-	if err != nil {
-		return 0
-	}
-	return columns
 }

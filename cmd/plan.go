@@ -172,7 +172,7 @@ func (a *app) show(p plan.Plan, verbose bool) error {
 	case "markdown":
 		return plan.WriteMarkdown(a.stdout, p)
 	default:
-		return plan.WriteText(a.stdout, p, plan.TextOptions{Style: a.style(), Verbose: verbose})
+		return plan.WriteText(a.stdout, p, plan.TextOptions{Style: a.style(), Verbose: verbose, Width: a.width()})
 	}
 }
 
@@ -184,5 +184,8 @@ func (a *app) style() plan.Style {
 	paint := func(code string) func(string) string {
 		return func(s string) string { return "\x1b[" + code + "m" + s + "\x1b[0m" }
 	}
-	return plan.Style{Create: paint("32"), Change: paint("33"), Delete: paint("31"), Blocked: paint("1;31")}
+	return plan.Style{
+		Create: paint("32"), Change: paint("33"), Delete: paint("31"), Blocked: paint("1;31"),
+		Danger: paint("31"), Caution: paint("33"), Strong: paint("1"), Faint: paint("2"),
+	}
 }

@@ -203,6 +203,20 @@ func (a *app) color() bool {
 	return terminal(a.stdout) && !a.noColor && (!set || v == "") && !a.dumb()
 }
 
+// width returns how many columns stdout has: 0 if it is not a terminal, or one that shows plain
+// lines only.
+func (a *app) width() int {
+	f, ok := a.stdout.(*os.File)
+	if !ok || !terminal(a.stdout) || a.dumb() {
+		return 0
+	}
+	columns, _, err := term.GetSize(int(f.Fd()))
+	if err != nil {
+		return 0
+	}
+	return columns
+}
+
 // dumb reports whether the terminal, if there is one, shows plain lines only.
 func (a *app) dumb() bool {
 	v, _ := a.env("TERM")

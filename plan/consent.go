@@ -232,13 +232,18 @@ func (p Plan) Notes(allow []Consent) []string {
 func flow(names []string) string {
 	var out []string
 	for _, name := range names {
-		plain := func(r rune) bool {
-			return r >= 'A' && r <= 'Z' || r >= 'a' && r <= 'z' || strings.ContainsRune("._-", r) || r >= '0' && r <= '9'
-		}
-		if strings.ContainsFunc(name, func(r rune) bool { return !plain(r) }) || strings.Trim(name, "0123456789._-") == "" {
-			name = strconv.Quote(name)
-		}
-		out = append(out, name)
+		out = append(out, flowName(name))
 	}
 	return "[" + strings.Join(out, ", ") + "]"
+}
+
+// flowName gives a name as a value of a YAML file.
+func flowName(name string) string {
+	plain := func(r rune) bool {
+		return r >= 'A' && r <= 'Z' || r >= 'a' && r <= 'z' || strings.ContainsRune("._-", r) || r >= '0' && r <= '9'
+	}
+	if strings.ContainsFunc(name, func(r rune) bool { return !plain(r) }) || strings.Trim(name, "0123456789._-") == "" {
+		return strconv.Quote(name)
+	}
+	return name
 }

@@ -20,6 +20,7 @@ func (r *resolver) forgedDeaths() (f findings) {
 	for _, q := range r.want.Queues {
 		_, exists := found[q.Name]
 		if q.Label.Role == topology.RoleWork && q.Type() == topology.Quorum && !exists &&
+			!r.accepts("forged-x-death", q.Name) &&
 			r.effective(q)[topology.ArgDeadLetterStrategy] == topology.AtLeastOnce {
 			names = append(names, text.Name(q.Name))
 		}

@@ -151,6 +151,9 @@ func deleted(o topology.Object) Change {
 	return c
 }
 
+// whileUnused begins the reason of a change of a queue that is in use.
+const whileUnused = "the queue must be deleted and created again, which dlxctl does only while it is empty and has no consumers"
+
 // replaced gives the change for a queue whose arguments differ: deleted
 // and created again if this topology owns it and it is empty and unused, else blocked.
 func (r resolved) replaced(have, want topology.Queue, fields []Field) Change {
@@ -161,15 +164,16 @@ func (r resolved) replaced(have, want topology.Queue, fields []Field) Change {
 	case !marked || owner != r.want.Name:
 		return c
 	case have.Type() != want.Type() && want.Label.Role != topology.RoleWork:
-		c.Reason = typeRemedy(have, want)
+		c.Reason, c.Immutable, c.Fixes = typeRemedy(have, want), false, nil
 		return c
 	case slices.Contains(hazards, LosesMessages) || slices.Contains(hazards, StopsConsumers):
-		c.Reason = "the queue must be deleted and created again, which dlxctl does only while it is empty and has no consumers. " + c.Reason
+		c.Reason = whileUnused + ". " + c.Reason
 		return c
 	}
 	if want.Label.Role != topology.RoleWork && r.bound(have.Name) && !slices.Contains(hazards, DropsRouting) {
 		hazards = append(hazards, DropsRouting)
 	}
+	c.Immutable, c.Fixes = false, nil
 	c.Action, c.Hazards, c.Phase = Replace, hazards, creationPhase(Change{After: want, Label: want.Label})
 	c.AtMostOnce = deadLettersAtMostOnce(want.Arguments)
 	c.Reason = "its arguments cannot be changed in place: the queue is deleted and created again with its bindings; in between, messages for it have no queue"
@@ -204,11 +208,13 @@ func (r resolved) replacedExchange(have, want topology.Exchange, fields []Field)
 	if !marked || owner != r.want.Name || used || want.Label.Role != topology.RoleBusiness {
 		for _, f := range fields {
 			if f.Name == "durable" || f.Name == "auto-delete" {
+				c.Immutable = false
 				c.Reason = fmt.Sprintf("the exchange was declared with %s %s, for which topology files have no key; set external: true to keep the exchange as it is", f.Name, topology.FormatValue(f.Before))
 			}
 		}
 		return c
 	}
+	c.Immutable, c.Fixes = false, nil
 	c.Action, c.Hazards, c.Phase = Replace, []Hazard{DropsRouting}, creationPhase(Change{After: want, Label: want.Label})
 	c.Reason = "it cannot be changed in place: the exchange is deleted and created again; in between, publishers find no exchange"
 	return c

@@ -38,7 +38,7 @@ func Make(want topology.Compiled, state topology.State, o Options) Plan {
 		p.Changes, p.Drift = append(p.Changes, p.Drift...), nil
 		order(p.Changes)
 	}
-	p.VHost, p.Version, p.Cluster = state.VHost, state.Version, state.Cluster
+	p.VHost, p.Version, p.Cluster, p.allow = state.VHost, state.Version, state.Cluster, o.Allow
 	return p
 }
 
@@ -50,7 +50,7 @@ func diff(r resolved) Plan {
 	p := Plan{
 		Topology: r.want.Name, VHost: r.want.VHost, Fingerprint: fingerprint(r),
 		Changes: slices.Clone(r.refused), Warnings: r.warnings, Backoffs: r.want.Backoffs, WorkQueues: r.want.WorkQueues,
-		Removed: r.want.Removed, present: r.present,
+		Removed: r.want.Removed, Rescheduled: r.rescheduled, Places: r.want.Places, present: r.present,
 	}
 	exchanges := byName(r.have.Exchanges, func(e topology.Exchange) string { return e.Name })
 	for _, want := range r.want.Exchanges {
@@ -58,6 +58,8 @@ func diff(r resolved) Plan {
 			p.Changes = append(p.Changes, created(want))
 		} else if fields := differing(asFields(have.Properties()), asFields(want.Properties())); len(fields) > 0 {
 			p.Changes = append(p.Changes, r.replacedExchange(have, want, fields))
+		} else {
+			p.Unchanged++
 		}
 	}
 	replaced := map[string]bool{}
@@ -75,6 +77,8 @@ func diff(r resolved) Plan {
 			c := r.replaced(have, want, fields)
 			p.Changes = append(p.Changes, c)
 			replaced[want.Name] = c.Action == Replace
+		} else {
+			p.Unchanged++
 		}
 	}
 	bindings := byName(r.have.Bindings, topology.Binding.Identity)
@@ -84,10 +88,14 @@ func diff(r resolved) Plan {
 		wanted[id] = true
 		if _, ok := bindings[id]; !ok {
 			p.Changes = append(p.Changes, createdBinding(want))
+		} else {
+			p.Unchanged++
 		}
 	}
 	p.Changes = append(p.Changes, r.rebindings(replaced, wanted)...)
-	p.Changes = append(p.Changes, r.policyChanges()...)
+	policies := r.policyChanges()
+	p.Changes = append(p.Changes, policies...)
+	p.Unchanged += len(r.want.Policies) - countWanted(policies)
 	p.Changes = append(p.Changes, r.reroutes...)
 	deletions := r.deletions(wanted)
 	p.Changes = append(p.Changes, deletions...)
@@ -101,10 +109,22 @@ func diff(r resolved) Plan {
 	}
 	p.Retiring, p.Staying = r.orphans.retired, r.orphans.staying
 	endangered(&p)
+	p.Warnings = append(p.Warnings, r.renamed(p.Changes)...)
 	p.Warnings = append(p.Warnings, r.desk.leftBehind(p.Changes)...)
 	r.desk.block(p.Changes)
 	order(p.Changes)
 	return p
+}
+
+// countWanted counts the changes that leave an object.
+func countWanted(changes []Change) int {
+	n := 0
+	for _, c := range changes {
+		if c.After != nil {
+			n++
+		}
+	}
+	return n
 }
 
 // order puts changes into the order in which they are carried out. Blocked ones
@@ -138,7 +158,7 @@ func created(o topology.Object) Change {
 func blocked(have, want topology.Object, fields []Field) Change {
 	c := Change{
 		Action: Blocked, Kind: want.Kind(), Name: want.DisplayName(), Before: have, After: want, Fields: fields,
-		Label: want.Purpose(),
+		Label: want.Purpose(), Immutable: true, Fixes: fixes(have, want, fields),
 	}
 	ways := []string{
 		"set in the file what the exchange has", "use another name in the file",

@@ -20,6 +20,25 @@ type planJSON struct {
 	Changes     []changeJSON   `json:"changes"`
 	Drift       []changeJSON   `json:"drift"`
 	Warnings    []warningJSON  `json:"warnings"`
+	// Unchanged counts the objects of the file that are on the broker as the file wants them.
+	Unchanged int `json:"unchanged"`
+	// Backoffs are those whose tiers change.
+	Backoffs []rescheduleJSON `json:"backoffs"`
+}
+
+// rescheduleJSON is a backoff whose tiers change. The delays are those of the attempts, in order.
+type rescheduleJSON struct {
+	Name     string        `json:"name"`
+	Before   []string      `json:"before"`
+	After    []string      `json:"after"`
+	Queues   []string      `json:"queues"`
+	Position *positionJSON `json:"position,omitempty"`
+}
+
+// positionJSON is where a file declares an object.
+type positionJSON struct {
+	File string `json:"file"`
+	Line int    `json:"line"`
 }
 
 type brokerJSON struct {
@@ -35,6 +54,9 @@ type changeJSON struct {
 	Hazards []Hazard      `json:"hazards"`
 	Reason  string        `json:"reason"`
 	Stake   *stakeJSON    `json:"stake,omitempty"`
+	// Owner is that of the work queue that the object serves.
+	Owner    string        `json:"owner,omitempty"`
+	Position *positionJSON `json:"position,omitempty"`
 	*bindingJSON
 }
 
@@ -61,6 +83,8 @@ type fieldJSON struct {
 	Name   string `json:"name"`
 	Before any    `json:"before"`
 	After  any    `json:"after"`
+	// Fix says what to write in the file so that a blocked object can stay as it is.
+	Fix string `json:"fix,omitempty"`
 }
 
 type warningJSON struct {
@@ -77,7 +101,9 @@ func newPlanJSON(p Plan, dlxctl string) planJSON {
 	out := planJSON{
 		Version: 1, Dlxctl: dlxctl, Topology: p.Topology, VHost: p.VHost,
 		Broker: brokerJSON{p.Version, p.Cluster}, Fingerprint: p.Fingerprint,
-		Summary: map[Action]int{}, Changes: changesJSON(p.Changes), Drift: changesJSON(p.Drift), Warnings: []warningJSON{},
+		Summary: map[Action]int{}, Changes: p.changesJSON(p.Changes), Drift: p.changesJSON(p.Drift),
+		Warnings:  []warningJSON{},
+		Unchanged: p.Unchanged, Backoffs: []rescheduleJSON{},
 	}
 	for _, a := range Actions() {
 		out.Summary[a] = p.Count(a)
@@ -85,18 +111,41 @@ func newPlanJSON(p Plan, dlxctl string) planJSON {
 	for _, warning := range p.Warnings {
 		out.Warnings = append(out.Warnings, warningJSON(warning))
 	}
+	for _, r := range p.Rescheduled {
+		out.Backoffs = append(out.Backoffs, rescheduleJSON{
+			r.After.Name, delaysOf(r.Before), delaysOf(r.After), r.Queues, newPositionJSON(r.After.Place),
+		})
+	}
 	return out
 }
 
-func changesJSON(changes []Change) []changeJSON {
+// newPositionJSON returns nil for a place that is nowhere.
+func newPositionJSON(p topology.Place) *positionJSON {
+	if p.IsZero() {
+		return nil
+	}
+	return &positionJSON{p.File, p.Line}
+}
+
+// delaysOf gives the delay of each attempt.
+func delaysOf(b topology.Backoff) []string {
+	out := []string{}
+	for _, tier := range b.Tiers {
+		out = append(out, topology.FormatDelay(tier.Delay))
+	}
+	return out
+}
+
+func (p Plan) changesJSON(changes []Change) []changeJSON {
+	owners := byName(p.WorkQueues, func(w topology.WorkQueue) string { return w.Name })
 	out := make([]changeJSON, 0, len(changes))
 	for _, c := range changes {
 		j := changeJSON{
 			Action: c.Action, Kind: c.Kind, Name: c.Name, Fields: []fieldJSON{}, Hazards: []Hazard{},
-			Reason: c.Reason,
+			Reason: c.Reason, Owner: ownerOf(c, owners), Position: newPositionJSON(p.placeOf(c)),
 		}
 		for _, f := range c.Fields {
-			j.Fields = append(j.Fields, fieldJSON(f))
+			j.Fields = append(j.Fields, fieldJSON{f.Name, f.Before, f.After, c.Fixes[f.Name]})
 		}
 		j.Hazards = append(j.Hazards, c.Hazards...)
 		if c.AtMostOnce {

@@ -1,80 +1,221 @@
 package plan
 
 import (
-	"bufio"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// WriteMarkdown writes p as a comment for a pull request: the count first, then
-// what a reviewer must look at (what is blocked, hazards, drift, warnings), and
-// the whole plan folded behind it.
+// MarkdownLimit is the length of the longest comment that GitHub accepts, in characters.
+// WriteMarkdown writes no more.
+const MarkdownLimit = 65536
+
+// The shares of MarkdownLimit that the parts of a comment may use, in bytes. The full plan gets
+// what they leave.
+const (
+	blockedShare = 16000
+	hazardShare  = 12000
+	driftShare   = 4000
+	warningShare = 10000
+)
+
+// WriteMarkdown writes p as a comment for a pull request: the count first, then what a reviewer
+// must look at (what is blocked, hazards, drift, warnings), and the whole plan folded behind it.
+// A comment has at most [MarkdownLimit] characters, and says what it leaves out.
 func WriteMarkdown(w io.Writer, p Plan) error {
-	b := bufio.NewWriter(w)
-	fmt.Fprintf(b, "### dlxctl plan: topology %s, vhost %s%s\n\n**%s**\n", code(text.Name(p.Topology)),
+	m := &comment{}
+	fmt.Fprintf(m, "### dlxctl plan: topology %s, vhost %s%s\n\n**%s**\n", code(text.Name(p.Topology)),
 		code(text.Name(p.VHost)), where(p), Summary(p))
-	for _, c := range p.Changes {
-		if c.Action == Blocked {
-			fmt.Fprintf(b, "\n:no_entry: **%s %s is blocked.** %s\n", c.Kind, code(nameOf(c)), c.Reason)
-			for _, f := range c.Fields {
-				fmt.Fprintf(b, "- %s: %s → %s\n", f.Name, code(topology.Printable(value(f.Name, f.Before))),
-					code(topology.Printable(value(f.Name, f.After))))
-			}
-		}
+	m.list("", blockedRows(p), blockedShare, "blocked changes")
+	if p.hasImmutable() {
+		fmt.Fprintf(m, "\n%s.\n", escape(immutable))
 	}
-	hazardRows(b, p)
-	if len(p.Drift) > 0 {
-		fmt.Fprint(b, "\n**Drift**: no file declares these, and they touch the topology's objects; `--prune` deletes them.\n")
-		for _, c := range p.Drift {
-			fmt.Fprintf(b, "- %s %s\n", c.Kind, code(nameOf(c)))
-		}
+	m.list("\n| | needs consent | at risk |\n| --- | --- | --- |\n", hazardRows(p), hazardShare,
+		"changes that need consent")
+	var drift, warnings []string
+	for _, c := range p.Drift {
+		drift = append(drift, fmt.Sprintf("- %s %s\n", c.Kind, code(nameOf(c))))
 	}
-	if len(p.Warnings) > 0 {
-		fmt.Fprintln(b)
+	m.list("\n**Drift**: no file declares these, and they touch the topology's objects; `--prune` deletes them.\n",
+		drift, driftShare, "bindings")
+	for _, warning := range grouped(p.Warnings) {
+		warnings = append(warnings, fmt.Sprintf("- :warning: `%s`: %s\n", warning.Name, escape(warning.Text)))
 	}
-	for _, warning := range p.Warnings {
-		fmt.Fprintf(b, "- :warning: `%s`: %s\n", warning.Name, escape(warning.Text))
-	}
+	m.list("\n", warnings, warningShare, "warnings")
 	if !p.Empty() {
-		var text strings.Builder
-		if err := WriteText(&text, p, TextOptions{}); err != nil {
+		if err := m.plan(p); err != nil {
 			return err
 		}
-		fence := strings.Repeat("`", max(3, longestRun(text.String(), '`')+1)) // names may hold backticks
-		fmt.Fprintf(b, "\n<details><summary>Full plan</summary>\n\n%s\n%s%s\n\n</details>\n", fence, text.String(), fence)
 	}
-	return b.Flush()
+	_, err := io.WriteString(w, m.String())
+	return err
 }
 
-// hazardRows writes a table of the changes that need consent.
-func hazardRows(w io.Writer, p Plan) {
-	head := "\n| | needs consent | at risk |\n| --- | --- | --- |\n"
+// comment is a comment that is being written.
+type comment struct{ strings.Builder }
+
+// list writes rows below a heading, as many as fit into share bytes, and counts the others. Without
+// rows it writes nothing.
+func (m *comment) list(heading string, rows []string, share int, what string) {
+	if len(rows) == 0 {
+		return
+	}
+	m.WriteString(heading)
+	for i, row := range rows {
+		if share -= len(row); share < 0 {
+			fmt.Fprintf(m, "\n%d more %s are left out here: run `dlxctl plan` to see all.\n", len(rows)-i, what)
+			return
+		}
+		m.WriteString(row)
+	}
+}
+
+// plan writes the whole plan, folded. If it does not fit, the last lines are left out, and their
+// sections are named.
+func (m *comment) plan(p Plan) error {
+	var full strings.Builder
+	if err := WriteText(&full, p, TextOptions{}); err != nil {
+		return err
+	}
+	fence := strings.Repeat("`", max(3, longestRun(full.String(), '`')+1)) // names may hold backticks
+	head, tail := "\n<details><summary>Full plan</summary>\n\n"+fence+"\n", fence+"\n\n</details>\n"
+	body, rest := full.String(), ""
+	const notice = 1200 // what the line about the folded sections takes at most
+	if room := MarkdownLimit - m.Len() - len(head) - len(tail); len(body) > room {
+		body, rest = cut(body, max(0, room-notice))
+	}
+	m.WriteString(head + body + tail)
+	if rest != "" {
+		fmt.Fprintf(m, "\nThe plan is longer than a comment can be. %s\n", folded(rest))
+	}
+	return nil
+}
+
+// cut splits a text behind the last line that fits into n bytes.
+func cut(s string, n int) (kept, rest string) {
+	i := strings.LastIndexByte(s[:n], '\n') + 1
+	return s[:i], s[i:]
+}
+
+// folded says what a part of a plan holds: its lines, and its sections by their headings.
+func folded(rest string) string {
+	const named, longest = 10, 60
+	var names []string
+	lines := strings.Count(rest, "\n")
+	for paragraph := range strings.SplitSeq(rest, "\n\n") {
+		heading, _, more := strings.Cut(paragraph, "\n")
+		plain := more && heading != "" && !strings.ContainsAny(heading[:1], " +-~!>") && len(heading) <= longest
+		if plain {
+			names = append(names, code(topology.Printable(heading)))
+		}
+	}
+	line := fmt.Sprintf("%s left out here", text.Count(lines, "line")+text.Choose(lines, " is", " are"))
+	if len(names) > named {
+		names = append(names[:named], fmt.Sprintf("and %d more", len(names)-named))
+	}
+	if len(names) > 0 {
+		line += ", with the sections " + strings.Join(names, ", ")
+	}
+	return line + ": run `dlxctl plan` to see all."
+}
+
+// blockedRows gives the blocked changes, each with its fields and fixes.
+func blockedRows(p Plan) []string {
+	t := &textWriter{p: p}
+	var out []string
+	for _, c := range p.Changes {
+		if c.Action != Blocked {
+			continue
+		}
+		var b strings.Builder
+		fmt.Fprintf(&b, "\n:no_entry: **%s %s is blocked**", c.Kind, code(nameOf(c)))
+		if place := p.placeOf(c); !place.IsZero() {
+			fmt.Fprintf(&b, " (%s)", code(place.String()))
+		}
+		if reason := t.reason(c); reason != "" {
+			fmt.Fprintf(&b, ": %s", escape(reason))
+		}
+		b.WriteByte('\n')
+		for _, f := range c.Fields {
+			fmt.Fprintf(&b, "- %s: %s → %s", escape(f.Name), code(plain(f.Name, f.Before)), code(plain(f.Name, f.After)))
+			if fix := c.Fixes[f.Name]; fix != "" {
+				verb, object, _ := strings.Cut(fix, " ")
+				fmt.Fprintf(&b, "; %s %s", verb, code(topology.Printable(object)))
+			}
+			b.WriteByte('\n')
+		}
+		out = append(out, b.String())
+	}
+	return out
+}
+
+// plain gives a value as code shows it: a text without quotes, unless it needs them.
+func plain(name string, v any) string {
+	if s, ok := v.(string); ok && text.Name(s) == s && len(s) <= longPattern {
+		return s
+	}
+	return topology.Printable(value(name, v))
+}
+
+// hazardRows gives the rows of a table of the changes that need consent. Bindings of a queue or
+// exchange are one row, or none where the row of the queue says the same.
+func hazardRows(p Plan) []string {
+	own := map[string][]Hazard{}
+	for _, c := range p.Changes {
+		if c.Kind != topology.KindBinding {
+			own[c.Name] = append(own[c.Name], c.Hazards...)
+		}
+	}
+	bindings := map[string]int{} // by the text behind their number
+	var order, out []string
 	for _, c := range p.Changes {
 		refused := consents{}.refused(c)
 		if c.Action == Blocked || len(refused) == 0 {
 			continue
 		}
-		var names []string
-		for _, h := range refused {
-			name := "`" + string(h) + "`"
-			if p.consents(nil).cover(c, h) {
-				name += " (allowed: listed under `removed`)"
+		if b, ok := c.object().(topology.Binding); ok {
+			if slices.ContainsFunc(refused, func(h Hazard) bool { return !slices.Contains(own[b.Destination], h) }) {
+				row := fmt.Sprintf(" of %s | %s | |\n", cell(text.Name(b.Destination)), consentCell(p, c, refused))
+				if bindings[string(c.Action)+row] == 0 {
+					order = append(order, string(c.Action)+row)
+				}
+				bindings[string(c.Action)+row]++
 			}
-			names = append(names, name)
+			continue
 		}
 		stake := ""
 		if u := c.Stake; u != nil {
 			stake = fmt.Sprintf("%d ready, %d unacknowledged, %s, %s", u.Ready, u.Unacknowledged, text.Count(u.Bytes,
 				"byte"), u.ConsumersText())
 		}
-		fmt.Fprintf(w, "%s| %s %s %s | %s | %s |\n", head, c.Action, c.Kind, strings.ReplaceAll(code(nameOf(c)), "|",
-			`\|`), strings.Join(names, " "), stake)
-		head = ""
+		out = append(out, fmt.Sprintf("| %s %s %s | %s | %s |\n", c.Action, c.Kind, cell(nameOf(c)),
+			consentCell(p, c, refused), stake))
 	}
+	for _, row := range order {
+		action, rest, _ := strings.Cut(row, " ")
+		out = append(out, fmt.Sprintf("| %s %s %s", action, text.Count(bindings[row], "binding"), rest))
+	}
+	return out
+}
+
+// cell gives a name as code within a table.
+func cell(name string) string { return strings.ReplaceAll(code(name), "|", `\|`) }
+
+// consentCell names the hazards of a change.
+func consentCell(p Plan, c Change, hazards []Hazard) string {
+	var names []string
+	for _, h := range hazards {
+		name := "`" + string(h) + "`"
+		if p.consents(nil).cover(c, h) {
+			name += " (allowed: listed under `removed`)"
+		}
+		names = append(names, name)
+	}
+	return strings.Join(names, " ")
 }
 
 // code gives a text as code, whatever backticks it holds.

@@ -37,11 +37,11 @@ func TestWriteMarkdown(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := "### dlxctl plan: topology `shop`, vhost `/`, RabbitMQ 4.0.5\n" + `
-**0 to create, 0 to update, 0 to replace, 1 to delete, 0 to migrate, 1 blocked**
+**1 to delete, 1 blocked**
 
-:no_entry: **queue ` + "`q`" + ` is blocked.** It cannot be.
+:no_entry: **queue ` + "`q`" + ` is blocked**: It cannot be.
 - x-message-ttl: ` + "`(none)` → `60000 (1m)`" + `
-- x-queue-type: ` + "`\"quorum\"` → `\"classic\"`" + `
+- x-queue-type: ` + "`quorum` → `classic`" + `
 
 | | needs consent | at risk |
 | --- | --- | --- |
@@ -70,7 +70,9 @@ drift: no file declares these, and they touch the topology's objects; --prune de
 
 warning overruled: the policy p (pattern .*) does it
 
-0 to create, 0 to update, 0 to replace, 1 to delete, 0 to migrate, 1 blocked
+1 to delete, 1 blocked
+blocked: queue q
+needs consent: --allow 'loses-messages=a|b` + "`" + `c'
 ` + "```" + `
 
 </details>

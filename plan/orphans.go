@@ -1,7 +1,9 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -27,8 +29,9 @@ type orphans struct {
 	// losesDLX are the queues that are without dead-lettering once their policy is gone.
 	losesDLX map[string]bool
 
-	loops map[string]bool       // the backoffs whose failed queue is retired and stays; see retireFailed
-	kept  map[topology.Key]bool // what legacy queues still need; see living
+	tiers map[string][]retiredTier // the tiers among retired, by backoff
+	loops map[string]bool          // the backoffs whose failed queue is retired and stays; see retireFailed
+	kept  map[topology.Key]bool    // what legacy queues still need; see living
 }
 
 func (r *resolver) orphans(routes rerouting, wanted map[string]bool) *orphans {
@@ -48,6 +51,7 @@ func (r *resolver) orphans(routes rerouting, wanted map[string]bool) *orphans {
 func (r *orphans) collect() {
 	r.living()
 	queues := r.queues()
+	r.warnOfTiers()
 	_, returns := byName(r.want.Exchanges,
 		func(e topology.Exchange) string { return e.Name })[topology.ReturnExchangeName(r.want.Name)]
 	keeps := len(r.retired) > 0 && !returns
@@ -204,24 +208,59 @@ func (r *orphans) orphanedPolicies(wanted map[string]topology.Policy) {
 }
 
 // retires reports whether messages wait in a retired tier, or can still come to
-// it, and says so. The counts that it goes by are up to 5 seconds old: a tier
+// it, and notes it. The counts that it goes by are up to 5 seconds old: a tier
 // that is bound now is deleted by a later apply.
 func (r *orphans) retires(q topology.Queue, bound bool) bool {
 	u := r.state.Usage[q.Name]
 	if u.Ready+u.Unacknowledged == 0 && !bound {
 		return false
 	}
-	text := fmt.Sprintf("the tier %s is no longer in the file and holds %d messages", text.Name(q.Name),
-		u.Ready+u.Unacknowledged)
-	if bound {
-		text += ", or a few more: the broker updates its counts every 5 seconds"
+	tier := retiredTier{name: q.Name, messages: u.Ready + u.Unacknowledged, bound: bound}
+	tier.ttl, _ = q.Arguments[topology.ArgMessageTTL].(int64)
+	if r.tiers == nil {
+		r.tiers = map[string][]retiredTier{}
 	}
-	if ttl, ok := q.Arguments[topology.ArgMessageTTL].(int64); ok {
-		text += fmt.Sprintf("; the last leaves within %s", formatMillis(ttl))
-	}
-	r.warn("retired-tier", text+"; to delete it, run apply again then, or now with --wait")
+	r.tiers[q.Label.Backoff] = append(r.tiers[q.Label.Backoff], tier)
 	r.retired = append(r.retired, q.Name)
 	return true
+}
+
+// retiredTier is a tier that is no longer in the file and stays until it is empty.
+type retiredTier struct {
+	name     string
+	messages int64
+	bound    bool  // failed messages could still come to it when the broker was read
+	ttl      int64 // in milliseconds
+}
+
+// warnOfTiers warns of retired tiers that stay, once for each backoff.
+func (r *orphans) warnOfTiers() {
+	for _, backoff := range slices.Sorted(maps.Keys(r.tiers)) {
+		tiers := r.tiers[backoff]
+		slices.SortFunc(tiers, func(a, b retiredTier) int { return cmp.Compare(a.ttl, b.ttl) })
+		var total retiredTier
+		var delays []string
+		for _, tier := range tiers {
+			total.messages += tier.messages
+			total.bound = total.bound || tier.bound
+			total.ttl = max(total.ttl, tier.ttl)
+			delays = append(delays, formatMillis(tier.ttl))
+		}
+		line := fmt.Sprintf("the tier %s is no longer in the file and holds", text.Name(tiers[0].name))
+		if len(tiers) > 1 {
+			line = fmt.Sprintf("%d tiers of the backoff %s (%s) are no longer in the file and hold", len(tiers),
+				text.Name(backoff), strings.Join(delays, ", "))
+		}
+		line += " " + text.Count(total.messages, "message")
+		if total.bound {
+			line += ", or a few more: the broker updates its counts every 5 seconds"
+		}
+		if total.ttl > 0 {
+			line += "; the last leaves within " + formatMillis(total.ttl)
+		}
+		r.warn("retired-tier", line+"; to delete "+text.Choose(len(tiers), "it", "them")+
+			", run apply again then, or now with --wait")
+	}
 }
 
 // switches reports whether an exchange or policy is that of a migration under

@@ -38,7 +38,7 @@ func (r *resolver) overridden() (f findings) {
 				}
 				found[id].queues = append(found[id].queues, text.Name(q.Name))
 				if w, ok := r.works[q.Name]; ok && strings.HasPrefix(key, "max-length") && q.Type() == topology.Quorum &&
-					w.Backoff != topology.NoBackoff && shared[w.Backoff] > 1 {
+					w.Backoff != topology.NoBackoff && shared[w.Backoff] > 1 && !r.accepts("starves-tier", q.Name) {
 					found[id].starves = append(found[id].starves, text.Name(q.Name))
 				}
 			}
@@ -46,8 +46,10 @@ func (r *resolver) overridden() (f findings) {
 	}
 	for _, id := range order {
 		o := found[id]
-		f.warn("overruled", fmt.Sprintf("the policy %s (pattern %s) %s on %s%s", text.Name(o.policy.Name),
-			text.Name(o.policy.Pattern), o.change, some(o.queues), o.instead))
+		if !r.accepts("overruled", o.policy.Name) {
+			f.warn("overruled", fmt.Sprintf("the policy %s (pattern %s) %s on %s%s", text.Name(o.policy.Name),
+				text.Name(o.policy.Pattern), o.change, some(o.queues), o.instead))
+		}
 		if len(o.starves) > 0 {
 			f.warn("starves-tier",
 				fmt.Sprintf("the policy %s limits the length of %s, which shares its backoff: while it is full, it holds up the retries of the other queues; give it its own backoff", text.Name(o.policy.Name), some(o.starves)))

@@ -69,6 +69,12 @@ type Change struct {
 	Stake *topology.Usage
 	// Reason explains the change in words. For a blocked change it has the suggested fixes.
 	Reason string
+	// Fixes say, by the name of a field, what to write in the file so that the object can stay as
+	// it is. Only a change that is blocked because the broker cannot make it has them, and only
+	// if all of them together end it.
+	Fixes map[string]string
+	// Immutable says that the change is blocked because the broker cannot change the object.
+	Immutable bool
 	// Label says what the object is for.
 	Label topology.Label
 	// Phase orders the changes.
@@ -105,6 +111,13 @@ type Warning struct {
 	Text string
 }
 
+// Reschedule is a backoff of the file whose tiers on the broker differ from those of the file.
+type Reschedule struct {
+	Before, After topology.Backoff
+	// Queues are the work queues that have the backoff, in the order of the file.
+	Queues []string
+}
+
 // Plan is what has to be done. It is plain data: ordered, deterministic, and
 // the same for the same file and broker.
 type Plan struct {
@@ -136,7 +149,14 @@ type Plan struct {
 	// each backoff, and to group generated objects by the queue that they serve.
 	Backoffs   []topology.Backoff
 	WorkQueues []topology.WorkQueue
+	// Rescheduled are the backoffs whose tiers change, by name.
+	Rescheduled []Reschedule
+	// Places say where the file declares the objects.
+	Places map[topology.Key]topology.Place
+	// Unchanged is how many objects of the file are on the broker as the file wants them.
+	Unchanged int
 
+	allow   []Consent       // what was allowed when the plan was made
 	present func() *present // what the plan was made from, for Allowed; nil for a plan of other changes
 }
 

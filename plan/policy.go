@@ -130,7 +130,7 @@ func (r *resolver) starves(f *findings, q topology.Queue, base, want topology.Po
 	maps.Copy(effective, q.Arguments)
 	full := effective[topology.ArgOverflow] == topology.RejectPublish && effective.HasAny(topology.ArgMaxLength,
 		topology.ArgMaxLengthBytes)
-	if !q.External || !full || !r.shared(q.Name) {
+	if !q.External || !full || !r.shared(q.Name) || r.accepts("starves-tier", q.Name) {
 		return
 	}
 	limited := "its arguments limit"

@@ -215,7 +215,7 @@ func TestAChangedBackoffIsShown(t *testing.T) {
     after   1 delivery; dead at once
     messages that wait in a tier return to the queue and keep their attempt count
 
-0 to create, 1 to update, 0 to replace, 0 to delete, 0 to migrate, 0 blocked
+1 to update; 26 unchanged
 `
 	if got := text(t, p); got != want {
 		t.Errorf("the plan:\n%s", got)

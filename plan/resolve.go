@@ -22,6 +22,8 @@ type resolved struct {
 	// exchange that is missing or a name that another topology owns, and the warnings.
 	findings
 
+	// rescheduled are the backoffs whose tiers change.
+	rescheduled []Reschedule
 	// reroutes are the changes of where the failures of work queues go.
 	reroutes []Change
 	// withheld are the queues that replace a legacy queue which still exists: the name
@@ -107,7 +109,8 @@ func resolve(want topology.Compiled, state topology.State) resolved {
 	guards := r.guards(queues.want, orphans.stay.Queues)
 
 	out := resolved{
-		reroutes: routes.changes, withheld: waiting.withheld, policies: policies, orphans: orphans, guards: guards,
+		reroutes: routes.changes, rescheduled: r.rescheduled(), withheld: waiting.withheld, policies: policies,
+		orphans: orphans, guards: guards,
 		drift:          r.drift(),
 		queueArguments: queues.found, exchangeArguments: exchanges.found,
 		bindings: r.state.Have.Bindings, usage: state.Usage, desk: r.desk,
@@ -155,6 +158,11 @@ func newResolver(want topology.Compiled, state topology.State) *resolver {
 		works:  byName(want.WorkQueues, func(w topology.WorkQueue) string { return w.Name }),
 		attach: byName(want.Policies, func(p topology.Policy) string { return p.Label.Queue }),
 	}
+}
+
+// accepts reports whether the file settles a warning about an object.
+func (r *resolver) accepts(warning, object string) bool {
+	return topology.Accepts(r.want.Accepted, warning, []string{object})
 }
 
 // alarm warns of alarms in effect.
@@ -413,7 +421,8 @@ func (r *resolver) crashes() (f findings) {
 	for _, q := range r.want.Queues {
 		_, exists := found[q.Name]
 		_, limited := r.effective(q)[topology.ArgDeliveryLimit]
-		if q.Label.Role == topology.RoleWork && q.Type() == topology.Quorum && !exists && !limited {
+		if q.Label.Role == topology.RoleWork && q.Type() == topology.Quorum && !exists && !limited &&
+			!r.accepts("default-delivery-limit", q.Name) {
 			names = append(names, text.Name(q.Name))
 		}
 	}

@@ -189,8 +189,8 @@ func TestSavedPlanOfTheFirstRelease(t *testing.T) {
 	}
 	want := compiled(t, topology.Quorum, "exchanges: [{name: e, type: topic}]",
 		"queues: [{name: w, bindings: [{exchange: e, key: 'a.#'}], owner: team, severity: page}]", "removed: [gone]")
-	want.Places = nil // a saved plan belongs to no file
-	if d := cmp.Diff(want, s.Want); d != "" {
+	places := cmpopts.IgnoreTypes(topology.Place{}, map[topology.Key]topology.Place{}) // the first release saved none
+	if d := cmp.Diff(want, s.Want, places); d != "" {
 		t.Errorf("the topology is another one (-want +read):\n%s", d)
 	}
 	o := plan.Options{Prune: true, Allow: []plan.Consent{{Hazard: plan.DropsRouting, Object: "w"}}, SkipBlocked: true}

@@ -1,6 +1,8 @@
 package plan
 
 import (
+	"cmp"
+	"slices"
 	"time"
 
 	"github.com/dlxctl/dlxctl/topology"
@@ -29,6 +31,8 @@ type savedTopologyJSON struct {
 	Loops       []savedLoopJSON     `json:"loops"`
 	Removed     []string            `json:"removed"`
 	Works       []savedWorkJSON     `json:"works"`
+	Accept      []string            `json:"accept,omitempty"`
+	Places      []savedPlaceJSON    `json:"places,omitempty"`
 }
 
 type savedExchangeJSON struct {
@@ -82,6 +86,16 @@ type savedLoopJSON struct {
 	Exchange string            `json:"exchange"`
 	Steps    []savedStepJSON   `json:"steps"`
 	RetryOn  []topology.Reason `json:"retryOn"` // null is all
+	File     string            `json:"file,omitempty"`
+	Line     int               `json:"line,omitempty"`
+}
+
+// savedPlaceJSON is where the file has an object. Name is that of a topology.Key.
+type savedPlaceJSON struct {
+	Kind topology.Kind `json:"kind"`
+	Name string        `json:"name"`
+	File string        `json:"file"`
+	Line int           `json:"line"`
 }
 
 type savedStepJSON struct {
@@ -130,8 +144,9 @@ func savedTopology(t topology.Compiled) savedTopologyJSON {
 		}),
 		Loops: mapped(t.Backoffs, func(l topology.Backoff) savedLoopJSON {
 			steps := mapped(l.Tiers, func(s topology.Tier) savedStepJSON { return savedStepJSON{s.Delay, s.Queue} })
-			return savedLoopJSON{l.Name, l.FailedQueue, l.RetryExchange, steps, l.RetryOn}
+			return savedLoopJSON{l.Name, l.FailedQueue, l.RetryExchange, steps, l.RetryOn, l.Place.File, l.Place.Line}
 		}),
+		Accept: mapped(t.Accepted, topology.Acceptance.String), Places: savedPlaces(t.Places),
 		Works: mapped(t.WorkQueues, func(w topology.WorkQueue) savedWorkJSON {
 			return savedWorkJSON{w.Name, w.Backoff, w.DeadLetterQueue, w.Owner, w.Severity, w.Replaces}
 		}),
@@ -141,6 +156,7 @@ func savedTopology(t topology.Compiled) savedTopologyJSON {
 func (t savedTopologyJSON) topology() topology.Compiled {
 	return topology.Compiled{
 		Name: t.Name, VHost: t.VHost, Cluster: t.Cluster, CountHeader: t.CountHeader, Removed: t.Removed,
+		Accepted: mapped(t.Accept, topology.ParseAcceptance), Places: places(t.Places),
 		Topology: topology.Topology{
 			Exchanges: mapped(t.Exchanges, func(e savedExchangeJSON) topology.Exchange {
 				return topology.Exchange{
@@ -173,7 +189,7 @@ func (t savedTopologyJSON) topology() topology.Compiled {
 			})
 			return topology.Backoff{
 				Name: l.Backoff, FailedQueue: l.Failed, RetryExchange: l.Exchange, Tiers: steps,
-				RetryOn: l.RetryOn,
+				RetryOn: l.RetryOn, Place: topology.Place{File: l.File, Line: l.Line},
 			}
 		}),
 		WorkQueues: mapped(t.Works, func(w savedWorkJSON) topology.WorkQueue {
@@ -183,4 +199,28 @@ func (t savedTopologyJSON) topology() topology.Compiled {
 			}
 		}),
 	}
+}
+
+// savedPlaces gives places in a fixed order.
+func savedPlaces(places map[topology.Key]topology.Place) []savedPlaceJSON {
+	var out []savedPlaceJSON
+	for key, p := range places {
+		out = append(out, savedPlaceJSON{key.Kind, key.Name, p.File, p.Line})
+	}
+	slices.SortFunc(out, func(a, b savedPlaceJSON) int {
+		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name))
+	})
+	return out
+}
+
+// places gives what savedPlaces was given.
+func places(list []savedPlaceJSON) map[topology.Key]topology.Place {
+	if list == nil {
+		return nil
+	}
+	out := make(map[topology.Key]topology.Place, len(list))
+	for _, p := range list {
+		out[topology.Key{Kind: p.Kind, Name: p.Name}] = topology.Place{File: p.File, Line: p.Line}
+	}
+	return out
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -15,32 +14,53 @@ import (
 
 // Style decorates fragments of text. The zero Style adds nothing.
 type Style struct {
+	// Create, Change, Delete and Blocked are for the signs of actions.
 	Create, Change, Delete, Blocked func(string) string
+	// Danger is for hazards, Caution for the names of warnings, Strong for headings and the
+	// summary, Faint for places in files.
+	Danger, Caution, Strong, Faint func(string) string
+}
+
+// paint applies one function of a Style.
+func paint(style func(string) string, s string) string {
+	if style == nil || s == "" {
+		return s
+	}
+	return style(s)
 }
 
 // TextOptions say how a plan is written for people.
 type TextOptions struct {
 	Style Style
-	// Verbose shows generated objects one by one, with all fields.
+	// Verbose shows generated objects one by one, with all fields, in the order in which the
+	// changes are carried out.
 	Verbose bool
+	// Width is that of the terminal in columns: longer lines are wrapped at spaces. Zero: no
+	// line is wrapped.
+	Width int
 }
 
-// WriteText writes p for a person to read. It ends with a count. If there is nothing to do, the
-// count is the only line.
+// WriteText writes p for a person to read: grouped by owner and work queue, with the count and
+// what is blocked or needs consent at the end. If there is nothing to do, the count is the only
+// line.
 func WriteText(w io.Writer, p Plan, o TextOptions) error {
-	t := textWriter{w: bufio.NewWriter(w), o: o, p: p}
+	t := &textWriter{w: bufio.NewWriter(w), o: o, p: p}
 	if !p.Empty() || len(p.Drift) > 0 {
 		t.line("topology %s, vhost %s%s", text.Name(p.Topology), text.Name(p.VHost), where(p))
 		t.line("")
 	}
 	t.changes()
-	for _, warning := range p.Warnings {
-		t.line("warning %s: %s", warning.Name, warning.Text)
+	t.drift()
+	t.schedules()
+	t.immutable()
+	for _, warning := range grouped(p.Warnings) {
+		t.line("%s", paint(o.Style.Caution, "warning "+warning.Name+":")+" "+warning.Text)
 	}
-	if len(p.Warnings) > 0 {
-		t.line("")
+	t.gap(len(p.Warnings))
+	t.line("%s", paint(o.Style.Strong, Summary(p)))
+	for _, line := range p.attention() {
+		t.line("%s", paint(o.Style.Danger, line))
 	}
-	t.line("%s", Summary(p))
 	return t.w.Flush()
 }
 
@@ -59,16 +79,17 @@ func where(p Plan) string {
 	return ", " + strings.Join(parts, ", ")
 }
 
-// Summary counts the changes in one line.
-func Summary(p Plan) string {
-	if p.Empty() && len(p.Drift) > 0 {
-		return "no changes, and drift in " + text.Count(len(p.Drift), "place")
+// grouped gives warnings with those of one name next to each other.
+func grouped(warnings []Warning) []Warning {
+	first := map[string]int{}
+	for i, w := range warnings {
+		if _, seen := first[w.Name]; !seen {
+			first[w.Name] = i
+		}
 	}
-	if p.Empty() {
-		return "no changes: the broker matches the file"
-	}
-	return fmt.Sprintf("%d to create, %d to update, %d to replace, %d to delete, %d to migrate, %d blocked",
-		p.Count(Create), p.Count(Update), p.Count(Replace), p.Count(Delete), p.Count(Migrate), p.Count(Blocked))
+	out := slices.Clone(warnings)
+	slices.SortStableFunc(out, func(a, b Warning) int { return first[a.Name] - first[b.Name] })
+	return out
 }
 
 // textWriter writes a plan. Errors stay in w until it is flushed.
@@ -78,64 +99,66 @@ type textWriter struct {
 	p Plan
 }
 
-func (t textWriter) line(format string, args ...any) { fmt.Fprintf(t.w, format+"\n", args...) }
+func (t *textWriter) line(format string, args ...any) {
+	for _, line := range wrap(fmt.Sprintf(format, args...), t.o.Width) {
+		fmt.Fprintln(t.w, line)
+	}
+}
 
-// changes writes what people declared one by one, and what was generated for it
-// as one line for each group, unless all is to be shown.
-func (t textWriter) changes() {
-	generated := groups{by: map[groupKey]*group{}}
-	shown := false
-	for _, c := range t.p.Changes {
-		if !t.o.Verbose && c.Action != Blocked && isGenerated(c) {
-			generated.add(c)
-			continue
-		}
-		t.change(c)
-		shown = true
-	}
-	for _, g := range generated.list {
-		t.line("%s %s", t.symbol(g.action), g)
-		shown = true
-	}
-	shown = t.drift(shown) || shown
-	if t.schedules() || shown {
+// gap writes an empty line below n lines, if there are any.
+func (t *textWriter) gap(n int) {
+	if n > 0 {
 		t.line("")
 	}
 }
 
-// drift writes what no file declares, with a line between it and what is above. It
-// reports whether there was any.
-func (t textWriter) drift(below bool) bool {
-	if len(t.p.Drift) == 0 {
-		return false
+// changes writes the changes: one by one, or grouped.
+func (t *textWriter) changes() {
+	if !t.o.Verbose {
+		t.sections()
+		return
 	}
-	if below {
-		t.line("")
+	for _, r := range t.p.Rescheduled {
+		t.line("%s backoff %s: %s", t.symbol(Update), text.Name(r.After.Name), r.line())
+	}
+	for _, c := range t.p.Changes {
+		t.change(c, "")
+	}
+	t.gap(len(t.p.Changes))
+}
+
+// drift writes what no file declares.
+func (t *textWriter) drift() {
+	if len(t.p.Drift) == 0 {
+		return
 	}
 	t.line("drift: no file declares these, and they touch the topology's objects; --prune deletes them")
 	for _, c := range t.p.Drift {
 		t.line("  %s %s", c.Kind, nameOf(c))
 	}
-	return true
+	t.line("")
 }
 
-// isGenerated reports whether the change is one of many like it that the file
-// does not name, and nothing is at risk.
-func isGenerated(c Change) bool {
-	if c.Reroute != nil {
-		return false
+// immutable is what holds for all changes that the broker cannot make.
+const immutable = "RabbitMQ cannot change the arguments of an existing queue or exchange: it would answer 406 PRECONDITION_FAILED. If no suggested fix suits, use another name in the file, replace a queue with a new one (replaces: and dlxctl migrate), or delete the object manually when nothing needs it, and run apply again"
+
+// immutable writes once what holds for all changes that are blocked because the broker cannot
+// make them.
+func (t *textWriter) immutable() {
+	if !t.p.hasImmutable() {
+		return
 	}
-	if len(c.Hazards) > 0 || c.Action == Replace {
-		return false
-	}
-	if c.Kind == topology.KindPolicy {
-		return c.Action == Create && c.Reason == "" // it changes no policy of another team
-	}
-	return c.Label.Role != topology.RoleWork && c.Label.Role != topology.RoleBusiness
+	t.line("blocked: %s", immutable)
+	t.line("")
+}
+
+// hasImmutable reports whether a change is blocked because the broker cannot make it.
+func (p Plan) hasImmutable() bool {
+	return slices.ContainsFunc(p.Changes, func(c Change) bool { return c.Action == Blocked && c.Immutable })
 }
 
 // symbol gives the sign of an action.
-func (t textWriter) symbol(a Action) string {
+func (t *textWriter) symbol(a Action) string {
 	var sign string
 	style := t.o.Style.Change
 	switch a {
@@ -152,49 +175,67 @@ func (t textWriter) symbol(a Action) string {
 	case Blocked:
 		sign, style = "!", t.o.Style.Blocked
 	}
-	if style == nil {
-		return sign
-	}
-	return style(sign)
+	return paint(style, sign)
 }
 
-func (t textWriter) change(c Change) {
-	if c.Reroute != nil && c.Reroute.Queue != "" {
-		t.reroute(c)
-		return
-	}
+// change writes one change and what belongs to it.
+func (t *textWriter) change(c Change, indent string) {
+	t.line("%s%s", indent, t.head(c))
+	t.details(c, indent+"    ")
+}
+
+// head gives the first line of a change: its sign, the object, and the hazards.
+func (t *textWriter) head(c Change) string {
 	head := fmt.Sprintf("%s %s %s", t.symbol(c.Action), c.Kind, nameOf(c))
 	if typ := typeOf(c.After); typ != "" && (c.Action == Create || c.Action == Migrate) {
 		head += " (" + typ + ")"
 	}
-	t.line("%s%s", head, hazards(c))
+	if c.Reroute != nil && c.Reroute.Queue != "" {
+		head = fmt.Sprintf("%s %s %s", t.symbol(c.Action), c.Kind, text.Name(c.Name))
+		if len(c.Fields) > 0 {
+			head += fmt.Sprintf(": %s %v -> %v", c.Fields[0].Name, c.Fields[0].Before, c.Fields[0].After)
+		}
+	}
+	return head + paint(t.o.Style.Danger, hazards(c))
+}
+
+// details writes what is below the first line of a change: its fields, what is at risk, and why.
+func (t *textWriter) details(c Change, indent string) {
+	if c.Reroute != nil && c.Reroute.Queue != "" {
+		for _, f := range c.Fields[min(1, len(c.Fields)):] {
+			t.line("%sbefore  %v", indent, f.Before)
+			t.line("%safter   %v", indent, f.After)
+		}
+		t.line("%s%s", indent, c.Reason)
+		return
+	}
 	if c.Kind == topology.KindPolicy || t.o.Verbose || !slices.Contains([]Action{Create, Migrate, Delete}, c.Action) {
-		t.fields(c)
+		t.fields(c, indent)
 	}
 	if c.Stake != nil {
-		t.line("    holds %d ready, %d unacknowledged (%s); %s", c.Stake.Ready, c.Stake.Unacknowledged,
+		t.line("%sholds %d ready, %d unacknowledged (%s); %s", indent, c.Stake.Ready, c.Stake.Unacknowledged,
 			text.Count(c.Stake.Bytes, "byte"), c.Stake.ConsumersText())
 	}
-	if c.Reason != "" {
-		t.line("    %s", c.Reason)
+	if reason := t.reason(c); reason != "" {
+		t.line("%s%s", indent, reason)
 	}
 }
 
-// reroute writes a changed backoff, with the schedule before and after.
-func (t textWriter) reroute(c Change) {
-	head := fmt.Sprintf("%s %s %s", t.symbol(c.Action), c.Kind, text.Name(c.Name))
-	for i, f := range c.Fields {
-		if i == 0 {
-			t.line("%s: %s %v -> %v", head, f.Name, f.Before, f.After)
-			continue
-		}
-		t.line("    before  %v", f.Before)
-		t.line("    after   %v", f.After)
+// reason gives why a change is made or blocked. What all blocked changes have in common is said
+// once, by immutable.
+func (t *textWriter) reason(c Change) string {
+	if c.Action != Blocked || !c.Immutable {
+		return c.Reason
 	}
-	if len(c.Fields) == 0 {
-		t.line("%s", head)
+	var parts []string
+	if strings.HasPrefix(c.Reason, whileUnused) {
+		parts = append(parts, whileUnused)
 	}
-	t.line("    %s", c.Reason)
+	if len(c.Fixes) == 0 && c.Kind == topology.KindQueue && c.Label.Role == topology.RoleWork {
+		parts = append(parts, fmt.Sprintf("replace it with a new queue: add replaces: %s to that queue in the file, and run 'dlxctl migrate %s'",
+			flowName(c.Name), text.ShellQuote(c.Name)))
+	}
+	return strings.Join(parts, "; or ")
 }
 
 // hazards returns the names of a change's hazards as they are printed behind it.
@@ -221,21 +262,26 @@ func typeOf(object topology.Object) string {
 	}
 }
 
-func (t textWriter) fields(c Change) {
+func (t *textWriter) fields(c Change, indent string) {
 	width := 0
 	for _, f := range c.Fields {
 		width = max(width, len(f.Name))
 	}
 	for _, f := range c.Fields {
+		line := fmt.Sprintf("%s%-*s  ", indent, width, f.Name)
+		before, after := value(f.Name, f.Before), value(f.Name, f.After)
 		switch {
 		case c.Before == nil && f.Before == nil && f.After != nil:
-			t.line("    %-*s  %s", width, f.Name, value(f.Name, f.After))
-			continue
-		case value(f.Name, f.Before) == value(f.Name, f.After):
-			t.line("    %-*s  %s (unchanged)", width, f.Name, value(f.Name, f.After))
-			continue
+			line += after
+		case before == after:
+			line += after + " (unchanged)"
+		default:
+			line += before + " -> " + after
 		}
-		t.line("    %-*s  %s -> %s", width, f.Name, value(f.Name, f.Before), value(f.Name, f.After))
+		if fix := c.Fixes[f.Name]; fix != "" {
+			line += "; " + fix
+		}
+		t.line("%s", line)
 	}
 }
 
@@ -266,158 +312,6 @@ func formatMillis(ms int64) string { return topology.FormatDelay(millis(ms)) }
 
 // millis gives milliseconds as a duration.
 func millis(ms int64) time.Duration { return time.Duration(ms) * time.Millisecond }
-
-// schedule is when a message of a queue is delivered that fails each time.
-type schedule struct {
-	backoff string
-	// limit is how often a crash may return a delivery of it, -1 where the plan does
-	// not say.
-	limit int64
-}
-
-// schedules writes the deliveries of each new work queue as people ask for them,
-// those of one schedule together. It reports whether there were any.
-func (t textWriter) schedules() bool {
-	limits := map[string]int64{} // by work queue, new or changed
-	for _, c := range t.p.Changes {
-		if c.Label.Role != topology.RoleWork || c.Action == Delete {
-			continue
-		}
-		switch object := c.After.(type) {
-		case topology.Queue:
-			limits[c.Name] = limitOf(object.Arguments, topology.ArgDeliveryLimit)
-		case topology.Policy: // it sets the dead-lettering
-			limits[c.Label.Queue] = limitOf(object.Definition, topology.PolicyKey(topology.ArgDeliveryLimit))
-		case topology.Exchange, topology.Binding, nil: // they have no delivery limit
-		}
-	}
-	var order []schedule
-	queues := map[schedule][]string{}
-	for _, w := range t.p.WorkQueues {
-		limit, shown := limits[w.Name]
-		if !shown {
-			continue
-		}
-		s := schedule{w.Backoff, limit}
-		if queues[s] == nil {
-			order = append(order, s)
-		}
-		queues[s] = append(queues[s], text.Name(w.Name))
-	}
-	for i, s := range order {
-		if i == 0 {
-			t.line("")
-		}
-		t.line("  %s: %s%s", some(queues[s]), t.p.deliveries(s.backoff), crashes(s.limit))
-	}
-	return len(order) > 0
-}
-
-// limitOf gives the delivery limit among arguments, -1 if there is none.
-func limitOf(args topology.Arguments, name string) int64 {
-	if limit, ok := args[name].(int64); ok && limit >= 0 && limit < topology.Unlimited {
-		return limit
-	}
-	return -1
-}
-
-// crashes says what a delivery limit adds: RabbitMQ delivers a message that is
-// returned limit times more before it counts as a failure.
-func crashes(limit int64) string {
-	if limit < 0 {
-		return ""
-	}
-	return fmt.Sprintf("; each up to %s, if consumers crash or requeue (deliveryLimit %d)", text.Count(limit+1,
-		"time"), limit)
-}
-
-// deliveries says when a message is delivered that fails each time: "4 deliveries,
-// at 0s, +10s, +1m, +10m; dead after 11m10s at the earliest".
-func (p Plan) deliveries(backoff string) string {
-	loop, _ := topology.Compiled{Backoffs: p.Backoffs}.Backoff(backoff)
-	return deliveries(loop)
-}
-
-// deliveries says when a message of a loop is delivered that fails each time. A loop
-// without steps is no backoff at all.
-func deliveries(loop topology.Backoff) string {
-	if len(loop.Tiers) == 0 {
-		return "1 delivery; dead at once"
-	}
-	parts := []string{"at 0s"}
-	var total time.Duration
-	for i := 0; i < len(loop.Tiers); {
-		n := 1
-		for i+n < len(loop.Tiers) && loop.Tiers[i+n].Delay == loop.Tiers[i].Delay {
-			n++
-		}
-		part := "+" + topology.FormatDelay(loop.Tiers[i].Delay)
-		if n > 1 {
-			part += " ×" + strconv.Itoa(n)
-		}
-		parts = append(parts, part)
-		total += time.Duration(n) * loop.Tiers[i].Delay
-		i += n
-	}
-	return fmt.Sprintf("%d deliveries, %s; dead after %s at the earliest",
-		len(loop.Tiers)+1, strings.Join(parts, ", "), topology.FormatDelay(total))
-}
-
-// groups collects generated objects by what they serve.
-type groups struct {
-	list []*group
-	by   map[groupKey]*group
-}
-
-// groupKey is what the changes of one group have in common.
-type groupKey struct {
-	action Action
-	label  string
-}
-
-// group is what is generated for one backoff, one queue, or the topology.
-type group struct {
-	groupKey
-
-	counts     map[topology.Kind]int
-	atMostOnce bool
-}
-
-func (g *groups) add(c Change) {
-	label := "shared by the topology"
-	switch {
-	case c.Label.Backoff != "":
-		label = "backoff " + c.Label.Backoff
-	case c.Label.Queue != "":
-		label = "dead-lettering of " + text.Name(c.Label.Queue)
-	}
-	key := groupKey{c.Action, label}
-	found := g.by[key]
-	if found == nil {
-		found = &group{groupKey: key, counts: map[topology.Kind]int{}}
-		g.list, g.by[key] = append(g.list, found), found
-	}
-	found.counts[c.Kind]++
-	found.atMostOnce = found.atMostOnce || c.AtMostOnce
-}
-
-// String gives the group as one line: "backoff standard: 2 exchanges, 4 queues".
-func (g *group) String() string {
-	var parts []string
-	for _, k := range []topology.Kind{
-		topology.KindExchange, topology.KindQueue, topology.KindBinding,
-		topology.KindPolicy,
-	} {
-		if n := g.counts[k]; n > 0 {
-			parts = append(parts, text.Count(n, string(k)))
-		}
-	}
-	line := g.label + ": " + strings.Join(parts, ", ")
-	if g.atMostOnce {
-		line += " [" + atMostOnce + "]"
-	}
-	return line
-}
 
 // nameOf gives the name of a change's object. That of a binding is a line about it,
 // in which headers have quotes of their own.

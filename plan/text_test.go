@@ -55,11 +55,12 @@ no changes, and drift in 1 place
 			}},
 			`topology shop, vhost /
 
-+ binding docs -> q (format="pdf")
++ binding of q <- docs: format="pdf"
 - queue "a\"b" [stops-consumers]
     holds 1 ready, 0 unacknowledged (1 byte); 1 consumer
 
-1 to create, 0 to update, 0 to replace, 1 to delete, 0 to migrate, 0 blocked
+1 to create, 1 to delete
+needs consent: --allow '"stops-consumers=a""b"'
 `,
 		},
 		"the schedule of each queue": {
@@ -85,16 +86,16 @@ no changes, and drift in 1 place
 
 + queue q (quorum)
 + queue limited (quorum)
++ dead-lettering of inbox: 1 policy
 + queue unlimited (quorum)
 + queue audit (quorum)
-+ dead-lettering of inbox: 1 policy
 
   q, unlimited: 3 deliveries, at 0s, +10s, +1m; dead after 1m10s at the earliest
   limited: 3 deliveries, at 0s, +10s, +1m; dead after 1m10s at the earliest; each up to 6 times, if consumers crash or requeue (deliveryLimit 5)
   inbox: 3 deliveries, at 0s, +10s, +1m; dead after 1m10s at the earliest; each up to 1 time, if consumers crash or requeue (deliveryLimit 0)
   audit: 1 delivery; dead at once
 
-5 to create, 0 to update, 0 to replace, 0 to delete, 0 to migrate, 0 blocked
+5 to create
 `,
 		},
 	} {

@@ -46,8 +46,11 @@ type Compiled struct {
 	// Messages says how bodies are read and what is masked in them.
 	Messages Messages
 	// Places tells where the files declare exchanges, work queues, and the bindings of both. An
-	// object that dlxctl generates has no place, nor has any object of a saved plan.
+	// object that dlxctl generates has no place. A place is not part of an object, and is never
+	// compared.
 	Places map[Key]Place
+	// Accepted are the warnings that the file settles.
+	Accepted []Acceptance
 }
 
 // Place is a line of a file. Line counts from 1.
@@ -58,6 +61,9 @@ type Place struct {
 
 // String gives the place in the form that editors understand: file and line.
 func (p Place) String() string { return fmt.Sprintf("%s:%d", p.File, p.Line) }
+
+// IsZero reports whether p is nowhere.
+func (p Place) IsZero() bool { return p == Place{} }
 
 // Queue types, as x-queue-type and the management API spell them.
 const (
@@ -273,6 +279,8 @@ type Backoff struct {
 	Tiers []Tier
 	// RetryOn are the reasons for dead-lettering that are retried. Nil is all.
 	RetryOn []Reason
+	// Place is where the file has the backoff.
+	Place Place
 }
 
 // Retries reports whether a death for reason r is retried. An unknown reason is: the

@@ -70,10 +70,11 @@ func Decode(files []Source, lookup func(string) (string, bool)) (*Spec, []Proble
 	for _, f := range roots {
 		d.file = f.file
 		d.removed(f)
+		d.accept(f)
 	}
 	d.references()
 	d.problems = append(d.problems, checkNames(d.spec)...)
-	warnings := byPlace(d.warnings)
+	warnings := byPlace(d.unaccepted())
 	if len(d.problems) > 0 {
 		return nil, warnings, &Error{Problems: byPlace(d.problems)}
 	}
@@ -111,8 +112,9 @@ func (d *decoder) problem(pos Pos, msg, fix string) {
 	d.problems = append(d.problems, Problem{Pos: pos, Msg: msg, Fix: fix})
 }
 
-func (d *decoder) warn(pos Pos, name, msg, fix string) {
-	d.warnings = append(d.warnings, Problem{Pos: pos, Name: name, Msg: msg, Fix: fix})
+// warn adds the warning name about an object of the file.
+func (d *decoder) warn(pos Pos, name, object, msg, fix string) {
+	d.warnings = append(d.warnings, Problem{Pos: pos, Name: name, About: object, Msg: msg, Fix: fix})
 }
 
 func (d *decoder) at(n *yaml.Node) Pos { return Pos{File: d.file, Line: n.Line, Col: n.Column} }

@@ -58,6 +58,7 @@ func fileKeys() []key {
 		{"queues", "Work queues.", false, list(object(queueKeys()))},
 		{"messages", "How the bodies of messages are read, and what is masked in them, where dlxctl shows messages. Nothing of it is on the broker.", false, object(messagesKeys())},
 		{"removed", "Queues and exchanges that were removed from the file on purpose: apply may delete them although routing ends (hazard drops-routing), without --allow.", false, list(text())},
+		{"accept", "Warnings that are understood, as WARNING=OBJECT or WARNING: validate, plan and apply no longer print them.", false, list(text())},
 	}
 }
 

@@ -28,14 +28,14 @@ func (d *decoder) references() {
 	d.undeclaredExchanges()
 	d.replaced()
 	if len(d.spec.Queues) == 0 && len(d.problems) == 0 {
-		d.warn(d.spec.NamePos, "no-queues", fmt.Sprintf("the topology %q has no queues", d.spec.Name),
+		d.warn(d.spec.NamePos, "no-queues", d.spec.Name, fmt.Sprintf("the topology %q has no queues", d.spec.Name),
 			"apply creates no queue, and deletes the queues that it created earlier")
 	}
 	for _, b := range d.spec.Backoffs {
 		// A slip elsewhere is why, if there is one. A file whose queues are all left alone, as
 		// import writes it, has the backoff for later.
 		if managed && len(uses[b.Name]) == 0 && len(d.problems) == 0 {
-			d.warn(b.Pos, "unused-backoff", fmt.Sprintf("the backoff %q is used by no queue", b.Name),
+			d.warn(b.Pos, "unused-backoff", b.Name, fmt.Sprintf("the backoff %q is used by no queue", b.Name),
 				"dlxctl creates nothing for it")
 		}
 		d.ownBackoff(b, uses[b.Name])
@@ -178,8 +178,9 @@ func (d *decoder) fits(b *Binding, e Exchange) {
 		d.problem(b.Pos, fmt.Sprintf("binding has no key, and exchange %q is of type %s", e.Name, e.Type),
 			`add key; on a topic exchange "#" matches every message`)
 	}
-	if e.Type == topology.Fanout && len(b.Arguments) == 0 && slices.ContainsFunc(b.Keys, func(key string) bool { return key != "" }) {
-		d.warn(b.Pos, "ignored-key", fmt.Sprintf("binding has a key, and exchange %q is of type fanout", e.Name),
+	keyed := slices.ContainsFunc(b.Keys, func(key string) bool { return key != "" })
+	if e.Type == topology.Fanout && len(b.Arguments) == 0 && keyed {
+		d.warn(b.Pos, "ignored-key", e.Name, fmt.Sprintf("binding has a key, and exchange %q is of type fanout", e.Name),
 			"a fanout exchange ignores keys: remove the key, or change the type")
 	}
 	if b.Keys == nil {

@@ -44,6 +44,8 @@ type Spec struct {
 	Exchanges []Exchange
 	Queues    []Queue
 	Removed   []Removed
+	// Accept are the warnings that the files settle.
+	Accept []topology.Acceptance
 	// Messages is what applies to the messages of all queues.
 	Messages topology.Messages
 	// NamePos is where the name stands: what is generated beyond 255 bytes
@@ -158,6 +160,8 @@ type Problem struct {
 	// Name is the fixed name of a warning, such as unused-backoff. Empty for an
 	// error.
 	Name string
+	// About names the object that a warning is about. Empty: none.
+	About string
 	// Msg quotes the value and says what is wrong with it.
 	Msg string
 	// Fix says what to do about it. It may be empty where Msg says so.

@@ -1,0 +1,245 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/dlxctl/dlxctl/internal/text"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// layout writes the entries of one section. Their places in the files stand below each other.
+type layout struct {
+	*textWriter
+
+	indent string
+	// gone says that the heading tells why objects are deleted.
+	gone bool
+	rows []row
+	// made are the generated objects of queues that are created or deleted in this section.
+	made []madeGroup
+}
+
+// madeGroup is the generated objects of some queues.
+type madeGroup struct {
+	group
+
+	queues []string
+}
+
+// row is a line that is not written yet.
+type row struct {
+	text  string
+	place topology.Place
+	below func() // writes the lines below; nil: there are none
+}
+
+// furthest is the column at the right of which places stand at most. Places of longer lines
+// follow the text.
+const furthest = 84
+
+// flush writes the rows.
+func (l *layout) flush() {
+	for _, m := range l.made {
+		whose := "these " + text.Count(len(m.queues), "queue")
+		if len(m.queues) == 1 {
+			whose = text.Name(m.queues[0])
+		}
+		l.row(topology.Place{}, nil, "%s dead-lettering of %s: %s", l.symbol(m.action), whose, &m.group)
+	}
+	column := 0
+	for _, r := range l.rows {
+		if n := columns(r.text); n <= furthest && !r.place.IsZero() {
+			column = max(column, n)
+		}
+	}
+	for _, r := range l.rows {
+		line := r.text
+		if !r.place.IsZero() {
+			line += strings.Repeat(" ", max(0, column-columns(r.text))+2) + paint(l.o.Style.Faint, r.place.String())
+		}
+		l.line("%s", line)
+		if r.below != nil {
+			r.below()
+		}
+	}
+	l.rows = nil
+}
+
+func (l *layout) row(place topology.Place, below func(), format string, args ...any) {
+	l.rows = append(l.rows, row{l.indent + fmt.Sprintf(format, args...), place, below})
+}
+
+// entry adds the rows of one subject.
+func (l *layout) entry(e *entry) {
+	if e.reschedule != nil {
+		l.reschedule(e)
+	}
+	bindings, generated := slices.Clone(e.bindings), slices.Clone(e.generated)
+	for _, c := range e.changes {
+		line := l.head(c)
+		if e.isItself(c) {
+			line += l.folded(c, &bindings, &generated)
+		}
+		c.Reason = l.shown(c.Reason)
+		l.row(l.p.placeOf(c), func() { l.details(c, l.indent+"    ") }, "%s", line)
+	}
+	for _, g := range bindings {
+		below := func() { l.line("%s    %s", l.indent, l.shown(g.reason)) }
+		if l.shown(g.reason) == "" {
+			below = nil
+		}
+		l.row(g.place, below, "%s %s of %s%s%s", l.symbol(g.action), text.Plural(len(g.list), "binding"),
+			e.title(), sourcesOf(g.list), paint(l.o.Style.Danger, g.hazards))
+	}
+	for _, g := range generated {
+		l.row(l.p.placeOfSubject(e.subject), nil, "%s %s", l.symbol(g.action), l.generated(e, g))
+	}
+}
+
+// shown leaves out the reason that the heading gives.
+func (l *layout) shown(reason string) string {
+	if !l.gone {
+		return reason
+	}
+	return strings.TrimPrefix(strings.TrimPrefix(reason, gone), "; ")
+}
+
+// isItself reports whether c is the change of the subject, not of one of its parts.
+func (e *entry) isItself(c Change) bool {
+	return c.Name == e.name && c.Reroute == nil && (c.Kind == topology.KindQueue && e.kind == queueSubject ||
+		c.Kind == topology.KindExchange && e.kind == exchangeSubject)
+}
+
+// folded gives what the line of a queue or exchange says of the bindings and generated objects
+// that are made or deleted together with it, and takes them out of the lists. The generated
+// objects are counted for the whole section.
+func (l *layout) folded(c Change, bindings *[]*bindingGroup, generated *[]*group) string {
+	var out string
+	action := c.Action
+	if action == Migrate {
+		action = Create // its parts are created
+	}
+	if action != Create && action != Delete {
+		return ""
+	}
+	*bindings = slices.DeleteFunc(*bindings, func(g *bindingGroup) bool {
+		if g.action != action || g.reason != c.Reason || !strings.Contains(hazards(c), g.hazards) {
+			return false
+		}
+		out += sourcesOf(g.list)
+		return true
+	})
+	*generated = slices.DeleteFunc(*generated, func(g *group) bool {
+		if g.action != action {
+			return false
+		}
+		l.collect(c.Name, g)
+		return true
+	})
+	return out
+}
+
+// collect adds generated objects to those of the other queues of the section.
+func (l *layout) collect(queue string, g *group) {
+	i := slices.IndexFunc(l.made, func(m madeGroup) bool { return m.action == g.action })
+	if i < 0 {
+		i = len(l.made)
+		l.made = append(l.made, madeGroup{group: group{action: g.action, counts: map[topology.Kind]int{}}})
+	}
+	m := &l.made[i]
+	m.queues = append(m.queues, queue)
+	m.atMostOnce = m.atMostOnce || g.atMostOnce
+	for kind, n := range g.counts {
+		m.counts[kind] += n
+	}
+}
+
+// title names a subject within a line.
+func (e *entry) title() string {
+	if e.kind == exchangeSubject {
+		return "exchange " + text.Name(e.name)
+	}
+	return text.Name(e.name)
+}
+
+// generated gives the line about generated objects of an entry.
+func (l *layout) generated(e *entry, g *group) string {
+	switch e.kind {
+	case queueSubject:
+		return fmt.Sprintf("dead-lettering of %s: %s", text.Name(e.name), g)
+	case backoffSubject:
+		if g.action != Create || e.backoff == nil || e.reschedule != nil || g.counts[topology.KindExchange] == 0 {
+			return fmt.Sprintf("backoff %s: %s", text.Name(e.name), g)
+		}
+		waits := "no retries"
+		if len(e.backoff.Tiers) > 0 {
+			waits = fmt.Sprintf("%s; %s; dead after %s", delayList(*e.backoff), text.Count(e.queues, "queue"),
+				deadAfter(*e.backoff))
+		}
+		return fmt.Sprintf("backoff %s: %s (%s)", text.Name(e.name), waits, g)
+	case sharedSubject, exchangeSubject:
+	}
+	return "shared by the topology: " + g.String()
+}
+
+// reschedule adds the rows of a backoff whose tiers change, and takes the generated objects that
+// this makes and deletes out of the entry.
+func (l *layout) reschedule(e *entry) {
+	var made []string
+	for _, g := range e.generated {
+		made = append(made, fmt.Sprintf("%s %s", g.action, g))
+	}
+	e.generated = nil
+	l.row(e.reschedule.After.Place, func() {
+		l.line("%s    queues: %s", l.indent, some(displayed(e.reschedule.Queues)))
+		if len(made) > 0 {
+			l.line("%s    %s", l.indent, strings.Join(made, "; "))
+		}
+	}, "%s backoff %s: %s", l.symbol(Update), text.Name(e.name), e.reschedule.line())
+}
+
+// sourcesOf gives where bindings come from: " <- orders: order.placed, order.paid; audit".
+func sourcesOf(bindings []topology.Binding) string {
+	var order []string
+	details := map[string][]string{}
+	for _, b := range bindings {
+		if _, seen := details[b.Source]; !seen {
+			order = append(order, b.Source)
+			details[b.Source] = nil
+		}
+		if detail := detailOf(b); detail != "" {
+			details[b.Source] = append(details[b.Source], detail)
+		}
+	}
+	var parts []string
+	for _, source := range order {
+		part := text.Name(source)
+		if len(details[source]) > 0 {
+			part += ": " + strings.Join(details[source], ", ")
+		}
+		parts = append(parts, part)
+	}
+	return " <- " + strings.Join(parts, "; ")
+}
+
+// detailOf gives the key of a binding, or the headers that it matches.
+func detailOf(b topology.Binding) string {
+	headers := b.Arguments.WithoutX()
+	if len(headers) == 0 {
+		if b.Key != "" && (text.Name(b.Key) != b.Key || strings.ContainsAny(b.Key, ",; ")) {
+			return strconv.Quote(b.Key)
+		}
+		return b.Key
+	}
+	var parts []string
+	for _, name := range headers.Names() {
+		parts = append(parts, topology.Printable(name)+"="+topology.FormatValue(headers[name]))
+	}
+	if match, _ := b.Arguments[topology.ArgMatch].(string); strings.HasPrefix(match, "any") {
+		return strings.Join(parts, " or ")
+	}
+	return strings.Join(parts, " and ")
+}

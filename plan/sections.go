@@ -1,0 +1,252 @@
+package plan
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/dlxctl/dlxctl/internal/text"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// section is a part of a plan with a heading: what the topology shares, the work queues of one
+// owner, or what is no longer in the file.
+type section struct {
+	rank    sectionRank
+	owner   string
+	entries []*entry
+}
+
+// sectionRank orders the sections. Owners come in the order of the file.
+type sectionRank int
+
+const (
+	sharedSection sectionRank = iota
+	ownerSection
+	ownerlessSection
+	goneSection
+)
+
+// title gives the heading.
+func (s section) title() string {
+	switch s.rank {
+	case sharedSection:
+		return "shared by all queues"
+	case ownerlessSection:
+		return "no owner"
+	case goneSection:
+		return "no longer in the file"
+	case ownerSection:
+	}
+	return text.Name(s.owner)
+}
+
+// sections writes the changes by owner and by subject. If all work queues have the same owner, or
+// none, there are no headings.
+func (t *textWriter) sections() {
+	titled := slices.ContainsFunc(t.p.WorkQueues, func(w topology.WorkQueue) bool {
+		return w.Owner != t.p.WorkQueues[0].Owner
+	})
+	sections := t.p.sections()
+	for _, s := range sections {
+		l := layout{textWriter: t, gone: titled && s.rank == goneSection}
+		if titled {
+			t.line("%s", paint(t.o.Style.Strong, s.title()))
+			l.indent = "  "
+		}
+		for _, e := range s.entries {
+			l.entry(e)
+		}
+		l.flush()
+		if titled {
+			t.line("")
+		}
+	}
+	if !titled {
+		t.gap(len(sections))
+	}
+}
+
+// sections groups the changes.
+func (p Plan) sections() []section {
+	works := map[string]int{} // the place of a work queue in the file, from 1
+	owners := map[string]int{}
+	for i, w := range p.WorkQueues {
+		works[w.Name] = i + 1
+		if owners[w.Owner] == 0 {
+			owners[w.Owner] = i + 1
+		}
+	}
+	var out []section
+	index := map[sectionKey]int{}
+	for _, e := range p.entries() {
+		key := p.sectionOf(e, works)
+		i, known := index[key]
+		if !known {
+			i = len(out)
+			index[key] = i
+			out = append(out, section{rank: key.rank, owner: key.owner})
+		}
+		out[i].entries = append(out[i].entries, e)
+	}
+	for _, s := range out {
+		slices.SortStableFunc(s.entries, func(a, b *entry) int {
+			return cmp.Or(cmp.Compare(a.kind, b.kind), cmp.Compare(works[a.name], works[b.name]))
+		})
+	}
+	slices.SortStableFunc(out, func(a, b section) int {
+		return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(owners[a.owner], owners[b.owner]))
+	})
+	return out
+}
+
+// sectionKey tells sections apart.
+type sectionKey struct {
+	rank  sectionRank
+	owner string
+}
+
+// sectionOf gives the section of an entry. works has the work queues of the file.
+func (p Plan) sectionOf(e *entry, works map[string]int) sectionKey {
+	at := works[e.name]
+	switch {
+	case e.kind == queueSubject && at > 0 && p.WorkQueues[at-1].Owner != "":
+		return sectionKey{ownerSection, p.WorkQueues[at-1].Owner}
+	case e.kind != sharedSubject && at == 0 && e.deletesOnly() && p.placeOfSubject(e.subject).IsZero():
+		return sectionKey{goneSection, ""}
+	case e.kind == queueSubject:
+		return sectionKey{ownerlessSection, ""}
+	}
+	return sectionKey{sharedSection, ""}
+}
+
+// entry is all that a plan changes of one subject.
+type entry struct {
+	subject
+
+	// changes are shown one by one: the subject itself, and what is at risk.
+	changes []Change
+	// bindings are those from declared exchanges, grouped.
+	bindings []*bindingGroup
+	// generated are the other changes, counted.
+	generated []*group
+	// reschedule is the change of a backoff. Nil: its tiers stay as they are.
+	reschedule *Reschedule
+	// waits is the backoff of the subject. Nil: it is no backoff of the file.
+	backoff *topology.Backoff
+	queues  int // that have the backoff
+}
+
+// bindingGroup is bindings of one subject that are made or deleted alike.
+type bindingGroup struct {
+	action          Action
+	hazards, reason string
+	list            []topology.Binding
+	place           topology.Place // of the first
+}
+
+// group is generated objects of one subject that are made or deleted alike.
+type group struct {
+	action     Action
+	counts     map[topology.Kind]int
+	atMostOnce bool
+}
+
+// String gives the counts: "2 exchanges, 4 queues".
+func (g *group) String() string {
+	var parts []string
+	for _, k := range []topology.Kind{
+		topology.KindExchange, topology.KindQueue, topology.KindBinding,
+		topology.KindPolicy,
+	} {
+		if n := g.counts[k]; n > 0 {
+			parts = append(parts, text.Count(n, string(k)))
+		}
+	}
+	line := strings.Join(parts, ", ")
+	if g.atMostOnce {
+		line += " [" + atMostOnce + "]"
+	}
+	return line
+}
+
+// entries collects the changes by subject, in the order in which they come first.
+func (p Plan) entries() []*entry {
+	var out []*entry
+	by := map[subject]*entry{}
+	at := func(s subject) *entry {
+		if by[s] == nil {
+			by[s] = &entry{subject: s}
+			out = append(out, by[s])
+		}
+		return by[s]
+	}
+	for i := range p.Rescheduled {
+		at(subject{backoffSubject, p.Rescheduled[i].After.Name}).reschedule = &p.Rescheduled[i]
+	}
+	for _, c := range p.Changes {
+		e := at(subjectOf(c))
+		b, isBinding := c.object().(topology.Binding)
+		switch {
+		case isGenerated(c):
+			e.count(c)
+		case isBinding && c.Label.Role == topology.RoleBusiness && c.Action != Blocked:
+			e.bind(c, b, p.placeOf(c))
+		default:
+			e.changes = append(e.changes, c)
+		}
+	}
+	for i, loop := range p.Backoffs {
+		if e := by[subject{backoffSubject, loop.Name}]; e != nil {
+			e.backoff, e.queues = &p.Backoffs[i], len(queuesOf(p.WorkQueues, loop.Name))
+		}
+	}
+	return out
+}
+
+// count adds a generated object.
+func (e *entry) count(c Change) {
+	i := slices.IndexFunc(e.generated, func(g *group) bool { return g.action == c.Action })
+	if i < 0 {
+		i = len(e.generated)
+		e.generated = append(e.generated, &group{action: c.Action, counts: map[topology.Kind]int{}})
+	}
+	e.generated[i].counts[c.Kind]++
+	e.generated[i].atMostOnce = e.generated[i].atMostOnce || c.AtMostOnce
+}
+
+// bind adds a binding from a declared exchange.
+func (e *entry) bind(c Change, b topology.Binding, place topology.Place) {
+	like := func(g *bindingGroup) bool {
+		return g.action == c.Action && g.hazards == hazards(c) && g.reason == c.Reason
+	}
+	i := slices.IndexFunc(e.bindings, like)
+	if i < 0 {
+		i = len(e.bindings)
+		e.bindings = append(e.bindings, &bindingGroup{c.Action, hazards(c), c.Reason, nil, place})
+	}
+	e.bindings[i].list = append(e.bindings[i].list, b)
+}
+
+// deletesOnly reports whether nothing of the subject stays or comes.
+func (e *entry) deletesOnly() bool {
+	return e.reschedule == nil &&
+		!slices.ContainsFunc(e.changes, func(c Change) bool { return c.Action != Delete }) &&
+		!slices.ContainsFunc(e.bindings, func(g *bindingGroup) bool { return g.action != Delete }) &&
+		!slices.ContainsFunc(e.generated, func(g *group) bool { return g.action != Delete })
+}
+
+// isGenerated reports whether the change is one of many like it that the file
+// does not name, and nothing is at risk.
+func isGenerated(c Change) bool {
+	if c.Reroute != nil || c.Action == Blocked {
+		return false
+	}
+	if len(c.Hazards) > 0 || c.Action == Replace {
+		return false
+	}
+	if c.Kind == topology.KindPolicy {
+		return c.Action == Create && c.Reason == "" // it changes no policy of another team
+	}
+	return c.Label.Role != topology.RoleWork && c.Label.Role != topology.RoleBusiness
+}

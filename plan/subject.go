@@ -1,0 +1,85 @@
+package plan
+
+import (
+	"strings"
+
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// subject is what a person reads a change as part of: a work queue, a declared exchange, a
+// backoff, or what all of a topology share, which has no name.
+type subject struct {
+	kind subjectKind
+	name string
+}
+
+// subjectKind is a kind of subject, in the order in which a plan shows them.
+type subjectKind int
+
+const (
+	exchangeSubject subjectKind = iota
+	backoffSubject
+	queueSubject
+	sharedSubject
+)
+
+// subjectOf gives the subject of a change. Bindings from declared exchanges belong to their
+// destination. Bindings of generated exchanges belong to the queue whose address is their key:
+// of those that are no longer in the file, nothing else is known.
+func subjectOf(c Change) subject {
+	b, isBinding := c.object().(topology.Binding)
+	address, addressed := strings.CutPrefix(b.Key, topology.AddressKey(""))
+	switch role := c.Label.Role; {
+	case c.Label.Backoff != "":
+		return subject{backoffSubject, c.Label.Backoff}
+	case c.Reroute != nil && c.Reroute.Queue == "":
+		return subject{sharedSubject, ""}
+	case isBinding && role == topology.RoleBusiness && b.DestinationType == topology.ToExchange:
+		return subject{exchangeSubject, b.Destination}
+	case isBinding && role == topology.RoleBusiness:
+		return subject{queueSubject, b.Destination}
+	case c.Kind == topology.KindExchange && role == topology.RoleBusiness:
+		return subject{exchangeSubject, c.Name}
+	case c.Label.Queue != "":
+		return subject{queueSubject, c.Label.Queue}
+	case isBinding && addressed && (role == topology.RoleReturn || role == topology.RoleDeadLetter ||
+		role == topology.RoleFailed):
+		return subject{queueSubject, address}
+	case c.Kind == topology.KindQueue && (role == topology.RoleWork || role == ""):
+		return subject{queueSubject, c.Name}
+	}
+	return subject{sharedSubject, ""}
+}
+
+// placeOf gives where the file declares the object of a change, or, for a generated object, the
+// work queue or the backoff that it was made for.
+func (p Plan) placeOf(c Change) topology.Place {
+	if object := c.object(); object != nil {
+		if place := p.Places[object.ID()]; !place.IsZero() {
+			return place
+		}
+	}
+	return p.placeOfSubject(subjectOf(c))
+}
+
+func (p Plan) placeOfSubject(s subject) topology.Place {
+	switch s.kind {
+	case exchangeSubject:
+		return p.Places[topology.Key{Kind: topology.KindExchange, Name: s.name}]
+	case queueSubject:
+		return p.Places[topology.Key{Kind: topology.KindQueue, Name: s.name}]
+	case backoffSubject:
+		loop, _ := topology.Compiled{Backoffs: p.Backoffs}.Backoff(s.name)
+		return loop.Place
+	case sharedSubject: // no file declares it
+	}
+	return topology.Place{}
+}
+
+// ownerOf gives the owner of the work queue that a change belongs to. Empty: none.
+func ownerOf(c Change, works map[string]topology.WorkQueue) string {
+	if s := subjectOf(c); s.kind == queueSubject {
+		return works[s.name].Owner
+	}
+	return ""
+}

@@ -1,0 +1,68 @@
+package plan
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/dlxctl/dlxctl/internal/text"
+)
+
+// Summary counts the changes in one line: "5 to create, 1 blocked; 223 unchanged". It leaves out
+// what there is none of.
+func Summary(p Plan) string {
+	if p.Empty() && len(p.Drift) > 0 {
+		return "no changes, and drift in " + text.Count(len(p.Drift), "place")
+	}
+	if p.Empty() {
+		return "no changes: the broker matches the file"
+	}
+	var parts []string
+	for _, a := range Actions() {
+		if n := p.Count(a); n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, inSummary(a)))
+		}
+	}
+	line := strings.Join(parts, ", ")
+	if p.Unchanged > 0 {
+		line += fmt.Sprintf("; %d unchanged", p.Unchanged)
+	}
+	return line
+}
+
+// inSummary gives the words for an action behind its number.
+func inSummary(a Action) string {
+	if a == Blocked {
+		return string(a)
+	}
+	return "to " + string(a)
+}
+
+// mostNamed is how many objects a line of the end of a plan names.
+const mostNamed = 20
+
+// attention gives the lines that repeat, by name, what stops apply: what is blocked, and what
+// needs consent.
+func (p Plan) attention() []string {
+	var names []string
+	for _, c := range p.Changes {
+		if c.Action != Blocked {
+			continue
+		}
+		name := fmt.Sprintf("%s %s", c.Kind, nameOf(c))
+		if place := p.placeOf(c); !place.IsZero() {
+			name += " (" + place.String() + ")"
+		}
+		names = append(names, name)
+	}
+	var lines []string
+	if len(names) > mostNamed {
+		names = append(names[:mostNamed:mostNamed], fmt.Sprintf("and %d more", len(names)-mostNamed))
+	}
+	if len(names) > 0 {
+		lines = append(lines, "blocked: "+strings.Join(names, ", "))
+	}
+	if needs := p.Needs(p.allow); needs != "" {
+		lines = append(lines, "needs consent: "+needs)
+	}
+	return lines
+}
