@@ -46,9 +46,9 @@ type Compiled struct {
 	// Messages says how bodies are read and what is masked in them.
 	Messages Messages
 	// Places tells where the files declare exchanges, work queues, and the bindings of both. An
-	// object that dlxctl generates has no place. A place is not part of an object, and is never
-	// compared.
-	Places map[Key]Place
+	// object that dlxctl generates has no place, nor has any object of a saved plan. A place is not
+	// part of an object, and is never compared.
+	Places map[Key]Place `json:"-"`
 	// Accepted are the warnings that the file settles.
 	Accepted []Acceptance
 }

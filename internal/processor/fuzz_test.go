@@ -145,7 +145,8 @@ func FuzzDecide(f *testing.F) {
 				t.Errorf("%s by %q for queue %q, key %q", out.Outcome, out.Exchange, out.Queue, key)
 			}
 			count, ok := m.Headers["count"].(int32)
-			if !ok || out.Outcome == retry.Retried != (count == 1 || count == 2) || out.Outcome == retry.DeadLettered != (count == -1) {
+			if !ok || out.Outcome == retry.Retried != (count == 1 || count == 2) ||
+				out.Outcome == retry.DeadLettered != (count == -1) {
 				t.Errorf("%s with the count %v", out.Outcome, m.Headers["count"])
 			}
 			addressed := out.Key == "@billing"

@@ -429,8 +429,7 @@ func table(v any) (map[string]any, bool) {
 	if r.Kind() != reflect.Map || !r.CanConvert(plain) {
 		return nil, false
 	}
-	t, ok := r.Convert(plain).Interface().(map[string]any)
-	return t, ok
+	return reflect.TypeAssert[map[string]any](r.Convert(plain))
 }
 
 // integer returns an integer of any width.

@@ -1,0 +1,151 @@
+package cmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/dlxctl/dlxctl/internal/definitions"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// objectFlags choose whose objects a command looks at: those of the files of -f, of a file of
+// definitions, or of the broker.
+type objectFlags struct {
+	app      *app
+	broker   bool
+	rabbitMQ string
+}
+
+func (o *objectFlags) add(f *pflag.FlagSet) {
+	f.BoolVar(&o.broker, "broker", false, "use the objects of the broker, foreign ones and policies included, in place of those of the file")
+	f.StringVar(&o.rabbitMQ, "rabbitmq", "", "`VERSION` of RabbitMQ whose rules apply where no broker tells it (default: the newest)")
+}
+
+// objects are the objects of one virtual host.
+type objects struct {
+	state topology.State
+	// live: state was read from a broker.
+	live bool
+	// files are the topologies of -f. They are empty if the objects come from elsewhere and -f
+	// names no file.
+	files []topology.Compiled
+	// place tells where a file declares an object.
+	place func(topology.Key) string
+}
+
+// newestRabbitMQ is the version whose rules apply if nothing tells the version.
+const newestRabbitMQ = "4.3.0"
+
+// read returns the objects. definitionFiles are the arguments of the command.
+func (o *objectFlags) read(c *cobra.Command, definitionFiles []string) (objects, error) {
+	if o.broker && len(definitionFiles) > 0 {
+		return objects{}, usageError{fmt.Errorf("--broker and the file %s both say where the objects are; leave one of them out", definitionFiles[0])}
+	}
+	files, err := o.files(c, o.broker || len(definitionFiles) > 0)
+	if err != nil {
+		return objects{}, err
+	}
+	out := objects{files: files, place: placesOf(files)}
+	switch {
+	case o.broker:
+		out.live = true
+		out.state, err = o.inspect(c.Context(), files)
+	case len(definitionFiles) > 0:
+		err = o.readDefinitions(&out, definitionFiles)
+	default:
+		for _, f := range files {
+			out.state.Have.Exchanges = append(out.state.Have.Exchanges, f.Exchanges...)
+			out.state.Have.Queues = append(out.state.Have.Queues, f.Queues...)
+			out.state.Have.Bindings = append(out.state.Have.Bindings, f.Bindings...)
+			out.state.Have.Policies = append(out.state.Have.Policies, f.Policies...)
+		}
+	}
+	if !o.broker && o.rabbitMQ != "" {
+		out.state.Version = o.rabbitMQ
+	}
+	if out.state.Version == "" {
+		out.state.Version = newestRabbitMQ
+	}
+	return out, err
+}
+
+// files reads the topology files. They may be missing if the objects come from elsewhere and no
+// file is named.
+func (o *objectFlags) files(c *cobra.Command, optional bool) ([]topology.Compiled, error) {
+	if optional && !c.Flags().Changed("file") {
+		if _, err := os.Stat(o.app.paths[0]); errors.Is(err, fs.ErrNotExist) {
+			return nil, nil
+		}
+	}
+	return o.app.files().loadEach()
+}
+
+// inspect reads the broker. All topologies are for one virtual host.
+func (o *objectFlags) inspect(ctx context.Context, files []topology.Compiled) (topology.State, error) {
+	var first topology.Compiled
+	if len(files) > 0 {
+		first = files[0]
+	}
+	s, err := o.app.conn.open(first)
+	if err != nil {
+		return topology.State{}, err
+	}
+	defer s.Close()
+	return s.Management.Inspect(ctx)
+}
+
+// readDefinitions reads files of definitions: the virtual host of --vhost, or the only one.
+func (o *objectFlags) readDefinitions(out *objects, paths []string) error {
+	var files []definitions.File
+	for _, path := range paths {
+		source, err := readFile(path, o.app.stdin)
+		if err != nil {
+			return err
+		}
+		files = append(files, definitions.File{Name: source.Name, Data: source.Data})
+	}
+	vhosts, err := definitions.Read(files)
+	if err != nil {
+		return err
+	}
+	var names []string
+	for _, v := range vhosts {
+		name := v.State.VHost
+		names = append(names, fmt.Sprintf("%q", name))
+		if name == o.app.conn.VHost || o.app.conn.VHost == "" && len(vhosts) == 1 {
+			out.state = v.State
+			out.place = func(key topology.Key) string {
+				at, ok := v.Positions[key]
+				if !ok || at.Line == 0 {
+					return ""
+				}
+				return fmt.Sprintf("%s:%d", at.File, at.Line)
+			}
+			return nil
+		}
+	}
+	if o.app.conn.VHost == "" {
+		return usageError{fmt.Errorf("%s has several virtual hosts; name one with --vhost: %s",
+			paths[0], strings.Join(names, ", "))}
+	}
+	return fmt.Errorf("%s has no virtual host %q; it has %s", paths[0], o.app.conn.VHost, strings.Join(names, ", "))
+}
+
+// placesOf returns where files declare their objects.
+func placesOf(files []topology.Compiled) func(topology.Key) string {
+	return func(key topology.Key) string {
+		for _, f := range files {
+			if at, ok := f.Places[key]; ok {
+				return at.String()
+			}
+		}
+		return ""
+	}
+}

@@ -1,0 +1,63 @@
+package trace
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// timeFormat is how the processor writes times into headers.
+const timeFormat = "2006-01-02T15:04:05.000Z"
+
+// headerLines gives what a consumer of a queue sees, a line each.
+func headerLines(s Stop) []string {
+	out := []string{fmt.Sprintf("exchange %q, key %q", s.Exchange, s.Key)}
+	for _, name := range slices.Sorted(maps.Keys(s.Headers)) {
+		if name == "x-death" || strings.HasPrefix(name, "x-first-death-") || strings.HasPrefix(name, "x-last-death-") {
+			continue
+		}
+		out = append(out, fmt.Sprintf("%s=%s", topology.Printable(name), formatValue(s.Headers[name])))
+	}
+	for _, d := range s.Deaths {
+		out = append(out, fmt.Sprintf("x-death: %s in %s %s, from exchange %q with key %q",
+			d.Reason, topology.Printable(d.Queue), often(int(d.Count)), d.Exchange, strings.Join(d.Keys, ", ")))
+	}
+	return out
+}
+
+// formatHeaders gives headers in one line.
+func formatHeaders(headers map[string]any) string {
+	var out []string
+	for _, name := range slices.Sorted(maps.Keys(headers)) {
+		out = append(out, topology.Printable(name)+"="+formatValue(headers[name]))
+	}
+	return strings.Join(out, " ")
+}
+
+// formatValue gives a value for people. A time of the processor is the time since the publish.
+func formatValue(v any) string {
+	if text, ok := v.(string); ok {
+		if at, err := time.Parse(timeFormat, text); err == nil {
+			return "publish+" + topology.FormatDelay(at.Sub(publishTime()))
+		}
+	}
+	return topology.Printable(topology.FormatValue(v))
+}
+
+// plain gives headers for programs, with the times of the processor as those since the publish.
+func plain(headers map[string]any) map[string]any {
+	out := map[string]any{}
+	for name, v := range headers {
+		if text, ok := v.(string); ok {
+			if _, err := time.Parse(timeFormat, text); err == nil {
+				v = formatValue(v)
+			}
+		}
+		out[name] = v
+	}
+	return out
+}

@@ -1,0 +1,208 @@
+// Package trace foretells the way of one message: which queues get it and through which bindings,
+// and for each of them what follows when consumers fail: when it is delivered again, with which
+// headers, where it ends, and whether it is lost.
+//
+// It works on the objects of a virtual host, wherever they come from: a topology file, a file of
+// definitions, or a broker. Package route says what the broker does, and package retry what the
+// processor does. A property test holds the result equal to brokers with a running processor.
+//
+// The package is pure.
+package trace
+
+import (
+	"time"
+
+	"github.com/dlxctl/dlxctl/internal/route"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// Always is a number of failures that has no end.
+const Always = -1
+
+// Cause is how consumers fail.
+type Cause string
+
+// The causes.
+const (
+	// Rejected: consumers reject the message without requeue.
+	Rejected Cause = "rejected"
+	// Expired: no consumer takes the message before its TTL is over.
+	Expired Cause = "expired"
+	// Crash: each delivery ends with the death of the consumer, so that the broker delivers the
+	// message again, up to the delivery limit of the queue.
+	Crash Cause = "crash"
+)
+
+// Causes gives all causes.
+func Causes() []Cause { return []Cause{Rejected, Expired, Crash} }
+
+// Input is a message, and what it meets.
+type Input struct {
+	// State has the objects of the virtual host. Its version decides between the rules of
+	// RabbitMQ's lines; empty is the newest one.
+	State topology.State
+	// Live: State was read from a broker, so that the consumers of queues are known.
+	Live bool
+	// Files are the topology files by which processors decide.
+	Files []topology.Compiled
+	// Place tells where a file declares an object, empty for an object without a place. Nil:
+	// no object has a place.
+	Place func(topology.Key) string
+
+	Exchange, Key string
+	Headers       map[string]any
+	// Expiration is the TTL that the publisher sets. Nil: none.
+	Expiration *time.Duration
+
+	// Failures is how many times in a row the message fails in each queue: a failure is what
+	// makes the queue dead-letter it. [Always] has no end. QueueFailures overrides it by queue.
+	Failures      int
+	QueueFailures map[string]int
+	Cause         Cause
+}
+
+// Report is the way of a message.
+type Report struct {
+	Input Input
+	// ExchangeType is the type of the exchange, empty if it does not exist.
+	ExchangeType string
+	// Journeys are the ways of the copies, one for each queue that gets the message from its
+	// publisher, sorted by the queue.
+	Journeys []Journey
+	// Ends are copies of the publisher that reach no queue.
+	Ends []End
+	// Missed are the queues of the files, and those that the exchange leads to, that the message
+	// never reaches, sorted.
+	Missed []Missed
+}
+
+// Missed is a queue that the message does not reach.
+type Missed struct {
+	Queue string
+	// Bindings lead from the exchange of the message to the queue, and do not match.
+	Bindings []topology.Binding
+}
+
+// Journey is the way of one copy.
+type Journey struct {
+	// Queue is the first queue, and Path how the message came there.
+	Queue string
+	Path  []route.Step
+	// Stops are the queues that the copy comes to, in order: a stop stands behind the one from
+	// which the message came.
+	Stops []Stop
+}
+
+// Event is what happens to a message in a queue.
+type Event string
+
+// The events.
+const (
+	// Acknowledged: a consumer acknowledges it.
+	Acknowledged Event = "acknowledged"
+	// Failed: consumers fail, by the cause of the input.
+	Failed Event = "failed"
+	// Waited: it expires after the TTL.
+	Waited Event = "waited"
+	// Counted: the processor takes it and publishes it again.
+	Counted Event = "counted"
+	// Kept: it stays.
+	Kept Event = "kept"
+)
+
+// Stop is a message in a queue.
+type Stop struct {
+	// From is the index of the stop from which the message came, -1 for the first one.
+	From  int
+	Queue string
+	// Role is what a file has the queue for, empty for a queue that no file knows.
+	Role topology.Role
+	// At is the time since the publish, at the earliest.
+	At time.Duration
+	// Path is how the message came to the queue from the exchange of its publisher, of its last
+	// queue, or of the processor.
+	Path []route.Step
+	// Exchange, Key and Headers are those that a consumer sees: without what the broker counts
+	// by delivery. Deaths have no time.
+	Exchange, Key string
+	Headers       map[string]any
+	Deaths        []route.Death
+
+	Event Event
+	// Delivery is the number of the delivery to consumers of this queue, from 1. Returned is how
+	// many times the broker delivers it again before it gives up; only a crash does that.
+	Delivery, Returned int
+	// Wait is how long the message stays in the queue.
+	Wait time.Duration
+	// Reason is by which the message dies, empty if it does not.
+	Reason route.Reason
+	// AtMostOnce: the broker may lose the message on the way out of this queue, in the moment in
+	// which a node fails or the next queue is not available.
+	AtMostOnce bool
+	// Count is what the processor sets, such as count=1. Empty if it does not take the message.
+	Count string
+	// Ends are the copies that end here, or on the way out.
+	Ends []End
+}
+
+// EndKind is how the way of a copy ends.
+type EndKind string
+
+// The ends.
+const (
+	// Done: a consumer has acknowledged it.
+	Done EndKind = "acknowledged"
+	// DeadLetter: it stays in a dead-letter queue.
+	DeadLetter EndKind = "dead-letter"
+	// Unroutable: it stays in the unroutable queue.
+	Unroutable EndKind = "unroutable"
+	// Stays: it stays in a queue that nothing is known to consume.
+	Stays EndKind = "stays"
+	// Endless: it goes round, or is delivered again, without end.
+	Endless EndKind = "endless"
+	// Stuck: it cannot leave its queue, in which no consumer sees it.
+	Stuck EndKind = "stuck"
+	// Lost: it is gone.
+	Lost EndKind = "lost"
+	// Unknown: the objects do not tell.
+	Unknown EndKind = "unknown"
+)
+
+// End is the end of a copy.
+type End struct {
+	Kind EndKind
+	// Why says more in words, empty where the kind says all. For [Lost] it is always set.
+	Why string
+}
+
+// Lost reports whether a copy is lost anywhere.
+func (r Report) Lost() bool {
+	if hasLost(r.Ends) {
+		return true
+	}
+	for _, j := range r.Journeys {
+		if j.Lost() {
+			return true
+		}
+	}
+	return false
+}
+
+// Lost reports whether a copy is lost on this journey.
+func (j Journey) Lost() bool {
+	for _, s := range j.Stops {
+		if hasLost(s.Ends) {
+			return true
+		}
+	}
+	return false
+}
+
+func hasLost(ends []End) bool {
+	for _, e := range ends {
+		if e.Kind == Lost {
+			return true
+		}
+	}
+	return false
+}
