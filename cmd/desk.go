@@ -77,5 +77,5 @@ func (k *deskCommand) run(ctx context.Context) error {
 	if k.app.output == "json" {
 		return desk.WriteOverviewJSON(k.app.stdout, overview)
 	}
-	return desk.WriteOverview(k.app.stdout, overview)
+	return desk.WriteOverview(k.app.stdout, overview, k.app.width())
 }

@@ -61,7 +61,7 @@ func (k *deskGroupsCommand) run(c *cobra.Command, args []string) error {
 		case "jsonl":
 			err = writeLines(k.app.stdout, groups)
 		default:
-			err = desk.WriteGroups(k.app.stdout, k.by, groups)
+			err = desk.WriteGroups(k.app.stdout, k.by, groups, k.app.width())
 		}
 		if err != nil {
 			return err

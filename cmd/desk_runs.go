@@ -39,5 +39,5 @@ func (k *deskRunsCommand) run(ctx context.Context) error {
 	if k.app.output == "json" {
 		return desk.WriteRunsJSON(k.app.stdout, runs)
 	}
-	return desk.WriteRuns(k.app.stdout, runs)
+	return desk.WriteRuns(k.app.stdout, runs, k.app.width())
 }

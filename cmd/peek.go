@@ -101,7 +101,7 @@ func (k *peekCommand) output() messageWriter {
 	if k.raw {
 		return &bodies{w: k.app.stdout}
 	}
-	return views{desk.NewList(k.app.stdout, k.app.output)}
+	return views{desk.NewList(k.app.stdout, k.app.output, k.app.width())}
 }
 
 // views writes messages as a person may see them.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"text/tabwriter"
 
 	"github.com/dlxctl/dlxctl/internal/deadletter"
 	"github.com/dlxctl/dlxctl/internal/text"
@@ -21,16 +20,17 @@ func (d *Desk) GroupBy(ctx context.Context, r Request, by deadletter.By) ([]dead
 	return groups.List(), p, err
 }
 
-// WriteGroups writes groups as a table.
-func WriteGroups(w io.Writer, by string, groups []deadletter.Group) error {
+// WriteGroups writes groups as a table for a terminal with so many columns; 0 is no terminal.
+func WriteGroups(w io.Writer, by string, groups []deadletter.Group, width int) error {
 	if len(groups) == 0 {
 		return nil
 	}
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(t, "MESSAGES\tSHARE\tFIRST\tLAST\tEXAMPLE\t%s\n", text.Name(by))
+	rows := [][]string{{"MESSAGES", "SHARE", "FIRST", "LAST", "EXAMPLE", text.Name(by)}}
 	for _, g := range groups {
-		fmt.Fprintf(t, "%d\t%.0f%%\t%s\t%s\t%s\t%s\n", g.Count, g.Share*100, moment(g.First), moment(g.Last), g.Example,
-			groupName(g))
+		rows = append(rows, []string{
+			fmt.Sprint(g.Count), fmt.Sprintf("%.0f%%", g.Share*100), moment(g.First), moment(g.Last), string(g.Example),
+			groupName(g),
+		})
 	}
-	return t.Flush()
+	return text.Table(w, rows, width, 4)
 }

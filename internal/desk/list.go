@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/dlxctl/dlxctl/internal/deadletter"
+	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -16,11 +17,15 @@ import (
 type List struct {
 	w      *bufio.Writer
 	format string // text, json or jsonl
+	width  int    // of the terminal; 0 is none
 	count  int
 }
 
-// NewList returns a list. Close must be called.
-func NewList(w io.Writer, format string) *List { return &List{w: bufio.NewWriter(w), format: format} }
+// NewList returns a list for a terminal with so many columns; 0 is no terminal. Close must be
+// called.
+func NewList(w io.Writer, format string, width int) *List {
+	return &List{w: bufio.NewWriter(w), format: format, width: width}
+}
 
 // Add writes a message.
 func (l *List) Add(v deadletter.View) error {
@@ -56,9 +61,21 @@ func (l *List) Add(v deadletter.View) error {
 	}
 }
 
-// row writes a row of the table. The columns have fixed widths: what comes later is not known.
-func (l *List) row(handle, failed, cause, attempts, replays, key, last string) {
-	fmt.Fprintf(l.w, "%-12s  %-20s  %-14s  %-8s  %-7s  %-24s  %s\n", handle, failed, cause, attempts, replays, key, last)
+// row writes a row of the table. The columns have fixed widths: what comes later is not known. A
+// terminal gets no line that is longer than its own, where a long key would break the table.
+func (l *List) row(cells ...string) {
+	widths := []int{12, 20, 14, 8, 7, 24, 0}
+	var b strings.Builder
+	for i, cell := range cells {
+		if i < len(widths)-1 {
+			if l.width > 0 && i > 0 { // a handle is copied
+				cell = text.Fit(cell, widths[i])
+			}
+			cell = text.Pad(cell, widths[i]) + "  "
+		}
+		b.WriteString(cell)
+	}
+	fmt.Fprintln(l.w, text.Fit(b.String(), l.width))
 }
 
 // firstLine returns the beginning of the error of a message, or of its body.

@@ -7,7 +7,6 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/dlxctl/dlxctl/internal/deadletter"
@@ -161,19 +160,20 @@ func (d *Desk) now() time.Time {
 	return time.Now()
 }
 
-// WriteOverview writes an overview for a person.
-func WriteOverview(w io.Writer, o Overview) error {
+// WriteOverview writes an overview for a person at a terminal with so many columns; 0 is no
+// terminal.
+func WriteOverview(w io.Writer, o Overview, width int) error {
 	if len(o.Queues) == 0 {
 		_, err := fmt.Fprintf(w, "topology %s has no dead-letter queues: it has no work queues\n", o.Topology)
 		return err
 	}
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "QUEUE\tMESSAGES\tOLDEST\tNEW IN 24 H\tTOP CAUSE\tOWNER")
+	rows := [][]string{{"QUEUE", "MESSAGES", "OLDEST", "NEW IN 24 H", "TOP CAUSE", "OWNER"}}
 	for _, q := range o.Queues {
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", text.Name(q.Queue), q.held(), moment(q.Oldest), q.fresh(), q.cause(),
-			dash(strings.Join(q.Owners, ", ")))
+		rows = append(rows, []string{
+			text.Name(q.Queue), q.held(), moment(q.Oldest), q.fresh(), q.cause(), dash(strings.Join(q.Owners, ", ")),
+		})
 	}
-	if err := t.Flush(); err != nil {
+	if err := text.Table(w, rows, width); err != nil {
 		return err
 	}
 	for _, q := range o.Queues {
@@ -185,7 +185,7 @@ func WriteOverview(w io.Writer, o Overview) error {
 		return nil
 	}
 	fmt.Fprintln(w)
-	return WriteRuns(w, o.Runs)
+	return WriteRuns(w, o.Runs, width)
 }
 
 func because(why string) string {

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/dlxctl/dlxctl/internal/deadletter"
@@ -201,23 +200,24 @@ func failedAgain(n int) string {
 	return fmt.Sprintf("%d failed again", n)
 }
 
-// WriteRuns writes a table of runs.
-func WriteRuns(w io.Writer, runs []Run) error {
+// WriteRuns writes a table of runs for a terminal with so many columns; 0 is no terminal.
+func WriteRuns(w io.Writer, runs []Run, width int) error {
 	if len(runs) == 0 {
 		_, err := fmt.Fprintln(w, "no run is in progress")
 		return err
 	}
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "RUN\tACTION\tQUEUE\tPHASE\tCHOSEN\tLEFT\tSTARTED\tBY\tREASON")
+	rows := [][]string{{"RUN", "ACTION", "QUEUE", "PHASE", "CHOSEN", "LEFT", "STARTED", "BY", "REASON"}}
 	for _, r := range runs {
 		phase := string(r.Phase) + ", stopped"
 		if r.Active {
 			phase = string(r.Phase) + " now"
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%d\t%d\t%s\t%s\t%s\n", r.ID, r.Action, text.Name(r.Queue), phase, r.Chosen, r.Holds,
-			moment(r.Started), dash(r.By), dash(r.Reason))
+		rows = append(rows, []string{
+			r.ID, string(r.Action), text.Name(r.Queue), phase, fmt.Sprint(r.Chosen), fmt.Sprint(r.Holds),
+			moment(r.Started), dash(r.By), dash(r.Reason),
+		})
 	}
-	return t.Flush()
+	return text.Table(w, rows, width, 0)
 }
 
 // dash stands for an empty cell.

@@ -106,7 +106,7 @@ RUN  ACTION  QUEUE         PHASE             CHOSEN  LEFT  STARTED              
 r1   replay  billing.dead  sending, stopped  37      12    2026-01-02T09:50:00Z  ann@host  -
 `
 	var b strings.Builder
-	if err := desk.WriteOverview(&b, o); err != nil {
+	if err := desk.WriteOverview(&b, o, 0); err != nil {
 		t.Fatal(err)
 	}
 	if d := cmp.Diff(want, b.String()); d != "" {
