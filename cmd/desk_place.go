@@ -32,7 +32,6 @@ func (a *app) deskOf(t topology.Compiled, m messageFlags) (d *desk.Desk, closeDe
 	if err != nil {
 		return nil, nil, err
 	}
-	reader.Known = deadletter.Knows(t)
 	return a.deskWith(t, reader)
 }
 
@@ -55,7 +54,6 @@ func (a *app) openRuns(failures bool) (d *desk.Desk, closeDesk func(), err error
 			topology.Printable(err.Error()))
 		return a.deskWith(t, nil)
 	}
-	reader.Known = deadletter.Knows(t)
 	return a.deskWith(t, reader)
 }
 
@@ -65,9 +63,14 @@ func (a *app) deskWith(t topology.Compiled, reader *deadletter.Reader) (*desk.De
 	if err != nil {
 		return nil, nil, err
 	}
-	return &desk.Desk{
+	d := &desk.Desk{
 		Endpoint: s.Endpoint, Management: s.Management, Topology: t, Reader: reader, By: apply.Person(),
-	}, s.Close, nil
+	}
+	if reader != nil {
+		reader.Known = deadletter.Knows(t)
+		reader.Known.Route = d.Route
+	}
+	return d, s.Close, nil
 }
 
 // deskPlace is a queue that the command line names.

@@ -192,7 +192,7 @@ func (r *reading) behind(t *told) string {
 	if r.known != nil && r.known.Route != nil {
 		queues = r.known.Route(t.exchange, t.key)
 	}
-	if len(queues) == 1 {
+	if len(queues) == 1 && !r.known.isGenerated(queues[0]) { // no consumer of the business fails there
 		return queues[0]
 	}
 	t.doubt = fmt.Sprintf("%s names the exchange %q and the key %q, and no queue", t.by, t.exchange, t.key)

@@ -7,7 +7,8 @@ import "github.com/dlxctl/dlxctl/topology"
 type Known struct {
 	// CountHeader is the header in which the processor counts; empty is "count".
 	CountHeader string
-	// Route returns the queues to which an exchange would route a key. Nil is unknown.
+	// Route returns the queues to which an exchange would route a key. Nil is unknown, as is a key
+	// that may reach more queues than the bindings tell. It must be safe for concurrent use.
 	Route func(exchange, key string) []string
 
 	topology topology.Compiled

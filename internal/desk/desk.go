@@ -8,6 +8,7 @@ package desk
 
 import (
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"github.com/dlxctl/dlxctl/internal/broker"
@@ -28,6 +29,9 @@ type Desk struct {
 	By string
 	// Now is the clock; nil is time.Now.
 	Now func() time.Time
+
+	// routes returns the routing of the virtual host as it was inspected last; nil before.
+	routes atomic.Pointer[func() routing]
 }
 
 // ErrRefused is wrapped by the error of a command that would do harm. The error says which

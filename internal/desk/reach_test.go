@@ -88,3 +88,49 @@ func TestProposeNamesTheQueues(t *testing.T) {
 		})
 	}
 }
+
+// A framework that names an exchange and a key names a queue, if the bindings lead to one alone.
+// Otherwise the origin stays in doubt.
+func TestProposeFollowsTheExchangeOfAFramework(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, topology.Classic)
+	s.desk.Reader.Known.Route = s.desk.Route
+	declare := func(name, kind string) {
+		t.Helper()
+		if err := s.ch.ExchangeDeclare(name, kind, true, false, false, false, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	declare("one", topology.Topic)
+	declare("many", topology.Fanout)
+	declare("kinds", topology.Headers)
+	for _, b := range [][2]string{{"one", "billing"}, {"many", "billing"}, {"many", "billing.dead"}, {"kinds", "billing"}} {
+		if err := s.ch.QueueBind(b[1], "order.#", b[0], false, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := s.ch.QueueDeclare("spring.dlq", true, false, false, false, nil); err != nil {
+		t.Fatal(err)
+	}
+	for exchange, want := range map[string]string{
+		"one":   "1 message would go to billing",
+		"many":  `which lead to 2 queues: "billing", "billing.dead"; name a target with --to`,
+		"kinds": "and no queue; name a target with --to",
+		"none":  "and no queue; name a target with --to",
+	} {
+		brokertest.PublishConfirmed(t, s.ch, "", "spring.dlq", amqp091.Publishing{Headers: amqp091.Table{
+			"x-exception-message": "no such customer", "x-original-exchange": exchange, "x-original-routingKey": "order.a",
+		}})
+		p, err := s.desk.Propose(t.Context(), desk.Request{Action: desk.Replay, Queue: "spring.dlq"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var b strings.Builder
+		if err := desk.WriteProposal(&b, p, ""); err != nil || !strings.Contains(b.String(), want) {
+			t.Errorf("a message of the exchange %s: want %q, but (%v)\n%s", exchange, want, err, b.String())
+		}
+		if _, err := s.ch.QueuePurge("spring.dlq", false); err != nil { // the test has seen it
+			t.Fatal(err)
+		}
+	}
+}

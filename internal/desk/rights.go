@@ -186,12 +186,3 @@ func (d *Desk) ownsQueue(queue string) bool {
 	return name != "" && (slices.Contains(d.DeadLetterQueues(), queue) || queue == topology.ParkedName(name) ||
 		queue == topology.UnroutableName(name) || topology.IsHoldName(name, queue))
 }
-
-// inspect reads the virtual host.
-func (d *Desk) inspect(ctx context.Context) (topology.State, error) {
-	state, err := d.Management.Inspect(ctx)
-	if errors.Is(err, broker.ErrForbidden) {
-		return state, refusef("%s", err)
-	}
-	return state, err
-}

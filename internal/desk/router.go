@@ -281,5 +281,7 @@ func (d *Desk) known() *deadletter.Known {
 	if d.Reader != nil && d.Reader.Known != nil {
 		return d.Reader.Known
 	}
-	return deadletter.Knows(d.Topology)
+	known := deadletter.Knows(d.Topology)
+	known.Route = d.Route
+	return known
 }

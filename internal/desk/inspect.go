@@ -1,0 +1,57 @@
+package desk
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync"
+
+	"github.com/dlxctl/dlxctl/internal/broker"
+	"github.com/dlxctl/dlxctl/internal/route"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// inspect reads the virtual host. It refuses a user who may not.
+func (d *Desk) inspect(ctx context.Context) (topology.State, error) {
+	state, err := d.Management.Inspect(ctx)
+	if errors.Is(err, broker.ErrForbidden) {
+		return state, refusef("%s", err)
+	}
+	if err == nil {
+		routes := sync.OnceValue(func() routing { return newRouting(state) })
+		d.routes.Store(&routes)
+	}
+	return state, err
+}
+
+// routing says where messages go by the bindings of a virtual host.
+type routing struct {
+	router *route.Router
+	// byKey are the exchanges that decide by the key alone.
+	byKey map[string]bool
+}
+
+func newRouting(state topology.State) routing {
+	r := routing{router: route.New(state), byKey: map[string]bool{"amq.direct": true, "amq.topic": true, "amq.fanout": true}}
+	for _, e := range state.Have.Exchanges {
+		r.byKey[e.Name] = slices.Contains([]string{topology.Direct, topology.Topic, topology.Fanout}, e.Type)
+	}
+	return r
+}
+
+// Route returns the queues that a message reaches which is published to an exchange with a key, by
+// the bindings of the last inspection. It returns nil where the bindings do not tell all of them:
+// before the first inspection, and where an exchange on the way decides by more than the key.
+func (d *Desk) Route(exchange, key string) []string {
+	routes := d.routes.Load()
+	if routes == nil {
+		return nil
+	}
+	r := (*routes)()
+	result := r.router.Publish(exchange, key, nil)
+	odd := func(s route.Step) bool { return !r.byKey[s.Source] }
+	if len(result.Unknown) > 0 || !r.byKey[exchange] || slices.ContainsFunc(result.Steps, odd) {
+		return nil
+	}
+	return result.Queues
+}
