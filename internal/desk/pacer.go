@@ -29,6 +29,9 @@ type pacer struct {
 	brake *brake
 	// waiting returns how many messages are ready in the target queues, and names the fullest.
 	waiting func() (n int, queue string, err error)
+	// backlogs begins to count how many of the messages that are ready in the target queues now
+	// their consumers have not read.
+	backlogs func() func(context.Context) (n int, queue string, err error)
 	// say is called when the reason of a pause changes.
 	say  func()
 	stop func(error)
@@ -219,8 +222,8 @@ func (p *pacer) room(ctx context.Context) bool {
 	}
 }
 
-// judge waits until a batch is done: gone from the target queues, and nothing heard of it for a
-// while. It reports whether the next one may be sent.
+// judge waits until a batch is done: read by the consumers, and nothing heard of it for a while. It
+// reports whether the next one may be sent.
 func (p *pacer) judge(ctx context.Context, size int) bool {
 	if !p.until(ctx, 0) || !p.gone(ctx) {
 		return false
@@ -266,16 +269,19 @@ func (p *pacer) sleep(ctx context.Context, t time.Duration) bool {
 	return true
 }
 
-// gone waits until the target queues have been empty at one moment since the batch was sent: a
-// queue delivers in order.
+// gone waits until the consumers of the target queues have read what the queues had when the batch
+// was sent.
 func (p *pacer) gone(ctx context.Context) bool {
+	left := p.backlogs()
 	for {
-		n, queue, err := p.waiting()
-		if err != nil {
+		n, queue, err := left(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return false
+		case err != nil:
 			p.stop(err)
 			return false
-		}
-		if n == 0 {
+		case n == 0:
 			return true
 		}
 		p.pause(fmt.Sprintf("waiting until the consumers of %s have read %s", text.Name(queue), text.Count(n, "message")))

@@ -61,7 +61,7 @@ func (s *session) send(ctx context.Context, r Result, messages int) (Result, err
 	}
 	x := &sender{session: s, router: to, cancel: cancel, left: messages}
 	x.pacer = &pacer{
-		o: s.manifest.Send, waiting: x.waiting, say: x.tellSending, stop: cancel, wake: make(chan struct{}, 1),
+		o: s.manifest.Send, waiting: x.waiting, backlogs: x.backlogs, say: x.tellSending, stop: cancel, wake: make(chan struct{}, 1),
 	}
 	ready := make(chan struct{})
 	if x.brake, err = s.listen(ctx, func(n int) { <-ready; x.failedAgain(n) }); err != nil {
@@ -246,9 +246,9 @@ func (x *sender) tellSending() {
 func (x *sender) waiting() (total int, fullest string, err error) {
 	most := -1
 	for _, queue := range x.manifest.Watch {
-		n, err := x.worker.conn.MessagesReady(queue)
+		n, err := x.ready(queue)
 		if err != nil {
-			return 0, "", fmt.Errorf("count the messages of %s: %w", queue, err)
+			return 0, "", err
 		}
 		total += n
 		if n > most {
@@ -256,6 +256,15 @@ func (x *sender) waiting() (total int, fullest string, err error) {
 		}
 	}
 	return total, fullest, nil
+}
+
+// ready returns how many messages are ready in a queue that the run sends to.
+func (x *sender) ready(queue string) (int, error) {
+	n, err := x.worker.conn.MessagesReady(queue)
+	if err != nil {
+		return 0, fmt.Errorf("count the messages of %s: %w", queue, err)
+	}
+	return n, nil
 }
 
 // deleteForever deletes the hold with the messages in it, as asked for: each is of the list, which

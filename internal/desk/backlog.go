@@ -1,0 +1,80 @@
+package desk
+
+import (
+	"context"
+	"time"
+
+	"github.com/dlxctl/dlxctl/internal/broker/management"
+)
+
+// backlog is what a target queue had when a batch of the ramp was sent: its consumers have the
+// batch once they have read as many messages, since a queue delivers in order. What arrives later
+// does not count, or a queue that is never empty would hold up the ramp forever.
+type backlog struct {
+	queue string
+	ready int
+	since time.Time // when they were counted
+	// delivered is what the queue had delivered, of the first statistics that are newer than since;
+	// -1 is not known yet. The broker counts the deliveries after since and before these statistics
+	// as earlier ones, so that the batch waits a little longer than it must.
+	delivered int64
+}
+
+// left returns how many messages of the backlog the consumers have not read. It gets how many
+// messages the queue has now, and how many it has delivered in all, by statistics that are newer
+// than the backlog.
+func (b *backlog) left(ready int, delivered int64) int {
+	if b.delivered < 0 || delivered < b.delivered { // the counts of a node that was restarted begin anew
+		b.delivered = delivered
+	}
+	if delivered-b.delivered >= int64(b.ready) {
+		b.ready = 0
+	}
+	return min(b.ready, ready)
+}
+
+// backlogs returns a function that counts the messages that the target queues have now and their
+// consumers have not read yet when it is called, and names the queue with the most.
+func (x *sender) backlogs() func(ctx context.Context) (n int, queue string, err error) {
+	list := make(map[string]*backlog, len(x.manifest.Watch))
+	return func(ctx context.Context) (total int, fullest string, err error) {
+		most := -1
+		for _, queue := range x.manifest.Watch {
+			left, err := x.behind(ctx, list, queue)
+			if err != nil {
+				return 0, "", err
+			}
+			total += left
+			if left > most {
+				most, fullest = left, queue
+			}
+		}
+		return total, fullest, nil
+	}
+}
+
+// behind returns how many messages of its backlog a queue still has. The first call for a queue
+// begins its backlog.
+func (x *sender) behind(ctx context.Context, list map[string]*backlog, queue string) (int, error) {
+	ready, err := x.ready(queue)
+	if err != nil {
+		return 0, err
+	}
+	b := list[queue]
+	if b == nil {
+		list[queue] = &backlog{queue: queue, ready: ready, since: time.Now(), delivered: -1}
+		return ready, nil
+	}
+	if ready == 0 || b.ready == 0 {
+		b.ready = 0
+		return 0, nil
+	}
+	if time.Since(b.since) <= management.StatisticsLag {
+		return min(b.ready, ready), nil
+	}
+	delivered, err := x.worker.desk.Management.Delivered(ctx, queue)
+	if err != nil {
+		return min(b.ready, ready), nil //nolint:nilerr // the batch waits until the queue is empty
+	}
+	return b.left(ready, delivered), nil
+}
