@@ -139,50 +139,6 @@ func TestRunCut(t *testing.T) {
 	}
 }
 
-// The node is killed in each phase, and started again.
-func TestRunNodeRestarts(t *testing.T) {
-	t.Parallel()
-	node := brokertest.Node(t)
-	for _, phase := range []desk.Phase{desk.Taking, desk.Sending} {
-		s := newShopOn(t, node.VHost(t), shopFile("quorum"))
-		chosen, rest := s.bury(t, 2000)
-		p, err := s.desk.Propose(t.Context(), request(t, desk.Replay))
-		if err != nil {
-			t.Fatal(err)
-		}
-		reached, once := make(chan struct{}), false
-		ended := make(chan error, 1)
-		run := ""
-		go func() {
-			r, err := s.desk.Execute(t.Context(), p, func(p desk.Progress) {
-				if p.Phase == phase && p.Done >= 100 && !once {
-					once = true
-					close(reached)
-				}
-			})
-			run = r.Run
-			ended <- err
-		}()
-		<-reached
-		node.Stop(t)
-		err = <-ended
-		node.Start(t)
-		s.ch = s.target.Confirming(t)
-		if err == nil {
-			t.Logf("%s: the run ended before the node did", phase)
-		} else if _, err := s.desk.Resume(t.Context(), run, nil, nil); err != nil {
-			t.Fatal(err)
-		}
-		lost, doubled := compareCounts(chosen, identities(s.drained(t, "billing")))
-		if lost > 0 || doubled > 256 || phase == desk.Taking && doubled > 0 {
-			t.Errorf("%s: %d lost, %d doubled", phase, lost, doubled)
-		}
-		if lost, doubled := compareCounts(rest, identities(s.drained(t, "billing.dead"))); lost+doubled > 0 {
-			t.Errorf("%s: of the rest %d lost, %d doubled", phase, lost, doubled)
-		}
-	}
-}
-
 // Two desks that take from one queue at once: one refuses, or both take and no message is taken
 // twice.
 func TestTwoDesks(t *testing.T) {
