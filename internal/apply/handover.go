@@ -72,6 +72,11 @@ func handOverQueue(ctx context.Context, e broker.Endpoint, top, queue string) (m
 	if ready, consumers, err := in.Holds(queue); err != nil || ready == 0 || consumers > 0 {
 		return 0, err
 	}
+	select {
+	case <-time.After(amqp.SafeAge): // this apply may have created the queues that get the messages
+	case <-ctx.Done():
+		return 0, context.Cause(ctx)
+	}
 	out, err := amqp.Dial(ctx, e)
 	if err != nil {
 		return 0, err

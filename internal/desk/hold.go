@@ -109,6 +109,10 @@ func (w *worker) openHold(ctx context.Context, m *manifest) error {
 		// It has just been created, and no message was published to it: nothing can be lost.
 		return errors.Join(err, w.conn.DeleteQueue(hold.Name, amqp.Conditions{}))
 	}
+	if err := w.openParked(m); err != nil {
+		return err
+	}
+	w.opened = time.Now()
 	if err := w.openIntake(ctx); err != nil {
 		return err
 	}
@@ -119,9 +123,28 @@ func (w *worker) openHold(ctx context.Context, m *manifest) error {
 	return w.note(ctx, hold.Name, messages...)
 }
 
+// outlive waits until the queues of the run survive the death of their node.
+func (w *worker) outlive(ctx context.Context) error {
+	if w.opened.IsZero() { // by another process
+		return pause(ctx, amqp.SafeAge)
+	}
+	return pause(ctx, amqp.SafeAge-time.Since(w.opened))
+}
+
 // parks reports whether the run puts messages into the queue of parked ones.
 func (m *manifest) parks() bool {
 	return !m.back && (m.Action == Park || m.Action == Edit || m.Action == Discard && !m.Forever)
+}
+
+// openParked creates the queue of parked messages if the run puts messages there.
+func (w *worker) openParked(m *manifest) error {
+	if !m.parks() {
+		return nil
+	}
+	if err := w.conn.DeclareQueue(w.desk.parked()); err != nil {
+		return fmt.Errorf("create the queue of parked messages: %w", err)
+	}
+	return nil
 }
 
 // refusePolicies refuses queues of the desk whose messages a policy of another team would delete,

@@ -237,13 +237,13 @@ func TestReturnKilled(t *testing.T) {
 }
 
 // takenOnly starts a run and interrupts it once all is taken and nothing is sent.
-func (s *shop) takenOnly(t *testing.T, chosen int) (run string) {
-	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
+func (s *shop) takenOnly(tb testing.TB, chosen int) (run string) {
+	tb.Helper()
+	ctx, cancel := context.WithCancel(tb.Context())
 	defer cancel()
-	p, err := s.desk.Propose(t.Context(), request(t, desk.Replay))
+	p, err := s.desk.Propose(tb.Context(), request(tb, desk.Replay))
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	result, err := s.desk.Execute(ctx, p, func(p desk.Progress) {
 		if p.Phase == desk.Taking && p.Done == chosen {
@@ -251,7 +251,7 @@ func (s *shop) takenOnly(t *testing.T, chosen int) (run string) {
 		}
 	})
 	if err != nil || result.Left != chosen {
-		t.Fatalf("%+v, %v", result, err)
+		tb.Fatalf("%+v, %v", result, err)
 	}
 	return result.Run
 }

@@ -125,7 +125,7 @@ func TestNodeDies(t *testing.T) {
 	for name, die := range map[string]func(testing.TB){"stopped": node.Stop, "killed": node.Kill} {
 		var all []*victim
 		for _, typ := range queueKinds() {
-			for _, step := range []step{looks, takes, sends, returns} {
+			for _, step := range []step{looks, returns, takes, sends} { // the node dies soon after the last one began
 				if name == "killed" || typ == "quorum" {
 					all = append(all, newVictim(t, node, step, typ))
 				}

@@ -47,7 +47,7 @@ type sender struct {
 // copy. A process that dies doubles at most the messages in flight, with the same message-id.
 func (s *session) send(ctx context.Context, r Result, messages int) (Result, error) {
 	r.Left, r.DoubledAtMost = messages, min(s.doubledBefore, messages)
-	if err := s.prepare(); err != nil {
+	if err := s.worker.openParked(s.manifest); err != nil {
 		return r, err
 	}
 	if s.manifest.Action == Discard && s.manifest.Forever && !s.manifest.back {
@@ -80,17 +80,6 @@ func (s *session) send(ctx context.Context, r Result, messages int) (Result, err
 	}
 	r.Moved, r.Left, r.FailedAgain = x.moved, x.left, x.brake.count()
 	return r, err
-}
-
-// prepare creates what the run sends to, if it is the desk's own.
-func (s *session) prepare() error {
-	if !s.manifest.parks() {
-		return nil
-	}
-	if err := s.worker.conn.DeclareQueue(s.worker.desk.parked()); err != nil {
-		return fmt.Errorf("create the queue of parked messages: %w", err)
-	}
-	return nil
 }
 
 // run relays, over and over where Caution asks for it.

@@ -255,6 +255,9 @@ func (w *worker) take(ctx context.Context, m *manifest, has *contents, report fu
 	defer free()
 	hold := topology.HoldName(w.desk.Topology.Name, w.run)
 	t := w.newTaking(m, report)
+	if err := w.outlive(ctx); err != nil {
+		return t, err
+	}
 	if has != nil {
 		if err := w.note(ctx, hold, record(w.run, recordResumed, 0, 0, nil)); err != nil {
 			return t, err

@@ -38,6 +38,8 @@ type worker struct {
 	conn   *amqp.Conn
 	cancel context.CancelCauseFunc
 	intake string // the exchange through which it takes
+	// opened is when this process has created the queues of the run. Zero: it has not.
+	opened time.Time
 	done   sync.WaitGroup
 }
 

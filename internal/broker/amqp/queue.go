@@ -16,6 +16,12 @@ import (
 // long proves nothing.
 const silence = 200 * time.Millisecond
 
+// SafeAge is how old a quorum queue must be before messages are moved into it, with a margin.
+// RabbitMQ writes the name of a new quorum queue to disk up to a second after it has created the
+// queue. A node that is killed before finds the queue empty when it starts again: 10 of 10 messages
+// that a queue of 0.2 to 0.4 seconds had confirmed were lost (3.10.8, 4.0.5 and 4.3.6, measured).
+const SafeAge = 2 * time.Second
+
 // MessagesReady returns how many messages are ready in a queue. It fails with ErrNotFound if the
 // queue does not exist. The broker reports 0 for a quorum queue whose leader has not answered for
 // 250 ms (rabbit_quorum_queue:stat/1, 3.10.8 to 4.3.6), so MessagesReady asks twice; two zeros
