@@ -96,8 +96,9 @@ func wildcardOnDirect() check {
 		Title: "A wildcard in a binding of a direct exchange",
 		Why: "A direct exchange compares keys as they are: # and * match nothing but themselves. The binding routes no " +
 			"message, unless publishers use that very key.",
-		Fix: "Use a topic exchange, or bind the keys one by one.",
-		Hit: Example{Definitions: boundTo("direct", "order.*", "")}, Miss: Example{Definitions: boundTo("topic", "order.*", "")},
+		Fix:  "Use a topic exchange, or bind the keys one by one.",
+		Hit:  Example{Definitions: boundTo("direct", "order.*", "")},
+		Miss: Example{Definitions: boundTo("topic", "order.*", "")},
 	}, func(x *index) []Finding {
 		return x.eachBinding(func(e *exchange, b topology.Binding) (Finding, bool) {
 			if e == nil || e.Type != topology.Direct || !isPattern(b.Key) {
@@ -132,8 +133,9 @@ func headersBindingEmpty() check {
 		Why: "A binding without headers matches every message; with x-match any it matches none. Headers that begin with x- " +
 			"are not compared, except with all-with-x and any-with-x. If no binding of the exchange compares headers, it " +
 			"works like a fanout exchange, and the rule is a note.",
-		Fix: "Name the headers as arguments of the binding, or use a fanout exchange.",
-		Hit: Example{Definitions: boundTo("headers", "", "")}, Miss: Example{Definitions: boundTo("headers", "", `"format": "csv"`)},
+		Fix:  "Name the headers as arguments of the binding, or use a fanout exchange.",
+		Hit:  Example{Definitions: boundTo("headers", "", "")},
+		Miss: Example{Definitions: boundTo("headers", "", `"format": "csv"`)},
 	}, func(x *index) []Finding {
 		return x.eachBinding(func(e *exchange, b topology.Binding) (Finding, bool) {
 			if e == nil || e.Type != topology.Headers || len(compares(b)) > 0 {
@@ -164,7 +166,8 @@ func keyOnFanout() check {
 		Title: "A fanout exchange ignores the routing key of a binding",
 		Why:   "A fanout exchange routes every message to every binding. The key of the binding has no effect.",
 		Fix:   "Remove the key, or use a direct or topic exchange if the key should select messages.",
-		Hit:   Example{Definitions: boundTo("fanout", "order.placed", "")}, Miss: Example{Definitions: boundTo("topic", "order.placed", "")},
+		Hit:   Example{Definitions: boundTo("fanout", "order.placed", "")},
+		Miss:  Example{Definitions: boundTo("topic", "order.placed", "")},
 	}, func(x *index) []Finding {
 		return x.eachBinding(func(e *exchange, b topology.Binding) (Finding, bool) {
 			if e == nil || e.Type != topology.Fanout || b.Key == "" {
@@ -243,8 +246,9 @@ func noAlternate() check {
 		Title: "Messages that no binding matches are lost",
 		Why: "Without an alternate exchange RabbitMQ drops a message that no binding matches, unless the publisher sets the " +
 			"flag mandatory and handles what is returned. Most exchanges are like that, so that the rule is off.",
-		Fix: "Set an alternate exchange by a policy, and bind a queue to it.",
-		Hit: Example{Definitions: withAlternate("")}, Miss: Example{Definitions: withAlternate(`"alternate-exchange": "unrouted"`)},
+		Fix:  "Set an alternate exchange by a policy, and bind a queue to it.",
+		Hit:  Example{Definitions: withAlternate("")},
+		Miss: Example{Definitions: withAlternate(`"alternate-exchange": "unrouted"`)},
 	}, func(x *index) []Finding {
 		return x.eachExchange(func(e *exchange) (Finding, bool) {
 			if e.hasAlternate || e.Internal || len(e.deadLettersOf)+len(e.alternateOf) > 0 || e.takesAll() {

@@ -162,7 +162,8 @@ func argumentUnknown() check {
 					continue
 				}
 				return Finding{
-					Evidence:    fmt.Sprintf("%s %s: did you mean %s?", name, describe(name, e.Arguments[name]), topology.ArgAlternateExchange),
+					Evidence: fmt.Sprintf("%s %s: did you mean %s?", name, describe(name, e.Arguments[name]),
+						topology.ArgAlternateExchange),
 					Consequence: fmt.Sprintf("RabbitMQ ignores it: a message to %s that no binding matches is lost", text.Name(e.Name)),
 					Remedy: x.setPolicy(topology.Policy{
 						Name: e.Name + "-alternate", Pattern: topology.QueuesPattern([]string{e.Name}), ApplyTo: "exchanges",
@@ -280,7 +281,8 @@ func exchangeLeftOut() check {
 		Why: "RabbitMQ 4.3 leaves internal exchanges out of its exports, and keeps their bindings. The file cannot restore the " +
 			"broker: an import refuses the bindings. What such an exchange routes is not known.",
 		Fix: "Add the exchange to the file, or audit the running broker.",
-		Hit: Example{Definitions: `{"rabbitmq_version": "4.3.6", "exchanges": [{"name": "events", "type": "topic", "durable": true, "auto_delete": false}],
+		Hit: Example{Definitions: `{"rabbitmq_version": "4.3.6",
+ "exchanges": [{"name": "events", "type": "topic", "durable": true, "auto_delete": false}],
  "queues": [{"name": "billing", "durable": true, "auto_delete": false, "arguments": {}}],
  "bindings": [
   {"source": "events", "destination": "inner", "destination_type": "exchange", "routing_key": "#"},
@@ -316,7 +318,8 @@ func definedTwice() check {
 				kept = "the last one"
 			}
 			return Finding{
-				Evidence:    fmt.Sprintf("%s %s is defined more than once, with different values", o.Object.Kind, text.Name(o.Object.Name)),
+				Evidence: fmt.Sprintf("%s %s is defined more than once, with different values", o.Object.Kind,
+					text.Name(o.Object.Name)),
 				Consequence: "an import keeps " + kept + ", without an error",
 				Remedy:      "delete the other definitions from the file",
 			}

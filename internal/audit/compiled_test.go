@@ -15,7 +15,9 @@ import (
 func TestCompiledTopologiesHaveNoFindings(t *testing.T) {
 	t.Parallel()
 	var files []string
-	for _, pattern := range []string{"../../testdata/*.yaml", "../../testdata/genomics/*.yaml", "../../templates/starters/*.yaml"} {
+	for _, pattern := range []string{
+		"../../testdata/*.yaml", "../../testdata/genomics/*.yaml", "../../templates/starters/*.yaml",
+	} {
 		found, err := filepath.Glob(pattern)
 		if err != nil {
 			t.Fatal(err)

@@ -231,7 +231,9 @@ func unrouted() check {
 // keeperFor names the queue that the dead letters of a queue should go to: one of its name that
 // exists, or else the one that dlxctl would make.
 func (x *index) keeperFor(q *queue) string {
-	for _, suffix := range []string{".dead", ".dlq", "-dlq", "_dlq", ".DLQ", "DLQ", "-dead", ".dead-letter", "-dead-letter"} {
+	for _, suffix := range []string{
+		".dead", ".dlq", "-dlq", "_dlq", ".DLQ", "DLQ", "-dead", ".dead-letter", "-dead-letter",
+	} {
 		if x.byName[q.Name+suffix] != nil {
 			return q.Name + suffix
 		}
@@ -373,11 +375,12 @@ func deadLetterKeyAlone() check {
 		Title: "A dead-letter routing key without a dead-letter exchange",
 		Why: "A dead-letter routing key does nothing by itself. As an argument RabbitMQ refuses the queue; in a policy it " +
 			"accepts the key, and rejected messages are lost.",
-		Fix: "Set the dead-letter exchange beside it; the empty one addresses a queue by its name.",
+		Fix: "Set the dead-letter exchange too; the empty one addresses a queue by its name.",
 		Hit: Example{Definitions: `{"queues": [{"name": "billing", "durable": true}],
   "policies": [{"name": "dlq", "pattern": "^billing$", "apply-to": "queues", "priority": 0,
     "definition": {"dead-letter-routing-key": "billing.dead"}}]}`},
-		Miss: Example{Definitions: `{"queues": [{"name": "billing", "durable": true}, {"name": "billing.dead", "durable": true}],
+		Miss: Example{Definitions: `{"queues": [
+  {"name": "billing", "durable": true}, {"name": "billing.dead", "durable": true}],
   "policies": [{"name": "dlq", "pattern": "^billing$", "apply-to": "queues", "priority": 0,
     "definition": {"dead-letter-exchange": "", "dead-letter-routing-key": "billing.dead"}}]}`},
 	}, func(x *index) []Finding {

@@ -42,8 +42,8 @@ func keeperExpires() check {
 	return check{Rule{
 		ID: "dead-letter-queue-expires", Severity: Error,
 		Title: "The dead-letter queue deletes its messages",
-		Why: "The queue has a TTL and no dead-letter exchange: dead letters are deleted, whether anyone has looked at them or " +
-			"not. A TTL of a day or more is a warning, as it may be a retention that is meant.",
+		Why: "The queue has a TTL and no dead-letter exchange: RabbitMQ deletes what it should keep. " +
+			" A TTL of a day or more is a warning, as it may be a retention that is meant.",
 		Fix: "Remove the TTL. Where it comes from a policy for many queues, exclude the dead-letter queue from its pattern.",
 		Hit: Example{Definitions: deadLettersIn(`"x-message-ttl": 60000`)}, Miss: Example{Definitions: deadLettersIn("")},
 	}, func(x *index) []Finding {
@@ -53,7 +53,7 @@ func keeperExpires() check {
 				return Finding{}, false
 			}
 			f := Finding{
-				Evidence:    fmt.Sprintf("%s; dead letters of %s come here", q.argument(topology.ArgMessageTTL), q.sources()),
+				Evidence:    fmt.Sprintf("%s; queues that dead-letter here: %s", q.argument(topology.ArgMessageTTL), q.sources()),
 				Consequence: fmt.Sprintf("dead letters are lost after %s", duration(ttl)),
 				Remedy:      x.without(q, topology.ArgMessageTTL),
 			}
@@ -80,13 +80,13 @@ func keeperDeleted() check {
 				return Finding{}, false
 			}
 			f := Finding{
-				Evidence:    fmt.Sprintf("auto-delete; dead letters of %s come here", q.sources()),
-				Consequence: "all dead letters are lost when the last consumer disconnects",
+				Evidence:    fmt.Sprintf("auto-delete; queues that dead-letter here: %s", q.sources()),
+				Consequence: "every dead letter is lost when the last consumer disconnects",
 				Remedy:      successor(q),
 			}
 			if set {
-				f.Evidence = fmt.Sprintf("%s; dead letters of %s come here", q.argument("x-expires"), q.sources())
-				f.Consequence = fmt.Sprintf("all dead letters are lost after %s without a consumer", duration(expires))
+				f.Evidence = fmt.Sprintf("%s; queues that dead-letter here: %s", q.argument("x-expires"), q.sources())
+				f.Consequence = fmt.Sprintf("every dead letter is lost after %s without a consumer", duration(expires))
 				f.Remedy = x.without(q, "x-expires")
 			}
 			return f, true
@@ -108,7 +108,7 @@ func keeperDrops() check {
 				return Finding{}, false
 			}
 			return Finding{
-				Evidence: fmt.Sprintf("%s, overflow drop-head; dead letters of %s come here", x.cause(q, route.MaxLen),
+				Evidence: fmt.Sprintf("%s, overflow drop-head; queues that dead-letter here: %s", x.cause(q, route.MaxLen),
 					q.sources()),
 				Consequence: fmt.Sprintf("when %s is full, its oldest dead letter is lost", text.Name(q.Name)),
 				Remedy:      x.without(q, q.limits()...),
@@ -167,9 +167,12 @@ func keeperDeliveryLimit() check {
 		Title: "Looking at dead letters loses them",
 		Why: "A quorum queue gives up a message that was returned more often than its delivery limit, which since 4.0 is 20 " +
 			"where none is set. Each look at a message by a client that returns it counts.",
-		Fix:  "Set the delivery limit 2147483647, which is none on all versions.",
-		Hit:  Example{Definitions: deadLettersIn(`"x-queue-type": "quorum"`), Version: "4.0.5"},
-		Miss: Example{Definitions: deadLettersIn(`"x-queue-type": "quorum", "x-delivery-limit": 2147483647`), Version: "4.0.5"},
+		Fix: "Set the delivery limit 2147483647, which is none on all versions.",
+		Hit: Example{Definitions: deadLettersIn(`"x-queue-type": "quorum"`), Version: "4.0.5"},
+		Miss: Example{
+			Definitions: deadLettersIn(`"x-queue-type": "quorum", "x-delivery-limit": 2147483647`),
+			Version:     "4.0.5",
+		},
 	}, func(x *index) []Finding {
 		return x.each(func(q *queue) (Finding, bool) {
 			limit, byDefault, limited := x.delivers(q)
@@ -179,14 +182,14 @@ func keeperDeliveryLimit() check {
 				return Finding{}, false
 			}
 			f := Finding{
-				Evidence: q.argument(topology.ArgDeliveryLimit) + fmt.Sprintf("; dead letters of %s come here", q.sources()),
+				Evidence: q.argument(topology.ArgDeliveryLimit) + fmt.Sprintf("; queues that dead-letter here: %s", q.sources()),
 				Remedy:   successor(q),
 			}
 			if !limited {
 				limit = 20
 			}
 			if byDefault || !limited {
-				f.Evidence = fmt.Sprintf("quorum queue without a delivery limit, which is 20 since 4.0; dead letters of %s come here",
+				f.Evidence = fmt.Sprintf("quorum queue without a delivery limit, which is 20 since 4.0; queues that dead-letter here: %s",
 					q.sources())
 				f.Remedy = x.override(q, nil, topology.Arguments{"delivery-limit": topology.Unlimited})
 			}
@@ -202,7 +205,7 @@ func keeperDeadLetters() check {
 		ID: "dead-letter-queue-dead-letters", Severity: Note,
 		Title: "A dead-letter queue dead-letters on",
 		Why: "Messages leave the dead-letter queue when a client rejects them, or when they expire or are dropped for " +
-			"length. Whoever looks for them finds them elsewhere.",
+			"length. They are then in another queue than the one where operators look.",
 		Fix: "Remove the dead-letter exchange from the dead-letter queue, unless a second stage is meant.",
 		Hit: Example{Definitions: `{"queues": [
   {"name": "billing", "durable": true, "arguments": {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "billing.dead"}},
@@ -215,7 +218,7 @@ func keeperDeadLetters() check {
 				return Finding{}, false
 			}
 			return Finding{
-				Evidence:    fmt.Sprintf("%s; dead letters of %s come here", q.deadLetterExchange(), q.sources()),
+				Evidence:    fmt.Sprintf("%s; queues that dead-letter here: %s", q.deadLetterExchange(), q.sources()),
 				Consequence: "a dead letter that a client rejects here leaves the queue",
 				Remedy:      x.without(q, topology.ArgDeadLetterExchange),
 			}, true
@@ -241,7 +244,7 @@ func keeperShared() check {
 				return Finding{}, false
 			}
 			return Finding{
-				Evidence:    "dead letters of " + list(sortedNames(q.from)) + " come here",
+				Evidence:    "queues that dead-letter here: " + list(sortedNames(q.from)),
 				Consequence: "only the header x-death tells from which queue a dead letter came",
 				Remedy:      "dlxctl desk groups " + shell(q.Name),
 			}, true
@@ -265,7 +268,7 @@ func keeperTransient() check {
 				return Finding{}, false
 			}
 			return Finding{
-				Evidence:    fmt.Sprintf("durable is false; dead letters of %s come here", q.sources()),
+				Evidence:    fmt.Sprintf("durable is false; queues that dead-letter here: %s", q.sources()),
 				Consequence: "all dead letters are lost when the broker restarts",
 				Remedy:      x.declareQueue(q.Name + ".v2"),
 			}, true

@@ -38,9 +38,10 @@ func drawState(t *rapid.T) topology.State {
 	}
 	for range rapid.IntRange(0, 12).Draw(t, "bindings") {
 		b := topology.Binding{
-			Source:      rapid.SampledFrom(append([]string{"missing"}, exchanges...)).Draw(t, "source"),
-			Destination: rapid.SampledFrom(append([]string{"missing"}, names...)).Draw(t, "queue"), DestinationType: topology.ToQueue,
-			Key: keys.Draw(t, "key"),
+			Source:          rapid.SampledFrom(append([]string{"missing"}, exchanges...)).Draw(t, "source"),
+			Destination:     rapid.SampledFrom(append([]string{"missing"}, names...)).Draw(t, "queue"),
+			DestinationType: topology.ToQueue,
+			Key:             keys.Draw(t, "key"),
 		}
 		if rapid.IntRange(0, 4).Draw(t, "to exchange") == 0 {
 			b.Destination, b.DestinationType = rapid.SampledFrom(exchanges).Draw(t, "exchange"), topology.ToExchange
@@ -65,13 +66,15 @@ func drawState(t *rapid.T) topology.State {
 	}
 	have.Sort()
 	return topology.State{
-		VHost: "/", Version: rapid.SampledFrom([]string{"", "3.10.8", "3.13.1", "4.0.5", "4.3.6"}).Draw(t, "version"), Have: have,
+		VHost: "/", Have: have,
+		Version: rapid.SampledFrom([]string{"", "3.10.8", "3.13.1", "4.0.5", "4.3.6"}).Draw(t, "version"),
 	}
 }
 
 func drawArguments(t *rapid.T, target, keys *rapid.Generator[string]) topology.Arguments {
 	args := topology.Arguments{}
-	args[topology.ArgQueueType] = rapid.SampledFrom([]string{topology.Classic, topology.Quorum, topology.Stream}).Draw(t, "type")
+	kinds := []string{topology.Classic, topology.Quorum, topology.Stream}
+	args[topology.ArgQueueType] = rapid.SampledFrom(kinds).Draw(t, "type")
 	if rapid.IntRange(0, 3).Draw(t, "dead-letters") > 0 {
 		args[topology.ArgDeadLetterExchange] = target.Draw(t, "dead-letter exchange")
 		if rapid.Bool().Draw(t, "has key") {
@@ -149,7 +152,7 @@ func TestWhatIsCalledLostIsLost(t *testing.T) {
 }
 
 // arrivals gives keys with which publishers reach a queue, through exchanges that get messages from
-// publishers alone: those that others bind, or that queues dead-letter to, get theirs.
+// publishers alone: to others, exchanges are bound, or queues dead-letter.
 func arrivals(state topology.State, queue string) []string {
 	router := route.New(state)
 	fed := map[string]bool{}
@@ -206,7 +209,8 @@ func TestWhatIsCalledKeptReachesAQueue(t *testing.T) {
 func big(queues, bindings int) topology.State {
 	var have topology.Topology
 	have.Exchanges = []topology.Exchange{
-		{Name: "events", Type: topology.Topic, Durable: true}, {Name: "dlx", Type: topology.Direct, Durable: true},
+		{Name: "events", Type: topology.Topic, Durable: true},
+		{Name: "dlx", Type: topology.Direct, Durable: true},
 		{Name: "back", Type: topology.Topic, Durable: true},
 	}
 	for i := range queues / 2 {
@@ -219,7 +223,9 @@ func big(queues, bindings int) topology.State {
 			args[topology.ArgDeadLetterExchange], args[topology.ArgDeadLetterRoutingKey] = "", name+".dead"
 		}
 		have.Queues = append(have.Queues, topology.Queue{Name: name, Durable: true, Arguments: args},
-			topology.Queue{Name: name + ".dead", Durable: true, Arguments: topology.Arguments{topology.ArgQueueType: topology.Quorum}})
+			topology.Queue{
+				Name: name + ".dead", Durable: true, Arguments: topology.Arguments{topology.ArgQueueType: topology.Quorum},
+			})
 		have.Bindings = append(have.Bindings, topology.Binding{
 			Source: "dlx", Destination: name + ".dead", DestinationType: topology.ToQueue, Key: name,
 		})
@@ -242,6 +248,7 @@ func big(queues, bindings int) topology.State {
 // 5,000 queues and 20,000 bindings are audited in less than two seconds; ten times that is allowed
 // here, as a test shares its machine.
 func TestAuditOfManyQueuesIsFast(t *testing.T) {
+	t.Parallel()
 	state := big(5000, 20000)
 	start := time.Now()
 	report := audit.Run(audit.Input{State: state, Rules: allRules()})

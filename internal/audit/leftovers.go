@@ -67,8 +67,8 @@ func legacyStillBound() check {
 		Miss: Example{Definitions: fmt.Sprintf(definitions, "invoices.v2")},
 	}, func(x *index) []Finding {
 		return x.each(func(q *queue) (Finding, bool) {
-			owner, ours := topology.PolicyOwner(q.policy.Name)
-			if !q.hasPolicy || !ours || !topology.IsSwitchName(owner, q.policy.Name) ||
+			owner, generated := topology.PolicyOwner(q.policy.Name)
+			if !q.hasPolicy || !generated || !topology.IsSwitchName(owner, q.policy.Name) ||
 				!strings.HasSuffix(q.policy.Name, ".forward") || len(x.ownBindings(q)) == 0 {
 				return Finding{}, false
 			}
@@ -138,8 +138,11 @@ func messagesParked() check {
 		Title: "Messages are parked",
 		Why:   "The desk parks messages for 30 days, and then RabbitMQ deletes them.",
 		Fix:   "Restore the messages that are still needed.",
-		Hit:   Example{Definitions: parked, Live: running(nothingMore), Usage: map[string]topology.Usage{"shop.parked": {Ready: 3}}},
-		Miss:  Example{Definitions: parked, Live: running(nothingMore), Usage: map[string]topology.Usage{"shop.parked": {}}},
+		Hit: Example{
+			Definitions: parked, Live: running(nothingMore),
+			Usage: map[string]topology.Usage{"shop.parked": {Ready: 3}},
+		},
+		Miss: Example{Definitions: parked, Live: running(nothingMore), Usage: map[string]topology.Usage{"shop.parked": {}}},
 	}, func(x *index) []Finding {
 		return x.each(func(q *queue) (Finding, bool) {
 			owner, ok := deskQueue(q)

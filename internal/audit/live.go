@@ -18,7 +18,9 @@ func liveChecks() []check {
 
 // running gives what a broker tells in an example: one queue with these values.
 func running(set func(*Live)) *Live {
-	l := &Live{Now: time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC), Interval: time.Minute, Consumers: map[string][]Consumer{}}
+	l := &Live{
+		Now: time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC), Interval: time.Minute, Consumers: map[string][]Consumer{},
+	}
 	set(l)
 	return l
 }
@@ -38,8 +40,8 @@ func noConsumers() check {
 	return check{Rule{
 		ID: "no-consumers", Severity: Warning, Live: true,
 		Title: "Messages wait in a queue without consumers",
-		Why: "No client consumes the queue, and it has messages. The service may be stopped, or nobody needs the queue any " +
-			"more. Dead-letter queues and queues with a TTL for retries are left out.",
+		Why: "No client consumes the queue, and it has messages. The service may be stopped, or no service uses the queue " +
+			"any more. Dead-letter queues and queues with a TTL for retries are left out.",
 		Fix: "Start the service, or unbind and delete the queue.",
 		Hit: Example{
 			Definitions: oneQueue(""), Live: running(nothingMore), Usage: map[string]topology.Usage{"billing": {Ready: 12}},
@@ -82,7 +84,7 @@ func deadLettersGrowing() check {
 				return Finding{}, false
 			}
 			return Finding{
-				Evidence: fmt.Sprintf("%s more within %s; dead letters of %s come here", text.Count(grown, "message"),
+				Evidence: fmt.Sprintf("%s more within %s; queues that dead-letter here: %s", text.Count(grown, "message"),
 					topology.FormatDelay(x.in.Live.Interval), q.sources()),
 				Consequence: "messages are failing now",
 				Remedy:      lookAt(q),
@@ -91,7 +93,7 @@ func deadLettersGrowing() check {
 	}}
 }
 
-// tooOld is the age of a dead letter that nobody seems to look at.
+// tooOld is the age from which a dead letter seems to be forgotten.
 const tooOld = 7 * 24 * time.Hour
 
 func oldestDeadLetter() check {
@@ -101,7 +103,7 @@ func oldestDeadLetter() check {
 	return check{Rule{
 		ID: "oldest-dead-letter", Severity: Warning, Live: true,
 		Title: "Dead letters are older than a week",
-		Why:   "The first message of the dead-letter queue has been there for more than seven days. Nobody seems to look.",
+		Why:   "The first message of the dead-letter queue has been there for more than seven days. It seems to be forgotten.",
 		Fix:   "Look at the dead letters: replay what can succeed now, and discard the rest.",
 		Hit:   Example{Definitions: deadLettersIn(""), Live: aged(tooOld + time.Hour)},
 		Miss:  Example{Definitions: deadLettersIn(""), Live: aged(time.Hour)},
@@ -114,7 +116,7 @@ func oldestDeadLetter() check {
 			return Finding{
 				Evidence: fmt.Sprintf("the first message is from %s, %d days ago", since.UTC().Format(time.DateOnly),
 					int(x.in.Live.Now.Sub(since).Hours()/24)),
-				Consequence: "failed messages wait, and nobody looks at them",
+				Consequence: "failed messages wait, and seem to be forgotten",
 				Remedy:      lookAt(q),
 			}, true
 		})
@@ -148,9 +150,9 @@ func policyNotInEffect() check {
 			if slices.ContainsFunc(best, func(p topology.Policy) bool { return p.Name == reported }) {
 				return Finding{}, false
 			}
-			if i := slices.IndexFunc(x.state.Have.Policies, func(p topology.Policy) bool { return p.Name == reported }); i >= 0 &&
-				!slices.ContainsFunc(x.matching[q.Name], func(p topology.Policy) bool { return p.Name == reported }) &&
-				x.state.Have.Policies[i].Priority >= best[0].Priority {
+			named := func(p topology.Policy) bool { return p.Name == reported }
+			if i := slices.IndexFunc(x.state.Have.Policies, named); i >= 0 &&
+				!slices.ContainsFunc(x.matching[q.Name], named) && x.state.Have.Policies[i].Priority >= best[0].Priority {
 				return Finding{}, false // the broker reads its pattern in another way
 			}
 			f := Finding{

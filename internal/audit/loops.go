@@ -12,7 +12,7 @@ import (
 
 // loopChecks are the rules about dead letters that come back.
 func loopChecks() []check {
-	return []check{toItself(), cycleCut(), retriesForEver(), retryStarves()}
+	return []check{toItself(), cycleCut(), endlessRetries(), retryStarves()}
 }
 
 func toItself() check {
@@ -46,13 +46,13 @@ func toItself() check {
 			result := x.router.DeadLetter(q.Name, route.Message{Keys: h.keys.samples()[:1]}, route.Rejected)
 			f := Finding{
 				Evidence: fmt.Sprintf("%s; %s", q.deadLetterExchange(), pathText(result, q.Name)),
-				Consequence: "a message that a consumer rejects comes back at once, for ever; one that expires or is " +
+				Consequence: "a message that a consumer rejects comes back at once, forever; one that expires or is " +
 					"dropped for length is lost",
 				Remedy: inTopologyUnlessArgument(q),
 			}
 			if len(h.queues) > 1 { // another queue keeps a copy
 				f.Severity = Warning
-				f.Consequence = fmt.Sprintf("a message that a consumer rejects comes back at once, for ever, and each "+
+				f.Consequence = fmt.Sprintf("a message that a consumer rejects comes back at once, forever, and each "+
 					"time a copy goes to %s", list(slices.DeleteFunc(slices.Clone(h.queues),
 					func(name string) bool { return name == q.Name })))
 			}
@@ -75,8 +75,8 @@ func pathText(result route.Result, queue string) string {
 			steps = append(steps, "the key "+text.Name(s.Key)+" names the queue")
 		case route.ViaAlternate:
 			steps = append(steps, "alternate exchange "+text.Name(s.Destination))
-		default:
-			steps = append(steps, "binding "+s.Binding.String())
+		case route.ViaBinding:
+			steps = append(steps, "binding "+s.String())
 		}
 	}
 	return strings.Join(steps, ", ")
@@ -106,12 +106,12 @@ func cycleCut() check {
 	}, func(x *index) []Finding {
 		return x.each(func(q *queue) (Finding, bool) {
 			i := slices.IndexFunc(q.ways, func(w way) bool { return w.fate == Lost && w.isCycle() })
-			if i < 0 || q.role == retry {
+			if i < 0 {
 				return Finding{}, false
 			}
 			w := q.ways[i]
 			return Finding{
-				Evidence: fmt.Sprintf("%s; %s; dead letters go %s and back", x.cause(q, w.reason), q.deadLetterExchange(),
+				Evidence: fmt.Sprintf("%s; %s; the way of a failed message: %s and back", x.cause(q, w.reason), q.deadLetterExchange(),
 					loopText(q, w)),
 				Consequence: fmt.Sprintf("a message %s is lost: RabbitMQ ends the cycle", x.dying(q, w.reason)),
 				Remedy:      x.withoutReason(q, w.reason),
@@ -144,9 +144,10 @@ func (x *index) cause(q *queue, reason route.Reason) string {
 			return fmt.Sprintf("quorum queue with the delivery limit %d, the default since 4.0", limit)
 		}
 		return q.argument(topology.ArgDeliveryLimit)
-	default:
+	case route.Rejected:
 		return "a consumer rejects a message"
 	}
+	return string(reason)
 }
 
 // dying says how messages of a queue die, as the continuation of "a message".
@@ -160,9 +161,10 @@ func (x *index) dying(q *queue, reason route.Reason) string {
 	case route.DeliveryLimit:
 		limit, _, _ := x.delivers(q)
 		return fmt.Sprintf("that is returned to %s more than %d times", name, limit)
-	default:
+	case route.Rejected:
 		return "that a consumer of " + name + " rejects"
 	}
+	return "that dies in " + name
 }
 
 // withoutReason gives the way to prevent that messages die for a reason.
@@ -174,17 +176,18 @@ func (x *index) withoutReason(q *queue, reason route.Reason) string {
 		return x.without(q, topology.ArgMaxLength, topology.ArgMaxLengthBytes)
 	case route.DeliveryLimit:
 		return x.override(q, nil, topology.Arguments{"delivery-limit": topology.Unlimited})
-	default:
+	case route.Rejected:
 		return inTopologyUnlessArgument(q)
 	}
+	return inTopologyUnlessArgument(q)
 }
 
-func retriesForEver() check {
+func endlessRetries() check {
 	return check{Rule{
 		ID: "retries-for-ever", Severity: Warning,
 		Title: "Failed messages are retried without end",
 		Why: "The dead letters of the queue wait in a queue with a TTL and return. Nothing on the broker ends the loop: a " +
-			"message that can never be processed goes round for ever, unless its consumer counts the attempts.",
+			"message that can never be processed goes round forever, unless its consumer counts the attempts.",
 		Fix:  "Let dlxctl count the attempts: a backoff ends in a dead-letter queue.",
 		Hit:  Example{Definitions: retryLoop("")},
 		Miss: Example{Definitions: deadLetteringTo(`"x-queue-type": "classic"`)},
@@ -200,8 +203,8 @@ func retriesForEver() check {
 				return Finding{}, false
 			}
 			f := Finding{
-				Evidence: fmt.Sprintf("%s; dead letters go %s", q.deadLetterExchange(), loopText(q, q.ways[i])),
-				Consequence: fmt.Sprintf("a message that always fails is retried for ever, unless the consumer of %s ends it",
+				Evidence: fmt.Sprintf("%s; the way of a failed message: %s", q.deadLetterExchange(), loopText(q, q.ways[i])),
+				Consequence: fmt.Sprintf("a message that always fails is retried forever, unless the consumer of %s ends it",
 					text.Name(q.Name)),
 				Remedy: fmt.Sprintf("backoff: # in a topology file\n  standard: {tiers: [10s, 1m, 10m]}\nqueues:\n"+
 					"  - {name: %s, type: %s, replaces: %s, backoff: standard}", yaml(q.Name+".v2"), q.Type(), yaml(q.Name)),

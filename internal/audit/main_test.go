@@ -1,6 +1,16 @@
 package audit_test
 
-import "flag"
+import (
+	"flag"
+	"os"
+	"testing"
 
-// update is the flag of make golden.
-var update = flag.Bool("update", false, "write the pages of the rules and the expected outputs") //nolint:gochecknoglobals // a flag of tests
+	"github.com/dlxctl/dlxctl/internal/brokertest"
+)
+
+var update = flag.Bool("update", false, "rewrite expectations and pages instead of comparing")
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	os.Exit(brokertest.Main(m))
+}

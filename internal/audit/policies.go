@@ -209,7 +209,8 @@ func policyShadowed() check {
 			for _, p := range list[min(1, len(list)):] {
 				top := list[0]
 				// A policy of dlxctl is a copy without the keys that do harm.
-				if _, ours := topology.PolicyOwner(top.Name); !ours && p.Priority < top.Priority && len(missing(p, top)) > 0 {
+				if _, generated := topology.PolicyOwner(top.Name); !generated && p.Priority < top.Priority &&
+					len(missing(p, top)) > 0 {
 					out = append(out, pair{top.Name, p.Name})
 				}
 			}
@@ -367,8 +368,9 @@ func policyMatchesNothing() check {
 				continue
 			}
 			out = append(out, Finding{
-				Object:      p.ID(),
-				Evidence:    fmt.Sprintf("pattern %s, apply-to %s: nothing matches", text.Name(p.Pattern), cmp.Or(p.ApplyTo, "all")),
+				Object: p.ID(),
+				Evidence: fmt.Sprintf("pattern %s, apply-to %s: nothing matches", text.Name(p.Pattern),
+					cmp.Or(p.ApplyTo, "all")),
 				Consequence: "the policy has no effect" + x.soFar("no service declares a queue that it matches"),
 				Remedy:      x.clearPolicy(p.Name),
 			})

@@ -122,12 +122,12 @@ func shell(s string) string {
 	}
 }
 
-// plain reports whether a text is a word of letters, digits, dots, underscores and hyphens that
-// begins with a letter: no shell and no YAML needs quotes for it.
+// plain reports whether a text is a word of alphanumeric characters, dots, underscores and hyphens
+// that begins with an alphabetic one: no shell and no YAML needs quotes for it.
 func plain(s string) bool {
-	letter := func(r rune) bool { return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' }
-	return s != "" && letter(rune(s[0])) && !strings.ContainsFunc(s, func(r rune) bool {
-		return !letter(r) && (r < '0' || r > '9') && r != '.' && r != '_' && r != '-'
+	alphabetic := func(r rune) bool { return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' }
+	return s != "" && alphabetic(rune(s[0])) && !strings.ContainsFunc(s, func(r rune) bool {
+		return !alphabetic(r) && (r < '0' || r > '9') && r != '.' && r != '_' && r != '-'
 	})
 }
 

@@ -90,6 +90,7 @@ func (x *index) roleByMark(q *queue) (role, bool) {
 		return catchAll, true
 	case topology.RoleFailed, topology.RoleRetry, topology.RoleHold, topology.RoleParked:
 		return managed, true
+	case topology.RoleReturn, topology.RoleBusiness, topology.RoleLegacy: // exchanges, and what is no longer made
 	}
 	for _, b := range q.bindings {
 		if owner, marked := topology.Owner(b.Arguments); marked && b.Source == topology.DeadLetterName(owner) {

@@ -39,7 +39,7 @@ func example(tb testing.TB, e audit.Example, rule string) audit.Input {
 	return in
 }
 
-// Each rule finds what its page shows, and does not find what its page shows beside it.
+// Each rule finds the first example of its page, and nothing in the second one.
 func TestEachRuleHitsAndMissesItsExamples(t *testing.T) {
 	t.Parallel()
 	for _, rule := range audit.Rules() {

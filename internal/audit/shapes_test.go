@@ -21,7 +21,8 @@ func TestTypicalShapes(t *testing.T) {
 		want        []string
 	}{
 		"a dead-letter queue for each queue, by key": {
-			`{"exchanges": [{"name": "pay", "type": "direct", ` + plain + `}, {"name": "pay.dlx", "type": "direct", ` + plain + `}],
+			`{"exchanges": [{"name": "pay", "type": "direct", ` + plain + `},
+  {"name": "pay.dlx", "type": "direct", ` + plain + `}],
  "queues": [
   {"name": "in", ` + plain + `, "arguments": {"x-dead-letter-exchange": "pay.dlx", "x-dead-letter-routing-key": "in.dlq"}},
   {"name": "in.dlq", ` + plain + `, "arguments": {}}],
@@ -47,7 +48,9 @@ func TestTypicalShapes(t *testing.T) {
   {"name": "films", ` + plain + `, "arguments": {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "films.failed"}},
   {"name": "films.failed", ` + plain + `, "arguments": {}}],
  "policies": [{"name": "all", "pattern": ".*", "apply-to": "queues", "priority": 0, "definition": {"message-ttl": 3600000, "max-length": 10000}}]}`,
-			[]string{"error dead-letter-queue-drops films.failed", "error dead-letter-queue-expires films.failed", "films: lost"},
+			[]string{
+				"error dead-letter-queue-drops films.failed", "error dead-letter-queue-expires films.failed", "films: lost",
+			},
 		},
 		"limits and a TTL, and no dead-lettering": {
 			`{"queues": [{"name": "ticks", ` + plain + `, "arguments": {"x-message-ttl": 1800000, "x-max-length": 20000}}]}`,
@@ -60,7 +63,8 @@ func TestTypicalShapes(t *testing.T) {
 			[]string{"error dead-letter-queue-drops pdf.dlq", "warning dead-letter-queue-expires pdf.dlq", "pdf: lost"},
 		},
 		"retries that the service publishes to queues with a TTL": {
-			`{"exchanges": [{"name": "events", "type": "direct", ` + plain + `}, {"name": "retry", "type": "headers", ` + plain + `},
+			`{"exchanges": [{"name": "events", "type": "direct", ` + plain + `},
+  {"name": "retry", "type": "headers", ` + plain + `},
   {"name": "back", "type": "direct", ` + plain + `}],
  "queues": [
   {"name": "mail", ` + plain + `, "arguments": {}},
@@ -100,7 +104,8 @@ func TestTypicalShapes(t *testing.T) {
 			[]string{"error dead-letter-unrouted in.wait", "in: lost"},
 		},
 		"a fanout exchange and keys that are not known": {
-			`{"exchanges": [{"name": "events", "type": "fanout", ` + plain + `}, {"name": "dlx", "type": "direct", ` + plain + `}],
+			`{"exchanges": [{"name": "events", "type": "fanout", ` + plain + `},
+  {"name": "dlx", "type": "direct", ` + plain + `}],
  "queues": [
   {"name": "in", ` + plain + `, "arguments": {"x-dead-letter-exchange": "dlx"}}, {"name": "dlq", ` + plain + `, "arguments": {}}],
  "bindings": [

@@ -11,8 +11,8 @@ import (
 const defaultDeliveryLimit = 20
 
 // Effective returns the arguments of a queue as they apply together with its policy and its
-// operator policy: of two limits the smaller, and otherwise what the queue itself says. The overflow
-// of a quorum queue is that of the policy.
+// operator policy: of two limits the smaller, and otherwise what the queue itself says. The
+// overflow of a quorum queue is that of the policy.
 func Effective(state topology.State, q topology.Queue) topology.Arguments {
 	return All(state).Effective(q)
 }
