@@ -126,7 +126,7 @@ func (v *view) backoffFor(q topology.Queue) string {
 	if v.adopt && limitsLength(q) {
 		return v.ownBackoff(q)
 	}
-	if len(v.handDelays()) > 0 && slices.ContainsFunc(v.failures[q.Name].queues,
+	if len(v.delays) > 0 && slices.ContainsFunc(v.failures[q.Name].queues,
 		func(name string) bool { return v.roles[name] == roleRetry }) {
 		return handBackoff
 	}

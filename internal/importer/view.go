@@ -3,6 +3,7 @@ package importer
 import (
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/dlxctl/dlxctl/internal/policy"
 	"github.com/dlxctl/dlxctl/internal/route"
@@ -29,6 +30,8 @@ type view struct {
 	roles    map[string]role
 	// feeders are the queues that dead-letter to a queue, by its name.
 	feeders map[string][]string
+	// delays are how long messages wait in the retry queues; see handDelays.
+	delays []time.Duration
 }
 
 // leftOut is a queue, exchange or binding that the file does not declare.
@@ -46,6 +49,7 @@ func choose(state topology.State, o Options) view {
 	}
 	v.readFailures()
 	v.assignRoles()
+	v.delays = v.handDelays()
 	c := chooser{view: &v, options: o, exchanges: map[string]topology.Exchange{}, into: bindingsInto(state)}
 	for _, e := range slices.Concat(state.Have.Exchanges, missingBuiltIn(state)) {
 		c.exchanges[e.Name] = e

@@ -155,7 +155,7 @@ func (w *writer) backoffs() {
 	w.raw(0, "backoff:")
 	w.comment(1, "A failed message waits 10 seconds, then a minute, then ten. Then it is a dead letter.")
 	w.set(1, standardBackoff, standardTiers())
-	if delays := w.handDelays(); len(delays) > 0 {
+	if delays := w.delays; len(delays) > 0 {
 		w.handBackoff(delays)
 	}
 	for i, q := range w.mayBeFull() {
