@@ -57,14 +57,14 @@ func sources() []source {
 	return list
 }
 
-// A broker with the topologies of two projects comes under dlxctl, as the page says: five queues get
-// dead-lettering by policy, and three get a successor. Publishers and consumers run all the time.
-// Each message is consumed, or is in a queue, exactly once.
+// A broker with the topologies of two projects comes under dlxctl, as the page says: five queues
+// get dead-lettering by policy, and three get a successor. Publishers and consumers run all the
+// time. Each message is consumed, or is in a queue, exactly once.
 func TestFromAnExistingBroker(t *testing.T) {
 	t.Parallel()
 	target := brokertest.VHost(t)
 	for _, name := range []string{"neic-sda", "ons-census-rm"} {
-		loadBeside(t, target, "../testdata/real/"+name+".json")
+		addDefinitions(t, target, "../testdata/real/"+name+".json")
 	}
 	v := &traveler{
 		reader: reader{t, target.Tool(t, "policymaker"), t.TempDir()},
@@ -115,8 +115,8 @@ func TestFromAnExistingBroker(t *testing.T) {
 	v.account(n)
 }
 
-// loadBeside adds the objects of a definitions file to a virtual host.
-func loadBeside(t *testing.T, target brokertest.Target, path string) {
+// addDefinitions adds the objects of a definitions file to a virtual host.
+func addDefinitions(t *testing.T, target brokertest.Target, path string) {
 	t.Helper()
 	var d definitions
 	if err := json.Unmarshal([]byte(readFile(t, path)), &d); err != nil {

@@ -12,7 +12,7 @@ import (
 
 // RabbitMQ answers 500 for the list of bindings once there is a binding with arguments whose key
 // has ~ before other characters. So no plan creates one: later plans could not read the broker.
-func TestPlansBlockBindingsThatNobodyCanList(t *testing.T) {
+func TestPlansBlockUnlistableBindings(t *testing.T) {
 	t.Parallel()
 	file := func(queue, key string) topology.Compiled {
 		return spectest.Compile(t, "version: 1\nname: shop\ndefaults: {backoff: a}\nbackoff: {a: {tiers: [10s]}}\n"+

@@ -10,9 +10,9 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// crowded is a virtual host with 5,000 queues and 20,000 bindings, as teams make them by hand: of ten
-// queues four do not dead-letter, one has a policy for that, two dead-letter by argument to a queue
-// that keeps dead letters, and one has a retry queue. 50 policies match by a prefix.
+// crowded is a virtual host with queues and four times as many bindings, as teams make them by
+// hand. Of seven work queues four do not dead-letter, one has a policy for that, one dead-letters
+// by argument to a queue that keeps dead letters, and one has a retry queue.
 func crowded(queues int) topology.State {
 	s := topology.State{Version: "4.3.6", VHost: "/"}
 	have := &s.Have
