@@ -370,8 +370,8 @@ func (k *auditCommand) show(result audit.Result) error {
 	}
 	plain := a.style()
 	return audit.WriteText(a.stdout, result, audit.TextOptions{
-		Verbose: k.verbose,
-		Style:   audit.Style{Error: plain.Blocked, Warning: plain.Change, Good: plain.Create},
+		Verbose: k.verbose, Notes: len(k.only) > 0 || k.failOn == string(audit.Note),
+		Style: audit.Style{Error: plain.Blocked, Warning: plain.Change, Good: plain.Create},
 	})
 }
 

@@ -22,6 +22,8 @@ type TextOptions struct {
 	Style Style
 	// Verbose shows notes, and each object with its evidence.
 	Verbose bool
+	// Notes shows notes.
+	Notes bool
 }
 
 // screenWidth is the number of columns of the text. Commands are longer: they are to be pasted.
@@ -35,7 +37,7 @@ func WriteText(w io.Writer, r Result, o TextOptions) error {
 	t := resultText{w: bufio.NewWriter(w), o: o, r: r}
 	t.head()
 	lowest := Warning
-	if o.Verbose {
+	if o.Verbose || o.Notes {
 		lowest = Note
 	}
 	for _, g := range r.grouped(lowest) {
@@ -77,7 +79,7 @@ func (t *resultText) head() {
 	}
 	t.line("%s", paint(style, upperFirst(score)))
 	hidden := ""
-	if t.r.Count(Note) > 0 && !t.o.Verbose {
+	if t.r.Count(Note) > 0 && !t.o.Verbose && !t.o.Notes {
 		hidden = " (-v shows notes)"
 	}
 	t.wrapped("", "  ", fmt.Sprintf("%s%s in %s%s", t.r.counts(), hidden, t.r.Source, t.where()))
@@ -85,8 +87,9 @@ func (t *resultText) head() {
 		t.hosts()
 	}
 	if n := t.r.withoutDeadLettering(); n > 0 {
-		t.wrapped("", "  ", fmt.Sprintf("%s dead-lettering: RabbitMQ deletes what their consumers reject; 'dlxctl import' writes a topology file that can add it",
-			text.Count(n, "queue")+text.Choose(n, " has no", " have no")))
+		t.line("%s no dead-lettering: RabbitMQ deletes what consumers reject",
+			text.Count(n, "queue")+text.Choose(n, " has", " have"))
+		t.line("  'dlxctl import' writes a topology file that can add it")
 	}
 }
 
@@ -119,7 +122,7 @@ func (t *resultText) hosts() {
 // rule writes the findings of a rule.
 func (t *resultText) rule(s ruleFindings) {
 	style := map[Severity]func(string) string{Error: t.o.Style.Error, Warning: t.o.Style.Warning}[s.severity]
-	title := fmt.Sprintf("%s: %s (%d)", s.rule, lowerFirst(titleOf(s.rule)), len(s.findings))
+	title := fmt.Sprintf("%s (%d): %s", s.rule, len(s.findings), lowerFirst(titleOf(s.rule)))
 	t.wrapped(fmt.Sprintf("  %s  ", paint(style, string(s.severity))), "    ", title)
 	if t.o.Verbose {
 		for _, f := range s.findings {
