@@ -7,11 +7,13 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/dlxctl/dlxctl/internal/apply"
 	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -77,7 +79,9 @@ type planCommand struct {
 	app      *app
 	flags    planFlags
 	detailed bool
-	save     string // the file to save the plan in; empty: none
+	// requireRights fails if the user lacks rights that apply needs.
+	requireRights bool
+	save          string // the file to save the plan in; empty: none
 }
 
 func newPlan(a *app) *cobra.Command {
@@ -93,6 +97,9 @@ file. It never touches objects without that mark. A change that may lose message
 consumers or drop routing is refused until --allow HAZARD=NAME allows it. A queue or
 exchange that is listed under 'removed' in the file may drop routing when it is deleted.
 
+plan warns if the user lacks rights that apply needs (missing-rights). With
+--require-rights it fails, so that apply cannot fail for that after the merge.
+
 Exit codes: 0 even if there are changes, 2 with --detailed-exitcode if there are
 changes or drift, 3 if apply would refuse.`,
 		Example:     "  dlxctl plan\n  dlxctl plan -f topology/ --detailed-exitcode\n  dlxctl plan -o markdown > comment.md",
@@ -102,6 +109,8 @@ changes or drift, 3 if apply would refuse.`,
 	}
 	c.Flags().StringVar(&k.save, "save", "", "save the plan in `FILE`, for dlxctl apply FILE")
 	c.Flags().BoolVar(&k.detailed, "detailed-exitcode", false, "exit with 2 if there are changes or drift")
+	c.Flags().BoolVar(&k.requireRights, "require-rights", false,
+		"fail if the user lacks rights that apply needs, for use in CI where the same user applies")
 	k.flags.add(c.Flags())
 	return c
 }
@@ -124,6 +133,10 @@ func (k *planCommand) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	missing, err := k.checkRights(ctx, s, want, &p)
+	if err != nil {
+		return err
+	}
 	if err := a.show(p, flags.verbose); err != nil {
 		return err
 	}
@@ -136,10 +149,32 @@ func (k *planCommand) run(ctx context.Context) error {
 	if err := plan.Check(p, flags.options.Allow); err != nil {
 		return err
 	}
+	if missing {
+		return errors.New("the user lacks rights that apply needs; see the warning missing-rights above")
+	}
 	if k.detailed && (!p.Empty() || len(p.Drift) > 0) {
 		return errPending
 	}
 	return nil
+}
+
+// checkRights adds a warning to p if the user lacks rights that apply needs, unless the file
+// accepts that: another user may apply. It reports whether plan must fail for it.
+func (k *planCommand) checkRights(ctx context.Context, s *apply.Session, want topology.Compiled,
+	p *plan.Plan,
+) (bool, error) {
+	warning, err := s.MissingRights(ctx, *p)
+	if err != nil && k.requireRights {
+		return false, err
+	}
+	if warning == nil {
+		return false, nil // where they are not known, apply checks them before its first write
+	}
+	if !k.requireRights && topology.Accepts(want.Accepted, warning.Name, nil) {
+		return false, nil
+	}
+	p.Warnings = append(slices.Clone(p.Warnings), *warning)
+	return k.requireRights, nil
 }
 
 // savePlan saves a plan in a file, which only the user may read: it holds no credentials,

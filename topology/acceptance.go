@@ -49,7 +49,7 @@ func NeedsObject(warning string) bool { return !slices.Contains(acceptableAlone(
 
 func acceptableAlone() []string {
 	return []string{
-		"default-delivery-limit", "forged-x-death", "ignored-key", "no-queues", "odd-exchange-type", "renamed",
-		"unused-backoff",
+		"default-delivery-limit", "forged-x-death", "ignored-key", "missing-rights", "no-queues",
+		"odd-exchange-type", "renamed", "unused-backoff",
 	}
 }

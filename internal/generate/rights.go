@@ -158,7 +158,7 @@ func consuming(t topology.Compiled) []Grant {
 		i := slices.IndexFunc(grants, func(g Grant) bool { return g.User == user })
 		if i < 0 {
 			i = len(grants)
-			grants = append(grants, Grant{User: user, Purpose: "consume, and declare and bind as services do"})
+			grants = append(grants, Grant{User: user, Purpose: "consume, and declare and bind as the services of " + text.Name(user) + " do"})
 		}
 		g, queue := &grants[i], exactly(w.Name)
 		g.Configure, g.Write = append(g.Configure, queue), append(g.Write, queue)
@@ -256,22 +256,30 @@ func exactly(name string) string {
 	return b.String()
 }
 
-// Expression joins alternatives to one regular expression, as set_permissions
-// takes it. That of none permits nothing.
-func Expression(alternatives []string) string {
-	switch len(alternatives) {
-	case 0:
-		return "^$"
-	case 1:
-		return "^" + alternatives[0] + "$"
-	default:
-		return "^(" + strings.Join(alternatives, "|") + ")$"
+// lengthNote says which names the expressions cover in addition to those of the file, because the
+// broker accepts no longer expression. Empty: none.
+func (g Grant) lengthNote() string {
+	var covered []string
+	longest := 0
+	for _, list := range [][]string{g.Configure, g.Write, g.Read} {
+		longest = max(longest, len(Expression(list)))
+		for _, prefix := range Covered(list) {
+			if name := strings.ReplaceAll(prefix, `\`, ""); !slices.Contains(covered, name) {
+				covered = append(covered, name)
+			}
+		}
 	}
+	switch {
+	case longest > maxExpression:
+		return fmt.Sprintf("An expression has %d bytes, and RabbitMQ 4.3 accepts %d: write what the names have in common, or '.*'.",
+			longest, maxExpression)
+	case len(covered) > 0:
+		slices.Sort(covered)
+		return fmt.Sprintf("RabbitMQ 4.3 accepts expressions of %d bytes, too few for all names. They cover every name that begins with %s.",
+			maxExpression, strings.Join(covered, ", "))
+	}
+	return ""
 }
-
-// maxExpression is the length of the longest expression for permissions that
-// RabbitMQ 4.3 takes, in bytes (measured on 4.3.6). Older ones take longer ones.
-const maxExpression = 1024
 
 // WriteRights writes grants as commands.
 func WriteRights(w io.Writer, vhost string, grants []Grant) error {
@@ -283,12 +291,10 @@ func WriteRights(w io.Writer, vhost string, grants []Grant) error {
 		if g.Note != "" {
 			fmt.Fprintf(w, "# %s\n", g.Note)
 		}
-		for _, list := range [][]string{g.Configure, g.Write, g.Read} {
-			if n := len(Expression(list)); n > maxExpression {
-				fmt.Fprintf(w, "# An expression has %d bytes, and RabbitMQ 4.3 takes %d: write what the names have in common, or '.*'.\n", n, maxExpression)
-				break
-			}
+		if note := g.lengthNote(); note != "" {
+			fmt.Fprintf(w, "# %s\n", note)
 		}
+		fmt.Fprintf(w, "# if the user does not exist: rabbitmqctl add_user %s\n", text.ShellQuote(g.User))
 		fmt.Fprintf(w, "rabbitmqctl set_permissions -p %s %s %s %s %s\n", text.ShellQuote(vhost), text.ShellQuote(g.User),
 			text.ShellQuote(Expression(g.Configure)), text.ShellQuote(Expression(g.Write)), text.ShellQuote(Expression(g.Read)))
 		if len(g.Tags) == 0 {
@@ -323,6 +329,26 @@ func WriteRightsJSON(w io.Writer, vhost string, grants []Grant) error {
 				g.User, g.Purpose, append([]string{}, g.Tags...), Expression(g.Configure), Expression(g.Write),
 				Expression(g.Read),
 			})
+	}
+	return text.WriteJSON(w, out)
+}
+
+// WriteRightsDefinitions writes the permissions of grants in RabbitMQ's format for definitions,
+// without the users: an import of users would replace their passwords. The users must exist.
+func WriteRightsDefinitions(w io.Writer, vhost string, grants []Grant) error {
+	type permission struct {
+		User      string `json:"user"`
+		VHost     string `json:"vhost"`
+		Configure string `json:"configure"`
+		Write     string `json:"write"`
+		Read      string `json:"read"`
+	}
+	out := struct {
+		Permissions []permission `json:"permissions"`
+	}{[]permission{}}
+	for _, g := range grants {
+		out.Permissions = append(out.Permissions,
+			permission{g.User, vhost, Expression(g.Configure), Expression(g.Write), Expression(g.Read)})
 	}
 	return text.WriteJSON(w, out)
 }

@@ -1,0 +1,89 @@
+package apply
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/dlxctl/dlxctl/internal/broker/amqp"
+	"github.com/dlxctl/dlxctl/internal/text"
+	"github.com/dlxctl/dlxctl/plan"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// patience is how long a look at the rights of a user waits for the AMQP port.
+const patience = 5 * time.Second
+
+// MissingRights warns of the rights that the user of the session lacks to apply p. It writes
+// nothing, and returns nil if none is missing. An error says that the rights are not known.
+//
+// Users who are not administrators may not read their own permissions: the broker is asked over
+// AMQP. If that port cannot be reached, only what the management API reports is compared. The
+// broker logs each right that it refuses, so of the generated names, which one expression covers,
+// one for each permission is asked for.
+func (s *Session) MissingRights(ctx context.Context, p plan.Plan) (*plan.Warning, error) {
+	if p.Empty() {
+		return nil, nil //nolint:nilnil // no warning is no error
+	}
+	rights := append(plan.Rights(p), plan.Right{
+		Permission: plan.Configure, Kind: topology.KindQueue, Name: topology.LockName(p.Topology),
+	})
+	within, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	conn, unreachable := amqp.Dial(within, s.Endpoint)
+	if unreachable != nil {
+		conn, unreachable = nil, fmt.Errorf("check the rights of the user: %w", unreachable)
+	} else {
+		defer conn.Close()
+	}
+	lacking, err := s.Management.Lacking(ctx, conn, representative(rights, p.Topology))
+	if err != nil {
+		return nil, fmt.Errorf("check the rights of the user: %w", err)
+	}
+	if len(lacking) == 0 {
+		return nil, unreachable
+	}
+	user := text.Name(s.Management.User())
+	return &plan.Warning{Name: "missing-rights", Text: fmt.Sprintf(
+		"user %s lacks rights that apply needs: %s; run 'dlxctl rights' and give %s what it prints",
+		user, listed(lacking), user)}, nil
+}
+
+// representative leaves one right of each permission and kind for the generated names.
+func representative(rights []plan.Right, top string) []plan.Right {
+	asked := map[plan.Right]bool{}
+	return slices.DeleteFunc(rights, func(r plan.Right) bool {
+		if !strings.HasPrefix(r.Name, top+".") {
+			return false
+		}
+		r.Name = ""
+		again := asked[r]
+		asked[r] = true
+		return again
+	})
+}
+
+// listed names rights in one line, at most five objects of each permission.
+func listed(rights []plan.Right) string {
+	const named = 5
+	objects := map[plan.Permission][]string{}
+	for _, r := range rights {
+		objects[r.Permission] = append(objects[r.Permission], fmt.Sprintf("%s %s", r.Kind, text.Name(r.Name)))
+	}
+	var parts []string
+	for _, permission := range []plan.Permission{plan.Configure, plan.Write, plan.Read} {
+		list := objects[permission]
+		if len(list) > named {
+			list = append(list[:named], fmt.Sprintf("and %d more", len(list)-named))
+		}
+		if len(list) > 0 {
+			parts = append(parts, fmt.Sprintf("%s on %s", permission, strings.Join(list, ", ")))
+		}
+	}
+	if len(objects[plan.Policymaker]) > 0 {
+		parts = append(parts, "the tag policymaker")
+	}
+	return strings.Join(parts, "; ")
+}
