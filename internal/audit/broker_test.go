@@ -12,6 +12,8 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/dlxctl/dlxctl/internal/audit"
+	"github.com/dlxctl/dlxctl/internal/broker"
+	"github.com/dlxctl/dlxctl/internal/broker/management"
 	"github.com/dlxctl/dlxctl/internal/brokertest"
 )
 
@@ -225,4 +227,35 @@ func TestQuorumQueuesTakeRejectPublishDLXForDropHead(t *testing.T) {
 	if err != nil || !ok || d.MessageId != "4" {
 		t.Errorf("the queue has kept message %q (%t, %v), want the newest one", d.MessageId, ok, err)
 	}
+}
+
+// Policies that a broker has applied are in effect for the audit, too.
+func TestAPolicyThatIsInEffectIsNoFinding(t *testing.T) {
+	t.Parallel()
+	target, _, _ := imported(t, `{"queues": [
+  {"name": "billing", "durable": true, "auto_delete": false, "arguments": {"x-queue-type": "quorum"}},
+  {"name": "reports", "durable": true, "auto_delete": false, "arguments": {}}],
+ "policies": [
+  {"name": "one", "pattern": "^(?!amq\\.)", "apply-to": "queues", "priority": 0, "definition": {"max-length": 10}},
+  {"name": "two", "pattern": "reports", "apply-to": "all", "priority": 5, "definition": {"max-length": 20}}]}`)
+	e, err := broker.Config{URL: target.URL, API: target.API}.Resolve()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := management.New(e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(m.Close)
+	var findings []audit.Finding
+	brokertest.Eventually(t, "no finding about policies", func() bool { // a broker applies policies afterwards
+		state, err := m.Inspect(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		findings = audit.Run(audit.Input{
+			State: state, Live: &audit.Live{}, Rules: []string{"policy-not-in-effect", "policies-tie", "policy-passed-over"},
+		}).Findings
+		return len(findings) == 0
+	}, &findings)
 }

@@ -29,11 +29,14 @@ func nothingMore(*Live) {}
 
 // consumers returns how many consumers a queue has, and false if that is not known.
 func (x *index) consumers(q *queue) (int64, bool) {
-	if x.in.Live != nil && x.in.Live.Consumers != nil {
-		return int64(len(x.in.Live.Consumers[q.Name])), true
+	if usage, ok := x.state.Usage[q.Name]; ok && !usage.ConsumersUnknown {
+		return usage.Consumers, true
 	}
-	usage, ok := x.state.Usage[q.Name]
-	return usage.Consumers, ok && !usage.ConsumersUnknown
+	if x.in.Live == nil {
+		return 0, false
+	}
+	list, asked := x.in.Live.Consumers[q.Name]
+	return int64(len(list)), asked
 }
 
 func noConsumers() check {
@@ -41,7 +44,8 @@ func noConsumers() check {
 		ID: "no-consumers", Severity: Warning, Live: true,
 		Title: "Messages wait in a queue without consumers",
 		Why: "No client consumes the queue, and it has messages. The service may be stopped, or no service uses the queue " +
-			"any more. Dead-letter queues and queues with a TTL for retries are left out.",
+			"any more. Dead-letter queues and queues with a TTL for retries are left out. The failed queue of a " +
+			"topology of dlxctl needs a processor.",
 		Fix: "Start the service, or unbind and delete the queue.",
 		Hit: Example{
 			Definitions: oneQueue(""), Live: running(nothingMore), Usage: map[string]topology.Usage{"billing": {Ready: 12}},
@@ -54,7 +58,17 @@ func noConsumers() check {
 		return x.each(func(q *queue) (Finding, bool) {
 			n, known := x.consumers(q)
 			ready := x.state.Usage[q.Name].Ready
-			if q.role != work || namedLikeKeeper(q.Name) || !known || n > 0 || ready == 0 {
+			if !known || n > 0 || ready == 0 {
+				return Finding{}, false
+			}
+			if name, ok := failedQueue(q); ok {
+				return Finding{
+					Evidence:    fmt.Sprintf("%s ready, no processor", text.Count(ready, "message")),
+					Consequence: "no processor is consuming " + text.Name(q.Name) + ": failed messages are not retried",
+					Remedy:      "dlxctl process -f " + shell(name+".yaml"),
+				}, true
+			}
+			if q.role != work || namedLikeKeeper(q.Name) {
 				return Finding{}, false
 			}
 			return Finding{
@@ -64,6 +78,13 @@ func noConsumers() check {
 			}, true
 		})
 	}}
+}
+
+// failedQueue gives the topology of a failed queue that dlxctl made.
+func failedQueue(q *queue) (string, bool) {
+	owner, marked := topology.Owner(q.Arguments)
+	_, failed := topology.FailedBackoff(owner, q.Name)
+	return owner, marked && failed
 }
 
 // lookAt gives the command that shows what is in a dead-letter queue.

@@ -94,9 +94,13 @@ func compare(a, b string) int {
 	}
 }
 
-// summary gives a line for each finding and fate.
+// summary gives a line for the fates, and one for each finding.
 func summary(r audit.Report) []string {
-	var out []string
+	count := map[audit.Fate]int{}
+	for _, f := range r.Fates {
+		count[f]++
+	}
+	out := []string{fmt.Sprintf("kept %d, lost %d, unknown %d", count[audit.Kept], count[audit.Lost], count[audit.Undecided])}
 	for _, f := range r.Findings {
 		name := f.Object.Name
 		if f.Object.Kind == topology.KindBinding {
@@ -121,5 +125,23 @@ func TestRemediesInYAMLCompile(t *testing.T) {
 	}
 	if lines < 10 {
 		t.Errorf("only %d remedies are YAML", lines)
+	}
+}
+
+// A failed queue of dlxctl with messages needs a processor.
+func TestAFailedQueueNeedsAProcessor(t *testing.T) {
+	t.Parallel()
+	in := audit.Input{Live: &audit.Live{Consumers: map[string][]audit.Consumer{}}, Rules: []string{"no-consumers"}}
+	in.State.Have = withoutLabels(spectest.Compile(t, `
+version: 1
+name: shop
+backoff: {standard: {tiers: [10s]}}
+queues: [{name: billing, backoff: standard}]
+`).Topology)
+	in.State.Usage = map[string]topology.Usage{"shop.standard.failed": {Ready: 2}, "billing.dead": {Ready: 5}}
+	findings := audit.Run(in).Findings
+	if len(findings) != 1 || findings[0].Object.Name != "shop.standard.failed" ||
+		!strings.Contains(findings[0].Consequence, "no processor is consuming") {
+		t.Errorf("got %+v, want one about the failed queue", findings)
 	}
 }
