@@ -136,6 +136,9 @@ func (k *importCommand) read(ctx context.Context, args []string) ([]topology.Sta
 	}
 	if len(args) == 1 {
 		k.options.Origin = filepath.Base(args[0])
+		if base, _, _ := strings.Cut(k.options.Origin, "."); !strings.Contains(base, "definitions") && base != "-" {
+			k.options.Fallback = base // definitions.json says nothing
+		}
 	}
 	vhosts, err := definitions.Read(files)
 	if err != nil {
@@ -144,6 +147,9 @@ func (k *importCommand) read(ctx context.Context, args []string) ([]topology.Sta
 	var states []topology.State
 	var names []string
 	for _, v := range vhosts {
+		if v.Unnamed { // the file of one virtual host: its URL, or a flag, says which
+			v.State.VHost = k.app.conn.VHost
+		}
 		names = append(names, fmt.Sprintf("%q", v.State.VHost))
 		if k.app.conn.VHost == "" || k.app.conn.VHost == v.State.VHost {
 			states = append(states, v.State)

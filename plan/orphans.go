@@ -293,7 +293,8 @@ func labelOf(top, name string, role topology.Role) topology.Label {
 func (r *resolver) drift() []topology.Binding {
 	queues := map[string]bool{}
 	for _, q := range r.want.Queues {
-		queues[q.Name] = true
+		// The file cannot list the bindings of an external dead-letter queue.
+		queues[q.Name] = !q.External || q.Label.Role != topology.RoleDeadLetter
 	}
 	generated := map[string]bool{}
 	for _, e := range r.want.Exchanges {

@@ -155,8 +155,8 @@ func (r *resolver) generated(found map[protectionKey]*protection, permitted []to
 	var out []topology.Queue
 	for _, q := range r.want.Queues {
 		wanted[q.Name] = true
-		if _, ok := allowed[q.Name]; !ok || !slices.Contains(roles, q.Label.Role) {
-			continue // of another topology, for one
+		if _, ok := allowed[q.Name]; !ok || q.External || !slices.Contains(roles, q.Label.Role) {
+			continue // of another topology, or external
 		}
 		if existing, ok := have[q.Name]; ok {
 			existing.Label = q.Label

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dlxctl/dlxctl/internal/route"
+	"github.com/dlxctl/dlxctl/internal/spec"
 	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -27,7 +29,7 @@ type advice struct {
 // adviceFor says what happens to the failed messages of a queue, and how to improve it.
 func (v *view) adviceFor(q topology.Queue) advice {
 	f := v.failures[q.Name]
-	today, dead := v.today(q, f), v.deadFor(q)
+	today := v.today(q, f)
 	switch p, hasPolicy := v.policies.For(q); {
 	case v.roles[q.Name] == roleRetry:
 		return advice{prose: v.retryText(q)}
@@ -35,60 +37,61 @@ func (v *view) adviceFor(q topology.Queue) advice {
 		return advice{prose: v.keeperText(q)}
 	case q.Type() == topology.Stream:
 		return advice{prose: "A stream. It does not dead-letter."}
-	case len(topology.AddressKey(q.Name)) > topology.MaxNameBytes:
+	case !v.manageable(q):
 		return advice{prose: today + " dlxctl cannot change that: the name is too long for the names that it would make of it."}
 	case f.byArgument:
-		return v.successorFor(q, f, today)
+		return v.successorFor(q, today)
 	case hasPolicy && !topology.Overridable(p.Priority):
 		return advice{prose: fmt.Sprintf("%s dlxctl cannot change that: the policy %s has the highest possible priority.",
 			today, quoted(p.Name))}
+	case v.adopt:
+		return advice{prose: today}
 	default:
-		overriding := ""
-		if hasPolicy {
-			overriding = fmt.Sprintf(" The policy of dlxctl has the keys of %s too, and overrides it for this queue.",
-				quoted(p.Name))
-		}
-		prose := fmt.Sprintf("%s To retry them, and then keep them in %s, uncomment:%s", today, quoted(dead.queue), overriding)
-		if overriding != "" {
-			prose = fmt.Sprintf("%s To retry them, and then keep them in %s, uncomment the lines below.%s", today,
-				quoted(dead.queue), overriding)
-		}
-		return advice{prose, slices.Concat([]member{
+		dead := v.deadFor(q, f)
+		return advice{fmt.Sprintf("%s %s, uncomment:", today, v.purpose(q)), slices.Concat([]member{
 			{"deadLetterBy", textNode("policy")}, {"backoff", textNode(v.backoffFor(q))},
-		}, dead.lines)}
+		}, dead)}
 	}
 }
 
 // successorFor proposes a queue that replaces one whose arguments decide about its failures.
-func (v *view) successorFor(q topology.Queue, f failures, today string) advice {
+func (v *view) successorFor(q topology.Queue, today string) advice {
 	successor := q
 	successor.Name += ".v2"
 	if len(successor.Name) > topology.MaxNameBytes-len(".dead") {
 		return advice{prose: today + " Only a successor with another name could change that: see dlxctl migrate."}
 	}
-	dead := v.deadFor(successor)
-	how := fmt.Sprintf("To retry them, let a successor replace the queue: name it %s, remove external, uncomment the lines below, and run 'dlxctl migrate %s'.",
-		quoted(successor.Name), text.ShellQuote(q.Name))
+	name, err := inline(textNode(successor.Name))
+	if err != nil {
+		return advice{prose: today}
+	}
+	dead := v.deadFor(successor, v.failures[q.Name])
 	lines := []member{{"replaces", textNode(q.Name)}}
 	if v.adopt {
-		how = fmt.Sprintf("plan blocks this queue, because RabbitMQ cannot change its arguments. Let a successor replace it: name it %s, uncomment the lines below, and run 'dlxctl migrate %s'.",
-			quoted(successor.Name), text.ShellQuote(q.Name))
-		return advice{today + " " + how, append(lines, dead.lines...)}
+		return advice{fmt.Sprintf("%s plan blocks this queue: its arguments cannot change. To replace it, rename it to %s, and uncomment:",
+			today, name), lines}
 	}
-	if t := q.Type(); t == topology.Classic || t == topology.Quorum {
-		lines = append(lines, member{"type", textNode(t)})
+	how := fmt.Sprintf("%s, rename this queue to %s, remove external, and uncomment:", v.purpose(q), name)
+	args, limit, writable := declared(q)
+	if q.Type() == topology.Classic && (!writable || !fitsQuorum(args)) {
+		lines = append(lines, member{"type", textNode(topology.Classic)})
 	}
-	if args, limit, ok := declared(q); ok {
-		if limit != nil {
-			lines = append(lines, member{"deliveryLimit", valueNode(*limit)})
-		}
-		if len(args) > 0 {
-			lines = append(lines, member{"arguments", argumentsNode(args)})
-		}
+	if limit != nil {
+		lines = append(lines, member{"deliveryLimit", valueNode(*limit)})
+	}
+	if writable && len(args) > 0 {
+		lines = append(lines, member{"arguments", argumentsNode(args)})
 	}
 	return advice{today + " " + how, slices.Concat(lines, []member{
 		{"deadLetterBy", textNode("arguments")}, {"backoff", textNode(v.backoffFor(q))},
-	}, dead.lines)}
+	}, dead)}
+}
+
+// fitsQuorum reports whether a quorum queue can have the arguments of a classic one, and share its
+// backoff.
+func fitsQuorum(args topology.Arguments) bool {
+	return spec.ArgumentProblem(args, topology.Quorum) == "" && !args.HasAny("x-max-priority", "x-queue-mode",
+		"x-queue-version", "x-queue-master-locator", topology.ArgMaxLength, topology.ArgMaxLengthBytes)
 }
 
 // declared gives the arguments that the file of a managed queue has, and its delivery limit. It
@@ -103,27 +106,45 @@ func declared(q topology.Queue) (args topology.Arguments, limit *int64, ok bool)
 	return args, limit, writableValue(args, 0)
 }
 
-// keeping is a dead-letter queue for a queue, and the lines that choose it.
-type keeping struct {
-	queue string
-	lines []member
+// purpose says what the lines at a queue are good for.
+func (v *view) purpose(q topology.Queue) string {
+	switch {
+	case v.losesAll(q):
+		return "To retry and keep them"
+	case len(v.returns[q.Name]) > 0:
+		return "To limit the retries"
+	default:
+		return "To retry them first"
+	}
 }
 
-// deadFor gives the dead-letter queue that dlxctl would use for a queue: one of its own, unless
-// the name is in use or too long.
-func (v *view) deadFor(q topology.Queue) keeping {
-	own := topology.DeadLetterQueueName(q.Name)
-	exists := slices.ContainsFunc(v.state.Have.Queues, func(o topology.Queue) bool { return o.Name == own })
-	if exists || len(own) > topology.MaxNameBytes {
-		return keeping{"the shared dead-letter queue", []member{{"dead", textNode("shared")}}}
+// deadFor gives the lines that choose a dead-letter queue for a queue: the one that keeps its dead
+// letters today. Without a line it has one of its own, unless that name is in use or too long.
+func (v *view) deadFor(q topology.Queue, f failures) []member {
+	if len(f.queues) == 1 && v.roles[f.queues[0]] == roleKeeper && v.keeps(f.queues[0]) && !v.adopt {
+		name := f.queues[0]
+		return []member{{"dead", mapNode(
+			member{"queue", textNode(name)}, member{"external", trueNode()})}}
 	}
-	return keeping{queue: own}
+	own := topology.DeadLetterQueueName(q.Name)
+	if _, exists := v.byName[own]; exists || len(own) > topology.MaxNameBytes {
+		return []member{{"dead", textNode("shared")}}
+	}
+	return nil
+}
+
+// keeps reports whether a queue keeps what it gets: it deletes neither messages nor itself.
+func (v *view) keeps(name string) bool {
+	q := v.byName[name]
+	why, _ := excludesAlways(q)
+	return why == "" && q.Durable && v.ttl(q) == 0 && !q.Arguments.HasAny("x-expires", topology.ArgMaxLength,
+		topology.ArgMaxLengthBytes) && q.Type() != topology.Stream
 }
 
 // backoffFor gives the backoff to propose for a queue: where its failures wait in a retry queue
 // today, one that waits as long.
 func (v *view) backoffFor(q topology.Queue) string {
-	if v.adopt && limitsLength(q) {
+	if limitsLength(q) && v.ownsBackoff(q) {
 		return v.ownBackoff(q)
 	}
 	if len(v.delays) > 0 && slices.ContainsFunc(v.failures[q.Name].queues,
@@ -140,12 +161,16 @@ func limitsLength(q topology.Queue) bool {
 		(q.Type() != topology.Classic || strings.HasPrefix(overflow, topology.RejectPublish))
 }
 
-// mayBeFull gives the queues that get a backoff of their own in an adopted file.
+// mayBeFull gives the queues that get a backoff of their own.
 func (v *view) mayBeFull() []topology.Queue {
 	return slices.DeleteFunc(slices.Clone(v.queues), func(q topology.Queue) bool {
-		return !v.adopt || !v.manageable(q) || !limitsLength(q)
+		return !v.manageable(q) || !limitsLength(q) || !v.ownsBackoff(q)
 	})
 }
+
+// ownsBackoff reports whether the file has the arguments of a queue, now or when it is a
+// successor. Queues that keep theirs may share a backoff.
+func (v *view) ownsBackoff(q topology.Queue) bool { return v.adopt || v.failures[q.Name].byArgument }
 
 // ownBackoff names the backoff of a queue that shares none.
 func (v *view) ownBackoff(q topology.Queue) string {
@@ -160,34 +185,46 @@ func (v *view) manageable(q topology.Queue) bool {
 		len(topology.AddressKey(q.Name)) <= topology.MaxNameBytes
 }
 
-// today says in a sentence or two what happens to messages of a queue that fail.
+// today says in a sentence what happens to messages of a queue that fail.
 func (v *view) today(q topology.Queue, f failures) string {
 	if !f.deadLetters {
-		return "Messages that consumers of this queue reject are lost (no-dead-lettering)."
+		return "Rejected messages are lost (no-dead-lettering)."
 	}
-	by := "The argument x-dead-letter-exchange"
+	by := "By argument"
 	if f.ExchangeBy != "" {
-		by = "The policy " + quoted(f.ExchangeBy)
+		by = "By the policy " + quoted(f.ExchangeBy)
 	}
 	switch {
-	case len(f.queues) == 0 && f.many:
-		return by + " sends failed messages to " + exchangeText(f.Exchange) + ", which leads to many queues."
-	case len(f.queues) == 0 && f.lost != "":
-		return by + " sends failed messages to " + exchangeText(f.Exchange) + ", and there they are lost: " + f.lost +
-			" (dead-letter-unrouted)."
+	case len(f.queues) == 0 && f.lost.Cause == route.NoExchange:
+		return fmt.Sprintf("%s, failed messages go to %s, which does not exist: they are lost (dead-letter-exchange-missing).",
+			by, exchangeText(f.lost.Exchange))
+	case v.losesAll(q):
+		return fmt.Sprintf("%s, failed messages are lost: %s (dead-letter-unrouted).", by, f.lost)
 	case len(f.queues) == 0:
-		return by + " sends failed messages to " + exchangeText(f.Exchange) + "."
+		return fmt.Sprintf("%s, failed messages go to %s.", by, exchangeText(f.Exchange))
 	}
 	var ways []string
-	for _, name := range f.queues {
+	for _, name := range f.queues[:min(len(f.queues), maxWays)] {
 		ways = append(ways, v.wayTo(name, q.Name))
 	}
-	out := by + " sends failed messages to " + strings.Join(ways, ", and to ") + "."
-	if f.lost != "" {
-		out += " Some are lost: " + f.lost + " (dead-letter-partly-unrouted)."
+	if more := len(f.queues) - maxWays; more > 0 {
+		ways = append(ways, text.Count(more, "more queue"))
+	}
+	out := fmt.Sprintf("%s, failed messages go to %s.", by, strings.Join(ways, ", and to "))
+	if f.lost.Cause != "" {
+		out += fmt.Sprintf(" Some are lost: %s (dead-letter-partly-unrouted).", f.lost)
 	}
 	return out
 }
+
+// losesAll reports whether all failed messages of a queue are lost.
+func (v *view) losesAll(q topology.Queue) bool {
+	f := v.failures[q.Name]
+	return !f.deadLetters || len(f.queues) == 0 && !f.many && f.lost.Cause != ""
+}
+
+// maxWays is how many queues behind a dead-letter exchange a comment names.
+const maxWays = 3
 
 // exchangeText names an exchange in a sentence.
 func exchangeText(name string) string {
@@ -202,20 +239,14 @@ func (v *view) wayTo(name, from string) string {
 	if v.roles[name] != roleRetry {
 		return quoted(name)
 	}
-	wait := topology.FormatDelay(v.delayOf(name))
-	if slices.Contains(v.failures[name].queues, from) {
-		return fmt.Sprintf("%s, where they wait %s and come back without end (retries-for-ever)", quoted(name), wait)
+	wait := topology.FormatDelay(v.ttl(v.byName[name]))
+	if v.returns[from][name] {
+		return fmt.Sprintf("%s, and back after %s, without end (retries-for-ever)", quoted(name), wait)
 	}
 	if f := v.failures[name]; len(f.queues) > 0 {
-		return fmt.Sprintf("%s, where they wait %s before they go to %s", quoted(name), wait, someNames(f.queues))
+		return fmt.Sprintf("%s, and after %s to %s", quoted(name), wait, someNames(f.queues))
 	}
 	return fmt.Sprintf("%s, where they wait %s", quoted(name), wait)
-}
-
-// delayOf gives how long messages wait in a queue.
-func (v *view) delayOf(name string) time.Duration {
-	i := slices.IndexFunc(v.state.Have.Queues, func(q topology.Queue) bool { return q.Name == name })
-	return v.ttl(v.state.Have.Queues[i])
 }
 
 // handDelays gives how long messages wait in the retry queues, the shortest first. It is nil where
@@ -224,7 +255,7 @@ func (v *view) handDelays() []time.Duration {
 	var out []time.Duration
 	for name, r := range v.roles {
 		if r == roleRetry && len(v.feeders[name]) > 0 {
-			out = append(out, v.delayOf(name))
+			out = append(out, v.ttl(v.byName[name]))
 		}
 	}
 	slices.Sort(out)
@@ -240,15 +271,21 @@ const maxTiers = 10
 
 func (v *view) retryText(q topology.Queue) string {
 	f := v.failures[q.Name]
-	to := "the queues behind " + exchangeText(f.Exchange)
+	to := "the queues that they came from"
 	if len(f.queues) > 0 {
 		to = someNames(f.queues)
+	} else if f.Exchange != "" {
+		to = "the queues behind " + exchangeText(f.Exchange)
 	}
-	return fmt.Sprintf("A retry queue: failed messages wait here %s, then go to %s.", topology.FormatDelay(v.ttl(q)), to)
+	return fmt.Sprintf("Failed messages wait here %s, then go to %s.", topology.FormatDelay(v.ttl(q)), to)
 }
 
 func (v *view) keeperText(q topology.Queue) string {
-	return fmt.Sprintf("It keeps the dead letters of %s.", someNames(v.feeders[q.Name]))
+	out := fmt.Sprintf("Keeps the dead letters of %s", someNames(v.feeders[q.Name]))
+	if t := v.ttl(q); t > 0 {
+		return fmt.Sprintf("%s, for %s only (dead-letter-queue-expires).", out, topology.FormatDelay(t))
+	}
+	return out + "."
 }
 
 // someNames names a few queues, and says how many more there are.

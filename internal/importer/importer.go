@@ -41,6 +41,9 @@ type Options struct {
 	// Origin says in the first line of the file where the objects were read, such as
 	// "definitions.json". Empty: from a broker.
 	Origin string
+	// Fallback is the name of the topology where the virtual host has no name that says more,
+	// such as /. It may have any letters. Empty: one is made of the names of the queues.
+	Fallback string
 }
 
 // File is one file of an import.
@@ -65,7 +68,7 @@ type Result struct {
 func Import(state topology.State, o Options) (Result, error) {
 	c := choose(state, o)
 	if o.Name == "" {
-		o.Name = nameFor(state, c)
+		o.Name = nameFor(state, c, o.Fallback)
 	} else if err := checkName(state, o.Name); err != nil {
 		return Result{}, err
 	}

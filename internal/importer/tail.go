@@ -14,8 +14,8 @@ const maxListed = 50
 // tail writes what the file does not declare, as comments.
 func (w *writer) tail() {
 	if !w.adopt && w.options.Match == nil {
-		w.aside(roleRetry, "Retry queues, in which failed messages wait. The file does not declare them:", w.retryText)
-		w.aside(roleKeeper, "Queues that keep dead letters. The file does not declare them:", w.keeperText)
+		w.aside(roleRetry, "Retry queues, which this file does not declare:", w.retryText)
+		w.aside(roleKeeper, "Queues that keep dead letters, which this file does not declare:", w.keeperText)
 	}
 	w.leftOut()
 	w.policyList()
@@ -27,7 +27,7 @@ func (w *writer) aside(r role, title string, say func(topology.Queue) string) {
 	for _, q := range w.state.Have.Queues {
 		_, marked := topology.Owner(q.Arguments)
 		if w.roles[q.Name] == r && !marked {
-			lines = append(lines, quoted(q.Name)+": "+say(q))
+			lines = append(lines, quoted(q.Name)+": "+lower(say(q)))
 		}
 	}
 	w.listed(title, lines)
@@ -78,5 +78,8 @@ func (w *writer) policyList() {
 			lines = append(lines, fmt.Sprintf("%s: %s", quoted(p.Name), strings.Join(p.Definition.Names(), ", ")))
 		}
 	}
-	w.listed("Policies stay as they are. This file has none, and these apply:", lines)
+	w.listed("Policies, which no topology file has:", lines)
 }
+
+// lower makes the first letter of a sentence small.
+func lower(s string) string { return strings.ToLower(s[:1]) + s[1:] }

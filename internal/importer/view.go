@@ -30,6 +30,12 @@ type view struct {
 	roles    map[string]role
 	// feeders are the queues that dead-letter to a queue, by its name.
 	feeders map[string][]string
+	// onward are the queues to which a dead letter goes on from a queue, by its name. returns are
+	// the queues from which dead letters come back to a queue.
+	onward, returns map[string]map[string]bool
+	// byName are all queues, and all are all bindings by destination.
+	byName map[string]topology.Queue
+	all    map[topology.Key][]topology.Binding
 	// delays are how long messages wait in the retry queues; see handDelays.
 	delays []time.Duration
 }
@@ -45,12 +51,15 @@ type leftOut struct {
 func choose(state topology.State, o Options) view {
 	v := view{
 		state: state, adopt: o.Adopt, router: route.New(state), policies: policy.All(state),
-		into: map[topology.Key][]topology.Binding{},
+		into: map[topology.Key][]topology.Binding{}, all: bindingsInto(state), byName: map[string]topology.Queue{},
+	}
+	for _, q := range state.Have.Queues {
+		v.byName[q.Name] = q
 	}
 	v.readFailures()
 	v.assignRoles()
 	v.delays = v.handDelays()
-	c := chooser{view: &v, options: o, exchanges: map[string]topology.Exchange{}, into: bindingsInto(state)}
+	c := chooser{view: &v, options: o, exchanges: map[string]topology.Exchange{}}
 	for _, e := range slices.Concat(state.Have.Exchanges, missingBuiltIn(state)) {
 		c.exchanges[e.Name] = e
 	}
@@ -65,7 +74,6 @@ type chooser struct {
 
 	options   Options
 	exchanges map[string]topology.Exchange
-	into      map[topology.Key][]topology.Binding
 	needed    map[string]bool // exchanges that a declared object is bound to
 }
 
@@ -115,20 +123,20 @@ func (c *chooser) chooseQueues() {
 		if r := c.roles[q.Name]; !c.adopt && r != roleWork {
 			continue // a comment says what it is for
 		}
-		bindings, why, rule := c.bindingsOf(topology.Key{Kind: topology.KindQueue, Name: q.Name})
+		bindings, why, rule := c.bindingsOf(queueKey(q.Name))
 		if why != "" {
 			c.leave(topology.KindQueue, q.Name, why, rule)
 			continue
 		}
 		c.queues = append(c.queues, q)
-		c.declare(topology.Key{Kind: topology.KindQueue, Name: q.Name}, bindings)
+		c.declare(queueKey(q.Name), bindings)
 	}
 }
 
 // declare notes the bindings of an object that the file declares, and that it needs their
 // exchanges.
 func (c *chooser) declare(key topology.Key, bindings []topology.Binding) {
-	c.view.into[key] = bindings
+	c.into[key] = bindings
 	for _, b := range bindings {
 		c.needed[b.Source] = true
 	}
@@ -145,6 +153,14 @@ func (c *chooser) excludesQueue(q topology.Queue) (why, rule string) {
 			return "gets its dead-lettering from the topology " + quoted(owner) + ", whose own file declares it", ""
 		}
 	}
+	if why, rule := excludesAlways(q); why != "" || !c.adopt {
+		return why, rule
+	}
+	return excludesAdoption(q)
+}
+
+// excludesAlways says why no file can declare a queue.
+func excludesAlways(q topology.Queue) (why, rule string) {
 	switch {
 	case q.Exclusive:
 		return "is exclusive: it ends with its connection", ""
@@ -153,13 +169,7 @@ func (c *chooser) excludesQueue(q topology.Queue) (why, rule string) {
 	case strings.HasPrefix(q.Name, "amq."):
 		return "has a name that the broker made", ""
 	}
-	if why := unwritableName(q.Name); why != "" {
-		return why, ""
-	}
-	if !c.adopt {
-		return "", ""
-	}
-	return excludesAdoption(q)
+	return unwritableName(q.Name), ""
 }
 
 // excludesAdoption says why dlxctl cannot declare a queue as it is.
@@ -190,7 +200,7 @@ func excludesAdoption(q topology.Queue) (why, rule string) {
 
 // bindingsOf gives the bindings that a file must have for an object, or why it cannot have them.
 func (c *chooser) bindingsOf(key topology.Key) (bindings []topology.Binding, why, rule string) {
-	for _, b := range c.into[key] {
+	for _, b := range c.all[key] {
 		if _, marked := topology.Owner(b.Arguments); marked {
 			continue // the file of that topology has it
 		}
@@ -273,7 +283,7 @@ func (c *chooser) chooseExchanges() {
 func (c *chooser) declareExchange(name string) {
 	key := topology.Key{Kind: topology.KindExchange, Name: name}
 	var bindings []topology.Binding
-	for _, b := range c.into[key] {
+	for _, b := range c.all[key] {
 		source, exists := c.exchanges[b.Source]
 		_, marked := topology.Owner(b.Arguments)
 		_, foreign := topology.Owner(source.Arguments)

@@ -3,6 +3,7 @@ package importer_test
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
 	"pgregory.net/rapid"
@@ -170,4 +171,10 @@ func drawBindings(t *rapid.T, s *topology.State, queues []string) {
 			s.Have.Bindings = append(s.Have.Bindings, b)
 		}
 	}
+}
+
+// sorted sorts names, so that equal draws choose equal names.
+func sorted(names []string) []string {
+	slices.Sort(names)
+	return names
 }

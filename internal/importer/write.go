@@ -8,6 +8,7 @@ import (
 
 	"gopkg.in/yaml.v3"
 
+	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -125,35 +126,63 @@ func (w *writer) intro() {
 	if w.options.Origin != "" {
 		from = quoted(w.options.Origin)
 	}
-	w.comment(0, fmt.Sprintf("The virtual host %s of %s, as 'dlxctl import' found it.", quoted(w.state.VHost), from))
+	vhost := "The virtual host"
+	if w.state.VHost != "" {
+		vhost += " " + quoted(w.state.VHost)
+	}
+	w.comment(0, fmt.Sprintf("%s of %s, as 'dlxctl import' found it.", vhost, from))
 	w.raw(0, "#")
 	if w.adopt {
-		w.comment(0, "With this file, dlxctl declares the queues and exchanges, and gives the work queues retries and dead-letter queues. 'dlxctl plan' shows what that changes on the broker, and what is blocked: RabbitMQ cannot change arguments of a queue. The comments say how to go on there.")
+		w.comment(0, "With this file, dlxctl declares the queues and exchanges, and gives the work queues retries and dead-letter queues. 'dlxctl plan' shows what that changes on the broker, and what is blocked.")
 	} else {
 		w.comment(0, "This file changes nothing: 'dlxctl plan' shows no changes. Every queue and exchange is external, and keeps the dead-lettering that it has. To improve a queue, uncomment the lines at it, and run 'dlxctl plan'.")
 	}
-	lost := 0
+	w.notes()
+}
+
+// notes says once what the comments of several queues rely on.
+func (w *writer) notes() {
+	lost, policies, successors := 0, 0, 0
+	work := 0
 	for _, q := range w.queues {
-		if w.roles[q.Name] == roleWork && q.Type() != topology.Stream && w.losesAll(q) {
+		f := w.failures[q.Name]
+		if w.roles[q.Name] != roleWork || q.Type() == topology.Stream {
+			continue
+		}
+		work++
+		if w.losesAll(q) {
 			lost++
+		}
+		if _, ok := w.policies.For(q); ok && !f.byArgument {
+			policies++
+		}
+		if f.byArgument && w.manageable(q) {
+			successors++
 		}
 	}
 	if lost > 0 {
 		w.raw(0, "#")
-		w.comment(0, fmt.Sprintf("%d of %d queues lose messages that consumers reject. 'dlxctl audit' says more.", lost, len(w.queues)))
+		w.comment(0, fmt.Sprintf("Today %d of %s %s rejected messages. 'dlxctl audit' says more.", lost,
+			text.Count(work, "work queue"), text.Choose(lost, "loses", "lose")))
 	}
-}
-
-// losesAll reports whether all failed messages of a queue are lost.
-func (w *writer) losesAll(q topology.Queue) bool {
-	f := w.failures[q.Name]
-	return !f.deadLetters || len(f.queues) == 0 && !f.many && f.lost != ""
+	if !w.adopt {
+		w.raw(0, "#")
+		w.comment(0, "A queue that gets a backoff here gets a dead-letter queue too: its name with .dead, unless dead says otherwise.")
+	}
+	if policies > 0 {
+		w.raw(0, "#")
+		w.comment(0, "RabbitMQ applies one policy to a queue. The policy of dlxctl repeats the keys of the policy that a queue has now, and overrides it for that queue.")
+	}
+	if successors > 0 {
+		w.raw(0, "#")
+		w.comment(0, "RabbitMQ cannot change an argument of a queue, and an argument overrides every policy. Such a queue needs a successor with another name: 'dlxctl apply' creates it, and 'dlxctl migrate' moves bindings and messages. The successor is a quorum queue where its arguments allow that.")
+	}
 }
 
 // backoffs writes the retry schedules that comments propose.
 func (w *writer) backoffs() {
 	w.raw(0, "backoff:")
-	w.comment(1, "A failed message waits 10 seconds, then a minute, then ten. Then it is a dead letter.")
+	w.comment(1, "A message that fails waits 10 seconds, then a minute, then ten. Then it is a dead letter.")
 	w.set(1, standardBackoff, standardTiers())
 	if delays := w.delays; len(delays) > 0 {
 		w.handBackoff(delays)
@@ -175,7 +204,7 @@ func (w *writer) handBackoff(delays []time.Duration) {
 	for _, d := range delays {
 		tiers = append(tiers, textNode(topology.FormatDelay(d)))
 	}
-	w.comment(1, "As long as messages wait in the retry queues that exist now.")
+	w.comment(1, "It waits as long as the retry queues that exist now.")
 	if len(tiers) == 1 {
 		tiers = []*yaml.Node{mapNode(member{"delay", tiers[0]}, member{"attempts", valueNode(int64(5))})}
 	}
@@ -243,7 +272,7 @@ func (w *writer) grouped(list []topology.Queue) []topology.Queue {
 	for _, q := range list {
 		counts := map[string]int{}
 		best := ""
-		for _, b := range w.into[topology.Key{Kind: topology.KindQueue, Name: q.Name}] {
+		for _, b := range w.into[queueKey(q.Name)] {
 			counts[b.Source]++
 			if n := counts[b.Source]; best == "" || n > counts[best] || n == counts[best] && b.Source < best {
 				best = b.Source
@@ -276,7 +305,7 @@ func (w *writer) queue(q topology.Queue) {
 	} else {
 		w.set(2, "external", trueNode())
 	}
-	w.bindings(w.into[topology.Key{Kind: topology.KindQueue, Name: q.Name}])
+	w.bindings(w.into[queueKey(q.Name)])
 }
 
 // full writes what declares a queue: its type and its arguments.
@@ -292,7 +321,7 @@ func (w *writer) full(q topology.Queue) {
 		if backoff := w.backoffFor(q); backoff != standardBackoff {
 			w.set(2, "backoff", textNode(backoff))
 		}
-		for _, m := range w.deadFor(q).lines {
+		for _, m := range w.deadFor(q, w.failures[q.Name]) {
 			w.set(2, m.key, m.value)
 		}
 	}

@@ -169,4 +169,3 @@ func line(key string, value *yaml.Node) (string, error) {
 func quoted(name string) string { return text.Name(name) }
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
-

@@ -227,6 +227,11 @@ func (c *compiler) dead(q Queue) {
 	if q.Dead.Queue == topology.DeadLetterName(c.spec.Name) {
 		label.Queue = ""
 	}
+	if q.Dead.External {
+		c.queue(q.Dead.Queue, nil, label)
+		c.out.Queues[len(c.out.Queues)-1].External = true
+		return
+	}
 	args := c.holding()
 	maps.Copy(args, q.Dead.Arguments)
 	c.queue(q.Dead.Queue, args, label)

@@ -161,6 +161,7 @@ func deadKeys() []key {
 	return []key{
 		{"queue", "Name of the dead-letter queue. Several queues may share it.", true, text()},
 		{"arguments", "Arguments of the dead-letter queue.", false, table()},
+		{"external", "The queue exists: dlxctl binds it, and never creates, changes or deletes it. Default: false.", false, boolean()},
 	}
 }
 

@@ -100,6 +100,10 @@ func (n *names) deadQueues() {
 			first[dead] = q
 			continue
 		}
+		if before.Dead.External != q.Dead.External {
+			n.add(q.Dead.Pos, "write external: true for both, or for neither",
+				"dead-letter queue %q is external for queue %q or for queue %q, and not for the other", dead, q.Name, before.Name)
+		}
 		if !before.Dead.Arguments.Equal(q.Dead.Arguments) {
 			n.add(q.Dead.Pos, "give both the same arguments",
 				"dead-letter queue %q has arguments %s for queue %q and %s for queue %q",

@@ -221,7 +221,12 @@ func (d *decoder) dead(f fields, queue string) Dead {
 	d.reserved(nodes, topology.ArgDeadLetterExchange, topology.ArgDeadLetterRoutingKey, topology.ArgDeadLetterStrategy,
 		topology.ArgQueueType, topology.ArgDeliveryLimit, topology.ArgManagedBy)
 	d.argumentTypes(args, nodes, d.spec.Type)
-	return Dead{Queue: name, Arguments: args, Pos: d.pos(x, "queue")}
+	dead := Dead{Queue: name, Arguments: args, External: d.truth(x, "external"), Pos: d.pos(x, "queue")}
+	if v, given := x.values["arguments"]; given && dead.External {
+		d.problem(d.at(v.key), fmt.Sprintf("the dead-letter queue %q is external and has arguments", name),
+			"whoever declares the queue sets them: remove arguments, or external: true")
+	}
+	return dead
 }
 
 func (d *decoder) queueArguments(f fields, q Queue) topology.Arguments {

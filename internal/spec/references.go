@@ -17,12 +17,14 @@ func (d *decoder) references() {
 		d.sources(e.Bindings, fmt.Sprintf("exchange %q", e.Name))
 	}
 	uses := map[string][]Queue{}
-	managed := false
+	unfinished := false // a queue is left alone: a person may give it a backoff later
 	for i := range d.spec.Queues {
 		q := &d.spec.Queues[i]
 		d.sources(q.Bindings, fmt.Sprintf("queue %q", q.Name))
 		if !q.Unmanaged {
-			uses[q.Backoff], managed = append(uses[q.Backoff], *q), true
+			uses[q.Backoff] = append(uses[q.Backoff], *q)
+		} else {
+			unfinished = true
 		}
 	}
 	d.undeclaredExchanges()
@@ -32,9 +34,8 @@ func (d *decoder) references() {
 			"apply creates no queue, and deletes the queues that it created earlier")
 	}
 	for _, b := range d.spec.Backoffs {
-		// A slip elsewhere is why, if there is one. A file whose queues are all left alone, as
-		// import writes it, has the backoff for later.
-		if managed && len(uses[b.Name]) == 0 && len(d.problems) == 0 {
+		// A slip elsewhere is why, if there is one.
+		if !unfinished && len(uses[b.Name]) == 0 && len(d.problems) == 0 {
 			d.warn(b.Pos, "unused-backoff", b.Name, fmt.Sprintf("the backoff %q is used by no queue", b.Name),
 				"dlxctl creates nothing for it")
 		}

@@ -135,7 +135,9 @@ type Dead struct {
 	// Queue is the dead-letter queue's name, worked out for own and shared too.
 	Queue     string
 	Arguments topology.Arguments
-	Pos       Pos
+	// External reports that the queue exists, and that dlxctl only binds it.
+	External bool
+	Pos      Pos
 }
 
 // Binding is one entry of a list of bindings: it stands for as many bindings as

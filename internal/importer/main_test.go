@@ -1,0 +1,10 @@
+package importer_test
+
+import (
+	"os"
+	"testing"
+
+	"github.com/dlxctl/dlxctl/internal/brokertest"
+)
+
+func TestMain(m *testing.M) { os.Exit(brokertest.Main(m)) }
