@@ -121,6 +121,7 @@ func TestMake(t *testing.T) {
 	dead.Label = topology.Label{Role: topology.RoleDeadLetter, Queue: "q"}
 	classicDead := queue("q.dead", args{"x-queue-type": "classic"})
 	classicDead.Label = dead.Label
+	externalDead := topology.Queue{Name: "q.dead", External: true, Label: dead.Label}
 
 	for name, tc := range map[string]struct {
 		want, have topology.Compiled
@@ -131,6 +132,18 @@ func TestMake(t *testing.T) {
 		reason     string // part of that of the first change
 		warning    string // the name of one
 	}{
+		"a stream of another team that dlxctl leaves alone": {
+			want: host(topology.Queue{Name: "s", External: true, Label: topology.Label{Role: topology.RoleWork, Queue: "s"}}),
+			have: host(queue("s", args{"x-queue-type": "stream", "x-managed-by": nil})),
+		},
+		"an external dead-letter queue, with bindings that no file lists": {
+			want: host(externalDead), have: host(classicDead, binding("old", "q.dead", "k", nil)),
+		},
+		"another binding to an external queue": {
+			want:  host(topology.Queue{Name: "q", External: true, Label: topology.Label{Role: topology.RoleWork, Queue: "q"}}),
+			have:  host(queue("q", args{"x-managed-by": nil}), binding("old", "q", "k", nil)),
+			drift: []string{"delete binding old -> q (k) drops-routing"},
+		},
 		"a new queue": {want: host(queue("q", nil)), changes: []string{"create queue q"}, warning: "default-delivery-limit"},
 		"the same queue": {
 			want: host(queue("q", args{"x-message-ttl": int64(1000)})),

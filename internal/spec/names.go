@@ -101,8 +101,12 @@ func (n *names) deadQueues() {
 			continue
 		}
 		if before.Dead.External != q.Dead.External {
+			external, other := before.Name, q.Name
+			if q.Dead.External {
+				external, other = other, external
+			}
 			n.add(q.Dead.Pos, "write external: true for both, or for neither",
-				"dead-letter queue %q is external for queue %q or for queue %q, and not for the other", dead, q.Name, before.Name)
+				"dead-letter queue %q is external for queue %q, and not for queue %q", dead, external, other)
 		}
 		if !before.Dead.Arguments.Equal(q.Dead.Arguments) {
 			n.add(q.Dead.Pos, "give both the same arguments",
