@@ -44,8 +44,10 @@ func (v *view) adviceFor(q topology.Queue) advice {
 	case hasPolicy && !topology.Overridable(p.Priority):
 		return advice{prose: fmt.Sprintf("%s dlxctl cannot change that: the policy %s has the highest possible priority.",
 			today, quoted(p.Name))}
+	case v.adopt && !f.deadLetters:
+		return advice{prose: "Before apply, rejected messages are lost (no-dead-lettering)."}
 	case v.adopt:
-		return advice{prose: today}
+		return advice{prose: today + " From apply on, a policy of dlxctl decides."}
 	default:
 		dead := v.deadFor(q, f)
 		return advice{fmt.Sprintf("%s %s, uncomment:", today, v.purpose(q)), slices.Concat([]member{
@@ -118,8 +120,8 @@ func (v *view) purpose(q topology.Queue) string {
 	}
 }
 
-// deadFor gives the lines that choose a dead-letter queue for a queue: the one that keeps its dead
-// letters today. Without a line it has one of its own, unless that name is in use or too long.
+// deadFor gives the lines that choose a dead-letter queue for a queue: the one that has its failed
+// messages today. Without a line it has one of its own, unless that name is in use or too long.
 func (v *view) deadFor(q topology.Queue, f failures) []member {
 	if len(f.queues) == 1 && v.roles[f.queues[0]] == roleKeeper && v.keeps(f.queues[0]) && !v.adopt {
 		name := f.queues[0]
@@ -136,8 +138,7 @@ func (v *view) deadFor(q topology.Queue, f failures) []member {
 // keeps reports whether a queue keeps what it gets: it deletes neither messages nor itself.
 func (v *view) keeps(name string) bool {
 	q := v.byName[name]
-	why, _ := excludesAlways(q)
-	return why == "" && q.Durable && v.ttl(q) == 0 && !q.Arguments.HasAny("x-expires", topology.ArgMaxLength,
+	return excludesAlways(q) == "" && q.Durable && v.ttl(q) == 0 && !q.Arguments.HasAny("x-expires", topology.ArgMaxLength,
 		topology.ArgMaxLengthBytes) && q.Type() != topology.Stream
 }
 
@@ -169,7 +170,7 @@ func (v *view) mayBeFull() []topology.Queue {
 }
 
 // ownsBackoff reports whether the file has the arguments of a queue, now or when it is a
-// successor. Queues that keep theirs may share a backoff.
+// successor. Queues that stay external may share a backoff.
 func (v *view) ownsBackoff(q topology.Queue) bool { return v.adopt || v.failures[q.Name].byArgument }
 
 // ownBackoff names the backoff of a queue that shares none.

@@ -236,7 +236,8 @@ func drawDeclared(t *rapid.T) declared {
 	})
 	for _, name := range rapid.SliceOfNDistinct(usable, 4, 8, rapid.ID[string]).Draw(t, "exchanges") {
 		d.exchanges = append(d.exchanges, topology.Exchange{
-			Name: name, Type: rapid.SampledFrom(topology.ExchangeTypes()).Draw(t, "type"), Durable: rapid.IntRange(0, 3).Draw(t, "durable") > 0,
+			Name: name, Type: rapid.SampledFrom(topology.ExchangeTypes()).Draw(t, "type"),
+			Durable:  rapid.IntRange(0, 3).Draw(t, "durable") > 0,
 			Internal: rapid.Bool().Draw(t, "internal"), Arguments: topology.Arguments(drawTable(t)),
 		})
 	}
@@ -244,12 +245,14 @@ func drawDeclared(t *rapid.T) declared {
 	names := rapid.SliceOfNDistinct(usable, 6, 12, rapid.ID[string]).Draw(t, "queues")
 	for i, name := range names {
 		q := topology.Queue{Name: name, Durable: true, Arguments: topology.Arguments(drawTable(t))}
-		q.Arguments[topology.ArgQueueType] = rapid.SampledFrom([]any{"classic", "classic", "quorum", "stream"}).Draw(t, "type")
+		types := []any{"classic", "classic", "quorum", "stream"}
+		q.Arguments[topology.ArgQueueType] = rapid.SampledFrom(types).Draw(t, "type")
 		if q.Type() == topology.Classic {
 			q.Durable = rapid.IntRange(0, 5).Draw(t, "durable") > 0
 		}
 		if q.Type() != topology.Stream && rapid.Bool().Draw(t, "dead-letters") {
-			q.Arguments[topology.ArgDeadLetterExchange] = rapid.SampledFrom([]any{"", d.exchanges[0].Name, d.exchanges[2].Name, "gone"}).Draw(t, "exchange")
+			targets := []any{"", d.exchanges[0].Name, d.exchanges[2].Name, "gone"}
+			q.Arguments[topology.ArgDeadLetterExchange] = rapid.SampledFrom(targets).Draw(t, "exchange")
 			q.Arguments[topology.ArgDeadLetterRoutingKey] = names[(i+1)%len(names)]
 		}
 		if q.Type() != topology.Stream && rapid.IntRange(0, 2).Draw(t, "limited") == 0 {
@@ -259,7 +262,8 @@ func drawDeclared(t *rapid.T) declared {
 	}
 	for range rapid.IntRange(10, 25).Draw(t, "bindings") {
 		source := rapid.SampledFrom(d.exchanges).Draw(t, "source")
-		b := boundBy{Binding: topology.Binding{Source: source.Name, Key: drawName(t, "key"), DestinationType: topology.ToQueue}}
+		b := boundBy{}
+		b.Source, b.Key, b.DestinationType = source.Name, drawName(t, "key"), topology.ToQueue
 		b.Destination = rapid.SampledFrom(names).Draw(t, "queue")
 		if rapid.IntRange(0, 4).Draw(t, "exchange") == 0 {
 			b.Destination, b.DestinationType = rapid.SampledFrom(d.exchanges).Draw(t, "destination").Name, topology.ToExchange

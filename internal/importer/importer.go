@@ -42,7 +42,7 @@ type Options struct {
 	// "definitions.json". Empty: from a broker.
 	Origin string
 	// Fallback is the name of the topology where the virtual host has no name that says more,
-	// such as /. It may have any letters. Empty: one is made of the names of the queues.
+	// such as /. Any text is fine. Empty: one is made of the names of the queues.
 	Fallback string
 }
 

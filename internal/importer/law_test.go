@@ -106,8 +106,8 @@ func TestAdoptDeclaresTheSame(t *testing.T) {
 func checkSame(t failer, state topology.State, want topology.Compiled, file string) {
 	t.Helper()
 	deadLettering := []string{
-		topology.ArgManagedBy, topology.ArgDeadLetterExchange, topology.ArgDeadLetterRoutingKey, topology.ArgDeadLetterStrategy,
-		topology.ArgDeliveryLimit, // the policy has it
+		topology.ArgManagedBy, topology.ArgDeadLetterExchange, topology.ArgDeadLetterRoutingKey,
+		topology.ArgDeadLetterStrategy, topology.ArgDeliveryLimit, // the policy has it
 	}
 	queues := map[string]topology.Queue{}
 	for _, q := range state.Have.Queues {
@@ -122,7 +122,8 @@ func checkSame(t failer, state topology.State, want topology.Compiled, file stri
 		if _, managed := want.WorkQueue(q.Name); !managed {
 			without = deadLettering[:1]
 		}
-		if a, b := have.Arguments.Without(without...), q.Arguments.Without(without...); !a.Equal(b) || q.Durable != have.Durable {
+		a, b := have.Arguments.Without(without...), q.Arguments.Without(without...)
+		if !a.Equal(b) || q.Durable != have.Durable {
 			t.Fatalf("queue %q has the arguments %s, and the file %s\n%s", q.Name, a, b, file)
 		}
 	}

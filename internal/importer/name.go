@@ -12,9 +12,9 @@ import (
 // fallbackName is the name of a topology where the objects suggest none.
 const fallbackName = "main"
 
-// nameFor makes the name of a topology: of the virtual host, or else of what the caller suggests, or of
-// the first part that most names of queues share. Objects of another topology, or with a name that dlxctl would generate,
-// never belong to the new one by accident.
+// nameFor makes the name of a topology: of the virtual host, or else of what the caller suggests,
+// or of the first part that most names of queues share. It is none that another topology has, and
+// no object has a name that dlxctl would make of it.
 func nameFor(state topology.State, v view, fallback string) string {
 	name := identifier(state.VHost)
 	if name == "" {

@@ -123,9 +123,9 @@ func (c *chooser) chooseQueues() {
 		if r := c.roles[q.Name]; !c.adopt && r != roleWork {
 			continue // a comment says what it is for
 		}
-		bindings, why, rule := c.bindingsOf(queueKey(q.Name))
+		bindings, why := c.bindingsOf(queueKey(q.Name))
 		if why != "" {
-			c.leave(topology.KindQueue, q.Name, why, rule)
+			c.leave(topology.KindQueue, q.Name, why, "")
 			continue
 		}
 		c.queues = append(c.queues, q)
@@ -153,23 +153,23 @@ func (c *chooser) excludesQueue(q topology.Queue) (why, rule string) {
 			return "gets its dead-lettering from the topology " + quoted(owner) + ", whose own file declares it", ""
 		}
 	}
-	if why, rule := excludesAlways(q); why != "" || !c.adopt {
-		return why, rule
+	if why := excludesAlways(q); why != "" || !c.adopt {
+		return why, ""
 	}
 	return excludesAdoption(q)
 }
 
 // excludesAlways says why no file can declare a queue.
-func excludesAlways(q topology.Queue) (why, rule string) {
+func excludesAlways(q topology.Queue) string {
 	switch {
 	case q.Exclusive:
-		return "is exclusive: it ends with its connection", ""
+		return "is exclusive: it ends with its connection"
 	case q.AutoDelete:
-		return "is deleted automatically when its last consumer leaves", ""
+		return "is deleted automatically when its last consumer leaves"
 	case strings.HasPrefix(q.Name, "amq."):
-		return "has a name that the broker made", ""
+		return "has a name that the broker made"
 	}
-	return unwritableName(q.Name), ""
+	return unwritableName(q.Name)
 }
 
 // excludesAdoption says why dlxctl cannot declare a queue as it is.
@@ -187,7 +187,8 @@ func excludesAdoption(q topology.Queue) (why, rule string) {
 		return "has the argument x-delivery-limit " + topology.FormatValue(limit) + ", which deliveryLimit cannot express",
 			"limit-minus-one-on-3x"
 	}
-	if problem := spec.ArgumentProblem(q.Arguments.Without(topology.ArgQueueType, topology.ArgDeliveryLimit), q.Type()); problem != "" {
+	others := q.Arguments.Without(topology.ArgQueueType, topology.ArgDeliveryLimit)
+	if problem := spec.ArgumentProblem(others, q.Type()); problem != "" {
 		return "has arguments that dlxctl refuses: " + problem, ""
 	}
 	for _, name := range q.Arguments.Names() {
@@ -199,7 +200,7 @@ func excludesAdoption(q topology.Queue) (why, rule string) {
 }
 
 // bindingsOf gives the bindings that a file must have for an object, or why it cannot have them.
-func (c *chooser) bindingsOf(key topology.Key) (bindings []topology.Binding, why, rule string) {
+func (c *chooser) bindingsOf(key topology.Key) (bindings []topology.Binding, why string) {
 	for _, b := range c.all[key] {
 		if _, marked := topology.Owner(b.Arguments); marked {
 			continue // the file of that topology has it
@@ -210,14 +211,14 @@ func (c *chooser) bindingsOf(key topology.Key) (bindings []topology.Binding, why
 			continue
 		}
 		if why := c.excludesExchange(source); why != "" {
-			return nil, "has a binding from the exchange " + quoted(b.Source) + ", which " + why, ""
+			return nil, "has a binding from the exchange " + quoted(b.Source) + ", which " + why
 		}
 		if !writableBinding(b) {
-			return nil, "has a binding from " + quoted(b.Source) + " with arguments that YAML cannot express", ""
+			return nil, "has a binding from " + quoted(b.Source) + " with arguments that YAML cannot express"
 		}
 		bindings = append(bindings, b)
 	}
-	return bindings, "", ""
+	return bindings, ""
 }
 
 // excludesExchange says why a file cannot declare an exchange.

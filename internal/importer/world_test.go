@@ -16,8 +16,10 @@ func oddNames() []string {
 	return []string{
 		"orders", "orders.dead", "orders.retry", "orders.dlq", "main.orders", "main.dead", "main.standard.failed", "shop.dlx",
 		"#", "*", "- a", "a: b", "a, b", "[x]", "{x}", "'q'", `"q"`, "yes", "true", "null", "~", "010", "1e3", "2020-01-01",
-		"${HOME}", "$${HOME}", "a${b", "<<", "&a", "*a", "!t", "|", ">", "%", "@", "`", " lead", "trail ", "a\tb", "a#b", "a #b",
-		"ünïcode", "日本", "🐇", "a\u2028b", "a\u0085b", "\u200b", "\x00", "a\x1bb", `back\slash`, "?", "? a", "---", "...", "=", ".x",
+		"${HOME}", "$${HOME}", "a${b", "<<", "&a", "*a", "!t", "|", ">", "%", "@", "`", " lead", "trail ", "a\tb", "a#b",
+		"a #b",
+		"ünïcode", "日本", "🐇", "a\u2028b", "a\u0085b", "\u200b", "\x00", "a\x1bb", `back\slash`, "?", "? a", "---", "...", "=",
+		".x",
 		strings.Repeat("n", 250), strings.Repeat("k", 255), "a/b", "shop:orders", "a\ufeffb", "\U0010ffff", "\ufffd",
 	}
 }
@@ -103,8 +105,9 @@ func drawState(t *rapid.T) topology.State {
 }
 
 func drawExchange(t *rapid.T, name string) topology.Exchange {
+	types := append(topology.ExchangeTypes(), "x-random", "x-delayed-message")
 	e := topology.Exchange{
-		Name: name, Type: rapid.SampledFrom(append(topology.ExchangeTypes(), "x-random", "x-delayed-message")).Draw(t, "type"),
+		Name: name, Type: rapid.SampledFrom(types).Draw(t, "type"),
 		Durable: rapid.IntRange(0, 5).Draw(t, "durable") > 0, Internal: rapid.Bool().Draw(t, "internal"),
 		AutoDelete: rapid.IntRange(0, 5).Draw(t, "auto") == 0, Arguments: drawArguments(t, 0),
 	}
@@ -115,8 +118,10 @@ func drawExchange(t *rapid.T, name string) topology.Exchange {
 // mark gives some objects the owner mark of a topology.
 func mark(t *rapid.T, args topology.Arguments) {
 	if rapid.IntRange(0, 7).Draw(t, "mark") == 0 {
-		args[topology.ArgManagedBy] = rapid.SampledFrom([]any{"dlxctl/main", "dlxctl/shop", "dlxctl/shop/desk", "chef",
-			int64(1)}).Draw(t, "owner")
+		args[topology.ArgManagedBy] = rapid.SampledFrom([]any{
+			"dlxctl/main", "dlxctl/shop", "dlxctl/shop/desk", "chef",
+			int64(1),
+		}).Draw(t, "owner")
 	}
 }
 

@@ -173,7 +173,10 @@ func (w *writer) notes() {
 		w.raw(0, "#")
 		w.comment(0, "RabbitMQ applies one policy to a queue. The policy of dlxctl repeats the keys of the policy that a queue has now, and overrides it for that queue.")
 	}
-	if successors > 0 {
+	if successors > 0 && w.adopt {
+		w.raw(0, "#")
+		w.comment(0, "RabbitMQ cannot change an argument of a queue, and an argument overrides every policy. Such a queue needs a successor with another name. 'dlxctl migrate QUEUE --write' edits this file for that.")
+	} else if successors > 0 {
 		w.raw(0, "#")
 		w.comment(0, "RabbitMQ cannot change an argument of a queue, and an argument overrides every policy. Such a queue needs a successor with another name: 'dlxctl apply' creates it, and 'dlxctl migrate' moves bindings and messages. The successor is a quorum queue where its arguments allow that.")
 	}

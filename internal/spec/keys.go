@@ -70,7 +70,7 @@ func defaultsKeys() []key {
 		},
 		{"backoff", "Backoff of queues that set none: a name under backoff, or none.", false, text()},
 		{
-			"deadLetterBy", "What sets dead-lettering on queues. unmanaged: dlxctl sets none, and leaves what is there. Default: arguments.",
+			"deadLetterBy", "What sets dead-lettering on queues. unmanaged: dlxctl sets none, and the queue keeps its own. Default: arguments.",
 			false, oneOf(deadLetterWords()...),
 		},
 	}
@@ -131,7 +131,7 @@ func queueKeys() []key {
 		{"owner", "Owning team: a label on logs, metrics, alerts and notices.", false, text()},
 		{"severity", "Severity of its alerts. Default: ticket.", false, oneOf(severities()...)},
 		{
-			"deadLetterBy", "What sets dead-lettering on the queue. unmanaged: dlxctl sets none, and leaves what is there. Default: the one of defaults.",
+			"deadLetterBy", "What sets dead-lettering on the queue. unmanaged: dlxctl sets none, and the queue keeps its own. Default: the one of defaults.",
 			false, oneOf(deadLetterWords()...),
 		},
 		{"external", "A service declares the queue: it must exist, and dlxctl never creates, changes or deletes it; a policy sets its dead-lettering, unless deadLetterBy is unmanaged. Default: false.", false, boolean()},

@@ -224,7 +224,7 @@ func (d *decoder) dead(f fields, queue string) Dead {
 	dead := Dead{Queue: name, Arguments: args, External: d.truth(x, "external"), Pos: d.pos(x, "queue")}
 	if v, given := x.values["arguments"]; given && dead.External {
 		d.problem(d.at(v.key), fmt.Sprintf("the dead-letter queue %q is external and has arguments", name),
-			"whoever declares the queue sets them: remove arguments, or external: true")
+			"the program that declares the queue sets them: remove arguments, or external: true")
 	}
 	return dead
 }

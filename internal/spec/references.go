@@ -180,7 +180,7 @@ func (d *decoder) fits(b *Binding, e Exchange) {
 			`add key; on a topic exchange "#" matches every message`)
 	}
 	keyed := slices.ContainsFunc(b.Keys, func(key string) bool { return key != "" })
-	if e.Type == topology.Fanout && len(b.Arguments) == 0 && keyed {
+	if keyed && e.Type == topology.Fanout && len(b.Arguments) == 0 {
 		d.warn(b.Pos, "ignored-key", e.Name, fmt.Sprintf("binding has a key, and exchange %q is of type fanout", e.Name),
 			"a fanout exchange ignores keys: remove the key, or change the type")
 	}

@@ -43,7 +43,7 @@ func TestUnmanaged(t *testing.T) {
 func TestUnmanagedIsRefused(t *testing.T) {
 	t.Parallel()
 	for entry, want := range map[string]string{
-		"{name: q, backoff: none}":                                                             `6:15: queue "q" has backoff, and its deadLetterBy is unmanaged; write deadLetterBy: policy or deadLetterBy: arguments on the queue, or remove the key`,
+		"{name: q, backoff: none}":                                                             `6:15: queue "q" has backoff, and its deadLetterBy is unmanaged; write deadLetterBy: policy or`,
 		"{name: q, dead: shared}":                                                              `6:15: queue "q" has dead, and its deadLetterBy is unmanaged;`,
 		"{name: q, replaces: r}":                                                               `6:15: queue "q" has replaces, and its deadLetterBy is unmanaged;`,
 		"{name: q, external: true, deliveryLimit: 2}":                                          `6:31: queue "q" has deliveryLimit, and its deadLetterBy is unmanaged;`,
@@ -54,7 +54,8 @@ func TestUnmanagedIsRefused(t *testing.T) {
 		"{name: q, deadLetterBy: policy, dead: {queue: d, external: true, arguments: {a: 1}}}": `6:70: the dead-letter queue "d" is external and has arguments;`,
 		"{name: q, deadLetterBy: policy, dead: {queue: d, external: true}}\n  - {name: r, deadLetterBy: policy, dead: {queue: d}}": `7:51: dead-letter queue "d" is external for queue "q", and not for queue "r"; write external: true for both, or for neither`,
 	} {
-		_, _, err := spec.Load([]spec.Source{{Name: "f", Data: []byte(unmanagedHead + "  - " + entry + "\n")}}, spectest.NoVariables)
+		source := spec.Source{Name: "f", Data: []byte(unmanagedHead + "  - " + entry + "\n")}
+		_, _, err := spec.Load([]spec.Source{source}, spectest.NoVariables)
 		if err == nil || !strings.HasPrefix(err.Error(), "f:"+want) {
 			t.Errorf("%s: %v, not\n%s", entry, err, want)
 		}
