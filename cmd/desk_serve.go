@@ -166,6 +166,7 @@ func (k *deskServeCommand) parse(ask page.Ask) (desk.Request, error) {
 		replay.send.add(pflag.NewFlagSet("", pflag.ContinueOnError)) // for the values that the page does not ask for
 		replay.send.rate, replay.send.ramp = cmp.Or(ask.Rate, replay.send.rate), cmp.Or(ask.Ramp, replay.send.ramp)
 		replay.send.stopOn, replay.to = cmp.Or(ask.StopOn, replay.send.stopOn), cmp.Or(ask.To, "queue")
+		replay.key = ask.Key
 		err = replay.complete(&r)
 	case desk.Park, desk.Restore, desk.Discard:
 		// They have no options of their own: nothing is deleted at once.

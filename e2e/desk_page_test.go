@@ -201,6 +201,13 @@ func TestThePageReplays(t *testing.T) {
 		run := runs.([]any)[0].(map[string]any)
 		return run["ended"] != nil && run["result"].(map[string]any)["Moved"] == 6.0
 	}, &runs)
+	ask = map[string]any{"queue": "billing.dead", "action": "replay", "to": "exchange:events", "key": "order.again"}
+	shown = b.call("POST", "/api/propose", ask, 200)
+	if !strings.Contains(fmt.Sprint(shown["command"]), "--to exchange:events --key order.again") ||
+		!strings.Contains(fmt.Sprint(shown["reaches"]), "queue:billing") {
+		t.Errorf("a replay to an exchange is shown as %v", shown)
+	}
+	b.call("POST", "/api/propose", map[string]any{"queue": "billing.dead", "action": "replay", "to": "exchange:"}, 400)
 	ch := target.Channel(t)
 	for _, queue := range []string{"billing", "billing.dead"} {
 		q, err := ch.QueueDeclarePassive(queue, true, false, false, false, nil)

@@ -130,7 +130,7 @@ func (t *tutorial) step(command string, shows []string) {
 	if strings.Contains(command, "groups") && shows != nil {
 		var pairs []string
 		for page, row := range map[string]string{"0a1b2c3d4e5f": `AT`, "9f8e7d6c5b4a": `\(no value\)`} {
-			pairs = append(pairs, page, regexp.MustCompile(`([0-9a-f]{12}) +`+row).FindStringSubmatch(printed)[1])
+			pairs = append(pairs, page, regexp.MustCompile(`([0-9a-f]{12}) +` + row).FindStringSubmatch(printed)[1])
 		}
 		t.names = strings.NewReplacer(pairs...)
 	}

@@ -26,7 +26,9 @@ type Ask struct {
 	Limit   int      `json:"limit"`
 	Again   bool     `json:"again"`
 
+	// To and Key are the target of a replay.
 	To     string `json:"to"`
+	Key    string `json:"key"`
 	Rate   string `json:"rate"`
 	Ramp   string `json:"ramp"`
 	StopOn string `json:"stop_on"`
@@ -94,6 +96,7 @@ type wireProposal struct {
 	Last           *time.Time  `json:"last"`
 	Reaches        []reach     `json:"reaches"`
 	Refusals       []string    `json:"refusals"`
+	Notes          []string    `json:"notes"`
 	Command        string      `json:"command"`
 }
 
@@ -181,6 +184,7 @@ func (p *Page) wire(id string, ask Ask, found desk.Proposal) wireProposal {
 		ID: id, Action: ask.Action, Queue: ask.Queue, Looked: found.Looked, Chosen: found.Chosen,
 		ReplayedBefore: found.ReplayedBefore, Copies: found.Copies, Groups: []group{}, Reaches: []reach{},
 		First: moment(found.First), Last: moment(found.Last), Refusals: append([]string{}, found.Refusals...),
+		Notes:   append([]string{}, found.Notes...),
 		Command: p.commandLine(ask, found.Chosen),
 	}
 	for _, g := range found.Groups[:min(len(found.Groups), maxGroups)] {

@@ -36,6 +36,7 @@ func (p *Page) commandLine(ask Ask, chosen int) string {
 			words = append(words, "--again")
 		}
 		add("--to", ask.To)
+		add("--key", ask.Key)
 		add("--rate", ask.Rate)
 		add("--ramp", ask.Ramp)
 		add("--stop-on", ask.StopOn)

@@ -252,6 +252,9 @@ func line(words ...string) string {
 func parse(a page.Ask) (desk.Request, error) {
 	r := desk.Request{Action: a.Action, Queue: a.Queue, Handles: a.Handles, Again: a.Again, Reason: a.Reason}
 	r.Target.Original = a.To == "original"
+	if name, ok := strings.CutPrefix(a.To, "exchange:"); ok {
+		r.Target.Exchange, r.Target.Key = name, a.Key
+	}
 	r.Send.StopFailures, r.Send.Rate = 3, 10
 	if a.Where != "" {
 		var err error

@@ -24,9 +24,16 @@ export function act(action, ask, done) {
   const [verb, explained] = verbs[action];
   const field = (id, label, value, title) => el("div", { class: "field" }, el("label", { for: "o-" + id }, label), el("input", { type: "text", id: "o-" + id, name: id, value, title, autocomplete: "off" }));
   const wide = (e) => { e.classList.add("wide"); return e; };
+  // The name of a queue or an exchange, and a key, are asked for only where they say something.
+  const place = wide(field("place", "Name", "", "the name of the queue or the exchange"));
+  const key = wide(field("key", "Routing key", "", "the key for all messages"));
+  const named = (to) => { place.hidden = !to.endsWith(":"); key.hidden = to !== "exchange:"; };
+  named("");
   const options = action !== "replay" ? [] : [
-    el("div", { class: "field wide" }, el("label", { for: "o-to" }, "To"), el("select", { id: "o-to", name: "to" },
-      el("option", { value: "" }, "the work queue that failed, and no other"), el("option", { value: "original" }, "exchange and key of the publisher: all queues bound there"))),
+    el("div", { class: "field wide" }, el("label", { for: "o-to" }, "To"), el("select", { id: "o-to", name: "to", on: { change: (e) => named(e.target.value) } },
+      el("option", { value: "" }, "the work queue that failed, and no other"), el("option", { value: "original" }, "exchange and key of the publisher: all queues bound there"),
+      el("option", { value: "queue:" }, "a queue"), el("option", { value: "exchange:" }, "an exchange, with a key"))),
+    place, key,
     field("rate", "Rate", "10/s", "messages a second, or none"), field("ramp", "First batches", "1,10,100", "each must succeed before the next is sent"),
     field("stop_on", "Stop after repeated failures", "3", "a number, a share such as 20%, or never"),
     wide(el("label", { class: "check" }, el("input", { type: "checkbox", name: "again" }), "include messages that were replayed before")),
@@ -38,7 +45,8 @@ export function act(action, ask, done) {
         e.preventDefault();
         const f = new FormData(form);
         const full = { ...ask, action, reason: f.get("reason") ?? "" };
-        if (action === "replay") Object.assign(full, { to: f.get("to"), rate: f.get("rate"), ramp: f.get("ramp"), stop_on: f.get("stop_on"), again: f.has("again") });
+        const to = f.get("to") ?? "";
+        if (action === "replay") Object.assign(full, { to: to.endsWith(":") ? to + f.get("place") : to, key: to === "exchange:" ? f.get("key") : "", rate: f.get("rate"), ramp: f.get("ramp"), stop_on: f.get("stop_on"), again: f.has("again") });
         await propose(full, form, failure, done);
       },
     },
@@ -113,6 +121,7 @@ function show(p, back, done) {
     p.looked.Missed ? el("p", { class: "notice warn" }, p.looked.Missed) : "",
     p.replayed_before ? el("p", { class: "notice" }, `${many(p.replayed_before, "message")} left out: replayed before.`) : "",
     p.copies ? el("p", { class: "notice" }, `${many(p.copies, "message")} look like copies of others.`) : "",
+    p.notes.map((n) => el("p", { class: "notice warn" }, n)),
     p.refusals.map((r) => problem(r)),
     p.groups.length ? el("div", {}, el("h3", {}, "What they have in common"), table(["Group", "#Messages"], p.groups.slice(0, 8).map((g) => [g.value || "(none)", count(g.count)]))) : "",
     p.reaches.length ? el("div", {}, el("h3", {}, "Where they would go"), table(["Queue", "Through", "#Messages", "#Consumers", "#Waiting"], p.reaches.map((r) => [
