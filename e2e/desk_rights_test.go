@@ -158,7 +158,8 @@ func TestEachDeskRightIsNeeded(t *testing.T) {
 		brokertest.PublishConfirmed(t, target.Confirming(t), "", "shop.parked",
 			amqp091.Publishing{Headers: amqp091.Table{"desk-parked-from": queue}})
 	}
-	code, out := dlxctl(target, "desk", "replay", "shop.unroutable", "--to", "queue:full", "--limit", "1", "--yes", "-f", file)
+	code, out := dlxctl(target,
+		"desk", "replay", "shop.unroutable", "--to", "queue:full", "--limit", "1", "--yes", "-f", file)
 	if code != 2 {
 		t.Fatalf("a replay to a queue that is full exits with %d:\n%s", code, out)
 	}

@@ -159,8 +159,8 @@ func pattern(line string) *regexp.Regexp {
 	return regexp.MustCompile(`(?m)^ *` + text + ` *$`)
 }
 
-// A reader who follows docs/desk.md step by step, with the printed rights of the desk, sees what the
-// page shows: a poison message, its group, its cause, a canary, and a full replay.
+// A reader who follows docs/desk.md step by step, with the printed rights of the desk, sees what
+// the page shows: a poison message, its group, its cause, a canary, and a full replay.
 func TestDeskTutorial(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../docs/desk.md")

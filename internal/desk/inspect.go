@@ -32,7 +32,9 @@ type routing struct {
 }
 
 func newRouting(state topology.State) routing {
-	r := routing{router: route.New(state), byKey: map[string]bool{"amq.direct": true, "amq.topic": true, "amq.fanout": true}}
+	r := routing{
+		router: route.New(state), byKey: map[string]bool{"amq.direct": true, "amq.topic": true, "amq.fanout": true},
+	}
 	for _, e := range state.Have.Exchanges {
 		r.byKey[e.Name] = slices.Contains([]string{topology.Direct, topology.Topic, topology.Fanout}, e.Type)
 	}

@@ -104,7 +104,9 @@ func TestProposeFollowsTheExchangeOfAFramework(t *testing.T) {
 	declare("one", topology.Topic)
 	declare("many", topology.Fanout)
 	declare("kinds", topology.Headers)
-	for _, b := range [][2]string{{"one", "billing"}, {"many", "billing"}, {"many", "billing.dead"}, {"kinds", "billing"}} {
+	for _, b := range [][2]string{
+		{"one", "billing"}, {"many", "billing"}, {"many", "billing.dead"}, {"kinds", "billing"},
+	} {
 		if err := s.ch.QueueBind(b[1], "order.#", b[0], false, nil); err != nil {
 			t.Fatal(err)
 		}
