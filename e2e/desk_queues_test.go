@@ -195,8 +195,8 @@ func status(t *testing.T, target brokertest.Target, file string, texts ...string
 	}, &out)
 }
 
-// A migration keeps the holds, leaves it to a run to which queue alone it sends, and says before and after the deletion of the legacy queue that
-// messages of a run may have to go elsewhere.
+// A migration keeps the holds, and does not change to which queue alone a run sends. It says before
+// and after the deletion of the legacy queue that messages of a run may have to go elsewhere.
 func TestMigrateKeepsTheQueuesOfTheDesk(t *testing.T) {
 	t.Parallel()
 	const n = 3

@@ -14,8 +14,8 @@ import (
 	"github.com/dlxctl/dlxctl/internal/desk"
 )
 
-// A batch of the ramp is read once the consumers have read as many messages as the queue had when it
-// was sent, however many arrive later.
+// A batch of the ramp is read once the consumers have read as many messages as the queue had when
+// the batch was sent, however many arrive later.
 func TestABatchIsReadBeforeTheQueueIsEmpty(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -34,8 +34,8 @@ func TestABatchIsReadBeforeTheQueueIsEmpty(t *testing.T) {
 	}
 }
 
-// A ramp goes on although its target queue is never empty. The statistics of the broker lag, so this
-// takes half a minute for each batch: it runs only with DLXCTL_TEST_BACKLOG.
+// A ramp continues although its target queue is never empty. The statistics of the broker lag, so
+// this takes half a minute for each batch: it runs only with DLXCTL_TEST_BACKLOG.
 func TestRampIntoABacklog(t *testing.T) {
 	t.Parallel()
 	if os.Getenv("DLXCTL_TEST_BACKLOG") == "" {

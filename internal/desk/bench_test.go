@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
@@ -18,7 +17,7 @@ import (
 )
 
 const (
-	replayed     = 20_000
+	replayed     = 10_000
 	replayRounds = 5
 	replayWindow = 256 // of a replay without a rate
 	relayQueue   = "shop.bench"
@@ -43,21 +42,32 @@ func BenchmarkReplay(b *testing.B) {
 	}
 }
 
+// sent is what sending took, for each message.
+type sent struct{ seconds, cpu float64 }
+
+// measure waits until all messages are in billing, which begin moves there.
+func (s *shop) measure(b *testing.B, begin func()) sent {
+	b.Helper()
+	before := brokertest.CPUSeconds()
+	begin()
+	first, took := brokertest.Arrivals(b, s.target.Channel(b), "billing", replayed)
+	return sent{took.Seconds() / float64(replayed-first), (brokertest.CPUSeconds() - before) / replayed}
+}
+
 // compareReplay reports how fast both send.
 func (s *shop) compareReplay(b *testing.B) {
 	b.Helper()
 	seconds, cpu := map[string][]float64{}, map[string][]float64{} // for each message
 	ways := []struct {
 		name string
-		send func(*testing.B) (first int, took time.Duration)
+		send func(*testing.B) sent
 	}{{"relay", s.relayOnce}, {"replay", s.replayOnce}}
 	for round := range replayRounds {
 		for i := range ways {
 			way := ways[(i+round)%len(ways)]
-			before := brokertest.CPUSeconds()
-			first, took := way.send(b)
-			cpu[way.name] = append(cpu[way.name], (brokertest.CPUSeconds()-before)/replayed)
-			seconds[way.name] = append(seconds[way.name], took.Seconds()/float64(replayed-first))
+			x := way.send(b)
+			cpu[way.name] = append(cpu[way.name], x.cpu)
+			seconds[way.name] = append(seconds[way.name], x.seconds)
 			if _, err := s.ch.QueuePurge("billing", false); err != nil { // copies made by this benchmark
 				b.Fatal(err)
 			}
@@ -94,28 +104,29 @@ func (s *shop) deadLetters(b *testing.B, exchange, key string) {
 }
 
 // replayOnce replays all dead letters of billing, and measures the send.
-func (s *shop) replayOnce(b *testing.B) (first int, took time.Duration) {
+func (s *shop) replayOnce(b *testing.B) sent {
 	b.Helper()
 	s.deadLetters(b, "shop.dead", "order.chosen")
 	s.awaitReady(b, "billing.dead", replayed)
 	run := s.takenOnly(b, replayed)
 	ended := make(chan error, 1)
-	go func() {
-		r, err := s.desk.Resume(b.Context(), run, &desk.SendOptions{}, func(desk.Progress) {})
-		if err == nil && r.Moved != replayed {
-			err = fmt.Errorf("moved %d of %d: %s", r.Moved, replayed, r.Stopped)
-		}
-		ended <- err
-	}()
-	first, took = brokertest.Arrivals(b, s.target.Channel(b), "billing", replayed)
+	out := s.measure(b, func() {
+		go func() {
+			r, err := s.desk.Resume(b.Context(), run, &desk.SendOptions{}, func(desk.Progress) {})
+			if err == nil && r.Moved != replayed {
+				err = fmt.Errorf("moved %d of %d: %s", r.Moved, replayed, r.Stopped)
+			}
+			ended <- err
+		}()
+	})
 	if err := <-ended; err != nil {
 		b.Fatal(err)
 	}
-	return first, took
+	return out
 }
 
 // relayOnce moves as many messages with the relay alone.
-func (s *shop) relayOnce(b *testing.B) (first int, took time.Duration) {
+func (s *shop) relayOnce(b *testing.B) sent {
 	b.Helper()
 	s.deadLetters(b, "", relayQueue)
 	s.awaitReady(b, relayQueue, replayed)
@@ -139,19 +150,19 @@ func (s *shop) relayOnce(b *testing.B) (first int, took time.Duration) {
 	ended := make(chan error, 1)
 	ctx, stop := context.WithCancel(b.Context())
 	defer stop()
-	go func() { ended <- r.Run(ctx) }()
-	first, took = brokertest.Arrivals(b, s.target.Channel(b), "billing", replayed)
+	sent := s.measure(b, func() { go func() { ended <- r.Run(ctx) }() })
 	if err := errors.Join(<-ended, in.Close(), out.Close()); err != nil {
 		b.Fatal(err)
 	}
-	return first, took
+	return sent
 }
 
 // plainHandler moves messages to billing by the way that a replay takes.
 type plainHandler struct{}
 
 func (plainHandler) Move(d amqp091.Delivery) relay.Move {
-	return relay.Move{Exchange: "shop.return", Key: "@billing", Message: relay.Republish(d, amqp091.Table{"count": int32(0)})}
+	m := relay.Republish(d, amqp091.Table{"count": int32(0)})
+	return relay.Move{Exchange: "shop.return", Key: "@billing", Message: m}
 }
 
 func (plainHandler) Refused(_ amqp091.Delivery, m relay.Move, _ string) relay.Move { return m }

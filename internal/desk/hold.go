@@ -48,8 +48,8 @@ func (d *Desk) keeper() topology.Arguments {
 	}
 }
 
-// mark returns the arguments of the bindings and exchanges of the desk. Without the mark, an earlier
-// release would delete a binding with apply --prune, and a migration would copy it.
+// mark returns the arguments of the bindings and exchanges of the desk. Without the mark, an
+// earlier release would delete a binding with apply --prune, and a migration would copy it.
 func (d *Desk) mark() topology.Arguments {
 	return topology.Arguments{topology.ArgManagedBy: topology.DeskMark(d.Topology.Name)}
 }

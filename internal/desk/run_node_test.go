@@ -85,11 +85,12 @@ func (v *victim) work(ctx context.Context, p desk.Proposal) error {
 	case returns:
 		_, err := v.desk.Return(ctx, v.run, pause)
 		return err
-	default:
+	case takes, sends:
 		r, err := v.desk.Execute(ctx, p, pause)
 		v.run = r.Run
 		return err
 	}
+	return nil
 }
 
 // finish continues once the node is back, and counts what is lost and doubled.
@@ -101,7 +102,7 @@ func (v *victim) finish(t *testing.T) (lost, doubled int) {
 	case looks:
 	case returns:
 		_, err = v.desk.Return(t.Context(), v.run, nil)
-	default:
+	case takes, sends:
 		_, err = v.desk.Resume(t.Context(), v.run, nil, nil)
 	}
 	if err != nil {
@@ -117,8 +118,8 @@ func (v *victim) finish(t *testing.T) (lost, doubled int) {
 	return compareCounts(want, got)
 }
 
-// The node is stopped, and killed by SIGKILL, while desks look, take, send and return. Started again,
-// it has all messages: none is lost, and only those in flight of a send may be doubled.
+// The node is stopped, and killed by SIGKILL, while desks look, take, send and return. Started
+// again, it has all messages: none is lost, and only those in flight of a send may be doubled.
 func TestNodeDies(t *testing.T) {
 	t.Parallel()
 	node := brokertest.Node(t)

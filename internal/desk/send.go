@@ -61,7 +61,8 @@ func (s *session) send(ctx context.Context, r Result, messages int) (Result, err
 	}
 	x := &sender{session: s, router: to, cancel: cancel, left: messages}
 	x.pacer = &pacer{
-		o: s.manifest.Send, waiting: x.waiting, backlogs: x.backlogs, say: x.tellSending, stop: cancel, wake: make(chan struct{}, 1),
+		o: s.manifest.Send, waiting: x.waiting, backlogs: x.backlogs, say: x.tellSending, stop: cancel,
+		wake: make(chan struct{}, 1),
 	}
 	ready := make(chan struct{})
 	if x.brake, err = s.listen(ctx, func(n int) { <-ready; x.failedAgain(n) }); err != nil {

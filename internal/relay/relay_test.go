@@ -387,6 +387,37 @@ func TestUntilEmpty(t *testing.T) {
 	})
 }
 
+// With Admit a message is taken in only once one is admitted, and a queue counts as empty only when
+// another may be taken in.
+func TestAdmitSetsThePace(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, l *line) { //nolint:thelper // it is the test
+		admit := make(chan struct{})
+		_, end := l.start(t, relay.Relay{UntilEmpty: true, Admit: admit})
+		go l.deliver(1, 2)
+		sleep(time.Minute)
+		l.expect(t) // nothing is admitted
+		admit <- struct{}{}
+		sleep(time.Minute)
+		l.expect(t, "publish 1")
+		l.confirm(1)
+		sleep(time.Minute)
+		l.expect(t, "moved 1", "ack 1 true") // the queue is not asked either
+		admit <- struct{}{}
+		sleep(time.Minute)
+		l.expect(t, "publish 2")
+		l.confirm(2)
+		sleep(time.Minute)
+		l.expect(t, "moved 2", "ack 2 true")
+		admit <- struct{}{}
+		sleep(time.Second)
+		l.expect(t, "cancel", "get: empty")
+		if err := end(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 // A confirm that does not arrive, because the queue of that message has no leader: those behind it
 // are acknowledged, and in the end the channel is abandoned.
 func TestAMissingConfirmDelaysNoOther(t *testing.T) {

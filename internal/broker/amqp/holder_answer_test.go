@@ -65,7 +65,7 @@ func takes(t *testing.T, ctx context.Context, h *amqp.Holder) (took, released er
 	go func() {
 		defer close(ended)
 		took = h.Take(ctx, func(amqp.Held) error { return nil })
-		released = h.Release()
+		released = h.Release() //nolint:contextcheck // everything goes back also after ctx has ended
 	}()
 	select {
 	case <-ended:
