@@ -29,6 +29,9 @@ func TestScripts(t *testing.T) {
 			return err
 		}
 		env.Setenv("CI_SAMPLES", samples)
+		if err := copyTree("../testdata/company", filepath.Join(env.WorkDir, "company")); err != nil {
+			return err
+		}
 		return copyTree("../testdata/genomics", filepath.Join(env.WorkDir, "genomics"))
 	})
 }

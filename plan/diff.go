@@ -58,29 +58,10 @@ func diff(r resolved) Plan {
 			p.Changes = append(p.Changes, created(want))
 		} else if fields := differing(asFields(have.Properties()), asFields(want.Properties())); len(fields) > 0 {
 			p.Changes = append(p.Changes, r.replacedExchange(have, want, fields))
-		} else {
-			p.Unchanged++
 		}
 	}
-	replaced := map[string]bool{}
-	queues := byName(r.have.Queues, func(q topology.Queue) string { return q.Name })
-	for _, want := range r.want.Queues {
-		if have, ok := queues[want.Name]; !ok {
-			c := created(want)
-			c.AtMostOnce = deadLettersAtMostOnce(want.Arguments)
-			if legacy, waits := r.withheld[want.Name]; waits {
-				c.Action = Migrate
-				c.Reason = fmt.Sprintf("created without bindings from declared exchanges for as long as %s exists; to move it, run dlxctl migrate %s", text.Name(legacy), text.Name(legacy))
-			}
-			p.Changes = append(p.Changes, c)
-		} else if fields := differing(asFields(have.Properties()), asFields(want.Properties())); len(fields) > 0 {
-			c := r.replaced(have, want, fields)
-			p.Changes = append(p.Changes, c)
-			replaced[want.Name] = c.Action == Replace
-		} else {
-			p.Unchanged++
-		}
-	}
+	queues, replaced := r.queueChanges()
+	p.Changes = append(p.Changes, queues...)
 	bindings := byName(r.have.Bindings, topology.Binding.Identity)
 	wanted := make(map[string]bool, len(r.want.Bindings))
 	for _, want := range r.want.Bindings {
@@ -88,14 +69,14 @@ func diff(r resolved) Plan {
 		wanted[id] = true
 		if _, ok := bindings[id]; !ok {
 			p.Changes = append(p.Changes, createdBinding(want))
-		} else {
-			p.Unchanged++
 		}
 	}
+	compared := len(r.want.Exchanges) + len(r.want.Queues) + len(r.want.Bindings) + len(r.want.Policies)
+	differ := len(p.Changes) - len(r.refused)
 	p.Changes = append(p.Changes, r.rebindings(replaced, wanted)...)
 	policies := r.policyChanges()
 	p.Changes = append(p.Changes, policies...)
-	p.Unchanged += len(r.want.Policies) - countWanted(policies)
+	p.Unchanged = compared - differ - countWanted(policies)
 	p.Changes = append(p.Changes, r.reroutes...)
 	deletions := r.deletions(wanted)
 	p.Changes = append(p.Changes, deletions...)
@@ -114,6 +95,28 @@ func diff(r resolved) Plan {
 	r.desk.block(p.Changes)
 	order(p.Changes)
 	return p
+}
+
+// queueChanges compares the queues. replaced are those that are deleted and created again.
+func (r resolved) queueChanges() (changes []Change, replaced map[string]bool) {
+	replaced = map[string]bool{}
+	queues := byName(r.have.Queues, func(q topology.Queue) string { return q.Name })
+	for _, want := range r.want.Queues {
+		if have, ok := queues[want.Name]; !ok {
+			c := created(want)
+			c.AtMostOnce = deadLettersAtMostOnce(want.Arguments)
+			if legacy, waits := r.withheld[want.Name]; waits {
+				c.Action = Migrate
+				c.Reason = fmt.Sprintf("created without bindings from declared exchanges for as long as %s exists; to move it, run dlxctl migrate %s", text.Name(legacy), text.Name(legacy))
+			}
+			changes = append(changes, c)
+		} else if fields := differing(asFields(have.Properties()), asFields(want.Properties())); len(fields) > 0 {
+			c := r.replaced(have, want, fields)
+			changes = append(changes, c)
+			replaced[want.Name] = c.Action == Replace
+		}
+	}
+	return changes, replaced
 }
 
 // countWanted counts the changes that leave an object.

@@ -158,7 +158,8 @@ func consuming(t topology.Compiled) []Grant {
 		i := slices.IndexFunc(grants, func(g Grant) bool { return g.User == user })
 		if i < 0 {
 			i = len(grants)
-			grants = append(grants, Grant{User: user, Purpose: "consume, and declare and bind as the services of " + text.Name(user) + " do"})
+			purpose := "consume, and declare and bind as the services of " + text.Name(user) + " do"
+			grants = append(grants, Grant{User: user, Purpose: purpose})
 		}
 		g, queue := &grants[i], exactly(w.Name)
 		g.Configure, g.Write = append(g.Configure, queue), append(g.Write, queue)

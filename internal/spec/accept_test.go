@@ -19,9 +19,11 @@ func TestAccept(t *testing.T) {
 		accepted []topology.Acceptance
 		problem  string
 	}{
-		"nothing":    {"", 2, nil, ""},
-		"one object": {"accept: [unused-backoff=a]\n", 1, []topology.Acceptance{{Warning: "unused-backoff", Object: "a"}}, ""},
-		"all":        {"accept: [unused-backoff]\n", 0, []topology.Acceptance{{Warning: "unused-backoff"}}, ""},
+		"nothing": {"", 2, nil, ""},
+		"one object": {
+			"accept: [unused-backoff=a]\n", 1, []topology.Acceptance{{Warning: "unused-backoff", Object: "a"}}, "",
+		},
+		"all": {"accept: [unused-backoff]\n", 0, []topology.Acceptance{{Warning: "unused-backoff"}}, ""},
 		"no warning": {
 			"accept: [unused-backof]\n", 0, nil,
 			`f:5:10: accept lists "unused-backof", which is no warning that can be accepted; did you mean "unused-backoff"?`,
