@@ -142,3 +142,13 @@ func sortedNames(set map[string]bool) []string {
 	slices.Sort(out)
 	return out
 }
+
+// Alternate returns the alternate exchange of an exchange, by its argument or by the policy in
+// effect.
+func (r *Router) Alternate(exchange string) (string, bool) {
+	x := r.exchanges[exchange]
+	if x == nil {
+		return "", false
+	}
+	return x.alternate, x.hasAlternate
+}

@@ -1,0 +1,426 @@
+// Package graph draws where messages can go in a virtual host: exchanges, queues, backoffs, dead-letter
+// queues, and the ways on which messages are lost.
+//
+// The package is pure. The pictures are laid out by a method of its own: columns from the exchanges
+// on the left to the dead letters on the right.
+package graph
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/dlxctl/dlxctl/internal/route"
+	"github.com/dlxctl/dlxctl/internal/text"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// Kind is what a box stands for.
+type Kind string
+
+// The kinds of boxes.
+const (
+	Exchange Kind = "exchange"
+	Queue    Kind = "queue"
+	// Backoff stands for all that dlxctl generates for a backoff: the failed queue, the processor,
+	// and the retry queues.
+	Backoff Kind = "backoff"
+	// Waiting is a failed queue, a retry queue, or a generated exchange.
+	Waiting Kind = "waiting"
+	// Kept is a queue whose messages wait for a person.
+	Kept Kind = "kept"
+	// Loss is where messages are gone.
+	Loss Kind = "loss"
+)
+
+// Node is a box. Edges name it by its index.
+type Node struct {
+	Kind Kind
+	// Name is that of the object, and Detail a second line, which may be empty.
+	Name, Detail string
+}
+
+// Style is what an arrow stands for.
+type Style string
+
+// The styles of arrows.
+const (
+	Route Style = "route" // a binding
+	// Alternate is an alternate exchange.
+	Alternate Style = "alternate"
+	// Dead is a dead letter.
+	Dead Style = "dead"
+	// Retry goes to a backoff and comes back.
+	Retry Style = "retry"
+	// Lost is a loss.
+	Lost Style = "lost"
+)
+
+// Edge is an arrow.
+type Edge struct {
+	From, To int
+	Style    Style
+	// Labels are the keys or headers of bindings, and what else is to be said.
+	Labels []string
+	// Of is the work queue to whose messages the arrow is limited. Empty: any.
+	Of string
+}
+
+// Graph is what is drawn.
+type Graph struct {
+	Nodes []Node
+	Edges []Edge
+}
+
+// Input says what to draw.
+type Input struct {
+	State topology.State
+	// Files are the topologies whose generated objects are known.
+	Files []topology.Compiled
+	// Queues limits the graph to these queues, what leads there, and all that their messages can
+	// reach. Empty: everything.
+	Queues []string
+	// All draws each generated object instead of one box for each backoff.
+	All bool
+}
+
+// Make makes the graph.
+func Make(in Input) Graph {
+	b := builder{in: in, router: route.New(in.State), index: map[string]int{}, labels: map[string]topology.Label{}}
+	for _, f := range in.Files {
+		for _, e := range f.Exchanges {
+			b.labels["x "+e.Name] = e.Label
+		}
+		for _, q := range f.Queues {
+			b.labels["q "+q.Name] = q.Label
+		}
+	}
+	b.bindings()
+	b.queues()
+	b.backoffs()
+	b.emptyExchanges()
+	if len(in.Queues) > 0 {
+		return b.around()
+	}
+	return b.Graph
+}
+
+// builder collects boxes and arrows.
+type builder struct {
+	Graph
+	in     Input
+	router *route.Router
+	index  map[string]int            // of boxes, by kind and name
+	labels map[string]topology.Label // of generated objects
+}
+
+// folded reports whether an object is hidden in the box of its backoff.
+func (b *builder) folded(l topology.Label) bool {
+	return !b.in.All && slices.Contains([]topology.Role{
+		topology.RoleFailed, topology.RoleRetry, topology.RoleReturn, topology.RoleUnroutable,
+	}, l.Role)
+}
+
+// exchange returns the box of an exchange.
+func (b *builder) exchange(name, detail string) int {
+	kind := Exchange
+	if b.generated("x " + name) {
+		kind = Waiting
+	}
+	return b.node("x "+name, Node{kind, name, detail})
+}
+
+func (b *builder) generated(object string) bool {
+	role := b.labels[object].Role
+	return role != "" && role != topology.RoleBusiness && role != topology.RoleWork
+}
+
+// queue returns the box of a queue.
+func (b *builder) queue(name string) int {
+	n := Node{Queue, name, ""}
+	role := b.labels["q "+name].Role
+	if role == topology.RoleDeadLetter || role == topology.RoleUnroutable || role == topology.RoleParked {
+		n.Kind = Kept
+	} else if role == topology.RoleFailed || role == topology.RoleRetry {
+		n.Kind = Waiting
+	}
+	return b.node("q "+name, n)
+}
+
+func (b *builder) node(key string, n Node) int {
+	if i, ok := b.index[key]; ok {
+		return i
+	}
+	b.index[key] = len(b.Nodes)
+	b.Nodes = append(b.Nodes, n)
+	return len(b.Nodes) - 1
+}
+
+// edge adds an arrow, or a label to an arrow that is there.
+func (b *builder) edge(e Edge) {
+	for i, have := range b.Edges {
+		if have.From == e.From && have.To == e.To && have.Style == e.Style && have.Of == e.Of {
+			b.Edges[i].Labels = append(b.Edges[i].Labels, e.Labels...)
+			return
+		}
+	}
+	b.Edges = append(b.Edges, e)
+}
+
+// bindings adds the exchanges, their bindings and their alternate exchanges.
+func (b *builder) bindings() {
+	types := map[string]string{}
+	for _, e := range b.in.State.Have.Exchanges {
+		types[e.Name] = e.Type
+		if !b.hides(e.Name) {
+			b.exchange(e.Name, e.Type)
+		}
+	}
+	for _, binding := range b.in.State.Have.Bindings {
+		if binding.Source == "" || b.hides(binding.Source) || b.folded(b.labels["q "+binding.Destination]) &&
+			binding.DestinationType == topology.ToQueue {
+			continue
+		}
+		from := b.exchange(binding.Source, types[binding.Source])
+		to := 0
+		if binding.DestinationType == topology.ToExchange {
+			to = b.exchange(binding.Destination, types[binding.Destination])
+		} else {
+			to = b.queue(binding.Destination)
+		}
+		e := Edge{From: from, To: to, Style: Route, Labels: detail(binding)}
+		if b.Nodes[from].Kind == Waiting { // it is generated, and its keys are addresses
+			e.Of = strings.TrimPrefix(binding.Key, topology.AddressKey(""))
+		}
+		b.edge(e)
+	}
+	for _, e := range b.in.State.Have.Exchanges {
+		if to, ok := b.router.Alternate(e.Name); ok && !b.hides(e.Name) {
+			b.edge(Edge{
+				From: b.exchange(e.Name, e.Type), To: b.exchange(to, types[to]), Style: Alternate,
+				Labels: []string{"if none matches"},
+			})
+		}
+	}
+}
+
+// hides reports whether an exchange has no box: it is generated.
+func (b *builder) hides(exchange string) bool {
+	return !b.in.All && b.generated("x "+exchange) || strings.HasPrefix(exchange, "amq.") && !b.bound(exchange)
+}
+
+func (b *builder) bound(exchange string) bool {
+	return slices.ContainsFunc(b.in.State.Have.Bindings, func(x topology.Binding) bool { return x.Source == exchange })
+}
+
+// detail gives the key or the headers of a binding.
+func detail(b topology.Binding) []string {
+	_, said, found := strings.Cut(b.String(), " (")
+	if !found {
+		return nil
+	}
+	return []string{strings.TrimSuffix(said, ")")}
+}
+
+// queues adds the queues, and where they dead-letter to.
+func (b *builder) queues() {
+	receives := map[string]bool{}
+	for _, q := range b.in.State.Have.Queues {
+		to, ok := b.router.DeadLettering(q.Name)
+		if !ok {
+			continue
+		}
+		if to.Exchange == "" && to.HasKey {
+			receives[to.Key] = true
+		}
+		for _, name := range b.router.Reachable(to.Exchange) {
+			receives[name] = receives[name] || to.Exchange != ""
+		}
+	}
+	for _, q := range b.in.State.Have.Queues {
+		label := b.labels["q "+q.Name]
+		if b.folded(label) {
+			continue
+		}
+		i := b.queue(q.Name)
+		b.Nodes[i].Detail = q.Type()
+		if to, ok := b.router.DeadLettering(q.Name); ok {
+			b.deadLetters(i, q, to)
+		} else if b.Nodes[i].Kind == Queue && receives[q.Name] {
+			b.Nodes[i].Kind = Kept
+		} else if b.Nodes[i].Kind == Queue && label.Role == "" && q.Type() != topology.Stream {
+			b.lost(i, "no dead-letter exchange")
+		}
+	}
+}
+
+// deadLetters adds the way of the dead letters of a queue. Those to generated objects that are
+// folded belong to a backoff.
+func (b *builder) deadLetters(from int, q topology.Queue, to route.DeadLettering) {
+	var labels []string
+	if to.HasKey && to.Exchange != "" {
+		labels = append(labels, to.Key)
+	}
+	if !to.AtLeastOnce {
+		labels = append(labels, "at-most-once")
+	}
+	switch {
+	case to.Exchange == "" && to.HasKey:
+		if _, exists := b.router.DeadLettering(to.Key); !exists && !b.exists(to.Key) {
+			b.lost(from, "queue "+text.Name(to.Key)+" does not exist")
+			return
+		}
+		b.edge(Edge{From: from, To: b.queue(to.Key), Style: Dead, Labels: labels})
+	case b.hides(to.Exchange):
+		b.folds(from, q, to, labels)
+	case !b.hasExchange(to.Exchange):
+		b.lost(from, "exchange "+text.Name(to.Exchange)+" does not exist")
+	default:
+		b.edge(Edge{From: from, To: b.exchange(to.Exchange, ""), Style: Dead, Labels: labels})
+	}
+}
+
+func (b *builder) exists(queue string) bool {
+	return slices.ContainsFunc(b.in.State.Have.Queues, func(q topology.Queue) bool { return q.Name == queue })
+}
+
+func (b *builder) hasExchange(name string) bool {
+	return strings.HasPrefix(name, "amq.") ||
+		slices.ContainsFunc(b.in.State.Have.Exchanges, func(e topology.Exchange) bool { return e.Name == name })
+}
+
+// folds adds the ways of a work queue through its backoff.
+func (b *builder) folds(from int, q topology.Queue, to route.DeadLettering, labels []string) {
+	labels = slices.DeleteFunc(labels, func(l string) bool { return l == to.Key })
+	for _, f := range b.in.Files {
+		w, ok := f.WorkQueue(q.Name)
+		if !ok {
+			continue
+		}
+		dead := b.queue(w.DeadLetterQueue)
+		if backoff, ok := f.Backoff(w.Backoff); ok {
+			box := b.node("b "+f.Name+" "+w.Backoff, Node{Backoff, "backoff " + w.Backoff, tiers(backoff)})
+			b.edge(Edge{From: from, To: box, Style: Retry, Labels: labels, Of: q.Name})
+			b.edge(Edge{From: box, To: dead, Style: Dead, Of: q.Name})
+			return
+		}
+		b.edge(Edge{From: from, To: dead, Style: Dead, Labels: labels, Of: q.Name})
+	}
+}
+
+// tiers lists the delays of a backoff.
+func tiers(b topology.Backoff) string {
+	const most = 6
+	var out []string
+	for i, t := range b.Tiers {
+		if i == most && len(b.Tiers) > most+1 {
+			out = append(out, fmt.Sprintf("and %d more", len(b.Tiers)-most))
+			break
+		}
+		out = append(out, topology.FormatDelay(t.Delay))
+	}
+	return strings.Join(out, ", ")
+}
+
+// backoffs adds what the processor does, where each object is drawn.
+func (b *builder) backoffs() {
+	if !b.in.All {
+		return
+	}
+	for _, f := range b.in.Files {
+		for _, l := range f.Backoffs {
+			if _, drawn := b.index["q "+l.FailedQueue]; drawn && b.hasExchange(l.RetryExchange) {
+				b.edge(Edge{
+					From: b.queue(l.FailedQueue), To: b.exchange(l.RetryExchange, ""), Style: Dead,
+					Labels: []string{"processor"},
+				})
+			}
+		}
+	}
+}
+
+// lost adds a loss behind a box.
+func (b *builder) lost(from int, why string) {
+	n := b.Nodes[from]
+	to := b.node(fmt.Sprintf("l %s %s", n.Kind, n.Name), Node{Loss, "lost", why})
+	b.edge(Edge{From: from, To: to, Style: Lost})
+}
+
+// emptyExchanges adds the losses of exchanges that lead nowhere.
+func (b *builder) emptyExchanges() {
+	for i, n := range b.Nodes {
+		leads := slices.ContainsFunc(b.Edges, func(e Edge) bool { return e.From == i })
+		if n.Kind == Exchange && !leads && slices.Contains(topology.ExchangeTypes(), n.Detail) {
+			b.lost(i, "no binding")
+		}
+	}
+}
+
+// around returns the part of the graph around some queues: what leads to them, and all that their
+// messages can reach.
+func (b *builder) around() Graph {
+	keep, chosen := map[int]bool{}, map[string]bool{}
+	for _, name := range b.in.Queues {
+		if i, ok := b.index["q "+name]; ok {
+			keep[i], chosen[name] = true, true
+		}
+	}
+	edges := map[int]bool{}
+	walk := func(next func(Edge) (from, to int)) {
+		reached := map[int]bool{}
+		for i := range keep {
+			reached[i] = true
+		}
+		for grown := true; grown; {
+			grown = false
+			for i, e := range b.Edges {
+				from, to := next(e)
+				if edges[i] || !reached[from] || e.Of != "" && !chosen[e.Of] {
+					continue
+				}
+				edges[i], reached[to], grown = true, true, true
+			}
+		}
+		for i := range reached {
+			keep[i] = true
+		}
+	}
+	start := make(map[int]bool, len(keep))
+	for i := range keep {
+		start[i] = true
+	}
+	walk(func(e Edge) (int, int) { return e.From, e.To })
+	reached := keep
+	keep = start
+	walk(func(e Edge) (int, int) {
+		if e.Style != Route && e.Style != Alternate || b.Nodes[e.From].Kind == Waiting {
+			return -1, -1
+		}
+		return e.To, e.From
+	})
+	for i := range reached {
+		keep[i] = true
+	}
+	return b.only(keep, edges)
+}
+
+// only returns the graph with some of its boxes and arrows.
+func (b *builder) only(nodes, edges map[int]bool) Graph {
+	var out Graph
+	moved := map[int]int{}
+	for i, n := range b.Nodes {
+		if nodes[i] {
+			moved[i] = len(out.Nodes)
+			out.Nodes = append(out.Nodes, n)
+		}
+	}
+	for i, e := range b.Edges {
+		if edges[i] {
+			e.From, e.To = moved[e.From], moved[e.To]
+			out.Edges = append(out.Edges, e)
+		}
+	}
+	slices.SortStableFunc(out.Edges, func(a, b Edge) int { return cmp.Or(a.From-b.From, a.To-b.To) })
+	return out
+}

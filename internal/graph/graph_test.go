@@ -1,0 +1,168 @@
+package graph_test
+
+import (
+	"bytes"
+	"encoding/xml"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/dlxctl/dlxctl/internal/graph"
+	"github.com/dlxctl/dlxctl/internal/spec/spectest"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// update rewrites the expected outputs.
+//
+//nolint:gochecknoglobals // a flag of the test binary
+var update = flag.Bool("update", false, "rewrite the expected outputs")
+
+const shop = `version: 1
+name: shop
+defaults: {backoff: standard}
+backoff: {standard: {tiers: [10s, 1m]}}
+exchanges: [{name: events}, {name: docs, type: headers}, {name: orders, type: direct, bindings: [{exchange: events, key: "order.#"}]}]
+queues:
+  - {name: billing, bindings: [{exchange: events, keys: [order.placed, order.paid]}, {exchange: docs, headers: {kind: "<a&b>"}}]}
+  - {name: audit, backoff: none, type: classic, bindings: [{exchange: orders, key: order.placed}]}
+`
+
+// input is the topology with queues of another team: one loses, one has a retry loop.
+func input(t *testing.T) graph.Input {
+	t.Helper()
+	c := spectest.Compile(t, shop)
+	state := topology.State{Version: "4.3.6", Have: c.Topology}
+	foreign := func(name string, arguments topology.Arguments) {
+		arguments[topology.ArgQueueType] = topology.Classic
+		state.Have.Queues = append(state.Have.Queues, topology.Queue{Name: name, Durable: true, Arguments: arguments})
+	}
+	foreign(`crm "in"`, topology.Arguments{})
+	foreign("mail", topology.Arguments{
+		topology.ArgDeadLetterExchange: "", topology.ArgDeadLetterRoutingKey: "mail.wait",
+	})
+	foreign("mail.wait", topology.Arguments{
+		topology.ArgMessageTTL: int64(5000), topology.ArgDeadLetterExchange: "", topology.ArgDeadLetterRoutingKey: "mail",
+	})
+	foreign("lame", topology.Arguments{topology.ArgDeadLetterExchange: "missing"})
+	return graph.Input{State: state, Files: []topology.Compiled{c}}
+}
+
+// TestOutputs compares all formats with files. The whole, one queue, and each generated object.
+func TestOutputs(t *testing.T) {
+	t.Parallel()
+	whole, one, all := input(t), input(t), input(t)
+	one.Queues = []string{"billing"}
+	all.Queues, all.All = []string{"billing"}, true
+	for name, in := range map[string]graph.Input{"whole": whole, "one": one, "all": all} {
+		g := graph.Make(in)
+		for ext, write := range map[string]func(io.Writer, graph.Graph) error{
+			"txt": graph.WriteText, "svg": graph.WriteSVG, "mmd": graph.WriteMermaid, "dot": graph.WriteDot,
+		} {
+			var got bytes.Buffer
+			if err := write(&got, g); err != nil {
+				t.Fatal(err)
+			}
+			golden(t, name+"."+ext, got.Bytes())
+			if ext == "svg" {
+				wellFormed(t, got.Bytes())
+			}
+		}
+	}
+}
+
+// wellFormed checks that a picture is XML.
+func wellFormed(t *testing.T, svg []byte) {
+	t.Helper()
+	d := xml.NewDecoder(bytes.NewReader(svg))
+	for {
+		if _, err := d.Token(); errors.Is(err, io.EOF) {
+			return
+		} else if err != nil {
+			t.Fatalf("the picture is no XML: %v", err)
+		}
+	}
+}
+
+// TestOneQueueHasNoOtherQueue limits a shared backoff to the messages of the queue.
+func TestOneQueueHasNoOtherQueue(t *testing.T) {
+	t.Parallel()
+	in := input(t)
+	in.Queues = []string{"audit"}
+	var got []string
+	for _, n := range graph.Make(in).Nodes {
+		got = append(got, n.Name)
+	}
+	if d := cmp.Diff([]string{"events", "orders", "audit", "audit.dead"}, got); d != "" {
+		t.Errorf("boxes (-want +got):\n%s", d)
+	}
+}
+
+// TestAHundredQueues has a picture in which no two boxes overlap, and no Mermaid.
+func TestAHundredQueues(t *testing.T) {
+	t.Parallel()
+	var file strings.Builder
+	file.WriteString("version: 1\nname: shop\ndefaults: {backoff: standard}\nbackoff: {standard: {tiers: [10s]}}\n" +
+		"exchanges: [{name: events}, {name: docs}]\nqueues:\n")
+	for i := range 100 {
+		fmt.Fprintf(&file, "  - {name: q%d, bindings: [{exchange: events, key: k%d}, {exchange: docs, key: k%d}]}\n", i, i, i%7)
+	}
+	c := spectest.Compile(t, file.String())
+	g := graph.Make(graph.Input{State: topology.State{Have: c.Topology}, Files: []topology.Compiled{c}})
+	var b bytes.Buffer
+	if err := graph.WriteSVG(&b, g); err != nil {
+		t.Fatal(err)
+	}
+	type rect struct{ x, y, width, height float64 }
+	var boxes []rect
+	for line := range strings.Lines(b.String()) {
+		var r rect
+		if _, at, ok := strings.Cut(line, "<rect x="); ok {
+			if fields := strings.Split(at, `"`); len(fields) > 7 {
+				_, err := fmt.Sscan(fields[1]+" "+fields[3]+" "+fields[5]+" "+fields[7], &r.x, &r.y, &r.width, &r.height)
+				if err != nil {
+					t.Fatal(err)
+				}
+				boxes = append(boxes, r)
+			}
+		}
+	}
+	if len(boxes) != 203 {
+		t.Errorf("%d boxes, want 203", len(boxes))
+	}
+	for i, a := range boxes {
+		for _, b := range boxes[:i] {
+			if a.x < b.x+b.width && b.x < a.x+a.width && a.y < b.y+b.height && b.y < a.y+a.height {
+				t.Fatalf("two boxes overlap: %v, %v", a, b)
+			}
+		}
+	}
+	var large *graph.TooLargeError
+	if err := graph.WriteMermaid(io.Discard, g); !errors.As(err, &large) || large.Edges != 400 {
+		t.Errorf("Mermaid: %v", err)
+	}
+}
+
+// golden compares got with a file of testdata.
+func golden(t *testing.T, name string, got []byte) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(path, got, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(string(want), string(got)); d != "" {
+		t.Errorf("%s (-want +got):\n%s", path, d)
+	}
+}
