@@ -44,14 +44,14 @@ type auditCommand struct {
 func newAudit(a *app) *cobra.Command {
 	k := auditCommand{app: a}
 	c := &cobra.Command{
-		Use:   "audit [FILE...]",
+		Use:   "audit [live | FILE...]",
 		Short: "Find where a broker loses failed messages",
 		Long: `Say of each queue whether its failed messages are kept, and what would lose them: dead-letter
 exchanges that route to no queue, dead-letter queues that drop what they should keep, policies
 that are not what they seem, retries that RabbitMQ cuts off. Each finding names the binding,
 argument or policy, and a fix. audit writes nothing.
 
-Without FILE, audit reads the live broker; the user needs only the tag management. FILE is a
+audit reads the broker (live, the default; the user needs only the tag management). FILE is a
 definitions file (rabbitmqctl export_definitions, GET /api/definitions), or JSON lists of
 queues, exchanges, bindings and policies (rabbitmqctl --formatter json list_queues ...,
 rabbitmqadmin -f raw_json list ..., GET /api/queues); several files are read as one set, and -
@@ -61,7 +61,12 @@ Exit codes: 0, or 2 if there is a finding as bad as --fail-on that the baseline 
 		Example: "  dlxctl audit\n  dlxctl audit definitions.json -v\n  dlxctl audit definitions.json -o sarif > audit.sarif\n" +
 			"  dlxctl audit --explain dead-letter-unrouted",
 		Annotations: map[string]string{outputsAnnotation: "text json markdown sarif"},
-		RunE:        func(c *cobra.Command, args []string) error { return k.run(c, args) },
+		RunE: func(c *cobra.Command, args []string) error {
+			if len(args) == 1 && args[0] == "live" {
+				args = nil
+			}
+			return k.run(c, args)
+		},
 	}
 	f := c.Flags()
 	f.StringVar(&k.failOn, "fail-on", string(audit.Error), "exit with 2 for findings of this `SEVERITY` or worse: error, warning, note or never")

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -128,11 +127,11 @@ func (k *importCommand) read(ctx context.Context, args []string) ([]topology.Sta
 	}
 	var files []definitions.File
 	for _, name := range args {
-		data, err := readInput(k.app.stdin, name)
+		file, err := readDefinitionsFile(name, k.app.stdin)
 		if err != nil {
 			return nil, err
 		}
-		files = append(files, definitions.File{Name: name, Data: data})
+		files = append(files, file)
 	}
 	if len(args) == 1 {
 		k.options.Origin = filepath.Base(args[0])
@@ -159,18 +158,6 @@ func (k *importCommand) read(ctx context.Context, args []string) ([]topology.Sta
 		return nil, fmt.Errorf("the files have no virtual host %q; they have %s", k.app.conn.VHost, strings.Join(names, ", "))
 	}
 	return states, nil
-}
-
-// readInput reads a file, or stdin for -.
-func readInput(stdin io.Reader, name string) ([]byte, error) {
-	if name == "-" {
-		return io.ReadAll(stdin)
-	}
-	data, err := os.ReadFile(name)
-	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", name, reason(err))
-	}
-	return data, nil
 }
 
 // prove checks what import promises before it writes anything: the files can be read, and a plan
