@@ -32,6 +32,11 @@ func imported(t *testing.T, definitions string) (brokertest.Target, *amqp091.Cha
 	return target, target.Confirming(t), audit.Run(in)
 }
 
+// finds reports whether a rule has a finding.
+func finds(r audit.Report, rule string) bool {
+	return slices.ContainsFunc(r.Findings, func(f audit.Finding) bool { return f.Rule == rule })
+}
+
 // counts returns how many messages are ready, by queue.
 func counts(t *testing.T, ch *amqp091.Channel, r audit.Input) map[string]int {
 	t.Helper()
@@ -48,8 +53,8 @@ func counts(t *testing.T, ch *amqp091.Channel, r audit.Input) map[string]int {
 	return out
 }
 
-// dies makes the only message of the queue billing die: it is rejected, or returned so many times, or waits
-// for its TTL.
+// dies makes the only message of the queue billing die: it is rejected, or returned so many times,
+// or waits for its TTL.
 func dies(t *testing.T, ch *amqp091.Channel, returns int) {
 	t.Helper()
 	for n := 0; ; n++ {
@@ -82,22 +87,27 @@ func TestConsequencesOnABroker(t *testing.T) {
  "bindings": [{"source": "dlx", "destination": "dead", "destination_type": "queue", "routing_key": "` + key + `", "arguments": {}}]}`
 	}
 	loop := func(more string) string {
-		return `{"queues": [{"name": "billing", ` + flags + `, "arguments": {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "wait"` + more + `}},
-  {"name": "wait", ` + flags + `, "arguments": {"x-message-ttl": 50, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "billing"}}]}`
+		return `{"queues": [{"name": "billing", ` + flags + `, "arguments": {` +
+			`"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "wait"` + more + `}},
+  {"name": "wait", ` + flags + `, "arguments": {"x-message-ttl": 50,
+   "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "billing"}}]}`
 	}
 	itself := func(more string) string {
 		return `{"queues": [{"name": "billing", ` + flags + `, "arguments": {"x-dead-letter-exchange": ""` + more + `}}]}`
 	}
 	quorum := func(more string) string {
-		return `{"queues": [{"name": "billing", ` + flags + `, "arguments": {"x-queue-type": "quorum"` + more + `}}, {"name": "dead", ` + flags + `, "arguments": {}}]}`
+		return `{"queues": [{"name": "billing", ` + flags + `, "arguments": {"x-queue-type": "quorum"` + more + `}},
+  {"name": "dead", ` + flags + `, "arguments": {}}]}`
 	}
 	policy := func(pattern, more string) string {
-		return `{"queues": [{"name": "billing", ` + flags + `, "arguments": {}}, {"name": "billing.dead", ` + flags + `, "arguments": {}}],
+		return `{"queues": [{"name": "billing", ` + flags + `, "arguments": {}},
+  {"name": "billing.dead", ` + flags + `, "arguments": {}}],
  "policies": [{"name": "p", "pattern": "` + pattern + `", "apply-to": "queues", "priority": 0,
   "definition": {"dead-letter-exchange": "", "dead-letter-routing-key": "billing.dead"` + more + `}}]}`
 	}
 	const toDead = `, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"`
 	const expires = -1
+	const intoNothing, catches = "delivery-limit-into-nothing", "policy-catches-dead-letter-queue"
 	for name, tc := range map[string]struct {
 		rule        string
 		definitions string
@@ -112,12 +122,12 @@ func TestConsequencesOnABroker(t *testing.T) {
 
 		"expires into itself": {"dead-letters-to-itself", itself(`, "x-message-ttl": 50`), expires, true},
 
-		"a limit and no dead-lettering": {"delivery-limit-into-nothing", quorum(`, "x-delivery-limit": 1`), 2, true},
-		"a limit and dead-lettering":    {"delivery-limit-into-nothing", quorum(`, "x-delivery-limit": 1` + toDead), 2, false},
-		"no limit":                      {"delivery-limit-into-nothing", quorum(`, "x-delivery-limit": 2147483647`), 22, false},
+		"a limit and no dead-lettering": {intoNothing, quorum(`, "x-delivery-limit": 1`), 2, true},
+		"a limit and dead-lettering":    {intoNothing, quorum(`, "x-delivery-limit": 1` + toDead), 2, false},
+		"no limit":                      {intoNothing, quorum(`, "x-delivery-limit": 2147483647`), 22, false},
 
-		"a policy for both":    {"policy-catches-dead-letter-queue", policy("^billing", `, "message-ttl": 50`), expires, true},
-		"a policy for one":     {"policy-catches-dead-letter-queue", policy("^billing$", `, "message-ttl": 50`), expires, false},
+		"a policy for both":    {catches, policy("^billing", `, "message-ttl": 50`), expires, true},
+		"a policy for one":     {catches, policy("^billing$", `, "message-ttl": 50`), expires, false},
 		"a policy passed over": {"policy-passed-over", policy("^billing$", `, "delivery-limit": 5`), 0, true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -153,10 +163,11 @@ func TestConsequencesOnABroker(t *testing.T) {
 // The default delivery limit of 4.x loses a message at the 21st return, and 3.10 has none.
 func TestTheDefaultDeliveryLimitLosesMessages(t *testing.T) {
 	t.Parallel()
-	const definitions = `{"queues": [{"name": "billing", "durable": true, "auto_delete": false, "arguments": {"x-queue-type": "quorum"}}]}`
+	const definitions = `{"queues": [
+  {"name": "billing", "durable": true, "auto_delete": false, "arguments": {"x-queue-type": "quorum"}}]}`
 	target, ch, report := imported(t, definitions)
 	in := read(t, "broker.json", definitions)
-	says := slices.ContainsFunc(report.Findings, func(f audit.Finding) bool { return f.Rule == "delivery-limit-into-nothing" })
+	says := finds(report, "delivery-limit-into-nothing")
 	if since4 := target.AtLeast("4.0"); says != since4 {
 		t.Errorf("on %s the audit says so: %t", target.Version, says)
 	}
@@ -180,13 +191,15 @@ func TestAtLeastOnceNeedsRejectPublish(t *testing.T) {
 	for overflow, kept := range map[string]bool{"drop-head": false, "reject-publish": true} {
 		t.Run(overflow, func(t *testing.T) {
 			t.Parallel()
-			definitions := `{"exchanges": [{"name": "dlx", "type": "fanout", "durable": true, "auto_delete": false, "internal": false, "arguments": {}}],
- "queues": [{"name": "billing", "durable": true, "auto_delete": false, "arguments": {"x-queue-type": "quorum", "x-dead-letter-exchange": "dlx",
+			definitions := `{"exchanges": [{"name": "dlx", "type": "fanout", "durable": true, "auto_delete": false,
+  "internal": false, "arguments": {}}],
+ "queues": [{"name": "billing", "durable": true, "auto_delete": false, "arguments": {
+   "x-queue-type": "quorum", "x-dead-letter-exchange": "dlx",
    "x-dead-letter-strategy": "at-least-once", "x-overflow": "` + overflow + `"}},
   {"name": "dead", "durable": true, "auto_delete": false, "arguments": {}}]}`
 			target, ch, report := imported(t, definitions)
 			in := read(t, "broker.json", definitions)
-			says := slices.ContainsFunc(report.Findings, func(f audit.Finding) bool { return f.Rule == "at-least-once-not-in-effect" })
+			says := finds(report, "at-least-once-not-in-effect")
 			if says == kept {
 				t.Errorf("the audit says so: %t", says)
 			}
@@ -219,7 +232,7 @@ func TestQuorumQueuesTakeRejectPublishDLXForDropHead(t *testing.T) {
 	const definitions = `{"queues": [{"name": "billing", "durable": true, "auto_delete": false,
   "arguments": {"x-queue-type": "quorum", "x-max-length": 1, "x-overflow": "reject-publish-dlx"}}]}`
 	_, ch, report := imported(t, definitions)
-	if !slices.ContainsFunc(report.Findings, func(f audit.Finding) bool { return f.Rule == "overflow-not-supported" }) {
+	if !finds(report, "overflow-not-supported") {
 		t.Error("the audit does not say so")
 	}
 	brokertest.Fill(t, ch, "", "billing", 5, 10) // all confirmed, ids from 0

@@ -111,7 +111,8 @@ func cycleCut() check {
 			}
 			w := q.ways[i]
 			return Finding{
-				Evidence: fmt.Sprintf("%s; %s; the way of a failed message: %s and back", x.cause(q, w.reason), q.deadLetterExchange(),
+				Evidence: fmt.Sprintf("%s; %s; the way of a failed message: %s and back", x.cause(q, w.reason),
+					q.deadLetterExchange(),
 					loopText(q, w)),
 				Consequence: fmt.Sprintf("a message %s is lost: RabbitMQ ends the cycle", x.dying(q, w.reason)),
 				Remedy:      x.withoutReason(q, w.reason),
