@@ -19,9 +19,10 @@ import (
 // completeValues makes the shells complete the values of flags, for c and all commands below it.
 func completeValues(c *cobra.Command) {
 	if !c.HasParent() {
-		_ = c.RegisterFlagCompletionFunc("output", func(c *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
+		complete := func(c *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 			return outputs(c), cobra.ShellCompDirectiveNoFileComp
-		})
+		}
+		_ = c.RegisterFlagCompletionFunc("output", complete) // it fails if it is there already
 	}
 	values := map[string][]string{
 		"log-level":  {"debug", "info", "warn", "error"},
@@ -72,7 +73,7 @@ func (a *app) completeNames(c *cobra.Command) {
 // completeArguments makes the shells complete the arguments of a command with names.
 func (a *app) completeArguments(c *cobra.Command, names func(topology.Compiled) []string) {
 	c.ValidArgsFunction = func(c *cobra.Command, done []string, begin string) ([]string, cobra.ShellCompDirective) {
-		a.stderr = io.Discard // a warning would stand in the middle of the line
+		a.stderr = io.Discard // a warning would break the line
 		if a.fromEnvironment(c) != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}

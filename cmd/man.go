@@ -18,7 +18,7 @@ func newMan(a *app) *cobra.Command {
 		Example: "  dlxctl man /usr/local/share/man/man1",
 		Args:    usageArgs(cobra.ExactArgs(1)),
 		RunE: func(c *cobra.Command, args []string) error {
-			if err := os.MkdirAll(args[0], 0o755); err != nil { //nolint:gosec // everybody may read manual pages
+			if err := os.MkdirAll(args[0], 0o755); err != nil { //nolint:gosec // all users may read manual pages
 				return fmt.Errorf("create the folder %s: %w", args[0], reason(err))
 			}
 			header := &doc.GenManHeader{Section: "1", Source: "dlxctl " + Version(), Manual: "dlxctl"}

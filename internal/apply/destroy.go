@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// Destroy deletes everything of a topology. The session must be opened for the topology of plan.Nothing.
+// Destroy deletes everything of a topology. The session must be opened for the topology of
+// plan.Nothing.
 //
 // It is a run of [Runner.Run], with the same order, hazards and consent. What still holds
 // messages on their way stays, and the error, an [UnfinishedError], names it.
