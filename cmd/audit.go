@@ -48,7 +48,7 @@ func newAudit(a *app) *cobra.Command {
 		Short: "Find where a broker loses failed messages",
 		Long: `Say of each queue whether its failed messages are kept, and what would lose them: dead-letter
 exchanges that route to no queue, dead-letter queues that drop what they should keep, policies
-that are not what they seem, retries that RabbitMQ cuts off. Each finding names the binding,
+that are not what they seem, retries that RabbitMQ drops. Each finding names the binding,
 argument or policy, and a fix. audit writes nothing.
 
 audit reads the broker (live, the default; the user needs only the tag management). FILE is a
@@ -69,9 +69,11 @@ Exit codes: 0, or 2 if there is a finding as bad as --fail-on that the baseline 
 		},
 	}
 	f := c.Flags()
-	f.StringVar(&k.failOn, "fail-on", string(audit.Error), "exit with 2 for findings of this `SEVERITY` or worse: error, warning, note or never")
+	f.StringVar(&k.failOn, "fail-on", string(audit.Error),
+		"exit with 2 for findings of this `SEVERITY` or worse: error, warning, note or never")
 	f.StringVar(&k.baseline, "baseline", "", "`FILE` with accepted findings: a list in YAML or JSON with rule, object, vhost, reason, until")
-	f.StringVar(&k.writeBaseline, "write-baseline", "", "write a baseline that accepts all findings to `FILE`, and exit with 0")
+	f.StringVar(&k.writeBaseline, "write-baseline", "",
+		"write a baseline that accepts all findings to `FILE`, and exit with 0")
 	f.StringVar(&k.explain, "explain", "", "explain `RULE`: why it matters, how to fix it, an example")
 	f.BoolVar(&k.listRules, "rules", false, "list all rules")
 	f.StringSliceVar(&k.only, "rule", nil, "check only `RULE`; repeat the flag for several")
@@ -141,7 +143,8 @@ func (k *auditCommand) check(c *cobra.Command, args []string) error {
 	}
 	for _, path := range args {
 		if isYAML(path) {
-			return usageError{fmt.Errorf("%s is no definitions file; name a topology file with -f: dlxctl audit -f %s", path, path)}
+			return usageError{fmt.Errorf("%s is no definitions file; name a topology file with -f: dlxctl audit -f %s",
+				path, path)}
 		}
 	}
 	return nil
@@ -209,7 +212,7 @@ func (k *auditCommand) fromFiles(paths []string) ([]audit.Input, error) {
 }
 
 // readDefinitions reads definitions files and lists, and leaves the virtual hosts that --vhost
-// names. Where the files do not name theirs, --vhost does.
+// names. Where the files name no virtual host, --vhost does.
 func (a *app) readDefinitions(paths []string) ([]definitions.VHost, error) {
 	var files []definitions.File
 	for _, path := range paths {
@@ -257,7 +260,8 @@ func readDefinitionsFile(path string, stdin io.Reader) (definitions.File, error)
 		return definitions.File{}, fmt.Errorf("read %s: %w", name, reason(err))
 	}
 	if len(data) > maxDefinitions {
-		return definitions.File{}, fmt.Errorf("%s is larger than %d MiB; export one virtual host at a time", name, maxDefinitions>>20)
+		return definitions.File{}, fmt.Errorf("%s is larger than %d MiB; export one virtual host at a time", name,
+			maxDefinitions>>20)
 	}
 	return definitions.File{Name: name, Data: data}, nil
 }
@@ -341,7 +345,8 @@ func (k *auditCommand) readBaseline() (audit.Baseline, error) {
 	case errors.Is(err, fs.ErrNotExist) && k.writeBaseline == k.baseline:
 		return audit.Baseline{}, nil
 	case errors.Is(err, fs.ErrNotExist):
-		return audit.Baseline{}, fmt.Errorf("file %s does not exist; 'dlxctl audit --write-baseline %s' writes one", k.baseline, k.baseline)
+		return audit.Baseline{}, fmt.Errorf("file %s does not exist; 'dlxctl audit --write-baseline %s' writes one",
+			k.baseline, k.baseline)
 	case err != nil:
 		return audit.Baseline{}, fmt.Errorf("read %s: %w", k.baseline, reason(err))
 	}
@@ -354,7 +359,8 @@ func (k *auditCommand) saveBaseline(result audit.Result) error {
 	if err := audit.WriteBaseline(&b, result); err != nil {
 		return err
 	}
-	if err := os.WriteFile(k.writeBaseline, []byte(b.String()), 0o644); err != nil { //nolint:gosec // a file for a repository
+	if err := os.WriteFile(k.writeBaseline, []byte(b.String()),
+		0o644); err != nil { //nolint:gosec // a file for a repository
 		return fmt.Errorf("write %s: %w", k.writeBaseline, reason(err))
 	}
 	fmt.Fprintf(k.app.stderr, "wrote %s with %s; write a reason for each, and pass --baseline %s\n", k.writeBaseline,

@@ -22,7 +22,7 @@ type Entry struct {
 	VHost string `yaml:"vhost,omitempty"`
 	// Reason says why it is accepted.
 	Reason string `yaml:"reason"`
-	// Until is the last day on which it is accepted, as 2026-12-31. Empty is for ever.
+	// Until is the last day on which it is accepted, as 2026-12-31. Empty is forever.
 	Until string `yaml:"until,omitempty"`
 	line  int
 }
@@ -153,7 +153,8 @@ func (b Baseline) Apply(reports []Report, now time.Time) Result {
 func (r Result) baselineNotes() []string {
 	var out []string
 	for _, e := range r.Expired {
-		out = append(out, fmt.Sprintf("the baseline accepted %s of %s until %s; it counts again", e.Rule, text.Name(e.Object), e.Until))
+		out = append(out, fmt.Sprintf("the baseline accepted %s of %s until %s; it counts again", e.Rule,
+			text.Name(e.Object), e.Until))
 	}
 	for _, e := range r.Unmatched {
 		out = append(out, fmt.Sprintf("the baseline accepts %s of %s, which is not found; remove the entry in line %d", e.Rule,

@@ -120,8 +120,10 @@ func (e Example) findings(rule string) ([]Finding, error) {
 // is about and one that it is not.
 func RulePageMarkdown(r Rule) (string, error) {
 	var b strings.Builder
-	fmt.Fprintf(&b, "# %s\n\n%s.\n\n| severity | %s |\n| --- | --- |\n| runs | %s |\n\n", r.ID, escapeMarkdown(r.Title), r.Severity, runsWhen(r))
-	fmt.Fprintf(&b, "## Why it matters\n\n%s\n\n## How to fix it\n\n%s\n", foldLines(escapeMarkdown(r.Why)), foldLines(escapeMarkdown(r.Fix)))
+	fmt.Fprintf(&b, "# %s\n\n%s.\n\n| severity | %s |\n| --- | --- |\n| runs | %s |\n\n", r.ID,
+		escapeMarkdown(r.Title), r.Severity, runsWhen(r))
+	fmt.Fprintf(&b, "## Why it matters\n\n%s\n\n## How to fix it\n\n%s\n", foldLines(escapeMarkdown(r.Why)),
+		foldLines(escapeMarkdown(r.Fix)))
 	fmt.Fprintf(&b, "\n## What it finds\n\n")
 	found, err := r.Hit.findings(r.ID)
 	if err != nil {
@@ -200,7 +202,8 @@ func RuleIndexMarkdown() string {
 			if at, _ := groupOf(r.ID); at != i {
 				continue
 			}
-			fmt.Fprintf(&b, "%s| [%s](%s.md) | %s | %s%s |\n", head, r.ID, r.ID, r.Severity, escapeMarkdown(r.Title), conditions(r))
+			fmt.Fprintf(&b, "%s| [%s](%s.md) | %s | %s%s |\n", head, r.ID, r.ID, r.Severity, escapeMarkdown(r.Title),
+				conditions(r))
 			head = ""
 		}
 	}

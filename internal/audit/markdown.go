@@ -14,7 +14,8 @@ import (
 // with errors and warnings, and the evidence and fixes folded behind it. Notes are only counted.
 func WriteMarkdown(w io.Writer, r Result) error {
 	b := bufio.NewWriter(w)
-	fmt.Fprintf(b, "### dlxctl audit: %s\n\n**%s** (%s)\n", codeSpan(topology.Printable(r.Source)), upperFirst(r.Score()), r.counts())
+	fmt.Fprintf(b, "### dlxctl audit: %s\n\n**%s** (%s)\n", codeSpan(topology.Printable(r.Source)),
+		upperFirst(r.Score()), r.counts())
 	groups := r.grouped(Warning)
 	if len(groups) > 0 {
 		fmt.Fprint(b, "\n| | what is wrong | where |\n| --- | --- | --- |\n")

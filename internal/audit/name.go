@@ -73,7 +73,7 @@ func resultGroups() []group {
 			"dead-letter-queue-not-durable", "dead-letter-queue-refuses", "dead-letter-queue-shared",
 			"dead-letters-growing", "oldest-dead-letter",
 		}},
-		{"Retries are cut off, or never end", []string{
+		{"RabbitMQ drops retries, or they never end", []string{
 			"cycle-cut", "dead-letters-to-itself", "retries-for-ever", "retry-queue-starves",
 		}},
 		{"Published messages are lost or arrive elsewhere", []string{

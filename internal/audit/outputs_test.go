@@ -38,7 +38,8 @@ func report() audit.Report {
 		r.Fates[fmt.Sprintf("team%d.queue%d", i%7, i)] = fates[i%4]
 	}
 	for i := range 20 {
-		r.Findings = append(r.Findings, finding("dead-letter-unrouted", audit.Error, fmt.Sprintf("team%d.queue%d", i%7, i), 10+i))
+		r.Findings = append(r.Findings, finding("dead-letter-unrouted", audit.Error, fmt.Sprintf("team%d.queue%d",
+			i%7, i), 10+i))
 	}
 	tie := finding("policies-tie", audit.Error, "billing", 3)
 	tie.Object = topology.Key{Kind: topology.KindPolicy, Name: "dlx"}

@@ -36,7 +36,10 @@ func NewResult(reports []Report) Result {
 	for _, report := range reports {
 		r.Findings = append(r.Findings, report.Findings...)
 	}
-	slices.SortStableFunc(r.Findings, func(a, b Finding) int { return cmp.Compare(severityRank(a.Severity), severityRank(b.Severity)) })
+	slices.SortStableFunc(r.Findings, func(a, b Finding) int {
+		return cmp.Compare(severityRank(a.Severity),
+			severityRank(b.Severity))
+	})
 	return r
 }
 
@@ -82,7 +85,8 @@ func (r Result) Score() string {
 	}
 	all := map[int]string{fates[Kept]: "kept", fates[Lost]: "lost"}
 	if what, only := all[n]; only {
-		return fmt.Sprintf("failed messages are %s in %s", what, text.Choose(n, "the only work queue", fmt.Sprintf("all %d work queues", n)))
+		return fmt.Sprintf("failed messages are %s in %s", what, text.Choose(n, "the only work queue",
+			fmt.Sprintf("all %d work queues", n)))
 	}
 	return fmt.Sprintf("failed messages are kept in %d of %s, lost in %d, unknown in %d", fates[Kept],
 		text.Count(n, "work queue"), fates[Lost], fates[Undecided])
@@ -141,7 +145,8 @@ func (r Result) grouped(lowest Severity) []resultGroup {
 	groups = slices.DeleteFunc(groups, func(g resultGroup) bool { return len(g.rules) == 0 })
 	for _, g := range groups {
 		slices.SortStableFunc(g.rules, func(a, b ruleFindings) int {
-			return cmp.Or(cmp.Compare(severityRank(a.severity), severityRank(b.severity)), cmp.Compare(len(b.findings), len(a.findings)))
+			return cmp.Or(cmp.Compare(severityRank(a.severity), severityRank(b.severity)), cmp.Compare(len(b.findings),
+				len(a.findings)))
 		})
 	}
 	slices.SortStableFunc(groups, func(a, b resultGroup) int {

@@ -73,7 +73,7 @@ func (d *decoder) syntax(err error) error {
 		return err
 	}
 	if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
-		return d.problem(len(d.data), "the file ends in the middle of a value; it was cut off, write it again")
+		return d.problem(len(d.data), "the file ends in the middle of a value; it is incomplete, write it again")
 	}
 	// Offsets of errors of tokens and of values differ, and both are after the fault. What is
 	// quoted in the text is one character.
@@ -81,7 +81,7 @@ func (d *decoder) syntax(err error) error {
 	if s := (*json.SyntaxError)(nil); errors.As(err, &s) {
 		at = max(int(s.Offset)-1, at)
 		if strings.Contains(s.Error(), "unexpected end") {
-			return d.problem(len(d.data), "the file ends in the middle of a value; it was cut off, write it again")
+			return d.problem(len(d.data), "the file ends in the middle of a value; it is incomplete, write it again")
 		}
 	}
 	for at < len(d.data) && strings.IndexByte(" \t\r\n", d.data[at]) >= 0 {

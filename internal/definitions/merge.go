@@ -109,7 +109,7 @@ func (doc *document) statesHosts() bool {
 	})
 }
 
-// place gives the virtual host of a record. Where other objects of the file state theirs, none
+// place gives the virtual host of a record. Where other objects of the file state one, none
 // may miss.
 func (s *set) place(doc *document, r *record, home string) string {
 	if r.stated {

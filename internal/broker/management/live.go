@@ -39,7 +39,7 @@ type livingQueue struct {
 	Oldest any `json:"head_message_timestamp"`
 }
 
-// leaderless reports whether nobody serves the queue: its node is down, or not even half of its
+// leaderless reports whether no node serves the queue: its node is down, or not even half of its
 // members are left.
 func (q livingQueue) leaderless() bool {
 	switch {
