@@ -118,8 +118,13 @@ func deskNeeds(target brokertest.Target, run, copied string) map[right][][]strin
 	replay := []string{"replay", "billing.dead", "--yes"}
 	mail := []string{"replay", "shop.dead", "--yes"}
 	every := [][]string{
-		replay, {"park", "billing.dead", "--yes"}, {"discard", "billing.dead", "--forever", "--yes", "--expect", "1"},
-		{"restore", "--yes"}, {"resume", "--yes"}, {"resume", run, "--yes"}, {"return", run, "--yes"},
+		replay,
+		{"park", "billing.dead", "--yes"},
+		{"discard", "billing.dead", "--forever", "--yes", "--expect", "1"},
+		{"restore", "--yes"},
+		{"resume", "--yes"},
+		{"resume", run, "--yes"},
+		{"return", run, "--yes"},
 	}
 	needs := map[right][][]string{
 		{"configure", `shop\.desk\..*`}: every,

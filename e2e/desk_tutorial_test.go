@@ -178,7 +178,7 @@ func TestDeskTutorial(t *testing.T) {
 		if i+1 < len(fences) && fences[i+1][1] == "" {
 			shows = strings.Split(strings.TrimSpace(fences[i+1][2]), "\n")
 		}
-		for _, command := range strings.Split(strings.TrimSpace(fence[2]), "\n") {
+		for command := range strings.SplitSeq(strings.TrimSpace(fence[2]), "\n") {
 			steps++
 			tut.step(command, shows)
 		}

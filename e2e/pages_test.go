@@ -403,7 +403,8 @@ func TestMessagesOfTroubleshootingExist(t *testing.T) {
 		}
 	}
 	checked := 0
-	for _, m := range regexp.MustCompile("`([^`\n]+)`").FindAllStringSubmatch(readFile(t, "../docs/troubleshooting.md"), -1) {
+	page := readFile(t, "../docs/troubleshooting.md")
+	for _, m := range regexp.MustCompile("`([^`\n]+)`").FindAllStringSubmatch(page, -1) {
 		message := strings.TrimPrefix(m[1], "... ")
 		words := len(strings.Fields(message))
 		if words < 3 || strings.HasPrefix(message, "dlxctl ") || strings.HasPrefix(message, "inequivalent") {

@@ -76,15 +76,23 @@ func TestReadBaselineRefuses(t *testing.T) {
 	for name, tc := range map[string]struct{ data, want string }{
 		"no list":   {"rule: x\n", "b.yml: it is not a list; write a list of entries with rule, object and reason"},
 		"no object": {"- x\n", "b.yml:1: an entry is not an object; write rule, object and reason"},
-		"unknown key": {"- {rule: r, objects: q}\n",
-			`b.yml:1: an entry has no key "objects"; the keys are rule, object, vhost, reason, until`},
+		"unknown key": {
+			"- {rule: r, objects: q}\n",
+			`b.yml:1: an entry has no key "objects"; the keys are rule, object, vhost, reason, until`,
+		},
 		"nothing in it": {"\n- {}\n", "b.yml:2: an entry has no rule; each entry needs rule, object and reason"},
-		"no reason": {"- {rule: r, object: q}\n",
-			"b.yml:1: an entry has no reason; each entry needs rule, object and reason"},
-		"not a rule": {`[{"rule": "r", "object": "q", "reason": "why"}]`,
-			`b.yml:1: there is no rule "r"; 'dlxctl audit --rules' lists them`},
-		"a list as value": {"- {rule: [], object: q, reason: r}\n",
-			"b.yml:1: a value of an entry is not text; write it in quotes"},
+		"no reason": {
+			"- {rule: r, object: q}\n",
+			"b.yml:1: an entry has no reason; each entry needs rule, object and reason",
+		},
+		"not a rule": {
+			`[{"rule": "r", "object": "q", "reason": "why"}]`,
+			`b.yml:1: there is no rule "r"; 'dlxctl audit --rules' lists them`,
+		},
+		"a list as value": {
+			"- {rule: [], object: q, reason: r}\n",
+			"b.yml:1: a value of an entry is not text; write it in quotes",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -64,7 +64,8 @@ func resultGroups() []group {
 		{"Failed messages are lost", []string{
 			"dead-letter-exchange-missing", "dead-letter-queue-missing", "dead-letter-unrouted", "dead-letter-partly-unrouted",
 			"dead-letter-key-without-exchange", "expires-into-nothing", "overflows-into-nothing",
-			"delivery-limit-into-nothing", "overflow-not-supported", "at-least-once-not-in-effect", "dead-letters-at-most-once", "no-dead-lettering",
+			"delivery-limit-into-nothing", "overflow-not-supported", "at-least-once-not-in-effect",
+			"dead-letters-at-most-once", "no-dead-lettering",
 			"consumer-acks-automatically",
 		}},
 		{"Dead letters are not kept", []string{

@@ -232,7 +232,8 @@ func TestSARIF(t *testing.T) {
 		t.Fatalf("%d results for %d findings", len(results), len(report().Findings))
 	}
 	at := results[0].Locations[0]
-	if at.PhysicalLocation.ArtifactLocation.URI != "broker/shop%20definitions.json" || at.PhysicalLocation.Region.StartLine != 10 ||
+	if at.PhysicalLocation.ArtifactLocation.URI != "broker/shop%20definitions.json" ||
+		at.PhysicalLocation.Region.StartLine != 10 ||
 		at.LogicalLocations[0].FullyQualifiedName != "shop/team0.queue0" || results[0].Level != "error" {
 		t.Errorf("the first result is %+v", results[0])
 	}

@@ -23,8 +23,10 @@ func RulePage(id string) string { return rulePage + id + ".md" }
 // location. Findings that the baseline accepts are there as suppressed.
 func WriteSARIF(w io.Writer, r Result, program string) error {
 	run := sarifRun{
-		Tool: sarifTool{sarifDriver{Name: "dlxctl", Version: program, URI: "https://github.com/dlxctl/dlxctl",
-			Rules: []sarifRule{}}},
+		Tool: sarifTool{sarifDriver{
+			Name: "dlxctl", Version: program, URI: "https://github.com/dlxctl/dlxctl",
+			Rules: []sarifRule{},
+		}},
 		Results: []sarifResult{}, ColumnKind: "unicodeCodePoints",
 	}
 	index := map[string]int{}
@@ -125,8 +127,10 @@ func toSARIF(f Finding, index map[string]int) sarifResult {
 	name := f.DisplayName()
 	out := sarifResult{
 		RuleID: f.Rule, Level: string(f.Severity), Message: sarifText{sarifMessage(f)},
-		Locations: []sarifLocation{{Logical: []sarifLogical{{Name: name, Full: f.VHost + "/" + name,
-			Kind: string(f.Object.Kind)}}}},
+		Locations: []sarifLocation{{Logical: []sarifLogical{{
+			Name: name, Full: f.VHost + "/" + name,
+			Kind: string(f.Object.Kind),
+		}}}},
 		Fingerprints: map[string]string{"dlxctl/v1": f.fingerprint()},
 	}
 	if i, known := index[f.Rule]; known {

@@ -152,7 +152,8 @@ func drawHost(t *rapid.T) topology.Topology {
 // drawArguments draws arguments of every type, whose names begin so.
 func drawArguments(t *rapid.T, prefix string) topology.Arguments {
 	all := []any{
-		"text", "", int64(-1), int64(1) << 53, 0.5, true, []any{int64(1), "a", false},
+		"text", "", int64(-1), int64(1) << 53, 0.5, true,
+		[]any{int64(1), "a", false},
 		topology.Arguments{"inner": int64(1)},
 	}
 	var args topology.Arguments

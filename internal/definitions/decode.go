@@ -68,7 +68,7 @@ func (d *decoder) next() int {
 
 // syntax gives the problem of an error of the JSON decoder.
 func (d *decoder) syntax(err error) error {
-	problem := (*Problem)(nil)
+	problem := (*ProblemError)(nil)
 	if errors.As(err, &problem) {
 		return err
 	}

@@ -81,7 +81,7 @@ const maxProblems = 20
 
 // Read reads files as one set of definitions, and gives its virtual hosts in the order of their
 // names. A list without virtual hosts belongs to the virtual host "/". The error names file, line
-// and column, and what to do; see [Problem].
+// and column, and what to do; see [ProblemError].
 //
 // A file is a definitions file, or lists of queues, exchanges, bindings and policies, which are
 // recognized by their fields. Where there are lists only, each of the four is needed: without its

@@ -119,8 +119,11 @@ func TestPositionsAndOddities(t *testing.T) {
 		name string
 		line int
 	}{
-		{2, topology.KindPolicy, "dlx", 11}, {2, topology.KindQueue, "billing", 13}, {1, topology.KindQueue, "billing", 15},
-		{2, topology.KindExchange, "dlx", 17}, {2, topology.KindExchange, "amq.topic", 0},
+		{2, topology.KindPolicy, "dlx", 11},
+		{2, topology.KindQueue, "billing", 13},
+		{1, topology.KindQueue, "billing", 15},
+		{2, topology.KindExchange, "dlx", 17},
+		{2, topology.KindExchange, "amq.topic", 0},
 		{2, topology.KindBinding, hosts[2].State.Have.Bindings[0].Identity(), 19},
 	} {
 		if got := at(tc.host, tc.kind, tc.name); got != tc.line {
@@ -153,15 +156,16 @@ func TestOddities(t *testing.T) {
 			"bindings": [{"source": "x", "destination": "q"}], "policies": []}`, "/",
 			"field-missing queue q durable\nfield-missing queue q auto_delete\nfield-missing exchange x durable\n" +
 				"field-missing exchange x auto_delete\n" +
-				"field-missing binding \"x\" queue \"q\" \"\" {} destination_type\nfield-missing binding \"x\" queue \"q\" \"\" {} routing_key\n",
+				"field-missing binding \"x\" queue \"q\" \"\" {} destination_type\n" +
+				"field-missing binding \"x\" queue \"q\" \"\" {} routing_key\n",
 		},
 		"an object among others does not say its virtual host": {
 			`{"vhosts": [{"name": "shop"}], "queues": [{"name": "q", "durable": true, "auto_delete": false}]}`, "shop",
 			"field-missing queue q vhost\n",
 		},
 		"definitions of one virtual host": {
-			`{"rabbitmq_version": "4.3.6", "original_vhost_name": "shop", "queues": [{"name": "q", "durable": true, "auto_delete": false,
-			"type": "quorum", "arguments": {"x-queue-type": "quorum"}}]}`, "shop", "",
+			`{"rabbitmq_version": "4.3.6", "original_vhost_name": "shop",
+			"queues": [{"name": "q", "durable": true, "auto_delete": false, "type": "quorum", "arguments": {"x-queue-type": "quorum"}}]}`, "shop", "",
 		},
 		"an internal exchange is left out": {
 			`{"rabbitmq_version": "4.3.6", "exchanges": [], "queues": [{"name": "q", "durable": true, "auto_delete": false}],
@@ -173,7 +177,8 @@ func TestOddities(t *testing.T) {
 			"bindings": [{"source": "dlx", "destination": "q", "destination_type": "queue", "routing_key": ""}]}`, "/", "",
 		},
 		"a queue is there twice": {
-			`{"queues": [{"name": "q", "durable": true, "auto_delete": false}, {"name": "q", "durable": false, "auto_delete": false},
+			`{"queues": [{"name": "q", "durable": true, "auto_delete": false},
+			{"name": "q", "durable": false, "auto_delete": false},
 			{"name": "q", "durable": true, "auto_delete": false}]}`, "/",
 			"defined-twice queue q \n",
 		},

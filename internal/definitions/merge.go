@@ -138,15 +138,11 @@ func (doc *document) typed(r record, vhost string) record {
 
 // add adds a record to a virtual host.
 func (s *set) add(doc *document, h *host, r record) {
-	switch o := r.object.(type) {
-	case topology.Exchange:
-		if o.Name == "" {
-			return // the default exchange
-		}
-	case topology.Binding:
-		if o.Source == "" {
-			return // from the default exchange
-		}
+	if e, ok := r.object.(topology.Exchange); ok && e.Name == "" {
+		return // the default exchange
+	}
+	if b, ok := r.object.(topology.Binding); ok && b.Source == "" {
+		return // from the default exchange
 	}
 	key := r.object.ID()
 	if r.policy != "" {

@@ -7,8 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// Problem is what is wrong at a place in a file, and what to do.
-type Problem struct {
+// ProblemError is what is wrong at a place in a file, and what to do.
+type ProblemError struct {
 	File string
 	// Line and Column count from 1. Zero is the whole file.
 	Line, Column int
@@ -17,7 +17,7 @@ type Problem struct {
 }
 
 // Error gives "file:line:column: problem; fix".
-func (p *Problem) Error() string {
+func (p *ProblemError) Error() string {
 	if p.Line == 0 {
 		return p.File + ": " + p.Text
 	}
@@ -44,18 +44,18 @@ func (p *place) lineAt(offset int) int {
 }
 
 // problem gives a problem at an offset.
-func (p *place) problem(offset int, format string, args ...any) *Problem {
+func (p *place) problem(offset int, format string, args ...any) *ProblemError {
 	offset = min(max(offset, 0), len(p.data))
 	line := p.lineAt(offset)
 	begin := bytes.LastIndexByte(p.data[:offset], '\n') + 1
-	return &Problem{
+	return &ProblemError{
 		File: p.file, Line: line, Column: utf8.RuneCount(p.data[begin:offset]) + 1, Text: fmt.Sprintf(format, args...),
 	}
 }
 
 // whole gives a problem of the whole file.
-func (p *place) whole(format string, args ...any) *Problem {
-	return &Problem{File: p.file, Text: fmt.Sprintf(format, args...)}
+func (p *place) whole(format string, args ...any) *ProblemError {
+	return &ProblemError{File: p.file, Text: fmt.Sprintf(format, args...)}
 }
 
 // exportFix says how to get a file that can be read.

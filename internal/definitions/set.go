@@ -269,7 +269,7 @@ func (doc *document) scalar(key string) error {
 		return err
 	}
 	if json.Unmarshal(raw, to) != nil {
-		return nil // another type than expected: it tells nothing
+		return nil //nolint:nilerr // another type than expected: it tells nothing
 	}
 	for _, t := range types {
 		doc.types = append(doc.types, t.Name)
@@ -349,7 +349,7 @@ func (s *set) checkLists() {
 	if len(missing) <= s.empty {
 		return
 	}
-	s.problems = append(s.problems, &Problem{
+	s.problems = append(s.problems, &ProblemError{
 		File: strings.Join(s.lists, ", "),
 		Text: "there is no list of " + plurals(missing) + "; without it this seems to lose what it routes: add the output of " +
 			strings.Join(fixes, " and "),

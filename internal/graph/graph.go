@@ -1,5 +1,5 @@
-// Package graph draws where messages can go in a virtual host: exchanges, queues, backoffs, dead-letter
-// queues, and the ways on which messages are lost.
+// Package graph draws where messages can go in a virtual host: exchanges, queues, backoffs,
+// dead-letter queues, and the ways on which messages are lost.
 //
 // The package is pure. The pictures are laid out by a method of its own: columns from the exchanges
 // on the left to the dead letters on the right.
@@ -140,9 +140,10 @@ func (b *builder) generated(object string) bool {
 func (b *builder) queue(name string) int {
 	n := Node{Queue, name, ""}
 	role := b.labels["q "+name].Role
-	if role == topology.RoleDeadLetter || role == topology.RoleUnroutable || role == topology.RoleParked {
+	if slices.Contains([]topology.Role{topology.RoleDeadLetter, topology.RoleUnroutable, topology.RoleParked}, role) {
 		n.Kind = Kept
-	} else if role == topology.RoleFailed || role == topology.RoleRetry {
+	}
+	if role == topology.RoleFailed || role == topology.RoleRetry {
 		n.Kind = Waiting
 	}
 	return b.node("q "+name, n)

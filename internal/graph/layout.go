@@ -191,7 +191,7 @@ func (g Graph) firstQueues(columns []int) int {
 }
 
 // rows places the nodes of all columns. The longest column comes first, one node below the other;
-// those on both sides follow, each node near the middle of its neighbors in the columns that are done.
+// those on both sides follow, each node near the middle of its neighbors in the columns before.
 func (l *layout) rows(g Graph, order [][]int) {
 	longest := 0
 	for c, nodes := range order {

@@ -89,7 +89,8 @@ func writeBox(b *strings.Builder, at box, n Node) {
 		fmt.Fprintf(b, `<text class="small" x="%.0f" y="%.0f">%s</text>`, at.x+at.width/2, y+13,
 			html.EscapeString(n.Detail))
 	}
-	fmt.Fprintf(b, `<text class="name" x="%.0f" y="%.0f">%s</text></g>`+"\n", at.x+at.width/2, y-1, html.EscapeString(n.Name))
+	fmt.Fprintf(b, `<text class="name" x="%.0f" y="%.0f">%s</text></g>`+"\n", at.x+at.width/2, y-1,
+		html.EscapeString(n.Name))
 }
 
 // writeLabel writes the label of an arrow in front of the box that it leads to, above others there.

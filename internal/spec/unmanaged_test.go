@@ -42,18 +42,19 @@ func TestUnmanaged(t *testing.T) {
 // What contradicts itself is refused with what to write.
 func TestUnmanagedIsRefused(t *testing.T) {
 	t.Parallel()
-	for entry, want := range map[string]string{
-		"{name: q, backoff: none}":                                                             `6:15: queue "q" has backoff, and its deadLetterBy is unmanaged; write deadLetterBy: policy or`,
-		"{name: q, dead: shared}":                                                              `6:15: queue "q" has dead, and its deadLetterBy is unmanaged;`,
-		"{name: q, replaces: r}":                                                               `6:15: queue "q" has replaces, and its deadLetterBy is unmanaged;`,
-		"{name: q, external: true, deliveryLimit: 2}":                                          `6:31: queue "q" has deliveryLimit, and its deadLetterBy is unmanaged;`,
-		"{name: q, deadLetterBy: none}":                                                        `6:29: deadLetterBy is "none"; write arguments, policy or unmanaged`,
-		"{name: q, deadLetterBy: policy, arguments: {x-dead-letter-exchange: e}}":              `6:49: arguments must not contain x-dead-letter-exchange; the queue's backoff sets where it dead-letters to`,
-		"{name: q, bindings: [{exchange: e, headers: {a: 1}, arguments: {a: 1}}]}":             `6:57: binding has headers and arguments; keep one of them`,
-		"{name: q, bindings: [{exchange: e, arguments: {x-managed-by: me}}]}":                  `6:52: arguments must not contain x-managed-by; dlxctl sets it`,
-		"{name: q, deadLetterBy: policy, dead: {queue: d, external: true, arguments: {a: 1}}}": `6:70: the dead-letter queue "d" is external and has arguments;`,
-		"{name: q, deadLetterBy: policy, dead: {queue: d, external: true}}\n  - {name: r, deadLetterBy: policy, dead: {queue: d}}": `7:51: dead-letter queue "d" is external for queue "q", and not for queue "r"; write external: true for both, or for neither`,
+	for _, test := range []struct{ entry, want string }{
+		{"{name: q, backoff: none}", `6:15: queue "q" has backoff, and its deadLetterBy is unmanaged; write deadLetterBy: policy or`},
+		{"{name: q, dead: shared}", `6:15: queue "q" has dead, and its deadLetterBy is unmanaged;`},
+		{"{name: q, replaces: r}", `6:15: queue "q" has replaces, and its deadLetterBy is unmanaged;`},
+		{"{name: q, external: true, deliveryLimit: 2}", `6:31: queue "q" has deliveryLimit, and its deadLetterBy is unmanaged;`},
+		{"{name: q, deadLetterBy: none}", `6:29: deadLetterBy is "none"; write arguments, policy or unmanaged`},
+		{"{name: q, deadLetterBy: policy, arguments: {x-dead-letter-exchange: e}}", `6:49: arguments must not contain x-dead-letter-exchange; the queue's backoff sets where it dead-letters to`},
+		{"{name: q, bindings: [{exchange: e, headers: {a: 1}, arguments: {a: 1}}]}", `6:57: binding has headers and arguments; keep one of them`},
+		{"{name: q, bindings: [{exchange: e, arguments: {x-managed-by: me}}]}", `6:52: arguments must not contain x-managed-by; dlxctl sets it`},
+		{"{name: q, deadLetterBy: policy, dead: {queue: d, external: true, arguments: {a: 1}}}", `6:70: the dead-letter queue "d" is external and has arguments;`},
+		{"{name: q, deadLetterBy: policy, dead: {queue: d, external: true}}\n  - {name: r, deadLetterBy: policy, dead: {queue: d}}", `7:51: dead-letter queue "d" is external for queue "q", and not for queue "r"; write external: true for both, or for neither`},
 	} {
+		entry, want := test.entry, test.want
 		source := spec.Source{Name: "f", Data: []byte(unmanagedHead + "  - " + entry + "\n")}
 		_, _, err := spec.Load([]spec.Source{source}, spectest.NoVariables)
 		if err == nil || !strings.HasPrefix(err.Error(), "f:"+want) {

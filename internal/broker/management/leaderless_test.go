@@ -6,15 +6,18 @@ import "testing"
 func TestLeaderless(t *testing.T) {
 	t.Parallel()
 	three := []string{"a", "b", "c"}
+	quorum := func(state, leader string, online []string) livingQueue {
+		return livingQueue{Type: "quorum", State: state, Leader: leader, Members: three, Online: online}
+	}
 	for name, tc := range map[string]struct {
 		queue livingQueue
 		want  bool
 	}{
-		"all members are up":           {livingQueue{Type: "quorum", State: "running", Leader: "a", Members: three, Online: three}, false},
-		"one member is down":           {livingQueue{Type: "quorum", State: "running", Leader: "a", Members: three, Online: three[:2]}, false},
-		"one member is left":           {livingQueue{Type: "quorum", Leader: "a", Members: three, Online: three[:1]}, true},
-		"no leader is elected":         {livingQueue{Type: "quorum", State: "running", Members: three, Online: three}, true},
-		"the broker says minority":     {livingQueue{Type: "quorum", State: "minority", Leader: "a", Members: three, Online: three}, true},
+		"all members are up":           {quorum("running", "a", three), false},
+		"one member is down":           {quorum("running", "a", three[:2]), false},
+		"one member is left":           {quorum("", "a", three[:1]), true},
+		"no leader is elected":         {quorum("running", "", three), true},
+		"the broker says minority":     {quorum("minority", "a", three), true},
 		"a classic queue":              {livingQueue{Type: "classic", State: "running"}, false},
 		"a classic queue of 3.10":      {livingQueue{Type: "classic"}, false},
 		"the node of a classic queue":  {livingQueue{Type: "classic", State: "down"}, true},

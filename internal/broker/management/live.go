@@ -52,9 +52,9 @@ func (q livingQueue) leaderless() bool {
 }
 
 // Live reads what only a running broker tells about the virtual host of a state: consumers, queues
-// without a leader, and old messages. With an interval it reads the number of messages twice, that time
-// apart. The user needs the tag management and any permission in the virtual host. What could not
-// be read is in Unseen.
+// without a leader, and old messages. With an interval it reads the number of messages twice, that
+// time apart. The user needs the tag management and any permission in the virtual host. What could
+// not be read is in Unseen.
 func (m *Client) Live(ctx context.Context, state topology.State, interval time.Duration) (audit.Live, error) {
 	live := audit.Live{Now: time.Now()}
 	vhost := url.PathEscape(m.vhost)

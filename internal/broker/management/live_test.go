@@ -39,7 +39,8 @@ func TestLive(t *testing.T) {
 	var live audit.Live
 	brokertest.Eventually(t, "the broker reports consumers and the age of the message", func() bool {
 		live = readLive(t, m, 0)
-		return len(live.Consumers["automatic"]) == 1 && len(live.Consumers["odd/ü name"]) == 1 && live.Oldest["growing"].Equal(published)
+		return len(live.Consumers["automatic"]) == 1 && len(live.Consumers["odd/ü name"]) == 1 &&
+			live.Oldest["growing"].Equal(published)
 	}, &live)
 	if c := live.Consumers["automatic"][0]; !c.AutoAck || c.Tag != "consumer of automatic" || c.Connection == "" {
 		t.Errorf("the consumer of automatic is %+v", c)
@@ -54,7 +55,8 @@ func TestLive(t *testing.T) {
 	stop := brokertest.PublishEvery(t, ch, "", "growing", 5*time.Millisecond)
 	live = readLive(t, m, 300*time.Millisecond)
 	stop()
-	if live.Growth["growing"] < 1 || live.Growth["manual"] != 0 || live.Interval < 300*time.Millisecond || len(live.Unseen) > 0 {
+	if live.Growth["growing"] < 1 || live.Growth["manual"] != 0 || live.Interval < 300*time.Millisecond ||
+		len(live.Unseen) > 0 {
 		t.Errorf("with two readings: %+v", live)
 	}
 	hosts, err := m.VHosts(t.Context())

@@ -64,14 +64,14 @@ func run(files []string, out io.Writer) (int, error) {
 	return found, nil
 }
 
-// skipped reports whether the file is no prose of the project: a license, a list of
-// sums, test input, a picture, the history, or the word list itself.
+// skipped reports whether the file is no prose of the project: a license, the schema of a
+// standard, a list of sums, test input, a picture, the history, or the word list itself.
 func skipped(file string) bool {
 	switch filepath.Base(file) {
 	case "LICENSE", "go.sum", "tools.sum", "go.mod", "tools.mod", "CHANGELOG.md":
 		return true
 	}
-	if strings.Contains(file, "internal/tools/words/") {
+	if strings.Contains(file, "internal/tools/words/") || strings.HasPrefix(filepath.Base(file), "sarif-schema") {
 		return true
 	}
 	for part := range strings.SplitSeq(filepath.ToSlash(file), "/") {
