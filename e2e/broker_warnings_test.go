@@ -37,7 +37,7 @@ func TestFeatureFlagsAreNamed(t *testing.T) {
 		return strings.Contains(out, "\n+ queue billing ") && !strings.Contains(out, "feature flag")
 	}
 	blocked := func(out string) bool {
-		return strings.Contains(out, "\n! queue billing\n") &&
+		return strings.Contains(out, "\n! queue billing ") &&
 			strings.Contains(out, "rabbitmqctl enable_feature_flag quorum_queue")
 	}
 	out := onePlan(t, node.Target(), "quorum")
