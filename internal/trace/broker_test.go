@@ -19,6 +19,7 @@ import (
 	"github.com/dlxctl/dlxctl/internal/broker"
 	"github.com/dlxctl/dlxctl/internal/broker/management"
 	"github.com/dlxctl/dlxctl/internal/brokertest"
+	"github.com/dlxctl/dlxctl/internal/policy"
 	"github.com/dlxctl/dlxctl/internal/processor"
 	"github.com/dlxctl/dlxctl/internal/route"
 	"github.com/dlxctl/dlxctl/internal/spec"
@@ -328,7 +329,8 @@ func (s *stage) fails(place, queue string, in trace.Input) bool {
 	round := s.deliveries[place]
 	if in.Cause == trace.Crash {
 		i := slices.IndexFunc(s.topology.Queues, func(q topology.Queue) bool { return q.Name == queue })
-		limit, _ := s.topology.Queues[i].Arguments[topology.ArgDeliveryLimit].(int64)
+		q := s.topology.Queues[i]
+		limit, _ := policy.DeliveryLimit(s.state, q, policy.Effective(s.state, q)) // by argument or policy
 		round = (round-1)/int(limit+1) + 1
 	}
 	return in.Failures == trace.Always || round <= in.Failures
