@@ -57,8 +57,8 @@ func compile(expression string, kind expr.Option) (*Filter, error) {
 	}
 	guard := &guard{uses: map[string]bool{}}
 	program, err := expr.Compile(expression, append(functions(false), expr.Env(asked{}), expr.Patch(guard))...)
-	if guard.err != nil {
-		err = guard.err
+	if refused := guard.check(); refused != nil {
+		err = refused
 	}
 	if err != nil {
 		return nil, filterError(err)

@@ -14,7 +14,17 @@ import (
 // and refuses what a filter does not need.
 type guard struct {
 	uses map[string]bool
-	err  error
+	// values are the names of functions that are not called.
+	values []*ast.IdentifierNode
+	err    error
+}
+
+// check returns what is refused, once all parts are seen.
+func (g *guard) check() error {
+	for _, n := range g.values {
+		g.refuse(n, fmt.Sprintf("%s is a function; write %[1]s(...)", n.Value))
+	}
+	return g.err
 }
 
 // Visit implements [ast.Visitor]. It sees the parts of an expression before the whole.
@@ -24,6 +34,9 @@ func (g *guard) Visit(node *ast.Node) {
 		g.uses[n.Value] = true
 		if n.Value == "$env" {
 			g.refuse(n, "$env is not known here")
+		}
+		if slices.Contains(functionNames(), n.Value) {
+			g.values = append(g.values, n)
 		}
 	case *ast.MemberNode:
 		if n.Method {
@@ -43,6 +56,7 @@ func (g *guard) Visit(node *ast.Node) {
 		n.Cond = call("#true", n.Cond)
 	case *ast.CallNode:
 		if f, ok := n.Callee.(*ast.IdentifierNode); ok && !strings.HasPrefix(f.Value, "#") {
+			g.values = slices.DeleteFunc(g.values, func(n *ast.IdentifierNode) bool { return n == f })
 			n.Arguments = append([]ast.Node{&ast.IdentifierNode{Value: "#state"}}, n.Arguments...)
 		}
 	case *ast.BuiltinNode:

@@ -120,6 +120,7 @@ func TestFiltersThatMakeNoSense(t *testing.T) {
 		``:                              "the filter is empty",
 		`causse == "x"`:                 `column 1: unknown name "causse"; did you mean "cause"?`,
 		`attempts > 2 and qeue == "x"`:  `column 18: unknown name "qeue"; did you mean "queue"?`,
+		`len(string) == 1`:              `column 5: string is a function; write string(...)`,
 		`zzzzzzzzzz`:                    `a filter knows cause, error`,
 		`attempts > "3"`:                "column 10: ",
 		`first_failed > "2026-11-22"`:   `write a time as date("2026-11-22")`,
@@ -204,7 +205,7 @@ func FuzzFilter(f *testing.F) {
 	for _, seed := range []string{
 		`cause == "x" and body.a.b > 1`, `any(body.items, .qty in [1, 2])`, `!(headers.x contains key) ? 1 == 2 : copy`,
 		`let x = body.n; x + 1 == 2 or -x < 0`, `error matches "a|b"`, `count(body.items) > 1`, `len(string(body.n)) == 1`,
-		`find(body.items, .sku).x?.y[1]`, `body[key] == headers[id]`, `{"a": body}.a.n == 2`, `[1, body][1].n == 2`,
+		`len(string) == 1`, `find(body.items, .sku).x?.y[1]`, `body[key] == headers[id]`, `{"a": body}.a.n == 2`, `[1, body][1].n == 2`,
 	} {
 		f.Add(seed)
 	}
