@@ -205,7 +205,8 @@ func FuzzFilter(f *testing.F) {
 	for _, seed := range []string{
 		`cause == "x" and body.a.b > 1`, `any(body.items, .qty in [1, 2])`, `!(headers.x contains key) ? 1 == 2 : copy`,
 		`let x = body.n; x + 1 == 2 or -x < 0`, `error matches "a|b"`, `count(body.items) > 1`, `len(string(body.n)) == 1`,
-		`len(string) == 1`, `find(body.items, .sku).x?.y[1]`, `body[key] == headers[id]`, `{"a": body}.a.n == 2`, `[1, body][1].n == 2`,
+		`len(string) == 1`,
+		`find(body.items, .sku).x?.y[1]`, `body[key] == headers[id]`, `{"a": body}.a.n == 2`, `[1, body][1].n == 2`,
 	} {
 		f.Add(seed)
 	}
