@@ -39,7 +39,8 @@ func TestLive(t *testing.T) {
 	var live audit.Live
 	brokertest.Eventually(t, "the broker reports consumers and the age of the message", func() bool {
 		live = readLive(t, m, 0)
-		return len(live.Consumers["automatic"]) == 1 && len(live.Consumers["odd/ü name"]) == 1 &&
+		return len(live.Consumers["automatic"]) == 1 && live.Consumers["automatic"][0].Connection != "" &&
+			len(live.Consumers["manual"]) == 1 && len(live.Consumers["odd/ü name"]) == 1 &&
 			live.Oldest["growing"].Equal(published)
 	}, &live)
 	if c := live.Consumers["automatic"][0]; !c.AutoAck || c.Tag != "consumer of automatic" || c.Connection == "" {
