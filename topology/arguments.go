@@ -248,3 +248,28 @@ func (a *Arguments) UnmarshalJSON(data []byte) error {
 	*a = c
 	return err
 }
+
+// Integer returns a value of AMQP as an int64 if it is an integer, of any width. A float is no
+// integer, a whole one neither: RabbitMQ 4.x tells them apart.
+func Integer(v any) (int64, bool) {
+	switch v := v.(type) {
+	case int:
+		return int64(v), true
+	case int8:
+		return int64(v), true
+	case int16:
+		return int64(v), true
+	case int32:
+		return int64(v), true
+	case int64:
+		return v, true
+	case uint8:
+		return int64(v), true
+	case uint16:
+		return int64(v), true
+	case uint32:
+		return int64(v), true
+	default:
+		return 0, false
+	}
+}

@@ -158,3 +158,18 @@ func TestArgumentsAreCopied(t *testing.T) {
 		t.Errorf("arguments that were nil are %v", got)
 	}
 }
+
+// An integer of any width is one, and a whole float or a text of digits is none.
+func TestInteger(t *testing.T) {
+	t.Parallel()
+	for _, v := range []any{7, int8(7), int16(7), int32(7), int64(7), uint8(7), uint16(7), uint32(7)} {
+		if n, ok := topology.Integer(v); !ok || n != 7 {
+			t.Errorf("%T: %d, %t", v, n, ok)
+		}
+	}
+	for _, v := range []any{7.0, float32(7), "7", true, nil} {
+		if n, ok := topology.Integer(v); ok {
+			t.Errorf("%T is taken for the integer %d", v, n)
+		}
+	}
+}

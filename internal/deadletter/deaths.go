@@ -65,7 +65,7 @@ func deaths(h fields) []Hop {
 
 func death(d fields) Hop {
 	hop := Hop{Queue: d.text("queue"), Reason: d.text("reason"), Exchange: d.text("exchange")}
-	hop.Count, _ = integer(d["count"])
+	hop.Count, _ = topology.Integer(d["count"])
 	if t, ok := d["time"].(time.Time); ok {
 		hop.Time = t.UTC()
 	}

@@ -13,6 +13,8 @@ import (
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 	"github.com/rogpeppe/go-internal/diff"
+
+	"github.com/dlxctl/dlxctl/topology"
 )
 
 // Edited is a message as a person wants it: what is set replaces what the message has. The zero
@@ -122,7 +124,7 @@ func like(old, v any) (any, error) {
 		}
 		return v, nil
 	}
-	if n, ok := integer(v); ok && !isInteger(v) {
+	if n, ok := topology.Integer(v); ok && !isInteger(v) {
 		return likeInteger(old, n), nil
 	}
 	if err := (amqp091.Table{"value": v}).Validate(); err != nil {

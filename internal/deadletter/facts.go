@@ -56,7 +56,7 @@ func read(d amqp091.Delivery, h fields, queue string, known *Known) Facts {
 	}
 	r.finish(d)
 	r.facts.Run = h.text(HeaderRun)
-	if n, ok := integer(h[HeaderReplays]); ok && n > 0 {
+	if n, ok := topology.Integer(h[HeaderReplays]); ok && n > 0 {
 		r.facts.Replays = int(n)
 	}
 	return r.facts
@@ -103,7 +103,7 @@ type reading struct {
 func (r *reading) own(h fields, queue string) {
 	f := &r.facts
 	workQueue := h.text(headerQueue)
-	attempts, counted := integer(h[headerAttempts])
+	attempts, counted := topology.Integer(h[headerAttempts])
 	f.FromProcessor = workQueue != "" && counted || h.text(headerError) != ""
 	if !f.FromProcessor {
 		return

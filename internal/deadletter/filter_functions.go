@@ -13,6 +13,8 @@ import (
 
 	"github.com/expr-lang/expr"
 	"github.com/expr-lang/expr/vm/runtime"
+
+	"github.com/dlxctl/dlxctl/topology"
 )
 
 // errFilter is wrapped by errors of a filter at work.
@@ -264,8 +266,8 @@ func search(op string, a, b any) bool {
 // ordered compares two values that have an order: numbers, texts, times and durations. It
 // reports false for values that have none, as NaN.
 func ordered(a, b any) (int, bool) {
-	if x, ok := integer(a); ok {
-		if y, ok := integer(b); ok {
+	if x, ok := topology.Integer(a); ok {
+		if y, ok := topology.Integer(b); ok {
 			return compareOrdered(x, y), true
 		}
 	}
@@ -301,7 +303,7 @@ func compareOrdered[T int64 | float64 | time.Duration](a, b T) int {
 
 // toReal returns a number as a float.
 func toReal(v any) (float64, bool) {
-	if n, ok := integer(v); ok {
+	if n, ok := topology.Integer(v); ok {
 		return float64(n), true
 	}
 	f, ok := v.(float64)
@@ -453,7 +455,7 @@ func toInt(v any) any {
 	if f, ok := v.(float64); ok {
 		return int64(f)
 	}
-	n, ok := integer(v)
+	n, ok := topology.Integer(v)
 	if !ok {
 		return nil
 	}

@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/dlxctl/dlxctl/topology"
 )
 
 // framework is a framework that writes into headers why a message failed.
@@ -284,7 +286,7 @@ func firstType(list string) string {
 
 // number returns an integer, or a text that is one.
 func number(v any) (int64, bool) {
-	if n, ok := integer(v); ok {
+	if n, ok := topology.Integer(v); ok {
 		return n, true
 	}
 	switch v := v.(type) {

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/dlxctl/dlxctl/topology"
 )
 
 // Headers that the desk writes. They begin with [deskPrefix], and are no part of a [Handle].
@@ -102,7 +104,7 @@ func (w hasher) table(t amqp091.Table) {
 }
 
 func (w hasher) value(v any) {
-	if n, ok := integer(v); ok {
+	if n, ok := topology.Integer(v); ok {
 		w.number('l', uint64(n)) //nolint:gosec // only the bits matter
 		return
 	}
@@ -141,30 +143,6 @@ func floatBits(f float64) uint64 {
 		f = math.NaN()
 	}
 	return math.Float64bits(f)
-}
-
-// integer returns an integer of any width.
-func integer(v any) (int64, bool) {
-	switch v := v.(type) {
-	case int:
-		return int64(v), true
-	case int8:
-		return int64(v), true
-	case int16:
-		return int64(v), true
-	case int32:
-		return int64(v), true
-	case int64:
-		return v, true
-	case uint8:
-		return int64(v), true
-	case uint16:
-		return int64(v), true
-	case uint32:
-		return int64(v), true
-	default:
-		return 0, false
-	}
 }
 
 // Aside returns headers for a message that moves to a queue of the desk. RabbitMQ routes a

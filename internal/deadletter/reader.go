@@ -13,6 +13,7 @@ import (
 
 	"github.com/dlxctl/dlxctl/internal/decode"
 	"github.com/dlxctl/dlxctl/internal/redact"
+	"github.com/dlxctl/dlxctl/topology"
 )
 
 // Reader turns messages into views. It is safe for concurrent use.
@@ -164,7 +165,7 @@ func plain(v any, depth int) any {
 	if depth > maxDepth {
 		return nil
 	}
-	if n, ok := integer(v); ok {
+	if n, ok := topology.Integer(v); ok {
 		return n
 	}
 	switch v := v.(type) {

@@ -286,7 +286,7 @@ func (r Rules) read(d Message, origin string, now time.Time) failure {
 	if list, ok := d.Headers[cc].([]any); ok {
 		f.cc = list
 	}
-	count, ok := integer(d.Headers[r.topology.CountHeader])
+	count, ok := topology.Integer(d.Headers[r.topology.CountHeader])
 	f.trusted = ok && count > 0 && count <= absurdCount && retried && d.Headers[headerQueue] == origin
 	if f.trusted {
 		f.attempt = count + 1
@@ -430,26 +430,4 @@ func table(v any) (map[string]any, bool) {
 		return nil, false
 	}
 	return reflect.TypeAssert[map[string]any](r.Convert(plain))
-}
-
-// integer returns an integer of any width.
-func integer(v any) (int64, bool) {
-	switch v := v.(type) {
-	case int8:
-		return int64(v), true
-	case int16:
-		return int64(v), true
-	case int32:
-		return int64(v), true
-	case int64:
-		return v, true
-	case uint8:
-		return int64(v), true
-	case uint16:
-		return int64(v), true
-	case uint32:
-		return int64(v), true
-	default:
-		return 0, false
-	}
 }
