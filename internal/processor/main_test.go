@@ -59,7 +59,7 @@ func child(url, file string) error {
 	if err != nil {
 		return err
 	}
-	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelError}))
+	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	p := processor.Processor{
 		Topology: t, Endpoint: e, Prefetch: prefetch, PrefetchBytes: 32 << 20,
 		Grace: 10 * time.Second, Log: log,
