@@ -104,6 +104,7 @@ func (r reader) prints(e entry) []string {
 func steady(output string) []string {
 	for _, r := range []struct{ find, write string }{
 		{`(?m)^\n?warning forged-.*\n`, ""},
+		{`set_permissions -p \S+`, "set_permissions -p /"},
 		{`(?m)^applied \d+ of \d+ changes.*\n`, ""},
 		{`vhost \S+, cluster \S+, RabbitMQ \d+\.\d+\.\d+`, "vhost /, cluster rabbit@host, RabbitMQ 4.3.6"},
 		{`vhost=\S+`, "vhost=/"},

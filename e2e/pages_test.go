@@ -37,8 +37,8 @@ type block struct {
 	lines      []string
 }
 
-// blocks returns the blocks of a page that are in a language.
-func blocks(t *testing.T, page, lang string) []block {
+// blocks returns the blocks of a page that are in one of the languages, in their order.
+func blocks(t *testing.T, page string, langs ...string) []block {
 	t.Helper()
 	data, err := os.ReadFile(page)
 	if err != nil {
@@ -53,7 +53,7 @@ func blocks(t *testing.T, page, lang string) []block {
 		case fenced && inside == nil:
 			inside = &block{page: page, lang: fence}
 		case fenced:
-			if inside.lang == lang {
+			if slices.Contains(langs, inside.lang) {
 				found = append(found, *inside)
 			}
 			inside = nil
