@@ -43,7 +43,7 @@ words: ## check the language of texts, comments and names
 fmt: ## format the code
 	$(LINT) fmt
 
-golden: ## rewrite the expected outputs of the scripts and docs/reference.md; read the diff as prose
+golden: ## rewrite the expected outputs of the scripts and the generated pages; read the diff as prose
 	./scripts/test go test ./e2e ./internal/spec ./cmd -update
 
 docs: ## draw the pictures in docs/images; the terminal is a real run of the demo

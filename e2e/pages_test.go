@@ -131,8 +131,8 @@ func pagesTopology(t *testing.T) string {
 				whole = text
 			case queues && strings.Contains(whole, "\nqueues:\n"):
 				whole += added
-			case strings.HasPrefix(text, "messages:\n"):
-				checkMessages(t, page, text)
+			case regexp.MustCompile(`^(version: 1|messages:|backoff:)\n`).MatchString(text):
+				checkFragment(t, page, text)
 			default:
 				t.Fatalf("%s has a yaml block that the test does not know how to read:\n%s", page, text)
 			}
@@ -141,11 +141,17 @@ func pagesTopology(t *testing.T) string {
 	return whole
 }
 
-// checkMessages checks that the block of a page is valid in a topology file.
-func checkMessages(t *testing.T, page, block string) {
+// checkFragment checks that the block of a page is a topology file, or a part of one.
+func checkFragment(t *testing.T, page, block string) {
 	t.Helper()
-	file := writeTopology(t, "version: 1\nname: shop\nbackoff: {standard: {tiers: [1s]}}\n"+block)
-	if code, out := run("validate", "-f", file); code != 0 {
+	text := block
+	if !strings.HasPrefix(text, "version:") {
+		text = "version: 1\nname: shop\n" + text
+	}
+	if !strings.Contains(text, "\nbackoff:") {
+		text += "backoff: {standard: {tiers: [1s]}}\n"
+	}
+	if code, out := run("validate", "-f", writeTopology(t, text)); code != 0 {
 		t.Errorf("%s: dlxctl validate refuses a block: %s\n%s", page, out, block)
 	}
 }

@@ -48,10 +48,10 @@ func delay() shape { return matching(`^(([0-9]+(ms|s|m|h|d))+|.*\$\{.*\}.*)$`) }
 func fileKeys() []key {
 	return []key{
 		{"version", "Version of this format: 1.", true, shape{types: []string{"integer"}, enum: []string{"1"}}},
-		{"name", "Name of the topology. It prefixes every generated object, and is the owner mark of all objects of the file.", false, matching(namePattern)},
-		{"vhost", "Virtual host. Default: the one of the AMQP URL; --vhost overrides both.", false, text()},
-		{"cluster", "Refuse a broker whose cluster name differs. Empty: any.", false, text()},
-		{"countHeader", "Header that counts the attempts. It must not begin with x-. Default: count.", false, text()},
+		{"name", "Name of the topology. It prefixes every generated object, and is the owner mark of all objects of the file. Default: the one of another file of the topology.", false, matching(namePattern)},
+		{"vhost", "Virtual host. --vhost overrides it. Default: the one of the AMQP URL.", false, text()},
+		{"cluster", "Refuse a broker whose cluster name differs. Default: any cluster.", false, text()},
+		{"countHeader", "Header in which the processor counts the retries. It must not begin with x-. Default: count.", false, text()},
 		{"defaults", "Defaults for queues, and the type of generated queues.", false, object(defaultsKeys())},
 		{"backoff", "Backoffs (retry schedules), by name.", false, mapOf(object(backoffKeys()))},
 		{"exchanges", "Exchanges of this topology.", false, list(object(exchangeKeys()))},
@@ -68,7 +68,7 @@ func defaultsKeys() []key {
 			"type", "Type of work queues, and of failed, retry, dead-letter and unroutable queues. Default: quorum.", false,
 			oneOf(topology.Quorum, topology.Classic),
 		},
-		{"backoff", "Backoff of queues that set none: a name under backoff, or none.", false, text()},
+		{"backoff", "Backoff of queues that set none: a name under backoff, or none. Default: each queue must set its own.", false, text()},
 		{
 			"deadLetterBy", "What sets dead-lettering on queues. unmanaged: dlxctl sets none, and the queue keeps its own. Default: arguments.",
 			false, oneOf(deadLetterWords()...),
@@ -85,7 +85,7 @@ func backoffKeys() []key {
 		{"exponential", "Tiers whose delays grow by a factor, in place of tiers.", false, object(exponentialKeys())},
 		{"attemptsPerTier", "Attempts per tier, where the tier sets none. Default: 1.", false, integer(1)},
 		{"retryOn", "Reasons for dead-lettering that are retried. Default: all.", false, list(oneOf(reasonNames()...))},
-		{"engine", "What counts the attempts: processor (default).", false, oneOf("processor")},
+		{"engine", "What counts the attempts. Default: processor.", false, oneOf("processor")},
 	}
 }
 
@@ -99,7 +99,7 @@ func tierKeys() []key {
 func exponentialKeys() []key {
 	return []key{
 		{"first", "Delay of the first tier.", true, delay()},
-		{"factor", "Factor from one delay to the next. Default: 2.", false, shape{types: []string{"number"}}},
+		{"factor", "Factor from one delay to the next, 1 or more. Default: 2.", false, shape{types: []string{"number"}}},
 		{"steps", "Number of tiers.", true, integer(1)},
 		{"max", "The longest delay. Default: the broker's limit.", false, delay()},
 	}
@@ -108,7 +108,7 @@ func exponentialKeys() []key {
 func exchangeKeys() []key {
 	return []key{
 		{"name", "Name of the exchange.", true, text()},
-		{"type", "topic (default), direct, fanout, headers, or the type of a plugin.", false, text()},
+		{"type", "topic, direct, fanout, headers, or the type of a plugin. Default: topic.", false, text()},
 		{"arguments", "Arguments of the exchange.", false, table()},
 		{"internal", "Clients may not publish to it. Default: false.", false, boolean()},
 		{"external", "Another team manages it: it must exist, and dlxctl never creates, changes or deletes it. Default: false.", false, boolean()},
@@ -120,15 +120,15 @@ func queueKeys() []key {
 	return []key{
 		{"name", "Name of the work queue.", true, text()},
 		{"type", "Type of this queue. Default: the one of defaults.", false, oneOf(topology.Quorum, topology.Classic)},
-		{"backoff", "A name under backoff, or none: rejected messages are dead-lettered at once.", false, text()},
+		{"backoff", "A name under backoff, or none: rejected messages are dead-lettered at once. Default: the one of defaults.", false, text()},
 		{"bindings", "Bindings from exchanges to this queue.", false, list(object(bindingKeys()))},
 		{"deliveryLimit", "Quorum queues: how many times the broker redelivers a message before it dead-letters it. Default: the broker's (no limit before 4.0, 20 since).", false, integer(0)},
 		{
-			"dead", "Dead-letter queue: own (default), shared, or a queue by name.", false,
+			"dead", "Dead-letter queue: own is QUEUE.dead, shared is TOPOLOGY.dead, which several queues may share, or a queue by name. Default: own.", false,
 			shape{either: []shape{oneOf("own", "shared"), object(deadKeys())}},
 		},
 		{"arguments", "Other arguments of the queue.", false, table()},
-		{"owner", "Owning team: a label on logs, metrics, alerts and notices.", false, text()},
+		{"owner", "Owning team: a label on logs, metrics, alerts and notices, by which plan groups. Default: none.", false, text()},
 		{"severity", "Severity of its alerts. Default: ticket.", false, oneOf(severities()...)},
 		{
 			"deadLetterBy", "What sets dead-lettering on the queue. unmanaged: dlxctl sets none, and the queue keeps its own. Default: the one of defaults.",
@@ -136,16 +136,16 @@ func queueKeys() []key {
 		},
 		{"external", "A service declares the queue: it must exist, and dlxctl never creates, changes or deletes it; a policy sets its dead-lettering, unless deadLetterBy is unmanaged. Default: false.", false, boolean()},
 		{"messages", "What applies to the messages of this queue in addition.", false, object(queueMessagesKeys())},
-		{"replaces", "The legacy queue that this queue replaces. While the legacy queue exists, this queue is created without its business bindings.", false, text()},
+		{"replaces", "The legacy queue that this queue replaces. While the legacy queue exists, this queue is created without its business bindings. Default: none.", false, text()},
 	}
 }
 
 func bindingKeys() []key {
 	return []key{
 		{"exchange", "Source of the binding.", true, text()},
-		{"key", "Routing key. Only bindings to fanout and headers exchanges may omit it.", false, text()},
+		{"key", "Routing key. Only bindings to fanout and headers exchanges may omit it. Default: empty.", false, text()},
 		{"keys", "Several routing keys: one binding per key.", false, list(text())},
-		{"match", "Headers exchanges: whether all (default) or any of the headers must match.", false, oneOf("all", "any")},
+		{"match", "Headers exchanges: whether all or any of the headers must match. Default: all.", false, oneOf("all", "any")},
 		{
 			"headers", "Headers exchanges: names and values. Names that begin with x- are not allowed: the broker ignores them.",
 			false, table(),

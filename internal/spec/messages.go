@@ -29,9 +29,9 @@ func queueMessagesKeys() []key {
 func messageTypeKeys() []key {
 	return []key{
 		{"type", "Full name of the protobuf type, such as shop.Order.", true, text()},
-		{"key", "Pattern for the routing key of the publisher, as in a binding to a topic exchange.", false, text()},
-		{"contentType", "Content type, without parameters.", false, text()},
-		{"header", "Name of a header.", false, text()},
+		{"key", "Pattern for the routing key of the publisher, as in a binding to a topic exchange. Default: any.", false, text()},
+		{"contentType", "Content type, without parameters. Default: any.", false, text()},
+		{"header", "Name of a header. Default: any.", false, text()},
 		{"value", "Value of the header. Default: any.", false, text()},
 	}
 }
@@ -41,7 +41,7 @@ func redactKeys() []key {
 	return []key{
 		{"paths", "Values to mask, such as body.customer.email, body.items[*].card and headers.authorization. * is any key; case, - and _ do not matter.", false, list(path)},
 		{"types", "Kinds of values to mask wherever they are.", false, list(oneOf(topology.RedactionTypes()...))},
-		{"bodies", "hidden hides bodies whole. Default: shown.", false, oneOf("shown", "hidden")},
+		{"bodies", "Whether bodies are shown, or hidden whole. Default: shown.", false, oneOf("shown", "hidden")},
 	}
 }
 
