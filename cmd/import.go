@@ -14,7 +14,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dlxctl/dlxctl/internal/apply"
-	"github.com/dlxctl/dlxctl/internal/definitions"
 	"github.com/dlxctl/dlxctl/internal/importer"
 	"github.com/dlxctl/dlxctl/internal/spec"
 	"github.com/dlxctl/dlxctl/internal/text"
@@ -125,37 +124,22 @@ func (k *importCommand) read(ctx context.Context, args []string) ([]topology.Sta
 		state, err := s.Management.Inspect(ctx)
 		return []topology.State{state}, err
 	}
-	var files []definitions.File
-	for _, name := range args {
-		file, err := readDefinitionsFile(name, k.app.stdin)
-		if err != nil {
-			return nil, err
-		}
-		files = append(files, file)
-	}
 	if len(args) == 1 {
 		k.options.Origin = filepath.Base(args[0])
 		if base, _, _ := strings.Cut(k.options.Origin, "."); !strings.Contains(base, "definitions") && base != "-" {
 			k.options.Fallback = base // definitions.json says nothing
 		}
 	}
-	vhosts, err := definitions.Read(files)
+	hosts, err := k.app.readDefinitions(args)
 	if err != nil {
 		return nil, err
 	}
 	var states []topology.State
-	var names []string
-	for _, v := range vhosts {
-		if v.Unnamed { // the file of one virtual host: its URL, or a flag, says which
-			v.State.VHost = k.app.conn.VHost
+	for _, h := range hosts {
+		if h.Unnamed { // the file of one virtual host: its URL, or a flag, says which
+			h.State.VHost = k.app.conn.VHost
 		}
-		names = append(names, fmt.Sprintf("%q", v.State.VHost))
-		if k.app.conn.VHost == "" || k.app.conn.VHost == v.State.VHost {
-			states = append(states, v.State)
-		}
-	}
-	if len(states) == 0 {
-		return nil, fmt.Errorf("the files have no virtual host %q; they have %s", k.app.conn.VHost, strings.Join(names, ", "))
+		states = append(states, h.State)
 	}
 	return states, nil
 }

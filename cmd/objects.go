@@ -6,12 +6,10 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/dlxctl/dlxctl/internal/definitions"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -103,39 +101,24 @@ func (o *objectFlags) inspect(ctx context.Context, files []topology.Compiled) (t
 
 // readDefinitions reads files of definitions: the virtual host of --vhost, or the only one.
 func (o *objectFlags) readDefinitions(out *objects, paths []string) error {
-	var files []definitions.File
-	for _, path := range paths {
-		source, err := readFile(path, o.app.stdin)
-		if err != nil {
-			return err
-		}
-		files = append(files, definitions.File{Name: source.Name, Data: source.Data})
-	}
-	vhosts, err := definitions.Read(files)
+	hosts, err := o.app.readDefinitions(paths)
 	if err != nil {
 		return err
 	}
-	var names []string
-	for _, v := range vhosts {
-		name := v.State.VHost
-		names = append(names, fmt.Sprintf("%q", name))
-		if name == o.app.conn.VHost || o.app.conn.VHost == "" && len(vhosts) == 1 {
-			out.state = v.State
-			out.place = func(key topology.Key) string {
-				at, ok := v.Positions[key]
-				if !ok || at.Line == 0 {
-					return ""
-				}
-				return fmt.Sprintf("%s:%d", at.File, at.Line)
+	if len(hosts) > 1 {
+		return usageError{fmt.Errorf("%s has several virtual hosts; name one with --vhost: %s", paths[0], vhostNames(hosts))}
+	}
+	for _, h := range hosts {
+		out.state = h.State
+		out.place = func(key topology.Key) string {
+			at, ok := h.Positions[key]
+			if !ok || at.Line == 0 {
+				return ""
 			}
-			return nil
+			return fmt.Sprintf("%s:%d", at.File, at.Line)
 		}
 	}
-	if o.app.conn.VHost == "" {
-		return usageError{fmt.Errorf("%s has several virtual hosts; name one with --vhost: %s",
-			paths[0], strings.Join(names, ", "))}
-	}
-	return fmt.Errorf("%s has no virtual host %q; it has %s", paths[0], o.app.conn.VHost, strings.Join(names, ", "))
+	return nil
 }
 
 // placesOf returns where files declare their objects.

@@ -1,0 +1,41 @@
+package importer_test
+
+import (
+	"regexp"
+	"slices"
+	"testing"
+
+	"github.com/dlxctl/dlxctl/internal/audit"
+	"github.com/dlxctl/dlxctl/internal/importer"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// Each rule that a comment names is one that 'dlxctl audit --explain' knows.
+func TestCommentsNameRulesOfAudit(t *testing.T) {
+	t.Parallel()
+	state := topology.State{VHost: "shop", Have: topology.Topology{
+		Exchanges: []topology.Exchange{{Name: "events", Type: "topic", Durable: true}},
+		Queues: []topology.Queue{
+			{Name: "passing", Durable: false},
+			{Name: "kept", Durable: true},
+			{Name: "endless", Durable: true, Arguments: topology.Arguments{
+				topology.ArgQueueType: topology.Quorum, topology.ArgDeliveryLimit: int64(-1),
+			}},
+		},
+		Bindings: []topology.Binding{{Source: "gone", Destination: "kept", DestinationType: topology.ToQueue, Key: "a"}},
+	}}
+	result, _ := imported(t, state, importer.Options{Adopt: true})
+	var named []string
+	for _, m := range regexp.MustCompile(`(?m)^#   .* \(([a-z0-9-]+)\)$`).FindAllStringSubmatch(all(result.Files), -1) {
+		named = append(named, m[1])
+	}
+	slices.Sort(named)
+	if want := []string{"binding-dangling", "limit-minus-one-on-3x", "not-durable"}; !slices.Equal(named, want) {
+		t.Errorf("the comments name %v, want %v:\n%s", named, want, all(result.Files))
+	}
+	for _, id := range named {
+		if !slices.ContainsFunc(audit.Rules(), func(r audit.Rule) bool { return r.ID == id }) {
+			t.Errorf("a comment names the rule %q, which audit does not have", id)
+		}
+	}
+}
