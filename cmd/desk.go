@@ -26,8 +26,9 @@ progress. The subcommands list, group, show, export, replay, edit, park and disc
 messages.
 
 desk looks at the first --limit messages of each queue, and says where it did not look at
-all of them. --limit 0 looks at no message. Counts are up to 5 seconds old. A look gives the
-messages back in their order; docs/looking.md says what it costs in a queue.
+all of them. --limit 0 looks at no message. The count of a queue that it did not look at, such
+as an empty one, is up to 5 seconds old. A look gives the messages back in their order;
+docs/looking.md says what it costs in a queue.
 
 replay, edit, park, restore, discard and import change nothing without --yes. They show
 how many messages they looked at and chose, where these would go, and the command line

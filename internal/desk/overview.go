@@ -37,6 +37,9 @@ type QueueOverview struct {
 	Messages int
 	// Missing reports that the queue does not exist.
 	Missing bool
+	// Counted reports that Messages is what the queue held at the moment of the look. Otherwise the
+	// number is up to 5 seconds old.
+	Counted bool
 	// Looked is how many messages were looked at, from the head, and NotLooked says why not all.
 	Looked    int
 	NotLooked string
@@ -123,7 +126,9 @@ func (d *Desk) glance(ctx context.Context, q *QueueOverview, o LookOptions) erro
 		return nil
 	})
 	q.Looked = looked.Looked
-	q.Messages = max(looked.Messages+looked.Unacknowledged, looked.Looked) // newer than the statistics
+	if err == nil || looked.Messages > 0 { // the queue has answered
+		q.Messages, q.Counted = max(looked.Messages+looked.Unacknowledged, looked.Looked), true
+	}
 	switch {
 	case errors.Is(err, ErrRefused):
 		q.NotLooked = strings.TrimPrefix(err.Error(), ErrRefused.Error()+": ")
@@ -181,11 +186,28 @@ func WriteOverview(w io.Writer, o Overview, width int) error {
 			fmt.Fprintf(w, "%s: looked at %d of %d%s\n", text.Name(q.Queue), q.Looked, q.Messages, because(q.NotLooked))
 		}
 	}
+	if old := o.uncounted(); len(old) > 0 {
+		fmt.Fprintf(w, "up to 5 seconds old: the count of %s, which desk did not look at\n", list(old))
+	}
 	if len(o.Runs) == 0 {
 		return nil
 	}
 	fmt.Fprintln(w)
 	return WriteRuns(w, o.Runs, width)
+}
+
+// uncounted names the queues whose number of messages is up to 5 seconds old.
+func (o Overview) uncounted() (names []string) {
+	const shown = 3
+	for _, q := range o.Queues {
+		if !q.Missing && !q.Counted {
+			names = append(names, text.Name(q.Queue))
+		}
+	}
+	if more := len(names) - shown; more > 1 {
+		names = append(names[:shown], fmt.Sprintf("%d more queues", more))
+	}
+	return names
 }
 
 func because(why string) string {
@@ -200,6 +222,14 @@ func (q QueueOverview) held() string {
 		return "does not exist; run dlxctl apply"
 	}
 	return fmt.Sprint(q.Messages)
+}
+
+// age returns how many seconds old the number of messages is at most.
+func (q QueueOverview) age() int {
+	if q.Counted || q.Missing {
+		return 0
+	}
+	return 5
 }
 
 // fresh writes how many messages are new: at least so many, if not all were looked at.
@@ -229,6 +259,7 @@ func WriteOverviewJSON(w io.Writer, o Overview) error {
 		Owners     []string   `json:"owners"`
 		Exists     bool       `json:"exists"`
 		Messages   int        `json:"messages"`
+		Age        int        `json:"messages_seconds_old_at_most"`
 		Looked     int        `json:"looked_at"`
 		NotLooked  string     `json:"not_looked_at,omitempty"`
 		Oldest     *time.Time `json:"oldest,omitempty"`
@@ -244,7 +275,7 @@ func WriteOverviewJSON(w io.Writer, o Overview) error {
 	for _, q := range o.Queues {
 		out.Queues = append(out.Queues, queue{
 			Queue: q.Queue, WorkQueues: append([]string{}, q.WorkQueues...), Owners: append([]string{}, q.Owners...),
-			Exists: !q.Missing, Messages: q.Messages, Looked: q.Looked, NotLooked: q.NotLooked, Oldest: known(q.Oldest),
+			Exists: !q.Missing, Messages: q.Messages, Age: q.age(), Looked: q.Looked, NotLooked: q.NotLooked, Oldest: known(q.Oldest),
 			New: q.New, TopCause: q.TopCause, TopCount: q.TopCount,
 		})
 	}

@@ -85,7 +85,7 @@ func TestWriteOverview(t *testing.T) {
 	o := desk.Overview{Topology: "shop", Queues: []desk.QueueOverview{
 		{
 			Queue: "billing.dead", Owners: []string{"team-billing"}, Messages: 1204, Looked: 1000, Oldest: at(2), New: 999,
-			TopCause: "rejected", TopCount: 990,
+			TopCause: "rejected", TopCount: 990, Counted: true,
 		},
 		{Queue: "mail.dead", Messages: 3, NotLooked: "it has consumers"},
 		{Queue: "news.dead"},
@@ -101,6 +101,7 @@ news.dead     0                                 -                     0         
 crm.dead      does not exist; run dlxctl apply  -                     0            -               -
 billing.dead: looked at 1000 of 1204
 mail.dead: looked at 0 of 3: it has consumers
+up to 5 seconds old: the count of mail.dead and news.dead, which desk did not look at
 
 RUN  ACTION  QUEUE         PHASE             CHOSEN  LEFT  STARTED               BY        REASON
 r1   replay  billing.dead  sending, stopped  37      12    2026-01-02T09:50:00Z  ann@host  -

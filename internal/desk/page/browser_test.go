@@ -458,8 +458,15 @@ func TestThePageFitsNarrowDarkAndPaper(t *testing.T) {
 		}
 	}
 	b.size(1400, 900, "light")
+	b.do(`location.hash = "#/"`)
+	b.until(`document.querySelectorAll(".overview tbody tr").length === 5`)
+	b.paper("overview")
+	b.do(`location.hash = "#/runs"`)
+	b.until(`document.querySelector(".run [data-do=resume]")`)
+	b.paper("runs")
 	b.do(`location.hash = "#/queue/billing.dead"`)
 	b.until(rowsThere)
+	b.paper("queue")
 	b.do(`document.querySelector("#row-1 .summary").click()`)
 	b.until(`document.querySelector(".message pre.body")`)
 	b.paper("message")

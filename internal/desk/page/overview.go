@@ -41,6 +41,7 @@ type overviewRow struct {
 // queues answers with the overview. It looks at no queue: oldest, new and cause come from the
 // last look that a person has asked for.
 func (p *Page) queues(w http.ResponseWriter, r *http.Request) {
+	at := p.Now().UTC() // the counts are up to 5 seconds older
 	list, err := p.Queues(r.Context())
 	if err != nil {
 		failed(w, err)
@@ -70,7 +71,7 @@ func (p *Page) queues(w http.ResponseWriter, r *http.Request) {
 		}
 		rows = append(rows, row)
 	}
-	answer(w, map[string]any{"queues": rows, "notice": notice, "command": p.Line("desk")})
+	answer(w, map[string]any{"queues": rows, "notice": notice, "at": at, "command": p.Line("desk")})
 }
 
 // whole reports whether a look chose all messages.

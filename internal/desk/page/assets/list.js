@@ -63,6 +63,7 @@ export function windowed({ load, open, changed }) {
         s.rows.delete(n);
       }
     }
+    list.classList.toggle("cut", first > 0 || last < s.total);
     for (let n = first; n < last; n++) {
       need(n);
       if (s.rows.has(n)) continue;

@@ -1,23 +1,24 @@
 // The overview: each dead-letter queue, and what the last look at it found.
 import { get } from "./api.js";
-import { command, count, el, problem, put, set, table, time } from "./dom.js";
+import { command, count, el, problem, put, set, stamp, table, time } from "./dom.js";
 
 export function overview(main) {
   document.title = "Queues · dlxctl desk";
   const holder = el("div", { class: "panel" }, el("p", { class: "muted" }, "Reading the queues"));
   const warning = el("div");
   const line = el("div", {}, command(" "));
-  put(main, el("div", { class: "heading" }, el("h1", {}, "Dead-letter queues"),
-    el("span", { class: "muted" }, "Counts are up to 5 seconds old. Oldest, new and cause are from the last look.")), warning, holder,
+  const told = el("span", { class: "muted" }, "Counts are up to 5 seconds old. Oldest, new and cause are from the last look.");
+  put(main, el("div", { class: "heading" }, el("h1", {}, "Dead-letter queues"), told), warning, holder,
   el("h3", {}, "The same on the command line"), line);
   let gone = false;
   const refresh = async () => {
     try {
-      const { queues, notice, command: text } = await get("/api/queues");
+      const { queues, notice, at, command: text } = await get("/api/queues");
       if (gone) return;
       set(warning, notice ? el("p", { class: "notice warn" }, notice) : "");
       set(holder, queues.length ? rows(queues) : el("p", {}, "This topology has no dead-letter queue yet. Run dlxctl apply."));
       set(line, command(text));
+      set(told, `Counts were read at ${stamp(at)}, and were up to 5 seconds old. Oldest, new and cause are from the last look.`);
     } catch (e) {
       if (!gone) set(holder, problem(e));
     }

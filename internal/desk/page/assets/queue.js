@@ -1,6 +1,6 @@
 // A queue: the filter, the groups, the list, one message, and what can be done.
 import { may, post, get, readOnly } from "./api.js";
-import { age, command, count, el, many, problem, put, say, seconds, set } from "./dom.js";
+import { command, count, el, many, problem, put, say, seconds, set, time } from "./dom.js";
 import { act, edit } from "./action.js";
 import { message } from "./message.js";
 import { windowed } from "./list.js";
@@ -87,10 +87,10 @@ async function look(v) {
 // told says what the look saw, and what it did not.
 function told(s) {
   const l = s.looked;
-  const parts = [`holds ${count(l.Messages)}`, `looked at ${count(l.Looked)} in ${seconds(l.Took)}, ${age(s.at)}, order kept`];
+  const parts = ["order kept"];
   if (s.matched !== l.Looked) parts.push(`${count(s.matched)} match`);
   if (l.Unacknowledged) parts.push(`other consumers held ${count(l.Unacknowledged)}`);
-  return [parts.join(" · "), l.Missed ? el("span", { class: "warn" }, " · " + l.Missed) : "", l.Cost ? el("span", { title: l.Cost }, " · " + l.Cost) : ""];
+  return [`holds ${count(l.Messages)} · looked at ${count(l.Looked)} in ${seconds(l.Took)}, `, time(s.at), ", " + parts.join(" · "), l.Missed ? el("span", { class: "warn" }, " · " + l.Missed) : "", l.Cost ? el("span", { title: l.Cost }, " · " + l.Cost) : ""];
 }
 
 function groups(v) {
@@ -108,7 +108,7 @@ function groups(v) {
     el("button", { type: "button", "aria-pressed": "false", title: g.value, on: { click: () => pick(n) } },
       el("span", { class: "name" }, g.value || "(none)"), el("span", {}, count(g.count)),
       el("progress", { value: g.count, max: s.matched, "aria-hidden": "true" }),
-      el("small", {}, `${percent(g.count, s.matched)} · ${g.last ? "last " + age(g.last) : "time unknown"}`))))) : el("p", { class: "muted" }, "No message."),
+      el("small", {}, `${percent(g.count, s.matched)} · `, g.last ? ["last ", time(g.last)] : "time unknown"))))) : el("p", { class: "muted" }, "No message."),
   s.others ? el("p", { class: "muted" }, `${many(s.others, "message")} in more groups`) : "");
 }
 
