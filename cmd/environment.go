@@ -23,6 +23,7 @@ const variablePrefix = "DLXCTL_"
 func consents(flag string) bool {
 	return slices.Contains([]string{
 		"yes", "allow", "force", // of all commands
+		"forward",                                               // of migrate: the broker forwards at most once
 		"expect", "again", "forever", "beside-consumers", "raw", // of the desk
 	}, flag)
 }

@@ -28,6 +28,7 @@ type migrateCommand struct {
 	suffix      string
 	dryRun, yes bool
 	write       bool // edit the file
+	output      migrateOutput
 }
 
 func newMigrate(a *app) *cobra.Command {
@@ -47,6 +48,9 @@ it reads from the broker which step is next.
   retire    delete a legacy queue once it is empty, no message has arrived for --idle,
             and no other queue can dead-letter messages to it by its name
 
+migrate prints these steps before it asks. It shows how many messages are moved, and Ctrl-C
+prints what is left and how to continue or roll back.
+
 --forward leaves a forwarder in place of a legacy queue. A later run deletes it, once no
 message has arrived for --idle. For a queue that is named like a subcommand, write
 'dlxctl migrate run LEGACY...'.
@@ -56,7 +60,7 @@ or tiers: run it again, 3 refused, 4 some changes were written but not all, or a
 queue was deleted with its messages, and not by migrate.`,
 		Example:     "  dlxctl migrate --dry-run\n  dlxctl migrate --yes\n  dlxctl migrate invoices --until cutover --yes\n  dlxctl migrate status",
 		Annotations: map[string]string{outputsAnnotation: "text markdown"},
-		RunE:        func(c *cobra.Command, args []string) error { return k.run(c.Context(), args) },
+		RunE:        k.run,
 	}
 	k.moveFlags(c.Flags())
 	run := &cobra.Command{
@@ -65,7 +69,7 @@ queue was deleted with its messages, and not by migrate.`,
 		Long:        "The same as 'dlxctl migrate [LEGACY...]', for legacy queues that are named abort, run or\nstatus: run treats every argument as the name of a queue.",
 		Example:     "  dlxctl migrate run abort --yes",
 		Annotations: map[string]string{outputsAnnotation: "text markdown"},
-		RunE:        func(c *cobra.Command, args []string) error { return k.run(c.Context(), args) },
+		RunE:        k.run,
 	}
 	k.moveFlags(run.Flags())
 	abort := &cobra.Command{
@@ -82,7 +86,7 @@ alone; if an argument names one, it rolls back nothing.
 Exit codes: as migrate; 2 while messages wait in the tiers: run it again; 3 if an argument
 names a finished migration.`,
 		Example: "  dlxctl migrate abort --yes",
-		RunE:    func(c *cobra.Command, args []string) error { return k.abort(c.Context(), args) },
+		RunE:    k.abort,
 	}
 	abort.Flags().BoolVar(&k.yes, "yes", false, "skip confirmation; required without a terminal")
 	abort.Flags().DurationVar(&k.runner.Settle, "settle", 500*time.Millisecond,
@@ -139,7 +143,7 @@ func (k *migrateCommand) read() error {
 	return nil
 }
 
-func (k *migrateCommand) run(ctx context.Context, legacy []string) error {
+func (k *migrateCommand) run(c *cobra.Command, legacy []string) error {
 	if err := k.read(); err != nil {
 		return err
 	}
@@ -152,12 +156,17 @@ func (k *migrateCommand) run(ctx context.Context, legacy []string) error {
 		return err
 	}
 	if missing := unnamed(want, legacy); len(missing) > 0 {
-		return meantCommand(missing, k.propose(ctx, sources, want, missing))
+		return meantCommand(missing, k.propose(c.Context(), sources, want, missing))
 	}
 	if k.write {
 		return usageError{errors.New("--write is for queues that the file does not replace yet; name such a queue")}
 	}
-	return k.with(ctx, want, legacy, k.confirmMoves, k.runner.Run)
+	way := migrateWay{
+		confirm: k.confirmMoves, run: k.runner.Run,
+		onward: "to continue: " + commandLine(c, legacy, k.consent()...),
+		back:   "to roll back: " + shellLine(c, slices.Concat([]string{"migrate", "abort"}, legacy, k.consent())...),
+	}
+	return k.with(c.Context(), want, legacy, way)
 }
 
 // meantCommand adds to err that an unknown queue name may be a misspelled subcommand.
@@ -173,7 +182,7 @@ func meantCommand(names []string, err error) error {
 }
 
 // abort rolls back migrations.
-func (k *migrateCommand) abort(ctx context.Context, legacy []string) error {
+func (k *migrateCommand) abort(c *cobra.Command, legacy []string) error {
 	sources, err := k.app.files().read() // once: one may be stdin
 	if err != nil {
 		return err
@@ -188,8 +197,13 @@ func (k *migrateCommand) abort(ctx context.Context, legacy []string) error {
 	without := func(aborted []string) (topology.Compiled, error) {
 		return k.app.files().compileWithout(sources, aborted)
 	}
-	abort := func(ctx context.Context) error { return k.runner.Abort(ctx, without) }
-	return k.with(ctx, want, legacy, k.confirmAbort, abort)
+	way := migrateWay{
+		confirm: k.confirmAbort,
+		run:     func(ctx context.Context) error { return k.runner.Abort(ctx, without) },
+		onward:  "to continue: " + commandLine(c, legacy, k.consent()...),
+		back:    "to migrate after all: " + k.forwardLine(c, legacy),
+	}
+	return k.with(c.Context(), want, legacy, way)
 }
 
 // confirmMoves shows the migrations of a run and asks for consent. It reports false if there
@@ -236,25 +250,25 @@ func (k *migrateCommand) confirmAbort(ctx context.Context, _ *apply.Session, sta
 	return true, k.app.ask(ctx, topology.Printable(question))
 }
 
-// with calls do for the migrations of legacy, under the lock, once agree has asked the user.
-func (k *migrateCommand) with(
-	ctx context.Context, want topology.Compiled, legacy []string,
-	agree func(context.Context, *apply.Session, topology.State) (bool, error),
-	do func(context.Context) error,
-) error {
+// migrateWay is what a command does with migrations.
+type migrateWay struct {
+	// confirm shows what run does, and asks. It reports false if there is nothing to do.
+	confirm func(context.Context, *apply.Session, topology.State) (bool, error)
+	run     func(context.Context) error
+	// onward and back say how to continue after an interruption, and how to go back.
+	onward, back string
+}
+
+// with goes a way with the migrations of legacy, under the lock, once the user has agreed.
+func (k *migrateCommand) with(ctx context.Context, want topology.Compiled, legacy []string, way migrateWay) error {
 	s, err := k.app.conn.open(want)
 	if err != nil {
 		return err
 	}
 	defer s.Close()
 	k.runner.Topology, k.runner.Management, k.runner.Endpoint, k.runner.Legacy = want, s.Management, s.Endpoint, legacy
-	k.runner.Report = func(format string, args ...any) {
-		fmt.Fprintln(k.app.stdout, topology.Printable(fmt.Sprintf(format, args...)))
-	}
-	k.runner.Progress = func(messages int64) (step, finish func()) {
-		p := k.app.newProgress("moved", "messages", int(messages))
-		return p.step, p.finish
-	}
+	k.output.app = k.app
+	k.runner.Report, k.runner.Progress = k.output.report, k.output.progress
 	if k.dryRun {
 		return k.dryRunAll(ctx, s)
 	}
@@ -268,22 +282,12 @@ func (k *migrateCommand) with(
 		if err != nil {
 			return err
 		}
-		if more, err := agree(ctx, s, state); !more || err != nil {
+		if more, err := way.confirm(ctx, s, state); !more || err != nil {
 			return err
 		}
 	}
-	err = do(ctx)
-	switch {
-	case errors.Is(err, migrate.ErrVanished):
-		return &apply.UnfinishedError{Err: err}
-	case ctx.Err() != nil && k.runner.Wrote():
-		return &apply.UnfinishedError{Err: errors.New("interrupted, and no message is lost; run it again to continue")}
-	case errors.Is(err, migrate.ErrWaiting):
-		return err
-	case err != nil && k.runner.Wrote():
-		return &apply.UnfinishedError{Err: err}
-	case err != nil:
-		return err
+	if err := way.run(ctx); err != nil {
+		return k.explain(ctx, err, way)
 	}
 	switch {
 	case k.runner.Finished():
@@ -293,6 +297,23 @@ func (k *migrateCommand) with(
 		return err
 	default:
 		return k.writeStatus(ctx, s)
+	}
+}
+
+// explain returns the error of a run that did not come to its end, such that exitCode knows its
+// code.
+func (k *migrateCommand) explain(ctx context.Context, err error, way migrateWay) error {
+	switch {
+	case errors.Is(err, migrate.ErrVanished):
+		return &apply.UnfinishedError{Err: err}
+	case ctx.Err() != nil && k.runner.Wrote():
+		return &apply.UnfinishedError{Err: k.interrupted(ctx, err, way)}
+	case errors.Is(err, migrate.ErrWaiting):
+		return err
+	case k.runner.Wrote():
+		return &apply.UnfinishedError{Err: err}
+	default:
+		return err
 	}
 }
 
@@ -317,7 +338,7 @@ func (k *migrateCommand) preview(ctx context.Context, s *apply.Session) ([]migra
 	if k.app.output == "markdown" {
 		return list, migrate.WritePages(k.app.stdout, k.runner.Topology, list)
 	}
-	return list, migrate.WritePreviews(k.app.stdout, list)
+	return list, k.runner.WritePreviews(k.app.stdout, list)
 }
 
 // status writes the progress of each migration.

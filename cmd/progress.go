@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/schollz/progressbar/v3"
+
+	"github.com/dlxctl/dlxctl/internal/text"
 )
 
 const (
@@ -14,6 +16,8 @@ const (
 	quiet = 2 * time.Second
 	// lineEvery is the time between two progress lines in a log.
 	lineEvery = 10 * time.Second
+	// paceOver is the time over which the speed is measured.
+	paceOver = 10 * time.Second
 )
 
 // progress shows, on stderr, the progress of a task that takes more than a few seconds:
@@ -22,24 +26,39 @@ type progress struct {
 	w     io.Writer
 	verb  string // such as "applied"
 	noun  string // such as "changes"
-	total int
+	rated bool   // also shows the speed, and in a log the remaining time
 
-	mu   sync.Mutex
-	done int
-	bar  *progressbar.ProgressBar
+	mu    sync.Mutex // guards the two numbers
+	total int
+	done  int
+
+	draw  sync.Mutex // guards the terminal, and the fields below
+	bar   *progressbar.ProgressBar
+	shown bool // something was printed
+	pace  pace
+
 	stop chan struct{}
 	over sync.WaitGroup
 }
 
 // newProgress shows the progress of a task with total steps. finish must be called.
 func (a *app) newProgress(verb, noun string, total int) *progress {
-	p := &progress{w: a.stderr, verb: verb, noun: noun, total: total, stop: make(chan struct{})}
+	return a.startProgress(&progress{verb: verb, noun: noun, total: total})
+}
+
+// newMessageProgress is newProgress for messages that are moved; it also shows how many a second.
+func (a *app) newMessageProgress(verb string, total int) *progress {
+	return a.startProgress(&progress{verb: verb, noun: "messages", total: total, rated: true})
+}
+
+func (a *app) startProgress(p *progress) *progress {
+	p.w, p.stop = a.stderr, make(chan struct{})
 	every := lineEvery
 	if terminal(a.stderr) && !a.dumb() {
 		every = 100 * time.Millisecond
-		p.bar = progressbar.NewOptions(total, progressbar.OptionSetWriter(a.stderr), progressbar.OptionSetDescription(verb),
-			progressbar.OptionShowCount(), progressbar.OptionSetPredictTime(false),
-			progressbar.OptionSetWidth(30), progressbar.OptionClearOnFinish())
+		p.bar = progressbar.NewOptions(p.total, progressbar.OptionSetWriter(a.stderr),
+			progressbar.OptionSetDescription(p.verb), progressbar.OptionSetPredictTime(false),
+			progressbar.OptionSetWidth(10), progressbar.OptionClearOnFinish())
 	}
 	p.over.Go(func() { p.show(every) })
 	return p
@@ -65,6 +84,16 @@ func (p *progress) finish() {
 	p.over.Wait()
 }
 
+// above calls write, which prints lines on the terminal, while the bar is hidden.
+func (p *progress) above(write func()) {
+	p.draw.Lock()
+	defer p.draw.Unlock()
+	if p.bar != nil && p.shown {
+		_ = p.bar.Clear() // a terminal that is gone needs no cleanup
+	}
+	write()
+}
+
 // sofar returns the number of steps that are done, and of all: there may be more steps
 // than expected.
 func (p *progress) sofar() (done, total int) {
@@ -74,46 +103,110 @@ func (p *progress) sofar() (done, total int) {
 	return p.done, p.total
 }
 
-// line writes the progress as a line of a log.
-func (p *progress) line() {
-	done, total := p.sofar()
-	fmt.Fprintf(p.w, "%s %d of %d %s\n", p.verb, done, total, p.noun)
+// describe returns the progress as a line: "moved 19,414 of 50,000 messages, 9,700/s, 3s left".
+func (p *progress) describe(done, total int) string {
+	line := fmt.Sprintf("%s %s of %s %s", p.verb, text.Grouped(int64(done)), text.Grouped(int64(total)), p.noun)
+	if p.rated && done < total {
+		if speed := p.pace.speed(); speed >= 1 {
+			line += fmt.Sprintf(", %s/s", text.Grouped(int64(speed)))
+		}
+	}
+	if p.rated || p.bar != nil {
+		line += left(p.pace.speed(), total-done)
+	}
+	return line
 }
 
-// left returns how long the remaining steps will take at the same speed, as text. It is
-// empty as long as that is unknown.
-func left(passed time.Duration, done, total int) string {
-	if done <= 0 || done >= total {
+// left returns how long the remaining steps will take at that many a second, as text. It is
+// empty if that is unknown.
+func left(speed float64, steps int) string {
+	if speed <= 0 || steps <= 0 {
 		return ""
 	}
-	rest := time.Duration(float64(passed) / float64(done) * float64(total-done))
+	rest := time.Duration(float64(steps) / speed * float64(time.Second))
 	return fmt.Sprintf(", %s left", max(rest.Round(time.Second), time.Second))
 }
 
 func (p *progress) show(every time.Duration) {
-	began := time.Now()
+	p.pace.note(0)
 	timer := time.NewTimer(quiet)
 	defer timer.Stop()
-	for said := false; ; said = true {
+	for printed := -1; ; {
 		select {
 		case <-timer.C:
 		case <-p.stop:
-			switch {
-			case said && p.bar != nil:
-				_ = p.bar.Clear() // a terminal that is gone needs no cleanup
-			case said:
-				p.line() // the last line of a log shows all that was done
-			}
+			p.last(printed)
 			return
 		}
-		done, total := p.sofar()
-		if p.bar != nil {
-			p.bar.ChangeMax(total)
-			p.bar.Describe(p.verb + left(time.Since(began), done, total))
-			_ = p.bar.Set(done)
-		} else {
-			p.line()
-		}
+		printed = p.refresh(printed)
 		timer.Reset(every)
 	}
+}
+
+// refresh draws the bar, or prints a line. printed is the number of steps on the line before;
+// refresh returns that on the new one.
+func (p *progress) refresh(printed int) int {
+	p.draw.Lock()
+	defer p.draw.Unlock()
+	done, total := p.sofar()
+	p.pace.note(done)
+	switch {
+	case p.bar != nil:
+		p.shown = true
+		p.bar.ChangeMax(total)
+		p.bar.Describe(p.describe(done, total))
+		_ = p.bar.Set(done)
+	case done == 0, done == total && done == printed:
+		// A log needs no line that says nothing.
+	default:
+		p.shown = true
+		fmt.Fprintln(p.w, p.describe(done, total))
+		return done
+	}
+	return printed
+}
+
+// last ends the output: the bar disappears, and the last line of a log shows all that was done.
+func (p *progress) last(printed int) {
+	p.draw.Lock()
+	defer p.draw.Unlock()
+	done, total := p.sofar()
+	switch {
+	case p.shown && p.bar != nil:
+		_ = p.bar.Clear() // a terminal that is gone needs no cleanup
+	case p.shown && done != printed:
+		p.pace = pace{}
+		fmt.Fprintln(p.w, p.describe(done, total))
+	}
+}
+
+// pace measures the speed of the last seconds: a task waits at times, and its parts differ.
+type pace struct{ seen []paceMark }
+
+// paceMark is how many steps were done at a time.
+type paceMark struct {
+	at   time.Time
+	done int
+}
+
+// note notes how many steps are done now.
+func (p *pace) note(done int) {
+	now := time.Now()
+	p.seen = append(p.seen, paceMark{now, done})
+	for len(p.seen) > 2 && now.Sub(p.seen[1].at) >= paceOver {
+		p.seen = p.seen[1:]
+	}
+}
+
+// speed returns how many steps are done in a second. Zero: none, or it is not known yet.
+func (p *pace) speed() float64 {
+	if len(p.seen) < 2 {
+		return 0
+	}
+	first, last := p.seen[0], p.seen[len(p.seen)-1]
+	passed := last.at.Sub(first.at)
+	if passed <= 0 {
+		return 0
+	}
+	return float64(last.done-first.done) / passed.Seconds()
 }

@@ -12,17 +12,27 @@ func TestProgressInALog(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		lasts time.Duration
+		every time.Duration
 		total int
+		rated bool
 		want  string
 	}{
-		"short": {time.Second, 20, ""},
+		"short": {time.Second, 999 * time.Millisecond, 20, false, ""},
 		"long": {
-			15 * time.Second, 20,
+			15 * time.Second, 999 * time.Millisecond, 20, false,
 			"applied 2 of 20 changes\napplied 12 of 20 changes\napplied 16 of 20 changes\n",
 		},
 		"more than expected": {
-			15 * time.Second, 5,
+			15 * time.Second, 999 * time.Millisecond, 5, false,
 			"applied 2 of 5 changes\napplied 12 of 12 changes\napplied 16 of 16 changes\n",
+		},
+		"nothing is done for long": {
+			19 * time.Second, 15 * time.Second, 2, false, "applied 1 of 2 changes\napplied 2 of 2 changes\n",
+		},
+		"messages": {
+			20 * time.Second, 999 * time.Microsecond, 50_000, true,
+			"moved 2,002 of 50,000 messages, 1,001/s, 48s left\nmoved 12,012 of 50,000 messages, 1,001/s, 38s left\n" +
+				"moved 20,021 of 50,000 messages\n",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -30,10 +40,15 @@ func TestProgressInALog(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var out bytes.Buffer
 				a := app{stderr: &out}
-				p := a.newProgress("applied", "changes", tc.total)
+				var p *progress
+				if tc.rated {
+					p = a.newMessageProgress("moved", tc.total)
+				} else {
+					p = a.newProgress("applied", "changes", tc.total)
+				}
 				for end := time.Now().Add(tc.lasts); time.Now().Before(end); {
 					synctest.Wait()
-					timer := time.NewTimer(999 * time.Millisecond)
+					timer := time.NewTimer(tc.every)
 					<-timer.C
 					p.step()
 				}
@@ -46,22 +61,60 @@ func TestProgressInALog(t *testing.T) {
 	}
 }
 
-// The bar shows the remaining time, once it can be estimated.
+// A log gets one line for the end, however long the task then waits.
+func TestProgressSaysTheEndOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		a := app{stderr: &out}
+		p := a.newMessageProgress("moved", 50_000)
+		p.set(50_000)
+		<-time.After(time.Minute)
+		p.finish()
+		if want := "moved 50,000 of 50,000 messages\n"; out.String() != want {
+			t.Errorf("it prints %q, not %q", out.String(), want)
+		}
+	})
+}
+
+// The line shows the remaining time, once it can be estimated.
 func TestTimeLeft(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
-		passed      time.Duration
-		done, total int
-		want        string
+		speed float64
+		steps int
+		want  string
 	}{
-		{2 * time.Second, 0, 10, ""},
-		{2 * time.Second, 1, 10, ", 18s left"},
-		{time.Minute, 30, 31, ", 2s left"},
-		{time.Second, 99, 100, ", 1s left"},
-		{2 * time.Second, 10, 10, ""},
+		{0, 10, ""},
+		{.5, 9, ", 18s left"},
+		{.5, 1, ", 2s left"},
+		{100, 1, ", 1s left"},
+		{5, 0, ""},
 	} {
-		if got := left(tc.passed, tc.done, tc.total); got != tc.want {
-			t.Errorf("after %s, %d of %d: %q, not %q", tc.passed, tc.done, tc.total, got, tc.want)
+		if got := left(tc.speed, tc.steps); got != tc.want {
+			t.Errorf("%d steps at %g a second: %q, not %q", tc.steps, tc.speed, got, tc.want)
 		}
 	}
+}
+
+// The speed is that of the last seconds, not of the whole task.
+func TestPace(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var p pace
+		done := 0
+		for range 60 { // a minute in which nothing is done
+			p.note(done)
+			<-time.After(time.Second)
+		}
+		for range 12 {
+			p.note(done)
+			<-time.After(time.Second)
+			done += 500
+		}
+		p.note(done)
+		if got := p.speed(); got != 500 {
+			t.Errorf("the speed is %g, not 500", got)
+		}
+	})
 }

@@ -21,7 +21,7 @@ import (
 // that wait in a tier return there too. What migrate created is deleted when it is proved
 // empty. A queue that holds dead letters stays, and the error names it.
 func (r *Runner) Abort(ctx context.Context, without func(legacy []string) (topology.Compiled, error)) error {
-	r.overrides = map[string]int{}
+	r.prepareRun()
 	state, err := r.Management.Inspect(ctx)
 	if err != nil {
 		return err
@@ -120,8 +120,8 @@ func (r *Runner) returnMessages(ctx context.Context, m Move) error {
 		return err
 	}
 	// A drain in the other direction: from the successor.
-	reverse := Move{Topology: m.Topology, Legacy: m.New}
-	h := m.newMover()
+	reverse := Move{Topology: m.Topology, Legacy: m.New, New: m.Legacy}
+	h := r.startMover(reverse)
 	h.to = m.legacyEnd()
 	if waiting := state.Usage[m.New].Ready; r.Progress != nil && waiting > 0 {
 		step, finish := r.Progress(waiting)
@@ -134,7 +134,7 @@ func (r *Runner) returnMessages(ctx context.Context, m Move) error {
 	}
 	switch {
 	case errors.Is(err, errStuck):
-		return h.stuck(Move{Legacy: m.New, New: m.Legacy})
+		return h.stuck(reverse)
 	case errors.Is(err, errComing):
 		return fmt.Errorf("%w: a publisher still sends to the queue %s by its name; stop it and run abort again",
 			ErrWaiting, m.New)

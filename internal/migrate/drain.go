@@ -78,6 +78,11 @@ func (r *Runner) drain(ctx context.Context, m Move, h *mover, limits drainLimits
 			first = backlog
 		}
 		why, closed := errors.AsType[*amqp.ClosedError](err)
+		if closed && r.DrainNow {
+			// A consumer of the legacy queue may get what was in flight, and migrate then does not
+			// see that it was delivered before.
+			h.doubled += min(prefetch, h.taken.Load())
+		}
 		switch {
 		case errors.Is(err, relay.ErrAgain):
 			tries = 0

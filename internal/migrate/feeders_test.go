@@ -37,7 +37,7 @@ func (s *stage) homeMade(t *testing.T, typ string, ttl time.Duration, chain ...s
 func (s *stage) ahead(t *testing.T) string {
 	t.Helper()
 	var out strings.Builder
-	if err := migrate.WritePreviews(&out, migrate.Previews(s.want, s.inspect(t), nil)); err != nil {
+	if err := s.runner(t).WritePreviews(&out, migrate.Previews(s.want, s.inspect(t), nil)); err != nil {
 		t.Fatal(err)
 	}
 	return out.String()

@@ -77,7 +77,7 @@ func (r *Runner) progress(ctx context.Context, moves []Move) (step, finish func(
 
 // finishMove drains one legacy queue and deletes it.
 func (r *Runner) finishMove(ctx context.Context, m Move, step func()) error {
-	h := m.newMover()
+	h := r.startMover(m)
 	h.step = step
 	state, err := r.waitForConsumers(ctx, m)
 	if err != nil {
@@ -90,10 +90,10 @@ func (r *Runner) finishMove(ctx context.Context, m Move, step func()) error {
 		if err != nil {
 			return err
 		}
+		suspect := h.sinceUnbound(r.takeRebound(m) || again)
 		moved, err := r.drainLegacy(ctx, m, h, policy.FullAt(state, m.New))
-		if again && moved > 0 {
-			h.doubled += moved
-			r.say("drain: up to %s of these are doubled, because %s was bound again", text.Count(moved, "message"), m.Legacy)
+		if suspect != nil {
+			r.reportRebound(m, h, *suspect+moved)
 		}
 		inUse := errors.Is(err, broker.ErrInUse)
 		switch {
@@ -160,8 +160,13 @@ func (r *Runner) drainEnded(ctx context.Context, m Move, h *mover, err error) er
 func (r *Runner) drainLegacy(ctx context.Context, m Move, h *mover, fullAt int64) (moved int64, err error) {
 	limits := drainLimits{idle: r.Idle, wait: r.Wait, stuck: max(r.Wait, leastStuck), fullAt: fullAt}
 	limits.bound = func(ctx context.Context) bool {
+		before := h.moved.Load()
 		state, err := r.Management.Inspect(ctx)
-		return err == nil && len(m.find(state).onLegacy) > 0
+		bound := err == nil && len(m.find(state).onLegacy) > 0
+		if err == nil && !bound {
+			h.unbound.Store(before)
+		}
+		return bound
 	}
 	if r.Until == Drain {
 		limits.idle, limits.wait = time.Second, 0
@@ -188,7 +193,7 @@ func (r *Runner) reportMoved(m Move, h *mover, moved, backlog int64) {
 			text.Count(n, "message"), m.Legacy, m.New)
 	}
 	if h.again > 0 {
-		r.say("drain: %s had been delivered before and may be doubled if a run was killed: %s",
+		r.say("drain: %s had been delivered before; they are doubled if migrate was killed or lost its connection while they were in flight, and else not: %s",
 			text.Count(h.again, "message"), listIDs(h.ids, h.again))
 		h.doubled += h.again
 		h.again, h.ids = 0, nil
@@ -202,6 +207,38 @@ func (r *Runner) reportMoved(m Move, h *mover, moved, backlog int64) {
 		r.say("drain: %s lost the x-death header that the broker had added: with it the headers were larger than the broker accepts",
 			text.Count(n, "message"))
 		h.shortened = 0
+	}
+}
+
+// takeRebound reports whether a cutover of this run has found that the legacy queue was bound
+// again, and forgets it.
+func (r *Runner) takeRebound(m Move) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	again := r.rebound[m.Legacy]
+	delete(r.rebound, m.Legacy)
+	return again
+}
+
+// sinceUnbound returns how many messages were moved since the legacy queue was last seen
+// without bindings. Nil: it has none now, and had none.
+func (h *mover) sinceUnbound(again bool) *int64 {
+	moved := h.moved.Load()
+	if !again {
+		h.unbound.Store(moved) // the broker was read before this, and nothing was moved since
+		return nil
+	}
+	n := moved - h.unbound.Load()
+	return &n
+}
+
+// reportRebound reports how many messages may have come to both queues, because the legacy queue
+// was bound again: all that were moved since it was last seen without bindings.
+func (r *Runner) reportRebound(m Move, h *mover, n int64) {
+	h.unbound.Store(h.moved.Load())
+	if n > 0 {
+		h.doubled += n
+		r.say("drain: up to %s of these are doubled, because %s was bound again", text.Count(n, "message"), m.Legacy)
 	}
 }
 

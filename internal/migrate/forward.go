@@ -78,15 +78,19 @@ func (r *Runner) retireForwarder(ctx context.Context, m Move) error {
 		r.say("retire: %s forwards to %s; a message came to it %s ago", m.Legacy, m.New, quiet.Round(time.Second))
 		return nil
 	}
-	if _, err := r.repairCutover(ctx, m, state); err != nil {
+	again, err := r.repairCutover(ctx, m, state)
+	if err != nil {
 		return err
 	}
 	r.say("retire: %s forwards to %s; waiting %s to see whether a message still comes to it", m.Legacy, m.New, r.Idle)
-	h := m.newMover()
+	h := r.startMover(m)
 	retired, err := r.watchForwarder(ctx, m, h, state)
 	if err == nil && retired {
 		if state, err = r.Management.Inspect(ctx); err != nil {
 			return err
+		}
+		if r.takeRebound(m) || again {
+			h.doubled = h.moved.Load() // all of them may have come to the successor too
 		}
 		return r.cleanUp(ctx, m, h, state)
 	}

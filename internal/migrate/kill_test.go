@@ -9,6 +9,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -252,35 +254,131 @@ func (s *stage) tidy(t *testing.T) {
 	}
 }
 
-// Interrupted while it waits, it says so, and goes on when it is run again.
+// Interrupted in the middle of the drain, twice, it says truly what is moved and what is left, and
+// the command that it prints continues. The second run writes nothing but the messages it moves.
 func TestMigrateInterrupted(t *testing.T) {
 	t.Parallel()
 	dlxctl := brokertest.Program(t)
 	s := newStage(t, "classic", nil)
-	c, said := s.command(t, dlxctl, "--yes", "--settle", "10ms", "--idle", "1m")
-	c.Stdout = nil
-	out, err := c.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
+	const n = 15_000
+	s.fill(t, n, 10)
+	if c, said := s.command(t, dlxctl, "--yes", "--settle", "10ms", "--until", "cutover"); c.Run() != nil {
+		t.Fatalf("the cutover:\n%s", said)
 	}
+	moved := 0
+	for range 2 {
+		c, said := s.command(t, dlxctl, "--yes", "--settle", "10ms", "--idle", "30s")
+		if err := c.Start(); err != nil {
+			t.Fatal(err)
+		}
+		before := moved
+		brokertest.Eventually(t, "the drain to begin", func() bool { return s.ready(t, "new") > before })
+		if err := c.Process.Signal(syscall.SIGINT); err != nil {
+			t.Fatal(err)
+		}
+		_ = c.Wait() // the code tells
+		if code := c.ProcessState.ExitCode(); code != 4 {
+			t.Fatalf("it exits with %d:\n%s", code, said)
+		}
+		match := regexp.MustCompile(`(?m)^dlxctl: interrupted, and no message is lost
+old -> new: new messages go to new; this run moved ([\d,]+) messages to new, and ([\d,]+) are left in old
+to continue: dlxctl migrate --idle 30s --settle 10ms --yes -f \S+
+to roll back: dlxctl migrate abort --yes -f \S+$`).FindStringSubmatch(said.String())
+		if match == nil {
+			t.Fatalf("it says:\n%s", said)
+		}
+		moved += number(t, match[1])
+		if left := number(t, match[2]); moved+left != n || s.ready(t, "new") != moved || s.ready(t, "old") != left {
+			t.Errorf("it says that %s are moved and %s left; in all %d are moved; new has %d, old %d",
+				match[1], match[2], moved, s.ready(t, "new"), s.ready(t, "old"))
+		}
+	}
+	// A run that is killed cannot say anything; the next one says how many it may have doubled.
+	c, _ := s.command(t, dlxctl, "--yes", "--idle", "30s")
 	if err := c.Start(); err != nil {
 		t.Fatal(err)
 	}
-	for lines := bufio.NewScanner(out); lines.Scan(); {
-		if strings.HasPrefix(lines.Text(), "drain: moving") {
-			if err := c.Process.Signal(syscall.SIGINT); err != nil {
-				t.Fatal(err)
-			}
-		}
+	brokertest.Eventually(t, "the drain to go on", func() bool { return s.ready(t, "new") > moved })
+	_ = c.Process.Kill() // it runs: it waits for --idle at least
+	_ = c.Wait()         // it was killed
+	c, said := s.command(t, dlxctl, "--yes", "--idle", "1s", "--lock-timeout", "20s")
+	if c.Run() != nil || s.exists(t, "old") {
+		t.Fatalf("the last run:\n%s", said)
+	}
+	twice, done := s.ready(t, "new")-n, doneLine(t, said.String())
+	if twice < 0 || twice > done.doubled || done.doubled > 1000 {
+		t.Errorf("new has %d messages more than there were; the last run says:\n%s", twice, said)
+	}
+	t.Logf("%d messages were moved before the kill, then %d; %d are doubled, at most %d, it says", moved, done.moved,
+		twice, done.doubled)
+}
+
+// An abort that is interrupted says the same of the messages that it moved back.
+func TestAbortInterrupted(t *testing.T) {
+	t.Parallel()
+	dlxctl := brokertest.Program(t)
+	s := newStage(t, "classic", nil)
+	if c, said := s.command(t, dlxctl, "--yes", "--settle", "10ms", "--until", "cutover"); c.Run() != nil {
+		t.Fatalf("the cutover:\n%s", said)
+	}
+	const n = 10_000
+	brokertest.Fill(t, s.target.Confirming(t), "", "new", n, 10)
+	c, said := s.command(t, dlxctl, "abort", "old", "--yes", "--settle", "10ms")
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	brokertest.Eventually(t, "the drain to begin", func() bool { return s.ready(t, "old") > 0 })
+	if err := c.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
 	}
 	_ = c.Wait() // the code tells
-	if code := c.ProcessState.ExitCode(); code != 4 ||
-		!strings.Contains(said.String(), "dlxctl: interrupted, and no message is lost; run it again to continue") {
-		t.Errorf("it exits with %d:\n%s", code, said)
+	match := regexp.MustCompile(`(?m)^dlxctl: interrupted, and no message is lost
+old <- new: new messages go to old; this run moved ([\d,]+) messages to old, and ([\d,]+) (?:is|are) left in new
+to continue: dlxctl migrate abort old --settle 10ms --yes -f \S+
+to migrate after all: dlxctl migrate old --yes -f \S+$`).FindStringSubmatch(said.String())
+	if code := c.ProcessState.ExitCode(); code != 4 || match == nil {
+		t.Fatalf("it exits with %d:\n%s", code, said)
 	}
-	if c, said := s.command(t, dlxctl, "--yes", "--idle", "1s"); c.Run() != nil || s.exists(t, "old") {
-		t.Errorf("the next run:\n%s", said)
+	moved, left := number(t, match[1]), number(t, match[2])
+	if moved+left != n || s.ready(t, "old") != moved || s.ready(t, "new") != left {
+		t.Errorf("it says that %d are moved and %d left; old has %d, new %d", moved, left,
+			s.ready(t, "old"), s.ready(t, "new"))
 	}
+}
+
+// ready returns how many messages are ready in a queue.
+func (s *stage) ready(t *testing.T, queue string) int {
+	t.Helper()
+	q, err := s.target.Channel(t).QueueDeclarePassive(queue, true, false, false, false, nil)
+	if err != nil {
+		return 0 // it does not exist yet
+	}
+	return q.Messages
+}
+
+// number parses a number with commas between thousands.
+func number(t *testing.T, digits string) int {
+	t.Helper()
+	n, err := strconv.Atoi(strings.ReplaceAll(digits, ",", ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// done is what the last line of a run says.
+type done struct{ moved, doubled int }
+
+// doneLine reads the last line of a run that moved old to new.
+func doneLine(t *testing.T, said string) done {
+	t.Helper()
+	match := regexp.MustCompile(
+		`(?m)^done: old is now new; this run moved ([\d,]+) messages?, (?:at most )?([\d,]+) doubled, [\dms]+$`,
+	).FindStringSubmatch(said)
+	if match == nil {
+		t.Fatalf("it does not say that it is done:\n%s", said)
+	}
+	return done{number(t, match[1]), number(t, match[2])}
 }
 
 // killAt runs the program, passes each line that it prints to log, and kills it at the first line

@@ -23,7 +23,8 @@ type mover struct {
 	ids       []string               // the message-ids of the first of those
 	shortened int64                  // how many lost the history that made their headers too large
 	malformed int64                  // how many had a history that RabbitMQ did not write
-	doubled   int64                  // how many may have been doubled, in all
+	doubled   int64                  // how many may have been doubled, at most, in all
+	unbound   atomic.Int64           // how many were moved before the queue was last seen without bindings
 	deleted   bool                   // migrate has deleted the queue
 	refused   atomic.Pointer[string] // why the broker last refused a message
 	last      atomic.Int64           // when a message was last moved, in milliseconds of Unix time

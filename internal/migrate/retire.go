@@ -3,10 +3,12 @@ package migrate
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
 	"github.com/dlxctl/dlxctl/internal/broker"
+	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -77,11 +79,21 @@ func (r *Runner) cleanUp(ctx context.Context, m Move, h *mover, state topology.S
 	if !h.deleted {
 		return r.vanished(m, h)
 	}
-	doubled := "0 doubled"
-	if h.doubled > 0 {
-		doubled = "at most " + grouped(h.doubled) + " doubled"
-	}
-	r.say("done: %s is now %s; this run moved %s, %s, %s",
-		m.Legacy, m.New, grouped(h.moved.Load()), doubled, time.Since(r.began).Round(time.Second))
+	r.say("done: %s is now %s; this run moved %s", m.Legacy, m.New, h.account(time.Since(r.began)))
 	return nil
+}
+
+// account returns what a mover has moved in a time, and how many messages it may have doubled.
+//
+// A copy exists twice in one of three cases: the message was in flight when a drain was killed or
+// lost its connection (it is then delivered again, and the broker says so), another program bound
+// the legacy queue after the cutover, or both. A message to which none applies was moved once.
+func (h *mover) account(took time.Duration) string {
+	moved := h.moved.Load()
+	doubled := "0 doubled"
+	if n := min(h.doubled, moved); n > 0 {
+		doubled = "at most " + text.Grouped(n) + " doubled"
+	}
+	return fmt.Sprintf("%s %s, %s, %s", text.Grouped(moved), text.Plural(moved, "message"), doubled,
+		took.Round(time.Second))
 }

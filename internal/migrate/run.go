@@ -62,13 +62,48 @@ type Runner struct {
 	finished  bool // Run has moved all queues to their end, and at least one
 	// seen are the legacy queues as they were last seen, by name.
 	seen map[string]lastSeen
+	// rebound are the legacy queues that were bound again since their cutover, until a drain
+	// has counted the messages that came to both queues.
+	rebound map[string]bool
+	// movers are the movers of this run, by the queues from which and to which they move.
+	movers map[[2]string]*mover
 }
 
-// Wrote reports whether anything was written.
+// Wrote reports whether anything was written, or a message moved.
 func (r *Runner) Wrote() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	for _, h := range r.movers {
+		if h.moved.Load() > 0 {
+			return true
+		}
+	}
 	return r.wrote
+}
+
+// prepareRun forgets what an earlier run of the same Runner has seen.
+func (r *Runner) prepareRun() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.switches, r.overrides, r.seen = map[string]switchSeen{}, map[string]int{}, map[string]lastSeen{}
+	r.rebound, r.movers = map[string]bool{}, map[[2]string]*mover{}
+	r.began = time.Now()
+}
+
+// startMover returns the mover of a move, which Interrupted then knows.
+func (r *Runner) startMover(m Move) *mover {
+	h := m.newMover()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.movers[[2]string{m.Legacy, m.New}] = h
+	return h
+}
+
+// moverOf returns the mover of this run from a queue to another. Nil: there is none.
+func (r *Runner) moverOf(from, to string) *mover {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.movers[[2]string{from, to}]
 }
 
 // Finished reports whether Run has moved all queues to their end, and at least one.
@@ -117,8 +152,7 @@ func (r *Runner) check(ctx context.Context, retires bool) (state topology.State,
 // and run again. Its errors wrap ErrRefused or ErrWaiting where they apply. No goroutine
 // outlives it.
 func (r *Runner) Run(ctx context.Context) error {
-	r.switches, r.overrides, r.seen = map[string]switchSeen{}, map[string]int{}, map[string]lastSeen{}
-	r.began = time.Now()
+	r.prepareRun()
 	state, moves, forwarders, err := r.check(ctx, r.retires())
 	if err != nil || r.Until == Check {
 		return err

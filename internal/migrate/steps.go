@@ -72,6 +72,7 @@ func (r *Runner) nextStep(m Move, state topology.State) (cutoverStep, error) {
 	}
 	step := m.next(state, now.bound)
 	if step.Doubled {
+		r.rebound[m.Legacy] = true
 		since := "some time ago"
 		if !before.at.IsZero() {
 			since = "after " + clock(before.at)

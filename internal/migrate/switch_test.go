@@ -191,6 +191,11 @@ func TestAServiceBindsAgain(t *testing.T) {
 			if doubled > 0 && !strings.Contains(said.String(), "the legacy queue old was bound again") {
 				t.Errorf("%d messages doubled, and it does not say why:\n%s", doubled, &said)
 			}
+			most := doneLine(t, said.String()).doubled
+			if doubled > most {
+				t.Errorf("%d messages doubled, and it says %d at most:\n%s", doubled, most, &said)
+			}
+			t.Logf("%d published, %d doubled, at most %d, it says", len(confirmed), doubled, most)
 			s.tidy(t)
 		})
 	}

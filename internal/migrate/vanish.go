@@ -3,7 +3,6 @@ package migrate
 import (
 	"errors"
 	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/dlxctl/dlxctl/internal/text"
@@ -55,13 +54,4 @@ func (r *Runner) vanished(m Move, h *mover) error {
 	}
 	r.say("retire: %s", what)
 	return nil
-}
-
-// grouped returns 50,000 for 50000.
-func grouped(n int64) string {
-	digits := strconv.FormatInt(n, 10)
-	for i := len(digits) - 3; i > 0 && digits[i-1] != '-'; i -= 3 {
-		digits = digits[:i] + "," + digits[i:]
-	}
-	return digits
 }

@@ -13,51 +13,78 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// WritePreviews writes previews for a person to read.
-func WritePreviews(w io.Writer, list []Preview) error {
+// WritePreviews writes previews for a person to read: the steps that Run takes with these options,
+// and what they mean for the messages.
+func (r *Runner) WritePreviews(w io.Writer, list []Preview) error {
 	var b strings.Builder
-	line := func(format string, args ...any) {
-		b.WriteString(topology.Printable(fmt.Sprintf(format, args...)) + "\n")
-	}
 	for _, o := range list {
-		line("%s", o.Status)
-		if o.Made > 0 {
-			line("  prepare  %s to create: the successor and its retry queues", text.Count(o.Made, "object"))
-		}
-		if o.Stage == Prepare || o.Stage == Cutover {
-			from := ""
-			if len(o.Sources) > 0 {
-				from = " from " + strings.Join(o.Sources, ", ")
-			}
-			line("  cutover  %s%s, all rerouted at one moment", text.Count(o.Bindings, "binding"), from)
-			for _, added := range o.Added {
-				line("           added, as the file says: %s", added)
-			}
-			for _, kept := range o.Kept {
-				line("           kept, as drift: %s", kept)
-			}
-		}
-		line("  drain    %s to move, when the legacy queue has no consumers", text.Count(o.Ready+o.Unacknowledged, "message"))
-		line("  retire   %s is deleted once it is proved empty and no message arrives", o.Legacy)
-		if o.ByName != "" {
-			line("  by name  %s", o.ByName)
-		}
-		for _, n := range o.Notes {
-			word := "note"
-			if n.Decide {
-				word = "decide"
-			}
-			line("  %-7s  %s", word, n.Text)
-		}
-		for _, r := range o.Reasons {
-			line("  refused  %s", r)
+		for _, line := range r.previewLines(o) {
+			b.WriteString(topology.Printable(line) + "\n")
 		}
 	}
 	if len(list) == 0 {
-		line("%s", none)
+		b.WriteString(none + "\n")
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// previewLines returns the lines of one preview.
+func (r *Runner) previewLines(o Preview) []string {
+	lines := []string{o.Status.String()}
+	line := func(word, format string, args ...any) {
+		lines = append(lines, fmt.Sprintf("  %-7s  %s", word, fmt.Sprintf(format, args...)))
+	}
+	ends := slices.Index(Stages(), r.Until) // -1 without Until: no stage is left out
+	within := func(stage Stage) bool { return ends <= 0 || slices.Index(Stages(), stage) <= ends }
+	if o.Made > 0 {
+		line("prepare", "%s to create: the successor and its retry queues", text.Count(o.Made, "object"))
+	}
+	if (o.Stage == Prepare || o.Stage == Cutover) && within(Cutover) {
+		from := ""
+		if len(o.Sources) > 0 {
+			from = " from " + strings.Join(o.Sources, ", ")
+		}
+		line("cutover", "%s%s, all rerouted at one moment", text.Count(o.Bindings, "binding"), from)
+		for _, added := range o.Added {
+			line("", "added, as the file says: %s", added)
+		}
+		for _, kept := range o.Kept {
+			line("", "kept, as drift: %s", kept)
+		}
+	}
+	if within(Drain) {
+		when := "once " + o.Legacy + " has no consumers"
+		if r.DrainNow {
+			when = "while " + o.Legacy + " has consumers too"
+		}
+		line("drain", "%s to move, %s; each stays in %s until its copy in %s is confirmed",
+			text.Count(o.Ready+o.Unacknowledged, "message"), when, o.Legacy, o.New)
+	}
+	switch {
+	case within(Retire):
+		line("retire", "%s is deleted, once it is proved empty, no message has arrived for %s, and no queue can "+
+			"dead-letter to it", o.Legacy, r.Idle)
+		if r.Forward {
+			line("", "if messages still arrive, it stays and forwards them to %s, at most once", o.New)
+		}
+	default:
+		line("stop", "after the stage %s: %s stays", r.Until, o.Legacy)
+	}
+	if o.ByName != "" {
+		line("by name", "%s", o.ByName)
+	}
+	for _, n := range o.Notes {
+		word := "note"
+		if n.Decide {
+			word = "decide"
+		}
+		line(word, "%s", n.Text)
+	}
+	for _, reason := range o.Reasons {
+		line("refused", "%s", reason)
+	}
+	return lines
 }
 
 // none says that there is nothing to migrate.

@@ -33,6 +33,15 @@ func Plural[T ~int | ~int64](n T, noun string) string {
 	return noun + "s"
 }
 
+// Grouped returns a number with commas between thousands: "50,000".
+func Grouped(n int64) string {
+	digits := strconv.FormatInt(n, 10)
+	for i := len(digits) - 3; i > 0 && digits[i-1] != '-'; i -= 3 {
+		digits = digits[:i] + "," + digits[i:]
+	}
+	return digits
+}
+
 // Choose returns one if n is 1, else many: Choose(n, "is", "are").
 func Choose[T ~int | ~int64](n T, one, many string) string {
 	if n == 1 {

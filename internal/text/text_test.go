@@ -23,6 +23,17 @@ func TestCount(t *testing.T) {
 	}
 }
 
+func TestGrouped(t *testing.T) {
+	t.Parallel()
+	for n, want := range map[int64]string{
+		0: "0", 7: "7", 999: "999", 1000: "1,000", 50_000: "50,000", 1_234_567: "1,234,567", -100: "-100", -1000: "-1,000",
+	} {
+		if got := text.Grouped(n); got != want {
+			t.Errorf("%d is %q, not %q", n, got, want)
+		}
+	}
+}
+
 func TestShellQuote(t *testing.T) {
 	t.Parallel()
 	for in, want := range map[string]string{

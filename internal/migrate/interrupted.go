@@ -1,0 +1,111 @@
+package migrate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/dlxctl/dlxctl/internal/broker"
+	"github.com/dlxctl/dlxctl/internal/broker/amqp"
+	"github.com/dlxctl/dlxctl/internal/relay"
+	"github.com/dlxctl/dlxctl/internal/text"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// Interrupted reads from the broker how far the migrations of an interrupted run are, and returns
+// a line for each. cause is the error of Run or Abort.
+func (r *Runner) Interrupted(ctx context.Context, cause error) ([]string, error) {
+	state, err := r.Management.Inspect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := amqp.Dial(ctx, r.Endpoint)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	stages := map[string]Stage{}
+	for _, s := range Statuses(r.Topology, state) {
+		stages[s.Legacy] = s.Stage
+	}
+	var lines []string
+	for _, m := range allMoves(r.Topology) {
+		stage, unfinished := stages[m.Legacy]
+		forth, back := r.moverOf(m.Legacy, m.New), r.moverOf(m.New, m.Legacy)
+		if len(r.Legacy) > 0 && !slices.Contains(r.Legacy, m.Legacy) || !unfinished && forth == nil {
+			continue // it is no part of this run
+		}
+		line := fmt.Sprintf("%s -> %s: %s", m.Legacy, m.New, m.progressText(state, stage))
+		switch {
+		case back != nil:
+			line = fmt.Sprintf("%s <- %s: new messages go to %s", m.Legacy, m.New, m.Legacy)
+			line, err = withCounts(ctx, conn, line, back, m.New, m.Legacy, cause)
+		case stage == Drain || stage == Retire:
+			line, err = withCounts(ctx, conn, line, forth, m.Legacy, m.New, cause)
+		}
+		if err != nil {
+			return nil, err
+		}
+		lines = append(lines, line)
+	}
+	return lines, nil
+}
+
+// progressText says what holds for publishers in a stage. The empty stage is that of a move that
+// is done.
+func (m Move) progressText(state topology.State, stage Stage) string {
+	f := m.find(state)
+	switch {
+	case stage == "":
+		return "done, " + m.Legacy + " is deleted"
+	case stage == Drain, stage == Retire, stage == Cutover && m.switched(f):
+		return "new messages go to " + m.New
+	default:
+		return "new messages go to " + m.Legacy
+	}
+}
+
+// withCounts adds to a line how many messages a mover has moved, how many are left, and how many
+// may be doubled. A nil mover has moved none.
+func withCounts(
+	ctx context.Context, conn *amqp.Conn, line string, h *mover, from, to string, cause error,
+) (string, error) {
+	left, err := settledCount(ctx, conn, from)
+	if err != nil {
+		return "", err
+	}
+	var moved, inFlight int64
+	if h != nil {
+		moved = h.moved.Load()
+		inFlight = h.taken.Load() - moved
+	}
+	line += fmt.Sprintf("; this run moved %s %s to %s, and %s %s left in %s", text.Grouped(moved),
+		text.Plural(moved, "message"), to, text.Grouped(left), text.Choose(left, "is", "are"), from)
+	if inFlight > 0 && errors.Is(cause, relay.ErrGrace) {
+		line += fmt.Sprintf("; up to %s of these may be doubled, because the broker did not confirm them in time",
+			text.Grouped(inFlight))
+	}
+	return line, nil
+}
+
+// settledCount returns how many messages are ready in a queue, once that is the same twice: what
+// a closed connection held comes back a moment later. A queue that is gone has none.
+func settledCount(ctx context.Context, conn *amqp.Conn, queue string) (int64, error) {
+	before := -1
+	for range 20 {
+		n, err := conn.MessagesReady(queue)
+		if errors.Is(err, broker.ErrNotFound) {
+			return 0, nil
+		}
+		if err != nil || n == before {
+			return int64(n), err
+		}
+		before = n
+		if err := pause(ctx, 100*time.Millisecond); err != nil {
+			return 0, err
+		}
+	}
+	return int64(before), nil
+}
