@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"sync"
 	"time"
@@ -14,6 +15,8 @@ import (
 	"github.com/dlxctl/dlxctl/internal/processor"
 	"github.com/dlxctl/dlxctl/internal/processor/monitor"
 	"github.com/dlxctl/dlxctl/internal/spec"
+	"github.com/dlxctl/dlxctl/internal/text"
+	"github.com/dlxctl/dlxctl/topology"
 )
 
 // processCommand is the command process.
@@ -41,8 +44,8 @@ process dies. Messages in flight may be duplicated then, with the same message-i
 
 Each file with its own 'name' is a separate topology; they are processed in parallel. Any
 number of processes may run. The processor reconnects by itself. On SIGTERM or SIGINT it
-consumes no more, finishes the messages in flight within --grace, and exits with 0. A
-second signal kills it.
+consumes no more, finishes the messages in flight within --grace, prints how many messages
+it has moved, and exits with 0. A second signal kills it.
 
 --listen serves /metrics for Prometheus, /healthz (503 if the processor is stuck: restart
 it) and /readyz (503, with the reason, while a failed queue is not consumed).
@@ -103,6 +106,17 @@ func (k *processCommand) run(ctx context.Context) error {
 		return err
 	}
 	defer stop()
+	began := time.Now()
+	err = k.notifyAndProcess(ctx, p)
+	totals := p.Monitor.Totals()
+	if err == nil || totals != (monitor.Totals{}) {
+		k.summarize(ctx, p.Log, totals, time.Since(began))
+	}
+	return err
+}
+
+// notifyAndProcess runs the processors, next to the notifier if there is one.
+func (k *processCommand) notifyAndProcess(ctx context.Context, p processor.Processor) (err error) {
 	if k.webhook == "" {
 		return k.process(ctx, p)
 	}
@@ -115,6 +129,23 @@ func (k *processCommand) run(ctx context.Context) error {
 	defer ended.Wait()
 	defer end() // once the processors have ended: their last notices are sent too
 	return k.process(ctx, p)
+}
+
+// summarize tells what the processors have moved: as a sentence, or as a record of a log in JSON.
+func (k *processCommand) summarize(ctx context.Context, log *slog.Logger, t monitor.Totals, passed time.Duration) {
+	passed = passed.Round(time.Second)
+	if k.app.logFormat == "json" {
+		log.InfoContext(ctx, "stopped", "after", topology.FormatDelay(passed), "retried", t.Retried,
+			"dead_lettered", t.DeadLettered, "unroutable", t.Unroutable, "unsettled", t.Unsettled)
+		return
+	}
+	rest := "nothing is left unsettled"
+	if t.Unsettled > 0 {
+		rest = fmt.Sprintf("%s left unsettled: the broker delivers %s again, and %s may be doubled",
+			text.Grouped(t.Unsettled), text.Choose(t.Unsettled, "it", "them"), text.Choose(t.Unsettled, "it", "they"))
+	}
+	fmt.Fprintf(k.app.stdout, "stopped after %s: %s retried, %s to dead-letter queues, %s to unroutable queues; %s\n",
+		topology.FormatDelay(passed), text.Grouped(t.Retried), text.Grouped(t.DeadLettered), text.Grouped(t.Unroutable), rest)
 }
 
 // process runs a processor like p for each topology of the files, and with --watch follows

@@ -10,6 +10,7 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/dlxctl/dlxctl/internal/brokertest"
+	"github.com/dlxctl/dlxctl/internal/processor/monitor"
 )
 
 // What the broker does as a whole, one after the other on one node: it restarts,
@@ -91,7 +92,7 @@ func stoppedDuringAnAlarm(t *testing.T, node *brokertest.Server) {
 	}
 	node.Alarm(t, true)
 	p := s.processor(t)
-	p.Prefetch, p.Grace = n, time.Second
+	p.Prefetch, p.Grace, p.Monitor = n, time.Second, monitor.New("")
 	log := listen(p)
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
@@ -109,7 +110,11 @@ func stoppedDuringAnAlarm(t *testing.T, node *brokertest.Server) {
 	}
 	node.Alarm(t, false)
 	run(t, s.processor(t))
-	t.Logf("%d doubled", s.moved(t, "shop.slow.retry.1h", ids(0, n)...))
+	left, doubled := p.Monitor.Totals().Unsettled, int64(s.moved(t, "shop.slow.retry.1h", ids(0, n)...))
+	if left == 0 || doubled > left {
+		t.Errorf("%d are doubled, and the processor counts %d that it left unsettled", doubled, left)
+	}
+	t.Logf("%d left unsettled, %d doubled", left, doubled)
 }
 
 // member lets the broker call a function for the one member of the retry queue, as

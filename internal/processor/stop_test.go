@@ -11,6 +11,7 @@ import (
 
 	"github.com/dlxctl/dlxctl/internal/broker"
 	"github.com/dlxctl/dlxctl/internal/brokertest"
+	"github.com/dlxctl/dlxctl/internal/processor/monitor"
 )
 
 // parkAtOnce is a topology whose failures wait for an hour, so that a test can
@@ -98,10 +99,13 @@ func TestStoppingUnderLoadDoublesNothing(t *testing.T) {
 	s := newStage(t, parkAtOnce)
 	const n = 5000
 	s.fill(t, n)
+	seen := monitor.New("")
 	for range 5 {
 		ctx, stop := context.WithCancel(t.Context())
 		time.AfterFunc(30*time.Millisecond, stop)
-		if err := s.processor(t).Run(ctx); err != nil {
+		p := s.processor(t)
+		p.Monitor = seen
+		if err := p.Run(ctx); err != nil {
 			t.Fatal(err)
 		}
 		stop()
@@ -111,6 +115,9 @@ func TestStoppingUnderLoadDoublesNothing(t *testing.T) {
 		if id := fmt.Sprint(i); failed[id]+moved[id] != 1 {
 			t.Errorf("message %s is %d times in the failed queue and %d times in the retry queue", id, failed[id], moved[id])
 		}
+	}
+	if got := seen.Totals(); got != (monitor.Totals{Retried: int64(len(moved))}) {
+		t.Errorf("the totals are %+v, with %d messages in the retry queue", got, len(moved))
 	}
 	t.Logf("%d moved, %d left", len(moved), len(failed))
 }

@@ -121,6 +121,7 @@ func (s *Supervisor) look(ctx context.Context) error {
 	s.active, s.logged = &files.Content, ""
 	s.stop(s.wanted)
 	for _, p := range fresh {
+		p.Monitor.Replaced()
 		s.start(ctx, p)
 	}
 	return nil

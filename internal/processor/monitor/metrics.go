@@ -112,9 +112,10 @@ type Monitor struct {
 	sent         prometheus.Counter
 	dropped      *prometheus.CounterVec
 
-	mu       sync.Mutex
-	probes   []*Probe
-	stopping bool
+	mu        sync.Mutex
+	probes    []*Probe
+	stopping  bool
+	unsettled int64 // messages that processors left in flight when they ended
 }
 
 // New returns a monitor that shows no processor yet. The version is that of the
