@@ -1,0 +1,150 @@
+package try
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/dlxctl/dlxctl/internal/broker/amqp"
+	"github.com/dlxctl/dlxctl/internal/policy"
+	"github.com/dlxctl/dlxctl/internal/route"
+	"github.com/dlxctl/dlxctl/internal/trace"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// The messages that each work queue gets.
+const (
+	succeeds   = "succeeds"
+	failsTwice = "fails twice"
+	crashes    = "crashes"
+	poison     = "poison"
+)
+
+const (
+	// mostCrashes is the highest delivery limit up to which consumers crash as often as the queue
+	// allows. Each crash opens a channel.
+	mostCrashes = 30
+	// freeCrashes is how many times consumers crash where the queue has no delivery limit, or a
+	// higher one.
+	freeCrashes = 3
+	// endlessFailures is how many times poison fails in a queue whose own dead-lettering leads back
+	// to it without end.
+	endlessFailures = 3
+)
+
+// message is a message of the trial, and what it meets in its queue. In every other queue consumers
+// acknowledge their copy.
+type message struct {
+	id, name, queue string
+	way             way
+	cause           trace.Cause
+	// failures is the number of deliveries to queue that consumers do not acknowledge, or
+	// trace.Always.
+	failures int
+	// passes reports that the crashes pass the delivery limit of the queue, once.
+	passes   bool
+	foretold trace.Report
+}
+
+// answer says what the consumer of a queue does with the delivery of a number, from 1.
+func (m *message) answer(queue string, delivery int) amqp.Answer {
+	switch {
+	case queue != m.queue || m.failures != trace.Always && delivery > m.failures:
+		return amqp.Acknowledge
+	case m.cause == trace.Crash:
+		return amqp.Crash
+	default:
+		return amqp.Reject
+	}
+}
+
+// messages returns the messages of the trial: four for each work queue.
+func (t *trial) messages(version string) []*message {
+	state := topology.State{Version: version, Have: t.topology.Topology}
+	router := route.New(state)
+	var out []*message
+	for _, q := range t.workQueues() {
+		m := message{queue: q.Name, way: wayTo(t.topology, router, q.Name), cause: trace.Rejected}
+		for _, one := range []message{
+			m.named(succeeds, 0), m.named(failsTwice, 2), t.crashing(m, q, state), m.named(poison, trace.Always),
+		} {
+			one.id = fmt.Sprintf("try-%s-%d", t.id, len(out))
+			t.foretell(&one, state)
+			out = append(out, &one)
+		}
+	}
+	return out
+}
+
+// workQueues returns the work queues in the order of the files. Queues
+// whose dead-lettering dlxctl does not manage are among them.
+func (t *trial) workQueues() []topology.Queue {
+	out := slices.DeleteFunc(slices.Clone(t.topology.Queues), func(q topology.Queue) bool {
+		return q.Label.Role != topology.RoleWork
+	})
+	slices.SortStableFunc(out, func(a, b topology.Queue) int {
+		return comparePlaces(t.topology.Places[a.ID()], t.topology.Places[b.ID()])
+	})
+	return out
+}
+
+func (m message) named(name string, failures int) message {
+	m.name, m.failures = name, failures
+	return m
+}
+
+// crashing returns the message that crashes its consumer: until the delivery limit of the queue is
+// passed once, or a few times where there is none.
+func (t *trial) crashing(m message, q topology.Queue, state topology.State) message {
+	m.cause = trace.Crash
+	limit, limited := policy.DeliveryLimit(state, q, policy.Effective(state, q))
+	if m.passes = limited && limit <= mostCrashes; m.passes {
+		return m.named(crashes, int(limit)+1)
+	}
+	return m.named(crashes, freeCrashes)
+}
+
+// foretell traces a message.
+func (t *trial) foretell(m *message, state topology.State) {
+	failures := m.failures
+	switch {
+	case m.passes: // to the queue, all crashes up to the limit are one failure
+		failures = 1
+	case m.cause == trace.Crash: // and below it they are none
+		failures = 0
+	}
+	in := trace.Input{
+		State: state, Files: []topology.Compiled{t.topology}, Exchange: m.way.exchange, Key: m.way.key,
+		Headers: m.way.headers, Cause: m.cause, QueueFailures: map[string]int{m.queue: failures},
+	}
+	m.foretold = trace.Run(in)
+	if m.name == poison && isEndless(m.foretold) {
+		m.failures, in.QueueFailures[m.queue] = endlessFailures, endlessFailures
+		m.foretold = trace.Run(in)
+	}
+	if m.cause == trace.Crash && !m.passes {
+		m.returnFirst()
+	}
+}
+
+// returnFirst notes the crashes below the delivery limit with the first delivery.
+func (m *message) returnFirst() {
+	for _, j := range m.foretold.Journeys {
+		if j.Queue == m.queue && len(j.Stops) > 0 {
+			j.Stops[0].Returned = m.failures
+		}
+	}
+}
+
+// isEndless reports whether a copy goes round without end.
+func isEndless(r trace.Report) bool {
+	for _, j := range r.Journeys {
+		for _, s := range j.Stops {
+			for _, e := range s.Ends {
+				if e.Kind == trace.Endless {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,148 @@
+package try
+
+import (
+	"crypto/rand"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/dlxctl/dlxctl/internal/text"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+const (
+	// Speed is by how much delays are divided unless the caller says otherwise.
+	Speed = 60
+	// LeastDelay is the shortest delay that a division gives. A quorum queue passes on a message
+	// some 10 to 30 ms after its delay, so that a shorter one would not show which tier it was.
+	LeastDelay = 50 * time.Millisecond
+	// longestTry is how long the longest backoff may take with a speed that nobody asked for.
+	longestTry = 10 * time.Second
+)
+
+// Tier is a delay of a backoff, and what it is in the trial.
+type Tier struct {
+	Backoff string
+	Queue   string
+	Delay   time.Duration
+	Tried   time.Duration
+}
+
+// trial is the topology that is tried: all objects of the file under their own names.
+type trial struct {
+	// id is in the identifiers of the messages, so that those of another trial are not mistaken.
+	id       string
+	topology topology.Compiled
+	speed    int
+	tiers    []Tier
+	notes    []string
+}
+
+// prepare makes the topology for a virtual host of its own: with shorter delays, and with
+// stand-ins for what other teams declare. A speed of zero is chosen.
+func prepare(c topology.Compiled, speed int) trial {
+	t := trial{id: strings.ToLower(rand.Text()[:8]), topology: c, speed: speed}
+	if speed == 0 {
+		t.speed = chosenSpeed(c)
+	}
+	t.topology.VHost, t.topology.Cluster, t.topology.Removed = "", "", nil
+	t.topology.WorkQueues = slices.Clone(c.WorkQueues)
+	for i := range t.topology.WorkQueues {
+		t.topology.WorkQueues[i].Replaces = "" // the trial has no legacy queue
+	}
+	t.shorten()
+	t.standIn()
+	return t
+}
+
+// chosenSpeed returns Speed, or as much more as the longest backoff needs.
+func chosenSpeed(c topology.Compiled) int {
+	longest := time.Duration(0)
+	for _, b := range c.Backoffs {
+		total := time.Duration(0)
+		for _, tier := range b.Tiers {
+			total += tier.Delay
+		}
+		longest = max(longest, total)
+	}
+	needed := (longest + longestTry - 1) / longestTry
+	return max(Speed, int(needed))
+}
+
+// shorter returns a delay of the trial.
+func (t *trial) shorter(d time.Duration) time.Duration {
+	divided := (d / time.Duration(t.speed)).Round(time.Millisecond)
+	if divided > time.Second {
+		divided = divided.Round(10 * time.Millisecond)
+	}
+	return min(d, max(divided, LeastDelay))
+}
+
+// shorten divides the delays of all tiers. The retry queues keep their names.
+func (t *trial) shorten() {
+	t.topology.Backoffs = slices.Clone(t.topology.Backoffs)
+	tried := map[string]time.Duration{}
+	for i, b := range t.topology.Backoffs {
+		tiers := slices.Clone(b.Tiers)
+		for j, tier := range tiers {
+			short := t.shorter(tier.Delay)
+			if _, known := tried[tier.Queue]; !known {
+				t.tiers = append(t.tiers, Tier{b.Name, tier.Queue, tier.Delay, short})
+			}
+			tried[tier.Queue], tiers[j].Delay = short, short
+		}
+		t.topology.Backoffs[i].Tiers = tiers
+	}
+	t.topology.Queues = slices.Clone(t.topology.Queues)
+	for i, q := range t.topology.Queues {
+		if short, isRetry := tried[q.Name]; isRetry && q.Label.Role == topology.RoleRetry {
+			t.topology.Queues[i].Arguments = q.Arguments.With(topology.ArgMessageTTL, short.Milliseconds())
+		}
+	}
+}
+
+// standIn makes the external objects objects of the topology: in a virtual host of its own nobody
+// else declares them.
+func (t *trial) standIn() {
+	mark := topology.OwnerMark(t.topology.Name)
+	t.topology.Exchanges = slices.Clone(t.topology.Exchanges)
+	for i, e := range t.topology.Exchanges {
+		if !e.External {
+			continue
+		}
+		if e.Type == "" {
+			e.Type = t.guessedType(e.Name)
+		}
+		e.External, e.Durable = false, true
+		e.Arguments = e.Arguments.With(topology.ArgManagedBy, mark)
+		t.topology.Exchanges[i] = e
+		t.note("exchange %s is external: a %s exchange stands in for it", text.Name(e.Name), e.Type)
+	}
+	for i, q := range t.topology.Queues {
+		if !q.External {
+			continue
+		}
+		if q.Type() == "" {
+			q.Arguments = q.Arguments.With(topology.ArgQueueType, topology.Classic)
+		}
+		q.External, q.Durable = false, true
+		q.Arguments = q.Arguments.With(topology.ArgManagedBy, mark)
+		t.topology.Queues[i] = q
+		t.note("queue %s is external: a %s queue with the arguments of the file stands in for it", text.Name(q.Name), q.Type())
+	}
+}
+
+// guessedType returns the type of an external exchange whose type the file does not name.
+func (t *trial) guessedType(exchange string) string {
+	for _, b := range t.topology.Bindings {
+		if b.Source == exchange && b.Arguments.HasAny(topology.ArgMatch) {
+			return topology.Headers
+		}
+	}
+	return topology.Topic
+}
+
+func (t *trial) note(format string, args ...any) {
+	t.notes = append(t.notes, fmt.Sprintf(format, args...))
+}

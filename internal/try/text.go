@@ -1,0 +1,215 @@
+package try
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/dlxctl/dlxctl/internal/route"
+	"github.com/dlxctl/dlxctl/internal/text"
+	"github.com/dlxctl/dlxctl/internal/trace"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// WriteText writes a report for people, in lines of up to width columns; zero is any number. With
+// all it has every message, otherwise those of queues where something differs or is late.
+func WriteText(w io.Writer, r Report, all bool, width int) error {
+	var b strings.Builder
+	b.WriteString(r.head())
+	for _, q := range r.Queues {
+		if !all && !q.stands() {
+			continue
+		}
+		fmt.Fprintf(&b, "\n%s: %s\n", text.Name(q.Name), q.published())
+		if err := text.Table(&b, q.rows(), width); err != nil {
+			return err
+		}
+		for _, m := range q.Messages {
+			for _, d := range m.Differences {
+				fmt.Fprintf(&b, "  DIFFERS  %s: %s\n", m.Name, d)
+			}
+		}
+	}
+	b.WriteString("\n")
+	for _, d := range r.Differences {
+		fmt.Fprintf(&b, "DIFFERS  %s\n", d)
+	}
+	fmt.Fprintln(&b, r.summary())
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// head says what was tried, and how it differs from the file.
+func (r Report) head() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s on RabbitMQ %s, delays divided by %d\n", text.Name(r.Topology), r.Version, r.Speed)
+	backoffs := map[string][]string{}
+	var names []string
+	for _, t := range r.Tiers {
+		if backoffs[t.Backoff] == nil {
+			names = append(names, t.Backoff)
+		}
+		backoffs[t.Backoff] = append(backoffs[t.Backoff],
+			fmt.Sprintf("%s -> %s", topology.FormatDelay(t.Delay), topology.FormatDelay(t.Tried)))
+	}
+	for _, name := range names {
+		fmt.Fprintf(&b, "backoff %s: %s\n", name, strings.Join(backoffs[name], ", "))
+	}
+	for _, n := range r.Notes {
+		fmt.Fprintf(&b, "note: %s\n", n)
+	}
+	return b.String()
+}
+
+// stands reports whether a person must look at the queue.
+func (q Queue) stands() bool {
+	for _, m := range q.Messages {
+		if len(m.Differences) > 0 {
+			return true
+		}
+		for _, s := range m.Stops {
+			if s.Late {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// published says how the messages were published.
+func (q Queue) published() string {
+	if q.Exchange == "" {
+		return fmt.Sprintf("published by its name, through the default exchange: %s", q.Why)
+	}
+	out := "published to " + text.Name(q.Exchange)
+	if q.Key != "" || len(q.Headers) == 0 {
+		out += " with key " + text.Name(q.Key)
+	}
+	if len(q.Headers) > 0 {
+		var headers []string
+		for _, name := range slices.Sorted(maps.Keys(q.Headers)) {
+			headers = append(headers, name+"="+topology.FormatValue(q.Headers[name]))
+		}
+		out += " with headers " + topology.Printable(strings.Join(headers, ", "))
+	}
+	if copies := q.copies(); len(copies) > 0 {
+		out += "; copies to " + strings.Join(copies, ", ")
+	}
+	return out
+}
+
+// copies names the other queues that got the messages. A long list is cut.
+func (q Queue) copies() []string {
+	const most = 5
+	var out []string
+	for _, name := range q.Messages[0].Copies {
+		if len(out) == most {
+			return append(out, fmt.Sprintf("%d more", len(q.Messages[0].Copies)-most))
+		}
+		out = append(out, text.Name(name))
+	}
+	return out
+}
+
+// rows gives the table of the messages.
+func (q Queue) rows() [][]string {
+	out := [][]string{{"  MESSAGE", "FORETOLD", "DELAY", "MEASURED", "SINCE PUBLISH"}}
+	for _, m := range q.Messages {
+		name := "  " + m.Name
+		for _, s := range m.Stops {
+			out = append(out, []string{name, s.foretold(), s.delay(), s.measured(), s.since()})
+			name = ""
+		}
+		if len(m.Stops) == 0 {
+			out = append(out, []string{name, "reaches no queue", "", "", ""})
+		}
+	}
+	return out
+}
+
+// foretold says what is foretold of a stop.
+func (s Stop) foretold() string {
+	if s.Event == unforetold {
+		return fmt.Sprintf("nothing; it came to %s", text.Name(s.Queue))
+	}
+	out := fmt.Sprintf("delivery %d", s.Delivery)
+	switch s.Role {
+	case topology.RoleDeadLetter:
+		out = "dead letter in " + text.Name(s.Queue)
+	case topology.RoleUnroutable:
+		out = "unroutable, in " + text.Name(s.Queue)
+	}
+	if s.Tier != "" {
+		out += " after " + text.Name(s.Tier)
+	}
+	if s.Count != "" {
+		out += " with " + s.Count
+	}
+	if s.Role == topology.RoleWork {
+		out += ", " + s.fate()
+	}
+	if s.Lost != "" {
+		out += "; LOST: " + s.Lost
+	}
+	return out
+}
+
+// fate says what the consumer of a work queue does.
+func (s Stop) fate() string {
+	switch {
+	case s.Event == trace.Acknowledged && s.Returned > 0:
+		return fmt.Sprintf("crashes %s, then acknowledged", text.Count(s.Returned, "time"))
+	case s.Event == trace.Acknowledged:
+		return "acknowledged"
+	case s.Reason == route.DeliveryLimit:
+		return fmt.Sprintf("crashes %s", text.Count(s.Returned+1, "time"))
+	default:
+		return "rejected"
+	}
+}
+
+// delay gives the delay that is foretold.
+func (s Stop) delay() string {
+	if s.Wait == 0 {
+		return "-"
+	}
+	return shown(s.Wait)
+}
+
+// measured gives the delay that was measured.
+func (s Stop) measured() string {
+	switch {
+	case !s.Came:
+		return "did not come"
+	case s.Event == unforetold:
+		return "-"
+	case s.Late:
+		return shown(s.Waited) + " LATE"
+	case s.Wait == 0:
+		return "-"
+	default:
+		return shown(s.Waited)
+	}
+}
+
+// since gives the time since the publish.
+func (s Stop) since() string {
+	if !s.Came {
+		return "-"
+	}
+	return shown(s.Measured)
+}
+
+// summary says how it went.
+func (r Report) summary() string {
+	messages, differing := r.Counts()
+	tried := fmt.Sprintf("%s in %s, %s", text.Count(messages, "message"), text.Count(len(r.Queues), "queue"),
+		r.Took.Round(100*time.Millisecond))
+	if !r.Differs() {
+		return "as foretold: " + tried
+	}
+	return fmt.Sprintf("NOT as foretold: %d of %s", differing, tried)
+}
