@@ -71,7 +71,7 @@ consent (such as --yes, --allow, --force) must be on the command line.`,
 	}{
 		{"Write topology files:", []*cobra.Command{newInit(a), newImport(a), newValidate(a), newCompile(a), newSchema(a)}},
 		{"Look at a broker:", []*cobra.Command{newAudit(a)}},
-		{"Understand:", []*cobra.Command{newTrace(a), newGraph(a)}},
+		{"Understand:", []*cobra.Command{newTrace(a), newGraph(a), newTry(a)}},
 		{"Deploy:", []*cobra.Command{newPlan(a), newApply(a), newMigrate(a), newDestroy(a)}},
 		{"Run:", []*cobra.Command{newProcess(a), newStatus(a), newPeek(a)}},
 		{"Dead letters:", []*cobra.Command{newDesk(a)}},
