@@ -37,6 +37,10 @@ func earlierProgram(t *testing.T, commit string) string {
 func TestATopologyOfAnEarlierReleaseIsUpgradedInPlace(t *testing.T) {
 	t.Parallel()
 	old := earlierProgram(t, earlier)
+	t.Run("as the page says", func(t *testing.T) {
+		t.Parallel()
+		followUpgrade(t, old)
+	})
 	for _, kind := range []string{"quorum", "classic"} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
@@ -132,4 +136,20 @@ queues:
 			}
 		})
 	}
+}
+
+// followUpgrade follows docs/upgrade.md, in a virtual host to which the earlier program has applied
+// the topology of the page.
+func followUpgrade(t *testing.T, old string) {
+	t.Helper()
+	const page = "../docs/upgrade.md"
+	r := reader{t, brokertest.VHost(t), t.TempDir()}
+	for _, b := range blocks(t, page, "yaml") {
+		r.keeps(b)
+	}
+	if err := os.Symlink(old, filepath.Join(r.dir, "dlxctl-earlier")); err != nil {
+		t.Fatal(err)
+	}
+	r.does("./dlxctl-earlier apply --yes")
+	followSession(r, page)
 }
