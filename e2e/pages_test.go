@@ -391,37 +391,3 @@ func TestCheckArgs(t *testing.T) {
 		}
 	}
 }
-
-// The messages that the troubleshooting page quotes are messages of dlxctl, so that a search for
-// one finds it. RabbitMQ's own are left out.
-func TestMessagesOfTroubleshootingExist(t *testing.T) {
-	t.Parallel()
-	var sources strings.Builder
-	for _, root := range []string{"../cmd", "../plan", "../internal"} {
-		err := filepath.WalkDir(root, func(path string, _ os.DirEntry, err error) error {
-			if err == nil && strings.HasSuffix(path, ".go") && !strings.HasSuffix(path, "_test.go") {
-				sources.WriteString(readFile(t, path))
-			}
-			return err
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-	}
-	checked := 0
-	page := readFile(t, "../docs/troubleshooting.md")
-	for _, m := range regexp.MustCompile("`([^`\n]+)`").FindAllStringSubmatch(page, -1) {
-		message := strings.TrimPrefix(m[1], "... ")
-		words := len(strings.Fields(message))
-		if words < 3 || strings.HasPrefix(message, "dlxctl ") || strings.HasPrefix(message, "inequivalent") {
-			continue
-		}
-		checked++
-		if !strings.Contains(sources.String(), strings.TrimPrefix(message, "changes are ")) {
-			t.Errorf("no message of dlxctl has %q", message)
-		}
-	}
-	if checked < 5 {
-		t.Errorf("only %d messages were found", checked)
-	}
-}
