@@ -32,7 +32,7 @@ const (
 	exitFailed = 1
 	// plan --detailed-exitcode: there are changes or drift; migrate: it waits for publishers,
 	// consumers or tiers; run it again; desk: stopped with messages left in the hold of a run; audit:
-	// there are findings as bad as --fail-on; trace: the message is lost
+	// there are findings as bad as --fail-on; trace: the message is lost; verify: there are problems
 	exitPending = 2
 	// refused, and nothing was written or moved: a change is blocked, or needs an --allow; with
 	// --skip-blocked the rest was done; desk: it would do harm, or --expect names another number
@@ -104,7 +104,7 @@ func CheckArgs(args ...string) error {
 
 // report prints err for a person.
 func report(w io.Writer, err error) {
-	if errors.Is(err, errPending) || errors.Is(err, errFindings) || errors.Is(err, errLost) {
+	if errors.Is(err, errPending) || errors.Is(err, errFindings) || errors.Is(err, errLost) || errors.Is(err, errUnverified) {
 		return
 	}
 	if problems, ok := errors.AsType[*spec.Error](err); ok {
@@ -132,7 +132,8 @@ func exitCode(ctx context.Context, err error) int {
 	switch {
 	case err == nil:
 		return exitDone
-	case errors.Is(err, errPending) || errors.Is(err, errFindings) || errors.Is(err, errLost):
+	case errors.Is(err, errPending) || errors.Is(err, errFindings) || errors.Is(err, errLost) ||
+		errors.Is(err, errUnverified):
 		return exitPending
 	case usage || errors.Is(err, broker.ErrURL): // a URL comes from a flag or its variable
 		return exitUsage

@@ -73,7 +73,7 @@ consent (such as --yes, --allow, --force) must be on the command line.`,
 		{"Look at a broker:", []*cobra.Command{newAudit(a)}},
 		{"Understand:", []*cobra.Command{newTrace(a), newGraph(a), newTry(a)}},
 		{"Deploy:", []*cobra.Command{newPlan(a), newApply(a), newMigrate(a), newDestroy(a)}},
-		{"Run:", []*cobra.Command{newProcess(a), newStatus(a), newPeek(a)}},
+		{"Run:", []*cobra.Command{newProcess(a), newStatus(a), newVerify(a), newPeek(a)}},
 		{"Dead letters:", []*cobra.Command{newDesk(a)}},
 		{"Generate:", []*cobra.Command{newGenerate(a), newRights(a), newMan(a)}},
 	} {

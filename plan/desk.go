@@ -20,9 +20,10 @@ type desk struct {
 	queues    map[string]topology.Queue
 	exchanges map[string]bool
 	usage     map[string]topology.Usage
-	// listens are the exchanges to which a process of the desk is bound: it hears there which
-	// messages fail again.
-	listens map[string]bool
+	// listens are the exchanges to which a process of the desk is bound, which hears there which
+	// messages fail again, or the queue of a run of verify. bindings are these bindings.
+	listens  map[string]bool
+	bindings []topology.Binding
 }
 
 func deskOf(topologyName string, state topology.State) desk {
@@ -45,7 +46,7 @@ func deskOf(topologyName string, state topology.State) desk {
 	}
 	for _, b := range state.Have.Bindings {
 		if d.binds(b) && b.Source != "" && !d.exchanges[b.Source] {
-			d.listens[b.Source] = true
+			d.listens[b.Source], d.bindings = true, append(d.bindings, b)
 		}
 	}
 	return d
@@ -100,7 +101,7 @@ func (d desk) list() []DeskQueue {
 		_, active := d.queues[topology.DeskWorkerName(d.topology, run)]
 		queue := DeskQueue{Name: name, Type: q.Type(), Run: run, Active: active, Usage: d.usage[name]}
 		switch {
-		case q.Exclusive: // it goes with its process
+		case q.Exclusive, topology.IsVerifyQueue(d.topology, q): // it goes with its process, or soon after
 			continue
 		case isHold:
 			queue.Role = topology.RoleHold
@@ -120,10 +121,21 @@ func (d desk) block(changes []Change) {
 		if c.Kind == topology.KindExchange && (c.Action == Delete || c.Action == Replace) && d.listens[c.Name] {
 			changes[i] = Change{
 				Action: Blocked, Kind: c.Kind, Name: c.Name, Before: c.Before, After: c.After, Label: c.Label,
-				Reason: "a run of the desk is in progress and listens here for messages that fail again. Wait for its end, or stop it: 'dlxctl desk runs' lists the runs, and 'dlxctl desk cancel' stops one",
+				Reason: d.listener(c.Name),
 			}
 		}
 	}
+}
+
+// listener says which queue of the desk, or of verify, is bound to an exchange, and what to do.
+func (d desk) listener(exchange string) string {
+	for _, b := range d.bindings {
+		if b.Source == exchange && topology.IsVerifyQueue(d.topology, d.queues[b.Destination]) {
+			return fmt.Sprintf("a run of 'dlxctl verify' is in progress, and its queue %s is bound here. Wait for its end; the broker deletes the queue of a run that was killed",
+				text.Name(b.Destination))
+		}
+	}
+	return "a run of the desk is in progress and listens here for messages that fail again. Wait for its end, or stop it: 'dlxctl desk runs' lists the runs, and 'dlxctl desk cancel' stops one"
 }
 
 // leftBehind warns where changes delete what a run may send its messages to, or give them back

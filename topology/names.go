@@ -71,6 +71,7 @@ const (
 	deskLockPrefix      = "lock."
 	deskWorkerSuffix    = ".worker"
 	parkedSuffix        = ".parked"
+	verifyInfix         = ".verify."
 	policyPrefix        = "dlxctl."
 	deskMarkSuffix      = "/desk"
 )
@@ -203,6 +204,16 @@ func DeskWorkerName(topology, run string) string { return HoldName(topology, run
 
 // ParkedName names the queue in which the desk parks messages for 30 days.
 func ParkedName(topology string) string { return topology + parkedSuffix }
+
+// VerifyName names the queue to which the canaries of a run of verify come back. A run is named by
+// lower-case letters and digits. The queue has [DeskMark], so that no plan takes it for a queue
+// that is no longer in the file.
+func VerifyName(topology, run string) string { return topology + verifyInfix + run }
+
+// IsVerifyQueue reports whether a queue was made by a run of verify.
+func IsVerifyQueue(topology string, q Queue) bool {
+	return strings.HasPrefix(q.Name, VerifyName(topology, "")) && q.Arguments[ArgManagedBy] == DeskMark(topology)
+}
 
 // PolicyName names the policy that gives a queue its dead-lettering.
 func PolicyName(topology, queue string) string { return policyPrefix + topology + ".queue." + queue }

@@ -34,8 +34,8 @@ type Grant struct {
 const policymaker = string(plan.Policymaker)
 
 // Rights returns the grants that a topology needs: for plan and apply, for migrate if the
-// topology replaces queues, for the processor, for each owner's services, for publishers, and for a
-// person at the desk, to read and to act.
+// topology replaces queues, for the processor, for each owner's services, for publishers, for verify,
+// and for a person at the desk, to read and to act.
 // One expression covers all names that begin with the topology's name and a dot, so that
 // tiers may be added and removed.
 func Rights(t topology.Compiled) []Grant {
@@ -45,7 +45,7 @@ func Rights(t topology.Compiled) []Grant {
 	}
 	grants = append(grants, processing(t))
 	grants = append(grants, consuming(t)...)
-	return append(grants, publishing(t), reading(t), acting(t))
+	return append(grants, publishing(t), verifying(t), reading(t), acting(t))
 }
 
 // applying needs what creating everything from nothing takes, the lock, and read
@@ -179,6 +179,24 @@ func publishing(t topology.Compiled) Grant {
 		if e.Label.Role == topology.RoleBusiness && !e.Internal {
 			g.Write = append(g.Write, exactly(e.Name))
 		}
+	}
+	return g
+}
+
+// verifying needs its own queue, which it binds to the exchanges that return messages and that pick
+// dead-letter queues, and write on the exchanges that its canaries enter. It needs any right on the
+// failed queues to count their consumers, which 4.3 tells no one else: write permits to bind them.
+func verifying(t topology.Compiled) Grant {
+	own := exactly(topology.VerifyName(t.Name, "")) + ".*"
+	g := Grant{
+		User: "verify", Purpose: "verify", Tags: []string{"management"},
+		Note:      "Who may bind a queue to the exchanges of retries and dead letters can read copies of the messages.",
+		Configure: []string{own}, Write: []string{own},
+		Read: []string{own, exactly(topology.ReturnExchangeName(t.Name)), exactly(topology.DeadLetterName(t.Name))},
+	}
+	g.Write = append(g.Write, exactly(topology.FailedExchangeName(t.Name)))
+	for _, b := range t.Backoffs {
+		g.Write = append(g.Write, exactly(b.RetryExchange), exactly(b.FailedQueue))
 	}
 	return g
 }

@@ -1,0 +1,108 @@
+package cmd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/dlxctl/dlxctl/internal/verify"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// errUnverified is the error of a report with problems. It is an answer and prints nothing.
+var errUnverified = errors.New("the retry plane has problems")
+
+// verifyCommand is the command verify.
+type verifyCommand struct {
+	app       *app
+	maxWait   time.Duration
+	late      time.Duration
+	patience  time.Duration
+	tiersOnly bool
+}
+
+func newVerify(a *app) *cobra.Command {
+	k := verifyCommand{app: a}
+	c := &cobra.Command{
+		Use:        "verify",
+		SuggestFor: []string{"canary", "check", "doctor", "smoke", "test"},
+		Short:      "Send canaries through the live retry plane",
+		Long: `Send a canary, a message of its own, through each tier of each backoff and back to a queue of
+its own, and check that it comes back, not before its time and not late, with the headers
+that a service relies on. A second canary enters where rejected messages go, to see that a
+processor counts it and puts it into the tier. No canary reaches a work queue or a
+dead-letter queue: its way is computed before, and what would go elsewhere is not sent.
+
+Of tiers longer than --max-wait only the settings are read. verify is meant for a job each
+night. Its queue NAME.verify.RUN is deleted at the end, and expires by itself if verify is
+killed. It needs the rights that 'dlxctl rights' prints for the user verify.
+
+Each file with its own 'name' is a separate topology; -o json writes one object for each.
+The exit code is 2 if anything is not as it should be.`,
+		Example:     "  dlxctl verify\n  dlxctl verify --max-wait 10m -o json\n  dlxctl verify --tiers-only",
+		Args:        noArguments,
+		Annotations: map[string]string{outputsAnnotation: "text json"},
+		RunE:        func(c *cobra.Command, _ []string) error { return k.run(c.Context()) },
+	}
+	f := c.Flags()
+	f.DurationVar(&k.maxWait, "max-wait", 2*time.Minute, "longest `DELAY` of a tier to wait for")
+	f.DurationVar(&k.late, "late", 5*time.Second, "how long after its time a canary may come back without a problem")
+	f.DurationVar(&k.patience, "patience", 30*time.Second,
+		"how long after its time to wait for a canary, and how long a processor has to take one")
+	f.BoolVar(&k.tiersOnly, "tiers-only", false, "do not check that processors work, as where none runs all the time")
+	return c
+}
+
+// run verifies each topology, and fails if one has a problem.
+func (k *verifyCommand) run(ctx context.Context) error {
+	for name, d := range map[string]time.Duration{"late": k.late, "patience": k.patience, "max-wait": k.maxWait} {
+		if d < 0 || name == "patience" && d < time.Millisecond {
+			return usageError{fmt.Errorf("--%s is %s; write a longer time, such as 30s", name, d)}
+		}
+	}
+	all, err := k.app.files().loadEach()
+	if err != nil {
+		return err
+	}
+	wrong := false
+	for i, t := range all {
+		if i > 0 && k.app.output == "text" {
+			fmt.Fprintln(k.app.stdout)
+		}
+		problems, err := k.verify(ctx, t)
+		if err != nil {
+			return err
+		}
+		wrong = wrong || problems
+	}
+	if wrong {
+		return errUnverified
+	}
+	return nil
+}
+
+// verify verifies one topology, writes the report, and reports whether it has problems.
+func (k *verifyCommand) verify(ctx context.Context, t topology.Compiled) (bool, error) {
+	s, err := k.app.conn.open(t)
+	if err != nil {
+		return false, err
+	}
+	defer s.Close()
+	v := verify.Verifier{
+		Topology: t, Endpoint: s.Endpoint, Management: s.Management, MaxWait: k.maxWait, Late: k.late,
+		Patience: k.patience, TiersOnly: k.tiersOnly, Log: k.app.log(),
+	}
+	r, err := v.Run(ctx)
+	if err != nil {
+		return false, err
+	}
+	if k.app.output == "json" {
+		err = verify.WriteJSON(k.app.stdout, r)
+	} else {
+		err = verify.WriteText(k.app.stdout, r, k.app.width())
+	}
+	return len(r.Problems) > 0, err
+}

@@ -1,0 +1,198 @@
+package verify
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/dlxctl/dlxctl/internal/policy"
+	"github.com/dlxctl/dlxctl/internal/route"
+	"github.com/dlxctl/dlxctl/internal/text"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// homeObjects returns the queue to which canaries come back, and its bindings. It is not
+// exclusive: the broker would delete it in the moment in which verify is killed, and the canaries
+// that come later would go to the unroutable queue. So it expires by itself, later than they come.
+func homeObjects(t topology.Compiled, run string, expires time.Duration) (topology.Queue, []topology.Binding) {
+	mark := topology.DeskMark(t.Name)
+	q := topology.Queue{Name: topology.VerifyName(t.Name, run), Durable: true, Arguments: topology.Arguments{
+		topology.ArgQueueType: topology.Classic, "x-expires": expires.Milliseconds(), topology.ArgManagedBy: mark,
+	}}
+	var bindings []topology.Binding
+	for _, source := range []string{topology.ReturnExchangeName(t.Name), topology.DeadLetterName(t.Name)} {
+		bindings = append(bindings, topology.Binding{
+			Source: source, Destination: q.Name, DestinationType: topology.ToQueue, Key: topology.AddressKey(q.Name),
+			Arguments: topology.Arguments{topology.ArgManagedBy: mark},
+		})
+	}
+	return q, bindings
+}
+
+// surveyor compares what the broker has with what the canaries need. It does no I/O.
+type surveyor struct {
+	topology topology.Compiled
+	state    topology.State
+	home     topology.Queue
+	router   *route.Router
+	policies *policy.Set // of others
+	all      *policy.Set
+	queues   map[string]topology.Queue
+	report   *Report
+}
+
+// newSurveyor returns one for what the broker has, with the queue for canaries as if it existed.
+func newSurveyor(t topology.Compiled, state topology.State, home topology.Queue, bindings []topology.Binding,
+	r *Report,
+) *surveyor {
+	queues := make(map[string]topology.Queue, len(state.Have.Queues))
+	for _, q := range state.Have.Queues {
+		queues[q.Name] = q
+	}
+	with := state
+	with.Have.Queues = append(slices.Clone(state.Have.Queues), home)
+	with.Have.Bindings = append(slices.Clone(state.Have.Bindings), bindings...)
+	return &surveyor{
+		topology: t, state: state, home: home, router: route.New(with), policies: policy.Foreign(state, t.Name),
+		all: policy.All(state), queues: queues, report: r,
+	}
+}
+
+// missing adds a problem for each object of the plane that does not exist. It reports whether the
+// canaries of a backoff have what all of them need.
+func (s *surveyor) missing(b topology.Backoff) bool {
+	complete := true
+	add := func(kind, name string) {
+		complete = false
+		s.report.add(Problem{Name: "missing-object", Backoff: b.Name, Queue: name, Text: fmt.Sprintf(
+			"the %s %s does not exist; run 'dlxctl apply'", kind, text.Name(name))})
+	}
+	for _, name := range []string{
+		topology.ReturnExchangeName(s.topology.Name), topology.DeadLetterName(s.topology.Name),
+		topology.FailedExchangeName(s.topology.Name), b.RetryExchange,
+	} {
+		if !slices.ContainsFunc(s.state.Have.Exchanges, func(e topology.Exchange) bool { return e.Name == name }) {
+			add("exchange", name)
+		}
+	}
+	if _, exists := s.queues[b.FailedQueue]; !exists {
+		add("queue", b.FailedQueue)
+	}
+	for _, tier := range b.Tiers {
+		if _, exists := s.queues[tier.Queue]; !exists {
+			s.report.add(Problem{Name: "missing-object", Backoff: b.Name, Queue: tier.Queue, Text: fmt.Sprintf(
+				"the queue %s does not exist; run 'dlxctl apply'", text.Name(tier.Queue))})
+		}
+	}
+	return complete
+}
+
+// settings adds a problem if the settings of a tier, with the policies in effect, are not those of
+// the file.
+func (s *surveyor) settings(b topology.Backoff, tier topology.Tier) {
+	q, exists := s.queues[tier.Queue]
+	if !exists {
+		return
+	}
+	q.Label = topology.Label{Role: topology.RoleRetry, Backoff: b.Name}
+	for _, p := range s.all.InEffect(q) {
+		for _, key := range s.policies.Harms(q, p.Definition) {
+			s.report.add(Problem{Name: "harmful-policy", Backoff: b.Name, Queue: tier.Queue, Text: fmt.Sprintf(
+				"the policy %s (pattern %s) would %s; run 'dlxctl plan', which proposes what to do about it",
+				text.Name(p.Name), text.Name(p.Pattern),
+				policy.Consequence(topology.RoleRetry, q.Type(), key, p.Definition, text.Name(q.Name)))})
+		}
+	}
+	if ttl, _ := q.Arguments[topology.ArgMessageTTL].(int64); ttl != tier.Delay.Milliseconds() {
+		s.report.add(Problem{Name: "settings", Backoff: b.Name, Queue: tier.Queue, Text: fmt.Sprintf(
+			"%s has the x-message-ttl %v, and not %d (%s); run 'dlxctl plan'", text.Name(q.Name),
+			topology.FormatValue(q.Arguments[topology.ArgMessageTTL]), tier.Delay.Milliseconds(),
+			topology.FormatDelay(tier.Delay))})
+	}
+}
+
+// comesBack reports whether a canary goes from its exchange to its tier, from there to the queue for
+// canaries, and nowhere else. If not, it adds a problem: such a canary is not sent.
+func (s *surveyor) comesBack(c *canary) bool {
+	if _, exists := s.queues[c.tier.Queue]; !exists {
+		return false
+	}
+	into := s.router.Publish(c.exchange, c.key, c.message.Headers)
+	target, enters := c.tier.Queue, "a retry of attempt"
+	if c.processed {
+		target, enters = c.backoff.FailedQueue, "a failed message of attempt"
+	}
+	if !s.only(c, into, target, fmt.Sprintf("%s %d", enters, c.attempt)) {
+		return false
+	}
+	if c.processed {
+		return true // the canary without a processor shows the rest
+	}
+	back := s.router.DeadLetter(c.tier.Queue, into.Message, route.Expired)
+	return s.only(c, back, s.home.Name, "a retry that leaves "+text.Name(c.tier.Queue))
+}
+
+// only reports whether a message reaches a queue, and no other than listeners of the desk. If not,
+// it adds a problem.
+func (s *surveyor) only(c *canary, r route.Result, queue, what string) bool {
+	var others []string
+	reached := false
+	for _, name := range r.Queues {
+		switch q := s.queues[name]; {
+		case name == queue:
+			reached = true
+		case q.Exclusive && topology.IsDeskQueue(s.topology.Name, q): // it hears failures of a run
+		default:
+			others = append(others, text.Name(name))
+		}
+	}
+	problem := Problem{Name: "route", Backoff: c.backoff.Name, Queue: c.tier.Queue}
+	shown := text.Name(queue)
+	if queue == s.home.Name {
+		shown = "its work queue"
+	}
+	switch {
+	case !reached && len(others) > 0:
+		problem.Text = fmt.Sprintf("%s goes to %s, and not to %s; no canary was sent there; run 'dlxctl plan'",
+			what, strings.Join(others, ", "), shown)
+	case !reached:
+		problem.Text = fmt.Sprintf("%s does not reach %s%s; no canary was sent there; run 'dlxctl plan'", what, shown, why(r))
+	case len(others) > 0 || len(r.Unknown) > 0:
+		problem.Name = "copies"
+		problem.Text = fmt.Sprintf("%s also goes to %s, so no canary was sent there; run 'dlxctl plan', which shows bindings that the file does not have", what,
+			strings.Join(append(others, unknown(r)...), ", "))
+	default:
+		return true
+	}
+	s.report.add(problem)
+	return false
+}
+
+// why says why a message reaches no queue.
+func why(r route.Result) string {
+	for _, end := range append(slices.Clone(r.Lost), r.Stuck...) {
+		return ": " + end.String()
+	}
+	return ""
+}
+
+// unknown returns where a message may go, as far as the objects do not tell.
+func unknown(r route.Result) []string {
+	var out []string
+	for _, u := range r.Unknown {
+		out = append(out, fmt.Sprintf("what the exchange %s leads to (%s)", text.Name(u.Exchange), u.Why))
+	}
+	return out
+}
+
+// worked returns a work queue of a backoff by whose address a canary reaches the failed queue. The
+// first one will do: if its own binding is wrong, the canary is not sent, and the report says why.
+func worked(t topology.Compiled, b topology.Backoff) string {
+	for _, w := range t.WorkQueues {
+		if w.Backoff == b.Name {
+			return w.Name
+		}
+	}
+	return ""
+}

@@ -1,0 +1,207 @@
+package verify
+
+import (
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/dlxctl/dlxctl/internal/text"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// Result is what became of the canaries of a tier. The zero Result says that none was sent.
+type Result string
+
+// The results. Where the canaries of a tier differ, the worst one counts: the last of this list.
+const (
+	// NotSent: by the objects of the broker the canary would not come back, or the objects are
+	// missing.
+	NotSent Result = "not sent"
+	// NotWaitedFor: the delay is longer than MaxWait. Only the settings of the tier were read.
+	NotWaitedFor Result = "not waited for"
+	// NoProcessor: no processor is consuming the failed queue, and no canary was sent there.
+	NoProcessor Result = "no processor"
+	// OK: back in time, from the right tier, with the right headers.
+	OK Result = "ok"
+	// Late: back, and too late.
+	Late Result = "late"
+	// Headers: back with headers that differ from those that a service relies on.
+	Headers Result = "wrong headers"
+	// Early: back before its time.
+	Early Result = "early"
+	// Astray: back from another tier, or as a dead letter.
+	Astray Result = "astray"
+	// Missing: not back.
+	Missing Result = "missing"
+)
+
+// worse reports whether r is worse than other.
+func (r Result) worse(other Result) bool {
+	rank := map[Result]int{OK: 1, Late: 2, Headers: 3, Early: 4, Astray: 5, Missing: 6}
+	return rank[r] > rank[other]
+}
+
+// Tier is what was found out about the tier of a backoff.
+type Tier struct {
+	Backoff string
+	// Queue is the retry queue.
+	Queue string
+	Delay time.Duration
+	// Attempts are the attempts that wait in the tier, from 1.
+	Attempts []int
+	// Result and Waited are about canaries that verify itself put into the tier.
+	Result Result
+	Waited time.Duration
+	// Processor and ProcessorWaited are about canaries that verify put where rejected messages
+	// go, and a processor into the tier.
+	Processor       Result
+	ProcessorWaited time.Duration
+}
+
+// Problem is something that is not as it should be.
+type Problem struct {
+	// Name is what it is, in a word for scripts.
+	Name string
+	// Backoff and Queue are where. Empty: it concerns all.
+	Backoff, Queue string
+	// Text says what is wrong and what to do, as a sentence without a full stop.
+	Text string
+}
+
+// Report is what a run of verify found out about a topology.
+type Report struct {
+	Topology string
+	VHost    string
+	Tiers    []Tier
+	Problems []Problem
+	// Left is what the run could not remove, as a sentence. Empty: nothing.
+	Left string
+}
+
+// add adds a problem, unless the same queue has one of that name already.
+func (r *Report) add(p Problem) {
+	for _, old := range r.Problems {
+		if old.Name == p.Name && old.Backoff == p.Backoff && old.Queue == p.Queue {
+			return
+		}
+	}
+	r.Problems = append(r.Problems, p)
+}
+
+// WriteText writes a report for people: a row for each tier, and the problems.
+func WriteText(w io.Writer, r Report, width int) error {
+	fmt.Fprintf(w, "topology %s, vhost %s\n\n", r.Topology, topology.Printable(r.VHost))
+	rows := [][]string{{"BACKOFF", "TIER", "ATTEMPTS", "TIER ALONE", "WITH PROCESSOR"}}
+	for _, t := range r.Tiers {
+		rows = append(rows, []string{
+			t.Backoff, topology.FormatDelay(t.Delay), attempts(t.Attempts), after(t.Result, t.Waited),
+			after(t.Processor, t.ProcessorWaited),
+		})
+	}
+	if err := text.Table(w, rows, width); err != nil {
+		return err
+	}
+	fmt.Fprintln(w)
+	for _, p := range r.Problems {
+		fmt.Fprintf(w, "problem %s: %s\n", p.Name, topology.Printable(p.Text))
+	}
+	if r.Left != "" {
+		fmt.Fprintln(w, topology.Printable(r.Left))
+	}
+	_, err := fmt.Fprintln(w, r.summary())
+	return err
+}
+
+// summary says in a line whether the retry plane works.
+func (r Report) summary() string {
+	worked, unwaited := 0, 0
+	for _, t := range r.Tiers {
+		switch {
+		case t.Result == NotWaitedFor:
+			unwaited++
+		case t.Result == OK && (t.Processor == OK || t.Processor == ""):
+			worked++
+		}
+	}
+	out := fmt.Sprintf("%s of %s verified", text.Count(worked, "tier"), fmt.Sprint(len(r.Tiers)))
+	if unwaited > 0 {
+		out += fmt.Sprintf("; of %s longer than --max-wait only the settings were read", text.Count(unwaited, "tier"))
+	}
+	if len(r.Problems) > 0 {
+		out += "; " + text.Count(len(r.Problems), "problem")
+	}
+	return out
+}
+
+// attempts gives attempts for people: "1", "2-4" or "1, 3".
+func attempts(list []int) string {
+	out := ""
+	for i := 0; i < len(list); i++ {
+		first := list[i]
+		for i+1 < len(list) && list[i+1] == list[i]+1 {
+			i++
+		}
+		if out != "" {
+			out += ", "
+		}
+		if out += fmt.Sprint(first); list[i] > first {
+			out += fmt.Sprintf("-%d", list[i])
+		}
+	}
+	return out
+}
+
+// after gives a result with the time that the canary took.
+func after(r Result, d time.Duration) string {
+	if d == 0 {
+		return string(r)
+	}
+	return fmt.Sprintf("%s, %.2fs", r, d.Seconds())
+}
+
+// reportJSON is a report as scripts read it. Its fields are a contract.
+type reportJSON struct {
+	Version  int           `json:"version"`
+	Topology string        `json:"topology"`
+	VHost    string        `json:"vhost"`
+	OK       bool          `json:"ok"`
+	Tiers    []tierJSON    `json:"tiers"`
+	Problems []problemJSON `json:"problems"`
+	Left     string        `json:"left,omitempty"`
+}
+
+type tierJSON struct {
+	Backoff         string `json:"backoff"`
+	Queue           string `json:"queue"`
+	Delay           int64  `json:"delay"` // milliseconds
+	Attempts        []int  `json:"attempts"`
+	Result          Result `json:"result"`
+	Waited          int64  `json:"waited"` // milliseconds
+	Processor       Result `json:"processor"`
+	ProcessorWaited int64  `json:"processorWaited"` // milliseconds
+}
+
+type problemJSON struct {
+	Name    string `json:"name"`
+	Backoff string `json:"backoff,omitempty"`
+	Queue   string `json:"queue,omitempty"`
+	Text    string `json:"text"`
+}
+
+// WriteJSON writes a report for scripts.
+func WriteJSON(w io.Writer, r Report) error {
+	out := reportJSON{
+		Version: 1, Topology: r.Topology, VHost: r.VHost, OK: len(r.Problems) == 0,
+		Tiers: []tierJSON{}, Problems: []problemJSON{}, Left: r.Left,
+	}
+	for _, t := range r.Tiers {
+		out.Tiers = append(out.Tiers, tierJSON{
+			t.Backoff, t.Queue, t.Delay.Milliseconds(), t.Attempts, t.Result, t.Waited.Milliseconds(),
+			t.Processor, t.ProcessorWaited.Milliseconds(),
+		})
+	}
+	for _, p := range r.Problems {
+		out.Problems = append(out.Problems, problemJSON(p))
+	}
+	return text.WriteJSON(w, out)
+}

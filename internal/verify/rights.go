@@ -1,0 +1,55 @@
+package verify
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/dlxctl/dlxctl/internal/broker"
+	"github.com/dlxctl/dlxctl/internal/broker/amqp"
+	"github.com/dlxctl/dlxctl/internal/text"
+	"github.com/dlxctl/dlxctl/plan"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// rights returns what a run needs: its queue, the exchanges that return messages and that pick
+// dead-letter queues as sources, the exchanges that the canaries enter, and any right on the failed
+// queues, whose consumers RabbitMQ 4.3 counts for nobody else.
+func rights(t topology.Compiled, home string) []plan.Right {
+	needs := []plan.Right{
+		{Permission: plan.Configure, Kind: topology.KindQueue, Name: home},
+		{Permission: plan.Write, Kind: topology.KindQueue, Name: home},
+		{Permission: plan.Read, Kind: topology.KindQueue, Name: home},
+		{Permission: plan.Read, Kind: topology.KindExchange, Name: topology.ReturnExchangeName(t.Name)},
+		{Permission: plan.Read, Kind: topology.KindExchange, Name: topology.DeadLetterName(t.Name)},
+		{Permission: plan.Write, Kind: topology.KindExchange, Name: topology.FailedExchangeName(t.Name)},
+	}
+	for _, b := range t.Backoffs {
+		needs = append(needs, plan.Right{Permission: plan.Write, Kind: topology.KindExchange, Name: b.RetryExchange},
+			plan.Right{Permission: plan.Write, Kind: topology.KindQueue, Name: b.FailedQueue})
+	}
+	return needs
+}
+
+// permit fails before anything is written if the user lacks a right, and names all that are missing.
+func (v *Verifier) permit(ctx context.Context, conn *amqp.Conn, home string) error {
+	lacking, err := v.Management.Lacking(ctx, conn, rights(v.Topology, home))
+	if err != nil {
+		return fmt.Errorf("read the rights of the user: %w", err)
+	}
+	if len(lacking) == 0 {
+		return nil
+	}
+	var list []string
+	for _, r := range lacking {
+		name := r.Name
+		if name == home {
+			name = topology.VerifyName(v.Topology.Name, "*")
+		}
+		list = append(list, fmt.Sprintf("%s on the %s %s", r.Permission, r.Kind, text.Name(name)))
+	}
+	user := v.Endpoint.AMQP.User
+	return broker.Errorf(broker.ErrForbidden,
+		"user %q lacks %s; nothing was sent; run 'dlxctl rights' and give %s what it prints for the user verify",
+		user, strings.Join(list, ", "), text.ShellQuote(user))
+}

@@ -1,0 +1,228 @@
+// Package verify sends canaries through the live retry plane of a topology: messages of its own
+// that wait in each tier, as failed messages do, and come back to a queue of its own. It checks
+// that they come back, when, with which headers, and that processors move them.
+//
+// No canary reaches a work queue or a dead-letter queue. The exchanges of the plane route a message
+// by the address of its work queue, @NAME. A canary has the address of the queue of verify, which
+// is bound to these exchanges for the time of the run. Before a canary is sent, its way is computed
+// from the objects of the broker (package route), and a canary that would not come back, or of
+// which another queue would get a copy, is not sent.
+package verify
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"log/slog"
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/dlxctl/dlxctl/internal/broker"
+	"github.com/dlxctl/dlxctl/internal/broker/amqp"
+	"github.com/dlxctl/dlxctl/internal/broker/management"
+	"github.com/dlxctl/dlxctl/internal/text"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// expiryMargin is how much longer the queue for canaries exists than verify waits for them.
+const expiryMargin = 5 * time.Minute
+
+// Verifier verifies the retry plane of one topology.
+type Verifier struct {
+	Topology topology.Compiled
+	Endpoint broker.Endpoint
+	// Management reads the virtual host. It must be open.
+	Management *management.Client
+	// MaxWait is the longest delay of a tier that Run waits for.
+	MaxWait time.Duration
+	// Late is how long after its time a canary may come back and still be in time.
+	Late time.Duration
+	// Patience is how long after its time a canary is waited for, and how long a processor has to
+	// take it.
+	Patience time.Duration
+	// TiersOnly leaves processors out.
+	TiersOnly bool
+	// Log gets a line when the canaries are sent. It must be set.
+	Log *slog.Logger
+}
+
+// Run sends the canaries, waits until all are back or given up, and reports. What is wrong with the
+// plane is in the report. The error says that the plane could not be verified: the broker is out of
+// reach, the user lacks a right, ctx has ended, or there is no backoff.
+//
+// Nothing stays behind, wherever Run ends: its queue expires, and so do canaries in a failed queue
+// that no processor consumes. A canary in a tier leaves it with its delay.
+func (v *Verifier) Run(ctx context.Context) (Report, error) {
+	report := Report{Topology: v.Topology.Name, VHost: v.Endpoint.VHost}
+	if len(v.Topology.Backoffs) == 0 {
+		return report, fmt.Errorf("the topology %q has no queue with a backoff: there is nothing to verify", v.Topology.Name)
+	}
+	run := strings.ToLower(rand.Text()[:10])
+	home, bindings := homeObjects(v.Topology, run, v.expires())
+	conn, err := amqp.Dial(ctx, v.endpoint("sends"))
+	if err != nil {
+		return report, err
+	}
+	defer conn.Close()
+	if err := v.permit(ctx, conn, home.Name); err != nil {
+		return report, err
+	}
+	state, err := v.Management.Inspect(ctx)
+	if err != nil {
+		return report, err
+	}
+	s := newSurveyor(v.Topology, state, home, bindings, &report)
+	canaries, err := v.prepare(conn, s, run)
+	if err != nil {
+		return report, err
+	}
+	if len(canaries) > 0 {
+		f := flight{verifier: v, report: &report, out: conn, home: home.Name, canaries: canaries}
+		if err := f.fly(ctx, home, bindings); err != nil {
+			return report, err
+		}
+	}
+	return report, v.blameChanges(ctx, state, &report)
+}
+
+// endpoint returns the broker, with a connection name by which operators recognize the connection.
+func (v *Verifier) endpoint(purpose string) broker.Endpoint {
+	e := v.Endpoint
+	e.ConnectionName = "dlxctl verify " + v.Topology.Name + " " + purpose
+	return e
+}
+
+// expires returns after how long without a consumer the queue for canaries goes away: later than
+// the last canary comes to it.
+func (v *Verifier) expires() time.Duration {
+	longest := time.Duration(0)
+	for _, b := range v.Topology.Backoffs {
+		for _, tier := range b.Tiers {
+			if tier.Delay <= v.MaxWait {
+				longest = max(longest, tier.Delay)
+			}
+		}
+	}
+	return min(longest+2*v.Patience+expiryMargin, topology.MaxDelay)
+}
+
+// prepare adds a row for each tier to the report, and returns the canaries to send.
+func (v *Verifier) prepare(conn *amqp.Conn, s *surveyor, run string) ([]*canary, error) {
+	var out []*canary
+	for _, b := range v.Topology.Backoffs {
+		rows := v.rows(s.report, b)
+		complete := s.missing(b)
+		for _, tier := range s.report.Tiers[rows[b.Tiers[0].Queue]:] {
+			s.settings(b, topology.Tier{Delay: tier.Delay, Queue: tier.Queue})
+		}
+		if !complete {
+			continue
+		}
+		processors, err := v.processors(conn, b, s.report)
+		if err != nil {
+			return nil, err
+		}
+		m := maker{
+			topology: v.Topology, backoff: b, home: s.home.Name, work: worked(v.Topology, b), run: run, patience: v.Patience,
+		}
+		alone, processed := m.make(time.Now())
+		for i, c := range alone {
+			row := rows[c.tier.Queue]
+			c.row, processed[i].row = row, row
+			tier := &s.report.Tiers[row]
+			switch {
+			case !s.comesBack(c):
+				tier.Result = NotSent
+			case c.tier.Delay > v.MaxWait:
+				tier.Result = NotWaitedFor
+			default:
+				out = append(out, c)
+				if !v.TiersOnly {
+					tier.Processor = NoProcessor
+				}
+				if processors && s.comesBack(processed[i]) {
+					tier.Processor, out = "", append(out, processed[i])
+				}
+			}
+		}
+	}
+	return out, nil
+}
+
+// rows adds a row for each tier of a backoff, and returns their indexes by their queues. Attempts
+// with the same delay share a tier.
+func (v *Verifier) rows(r *Report, b topology.Backoff) map[string]int {
+	rows := map[string]int{}
+	for i, tier := range b.Tiers {
+		row, exists := rows[tier.Queue]
+		if !exists {
+			row = len(r.Tiers)
+			rows[tier.Queue] = row
+			r.Tiers = append(r.Tiers, Tier{Backoff: b.Name, Queue: tier.Queue, Delay: tier.Delay, Result: NotSent})
+		}
+		r.Tiers[row].Attempts = append(r.Tiers[row].Attempts, i+1)
+	}
+	return rows
+}
+
+// processors reports whether canaries are sent to the processors of a backoff. Without a consumer
+// they are not: they would only lie in the failed queue until they expire.
+func (v *Verifier) processors(conn *amqp.Conn, b topology.Backoff, r *Report) (bool, error) {
+	if v.TiersOnly {
+		return false, nil
+	}
+	n, err := conn.ConsumersOf(b.FailedQueue)
+	if err != nil {
+		return false, fmt.Errorf("count the consumers of %s: %w", b.FailedQueue, err)
+	}
+	if n == 0 {
+		r.add(Problem{Name: "no-processor", Backoff: b.Name, Queue: b.FailedQueue, Text: fmt.Sprintf(
+			"no processor is consuming %s, so failed messages are not retried; run 'dlxctl process'", text.Name(b.FailedQueue))})
+	}
+	return n > 0, nil
+}
+
+// blameChanges adds a problem before the others if the plane has changed while canaries were under
+// way: then that may be the cause.
+func (v *Verifier) blameChanges(ctx context.Context, before topology.State, r *Report) error {
+	if len(r.Problems) == 0 {
+		return nil
+	}
+	after, err := v.Management.Inspect(ctx)
+	if err != nil {
+		return err
+	}
+	if !reflect.DeepEqual(v.plane(before), v.plane(after)) {
+		r.Problems = slices.Insert(r.Problems, 0, Problem{Name: "changed",
+			Text: "exchanges, queues, bindings or policies changed while verify ran, which may explain what follows; run verify again"})
+	}
+	return nil
+}
+
+// plane returns what matters for canaries: what begins with the name of the topology, all bindings
+// from there, and all policies.
+func (v *Verifier) plane(state topology.State) topology.Topology {
+	own := func(name string) bool {
+		return strings.HasPrefix(name, v.Topology.Name+".") && !strings.HasPrefix(name, topology.VerifyName(v.Topology.Name, ""))
+	}
+	out := topology.Topology{Policies: slices.Concat(state.Have.Policies, state.OperatorPolicies)}
+	for _, e := range state.Have.Exchanges {
+		if own(e.Name) {
+			out.Exchanges = append(out.Exchanges, e)
+		}
+	}
+	for _, q := range state.Have.Queues {
+		if own(q.Name) && !q.Exclusive {
+			out.Queues = append(out.Queues, q)
+		}
+	}
+	for _, b := range state.Have.Bindings {
+		if own(b.Source) && !strings.HasPrefix(b.Destination, topology.VerifyName(v.Topology.Name, "")) {
+			out.Bindings = append(out.Bindings, b)
+		}
+	}
+	out.Sort()
+	return out
+}
