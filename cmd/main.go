@@ -104,7 +104,7 @@ func CheckArgs(args ...string) error {
 
 // report prints err for a person.
 func report(w io.Writer, err error) {
-	if errors.Is(err, errPending) || errors.Is(err, errFindings) || errors.Is(err, errLost) || errors.Is(err, errUnverified) {
+	if isAnswer(err) {
 		return
 	}
 	if problems, ok := errors.AsType[*spec.Error](err); ok {
@@ -122,6 +122,13 @@ func report(w io.Writer, err error) {
 	}
 }
 
+// isAnswer reports whether an error is the answer to the question of the command, which the output
+// has given already.
+func isAnswer(err error) bool {
+	return errors.Is(err, errPending) || errors.Is(err, errFindings) || errors.Is(err, errLost) ||
+		errors.Is(err, errUnverified)
+}
+
 // exitCode is the one place that decides on exit codes.
 func exitCode(ctx context.Context, err error) int {
 	_, usage := errors.AsType[usageError](err)
@@ -132,8 +139,7 @@ func exitCode(ctx context.Context, err error) int {
 	switch {
 	case err == nil:
 		return exitDone
-	case errors.Is(err, errPending) || errors.Is(err, errFindings) || errors.Is(err, errLost) ||
-		errors.Is(err, errUnverified):
+	case isAnswer(err):
 		return exitPending
 	case usage || errors.Is(err, broker.ErrURL): // a URL comes from a flag or its variable
 		return exitUsage

@@ -34,8 +34,8 @@ type Grant struct {
 const policymaker = string(plan.Policymaker)
 
 // Rights returns the grants that a topology needs: for plan and apply, for migrate if the
-// topology replaces queues, for the processor, for each owner's services, for publishers, for verify,
-// and for a person at the desk, to read and to act.
+// topology replaces queues, for the processor, for each owner's services, for publishers, for
+// verify, and for a person at the desk, to read and to act.
 // One expression covers all names that begin with the topology's name and a dot, so that
 // tiers may be added and removed.
 func Rights(t topology.Compiled) []Grant {

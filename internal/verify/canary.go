@@ -46,6 +46,8 @@ type canary struct {
 	due    time.Time // not before
 	giveUp time.Time
 	result Result // empty while it is under way
+	// refused reports that the broker did not accept it, so it cannot come back.
+	refused bool
 }
 
 // maker makes the canaries of a backoff.

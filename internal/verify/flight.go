@@ -127,6 +127,7 @@ func (f *flight) refused(outcomes []amqp.Outcome) {
 			if c.seq != o.Seq || o.Refused == "" || c.result != "" {
 				continue
 			}
+			c.refused = true
 			f.note(c, Missing, 0, Problem{Name: "refused", Backoff: c.backoff.Name, Queue: c.tier.Queue, Text: fmt.Sprintf(
 				"the broker does not accept the canary of attempt %d at the exchange %s: %s; run 'dlxctl plan' and 'dlxctl status'",
 				c.attempt, text.Name(c.exchange), o.Refused)})
@@ -137,7 +138,7 @@ func (f *flight) refused(outcomes []amqp.Outcome) {
 // arrived judges a canary that came back.
 func (f *flight) arrived(source *amqp.Consumer, d amqp091.Delivery, at time.Time) error {
 	d = source.Take(d)
-	// Nothing is lost: only canaries have the address of this queue, whose name was drawn for this run.
+	// Nothing is lost: only canaries have the address of this queue, whose name was drawn at random.
 	if err := source.Ack(d.DeliveryTag, false); err != nil {
 		return fmt.Errorf("acknowledge a canary: %w", err)
 	}
@@ -195,7 +196,8 @@ func (f *flight) silence(c *canary) string {
 		return fmt.Sprintf("no processor is consuming %s any more; run 'dlxctl process'", queue)
 	case ready > 0:
 		return fmt.Sprintf("%s did not take the canary from %s within %s, where %s; read their logs, or run more of them",
-			text.Count(consumers, "processor"), queue, f.verifier.Patience, text.Count(ready, "message")+text.Choose(ready, " waits", " wait"))
+			text.Count(consumers, "processor"), queue, f.verifier.Patience, text.Count(ready, "message")+
+				text.Choose(ready, " waits", " wait"))
 	default:
 		return fmt.Sprintf("a processor took the canary from %s, and it did not come back; read the log of the processor, and look for the canary with 'dlxctl desk list %s'",
 			queue, text.ShellQuote(topology.UnroutableName(f.verifier.Topology.Name)))
@@ -206,7 +208,7 @@ func (f *flight) silence(c *canary) string {
 // way need it: without it they would go to the unroutable queue.
 func (f *flight) remove(source *amqp.Consumer) error {
 	for _, c := range f.canaries {
-		if c.result == Missing {
+		if c.result == Missing && !c.refused {
 			f.report.Left = fmt.Sprintf(
 				"a canary may still come back: the queue %s receives it, and the broker deletes that queue after %s",
 				text.Name(f.home), f.verifier.expires().Round(time.Second))

@@ -112,8 +112,8 @@ func (s *surveyor) settings(b topology.Backoff, tier topology.Tier) {
 	}
 }
 
-// comesBack reports whether a canary goes from its exchange to its tier, from there to the queue for
-// canaries, and nowhere else. If not, it adds a problem: such a canary is not sent.
+// comesBack reports whether a canary goes from its exchange to its tier, from there to the queue
+// for canaries, and nowhere else. If not, it adds a problem: such a canary is not sent.
 func (s *surveyor) comesBack(c *canary) bool {
 	if _, exists := s.queues[c.tier.Queue]; !exists {
 		return false

@@ -14,7 +14,7 @@ import (
 
 // rights returns what a run needs: its queue, the exchanges that return messages and that pick
 // dead-letter queues as sources, the exchanges that the canaries enter, and any right on the failed
-// queues, whose consumers RabbitMQ 4.3 counts for nobody else.
+// queues: without one, RabbitMQ 4.3 does not tell how many consumers they have.
 func rights(t topology.Compiled, home string) []plan.Right {
 	needs := []plan.Right{
 		{Permission: plan.Configure, Kind: topology.KindQueue, Name: home},
@@ -31,7 +31,7 @@ func rights(t topology.Compiled, home string) []plan.Right {
 	return needs
 }
 
-// permit fails before anything is written if the user lacks a right, and names all that are missing.
+// permit fails before anything is written if the user lacks a right, and names all such rights.
 func (v *Verifier) permit(ctx context.Context, conn *amqp.Conn, home string) error {
 	lacking, err := v.Management.Lacking(ctx, conn, rights(v.Topology, home))
 	if err != nil {

@@ -1,0 +1,76 @@
+package e2e_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+
+	"github.com/dlxctl/dlxctl/internal/brokertest"
+)
+
+const verifiedFile = `
+version: 1
+name: shop
+defaults: {backoff: standard}
+backoff: {standard: {tiers: [1s]}}
+queues: [{name: billing}]
+`
+
+// A verify that is killed leaves its canaries to its queue, which expires. No plan takes that queue
+// for drift, and no apply deletes it while canaries may come; what it is bound to is not deleted
+// under it.
+func TestAKilledVerifyLeavesItsQueueToExpire(t *testing.T) {
+	t.Parallel()
+	target, file := brokertest.VHost(t), writeTopology(t, verifiedFile)
+	succeeds(t, target, "apply", "--yes", "-f", file)
+	p := start(t, target, "verify", "--tiers-only", "-f", file)
+	p.logs(t, "sent canaries")
+	if !p.kill() {
+		t.Fatal("verify ended before it was killed")
+	}
+	home := verifyQueue(t, target)
+	if home.Arguments["x-expires"] != float64(361_000) { // 1s, twice 30s, 5m
+		t.Errorf("the queue of verify has the arguments %v", home.Arguments)
+	}
+	succeeds(t, target, "plan", "--detailed-exitcode", "-f", file)
+	succeeds(t, target, "apply", "--yes", "--prune", "-f", file)
+	none := writeTopology(t, "version: 1\nname: shop\n")
+	code, out := dlxctl(target, append([]string{"apply", "--yes", "-f", none}, everything...)...)
+	if code != 3 || !strings.Contains(out, "a run of 'dlxctl verify' is in progress, and its queue "+home.Name) {
+		t.Errorf("apply of an empty file exits with %d:\n%s", code, out)
+	}
+	awaitReady(t, target, home.Name)
+	if out := succeeds(t, target, "status", "-f", file); strings.Contains(out, home.Name) {
+		t.Errorf("status shows the queue of verify:\n%s", out)
+	}
+	ch := target.Channel(t)
+	for _, queue := range []string{"billing", "billing.dead", "shop.unroutable"} {
+		if m, found, err := ch.Get(queue, false); err != nil || found {
+			t.Errorf("%s has the message %q: %v", queue, m.MessageId, err)
+		}
+	}
+}
+
+// madeQueue is a queue as the management API lists it.
+type madeQueue struct {
+	Name      string
+	Arguments map[string]any
+}
+
+// verifyQueue returns the queue that a run of verify has made.
+func verifyQueue(t *testing.T, target brokertest.Target) madeQueue {
+	t.Helper()
+	var queues []madeQueue
+	if err := json.Unmarshal(target.Call(t, http.MethodGet, "queues/"+url.PathEscape(target.VHost), nil), &queues); err != nil {
+		t.Fatal(err)
+	}
+	for _, q := range queues {
+		if strings.HasPrefix(q.Name, "shop.verify.") {
+			return q
+		}
+	}
+	t.Fatal("there is no queue of verify")
+	return madeQueue{}
+}
