@@ -46,7 +46,8 @@ fmt: ## format the code
 golden: ## rewrite the expected outputs of the scripts and the generated pages; read the diff as prose
 	./scripts/test go test ./e2e ./internal/spec ./cmd -update
 
-docs: ## draw the pictures in docs/images; the terminal is a real run of the demo
+docs: build ## write the manual pages into bin/man/man1, and draw the pictures in docs/images
+	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) bin/dlxctl man bin/man/man1
 	./scripts/pictures
 
 bench: ## run the benchmarks, some ten minutes; writes docs/benchmarks.md

@@ -2,53 +2,89 @@ package cmd
 
 import (
 	"io"
-	"maps"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/dlxctl/dlxctl/internal/audit"
+	"github.com/dlxctl/dlxctl/internal/desk/page"
 	"github.com/dlxctl/dlxctl/internal/generate"
 	"github.com/dlxctl/dlxctl/internal/migrate"
+	"github.com/dlxctl/dlxctl/internal/trace"
 	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/templates"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
 // completeValues makes the shells complete the values of flags, for c and all commands below it.
-func completeValues(c *cobra.Command) {
+// values are those that flags accept: see flagValues.
+func completeValues(c *cobra.Command, values map[string][]string) {
 	if !c.HasParent() {
 		complete := func(c *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 			return outputs(c), cobra.ShellCompDirectiveNoFileComp
 		}
 		_ = c.RegisterFlagCompletionFunc("output", complete) // it fails if it is there already
 	}
-	values := map[string][]string{
-		"log-level":  {"debug", "info", "warn", "error"},
-		"log-format": {"text", "json"},
-		"template":   templates.Starters(),
-		"lang":       generate.Languages(),
-		"drain":      {"idle", "now"},
-		"by":         {"cause", "error", "queue", "key", "header:", "body."},
-	}
-	for _, s := range migrate.Stages() {
-		values["until"] = append(values["until"], string(s))
-	}
-	if c.Name() != "serve" { // there, --allow names actions
-		for _, h := range plan.Hazards() {
-			values["allow"] = append(values["allow"], string(h))
-		}
-	}
 	c.LocalFlags().VisitAll(func(f *pflag.Flag) {
-		if list := values[f.Name]; len(list) > 0 {
-			complete := cobra.FixedCompletions(list, cobra.ShellCompDirectiveNoFileComp)
-			_ = c.RegisterFlagCompletionFunc(f.Name, complete) // it fails if it is there already
+		list, own := values[c.Name()+" --"+f.Name]
+		if !own {
+			list = values["--"+f.Name]
 		}
+		if len(list) == 0 {
+			return
+		}
+		directive := cobra.ShellCompDirectiveNoFileComp
+		if slices.ContainsFunc(list, isBegun) {
+			directive |= cobra.ShellCompDirectiveNoSpace
+		}
+		_ = c.RegisterFlagCompletionFunc(f.Name, cobra.FixedCompletions(list, directive)) // as above
 	})
 	for _, sub := range c.Commands() {
-		completeValues(sub)
+		completeValues(sub, values)
 	}
+}
+
+// isBegun reports whether a completion is only the beginning of a value.
+func isBegun(completion string) bool {
+	return strings.HasSuffix(completion, ":") || strings.HasSuffix(completion, ".") || strings.HasSuffix(completion, "=")
+}
+
+// flagValues returns the values of flags that accept only these, by the flag, or by the command and
+// the flag where commands differ.
+func flagValues() map[string][]string {
+	var rules []string
+	for _, r := range audit.Rules() {
+		rules = append(rules, r.ID)
+	}
+	return map[string][]string{
+		"--log-level":    {"debug", "info", "warn", "error"},
+		"--log-format":   {"text", "json"},
+		"--template":     templates.Starters(),
+		"--lang":         generate.Languages(),
+		"--drain":        {"idle", "now"},
+		"--until":        words(migrate.Stages()),
+		"--allow":        words(plan.Hazards()),
+		"--by":           {"cause", "error", "queue", "key", "header:", "body."},
+		"--to":           {"queue", "original", "queue:", "exchange:"},
+		"--split-by":     {"prefix", "owner"},
+		"--fail-on":      append(words(audit.Severities()), "never"),
+		"--rule":         rules,
+		"--skip-rule":    rules,
+		"--explain":      rules,
+		"trace --reason": words(trace.Causes()),
+		"serve --allow":  page.Allowable(),
+	}
+}
+
+// words returns the values of a list of a named type of strings.
+func words[T ~string](list []T) []string {
+	var out []string
+	for _, v := range list {
+		out = append(out, string(v))
+	}
+	return out
 }
 
 // completeNames makes the shells complete arguments that are names of the topology files, for c and
@@ -57,39 +93,68 @@ func (a *app) completeNames(c *cobra.Command) {
 	for _, sub := range c.Commands() {
 		a.completeNames(sub)
 	}
-	switch {
-	case c.ValidArgsFunction != nil:
-	case c.CommandPath() == "dlxctl peek":
-		a.completeArguments(c, allQueues)
-	case c.CommandPath() == "dlxctl migrate", c.CommandPath() == "dlxctl migrate run":
-		a.completeArguments(c, legacyQueues)
-	case c.CommandPath() == "dlxctl generate args":
-		a.completeArguments(c, workQueues)
-	case strings.HasPrefix(c.CommandPath(), "dlxctl desk ") && strings.Contains(c.Use, "QUEUE"):
-		a.completeArguments(c, deskTargets)
+	for flag, names := range map[string]nameList{
+		"trace --exchange": exchanges, "trace --fail": failures, "status --owner": owners,
+	} {
+		command, flag, _ := strings.Cut(flag, " --")
+		if c.CommandPath() == "dlxctl "+command && c.Flags().Lookup(flag) != nil {
+			_ = c.RegisterFlagCompletionFunc(flag, a.namesOf(names)) // it fails if it is there already
+		}
+	}
+	if names := argumentNames(c); names != nil && c.ValidArgsFunction == nil {
+		c.ValidArgsFunction = a.namesOf(names)
 	}
 }
 
-// completeArguments makes the shells complete the arguments of a command with names.
-func (a *app) completeArguments(c *cobra.Command, names func(topology.Compiled) []string) {
-	c.ValidArgsFunction = func(c *cobra.Command, done []string, begin string) ([]string, cobra.ShellCompDirective) {
+// nameList returns names of a topology that an argument or a flag accepts.
+type nameList func(topology.Compiled) []string
+
+// argumentNames returns what the arguments of a command name. Nil: other things than names of the
+// topology files.
+func argumentNames(c *cobra.Command) nameList {
+	switch c.CommandPath() {
+	case "dlxctl peek", "dlxctl graph":
+		return allQueues
+	case "dlxctl migrate", "dlxctl migrate run", "dlxctl migrate abort":
+		return legacyQueues
+	case "dlxctl generate args":
+		return workQueues
+	}
+	switch named := strings.Contains(c.Use, "QUEUE"); {
+	case named && c.CommandPath() == "dlxctl status":
+		return workQueues
+	case named && strings.HasPrefix(c.CommandPath(), "dlxctl desk "):
+		return deskTargets
+	}
+	return nil
+}
+
+// namesOf returns a function that completes names of the topology files.
+func (a *app) namesOf(names nameList) cobra.CompletionFunc {
+	return func(c *cobra.Command, done []string, begin string) ([]string, cobra.ShellCompDirective) {
 		a.stderr = io.Discard // a warning would break the line
 		if a.fromEnvironment(c) != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
 		slices.Sort(a.paths)
 		a.paths = slices.Compact(a.paths) // cobra parses the flags twice to complete an argument
-		t, err := a.files().load()
+		all, err := a.files().loadEach()
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
 		var out []string
-		for _, name := range names(t) {
-			if strings.HasPrefix(name, begin) && !slices.Contains(done, name) {
-				out = append(out, name)
-			}
+		for _, t := range all {
+			out = append(out, names(t)...)
 		}
-		return out, cobra.ShellCompDirectiveNoFileComp
+		slices.Sort(out)
+		out = slices.DeleteFunc(slices.Compact(out), func(name string) bool {
+			return !strings.HasPrefix(name, begin) || slices.Contains(done, name)
+		})
+		directive := cobra.ShellCompDirectiveNoFileComp
+		if slices.ContainsFunc(out, isBegun) {
+			directive |= cobra.ShellCompDirectiveNoSpace
+		}
+		return out, directive
 	}
 }
 
@@ -99,7 +164,35 @@ func allQueues(t topology.Compiled) []string {
 	for _, q := range t.Queues {
 		out = append(out, q.Name)
 	}
-	slices.Sort(out)
+	return out
+}
+
+// exchanges are the exchanges of a topology, generated ones included.
+func exchanges(t topology.Compiled) []string {
+	var out []string
+	for _, e := range t.Exchanges {
+		out = append(out, e.Name)
+	}
+	return out
+}
+
+// failures are the values of trace --fail: for all queues, or for one, with the number to come.
+func failures(t topology.Compiled) []string {
+	out := []string{"always"}
+	for _, w := range t.WorkQueues {
+		out = append(out, w.Name+"=")
+	}
+	return out
+}
+
+// owners are the owners of the work queues.
+func owners(t topology.Compiled) []string {
+	var out []string
+	for _, w := range t.WorkQueues {
+		if w.Owner != "" {
+			out = append(out, w.Owner)
+		}
+	}
 	return out
 }
 
@@ -109,19 +202,18 @@ func workQueues(t topology.Compiled) []string {
 	for _, w := range t.WorkQueues {
 		out = append(out, w.Name)
 	}
-	slices.Sort(out)
 	return out
 }
 
 // legacyQueues are the queues that the file replaces.
 func legacyQueues(t topology.Compiled) []string {
-	names := map[string]bool{}
+	var out []string
 	for _, w := range t.WorkQueues {
 		if w.Replaces != "" {
-			names[w.Replaces] = true
+			out = append(out, w.Replaces)
 		}
 	}
-	return slices.Sorted(maps.Keys(names))
+	return out
 }
 
 // deskTargets are what names dead letters: a work queue behind an @, or a dead-letter queue.
@@ -135,6 +227,5 @@ func deskTargets(t topology.Compiled) []string {
 			out = append(out, q.Name)
 		}
 	}
-	slices.Sort(out)
 	return out
 }

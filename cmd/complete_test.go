@@ -3,10 +3,15 @@ package cmd
 import (
 	"bytes"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/cobra/doc"
 )
 
 // completions returns what a shell is offered after a command line.
@@ -25,7 +30,12 @@ func completions(t *testing.T, line ...string) []string {
 // The shells complete values of flags, and names from the topology files.
 func TestCompletion(t *testing.T) {
 	t.Parallel()
-	shop := "../testdata/shop.yaml"
+	shop, team := "../testdata/shop.yaml", filepath.Join(t.TempDir(), "team.yaml")
+	const file = "version: 1\nname: team\ndefaults: {backoff: none}\n" +
+		"queues: [{name: invoices_with_dlx, replaces: invoices}]\n"
+	if err := os.WriteFile(team, []byte(file), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for _, test := range []struct {
 		line []string
 		want []string
@@ -40,6 +50,24 @@ func TestCompletion(t *testing.T) {
 		{[]string{"desk", "list", "-f", shop, ""}, []string{"@billing", "billing.dead"}},
 		{[]string{"desk", "replay", "-f", shop, "@"}, []string{"@billing"}},
 		{[]string{"peek", "-f", shop, "shop."}, []string{"shop.unroutable"}},
+		{[]string{"graph", "-f", shop, "bill"}, []string{"billing", "billing.dead"}},
+		{[]string{"graph", "-f", shop, "-f", team, ""}, []string{"billing", "invoices_with_dlx"}},
+		{[]string{"trace", "-f", shop, "--exchange", "e"}, []string{"events"}},
+		{[]string{"trace", "-f", shop, "--exchange", "events", "--fail", ""}, []string{"always", "billing=", ":6"}},
+		{[]string{"trace", "--reason", ""}, []string{"rejected", "expired", "crash"}},
+		{[]string{"migrate", "-f", team, ""}, []string{"invoices"}},
+		{[]string{"migrate", "run", "-f", team, ""}, []string{"invoices"}},
+		{[]string{"migrate", "abort", "-f", team, ""}, []string{"invoices"}},
+		{[]string{"migrate", "--drain", ""}, []string{"idle", "now"}},
+		{[]string{"audit", "--fail-on", ""}, []string{"error", "warning", "note", "never"}},
+		{[]string{"audit", "--explain", "dead-letter-"}, []string{"dead-letter-unrouted"}},
+		{[]string{"audit", "--rule", "dead-letter-"}, []string{"dead-letter-unrouted"}},
+		{[]string{"import", "--split-by", ""}, []string{"prefix", "owner"}},
+		{[]string{"desk", "serve", "--allow", ""}, []string{"replay", "discard"}},
+		{[]string{"desk", "replay", "--to", ""}, []string{"queue", "original", "queue:", ":6"}},
+		{[]string{"desk", "groups", "--by", "c"}, []string{"cause"}},
+		{[]string{"graph", "-o", ""}, []string{"svg", "mermaid"}},
+		{[]string{"process", "--log-level", ""}, []string{"debug", "error"}},
 	} {
 		got := completions(t, test.line...)
 		for _, want := range test.want {
@@ -56,10 +84,10 @@ func TestCompletion(t *testing.T) {
 	}
 }
 
-// There is a manual page for each command, and the same one for the same version and date.
+// There is a manual page for each command, and always the same one for a version and a date.
 func TestMan(t *testing.T) {
 	t.Parallel()
-	pages := func(dir string) {
+	write := func(dir string) {
 		t.Helper()
 		var out, errors bytes.Buffer
 		a := &app{stdin: strings.NewReader(""), stdout: &out, stderr: &errors, env: func(name string) (string, bool) {
@@ -71,16 +99,54 @@ func TestMan(t *testing.T) {
 			t.Fatal(err, errors.String())
 		}
 	}
-	dir := filepath.Join(t.TempDir(), "man1")
-	pages(dir)
-	for _, name := range []string{"dlxctl.1", "dlxctl-apply.1", "dlxctl-desk-replay.1"} {
-		data, err := os.ReadFile(filepath.Join(dir, name))
+	first, second := filepath.Join(t.TempDir(), "man1"), t.TempDir()
+	write(first)
+	write(second)
+	for _, c := range commands(newRoot(&app{})) {
+		name := strings.ReplaceAll(c.CommandPath(), " ", "-") + ".1"
+		page, err := os.ReadFile(filepath.Join(first, name))
 		if err != nil {
-			t.Fatal(err)
+			t.Error(err)
+			continue
 		}
-		if !bytes.Contains(data, []byte("SYNOPSIS")) {
-			t.Errorf("%s has no synopsis:\n%s", name, data)
+		for _, want := range []string{".SH NAME", ".SH SYNOPSIS", ".SH DESCRIPTION"} {
+			if !bytes.Contains(page, []byte(want)) {
+				t.Errorf("%s has no %s", name, want)
+			}
 		}
+		if again, err := os.ReadFile(filepath.Join(second, name)); err != nil || !bytes.Equal(page, again) {
+			t.Errorf("%s is another page the second time: %v", name, err)
+		}
+	}
+}
+
+// A table of a help text is a table in the manual page.
+func TestManKeepsTables(t *testing.T) {
+	t.Parallel()
+	c := &cobra.Command{
+		Use: "dlxctl", Long: "Move queues:\n\n  check    look\n  cutover  route\n\nThen stop.",
+		Run: func(*cobra.Command, []string) {},
+	}
+	keepTables(c)
+	var out bytes.Buffer
+	if err := doc.GenMan(c, &doc.GenManHeader{Date: &time.Time{}}, &out); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(out.String(), ".EX\n  check    look\n  cutover  route\n") {
+		t.Errorf("the page is:\n%s", &out)
+	}
+}
+
+// make docs writes the manual pages, where the help of man says.
+func TestMakeDocsWritesManualPages(t *testing.T) {
+	t.Parallel()
+	out, err := exec.CommandContext(t.Context(), "make", "-C", "..", "-n", "docs").CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	const dir = "bin/man/man1"
+	if !bytes.Contains(out, []byte("bin/dlxctl man "+dir+"\n")) || !strings.Contains(helpOf(t, []string{"man"}), dir) {
+		t.Errorf("make docs runs:\n%s", out)
 	}
 }
 

@@ -102,6 +102,32 @@ func checkConsent(t *testing.T, path []string, flag, name string) {
 	}
 }
 
+// Whether a switch gives consent is decided for each: a variable that was set long ago must not
+// overwrite a file, lose messages or skip a question. A new switch belongs in consents, or here.
+func TestSwitchesThatAVariableMaySet(t *testing.T) {
+	t.Parallel()
+	harmless := []string{
+		"broker", "detailed-exitcode", "dry-run", "exit-code", "lock", "no-color", "notify-body", "require-rights",
+		"rules", "strict", "tiers-only", "until-empty", "verbose", "watch", "write", // what a run does or prints
+		"adopt", "all", "all-vhosts", "partial", "problems", // how much it reads or prints
+		"keep-history", "keep-ttl", "same-id", // how, not whether
+		"prune", "skip-blocked", "clean", // the plan and its hazards still need consent
+		"insecure-skip-verify", // each run prints a warning
+	}
+	for _, c := range commands(newRoot(&app{})) {
+		c.InheritedFlags() // makes Flags complete
+		c.Flags().VisitAll(func(f *pflag.Flag) {
+			if f.Value.Type() != "bool" || f.Name == "help" || f.Name == "version" {
+				return
+			}
+			if listed := slices.Contains(harmless, f.Name); listed == consents(f.Name) {
+				t.Errorf("--%s of %q: decide whether it gives consent, and add it either to consents or to this list",
+					f.Name, c.CommandPath())
+			}
+		})
+	}
+}
+
 // helpOf returns the help of a command.
 func helpOf(t *testing.T, path []string) string {
 	t.Helper()

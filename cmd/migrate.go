@@ -73,7 +73,7 @@ queue was deleted with its messages, and not by migrate.`,
 	}
 	k.moveFlags(run.Flags())
 	abort := &cobra.Command{
-		Use:   "abort [LEGACY...]",
+		Use: "abort [LEGACY...]", SuggestFor: []string{"rollback", "undo"},
 		Short: "Roll back unfinished migrations",
 		Long: `Route new messages to the legacy queues again, with one policy update per queue, move the
 messages of the successors back, and delete the objects that migrate created. Messages

@@ -69,7 +69,8 @@ func (k *migrateCommand) interrupted(ctx context.Context, cause error, way migra
 	return errors.New(strings.Join(append(lines, way.onward, way.back), "\n"))
 }
 
-// forwardLine returns the command line that migrates legacy: a queue may be named like a subcommand.
+// forwardLine returns the command line that migrates legacy: a queue may be named like a
+// subcommand.
 func (k *migrateCommand) forwardLine(c *cobra.Command, legacy []string) string {
 	words := []string{"migrate"}
 	for _, sub := range c.Root().Commands() {

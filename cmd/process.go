@@ -35,7 +35,7 @@ type processCommand struct {
 func newProcess(a *app) *cobra.Command {
 	k := processCommand{app: a, bytes: 32 << 20}
 	c := &cobra.Command{
-		Use:   "process",
+		Use: "process", SuggestFor: []string{"run", "start", "worker", "consume"},
 		Short: "Run the processor, which retries failed messages",
 		Long: `Consume the failed queues of the topology, and move each message to the tier where it
 waits for its next attempt, or to its dead-letter queue. The processor acknowledges a

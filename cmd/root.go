@@ -86,7 +86,7 @@ consent (such as --yes, --allow, --force) must be on the command line.`,
 	c.AddCommand(newVersion(a))
 	c.Version = Version()
 	c.SetVersionTemplate(versionText())
-	completeValues(c)
+	completeValues(c, flagValues())
 	a.completeNames(c)
 	return c
 }
@@ -128,10 +128,35 @@ func noCommand(c *cobra.Command, args []string) error {
 		return nil
 	}
 	err := fmt.Errorf("unknown command %q", args[0])
-	if near := c.SuggestionsFor(args[0]); len(near) > 0 {
-		err = fmt.Errorf("%w; did you mean %q?", err, near[0])
+	if near := meantCommands(c, args[0]); len(near) > 0 {
+		err = fmt.Errorf(`%w; did you mean "%s"?`, err, strings.Join(near, `" or "`))
 	}
 	return usageError{err}
+}
+
+// meantCommands returns the commands below c that a word may mean: first those that list the word
+// as another name, then subcommands with that name, then the one with the most similar name.
+func meantCommands(c *cobra.Command, word string) []string {
+	var direct, deeper []string
+	for _, sub := range c.Commands() {
+		if slices.Contains(sub.SuggestFor, word) {
+			direct = append(direct, sub.Name())
+		}
+		for _, below := range sub.Commands() {
+			if below.Name() == word || slices.Contains(below.SuggestFor, word) || slices.Contains(below.Aliases, word) {
+				deeper = append(deeper, sub.Name()+" "+below.Name())
+			}
+		}
+	}
+	switch near := c.SuggestionsFor(word); {
+	case len(direct) > 0:
+		return direct
+	case len(deeper) > 0:
+		return deeper
+	case len(near) > 0:
+		return near[:1]
+	}
+	return nil
 }
 
 // noArguments refuses arguments, for commands that accept flags only.
