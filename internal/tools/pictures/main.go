@@ -1,6 +1,8 @@
 // Pictures draws the pictures of the README and the docs as SVG. "make docs" runs it.
 //
 //	pictures message                  prints a message's way through the queues
+//	pictures backoff                  prints the deliveries of a message and its tiers
+//	pictures cutover                  prints the steps of a migration
 //	pictures record < OUTPUT          prints the output of the demo without what differs between runs
 //	pictures terminal < RECORD        prints a record as a terminal that plays it
 package main
@@ -20,10 +22,11 @@ func main() {
 
 func run(args []string, in io.Reader, out io.Writer) error {
 	if len(args) != 1 {
-		return fmt.Errorf("usage: pictures message|record|terminal")
+		return fmt.Errorf("usage: pictures message|backoff|cutover|record|terminal")
 	}
-	if args[0] == "message" {
-		_, err := io.WriteString(out, message())
+	drawings := map[string]func() string{"message": message, "backoff": backoff, "cutover": cutover}
+	if draw, ok := drawings[args[0]]; ok {
+		_, err := io.WriteString(out, draw())
 		return err
 	}
 	data, err := io.ReadAll(in)
@@ -36,7 +39,7 @@ func run(args []string, in io.Reader, out io.Writer) error {
 	case "terminal":
 		_, err = io.WriteString(out, terminal(string(data)))
 	default:
-		err = fmt.Errorf("no picture is called %q; draw message, record or terminal", args[0])
+		err = fmt.Errorf("no picture is called %q; draw message, backoff, cutover, record or terminal", args[0])
 	}
 	return err
 }

@@ -20,7 +20,9 @@ func TestCommittedPictures(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, want := range map[string]string{"message.svg": message(), "demo.svg": terminal(string(recorded))} {
+	for name, want := range map[string]string{
+		"message.svg": message(), "backoff.svg": backoff(), "cutover.svg": cutover(), "demo.svg": terminal(string(recorded)),
+	} {
 		got, err := os.ReadFile(images + name)
 		if err != nil {
 			t.Fatal(err)
@@ -80,7 +82,8 @@ func TestTerminal(t *testing.T) {
 func TestRun(t *testing.T) {
 	t.Parallel()
 	for args, valid := range map[string]bool{
-		"message": true, "record": true, "terminal": true, "dance": false, "": false, "message now": false,
+		"message": true, "backoff": true, "cutover": true, "record": true, "terminal": true,
+		"dance": false, "": false, "message now": false,
 	} {
 		if err := run(strings.Fields(args), strings.NewReader("$ ls\n"), io.Discard); (err == nil) != valid {
 			t.Errorf("%q: %v", args, err)
