@@ -159,8 +159,8 @@ func (w tableWriter) meaning(table string, k key) (meaning, standard string) {
 	return asCode(meaning), asCode(standard)
 }
 
-// asCode marks what a text quotes of a file or a command line: flags, names of keys with a capital
-// letter inside, placeholders, paths and prefixes.
+// asCode marks what a text quotes of a file or a command line: flags, names of keys that have
+// capitals inside, placeholders, paths and prefixes.
 func asCode(text string) string {
 	quoted := regexp.MustCompile(`buf build -o FILE|protoc --include_imports --descriptor_set_out=FILE|--[a-z]+\b` +
 		`|\b[a-z]+[A-Z]\w*\b|\b[A-Z]+[.=]\w+|\b(?:body|headers)\.[\w.\[\]*]*\w\b|\bx-(?:\W|$)|\* is any`)
