@@ -25,6 +25,8 @@ const (
 	absentPause = 5 * time.Second
 	// idleTime is how long nothing must arrive before basic.get checks whether the queue is empty.
 	idleTime = 100 * time.Millisecond
+	// longestIdle is the longest idleTime. It doubles each time the queue was not empty after all.
+	longestIdle = 2 * time.Second
 	// soonest is how long to wait at least before a message is published again while messages are
 	// moved one by one.
 	soonest = 10 * time.Millisecond
@@ -50,6 +52,8 @@ type loop struct {
 	deliveries <-chan amqp091.Delivery // nil once the intake has ended
 	canceled   bool                    // the subscription is over, because the queue seems empty
 	stopping   bool
+	idleTime   time.Duration   // how long nothing must arrive now
+	fruitless  bool            // the renewed subscription has delivered nothing yet
 	admitted   bool            // Admit has admitted a message that has not come yet
 	jobs       []*job          // in the order of delivery
 	unsettled  map[uint64]*job // by the number that Publish returned
@@ -68,7 +72,10 @@ type loop struct {
 }
 
 func newLoop(r *Relay) *loop {
-	l := &loop{Relay: r, deliveries: r.Source.Deliveries(), unsettled: map[uint64]*job{}, timer: time.NewTimer(0)}
+	l := &loop{
+		Relay: r, deliveries: r.Source.Deliveries(), unsettled: map[uint64]*job{}, timer: time.NewTimer(0),
+		idleTime: idleTime,
+	}
 	l.timer.Stop()
 	return l
 }
@@ -262,7 +269,7 @@ func (l *loop) idle() <-chan time.Time {
 	if !l.UntilEmpty || l.canceled || l.stopping || l.paused() || len(l.jobs) > l.held {
 		return nil
 	}
-	return time.After(idleTime)
+	return time.After(l.idleTime)
 }
 
 // cancel ends the subscription, so that every ready message is in the queue again or here, and
@@ -294,5 +301,23 @@ func (l *loop) finished() (bool, error) {
 	case !found:
 		return true, nil
 	}
-	return false, l.delivered(d, true)
+	if err := l.delivered(d, true); err != nil {
+		return false, err
+	}
+	return false, l.resume()
+}
+
+// resume subscribes again when basic.get has found a message: a busy broker was slow to deliver,
+// and one message at a time takes many times as long. A renewed subscription that has delivered
+// nothing is not renewed again: the messages that are held may fill its prefetch.
+func (l *loop) resume() error {
+	if l.fruitless {
+		return nil
+	}
+	if err := l.Source.Resume(); err != nil {
+		return err
+	}
+	l.canceled, l.fruitless, l.deliveries = false, true, l.Source.Deliveries()
+	l.idleTime = min(2*l.idleTime, longestIdle)
+	return nil
 }

@@ -68,6 +68,8 @@ type Source interface {
 	// Full reports whether deliveries had to wait for memory, and the size of the largest.
 	Full() (full bool, largest int)
 	Cancel() error
+	// Resume subscribes again after Cancel; Deliveries then returns another channel.
+	Resume() error
 	// Stop cancels, and discards what Deliveries has not returned yet.
 	Stop() error
 	Get() (amqp091.Delivery, bool, error)
@@ -186,6 +188,7 @@ func (l *loop) run(ctx context.Context) error {
 		case <-l.admission():
 			l.admitted = true
 		case d, ok := <-l.intake():
+			l.fruitless = l.fruitless && !ok
 			if err := l.delivered(d, ok); err != nil {
 				return err
 			}

@@ -97,6 +97,12 @@ func (l *line) Cancel() error {
 	return nil
 }
 
+func (l *line) Resume() error {
+	l.note("resume")
+	l.deliveries = make(chan amqp091.Delivery, 100)
+	return nil
+}
+
 func (l *line) Get() (amqp091.Delivery, bool, error) {
 	if len(l.left) == 0 {
 		l.note("get: empty")
@@ -378,9 +384,55 @@ func TestUntilEmpty(t *testing.T) {
 		l.confirm(1)
 		l.expect(t, "moved 1", "ack 1 true")
 		sleep(time.Second)
-		l.expect(t, "cancel", "publish 2")
+		l.expect(t, "cancel", "publish 2", "resume")
 		l.confirm(2)
-		l.expect(t, "moved 2", "ack 2 true", "get: empty")
+		sleep(time.Second)
+		l.expect(t, "moved 2", "ack 2 true", "cancel", "get: empty")
+		if err := end(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A broker that is slow to deliver does not make the relay fetch all messages one by one.
+func TestASlowBrokerIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, l *line) { //nolint:thelper // it is the test
+		l.left = []amqp091.Delivery{{DeliveryTag: 1, MessageId: "1"}}
+		_, end := l.start(t, relay.Relay{UntilEmpty: true})
+		sleep(110 * time.Millisecond)
+		l.expect(t, "cancel", "publish 1", "resume")
+		l.confirm(1)
+		sleep(150 * time.Millisecond) // longer than it waited the first time
+		l.deliver(2, 4)
+		l.expect(t, "moved 1", "ack 1 true", "publish 2", "publish 3", "publish 4")
+		l.confirm(2, 3, 4)
+		sleep(time.Second)
+		l.expect(t, "moved 2", "moved 3", "moved 4", "ack 4 true", "cancel", "get: empty")
+		if err := end(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// Where a renewed subscription delivers nothing, as the messages that are held fill its prefetch,
+// basic.get fetches the others.
+func TestASubscriptionThatDeliversNothingIsNotRenewedAgain(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, l *line) { //nolint:thelper // it is the test
+		for tag := uint64(1); tag <= 3; tag++ {
+			l.left = append(l.left, amqp091.Delivery{DeliveryTag: tag, MessageId: fmt.Sprint(tag)})
+		}
+		_, end := l.start(t, relay.Relay{UntilEmpty: true})
+		sleep(time.Second)
+		l.expect(t, "cancel", "publish 1", "resume")
+		l.confirm(1)
+		sleep(time.Second)
+		l.expect(t, "moved 1", "ack 1 true", "cancel", "publish 2")
+		l.confirm(2)
+		l.expect(t, "moved 2", "ack 2 true", "publish 3")
+		l.confirm(3)
+		l.expect(t, "moved 3", "ack 3 true", "get: empty")
 		if err := end(); err != nil {
 			t.Error(err)
 		}

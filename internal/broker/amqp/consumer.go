@@ -9,7 +9,7 @@ import (
 	"github.com/dlxctl/dlxctl/internal/broker/amqp/wire"
 )
 
-// consumerTag names the only consumer on its channel.
+// consumerTag names the only consumer on its channel, or is the beginning of its name.
 const consumerTag = "dlxctl"
 
 // Consumer receives messages from one queue, on a channel of its own.
@@ -18,6 +18,8 @@ type Consumer struct {
 	deliveries <-chan amqp091.Delivery
 	closed     chan *amqp091.Error
 	queue      string
+	tag        string
+	renewed    int // how often it has subscribed again
 	gate       *wire.Gate
 }
 
@@ -34,10 +36,25 @@ func (c *Conn) Consume(queue string, prefetch, bytes int) (*Consumer, error) {
 		return nil, fmt.Errorf("set the prefetch: %w", err)
 	}
 	c.gate.Begin(bytes)
-	if s.deliveries, err = ch.Consume(queue, consumerTag, false, false, false, false, nil); err != nil {
-		return nil, explainChannel(err)
+	if err := s.subscribe(consumerTag); err != nil {
+		return nil, err
 	}
 	return s, nil
+}
+
+func (s *Consumer) subscribe(tag string) (err error) {
+	s.tag = tag
+	if s.deliveries, err = s.ch.Consume(s.queue, tag, false, false, false, false, nil); err != nil {
+		return explainChannel(err)
+	}
+	return nil
+}
+
+// Resume subscribes again after Cancel, with the same limits. What was delivered before can still
+// be acknowledged. The messages come from another channel, which Deliveries returns.
+func (s *Consumer) Resume() error {
+	s.renewed++
+	return s.subscribe(fmt.Sprintf("%s-%d", consumerTag, s.renewed))
 }
 
 // Deliveries returns the messages. It is closed after Cancel, once the messages that had arrived
@@ -71,14 +88,14 @@ func (s *Consumer) Forget(tag uint64) { s.gate.Release(tag, false) }
 // returns those that it has not returned yet.
 func (s *Consumer) Cancel() error {
 	defer s.gate.Lift()() // the answer may be behind deliveries
-	return s.ch.Cancel(consumerTag, false)
+	return s.ch.Cancel(s.tag, false)
 }
 
 // Stop ends the subscription too, and discards what Deliveries has not returned yet: the broker
 // redelivers it.
 func (s *Consumer) Stop() error {
 	s.gate.Drop()
-	return s.ch.Cancel(consumerTag, false)
+	return s.ch.Cancel(s.tag, false)
 }
 
 // Get fetches one ready message, after the subscription. It reports false if the broker has none.
