@@ -294,6 +294,9 @@ func quoted(names []string) string {
 // timestamp reads a time in one of the forms in which frameworks write it. The zero time is
 // one that cannot be read.
 func timestamp(s string) time.Time {
+	if s == "" { // as a rule: each framework is asked
+		return time.Time{}
+	}
 	for _, layout := range []string{
 		time.RFC3339Nano, "2006-01-02 15:04:05:000000 Z", "2006-01-02T15:04:05.999999999", "2006-01-02 15:04:05.999999999",
 	} {

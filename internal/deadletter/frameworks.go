@@ -187,10 +187,13 @@ func kicks(h fields) (told, bool) {
 		Properties struct{ Headers map[string]any }
 	}
 	text := h.text("retry_info")
+	if text == "" { // as a rule
+		return told{}, false
+	}
 	var list []info
 	if json.Unmarshal([]byte(text), &list) != nil {
 		var one info
-		if text == "" || json.Unmarshal([]byte(text), &one) != nil {
+		if json.Unmarshal([]byte(text), &one) != nil {
 			return told{}, false
 		}
 		list = []info{one}
@@ -262,8 +265,11 @@ func serviceBus(h fields) (told, bool) {
 // inputQueue returns the last part of the path of an address, such as
 // rabbitmq://host/vhost/billing?durable=true. Empty if the address is none.
 func inputQueue(address string) string {
+	if address == "" { // as a rule
+		return ""
+	}
 	u, err := url.Parse(address)
-	if err != nil || address == "" {
+	if err != nil {
 		return ""
 	}
 	last := path.Base(u.EscapedPath())

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
-	"hash"
 	"maps"
 	"math"
 	"slices"
@@ -45,43 +44,60 @@ const handleDigits = 12
 // may widen them.
 func HandleOf(d amqp091.Delivery) Handle {
 	h := sha256.New()
-	w := hasher{h, make([]byte, 0, 64)}
+	w := hasher{make([]byte, 0, 1024)}
 	w.text('S', d.MessageId)
 	w.text('S', d.Type)
 	w.number('B', uint64(len(d.Body)))
+	h.Write(w.bytes)
 	h.Write(d.Body)
+	w.bytes = w.bytes[:0]
 	w.headers(d.Headers)
-	return Handle(hex.EncodeToString(h.Sum(nil)[:handleDigits/2]))
+	h.Write(w.bytes)
+	var sum [sha256.Size]byte
+	return Handle(hex.EncodeToString(h.Sum(sum[:0])[:handleDigits/2]))
 }
 
-// hasher writes values in a form that differs for different values. Each value begins with
+// hasher collects values in a form that differs for different values. Each value begins with
 // a byte for its type, and with its length where that is not fixed.
-type hasher struct {
-	hash.Hash
+type hasher struct{ bytes []byte }
 
-	buffer []byte
+func (w *hasher) number(kind byte, n uint64) {
+	w.bytes = binary.BigEndian.AppendUint64(append(w.bytes, kind), n)
 }
 
-func (w hasher) number(kind byte, n uint64) {
-	w.buffer = binary.BigEndian.AppendUint64(append(w.buffer[:0], kind), n)
-	w.Write(w.buffer)
-}
-
-func (w hasher) text(kind byte, s string) {
+func (w *hasher) text(kind byte, s string) {
 	w.number(kind, uint64(len(s)))
-	w.Write(append(w.buffer[:0], s...))
+	w.bytes = append(w.bytes, s...)
 }
 
-// headers hashes all headers but those that change on the way to a hold and back.
-func (w hasher) headers(h amqp091.Table) {
-	for name := range h {
-		if isTransient(name) {
-			h = Restore(h) // a copy
-			maps.DeleteFunc(h, func(name string, _ any) bool { return isTransient(name) })
-			break
+// headers adds all headers but those that change on the way to a hold and back, under the names
+// that [Restore] gives them.
+func (w *hasher) headers(h amqp091.Table) {
+	var room [32]named
+	list := room[:0]
+	for name, v := range h {
+		switch {
+		case name == HeaderCC:
+			list = append(list, named{cc, v})
+		case name == HeaderBCC:
+			list = append(list, named{bcc, v})
+		case isTransient(name), name == cc && has(h, HeaderCC), name == bcc && has(h, HeaderBCC):
+		default:
+			list = append(list, named{name, v})
 		}
 	}
-	w.table(h)
+	w.list(list)
+}
+
+func has(h amqp091.Table, name string) bool {
+	_, ok := h[name]
+	return ok
+}
+
+// named is an entry of a table.
+type named struct {
+	name  string
+	value any
 }
 
 // isTransient reports whether a header is no part of the content.
@@ -95,15 +111,25 @@ func IsCount(header string) bool {
 	return header == "x-delivery-count" || header == "x-acquired-count"
 }
 
-func (w hasher) table(t amqp091.Table) {
-	w.number('F', uint64(len(t)))
-	for _, name := range slices.Sorted(maps.Keys(t)) {
-		w.text('S', name)
-		w.value(t[name])
+func (w *hasher) table(t amqp091.Table) {
+	list := make([]named, 0, len(t))
+	for name, v := range t {
+		list = append(list, named{name, v})
+	}
+	w.list(list)
+}
+
+// list adds the entries of a table in the order of their names.
+func (w *hasher) list(list []named) {
+	slices.SortFunc(list, func(a, b named) int { return strings.Compare(a.name, b.name) })
+	w.number('F', uint64(len(list)))
+	for _, e := range list {
+		w.text('S', e.name)
+		w.value(e.value)
 	}
 }
 
-func (w hasher) value(v any) {
+func (w *hasher) value(v any) {
 	if n, ok := topology.Integer(v); ok {
 		w.number('l', uint64(n)) //nolint:gosec // only the bits matter
 		return
@@ -149,22 +175,23 @@ func floatBits(f float64) uint64 {
 // message to each key in CC and BCC too, and would put a copy into other queues, so Aside keeps
 // them under other names. [HandleOf] returns the same handle for both forms.
 func Aside(h amqp091.Table) amqp091.Table {
-	return renamed(h, map[string]string{cc: HeaderCC, bcc: HeaderBCC})
+	return renamed(h, [2]string{cc, HeaderCC}, [2]string{bcc, HeaderBCC})
 }
 
 // Restore returns the headers that [Aside] was called with. Publishing them routes to the keys
 // in CC and BCC again.
 func Restore(h amqp091.Table) amqp091.Table {
-	return renamed(h, map[string]string{HeaderCC: cc, HeaderBCC: bcc})
+	return renamed(h, [2]string{HeaderCC, cc}, [2]string{HeaderBCC, bcc})
 }
 
-func renamed(h amqp091.Table, names map[string]string) amqp091.Table {
+// renamed returns a copy of a table in which some headers have other names.
+func renamed(h amqp091.Table, names ...[2]string) amqp091.Table {
 	out := make(amqp091.Table, len(h))
 	maps.Copy(out, h)
-	for from, to := range names {
-		if v, ok := h[from]; ok {
-			delete(out, from)
-			out[to] = v
+	for _, name := range names {
+		if v, ok := h[name[0]]; ok {
+			delete(out, name[0])
+			out[name[1]] = v
 		}
 	}
 	return out

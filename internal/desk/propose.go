@@ -171,12 +171,20 @@ func (c *choice) wants(m deadletter.Message, facts deadletter.Facts) (bool, erro
 	return true, nil
 }
 
-// view returns a message as a filter may see it.
+// view returns a message as the filter may see it.
 func (c *choice) view(m deadletter.Message) deadletter.View {
-	if c.desk.Reader == nil {
-		return (&deadletter.Reader{Known: c.known}).View(m)
+	if c.request.Filter.NeedsBody() {
+		return c.reader().View(m)
 	}
-	return c.desk.Reader.View(m)
+	return c.reader().Head(m)
+}
+
+// reader returns what makes views of messages.
+func (c *choice) reader() *deadletter.Reader {
+	if c.desk.Reader == nil {
+		return &deadletter.Reader{Known: c.known}
+	}
+	return c.desk.Reader
 }
 
 // place notes where a message would go.
@@ -206,11 +214,7 @@ func (c *choice) place(m deadletter.Message, facts deadletter.Facts) {
 
 // group counts what messages have in common, as a person may see it.
 func (c *choice) group(m deadletter.Message) {
-	reader := c.desk.Reader
-	if reader == nil {
-		reader = &deadletter.Reader{Known: c.known}
-	}
-	v := reader.Head(m)
+	v := c.reader().Head(m)
 	parts := slices.DeleteFunc([]string{v.Cause, v.Key, v.WorkQueue}, func(s string) bool { return s == "" })
 	name := cmp.Or(strings.Join(parts, ", "), "unknown")
 	g := c.groups[name]

@@ -76,7 +76,7 @@ func (r *router) route(d amqp091.Delivery) (relay.Move, error) {
 	case Restore:
 		return r.restore(d)
 	case Replay, Edit:
-		d = fromHold(d)
+		d = withProperties(d)
 		return r.replay(d, d)
 	default:
 		return relay.Move{}, fmt.Errorf("the action %q is unknown to this release", r.manifest.Action)
@@ -134,7 +134,8 @@ func (r *router) restore(d amqp091.Delivery) (relay.Move, error) {
 }
 
 // replay returns where a message goes to be worked on again, and as what: as itself, unless it was
-// edited.
+// edited. The message may still have the headers of the hold: they are no part of its handle, tell
+// nothing about its death, and are not sent.
 func (r *router) replay(d, as amqp091.Delivery) (relay.Move, error) {
 	facts := deadletter.Read(d, r.manifest.Queue, r.known)
 	p := relay.Republish(as, r.headers(as, facts))
@@ -178,21 +179,28 @@ func (r *router) toWork(p amqp091.Publishing, facts deadletter.Facts) relay.Move
 	return move
 }
 
-// history returns the headers in which the processor writes its history. They go, as the count
-// starts again. What the publisher had set in the place of CC, BCC and the user-id is not history.
-func history() []string {
-	return []string{
-		"retry-queue", "retry-exchange", "retry-routing-key", "retry-first-failed-at", "retry-last-failed-at",
-		"retry-reason", "retry-attempts", "retry-error", "retry-original-count", "retry-cc", "retry-bcc", "retry-expiration",
+// isOwnHistory reports whether a header is one in which the processor writes its history. They go,
+// as the count starts again. What the publisher had set in the place of CC, BCC and the user-id is
+// not history.
+func isOwnHistory(header string) bool {
+	switch header {
+	case "retry-queue", "retry-exchange", "retry-routing-key", "retry-first-failed-at", "retry-last-failed-at",
+		"retry-reason", "retry-attempts", "retry-error", "retry-original-count", "retry-cc", "retry-bcc", "retry-expiration":
+		return true
+	default:
+		return false
 	}
 }
 
-// headers returns the headers of a message that is sent to work: without those of its death.
+// headers returns the headers of a message that is sent to work: without those of its death, and
+// of the hold.
 func (r *router) headers(d amqp091.Delivery, f deadletter.Facts) amqp091.Table {
-	h := amqp091.Table{}
+	forget := f.FromProcessor && !r.manifest.KeepHistory
+	h := make(amqp091.Table, len(d.Headers))
 	for name, v := range d.Headers {
 		switch {
-		case relay.IsHistory(name), relay.IsCount(name), name == "CC", name == "BCC":
+		case relay.IsHistory(name), isOfHold(name), forget && isOwnHistory(name):
+		case name == "CC", name == "BCC", name == deadletter.HeaderCC, name == deadletter.HeaderBCC:
 		case strings.HasPrefix(name, "desk-parked-"):
 		default:
 			h[name] = v
@@ -201,13 +209,8 @@ func (r *router) headers(d amqp091.Delivery, f deadletter.Facts) amqp091.Table {
 	if f.FromProcessor {
 		count := r.worker.desk.Topology.CountHeader
 		delete(h, count)
-		if v, ok := h["retry-original-count"]; ok {
+		if v, ok := d.Headers["retry-original-count"]; ok {
 			h[count] = v
-		}
-		if !r.manifest.KeepHistory {
-			for _, name := range history() {
-				delete(h, name)
-			}
 		}
 	}
 	h[deadletter.HeaderReplays] = int64(f.Replays) + 1

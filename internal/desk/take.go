@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
@@ -212,11 +213,7 @@ func (t *taking) visit(ctx, grace context.Context, m amqp.Held) error {
 // toHold returns a message as it is published to the hold. fromHold is its inverse.
 func toHold(d amqp091.Delivery, queue string) amqp091.Publishing {
 	h := deadletter.Aside(d.Headers)
-	for name := range h {
-		if relay.IsCount(name) {
-			delete(h, name)
-		}
-	}
+	maps.DeleteFunc(h, func(name string, _ any) bool { return relay.IsCount(name) })
 	h[headerQueue], h[headerExchange] = queue, d.Exchange
 	if d.Expiration != "" {
 		h[headerExpiration] = d.Expiration
@@ -229,20 +226,30 @@ func toHold(d amqp091.Delivery, queue string) amqp091.Publishing {
 
 // fromHold returns a message of a hold as it was in its queue, but for the delivery itself.
 func fromHold(d amqp091.Delivery) amqp091.Delivery {
-	h := deadletter.Restore(d.Headers)
-	d.Exchange, _ = h[headerExchange].(string)
-	d.Expiration, _ = h[headerExpiration].(string)
-	d.UserId, _ = h[headerUserID].(string)
-	for name := range h {
-		if relay.IsCount(name) {
-			delete(h, name)
-		}
-	}
-	for _, name := range []string{headerQueue, headerExchange, headerExpiration, headerUserID} {
-		delete(h, name)
-	}
-	d.Headers = h
+	d = withProperties(d)
+	d.Headers = deadletter.Restore(d.Headers)
+	maps.DeleteFunc(d.Headers, func(name string, _ any) bool { return isOfHold(name) })
 	return d
+}
+
+// withProperties returns a message of a hold with the exchange, expiration and user-id that it had
+// in its queue. Its headers are still those of the hold.
+func withProperties(d amqp091.Delivery) amqp091.Delivery {
+	d.Exchange, _ = d.Headers[headerExchange].(string)
+	d.Expiration, _ = d.Headers[headerExpiration].(string)
+	d.UserId, _ = d.Headers[headerUserID].(string)
+	return d
+}
+
+// isOfHold reports whether a message has a header only because it was moved to a hold, or delivered
+// from there.
+func isOfHold(header string) bool {
+	switch header {
+	case headerQueue, headerExchange, headerExpiration, headerUserID:
+		return true
+	default:
+		return relay.IsCount(header)
+	}
 }
 
 // take takes what the manifest names, with the lock of the queue, and notes in the hold that all
