@@ -84,6 +84,9 @@ func ownNames(framework string) []string {
 // nServiceBus reads what FaultMetadataExtractor of NServiceBus writes.
 func nServiceBus(h fields) (told, bool) {
 	const exception = "NServiceBus.ExceptionInfo."
+	if !h.has("NServiceBus.FailedQ") && !h.has(exception+"Message") && !h.has(exception+"ExceptionType") {
+		return told{}, false
+	}
 	t := told{
 		queue: h.text("NServiceBus.FailedQ"), by: "NServiceBus.FailedQ",
 		problem: h.text(exception + "Message"), problemType: h.text(exception + "ExceptionType"),
@@ -99,6 +102,9 @@ func nServiceBus(h fields) (told, bool) {
 
 // massTransit reads the headers that MassTransit writes into its queues _error and _skipped.
 func massTransit(h fields) (told, bool) {
+	if !h.has("MT-Reason") && !h.has("MT-Fault-InputAddress") && !h.has("MT-Fault-Message") {
+		return told{}, false
+	}
 	t := told{
 		queue: inputQueue(h.text("MT-Fault-InputAddress")), by: "MT-Fault-InputAddress",
 		problem: h.text("MT-Fault-Message"), problemType: h.text("MT-Fault-ExceptionType"),
