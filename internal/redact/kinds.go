@@ -13,31 +13,43 @@ type span struct{ begin, end int }
 func finder(name string) func(string) []span {
 	switch name {
 	case "email":
-		return matches([]string{"@", "%40"}, regexp.MustCompile(`(?:"[^"\n]{1,64}"|[\p{L}\p{N}._%+'~-]+)(?:@|%40)`+
+		may := func(s string) bool { return strings.Contains(s, "@") || strings.Contains(s, "%40") }
+		return matches(may, regexp.MustCompile(`(?:"[^"\n]{1,64}"|[\p{L}\p{N}._%+'~-]+)(?:@|%40)`+
 			`(?:[\p{L}\p{N}](?:[\p{L}\p{N}-]*[\p{L}\p{N}])?\.)+[\p{L}\p{N}-]*[\p{L}\p{N}]`))
 	case "bearer":
 		// The second form is a JSON Web Token, wherever it is.
-		return matches([]string{"bearer", "eyj"}, regexp.MustCompile(`(?i:bearer)[\s:]+[A-Za-z0-9._~+/=-]+|eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*)*`))
+		may := func(s string) bool { return strings.Contains(s, "eyJ") || hasWord(s, "bearer") }
+		return matches(may, regexp.MustCompile(`(?i:bearer)[\s:]+[A-Za-z0-9._~+/=-]+`+
+			`|eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*)*`))
 	case "iban":
 		return ibans
 	}
 	return nil
 }
 
-// matches returns a function that finds what an expression matches. Each match holds one of the
-// signs, written in small letters: most texts have none, and the search for one costs little.
-func matches(signs []string, re *regexp.Regexp) func(string) []span {
+// matches returns a function that finds what an expression matches, in a text that may have a match:
+// most have none, and to find that out costs little.
+func matches(may func(string) bool, re *regexp.Regexp) func(string) []span {
 	return func(s string) []span {
-		var out []span
-		small := strings.ToLower(s)
-		if !slices.ContainsFunc(signs, func(sign string) bool { return strings.Contains(small, sign) }) {
+		if !may(s) {
 			return nil
 		}
+		var out []span
 		for _, m := range re.FindAllStringIndex(s, -1) {
 			out = append(out, span{m[0], m[1]})
 		}
 		return out
 	}
+}
+
+// hasWord reports whether a text has a word of small ASCII letters, in whatever case.
+func hasWord(s, word string) bool {
+	for i := 0; i+len(word) <= len(s); i++ {
+		if s[i]|0x20 == word[0] && strings.EqualFold(s[i:i+len(word)], word) {
+			return true
+		}
+	}
+	return false
 }
 
 // words finds the parts of a text that may be base64 or hexadecimal of a value that is masked.
@@ -143,6 +155,16 @@ func iban(s string, i int) int {
 		return 0
 	}
 	return i
+}
+
+// isHex reports whether a text has nothing but hexadecimal digits.
+func isHex(s string) bool {
+	for i := range len(s) {
+		if c := s[i]; !isDigit(c) && (c|0x20 < 'a' || c|0x20 > 'f') {
+			return false
+		}
+	}
+	return true
 }
 
 func isAlpha(c byte) bool { return c|0x20 >= 'a' && c|0x20 <= 'z' }

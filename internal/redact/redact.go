@@ -92,9 +92,9 @@ func (r *Redactor) Begin(headers map[string]any) *Pass {
 // message too, if they are long enough to be told from ordinary words.
 type Pass struct {
 	rules    *Redactor
-	secrets  map[string]bool   // what paths masked
-	replacer *strings.Replacer // of the secrets; nil until it is needed
-	masked   int               // how many values were masked
+	secrets  map[string]bool // what paths masked
+	replaced *replacers      // of the secrets; nil until they are needed
+	masked   int             // how many values were masked
 }
 
 // shortest is the length in bytes from which a value that a path names is masked elsewhere too.

@@ -111,7 +111,7 @@ func (p *Pass) secret(s string) {
 	if p.secrets == nil {
 		p.secrets = map[string]bool{}
 	}
-	p.secrets[s], p.replacer = true, nil
+	p.secrets[s], p.replaced = true, nil
 }
 
 // values returns a copy of a tree in which texts, numbers and keys are masked that have a type
@@ -198,7 +198,11 @@ func (p *Pass) text(s string) string {
 
 func (p *Pass) direct(s string) string {
 	if len(p.secrets) > 0 {
-		s = p.replaces().Replace(s)
+		r := p.replaces()
+		if r.begins.Replace(s) != s {
+			return Mask
+		}
+		s = r.whole.Replace(s)
 	}
 	var found []span
 	for _, find := range p.rules.find {
@@ -207,19 +211,29 @@ func (p *Pass) direct(s string) string {
 	return mask(s, found)
 }
 
-// replaces returns what replaces the remembered values, longer ones first: they may hold shorter
-// ones.
-func (p *Pass) replaces() *strings.Replacer {
-	if p.replacer == nil {
-		var pairs []string
+// replacers find the remembered values in a text. A text that has the first bytes of a long value is
+// masked whole: to search for a long value takes the square of its length.
+type replacers struct{ whole, begins *strings.Replacer }
+
+// longest is how many bytes of a value are searched at most.
+const longest = 256
+
+// replaces returns what finds the remembered values, longer ones first: they may hold shorter ones.
+func (p *Pass) replaces() *replacers {
+	if p.replaced == nil {
+		var whole, begins []string
 		for _, s := range slices.SortedFunc(maps.Keys(p.secrets), func(a, b string) int {
 			return cmp.Or(len(b)-len(a), strings.Compare(a, b))
 		}) {
-			pairs = append(pairs, s, Mask)
+			if len(s) > longest {
+				begins = append(begins, s[:longest], Mask)
+			} else {
+				whole = append(whole, s, Mask)
+			}
 		}
-		p.replacer = strings.NewReplacer(pairs...)
+		p.replaced = &replacers{strings.NewReplacer(whole...), strings.NewReplacer(begins...)}
 	}
-	return p.replacer
+	return p.replaced
 }
 
 // encoded finds words of a text that are base64 or hexadecimal of one that would be masked.
@@ -229,8 +243,10 @@ func (p *Pass) encoded(s string) []span {
 
 // hides reports whether a word is base64 or hexadecimal of a text that would be masked.
 func (p *Pass) hides(word string) bool {
-	if b, err := hex.DecodeString(strings.TrimPrefix(word, "0x")); err == nil && p.direct(string(b)) != string(b) {
-		return true
+	if digits := strings.TrimPrefix(word, "0x"); isHex(digits) {
+		if b, err := hex.DecodeString(digits); err == nil && p.direct(string(b)) != string(b) {
+			return true
+		}
 	}
 	word = strings.TrimRight(word, "=")
 	alphabet := base64.RawStdEncoding
