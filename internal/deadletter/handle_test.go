@@ -70,6 +70,19 @@ func TestAHandleNamesTheContent(t *testing.T) {
 	}
 }
 
+// A run that one release has begun can be resumed by the next: the handles in its list stay the same.
+func TestHandlesStayTheSame(t *testing.T) {
+	t.Parallel()
+	got := deadletter.HandleOf(dead(amqp091.Table{
+		"count": int32(-1), "retry-queue": "billing", "desk-cc": []any{"@billing"}, "CC": "x", "x-delivery-count": int64(3),
+		"x-death": []any{amqp091.Table{"time": time.Unix(9, 0), "routing-keys": []any{"a", "b"}}}, "f": 1.5, "n": nil,
+		"b": []byte{1}, "d": amqp091.Decimal{Scale: 2, Value: -7}, "t": true,
+	}))
+	if want := deadletter.Handle("92f1a2d93bff"); got != want {
+		t.Errorf("handle %s, want %s", got, want)
+	}
+}
+
 // A NaN equals no other, and must not make a message differ from itself.
 func TestAHandleIsTheSameEachTime(t *testing.T) {
 	t.Parallel()
