@@ -95,7 +95,7 @@ func (k *deskAct) do(c *cobra.Command, args []string, d *desk.Desk, r desk.Reque
 	w := k.app.watchRun(c.Context(), r.Action)
 	result, err := d.Execute(c.Context(), p, w.progress)
 	w.finish()
-	return k.app.finishRun(c, r.Action, result, err)
+	return k.app.finishRun(c, byResume, r.Action, result, err)
 }
 
 // show writes a proposal. again is the command line that does it.

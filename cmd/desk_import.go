@@ -76,7 +76,8 @@ func (k *deskImportCommand) run(c *cobra.Command, args []string) error {
 		text.Count(count, "message"), changedText(changed), text.Name(place.queue))
 	switch {
 	case k.yes && c.Flags().Changed("expect") && count != k.expect:
-		return fmt.Errorf("%w: --expect is %d, but there are %d; nothing was imported", desk.ErrRefused, k.expect, count)
+		return fmt.Errorf("%w: --expect is %d, but %s has %d; nothing was imported; look again without --yes",
+			desk.ErrRefused, k.expect, topology.Printable(args[1]), count)
 	case !k.yes && count > 0:
 		fmt.Fprintf(k.app.stdout, "nothing was imported; to do it: %s\n",
 			commandLine(c, args, "--yes", "--expect", fmt.Sprint(count)))

@@ -1,7 +1,6 @@
 package cmd
 
 import (
-	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -163,6 +162,6 @@ func findRun(runs []desk.Run, id string) (desk.Run, error) {
 	case len(names) > 0:
 		return desk.Run{}, fmt.Errorf("%w; 'dlxctl desk runs' lists the %d that are", err, len(names))
 	default:
-		return desk.Run{}, errors.Join(err)
+		return desk.Run{}, fmt.Errorf("%w; this topology has none, and -f names the file of another", err)
 	}
 }

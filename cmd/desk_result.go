@@ -12,9 +12,15 @@ import (
 	"github.com/dlxctl/dlxctl/internal/text"
 )
 
-// finishRun writes how a run ended, and returns the error that says what to do next. cause is the
-// error with which it ended.
-func (a *app) finishRun(c *cobra.Command, action desk.Action, r desk.Result, cause error) error {
+// What continues a run that stopped.
+const (
+	byResume = "resume"
+	byReturn = "return"
+)
+
+// finishRun writes how a run ended, and returns the error that says what to do next. by is the
+// command that continues the run, and cause the error with which it ended.
+func (a *app) finishRun(c *cobra.Command, by string, action desk.Action, r desk.Result, cause error) error {
 	if cause != nil && (r.Run == "" || errors.Is(cause, desk.ErrRefused)) {
 		return cause // nothing was moved
 	}
@@ -31,7 +37,7 @@ func (a *app) finishRun(c *cobra.Command, action desk.Action, r desk.Result, cau
 	} else {
 		err = desk.WriteResult(a.stdout, action, r)
 	}
-	switch next := nextSteps(c, action, r); {
+	switch next := nextSteps(c, by, action, r); {
 	case err != nil:
 		return err
 	case cause != nil:
@@ -55,11 +61,19 @@ func orElse(s, otherwise string) string {
 	return s
 }
 
-// nextSteps returns the commands that continue or undo a run with messages left.
-func nextSteps(c *cobra.Command, action desk.Action, r desk.Result) []string {
-	steps := []string{"to continue: " + shellLine(c, "desk", "resume", r.Run, "--yes")}
-	if action != desk.Restore {
-		steps = append(steps, "to put the rest back: "+shellLine(c, "desk", "return", r.Run, "--yes"))
+// nextSteps returns the commands that say what failed again, and that continue or undo a run.
+func nextSteps(c *cobra.Command, by string, action desk.Action, r desk.Result) []string {
+	if r.Ended {
+		return nil
+	}
+	var steps []string
+	if r.FailedAgain > 0 && (action == desk.Replay || action == desk.Edit) {
+		steps = append(steps, "to see what failed again, once it is a dead letter: "+
+			shellLine(c, "desk", "list", r.Queue, "--where", fmt.Sprintf("run == %q", r.Run)))
+	}
+	steps = append(steps, "to continue: "+shellLine(c, "desk", by, r.Run, "--yes"))
+	if by != byReturn {
+		steps = append(steps, "to put the rest back: "+shellLine(c, "desk", byReturn, r.Run, "--yes"))
 	}
 	return steps
 }

@@ -92,7 +92,7 @@ func (k *deskResumeCommand) resume(c *cobra.Command, d *desk.Desk, r desk.Run) e
 	w := k.app.watchRun(c.Context(), r.Action)
 	result, err := d.Resume(c.Context(), r.ID, &o, w.progress)
 	w.finish()
-	return k.app.finishRun(c, r.Action, result, err)
+	return k.app.finishRun(c, byResume, r.Action, result, err)
 }
 
 // showRuns lists runs, and the command line that acts on them.

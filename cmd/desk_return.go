@@ -53,5 +53,5 @@ func (k *deskReturnCommand) run(c *cobra.Command, args []string) error {
 	w := k.app.watchRun(c.Context(), desk.Restore)
 	result, err := d.Return(c.Context(), r.ID, w.progress)
 	w.finish()
-	return k.app.finishRun(c, desk.Restore, result, err)
+	return k.app.finishRun(c, byReturn, desk.Restore, result, err)
 }

@@ -217,34 +217,57 @@ func TestRunExitCodes(t *testing.T) {
 		err    error
 		code   int
 		says   string
+		by     string
 	}{
-		"all moved": {desk.Result{Run: "r1", Moved: 3}, nil, exitDone, ""},
+		"all moved": {result: desk.Result{Run: "r1", Moved: 3, Ended: true}, code: exitDone},
 		"stopped by brake": {
-			desk.Result{Run: "r1", Moved: 3, Left: 7, Stopped: "3 messages failed again"},
-			nil, exitPending,
-			"stopped: 3 messages failed again\n  to continue: dlxctl desk resume r1 --yes\n" +
-				"  to put the rest back: dlxctl desk return r1 --yes",
+			result: desk.Result{Run: "r1", Queue: "q.dead", Moved: 3, Left: 7, FailedAgain: 3, Stopped: "3 messages failed again"},
+			code:   exitPending,
+			says: "stopped: 3 messages failed again\n" +
+				"  to see what failed again, once it is a dead letter: dlxctl desk list q.dead --where 'run == \"r1\"'\n" +
+				"  to continue: dlxctl desk resume r1 --yes\n  to put the rest back: dlxctl desk return r1 --yes",
 		},
-		"refused": {desk.Result{}, desk.ErrRefused, exitBlocked, "refused"},
+		"stopped by a signal": {
+			result: desk.Result{Run: "r1", Moved: 3, Left: 7, Stopped: "interrupted"}, code: exitPending,
+			says: "stopped: interrupted\n  to continue: dlxctl desk resume r1 --yes\n  to put the rest back: ",
+		},
+		"return stopped": {
+			result: desk.Result{Run: "r1", Moved: 3, Left: 7, Stopped: "interrupted"}, code: exitPending, by: byReturn,
+			says: "stopped: interrupted\n  to continue: dlxctl desk return r1 --yes",
+		},
+		"nothing was taken": {
+			result: desk.Result{Run: "r1", Ended: true, Stopped: "the run is gone, start it again"}, code: exitPending,
+			says: "stopped: the run is gone, start it again",
+		},
+		"refused": {err: desk.ErrRefused, code: exitBlocked, says: "refused"},
 		"broker died": {
-			desk.Result{Run: "r1", Moved: 3, Left: 7},
-			errors.New("the connection ended"), exitPartial,
-			"the connection ended\n  to continue: dlxctl desk resume r1",
+			result: desk.Result{Run: "r1", Moved: 3, Left: 7}, err: errors.New("the connection ended"), code: exitPartial,
+			says: "the connection ended\n  to continue: dlxctl desk resume r1",
 		},
-		"broker was down": {desk.Result{}, errors.New("nothing answers"), exitFailed, "nothing answers"},
-		"some were gone":  {desk.Result{Run: "r1", Moved: 3, Missing: 1}, nil, exitPartial, "1 chosen message is no longer in the queue: another program took it"},
+		"broker was down": {err: errors.New("nothing answers"), code: exitFailed, says: "nothing answers"},
+		"some were gone": {
+			result: desk.Result{Run: "r1", Moved: 3, Missing: 1, Ended: true}, code: exitPartial,
+			says: "1 chosen message is no longer in the queue: another program took it",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			a := &app{output: "text", stdout: io.Discard}
 			c := newDeskReplay(a)
 			c.SetContext(t.Context())
-			err := a.finishRun(c, desk.Replay, tc.result, tc.err)
+			by := byResume
+			if tc.by != "" {
+				by = tc.by
+			}
+			err := a.finishRun(c, by, desk.Replay, tc.result, tc.err)
 			if code := exitCode(t.Context(), err); code != tc.code {
 				t.Errorf("the exit code is %d, not %d", code, tc.code)
 			}
-			if tc.says != "" && (err == nil || !strings.Contains(err.Error(), tc.says)) {
-				t.Errorf("it says\n%v\nwithout\n%s", err, tc.says)
+			if tc.says != "" && (err == nil || !strings.HasPrefix(err.Error(), tc.says)) {
+				t.Errorf("it says\n%v\nand does not begin with\n%s", err, tc.says)
+			}
+			if tc.result.Ended && err != nil && strings.Contains(err.Error(), "dlxctl desk") {
+				t.Errorf("it offers to go on with a run that has ended:\n%v", err)
 			}
 		})
 	}

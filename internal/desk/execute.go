@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -35,14 +36,37 @@ func (d *Desk) Execute(ctx context.Context, p Proposal, progress func(Progress))
 		return Result{}, nil
 	}
 	m := p.manifest
-	m.Run, m.By, m.Started = d.newRun(), d.By, d.now().UTC()
+	m.Run, m.By = d.newRun(), d.By
 	return d.onRun(ctx, m.Run, func(ctx context.Context, w *worker) (Result, error) {
+		// Before the hold exists: a run that finds the queue locked leaves nothing behind.
+		if err := w.lockQueue(ctx, m.Queue); err != nil {
+			return Result{}, err
+		}
+		m.Started = d.now().UTC()
 		if err := w.openHold(ctx, &m); err != nil {
 			return Result{}, err
 		}
 		s := &session{worker: w, manifest: &m, progress: progress}
-		return s.takeAndSend(ctx, nil)
+		r, err := s.takeAndSend(ctx, nil)
+		return d.describe(&m, r), err
 	})
+}
+
+// describe adds to the result of a run what its list tells.
+func (d *Desk) describe(m *manifest, r Result) Result {
+	r.Queue, r.Chosen, r.Begun, r.By, r.Reason = m.Queue, m.Chosen, m.Started, m.By, m.Reason
+	if d.By != m.By {
+		r.Continued = d.By
+	}
+	switch {
+	case m.back:
+		r.To = []string{m.Queue}
+	case m.Action == Replay, m.Action == Edit, m.Action == Restore:
+		r.To = slices.Clone(m.Watch)
+	case m.parks():
+		r.To = []string{topology.ParkedName(d.Topology.Name)}
+	}
+	return r
 }
 
 // onRun works on a run as its only worker, and says how the work ended.
@@ -129,7 +153,7 @@ func (w *worker) endTaking(ctx context.Context) error {
 // Resume continues a run. Options that are not nil replace those of the run.
 func (d *Desk) Resume(ctx context.Context, id string, o *SendOptions, progress func(Progress)) (Result, error) {
 	return d.onRun(ctx, id, func(ctx context.Context, w *worker) (Result, error) {
-		if err := w.seal(ctx); err != nil {
+		if err := w.seal(ctx, true); err != nil {
 			return Result{}, err
 		}
 		has, err := d.readHold(ctx, id)
@@ -140,7 +164,7 @@ func (d *Desk) Resume(ctx context.Context, id string, o *SendOptions, progress f
 		case has.gone:
 			return Result{}, refusef("there is no run %s; 'dlxctl desk runs' lists those that have not ended", id)
 		case !has.complete() && has.messages == 0:
-			return Result{Stopped: notStarted}, w.closeHold(ctx)
+			return Result{Stopped: notStarted, Ended: true}, w.closeHold(ctx)
 		case !has.complete():
 			return Result{Left: has.messages}, refusef("the list of the run %s is gone; 'dlxctl desk return %s' gives back what its hold has", id, id)
 		case has.records[recordReturning] > 0:
@@ -154,11 +178,14 @@ func (d *Desk) Resume(ctx context.Context, id string, o *SendOptions, progress f
 			return Result{Left: has.messages}, err
 		}
 		s := &session{worker: w, manifest: &m, progress: progress}
+		var r Result
 		if has.records[recordSending] > 0 {
 			s.doubledBefore = has.manifest.Send.inFlight()
-			return s.send(ctx, Result{}, has.messages)
+			r, err = s.send(ctx, Result{}, has.messages)
+		} else {
+			r, err = s.takeAndSend(ctx, has)
 		}
-		return s.takeAndSend(ctx, has)
+		return d.describe(&m, r), err
 	})
 }
 

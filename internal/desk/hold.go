@@ -101,21 +101,23 @@ func (w *worker) openHold(ctx context.Context, m *manifest) error {
 	if err := w.conn.DeclareQueue(hold); err != nil {
 		return fmt.Errorf("create the hold %s: %w", hold.Name, err)
 	}
+	// At once: without an intake the run would be shown as one that has taken all.
+	if err := w.openIntake(ctx); err != nil {
+		return err
+	}
 	filled := []topology.Queue{hold}
 	if m.parks() {
 		filled = append(filled, w.desk.parked())
 	}
 	if err := w.refusePolicies(ctx, filled...); err != nil {
-		// It has just been created, and no message was published to it: nothing can be lost.
-		return errors.Join(err, w.conn.DeleteQueue(hold.Name, amqp.Conditions{}))
+		// Both have just been created, and no message was published to them: nothing can be lost.
+		return errors.Join(err, w.conn.DeleteExchange(w.intake, amqp.Conditions{}),
+			w.conn.DeleteQueue(hold.Name, amqp.Conditions{}))
 	}
 	if err := w.openParked(m); err != nil {
 		return err
 	}
 	w.opened = time.Now()
-	if err := w.openIntake(ctx); err != nil {
-		return err
-	}
 	messages, err := m.messages()
 	if err != nil {
 		return err
@@ -180,25 +182,32 @@ const (
 // seal makes sure that nothing that a dead process has published still comes into the hold: the
 // broker handles what it has received from a connection also after that has ended. A hold that
 // grew after it was counted would get those messages twice. So the exchanges of earlier processes
-// go, and what they have routed is waited for.
-func (w *worker) seal(ctx context.Context) error {
+// go, and what they have routed is waited for. If the run takes on, its new exchange exists before
+// they go: a run that has none has taken all.
+func (w *worker) seal(ctx context.Context, takesOn bool) error {
 	name := w.desk.Topology.Name
 	state, err := w.desk.inspect(ctx)
 	if err != nil {
 		return err
 	}
-	sealed := 0
+	var earlier []string
 	for _, e := range state.Have.Exchanges {
-		if !strings.HasPrefix(e.Name, intakePrefix(name, w.run)) {
-			continue
+		if strings.HasPrefix(e.Name, intakePrefix(name, w.run)) {
+			earlier = append(earlier, e.Name)
 		}
-		if err := w.conn.DeleteExchange(e.Name, amqp.Conditions{}); err != nil {
+	}
+	if takesOn && len(earlier) > 0 {
+		if err := w.openIntake(ctx); err != nil {
 			return err
 		}
-		sealed++
+	}
+	for _, intake := range earlier {
+		if err := w.conn.DeleteExchange(intake, amqp.Conditions{}); err != nil {
+			return err
+		}
 	}
 	last, since := -1, time.Now()
-	for sealed > 0 && time.Since(since) < sealTime {
+	for len(earlier) > 0 && time.Since(since) < sealTime {
 		ready, err := w.conn.MessagesReady(topology.HoldName(name, w.run))
 		if errors.Is(err, broker.ErrNotFound) {
 			return nil

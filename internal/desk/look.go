@@ -106,7 +106,7 @@ func (l *look) begin() error {
 	l.done.Type = t.queue.Type()
 	ready, err := l.conn.MessagesReady(l.done.Queue)
 	if errors.Is(err, broker.ErrInUse) {
-		return refusef("queue %s belongs to another connection alone (exclusive); look at it from there", text.Name(l.done.Queue))
+		return refusef("queue %s belongs to another connection alone (exclusive), and the broker refuses all others; read it in the program that declared it", text.Name(l.done.Queue))
 	}
 	if err == nil && t.queue.Type() != topology.Stream {
 		t.consumers, err = l.consumers()

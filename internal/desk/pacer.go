@@ -215,7 +215,7 @@ func (p *pacer) room(ctx context.Context) bool {
 			p.pause("")
 			return true
 		}
-		p.pause(fmt.Sprintf("%s holds %s, more than %d", text.Name(queue), text.Count(n, "message"), p.o.MaxWaiting))
+		p.pause(fmt.Sprintf("%s holds %s, more than --max-waiting %d: the run goes on once consumers have read them", text.Name(queue), text.Count(n, "message"), p.o.MaxWaiting))
 		if pause(ctx, askPause) != nil {
 			return false
 		}

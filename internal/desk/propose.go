@@ -139,7 +139,7 @@ func (c *choice) visit(m deadletter.Message) error {
 func (c *choice) edit(m deadletter.Message) error {
 	edited, err := deadletter.Apply(m.Delivery, *c.request.Edited)
 	if err != nil {
-		return refusef("%s", err)
+		return refusef("the message cannot be changed so: %s; change the edit", err)
 	}
 	edited.Body = slices.Clone(edited.Body)
 	c.edited = &edited

@@ -19,7 +19,7 @@ import (
 // and a CC that is no list.
 func (d *Desk) Return(ctx context.Context, id string, progress func(Progress)) (Result, error) {
 	return d.onRun(ctx, id, func(ctx context.Context, w *worker) (Result, error) {
-		if err := w.seal(ctx); err != nil {
+		if err := w.seal(ctx, false); err != nil {
 			return Result{}, err
 		}
 		has, err := d.readHold(ctx, id)
@@ -30,7 +30,7 @@ func (d *Desk) Return(ctx context.Context, id string, progress func(Progress)) (
 			return Result{}, refusef("there is no run %s; 'dlxctl desk runs' lists those that have not ended", id)
 		}
 		if has.messages == 0 && !has.complete() {
-			return Result{}, w.closeHold(ctx)
+			return Result{Ended: true}, w.closeHold(ctx)
 		}
 		if err := d.permit(ctx, d.rightsToReturn(id, has.queues), nil); err != nil {
 			return Result{Left: has.messages}, err
@@ -53,7 +53,8 @@ func (d *Desk) Return(ctx context.Context, id string, progress func(Progress)) (
 		if err != nil {
 			return Result{Left: has.messages}, err
 		}
-		return s.send(ctx, Result{}, messages)
+		r, err := s.send(ctx, Result{}, messages)
+		return d.describe(&m, r), err
 	})
 }
 
@@ -64,11 +65,10 @@ const returnWindow = 64
 // goes back. It returns how many messages the hold has.
 func (w *worker) beginReturn(ctx context.Context, m *manifest, has *contents) (int, error) {
 	if has.complete() && has.records[recordSending]+has.records[recordReturning] == 0 {
-		free, err := w.lockQueue(ctx, m.Queue)
-		if err != nil {
+		if err := w.lockQueue(ctx, m.Queue); err != nil {
 			return 0, err
 		}
-		defer free()
+		defer w.freeQueue()
 		t := w.newTaking(m, func(int) {})
 		t.adopt(has)
 		if err := t.findDoubles(ctx, has.records[recordResumed] == 0); err != nil {

@@ -25,11 +25,10 @@ const calmTime = 5 * time.Second
 // are copies that the earlier process has published: the queue has one of each message that is
 // removed from the hold. Messages of which an equal one may have arrived are left alone.
 func (w *worker) dropReturned(ctx context.Context, m *manifest, has *contents) (*contents, int, error) {
-	free, err := w.lockQueue(ctx, m.Queue)
-	if err != nil {
+	if err := w.lockQueue(ctx, m.Queue); err != nil {
 		return has, 0, err
 	}
-	defer free()
+	defer w.freeQueue()
 	// What the earlier process has published and the broker has not routed yet reaches no queue.
 	name := topology.HoldName(w.desk.Topology.Name, w.run)
 	if err := w.conn.DeleteExchange(straight(w.desk.Topology.Name, w.run, m.Queue), amqp.Conditions{}); err != nil {
@@ -38,6 +37,7 @@ func (w *worker) dropReturned(ctx context.Context, m *manifest, has *contents) (
 	if err := w.calm(ctx, m.Queue, name); err != nil {
 		return has, 0, err
 	}
+	var err error
 	for range mostPasses {
 		if has, err = w.desk.readHold(ctx, w.run); err != nil {
 			return has, 0, err

@@ -147,9 +147,21 @@ type Progress struct {
 	LastFailureKey string
 }
 
-// Result is how a run ended.
+// Result is how the work of a process on a run ended. It is the only record of a run: once all its
+// messages have left the hold, the broker knows nothing of it.
 type Result struct {
 	Run string
+	// Queue is where the run chose messages, Chosen how many, and To where they go, one or several
+	// queues. To is empty if they are deleted.
+	Queue  string
+	Chosen int
+	To     []string
+	// Begun is when the run was begun, By by whom, and Reason why. Continued is who has resumed or
+	// returned it, if that is another.
+	Begun                 time.Time
+	By, Continued, Reason string
+	// Ended reports that the run has no hold any more.
+	Ended bool
 	// Moved is how many messages reached their target, Left how many are still in the hold.
 	Moved, Left int
 	// Missing is how many chosen messages were no longer in the queue.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	amqp091 "github.com/rabbitmq/amqp091-go"
@@ -21,7 +22,10 @@ func TestReplay(t *testing.T) {
 			s := newShop(t, typ)
 			chosen, rest := s.bury(t, 400)
 			r := s.execute(t, request(t, desk.Replay))
-			want := desk.Result{Run: r.Run, Moved: len(chosen), Took: r.Took}
+			want := desk.Result{
+				Run: r.Run, Queue: "billing.dead", Chosen: len(chosen), To: []string{"billing"}, Begun: r.Begun,
+				By: "tester@here", Reason: "test", Ended: true, Moved: len(chosen), Took: r.Took,
+			}
 			if d := cmp.Diff(want, r); d != "" {
 				t.Errorf("result (-want +got):\n%s", d)
 			}
@@ -46,6 +50,65 @@ func TestReplay(t *testing.T) {
 			s.tidy(t)
 		})
 	}
+}
+
+// A run that begins, and one that is resumed, is never shown as sending before it has taken all.
+func TestRunsShowThePhase(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, "quorum")
+	chosen, _ := s.bury(t, 1600) // more than are on their way into a hold at once
+	p, err := s.desk.Propose(t.Context(), request(t, desk.Replay))
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := s.watchPhase(t, "begins", 50, func(ctx context.Context, progress func(desk.Progress)) (desk.Result, error) {
+		return s.desk.Execute(ctx, p, progress)
+	})
+	s.watchPhase(t, "is resumed", len(chosen), func(ctx context.Context, progress func(desk.Progress)) (desk.Result, error) {
+		return s.desk.Resume(ctx, run, nil, progress)
+	})
+}
+
+// watchPhase lists the runs over and over while work works on one, and stops the work at so many
+// messages. It returns the name of the run.
+func (s *shop) watchPhase(
+	t *testing.T, when string, at int, work func(context.Context, func(desk.Progress)) (desk.Result, error),
+) (run string) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		r, err := work(ctx, func(p desk.Progress) {
+			if p.Phase == desk.Sending || p.Done >= at {
+				cancel()
+			}
+		})
+		if run = r.Run; err != nil || r.Left == 0 {
+			t.Errorf("a run that %s: %+v, %v", when, r, err)
+		}
+		cancel()
+	}()
+	seen, tick := 0, time.NewTicker(50*time.Millisecond)
+	defer tick.Stop()
+	for watch := s.deskOn(t, s.target); ; <-tick.C {
+		runs, err := watch.Runs(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ctx.Err() != nil { // it may have sent some when the runs were listed
+			break
+		}
+		for _, r := range runs {
+			if seen++; r.Active && r.Phase != desk.Taking {
+				t.Errorf("a run that %s is shown as %s", when, r.Phase)
+			}
+		}
+	}
+	if <-ended; seen == 0 {
+		t.Errorf("a run that %s was never listed", when)
+	}
+	return run
 }
 
 // What a run has in its hold comes back as it was, before anything was sent and after a part was.

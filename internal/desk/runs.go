@@ -6,7 +6,9 @@ import (
 	"encoding/json"
 	"slices"
 	"strings"
+	"time"
 
+	"github.com/dlxctl/dlxctl/internal/broker/amqp"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -17,11 +19,11 @@ func (d *Desk) Runs(ctx context.Context) ([]Run, error) {
 	if err != nil {
 		return nil, err
 	}
-	return RunsOf(d.Topology.Name, state), nil
+	return RunsOf(d.Topology.Name, state, d.now()), nil
 }
 
-// RunsOf returns the runs of a topology in a virtual host, oldest first.
-func RunsOf(name string, state topology.State) []Run {
+// RunsOf returns the runs of a topology in a virtual host at a time, oldest first.
+func RunsOf(name string, state topology.State, now time.Time) []Run {
 	queues := map[string]bool{}
 	for _, q := range state.Have.Queues {
 		queues[q.Name] = true
@@ -44,6 +46,11 @@ func RunsOf(name string, state topology.State) []Run {
 			return strings.HasPrefix(e.Name, intakePrefix(name, id))
 		}) {
 			r.Phase, records = Taking, s.Records
+		}
+		// The broker lists a new hold before the run can give it an intake, and no run takes a message
+		// into a younger hold, see outlive.
+		if r.Active && now.Sub(s.Started) < amqp.SafeAge {
+			r.Phase = Taking
 		}
 		usage := state.Usage[q.Name]
 		r.Holds = max(0, int(usage.Ready+usage.Unacknowledged)-records)

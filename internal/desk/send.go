@@ -78,6 +78,7 @@ func (s *session) send(ctx context.Context, r Result, messages int) (Result, err
 	}
 	if err == nil && x.left == 0 {
 		err = s.worker.closeHold(ctx) // the brake still listens
+		r.Ended = err == nil
 	}
 	r.Moved, r.Left, r.FailedAgain = x.moved, x.left, x.brake.count()
 	return r, err
@@ -278,6 +279,6 @@ func (s *session) deleteForever(ctx context.Context, r Result, messages int) (Re
 	if err := s.worker.conn.DeleteQueue(hold, amqp.Conditions{}); err != nil {
 		return r, err
 	}
-	r.Moved, r.Left = messages, 0
+	r.Moved, r.Left, r.Ended = messages, 0, true
 	return r, nil
 }

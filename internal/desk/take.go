@@ -255,11 +255,10 @@ func isOfHold(header string) bool {
 // take takes what the manifest names, with the lock of the queue, and notes in the hold that all
 // is taken.
 func (w *worker) take(ctx context.Context, m *manifest, has *contents, report func(int)) (*taking, error) {
-	free, err := w.lockQueue(ctx, m.Queue)
-	if err != nil {
+	if err := w.lockQueue(ctx, m.Queue); err != nil {
 		return nil, err
 	}
-	defer free()
+	defer w.freeQueue()
 	hold := topology.HoldName(w.desk.Topology.Name, w.run)
 	t := w.newTaking(m, report)
 	if err := w.outlive(ctx); err != nil {
@@ -269,8 +268,10 @@ func (w *worker) take(ctx context.Context, m *manifest, has *contents, report fu
 		if err := w.note(ctx, hold, record(w.run, recordResumed, 0, 0, nil)); err != nil {
 			return t, err
 		}
-		if err := w.openIntake(ctx); err != nil {
-			return t, err
+		if w.intake == "" { // it died before it had one
+			if err := w.openIntake(ctx); err != nil {
+				return t, err
+			}
 		}
 		t.adopt(has)
 		// An equal message may have arrived since, and may have been delivered to a process that

@@ -41,7 +41,7 @@ func termsOf(state topology.State, queue string) (terms, error) {
 	}
 	q := state.Have.Queues[i]
 	if !slices.Contains([]string{topology.Classic, topology.Quorum, topology.Stream}, q.Type()) {
-		return terms{}, refusef("queue %s is of the type %q, which dlxctl does not know; it looks at classic and quorum queues and streams",
+		return terms{}, refusef("queue %s is of the type %q, which dlxctl does not know: it looks at classic and quorum queues and streams; read it with the tools of the plugin that brings the type",
 			text.Name(queue), q.Type())
 	}
 	t := terms{

@@ -40,6 +40,7 @@ type worker struct {
 	intake string // the exchange through which it takes
 	// opened is when this process has created the queues of the run. Zero: it has not.
 	opened time.Time
+	locked *amqp.Conn // holds the lock of the queue, and nothing else
 	done   sync.WaitGroup
 }
 
@@ -54,7 +55,8 @@ func (d *Desk) endpoint(what string) broker.Endpoint {
 // another process asks the run to stop, and when the connection that holds the locks ends.
 func (d *Desk) work(ctx context.Context, run string) (*worker, context.Context, error) {
 	name := topology.DeskWorkerName(d.Topology.Name, run)
-	conn, err := d.lock(ctx, "run "+run, name, fmt.Sprintf("the run %s is being worked on", run))
+	conn, err := d.lock(ctx, "run "+run, name, fmt.Sprintf("another process works on the run %s", run),
+		fmt.Sprintf("wait for its end, or stop it with 'dlxctl desk cancel %s'", run))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -82,27 +84,38 @@ func (w *worker) listen(ctx context.Context, requests *amqp.Consumer) {
 	}
 }
 
-// lockQueue acquires the lock of the queue that the run takes from. free frees it.
-func (w *worker) lockQueue(ctx context.Context, queue string) (free func(), err error) {
-	conn, err := w.desk.lock(ctx, "takes from "+queue, topology.DeskLockName(w.desk.Topology.Name, queue),
-		fmt.Sprintf("another desk works on the queue %s", text.Name(queue)))
-	if err != nil {
-		return nil, err
+// lockQueue acquires the lock of the queue that the run takes from, unless it has it.
+func (w *worker) lockQueue(ctx context.Context, queue string) (err error) {
+	if w.locked != nil {
+		return nil
 	}
-	// The connection holds nothing but the lock.
-	return func() { _ = conn.Close() }, nil
+	d := w.desk
+	w.locked, err = d.lock(ctx, "takes from "+queue, topology.DeskLockName(d.Topology.Name, queue),
+		fmt.Sprintf("another desk works on the queue %s", text.Name(queue)),
+		"wait until it has taken its messages, or stop its run: 'dlxctl desk runs' lists the runs, and 'dlxctl desk cancel' stops one")
+	return err
+}
+
+// freeQueue frees the lock of the queue.
+func (w *worker) freeQueue() {
+	if w.locked != nil {
+		_ = w.locked.Close() // nothing is in progress on it
+		w.locked = nil
+	}
 }
 
 // close ends the work: the broker frees the locks.
 func (w *worker) close() {
 	w.cancel(nil)
+	w.freeQueue()
 	_ = w.conn.Unlock(topology.DeskWorkerName(w.desk.Topology.Name, w.run)) // closing the connection does it too
 	_ = w.conn.Close()                                                      // nothing is in progress on it
 	w.done.Wait()
 }
 
-// lock acquires a lock on a connection of its own. The error says who holds it.
-func (d *Desk) lock(ctx context.Context, what, queue, taken string) (*amqp.Conn, error) {
+// lock acquires a lock on a connection of its own. The error says that it is taken, who holds it, and
+// what to do.
+func (d *Desk) lock(ctx context.Context, what, queue, taken, fix string) (*amqp.Conn, error) {
 	for began := time.Now(); ; {
 		conn, err := amqp.Dial(ctx, d.endpoint(what))
 		if err != nil {
@@ -117,7 +130,7 @@ func (d *Desk) lock(ctx context.Context, what, queue, taken string) (*amqp.Conn,
 			return nil, err
 		}
 		if time.Since(began) > lockTime {
-			return nil, refusef("%s%s; wait for it, or cancel that run", taken, d.holder(ctx, queue))
+			return nil, refusef("%s%s; %s", taken, d.holder(ctx, queue), fix)
 		}
 		if err := pause(ctx, lockPause); err != nil {
 			return nil, err
@@ -166,7 +179,7 @@ func (d *Desk) Cancel(ctx context.Context, id string) error {
 	err = p.publish(ctx, "", topology.DeskWorkerName(d.Topology.Name, id),
 		amqp091.Publishing{Headers: amqp091.Table{"desk-by": d.By}})
 	if errors.Is(err, errReturned) {
-		return refusef("no process works on the run %s; 'dlxctl desk return %s' gives back what its hold has", id, id)
+		return refusef("no process works on the run %s; 'dlxctl desk resume %s' continues it, and 'dlxctl desk return %s' gives back what its hold has", id, id, id)
 	}
 	return err
 }

@@ -189,8 +189,33 @@ func WriteResult(w io.Writer, a Action, r Result) error {
 	if r.DoubledAtMost > 0 {
 		fmt.Fprintf(&b, "; at most %d doubled, with the same message-id, if an earlier process was killed", r.DoubledAtMost)
 	}
+	if r.Queue != "" {
+		b.WriteString("\n  " + r.record())
+	}
 	_, err := fmt.Fprintln(w, b.String())
 	return err
+}
+
+// record says what a run was, in one line.
+func (r Result) record() string {
+	var to []string
+	for _, queue := range r.To {
+		to = append(to, text.Name(queue))
+	}
+	line := fmt.Sprintf("%d chosen in %s", r.Chosen, text.Name(r.Queue))
+	if len(to) > 0 {
+		line += ", to " + list(to)
+	}
+	if line += "; begun " + moment(r.Begun); r.By != "" {
+		line += " by " + text.Name(r.By)
+	}
+	if r.Continued != "" {
+		line += ", continued by " + text.Name(r.Continued)
+	}
+	if r.Reason != "" {
+		line += "; reason: " + text.Name(r.Reason)
+	}
+	return line
 }
 
 func failedAgain(n int) string {

@@ -41,15 +41,23 @@ type (
 		Command        string             `json:"command,omitempty"`
 	}
 	resultJSON struct {
-		Run           string  `json:"run"`
-		Action        Action  `json:"action"`
-		Moved         int     `json:"moved"`
-		Left          int     `json:"left_in_hold"`
-		Missing       int     `json:"missing"`
-		DoubledAtMost int     `json:"doubled_at_most"`
-		FailedAgain   int     `json:"failed_again"`
-		Stopped       string  `json:"stopped,omitempty"`
-		Seconds       float64 `json:"seconds"`
+		Run           string     `json:"run"`
+		Action        Action     `json:"action"`
+		Queue         string     `json:"queue,omitempty"`
+		To            []string   `json:"to,omitempty"`
+		Chosen        int        `json:"chosen"`
+		Begun         *time.Time `json:"begun,omitempty"`
+		By            string     `json:"by,omitempty"`
+		Continued     string     `json:"continued_by,omitempty"`
+		Reason        string     `json:"reason,omitempty"`
+		Ended         bool       `json:"ended"`
+		Moved         int        `json:"moved"`
+		Left          int        `json:"left_in_hold"`
+		Missing       int        `json:"missing"`
+		DoubledAtMost int        `json:"doubled_at_most"`
+		FailedAgain   int        `json:"failed_again"`
+		Stopped       string     `json:"stopped,omitempty"`
+		Seconds       float64    `json:"seconds"`
 	}
 	runJSON struct {
 		Run     string     `json:"run"`
@@ -85,7 +93,8 @@ func WriteProposalJSON(w io.Writer, p Proposal, do string) error {
 // WriteResultJSON writes how a run ended, for a program.
 func WriteResultJSON(w io.Writer, a Action, r Result) error {
 	return text.WriteJSON(w, resultJSON{
-		Run: r.Run, Action: a, Moved: r.Moved, Left: r.Left, Missing: r.Missing, DoubledAtMost: r.DoubledAtMost,
+		Run: r.Run, Action: a, Queue: r.Queue, To: r.To, Chosen: r.Chosen, Begun: known(r.Begun), By: r.By,
+		Continued: r.Continued, Reason: r.Reason, Ended: r.Ended, Moved: r.Moved, Left: r.Left, Missing: r.Missing, DoubledAtMost: r.DoubledAtMost,
 		FailedAgain: r.FailedAgain, Stopped: r.Stopped, Seconds: r.Took.Seconds(),
 	})
 }

@@ -79,6 +79,56 @@ they would be deleted, and nothing could bring them back
 	}
 }
 
+// The result of a run is its only record: it says who did what, from where to where, and why.
+func TestWriteResult(t *testing.T) {
+	t.Parallel()
+	r := desk.Result{
+		Run: "r1", Queue: "billing.dead", Chosen: 8, To: []string{"billing", "mail"}, Begun: at(50), By: "ann@host",
+		Continued: "bob@host", Reason: "fixed in 4.2", Moved: 1, Left: 7, FailedAgain: 1, DoubledAtMost: 1,
+		Stopped: "1 of a batch of 1 failed again", Took: 353 * time.Millisecond,
+	}
+	const want = `run r1: replayed 1 message in 353ms; 7 left in its hold; 1 failed again; at most 1 doubled, with the same message-id, if an earlier process was killed
+  8 chosen in billing.dead, to billing and mail; begun 2026-01-02T09:50:00Z by ann@host, continued by bob@host; reason: fixed in 4.2
+`
+	var b strings.Builder
+	if err := desk.WriteResult(&b, desk.Replay, r); err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(want, b.String()); d != "" {
+		t.Errorf("WriteResult (-want +got):\n%s", d)
+	}
+	const wantJSON = `{
+  "run": "r1",
+  "action": "replay",
+  "queue": "billing.dead",
+  "to": [
+    "billing",
+    "mail"
+  ],
+  "chosen": 8,
+  "begun": "2026-01-02T09:50:00Z",
+  "by": "ann@host",
+  "continued_by": "bob@host",
+  "reason": "fixed in 4.2",
+  "ended": false,
+  "moved": 1,
+  "left_in_hold": 7,
+  "missing": 0,
+  "doubled_at_most": 1,
+  "failed_again": 1,
+  "stopped": "1 of a batch of 1 failed again",
+  "seconds": 0.353
+}
+`
+	b.Reset()
+	if err := desk.WriteResultJSON(&b, desk.Replay, r); err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(wantJSON, b.String()); d != "" {
+		t.Errorf("WriteResultJSON (-want +got):\n%s", d)
+	}
+}
+
 // An overview says what was not looked at, and lists the runs in progress.
 func TestWriteOverview(t *testing.T) {
 	t.Parallel()

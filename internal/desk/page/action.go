@@ -226,7 +226,7 @@ func (p *Page) execute(w http.ResponseWriter, r *http.Request) {
 	case len(found.Refusals) > 0:
 		fail(w, http.StatusConflict, found.Refusals[0])
 	case ask.Expect != found.Chosen || ask.Expect == 0:
-		fail(w, http.StatusConflict, fmt.Sprintf("%d messages were expected and %d are chosen; nothing was moved",
+		fail(w, http.StatusConflict, fmt.Sprintf("%d messages were expected and %d are chosen; nothing was moved; ask again what it would do",
 			ask.Expect, found.Chosen))
 	default:
 		j := &job{
@@ -261,7 +261,7 @@ func (p *Page) act(w http.ResponseWriter, r *http.Request) {
 	at := slices.IndexFunc(runs, func(run desk.Run) bool { return run.ID == ask.Run })
 	switch {
 	case at < 0:
-		fail(w, http.StatusNotFound, fmt.Sprintf("no run %q is in progress; it has ended", ask.Run))
+		fail(w, http.StatusNotFound, fmt.Sprintf("no run %q is in progress: it has ended, or another page has ended it; reload the runs", ask.Run))
 	case !p.Allow.permits(runs[at].Action):
 		fail(w, http.StatusForbidden, p.Allow.refusal(runs[at].Action))
 	default:

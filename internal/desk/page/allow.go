@@ -41,7 +41,7 @@ func (a Allowed) refusal(action desk.Action) string {
 		word = string(desk.Park)
 	}
 	if !slices.Contains(Allowable(), word) {
-		return fmt.Sprintf("%q is not an action of the page", word)
+		return fmt.Sprintf("%q is not an action of the page; the page can %s", word, strings.Join(Allowable(), ", "))
 	}
 	return fmt.Sprintf("this page may not %s; start it with 'dlxctl desk serve --allow %s', or use the command line", action, word)
 }

@@ -68,10 +68,10 @@ func (l *jobs) begin(j *job, now Clock, work work) (refusal string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed || l.lifetime == nil {
-		return "the server is stopping; nothing was moved"
+		return "the server is stopping, and nothing was moved; start 'dlxctl desk serve' again"
 	}
 	if j.Run != "" && slices.ContainsFunc(l.all, func(o *job) bool { return o.Run == j.Run && o.Ended == nil }) {
-		return "this page is already working on run " + j.Run
+		return "this page is already working on run " + j.Run + "; wait for its end, or stop it first"
 	}
 	l.next++
 	j.ID, j.Started = strconv.Itoa(l.next), now().UTC()
