@@ -3,6 +3,8 @@ package e2e_test
 import (
 	"os"
 	"path/filepath"
+	"regexp"
+	"strings"
 	"sync"
 	"testing"
 
@@ -56,3 +58,48 @@ func runScripts(t *testing.T, dir string, setup func(*testscript.Env) error) {
 
 // copyTree copies a folder of the repository to where a script finds it.
 func copyTree(from, to string) error { return os.CopyFS(to, os.DirFS(from)) }
+
+// Each command has a script that reads like a page of a manual: it has the command's name, and its
+// first line says what the command is for. Each command of a command, such as desk list, is run by
+// some script.
+func TestEachCommandHasAScript(t *testing.T) {
+	t.Parallel()
+	scripts := map[string]string{}
+	for _, path := range globbed(t, "testdata/script/*.txtar") {
+		scripts[strings.TrimSuffix(filepath.Base(path), ".txtar")] = readFile(t, path)
+	}
+	manual := t.TempDir()
+	if code, out := run("man", manual); code != 0 {
+		t.Fatal(out)
+	}
+	commands := 0
+	for _, page := range globbed(t, manual+"/dlxctl-*.1") {
+		commands++
+		name := strings.TrimSuffix(strings.TrimPrefix(filepath.Base(page), "dlxctl-"), ".1")
+		command := "dlxctl " + strings.ReplaceAll(name, "-", " ")
+		run, titled := false, false
+		for script, text := range scripts {
+			run = run || regexp.MustCompile(`\b`+command+`\b`).MatchString(text)
+			titled = titled || (script == name || strings.HasPrefix(script, name+"_")) && strings.HasPrefix(text, "# ")
+		}
+		if !run {
+			t.Errorf("no script runs %q", command)
+		}
+		if !titled && !strings.Contains(name, "-") {
+			t.Errorf("%q has no script of its own; write testdata/script/%s.txtar", command, name)
+		}
+	}
+	if commands < 30 {
+		t.Errorf("only %d commands were found", commands)
+	}
+}
+
+// globbed returns the files of a pattern.
+func globbed(t *testing.T, pattern string) []string {
+	t.Helper()
+	found, err := filepath.Glob(pattern)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
