@@ -51,14 +51,14 @@ func (l *layout) flush() {
 	}
 	column := 0
 	for _, r := range l.rows {
-		if n := columns(r.text); n <= furthest && !r.place.IsZero() {
+		if n := text.Columns(r.text); n <= furthest && !r.place.IsZero() {
 			column = max(column, n)
 		}
 	}
 	for _, r := range l.rows {
 		line := r.text
 		if !r.place.IsZero() {
-			line += strings.Repeat(" ", max(0, column-columns(r.text))+2) + paint(l.o.Style.Faint, r.place.String())
+			line += strings.Repeat(" ", max(0, column-text.Columns(r.text))+2) + paint(l.o.Style.Faint, r.place.String())
 		}
 		l.line("%s", line)
 		if r.below != nil {

@@ -1,10 +1,12 @@
-package plan
+package text_test
 
 import (
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/dlxctl/dlxctl/internal/text"
 )
 
 // Lines are broken at spaces, below the first word, and colors take no columns.
@@ -33,7 +35,7 @@ func TestWrap(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			if d := cmp.Diff(tc.want, wrap(tc.line, tc.width)); d != "" {
+			if d := cmp.Diff(tc.want, text.Wrap(tc.line, tc.width)); d != "" {
 				t.Errorf("(-want +got):\n%s", d)
 			}
 		})

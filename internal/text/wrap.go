@@ -1,17 +1,18 @@
-package plan
+package text
 
 import (
 	"strings"
-	"unicode/utf8"
+
+	"github.com/rivo/uniseg"
 )
 
-// wrap breaks a line at spaces into lines of at most width columns. The lines behind the first
+// Wrap breaks a line at spaces into lines of at most width columns. The lines behind the first
 // are indented by four columns more than the first, so that the signs at its left stay visible.
 // A word that is longer stays whole. A width of zero, or one too narrow to be of use, breaks
 // nothing.
-func wrap(line string, width int) []string {
+func Wrap(line string, width int) []string {
 	const narrowest = 40
-	if width < narrowest || columns(line) <= width {
+	if width < narrowest || Columns(line) <= width {
 		return []string{line}
 	}
 	content := strings.TrimLeft(line, " ")
@@ -20,7 +21,7 @@ func wrap(line string, width int) []string {
 	var out []string
 	current, used := first, len(first)
 	for i, word := range strings.Split(content, " ") {
-		n := columns(word)
+		n := Columns(word)
 		switch {
 		case i == 0:
 			current, used = current+word, used+n
@@ -34,9 +35,9 @@ func wrap(line string, width int) []string {
 	return append(out, strings.TrimRight(current, " "))
 }
 
-// columns gives how many columns of a terminal a text takes: its characters, without the escape
-// sequences that set colors.
-func columns(s string) int {
+// Columns returns how many columns of a terminal a text takes, without the escape sequences that
+// set colors.
+func Columns(s string) int {
 	n := 0
 	for s != "" {
 		rest, colored := strings.CutPrefix(s, "\x1b[")
@@ -44,9 +45,12 @@ func columns(s string) int {
 			s = rest[end+1:]
 			continue
 		}
-		_, size := utf8.DecodeRuneInString(s)
-		s = s[size:]
-		n++
+		plain := max(1, strings.Index(s[1:], "\x1b[")+1)
+		if !strings.Contains(s[1:], "\x1b[") {
+			plain = len(s)
+		}
+		n += uniseg.StringWidth(s[:plain])
+		s = s[plain:]
 	}
 	return n
 }
