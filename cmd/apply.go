@@ -1,6 +1,7 @@
 package cmd
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -23,6 +24,8 @@ type applyCommand struct {
 	settle time.Duration // between two steps of a changed backoff
 	// question asks for confirmation.
 	question string
+	// process is the command that starts a processor. Empty: dlxctl process.
+	process string
 }
 
 func newApply(a *app) *cobra.Command {
@@ -61,6 +64,9 @@ written but not all, 130 interrupted before the first write.`,
 			}
 			if err := checkSavedFlags(c, args); err != nil {
 				return err
+			}
+			if len(args) == 0 { // a saved plan does not say where its files are
+				k.process = shellLine(c, "process")
 			}
 			return k.run(c.Context(), args)
 		},
@@ -164,7 +170,10 @@ type reporter struct {
 
 // Planned shows the plan.
 func (r *reporter) Planned(p plan.Plan) error {
-	if err := r.k.app.show(p, r.k.plan.verbose); err != nil {
+	if !p.Empty() && r.k.app.output == "text" {
+		p.Unprocessed = nil // the last line of the run says it
+	}
+	if err := r.k.app.show(p, r.k.plan.verbose, r.k.process); err != nil {
 		return err
 	}
 	r.k.plan.note(r.k.app, p)
@@ -191,6 +200,13 @@ func (r *reporter) Progress(ctx context.Context, changes int) (step, finish func
 func (r *reporter) Result(line string) {
 	if r.k.app.output == "text" {
 		fmt.Fprintln(r.k.app.stdout, line)
+	}
+}
+
+// Unprocessed prints the line that says which failed queues no processor consumes.
+func (r *reporter) Unprocessed(list []plan.Unprocessed) {
+	if line := plan.ProcessorLine(list, cmp.Or(r.k.process, "dlxctl process")); line != "" {
+		r.Result(plan.WarningLine(r.k.app.style(), "no-processor", line))
 	}
 }
 

@@ -32,7 +32,8 @@ const (
 	exitFailed = 1
 	// plan --detailed-exitcode: there are changes or drift; migrate: it waits for publishers,
 	// consumers or tiers; run it again; desk: stopped with messages left in the hold of a run; audit:
-	// there are findings as bad as --fail-on; trace: the message is lost; verify: there are problems
+	// there are findings as bad as --fail-on; trace: the message is lost; verify: there are problems;
+	// status --exit-code: there is a problem
 	exitPending = 2
 	// refused, and nothing was written or moved: a change is blocked, or needs an --allow; with
 	// --skip-blocked the rest was done; desk: it would do harm, or --expect names another number
@@ -45,8 +46,8 @@ const (
 	exitInterrupted = 130
 )
 
-// errPending is the error of a plan with changes under --detailed-exitcode. It
-// is an answer and prints nothing.
+// errPending is the error of a plan with changes under --detailed-exitcode, and of a status with
+// problems under --exit-code. It is an answer and prints nothing.
 var errPending = errors.New("changes are pending")
 
 // usageError is a mistake on the command line.

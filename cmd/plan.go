@@ -82,6 +82,7 @@ type planCommand struct {
 	// requireRights fails if the user lacks rights that apply needs.
 	requireRights bool
 	save          string // the file to save the plan in; empty: none
+	process       string // the command that starts a processor
 }
 
 func newPlan(a *app) *cobra.Command {
@@ -105,7 +106,10 @@ changes or drift, 3 if apply would refuse.`,
 		Example:     "  dlxctl plan\n  dlxctl plan -f topology/ --detailed-exitcode\n  dlxctl plan -o markdown > comment.md",
 		Args:        noArguments,
 		Annotations: map[string]string{outputsAnnotation: "text json markdown"},
-		RunE:        func(c *cobra.Command, _ []string) error { return k.run(c.Context()) },
+		RunE: func(c *cobra.Command, _ []string) error {
+			k.process = shellLine(c, "process")
+			return k.run(c.Context())
+		},
 	}
 	c.Flags().StringVar(&k.save, "save", "", "save the plan in `FILE`, for dlxctl apply FILE")
 	c.Flags().BoolVar(&k.detailed, "detailed-exitcode", false, "exit with 2 if there are changes or drift")
@@ -137,7 +141,7 @@ func (k *planCommand) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := a.show(p, flags.verbose); err != nil {
+	if err := a.show(p, flags.verbose, k.process); err != nil {
 		return err
 	}
 	flags.note(a, p)
@@ -199,15 +203,18 @@ func savePlan(stderr io.Writer, path string, p plan.Plan, want topology.Compiled
 	return nil
 }
 
-// show prints a plan in the format of --output.
-func (a *app) show(p plan.Plan, verbose bool) error {
+// show prints a plan in the format of --output. process is the command that starts a processor for
+// its topology.
+func (a *app) show(p plan.Plan, verbose bool, process string) error {
 	switch a.output {
 	case "json":
 		return plan.WriteJSON(a.stdout, p, Version())
 	case "markdown":
 		return plan.WriteMarkdown(a.stdout, p)
 	default:
-		return plan.WriteText(a.stdout, p, plan.TextOptions{Style: a.style(), Verbose: verbose, Width: a.width()})
+		return plan.WriteText(a.stdout, p, plan.TextOptions{
+			Style: a.style(), Verbose: verbose, Width: a.width(), Process: process,
+		})
 	}
 }
 

@@ -232,15 +232,21 @@ func (a *app) color() bool {
 // width returns how many columns stdout has: 0 if it is not a terminal, or one that shows plain
 // lines only.
 func (a *app) width() int {
+	columns, _ := a.screenSize()
+	return columns
+}
+
+// screenSize returns how many columns and lines stdout has, as width does.
+func (a *app) screenSize() (columns, lines int) {
 	f, ok := a.stdout.(*os.File)
 	if !ok || !terminal(a.stdout) || a.dumb() {
-		return 0
+		return 0, 0
 	}
-	columns, _, err := term.GetSize(int(f.Fd()))
+	columns, lines, err := term.GetSize(int(f.Fd()))
 	if err != nil {
-		return 0
+		return 0, 0
 	}
-	return columns
+	return columns, lines
 }
 
 // dumb reports whether the terminal, if there is one, shows plain lines only.

@@ -1,11 +1,18 @@
 package cmd
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/dlxctl/dlxctl/internal/apply"
 	"github.com/dlxctl/dlxctl/internal/broker/management"
 	"github.com/dlxctl/dlxctl/internal/status"
 	"github.com/dlxctl/dlxctl/plan"
@@ -13,55 +20,199 @@ import (
 )
 
 // statusCommand is the command status.
-type statusCommand struct{ app *app }
+type statusCommand struct {
+	app      *app
+	filter   status.Filter
+	all      bool
+	watch    bool
+	interval time.Duration
+	// exitCode asks for the exit code 2 if there is a problem.
+	exitCode bool
+	// command returns a command line to paste.
+	command func(words ...string) string
+}
 
 func newStatus(a *app) *cobra.Command {
 	k := statusCommand{app: a}
-	return &cobra.Command{
-		Use:   "status",
-		Short: "Show queue depths, consumers and warnings",
-		Long: `Show how many messages wait in each work queue, tier, failed, dead-letter and unroutable
-queue, in the holds of 'dlxctl desk' and parked there, how many consumers each queue has, and
-warnings. Counts are up to 5 seconds old.
-Each file with its own 'name' is a separate topology; -o json writes one object for each.`,
-		Example:     "  dlxctl status\n  dlxctl status -o json",
-		Args:        noArguments,
+	c := &cobra.Command{
+		Use:        "status [QUEUE...]",
+		SuggestFor: []string{"top", "health", "queues"},
+		Short:      "Show problems, and what waits in which queue",
+		Long: `Show what is wrong and what to do about it, then a row for each work queue: messages that
+are ready, unacknowledged, retrying (in the failed queue and the retry queues) and dead
+letters, and how many consumers it has. Queues that are empty and have consumers are only
+counted; --all shows them, and the generated queues one by one.
+
+QUEUE is the name of a queue, or a pattern with * and ?. The name of a dead-letter, failed
+or retry queue stands for the work queues that use it. Problems of the topology as a
+whole, such as an alarm, are shown with every filter.
+
+Numbers of messages are up to 5 seconds old, and those of consumers up to 10. OLDEST is
+the age of the message at the head, which RabbitMQ reports for classic queues whose
+publishers set a timestamp. The user needs only the tag management.
+
+--watch shows the status again and again until Ctrl-C: on a terminal in place, and
+elsewhere as one block after the other.
+
+Each file with its own 'name' is a separate topology; -o json writes one object for each.
+
+Exit codes: 0 even if there are problems, 2 with --exit-code if there is a problem, 1 if
+the broker cannot be read. Notes are not problems.`,
+		Example: `  dlxctl status
+  dlxctl status 'billing.*' --all
+  dlxctl status --owner team-billing --problems
+  dlxctl status --watch
+  dlxctl status --exit-code > status.txt || mail -s dlxctl ops@example.com < status.txt`,
 		Annotations: map[string]string{outputsAnnotation: "text json"},
-		RunE:        func(c *cobra.Command, _ []string) error { return k.run(c.Context()) },
+		Args: func(c *cobra.Command, args []string) error {
+			if len(args) > 0 && isYAML(args[0]) {
+				return noArguments(c, args)
+			}
+			return nil
+		},
+		RunE: func(c *cobra.Command, args []string) error {
+			k.filter.Queues = args
+			k.command = func(words ...string) string { return shellLine(c, words...) }
+			return k.run(c.Context())
+		},
 	}
+	f := c.Flags()
+	f.BoolVar(&k.all, "all", false, "show all queues, generated ones and those without any message too")
+	f.StringArrayVar(&k.filter.Owners, "owner", nil, "show the work queues of an `OWNER` of the file; repeat the flag for several")
+	f.BoolVar(&k.filter.Problems, "problems", false, "show only problems, and the queues that have one")
+	f.BoolVar(&k.watch, "watch", false, "show the status again and again, until Ctrl-C")
+	f.DurationVar(&k.interval, "interval", 5*time.Second, "with --watch: `DURATION` from one look to the next, at least 1s")
+	f.BoolVar(&k.exitCode, "exit-code", false, "exit with 2 if there is a problem, for cron and CI")
+	return c
 }
 
 func (k *statusCommand) run(ctx context.Context) error {
+	if k.watch && k.exitCode {
+		return usageError{errors.New("--exit-code has no meaning with --watch, which only Ctrl-C ends; remove one of them")}
+	}
+	if k.interval < time.Second {
+		return usageError{fmt.Errorf("--interval is %s; write 1s or more", k.interval)}
+	}
 	all, err := k.app.files().loadEach()
 	if err != nil {
 		return err
 	}
-	for i, t := range all {
-		if i > 0 && k.app.output == "text" {
-			fmt.Fprintln(k.app.stdout)
+	if err := k.checkFilter(all); err != nil {
+		return err
+	}
+	looks := statusLooks{k: k}
+	defer looks.close()
+	for _, t := range all {
+		s, err := k.app.conn.open(t)
+		if err != nil {
+			return err
 		}
-		if err := k.write(ctx, t); err != nil {
+		looks.sessions = append(looks.sessions, s)
+	}
+	if k.watch {
+		return newStatusWatch(&looks).run(ctx)
+	}
+	reports, err := looks.look(ctx)
+	if err != nil {
+		return err
+	}
+	if err := k.print(reports); err != nil {
+		return err
+	}
+	if k.exitCode && slices.ContainsFunc(reports, func(r status.Report) bool { return r.Wrong() > 0 }) {
+		return errPending
+	}
+	return nil
+}
+
+// checkFilter refuses a queue or owner that chooses nothing: a mistyped name must not look like a
+// healthy queue.
+func (k *statusCommand) checkFilter(all []topology.Compiled) error {
+	queue, owner, owners := k.filter.Unknown(all)
+	switch {
+	case owner != "" && len(owners) == 0:
+		return fmt.Errorf("no queue of the file has an owner; add owner: %s to the queues of that team", owner)
+	case owner != "":
+		return fmt.Errorf("no queue of the file has the owner %q; the owners are %s", owner, strings.Join(owners, ", "))
+	case queue != "":
+		return fmt.Errorf("no queue of the file is called %q; 'dlxctl status --all' lists the queues", queue)
+	}
+	return nil
+}
+
+// print prints reports once.
+func (k *statusCommand) print(reports []status.Report) error {
+	width, height := k.app.screenSize()
+	if k.app.output == "json" || height == 0 {
+		return k.write(k.app.stdout, reports, width, 0)
+	}
+	lines := k.fitted(reports, "", width, height-2) // the prompts before and behind it
+	_, err := io.WriteString(k.app.stdout, strings.Join(lines, "\n")+"\n")
+	return err
+}
+
+// fitted returns the lines of reports below a text. Tables lose rows, up to a few, until all lines
+// fit the height of a screen. With a height of 0 or less, and with --all, they lose none.
+func (k *statusCommand) fitted(reports []status.Report, above string, width, height int) []string {
+	const fewest = 4
+	for rows := status.DefaultRows; ; rows-- {
+		var b bytes.Buffer
+		b.WriteString(above)
+		_ = k.write(&b, reports, width, rows) // a buffer accepts all
+		lines := strings.Split(strings.TrimRight(b.String(), "\n"), "\n")
+		if rows == fewest || height <= 0 || len(lines) <= height || k.all {
+			return lines
+		}
+	}
+}
+
+// write writes reports. width is that of the terminal, rows how many rows a table has at most;
+// zero is the default.
+func (k *statusCommand) write(w io.Writer, reports []status.Report, width, rows int) error {
+	for i, r := range reports {
+		if k.app.output == "json" {
+			if err := status.WriteJSON(w, r); err != nil {
+				return err
+			}
+			continue
+		}
+		if i > 0 {
+			fmt.Fprintln(w)
+		}
+		o := status.TextOptions{
+			Style: k.app.style(), Width: width, All: k.all, Quiet: len(k.filter.Queues) > 0, Rows: rows,
+		}
+		if err := status.WriteText(w, r, o); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// write writes the report of one topology.
-func (k *statusCommand) write(ctx context.Context, t topology.Compiled) error {
-	s, err := k.app.conn.open(t)
-	if err != nil {
-		return err
+// statusLooks reads the brokers of some topologies, as often as it is asked to.
+type statusLooks struct {
+	k        *statusCommand
+	sessions []*apply.Session
+}
+
+func (l *statusLooks) close() {
+	for _, s := range l.sessions {
+		s.Close()
 	}
-	defer s.Close()
-	state, _, err := s.Inspect(ctx, plan.Options{})
-	if err != nil {
-		return err
+}
+
+// look reads all brokers once.
+func (l *statusLooks) look(ctx context.Context) ([]status.Report, error) {
+	var reports []status.Report
+	for _, s := range l.sessions {
+		state, _, err := s.Inspect(ctx, plan.Options{})
+		if err != nil {
+			return nil, err
+		}
+		state = s.Management.AskConsumers(ctx, state, management.UnknownConsumers(state))
+		reports = append(reports, status.Make(s.Topology, state, status.Options{
+			At: time.Now(), Filter: l.k.filter, Command: l.k.command,
+		}))
 	}
-	state = s.Management.AskConsumers(ctx, state, management.UnknownConsumers(state))
-	report := status.Make(t, state)
-	if k.app.output == "json" {
-		return status.WriteJSON(k.app.stdout, report)
-	}
-	return status.WriteText(k.app.stdout, report)
+	return reports, nil
 }

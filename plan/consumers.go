@@ -3,13 +3,14 @@ package plan
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
 // Decisive names the queues, in order, whose number of consumers decides what p contains:
-// queues that p would delete or create again, legacy queues, and failed queues that need a
+// queues that p would delete or create again, legacy queues, and failed queues that seem to have no
 // processor. p was made from want and state. Some may not exist. The statistics of the broker
 // show consumers up to 10 seconds late; a caller that can ask these queues themselves should do
 // so and plan again.
@@ -27,8 +28,8 @@ func Decisive(p Plan, want topology.Compiled, state topology.State) []string {
 	}
 	r := resolver{want: want, state: state}
 	for _, l := range want.Backoffs {
-		u := state.Usage[l.FailedQueue]
-		if u.Ready+u.Unacknowledged > 0 && u.Consumers == 0 || r.countsBy(l) != "" {
+		u, exists := state.Usage[l.FailedQueue]
+		if exists && u.Consumers == 0 || r.countsBy(l) != "" {
 			out = append(out, l.FailedQueue)
 		}
 	}
@@ -36,23 +37,70 @@ func Decisive(p Plan, want topology.Compiled, state topology.State) []string {
 	return slices.Compact(out)
 }
 
-// unprocessed warns of failed queues from which nothing moves on.
-func (r *resolver) unprocessed() (f findings) {
-	for _, l := range r.want.Backoffs {
-		u := r.state.Usage[l.FailedQueue]
-		if n := u.Ready + u.Unacknowledged; n > 0 && !u.MayBeConsumed() {
-			f.warnings = append(f.warnings, NoProcessor(l.FailedQueue, n))
-		}
-	}
-	return f
+// Unprocessed is a failed queue that no processor consumes.
+type Unprocessed struct {
+	Queue    string
+	Messages int64
+	// Asked says that the queue itself was asked. Else the statistics of the broker say it, which
+	// do not show a processor that started in the last 10 seconds.
+	Asked bool
 }
 
-// NoProcessor is the warning of a failed queue that holds so many messages and has no
-// consumers.
-func NoProcessor(failed string, messages int64) Warning {
-	return Warning{
-		Name: "no-processor",
-		Text: fmt.Sprintf("%s holds %s and no processor is consuming it: run dlxctl process", text.Name(failed),
-			text.Count(messages, "message")),
+// unprocessed returns the failed queues from which no message moves on, and warns of them. What
+// the statistics say is not enough for an empty queue, and not for one whose messages a consumer
+// holds at this moment.
+func (r *resolver) unprocessed() (list []Unprocessed, f findings) {
+	for _, l := range r.want.Backoffs {
+		u, exists := r.state.Usage[l.FailedQueue]
+		suspect := u.ConsumersAsked || u.Ready > 0 && u.Unacknowledged == 0
+		if exists && suspect && !u.MayBeConsumed() {
+			missing := Unprocessed{l.FailedQueue, u.Ready + u.Unacknowledged, u.ConsumersAsked}
+			list = append(list, missing)
+			f.warnings = append(f.warnings, missing.warning())
+		}
 	}
+	return list, f
+}
+
+const noProcessor = "no-processor"
+
+// byStatistics says how sure it is that a queue that was not asked has no consumers.
+const byStatistics = "by statistics that are up to 10s old"
+
+// warning returns the warning of the queue.
+func (u Unprocessed) warning() Warning {
+	line := fmt.Sprintf("%s holds %s and no processor is consuming it", text.Name(u.Queue),
+		text.Count(u.Messages, "message"))
+	if u.Messages == 0 {
+		line = fmt.Sprintf("no processor is consuming %s, where messages that consumers reject will wait",
+			text.Name(u.Queue))
+	}
+	if !u.Asked {
+		line += " (" + byStatistics + ")"
+	}
+	return Warning{Name: noProcessor, Text: line + ": run dlxctl process"}
+}
+
+// ProcessorLine returns the line that tells a person which failed queues no processor consumes, and
+// the command that starts a processor. It is empty if there are none.
+func ProcessorLine(list []Unprocessed, command string) string {
+	if len(list) == 0 {
+		return ""
+	}
+	var names []string
+	for _, u := range list {
+		var known []string
+		if u.Messages > 0 {
+			known = append(known, "holds "+text.Count(u.Messages, "message"))
+		}
+		if !u.Asked {
+			known = append(known, byStatistics)
+		}
+		name := text.Name(u.Queue)
+		if len(known) > 0 {
+			name += " (" + strings.Join(known, "; ") + ")"
+		}
+		names = append(names, name)
+	}
+	return fmt.Sprintf("no processor is consuming %s; keep one running: %s", some(names), command)
 }

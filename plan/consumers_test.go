@@ -73,37 +73,62 @@ func consumedBy(u topology.Usage) plan.Plan {
 	return plan.Make(want, state, plan.Options{})
 }
 
-// A failed queue that holds messages and has no consumers is warned about; where that is
-// not known it is not.
+// A failed queue without consumers is warned about, before the first failure too. Where that is not
+// known it is not.
 func TestNoProcessor(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		usage topology.Usage
 		text  string
+		line  string // the last of the plan, behind the name of the warning
 	}{
 		"ready": {
-			topology.Usage{Ready: 12},
+			topology.Usage{Ready: 12, ConsumersAsked: true},
 			"shop.a.failed holds 12 messages and no processor is consuming it: run dlxctl process",
+			"no processor is consuming shop.a.failed (holds 12 messages); keep one running: dlxctl process -f a.yaml",
+		},
+		"ready, by statistics": {
+			topology.Usage{Ready: 1},
+			"shop.a.failed holds 1 message and no processor is consuming it (by statistics that are up to 10s old): run dlxctl process",
+			"no processor is consuming shop.a.failed (holds 1 message; by statistics that are up to 10s old); keep one running: dlxctl process -f a.yaml",
 		},
 		"unacknowledged": {
-			topology.Usage{Unacknowledged: 1},
+			topology.Usage{Unacknowledged: 1, ConsumersAsked: true},
 			"shop.a.failed holds 1 message and no processor is consuming it: run dlxctl process",
+			"no processor is consuming shop.a.failed (holds 1 message); keep one running: dlxctl process -f a.yaml",
 		},
-		"empty":    {topology.Usage{}, ""},
-		"consumed": {topology.Usage{Ready: 12, Consumers: 1}, ""},
-		"unknown":  {topology.Usage{Ready: 12, ConsumersUnknown: true}, ""},
+		"a consumer holds messages, and the statistics do not show it yet": {
+			topology.Usage{Ready: 5, Unacknowledged: 1}, "", "",
+		},
+		"empty": {
+			topology.Usage{ConsumersAsked: true},
+			"no processor is consuming shop.a.failed, where messages that consumers reject will wait: run dlxctl process",
+			"no processor is consuming shop.a.failed; keep one running: dlxctl process -f a.yaml",
+		},
+		"empty, by statistics": {topology.Usage{}, "", ""},
+		"consumed":             {topology.Usage{Ready: 12, Consumers: 1, ConsumersAsked: true}, "", ""},
+		"unknown":              {topology.Usage{Ready: 12, ConsumersUnknown: true}, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			want, state := consumed(map[string]topology.Usage{"shop.a.failed": tc.usage})
 			text := ""
-			for _, w := range plan.Make(want, state, plan.Options{}).Warnings {
+			p := plan.Make(want, state, plan.Options{})
+			for _, w := range p.Warnings {
 				if w.Name == "no-processor" {
 					text = w.Text
 				}
 			}
 			if text != tc.text {
 				t.Errorf("the warning is %q", text)
+			}
+			var b strings.Builder
+			if err := plan.WriteText(&b, p, plan.TextOptions{Process: "dlxctl process -f a.yaml"}); err != nil {
+				t.Fatal(err)
+			}
+			before, line, _ := strings.Cut(b.String(), "warning no-processor: ")
+			if strings.TrimSuffix(line, "\n") != tc.line {
+				t.Errorf("the last line is %q behind %s", line, before)
 			}
 		})
 	}
@@ -134,6 +159,9 @@ func TestDecisive(t *testing.T) {
 			map[string]topology.Usage{"shop.a.failed": {Ready: 1, Consumers: 1}},
 			nil,
 			[]string{"gone"},
+		},
+		"no processor, and no messages yet": {
+			map[string]topology.Usage{"shop.a.failed": {}}, nil, []string{"gone", "shop.a.failed"},
 		},
 		"another count header":     {nil, []topology.Binding{old}, []string{"gone", "shop.a.failed"}},
 		"what foreign queues hold": {map[string]topology.Usage{"foreign": {Ready: 1}}, nil, []string{"gone"}},

@@ -88,7 +88,7 @@ func diff(r resolved) Plan {
 		c.Reason = "no file declares it"
 		p.Drift = append(p.Drift, c)
 	}
-	p.Retiring, p.Staying = r.orphans.retired, r.orphans.staying
+	p.Retiring, p.Staying, p.Unprocessed = r.orphans.retired, r.orphans.staying, r.unprocessed
 	endangered(&p)
 	p.Warnings = append(p.Warnings, r.renamed(p.Changes)...)
 	p.Warnings = append(p.Warnings, r.desk.leftBehind(p.Changes)...)

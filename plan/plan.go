@@ -138,6 +138,8 @@ type Plan struct {
 	// created needs them.
 	Staying  []topology.Queue
 	Warnings []Warning
+	// Unprocessed are the failed queues that no processor consumes. Each has a warning too.
+	Unprocessed []Unprocessed
 	// Destroy says that the plan deletes the whole topology.
 	Destroy bool
 	// Removed are the names that the file lists as removed on purpose: their routing may end.

@@ -24,6 +24,8 @@ type resolved struct {
 
 	// rescheduled are the backoffs whose tiers change.
 	rescheduled []Reschedule
+	// unprocessed are the failed queues that no processor consumes.
+	unprocessed []Unprocessed
 	// reroutes are the changes of where the failures of work queues go.
 	reroutes []Change
 	// withheld are the queues that replace a legacy queue which still exists: the name
@@ -129,8 +131,10 @@ func resolve(want topology.Compiled, state topology.State) resolved {
 	out.routed = out.routedQueues()
 
 	// In the order in which plans print them.
+	unprocessed, withoutProcessor := r.unprocessed()
+	out.unprocessed = unprocessed
 	out.add(exchanges.findings, waiting.findings, queues.findings, policies.findings, r.countHeader(), orphans.findings,
-		r.otherTeam(), r.crashes(), r.unprocessed(), r.forgedDeaths(), r.alarm(), guards.findings, r.overridden(),
+		r.otherTeam(), r.crashes(), withoutProcessor, r.forgedDeaths(), r.alarm(), guards.findings, r.overridden(),
 		r.harmedDesk())
 	out.present = sync.OnceValue(func() *present { return newPresent(r) })
 	return out

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"bufio"
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -38,11 +39,13 @@ type TextOptions struct {
 	// Width is that of the terminal in columns: longer lines are wrapped at spaces. Zero: no
 	// line is wrapped.
 	Width int
+	// Process is the command that starts a processor for the topology. Empty: dlxctl process.
+	Process string
 }
 
 // WriteText writes p for a person to read: grouped by owner and work queue, with the count and
-// what is blocked or needs consent at the end. If there is nothing to do, the count is the only
-// line.
+// what is blocked or needs consent at the end, and below it which failed queues no processor
+// consumes. If there is nothing to do or to know, the count is the only line.
 func WriteText(w io.Writer, p Plan, o TextOptions) error {
 	t := &textWriter{w: bufio.NewWriter(w), o: o, p: p}
 	if !p.Empty() || len(p.Drift) > 0 {
@@ -53,15 +56,24 @@ func WriteText(w io.Writer, p Plan, o TextOptions) error {
 	t.drift()
 	t.schedules()
 	t.immutable()
-	for _, warning := range grouped(p.Warnings) {
-		t.line("%s", paint(o.Style.Caution, "warning "+warning.Name+":")+" "+warning.Text)
+	warnings := slices.DeleteFunc(grouped(p.Warnings), func(w Warning) bool { return w.Name == noProcessor })
+	for _, warning := range warnings {
+		t.line("%s", WarningLine(o.Style, warning.Name, warning.Text))
 	}
-	t.gap(len(p.Warnings))
+	t.gap(len(warnings))
 	t.line("%s", paint(o.Style.Strong, Summary(p)))
 	for _, line := range p.attention() {
 		t.line("%s", paint(o.Style.Danger, line))
 	}
+	if line := ProcessorLine(p.Unprocessed, cmp.Or(o.Process, "dlxctl process")); line != "" {
+		t.line("%s", WarningLine(o.Style, noProcessor, line))
+	}
 	return t.w.Flush()
+}
+
+// WarningLine returns a warning as a plan shows it to people.
+func WarningLine(style Style, name, line string) string {
+	return paint(style.Caution, "warning "+name+":") + " " + line
 }
 
 // where says which broker the plan is for.
@@ -100,7 +112,7 @@ type textWriter struct {
 }
 
 func (t *textWriter) line(format string, args ...any) {
-	for _, line := range wrap(fmt.Sprintf(format, args...), t.o.Width) {
+	for _, line := range text.Wrap(fmt.Sprintf(format, args...), t.o.Width) {
 		fmt.Fprintln(t.w, line)
 	}
 }

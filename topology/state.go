@@ -3,6 +3,7 @@ package topology
 import (
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/dlxctl/dlxctl/internal/text"
 )
@@ -62,8 +63,14 @@ type Usage struct {
 	// ConsumersUnknown says that the broker did not report whether the queue has
 	// consumers. What is unsafe with consumers is then refused.
 	ConsumersUnknown bool
+	// ConsumersAsked says that the queue itself was asked how many consumers it has at this moment.
+	// Else the number is that of the statistics, up to 10 seconds old.
+	ConsumersAsked bool
 	// Bytes is the size of the message bodies.
 	Bytes int64
+	// Oldest is the timestamp of the message at the head of the queue. Zero: not known. The broker
+	// reports it for classic queues whose publishers set it.
+	Oldest time.Time
 }
 
 // MayBeConsumed reports whether the queue has consumers, or may have some.

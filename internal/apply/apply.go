@@ -52,6 +52,9 @@ type Reporter interface {
 	Progress(ctx context.Context, changes int) (step, finish func())
 	// Result shows a line about finished changes.
 	Result(line string)
+	// Unprocessed shows, after the last write, which failed queues no processor consumes: none, as
+	// a rule. It is not called if nothing was written: the plan of Planned says it.
+	Unprocessed(list []plan.Unprocessed)
 	// Notice shows a line about what the run waits for or skips.
 	Notice(line string)
 }
@@ -72,6 +75,7 @@ type Runner struct {
 
 	skips bool // some changes are blocked or not allowed, and the others are carried out
 	done  map[plan.Action]int
+	last  plan.Plan // of the last read
 }
 
 // command is the name of the command that runs r, for advice.
@@ -128,6 +132,9 @@ func (r *Runner) Run(ctx context.Context) error {
 			return unfinished("the retired tiers are deleted, but %w", late)
 		}
 	}
+	if len(r.done) > 0 {
+		r.Reporter.Unprocessed(r.last.Unprocessed)
+	}
 	return plan.Skipped(p, r.Options.Allow, summary(r.done))
 }
 
@@ -139,6 +146,7 @@ func unfinished(format string, args ...any) error {
 // plan reads the broker and compares it with the topology.
 func (r *Runner) plan(ctx context.Context) (plan.Plan, error) {
 	_, p, err := r.Session.Inspect(ctx, r.Options)
+	r.last = p
 	return p, err
 }
 

@@ -1,16 +1,13 @@
-// Package status says how the retry plane of a topology is now: what waits
-// where, who consumes, and what a person should look at. It is pure: it gets
-// the topology and what was read from the broker.
+// Package status says how the retry plane of a topology is now: what is wrong and what to do about
+// it, what waits in which queue, and who consumes. It is pure: it gets the topology and what was
+// read from the broker.
 package status
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/dlxctl/dlxctl/internal/policy"
-	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -19,12 +16,23 @@ import (
 type Report struct {
 	Topology string
 	VHost    string
+	Cluster  string
+	Version  string // of the broker
+	// At is when the broker was read. Zero: not known.
+	At time.Time
+	// Problems are what a person should act on, most urgent first, and then what is only worth
+	// knowing.
+	Problems []Problem
+	// Works are the work queues of the file that exist, in its order, each legacy queue behind its
+	// successor.
+	Works []Work
+	// Backoffs are those of the file, then those that are no longer in it and still have queues.
+	Backoffs []Backoff
 	// Queues are those of the topology that exist: work queues in the order of
 	// the file and the legacy queues whose place they take, then the failed and retry queues
 	// of each backoff in the order in which a message comes through, those that are no longer
 	// in the file last, then dead and unroutable queues, and those of the desk.
-	Queues   []Queue
-	Warnings []plan.Warning
+	Queues []Queue
 }
 
 // Queue is the state of one queue.
@@ -42,18 +50,37 @@ type Queue struct {
 	Consumers      int64
 	// ConsumersUnknown says that the broker did not report how many there are.
 	ConsumersUnknown bool
+	// Oldest is when the publisher of the message at the head of the queue sent it. Zero: the
+	// broker does not report it. It does so for classic queues whose publishers set a timestamp.
+	Oldest time.Time
 	// Owner and Severity are those of the work queue that a work or dead queue
 	// belongs to. Empty for queues that several share.
 	Owner    string
 	Severity string
 }
 
+// Options say what a report is about.
+type Options struct {
+	// At is when the broker was read.
+	At time.Time
+	// Filter chooses queues.
+	Filter Filter
+	// Command returns a command line of dlxctl to paste, from the words behind dlxctl. Nil: the
+	// words as they are.
+	Command func(words ...string) string
+}
+
 // Make gives the report of a topology. Counts are as old as the broker's
-// statistics, up to 5 seconds.
-func Make(t topology.Compiled, state topology.State) Report {
+// statistics, up to 5 seconds, and the numbers of consumers up to 10.
+func Make(t topology.Compiled, state topology.State, o Options) Report {
 	m := maker{
-		t: t, state: state, out: Report{Topology: t.Name, VHost: state.VHost},
+		t: t, state: state, o: o,
+		out:  Report{Topology: t.Name, VHost: state.VHost, Cluster: state.Cluster, Version: state.Version, At: o.At},
 		have: map[string]topology.Queue{}, seen: map[string]bool{}, dead: map[string]int{},
+		chosen: o.Filter.choose(t),
+	}
+	if o.Command == nil {
+		m.o.Command = func(words ...string) string { return strings.Join(append([]string{"dlxctl"}, words...), " ") }
 	}
 	for _, q := range state.Have.Queues {
 		m.have[q.Name] = q
@@ -64,20 +91,27 @@ func Make(t topology.Compiled, state topology.State) Report {
 	m.plan = plan.Make(t, state, plan.Options{})
 	m.desk = plan.DeskQueues(t.Name, state)
 	m.queues()
-	m.warnings()
+	m.backoffs()
+	m.works()
+	m.problems()
+	if o.Filter.Problems {
+		m.onlyProblems()
+	}
 	return m.out
 }
 
 type maker struct {
-	t     topology.Compiled
-	state topology.State
-	plan  plan.Plan
-	desk  []plan.DeskQueue
-	have  map[string]topology.Queue // those that exist, by name
-	seen  map[string]bool           // those that were looked at
-	dead  map[string]int            // how many work queues use a dead-letter queue
-	gone  []string                  // those that do not exist
-	out   Report
+	t      topology.Compiled
+	state  topology.State
+	o      Options
+	plan   plan.Plan
+	desk   []plan.DeskQueue
+	have   map[string]topology.Queue // those that exist, by name
+	seen   map[string]bool           // those that were looked at
+	dead   map[string]int            // how many work queues use a dead-letter queue
+	chosen func(queue string) bool   // by the filter
+	gone   []string                  // those that do not exist
+	out    Report
 }
 
 func (m *maker) queues() {
@@ -140,9 +174,9 @@ func (m *maker) retired() []Queue {
 	return out
 }
 
-// add adds a queue with what the broker reports of it, once for each queue.
+// add adds a queue with what the broker reports of it, once for each queue that the filter chooses.
 func (m *maker) add(q Queue) {
-	if m.seen[q.Name] {
+	if m.seen[q.Name] || !m.chosen(q.Name) {
 		return
 	}
 	m.seen[q.Name] = true
@@ -154,85 +188,6 @@ func (m *maker) add(q Queue) {
 	u := m.state.Usage[q.Name]
 	q.Type = have.Type()
 	q.Messages, q.Unacknowledged, q.Consumers = u.Ready+u.Unacknowledged, u.Unacknowledged, u.Consumers
-	q.ConsumersUnknown = u.ConsumersUnknown
+	q.ConsumersUnknown, q.Oldest = u.ConsumersUnknown, u.Oldest
 	m.out.Queues = append(m.out.Queues, q)
-}
-
-// warnings adds what an operator should look at.
-func (m *maker) warnings() {
-	var idle, unknown []string
-	for _, q := range m.out.Queues {
-		switch {
-		case q.ConsumersUnknown && (q.Role == topology.RoleWork || q.Role == topology.RoleFailed):
-			unknown = append(unknown, q.Name)
-		case q.Role == topology.RoleWork && q.Consumers == 0:
-			idle = append(idle, q.Name)
-		case q.Role == topology.RoleFailed && q.Messages > 0 && q.Consumers == 0:
-			m.out.Warnings = append(m.out.Warnings, plan.NoProcessor(q.Name, q.Messages))
-		case q.Role == topology.RoleUnroutable && q.Messages > 0:
-			m.warn("unroutable",
-				fmt.Sprintf("%s holds %s that the processor could not route: the header retry-error says why", q.Name,
-					text.Count(q.Messages, "message")))
-		}
-	}
-	if len(idle) > 0 {
-		m.warn("no-consumers", "no consumer is connected to "+strings.Join(idle, ", "))
-	}
-	if len(unknown) > 0 {
-		m.warn("consumers-unknown", strings.Join(unknown, ", ")+": "+topology.Usage{ConsumersUnknown: true}.ConsumersText())
-	}
-	if len(m.gone) > 0 {
-		m.warn("not-applied", "these queues of the file do not exist: "+strings.Join(m.gone, ", ")+"; run dlxctl apply")
-	}
-	m.deskWarnings()
-	p := m.plan
-	if n := len(p.Changes); n > 0 && len(m.gone) == 0 {
-		m.warn("not-applied", fmt.Sprintf("the broker differs from the file in %s; run dlxctl plan", text.Count(n, "place")))
-	}
-	for _, text := range p.Harms {
-		m.warn("harmful-policy", text+"; run dlxctl plan")
-	}
-	for _, w := range p.Warnings {
-		if slices.Contains([]string{
-			"overruled", "starves-tier", "retired-tier", "retired-backoff", "retired-address",
-			"migration-pending", "alarm", "desk-policy",
-		}, w.Name) {
-			m.out.Warnings = append(m.out.Warnings, w)
-		}
-	}
-	for _, w := range m.t.WorkQueues {
-		if w.Replaces != "" && plan.Forwards(m.t.Name, m.state, w.Replaces) {
-			m.warn("forwards", fmt.Sprintf("%s still exists and forwards to %s what is published to its name; 'dlxctl migrate status' shows when the last message arrived, and 'dlxctl migrate' deletes it once no more arrive",
-				w.Replaces, w.Name))
-		}
-	}
-	if dropping := policy.Dropping(m.state); len(dropping) > 0 {
-		m.warn("drops-at-limit",
-			"these consumed quorum queues have a delivery limit and no dead-lettering, so that a message which fails often enough is dropped: "+strings.Join(dropping, ", "))
-	}
-}
-
-// deskWarnings adds the runs of the desk that have not ended, and the parked messages.
-func (m *maker) deskWarnings() {
-	for _, q := range m.desk {
-		n := q.Usage.Ready + q.Usage.Unacknowledged
-		switch {
-		case q.Role == topology.RoleHold && q.Active:
-			m.warn("desk-run", fmt.Sprintf(
-				"the run %s of the desk is in progress, and %s has its messages: 'dlxctl desk runs' shows how far it is", q.Run,
-				q.Name))
-		case q.Role == topology.RoleHold:
-			m.warn("desk-run", fmt.Sprintf(
-				"no process works on the run %[1]s of the desk, and %[2]s has its messages: 'dlxctl desk resume %[1]s' sends them, 'dlxctl desk return %[1]s' gives them back, and 'dlxctl desk runs' shows the run",
-				q.Run, q.Name))
-		case n > 0:
-			m.warn("desk-parked", fmt.Sprintf(
-				"%[1]s has %[2]s that a person parked; the broker deletes each 30 days later: 'dlxctl desk list %[1]s' shows them, and 'dlxctl desk restore' gives them back",
-				q.Name, text.Count(n, "message")))
-		}
-	}
-}
-
-func (m *maker) warn(name, text string) {
-	m.out.Warnings = append(m.out.Warnings, plan.Warning{Name: name, Text: text})
 }

@@ -10,7 +10,6 @@ import (
 
 	"github.com/dlxctl/dlxctl/internal/spec/spectest"
 	"github.com/dlxctl/dlxctl/internal/status"
-	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -35,13 +34,43 @@ func TestMake(t *testing.T) {
 		"billing":                 {Ready: 1, Unacknowledged: 2, Consumers: 3},
 		"audit":                   {Consumers: 1},
 		"mail":                    {Consumers: 1},
-		"shop.standard.failed":    {Ready: 4},
+		"shop.standard.failed":    {Ready: 4, ConsumersAsked: true},
 		"shop.standard.retry.10s": {Ready: 5},
 		"billing.dead":            {Ready: 6},
 		"shop.unroutable":         {Ready: 1},
 	}}
 	want := status.Report{
-		Topology: "shop", VHost: "/",
+		Topology: "shop", VHost: "/", Version: "4.0.5",
+		Problems: []status.Problem{
+			{
+				Name: "no-processor", Queues: []string{"shop.standard.failed"}, Command: "dlxctl process",
+				Text: "no processor is consuming shop.standard.failed, where 4 messages wait",
+			},
+			{
+				Name: "unroutable", Queues: []string{"shop.unroutable"}, Command: "dlxctl desk groups shop.unroutable",
+				Text: "shop.unroutable holds 1 message that the processor could not route: the header retry-error says why",
+			},
+			{
+				Name: "dead-letters", Queues: []string{"billing.dead"}, Command: "dlxctl desk groups billing.dead",
+				Text: "billing.dead holds 6 dead letters of team-billing (page)",
+			},
+		},
+		Works: []status.Work{
+			{
+				Name: "billing", Role: "work", Backoff: "standard", Owner: "team-billing", Severity: "page", Type: "quorum",
+				Ready: 1, Unacknowledged: 2, Retrying: 9, SharedRetrying: true, Dead: 6, Consumers: 3,
+				Problems: []string{"dead-letters"},
+			},
+			{Name: "audit", Role: "work", Backoff: "none", Severity: "ticket", Type: "quorum", SharedDead: true, Consumers: 1},
+			{
+				Name: "mail", Role: "work", Backoff: "standard", Severity: "ticket", Type: "classic",
+				Retrying: 9, SharedRetrying: true, SharedDead: true, Consumers: 1,
+			},
+		},
+		Backoffs: []status.Backoff{{
+			Name: "standard", Queues: 2, Failed: 4, Unprocessed: true, Asked: true,
+			Tiers: []status.Tier{{Delay: 10 * time.Second, Messages: 5}, {Delay: time.Minute}},
+		}},
 		Queues: []status.Queue{
 			{
 				Name: "billing", Role: "work", Backoff: "standard", Type: "quorum", Messages: 3, Unacknowledged: 2, Consumers: 3,
@@ -59,20 +88,23 @@ func TestMake(t *testing.T) {
 			{Name: "shop.dead", Role: "dead", Type: "quorum"},
 			{Name: "shop.unroutable", Role: "unroutable", Type: "quorum", Messages: 1},
 		},
-		Warnings: []plan.Warning{
-			{
-				Name: "no-processor",
-				Text: "shop.standard.failed holds 4 messages and no processor is consuming it: run dlxctl process",
-			},
-			{
-				Name: "unroutable",
-				Text: "shop.unroutable holds 1 message that the processor could not route: the header retry-error says why",
-			},
-		},
 	}
-	if d := cmp.Diff(want, status.Make(top, state)); d != "" {
+	if d := cmp.Diff(want, status.Make(top, state, status.Options{})); d != "" {
 		t.Errorf("report (-want +got):\n%s", d)
 	}
+}
+
+// texts gives the problems of a report, a line each.
+func texts(r status.Report) []string {
+	var out []string
+	for _, p := range r.Problems {
+		line := p.Name + ": " + p.Text
+		if p.Note {
+			line = "note " + line
+		}
+		out = append(out, line)
+	}
+	return out
 }
 
 // No consumer is connected, and the broker differs from the file.
@@ -81,13 +113,14 @@ func TestWarnings(t *testing.T) {
 	top := shop(t)
 	have := top
 	have.Bindings = nil
-	got := status.Make(top, topology.State{VHost: "/", Version: "4.0.5", Have: have.Topology}).Warnings
-	want := []plan.Warning{
-		{Name: "no-consumers", Text: "no consumer is connected to billing, audit, mail"},
-		{Name: "not-applied", Text: "the broker differs from the file in 14 places; run dlxctl plan"},
+	got := texts(status.Make(top, topology.State{VHost: "/", Version: "4.0.5", Have: have.Topology}, status.Options{}))
+	want := []string{
+		"no-processor: no processor is consuming shop.standard.failed: messages that consumers reject will wait there, and no retry will happen (by statistics that are up to 10s old)",
+		"no-consumers: no consumer is connected to billing, audit and mail",
+		"not-applied: the broker differs from the file in 14 places",
 	}
 	if d := cmp.Diff(want, got); d != "" {
-		t.Errorf("warnings (-want +got):\n%s", d)
+		t.Errorf("problems (-want +got):\n%s", d)
 	}
 }
 
@@ -110,7 +143,7 @@ func TestRetired(t *testing.T) {
 		topology.State{
 			VHost: "/", Version: "4.0.5", Have: have.Topology,
 			Usage: map[string]topology.Usage{"shop.old.failed": {Ready: 2}, "shop.old.retry.1m": {Ready: 3}},
-		})
+		}, status.Options{})
 	var rows []status.Queue
 	for _, q := range r.Queues {
 		if q.Backoff == "old" {
@@ -124,8 +157,8 @@ func TestRetired(t *testing.T) {
 	if d := cmp.Diff(want, rows); d != "" {
 		t.Errorf("rows (-want +got):\n%s", d)
 	}
-	if !slices.ContainsFunc(r.Warnings, func(w plan.Warning) bool { return w.Name == "retired-backoff" }) {
-		t.Errorf("no warning of the failed queue: %v", r.Warnings)
+	if !slices.ContainsFunc(r.Problems, func(p status.Problem) bool { return p.Name == "retired-backoff" && p.Note }) {
+		t.Errorf("no note of the failed queue: %v", r.Problems)
 	}
 }
 
@@ -133,8 +166,8 @@ func TestRetired(t *testing.T) {
 func TestAFileWithoutQueues(t *testing.T) {
 	t.Parallel()
 	top := spectest.Compile(t, "version: 1\nname: shop\n")
-	if got := status.Make(top, topology.State{VHost: "/", Version: "4.0.5"}); len(got.Queues) > 0 ||
-		len(got.Warnings) > 0 {
+	if got := status.Make(top, topology.State{VHost: "/", Version: "4.0.5"}, status.Options{}); len(got.Queues) > 0 ||
+		len(got.Problems) > 0 {
 		t.Errorf("report: %+v", got)
 	}
 	left := topology.Queue{
@@ -144,16 +177,13 @@ func TestAFileWithoutQueues(t *testing.T) {
 	got := status.Make(top, topology.State{
 		VHost: "/", Version: "4.0.5", Have: topology.Topology{Queues: []topology.Queue{left}},
 		Usage: map[string]topology.Usage{"shop.unroutable": {Ready: 2}},
-	})
-	want := []plan.Warning{
-		{
-			Name: "unroutable",
-			Text: "shop.unroutable holds 2 messages that the processor could not route: the header retry-error says why",
-		},
-		{Name: "not-applied", Text: "the broker differs from the file in 1 place; run dlxctl plan"},
+	}, status.Options{})
+	want := []string{
+		"unroutable: shop.unroutable holds 2 messages that the processor could not route: the header retry-error says why",
+		"not-applied: the broker differs from the file in 1 place",
 	}
-	if d := cmp.Diff(want, got.Warnings); d != "" || len(got.Queues) != 1 {
-		t.Errorf("warnings (-want +got):\n%s", d)
+	if d := cmp.Diff(want, texts(got)); d != "" || len(got.Queues) != 1 {
+		t.Errorf("problems (-want +got):\n%s", d)
 	}
 }
 
@@ -161,10 +191,13 @@ func TestAFileWithoutQueues(t *testing.T) {
 func TestWriteJSON(t *testing.T) {
 	t.Parallel()
 	var b bytes.Buffer
+	sent := time.Date(2026, 11, 22, 19, 3, 40, 0, time.FixedZone("CET", 3600))
 	if err := status.WriteJSON(&b,
 		status.Report{
-			Topology: "shop", VHost: "/",
-			Queues: []status.Queue{{Name: "r", Role: "retry", Delay: time.Minute, Type: "quorum"}},
+			Topology: "shop", VHost: "/", At: sent.Add(time.Minute),
+			Queues:   []status.Queue{{Name: "r", Role: "retry", Delay: time.Minute, Type: "classic", Oldest: sent}},
+			Works:    []status.Work{{Name: "w", Ready: 1, Retrying: 2, SharedRetrying: true}},
+			Problems: []status.Problem{{Name: "alarm", Text: "no memory"}, {Name: "forwards", Note: true, Queues: []string{"w"}}},
 		}); err != nil {
 		t.Fatal(err)
 	}
@@ -172,21 +205,53 @@ func TestWriteJSON(t *testing.T) {
   "version": 1,
   "topology": "shop",
   "vhost": "/",
+  "time": "2026-11-22T18:04:40Z",
+  "problems": 1,
   "queues": [
     {
       "name": "r",
       "role": "retry",
       "backoff": "",
       "delay": 60000,
-      "type": "quorum",
+      "type": "classic",
       "messages": 0,
       "unacknowledged": 0,
       "consumers": 0,
       "owner": "",
-      "severity": ""
+      "severity": "",
+      "oldest": "2026-11-22T18:03:40Z"
     }
   ],
-  "warnings": []
+  "workQueues": [
+    {
+      "name": "w",
+      "ready": 1,
+      "unacknowledged": 0,
+      "retrying": 2,
+      "sharedRetrying": true,
+      "dead": 0,
+      "problems": []
+    }
+  ],
+  "warnings": [
+    {
+      "name": "alarm",
+      "text": "no memory",
+      "fix": "",
+      "command": "",
+      "queues": []
+    },
+    {
+      "name": "forwards",
+      "text": "",
+      "fix": "",
+      "command": "",
+      "note": true,
+      "queues": [
+        "w"
+      ]
+    }
+  ]
 }
 `
 	if d := cmp.Diff(want, b.String()); d != "" {
@@ -205,7 +270,8 @@ func TestLegacyQueues(t *testing.T) {
 	has := func(r status.Report, queue string, role topology.Role) bool {
 		return slices.ContainsFunc(r.Queues, func(q status.Queue) bool { return q.Name == queue && q.Role == role })
 	}
-	r := status.Make(want, topology.State{Version: "4.0.5", Have: load("[{name: old, backoff: b}]").Topology})
+	r := status.Make(want, topology.State{Version: "4.0.5", Have: load("[{name: old, backoff: b}]").Topology},
+		status.Options{})
 	for queue, role := range map[string]topology.Role{
 		"old": "legacy", "old.dead": "dead", "shop.b.failed": "failed",
 		"shop.b.retry.1m": "retry",
@@ -219,9 +285,9 @@ func TestLegacyQueues(t *testing.T) {
 		Queues:   []topology.Queue{{Name: "old", Arguments: topology.Arguments{"x-queue-type": "classic"}}},
 		Policies: []topology.Policy{{Name: name, Pattern: "^old$", ApplyTo: "queues"}},
 	}}
-	if r := status.Make(want, forwards); !slices.ContainsFunc(r.Warnings,
-		func(w plan.Warning) bool { return w.Name == "forwards" }) {
-		t.Errorf("it does not say that the queue forwards: %v", r.Warnings)
+	if r := status.Make(want, forwards, status.Options{}); !slices.ContainsFunc(r.Problems,
+		func(p status.Problem) bool { return p.Name == "forwards" && p.Note }) {
+		t.Errorf("it does not say that the queue forwards: %v", r.Problems)
 	}
 }
 
@@ -240,10 +306,10 @@ func TestDesk(t *testing.T) {
 		topology.Queue{Name: topology.ParkedName("shop"), Durable: true, Arguments: mark},
 	)
 	state := topology.State{VHost: "/", Version: "4.0.5", Have: have, Usage: map[string]topology.Usage{
-		"billing": {Consumers: 3}, "audit": {Consumers: 1}, "mail": {Consumers: 1},
+		"billing": {Consumers: 3}, "audit": {Consumers: 1}, "mail": {Consumers: 1}, "shop.standard.failed": {Consumers: 1},
 		"shop.desk.r1": {Ready: 3, Unacknowledged: 1}, "shop.desk.r2": {Ready: 2, Consumers: 1}, "shop.parked": {Ready: 1},
 	}}
-	report := status.Make(top, state)
+	report := status.Make(top, state, status.Options{})
 	queues := []status.Queue{
 		{Name: "shop.desk.r1", Role: "hold", Type: "quorum", Messages: 4, Unacknowledged: 1},
 		{Name: "shop.desk.r2", Role: "hold", Type: "quorum", Messages: 2, Consumers: 1},
@@ -252,21 +318,12 @@ func TestDesk(t *testing.T) {
 	if d := cmp.Diff(queues, report.Queues[max(0, len(report.Queues)-3):]); d != "" {
 		t.Errorf("queues (-want +got):\n%s", d)
 	}
-	warnings := []plan.Warning{
-		{
-			Name: "desk-run",
-			Text: "no process works on the run r1 of the desk, and shop.desk.r1 has its messages: 'dlxctl desk resume r1' sends them, 'dlxctl desk return r1' gives them back, and 'dlxctl desk runs' shows the run",
-		},
-		{
-			Name: "desk-run",
-			Text: "the run r2 of the desk is in progress, and shop.desk.r2 has its messages: 'dlxctl desk runs' shows how far it is",
-		},
-		{
-			Name: "desk-parked",
-			Text: "shop.parked has 1 message that a person parked; the broker deletes each 30 days later: 'dlxctl desk list shop.parked' shows them, and 'dlxctl desk restore' gives them back",
-		},
+	problems := []string{
+		"desk-run: no process works on the run r1 of the desk, and shop.desk.r1 has its messages: 'dlxctl desk resume r1' sends them, 'dlxctl desk return r1' gives them back, and 'dlxctl desk runs' shows the run",
+		"note desk-run: the run r2 of the desk is in progress, and shop.desk.r2 has its messages: 'dlxctl desk runs' shows how far it is",
+		"note desk-parked: shop.parked has 1 message that a person parked; the broker deletes each 30 days later: 'dlxctl desk list shop.parked' shows them, and 'dlxctl desk restore' gives them back",
 	}
-	if d := cmp.Diff(warnings, report.Warnings); d != "" {
-		t.Errorf("warnings (-want +got):\n%s", d)
+	if d := cmp.Diff(problems, texts(report)); d != "" {
+		t.Errorf("problems (-want +got):\n%s", d)
 	}
 }

@@ -124,10 +124,11 @@ func applied(ctx context.Context, s *apply.Session) error {
 // quiet reports nothing of a run of apply, and consents to it.
 type quiet struct{ plan plan.Plan }
 
-func (q *quiet) Planned(p plan.Plan) error     { q.plan = p; return nil }
-func (q *quiet) Confirm(context.Context) error { return nil }
-func (q *quiet) Result(string)                 {}
-func (q *quiet) Notice(string)                 {}
+func (q *quiet) Planned(p plan.Plan) error      { q.plan = p; return nil }
+func (q *quiet) Confirm(context.Context) error  { return nil }
+func (q *quiet) Result(string)                  {}
+func (q *quiet) Notice(string)                  {}
+func (q *quiet) Unprocessed([]plan.Unprocessed) {}
 func (q *quiet) Progress(context.Context, int) (step, finish func()) {
 	return func() {}, func() {}
 }

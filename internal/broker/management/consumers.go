@@ -108,7 +108,7 @@ func (m *Client) AskConsumers(ctx context.Context, state topology.State, queues 
 		if n == 0 && types[name] != topology.Classic {
 			n = u.Consumers
 		}
-		u.Consumers, u.ConsumersUnknown = n, false
+		u.Consumers, u.ConsumersUnknown, u.ConsumersAsked = n, false, true
 		state.Usage[name] = u
 	}
 	return state

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/dlxctl/dlxctl/internal/broker"
 	"github.com/dlxctl/dlxctl/topology"
@@ -80,6 +81,9 @@ type (
 		// Consumers are those of all users. Nil: the broker does not report them, or not yet, as
 		// for a queue that was created less than 10 seconds ago.
 		Consumers *int64 `json:"consumers"`
+		// Oldest is the timestamp of the message at the head, in seconds, as its publisher set it.
+		// The broker reports it for classic queues. Where there is none it is missing or empty.
+		Oldest any `json:"head_message_timestamp"`
 	}
 )
 
@@ -184,11 +188,11 @@ func (l listing) queuePolicies() map[string]string {
 // cheap, and current: with statistics the broker answers from a cache.
 const queueTotals = "?disable_stats=true&enable_queue_totals=true"
 
-// queueStatistics asks for what the totals leave out: consumers and sizes. The list of consumers is
+// queueStatistics asks for what the totals leave out: consumers, sizes and ages. The list of consumers is
 // of no use: a user with the tag management sees only their own consumers there (3.10.8, 4.0.5,
 // 4.3.6), and the statistics count those of all users. They are up to 10 seconds old: each queue
 // writes its statistics every 5 seconds, and the management plugin collects them every 5 seconds.
-const queueStatistics = "?columns=name,consumers,message_bytes"
+const queueStatistics = "?columns=name,consumers,message_bytes,head_message_timestamp"
 
 // list reads all lists at once.
 func (m *Client) list(ctx context.Context) (listing, error) {
@@ -290,6 +294,18 @@ func (m *Client) overview(ctx context.Context) (overview, error) {
 	return o, m.endpoint.Check(o.Version, o.Cluster)
 }
 
+// oldest returns the timestamp of the message at the head. Zero: not known, or no time in seconds:
+// some publishers write milliseconds.
+func (s statistic) oldest() time.Time {
+	const latest = 1 << 33 // the year 2242
+	n, _ := s.Oldest.(json.Number)
+	seconds, err := n.Int64()
+	if err != nil || seconds <= 0 || seconds > latest {
+		return time.Time{}
+	}
+	return time.Unix(seconds, 0)
+}
+
 // usage returns what each queue holds, and how many consumers it has.
 func (l listing) usage() map[string]topology.Usage {
 	usage := make(map[string]topology.Usage, len(l.queues))
@@ -301,7 +317,7 @@ func (l listing) usage() map[string]topology.Usage {
 		if !ok {
 			continue
 		}
-		u.Bytes = s.Bytes
+		u.Bytes, u.Oldest = s.Bytes, s.oldest()
 		if s.Consumers != nil {
 			u.Consumers, u.ConsumersUnknown = *s.Consumers, false
 		}

@@ -1,0 +1,332 @@
+package status
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/dlxctl/dlxctl/internal/policy"
+	"github.com/dlxctl/dlxctl/internal/text"
+	"github.com/dlxctl/dlxctl/plan"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// Problem is something that a person should act on or, if it is a note, know.
+type Problem struct {
+	// Name is one of a fixed set, such as no-processor or dead-letters.
+	Name string
+	// Text says what is wrong.
+	Text string
+	// Fix says what to do, where Command does not say enough. Empty: nothing more.
+	Fix string
+	// Command is the command that fixes it, or that shows more. Empty: no command does.
+	Command string
+	// Queues are all queues that it is about. Empty if it is about the topology as a whole.
+	Queues []string
+	// Note says that nothing is wrong: it does not count as a problem.
+	Note bool
+}
+
+// The names of the problems of one queue.
+const (
+	consumersUnknown = "consumers-unknown"
+	deadLetters      = "dead-letters"
+	noConsumers      = "no-consumers"
+	noProcessor      = "no-processor"
+	notApplied       = "not-applied"
+)
+
+// Wrong counts the problems that are no notes.
+func (r Report) Wrong() int {
+	n := 0
+	for _, p := range r.Problems {
+		if !p.Note {
+			n++
+		}
+	}
+	return n
+}
+
+// problems adds what a person should act on, most urgent first, and the notes behind it.
+func (m *maker) problems() {
+	m.planProblems("alarm")
+	m.missing()
+	m.unprocessed()
+	m.consumers()
+	m.unroutable()
+	m.deadLetters()
+	m.deskProblems()
+	m.policies()
+	m.planProblems("overruled", "starves-tier", "desk-policy")
+	if n := len(m.plan.Changes); n > 0 && !m.missesAny() {
+		m.report(Problem{
+			Name: notApplied, Text: fmt.Sprintf("the broker differs from the file in %s", text.Count(n, "place")),
+			Command: m.o.Command("plan"),
+		})
+	}
+	m.planProblems("migration-pending", "retired-tier", "retired-backoff", "retired-address")
+	m.forwarders()
+	slices.SortStableFunc(m.out.Problems, func(a, b Problem) int {
+		return cmp.Compare(rank(a.Note), rank(b.Note))
+	})
+}
+
+func rank(note bool) int {
+	if note {
+		return 1
+	}
+	return 0
+}
+
+func (m *maker) report(p Problem) { m.out.Problems = append(m.out.Problems, p) }
+
+// planProblems adds warnings of the plan, by name.
+func (m *maker) planProblems(names ...string) {
+	commands := map[string]string{
+		"alarm":             "rabbitmq-diagnostics alarms",
+		"migration-pending": m.o.Command("migrate", "status"),
+		"retired-tier":      m.o.Command("apply", "--wait"),
+		"retired-backoff":   m.o.Command("apply", "--wait"),
+		"retired-address":   m.o.Command("apply"),
+	}
+	for _, w := range m.plan.Warnings {
+		if slices.Contains(names, w.Name) {
+			p := Problem{
+				Name: w.Name, Text: w.Text, Command: cmp.Or(commands[w.Name], m.o.Command("plan")),
+				Note: w.Name == "migration-pending" || strings.HasPrefix(w.Name, "retired-"),
+			}
+			if w.Name == "alarm" {
+				p.Fix = "free memory or disk space on the node, or raise its limit"
+			}
+			m.report(p)
+		}
+	}
+}
+
+// missing reports queues of the file that do not exist.
+func (m *maker) missing() {
+	if len(m.gone) == 0 {
+		return
+	}
+	line := "these queues of the file do not exist: " + listed(m.gone)
+	if len(m.out.Queues) == 0 {
+		line = fmt.Sprintf("none of the %s of the file exists", text.Count(len(m.gone), "queue"))
+		if len(m.gone) == 1 {
+			line = "the queue " + text.Name(m.gone[0]) + " does not exist"
+		}
+	}
+	m.report(Problem{Name: notApplied, Text: line, Command: m.o.Command("apply"), Queues: m.gone})
+}
+
+// missesAny reports whether a queue of the file does not exist, chosen or not.
+func (m *maker) missesAny() bool {
+	return slices.ContainsFunc(m.t.Queues, func(q topology.Queue) bool {
+		_, ok := m.have[q.Name]
+		return !ok
+	}) || len(m.gone) > 0
+}
+
+// unprocessed reports failed queues that no processor consumes: those with messages, and the others,
+// because a message that is rejected waits there for ever.
+func (m *maker) unprocessed() {
+	var names, full []string
+	waiting, asked := int64(0), true
+	for _, b := range m.out.Backoffs {
+		if !b.Unprocessed {
+			continue
+		}
+		l, _ := m.t.Backoff(b.Name)
+		names, asked = append(names, l.FailedQueue), asked && b.Asked
+		if b.Failed > 0 {
+			full = append(full, counted(l.FailedQueue, b.Failed))
+			waiting += b.Failed
+		}
+	}
+	if len(names) == 0 {
+		return
+	}
+	line := "no processor is consuming " + listed(names)
+	switch {
+	case waiting == 0:
+		line += ": messages that consumers reject will wait there, and no retry will happen"
+	case len(names) == 1:
+		line += fmt.Sprintf(", where %s %s", text.Count(waiting, "message"), text.Choose(waiting, "waits", "wait"))
+	default:
+		line += fmt.Sprintf("; %s %s in %s", text.Count(waiting, "message"), text.Choose(waiting, "waits", "wait"),
+			listed(full))
+	}
+	if !asked {
+		line += " (by statistics that are up to 10s old)"
+	}
+	m.report(Problem{Name: noProcessor, Text: line, Command: m.o.Command("process"), Queues: names})
+}
+
+// unroutable reports messages that the processor could not route.
+func (m *maker) unroutable() {
+	for _, q := range m.out.Queues {
+		if q.Role == topology.RoleUnroutable && q.Messages > 0 {
+			m.report(Problem{
+				Name: "unroutable", Queues: []string{q.Name}, Command: m.o.Command("desk", "groups", q.Name),
+				Text: fmt.Sprintf("%s holds %s that the processor could not route: the header retry-error says why",
+					text.Name(q.Name), text.Count(q.Messages, "message")),
+			})
+		}
+	}
+}
+
+// deadLetters reports dead-letter queues that are not empty, the fullest first.
+func (m *maker) deadLetters() {
+	var full []Queue
+	total := int64(0)
+	for _, q := range m.out.Queues {
+		if q.Role == topology.RoleDeadLetter && q.Messages > 0 {
+			full, total = append(full, q), total+q.Messages
+		}
+	}
+	if len(full) == 0 {
+		return
+	}
+	slices.SortStableFunc(full, func(a, b Queue) int { return cmp.Compare(b.Messages, a.Messages) })
+	var queues, lines []string
+	for _, q := range full {
+		queues, lines = append(queues, q.Name), append(lines, counted(q.Name, q.Messages))
+	}
+	line := fmt.Sprintf("%s %s in %s", text.Count(total, "dead letter"), text.Choose(total, "is", "are"), listed(lines))
+	if len(full) == 1 {
+		line = fmt.Sprintf("%s holds %s", text.Name(full[0].Name), text.Count(total, "dead letter"))
+		if full[0].Owner != "" {
+			line += fmt.Sprintf(" of %s (%s)", topology.Printable(full[0].Owner), full[0].Severity)
+		}
+	}
+	m.report(Problem{Name: deadLetters, Text: line, Command: m.o.Command("desk", "groups", full[0].Name), Queues: queues})
+}
+
+// consumers reports work queues that nobody consumes, those with messages first, and those of which
+// that is not known.
+func (m *maker) consumers() {
+	idle, unknown := m.withProblem(noConsumers), m.withProblem(consumersUnknown)
+	slices.SortStableFunc(idle, func(a, b Work) int {
+		return cmp.Compare(b.Ready+b.Unacknowledged, a.Ready+a.Unacknowledged)
+	})
+	var queues, lines []string
+	for _, w := range idle {
+		queues = append(queues, w.Name)
+		lines = append(lines, counted(w.Name, w.Ready+w.Unacknowledged))
+	}
+	if len(idle) > 0 {
+		m.report(Problem{
+			Name: noConsumers, Text: "no consumer is connected to " + listed(lines), Queues: queues,
+			Fix:     "start " + text.Choose(len(idle), "its service", "their services") + "; this prints an example of a consumer:",
+			Command: m.o.Command("generate", "args", idle[0].Name),
+		})
+	}
+	queues = nil
+	for _, w := range unknown {
+		queues = append(queues, w.Name)
+	}
+	for _, q := range m.out.Queues {
+		if _, wanted := m.t.Backoff(q.Backoff); q.Role == topology.RoleFailed && q.ConsumersUnknown && wanted {
+			queues = append(queues, q.Name)
+		}
+	}
+	if len(queues) > 0 {
+		m.report(Problem{
+			Name: consumersUnknown, Text: listed(queues) + ": " + topology.Usage{ConsumersUnknown: true}.ConsumersText(),
+			Queues: queues,
+			Fix:    "look again in 10s; if nothing changes, check that the node of each queue is running",
+		})
+	}
+}
+
+// withProblem returns the work queues that have a problem.
+func (m *maker) withProblem(name string) []Work {
+	var out []Work
+	for _, w := range m.out.Works {
+		if slices.Contains(w.Problems, name) {
+			out = append(out, w)
+		}
+	}
+	return out
+}
+
+// policies reports what policies of other teams do to generated queues, and work queues that drop
+// messages. What happens to queues of other teams is their affair.
+func (m *maker) policies() {
+	for _, harm := range m.plan.Harms {
+		m.report(Problem{Name: "harmful-policy", Text: harm, Command: m.o.Command("plan")})
+	}
+	dropping := slices.DeleteFunc(policy.Dropping(m.state), func(name string) bool { return !m.seen[name] })
+	if len(dropping) > 0 {
+		m.report(Problem{
+			Name: "drops-at-limit", Queues: dropping, Command: m.o.Command("audit"),
+			Text: "these consumed quorum queues have a delivery limit and no dead-lettering, so that a message which fails often enough is dropped: " + listed(dropping),
+		})
+	}
+}
+
+// forwarders notes the legacy queues that only forward.
+func (m *maker) forwarders() {
+	for _, w := range m.t.WorkQueues {
+		if w.Replaces != "" && m.chosen(w.Replaces) && plan.Forwards(m.t.Name, m.state, w.Replaces) {
+			m.report(Problem{
+				Name: "forwards", Note: true, Queues: []string{w.Replaces, w.Name}, Command: m.o.Command("migrate", "status"),
+				Text: fmt.Sprintf("%s still exists and forwards to %s what is published to its name; 'dlxctl migrate status' shows when the last message arrived, and 'dlxctl migrate' deletes it once no more arrive",
+					text.Name(w.Replaces), text.Name(w.Name)),
+			})
+		}
+	}
+}
+
+// deskProblems adds the runs of the desk that have not ended, and the parked messages.
+func (m *maker) deskProblems() {
+	for _, q := range m.desk {
+		n := q.Usage.Ready + q.Usage.Unacknowledged
+		switch {
+		case !m.seen[q.Name]: // the filter does not choose it
+		case q.Role == topology.RoleHold && q.Active:
+			m.report(Problem{
+				Name: "desk-run", Note: true, Queues: []string{q.Name}, Command: m.o.Command("desk", "runs"),
+				Text: fmt.Sprintf(
+					"the run %s of the desk is in progress, and %s has its messages: 'dlxctl desk runs' shows how far it is", q.Run,
+					q.Name),
+			})
+		case q.Role == topology.RoleHold:
+			m.report(Problem{
+				Name: "desk-run", Queues: []string{q.Name}, Command: m.o.Command("desk", "runs"),
+				Text: fmt.Sprintf(
+					"no process works on the run %[1]s of the desk, and %[2]s has its messages: 'dlxctl desk resume %[1]s' sends them, 'dlxctl desk return %[1]s' gives them back, and 'dlxctl desk runs' shows the run",
+					q.Run, q.Name),
+			})
+		case n > 0:
+			m.report(Problem{
+				Name: "desk-parked", Note: true, Queues: []string{q.Name}, Command: m.o.Command("desk", "list", q.Name),
+				Text: fmt.Sprintf(
+					"%[1]s has %[2]s that a person parked; the broker deletes each 30 days later: 'dlxctl desk list %[1]s' shows them, and 'dlxctl desk restore' gives them back",
+					q.Name, text.Count(n, "message")),
+			})
+		}
+	}
+}
+
+// counted names a queue, with how many messages it holds if it holds any.
+func counted(name string, messages int64) string {
+	if messages == 0 {
+		return name
+	}
+	return fmt.Sprintf("%s (%s)", name, text.Count(messages, "message"))
+}
+
+// mostListed is how many queues a problem names. -o json names all.
+const mostListed = 4
+
+// listed names queues, and counts those that do not fit.
+func listed(names []string) string {
+	if len(names) > mostListed+1 {
+		names = append(slices.Clone(names[:mostListed]), fmt.Sprintf("%d more", len(names)-mostListed))
+	}
+	if len(names) == 1 {
+		return topology.Printable(names[0])
+	}
+	return topology.Printable(strings.Join(names[:len(names)-1], ", ") + " and " + names[len(names)-1])
+}

@@ -1,0 +1,168 @@
+package status
+
+import (
+	"time"
+
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// Work is what a person wants to know of a work queue, or of the legacy queue that it replaces.
+type Work struct {
+	Name string
+	// Role is [topology.RoleWork] or [topology.RoleLegacy].
+	Role topology.Role
+	// Backoff is empty for a legacy queue.
+	Backoff  string
+	Owner    string
+	Severity string
+	Type     string
+
+	Ready          int64
+	Unacknowledged int64
+	// Retrying is how many messages are in the failed queue and the retry queues of its backoff.
+	Retrying int64
+	// SharedRetrying says that other queues use the backoff too, so that Retrying has messages of
+	// all of them.
+	SharedRetrying bool
+	// Dead is how many messages its dead-letter queue holds.
+	Dead int64
+	// SharedDead says that other queues use the dead-letter queue too.
+	SharedDead bool
+
+	Consumers        int64
+	ConsumersUnknown bool
+	// Oldest is that of [Queue].
+	Oldest time.Time
+	// Problems are the names of the problems of this queue: dead-letters, no-consumers,
+	// consumers-unknown. What is wrong with its backoff is not among them.
+	Problems []string
+}
+
+// Quiet reports that nothing is wrong with the queue, that it has consumers, and that no message of
+// its own is anywhere.
+func (w Work) Quiet() bool { return len(w.Problems) == 0 && w.Consumers > 0 && w.messages() == 0 }
+
+// messages counts the messages that are the queue's own.
+func (w Work) messages() int64 {
+	n := w.Ready + w.Unacknowledged
+	if !w.SharedRetrying {
+		n += w.Retrying
+	}
+	if !w.SharedDead {
+		n += w.Dead
+	}
+	return n
+}
+
+// Backoff is the state of the failed queue and the retry queues of a backoff.
+type Backoff struct {
+	Name string
+	// Queues is how many work queues of the file use it. Zero: it is no longer in the file.
+	Queues int
+	// Failed is how many messages wait for the processor.
+	Failed int64
+	// Tiers are its retry queues.
+	Tiers []Tier
+	// Processors is how many consumers the failed queue has.
+	Processors        int64
+	ProcessorsUnknown bool
+	// Unprocessed says that it is in the file, and that its failed queue exists and has no
+	// consumers.
+	Unprocessed bool
+	// Asked says that the failed queue itself was asked for its consumers. Else the number is up to
+	// 10 seconds old.
+	Asked bool
+}
+
+// Tier is the state of a retry queue.
+type Tier struct {
+	Delay    time.Duration
+	Messages int64
+}
+
+// Retrying counts the messages that wait for their delay.
+func (b Backoff) Retrying() int64 {
+	n := int64(0)
+	for _, t := range b.Tiers {
+		n += t.Messages
+	}
+	return n
+}
+
+// Quiet reports that the backoff has a processor, and that no message is in it.
+func (b Backoff) Quiet() bool { return b.Processors > 0 && b.Failed == 0 && b.Retrying() == 0 }
+
+// backoffs adds those that have queues.
+func (m *maker) backoffs() {
+	index := map[string]int{}
+	for _, q := range m.out.Queues {
+		if q.Role != topology.RoleFailed && q.Role != topology.RoleRetry {
+			continue
+		}
+		i, ok := index[q.Backoff]
+		if !ok {
+			i, index[q.Backoff] = len(m.out.Backoffs), len(m.out.Backoffs)
+			m.out.Backoffs = append(m.out.Backoffs, Backoff{Name: q.Backoff})
+		}
+		b := &m.out.Backoffs[i]
+		if q.Role == topology.RoleRetry {
+			b.Tiers = append(b.Tiers, Tier{Delay: q.Delay, Messages: q.Messages})
+			continue
+		}
+		_, wanted := m.t.Backoff(q.Backoff)
+		b.Failed, b.Processors, b.ProcessorsUnknown = q.Messages, q.Consumers, q.ConsumersUnknown
+		b.Asked = m.state.Usage[q.Name].ConsumersAsked
+		held := !b.Asked && q.Unacknowledged > 0 // by a consumer that the statistics do not show yet
+		b.Unprocessed = wanted && q.Consumers == 0 && !q.ConsumersUnknown && !held
+	}
+	for _, w := range m.t.WorkQueues {
+		if i, ok := index[w.Backoff]; ok {
+			m.out.Backoffs[i].Queues++
+		}
+	}
+}
+
+// works adds the work queues and the legacy queues.
+func (m *maker) works() {
+	queues := map[string]Queue{}
+	for _, q := range m.out.Queues {
+		queues[q.Name] = q
+	}
+	retrying := map[string]Backoff{}
+	for _, b := range m.out.Backoffs {
+		retrying[b.Name] = b
+	}
+	for _, w := range m.t.WorkQueues {
+		if q, ok := queues[w.Name]; ok {
+			row := workOf(q)
+			b := retrying[w.Backoff]
+			row.Retrying, row.SharedRetrying = b.Failed+b.Retrying(), b.Queues > 1
+			row.Dead, row.SharedDead = queues[w.DeadLetterQueue].Messages, m.dead[w.DeadLetterQueue] > 1
+			if row.Dead > 0 && !row.SharedDead {
+				row.Problems = append(row.Problems, deadLetters)
+			}
+			m.out.Works = append(m.out.Works, row)
+		}
+		if old, ok := queues[w.Replaces]; ok && old.Role == topology.RoleLegacy {
+			m.out.Works = append(m.out.Works, workOf(old))
+			delete(queues, w.Replaces) // another successor may name it too
+		}
+	}
+}
+
+// workOf returns what the queue itself says.
+func workOf(q Queue) Work {
+	w := Work{
+		Name: q.Name, Role: q.Role, Backoff: q.Backoff, Owner: q.Owner, Severity: q.Severity, Type: q.Type,
+		Ready: q.Messages - q.Unacknowledged, Unacknowledged: q.Unacknowledged,
+		Consumers: q.Consumers, ConsumersUnknown: q.ConsumersUnknown, Oldest: q.Oldest,
+	}
+	switch {
+	case q.Role != topology.RoleWork || q.Type == topology.Stream: // a stream does not report consumers
+	case q.ConsumersUnknown:
+		w.Problems = append(w.Problems, consumersUnknown)
+	case q.Consumers == 0:
+		w.Problems = append(w.Problems, noConsumers)
+	}
+	return w
+}
