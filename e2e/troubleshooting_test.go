@@ -96,7 +96,7 @@ func (p *patient) afterApply() {
 	var out string
 	brokertest.Eventually(p.T, "status to see both messages", func() bool {
 		_, out = dlxctl(p.target, "status", "-f", p.file)
-		return strings.Contains(out, "unroutable:") && strings.Contains(out, "shop.standard.failed holds 1")
+		return strings.Contains(out, "unroutable:") && strings.Contains(out, "shop.standard.failed, where 1 message waits")
 	}, &out)
 	p.heard.WriteString(out)
 }
