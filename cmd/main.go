@@ -20,6 +20,7 @@ import (
 	"github.com/dlxctl/dlxctl/internal/desk"
 	"github.com/dlxctl/dlxctl/internal/migrate"
 	"github.com/dlxctl/dlxctl/internal/spec"
+	"github.com/dlxctl/dlxctl/internal/verify"
 	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -68,7 +69,7 @@ func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	err := root.ExecuteContext(ctx)
 	code := exitCode(ctx, err)
 	switch {
-	case code == exitInterrupted:
+	case code == exitInterrupted && !errors.Is(err, verify.ErrInterrupted):
 		fmt.Fprintln(stderr, "dlxctl: interrupted; nothing was written")
 	case err != nil:
 		report(stderr, err)

@@ -63,7 +63,8 @@ type madeQueue struct {
 func verifyQueue(t *testing.T, target brokertest.Target) madeQueue {
 	t.Helper()
 	var queues []madeQueue
-	if err := json.Unmarshal(target.Call(t, http.MethodGet, "queues/"+url.PathEscape(target.VHost), nil), &queues); err != nil {
+	answer := target.Call(t, http.MethodGet, "queues/"+url.PathEscape(target.VHost), nil)
+	if err := json.Unmarshal(answer, &queues); err != nil {
 		t.Fatal(err)
 	}
 	for _, q := range queues {

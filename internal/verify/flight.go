@@ -54,8 +54,8 @@ func (f *flight) fly(ctx context.Context, home topology.Queue, bindings []topolo
 		"canaries", len(f.canaries), "longest_wait", time.Until(last).Round(time.Second).String(), "queue", f.home)
 	if err := f.wait(ctx, source, publisher); err != nil {
 		if ctx.Err() != nil {
-			f.verifier.Log.WarnContext(ctx, "interrupted; the canaries and their queue go away by themselves",
-				"queue", f.home, "within", f.verifier.expires().Round(time.Second).String())
+			return fmt.Errorf("%w; the canaries and their queue %s go away by themselves within %s", ErrInterrupted,
+				text.Name(f.home), f.verifier.expires().Round(time.Second))
 		}
 		return err
 	}
@@ -197,7 +197,7 @@ func (f *flight) silence(c *canary) string {
 	case ready > 0:
 		return fmt.Sprintf("%s did not take the canary from %s within %s, where %s; read their logs, or run more of them",
 			text.Count(consumers, "processor"), queue, f.verifier.Patience, text.Count(ready, "message")+
-				text.Choose(ready, " waits", " wait"))
+				text.Choose(ready, " waits", " wait")+" now")
 	default:
 		return fmt.Sprintf("a processor took the canary from %s, and it did not come back; read the log of the processor, and look for the canary with 'dlxctl desk list %s'",
 			queue, text.ShellQuote(topology.UnroutableName(f.verifier.Topology.Name)))

@@ -40,6 +40,7 @@ type surveyor struct {
 	all      *policy.Set
 	queues   map[string]topology.Queue
 	report   *Report
+	absent   []string // objects that do not exist
 }
 
 // newSurveyor returns one for what the broker has, with the queue for canaries as if it existed.
@@ -59,33 +60,47 @@ func newSurveyor(t topology.Compiled, state topology.State, home topology.Queue,
 	}
 }
 
-// missing adds a problem for each object of the plane that does not exist. It reports whether the
-// canaries of a backoff have what all of them need.
-func (s *surveyor) missing(b topology.Backoff) bool {
-	complete := true
-	add := func(kind, name string) {
-		complete = false
-		s.report.add(Problem{Name: "missing-object", Backoff: b.Name, Queue: name, Text: fmt.Sprintf(
-			"the %s %s does not exist; run 'dlxctl apply'", kind, text.Name(name))})
-	}
+// missing notes the objects of the plane that do not exist. It reports whether the canaries of a
+// backoff have what all of them need.
+func (s *surveyor) missing(b topology.Backoff) (complete bool) {
+	before := len(s.absent)
 	for _, name := range []string{
 		topology.ReturnExchangeName(s.topology.Name), topology.DeadLetterName(s.topology.Name),
 		topology.FailedExchangeName(s.topology.Name), b.RetryExchange,
 	} {
 		if !slices.ContainsFunc(s.state.Have.Exchanges, func(e topology.Exchange) bool { return e.Name == name }) {
-			add("exchange", name)
+			s.absent = append(s.absent, "exchange "+text.Name(name))
 		}
 	}
 	if _, exists := s.queues[b.FailedQueue]; !exists {
-		add("queue", b.FailedQueue)
+		s.absent = append(s.absent, "queue "+text.Name(b.FailedQueue))
 	}
+	complete = len(s.absent) == before
 	for _, tier := range b.Tiers {
 		if _, exists := s.queues[tier.Queue]; !exists {
-			s.report.add(Problem{Name: "missing-object", Backoff: b.Name, Queue: tier.Queue, Text: fmt.Sprintf(
-				"the queue %s does not exist; run 'dlxctl apply'", text.Name(tier.Queue))})
+			s.absent = append(s.absent, "queue "+text.Name(tier.Queue))
 		}
 	}
 	return complete
+}
+
+// mostNamed is how many missing objects a problem names.
+const mostNamed = 8
+
+// notApplied adds a problem that names the missing objects of all backoffs.
+func (s *surveyor) notApplied() {
+	slices.Sort(s.absent)
+	list := slices.Compact(s.absent)
+	if len(list) == 0 {
+		return
+	}
+	shown := list[:min(len(list), mostNamed)]
+	more := ""
+	if n := len(list) - len(shown); n > 0 {
+		more = fmt.Sprintf(", and %d more", n)
+	}
+	s.report.add(Problem{Name: "missing-object", Text: fmt.Sprintf("these objects of the file do not exist: %s%s; run 'dlxctl apply'",
+		strings.Join(shown, ", "), more)})
 }
 
 // settings adds a problem if the settings of a tier, with the policies in effect, are not those of
@@ -143,6 +158,8 @@ func (s *surveyor) only(c *canary, r route.Result, queue, what string) bool {
 		case name == queue:
 			reached = true
 		case q.Exclusive && topology.IsDeskQueue(s.topology.Name, q): // it hears failures of a run
+		case name == s.home.Name: // the exchange of dead letters leads here, too
+			others = append(others, "the dead-letter queue")
 		default:
 			others = append(others, text.Name(name))
 		}

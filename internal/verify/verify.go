@@ -27,6 +27,9 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
+// ErrInterrupted is wrapped by the error of Run when ctx ended while canaries were under way.
+var ErrInterrupted = errors.New("interrupted")
+
 // expiryMargin is how much longer the queue for canaries exists than verify waits for them.
 const expiryMargin = 5 * time.Minute
 
@@ -153,6 +156,7 @@ func (v *Verifier) prepare(conn *amqp.Conn, s *surveyor, run string) ([]*canary,
 			}
 		}
 	}
+	s.notApplied()
 	return out, nil
 }
 

@@ -45,6 +45,9 @@ func areas() []area {
 		{"desk: runs are exact after a kill, and the brake stops them", []string{`^desk\.`}},
 		{"desk: what is decoded, masked, found and exported", []string{`^(decode|redact|deadletter)\.`}},
 		{"where the broker routes a message, computed and compared with the broker", []string{`^route\.`}},
+		{"verify: canaries come back, and nothing stays behind", []string{
+			`^verify\.`, `^e2e\.Test(AKilledVerify|TheJobThatVerifies)`,
+		}},
 		{"metrics, notices, alerts, dashboard", []string{
 			`^processor\.Test(Metrics|Notices|ADeadWebhook|Ready)`, `^processor/monitor\.`,
 			`^e2e\.Test(Alerts|Promtool|Queries|Dashboard|ProcessListens)`, `^notify\.`, `^generate\.`,
