@@ -172,7 +172,8 @@ func TestJudge(t *testing.T) {
 		},
 		"another reason": {false, 1, set("retry-reason", "expired"), in, Headers, "the header retry-reason expired"},
 		"another key": {
-			false, 1, func(d *amqp091.Delivery) { d.RoutingKey = "@x" }, in, Headers, `the routing key "@x" in place of "dlxctl.verify"`,
+			false, 1, func(d *amqp091.Delivery) { d.RoutingKey = "@x" }, in, Headers,
+			`the routing key "@x" in place of "dlxctl.verify"`,
 		},
 		"another body": {false, 1, func(d *amqp091.Delivery) { d.Body = nil }, in, Headers, "another body"},
 		"another tier": {
@@ -228,7 +229,10 @@ func TestTheHeadersOfCanaries(t *testing.T) {
 func TestWriteText(t *testing.T) {
 	t.Parallel()
 	r := Report{Topology: "shop", VHost: "/", Tiers: []Tier{
-		{Backoff: "standard", Delay: 10 * time.Second, Attempts: []int{1, 2, 3, 5}, Result: OK, Waited: 10_020 * time.Millisecond, Processor: Missing},
+		{
+			Backoff: "standard", Delay: 10 * time.Second, Attempts: []int{1, 2, 3, 5}, Result: OK,
+			Waited: 10_020 * time.Millisecond, Processor: Missing,
+		},
 		{Backoff: "standard", Delay: time.Hour, Attempts: []int{4}, Result: NotWaitedFor},
 	}}
 	r.add(Problem{Name: "processor", Queue: "q", Text: "it is silent"})
