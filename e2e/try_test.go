@@ -1,0 +1,98 @@
+package e2e_test
+
+import (
+	"encoding/json"
+	"net/url"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/dlxctl/dlxctl/internal/brokertest"
+)
+
+// triedShop is a topology whose messages take some seconds with --speed 1.
+const triedShop = `version: 1
+name: shop
+defaults: {backoff: standard}
+backoff: {standard: {tiers: [2s]}}
+exchanges: [{name: events}]
+queues: [{name: billing, bindings: [{exchange: events, key: "order.*"}]}]
+`
+
+// scratchHost waits until a try has its scratch virtual host and queues in it, and returns the name.
+func scratchHost(t *testing.T, target brokertest.Target, p *process) string {
+	t.Helper()
+	named := regexp.MustCompile(`in the scratch virtual host (\S+)`)
+	name := ""
+	brokertest.Eventually(t, "the try to have queues in its virtual host", func() bool {
+		if found := named.FindStringSubmatch(p.stderr.String()); found != nil {
+			name = found[1]
+		}
+		return name != "" && strings.Contains(string(target.Call(t, "GET", "queues/"+url.PathEscape(name), nil)), "billing.dead")
+	}, &p.stderr)
+	return name
+}
+
+// virtualHosts returns the names of the virtual hosts of the broker.
+func virtualHosts(t *testing.T, target brokertest.Target) map[string]bool {
+	t.Helper()
+	var rows []struct{ Name string }
+	if err := json.Unmarshal(target.Call(t, "GET", "vhosts", nil), &rows); err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]bool{}
+	for _, r := range rows {
+		out[r.Name] = true
+	}
+	return out
+}
+
+// A try that is killed leaves its scratch virtual host, and nothing of the user's own virtual host
+// is touched: not its objects, and not its messages. The next try names what was left, and --clean
+// deletes it. A try that is interrupted leaves nothing.
+func TestATryThatIsKilled(t *testing.T) {
+	t.Parallel()
+	target := brokertest.VHost(t)
+	file := writeTopology(t, triedShop)
+	succeeds(t, target, "apply", "--yes", "-f", file)
+	ch := target.Confirming(t)
+	brokertest.PublishConfirmed(t, ch, "events", "order.placed", amqp091.Publishing{MessageId: "of the user"})
+	before := target.Definitions(t)
+	untouched := func(when string) {
+		t.Helper()
+		if d := cmp.Diff(before, target.Definitions(t)); d != "" {
+			t.Errorf("%s, the virtual host of the user differs (-before +now):\n%s", when, d)
+		}
+	}
+
+	p := start(t, target, "try", "--speed", "1", "-f", file)
+	left := scratchHost(t, target, p)
+	if !p.kill() {
+		t.Fatalf("the try has ended before it was killed:\n%s%s", &p.stdout, &p.stderr)
+	}
+	untouched("after a kill")
+
+	p = start(t, target, "try", "--speed", "1", "-f", file)
+	stopped := scratchHost(t, target, p)
+	p.signal(t, syscall.SIGINT)
+	p.exits(t, 130)
+	untouched("after an interrupt")
+	if hosts := virtualHosts(t, target); !hosts[left] || hosts[stopped] {
+		t.Errorf("want the virtual host %s of the killed try, and not %s of the interrupted one", left, stopped)
+	}
+	if !strings.Contains(p.stderr.String(), "a killed try has left the virtual host "+left) {
+		t.Errorf("the next try does not name %s:\n%s", left, &p.stderr)
+	}
+
+	if out := succeeds(t, target, "try", "--clean"); !strings.Contains(out, "deleted "+left) {
+		t.Errorf("--clean does not delete %s:\n%s", left, out)
+	}
+	untouched("after --clean")
+	if d, found, err := ch.Get("billing", true); err != nil || !found || d.MessageId != "of the user" || d.Redelivered {
+		t.Errorf("billing of the user holds %+v (%v, %v), want the message of the user, not touched", d, found, err)
+	}
+}
