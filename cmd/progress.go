@@ -78,6 +78,13 @@ func (p *progress) set(done int) {
 	p.done = done
 }
 
+// setOf says how many of how many steps are done.
+func (p *progress) setOf(done, total int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.done, p.total = done, total
+}
+
 // finish ends the output.
 func (p *progress) finish() {
 	close(p.stop)

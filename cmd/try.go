@@ -101,11 +101,11 @@ func (k *tryCommand) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	messages := k.app.newProgress("tried", "messages", 4*len(t.WorkQueues))
+	messages := k.app.newProgress("tried", "messages", 0)
 	trial := try.Try{
 		Topology: t, Endpoint: endpoint, Given: k.in != "", Speed: k.speed, Patience: k.patience, Log: k.log(),
 		Notice:   k.notice,
-		Progress: func(done, _ int) { messages.set(done) },
+		Progress: messages.setOf,
 	}
 	report, err := trial.Run(ctx)
 	messages.finish()

@@ -23,7 +23,7 @@ exchanges: [{name: events}]
 queues: [{name: billing, bindings: [{exchange: events, key: "order.*"}]}]
 `
 
-// scratchHost waits until a try has its scratch virtual host and queues in it, and returns the name.
+// scratchHost waits until a try has queues in its scratch virtual host, and returns the name.
 func scratchHost(t *testing.T, target brokertest.Target, p *process) string {
 	t.Helper()
 	named := regexp.MustCompile(`in the scratch virtual host (\S+)`)
@@ -32,7 +32,11 @@ func scratchHost(t *testing.T, target brokertest.Target, p *process) string {
 		if found := named.FindStringSubmatch(p.stderr.String()); found != nil {
 			name = found[1]
 		}
-		return name != "" && strings.Contains(string(target.Call(t, "GET", "queues/"+url.PathEscape(name), nil)), "billing.dead")
+		if name == "" {
+			return false
+		}
+		queues := target.Call(t, "GET", "queues/"+url.PathEscape(name), nil)
+		return strings.Contains(string(queues), "billing.dead")
 	}, &p.stderr)
 	return name
 }

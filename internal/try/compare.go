@@ -94,11 +94,11 @@ type comparison struct {
 	patience  time.Duration
 }
 
-// compare returns what became of a message beside what is foretold.
+// compare returns what became of a message, and where it differs from what is foretold.
 func (c comparison) compare() Message {
 	out := Message{ID: c.message.id, Name: c.message.name, Copies: []string{}}
 	if c.refused != "" {
-		out.differ("the broker refused it: %s", c.refused)
+		out.differ("the publish failed: %s", c.refused)
 	}
 	taken := map[string]int{}
 	for _, j := range c.message.foretold.Journeys {
@@ -173,7 +173,8 @@ func (c comparison) check(s step, came seen, stop *Stop, out *Message) bool {
 		stop.Late = true
 	}
 	if came.exchange != s.Exchange {
-		found = append(found, fmt.Sprintf("has the exchange %s, foretold %s", text.Name(came.exchange), text.Name(s.Exchange)))
+		found = append(found, fmt.Sprintf("has the exchange %s, foretold %s", text.Name(came.exchange),
+			text.Name(s.Exchange)))
 	}
 	if came.key != s.Key {
 		found = append(found, fmt.Sprintf("has the key %s, foretold %s", text.Name(came.key), text.Name(s.Key)))

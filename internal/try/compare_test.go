@@ -57,7 +57,8 @@ func TestWhatCameAsForetoldDoesNotDiffer(t *testing.T) {
 	for name, stops := range map[string]int{succeeds: 1, failsTwice: 3, crashes: 2, poison: 4} {
 		got := asForetold(only(t, name)).compare()
 		if len(got.Differences) > 0 || len(got.Stops) != stops || strings.Join(got.Copies, " ") != "audit" {
-			t.Errorf("%s: %d stops, want %d; copies %q, differences %q", name, len(got.Stops), stops, got.Copies, got.Differences)
+			t.Errorf("%s: %d stops, want %d; copies %q, differences %q", name, len(got.Stops), stops, got.Copies,
+				got.Differences)
 		}
 	}
 }
@@ -67,23 +68,51 @@ func TestWhatDiffersIsFound(t *testing.T) {
 	t.Parallel()
 	last := func(c comparison, queue string) *seen { return &c.came[queue][len(c.came[queue])-1] }
 	for want, change := range map[string]func(c *comparison){
-		"delivery 3 in billing did not come within 1m0s": func(c *comparison) { c.came["billing"] = c.came["billing"][:2] },
-		"the message in billing.dead did not come":       func(c *comparison) { delete(c.came, "billing.dead") },
-		"delivery 1 in audit did not come":               func(c *comparison) { delete(c.came, "audit") },
-		"billing got it once more than foretold":         func(c *comparison) { c.came["billing"] = append(c.came["billing"], *last(*c, "billing")) },
-		"audit.dead got it once more than foretold":      func(c *comparison) { c.came["audit.dead"] = c.came["audit"] },
-		"shop.unroutable got it once more than foretold": func(c *comparison) { c.came["shop.unroutable"] = c.came["audit"] },
+		"delivery 3 in billing did not come within 1m0s": func(c *comparison) {
+			c.came["billing"] = c.came["billing"][:2]
+		},
+		"the message in billing.dead did not come": func(c *comparison) {
+			delete(c.came, "billing.dead")
+		},
+		"delivery 1 in audit did not come": func(c *comparison) {
+			delete(c.came, "audit")
+		},
+		"billing got it once more than foretold": func(c *comparison) {
+			c.came["billing"] = append(c.came["billing"], *last(*c, "billing"))
+		},
+		"audit.dead got it once more than foretold": func(c *comparison) {
+			c.came["audit.dead"] = c.came["audit"]
+		},
+		"shop.unroutable got it once more than foretold": func(c *comparison) {
+			c.came["shop.unroutable"] = c.came["audit"]
+		},
 		"delivery 2 in billing came 100ms after the delivery before, foretold 167ms at the earliest": func(c *comparison) {
 			c.came["billing"][1].at = c.came["billing"][0].answered.Add(100 * time.Millisecond)
 		},
-		"delivery 1 in billing has the exchange elsewhere, foretold events":         func(c *comparison) { c.came["billing"][0].exchange = "elsewhere" },
-		"the message in billing.dead has the key other, foretold order.placed":      func(c *comparison) { last(*c, "billing.dead").key = "other" },
-		"delivery 2 in billing has the header count=2, foretold 1":                  func(c *comparison) { c.came["billing"][1].headers["count"] = int64(2) },
-		"delivery 2 in billing has no header retry-queue, foretold billing":         func(c *comparison) { delete(c.came["billing"][1].headers, "retry-queue") },
-		"delivery 2 in billing has the header extra=[1], foretold none":             func(c *comparison) { c.came["billing"][1].headers["extra"] = []any{1} },
-		"delivery 2 in billing has the header x-death=[], foretold [{count=1":       func(c *comparison) { c.came["billing"][1].headers["x-death"] = []any{} },
-		"the broker refused it: 312 NO_ROUTE: exchange \"events\" has no queue":     func(c *comparison) { c.refused = `312 NO_ROUTE: exchange "events" has no queue` },
-		"delivery 1 in billing has the header a=1, foretold none; has the header b": func(c *comparison) { maps.Copy(c.came["billing"][0].headers, map[string]any{"a": 1, "b": 2}) },
+		"delivery 1 in billing has the exchange elsewhere, foretold events": func(c *comparison) {
+			c.came["billing"][0].exchange = "elsewhere"
+		},
+		"the message in billing.dead has the key other, foretold order.placed": func(c *comparison) {
+			last(*c, "billing.dead").key = "other"
+		},
+		"delivery 2 in billing has the header count=2, foretold 1": func(c *comparison) {
+			c.came["billing"][1].headers["count"] = int64(2)
+		},
+		"delivery 2 in billing has no header retry-queue, foretold billing": func(c *comparison) {
+			delete(c.came["billing"][1].headers, "retry-queue")
+		},
+		"delivery 2 in billing has the header extra=[1], foretold none": func(c *comparison) {
+			c.came["billing"][1].headers["extra"] = []any{1}
+		},
+		"delivery 2 in billing has the header x-death=[], foretold [{count=1": func(c *comparison) {
+			c.came["billing"][1].headers["x-death"] = []any{}
+		},
+		"the publish failed: 312 NO_ROUTE: exchange \"events\" has no queue": func(c *comparison) {
+			c.refused = `312 NO_ROUTE: exchange "events" has no queue`
+		},
+		"delivery 1 in billing has the header a=1, foretold none; has the header b": func(c *comparison) {
+			maps.Copy(c.came["billing"][0].headers, map[string]any{"a": 1, "b": 2})
+		},
 	} {
 		c := asForetold(only(t, poison))
 		change(&c)

@@ -54,7 +54,7 @@ type Leftover struct {
 	Running bool
 }
 
-// ending ends a trial: it removes what the trial has made, and closes its session, which may be nil.
+// ending ends a trial: it removes what the trial has made, and closes its session, if it has one.
 type ending func(context.Context, *apply.Session) error
 
 // create makes a scratch virtual host, and makes it the one of the endpoint.
@@ -78,7 +78,8 @@ func (h *Host) create(ctx context.Context, t topology.Compiled) (ending, error) 
 			h.Notice(fmt.Sprintf("a killed try has left the virtual host %s; 'dlxctl try --clean' deletes it", l.Name))
 		}
 	}
-	name := prefix + strings.ToLower(t.Name) + "-" + time.Now().UTC().Format(stamp) + "-" + strings.ToLower(rand.Text()[:8])
+	name := fmt.Sprintf("%s%s-%s-%s", prefix, strings.ToLower(t.Name), time.Now().UTC().Format(stamp),
+		strings.ToLower(rand.Text()[:8]))
 	end := func(ctx context.Context, s *apply.Session) error {
 		defer api.Close()
 		if s != nil {
@@ -91,9 +92,11 @@ func (h *Host) create(ctx context.Context, t topology.Compiled) (ending, error) 
 		}
 		return nil
 	}
-	if err := api.CreateVHost(ctx, name, description, h.Endpoint.AMQP.User, api.User()); err != nil {
-		after, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTime)
-		defer cancel()
+	// An interrupt does not end the request: the broker could create the virtual host after its
+	// deletion.
+	after, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTime)
+	defer cancel()
+	if err := api.CreateVHost(after, name, description, h.Endpoint.AMQP.User, api.User()); err != nil {
 		return nil, errors.Join(fmt.Errorf("make the scratch virtual host %s: %w", name, err), end(after, nil))
 	}
 	h.Endpoint.VHost = name
@@ -183,7 +186,7 @@ func (h *Host) take(ctx context.Context, t topology.Compiled) (ending, error) {
 		return nil, err
 	}
 	if what := holds(state); what != "" {
-		return nil, fmt.Errorf("the virtual host %q is not empty: it has %s; name one that is. If a killed try has left this: dlxctl destroy --vhost %s", h.Endpoint.VHost, what, text.ShellQuote(h.Endpoint.VHost))
+		return nil, fmt.Errorf("the virtual host %q is not empty: it has %s; name one that is. If a killed try has left this: dlxctl destroy --vhost %s --wait=1m", h.Endpoint.VHost, what, text.ShellQuote(h.Endpoint.VHost))
 	}
 	h.Notice(fmt.Sprintf("trying %s in the virtual host %s", t.Name, h.Endpoint.VHost))
 	return func(ctx context.Context, s *apply.Session) error {
@@ -221,9 +224,9 @@ func holds(s topology.State) string {
 }
 
 // empty deletes what a trial has made in the virtual host of the endpoint: what carries the owner
-// mark of its topology. The virtual host was empty before, and the user gave it for the trial. A
-// message that another publisher has sent there all the same is not acknowledged, and nothing is
-// deleted then.
+// mark of its topology. The virtual host was empty before, and the user gave it for the trial. If
+// another publisher has sent a message there meanwhile, the message is not acknowledged, and
+// nothing is deleted.
 func (h *Host) empty(ctx context.Context, t topology.Compiled) error {
 	session, err := apply.Open(h.Endpoint, plan.Nothing(t))
 	if err != nil {
@@ -316,7 +319,7 @@ func (h *Host) drain(ctx context.Context, s *apply.Session, queues []string) err
 	}
 }
 
-// drained acknowledges a message of a trial: it was published to be tried, and nobody needs it.
+// drained acknowledges a message of a trial: it was published to be tried, and no service needs it.
 // Every other message stays.
 func drained(d amqp091.Delivery, foreign *atomic.Bool) amqp.Answer {
 	if d.AppId == appID {

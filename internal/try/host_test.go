@@ -31,7 +31,9 @@ func TestIsYoung(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 22, 18, 21, 41, 0, time.UTC)
 	const name = "dlxctl-try-my-shop-20261122t182141-z4bnrowv"
-	for after, want := range map[time.Duration]bool{0: true, 59 * time.Second: true, -5 * time.Second: true, time.Minute: false} {
+	for after, want := range map[time.Duration]bool{
+		0: true, 59 * time.Second: true, -5 * time.Second: true, time.Minute: false,
+	} {
 		if got := isYoung(name, now.Add(after)); got != want {
 			t.Errorf("%s later it is young: %v", after, got)
 		}

@@ -135,6 +135,13 @@ func (m *message) returnFirst() {
 	}
 }
 
+// hasLimit reports whether a queue has a length limit.
+func (t *trial) hasLimit(queue string) bool {
+	return slices.ContainsFunc(t.topology.Queues, func(q topology.Queue) bool {
+		return q.Name == queue && q.Arguments.HasAny(topology.ArgMaxLength, topology.ArgMaxLengthBytes)
+	})
+}
+
 // isEndless reports whether a copy goes round without end.
 func isEndless(r trace.Report) bool {
 	for _, j := range r.Journeys {

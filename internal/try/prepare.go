@@ -17,7 +17,7 @@ const (
 	// LeastDelay is the shortest delay that a division gives. A quorum queue passes on a message
 	// some 10 to 30 ms after its delay, so that a shorter one would not show which tier it was.
 	LeastDelay = 50 * time.Millisecond
-	// longestTry is how long the longest backoff may take with a speed that nobody asked for.
+	// longestTry is how long the longest backoff may take with a speed that the caller did not choose.
 	longestTry = 10 * time.Second
 )
 
@@ -40,7 +40,7 @@ type trial struct {
 }
 
 // prepare makes the topology for a virtual host of its own: with shorter delays, and with
-// stand-ins for what other teams declare. A speed of zero is chosen.
+// substitutes for what other teams declare. A speed of zero is chosen.
 func prepare(c topology.Compiled, speed int) trial {
 	t := trial{id: strings.ToLower(rand.Text()[:8]), topology: c, speed: speed}
 	if speed == 0 {
@@ -52,7 +52,7 @@ func prepare(c topology.Compiled, speed int) trial {
 		t.topology.WorkQueues[i].Replaces = "" // the trial has no legacy queue
 	}
 	t.shorten()
-	t.standIn()
+	t.substitute()
 	return t
 }
 
@@ -102,9 +102,9 @@ func (t *trial) shorten() {
 	}
 }
 
-// standIn makes the external objects objects of the topology: in a virtual host of its own nobody
-// else declares them.
-func (t *trial) standIn() {
+// substitute makes the external objects objects of the topology: no other team
+// declares them in a virtual host of its own.
+func (t *trial) substitute() {
 	mark := topology.OwnerMark(t.topology.Name)
 	t.topology.Exchanges = slices.Clone(t.topology.Exchanges)
 	for i, e := range t.topology.Exchanges {
@@ -117,7 +117,7 @@ func (t *trial) standIn() {
 		e.External, e.Durable = false, true
 		e.Arguments = e.Arguments.With(topology.ArgManagedBy, mark)
 		t.topology.Exchanges[i] = e
-		t.note("exchange %s is external: a %s exchange stands in for it", text.Name(e.Name), e.Type)
+		t.note("exchange %s is external: a %s exchange takes its place", text.Name(e.Name), e.Type)
 	}
 	for i, q := range t.topology.Queues {
 		if !q.External {
@@ -129,7 +129,7 @@ func (t *trial) standIn() {
 		q.External, q.Durable = false, true
 		q.Arguments = q.Arguments.With(topology.ArgManagedBy, mark)
 		t.topology.Queues[i] = q
-		t.note("queue %s is external: a %s queue with the arguments of the file stands in for it", text.Name(q.Name), q.Type())
+		t.note("queue %s is external: a %s queue with the arguments of the file takes its place", text.Name(q.Name), q.Type())
 	}
 }
 

@@ -53,8 +53,8 @@ func TestDelaysAreDivided(t *testing.T) {
 	}
 }
 
-// What other teams declare gets a stand-in, so that nothing is missing in the virtual host.
-func TestExternalObjectsGetStandIns(t *testing.T) {
+// What other teams declare gets a substitute, so that nothing is missing in the virtual host.
+func TestExternalObjectsGetSubstitutes(t *testing.T) {
 	t.Parallel()
 	const file = `
 cluster: production
@@ -87,7 +87,7 @@ queues:
 		}
 	}
 	if len(tr.notes) != 5 || tr.topology.Cluster != "" {
-		t.Errorf("cluster %q, notes %q; want none, and one for each of 5 stand-ins", tr.topology.Cluster, tr.notes)
+		t.Errorf("cluster %q, notes %q; want none, and one for each of 5 substitutes", tr.topology.Cluster, tr.notes)
 	}
 	if again := spectest.Compile(t, "version: 1\nname: shop\n"+file); !cmp.Equal(c, again) {
 		t.Errorf("the topology of the caller has changed:\n%s", cmp.Diff(again, c))

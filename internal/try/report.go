@@ -90,6 +90,9 @@ func newStop(s step) Stop {
 	for _, e := range s.Ends {
 		if e.Kind == trace.Lost {
 			out.Lost = e.Why
+			if s.Wait > 0 { // in a dead-letter queue with a TTL
+				out.Lost = fmt.Sprintf("after %s, %s", topology.FormatDelay(s.Wait), e.Why)
+			}
 		}
 	}
 	return out

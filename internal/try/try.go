@@ -73,7 +73,7 @@ func (t *Try) Run(ctx context.Context) (Report, error) {
 	if ctx.Err() != nil {
 		err = ctx.Err()
 	}
-	// ctx may have ended, and what the trial has made must go all the same.
+	// What the trial has made must go, also if ctx has ended.
 	after, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTime)
 	defer cancel()
 	if failed := end(after, session); failed != nil {

@@ -51,7 +51,9 @@ func wayTo(c topology.Compiled, router *route.Router, queue string) way {
 // inOrder returns the bindings in the order of the files.
 func inOrder(c topology.Compiled) []topology.Binding {
 	out := slices.Clone(c.Bindings)
-	slices.SortStableFunc(out, func(a, b topology.Binding) int { return comparePlaces(c.Places[a.ID()], c.Places[b.ID()]) })
+	slices.SortStableFunc(out, func(a, b topology.Binding) int {
+		return comparePlaces(c.Places[a.ID()], c.Places[b.ID()])
+	})
 	return out
 }
 
