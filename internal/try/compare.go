@@ -206,7 +206,7 @@ func (s step) describe() string {
 
 // headerDifferences describes the headers that differ.
 func headerDifferences(foretold, came map[string]any) []string {
-	want, got := comparable(foretold), comparable(came)
+	want, got := fixed(foretold), fixed(came)
 	names := map[string]bool{}
 	for name := range want {
 		names[name] = true
@@ -231,8 +231,8 @@ func headerDifferences(foretold, came map[string]any) []string {
 	return out
 }
 
-// comparable gives headers as text, without times and without what the broker counts by delivery.
-func comparable(headers map[string]any) map[string]string {
+// fixed gives headers as text, without times and without what the broker counts by delivery.
+func fixed(headers map[string]any) map[string]string {
 	out := map[string]string{}
 	for name, v := range headers {
 		switch {
@@ -240,21 +240,21 @@ func comparable(headers map[string]any) map[string]string {
 		case strings.HasSuffix(name, "-failed-at"):
 			out[name] = "a time"
 		default:
-			out[name] = comparableValue(v)
+			out[name] = fixedValue(v)
 		}
 	}
 	return out
 }
 
-// comparableValue gives a value as text, whatever type the AMQP library has for it.
-func comparableValue(v any) string {
+// fixedValue gives a value as text, whatever type the AMQP library has for it.
+func fixedValue(v any) string {
 	switch v := v.(type) {
 	case amqp091.Table:
-		return comparableValue(map[string]any(v))
+		return fixedValue(map[string]any(v))
 	case topology.Arguments:
-		return comparableValue(map[string]any(v))
+		return fixedValue(map[string]any(v))
 	case map[string]any:
-		fields := comparable(v)
+		fields := fixed(v)
 		var parts []string
 		for _, name := range slices.Sorted(maps.Keys(fields)) {
 			parts = append(parts, name+"="+fields[name])
@@ -263,7 +263,7 @@ func comparableValue(v any) string {
 	case []any:
 		var parts []string
 		for _, element := range v {
-			parts = append(parts, comparableValue(element))
+			parts = append(parts, fixedValue(element))
 		}
 		return "[" + strings.Join(parts, " ") + "]"
 	default:

@@ -28,9 +28,7 @@ func asForetold(m *message) comparison {
 		for _, s := range steps(j) {
 			at = at.Add(s.wait() + 7*time.Millisecond)
 			headers := amqp091.Table{}
-			for name, v := range s.Headers {
-				headers[name] = v
-			}
+			maps.Copy(headers, s.Headers)
 			c.came[s.Queue] = append(c.came[s.Queue], seen{
 				at: at, answered: at, exchange: s.Exchange, key: s.Key, headers: headers, answer: m.answer(s.Queue, 1),
 			})

@@ -136,10 +136,10 @@ func (s Stop) foretold() string {
 		return fmt.Sprintf("nothing; it came to %s", text.Name(s.Queue))
 	}
 	out := fmt.Sprintf("delivery %d", s.Delivery)
-	switch s.Role {
-	case topology.RoleDeadLetter:
+	switch {
+	case s.Role == topology.RoleDeadLetter:
 		out = "dead letter in " + text.Name(s.Queue)
-	case topology.RoleUnroutable:
+	case s.Role == topology.RoleUnroutable:
 		out = "unroutable, in " + text.Name(s.Queue)
 	}
 	if s.Tier != "" {
