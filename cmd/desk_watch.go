@@ -56,7 +56,12 @@ func (w *runWatch) progress(p desk.Progress) {
 
 // say prints a line.
 func (w *runWatch) say(format string, args ...any) {
-	fmt.Fprintln(w.app.stderr, topology.Printable(fmt.Sprintf(format, args...)))
+	write := func() { fmt.Fprintln(w.app.stderr, topology.Printable(fmt.Sprintf(format, args...))) }
+	if w.bar == nil {
+		write()
+		return
+	}
+	w.bar.above(write)
 }
 
 // endBar ends the progress of a phase.

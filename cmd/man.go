@@ -41,8 +41,8 @@ The pages are not in the repository. 'make docs' writes them into bin/man/man1, 
 	}
 }
 
-// keepTables makes indented lines of help texts blocks of code, for c and all commands below it: the
-// pages are made from Markdown, which would join such lines into a paragraph.
+// keepTables makes indented lines of help texts blocks of code, for c and all commands below it:
+// the pages are made from Markdown, which would join such lines into a paragraph.
 func keepTables(c *cobra.Command) {
 	var b strings.Builder
 	block := false

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -130,7 +129,7 @@ func (r *Runner) returnMessages(ctx context.Context, m Move) error {
 	}
 	_, err = r.drain(ctx, reverse, h, drainLimits{idle: time.Second, wait: r.Wait, stuck: max(r.Wait, leastStuck)})
 	if n := h.moved.Load(); n > 0 {
-		r.say("abort: moved %s from %s back to %s", text.Count(n, "message"), m.New, m.Legacy)
+		r.say("abort: moved %s from %s back to %s", messages(n), m.New, m.Legacy)
 	}
 	switch {
 	case errors.Is(err, errStuck):
@@ -193,7 +192,7 @@ func (r *Runner) tiersEmpty(ctx context.Context, m Move) error {
 			return nil
 		case held > 0 && now.After(deadline):
 			return fmt.Errorf("%w: %s in the tiers and the failed queue of the backoff %s; those of %s return to %s; run abort again when they have returned",
-				ErrWaiting, text.Count(held, "message"), backoff.Name, m.New, m.Legacy)
+				ErrWaiting, messages(held), backoff.Name, m.New, m.Legacy)
 		}
 		if err := pause(ctx, time.Second); err != nil {
 			return err

@@ -9,7 +9,6 @@ import (
 
 	"github.com/dlxctl/dlxctl/internal/broker/amqp"
 	"github.com/dlxctl/dlxctl/internal/relay"
-	"github.com/dlxctl/dlxctl/internal/text"
 )
 
 // lookEvery is how often a drain checks whether the queue was bound again.
@@ -182,7 +181,7 @@ func (h *mover) awaitRoom(ctx context.Context, in *amqp.Conn, m Move, limits dra
 		case int64(ready) < limits.fullAt:
 			return nil
 		case time.Since(began) >= limits.stuck:
-			full := fmt.Sprintf("it is full, with %s", text.Count(int64(ready), "message"))
+			full := fmt.Sprintf("it is full, with %s", messages(int64(ready)))
 			h.refused.Store(&full)
 			return errStuck
 		case limits.bound != nil && limits.bound(ctx):

@@ -123,7 +123,7 @@ func holdingError(m Move, list []plan.Feeder) error {
 	for _, f := range list {
 		if n := f.Ready + f.Unacknowledged; n > 0 {
 			return &fedError{text: fmt.Sprintf("the queue %s holds %s and %s",
-				f.Name, text.Count(n, "message"), describeFeeder(m, f))}
+				f.Name, messages(n), describeFeeder(m, f))}
 		}
 	}
 	return nil
@@ -162,7 +162,7 @@ func (m Move) feederNotes(state topology.State) []Note {
 	var out []Note
 	for _, f := range plan.Feeders(state, m.Legacy) {
 		n := Note{Text: fmt.Sprintf("the queue %s holds %s and %s: %s is deleted only once it is proved empty, and messages that return are moved on to %s; afterwards its messages would have no queue: let it dead-letter to %s, or delete it",
-			f.Name, text.Count(f.Ready+f.Unacknowledged, "message"), describeFeeder(m, f), m.Legacy, m.New, m.New)}
+			f.Name, messages(f.Ready+f.Unacknowledged), describeFeeder(m, f), m.Legacy, m.New, m.New)}
 		if len(f.Open) > 0 {
 			n = Note{
 				Decide: true,

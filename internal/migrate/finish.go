@@ -125,7 +125,7 @@ func (r *Runner) finishMove(ctx context.Context, m Move, step func()) error {
 		// consumer of the drain.
 		if u := state.Usage[m.Legacy]; moved == 0 && refused > 1 && m.find(state).legacy && time.Since(began) >= r.Wait {
 			return fmt.Errorf("%w: the queue %s is in use, so the broker does not delete it: it has %s, %d unacknowledged, and %s",
-				ErrWaiting, m.Legacy, text.Count(u.Ready, "message")+" ready", u.Unacknowledged,
+				ErrWaiting, m.Legacy, messages(u.Ready)+" ready", u.Unacknowledged,
 				text.Count(u.Consumers, "consumer"))
 		}
 	}
@@ -186,26 +186,26 @@ func (r *Runner) drainLegacy(ctx context.Context, m Move, h *mover, fullAt int64
 // reportMoved reports what a drain has moved, and what it had to change.
 func (r *Runner) reportMoved(m Move, h *mover, moved, backlog int64) {
 	if n := min(moved, backlog); n > 0 {
-		r.say("drain: moved %s from %s to %s", text.Count(n, "message"), m.Legacy, m.New)
+		r.say("drain: moved %s from %s to %s", messages(n), m.Legacy, m.New)
 	}
 	if n := moved - backlog; n > 0 {
 		r.say("drain: %s came to %s since, by its name through the default exchange: moved to %s",
-			text.Count(n, "message"), m.Legacy, m.New)
+			messages(n), m.Legacy, m.New)
 	}
 	if h.again > 0 {
 		r.say("drain: %s had been delivered before; they are doubled if migrate was killed or lost its connection while they were in flight, and else not: %s",
-			text.Count(h.again, "message"), listIDs(h.ids, h.again))
+			messages(h.again), listIDs(h.ids, h.again))
 		h.doubled += h.again
 		h.again, h.ids = 0, nil
 	}
 	if n := h.malformed; n > 0 {
 		r.say("drain: the x-death of %s was not written by RabbitMQ, and 3.x fails on it; it was moved to the header retry-x-death",
-			text.Count(n, "message"))
+			messages(n))
 		h.malformed = 0
 	}
 	if n := h.shortened; n > 0 {
 		r.say("drain: %s lost the x-death header that the broker had added: with it the headers were larger than the broker accepts",
-			text.Count(n, "message"))
+			messages(n))
 		h.shortened = 0
 	}
 }
@@ -238,7 +238,7 @@ func (r *Runner) reportRebound(m Move, h *mover, n int64) {
 	h.unbound.Store(h.moved.Load())
 	if n > 0 {
 		h.doubled += n
-		r.say("drain: up to %s of these are doubled, because %s was bound again", text.Count(n, "message"), m.Legacy)
+		r.say("drain: up to %s of these are doubled, because %s was bound again", messages(n), m.Legacy)
 	}
 }
 

@@ -81,8 +81,8 @@ func withCounts(
 		moved = h.moved.Load()
 		inFlight = h.taken.Load() - moved
 	}
-	line += fmt.Sprintf("; this run moved %s %s to %s, and %s %s left in %s", text.Grouped(moved),
-		text.Plural(moved, "message"), to, text.Grouped(left), text.Choose(left, "is", "are"), from)
+	line += fmt.Sprintf("; this run moved %s to %s, and %s %s left in %s", messages(moved), to, text.Grouped(left),
+		text.Choose(left, "is", "are"), from)
 	if inFlight > 0 && errors.Is(cause, relay.ErrGrace) {
 		line += fmt.Sprintf("; up to %s of these may be doubled, because the broker did not confirm them in time",
 			text.Grouped(inFlight))

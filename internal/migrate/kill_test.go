@@ -313,6 +313,40 @@ to roll back: dlxctl migrate abort --yes -f \S+$`).FindStringSubmatch(said.Strin
 		twice, done.doubled)
 }
 
+// Interrupted in the cutover, it says truly to which of the two queues messages go.
+func TestCutoverInterrupted(t *testing.T) {
+	t.Parallel()
+	for step, want := range map[string]string{
+		"cutover: create the switch exchange": "old", "cutover: switch from": "old", "cutover: bind new": "new",
+		"cutover: delete the switch exchange": "new",
+	} {
+		t.Run(step, func(t *testing.T) {
+			t.Parallel()
+			s := newStage(t, "classic", nil)
+			ctx, stop := context.WithCancel(t.Context())
+			defer stop()
+			r := s.runner(t)
+			r.Report = func(format string, args ...any) {
+				if strings.HasPrefix(fmt.Sprintf(format, args...), step) {
+					stop() // before the step is taken
+				}
+			}
+			cause := r.Run(ctx)
+			lines, err := r.Interrupted(t.Context(), cause)
+			if line := "old -> new: new messages go to " + want; err != nil || len(lines) != 1 ||
+				!strings.HasPrefix(lines[0], line) || !r.Wrote() {
+				t.Errorf("it says %q, %v; want %q", lines, err, line)
+			}
+			brokertest.Fill(t, s.target.Confirming(t), "d", "a", 1, 10)
+			for queue, n := range map[string]int{"old": 0, "new": 0, want: 1} {
+				if got := s.ready(t, queue); got != n {
+					t.Errorf("%s has %d messages, not %d", queue, got, n)
+				}
+			}
+		})
+	}
+}
+
 // An abort that is interrupted says the same of the messages that it moved back.
 func TestAbortInterrupted(t *testing.T) {
 	t.Parallel()

@@ -9,6 +9,7 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/dlxctl/dlxctl/internal/relay"
+	"github.com/dlxctl/dlxctl/internal/text"
 )
 
 // mover moves the messages of a legacy queue to its successor. It publishes them to an
@@ -123,6 +124,9 @@ func (h *mover) stuck(m Move) error {
 	return fmt.Errorf("%w: %s does not accept the messages of %s, which stay there: %s; fix that and run the command again",
 		ErrWaiting, m.New, m.Legacy, why)
 }
+
+// messages returns a number of messages as text: "50,000 messages".
+func messages(n int64) string { return text.Grouped(n) + " " + text.Plural(n, "message") }
 
 // mostIDs is how many message-ids are named.
 const mostIDs = 10

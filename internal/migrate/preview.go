@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/dlxctl/dlxctl/internal/policy"
-	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -181,8 +180,8 @@ func (r *Runner) ByName(ctx context.Context, m Move) (string, error) {
 		return "", err
 	case b.Certain:
 		return fmt.Sprintf("%s came to %s by its name, through the default exchange: these publishers must change",
-			text.Count(b.Messages, "message"), m.Legacy), nil
+			messages(b.Messages), m.Legacy), nil
 	default:
-		return fmt.Sprintf("%s at most came to %s by its name, through the default exchange: the broker counts no more precisely (it does with management.rates_mode = detailed); after the cutover, migrate prints the exact number", text.Count(b.Messages, "message"), m.Legacy), nil
+		return fmt.Sprintf("%s at most came to %s by its name, through the default exchange: the broker counts no more precisely (it does with management.rates_mode = detailed); after the cutover, migrate prints the exact number", messages(b.Messages), m.Legacy), nil
 	}
 }

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -95,7 +94,7 @@ func keptQueues(p plan.Plan) error {
 		if c.Kind != topology.KindQueue || u == nil || u.Ready+u.Unacknowledged+u.Consumers == 0 && !u.ConsumersUnknown {
 			continue
 		}
-		held := text.Count(u.Ready+u.Unacknowledged, "message")
+		held := messages(u.Ready + u.Unacknowledged)
 		names = append(names, fmt.Sprintf("%s (%s, %s)", c.Name, held, u.ConsumersText()))
 	}
 	if len(names) == 0 {

@@ -61,7 +61,7 @@ func (s Status) String() string {
 		Prepare: "to be prepared", Cutover: "to be cut over", Drain: "to be drained", Retire: "to be retired",
 	}[s.Stage]
 	text := fmt.Sprintf("%s -> %s: %s; the legacy queue has %s", s.Legacy, s.New, where, strings.Join([]string{
-		text.Count(s.Bindings, "binding"), text.Count(s.Ready, "message") + " ready",
+		text.Count(s.Bindings, "binding"), messages(s.Ready) + " ready",
 		fmt.Sprintf("%d unacknowledged", s.Unacknowledged), s.ConsumersText(),
 	}, ", "))
 	switch {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -47,10 +46,10 @@ func (r *Runner) vanished(m Move, h *mover) error {
 		return nil // it was gone when this run began
 	}
 	what := fmt.Sprintf("the queue %s was deleted while migrate ran, but not by migrate: by x-expires, by a policy with expires, or by a user or service; it last held %s, at %s",
-		m.Legacy, text.Count(last.held, "message"), clock(last.at))
+		m.Legacy, messages(last.held), clock(last.at))
 	if left := last.held - (h.moved.Load() - last.moved); left > 0 {
 		return fmt.Errorf("%w: %s; up to %s of these are lost, unless they were consumed", ErrVanished, what,
-			text.Count(left, "message"))
+			messages(left))
 	}
 	r.say("retire: %s", what)
 	return nil

@@ -59,7 +59,7 @@ func (r *Runner) previewLines(o Preview) []string {
 			when = "while " + o.Legacy + " has consumers too"
 		}
 		line("drain", "%s to move, %s; each stays in %s until its copy in %s is confirmed",
-			text.Count(o.Ready+o.Unacknowledged, "message"), when, o.Legacy, o.New)
+			messages(o.Ready+o.Unacknowledged), when, o.Legacy, o.New)
 	}
 	switch {
 	case within(Retire):
@@ -101,7 +101,7 @@ func WriteRollbacks(w io.Writer, state topology.State, moves []Move) error {
 		}
 		fmt.Fprintf(&b, "  cutover  messages are routed to %s again, all at one moment\n", topology.Printable(m.Legacy))
 		fmt.Fprintf(&b, "  drain    %s in %s are moved back, and the messages in its tiers return\n",
-			text.Count(u.Ready, "message"), topology.Printable(m.New))
+			messages(u.Ready), topology.Printable(m.New))
 		fmt.Fprintf(&b, "  remove   %s and what was created for it are deleted once they are proved empty\n",
 			topology.Printable(m.New))
 	}
