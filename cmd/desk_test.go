@@ -221,8 +221,10 @@ func TestRunExitCodes(t *testing.T) {
 	}{
 		"all moved": {result: desk.Result{Run: "r1", Moved: 3, Ended: true}, code: exitDone},
 		"stopped by brake": {
-			result: desk.Result{Run: "r1", Queue: "q.dead", Moved: 3, Left: 7, FailedAgain: 3, Stopped: "3 messages failed again"},
-			code:   exitPending,
+			result: desk.Result{
+				Run: "r1", Queue: "q.dead", Moved: 3, Left: 7, FailedAgain: 3, Stopped: "3 messages failed again",
+			},
+			code: exitPending,
 			says: "stopped: 3 messages failed again\n" +
 				"  to see what failed again, once it is a dead letter: dlxctl desk list q.dead --where 'run == \"r1\"'\n" +
 				"  to continue: dlxctl desk resume r1 --yes\n  to put the rest back: dlxctl desk return r1 --yes",

@@ -12,8 +12,8 @@ func BacklogLeft(messages int, now ...[2]int) (left []int) {
 	return left
 }
 
-// RefuseLook returns why a look at all messages of a queue is refused that has so many consumers,
-// and whose first message was returned so often. Nil is no refusal.
+// RefuseLook returns why a look at all messages of a queue is refused that has that number of
+// consumers, and whose first message was returned that number of times. Nil is no refusal.
 func RefuseLook(state topology.State, queue string, consumers, returned int64) error {
 	t, err := termsOf(state, queue)
 	if err != nil {

@@ -275,8 +275,8 @@ func WriteOverviewJSON(w io.Writer, o Overview) error {
 	for _, q := range o.Queues {
 		out.Queues = append(out.Queues, queue{
 			Queue: q.Queue, WorkQueues: append([]string{}, q.WorkQueues...), Owners: append([]string{}, q.Owners...),
-			Exists: !q.Missing, Messages: q.Messages, Age: q.age(), Looked: q.Looked, NotLooked: q.NotLooked, Oldest: known(q.Oldest),
-			New: q.New, TopCause: q.TopCause, TopCount: q.TopCount,
+			Exists: !q.Missing, Messages: q.Messages, Age: q.age(), Looked: q.Looked,
+			NotLooked: q.NotLooked, Oldest: known(q.Oldest), New: q.New, TopCause: q.TopCause, TopCount: q.TopCount,
 		})
 	}
 	return text.WriteJSON(w, out)

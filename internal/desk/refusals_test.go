@@ -75,8 +75,8 @@ func lookRefusals() map[refusal]func() error {
 	}
 }
 
-// runRefusals are the refusals of a run, and of a look at a queue on a broker. returned is a run that
-// another process began to return.
+// runRefusals are the refusals of a run, and of a look at a queue on a broker. returned is a run
+// that another process began to return.
 func runRefusals(d *desk.Desk, returned string) map[refusal]func() error {
 	propose := func(r desk.Request) func() error {
 		return func() error {

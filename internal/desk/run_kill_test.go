@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
+	"github.com/dlxctl/dlxctl/internal/brokertest"
 	"github.com/dlxctl/dlxctl/internal/desk"
 )
 
@@ -80,8 +81,7 @@ func TestTakeKilled(t *testing.T) {
 					}
 					continue
 				}
-				s.resumeTaking(t, run)
-				held := s.held(t, run)
+				held := s.held(t, run, s.resumeTaking(t, run))
 				if len(held) == 0 { // killed while it wrote the list
 					held = nil
 				} else if lost, doubled := compareCounts(chosen, held); lost+doubled > 0 {
@@ -121,8 +121,8 @@ func (s *shop) block(t *testing.T) {
 	}
 }
 
-// resumeTaking resumes a run until all is taken.
-func (s *shop) resumeTaking(t *testing.T, run string) {
+// resumeTaking resumes a run until all is taken. It returns how many messages the hold has.
+func (s *shop) resumeTaking(t *testing.T, run string) int {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -134,14 +134,22 @@ func (s *shop) resumeTaking(t *testing.T, run string) {
 	if err != nil || r.Moved > 0 {
 		t.Fatalf("%+v, %v", r, err)
 	}
+	return r.Left
 }
 
-// held returns the messages in the hold of a run, without those of the run itself.
-func (s *shop) held(t *testing.T, run string) []string {
+// held returns the messages in the hold of a run, which has n of them, without those of the run
+// itself.
+func (s *shop) held(t *testing.T, run string, n int) []string {
 	t.Helper()
 	if s.onlyRun(t) == "" {
 		return nil
 	}
+	// What the sender had comes back a moment after its connections have ended.
+	ready := 0
+	brokertest.Eventually(t, fmt.Sprintf("%d messages and records in the hold", n), func() bool {
+		ready = readyIn(t, s.ch, "shop.desk."+run)
+		return ready > n
+	}, &ready)
 	var out []string
 	for _, d := range s.peeked(t, "shop.desk."+run) {
 		if d.Headers["desk-manifest"] == nil {

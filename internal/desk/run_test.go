@@ -64,9 +64,10 @@ func TestRunsShowThePhase(t *testing.T) {
 	run := s.watchPhase(t, "begins", 50, func(ctx context.Context, progress func(desk.Progress)) (desk.Result, error) {
 		return s.desk.Execute(ctx, p, progress)
 	})
-	s.watchPhase(t, "is resumed", len(chosen), func(ctx context.Context, progress func(desk.Progress)) (desk.Result, error) {
+	resume := func(ctx context.Context, progress func(desk.Progress)) (desk.Result, error) {
 		return s.desk.Resume(ctx, run, nil, progress)
-	})
+	}
+	s.watchPhase(t, "is resumed", len(chosen), resume)
 }
 
 // watchPhase lists the runs over and over while work works on one, and stops the work at so many

@@ -113,8 +113,8 @@ func (w *worker) close() {
 	w.done.Wait()
 }
 
-// lock acquires a lock on a connection of its own. The error says that it is taken, who holds it, and
-// what to do.
+// lock acquires a lock on a connection of its own. The error says that it is taken, who holds it,
+// and what to do.
 func (d *Desk) lock(ctx context.Context, what, queue, taken, fix string) (*amqp.Conn, error) {
 	for began := time.Now(); ; {
 		conn, err := amqp.Dial(ctx, d.endpoint(what))

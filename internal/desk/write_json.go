@@ -94,8 +94,9 @@ func WriteProposalJSON(w io.Writer, p Proposal, do string) error {
 func WriteResultJSON(w io.Writer, a Action, r Result) error {
 	return text.WriteJSON(w, resultJSON{
 		Run: r.Run, Action: a, Queue: r.Queue, To: r.To, Chosen: r.Chosen, Begun: known(r.Begun), By: r.By,
-		Continued: r.Continued, Reason: r.Reason, Ended: r.Ended, Moved: r.Moved, Left: r.Left, Missing: r.Missing, DoubledAtMost: r.DoubledAtMost,
-		FailedAgain: r.FailedAgain, Stopped: r.Stopped, Seconds: r.Took.Seconds(),
+		Continued: r.Continued, Reason: r.Reason, Ended: r.Ended, Moved: r.Moved, Left: r.Left,
+		Missing: r.Missing, DoubledAtMost: r.DoubledAtMost, FailedAgain: r.FailedAgain,
+		Stopped: r.Stopped, Seconds: r.Took.Seconds(),
 	})
 }
 

@@ -142,6 +142,11 @@ func cookieName(r *http.Request) string {
 	return "dlxctl-desk-" + port
 }
 
+const (
+	notSignedIn   = "this browser is not signed in; open the URL that 'dlxctl desk serve' printed"
+	fromElsewhere = "the request comes from another site; open the page itself, and do it there"
+)
+
 // signedIn lets only signed-in browsers pass.
 func (p *Page) signedIn(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -153,8 +158,7 @@ func (p *Page) signedIn(next http.Handler) http.Handler {
 			}
 		}
 		if strings.HasPrefix(r.URL.Path, "/api/") {
-			fail(w, http.StatusUnauthorized,
-				"this browser is not signed in; open the URL that 'dlxctl desk serve' printed")
+			fail(w, http.StatusUnauthorized, notSignedIn)
 			return
 		}
 		p.ask(w, "")
@@ -166,7 +170,7 @@ func (p *Page) signedIn(next http.Handler) http.Handler {
 func (p *Page) genuine(next http.Handler) http.Handler {
 	same := http.NewCrossOriginProtection()
 	same.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		fail(w, http.StatusForbidden, "the request comes from another site")
+		fail(w, http.StatusForbidden, fromElsewhere)
 	}))
 	return same.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodPost {
@@ -175,7 +179,7 @@ func (p *Page) genuine(next http.Handler) http.Handler {
 		}
 		cookie, err := r.Cookie(cookieName(r))
 		if err != nil {
-			fail(w, http.StatusUnauthorized, "this browser is not signed in")
+			fail(w, http.StatusUnauthorized, notSignedIn)
 			return
 		}
 		want, _ := p.sessions.token(cookie.Value)
@@ -206,7 +210,7 @@ func (p *Page) open(w http.ResponseWriter, r *http.Request) {
 	token := r.URL.Query().Get("token")
 	if r.Method == http.MethodPost {
 		if !p.sameOrigin(r) {
-			fail(w, http.StatusForbidden, "the request comes from another site")
+			fail(w, http.StatusForbidden, fromElsewhere)
 			return
 		}
 		token = r.PostFormValue("token")

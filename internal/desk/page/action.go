@@ -158,11 +158,11 @@ func (a Ask) check() error {
 		return fmt.Errorf("%d messages are chosen one by one, and the page accepts up to %d; choose with a filter",
 			len(a.Handles), maxHandles)
 	case a.Action == desk.Edit && (a.Body == nil || len(a.Handles) != 1):
-		return fmt.Errorf("an edit needs one message and its new body")
+		return fmt.Errorf("an edit needs one message and its new body; open the message, and edit it there")
 	case a.Action != desk.Edit && a.Body != nil:
-		return fmt.Errorf("only an edit has a new body")
+		return fmt.Errorf("only an edit has a new body; leave it out")
 	case a.Body != nil && a.Format == string(decode.JSON) && !json.Valid([]byte(*a.Body)):
-		return fmt.Errorf("the new body is not valid JSON; the message was JSON before")
+		return fmt.Errorf("the new body is not valid JSON, and the message was JSON before; mend it, or use the command line with --body-file")
 	}
 	return nil
 }
@@ -291,6 +291,6 @@ func (p *Page) carryOn(w http.ResponseWriter, r *http.Request, do string, run de
 		}
 		answer(w, map[string]string{"run": run.ID})
 	default:
-		fail(w, http.StatusNotFound, "a run can be resumed, returned or canceled")
+		fail(w, http.StatusNotFound, "a run can be resumed, returned or canceled; reload the page")
 	}
 }

@@ -12,7 +12,7 @@ import (
 func (p *Page) session(w http.ResponseWriter, r *http.Request) {
 	cookie, err := r.Cookie(cookieName(r))
 	if err != nil {
-		fail(w, http.StatusUnauthorized, "this browser is not signed in")
+		fail(w, http.StatusUnauthorized, notSignedIn)
 		return
 	}
 	token, _ := p.sessions.token(cookie.Value)

@@ -338,7 +338,7 @@ func (p *Page) rows(w http.ResponseWriter, r *http.Request) {
 	count, err2 := number(q.Get("count"), 100)
 	only, err3 := number(q.Get("group"), noGroup)
 	if err := errors.Join(err1, err2, err3); err != nil || from < 0 || count < 0 {
-		fail(w, http.StatusBadRequest, "from, count and group must be whole numbers")
+		fail(w, http.StatusBadRequest, "from, count and group must be whole numbers; reload the page")
 		return
 	}
 	total, window := s.window(from, min(count, maxWindow), only)

@@ -75,7 +75,8 @@ function make(failure, refresh) {
       set(part.state, el("strong", { class: kind }, state));
       set(part.about, `${r.queue} · by ${r.by || "unknown"} · `, time(r.started), r.reason ? [" · ", el("bdi", {}, r.reason)] : "");
       bar.max = Math.max(1, chosen);
-      bar.value = r.mine ? done : Math.max(0, chosen - r.holds);
+      // A resumption moves only the rest: what was moved before is no longer in the hold.
+      bar.value = r.mine && !r.does ? done : Math.max(0, chosen - (r.ended ? r.result.Left : r.holds));
       set(part.numbers, numbers(r, done, chosen));
       set(part.brake, brake(r));
       const now = JSON.stringify([r.run, r.active, r.ended, r.allowed, open(r)]);
@@ -121,7 +122,7 @@ function stateOf(r) {
 }
 
 function numbers(r, done, chosen) {
-  const parts = [`${count(done)} of ${many(chosen, "message")}`];
+  const parts = [`${count(done)} of ${r.does ? "the rest of " : ""}${many(chosen, "message")}`];
   if (!r.mine) parts[0] = `${many(r.holds, "message")} in the hold, of ${count(chosen)} chosen`;
   if (!r.ended && r.progress.Batch) parts.push(`batch ${r.progress.Batch}`);
   if (!r.ended && r.progress.Rate) parts.push(`${r.progress.Rate.toFixed(1)}/s`);
