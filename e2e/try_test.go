@@ -14,9 +14,10 @@ import (
 	"github.com/dlxctl/dlxctl/internal/brokertest"
 )
 
-// triedShop is a topology whose messages take some seconds with --speed 1.
-const triedShop = `version: 1
-name: shop
+// triedDepot is a topology whose messages take some seconds with --speed 1. No script tries one of
+// this name, so that scripts do not find its virtual host.
+const triedDepot = `version: 1
+name: depot
 defaults: {backoff: standard}
 backoff: {standard: {tiers: [2s]}}
 exchanges: [{name: events}]
@@ -61,7 +62,7 @@ func virtualHosts(t *testing.T, target brokertest.Target) map[string]bool {
 func TestATryThatIsKilled(t *testing.T) {
 	t.Parallel()
 	target := brokertest.VHost(t)
-	file := writeTopology(t, triedShop)
+	file := writeTopology(t, triedDepot)
 	succeeds(t, target, "apply", "--yes", "-f", file)
 	ch := target.Confirming(t)
 	brokertest.PublishConfirmed(t, ch, "events", "order.placed", amqp091.Publishing{MessageId: "of the user"})
@@ -79,6 +80,9 @@ func TestATryThatIsKilled(t *testing.T) {
 		t.Fatalf("the try has ended before it was killed:\n%s%s", &p.stdout, &p.stderr)
 	}
 	untouched("after a kill")
+	brokertest.Eventually(t, "the broker to free the lock of the killed try", func() bool {
+		return !strings.Contains(string(target.Call(t, "GET", "queues/"+url.PathEscape(left), nil)), "depot.lock")
+	})
 
 	p = start(t, target, "try", "--speed", "1", "-f", file)
 	stopped := scratchHost(t, target, p)
