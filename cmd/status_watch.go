@@ -24,7 +24,9 @@ const (
 // statusWatch shows the status again and again: on a terminal in place, and elsewhere as one block
 // after the other.
 type statusWatch struct {
-	looks *statusLooks
+	k *statusCommand
+	// read reads the brokers once.
+	read func(context.Context) ([]status.Report, error)
 	// size returns the columns and lines of the terminal.
 	size func() (width, height int)
 	// inPlace says that stdout is a terminal that can be painted again.
@@ -35,9 +37,10 @@ type statusWatch struct {
 
 func newStatusWatch(looks *statusLooks) *statusWatch {
 	a := looks.k.app
-	w := &statusWatch{looks: looks, inPlace: terminal(a.stdout) && !a.dumb() && a.output == "text"}
-	w.size = a.screenSize
-	return w
+	return &statusWatch{
+		k: looks.k, read: looks.look, size: a.screenSize,
+		inPlace: terminal(a.stdout) && !a.dumb() && a.output == "text",
+	}
 }
 
 // run shows the status until ctx ends. A first look that fails ends it: the address or the password
@@ -46,12 +49,12 @@ func (w *statusWatch) run(ctx context.Context) error {
 	if err := w.look(ctx); err != nil && ctx.Err() == nil {
 		return err
 	}
-	stdout := w.looks.k.app.stdout
+	stdout := w.k.app.stdout
 	if w.inPlace {
 		fmt.Fprint(stdout, enterScreen)
 		defer func() { // what was shown last stays on the screen
 			fmt.Fprint(stdout, leaveScreen)
-			_ = w.looks.k.print(w.reports) // it was shown before
+			_ = w.k.print(w.reports) // it was shown before
 		}()
 	}
 	for ctx.Err() == nil {
@@ -68,7 +71,7 @@ func (w *statusWatch) run(ctx context.Context) error {
 
 // look reads the brokers. If it fails, the reports of the look before stay.
 func (w *statusWatch) look(ctx context.Context) error {
-	reports, err := w.looks.look(ctx)
+	reports, err := w.read(ctx)
 	if w.failed = err; err == nil {
 		w.reports = reports
 	}
@@ -77,7 +80,7 @@ func (w *statusWatch) look(ctx context.Context) error {
 
 // wait waits for the next look. A terminal whose size changes is painted again at once.
 func (w *statusWatch) wait(ctx context.Context) error {
-	next := time.NewTimer(w.looks.k.interval)
+	next := time.NewTimer(w.k.interval)
 	defer next.Stop()
 	resized := time.NewTicker(250 * time.Millisecond)
 	defer resized.Stop()
@@ -101,7 +104,7 @@ func (w *statusWatch) wait(ctx context.Context) error {
 
 // show writes the last reports, or repaints the screen with them.
 func (w *statusWatch) show() error {
-	a := w.looks.k.app
+	a := w.k.app
 	if w.inPlace {
 		_, err := io.WriteString(a.stdout, w.screen())
 		return err
@@ -110,7 +113,7 @@ func (w *statusWatch) show() error {
 		fmt.Fprintln(a.stderr, time.Now().Format(time.DateTime)+" "+w.failure())
 		return nil
 	}
-	if err := w.looks.k.write(a.stdout, w.reports, 0, 0); err != nil || a.output == "json" {
+	if err := w.k.write(a.stdout, w.reports, 0, 0); err != nil || a.output == "json" {
 		return err
 	}
 	_, err := fmt.Fprintln(a.stdout)
@@ -129,7 +132,7 @@ func (w *statusWatch) screen() string {
 	if w.failed != nil {
 		failure = strings.Join(text.Wrap(w.failure(), width), "\n") + "\n"
 	}
-	lines := w.looks.k.fitted(w.reports, failure, width, height)
+	lines := w.k.fitted(w.reports, failure, width, height)
 	if height > 0 && len(lines) > height {
 		left := len(lines) - height + 1
 		lines = append(lines[:max(0, height-1)], fmt.Sprintf("%d more lines do not fit on this screen", left))

@@ -127,8 +127,8 @@ func (m *maker) missesAny() bool {
 	}) || len(m.gone) > 0
 }
 
-// unprocessed reports failed queues that no processor consumes: those with messages, and the others,
-// because a message that is rejected waits there for ever.
+// unprocessed reports failed queues that no processor consumes: those with messages, and the
+// others, because a message that is rejected waits there forever.
 func (m *maker) unprocessed() {
 	var names, full []string
 	waiting, asked := int64(0), true
@@ -202,8 +202,8 @@ func (m *maker) deadLetters() {
 	m.report(Problem{Name: deadLetters, Text: line, Command: m.o.Command("desk", "groups", full[0].Name), Queues: queues})
 }
 
-// consumers reports work queues that nobody consumes, those with messages first, and those of which
-// that is not known.
+// consumers reports work queues without consumers, those with messages first, and those whose
+// consumers are not known.
 func (m *maker) consumers() {
 	idle, unknown := m.withProblem(noConsumers), m.withProblem(consumersUnknown)
 	slices.SortStableFunc(idle, func(a, b Work) int {
@@ -217,7 +217,8 @@ func (m *maker) consumers() {
 	if len(idle) > 0 {
 		m.report(Problem{
 			Name: noConsumers, Text: "no consumer is connected to " + listed(lines), Queues: queues,
-			Fix:     "start " + text.Choose(len(idle), "its service", "their services") + "; this prints an example of a consumer:",
+			Fix: "start " + text.Choose(len(idle), "its service", "their services") +
+				"; this prints an example of a consumer:",
 			Command: m.o.Command("generate", "args", idle[0].Name),
 		})
 	}

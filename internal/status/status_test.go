@@ -195,9 +195,11 @@ func TestWriteJSON(t *testing.T) {
 	if err := status.WriteJSON(&b,
 		status.Report{
 			Topology: "shop", VHost: "/", At: sent.Add(time.Minute),
-			Queues:   []status.Queue{{Name: "r", Role: "retry", Delay: time.Minute, Type: "classic", Oldest: sent}},
-			Works:    []status.Work{{Name: "w", Ready: 1, Retrying: 2, SharedRetrying: true}},
-			Problems: []status.Problem{{Name: "alarm", Text: "no memory"}, {Name: "forwards", Note: true, Queues: []string{"w"}}},
+			Queues: []status.Queue{{Name: "r", Role: "retry", Delay: time.Minute, Type: "classic", Oldest: sent}},
+			Works:  []status.Work{{Name: "w", Ready: 1, Retrying: 2, SharedRetrying: true}},
+			Problems: []status.Problem{
+				{Name: "alarm", Text: "no memory"}, {Name: "forwards", Note: true, Queues: []string{"w"}},
+			},
 		}); err != nil {
 		t.Fatal(err)
 	}

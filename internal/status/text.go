@@ -127,12 +127,8 @@ func (t *textWriter) works() {
 	}
 	shown, quiet, busy := t.r.Works, 0, 0
 	if !t.o.All {
-		shown, quiet, busy = chosen(t.r.Works, t.o.Rows, func(w Work) bool { return !t.o.Quiet && w.Quiet() }, func(w Work) int64 {
-			if len(w.Problems) > 0 {
-				return 1<<62 + w.messages()/2
-			}
-			return w.messages()
-		})
+		shown, quiet, busy = chosen(t.r.Works, t.o.Rows,
+			func(w Work) bool { return !t.o.Quiet && w.Quiet() }, Work.weight)
 	}
 	fmt.Fprintln(t.w)
 	if len(shown) > 0 {
@@ -142,9 +138,19 @@ func (t *textWriter) works() {
 	t.folded(len(shown), quiet, "queue", text.Choose(quiet, " is empty and has consumers", " are empty and have consumers"))
 }
 
+// weight orders rows: queues with a problem come before all others.
+func (w Work) weight() int64 {
+	if len(w.Problems) > 0 {
+		return 1<<62 + w.messages()/2
+	}
+	return w.messages()
+}
+
 // chosen returns the rows that are not quiet, those with the most weight if there are more than
 // most, in their order. It counts the quiet rows, and the others that it leaves out.
-func chosen[T any](rows []T, most int, isQuiet func(T) bool, weight func(T) int64) (shown []T, quiet, busy int) {
+func chosen[T any](
+	rows []T, most int, isQuiet func(T) bool, weight func(T) int64,
+) (shown []T, quiet, busy int) {
 	var at []int
 	for i, row := range rows {
 		if !isQuiet(row) {
@@ -217,7 +223,8 @@ func (t *textWriter) workTable(rows []Work) {
 		table.add(cells, w.style(t.o.Style))
 	}
 	table.write(t.w, t.o)
-	if slices.ContainsFunc(rows, func(w Work) bool { return w.SharedRetrying && w.Retrying > 0 || w.SharedDead && w.Dead > 0 }) {
+	shares := func(w Work) bool { return w.SharedRetrying && w.Retrying > 0 || w.SharedDead && w.Dead > 0 }
+	if slices.ContainsFunc(rows, shares) {
 		t.line(paint(t.o.Style.Faint, "<=: these messages are in a queue that several work queues share"))
 	}
 }
@@ -309,7 +316,8 @@ func (t *textWriter) backoffs() {
 		rows.write(t.w, t.o)
 	}
 	t.folded(len(shown), busy, "backoff", "")
-	t.folded(len(shown), quiet, "backoff", text.Choose(quiet, " is empty and has a processor", " are empty and have a processor"))
+	t.folded(len(shown), quiet, "backoff",
+		text.Choose(quiet, " is empty and has a processor", " are empty and have a processor"))
 }
 
 // tiersText counts what waits in the retry queues that are not empty.

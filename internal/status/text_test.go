@@ -109,7 +109,8 @@ func TestAThousandQueues(t *testing.T) {
 	top, state := large(t)
 	usage := state.Usage
 	for i := range 400 { // a normal load
-		usage[fmt.Sprintf("team%d.orders.%03d", i%10, i)] = topology.Usage{Ready: int64(i % 5), Unacknowledged: 1, Consumers: 2}
+		name := fmt.Sprintf("team%d.orders.%03d", i%10, i)
+		usage[name] = topology.Usage{Ready: int64(i % 5), Unacknowledged: 1, Consumers: 2}
 	}
 	for i := 600; i < 1000; i += 3 {
 		usage[fmt.Sprintf("team%d.orders.%03d", i%10, i)] = topology.Usage{}
@@ -178,7 +179,8 @@ func TestColors(t *testing.T) {
 		"<red>q":                      {Works: []status.Work{{Name: "q", Problems: []string{"no-consumers"}}}},
 	} {
 		var b bytes.Buffer
-		if err := status.WriteText(&b, r, status.TextOptions{Style: style}); err != nil || !strings.Contains(b.String(), want) {
+		err := status.WriteText(&b, r, status.TextOptions{Style: style})
+		if err != nil || !strings.Contains(b.String(), want) {
 			t.Errorf("no %s: %v\n%s", want, err, b.String())
 		}
 	}
