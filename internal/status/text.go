@@ -135,7 +135,8 @@ func (t *textWriter) works() {
 		t.workTable(shown)
 	}
 	t.folded(len(shown), busy, "queue", "")
-	t.folded(len(shown), quiet, "queue", text.Choose(quiet, " is empty and has consumers", " are empty and have consumers"))
+	t.folded(len(shown), quiet, "queue",
+		text.Choose(quiet, " is empty and has consumers", " are empty and have consumers"))
 }
 
 // weight orders rows: queues with a problem come before all others.
