@@ -3,6 +3,7 @@ package e2e_test
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -88,4 +89,31 @@ func (r reader) compares(e entry) []string {
 		r.Errorf("%q does not print what the page shows; make golden writes it\n%s", e.command, cmp.Diff(e.output, got))
 	}
 	return e.shortened(got)
+}
+
+// The pages about monitoring and about nights have a row for each alert that dlxctl generates.
+func TestEachAlertHasARow(t *testing.T) {
+	t.Parallel()
+	file := writeTopology(t, `
+version: 1
+name: shop
+defaults: {backoff: standard}
+backoff: {standard: {tiers: [10s]}}
+queues: [{name: billing}, {name: audit, backoff: none}, {name: mail, replaces: legacy}]
+`)
+	code, out := run("generate", "alerts", "-f", file)
+	if code != 0 {
+		t.Fatal(out)
+	}
+	alerts := regexp.MustCompile(`alert: (\w+)`).FindAllStringSubmatch(out, -1)
+	for _, page := range []string{"../docs/running.md", "../docs/operations.md"} {
+		for _, alert := range alerts {
+			if !strings.Contains(readFile(t, page), "\n| `"+alert[1]+"` | ") {
+				t.Errorf("%s has no row for %s", page, alert[1])
+			}
+		}
+	}
+	if len(alerts) < 10 {
+		t.Errorf("only %d alerts were found", len(alerts))
+	}
 }
