@@ -50,6 +50,8 @@ func TestCompletion(t *testing.T) {
 		{[]string{"desk", "list", "-f", shop, ""}, []string{"@billing", "billing.dead"}},
 		{[]string{"desk", "replay", "-f", shop, "@"}, []string{"@billing"}},
 		{[]string{"peek", "-f", shop, "shop."}, []string{"shop.unroutable"}},
+		{[]string{"status", "-f", shop, "-f", team, ""}, []string{"billing", "invoices_with_dlx"}},
+		{[]string{"status", "-f", shop, "--owner", ""}, []string{"team-billing"}},
 		{[]string{"graph", "-f", shop, "bill"}, []string{"billing", "billing.dead"}},
 		{[]string{"graph", "-f", shop, "-f", team, ""}, []string{"billing", "invoices_with_dlx"}},
 		{[]string{"trace", "-f", shop, "--exchange", "e"}, []string{"events"}},

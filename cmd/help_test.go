@@ -67,7 +67,7 @@ func TestSuggestions(t *testing.T) {
 	for line, want := range map[string]string{
 		"diff":                 `unknown command "diff"; did you mean "plan"?`,
 		"preview":              `did you mean "plan"?`,
-		"destory":              `did you mean "destroy"?`,
+		"destry":               `did you mean "destroy"?`,
 		"delete":               `did you mean "destroy"?`,
 		"uninstall":            `did you mean "destroy"?`,
 		"up":                   `did you mean "apply"?`,

@@ -31,7 +31,7 @@ func (r *Runner) WritePreviews(w io.Writer, list []Preview) error {
 
 // previewLines returns the lines of one preview.
 func (r *Runner) previewLines(o Preview) []string {
-	lines := []string{o.Status.String()}
+	lines := []string{o.String()}
 	line := func(word, format string, args ...any) {
 		lines = append(lines, fmt.Sprintf("  %-7s  %s", word, fmt.Sprintf(format, args...)))
 	}
