@@ -53,6 +53,18 @@ func TestAKilledVerifyLeavesItsQueueToExpire(t *testing.T) {
 	}
 }
 
+// A processor that starts just after verify is no fault: verify waits until it consumes.
+func TestVerifyWaitsForAProcessorThatStarts(t *testing.T) {
+	t.Parallel()
+	target, file := brokertest.VHost(t), writeTopology(t, verifiedFile)
+	succeeds(t, target, "apply", "--yes", "-f", file)
+	p := start(t, target, "verify", "-f", file)
+	p.logs(t, "waiting for a processor")
+	processor := start(t, target, "process", "-f", file)
+	t.Cleanup(func() { processor.kill() })
+	p.exits(t, 0)
+}
+
 // madeQueue is a queue as the management API lists it.
 type madeQueue struct {
 	Name      string

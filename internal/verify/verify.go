@@ -33,6 +33,10 @@ var ErrInterrupted = errors.New("interrupted")
 // expiryMargin is how much longer the queue for canaries exists than verify waits for them.
 const expiryMargin = 5 * time.Minute
 
+// processorStart is how long after the start of verify a processor may need to subscribe: a
+// processor that was started just before, or again after a change of its file.
+const processorStart = 10 * time.Second
+
 // Verifier verifies the retry plane of one topology.
 type Verifier struct {
 	Topology topology.Compiled
@@ -78,7 +82,7 @@ func (v *Verifier) Run(ctx context.Context) (Report, error) {
 		return report, err
 	}
 	s := newSurveyor(v.Topology, state, home, bindings, &report)
-	canaries, err := v.prepare(conn, s, run)
+	canaries, err := v.prepare(ctx, conn, s, run)
 	if err != nil {
 		return report, err
 	}
@@ -114,8 +118,10 @@ func (v *Verifier) expires() time.Duration {
 }
 
 // prepare adds a row for each tier to the report, and returns the canaries to send.
-func (v *Verifier) prepare(conn *amqp.Conn, s *surveyor, run string) ([]*canary, error) {
+func (v *Verifier) prepare(ctx context.Context, conn *amqp.Conn, s *surveyor, run string) ([]*canary, error) {
 	var out []*canary
+	ctx, cancel := context.WithTimeout(ctx, processorStart)
+	defer cancel()
 	if s.state.Alarm != "" {
 		s.report.add(Problem{Name: "alarm", Text: "the broker accepts no messages, so no canary was sent: " + s.state.Alarm})
 	}
@@ -128,7 +134,7 @@ func (v *Verifier) prepare(conn *amqp.Conn, s *surveyor, run string) ([]*canary,
 		if !complete {
 			continue
 		}
-		processors, err := v.processors(conn, b, s.report)
+		processors, err := v.processors(ctx, conn, b, s.report)
 		if err != nil {
 			return nil, err
 		}
@@ -178,14 +184,32 @@ func (v *Verifier) rows(r *Report, b topology.Backoff) map[string]int {
 
 // processors reports whether canaries are sent to the processors of a backoff. Without a consumer
 // they are not: they would only lie in the failed queue until they expire.
-func (v *Verifier) processors(conn *amqp.Conn, b topology.Backoff, r *Report) (bool, error) {
+// A processor that begins at the same time is waited for until ctx ends.
+func (v *Verifier) processors(ctx context.Context, conn *amqp.Conn, b topology.Backoff, r *Report) (bool, error) {
 	if v.TiersOnly {
 		return false, nil
 	}
+	tick := time.NewTicker(processorStart / 20)
+	defer tick.Stop()
+	waiting := false
 	n, err := conn.ConsumersOf(b.FailedQueue)
-	for range 3 { // a busy broker may answer late, and then a 0 proves nothing
-		if errors.Is(err, broker.ErrRefused) {
-			n, err = conn.ConsumersOf(b.FailedQueue)
+	for refused := 0; n == 0 && ctx.Err() == nil; n, err = conn.ConsumersOf(b.FailedQueue) {
+		if errors.Is(err, broker.ErrRefused) { // a busy broker may answer late, and then a 0 proves nothing
+			if refused++; refused > 3 {
+				break
+			}
+			continue
+		}
+		if err != nil {
+			break
+		}
+		if !waiting {
+			waiting = true
+			v.Log.InfoContext(ctx, "waiting for a processor", "queue", b.FailedQueue, "at_most", processorStart.String())
+		}
+		select {
+		case <-ctx.Done():
+		case <-tick.C:
 		}
 	}
 	if errors.Is(err, broker.ErrRefused) {
