@@ -18,6 +18,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -33,8 +34,13 @@ func main() {
 		fmt.Fprintln(os.Stderr, "usage: demo DLXCTL TOPOLOGY")
 		os.Exit(64)
 	}
+	dlxctl, err := filepath.Abs(os.Args[1])
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "demo:", err)
+		os.Exit(1)
+	}
 	d := demo{
-		dlxctl: os.Args[1], topology: os.Args[2], out: os.Stdout,
+		dlxctl: dlxctl, topology: os.Args[2], out: os.Stdout,
 		url: os.Getenv("RABBITMQ_URL"), api: os.Getenv("RABBITMQ_API_URL"),
 	}
 	if err := d.run(ctx); err != nil {
@@ -114,7 +120,8 @@ func (d demo) title(s string) { fmt.Fprintf(d.out, "\n%s\n\n", s) }
 
 // dlx gives the command line of dlxctl.
 func (d demo) dlx(ctx context.Context, args ...string) *exec.Cmd {
-	c := exec.CommandContext(ctx, d.dlxctl, append(args, "-f", d.topology, "--vhost", vhost)...)
+	c := exec.CommandContext(ctx, d.dlxctl, append(args, "-f", filepath.Base(d.topology), "--vhost", vhost)...)
+	c.Dir = filepath.Dir(d.topology) // so that the output names the file as a reader has it
 	c.Env = append(os.Environ(), "RABBITMQ_URL="+d.url, "RABBITMQ_API_URL="+d.api)
 	return c
 }

@@ -22,10 +22,15 @@ const (
 // day, the name of the node, and fractions of a second.
 func record(output string) string {
 	for _, r := range []struct{ find, write string }{
-		{`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z`, "2026-01-02T03:04:05.678Z"},
+		{`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+Z`, "2026-01-02T03:04:05.678Z"},
+		{`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ`, "2026-01-02T03:04:05Z"},
+		{`\b\d{8}-\d{6}-[0-9a-z]{6}\b`, "20260102-030405-1a2b3c"},
+		{`\b[0-9a-f]{12}\b`, "0a1b2c3d4e5f"},
+		{`in [0-9.]+m?s, and gave`, "in 12ms, and gave"},
+		{`in (\d+)\.\d+s; none failed`, "in ${1}s; none failed"},
 		{`cluster \S+,`, "cluster rabbit@host,"},
 		{`waited (\d+)\.\d+s`, "waited ${1}s"},
-		{`(?m)^applied \d+ of \d+ changes.*\n`, ""}, // the progress of a slow apply
+		{`(?m)^(applied|took|replayed) \d+ of \d+ .*\n|^pausing: .*\n`, ""}, // the progress of a slow command
 	} {
 		output = regexp.MustCompile(r.find).ReplaceAllString(output, r.write)
 	}
@@ -93,7 +98,7 @@ func classOf(line string) string {
 		return "command"
 	case regexp.MustCompile(`^\d\. |^   m-|^Done\. |^Next: `).MatchString(line):
 		return "title"
-	case regexp.MustCompile(`^\+ |^done: |^no changes|done, acknowledged`).MatchString(line):
+	case regexp.MustCompile(`^\+ |^done: |^no changes|done, acknowledged|none failed again`).MatchString(line):
 		return "good"
 	case strings.Contains(line, "failed, rejected"), strings.Contains(line, "level=WARN"):
 		return "bad"
