@@ -9,6 +9,8 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -165,4 +167,77 @@ func golden(t *testing.T, name string, got []byte) {
 	if d := cmp.Diff(string(want), string(got)); d != "" {
 		t.Errorf("%s (-want +got):\n%s", path, d)
 	}
+}
+
+// TestArrowsGoAroundBoxes follows each arrow of the page's picture: none crosses a box that it
+// neither leaves nor reaches, so that it seems to come from there. With -update it writes the
+// picture.
+func TestArrowsGoAroundBoxes(t *testing.T) {
+	t.Parallel()
+	data, err := os.ReadFile("../../docs/images/graph.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := spectest.Compile(t, string(data))
+	var b bytes.Buffer
+	if err := graph.WriteSVG(&b, graph.Make(graph.Input{State: topology.State{Have: c.Topology}, Files: []topology.Compiled{c}})); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "../../../docs/images/graph.svg", b.Bytes())
+	arrows := regexp.MustCompile(`class="arrow \w+" d="([^"]+)"`).FindAllStringSubmatch(b.String(), -1)
+	boxes := regexp.MustCompile(`<rect x="(\d+)" y="(\d+)" width="(\d+)"`).FindAllStringSubmatch(b.String(), -1)
+	if len(arrows) < 15 || len(boxes) < 15 {
+		t.Fatalf("the picture has %d arrows and %d boxes", len(arrows), len(boxes))
+	}
+	for _, arrow := range arrows {
+		for _, box := range boxes {
+			x, y, width := number(t, box[1]), number(t, box[2]), number(t, box[3])
+			for _, p := range along(t, arrow[1]) {
+				if p[0] > x+1 && p[0] < x+width-1 && p[1] > y+1 && p[1] < y+35 {
+					t.Errorf("the arrow %s crosses the box at %v, %v", arrow[1], x, y)
+					break
+				}
+			}
+		}
+	}
+}
+
+func number(t *testing.T, s string) float64 {
+	t.Helper()
+	n, err := strconv.ParseFloat(s, 64)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// along returns points of a path of curves and lines.
+func along(t *testing.T, path string) [][2]float64 {
+	t.Helper()
+	var all [][2]float64
+	var here [2]float64
+	for _, part := range regexp.MustCompile(`[MCL][^MCL]+`).FindAllString(path, -1) {
+		var c [][2]float64
+		numbers := strings.Fields(part[1:])
+		for i := 0; i+1 < len(numbers); i += 2 {
+			c = append(c, [2]float64{number(t, numbers[i]), number(t, numbers[i+1])})
+		}
+		for step := range 101 {
+			u := float64(step) / 100
+			var p [2]float64
+			for axis := range p {
+				switch v := 1 - u; part[0] {
+				case 'C':
+					p[axis] = v*v*v*here[axis] + 3*v*v*u*c[0][axis] + 3*v*u*u*c[1][axis] + u*u*u*c[2][axis]
+				case 'L':
+					p[axis] = v*here[axis] + u*c[0][axis]
+				default:
+					p = c[0]
+				}
+			}
+			all = append(all, p)
+		}
+		here = c[len(c)-1]
+	}
+	return all
 }

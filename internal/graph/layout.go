@@ -51,6 +51,35 @@ func place(g Graph) layout {
 	return l
 }
 
+// around gives the ways past the boxes that an arrow to the right would cross, from left to right:
+// each is a line above or below a box, in the gap between two rows, and as wide as the box.
+func (l layout) around(e Edge) []box {
+	var ways []box
+	to := l.boxes[e.To]
+	x, y := l.boxes[e.From].x+l.boxes[e.From].width, l.boxes[e.From].y
+	for column := l.columns[e.From] + 1; column < l.columns[e.To]; column++ {
+		for i, b := range l.boxes {
+			if l.columns[i] != column {
+				continue
+			}
+			// The arrow is nearly straight. It is too near if it meets the box at either side.
+			left, right := y+(to.y-y)*(b.x-x)/(to.x-x), y+(to.y-y)*(b.x+b.width-x)/(to.x-x)
+			const near = boxHeight/2 + 4
+			if min(left, right) > b.y+near || max(left, right) < b.y-near {
+				continue
+			}
+			way := box{x: b.x, y: b.y - rowGap/2, width: b.width}
+			if left+right > 2*b.y {
+				way.y = b.y + boxHeight + rowGap/2
+			}
+			ways = append(ways, way)
+			x, y = b.x+b.width, way.y-boxHeight/2.0
+			break
+		}
+	}
+	return ways
+}
+
 // width gives how wide the box of a node has to be.
 func (n Node) width() float64 {
 	name, detail := utf8.RuneCountInString(n.Name), utf8.RuneCountInString(n.Detail)

@@ -74,8 +74,13 @@ func writeArrow(b *strings.Builder, l layout, e Edge) {
 	if e.Style == Retry {
 		both = fmt.Sprintf(` marker-start="url(#%s)"`, e.Style)
 	}
-	fmt.Fprintf(b, `<path class="arrow %s" d="M%.0f %.0f C%.0f %.0f %.0f %.0f %.0f %.0f" marker-end="url(#%s)"%s/>`+"\n",
-		e.Style, x1, y1, x1+bend, y1, end, y2, x2, y2, e.Style, both)
+	fmt.Fprintf(b, `<path class="arrow %s" d="M%.0f %.0f`, e.Style, x1, y1)
+	for _, w := range l.around(e) { // along the edge of a box that the arrow would cross
+		fmt.Fprintf(b, " C%.0f %.0f %.0f %.0f %.0f %.0f L%.0f %.0f", x1+bend, y1, w.x-bend, w.y, w.x, w.y, w.x+w.width, w.y)
+		x1, y1 = w.x+w.width, w.y
+	}
+	fmt.Fprintf(b, ` C%.0f %.0f %.0f %.0f %.0f %.0f" marker-end="url(#%s)"%s/>`+"\n",
+		x1+bend, y1, end, y2, x2, y2, e.Style, both)
 }
 
 // writeBox draws a node.

@@ -101,8 +101,7 @@ func (d demo) run(ctx context.Context) (err error) {
 		return err
 	}
 	d.title("Done. The demo ran in the virtual host " + vhost + " and deletes it now.\n" +
-		"Next: bin/dlxctl init writes a topology file of your own; README.md has the quick start,\n" +
-		"and docs/desk.md says what to do with dead letters.")
+		"Next: bin/dlxctl init writes a topology file of your own; docs/tutorial.md leads on.")
 	return nil
 }
 
