@@ -95,10 +95,13 @@ func (n *newcomer) step(e entry) []string {
 	}
 	got := n.printed(e.command)
 	if !e.changes() { // the broker's counts are up to 5 seconds old, and a message waits
-		patience := time.Now().Add(6 * time.Second)
-		brokertest.Eventually(n.T, e.command+" to print what the page shows; make golden writes it", func() bool {
+		patience := time.Now().Add(time.Minute)
+		if *update {
+			patience = time.Now().Add(6 * time.Second)
+		}
+		brokertest.Eventually(n.T, e.command+" to print what the page shows", func() bool {
 			got = n.printed(e.command)
-			return e.shown(got) != nil || *update && time.Now().After(patience)
+			return e.shown(got) != nil || time.Now().After(patience)
 		}, &got)
 	}
 	if shown := e.shown(got); shown != nil {
@@ -120,7 +123,7 @@ func (e entry) changes() bool {
 func (n *newcomer) begin(command string) *process {
 	n.Helper()
 	p := commandOf(n.T, n.target, exec.CommandContext(n.Context(), "bash", "-c", "exec "+n.here(command)))
-	p.Stderr = p.Stdout // in the order of a terminal
+	p.Stderr = p.Stdout                                        // in the order of a terminal
 	p.Dir, p.Env = n.dir, append(p.Env, "DLXCTL_SETTLE=300ms") // a reader listens longer
 	p.begin(n.T)
 	return p
@@ -143,6 +146,7 @@ func (n *newcomer) printed(command string) []string {
 		{`(?m)^\d\d:\d\d:\d\d `, "12:00:00 "},
 		{`\b[0-9.]+m?s, and gave`, "12ms, and gave"},
 		{`message in [0-9.]+m?s;`, "message in 6s;"}, // with the settle time of a reader
+		{` by \S+@\S+`, " by ann@laptop"},
 		{`(?m)^(took|replayed|pausing).*\n`, ""}, // the progress
 	} {
 		output = regexp.MustCompile(r.find).ReplaceAllString(output, r.write)

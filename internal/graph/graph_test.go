@@ -180,7 +180,8 @@ func TestArrowsGoAroundBoxes(t *testing.T) {
 	}
 	c := spectest.Compile(t, string(data))
 	var b bytes.Buffer
-	if err := graph.WriteSVG(&b, graph.Make(graph.Input{State: topology.State{Have: c.Topology}, Files: []topology.Compiled{c}})); err != nil {
+	in := graph.Input{State: topology.State{Have: c.Topology}, Files: []topology.Compiled{c}}
+	if err := graph.WriteSVG(&b, graph.Make(in)); err != nil {
 		t.Fatal(err)
 	}
 	golden(t, "../../../docs/images/graph.svg", b.Bytes())
