@@ -60,13 +60,9 @@ func large(t *testing.T) (topology.Compiled, topology.State) {
 		VHost: "/", Cluster: "rabbit@prod", Version: "4.3.6", Have: top.Topology, Usage: map[string]topology.Usage{},
 	}
 	for _, q := range top.Queues {
-		switch q.Label.Role {
-		case topology.RoleWork:
+		state.Usage[q.Name] = topology.Usage{}
+		if q.Label.Role == topology.RoleWork || q.Label.Role == topology.RoleFailed {
 			state.Usage[q.Name] = topology.Usage{Consumers: 2}
-		case topology.RoleFailed:
-			state.Usage[q.Name] = topology.Usage{Consumers: 2}
-		default:
-			state.Usage[q.Name] = topology.Usage{}
 		}
 	}
 	return top, state
