@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	replayed     = 20_000
+	replayed     = 10_000
 	replayRounds = 5
 	replayWindow = 256 // of a replay without a rate
 	relayQueue   = "shop.bench"
@@ -28,10 +28,10 @@ const (
 
 // BenchmarkReplay compares the send of a replay without a rate with the relay by itself, in one run
 // on one broker: the same messages as they are in a hold, from a quorum queue, with the same
-// window, to the same exchange with the same key, CC and headers. The two take turns. The clock runs
-// from when the first messages are seen in the work queue until all are there. Neither the steps
-// before it are in it, which have figures of their own, nor the end of the run, which proves that
-// its hold is empty.
+// window, to the same exchange with the same key, CC and headers. The two take turns. The clock
+// runs from when the first messages are seen in the work queue until all are there. Neither the
+// steps before it are in it, which have figures of their own, nor the end of the run, which proves
+// that its hold is empty.
 func BenchmarkReplay(b *testing.B) {
 	for _, typ := range queueKinds() {
 		b.Run(typ, func(b *testing.B) {

@@ -27,8 +27,8 @@ func finder(name string) func(string) []span {
 	return nil
 }
 
-// matches returns a function that finds what an expression matches, in a text that may have a match:
-// most have none, and to find that out costs little.
+// matches returns a function that finds what an expression matches, in a text that may have a
+// match: most have none, and to find that out costs little.
 func matches(may func(string) bool, re *regexp.Regexp) func(string) []span {
 	return func(s string) []span {
 		if !may(s) {

@@ -211,8 +211,8 @@ func (p *Pass) direct(s string) string {
 	return mask(s, found)
 }
 
-// replacers find the remembered values in a text. A text that has the first bytes of a long value is
-// masked whole: to search for a long value takes the square of its length.
+// replacers find the remembered values in a text. A text that has the first bytes of a long value
+// is masked whole: to search for a long value takes the square of its length.
 type replacers struct{ whole, begins *strings.Replacer }
 
 // longest is how many bytes of a value are searched at most.

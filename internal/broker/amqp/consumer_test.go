@@ -10,7 +10,7 @@ import (
 	"github.com/dlxctl/dlxctl/internal/brokertest"
 )
 
-// A consumer that subscribes again delivers the rest in order, beside messages that it has from
+// A consumer that subscribes again delivers the rest in order, next to messages that it has from
 // before: nothing twice, and no more than its prefetch.
 func TestAConsumerSubscribesAgain(t *testing.T) {
 	t.Parallel()
@@ -30,7 +30,7 @@ func TestAConsumerSubscribesAgain(t *testing.T) {
 			for range prefetch {
 				note(<-s.Deliveries())
 			}
-			for range 2 { // the second time beside what the first has delivered
+			for range 2 { // the second time next to what the first has delivered
 				readAgain(t, s, note)
 			}
 			for len(ids) < n {
