@@ -39,9 +39,9 @@ func newStatus(a *app) *cobra.Command {
 		SuggestFor: []string{"top", "health", "queues"},
 		Short:      "Show problems, and what waits in which queue",
 		Long: `Show what is wrong and what to do about it, then a row for each work queue: messages that
-are ready, unacknowledged, retrying (in the failed queue and the retry queues), and dead
-letters. CONSUMERS is how many consumers it has. Queues that are empty and have consumers
-are only counted; --all shows them, and the generated queues one by one.
+are ready, unacknowledged, retrying (in the failed queue and the retry queues), and
+dead letters. CONSUMERS is how many consumers it has. Queues that are empty and have
+consumers are only counted; --all shows them, and the generated queues one by one.
 
 QUEUE is the name of a queue, or a pattern with * and ?. The name of a dead-letter, failed
 or retry queue stands for the work queues that use it. Problems of the topology as a

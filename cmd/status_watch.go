@@ -110,8 +110,8 @@ func (w *statusWatch) show() error {
 		return err
 	}
 	if w.failed != nil {
-		fmt.Fprintln(a.stderr, time.Now().Format(time.DateTime)+" "+w.failure())
-		return nil
+		_, err := fmt.Fprintln(a.stderr, time.Now().Format(time.DateTime)+" "+w.failure())
+		return err
 	}
 	if err := w.k.write(a.stdout, w.reports, 0, 0); err != nil || a.output == "json" {
 		return err

@@ -70,7 +70,8 @@ func TestAHandleNamesTheContent(t *testing.T) {
 	}
 }
 
-// A run that one release has begun can be resumed by the next: the handles in its list stay the same.
+// A run that one release has begun can be resumed by the next: the handles in its list stay the
+// same.
 func TestHandlesStayTheSame(t *testing.T) {
 	t.Parallel()
 	got := deadletter.HandleOf(dead(amqp091.Table{

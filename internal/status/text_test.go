@@ -22,6 +22,7 @@ import (
 //nolint:gochecknoglobals // a flag of the test binary
 var update = flag.Bool("update", false, "rewrite the golden files")
 
+//nolint:gochecknoglobals // when the reports are read
 var read = time.Date(2026, 11, 22, 18, 3, 40, 0, time.UTC)
 
 // golden compares a text with a file of testdata.

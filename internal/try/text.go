@@ -136,11 +136,11 @@ func (s Stop) foretold() string {
 		return fmt.Sprintf("nothing; it came to %s", text.Name(s.Queue))
 	}
 	out := fmt.Sprintf("delivery %d", s.Delivery)
-	switch {
-	case s.Role == topology.RoleDeadLetter:
-		out = "dead letter in " + text.Name(s.Queue)
-	case s.Role == topology.RoleUnroutable:
-		out = "unroutable, in " + text.Name(s.Queue)
+	ends := map[topology.Role]string{
+		topology.RoleDeadLetter: "dead letter in ", topology.RoleUnroutable: "unroutable, in ",
+	}
+	if end, ok := ends[s.Role]; ok {
+		out = end + text.Name(s.Queue)
 	}
 	if s.Tier != "" {
 		out += " after " + text.Name(s.Tier)

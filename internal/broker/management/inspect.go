@@ -189,9 +189,10 @@ func (l listing) queuePolicies() map[string]string {
 const queueTotals = "?disable_stats=true&enable_queue_totals=true"
 
 // queueStatistics asks for what the totals leave out: consumers, sizes and ages. The list of
-// consumers is of no use: a user with the tag management sees only their own consumers there (3.10.8, 4.0.5,
-// 4.3.6), and the statistics count those of all users. They are up to 10 seconds old: each queue
-// writes its statistics every 5 seconds, and the management plugin collects them every 5 seconds.
+// consumers is of no use: a user with the tag management sees only their own consumers there
+// (3.10.8, 4.0.5, 4.3.6), and the statistics count those of all users. They are up to 10
+// seconds old: each queue writes its statistics every 5 seconds, and the management plugin collects
+// them every 5 seconds.
 const queueStatistics = "?columns=name,consumers,message_bytes,head_message_timestamp"
 
 // list reads all lists at once.

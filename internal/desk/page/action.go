@@ -226,7 +226,7 @@ func (p *Page) execute(w http.ResponseWriter, r *http.Request) {
 	case len(found.Refusals) > 0:
 		fail(w, http.StatusConflict, found.Refusals[0])
 	case ask.Expect != found.Chosen || ask.Expect == 0:
-		fail(w, http.StatusConflict, fmt.Sprintf("%d messages were expected and %d are chosen; nothing was moved; ask again what it would do",
+		fail(w, http.StatusConflict, fmt.Sprintf("expected %d, chosen %d; nothing was moved; ask again what it would do",
 			ask.Expect, found.Chosen))
 	default:
 		j := &job{

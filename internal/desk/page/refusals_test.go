@@ -23,6 +23,9 @@ func TestThePageSaysWhatToDo(t *testing.T) {
 		return out
 	}
 	snapshot := s.look(t, map[string]any{})
+	proposal := s.post(t, 200, "/api/propose", dead(nil))["id"]
+	broken := fields{"action": "edit", "handles": []string{"a1b2c3000001"}, "body": "{", "format": "json"}
+	row := fields{"snapshot": snapshot["id"], "row": 9}
 	for _, c := range []struct {
 		path   string
 		body   fields
@@ -35,13 +38,13 @@ func TestThePageSaysWhatToDo(t *testing.T) {
 		{"/api/propose", dead(fields{"handles": make([]string, 1001)}), 400, "1001 messages are chosen one by one, and the page accepts up to 1000; choose with a filter"},
 		{"/api/propose", dead(fields{"action": "edit"}), 400, "an edit needs one message and its new body; open the message, and edit it there"},
 		{"/api/propose", dead(fields{"body": "{}"}), 400, "only an edit has a new body; leave it out"},
-		{"/api/propose", dead(fields{"action": "edit", "handles": []string{"a1b2c3000001"}, "body": "{", "format": "json"}), 400, "the new body is not valid JSON, and the message was JSON before; mend it, or use the command line with --body-file"},
+		{"/api/propose", dead(broken), 400, "the new body is not valid JSON, and the message was JSON before; mend it, or use the command line with --body-file"},
 		{"/api/execute", fields{"proposal": "guessed", "expect": 1}, 410, "this proposal was executed before, or is older than 15 minutes; ask for it again"},
-		{"/api/execute", fields{"proposal": s.post(t, 200, "/api/propose", dead(nil))["id"], "expect": 1}, 409, "1 messages were expected and 37 are chosen; nothing was moved; ask again what it would do"},
+		{"/api/execute", fields{"proposal": proposal, "expect": 1}, 409, "expected 1, chosen 37; nothing was moved; ask again what it would do"},
 		{"/api/runs/resume", fields{"run": "gone"}, 404, `no run "gone" is in progress: it has ended, or another page has ended it; reload the runs`},
 		{"/api/runs/resume", fields{"run": "k3f9"}, 403, "this page may not park; start it with 'dlxctl desk serve --allow park', or use the command line"},
 		{"/api/message", fields{"snapshot": "old", "row": 0}, 410, "a later look replaced this list; look again"},
-		{"/api/source", fields{"snapshot": snapshot["id"], "row": 9}, 410, "a later look replaced this list; look again"},
+		{"/api/source", row, 410, "a later look replaced this list; look again"},
 	} {
 		got := s.post(t, c.status, c.path, c.body)
 		if got["error"] != c.says {
@@ -49,7 +52,8 @@ func TestThePageSaysWhatToDo(t *testing.T) {
 		}
 	}
 	s.csrf = "wrong"
-	if got := s.post(t, 403, "/api/look", dead(nil))["error"]; got != "the request is not from this page; reload the page" {
+	const foreign = "the request is not from this page; reload the page"
+	if got := s.post(t, 403, "/api/look", dead(nil))["error"]; got != foreign {
 		t.Errorf("a wrong token: %v", got)
 	}
 	resp, body := s.do(t, "POST", "/api/look", dead(nil), func(r *http.Request) {
