@@ -131,8 +131,8 @@ func TestApplyKeepsTheQueuesOfTheDesk(t *testing.T) {
 		if out := succeeds(t, target, "plan", "--detailed-exitcode", "-f", all); strings.Contains(out, "desk") {
 			t.Errorf("the plan takes the queues of the desk for drift:\n%s", out)
 		}
-		status(t, target, all, "warning desk-run: the run r1 of the desk is in progress",
-			"warning desk-parked: shop.parked has 3 messages")
+		status(t, target, all, "note desk-run: the run r1 of the desk is in progress",
+			"note desk-parked: shop.parked has 3 messages")
 		succeeds(t, target, "apply", "--yes", "--prune", "-f", all)
 		if to := sendsTo(t, target); !slices.Equal(to, []string{"billing"}) {
 			t.Errorf("the run sends to %v", to)

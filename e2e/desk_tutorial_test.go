@@ -143,8 +143,8 @@ func (t *tutorial) step(command string, shows []string) {
 	}
 }
 
-// pattern returns an expression for a line of the page, with any handle, run, time and duration in
-// their place, and any number of spaces between the columns.
+// pattern returns an expression for a line of the page, with any handle, run, time, duration and
+// user in their place, and any number of spaces between the columns.
 func pattern(line string) *regexp.Regexp {
 	text := regexp.QuoteMeta(strings.TrimSpace(line))
 	for _, r := range [][2]string{
@@ -152,6 +152,7 @@ func pattern(line string) *regexp.Regexp {
 		{`[0-9a-f]{12}`, `[0-9a-f]{12}`},
 		{`\d{4}-\d\d-\d\dT[0-9:]+Z`, `\S+Z`},
 		{`\d+ms`, `\S+`},
+		{`ann@laptop`, `\S+@\S+`},
 		{` {2,}`, ` +`},
 	} {
 		text = regexp.MustCompile(r[0]).ReplaceAllLiteralString(text, r[1])

@@ -377,7 +377,7 @@ func TestCheckArgs(t *testing.T) {
 		"apply --lock-timeout 5":                 false,
 		"plan -o xml":                            false,
 		"generate args":                          false,
-		"status billing":                         false,
+		"generate alerts extra":                  false,
 		"plan -f a.yaml":                         true,
 		"apply plan.json":                        true,
 		"apply --wait":                           true,
@@ -385,6 +385,7 @@ func TestCheckArgs(t *testing.T) {
 		"migrate invoices --until cutover --yes": true,
 		"":                                       true,
 		"generate alerts -o json":                true,
+		"status billing mail":                    true,
 	} {
 		if err := cmd.CheckArgs(strings.Fields(command)...); (err == nil) != taken {
 			t.Errorf("dlxctl %s: %v", command, err)
