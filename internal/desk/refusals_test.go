@@ -78,8 +78,11 @@ func lookRefusals() map[refusal]func() error {
 // runRefusals are the refusals of a run, and of a look at a queue on a broker. returned is a run
 // that another process began to return.
 func runRefusals(d *desk.Desk, returned string) map[refusal]func() error {
+	var looks sync.Mutex // one look withholds the messages from another
 	propose := func(r desk.Request) func() error {
 		return func() error {
+			looks.Lock()
+			defer looks.Unlock()
 			_, err := d.Propose(context.Background(), r)
 			return err
 		}
@@ -105,7 +108,9 @@ func runRefusals(d *desk.Desk, returned string) map[refusal]func() error {
 				Edited: &deadletter.Edited{ContentType: new(strings.Repeat("x", 300))},
 			}),
 		{"a queue from which another run takes", "another desk works on the queue billing.dead: HOLDER; wait until it has taken its messages, or stop its run: 'dlxctl desk runs' lists the runs, and 'dlxctl desk cancel' stops one"}: func() error {
+			looks.Lock()
 			p, err := d.Propose(context.Background(), desk.Request{Action: desk.Replay, Queue: "billing.dead"})
+			looks.Unlock()
 			if err == nil {
 				_, err = d.Execute(context.Background(), p, nil)
 			}
