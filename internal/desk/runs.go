@@ -15,15 +15,17 @@ import (
 // Runs returns the runs of the topology that have not ended, oldest first. It reads only the
 // management API: nothing is consumed from the holds, and the counts may be 5 seconds old.
 func (d *Desk) Runs(ctx context.Context) ([]Run, error) {
+	asked := d.now()
 	state, err := d.inspect(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return RunsOf(d.Topology.Name, state, d.now()), nil
+	return RunsOf(d.Topology.Name, state, asked), nil
 }
 
-// RunsOf returns the runs of a topology in a virtual host at a time, oldest first.
-func RunsOf(name string, state topology.State, now time.Time) []Run {
+// RunsOf returns the runs of a topology in a virtual host, oldest first. The broker was asked for
+// the state no earlier than asked.
+func RunsOf(name string, state topology.State, asked time.Time) []Run {
 	queues := map[string]bool{}
 	for _, q := range state.Have.Queues {
 		queues[q.Name] = true
@@ -47,9 +49,10 @@ func RunsOf(name string, state topology.State, now time.Time) []Run {
 		}) {
 			r.Phase, records = Taking, s.Records
 		}
-		// The broker lists a new hold before the run can give it an intake, and no run takes a message
-		// into a younger hold, see outlive.
-		if r.Active && now.Sub(s.Started) < amqp.SafeAge {
+		// The broker lists a new hold before the run can give it an intake, and a busy broker may list
+		// its exchanges seconds before its queues. No run takes a message into a hold that was
+		// younger when the broker was asked, see outlive.
+		if r.Active && asked.Sub(s.Started) < amqp.SafeAge {
 			r.Phase = Taking
 		}
 		usage := state.Usage[q.Name]
