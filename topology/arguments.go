@@ -41,6 +41,41 @@ func Canonical(args map[string]any) (Arguments, error) {
 	return out, nil
 }
 
+// CanonicalBinding gives the arguments of a binding, as JSON decoded with UseNumber has them, in
+// canonical form, in which whole numbers that were written as floats, as 1.0, stay float64. It
+// fails as [Canonical] does.
+func CanonicalBinding(read map[string]any) (Arguments, error) {
+	args, err := Canonical(read)
+	keepFloats(args, read)
+	return args, err
+}
+
+// keepFloats makes those integers of args float64 that read has as floats.
+func keepFloats(args Arguments, read map[string]any) {
+	for name, v := range args {
+		args[name] = keptFloat(v, read[name])
+	}
+}
+
+// keptFloat is keepFloats for one value.
+func keptFloat(v, read any) any {
+	switch v := v.(type) {
+	case int64:
+		if n, _ := read.(json.Number); strings.ContainsAny(string(n), ".eE") {
+			return float64(v)
+		}
+	case Arguments:
+		table, _ := read.(map[string]any)
+		keepFloats(v, table)
+	case []any:
+		list, _ := read.([]any)
+		for i := range min(len(v), len(list)) {
+			v[i] = keptFloat(v[i], list[i])
+		}
+	}
+	return v
+}
+
 // CanonicalValue gives v in canonical form; see [Arguments].
 func CanonicalValue(v any) (any, error) {
 	switch v := v.(type) {

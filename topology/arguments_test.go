@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"maps"
 	"math"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -171,5 +172,25 @@ func TestInteger(t *testing.T) {
 		if n, ok := topology.Integer(v); ok {
 			t.Errorf("%T is taken for the integer %d", v, n)
 		}
+	}
+}
+
+// A whole number that a binding has as a float stays one, at any depth: a headers exchange of 4.x
+// does not match it with the integer.
+func TestCanonicalBinding(t *testing.T) {
+	t.Parallel()
+	d := json.NewDecoder(strings.NewReader(`{"i": 1, "f": 1.0, "e": 1e2, "half": 0.5, "list": [1, 2.0, {"f": 3.0}]}`))
+	d.UseNumber()
+	var read map[string]any
+	if err := d.Decode(&read); err != nil {
+		t.Fatal(err)
+	}
+	got, err := topology.CanonicalBinding(read)
+	want := topology.Arguments{
+		"i": int64(1), "f": 1.0, "e": 100.0, "half": 0.5,
+		"list": []any{int64(1), 2.0, topology.Arguments{"f": 3.0}},
+	}
+	if d := cmp.Diff(want, got); d != "" || err != nil {
+		t.Errorf("%v (-want +got):\n%s", err, d)
 	}
 }

@@ -115,7 +115,7 @@ func (b *builder) flag(name string, otherwise, needed bool) bool {
 
 // arguments gives an arguments object. Empty ones are written as {}, [] or null. rabbitmqctl
 // writes lists of [name, type, value]; see [erlangTable].
-func (b *builder) arguments(name string, floats bool) topology.Arguments {
+func (b *builder) arguments(name string, binding bool) topology.Arguments {
 	f, ok := b.fields[name]
 	if !ok {
 		if b.list {
@@ -147,43 +147,16 @@ func (b *builder) arguments(name string, floats bool) topology.Arguments {
 		b.fail(name, "%s of %s is %s; it must be an object, in { }", name, b.object(), describe(value))
 		return nil
 	}
-	args, err := topology.Canonical(table)
+	canonical := topology.Canonical
+	if binding {
+		canonical = topology.CanonicalBinding
+	}
+	args, err := canonical(table)
 	if err != nil {
 		b.fail(name, "%s of %s: %v; correct it", name, b.object(), err)
 		return nil
 	}
-	if floats {
-		keepFloats(args, table)
-	}
 	return args
-}
-
-// keepFloats makes those whole numbers float64 that the file has as floats, as in 1.0: a headers
-// exchange of 4.x distinguishes them from integers.
-func keepFloats(args topology.Arguments, read map[string]any) {
-	for name, v := range args {
-		args[name] = keptFloat(v, read[name])
-	}
-}
-
-// keptFloat is keepFloats for one value.
-func keptFloat(v, read any) any {
-	switch v := v.(type) {
-	case int64:
-		if n, _ := read.(json.Number); strings.ContainsAny(string(n), ".eE") {
-			return float64(v)
-		}
-	case topology.Arguments:
-		if table, ok := read.(map[string]any); ok {
-			keepFloats(v, table)
-		}
-	case []any:
-		list, _ := read.([]any)
-		for i := range min(len(v), len(list)) {
-			v[i] = keptFloat(v[i], list[i])
-		}
-	}
-	return v
 }
 
 // priority gives the priority of a policy. RabbitMQ accepts any number, and dlxctl rounds up.

@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -406,36 +405,10 @@ func (b binding) arguments() (topology.Arguments, error) {
 	if err := d.Decode(&v); err != nil {
 		return nil, err
 	}
-	args, err := arguments(v)
-	keepFloats(args, v)
-	return args, err
-}
-
-// keepFloats makes those whole numbers of args float64 that the broker wrote as floats, as in 1.0,
-// in read: a headers exchange of 4.x distinguishes them from integers.
-func keepFloats(args topology.Arguments, read any) {
-	written, _ := read.(map[string]any)
-	for name, v := range args {
-		args[name] = keptFloat(v, written[name])
+	if table, ok := v.(map[string]any); ok {
+		return topology.CanonicalBinding(table)
 	}
-}
-
-// keptFloat is keepFloats for one value.
-func keptFloat(v, read any) any {
-	switch v := v.(type) {
-	case int64:
-		if n, _ := read.(json.Number); strings.ContainsAny(string(n), ".eE") {
-			return float64(v)
-		}
-	case topology.Arguments:
-		keepFloats(v, read)
-	case []any:
-		written, _ := read.([]any)
-		for i := range min(len(v), len(written)) {
-			v[i] = keptFloat(v[i], written[i])
-		}
-	}
-	return v
+	return arguments(v)
 }
 
 // arguments returns arguments in canonical form. The broker writes empty arguments as {}, [] or
