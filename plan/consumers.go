@@ -48,12 +48,13 @@ type Unprocessed struct {
 
 // unprocessed returns the failed queues from which no message moves on, and warns of them. What
 // the statistics say is not enough for an empty queue, and not for one whose messages a consumer
-// holds at this moment.
+// holds at this moment. A file may accept that a queue has none, where a processor runs now and
+// then.
 func (r *resolver) unprocessed() (list []Unprocessed, f findings) {
 	for _, l := range r.want.Backoffs {
 		u, exists := r.state.Usage[l.FailedQueue]
 		suspect := u.ConsumersAsked || u.Ready > 0 && u.Unacknowledged == 0
-		if exists && suspect && !u.MayBeConsumed() {
+		if exists && suspect && !u.MayBeConsumed() && !r.accepts(noProcessor, l.FailedQueue) {
 			missing := Unprocessed{l.FailedQueue, u.Ready + u.Unacknowledged, u.ConsumersAsked}
 			list = append(list, missing)
 			f.warnings = append(f.warnings, missing.warning())

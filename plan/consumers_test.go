@@ -134,6 +134,19 @@ func TestNoProcessor(t *testing.T) {
 	}
 }
 
+// A file may accept that a failed queue has no processor, by its name.
+func TestNoProcessorIsAccepted(t *testing.T) {
+	t.Parallel()
+	for object, warnings := range map[string]int{"shop.a.failed": 0, "shop.b.failed": 1} {
+		want, state := consumed(map[string]topology.Usage{"shop.a.failed": {Ready: 12, ConsumersAsked: true}})
+		want.Accepted = []topology.Acceptance{{Warning: "no-processor", Object: object}}
+		p := plan.Make(want, state, plan.Options{})
+		if len(p.Unprocessed) != warnings {
+			t.Errorf("with %s accepted: %+v", object, p.Unprocessed)
+		}
+	}
+}
+
 // Decisive are what the plan deletes, and failed queues that seem to have no processor or
 // must have none.
 func TestDecisive(t *testing.T) {

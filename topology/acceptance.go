@@ -40,11 +40,11 @@ func Accepts(list []Acceptance, warning string, objects []string) bool {
 // AcceptableWarnings gives the names of the warnings that a file can settle. The others end by
 // themselves, or tell that messages are lost.
 func AcceptableWarnings() []string {
-	return append(acceptableAlone(), "overruled", "starves-tier")
+	return append(acceptableAlone(), "no-processor", "overruled", "starves-tier")
 }
 
 // NeedsObject reports whether an acceptance of the warning must name an object: a new policy of
-// another team must not be accepted before a reviewer has seen it.
+// another team, or a new backoff, must not be accepted before a reviewer has seen it.
 func NeedsObject(warning string) bool { return !slices.Contains(acceptableAlone(), warning) }
 
 func acceptableAlone() []string {

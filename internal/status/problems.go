@@ -52,7 +52,8 @@ func (r Report) Wrong() int {
 func (m *maker) problems() {
 	m.planProblems("alarm")
 	m.missing()
-	m.unprocessed()
+	m.unprocessed(false)
+	m.unprocessed(true)
 	m.consumers()
 	m.unroutable()
 	m.deadLetters()
@@ -128,15 +129,16 @@ func (m *maker) missesAny() bool {
 }
 
 // unprocessed reports failed queues that no processor consumes: those with messages, and the
-// others, because a message that is rejected waits there forever.
-func (m *maker) unprocessed() {
+// others, because a message that is rejected waits there forever. Those for which the file accepts
+// that are a note.
+func (m *maker) unprocessed(accepted bool) {
 	var names, full []string
 	waiting, asked := int64(0), true
 	for _, b := range m.out.Backoffs {
-		if !b.Unprocessed {
+		l, _ := m.t.Backoff(b.Name)
+		if !b.Unprocessed || topology.Accepts(m.t.Accepted, noProcessor, []string{l.FailedQueue}) != accepted {
 			continue
 		}
-		l, _ := m.t.Backoff(b.Name)
 		names, asked = append(names, l.FailedQueue), asked && b.Asked
 		if b.Failed > 0 {
 			full = append(full, counted(l.FailedQueue, b.Failed))
@@ -159,7 +161,9 @@ func (m *maker) unprocessed() {
 	if !asked {
 		line += " (by statistics that are up to 10s old)"
 	}
-	m.report(Problem{Name: noProcessor, Text: line, Command: m.o.Command("process"), Queues: names})
+	m.report(Problem{
+		Name: noProcessor, Note: accepted, Text: line, Command: m.o.Command("process"), Queues: names,
+	})
 }
 
 // unroutable reports messages that the processor could not route.

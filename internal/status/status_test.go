@@ -3,6 +3,7 @@ package status_test
 import (
 	"bytes"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -105,6 +106,20 @@ func texts(r status.Report) []string {
 		out = append(out, line)
 	}
 	return out
+}
+
+// A failed queue whose processor runs now and then is a note, if the file accepts it.
+func TestAnAcceptedQueueWithoutProcessorIsANote(t *testing.T) {
+	t.Parallel()
+	top := shop(t)
+	top.Accepted = []topology.Acceptance{{Warning: "no-processor", Object: "shop.standard.failed"}}
+	usage := map[string]topology.Usage{"shop.standard.failed": {Ready: 4, ConsumersAsked: true}}
+	state := topology.State{VHost: "/", Version: "4.0.5", Have: top.Topology, Usage: usage}
+	got := status.Make(top, state, status.Options{})
+	const want = "note no-processor: no processor is consuming shop.standard.failed, where 4 messages wait"
+	if all := texts(got); all[len(all)-1] != want {
+		t.Errorf("problems:\n%s", strings.Join(all, "\n"))
+	}
 }
 
 // No consumer is connected, and the broker differs from the file.
