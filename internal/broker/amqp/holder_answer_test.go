@@ -127,7 +127,9 @@ func TestAHolderEndsWhileItSubscribes(t *testing.T) {
 		conn := dial(t, through)
 		h := conn.Holder(queue, amqp.HolderOptions{Messages: n})
 		took, released := takes(t, ctx, h)
-		if !errors.Is(took, late) || released != nil || conn.Closed() {
+		// From the second round on the messages are returned ones: if Take saw some before it saw the
+		// end of the context, Release cannot know whether it had all of them.
+		if !errors.Is(took, late) || released != nil && !errors.Is(released, amqp.ErrReordered) || conn.Closed() {
 			t.Errorf("Take: %v; Release: %v; connection closed: %t", took, released, conn.Closed())
 		}
 		brokertest.Eventually(t, "the messages to be back", func() bool { return ready(t, ch, queue) == n })
