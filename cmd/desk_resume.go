@@ -38,6 +38,9 @@ Without --yes, resume shows which runs it would continue.`,
 		RunE:        k.run,
 	}
 	k.send.add(c.Flags())
+	for flag, none := range map[string]string{"rate": "", "ramp": "", "stop-on": "", "max-waiting": "0", "settle": "0s"} {
+		c.Flags().Lookup(flag).DefValue = none // help shows no default: a run has limits of its own
+	}
 	c.Flags().BoolVar(&k.yes, "yes", false, "do it; without this flag the command only shows what it would do")
 	return c
 }

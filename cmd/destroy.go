@@ -20,9 +20,9 @@ func newDestroy(a *app) *cobra.Command {
 owner mark of the topology: queues, exchanges, bindings, policies, and the queue of messages
 that the desk parked. Only name, vhost and cluster of the topology file count.
 
-Objects of other teams stay, external queues and exchanges among them; the dead-lettering
-that dlxctl gave to external queues goes, and a message that their consumers reject is lost
-from then on, unless another policy keeps it.
+Objects without the owner mark stay. A queue that dlxctl created goes, even if the file calls
+it external. A queue of another team stays and loses the dead-lettering that dlxctl gave it:
+what its consumers reject is lost from then on, unless another policy keeps it.
 
 destroy deletes in the safe order of apply, and is refused where it would lose messages, stop
 consumers or drop routing until --allow HAZARD=NAME allows it. A run of the desk that has not

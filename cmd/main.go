@@ -29,7 +29,8 @@ import (
 const (
 	// done; plan: also if there are changes
 	exitDone = 0
-	// failed, and nothing was written
+	// failed, and nothing was written; try: something differs from what trace foretells; validate
+	// --strict: there are warnings
 	exitFailed = 1
 	// plan --detailed-exitcode: there are changes or drift; migrate: it waits for publishers,
 	// consumers or tiers; run it again; desk: stopped with messages left in the hold of a run; audit:

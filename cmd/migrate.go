@@ -95,6 +95,9 @@ names a finished migration.`,
 	k.lock.add(abort.Flags())
 	c.AddCommand(run, abort, &cobra.Command{
 		Use: "status", Short: "Show the progress of each migration", Args: noArguments,
+		Long: "Show the next stage of each migration, and the bindings, messages and consumers that its\n" +
+			"legacy queue still has. The user needs only the tag management.",
+		Example:     "  dlxctl migrate status\n  dlxctl migrate status -o json",
 		Annotations: map[string]string{outputsAnnotation: "text json"},
 		RunE:        func(c *cobra.Command, _ []string) error { return k.status(c.Context()) },
 	})

@@ -48,9 +48,7 @@ backoff. It shows what would change on the live broker, and applies the changes.
   dlxctl process              run the processor, which retries failed messages
   dlxctl desk                 look at dead letters, and send them back to work
 
-RABBITMQ_URL (or --url) is the URL of the broker. An environment variable can set any
-flag: DLXCTL_API sets --api, DLXCTL_CA_FILE sets --ca-file. Only the flags that give
-consent (such as --yes, --allow, --force) must be on the command line.`,
+RABBITMQ_URL (or --url) is the URL of the broker.`,
 		Args:                       noCommand,
 		SuggestionsMinimumDistance: 2,
 		RunE:                       func(c *cobra.Command, _ []string) error { return c.Help() },
