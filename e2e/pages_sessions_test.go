@@ -14,7 +14,9 @@ import (
 
 // sessions returns the pages that TestPagesAsSessions follows.
 func sessions() []string {
-	return []string{"../docs/teams.md", "../docs/consumers.md", "../docs/operations.md", "../docs/security.md"}
+	return []string{
+		"../docs/teams.md", "../docs/consumers.md", "../docs/operations.md", "../docs/removing.md", "../docs/security.md",
+	}
 }
 
 // Each of these pages is one session, in a folder and a virtual host of its own. A reader who goes
