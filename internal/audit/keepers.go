@@ -152,7 +152,7 @@ func keeperRefuses() check {
 				return Finding{}, false
 			}
 			return Finding{
-				Evidence: fmt.Sprintf("%s, %s; %s dead-letter at most once", x.cause(q, route.MaxLen),
+				Evidence: fmt.Sprintf("%s, %s; at-most-once dead-lettering from %s", x.cause(q, route.MaxLen),
 					q.argument(topology.ArgOverflow), list(exposed)),
 				Consequence: fmt.Sprintf("while %s is full, further dead letters are lost", text.Name(q.Name)),
 				Remedy:      x.without(q, q.limits()...),

@@ -106,7 +106,7 @@ func runUnfinished() check {
 		Title: "A run of the desk has not ended",
 		Why: "The hold of a run has the messages that the run took from a dead-letter queue. When the run ends, the hold is " +
 			"deleted. The messages are safe there, and they are neither in the dead-letter queue nor with a consumer.",
-		Fix:  "Resume the run, or cancel it, which gives the messages back.",
+		Fix:  "Resume the run, or return it, which puts the messages back into their queue.",
 		Hit:  Example{Definitions: hold(`, "x-managed-by": "dlxctl/shop/desk"`)},
 		Miss: Example{Definitions: hold("")},
 	}, func(x *index) []Finding {
