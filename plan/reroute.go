@@ -392,8 +392,9 @@ func (r *resolver) rerouting() rerouting {
 			Action: Update, Kind: topology.KindExchange, Name: l.name, Reroute: &Reroute{Exchange: l.name}, Phase: PhaseReroute,
 			Label:  topology.Label{Role: topology.RoleFailed},
 			Fields: []Field{{Name: "hands on to", After: topology.FailedExchangeName(r.want.Name)}},
-			Reason: fmt.Sprintf("%s created by an earlier release dead-letter to it (%s); the exchange stays for them, and from now on their backoff can change in place",
-				text.Count(len(l.users), "queue"), some(displayed(l.users))),
+			Reason: fmt.Sprintf("%s created by an earlier release %s to it (%s); the exchange stays, and from now on backoffs can change in place",
+				text.Count(len(l.users), "queue"), text.Choose(len(l.users), "dead-letters", "dead-letter"),
+				some(displayed(l.users))),
 		}
 		if l.missing {
 			c.Reason = fmt.Sprintf("it does not exist, and arguments from an earlier release name it: those of %s",
