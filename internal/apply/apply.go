@@ -214,9 +214,10 @@ func (r *Runner) readBack(ctx context.Context, p plan.Plan) (plan.Plan, error) {
 	}
 }
 
-// later returns the next step for tiers that are not empty yet.
+// later returns the next step for tiers that are not empty yet. A run that waits takes that step
+// itself, and says so.
 func (r *Runner) later(retiring []string) string {
-	if len(retiring) == 0 {
+	if len(retiring) == 0 || r.Wait > 0 {
 		return ""
 	}
 	return fmt.Sprintf(". To delete %s once they are empty, run %s again, or pass --wait", strings.Join(retiring, ", "),
