@@ -21,7 +21,6 @@ const (
 
 	recordList      = "list"      // a part of the list of chosen messages
 	recordEdited    = "edited"    // the message as a person wants it
-	recordResumed   = "resumed"   // a second process takes
 	recordSending   = "sending"   // all is taken; nothing may be taken any more
 	recordReturning = "returning" // the run goes back; it cannot be resumed
 )
@@ -34,10 +33,20 @@ type entry struct {
 	wanted uint32
 	// present is how many equal messages the queue had when the run chose.
 	present uint32
-	// dated reports that the headers tell when the message failed: an equal one cannot arrive
-	// later.
+	// dated reports that the headers tell when exactly the message failed: an equal one cannot
+	// arrive later.
 	dated bool
 }
+
+// isDated reports whether an equal message cannot arrive later. RabbitMQ writes only the second of a
+// death: messages that are equal, and have no message-id, may have died in the same one.
+func isDated(d amqp091.Delivery, f deadletter.Facts) bool {
+	return !f.LastFailed.IsZero() && (d.MessageId != "" || f.LastFailed.Nanosecond() != 0)
+}
+
+// certain reports whether entry e counts each equal message that the queue had and can get. A run
+// that has not looked at the whole queue does not know how many there were.
+func (m *manifest) certain(e entry) bool { return e.dated && !m.Partial }
 
 // manifest is what a run chose, and what it does. It is stored in the hold before anything is
 // taken, so that any machine can resume the run.

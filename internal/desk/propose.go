@@ -116,7 +116,7 @@ func (c *choice) visit(m deadletter.Message) error {
 	key := keyOf(m.Handle)
 	e := c.entries[key]
 	e.present++
-	e.dated = !facts.LastFailed.IsZero()
+	e.dated = isDated(m.Delivery, facts)
 	defer func() { c.entries[key] = e }()
 	wanted, err := c.wants(m, facts)
 	if err != nil || !wanted {

@@ -49,10 +49,11 @@ func (d *Desk) Return(ctx context.Context, id string, progress func(Progress)) (
 			}
 			s.doubledBefore += min(inDoubt, returnWindow)
 		}
-		messages, err := w.beginReturn(ctx, &m, has)
+		messages, inDoubt, err := w.beginReturn(ctx, &m, has)
 		if err != nil {
 			return Result{Left: has.messages}, err
 		}
+		s.doubledBefore += min(inDoubt, takeWindow)
 		r, err := s.send(ctx, Result{}, messages)
 		return d.describe(&m, r), err
 	})
@@ -62,26 +63,26 @@ func (d *Desk) Return(ctx context.Context, id string, progress func(Progress)) (
 const returnWindow = 64
 
 // beginReturn makes sure that nothing is in the hold and in the queue too, and notes that the run
-// goes back. It returns how many messages the hold has.
-func (w *worker) beginReturn(ctx context.Context, m *manifest, has *contents) (int, error) {
+// goes back. It returns how many messages the hold has, and how many of them may be in the queue.
+func (w *worker) beginReturn(ctx context.Context, m *manifest, has *contents) (messages, inDoubt int, err error) {
 	if has.complete() && has.records[recordSending]+has.records[recordReturning] == 0 {
 		if err := w.lockQueue(ctx, m.Queue); err != nil {
-			return 0, err
+			return 0, 0, err
 		}
 		defer w.freeQueue()
 		t := w.newTaking(m, func(int) {})
 		t.adopt(has)
-		if err := t.findDoubles(ctx, has.records[recordResumed] == 0); err != nil {
-			return 0, err
+		if inDoubt, err = t.findDoubles(ctx); err != nil {
+			return 0, 0, err
 		}
 		clear(t.need) // take nothing, and drop the doubles
 		t.left = 0
 		if err := t.passes(ctx); err != nil {
-			return 0, err
+			return 0, 0, err
 		}
 	}
 	hold := topology.HoldName(w.desk.Topology.Name, w.run)
-	return has.messages, w.note(ctx, hold, record(w.run, recordReturning, 0, 0, nil))
+	return has.messages, inDoubt, w.note(ctx, hold, record(w.run, recordReturning, 0, 0, nil))
 }
 
 // giveBack returns where a message of the hold goes back to.

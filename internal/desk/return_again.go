@@ -64,7 +64,7 @@ func (m *manifest) returned(has *contents, inQueue map[uint64]uint32) (out map[u
 	for key, inHold := range has.handles {
 		e := m.wanted[key]
 		both := inHold + inQueue[key]
-		certain := e.dated && !m.Partial
+		certain := m.certain(e)
 		switch {
 		case certain && both > e.present:
 			out[key] = min(both-e.present, inHold, inQueue[key])

@@ -93,7 +93,7 @@ func (s *shop) deskOn(tb testing.TB, target brokertest.Target) *desk.Desk {
 
 // deadLetter returns a dead letter of a work queue as a processor writes it.
 func deadLetter(queue, key, id string, n int) amqp091.Publishing {
-	at := time.Date(2026, 11, 22, 9, 0, 0, 0, time.UTC).Add(time.Duration(n) * time.Millisecond)
+	at := time.Date(2026, 11, 22, 9, 0, 0, 0, time.UTC).Add(time.Duration(n+1) * time.Millisecond)
 	return amqp091.Publishing{
 		MessageId: id, DeliveryMode: amqp091.Persistent, ContentType: "application/json", Type: "order",
 		Body: fmt.Appendf(nil, `{"order": %d}`, n),

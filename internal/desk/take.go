@@ -11,7 +11,6 @@ import (
 	"github.com/dlxctl/dlxctl/internal/broker/amqp"
 	"github.com/dlxctl/dlxctl/internal/deadletter"
 	"github.com/dlxctl/dlxctl/internal/relay"
-	"github.com/dlxctl/dlxctl/topology"
 )
 
 // Headers that a message has while it is in a hold. They are no part of its handle.
@@ -39,7 +38,8 @@ const (
 // hold and queue together have as many more as there are doubles. It acknowledges that many of
 // them in the queue. It is no matter which: they are equal, and the hold has a copy of each. Only
 // messages that the broker has delivered before count, since one that has arrived later is no
-// double.
+// double. Any look marks what has arrived later too, so only messages of which no equal one can
+// have arrived are dropped, see manifest.certain.
 type taking struct {
 	worker   *worker
 	manifest *manifest
@@ -49,6 +49,8 @@ type taking struct {
 	// doubles is how many of each handle are to be acknowledged, and surplus in all.
 	doubles map[uint64]uint32
 	surplus int
+	// inDoubt is how many messages an earlier process may have left in the hold and in the queue.
+	inDoubt int
 	// inHold is how many of each handle the hold has, and taken how many in all.
 	inHold map[uint64]uint32
 	taken  int
@@ -87,25 +89,29 @@ func (t *taking) adopt(has *contents) {
 	}
 }
 
-// findDoubles finds out which messages are in the hold and in the queue too. Messages without a
-// date are left alone unless undated is set.
-func (t *taking) findDoubles(ctx context.Context, undated bool) error {
+// findDoubles finds out which messages are in the hold and in the queue too. It returns how many
+// others may be: they are left alone.
+func (t *taking) findDoubles(ctx context.Context) (inDoubt int, err error) {
 	// One that was never delivered has arrived since.
 	before := func(m amqp.Held) bool { return m.Redelivered }
 	inQueue, err := t.worker.countQueue(ctx, t.manifest, before)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	for key, e := range t.manifest.wanted {
 		both := t.inHold[key] + inQueue[key]
-		if both <= e.present || !e.dated && !undated {
+		if both <= e.present {
 			continue
 		}
 		n := min(both-e.present, inQueue[key], t.inHold[key])
+		if !t.manifest.certain(e) { // a double is better than a loss
+			inDoubt += int(n)
+			continue
+		}
 		t.doubles[key] = n
 		t.surplus += int(n)
 	}
-	return nil
+	return inDoubt, nil
 }
 
 // countQueue counts the messages in the queue that the manifest names, and that counts.
@@ -259,25 +265,19 @@ func (w *worker) take(ctx context.Context, m *manifest, has *contents, report fu
 		return nil, err
 	}
 	defer w.freeQueue()
-	hold := topology.HoldName(w.desk.Topology.Name, w.run)
 	t := w.newTaking(m, report)
 	if err := w.outlive(ctx); err != nil {
 		return t, err
 	}
 	if has != nil {
-		if err := w.note(ctx, hold, record(w.run, recordResumed, 0, 0, nil)); err != nil {
-			return t, err
-		}
 		if w.intake == "" { // it died before it had one
 			if err := w.openIntake(ctx); err != nil {
 				return t, err
 			}
 		}
 		t.adopt(has)
-		// An equal message may have arrived since, and may have been delivered to a process that
-		// died while it counted. So what has no date is left alone the second time: a double is
-		// better than a loss.
-		if err := t.findDoubles(ctx, has.records[recordResumed] == 0); err != nil {
+		var err error
+		if t.inDoubt, err = t.findDoubles(ctx); err != nil {
 			return t, err
 		}
 	}
@@ -311,7 +311,7 @@ func (t *taking) passes(ctx context.Context) error {
 			return fmt.Errorf("the queue %s still has messages that were acknowledged", t.manifest.Queue)
 		}
 		// More came back than should have, or others have arrived.
-		if err := t.findDoubles(ctx, true); err != nil || t.surplus == 0 {
+		if _, err := t.findDoubles(ctx); err != nil || t.surplus == 0 {
 			return err
 		}
 	}
