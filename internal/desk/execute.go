@@ -138,6 +138,7 @@ func (s *session) takeAndSend(ctx context.Context, has *contents) (Result, error
 		r.Left = t.taken
 		return r, err
 	}
+	w.freeQueue()
 	s.doubledBefore += min(t.inDoubt, takeWindow)
 	return s.send(ctx, r, t.taken)
 }

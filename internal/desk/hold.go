@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -109,7 +110,11 @@ func (w *worker) openHold(ctx context.Context, m *manifest) error {
 	if m.parks() {
 		filled = append(filled, w.desk.parked())
 	}
-	if err := w.refusePolicies(ctx, filled...); err != nil {
+	state, err := w.desk.inspect(ctx)
+	if err == nil {
+		err = errors.Join(w.desk.refusePolicies(state, filled...), w.refuseUnfinished(state, m.Queue))
+	}
+	if err != nil {
 		// Both have just been created, and no message was published to them: nothing can be lost.
 		return errors.Join(err, w.conn.DeleteExchange(w.intake, amqp.Conditions{}),
 			w.conn.DeleteQueue(hold.Name, amqp.Conditions{}))
@@ -151,14 +156,33 @@ func (w *worker) openParked(m *manifest) error {
 
 // refusePolicies refuses queues of the desk whose messages a policy of another team would delete,
 // drop or move.
-func (w *worker) refusePolicies(ctx context.Context, queues ...topology.Queue) error {
-	state, err := w.desk.inspect(ctx)
-	if err != nil {
-		return err
-	}
+func (d *Desk) refusePolicies(state topology.State, queues ...topology.Queue) error {
 	for _, q := range queues {
-		if harm := plan.DeskHarm(w.desk.Topology.Name, state, q); harm != "" {
+		if harm := plan.DeskHarm(d.Topology.Name, state, q); harm != "" {
 			return refusef("%s", harm)
+		}
+	}
+	return nil
+}
+
+// refuseUnfinished refuses a queue from which another run has not taken all, or to which one has not
+// given back all: what a process was doing that died is in the hold and in the queue too until that
+// run is continued, and would be taken twice. This process has the lock of the queue: no other takes
+// or begins to give back.
+func (w *worker) refuseUnfinished(state topology.State, queue string) error {
+	name := w.desk.Topology.Name
+	for _, r := range RunsOf(name, state, time.Time{}) {
+		if r.Queue != queue || r.ID == w.run {
+			continue
+		}
+		back := straight(name, r.ID, queue)
+		switch {
+		case slices.ContainsFunc(state.Have.Exchanges, func(e topology.Exchange) bool { return e.Name == back }):
+			return refusef("the run %s has begun to give messages back to %s, and some may be in its hold too; end it first with 'dlxctl desk return %s'",
+				r.ID, text.Name(queue), r.ID)
+		case hasIntake(state, name, r.ID):
+			return refusef("the run %s has not taken all of its messages from %s, and some may be in its hold too; continue it first with 'dlxctl desk resume %s', or end it with 'dlxctl desk return %s'",
+				r.ID, text.Name(queue), r.ID, r.ID)
 		}
 	}
 	return nil

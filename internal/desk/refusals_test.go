@@ -197,7 +197,11 @@ func TestRefusalsSayWhatToDo(t *testing.T) {
 
 // heldElsewhere are refusals whose texts other tests provoke, by how they begin.
 func heldElsewhere() map[string]string {
-	return map[string]string{"the broker drops or dead-letters a message": "TestALookCanSaveAMessage"}
+	return map[string]string{
+		"the broker drops or dead-letters a message": "TestALookCanSaveAMessage",
+		"the run %s has begun to give messages back": "TestAnotherRunWaitsForOneThatWasKilled",
+		"the run %s has not taken all":               "TestAnotherRunWaitsForOneThatWasKilled",
+	}
 }
 
 // Each place that refuses is in a table above: a refusal that is added is tested too.

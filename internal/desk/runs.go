@@ -44,9 +44,7 @@ func RunsOf(name string, state topology.State, asked time.Time) []Run {
 			Chosen: s.Chosen, Target: s.Target, Send: s.Send, Active: queues[topology.DeskWorkerName(name, id)],
 		}
 		records := s.Records + 1 // that all is taken
-		if slices.ContainsFunc(state.Have.Exchanges, func(e topology.Exchange) bool {
-			return strings.HasPrefix(e.Name, intakePrefix(name, id))
-		}) {
+		if hasIntake(state, name, id) {
 			r.Phase, records = Taking, s.Records
 		}
 		// The broker lists a new hold before the run can give it an intake, and a busy broker may list
@@ -61,4 +59,11 @@ func RunsOf(name string, state topology.State, asked time.Time) []Run {
 	}
 	slices.SortFunc(out, func(a, b Run) int { return cmp.Or(a.Started.Compare(b.Started), cmp.Compare(a.ID, b.ID)) })
 	return out
+}
+
+// hasIntake reports whether a run has not taken all of its messages.
+func hasIntake(state topology.State, name, run string) bool {
+	return slices.ContainsFunc(state.Have.Exchanges, func(e topology.Exchange) bool {
+		return strings.HasPrefix(e.Name, intakePrefix(name, run))
+	})
 }

@@ -258,13 +258,11 @@ func isOfHold(header string) bool {
 	}
 }
 
-// take takes what the manifest names, with the lock of the queue, and notes in the hold that all
-// is taken.
+// take takes what the manifest names, with the lock of the queue.
 func (w *worker) take(ctx context.Context, m *manifest, has *contents, report func(int)) (*taking, error) {
 	if err := w.lockQueue(ctx, m.Queue); err != nil {
 		return nil, err
 	}
-	defer w.freeQueue()
 	t := w.newTaking(m, report)
 	if err := w.outlive(ctx); err != nil {
 		return t, err
