@@ -1,10 +1,13 @@
 package cmd
 
 import (
+	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -273,4 +276,26 @@ func TestRunExitCodes(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A run that waits says why, and says it again only after a while, although the numbers change.
+func TestARunSaysRarelyWhyItPauses(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		w := (&app{stderr: &out}).watchRun(t.Context(), desk.Replay)
+		for i := range 60 { // 12 seconds
+			for _, why := range []string{fmt.Sprintf("billing holds %d messages", 2000-i), ""} {
+				w.progress(desk.Progress{Run: "r1", Phase: desk.Sending, Done: 1, Chosen: 1, Pausing: why})
+			}
+			<-time.After(200 * time.Millisecond)
+		}
+		w.progress(desk.Progress{Run: "r1", Phase: desk.Sending, Done: 1, Chosen: 1, Pausing: "listening"})
+		w.finish()
+		const want = "run r1\npausing: billing holds 2000 messages\nreplayed 1 of 1 messages\n" +
+			"pausing: billing holds 1950 messages\npausing: listening\n"
+		if out.String() != want {
+			t.Errorf("it prints %q, not %q", out.String(), want)
+		}
+	})
 }

@@ -3,6 +3,8 @@ package cmd
 import (
 	"context"
 	"fmt"
+	"strings"
+	"time"
 
 	"github.com/dlxctl/dlxctl/internal/desk"
 	"github.com/dlxctl/dlxctl/topology"
@@ -16,6 +18,9 @@ type runWatch struct {
 	forget func() bool // the notice of Ctrl-C
 	bar    *progress
 	last   desk.Progress
+	// pausing is the reason of the pause that was said last, up to its first number, and paused when.
+	pausing string
+	paused  time.Time
 }
 
 // watchRun shows the progress of a run until finish.
@@ -48,10 +53,24 @@ func (w *runWatch) progress(p desk.Progress) {
 	if p.FailedAgain > w.last.FailedAgain {
 		w.say("failed again: %d so far; the last one: %s", p.FailedAgain, p.LastFailure)
 	}
-	if p.Pausing != "" && p.Pausing != w.last.Pausing {
+	if p.Pausing != w.last.Pausing && w.newPause(p.Pausing) {
 		w.say("pausing: %s", p.Pausing)
 	}
 	w.last = p
+}
+
+// newPause reports whether to say why the run pauses: a reason that differs from the one before in
+// its numbers only is said again after a while.
+func (w *runWatch) newPause(why string) bool {
+	kind := why
+	if i := strings.IndexAny(why, "0123456789"); i >= 0 {
+		kind = why[:i]
+	}
+	if why == "" || kind == w.pausing && time.Since(w.paused) < lineEvery {
+		return false
+	}
+	w.pausing, w.paused = kind, time.Now()
+	return true
 }
 
 // say prints a line.

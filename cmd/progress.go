@@ -16,6 +16,9 @@ const (
 	quiet = 2 * time.Second
 	// lineEvery is the time between two progress lines in a log.
 	lineEvery = 10 * time.Second
+	// repeatAfter is how many times a line is left out that says the same as the one before: a task
+	// that waits for hours must not fill a log.
+	repeatAfter = 30
 	// paceOver is the time over which the speed is measured.
 	paceOver = 10 * time.Second
 )
@@ -35,6 +38,7 @@ type progress struct {
 	draw  sync.Mutex // guards the terminal, and the fields below
 	bar   *progressbar.ProgressBar
 	shown bool // something was printed
+	same  int  // how many lines were left out that said the same as the last one
 	pace  pace
 
 	stop chan struct{}
@@ -165,8 +169,10 @@ func (p *progress) refresh(printed int) int {
 		_ = p.bar.Set(done)
 	case done == 0, done == total && done == printed:
 		// A log needs no line that says nothing.
+	case done == printed && p.same < repeatAfter:
+		p.same++
 	default:
-		p.shown = true
+		p.shown, p.same = true, 0
 		fmt.Fprintln(p.w, p.describe(done, total))
 		return done
 	}

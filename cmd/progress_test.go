@@ -77,6 +77,24 @@ func TestProgressSaysTheEndOnce(t *testing.T) {
 	})
 }
 
+// A log gets few lines that say the same, however long a task waits for something else.
+func TestProgressRarelyRepeatsALine(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		a := app{stderr: &out}
+		p := a.newProgress("replayed", "messages", 37)
+		p.set(1)
+		<-time.After(11 * time.Minute)
+		p.set(37)
+		p.finish()
+		const waits = "replayed 1 of 37 messages\n"
+		if want := waits + waits + waits + "replayed 37 of 37 messages\n"; out.String() != want {
+			t.Errorf("it prints %q, not %q", out.String(), want)
+		}
+	})
+}
+
 // The line shows the remaining time, once it can be estimated.
 func TestTimeLeft(t *testing.T) {
 	t.Parallel()
