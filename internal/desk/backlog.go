@@ -36,10 +36,10 @@ func (b *backlog) left(ready int, delivered int64) int {
 // backlogs returns a function that counts the messages that the target queues have now and their
 // consumers have not read yet when it is called, and names the queue with the most.
 func (x *sender) backlogs() func(ctx context.Context) (n int, queue string, err error) {
-	list := make(map[string]*backlog, len(x.manifest.Watch))
+	list := make(map[string]*backlog, len(x.router.drained))
 	return func(ctx context.Context) (total int, fullest string, err error) {
 		most := -1
-		for _, queue := range x.manifest.Watch {
+		for _, queue := range x.router.drained {
 			left, err := x.behind(ctx, list, queue)
 			if err != nil {
 				return 0, "", err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -36,7 +37,9 @@ type router struct {
 	known    *deadletter.Known
 	user     string
 	// bound are the work queues to which the return exchange routes.
-	bound     map[string]bool
+	bound map[string]bool
+	// drained are the queues that the run sends to and that consumers empty: no streams.
+	drained   []string
 	straights map[string]string
 	copies    deadletter.Copies
 }
@@ -49,8 +52,18 @@ func (w *worker) newRouter(ctx context.Context, m *manifest) (*router, error) {
 	}
 	return &router{
 		ctx: ctx, worker: w, manifest: m, known: w.desk.known(), user: w.desk.Endpoint.AMQP.User,
-		bound: returnable(w.desk.Topology.Name, state), straights: map[string]string{},
+		bound: returnable(w.desk.Topology.Name, state), drained: drainable(m.Watch, state),
+		straights: map[string]string{},
 	}, nil
+}
+
+// drainable returns the queues that lose their messages when these are read: streams keep them.
+func drainable(queues []string, state topology.State) []string {
+	return slices.DeleteFunc(slices.Clone(queues), func(name string) bool {
+		return slices.ContainsFunc(state.Have.Queues, func(q topology.Queue) bool {
+			return q.Name == name && q.Type() == topology.Stream
+		})
+	})
 }
 
 // returnable returns the queues to which the return exchange of a topology routes.

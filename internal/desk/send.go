@@ -233,10 +233,10 @@ func (x *sender) tellSending() {
 	x.tell(p)
 }
 
-// waiting returns how many messages are ready in the queues that the run sends to.
+// waiting returns how many messages are ready in the queues that the run sends to, streams left out.
 func (x *sender) waiting() (total int, fullest string, err error) {
 	most := -1
-	for _, queue := range x.manifest.Watch {
+	for _, queue := range x.router.drained {
 		n, err := x.ready(queue)
 		if err != nil {
 			return 0, "", err
