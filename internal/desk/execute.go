@@ -179,6 +179,9 @@ func (d *Desk) Resume(ctx context.Context, id string, o *SendOptions, progress f
 		if err := w.permitted(ctx, &m); err != nil {
 			return Result{Left: has.messages}, err
 		}
+		if err := w.refuseHarm(ctx, &m, has.records[recordSending] == 0); err != nil {
+			return Result{Left: has.messages}, err
+		}
 		s := &session{worker: w, manifest: &m, progress: progress}
 		var r Result
 		if has.records[recordSending] > 0 {

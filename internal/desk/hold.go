@@ -165,6 +165,28 @@ func (d *Desk) refusePolicies(state topology.State, queues ...topology.Queue) er
 	return nil
 }
 
+// refuseHarm refuses to put more messages into queues of a run whose messages a policy would delete,
+// drop or move that was set since the run began: into the parked ones, and into the hold if it
+// takes.
+func (w *worker) refuseHarm(ctx context.Context, m *manifest, takes bool) error {
+	state, err := w.desk.inspect(ctx)
+	if err != nil {
+		return err
+	}
+	var filled []topology.Queue
+	if takes {
+		hold, err := w.desk.holdOf(m)
+		if err != nil {
+			return err
+		}
+		filled = append(filled, hold)
+	}
+	if m.parks() {
+		filled = append(filled, w.desk.parked())
+	}
+	return w.desk.refusePolicies(state, filled...)
+}
+
 // refuseUnfinished refuses a queue from which another run has not taken all, or to which one has not
 // given back all: what a process was doing that died is in the hold and in the queue too until that
 // run is continued, and would be taken twice. This process has the lock of the queue: no other takes

@@ -1,6 +1,7 @@
 package desk_test
 
 import (
+	"context"
 	"errors"
 	"net/url"
 	"strings"
@@ -63,6 +64,43 @@ func TestARunIsRefusedWhereAPolicyWouldLoseMessages(t *testing.T) {
 				t.Errorf("%s was created", parked)
 			}
 			s.tidy(t)
+		})
+	}
+}
+
+// A policy that was set after a run had stopped keeps it from taking more, and from parking, but not
+// from sending what its hold has.
+func TestAResumeIsRefusedWhereAPolicyWouldLoseMessages(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		action    desk.Action
+		pattern   string
+		resumable bool
+	}{
+		"the hold, and it takes":        {desk.Replay, `^shop\.desk`, false},
+		"parked messages, and it parks": {desk.Park, `^shop\.parked$`, false},
+		"parked messages, no parking":   {desk.Replay, `^shop\.parked$`, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newShop(t, "quorum")
+			s.bury(t, 40)
+			p, err := s.desk.Propose(t.Context(), request(t, tc.action))
+			if err != nil {
+				t.Fatal(err)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			r, err := s.desk.Execute(ctx, p, func(desk.Progress) { cancel() })
+			if err != nil || r.Ended {
+				t.Fatalf("%+v, %v", r, err)
+			}
+			s.target.Call(t, "PUT", "policies/"+url.PathEscape(s.target.VHost)+"/foreign",
+				map[string]any{"pattern": tc.pattern, "apply-to": "queues", "definition": map[string]any{"message-ttl": 3600000}})
+			r, err = s.desk.Resume(t.Context(), r.Run, nil, nil)
+			if tc.resumable && (err != nil || !r.Ended) || !tc.resumable && !errors.Is(err, desk.ErrRefused) {
+				t.Errorf("%+v, %v", r, err)
+			}
 		})
 	}
 }
