@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
 	"github.com/dlxctl/dlxctl/internal/desk"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -104,3 +106,37 @@ func TestAResumeIsRefusedWhereAPolicyWouldLoseMessages(t *testing.T) {
 		})
 	}
 }
+
+// A queue that is deleted while a run gives back stops the run, although a policy gives each
+// exchange an alternate: nothing goes to another queue.
+func TestAnAlternateExchangeGetsNothing(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, "quorum")
+	chosen, _ := s.bury(t, 400)
+	run := s.takenOnly(t, len(chosen))
+	ch := s.target.Channel(t)
+	if err := errors.Join(
+		ch.ExchangeDeclare("lost", "fanout", true, false, false, false, nil),
+		second(ch.QueueDeclare("lost", true, false, false, false, nil)), ch.QueueBind("lost", "", "lost", false, nil),
+	); err != nil {
+		t.Fatal(err)
+	}
+	s.target.Call(t, "PUT", "policies/"+url.PathEscape(s.target.VHost)+"/foreign", map[string]any{
+		"pattern": ".*", "apply-to": "exchanges", "definition": map[string]any{"alternate-exchange": "lost"},
+	})
+	r, err := s.desk.Return(t.Context(), run, func(p desk.Progress) {
+		if p.Phase == desk.Sending && p.Done == 1 {
+			if _, err := ch.QueueDelete("billing.dead", false, false, false); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	if err != nil || r.Stopped == "" || r.Left == 0 || r.Moved+r.Left != len(chosen) {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if n := readyIn(t, s.ch, "lost"); n > 0 {
+		t.Errorf("%d messages went to the alternate exchange", n)
+	}
+}
+
+func second(_ amqp091.Queue, err error) error { return err }
