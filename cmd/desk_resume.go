@@ -62,9 +62,28 @@ func (k *deskResumeCommand) run(c *cobra.Command, args []string) error {
 	if !k.yes || len(runs) == 0 {
 		return k.app.showRuns(c, runs, "to continue them", "desk", "resume")
 	}
+	return k.each(c, runs, func(r desk.Run) (desk.Result, error) { return k.resume(c, d, r) })
+}
+
+// each resumes runs, one after the other, until the context of the command ends.
+func (k *deskResumeCommand) each(
+	c *cobra.Command, runs []desk.Run, resume func(desk.Run) (desk.Result, error),
+) error {
 	var failed error
-	for _, r := range runs {
-		failed = errors.Join(failed, k.resume(c, d, r))
+	moved := 0
+	for i, r := range runs {
+		if c.Context().Err() != nil {
+			return errors.Join(failed, &deskStopError{
+				err:  fmt.Errorf("stopped: interrupted before %s", text.Count(len(runs)-i, "more run")),
+				next: []string{"to continue: " + shellLine(c, "desk", byResume, "--yes")},
+			})
+		}
+		result, err := resume(r)
+		moved += result.Moved
+		failed = errors.Join(failed, err)
+	}
+	if _, stopped := errors.AsType[*deskStopError](failed); failed != nil && moved > 0 && !stopped {
+		return &deskPartError{err: failed} // also if the others were refused
 	}
 	return failed
 }
@@ -87,15 +106,15 @@ func (k *deskResumeCommand) runs(c *cobra.Command, d *desk.Desk, args []string) 
 }
 
 // resume continues one run.
-func (k *deskResumeCommand) resume(c *cobra.Command, d *desk.Desk, r desk.Run) error {
+func (k *deskResumeCommand) resume(c *cobra.Command, d *desk.Desk, r desk.Run) (desk.Result, error) {
 	o, err := k.send.options(r.Send, c.Flags().Changed)
 	if err != nil {
-		return err
+		return desk.Result{}, err
 	}
 	w := k.app.watchRun(c.Context(), r.Action)
 	result, err := d.Resume(c.Context(), r.ID, &o, w.progress)
 	w.finish()
-	return k.app.finishRun(c, byResume, r.Action, result, err)
+	return result, k.app.finishRun(c, byResume, r.Action, result, err)
 }
 
 // showRuns lists runs, and the command line that acts on them.

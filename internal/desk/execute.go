@@ -69,17 +69,18 @@ func (d *Desk) describe(m *manifest, r Result) Result {
 	return r
 }
 
-// onRun works on a run as its only worker, and says how the work ended.
+// onRun works on a run as its only worker, and says how the work ended. If it could not begin the
+// result is empty.
 func (d *Desk) onRun(
 	ctx context.Context, run string, work func(context.Context, *worker) (Result, error),
 ) (Result, error) {
 	began := time.Now()
 	if err := d.permit(ctx, d.ownRights(run), nil); err != nil {
-		return Result{Run: run}, err
+		return Result{}, err
 	}
 	w, within, err := d.work(ctx, run)
 	if err != nil {
-		return Result{Run: run}, err
+		return Result{}, err
 	}
 	defer w.close()
 	r, err := work(within, w)

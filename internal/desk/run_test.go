@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
+	"github.com/dlxctl/dlxctl/internal/broker"
 	"github.com/dlxctl/dlxctl/internal/desk"
 )
 
@@ -182,5 +183,14 @@ func content(d amqp091.Delivery) amqp091.Delivery {
 		Priority: d.Priority, CorrelationId: d.CorrelationId, ReplyTo: d.ReplyTo, Expiration: d.Expiration,
 		MessageId: d.MessageId, Timestamp: d.Timestamp, Type: d.Type, UserId: d.UserId, AppId: d.AppId,
 		RoutingKey: d.RoutingKey, Body: d.Body,
+	}
+}
+
+// A run on which the work could not begin has an empty result: nothing was moved.
+func TestAResumeWithoutABrokerMovesNothing(t *testing.T) {
+	t.Parallel()
+	d := &desk.Desk{Endpoint: broker.Endpoint{AMQP: broker.Address{Scheme: "amqp", Host: "127.0.0.1:1"}}}
+	if r, err := d.Resume(t.Context(), "r1", nil, nil); err == nil || r.Run != "" {
+		t.Errorf("%+v, %v", r, err)
 	}
 }
