@@ -14,6 +14,7 @@ import (
 
 	"github.com/dlxctl/dlxctl/internal/brokertest"
 	"github.com/dlxctl/dlxctl/internal/desk"
+	"github.com/dlxctl/dlxctl/internal/relay"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -226,4 +227,27 @@ func TestRunMarksItsBindings(t *testing.T) {
 	if !seen[".in."] || !seen[".to."] || !seen[".failedbrake"] {
 		t.Errorf("saw the bindings %v", seen)
 	}
+}
+
+// A message whose headers fit a frame, but not with those of a hold, stops the run by its name. The
+// others are put back, and it never leaves the queue.
+func TestHeadersThatDoNotFitAHold(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, "quorum")
+	large := deadLetter("billing", "order.chosen", "large", 2)
+	large.Headers["large"] = ""
+	const frame, rest = 131_072 - 8, 20
+	large.Headers["large"] = strings.Repeat("x", frame-rest-relay.HeaderSize(large))
+	brokertest.PublishConfirmed(t, s.ch, "", "billing.dead", deadLetter("billing", "order.chosen", "a", 1), large)
+	r := s.execute(t, request(t, desk.Park))
+	if !strings.Contains(r.Stopped, "too large for a frame") || r.Left != 1 {
+		t.Errorf("%+v", r)
+	}
+	if r, err := s.desk.Return(t.Context(), r.Run, nil); err != nil || r.Moved != 1 {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if n := readyIn(t, s.ch, "billing.dead"); n != 2 {
+		t.Errorf("billing.dead has %d messages, want 2", n)
+	}
+	s.tidy(t)
 }

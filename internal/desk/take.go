@@ -60,6 +60,7 @@ type taking struct {
 
 	holder *amqp.Holder
 	out    *outlet
+	frame  int // the size of the largest header of a message that the broker accepts; zero is no limit
 }
 
 // errTaken ends a pass over a queue in which nothing is left to take. It is no error.
@@ -155,6 +156,7 @@ func (t *taking) run(ctx context.Context) error {
 	if t.out, err = newOutlet(out, takeWindow); err != nil {
 		return err
 	}
+	t.frame = out.FrameMax()
 	ready, err := in.MessagesReady(t.manifest.Queue)
 	if err != nil {
 		return err
@@ -165,7 +167,8 @@ func (t *taking) run(ctx context.Context) error {
 	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), holdTimeOf(ready))
 	defer cancel()
 	err = t.holder.Take(grace, func(m amqp.Held) error { return t.visit(ctx, grace, m) })
-	if err == nil || errors.Is(err, errTaken) || ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) {
+	_, tooLarge := errors.AsType[stopped](err)
+	if err == nil || tooLarge || errors.Is(err, errTaken) || ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) {
 		err = errors.Join(ignore(err, errTaken), t.out.flush(grace))
 	}
 	return errors.Join(err, t.holder.Release()) //nolint:contextcheck // it must happen after the end of ctx too
@@ -199,6 +202,9 @@ func (t *taking) visit(ctx, grace context.Context, m amqp.Held) error {
 		return t.holder.Ack(m)
 	case t.need[key] > 0:
 		p := toHold(m.Delivery, t.manifest.Queue)
+		if t.frame > 0 && relay.HeaderSize(p) > t.frame { // the broker would end the connection
+			return t.tooLarge(m)
+		}
 		t.need[key]--
 		t.left--
 		held := m
@@ -214,6 +220,12 @@ func (t *taking) visit(ctx, grace context.Context, m amqp.Held) error {
 	default:
 		return nil
 	}
+}
+
+// tooLarge says why a message stays in the queue, and stops the run.
+func (t *taking) tooLarge(m amqp.Held) error {
+	return stopped(fmt.Sprintf("message %s cannot be moved into a hold: its headers are too large for a frame with those of the hold; put back what was taken, and choose without that message",
+		deadletter.HandleOf(m.Delivery)))
 }
 
 // toHold returns a message as it is published to the hold. fromHold is its inverse.
