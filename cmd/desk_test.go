@@ -305,7 +305,7 @@ func TestARunSaysRarelyWhyItPauses(t *testing.T) {
 // messages were moved, also if another run could not even begin.
 func TestResumeOfSeveralRuns(t *testing.T) {
 	t.Parallel()
-	refused := fmt.Errorf("%w: another process works on the run", desk.ErrRefused)
+	refused, unreachable := fmt.Errorf("%w: busy", desk.ErrRefused), errors.New("nothing answers")
 	stop := &deskStopError{err: errors.New("stopped: 3 failed again")}
 	for name, tc := range map[string]struct {
 		results []error
@@ -317,7 +317,7 @@ func TestResumeOfSeveralRuns(t *testing.T) {
 		"all moved":             {results: []error{nil, nil}, moved: 5, code: exitDone, turns: 2},
 		"one refused":           {results: []error{nil, refused}, moved: 5, code: exitPartial, turns: 2},
 		"all refused":           {results: []error{refused, refused}, code: exitBlocked, turns: 2},
-		"one unreachable":       {results: []error{errors.New("nothing answers"), nil}, moved: 5, code: exitPartial, turns: 2},
+		"one unreachable":       {results: []error{unreachable, nil}, moved: 5, code: exitPartial, turns: 2},
 		"one stopped":           {results: []error{stop, nil}, moved: 5, code: exitPending, turns: 2},
 		"a signal in the first": {results: []error{nil, nil}, moved: 5, signal: true, code: exitPending, turns: 1},
 	} {
@@ -328,13 +328,14 @@ func TestResumeOfSeveralRuns(t *testing.T) {
 			c := newDeskResume(&app{})
 			c.SetContext(ctx)
 			turns := 0
-			err := (&deskResumeCommand{}).each(c, make([]desk.Run, len(tc.results)), func(desk.Run) (desk.Result, error) {
+			resume := func(desk.Run) (desk.Result, error) {
 				turns++
 				if tc.signal {
 					cancel()
 				}
 				return desk.Result{Moved: tc.moved}, tc.results[turns-1]
-			})
+			}
+			err := (&deskResumeCommand{}).each(c, make([]desk.Run, len(tc.results)), resume)
 			if code := exitCode(ctx, err); code != tc.code || turns != tc.turns {
 				t.Errorf("exit code %d after %d turns, want %d after %d: %v", code, turns, tc.code, tc.turns, err)
 			}

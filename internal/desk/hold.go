@@ -165,9 +165,9 @@ func (d *Desk) refusePolicies(state topology.State, queues ...topology.Queue) er
 	return nil
 }
 
-// refuseHarm refuses to put more messages into queues of a run whose messages a policy would delete,
-// drop or move that was set since the run began: into the parked ones, and into the hold if it
-// takes.
+// refuseHarm refuses to put more messages into queues of a run whose messages a policy would
+// delete, drop or move that was set since the run began: into the parked ones, and into the hold if
+// it takes.
 func (w *worker) refuseHarm(ctx context.Context, m *manifest, takes bool) error {
 	state, err := w.desk.inspect(ctx)
 	if err != nil {
@@ -187,10 +187,10 @@ func (w *worker) refuseHarm(ctx context.Context, m *manifest, takes bool) error 
 	return w.desk.refusePolicies(state, filled...)
 }
 
-// refuseUnfinished refuses a queue from which another run has not taken all, or to which one has not
-// given back all: what a process was doing that died is in the hold and in the queue too until that
-// run is continued, and would be taken twice. This process has the lock of the queue: no other takes
-// or begins to give back.
+// refuseUnfinished refuses a queue from which another run has not taken all, or to which one has
+// not given back all: what a process was moving when it died is in the hold and in the queue too
+// until that run is continued, and would be taken twice. This process has the lock of the queue: no
+// other takes or begins to give back.
 func (w *worker) refuseUnfinished(state topology.State, queue string) error {
 	name := w.desk.Topology.Name
 	for _, r := range RunsOf(name, state, time.Time{}) {
@@ -271,9 +271,9 @@ func (w *worker) seal(ctx context.Context, takesOn bool) error {
 	return nil
 }
 
-// fanout creates an exchange that routes to one queue alone. It is its own alternate exchange, which
-// overrides one that a policy names: a message comes back when the queue is gone, and goes nowhere
-// else (3.10.8, 4.0.5 and 4.3.6, measured).
+// fanout creates an exchange that routes to one queue alone. It is its own alternate exchange,
+// which overrides one that a policy names: a message comes back when the queue is gone, and goes
+// nowhere else (3.10.8, 4.0.5 and 4.3.6, measured).
 func (w *worker) fanout(ctx context.Context, exchange, queue string) error {
 	if err := ctx.Err(); err != nil {
 		return context.Cause(ctx)

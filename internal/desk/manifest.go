@@ -38,8 +38,8 @@ type entry struct {
 	dated bool
 }
 
-// isDated reports whether an equal message cannot arrive later. RabbitMQ writes only the second of a
-// death: messages that are equal, and have no message-id, may have died in the same one.
+// isDated reports whether an equal message cannot arrive later. RabbitMQ writes only the second of
+// a death: messages that are equal, and have no message-id, may have died in the same one.
 func isDated(d amqp091.Delivery, f deadletter.Facts) bool {
 	return !f.LastFailed.IsZero() && (d.MessageId != "" || f.LastFailed.Nanosecond() != 0)
 }

@@ -55,7 +55,8 @@ func TestAnEqualMessageThatArrivedLaterStays(t *testing.T) {
 			if doubled := 2 - want; r.DoubledAtMost != doubled { // it may be a copy that a kill has left
 				t.Errorf("%d doubled at most, want %d", r.DoubledAtMost, doubled)
 			}
-			if parked, left := readyIn(t, s.ch, "shop.parked"), readyIn(t, s.ch, "billing.dead"); parked != 1 || left != want {
+			parked, left := readyIn(t, s.ch, "shop.parked"), readyIn(t, s.ch, "billing.dead")
+			if parked != 1 || left != want {
 				t.Errorf("%d parked, %d left in the queue, want 1 and %d", parked, left, want)
 			}
 		})
@@ -91,7 +92,8 @@ func TestAnEqualMessageThatWasNotLookedAtStays(t *testing.T) {
 	if result, err = s.desk.Resume(t.Context(), result.Run, nil, nil); err != nil || !result.Ended {
 		t.Fatalf("%+v, %v", result, err)
 	}
-	if parked, left := readyIn(t, s.ch, "shop.parked"), readyIn(t, s.ch, "billing.dead"); parked != 1 || left != 2 {
+	parked, left := readyIn(t, s.ch, "shop.parked"), readyIn(t, s.ch, "billing.dead")
+	if parked != 1 || left != 2 {
 		t.Errorf("%d parked, %d left in the queue, want 1 and 2", parked, left)
 	}
 }

@@ -70,8 +70,8 @@ func TestARunIsRefusedWhereAPolicyWouldLoseMessages(t *testing.T) {
 	}
 }
 
-// A policy that was set after a run had stopped keeps it from taking more, and from parking, but not
-// from sending what its hold has.
+// A policy that was set after a run had stopped keeps it from taking more, and from parking, but
+// not from sending what its hold has.
 func TestAResumeIsRefusedWhereAPolicyWouldLoseMessages(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -97,8 +97,9 @@ func TestAResumeIsRefusedWhereAPolicyWouldLoseMessages(t *testing.T) {
 			if err != nil || r.Ended {
 				t.Fatalf("%+v, %v", r, err)
 			}
-			s.target.Call(t, "PUT", "policies/"+url.PathEscape(s.target.VHost)+"/foreign",
-				map[string]any{"pattern": tc.pattern, "apply-to": "queues", "definition": map[string]any{"message-ttl": 3600000}})
+			s.target.Call(t, "PUT", "policies/"+url.PathEscape(s.target.VHost)+"/foreign", map[string]any{
+				"pattern": tc.pattern, "apply-to": "queues", "definition": map[string]any{"message-ttl": 3600000},
+			})
 			r, err = s.desk.Resume(t.Context(), r.Run, nil, nil)
 			if tc.resumable && (err != nil || !r.Ended) || !tc.resumable && !errors.Is(err, desk.ErrRefused) {
 				t.Errorf("%+v, %v", r, err)

@@ -16,7 +16,8 @@ func TestAStreamDoesNotHoldUpARun(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, "quorum")
 	ch := s.target.Channel(t)
-	if _, err := ch.QueueDeclare("history", true, false, false, false, amqp091.Table{"x-queue-type": "stream"}); err != nil {
+	stream := amqp091.Table{"x-queue-type": "stream"}
+	if _, err := ch.QueueDeclare("history", true, false, false, false, stream); err != nil {
 		t.Fatal(err)
 	}
 	if err := ch.QueueBind("history", "order.#", "events", false, nil); err != nil {

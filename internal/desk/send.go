@@ -233,7 +233,7 @@ func (x *sender) tellSending() {
 	x.tell(p)
 }
 
-// waiting returns how many messages are ready in the queues that the run sends to, streams left out.
+// waiting returns how many messages are ready in the queues that the run sends to, without streams.
 func (x *sender) waiting() (total int, fullest string, err error) {
 	most := -1
 	for _, queue := range x.router.drained {
