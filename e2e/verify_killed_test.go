@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/dlxctl/dlxctl/internal/brokertest"
@@ -63,6 +64,22 @@ func TestVerifyWaitsForAProcessorThatStarts(t *testing.T) {
 	processor := start(t, target, "process", "-f", file)
 	t.Cleanup(func() { processor.kill() })
 	p.exits(t, 0)
+}
+
+// An interrupt while verify waits for a processor ends it before it writes anything.
+func TestVerifyInterruptedBeforeItSendsWritesNothing(t *testing.T) {
+	t.Parallel()
+	target, file := brokertest.VHost(t), writeTopology(t, verifiedFile)
+	succeeds(t, target, "apply", "--yes", "-f", file)
+	before := target.Definitions(t)
+	p := start(t, target, "verify", "-f", file)
+	p.logs(t, "waiting for a processor")
+	p.signal(t, syscall.SIGINT)
+	p.exits(t, 130)
+	unchanged(t, target, before, "an interrupted verify")
+	if p.stdout.String() != "" {
+		t.Errorf("an interrupted verify reports:\n%s", &p.stdout)
+	}
 }
 
 // madeQueue is a queue as the management API lists it.

@@ -83,6 +83,9 @@ func (v *Verifier) Run(ctx context.Context) (Report, error) {
 	}
 	s := newSurveyor(v.Topology, state, home, bindings, &report)
 	canaries, err := v.prepare(ctx, conn, s, run)
+	if err == nil {
+		err = ctx.Err() // before anything is written, and before the report says what was not waited for
+	}
 	if err != nil {
 		return report, err
 	}
