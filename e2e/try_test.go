@@ -2,9 +2,12 @@ package e2e_test
 
 import (
 	"encoding/json"
+	"io"
+	"net"
 	"net/url"
 	"regexp"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -103,4 +106,65 @@ func TestATryThatIsKilled(t *testing.T) {
 	if d, found, err := ch.Get("billing", true); err != nil || !found || d.MessageId != "of the user" || d.Redelivered {
 		t.Errorf("billing of the user holds %+v (%v, %v), want the message of the user, not touched", d, found, err)
 	}
+}
+
+// Between the moment in which try finds its virtual host empty and the one in which it holds the
+// lock, another dlxctl applies the topology there. try deletes nothing of it.
+func TestATryDeletesOnlyWhatItHasMade(t *testing.T) {
+	t.Parallel()
+	target, file := brokertest.VHost(t), writeTopology(t, triedDepot)
+	locks, applied := make(chan struct{}), make(chan struct{})
+	var first sync.Once
+	slow := brokertest.NewFilter(t, target, func(client, server net.Conn) {
+		first.Do(func() { close(locks) })
+		select {
+		case <-applied:
+		case <-t.Context().Done():
+		}
+		_, _ = io.Copy(server, client) // how the connection ends does not matter
+	})
+	p := start(t, slow, "try", "--in", target.VHost, "-f", file)
+	select {
+	case <-locks:
+	case <-p.ended:
+		t.Fatalf("try ended before it connected:\n%s", &p.stderr)
+	}
+	succeeds(t, target, "apply", "--yes", "-f", file)
+	before := target.Definitions(t)
+	close(applied)
+	<-p.ended
+	unchanged(t, target, before, "a try that finds its virtual host in use")
+	p.exits(t, 1)
+	if !strings.Contains(p.stderr.String(), "is not empty: it has ") {
+		t.Errorf("try does not say that the virtual host is in use:\n%s", &p.stderr)
+	}
+}
+
+// The command that try prints for what a killed try has left in a given virtual host deletes it,
+// with the messages that are on their way.
+func TestWhatAKilledTryLeavesIsDeletedAsPrinted(t *testing.T) {
+	t.Parallel()
+	target, file := brokertest.VHost(t), writeTopology(t, triedDepot)
+	before := target.Definitions(t)
+	p := start(t, target, "try", "--in", target.VHost, "--speed", "1", "-f", file)
+	const tier = "depot.standard.retry.2s"
+	brokertest.Eventually(t, "the try to have its retry queue", func() bool {
+		return strings.Contains(string(target.Call(t, "GET", "queues/"+url.PathEscape(target.VHost), nil)), tier)
+	}, &p.stderr)
+	awaitReady(t, target, tier)
+	if !p.kill() {
+		t.Fatalf("the try has ended before it was killed:\n%s%s", &p.stdout, &p.stderr)
+	}
+	printed := regexp.MustCompile(`delete it: dlxctl (.*)\n`)
+	var arguments []string
+	brokertest.Eventually(t, "the next try to print how to delete what is left", func() bool {
+		_, out := dlxctl(target, "try", "--in", target.VHost, "-f", file)
+		found := printed.FindStringSubmatch(out)
+		if found != nil {
+			arguments = strings.Fields(found[1])
+		}
+		return found != nil // once the broker has freed the lock
+	})
+	succeeds(t, target, append(arguments, "--yes", "-f", file)...)
+	unchanged(t, target, before, "a killed try whose objects were deleted")
 }

@@ -25,6 +25,18 @@ const (
 	holderTime = 7 * time.Second
 )
 
+// LockError is the error of Lock when it did not get the lock.
+type LockError struct {
+	Err error
+	// Fix is what to do about it with the flags of apply. Commands without these flags leave it out.
+	Fix string
+}
+
+func (e *LockError) Error() string { return e.Err.Error() + "; " + e.Fix }
+
+// Unwrap gives the problem without the fix.
+func (e *LockError) Unwrap() error { return e.Err }
+
 // Lock gets the lock of the topology, and opens the AMQP connection that holds it and
 // makes the changes. Close frees it; the broker does so when the process dies.
 //
@@ -66,13 +78,19 @@ func (w *lockWait) connect(ctx context.Context) (*amqp.Conn, error) {
 		return nil, err // it is the same broker without a lock
 	}
 	if err != nil {
-		return nil, fmt.Errorf("lock: %w; pass --lock=false to run without the lock", err)
+		return nil, unlocked(err)
 	}
 	if err := w.hold(ctx, conn); err != nil {
 		_ = conn.Close() // the broker frees the lock, even if this fails
 		return nil, err
 	}
 	return conn, nil
+}
+
+// unlocked returns the error of a lock that the broker did not give for another reason than that it
+// is held.
+func unlocked(err error) error {
+	return &LockError{Err: fmt.Errorf("lock: %w", err), Fix: "pass --lock=false to run without the lock"}
 }
 
 // hold tries until conn holds the lock, or the time is over.
@@ -85,7 +103,7 @@ func (w *lockWait) hold(ctx context.Context, conn *amqp.Conn) error {
 			return nil
 		}
 		if !errors.Is(err, amqp.ErrLocked) {
-			return fmt.Errorf("lock: %w; pass --lock=false to run without the lock", err)
+			return unlocked(err)
 		}
 		if holder == "" {
 			holder = w.holder(ctx, queue)
@@ -94,8 +112,10 @@ func (w *lockWait) hold(ctx context.Context, conn *amqp.Conn) error {
 		if holder != "" {
 			left := w.timeout - time.Since(w.began)
 			if left <= 0 {
-				return fmt.Errorf("another dlxctl is changing the topology %q%s; try again, or pass --lock-timeout 5m to wait",
-					name, holder)
+				return &LockError{
+					Err: fmt.Errorf("another dlxctl is changing the topology %q%s", name, holder),
+					Fix: "try again, or pass --lock-timeout 5m to wait",
+				}
 			}
 			if !said {
 				said = true

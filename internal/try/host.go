@@ -40,11 +40,20 @@ const (
 // ErrNoRight is wrapped by the error of a trial whose user may not make virtual hosts.
 var ErrNoRight = errors.New("no right to make a virtual host")
 
+// errForeign is wrapped by the error of a trial that does not empty its virtual host.
+var errForeign = errors.New("another program has published a message there")
+
 // Host is where the virtual hosts of trials are made.
 type Host struct {
 	Endpoint broker.Endpoint
 	// Notice gets a line about what is made and found.
 	Notice func(line string)
+
+	// owned reports that everything in the virtual host with the owner mark is of this trial: under
+	// the lock of the topology the virtual host was empty.
+	owned bool
+	// cluster is the one that the file names. A try does not need it, but destroy does.
+	cluster string
 }
 
 // Leftover is the scratch virtual host of a trial.
@@ -181,20 +190,84 @@ func (h *Host) take(ctx context.Context, t topology.Compiled) (ending, error) {
 		return nil, err
 	}
 	defer api.Close()
-	state, err := api.Inspect(ctx)
-	if err != nil {
+	if err := h.refuse(ctx, api, t, ""); err != nil {
 		return nil, err
-	}
-	if what := holds(state); what != "" {
-		return nil, fmt.Errorf("the virtual host %q is not empty: it has %s; name one that is. If a killed try has left this: dlxctl destroy --vhost %s --wait=1m", h.Endpoint.VHost, what, text.ShellQuote(h.Endpoint.VHost))
 	}
 	h.Notice(fmt.Sprintf("trying %s in the virtual host %s", t.Name, h.Endpoint.VHost))
 	return func(ctx context.Context, s *apply.Session) error {
 		if s != nil {
 			s.Close() // another session gets its lock
 		}
+		if !h.owned {
+			return nil // the trial has made nothing, and what is there now is of another program
+		}
 		return h.empty(ctx, t)
 	}, nil
+}
+
+// lock gets the lock of the topology of a session, and makes sure that its virtual host is empty
+// then: another dlxctl may have applied the topology there since take looked.
+func (h *Host) lock(ctx context.Context, s *apply.Session) error {
+	if err := s.Lock(ctx, 0, h.Notice); err != nil {
+		return withoutFlags(err)
+	}
+	if err := h.refuse(ctx, s.Management, s.Topology, topology.LockName(s.Topology.Name)); err != nil {
+		return err
+	}
+	h.owned = true
+	return nil
+}
+
+// withoutFlags leaves out what only commands with the flags of apply can do about a lock.
+func withoutFlags(err error) error {
+	if e, ok := errors.AsType[*apply.LockError](err); ok {
+		return fmt.Errorf("%w; run try again", e.Err)
+	}
+	return err
+}
+
+// refuse fails if the virtual host of the endpoint has anything but a lock.
+func (h *Host) refuse(ctx context.Context, api *management.Client, t topology.Compiled, lock string) error {
+	state, err := api.Inspect(ctx)
+	if err != nil {
+		return err
+	}
+	state.Have.Queues = slices.DeleteFunc(state.Have.Queues, func(q topology.Queue) bool { return q.Name == lock })
+	what := holds(state)
+	if what == "" {
+		return nil
+	}
+	fix := ""
+	if isAllOf(state, t.Name) {
+		fix = ". If a killed try has left this, delete it: " + h.destroying(plan.DropsRouting, plan.LosesMessages)
+	}
+	return fmt.Errorf("the virtual host %q is not empty: it has %s; name one that is%s", h.Endpoint.VHost, what, fix)
+}
+
+// isAllOf reports whether a topology owns all queues and exchanges.
+func isAllOf(s topology.State, name string) bool {
+	foreign := func(a topology.Arguments) bool { owner, ok := topology.Owner(a); return !ok || owner != name }
+	return !slices.ContainsFunc(s.Have.Queues, func(q topology.Queue) bool { return foreign(q.Arguments) }) &&
+		!slices.ContainsFunc(s.Have.Exchanges, func(e topology.Exchange) bool {
+			return !isBuiltIn(e) && foreign(e.Arguments)
+		})
+}
+
+// isBuiltIn reports whether an exchange is one that every virtual host has.
+func isBuiltIn(e topology.Exchange) bool { return strings.HasPrefix(e.Name, "amq.") }
+
+// destroying returns the command that deletes what a try has left in the virtual host
+// of the endpoint. destroy shows what each hazard means there, and asks before it deletes.
+func (h *Host) destroying(allow ...plan.Hazard) string {
+	out := "dlxctl destroy --vhost " + text.ShellQuote(h.Endpoint.VHost)
+	for _, hazard := range allow {
+		out += " --allow " + string(hazard)
+	}
+	out += " --wait=1m"
+	if h.cluster != "" {
+		out += " (with a file that does not name another cluster than this one)"
+	}
+	return out
 }
 
 // holds names something that a virtual host has, with the number of the rest. Empty: it has only
@@ -206,7 +279,7 @@ func holds(s topology.State) string {
 		names = append(names, "queue "+text.Name(q.Name))
 	}
 	for _, e := range s.Have.Exchanges {
-		if !strings.HasPrefix(e.Name, "amq.") {
+		if !isBuiltIn(e) {
 			names = append(names, "exchange "+text.Name(e.Name))
 		}
 	}
@@ -237,11 +310,16 @@ func (h *Host) empty(ctx context.Context, t topology.Compiled) error {
 	if err == nil {
 		err = h.delete(ctx, session, t)
 	}
-	if err != nil {
-		return fmt.Errorf("empty the virtual host %s: %w; 'dlxctl destroy --vhost %s' empties it", h.Endpoint.VHost, err,
-			text.ShellQuote(h.Endpoint.VHost))
+	switch {
+	case errors.Is(err, errForeign):
+		return fmt.Errorf("empty the virtual host %s: %w; take the message out, and then delete the rest: %s",
+			h.Endpoint.VHost, err, h.destroying(plan.DropsRouting))
+	case err != nil:
+		return fmt.Errorf("empty the virtual host %s: %w; to delete what is left: %s", h.Endpoint.VHost,
+			withoutFlags(err), h.destroying(plan.DropsRouting, plan.LosesMessages))
+	default:
+		return nil
 	}
-	return nil
 }
 
 // delete drains the queues of a trial, and deletes its objects. Queues go last: without exchanges a
@@ -294,24 +372,27 @@ func (h *Host) drain(ctx context.Context, s *apply.Session, queues []string) err
 	defer conn.Close()
 	serving, stop := context.WithCancel(ctx)
 	defer stop()
-	var foreign atomic.Bool
+	var foreign atomic.Pointer[string] // a queue with such a message
 	group, serving := errgroup.WithContext(serving)
 	for _, q := range queues {
 		group.Go(func() error {
-			err := conn.Serve(serving, q, func(d amqp091.Delivery) amqp.Answer { return drained(d, &foreign) })
+			err := conn.Serve(serving, q, func(d amqp091.Delivery) amqp.Answer { return drained(d, q, &foreign) })
 			return during(serving, "drain "+text.Name(q), err)
 		})
 	}
 	full := ""
 	group.Go(func() error {
 		defer stop()
-		return poll(serving, drainTime, func() bool { full = firstFull(conn, queues); return full == "" || foreign.Load() })
+		return poll(serving, drainTime, func() bool {
+			full = firstFull(conn, queues)
+			return full == "" || foreign.Load() != nil
+		})
 	})
 	switch err := group.Wait(); {
 	case err != nil:
 		return err
-	case foreign.Load():
-		return errors.New("a queue holds a message that the trial did not publish, and nothing is deleted")
+	case foreign.Load() != nil:
+		return fmt.Errorf("%w: it is in %s, and nothing is deleted", errForeign, text.Name(*foreign.Load()))
 	case full != "":
 		return fmt.Errorf("the queue %s is not empty after %s", text.Name(full), drainTime)
 	default:
@@ -321,11 +402,11 @@ func (h *Host) drain(ctx context.Context, s *apply.Session, queues []string) err
 
 // drained acknowledges a message of a trial: it was published to be tried, and no service needs it.
 // Every other message stays.
-func drained(d amqp091.Delivery, foreign *atomic.Bool) amqp.Answer {
+func drained(d amqp091.Delivery, queue string, foreign *atomic.Pointer[string]) amqp.Answer {
 	if d.AppId == appID {
 		return amqp.Acknowledge
 	}
-	foreign.Store(true)
+	foreign.Store(&queue)
 	return amqp.Keep
 }
 

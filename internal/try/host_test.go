@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dlxctl/dlxctl/internal/broker"
+	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -23,6 +25,36 @@ func TestHolds(t *testing.T) {
 		if got := holds(topology.State{Have: have}); got != want {
 			t.Errorf("holds %q, want %q", got, want)
 		}
+	}
+}
+
+// Only what a try can have left is proposed to be deleted, with the hazards that destroy has then.
+func TestWhatMayBeLeftByAKilledTry(t *testing.T) {
+	t.Parallel()
+	own := topology.Arguments{topology.ArgManagedBy: topology.OwnerMark("shop")}
+	builtIn := topology.Exchange{Name: "amq.direct"}
+	for name, tc := range map[string]struct {
+		have topology.Topology
+		want bool
+	}{
+		"own objects": {topology.Topology{
+			Exchanges: []topology.Exchange{builtIn, {Name: "events", Arguments: own}},
+			Queues:    []topology.Queue{{Name: "billing", Arguments: own}},
+		}, true},
+		"a queue of another team": {topology.Topology{Queues: []topology.Queue{{Name: "a", Arguments: own}, {Name: "b"}}}, false},
+		"the lock of a run":       {topology.Topology{Queues: []topology.Queue{{Name: "shop.lock", Exclusive: true}}}, false},
+		"an exchange of another topology": {topology.Topology{Exchanges: []topology.Exchange{
+			{Name: "events", Arguments: topology.Arguments{topology.ArgManagedBy: topology.OwnerMark("mail")}},
+		}}, false},
+	} {
+		if got := isAllOf(topology.State{Have: tc.have}, "shop"); got != tc.want {
+			t.Errorf("%s: %t, want %t", name, got, tc.want)
+		}
+	}
+	h := Host{Endpoint: broker.Endpoint{VHost: "ci empty"}, cluster: "production"}
+	const want = "dlxctl destroy --vhost 'ci empty' --allow drops-routing --wait=1m (with a file that does not name another cluster than this one)"
+	if got := h.destroying(plan.DropsRouting); got != want {
+		t.Errorf("prints %s, want %s", got, want)
 	}
 }
 

@@ -56,7 +56,7 @@ func (t *Try) Run(ctx context.Context) (Report, error) {
 	if len(tr.workQueues()) == 0 {
 		return Report{}, errors.New("the topology has no queue to try; add one under `queues`")
 	}
-	h := Host{Endpoint: t.Endpoint, Notice: t.Notice}
+	h := Host{Endpoint: t.Endpoint, Notice: t.Notice, cluster: t.Topology.Cluster}
 	begin := h.create
 	if t.Given {
 		begin = h.take
@@ -68,7 +68,7 @@ func (t *Try) Run(ctx context.Context) (Report, error) {
 	session, err := apply.Open(h.Endpoint, tr.topology)
 	var report Report
 	if err == nil {
-		report, err = t.in(ctx, session, tr)
+		report, err = t.in(ctx, session, tr, &h)
 	}
 	if ctx.Err() != nil {
 		err = ctx.Err()
@@ -84,8 +84,8 @@ func (t *Try) Run(ctx context.Context) (Report, error) {
 }
 
 // in tries a topology in the virtual host of a session.
-func (t *Try) in(ctx context.Context, session *apply.Session, tr trial) (Report, error) {
-	if err := session.Lock(ctx, 0, t.Notice); err != nil {
+func (t *Try) in(ctx context.Context, session *apply.Session, tr trial, h *Host) (Report, error) {
+	if err := h.lock(ctx, session); err != nil {
 		return Report{}, err
 	}
 	if err := applied(ctx, session); err != nil {
