@@ -145,28 +145,39 @@ func (v *Verifier) prepare(ctx context.Context, conn *amqp.Conn, s *surveyor, ru
 			topology: v.Topology, backoff: b, home: s.home.Name, work: worked(v.Topology, b), run: run, patience: v.Patience,
 		}
 		alone, processed := m.make(time.Now())
-		for i, c := range alone {
-			row := rows[c.tier.Queue]
-			c.row, processed[i].row = row, row
-			tier := &s.report.Tiers[row]
-			switch {
-			case !s.comesBack(c):
-				tier.Result = NotSent
-			case c.tier.Delay > v.MaxWait:
-				tier.Result = NotWaitedFor
-			default:
-				out = append(out, c)
-				if !v.TiersOnly {
-					tier.Processor = NoProcessor
-				}
-				if processors && s.comesBack(processed[i]) {
-					tier.Processor, out = "", append(out, processed[i])
-				}
-			}
-		}
+		out = append(out, v.choose(s, alone, processed, rows, processors)...)
 	}
 	s.notApplied()
 	return out, nil
+}
+
+// choose returns which canaries of a backoff to send, and notes in the rows of their tiers why
+// others are not sent. The way into the failed queue is computed for all, also where no canary is
+// waited for.
+func (v *Verifier) choose(s *surveyor, alone, processed []*canary, rows map[string]int, processors bool) []*canary {
+	var out []*canary
+	for i, c := range alone {
+		row := rows[c.tier.Queue]
+		c.row, processed[i].row = row, row
+		tier := &s.report.Tiers[row]
+		returns := s.comesBack(c)
+		isTaken := !v.TiersOnly && s.comesBack(processed[i])
+		switch {
+		case !returns:
+			tier.Result = NotSent
+		case c.tier.Delay > v.MaxWait:
+			tier.Result = NotWaitedFor
+		default:
+			out = append(out, c)
+			if !v.TiersOnly {
+				tier.Processor = NoProcessor
+			}
+			if processors && isTaken {
+				tier.Processor, out = "", append(out, processed[i])
+			}
+		}
+	}
+	return out
 }
 
 // rows adds a row for each tier of a backoff, and returns their indexes by their queues. Attempts

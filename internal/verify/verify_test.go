@@ -3,6 +3,7 @@ package verify
 import (
 	"bytes"
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -123,6 +124,42 @@ func TestACanaryIsSentOnlyWhereItComesBack(t *testing.T) {
 				t.Errorf("the report has the problems\n%swant\n%s", got, tc.problem)
 			}
 		})
+	}
+}
+
+// chosen returns the report on what a broker has, and the canaries that are sent, for a processor
+// that is running.
+func chosen(t *testing.T, maxWait time.Duration, change func(*topology.State)) (Report, []*canary) {
+	t.Helper()
+	c := shop(t)
+	home, bindings := homeObjects(c, "r1", time.Minute)
+	state := topology.State{Version: "4.3.6", Have: c.Topology}
+	change(&state)
+	var r Report
+	s := newSurveyor(c, state, home, bindings, &r)
+	v := Verifier{Topology: c, MaxWait: maxWait}
+	alone, processed := flock(t, time.Now())
+	sent := v.choose(s, alone, processed, v.rows(&r, c.Backoffs[0]), true)
+	return r, sent
+}
+
+// unbound takes away the bindings to a queue that match.
+func unbound(destination string, matches func(topology.Binding) bool) func(*topology.State) {
+	return func(s *topology.State) {
+		s.Have.Bindings = slices.DeleteFunc(slices.Clone(s.Have.Bindings), func(b topology.Binding) bool {
+			return b.Destination == destination && matches(b)
+		})
+	}
+}
+
+// Where all tiers are longer than --max-wait, a failed queue that no failed message reaches is found
+// all the same.
+func TestTheWayToAProcessorIsReadAlsoForLongTiers(t *testing.T) {
+	t.Parallel()
+	all := func(topology.Binding) bool { return true }
+	r, sent := chosen(t, time.Second, unbound("shop.standard.failed", all))
+	if len(sent) > 0 || len(r.Problems) == 0 || r.Problems[0].Name != "route" {
+		t.Errorf("%d canaries are sent, and the problems are %+v; want none, and a problem route", len(sent), r.Problems)
 	}
 }
 
