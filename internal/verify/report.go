@@ -9,14 +9,11 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// Result is what became of the canaries of a tier. The zero Result says that none was sent.
+// Result is what became of the canaries of a tier. The zero Result says that none was to be sent.
 type Result string
 
 // The results. Where the canaries of a tier differ, the worst one counts: the last of this list.
 const (
-	// NotSent: by the objects of the broker the canary would not come back, or the objects are
-	// missing.
-	NotSent Result = "not sent"
 	// NotWaitedFor: the delay is longer than MaxWait. Only the settings of the tier were read.
 	NotWaitedFor Result = "not waited for"
 	// NoProcessor: no processor is consuming the failed queue, and no canary was sent there.
@@ -33,11 +30,16 @@ const (
 	Astray Result = "astray"
 	// Missing: not back.
 	Missing Result = "missing"
+	// NotSent: by the objects of the broker the canary would not come back, or the objects are
+	// missing.
+	NotSent Result = "not sent"
 )
 
 // worse reports whether r is worse than other.
 func (r Result) worse(other Result) bool {
-	rank := map[Result]int{OK: 1, Late: 2, Headers: 3, Early: 4, Astray: 5, Missing: 6}
+	rank := map[Result]int{
+		NotWaitedFor: 1, NoProcessor: 2, OK: 3, Late: 4, Headers: 5, Early: 6, Astray: 7, Missing: 8, NotSent: 9,
+	}
 	return rank[r] > rank[other]
 }
 

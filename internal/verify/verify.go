@@ -135,6 +135,9 @@ func (v *Verifier) prepare(ctx context.Context, conn *amqp.Conn, s *surveyor, ru
 			s.settings(b, topology.Tier{Delay: tier.Delay, Queue: tier.Queue})
 		}
 		if !complete {
+			for _, row := range rows {
+				s.report.Tiers[row].Result = NotSent
+			}
 			continue
 		}
 		processors, err := v.processors(ctx, conn, b, s.report)
@@ -164,20 +167,31 @@ func (v *Verifier) choose(s *surveyor, alone, processed []*canary, rows map[stri
 		isTaken := !v.TiersOnly && s.comesBack(processed[i])
 		switch {
 		case !returns:
-			tier.Result = NotSent
+			note(&tier.Result, NotSent)
+			continue
 		case c.tier.Delay > v.MaxWait:
-			tier.Result = NotWaitedFor
+			note(&tier.Result, NotWaitedFor)
+			continue
+		}
+		out = append(out, c)
+		switch {
+		case v.TiersOnly:
+		case !processors:
+			note(&tier.Processor, NoProcessor)
+		case !isTaken:
+			note(&tier.Processor, NotSent)
 		default:
-			out = append(out, c)
-			if !v.TiersOnly {
-				tier.Processor = NoProcessor
-			}
-			if processors && isTaken {
-				tier.Processor, out = "", append(out, processed[i])
-			}
+			out = append(out, processed[i])
 		}
 	}
 	return out
+}
+
+// note puts a result into a row, unless the row has a worse one of another attempt.
+func note(shown *Result, r Result) {
+	if r.worse(*shown) {
+		*shown = r
+	}
 }
 
 // rows adds a row for each tier of a backoff, and returns their indexes by their queues. Attempts
@@ -189,7 +203,7 @@ func (v *Verifier) rows(r *Report, b topology.Backoff) map[string]int {
 		if !exists {
 			row = len(r.Tiers)
 			rows[tier.Queue] = row
-			r.Tiers = append(r.Tiers, Tier{Backoff: b.Name, Queue: tier.Queue, Delay: tier.Delay, Result: NotSent})
+			r.Tiers = append(r.Tiers, Tier{Backoff: b.Name, Queue: tier.Queue, Delay: tier.Delay})
 		}
 		r.Tiers[row].Attempts = append(r.Tiers[row].Attempts, i+1)
 	}

@@ -163,6 +163,30 @@ func TestTheWayToAProcessorIsReadAlsoForLongTiers(t *testing.T) {
 	}
 }
 
+// A row says what is worst in its tier: here no canary of its second attempt is sent, and then none
+// that a failed queue would take.
+func TestARowShowsTheCanariesThatAreNotSent(t *testing.T) {
+	t.Parallel()
+	second := func(b topology.Binding) bool { return b.Arguments["count"] == int64(2) }
+	r, sent := chosen(t, time.Hour, unbound("shop.standard.retry.10s", second))
+	if len(sent) != 4 {
+		t.Fatalf("%d canaries are sent, not those of the attempts 1 and 3", len(sent))
+	}
+	f := flight{report: &r}
+	for _, c := range sent {
+		f.note(c, OK, c.tier.Delay, Problem{})
+	}
+	if got := r.Tiers[0]; got.Result != NotSent || got.Processor != OK || got.Waited != 0 {
+		t.Errorf("the row of the tier is %+v", got)
+	}
+
+	all := func(topology.Binding) bool { return true }
+	r, _ = chosen(t, time.Hour, unbound("shop.standard.failed", all))
+	if got := r.Tiers[0].Processor; got != NotSent {
+		t.Errorf("with a processor that nothing reaches the row says %q", got)
+	}
+}
+
 // came returns a canary as it comes back from its tier.
 func came(c *canary) amqp091.Delivery {
 	headers := amqp091.Table(maps.Clone(c.want))
