@@ -1,12 +1,17 @@
 package e2e_test
 
 import (
+	"bytes"
+	"encoding/binary"
 	"encoding/json"
+	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/dlxctl/dlxctl/internal/brokertest"
 )
@@ -79,6 +84,46 @@ func TestVerifyInterruptedBeforeItSendsWritesNothing(t *testing.T) {
 	unchanged(t, target, before, "an interrupted verify")
 	if p.stdout.String() != "" {
 		t.Errorf("an interrupted verify reports:\n%s", &p.stdout)
+	}
+}
+
+// After an alarm the broker reads nothing more from a connection that has sent a message. verify
+// reports all the same, and deletes its queue.
+func TestVerifyEndsDuringAnAlarm(t *testing.T) {
+	t.Parallel()
+	target, file := brokertest.VHost(t), writeTopology(t, verifiedFile)
+	succeeds(t, target, "apply", "--yes", "-f", file)
+	before := target.Definitions(t)
+	p := start(t, brokertest.NewFilter(t, target, onlyMessages), "verify", "--tiers-only", "-f", file)
+	timer := time.AfterFunc(time.Minute, func() { p.kill() })
+	defer timer.Stop()
+	p.exits(t, 0)
+	unchanged(t, target, before, "verify during an alarm")
+}
+
+// onlyMessages forwards what a client sends. Once the client has sent a message, only messages pass.
+func onlyMessages(client, server net.Conn) {
+	const header = 7
+	greeting := make([]byte, 8)
+	if _, err := io.ReadFull(client, greeting); err != nil {
+		return
+	}
+	_, _ = server.Write(greeting) // how the connection ends does not matter
+	for sent := false; ; {
+		frame := make([]byte, header)
+		if _, err := io.ReadFull(client, frame); err != nil {
+			return
+		}
+		frame = append(frame, make([]byte, binary.BigEndian.Uint32(frame[3:])+1)...)
+		if _, err := io.ReadFull(client, frame[header:]); err != nil {
+			return
+		}
+		isMethod := frame[0] == 1
+		isPublish := isMethod && bytes.HasPrefix(frame[header:], []byte{0, 60, 0, 40}) // basic.publish
+		sent = sent || isPublish
+		if !sent || isPublish || !isMethod {
+			_, _ = server.Write(frame)
+		}
 	}
 }
 

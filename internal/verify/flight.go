@@ -16,7 +16,9 @@ import (
 type flight struct {
 	verifier *Verifier
 	report   *Report
-	out      *amqp.Conn
+	// out sends the canaries, and in receives them. After an alarm the broker does not read from a
+	// connection that has sent a message, so that in is for everything after that.
+	out, in  *amqp.Conn
 	home     string
 	canaries []*canary
 	byID     map[string]*canary
@@ -32,20 +34,19 @@ func (f *flight) fly(ctx context.Context, home topology.Queue, bindings []topolo
 			return err
 		}
 	}
-	in, err := amqp.DialToConsume(ctx, f.verifier.endpoint("waits"))
+	var err error
+	if f.in, err = amqp.DialToConsume(ctx, f.verifier.endpoint("waits")); err != nil {
+		return err
+	}
+	defer f.in.Close()
+	source, err := f.in.Consume(f.home, len(f.canaries), 0)
 	if err != nil {
 		return err
 	}
-	defer in.Close()
-	source, err := in.Consume(f.home, len(f.canaries), 0)
+	publisher, err := f.out.Publisher(len(f.canaries)) // ends with its connection, which has a limit for that
 	if err != nil {
 		return err
 	}
-	publisher, err := f.out.Publisher(len(f.canaries))
-	if err != nil {
-		return err
-	}
-	defer publisher.Close()
 	if err := f.send(publisher); err != nil {
 		return err
 	}
@@ -188,7 +189,7 @@ func (f *flight) giveUp() {
 // silence says what is known about a canary that was sent to a processor and did not come back.
 func (f *flight) silence(c *canary) string {
 	queue := text.Name(c.backoff.FailedQueue)
-	ready, consumers, err := f.out.Holds(c.backoff.FailedQueue)
+	ready, consumers, err := f.in.Holds(c.backoff.FailedQueue)
 	switch {
 	case err != nil:
 		return fmt.Sprintf("the canary that was sent to the processors of %s did not come back; read their logs", queue)
@@ -219,7 +220,7 @@ func (f *flight) remove(source *amqp.Consumer) error {
 		return fmt.Errorf("stop to wait for canaries: %w", err)
 	}
 	// Nothing is lost: the broker refuses to delete the queue, which is classic, if it has a message.
-	if err := f.out.DeleteQueue(f.home, amqp.Conditions{Unused: true, Empty: true}); err != nil {
+	if err := f.in.DeleteQueue(f.home, amqp.Conditions{Unused: true, Empty: true}); err != nil {
 		f.report.Left = fmt.Sprintf("the queue %s is left, and the broker deletes it after %s: %v", text.Name(f.home),
 			f.verifier.expires().Round(time.Second), err)
 	}
