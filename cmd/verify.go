@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -40,8 +41,11 @@ Of tiers longer than --max-wait only the settings are read. verify is meant for 
 night. Its queue NAME.verify.RUN is deleted at the end, and expires by itself if verify is
 killed. It needs the rights that 'dlxctl rights' prints for the user verify.
 
-Each file with its own 'name' is a separate topology; -o json writes one object for each.
-The exit code is 2 if anything is not as it should be.`,
+Each file with its own 'name' is a separate topology; -o json writes one object for each. A
+topology without a backoff is left out, and one that cannot be verified does not stop the others.
+
+Exit codes: 0 all is well, 1 a topology could not be verified, 2 there is a problem, 130
+interrupted.`,
 		Example:     "  dlxctl verify\n  dlxctl verify --max-wait 10m -o json\n  dlxctl verify --tiers-only",
 		Args:        noArguments,
 		Annotations: map[string]string{outputsAnnotation: "text json"},
@@ -67,16 +71,32 @@ func (k *verifyCommand) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	wrong := false
-	for i, t := range all {
-		if i > 0 && k.app.output == "text" {
+	if !slices.ContainsFunc(all, func(t topology.Compiled) bool { return len(t.Backoffs) > 0 }) {
+		all = all[:1] // which says that there is nothing to verify
+	}
+	wrong, shown := false, 0
+	var failures []error
+	for _, t := range all {
+		if len(all) > 1 && len(t.Backoffs) == 0 {
+			fmt.Fprintf(k.app.stderr, "topology %s has no queue with a backoff: there is nothing to verify in it\n", t.Name)
+			continue
+		}
+		if shown > 0 && k.app.output == "text" {
 			fmt.Fprintln(k.app.stdout)
 		}
 		problems, err := k.verify(ctx, t)
-		if err != nil {
+		switch {
+		case err != nil && (len(all) == 1 || ctx.Err() != nil):
 			return err
+		case err != nil: // the others may still be verified
+			failures = append(failures, fmt.Errorf("topology %s: %w", t.Name, err))
+		default:
+			shown++
 		}
 		wrong = wrong || problems
+	}
+	if len(failures) > 0 {
+		return errors.Join(failures...)
 	}
 	if wrong {
 		return errUnverified
