@@ -1,6 +1,7 @@
 package e2e_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"io"
 	"net"
@@ -167,4 +168,39 @@ func TestWhatAKilledTryLeavesIsDeletedAsPrinted(t *testing.T) {
 	})
 	succeeds(t, target, append(arguments, "--yes", "-f", file)...)
 	unchanged(t, target, before, "a killed try whose objects were deleted")
+}
+
+// A message that another program publishes when the queues of a try are drained, and not yet
+// deleted, stays.
+func TestATryKeepsAMessageThatComesAtItsEnd(t *testing.T) {
+	t.Parallel()
+	target := brokertest.VHost(t)
+	file := writeTopology(t, strings.Replace(triedDepot, "tiers: [2s]", "tiers: [50ms]", 1))
+	ch, late := target.Confirming(t), amqp091.Publishing{MessageId: "of a service"}
+	var first sync.Once
+	watched := brokertest.NewFilter(t, target, func(client, server net.Conn) {
+		frames := make([]byte, 64<<10)
+		for {
+			n, err := client.Read(frames)
+			if err != nil {
+				return
+			}
+			if bytes.Contains(frames[:n], []byte{0, 40, 0, 20}) { // exchange.delete
+				first.Do(func() {
+					if err := brokertest.Publish(t.Context(), ch, "", "billing", late); err != nil {
+						t.Error(err)
+					}
+				})
+			}
+			_, _ = server.Write(frames[:n]) // how the connection ends does not matter
+		}
+	})
+	p := start(t, watched, "try", "--in", target.VHost, "-f", file)
+	p.exits(t, 4)
+	if !strings.Contains(p.stderr.String(), "another program has published a message there: it is in billing") {
+		t.Errorf("try does not say where the message is:\n%s", &p.stderr)
+	}
+	if d := brokertest.Take(t, ch, "billing"); d.MessageId != late.MessageId {
+		t.Errorf("billing has the message %q", d.MessageId)
+	}
 }

@@ -35,6 +35,8 @@ const (
 	young = time.Minute
 	// drainTime is how long the messages of a trial may need to come to a consumer at its end.
 	drainTime = 10 * time.Second
+	// drains is how often the queues of a trial are drained at most, if messages come to them again.
+	drains = 3
 )
 
 // ErrNoRight is wrapped by the error of a trial whose user may not make virtual hosts.
@@ -310,6 +312,9 @@ func (h *Host) empty(ctx context.Context, t topology.Compiled) error {
 	if err == nil {
 		err = h.delete(ctx, session, t)
 	}
+	for n := 1; n < drains && errors.Is(err, broker.ErrRefused); n++ {
+		err = h.delete(ctx, session, t) // a queue got a message after it was drained: this sees whose it is
+	}
 	switch {
 	case errors.Is(err, errForeign):
 		return fmt.Errorf("empty the virtual host %s: %w; take the message out, and then delete the rest: %s",
@@ -323,7 +328,8 @@ func (h *Host) empty(ctx context.Context, t topology.Compiled) error {
 }
 
 // delete drains the queues of a trial, and deletes its objects. Queues go last: without exchanges a
-// message can come to them by their names only, and each was drained before.
+// message can come to them by their names only. A queue that has got a message since it was drained
+// is not deleted, and the error is broker.ErrRefused: there is no consent to losing messages.
 func (h *Host) delete(ctx context.Context, s *apply.Session, t topology.Compiled) error {
 	state, err := s.Management.Inspect(ctx)
 	if err != nil {
@@ -353,7 +359,7 @@ func (h *Host) delete(ctx context.Context, s *apply.Session, t topology.Compiled
 	for _, o := range slices.Concat(rest, queues) {
 		c := plan.Change{
 			Action: plan.Delete, Kind: o.Kind(), Name: o.DisplayName(), Before: o,
-			Hazards: []plan.Hazard{plan.DropsRouting, plan.StopsConsumers, plan.LosesMessages},
+			Hazards: []plan.Hazard{plan.DropsRouting, plan.StopsConsumers},
 		}
 		if err := s.Management.Apply(ctx, c); err != nil {
 			return fmt.Errorf("delete %s %s: %w", o.Kind(), text.Name(o.DisplayName()), err)
@@ -392,7 +398,7 @@ func (h *Host) drain(ctx context.Context, s *apply.Session, queues []string) err
 	case err != nil:
 		return err
 	case foreign.Load() != nil:
-		return fmt.Errorf("%w: it is in %s, and nothing is deleted", errForeign, text.Name(*foreign.Load()))
+		return fmt.Errorf("%w: it is in %s, and no queue is deleted", errForeign, text.Name(*foreign.Load()))
 	case full != "":
 		return fmt.Errorf("the queue %s is not empty after %s", text.Name(full), drainTime)
 	default:
