@@ -109,16 +109,21 @@ func (k *tryCommand) run(ctx context.Context) error {
 	}
 	report, err := trial.Run(ctx)
 	messages.finish()
+	if len(report.Queues) > 0 { // also if the trial could not be removed
+		err = errors.Join(err, k.show(report))
+	}
 	if err != nil {
 		return err
 	}
-	if err := k.show(report); err != nil {
-		return err
+	switch n, differing := report.Counts(); {
+	case differing > 0:
+		return fmt.Errorf("%d of %s differ from what 'dlxctl trace' foretells; see the differences above", differing,
+			text.Count(n, "message"))
+	case report.Differs():
+		return errors.New("queues hold messages that 'dlxctl trace' does not foretell; see the differences above")
+	default:
+		return nil
 	}
-	if n, differing := report.Counts(); report.Differs() {
-		return fmt.Errorf("%d of %s differ from what 'dlxctl trace' foretells; see DIFFERS above", differing, text.Count(n, "message"))
-	}
-	return nil
 }
 
 // show prints a report.

@@ -49,7 +49,8 @@ type Try struct {
 // Run tries the topology. An error says that the trial could not be made. Differences between what
 // is foretold and what came are in the report, and are no error. Whatever ends the run, also ctx,
 // the virtual host of the trial is removed before Run returns. If that fails, the error is an
-// [apply.UnfinishedError] that names the virtual host.
+// [apply.UnfinishedError] that names the virtual host, and the report is that of the trial, if it
+// was made.
 func (t *Try) Run(ctx context.Context) (Report, error) {
 	began := time.Now()
 	tr := prepare(t.Topology, t.Speed)
@@ -102,8 +103,11 @@ func (t *Try) in(ctx context.Context, session *apply.Session, tr trial, h *Host)
 	report := r.report()
 	report.Version = state.Version
 	left, err := r.left(ctx)
+	if err != nil {
+		return Report{}, err
+	}
 	report.Differences = append(report.Differences, left...)
-	return report, err
+	return report, nil
 }
 
 // applied applies the topology of a session.
