@@ -88,7 +88,7 @@ func TestVerifyInterruptedBeforeItSendsWritesNothing(t *testing.T) {
 }
 
 // After an alarm the broker reads nothing more from a connection that has sent a message. verify
-// reports all the same, and deletes its queue.
+// still reports, and deletes its queue.
 func TestVerifyEndsDuringAnAlarm(t *testing.T) {
 	t.Parallel()
 	target, file := brokertest.VHost(t), writeTopology(t, verifiedFile)
@@ -101,7 +101,8 @@ func TestVerifyEndsDuringAnAlarm(t *testing.T) {
 	unchanged(t, target, before, "verify during an alarm")
 }
 
-// onlyMessages forwards what a client sends. Once the client has sent a message, only messages pass.
+// onlyMessages forwards what a client sends. Once the client has sent a message, only messages
+// pass.
 func onlyMessages(client, server net.Conn) {
 	const header = 7
 	greeting := make([]byte, 8)

@@ -201,7 +201,7 @@ func (h *Host) take(ctx context.Context, t topology.Compiled) (ending, error) {
 			s.Close() // another session gets its lock
 		}
 		if !h.owned {
-			return nil // the trial has made nothing, and what is there now is of another program
+			return nil // the trial has made nothing, and objects that exist now are of another program
 		}
 		return h.empty(ctx, t)
 	}, nil
@@ -261,15 +261,16 @@ func isBuiltIn(e topology.Exchange) bool { return strings.HasPrefix(e.Name, "amq
 // destroying returns the command that deletes what a try has left in the virtual host
 // of the endpoint. destroy shows what each hazard means there, and asks before it deletes.
 func (h *Host) destroying(allow ...plan.Hazard) string {
-	out := "dlxctl destroy --vhost " + text.ShellQuote(h.Endpoint.VHost)
+	var out strings.Builder
+	out.WriteString("dlxctl destroy --vhost " + text.ShellQuote(h.Endpoint.VHost))
 	for _, hazard := range allow {
-		out += " --allow " + string(hazard)
+		out.WriteString(" --allow " + string(hazard))
 	}
-	out += " --wait=1m"
+	out.WriteString(" --wait=1m")
 	if h.cluster != "" {
-		out += " (with a file that does not name another cluster than this one)"
+		out.WriteString(" (with a file that does not name another cluster than this one)")
 	}
-	return out
+	return out.String()
 }
 
 // holds names something that a virtual host has, with the number of the rest. Empty: it has only

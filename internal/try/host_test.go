@@ -41,8 +41,12 @@ func TestWhatMayBeLeftByAKilledTry(t *testing.T) {
 			Exchanges: []topology.Exchange{builtIn, {Name: "events", Arguments: own}},
 			Queues:    []topology.Queue{{Name: "billing", Arguments: own}},
 		}, true},
-		"a queue of another team": {topology.Topology{Queues: []topology.Queue{{Name: "a", Arguments: own}, {Name: "b"}}}, false},
-		"the lock of a run":       {topology.Topology{Queues: []topology.Queue{{Name: "shop.lock", Exclusive: true}}}, false},
+		"a queue of another team": {topology.Topology{
+			Queues: []topology.Queue{{Name: "a", Arguments: own}, {Name: "b"}},
+		}, false},
+		"the lock of a run": {topology.Topology{
+			Queues: []topology.Queue{{Name: "shop.lock", Exclusive: true}},
+		}, false},
 		"an exchange of another topology": {topology.Topology{Exchanges: []topology.Exchange{
 			{Name: "events", Arguments: topology.Arguments{topology.ArgManagedBy: topology.OwnerMark("mail")}},
 		}}, false},

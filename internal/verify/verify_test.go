@@ -152,8 +152,8 @@ func unbound(destination string, matches func(topology.Binding) bool) func(*topo
 	}
 }
 
-// Where all tiers are longer than --max-wait, a failed queue that no failed message reaches is found
-// all the same.
+// A failed queue that no failed message reaches is found also where all tiers are longer than
+// --max-wait.
 func TestTheWayToAProcessorIsReadAlsoForLongTiers(t *testing.T) {
 	t.Parallel()
 	all := func(topology.Binding) bool { return true }
