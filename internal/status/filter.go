@@ -20,9 +20,12 @@ type Filter struct {
 	Problems bool
 }
 
+// everything reports whether f chooses all queues.
+func (f Filter) everything() bool { return len(f.Queues) == 0 && len(f.Owners) == 0 }
+
 // choose returns a function that reports whether a queue is chosen.
 func (f Filter) choose(t topology.Compiled) func(queue string) bool {
-	if len(f.Queues) == 0 && len(f.Owners) == 0 {
+	if f.everything() {
 		return func(string) bool { return true }
 	}
 	chosen := map[string]bool{}

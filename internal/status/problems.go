@@ -111,11 +111,11 @@ func (m *maker) missing() {
 		return
 	}
 	line := "these queues of the file do not exist: " + listed(m.gone)
-	if len(m.out.Queues) == 0 {
+	switch {
+	case len(m.gone) == 1:
+		line = "the queue " + text.Name(m.gone[0]) + " does not exist"
+	case len(m.out.Queues) == 0 && m.o.Filter.everything(): // others may exist that a filter leaves out
 		line = fmt.Sprintf("none of the %s of the file exists", text.Count(len(m.gone), "queue"))
-		if len(m.gone) == 1 {
-			line = "the queue " + text.Name(m.gone[0]) + " does not exist"
-		}
 	}
 	m.report(Problem{Name: notApplied, Text: line, Command: m.o.Command("apply"), Queues: m.gone})
 }
