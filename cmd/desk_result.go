@@ -120,11 +120,17 @@ func commandLine(c *cobra.Command, args []string, more ...string) string {
 // shellLine returns a command line of dlxctl, with the global flags of a command that runs, to
 // paste into a shell. A URL with a password is left out: the environment has it, or the person
 // adds it.
-func shellLine(c *cobra.Command, words ...string) string {
+func shellLine(c *cobra.Command, words ...string) string { return shellLineOf(c, "", words...) }
+
+// shellLineOf is shellLine for one value of -f. An empty path stands for all values.
+func shellLineOf(c *cobra.Command, path string, words ...string) string {
 	words = append([]string{"dlxctl"}, words...)
 	c.InheritedFlags().VisitAll(func(f *pflag.Flag) {
 		secret := (f.Name == "url" || f.Name == "api") && strings.Contains(f.Value.String(), "@")
-		if f.Changed && f.Name != "output" && !secret {
+		switch {
+		case f.Name == "file" && path != "":
+			words = append(words, "-f", path)
+		case f.Changed && f.Name != "output" && !secret:
 			words = append(words, flagWords(f)...)
 		}
 	})

@@ -28,8 +28,8 @@ type statusCommand struct {
 	interval time.Duration
 	// exitCode asks for the exit code 2 if there is a problem.
 	exitCode bool
-	// command returns a command line to paste.
-	command func(words ...string) string
+	// command returns a command line to paste, for one value of -f. An empty path stands for all.
+	command func(path string, words ...string) string
 }
 
 func newStatus(a *app) *cobra.Command {
@@ -72,7 +72,7 @@ the broker cannot be read. Notes are not problems.`,
 		},
 		RunE: func(c *cobra.Command, args []string) error {
 			k.filter.Queues = args
-			k.command = func(words ...string) string { return shellLine(c, words...) }
+			k.command = func(path string, words ...string) string { return shellLineOf(c, path, words...) }
 			return k.run(c.Context())
 		},
 	}
@@ -204,15 +204,25 @@ func (l *statusLooks) close() {
 // look reads all brokers once.
 func (l *statusLooks) look(ctx context.Context) ([]status.Report, error) {
 	var reports []status.Report
-	for _, s := range l.sessions {
+	for i, s := range l.sessions {
 		state, _, err := s.Inspect(ctx, plan.Options{})
 		if err != nil {
 			return nil, err
 		}
 		state = s.Management.AskConsumers(ctx, state, management.UnknownConsumers(state))
 		reports = append(reports, status.Make(s.Topology, state, status.Options{
-			At: time.Now(), Filter: l.k.filter, Command: l.k.command,
+			At: time.Now(), Filter: l.k.filter, Command: l.commands(i),
 		}))
 	}
 	return reports, nil
+}
+
+// commands returns the function that makes command lines to paste for a topology, by its number.
+// Of several topologies each is one value of -f, and most commands accept only one topology.
+func (l *statusLooks) commands(i int) func(words ...string) string {
+	path := ""
+	if len(l.sessions) > 1 {
+		path = l.k.app.paths[i]
+	}
+	return func(words ...string) string { return l.k.command(path, words...) }
 }
