@@ -128,12 +128,20 @@ func (k *statusCommand) run(ctx context.Context) error {
 // checkFilter refuses a queue or owner that chooses nothing: a mistyped name must not look like a
 // healthy queue.
 func (k *statusCommand) checkFilter(all []topology.Compiled) error {
+	if slices.Contains(slices.Concat(k.filter.Queues, k.filter.Owners), "") { // of a variable that is not set
+		return usageError{errors.New("the name of a queue or owner is empty; write a name, or leave it out to see all queues")}
+	}
 	queue, owner, owners := k.filter.Unknown(all)
+	nearOwner, nearQueue := topology.Nearest(owner, owners), topology.Nearest(queue, status.Names(all))
 	switch {
 	case owner != "" && len(owners) == 0:
 		return fmt.Errorf("no queue of the file has an owner; add owner: %s to the queues of that team", owner)
+	case nearOwner != "":
+		return fmt.Errorf("no queue of the file has the owner %q; did you mean %q?", owner, nearOwner)
 	case owner != "":
 		return fmt.Errorf("no queue of the file has the owner %q; the owners are %s", owner, strings.Join(owners, ", "))
+	case nearQueue != "":
+		return fmt.Errorf("no queue of the file is called %q; did you mean %q?", queue, nearQueue)
 	case queue != "":
 		return fmt.Errorf("no queue of the file is called %q; 'dlxctl status --all' lists the queues", queue)
 	}

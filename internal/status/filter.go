@@ -70,6 +70,15 @@ func (f Filter) Unknown(all []topology.Compiled) (queue, owner string, owners []
 	return "", "", owners
 }
 
+// Names returns the queues of topologies, those that they replace included.
+func Names(all []topology.Compiled) []string {
+	var out []string
+	for _, t := range all {
+		out = append(out, names(t)...)
+	}
+	return out
+}
+
 // names returns the queues of a topology: those that it wants, and those that it replaces.
 func names(t topology.Compiled) []string {
 	var out []string
