@@ -94,18 +94,40 @@ func (c *Conn) Empty(queue string) (bool, error) {
 	return !found, ch.Close()
 }
 
-// Consumers asks queues how many consumers they have. Queues that do not answer are left out.
+// Consumers asks queues how many consumers they have, until ctx ends. Queues that do not answer are
+// left out.
+//
+// The AMQP library waits for an answer without a limit, so on a connection that has gone silent a
+// question waits in the background until the heartbeats end the connection.
 func (c *Conn) Consumers(ctx context.Context, queues []string) map[string]int64 {
-	out := make(map[string]int64, len(queues))
-	for _, name := range queues {
-		if ctx.Err() != nil || c.Closed() {
-			break
+	type answer struct {
+		queue     string
+		consumers int64
+	}
+	answers := make(chan answer, len(queues)) // all fit: after ctx has ended nothing receives them
+	go func() {
+		defer close(answers)
+		for _, name := range queues {
+			if ctx.Err() != nil || c.Closed() {
+				return
+			}
+			if n, err := c.ConsumersOf(name); err == nil {
+				answers <- answer{name, n}
+			}
 		}
-		if n, err := c.ConsumersOf(name); err == nil {
-			out[name] = n
+	}()
+	out := make(map[string]int64, len(queues))
+	for {
+		select {
+		case a, more := <-answers:
+			if !more {
+				return out
+			}
+			out[a.queue] = a.consumers
+		case <-ctx.Done():
+			return out
 		}
 	}
-	return out
 }
 
 // ConsumersOf asks a queue how many consumers it has. It fails with ErrNotFound if the queue does
