@@ -5,16 +5,11 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
-	"github.com/dlxctl/dlxctl/internal/broker/amqp"
 	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
 )
-
-// patience is how long a look at the rights of a user waits for the AMQP port.
-const patience = 5 * time.Second
 
 // MissingRights warns of the rights that the user of the session lacks to apply p. It writes
 // nothing, and returns nil if none is missing. An error says that the rights are not known.
@@ -30,13 +25,9 @@ func (s *Session) MissingRights(ctx context.Context, p plan.Plan) (*plan.Warning
 	rights := append(plan.Rights(p), plan.Right{
 		Permission: plan.Configure, Kind: topology.KindQueue, Name: topology.LockName(p.Topology),
 	})
-	within, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	conn, unreachable := amqp.Dial(within, s.Endpoint)
+	conn, unreachable := s.Management.Connection(ctx)
 	if unreachable != nil {
 		conn, unreachable = nil, fmt.Errorf("check the rights of the user: %w", unreachable)
-	} else {
-		defer conn.Close()
 	}
 	lacking, err := s.Management.Lacking(ctx, conn, representative(rights, p.Topology))
 	if err != nil {

@@ -41,8 +41,10 @@ func (a *asker) close() {
 	}
 }
 
-// asking returns an AMQP connection: the one of UseAMQP, or one of its own.
-func (m *Client) asking(ctx context.Context) (*amqp.Conn, error) {
+// Connection returns an AMQP connection for questions to the broker: the one of UseAMQP, or one of
+// its own, which Close ends. If dialing fails once, it fails at once from then on: a user who can
+// reach only the management API waits once.
+func (m *Client) Connection(ctx context.Context) (*amqp.Conn, error) {
 	if m.conn != nil {
 		return m.conn, m.stillConnected()
 	}
@@ -55,7 +57,7 @@ func (m *Client) asking(ctx context.Context) (*amqp.Conn, error) {
 	defer cancel()
 	e := m.endpoint
 	if e.ConnectionName == "" {
-		e.ConnectionName = "dlxctl counts consumers"
+		e.ConnectionName = "dlxctl reads consumers and rights"
 	}
 	conn, err := amqp.Dial(within, e)
 	switch {
@@ -96,7 +98,7 @@ func (m *Client) AskConsumers(ctx context.Context, state topology.State, queues 
 	if len(queues) == 0 {
 		return state
 	}
-	conn, err := m.asking(ctx)
+	conn, err := m.Connection(ctx)
 	if err != nil {
 		return state
 	}
@@ -118,7 +120,7 @@ func (m *Client) AskConsumers(ctx context.Context, state topology.State, queues 
 // if the queue does not exist, and with ErrRefused if its leader is silent. Streams do not report
 // consumers: they always answer 0.
 func (m *Client) Consumers(ctx context.Context, queue string) (int64, error) {
-	conn, err := m.asking(ctx)
+	conn, err := m.Connection(ctx)
 	if err != nil {
 		return 0, err
 	}

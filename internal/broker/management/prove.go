@@ -140,7 +140,7 @@ func (m *Client) counted(ctx context.Context, q topology.Queue, only amqp.Condit
 // proveUnused proves that a quorum queue has no consumer at this moment. The queue is asked
 // repeatedly for a while: on a busy node its leader may be slow.
 func (m *Client) proveUnused(ctx context.Context, q topology.Queue) (gone bool, err error) {
-	conn, err := m.asking(ctx)
+	conn, err := m.Connection(ctx)
 	if err != nil {
 		return false, broker.Errorf(broker.ErrUnreachable,
 			"the current consumers of the queue can be counted only over AMQP: %s", broker.OneLine(err.Error()))

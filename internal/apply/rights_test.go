@@ -1,0 +1,50 @@
+package apply_test
+
+import (
+	"testing"
+
+	"github.com/dlxctl/dlxctl/internal/apply"
+	"github.com/dlxctl/dlxctl/internal/broker"
+	"github.com/dlxctl/dlxctl/internal/brokertest"
+	"github.com/dlxctl/dlxctl/internal/spec/spectest"
+	"github.com/dlxctl/dlxctl/plan"
+)
+
+// A plan asks the failed queue for its processors, and the broker for the rights of the user, over
+// one connection: where the AMQP port does not answer, it waits once.
+func TestAPlanConnectsOnce(t *testing.T) {
+	t.Parallel()
+	target, cable := brokertest.NewProxy(t, brokertest.VHost(t))
+	// Without consumers, it is asked.
+	if _, err := target.Channel(t).QueueDeclare("shop.a.failed", true, false, false, false, nil); err != nil {
+		t.Fatal(err)
+	}
+	e, err := broker.Config{URL: target.URL, API: target.API}.Resolve()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := apply.Open(e, spectest.Compile(t, `
+version: 1
+name: shop
+backoff: {a: {tiers: [1m]}}
+queues: [{name: q, backoff: a}]
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	before := cable.Connections()
+	state, p, err := s.Inspect(t.Context(), plan.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !state.Usage["shop.a.failed"].ConsumersAsked || p.Empty() {
+		t.Fatalf("the queue was not asked, or nothing is planned: %+v", state.Usage)
+	}
+	if warning, err := s.MissingRights(t.Context(), p); warning != nil || err != nil {
+		t.Errorf("missing rights: %+v, %v", warning, err)
+	}
+	if n := cable.Connections() - before; n != 1 {
+		t.Errorf("the plan made %d AMQP connections", n)
+	}
+}
