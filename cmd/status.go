@@ -13,7 +13,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dlxctl/dlxctl/internal/apply"
-	"github.com/dlxctl/dlxctl/internal/broker/management"
 	"github.com/dlxctl/dlxctl/internal/status"
 	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
@@ -217,12 +216,27 @@ func (l *statusLooks) look(ctx context.Context) ([]status.Report, error) {
 		if err != nil {
 			return nil, err
 		}
-		state = s.Management.AskConsumers(ctx, state, management.UnknownConsumers(state))
+		state = askDoubtful(ctx, s, state, l.k.filter)
 		reports = append(reports, status.Make(s.Topology, state, status.Options{
 			At: time.Now(), Filter: l.k.filter, Command: l.commands(i),
 		}))
 	}
 	return reports, nil
+}
+
+// askDoubtful returns state with the consumers of the queues whose number is in doubt, as the
+// queues themselves report it. The broker logs each question that it refuses: if it refuses the
+// first queue without consumers, the others keep their statistics.
+func askDoubtful(ctx context.Context, s *apply.Session, state topology.State, f status.Filter) topology.State {
+	unknown, idle := status.Doubtful(s.Topology, state, f)
+	state = s.Management.AskConsumers(ctx, state, unknown)
+	if len(idle) > 0 {
+		state = s.Management.AskConsumers(ctx, state, idle[:1])
+		if state.Usage[idle[0]].ConsumersAsked {
+			state = s.Management.AskConsumers(ctx, state, idle[1:])
+		}
+	}
+	return state
 }
 
 // commands returns the function that makes command lines to paste for a topology, by its number.
