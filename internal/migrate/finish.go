@@ -193,7 +193,7 @@ func (r *Runner) reportMoved(m Move, h *mover, moved, backlog int64) {
 			messages(n), m.Legacy, m.New)
 	}
 	if h.again > 0 {
-		r.say("drain: %s had been delivered before; they are doubled if migrate was killed or lost its connection while they were in flight, and else not: %s",
+		r.say("drain: %s had been delivered before; they are doubled if migrate was killed or lost its connection while they were in flight, and else not%s",
 			messages(h.again), listIDs(h.ids, h.again))
 		h.doubled += h.again
 		h.again, h.ids = 0, nil

@@ -100,7 +100,7 @@ func (h *mover) Moved(d amqp091.Delivery, _ relay.Move) {
 	h.last.Store(time.Now().UnixMilli())
 	if d.Redelivered {
 		h.again++
-		if len(h.ids) < mostIDs {
+		if d.MessageId != "" && len(h.ids) < mostIDs {
 			h.ids = append(h.ids, d.MessageId)
 		}
 	}
@@ -131,9 +131,12 @@ func messages(n int64) string { return text.Grouped(n) + " " + text.Plural(n, "m
 // mostIDs is how many message-ids are named.
 const mostIDs = 10
 
-// listIDs names the first of n messages.
+// listIDs names the first of n messages, behind a colon. It is empty if they have no message-ids.
 func listIDs(ids []string, n int64) string {
-	list := strings.Join(ids, ", ")
+	if len(ids) == 0 {
+		return ""
+	}
+	list := ": " + strings.Join(ids, ", ")
 	if more := n - int64(len(ids)); more > 0 {
 		list += fmt.Sprintf(" and %d more", more)
 	}
