@@ -264,7 +264,7 @@ func (m *maker) policies() {
 	dropping := slices.DeleteFunc(policy.Dropping(m.state), func(name string) bool { return !m.seen[name] })
 	if len(dropping) > 0 {
 		m.report(Problem{
-			Name: "drops-at-limit", Queues: dropping, Command: m.o.Command("audit"),
+			Name: "drops-at-limit", Queues: dropping, Command: m.o.Command("plan"),
 			Text: "these consumed quorum queues have a delivery limit and no dead-lettering, so that a message which fails often enough is dropped: " + listed(dropping),
 		})
 	}

@@ -308,6 +308,33 @@ func TestLegacyQueues(t *testing.T) {
 	}
 }
 
+// A queue that drops messages at its limit lacks the policy of the file: the plan shows it. An
+// audit of the file would find nothing.
+func TestAQueueThatDropsAtItsLimit(t *testing.T) {
+	t.Parallel()
+	top := spectest.Compile(t, `
+version: 1
+name: shop
+backoff: {a: {tiers: [1s]}}
+queues: [{name: q, type: quorum, external: true, deadLetterBy: policy, backoff: a}]
+`)
+	have := top.Topology
+	have.Policies = nil
+	have.Queues = append(slices.Clone(have.Queues), topology.Queue{
+		Name: "q", Durable: true, Arguments: topology.Arguments{"x-queue-type": "quorum"},
+	})
+	report := status.Make(top, topology.State{
+		Version: "4.0.5", Have: have, Usage: map[string]topology.Usage{"q": {Consumers: 1}},
+	}, status.Options{})
+	i := slices.IndexFunc(report.Problems, func(p status.Problem) bool { return p.Name == "drops-at-limit" })
+	if i < 0 {
+		t.Fatalf("no problem: %+v", report.Problems)
+	}
+	if got := report.Problems[i].Command; got != "dlxctl plan" {
+		t.Errorf("the command is %q", got)
+	}
+}
+
 // Runs that have not ended and parked messages are shown, with what to do about them.
 func TestDesk(t *testing.T) {
 	t.Parallel()
