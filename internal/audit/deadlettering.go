@@ -247,8 +247,8 @@ func partlyUnrouted() check {
 		Title: "Some dead letters of the queue reach no queue",
 		Why: "The queue has no dead-letter routing key, so that its dead letters keep the keys of the messages. The " +
 			"dead-letter exchange has bindings for some of these keys only, and RabbitMQ drops messages with the others. " +
-			"Where the keys come from a pattern, the rule warns, and where any key may come, it is a note: which keys " +
-			"publishers use is not known.",
+			"Where the keys come from a pattern, the rule warns. Where any key may come, or publishers choose by the key how " +
+			"long a message waits, it is a note: which keys they use is not known.",
 		Fix:  "Set a dead-letter routing key, or bind the dead-letter queue with # on a topic exchange.",
 		Hit:  Example{Definitions: fmt.Sprintf(partlyDefinitions, "order.*")},
 		Miss: Example{Definitions: fmt.Sprintf(partlyDefinitions, "#")},
@@ -268,7 +268,7 @@ func partlyUnrouted() check {
 			if bad < 0 {
 				return Finding{}, false
 			}
-			if q.hops[bad].keys == anyKey() {
+			if q.hops[bad].keys == anyKey() || v == partly && x.delaysPublished(q) {
 				f.Severity = Note
 			}
 			f.Evidence = fmt.Sprintf("%s; messages come with %s, and %s", q.deadLetterExchange(), q.keyList(v),

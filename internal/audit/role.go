@@ -129,6 +129,8 @@ func (x *index) isBusiness(q *queue, mixed map[string]bool) bool {
 			return false
 		case !x.carriesDeadLetters(e, map[string]bool{}):
 			return len(e.alternateOf) == 0
+		case len(e.deadLettersOf) == 0 && x.isPublishedTo(e, map[string]bool{}):
+			return true
 		default:
 			return mixed[b.Source] && !e.keyed[b.Key]
 		}
@@ -152,6 +154,28 @@ func (x *index) carriesDeadLetters(e *exchange, seen map[string]bool) bool {
 	}
 	return slices.ContainsFunc(e.alternateOf, func(name string) bool {
 		return x.carriesDeadLetters(x.exchange[name], seen)
+	})
+}
+
+// isPublishedTo reports whether bindings between exchanges lead here from an exchange to which no
+// queue dead-letters: messages of services come through them, as through the exchanges of delayed
+// messages that NServiceBus and Celery declare, which are dead-letter exchanges too.
+func (x *index) isPublishedTo(e *exchange, seen map[string]bool) bool {
+	if e == nil || seen[e.Name] {
+		return false
+	}
+	seen[e.Name] = true
+	if len(e.alternateOf) == 0 && !x.carriesDeadLetters(e, map[string]bool{}) {
+		return true
+	}
+	return slices.ContainsFunc(e.in, func(b topology.Binding) bool { return x.isPublishedTo(x.exchange[b.Source], seen) })
+}
+
+// delaysPublished reports whether services choose by the key how long their messages wait in a
+// queue: bindings lead from their exchange to it.
+func (x *index) delaysPublished(q *queue) bool {
+	return q.role == retry && slices.ContainsFunc(q.bindings, func(b topology.Binding) bool {
+		return x.isPublishedTo(x.exchange[b.Source], map[string]bool{})
 	})
 }
 

@@ -77,6 +77,37 @@ func TestTypicalShapes(t *testing.T) {
   {"source": "retry", "destination": "mail.2m", "destination_type": "queue", "routing_key": "", "arguments": {"delay": "2"}}]}`,
 			[]string{"mail: lost"},
 		},
+		"delays that the publisher chooses by the words of the key": {
+			`{"rabbitmq_version": "4.3.6",
+ "exchanges": [{"name": "level-1", "type": "topic", ` + plain + `}, {"name": "level-0", "type": "topic", ` + plain + `},
+  {"name": "delivery", "type": "topic", ` + plain + `}, {"name": "sales", "type": "fanout", ` + plain + `}],
+ "queues": [
+  {"name": "level-1", ` + plain + `, "arguments": {"x-queue-type": "quorum", "x-message-ttl": 2000,
+    "x-dead-letter-exchange": "level-0", "x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish"}},
+  {"name": "level-0", ` + plain + `, "arguments": {"x-queue-type": "quorum", "x-message-ttl": 1000,
+    "x-dead-letter-exchange": "delivery", "x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish"}},
+  {"name": "sales", ` + plain + `, "arguments": {"x-queue-type": "quorum"}}],
+ "bindings": [
+  {"source": "level-1", "destination": "level-1", "destination_type": "queue", "routing_key": "1.#"},
+  {"source": "level-1", "destination": "level-0", "destination_type": "exchange", "routing_key": "0.#"},
+  {"source": "level-0", "destination": "level-0", "destination_type": "queue", "routing_key": "*.1.#"},
+  {"source": "level-0", "destination": "delivery", "destination_type": "exchange", "routing_key": "*.0.#"},
+  {"source": "delivery", "destination": "sales", "destination_type": "exchange", "routing_key": "#.sales"},
+  {"source": "sales", "destination": "sales", "destination_type": "queue", "routing_key": ""}]}`,
+			[]string{"error delivery-limit-into-nothing sales", "sales: lost"},
+		},
+		"a retry queue whose dead letters return with some of the keys": {
+			`{"exchanges": [{"name": "events", "type": "topic", ` + plain + `}, {"name": "wait", "type": "topic", ` + plain + `},
+  {"name": "back", "type": "topic", ` + plain + `}],
+ "queues": [
+  {"name": "in", ` + plain + `, "arguments": {"x-dead-letter-exchange": "wait"}},
+  {"name": "in.wait", ` + plain + `, "arguments": {"x-message-ttl": 5000, "x-dead-letter-exchange": "back"}}],
+ "bindings": [
+  {"source": "events", "destination": "in", "destination_type": "queue", "routing_key": "order.#"},
+  {"source": "wait", "destination": "in.wait", "destination_type": "queue", "routing_key": "#"},
+  {"source": "back", "destination": "in", "destination_type": "queue", "routing_key": "order.placed"}]}`,
+			[]string{"warning dead-letter-partly-unrouted in.wait", "warning retries-for-ever in", "in: lost"},
+		},
 		"a # on a direct exchange": {
 			`{"exchanges": [{"name": "dlx", "type": "direct", ` + plain + `}],
  "queues": [
