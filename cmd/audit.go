@@ -67,7 +67,7 @@ Exit codes: 0, or 2 if there is a finding as bad as --fail-on that the baseline 
 	f := c.Flags()
 	f.StringVar(&k.failOn, "fail-on", string(audit.Error),
 		"exit with 2 for findings of this `SEVERITY` or worse: error, warning, note or never")
-	f.StringVar(&k.baseline, "baseline", "", "`FILE` with accepted findings: a list in YAML or JSON with rule, object, vhost, reason, until")
+	f.StringVar(&k.baseline, "baseline", "", "`FILE` with accepted findings: a list in YAML or JSON with rule, object, kind, severity, vhost, reason, until")
 	f.StringVar(&k.writeBaseline, "write-baseline", "",
 		"write a baseline that accepts all findings to `FILE`, and exit with 0")
 	f.StringVar(&k.explain, "explain", "", "explain `RULE`: why it matters, how to fix it, an example")

@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +12,7 @@ import (
 	yamlv3 "gopkg.in/yaml.v3"
 
 	"github.com/dlxctl/dlxctl/internal/text"
+	"github.com/dlxctl/dlxctl/topology"
 )
 
 // Entry is a finding that a team accepts for some time.
@@ -18,6 +20,10 @@ type Entry struct {
 	// Rule and Object are those of the finding. Object is the name that the outputs print.
 	Rule   string `yaml:"rule"`
 	Object string `yaml:"object"`
+	// Kind is that of the object: a queue and an exchange may have one name. Empty is any.
+	Kind topology.Kind `yaml:"kind,omitempty"`
+	// Severity is the worst that is accepted. Empty is any.
+	Severity Severity `yaml:"severity,omitempty"`
 	// VHost is its virtual host. Empty is any.
 	VHost string `yaml:"vhost,omitempty"`
 	// Reason says why it is accepted.
@@ -80,7 +86,7 @@ func (b Baseline) entry(node *yamlv3.Node) (Entry, error) {
 	if node.Kind != yamlv3.MappingNode {
 		return fail("an entry is not an object; write rule, object and reason")
 	}
-	keys := []string{"rule", "object", "vhost", "reason", "until"}
+	keys := []string{"rule", "object", "kind", "severity", "vhost", "reason", "until"}
 	for i := 0; i < len(node.Content); i += 2 {
 		if key := node.Content[i].Value; !slices.Contains(keys, key) {
 			return fail("an entry has no key %q; the keys are %s", key, strings.Join(keys, ", "))
@@ -98,16 +104,32 @@ func (b Baseline) entry(node *yamlv3.Node) (Entry, error) {
 	if _, known := RuleByID(e.Rule); !known {
 		return fail("there is no rule %q; 'dlxctl audit --rules' lists them", e.Rule)
 	}
+	if e.Kind != "" && !slices.Contains(baselineKinds(), e.Kind) {
+		return fail("kind is %q; write queue, exchange, binding or policy", e.Kind)
+	}
+	if e.Severity != "" && severityRank(e.Severity) < 0 {
+		return fail("severity is %q; write error, warning or note", e.Severity)
+	}
 	if _, err := time.Parse(dayFormat, e.Until); e.Until != "" && err != nil {
 		return fail("until is %q; write a day, as in 2026-12-31", e.Until)
 	}
 	return e, nil
 }
 
-// accepts reports whether the entry is about a finding.
-func (e Entry) accepts(f Finding) bool {
-	return e.Rule == f.Rule && (e.VHost == "" || e.VHost == f.VHost) &&
+// baselineKinds are the kinds of the objects of findings.
+func baselineKinds() []topology.Kind {
+	return []topology.Kind{topology.KindQueue, topology.KindExchange, topology.KindBinding, topology.KindPolicy}
+}
+
+// isAbout reports whether the entry is about a finding, which may be worse than what it accepts.
+func (e Entry) isAbout(f Finding) bool {
+	return e.Rule == f.Rule && (e.VHost == "" || e.VHost == f.VHost) && (e.Kind == "" || e.Kind == f.Object.Kind) &&
 		(e.Object == f.DisplayName() || e.Object == f.Object.Name)
+}
+
+// tooMild reports whether a finding is worse than what the entry accepts.
+func (e Entry) tooMild(f Finding) bool {
+	return e.Severity != "" && severityRank(f.Severity) < severityRank(e.Severity)
 }
 
 // expired reports whether the entry's last day is over. now is in the time zone of the reader.
@@ -125,11 +147,11 @@ func (b Baseline) Apply(reports []Report, now time.Time) Result {
 	for _, f := range all.Findings {
 		counts := true
 		for i, e := range b.Entries {
-			if !e.accepts(f) {
+			if !e.isAbout(f) {
 				continue
 			}
 			matched[i] = true
-			if counts && !e.expired(now) {
+			if counts && !e.expired(now) && !e.tooMild(f) {
 				out.Accepted = append(out.Accepted, Accepted{f, e})
 				counts = false
 			}
@@ -172,15 +194,16 @@ func WriteBaseline(w io.Writer, r Result) error {
 	}
 	for _, f := range r.Findings {
 		entries = append(entries, Entry{
-			Rule: f.Rule, Object: f.DisplayName(), VHost: f.VHost,
+			Rule: f.Rule, Object: f.DisplayName(), Kind: f.Object.Kind, Severity: f.Severity, VHost: f.VHost,
 			Reason: "accepted before it was looked at; write why",
 		})
 	}
 	slices.SortStableFunc(entries, func(a, b Entry) int {
-		return strings.Compare(a.VHost+"\x00"+a.Rule+"\x00"+a.Object, b.VHost+"\x00"+b.Rule+"\x00"+b.Object)
+		return cmp.Or(strings.Compare(a.VHost, b.VHost), strings.Compare(a.Rule, b.Rule), strings.Compare(a.Object, b.Object),
+			cmp.Compare(a.Kind, b.Kind))
 	})
 	entries = slices.CompactFunc(entries, func(a, b Entry) bool {
-		return a.Rule == b.Rule && a.Object == b.Object && a.VHost == b.VHost
+		return a.Rule == b.Rule && a.Object == b.Object && a.VHost == b.VHost && a.Kind == b.Kind && a.Severity == b.Severity
 	})
 	if entries == nil {
 		entries = []Entry{}

@@ -2,6 +2,7 @@ package audit_test
 
 import (
 	"bytes"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -71,6 +72,43 @@ func TestWrittenBaselineAcceptsAll(t *testing.T) {
 	}
 }
 
+// A written baseline accepts neither a finding about an exchange that is named like a queue, nor
+// one that has become worse.
+func TestBaselineHidesNoNewFinding(t *testing.T) {
+	t.Parallel()
+	const definitions = `{"exchanges": [{"name": "billing", "type": "fanout", "durable": %t, "auto_delete": false},
+  {"name": "dlx", "type": "direct", "durable": true, "auto_delete": false}],
+ "queues": [
+  {"name": "billing", "durable": false, "auto_delete": false, "arguments": {"x-dead-letter-exchange": "dlx"}},
+  {"name": "dead", "durable": true, "auto_delete": false, "arguments": {}}],
+ "bindings": [
+  {"source": "billing", "destination": "billing", "destination_type": "queue", "routing_key": ""},
+  {"source": "dlx", "destination": "dead", "destination_type": "queue", "routing_key": "order"}%s]}`
+	before := read(t, "before.json", fmt.Sprintf(definitions, true, ""))
+	after := read(t, "after.json", fmt.Sprintf(definitions, false, `,
+  {"source": "amq.direct", "destination": "billing", "destination_type": "queue", "routing_key": "invoice"}`))
+	var b bytes.Buffer
+	if err := audit.WriteBaseline(&b, audit.NewResult([]audit.Report{audit.Run(before)})); err != nil {
+		t.Fatal(err)
+	}
+	baseline, err := audit.ReadBaseline("b.yml", b.Bytes())
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := baseline.Apply([]audit.Report{audit.Run(after)}, time.Now())
+	var got []string
+	for _, f := range r.Findings {
+		got = append(got, fmt.Sprintf("%s %s %s %s", f.Severity, f.Rule, f.Object.Kind, f.Object.Name))
+	}
+	want := []string{"error dead-letter-partly-unrouted queue billing", "warning not-durable exchange billing"}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("findings that count (-want +got):\n%s", d)
+	}
+	if len(r.Unmatched) > 0 {
+		t.Errorf("entries that match nothing: %+v", r.Unmatched)
+	}
+}
+
 func TestReadBaselineRefuses(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct{ data, want string }{
@@ -78,7 +116,7 @@ func TestReadBaselineRefuses(t *testing.T) {
 		"no object": {"- x\n", "b.yml:1: an entry is not an object; write rule, object and reason"},
 		"unknown key": {
 			"- {rule: r, objects: q}\n",
-			`b.yml:1: an entry has no key "objects"; the keys are rule, object, vhost, reason, until`,
+			`b.yml:1: an entry has no key "objects"; the keys are rule, object, kind, severity, vhost, reason, until`,
 		},
 		"nothing in it": {"\n- {}\n", "b.yml:2: an entry has no rule; each entry needs rule, object and reason"},
 		"no reason": {
@@ -88,6 +126,14 @@ func TestReadBaselineRefuses(t *testing.T) {
 		"not a rule": {
 			`[{"rule": "r", "object": "q", "reason": "why"}]`,
 			`b.yml:1: there is no rule "r"; 'dlxctl audit --rules' lists them`,
+		},
+		"not a kind": {
+			"- {rule: not-durable, object: q, reason: r, kind: topic}\n",
+			`b.yml:1: kind is "topic"; write queue, exchange, binding or policy`,
+		},
+		"not a severity": {
+			"- {rule: not-durable, object: q, reason: r, severity: bad}\n",
+			`b.yml:1: severity is "bad"; write error, warning or note`,
 		},
 		"a list as value": {
 			"- {rule: [], object: q, reason: r}\n",
