@@ -1,6 +1,7 @@
 package cmd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dlxctl/dlxctl/internal/audit"
+	"github.com/dlxctl/dlxctl/internal/broker"
 	"github.com/dlxctl/dlxctl/internal/definitions"
 	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
@@ -251,12 +253,24 @@ func (k *auditCommand) live(ctx context.Context) ([]audit.Input, error) {
 		hosts = []string{endpoint.VHost}
 	}
 	var out []audit.Input
+	var refused error
+	read := 0
 	for _, vhost := range hosts {
 		in, err := k.inspect(ctx, vhost)
-		if err != nil {
+		switch {
+		case err == nil:
+			read++
+		case k.allHosts && (errors.Is(err, broker.ErrForbidden) || errors.Is(err, broker.ErrNoVHost)):
+			// The tag monitoring lists all virtual hosts, and one may be deleted meanwhile.
+			refused = cmp.Or(refused, err)
+			in = audit.Input{State: topology.State{VHost: vhost}, Live: &audit.Live{Unseen: []string{err.Error()}}}
+		default:
 			return nil, err
 		}
 		out = append(out, in)
+	}
+	if read == 0 {
+		return nil, refused
 	}
 	return out, nil
 }
