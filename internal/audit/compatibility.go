@@ -42,6 +42,9 @@ func refusedArguments(queueType string) []string {
 	}
 }
 
+// maxTimer is the longest time of messages and queues that RabbitMQ accepts, in milliseconds.
+const maxTimer = 315_360_000_000
+
 // wrongValue says what is wrong with the value of an argument that RabbitMQ refuses, empty if
 // nothing is.
 func wrongValue(name string, v any) string {
@@ -58,6 +61,16 @@ func wrongValue(name string, v any) string {
 			return "is zero"
 		case name == "x-max-priority" && n > 255:
 			return "is above 255"
+		case (name == "x-expires" || name == topology.ArgMessageTTL) && n > maxTimer:
+			return "is above " + "315360000000" + ", which is ten years"
+		}
+	case topology.ArgDeadLetterStrategy:
+		if v != topology.AtLeastOnce && v != topology.AtMostOnce {
+			return "is neither at-most-once nor at-least-once"
+		}
+	case "x-single-active-consumer":
+		if _, isBool := v.(bool); !isBool {
+			return "is neither true nor false"
 		}
 	case topology.ArgDeadLetterExchange, topology.ArgDeadLetterRoutingKey:
 		if !isText {
