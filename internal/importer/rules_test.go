@@ -3,6 +3,7 @@ package importer_test
 import (
 	"regexp"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/dlxctl/dlxctl/internal/audit"
@@ -36,6 +37,23 @@ func TestCommentsNameRulesOfAudit(t *testing.T) {
 	for _, id := range named {
 		if !slices.ContainsFunc(audit.Rules(), func(r audit.Rule) bool { return r.ID == id }) {
 			t.Errorf("a comment names the rule %q, which audit does not have", id)
+		}
+	}
+}
+
+// An import of definitions can make a queue with an empty name, which no topology file can have.
+func TestQueueWithoutName(t *testing.T) {
+	t.Parallel()
+	state := topology.State{VHost: "shop", Version: "4.3.6", Have: topology.Topology{
+		Queues: []topology.Queue{{Name: "", Durable: true}, {Name: "kept", Durable: true}},
+	}}
+	for _, adopt := range []bool{false, true} {
+		result, want := imported(t, state, importer.Options{Adopt: adopt})
+		if _, found := want.WorkQueue("kept"); result.Queues != 1 || adopt && !found {
+			t.Errorf("adopt %t: the file has %d queues:\n%s", adopt, result.Queues, all(result.Files))
+		}
+		if !strings.Contains(all(result.Files), `#   queue "" has an empty name`) {
+			t.Errorf("adopt %t: no comment names the queue:\n%s", adopt, all(result.Files))
 		}
 	}
 }

@@ -168,6 +168,8 @@ func excludesAlways(q topology.Queue) string {
 		return "is deleted automatically when its last consumer leaves"
 	case strings.HasPrefix(q.Name, "amq."):
 		return "has a name that the broker made"
+	case q.Name == "":
+		return "has an empty name, which only an import of definitions can give it"
 	}
 	return unwritableName(q.Name)
 }
