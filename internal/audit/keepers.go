@@ -166,7 +166,7 @@ func keeperDeliveryLimit() check {
 		ID: "dead-letter-queue-delivery-limit", Severity: Warning,
 		Title: "Looking at dead letters loses them",
 		Why: "A quorum queue gives up a message that was returned more often than its delivery limit, which since 4.0 is 20 " +
-			"where none is set. Each look at a message by a client that returns it counts.",
+			"where none is set. Each look at a message by a client that returns it counts, except by basic.nack since 4.3.",
 		Fix: "Set the delivery limit 2147483647, which is none on all versions.",
 		Hit: Example{Definitions: deadLettersIn(`"x-queue-type": "quorum"`), Version: "4.0.5"},
 		Miss: Example{
@@ -193,8 +193,8 @@ func keeperDeliveryLimit() check {
 					q.sources())
 				f.Remedy = x.override(q, nil, topology.Arguments{"delivery-limit": topology.Unlimited})
 			}
-			f.Consequence = fmt.Sprintf("a dead letter that is looked at and returned more than %s is lost",
-				text.Count(limit, "time"))
+			f.Consequence = fmt.Sprintf("a dead letter that is looked at and returned more than %s%s is lost",
+				text.Count(limit, "time"), x.uncounted())
 			return f, true
 		})
 	}}

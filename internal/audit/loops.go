@@ -161,7 +161,7 @@ func (x *index) dying(q *queue, reason route.Reason) string {
 		return "that " + name + " drops because it is full"
 	case route.DeliveryLimit:
 		limit, _, _ := x.delivers(q)
-		return fmt.Sprintf("that is returned to %s more than %d times", name, limit)
+		return fmt.Sprintf("that is returned to %s more than %d times%s", name, limit, x.uncounted())
 	case route.Rejected:
 		return "that a consumer of " + name + " rejects"
 	}

@@ -76,8 +76,8 @@ func deliveryLimitIntoNothing() check {
 	return check{Rule{
 		ID: "delivery-limit-into-nothing", Severity: Error,
 		Title: "Messages that are returned too often are lost",
-		Why: "A quorum queue counts how often a message is returned, and gives it up beyond its delivery limit. Since 4.0 the " +
-			"limit is 20 where none is set. Without a dead-letter exchange the message is dropped: crashing consumers, " +
+		Why: "A quorum queue counts how often a message is returned, and gives it up beyond its delivery limit; since 4.3 it " +
+			"does not count basic.nack. Since 4.0 the limit is 20 where none is set. Without a dead-letter exchange the message is dropped: crashing consumers, " +
 			"requeues, and people who look at messages lose them. Where the version is not known, the default limit is a warning.",
 		Fix:  "Attach dead-lettering, or set the delivery limit 2147483647, which is none on all versions.",
 		Hit:  Example{Definitions: oneQueue(`"x-queue-type": "quorum"`), Version: "4.0.5"},
@@ -101,11 +101,20 @@ func deliveryLimitIntoNothing() check {
 			default:
 				return Finding{}, false
 			}
-			f.Consequence = fmt.Sprintf("a message that is returned to %s more than %s is lost", text.Name(q.Name),
-				text.Count(limit, "time"))
+			f.Consequence = fmt.Sprintf("a message that is returned to %s more than %s%s is lost", text.Name(q.Name),
+				text.Count(limit, "time"), x.uncounted())
 			return f, true
 		})
 	}}
+}
+
+// uncounted says which returns do not count, as the continuation of a number of times: on 4.3.6,
+// basic.reject and the end of a channel count, and basic.nack does not (measured).
+func (x *index) uncounted() string {
+	if x.state.AtLeast(4, 3) {
+		return " (basic.nack does not count)"
+	}
+	return ""
 }
 
 // unsupportedOverflow reports whether the queue has an overflow that its type does not know.

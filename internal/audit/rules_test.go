@@ -146,3 +146,21 @@ queues: [{name: billing, backoff: standard}]
 		t.Errorf("got %+v, want one about the failed queue", findings)
 	}
 }
+
+// On 4.3.6 a return by basic.nack does not count against the delivery limit, as it does on 3.10.8
+// and 4.0.5 (measured).
+func TestReturnsThatDoNotCount(t *testing.T) {
+	t.Parallel()
+	for version, want := range map[string]string{
+		"4.0.5": "a message that is returned to billing more than 5 times is lost",
+		"4.3.6": "a message that is returned to billing more than 5 times (basic.nack does not count) is lost",
+	} {
+		in := read(t, "limit.json", `{"queues": [{"name": "billing", "durable": true, "auto_delete": false,
+  "arguments": {"x-queue-type": "quorum", "x-delivery-limit": 5}}]}`)
+		in.State.Version, in.Rules = version, []string{"delivery-limit-into-nothing"}
+		findings := audit.Run(in).Findings
+		if len(findings) != 1 || findings[0].Consequence != want {
+			t.Errorf("%s: %+v, want the consequence %q", version, findings, want)
+		}
+	}
+}
