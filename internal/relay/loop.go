@@ -53,6 +53,7 @@ type loop struct {
 	canceled   bool                    // the subscription is over, because the queue seems empty
 	stopping   bool
 	idleTime   time.Duration   // how long nothing must arrive now
+	idleSince  time.Time       // since when nothing has arrived; zero while something is in flight
 	fruitless  bool            // the renewed subscription has delivered nothing yet
 	admitted   bool            // Admit has admitted a message that has not come yet
 	jobs       []*job          // in the order of delivery
@@ -83,7 +84,7 @@ func newLoop(r *Relay) *loop {
 // delivered handles a delivery.
 func (l *loop) delivered(d amqp091.Delivery, ok bool) error {
 	if ok {
-		l.admitted = false
+		l.admitted, l.idleSince = false, time.Time{}
 		d = l.Source.Take(d)
 		j := &job{delivery: d, move: l.Handler.Move(d), taken: time.Now()}
 		l.jobs = append(l.jobs, j)
@@ -263,13 +264,18 @@ func (l *loop) stop() error {
 	return l.Source.Stop()
 }
 
-// idle returns a channel that fires when nothing has happened for a while in a relay that ends when
-// the queue is empty, and nil in any other.
+// idle returns a channel that fires when nothing has arrived for a while in a relay that ends when
+// the queue is empty, and nil in any other. The regular looks do not begin that while anew: it may
+// be longer than lookTime.
 func (l *loop) idle() <-chan time.Time {
 	if !l.UntilEmpty || l.canceled || l.stopping || l.paused() || len(l.jobs) > l.held {
+		l.idleSince = time.Time{}
 		return nil
 	}
-	return time.After(l.idleTime)
+	if l.idleSince.IsZero() {
+		l.idleSince = time.Now()
+	}
+	return time.After(time.Until(l.idleSince.Add(l.idleTime)))
 }
 
 // cancel ends the subscription, so that every ready message is in the queue again or here, and
