@@ -45,12 +45,13 @@ func (l *loop) admission() <-chan struct{} {
 }
 
 // intake returns the deliveries, or nil while messages are moved one by one and one is in flight,
-// and while none is admitted.
+// and while none is admitted. Once the subscription is canceled it returns also those beyond
+// OneByOne: Run does not end with ErrAgain then, and asks the queue only when none is left.
 func (l *loop) intake() <-chan amqp091.Delivery {
 	if l.paused() {
 		return nil
 	}
-	if l.OneByOne > 0 && (len(l.unsettled) > 0 || l.moved >= l.OneByOne) {
+	if l.OneByOne > 0 && (len(l.unsettled) > 0 || l.moved >= l.OneByOne && !l.canceled) {
 		return nil
 	}
 	return l.deliveries

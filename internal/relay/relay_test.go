@@ -34,6 +34,7 @@ type line struct {
 	settled    chan struct{}
 	closeSink  func()
 	left       []amqp091.Delivery // what basic.get finds
+	onTheWay   []amqp091.Delivery // what arrives while the subscription is canceled
 	seq        uint64
 
 	mu        sync.Mutex
@@ -93,6 +94,10 @@ func (l *line) Stop() error { return l.Cancel() }
 
 func (l *line) Cancel() error {
 	l.note("cancel")
+	for _, d := range l.onTheWay {
+		l.deliveries <- d
+	}
+	l.onTheWay = nil
 	close(l.deliveries)
 	return nil
 }

@@ -32,3 +32,23 @@ func TestABrokerThatIsSlowManyTimesIsAskedAgain(t *testing.T) {
 		}
 	})
 }
+
+// A message that arrives while the subscription is canceled is moved also when it is the last of
+// those that are moved one by one, and the queue is asked afterwards.
+func TestTheLastMessageOneByOneMayArriveWhileCanceling(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, l *line) { //nolint:thelper // it is the test
+		l.onTheWay = []amqp091.Delivery{{DeliveryTag: 2, MessageId: "2"}}
+		_, end := l.start(t, relay.Relay{UntilEmpty: true, OneByOne: 2, Places: 1})
+		l.deliver(1, 1)
+		l.confirm(1)
+		sleep(time.Second)
+		l.expect(t, "publish 1", "moved 1", "ack 1 true", "cancel", "publish 2")
+		l.confirm(2)
+		sleep(time.Minute)
+		l.expect(t, "moved 2", "ack 2 true", "get: empty")
+		if err := end(); err != nil {
+			t.Error(err)
+		}
+	})
+}
