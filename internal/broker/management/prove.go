@@ -100,6 +100,9 @@ func (m *Client) prove(ctx context.Context, q topology.Queue, only amqp.Conditio
 
 // proveEmpty proves that nothing is ready in a queue. A message that it finds returns to its place.
 func (m *Client) proveEmpty(ctx context.Context, q topology.Queue) (gone bool, err error) {
+	if single, _ := q.Arguments["x-single-active-consumer"].(bool); single && q.Type() == topology.Quorum {
+		return m.proveEmptyToConsumer(ctx, q)
+	}
 	var found []struct{}
 	err = m.post(ctx, &found, map[string]any{"count": 1, "ackmode": "ack_requeue_true", "encoding": "auto", "truncate": 1},
 		"queues/"+url.PathEscape(m.vhost)+"/"+url.PathEscape(q.Name)+"/get")
@@ -107,6 +110,23 @@ func (m *Client) proveEmpty(ctx context.Context, q topology.Queue) (gone bool, e
 	case errors.Is(err, broker.ErrNotFound):
 		return true, nil
 	case err == nil && len(found) > 0:
+		err = broker.Errorf(broker.ErrRefused, "the queue holds a message")
+	}
+	return false, err
+}
+
+// proveEmptyToConsumer does so for a queue on which the broker refuses basic.get.
+func (m *Client) proveEmptyToConsumer(ctx context.Context, q topology.Queue) (gone bool, err error) {
+	conn, err := m.Connection(ctx)
+	if err != nil {
+		return false, broker.Errorf(broker.ErrUnreachable,
+			"a queue with a single active consumer can be proved empty only over AMQP: %s", broker.OneLine(err.Error()))
+	}
+	empty, err := conn.EmptyToConsumer(q.Name)
+	switch {
+	case errors.Is(err, broker.ErrNotFound):
+		return true, nil
+	case err == nil && !empty:
 		err = broker.Errorf(broker.ErrRefused, "the queue holds a message")
 	}
 	return false, err
