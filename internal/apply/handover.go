@@ -26,6 +26,8 @@ const (
 	inFlightBytes = 32 << 20
 	// grace is how long a hand-over that is stopped continues with messages in flight.
 	grace = 10 * time.Second
+	// lastTry is how many passes in a row may be ended by a message.
+	lastTry = 8
 )
 
 // handOver moves the messages of retired failed queues to the backoff that the queues of
@@ -61,15 +63,11 @@ func (r *Runner) handOver(ctx context.Context, retiring []string) error {
 // empty. It fails with broker.ErrNotFound if the queue does not exist.
 //
 // No message is lost wherever it is stopped: the relay acknowledges a message only when
-// the broker has confirmed its copy. See inFlight for what may be duplicated.
+// the broker has confirmed its copy. See inFlight for what may be duplicated. A message that the
+// broker does not accept stays in the queue and is named in the error, and the others are moved.
 func handOverQueue(ctx context.Context, e broker.Endpoint, top, queue string) (moved int64, err error) {
 	e.ConnectionName = fmt.Sprintf("dlxctl apply %s %s", top, queue)
-	in, err := amqp.DialToConsume(ctx, e)
-	if err != nil {
-		return 0, err
-	}
-	defer in.Close()
-	if ready, consumers, err := in.Holds(queue); err != nil || ready == 0 || consumers > 0 {
+	if holds, err := holdsWithoutConsumers(ctx, e, queue); err != nil || !holds {
 		return 0, err
 	}
 	select {
@@ -77,34 +75,58 @@ func handOverQueue(ctx context.Context, e broker.Endpoint, top, queue string) (m
 	case <-ctx.Done():
 		return 0, context.Cause(ctx)
 	}
-	out, err := amqp.Dial(ctx, e)
-	if err != nil {
-		return 0, err
-	}
-	defer out.Close()
 	h := &handler{exchange: topology.FailedExchangeName(top)}
-	caution := relay.Caution{Prefetch: inFlight, Bytes: inFlightBytes}
-	for again := true; again; {
-		err = pass(ctx, in, out, queue, h, &caution)
-		again = errors.Is(err, relay.ErrAgain) // with fewer messages in flight, as they are large
+	caution := relay.Caution{
+		Prefetch: inFlight, Bytes: inFlightBytes, Report: func(f relay.Finding) { h.found = append(h.found, f) },
 	}
-	return h.moved.Load(), err
+	for tries := 1; ; tries++ {
+		err = pass(ctx, e, queue, h, &caution)
+		why, closed := errors.AsType[*amqp.ClosedError](err)
+		switch {
+		case errors.Is(err, relay.ErrAgain):
+			tries = 0 // with fewer messages in flight, as they are large
+		case errors.Is(err, relay.ErrHeld):
+			return h.moved.Load(), h.heldError(err)
+		case tries == lastTry || !closed || !why.ByMessage() || errors.Is(err, broker.ErrForbidden):
+			return h.moved.Load(), err
+		}
+	}
 }
 
-// pass hands over until the queue is empty, or the relay asks to consume again.
-func pass(ctx context.Context, in, out *amqp.Conn, queue string, h *handler, caution *relay.Caution) error {
+// holdsWithoutConsumers reports whether a queue holds messages and has no consumer.
+func holdsWithoutConsumers(ctx context.Context, e broker.Endpoint, queue string) (bool, error) {
+	conn, err := amqp.Dial(ctx, e)
+	if err != nil {
+		return false, err
+	}
+	defer conn.Close()
+	ready, consumers, err := conn.Holds(queue)
+	return ready > 0 && consumers == 0, err
+}
+
+// pass hands over until the queue is empty, or the relay asks to consume again. It has connections
+// of its own: a message may end them.
+func pass(ctx context.Context, e broker.Endpoint, queue string, h *handler, caution *relay.Caution) error {
+	in, err := amqp.DialToConsume(ctx, e)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := amqp.Dial(ctx, e)
+	if err != nil {
+		return err
+	}
+	defer out.Close()
 	move := relay.Relay{Handler: h, Grace: grace, UntilEmpty: true, Absent: caution.Refused}
 	window := caution.Begin(&move)
 	source, err := in.Consume(queue, window, inFlightBytes)
 	if err != nil {
 		return err
 	}
-	defer source.Close()
 	sink, err := out.Publisher(window)
 	if err != nil {
 		return err
 	}
-	defer sink.Close()
 	move.Source, move.Sink = source, sink
 	cut := amqp.CloseAfter(ctx, grace+time.Second, in, out)
 	err = move.Run(ctx)
@@ -123,6 +145,16 @@ func pass(ctx context.Context, in, out *amqp.Conn, queue string, h *handler, cau
 type handler struct {
 	exchange string
 	moved    atomic.Int64
+	found    []relay.Finding // about the messages that stay
+}
+
+// heldError names a message that stays in its queue.
+func (h *handler) heldError(err error) error {
+	if len(h.found) == 0 {
+		return err
+	}
+	f := h.found[len(h.found)-1]
+	return fmt.Errorf("%w: message %q: %w", err, f.Delivery.MessageId, f.Err)
 }
 
 // Move returns the message with all headers that describe its failures. It omits what a
