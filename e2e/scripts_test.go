@@ -26,6 +26,7 @@ func TestScripts(t *testing.T) {
 		env.Setenv("RABBITMQ_URL", target.Tool(t).URL)
 		env.Setenv("RABBITMQ_API_URL", target.API)
 		env.Setenv("VHOST", target.VHost)
+		env.Setenv("DLXCTL_LATE", tolerated)
 		samples, err := filepath.Abs("../templates/ci")
 		if err != nil {
 			return err
