@@ -296,12 +296,16 @@ func apiProxy(t *testing.T, api string, intercept func(http.ResponseWriter, *htt
 	return server.URL
 }
 
-// awaitReady waits until a queue holds a message, and leaves it there.
+// awaitReady waits until a queue holds a message, and leaves it there. A queue that the broker
+// lists may not answer yet, which ends the channel.
 func awaitReady(t *testing.T, target brokertest.Target, queue string) {
 	t.Helper()
 	ch := target.Channel(t)
 	brokertest.Eventually(t, "a message in "+queue, func() bool {
 		m, ok, err := ch.Get(queue, false)
+		if err != nil {
+			ch = target.Channel(t)
+		}
 		return err == nil && ok && m.Nack(false, true) == nil
 	})
 }

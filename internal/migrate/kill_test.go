@@ -65,11 +65,14 @@ func killed(t *testing.T, c *exec.Cmd, out *bytes.Buffer, after time.Duration) b
 func TestMigrateKilled(t *testing.T) {
 	t.Parallel()
 	dlxctl := brokertest.Program(t)
+	// Of its own: on 3.10.8 the broker may end at-least-once dead-lettering for the whole node when a
+	// queue is deleted whose declaration was interrupted.
+	node := brokertest.Node(t)
 	const perRound = 13 // kills of one migration, before it may end
 	for round, typ := range []string{"classic", "quorum", "classic", "quorum"} {
 		t.Run(fmt.Sprintf("round %d %s", round, typ), func(t *testing.T) {
 			t.Parallel()
-			s := newStage(t, typ, nil)
+			s := newStageIn(t, node.VHost(t), fmt.Sprintf(topologyFile, typ), typ, nil)
 			r := rand.New(rand.NewPCG(uint64(round), 1)) //nolint:gosec // the same moments each time
 			stopOld := s.consume(t, "old")
 			published := s.publish(t, 100*time.Millisecond)
