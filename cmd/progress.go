@@ -3,10 +3,9 @@ package cmd
 import (
 	"fmt"
 	"io"
+	"strings"
 	"sync"
 	"time"
-
-	"github.com/schollz/progressbar/v3"
 
 	"github.com/dlxctl/dlxctl/internal/text"
 )
@@ -36,9 +35,9 @@ type progress struct {
 	done  int
 
 	draw  sync.Mutex // guards the terminal, and the fields below
-	bar   *progressbar.ProgressBar
-	shown bool // something was printed
-	same  int  // how many lines were left out that said the same as the last one
+	bar   bool       // a bar is drawn, on a terminal
+	shown bool       // something was printed
+	same  int        // how many lines were left out that said the same as the last one
 	pace  pace
 
 	stop chan struct{}
@@ -59,10 +58,7 @@ func (a *app) startProgress(p *progress) *progress {
 	p.w, p.stop = a.stderr, make(chan struct{})
 	every := lineEvery
 	if terminal(a.stderr) && !a.dumb() {
-		every = 100 * time.Millisecond
-		p.bar = progressbar.NewOptions(p.total, progressbar.OptionSetWriter(a.stderr),
-			progressbar.OptionSetDescription(p.verb), progressbar.OptionSetPredictTime(false),
-			progressbar.OptionSetWidth(10), progressbar.OptionClearOnFinish())
+		every, p.bar = 100*time.Millisecond, true
 	}
 	p.over.Go(func() { p.show(every) })
 	return p
@@ -99,10 +95,18 @@ func (p *progress) finish() {
 func (p *progress) above(write func()) {
 	p.draw.Lock()
 	defer p.draw.Unlock()
-	if p.bar != nil && p.shown {
-		_ = p.bar.Clear() // a terminal that is gone needs no cleanup
+	if p.bar && p.shown {
+		fmt.Fprint(p.w, "\r"+clearLine)
 	}
 	write()
+}
+
+// drawBar draws the bar in place of the one before.
+func (p *progress) drawBar(done, total int) {
+	const width = 10
+	full := width * done / max(1, total)
+	fmt.Fprintf(p.w, "\r%s%s %3d%% |%s%s|", clearLine, p.describe(done, total), 100*done/max(1, total),
+		strings.Repeat("█", full), strings.Repeat(" ", width-full))
 }
 
 // sofar returns the number of steps that are done, and of all: there may be more steps
@@ -122,7 +126,7 @@ func (p *progress) describe(done, total int) string {
 			line += fmt.Sprintf(", %s/s", text.Grouped(int64(speed)))
 		}
 	}
-	if p.rated || p.bar != nil {
+	if p.rated || p.bar {
 		line += left(p.pace.speed(), total-done)
 	}
 	return line
@@ -162,11 +166,9 @@ func (p *progress) refresh(printed int) int {
 	done, total := p.sofar()
 	p.pace.note(done)
 	switch {
-	case p.bar != nil:
+	case p.bar:
 		p.shown = true
-		p.bar.ChangeMax(total)
-		p.bar.Describe(p.describe(done, total))
-		_ = p.bar.Set(done)
+		p.drawBar(done, total)
 	case done == 0, done == total && done == printed:
 		// A log needs no line that says nothing.
 	case done == printed && p.same < repeatAfter:
@@ -185,8 +187,8 @@ func (p *progress) last(printed int) {
 	defer p.draw.Unlock()
 	done, total := p.sofar()
 	switch {
-	case p.shown && p.bar != nil:
-		_ = p.bar.Clear() // a terminal that is gone needs no cleanup
+	case p.shown && p.bar:
+		fmt.Fprint(p.w, "\r"+clearLine)
 	case p.shown && done != printed:
 		p.pace = pace{}
 		fmt.Fprintln(p.w, p.describe(done, total))

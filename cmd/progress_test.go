@@ -61,6 +61,26 @@ func TestProgressInALog(t *testing.T) {
 	}
 }
 
+// On a terminal the bar is drawn in place. It makes way for lines above it, and is gone at the end.
+func TestProgressOnATerminal(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	p := &progress{w: &out, verb: "applied", noun: "changes", total: 20, bar: true}
+	p.above(func() { out.WriteString("before\n") })
+	p.set(5)
+	p.refresh(-1)
+	p.above(func() { out.WriteString("a line\n") })
+	p.set(25)
+	p.refresh(-1)
+	p.last(-1)
+	want := "before\n" +
+		"\r\x1b[Kapplied 5 of 20 changes  25% |██        |" + "\r\x1b[Ka line\n" +
+		"\r\x1b[Kapplied 25 of 25 changes 100% |██████████|" + "\r\x1b[K"
+	if out.String() != want {
+		t.Errorf("it prints\n%q, not\n%q", out.String(), want)
+	}
+}
+
 // A log gets one line for the end, however long the task then waits.
 func TestProgressSaysTheEndOnce(t *testing.T) {
 	t.Parallel()
