@@ -66,6 +66,7 @@ func (p *trip) Late() (uint64, []amqp.Outcome)           { return 0, nil }
 func (p *trip) Err() error                               { return p.err }
 func (p *trip) Cancel() error                            { p.stopped = true; close(p.deliveries); return nil }
 func (p *trip) Stop() error                              { return p.Cancel() }
+func (p *trip) Settle() error                            { return nil }
 func (p *trip) Resume() error                            { return nil }
 func (p *trip) Move(d amqp091.Delivery) relay.Move {
 	return relay.Move{Key: d.MessageId, Exchange: "x"}

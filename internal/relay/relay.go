@@ -72,6 +72,8 @@ type Source interface {
 	Resume() error
 	// Stop cancels, and discards what Deliveries has not returned yet.
 	Stop() error
+	// Settle makes sure, after Cancel or Stop, that the queue receives what was acknowledged.
+	Settle() error
 	Get() (amqp091.Delivery, bool, error)
 	Err() error
 }
@@ -165,6 +167,20 @@ func (r *Relay) Run(ctx context.Context) error {
 	err := l.run(ctx)
 	l.timer.Stop()
 	r.ended = l.ended(err, time.Since(begin))
+	return l.settle(err)
+}
+
+// settle makes sure that the queue has lost what was moved, before the caller closes the source: it
+// would get all of it again otherwise, and a copy of each message exists. A Run that has failed
+// reports that its messages are redelivered anyway.
+func (l *loop) settle(err error) error {
+	ended := err == nil || errors.Is(err, ErrAgain) || errors.Is(err, ErrHeld) || errors.Is(err, ErrGrace)
+	if !ended {
+		return err
+	}
+	if failed := l.Source.Settle(); failed != nil && !errors.Is(err, ErrGrace) {
+		return failed
+	}
 	return err
 }
 

@@ -92,6 +92,8 @@ func (l *line) Full() (bool, int) { return false, 0 }
 
 func (l *line) Stop() error { return l.Cancel() }
 
+func (l *line) Settle() error { return nil }
+
 func (l *line) Cancel() error {
 	l.note("cancel")
 	for _, d := range l.onTheWay {

@@ -3,9 +3,11 @@ package amqp
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
+	"github.com/dlxctl/dlxctl/internal/broker"
 	"github.com/dlxctl/dlxctl/internal/broker/amqp/wire"
 )
 
@@ -21,7 +23,12 @@ type Consumer struct {
 	tag        string
 	renewed    int // how often it has subscribed again
 	gate       *wire.Gate
+	conn       *Conn
+	acks       int // how many were sent
 }
+
+// softLimit is how many acknowledgements a channel sends to a quorum queue in any case.
+const softLimit = 32
 
 // Consume subscribes to a queue, one at a time on each connection. At most prefetch messages are
 // delivered and not yet acknowledged, and together they have at most that many bytes, unless it is
@@ -31,7 +38,7 @@ func (c *Conn) Consume(queue string, prefetch, bytes int) (*Consumer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open a channel: %w", err)
 	}
-	s := &Consumer{ch: ch, queue: queue, gate: c.gate, closed: ch.NotifyClose(make(chan *amqp091.Error, 1))}
+	s := &Consumer{ch: ch, queue: queue, gate: c.gate, conn: c, closed: ch.NotifyClose(make(chan *amqp091.Error, 1))}
 	if err := ch.Qos(prefetch, 0, false); err != nil {
 		return nil, fmt.Errorf("set the prefetch: %w", err)
 	}
@@ -76,6 +83,7 @@ func (s *Consumer) Full() (full bool, largest int) { return s.gate.State() }
 // Ack acknowledges a delivery, with multiple also all before it: the broker deletes the messages.
 // The caller guarantees that their copies are safe.
 func (s *Consumer) Ack(tag uint64, multiple bool) error {
+	s.acks++
 	err := s.ch.Ack(tag, multiple)
 	s.gate.Release(tag, multiple)
 	return err
@@ -105,6 +113,36 @@ func (s *Consumer) Get() (amqp091.Delivery, bool, error) {
 		return amqp091.Delivery{}, false, explainChannel(err)
 	}
 	return d, ok, nil
+}
+
+// Settle makes sure that the queue receives all acknowledgements, also if the channel ends next. It
+// is called after Cancel or Stop. Of a quorum queue, the channel keeps acknowledgements while 32 of
+// them are not applied, and forgets them if it is closed before the queue has told it so (soft
+// limit of rabbit_fifo_client, 3.10 to 4.3).
+//
+// Another consumer begins and ends. The queue answers to its begin once it has applied what the
+// channel had sent before, and to its end after the channel has been told that, so that the channel
+// sends what it kept before it reads anything else from this connection: the signals of one Erlang
+// process to another arrive in the order in which they were sent. A message that this consumer gets
+// is not acknowledged, and goes back with the others.
+//
+// A queue without a leader does not answer: after answerTime the connection is ended.
+func (s *Consumer) Settle() error {
+	if s.acks < softLimit {
+		return nil
+	}
+	end := func() { _ = s.conn.Close() } // it has a deadline of its own
+	defer time.AfterFunc(answerTime, end).Stop()
+	s.gate.Drop() // or the answers would wait behind unread deliveries
+	if err := s.ch.Qos(1, 0, false); err != nil {
+		return explainChannel(err)
+	}
+	if err := s.Resume(); errors.Is(err, broker.ErrNotFound) {
+		return nil // the queue is gone with its messages
+	} else if err != nil {
+		return err
+	}
+	return s.ch.Cancel(s.tag, false)
 }
 
 // Close ends the channel: the broker redelivers what is not acknowledged.

@@ -23,6 +23,11 @@ const (
 
 // Release gives back what was not acknowledged, in the order of the queue, and waits until the
 // queue has it. It may be called twice.
+//
+// It fails with ErrUnsettled unless every acknowledgement has reached the queue. The proof does not
+// depend on counts: after the commit the channel asks the queue, whose answer can only follow the
+// acknowledgements, and the end of the channel follows both (the signals of one Erlang process to
+// another arrive in the order in which they were sent).
 func (h *Holder) Release() error {
 	ctx, cancel := context.WithTimeout(context.Background(), completeTime)
 	defer cancel()
@@ -97,12 +102,16 @@ func (h *Holder) giveBack() error {
 	h.over = true
 	h.conn.gate.Drop() // or the answers would wait behind unread deliveries, which the broker still has
 	for _, b := range h.blocks {
-		if h.conn.Closed() {
-			return nil // the broker has taken everything back
+		if h.conn.Closed() { // the broker has taken everything back
+			h.unsettled = h.unsettled || b.acked || len(b.acks) > 0
+			continue
 		}
 		if err := h.end(b); err != nil {
 			return err
 		}
+	}
+	if h.unsettled {
+		return ErrUnsettled
 	}
 	return nil
 }
@@ -123,18 +132,21 @@ func (h *Holder) end(b *block) error {
 		_ = b.ch.Cancel(b.tag, false) // the end of the channel does it too
 		answered()
 	}
-	before, _, known := h.countInTime()
-	if b.ch.IsClosed() || b.flush() != nil {
-		return nil //nolint:nilerr // the broker ended the channel, and has its messages back
+	before, arrived := h.settle(b)
+	if b.ch.IsClosed() || !arrived && b.acked {
+		h.unsettled = h.unsettled || b.acked || len(b.acks) > 0
+	}
+	if b.ch.IsClosed() {
+		return nil
 	}
 	back := func() {
-		if known && !h.contested {
-			h.await(before + b.held)
+		if arrived {
+			h.await(before, b)
 		}
 	}
 	if h.o.Nack && b.held > 0 {
-		if b.ch.Nack(0, true, true) != nil { // 0 is all of the channel
-			return nil //nolint:nilerr // as above
+		if err := h.nack(b); err != nil {
+			return nil //nolint:nilerr // the broker ended the channel, and has its messages back
 		}
 		back() // only now the channel may end, which would count as a return
 	}
@@ -148,30 +160,58 @@ func (h *Holder) end(b *block) error {
 	return nil
 }
 
-// countInTime is count, for a Holder that gives back.
-func (h *Holder) countInTime() (ready, consumers int, known bool) {
+// settle acknowledges what waits, and reports whether the queue has received it.
+func (h *Holder) settle(b *block) (now counts, arrived bool) {
 	defer h.inTime()()
-	ready, consumers, err := h.conn.count(h.queue)
-	return ready, consumers, err == nil
+	if b.ch.IsClosed() || b.settle(b.acks) != nil {
+		return counts{}, false
+	}
+	b.acks = nil
+	now, err := sure(func() (counts, error) { return countOn(b.ch, h.queue) })
+	return now, err == nil
 }
 
-// await waits until the queue has n messages, as long as their number changes.
-func (h *Holder) await(n int) {
-	last, changed := -1, time.Now()
+// nack gives back the messages of a channel that stays open.
+func (h *Holder) nack(b *block) error {
+	defer h.inTime()()
+	if err := b.ch.Nack(0, true, true); err != nil { // 0 is all of the channel
+		return err
+	}
+	if b.tx {
+		return b.ch.TxCommit()
+	}
+	return nil
+}
+
+// await waits, as long as the counts of the queue change, until it has the messages of a channel,
+// and no longer counts the consumers of the channel.
+//
+// A quorum queue counts a consumer, also one that was canceled, as long as that one has messages
+// (rabbit_fifo:query_stat/1). Both counts are of one moment.
+func (h *Holder) await(before counts, b *block) {
+	consumers := max(h.others, before.consumers-b.tags)
+	last, changed := counts{}, time.Now()
 	tick := time.NewTicker(returnPause)
 	defer tick.Stop()
 	for {
-		ready, consumers, known := h.countInTime()
-		if !known || ready >= n {
+		now, known := h.countInTime()
+		if !known || now.consumers <= consumers && (h.contested || now.ready >= before.ready+b.held) {
 			return
 		}
-		if ready != last {
-			last, changed = ready, time.Now()
+		if now != last {
+			last, changed = now, time.Now()
 		}
 		if time.Since(changed) > stallTime {
-			h.contested = consumers > 0
+			h.contested = h.contested || now.consumers > 0
 			return
 		}
 		<-tick.C
 	}
+}
+
+// countInTime is count, for a Holder that gives back.
+func (h *Holder) countInTime() (now counts, known bool) {
+	defer h.inTime()()
+	now, err := sure(func() (counts, error) { return h.conn.count(h.queue) })
+	return now, err == nil
 }

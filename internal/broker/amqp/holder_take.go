@@ -115,12 +115,13 @@ func (h *Holder) current() (*block, error) {
 	if b := h.last(); b != nil && b.taken < h.perChannel() {
 		return b, nil
 	}
-	others := 0
+	others := h.others
 	if len(h.blocks) == 0 {
-		var err error
-		if _, others, err = h.conn.count(h.queue); err != nil {
+		now, err := h.conn.count(h.queue)
+		if err != nil {
 			return nil, err
 		}
+		others = now.consumers
 	}
 	ch, err := h.conn.conn.Channel()
 	if err != nil {
@@ -129,7 +130,7 @@ func (h *Holder) current() (*block, error) {
 	b := &block{ch: ch, closed: ch.NotifyClose(make(chan *amqp091.Error, 1))}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.contested = h.contested || others > 0
+	h.others, h.contested = others, h.contested || others > 0
 	h.blocks = append(h.blocks, b)
 	h.conn.gate.Begin(unreadBytes) // the tags of a channel count from 1
 	return b, nil
@@ -170,6 +171,7 @@ func (h *Holder) consume(b *block, n int) (<-chan amqp091.Delivery, error) {
 	h.tags++
 	h.mu.Lock()
 	b.taking, b.tag = true, tag
+	b.tags++
 	h.mu.Unlock()
 	if err := b.ch.Qos(n, 0, false); err != nil { // it applies to the next consumer
 		return nil, explainChannel(err)
@@ -231,16 +233,31 @@ func (h *Holder) cancel() error {
 // endSubscription cancels the consumer of the chunk, and sends the acknowledgements that had to
 // wait: while it took, the broker would have sent another message for each.
 func (h *Holder) endSubscription() error {
-	b := h.chunk.block
+	last := h.chunk.block
 	return h.ask(func() error {
-		if err := b.ch.Cancel(b.tag, false); err != nil {
-			return b.err()
+		if err := last.ch.Cancel(last.tag, false); err != nil {
+			return last.err()
 		}
 		h.mu.Lock()
-		defer h.mu.Unlock()
-		b.taking = false
-		return b.flush()
+		last.taking = false
+		blocks := h.blocks
+		h.mu.Unlock()
+		for _, b := range blocks {
+			if err := b.settle(h.waiting(b)); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
+}
+
+// waiting returns the acknowledgements of a block that wait, to be sent now.
+func (h *Holder) waiting(b *block) []uint64 {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	acks := b.acks
+	b.acks = nil
+	return acks
 }
 
 // idleness counts how often in succession a queue answered that it has nothing ready, while
@@ -254,29 +271,18 @@ func (h *Holder) idle(i *idleness) (bool, error) {
 		*i = idleness{taken: h.taken}
 		return false, nil
 	}
-	began, ready := time.Now(), 0
+	var now counts
 	err := h.ask(func() (err error) {
-		ready, _, err = h.conn.count(h.queue)
+		now, err = h.conn.count(h.queue)
 		return err
 	})
 	if err != nil {
 		return false, err
 	}
-	if ready > 0 || time.Since(began) >= silence {
+	if now.ready > 0 || now.slow {
 		i.zeros = 0
 		return false, nil
 	}
 	i.zeros++
 	return i.zeros >= idleTicks, nil
-}
-
-// count returns how many messages are ready in a queue, and how many consumers it has, as one
-// answer of the queue says.
-func (c *Conn) count(queue string) (ready, consumers int, err error) {
-	err = c.onChannel(func(ch *amqp091.Channel) error {
-		q, err := ch.QueueDeclarePassive(queue, true, false, false, false, nil)
-		ready, consumers = q.Messages, q.Consumers
-		return err
-	})
-	return ready, consumers, err
 }

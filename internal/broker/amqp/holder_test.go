@@ -30,11 +30,7 @@ func filled(t *testing.T, target brokertest.Target, n int, args amqp091.Table) (
 
 func ready(t *testing.T, ch *amqp091.Channel, queue string) int {
 	t.Helper()
-	q, err := ch.QueueDeclarePassive(queue, true, false, false, false, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return q.Messages
+	return brokertest.Ready(t, ch, queue)
 }
 
 // drained consumes a queue to its end and returns the message-ids in order.

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/dlxctl/dlxctl/internal/broker"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -18,7 +19,7 @@ func (m *Client) Fresh() *Client {
 }
 
 // countsLag is how old the counts of a quorum queue can be, with a margin.
-const countsLag = 6 * time.Second
+const countsLag = broker.Tick + time.Second
 
 // census reads the counts of all queues for deletions that run at the same time.
 type census struct {

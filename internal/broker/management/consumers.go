@@ -19,7 +19,7 @@ const (
 	// slowTime is how long a queue whose leader may be silent is asked again.
 	slowTime = 15 * time.Second
 	// askTime is how long AskConsumers may take, connecting included.
-	askTime = 5 * time.Second
+	askTime = 12 * time.Second
 	// askDialTime is how long connecting may take. A user who can reach only the management API
 	// does not wait long.
 	askDialTime = 3 * time.Second

@@ -67,7 +67,7 @@ func (m *Client) send(ctx context.Context, r *http.Request) (*http.Response, err
 	}
 	for try, pause := 1, firstPause; ; try, pause = try+1, 2*pause {
 		resp, err := m.sendOnce(ctx, r)
-		if err == nil || try == maxTries || ctx.Err() != nil || !passing(err) {
+		if err == nil || try == maxTries || ctx.Err() != nil || !passing(err) && !busyList(r, err) {
 			return resp, err
 		}
 		timer := time.NewTimer(pause)
@@ -131,6 +131,13 @@ func newStatusError(status int, body []byte) *statusError {
 		}
 	}
 	return e
+}
+
+// busyList reports whether a read failed for a moment: a list of virtual hosts is answered with 500
+// while one of them is deleted (4.0.5).
+func busyList(r *http.Request, err error) bool {
+	status, ok := errors.AsType[*statusError](err)
+	return ok && r.Method == http.MethodGet && status.status == http.StatusInternalServerError
 }
 
 // passing reports whether a request that failed this way may succeed if it is sent again at once.

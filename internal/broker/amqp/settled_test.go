@@ -1,0 +1,209 @@
+package amqp_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/dlxctl/dlxctl/internal/broker"
+	"github.com/dlxctl/dlxctl/internal/broker/amqp"
+	"github.com/dlxctl/dlxctl/internal/brokertest"
+)
+
+// A queue has lost what a Holder acknowledged when Release returns, and has the others back. The
+// broker forgets acknowledgements that its channel has kept when the channel is closed: sent one by
+// one, those of most rounds are forgotten.
+func TestAQueueLosesWhatAHolderAcknowledges(t *testing.T) {
+	t.Parallel()
+	const n, rounds = 400, 6
+	for _, kind := range []string{"classic", "quorum"} {
+		for name, acks := range map[string]func(int) bool{"all": every(1), "every second": every(2)} {
+			t.Run(fmt.Sprintf("%s, %s", kind, name), func(t *testing.T) {
+				t.Parallel()
+				target := brokertest.VHost(t)
+				queue, ch := filled(t, target, n, amqp091.Table{"x-queue-type": kind})
+				for round := range rounds {
+					h := dial(t, target).Holder(queue, amqp.HolderOptions{Messages: n})
+					taken, left := 0, n
+					if err := h.Take(t.Context(), func(m amqp.Held) error {
+						taken++
+						if !acks(taken - 1) {
+							return nil
+						}
+						left--
+						return h.Ack(m)
+					}); err != nil {
+						t.Fatal(err)
+					}
+					if err := h.Release(); err != nil || taken != n {
+						t.Fatalf("round %d: took %d of %d: %v", round, taken, n, err)
+					}
+					got, consumers, err := dial(t, target).Settled(t.Context(), queue, 0)
+					if err != nil || got != left || consumers != 0 {
+						t.Fatalf("round %d: the queue has %d messages and %d consumers, want %d and none: %v",
+							round, got, consumers, left, err)
+					}
+					brokertest.Fill(t, ch, "", queue, n-left, 16)
+					brokertest.Eventually(t, "the messages of the queue", func() bool { return ready(t, ch, queue) == n })
+				}
+			})
+		}
+	}
+}
+
+// A consumer that has ended leaves nothing in its queue of what it acknowledged, also one by one.
+func TestAQueueLosesWhatAConsumerAcknowledges(t *testing.T) {
+	t.Parallel()
+	const n, rounds = 400, 6
+	for _, kind := range []string{"classic", "quorum"} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			target := brokertest.VHost(t)
+			queue, ch := filled(t, target, n, amqp091.Table{"x-queue-type": kind})
+			for round := range rounds {
+				conn := dial(t, target)
+				source, err := conn.Consume(queue, n, 0)
+				if err != nil {
+					t.Fatal(err)
+				}
+				var tags []uint64
+				for range n {
+					tags = append(tags, (<-source.Deliveries()).DeliveryTag)
+				}
+				if err := source.Stop(); err != nil {
+					t.Fatal(err)
+				}
+				for _, tag := range tags[1:] { // the first one is held, as the relay may hold it
+					if err := source.Ack(tag, false); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if err := source.Settle(); err != nil {
+					t.Fatal(err)
+				}
+				if err := conn.Close(); err != nil {
+					t.Fatal(err)
+				}
+				if got, _, err := dial(t, target).Settled(t.Context(), queue, 0); err != nil || got != 1 {
+					t.Fatalf("round %d: the queue has %d messages, want 1: %v", round, got, err)
+				}
+				brokertest.Fill(t, ch, "", queue, n-1, 16)
+				brokertest.Eventually(t, "the messages of the queue", func() bool { return ready(t, ch, queue) == n })
+			}
+		})
+	}
+}
+
+// A Holder whose connection ends before it gives back says that the queue may have all messages.
+func TestAHolderSaysThatAcknowledgementsMayBeLost(t *testing.T) {
+	t.Parallel()
+	const n = 100
+	target := brokertest.VHost(t)
+	queue, _ := filled(t, target, n, amqp091.Table{"x-queue-type": "quorum"})
+	through, proxy := brokertest.NewProxy(t, target)
+	for _, acks := range []func(int) bool{every(1), never} {
+		h := dial(t, through).Holder(queue, amqp.HolderOptions{Messages: n})
+		i := 0
+		if err := h.Take(t.Context(), func(m amqp.Held) error {
+			i++
+			if acks(i) {
+				return h.Ack(m)
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		proxy.Cut()
+		if err := h.Release(); errors.Is(err, amqp.ErrUnsettled) != acks(1) {
+			t.Errorf("Release: %v", err)
+		}
+	}
+}
+
+// While the leader of a quorum queue is silent, the broker counts nothing, and the end of a channel
+// has returned nothing yet. Neither is taken for an empty queue.
+func TestASilentLeaderIsNotAnEmptyQueue(t *testing.T) {
+	t.Parallel()
+	node := brokertest.Node(t)
+	const n = 100
+	target := node.VHost(t)
+	queue, ch := filled(t, target, n, amqp091.Table{"x-queue-type": "quorum"})
+	member := func(call string) {
+		t.Helper()
+		node.Ctl(t, "eval", fmt.Sprintf(`{ok, Q} = rabbit_amqqueue:lookup(rabbit_misc:r(<<"%s">>, queue, <<"%s">>)),
+			%s(element(1, amqqueue:get_pid(Q))), ok.`, target.VHost, queue, call))
+	}
+	// silent runs do while the leader is silent, and lets it continue once do must have asked.
+	silent := func(do func() error) error {
+		t.Helper()
+		asks := dial(t, target)
+		member("sys:suspend")
+		done := make(chan error, 1)
+		go func() { done <- do() }()
+		if now, _ := asks.MessagesReady(queue); now != 0 {
+			t.Fatalf("the leader is not silent: it counts %d", now)
+		}
+		member("sys:resume")
+		return <-done
+	}
+	consume := func() *amqp.Conn {
+		t.Helper()
+		conn := dial(t, target)
+		source, err := conn.Consume(queue, n, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range n {
+			<-source.Deliveries()
+		}
+		return conn
+	}
+
+	taker, counter := consume(), dial(t, target)
+	ready, consumers := 0, 0
+	if err := silent(func() (err error) {
+		if err := taker.Close(); err != nil {
+			return err
+		}
+		ready, consumers, err = counter.Settled(t.Context(), queue, 0)
+		return err
+	}); err != nil || ready != n || consumers != 0 {
+		t.Errorf("after the end of a connection the queue has %d messages and %d consumers, want %d and none: %v",
+			ready, consumers, n, err)
+	}
+
+	h := dial(t, target).Holder(queue, amqp.HolderOptions{Messages: n})
+	var acked []amqp.Held
+	if err := h.Take(t.Context(), func(m amqp.Held) error {
+		if m.DeliveryTag%3 != 0 {
+			acked = append(acked, m)
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := silent(func() error {
+		for _, m := range acked {
+			if err := h.Ack(m); err != nil {
+				return err
+			}
+		}
+		return h.Release()
+	}); err != nil && !errors.Is(err, amqp.ErrUnsettled) { // it says so: rabbitmqctl took longer than answerTime
+		t.Errorf("Release: %v", err)
+	} else if ready, _, counted := counter.Settled(t.Context(), queue, 0); counted != nil ||
+		err == nil && ready != n-len(acked) {
+		t.Errorf("the queue has %d messages, want %d: %v", ready, n-len(acked), counted)
+	}
+
+	if _, err := ch.QueuePurge(queue, false); err != nil {
+		t.Fatal(err)
+	}
+	member("sys:suspend")
+	if ready, _, err := counter.Settled(t.Context(), queue, 0); !errors.Is(err, broker.ErrRefused) {
+		t.Errorf("a queue whose leader stays silent has %d messages: %v", ready, err)
+	}
+	member("sys:resume")
+}
