@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/dlxctl/dlxctl/internal/definitions"
+	"github.com/dlxctl/dlxctl/internal/survey"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -90,16 +91,14 @@ type Finding struct {
 }
 
 // Fate is what happens to the messages of a queue that fail.
-type Fate string
+type Fate = survey.Fate
 
 // The fates.
 const (
-	// Kept means that every failed message reaches a queue that keeps it.
-	Kept Fate = "kept"
-	// Lost means that some failed messages are gone.
-	Lost Fate = "lost"
-	// Undecided means that the objects do not tell.
-	Undecided Fate = "unknown"
+	Kept      = survey.Kept
+	Endless   = survey.Endless
+	Lost      = survey.Lost
+	Undecided = survey.Undecided
 )
 
 // Report is the result of the audit of one virtual host.
@@ -121,7 +120,7 @@ type Report struct {
 // inputs.
 func Run(in Input) Report {
 	x := newIndex(in)
-	r := Report{VHost: in.State.VHost, Version: in.State.Version, Fates: x.fates()}
+	r := Report{VHost: in.State.VHost, Version: in.State.Version, Fates: x.Fates()}
 	if in.Live != nil {
 		r.Unseen = in.Live.Unseen
 	}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/dlxctl/dlxctl/internal/survey"
 	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -31,11 +32,11 @@ func boundTo(kind, key, arguments string) string {
 // is nil if it does not exist.
 func (x *index) eachBinding(find func(e *exchange, b topology.Binding) (Finding, bool)) []Finding {
 	var out []Finding
-	for _, b := range x.state.Have.Bindings {
+	for _, b := range x.State.Have.Bindings {
 		if b.Source == "" {
 			continue // RabbitMQ binds each queue to the default exchange
 		}
-		if f, ok := find(x.exchange[b.Source], b); ok {
+		if f, ok := find(x.Exchange(b.Source), b); ok {
 			f.Object = b.ID()
 			out = append(out, f)
 		}
@@ -71,7 +72,7 @@ func bindingDangling() check {
 	}, func(x *index) []Finding {
 		return x.eachBinding(func(e *exchange, b topology.Binding) (Finding, bool) {
 			f := Finding{Consequence: "RabbitMQ 3.10 drops the binding without an error, and 4.x refuses the file"}
-			queue, exchange := x.byName[b.Destination], x.exchange[b.Destination]
+			queue, exchange := x.byName[b.Destination], x.Exchange(b.Destination)
 			switch {
 			case e == nil:
 				f.Evidence = fmt.Sprintf("binding %s; no exchange %s", b, text.Name(b.Source))
@@ -101,7 +102,7 @@ func wildcardOnDirect() check {
 		Miss: Example{Definitions: boundTo("topic", "order.*", "")},
 	}, func(x *index) []Finding {
 		return x.eachBinding(func(e *exchange, b topology.Binding) (Finding, bool) {
-			if e == nil || e.Type != topology.Direct || !isPattern(b.Key) {
+			if e == nil || e.Type != topology.Direct || !survey.IsPattern(b.Key) {
 				return Finding{}, false
 			}
 			f := Finding{
@@ -110,7 +111,7 @@ func wildcardOnDirect() check {
 					text.Name(b.Key)),
 				Remedy: x.deleteBinding(b) + "\n" + x.declareBinding(b.Source, b.Destination, "KEY"),
 			}
-			if e.keyed[b.Key] {
+			if e.Keyed[b.Key] {
 				return Finding{}, false // a queue dead-letters with that key
 			}
 			return f, true
@@ -152,7 +153,7 @@ func headersBindingEmpty() check {
 				f.Consequence = fmt.Sprintf("the binding routes no message to %s", text.Name(b.Destination))
 				return f, true
 			}
-			if !slices.ContainsFunc(e.out, func(b topology.Binding) bool { return len(compares(b)) > 0 }) {
+			if !slices.ContainsFunc(e.Out, func(b topology.Binding) bool { return len(compares(b)) > 0 }) {
 				f.Severity = Note
 			}
 			return f, true
@@ -185,8 +186,8 @@ func keyOnFanout() check {
 // eachExchange returns the findings about exchanges that RabbitMQ does not have by itself.
 func (x *index) eachExchange(find func(*exchange) (Finding, bool)) []Finding {
 	var out []Finding
-	for _, e := range x.exchanges {
-		if e.builtIn || strings.HasPrefix(e.Name, "amq.") {
+	for _, e := range x.Exchanges {
+		if e.BuiltIn || strings.HasPrefix(e.Name, "amq.") {
 			continue
 		}
 		if f, ok := find(e); ok {
@@ -209,11 +210,11 @@ func withAlternate(name string) string {
 }
 
 // alternateText says in evidence which alternate exchange an exchange has.
-func (e *exchange) alternateText() string {
-	if e.alternateBy != "" {
-		return "alternate-exchange " + text.Name(e.alternate) + " (policy " + e.alternateBy + ")"
+func alternateText(e *exchange) string {
+	if e.AlternateBy != "" {
+		return "alternate-exchange " + text.Name(e.Alternate) + " (policy " + e.AlternateBy + ")"
 	}
-	return "alternate-exchange " + text.Name(e.alternate) + " (argument)"
+	return "alternate-exchange " + text.Name(e.Alternate) + " (argument)"
 }
 
 func alternateMissing() check {
@@ -227,14 +228,14 @@ func alternateMissing() check {
 		Miss: Example{Definitions: withAlternate(`"alternate-exchange": "unrouted"`)},
 	}, func(x *index) []Finding {
 		return x.eachExchange(func(e *exchange) (Finding, bool) {
-			if !e.hasAlternate || x.exchange[e.alternate] != nil {
+			if !e.HasAlternate || x.Exchange(e.Alternate) != nil {
 				return Finding{}, false
 			}
 			return Finding{
-				Evidence: e.alternateText() + "; no such exchange",
+				Evidence: alternateText(e) + "; no such exchange",
 				Consequence: fmt.Sprintf("a message to %s that no binding matches is lost", text.Name(e.Name)) +
 					x.soFar("no service declares the exchange"),
-				Remedy: x.declareExchange(e.alternate, topology.Fanout),
+				Remedy: x.declareExchange(e.Alternate, topology.Fanout),
 			}, true
 		})
 	}}
@@ -251,7 +252,7 @@ func noAlternate() check {
 		Miss: Example{Definitions: withAlternate(`"alternate-exchange": "unrouted"`)},
 	}, func(x *index) []Finding {
 		return x.eachExchange(func(e *exchange) (Finding, bool) {
-			if e.hasAlternate || e.Internal || len(e.deadLettersOf)+len(e.alternateOf) > 0 || e.takesAll() {
+			if e.HasAlternate || e.Internal || len(e.DeadLettersOf)+len(e.AlternateOf) > 0 || takesAll(e) {
 				return Finding{}, false
 			}
 			return Finding{
@@ -267,8 +268,8 @@ func noAlternate() check {
 }
 
 // takesAll reports whether some binding matches every message.
-func (e *exchange) takesAll() bool {
-	return slices.ContainsFunc(e.out, func(b topology.Binding) bool {
+func takesAll(e *exchange) bool {
+	return slices.ContainsFunc(e.Out, func(b topology.Binding) bool {
 		return e.Type == topology.Fanout || e.Type == topology.Topic && b.Key == "#"
 	})
 }
@@ -284,7 +285,7 @@ func exchangeUnbound() check {
 		Miss: Example{Definitions: boundTo("topic", "order.*", "")},
 	}, func(x *index) []Finding {
 		return x.eachExchange(func(e *exchange) (Finding, bool) {
-			if len(e.out) > 0 || e.hasAlternate || len(e.deadLettersOf) > 0 {
+			if len(e.Out) > 0 || e.HasAlternate || len(e.DeadLettersOf) > 0 {
 				return Finding{}, false
 			}
 			if owner, marked := topology.Owner(e.Arguments); marked {
@@ -315,7 +316,8 @@ func queueUnbound() check {
 		Hit: Example{Definitions: oneQueue("")}, Miss: Example{Definitions: boundTo("topic", "order.*", "")},
 	}, func(x *index) []Finding {
 		return x.each(func(q *queue) (Finding, bool) {
-			if len(q.bindings)+len(q.from) > 0 || q.temporary() || q.role != work {
+			if len(q.Bindings)+len(q.From) > 0 || q.Temporary() ||
+				q.Role != topology.RoleWork && (q.Role != topology.RoleDeadLetter || q.Made) {
 				return Finding{}, false
 			}
 			return Finding{
@@ -338,7 +340,7 @@ func notDurable() check {
 		Miss: Example{Definitions: `{"queues": [{"name": "billing", "durable": true, "auto_delete": false}]}`},
 	}, func(x *index) []Finding {
 		queues := x.each(func(q *queue) (Finding, bool) {
-			if q.Durable || q.External || q.temporary() || q.role == keeper {
+			if q.Durable || q.External || q.Temporary() || q.Role == topology.RoleDeadLetter {
 				return Finding{}, false
 			}
 			return Finding{

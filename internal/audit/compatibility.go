@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/dlxctl/dlxctl/internal/definitions"
+	"github.com/dlxctl/dlxctl/internal/survey"
 	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -77,7 +78,7 @@ func wrongValue(name string, v any) string {
 			return "is no text"
 		}
 	case topology.ArgOverflow:
-		if !slices.Contains([]any{dropHead, topology.RejectPublish, rejectPublishDLX}, v) {
+		if !slices.Contains([]any{survey.DropHead, topology.RejectPublish, survey.RejectPublishDLX}, v) {
 			return "is none of drop-head, reject-publish, reject-publish-dlx"
 		}
 	}
@@ -279,7 +280,7 @@ func fieldMissing() check {
 			case o.Field == "durable":
 				f.Remedy = `"durable": true`
 			}
-			if x.state.Major() >= 4 && f.Severity != Error {
+			if x.State.Major() >= 4 && f.Severity != Error {
 				f.Severity = Note
 			}
 			return f

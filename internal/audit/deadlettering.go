@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/dlxctl/dlxctl/internal/route"
+	"github.com/dlxctl/dlxctl/internal/survey"
 	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -32,22 +33,22 @@ func (x *index) each(find func(*queue) (Finding, bool)) []Finding {
 
 // deadLetterExchange says in evidence where a queue dead-letters to.
 func (q *queue) deadLetterExchange() string {
-	out := topology.ArgDeadLetterExchange + " " + text.Name(q.to.Exchange) + " (argument)"
-	if q.to.ExchangeBy != "" {
-		out = "dead-letter-exchange " + text.Name(q.to.Exchange) + " (policy " + q.to.ExchangeBy + ")"
+	out := topology.ArgDeadLetterExchange + " " + text.Name(q.To.Exchange) + " (argument)"
+	if q.To.ExchangeBy != "" {
+		out = "dead-letter-exchange " + text.Name(q.To.Exchange) + " (policy " + q.To.ExchangeBy + ")"
 	}
 	switch {
-	case q.to.HasKey && q.to.KeyBy == "":
-		out += ", " + topology.ArgDeadLetterRoutingKey + " " + text.Name(q.to.Key)
-	case q.to.HasKey:
-		out += ", dead-letter-routing-key " + text.Name(q.to.Key) + " (policy " + q.to.KeyBy + ")"
+	case q.To.HasKey && q.To.KeyBy == "":
+		out += ", " + topology.ArgDeadLetterRoutingKey + " " + text.Name(q.To.Key)
+	case q.To.HasKey:
+		out += ", dead-letter-routing-key " + text.Name(q.To.Key) + " (policy " + q.To.KeyBy + ")"
 	}
 	return out
 }
 
 // rejectedIsLost is what happens where dead letters reach no queue.
 func (q *queue) rejectedIsLost() string {
-	if q.to.AtLeastOnce {
+	if q.To.AtLeastOnce {
 		return "a message " + q.failing() + " stays in the queue, invisible to consumers, and counts against its length"
 	}
 	return "a message " + q.failing() + " is lost"
@@ -55,7 +56,7 @@ func (q *queue) rejectedIsLost() string {
 
 // failing says how messages of the queue die first of all, as the continuation of "a message".
 func (q *queue) failing() string {
-	if q.role == retry {
+	if q.Waits() {
 		return "whose wait in " + text.Name(q.Name) + " ends"
 	}
 	return "that a consumer of " + text.Name(q.Name) + " rejects"
@@ -77,15 +78,15 @@ func exchangeMissing() check {
   "bindings": [{"source": "dlx", "destination": "billing.dead", "destination_type": "queue", "routing_key": ""}]}`},
 	}, func(x *index) []Finding {
 		return x.each(func(q *queue) (Finding, bool) {
-			if !q.deadLetters || x.exchange[q.to.Exchange] != nil {
+			if !q.DeadLetters || x.Exchange(q.To.Exchange) != nil {
 				return Finding{}, false
 			}
 			return Finding{
 				Evidence:    q.deadLetterExchange() + "; no such exchange",
 				Consequence: q.rejectedIsLost() + x.soFar("no service declares the exchange"),
-				Remedy: x.declareExchange(q.to.Exchange, topology.Direct) + "\n" +
+				Remedy: x.declareExchange(q.To.Exchange, topology.Direct) + "\n" +
 					x.declareQueue(topology.DeadLetterQueueName(q.Name)) + "\n" +
-					x.declareBinding(q.to.Exchange, topology.DeadLetterQueueName(q.Name), q.leavesWith()),
+					x.declareBinding(q.To.Exchange, topology.DeadLetterQueueName(q.Name), q.leavesWith()),
 			}, true
 		})
 	}}
@@ -102,10 +103,10 @@ func (x *index) soFar(unless string) string {
 // leavesWith gives a key that dead letters of the queue have.
 func (q *queue) leavesWith() string {
 	switch {
-	case q.to.HasKey:
-		return q.to.Key
-	case len(q.arrivals) > 0:
-		return q.arrivals[0].text
+	case q.To.HasKey:
+		return q.To.Key
+	case len(q.Arrivals) > 0:
+		return q.Arrivals[0].Text
 	default:
 		return q.Name
 	}
@@ -125,18 +126,18 @@ func queueMissing() check {
   {"name": "billing.dead", "durable": true}]}`},
 	}, func(x *index) []Finding {
 		return x.each(func(q *queue) (Finding, bool) {
-			if !q.deadLetters || q.to.Exchange != "" || !q.allLost() {
+			if !q.DeadLetters || q.To.Exchange != "" || !q.AllLost() {
 				return Finding{}, false
 			}
-			missing := q.hops[0].sample
+			missing := q.Hops[0].Sample
 			f := Finding{
 				Evidence:    fmt.Sprintf("%s; no queue %s", q.deadLetterExchange(), text.Name(missing)),
 				Consequence: q.rejectedIsLost() + x.soFar("no service declares the queue"),
 				Remedy:      x.declareQueue(missing),
 			}
-			if !q.to.HasKey {
+			if !q.To.HasKey {
 				f.Evidence = q.deadLetterExchange() + " without a dead-letter routing key; no queue is named " +
-					"like the keys that messages come with: " + q.keyList(lost)
+					"like the keys that messages come with: " + q.keyList(survey.Nowhere)
 				f.Remedy = inTopologyUnlessArgument(q)
 			}
 			return f, true
@@ -153,17 +154,12 @@ func inTopologyUnlessArgument(q *queue) string {
 	return inTopology(q)
 }
 
-// allLost reports whether no dead letter of the queue reaches a queue.
-func (q *queue) allLost() bool {
-	return len(q.hops) > 0 && !slices.ContainsFunc(q.hops, func(h hop) bool { return h.verdict != lost })
-}
-
 // keyList lists the keys of hops with a verdict.
-func (q *queue) keyList(v verdict) string {
+func (q *queue) keyList(v survey.Verdict) string {
 	var names []string
-	for _, h := range q.hops {
-		if h.verdict == v {
-			names = append(names, h.keys.String())
+	for _, h := range q.Hops {
+		if h.Verdict == v {
+			names = append(names, h.Keys.String())
 		}
 	}
 	slices.Sort(names)
@@ -172,15 +168,6 @@ func (q *queue) keyList(v verdict) string {
 		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
 	}
 	return strings.Join(names, ", ")
-}
-
-// ends says why messages of a hop are lost.
-func (h hop) ends() string {
-	ends := slices.Concat(h.result.Lost, h.result.Stuck)
-	if len(ends) == 0 {
-		return "no binding matches"
-	}
-	return ends[0].String()
 }
 
 const (
@@ -212,17 +199,17 @@ func unrouted() check {
 		Miss: Example{Definitions: fmt.Sprintf(unroutedDefinitions, "billing")},
 	}, func(x *index) []Finding {
 		return x.each(func(q *queue) (Finding, bool) {
-			if !q.deadLetters || q.to.Exchange == "" || x.exchange[q.to.Exchange] == nil || !q.allLost() {
+			if !q.DeadLetters || q.To.Exchange == "" || x.Exchange(q.To.Exchange) == nil || !q.AllLost() {
 				return Finding{}, false
 			}
-			evidence := fmt.Sprintf("%s; %s", q.deadLetterExchange(), q.hops[0].ends())
-			if !q.to.HasKey {
-				evidence += ", for messages with " + q.keyList(lost)
+			evidence := fmt.Sprintf("%s; %s", q.deadLetterExchange(), q.Hops[0].Why())
+			if !q.To.HasKey {
+				evidence += ", for messages with " + q.keyList(survey.Nowhere)
 			}
 			return Finding{
 				Evidence:    evidence,
 				Consequence: q.rejectedIsLost() + x.soFar("no service binds a queue"),
-				Remedy:      x.declareBinding(q.to.Exchange, x.keeperFor(q), q.leavesWith()),
+				Remedy:      x.declareBinding(q.To.Exchange, x.keeperFor(q), q.leavesWith()),
 			}, true
 		})
 	}}
@@ -231,12 +218,8 @@ func unrouted() check {
 // keeperFor names the queue that the dead letters of a queue should go to: one of its name that
 // exists, or else the one that dlxctl would make.
 func (x *index) keeperFor(q *queue) string {
-	for _, suffix := range []string{
-		".dead", ".dlq", "-dlq", "_dlq", ".DLQ", "DLQ", "-dead", ".dead-letter", "-dead-letter",
-	} {
-		if x.byName[q.Name+suffix] != nil {
-			return q.Name + suffix
-		}
+	if name, ok := x.Keeper(q.Queue); ok {
+		return name
 	}
 	return topology.DeadLetterQueueName(q.Name)
 }
@@ -254,30 +237,30 @@ func partlyUnrouted() check {
 		Miss: Example{Definitions: fmt.Sprintf(partlyDefinitions, "#")},
 	}, func(x *index) []Finding {
 		return x.each(func(q *queue) (Finding, bool) {
-			if !q.deadLetters || q.allLost() || x.exchange[q.to.Exchange] == nil {
+			if !q.DeadLetters || q.AllLost() || x.Exchange(q.To.Exchange) == nil {
 				return Finding{}, false
 			}
-			bad := slices.IndexFunc(q.hops, func(h hop) bool { return h.verdict == lost })
+			bad := slices.IndexFunc(q.Hops, func(h survey.Hop) bool { return h.Verdict == survey.Nowhere })
 			f := Finding{Consequence: "a message with one of these keys " + q.failing() + " is lost"}
-			v := lost
+			v := survey.Nowhere
 			if bad < 0 {
-				bad = slices.IndexFunc(q.hops, func(h hop) bool { return h.verdict == partly })
-				f.Severity, v = Warning, partly
+				bad = slices.IndexFunc(q.Hops, func(h survey.Hop) bool { return h.Verdict == survey.Partly })
+				f.Severity, v = Warning, survey.Partly
 				f.Consequence = "a message " + q.failing() + " is lost if no binding of the dead-letter exchange matches its key"
 			}
 			if bad < 0 {
 				return Finding{}, false
 			}
-			if q.hops[bad].keys == anyKey() || v == partly && x.delaysPublished(q) {
+			if q.Hops[bad].Keys == survey.AnyKey() || v == survey.Partly && x.DelaysPublished(q.Queue) {
 				f.Severity = Note
 			}
 			f.Evidence = fmt.Sprintf("%s; messages come with %s, and %s", q.deadLetterExchange(), q.keyList(v),
-				strings.ReplaceAll(q.hops[bad].ends(), anyWord, "…"))
-			if q.to.AtLeastOnce {
+				q.Hops[bad].Why())
+			if q.To.AtLeastOnce {
 				f.Consequence = "such a message stays in the queue, invisible to consumers, and counts against its length"
 			}
 			f.Consequence += x.soFar("no service binds a queue")
-			f.Remedy = x.declareBinding(q.to.Exchange, q.firstTarget(x), q.hops[bad].keys.text)
+			f.Remedy = x.declareBinding(q.To.Exchange, q.firstTarget(x), q.Hops[bad].Keys.Text)
 			return f, true
 		})
 	}}
@@ -285,9 +268,9 @@ func partlyUnrouted() check {
 
 // firstTarget names a queue that gets dead letters of the queue.
 func (q *queue) firstTarget(x *index) string {
-	for _, h := range q.hops {
-		if len(h.queues) > 0 {
-			return h.queues[0]
+	for _, h := range q.Hops {
+		if len(h.Queues) > 0 {
+			return h.Queues[0]
 		}
 	}
 	return x.keeperFor(q)
@@ -306,7 +289,7 @@ func atMostOnce() check {
 			`"x-queue-type": "quorum", "x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish"`)},
 	}, func(x *index) []Finding {
 		return x.each(func(q *queue) (Finding, bool) {
-			if !q.deadLetters || q.to.AtLeastOnce || q.temporary() || q.allLost() || q.asksAtLeastOnce() {
+			if !q.DeadLetters || q.To.AtLeastOnce || q.Temporary() || q.AllLost() || q.asksAtLeastOnce() {
 				return Finding{}, false
 			}
 			f := Finding{
@@ -335,7 +318,7 @@ func deadLetteringTo(arguments string) string {
 
 // asksAtLeastOnce reports whether an argument or the policy asks for at-least-once dead-lettering.
 func (q *queue) asksAtLeastOnce() bool {
-	return q.args[topology.ArgDeadLetterStrategy] == topology.AtLeastOnce
+	return q.Args[topology.ArgDeadLetterStrategy] == topology.AtLeastOnce
 }
 
 func atLeastOnceNotInEffect() check {
@@ -351,8 +334,8 @@ func atLeastOnceNotInEffect() check {
 			`"x-queue-type": "quorum", "x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish"`)},
 	}, func(x *index) []Finding {
 		return x.each(func(q *queue) (Finding, bool) {
-			overflow, set := q.args[topology.ArgOverflow]
-			if !q.deadLetters || q.Type() != topology.Quorum || !q.asksAtLeastOnce() || overflow == topology.RejectPublish {
+			overflow, set := q.Args[topology.ArgOverflow]
+			if !q.DeadLetters || q.Type() != topology.Quorum || !q.asksAtLeastOnce() || overflow == topology.RejectPublish {
 				return Finding{}, false
 			}
 			why := "x-overflow is not set, and drop-head by default"
@@ -385,10 +368,10 @@ func deadLetterKeyAlone() check {
     "definition": {"dead-letter-exchange": "", "dead-letter-routing-key": "billing.dead"}}]}`},
 	}, func(x *index) []Finding {
 		return x.each(func(q *queue) (Finding, bool) {
-			if q.deadLetters || q.Type() == topology.Stream || !q.args.HasAny(topology.ArgDeadLetterRoutingKey) {
+			if q.DeadLetters || q.Type() == topology.Stream || !q.Args.HasAny(topology.ArgDeadLetterRoutingKey) {
 				return Finding{}, false
 			}
-			key, _ := q.args[topology.ArgDeadLetterRoutingKey].(string)
+			key, _ := q.Args[topology.ArgDeadLetterRoutingKey].(string)
 			f := Finding{
 				Evidence:    q.argument(topology.ArgDeadLetterRoutingKey) + "; no dead-letter exchange",
 				Consequence: "a message that a consumer of " + text.Name(q.Name) + " rejects is lost",
@@ -404,6 +387,6 @@ func deadLetterKeyAlone() check {
 }
 
 // isCycle reports whether a way ends because the broker takes it for a cycle.
-func (w way) isCycle() bool {
-	return slices.ContainsFunc(w.ends, func(e route.End) bool { return e.Cause == route.Cycle })
+func isCycle(w survey.Way) bool {
+	return slices.ContainsFunc(w.Ends, func(e route.End) bool { return e.Cause == route.Cycle })
 }

@@ -13,9 +13,9 @@ func WriteJSON(w io.Writer, r Result, program string) error {
 	d := resultJSON{
 		Version: 1, Program: program, Source: r.Source,
 		Summary: summaryJSON{
-			Queues: fates[Kept] + fates[Lost] + fates[Undecided], Kept: fates[Kept], Lost: fates[Lost],
-			Unknown: fates[Undecided], Errors: r.Count(Error), Warnings: r.Count(Warning), Notes: r.Count(Note),
-			Accepted: len(r.Accepted),
+			Queues: fates[Kept] + fates[Endless] + fates[Lost] + fates[Undecided], Kept: fates[Kept],
+			Endless: fates[Endless], Lost: fates[Lost], Unknown: fates[Undecided], Errors: r.Count(Error),
+			Warnings: r.Count(Warning), Notes: r.Count(Note), Accepted: len(r.Accepted),
 		},
 		VHosts: []hostJSON{}, Findings: []findingJSON{},
 		Baseline: baselineJSON{Expired: entriesJSON(r.Expired), Unmatched: entriesJSON(r.Unmatched)},
@@ -54,6 +54,7 @@ type resultJSON struct {
 type summaryJSON struct {
 	Queues   int `json:"queues"`
 	Kept     int `json:"kept"`
+	Endless  int `json:"endless"`
 	Lost     int `json:"lost"`
 	Unknown  int `json:"unknown"`
 	Errors   int `json:"errors"`

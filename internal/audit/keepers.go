@@ -26,10 +26,13 @@ func deadLettersIn(arguments string) string {
 
 // sources lists the queues whose dead letters a queue gets.
 func (q *queue) sources() string {
-	if len(q.from) == 0 {
+	switch {
+	case len(q.From) == 0 && q.Made:
 		return "work queues"
+	case len(q.From) == 0:
+		return "none, its name says what it is for"
 	}
-	return list(sortedNames(q.from))
+	return list(q.From)
 }
 
 // duration gives milliseconds for people.
@@ -49,7 +52,7 @@ func keeperExpires() check {
 	}, func(x *index) []Finding {
 		return x.each(func(q *queue) (Finding, bool) {
 			ttl, set := q.number(topology.ArgMessageTTL)
-			if q.role != keeper || !set || q.deadLetters {
+			if q.Role != topology.RoleDeadLetter || !set || q.DeadLetters {
 				return Finding{}, false
 			}
 			f := Finding{
@@ -76,7 +79,7 @@ func keeperDeleted() check {
 	}, func(x *index) []Finding {
 		return x.each(func(q *queue) (Finding, bool) {
 			expires, set := q.number("x-expires")
-			if q.role != keeper || !set && !q.AutoDelete {
+			if q.Role != topology.RoleDeadLetter || !set && !q.AutoDelete {
 				return Finding{}, false
 			}
 			f := Finding{
@@ -104,7 +107,7 @@ func keeperDrops() check {
 		Hit: Example{Definitions: deadLettersIn(`"x-max-length": 1000`)}, Miss: Example{Definitions: deadLettersIn("")},
 	}, func(x *index) []Finding {
 		return x.each(func(q *queue) (Finding, bool) {
-			if q.role != keeper || !q.dropsHead() || q.deadLetters {
+			if q.Role != topology.RoleDeadLetter || !q.DropsHead() || q.DeadLetters {
 				return Finding{}, false
 			}
 			return Finding{
@@ -121,7 +124,7 @@ func keeperDrops() check {
 func (q *queue) limits() []string {
 	var out []string
 	for _, name := range []string{topology.ArgMaxLength, topology.ArgMaxLengthBytes} {
-		if q.args.HasAny(name) {
+		if q.Args.HasAny(name) {
 			out = append(out, name)
 		}
 	}
@@ -139,12 +142,12 @@ func keeperRefuses() check {
 		Miss: Example{Definitions: deadLettersIn("")},
 	}, func(x *index) []Finding {
 		return x.each(func(q *queue) (Finding, bool) {
-			if q.role != keeper || !q.refuses() {
+			if q.Role != topology.RoleDeadLetter || !q.Refuses() {
 				return Finding{}, false
 			}
 			var exposed []string
-			for _, name := range sortedNames(q.from) {
-				if !x.byName[name].to.AtLeastOnce {
+			for _, name := range q.From {
+				if !x.byName[name].To.AtLeastOnce {
 					exposed = append(exposed, name)
 				}
 			}
@@ -166,7 +169,9 @@ func keeperDeliveryLimit() check {
 		ID: "dead-letter-queue-delivery-limit", Severity: Warning,
 		Title: "Looking at dead letters loses them",
 		Why: "A quorum queue gives up a message that was returned more often than its delivery limit, which since 4.0 is 20 " +
-			"where none is set. Each look at a message by a client that returns it counts, except by basic.nack since 4.3.",
+			"where none is set. Each look at a message by a client that returns it counts, except by basic.nack since 4.3. And since 4.3 a " +
+			"message brings its count along from the queue in which it died: one that died of its delivery limit is " +
+			"above an equal limit here, and the first look loses it, however it is returned.",
 		Fix: "Set the delivery limit 2147483647, which is none on all versions.",
 		Hit: Example{Definitions: deadLettersIn(`"x-queue-type": "quorum"`), Version: "4.0.5"},
 		Miss: Example{
@@ -175,10 +180,10 @@ func keeperDeliveryLimit() check {
 		},
 	}, func(x *index) []Finding {
 		return x.each(func(q *queue) (Finding, bool) {
-			limit, byDefault, limited := x.delivers(q)
-			unset := !q.args.HasAny(topology.ArgDeliveryLimit)
-			if q.role != keeper || q.deadLetters || q.Type() != topology.Quorum ||
-				!limited && (x.state.Version != "" || !unset) {
+			limit, byDefault, limited := x.Delivers(q.Queue)
+			unset := !q.Args.HasAny(topology.ArgDeliveryLimit)
+			if q.Role != topology.RoleDeadLetter || q.DeadLetters || q.Type() != topology.Quorum ||
+				!limited && (x.State.Version != "" || !unset) {
 				return Finding{}, false
 			}
 			f := Finding{
@@ -195,6 +200,9 @@ func keeperDeliveryLimit() check {
 			}
 			f.Consequence = fmt.Sprintf("a dead letter that is looked at and returned more than %s%s is lost",
 				text.Count(limit, "time"), x.uncounted())
+			if x.State.AtLeast(4, 3) {
+				f.Consequence += "; returns before its death count, so the first look may lose it"
+			}
 			return f, true
 		})
 	}}
@@ -214,7 +222,7 @@ func keeperDeadLetters() check {
 		Miss: Example{Definitions: deadLettersIn("")},
 	}, func(x *index) []Finding {
 		return x.each(func(q *queue) (Finding, bool) {
-			if q.role != keeper || !q.deadLetters {
+			if q.Role != topology.RoleDeadLetter || !q.DeadLetters {
 				return Finding{}, false
 			}
 			return Finding{
@@ -240,11 +248,11 @@ func keeperShared() check {
 		Miss: Example{Definitions: deadLettersIn("")},
 	}, func(x *index) []Finding {
 		return x.each(func(q *queue) (Finding, bool) {
-			if q.role != keeper || len(q.from) < 2 {
+			if q.Role != topology.RoleDeadLetter || len(q.From) < 2 {
 				return Finding{}, false
 			}
 			return Finding{
-				Evidence:    "queues that dead-letter here: " + list(sortedNames(q.from)),
+				Evidence:    "queues that dead-letter here: " + list(q.From),
 				Consequence: "only the header x-death tells from which queue a dead letter came",
 				Remedy:      "dlxctl desk groups " + shell(q.Name),
 			}, true
@@ -264,7 +272,7 @@ func keeperTransient() check {
 		Miss: Example{Definitions: deadLettersIn("")},
 	}, func(x *index) []Finding {
 		return x.each(func(q *queue) (Finding, bool) {
-			if q.role != keeper || q.Durable || q.temporary() {
+			if q.Role != topology.RoleDeadLetter || q.Durable || q.Temporary() {
 				return Finding{}, false
 			}
 			return Finding{

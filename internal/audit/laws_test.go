@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 
 	"github.com/dlxctl/dlxctl/internal/audit"
 	"github.com/dlxctl/dlxctl/internal/route"
+	"github.com/dlxctl/dlxctl/internal/survey/surveytest"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -262,4 +264,43 @@ func BenchmarkAudit(b *testing.B) {
 	for b.Loop() {
 		audit.Run(audit.Input{State: state})
 	}
+}
+
+// Import, audit, drawing, trace and router agree on where failed messages end.
+func TestAllAgreeOnGeneratedTopologies(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) { surveytest.Agree(t, drawByKeys(t)) })
+}
+
+// drawByKeys draws a virtual host in which keys alone decide where messages go, and which of them
+// come through a dead-letter exchange: only queues are bound to it, and no exchanges in a circle.
+func drawByKeys(t *rapid.T) topology.State {
+	state := drawState(t)
+	router := route.New(state)
+	takesDead := func(exchange string) bool {
+		return slices.ContainsFunc(state.Have.Queues, func(q topology.Queue) bool {
+			to, ok := router.DeadLettering(q.Name)
+			return ok && to.Exchange == exchange
+		})
+	}
+	state.Have.Bindings = slices.DeleteFunc(state.Have.Bindings, func(b topology.Binding) bool {
+		return b.DestinationType == topology.ToExchange &&
+			(takesDead(b.Source) || takesDead(b.Destination) || b.Source >= b.Destination)
+	})
+	direct := map[string]bool{}
+	for i, e := range state.Have.Exchanges {
+		if !slices.Contains([]string{topology.Direct, topology.Fanout, topology.Topic}, e.Type) {
+			state.Have.Exchanges[i].Type = topology.Topic
+		}
+		if to, _ := router.Alternate(e.Name); takesDead(e.Name) || takesDead(to) {
+			state.Have.Exchanges[i].Arguments = nil
+		}
+		direct[e.Name] = e.Type == topology.Direct
+	}
+	for i, b := range state.Have.Bindings {
+		if direct[b.Source] && strings.ContainsAny(b.Key, "*#") {
+			state.Have.Bindings[i].Key = "a"
+		}
+	}
+	return state
 }

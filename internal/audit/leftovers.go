@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/dlxctl/dlxctl/internal/survey"
 	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -36,7 +37,7 @@ func migrationUnfinished() check {
 			if !ok {
 				return Finding{}, false
 			}
-			queues := x.router.Reachable(e.Name)
+			queues := x.Router.Reachable(e.Name)
 			evidence := "switch exchange of topology " + owner
 			if len(queues) > 0 {
 				evidence += "; it leads to " + list(queues)
@@ -84,13 +85,13 @@ func legacyStillBound() check {
 // deskQueue gives the topology of a queue that the desk made.
 func deskQueue(q *queue) (string, bool) {
 	owner, marked := topology.Owner(q.Arguments)
-	name := deskOwner(owner)
-	return name, marked && topology.IsDeskQueue(name, q.Queue)
+	name := survey.DeskOwner(owner)
+	return name, marked && topology.IsDeskQueue(name, q.Queue.Queue)
 }
 
 // holds says how many messages a queue has, where that is known.
 func (x *index) holds(q *queue) string {
-	usage, known := x.state.Usage[q.Name]
+	usage, known := x.State.Usage[q.Name]
 	if !known {
 		return ""
 	}
@@ -146,7 +147,7 @@ func messagesParked() check {
 	}, func(x *index) []Finding {
 		return x.each(func(q *queue) (Finding, bool) {
 			owner, ok := deskQueue(q)
-			usage := x.state.Usage[q.Name]
+			usage := x.State.Usage[q.Name]
 			if !ok || q.Name != topology.ParkedName(owner) || usage.Ready+usage.Unacknowledged == 0 {
 				return Finding{}, false
 			}
@@ -161,7 +162,7 @@ func messagesParked() check {
 
 // isSwitch reports whether a binding comes from a switch exchange.
 func (x *index) isSwitch(b topology.Binding) bool {
-	e := x.exchange[b.Source]
+	e := x.Exchange(b.Source)
 	if e == nil {
 		return false
 	}
@@ -171,5 +172,5 @@ func (x *index) isSwitch(b topology.Binding) bool {
 
 // ownBindings are the bindings of a queue that are not those of a cutover.
 func (x *index) ownBindings(q *queue) []topology.Binding {
-	return slices.DeleteFunc(slices.Clone(q.bindings), x.isSwitch)
+	return slices.DeleteFunc(slices.Clone(q.Bindings), x.isSwitch)
 }

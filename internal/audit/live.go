@@ -29,7 +29,7 @@ func nothingMore(*Live) {}
 
 // consumers returns how many consumers a queue has, and false if that is not known.
 func (x *index) consumers(q *queue) (int64, bool) {
-	if usage, ok := x.state.Usage[q.Name]; ok && !usage.ConsumersUnknown {
+	if usage, ok := x.State.Usage[q.Name]; ok && !usage.ConsumersUnknown {
 		return usage.Consumers, true
 	}
 	if x.in.Live == nil {
@@ -57,7 +57,7 @@ func noConsumers() check {
 	}, func(x *index) []Finding {
 		return x.each(func(q *queue) (Finding, bool) {
 			n, known := x.consumers(q)
-			ready := x.state.Usage[q.Name].Ready
+			ready := x.State.Usage[q.Name].Ready
 			if !known || n > 0 || ready == 0 {
 				return Finding{}, false
 			}
@@ -68,7 +68,7 @@ func noConsumers() check {
 					Remedy:      "dlxctl process -f " + shell(name+".yaml"),
 				}, true
 			}
-			if q.role != work || namedLikeKeeper(q.Name) {
+			if q.Role != topology.RoleWork {
 				return Finding{}, false
 			}
 			return Finding{
@@ -101,7 +101,7 @@ func deadLettersGrowing() check {
 	}, func(x *index) []Finding {
 		return x.each(func(q *queue) (Finding, bool) {
 			grown := x.in.Live.Growth[q.Name]
-			if q.role != keeper || grown <= 0 {
+			if q.Role != topology.RoleDeadLetter || grown <= 0 {
 				return Finding{}, false
 			}
 			return Finding{
@@ -131,7 +131,7 @@ func oldestDeadLetter() check {
 	}, func(x *index) []Finding {
 		return x.each(func(q *queue) (Finding, bool) {
 			since, known := x.in.Live.Oldest[q.Name]
-			if q.role != keeper || !known || x.in.Live.Now.Sub(since) < tooOld {
+			if q.Role != topology.RoleDeadLetter || !known || x.in.Live.Now.Sub(since) < tooOld {
 				return Finding{}, false
 			}
 			return Finding{
@@ -158,12 +158,12 @@ func policyNotInEffect() check {
 			Definitions: definitions, Live: running(nothingMore), QueuePolicies: map[string]string{"billing": "dlq"},
 		},
 	}, func(x *index) []Finding {
-		if x.state.QueuePolicies == nil {
+		if x.State.QueuePolicies == nil {
 			return nil
 		}
 		return x.each(func(q *queue) (Finding, bool) {
 			candidates := x.applying(q, x.matching[q.Name])
-			reported := x.state.QueuePolicies[q.Name]
+			reported := x.State.QueuePolicies[q.Name]
 			if len(candidates) == 0 {
 				return Finding{}, false // a pattern that only the broker can read may apply
 			}
@@ -172,8 +172,8 @@ func policyNotInEffect() check {
 				return Finding{}, false
 			}
 			named := func(p topology.Policy) bool { return p.Name == reported }
-			if i := slices.IndexFunc(x.state.Have.Policies, named); i >= 0 &&
-				!slices.ContainsFunc(x.matching[q.Name], named) && x.state.Have.Policies[i].Priority >= best[0].Priority {
+			if i := slices.IndexFunc(x.State.Have.Policies, named); i >= 0 &&
+				!slices.ContainsFunc(x.matching[q.Name], named) && x.State.Have.Policies[i].Priority >= best[0].Priority {
 				return Finding{}, false // the broker reads its pattern in another way
 			}
 			f := Finding{
@@ -185,7 +185,7 @@ func policyNotInEffect() check {
 				f.Evidence = fmt.Sprintf("policy %s matches with the highest priority; the broker reports %s in effect",
 					best[0].Name, reported)
 			}
-			if best[0].Definition.HasAny("dead-letter-exchange") && !q.deadLetters {
+			if best[0].Definition.HasAny("dead-letter-exchange") && !q.DeadLetters {
 				f.Consequence = "a message that a consumer of " + text.Name(q.Name) + " rejects is lost"
 			}
 			return f, true
@@ -235,7 +235,7 @@ func acksAutomatically() check {
 		return x.each(func(q *queue) (Finding, bool) {
 			list := x.in.Live.Consumers[q.Name]
 			i := slices.IndexFunc(list, func(c Consumer) bool { return c.AutoAck })
-			if !q.deadLetters || i < 0 {
+			if !q.DeadLetters || i < 0 {
 				return Finding{}, false
 			}
 			consumer := "consumer " + text.Name(list[i].Tag)

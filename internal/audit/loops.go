@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/dlxctl/dlxctl/internal/route"
+	"github.com/dlxctl/dlxctl/internal/survey"
 	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -36,27 +37,27 @@ func toItself() check {
     {"source": "events", "destination": "billing.dead", "destination_type": "queue", "routing_key": "dead.*"}]}`},
 	}, func(x *index) []Finding {
 		return x.each(func(q *queue) (Finding, bool) {
-			i := slices.IndexFunc(q.hops, func(h hop) bool {
-				return h.verdict == routed && slices.Contains(h.queues, q.Name)
+			i := slices.IndexFunc(q.Hops, func(h survey.Hop) bool {
+				return h.Verdict == survey.Routed && slices.Contains(h.Queues, q.Name)
 			})
 			if i < 0 {
 				return Finding{}, false
 			}
-			h := q.hops[i]
-			result := x.router.DeadLetter(q.Name, route.Message{Keys: h.keys.samples()[:1]}, route.Rejected)
+			h := q.Hops[i]
+			result := x.Router.DeadLetter(q.Name, route.Message{Keys: h.Keys.Samples()[:1]}, route.Rejected)
 			f := Finding{
 				Evidence: fmt.Sprintf("%s; %s", q.deadLetterExchange(), pathText(result, q.Name)),
 				Consequence: "a message that a consumer rejects comes back at once, forever; one that expires or is " +
 					"dropped for length is lost",
 				Remedy: inTopologyUnlessArgument(q),
 			}
-			if len(h.queues) > 1 { // another queue keeps a copy
+			if len(h.Queues) > 1 { // another queue keeps a copy
 				f.Severity = Warning
 				f.Consequence = fmt.Sprintf("a message that a consumer rejects comes back at once, forever, and each "+
-					"time a copy goes to %s", list(slices.DeleteFunc(slices.Clone(h.queues),
+					"time a copy goes to %s", list(slices.DeleteFunc(slices.Clone(h.Queues),
 					func(name string) bool { return name == q.Name })))
 			}
-			if q.role == keeper {
+			if q.Role == topology.RoleDeadLetter {
 				f.Severity = Warning
 				f.Consequence = "a message that is rejected here comes back at once; one that expires or is dropped for " +
 					"length is lost"
@@ -105,26 +106,26 @@ func cycleCut() check {
 		Hit: Example{Definitions: retryLoop(`, "x-message-ttl": 60000`)}, Miss: Example{Definitions: retryLoop("")},
 	}, func(x *index) []Finding {
 		return x.each(func(q *queue) (Finding, bool) {
-			i := slices.IndexFunc(q.ways, func(w way) bool { return w.fate == Lost && w.isCycle() })
+			i := slices.IndexFunc(q.Ways, func(w survey.Way) bool { return w.Fate == Lost && isCycle(w) })
 			if i < 0 {
 				return Finding{}, false
 			}
-			w := q.ways[i]
+			w := q.Ways[i]
 			return Finding{
-				Evidence: fmt.Sprintf("%s; %s; the way of a failed message: %s and back", x.cause(q, w.reason),
+				Evidence: fmt.Sprintf("%s; %s; the way of a failed message: %s and back", x.cause(q, w.Reason),
 					q.deadLetterExchange(),
 					loopText(q, w)),
-				Consequence: fmt.Sprintf("a message %s is lost: RabbitMQ ends the cycle", x.dying(q, w.reason)),
-				Remedy:      x.withoutReason(q, w.reason),
+				Consequence: fmt.Sprintf("a message %s is lost: RabbitMQ ends the cycle", x.dying(q, w.Reason)),
+				Remedy:      x.withoutReason(q, w.Reason),
 			}, true
 		})
 	}}
 }
 
 // loopText lists the queues of a loop.
-func loopText(q *queue, w way) string {
+func loopText(q *queue, w survey.Way) string {
 	names := []string{text.Name(q.Name)}
-	for _, name := range w.hops {
+	for _, name := range w.Hops {
 		names = append(names, text.Name(name))
 	}
 	return strings.Join(names, " → ")
@@ -136,12 +137,12 @@ func (x *index) cause(q *queue, reason route.Reason) string {
 	case route.Expired:
 		return q.argument(topology.ArgMessageTTL)
 	case route.MaxLen:
-		if q.args.HasAny(topology.ArgMaxLength) {
+		if q.Args.HasAny(topology.ArgMaxLength) {
 			return q.argument(topology.ArgMaxLength)
 		}
 		return q.argument(topology.ArgMaxLengthBytes)
 	case route.DeliveryLimit:
-		if limit, byDefault, _ := x.delivers(q); byDefault {
+		if limit, byDefault, _ := x.Delivers(q.Queue); byDefault {
 			return fmt.Sprintf("quorum queue with the delivery limit %d, the default since 4.0", limit)
 		}
 		return q.argument(topology.ArgDeliveryLimit)
@@ -160,7 +161,7 @@ func (x *index) dying(q *queue, reason route.Reason) string {
 	case route.MaxLen:
 		return "that " + name + " drops because it is full"
 	case route.DeliveryLimit:
-		limit, _, _ := x.delivers(q)
+		limit, _, _ := x.Delivers(q.Queue)
 		return fmt.Sprintf("that is returned to %s more than %d times%s", name, limit, x.uncounted())
 	case route.Rejected:
 		return "that a consumer of " + name + " rejects"
@@ -194,17 +195,17 @@ func endlessRetries() check {
 		Miss: Example{Definitions: deadLetteringTo(`"x-queue-type": "classic"`)},
 	}, func(x *index) []Finding {
 		return x.each(func(q *queue) (Finding, bool) {
-			if q.role == retry || q.role == managed {
+			if q.Waits() || q.Generated() {
 				return Finding{}, false
 			}
-			i := slices.IndexFunc(q.ways, func(w way) bool {
-				return w.reason == route.Rejected && w.fate == Kept && w.returns && len(w.hops) > 1
+			i := slices.IndexFunc(q.Ways, func(w survey.Way) bool {
+				return w.Reason == route.Rejected && w.Fate == Kept && w.Returns && len(w.Hops) > 1
 			})
 			if i < 0 {
 				return Finding{}, false
 			}
 			f := Finding{
-				Evidence: fmt.Sprintf("%s; the way of a failed message: %s", q.deadLetterExchange(), loopText(q, q.ways[i])),
+				Evidence: fmt.Sprintf("%s; the way of a failed message: %s", q.deadLetterExchange(), loopText(q, q.Ways[i])),
 				Consequence: fmt.Sprintf("a message that always fails is retried forever, unless the consumer of %s ends it",
 					text.Name(q.Name)),
 				Remedy: fmt.Sprintf("backoff: # in a topology file\n  standard: {tiers: [10s, 1m, 10m]}\nqueues:\n"+
@@ -246,17 +247,11 @@ func retryStarves() check {
 		Miss: Example{Definitions: fmt.Sprintf(defs, "")},
 	}, func(x *index) []Finding {
 		return x.each(func(q *queue) (Finding, bool) {
-			if q.role != retry || !q.to.AtLeastOnce {
+			if !q.Waits() || !q.To.AtLeastOnce {
 				return Finding{}, false
 			}
-			reached := map[string]bool{}
-			for _, h := range q.hops {
-				for _, name := range h.queues {
-					reached[name] = true
-				}
-			}
-			targets := sortedNames(reached)
-			full := slices.IndexFunc(targets, func(name string) bool { return x.byName[name].refuses() })
+			targets := q.Targets()
+			full := slices.IndexFunc(targets, func(name string) bool { return x.byName[name].Refuses() })
 			if full < 0 || len(targets) < 2 {
 				return Finding{}, false
 			}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/dlxctl/dlxctl/internal/route"
+	"github.com/dlxctl/dlxctl/internal/survey"
 	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -22,7 +23,7 @@ func oneQueue(arguments string) string {
 }
 
 // drops reports whether a queue of the business lets go of messages without dead-lettering them.
-func (q *queue) drops() bool { return !q.deadLetters && q.role == work && !q.temporary() }
+func (q *queue) drops() bool { return !q.DeadLetters && q.Role == topology.RoleWork && !q.Temporary() }
 
 func expiresIntoNothing() check {
 	return check{Rule{
@@ -60,7 +61,7 @@ func overflowsIntoNothing() check {
 		Miss: Example{Definitions: oneQueue(`"x-max-length": 1000, "x-overflow": "reject-publish"`)},
 	}, func(x *index) []Finding {
 		return x.each(func(q *queue) (Finding, bool) {
-			if !q.dropsHead() || !q.drops() || q.unsupportedOverflow() {
+			if !q.DropsHead() || !q.drops() || q.unsupportedOverflow() {
 				return Finding{}, false
 			}
 			return Finding{
@@ -87,7 +88,7 @@ func deliveryLimitIntoNothing() check {
 			if q.Type() != topology.Quorum || !q.drops() {
 				return Finding{}, false
 			}
-			limit, byDefault, limited := x.delivers(q)
+			limit, byDefault, limited := x.Delivers(q.Queue)
 			f := Finding{Remedy: inTopology(q)}
 			switch {
 			case limited && !byDefault:
@@ -95,7 +96,7 @@ func deliveryLimitIntoNothing() check {
 			case limited:
 				f.Evidence = fmt.Sprintf("quorum queue with the delivery limit %d, the default since 4.0; no dead-letter exchange",
 					limit)
-			case x.state.Version == "" && !q.args.HasAny(topology.ArgDeliveryLimit):
+			case x.State.Version == "" && !q.Args.HasAny(topology.ArgDeliveryLimit):
 				limit, f.Severity = 20, Warning
 				f.Evidence = "quorum queue without a delivery limit, which is 20 since 4.0 and none before; no dead-letter exchange"
 			default:
@@ -111,7 +112,7 @@ func deliveryLimitIntoNothing() check {
 // uncounted says which returns do not count, as the continuation of a number of times: on 4.3.6,
 // basic.reject and the end of a channel count, and basic.nack does not (measured).
 func (x *index) uncounted() string {
-	if x.state.AtLeast(4, 3) {
+	if x.State.AtLeast(4, 3) {
 		return " (basic.nack does not count)"
 	}
 	return ""
@@ -119,7 +120,7 @@ func (x *index) uncounted() string {
 
 // unsupportedOverflow reports whether the queue has an overflow that its type does not know.
 func (q *queue) unsupportedOverflow() bool {
-	return q.Type() == topology.Quorum && q.args[topology.ArgOverflow] == rejectPublishDLX
+	return q.Type() == topology.Quorum && q.Args[topology.ArgOverflow] == survey.RejectPublishDLX
 }
 
 func overflowNotSupported() check {
@@ -133,7 +134,7 @@ func overflowNotSupported() check {
 		Miss: Example{Definitions: oneQueue(`"x-queue-type": "quorum", "x-max-length": 100, "x-overflow": "reject-publish"`)},
 	}, func(x *index) []Finding {
 		return x.each(func(q *queue) (Finding, bool) {
-			if !q.unsupportedOverflow() || !q.args.HasAny(topology.ArgMaxLength, topology.ArgMaxLengthBytes) {
+			if !q.unsupportedOverflow() || !q.Args.HasAny(topology.ArgMaxLength, topology.ArgMaxLengthBytes) {
 				return Finding{}, false
 			}
 			f := Finding{
@@ -141,7 +142,7 @@ func overflowNotSupported() check {
 				Consequence: fmt.Sprintf("when %s is full, its oldest message is lost", text.Name(q.Name)),
 				Remedy:      x.override(q, nil, topology.Arguments{"overflow": topology.RejectPublish}),
 			}
-			if q.deadLetters {
+			if q.DeadLetters {
 				f.Severity = Warning
 				f.Consequence = fmt.Sprintf("when %s is full, its oldest message is dead-lettered, and publishers are not told",
 					text.Name(q.Name))
@@ -163,7 +164,7 @@ func minusOneBefore4() check {
 	}, func(x *index) []Finding {
 		return x.each(func(q *queue) (Finding, bool) {
 			limit, set := q.number(topology.ArgDeliveryLimit)
-			if !set || limit >= 0 || q.Type() != topology.Quorum || x.state.Major() >= 4 {
+			if !set || limit >= 0 || q.Type() != topology.Quorum || x.State.Major() >= 4 {
 				return Finding{}, false
 			}
 			f := Finding{
@@ -174,11 +175,11 @@ func minusOneBefore4() check {
 				f.Remedy = x.override(q, nil, topology.Arguments{"delivery-limit": topology.Unlimited})
 			}
 			end := "lost"
-			if q.deadLetters {
+			if q.DeadLetters {
 				end = "dead-lettered"
 			}
 			f.Consequence = fmt.Sprintf("a message that a consumer returns to %s is %s at once", text.Name(q.Name), end)
-			if x.state.Version == "" {
+			if x.State.Version == "" {
 				f.Severity, f.Consequence = Note, "before 4.0, "+f.Consequence
 			}
 			return f, true
@@ -197,7 +198,7 @@ func noDeadLettering() check {
 		Miss: Example{Definitions: deadLetteringTo(`"x-queue-type": "classic"`)},
 	}, func(x *index) []Finding {
 		return x.each(func(q *queue) (Finding, bool) {
-			if !q.drops() || namedLikeKeeper(q.Name) {
+			if !q.drops() {
 				return Finding{}, false
 			}
 			return Finding{

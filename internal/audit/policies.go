@@ -41,12 +41,12 @@ func policyCatchesKeeper() check {
 		Miss: Example{Definitions: policyOn(fmt.Sprintf(deadLetterPolicy, "^billing$", `, "message-ttl": 60000`))},
 	}, func(x *index) []Finding {
 		return x.each(func(q *queue) (Finding, bool) {
-			if q.role != keeper || !q.deadLetters || q.to.ExchangeBy == "" {
+			if q.Role != topology.RoleDeadLetter || !q.DeadLetters || q.To.ExchangeBy == "" {
 				return Finding{}, false
 			}
 			var same []string
-			for _, name := range sortedNames(q.from) {
-				if x.byName[name].to.ExchangeBy == q.to.ExchangeBy {
+			for _, name := range q.From {
+				if x.byName[name].To.ExchangeBy == q.To.ExchangeBy {
 					same = append(same, name)
 				}
 			}
@@ -59,9 +59,9 @@ func policyCatchesKeeper() check {
 				Consequence: "a dead letter that a client rejects goes back where it came from, and does not leave",
 				Remedy:      x.excluding(q),
 			}
-			for _, w := range q.ways {
-				if w.fate == Lost && slices.Contains(x.leaves(q), w.reason) {
-					f.Consequence = fmt.Sprintf("a dead letter %s is lost (%s)", x.dying(q, w.reason), x.cause(q, w.reason))
+			for _, w := range q.Ways {
+				if w.Fate == Lost && slices.Contains(x.Leaves(q.Queue), w.Reason) {
+					f.Consequence = fmt.Sprintf("a dead letter %s is lost (%s)", x.dying(q, w.Reason), x.cause(q, w.Reason))
 					return f, true
 				}
 			}
@@ -133,8 +133,8 @@ func (x *index) pairs(pick func(q *queue, list []topology.Policy) []pair) (found
 
 // namedPolicy returns the policy of that name.
 func (x *index) namedPolicy(name string) topology.Policy {
-	i := slices.IndexFunc(x.state.Have.Policies, func(p topology.Policy) bool { return p.Name == name })
-	return x.state.Have.Policies[i]
+	i := slices.IndexFunc(x.State.Have.Policies, func(p topology.Policy) bool { return p.Name == name })
+	return x.State.Have.Policies[i]
 }
 
 func policiesTie() check {
@@ -188,7 +188,9 @@ func raised(p topology.Policy) topology.Policy {
 // applying returns the policies that RabbitMQ chooses from for a queue: those without keys that
 // its type does not know.
 func (x *index) applying(q *queue, list []topology.Policy) []topology.Policy {
-	return slices.DeleteFunc(slices.Clone(list), func(p topology.Policy) bool { return !x.policies.Applies(p, q.Queue) })
+	return slices.DeleteFunc(slices.Clone(list), func(p topology.Policy) bool {
+		return !x.Policies.Applies(p, q.Queue.Queue)
+	})
 }
 
 func policyShadowed() check {
@@ -266,7 +268,7 @@ func policyPassedOver() check {
 	}, func(x *index) []Finding {
 		return x.each(func(q *queue) (Finding, bool) {
 			list := x.matching[q.Name]
-			if len(list) == 0 || q.Type() == topology.Stream || x.policies.Applies(list[0], q.Queue) {
+			if len(list) == 0 || q.Type() == topology.Stream || x.Policies.Applies(list[0], q.Queue.Queue) {
 				return Finding{}, false
 			}
 			p := list[0]
@@ -284,7 +286,7 @@ func policyPassedOver() check {
 				f.Consequence += ", not even " + strings.Join(others, ", ")
 			}
 			switch {
-			case slices.Contains(others, "dead-letter-exchange") && !q.deadLetters:
+			case slices.Contains(others, "dead-letter-exchange") && !q.DeadLetters:
 				f.Consequence += ": a message that a consumer rejects is lost"
 			case decides(others):
 				f.Severity = Warning
@@ -326,7 +328,7 @@ func policyOverruled() check {
 				name := "x-" + key
 				own, set := q.Arguments[name]
 				v := q.policy.Definition[key]
-				if set && topology.FormatValue(own) == topology.FormatValue(q.args[name]) &&
+				if set && topology.FormatValue(own) == topology.FormatValue(q.Args[name]) &&
 					topology.FormatValue(own) != topology.FormatValue(v) {
 					parts = append(parts, fmt.Sprintf("%s %s (argument) overrides %s (policy %s)", name, describe(name, own),
 						describe(name, v), q.policy.Name))
@@ -361,9 +363,9 @@ func policyMatchesNothing() check {
 			}
 		}
 		var out []Finding
-		for _, p := range x.state.Have.Policies {
-			if matched[p.Name] || slices.ContainsFunc(x.exchanges, func(e *exchange) bool {
-				return x.policies.MatchesExchange(p, e.Exchange)
+		for _, p := range x.State.Have.Policies {
+			if matched[p.Name] || slices.ContainsFunc(x.Exchanges, func(e *exchange) bool {
+				return x.Policies.MatchesExchange(p, e.Exchange)
 			}) {
 				continue
 			}
@@ -392,7 +394,7 @@ func mirroring() check {
 		Miss: Example{Definitions: fmt.Sprintf(ha, `"max-length": 5`), Version: "4.0.5"},
 	}, func(x *index) []Finding {
 		var out []Finding
-		for _, p := range x.state.Have.Policies {
+		for _, p := range x.State.Have.Policies {
 			keys := slices.DeleteFunc(p.Definition.Names(), func(key string) bool { return !strings.HasPrefix(key, "ha-") })
 			if len(keys) == 0 {
 				continue
@@ -407,7 +409,7 @@ func mirroring() check {
 			if len(rest.Definition) == 0 {
 				f.Remedy = x.clearPolicy(p.Name)
 			}
-			if x.state.Major() < 4 {
+			if x.State.Major() < 4 {
 				f.Severity = Warning
 			}
 			out = append(out, f)

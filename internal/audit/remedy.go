@@ -53,10 +53,10 @@ func successor(q *queue) string {
 
 // vhost gives the flag for a virtual host that is not the default one.
 func (x *index) vhost(flag string) string {
-	if x.state.VHost == "" || x.state.VHost == "/" {
+	if x.State.VHost == "" || x.State.VHost == "/" {
 		return ""
 	}
-	return " " + flag + " " + text.ShellQuote(x.state.VHost)
+	return " " + flag + " " + text.ShellQuote(x.State.VHost)
 }
 
 // declareBinding gives the command that binds a queue.
@@ -158,13 +158,4 @@ func list(names []string) string {
 		out += fmt.Sprintf(" and %d more", more)
 	}
 	return out
-}
-
-// namedLikeKeeper reports whether the name of a queue says that it keeps what others could not
-// process. It is used only to say less about such a queue.
-func namedLikeKeeper(name string) bool {
-	name = strings.ToLower(name)
-	return slices.ContainsFunc([]string{
-		"dlq", "dlx", "dead", "parking", "parked", "quarantine", "poison", "unroutable", "unrouted", "failed", "failures",
-	}, func(word string) bool { return strings.Contains(name, word) })
 }

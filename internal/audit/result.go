@@ -2,9 +2,9 @@ package audit
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 
+	"github.com/dlxctl/dlxctl/internal/survey"
 	"github.com/dlxctl/dlxctl/internal/text"
 )
 
@@ -77,20 +77,7 @@ func (r Result) Fates() map[Fate]int {
 }
 
 // Score gives the line that says of how many queues failed messages are kept.
-func (r Result) Score() string {
-	fates := r.Fates()
-	n := fates[Kept] + fates[Lost] + fates[Undecided]
-	if n == 0 {
-		return "there are no work queues whose messages could fail"
-	}
-	all := map[int]string{fates[Kept]: "kept", fates[Lost]: "lost"}
-	if what, only := all[n]; only {
-		return fmt.Sprintf("failed messages are %s in %s", what, text.Choose(n, "the only work queue",
-			fmt.Sprintf("all %d work queues", n)))
-	}
-	return fmt.Sprintf("failed messages are kept in %d of %s, lost in %d, unknown in %d", fates[Kept],
-		text.Count(n, "work queue"), fates[Lost], fates[Undecided])
-}
+func (r Result) Score() string { return survey.Score(r.Fates()) }
 
 // withoutDeadLettering gives how many queues lose what is rejected because they have no
 // dead-lettering. That is a note, as some are meant so, and it is the most frequent cause.

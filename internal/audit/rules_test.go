@@ -100,8 +100,8 @@ func summary(r audit.Report) []string {
 	for _, f := range r.Fates {
 		count[f]++
 	}
-	out := []string{fmt.Sprintf("kept %d, lost %d, unknown %d",
-		count[audit.Kept], count[audit.Lost], count[audit.Undecided])}
+	out := []string{fmt.Sprintf("kept %d, endless %d, lost %d, unknown %d",
+		count[audit.Kept], count[audit.Endless], count[audit.Lost], count[audit.Undecided])}
 	for _, f := range r.Findings {
 		name := f.Object.Name
 		if f.Object.Kind == topology.KindBinding {

@@ -124,7 +124,7 @@ func TestTypicalShapes(t *testing.T) {
  "bindings": [
   {"source": "events", "destination": "in", "destination_type": "queue", "routing_key": "order.placed"},
   {"source": "events", "destination": "in", "destination_type": "queue", "routing_key": "in.wait"}]}`,
-			[]string{"warning retries-for-ever in", "in: kept"},
+			[]string{"warning retries-for-ever in", "in: endless"},
 		},
 		"a retry loop that loses the key": {
 			`{"exchanges": [{"name": "events", "type": "topic", ` + plain + `}],

@@ -11,7 +11,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/dlxctl/dlxctl/internal/route"
+	"github.com/dlxctl/dlxctl/internal/survey"
 	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -87,7 +87,7 @@ type Input struct {
 
 // Make makes the graph.
 func Make(in Input) Graph {
-	b := builder{in: in, router: route.New(in.State), index: map[string]int{}, labels: map[string]topology.Label{}}
+	b := builder{in: in, survey: survey.New(in.State), index: map[string]int{}, labels: map[string]topology.Label{}}
 	for _, f := range in.Files {
 		for _, e := range f.Exchanges {
 			b.labels["x "+e.Name] = e.Label
@@ -110,7 +110,7 @@ func Make(in Input) Graph {
 type builder struct {
 	Graph
 	in     Input
-	router *route.Router
+	survey *survey.Survey
 	index  map[string]int            // of boxes, by kind and name
 	labels map[string]topology.Label // of generated objects
 }
@@ -139,12 +139,14 @@ func (b *builder) generated(object string) bool {
 // queue returns the box of a queue.
 func (b *builder) queue(name string) int {
 	n := Node{Queue, name, ""}
-	role := b.labels["q "+name].Role
-	if slices.Contains([]topology.Role{topology.RoleDeadLetter, topology.RoleUnroutable, topology.RoleParked}, role) {
-		n.Kind = Kept
-	}
-	if role == topology.RoleFailed || role == topology.RoleRetry {
-		n.Kind = Waiting
+	if q := b.survey.Queue(name); q != nil {
+		kinds := map[topology.Role]Kind{
+			topology.RoleDeadLetter: Kept, topology.RoleUnroutable: Kept, topology.RoleParked: Kept,
+			topology.RoleFailed: Waiting, topology.RoleRetry: Waiting, survey.Delay: Waiting,
+		}
+		if kind, ok := kinds[q.Role]; ok {
+			n.Kind = kind
+		}
 	}
 	return b.node("q "+name, n)
 }
@@ -197,7 +199,7 @@ func (b *builder) bindings() {
 		b.edge(e)
 	}
 	for _, e := range b.in.State.Have.Exchanges {
-		if to, ok := b.router.Alternate(e.Name); ok && !b.hides(e.Name) {
+		if to, ok := b.survey.Router.Alternate(e.Name); ok && !b.hides(e.Name) {
 			b.edge(Edge{
 				From: b.exchange(e.Name, e.Type), To: b.exchange(to, types[to]), Style: Alternate,
 				Labels: []string{"if none matches"},
@@ -226,31 +228,15 @@ func detail(b topology.Binding) []string {
 
 // queues adds the queues, and where they dead-letter to.
 func (b *builder) queues() {
-	receives := map[string]bool{}
-	for _, q := range b.in.State.Have.Queues {
-		to, ok := b.router.DeadLettering(q.Name)
-		if !ok {
-			continue
-		}
-		if to.Exchange == "" && to.HasKey {
-			receives[to.Key] = true
-		}
-		for _, name := range b.router.Reachable(to.Exchange) {
-			receives[name] = receives[name] || to.Exchange != ""
-		}
-	}
-	for _, q := range b.in.State.Have.Queues {
-		label := b.labels["q "+q.Name]
-		if b.folded(label) {
+	for _, q := range b.survey.Queues {
+		if b.folded(b.labels["q "+q.Name]) {
 			continue
 		}
 		i := b.queue(q.Name)
 		b.Nodes[i].Detail = q.Type()
-		if to, ok := b.router.DeadLettering(q.Name); ok {
-			b.deadLetters(i, q, to)
-		} else if b.Nodes[i].Kind == Queue && receives[q.Name] {
-			b.Nodes[i].Kind = Kept
-		} else if b.Nodes[i].Kind == Queue && label.Role == "" && q.Type() != topology.Stream {
+		if q.DeadLetters {
+			b.deadLetters(i, q)
+		} else if q.Role == topology.RoleWork {
 			b.lost(i, "no dead-letter exchange")
 		}
 	}
@@ -258,42 +244,45 @@ func (b *builder) queues() {
 
 // deadLetters adds the way of the dead letters of a queue. Those to generated objects that are
 // folded belong to a backoff.
-func (b *builder) deadLetters(from int, q topology.Queue, to route.DeadLettering) {
+func (b *builder) deadLetters(from int, q *survey.Queue) {
 	var labels []string
-	if to.HasKey && to.Exchange != "" {
-		labels = append(labels, to.Key)
+	if q.To.HasKey && q.To.Exchange != "" {
+		labels = append(labels, q.To.Key)
 	}
-	if !to.AtLeastOnce {
+	if !q.To.AtLeastOnce {
 		labels = append(labels, "at-most-once")
 	}
+	to := q.To.Exchange
 	switch {
-	case to.Exchange == "" && to.HasKey:
-		if _, exists := b.router.DeadLettering(to.Key); !exists && !b.exists(to.Key) {
-			b.lost(from, "queue "+text.Name(to.Key)+" does not exist")
-			return
+	case !b.in.All && b.generated("x "+to):
+		b.folds(from, q, labels)
+		return
+	case b.survey.Exchange(to) == nil:
+		b.lost(from, "exchange "+text.Name(to)+" does not exist")
+		return
+	case q.ByKey():
+		box := b.node("x by name", Node{Exchange, "default exchange", "by name"})
+		b.edge(Edge{From: from, To: box, Style: Dead, Labels: labels})
+		return
+	case to == "":
+		for _, name := range q.Targets() {
+			b.edge(Edge{From: from, To: b.queue(name), Style: Dead, Labels: labels})
 		}
-		b.edge(Edge{From: from, To: b.queue(to.Key), Style: Dead, Labels: labels})
-	case b.hides(to.Exchange):
-		b.folds(from, q, to, labels)
-	case !b.hasExchange(to.Exchange):
-		b.lost(from, "exchange "+text.Name(to.Exchange)+" does not exist")
-	default:
-		b.edge(Edge{From: from, To: b.exchange(to.Exchange, ""), Style: Dead, Labels: labels})
+	case !b.hides(to):
+		b.edge(Edge{From: from, To: b.exchange(to, ""), Style: Dead, Labels: labels})
 	}
-}
-
-func (b *builder) exists(queue string) bool {
-	return slices.ContainsFunc(b.in.State.Have.Queues, func(q topology.Queue) bool { return q.Name == queue })
+	if i := slices.IndexFunc(q.Hops, survey.Hop.Loses); i >= 0 {
+		b.lost(from, q.Hops[i].Why())
+	}
 }
 
 func (b *builder) hasExchange(name string) bool {
-	return strings.HasPrefix(name, "amq.") ||
-		slices.ContainsFunc(b.in.State.Have.Exchanges, func(e topology.Exchange) bool { return e.Name == name })
+	return slices.ContainsFunc(b.in.State.Have.Exchanges, func(e topology.Exchange) bool { return e.Name == name })
 }
 
 // folds adds the ways of a work queue through its backoff.
-func (b *builder) folds(from int, q topology.Queue, to route.DeadLettering, labels []string) {
-	labels = slices.DeleteFunc(labels, func(l string) bool { return l == to.Key })
+func (b *builder) folds(from int, q *survey.Queue, labels []string) {
+	labels = slices.DeleteFunc(labels, func(l string) bool { return l == q.To.Key })
 	for _, f := range b.in.Files {
 		w, ok := f.WorkQueue(q.Name)
 		if !ok {

@@ -122,11 +122,13 @@ func clash(name, object string, args topology.Arguments) bool {
 	}
 	fixed := []string{
 		topology.UnroutableName(name), topology.DeadLetterName(name), topology.ReturnExchangeName(name),
-		topology.FailedExchangeName(name), topology.NextFailedExchangeName(name), topology.LockName(name),
-		topology.ParkedName(name),
+		topology.FailedExchangeName(name), topology.LockName(name), topology.ParkedName(name),
+		topology.NextExchangeName(topology.FailedExchangeName(name)),
+		topology.NextExchangeName(topology.DeadLetterName(name)),
 	}
 	for _, backoff := range []string{standardBackoff, handBackoff} {
-		fixed = append(fixed, topology.FailedQueueName(name, backoff), topology.RetryExchangeName(name, backoff))
+		retry := topology.RetryExchangeName(name, backoff)
+		fixed = append(fixed, topology.FailedQueueName(name, backoff), retry, topology.NextExchangeName(retry))
 	}
 	return slices.Contains(fixed, object) || topology.IsRetryQueueName(name, object) ||
 		topology.IsSwitchName(name, object) || strings.HasPrefix(object, topology.HoldName(name, ""))

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/dlxctl/dlxctl/internal/survey"
 	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -14,23 +15,24 @@ const maxListed = 50
 // tail writes what the file does not declare, as comments.
 func (w *writer) tail() {
 	if !w.adopt && w.options.Match == nil {
-		w.aside(roleRetry, "Retry queues, which this file does not declare:", w.retryText)
-		w.aside(roleKeeper, "Queues that keep dead letters, which this file does not declare:", w.keeperText)
+		w.aside(topology.RoleRetry, "Retry queues")
+		w.aside(survey.Delay, "Delay queues")
+		w.aside(topology.RoleDeadLetter, "Queues that keep dead letters")
+		w.aside(topology.RoleUnroutable, "Queues for messages that no other binding takes")
 	}
 	w.leftOut()
 	w.policyList()
 }
 
-// aside lists the queues of a role.
-func (w *writer) aside(r role, title string, say func(topology.Queue) string) {
+// aside lists the queues of a role, which the file does not declare.
+func (w *writer) aside(role topology.Role, what string) {
 	var lines []string
-	for _, q := range w.state.Have.Queues {
-		_, marked := topology.Owner(q.Arguments)
-		if w.roles[q.Name] == r && !marked {
-			lines = append(lines, quoted(q.Name)+": "+lower(say(q)))
+	for _, q := range w.survey.Queues {
+		if _, marked := topology.Owner(q.Arguments); q.Role == role && !marked {
+			lines = append(lines, quoted(q.Name)+": "+lower(w.asideText(q)))
 		}
 	}
-	w.listed(title, lines)
+	w.listed(what+", which this file does not declare:", lines)
 }
 
 // listed writes a title, and lines below it.

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/dlxctl/dlxctl/internal/policy"
-	"github.com/dlxctl/dlxctl/internal/route"
 	"github.com/dlxctl/dlxctl/internal/spec"
+	"github.com/dlxctl/dlxctl/internal/survey"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -15,7 +15,7 @@ import (
 type view struct {
 	state    topology.State
 	adopt    bool
-	router   *route.Router
+	survey   *survey.Survey
 	policies *policy.Set
 
 	// queues and exchanges are those that the file declares, by name.
@@ -25,17 +25,8 @@ type view struct {
 	into map[topology.Key][]topology.Binding
 	// left are the objects that the file does not declare.
 	left []leftOut
-	// failures say where messages go that fail, by queue.
-	failures map[string]failures
-	roles    map[string]role
-	// feeders are the queues that dead-letter to a queue, by its name.
-	feeders map[string][]string
-	// onward are the queues to which a dead letter goes on from a queue, by its name. returns are
-	// the queues from which dead letters come back to a queue.
-	onward, returns map[string]map[string]bool
-	// byName are all queues, and all are all bindings by destination.
-	byName map[string]topology.Queue
-	all    map[topology.Key][]topology.Binding
+	// all are all bindings, by destination.
+	all map[topology.Key][]topology.Binding
 	// delays are how long messages wait in the retry queues; see handDelays.
 	delays []time.Duration
 }
@@ -50,14 +41,10 @@ type leftOut struct {
 // choose decides what the file declares.
 func choose(state topology.State, o Options) view {
 	v := view{
-		state: state, adopt: o.Adopt, router: route.New(state), policies: policy.All(state),
-		into: map[topology.Key][]topology.Binding{}, all: bindingsInto(state), byName: map[string]topology.Queue{},
+		state: state, adopt: o.Adopt, survey: survey.New(state),
+		into: map[topology.Key][]topology.Binding{}, all: bindingsInto(state),
 	}
-	for _, q := range state.Have.Queues {
-		v.byName[q.Name] = q
-	}
-	v.readFailures()
-	v.assignRoles()
+	v.policies = v.survey.Policies
 	v.delays = v.handDelays()
 	c := chooser{view: &v, options: o, exchanges: map[string]topology.Exchange{}}
 	for _, e := range slices.Concat(state.Have.Exchanges, missingBuiltIn(state)) {
@@ -120,7 +107,7 @@ func (c *chooser) chooseQueues() {
 			c.leave(topology.KindQueue, q.Name, why, rule)
 			continue
 		}
-		if r := c.roles[q.Name]; !c.adopt && r != roleWork {
+		if !c.adopt && c.isAside(q) {
 			continue // a comment says what it is for
 		}
 		bindings, why := c.bindingsOf(queueKey(q.Name))
@@ -131,6 +118,11 @@ func (c *chooser) chooseQueues() {
 		c.queues = append(c.queues, q)
 		c.declare(queueKey(q.Name), bindings)
 	}
+}
+
+// isAside reports whether a queue is neither a work queue nor a stream.
+func (v *view) isAside(q topology.Queue) bool {
+	return !slices.Contains([]topology.Role{topology.RoleWork, survey.Stream}, v.survey.Queue(q.Name).Role)
 }
 
 // declare notes the bindings of an object that the file declares, and that it needs their
@@ -304,3 +296,5 @@ func (c *chooser) declareExchange(name string) {
 	}
 	c.declare(key, bindings)
 }
+
+func queueKey(name string) topology.Key { return topology.Key{Kind: topology.KindQueue, Name: name} }

@@ -8,7 +8,7 @@ import (
 
 	"gopkg.in/yaml.v3"
 
-	"github.com/dlxctl/dlxctl/internal/text"
+	"github.com/dlxctl/dlxctl/internal/survey"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -142,28 +142,27 @@ func (w *writer) intro() {
 
 // notes says once what the comments of several queues rely on.
 func (w *writer) notes() {
-	lost, policies, successors := 0, 0, 0
-	work := 0
+	policies, successors := 0, 0
 	for _, q := range w.queues {
-		f := w.failures[q.Name]
-		if w.roles[q.Name] != roleWork || q.Type() == topology.Stream {
+		if w.survey.Queue(q.Name).Role != topology.RoleWork {
 			continue
 		}
-		work++
-		if w.losesAll(q) {
-			lost++
-		}
-		if _, ok := w.policies.For(q); ok && !f.byArgument {
+		if _, ok := w.policies.For(q); ok && !byArgument(q) {
 			policies++
 		}
-		if f.byArgument && w.manageable(q) {
+		if byArgument(q) && w.manageable(q) {
 			successors++
 		}
 	}
-	if lost > 0 {
+	count := map[survey.Fate]int{}
+	for name, fate := range w.survey.Fates() {
+		if w.options.Match == nil || w.options.Match.MatchString(name) {
+			count[fate]++
+		}
+	}
+	if len(count) > 0 {
 		w.raw(0, "#")
-		w.comment(0, fmt.Sprintf("Today %d of %s %s rejected messages. 'dlxctl audit' says more.", lost,
-			text.Count(work, "work queue"), text.Choose(lost, "loses", "lose")))
+		w.comment(0, fmt.Sprintf("Today %s. 'dlxctl audit' says more.", survey.Score(count)))
 	}
 	if !w.adopt {
 		w.raw(0, "#")
@@ -324,7 +323,7 @@ func (w *writer) full(q topology.Queue) {
 		if backoff := w.backoffFor(q); backoff != standardBackoff {
 			w.set(2, "backoff", textNode(backoff))
 		}
-		for _, m := range w.deadFor(q, w.failures[q.Name]) {
+		for _, m := range w.deadFor(q, w.survey.Queue(q.Name)) {
 			w.set(2, m.key, m.value)
 		}
 	}

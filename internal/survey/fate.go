@@ -1,0 +1,219 @@
+package survey
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/dlxctl/dlxctl/internal/route"
+	"github.com/dlxctl/dlxctl/internal/text"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// Fate is what happens to the messages of a queue that fail.
+type Fate string
+
+// The fates.
+const (
+	// Kept means that every failed message reaches a queue that keeps it.
+	Kept Fate = "kept"
+	// Endless means that none is lost, and rejected ones come back without end.
+	Endless Fate = "endless"
+	// Lost means that some failed messages are gone.
+	Lost Fate = "lost"
+	// Undecided means that the objects do not tell.
+	Undecided Fate = "unknown"
+)
+
+// Way is what happens to messages of a queue that die for a reason.
+type Way struct {
+	Reason route.Reason
+	Keys   Keys
+	Fate   Fate
+	// Ends say where a lost message ends. A message is lost if all of its copies are.
+	Ends []route.End
+	// Hops are the queues on the way to the first end or to where it stays.
+	Hops []string
+	// Returns is true if the message comes back to the queue that it died in.
+	Returns bool
+	// Discards names a queue on the way that gives up what it was sent to keep; Dies is why.
+	Discards string
+	Dies     route.Reason
+}
+
+// Reasons returns why messages of a queue may die: a consumer can always reject one.
+func (s *Survey) Reasons(q *Queue) []route.Reason {
+	out := []route.Reason{route.Rejected}
+	if q.Args.HasAny(topology.ArgMessageTTL) {
+		out = append(out, route.Expired)
+	}
+	overflow, _ := q.Args[topology.ArgOverflow].(string)
+	if q.DropsHead() || q.Refuses() && overflow == RejectPublishDLX {
+		out = append(out, route.MaxLen)
+	}
+	if _, _, ok := s.Delivers(q); ok {
+		out = append(out, route.DeliveryLimit)
+	}
+	return out
+}
+
+// follow computes what happens to the failed messages of each queue.
+func (s *Survey) follow() {
+	for _, q := range s.Queues {
+		if q.Type() == topology.Stream || q.Generated() || !q.DeadLetters {
+			continue
+		}
+		for _, reason := range s.Reasons(q) {
+			for _, h := range q.Hops {
+				q.Ways = append(q.Ways, s.way(q, h, reason))
+			}
+			if len(q.Hops) == 0 { // its keys are not known
+				q.Ways = append(q.Ways, Way{Reason: reason, Keys: AnyKey(), Fate: Undecided})
+			}
+		}
+	}
+}
+
+// maxHops is how many queues a message is followed through.
+const maxHops = 12
+
+// way follows messages with certain keys that die in a queue.
+func (s *Survey) way(q *Queue, h Hop, reason route.Reason) Way {
+	w := Way{Reason: reason, Keys: h.Keys, Fate: Undecided}
+	if h.Verdict == Unknown || h.Verdict == Partly {
+		return w
+	}
+	sample := h.Keys.Samples()[0]
+	t := trip{survey: s, start: q, way: &w}
+	w.Fate = t.die(q, route.Message{Keys: []string{sample}}, reason)
+	if w.Fate != Lost {
+		w.Ends = nil
+	}
+	return w
+}
+
+// trip is the way of one message, through queues in which no consumer looks at it.
+type trip struct {
+	survey *Survey
+	start  *Queue
+	way    *Way
+	depth  int
+}
+
+// die returns what happens to a message that dies in a queue.
+func (t *trip) die(q *Queue, m route.Message, reason route.Reason) Fate {
+	if t.depth++; t.depth > maxHops {
+		return Undecided
+	}
+	result := t.survey.Router.DeadLetter(q.Name, m, reason)
+	if len(result.Stuck) > 0 {
+		return Kept // in the queue that it died in
+	}
+	fate := Lost
+	for _, name := range result.Queues {
+		switch f := t.enter(t.survey.queues[name], result.Message); {
+		case f == Kept:
+			fate = Kept
+		case f == Undecided && fate == Lost:
+			fate = Undecided
+		}
+	}
+	switch {
+	case fate == Kept:
+	case t.survey.undecided(result):
+		return Undecided
+	default:
+		t.way.Ends = append(t.way.Ends, result.Lost...)
+	}
+	return fate
+}
+
+// enter returns what happens to a message that comes to a queue as a dead letter.
+func (t *trip) enter(q *Queue, m route.Message) Fate {
+	t.way.Hops = append(t.way.Hops, q.Name)
+	if q == t.start {
+		t.way.Returns = true
+	}
+	if q == t.start || q.Role == topology.RoleWork || q.Generated() || q.Type() == topology.Stream {
+		return Kept
+	}
+	if q.AutoDelete || q.Args.HasAny("x-expires") {
+		t.way.Discards = q.Name // it is deleted with its messages
+		return Lost
+	}
+	fate := Kept
+	for _, reason := range t.survey.Leaves(q) {
+		if !q.DeadLetters {
+			t.way.Discards, t.way.Dies = q.Name, reason
+			t.way.Ends = append(t.way.Ends, route.End{Cause: route.NoDeadLettering, Queue: q.Name})
+			return Lost
+		}
+		if f := t.die(q, m, reason); f == Lost || f == Undecided && fate == Kept {
+			fate = f
+			if f == Lost && t.way.Discards == "" {
+				t.way.Discards, t.way.Dies = q.Name, reason
+			}
+		}
+	}
+	return fate
+}
+
+// Leaves returns why messages leave a queue that has no consumers.
+func (s *Survey) Leaves(q *Queue) []route.Reason {
+	return slices.DeleteFunc(s.Reasons(q), func(r route.Reason) bool {
+		return r != route.Expired && r != route.MaxLen
+	})
+}
+
+// Fates returns what happens to failed messages, by work queue. Queues that a client declared for
+// itself are left out, unless they dead-letter.
+func (s *Survey) Fates() map[string]Fate {
+	out := map[string]Fate{}
+	for _, q := range s.Queues {
+		if q.Role == topology.RoleWork && (!q.Temporary() || q.DeadLetters) {
+			out[q.Name] = q.Fate()
+		}
+	}
+	return out
+}
+
+// Fate returns the worst of what happens to failed messages of a queue.
+func (q *Queue) Fate() Fate {
+	if !q.DeadLetters {
+		return Lost
+	}
+	worst := []Fate{Lost, Undecided, Endless, Kept}
+	at := len(worst) - 1
+	for _, w := range q.Ways {
+		fate := w.Fate
+		if fate == Kept && w.Returns && w.Reason == route.Rejected {
+			fate = Endless
+		}
+		at = min(at, slices.Index(worst, fate))
+	}
+	return worst[at]
+}
+
+// Returns reports whether messages of the queue that die may come back to it.
+func (q *Queue) Returns() bool {
+	return slices.ContainsFunc(q.Ways, func(w Way) bool { return w.Returns })
+}
+
+// Score says of how many work queues failed messages are kept. Count is how many there are of each
+// fate.
+func Score(count map[Fate]int) string {
+	n := count[Kept] + count[Endless] + count[Lost] + count[Undecided]
+	if n == 0 {
+		return "there are no work queues whose messages could fail"
+	}
+	all := map[int]string{count[Kept]: "kept", count[Endless]: "retried without end", count[Lost]: "lost"}
+	if what, only := all[n]; only {
+		return fmt.Sprintf("failed messages are %s in %s", what, text.Choose(n, "the only work queue",
+			fmt.Sprintf("all %d work queues", n)))
+	}
+	endless := ""
+	if count[Endless] > 0 {
+		endless = fmt.Sprintf(" retried without end in %d,", count[Endless])
+	}
+	return fmt.Sprintf("failed messages are kept in %d of %s,%s lost in %d, unknown in %d", count[Kept],
+		text.Count(n, "work queue"), endless, count[Lost], count[Undecided])
+}

@@ -1,0 +1,179 @@
+package survey_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/dlxctl/dlxctl/internal/definitions"
+	"github.com/dlxctl/dlxctl/internal/survey"
+	"github.com/dlxctl/dlxctl/internal/survey/surveytest"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// virtualHost makes a virtual host of lines: "queue NAME ARGUMENT=VALUE ...", "exchange NAME TYPE",
+// and "bind EXCHANGE QUEUE KEY". The arguments are dlx, key and ttl.
+func virtualHost(lines string) topology.State {
+	state := topology.State{VHost: "/", Version: "4.3.6"}
+	for line := range strings.Lines(lines) {
+		words := append(strings.Fields(line), "", "", "")
+		switch words[0] {
+		case "queue":
+			args := topology.Arguments{topology.ArgQueueType: topology.Classic}
+			for _, word := range words[2:] {
+				switch name, value, _ := strings.Cut(word, "="); name {
+				case "dlx":
+					args[topology.ArgDeadLetterExchange] = value
+				case "key":
+					args[topology.ArgDeadLetterRoutingKey] = value
+				case "ttl":
+					args[topology.ArgMessageTTL] = int64(5000)
+				}
+			}
+			state.Have.Queues = append(state.Have.Queues, topology.Queue{Name: words[1], Durable: true, Arguments: args})
+		case "exchange":
+			state.Have.Exchanges = append(state.Have.Exchanges, topology.Exchange{
+				Name: words[1], Type: words[2], Durable: true,
+			})
+		case "bind":
+			state.Have.Bindings = append(state.Have.Bindings, topology.Binding{
+				Source: words[1], Destination: words[2], DestinationType: topology.ToQueue, Key: words[3],
+			})
+		}
+	}
+	state.Have.Sort()
+	return state
+}
+
+// twoByKey has two work queues behind one dead-letter exchange, which the keys tell apart.
+const twoByKey = `
+	exchange orders topic
+	exchange dlx topic
+	queue work dlx=dlx
+	queue bill dlx=dlx
+	queue work.wait ttl dlx= key=work
+	queue deadbox
+	bind orders work w.*
+	bind orders bill b.*
+	bind dlx work.wait w.*
+	bind dlx deadbox b.*`
+
+// What each queue is for, in typical virtual hosts.
+func TestRoles(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct{ host, want string }{
+		"keys tell the retry queue from the dead-letter queue": {
+			twoByKey, "bill:work deadbox:dead work:work work.wait:retry",
+		},
+		"a delay queue before a queue without bindings": {`
+			exchange jobs direct
+			queue delay ttl dlx= key=render
+			queue render
+			bind jobs delay`, "delay:delay render:work"},
+		"a delay queue to which publishers send by its name": {`
+			queue later.5s ttl dlx= key=render
+			queue render`, "later.5s:delay render:work"},
+		"a delay behind an exchange for it": {`
+			exchange my-exchange.retry direct
+			exchange my-exchange.work direct
+			queue my-queue.retry ttl dlx=my-exchange.work
+			queue my-queue.work
+			bind my-exchange.retry my-queue.retry k
+			bind my-exchange.work my-queue.work k`, "my-queue.retry:delay my-queue.work:work"},
+		"two that dead-letter to each other, both with a TTL": {`
+			exchange my-exchange.retry direct
+			exchange my-exchange.work direct
+			queue my-queue.retry ttl dlx=my-exchange.work
+			queue my-queue.work ttl dlx=my-exchange.retry
+			bind my-exchange.retry my-queue.retry k
+			bind my-exchange.work my-queue.work k`, "my-queue.retry:retry my-queue.work:work"},
+		"a work queue with a TTL and a dead-letter queue": {`
+			exchange events topic
+			queue alerts ttl dlx= key=alerts.dlq
+			queue alerts.dlq
+			bind events alerts alert.#`, "alerts:work alerts.dlq:dead"},
+		"a work queue with a TTL and a dead-letter queue that others use": {`
+			queue a ttl dlx= key=rest
+			queue b dlx= key=rest
+			queue rest`, "a:work b:work rest:dead"},
+		"names of dead-letter queues, to which no queue dead-letters": {`
+			exchange events topic
+			exchange dead topic
+			queue orders
+			queue q.orders.dlq
+			queue my-queue.dead
+			queue dead-letter-queue
+			queue errors
+			queue deadlines
+			bind events orders order.*
+			bind events q.orders.dlq order.dlq
+			bind dead my-queue.dead #`, "dead-letter-queue:dead deadlines:work errors:dead my-queue.dead:dead orders:work q.orders.dlq:dead"},
+		"ordinary events with the name of failures": {`
+			exchange payments topic
+			exchange mail_error fanout
+			queue payment.failed
+			queue mail_error
+			bind payments payment.failed payment.failed
+			bind mail_error mail_error`, "mail_error:dead payment.failed:work"},
+		"a retry loop of queues without bindings": {`
+			queue mail dlx= key=mail.wait
+			queue mail.wait ttl dlx= key=mail`, "mail:work mail.wait:retry"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			state := virtualHost(tc.host)
+			var got []string
+			for _, q := range survey.New(state).Queues {
+				got = append(got, fmt.Sprintf("%s:%s", q.Name, q.Role))
+			}
+			if d := cmp.Diff(tc.want, strings.Join(got, " ")); d != "" {
+				t.Errorf("(-want +got):\n%s", d)
+			}
+			surveytest.Agree(t, state)
+		})
+	}
+}
+
+// Where the dead letters of each queue go follows the keys with which its messages come.
+func TestKeysDecide(t *testing.T) {
+	t.Parallel()
+	s := survey.New(virtualHost(twoByKey))
+	for name, want := range map[string]string{"bill": "deadbox", "work": "work.wait", "work.wait": "work"} {
+		if got := strings.Join(s.Queue(name).Targets(), " "); got != want {
+			t.Errorf("the dead letters of %s go to %s, want %s", name, got, want)
+		}
+	}
+	if got := strings.Join(s.Queue("deadbox").From, " "); got != "bill" {
+		t.Errorf("deadbox has the dead letters of %s", got)
+	}
+}
+
+// Audit, import, drawing, trace and router agree about the definitions of real projects.
+func TestAllAgreeOnRealDefinitions(t *testing.T) {
+	t.Parallel()
+	for _, pattern := range []string{"../../testdata/real/*.json", "../../testdata/genomics/*.json"} {
+		files, err := filepath.Glob(pattern)
+		if err != nil || len(files) == 0 {
+			t.Fatalf("%s: %d files, %v", pattern, len(files), err)
+		}
+		for _, file := range files {
+			data, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			hosts, err := definitions.Read([]definitions.File{{Name: file, Data: data}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, h := range hosts {
+				if said := surveytest.Contradictions(h.State); len(said) > 0 {
+					t.Errorf("%s, %s:\n%s", file, h.State.VHost, strings.Join(said, "\n"))
+				}
+			}
+		}
+	}
+}
