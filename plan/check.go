@@ -105,6 +105,8 @@ func (p Plan) ways(allow []Consent) string {
 //     retry exchange and the return path.
 //   - A tier keeps the return path.
 //   - An exchange stays as long as one of its bindings does.
+//   - A binding whose messages another queue gets in its place stays together with it: both
+//     changes are carried out, or none.
 //   - A queue that stays as it is keeps the route of its dead letters, wherever the
 //     file would lead them.
 //   - Nothing is carried out while it is not certain that the objects on the broker
@@ -114,6 +116,7 @@ func Allowed(p Plan, allow []Consent) Plan {
 	h := held{
 		top: p.Topology, objects: map[topology.Key]bool{}, queues: map[string]bool{},
 		backoffs: map[string]bool{}, bound: map[string]bool{}, ways: map[string]bool{}, tiers: map[string]bool{},
+		copies: map[string]bool{}, created: map[string]bool{},
 	}
 	stays := make([]bool, len(p.Changes))
 	some := false
@@ -141,7 +144,9 @@ func Allowed(p Plan, allow []Consent) Plan {
 			out.Changes = append(out.Changes, c)
 		}
 	}
-	out.Retiring = slices.DeleteFunc(slices.Clone(p.Retiring), func(tier string) bool { return h.tiers[tier] })
+	stillBound := func(queue string) bool { return h.tiers[queue] }
+	out.Retiring = slices.DeleteFunc(slices.Clone(p.Retiring), stillBound)
+	out.RetiringDead = slices.DeleteFunc(slices.Clone(p.RetiringDead), stillBound)
 	return out
 }
 
@@ -153,7 +158,9 @@ type held struct {
 	backoffs map[string]bool // those of failed queues
 	bound    map[string]bool // exchanges that keep a binding
 	ways     map[string]bool // of bindings of generated exchanges that stay; see way
-	tiers    map[string]bool // retired tiers that stay bound
+	tiers    map[string]bool // retired tiers and dead-letter queues that stay bound
+	copies   map[string]bool // new bindings of a change that is not carried out
+	created  map[string]bool // new bindings that are not made
 	returns  bool            // what leads messages back
 	all      bool            // everything
 }
@@ -165,9 +172,16 @@ func (h *held) hold(c Change) {
 		h.returns = true
 	}
 	h.all = h.all || c.Kind == topology.KindTopology
-	if c.Reroute != nil && len(c.Fields) > 0 && c.Kind == topology.KindQueue {
-		backoff, _ := c.Fields[0].Before.(string)
-		h.tiers[topology.FailedQueueName(h.top, backoff)] = true // its failures go on to come there
+	if c.Reroute != nil {
+		for _, b := range c.Reroute.From { // messages still come there
+			h.tiers[b.Destination] = h.tiers[b.Destination] || b.DestinationType == topology.ToQueue
+		}
+	}
+	for _, b := range c.Copies {
+		h.copies[b.Identity()] = true
+	}
+	if b, ok := c.After.(topology.Binding); ok && c.Before == nil {
+		h.created[b.Identity()] = true
 	}
 	if b, ok := c.Before.(topology.Binding); ok {
 		h.bound[b.Source] = true
@@ -211,12 +225,20 @@ func (h *held) holds(c Change) bool {
 		return true
 	}
 	if o := c.Reroute; o != nil {
-		return o.Queue != "" && (h.objects[topology.Key{Kind: topology.KindQueue, Name: o.Queue}] ||
-			h.objects[topology.Key{Kind: topology.Kind(o.To.DestinationType), Name: o.To.Destination}])
+		return h.objects[topology.Key{Kind: topology.KindQueue, Name: o.Queue}] ||
+			h.objects[topology.Key{Kind: topology.KindExchange, Name: o.Exchange}] ||
+			h.objects[topology.Key{Kind: topology.KindExchange, Name: topology.NextExchangeName(o.Exchange)}] ||
+			slices.ContainsFunc(o.To, func(b topology.Binding) bool {
+				return h.objects[topology.Key{Kind: topology.Kind(b.DestinationType), Name: b.Destination}]
+			})
+	}
+	if slices.ContainsFunc(c.Copies, func(b topology.Binding) bool { return h.created[b.Identity()] }) {
+		return true // its messages would have no queue
 	}
 	switch o := c.object().(type) {
 	case topology.Binding:
-		return c.Action == Create && h.ways[way(o)] || // next to the old one, each message would be doubled
+		// Next to the old one, each message would be doubled.
+		return c.Action == Create && (h.ways[way(o)] || h.copies[o.Identity()]) ||
 			h.objects[topology.Key{Kind: topology.KindExchange, Name: o.Source}] ||
 			h.objects[topology.Key{Kind: topology.Kind(o.DestinationType), Name: o.Destination}]
 	case topology.Policy:

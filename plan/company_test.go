@@ -170,8 +170,8 @@ func TestCompanyOnATerminal(t *testing.T) {
 	got := b.String()
 	for _, want := range []string{
 		"\x1b[1m+\x1b[0m queue", "\x1b[2m~\x1b[0m backoff", "\x1b[3m-/+\x1b[0m queue", "\x1b[4m!\x1b[0m queue",
-		"\x1b[5m [loses-messages] [drops-routing]\x1b[0m", "\x1b[6mwarning renamed:\x1b[0m", "\x1b[7mteam-billing\x1b[0m",
-		"\x1b[7m16 to create", "\x1b[5mblocked: queue support.surveys", "\x1b[8mshared.yaml:8\x1b[0m",
+		"\x1b[5m [loses-messages] [drops-routing] [copies-messages]\x1b[0m", "\x1b[6mwarning renamed:\x1b[0m", "\x1b[7mteam-billing\x1b[0m",
+		"\x1b[7m14 to create", "\x1b[5mblocked: queue support.surveys", "\x1b[8mshared.yaml:8\x1b[0m",
 	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("it does not have %q", want)
@@ -346,7 +346,7 @@ func TestCompanyJSON(t *testing.T) {
 	if err := json.Unmarshal(b.Bytes(), &got); err != nil {
 		t.Fatal(err)
 	}
-	if got.Unchanged != 211 || len(got.Backoffs) != 1 || got.Backoffs[0].Position.Line != 8 ||
+	if got.Unchanged != 215 || len(got.Backoffs) != 1 || got.Backoffs[0].Position.Line != 8 ||
 		!slices.Equal(got.Backoffs[0].After, []string{"10s", "2m", "20m"}) || len(got.Backoffs[0].Queues) != 17 {
 		t.Errorf("got %+v", got)
 	}

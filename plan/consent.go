@@ -60,20 +60,13 @@ func (c *Consent) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// flag gives the consent as a flag to paste into a shell.
-func (c Consent) flag() string {
+// Flag gives the consent as a flag to paste into a shell.
+func (c Consent) Flag() string {
 	var b strings.Builder
 	w := csv.NewWriter(&b) // the flag takes a list with commas
 	_ = w.Write([]string{c.String()})
 	w.Flush()
-	text := strings.TrimSuffix(b.String(), "\n")
-	plain := func(r rune) bool {
-		return r >= '0' && r <= '9' || r >= 'A' && r <= 'Z' || r >= 'a' && r <= 'z' || strings.ContainsRune("._-=:/@%+", r)
-	}
-	if strings.ContainsFunc(text, func(r rune) bool { return !plain(r) }) {
-		text = "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
-	}
-	return "--allow " + text
+	return "--allow " + text.ShellQuote(strings.TrimSuffix(b.String(), "\n"))
 }
 
 // consents are what was allowed: by the user, and by the names that the file lists
@@ -150,11 +143,11 @@ const mostFlags = 20
 func flags(changes []Change, h Hazard) string {
 	list := narrow(changes, h)
 	if len(list) > mostFlags {
-		return fmt.Sprintf("%s (for all %d objects)", Consent{Hazard: h}.flag(), len(list))
+		return fmt.Sprintf("%s (for all %d objects)", Consent{Hazard: h}.Flag(), len(list))
 	}
 	var out []string
 	for _, c := range list {
-		out = append(out, c.flag())
+		out = append(out, c.Flag())
 	}
 	return strings.Join(out, " ")
 }
@@ -217,12 +210,12 @@ func (p Plan) Notes(allow []Consent) []string {
 		switch {
 		case a.Object == "" && len(concerned) == 0:
 			out = append(out, fmt.Sprintf("%s allows this hazard for every change; to allow it for one object: %s=NAME",
-				a.flag(), a.flag()))
+				a.Flag(), a.Flag()))
 		case a.Object == "":
 			out = append(out, fmt.Sprintf("%s allows this hazard for every change; to allow it for these objects only: %s",
-				a.flag(), flags(concerned, a.Hazard)))
+				a.Flag(), flags(concerned, a.Hazard)))
 		case len(concerned) == 0:
-			out = append(out, fmt.Sprintf("%s allows nothing: no change of %s has this hazard", a.flag(), text.Name(a.Object)))
+			out = append(out, fmt.Sprintf("%s allows nothing: no change of %s has this hazard", a.Flag(), text.Name(a.Object)))
 		}
 	}
 	return out

@@ -62,7 +62,7 @@ func pause(ctx context.Context, d time.Duration) error {
 }
 
 // Carry carries out p, which was made for want. It carries out the changes as [Execute] does.
-// Between the creations and the deletions it changes the routes of failures, step by step, and
+// Between the creations and the deletions it changes the routes of messages, step by step, and
 // reads each step back from the broker. Like Execute it fails with a [*PartialError].
 func Carry(ctx context.Context, b Converger, want topology.Compiled, p Plan, settle time.Duration,
 	report func(Change),
@@ -105,11 +105,11 @@ func Carry(ctx context.Context, b Converger, want topology.Compiled, p Plan, set
 	return nil
 }
 
-// rerouted changes the ways of failures that moved names, and gives the steps that it did.
+// rerouted carries out the reroutes that moved names, and gives the steps that it did.
 func rerouted(ctx context.Context, b Converger, want topology.Compiled, moved []Change,
 	settle time.Duration,
 ) (steps []Change, err error) {
-	named := map[string]bool{}
+	named := map[rerouteKey]bool{}
 	for _, c := range moved {
 		named[c.Reroute.key()] = true
 	}
@@ -118,7 +118,7 @@ func rerouted(ctx context.Context, b Converger, want topology.Compiled, moved []
 		return nil, err
 	}
 	next := func(state topology.State) ([]Change, error) {
-		return nextReroutes(want, state, func(o Reroute) bool { return named[o.key()] }), nil
+		return nextReroutes(want, state, func(key rerouteKey) bool { return named[key] }), nil
 	}
 	err = Converge(ctx, b, settle, next, nil, func(c Change) { steps = append(steps, c) })
 	if e, is := errors.AsType[*PartialError](err); is {

@@ -73,6 +73,7 @@ func (r resolved) deletions(wanted map[string]bool) []Change {
 		}
 		c := deleted(have)
 		c.Stake, c.Hazards = r.stake(have)
+		c.Outdated = r.orphans.outdated[have.Name]
 		c.Reason += takes(foreign[c.key()])
 		if remedy := remedy(c); remedy != "" {
 			c.Reason += "; " + remedy
@@ -138,7 +139,7 @@ func remedy(c Change) string {
 func (r resolved) unbinding(b topology.Binding) Change {
 	c := deleted(b)
 	if !r.generates(b.Source) {
-		c.Hazards = []Hazard{DropsRouting}
+		c.Hazards, c.Phase = []Hazard{DropsRouting}, PhaseUnbind
 	}
 	return c
 }

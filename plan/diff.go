@@ -38,6 +38,7 @@ func Make(want topology.Compiled, state topology.State, o Options) Plan {
 		p.Changes, p.Drift = append(p.Changes, p.Drift...), nil
 		order(p.Changes)
 	}
+	copying(&p)
 	p.VHost, p.Version, p.Cluster, p.allow = state.VHost, state.Version, state.Cluster, o.Allow
 	return p
 }
@@ -88,7 +89,8 @@ func diff(r resolved) Plan {
 		c.Reason = "no file declares it"
 		p.Drift = append(p.Drift, c)
 	}
-	p.Retiring, p.Staying, p.Unprocessed = r.orphans.retired, r.orphans.staying, r.unprocessed
+	p.Retiring, p.RetiringDead = r.orphans.retired, r.orphans.retiredDead
+	p.Staying, p.Unprocessed = r.orphans.staying, r.unprocessed
 	endangered(&p)
 	p.Warnings = append(p.Warnings, r.renamed(p.Changes)...)
 	p.Warnings = append(p.Warnings, r.desk.leftBehind(p.Changes)...)
@@ -107,7 +109,7 @@ func (r resolved) queueChanges() (changes []Change, replaced map[string]bool) {
 			c.AtMostOnce = deadLettersAtMostOnce(want.Arguments)
 			if legacy, waits := r.withheld[want.Name]; waits {
 				c.Action = Migrate
-				c.Reason = fmt.Sprintf("created without bindings from declared exchanges for as long as %s exists; to move it, run dlxctl migrate %s", text.Name(legacy), text.Name(legacy))
+				c.Reason = fmt.Sprintf("created without bindings from declared exchanges for as long as %s exists; to move it, run dlxctl migrate %s", text.Name(legacy), text.ShellQuote(legacy))
 			}
 			changes = append(changes, c)
 		} else if fields := differing(asFields(have.Properties()), asFields(want.Properties())); len(fields) > 0 {

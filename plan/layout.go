@@ -79,6 +79,9 @@ func (l *layout) entry(e *entry) {
 	}
 	bindings, generated := slices.Clone(e.bindings), slices.Clone(e.generated)
 	for _, c := range e.changes {
+		if c.Reroute != nil && e.reschedule != nil {
+			continue // the row of the backoff says it
+		}
 		line := l.head(c)
 		if e.isItself(c) {
 			line += l.folded(c, &bindings, &generated)
@@ -192,6 +195,11 @@ func (l *layout) reschedule(e *entry) {
 	for _, g := range e.generated {
 		made = append(made, fmt.Sprintf("%s %s", g.action, g))
 	}
+	for _, c := range e.changes {
+		if c.Reroute != nil {
+			made = append(made, fmt.Sprintf("reroute %s", text.Count(len(c.Reroute.To), "attempt")))
+		}
+	}
 	e.generated = nil
 	l.row(e.reschedule.After.Place, func() {
 		l.line("%s    queues: %s", l.indent, some(displayed(e.reschedule.Queues)))
@@ -242,4 +250,13 @@ func detailOf(b topology.Binding) string {
 		return strings.Join(parts, " or ")
 	}
 	return strings.Join(parts, " and ")
+}
+
+// displayed gives names as text shows them.
+func displayed(names []string) []string {
+	var out []string
+	for _, n := range names {
+		out = append(out, text.Name(n))
+	}
+	return out
 }

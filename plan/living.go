@@ -74,7 +74,6 @@ func (p *plane) queue(name string) {
 	}
 	p.exchange(target)
 	if l := p.resolver.labelOf(name, topology.RoleWork); l.Role == topology.RoleFailed {
-		p.exchange(topology.FailedQueueName(p.name, l.Backoff))
 		p.exchange(topology.RetryExchangeName(p.name, l.Backoff))
 	}
 }
@@ -144,7 +143,7 @@ func (r *orphans) plane(legacy string) {
 			}
 		}
 		for _, b := range r.state.Have.Bindings {
-			if b.Source == topology.RetryExchangeName(r.want.Name, backoff) || r.routes.governs(r.want.Name, b) {
+			if r.labelOf(b.Source, topology.RoleBusiness).Backoff == backoff || r.routes.governs(b) {
 				delete(needed, topology.Key{Kind: topology.KindBinding, Name: b.Identity()})
 			}
 		}
@@ -169,12 +168,12 @@ func (r *orphans) plane(legacy string) {
 // leaving gives the backoff that the failures of a living legacy queue leave: see
 // legacyRoutes.
 func (r *orphans) leaving(legacy string) (backoff string, leaves bool) {
-	if !r.routes.keys[topology.AddressKey(legacy)] {
+	failed := topology.FailedExchangeName(r.want.Name)
+	if !r.routes.slots[slotKey{failed, topology.AddressKey(legacy)}] {
 		return "", false
 	}
 	for _, b := range r.state.Have.Bindings {
-		if b.Source == topology.FailedExchangeName(r.want.Name) && b.Key == topology.AddressKey(legacy) &&
-			r.owns(b.Arguments) {
+		if b.Source == failed && b.Key == topology.AddressKey(legacy) && r.owns(b.Arguments) {
 			backoff = backoffAt(r.want.Name, b)
 		}
 	}
@@ -189,7 +188,7 @@ func (r *orphans) address(w topology.WorkQueue) {
 		if b.Key != topology.AddressKey(w.Replaces) || !r.owns(b.Arguments) || b.DestinationType != topology.ToQueue {
 			continue
 		}
-		if b.Source != topology.ReturnExchangeName(r.want.Name) && b.Source != topology.DeadLetterName(r.want.Name) {
+		if b.Source != topology.ReturnExchangeName(r.want.Name) && !r.picksDeadLetterQueue(b.Source) {
 			continue
 		}
 		kept = true

@@ -53,7 +53,7 @@ func TestLegacyQueueOfTheTopology(t *testing.T) {
 		},
 		"it lives, and its backoff has another tier now": {
 			had: shopFile("standard: {tiers: [1m]}", before), want: shopFile(standard, after),
-			deleted: []string{"delete binding shop.standard.dlx -> shop.standard.retry.1m (count=1)"}, warning: "retired-tier",
+			deleted: []string{"update exchange shop.standard.dlx"}, warning: "retired-tier",
 		},
 		"it is gone, and its messages wait in a tier": {
 			had: shopFile(standard, before), want: shopFile(standard, after), warning: "retired-address",

@@ -179,7 +179,8 @@ func hazardRows(p Plan) []string {
 		}
 		if b, ok := c.object().(topology.Binding); ok {
 			if slices.ContainsFunc(refused, func(h Hazard) bool { return !slices.Contains(own[b.Destination], h) }) {
-				row := fmt.Sprintf(" of %s | %s | |\n", cell(text.Name(b.Destination)), consentCell(p, c, refused))
+				row := fmt.Sprintf(" of %s | %s | %s|\n", cell(text.Name(b.Destination)), consentCell(p, c, refused),
+					copiesCell(b.Destination, c))
 				if bindings[string(c.Action)+row] == 0 {
 					order = append(order, string(c.Action)+row)
 				}
@@ -187,10 +188,13 @@ func hazardRows(p Plan) []string {
 			}
 			continue
 		}
-		stake := ""
+		stake := strings.TrimSpace(copiesCell(c.Name, c))
 		if u := c.Stake; u != nil {
+			if stake != "" {
+				stake = "; " + stake
+			}
 			stake = fmt.Sprintf("%d ready, %d unacknowledged, %s, %s", u.Ready, u.Unacknowledged, text.Count(u.Bytes,
-				"byte"), u.ConsumersText())
+				"byte"), u.ConsumersText()) + stake
 		}
 		out = append(out, fmt.Sprintf("| %s %s %s | %s | %s |\n", c.Action, c.Kind, cell(nameOf(c)),
 			consentCell(p, c, refused), stake))
@@ -200,6 +204,14 @@ func hazardRows(p Plan) []string {
 		out = append(out, fmt.Sprintf("| %s %s %s", action, text.Count(bindings[row], "binding"), rest))
 	}
 	return out
+}
+
+// copiesCell says what a deletion copies, with a space behind it. It is empty if it copies nothing.
+func copiesCell(queue string, c Change) string {
+	if len(c.Copies) == 0 {
+		return ""
+	}
+	return strings.ReplaceAll(escape(copied(queue, c.Copies)), "|", `\|`) + " "
 }
 
 // cell gives a name as code within a table.

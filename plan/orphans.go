@@ -24,6 +24,8 @@ type orphans struct {
 	found, stay topology.Topology
 	// retired are the retired tiers and failed queues that are deleted once they are empty.
 	retired []string
+	// retiredDead are the previous dead-letter queues that are deleted once they are empty.
+	retiredDead []string
 	// staying are queues that stay for a legacy queue that dlxctl made.
 	staying []topology.Queue
 	// losesDLX are the queues that are without dead-lettering once their policy is gone.
@@ -32,12 +34,15 @@ type orphans struct {
 	tiers map[string][]retiredTier // the tiers among retired, by backoff
 	loops map[string]bool          // the backoffs whose failed queue is retired and stays; see retireFailed
 	kept  map[topology.Key]bool    // what legacy queues still need; see living
+	// outdated are the previous dead-letter queues that are deleted.
+	outdated map[string]bool
 }
 
 func (r *resolver) orphans(routes rerouting, wanted map[string]bool) *orphans {
 	out := &orphans{
 		resolver: r, routes: routes, wanted: wanted,
 		losesDLX: map[string]bool{}, loops: map[string]bool{}, kept: map[topology.Key]bool{},
+		outdated: map[string]bool{},
 	}
 	out.collect()
 	return out
@@ -66,7 +71,7 @@ func (r *orphans) collect() {
 	}
 	exchanges := byName(r.want.Exchanges, func(e topology.Exchange) string { return e.Name })
 	for _, e := range r.state.Have.Exchanges {
-		if _, wanted := exchanges[e.Name]; !wanted && r.owns(e.Arguments) && !r.switches(e.Name) && !r.routes.legacy[e.Name] {
+		if _, wanted := exchanges[e.Name]; !wanted && r.owns(e.Arguments) && !r.switches(e.Name) {
 			e.Label = r.labelOf(e.Name, topology.RoleBusiness)
 			r.found.Exchanges = append(r.found.Exchanges, e)
 			if keeps && leadsBack(e.Label) || r.keptLoop(e.Label) || r.keeps(topology.KindExchange, e.Name) {
@@ -76,7 +81,7 @@ func (r *orphans) collect() {
 	}
 	for _, b := range r.state.Have.Bindings {
 		if r.owns(b.Arguments) && !r.wanted[b.Identity()] && !r.switches(b.Source) && !r.switches(b.Destination) &&
-			!r.routes.governs(r.want.Name, b) {
+			!r.routes.governs(b) {
 			b.Label = r.labelOf(b.Source, topology.RoleBusiness)
 			r.found.Bindings = append(r.found.Bindings, b)
 			if keeps && leadsBack(b.Label) && !leadsTo(b, going) || r.keptLoop(b.Label) &&
@@ -134,6 +139,15 @@ func (r *orphans) queues() []topology.Queue {
 		if q.Label.Role == topology.RoleRetry && r.retires(q, bound[q.Name]) {
 			continue
 		}
+		if r.previousDeadLetterQueue(q) {
+			if r.retiresDeadLetters(q) {
+				continue
+			}
+			if q.Label.Role != topology.RoleDeadLetter { // its name is one of the file
+				q.Label = topology.Label{Role: topology.RoleDeadLetter}
+			}
+			r.outdated[q.Name] = true
+		}
 		out = append(out, q)
 	}
 	return out
@@ -148,7 +162,7 @@ func (r *orphans) retireFailed(q topology.Queue) {
 	backoff, is := topology.FailedBackoff(r.want.Name, q.Name)
 	u := r.state.Usage[q.Name]
 	bound := slices.ContainsFunc(r.state.Have.Bindings, func(b topology.Binding) bool {
-		return b.Destination == q.Name && b.DestinationType == topology.ToQueue && r.routes.governs(r.want.Name, b)
+		return b.Destination == q.Name && b.DestinationType == topology.ToQueue && r.routes.governs(b)
 	})
 	held := u.Ready + u.Unacknowledged
 	goes := !slices.ContainsFunc(r.want.Exchanges, func(e topology.Exchange) bool {
@@ -355,6 +369,8 @@ func Later(done, left Plan) Plan {
 		case tier && !deleted[c.key()]:
 			waits = true
 			out.Retiring = append(out.Retiring, c.Name)
+		case c.Outdated && !deleted[c.key()]:
+			out.RetiringDead = append(out.RetiringDead, c.Name)
 		case waits && c.ReturnPath && !deleted[c.key()]:
 		default:
 			out.Changes = append(out.Changes, c)

@@ -34,7 +34,7 @@ func (r *resolver) otherTeam() (f findings) {
 		if _, ok := wanted[q.Name]; ok {
 			return f // a dead-letter queue that the file names
 		}
-		if dead[q.Name] {
+		if dead[q.Name] || r.previousDeadLetterQueue(q) {
 			continue
 		}
 		missing = append(missing, q.Name)
@@ -58,16 +58,22 @@ func (r *resolver) otherTeam() (f findings) {
 	return f
 }
 
-// foundDead gives the dead-letter queues on the broker: those to which a binding of this
-// topology leads from the exchange of dead letters. Their names can be of any form.
+// foundDead gives the dead-letter queues on the broker: those to which a binding of this topology
+// leads from the exchange of dead letters, or its next one. Their names can be of any form.
 func (r *resolver) foundDead() map[string]bool {
 	out := map[string]bool{}
 	for _, b := range r.state.Have.Bindings {
-		if b.Source == topology.DeadLetterName(r.want.Name) && b.DestinationType == topology.ToQueue && r.owns(b.Arguments) {
+		if r.picksDeadLetterQueue(b.Source) && b.DestinationType == topology.ToQueue && r.owns(b.Arguments) {
 			out[b.Destination] = true
 		}
 	}
 	return out
+}
+
+// picksDeadLetterQueue reports whether an exchange is that of dead letters, or its next one.
+func (r *resolver) picksDeadLetterQueue(exchange string) bool {
+	dead := topology.DeadLetterName(r.want.Name)
+	return exchange == dead || exchange == topology.NextExchangeName(dead)
 }
 
 // allOf gives "the only work queue" or "all 9 work queues".

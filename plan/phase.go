@@ -7,10 +7,10 @@ import "github.com/dlxctl/dlxctl/topology"
 // PhaseProtect; blocked changes, which are not carried out, have it too.
 //
 // Creations come first, the safety net before all else and the business bindings last, so that
-// a message always has somewhere to go. Then failures are rerouted. Deletions follow in the
-// opposite direction, business bindings first. A return path that is no longer needed is
-// deleted in a round of its own, with all its objects: the broker alone knows whether a tier is
-// empty, and reports it when it is asked to delete the tier.
+// a message always has somewhere to go. Business bindings that go are deleted right behind them.
+// Then messages are rerouted. The other deletions follow in the opposite direction. A return path
+// that is no longer needed is deleted in a round of its own, with all its objects: the broker alone
+// knows whether a tier is empty, and reports it when it is asked to delete the tier.
 type Phase int
 
 const (
@@ -39,12 +39,20 @@ const (
 	// them finds its queues bound.
 	PhaseBindExchanges
 
-	// PhaseReroute changes where failures go: what they are led to exists, and what
-	// they are led away from is deleted afterwards.
+	// PhaseUnbind deletes the bindings of exchanges of the file: what they led away has its new
+	// bindings. The reroutes, which wait between their steps, come later: as long as a binding that
+	// goes is next to the one that replaces it, messages are copied. No reroute needs a binding that
+	// is deleted here.
+	PhaseUnbind
+
+	// PhaseReroute changes where failures, retries and dead letters go: what they are led to
+	// exists, and what they are led away from is deleted afterwards. No binding that a reroute
+	// governs is written in another phase.
 	PhaseReroute
 
-	// PhaseUnbind deletes bindings, those of the failed exchange excepted.
-	PhaseUnbind
+	// PhaseUnbindGenerated deletes the bindings of generated exchanges, those of the failed exchange
+	// excepted.
+	PhaseUnbindGenerated
 	// PhaseDetach deletes the policies that gave queues their dead-lettering.
 	PhaseDetach
 	// PhaseDeleteQueues deletes queues, failed queues excepted.
@@ -112,7 +120,7 @@ func deletionPhase(c Change) Phase {
 		case failed:
 			return PhaseUnbindFailed
 		}
-		return PhaseUnbind
+		return PhaseUnbindGenerated // see [resolved.unbinding] for those of the file
 	case topology.KindPolicy:
 		return PhaseDetach
 	case topology.KindQueue:

@@ -36,10 +36,13 @@ const (
 	LosesMessages  Hazard = "loses-messages"
 	StopsConsumers Hazard = "stops-consumers"
 	DropsRouting   Hazard = "drops-routing"
+	CopiesMessages Hazard = "copies-messages"
 )
 
 // Hazards returns the hazards.
-func Hazards() []Hazard { return []Hazard{LosesMessages, StopsConsumers, DropsRouting} }
+func Hazards() []Hazard {
+	return []Hazard{LosesMessages, StopsConsumers, DropsRouting, CopiesMessages}
+}
 
 // atMostOnce is the name under which plans show [Change.AtMostOnce].
 const atMostOnce = "at-most-once"
@@ -79,10 +82,17 @@ type Change struct {
 	Label topology.Label
 	// Phase orders the changes.
 	Phase Phase
+	// Outdated says that the change deletes a previous dead-letter queue, which must not be carried
+	// out while the queue holds a message.
+	Outdated bool
 	// ReturnPath says that the change removes a part of the return path of retired tiers, or of
 	// its protection: it must not be carried out while one of these tiers exists. Only
 	// deletions have it.
 	ReturnPath bool
+	// Copies are new bindings of other queues that match messages of the binding which the change
+	// deletes, or of a binding of the queue which it deletes: what is published between the two
+	// goes to both queues.
+	Copies []topology.Binding
 }
 
 // object gives the object as it becomes, or, for a deletion, as it is. It is nil for a
@@ -134,6 +144,9 @@ type Plan struct {
 	Drift []Change
 	// Retiring are the retired tiers that are deleted once they are empty.
 	Retiring []string
+	// RetiringDead are the previous dead-letter queues that are deleted once they are empty. Only
+	// people empty them, so that no run waits for them.
+	RetiringDead []string
 	// Staying are queues that are not in the file and stay because a legacy queue that dlxctl
 	// created needs them.
 	Staying  []topology.Queue

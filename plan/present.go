@@ -70,7 +70,7 @@ func (p *present) after(changes []Change) world {
 		made, binds := c.After.(topology.Binding)
 		switch {
 		case c.Reroute != nil:
-			w.reroute(*c.Reroute, c.Action)
+			w.reroute(*c.Reroute)
 		case unbinds:
 			w.unbound[b.Identity()] = true
 		case binds:
@@ -82,31 +82,15 @@ func (p *present) after(changes []Change) world {
 	return w
 }
 
-// reroute notes what a change of where failures go ends in.
-func (w world) reroute(o Reroute, action Action) {
-	top := w.resolver.want.Name
-	main := topology.FailedExchangeName(top)
-	if o.Exchange != "" {
-		if action == Delete {
-			w.changed[topology.Key{Kind: topology.KindExchange, Name: o.Exchange}] = nil
-			return
-		}
-		w.changed[topology.Key{Kind: topology.KindExchange, Name: o.Exchange}] = topology.Exchange{
-			Name: o.Exchange,
-			Type: topology.Fanout,
-		}
-		w.made[o.Exchange] = w.made[o.Exchange].with(failures{topology: top}.handsOn(o.Exchange))
-		return
+// reroute notes what a reroute ends in.
+func (w world) reroute(o Reroute) {
+	for _, b := range o.From {
+		w.unbound[b.Identity()] = true
 	}
-	for _, exchange := range []string{main, topology.NextFailedExchangeName(top)} {
-		for _, b := range w.from[exchange].byKey[o.To.Key] {
-			if w.resolver.owns(b.Arguments) {
-				w.unbound[b.Identity()] = true
-			}
-		}
+	for _, b := range o.To {
+		delete(w.unbound, b.Identity())
+		w.made[b.Source] = w.made[b.Source].with(b)
 	}
-	delete(w.unbound, o.To.Identity())
-	w.made[main] = w.made[main].with(o.To)
 }
 
 // find gives an object, nil if there is none.

@@ -169,6 +169,9 @@ func (r *resolver) generated(found map[protectionKey]*protection, permitted []to
 			continue
 		}
 		q.Label = r.labelOf(q.Name, listed[q.Name])
+		if r.previousDeadLetterQueue(q) {
+			q.Label.Role = topology.RoleDeadLetter
+		}
 		if slices.Contains(roles, q.Label.Role) {
 			out = append(out, q)
 		}

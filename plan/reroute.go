@@ -1,165 +1,121 @@
 package plan
 
 import (
-	"fmt"
-	"maps"
 	"slices"
-	"strings"
 
-	"github.com/dlxctl/dlxctl/internal/policy"
-	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// Reroute is the change of where the failures of a work queue go. It is carried out in
-// steps, each read back from the broker: see [nextReroutes]. Nothing else of the queue
-// changes, and no message is lost, doubled or misplaced meanwhile.
+// Reroute is the change of the bindings of an exchange that has a next exchange: where the
+// failures of a work queue go, where its dead letters go, or in which tier an attempt of a backoff
+// waits. It is carried out in steps, each read back from the broker: see [nextReroutes]. No
+// message is lost, doubled or misplaced meanwhile.
 type Reroute struct {
-	// Queue is the work queue. Empty for the move of an exchange of an earlier release.
-	Queue string
-	// To is the wanted binding of the failed exchange. Zero with an empty Queue.
-	To topology.Binding
-	// Exchange is the fanout exchange of an earlier release that hands on to the failed
-	// exchange from now on, or goes. Empty with a Queue.
+	// Exchange is the exchange whose bindings change. With its next exchange it names all that the
+	// steps write.
 	Exchange string
+	// Queue is the work queue. Empty for the tiers of a backoff.
+	Queue string
+	// From are the bindings of the topology that were found, at both exchanges. To are the wanted
+	// ones, at Exchange.
+	From, To []topology.Binding
 }
 
-// key tells a reroute from others.
-func (o Reroute) key() string { return o.Queue + "\x00" + o.Exchange }
+// rerouteKey tells a reroute from others.
+type rerouteKey struct{ exchange, queue string }
 
-// failures are all bindings that decide where failures go, wanted and found.
-type failures struct {
-	topology string
-	queues   []failureRoute
-	legacy   []legacyExchange
+func (o Reroute) key() rerouteKey { return rerouteKey{o.Exchange, o.Queue} }
+
+// slotKey is what the bindings of an exchange match: a routing key, or a count header. Two
+// bindings of one slot are two routes of the same messages.
+type slotKey struct{ exchange, match string }
+
+// slotOf gives the slot of a binding of exchange, or of its next exchange.
+func slotOf(exchange string, b topology.Binding) slotKey {
+	match := b.Key
+	if args := b.Arguments.Without(topology.ArgManagedBy); len(args) > 0 {
+		match += "\x00" + args.String()
+	}
+	return slotKey{exchange, match}
 }
 
-// failureRoute is where the failures of one queue go.
-type failureRoute struct {
-	queue string
+// slot is where the messages that match one slot of an exchange go.
+type slot struct {
+	key   slotKey
+	queue string // the work queue; empty for an attempt of a backoff
 	want  topology.Binding
-	// at and next are the bindings of the topology with the queue's key, at the failed exchange
-	// and at its alternate exchange.
-	at, next []topology.Binding
-	// from is the exchange of an earlier release that the queue dead-letters to. Empty: none.
-	from string
+	found
 }
 
-// legacyExchange is the fanout exchange by which a failed queue was reached up to the
-// release before the topology had one exchange for all failures. Work queues whose
-// arguments name it keep it, as arguments cannot be changed.
-type legacyExchange struct {
-	name string
-	// direct are its bindings of the topology to queues: one, to the failed queue of its backoff.
-	direct []topology.Binding
-	// bridged says that it hands on to the failed exchange.
-	bridged bool
-	// users are the queues of the virtual host that dead-letter to it.
-	users []string
-	// missing says that it does not exist, though queues of the file name it: a service
-	// declared one of them as for an earlier release.
-	missing bool
+// found are the bindings of a slot that were found: those of the topology at the exchange and at
+// its next exchange, and those of others at the exchange.
+type found struct{ at, next, others []topology.Binding }
+
+// changeable gives the exchanges of a topology that have a next exchange: by the name of each of
+// both, the first.
+func changeable(want topology.Compiled) map[string]string {
+	out := map[string]string{}
+	add := func(exchange string) { out[exchange], out[topology.NextExchangeName(exchange)] = exchange, exchange }
+	add(topology.FailedExchangeName(want.Name))
+	add(topology.DeadLetterName(want.Name))
+	for _, b := range want.Backoffs {
+		add(b.RetryExchange)
+	}
+	return out
 }
 
-// failuresOf reads where failures go. want gives the queues that are looked at.
-func failuresOf(want topology.Compiled, state topology.State) failures {
-	f := failures{topology: want.Name}
-	main, next := topology.FailedExchangeName(want.Name), topology.NextFailedExchangeName(want.Name)
-	at, atNext := map[string][]topology.Binding{}, map[string][]topology.Binding{}
-	direct, bridged := map[string][]topology.Binding{}, map[string]bool{}
+// slotsOf gives the slots that want has a binding for, and those of [legacyRoutes].
+func slotsOf(want topology.Compiled, state topology.State) []slot {
+	exchanges := changeable(want)
+	at := map[slotKey]found{}
 	for _, b := range state.Have.Bindings {
-		if owner, marked := topology.Owner(b.Arguments); !marked || owner != want.Name {
+		exchange, is := exchanges[b.Source]
+		if !is {
 			continue
 		}
-		_, old := topology.FailedBackoff(want.Name, b.Source)
-		switch {
-		case b.Source == main:
-			at[b.Key] = append(at[b.Key], b)
-		case b.Source == next:
-			atNext[b.Key] = append(atNext[b.Key], b)
-		case old && b.DestinationType == topology.ToQueue:
-			direct[b.Source] = append(direct[b.Source], b)
-		case old && b.Destination == main:
-			bridged[b.Source] = true
+		key := slotOf(exchange, b)
+		f := at[key]
+		switch owner, _ := topology.Owner(b.Arguments); {
+		case owner != want.Name && b.Source == exchange:
+			f.others = append(f.others, b)
+		case owner != want.Name: // nothing comes to the next exchange that it could divert
+		case b.Source == exchange:
+			f.at = append(f.at, b)
+		default:
+			f.next = append(f.next, b)
 		}
+		at[key] = f
 	}
-	targets := deadLetterTargets(state)
-	listed := map[string]bool{}
-	for _, e := range state.Have.Exchanges {
-		_, old := topology.FailedBackoff(want.Name, e.Name)
-		if owner, marked := topology.Owner(e.Arguments); old && marked && owner == want.Name {
-			f.legacy = append(f.legacy, legacyExchange{
-				name: e.Name, direct: direct[e.Name], bridged: bridged[e.Name],
-				users: targets[e.Name],
-			})
-		}
-	}
-	f.legacy = append(f.legacy, missingExchanges(want, state, targets)...)
-	from := map[string]string{}
-	for _, l := range f.legacy {
-		for _, q := range l.users {
-			from[q] = l.name
+	var out []slot
+	listed := map[slotKey]bool{}
+	add := func(b topology.Binding) {
+		if key := slotOf(b.Source, b); exchanges[b.Source] == b.Source && !listed[key] {
+			listed[key] = true
+			out = append(out, slot{key, b.Label.Queue, b, at[key]})
 		}
 	}
 	for _, b := range want.Bindings {
-		if b.Source == main {
-			queue := strings.TrimPrefix(b.Key, topology.AddressKey(""))
-			listed[queue] = true
-			f.queues = append(f.queues, failureRoute{queue, b, at[b.Key], atNext[b.Key], from[queue]})
-		}
+		add(b)
 	}
-	for _, b := range legacyRoutes(want, state, at, atNext) {
-		queue := strings.TrimPrefix(b.Key, topology.AddressKey(""))
-		if !listed[queue] {
-			listed[queue] = true
-			f.queues = append(f.queues, failureRoute{queue, b, at[b.Key], atNext[b.Key], from[queue]})
-		}
-	}
-	// What is no longer in the file and still dead-letters to an exchange of an
-	// earlier release goes on to have its failures where they were.
-	for _, l := range f.legacy {
-		for _, queue := range l.users {
-			if listed[queue] || len(l.direct) == 0 {
-				continue
-			}
-			b := f.handsOn(main)
-			b.Key, b.Destination, b.DestinationType = topology.AddressKey(queue), l.direct[0].Destination, topology.ToQueue
-			f.queues = append(f.queues, failureRoute{queue, b, at[b.Key], atNext[b.Key], l.name})
-		}
-	}
-	return f
-}
-
-// missingExchanges gives the exchanges of an earlier release that queues of the file name,
-// and that do not exist.
-func missingExchanges(want topology.Compiled, state topology.State, targets map[string][]string) []legacyExchange {
-	found := byName(state.Have.Exchanges, func(e topology.Exchange) string { return e.Name })
-	works := byName(want.WorkQueues, func(w topology.WorkQueue) string { return w.Name })
-	var out []legacyExchange
-	for _, name := range slices.Sorted(maps.Keys(targets)) {
-		_, exists := found[name]
-		_, old := topology.FailedBackoff(want.Name, name)
-		users := slices.DeleteFunc(slices.Clone(targets[name]), func(q string) bool { _, known := works[q]; return !known })
-		if old && !exists && len(users) > 0 {
-			out = append(out, legacyExchange{name: name, users: users, missing: true})
-		}
+	for _, b := range legacyRoutes(want, state, at) {
+		add(b)
 	}
 	return out
 }
 
 // legacyRoutes returns the wanted bindings of legacy queues of the topology that exist and whose
-// backoff is no longer in the file: their failures go by the backoff of their successor. at and
-// next are the bindings that were found, by key.
-func legacyRoutes(want topology.Compiled, state topology.State, at,
-	next map[string][]topology.Binding,
-) []topology.Binding {
-	found := byName(state.Have.Queues, func(q topology.Queue) string { return q.Name })
+// backoff is no longer in the file: their failures go by the backoff of their successor. at are
+// the bindings that were found.
+func legacyRoutes(want topology.Compiled, state topology.State, at map[slotKey]found) []topology.Binding {
+	queues := byName(state.Have.Queues, func(q topology.Queue) string { return q.Name })
+	failed := topology.FailedExchangeName(want.Name)
 	var out []topology.Binding
 	for _, w := range want.WorkQueues {
-		legacy, alive := found[w.Replaces]
+		legacy, alive := queues[w.Replaces]
 		owner, marked := topology.Owner(legacy.Arguments)
 		key := topology.AddressKey(w.Replaces)
-		orphaned := slices.ContainsFunc(slices.Concat(at[key], next[key]), func(b topology.Binding) bool {
+		f := at[slotKey{failed, key}]
+		orphaned := slices.ContainsFunc(slices.Concat(f.at, f.next), func(b topology.Binding) bool {
 			backoff := backoffAt(want.Name, b)
 			_, inFile := want.Backoff(backoff)
 			return backoff != topology.NoBackoff && !inFile
@@ -168,7 +124,7 @@ func legacyRoutes(want topology.Compiled, state topology.State, at,
 			continue
 		}
 		i := slices.IndexFunc(want.Bindings, func(b topology.Binding) bool {
-			return b.Source == topology.FailedExchangeName(want.Name) && b.Key == topology.AddressKey(w.Name)
+			return b.Source == failed && b.Key == topology.AddressKey(w.Name)
 		})
 		if i >= 0 {
 			b := want.Bindings[i]
@@ -179,169 +135,73 @@ func legacyRoutes(want topology.Compiled, state topology.State, at,
 	return out
 }
 
-// deadLetterTargets gives the queues that dead-letter to each exchange, by argument or by
-// the policy in effect.
-func deadLetterTargets(state topology.State) map[string][]string {
-	out := map[string][]string{}
-	policies := policy.All(state)
-	for _, q := range state.Have.Queues {
-		exchange, given := q.Arguments[topology.ArgDeadLetterExchange].(string)
-		if !given {
-			for _, p := range policies.InEffect(q) {
-				if target, ok := p.Definition["dead-letter-exchange"].(string); ok {
-					exchange = target
-				}
-			}
-		}
-		if exchange != "" {
-			out[exchange] = append(out[exchange], q.Name)
-		}
-	}
-	return out
-}
-
 // same reports whether two bindings lead to the same place.
 func same(a, b topology.Binding) bool {
 	return a.Destination == b.Destination && a.DestinationType == b.DestinationType
 }
 
-// moves reports whether the failures of a queue have another way than the wanted one, and
-// one of the topology.
-func (r failureRoute) moves() bool {
-	return len(r.next) > 0 || slices.ContainsFunc(r.at, func(b topology.Binding) bool { return !same(b, r.want) })
+// moves reports whether the topology has bound the slot to another place than the wanted one, or
+// has begun to.
+func (s slot) moves() bool {
+	return len(s.next) > 0 || slices.ContainsFunc(s.at, func(b topology.Binding) bool { return !same(b, s.want) })
 }
 
-// nextReroutes gives the next changes on the way from where failures go to where want
-// has them go, for those queues and exchanges that wanted names; nil is all. It is a pure
-// function of what the broker shows, so that it goes on wherever a run was stopped. The
-// broker must settle between two calls. No changes: nothing is left.
+// nextReroutes gives the next changes on the way from where the messages of each slot go to where
+// want has them go, for those reroutes that chosen names; nil is all. It is a pure function of
+// what the broker shows, so that it continues wherever a run was stopped. The broker must settle
+// between two calls. No changes: nothing is left.
 //
-// To change from A to B, B is bound to the alternate exchange of the failed exchange, then
-// A is unbound from the failed exchange, so that failures take the way over the alternate,
-// then B is bound to the failed exchange, then unbound from the alternate. At each moment
-// a failure has one way. A run that was stopped, and goes on with a file that wants C,
-// may find other bindings at the alternate exchange: as long as the failed exchange has
-// one they carry nothing, and when it has none the binding of C takes over at once.
+// To change a slot from A to B, B is bound to the next exchange, then A is unbound from the
+// exchange, so that messages take the way over its alternate exchange, which is the next one, then
+// B is bound to the exchange, then unbound from the next one. At each moment a message has one
+// way. A run that was stopped, and continues with a file that wants C, may find other bindings at
+// the next exchange: as long as the exchange has one they carry nothing, and when it has none the
+// binding of C takes over at once.
 //
-// An exchange of an earlier release is moved first: it is bound to the failed exchange,
-// which leads to the same queue, so that each failure is stored there once (the broker
-// gives a queue one copy however many ways lead there), and then its own binding goes.
-func nextReroutes(want topology.Compiled, state topology.State, wanted func(Reroute) bool) []Change {
-	f := failuresOf(want, state)
+// Slots do not depend on each other: a message passes each exchange once, and matches one slot
+// there. So all of them take their step in the same round.
+func nextReroutes(want topology.Compiled, state topology.State, chosen func(rerouteKey) bool) []Change {
 	var out []Change
-	moving := map[string]bool{} // exchanges that do not hand on yet
-	for _, l := range f.legacy {
-		if wanted != nil && !wanted(Reroute{Exchange: l.name}) {
-			moving[l.name] = !l.done()
-			continue
+	for _, s := range slotsOf(want, state) {
+		if s.moves() && (chosen == nil || chosen(rerouteKey{s.key.exchange, s.queue})) {
+			out = append(out, s.step()...)
 		}
-		step := f.bridge(l)
-		moving[l.name] = len(step) > 0 && len(l.users) > 0
-		out = append(out, step...)
-	}
-	for _, r := range f.queues {
-		if !r.moves() || moving[r.from] || wanted != nil && !wanted(Reroute{Queue: r.queue, To: r.want}) {
-			continue
-		}
-		out = append(out, r.step(topology.NextFailedExchangeName(f.topology))...)
 	}
 	return out
 }
 
-// step gives the next changes for one queue.
-func (r failureRoute) step(next string) []Change {
-	var others, stale []topology.Binding
-	bound, ready := false, false
-	for _, b := range r.at {
-		if same(b, r.want) {
-			bound = true
-		} else {
-			others = append(others, b)
-		}
-	}
-	for _, b := range r.next {
-		if same(b, r.want) {
-			ready = true
-		} else {
-			stale = append(stale, b)
-		}
-	}
-	atNext := r.want
-	atNext.Source = next
+// step gives the next changes for one slot.
+func (s slot) step() []Change {
+	right := func(b topology.Binding) bool { return same(b, s.want) }
+	wrong := func(b topology.Binding) bool { return !same(b, s.want) }
+	bound := slices.ContainsFunc(slices.Concat(s.at, s.others), right)
+	previous, stale := filtered(s.at, wrong), filtered(s.next, wrong)
+	diverted := slices.ContainsFunc(s.others, wrong)
+	atNext := s.want
+	atNext.Source = topology.NextExchangeName(s.key.exchange)
 	switch {
-	case bound && len(others) > 0:
-		return unbindings(others) // it has two ways: each failure is doubled until now
-	case bound || len(r.at) > 0 && len(stale) > 0:
-		// What the failed exchange leads on does not come to its alternate: nothing
-		// goes this way.
-		return unbindings(append(stale, r.nextWanted(bound)...))
-	case len(others) == 0:
-		return []Change{bindingOf(r.want)} // the alternate exchange had it until now, or nothing did
-	case !ready:
+	case bound && len(previous) > 0:
+		return unbindings(previous) // it has two ways: each message is doubled until now
+	case bound:
+		return unbindings(s.next) // nothing goes this way: the exchange itself matches
+	case len(s.at) > 0 && len(stale) > 0:
+		return unbindings(stale) // nothing goes this way, as above
+	case len(previous) == 0:
+		return []Change{bindingOf(s.want)} // the next exchange had it until now, or nothing did
+	case diverted:
+		// The exchange matches by a binding of others too, so that nothing would come to its
+		// alternate exchange, and messages without the previous binding would be lost. Until the
+		// previous binding goes they are doubled.
+		return []Change{bindingOf(s.want)}
+	case !slices.ContainsFunc(s.next, right):
 		return []Change{bindingOf(atNext)}
 	default:
-		return unbindings(others) // from now on the alternate exchange leads to the wanted place
+		return unbindings(previous) // from now on the next exchange leads to the wanted place
 	}
 }
 
-// nextWanted gives the bindings of the alternate exchange to the wanted place, if they are
-// no longer needed.
-func (r failureRoute) nextWanted(bound bool) []topology.Binding {
-	if !bound {
-		return nil
-	}
-	return slices.DeleteFunc(slices.Clone(r.next), func(b topology.Binding) bool { return !same(b, r.want) })
-}
-
-// done reports whether the exchange needs no more changes.
-func (l legacyExchange) done() bool { return l.bridged && len(l.direct) == 0 && len(l.users) > 0 }
-
-// bridge gives the next changes that make an exchange of an earlier release hand on to
-// the failed exchange. One that no queue dead-letters to goes.
-func (f failures) bridge(l legacyExchange) []Change {
-	if l.done() {
-		return nil
-	}
-	if len(l.users) == 0 {
-		// Nothing is lost with its bindings: no queue of the virtual host dead-letters
-		// to it, by argument or by the policy in effect.
-		c := deleted(topology.Exchange{Name: l.name, Label: topology.Label{Role: topology.RoleFailed}})
-		c.Hazards = []Hazard{DropsRouting}
-		return []Change{c}
-	}
-	// Each queue must be led to the same failed queue by both ways first, or the
-	// second way would bring its failures elsewhere.
-	var out []Change
-	for _, r := range f.queues {
-		if r.from == l.name && len(r.at) == 0 && len(r.next) == 0 && len(l.direct) > 0 {
-			b := r.want
-			b.Destination, b.DestinationType = l.direct[0].Destination, topology.ToQueue
-			out = append(out, bindingOf(b))
-		}
-	}
-	switch {
-	case len(out) > 0:
-		return out
-	case l.missing:
-		e := topology.Exchange{
-			Name: l.name, Type: topology.Fanout, Durable: true, Label: topology.Label{Role: topology.RoleFailed},
-			Arguments: topology.Arguments{topology.ArgManagedBy: topology.OwnerMark(f.topology)},
-		}
-		return []Change{{Action: Create, Kind: topology.KindExchange, Name: l.name, After: e, Label: e.Label}}
-	case !l.bridged:
-		return []Change{bindingOf(f.handsOn(l.name))}
-	default:
-		return unbindings(l.direct) // the failed exchange leads to the same queue
-	}
-}
-
-// handsOn gives the binding by which an exchange of an earlier release hands on.
-func (f failures) handsOn(exchange string) topology.Binding {
-	return topology.Binding{
-		Source: exchange, Destination: topology.FailedExchangeName(f.topology), DestinationType: topology.ToExchange,
-		Arguments: topology.Arguments{topology.ArgManagedBy: topology.OwnerMark(f.topology)},
-		Label:     topology.Label{Role: topology.RoleFailed},
-	}
+func filtered(list []topology.Binding, keep func(topology.Binding) bool) []topology.Binding {
+	return slices.DeleteFunc(slices.Clone(list), func(b topology.Binding) bool { return !keep(b) })
 }
 
 func bindingOf(b topology.Binding) Change {
@@ -357,172 +217,4 @@ func unbindings(list []topology.Binding) []Change {
 		})
 	}
 	return out
-}
-
-// rerouting is the changes of where failures go, and what is left to them: plans neither
-// compare nor delete the bindings that they govern.
-type rerouting struct {
-	changes []Change
-	legacy  map[string]bool // the exchanges of an earlier release that exist; see legacyExchange
-	keys    map[string]bool // the keys of queues whose failures change their route
-}
-
-// governs reports whether a binding leads failures, and the reroutes see to it.
-func (x rerouting) governs(topologyName string, b topology.Binding) bool {
-	main, next := topology.FailedExchangeName(topologyName), topology.NextFailedExchangeName(topologyName)
-	return (b.Source == main || b.Source == next) && x.keys[b.Key] || x.legacy[b.Source]
-}
-
-// rerouting returns the changes of where failures go, as a plan shows them: one for each
-// queue, and one for each exchange of an earlier release.
-func (r *resolver) rerouting() rerouting {
-	f := failuresOf(r.want, r.state)
-	out := rerouting{legacy: map[string]bool{}, keys: map[string]bool{}}
-	for _, l := range f.legacy {
-		out.legacy[l.name] = true
-		for _, user := range l.users {
-			if _, known := r.works[user]; !known {
-				out.keys[topology.AddressKey(user)] = true // its failures keep their way as long as it lives
-			}
-		}
-		if len(f.bridge(l)) == 0 {
-			continue
-		}
-		c := Change{
-			Action: Update, Kind: topology.KindExchange, Name: l.name, Reroute: &Reroute{Exchange: l.name}, Phase: PhaseReroute,
-			Label:  topology.Label{Role: topology.RoleFailed},
-			Fields: []Field{{Name: "hands on to", After: topology.FailedExchangeName(r.want.Name)}},
-			Reason: fmt.Sprintf("%s created by an earlier release %s to it (%s); the exchange stays, and from now on backoffs can change in place",
-				text.Count(len(l.users), "queue"), text.Choose(len(l.users), "dead-letters", "dead-letter"),
-				some(displayed(l.users))),
-		}
-		if l.missing {
-			c.Reason = fmt.Sprintf("it does not exist, and arguments from an earlier release name it: those of %s",
-				some(displayed(l.users)))
-		}
-		if len(l.users) == 0 {
-			c.Action, c.Fields, c.Reason = Delete, nil, "created by an earlier release; no queue dead-letters to it any more"
-		}
-		out.changes = append(out.changes, c)
-	}
-	for _, q := range f.queues {
-		if !q.moves() {
-			if len(q.at) == 0 && q.from != "" && r.leadsElsewhere(f, q) {
-				out.changes = append(out.changes, r.reroute(q, r.legacyTarget(f, q)))
-				out.keys[q.want.Key] = true
-			}
-			continue
-		}
-		out.keys[q.want.Key] = true
-		from := append(slices.Clone(q.at), q.next...)
-		out.changes = append(out.changes, r.reroute(q, from[0]))
-	}
-	return out
-}
-
-// legacyTarget gives the binding of the exchange of an earlier release that a queue
-// dead-letters to.
-func (r *resolver) legacyTarget(f failures, q failureRoute) topology.Binding {
-	for _, l := range f.legacy {
-		if l.name == q.from && len(l.direct) > 0 {
-			return l.direct[0]
-		}
-	}
-	return q.want
-}
-
-func (r *resolver) leadsElsewhere(f failures, q failureRoute) bool {
-	return !same(r.legacyTarget(f, q), q.want)
-}
-
-// reroute gives the change of one queue as a plan shows it.
-func (r *resolver) reroute(q failureRoute, from topology.Binding) Change {
-	before, after := backoffAt(r.want.Name, from), backoffAt(r.want.Name, q.want)
-	c := Change{
-		Action: Update, Kind: topology.KindQueue, Name: q.queue, Reroute: &Reroute{Queue: q.queue, To: q.want},
-		Phase: PhaseReroute,
-		Label: topology.Label{Role: topology.RoleWork, Queue: q.queue},
-	}
-	if before == after {
-		c.Reason = fmt.Sprintf("an interrupted change of its backoff is completed; the backoff is %s", after)
-		return c
-	}
-	c.Fields = []Field{{Name: "backoff", Before: before, After: after}, {
-		Name:   "schedule",
-		Before: r.schedule(before), After: r.schedule(after),
-	}}
-	c.Reason = "messages that wait in a tier return to the queue and keep their attempt count"
-	return c
-}
-
-// backoffAt gives the backoff that a binding of the failed exchange leads to.
-func backoffAt(top string, b topology.Binding) string {
-	if b.DestinationType == topology.ToExchange {
-		return topology.NoBackoff
-	}
-	backoff, _ := topology.FailedBackoff(top, b.Destination)
-	return backoff
-}
-
-// schedule says when a message of a backoff is delivered that fails each time. A backoff
-// that the file no longer has is read from the broker.
-func (r *resolver) schedule(backoff string) string {
-	loop, ok := r.want.Backoff(backoff)
-	if !ok {
-		loop = r.foundLoop(backoff)
-	}
-	if len(loop.Tiers) == 0 && backoff != topology.NoBackoff {
-		return "a schedule that the broker does not show"
-	}
-	return deliveries(loop)
-}
-
-// foundLoop gives the loop of a backoff as its headers exchange has it on the broker.
-func (r *resolver) foundLoop(backoff string) topology.Backoff {
-	loop := topology.Backoff{Name: backoff}
-	delays := map[string]int64{}
-	for _, q := range r.state.Have.Queues {
-		if ttl, ok := q.Arguments[topology.ArgMessageTTL].(int64); ok {
-			delays[q.Name] = ttl
-		}
-	}
-	tiers := map[int64]string{}
-	for _, b := range r.state.Have.Bindings {
-		names := b.Arguments.WithoutX().Names()
-		if b.Source != topology.RetryExchangeName(r.want.Name, backoff) || len(names) != 1 || !r.owns(b.Arguments) {
-			continue
-		}
-		if n, ok := b.Arguments[names[0]].(int64); ok && n > 0 {
-			tiers[n] = b.Destination
-		}
-	}
-	for n := int64(1); tiers[n] != ""; n++ {
-		loop.Tiers = append(loop.Tiers, topology.Tier{Delay: millis(delays[tiers[n]]), Queue: tiers[n]})
-	}
-	return loop
-}
-
-// displayed gives names as text shows them.
-func displayed(names []string) []string {
-	var out []string
-	for _, n := range names {
-		out = append(out, text.Name(n))
-	}
-	return out
-}
-
-// namesFailedExchange reports whether a queue that was found dead-letters by its
-// arguments to where the wanted one does, in the way of an earlier release: to the
-// exchange of a backoff, which hands on to the failed exchange, or, without a backoff, to
-// the exchange that picks the dead-letter queue.
-func (r *resolver) namesFailedExchange(routes rerouting, have, want topology.Arguments, queue string) bool {
-	exchange, _ := have[topology.ArgDeadLetterExchange].(string)
-	if want[topology.ArgDeadLetterExchange] != topology.FailedExchangeName(r.want.Name) ||
-		have[topology.ArgDeadLetterRoutingKey] != topology.AddressKey(queue) {
-		return false
-	}
-	if exchange == topology.DeadLetterName(r.want.Name) {
-		return r.works[queue].Backoff == topology.NoBackoff
-	}
-	return routes.legacy[exchange]
 }

@@ -15,65 +15,93 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// backoffsOf gives a topology in which each queue, q0 and so on, has the backoff at its
-// place. Backoffs that no queue has are not in the file.
-func backoffsOf(tb interface{ Fatal(args ...any) }, backoffs []string) topology.Compiled {
+// draft is a topology file: for each queue, q0 and so on, its backoff and where its dead letters
+// go, and for each backoff its tiers. Backoffs that no queue has are not in the file.
+type draft struct {
+	backoffs, dead []string
+	tiers          map[string][]string
+}
+
+// deadIs gives the dead-letter queue of a queue.
+func (d draft) deadIs(i int) string {
+	switch d.dead[i] {
+	case "own":
+		return fmt.Sprintf("q%d.dead", i)
+	case "shared":
+		return "shop.dead"
+	}
+	return d.dead[i]
+}
+
+// failuresGoTo gives the queue that gets what a queue rejects.
+func (d draft) failuresGoTo(i int) string {
+	if d.backoffs[i] == topology.NoBackoff {
+		return d.deadIs(i)
+	}
+	return topology.FailedQueueName("shop", d.backoffs[i])
+}
+
+// countGoesTo gives the queue that gets a message of a queue which the processor of a backoff
+// publishes with a count.
+func (d draft) countGoesTo(i int, backoff string, count int64) string {
+	if tiers := d.tiers[backoff]; count > 0 && count <= int64(len(tiers)) {
+		return "shop." + backoff + ".retry." + tiers[count-1]
+	}
+	if count == topology.DeadLetterCount {
+		return d.deadIs(i)
+	}
+	return d.failuresGoTo(i)
+}
+
+func (d draft) compiled(tb interface{ Fatal(args ...any) }) topology.Compiled {
 	var b strings.Builder
 	b.WriteString("version: 1\nname: shop\nbackoff:\n  z: {tiers: [1s]}\n")
-	for _, name := range slices.Compact(slices.Sorted(slices.Values(backoffs))) {
-		if name != topology.NoBackoff {
-			fmt.Fprintf(&b, "  %s: {tiers: [1s, 1m]}\n", name)
-		}
+	for _, name := range slices.Sorted(maps.Keys(d.tiers)) {
+		fmt.Fprintf(&b, "  %s: {tiers: [%s]}\n", name, strings.Join(d.tiers[name], ", "))
 	}
 	b.WriteString("exchanges: [{name: e}]\nqueues:\n")
-	for i, name := range backoffs {
-		fmt.Fprintf(&b, "  - {name: q%d, backoff: %s, bindings: [{exchange: e, key: k%d}]}\n", i, name, i)
+	for i, name := range d.backoffs {
+		dead := d.dead[i]
+		if dead != "own" && dead != "shared" {
+			dead = fmt.Sprintf("{queue: %s}", dead)
+		}
+		fmt.Fprintf(&b, "  - {name: q%d, backoff: %s, dead: %s, bindings: [{exchange: e, key: k%d}]}\n", i, name, dead, i)
 	}
 	return loaded(tb, b.String())
 }
 
-// earlier gives what the release before made of a topology: a fanout exchange for each
-// backoff, to which its queues dead-letter.
-func earlier(t topology.Compiled) []topology.Object {
-	var out []topology.Object
-	mark := topology.Arguments{topology.ArgManagedBy: topology.OwnerMark(t.Name)}
-	main := topology.FailedExchangeName(t.Name)
-	for _, e := range t.Exchanges {
-		if e.Name != main && e.Name != topology.NextFailedExchangeName(t.Name) {
-			out = append(out, e)
+// backoffsOf gives a topology in which each queue has the backoff at its place.
+func backoffsOf(tb interface{ Fatal(args ...any) }, backoffs []string) topology.Compiled {
+	d := draft{backoffs: backoffs, tiers: map[string][]string{}}
+	for _, name := range backoffs {
+		d.dead = append(d.dead, "own")
+		if name != topology.NoBackoff {
+			d.tiers[name] = []string{"1s", "1m"}
 		}
 	}
-	for _, l := range t.Backoffs {
-		out = append(out, topology.Exchange{Name: l.FailedQueue, Type: topology.Fanout, Durable: true, Arguments: mark},
-			topology.Binding{
-				Source: l.FailedQueue, Destination: l.FailedQueue, DestinationType: topology.ToQueue,
-				Arguments: mark,
-			})
-	}
-	for _, q := range t.Queues {
-		if w, is := t.WorkQueue(q.Name); is {
-			target := topology.DeadLetterName(t.Name)
-			if l, has := t.Backoff(w.Backoff); has {
-				target = l.FailedQueue
-			}
-			q.Arguments = q.Arguments.With(topology.ArgDeadLetterExchange, target)
-		}
-		out = append(out, q)
-	}
-	for _, b := range t.Bindings {
-		if b.Source != main {
-			out = append(out, b)
-		}
-	}
-	return out
+	return d.compiled(tb)
 }
 
-// failureGoes gives the queues that get what a work queue rejects: the ways from the
-// exchange that it dead-letters to, alternate exchanges included.
+// failureGoes gives the queues that get what a work queue rejects.
 func (f *fake) failureGoes(queue string) []string {
 	q, _ := f.objects["queue "+queue].(topology.Queue)
 	exchange, _ := q.Arguments[topology.ArgDeadLetterExchange].(string)
+	return f.goes(exchange, topology.AddressKey(queue), 0)
+}
+
+// goes gives the queues that get a message with a key and a count from an exchange, by its
+// bindings and by alternate exchanges, as RabbitMQ routes.
+func (f *fake) goes(exchange, key string, count int64) []string {
 	reached, visited := map[string]bool{}, map[string]bool{}
+	matches := func(e topology.Exchange, b topology.Binding) bool {
+		switch e.Type {
+		case topology.Direct:
+			return b.Key == key
+		case topology.Headers:
+			return b.Arguments[topology.DefaultCountHeader] == count
+		}
+		return true
+	}
 	var route func(exchange string)
 	route = func(exchange string) {
 		e, ok := f.objects["exchange "+exchange].(topology.Exchange)
@@ -84,7 +112,7 @@ func (f *fake) failureGoes(queue string) []string {
 		matched := false
 		for _, o := range f.objects {
 			b, ok := o.(topology.Binding)
-			if !ok || b.Source != exchange || e.Type == topology.Direct && b.Key != topology.AddressKey(queue) {
+			if !ok || b.Source != exchange || !matches(e, b) {
 				continue
 			}
 			matched = true
@@ -123,60 +151,114 @@ func (w *watched) Apply(ctx context.Context, c plan.Change) error {
 	return err
 }
 
-// The law of changing backoffs: after each single change, wherever a run is stopped and
-// with whatever file the next one goes on, what a queue rejects goes to one place, and
-// that is the one of a backoff that the queue has had or gets. It holds for what an
-// earlier release made too.
-func TestFailuresHaveOneWayAtEachMoment(t *testing.T) {
+// way is one way of messages: what a queue rejects, or what a processor publishes with a count.
+type way struct {
+	queue   int
+	backoff string // empty: what the queue rejects
+	count   int64
+}
+
+// ways gives all ways of a topology.
+func (d draft) ways() []way {
+	var out []way
+	for i, own := range d.backoffs {
+		out = append(out, way{queue: i})
+		for count := topology.DeadLetterCount; own != topology.NoBackoff && count < 5; count++ {
+			out = append(out, way{i, own, count})
+		}
+	}
+	return out
+}
+
+func (d draft) place(w way) string {
+	if w.backoff == "" {
+		return d.failuresGoTo(w.queue)
+	}
+	return d.countGoesTo(w.queue, w.backoff, w.count)
+}
+
+// places gives where some files have a way lead. Between two files a message that one of them
+// makes a dead letter may find the dead-letter queue of the other, and one that it returns the
+// backoff of the other.
+func places(files []draft, w way) map[string]bool {
+	out := map[string]bool{}
+	dies := slices.ContainsFunc(files, func(d draft) bool { return d.place(w) == d.deadIs(w.queue) })
+	returns := slices.ContainsFunc(files, func(d draft) bool { return d.place(w) == d.failuresGoTo(w.queue) })
+	for _, d := range files {
+		out[d.place(w)] = true
+		if returns {
+			out[d.failuresGoTo(w.queue)] = true
+			dies = dies || d.backoffs[w.queue] == topology.NoBackoff
+		}
+	}
+	for _, d := range files {
+		if dies {
+			out[d.deadIs(w.queue)] = true
+		}
+	}
+	return out
+}
+
+// fails reports whether what a queue rejects goes to the failed queue of a backoff.
+func (f *fake) fails(backoff string) bool {
+	return slices.ContainsFunc([]string{"q0", "q1", "q2"}, func(queue string) bool {
+		return slices.Contains(f.failureGoes(queue), topology.FailedQueueName("shop", backoff))
+	})
+}
+
+func (f *fake) takes(w way) []string {
+	queue := fmt.Sprint("q", w.queue)
+	if w.backoff == "" {
+		return f.failureGoes(queue)
+	}
+	return f.goes(topology.RetryExchangeName("shop", w.backoff), topology.AddressKey(queue), w.count)
+}
+
+// The law of changing routes: after each single change, wherever a run is stopped and with
+// whatever file the next one continues, what a queue rejects, and what the processor of its backoff
+// publishes with any count, goes to one place, and that is one which a file has for it that was
+// applied or is being applied.
+func TestMessagesHaveOneWayAtEachMoment(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
-		names := rapid.SampledFrom([]string{"a", "b", "c", topology.NoBackoff})
-		draw := func(label string) []string { return rapid.SliceOfN(names, 3, 3).Draw(t, label) }
+		names := rapid.SampledFrom([]string{"a", "b", topology.NoBackoff})
+		delays := rapid.SliceOfN(rapid.SampledFrom([]string{"1s", "2s", "1m"}), 1, 3)
+		dead := rapid.SampledFrom([]string{"own", "shared", "graves", "q9.dead"})
+		draw := func(label string) draft {
+			d := draft{
+				backoffs: rapid.SliceOfN(names, 3, 3).Draw(t, label), dead: rapid.SliceOfN(dead, 3, 3).Draw(t, label+", dead"),
+				tiers: map[string][]string{},
+			}
+			for _, name := range []string{"a", "b"} {
+				d.tiers[name] = delays.Draw(t, label+", tiers of "+name)
+			}
+			return d
+		}
 		f := &fake{objects: map[string]topology.Object{}}
-		first := draw("first")
-		old := rapid.Bool().Draw(t, "made by an earlier release")
-		// queues without a backoff in an earlier release: their argument names the exchange of
-		// dead letters
-		fixed := map[int]bool{}
-		if old {
-			for i, name := range first {
-				fixed[i] = name == topology.NoBackoff
-			}
-			for _, o := range earlier(backoffsOf(t, first)) {
-				f.objects[key(o)] = o
-			}
-		} else if err := plan.Carry(t.Context(), f, backoffsOf(t, first),
-			plan.Make(backoffsOf(t, first), f.state(), plan.Options{}), 0, func(plan.Change) {}); err != nil {
+		files := []draft{draw("first")}
+		want := files[0].compiled(t)
+		first := plan.Make(want, f.state(), plan.Options{})
+		if err := plan.Carry(t.Context(), f, want, first, 0, func(plan.Change) {}); err != nil {
 			t.Fatal(err)
-		}
-		allowed := make([]map[string]bool, 3)
-		place := func(i int, backoff string) string {
-			if backoff == topology.NoBackoff {
-				return fmt.Sprintf("q%d.dead", i)
-			}
-			return topology.FailedQueueName("shop", backoff)
-		}
-		for i, name := range first {
-			allowed[i] = map[string]bool{place(i, name): true}
 		}
 		for round := range rapid.IntRange(1, 4).Draw(t, "rounds") {
 			next := draw(fmt.Sprint("file ", round))
-			for i := range next {
-				if fixed[i] {
-					next[i] = topology.NoBackoff
-				}
-				allowed[i][place(i, next[i])] = true
-			}
-			want := backoffsOf(t, next)
-			w := &watched{fake: f, left: rapid.IntRange(0, 40).Draw(t, "changes until it is killed"), look: func(c plan.Change) {
-				for i := range next {
-					if got := f.failureGoes(fmt.Sprint("q", i)); len(got) != 1 || !allowed[i][got[0]] {
-						t.Fatalf("after %s %s: failures of q%d go to %q, and should to one of %v", c.Action, c.Name, i, got,
-							slices.Sorted(maps.Keys(allowed[i])))
+			files = append(files, next)
+			want := next.compiled(t)
+			var wrong []string
+			w := &watched{fake: f, left: rapid.IntRange(0, 60).Draw(t, "changes until it is killed"), look: func(c plan.Change) {
+				for _, file := range files[len(files)-2:] { // processors of both run
+					for _, way := range file.ways() {
+						if way.backoff != "" && !f.fails(way.backoff) {
+							continue // no message comes to its processors
+						}
+						if got := f.takes(way); len(got) != 1 || !places(files, way)[got[0]] {
+							wrong = append(wrong, fmt.Sprintf("after %s %s: messages of %+v go to %q", c.Action, c.Name, way, got))
+						}
 					}
 				}
 			}}
-			for more := true; more; more = w.left < 0 && rapid.Bool().Draw(t, "goes on with the same file") {
+			for more := true; more; more = w.left < 0 && rapid.Bool().Draw(t, "continues with the same file") {
 				if w.left < 0 {
 					w.left = 1000
 				}
@@ -185,13 +267,16 @@ func TestFailuresHaveOneWayAtEachMoment(t *testing.T) {
 					t.Fatalf("blocked: %s", text(t, p))
 				}
 				_ = plan.Carry(t.Context(), w, want, p, 0, func(plan.Change) {}) // it may be killed
+				if len(wrong) > 0 {
+					t.Fatal(wrong[0])
+				}
 			}
 			if w.left < 0 {
 				continue
 			}
-			for i, name := range next {
-				if got := f.failureGoes(fmt.Sprint("q", i)); !slices.Equal(got, []string{place(i, name)}) {
-					t.Fatalf("in the end failures of q%d go to %q, not to %s", i, got, place(i, name))
+			for _, way := range next.ways() {
+				if got := f.takes(way); !slices.Equal(got, []string{next.place(way)}) {
+					t.Fatalf("in the end messages of %+v go to %q, not to %s", way, got, next.place(way))
 				}
 			}
 		}
@@ -215,42 +300,12 @@ func TestAChangedBackoffIsShown(t *testing.T) {
     after   1 delivery; dead at once
     messages that wait in a tier return to the queue and keep their attempt count
 
-1 to update; 26 unchanged
+1 to update; 28 unchanged
 `
 	if got := text(t, p); got != want {
 		t.Errorf("the plan:\n%s", got)
 	}
 	if err := plan.Check(p, nil); err != nil {
 		t.Error(err)
-	}
-}
-
-// A service that declares its queue as for an earlier release, when nothing of that is left,
-// still finds the route of its failures.
-func TestAQueueDeclaredAsForAnEarlierRelease(t *testing.T) {
-	t.Parallel()
-	want := backoffsOf(t, []string{"a"})
-	f := &fake{objects: map[string]topology.Object{}}
-	q := topology.Queue{
-		Name: "q0", Durable: true,
-		Arguments: want.Queues[slices.IndexFunc(want.Queues,
-			func(q topology.Queue) bool { return q.Name == "q0" })].Arguments.
-			With(topology.ArgDeadLetterExchange, "shop.a.failed").Without(topology.ArgManagedBy),
-	}
-	if err := f.create(q); err != nil {
-		t.Fatal(err)
-	}
-	p := plan.Make(want, f.state(), plan.Options{})
-	if err := plan.Check(p, nil); err != nil {
-		t.Fatal(err)
-	}
-	if err := plan.Carry(t.Context(), f, want, p, 0, func(plan.Change) {}); err != nil {
-		t.Fatal(err)
-	}
-	if got := f.failureGoes("q0"); !slices.Equal(got, []string{"shop.a.failed"}) {
-		t.Errorf("failures go to %q", got)
-	}
-	if p := plan.Make(want, f.state(), plan.Options{}); !p.Empty() {
-		t.Errorf("left to do: %s", text(t, p))
 	}
 }

@@ -15,13 +15,17 @@ func (r *resolver) rescheduled() []Reschedule {
 	var out []Reschedule
 	for _, after := range r.want.Backoffs {
 		before := r.foundLoop(after.Name)
-		same := slices.EqualFunc(before.Tiers, after.Tiers, func(a, b topology.Tier) bool { return a.Delay == b.Delay })
-		if len(before.Tiers) == 0 || same {
+		if len(before.Tiers) == 0 || sameDelays(before, after) {
 			continue
 		}
 		out = append(out, Reschedule{Before: before, After: after, Queues: queuesOf(r.want.WorkQueues, after.Name)})
 	}
 	return out
+}
+
+// sameDelays reports whether two backoffs have the same delays, in the same order.
+func sameDelays(a, b topology.Backoff) bool {
+	return slices.EqualFunc(a.Tiers, b.Tiers, func(a, b topology.Tier) bool { return a.Delay == b.Delay })
 }
 
 // queuesOf gives the names of the work queues that have a backoff.

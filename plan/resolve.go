@@ -26,7 +26,7 @@ type resolved struct {
 	rescheduled []Reschedule
 	// unprocessed are the failed queues that no processor consumes.
 	unprocessed []Unprocessed
-	// reroutes are the changes of where the failures of work queues go.
+	// reroutes are the changes of routes that are carried out step by step.
 	reroutes []Change
 	// withheld are the queues that replace a legacy queue which still exists: the name
 	// of the legacy queue by the name of its successor.
@@ -93,14 +93,14 @@ func (f *findings) add(others ...findings) {
 func resolve(want topology.Compiled, state topology.State) resolved {
 	r := newResolver(want, state)
 
-	// Where failures go decides which bindings and which arguments are left to the
-	// reroutes, and which legacy queues wait decides which bindings wait with them.
+	// Which routes change decides which bindings are left to the reroutes, and which legacy
+	// queues wait decides which bindings wait with them.
 	routes := r.rerouting()
 	waiting := r.replacements()
 
 	// The objects of the file, each with what was found of it.
 	exchanges := r.exchanges()
-	queues := r.queues(routes)
+	queues := r.queues()
 	bindings := r.bindings(routes, waiting.withheld)
 	policies := r.policies(queues.want)
 
@@ -240,7 +240,7 @@ func (r *resolver) exchanges() matchedExchanges {
 	return out
 }
 
-func (r *resolver) queues(routes rerouting) matchedQueues {
+func (r *resolver) queues() matchedQueues {
 	found := byName(r.state.Have.Queues, func(q topology.Queue) string { return q.Name })
 	out := matchedQueues{found: map[string]topology.Arguments{}}
 	for _, want := range r.want.Queues {
@@ -263,9 +263,6 @@ func (r *resolver) queues(routes rerouting) matchedQueues {
 		out.want = append(out.want, want)
 		if ok {
 			have.Arguments = r.attached(have, aligned(have.Arguments, want.Arguments, comparedQueueArguments()))
-			if r.namesFailedExchange(routes, have.Arguments, want.Arguments, have.Name) {
-				have.Arguments[topology.ArgDeadLetterExchange] = want.Arguments[topology.ArgDeadLetterExchange]
-			}
 			have.Label = want.Label
 			out.have = append(out.have, have)
 		}
@@ -294,7 +291,7 @@ func (r *resolver) bindings(routes rerouting, withheld map[string]string) matche
 		if ok {
 			have.Label = want.Label
 			out.have = append(out.have, have)
-		} else if withholds(withheld, want) || routes.governs(r.want.Name, want) {
+		} else if withholds(withheld, want) || routes.governs(want) {
 			continue
 		}
 		out.want = append(out.want, want)
@@ -357,11 +354,32 @@ func (r *resolver) replacements() waiting {
 		}
 		out.withheld[w.Name] = w.Replaces
 		if _, made := found[w.Name]; made {
-			out.warn("migration-pending", fmt.Sprintf("%s gets its bindings when %s is migrated; run dlxctl migrate %s",
-				text.Name(w.Name), text.Name(w.Replaces), text.Name(w.Replaces)))
+			line := "%s gets its bindings when %s is migrated; run dlxctl migrate %s"
+			if r.isCutOver(w) {
+				line = "%s has its bindings, and the legacy queue %s still exists; run dlxctl migrate %s"
+			}
+			out.warn("migration-pending", fmt.Sprintf(line,
+				text.Name(w.Name), text.Name(w.Replaces), text.ShellQuote(w.Replaces)))
 		}
 	}
 	return out
+}
+
+// isCutOver reports whether a successor has all bindings of the file: the exchanges route to it.
+func (r *resolver) isCutOver(w topology.WorkQueue) bool {
+	bound := false
+	for _, b := range r.want.Bindings {
+		if b.Destination != w.Name || b.DestinationType != topology.ToQueue || b.Label.Role != topology.RoleBusiness {
+			continue
+		}
+		bound = slices.ContainsFunc(r.state.Have.Bindings, func(have topology.Binding) bool {
+			return have.Identity() == b.Identity()
+		})
+		if !bound {
+			return false
+		}
+	}
+	return bound
 }
 
 // withholds reports whether a binding must wait: with it, every message would

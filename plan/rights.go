@@ -42,7 +42,7 @@ func Rights(p Plan) []Right {
 			continue
 		}
 		if c.Reroute != nil {
-			c.Reroute.rights(p.Topology, r)
+			c.Reroute.rights(r)
 		}
 		for _, object := range []topology.Object{c.Before, c.After} {
 			switch o := object.(type) {
@@ -78,17 +78,12 @@ func Rights(p Plan) []Right {
 }
 
 // rights adds what the steps of a reroute take.
-func (o Reroute) rights(top string, r map[Right]bool) {
-	main, next := topology.FailedExchangeName(top), topology.NextFailedExchangeName(top)
-	if o.Exchange != "" {
-		r[Right{Configure, topology.KindExchange, o.Exchange}] = true // it goes, once no queue names it
-		r[Right{Read, topology.KindExchange, o.Exchange}] = true
-		r[Right{Write, topology.KindExchange, main}] = true
-		return
+func (o Reroute) rights(r map[Right]bool) {
+	r[Right{Read, topology.KindExchange, o.Exchange}] = true
+	r[Right{Read, topology.KindExchange, topology.NextExchangeName(o.Exchange)}] = true
+	for _, b := range slices.Concat(o.From, o.To) {
+		r[Right{Write, topology.Kind(b.DestinationType), b.Destination}] = true
 	}
-	r[Right{Read, topology.KindExchange, main}] = true
-	r[Right{Read, topology.KindExchange, next}] = true
-	r[Right{Write, topology.Kind(o.To.DestinationType), o.To.Destination}] = true
 }
 
 // SortRights sorts by permission, kind and name.

@@ -2,7 +2,6 @@ package plan_test
 
 import (
 	"bytes"
-	"os"
 	"strings"
 	"testing"
 
@@ -172,33 +171,5 @@ func TestSavedPlansKnowWhatGoesAlong(t *testing.T) {
 				t.Errorf("the saved plan is stale: %t", stale)
 			}
 		})
-	}
-}
-
-// A plan that the first release saved, with the names of its Go fields, is read and
-// leads to the same plan.
-func TestSavedPlanOfTheFirstRelease(t *testing.T) {
-	t.Parallel()
-	file, err := os.ReadFile("testdata/saved-0.1.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := plan.ReadSaved(bytes.NewReader(file))
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := compiled(t, topology.Quorum, "exchanges: [{name: e, type: topic}]",
-		"queues: [{name: w, bindings: [{exchange: e, key: 'a.#'}], owner: team, severity: page}]", "removed: [gone]")
-	places := cmpopts.IgnoreTypes(topology.Place{}, map[topology.Key]topology.Place{}) // the first release saved none
-	if d := cmp.Diff(want, s.Want, places); d != "" {
-		t.Errorf("the topology is another one (-want +read):\n%s", d)
-	}
-	o := plan.Options{Prune: true, Allow: []plan.Consent{{Hazard: plan.DropsRouting, Object: "w"}}, SkipBlocked: true}
-	if d := cmp.Diff(o, s.Options); d != "" {
-		t.Errorf("the options are others (-want +read):\n%s", d)
-	}
-	if err := s.Check(plan.Make(s.Want, topology.State{Version: "4.0.5", VHost: "v", Cluster: "c"},
-		s.Options)); err != nil {
-		t.Error(err)
 	}
 }

@@ -9,8 +9,7 @@ import (
 )
 
 // The file of a saved plan has types of its own, so that a name of a Go field is no
-// part of the format. The format stays readable: names are added, not changed. The
-// first release wrote these names in upper case, which encoding/json reads as well.
+// part of the format. The format stays readable: names are added, not changed.
 
 type savedOptionsJSON struct {
 	Prune       bool      `json:"prune"`

@@ -239,7 +239,7 @@ func (e *entry) deletesOnly() bool {
 // isGenerated reports whether the change is one of many like it that the file
 // does not name, and nothing is at risk.
 func isGenerated(c Change) bool {
-	if c.Reroute != nil || c.Action == Blocked {
+	if c.Reroute != nil || c.Outdated || c.Action == Blocked {
 		return false
 	}
 	if len(c.Hazards) > 0 || c.Action == Replace {

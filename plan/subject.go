@@ -32,8 +32,6 @@ func subjectOf(c Change) subject {
 	switch role := c.Label.Role; {
 	case c.Label.Backoff != "":
 		return subject{backoffSubject, c.Label.Backoff}
-	case c.Reroute != nil && c.Reroute.Queue == "":
-		return subject{sharedSubject, ""}
 	case isBinding && role == topology.RoleBusiness && b.DestinationType == topology.ToExchange:
 		return subject{exchangeSubject, b.Destination}
 	case isBinding && role == topology.RoleBusiness:

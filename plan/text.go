@@ -202,7 +202,7 @@ func (t *textWriter) head(c Change) string {
 	if typ := typeOf(c.After); typ != "" && (c.Action == Create || c.Action == Migrate) {
 		head += " (" + typ + ")"
 	}
-	if c.Reroute != nil && c.Reroute.Queue != "" {
+	if c.Reroute != nil {
 		head = fmt.Sprintf("%s %s %s", t.symbol(c.Action), c.Kind, text.Name(c.Name))
 		if len(c.Fields) > 0 {
 			head += fmt.Sprintf(": %s %v -> %v", c.Fields[0].Name, c.Fields[0].Before, c.Fields[0].After)
@@ -213,7 +213,7 @@ func (t *textWriter) head(c Change) string {
 
 // details writes what is below the first line of a change: its fields, what is at risk, and why.
 func (t *textWriter) details(c Change, indent string) {
-	if c.Reroute != nil && c.Reroute.Queue != "" {
+	if c.Reroute != nil {
 		for _, f := range c.Fields[min(1, len(c.Fields)):] {
 			t.line("%sbefore  %v", indent, f.Before)
 			t.line("%safter   %v", indent, f.After)

@@ -62,8 +62,8 @@ const (
 	deadSuffix          = ".dead"
 	returnSuffix        = ".return"
 	failedSuffix        = ".failed"
-	nextFailedSuffix    = ".failed.next"
 	retryExchangeSuffix = ".dlx"
+	nextSuffix          = ".next"
 	retryInfix          = ".retry."
 	switchInfix         = ".switch."
 	lockSuffix          = ".lock"
@@ -87,7 +87,9 @@ func LabelOf(topology, name string) (Label, bool) {
 		return Label{Role: RoleDeadLetter}, true
 	case ReturnExchangeName(topology):
 		return Label{Role: RoleReturn}, true
-	case FailedExchangeName(topology), NextFailedExchangeName(topology):
+	case NextExchangeName(DeadLetterName(topology)):
+		return Label{Role: RoleDeadLetter}, true
+	case FailedExchangeName(topology), NextExchangeName(FailedExchangeName(topology)):
 		return Label{Role: RoleFailed}, true
 	}
 	if queue, ok := strings.CutSuffix(name, deadSuffix); ok {
@@ -100,7 +102,8 @@ func LabelOf(topology, name string) (Label, bool) {
 		return Label{Role: RoleRetry, Backoff: backoff}, true
 	case generated && strings.HasSuffix(name, failedSuffix):
 		return Label{Role: RoleFailed, Backoff: backoff}, true
-	case generated && strings.HasSuffix(name, retryExchangeSuffix):
+	case generated && (strings.HasSuffix(name, retryExchangeSuffix) ||
+		strings.HasSuffix(name, NextExchangeName(retryExchangeSuffix))):
 		return Label{Role: RoleRetry, Backoff: backoff}, true
 	default:
 		return Label{}, false
@@ -126,13 +129,11 @@ func ReturnExchangeName(topology string) string { return topology + returnSuffix
 // queue go: to the failed queue of its backoff, or to the exchange [DeadLetterName].
 func FailedExchangeName(topology string) string { return topology + failedSuffix }
 
-// NextFailedExchangeName names the alternate exchange of [FailedExchangeName]. It has bindings
-// only while the route of a queue's failures changes.
-func NextFailedExchangeName(topology string) string { return topology + nextFailedSuffix }
+// NextExchangeName names the alternate exchange of [FailedExchangeName], [DeadLetterName] or
+// [RetryExchangeName], which has bindings only while a route changes.
+func NextExchangeName(exchange string) string { return exchange + nextSuffix }
 
-// FailedQueueName names the queue that the processor reads for one backoff. Up to the
-// release before [FailedExchangeName] a fanout exchange of the same name led there, and
-// work queues dead-lettered to that.
+// FailedQueueName names the queue that the processor reads for one backoff.
 func FailedQueueName(topology, backoff string) string {
 	return topology + "." + backoff + failedSuffix
 }
@@ -148,6 +149,14 @@ func FailedBackoff(topology, name string) (backoff string, ok bool) {
 // RetryExchangeName names the headers exchange that picks the tier.
 func RetryExchangeName(topology, backoff string) string {
 	return topology + "." + backoff + retryExchangeSuffix
+}
+
+// IsRetryExchangeName reports whether exchange is named like the headers exchange of any backoff
+// of the topology.
+func IsRetryExchangeName(topology, exchange string) bool {
+	rest, generated := strings.CutPrefix(exchange, topology+".")
+	backoff, ok := strings.CutSuffix(rest, retryExchangeSuffix)
+	return generated && ok && backoff != "" && !strings.Contains(backoff, ".")
 }
 
 // RetryQueueName names the queue in which messages wait for delay.

@@ -17,14 +17,16 @@ func TestGeneratedNamesHaveAnInverse(t *testing.T) {
 		word := rapid.StringMatching(`[a-z][a-z0-9-]{0,8}`)
 		top, backoff, queue := word.Draw(t, "topology"), word.Draw(t, "backoff"), word.Draw(t, "queue")
 		for name, want := range map[string]topology.Label{
-			topology.UnroutableName(top):                       {Role: topology.RoleUnroutable},
-			topology.DeadLetterName(top):                       {Role: topology.RoleDeadLetter},
-			topology.ReturnExchangeName(top):                   {Role: topology.RoleReturn},
-			topology.FailedExchangeName(top):                   {Role: topology.RoleFailed},
-			topology.NextFailedExchangeName(top):               {Role: topology.RoleFailed},
-			topology.FailedQueueName(top, backoff):             {Role: topology.RoleFailed, Backoff: backoff},
-			topology.RetryExchangeName(top, backoff):           {Role: topology.RoleRetry, Backoff: backoff},
-			topology.RetryQueueName(top, backoff, time.Minute): {Role: topology.RoleRetry, Backoff: backoff},
+			topology.UnroutableName(top):                                        {Role: topology.RoleUnroutable},
+			topology.DeadLetterName(top):                                        {Role: topology.RoleDeadLetter},
+			topology.ReturnExchangeName(top):                                    {Role: topology.RoleReturn},
+			topology.FailedExchangeName(top):                                    {Role: topology.RoleFailed},
+			topology.NextExchangeName(topology.FailedExchangeName(top)):         {Role: topology.RoleFailed},
+			topology.NextExchangeName(topology.DeadLetterName(top)):             {Role: topology.RoleDeadLetter},
+			topology.NextExchangeName(topology.RetryExchangeName(top, backoff)): {Role: topology.RoleRetry, Backoff: backoff},
+			topology.FailedQueueName(top, backoff):                              {Role: topology.RoleFailed, Backoff: backoff},
+			topology.RetryExchangeName(top, backoff):                            {Role: topology.RoleRetry, Backoff: backoff},
+			topology.RetryQueueName(top, backoff, time.Minute):                  {Role: topology.RoleRetry, Backoff: backoff},
 			topology.DeadLetterQueueName(top + "-" + queue + ".in"): {
 				Role:  topology.RoleDeadLetter,
 				Queue: top + "-" + queue + ".in",

@@ -5,7 +5,6 @@ import (
 	"io"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -24,20 +23,20 @@ func WriteText(w io.Writer, t Compiled) error {
 	}
 	fmt.Fprintf(&b, "; everything dlxctl makes carries %s: %s\n", ArgManagedBy, OwnerMark(t.Name))
 
-	group(&b, "exchange", t.Exchanges, func(e Exchange) string {
+	group(&b, "exchange", t.Exchanges, func(e Exchange) []string {
 		return line(e.Name, e.Type, role(e.Label), with(exchangeFlags(e), describe(e.Arguments)))
 	})
-	group(&b, "queue", t.Queues, func(q Queue) string {
+	group(&b, "queue", t.Queues, func(q Queue) []string {
 		return line(q.Name, q.Type(), role(q.Label), describe(q.Arguments.Without(ArgQueueType)))
 	})
-	group(&b, "binding", t.Bindings, func(b Binding) string {
+	group(&b, "binding", t.Bindings, func(b Binding) []string {
 		destination := b.Destination
 		if b.DestinationType == ToExchange {
 			destination = "exchange:" + destination
 		}
 		return line(b.Source+" -> "+destination, b.Key, role(b.Label), describe(b.Arguments))
 	})
-	group(&b, "policy", t.Policies, func(p Policy) string {
+	group(&b, "policy", t.Policies, func(p Policy) []string {
 		return line(p.Name, p.Pattern, p.ApplyTo, describe(p.Definition))
 	})
 	_, err := io.WriteString(w, b.String())
@@ -45,28 +44,28 @@ func WriteText(w io.Writer, t Compiled) error {
 }
 
 // group writes the objects of one kind below a heading that counts them.
-func group[T any](b *strings.Builder, kind string, objects []T, describe func(T) string) {
+func group[T any](b *strings.Builder, kind string, objects []T, describe func(T) []string) {
 	if len(objects) == 0 {
 		return
 	}
-	var rows strings.Builder
-	table := tabwriter.NewWriter(&rows, 0, 0, 2, ' ', 0)
+	var rows [][]string
 	for _, o := range objects {
-		fmt.Fprintf(table, "  %s\n", describe(o))
+		rows = append(rows, describe(o))
 	}
-	table.Flush() // into memory: it cannot fail
+	var table strings.Builder
+	_ = text.Table(&table, rows, 0) // into memory: it cannot fail
 	fmt.Fprintf(b, "\n%s\n", text.Count(len(objects), kind))
-	for row := range strings.Lines(rows.String()) {
-		b.WriteString(strings.TrimRight(row, " \n") + "\n")
+	for row := range strings.Lines(table.String()) {
+		b.WriteString("  " + strings.TrimRight(row, " \n") + "\n")
 	}
 }
 
-// line joins the cells of one row.
-func line(cells ...string) string {
+// line returns the cells of one row.
+func line(cells ...string) []string {
 	for i := range cells {
 		cells[i] = Printable(cells[i])
 	}
-	return strings.Join(cells, "\t")
+	return cells
 }
 
 // Printable gives a text for a terminal, or for a log that is read by a program: control

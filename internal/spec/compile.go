@@ -157,18 +157,21 @@ func (c *compiler) safetyNet() {
 	c.queue(unroutable, c.holding(), label)
 	c.bind(unroutable, unroutable, "", nil, label)
 
-	c.exchange(topology.DeadLetterName(c.spec.Name), topology.Direct,
-		topology.Arguments{topology.ArgAlternateExchange: unroutable},
+	c.withNext(topology.DeadLetterName(c.spec.Name), topology.Direct, unroutable,
 		topology.Label{Role: topology.RoleDeadLetter})
 	c.exchange(topology.ReturnExchangeName(c.spec.Name), topology.Direct,
 		topology.Arguments{topology.ArgAlternateExchange: unroutable},
 		topology.Label{Role: topology.RoleReturn})
+	c.withNext(topology.FailedExchangeName(c.spec.Name), topology.Direct, unroutable,
+		topology.Label{Role: topology.RoleFailed})
+}
 
-	next := topology.NextFailedExchangeName(c.spec.Name)
-	failed := topology.Label{Role: topology.RoleFailed}
-	c.exchange(next, topology.Direct, topology.Arguments{topology.ArgAlternateExchange: unroutable}, failed)
-	c.exchange(topology.FailedExchangeName(c.spec.Name), topology.Direct,
-		topology.Arguments{topology.ArgAlternateExchange: next}, failed)
+// withNext adds an exchange whose bindings can change under load: what none of them matches goes
+// to its next exchange, which has bindings only during a change, and from there to spare.
+func (c *compiler) withNext(name, kind, spare string, label topology.Label) {
+	next := topology.NextExchangeName(name)
+	c.exchange(next, kind, topology.Arguments{topology.ArgAlternateExchange: spare}, label)
+	c.exchange(name, kind, topology.Arguments{topology.ArgAlternateExchange: next}, label)
 }
 
 // failures adds the binding that decides where the failures of q go: to the failed queue

@@ -49,16 +49,16 @@ func (c *compiler) steps(b Backoff) []topology.Tier {
 	return steps
 }
 
-// retries adds the headers exchange of a loop and what it leads to. A count
-// that no binding matches goes on to the exchange that picks the dead-letter
-// queue, just as the count of a dead letter does: a message is never lost for
-// the number it carries. Equal delays share a queue, next to each other or not.
+// retries adds the headers exchange of a loop and what it leads to. The count
+// of a dead letter leads to the exchange that picks the dead-letter queue. A
+// message with a count that no binding matches goes back to the failed queue
+// of its work queue, and the processor makes it a dead letter: it is never lost
+// for the number it carries, and never dead without a report. Equal delays
+// share a queue, next to each other or not.
 func (c *compiler) retries(loop topology.Backoff) {
 	label := topology.Label{Role: topology.RoleRetry, Backoff: loop.Name}
-	dead := topology.DeadLetterName(c.spec.Name)
-	c.exchange(loop.RetryExchange, topology.Headers,
-		topology.Arguments{topology.ArgAlternateExchange: dead}, label)
-	c.bindExchange(loop.RetryExchange, dead, "", c.counts(topology.DeadLetterCount), label)
+	c.withNext(loop.RetryExchange, topology.Headers, topology.FailedExchangeName(c.spec.Name), label)
+	c.bindExchange(loop.RetryExchange, topology.DeadLetterName(c.spec.Name), "", c.counts(topology.DeadLetterCount), label)
 
 	made := map[string]bool{}
 	for i, step := range loop.Tiers {

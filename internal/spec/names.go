@@ -132,14 +132,21 @@ func (n *names) reservedExchange(name string) string {
 		return "the exchange that returns messages to their work queues"
 	case topology.FailedExchangeName(s.Name):
 		return "the exchange that all work queues dead-letter to"
-	case topology.NextFailedExchangeName(s.Name):
+	case topology.NextExchangeName(topology.FailedExchangeName(s.Name)):
 		return "the exchange that routes failures while a backoff changes"
+	case topology.NextExchangeName(topology.DeadLetterName(s.Name)):
+		return "the exchange that routes dead letters while a dead-letter queue changes"
 	}
 	if backoff, ok := n.failed[name]; ok {
-		return fmt.Sprintf("the exchange that queues with backoff %s dead-lettered to in earlier releases", backoff)
+		return fmt.Sprintf("the failed queue of backoff %s", backoff)
 	}
 	if backoff, ok := n.retry[name]; ok {
 		return fmt.Sprintf("the exchange that routes to the tiers of backoff %s", backoff)
+	}
+	for exchange, backoff := range n.retry {
+		if name == topology.NextExchangeName(exchange) {
+			return fmt.Sprintf("the exchange that routes retries while the tiers of backoff %s change", backoff)
+		}
 	}
 	if strings.HasPrefix(name, topology.SwitchPrefix(s.Name)) {
 		return "the switch exchange of a migration"

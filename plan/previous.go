@@ -1,0 +1,99 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/dlxctl/dlxctl/internal/text"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// previousDeadLetterQueue reports whether q, a queue that is not in the file, is the dead-letter
+// queue that a work queue of the file had before. Like a retired tier it is deleted only once it is
+// empty. The dead-letter queue of a work queue that is itself no longer in the file
+// is not one: it goes with the work queue, by consent.
+func (r *resolver) previousDeadLetterQueue(q topology.Queue) bool {
+	if len(r.want.WorkQueues) == 0 || !r.owns(q.Arguments) {
+		return false
+	}
+	var serves, bound bool // a work queue of the file; any queue
+	others := false
+	for _, b := range r.bindingsTo(q.Name) {
+		if !r.picksDeadLetterQueue(b.Source) {
+			others = true
+			continue
+		}
+		_, known := r.works[strings.TrimPrefix(b.Key, topology.AddressKey(""))]
+		serves, bound = serves || known, true
+	}
+	label, generated := topology.LabelOf(r.want.Name, q.Name)
+	switch {
+	case bound:
+		return serves
+	case generated && label.Role == topology.RoleDeadLetter && label.Queue != "":
+		_, known := r.works[label.Queue]
+		return known
+	case generated:
+		return label.Role == topology.RoleDeadLetter
+	}
+	// Its name is one of the file, such as dead: {queue: graves}, and nothing is bound to it any
+	// more. A work queue has a return path, which is deleted with it, and dead-lettering.
+	_, deadLetters := q.Arguments[topology.ArgDeadLetterExchange]
+	_, limited := q.Arguments[topology.ArgDeliveryLimit]
+	policy := slices.ContainsFunc(r.state.Have.Policies, func(p topology.Policy) bool {
+		return p.Name == topology.PolicyName(r.want.Name, q.Name)
+	})
+	return !others && !deadLetters && !policy && q.Type() != topology.Stream && (limited || q.Type() != topology.Quorum)
+}
+
+// bindingsTo gives the bindings that end at a queue.
+func (r *resolver) bindingsTo(queue string) []topology.Binding {
+	var out []topology.Binding
+	for _, b := range r.state.Have.Bindings {
+		if b.DestinationType == topology.ToQueue && b.Destination == queue {
+			out = append(out, b)
+		}
+	}
+	return out
+}
+
+// retiresDeadLetters reports whether a previous dead-letter queue stays, and notes it: it holds
+// messages, has consumers, or dead letters can still come to it. The counts that it goes by are up
+// to 5 seconds old: a queue that is bound now is deleted by a later apply.
+func (r *orphans) retiresDeadLetters(q topology.Queue) bool {
+	u := r.state.Usage[q.Name]
+	held, bound := u.Ready+u.Unacknowledged, len(r.bindingsTo(q.Name)) > 0
+	if held == 0 && u.Consumers == 0 && !bound {
+		return false
+	}
+	line := fmt.Sprintf("the dead-letter queue %s is no longer in the file and is kept until it is empty: %s",
+		text.Name(q.Name), text.Count(held, "message"))
+	if bound {
+		line += ", or a few more: the broker updates its counts every 5 seconds"
+	}
+	if u.Consumers > 0 {
+		line += ", " + text.Count(u.Consumers, "consumer")
+	}
+	r.warn("retired-dead-letters", line+"; to delete it, empty it and run apply again")
+	r.retiredDead = append(r.retiredDead, q.Name)
+	return true
+}
+
+// PreviousDeadLetterQueues returns the dead-letter queues that work queues of a topology had by a
+// previous file, as far as they hold messages.
+func PreviousDeadLetterQueues(want topology.Compiled, state topology.State) []string {
+	r := &resolver{
+		want: want, state: state,
+		works: byName(want.WorkQueues, func(w topology.WorkQueue) string { return w.Name }),
+	}
+	inFile := byName(want.Queues, func(q topology.Queue) string { return q.Name })
+	var out []string
+	for _, q := range state.Have.Queues {
+		u := state.Usage[q.Name]
+		if _, wanted := inFile[q.Name]; !wanted && u.Ready+u.Unacknowledged > 0 && r.previousDeadLetterQueue(q) {
+			out = append(out, q.Name)
+		}
+	}
+	return out
+}
