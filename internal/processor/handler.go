@@ -62,7 +62,7 @@ func decide(rules retry.Rules, d amqp091.Delivery, now time.Time) decision {
 // failure returns what the rules look at.
 func failure(d amqp091.Delivery) retry.Message {
 	return retry.Message{
-		Key: d.RoutingKey, Headers: d.Headers, UserID: d.UserId, Expiration: d.Expiration,
+		Exchange: d.Exchange, Key: d.RoutingKey, Headers: d.Headers, UserID: d.UserId, Expiration: d.Expiration,
 		Size: func(headers map[string]any) int { return relay.HeaderSize(relay.Republish(d, headers)) },
 	}
 }

@@ -18,8 +18,9 @@ import (
 
 // Message is what decides about a message from a failed queue.
 type Message struct {
-	// Key is the routing key with which it came to the failed queue.
-	Key string
+	// Exchange and Key are the exchange and the routing key with which it came to the failed queue.
+	// Without a retry exchange in Exchange, the message has failed.
+	Exchange, Key string
 	// Headers are never changed in place.
 	Headers map[string]any
 	// UserID and Expiration are the properties of these names.
@@ -181,8 +182,9 @@ func (r Rules) knows(queue string) bool {
 // Decide says what becomes of a message from the failed queue. It reads no clock. It is a pure
 // function, but for the answers of exists.
 func (r Rules) Decide(d Message, now time.Time) Decision {
-	origin, addressed := strings.CutPrefix(d.Key, topology.AddressKey(""))
+	origin, addressed := strings.CutPrefix(r.addressOf(d), topology.AddressKey(""))
 	f := r.read(d, origin, now)
+	count, waits := r.next(d, f)
 	switch {
 	case !addressed || origin == "":
 		why := fmt.Sprintf("the routing key %q names no work queue", d.Key)
@@ -190,14 +192,18 @@ func (r Rules) Decide(d Message, now time.Time) Decision {
 	case !r.knows(origin):
 		why := fmt.Sprintf("the topology %q has no work queue %q", r.topology.Name, origin)
 		return r.ToUnroutable(d, Decision{Queue: origin, Reason: f.reason, Cause: UnknownQueue}, why, now)
+	case r.twice(d):
+		why := fmt.Sprintf("the exchange %s has no binding for the dead letters, which have %s=%d; run 'dlxctl apply'",
+			d.Exchange, r.topology.CountHeader, topology.DeadLetterCount)
+		tried := Decision{Queue: origin, Reason: f.reason, Attempts: f.attempt, FirstFailedAt: f.first, Cause: Refused}
+		return r.ToUnroutable(d, tried, why, now)
 	}
 	out := Decision{
 		Outcome: DeadLettered, Exchange: r.backoff.RetryExchange, Queue: origin, Reason: f.reason,
 		Attempts: f.attempt, FirstFailedAt: f.first, At: now,
 	}
-	count := topology.DeadLetterCount
-	if f.attempt <= int64(len(r.backoff.Tiers)) && r.backoff.Retries(f.reason) {
-		out.Outcome, out.Tier, count = Retried, r.backoff.Tiers[f.attempt-1], f.attempt
+	if waits {
+		out.Outcome, out.Tier = Retried, r.backoff.Tiers[count-1]
 	}
 	headers := f.headers(r, d, now)
 	// As an int32: pika reads an int64 as unsigned, and -1 as 18446744073709551615.
@@ -250,7 +256,11 @@ type failure struct {
 	origin  string
 	reason  topology.Reason
 	attempt int64
-	trusted bool // it has been through a retry queue of the topology, so its retry headers are true
+	// trusted: it has been through a retry queue or a retry exchange of the topology, so its retry
+	// headers are true.
+	trusted bool
+	// returned: it has not failed again, see [Rules.returned].
+	returned bool
 	// exchange and key are where the publisher sent it; known is whether the message
 	// says so at all.
 	exchange string
@@ -264,6 +274,9 @@ type failure struct {
 
 // read finds out how d failed in the queue origin.
 func (r Rules) read(d Message, origin string, now time.Time) failure {
+	if r.returned(d) {
+		return r.readReturned(d, origin, now)
+	}
 	f := failure{origin: origin, reason: topology.ReasonUnknown, attempt: 1, first: now.UTC().Format(timeFormat)}
 	retried := false
 	for _, death := range deaths(d.Headers) {
@@ -317,7 +330,9 @@ func (f failure) headers(r Rules, d Message, now time.Time) map[string]any {
 	}
 	h[headerReason] = string(f.reason)
 	h[headerAttempts] = f.attempt
-	h[headerLastFailedAt] = now.UTC().Format(timeFormat)
+	if !f.returned || !f.trusted {
+		h[headerLastFailedAt] = now.UTC().Format(timeFormat)
+	}
 	return h
 }
 

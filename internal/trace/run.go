@@ -343,7 +343,7 @@ func withExpiration(m route.Message, own time.Duration) route.Message {
 func (j *journey) process(at stopFrom, b backoff) {
 	s := &j.stops[at.index]
 	s.Event = Counted
-	m := retry.Message{Key: s.Key, Headers: s.Headers}
+	m := retry.Message{Exchange: s.Exchange, Key: s.Key, Headers: s.Headers}
 	now := publishTime().Add(s.At)
 	decided := b.rules.Decide(m, now)
 	result := j.router.Publish(decided.Exchange, decided.Key, decided.Headers)

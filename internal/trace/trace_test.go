@@ -190,6 +190,32 @@ queues: [{name: billing}]
 	}
 }
 
+// TestATierThatIsGoneBringsTheMessageBack has a file with more tiers than the broker: the message
+// comes back once, and is a dead letter.
+func TestATierThatIsGoneBringsTheMessageBack(t *testing.T) {
+	t.Parallel()
+	file := func(tiers string) topology.Compiled {
+		return spectest.Compile(t, `version: 1
+name: shop
+defaults: {backoff: standard}
+backoff: {standard: {tiers: `+tiers+`}}
+queues: [{name: billing}]
+`)
+	}
+	in := trace.Input{
+		Key: "billing", Failures: trace.Always, Cause: trace.Rejected, Files: []topology.Compiled{file("[10s, 1m, 1h]")},
+	}
+	in.State.Have = file("[10s]").Topology
+	want := []string{
+		"0s billing failed by rejected", "0s shop.standard.failed counted", "0s shop.standard.retry.10s waited by expired",
+		"10s billing failed by rejected", "10s shop.standard.failed counted", "10s shop.standard.failed counted",
+		"10s billing.dead kept, dead-letter",
+	}
+	if d := cmp.Diff(want, ways(trace.Run(in))); d != "" {
+		t.Errorf("the way (-want +got):\n%s", d)
+	}
+}
+
 // TestOutputs compares all formats with files, for a message with every kind of end.
 func TestOutputs(t *testing.T) {
 	t.Parallel()

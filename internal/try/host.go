@@ -210,7 +210,7 @@ func (h *Host) take(ctx context.Context, t topology.Compiled) (ending, error) {
 // lock gets the lock of the topology of a session, and makes sure that its virtual host is empty
 // then: another dlxctl may have applied the topology there since take looked.
 func (h *Host) lock(ctx context.Context, s *apply.Session) error {
-	if err := s.Lock(ctx, 0, h.Notice); err != nil {
+	if err := s.Lock(ctx, "try", 0, h.Notice); err != nil {
 		return withoutFlags(err)
 	}
 	if err := h.refuse(ctx, s.Management, s.Topology, topology.LockName(s.Topology.Name)); err != nil {
@@ -309,7 +309,7 @@ func (h *Host) empty(ctx context.Context, t topology.Compiled) error {
 		return err
 	}
 	defer session.Close()
-	err = session.Lock(ctx, drainTime, h.Notice)
+	err = session.Lock(ctx, "try", drainTime, h.Notice)
 	if err == nil {
 		err = h.delete(ctx, session, t)
 	}

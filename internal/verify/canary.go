@@ -136,7 +136,7 @@ func (c *canary) start(now time.Time, patience time.Duration) {
 }
 
 // judge says what is wrong with a canary that came back at a moment. Names are those of problems.
-func (c *canary) judge(d amqp091.Delivery, at time.Time, late time.Duration, countHeader string) (Result, Problem) {
+func (c *canary) judge(d amqp091.Delivery, at time.Time, late time.Duration) (Result, Problem) {
 	problem := func(kind, format string, args ...any) Problem {
 		return Problem{Name: kind, Backoff: c.backoff.Name, Queue: c.tier.Queue, Text: fmt.Sprintf(format, args...)}
 	}
@@ -146,9 +146,8 @@ func (c *canary) judge(d amqp091.Delivery, at time.Time, late time.Duration, cou
 	}
 	from, waited := lastQueue(d.Headers), at.Sub(c.sent)
 	delay := topology.FormatDelay(c.tier.Delay)
-	count, _ := topology.Integer(d.Headers[countHeader])
 	switch {
-	case from == "" && count == topology.DeadLetterCount:
+	case from == "": // it came by the exchange of dead letters, or no tier took its count
 		return Astray, problem("dead-letter",
 			"%s became a dead letter and did not wait in %s: the processor uses another version of the topology file, or the plane changed; restart the processors that read another file",
 			who, c.tier.Queue)

@@ -147,7 +147,7 @@ func (f *flight) arrived(source *amqp.Consumer, d amqp091.Delivery, at time.Time
 	if c == nil || c.result != "" { // a processor may double a message; the first one counts
 		return nil
 	}
-	result, problem := c.judge(d, at, f.verifier.Late, f.verifier.Topology.CountHeader)
+	result, problem := c.judge(d, at, f.verifier.Late)
 	f.note(c, result, at.Sub(c.sent), problem)
 	return nil
 }
@@ -194,7 +194,7 @@ func (f *flight) silence(c *canary) string {
 	case err != nil:
 		return fmt.Sprintf("the canary that was sent to the processors of %s did not come back; read their logs", queue)
 	case consumers == 0:
-		return fmt.Sprintf("no processor is consuming %s any more; run 'dlxctl process'", queue)
+		return fmt.Sprintf("no processor is consuming %s now; run 'dlxctl process'", queue)
 	case ready > 0:
 		return fmt.Sprintf("%s did not take the canary from %s within %s, where %s; read their logs, or run more of them",
 			text.Count(consumers, "processor"), queue, f.verifier.Patience, text.Count(ready, "message")+

@@ -21,13 +21,24 @@ func homeObjects(t topology.Compiled, run string, expires time.Duration) (topolo
 		topology.ArgQueueType: topology.Classic, "x-expires": expires.Milliseconds(), topology.ArgManagedBy: mark,
 	}}
 	var bindings []topology.Binding
-	for _, source := range []string{topology.ReturnExchangeName(t.Name), topology.DeadLetterName(t.Name)} {
+	for _, source := range homeExchanges(t.Name) {
 		bindings = append(bindings, topology.Binding{
 			Source: source, Destination: q.Name, DestinationType: topology.ToQueue, Key: topology.AddressKey(q.Name),
 			Arguments: topology.Arguments{topology.ArgManagedBy: mark},
 		})
 	}
 	return q, bindings
+}
+
+// homeExchanges returns the exchanges that lead canaries home: those that return messages and pick
+// dead-letter queues, and the next exchange of that of failures, which gets a canary with a count
+// that no tier has. The exchange of failures itself leads canaries for a processor to the failed
+// queue alone.
+func homeExchanges(name string) []string {
+	return []string{
+		topology.ReturnExchangeName(name), topology.DeadLetterName(name),
+		topology.NextExchangeName(topology.FailedExchangeName(name)),
+	}
 }
 
 // surveyor compares what the broker has with what the canaries need. It does no I/O.
@@ -64,10 +75,8 @@ func newSurveyor(t topology.Compiled, state topology.State, home topology.Queue,
 // backoff have what all of them need.
 func (s *surveyor) missing(b topology.Backoff) (complete bool) {
 	before := len(s.absent)
-	for _, name := range []string{
-		topology.ReturnExchangeName(s.topology.Name), topology.DeadLetterName(s.topology.Name),
-		topology.FailedExchangeName(s.topology.Name), b.RetryExchange,
-	} {
+	top := s.topology.Name
+	for _, name := range append(homeExchanges(top), topology.FailedExchangeName(top), b.RetryExchange) {
 		if !slices.ContainsFunc(s.state.Have.Exchanges, func(e topology.Exchange) bool { return e.Name == name }) {
 			s.absent = append(s.absent, "exchange "+text.Name(name))
 		}
@@ -158,7 +167,9 @@ func (s *surveyor) only(c *canary, r route.Result, queue, what string) bool {
 		case name == queue:
 			reached = true
 		case q.Exclusive && topology.IsDeskQueue(s.topology.Name, q): // it hears failures of a run
-		case name == s.home.Name: // the exchange of dead letters leads here, too
+		case name == s.home.Name && c.processed: // failures without a binding come here, others do not
+			others = append(others, text.Name(topology.UnroutableName(s.topology.Name)))
+		case name == s.home.Name: // and gets a retry that no tier takes, as does the exchange of dead letters
 			others = append(others, "the dead-letter queue")
 		default:
 			others = append(others, text.Name(name))

@@ -12,17 +12,18 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// rights returns what a run needs: its queue, the exchanges that return messages and that pick
-// dead-letter queues as sources, the exchanges that the canaries enter, and any right on the failed
-// queues: without one, RabbitMQ 4.3 does not tell how many consumers they have.
+// rights returns what a run needs: its queue, the exchanges that lead canaries home as sources, the
+// exchanges that the canaries enter, and any right on the failed queues: without one, RabbitMQ 4.3
+// does not tell how many consumers they have.
 func rights(t topology.Compiled, home string) []plan.Right {
 	needs := []plan.Right{
 		{Permission: plan.Configure, Kind: topology.KindQueue, Name: home},
 		{Permission: plan.Write, Kind: topology.KindQueue, Name: home},
 		{Permission: plan.Read, Kind: topology.KindQueue, Name: home},
-		{Permission: plan.Read, Kind: topology.KindExchange, Name: topology.ReturnExchangeName(t.Name)},
-		{Permission: plan.Read, Kind: topology.KindExchange, Name: topology.DeadLetterName(t.Name)},
 		{Permission: plan.Write, Kind: topology.KindExchange, Name: topology.FailedExchangeName(t.Name)},
+	}
+	for _, exchange := range homeExchanges(t.Name) {
+		needs = append(needs, plan.Right{Permission: plan.Read, Kind: topology.KindExchange, Name: exchange})
 	}
 	for _, b := range t.Backoffs {
 		needs = append(needs, plan.Right{Permission: plan.Write, Kind: topology.KindExchange, Name: b.RetryExchange},

@@ -258,7 +258,7 @@ func TestJudge(t *testing.T) {
 			if tc.change != nil {
 				tc.change(&d)
 			}
-			result, problem := c.judge(d, now.Add(tc.after), 5*time.Second, topology.DefaultCountHeader)
+			result, problem := c.judge(d, now.Add(tc.after), 5*time.Second)
 			if result != tc.result || !strings.Contains(problem.Text, tc.text) || (result == OK) != (problem == Problem{}) {
 				t.Errorf("the canary is judged %s, not %s: %s", result, tc.result, problem.Text)
 			}

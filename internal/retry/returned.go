@@ -1,0 +1,83 @@
+package retry
+
+import (
+	"cmp"
+	"strings"
+	"time"
+
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// returned reports whether d came through the retry exchange of a backoff: a processor retried it
+// or made it a dead letter, and no binding of that exchange matched its count, as it is while a
+// processor has another file than the broker. It has not failed again. Only who may write to that
+// exchange can publish such a message: the broker gives each failure the exchange NAME.failed.
+func (r Rules) returned(d Message) bool {
+	return topology.IsRetryExchangeName(r.topology.Name, d.Exchange)
+}
+
+// addressOf gives the address of the work queue of d. A failure has it as its routing key. A
+// message that has returned may have the publisher's key, and the address in CC: see address.
+func (r Rules) addressOf(d Message) string {
+	if !r.returned(d) || strings.HasPrefix(d.Key, topology.AddressKey("")) {
+		return d.Key
+	}
+	list, _ := d.Headers[cc].([]any)
+	for _, v := range list {
+		if key, ok := v.(string); ok && strings.HasPrefix(key, topology.AddressKey("")) {
+			return key
+		}
+	}
+	return d.Key
+}
+
+// readReturned reads what a processor has written about the last failure of d.
+func (r Rules) readReturned(d Message, origin string, now time.Time) failure {
+	f := failure{
+		origin: origin, reason: topology.ReasonUnknown, attempt: 1, first: now.UTC().Format(timeFormat),
+		trusted: d.Headers[headerQueue] == origin, returned: true, exchange: d.Exchange, key: d.Key, known: true,
+	}
+	if !f.trusted {
+		return f
+	}
+	f.attempt = cmp.Or(positive(d.Headers[headerAttempts]), positive(d.Headers[r.topology.CountHeader]), 1)
+	if reason, ok := d.Headers[headerReason].(string); ok {
+		f.reason = topology.Reason(reason)
+	}
+	if first, ok := d.Headers[headerFirstFailedAt].(string); ok {
+		f.first = first
+	}
+	return f
+}
+
+// positive gives the number of attempts in a header, 0 if it has none.
+func positive(v any) int64 {
+	if n, ok := topology.Integer(v); ok && n > 0 && n <= absurdCount {
+		return n
+	}
+	return 0
+}
+
+// next gives the count of d, and whether it waits in the tier of this attempt.
+//
+// What returned from the retry exchange of these rules is a dead letter: the broker has no tier for
+// its count, and would return it without end. What returned from that of another backoff, since its
+// queue has changed the backoff meanwhile, waits in the tier of these rules for the same attempt.
+func (r Rules) next(d Message, f failure) (count int64, waits bool) {
+	count = f.attempt
+	if f.returned {
+		count = positive(d.Headers[r.topology.CountHeader])
+	}
+	if count == 0 || count > int64(len(r.backoff.Tiers)) || !r.backoff.Retries(f.reason) ||
+		d.Exchange == r.backoff.RetryExchange {
+		return topology.DeadLetterCount, false
+	}
+	return count, true
+}
+
+// twice reports whether d returned as a dead letter of these rules: the exchange has no binding for
+// dead letters, or has one for another count header, and would return the next one too.
+func (r Rules) twice(d Message) bool {
+	count, ok := topology.Integer(d.Headers[r.topology.CountHeader])
+	return d.Exchange == r.backoff.RetryExchange && ok && count == topology.DeadLetterCount
+}
