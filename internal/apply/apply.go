@@ -185,7 +185,7 @@ func (r *Runner) write(ctx context.Context, p plan.Plan) error {
 		if r.skips {
 			rest = "verified except the skipped changes"
 		}
-		r.Reporter.Result(fmt.Sprintf("done: %s, %s%s", summary(done), rest, r.later(left.Retiring)))
+		r.Reporter.Result(fmt.Sprintf("done: %s, %s%s", summary(done), rest, r.later(left)))
 	}
 	return nil
 }
@@ -214,14 +214,21 @@ func (r *Runner) readBack(ctx context.Context, p plan.Plan) (plan.Plan, error) {
 	}
 }
 
-// later returns the next step for tiers that are not empty yet. A run that waits takes that step
-// itself, and says so.
-func (r *Runner) later(retiring []string) string {
-	if len(retiring) == 0 || r.Wait > 0 {
+// later returns the next step for tiers and previous dead-letter queues that are not empty yet. A
+// run that waits for the tiers takes that step itself, and says so.
+func (r *Runner) later(left plan.Plan) string {
+	retiring, or := slices.Concat(left.Retiring, left.RetiringDead), ", or pass --wait"
+	if r.Wait > 0 { // it waits for tiers, and not for dead letters
+		retiring = left.RetiringDead
+	}
+	if len(left.RetiringDead) > 0 {
+		or = ""
+	}
+	if len(retiring) == 0 {
 		return ""
 	}
-	return fmt.Sprintf(". To delete %s once they are empty, run %s again, or pass --wait", strings.Join(retiring, ", "),
-		r.command())
+	return fmt.Sprintf(". To delete %s once %s empty, run %s again%s", strings.Join(retiring, ", "),
+		text.Choose(len(retiring), "it is", "they are"), r.command(), or)
 }
 
 // summary counts the changes: "3 created, 1 deleted".

@@ -75,7 +75,7 @@ func handOverQueue(ctx context.Context, e broker.Endpoint, top, queue string) (m
 	case <-ctx.Done():
 		return 0, context.Cause(ctx)
 	}
-	h := &handler{exchange: topology.FailedExchangeName(top)}
+	h := &handler{topology: top}
 	caution := relay.Caution{
 		Prefetch: inFlight, Bytes: inFlightBytes, Report: func(f relay.Finding) { h.found = append(h.found, f) },
 	}
@@ -93,14 +93,15 @@ func handOverQueue(ctx context.Context, e broker.Endpoint, top, queue string) (m
 	}
 }
 
-// holdsWithoutConsumers reports whether a queue holds messages and has no consumer.
+// holdsWithoutConsumers reports whether a queue holds messages and has no consumer, also when a
+// hand-over or a processor has just ended.
 func holdsWithoutConsumers(ctx context.Context, e broker.Endpoint, queue string) (bool, error) {
 	conn, err := amqp.Dial(ctx, e)
 	if err != nil {
 		return false, err
 	}
 	defer conn.Close()
-	ready, consumers, err := conn.Holds(queue)
+	ready, consumers, err := conn.Settled(ctx, queue, 0)
 	return ready > 0 && consumers == 0, err
 }
 
@@ -141,9 +142,9 @@ func pass(ctx context.Context, e broker.Endpoint, queue string, h *handler, caut
 }
 
 // handler publishes each message again as it is, under the address of its work queue,
-// which is its routing key.
+// which is its routing key, or for one that returned from a retry exchange is in CC.
 type handler struct {
-	exchange string
+	topology string
 	moved    atomic.Int64
 	found    []relay.Finding // about the messages that stay
 }
@@ -163,11 +164,13 @@ func (h *handler) heldError(err error) error {
 func (h *handler) Move(d amqp091.Delivery) relay.Move {
 	headers := maps.Clone(d.Headers)
 	maps.DeleteFunc(headers, func(name string, _ any) bool { return relay.IsCount(name) })
-	for _, name := range []string{"CC", "BCC"} { // they would route it to other queues too
-		if v, ok := headers[name]; ok {
-			delete(headers, name)
-			headers["retry-"+strings.ToLower(name)] = v
-		}
+	exchange := topology.FailedExchangeName(h.topology)
+	if topology.IsRetryExchangeName(h.topology, d.Exchange) {
+		// It returned from there and has not failed again, which processors know by this exchange
+		// alone. Its CC is the processor's: from there it leads to a tier, or to the failed exchange.
+		exchange = d.Exchange
+	} else {
+		keepAddresses(headers, d.RoutingKey)
 	}
 	if d.UserId != "" {
 		if headers == nil {
@@ -175,7 +178,21 @@ func (h *handler) Move(d amqp091.Delivery) relay.Move {
 		}
 		headers["retry-user-id"] = d.UserId
 	}
-	return relay.Move{Exchange: h.exchange, Key: d.RoutingKey, Message: relay.Republish(d, headers)}
+	return relay.Move{Exchange: exchange, Key: d.RoutingKey, Message: relay.Republish(d, headers)}
+}
+
+// keepAddresses renames CC and BCC, which would route a failure to other queues too. own is the
+// address of its work queue.
+func keepAddresses(headers amqp091.Table, own string) {
+	for _, name := range []string{"CC", "BCC"} {
+		v, ok := headers[name]
+		delete(headers, name)
+		// Since 4.0 a dead letter keeps the CC with which the processor addressed the retry. The
+		// publisher's own is in retry-cc then, since the first failure.
+		if list, _ := v.([]any); ok && (name != "CC" || len(list) != 1 || list[0] != own) {
+			headers["retry-"+strings.ToLower(name)] = v
+		}
+	}
 }
 
 // Refused tries again: the message is safe in its queue meanwhile.

@@ -1,8 +1,11 @@
 package apply_test
 
 import (
+	"context"
+	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
@@ -58,4 +61,102 @@ func TestAMessageThatCannotBeHandedOverHoldsUpNoOther(t *testing.T) {
 		q, err := ch.QueueDeclarePassive("shop.a.failed", true, false, false, false, nil)
 		return err == nil && q.Messages == 1
 	})
+}
+
+// The CC of a publisher stays as it was kept at the first failure. The processor's own CC, which
+// since 4.0 is still there when the retry fails, does not take its place.
+func TestHandOverKeepsThePublishersCC(t *testing.T) {
+	t.Parallel()
+	target := brokertest.VHost(t)
+	ch := target.Confirming(t)
+	for _, exchange := range []string{"in", "shop.failed"} {
+		if err := ch.ExchangeDeclare(exchange, "direct", true, false, false, false, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for queue, exchange := range map[string]string{"shop.a.failed": "in", "next": "shop.failed"} {
+		if _, err := ch.QueueDeclare(queue, true, false, false, false, amqp091.Table{"x-queue-type": "quorum"}); err != nil {
+			t.Fatal(err)
+		}
+		if err := ch.QueueBind(queue, "@billing", exchange, false, nil); err != nil {
+			t.Fatal(err)
+		}
+	}
+	e, err := broker.Config{URL: target.URL, API: target.API}.Resolve()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{"retried": "[x.y]", "first failure": "[x.y z]", "without": "<nil>"}
+	for id, headers := range map[string]amqp091.Table{
+		"retried":       {"CC": []any{"@billing"}, "retry-cc": []any{"x.y"}},
+		"first failure": {"CC": []any{"x.y", "z"}},
+		"without":       {"CC": []any{"@billing"}},
+	} {
+		brokertest.PublishConfirmed(t, ch, "in", "@billing", amqp091.Publishing{MessageId: id, Headers: headers})
+	}
+	if n, err := apply.HandOverQueue(t.Context(), e, "shop", "shop.a.failed"); err != nil || n != 3 {
+		t.Fatalf("%d messages are moved: %v", n, err)
+	}
+	for range want {
+		d, ok, err := ch.Get("next", true)
+		if err != nil || !ok {
+			t.Fatalf("a message is not there: %v", err)
+		}
+		if got := fmt.Sprint(d.Headers["retry-cc"]); got != want[d.MessageId] || d.Headers["CC"] != nil {
+			t.Errorf("%s: retry-cc is %s, want %s; CC is %v", d.MessageId, got, want[d.MessageId], d.Headers["CC"])
+		}
+	}
+}
+
+// A message that no tier of its backoff took, and that came back to the failed queue, is handed
+// over through the same retry exchange: by it the next processor knows that it has not failed
+// again.
+func TestHandOverKeepsHowAMessageReturned(t *testing.T) {
+	t.Parallel()
+	target := brokertest.VHost(t)
+	ch := target.Confirming(t)
+	for exchange, args := range map[string]amqp091.Table{
+		"shop.failed": nil, "shop.a.dlx": {"alternate-exchange": "shop.failed"},
+	} {
+		kind := "direct"
+		if args != nil {
+			kind = "headers"
+		}
+		if err := ch.ExchangeDeclare(exchange, kind, true, false, false, false, args); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, queue := range []string{"shop.a.failed", "next"} {
+		if _, err := ch.QueueDeclare(queue, true, false, false, false, amqp091.Table{"x-queue-type": "quorum"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := ch.QueueBind("shop.a.failed", "@billing", "shop.failed", false, nil); err != nil {
+		t.Fatal(err)
+	}
+	brokertest.PublishConfirmed(t, ch, "shop.a.dlx", "order.placed", amqp091.Publishing{
+		Headers: amqp091.Table{
+			"CC": []any{"@billing"}, "count": int32(2), "retry-queue": "billing", "retry-cc": []any{"x.y"},
+		},
+	})
+	if err := ch.QueueUnbind("shop.a.failed", "@billing", "shop.failed", nil); err != nil {
+		t.Fatal(err)
+	}
+	if err := ch.QueueBind("next", "@billing", "shop.failed", false, nil); err != nil {
+		t.Fatal(err)
+	}
+	e, err := broker.Config{URL: target.URL, API: target.API}.Resolve()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if n, err := apply.HandOverQueue(ctx, e, "shop", "shop.a.failed"); err != nil || n != 1 {
+		t.Fatalf("%d messages are moved: %v", n, err)
+	}
+	d := brokertest.Take(t, ch, "next")
+	if d.Exchange != "shop.a.dlx" || d.RoutingKey != "order.placed" || fmt.Sprint(d.Headers["CC"]) != "[@billing]" ||
+		d.Headers["count"] != int32(2) || fmt.Sprint(d.Headers["retry-cc"]) != "[x.y]" {
+		t.Errorf("it came by %q, key %q, with %v", d.Exchange, d.RoutingKey, d.Headers)
+	}
 }

@@ -12,8 +12,8 @@ import (
 )
 
 // tierKeeper leaves retired retry and failed queues in which messages still wait for a
-// later run, and with them the return bindings of these messages. The broker refuses to
-// delete such queues: nothing is lost.
+// later run, and with them the return bindings of these messages; also previous dead-letter queues
+// that are not empty. The broker refuses to delete such queues: nothing is lost.
 type tierKeeper struct {
 	plan.Converger
 
@@ -29,7 +29,7 @@ func (k *tierKeeper) Apply(ctx context.Context, c plan.Change) error {
 		return nil
 	}
 	err := k.Converger.Apply(ctx, c)
-	generated := c.Label.Role == topology.RoleRetry || c.Label.Role == topology.RoleFailed
+	generated := c.Label.Role == topology.RoleRetry || c.Label.Role == topology.RoleFailed || c.Outdated
 	deletesQueue := c.Action == plan.Delete && c.Kind == topology.KindQueue
 	mayLose := slices.Contains(c.Hazards, plan.LosesMessages)
 	if deletesQueue && generated && !mayLose && errors.Is(err, broker.ErrRefused) {

@@ -37,15 +37,18 @@ func (e *LockError) Error() string { return e.Err.Error() + "; " + e.Fix }
 // Unwrap gives the problem without the fix.
 func (e *LockError) Unwrap() error { return e.Err }
 
-// Lock gets the lock of the topology, and opens the AMQP connection that holds it and
-// makes the changes. Close frees it; the broker does so when the process dies.
+// Lock gets the lock of the topology for a command, which others then see as its holder, and opens
+// the AMQP connection that holds it and makes the changes. Close frees it; the broker does so when
+// the process dies.
 //
 // While another connection holds it, Lock tries again until timeout, and calls waiting
 // once. It gives up only once it knows who holds the lock, or that the broker does not
 // know.
-func (s *Session) Lock(ctx context.Context, timeout time.Duration, waiting func(line string)) error {
+func (s *Session) Lock(ctx context.Context, command string, timeout time.Duration,
+	waiting func(line string),
+) error {
 	w := lockWait{session: s, endpoint: s.Endpoint, timeout: timeout, waiting: waiting, began: time.Now()}
-	w.endpoint.ConnectionName = fmt.Sprintf("dlxctl apply %s (%s)", s.Topology.Name, Person())
+	w.endpoint.ConnectionName = fmt.Sprintf("dlxctl %s %s (%s)", command, s.Topology.Name, Person())
 	for try := 1; ; try++ {
 		conn, err := w.connect(ctx)
 		if err == nil {
