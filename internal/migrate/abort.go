@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/dlxctl/dlxctl/internal/broker"
 	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -161,7 +162,7 @@ func (r *Runner) tiersEmpty(ctx context.Context, m Move) error {
 		return nil
 	}
 	longest := slices.MaxFunc(backoff.Tiers, func(a, b topology.Tier) int { return cmp.Compare(a.Delay, b.Delay) }).Delay
-	const lag = 7 * time.Second // counts can be 5 seconds old
+	const lag = broker.Tick + 2*time.Second // so old can counts be, with a margin
 	begun, deadline := time.Now(), time.Now().Add(r.Wait)
 	var empty, failedEmpty time.Time // since when all queues are empty, and when the failed queue was
 	for {

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -30,7 +31,7 @@ func Abortable(
 			moves = append(moves, m)
 		case f.legacy:
 			stays = append(stays,
-				fmt.Sprintf("%s was declared again after its migration, and messages go to %s; to roll it back anyway, name it: dlxctl migrate abort %s", m.Legacy, m.New, m.Legacy))
+				fmt.Sprintf("%s was declared again after its migration, and messages go to %s; to roll it back anyway, name it: dlxctl migrate abort %s", m.Legacy, m.New, text.ShellQuote(m.Legacy)))
 		case named:
 			refused = append(refused, m.finished(f))
 		case f.successor:

@@ -48,6 +48,8 @@ type drainLimits struct {
 	// drain is done only if it returns nil and no message has come meanwhile. Nil: the
 	// feeders are not checked.
 	feeders func(context.Context) error
+	// byName notes what publishers sent to the queue by its name. Nil: that is not noted.
+	byName *byNameWatch
 }
 
 // Why a drain ends early.
@@ -119,6 +121,10 @@ func (r *Runner) pass(
 	}
 	move := relay.Relay{Handler: h, Grace: grace, Absent: caution.Refused}
 	window := caution.Begin(&move)
+	if h.watched = limits.byName; h.watched != nil {
+		h.watched.bind = out.Bind
+	}
+	move.Hold = h.hold(move.Hold)
 	source, err := in.Consume(m.Legacy, window, prefetchBytes)
 	if err != nil {
 		return backlog, err
@@ -206,7 +212,9 @@ func (h *mover) watch(ctx context.Context, backlog int64, limits drainLimits) er
 	late := func(since time.Time) bool { return time.Since(since) > limits.wait+limits.idle }
 	for {
 		quiet, inFlight := time.Since(time.UnixMilli(h.last.Load())), h.taken.Load() > h.moved.Load()
-		switch {
+		switch unnoted := h.unnoted.Load(); {
+		case unnoted != nil:
+			return *unnoted
 		case !inFlight && quiet >= limits.idle:
 			if asked.IsZero() {
 				asked = time.Now()

@@ -201,9 +201,7 @@ func TestAbortLeavesWhatIsFinished(t *testing.T) {
 	var said strings.Builder
 	r = finish()
 	r.Report = func(format string, args ...any) { fmt.Fprintf(&said, format+"\n", args...) }
-	if err := r.Abort(t.Context(), s.without(t)); err != nil {
-		t.Fatal(err)
-	}
+	s.abort(t, r)
 	if !strings.Contains(said.String(), "old is done: its legacy queue is deleted, and there is nothing to roll back") {
 		t.Errorf("it said:\n%s", &said)
 	}
@@ -266,15 +264,7 @@ func TestAbortWithAHomeMadeRetryQueue(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for end := time.Now().Add(2 * time.Minute); ; { // each abort looks at the tiers for some seconds
-		err := s.runner(t).Abort(t.Context(), s.without(t))
-		if err == nil {
-			break
-		}
-		if !errors.Is(err, migrate.ErrWaiting) || time.Now().After(end) {
-			t.Fatal(err)
-		}
-	}
+	s.abort(t, s.runner(t))
 	if got := s.count(t, "old"); len(got) != 10 || s.exists(t, "new") {
 		t.Errorf("%d of 10 messages came; the successor exists: %t", len(got), s.exists(t, "new"))
 	}

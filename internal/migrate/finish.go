@@ -91,7 +91,7 @@ func (r *Runner) finishMove(ctx context.Context, m Move, step func()) error {
 			return err
 		}
 		suspect := h.sinceUnbound(r.takeRebound(m) || again)
-		moved, err := r.drainLegacy(ctx, m, h, policy.FullAt(state, m.New))
+		moved, err := r.drainLegacy(ctx, m, h, state)
 		if suspect != nil {
 			r.reportRebound(m, h, *suspect+moved)
 		}
@@ -135,15 +135,18 @@ func (r *Runner) finishMove(ctx context.Context, m Move, step func()) error {
 // drainEnded decides what follows when a drain has ended early.
 func (r *Runner) drainEnded(ctx context.Context, m Move, h *mover, err error) error {
 	fed, isFed := errors.AsType[*fedError](err)
-	coming := errors.Is(err, errComing)
+	coming, byName := errors.Is(err, errComing), errors.Is(err, errByName)
 	switch {
 	case coming && r.Until == Drain:
 		return nil
-	case (coming || isFed) && r.Forward:
+	case (coming || byName || isFed) && r.Forward:
 		return r.forward(ctx, m)
 	case coming:
-		return fmt.Errorf("%w: a publisher still sends to the queue %s by its name; the queue is kept, and migrate moves what comes to %s while it runs; run it again, or with --forward",
-			ErrWaiting, m.Legacy, m.New)
+		return fmt.Errorf("%w: a publisher still sends to the queue %s by its name; the queue is kept, and migrate moves what comes to %s while it runs; %s",
+			ErrWaiting, m.Legacy, m.New, m.WaysOut())
+	case byName:
+		return fmt.Errorf("%w: the queue %s is kept: %w; however rarely they send, the broker drops what they send once the queue is deleted; %s",
+			ErrWaiting, m.Legacy, err, m.WaysOut())
 	case isFed:
 		return fmt.Errorf("%w: %w; %s is kept, and migrate moves what comes to %s while it runs; run it again, or with --forward",
 			ErrWaiting, fed, m.Legacy, m.New)
@@ -157,8 +160,11 @@ func (r *Runner) drainEnded(ctx context.Context, m Move, h *mover, err error) er
 }
 
 // drainLegacy drains a queue and reports what was moved.
-func (r *Runner) drainLegacy(ctx context.Context, m Move, h *mover, fullAt int64) (moved int64, err error) {
-	limits := drainLimits{idle: r.Idle, wait: r.Wait, stuck: max(r.Wait, leastStuck), fullAt: fullAt}
+func (r *Runner) drainLegacy(ctx context.Context, m Move, h *mover, state topology.State) (moved int64, err error) {
+	limits := drainLimits{
+		idle: r.Idle, wait: r.Wait, stuck: max(r.Wait, leastStuck), fullAt: policy.FullAt(state, m.New),
+		byName: &byNameWatch{move: m, feeders: m.feederNames(state), noted: m.find(state).byName},
+	}
 	limits.bound = func(ctx context.Context) bool {
 		before := h.moved.Load()
 		state, err := r.Management.Inspect(ctx)
@@ -180,6 +186,9 @@ func (r *Runner) drainLegacy(ctx context.Context, m Move, h *mover, fullAt int64
 	backlog, err := r.drain(ctx, m, h, limits)
 	moved = h.moved.Load() - before
 	r.reportMoved(m, h, moved, backlog)
+	if err == nil && r.Until != Drain {
+		err = r.publishersGone(ctx, m)
+	}
 	return moved, err
 }
 

@@ -37,6 +37,11 @@ func (m Move) forwarder(length int64) topology.Policy {
 	}
 }
 
+// isPaused reports whether a forwarder forwards nothing.
+func (m Move) isPaused(forwarder topology.Policy) bool {
+	return forwarder.Definition["max-length"] != forwardAll
+}
+
 // forward leaves a forwarder in place of the drain.
 func (r *Runner) forward(ctx context.Context, m Move) error {
 	state, err := r.Management.Inspect(ctx)
@@ -52,12 +57,14 @@ func (r *Runner) forward(ctx context.Context, m Move) error {
 			}
 		}
 	}
-	r.say("retire: %s stays and forwards to %s, at most once; a later run of migrate deletes it when no publisher sends to it any more",
-		m.Legacy, m.New)
+	r.say("retire: %s stays and forwards to %s, at most once; once no publisher sends to its name any more, run migrate with %s to delete it",
+		m.Legacy, m.New, m.consentTo())
 	return r.execute(ctx, []plan.Change{override(state, m.find(state).forwarder, m.forwarder(forwardAll))})
 }
 
-// retireForwarder deletes a legacy queue that forwards, if no message comes to it for --idle.
+// retireForwarder deletes a legacy queue that forwards, if the user consents and no message comes
+// to it for --idle. Without consent the queue stays: publishers have used its name, and one that
+// uses it once a night is quiet for longer than any --idle.
 //
 // While the broker forwards, it cannot be seen whether messages come. So the forwarder is
 // paused: the policy stays, and lets the queue hold messages, which the drain moves and
@@ -69,8 +76,9 @@ func (r *Runner) retireForwarder(ctx context.Context, m Move) error {
 	if err != nil {
 		return err
 	}
-	if f := m.find(state).forwarder; f.IsPending() || state.QueuePolicies[m.Legacy] != f.Name {
-		// Its creation was interrupted, or a foreign policy overrides it.
+	f := m.find(state).forwarder
+	if f.IsPending() || state.QueuePolicies[m.Legacy] != f.Name || m.isPaused(*f) && !r.allows(m) {
+		// Its creation was interrupted, a foreign policy overrides it, or a run with consent was killed.
 		return r.forward(ctx, m)
 	}
 	quiet, known, err := r.Management.LastArrival(ctx, m.Legacy, max(r.Idle, arrivals))
@@ -81,6 +89,11 @@ func (r *Runner) retireForwarder(ctx context.Context, m Move) error {
 	again, err := r.repairCutover(ctx, m, state)
 	if err != nil {
 		return err
+	}
+	if !r.allows(m) {
+		r.say("retire: %s forwards to %s; once no publisher sends to its name any more, run migrate with %s to delete it",
+			m.Legacy, m.New, m.consentTo())
+		return nil
 	}
 	r.say("retire: %s forwards to %s; waiting %s to see whether a message still comes to it", m.Legacy, m.New, r.Idle)
 	h := r.startMover(m)

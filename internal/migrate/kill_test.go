@@ -33,6 +33,9 @@ func (s *stage) command(tb testing.TB, path string, args ...string) (*exec.Cmd, 
 	// One that hangs says where.
 	ctx, cancel := context.WithTimeout(tb.Context(), 2*time.Minute)
 	tb.Cleanup(cancel)
+	if strings.HasPrefix(args[0], "--") { // a run: many tests fill the legacy queue by its name
+		args = append(args, "--allow", "drops-routing=old")
+	}
 	c := exec.CommandContext(ctx, path, append([]string{"migrate", "-f", file}, args...)...)
 	c.Cancel = func() error { return c.Process.Signal(syscall.SIGQUIT) }
 	c.Env = append(os.Environ(), "RABBITMQ_URL="+s.user.URL, "RABBITMQ_API_URL="+s.target.API)
@@ -65,14 +68,12 @@ func killed(t *testing.T, c *exec.Cmd, out *bytes.Buffer, after time.Duration) b
 func TestMigrateKilled(t *testing.T) {
 	t.Parallel()
 	dlxctl := brokertest.Program(t)
-	// Of its own: on 3.10.8 the broker may end at-least-once dead-lettering for the whole node when a
-	// queue is deleted whose declaration was interrupted.
-	node := brokertest.Node(t)
+	vhost := brokertest.Fragile(t)
 	const perRound = 13 // kills of one migration, before it may end
 	for round, typ := range []string{"classic", "quorum", "classic", "quorum"} {
 		t.Run(fmt.Sprintf("round %d %s", round, typ), func(t *testing.T) {
 			t.Parallel()
-			s := newStageIn(t, node.VHost(t), fmt.Sprintf(topologyFile, typ), typ, nil)
+			s := newStageIn(t, vhost(t), fmt.Sprintf(topologyFile, typ), typ, nil)
 			r := rand.New(rand.NewPCG(uint64(round), 1)) //nolint:gosec // the same moments each time
 			stopOld := s.consume(t, "old")
 			published := s.publish(t, 100*time.Millisecond)
@@ -285,7 +286,7 @@ func TestMigrateInterrupted(t *testing.T) {
 		}
 		match := regexp.MustCompile(`(?m)^dlxctl: interrupted, and no message is lost
 old -> new: new messages go to new; this run moved ([\d,]+) messages to new, and ([\d,]+) are left in old
-to continue: dlxctl migrate --idle 30s --settle 10ms --yes -f \S+
+to continue: dlxctl migrate --allow drops-routing=old --idle 30s --settle 10ms --yes -f \S+
 to roll back: dlxctl migrate abort --yes -f \S+$`).FindStringSubmatch(said.String())
 		if match == nil {
 			t.Fatalf("it says:\n%s", said)
@@ -386,11 +387,10 @@ to migrate after all: dlxctl migrate old --yes -f \S+$`).FindStringSubmatch(said
 // ready returns how many messages are ready in a queue.
 func (s *stage) ready(t *testing.T, queue string) int {
 	t.Helper()
-	q, err := s.target.Channel(t).QueueDeclarePassive(queue, true, false, false, false, nil)
-	if err != nil {
+	if _, err := s.target.Channel(t).QueueDeclarePassive(queue, true, false, false, false, nil); err != nil {
 		return 0 // it does not exist yet
 	}
-	return q.Messages
+	return brokertest.Ready(t, s.target.Channel(t), queue)
 }
 
 // number parses a number with commas between thousands.

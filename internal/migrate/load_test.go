@@ -18,6 +18,7 @@ import (
 	"github.com/dlxctl/dlxctl/internal/brokertest"
 	"github.com/dlxctl/dlxctl/internal/migrate"
 	"github.com/dlxctl/dlxctl/internal/spec/spectest"
+	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -113,13 +114,23 @@ func (s *stage) legacy(tb testing.TB, legacyType string, legacyArgs amqp091.Tabl
 	}
 }
 
-// runner gives a runner with short waits.
+// runner gives a runner with short waits, and with consent: many tests fill the legacy queue by its
+// name.
 func (s *stage) runner(tb testing.TB) *migrate.Runner {
 	tb.Helper()
 	return &migrate.Runner{
 		Topology: s.want, Management: s.m, Endpoint: s.endpoint, Until: migrate.Retire, Settle: 200 * time.Millisecond,
 		Wait: 30 * time.Second, Idle: time.Second, Report: func(string, ...any) {},
+		Allow: plan.Allow(plan.DropsRouting),
 	}
+}
+
+// cautious gives a runner without consent.
+func (s *stage) cautious(tb testing.TB) *migrate.Runner {
+	tb.Helper()
+	r := s.runner(tb)
+	r.Allow = nil
+	return r
 }
 
 // publish publishes with confirms from four connections until stop, pausing after

@@ -158,9 +158,7 @@ func TestAbortWithAGeneratedQueue(t *testing.T) {
 		if err := r.Run(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if err := s.runner(t).Abort(t.Context(), s.without(t)); err != nil {
-			t.Fatal(err)
-		}
+		s.abort(t, s.runner(t))
 		if d := cmp.Diff(before, unmarked()); d != "" {
 			t.Errorf("definitions after %s and abort (-before +after):\n%s", until, d)
 		}

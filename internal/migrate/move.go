@@ -85,6 +85,7 @@ type found struct {
 	onSuccessor    []topology.Binding // to the new queue, without those of the switch
 	legacyBound    bool               // its end is bound to the queue
 	successorBound bool
+	byName         bool // a drain has moved messages that publishers sent to the legacy queue by its name
 }
 
 // find returns what the virtual host holds of the move.
@@ -117,6 +118,7 @@ func (m Move) find(state topology.State) found {
 			f.legacyBound = true
 		case toQueue && b.Source == m.successorEnd() && b.Destination == m.New:
 			f.successorBound = true
+			f.byName = f.byName || b.Key == byNameKey
 		case toQueue && b.Destination == m.Legacy:
 			f.onLegacy = append(f.onLegacy, b)
 		case !toQueue && b.Destination == m.switchName():

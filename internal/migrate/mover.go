@@ -30,6 +30,8 @@ type mover struct {
 	refused   atomic.Pointer[string] // why the broker last refused a message
 	last      atomic.Int64           // when a message was last moved, in milliseconds of Unix time
 	step      func()                 // is called for each message that was moved
+	watched   *byNameWatch           // nil: messages of publishers by name are not noted
+	unnoted   atomic.Pointer[error]  // why such a message cannot be noted
 }
 
 // newMover returns the mover of a move.
@@ -42,6 +44,7 @@ func (m Move) newMover() *mover {
 func (h *mover) begin(frame int) {
 	h.frame = frame
 	h.taken.Store(h.moved.Load())
+	h.unnoted.Store(nil)
 	h.last.Store(time.Now().UnixMilli())
 }
 
@@ -83,6 +86,25 @@ func (h *mover) Move(d amqp091.Delivery) relay.Move {
 		h.shortened++
 	}
 	return relay.Move{Exchange: h.to, Key: d.RoutingKey, Message: m}
+}
+
+// hold returns a relay's Hold that holds back what next holds back, and a message of which the
+// broker must know first that it came by the queue's name. Nothing is lost: the message is not
+// acknowledged, and the drain ends.
+func (h *mover) hold(next func(amqp091.Delivery, relay.Move) bool) func(amqp091.Delivery, relay.Move) bool {
+	return func(d amqp091.Delivery, m relay.Move) bool {
+		if next(d, m) {
+			return true
+		}
+		if h.watched == nil {
+			return false
+		}
+		if err := h.watched.notes(d); err != nil {
+			h.unnoted.Store(&err)
+			return true
+		}
+		return false
+	}
 }
 
 // Refused lets the message wait: it is safe in the legacy queue, and has no other

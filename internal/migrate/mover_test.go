@@ -1,12 +1,14 @@
 package migrate
 
 import (
+	"errors"
 	"slices"
 	"testing"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/dlxctl/dlxctl/internal/relay"
+	"github.com/dlxctl/dlxctl/topology"
 )
 
 // Of the messages that may be doubled, those with a message-id are named. Many publishers set none.
@@ -36,5 +38,46 @@ func TestDoubledMessagesAreNamed(t *testing.T) {
 				t.Errorf("%q", got)
 			}
 		})
+	}
+}
+
+// What came through the default exchange came from a publisher that uses the queue's name, unless a
+// queue has dead-lettered it there. It is moved only once the broker has the mark.
+func TestByNameIsNotedBeforeTheMove(t *testing.T) {
+	t.Parallel()
+	m := Move{Topology: "shop", Legacy: "old", New: "new"}
+	died := func(queue string) amqp091.Table {
+		return amqp091.Table{"x-death": []any{amqp091.Table{"queue": queue}, amqp091.Table{"queue": "old"}}}
+	}
+	for name, tc := range map[string]struct {
+		amqp091.Delivery
+		byName bool
+	}{
+		"to its name":                  {amqp091.Delivery{RoutingKey: "old"}, true},
+		"to another name, with a copy": {amqp091.Delivery{RoutingKey: "other"}, true},
+		"to an exchange":               {amqp091.Delivery{Exchange: "e", RoutingKey: "old"}, false},
+		"from a feeder":                {amqp091.Delivery{RoutingKey: "old", Headers: died("wait")}, false},
+		"published again":              {amqp091.Delivery{RoutingKey: "old", Headers: died("old")}, true},
+		"with a made-up history":       {amqp091.Delivery{Headers: amqp091.Table{"x-death": "wait"}}, true},
+		"moved back":                   {amqp091.Delivery{Exchange: m.legacyEnd(), RoutingKey: "old"}, true},
+		"another one moved back":       {amqp091.Delivery{Exchange: m.legacyEnd(), RoutingKey: "order.placed"}, false},
+	} {
+		for _, fails := range []bool{false, true} {
+			bound := 0
+			h := mover{watched: &byNameWatch{move: m, feeders: []string{"wait"}, bind: func(topology.Binding) error {
+				if bound++; fails {
+					return errors.New("no permission")
+				}
+				return nil
+			}}}
+			hold := h.hold(func(amqp091.Delivery, relay.Move) bool { return false })
+			held := hold(tc.Delivery, relay.Move{})
+			if !held {
+				hold(tc.Delivery, relay.Move{}) // noted once is enough
+			}
+			if held != (tc.byName && fails) || bound > 1 || (bound == 1) != tc.byName || (h.unnoted.Load() != nil) != held {
+				t.Errorf("%s, bind fails %t: held %t, bound %d times", name, fails, held, bound)
+			}
+		}
 	}
 }

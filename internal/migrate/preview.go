@@ -21,6 +21,8 @@ type Preview struct {
 	Added, Kept []topology.Binding
 	// ByName says what is known of publishers that use the queue's name; empty if nothing.
 	ByName string
+	// Stays says why the legacy queue is kept until the user consents to its deletion. Empty: it goes.
+	Stays string
 	// Notes say what becomes of each argument and policy of the legacy queue.
 	Notes []Note
 	// Reasons say why the move cannot be made. Empty: it can.
@@ -182,6 +184,6 @@ func (r *Runner) ByName(ctx context.Context, m Move) (string, error) {
 		return fmt.Sprintf("%s came to %s by its name, through the default exchange: these publishers must change",
 			messages(b.Messages), m.Legacy), nil
 	default:
-		return fmt.Sprintf("%s at most came to %s by its name, through the default exchange: the broker counts no more precisely (it does with management.rates_mode = detailed); after the cutover, migrate prints the exact number", messages(b.Messages), m.Legacy), nil
+		return fmt.Sprintf("%s at most came to %s by its name, through the default exchange: the broker counts no more precisely (it does with management.rates_mode = detailed)", messages(b.Messages), m.Legacy), nil
 	}
 }

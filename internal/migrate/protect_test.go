@@ -49,9 +49,7 @@ func TestMigrateWithAHarmfulPolicy(t *testing.T) {
 			if left := migrate.Preparation(r.Topology, state, migrate.Moves(r.Topology, state)); !left.Empty() {
 				t.Errorf("left to prepare: %s", plan.Summary(left))
 			}
-			if err := s.runner(t).Abort(t.Context(), s.without(t)); err != nil {
-				t.Fatal(err)
-			}
+			s.abort(t, s.runner(t))
 			if d := cmp.Diff(before, s.target.Definitions(t)); d != "" {
 				t.Errorf("definitions (-before +after):\n%s", d)
 			}

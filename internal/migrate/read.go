@@ -16,6 +16,13 @@ func (r *Runner) Previews(ctx context.Context, state topology.State) ([]Preview,
 		if list[i].ByName, err = r.ByName(ctx, list[i].Move); err != nil {
 			return nil, err
 		}
+		if r.allows(list[i].Move) {
+			continue
+		}
+		held := list[i].Ready + list[i].Unacknowledged
+		if list[i].Stays, err = r.byName(ctx, list[i].Move, state, held); err != nil {
+			return nil, err
+		}
 	}
 	return list, nil
 }

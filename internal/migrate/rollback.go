@@ -35,7 +35,7 @@ func (r *Runner) rollBack(ctx context.Context, without topology.Compiled, moves 
 	})
 	p.Changes = withoutExposing(p.Changes, state)
 	dropProvedHazards(p.Changes, moves)
-	todo, tiers := plan.Allowed(p, plan.Allow(plan.DropsRouting)), 0
+	todo, tiers := plan.Allowed(p, plan.Allow(plan.DropsRouting, plan.CopiesMessages)), 0
 	for _, q := range p.Retiring {
 		_, failed := topology.FailedBackoff(r.Topology.Name, q)
 		if u := state.Usage[q]; failed && (u.Ready+u.Unacknowledged+u.Consumers > 0 || u.ConsumersUnknown) {

@@ -45,6 +45,9 @@ type Runner struct {
 	// Forward leaves a forwarder in place of a legacy queue to which publishers still
 	// send by its name.
 	Forward bool
+	// Allow holds the consents of the user. DropsRouting is the only hazard of a migration: a legacy
+	// queue is deleted although publishers may send to it by its name.
+	Allow []plan.Consent
 	// CheckRights fails if the user lacks one of the rights, before the first write.
 	// Nil: rights are not checked.
 	CheckRights func(rights []plan.Right) error

@@ -25,7 +25,7 @@ type Status struct {
 	// Quiet is how long nothing has come to a legacy queue that forwards, an hour at most. Nil: not
 	// known.
 	Quiet *time.Duration
-	// Waits says for which queue, if any, the end of the migration waits.
+	// Waits says for which queue or publishers, if any, the end of the migration waits.
 	Waits string
 }
 
@@ -36,9 +36,12 @@ func Statuses(want topology.Compiled, state topology.State) []Status {
 		s := Status{Move: m, Usage: state.Usage[m.Legacy], Bindings: int64(len(m.find(state).onLegacy))}
 		f := m.find(state)
 		s.Forwards = f.legacy && f.forwarder != nil && state.QueuePolicies[m.Legacy] == f.forwarder.Name
-		s.Paused = s.Forwards && f.forwarder.Definition["max-length"] != forwardAll
+		s.Paused = s.Forwards && m.isPaused(*f.forwarder)
 		if err := holdingError(m, plan.Feeders(state, m.Legacy)); err != nil && f.legacy {
 			s.Waits = err.Error()
+		}
+		if f.legacy && f.byName && !s.Forwards {
+			s.Waits = fmt.Sprintf("it is kept: %s; %s", errByName, m.WaysOut())
 		}
 		switch {
 		case len(preparation(want, state, []Move{m}).Changes) > 0:
@@ -70,7 +73,8 @@ func (s Status) String() string {
 	case s.Forwards && s.Quiet == nil:
 		text += "; it forwards, and it is not known when the last message came"
 	case s.Forwards && *s.Quiet >= ForwarderAge:
-		text += fmt.Sprintf("; it forwards, and no message has arrived for %s or more: run migrate to delete it", *s.Quiet)
+		text += fmt.Sprintf("; it forwards, and no message has arrived for %s or more: if no publisher sends to its name any more, run migrate with %s to delete it",
+			*s.Quiet, s.consentTo())
 	case s.Forwards:
 		text += fmt.Sprintf("; it forwards, and the last message came %s ago", s.Quiet.Round(time.Second))
 	}

@@ -62,11 +62,17 @@ func (r *Runner) previewLines(o Preview) []string {
 			messages(o.Ready+o.Unacknowledged), when, o.Legacy, o.New)
 	}
 	switch {
+	case within(Retire) && o.Stays != "" && r.Forward:
+		line("retire", "%s stays and forwards to %s, at most once, because publishers may send to it by its name: %s",
+			o.Legacy, o.New, o.Stays)
+	case within(Retire) && o.Stays != "":
+		line("retire", "%s is kept, and migrate exits with code 2, because publishers may send to it by its name: %s; %s",
+			o.Legacy, o.Stays, o.WaysOut())
 	case within(Retire):
-		line("retire", "%s is deleted, once it is proved empty, no message has arrived for %s, and no queue can "+
-			"dead-letter to it", o.Legacy, r.Idle)
+		line("retire", "%s is deleted, once it is proved empty, no message has arrived for %s, no message in it was "+
+			"published to its name, and no queue can dead-letter to it", o.Legacy, r.Idle)
 		if r.Forward {
-			line("", "if messages still arrive, it stays and forwards them to %s, at most once", o.New)
+			line("", "if publishers use its name, it stays and forwards what they send to %s, at most once", o.New)
 		}
 	default:
 		line("stop", "after the stage %s: %s stays", r.Until, o.Legacy)

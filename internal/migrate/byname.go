@@ -1,0 +1,152 @@
+package migrate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/dlxctl/dlxctl/internal/text"
+	"github.com/dlxctl/dlxctl/plan"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// errByName says that publishers may send to the legacy queue by its name: however rarely they do,
+// the broker drops what they send once the queue is deleted.
+var errByName = errors.New("publishers may send to it by its name")
+
+// byNameKey is the key of the binding that marks a move whose legacy queue publishers address by
+// name.
+const byNameKey = "published-by-name"
+
+// byNameMark returns that binding. Its source is the exchange of the drain, which is a fanout: the
+// binding changes no route, every later run finds it, and it goes with the exchange.
+func (m Move) byNameMark() topology.Binding {
+	return topology.Binding{
+		Source: m.successorEnd(), Destination: m.New, DestinationType: topology.ToQueue, Key: byNameKey,
+		Arguments: m.ownerMark(),
+	}
+}
+
+// byNameWatch notes on the broker that a publisher sends to the legacy queue by its name. It
+// belongs to one drain.
+type byNameWatch struct {
+	move    Move
+	feeders []string // the queues that dead-letter to the legacy queue by its name
+	bind    func(topology.Binding) error
+	noted   bool
+}
+
+// notes returns nil if a message may be moved. The first one of a publisher that uses the queue's
+// name may be moved only once the broker has the mark: a run that is killed afterwards, or that was
+// asked to stop after the drain, would leave nothing by which the next one knows of the publisher.
+func (w *byNameWatch) notes(d amqp091.Delivery) error {
+	if w.noted || !w.isByName(d) {
+		return nil
+	}
+	if err := w.bind(w.move.byNameMark()); err != nil {
+		return fmt.Errorf("note that publishers send to %s by its name: %w", text.Name(w.move.Legacy), err)
+	}
+	w.noted = true
+	return nil
+}
+
+// isByName reports whether a publisher has sent a message of the legacy queue to the name of the
+// queue. The default exchange routes by names only, whatever key the delivery shows: the name may
+// have been in its header CC or BCC. Two kinds of messages come through it and have no publisher,
+// or come another way and have one:
+//
+//   - A queue dead-letters to the name. The first entry of x-death is then that queue: the broker
+//     writes the latest death first. The feeders are proved empty elsewhere. A client that
+//     publishes a message with the x-death of such a feeder is a consumer that tries it again, and
+//     the drain has waited for the consumers.
+//   - An abort has moved the message back, through the other end of the switch. It has kept the
+//     routing key, and nothing tells whether an exchange had routed it by that key: such a message
+//     counts too.
+func (w *byNameWatch) isByName(d amqp091.Delivery) bool {
+	if d.Exchange == w.move.legacyEnd() {
+		return d.RoutingKey == w.move.Legacy
+	}
+	return d.Exchange == "" && !slices.Contains(w.feeders, lastDeath(d.Headers))
+}
+
+// lastDeath returns the queue in which a message was dead-lettered last. Empty: in none.
+func lastDeath(headers amqp091.Table) string {
+	list, _ := headers["x-death"].([]any)
+	if len(list) == 0 {
+		return ""
+	}
+	death, _ := list[0].(amqp091.Table)
+	queue, _ := death["queue"].(string)
+	return queue
+}
+
+// byName says why publishers are known to send to the legacy queue by its name. It returns "" if
+// the broker shows no sign of one. held is how many messages wait in the queue.
+func (r *Runner) byName(ctx context.Context, m Move, state topology.State, held int64) (why string, err error) {
+	f := m.find(state)
+	if f.byName {
+		return "a drain has moved messages that were published to its name, or that an abort had moved back and whose routing key is its name", nil
+	}
+	b, err := r.Management.PublishedByName(ctx, m.Legacy)
+	if err != nil {
+		return "", err
+	}
+	bound := slices.DeleteFunc(slices.Concat(f.onLegacy, f.onSwitch, f.onSuccessor), m.returns)
+	switch {
+	case b.Certain && b.Messages > 0:
+		return messages(b.Messages) + " came to it by its name", nil
+	case len(bound) == 0 && (held > 0 || b.Messages > 0):
+		return "it has no binding, and it has had messages", nil
+	default:
+		return "", nil
+	}
+}
+
+// publishersGone returns errByName, with the reason, if publishers send to the legacy queue by its
+// name and the user has not consented to lose what they send from now on.
+func (r *Runner) publishersGone(ctx context.Context, m Move) error {
+	if r.allows(m) {
+		return nil
+	}
+	state, err := r.Management.Inspect(ctx)
+	if err != nil {
+		return err
+	}
+	why, err := r.byName(ctx, m, state, 0)
+	if err != nil || why == "" {
+		return err
+	}
+	return fmt.Errorf("%w: %s", errByName, why)
+}
+
+// allows reports whether the user consents to the deletion of a legacy queue that publishers may
+// address by its name.
+func (r *Runner) allows(m Move) bool {
+	return slices.ContainsFunc(r.Allow, func(c plan.Consent) bool {
+		return c.Hazard == plan.DropsRouting && (c.Object == "" || c.Object == m.Legacy)
+	})
+}
+
+// WaysOut says what a user can do about publishers that use the name of the legacy queue.
+func (m Move) WaysOut() string {
+	return fmt.Sprintf("change the publishers, then run migrate again with %s; or run it with --forward", m.consentTo())
+}
+
+// feederNames returns the queues that dead-letter to the legacy queue by its name.
+func (m Move) feederNames(state topology.State) []string {
+	var out []string
+	for _, f := range plan.Feeders(state, m.Legacy) {
+		if f.To == m.Legacy {
+			out = append(out, f.Name)
+		}
+	}
+	return out
+}
+
+// consentTo returns the flag by which the user consents.
+func (m Move) consentTo() string {
+	return plan.Consent{Hazard: plan.DropsRouting, Object: m.Legacy}.Flag()
+}
