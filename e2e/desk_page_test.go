@@ -210,9 +210,8 @@ func TestThePageReplays(t *testing.T) {
 	b.call("POST", "/api/propose", map[string]any{"queue": "billing.dead", "action": "replay", "to": "exchange:"}, 400)
 	ch := target.Channel(t)
 	for _, queue := range []string{"billing", "billing.dead"} {
-		q, err := ch.QueueDeclarePassive(queue, true, false, false, false, nil)
-		if err != nil || q.Messages != 6 {
-			t.Errorf("%s has %d messages (%v)", queue, q.Messages, err)
+		if n := brokertest.Ready(t, ch, queue); n != 6 {
+			t.Errorf("%s has %d messages", queue, n)
 		}
 	}
 	p.signal(t, syscall.SIGTERM)
@@ -244,8 +243,8 @@ func TestThePageNamesTheRunsThatItStops(t *testing.T) {
 		}
 	}
 	ch := target.Channel(t)
-	if q, err := ch.QueueDeclarePassive("billing", true, false, false, false, nil); err != nil || q.Messages != 1 {
-		t.Errorf("billing has %d messages (%v)", q.Messages, err)
+	if n := brokertest.Ready(t, ch, "billing"); n != 1 {
+		t.Errorf("billing has %d messages", n)
 	}
 	succeeds(t, target, "desk", "return", fmt.Sprint(run["run"]), "-f", file, "--yes")
 	brokertest.Eventually(t, "the rest to be back", func() bool {

@@ -4,8 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"os"
-	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -15,9 +13,6 @@ import (
 	"github.com/dlxctl/dlxctl/internal/brokertest"
 	"github.com/dlxctl/dlxctl/topology"
 )
-
-// beforeDesk is the last commit that does not know the desk.
-const beforeDesk = "d786514"
 
 // everything consents to every hazard.
 var everything = []string{ //nolint:gochecknoglobals // a constant list
@@ -72,9 +67,8 @@ func declareDesk(t *testing.T, target brokertest.Target, n int) *amqp091.Connect
 func keepsDesk(t *testing.T, target brokertest.Target, n int) {
 	t.Helper()
 	for _, name := range []string{topology.HoldName("shop", "r1"), topology.ParkedName("shop")} {
-		q, err := target.Channel(t).QueueDeclarePassive(name, true, false, false, false, nil)
-		if err != nil || q.Messages != n {
-			t.Errorf("%s holds %d messages, not %d: %v", name, q.Messages, n, err)
+		if has := brokertest.Ready(t, target.Channel(t), name); has != n {
+			t.Errorf("%s holds %d messages, not %d", name, has, n)
 		}
 	}
 }
@@ -117,67 +111,40 @@ removed: [billing]
 }
 
 // No apply deletes or changes a queue of the desk, whatever file it gets and whatever it is
-// allowed: its messages stay. The plan, status and migrate say that they are there. An apply of the
-// release before the desk leaves them alone, too.
+// allowed: its messages stay. The plan, status and migrate say that they are there.
 func TestApplyKeepsTheQueuesOfTheDesk(t *testing.T) {
 	t.Parallel()
 	const n = 3
 	all, fewer, none := deskFiles(t)
-	t.Run("this release", func(t *testing.T) {
-		t.Parallel()
-		target := brokertest.VHost(t)
-		succeeds(t, target, "apply", "--yes", "-f", all)
-		conn := declareDesk(t, target, n)
-		if out := succeeds(t, target, "plan", "--detailed-exitcode", "-f", all); strings.Contains(out, "desk") {
-			t.Errorf("the plan takes the queues of the desk for drift:\n%s", out)
+	target := brokertest.VHost(t)
+	succeeds(t, target, "apply", "--yes", "-f", all)
+	conn := declareDesk(t, target, n)
+	if out := succeeds(t, target, "plan", "--detailed-exitcode", "-f", all); strings.Contains(out, "desk") {
+		t.Errorf("the plan takes the queues of the desk for drift:\n%s", out)
+	}
+	status(t, target, all, "note desk-run: the run r1 of the desk is in progress",
+		"note desk-parked: shop.parked has 3 messages")
+	succeeds(t, target, "apply", "--yes", "--prune", "-f", all)
+	if to := sendsTo(t, target); !slices.Equal(to, []string{"billing"}) {
+		t.Errorf("the run sends to %v", to)
+	}
+	for _, file := range []string{fewer, all, none} {
+		if file == none { // the run would hear no failures
+			code, out := dlxctl(target, append([]string{"apply", "--yes", "-f", file}, everything...)...)
+			if code != 3 || !strings.Contains(out, "a run of the desk is in progress and listens here") {
+				t.Errorf("apply exits with %d:\n%s", code, out)
+			}
+			if err := conn.Close(); err != nil { // its process is gone
+				t.Fatal(err)
+			}
 		}
-		status(t, target, all, "note desk-run: the run r1 of the desk is in progress",
-			"note desk-parked: shop.parked has 3 messages")
-		succeeds(t, target, "apply", "--yes", "--prune", "-f", all)
-		if to := sendsTo(t, target); !slices.Equal(to, []string{"billing"}) {
-			t.Errorf("the run sends to %v", to)
+		args := append([]string{"apply", "--yes", "--prune", "-f", file}, everything...)
+		out := succeeds(t, target, args...)
+		if warned := strings.Contains(out, "warning desk-run: shop.desk.r1 keeps the messages"); warned != (file != all) {
+			t.Errorf("apply of %s warns: %t\n%s", readFile(t, file), warned, out)
 		}
-		for _, file := range []string{fewer, all, none} {
-			if file == none { // the run would hear no failures
-				code, out := dlxctl(target, append([]string{"apply", "--yes", "-f", file}, everything...)...)
-				if code != 3 || !strings.Contains(out, "a run of the desk is in progress and listens here") {
-					t.Errorf("apply exits with %d:\n%s", code, out)
-				}
-				if err := conn.Close(); err != nil { // its process is gone
-					t.Fatal(err)
-				}
-			}
-			args := append([]string{"apply", "--yes", "--prune", "-f", file}, everything...)
-			out := succeeds(t, target, args...)
-			if warned := strings.Contains(out, "warning desk-run: shop.desk.r1 keeps the messages"); warned != (file != all) {
-				t.Errorf("apply of %s warns: %t\n%s", readFile(t, file), warned, out)
-			}
-			keepsDesk(t, target, n)
-		}
-	})
-	t.Run("the release before", func(t *testing.T) {
-		t.Parallel()
-		target, old := brokertest.VHost(t), earlierProgram(t, beforeDesk)
-		succeeds(t, target, "apply", "--yes", "-f", all)
-		conn := declareDesk(t, target, n)
-		for _, file := range []string{all, fewer, none} {
-			if file == none {
-				if err := conn.Close(); err != nil { // while a run listens, the broker keeps the exchange
-					t.Fatal(err)
-				}
-			}
-			args := append([]string{"apply", "--yes", "--prune", "-f", file}, everything...)
-			c := exec.CommandContext(t.Context(), old, args...)
-			c.Env = append(os.Environ(), "RABBITMQ_URL="+target.URL, "RABBITMQ_API_URL="+target.API)
-			if out, err := c.CombinedOutput(); err != nil {
-				t.Errorf("apply of %s: %v\n%s", readFile(t, file), err, out)
-			}
-			if to := sendsTo(t, target); file == all && !slices.Equal(to, []string{"billing"}) {
-				t.Errorf("the run sends to %v", to)
-			}
-			keepsDesk(t, target, n)
-		}
-	})
+		keepsDesk(t, target, n)
+	}
 }
 
 // status waits until status prints some texts: the broker's counts are up to 5 seconds old.

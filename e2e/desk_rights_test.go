@@ -79,12 +79,9 @@ func TestDeskReaderRightsSuffice(t *testing.T) {
 // awaitDepth waits until a queue has n ready messages.
 func awaitDepth(t *testing.T, target brokertest.Target, queue string, n int) {
 	t.Helper()
+	ch := target.Channel(t)
 	brokertest.Eventually(t, fmt.Sprintf("%d messages in %s", n, queue), func() bool {
-		q, err := target.Channel(t).QueueDeclarePassive(queue, true, false, false, false, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return q.Messages == n
+		return brokertest.Ready(t, ch, queue) == n
 	})
 }
 
@@ -134,6 +131,7 @@ func deskNeeds(target brokertest.Target, run, copied string) map[right][][]strin
 		{"configure", `shop\.parked`}:   {{"park", "billing.dead", "--yes"}, {"discard", "billing.dead", "--yes"}},
 		{"write", `shop\.return`}:       {replay, mail},
 		{"read", `shop\.failed`}:        {replay, mail},
+		{"configure", `shop\.lock`}:     {replay, mail},
 		{"read", `billing\.dead`}:       {replay, {"list", "billing.dead"}, {"list", "@billing"}},
 		{"read", `shop\.dead`}:          {mail, {"groups", "shop.dead"}},
 		{"read", `shop\.unroutable`}:    {{"list", "shop.unroutable"}},
@@ -205,11 +203,7 @@ func deskState(t *testing.T, target brokertest.Target) []string {
 	t.Helper()
 	state := target.Definitions(t)
 	for _, queue := range []string{"billing", "mail", "billing.dead", "shop.dead", "shop.unroutable", "shop.parked"} {
-		q, err := target.Channel(t).QueueDeclarePassive(queue, true, false, false, false, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		state = append(state, fmt.Sprintf("%d messages in %s", q.Messages, queue))
+		state = append(state, fmt.Sprintf("%d messages in %s", brokertest.Ready(t, target.Channel(t), queue), queue))
 	}
 	return state
 }

@@ -2,6 +2,7 @@ package deadletter
 
 import (
 	"bytes"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -27,7 +28,7 @@ var ErrRedacted = errors.New("the export is redacted, so its messages are not wh
 type Archived struct {
 	Message
 	// Changed reports that the message differs from what was exported, as it does when a person
-	// has changed the file. The handle is that of the changed message.
+	// has changed the file. The handle is that of the message that was exported.
 	Changed bool
 }
 
@@ -37,6 +38,7 @@ type archivedJSON struct {
 	Redacted    bool            `json:"redacted,omitempty"`
 	View        any             `json:"message,omitempty"` // only of a redacted export
 	Handle      Handle          `json:"handle,omitempty"`
+	SHA256      string          `json:"sha256,omitempty"` // the digest
 	Copy        int             `json:"copy,omitempty"`
 	Queue       exact           `json:"queue,omitempty"`
 	Exchange    exact           `json:"exchange,omitempty"`
@@ -113,7 +115,8 @@ func indented(a archivedJSON) ([]byte, error) {
 func archived(m Message) archivedJSON {
 	d := m.Delivery
 	a := archivedJSON{
-		Version: archiveVersion, Handle: HandleOf(d), Copy: m.Copy, Queue: exact(m.Queue), Exchange: exact(d.Exchange),
+		Version: archiveVersion, Handle: m.Handle, Copy: m.Copy, Queue: exact(m.Queue), Exchange: exact(d.Exchange),
+		SHA256:     hexOf(DigestOf(d)),
 		RoutingKey: exact(d.RoutingKey), Redelivered: d.Redelivered, BodyUTF8: utf8.Valid(d.Body),
 		Properties: &propertiesJSON{
 			MessageID: exact(d.MessageId), Type: exact(d.Type), ContentType: exact(d.ContentType),
@@ -158,9 +161,11 @@ func (a archivedJSON) message(body []byte) (Archived, error) {
 	if a.Headers != nil {
 		d.Headers = a.Headers.table
 	}
-	m := Message{Delivery: d, Queue: string(a.Queue), Handle: HandleOf(d), Copy: a.Copy}
-	return Archived{Message: m, Changed: m.Handle != a.Handle}, fits(d)
+	m := Message{Delivery: d, Queue: string(a.Queue), Handle: a.Handle, Copy: a.Copy}
+	return Archived{Message: m, Changed: hexOf(DigestOf(d)) != a.SHA256}, fits(d)
 }
+
+func hexOf(d Digest) string { return hex.EncodeToString(d[:]) }
 
 // fits refuses what AMQP cannot carry. The library would end the connection over it.
 func fits(d amqp091.Delivery) error {

@@ -299,19 +299,6 @@ func TestWhatFrameworksTell(t *testing.T) {
 			Framework: "Celery", Cause: "rejected", Attempts: 1, Job: "tasks.add", WorkQueue: "celery", Key: "celery",
 			FirstFailed: at(1), LastFailed: at(1),
 		}},
-		"Kafka Connect": {headers: amqp091.Table{
-			"__connect.errors.topic": []byte("t"), "__connect.errors.exception.message": []byte("boom"),
-			"__connect.errors.exception.class.name": []byte("E"), "__connect.errors.connector.name": []byte("sink"),
-		}, want: deadletter.Facts{
-			Framework: "Kafka Connect", Cause: "failed", Error: "boom", ErrorType: "E", Job: "sink", Attempts: -1,
-			Doubt: "__connect.errors.topic names a topic of Kafka, and no queue",
-		}},
-		"Azure Service Bus": {headers: amqp091.Table{
-			"DeadLetterReason": "R", "DeadLetterErrorDescription": "boom",
-		}, want: deadletter.Facts{
-			Framework: "Azure Service Bus", Cause: "failed", Error: "boom", ErrorType: "R", Attempts: -1,
-			Doubt: "no header names the queue in which it failed",
-		}},
 	}, "Hops")
 }
 

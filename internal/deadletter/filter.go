@@ -165,8 +165,14 @@ func ask(v View, s *state) asked {
 		Cause: v.Cause, Error: v.Error, ErrorType: v.ErrorType, Framework: v.Framework,
 		FirstFailed: timeOrNil(v.FirstFailed), LastFailed: timeOrNil(v.LastFailed), Published: timeOrNil(v.Published),
 		Key: v.Key, Exchange: v.Exchange, Queue: v.WorkQueue, ID: v.MessageID, Type: v.Type,
-		Headers: v.Headers, Body: v.body(), Text: v.Body.Text, Size: v.Bytes, Copy: v.Copy > 1,
+		Headers: v.Headers, Body: v.body(), Text: v.Body.Text,
 		Replays: v.Replays, Run: v.Run, State: s,
+	}
+	if equal, known := v.equal(); known {
+		a.Copy = equal
+	}
+	if v.Bytes >= 0 {
+		a.Size = v.Bytes
 	}
 	if v.Attempts >= 0 {
 		a.Attempts = v.Attempts

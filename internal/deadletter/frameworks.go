@@ -20,7 +20,7 @@ type framework struct {
 }
 
 // frameworks returns the frameworks in the order in which they are asked.
-func frameworks() [10]framework {
+func frameworks() [8]framework {
 	return [...]framework{
 		{"NServiceBus", nServiceBus},
 		{"MassTransit", massTransit},
@@ -30,8 +30,6 @@ func frameworks() [10]framework {
 		{"Kicks", kicks},
 		{"Watermill", watermill},
 		{"Celery", celery},
-		{"Kafka Connect", kafkaConnect},
-		{"Azure Service Bus", serviceBus},
 	}
 }
 
@@ -46,8 +44,6 @@ func isOf(framework, header string) bool {
 		return strings.HasPrefix(header, "MT-")
 	case "Rascal":
 		return header == "rascal"
-	case "Kafka Connect":
-		return strings.HasPrefix(header, "__connect.errors.")
 	default:
 		return slices.Contains(ownNames(framework), header)
 	}
@@ -74,8 +70,6 @@ func ownNames(framework string) []string {
 			"task", "id", "root_id", "parent_id", "group", "group_index", "argsrepr", "kwargsrepr", "retries", "timelimit",
 			"origin", "ignore_result", "stamped_headers", "stamps", "shadow", "eta", "expires", "lang", "replaced_task_nesting",
 		}
-	case "Azure Service Bus":
-		return []string{"DeadLetterReason", "DeadLetterErrorDescription", "DeadLetterSource"}
 	default:
 		return nil
 	}
@@ -243,29 +237,6 @@ func celery(h fields) (told, bool) {
 		return told{}, false
 	}
 	return told{job: h.text("task"), attempts: afterRetries(h["retries"])}, true
-}
-
-// kafkaConnect reads what a sink connector writes about a record that it could not deliver.
-func kafkaConnect(h fields) (told, bool) {
-	const prefix = "__connect.errors."
-	if !h.has(prefix+"exception.class.name") && !h.has(prefix+"topic") {
-		return told{}, false
-	}
-	return told{
-		doubt:   prefix + "topic names a topic of Kafka, and no queue",
-		problem: h.text(prefix + "exception.message"), problemType: h.text(prefix + "exception.class.name"),
-		stack: h.text(prefix + "exception.stacktrace"), cause: causeFailed, job: h.text(prefix + "connector.name"),
-	}, true
-}
-
-// serviceBus reads what Azure Service Bus writes, where a bridge has kept it.
-func serviceBus(h fields) (told, bool) {
-	if !h.has("DeadLetterReason") {
-		return told{}, false
-	}
-	return told{
-		problem: h.text("DeadLetterErrorDescription"), problemType: h.text("DeadLetterReason"), cause: causeFailed,
-	}, true
 }
 
 // inputQueue returns the last part of the path of an address, such as

@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"fmt"
-	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -17,32 +16,25 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// Headers that the desk writes. They begin with [deskPrefix], and are no part of a [Handle].
 const (
-	// HeaderReplays counts, as an int64, how often a desk has sent the message to work.
-	HeaderReplays = "desk-replays"
-	// HeaderRun names the run that sent the message last.
-	HeaderRun = "desk-run"
-	// HeaderCC and HeaderBCC keep CC and BCC, see [Aside].
-	HeaderCC  = "desk-cc"
-	HeaderBCC = "desk-bcc"
-
-	deskPrefix = "desk-"
-	cc         = "CC"
-	bcc        = "BCC"
+	handleDigits = 32
+	// shownDigits is how many of them outputs show.
+	shownDigits = 12
 )
 
-const handleDigits = 12
+// Digest tells the contents of messages apart: a SHA-256 over message-id, type, body and headers.
+// It is for the program alone: who knows a message but for a masked value could guess the value
+// with it.
+type Digest [sha256.Size]byte
 
-// HandleOf returns the handle of a message: the first 12 hexadecimal digits of a SHA-256 over
-// message-id, type, body and headers.
+// DigestOf returns the digest of a message.
 //
 // It leaves out what changes while a message moves between a queue and a hold: the counts of
 // deliveries, the headers of the desk, and the offset in a stream. The types of AMQP are part
 // of the content, so that the number 2 and the text "2" differ. The widths of numbers are not:
 // clients choose them by the value, and a broker that converts a message to another protocol
 // may widen them.
-func HandleOf(d amqp091.Delivery) Handle {
+func DigestOf(d amqp091.Delivery) Digest {
 	h := sha256.New()
 	w := hasher{make([]byte, 0, 1024)}
 	w.text('S', d.MessageId)
@@ -53,9 +45,33 @@ func HandleOf(d amqp091.Delivery) Handle {
 	w.bytes = w.bytes[:0]
 	w.headers(d.Headers)
 	h.Write(w.bytes)
-	var sum [sha256.Size]byte
-	return Handle(hex.EncodeToString(h.Sum(sum[:0])[:handleDigits/2]))
+	var sum Digest
+	h.Sum(sum[:0])
+	return sum
 }
+
+// HandleOf returns the handle of a message in which nothing is masked. What prints a handle calls
+// [Reader.Handle].
+func HandleOf(d amqp091.Delivery) Handle { return DigestOf(d).handle() }
+
+func (d Digest) handle() Handle { return Handle(hex.EncodeToString(d[:handleDigits/2])) }
+
+// handle returns the handle of a message in which something is masked. It is made of nothing but
+// what the view shows, so that no one can guess a masked value with it.
+func (v View) handle() Handle {
+	w := hasher{make([]byte, 0, 1024+len(v.Body.Text))}
+	w.text('M', v.MessageID)
+	w.text('S', v.Type)
+	w.text('B', v.Body.Text)
+	w.headers(v.Headers)
+	return Digest(sha256.Sum256(w.bytes)).handle()
+}
+
+// String returns the first digits, which outputs show.
+func (h Handle) String() string { return string(h[:min(len(h), shownDigits)]) }
+
+// Begins reports whether the handle begins with the digits that a person has typed.
+func (h Handle) Begins(digits Handle) bool { return strings.HasPrefix(string(h), string(digits)) }
 
 // hasher collects values in a form that differs for different values. Each value begins with
 // a byte for its type, and with its length where that is not fixed.
@@ -70,28 +86,22 @@ func (w *hasher) text(kind byte, s string) {
 	w.bytes = append(w.bytes, s...)
 }
 
-// headers adds all headers but those that change on the way to a hold and back, under the names
-// that [Restore] gives them.
+// headers adds all headers but those that change on the way to a hold and back. CC and BCC count
+// under their own names, also where a desk has put them aside.
 func (w *hasher) headers(h amqp091.Table) {
 	var room [32]named
 	list := room[:0]
 	for name, v := range h {
-		switch {
-		case name == HeaderCC:
-			list = append(list, named{cc, v})
-		case name == HeaderBCC:
-			list = append(list, named{bcc, v})
-		case isTransient(name), name == cc && has(h, HeaderCC), name == bcc && has(h, HeaderBCC):
-		default:
+		if name != cc && name != bcc && !isTransient(name) {
 			list = append(list, named{name, v})
 		}
 	}
+	for _, name := range [][2]string{{cc, HeaderCC}, {bcc, HeaderBCC}} {
+		if v, ok := keptOf(h, name[0], name[1]); ok {
+			list = append(list, named{name[0], v})
+		}
+	}
 	w.list(list)
-}
-
-func has(h amqp091.Table, name string) bool {
-	_, ok := h[name]
-	return ok
 }
 
 // named is an entry of a table.
@@ -153,6 +163,8 @@ func (w *hasher) value(v any) {
 		w.number('D', uint64(v.Scale)<<32|uint64(uint32(v.Value))) //nolint:gosec // only the bits matter
 	case amqp091.Table:
 		w.table(v)
+	case map[string]any: // of a view
+		w.table(v)
 	case []any:
 		w.number('A', uint64(len(v)))
 		for _, e := range v {
@@ -171,45 +183,19 @@ func floatBits(f float64) uint64 {
 	return math.Float64bits(f)
 }
 
-// Aside returns headers for a message that moves to a queue of the desk. RabbitMQ routes a
-// message to each key in CC and BCC too, and would put a copy into other queues, so Aside keeps
-// them under other names. [HandleOf] returns the same handle for both forms.
-func Aside(h amqp091.Table) amqp091.Table {
-	return renamed(h, [2]string{cc, HeaderCC}, [2]string{bcc, HeaderBCC})
-}
-
-// Restore returns the headers that [Aside] was called with. Publishing them routes to the keys
-// in CC and BCC again.
-func Restore(h amqp091.Table) amqp091.Table {
-	return renamed(h, [2]string{HeaderCC, cc}, [2]string{HeaderBCC, bcc})
-}
-
-// renamed returns a copy of a table in which some headers have other names.
-func renamed(h amqp091.Table, names ...[2]string) amqp091.Table {
-	out := make(amqp091.Table, len(h))
-	maps.Copy(out, h)
-	for _, name := range names {
-		if v, ok := h[name[0]]; ok {
-			delete(out, name[0])
-			out[name[1]] = v
-		}
-	}
-	return out
-}
-
 // Copies numbers messages that have the same handle. The zero value is ready to use. It needs
-// some 20 bytes for each handle.
-type Copies struct{ seen map[uint64]uint32 }
+// some 40 bytes for each handle.
+type Copies struct {
+	seen map[[handleDigits / 2]byte]uint32
+}
 
 // Next returns 1 for the first message of a handle, 2 for the second, and so on.
 func (c *Copies) Next(h Handle) int {
 	if c.seen == nil {
-		c.seen = map[uint64]uint32{}
+		c.seen = map[[handleDigits / 2]byte]uint32{}
 	}
-	key, err := strconv.ParseUint(string(h), 16, 64)
-	if err != nil {
-		return 1 // HandleOf did not make it
-	}
+	var key [handleDigits / 2]byte
+	_, _ = hex.Decode(key[:], []byte(h)) // a handle has nothing but digits
 	c.seen[key]++
 	return int(c.seen[key])
 }
@@ -218,16 +204,16 @@ func (c *Copies) Next(h Handle) int {
 // 0a1b2c3d4e5f for the first message of that content, and 0a1b2c3d4e5f#2 for the second.
 func NameOf(h Handle, copied int) string {
 	if copied <= 1 {
-		return string(h)
+		return h.String()
 	}
-	return string(h) + "#" + strconv.Itoa(copied)
+	return h.String() + "#" + strconv.Itoa(copied)
 }
 
 // Name returns the handle of the message, and the number of its copy from the second on.
 func (m Message) Name() string { return NameOf(m.Handle, m.Copy) }
 
-// ParseHandle reads the name of a message: a handle, and the number of a copy after "#". A name
-// without a number is that of the first message.
+// ParseHandle reads the name of a message: the first 12 digits of a handle or more, and the number
+// of a copy after "#". A name without a number is that of the first message.
 func ParseHandle(name string) (h Handle, copied int, err error) {
 	digits, number, numbered := strings.Cut(strings.TrimSpace(name), "#")
 	digits = strings.ToLower(digits)
@@ -235,9 +221,9 @@ func ParseHandle(name string) (h Handle, copied int, err error) {
 		return "", 0, fmt.Errorf("handle %q has %q, which is not a hexadecimal digit; copy a handle from the list",
 			name, []rune(digits[i:])[0])
 	}
-	if len(digits) != handleDigits {
-		return "", 0, fmt.Errorf("handle %q has %d of %d hexadecimal digits; copy a handle from the list",
-			name, len(digits), handleDigits)
+	if len(digits) < shownDigits || len(digits) > handleDigits {
+		return "", 0, fmt.Errorf("handle %q has %d hexadecimal digits, and needs %d to %d; copy a handle from the list",
+			name, len(digits), shownDigits, handleDigits)
 	}
 	if !numbered {
 		return Handle(digits), 1, nil

@@ -25,8 +25,8 @@ func TestAHandleNamesTheContent(t *testing.T) {
 		return h
 	}
 	want := deadletter.HandleOf(dead(base))
-	if len(want) != 12 {
-		t.Fatalf("handle %q; want 12 digits", want)
+	if len(want) != 32 || want.String() != string(want[:12]) {
+		t.Fatalf("handle %q, shown as %s; want 32 digits, and the first 12", string(want), want)
 	}
 	for name, h := range map[string]amqp091.Table{
 		"a wider integer":         with("count", int64(2)),
@@ -70,16 +70,16 @@ func TestAHandleNamesTheContent(t *testing.T) {
 	}
 }
 
-// A run that one release has begun can be resumed by the next: the handles in its list stay the
+// A run that one release has begun can be resumed by the next: the contents in its list stay the
 // same.
 func TestHandlesStayTheSame(t *testing.T) {
 	t.Parallel()
 	got := deadletter.HandleOf(dead(amqp091.Table{
-		"count": int32(-1), "retry-queue": "billing", "desk-cc": []any{"@billing"}, "CC": "x", "x-delivery-count": int64(3),
+		"count": int32(-1), "retry-queue": "billing", "desk-cc": []any{"@billing"}, "x-delivery-count": int64(3),
 		"x-death": []any{amqp091.Table{"time": time.Unix(9, 0), "routing-keys": []any{"a", "b"}}}, "f": 1.5, "n": nil,
 		"b": []byte{1}, "d": amqp091.Decimal{Scale: 2, Value: -7}, "t": true,
 	}))
-	if want := deadletter.Handle("92f1a2d93bff"); got != want {
+	if want := "92f1a2d93bff"; got.String() != want {
 		t.Errorf("handle %s, want %s", got, want)
 	}
 }
@@ -136,12 +136,16 @@ func TestNamesOfMessagesAreRead(t *testing.T) {
 		"0a1b2c3d4e5f":    {"0a1b2c3d4e5f", 1, ""},
 		"0A1B2C3D4E5F#2 ": {"0a1b2c3d4e5f", 2, ""},
 		"0a1b2c3d4e5f#1":  {"0a1b2c3d4e5f", 1, ""},
-		"":                {"", 0, "has 0 of 12"},
-		"0a1b":            {"", 0, "has 4 of 12"},
-		"0a1b2c3d4e5g":    {"", 0, "'g', which is not a hexadecimal digit"},
-		"0a1b…#2":         {"", 0, "'…'"},
-		"0a1b2c3d4e5f#0":  {"", 0, `copy "0"; write a number from 1, as in 0a1b2c3d4e5f#2`},
-		"0a1b2c3d4e5f#":   {"", 0, `copy ""`},
+		"":                {"", 0, "has 0 hexadecimal digits, and needs 12 to 32"},
+		"0a1b":            {"", 0, "has 4 hexadecimal digits"},
+		"0a1b2c3d4e5f0#3": {"0a1b2c3d4e5f0", 3, ""},
+
+		strings.Repeat("a", 33): {"", 0, "has 33 hexadecimal digits"},
+
+		"0a1b2c3d4e5g":   {"", 0, "'g', which is not a hexadecimal digit"},
+		"0a1b…#2":        {"", 0, "'…'"},
+		"0a1b2c3d4e5f#0": {"", 0, `copy "0"; write a number from 1, as in 0a1b2c3d4e5f#2`},
+		"0a1b2c3d4e5f#":  {"", 0, `copy ""`},
 	} {
 		h, n, err := deadletter.ParseHandle(name)
 		if want.fail != "" {

@@ -13,7 +13,7 @@ import (
 type viewJSON struct {
 	Name    string `json:"name"`
 	Handle  Handle `json:"handle"`
-	Copy    bool   `json:"copy"`
+	Copy    *bool  `json:"copy"`
 	CopyNo  int    `json:"copy_number"`
 	LiesIn  string `json:"lies_in"`
 	Place   int    `json:"position"`
@@ -54,7 +54,7 @@ type viewJSON struct {
 	BodySteps  []string `json:"body_steps,omitempty"`
 	BodyNote   string   `json:"body_note,omitempty"`
 	Envelope   any      `json:"envelope,omitempty"`
-	Size       int      `json:"size"`
+	Size       *int     `json:"size"`
 }
 
 type hopJSON struct {
@@ -70,7 +70,7 @@ type hopJSON struct {
 // MarshalJSON returns the view as scripts read it; docs/messages.md lists the fields.
 func (v View) MarshalJSON() ([]byte, error) {
 	out := viewJSON{
-		Name: v.Name(), Handle: v.Handle, Copy: v.Copy > 1, CopyNo: v.Copy, LiesIn: v.Queue, Place: v.Position,
+		Name: v.Name(), Handle: v.Handle, CopyNo: v.Copy, LiesIn: v.Queue, Place: v.Position,
 		Cause: v.Cause, Error: v.Error, ErrorIs: v.ErrorType, Stack: v.Stack,
 		FirstFailed: moment(v.FirstFailed), LastFailed: moment(v.LastFailed), Queue: v.WorkQueue, Doubt: v.Doubt,
 		Exchange: v.Exchange, Key: v.Key, Replays: v.Replays, Run: v.Run, Framework: v.Framework, Hops: []hopJSON{},
@@ -78,7 +78,13 @@ func (v View) MarshalJSON() ([]byte, error) {
 		ContentEncoding: v.ContentEncoding, CorrelationID: v.CorrelationID, ReplyTo: v.ReplyTo, AppID: v.AppID,
 		UserID: v.UserID, Expiration: v.Expiration, Priority: v.Priority, Persistent: v.Persistent,
 		Redelivered: v.Redelivered, Headers: finite(v.Headers), Body: finite(v.body()), BodyFormat: string(v.Body.Format),
-		BodySteps: v.Body.Steps, BodyNote: v.Body.Note, Size: v.Bytes,
+		BodySteps: v.Body.Steps, BodyNote: v.Body.Note,
+	}
+	if equal, known := v.equal(); known {
+		out.Copy = &equal
+	}
+	if v.Bytes >= 0 {
+		out.Size = &v.Bytes
 	}
 	if len(v.Body.Envelope) > 0 {
 		out.Envelope = finite(v.Body.Envelope)
@@ -91,6 +97,10 @@ func (v View) MarshalJSON() ([]byte, error) {
 	}
 	return json.Marshal(out)
 }
+
+// equal reports whether an equal message is before it. That is not known where rules mask a part of
+// the message: messages that differ only there have the same handle.
+func (v View) equal() (equal, known bool) { return v.Copy > 1, !v.Masked }
 
 // body returns the body as filters and scripts see it: its tree, or its text.
 func (v View) body() any {

@@ -18,14 +18,20 @@ type Message struct {
 	Queue string
 	// Position counts from the head of the queue; the first is 0.
 	Position int
-	// Handle names the content, and Copy tells equal ones apart: 1 is the first in the queue.
+	// Handle names the content, and Copy tells those apart that have the same handle: 1 is the
+	// first in the queue.
 	Handle Handle
 	Copy   int
 }
 
-// Handle names the content of a message: 12 hexadecimal digits of a SHA-256 over message-id,
-// body, type and headers, without the headers in which the broker counts deliveries and those
-// of the desk.
+// Handle names the content of a message as a person may see it: 32 hexadecimal digits of a SHA-256
+// over message-id, body, type and headers, without the headers in which the broker counts
+// deliveries and those of the desk.
+//
+// Where rules mask a part of a message, the handle is made of the masked view: a person who sees
+// the output could compute it, and learns nothing from it. Messages that differ only in what is
+// masked have the same one. So a handle names a message to a person; what a run takes is chosen by
+// the [Digest].
 type Handle string
 
 // Facts is what the headers of a dead letter tell, in the words of RabbitMQ, of dlxctl or of
@@ -97,8 +103,11 @@ type View struct {
 	Headers   map[string]any
 	// Body is zero in a view that [Reader.Head] returned.
 	Body decode.Document
-	// Bytes is the size of the body as it was published.
+	// Bytes is the size of the body as it was published. It is -1 where rules mask a part of the
+	// body: the rest of it is shown, and the size would tell the length of that part.
 	Bytes int
+	// Masked reports that rules mask a part of the message.
+	Masked bool
 	// Redelivered reports that the message was delivered before, if only to a person who looked.
 	Redelivered bool
 

@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"encoding/hex"
 	"math"
-	"slices"
+	"reflect"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -35,10 +35,26 @@ type Reader struct {
 // acts on a message calls [Read].
 func (r *Reader) View(m Message) View { return r.view(m, true) }
 
-// Head returns the view of a message without its body, which costs much less unless rules
-// mask values of the body. A filter, or a way to group, that needs the body says so: see
+// Head returns the view of a message without its body, which costs much less where no rules
+// mask anything. A filter, or a way to group, that needs the body says so: see
 // [Filter.NeedsBody] and [By.NeedsBody].
 func (r *Reader) Head(m Message) View { return r.view(m, false) }
+
+// Handle returns the handle of a message in a queue, as [Reader.View] shows the message.
+func (r *Reader) Handle(d amqp091.Delivery, queue string) Handle {
+	if r.Redactor == nil {
+		return HandleOf(d)
+	}
+	facts := Read(d, queue, r.Known)
+	if len(r.rules(facts.WorkQueue, r.Known.Owner(queue))) == 0 {
+		return HandleOf(d)
+	}
+	v := r.View(Message{Delivery: d, Queue: queue})
+	if !v.Masked {
+		return HandleOf(d)
+	}
+	return v.handle()
+}
 
 func (r *Reader) view(m Message, body bool) View {
 	d := m.Delivery
@@ -52,7 +68,7 @@ func (r *Reader) view(m Message, body bool) View {
 		Headers: headers, Bytes: len(d.Body), Redelivered: d.Redelivered, countHeader: r.Known.countHeader(),
 	}
 	rules := r.rules(facts.WorkQueue, r.Known.Owner(m.Queue))
-	if body || slices.ContainsFunc(rules, (*redact.Redactor).NeedsBody) {
+	if body || len(rules) > 0 {
 		v.Body = r.Decoder.Decode(r.input(d, facts))
 	}
 	if len(rules) > 0 {
@@ -81,18 +97,19 @@ func (r *Reader) rules(workQueue, owner string) []*redact.Redactor {
 		return nil
 	}
 	if owner == "" || owner == workQueue {
-		return nonNil(r.Redactor(workQueue))
+		return masking(r.Redactor(workQueue))
 	}
 	if workQueue == "" {
-		return nonNil(r.Redactor(""), r.Redactor(owner))
+		return masking(r.Redactor(""), r.Redactor(owner))
 	}
-	return nonNil(r.Redactor(workQueue), r.Redactor(owner))
+	return masking(r.Redactor(workQueue), r.Redactor(owner))
 }
 
-func nonNil(list ...*redact.Redactor) []*redact.Redactor {
+// masking returns those of some rules that mask anything.
+func masking(list ...*redact.Redactor) []*redact.Redactor {
 	var out []*redact.Redactor
 	for _, r := range list {
-		if r != nil {
+		if r.Masks() {
 			out = append(out, r)
 		}
 	}
@@ -102,6 +119,7 @@ func nonNil(list ...*redact.Redactor) []*redact.Redactor {
 // mask removes from a view what rules mask. A value that a rule names in the body is masked in the
 // headers and in the error too.
 func (r *Reader) mask(v *View, d amqp091.Delivery, rules []*redact.Redactor) {
+	before := *v
 	passes := make([]*redact.Pass, len(rules))
 	for i, rule := range rules {
 		passes[i] = rule.Begin(v.Headers)
@@ -127,9 +145,15 @@ func (r *Reader) mask(v *View, d amqp091.Delivery, rules []*redact.Redactor) {
 	}
 	for _, pass := range passes {
 		for _, text := range texts {
-			*text = pass.Text(*text)
+			masked := pass.Text(*text)
+			v.Masked = v.Masked || masked != *text
+			*text = masked
 		}
 	}
+	if !reflect.DeepEqual(before.Body, v.Body) {
+		v.Masked, v.Bytes = true, -1
+	}
+	v.Masked = v.Masked || !reflect.DeepEqual(before.Headers, v.Headers)
 }
 
 // bodyFacts fills in what dramatiq tells in the body, where no header tells it.

@@ -55,7 +55,7 @@ func TestAViewIsJSONForScripts(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]any{
-		"name": string(m.Handle) + "#2", "handle": string(m.Handle), "copy": true, "copy_number": 2.0,
+		"name": m.Handle.String() + "#2", "handle": string(m.Handle), "copy": true, "copy_number": 2.0,
 		"lies_in": "billing.dead",
 		"queue":   "billing", "cause": "rejected", "attempts": 3.0, "first_failed": "2026-11-22T09:00:01Z",
 		"last_failed": "2026-11-22T09:00:09.5Z", "exchange": "events", "key": "order.placed", "replays": 0.0, "run": "",

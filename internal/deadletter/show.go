@@ -270,7 +270,10 @@ func (h Hop) describe() string {
 
 // body writes the decoded body, with what was undone to read it.
 func (p *page) body(v View) {
-	title := []string{"body", text.Count(v.Bytes, "byte")}
+	title := []string{"body"}
+	if v.Bytes >= 0 {
+		title = append(title, text.Count(v.Bytes, "byte"))
+	}
 	if v.Body.Format != "" {
 		title = append(title, string(v.Body.Format))
 	}

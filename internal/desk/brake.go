@@ -42,8 +42,9 @@ type brake struct {
 }
 
 // listen starts to listen for failures of the messages that the session sends. It returns nil if
-// the targets do not dead-letter to an exchange of the topology.
-func (s *session) listen(ctx context.Context, heard func(int)) (*brake, error) {
+// the targets do not dead-letter to an exchange of the topology. It calls waiting with a line that
+// says what it waits for.
+func (s *session) listen(ctx context.Context, waiting func(string), heard func(int)) (*brake, error) {
 	m, d := s.manifest, s.worker.desk
 	if m.back || m.Action != Replay && m.Action != Edit || len(m.Listen) == 0 {
 		return nil, nil //nolint:nilnil // a nil brake is a brake
@@ -52,21 +53,46 @@ func (s *session) listen(ctx context.Context, heard func(int)) (*brake, error) {
 	if err != nil {
 		return nil, err
 	}
-	keys := make([]string, len(m.Listen))
-	for i, queue := range m.Listen {
-		keys[i] = topology.AddressKey(queue)
-	}
-	source, err := conn.Listen(topology.HoldName(d.Topology.Name, m.Run)+".brake",
-		topology.FailedExchangeName(d.Topology.Name), keys, brakeLength, d.mark())
-	if err != nil {
-		_ = conn.Close()
+	b := &brake{conn: conn, run: m.Run, reader: d.Reader, heard: heard, seen: map[string]bool{}}
+	if err := s.unchanging(ctx, waiting, func() error { return s.bind(ctx, b) }); err != nil {
+		_ = conn.Close() // it unbinds the brake
 		return nil, fmt.Errorf("listen for failures: %w", err)
 	}
-	b := &brake{
-		conn: conn, source: source, run: m.Run, reader: d.Reader, heard: heard, seen: map[string]bool{},
+	if b.source == nil {
+		_ = conn.Close()
+		return nil, nil //nolint:nilnil // as above
 	}
 	b.done.Go(b.hear)
 	return b, nil
+}
+
+// bind binds the brake where the failures of the queues are routed. It binds nothing else, and
+// stops the run in the middle of a change: a failure that no other binding of the exchange matches
+// takes the alternate exchange, which the binding of the brake would prevent. The failure would be
+// lost. The caller has the lock of the topology, so that this stays as it is until the brake is
+// bound; a change that begins afterwards finds the brake and takes other steps.
+func (s *session) bind(ctx context.Context, b *brake) error {
+	m, d := s.manifest, s.worker.desk
+	state, err := d.inspect(ctx)
+	if err != nil {
+		return err
+	}
+	routes := failureRoutes(d.Topology.Name, state)
+	if why := unfinishedChange(m.Listen, routes); why != "" {
+		return stopped(fmt.Sprintf("%s, then 'dlxctl desk resume %s'", why, m.Run))
+	}
+	var keys []string
+	for _, queue := range m.Listen {
+		if routes[queue] {
+			keys = append(keys, topology.AddressKey(queue))
+		}
+	}
+	if len(keys) == 0 {
+		return nil
+	}
+	b.source, err = b.conn.Listen(topology.HoldName(d.Topology.Name, m.Run)+".brake",
+		topology.FailedExchangeName(d.Topology.Name), keys, brakeLength, d.mark())
+	return err
 }
 
 // hear hears failures until the connection ends.
@@ -89,7 +115,7 @@ func (b *brake) note(d amqp091.Delivery) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.at = time.Now()
-	handle, _ := d.Headers[headerHandle].(string)
+	handle, _ := d.Headers[deadletter.HeaderHandle].(string)
 	sum := sha256.Sum256(d.Body)
 	id := handle + " " + d.MessageId + " " + hex.EncodeToString(sum[:8])
 	if b.seen[id] {

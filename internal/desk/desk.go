@@ -27,6 +27,11 @@ type Desk struct {
 	Reader *deadletter.Reader
 	// By is the person or program that acts, for the record of a run.
 	By string
+	// Allow are queues that may drop the messages that a run sends to them, see [DroppingError].
+	Allow []string
+	// ChangeWait is how long a run waits for the end of a command that changes the topology. Zero is
+	// a minute.
+	ChangeWait time.Duration
 	// Now is the clock; nil is time.Now.
 	Now func() time.Time
 
@@ -69,6 +74,8 @@ type Looked struct {
 	Missed string
 	// Took is how long the messages were held.
 	Took time.Duration
+	// spent says why a run would lose messages of the queue. Empty if it does not.
+	spent string
 	// Cost says what the look changed in the queue: redelivered flags, delivery counts.
 	Cost string
 }

@@ -33,7 +33,7 @@ func (x *sender) sendEdited(ctx context.Context) error {
 		return err
 	}
 	hold := topology.HoldName(d.Topology.Name, x.manifest.Run)
-	ready, err := in.MessagesReady(hold)
+	ready, _, err := in.Settled(ctx, hold, amqp.Alone)
 	if err != nil {
 		return err
 	}
@@ -62,7 +62,7 @@ func (x *sender) sendEdited(ctx context.Context) error {
 
 // edited returns where the edited message goes: where the original would.
 func (r *router) edited(d amqp091.Delivery) (relay.Move, error) {
-	d = fromHold(d)
+	d = r.before(d)
 	as, e := d, r.manifest.edited
 	as.Headers, as.Body, as.MessageId = e.Headers, e.Body, e.MessageId
 	as.ContentType, as.ContentEncoding = e.ContentType, e.ContentEncoding

@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -40,6 +41,9 @@ func (d *Desk) Execute(ctx context.Context, p Proposal, progress func(Progress))
 	return d.onRun(ctx, m.Run, func(ctx context.Context, w *worker) (Result, error) {
 		// Before the hold exists: a run that finds the queue locked leaves nothing behind.
 		if err := w.lockQueue(ctx, m.Queue); err != nil {
+			return Result{}, err
+		}
+		if err := w.refuseDropping(ctx, &m, m.Goes, m.Bytes); err != nil { // the proposal may be old
 			return Result{}, err
 		}
 		m.Started = d.now().UTC()
@@ -85,6 +89,9 @@ func (d *Desk) onRun(
 	defer w.close()
 	r, err := work(within, w)
 	r.Run, r.Took = run, time.Since(began)
+	if cause := context.Cause(within); cause != nil && errors.Is(err, context.Canceled) {
+		err = cause // a request that was in progress says only that it was canceled
+	}
 	if why, ok := errors.AsType[stopped](err); ok {
 		r.Stopped, err = string(why), nil
 	}
@@ -140,7 +147,7 @@ func (s *session) takeAndSend(ctx context.Context, has *contents) (Result, error
 		return r, err
 	}
 	w.freeQueue()
-	s.doubledBefore += min(t.inDoubt, takeWindow)
+	s.doubledBefore += t.inDoubt
 	return s.send(ctx, r, t.taken)
 }
 
@@ -183,6 +190,12 @@ func (d *Desk) Resume(ctx context.Context, id string, o *SendOptions, progress f
 		if err := w.refuseHarm(ctx, &m, has.records[recordSending] == 0); err != nil {
 			return Result{Left: has.messages}, err
 		}
+		if has.records[recordSending] > 0 {
+			m.Bytes = has.bytes
+		}
+		if err := w.refuseDropping(ctx, &m, atMost(m.Goes, has), m.Bytes); err != nil {
+			return Result{Left: has.messages}, err
+		}
 		s := &session{worker: w, manifest: &m, progress: progress}
 		var r Result
 		if has.records[recordSending] > 0 {
@@ -193,6 +206,18 @@ func (d *Desk) Resume(ctx context.Context, id string, o *SendOptions, progress f
 		}
 		return d.describe(&m, r), err
 	})
+}
+
+// atMost returns how many messages still go to each queue: all of a run that has not taken all, and
+// otherwise no more than its hold has.
+func atMost(goes map[string]int, has *contents) map[string]int {
+	out := maps.Clone(goes)
+	for queue, n := range out {
+		if has.records[recordSending] > 0 {
+			out[queue] = min(n, has.messages)
+		}
+	}
+	return out
 }
 
 // notStarted is why a run ends that was killed before it moved anything.

@@ -1,6 +1,10 @@
 package desk
 
-import "github.com/dlxctl/dlxctl/topology"
+import (
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/dlxctl/dlxctl/topology"
+)
 
 // BacklogLeft returns what is left of a backlog of so many messages, for each pair of the messages
 // that the queue has and those that it has delivered in all.
@@ -32,3 +36,25 @@ func (d *Desk) Lacks(own, foreign []string) error { return d.lacks(own, foreign)
 
 // MayRead returns the refusal of a user who may not read a queue.
 func (d *Desk) MayRead(queue string, err error) error { return d.mayRead(queue, err) }
+
+// ThroughHold returns a message as it is published to a hold, and as it comes back from there.
+func ThroughHold(m amqp091.Delivery, queue string) (held amqp091.Publishing, back amqp091.Delivery) {
+	held = toHold(m, queue)
+	return held, fromHold(delivered(held, m.RoutingKey))
+}
+
+// ThroughParked returns a message as it is parked from a queue, and as it is restored.
+func (d *Desk) ThroughParked(m amqp091.Delivery, queue, parked string) (as amqp091.Publishing, back amqp091.Delivery) {
+	of := manifest{Queue: queue, By: "tester", Reason: "test"}
+	as = of.toParked(m, "parked", "now")
+	_, held := ThroughHold(delivered(as, parked), parked)
+	return as, d.fromParked(held, parked)
+}
+
+// delivered returns a message as a consumer gets it.
+func delivered(p amqp091.Publishing, key string) amqp091.Delivery {
+	return amqp091.Delivery{
+		Headers: p.Headers, ContentType: p.ContentType, MessageId: p.MessageId, Type: p.Type, Body: p.Body,
+		RoutingKey: key, Exchange: "of the hold", Expiration: p.Expiration, UserId: p.UserId,
+	}
+}

@@ -28,7 +28,7 @@ func WriteGroups(w io.Writer, by string, groups []deadletter.Group, width int) e
 	rows := [][]string{{"MESSAGES", "SHARE", "FIRST", "LAST", "EXAMPLE", text.Name(by)}}
 	for _, g := range groups {
 		rows = append(rows, []string{
-			fmt.Sprint(g.Count), fmt.Sprintf("%.0f%%", g.Share*100), moment(g.First), moment(g.Last), string(g.Example),
+			fmt.Sprint(g.Count), fmt.Sprintf("%.0f%%", g.Share*100), moment(g.First), moment(g.Last), g.Example.String(),
 			groupName(g),
 		})
 	}

@@ -49,8 +49,8 @@ func (d *Desk) keeper() topology.Arguments {
 	}
 }
 
-// mark returns the arguments of the bindings and exchanges of the desk. Without the mark, an
-// earlier release would delete a binding with apply --prune, and a migration would copy it.
+// mark returns the arguments of the bindings and exchanges of the desk. Without the mark,
+// apply --prune would delete a binding, and a migration would copy it.
 func (d *Desk) mark() topology.Arguments {
 	return topology.Arguments{topology.ArgManagedBy: topology.DeskMark(d.Topology.Name)}
 }
@@ -283,7 +283,7 @@ func (w *worker) fanout(ctx context.Context, exchange, queue string) error {
 		Name: exchange, Type: topology.Fanout, Durable: true,
 		Arguments: mark.With(topology.ArgAlternateExchange, exchange),
 	})
-	if err != nil && !errors.Is(err, broker.ErrInequivalent) { // an earlier release created it without
+	if err != nil {
 		return fmt.Errorf("create the exchange %s: %w", exchange, err)
 	}
 	err = w.conn.Bind(topology.Binding{
@@ -317,9 +317,10 @@ func (w *worker) note(ctx context.Context, hold string, messages ...amqp091.Publ
 // contents is what a hold has.
 type contents struct {
 	reading
-	// messages counts the dead letters, by handle and in all.
-	handles  map[uint64]uint32
+	// messages counts the dead letters, by fingerprint and in all.
+	prints   map[fingerprint]uint32
 	messages int
+	bytes    int64 // of their bodies
 	// queues counts them by the queue that they were taken from.
 	queues map[string]int
 	gone   bool // there is no such hold
@@ -333,8 +334,8 @@ func (d *Desk) readHold(ctx context.Context, run string) (*contents, error) {
 		return nil, err
 	}
 	defer conn.Close()
-	c := &contents{handles: map[uint64]uint32{}, queues: map[string]int{}}
-	ready, err := conn.MessagesReady(hold)
+	c := &contents{prints: map[fingerprint]uint32{}, queues: map[string]int{}}
+	ready, _, err := conn.Settled(ctx, hold, amqp.Alone)
 	if errors.Is(err, broker.ErrNotFound) {
 		c.gone = true
 		return c, nil
@@ -342,17 +343,22 @@ func (d *Desk) readHold(ctx context.Context, run string) (*contents, error) {
 	if err != nil {
 		return nil, err
 	}
+	digests := map[deadletter.Digest]uint32{} // the key may be behind the messages
 	h := conn.Holder(hold, amqp.HolderOptions{Messages: ready})
 	err = h.Take(ctx, func(m amqp.Held) error {
 		if isRecord(run, m.Delivery) {
 			return c.add(m.Delivery)
 		}
 		c.messages++
-		c.handles[keyOf(deadletter.HandleOf(m.Delivery))]++
+		c.bytes += int64(len(m.Body))
+		digests[deadletter.DigestOf(m.Delivery)]++
 		from, _ := m.Headers[headerQueue].(string)
 		c.queues[from]++
 		return nil
 	})
+	for digest, n := range digests {
+		c.prints[c.manifest.Key.ofDigest(digest)] += n
+	}
 	return c, errors.Join(err, h.Release()) //nolint:contextcheck // it must happen after the end of ctx too
 }
 
@@ -393,38 +399,26 @@ func (w *worker) closeHold(ctx context.Context) error {
 	return w.conn.DeleteQueue(hold, amqp.Conditions{}) // proven to be empty, see above
 }
 
-const (
-	// closeTries is how often an end is tried, each 5 seconds, and dropPasses how often in
-	// succession a hold must have nothing ready before.
-	closeTries = 3
-	dropPasses = 3
-)
+// closeTries is how often an end is tried, each 5 seconds.
+const closeTries = 3
 
-// dropRecords acknowledges the records in a hold that has nothing else. Those that the connections
-// of the run had come back a moment after these have ended.
+// dropRecords acknowledges the records in a hold that has nothing else, also those that the
+// connections of the run had and that come back a moment after these have ended.
 func (w *worker) dropRecords(ctx context.Context, hold string) error {
 	conn, err := amqp.DialToConsume(ctx, w.desk.endpoint("ends "+w.run))
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	for empty := 0; empty < dropPasses; empty++ {
-		ready, err := conn.MessagesReady(hold)
-		if err != nil {
+	for {
+		ready, _, err := conn.Settled(ctx, hold, amqp.Alone)
+		if err != nil || ready == 0 {
 			return err
 		}
-		if ready == 0 {
-			if err := pause(ctx, askPause/2); err != nil {
-				return err
-			}
-			continue
-		}
-		empty = -1
 		if err := w.dropReady(ctx, conn, hold, ready); err != nil {
 			return err
 		}
 	}
-	return nil
 }
 
 // dropReady acknowledges the ready records in a hold that has nothing else.

@@ -73,7 +73,7 @@ func (im *importing) publish(ctx context.Context, m amqp091.Delivery) error {
 		return ctx.Err()
 	}
 	// CC and BCC would route a copy to other queues.
-	headers := deadletter.Aside(m.Headers)
+	headers := deadletter.Unaddressed(m.Headers)
 	maps.DeleteFunc(headers, func(name string, _ any) bool { return deadletter.IsCount(name) })
 	message := relay.Republish(m, headers)
 	message.DeliveryMode = amqp091.Persistent

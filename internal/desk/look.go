@@ -47,11 +47,15 @@ type look struct {
 	terms   terms
 	conn    *amqp.Conn
 	visit   func(deadletter.Message) error
+	reader  *deadletter.Reader
 	copies  deadletter.Copies
 	rescuer *rescuer // nil where returning a message never ends it
 	done    Looked
 	// returned is the highest x-delivery-count so far.
 	returned int64
+	// ended is why the rest is not shown. What was delivered with it is still copied if the broker
+	// would drop it.
+	ended error
 	// expiring is how many messages have an expiration of their own.
 	expiring int
 	rescued  int
@@ -69,6 +73,11 @@ type look struct {
 // A quorum queue with a finite delivery limit counts each return before 4.3. Look stops before the
 // messages at the head have used up their limit, though even a look that is refused counts once for
 // the first message; one that would be dropped on its return is copied to the tail of the queue.
+//
+// On 4.3 the return of a look does not count, but a message brings its count along from the queue
+// in which it died. At the limit, the message is dropped if the look is killed or its connection
+// ends; above it, on any return (measured). Look refuses if the first message is at the limit, and
+// copies each that is above it to the tail.
 func (d *Desk) Look(
 	ctx context.Context, queue string, o LookOptions, visit func(deadletter.Message) error,
 ) (Looked, error) {
@@ -76,7 +85,7 @@ func (d *Desk) Look(
 	if err != nil {
 		return Looked{}, err
 	}
-	l := &look{desk: d, options: o, visit: visit, done: Looked{Queue: queue}}
+	l := &look{desk: d, options: o, visit: visit, reader: d.reader(), done: Looked{Queue: queue}}
 	if l.terms, err = termsOf(state, queue); err != nil {
 		return Looked{}, err
 	}
@@ -176,7 +185,7 @@ func (l *look) hold(ctx context.Context) (Looked, error) {
 	if l.terms.timesOut() {
 		o.Timeout = max(leastTimeout, 2*l.time())
 	}
-	if l.terms.counts() {
+	if l.terms.limited {
 		var err error
 		if l.rescuer, err = newRescuer(ctx, l.desk.Endpoint, l.terms); err != nil {
 			return l.done, err
@@ -196,6 +205,7 @@ func (l *look) hold(ctx context.Context) (Looked, error) {
 	released := h.Release() //nolint:contextcheck // everything goes back also after ctx has ended
 	l.done.Took = time.Since(began)
 	l.done.Missed = l.missed(err, bytes)
+	l.done.spent = l.terms.runSpends(l.returned)
 	l.done.Cost = l.cost(errors.Is(released, amqp.ErrReordered))
 	if errors.Is(released, amqp.ErrReordered) {
 		released = nil
@@ -210,26 +220,38 @@ func (l *look) hold(ctx context.Context) (Looked, error) {
 	return l.done, errors.Join(err, released)
 }
 
-// take takes the messages: where each return counts, the first one alone.
+// take takes the messages: where returns are limited, the first one alone.
 func (l *look) take(ctx context.Context, h *amqp.Holder) error {
-	visit := func(m amqp.Held) error { return l.held(h, m) }
-	err := h.Take(ctx, visit)
-	if err != nil || l.rescuer == nil {
+	if l.rescuer == nil {
+		return h.Take(ctx, func(m amqp.Held) error { return l.show(m.Delivery) })
+	}
+	// All that is delivered must be visited, or the broker may drop it. So each visit finds out that
+	// ctx has ended, and the end of patient is for a visitor that hangs.
+	patient, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), 2*l.time(), errOverdue)
+	defer cancel()
+	visit := func(m amqp.Held) error { return l.held(ctx, h, m) }
+	if err := errors.Join(h.Take(patient, visit), l.ended); err != nil {
 		return err
 	}
 	if err := l.terms.refuseSpent(l.returned); err != nil {
 		return err
 	}
 	h.Extend(l.wanted() - 1)
-	return h.Take(ctx, visit)
+	return errors.Join(h.Take(patient, visit), l.ended)
 }
 
-// held visits a message that is held.
-func (l *look) held(h *amqp.Holder, m amqp.Held) error {
+// held visits a message of a queue that limits returns.
+func (l *look) held(ctx context.Context, h *amqp.Holder, m amqp.Held) error {
 	if err := l.keep(h, m); err != nil {
 		return err
 	}
-	return l.show(m.Delivery)
+	if l.ended == nil && ctx.Err() != nil {
+		l.ended = context.Cause(ctx)
+	}
+	if l.ended == nil {
+		l.ended = l.show(m.Delivery)
+	}
+	return nil
 }
 
 // keep copies a message that would not survive its return to the tail of the queue.
@@ -239,7 +261,7 @@ func (l *look) keep(h *amqp.Holder, m amqp.Held) error {
 	if m.Expiration != "" {
 		l.expiring++
 	}
-	if l.rescuer == nil || count < l.terms.limit {
+	if l.rescuer == nil || !l.terms.drops(count) {
 		return nil
 	}
 	if err := l.rescuer.copy(m.Delivery); err != nil {
@@ -251,7 +273,8 @@ func (l *look) keep(h *amqp.Holder, m amqp.Held) error {
 
 // show passes a message on.
 func (l *look) show(d amqp091.Delivery) error {
-	m := deadletter.Message{Delivery: d, Queue: l.done.Queue, Position: l.done.Looked, Handle: deadletter.HandleOf(d)}
+	m := deadletter.Message{Delivery: d, Queue: l.done.Queue, Position: l.done.Looked}
+	m.Handle = l.reader.Handle(d, m.Queue)
 	m.Copy = l.copies.Next(m.Handle)
 	l.done.Looked++
 	return l.visit(m)
@@ -285,7 +308,8 @@ func (l *look) missed(err error, bytes int64) string {
 	case err != nil:
 		return "the look failed"
 	case l.done.Looked < l.wanted() && l.holdableBytes() > 0 && bytes >= l.holdableBytes():
-		return fmt.Sprintf("the messages that were held have %d bytes, the limit; --hold-limit sets another", bytes)
+		// Not how many bytes there are: that could tell the length of a masked value.
+		return fmt.Sprintf("the messages that were held reach the limit of %d bytes; --hold-limit sets another", l.holdableBytes())
 	case l.done.Looked < l.wanted():
 		return "others have taken the rest meanwhile"
 	case l.options.Messages > 0 && l.done.Looked == l.options.Messages:
@@ -303,7 +327,7 @@ func (l *look) cost(reordered bool) string {
 	}
 	parts := []string{"marked the messages as redelivered"}
 	switch {
-	case l.rescuer != nil:
+	case l.terms.counts():
 		left := max(0, l.terms.limit-min(l.returned, l.terms.limit-1)-1)
 		parts = append(parts, fmt.Sprintf("raised x-delivery-count by 1: %s %s left before the broker drops or dead-letters a message",
 			text.Count(left, "return"), text.Choose(left, "is", "are")))

@@ -51,11 +51,7 @@ func filledQueue(tb testing.TB, target brokertest.Target, name string, n int, ar
 
 func readyIn(tb testing.TB, ch *amqp091.Channel, queue string) int {
 	tb.Helper()
-	q, err := ch.QueueDeclarePassive(queue, true, false, false, false, nil)
-	if err != nil {
-		tb.Fatal(err)
-	}
-	return q.Messages
+	return brokertest.Ready(tb, ch, queue)
 }
 
 // lookAt looks at a queue and returns the message-ids in order.

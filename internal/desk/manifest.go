@@ -3,7 +3,6 @@ package desk
 import (
 	"encoding/json"
 	"fmt"
-	"strconv"
 	"time"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
@@ -25,10 +24,10 @@ const (
 	recordReturning = "returning" // the run goes back; it cannot be resumed
 )
 
-// entriesPerPart is how many handles one message of a manifest has: some 3 MB.
+// entriesPerPart is how many fingerprints one message of a manifest has: some 5 MB.
 const entriesPerPart = 100_000
 
-// entry says how many messages of a handle a run takes.
+// entry says how many equal messages a run takes.
 type entry struct {
 	wanted uint32
 	// present is how many equal messages the queue had when the run chose.
@@ -69,10 +68,17 @@ type manifest struct {
 	// whose failures go to the failed exchange of the topology.
 	Watch  []string `json:",omitempty"`
 	Listen []string `json:",omitempty"`
+	// Goes is how many messages go to each queue, and Bytes how large their bodies are in all. Allow
+	// are the queues that may drop them.
+	Goes  map[string]int `json:",omitempty"`
+	Bytes int64          `json:",omitempty"`
+	Allow []string       `json:",omitempty"`
 	// Through are the exchanges that a person has named, or that publishers had used.
 	Through []string `json:",omitempty"`
 
-	wanted map[uint64]entry
+	// Key is that of the fingerprints.
+	Key    runKey
+	wanted map[fingerprint]entry
 	// back makes the run give back what its hold has, in place of its action.
 	back bool
 	// edited is the message as a person wants it, of an edit.
@@ -90,17 +96,8 @@ func (m *manifest) watched() []string {
 // part is the body of a message of a manifest. Only the first has the manifest itself.
 type part struct {
 	Manifest *manifest `json:",omitempty"`
-	// Entries are, by handle, the fields of an entry.
+	// Entries are, by fingerprint, the fields of an entry.
 	Entries map[string][3]uint32
-}
-
-// keyOf returns a handle as a number, which takes less memory.
-func keyOf(h deadletter.Handle) uint64 {
-	n, err := strconv.ParseUint(string(h), 16, 64)
-	if err != nil {
-		return 0 // HandleOf makes no such handle
-	}
-	return n
 }
 
 // messages returns the manifest as messages to publish.
@@ -117,7 +114,7 @@ func (m *manifest) messages() ([]amqp091.Publishing, error) {
 		if e.dated {
 			dated = 1
 		}
-		last.Entries[fmt.Sprintf("%012x", key)] = [3]uint32{e.wanted, e.present, dated}
+		last.Entries[key.String()] = [3]uint32{e.wanted, e.present, dated}
 	}
 	total := len(parts)
 	if m.edited != nil {
@@ -202,10 +199,14 @@ func (r *reading) list(body []byte) error {
 		r.manifest = *p.Manifest
 	}
 	if wanted == nil {
-		wanted = make(map[uint64]entry, len(p.Entries))
+		wanted = make(map[fingerprint]entry, len(p.Entries))
 	}
-	for handle, e := range p.Entries {
-		wanted[keyOf(deadletter.Handle(handle))] = entry{wanted: e[0], present: e[1], dated: e[2] == 1}
+	for name, e := range p.Entries {
+		key, ok := parseFingerprint(name)
+		if !ok {
+			return fmt.Errorf("%q is no fingerprint of a message", name)
+		}
+		wanted[key] = entry{wanted: e[0], present: e[1], dated: e[2] == 1}
 	}
 	r.manifest.wanted, r.manifest.edited = wanted, edited
 	return nil

@@ -11,6 +11,7 @@ import (
 
 	"github.com/dlxctl/dlxctl/internal/deadletter"
 	"github.com/dlxctl/dlxctl/internal/text"
+	"github.com/dlxctl/dlxctl/plan"
 )
 
 // OverviewMessages is how many messages of a queue an overview looks at, unless told otherwise.
@@ -52,15 +53,20 @@ type QueueOverview struct {
 	TopCount int
 }
 
-// Overview looks at the head of each dead-letter queue of the topology, at o.Messages messages at
-// most: at none if that is zero. A queue that refuses a look is listed without.
+// Overview looks at the head of each dead-letter queue of the topology, also of those of a previous
+// file that hold messages, at o.Messages messages at most: at none if that is zero. A queue that
+// refuses a look is listed without.
 func (d *Desk) Overview(ctx context.Context, o LookOptions) (Overview, error) {
 	state, err := d.inspect(ctx)
 	if err != nil {
 		return Overview{}, err
 	}
 	out := Overview{Topology: d.Topology.Name}
-	for _, q := range d.deadLetterQueues() {
+	queues := d.deadLetterQueues()
+	for _, name := range plan.PreviousDeadLetterQueues(d.Topology, state) {
+		queues = append(queues, QueueOverview{Queue: name})
+	}
+	for _, q := range queues {
 		usage, exists := state.Usage[q.Queue]
 		q.Messages, q.Missing = int(usage.Ready+usage.Unacknowledged), !exists
 		if err := d.glance(ctx, &q, o); err != nil {

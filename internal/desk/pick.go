@@ -101,7 +101,7 @@ func (d *Desk) Find(
 			return err
 		}
 	}
-	err := fmt.Errorf("no message has the handle %s among the %d that were looked at in %s; it was moved, or is in another queue",
+	err := fmt.Errorf("no message has the handle %s among the %d that were looked at in %s; it was moved, is in another queue, or its handle was printed with other rules for masking",
 		handle, looked, quoteList(queues))
 	return errors.Join(err, refused)
 }
@@ -145,7 +145,7 @@ func (r Request) chooses(v deadletter.View) (bool, error) {
 func (r Request) names(h deadletter.Handle, copied int) bool {
 	return slices.ContainsFunc(r.Handles, func(name string) bool {
 		wanted, number, err := deadletter.ParseHandle(name)
-		return err == nil && wanted == h && number == copied
+		return err == nil && h.Begins(wanted) && number == copied
 	})
 }
 

@@ -12,6 +12,7 @@ import (
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
+	"github.com/dlxctl/dlxctl/internal/broker/amqp"
 	"github.com/dlxctl/dlxctl/internal/deadletter"
 	"github.com/dlxctl/dlxctl/internal/route"
 	"github.com/dlxctl/dlxctl/internal/text"
@@ -48,10 +49,10 @@ type choice struct {
 	desk    *Desk
 	request Request
 	known   *deadletter.Known
-	// named are the messages that handles name; nil names all. found are those that were seen.
-	named, found map[string]bool
+	named   *named
 
-	entries  map[uint64]entry // of all messages that were seen
+	key      runKey
+	entries  map[fingerprint]entry // of all messages that were seen
 	chosen   int
 	replayed int
 	copies   int
@@ -70,6 +71,7 @@ type choice struct {
 	// doubts are why messages cannot go where they should, with their number.
 	doubts map[string]int
 	edited *amqp091.Delivery
+	bytes  int64 // of the bodies of the chosen messages
 }
 
 // place is a queue to which a message goes alone, and the key that it has there.
@@ -78,8 +80,8 @@ type place struct{ queue, key string }
 // newChoice checks a request.
 func (d *Desk) newChoice(r Request) (*choice, error) {
 	c := &choice{
-		desk: d, request: r, known: d.known(), entries: map[uint64]entry{}, groups: map[string]*deadletter.Group{},
-		to: map[place]int{}, doubts: map[string]int{},
+		desk: d, request: r, known: d.known(), key: newRunKey(), entries: map[fingerprint]entry{},
+		groups: map[string]*deadletter.Group{}, to: map[place]int{}, doubts: map[string]int{},
 		reaches: map[Reach]int{}, nowhere: map[string]int{}, unsure: map[string]int{},
 	}
 	parked := topology.ParkedName(d.Topology.Name)
@@ -97,27 +99,23 @@ func (d *Desk) newChoice(r Request) (*choice, error) {
 	case topology.IsHoldName(d.Topology.Name, r.Queue):
 		return nil, refusef("%s is the hold of a run; resume or return that run", r.Queue)
 	}
-	if len(r.Handles) > 0 {
-		c.named, c.found = map[string]bool{}, map[string]bool{}
-	}
-	for _, name := range r.Handles {
-		handle, copied, err := deadletter.ParseHandle(name)
-		if err != nil {
-			return nil, err
-		}
-		c.named[deadletter.NameOf(handle, copied)] = true
-	}
-	return c, nil
+	var err error
+	c.named, err = namedBy(r.Handles)
+	return c, err
 }
 
 // visit chooses a message, or leaves it.
 func (c *choice) visit(m deadletter.Message) error {
-	facts := deadletter.Read(m.Delivery, c.request.Queue, c.known)
-	key := keyOf(m.Handle)
+	was := c.desk.fromParked(m.Delivery, c.request.Queue)
+	facts := deadletter.Read(was, c.request.Queue, c.known)
+	key := c.key.of(m.Delivery)
 	e := c.entries[key]
 	e.present++
-	e.dated = isDated(m.Delivery, facts)
+	e.dated = isDated(was, facts)
 	defer func() { c.entries[key] = e }()
+	if !c.named.has(m, key) {
+		return nil
+	}
 	wanted, err := c.wants(m, facts)
 	if err != nil || !wanted {
 		return err
@@ -127,17 +125,22 @@ func (c *choice) visit(m deadletter.Message) error {
 	}
 	e.wanted++
 	c.chosen++
-	c.place(m, facts)
+	c.bytes += int64(len(m.Delivery.Body))
+	c.place(m, was, facts)
 	c.group(m)
 	if c.request.Action == Edit && c.edited == nil {
-		return c.edit(m)
+		return c.edit(was)
 	}
 	return nil
 }
 
 // edit notes the message as the person wants it. Its body is valid only now.
-func (c *choice) edit(m deadletter.Message) error {
-	edited, err := deadletter.Apply(m.Delivery, *c.request.Edited)
+func (c *choice) edit(m amqp091.Delivery) error {
+	if of := c.request.EditedFrom; of != nil && *of != deadletter.DigestOf(m) {
+		return refusef("the message that was edited is no longer in %s, and another has its handle; list the queue again",
+			text.Name(c.request.Queue))
+	}
+	edited, err := deadletter.Apply(m, *c.request.Edited)
 	if err != nil {
 		return refusef("the message cannot be changed so: %s; change the edit", err)
 	}
@@ -146,16 +149,9 @@ func (c *choice) edit(m deadletter.Message) error {
 	return nil
 }
 
-// wants reports whether the request chooses a message.
+// wants reports whether the request chooses a message that it names.
 func (c *choice) wants(m deadletter.Message, facts deadletter.Facts) (bool, error) {
 	r := c.request
-	if c.named != nil {
-		name := deadletter.NameOf(m.Handle, m.Copy)
-		if !c.named[name] {
-			return false, nil
-		}
-		c.found[name] = true
-	}
 	if r.Limit > 0 && c.chosen >= r.Limit || !r.Since.IsZero() && facts.LastFailed.Before(r.Since) {
 		return false, nil
 	}
@@ -174,21 +170,14 @@ func (c *choice) wants(m deadletter.Message, facts deadletter.Facts) (bool, erro
 // view returns a message as the filter may see it.
 func (c *choice) view(m deadletter.Message) deadletter.View {
 	if c.request.Filter.NeedsBody() {
-		return c.reader().View(m)
+		return c.desk.reader().View(m)
 	}
-	return c.reader().Head(m)
+	return c.desk.reader().Head(m)
 }
 
-// reader returns what makes views of messages.
-func (c *choice) reader() *deadletter.Reader {
-	if c.desk.Reader == nil {
-		return &deadletter.Reader{Known: c.known}
-	}
-	return c.desk.Reader
-}
-
-// place notes where a message would go.
-func (c *choice) place(m deadletter.Message, facts deadletter.Facts) {
+// place notes where a message would go. was is the message as it was before it was parked, if it
+// was.
+func (c *choice) place(m deadletter.Message, was amqp091.Delivery, facts deadletter.Facts) {
 	r := c.request
 	parkedFrom, _ := m.Delivery.Headers[headerParkedFrom].(string)
 	switch t := r.Target; {
@@ -200,11 +189,11 @@ func (c *choice) place(m deadletter.Message, facts deadletter.Facts) {
 	case t.Queue != "":
 		c.to[place{queue: t.Queue, key: t.Queue}]++
 	case t.Exchange != "" || t.Key != "":
-		c.publish(m, facts, t.Exchange, t.Key)
+		c.publish(was, facts, t.Exchange, t.Key)
 	case t.Original && facts.Exchange == "" && facts.Key == "":
 		c.doubts["do not tell where they were published; name a target with --to"]++
 	case t.Original:
-		c.publish(m, facts, facts.Exchange, facts.Key)
+		c.publish(was, facts, facts.Exchange, facts.Key)
 	case facts.WorkQueue == "":
 		c.doubts[cmp.Or(facts.Doubt, "no header names the queue in which it failed")+"; name a target with --to"]++
 	default:
@@ -214,7 +203,7 @@ func (c *choice) place(m deadletter.Message, facts deadletter.Facts) {
 
 // group counts what messages have in common, as a person may see it.
 func (c *choice) group(m deadletter.Message) {
-	v := c.reader().Head(m)
+	v := c.desk.reader().Head(m)
 	parts := slices.DeleteFunc([]string{v.Cause, v.Key, v.WorkQueue}, func(s string) bool { return s == "" })
 	name := cmp.Or(strings.Join(parts, ", "), "unknown")
 	g := c.groups[name]
@@ -264,8 +253,14 @@ func (c *choice) propose(ctx context.Context, looked Looked, state topology.Stat
 	c.reach(&p, state)
 	c.uncertain(&p)
 	c.refuse(&p)
+	if looked.spent != "" {
+		p.Refusals = append(p.Refusals, looked.spent)
+	}
 	c.brakes(&p, state)
 	p.manifest = c.manifest(&p, state)
+	if err := c.drops(ctx, &p, state); err != nil {
+		return p, err
+	}
 	if p.Chosen == 0 || len(p.Refusals) > 0 {
 		return p, nil
 	}
@@ -316,12 +311,7 @@ func (c *choice) reach(p *Proposal, state topology.State) {
 
 // refuse adds why the run cannot be done.
 func (c *choice) refuse(p *Proposal) {
-	for name := range c.named {
-		if !c.found[name] {
-			p.Refusals = append(p.Refusals, fmt.Sprintf("no message of %s that was looked at has the handle %s; list the queue again",
-				text.Name(c.request.Queue), name))
-		}
-	}
+	p.Refusals = append(p.Refusals, c.named.refusals(c.request.Queue)...)
 	for doubt, n := range c.doubts {
 		p.Refusals = append(p.Refusals, fmt.Sprintf("%s: %s", text.Count(n, "message"), doubt))
 	}
@@ -332,17 +322,37 @@ func (c *choice) refuse(p *Proposal) {
 	p.Refusals = slices.Compact(p.Refusals)
 }
 
-// brakes notes whose failures nothing hears.
+// drops refuses queues that would not keep the messages, unless they may drop them.
+func (c *choice) drops(ctx context.Context, p *Proposal, state topology.State) error {
+	conn, err := amqp.Dial(ctx, c.desk.endpoint("counts"))
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	room := c.desk.roomIn(state, conn.MessagesReady)
+	err = room.refuse(p.manifest.Goes, p.manifest.Bytes, c.desk.Allow)
+	if why, ok := errors.AsType[DroppingError](err); ok {
+		p.Drops, err = why.Queues, nil
+		p.Refusals = append(p.Refusals, why.Error())
+	}
+	p.Notes = append(p.Notes, room.overflows(p.manifest.Goes)...)
+	return err
+}
+
+// brakes notes whose failures nothing hears, and refuses those that a run must not listen to.
 func (c *choice) brakes(p *Proposal, state topology.State) {
 	if c.request.Action != Replay && c.request.Action != Edit {
 		return
 	}
-	heard := listenable(c.desk.Topology.Name, state)
+	heard := failureRoutes(c.desk.Topology.Name, state)
 	var deaf []string
 	for _, r := range p.Reaches {
-		if !heard[r.Queue] && !slices.Contains(deaf, r.Queue) {
+		if _, is := heard[r.Queue]; !is && !slices.Contains(deaf, r.Queue) {
 			deaf = append(deaf, r.Queue)
 		}
+	}
+	if why := unfinishedChange(c.queues(), heard); why != "" {
+		p.Refusals = append(p.Refusals, why)
 	}
 	if len(deaf) > 0 {
 		p.Notes = append(p.Notes, fmt.Sprintf(
@@ -351,37 +361,26 @@ func (c *choice) brakes(p *Proposal, state topology.State) {
 	}
 }
 
-// listenable returns the queues whose failures the failed exchange of a topology routes.
-func listenable(name string, state topology.State) map[string]bool {
-	out := map[string]bool{}
-	for _, b := range state.Have.Bindings {
-		queue, address := strings.CutPrefix(b.Key, addressPrefix)
-		if address && (b.Source == topology.FailedExchangeName(name) || b.Source == topology.NextFailedExchangeName(name)) {
-			out[queue] = true
-		}
-	}
-	return out
-}
-
 // manifest returns what the run takes.
 func (c *choice) manifest(p *Proposal, state topology.State) manifest {
 	r := c.request
-	maps.DeleteFunc(c.entries, func(_ uint64, e entry) bool { return e.wanted == 0 })
+	maps.DeleteFunc(c.entries, func(_ fingerprint, e entry) bool { return e.wanted == 0 })
 	m := manifest{
 		Action: r.Action, Queue: r.Queue, Reason: r.Reason, Chosen: c.chosen, Target: r.Target, Send: r.Send,
-		Forever: r.Forever, KeepHistory: r.KeepHistory, KeepTTL: r.KeepTTL, wanted: c.entries, edited: c.edited,
-		Partial: p.Looked.Missed != "",
+		Forever: r.Forever, KeepHistory: r.KeepHistory, KeepTTL: r.KeepTTL, Key: c.key, wanted: c.entries, edited: c.edited,
+		Partial: p.Looked.Missed != "", Goes: map[string]int{}, Bytes: c.bytes, Allow: c.desk.Allow,
 	}
-	heard := listenable(c.desk.Topology.Name, state)
+	heard := failureRoutes(c.desk.Topology.Name, state)
 	for _, reach := range p.Reaches {
 		if c.router != nil && !slices.Contains(m.Through, reach.Exchange) {
 			m.Through = append(m.Through, reach.Exchange)
 		}
+		m.Goes[reach.Queue] += reach.Messages
 		if slices.Contains(m.Watch, reach.Queue) {
 			continue
 		}
 		m.Watch = append(m.Watch, reach.Queue)
-		if heard[reach.Queue] {
+		if _, is := heard[reach.Queue]; is {
 			m.Listen = append(m.Listen, reach.Queue)
 		}
 	}

@@ -5,14 +5,16 @@ import (
 	"slices"
 	"strings"
 
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
 	"github.com/dlxctl/dlxctl/internal/deadletter"
 	"github.com/dlxctl/dlxctl/internal/text"
 )
 
 // publish notes which queues a message would reach that is published to an exchange with a key and
 // with the headers that the run sends.
-func (c *choice) publish(m deadletter.Message, facts deadletter.Facts, exchange, key string) {
-	as := m.Delivery
+func (c *choice) publish(m amqp091.Delivery, facts deadletter.Facts, exchange, key string) {
+	as := m
 	if c.request.Action == Edit {
 		if edited, err := deadletter.Apply(as, *c.request.Edited); err == nil {
 			as = edited
@@ -23,7 +25,7 @@ func (c *choice) publish(m deadletter.Message, facts deadletter.Facts, exchange,
 	}
 	headers := sender.headers(as, facts)
 	if c.request.Target.Original {
-		addressed(headers, m.Delivery.Headers)
+		addressed(headers, m.Headers)
 	}
 	result := c.router.Publish(exchange, key, headers)
 	for _, queue := range result.Queues {

@@ -199,6 +199,8 @@ func TestRefusalsSayWhatToDo(t *testing.T) {
 func heldElsewhere() map[string]string {
 	return map[string]string{
 		"the broker drops or dead-letters a message": "TestALookCanSaveAMessage",
+		"the message that was edited is no longer":   "TestAnEditIsOfTheMessageThatWasRead",
+		"the first message of queue %s was returned": "TestLooksKeepMessagesThatBringTheirCount",
 		"the run %s has begun to give messages back": "TestAnotherRunWaitsForOneThatWasKilled",
 		"the run %s has not taken all":               "TestAnotherRunWaitsForOneThatWasKilled",
 	}

@@ -48,7 +48,7 @@ func (r *rescuer) close() { _ = r.conn.Close() } // everything on it is confirme
 
 // copy publishes a message to the tail of its queue, and waits for the confirm.
 func (r *rescuer) copy(d amqp091.Delivery) error {
-	headers := deadletter.Aside(d.Headers) // CC and BCC would route it to other queues too
+	headers := deadletter.Unaddressed(d.Headers) // CC and BCC would route it to other queues too
 	for name := range headers {
 		if deadletter.IsCount(name) {
 			delete(headers, name)

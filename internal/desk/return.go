@@ -3,10 +3,10 @@ package desk
 import (
 	"context"
 	"fmt"
-	"maps"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
+	"github.com/dlxctl/dlxctl/internal/deadletter"
 	"github.com/dlxctl/dlxctl/internal/relay"
 	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
@@ -37,6 +37,10 @@ func (d *Desk) Return(ctx context.Context, id string, progress func(Progress)) (
 		}
 		m := has.manifest
 		m.Run, m.back = id, true
+		m.Goes, m.Bytes = has.queues, has.bytes
+		if err := w.refuseDropping(ctx, &m, m.Goes, m.Bytes); err != nil {
+			return Result{Left: has.messages}, err
+		}
 		m.Send = SendOptions{InFlight: returnWindow}
 		s := &session{worker: w, manifest: &m, progress: progress}
 		if has.records[recordSending] > 0 {
@@ -53,7 +57,7 @@ func (d *Desk) Return(ctx context.Context, id string, progress func(Progress)) (
 		if err != nil {
 			return Result{Left: has.messages}, err
 		}
-		s.doubledBefore += min(inDoubt, takeWindow)
+		s.doubledBefore += inDoubt
 		r, err := s.send(ctx, Result{}, messages)
 		return d.describe(&m, r), err
 	})
@@ -92,9 +96,8 @@ func (r *router) giveBack(d amqp091.Delivery) (relay.Move, error) {
 		return relay.Move{}, fmt.Errorf("a message of the hold does not name the queue that it was taken from")
 	}
 	if queue == topology.ParkedName(r.worker.desk.Topology.Name) {
-		h := maps.Clone(d.Headers) // parked messages keep CC and properties in headers
-		delete(h, headerQueue)
-		return relay.Move{Key: queue, Message: relay.Republish(d, h)}, nil
+		d = fromHold(d) // parked messages keep CC and properties in headers
+		return relay.Move{Key: queue, Message: relay.Republish(d, deadletter.Unaddressed(d.Headers))}, nil
 	}
 	return r.exactly(queue, fromHold(d), d.RoutingKey)
 }
@@ -103,22 +106,28 @@ func (r *router) giveBack(d amqp091.Delivery) (relay.Move, error) {
 func (r *router) exactly(queue string, d amqp091.Delivery, key string) (relay.Move, error) {
 	exchange, err := r.straight(queue)
 	if err != nil {
-		return relay.Move{}, fmt.Errorf("%s cannot be reached: %w", text.Name(queue), err)
+		return relay.Move{}, fmt.Errorf("%s cannot be reached: %w; if it was deleted, put it back into the file, and run 'dlxctl apply' first",
+			text.Name(queue), err)
 	}
 	h := d.Headers
-	for name, aside := range map[string]string{"CC": "desk-cc", "BCC": "desk-bcc"} {
+	for name, aside := range map[string]string{"CC": deadletter.HeaderCC, "BCC": deadletter.HeaderBCC} {
 		v, set := h[name]
 		if _, list := v.([]any); set && (!list || name == "BCC") {
 			delete(h, name) // the broker refuses the one, and removes the other
-			h[aside] = v
+			deadletter.Set(h, aside, v)
 		}
 	}
 	p := relay.Republish(d, h)
-	p.Expiration = d.Expiration
+	switch {
+	case isNumber(d.Expiration):
+		p.Expiration = d.Expiration
+	case d.Expiration != "": // the broker accepts no such property, so no run has parked the message
+		deadletter.Set(h, headerExpiration, d.Expiration)
+	}
 	if d.UserId == r.user {
 		p.UserId = d.UserId
 	} else if d.UserId != "" {
-		h[headerUserID] = d.UserId
+		deadletter.Set(h, headerUserID, d.UserId)
 	}
 	return relay.Move{Exchange: exchange, Key: key, Message: p}, nil
 }

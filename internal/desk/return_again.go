@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/dlxctl/dlxctl/internal/broker/amqp"
-	"github.com/dlxctl/dlxctl/internal/deadletter"
 	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -20,10 +19,10 @@ const calmTime = 5 * time.Second
 // after the broker had confirmed a message in the queue, and before the hold had lost it. It
 // returns what the hold has then, and how many of those messages may still be in the queue too.
 //
-// Nothing is lost. When the run chose, the queue had a number of messages of each handle. If the
-// queue and the hold together have more, and an equal message cannot have arrived since, the others
-// are copies that the earlier process has published: the queue has one of each message that is
-// removed from the hold. Messages of which an equal one may have arrived are left alone.
+// Nothing is lost. When the run chose, the queue had a number of messages of each fingerprint. If
+// the queue and the hold together have more, and an equal message cannot have arrived since, the
+// others are copies that the earlier process has published: the queue has one of each message that
+// is removed from the hold. Messages of which an equal one may have arrived are left alone.
 func (w *worker) dropReturned(ctx context.Context, m *manifest, has *contents) (*contents, int, error) {
 	if err := w.lockQueue(ctx, m.Queue); err != nil {
 		return has, 0, err
@@ -50,18 +49,18 @@ func (w *worker) dropReturned(ctx context.Context, m *manifest, has *contents) (
 		if len(returned) == 0 {
 			return has, inDoubt, nil
 		}
-		if err := w.dropCounted(ctx, name, returned); err != nil {
+		if err := w.dropCounted(ctx, m, name, returned); err != nil {
 			return has, 0, err
 		}
 	}
 	return has, 0, fmt.Errorf("the hold %s still has messages that were acknowledged", text.Name(name))
 }
 
-// returned returns how many messages of each handle are in the hold and in the queue too, and how
-// many others may be.
-func (m *manifest) returned(has *contents, inQueue map[uint64]uint32) (out map[uint64]uint32, inDoubt int) {
-	out = map[uint64]uint32{}
-	for key, inHold := range has.handles {
+// returned returns how many messages of each fingerprint are in the hold and in the queue too, and
+// how many others may be.
+func (m *manifest) returned(has *contents, inQueue map[fingerprint]uint32) (out map[fingerprint]uint32, inDoubt int) {
+	out = map[fingerprint]uint32{}
+	for key, inHold := range has.prints {
 		e := m.wanted[key]
 		both := inHold + inQueue[key]
 		certain := m.certain(e)
@@ -98,20 +97,20 @@ func (w *worker) calm(ctx context.Context, queues ...string) error {
 	return nil
 }
 
-// dropCounted acknowledges that many messages of each handle in a hold.
-func (w *worker) dropCounted(ctx context.Context, hold string, drop map[uint64]uint32) error {
+// dropCounted acknowledges that many messages of each fingerprint in a hold.
+func (w *worker) dropCounted(ctx context.Context, of *manifest, hold string, drop map[fingerprint]uint32) error {
 	conn, err := amqp.DialToConsume(ctx, w.desk.endpoint("cleans "+w.run))
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	ready, err := conn.MessagesReady(hold)
+	ready, _, err := conn.Settled(ctx, hold, amqp.Alone)
 	if err != nil {
 		return err
 	}
 	h := conn.Holder(hold, amqp.HolderOptions{Messages: ready})
 	err = h.Take(ctx, func(m amqp.Held) error {
-		key := keyOf(deadletter.HandleOf(m.Delivery))
+		key := of.Key.of(m.Delivery)
 		if isRecord(w.run, m.Delivery) || drop[key] == 0 {
 			return nil
 		}
@@ -119,5 +118,6 @@ func (w *worker) dropCounted(ctx context.Context, hold string, drop map[uint64]u
 		// Nothing is lost: the queue has a copy, which was counted, see dropReturned.
 		return h.Ack(m)
 	})
-	return errors.Join(err, h.Release()) //nolint:contextcheck // it must happen after the end of ctx too
+	released := h.Release()                                      //nolint:contextcheck // it must happen after the end of ctx too
+	return errors.Join(err, ignore(released, amqp.ErrUnsettled)) // dropReturned counts again
 }

@@ -50,9 +50,11 @@ func (d *Desk) rightsOf(m *manifest, state topology.State) []permission {
 			Permission: plan.Configure, Kind: topology.KindQueue, Name: topology.ParkedName(d.Topology.Name),
 		}})
 	}
-	if len(m.Listen) > 0 {
+	if len(m.Listen) > 0 { // it holds the lock of the topology while it binds
 		needs = append(needs, permission{Right: plan.Right{
 			Permission: plan.Read, Kind: topology.KindExchange, Name: topology.FailedExchangeName(d.Topology.Name),
+		}}, permission{Right: plan.Right{
+			Permission: plan.Configure, Kind: topology.KindQueue, Name: topology.LockName(d.Topology.Name),
 		}})
 	}
 	switch t := m.Target; {

@@ -16,18 +16,7 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// Headers that a message has after a run.
-const (
-	headerHandle       = "desk-handle" // of the dead letter that was sent, with the number of its copy
-	headerParkedFrom   = "desk-parked-from"
-	headerParkedKey    = "desk-parked-key"
-	headerParkedAt     = "desk-parked-at"
-	headerParkedBy     = "desk-parked-by"
-	headerParkedReason = "desk-parked-reason"
-	headerParkedAs     = "desk-parked-as"
-
-	addressPrefix = "@"
-)
+const addressPrefix = "@"
 
 // router decides where the messages of a hold go. It belongs to the goroutine of the relay.
 type router struct {
@@ -89,7 +78,7 @@ func (r *router) route(d amqp091.Delivery) (relay.Move, error) {
 	case Restore:
 		return r.restore(d)
 	case Replay, Edit:
-		d = withProperties(d)
+		d = r.before(d)
 		return r.replay(d, d)
 	default:
 		return relay.Move{}, fmt.Errorf("the action %q is unknown to this release", r.manifest.Action)
@@ -117,43 +106,37 @@ func (r *router) straight(queue string) (string, error) {
 	return name, nil
 }
 
+// before returns a message of the hold as it was in the dead-letter queue, also if it was taken
+// from the queue of parked ones.
+func (r *router) before(d amqp091.Delivery) amqp091.Delivery {
+	return r.worker.desk.fromParked(fromHold(d), r.manifest.Queue)
+}
+
 // park returns a move to the queue of parked messages, with all that the message had.
 func (r *router) park(d amqp091.Delivery, as string) relay.Move {
-	key, m := d.RoutingKey, r.manifest
-	d = fromHold(d)
-	p := toHold(d, m.Queue)
-	delete(p.Headers, headerQueue)
-	p.Headers[headerParkedFrom], p.Headers[headerParkedKey] = m.Queue, key
-	p.Headers[headerParkedAt] = r.worker.desk.now().UTC().Format("2006-01-02T15:04:05.000Z")
-	p.Headers[headerParkedAs], p.Headers[headerParkedBy] = as, m.By
-	p.Headers[headerParkedReason] = m.Reason
-	return relay.Move{Key: topology.ParkedName(r.worker.desk.Topology.Name), Message: p}
+	at := r.worker.desk.now().UTC().Format("2006-01-02T15:04:05.000Z")
+	return relay.Move{
+		Key: topology.ParkedName(r.worker.desk.Topology.Name), Message: r.manifest.toParked(fromHold(d), as, at),
+	}
 }
 
 // restore returns a move of a parked message to the queue from which it was parked.
 func (r *router) restore(d amqp091.Delivery) (relay.Move, error) {
+	d = fromHold(d)
 	queue, _ := d.Headers[headerParkedFrom].(string)
-	key, _ := d.Headers[headerParkedKey].(string)
 	if queue == "" {
 		return relay.Move{}, errors.New("a parked message does not name the queue from which it was parked; replay it with a target")
 	}
-	d = fromHold(d)
-	for name := range d.Headers {
-		if strings.HasPrefix(name, "desk-parked-") {
-			delete(d.Headers, name)
-		}
-	}
-	return r.exactly(queue, d, key)
+	d = r.worker.desk.fromParked(d, r.manifest.Queue)
+	return r.exactly(queue, d, d.RoutingKey)
 }
 
 // replay returns where a message goes to be worked on again, and as what: as itself, unless it was
-// edited. The message may still have the headers of the hold: they are no part of its handle, tell
-// nothing about its death, and are not sent.
+// edited.
 func (r *router) replay(d, as amqp091.Delivery) (relay.Move, error) {
 	facts := deadletter.Read(d, r.manifest.Queue, r.known)
 	p := relay.Republish(as, r.headers(as, facts))
-	handle := deadletter.HandleOf(d)
-	p.Headers[headerHandle] = deadletter.NameOf(handle, r.copies.Next(handle))
+	p.Headers[deadletter.HeaderHandle] = r.handle(d)
 	r.properties(d, &p)
 	switch t := r.manifest.Target; {
 	case t.Queue != "":
@@ -179,6 +162,14 @@ func (r *router) replay(d, as amqp091.Delivery) (relay.Move, error) {
 	}
 }
 
+// handle names a message among those that the run has sent, with the number of its copy. It is made
+// of the fingerprint, and not the handle of lists: a consumer may log it, and it must not depend on
+// what the person who resumes the run may see.
+func (r *router) handle(d amqp091.Delivery) string {
+	of := deadletter.Handle(r.manifest.Key.of(d).String())
+	return deadletter.NameOf(of, r.copies.Next(of))
+}
+
 // toWork returns a move to the work queue alone: CC leads there, and the key is that of the
 // publisher. A key that looks like an address could lead to another queue too.
 func (r *router) toWork(p amqp091.Publishing, facts deadletter.Facts) relay.Move {
@@ -190,6 +181,26 @@ func (r *router) toWork(p amqp091.Publishing, facts deadletter.Facts) relay.Move
 		p.Headers["CC"] = []any{own}
 	}
 	return move
+}
+
+// queueOf returns the queue to which a move leads, and to no other. Empty is unknown.
+func (r *router) queueOf(m relay.Move) string {
+	switch {
+	case m.Exchange == "":
+		return m.Key
+	case m.Exchange == topology.ReturnExchangeName(r.worker.desk.Topology.Name):
+		address := m.Key
+		if list, ok := m.Message.Headers["CC"].([]any); ok && len(list) == 1 {
+			address, _ = list[0].(string)
+		}
+		return strings.TrimPrefix(address, addressPrefix)
+	}
+	for queue, exchange := range r.straights {
+		if exchange == m.Exchange {
+			return queue
+		}
+	}
+	return ""
 }
 
 // isOwnHistory reports whether a header is one in which the processor writes its history. They go,
@@ -205,16 +216,14 @@ func isOwnHistory(header string) bool {
 	}
 }
 
-// headers returns the headers of a message that is sent to work: without those of its death, and
-// of the hold.
+// headers returns the headers of a message that is sent to work: without those of its death.
 func (r *router) headers(d amqp091.Delivery, f deadletter.Facts) amqp091.Table {
 	forget := f.FromProcessor && !r.manifest.KeepHistory
 	h := make(amqp091.Table, len(d.Headers))
 	for name, v := range d.Headers {
 		switch {
-		case relay.IsHistory(name), isOfHold(name), forget && isOwnHistory(name):
-		case name == "CC", name == "BCC", name == deadletter.HeaderCC, name == deadletter.HeaderBCC:
-		case strings.HasPrefix(name, "desk-parked-"):
+		case relay.IsHistory(name), relay.IsCount(name), forget && isOwnHistory(name):
+		case name == "CC", name == "BCC":
 		default:
 			h[name] = v
 		}
@@ -237,7 +246,6 @@ func (r *router) properties(d amqp091.Delivery, p *amqp091.Publishing) {
 	if kept, ok := p.Headers["retry-user-id"].(string); ok && user == "" {
 		user = kept
 	}
-	delete(p.Headers, headerUserID)
 	switch user {
 	case "":
 	case r.user:

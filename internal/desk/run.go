@@ -57,8 +57,10 @@ type Request struct {
 	Target Target
 	// Forever makes Discard delete in place of parking.
 	Forever bool
-	// Edited is the new body and properties of Edit.
-	Edited *deadletter.Edited
+	// Edited is the new body and properties of Edit. EditedFrom is the digest of the message that
+	// the person has edited; nil is any message.
+	Edited     *deadletter.Edited
+	EditedFrom *deadletter.Digest
 	// KeepHistory keeps the headers retry-* on a replay, and KeepTTL the publisher's expiration.
 	KeepHistory, KeepTTL bool
 	Reason               string
@@ -103,6 +105,8 @@ type Proposal struct {
 	// Refusals says why the run cannot be done, one line for each cause, with the fix. A
 	// message whose origin is in doubt is one. Empty means that it can.
 	Refusals []string
+	// Drops are the queues that would drop messages, of which Refusals says so too.
+	Drops []string
 	// Notes says what a person should know before, such as that nothing hears failures.
 	Notes []string
 

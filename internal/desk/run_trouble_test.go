@@ -177,8 +177,8 @@ func TestTwoDesks(t *testing.T) {
 	}
 }
 
-// All bindings of a run have the mark of the desk, so that no plan and no migration, also none of
-// an earlier release, takes them for bindings of a work queue.
+// All bindings of a run have the mark of the desk, so that no plan and no migration takes them for
+// bindings of a work queue.
 func TestRunMarksItsBindings(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, "quorum")

@@ -5,12 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"sync"
 	"time"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/dlxctl/dlxctl/internal/broker/amqp"
-	"github.com/dlxctl/dlxctl/internal/deadletter"
 	"github.com/dlxctl/dlxctl/internal/relay"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -38,7 +39,11 @@ type sender struct {
 	frame  int
 	moved  int
 	left   int
-	deadly string // why a message must stay in the hold
+
+	counting sync.Mutex
+	goes     map[string]int // how many messages still go to each queue, see keepRoom
+	bytes    int64          // of the bodies that are left
+	deadly   string         // why a message must stay in the hold
 }
 
 // send moves what the hold has to where it goes, and ends the run once nothing is left.
@@ -59,23 +64,31 @@ func (s *session) send(ctx context.Context, r Result, messages int) (Result, err
 	if err != nil {
 		return r, err
 	}
-	x := &sender{session: s, router: to, cancel: cancel, left: messages}
+	x := &sender{
+		session: s, router: to, cancel: cancel, left: messages, goes: maps.Clone(s.manifest.Goes), bytes: s.manifest.Bytes,
+	}
+	for queue, n := range x.goes {
+		x.goes[queue] = min(n, messages)
+	}
 	x.pacer = &pacer{
 		o: s.manifest.Send, waiting: x.waiting, backlogs: x.backlogs, say: x.tellSending, stop: cancel,
 		wake: make(chan struct{}, 1),
 	}
 	ready := make(chan struct{})
-	if x.brake, err = s.listen(ctx, func(n int) { <-ready; x.failedAgain(n) }); err != nil {
+	if x.brake, err = s.listen(ctx, x.pacer.pause, func(n int) { <-ready; x.failedAgain(n) }); err != nil {
 		return r, err
 	}
+	x.pacer.pause("")
 	x.pacer.brake = x.brake
 	close(ready)
 	defer x.brake.close()
+	kept := x.keepRoom(ctx)
 	if s.manifest.Action == Edit && !s.manifest.back {
 		err = x.sendEdited(ctx)
 	} else {
 		err = x.run(ctx)
 	}
+	kept()
 	if err == nil && x.left == 0 {
 		err = s.worker.closeHold(ctx) // the brake still listens
 		r.Ended = err == nil
@@ -199,7 +212,7 @@ func (x *sender) Move(d amqp091.Delivery) relay.Move {
 	}
 	m, err := x.router.route(d)
 	if err == nil && x.frame > 0 && relay.HeaderSize(m.Message) > x.frame {
-		err = fmt.Errorf("the headers of message %s do not fit a frame", deadletter.HandleOf(d))
+		err = fmt.Errorf("the headers of %s do not fit a frame", x.worker.desk.called(d, x.manifest.Queue))
 	}
 	if err != nil {
 		x.cancel(stopped(err.Error()))
@@ -215,7 +228,8 @@ func (x *sender) Refused(_ amqp091.Delivery, m relay.Move, reason string) relay.
 }
 
 // Moved counts a message that has reached its target.
-func (x *sender) Moved(amqp091.Delivery, relay.Move) {
+func (x *sender) Moved(_ amqp091.Delivery, m relay.Move) {
+	x.arrived(m)
 	x.moved++
 	x.left--
 	x.pacer.moved(x.moved)
@@ -265,9 +279,9 @@ func (s *session) deleteForever(ctx context.Context, r Result, messages int) (Re
 	if err != nil {
 		return r, err
 	}
-	for key, n := range has.handles {
+	for key, n := range has.prints {
 		if n > s.manifest.wanted[key].wanted {
-			return r, fmt.Errorf("the hold has %d messages %012x, and the list has %d", n, key, s.manifest.wanted[key].wanted)
+			return r, fmt.Errorf("the hold has %d messages %s, and the list has %d", n, key, s.manifest.wanted[key].wanted)
 		}
 	}
 	if has.messages != messages {

@@ -13,6 +13,8 @@ const (
 	// leastReturns is how many returns a look leaves to each message at the head of a queue that
 	// limits them.
 	leastReturns = 3
+	// runReturns is how many returns a run leaves to each message that it does not choose.
+	runReturns = 5
 	// manyReturns is a delivery limit that no number of looks reaches.
 	manyReturns = 1_000_000
 
@@ -124,11 +126,42 @@ func fewer(free int64) string {
 // refuseSpent refuses a queue whose first message was returned too often.
 func (t *terms) refuseSpent(count int64) error {
 	left := t.limit - count - 1 // after the return of this look
-	if left >= leastReturns {
+	switch {
+	case t.nack() && count < t.limit, !t.nack() && left >= leastReturns:
 		return nil
+	case t.nack():
+		return refusef("the first message of queue %s was returned %s before, also in other queues, and RabbitMQ 4.3 drops or dead-letters it at its next return that counts (delivery limit %d); %s",
+			text.Name(t.queue.Name), text.Count(count, "time"), t.limit, t.raise())
 	}
-	return refusef("the first message of queue %s can be returned %s more before the broker drops or dead-letters it (delivery limit %d), and a look returns it; raise the limit by a policy (delivery-limit), or consume the message",
-		text.Name(t.queue.Name), text.Count(max(0, left), "time"), t.limit)
+	return refusef("the first message of queue %s can be returned %s more before the broker drops or dead-letters it (delivery limit %d), and a look returns it; %s",
+		text.Name(t.queue.Name), text.Count(max(0, left), "time"), t.limit, t.raise())
+}
+
+// runSpends says why a run would lose messages of the queue, one of which was returned count times:
+// a run gives back what it does not choose by closing a channel, which counts. Empty if it
+// does not.
+func (t *terms) runSpends(count int64) string {
+	if !t.nack() || count+runReturns <= t.limit {
+		return ""
+	}
+	return fmt.Sprintf("a message of %s was returned %s, also in other queues, and each pass of a run returns it again: RabbitMQ 4.3 would drop or dead-letter it (delivery limit %d); %s",
+		text.Name(t.queue.Name), text.Count(count, "time"), t.limit, t.raise())
+}
+
+// raise says how to make the delivery limit higher. Of an argument and a policy the smaller counts.
+func (t *terms) raise() string {
+	if t.queue.Arguments.HasAny(topology.ArgDeliveryLimit) {
+		return "consume the messages, as no policy raises the limit of an argument (x-delivery-limit)"
+	}
+	return "raise the limit by a policy (delivery-limit), or consume the message"
+}
+
+// drops reports whether the broker drops or dead-letters a message that a look returns.
+func (t *terms) drops(count int64) bool {
+	if t.nack() {
+		return count > t.limit
+	}
+	return count >= t.limit
 }
 
 // nack reports whether the messages are given back by basic.nack, which does not count as a return

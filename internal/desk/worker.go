@@ -21,7 +21,7 @@ const (
 	// after the end of its connection.
 	lockTime = 5 * time.Second
 	// lockPause is the pause between two tries.
-	lockPause = 200 * time.Millisecond
+	lockPause = 300 * time.Millisecond
 )
 
 // stopped is the cause that ends the work on a run with messages left. It is no failure.
@@ -55,8 +55,11 @@ func (d *Desk) endpoint(what string) broker.Endpoint {
 // another process asks the run to stop, and when the connection that holds the locks ends.
 func (d *Desk) work(ctx context.Context, run string) (*worker, context.Context, error) {
 	name := topology.DeskWorkerName(d.Topology.Name, run)
-	conn, err := d.lock(ctx, "run "+run, name, fmt.Sprintf("another process works on the run %s", run),
-		fmt.Sprintf("wait for its end, or stop it with 'dlxctl desk cancel %s'", run))
+	conn, err := d.lock(ctx, wish{
+		what: "run " + run, queue: name, wait: lockTime,
+		taken: fmt.Sprintf("another process works on the run %s", run),
+		fix:   fmt.Sprintf("wait for its end, or stop it with 'dlxctl desk cancel %s'", run),
+	})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -90,9 +93,11 @@ func (w *worker) lockQueue(ctx context.Context, queue string) (err error) {
 		return nil
 	}
 	d := w.desk
-	w.locked, err = d.lock(ctx, "takes from "+queue, topology.DeskLockName(d.Topology.Name, queue),
-		fmt.Sprintf("another desk works on the queue %s", text.Name(queue)),
-		"wait until it has taken its messages, or stop its run: 'dlxctl desk runs' lists the runs, and 'dlxctl desk cancel' stops one")
+	w.locked, err = d.lock(ctx, wish{
+		what: "takes from " + queue, queue: topology.DeskLockName(d.Topology.Name, queue), wait: lockTime,
+		taken: fmt.Sprintf("another desk works on the queue %s", text.Name(queue)),
+		fix:   "wait until it has taken its messages, or stop its run: 'dlxctl desk runs' lists the runs, and 'dlxctl desk cancel' stops one",
+	})
 	return err
 }
 
@@ -113,15 +118,27 @@ func (w *worker) close() {
 	w.done.Wait()
 }
 
+// wish is a lock to acquire.
+type wish struct {
+	what  string // the connection does, for its name
+	queue string // the lock
+	// taken says that another holds the lock, and fix what to do about it.
+	taken, fix string
+	// wait is how long to try, and waiting is called with what it waits for; nil is not called.
+	wait    time.Duration
+	waiting func(line string)
+}
+
 // lock acquires a lock on a connection of its own. The error says that it is taken, who holds it,
 // and what to do.
-func (d *Desk) lock(ctx context.Context, what, queue, taken, fix string) (*amqp.Conn, error) {
+func (d *Desk) lock(ctx context.Context, l wish) (*amqp.Conn, error) {
+	holder := ""
 	for began := time.Now(); ; {
-		conn, err := amqp.Dial(ctx, d.endpoint(what))
+		conn, err := amqp.Dial(ctx, d.endpoint(l.what))
 		if err != nil {
 			return nil, err
 		}
-		if err = conn.Lock(queue); err == nil {
+		if err = conn.Lock(l.queue); err == nil {
 			return conn, nil
 		}
 		_ = conn.Close() // it holds nothing
@@ -129,8 +146,14 @@ func (d *Desk) lock(ctx context.Context, what, queue, taken, fix string) (*amqp.
 		if !locked && !errors.Is(err, amqp.ErrLockEnding) {
 			return nil, err
 		}
-		if time.Since(began) > lockTime {
-			return nil, refusef("%s%s; %s", taken, d.holder(ctx, queue), fix)
+		if time.Since(began) > l.wait {
+			return nil, refusef("%s%s; %s", l.taken, cmp.Or(d.holder(ctx, l.queue), unknownHolder), l.fix)
+		}
+		if l.waiting != nil {
+			if holder == "" { // the broker learns it from statistics, which are late
+				holder = d.holder(ctx, l.queue)
+			}
+			l.waiting(fmt.Sprintf("%s%s; waiting up to %s", l.taken, holder, l.wait))
 		}
 		if err := pause(ctx, lockPause); err != nil {
 			return nil, err
@@ -138,14 +161,17 @@ func (d *Desk) lock(ctx context.Context, what, queue, taken, fix string) (*amqp.
 	}
 }
 
-// holder describes who holds a lock, as far as the broker tells.
+// unknownHolder is said of a lock of which the broker does not report who holds it.
+const unknownHolder = " (the broker does not report by whom)"
+
+// holder describes who holds a lock. It is empty if the broker does not tell, or not yet.
 func (d *Desk) holder(ctx context.Context, queue string) string {
 	if d.Management == nil {
 		return ""
 	}
 	h, ok := d.Management.Holder(ctx, queue)
 	if !ok {
-		return " (the broker does not report by whom)"
+		return ""
 	}
 	return fmt.Sprintf(": %s from %s", h.Connection, h.Host)
 }

@@ -1,7 +1,6 @@
 package page
 
 import (
-	"bytes"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -35,10 +34,8 @@ type Ask struct {
 	Reason string `json:"reason"`
 	// Body is the new body of an edited message.
 	Body *string `json:"body"`
-	// Format is the format of the edited body: a body that was JSON must remain JSON. Flat says
-	// that it had one line, as it will have again.
+	// Format is the format of the edited body: a body that was JSON must remain JSON.
 	Format string `json:"format"`
-	Flat   bool   `json:"flat"`
 }
 
 // proposal is a proposal that was shown and may be executed.
@@ -98,6 +95,8 @@ type wireProposal struct {
 	Refusals       []string    `json:"refusals"`
 	Notes          []string    `json:"notes"`
 	Command        string      `json:"command"`
+	// Diff is what an edit changes in the body.
+	Diff string `json:"diff,omitempty"`
 }
 
 type reach struct {
@@ -126,11 +125,22 @@ func (p *Page) propose(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusBadRequest, err.Error())
 		return
 	}
-	ask.flatten()
 	request, err := p.Parse(ask)
 	if err != nil {
 		fail(w, http.StatusBadRequest, err.Error())
 		return
+	}
+	var edit edited
+	if ask.Action == desk.Edit {
+		if edit, err = p.edited(r.Context(), w, ask); err != nil {
+			failed(w, err)
+			return
+		}
+		if edit.refusal != "" {
+			fail(w, http.StatusConflict, edit.refusal)
+			return
+		}
+		request.Edited.Body = edit.body
 	}
 	found, err := p.proposed(r.Context(), w, request)
 	if err != nil {
@@ -138,7 +148,9 @@ func (p *Page) propose(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	id := p.proposals.keep(proposal{Proposal: found, ask: ask, made: p.Now()})
-	answer(w, p.wire(id, ask, found))
+	shown := p.wire(id, ask, found)
+	shown.Diff = cut(edit.diff, maxBody)
+	answer(w, shown)
 }
 
 // proposed asks the engine, one look at a time.
@@ -167,18 +179,6 @@ func (a Ask) check() error {
 	return nil
 }
 
-// flatten writes a body in one line that had one line before it was shown in several.
-func (a *Ask) flatten() {
-	if a.Body == nil || !a.Flat || a.Format != string(decode.JSON) {
-		return
-	}
-	var b bytes.Buffer
-	if json.Compact(&b, []byte(*a.Body)) == nil {
-		text := b.String()
-		a.Body = &text
-	}
-}
-
 func (p *Page) wire(id string, ask Ask, found desk.Proposal) wireProposal {
 	out := wireProposal{
 		ID: id, Action: ask.Action, Queue: ask.Queue, Looked: found.Looked, Chosen: found.Chosen,
@@ -190,7 +190,7 @@ func (p *Page) wire(id string, ask Ask, found desk.Proposal) wireProposal {
 	for _, g := range found.Groups[:min(len(found.Groups), maxGroups)] {
 		out.Groups = append(out.Groups, group{
 			Value: cut(g.Value, maxSummary), Count: g.Count, First: moment(g.First), Last: moment(g.Last),
-			Handle: string(g.Example),
+			Handle: g.Example.String(),
 		})
 	}
 	for _, to := range found.Reaches[:min(len(found.Reaches), maxGroups)] {

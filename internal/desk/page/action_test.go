@@ -193,8 +193,13 @@ func TestMaskedBodiesAreNotEdited(t *testing.T) {
 	}
 	s.post(t, http.StatusBadRequest, "/api/propose", ask)
 	ask["body"] = body
+	ask["handles"] = []string{"a1b2c3000000"} // it was not shown for editing
+	if got := s.post(t, http.StatusConflict, "/api/propose", ask); !strings.Contains(fmt.Sprint(got), "masked") {
+		t.Errorf("an edit of a masked body is answered with %v", got)
+	}
+	ask["handles"] = []string{"a1b2c3000001"}
 	s.post(t, http.StatusOK, "/api/propose", ask)
-	if string(e.proposed.Edited.Body) != body {
+	if string(e.proposed.Edited.Body) != "{\n  \"order\": 1\n}" { // in the style of the message
 		t.Errorf("the engine was given %q", e.proposed.Edited.Body)
 	}
 }

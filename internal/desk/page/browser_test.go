@@ -23,8 +23,11 @@ import (
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
+	amqp091 "github.com/rabbitmq/amqp091-go"
 
+	"github.com/dlxctl/dlxctl/internal/deadletter"
 	"github.com/dlxctl/dlxctl/internal/desk"
+	"github.com/dlxctl/dlxctl/internal/desk/page"
 )
 
 // browserLine is the line of RabbitMQ with whose tests the browser runs: the page is the same on
@@ -415,10 +418,39 @@ func TestAMessageIsEdited(t *testing.T) {
 		chromedp.WaitVisible(`#go`))
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.proposed.Action != desk.Edit || string(e.proposed.Edited.Body) != `{"order": 7}` || len(e.proposed.Handles) != 1 {
+	body := string(e.proposed.Edited.Body) // in the style of the message
+	if e.proposed.Action != desk.Edit || body != "{\n  \"order\": 7\n}" || len(e.proposed.Handles) != 1 {
 		t.Errorf("the engine was asked for %+v", e.proposed)
 	}
 	b.silent()
+}
+
+// A form knows line feeds alone. The line ends of a message stay as they were: saved unchanged, it
+// is refused as unchanged, and after an edit the other lines have their own. The page shows what
+// changes.
+func TestAnEditKeepsLineEnds(t *testing.T) {
+	t.Parallel()
+	e := &engine{views: orders(2)}
+	reader, text := new(deadletter.Reader), "line one\r\nline two\nline three\r\n"
+	e.views[1].Body = reader.View(deadletter.Message{Delivery: amqp091.Delivery{Body: []byte(text)}}).Body
+	e.bodies = map[int]string{1: text}
+	s := serveWith(t, e, func(c *page.Config) { c.Plain = reader }, "edit")
+	b := browse(t)
+	b.open(s, "/queue/billing.dead")
+	b.until(`document.querySelectorAll(".row .cause").length > 1`)
+	b.run(chromedp.Focus(`#list`), chromedp.KeyEvent("j"), chromedp.KeyEvent(kb.Enter))
+	b.run(chromedp.WaitVisible(`.message .acts button`), chromedp.Click(`.message .acts button`),
+		chromedp.WaitVisible(`dialog textarea`), chromedp.Click(`dialog button.primary`))
+	b.until(`document.querySelector("dialog").textContent.includes("the body is unchanged")`)
+	b.run(chromedp.SetValue(`dialog textarea`, "line one\nline 2\nline three\n"), chromedp.Click(`dialog button.primary`),
+		chromedp.WaitVisible(`#go`))
+	b.until(`document.querySelector("dialog pre.diff").textContent.includes("-line two\n+line 2\n")`)
+	b.shoot("edit-diff")
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if got := string(e.proposed.Edited.Body); got != "line one\r\nline 2\nline three\r\n" {
+		t.Errorf("the engine was asked for %q", got)
+	}
 }
 
 // The page fits a phone, the dark, and paper.

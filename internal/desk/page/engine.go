@@ -46,6 +46,14 @@ type Viewer interface {
 	View(m deadletter.Message) deadletter.View
 }
 
+// Editor also makes the body of a message a text to edit, and an edited text a body.
+// *deadletter.Reader implements it.
+type Editor interface {
+	Viewer
+	Draft(m deadletter.Message) ([]byte, error)
+	FromDraft(m deadletter.Message, draft []byte) (deadletter.Edited, error)
+}
+
 // Queue is a queue of the overview.
 type Queue struct {
 	Name string

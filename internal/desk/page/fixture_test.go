@@ -27,6 +27,7 @@ import (
 type engine struct {
 	mu       sync.Mutex
 	views    []deadletter.View
+	bodies   map[int]string // as they were published, where they are not what is shown
 	runs     []desk.Run
 	looks    int
 	proposed desk.Request
@@ -60,7 +61,11 @@ func (e *engine) Pick(
 		v.Queue, v.Position = r.Queue, i
 		m := deadletter.Message{Queue: r.Queue, Position: i, Handle: v.Handle, Copy: v.Copy}
 		m.Delivery.Body = []byte(v.Body.Text)
-		chosen := len(r.Handles) == 0 || slices.Contains(r.Handles, v.Name())
+		if body, ok := e.bodies[i]; ok {
+			m.Delivery.Body = []byte(body)
+		}
+		chosen := len(r.Handles) == 0 || slices.Contains(r.Handles, v.Name()) ||
+			slices.Contains(r.Handles, v.Name()+"#1") // it is equal for deadletter.ParseHandle
 		if r.Filter != nil && chosen {
 			match, err := r.Filter.Matches(v)
 			if err != nil {
@@ -76,6 +81,13 @@ func (e *engine) Pick(
 		}
 	}
 	return found, nil
+}
+
+// Draft and FromDraft are those of a reader that masks nothing.
+func (e *engine) Draft(m deadletter.Message) ([]byte, error) { return new(deadletter.Reader).Draft(m) }
+
+func (e *engine) FromDraft(m deadletter.Message, draft []byte) (deadletter.Edited, error) {
+	return new(deadletter.Reader).FromDraft(m, draft)
 }
 
 func (e *engine) Propose(_ context.Context, r desk.Request) (desk.Proposal, error) {

@@ -75,7 +75,7 @@ type body struct {
 	Steps  []string `json:"steps"`
 	Text   string   `json:"text"`
 	Note   string   `json:"note"`
-	Bytes  int      `json:"bytes"`
+	Bytes  int      `json:"bytes"` // -1 if the body is masked
 	// Left is how many bytes of the text are not shown.
 	Left int `json:"left"`
 }
@@ -92,7 +92,7 @@ const (
 // newDetail makes what the page shows of a view.
 func newDetail(v deadletter.View) detail {
 	d := detail{
-		Handle: handle(v.Handle, v.Copy), Queue: v.Queue, Position: v.Position, Cause: cut(v.Cause, maxText),
+		Handle: v.Name(), Queue: v.Queue, Position: v.Position, Cause: cut(v.Cause, maxText),
 		Error: cut(v.Error, maxText), Attempts: v.Attempts, WorkQueue: v.WorkQueue, Doubt: cut(v.Doubt, maxText),
 		Exchange: v.Exchange, Key: v.Key, First: moment(v.FirstFailed), Last: moment(v.LastFailed),
 		Published: moment(v.Published), Replays: v.Replays, Run: v.Run, MessageID: v.MessageID,
@@ -287,8 +287,9 @@ func (p *Page) again(ctx context.Context, w http.ResponseWriter, s *snapshot, at
 	found func(deadletter.Message, deadletter.View),
 ) error {
 	row := s.rows[at]
-	name := handle(row.handle, int(row.copies))
-	choice := desk.Request{Queue: s.Request.Queue, Handles: []string{name}, Look: p.Look}
+	name := deadletter.NameOf(row.handle, int(row.copies))
+	whole := fmt.Sprintf("%s#%d", string(row.handle), row.copies)
+	choice := desk.Request{Queue: s.Request.Queue, Handles: []string{whole}, Look: p.Look}
 	// Messages before it may have been removed since, but none are ever added there.
 	choice.Look.Messages = int(row.position) + 1
 	_, err := p.pick(ctx, w, choice, func(m deadletter.Message, v deadletter.View) error {
@@ -325,10 +326,9 @@ func (p *Page) source(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusGone, errReplaced.Error())
 		return
 	}
-	text, refusal, flat := "", "", false
+	text, refusal := "", ""
 	err := p.again(r.Context(), w, s, ask.Row, func(m deadletter.Message, v deadletter.View) {
 		text, refusal = p.editable(m, v)
-		flat = !bytes.ContainsRune(m.Delivery.Body, '\n')
 	})
 	switch {
 	case err != nil:
@@ -336,7 +336,7 @@ func (p *Page) source(w http.ResponseWriter, r *http.Request) {
 	case refusal != "":
 		fail(w, http.StatusConflict, refusal)
 	default:
-		answer(w, map[string]any{"text": text, "flat": flat})
+		answer(w, map[string]any{"text": text})
 	}
 }
 
@@ -354,11 +354,53 @@ func (p *Page) editable(m deadletter.Message, v deadletter.View) (text, refusal 
 		return "", fmt.Sprintf("the body has %d bytes, and the page edits up to %d%s", len(raw), maxEdit, fix)
 	case !utf8.Valid(raw):
 		return "", "the body is not valid UTF-8" + fix
-	case v.Body.Format == decode.JSON:
-		var b bytes.Buffer
-		if json.Indent(&b, raw, "", "  ") == nil { // changes white space only: numbers keep all digits
-			return b.String(), ""
-		}
 	}
-	return string(raw), ""
+	draft, err := p.Plain.Draft(m)
+	if err != nil {
+		return "", err.Error() + fix
+	}
+	return string(draft), ""
+}
+
+// edited is the body of a message as a person wants it.
+type edited struct {
+	body []byte
+	diff string
+	// refusal says why the message cannot be edited so.
+	refusal string
+}
+
+// edited reads the message again, and makes the text of the form a body: what the form does not
+// show, such as line ends and the style of JSON, is that of the message.
+func (p *Page) edited(ctx context.Context, w http.ResponseWriter, ask Ask) (out edited, err error) {
+	found := false
+	choice := desk.Request{Queue: ask.Queue, Handles: ask.Handles, Look: p.Look}
+	_, err = p.pick(ctx, w, choice, func(m deadletter.Message, v deadletter.View) error {
+		found = true
+		draft, refusal := p.editable(m, v)
+		if out.refusal = refusal; refusal != "" {
+			return errFound
+		}
+		e, err := p.Plain.FromDraft(m, deadletter.LineEnds([]byte(draft), []byte(*ask.Body)))
+		switch {
+		case err != nil:
+			out.refusal = err.Error()
+			return errFound
+		case e.Body == nil || bytes.Equal(e.Body, m.Delivery.Body):
+			out.refusal = "the body is unchanged, and nothing was sent; change it, or replay the message"
+			return errFound
+		}
+		after := m
+		after.Delivery.Body = e.Body
+		out.body = bytes.Clone(e.Body)
+		out.diff = deadletter.Diff("before", v.Body.Text, "after", p.Plain.View(after).Body.Text)
+		return errFound
+	})
+	switch {
+	case errors.Is(err, errFound):
+		return out, nil
+	case err == nil && !found:
+		out.refusal = fmt.Sprintf("message %s is no longer in %s; look again", ask.Handles[0], ask.Queue)
+	}
+	return out, err
 }

@@ -29,7 +29,7 @@ type Config struct {
 	Engine Engine
 	// Plain makes views in which nothing is masked. The page compares such a view with the
 	// redacted one of a message that is to be edited, and never shows it.
-	Plain Viewer
+	Plain Editor
 	// Queues lists the queues of the overview, and Roles names what each queue is for that the
 	// page may look at: dead-letter, parked or unroutable.
 	Queues Queues

@@ -48,7 +48,7 @@ type row struct {
 	failed             time.Time
 	position, copies   int32
 	attempts, replays  int32
-	bytes, group       int32
+	group              int32
 	cause, queue       string
 	key, kind, summary string
 }
@@ -178,7 +178,7 @@ func (s *snapshot) add(v deadletter.View, value string, limit int) {
 	}
 	r := row{
 		handle: v.Handle, failed: v.LastFailed, position: int32(v.Position), copies: int32(v.Copy), //nolint:gosec // below limit
-		attempts: int32(v.Attempts), replays: int32(v.Replays), bytes: int32(min(v.Bytes, 1<<31-1)), group: at, //nolint:gosec // small
+		attempts: int32(v.Attempts), replays: int32(v.Replays), group: at, //nolint:gosec // small
 		cause: s.text(v.Cause), queue: s.text(v.WorkQueue), key: s.text(v.Key), kind: s.text(v.Type),
 		summary: s.text(summary(v)),
 	}
@@ -230,7 +230,7 @@ func (s *snapshot) group(value string, v deadletter.View) int32 {
 		value = strings.Clone(value)
 		s.groups[value] = at
 		s.Groups = append(s.Groups, group{
-			Value: value, Handle: handle(v.Handle, v.Copy), Where: expression(s.Request.By, value, v),
+			Value: value, Handle: v.Name(), Where: expression(s.Request.By, value, v),
 		})
 	}
 	g := &s.Groups[at]
@@ -323,7 +323,6 @@ type wireRow struct {
 	Summary  string     `json:"summary"`
 	Attempts int32      `json:"attempts"`
 	Replays  int32      `json:"replays"`
-	Bytes    int32      `json:"bytes"`
 }
 
 // rows answers with a window of the rows of a snapshot, or of one of its groups.
@@ -368,22 +367,14 @@ func (s *snapshot) window(from, count, only int) (total int, rows []wireRow) {
 
 func (r row) wire(at int) wireRow {
 	return wireRow{
-		Row: at, Handle: handle(r.handle, int(r.copies)), Position: r.position, Failed: moment(r.failed),
+		Row: at, Handle: deadletter.NameOf(r.handle, int(r.copies)), Position: r.position, Failed: moment(r.failed),
 		Cause: r.cause, Queue: r.queue, Key: r.key, Type: r.kind, Summary: r.summary,
-		Attempts: r.attempts, Replays: r.replays, Bytes: r.bytes,
+		Attempts: r.attempts, Replays: r.replays,
 	}
 }
 
 // errReplaced says that a snapshot is no longer kept.
 var errReplaced = errors.New("a later look replaced this list; look again")
-
-// handle writes a handle, with the number of the copy if it is not the first.
-func handle(h deadletter.Handle, copies int) string {
-	if copies > 1 {
-		return string(h) + "#" + strconv.Itoa(copies)
-	}
-	return string(h)
-}
 
 // moment returns a time, and nil for the zero time, which JSON would show as a date.
 func moment(t time.Time) *time.Time {

@@ -58,9 +58,9 @@ export function act(action, ask, done) {
 // edit shows the body of a message for editing.
 export async function edit(place, ask, d, done) {
   frame("Edit " + d.handle, el("p", { class: "muted" }, "Reading the message"), el("div", { class: "buttons" }, cancel()));
-  let text, flat;
+  let text;
   try {
-    ({ text, flat } = await post("/api/source", place));
+    ({ text } = await post("/api/source", place));
   } catch (e) {
     frame("Edit " + d.handle, problem(e), el("div", { class: "buttons" }, cancel()));
     return;
@@ -73,7 +73,7 @@ export async function edit(place, ask, d, done) {
     on: {
       submit: async (e) => {
         e.preventDefault();
-        await propose({ ...ask, action: "edit", body: area.value, format: d.body.format, flat, reason: reason.value }, form, failure, done);
+        await propose({ ...ask, action: "edit", body: area.value, format: d.body.format, reason: reason.value }, form, failure, done);
       },
     },
   }, el("p", {}, verbs.edit[1]), area, el("div", { class: "field" }, el("label", { for: "o-reason" }, "Reason, for the record of the run"), reason), failure,
@@ -123,6 +123,7 @@ function show(p, back, done) {
     p.copies ? el("p", { class: "notice" }, `${many(p.copies, "message")} look like copies of others.`) : "",
     p.notes.map((n) => el("p", { class: "notice warn" }, n)),
     p.refusals.map((r) => problem(r)),
+    p.diff ? el("div", {}, el("h3", {}, "What changes in the body"), el("pre", { class: "body diff", tabindex: "0", "aria-label": "Changes of the body" }, p.diff)) : "",
     p.groups.length ? el("div", {}, el("h3", {}, "What they have in common"), table(["Group", "#Messages"], p.groups.slice(0, 8).map((g) => [g.value || "(none)", count(g.count)]))) : "",
     p.reaches.length ? el("div", {}, el("h3", {}, "Where they would go"), table(["Queue", "Through", "#Messages", "#Consumers", "#Waiting"], p.reaches.map((r) => [
       r.queue || "no queue", r.exchange || r.key ? `${r.exchange || "(default)"}, key ${r.key}` : "–", count(r.messages), r.consumers < 0 ? "unknown" : count(r.consumers), r.waiting < 0 ? "unknown" : count(r.waiting)]))) : "",

@@ -41,7 +41,7 @@ function timeline(d) {
 }
 
 function body(b) {
-  const told = [b.format, ...(b.steps ?? []).map((s) => "after " + s), bytes(b.bytes) + " as published"].filter(Boolean);
+  const told = [b.format, ...(b.steps ?? []).map((s) => "after " + s), b.bytes < 0 ? "" : bytes(b.bytes) + " as published"].filter(Boolean);
   return [
     el("p", { class: "muted" }, told.join(", ")),
     b.note ? el("p", { class: "notice" }, b.note) : "",

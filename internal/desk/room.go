@@ -1,0 +1,260 @@
+package desk
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/dlxctl/dlxctl/internal/policy"
+	"github.com/dlxctl/dlxctl/internal/relay"
+	"github.com/dlxctl/dlxctl/internal/route"
+	"github.com/dlxctl/dlxctl/internal/text"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+const (
+	// DropsMessages is the hazard of a run that sends messages into a queue which does not keep
+	// them.
+	DropsMessages = "drops-messages"
+	// argExpires deletes a queue that is not used.
+	argExpires = "x-expires"
+	// roomTime is the time between two looks at the policies and the room of the queues to which a
+	// run sends, and roomTries how many of them may fail in succession.
+	roomTime  = 2 * time.Second
+	roomTries = 5
+)
+
+// DroppingError is the refusal of messages for queues that would not keep them. It wraps
+// ErrRefused.
+type DroppingError struct {
+	// Queues are the queues, sorted.
+	Queues []string
+	why    []string
+}
+
+// Error says why, with the ways out.
+func (d DroppingError) Error() string {
+	allow := make([]string, len(d.Queues))
+	for i, queue := range d.Queues {
+		allow[i] = "--allow " + text.ShellQuote(DropsMessages+"="+queue)
+	}
+	return fmt.Sprintf("%s; change the policy or the arguments of the queue, or accept the loss with %s",
+		strings.Join(d.why, "; "), strings.Join(allow, " "))
+}
+
+func (DroppingError) Unwrap() error { return ErrRefused }
+
+// room is what the queues to which a run sends are asked for.
+type room struct {
+	desk  *Desk
+	state topology.State
+	way   *route.Router
+	// ready returns how many messages a queue has ready at this moment.
+	ready func(queue string) (int, error)
+}
+
+// newRoom reads policies, arguments and statistics.
+func (w *worker) newRoom(ctx context.Context, queues []string) (*room, error) {
+	state, err := w.desk.inspect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	state = w.desk.Management.AskConsumers(ctx, state, slices.DeleteFunc(slices.Clone(queues), func(queue string) bool {
+		at := slices.IndexFunc(state.Have.Queues, func(q topology.Queue) bool { return q.Name == queue })
+		return at < 0 || !policy.Effective(state, state.Have.Queues[at]).HasAny(argExpires)
+	}))
+	return w.desk.roomIn(state, w.conn.MessagesReady), nil
+}
+
+// roomIn returns what the statistics of a state tell. ready may be nil.
+func (d *Desk) roomIn(state topology.State, ready func(string) (int, error)) *room {
+	return &room{desk: d, state: state, way: route.New(state), ready: ready}
+}
+
+// refuse refuses queues that would not keep as many messages more as goes says, with so many bytes
+// of bodies in all. Queues of allowed may drop them.
+func (r *room) refuse(goes map[string]int, bytes int64, allowed []string) error {
+	var out DroppingError
+	for _, queue := range slices.Sorted(maps.Keys(goes)) {
+		if goes[queue] <= 0 || slices.Contains(allowed, queue) {
+			continue
+		}
+		why, err := r.drops(queue, goes[queue], bytes)
+		if err != nil {
+			return err
+		}
+		if why != "" {
+			out.Queues, out.why = append(out.Queues, queue), append(out.why, why)
+		}
+	}
+	if len(out.Queues) == 0 {
+		return nil
+	}
+	return out
+}
+
+// drops says why a queue would not keep so many messages more. Empty: it keeps them, or
+// dead-letters what it does not keep. A stream keeps each message for a time.
+func (r *room) drops(queue string, more int, bytes int64) (string, error) {
+	at := slices.IndexFunc(r.state.Have.Queues, func(q topology.Queue) bool { return q.Name == queue })
+	if at < 0 || r.state.Have.Queues[at].Type() == topology.Stream {
+		return "", nil
+	}
+	q := r.state.Have.Queues[at]
+	effective := policy.Effective(r.state, q)
+	if expires, set := effective[argExpires].(int64); set && !r.state.Usage[queue].MayBeConsumed() {
+		return fmt.Sprintf("queue %s has no consumer, and the broker deletes it with all its messages %s after its last use (x-expires)",
+			text.Name(queue), millis(expires)), nil
+	}
+	if r.deadLetters(queue) {
+		return "", nil
+	}
+	if ttl, set := effective[topology.ArgMessageTTL].(int64); set {
+		return fmt.Sprintf("queue %s deletes each message after %s (message-ttl), as its dead letters go to no queue",
+			text.Name(queue), millis(ttl)), nil
+	}
+	return r.full(queue, effective, more, bytes)
+}
+
+// full says why a queue that drops its oldest messages has no room for so many more.
+func (r *room) full(queue string, effective topology.Arguments, more int, bytes int64) (string, error) {
+	most, mostBytes := policy.DropsHead(effective)
+	if most <= 0 && mostBytes <= 0 {
+		return "", nil
+	}
+	used, err := r.used(queue)
+	if err != nil {
+		return "", err
+	}
+	usage := r.state.Usage[queue]
+	switch free := max(0, most-used); {
+	case most > 0 && free < int64(more):
+		return fmt.Sprintf("queue %s drops its oldest messages above %d (max-length, overflow drop-head), and has room for %d more, not for %d",
+			text.Name(queue), most, free, more), nil
+	case mostBytes > 0 && used > 0 && usage.Bytes == 0:
+		return fmt.Sprintf("queue %s drops its oldest messages above %d bytes (max-length-bytes, overflow drop-head), and its size is not known yet: the statistics of the broker are up to 10 seconds old",
+			text.Name(queue), mostBytes), nil
+	case mostBytes > 0 && mostBytes-usage.Bytes < bytes:
+		return fmt.Sprintf("queue %s drops its oldest messages above %d bytes (max-length-bytes, overflow drop-head), and has room for %d more, not for %d",
+			text.Name(queue), mostBytes, max(0, mostBytes-usage.Bytes), bytes), nil
+	}
+	return "", nil
+}
+
+// used is how many messages a queue has, those included that consumers hold, since these may come
+// back.
+func (r *room) used(queue string) (int64, error) {
+	usage := r.state.Usage[queue]
+	used := usage.Ready
+	if r.ready != nil {
+		ready, err := r.ready(queue)
+		if err != nil {
+			return 0, err
+		}
+		used = max(used, int64(ready))
+	}
+	return used + usage.Unacknowledged, nil
+}
+
+// deadLetters reports whether what a queue drops goes to another queue. Where the dead letters keep
+// their own keys, it is enough that some key leads to one.
+func (r *room) deadLetters(queue string) bool {
+	to, ok := r.way.DeadLettering(queue)
+	switch {
+	case !ok:
+		return false
+	case to.HasKey:
+		result := r.way.DeadLetter(queue, route.Message{Keys: []string{to.Key}}, route.Expired)
+		return len(result.Queues)+len(result.Unknown)+len(result.Stuck) > 0
+	case to.Exchange == "": // the key of a message is the name of the queue itself, or of none
+		return false
+	default:
+		return slices.ContainsFunc(r.way.Reachable(to.Exchange), func(other string) bool { return other != queue })
+	}
+}
+
+// millis writes milliseconds.
+func millis(n int64) string { return topology.FormatDelay(time.Duration(n) * time.Millisecond) }
+
+// overflows says which of the queues would dead-letter messages that do not fit.
+func (r *room) overflows(goes map[string]int) (out []string) {
+	for _, queue := range slices.Sorted(maps.Keys(goes)) {
+		at := slices.IndexFunc(r.state.Have.Queues, func(q topology.Queue) bool { return q.Name == queue })
+		if at < 0 || !r.deadLetters(queue) {
+			continue
+		}
+		most, _ := policy.DropsHead(policy.Effective(r.state, r.state.Have.Queues[at]))
+		used, _ := r.used(queue) // without a question there is no error
+		if free := max(0, most-used); most > 0 && free < int64(goes[queue]) {
+			out = append(out, fmt.Sprintf("queue %s dead-letters its oldest messages above %d, and has room for %d more, not for %d: what does not fit fails again",
+				text.Name(queue), most, free, goes[queue]))
+		}
+	}
+	return out
+}
+
+// refuseDropping refuses to send where messages would be dropped, see room.refuse. A run that parks
+// is refused where a policy deletes parked messages.
+func (w *worker) refuseDropping(ctx context.Context, m *manifest, goes map[string]int, bytes int64) error {
+	r, err := w.newRoom(ctx, slices.Collect(maps.Keys(goes)))
+	if err != nil {
+		return err
+	}
+	if m.parks() || goes[topology.ParkedName(w.desk.Topology.Name)] > 0 {
+		if err := w.desk.refusePolicies(r.state, w.desk.parked()); err != nil {
+			return err
+		}
+		goes = maps.Clone(goes)
+		delete(goes, topology.ParkedName(w.desk.Topology.Name)) // it has a TTL by design
+	}
+	return r.refuse(goes, bytes, slices.Concat(m.Allow, w.desk.Allow))
+}
+
+// keepRoom stops the sending once a queue to which the run sends would drop what is left. It reads
+// policies and room every few seconds: what was sent in between is not called back. end ends it.
+func (x *sender) keepRoom(ctx context.Context) (end func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	running.Go(func() {
+		for failed := 0; pause(ctx, roomTime) == nil; {
+			goes, bytes := x.rest()
+			switch why := x.worker.refuseDropping(ctx, x.manifest, goes, bytes); {
+			case why == nil:
+				failed = 0
+			case errors.Is(why, ErrRefused):
+				x.cancel(stopped(why.Error()))
+			default:
+				if failed++; failed == roomTries && ctx.Err() == nil {
+					x.cancel(fmt.Errorf("read the policies and the room of the targets: %w", why))
+				}
+			}
+		}
+	})
+	return func() { cancel(); running.Wait() }
+}
+
+// rest returns how many messages still go to each queue, and how many bytes of bodies are left.
+func (x *sender) rest() (map[string]int, int64) {
+	x.counting.Lock()
+	defer x.counting.Unlock()
+	return maps.Clone(x.goes), x.bytes
+}
+
+// arrived notes that a message has reached its target: the queues that it went to need room for one
+// less.
+func (x *sender) arrived(m relay.Move) {
+	queue := x.router.queueOf(m)
+	x.counting.Lock()
+	defer x.counting.Unlock()
+	x.bytes = max(0, x.bytes-int64(len(m.Message.Body)))
+	for name, n := range x.goes {
+		if name == queue || queue == "" {
+			x.goes[name] = max(0, n-1)
+		}
+	}
+}

@@ -1,0 +1,155 @@
+package desk_test
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/dlxctl/dlxctl/internal/broker/amqp"
+	"github.com/dlxctl/dlxctl/internal/desk"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// interruptChange leaves the topology as an apply does that is killed in the middle of a change of
+// the backoff of billing: failures take the alternate exchange. finish does the rest.
+func (s *shop) interruptChange(t *testing.T) (finish func()) {
+	t.Helper()
+	i := slices.IndexFunc(s.topology.Bindings, func(b topology.Binding) bool {
+		return b.Source == "shop.failed" && b.Key == "@billing"
+	})
+	b := s.topology.Bindings[i]
+	args := amqp091.Table(b.Arguments)
+	if err := s.ch.QueueBind(b.Destination, b.Key, "shop.failed.next", false, args); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.ch.QueueUnbind(b.Destination, b.Key, "shop.failed", args); err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		t.Helper()
+		if err := s.ch.QueueBind(b.Destination, b.Key, "shop.failed", false, args); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.ch.QueueUnbind(b.Destination, b.Key, "shop.failed.next", args); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A run takes no failure away that goes through the alternate exchange, in the middle of a change
+// of a backoff: it does not begin, or stops before it sends anything.
+func TestNoFailureIsLostInAnInterruptedChange(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, "quorum")
+	chosen, _ := s.bury(t, 80)
+	s.consume(t, "billing", func(amqp091.Delivery) bool { return true })
+	p, err := s.desk.Propose(t.Context(), request(t, desk.Replay))
+	if err != nil || len(p.Refusals) > 0 {
+		t.Fatal(p.Refusals, err)
+	}
+	finish := s.interruptChange(t)
+	r, err := s.desk.Execute(t.Context(), p, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const why = "a change of the backoff of billing is not finished"
+	says := "run 'dlxctl apply' first, then 'dlxctl desk resume " + r.Run + "'"
+	if r.Moved > 0 || r.Left != len(chosen) || !strings.Contains(r.Stopped, why) || !strings.HasSuffix(r.Stopped, says) {
+		t.Fatalf("it did not stop before it sent anything: %+v", r)
+	}
+	late, err := s.desk.Propose(t.Context(), request(t, desk.Replay))
+	if err != nil || late.Chosen > 0 { // the others are in the hold
+		t.Fatal(late.Chosen, err)
+	}
+	again := request(t, desk.Replay)
+	again.Filter = nil
+	late, err = s.desk.Propose(t.Context(), again)
+	if err != nil || len(late.Refusals) != 1 || !strings.Contains(late.Refusals[0], why) {
+		t.Errorf("a run that begins now is not refused: %q, %v", late.Refusals, err)
+	}
+	finish()
+	if r, err = s.desk.Resume(t.Context(), r.Run, nil, nil); err != nil || r.Moved != len(chosen) {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	s.awaitReady(t, "shop.quick.failed", len(chosen))
+	s.tidy(t)
+}
+
+// lockTopology takes the lock of the topology, as apply does.
+func (s *shop) lockTopology(t *testing.T) *amqp.Conn {
+	t.Helper()
+	e := s.desk.Endpoint
+	e.ConnectionName = "dlxctl apply shop (other@there)"
+	conn, err := amqp.Dial(t.Context(), e)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	if err := conn.Lock(topology.LockName("shop")); err != nil {
+		t.Fatal(err)
+	}
+	return conn
+}
+
+// A run waits for the end of a command that changes the topology, says so, can be interrupted, and
+// stops if that takes too long: with its messages in the hold. Then it sends them.
+func TestARunWaitsForAChange(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, "quorum")
+	chosen, _ := s.bury(t, 80)
+	lock := s.lockTopology(t)
+	p, err := s.desk.Propose(t.Context(), request(t, desk.Replay))
+	if err != nil || len(p.Refusals) > 0 {
+		t.Fatal(p.Refusals, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	said := ""
+	r, err := s.desk.Execute(ctx, p, func(p desk.Progress) {
+		if p.Pausing != "" {
+			said = p.Pausing
+		}
+		if strings.Contains(said, "dlxctl apply shop (other@there)") {
+			cancel()
+		}
+	})
+	const taken = `another dlxctl is changing the topology "shop"`
+	if err != nil || r.Stopped != "interrupted" || r.Left != len(chosen) || !strings.HasPrefix(said, taken) {
+		t.Fatalf("%+v, %v, said %q", r, err, said)
+	}
+	hurried := s.deskOn(t, s.target)
+	hurried.ChangeWait = 500 * time.Millisecond
+	r, err = hurried.Resume(t.Context(), r.Run, nil, nil)
+	if err != nil || r.Left != len(chosen) || !strings.HasPrefix(r.Stopped, taken) ||
+		!strings.Contains(r.Stopped, "desk resume "+r.Run) {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	r, err = s.desk.Resume(t.Context(), r.Run, nil, func(p desk.Progress) {
+		if p.Pausing != "" && lock != nil {
+			_ = lock.Close()
+			lock = nil
+		}
+		if p.Done > 0 && !s.lockIsFree(t) {
+			t.Error("the run holds the lock of the topology while it sends")
+		}
+	})
+	if err != nil || r.Moved != len(chosen) || lock != nil {
+		t.Errorf("%+v, %v", r, err)
+	}
+	s.tidy(t)
+}
+
+// lockIsFree reports whether another command can change the topology.
+func (s *shop) lockIsFree(t *testing.T) bool {
+	t.Helper()
+	ch := s.target.Channel(t)
+	_, err := ch.QueueDeclare(topology.LockName("shop"), false, false, true, false, nil)
+	if err == nil {
+		_, err = ch.QueueDelete(topology.LockName("shop"), false, false, false)
+	}
+	return err == nil
+}
