@@ -114,6 +114,7 @@ func (a *alerts) deadLetters() {
 			waiting = append(waiting, w)
 		}
 	}
+	waiting = append(waiting, a.previous()...)
 	for _, g := range grouped(straight, func(w topology.WorkQueue) string { return w.DeadLetterQueue }) {
 		a.add(Rule{
 			Alert: "DlxctlDeadLettersNoBackoff", Expr: a.depth(g.queues) + " > 0", For: "1m",
@@ -128,6 +129,29 @@ func (a *alerts) deadLetters() {
 				"{{ $value }} messages have been waiting for a person for an hour or more. To see why: dlxctl desk groups '{{ $labels.queue }}'."),
 		}, "severity", g.severity, "owner", g.owner)
 	}
+}
+
+// previous returns the work queues with the dead-letter queues that they may have had by a previous
+// file: their own and the shared one. Each keeps its dead letters until a person has handled them.
+// One of another name is not known from the file.
+func (a *alerts) previous() []topology.WorkQueue {
+	current := map[string]bool{}
+	for _, w := range a.t.WorkQueues {
+		current[w.DeadLetterQueue] = true
+	}
+	var out []topology.WorkQueue
+	for _, w := range a.t.WorkQueues {
+		if w.Severity == severities()[0] {
+			w.Severity = severities()[1]
+		}
+		for _, queue := range []string{topology.DeadLetterQueueName(w.Name), topology.DeadLetterName(a.t.Name)} {
+			if !current[queue] {
+				w.DeadLetterQueue = queue
+				out = append(out, w)
+			}
+		}
+	}
+	return out
 }
 
 // failedQueues adds the alerts about failed queues that are not consumed fast enough.

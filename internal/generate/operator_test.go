@@ -115,8 +115,8 @@ func TestOperatorRetainsQueuesAndBringsMessagesLast(t *testing.T) {
 			t.Errorf("%s %s is for the cluster %v", m.Kind, m.Metadata.Name, reference)
 		}
 	}
-	if steps[generate.StepNet] != 34 || steps[generate.StepBusiness] != 6 || retained != 11 {
-		t.Errorf("steps %v, %d queues retained; want 34 and 6, and 11", steps, retained)
+	if steps[generate.StepNet] != 36 || steps[generate.StepBusiness] != 6 || retained != 11 {
+		t.Errorf("steps %v, %d queues retained; want 36 and 6, and 11", steps, retained)
 	}
 }
 

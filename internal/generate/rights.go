@@ -184,7 +184,8 @@ func publishing(t topology.Compiled) Grant {
 }
 
 // verifying needs its own queue, which it binds to the exchanges that return messages and that pick
-// dead-letter queues, and write on the exchanges that its canaries enter. It needs any right on the
+// dead-letter queues and to the next exchange of failures, and write on the exchanges that its
+// canaries enter. It needs any right on the
 // failed queues to count their consumers, which 4.3 tells no one else: write permits to bind them.
 func verifying(t topology.Compiled) Grant {
 	own := exactly(topology.VerifyName(t.Name, "")) + ".*"
@@ -192,7 +193,10 @@ func verifying(t topology.Compiled) Grant {
 		User: "verify", Purpose: "verify", Tags: []string{"management"},
 		Note:      "Who may bind a queue to the exchanges of retries and dead letters can read copies of the messages.",
 		Configure: []string{own}, Write: []string{own},
-		Read: []string{own, exactly(topology.ReturnExchangeName(t.Name)), exactly(topology.DeadLetterName(t.Name))},
+		Read: []string{
+			own, exactly(topology.ReturnExchangeName(t.Name)), exactly(topology.DeadLetterName(t.Name)),
+			exactly(topology.NextExchangeName(topology.FailedExchangeName(t.Name))),
+		},
 	}
 	g.Write = append(g.Write, exactly(topology.FailedExchangeName(t.Name)))
 	for _, b := range t.Backoffs {
@@ -215,6 +219,7 @@ func reading(t topology.Compiled) Grant {
 
 // acting needs what reading does, and in addition:
 //   - configure on holds, locks and exchanges of runs, and on the queue of parked messages;
+//   - configure on the lock of the topology, which a run holds while it begins to hear failures;
 //   - write on the exchange that returns messages, where replays go, and on the default exchange,
 //     through which the desk fills holds and the parked queue;
 //   - write on the dead-letter queues, to bind them to the exchange that gives messages back;
@@ -225,7 +230,7 @@ func acting(t topology.Compiled) Grant {
 	g.User, g.Purpose = "desk", "desk, to act: replay, edit, park, restore, discard, resume, return"
 	g.Note = "Write on the default exchange permits to publish to every queue of the virtual host. To replay to another exchange (--to), add write on it."
 	parked := exactly(topology.ParkedName(t.Name))
-	g.Configure = []string{deskPattern(t), parked}
+	g.Configure = []string{deskPattern(t), exactly(topology.LockName(t.Name)), parked}
 	g.Write = append(deadLetterQueues(t), deskPattern(t), exactly(defaultExchange),
 		exactly(topology.ReturnExchangeName(t.Name)))
 	for _, w := range t.WorkQueues {

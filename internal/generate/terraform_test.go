@@ -182,8 +182,8 @@ func TestTerraformBringsMessagesOnlyWhenTheSafetyNetExists(t *testing.T) {
 			later = append(later, address)
 		}
 	}
-	if len(net) != 28 || len(business) != 6 {
-		t.Errorf("%d resources in the safety net, %d wait for it; want 28 and 6", len(net), len(business))
+	if len(net) != 30 || len(business) != 6 {
+		t.Errorf("%d resources in the safety net, %d wait for it; want 30 and 6", len(net), len(business))
 	}
 	for _, address := range net {
 		if !slices.Contains(later, address) {

@@ -36,6 +36,7 @@ func (f Filter) choose(t topology.Compiled) func(queue string) bool {
 			for _, name := range names {
 				chosen[name] = true
 			}
+			chosen[topology.DeadLetterQueueName(w.Name)] = true // it may be left of a previous file
 		}
 	}
 	return func(queue string) bool {

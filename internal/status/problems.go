@@ -66,7 +66,7 @@ func (m *maker) problems() {
 			Command: m.o.Command("plan"),
 		})
 	}
-	m.planProblems("migration-pending", "retired-tier", "retired-backoff", "retired-address")
+	m.planProblems("migration-pending", "retired-tier", "retired-backoff", "retired-address", "retired-dead-letters")
 	m.forwarders()
 	slices.SortStableFunc(m.out.Problems, func(a, b Problem) int {
 		return cmp.Compare(rank(a.Note), rank(b.Note))
@@ -85,11 +85,12 @@ func (m *maker) report(p Problem) { m.out.Problems = append(m.out.Problems, p) }
 // planProblems adds warnings of the plan, by name.
 func (m *maker) planProblems(names ...string) {
 	commands := map[string]string{
-		"alarm":             "rabbitmq-diagnostics alarms",
-		"migration-pending": m.o.Command("migrate", "status"),
-		"retired-tier":      m.o.Command("apply", "--wait"),
-		"retired-backoff":   m.o.Command("apply", "--wait"),
-		"retired-address":   m.o.Command("apply"),
+		"alarm":                "rabbitmq-diagnostics alarms",
+		"migration-pending":    m.o.Command("migrate", "status"),
+		"retired-tier":         m.o.Command("apply", "--wait"),
+		"retired-backoff":      m.o.Command("apply", "--wait"),
+		"retired-address":      m.o.Command("apply"),
+		"retired-dead-letters": m.o.Command("desk"),
 	}
 	for _, w := range m.plan.Warnings {
 		if slices.Contains(names, w.Name) {
@@ -166,13 +167,13 @@ func (m *maker) unprocessed(accepted bool) {
 	})
 }
 
-// unroutable reports messages that the processor could not route.
+// unroutable reports messages that could not be routed.
 func (m *maker) unroutable() {
 	for _, q := range m.out.Queues {
 		if q.Role == topology.RoleUnroutable && q.Messages > 0 {
 			m.report(Problem{
 				Name: "unroutable", Queues: []string{q.Name}, Command: m.o.Command("desk", "groups", q.Name),
-				Text: fmt.Sprintf("%s holds %s that the processor could not route: the header retry-error says why",
+				Text: fmt.Sprintf("%s holds %s that could not be routed; where the processor put them there, the header retry-error says why",
 					text.Name(q.Name), text.Count(q.Messages, "message")),
 			})
 		}

@@ -24,9 +24,10 @@ type Work struct {
 	// SharedRetrying says that other queues use the backoff too, so that Retrying has messages of
 	// all of them.
 	SharedRetrying bool
-	// Dead is how many messages its dead-letter queue holds.
+	// Dead is how many messages its dead-letter queue holds, and those where its dead letters went
+	// by a previous file.
 	Dead int64
-	// SharedDead says that other queues use the dead-letter queue too.
+	// SharedDead says that other queues use one of these queues too.
 	SharedDead bool
 
 	Consumers        int64
@@ -137,7 +138,11 @@ func (m *maker) works() {
 			row := workOf(q)
 			b := retrying[w.Backoff]
 			row.Retrying, row.SharedRetrying = b.Failed+b.Retrying(), b.Queues > 1
-			row.Dead, row.SharedDead = queues[w.DeadLetterQueue].Messages, m.dead[w.DeadLetterQueue] > 1
+			for _, queue := range m.deadLetterQueues(w) {
+				row.Dead += queues[queue].Messages
+				counts := queue == w.DeadLetterQueue || queues[queue].Messages > 0
+				row.SharedDead = row.SharedDead || counts && m.dead[queue] > 1
+			}
 			if row.Dead > 0 && !row.SharedDead {
 				row.Problems = append(row.Problems, deadLetters)
 			}

@@ -77,7 +77,7 @@ func Make(t topology.Compiled, state topology.State, o Options) Report {
 		t: t, state: state, o: o,
 		out:  Report{Topology: t.Name, VHost: state.VHost, Cluster: state.Cluster, Version: state.Version, At: o.At},
 		have: map[string]topology.Queue{}, seen: map[string]bool{}, dead: map[string]int{},
-		chosen: o.Filter.choose(t),
+		chosen: o.Filter.choose(t), leads: deadLetterRoutes(t, state),
 	}
 	if o.Command == nil {
 		m.o.Command = func(words ...string) string { return strings.Join(append([]string{"dlxctl"}, words...), " ") }
@@ -85,10 +85,12 @@ func Make(t topology.Compiled, state topology.State, o Options) Report {
 	for _, q := range state.Have.Queues {
 		m.have[q.Name] = q
 	}
-	for _, w := range t.WorkQueues {
-		m.dead[w.DeadLetterQueue]++
-	}
 	m.plan = plan.Make(t, state, plan.Options{})
+	for _, w := range t.WorkQueues {
+		for _, queue := range m.deadLetterQueues(w) {
+			m.dead[queue]++
+		}
+	}
 	m.desk = plan.DeskQueues(t.Name, state)
 	m.queues()
 	m.backoffs()
@@ -108,6 +110,7 @@ type maker struct {
 	desk   []plan.DeskQueue
 	have   map[string]topology.Queue // those that exist, by name
 	seen   map[string]bool           // those that were looked at
+	leads  map[string][]string       // the queues to which dead letters are led, by key
 	dead   map[string]int            // how many work queues use a dead-letter queue
 	chosen func(queue string) bool   // by the filter
 	gone   []string                  // those that do not exist
@@ -133,11 +136,16 @@ func (m *maker) queues() {
 		m.add(q)
 	}
 	for _, w := range m.t.WorkQueues {
-		q := Queue{Name: w.DeadLetterQueue, Role: topology.RoleDeadLetter}
-		if m.dead[w.DeadLetterQueue] == 1 {
-			q.Owner, q.Severity = w.Owner, w.Severity
+		for _, queue := range m.deadLetterQueues(w) {
+			q := Queue{Name: queue, Role: topology.RoleDeadLetter}
+			if m.dead[queue] == 1 {
+				q.Owner, q.Severity = w.Owner, w.Severity
+			}
+			m.add(q)
 		}
-		m.add(q)
+	}
+	for _, queue := range m.plan.RetiringDead { // of which queue is not known any more
+		m.add(Queue{Name: queue, Role: topology.RoleDeadLetter})
 	}
 	unroutable := topology.UnroutableName(m.t.Name)
 	_, exists := m.have[unroutable] // it may be left from a file that had queues
@@ -150,6 +158,39 @@ func (m *maker) queues() {
 	for _, q := range m.desk {
 		m.add(Queue{Name: q.Name, Role: q.Role})
 	}
+}
+
+// deadLetterQueues returns where the dead letters of a work queue are: in the queue of the file,
+// in those that the broker leads them to now, and in its own one of a previous file.
+func (m *maker) deadLetterQueues(w topology.WorkQueue) []string {
+	out := []string{w.DeadLetterQueue}
+	add := func(queue string) {
+		if !slices.Contains(out, queue) {
+			out = append(out, queue)
+		}
+	}
+	for _, queue := range m.leads[topology.AddressKey(w.Name)] {
+		add(queue)
+	}
+	if own := topology.DeadLetterQueueName(w.Name); slices.Contains(m.plan.RetiringDead, own) {
+		add(own)
+	}
+	return out
+}
+
+// deadLetterRoutes returns the queues to which the exchanges of dead letters of a topology lead, by
+// key.
+func deadLetterRoutes(t topology.Compiled, state topology.State) map[string][]string {
+	out := map[string][]string{}
+	dead := topology.DeadLetterName(t.Name)
+	for _, b := range state.Have.Bindings {
+		owner, _ := topology.Owner(b.Arguments)
+		if owner == t.Name && b.DestinationType == topology.ToQueue &&
+			(b.Source == dead || b.Source == topology.NextExchangeName(dead)) {
+			out[b.Key] = append(out[b.Key], b.Destination)
+		}
+	}
+	return out
 }
 
 // retired gives the failed and retry queues that carry the mark of the topology and whose

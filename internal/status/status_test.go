@@ -49,7 +49,7 @@ func TestMake(t *testing.T) {
 			},
 			{
 				Name: "unroutable", Queues: []string{"shop.unroutable"}, Command: "dlxctl desk groups shop.unroutable",
-				Text: "shop.unroutable holds 1 message that the processor could not route: the header retry-error says why",
+				Text: "shop.unroutable holds 1 message that could not be routed; where the processor put them there, the header retry-error says why",
 			},
 			{
 				Name: "dead-letters", Queues: []string{"billing.dead"}, Command: "dlxctl desk groups billing.dead",
@@ -194,7 +194,7 @@ func TestAFileWithoutQueues(t *testing.T) {
 		Usage: map[string]topology.Usage{"shop.unroutable": {Ready: 2}},
 	}, status.Options{})
 	want := []string{
-		"unroutable: shop.unroutable holds 2 messages that the processor could not route: the header retry-error says why",
+		"unroutable: shop.unroutable holds 2 messages that could not be routed; where the processor put them there, the header retry-error says why",
 		"not-applied: the broker differs from the file in 1 place",
 	}
 	if d := cmp.Diff(want, texts(got)); d != "" || len(got.Queues) != 1 {
