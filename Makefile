@@ -1,22 +1,27 @@
 # Tests and demo use a private RabbitMQ that scripts/broker starts and stops.
-# BROKERS is the lines to test, one after the other: BROKERS="3.10 4.0 4.3".
+# BROKERS is the lines to test: BROKERS="3.10 4.0 4.3". AT_ONCE=3 tests three at the same
+# time; empty is one after the other.
 # Empty is one line, whichever is quickest to get on this machine.
 BROKERS ?=
+# TICKS=real tests with nodes and waits as users have them, which takes longer; see
+# scripts/test.
+TICKS ?= short
 # PACKAGES narrows test, race and bench down: make test PACKAGES=./plan/...
 PACKAGES ?= ./...
-export BROKERS
+export BROKERS TICKS
 
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 LINT := go tool -modfile=tools.mod golangci-lint
 # The tests of several packages share the machine with a broker, and some wait for minutes
 # while others compute. More packages at once let too many private nodes boot together.
-TEST_FLAGS ?= -timeout 30m -parallel 6 -p 3
+# Lint vets.
+TEST_FLAGS ?= -timeout 30m $(if $(word 2,$(BROKERS)),-parallel 5 -p 3,-parallel 8 -p 4) -vet=off
 # How much each fuzz target tries. A number of tries, no time: when a time is up, go
 # test calls a healthy target failed now and then (golang/go#75804).
 FUZZTIME ?= 10000x
 
 .DEFAULT_GOAL := help
-.PHONY: help demo build test race lint words fmt golden docs bench fuzz snippets fresh matrix check
+.PHONY: help demo build test race pure broker lint words fmt golden docs bench fuzz snippets fresh matrix check
 
 help: ## show this
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -27,11 +32,18 @@ demo: ## see a failing message climb its backoff tiers, on a real broker
 build: ## build bin/dlxctl, a static binary
 	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w -X github.com/dlxctl/dlxctl/cmd.version=$(VERSION)" -o bin/dlxctl .
 
-test: ## run all tests, on the lines of BROKERS
-	./scripts/test go test $(TEST_FLAGS) $(PACKAGES)
+test: pure broker ## run all tests, on the lines of BROKERS
 
-race: ## the same with the race detector
-	./scripts/test go test -race $(TEST_FLAGS) $(PACKAGES)
+race: TEST_FLAGS += -race
+race: pure broker ## the same with the race detector
+
+pure: ## run the tests of the packages that need no broker
+	@packages=$$(scripts/packages pure $(PACKAGES)); \
+	[ -z "$$packages" ] || scripts/gotest $(TEST_FLAGS) $$packages
+
+broker: ## run the tests of the others, on the lines of BROKERS
+	@packages=$$(scripts/packages broker $(PACKAGES)); \
+	[ -z "$$packages" ] || scripts/test scripts/gotest $(TEST_FLAGS) $$packages
 
 lint: words ## run the linters; they hold the direction of imports too
 	$(LINT) run
@@ -51,7 +63,7 @@ docs: build ## write the manual pages into bin/man/man1, and draw the pictures i
 	./scripts/pictures
 
 bench: ## run the benchmarks, some ten minutes; writes docs/benchmarks.md
-	TEST_FLAGS="$(TEST_FLAGS)" ./scripts/bench $(PACKAGES)
+	TICKS=real TEST_FLAGS="$(TEST_FLAGS)" ./scripts/bench $(PACKAGES)
 
 # Each target needs a run of its own. Minimizing what is new takes a minute by
 # default, in which nothing is tried. Lint has vetted the packages.
@@ -67,7 +79,7 @@ snippets: ## run the declare programs for Python, Node and Java too; gets their 
 	./scripts/snippets
 
 matrix: ## run all tests on all lines, and write docs/matrix.md from the results
-	./scripts/matrix $(TEST_FLAGS)
+	TICKS=real ./scripts/matrix $(TEST_FLAGS)
 
 fresh: ## do what the README says on a bare Debian with Go, git and make alone; needs Debian and root
 	./scripts/fresh

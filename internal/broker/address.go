@@ -82,6 +82,11 @@ func parseAMQP(text string) (amqpURL, error) {
 	query := u.Query()
 	parsed.caFile, parsed.certFile, parsed.keyFile = query.Get("cacertfile"), query.Get("certfile"), query.Get("keyfile")
 	parsed.serverName = query.Get("server_name_indication")
+	for _, mechanism := range query["auth_mechanism"] {
+		if m := strings.ToLower(mechanism); m != "plain" && m != "amqplain" {
+			return amqpURL{}, fmt.Errorf("%s asks for an auth_mechanism other than plain, such as external: dlxctl logs in with a user and a password only; remove auth_mechanism, and give the URL a user (--password-file can hold its password)", fromURL)
+		}
+	}
 	if text := query.Get("heartbeat"); text != "" {
 		seconds, err := strconv.ParseUint(text, 10, 16)
 		if err != nil {

@@ -197,6 +197,10 @@ func TestResolveExplainsErrors(t *testing.T) {
 			broker.Config{URL: "amqp://u:s3cr3t-word@h:65536/"},
 			"the AMQP URL (RABBITMQ_URL or --url) has a port that is not a number from 1 to 65535",
 		},
+		"a mechanism without a password": {
+			broker.Config{URL: "amqps://h/?auth_mechanism=external"},
+			"the AMQP URL (RABBITMQ_URL or --url) asks for an auth_mechanism other than plain, such as external: dlxctl logs in with a user and a password only; remove auth_mechanism, and give the URL a user (--password-file can hold its password)",
+		},
 		"a heartbeat that is none": {
 			broker.Config{URL: "amqp://h/?heartbeat=10s"},
 			"the AMQP URL (RABBITMQ_URL or --url) has a heartbeat that is not a whole number of seconds from 0 to 65535",

@@ -122,8 +122,30 @@ func connect(ctx context.Context, amqpURL, api string) (Target, error) {
 		x.admin = url.UserPassword("guest", "guest")
 	}
 	about, err := x.overview(ctx)
+	if err == nil {
+		err = about.ticks()
+	}
 	x.Version = about.Version
 	return x, err
+}
+
+// standardTick is how often a node counts its messages, unless it is told otherwise.
+const standardTick = 5 * time.Second
+
+// ticks returns an error if the program was built for a node that counts more often than this one,
+// or less often. A program that takes counts for newer than they are deletes queues that hold
+// messages. The name that scripts/broker gave the node says how often it counts.
+func (o overview) ticks() error {
+	counts := standardTick
+	if _, rest, ok := strings.Cut(o.Node, "dlxctl-tick"); ok {
+		ms, _, _ := strings.Cut(rest, "-")
+		counts, _ = time.ParseDuration(ms + "ms")
+	}
+	if counts == tick {
+		return nil
+	}
+	return fmt.Errorf("the node %s counts its messages every %s, and the tests are built for %s; "+
+		"the build tag shortticks and \"scripts/broker start --tick 500\" belong together", o.Node, counts, tick)
 }
 
 // overview is the part of GET /api/overview that the tests use.

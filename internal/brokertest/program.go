@@ -45,7 +45,11 @@ func build(ctx context.Context) (string, error) {
 		return "", err
 	}
 	path := filepath.Join(program.dir, "dlxctl")
-	command := exec.CommandContext(ctx, "go", "build", "-o", path, ".")
+	arguments := []string{"build", "-o", path}
+	if tick != standardTick {
+		arguments = append(arguments, "-tags", "shortticks")
+	}
+	command := exec.CommandContext(ctx, "go", append(arguments, ".")...)
 	command.Dir = root
 	if out, err := command.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("go build: %w\n%s", err, out)

@@ -100,6 +100,27 @@ func PublishEvery(tb testing.TB, ch *amqp091.Channel, exchange, key string, inte
 	return sync.OnceValue(func() int { close(done); wg.Wait(); return n })
 }
 
+// silence is less than what the broker waits for the leader of a quorum queue before it answers a
+// passive declare with 0.
+const silence = 200 * time.Millisecond
+
+// Ready returns how many messages are ready in a queue. The broker answers 0 when the leader of a
+// quorum queue is silent for 250 ms, so a 0 that took that long is asked for again.
+func Ready(tb testing.TB, ch *amqp091.Channel, queue string) int {
+	tb.Helper()
+	n := 0
+	Eventually(tb, "the leader of "+queue, func() bool {
+		asked := time.Now()
+		q, err := ch.QueueDeclarePassive(queue, true, false, false, false, nil)
+		if err != nil {
+			tb.Fatalf("look at %s: %v", queue, err)
+		}
+		n = q.Messages
+		return n > 0 || time.Since(asked) < silence
+	})
+	return n
+}
+
 // Take waits for a message in a queue and returns it unacknowledged.
 func Take(tb testing.TB, ch *amqp091.Channel, queue string) amqp091.Delivery {
 	tb.Helper()
