@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dlxctl/dlxctl/internal/apply"
+	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -101,7 +102,7 @@ func checkSavedFlags(c *cobra.Command, args []string) error {
 	for _, name := range []string{"file", "prune", "skip-blocked"} {
 		if c.Flags().Changed(name) {
 			return usageError{fmt.Errorf("--%s has no effect on a saved plan; pass it to 'dlxctl plan --save %s' instead", name,
-				args[0])}
+				text.ShellQuote(args[0]))}
 		}
 	}
 	return nil
@@ -123,7 +124,11 @@ func (k *applyCommand) run(ctx context.Context, args []string) error {
 // carry runs r under the lock of its topology, and closes its session.
 func (k *applyCommand) carry(ctx context.Context, r *apply.Runner, run func(context.Context) error) error {
 	defer r.Session.Close()
-	if err := k.lock.lockSession(ctx, k.app, r.Session); err != nil {
+	command := "apply"
+	if r.Options.Destroy {
+		command = "destroy"
+	}
+	if err := k.lock.lockSession(ctx, k.app, r.Session, command); err != nil {
 		return err
 	}
 	show := &reporter{k: k, forget: func() bool { return true }}

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/dlxctl/dlxctl/internal/audit"
+	"github.com/dlxctl/dlxctl/internal/desk"
 	"github.com/dlxctl/dlxctl/internal/desk/page"
 	"github.com/dlxctl/dlxctl/internal/generate"
 	"github.com/dlxctl/dlxctl/internal/migrate"
@@ -75,6 +76,10 @@ func flagValues() map[string][]string {
 		"--explain":      rules,
 		"trace --reason": words(trace.Causes()),
 		"serve --allow":  page.Allowable(),
+		"replay --allow": {desk.DropsMessages + "="}, "restore --allow": {desk.DropsMessages + "="},
+		"edit --allow": {desk.DropsMessages + "="}, "resume --allow": {desk.DropsMessages + "="},
+		"return --allow":  {desk.DropsMessages + "="},
+		"migrate --allow": {string(plan.DropsRouting)},
 	}
 }
 

@@ -20,6 +20,7 @@ type deskAct struct {
 	choose chooseFlags
 	yes    bool
 	expect int
+	allow  allowFlag
 	reason string
 }
 
@@ -70,6 +71,10 @@ func (k *deskAct) on(c *cobra.Command, args []string, where placed, complete fun
 
 // do shows what a run would do, and does it with --yes.
 func (k *deskAct) do(c *cobra.Command, args []string, d *desk.Desk, r desk.Request) error {
+	var err error
+	if d.Allow, err = k.allow.queues(); err != nil {
+		return err
+	}
 	r.Reason = k.reason
 	p, err := d.Propose(c.Context(), r)
 	if err != nil {
@@ -81,6 +86,13 @@ func (k *deskAct) do(c *cobra.Command, args []string, d *desk.Desk, r desk.Reque
 	}
 	if err := k.show(p, again); err != nil {
 		return err
+	}
+	if k.app.output == "text" && len(p.Drops) > 0 && len(p.Refusals) == 1 {
+		var more []string
+		if k.yes {
+			more = []string{"--yes", "--expect", strconv.Itoa(p.Chosen)}
+		}
+		fmt.Fprintln(k.app.stdout, "to accept the loss:", allowLine(c, p.Drops, more...))
 	}
 	switch {
 	case k.yes && c.Flags().Changed("expect") && p.Chosen != k.expect:

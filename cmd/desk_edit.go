@@ -53,6 +53,7 @@ Without --yes, edit shows the difference and sends nothing.`,
 	}
 	k.choose.addLook(c)
 	k.addConsent(c.Flags())
+	k.allow.add(c.Flags())
 	c.Flags().DurationVar(&k.send.settle, "settle", 5*time.Second,
 		"how long no failure must be heard before the message counts as done")
 	c.Flags().StringVar(&k.to, "to", "queue", "`TARGET`: queue, original, queue:NAME or exchange:NAME")
@@ -89,7 +90,8 @@ func (k *deskEditCommand) run(c *cobra.Command, args []string) error {
 	if !k.sameID {
 		edited.MessageID = newMessageID()
 	}
-	r.Queue, r.Edited = found.message.Queue, &edited
+	from := deadletter.DigestOf(found.message.Delivery)
+	r.Queue, r.Edited, r.EditedFrom = found.message.Queue, &edited, &from
 	if k.app.output == "text" {
 		k.showDiff(d, found, edited)
 	}

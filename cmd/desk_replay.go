@@ -54,6 +54,7 @@ in the hold, 3 refused, 4 some messages were moved but not all.`,
 	}
 	k.add(c)
 	k.send.add(c.Flags())
+	k.allow.add(c.Flags())
 	c.Flags().BoolVar(&k.choose.again, "again", false, "also choose messages that were replayed before")
 	c.Flags().StringVar(&k.to, "to", "queue", "`TARGET`: queue, original, queue:NAME or exchange:NAME")
 	c.Flags().StringVar(&k.key, "key", "", "routing `KEY` for --to exchange:NAME")

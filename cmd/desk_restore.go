@@ -27,6 +27,7 @@ it would do.`,
 		RunE:        k.run,
 	}
 	k.add(c)
+	k.allow.add(c.Flags())
 	return c
 }
 

@@ -21,6 +21,9 @@ const (
 // finishRun writes how a run ended, and returns the error that says what to do next. by is the
 // command that continues the run, and cause the error with which it ended.
 func (a *app) finishRun(c *cobra.Command, by string, action desk.Action, r desk.Result, cause error) error {
+	if drops, ok := errors.AsType[desk.DroppingError](cause); ok {
+		return nextStepError{cause, "to accept the loss: " + allowLine(c, drops.Queues, "--yes")}
+	}
 	if cause != nil && (r.Run == "" || errors.Is(cause, desk.ErrRefused)) {
 		return cause // nothing was moved
 	}

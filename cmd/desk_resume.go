@@ -13,9 +13,10 @@ import (
 
 // deskResumeCommand is the command desk resume.
 type deskResumeCommand struct {
-	app  *app
-	send sendFlags
-	yes  bool
+	app   *app
+	send  sendFlags
+	yes   bool
+	allow allowFlag
 }
 
 func newDeskResume(a *app) *cobra.Command {
@@ -38,6 +39,7 @@ Without --yes, resume shows which runs it would continue.`,
 		RunE:        k.run,
 	}
 	k.send.add(c.Flags())
+	k.allow.add(c.Flags())
 	for flag, none := range map[string]string{"rate": "", "ramp": "", "stop-on": "", "max-waiting": "0", "settle": "0s"} {
 		c.Flags().Lookup(flag).DefValue = none // help shows no default: a run has limits of its own
 	}
@@ -55,6 +57,9 @@ func (k *deskResumeCommand) run(c *cobra.Command, args []string) error {
 		return err
 	}
 	defer closeDesk()
+	if d.Allow, err = k.allow.queues(); err != nil {
+		return err
+	}
 	runs, err := k.runs(c, d, args)
 	if err != nil {
 		return err

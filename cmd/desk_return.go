@@ -8,8 +8,9 @@ import (
 
 // deskReturnCommand is the command desk return.
 type deskReturnCommand struct {
-	app *app
-	yes bool
+	app   *app
+	yes   bool
+	allow allowFlag
 }
 
 func newDeskReturn(a *app) *cobra.Command {
@@ -28,6 +29,7 @@ Without --yes, return shows the run.`,
 		Annotations: map[string]string{outputsAnnotation: "text json"},
 		RunE:        k.run,
 	}
+	k.allow.add(c.Flags())
 	c.Flags().BoolVar(&k.yes, "yes", false, "do it; without this flag the command only shows what it would do")
 	return c
 }
@@ -39,6 +41,9 @@ func (k *deskReturnCommand) run(c *cobra.Command, args []string) error {
 		return err
 	}
 	defer closeDesk()
+	if d.Allow, err = k.allow.queues(); err != nil {
+		return err
+	}
 	runs, err := d.Runs(c.Context())
 	if err != nil {
 		return err

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/templates"
 )
 
@@ -95,5 +96,5 @@ func fileFlag(path string) string {
 	if path == "topology.yaml" {
 		return ""
 	}
-	return " -f " + path
+	return " -f " + text.ShellQuote(path)
 }

@@ -21,11 +21,11 @@ func (l *lockFlags) add(f *pflag.FlagSet) {
 	f.DurationVar(&l.timeout, "lock-timeout", 0, "how long to wait while another run holds the lock")
 }
 
-// lockSession gets the lock of the session's topology, except with --lock=false. The end
-// of the session frees it.
-func (l lockFlags) lockSession(ctx context.Context, a *app, s *apply.Session) error {
+// lockSession gets the lock of the session's topology for a command, except with --lock=false. The
+// end of the session frees it.
+func (l lockFlags) lockSession(ctx context.Context, a *app, s *apply.Session, command string) error {
 	if !l.wanted {
 		return nil
 	}
-	return s.Lock(ctx, l.timeout, func(line string) { fmt.Fprintln(a.stderr, line) })
+	return s.Lock(ctx, command, l.timeout, func(line string) { fmt.Fprintln(a.stderr, line) })
 }

@@ -47,6 +47,9 @@ func (m *messageFlags) reader(t topology.Compiled) (*deadletter.Reader, error) {
 	if err != nil {
 		return nil, err
 	}
+	if !redactor("").Masks() { // the strictest rules
+		redactor = nil
+	}
 	return &deadletter.Reader{Decoder: decoder, Redactor: redactor}, nil
 }
 

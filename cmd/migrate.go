@@ -28,6 +28,7 @@ type migrateCommand struct {
 	suffix      string
 	dryRun, yes bool
 	write       bool // edit the file
+	allow       []string
 	output      migrateOutput
 }
 
@@ -46,14 +47,19 @@ it reads from the broker which step is next.
   cutover   route new messages to the successors, with one policy update per queue
   drain     move the remaining messages, once no consumer reads the legacy queue
   retire    delete a legacy queue once it is empty, no message has arrived for --idle,
-            and no other queue can dead-letter messages to it by its name
+            no publisher is known to send to it by its name, and no other queue can
+            dead-letter messages to it by its name
 
 migrate prints these steps before it asks. It shows how many messages are moved, and Ctrl-C
 prints what is left and how to continue or roll back.
 
---forward leaves a forwarder in place of a legacy queue. A later run deletes it, once no
-message has arrived for --idle. For a queue that is named like a subcommand, write
-'dlxctl migrate run LEGACY...'.
+A message that was published to the name of a legacy queue, through the default exchange,
+shows that a publisher uses the name, however rarely. Then migrate keeps the queue and exits
+with 2. --forward leaves a forwarder in its place. --allow drops-routing=LEGACY deletes the
+queue or its forwarder, once no message has arrived for --idle: pass it after the publishers
+have changed.
+
+For a queue that is named like a subcommand, write 'dlxctl migrate run LEGACY...'.
 
 Exit codes: 0 done, 1 failed and nothing was written, 2 waiting for publishers, consumers
 or tiers: run it again, 3 refused, 4 some changes were written but not all, or a legacy
@@ -121,6 +127,8 @@ func (k *migrateCommand) moveFlags(f *pflag.FlagSet) {
 		"how long no message may have arrived before a legacy queue is deleted")
 	f.BoolVar(&k.runner.Forward, "forward", false,
 		"leave a forwarder in place of a legacy queue that publishers address by name")
+	f.StringSliceVar(&k.allow, "allow", nil,
+		"allow a `HAZARD` for one legacy queue (drops-routing=invoices), or for all (drops-routing): delete it although publishers have sent to its name")
 	k.lock.add(f)
 }
 
@@ -141,6 +149,13 @@ func (k *migrateCommand) read() error {
 		return usageError{fmt.Errorf("--drain is %q; write idle or now", k.drain)}
 	case k.runner.Settle < 0 || k.runner.Wait < 0 || k.runner.Idle <= 0:
 		return usageError{errors.New("--settle and --wait must be 0s or more, and --idle more than 0s")}
+	}
+	for _, text := range k.allow {
+		consent, err := plan.ParseConsent(text)
+		if err != nil || consent.Hazard != plan.DropsRouting {
+			return usageError{fmt.Errorf("--allow is %q; write %s=LEGACY, the only hazard of migrate", text, plan.DropsRouting)}
+		}
+		k.runner.Allow = append(k.runner.Allow, consent)
 	}
 	k.runner.Until, k.runner.DrainNow = migrate.Stage(k.until), k.drain == "now"
 	return nil
@@ -275,7 +290,7 @@ func (k *migrateCommand) with(ctx context.Context, want topology.Compiled, legac
 	if k.dryRun {
 		return k.dryRunAll(ctx, s)
 	}
-	if err := k.lock.lockSession(ctx, k.app, s); err != nil {
+	if err := k.lock.lockSession(ctx, k.app, s, "migrate"); err != nil {
 		return err
 	}
 	defer k.app.announceStop(ctx)()

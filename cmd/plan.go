@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/dlxctl/dlxctl/internal/apply"
+	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -191,12 +192,12 @@ func savePlan(stderr io.Writer, path string, p plan.Plan, want topology.Compiled
 	if err := os.WriteFile(path, b.Bytes(), 0o600); err != nil {
 		return fmt.Errorf("write %s: %w", path, reason(err))
 	}
-	command := "dlxctl apply " + path
+	command := "dlxctl apply " + text.ShellQuote(path)
 	if needs := p.Needs(o.Allow); needs != "" {
 		command += " " + needs
 	}
 	if err := plan.Check(p, o.Allow); errors.Is(err, plan.ErrBlocked) && !o.SkipBlocked {
-		fmt.Fprintf(stderr, "saved, but 'dlxctl apply %s' refuses it while changes are blocked; see the suggested fixes above\n", path)
+		fmt.Fprintf(stderr, "saved, but 'dlxctl apply %s' refuses it while changes are blocked; see the suggested fixes above\n", text.ShellQuote(path))
 	} else {
 		fmt.Fprintf(stderr, "saved; to apply exactly this plan: %s\n", topology.Printable(command))
 	}
