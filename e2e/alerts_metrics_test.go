@@ -23,7 +23,8 @@ func TestAlertsUseMetricsThatRabbitMQExports(t *testing.T) {
 		"--env", "RABBITMQ_ENABLED_PLUGINS=rabbitmq_management,rabbitmq_prometheus")
 	target := node.Target()
 	putQueue(t, target, "invoices", map[string]any{"x-queue-type": "classic"}) // the legacy queue
-	for _, name := range []string{topology.HoldName("shop", "1"), topology.ParkedName("shop")} {
+	previous := []string{"reports.dead", "mail.dead"}                          // of the time before they shared one
+	for _, name := range append(previous, topology.HoldName("shop", "1"), topology.ParkedName("shop")) {
 		putQueue(t, target, name, map[string]any{"x-queue-type": "quorum"})
 	}
 	start(t, target, "apply", "--yes", "-f", writeTopology(t, alerted)).exits(t, 0)

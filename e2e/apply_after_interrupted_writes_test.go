@@ -210,13 +210,13 @@ func reject(t *testing.T, ch *amqp091.Channel, n int) {
 
 // Quorum queues that an apply was declaring when it was killed have a leader after the next apply:
 // the broker confirms messages to them. Until a queue has elected its leader, the broker refuses
-// messages. The node is the test's own, see fragile.
+// messages.
 func TestApplyRepairsQuorumQueuesAfterAKill(t *testing.T) {
 	t.Parallel()
-	node := fragile(t)
+	vhost := brokertest.Fragile(t)
 	kills := 0
 	for round := range 8 {
-		target := node.VHost(t)
+		target := vhost(t)
 		var b strings.Builder
 		b.WriteString("version: 1\nname: shop\ndefaults: {backoff: none}\nqueues:\n")
 		for i := range 8 {
@@ -297,10 +297,10 @@ func TestApplyRepairsBindingsAfterAKill(t *testing.T) {
 }
 
 // A successor without a leader accepts no message and looks like any other queue: migrate routes no
-// messages to it. The node is the test's own, see fragile.
+// messages to it.
 func TestMigrateRoutesNothingToASuccessorWithoutALeader(t *testing.T) {
 	t.Parallel()
-	target := fragile(t).VHost(t)
+	target := brokertest.Fragile(t)(t)
 	file := writeTopology(t, `
 version: 1
 name: shop
@@ -337,7 +337,7 @@ func leaderless(t *testing.T, target brokertest.Target, ch *amqp091.Channel) boo
 	t.Helper()
 	path := "queues/" + url.PathEscape(target.VHost) + "/new"
 	const declaration = `{"durable":true,"auto_delete":false,"arguments":{"x-queue-type":"quorum",` +
-		`"x-managed-by":"dlxctl/shop","x-dead-letter-exchange":"shop.dead","x-dead-letter-routing-key":"@new",` +
+		`"x-managed-by":"dlxctl/shop","x-dead-letter-exchange":"shop.failed","x-dead-letter-routing-key":"@new",` +
 		`"x-dead-letter-strategy":"at-least-once","x-overflow":"reject-publish"}}`
 	for range 120 {
 		// The queue is the test's own and empty. It may not exist.

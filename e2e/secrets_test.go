@@ -132,7 +132,8 @@ func TestNothingRevealsSecrets(t *testing.T) {
 	run(0, own.String(), "status", "-o", "json")
 	awaitReady(t, target, "q.dead")
 	awaitReady(t, target, "shop.unroutable")
-	run(0, own.String(), append(debug, "migrate", "--yes", "--settle", "10ms", "--idle", "500ms")...)
+	run(0, own.String(), append(debug, "migrate", "--yes", "--settle", "10ms", "--idle", "500ms",
+		"--allow", "drops-routing=old")...)
 	awaitReady(t, target, "new")
 
 	for name, wrong := range map[string]string{

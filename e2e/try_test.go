@@ -65,7 +65,7 @@ func virtualHosts(t *testing.T, target brokertest.Target) map[string]bool {
 // deletes it. A try that is interrupted leaves nothing.
 func TestATryThatIsKilled(t *testing.T) {
 	t.Parallel()
-	target := fragile(t).VHost(t)
+	target := brokertest.Fragile(t)(t)
 	file := writeTopology(t, triedDepot)
 	succeeds(t, target, "apply", "--yes", "-f", file)
 	ch := target.Confirming(t)
@@ -145,7 +145,7 @@ func TestATryDeletesOnlyWhatItHasMade(t *testing.T) {
 // with the messages that are on their way.
 func TestWhatAKilledTryLeavesIsDeletedAsPrinted(t *testing.T) {
 	t.Parallel()
-	target, file := fragile(t).VHost(t), writeTopology(t, triedDepot)
+	target, file := brokertest.Fragile(t)(t), writeTopology(t, triedDepot)
 	before := target.Definitions(t)
 	p := start(t, target, "try", "--in", target.VHost, "--speed", "1", "-f", file)
 	const tier = "depot.standard.retry.2s"
