@@ -79,7 +79,7 @@ func flagValues() map[string][]string {
 		"replay --allow": {desk.DropsMessages + "="}, "restore --allow": {desk.DropsMessages + "="},
 		"edit --allow": {desk.DropsMessages + "="}, "resume --allow": {desk.DropsMessages + "="},
 		"return --allow":  {desk.DropsMessages + "="},
-		"migrate --allow": {string(plan.DropsRouting)},
+		"migrate --allow": {string(plan.DropsRouting)}, "abort --allow": {string(plan.DropsRouting)},
 	}
 }
 

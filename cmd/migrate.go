@@ -89,6 +89,9 @@ empty.
 A migration is finished once its legacy queue is deleted. abort leaves finished migrations
 alone; if an argument names one, it rolls back nothing.
 
+A successor to which publishers have sent by its name is kept, until --allow consents to
+lose what they send to it from then on.
+
 Exit codes: as migrate; 2 while messages wait in the tiers: run it again; 3 if an argument
 names a finished migration.`,
 		Example: "  dlxctl migrate abort --yes",
@@ -98,6 +101,7 @@ names a finished migration.`,
 	abort.Flags().DurationVar(&k.runner.Settle, "settle", 500*time.Millisecond,
 		"pause between two steps, for the broker to settle")
 	addWait(abort.Flags(), &k.runner.Wait, "how long to wait until the tiers are empty")
+	k.allowFlag(abort.Flags(), "one successor (drops-routing=invoices_with_dlx)")
 	k.lock.add(abort.Flags())
 	c.AddCommand(run, abort, &cobra.Command{
 		Use: "status", Short: "Show the progress of each migration", Args: noArguments,
@@ -127,9 +131,14 @@ func (k *migrateCommand) moveFlags(f *pflag.FlagSet) {
 		"how long no message may have arrived before a legacy queue is deleted")
 	f.BoolVar(&k.runner.Forward, "forward", false,
 		"leave a forwarder in place of a legacy queue that publishers address by name")
-	f.StringSliceVar(&k.allow, "allow", nil,
-		"allow a `HAZARD` for one legacy queue (drops-routing=invoices), or for all (drops-routing): delete it although publishers have sent to its name")
+	k.allowFlag(f, "one legacy queue (drops-routing=invoices)")
 	k.lock.add(f)
+}
+
+// allowFlag adds the flag that allows to delete a queue that publishers have addressed by name.
+func (k *migrateCommand) allowFlag(f *pflag.FlagSet, one string) {
+	f.StringSliceVar(&k.allow, "allow", nil,
+		"allow a `HAZARD` for "+one+", or for all (drops-routing): delete it although publishers have sent to its name")
 }
 
 // read checks the flags.
@@ -150,14 +159,22 @@ func (k *migrateCommand) read() error {
 	case k.runner.Settle < 0 || k.runner.Wait < 0 || k.runner.Idle <= 0:
 		return usageError{errors.New("--settle and --wait must be 0s or more, and --idle more than 0s")}
 	}
+	if err := k.readAllowed(); err != nil {
+		return err
+	}
+	k.runner.Until, k.runner.DrainNow = migrate.Stage(k.until), k.drain == "now"
+	return nil
+}
+
+// readAllowed checks the values of --allow.
+func (k *migrateCommand) readAllowed() error {
 	for _, text := range k.allow {
 		consent, err := plan.ParseConsent(text)
 		if err != nil || consent.Hazard != plan.DropsRouting {
-			return usageError{fmt.Errorf("--allow is %q; write %s=LEGACY, the only hazard of migrate", text, plan.DropsRouting)}
+			return usageError{fmt.Errorf("--allow is %q; write %s=QUEUE, the only hazard of migrate", text, plan.DropsRouting)}
 		}
 		k.runner.Allow = append(k.runner.Allow, consent)
 	}
-	k.runner.Until, k.runner.DrainNow = migrate.Stage(k.until), k.drain == "now"
 	return nil
 }
 
@@ -201,6 +218,9 @@ func meantCommand(names []string, err error) error {
 
 // abort rolls back migrations.
 func (k *migrateCommand) abort(c *cobra.Command, legacy []string) error {
+	if err := k.readAllowed(); err != nil {
+		return err
+	}
 	sources, err := k.app.files().read() // once: one may be stdin
 	if err != nil {
 		return err

@@ -128,7 +128,9 @@ func (r *Runner) returnMessages(ctx context.Context, m Move) error {
 		h.step = step
 		defer finish()
 	}
-	_, err = r.drain(ctx, reverse, h, drainLimits{idle: time.Second, wait: r.Wait, stuck: max(r.Wait, leastStuck)})
+	_, err = r.drain(ctx, reverse, h, drainLimits{
+		idle: time.Second, wait: r.Wait, stuck: max(r.Wait, leastStuck), byName: m.watchSuccessor(state),
+	})
 	if n := h.moved.Load(); n > 0 {
 		r.say("abort: moved %s from %s back to %s", messages(n), m.New, m.Legacy)
 	}
@@ -141,7 +143,10 @@ func (r *Runner) returnMessages(ctx context.Context, m Move) error {
 	case err != nil:
 		return err
 	}
-	return r.tiersEmpty(ctx, m)
+	if err := r.tiersEmpty(ctx, m); err != nil {
+		return err
+	}
+	return r.successorUnused(ctx, m)
 }
 
 // tiersEmpty waits for the successor's messages that are in the failed queue or in a tier

@@ -13,30 +13,48 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// errByName says that publishers may send to the legacy queue by its name: however rarely they do,
-// the broker drops what they send once the queue is deleted.
+// errByName says that publishers may send to a queue by its name: however rarely they do, the
+// broker drops what they send once the queue is deleted.
 var errByName = errors.New("publishers may send to it by its name")
 
 // byNameKey is the key of the binding that marks a move whose legacy queue publishers address by
 // name.
 const byNameKey = "published-by-name"
 
-// byNameMark returns that binding. Its source is the exchange of the drain, which is a fanout: the
-// binding changes no route, every later run finds it, and it goes with the exchange.
-func (m Move) byNameMark() topology.Binding {
+// byNameMark returns that binding, by which messages leave the end of the drain. The end is a
+// fanout: the binding changes no route, every later run finds it, and it goes with the exchange.
+func (m Move) byNameMark(end, to string) topology.Binding {
 	return topology.Binding{
-		Source: m.successorEnd(), Destination: m.New, DestinationType: topology.ToQueue, Key: byNameKey,
+		Source: end, Destination: to, DestinationType: topology.ToQueue, Key: byNameKey,
 		Arguments: m.ownerMark(),
 	}
 }
 
-// byNameWatch notes on the broker that a publisher sends to the legacy queue by its name. It
-// belongs to one drain.
+// byNameWatch notes on the broker that a publisher sends to a queue by its name. It belongs to one
+// drain of the queue.
 type byNameWatch struct {
-	move    Move
-	feeders []string // the queues that dead-letter to the legacy queue by its name
+	queue   string
+	back    string           // the exchange by which a drain in the other direction fills the queue
+	feeders []string         // the queues that dead-letter to the queue by its name
+	mark    topology.Binding // what notes it
 	bind    func(topology.Binding) error
 	noted   bool
+}
+
+// watchLegacy returns the watch of a drain of the legacy queue.
+func (m Move) watchLegacy(state topology.State) *byNameWatch {
+	return &byNameWatch{
+		queue: m.Legacy, back: m.legacyEnd(), feeders: feederNames(state, m.Legacy),
+		mark: m.byNameMark(m.successorEnd(), m.New), noted: m.find(state).byName,
+	}
+}
+
+// watchSuccessor returns the watch of an abort, which drains the successor.
+func (m Move) watchSuccessor(state topology.State) *byNameWatch {
+	return &byNameWatch{
+		queue: m.New, back: m.successorEnd(), feeders: feederNames(state, m.New),
+		mark: m.byNameMark(m.legacyEnd(), m.Legacy), noted: m.find(state).successorByName,
+	}
 }
 
 // notes returns nil if a message may be moved. The first one of a publisher that uses the queue's
@@ -46,28 +64,28 @@ func (w *byNameWatch) notes(d amqp091.Delivery) error {
 	if w.noted || !w.isByName(d) {
 		return nil
 	}
-	if err := w.bind(w.move.byNameMark()); err != nil {
-		return fmt.Errorf("note that publishers send to %s by its name: %w", text.Name(w.move.Legacy), err)
+	if err := w.bind(w.mark); err != nil {
+		return fmt.Errorf("note that publishers send to %s by its name: %w", text.Name(w.queue), err)
 	}
 	w.noted = true
 	return nil
 }
 
-// isByName reports whether a publisher has sent a message of the legacy queue to the name of the
-// queue. The default exchange routes by names only, whatever key the delivery shows: the name may
-// have been in its header CC or BCC. Two kinds of messages come through it and have no publisher,
-// or come another way and have one:
+// isByName reports whether a publisher has sent a message of the queue to the name of the queue.
+// The default exchange routes by names only, whatever key the delivery shows: the name may have
+// been in its header CC or BCC. Two kinds of messages come through it and have no publisher, or
+// come another way and have one:
 //
 //   - A queue dead-letters to the name. The first entry of x-death is then that queue: the broker
 //     writes the latest death first. The feeders are proved empty elsewhere. A client that
 //     publishes a message with the x-death of such a feeder is a consumer that tries it again, and
 //     the drain has waited for the consumers.
-//   - An abort has moved the message back, through the other end of the switch. It has kept the
-//     routing key, and nothing tells whether an exchange had routed it by that key: such a message
-//     counts too.
+//   - A drain in the other direction has moved the message, through the other end of the switch. It
+//     has kept the routing key, and nothing tells whether an exchange had routed it by that key:
+//     such a message counts too.
 func (w *byNameWatch) isByName(d amqp091.Delivery) bool {
-	if d.Exchange == w.move.legacyEnd() {
-		return d.RoutingKey == w.move.Legacy
+	if d.Exchange == w.back {
+		return d.RoutingKey == w.queue
 	}
 	return d.Exchange == "" && !slices.Contains(w.feeders, lastDeath(d.Headers))
 }
@@ -108,7 +126,7 @@ func (r *Runner) byName(ctx context.Context, m Move, state topology.State, held 
 // publishersGone returns errByName, with the reason, if publishers send to the legacy queue by its
 // name and the user has not consented to lose what they send from now on.
 func (r *Runner) publishersGone(ctx context.Context, m Move) error {
-	if r.allows(m) {
+	if r.allows(m.Legacy) {
 		return nil
 	}
 	state, err := r.Management.Inspect(ctx)
@@ -122,31 +140,49 @@ func (r *Runner) publishersGone(ctx context.Context, m Move) error {
 	return fmt.Errorf("%w: %s", errByName, why)
 }
 
-// allows reports whether the user consents to the deletion of a legacy queue that publishers may
-// address by its name.
-func (r *Runner) allows(m Move) bool {
+// successorUnused fails with ErrWaiting if publishers send to the successor by its name, and the
+// user has not consented to lose what they send once an abort has deleted it.
+func (r *Runner) successorUnused(ctx context.Context, m Move) error {
+	if r.allows(m.New) {
+		return nil
+	}
+	state, err := r.Management.Inspect(ctx)
+	if err != nil {
+		return err
+	}
+	b, err := r.Management.PublishedByName(ctx, m.New)
+	if err != nil || !m.find(state).successorByName && (!b.Certain || b.Messages == 0) {
+		return err
+	}
+	return fmt.Errorf("%w: messages go to %s again, and %s is kept: %w; change them, then run abort again with %s",
+		ErrWaiting, m.Legacy, m.New, errByName, consentTo(m.New))
+}
+
+// allows reports whether the user consents to the deletion of a queue that publishers may address
+// by its name.
+func (r *Runner) allows(queue string) bool {
 	return slices.ContainsFunc(r.Allow, func(c plan.Consent) bool {
-		return c.Hazard == plan.DropsRouting && (c.Object == "" || c.Object == m.Legacy)
+		return c.Hazard == plan.DropsRouting && (c.Object == "" || c.Object == queue)
 	})
 }
 
 // WaysOut says what a user can do about publishers that use the name of the legacy queue.
 func (m Move) WaysOut() string {
-	return fmt.Sprintf("change the publishers, then run migrate again with %s; or run it with --forward", m.consentTo())
+	return fmt.Sprintf("change the publishers, then run migrate again with %s; or run it with --forward", consentTo(m.Legacy))
 }
 
-// feederNames returns the queues that dead-letter to the legacy queue by its name.
-func (m Move) feederNames(state topology.State) []string {
+// feederNames returns the queues that dead-letter to a queue by its name.
+func feederNames(state topology.State, queue string) []string {
 	var out []string
-	for _, f := range plan.Feeders(state, m.Legacy) {
-		if f.To == m.Legacy {
+	for _, f := range plan.Feeders(state, queue) {
+		if f.To == queue {
 			out = append(out, f.Name)
 		}
 	}
 	return out
 }
 
-// consentTo returns the flag by which the user consents.
-func (m Move) consentTo() string {
-	return plan.Consent{Hazard: plan.DropsRouting, Object: m.Legacy}.Flag()
+// consentTo returns the flag by which the user consents to the deletion of a queue.
+func consentTo(queue string) string {
+	return plan.Consent{Hazard: plan.DropsRouting, Object: queue}.Flag()
 }

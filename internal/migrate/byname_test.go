@@ -107,6 +107,51 @@ func TestPublisherByNameOnceInAWhile(t *testing.T) {
 	}
 }
 
+// A publisher that was changed to send to the successor by its name is known by one message too: an
+// abort keeps the successor until the user consents. Nothing that came before is lost.
+func TestAbortKeepsASuccessorOfPublishersByName(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, "classic", nil)
+	r := s.runner(t)
+	r.Until = migrate.Drain
+	s.send(t, "", "old", "drained", nil) // it is no message of a publisher that names the successor
+	if err := r.Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s.send(t, "", "new", "by name", nil)
+	for range 2 { // the second abort finds an empty queue
+		err := s.cautious(t).Abort(t.Context(), s.without(t))
+		if !errors.Is(err, migrate.ErrWaiting) || !strings.Contains(fmt.Sprint(err), "--allow drops-routing=new") {
+			t.Fatalf("it ends with %v", err)
+		}
+		if !s.exists(t, "new") {
+			t.Fatal("the successor is deleted")
+		}
+	}
+	s.send(t, "", "new", "later", nil)
+	s.abort(t, s.runner(t))
+	if got := s.count(t, "old"); s.exists(t, "new") || got["drained"] != 1 || got["by name"] != 1 || got["later"] != 1 {
+		t.Errorf("with consent, the successor exists: %t; the legacy queue has %v", s.exists(t, "new"), got)
+	}
+}
+
+// One that publishers reach through exchanges only is deleted without consent.
+func TestAbortNeedsNoConsentWithoutPublishersByName(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, "classic", nil)
+	r := s.runner(t)
+	r.Until = migrate.Drain
+	s.send(t, "", "old", "drained", nil)
+	if err := r.Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s.send(t, "t", "order.placed", "bound", nil)
+	s.abort(t, s.cautious(t))
+	if got := s.count(t, "old"); s.exists(t, "new") || got["drained"] != 1 || got["bound"] != 1 {
+		t.Errorf("the successor exists: %t; the legacy queue has %v", s.exists(t, "new"), got)
+	}
+}
+
 // send publishes one message, which must have a queue.
 func (s *stage) send(t *testing.T, exchange, key, id string, headers amqp091.Table) {
 	t.Helper()

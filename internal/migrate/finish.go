@@ -163,7 +163,7 @@ func (r *Runner) drainEnded(ctx context.Context, m Move, h *mover, err error) er
 func (r *Runner) drainLegacy(ctx context.Context, m Move, h *mover, state topology.State) (moved int64, err error) {
 	limits := drainLimits{
 		idle: r.Idle, wait: r.Wait, stuck: max(r.Wait, leastStuck), fullAt: policy.FullAt(state, m.New),
-		byName: &byNameWatch{move: m, feeders: m.feederNames(state), noted: m.find(state).byName},
+		byName: m.watchLegacy(state),
 	}
 	limits.bound = func(ctx context.Context) bool {
 		before := h.moved.Load()

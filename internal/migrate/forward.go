@@ -58,7 +58,7 @@ func (r *Runner) forward(ctx context.Context, m Move) error {
 		}
 	}
 	r.say("retire: %s stays and forwards to %s, at most once; once no publisher sends to its name any more, run migrate with %s to delete it",
-		m.Legacy, m.New, m.consentTo())
+		m.Legacy, m.New, consentTo(m.Legacy))
 	return r.execute(ctx, []plan.Change{override(state, m.find(state).forwarder, m.forwarder(forwardAll))})
 }
 
@@ -77,7 +77,7 @@ func (r *Runner) retireForwarder(ctx context.Context, m Move) error {
 		return err
 	}
 	f := m.find(state).forwarder
-	if f.IsPending() || state.QueuePolicies[m.Legacy] != f.Name || m.isPaused(*f) && !r.allows(m) {
+	if f.IsPending() || state.QueuePolicies[m.Legacy] != f.Name || m.isPaused(*f) && !r.allows(m.Legacy) {
 		// Its creation was interrupted, a foreign policy overrides it, or a run with consent was killed.
 		return r.forward(ctx, m)
 	}
@@ -90,9 +90,9 @@ func (r *Runner) retireForwarder(ctx context.Context, m Move) error {
 	if err != nil {
 		return err
 	}
-	if !r.allows(m) {
+	if !r.allows(m.Legacy) {
 		r.say("retire: %s forwards to %s; once no publisher sends to its name any more, run migrate with %s to delete it",
-			m.Legacy, m.New, m.consentTo())
+			m.Legacy, m.New, consentTo(m.Legacy))
 		return nil
 	}
 	r.say("retire: %s forwards to %s; waiting %s to see whether a message still comes to it", m.Legacy, m.New, r.Idle)

@@ -85,7 +85,9 @@ type found struct {
 	onSuccessor    []topology.Binding // to the new queue, without those of the switch
 	legacyBound    bool               // its end is bound to the queue
 	successorBound bool
-	byName         bool // a drain has moved messages that publishers sent to the legacy queue by its name
+	// byName and successorByName tell that a drain, or an abort, has moved messages that publishers
+	// sent to the legacy queue, or to the successor, by its name.
+	byName, successorByName bool
 }
 
 // find returns what the virtual host holds of the move.
@@ -116,6 +118,7 @@ func (m Move) find(state topology.State) found {
 			// the run would double its messages. What the legacy queue gets is drained.
 		case toQueue && b.Source == m.legacyEnd() && b.Destination == m.Legacy:
 			f.legacyBound = true
+			f.successorByName = f.successorByName || b.Key == byNameKey
 		case toQueue && b.Source == m.successorEnd() && b.Destination == m.New:
 			f.successorBound = true
 			f.byName = f.byName || b.Key == byNameKey

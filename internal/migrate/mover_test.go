@@ -64,12 +64,15 @@ func TestByNameIsNotedBeforeTheMove(t *testing.T) {
 	} {
 		for _, fails := range []bool{false, true} {
 			bound := 0
-			h := mover{watched: &byNameWatch{move: m, feeders: []string{"wait"}, bind: func(topology.Binding) error {
+			watch := m.watchLegacy(topology.State{})
+			watch.feeders = []string{"wait"}
+			watch.bind = func(topology.Binding) error {
 				if bound++; fails {
 					return errors.New("no permission")
 				}
 				return nil
-			}}}
+			}
+			h := mover{watched: watch}
 			hold := h.hold(func(amqp091.Delivery, relay.Move) bool { return false })
 			held := hold(tc.Delivery, relay.Move{})
 			if !held {

@@ -16,7 +16,7 @@ func (r *Runner) Previews(ctx context.Context, state topology.State) ([]Preview,
 		if list[i].ByName, err = r.ByName(ctx, list[i].Move); err != nil {
 			return nil, err
 		}
-		if r.allows(list[i].Move) {
+		if r.allows(list[i].Legacy) {
 			continue
 		}
 		held := list[i].Ready + list[i].Unacknowledged

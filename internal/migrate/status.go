@@ -74,7 +74,7 @@ func (s Status) String() string {
 		text += "; it forwards, and it is not known when the last message came"
 	case s.Forwards && *s.Quiet >= ForwarderAge:
 		text += fmt.Sprintf("; it forwards, and no message has arrived for %s or more: if no publisher sends to its name any more, run migrate with %s to delete it",
-			*s.Quiet, s.consentTo())
+			*s.Quiet, consentTo(s.Legacy))
 	case s.Forwards:
 		text += fmt.Sprintf("; it forwards, and the last message came %s ago", s.Quiet.Round(time.Second))
 	}
