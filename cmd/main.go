@@ -29,7 +29,7 @@ import (
 const (
 	// done; plan: also if there are changes
 	exitDone = 0
-	// failed, and nothing was written; try: something differs from what trace foretells; validate
+	// failed, and nothing was written; try: something differs from what trace predicts; validate
 	// --strict: there are warnings
 	exitFailed = 1
 	// plan --detailed-exitcode: there are changes or drift; migrate: it waits for publishers,

@@ -31,7 +31,7 @@ func newTry(a *app) *cobra.Command {
 		Short: "Try the topology in a scratch virtual host",
 		Long: `Apply the topology in a virtual host of its own, and publish four messages to each work
 queue: one that succeeds, one that fails twice, one that crashes its consumer and one that
-always fails. Run the processor, print what 'dlxctl trace' foretells of each message and what
+always fails. Run the processor, print what 'dlxctl trace' predicts of each message and what
 became of it, and fail where they differ.
 
 By default try makes a scratch virtual host, and deletes it at the end, also after Ctrl-C.
@@ -48,7 +48,7 @@ late one is marked LATE and does not differ, since machines that run tests are b
 A process that is killed leaves its scratch virtual host behind. The next try names it, and
 'dlxctl try --clean' deletes all that are not in use.
 
-Exit codes: 0 as foretold, 1 something differs or the trial could not be made, 3 the topology
+Exit codes: 0 as predicted, 1 something differs or the trial could not be made, 3 the topology
 cannot be applied, 4 the scratch virtual host could not be deleted, 130 interrupted.`,
 		Example:     "  dlxctl try\n  dlxctl try --speed 600 -o json\n  dlxctl try --in ci-empty\n  dlxctl try --clean",
 		Args:        noArguments,
@@ -117,10 +117,10 @@ func (k *tryCommand) run(ctx context.Context) error {
 	}
 	switch n, differing := report.Counts(); {
 	case differing > 0:
-		return fmt.Errorf("%d of %s differ from what 'dlxctl trace' foretells; see the differences above", differing,
+		return fmt.Errorf("%d of %s differ from what 'dlxctl trace' predicts; see the differences above", differing,
 			text.Count(n, "message"))
 	case report.Differs():
-		return errors.New("queues hold messages that 'dlxctl trace' does not foretell; see the differences above")
+		return errors.New("queues hold messages that 'dlxctl trace' does not predict; see the differences above")
 	default:
 		return nil
 	}

@@ -203,7 +203,7 @@ func TestATryKeepsAMessageThatComesAtItsEnd(t *testing.T) {
 	if !strings.Contains(p.stderr.String(), "another program has published a message there: it is in billing") {
 		t.Errorf("try does not say where the message is:\n%s", &p.stderr)
 	}
-	if !strings.Contains(p.stdout.String(), "\nas foretold: 4 messages in 1 queue, ") {
+	if !strings.Contains(p.stdout.String(), "\nas predicted: 4 messages in 1 queue, ") {
 		t.Errorf("try does not print what it has found out:\n%s", &p.stdout)
 	}
 	if d := brokertest.Take(t, ch, "billing"); d.MessageId != late.MessageId {

@@ -29,7 +29,7 @@ import (
 
 // TestTraceAgreesWithTheBroker declares generated topologies, runs the processor, publishes
 // messages, and lets consumers do what each message is drawn for. It compares all deliveries with
-// what trace foretells: queue, order, exchange, key and headers of each, that none comes before its
+// what trace predicts: queue, order, exchange, key and headers of each, that none comes before its
 // time, and that no queue holds anything in the end. -rapid.checks is the number of topologies.
 func TestTraceAgreesWithTheBroker(t *testing.T) {
 	t.Parallel()
@@ -80,7 +80,7 @@ type stage struct {
 	live  bool
 	files []topology.Compiled
 	ch    *amqp091.Channel
-	// expected are the deliveries that trace foretells, and deliveries the number of those that
+	// expected are the deliveries that trace predicts, and deliveries the number of those that
 	// came, both by message and queue.
 	expected   map[string][]seen
 	deliveries map[string]int
@@ -92,7 +92,7 @@ type seen struct {
 	At   time.Duration // at the earliest
 }
 
-// TestTraceOfForeignQueues compares what trace foretells from what it reads on the broker: retry
+// TestTraceOfForeignQueues compares what trace predicts from what it reads on the broker: retry
 // loops of another team, one with its TTL by a policy, an alternate exchange, a queue that loses
 // what is rejected, and a loop that the broker cuts.
 func TestTraceOfForeignQueues(t *testing.T) {
@@ -272,7 +272,7 @@ func merge(queues map[string]<-chan amqp091.Delivery) <-chan delivery {
 	return all
 }
 
-// expect notes the deliveries that a trace foretells, and returns their number.
+// expect notes the deliveries that a trace predicts, and returns their number.
 func (s *stage) expect(id string, r trace.Report) int {
 	count := 0
 	for _, j := range r.Journeys {
@@ -307,10 +307,10 @@ func (s *stage) delivered(d delivery, in trace.Input, after time.Duration) {
 	want := expected[i]
 	s.expected[place] = slices.Delete(expected, i, i+1)
 	if diff := cmp.Diff(want.Text, got); diff != "" {
-		s.t.Fatalf("%s\n%s (-foretold +delivered):\n%s", s.world.file.String(), place, diff)
+		s.t.Fatalf("%s\n%s (-predicted +delivered):\n%s", s.world.file.String(), place, diff)
 	}
 	if after < want.At {
-		s.t.Fatalf("%s\n%s is delivered after %s, foretold after %s at the earliest", s.world.file.String(), place, after, want.At)
+		s.t.Fatalf("%s\n%s is delivered after %s, predicted after %s at the earliest", s.world.file.String(), place, after, want.At)
 	}
 	s.deliveries[place]++
 	switch {

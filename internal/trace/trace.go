@@ -1,4 +1,4 @@
-// Package trace foretells the way of one message: which queues get it and through which bindings,
+// Package trace predicts the way of one message: which queues get it and through which bindings,
 // and for each of them what follows when consumers fail: when it is delivered again, with which
 // headers, where it ends, and whether it is lost.
 //

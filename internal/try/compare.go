@@ -31,7 +31,7 @@ type seen struct {
 	answer        amqp.Answer
 }
 
-// step is a delivery to a consumer of the trial that is foretold.
+// step is a delivery to a consumer of the trial that is predicted.
 type step struct {
 	trace.Stop
 	// from is the index of the step before, -1 for the first one.
@@ -85,7 +85,7 @@ func steps(j trace.Journey) []step {
 	return out
 }
 
-// comparison compares what became of a message with what is foretold.
+// comparison compares what became of a message with what is predicted.
 type comparison struct {
 	message   *message
 	published time.Time
@@ -94,14 +94,14 @@ type comparison struct {
 	patience  time.Duration
 }
 
-// compare returns what became of a message, and where it differs from what is foretold.
+// compare returns what became of a message, and where it differs from what is predicted.
 func (c comparison) compare() Message {
 	out := Message{ID: c.message.id, Name: c.message.name, Copies: []string{}}
 	if c.refused != "" {
 		out.differ("the publish failed: %s", c.refused)
 	}
 	taken := map[string]int{}
-	for _, j := range c.message.foretold.Journeys {
+	for _, j := range c.message.predicted.Journeys {
 		stops := c.follow(steps(j), taken, &out)
 		if j.Queue == c.message.queue {
 			out.Stops = stops
@@ -112,9 +112,9 @@ func (c comparison) compare() Message {
 	for _, queue := range slices.Sorted(maps.Keys(c.came)) {
 		for _, more := range c.came[queue][min(taken[queue], len(c.came[queue])):] {
 			out.Stops = append(out.Stops, Stop{
-				Queue: queue, Came: true, Measured: more.at.Sub(c.published), Event: unforetold,
+				Queue: queue, Came: true, Measured: more.at.Sub(c.published), Event: unpredicted,
 			})
-			out.differ("%s got it once more than foretold, after %s", text.Name(queue), shown(more.at.Sub(c.published)))
+			out.differ("%s got it once more than predicted, after %s", text.Name(queue), shown(more.at.Sub(c.published)))
 		}
 	}
 	return out
@@ -167,17 +167,17 @@ func (c comparison) check(s step, came seen, stop *Stop, out *Message) bool {
 	var found []string
 	switch {
 	case stop.Waited+early < s.wait():
-		found = append(found, fmt.Sprintf("came %s after the delivery before, foretold %s at the earliest",
+		found = append(found, fmt.Sprintf("came %s after the delivery before, predicted %s at the earliest",
 			shown(stop.Waited), shown(s.wait())))
 	case stop.Waited > s.wait()+late:
 		stop.Late = true
 	}
 	if came.exchange != s.Exchange {
-		found = append(found, fmt.Sprintf("has the exchange %s, foretold %s", text.Name(came.exchange),
+		found = append(found, fmt.Sprintf("has the exchange %s, predicted %s", text.Name(came.exchange),
 			text.Name(s.Exchange)))
 	}
 	if came.key != s.Key {
-		found = append(found, fmt.Sprintf("has the key %s, foretold %s", text.Name(came.key), text.Name(s.Key)))
+		found = append(found, fmt.Sprintf("has the key %s, predicted %s", text.Name(came.key), text.Name(s.Key)))
 	}
 	found = append(found, headerDifferences(s.Headers, came.headers)...)
 	if len(found) == 0 {
@@ -205,8 +205,8 @@ func (s step) describe() string {
 }
 
 // headerDifferences describes the headers that differ.
-func headerDifferences(foretold, came map[string]any) []string {
-	want, got := fixed(foretold), fixed(came)
+func headerDifferences(predicted, came map[string]any) []string {
+	want, got := fixed(predicted), fixed(came)
 	names := map[string]bool{}
 	for name := range want {
 		names[name] = true
@@ -221,11 +221,11 @@ func headerDifferences(foretold, came map[string]any) []string {
 		switch {
 		case w == g && isWanted == isThere:
 		case !isThere:
-			out = append(out, fmt.Sprintf("has no header %s, foretold %s", text.Name(name), w))
+			out = append(out, fmt.Sprintf("has no header %s, predicted %s", text.Name(name), w))
 		case !isWanted:
-			out = append(out, fmt.Sprintf("has the header %s=%s, foretold none", text.Name(name), g))
+			out = append(out, fmt.Sprintf("has the header %s=%s, predicted none", text.Name(name), g))
 		default:
-			out = append(out, fmt.Sprintf("has the header %s=%s, foretold %s", text.Name(name), g, w))
+			out = append(out, fmt.Sprintf("has the header %s=%s, predicted %s", text.Name(name), g, w))
 		}
 	}
 	return out

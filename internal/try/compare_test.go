@@ -20,10 +20,11 @@ queues:
   - {name: audit, type: classic, backoff: none, bindings: [{exchange: events, key: "order.#"}]}
 `
 
-// asForetold returns a comparison in which all came as foretold, some milliseconds after its time.
-func asForetold(m *message) comparison {
+// asPredicted returns a comparison in which all came as predicted, some milliseconds after its
+// time.
+func asPredicted(m *message) comparison {
 	c := comparison{message: m, published: time.Unix(0, 0), came: map[string][]seen{}, patience: time.Minute}
-	for _, j := range m.foretold.Journeys {
+	for _, j := range m.predicted.Journeys {
 		at := c.published
 		for _, s := range steps(j) {
 			at = at.Add(s.wait() + 7*time.Millisecond)
@@ -50,10 +51,10 @@ func only(t *testing.T, name string) *message {
 	return nil
 }
 
-func TestWhatCameAsForetoldDoesNotDiffer(t *testing.T) {
+func TestWhatCameAsPredictedDoesNotDiffer(t *testing.T) {
 	t.Parallel()
 	for name, stops := range map[string]int{succeeds: 1, failsTwice: 3, crashes: 2, poison: 4} {
-		got := asForetold(only(t, name)).compare()
+		got := asPredicted(only(t, name)).compare()
 		if len(got.Differences) > 0 || len(got.Stops) != stops || strings.Join(got.Copies, " ") != "audit" {
 			t.Errorf("%s: %d stops, want %d; copies %q, differences %q", name, len(got.Stops), stops, got.Copies,
 				got.Differences)
@@ -61,7 +62,7 @@ func TestWhatCameAsForetoldDoesNotDiffer(t *testing.T) {
 	}
 }
 
-// Whatever differs from what is foretold is found, and named.
+// Whatever differs from what is predicted is found, and named.
 func TestWhatDiffersIsFound(t *testing.T) {
 	t.Parallel()
 	last := func(c comparison, queue string) *seen { return &c.came[queue][len(c.came[queue])-1] }
@@ -75,44 +76,44 @@ func TestWhatDiffersIsFound(t *testing.T) {
 		"delivery 1 in audit did not come": func(c *comparison) {
 			delete(c.came, "audit")
 		},
-		"billing got it once more than foretold": func(c *comparison) {
+		"billing got it once more than predicted": func(c *comparison) {
 			c.came["billing"] = append(c.came["billing"], *last(*c, "billing"))
 		},
-		"audit.dead got it once more than foretold": func(c *comparison) {
+		"audit.dead got it once more than predicted": func(c *comparison) {
 			c.came["audit.dead"] = c.came["audit"]
 		},
-		"shop.unroutable got it once more than foretold": func(c *comparison) {
+		"shop.unroutable got it once more than predicted": func(c *comparison) {
 			c.came["shop.unroutable"] = c.came["audit"]
 		},
-		"delivery 2 in billing came 100ms after the delivery before, foretold 167ms at the earliest": func(c *comparison) {
+		"delivery 2 in billing came 100ms after the delivery before, predicted 167ms at the earliest": func(c *comparison) {
 			c.came["billing"][1].at = c.came["billing"][0].answered.Add(100 * time.Millisecond)
 		},
-		"delivery 1 in billing has the exchange elsewhere, foretold events": func(c *comparison) {
+		"delivery 1 in billing has the exchange elsewhere, predicted events": func(c *comparison) {
 			c.came["billing"][0].exchange = "elsewhere"
 		},
-		"the message in billing.dead has the key other, foretold order.placed": func(c *comparison) {
+		"the message in billing.dead has the key other, predicted order.placed": func(c *comparison) {
 			last(*c, "billing.dead").key = "other"
 		},
-		"delivery 2 in billing has the header count=2, foretold 1": func(c *comparison) {
+		"delivery 2 in billing has the header count=2, predicted 1": func(c *comparison) {
 			c.came["billing"][1].headers["count"] = int64(2)
 		},
-		"delivery 2 in billing has no header retry-queue, foretold billing": func(c *comparison) {
+		"delivery 2 in billing has no header retry-queue, predicted billing": func(c *comparison) {
 			delete(c.came["billing"][1].headers, "retry-queue")
 		},
-		"delivery 2 in billing has the header extra=[1], foretold none": func(c *comparison) {
+		"delivery 2 in billing has the header extra=[1], predicted none": func(c *comparison) {
 			c.came["billing"][1].headers["extra"] = []any{1}
 		},
-		"delivery 2 in billing has the header x-death=[], foretold [{count=1": func(c *comparison) {
+		"delivery 2 in billing has the header x-death=[], predicted [{count=1": func(c *comparison) {
 			c.came["billing"][1].headers["x-death"] = []any{}
 		},
 		"the publish failed: 312 NO_ROUTE: exchange \"events\" has no queue": func(c *comparison) {
 			c.refused = `312 NO_ROUTE: exchange "events" has no queue`
 		},
-		"delivery 1 in billing has the header a=1, foretold none; has the header b": func(c *comparison) {
+		"delivery 1 in billing has the header a=1, predicted none; has the header b": func(c *comparison) {
 			maps.Copy(c.came["billing"][0].headers, map[string]any{"a": 1, "b": 2})
 		},
 	} {
-		c := asForetold(only(t, poison))
+		c := asPredicted(only(t, poison))
 		change(&c)
 		got := c.compare()
 		if all := strings.Join(got.Differences, "\n"); len(got.Differences) != 1 || !strings.HasPrefix(all, want) {
@@ -125,7 +126,7 @@ func TestWhatDiffersIsFound(t *testing.T) {
 // a count of deliveries may have any value.
 func TestLatenessAndTimesDoNotDiffer(t *testing.T) {
 	t.Parallel()
-	c := asForetold(only(t, failsTwice))
+	c := asPredicted(only(t, failsTwice))
 	for i := range c.came["billing"] {
 		c.came["billing"][i].headers["x-delivery-count"] = int64(5)
 		if _, ok := c.came["billing"][i].headers["retry-first-failed-at"]; ok {
@@ -139,7 +140,7 @@ func TestLatenessAndTimesDoNotDiffer(t *testing.T) {
 	}
 }
 
-// Consumers do with each delivery what is foretold of them.
+// Consumers do with each delivery what is predicted of them.
 func TestAnswers(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]string{
@@ -160,7 +161,7 @@ func TestAnswers(t *testing.T) {
 // A difference is in the text, in the count and in the JSON, and makes the report differ.
 func TestAReportThatDiffers(t *testing.T) {
 	t.Parallel()
-	c := asForetold(only(t, poison))
+	c := asPredicted(only(t, poison))
 	r := Report{Topology: "shop", Version: "4.3.6", Speed: 60, Queues: []Queue{{
 		Name: "billing", Exchange: "events", Key: "order.placed", Messages: []Message{c.compare()},
 	}}}
@@ -178,13 +179,13 @@ func TestAReportThatDiffers(t *testing.T) {
 	}
 	for _, want := range []string{
 		"billing.dead with count=-1                 -      did not come  -",
-		"  DIFFERS  poison: the message in billing.dead did not come within 1m0s", "NOT as foretold: 1 of 1 message in 1 queue, 0s",
+		"  DIFFERS  poison: the message in billing.dead did not come within 1m0s", "NOT as predicted: 1 of 1 message in 1 queue, 0s",
 	} {
 		if !strings.Contains(text.String(), want) {
 			t.Errorf("the text lacks %q:\n%s", want, text.String())
 		}
 	}
-	for _, want := range []string{`"asForetold": false`, `"measured": null`, `"differing": 1`} {
+	for _, want := range []string{`"asPredicted": false`, `"measured": null`, `"differing": 1`} {
 		if !strings.Contains(json.String(), want) {
 			t.Errorf("the JSON lacks %s:\n%s", want, json.String())
 		}

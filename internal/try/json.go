@@ -15,7 +15,7 @@ func WriteJSON(w io.Writer, r Report) error {
 	messages, differing := r.Counts()
 	out := reportJSON{
 		Version: 1, Topology: r.Topology, VHost: r.VHost, Broker: brokerJSON{r.Version}, Speed: r.Speed,
-		AsForetold: !r.Differs(), Messages: messages, Differing: differing, Took: r.Took.Milliseconds(),
+		AsPredicted: !r.Differs(), Messages: messages, Differing: differing, Took: r.Took.Milliseconds(),
 		Tiers: []tierJSON{}, Notes: listed(r.Notes), Differences: listed(r.Differences), Queues: []queueJSON{},
 	}
 	for _, t := range r.Tiers {
@@ -39,7 +39,7 @@ type reportJSON struct {
 	VHost       string      `json:"vhost"`
 	Broker      brokerJSON  `json:"broker"`
 	Speed       int         `json:"speed"`
-	AsForetold  bool        `json:"asForetold"`
+	AsPredicted bool        `json:"asPredicted"`
 	Messages    int         `json:"messages"`
 	Differing   int         `json:"differing"`
 	Took        int64       `json:"took"`

@@ -41,8 +41,8 @@ type message struct {
 	// trace.Always.
 	failures int
 	// passes reports that the crashes pass the delivery limit of the queue, once.
-	passes   bool
-	foretold trace.Report
+	passes    bool
+	predicted trace.Report
 }
 
 // answer says what the consumer of a queue does with the delivery of a number, from 1.
@@ -68,7 +68,7 @@ func (t *trial) messages(version string) []*message {
 			m.named(succeeds, 0), m.named(failsTwice, 2), t.crashing(m, q, state), m.named(poison, trace.Always),
 		} {
 			one.id = fmt.Sprintf("try-%s-%d", t.id, len(out))
-			t.foretell(&one, state)
+			t.predict(&one, state)
 			out = append(out, &one)
 		}
 	}
@@ -103,8 +103,8 @@ func (t *trial) crashing(m message, q topology.Queue, state topology.State) mess
 	return m.named(crashes, freeCrashes)
 }
 
-// foretell traces a message.
-func (t *trial) foretell(m *message, state topology.State) {
+// predict traces a message.
+func (t *trial) predict(m *message, state topology.State) {
 	failures := m.failures
 	switch {
 	case m.passes: // to the queue, all crashes up to the limit are one failure
@@ -116,10 +116,10 @@ func (t *trial) foretell(m *message, state topology.State) {
 		State: state, Files: []topology.Compiled{t.topology}, Exchange: m.way.exchange, Key: m.way.key,
 		Headers: m.way.headers, Cause: m.cause, QueueFailures: map[string]int{m.queue: failures},
 	}
-	m.foretold = trace.Run(in)
-	if m.name == poison && isEndless(m.foretold) {
+	m.predicted = trace.Run(in)
+	if m.name == poison && isEndless(m.predicted) {
 		m.failures, in.QueueFailures[m.queue] = endlessFailures, endlessFailures
-		m.foretold = trace.Run(in)
+		m.predicted = trace.Run(in)
 	}
 	if m.cause == trace.Crash && !m.passes {
 		m.returnFirst()
@@ -128,7 +128,7 @@ func (t *trial) foretell(m *message, state topology.State) {
 
 // returnFirst notes the crashes below the delivery limit with the first delivery.
 func (m *message) returnFirst() {
-	for _, j := range m.foretold.Journeys {
+	for _, j := range m.predicted.Journeys {
 		if j.Queue == m.queue && len(j.Stops) > 0 {
 			j.Stops[0].Returned = m.failures
 		}

@@ -39,17 +39,17 @@ type Queue struct {
 // Message is a message, and what became of it.
 type Message struct {
 	ID, Name string
-	// Stops are the deliveries in its own queue and what follows: those foretold, and behind them
-	// those that came and are not foretold.
+	// Stops are the deliveries in its own queue and what follows: those predicted, and behind them
+	// those that came and are not predicted.
 	Stops []Stop
-	// Copies are the other queues that the message is foretold to reach.
+	// Copies are the other queues that the message is predicted to reach.
 	Copies []string
-	// Differences are those from what is foretold, of the copies too.
+	// Differences are those from what is predicted, of the copies too.
 	Differences []string
 }
 
-// unforetold is the event of a delivery that is not foretold.
-const unforetold trace.Event = "not foretold"
+// unpredicted is the event of a delivery that is not predicted.
+const unpredicted trace.Event = "not predicted"
 
 // Stop is a message in a queue that the trial consumes.
 type Stop struct {
@@ -62,14 +62,14 @@ type Stop struct {
 	// Tier is the retry queue in which it waited before, and Count what the processor set. Both are
 	// empty if it came from none.
 	Tier, Count string
-	// Wait is the delay that is foretold since the stop before, and Waited the one measured.
+	// Wait is the delay that is predicted since the stop before, and Waited the one measured.
 	Wait, Waited time.Duration
-	// Due is the time since the publish at which the stop is foretold at the earliest, and Measured
+	// Due is the time since the publish at which the stop is predicted at the earliest, and Measured
 	// the time at which it came.
 	Due, Measured time.Duration
 	// Came reports whether it came, and Late whether it came late, which is no difference.
 	Came, Late bool
-	// Lost says why the message is foretold to be lost from here. Empty: it is not.
+	// Lost says why the message is predicted to be lost from here. Empty: it is not.
 	Lost string
 }
 
@@ -102,7 +102,7 @@ func (m *Message) differ(format string, args ...any) {
 	m.Differences = append(m.Differences, fmt.Sprintf(format, args...))
 }
 
-// Counts returns the number of messages, and of those that differ from what is foretold.
+// Counts returns the number of messages, and of those that differ from what is predicted.
 func (r Report) Counts() (messages, differing int) {
 	for _, q := range r.Queues {
 		for _, m := range q.Messages {
@@ -115,7 +115,7 @@ func (r Report) Counts() (messages, differing int) {
 	return messages, differing
 }
 
-// Differs reports whether anything differs from what is foretold.
+// Differs reports whether anything differs from what is predicted.
 func (r Report) Differs() bool {
 	_, differing := r.Counts()
 	return differing > 0 || len(r.Differences) > 0

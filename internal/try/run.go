@@ -62,7 +62,7 @@ func (t *Try) newRun(tr trial, endpoint broker.Endpoint, version string) *run {
 }
 
 // flow consumes, runs the processor, publishes, and returns once all messages have ended as
-// foretold, or nothing more comes.
+// predicted, or nothing more comes.
 func (r *run) flow(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -186,12 +186,12 @@ func outcome(ctx context.Context, p *amqp.Publisher) (string, error) {
 	}
 }
 
-// isDelivered reports whether each queue that a message is foretold to reach got it. A queue with a
-// length limit must have answered too: while its message comes back from a crash it may be full.
+// isDelivered reports whether each queue that a message is predicted to reach got it. A queue with
+// a length limit must have answered too: while its message comes back from a crash it may be full.
 func (r *run) isDelivered(m *message) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, j := range m.foretold.Journeys {
+	for _, j := range m.predicted.Journeys {
 		deliveries := 1
 		if r.trial.hasLimit(j.Queue) && len(j.Stops) > 0 {
 			deliveries += j.Stops[0].Returned
@@ -203,7 +203,7 @@ func (r *run) isDelivered(m *message) bool {
 	return true
 }
 
-// wait waits until all messages have ended as foretold, or nothing has come for longer than the
+// wait waits until all messages have ended as predicted, or nothing has come for longer than the
 // longest delay and Patience.
 func (r *run) wait(ctx context.Context) error {
 	longest := time.Duration(0)
@@ -227,14 +227,14 @@ func (r *run) wait(ctx context.Context) error {
 	}
 }
 
-// progress returns how many messages have as many deliveries as foretold, and when the last
+// progress returns how many messages have as many deliveries as predicted, and when the last
 // delivery came.
 func (r *run) progress() (done int, last time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, m := range r.messages {
 		expected := map[string]int{}
-		for _, j := range m.foretold.Journeys {
+		for _, j := range m.predicted.Journeys {
 			for _, s := range steps(j) {
 				expected[s.Queue]++
 			}

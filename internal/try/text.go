@@ -116,11 +116,11 @@ func (q Queue) copies() []string {
 
 // rows gives the table of the messages.
 func (q Queue) rows() [][]string {
-	out := [][]string{{"  MESSAGE", "FORETOLD", "DELAY", "MEASURED", "SINCE PUBLISH"}}
+	out := [][]string{{"  MESSAGE", "PREDICTED", "DELAY", "MEASURED", "SINCE PUBLISH"}}
 	for _, m := range q.Messages {
 		name := "  " + m.Name
 		for _, s := range m.Stops {
-			out = append(out, []string{name, s.foretold(), s.delay(), s.measured(), s.since()})
+			out = append(out, []string{name, s.predicted(), s.delay(), s.measured(), s.since()})
 			name = ""
 		}
 		if len(m.Stops) == 0 {
@@ -130,9 +130,9 @@ func (q Queue) rows() [][]string {
 	return out
 }
 
-// foretold says what is foretold of a stop.
-func (s Stop) foretold() string {
-	if s.Event == unforetold {
+// predicted says what is predicted of a stop.
+func (s Stop) predicted() string {
+	if s.Event == unpredicted {
 		return fmt.Sprintf("nothing; it came to %s", text.Name(s.Queue))
 	}
 	out := fmt.Sprintf("delivery %d", s.Delivery)
@@ -171,7 +171,7 @@ func (s Stop) fate() string {
 	}
 }
 
-// delay gives the delay that is foretold.
+// delay gives the delay that is predicted.
 func (s Stop) delay() string {
 	if s.Wait == 0 {
 		return "-"
@@ -184,7 +184,7 @@ func (s Stop) measured() string {
 	switch {
 	case !s.Came:
 		return "did not come"
-	case s.Event == unforetold:
+	case s.Event == unpredicted:
 		return "-"
 	case s.Late:
 		return shown(s.Waited) + " LATE"
@@ -209,7 +209,7 @@ func (r Report) summary() string {
 	tried := fmt.Sprintf("%s in %s, %s", text.Count(messages, "message"), text.Count(len(r.Queues), "queue"),
 		r.Took.Round(100*time.Millisecond))
 	if !r.Differs() {
-		return "as foretold: " + tried
+		return "as predicted: " + tried
 	}
-	return fmt.Sprintf("NOT as foretold: %d of %s", differing, tried)
+	return fmt.Sprintf("NOT as predicted: %d of %s", differing, tried)
 }

@@ -1,7 +1,7 @@
 // Package try is the test application for a topology file. In a virtual host of its own it applies
 // the topology with shorter delays, publishes messages to each work queue whose consumers succeed,
 // fail, crash and always fail, runs the processor, and compares what becomes of each message with
-// what package trace foretells.
+// what package trace predicts.
 //
 // A trial touches nothing of the user. By default it makes a scratch virtual host, and deletes it
 // at the end, also after an error or an interrupt. A process that is killed leaves the virtual host
@@ -47,7 +47,7 @@ type Try struct {
 }
 
 // Run tries the topology. An error says that the trial could not be made. Differences between what
-// is foretold and what came are in the report, and are no error. Whatever ends the run, also ctx,
+// is predicted and what came are in the report, and are no error. Whatever ends the run, also ctx,
 // the virtual host of the trial is removed before Run returns. If that fails, the error is an
 // [apply.UnfinishedError] that names the virtual host, and the report is that of the trial, if it
 // was made.

@@ -49,6 +49,7 @@ func rules() []rule {
 		},
 		{`toldError|unmake|hopeless|lastWords|beating|stumbles?|makeWay`, "a plain word", ``},
 		{`ladders?`, "backoff", ``},
+		{`foret(ell|ells|old|elling)`, "predict", ``},
 		{`strangers?`, "foreign objects, or objects of other teams", ``},
 
 		// American spelling.
