@@ -105,6 +105,9 @@ func TestMan(t *testing.T) {
 	write(first)
 	write(second)
 	for _, c := range commands(newRoot(&app{})) {
+		if c.Hidden {
+			continue
+		}
 		name := strings.ReplaceAll(c.CommandPath(), " ", "-") + ".1"
 		page, err := os.ReadFile(filepath.Join(first, name))
 		if err != nil {

@@ -15,15 +15,21 @@ import (
 func newGenerate(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "generate",
-		Short: "Generate alerts, a dashboard or declare calls",
-		Long: `Generate alerting rules for Prometheus, a dashboard for Grafana, or the call with which a
-service declares its queue, from the topology files. No broker is needed.`,
+		Short: "Generate alerts, a dashboard, permissions and more",
+		Long: `Generate what other programs need, from the topology files. No broker is needed. 'dlxctl
+compile', 'rights', 'schema' and 'man' are short forms.`,
 		Args:                       noCommand,
 		SuggestionsMinimumDistance: 2,
 		RunE:                       func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	c.AddCommand(newAlerts(a), newDashboard(a), newArgs(a))
+	c.AddCommand(generators(a)...)
 	return c
+}
+
+// generators returns the commands that also have a short form, without generate.
+func generators(a *app) []*cobra.Command {
+	return []*cobra.Command{newRights(a), newCompile(a), newSchema(a), newMan(a)}
 }
 
 func newAlerts(a *app) *cobra.Command {

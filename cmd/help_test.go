@@ -2,7 +2,6 @@ package cmd
 
 import (
 	"bytes"
-	"slices"
 	"strings"
 	"testing"
 
@@ -15,13 +14,27 @@ func TestCommandsAreGrouped(t *testing.T) {
 	help := helpOf(t, nil)
 	root := newRoot(&app{})
 	for _, c := range root.Commands() {
-		if c.GroupID == "" && !slices.Contains([]string{"completion", "help", "version"}, c.Name()) {
+		if c.GroupID == "" && !c.Hidden && c.Name() != "help" {
 			t.Errorf("%s is in no group", c.Name())
 		}
 	}
 	for _, g := range root.Groups() {
 		if !strings.Contains(help, "\n"+g.Title+"\n") {
 			t.Errorf("the help has no group %q:\n%s", g.Title, help)
+		}
+	}
+	if commands, _, _ := strings.Cut(help, "\nFlags:\n"); strings.Count(commands, "\n") > 24 {
+		t.Errorf("the commands do not fit on one screen:\n%s", commands)
+	}
+}
+
+// What generate lists is also there without generate.
+func TestShortForms(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"compile", "rights", "schema", "man"} {
+		short, long := helpOf(t, []string{name}), helpOf(t, []string{"generate", name})
+		if strings.ReplaceAll(long, "dlxctl generate "+name, "dlxctl "+name) != short {
+			t.Errorf("help of %s:\n%s\nwith generate:\n%s", name, short, long)
 		}
 	}
 }
@@ -78,7 +91,7 @@ func TestSuggestions(t *testing.T) {
 		"requeue":              `did you mean "desk replay"?`,
 		"list":                 `did you mean "desk list"?`,
 		"alerts":               `did you mean "generate alerts"?`,
-		"rollback":             `did you mean "desk return" or "migrate abort"?`,
+		"rollback":             `did you mean "migrate abort" or "desk return"?`,
 		"desk relpay":          `did you mean "replay"?`,
 		"apply --auto-approve": `unknown flag: --auto-approve; did you mean "--yes"?`,
 		"destroy --assume-yes": `did you mean "--yes"?`,

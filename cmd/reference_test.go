@@ -7,6 +7,7 @@ import (
 	"go/parser"
 	"go/token"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -42,7 +43,10 @@ func reference(t *testing.T) string {
 	var b strings.Builder
 	b.WriteString("# Commands\n\n`make golden` writes this page from the help of the commands; a test keeps both equal.\n\n")
 	b.WriteString("| command | |\n| --- | --- |\n")
-	for _, c := range commands(root)[1:] {
+	shown := slices.DeleteFunc(commands(root)[1:], func(c *cobra.Command) bool {
+		return c.Hidden && c.Name() != "version"
+	})
+	for _, c := range shown {
 		fmt.Fprintf(&b, "| [%s](#%s) | %s |\n", c.CommandPath(), strings.ReplaceAll(c.CommandPath(), " ", "-"), cell(c.Short))
 	}
 	b.WriteString("\n`dlxctl completion` prints a completion script for a shell, `dlxctl help` and `--help` the text below.\n")
@@ -53,7 +57,7 @@ func reference(t *testing.T) string {
 	b.WriteString("\n## Flags of every command\n\n")
 	b.WriteString("An environment variable sets a flag that is not on the command line. Where two variables are listed, the first has precedence.\n\n")
 	writeFlags(&b, root.PersistentFlags())
-	for _, c := range commands(root)[1:] {
+	for _, c := range shown {
 		writeCommand(&b, c)
 	}
 	return b.String()

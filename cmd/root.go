@@ -38,17 +38,8 @@ func newRoot(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "dlxctl",
 		Short: "Dead-lettering and retries with backoff for RabbitMQ, from one file",
-		Long: `dlxctl turns one YAML file (queues, bindings, backoff tiers) into the exchanges,
-TTL retry queues and headers exchanges that RabbitMQ needs for retries with
-backoff. It shows what would change on the live broker, and applies the changes.
-
-  dlxctl init                 write a commented topology.yaml
-  dlxctl plan                 show what would change on the broker
-  dlxctl apply                apply the changes
-  dlxctl process              run the processor, which retries failed messages
-  dlxctl desk                 look at dead letters, and send them back to work
-
-RABBITMQ_URL (or --url) is the URL of the broker.`,
+		Long: `Retries with backoff and dead letters for RabbitMQ, from one YAML file. Begin with
+'dlxctl init'. RABBITMQ_URL (or --url) is the URL of the broker.`,
 		Args:                       noCommand,
 		SuggestionsMinimumDistance: 2,
 		RunE:                       func(c *cobra.Command, _ []string) error { return c.Help() },
@@ -61,19 +52,18 @@ RABBITMQ_URL (or --url) is the URL of the broker.`,
 	c.SetErr(a.stderr)
 	c.SetFlagErrorFunc(badFlag)
 	a.globalFlags(c.PersistentFlags())
-	c.SetUsageTemplate(strings.Replace(c.UsageTemplate(), inheritedFlags, foldedFlags(c.PersistentFlags()), 1) +
-		"\nAn environment variable can set a flag: DLXCTL_LOG_LEVEL sets --log-level. Flags that\ngive consent (such as --yes, --allow, --force) have no variable.\n")
+	c.SetUsageTemplate(usageTemplate(c.PersistentFlags()))
+	inOrder()
 	for _, group := range []struct {
 		title    string
 		commands []*cobra.Command
 	}{
-		{"Write topology files:", []*cobra.Command{newInit(a), newImport(a), newValidate(a), newCompile(a), newSchema(a)}},
-		{"Look at a broker:", []*cobra.Command{newAudit(a)}},
-		{"Understand:", []*cobra.Command{newTrace(a), newGraph(a), newTry(a)}},
-		{"Deploy:", []*cobra.Command{newPlan(a), newApply(a), newMigrate(a), newDestroy(a)}},
-		{"Run:", []*cobra.Command{newProcess(a), newStatus(a), newVerify(a), newPeek(a)}},
-		{"Dead letters:", []*cobra.Command{newDesk(a)}},
-		{"Generate:", []*cobra.Command{newGenerate(a), newRights(a), newMan(a)}},
+		{"Topology:", []*cobra.Command{
+			newInit(a), newImport(a), newValidate(a), newPlan(a), newApply(a), newMigrate(a), newDestroy(a),
+			newTry(a), newTrace(a), newGraph(a), newGenerate(a),
+		}},
+		{"Dead letters:", []*cobra.Command{newDesk(a), newPeek(a)}},
+		{"Operate:", []*cobra.Command{newProcess(a), newStatus(a), newVerify(a), newAudit(a)}},
 	} {
 		c.AddGroup(&cobra.Group{ID: group.title, Title: group.title})
 		for _, command := range group.commands {
@@ -81,32 +71,16 @@ RABBITMQ_URL (or --url) is the URL of the broker.`,
 			c.AddCommand(command)
 		}
 	}
-	c.AddCommand(newVersion(a))
+	for _, command := range slices.Concat([]*cobra.Command{newVersion(a)}, generators(a)) {
+		command.Hidden = true // as short forms of what the help lists elsewhere
+		c.AddCommand(command)
+	}
+	c.CompletionOptions.HiddenDefaultCmd = true
 	c.Version = Version()
 	c.SetVersionTemplate(versionText())
 	completeValues(c, flagValues())
 	a.completeNames(c)
 	return c
-}
-
-// inheritedFlags is where cobra's usage template describes the global flags of a subcommand.
-const inheritedFlags = `Global Flags:
-{{.InheritedFlags.FlagUsages | trimTrailingWhitespaces}}`
-
-// foldedFlags names the global flags in a few lines: the help of each command is about its own.
-func foldedFlags(f *pflag.FlagSet) string {
-	out, column := "Global Flags (dlxctl --help describes them):\n ", 1
-	f.VisitAll(func(f *pflag.Flag) {
-		name := "--" + f.Name
-		if f.Shorthand != "" {
-			name = "-" + f.Shorthand + "/" + name
-		}
-		if column+len(name)+1 > 80 {
-			out, column = out+"\n ", 1
-		}
-		out, column = out+" "+name, column+len(name)+1
-	})
-	return out
 }
 
 // globalFlags adds the flags that every command accepts.
