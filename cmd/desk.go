@@ -52,7 +52,7 @@ in the hold of the run, 3 refused, 4 some messages were moved but not all.`,
 		newDeskList(a), newDeskGroups(a), newDeskShow(a), newDeskExport(a), newDeskImport(a),
 
 		newDeskReplay(a), newDeskEdit(a), newDeskPark(a), newDeskRestore(a), newDeskDiscard(a),
-		newDeskRuns(a), newDeskResume(a), newDeskReturn(a), newDeskCancel(a), newDeskServe(a),
+		newDeskRun(a), newDeskServe(a),
 	)
 	return c
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// deskCancelCommand is the command desk cancel.
+// deskCancelCommand is the command desk run cancel.
 type deskCancelCommand struct{ app *app }
 
 func newDeskCancel(a *app) *cobra.Command {
@@ -18,8 +18,8 @@ func newDeskCancel(a *app) *cobra.Command {
 		Short:      "Stop a run that another process works on",
 		Long: `Ask the process that works on a run to stop, from any machine. It finishes the messages in
 flight. What it has sent stays sent; the rest stays in the hold of the run, until
-'dlxctl desk resume' sends it or 'dlxctl desk return' puts it back.`,
-		Example:     "  dlxctl desk cancel RUN",
+'dlxctl desk run resume' sends it or 'dlxctl desk run return' puts it back.`,
+		Example:     "  dlxctl desk run cancel RUN",
 		Args:        oneRun,
 		Annotations: map[string]string{outputsAnnotation: "text"},
 		RunE:        func(c *cobra.Command, args []string) error { return k.run(c.Context(), c, args[0]) },
@@ -49,6 +49,6 @@ func (k *deskCancelCommand) run(ctx context.Context, c *cobra.Command, id string
 		fmt.Fprintf(k.app.stdout, "no process works on the run %s; its hold keeps %d\n", id, r.Holds)
 	}
 	fmt.Fprintf(k.app.stdout, "to continue: %s\nto put the rest back: %s\n",
-		shellLine(c, "desk", "resume", id, "--yes"), shellLine(c, "desk", "return", id, "--yes"))
+		shellLine(c, "desk", "run", "resume", id, "--yes"), shellLine(c, "desk", "run", "return", id, "--yes"))
 	return nil
 }

@@ -142,7 +142,7 @@ func oneRun(c *cobra.Command, args []string) error {
 	if len(args) == 1 && args[0] != "" {
 		return nil
 	}
-	return usageError{fmt.Errorf("%s accepts the name of one run, but got %d arguments; 'dlxctl desk runs' lists the runs",
+	return usageError{fmt.Errorf("%s accepts the name of one run, but got %d arguments; 'dlxctl desk run list' lists the runs",
 		c.CommandPath(), len(args))}
 }
 
@@ -160,7 +160,7 @@ func findRun(runs []desk.Run, id string) (desk.Run, error) {
 	case fix != "":
 		return desk.Run{}, fmt.Errorf("%w; %s", err, fix)
 	case len(names) > 0:
-		return desk.Run{}, fmt.Errorf("%w; 'dlxctl desk runs' lists the %d that are", err, len(names))
+		return desk.Run{}, fmt.Errorf("%w; 'dlxctl desk run list' lists the %d that are", err, len(names))
 	default:
 		return desk.Run{}, fmt.Errorf("%w; this topology has none, and -f names the file of another", err)
 	}

@@ -31,8 +31,8 @@ idempotent: a message that failed halfway does again what it has done before.
 Without --yes, replay shows what it would do. With --yes, it takes exactly the chosen
 messages into a hold, a queue of the run, and sends them from there: first in the batches
 of --ramp, then at --rate. It hears at once when a message fails again. After --stop-on
-failures it stops, and the rest stays in the hold: 'dlxctl desk resume' sends it,
-'dlxctl desk return' puts it back. Ctrl-C and a kill stop it in the same way.
+failures it stops, and the rest stays in the hold: 'dlxctl desk run resume' sends it,
+'dlxctl desk run return' puts it back. Ctrl-C and a kill stop it in the same way.
 
 --to says where to: queue is the work queue in which each message failed; original is the
 exchange of the publisher, and so all queues that are bound there; queue:NAME and

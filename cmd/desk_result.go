@@ -74,9 +74,9 @@ func nextSteps(c *cobra.Command, by string, action desk.Action, r desk.Result) [
 		steps = append(steps, "to see what failed again, once it is a dead letter: "+
 			shellLine(c, "desk", "list", r.Queue, "--where", fmt.Sprintf("run == %q", r.Run)))
 	}
-	steps = append(steps, "to continue: "+shellLine(c, "desk", by, r.Run, "--yes"))
+	steps = append(steps, "to continue: "+shellLine(c, "desk", "run", by, r.Run, "--yes"))
 	if by != byReturn {
-		steps = append(steps, "to put the rest back: "+shellLine(c, "desk", byReturn, r.Run, "--yes"))
+		steps = append(steps, "to put the rest back: "+shellLine(c, "desk", "run", byReturn, r.Run, "--yes"))
 	}
 	return steps
 }

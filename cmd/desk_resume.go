@@ -11,7 +11,7 @@ import (
 	"github.com/dlxctl/dlxctl/internal/text"
 )
 
-// deskResumeCommand is the command desk resume.
+// deskResumeCommand is the command desk run resume.
 type deskResumeCommand struct {
 	app   *app
 	send  sendFlags
@@ -33,7 +33,7 @@ A run that was killed may send the messages that were in flight a second time, w
 same message-id: at most --in-flight, and the result says how many.
 
 Without --yes, resume shows which runs it would continue.`,
-		Example:     "  dlxctl desk resume --yes\n  dlxctl desk resume RUN --rate 1/s --yes",
+		Example:     "  dlxctl desk run resume --yes\n  dlxctl desk run resume RUN --rate 1/s --yes",
 		Args:        usageArgs(cobra.MaximumNArgs(1)),
 		Annotations: map[string]string{outputsAnnotation: "text json"},
 		RunE:        k.run,
@@ -65,7 +65,7 @@ func (k *deskResumeCommand) run(c *cobra.Command, args []string) error {
 		return err
 	}
 	if !k.yes || len(runs) == 0 {
-		return k.app.showRuns(c, runs, "to continue them", "desk", "resume")
+		return k.app.showRuns(c, runs, "to continue them", "desk", "run", "resume")
 	}
 	return k.each(c, runs, func(r desk.Run) (desk.Result, error) { return k.resume(c, d, r) })
 }
@@ -80,7 +80,7 @@ func (k *deskResumeCommand) each(
 		if c.Context().Err() != nil {
 			return errors.Join(failed, &deskStopError{
 				err:  fmt.Errorf("stopped: interrupted before %s", text.Count(len(runs)-i, "more run")),
-				next: []string{"to continue: " + shellLine(c, "desk", byResume, "--yes")},
+				next: []string{"to continue: " + shellLine(c, "desk", "run", byResume, "--yes")},
 			})
 		}
 		result, err := resume(r)
@@ -105,7 +105,7 @@ func (k *deskResumeCommand) runs(c *cobra.Command, d *desk.Desk, args []string) 
 	r, err := findRun(all, args[0])
 	if err == nil && r.Active {
 		err = fmt.Errorf("%w: another process works on the run %s at this moment; wait for it, or stop it: %s",
-			desk.ErrRefused, r.ID, shellLine(c, "desk", "cancel", r.ID))
+			desk.ErrRefused, r.ID, shellLine(c, "desk", "run", "cancel", r.ID))
 	}
 	return []desk.Run{r}, err
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/dlxctl/dlxctl/internal/desk"
 )
 
-// deskReturnCommand is the command desk return.
+// deskReturnCommand is the command desk run return.
 type deskReturnCommand struct {
 	app   *app
 	yes   bool
@@ -24,7 +24,7 @@ took them, at its tail, with all their headers. This ends the run. What the run 
 cannot be called back: a consumer may have handled it.
 
 Without --yes, return shows the run.`,
-		Example:     "  dlxctl desk return RUN --yes",
+		Example:     "  dlxctl desk run return RUN --yes",
 		Args:        oneRun,
 		Annotations: map[string]string{outputsAnnotation: "text json"},
 		RunE:        k.run,
@@ -53,7 +53,7 @@ func (k *deskReturnCommand) run(c *cobra.Command, args []string) error {
 		return err
 	}
 	if !k.yes {
-		return k.app.showRuns(c, []desk.Run{r}, "to put back what it holds", "desk", "return")
+		return k.app.showRuns(c, []desk.Run{r}, "to put back what it holds", "desk", "run", "return")
 	}
 	w := k.app.watchRun(c.Context(), desk.Restore)
 	result, err := d.Return(c.Context(), r.ID, w.progress)

@@ -178,7 +178,7 @@ func TestDeskUsageErrors(t *testing.T) {
 		"desk replay q --limit -1":        "--limit is -1; write 0 or more, where 0 is all",
 		"desk replay q --since today":     `--since is "today"; write a duration such as 2h or 30m`,
 		"desk discard q --forever --yes":  "--forever --yes needs --expect, the number of messages to delete",
-		"desk return":                     "dlxctl desk return accepts the name of one run, but got 0 arguments",
+		"desk run return":                 "dlxctl desk run return accepts the name of one run, but got 0 arguments",
 		"desk park q -o xml":              `dlxctl desk park has no output format "xml"; write text, json`,
 	} {
 		code, said := runWith(t, append(strings.Fields(args), "-f", "../testdata/shop.yaml"), "")
@@ -231,15 +231,15 @@ func TestRunExitCodes(t *testing.T) {
 			code: exitPending,
 			says: "stopped: 3 messages failed again\n" +
 				"  to see what failed again, once it is a dead letter: dlxctl desk list q.dead --where 'run == \"r1\"'\n" +
-				"  to continue: dlxctl desk resume r1 --yes\n  to put the rest back: dlxctl desk return r1 --yes",
+				"  to continue: dlxctl desk run resume r1 --yes\n  to put the rest back: dlxctl desk run return r1 --yes",
 		},
 		"stopped by a signal": {
 			result: desk.Result{Run: "r1", Moved: 3, Left: 7, Stopped: "interrupted"}, code: exitPending,
-			says: "stopped: interrupted\n  to continue: dlxctl desk resume r1 --yes\n  to put the rest back: ",
+			says: "stopped: interrupted\n  to continue: dlxctl desk run resume r1 --yes\n  to put the rest back: ",
 		},
 		"return stopped": {
 			result: desk.Result{Run: "r1", Moved: 3, Left: 7, Stopped: "interrupted"}, code: exitPending, by: byReturn,
-			says: "stopped: interrupted\n  to continue: dlxctl desk return r1 --yes",
+			says: "stopped: interrupted\n  to continue: dlxctl desk run return r1 --yes",
 		},
 		"nothing was taken": {
 			result: desk.Result{Run: "r1", Ended: true, Stopped: "the run is gone, start it again"}, code: exitPending,
@@ -248,7 +248,7 @@ func TestRunExitCodes(t *testing.T) {
 		"refused": {err: desk.ErrRefused, code: exitBlocked, says: "refused"},
 		"broker died": {
 			result: desk.Result{Run: "r1", Moved: 3, Left: 7}, err: errors.New("the connection ended"), code: exitPartial,
-			says: "the connection ended\n  to continue: dlxctl desk resume r1",
+			says: "the connection ended\n  to continue: dlxctl desk run resume r1",
 		},
 		"broker was down": {err: errors.New("nothing answers"), code: exitFailed, says: "nothing answers"},
 		"some were gone": {

@@ -91,7 +91,7 @@ func TestSuggestions(t *testing.T) {
 		"requeue":              `did you mean "desk replay"?`,
 		"list":                 `did you mean "desk list"?`,
 		"alerts":               `did you mean "generate alerts"?`,
-		"rollback":             `did you mean "migrate abort" or "desk return"?`,
+		"rollback":             `did you mean "migrate abort" or "desk run return"?`,
 		"desk relpay":          `did you mean "replay"?`,
 		"apply --auto-approve": `unknown flag: --auto-approve; did you mean "--yes"?`,
 		"destroy --assume-yes": `did you mean "--yes"?`,

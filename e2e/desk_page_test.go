@@ -236,7 +236,7 @@ func TestThePageNamesTheRunsThatItStops(t *testing.T) {
 	p.signal(t, syscall.SIGINT)
 	p.exits(t, 2)
 	for _, says := range []string{
-		fmt.Sprint("run ", run["run"], ": moved 1, 11 left"), fmt.Sprint("dlxctl desk resume ", run["run"]),
+		fmt.Sprint("run ", run["run"], ": moved 1, 11 left"), fmt.Sprint("dlxctl desk run resume ", run["run"]),
 	} {
 		if !strings.Contains(p.stderr.String(), says) {
 			t.Errorf("stderr does not say %q:\n%s", says, &p.stderr)
@@ -246,7 +246,7 @@ func TestThePageNamesTheRunsThatItStops(t *testing.T) {
 	if n := brokertest.Ready(t, ch, "billing"); n != 1 {
 		t.Errorf("billing has %d messages", n)
 	}
-	succeeds(t, target, "desk", "return", fmt.Sprint(run["run"]), "-f", file, "--yes")
+	succeeds(t, target, "desk", "run", "return", fmt.Sprint(run["run"]), "-f", file, "--yes")
 	brokertest.Eventually(t, "the rest to be back", func() bool {
 		q, err := ch.QueueDeclarePassive("billing.dead", true, false, false, false, nil)
 		return err == nil && q.Messages == 11

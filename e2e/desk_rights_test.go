@@ -64,7 +64,7 @@ func TestDeskReaderRightsSuffice(t *testing.T) {
 		}
 	}
 	succeeds(t, reader, "desk", "-f", file)
-	succeeds(t, reader, "desk", "runs", "-f", file)
+	succeeds(t, reader, "desk", "run", "list", "-f", file)
 	for _, args := range [][]string{
 		{"replay", "billing.dead"}, {"park", "billing.dead"}, {"discard", "billing.dead"},
 	} {
@@ -166,7 +166,7 @@ func TestEachDeskRightIsNeeded(t *testing.T) {
 	if code != 2 {
 		t.Fatalf("a replay to a queue that is full exits with %d:\n%s", code, out)
 	}
-	run := regexp.MustCompile(`desk resume (\S+)`).FindStringSubmatch(out)[1]
+	run := regexp.MustCompile(`desk run resume (\S+)`).FindStringSubmatch(out)[1]
 	full := grant(t, deskRightsFile, "desk")
 	full.Write = append(full.Write, "full") // of another team
 	before, needs := deskState(t, target), deskNeeds(target, run, copied)

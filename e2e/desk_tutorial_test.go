@@ -134,9 +134,9 @@ func (t *tutorial) step(command string, shows []string) {
 		}
 		t.names = strings.NewReplacer(pairs...)
 	}
-	if run := regexp.MustCompile(`desk return (\S+)`).FindStringSubmatch(printed); run != nil {
+	if run := regexp.MustCompile(`desk run return (\S+)`).FindStringSubmatch(printed); run != nil {
 		t.fail("broken") // the service is fixed again
-		p := commandOf(t.T, t.target, exec.CommandContext(t.Context(), "dlxctl", "desk", "return", run[1], "--yes"))
+		p := commandOf(t.T, t.target, exec.CommandContext(t.Context(), "dlxctl", "desk", "run", "return", run[1], "--yes"))
 		p.Dir = t.dir
 		p.begin(t.T)
 		p.exits(t.T, 0)

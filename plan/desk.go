@@ -135,7 +135,7 @@ func (d desk) listener(exchange string) string {
 				text.Name(b.Destination))
 		}
 	}
-	return "a run of the desk is in progress and listens here for messages that fail again. Wait for its end, or stop it: 'dlxctl desk runs' lists the runs, and 'dlxctl desk cancel' stops one"
+	return "a run of the desk is in progress and listens here for messages that fail again. Wait for its end, or stop it: 'dlxctl desk run list' lists the runs, and 'dlxctl desk run cancel' stops one"
 }
 
 // leftBehind warns where changes delete what a run may send its messages to, or give them back
@@ -161,7 +161,7 @@ func (d desk) leftBehind(changes []Change) []Warning {
 		switch {
 		case q.Role == topology.RoleHold:
 			out = append(out, Warning{"desk-run", fmt.Sprintf(
-				"%s keeps the messages of a run of the desk, and this plan deletes %s: if the run needs that, it can neither send its messages nor give them back. Before you apply, list the runs with 'dlxctl desk runs', and end them with 'dlxctl desk resume' or 'dlxctl desk return'",
+				"%s keeps the messages of a run of the desk, and this plan deletes %s: if the run needs that, it can neither send its messages nor give them back. Before you apply, list the runs with 'dlxctl desk run list', and end them with 'dlxctl desk run resume' or 'dlxctl desk run return'",
 				text.Name(q.Name), some(going))})
 		case q.Usage.Ready+q.Usage.Unacknowledged > 0:
 			out = append(out, Warning{"desk-parked", fmt.Sprintf(

@@ -133,7 +133,7 @@ func TestWarningsOfTheDesk(t *testing.T) {
 	}
 	harmed := all
 	harmed.Policies = []topology.Policy{foreign}
-	const keeps = "shop.desk.r1 keeps the messages of a run of the desk, and this plan deletes q: if the run needs that, it can neither send its messages nor give them back. Before you apply, list the runs with 'dlxctl desk runs', and end them with 'dlxctl desk resume' or 'dlxctl desk return'"
+	const keeps = "shop.desk.r1 keeps the messages of a run of the desk, and this plan deletes q: if the run needs that, it can neither send its messages nor give them back. Before you apply, list the runs with 'dlxctl desk run list', and end them with 'dlxctl desk run resume' or 'dlxctl desk run return'"
 	usage := map[string]topology.Usage{"shop.desk.r1": {Ready: 5}, "shop.parked": {Ready: 2, Unacknowledged: 1}}
 	for name, tc := range map[string]struct {
 		want, have topology.Compiled

@@ -45,7 +45,7 @@ func TestDestroyAndTheDesk(t *testing.T) {
 	if err := plan.Check(p, plan.Allow(plan.Hazards()...)); !errors.Is(err, plan.ErrBlocked) {
 		t.Errorf("a run that has not ended blocks: %v", err)
 	}
-	if c := p.Changes[0]; c.Name != hold || !strings.Contains(c.Reason, "dlxctl desk return r1") {
+	if c := p.Changes[0]; c.Name != hold || !strings.Contains(c.Reason, "dlxctl desk run return r1") {
 		t.Errorf("the blocked change is %+v", c)
 	}
 	if strings.Contains(p.Changes[1].Reason, "file") {

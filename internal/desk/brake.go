@@ -79,7 +79,7 @@ func (s *session) bind(ctx context.Context, b *brake) error {
 	}
 	routes := failureRoutes(d.Topology.Name, state)
 	if why := unfinishedChange(m.Listen, routes); why != "" {
-		return stopped(fmt.Sprintf("%s, then 'dlxctl desk resume %s'", why, m.Run))
+		return stopped(fmt.Sprintf("%s, then 'dlxctl desk run resume %s'", why, m.Run))
 	}
 	var keys []string
 	for _, queue := range m.Listen {

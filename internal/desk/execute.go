@@ -104,7 +104,7 @@ func (d *Desk) onRun(
 	case errors.Is(err, ErrRefused):
 		return r, err
 	default:
-		return r, fmt.Errorf("run %s: %w; nothing is lost: 'dlxctl desk resume %s' continues, and 'dlxctl desk return %s' gives back",
+		return r, fmt.Errorf("run %s: %w; nothing is lost: 'dlxctl desk run resume %s' continues, and 'dlxctl desk run return %s' gives back",
 			run, err, run, run)
 	}
 }
@@ -172,13 +172,13 @@ func (d *Desk) Resume(ctx context.Context, id string, o *SendOptions, progress f
 		}
 		switch {
 		case has.gone:
-			return Result{}, refusef("there is no run %s; 'dlxctl desk runs' lists those that have not ended", id)
+			return Result{}, refusef("there is no run %s; 'dlxctl desk run list' lists those that have not ended", id)
 		case !has.complete() && has.messages == 0:
 			return Result{Stopped: notStarted, Ended: true}, w.closeHold(ctx)
 		case !has.complete():
-			return Result{Left: has.messages}, refusef("the list of the run %s is gone; 'dlxctl desk return %s' gives back what its hold has", id, id)
+			return Result{Left: has.messages}, refusef("the list of the run %s is gone; 'dlxctl desk run return %s' gives back what its hold has", id, id)
 		case has.records[recordReturning] > 0:
-			return Result{Left: has.messages}, refusef("the run %s is being returned; 'dlxctl desk return %s' continues", id, id)
+			return Result{Left: has.messages}, refusef("the run %s is being returned; 'dlxctl desk run return %s' continues", id, id)
 		}
 		m := has.manifest
 		if o != nil {

@@ -200,10 +200,10 @@ func (w *worker) refuseUnfinished(state topology.State, queue string) error {
 		back := straight(name, r.ID, queue)
 		switch {
 		case slices.ContainsFunc(state.Have.Exchanges, func(e topology.Exchange) bool { return e.Name == back }):
-			return refusef("the run %s has begun to give messages back to %s, and some may be in its hold too; end it first with 'dlxctl desk return %s'",
+			return refusef("the run %s has begun to give messages back to %s, and some may be in its hold too; end it first with 'dlxctl desk run return %s'",
 				r.ID, text.Name(queue), r.ID)
 		case hasIntake(state, name, r.ID):
-			return refusef("the run %s has not taken all of its messages from %s, and some may be in its hold too; continue it first with 'dlxctl desk resume %s', or end it with 'dlxctl desk return %s'",
+			return refusef("the run %s has not taken all of its messages from %s, and some may be in its hold too; continue it first with 'dlxctl desk run resume %s', or end it with 'dlxctl desk run return %s'",
 				r.ID, text.Name(queue), r.ID, r.ID)
 		}
 	}
@@ -427,7 +427,7 @@ func (w *worker) dropReady(ctx context.Context, conn *amqp.Conn, hold string, re
 	var records []amqp.Held
 	err := h.Take(ctx, func(m amqp.Held) error {
 		if !isRecord(w.run, m.Delivery) {
-			return fmt.Errorf("the hold %s still has messages; run 'dlxctl desk resume %s'", hold, w.run)
+			return fmt.Errorf("the hold %s still has messages; run 'dlxctl desk run resume %s'", hold, w.run)
 		}
 		m.Body = nil
 		records = append(records, m)

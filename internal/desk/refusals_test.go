@@ -107,7 +107,7 @@ func runRefusals(d *desk.Desk, returned string) map[refusal]func() error {
 				Action: desk.Edit, Queue: "billing.dead", Limit: 1,
 				Edited: &deadletter.Edited{ContentType: new(strings.Repeat("x", 300))},
 			}),
-		{"a queue from which another run takes", "another desk works on the queue billing.dead: HOLDER; wait until it has taken its messages, or stop its run: 'dlxctl desk runs' lists the runs, and 'dlxctl desk cancel' stops one"}: func() error {
+		{"a queue from which another run takes", "another desk works on the queue billing.dead: HOLDER; wait until it has taken its messages, or stop its run: 'dlxctl desk run list' lists the runs, and 'dlxctl desk run cancel' stops one"}: func() error {
 			looks.Lock()
 			p, err := d.Propose(context.Background(), desk.Request{Action: desk.Replay, Queue: "billing.dead"})
 			looks.Unlock()
@@ -120,26 +120,26 @@ func runRefusals(d *desk.Desk, returned string) map[refusal]func() error {
 			_, err := d.Look(context.Background(), "mine", desk.LookOptions{}, func(deadletter.Message) error { return nil })
 			return err
 		},
-		{"to resume an unknown run", "there is no run never; 'dlxctl desk runs' lists those that have not ended"}: func() error {
+		{"to resume an unknown run", "there is no run never; 'dlxctl desk run list' lists those that have not ended"}: func() error {
 			_, err := d.Resume(context.Background(), "never", nil, nil)
 			return err
 		},
-		{"to return an unknown run", "there is no run never-2; 'dlxctl desk runs' lists those that have not ended"}: func() error {
+		{"to return an unknown run", "there is no run never-2; 'dlxctl desk run list' lists those that have not ended"}: func() error {
 			_, err := d.Return(context.Background(), "never-2", nil)
 			return err
 		},
-		{"to cancel what no process works on", "no process works on the run never-3; 'dlxctl desk resume never-3' continues it, and 'dlxctl desk return never-3' gives back what its hold has"}: func() error {
+		{"to cancel what no process works on", "no process works on the run never-3; 'dlxctl desk run resume never-3' continues it, and 'dlxctl desk run return never-3' gives back what its hold has"}: func() error {
 			return d.Cancel(context.Background(), "never-3")
 		},
-		{"a run whose list is gone", "the list of the run gone is gone; 'dlxctl desk return gone' gives back what its hold has"}: func() error {
+		{"a run whose list is gone", "the list of the run gone is gone; 'dlxctl desk run return gone' gives back what its hold has"}: func() error {
 			_, err := d.Resume(context.Background(), "gone", nil, nil)
 			return err
 		},
-		{"to resume what is being returned", fmt.Sprintf("the run %s is being returned; 'dlxctl desk return %s' continues", returned, returned)}: func() error {
+		{"to resume what is being returned", fmt.Sprintf("the run %s is being returned; 'dlxctl desk run return %s' continues", returned, returned)}: func() error {
 			_, err := d.Resume(context.Background(), returned, nil, nil)
 			return err
 		},
-		{"a run that another process works on", "another process works on the run busy: HOLDER; wait for its end, or stop it with 'dlxctl desk cancel busy'"}: func() error {
+		{"a run that another process works on", "another process works on the run busy: HOLDER; wait for its end, or stop it with 'dlxctl desk run cancel busy'"}: func() error {
 			_, err := d.Resume(context.Background(), "busy", nil, nil)
 			return err
 		},

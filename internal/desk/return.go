@@ -27,7 +27,7 @@ func (d *Desk) Return(ctx context.Context, id string, progress func(Progress)) (
 			return Result{}, err
 		}
 		if has.gone {
-			return Result{}, refusef("there is no run %s; 'dlxctl desk runs' lists those that have not ended", id)
+			return Result{}, refusef("there is no run %s; 'dlxctl desk run list' lists those that have not ended", id)
 		}
 		if has.messages == 0 && !has.complete() {
 			return Result{Ended: true}, w.closeHold(ctx)

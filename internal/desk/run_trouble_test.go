@@ -122,7 +122,7 @@ func TestRunCut(t *testing.T) {
 					proxy.Cut()
 				}
 			})
-			if err == nil || !strings.Contains(err.Error(), "dlxctl desk resume "+r.Run) {
+			if err == nil || !strings.Contains(err.Error(), "dlxctl desk run resume "+r.Run) {
 				t.Fatalf("%+v, %v", r, err)
 			}
 			if _, err := s.desk.Resume(t.Context(), r.Run, nil, nil); err != nil {

@@ -57,7 +57,7 @@ func TestNoFailureIsLostInAnInterruptedChange(t *testing.T) {
 		t.Fatal(err)
 	}
 	const why = "a change of the backoff of billing is not finished"
-	says := "run 'dlxctl apply' first, then 'dlxctl desk resume " + r.Run + "'"
+	says := "run 'dlxctl apply' first, then 'dlxctl desk run resume " + r.Run + "'"
 	if r.Moved > 0 || r.Left != len(chosen) || !strings.Contains(r.Stopped, why) || !strings.HasSuffix(r.Stopped, says) {
 		t.Fatalf("it did not stop before it sent anything: %+v", r)
 	}
@@ -125,7 +125,7 @@ func TestARunWaitsForAChange(t *testing.T) {
 	hurried.ChangeWait = 500 * time.Millisecond
 	r, err = hurried.Resume(t.Context(), r.Run, nil, nil)
 	if err != nil || r.Left != len(chosen) || !strings.HasPrefix(r.Stopped, taken) ||
-		!strings.Contains(r.Stopped, "desk resume "+r.Run) {
+		!strings.Contains(r.Stopped, "desk run resume "+r.Run) {
 		t.Fatalf("%+v, %v", r, err)
 	}
 	r, err = s.desk.Resume(t.Context(), r.Run, nil, func(p desk.Progress) {

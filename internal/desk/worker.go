@@ -58,7 +58,7 @@ func (d *Desk) work(ctx context.Context, run string) (*worker, context.Context, 
 	conn, err := d.lock(ctx, wish{
 		what: "run " + run, queue: name, wait: lockTime,
 		taken: fmt.Sprintf("another process works on the run %s", run),
-		fix:   fmt.Sprintf("wait for its end, or stop it with 'dlxctl desk cancel %s'", run),
+		fix:   fmt.Sprintf("wait for its end, or stop it with 'dlxctl desk run cancel %s'", run),
 	})
 	if err != nil {
 		return nil, nil, err
@@ -96,7 +96,7 @@ func (w *worker) lockQueue(ctx context.Context, queue string) (err error) {
 	w.locked, err = d.lock(ctx, wish{
 		what: "takes from " + queue, queue: topology.DeskLockName(d.Topology.Name, queue), wait: lockTime,
 		taken: fmt.Sprintf("another desk works on the queue %s", text.Name(queue)),
-		fix:   "wait until it has taken its messages, or stop its run: 'dlxctl desk runs' lists the runs, and 'dlxctl desk cancel' stops one",
+		fix:   "wait until it has taken its messages, or stop its run: 'dlxctl desk run list' lists the runs, and 'dlxctl desk run cancel' stops one",
 	})
 	return err
 }
@@ -205,7 +205,7 @@ func (d *Desk) Cancel(ctx context.Context, id string) error {
 	err = p.publish(ctx, "", topology.DeskWorkerName(d.Topology.Name, id),
 		amqp091.Publishing{Headers: amqp091.Table{"desk-by": d.By}})
 	if errors.Is(err, errReturned) {
-		return refusef("no process works on the run %s; 'dlxctl desk resume %s' continues it, and 'dlxctl desk return %s' gives back what its hold has", id, id, id)
+		return refusef("no process works on the run %s; 'dlxctl desk run resume %s' continues it, and 'dlxctl desk run return %s' gives back what its hold has", id, id, id)
 	}
 	return err
 }

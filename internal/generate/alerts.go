@@ -222,7 +222,7 @@ func (a *alerts) runs() {
 			"[30m])) == 0",
 		For: "30m",
 		Annotations: about("a run of dlxctl desk has not ended: {{ $labels.queue }}",
-			"It sends no messages, and those that it took out of a dead-letter queue are in its hold. dlxctl desk runs shows why; dlxctl desk resume sends them, and dlxctl desk return gives them back."),
+			"It sends no messages, and those that it took out of a dead-letter queue are in its hold. dlxctl desk run list shows why; dlxctl desk run resume sends them, and dlxctl desk run return gives them back."),
 	}, "severity", severities()[1])
 }
 

@@ -206,7 +206,7 @@ func (d *dashboard) depths() {
 	}
 	d.panel(Panel{
 		Type: "timeseries", Title: "dlxctl desk",
-		Description: "Messages in the holds of runs, and parked ones. dlxctl desk runs lists the runs.",
+		Description: "Messages in the holds of runs, and parked ones. dlxctl desk run list lists the runs.",
 	}, 12, 8, "short",
 		Target{Expr: "max by (queue) (" + holdsOf(d.t, metricMessages, d.vhost) + ")", LegendFormat: "{{queue}}"},
 		Target{

@@ -209,7 +209,7 @@ func verifying(t topology.Compiled) Grant {
 // the queues where they are, and the tag to see what the virtual host has.
 func reading(t topology.Compiled) Grant {
 	g := Grant{
-		User: "desk-reader", Purpose: "desk, to read: peek, desk list, groups, show, export, runs",
+		User: "desk-reader", Purpose: "desk, to read: peek, desk list, groups, show, export, run list",
 		Tags: []string{"management"},
 		Note: "Who may read a queue may also consume from it with any other program.",
 	}
@@ -227,7 +227,7 @@ func reading(t topology.Compiled) Grant {
 //   - read on the exchange of failures, to hear which messages fail again.
 func acting(t topology.Compiled) Grant {
 	g := reading(t)
-	g.User, g.Purpose = "desk", "desk, to act: replay, edit, park, restore, discard, resume, return"
+	g.User, g.Purpose = "desk", "desk, to act: replay, edit, park, restore, discard, run resume, run return"
 	g.Note = "Write on the default exchange permits to publish to every queue of the virtual host. To replay to another exchange (--to), add write on it."
 	parked := exactly(topology.ParkedName(t.Name))
 	g.Configure = []string{deskPattern(t), exactly(topology.LockName(t.Name)), parked}

@@ -14,7 +14,7 @@ func (m Move) deskNotes(state topology.State) []Note {
 	var out []Note
 	for _, q := range plan.DeskQueues(m.Topology, state) {
 		if q.Role == topology.RoleHold {
-			out = append(out, Note{Text: fmt.Sprintf("%s keeps the messages of a run of the desk; if they go to %s, end the run before %s is deleted: 'dlxctl desk runs' lists the runs, and 'dlxctl desk resume' or 'dlxctl desk return' ends one",
+			out = append(out, Note{Text: fmt.Sprintf("%s keeps the messages of a run of the desk; if they go to %s, end the run before %s is deleted: 'dlxctl desk run list' lists the runs, and 'dlxctl desk run resume' or 'dlxctl desk run return' ends one",
 				text.Name(q.Name), text.Name(m.Legacy), text.Name(m.Legacy))})
 		}
 	}
@@ -26,7 +26,7 @@ func (m Move) deskNotes(state topology.State) []Note {
 func (r *Runner) tellOfDesk(state topology.State, m Move) {
 	for _, q := range plan.DeskQueues(m.Topology, state) {
 		if q.Role == topology.RoleHold {
-			r.say("retire: %s keeps the messages of a run of the desk; if they went to %s, return the run and replay them to %s: dlxctl desk return %s",
+			r.say("retire: %s keeps the messages of a run of the desk; if they went to %s, return the run and replay them to %s: dlxctl desk run return %s",
 				text.Name(q.Name), text.Name(m.Legacy), text.Name(m.New), q.Run)
 		}
 	}

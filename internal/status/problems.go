@@ -292,16 +292,16 @@ func (m *maker) deskProblems() {
 		case !m.seen[q.Name]: // the filter does not choose it
 		case q.Role == topology.RoleHold && q.Active:
 			m.report(Problem{
-				Name: "desk-run", Note: true, Queues: []string{q.Name}, Command: m.o.Command("desk", "runs"),
+				Name: "desk-run", Note: true, Queues: []string{q.Name}, Command: m.o.Command("desk", "run", "list"),
 				Text: fmt.Sprintf(
-					"the run %s of the desk is in progress, and %s has its messages: 'dlxctl desk runs' shows how far it is", q.Run,
+					"the run %s of the desk is in progress, and %s has its messages: 'dlxctl desk run list' shows how far it is", q.Run,
 					q.Name),
 			})
 		case q.Role == topology.RoleHold:
 			m.report(Problem{
-				Name: "desk-run", Queues: []string{q.Name}, Command: m.o.Command("desk", "runs"),
+				Name: "desk-run", Queues: []string{q.Name}, Command: m.o.Command("desk", "run", "list"),
 				Text: fmt.Sprintf(
-					"no process works on the run %[1]s of the desk, and %[2]s has its messages: 'dlxctl desk resume %[1]s' sends them, 'dlxctl desk return %[1]s' gives them back, and 'dlxctl desk runs' shows the run",
+					"no process works on the run %[1]s of the desk, and %[2]s has its messages: 'dlxctl desk run resume %[1]s' sends them, 'dlxctl desk run return %[1]s' gives them back, and 'dlxctl desk run list' shows the run",
 					q.Run, q.Name),
 			})
 		case n > 0:

@@ -160,7 +160,7 @@ func TestTheServerStopsItsRunsAndNamesThem(t *testing.T) {
 		e.step <- struct{}{}
 	}
 	stopped := stop()
-	want := []page.Stopped{{Run: "k3f9", Moved: 12, Left: 25, Resume: "dlxctl -f shop.yaml desk resume k3f9 --yes"}}
+	want := []page.Stopped{{Run: "k3f9", Moved: 12, Left: 25, Resume: "dlxctl -f shop.yaml desk run resume k3f9 --yes"}}
 	if !slices.Equal(stopped, want) {
 		t.Errorf("stopped are %+v, not %+v", stopped, want)
 	}

@@ -121,7 +121,7 @@ func (p *Page) runs(w http.ResponseWriter, r *http.Request) {
 			}))
 		}
 	}
-	answer(w, map[string]any{"runs": out, "command": p.Line("desk", "runs")})
+	answer(w, map[string]any{"runs": out, "command": p.Line("desk", "run", "list")})
 }
 
 // complete adds what can be done with a run.
@@ -129,7 +129,7 @@ func (p *Page) complete(run wireRun) wireRun {
 	run.Allowed = p.Allow.permits(run.Action)
 	run.Commands = map[string]string{}
 	for _, do := range []string{"resume", "return", "cancel"} {
-		words := []string{"desk", do, run.Run}
+		words := []string{"desk", "run", do, run.Run}
 		if do != "cancel" {
 			words = append(words, "--yes")
 		}

@@ -57,7 +57,7 @@ func (p *Page) stopped(jobs []job) []Stopped {
 	for _, j := range jobs {
 		s := Stopped{Run: j.Run, Moved: j.Result.Moved, Left: j.Result.Left, Error: j.Error}
 		if j.Run != "" && (j.Result.Left > 0 || j.Error != "") {
-			s.Resume = p.Line("desk", "resume", j.Run, "--yes")
+			s.Resume = p.Line("desk", "run", "resume", j.Run, "--yes")
 		}
 		out = append(out, s)
 	}
