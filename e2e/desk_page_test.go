@@ -141,7 +141,7 @@ func TestThePageShowsDeadLetters(t *testing.T) {
 		t.Errorf("the rows are %v", rows)
 	}
 	message := b.call("POST", "/api/message", map[string]any{"snapshot": snapshot["id"], "row": 3}, 200)
-	if message["message_id"] != "order-6" || message["work_queue"] != "billing" || message["key"] != "order.placed" {
+	if message["messageId"] != "order-6" || message["workQueue"] != "billing" || message["key"] != "order.placed" {
 		t.Errorf("the message is %v", message)
 	}
 	for _, masked := range []string{"4111", "ann@"} {
@@ -188,7 +188,7 @@ func TestThePageReplays(t *testing.T) {
 	b := openPage(t, p)
 	ask := map[string]any{
 		"queue": "billing.dead", "action": "replay", "where": `body.country == "AT"`, "rate": "none",
-		"ramp": "none", "stop_on": "never",
+		"ramp": "none", "stopOn": "never",
 	}
 	shown := b.call("POST", "/api/propose", ask, 200)
 	if shown["chosen"] != 6.0 || len(shown["refusals"].([]any)) > 0 {

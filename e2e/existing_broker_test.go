@@ -150,7 +150,7 @@ func (v *traveler) runs(b block) {
 type audit struct {
 	VirtualHosts []struct {
 		Fates map[string]string `json:"fates"`
-	} `json:"virtualHosts"`
+	} `json:"vhosts"`
 	Findings []struct {
 		Rule string `json:"rule"`
 		Name string `json:"name"`

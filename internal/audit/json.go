@@ -46,7 +46,7 @@ type resultJSON struct {
 	Program  string        `json:"dlxctl"`
 	Source   string        `json:"source"`
 	Summary  summaryJSON   `json:"summary"`
-	VHosts   []hostJSON    `json:"virtualHosts"`
+	VHosts   []hostJSON    `json:"vhosts"`
 	Findings []findingJSON `json:"findings"`
 	Baseline baselineJSON  `json:"baseline"`
 }

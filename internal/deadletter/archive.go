@@ -42,27 +42,27 @@ type archivedJSON struct {
 	Copy        int             `json:"copy,omitempty"`
 	Queue       exact           `json:"queue,omitempty"`
 	Exchange    exact           `json:"exchange,omitempty"`
-	RoutingKey  exact           `json:"routing_key,omitempty"`
+	RoutingKey  exact           `json:"routingKey,omitempty"`
 	Redelivered bool            `json:"redelivered,omitempty"`
 	Properties  *propertiesJSON `json:"properties,omitempty"`
 	Headers     *tableJSON      `json:"headers,omitempty"`
-	BodyUTF8    bool            `json:"body_is_utf8,omitempty"`
-	BodyFile    string          `json:"body_file,omitempty"`
-	Body        []byte          `json:"body_base64,omitempty"`
+	BodyUTF8    bool            `json:"bodyIsUtf8,omitempty"`
+	BodyFile    string          `json:"bodyFile,omitempty"`
+	Body        []byte          `json:"bodyBase64,omitempty"`
 }
 
 type propertiesJSON struct {
-	MessageID       exact  `json:"message_id,omitempty"`
+	MessageID       exact  `json:"messageId,omitempty"`
 	Type            exact  `json:"type,omitempty"`
-	ContentType     exact  `json:"content_type,omitempty"`
-	ContentEncoding exact  `json:"content_encoding,omitempty"`
-	CorrelationID   exact  `json:"correlation_id,omitempty"`
-	ReplyTo         exact  `json:"reply_to,omitempty"`
-	AppID           exact  `json:"app_id,omitempty"`
-	UserID          exact  `json:"user_id,omitempty"`
+	ContentType     exact  `json:"contentType,omitempty"`
+	ContentEncoding exact  `json:"contentEncoding,omitempty"`
+	CorrelationID   exact  `json:"correlationId,omitempty"`
+	ReplyTo         exact  `json:"replyTo,omitempty"`
+	AppID           exact  `json:"appId,omitempty"`
+	UserID          exact  `json:"userId,omitempty"`
 	Expiration      exact  `json:"expiration,omitempty"`
 	Timestamp       *int64 `json:"timestamp,omitempty"` // seconds since 1970
-	DeliveryMode    uint8  `json:"delivery_mode,omitempty"`
+	DeliveryMode    uint8  `json:"deliveryMode,omitempty"`
 	Priority        uint8  `json:"priority,omitempty"`
 }
 
@@ -170,9 +170,9 @@ func hexOf(d Digest) string { return hex.EncodeToString(d[:]) }
 // fits refuses what AMQP cannot carry. The library would end the connection over it.
 func fits(d amqp091.Delivery) error {
 	for name, v := range map[string]string{
-		"exchange": d.Exchange, "routing_key": d.RoutingKey, "message_id": d.MessageId, "type": d.Type,
-		"content_type": d.ContentType, "content_encoding": d.ContentEncoding, "correlation_id": d.CorrelationId,
-		"reply_to": d.ReplyTo, "app_id": d.AppId, "user_id": d.UserId, "expiration": d.Expiration,
+		"exchange": d.Exchange, "routingKey": d.RoutingKey, "messageId": d.MessageId, "type": d.Type,
+		"contentType": d.ContentType, "contentEncoding": d.ContentEncoding, "correlationId": d.CorrelationId,
+		"replyTo": d.ReplyTo, "appId": d.AppId, "userId": d.UserId, "expiration": d.Expiration,
 	} {
 		if len(v) > longestProperty {
 			return fmt.Errorf("%q has %d bytes; the limit is %d", name, len(v), longestProperty)
@@ -215,7 +215,7 @@ func ReadArchived(r io.Reader, visit func(Archived) error) error {
 			return nil
 		}
 		if err == nil && a.BodyFile != "" {
-			err = errors.New(`"body_file" is known only in an export to a folder`)
+			err = errors.New(`"bodyFile" is known only in an export to a folder`)
 		}
 		var m Archived
 		if err == nil {
@@ -270,7 +270,7 @@ func readFiles(folder fs.FS, name string) (Archived, error) {
 	body := a.Body
 	if a.BodyFile != "" {
 		if a.BodyFile != path.Base(a.BodyFile) || strings.ContainsAny(a.BodyFile, `/\`) {
-			return Archived{}, fmt.Errorf("body_file %q is not in the folder", a.BodyFile)
+			return Archived{}, fmt.Errorf("bodyFile %q is not in the folder", a.BodyFile)
 		}
 		if body, err = fs.ReadFile(folder, a.BodyFile); err != nil {
 			return Archived{}, err

@@ -126,10 +126,10 @@ func TestTheFormOfAnExport(t *testing.T) {
 	if err := deadletter.WriteArchived(&out, m); err != nil {
 		t.Fatal(err)
 	}
-	want := `{"version":1,"handle":"` + string(m.Handle) + `","sha256":"` + sha256Of(m) + `","copy":1,"queue":"billing.dead","routing_key":"base64:/w==",` +
-		`"properties":{"message_id":"m-1","type":"order.placed","content_type":"application/json","delivery_mode":2},` +
+	want := `{"version":1,"handle":"` + string(m.Handle) + `","sha256":"` + sha256Of(m) + `","copy":1,"queue":"billing.dead","routingKey":"base64:/w==",` +
+		`"properties":{"messageId":"m-1","type":"order.placed","contentType":"application/json","deliveryMode":2},` +
 		`"headers":{"at":{"timestamp":9},"list":{"array":[{"string":"x"},null]},"n":{"int32":2}},` +
-		`"body_is_utf8":true,"body_base64":"eyJhIjoxfQ=="}` + "\n"
+		`"bodyIsUtf8":true,"bodyBase64":"eyJhIjoxfQ=="}` + "\n"
 	if d := cmp.Diff(want, out.String()); d != "" {
 		t.Errorf("export (-want +got):\n%s", d)
 	}
@@ -203,7 +203,7 @@ func TestDamagedExportsAreRefused(t *testing.T) {
 		`{"version":1,"properties":{},"headers":{"n":{"int":3}}}`:                "no such type",
 		`{"version":1,"properties":{},"headers":{"n":{"int32":null}}}`:           "missing",
 		`{"version":1,"properties":{},"headers":{"n":{"string":"base64:?"}}}`:    "base64",
-		`{"version":1,"properties":{},"body_file":"x"}`:                          "only in an export to a folder",
+		`{"version":1,"properties":{},"bodyFile":"x"}`:                          "only in an export to a folder",
 		`{"version":1,"properties":{"type":"` + strings.Repeat("x", 256) + `"}}`: "256 bytes",
 		deep: "nested",
 	} {
@@ -214,8 +214,8 @@ func TestDamagedExportsAreRefused(t *testing.T) {
 	}
 	for name, folder := range map[string]fstest.MapFS{
 		"no export":           {"x.txt": {}},
-		"not in the folder":   {"1.json": {Data: []byte(`{"version":1,"properties":{},"body_file":"../secret"}`)}},
-		"file does not exist": {"1.json": {Data: []byte(`{"version":1,"properties":{},"body_file":"1.body"}`)}},
+		"not in the folder":   {"1.json": {Data: []byte(`{"version":1,"properties":{},"bodyFile":"../secret"}`)}},
+		"file does not exist": {"1.json": {Data: []byte(`{"version":1,"properties":{},"bodyFile":"1.body"}`)}},
 	} {
 		err := deadletter.ReadArchivedFolder(folder, func(deadletter.Archived) error { return nil })
 		if err == nil || !strings.Contains(err.Error(), name) {
@@ -233,7 +233,7 @@ func TestDamagedExportsAreRefused(t *testing.T) {
 func FuzzReadArchived(f *testing.F) {
 	f.Add(
 		[]byte(
-			`{"version":1,"properties":{},"headers":{"n":{"table":{"x":{"decimal":{"scale":1,"value":2}}}}},"body_base64":"eA=="}`,
+			`{"version":1,"properties":{},"headers":{"n":{"table":{"x":{"decimal":{"scale":1,"value":2}}}}},"bodyBase64":"eA=="}`,
 		),
 	)
 	f.Add([]byte(`{"version":1,"properties":{"timestamp":9},"headers":{"base64:/w==":{"float32":"NaN"}}}`))

@@ -80,7 +80,7 @@ func (f *Filter) String() string { return f.source }
 // view of [Reader.Head] is enough.
 func (f *Filter) NeedsBody() bool {
 	// type, error and attempts are in the bodies of some frameworks.
-	return slices.ContainsFunc([]string{"body", "text", "type", "error", "error_type", "attempts", "framework"},
+	return slices.ContainsFunc([]string{"body", "text", "type", "error", "errorType", "attempts", "framework"},
 		func(name string) bool { return f.uses[name] })
 }
 
@@ -106,11 +106,11 @@ func (f *Filter) value(v View) (any, error) {
 type names struct {
 	Cause       string         `expr:"cause"`
 	Error       string         `expr:"error"`
-	ErrorType   string         `expr:"error_type"`
+	ErrorType   string         `expr:"errorType"`
 	Framework   string         `expr:"framework"`
 	Attempts    int            `expr:"attempts"`
-	FirstFailed time.Time      `expr:"first_failed"`
-	LastFailed  time.Time      `expr:"last_failed"`
+	FirstFailed time.Time      `expr:"firstFailed"`
+	LastFailed  time.Time      `expr:"lastFailed"`
 	Published   time.Time      `expr:"published"`
 	Key         string         `expr:"key"`
 	Exchange    string         `expr:"exchange"`
@@ -129,7 +129,7 @@ type names struct {
 // FilterNames returns the names that an expression can ask for.
 func FilterNames() []string {
 	return []string{
-		"cause", "error", "error_type", "framework", "attempts", "first_failed", "last_failed", "published", "key",
+		"cause", "error", "errorType", "framework", "attempts", "firstFailed", "lastFailed", "published", "key",
 		"exchange", "queue", "id", "type", "headers", "body", "text", "size", "copy", "replays", "run",
 	}
 }
@@ -138,11 +138,11 @@ func FilterNames() []string {
 type asked struct {
 	Cause       any    `expr:"cause"`
 	Error       any    `expr:"error"`
-	ErrorType   any    `expr:"error_type"`
+	ErrorType   any    `expr:"errorType"`
 	Framework   any    `expr:"framework"`
 	Attempts    any    `expr:"attempts"`
-	FirstFailed any    `expr:"first_failed"`
-	LastFailed  any    `expr:"last_failed"`
+	FirstFailed any    `expr:"firstFailed"`
+	LastFailed  any    `expr:"lastFailed"`
 	Published   any    `expr:"published"`
 	Key         any    `expr:"key"`
 	Exchange    any    `expr:"exchange"`

@@ -14,17 +14,17 @@ type viewJSON struct {
 	Name    string `json:"name"`
 	Handle  Handle `json:"handle"`
 	Copy    *bool  `json:"copy"`
-	CopyNo  int    `json:"copy_number"`
-	LiesIn  string `json:"lies_in"`
+	CopyNo  int    `json:"copyNumber"`
+	LiesIn  string `json:"liesIn"`
 	Place   int    `json:"position"`
 	Cause   string `json:"cause"`
 	Error   string `json:"error"`
-	ErrorIs string `json:"error_type,omitempty"`
+	ErrorIs string `json:"errorType,omitempty"`
 	Stack   string `json:"stack,omitempty"`
 
 	Attempts    *int       `json:"attempts"`
-	FirstFailed *time.Time `json:"first_failed"`
-	LastFailed  *time.Time `json:"last_failed"`
+	FirstFailed *time.Time `json:"firstFailed"`
+	LastFailed  *time.Time `json:"lastFailed"`
 	Queue       string     `json:"queue"`
 	Doubt       string     `json:"doubt,omitempty"`
 	Exchange    string     `json:"exchange"`
@@ -37,12 +37,12 @@ type viewJSON struct {
 	ID              string     `json:"id"`
 	Type            string     `json:"type"`
 	Published       *time.Time `json:"published"`
-	ContentType     string     `json:"content_type"`
-	ContentEncoding string     `json:"content_encoding,omitempty"`
-	CorrelationID   string     `json:"correlation_id,omitempty"`
-	ReplyTo         string     `json:"reply_to,omitempty"`
-	AppID           string     `json:"app_id,omitempty"`
-	UserID          string     `json:"user_id,omitempty"`
+	ContentType     string     `json:"contentType"`
+	ContentEncoding string     `json:"contentEncoding,omitempty"`
+	CorrelationID   string     `json:"correlationId,omitempty"`
+	ReplyTo         string     `json:"replyTo,omitempty"`
+	AppID           string     `json:"appId,omitempty"`
+	UserID          string     `json:"userId,omitempty"`
 	Expiration      string     `json:"expiration,omitempty"`
 	Priority        uint8      `json:"priority,omitempty"`
 	Persistent      bool       `json:"persistent"`
@@ -50,9 +50,9 @@ type viewJSON struct {
 
 	Headers    any      `json:"headers"`
 	Body       any      `json:"body"`
-	BodyFormat string   `json:"body_format,omitempty"`
-	BodySteps  []string `json:"body_steps,omitempty"`
-	BodyNote   string   `json:"body_note,omitempty"`
+	BodyFormat string   `json:"bodyFormat,omitempty"`
+	BodySteps  []string `json:"bodySteps,omitempty"`
+	BodyNote   string   `json:"bodyNote,omitempty"`
 	Envelope   any      `json:"envelope,omitempty"`
 	Size       *int     `json:"size"`
 }

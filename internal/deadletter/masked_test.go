@@ -95,7 +95,7 @@ func TestAMaskedValueCannotBeFound(t *testing.T) {
 		`text contains "Zx81"`,
 		`key startsWith "Zx"`, `error contains "Zx81"`, `headers.token matches "Z."`, `run == "Zx81secret"`,
 		`type contains "Zx"`,
-		`error_type contains "Zx"`, `id contains "ann@"`, `headers.CC contains "ann@example.org"`,
+		`errorType contains "Zx"`, `id contains "ann@"`, `headers.CC contains "ann@example.org"`,
 		`"ann@example.org" in body.list`,
 		`any(keys(headers), string(headers[#]) contains "Zx81" or string(headers[#]) contains "ann@")`,
 		`text contains "ann@"`,

@@ -55,10 +55,10 @@ func TestAViewIsJSONForScripts(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, want := range map[string]any{
-		"name": m.Handle.String() + "#2", "handle": string(m.Handle), "copy": true, "copy_number": 2.0,
-		"lies_in": "billing.dead",
-		"queue":   "billing", "cause": "rejected", "attempts": 3.0, "first_failed": "2026-11-22T09:00:01Z",
-		"last_failed": "2026-11-22T09:00:09.5Z", "exchange": "events", "key": "order.placed", "replays": 0.0, "run": "",
+		"name": m.Handle.String() + "#2", "handle": string(m.Handle), "copy": true, "copyNumber": 2.0,
+		"liesIn": "billing.dead",
+		"queue":   "billing", "cause": "rejected", "attempts": 3.0, "firstFailed": "2026-11-22T09:00:01Z",
+		"lastFailed": "2026-11-22T09:00:09.5Z", "exchange": "events", "key": "order.placed", "replays": 0.0, "run": "",
 		"id": "m-1", "type": "order.placed", "size": 29.0, "published": nil,
 	} {
 		if d := cmp.Diff(want, got[name]); d != "" {

@@ -261,17 +261,17 @@ func (q QueueOverview) cause() string {
 func WriteOverviewJSON(w io.Writer, o Overview) error {
 	type queue struct {
 		Queue      string     `json:"queue"`
-		WorkQueues []string   `json:"work_queues"`
+		WorkQueues []string   `json:"workQueues"`
 		Owners     []string   `json:"owners"`
 		Exists     bool       `json:"exists"`
 		Messages   int        `json:"messages"`
-		Age        int        `json:"messages_seconds_old_at_most"`
-		Looked     int        `json:"looked_at"`
-		NotLooked  string     `json:"not_looked_at,omitempty"`
+		Age        int        `json:"messagesSecondsOldAtMost"`
+		Looked     int        `json:"lookedAt"`
+		NotLooked  string     `json:"notLookedAt,omitempty"`
 		Oldest     *time.Time `json:"oldest,omitempty"`
-		New        int        `json:"new_in_24h"`
-		TopCause   string     `json:"top_cause,omitempty"`
-		TopCount   int        `json:"top_cause_count,omitempty"`
+		New        int        `json:"newIn24h"`
+		TopCause   string     `json:"topCause,omitempty"`
+		TopCount   int        `json:"topCauseCount,omitempty"`
 	}
 	out := struct {
 		Topology string    `json:"topology"`

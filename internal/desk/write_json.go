@@ -14,8 +14,8 @@ type (
 		Queue    string  `json:"queue"`
 		Type     string  `json:"type,omitempty"`
 		Messages int     `json:"messages"`
-		Looked   int     `json:"looked_at"`
-		Missed   string  `json:"not_looked_at,omitempty"`
+		Looked   int     `json:"lookedAt"`
+		Missed   string  `json:"notLookedAt,omitempty"`
 		Seconds  float64 `json:"seconds"`
 		Cost     string  `json:"cost,omitempty"`
 	}
@@ -32,9 +32,9 @@ type (
 		Looked         lookedJSON         `json:"looked"`
 		Chosen         int                `json:"chosen"`
 		Copies         int                `json:"copies"`
-		ReplayedBefore int                `json:"left_out_replayed_before"`
-		First          *time.Time         `json:"first_failed,omitempty"`
-		Last           *time.Time         `json:"last_failed,omitempty"`
+		ReplayedBefore int                `json:"leftOutReplayedBefore"`
+		First          *time.Time         `json:"firstFailed,omitempty"`
+		Last           *time.Time         `json:"lastFailed,omitempty"`
 		Groups         []deadletter.Group `json:"groups"`
 		Reaches        []reachJSON        `json:"reaches"`
 		Refusals       []string           `json:"refusals"`
@@ -48,14 +48,14 @@ type (
 		Chosen        int        `json:"chosen"`
 		Begun         *time.Time `json:"begun,omitempty"`
 		By            string     `json:"by,omitempty"`
-		Continued     string     `json:"continued_by,omitempty"`
+		Continued     string     `json:"continuedBy,omitempty"`
 		Reason        string     `json:"reason,omitempty"`
 		Ended         bool       `json:"ended"`
 		Moved         int        `json:"moved"`
-		Left          int        `json:"left_in_hold"`
+		Left          int        `json:"leftInHold"`
 		Missing       int        `json:"missing"`
-		DoubledAtMost int        `json:"doubled_at_most"`
-		FailedAgain   int        `json:"failed_again"`
+		DoubledAtMost int        `json:"doubledAtMost"`
+		FailedAgain   int        `json:"failedAgain"`
 		Stopped       string     `json:"stopped,omitempty"`
 		Seconds       float64    `json:"seconds"`
 	}
@@ -66,7 +66,7 @@ type (
 		Phase   Phase      `json:"phase"`
 		Active  bool       `json:"active"`
 		Chosen  int        `json:"chosen"`
-		Left    int        `json:"left_in_hold"`
+		Left    int        `json:"leftInHold"`
 		Started *time.Time `json:"started,omitempty"`
 		By      string     `json:"by,omitempty"`
 		Reason  string     `json:"reason,omitempty"`

@@ -109,14 +109,14 @@ run r1: replayed 1 message in 353ms; 7 left in its hold; 1 failed again
   "chosen": 8,
   "begun": "2026-01-02T09:50:00Z",
   "by": "ann@host",
-  "continued_by": "bob@host",
+  "continuedBy": "bob@host",
   "reason": "fixed in 4.2",
   "ended": false,
   "moved": 1,
-  "left_in_hold": 7,
+  "leftInHold": 7,
   "missing": 0,
-  "doubled_at_most": 0,
-  "failed_again": 1,
+  "doubledAtMost": 0,
+  "failedAgain": 1,
   "stopped": "1 of a batch of 1 failed again",
   "seconds": 0.353
 }

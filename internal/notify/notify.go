@@ -22,11 +22,11 @@ type Notice struct {
 	// Queue is the work queue in which the message failed, MovedTo the queue to which the
 	// processor moved it.
 	Queue        string `json:"queue"`
-	MovedTo      string `json:"rests_in"`
-	MessageID    string `json:"message_id"`
+	MovedTo      string `json:"movedTo"`
+	MessageID    string `json:"messageId"`
 	Reason       string `json:"reason"`
 	Attempts     int64  `json:"attempts"`
-	FirstFailure string `json:"first_failure"`
+	FirstFailure string `json:"firstFailure"`
 	Owner        string `json:"owner"`
 	Severity     string `json:"severity"`
 	// Error is why the message is unroutable. Empty for dead letters.
@@ -34,16 +34,16 @@ type Notice struct {
 	// Body is the beginning of the message's body, if it was asked for and is UTF-8.
 	Body string `json:"body,omitempty"`
 	// BodyBase64 is the beginning of a body that is not UTF-8, in standard base64.
-	BodyBase64 string `json:"body_base64,omitempty"`
+	BodyBase64 string `json:"bodyBase64,omitempty"`
 	// BodyBytes is the size of the whole body, if it was asked for.
-	BodyBytes int `json:"body_bytes,omitempty"`
+	BodyBytes int `json:"bodyBytes,omitempty"`
 	// BodyFormat, BodyType and BodyNote are the format of the decoded body, the type of the
 	// message, and what was not decoded. BodyText is the beginning of the decoded body. Values
 	// that rules of the topology file mask are masked, and Body and BodyBase64 are then empty.
-	BodyFormat string `json:"body_format,omitempty"`
-	BodyType   string `json:"body_type,omitempty"`
-	BodyText   string `json:"body_text,omitempty"`
-	BodyNote   string `json:"body_note,omitempty"`
+	BodyFormat string `json:"bodyFormat,omitempty"`
+	BodyType   string `json:"bodyType,omitempty"`
+	BodyText   string `json:"bodyText,omitempty"`
+	BodyNote   string `json:"bodyNote,omitempty"`
 }
 
 const (

@@ -30,7 +30,7 @@ type Ask struct {
 	Key    string `json:"key"`
 	Rate   string `json:"rate"`
 	Ramp   string `json:"ramp"`
-	StopOn string `json:"stop_on"`
+	StopOn string `json:"stopOn"`
 	Reason string `json:"reason"`
 	// Body is the new body of an edited message.
 	Body *string `json:"body"`
@@ -86,7 +86,7 @@ type wireProposal struct {
 	Queue          string      `json:"queue"`
 	Looked         desk.Looked `json:"looked"`
 	Chosen         int         `json:"chosen"`
-	ReplayedBefore int         `json:"replayed_before"`
+	ReplayedBefore int         `json:"replayedBefore"`
 	Copies         int         `json:"copies"`
 	Groups         []group     `json:"groups"`
 	First          *time.Time  `json:"first"`

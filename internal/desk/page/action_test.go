@@ -96,7 +96,7 @@ func TestOnlyWhatWasShownIsExecuted(t *testing.T) {
 	begin(t, s.Page)
 	ask := map[string]any{
 		"action": "replay", "queue": "billing.dead", "where": `cause == "it's"`, "since": "6h", "to": "original",
-		"rate": "10/s", "ramp": "1,10", "stop_on": "3", "again": true, "reason": "fixed in 4.2",
+		"rate": "10/s", "ramp": "1,10", "stopOn": "3", "again": true, "reason": "fixed in 4.2",
 		"handles": []string{"a1b2c3000000", "a1b2c3000000#2"},
 	}
 	shown := s.post(t, http.StatusOK, "/api/propose", ask)

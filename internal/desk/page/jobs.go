@@ -23,8 +23,8 @@ type job struct {
 	Reason       string    `json:"reason"`
 	Chosen       int       `json:"chosen"`
 	Started      time.Time `json:"started"`
-	StopFailures int       `json:"stop_failures"`
-	StopShare    float64   `json:"stop_share"`
+	StopFailures int       `json:"stopFailures"`
+	StopShare    float64   `json:"stopShare"`
 
 	Progress desk.Progress `json:"progress"`
 	Ended    *time.Time    `json:"ended"`

@@ -25,7 +25,7 @@ type detail struct {
 	Cause       string     `json:"cause"`
 	Error       string     `json:"error"`
 	Attempts    int        `json:"attempts"`
-	WorkQueue   string     `json:"work_queue"`
+	WorkQueue   string     `json:"workQueue"`
 	Doubt       string     `json:"doubt"`
 	Exchange    string     `json:"exchange"`
 	Key         string     `json:"key"`
@@ -34,9 +34,9 @@ type detail struct {
 	Published   *time.Time `json:"published"`
 	Replays     int        `json:"replays"`
 	Run         string     `json:"run"`
-	MessageID   string     `json:"message_id"`
+	MessageID   string     `json:"messageId"`
 	Type        string     `json:"type"`
-	ContentType string     `json:"content_type"`
+	ContentType string     `json:"contentType"`
 	// Stack is the stack trace that a framework wrote.
 	Stack string `json:"stack"`
 	// Others are the properties that few messages have.

@@ -32,10 +32,10 @@ type overviewRow struct {
 	Unacknowledged int        `json:"unacknowledged"`
 	Consumers      int        `json:"consumers"`
 	Runs           []string   `json:"runs"`
-	LookedAt       *time.Time `json:"looked_at"`
+	LookedAt       *time.Time `json:"lookedAt"`
 	Oldest         *time.Time `json:"oldest"`
 	Recent         int        `json:"recent"`
-	TopCause       string     `json:"top_cause"`
+	TopCause       string     `json:"topCause"`
 }
 
 // queues answers with the overview. It looks at no queue: oldest, new and cause come from the

@@ -35,7 +35,7 @@ export function act(action, ask, done) {
       el("option", { value: "queue:" }, "a queue"), el("option", { value: "exchange:" }, "an exchange, with a key"))),
     place, key,
     field("rate", "Rate", "10/s", "messages a second, or none"), field("ramp", "First batches", "1,10,100", "each must succeed before the next is sent"),
-    field("stop_on", "Stop after repeated failures", "3", "a number, a share such as 20%, or never"),
+    field("stopOn", "Stop after repeated failures", "3", "a number, a share such as 20%, or never"),
     wide(el("label", { class: "check" }, el("input", { type: "checkbox", name: "again" }), "include messages that were replayed before")),
   ];
   const failure = el("div");
@@ -46,7 +46,7 @@ export function act(action, ask, done) {
         const f = new FormData(form);
         const full = { ...ask, action, reason: f.get("reason") ?? "" };
         const to = f.get("to") ?? "";
-        if (action === "replay") Object.assign(full, { to: to.endsWith(":") ? to + f.get("place") : to, key: to === "exchange:" ? f.get("key") : "", rate: f.get("rate"), ramp: f.get("ramp"), stop_on: f.get("stop_on"), again: f.has("again") });
+        if (action === "replay") Object.assign(full, { to: to.endsWith(":") ? to + f.get("place") : to, key: to === "exchange:" ? f.get("key") : "", rate: f.get("rate"), ramp: f.get("ramp"), stopOn: f.get("stopOn"), again: f.has("again") });
         await propose(full, form, failure, done);
       },
     },
@@ -119,7 +119,7 @@ function show(p, back, done) {
   frame(verb, el("form", { on: { submit: (e) => e.preventDefault() } },
     el("p", {}, el("strong", {}, many(p.chosen, "message") + (p.chosen === 1 ? " is" : " are") + " chosen"), `, of ${count(p.looked.Looked)} looked at` + (p.first ? `; they failed from ${stamp(p.first)} to ${stamp(p.last)}.` : ".")),
     p.looked.Missed ? el("p", { class: "notice warn" }, p.looked.Missed) : "",
-    p.replayed_before ? el("p", { class: "notice" }, `${many(p.replayed_before, "message")} left out: replayed before.`) : "",
+    p.replayedBefore ? el("p", { class: "notice" }, `${many(p.replayedBefore, "message")} left out: replayed before.`) : "",
     p.copies ? el("p", { class: "notice" }, `${many(p.copies, "message")} look like copies of others.`) : "",
     p.notes.map((n) => el("p", { class: "notice warn" }, n)),
     p.refusals.map((r) => problem(r)),

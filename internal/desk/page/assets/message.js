@@ -22,10 +22,10 @@ const exact = (at) => (at ? el("time", { datetime: at }, stamp(at)) : "unknown")
 
 function facts(d) {
   const rows = [
-    ["Cause", d.cause || "unknown"], ["Work queue", d.work_queue || (d.doubt ? "in doubt: " + d.doubt : "unknown")],
+    ["Cause", d.cause || "unknown"], ["Work queue", d.workQueue || (d.doubt ? "in doubt: " + d.doubt : "unknown")],
     ["Failures", d.attempts < 0 ? "unknown" : count(d.attempts)], ["First failed", exact(d.first)], ["Last failed", exact(d.last)],
-    ["Published", d.published ? exact(d.published) : ""], ["Exchange", d.exchange || "(default)"], ["Key", d.key], ["Message-id", d.message_id],
-    ["Type", d.type], ["Content type", d.content_type],
+    ["Published", d.published ? exact(d.published) : ""], ["Exchange", d.exchange || "(default)"], ["Key", d.key], ["Message-id", d.messageId],
+    ["Type", d.type], ["Content type", d.contentType],
     ...(d.others ?? []).map((o) => [o.name, o.value]),
     ["Replayed", d.replays ? many(d.replays, "time") + (d.run ? ", last by run " + d.run : "") : "never"],
   ];

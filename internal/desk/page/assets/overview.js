@@ -34,9 +34,9 @@ function rows(queues) {
     el("a", { href: "#/queue/" + encodeURIComponent(q.name) }, q.name),
     q.role + (q.type && q.type !== "quorum" ? ", " + q.type : ""),
     [count(q.messages), q.unacknowledged ? el("span", { class: "muted" }, ` (${count(q.unacknowledged)} held)`) : ""],
-    q.looked_at ? (q.oldest ? time(q.oldest) : "–") : not(),
-    q.looked_at ? count(q.recent) : "–",
-    q.looked_at ? q.top_cause || "–" : "–",
+    q.lookedAt ? (q.oldest ? time(q.oldest) : "–") : not(),
+    q.lookedAt ? count(q.recent) : "–",
+    q.lookedAt ? q.topCause || "–" : "–",
     q.owner || "–",
     q.runs.length ? el("a", { href: "#/runs" }, q.runs.join(", ")) : "–",
   ]), "overview");

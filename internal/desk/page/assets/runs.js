@@ -136,7 +136,7 @@ function numbers(r, done, chosen) {
 // brake says what the brake heard, and when it stops.
 function brake(r) {
   const failed = r.ended ? r.result.FailedAgain : r.progress.FailedAgain;
-  const limit = r.stop_failures ? `stops at ${count(r.stop_failures)}` : r.stop_share ? `stops at ${Math.round(r.stop_share * 100)} % of the sent messages` : "never stops by itself";
+  const limit = r.stopFailures ? `stops at ${count(r.stopFailures)}` : r.stopShare ? `stops at ${Math.round(r.stopShare * 100)} % of the sent messages` : "never stops by itself";
   const parts = [];
   if (r.error) parts.push(el("div", { class: "danger" }, r.error));
   if (r.ended && r.result.Stopped) parts.push(el("div", { class: "warn" }, r.result.Stopped));
