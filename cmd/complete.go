@@ -120,7 +120,7 @@ func argumentNames(c *cobra.Command) nameList {
 	switch c.CommandPath() {
 	case "dlxctl peek", "dlxctl graph":
 		return allQueues
-	case "dlxctl migrate", "dlxctl migrate run", "dlxctl migrate abort":
+	case "dlxctl migrate", "dlxctl migrate abort":
 		return legacyQueues
 	case "dlxctl generate args":
 		return workQueues

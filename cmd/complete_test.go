@@ -58,7 +58,6 @@ func TestCompletion(t *testing.T) {
 		{[]string{"trace", "-f", shop, "--exchange", "events", "--fail", ""}, []string{"always", "billing=", ":6"}},
 		{[]string{"trace", "--reason", ""}, []string{"rejected", "expired", "crash"}},
 		{[]string{"migrate", "-f", team, ""}, []string{"invoices"}},
-		{[]string{"migrate", "run", "-f", team, ""}, []string{"invoices"}},
 		{[]string{"migrate", "abort", "-f", team, ""}, []string{"invoices"}},
 		{[]string{"migrate", "--drain", ""}, []string{"idle", "now"}},
 		{[]string{"audit", "--fail-on", ""}, []string{"error", "warning", "note", "never"}},

@@ -3,6 +3,7 @@ package cmd
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -111,13 +112,32 @@ func withSteps(err error, next []string) string {
 // commandLine returns the command line of a command that runs, with more words behind it, to
 // paste into a shell.
 func commandLine(c *cobra.Command, args []string, more ...string) string {
-	words := append(strings.Fields(c.CommandPath()), args...)
+	words, last := strings.Fields(c.CommandPath()), ""
+	if namesSubcommand(c, args) {
+		last = behindDashes(args)
+	} else {
+		words = append(words, args...)
+	}
 	c.LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) {
 		if f.Changed && f.Name != "yes" && f.Name != "expect" {
 			words = append(words, flagWords(f)...)
 		}
 	})
-	return shellLine(c, append(words[1:], more...)...)
+	return shellLine(c, append(words[1:], more...)...) + last
+}
+
+// namesSubcommand reports whether an argument of a command has the name of one of its subcommands.
+func namesSubcommand(c *cobra.Command, args []string) bool {
+	return slices.ContainsFunc(c.Commands(), func(sub *cobra.Command) bool { return slices.Contains(args, sub.Name()) })
+}
+
+// behindDashes returns the end of a command line with arguments that are no subcommands.
+func behindDashes(args []string) string {
+	words := []string{" --"}
+	for _, arg := range args {
+		words = append(words, text.ShellQuote(arg))
+	}
+	return strings.Join(words, " ")
 }
 
 // shellLine returns a command line of dlxctl, with the global flags of a command that runs, to

@@ -59,7 +59,7 @@ with 2. --forward leaves a forwarder in its place. --allow drops-routing=LEGACY 
 queue or its forwarder, once no message has arrived for --idle: pass it after the publishers
 have changed.
 
-For a queue that is named like a subcommand, write 'dlxctl migrate run LEGACY...'.
+For a queue that is named like a subcommand, write 'dlxctl migrate -- LEGACY...'.
 
 Exit codes: 0 done, 1 failed and nothing was written, 2 waiting for publishers, consumers
 or tiers: run it again, 3 refused, 4 some changes were written but not all, or a legacy
@@ -69,15 +69,6 @@ queue was deleted with its messages, and not by migrate.`,
 		RunE:        k.run,
 	}
 	k.moveFlags(c.Flags())
-	run := &cobra.Command{
-		Use:         "run [LEGACY...]",
-		Short:       "Move legacy queues with any names",
-		Long:        "The same as 'dlxctl migrate [LEGACY...]', for legacy queues that are named abort, run or\nstatus: run treats every argument as the name of a queue.",
-		Example:     "  dlxctl migrate run abort --yes",
-		Annotations: map[string]string{outputsAnnotation: "text markdown"},
-		RunE:        k.run,
-	}
-	k.moveFlags(run.Flags())
 	abort := &cobra.Command{
 		Use: "abort [LEGACY...]", SuggestFor: []string{"rollback", "undo"},
 		Short: "Roll back unfinished migrations",
@@ -103,7 +94,7 @@ names a finished migration.`,
 	addWait(abort.Flags(), &k.runner.Wait, "how long to wait until the tiers are empty")
 	k.allowFlag(abort.Flags(), "one successor (drops-routing=invoices_with_dlx)")
 	k.lock.add(abort.Flags())
-	c.AddCommand(run, abort, &cobra.Command{
+	c.AddCommand(abort, &cobra.Command{
 		Use: "status", Short: "Show the progress of each migration", Args: noArguments,
 		Long: "Show the next stage of each migration, and the bindings, messages and consumers that its\n" +
 			"legacy queue still has. The user needs only the tag management.",
@@ -184,14 +175,14 @@ func (k *migrateCommand) run(c *cobra.Command, legacy []string) error {
 	}
 	sources, err := k.app.files().read() // once: one may be stdin
 	if err != nil {
-		return meantCommand(legacy, err)
+		return meantCommand(c, legacy, err)
 	}
 	want, err := k.app.files().compile(sources)
 	if err != nil {
 		return err
 	}
 	if missing := unnamed(want, legacy); len(missing) > 0 {
-		return meantCommand(missing, k.propose(c.Context(), sources, want, missing))
+		return meantCommand(c, missing, k.propose(c.Context(), sources, want, missing))
 	}
 	if k.write {
 		return usageError{errors.New("--write is for queues that the file does not replace yet; name such a queue")}
@@ -205,7 +196,10 @@ func (k *migrateCommand) run(c *cobra.Command, legacy []string) error {
 }
 
 // meantCommand adds to err that an unknown queue name may be a misspelled subcommand.
-func meantCommand(names []string, err error) error {
+func meantCommand(c *cobra.Command, names []string, err error) error {
+	if c.ArgsLenAtDash() >= 0 {
+		return err // what is behind -- is meant as it is
+	}
 	for _, name := range names {
 		for _, command := range []string{"status", "abort"} {
 			if err != nil && spec.DidYouMean(name, []string{command}, "") != "" {

@@ -69,18 +69,13 @@ func (k *migrateCommand) interrupted(ctx context.Context, cause error, way migra
 	return errors.New(strings.Join(append(lines, way.onward, way.back), "\n"))
 }
 
-// forwardLine returns the command line that migrates legacy: a queue may be named like a
-// subcommand.
+// forwardLine returns the command line that migrates legacy, from a subcommand of migrate.
 func (k *migrateCommand) forwardLine(c *cobra.Command, legacy []string) string {
-	words := []string{"migrate"}
-	for _, sub := range c.Root().Commands() {
-		if sub.Name() == "migrate" && slices.ContainsFunc(sub.Commands(), func(s *cobra.Command) bool {
-			return slices.Contains(legacy, s.Name())
-		}) {
-			words = append(words, "run")
-		}
+	words := append([]string{"migrate"}, k.consent()...)
+	if namesSubcommand(c.Parent(), legacy) {
+		return shellLine(c, words...) + behindDashes(legacy)
 	}
-	return shellLine(c, slices.Concat(words, legacy, k.consent())...)
+	return shellLine(c, slices.Insert(words, 1, legacy...)...)
 }
 
 // consent returns --yes if this run had it.

@@ -114,11 +114,7 @@ func meantCommands(c *cobra.Command, word string) []string {
 		if slices.Contains(sub.SuggestFor, word) {
 			direct = append(direct, sub.Name())
 		}
-		for _, below := range sub.Commands() {
-			if below.Name() == word || slices.Contains(below.SuggestFor, word) || slices.Contains(below.Aliases, word) {
-				deeper = append(deeper, sub.Name()+" "+below.Name())
-			}
-		}
+		deeper = append(deeper, commandsBelow(sub, sub.Name(), word)...)
 	}
 	switch near := c.SuggestionsFor(word); {
 	case len(direct) > 0:
@@ -129,6 +125,26 @@ func meantCommands(c *cobra.Command, word string) []string {
 		return near[:1]
 	}
 	return nil
+}
+
+// commandsBelow returns the commands below c that have a word as a name, and all that list it as
+// another name. Of two with the name it returns the one with the shorter path, the path of c first.
+func commandsBelow(c *cobra.Command, path, word string) []string {
+	var out []string
+	named := func(path string) bool { return strings.HasSuffix(path, " "+word) }
+	for _, sub := range c.Commands() {
+		if slices.Contains(slices.Concat(sub.SuggestFor, sub.Aliases, []string{sub.Name()}), word) {
+			out = append(out, path+" "+sub.Name())
+		}
+	}
+	for _, sub := range c.Commands() {
+		for _, below := range commandsBelow(sub, path+" "+sub.Name(), word) {
+			if !named(below) || !slices.ContainsFunc(out, named) {
+				out = append(out, below)
+			}
+		}
+	}
+	return out
 }
 
 // noArguments refuses arguments, for commands that accept flags only.
