@@ -89,7 +89,7 @@ func TestFromAnExistingBroker(t *testing.T) {
 	for _, queue := range toPolicy() {
 		v.rejecting.Store(queue, true)
 	}
-	v.expectFinding(toSuccessor(), "retries-for-ever", true)
+	v.expectFinding(toSuccessor(), "retries-forever", true)
 	v.edit(toSuccessor(), succeeded)
 	v.runs(page[3])
 	var stops []func()
@@ -104,7 +104,7 @@ func TestFromAnExistingBroker(t *testing.T) {
 	}
 	v.runs(page[5])
 	v.expectFates([]string{"Action.Printer.v2", "case.refusals.v2", "case.fulfilments.v2"}, "kept")
-	v.expectFinding(toSuccessor(), "retries-for-ever", false)
+	v.expectFinding(toSuccessor(), "retries-forever", false)
 	v.runs(page[6])
 
 	n := publishing()

@@ -32,7 +32,7 @@ func Check(p Plan, allow []Consent) error {
 	return nil
 }
 
-// blocked gives the changes that no consent brings about.
+// blocked returns the changes that no consent brings about.
 func (p Plan) blocked() []Change {
 	return slices.DeleteFunc(slices.Clone(p.Changes), func(c Change) bool { return c.Action != Blocked || c.IsEndured() })
 }

@@ -52,7 +52,7 @@ func company(t *testing.T, edits ...string) topology.Compiled {
 	return top
 }
 
-// running gives a broker that has what the company has, and the queue and exchange that others
+// running returns a broker that has what the company has, and the queue and exchange that others
 // declare. Without have it has only these.
 func running(have *topology.Compiled) topology.State {
 	state := topology.State{Version: "4.3.6", Cluster: "eu-1", VHost: "/", Usage: map[string]topology.Usage{}}
@@ -98,7 +98,7 @@ func companyEdits() []string {
 	}
 }
 
-// weekly gives the plan for a company after a busy week.
+// weekly returns the plan for a company after a busy week.
 func weekly(t *testing.T, o plan.Options) plan.Plan {
 	t.Helper()
 	before := company(t)

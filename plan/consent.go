@@ -21,7 +21,7 @@ type Consent struct {
 	Object string
 }
 
-// Allow gives consent to hazards for every change.
+// Allow returns consent to hazards for every change.
 func Allow(hazards ...Hazard) []Consent {
 	var out []Consent
 	for _, h := range hazards {
@@ -43,7 +43,7 @@ func ParseConsent(text string) (Consent, error) {
 	return c, nil
 }
 
-// String gives the consent as ParseConsent reads it.
+// String returns the consent as ParseConsent reads it.
 func (c Consent) String() string {
 	if c.Object == "" {
 		return string(c.Hazard)
@@ -51,7 +51,7 @@ func (c Consent) String() string {
 	return string(c.Hazard) + "=" + c.Object
 }
 
-// MarshalText gives String.
+// MarshalText returns String.
 func (c Consent) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
 
 // UnmarshalText reads what ParseConsent reads.
@@ -60,7 +60,7 @@ func (c *Consent) UnmarshalText(text []byte) (err error) {
 	return err
 }
 
-// Flag gives the consent as a flag to paste into a shell.
+// Flag returns the consent as a flag to paste into a shell.
 func (c Consent) Flag() string {
 	var b strings.Builder
 	w := csv.NewWriter(&b) // the flag takes a list with commas
@@ -78,7 +78,7 @@ type consents struct {
 
 func (p Plan) consents(allow []Consent) consents { return consents{allow, p.Removed} }
 
-// refused gives the hazards of c that need consent and have none.
+// refused returns the hazards of c that need consent and have none.
 func (s consents) refused(c Change) []Hazard {
 	var out []Hazard
 	for _, h := range c.Hazards {
@@ -101,7 +101,7 @@ func (s consents) cover(c Change, h Hazard) bool {
 	})
 }
 
-// objects gives the names by which a consent can name a change.
+// objects returns the names by which a consent can name a change.
 func (c Change) objects() []string {
 	b, isBinding := c.object().(topology.Binding)
 	switch {
@@ -114,7 +114,7 @@ func (c Change) objects() []string {
 	}
 }
 
-// narrow gives the consents that allow hazard h of changes, one object each, and no
+// narrow returns the consents that allow hazard h of changes, one object each, and no
 // more of them than it takes: that for a queue covers its bindings.
 func narrow(changes []Change, h Hazard) []Consent {
 	named := map[string]bool{}
@@ -139,7 +139,7 @@ func narrow(changes []Change, h Hazard) []Consent {
 // mostFlags is how many flags a message shows for one hazard.
 const mostFlags = 20
 
-// flags gives the flags that allow hazard h of changes.
+// flags returns the flags that allow hazard h of changes.
 func flags(changes []Change, h Hazard) string {
 	list := narrow(changes, h)
 	if len(list) > mostFlags {
@@ -152,7 +152,7 @@ func flags(changes []Change, h Hazard) string {
 	return strings.Join(out, " ")
 }
 
-// refusals gives the changes of p with a hazard that is not allowed, by hazard.
+// refusals returns the changes of p with a hazard that is not allowed, by hazard.
 func (p Plan) refusals(allow []Consent) map[Hazard][]Change {
 	s := p.consents(allow)
 	out := map[Hazard][]Change{}
@@ -164,7 +164,7 @@ func (p Plan) refusals(allow []Consent) map[Hazard][]Change {
 	return out
 }
 
-// Needs gives the flags that allow what is not allowed yet. Empty: nothing is missing.
+// Needs returns the flags that allow what is not allowed yet. Empty: nothing is missing.
 func (p Plan) Needs(allow []Consent) string {
 	refused := p.refusals(allow)
 	var out []string
@@ -176,7 +176,7 @@ func (p Plan) Needs(allow []Consent) string {
 	return strings.Join(out, " ")
 }
 
-// removals gives the names that, listed under removed in the file, allow what p may
+// removals returns the names that, listed under removed in the file, allow what p may
 // not do yet. Nil where that is not enough, or not needed.
 func (p Plan) removals(allow []Consent) []string {
 	refused := p.refusals(allow)
@@ -221,7 +221,7 @@ func (p Plan) Notes(allow []Consent) []string {
 	return out
 }
 
-// flow gives names as a list of a YAML file.
+// flow returns names as a list of a YAML file.
 func flow(names []string) string {
 	var out []string
 	for _, name := range names {
@@ -230,7 +230,7 @@ func flow(names []string) string {
 	return "[" + strings.Join(out, ", ") + "]"
 }
 
-// flowName gives a name as a value of a YAML file.
+// flowName returns a name as a value of a YAML file.
 func flowName(name string) string {
 	plain := func(r rune) bool {
 		return r >= 'A' && r <= 'Z' || r >= 'a' && r <= 'z' || strings.ContainsRune("._-", r) || r >= '0' && r <= '9'

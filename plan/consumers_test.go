@@ -67,7 +67,7 @@ func TestUnknownConsumersNeedConsent(t *testing.T) {
 	}
 }
 
-// consumedBy gives the plan for that topology with this usage of the queue gone.
+// consumedBy returns the plan for that topology with this usage of the queue gone.
 func consumedBy(u topology.Usage) plan.Plan {
 	want, state := consumed(map[string]topology.Usage{"gone": u})
 	return plan.Make(want, state, plan.Options{})

@@ -52,7 +52,7 @@ func copying(p *Plan) {
 	}
 }
 
-// copying gives a deletion, of a binding of a queue or of the queue itself, what it copies.
+// copying returns a deletion, of a binding of a queue or of the queue itself, what it copies.
 func (c *Change) copying(queue string, copies []topology.Binding) {
 	if len(copies) == 0 {
 		return
@@ -102,7 +102,7 @@ func (w moves) copies(gone, made topology.Binding) bool {
 	return share(s.exchangeType, gone, made, others)
 }
 
-// byQueue gives the bindings that lead to queues.
+// byQueue returns the bindings that lead to queues.
 func byQueue(bindings []topology.Binding) map[string][]topology.Binding {
 	out := map[string][]topology.Binding{}
 	for _, b := range bindings {

@@ -25,7 +25,7 @@ func (r resolved) stake(q topology.Queue) (*topology.Usage, []Hazard) {
 	return &u, hazards
 }
 
-// routedQueues gives the queues to which an exchange leads that is not one of
+// routedQueues returns the queues to which an exchange leads that is not one of
 // the loop.
 func (r resolved) routedQueues() map[string]bool {
 	routed := map[string]bool{}
@@ -43,8 +43,8 @@ func (r resolved) generates(exchange string) bool {
 	return labelOf(r.want.Name, exchange, topology.RoleBusiness).Role != topology.RoleBusiness
 }
 
-// deletions gives the changes that take away what this topology owns and the file no longer wants.
-// wanted are the identities of the wanted bindings.
+// deletions returns the changes that take away what this topology owns and the file no longer
+// wants. wanted are the identities of the wanted bindings.
 func (r resolved) deletions(wanted map[string]bool) []Change {
 	var out []Change
 	exchanges := byName(r.want.Exchanges, func(e topology.Exchange) string { return e.Name })
@@ -98,7 +98,7 @@ func (r resolved) deletions(wanted map[string]bool) []Change {
 	return out
 }
 
-// foreignBindings gives the bindings that this topology has not made, by what they
+// foreignBindings returns the bindings that this topology has not made, by what they
 // go with when it is deleted.
 func (r resolved) foreignBindings() map[topology.Key][]string {
 	out := map[topology.Key][]string{}
@@ -134,7 +134,7 @@ func remedy(c Change) string {
 	return fmt.Sprintf("to keep the messages of %s, first run 'dlxctl process --until-empty' with the file that still has the backoff %s", text.Name(c.Name), text.Name(c.Label.Backoff))
 }
 
-// unbinding gives the change that takes a binding away. A binding of a generated
+// unbinding returns the change that takes a binding away. A binding of a generated
 // exchange routes nothing that has not another place to go.
 func (r resolved) unbinding(b topology.Binding) Change {
 	c := deleted(b)
@@ -155,7 +155,7 @@ func deleted(o topology.Object) Change {
 // whileUnused begins the reason of a change of a queue that is in use.
 const whileUnused = "the queue must be deleted and created again, which dlxctl does only while it is empty and has no consumers"
 
-// replaced gives the change for a queue whose arguments differ: deleted
+// replaced returns the change for a queue whose arguments differ: deleted
 // and created again if this topology owns it and it is empty and unused, else blocked.
 func (r resolved) replaced(have, want topology.Queue, fields []Field) Change {
 	c := blocked(have, want, fields)
@@ -198,7 +198,7 @@ func typeRemedy(have, want topology.Queue) string {
 	return advice + fmt.Sprintf("; or delete %s manually when it is empty, and run apply again", text.Name(have.Name))
 }
 
-// replacedExchange gives the change for an exchange that differs: deleted and
+// replacedExchange returns the change for an exchange that differs: deleted and
 // created again if this topology owns it and nothing is bound to it or by it, else blocked.
 func (r resolved) replacedExchange(have, want topology.Exchange, fields []Field) Change {
 	c := blocked(have, want, fields)
@@ -221,7 +221,7 @@ func (r resolved) replacedExchange(have, want topology.Exchange, fields []Field)
 	return c
 }
 
-// rebindings gives the changes that make the bindings of replaced queues again,
+// rebindings returns the changes that make the bindings of replaced queues again,
 // foreign ones included: they are deleted with the queue.
 func (r resolved) rebindings(replaced, wanted map[string]bool) []Change {
 	var out []Change

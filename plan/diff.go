@@ -189,7 +189,7 @@ func deadLettersAtMostOnce(args topology.Arguments) bool {
 	return deadLetters && args[topology.ArgDeadLetterStrategy] != topology.AtLeastOnce
 }
 
-// asFields gives properties as those that an object gets.
+// asFields returns properties as those that an object gets.
 func asFields(properties []topology.Property) []Field {
 	fields := make([]Field, 0, len(properties))
 	for _, p := range properties {
@@ -198,7 +198,7 @@ func asFields(properties []topology.Property) []Field {
 	return fields
 }
 
-// differing gives the fields whose values differ, in the order of want, with
+// differing returns the fields whose values differ, in the order of want, with
 // those that only have holds behind.
 func differing(have, want []Field) []Field {
 	before := byName(have, func(f Field) string { return f.Name })

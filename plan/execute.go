@@ -41,7 +41,7 @@ func (e *PartialError) Error() string {
 		f.Action, f.Kind, text.Name(f.Name), e.Err, len(e.Done), len(e.Failed), len(e.Pending))
 }
 
-// Unwrap gives the cause.
+// Unwrap returns the cause.
 func (e *PartialError) Unwrap() error { return e.Err }
 
 // Wrote reports whether anything was written.

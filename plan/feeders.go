@@ -27,7 +27,7 @@ type Feeder struct {
 	Open []string
 }
 
-// Feeders gives the queues from which messages can come to queue by its name, directly or through
+// Feeders returns the queues from which messages can come to queue by its name, directly or through
 // other queues: by their arguments, and by the policies in effect. They are in the order of names.
 //
 // A queue that dead-letters to a named exchange is not a feeder of the queues that are bound to

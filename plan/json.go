@@ -127,7 +127,7 @@ func newPositionJSON(p topology.Place) *positionJSON {
 	return &positionJSON{p.File, p.Line}
 }
 
-// delaysOf gives the delay of each attempt.
+// delaysOf returns the delay of each attempt.
 func delaysOf(b topology.Backoff) []string {
 	out := []string{}
 	for _, tier := range b.Tiers {

@@ -24,7 +24,7 @@ func loaded(t interface{ Fatal(args ...any) }, text string) topology.Compiled {
 	return top
 }
 
-// takers gives the queues that a message comes to which is published to an exchange
+// takers returns the queues that a message comes to which is published to an exchange
 // with these routing keys and this count, as a broker routes.
 func (f *fake) takers(exchange string, keys []string, count int64) []string {
 	e, ok := f.objects["exchange "+exchange].(topology.Exchange)
@@ -53,7 +53,7 @@ func (f *fake) takers(exchange string, keys []string, count int64) []string {
 	return slices.Sorted(maps.Keys(found))
 }
 
-// dying gives the exchange and key of what dies in a queue: by arguments, or by our policy.
+// dying returns the exchange and key of what dies in a queue: by arguments, or by our policy.
 func (f *fake) dying(queue string) (exchange, key string) {
 	q, _ := f.objects["queue "+queue].(topology.Queue)
 	args := q.Arguments
@@ -107,7 +107,7 @@ func (f *fake) journey(queue string) error {
 	return nil
 }
 
-// drawn gives a file with some queues, whose backoffs, tiers and dead-letter queues
+// drawn returns a file with some queues, whose backoffs, tiers and dead-letter queues
 // differ from those of another.
 func drawn(t *rapid.T) topology.Compiled {
 	var b strings.Builder

@@ -19,7 +19,7 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// file gives a topology file with some queues, the sources of which are drawn.
+// file returns a topology file with some queues, the sources of which are drawn.
 func file(t *rapid.T) topology.Compiled {
 	var b strings.Builder
 	b.WriteString("version: 1\nname: shop\n")

@@ -116,7 +116,7 @@ func (e *entry) isItself(c Change) bool {
 		c.Kind == topology.KindExchange && e.kind == exchangeSubject)
 }
 
-// folded gives what the line of a queue or exchange says of the bindings and generated objects
+// folded returns what the line of a queue or exchange says of the bindings and generated objects
 // that are made or deleted together with it, and takes them out of the lists. The generated
 // objects are counted for the whole section.
 func (l *layout) folded(c Change, bindings *[]*bindingGroup, generated *[]*group) string {
@@ -168,7 +168,7 @@ func (e *entry) title() string {
 	return text.Name(e.name)
 }
 
-// generated gives the line about generated objects of an entry.
+// generated returns the line about generated objects of an entry.
 func (l *layout) generated(e *entry, g *group) string {
 	switch e.kind {
 	case queueSubject:
@@ -209,7 +209,7 @@ func (l *layout) reschedule(e *entry) {
 	}, "%s backoff %s: %s", l.symbol(Update), text.Name(e.name), e.reschedule.line())
 }
 
-// sourcesOf gives where bindings come from: " <- orders: order.placed, order.paid; audit".
+// sourcesOf returns where bindings come from: " <- orders: order.placed, order.paid; audit".
 func sourcesOf(bindings []topology.Binding) string {
 	var order []string
 	details := map[string][]string{}
@@ -233,7 +233,7 @@ func sourcesOf(bindings []topology.Binding) string {
 	return " <- " + strings.Join(parts, "; ")
 }
 
-// detailOf gives the key of a binding, or the headers that it matches.
+// detailOf returns the key of a binding, or the headers that it matches.
 func detailOf(b topology.Binding) string {
 	headers := b.Arguments.WithoutX()
 	if len(headers) == 0 {
@@ -252,7 +252,7 @@ func detailOf(b topology.Binding) string {
 	return strings.Join(parts, " and ")
 }
 
-// displayed gives names as text shows them.
+// displayed returns names as text shows them.
 func displayed(names []string) []string {
 	var out []string
 	for _, n := range names {

@@ -10,7 +10,7 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// Plane gives the objects of a topology that one of its queues needs while the queue exists,
+// Plane returns the objects of a topology that one of its queues needs while the queue exists,
 // even if the file does not name them: the queue itself, its bindings and its policy, the
 // failed queue, the tiers and the exchanges that its rejected messages go through, its address
 // on the exchanges that return messages and pick dead-letter queues, and its dead-letter queue.
@@ -165,7 +165,7 @@ func (r *orphans) plane(legacy string) {
 	}
 }
 
-// leaving gives the backoff that the failures of a living legacy queue leave: see
+// leaving returns the backoff that the failures of a living legacy queue leave: see
 // legacyRoutes.
 func (r *orphans) leaving(legacy string) (backoff string, leaves bool) {
 	failed := topology.FailedExchangeName(r.want.Name)

@@ -123,7 +123,7 @@ func folded(rest string) string {
 	return line + ": run `dlxctl plan` to see all."
 }
 
-// blockedRows gives the blocked changes, each with its fields and fixes.
+// blockedRows returns the blocked changes, each with its fields and fixes.
 func blockedRows(p Plan) []string {
 	t := &textWriter{p: p}
 	var out []string
@@ -153,7 +153,7 @@ func blockedRows(p Plan) []string {
 	return out
 }
 
-// plain gives a value as code shows it: a text without quotes, unless it needs them.
+// plain returns a value as code shows it: a text without quotes, unless it needs them.
 func plain(name string, v any) string {
 	if s, ok := v.(string); ok && text.Name(s) == s && len(s) <= longPattern {
 		return s
@@ -161,7 +161,7 @@ func plain(name string, v any) string {
 	return topology.Printable(value(name, v))
 }
 
-// hazardRows gives the rows of a table of the changes that need consent. Bindings of a queue or
+// hazardRows returns the rows of a table of the changes that need consent. Bindings of a queue or
 // exchange are one row, or none where the row of the queue says the same.
 func hazardRows(p Plan) []string {
 	own := map[string][]Hazard{}
@@ -214,7 +214,7 @@ func copiesCell(queue string, c Change) string {
 	return strings.ReplaceAll(escape(copied(queue, c.Copies)), "|", `\|`) + " "
 }
 
-// cell gives a name as code within a table.
+// cell returns a name as code within a table.
 func cell(name string) string { return strings.ReplaceAll(code(name), "|", `\|`) }
 
 // consentCell names the hazards of a change.
@@ -230,7 +230,7 @@ func consentCell(p Plan, c Change, hazards []Hazard) string {
 	return strings.Join(names, " ")
 }
 
-// code gives a text as code, whatever backticks it holds.
+// code returns a text as code, whatever backticks it holds.
 func code(name string) string {
 	if n := longestRun(name, '`'); n > 0 {
 		fence := strings.Repeat("`", n+1)
@@ -244,7 +244,7 @@ func escape(s string) string {
 	return strings.NewReplacer("*", `\*`, "_", `\_`, "`", "\\`", "<", "&lt;").Replace(s)
 }
 
-// longestRun gives the length of the longest run of r in s.
+// longestRun returns the length of the longest run of r in s.
 func longestRun(s string, r rune) int {
 	longest, run := 0, 0
 	for _, c := range s {

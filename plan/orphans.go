@@ -339,7 +339,7 @@ func (r *resolver) drift() []topology.Binding {
 	return out
 }
 
-// Later gives what is left to do after done was carried out, without what only
+// Later returns what is left to do after done was carried out, without what only
 // time can bring: a tier that was unbound just now is deleted by a later apply,
 // once the counts of the broker can show that it is empty, and with it what
 // leads its messages back.

@@ -58,7 +58,7 @@ func (r *resolver) otherTeam() (f findings) {
 	return f
 }
 
-// foundDead gives the dead-letter queues on the broker: those to which a binding of this topology
+// foundDead returns the dead-letter queues on the broker: those to which a binding of this topology
 // leads from the exchange of dead letters, or its next one. Their names can be of any form.
 func (r *resolver) foundDead() map[string]bool {
 	out := map[string]bool{}
@@ -76,7 +76,7 @@ func (r *resolver) picksDeadLetterQueue(exchange string) bool {
 	return exchange == dead || exchange == topology.NextExchangeName(dead)
 }
 
-// allOf gives "the only work queue" or "all 9 work queues".
+// allOf returns "the only work queue" or "all 9 work queues".
 func allOf(n int) string {
 	if n == 1 {
 		return "the only work queue"

@@ -24,7 +24,7 @@ const (
 	Blocked Action = "blocked"
 )
 
-// Actions gives the actions in the order in which a summary counts them.
+// Actions returns the actions in the order in which a summary counts them.
 func Actions() []Action { return []Action{Create, Update, Replace, Delete, Migrate, Blocked} }
 
 // Hazard is the fixed name of something that a change may do to messages or
@@ -95,7 +95,7 @@ type Change struct {
 	Copies []topology.Binding
 }
 
-// object gives the object as it becomes, or, for a deletion, as it is. It is nil for a
+// object returns the object as it becomes, or, for a deletion, as it is. It is nil for a
 // change of the topology as a whole and for a [Reroute].
 func (c Change) object() topology.Object {
 	if c.After != nil {
@@ -175,7 +175,7 @@ type Plan struct {
 	present func() *present // what the plan was made from, for Allowed; nil for a plan of other changes
 }
 
-// Count gives the number of changes with action a.
+// Count returns the number of changes with action a.
 func (p Plan) Count(a Action) int {
 	n := 0
 	for _, c := range p.Changes {

@@ -165,7 +165,7 @@ func (r *resolver) losesDLX(queue string) bool {
 	return !q.Arguments.HasAny(topology.ArgDeadLetterExchange) && !other.Definition.HasAny("dead-letter-exchange")
 }
 
-// attached gives the arguments of a queue that was found without those that its
+// attached returns the arguments of a queue that was found without those that its
 // wanted policy says too: it was made with arguments, which cannot be taken from
 // it and need not be.
 func (r *resolver) attached(q topology.Queue, args topology.Arguments) topology.Arguments {
@@ -177,7 +177,7 @@ func (r *resolver) attached(q topology.Queue, args topology.Arguments) topology.
 	return args
 }
 
-// effective gives the arguments of a wanted queue, and those that its policy
+// effective returns the arguments of a wanted queue, and those that its policy
 // stands for.
 func (r *resolver) effective(q topology.Queue) topology.Arguments {
 	args := policy.Arguments(r.attach[q.Name].Definition)
@@ -218,7 +218,7 @@ func (r resolved) policyChanges() []Change {
 	return out
 }
 
-// detached gives the change that takes a policy away. A queue that lives on
+// detached returns the change that takes a policy away. A queue that lives on
 // without dead-lettering drops what its consumers reject.
 func (r resolved) detached(p topology.Policy) Change {
 	c := deleted(p)
@@ -236,7 +236,7 @@ func (r resolved) detached(p topology.Policy) Change {
 	return c
 }
 
-// overlaid gives all fields of a policy that is new, with what was in effect in
+// overlaid returns all fields of a policy that is new, with what was in effect in
 // its place.
 func overlaid(before, after []Field) []Field {
 	values := byName(before, func(f Field) string { return f.Name })

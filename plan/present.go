@@ -59,7 +59,7 @@ type world struct {
 	made    map[string]sources
 }
 
-// after gives the world that changes make. What is blocked changes nothing.
+// after returns the world that changes make. What is blocked changes nothing.
 func (p *present) after(changes []Change) world {
 	w := world{p, map[topology.Key]topology.Object{}, map[string]bool{}, map[string]sources{}}
 	for _, c := range changes {
@@ -93,7 +93,7 @@ func (w world) reroute(o Reroute) {
 	}
 }
 
-// find gives an object, nil if there is none.
+// find returns an object, nil if there is none.
 func (w world) find(kind topology.Kind, name string) topology.Object {
 	key := topology.Key{Kind: kind, Name: name}
 	if object, changed := w.changed[key]; changed {
@@ -138,7 +138,7 @@ func (w world) policy(q topology.Queue) topology.Arguments {
 	return p.Definition
 }
 
-// alternate gives the alternate exchange of an exchange, by its arguments or by the
+// alternate returns the alternate exchange of an exchange, by its arguments or by the
 // policy in effect.
 func (w world) alternate(e topology.Exchange) (string, bool) {
 	if name, ok := e.Arguments[topology.ArgAlternateExchange].(string); ok {
@@ -190,7 +190,7 @@ func (w world) follow(to target, spare bool, r route) {
 	}
 }
 
-// bindings gives those of an exchange that a target can match.
+// bindings returns those of an exchange that a target can match.
 func (w world) bindings(e topology.Exchange, to target) []topology.Binding {
 	var out []topology.Binding
 	for _, s := range []sources{w.from[e.Name], w.made[e.Name]} {
@@ -211,7 +211,7 @@ func newRoute() route {
 	return route{queues: map[string]bool{}, exchanges: map[string]bool{}, bindings: map[string]topology.Binding{}}
 }
 
-// reach gives the route of a target.
+// reach returns the route of a target.
 func (w world) reach(to target, spare bool) route {
 	r := newRoute()
 	w.follow(to, spare, r)

@@ -47,7 +47,7 @@ func (r *resolver) previousDeadLetterQueue(q topology.Queue) bool {
 	return !others && !deadLetters && !policy && q.Type() != topology.Stream && (limited || q.Type() != topology.Quorum)
 }
 
-// bindingsTo gives the bindings that end at a queue.
+// bindingsTo returns the bindings that end at a queue.
 func (r *resolver) bindingsTo(queue string) []topology.Binding {
 	var out []topology.Binding
 	for _, b := range r.state.Have.Bindings {

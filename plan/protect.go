@@ -102,7 +102,7 @@ func (r *guards) collect(wanted []topology.Queue) {
 	r.orphanedProtections()
 }
 
-// foundProtections gives those of the broker, the policies of each in their order.
+// foundProtections returns those of the broker, the policies of each in their order.
 func (r *resolver) foundProtections() map[protectionKey]*protection {
 	found := map[protectionKey]*protection{}
 	for _, p := range r.state.Have.Policies {
@@ -130,13 +130,13 @@ func protected(found map[protectionKey]*protection, key protectionKey) *protecti
 	return found[key]
 }
 
-// partNumber gives which of several protections a policy is.
+// partNumber returns which of several protections a policy is.
 func partNumber(top string, p topology.Policy) int {
 	_, n, _, _ := topology.ProtectionOf(top, p.Name)
 	return n
 }
 
-// generated gives the queues that dlxctl made and that hold messages on their way
+// generated returns the queues that dlxctl made and that hold messages on their way
 // or at its end: those of the file, and those of the topology that are no longer in it, as
 // long as they exist. What exists is given as it is.
 func (r *resolver) generated(found map[protectionKey]*protection, permitted []topology.Queue) []topology.Queue {
@@ -272,7 +272,7 @@ func (e *enduring) add(q topology.Queue, keys []string, definition topology.Argu
 	}
 }
 
-// change gives the change that needs consent. It writes nothing. It reports false
+// change returns the change that needs consent. It writes nothing. It reports false
 // if the policy does no harm.
 func (e *enduring) change() (Change, bool) {
 	if len(e.order) == 0 {

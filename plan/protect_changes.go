@@ -37,7 +37,7 @@ func (r resolved) protectionChanges(deletions []Change) []Change {
 	return out
 }
 
-// protectionChange gives the changes of one protection.
+// protectionChange returns the changes of one protection.
 func (r resolved) protectionChange(g protection, gone map[string]bool) []Change {
 	var out []Change
 	for _, x := range g.parts(r.want.Name, r.guards.exists) {
@@ -73,7 +73,7 @@ func (r resolved) harmed(changes []Change) []string {
 	return out
 }
 
-// exposing gives the change that takes queues out of a protection, or takes it
+// exposing returns the change that takes queues out of a protection, or takes it
 // away: they need it no more.
 func exposing(have topology.Policy, narrow *topology.Policy) Change {
 	c := Change{
@@ -141,7 +141,7 @@ func (g protection) parts(top string, exists map[string]bool) []part {
 	return out
 }
 
-// want gives the policy of a part, with the queues that do not need it any more:
+// want returns the policy of a part, with the queues that do not need it any more:
 // these are taken out last. pending says that the one that was found may not be in
 // effect.
 func (g protection) want(x part, top string, pending bool) topology.Policy {
@@ -173,7 +173,7 @@ func (g protection) want(x part, top string, pending bool) topology.Policy {
 	return want
 }
 
-// change gives the change that puts a part of a protection in place. It has no
+// change returns the change that puts a part of a protection in place. It has no
 // fields if that is as it should be.
 func (g protection) change(x part, want topology.Policy) Change {
 	c := Change{

@@ -15,7 +15,7 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// compiled gives the topology of a file whose first lines are the same each time.
+// compiled returns the topology of a file whose first lines are the same each time.
 func compiled(t *testing.T, queueType string, lines ...string) topology.Compiled {
 	t.Helper()
 	text := "version: 1\nname: shop\ndefaults: {type: " + queueType + ", backoff: a}\nbackoff: {a: {tiers: [1s, 1m]}}\n" +
@@ -65,7 +65,7 @@ func applied(want topology.Compiled, policies []topology.Policy, plans ...plan.P
 	return state
 }
 
-// protecting gives the policies of a plan that override others, by role.
+// protecting returns the policies of a plan that override others, by role.
 func protecting(p plan.Plan) map[topology.Role]topology.Policy {
 	out := map[topology.Role]topology.Policy{}
 	for _, c := range p.Changes {
@@ -237,7 +237,7 @@ func TestProtection(t *testing.T) {
 	}
 }
 
-// numbered gives a file with so many work queues, each with a dead-letter queue.
+// numbered returns a file with so many work queues, each with a dead-letter queue.
 func numbered(t *testing.T, n int) topology.Compiled {
 	t.Helper()
 	var names []string

@@ -30,7 +30,7 @@ func (o Reroute) key() rerouteKey { return rerouteKey{o.Exchange, o.Queue} }
 // bindings of one slot are two routes of the same messages.
 type slotKey struct{ exchange, match string }
 
-// slotOf gives the slot of a binding of exchange, or of its next exchange.
+// slotOf returns the slot of a binding of exchange, or of its next exchange.
 func slotOf(exchange string, b topology.Binding) slotKey {
 	match := b.Key
 	if args := b.Arguments.Without(topology.ArgManagedBy); len(args) > 0 {
@@ -51,7 +51,7 @@ type slot struct {
 // its next exchange, and those of others at the exchange.
 type found struct{ at, next, others []topology.Binding }
 
-// changeable gives the exchanges of a topology that have a next exchange: by the name of each of
+// changeable returns the exchanges of a topology that have a next exchange: by the name of each of
 // both, the first.
 func changeable(want topology.Compiled) map[string]string {
 	out := map[string]string{}
@@ -64,7 +64,7 @@ func changeable(want topology.Compiled) map[string]string {
 	return out
 }
 
-// slotsOf gives the slots that want has a binding for, and those of [legacyRoutes].
+// slotsOf returns the slots that want has a binding for, and those of [legacyRoutes].
 func slotsOf(want topology.Compiled, state topology.State) []slot {
 	exchanges := changeable(want)
 	at := map[slotKey]found{}
@@ -146,7 +146,7 @@ func (s slot) moves() bool {
 	return len(s.next) > 0 || slices.ContainsFunc(s.at, func(b topology.Binding) bool { return !same(b, s.want) })
 }
 
-// nextReroutes gives the next changes on the way from where the messages of each slot go to where
+// nextReroutes returns the next changes on the way from where the messages of each slot go to where
 // want has them go, for those reroutes that chosen names; nil is all. It is a pure function of
 // what the broker shows, so that it continues wherever a run was stopped. The broker must settle
 // between two calls. No changes: nothing is left.
@@ -170,7 +170,7 @@ func nextReroutes(want topology.Compiled, state topology.State, chosen func(rero
 	return out
 }
 
-// step gives the next changes for one slot.
+// step returns the next changes for one slot.
 func (s slot) step() []Change {
 	right := func(b topology.Binding) bool { return same(b, s.want) }
 	wrong := func(b topology.Binding) bool { return !same(b, s.want) }

@@ -22,7 +22,7 @@ type draft struct {
 	tiers          map[string][]string
 }
 
-// deadIs gives the dead-letter queue of a queue.
+// deadIs returns the dead-letter queue of a queue.
 func (d draft) deadIs(i int) string {
 	switch d.dead[i] {
 	case "own":
@@ -33,7 +33,7 @@ func (d draft) deadIs(i int) string {
 	return d.dead[i]
 }
 
-// failuresGoTo gives the queue that gets what a queue rejects.
+// failuresGoTo returns the queue that gets what a queue rejects.
 func (d draft) failuresGoTo(i int) string {
 	if d.backoffs[i] == topology.NoBackoff {
 		return d.deadIs(i)
@@ -41,7 +41,7 @@ func (d draft) failuresGoTo(i int) string {
 	return topology.FailedQueueName("shop", d.backoffs[i])
 }
 
-// countGoesTo gives the queue that gets a message of a queue which the processor of a backoff
+// countGoesTo returns the queue that gets a message of a queue which the processor of a backoff
 // publishes with a count.
 func (d draft) countGoesTo(i int, backoff string, count int64) string {
 	if tiers := d.tiers[backoff]; count > 0 && count <= int64(len(tiers)) {
@@ -70,7 +70,7 @@ func (d draft) compiled(tb interface{ Fatal(args ...any) }) topology.Compiled {
 	return loaded(tb, b.String())
 }
 
-// backoffsOf gives a topology in which each queue has the backoff at its place.
+// backoffsOf returns a topology in which each queue has the backoff at its place.
 func backoffsOf(tb interface{ Fatal(args ...any) }, backoffs []string) topology.Compiled {
 	d := draft{backoffs: backoffs, tiers: map[string][]string{}}
 	for _, name := range backoffs {
@@ -82,14 +82,14 @@ func backoffsOf(tb interface{ Fatal(args ...any) }, backoffs []string) topology.
 	return d.compiled(tb)
 }
 
-// failureGoes gives the queues that get what a work queue rejects.
+// failureGoes returns the queues that get what a work queue rejects.
 func (f *fake) failureGoes(queue string) []string {
 	q, _ := f.objects["queue "+queue].(topology.Queue)
 	exchange, _ := q.Arguments[topology.ArgDeadLetterExchange].(string)
 	return f.goes(exchange, topology.AddressKey(queue), 0)
 }
 
-// goes gives the queues that get a message with a key and a count from an exchange, by its
+// goes returns the queues that get a message with a key and a count from an exchange, by its
 // bindings and by alternate exchanges, as RabbitMQ routes.
 func (f *fake) goes(exchange, key string, count int64) []string {
 	reached, visited := map[string]bool{}, map[string]bool{}
@@ -158,7 +158,7 @@ type way struct {
 	count   int64
 }
 
-// ways gives all ways of a topology.
+// ways returns all ways of a topology.
 func (d draft) ways() []way {
 	var out []way
 	for i, own := range d.backoffs {
@@ -177,7 +177,7 @@ func (d draft) place(w way) string {
 	return d.countGoesTo(w.queue, w.backoff, w.count)
 }
 
-// places gives where some files have a way lead. Between two files a message that one of them
+// places returns where some files have a way lead. Between two files a message that one of them
 // makes a dead letter may find the dead-letter queue of the other, and one that it returns the
 // backoff of the other.
 func places(files []draft, w way) map[string]bool {

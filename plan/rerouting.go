@@ -99,7 +99,7 @@ func (r *resolver) describeTiers(c *Change) {
 	c.Reason = "messages that wait in a previous tier return to their queue and keep their attempt count"
 }
 
-// backoffAt gives the backoff that a binding of the failed exchange leads to.
+// backoffAt returns the backoff that a binding of the failed exchange leads to.
 func backoffAt(top string, b topology.Binding) string {
 	if b.DestinationType == topology.ToExchange {
 		return topology.NoBackoff
@@ -121,7 +121,7 @@ func (r *resolver) schedule(backoff string) string {
 	return deliveries(loop)
 }
 
-// foundLoop gives the loop of a backoff as its headers exchange has it on the broker, with what
+// foundLoop returns the loop of a backoff as its headers exchange has it on the broker, with what
 // only the next exchange has during a change.
 func (r *resolver) foundLoop(backoff string) topology.Backoff {
 	loop := topology.Backoff{Name: backoff}

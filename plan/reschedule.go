@@ -10,7 +10,7 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// rescheduled gives the backoffs of the file whose tiers on the broker are others.
+// rescheduled returns the backoffs of the file whose tiers on the broker are others.
 func (r *resolver) rescheduled() []Reschedule {
 	var out []Reschedule
 	for _, after := range r.want.Backoffs {
@@ -28,7 +28,7 @@ func sameDelays(a, b topology.Backoff) bool {
 	return slices.EqualFunc(a.Tiers, b.Tiers, func(a, b topology.Tier) bool { return a.Delay == b.Delay })
 }
 
-// queuesOf gives the names of the work queues that have a backoff.
+// queuesOf returns the names of the work queues that have a backoff.
 func queuesOf(works []topology.WorkQueue, backoff string) []string {
 	var out []string
 	for _, w := range works {
@@ -45,7 +45,7 @@ func (r Reschedule) line() string {
 		text.Count(len(r.Queues), "queue"), deadAfter(r.Before), deadAfter(r.After))
 }
 
-// delayList gives the delays of the attempts: "10s, 1m ×3".
+// delayList returns the delays of the attempts: "10s, 1m ×3".
 func delayList(loop topology.Backoff) string {
 	var parts []string
 	for _, run := range runs(loop) {
@@ -76,7 +76,7 @@ func runs(loop topology.Backoff) []run {
 	return out
 }
 
-// deadAfter gives how long the attempts of a message wait together.
+// deadAfter returns how long the attempts of a message wait together.
 func deadAfter(loop topology.Backoff) string {
 	var total time.Duration
 	for _, tier := range loop.Tiers {

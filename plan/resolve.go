@@ -299,7 +299,7 @@ func (r *resolver) bindings(routes rerouting, withheld map[string]string) matche
 	return out
 }
 
-// lacksFlag gives the feature flag that a queue needs and that is not enabled.
+// lacksFlag returns the feature flag that a queue needs and that is not enabled.
 // They are optional up to 3.12. Source: the broker's documentation of quorum
 // queues and of at-least-once dead-lettering.
 func (r *resolver) lacksFlag(q topology.Queue) string {
@@ -421,7 +421,7 @@ func (r *resolver) countHeader() (f findings) {
 	return f
 }
 
-// countsBy gives the header by which the bindings that were found pick the tier, if it
+// countsBy returns the header by which the bindings that were found pick the tier, if it
 // is not the wanted one.
 func (r *resolver) countsBy(l topology.Backoff) string {
 	for _, b := range r.state.Have.Bindings {
@@ -472,7 +472,7 @@ func comparedQueueArguments() []string {
 
 func comparedExchangeArguments() []string { return []string{topology.ArgAlternateExchange} }
 
-// aligned gives have without the arguments that are no difference: the mark,
+// aligned returns have without the arguments that are no difference: the mark,
 // which takes the wanted value, and what want leaves open and no broker compares.
 func aligned(have, want topology.Arguments, compared []string) topology.Arguments {
 	out := maps.Clone(have)
@@ -490,7 +490,7 @@ func aligned(have, want topology.Arguments, compared []string) topology.Argument
 	return out
 }
 
-// byName gives list as a map.
+// byName returns list as a map.
 func byName[T any](list []T, name func(T) string) map[string]T {
 	m := make(map[string]T, len(list))
 	for _, v := range list {

@@ -28,7 +28,7 @@ type Right struct {
 	Name string
 }
 
-// Rights gives what a user must be permitted for carrying out p, each right
+// Rights returns what a user must be permitted for carrying out p, each right
 // once, in a fixed order. The user needs the tag management in addition.
 //
 // Source: the checks of the broker's AMQP channel, through which the management

@@ -200,7 +200,7 @@ func (t savedTopologyJSON) topology() topology.Compiled {
 	}
 }
 
-// savedPlaces gives places in a fixed order.
+// savedPlaces returns places in a fixed order.
 func savedPlaces(places map[topology.Key]topology.Place) []savedPlaceJSON {
 	var out []savedPlaceJSON
 	for key, p := range places {
@@ -212,7 +212,7 @@ func savedPlaces(places map[topology.Key]topology.Place) []savedPlaceJSON {
 	return out
 }
 
-// places gives what savedPlaces was given.
+// places returns what savedPlaces was given.
 func places(list []savedPlaceJSON) map[topology.Key]topology.Place {
 	if list == nil {
 		return nil

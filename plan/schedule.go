@@ -51,7 +51,7 @@ func (t *textWriter) schedules() {
 	t.gap(len(order))
 }
 
-// limitOf gives the delivery limit among arguments, -1 if there is none.
+// limitOf returns the delivery limit among arguments, -1 if there is none.
 func limitOf(args topology.Arguments, name string) int64 {
 	if limit, ok := args[name].(int64); ok && limit >= 0 && limit < topology.Unlimited {
 		return limit

@@ -27,7 +27,7 @@ const (
 	goneSection
 )
 
-// title gives the heading.
+// title returns the heading.
 func (s section) title() string {
 	switch s.rank {
 	case sharedSection:
@@ -106,7 +106,7 @@ type sectionKey struct {
 	owner string
 }
 
-// sectionOf gives the section of an entry. works has the work queues of the file.
+// sectionOf returns the section of an entry. works has the work queues of the file.
 func (p Plan) sectionOf(e *entry, works map[string]int) sectionKey {
 	at := works[e.name]
 	switch {
@@ -152,7 +152,7 @@ type group struct {
 	atMostOnce bool
 }
 
-// String gives the counts: "2 exchanges, 4 queues".
+// String returns the counts: "2 exchanges, 4 queues".
 func (g *group) String() string {
 	var parts []string
 	for _, k := range []topology.Kind{

@@ -67,7 +67,7 @@ func shareKey(a, b string, others []topology.Binding) bool {
 	return false
 }
 
-// wordsOf gives the words of a pattern. Only the empty pattern has none.
+// wordsOf returns the words of a pattern. Only the empty pattern has none.
 func wordsOf(pattern string) []string {
 	if pattern == "" {
 		return nil
@@ -101,7 +101,7 @@ func (s standing) shared(patterns [][]string) bool {
 	return true
 }
 
-// step gives the standing after one more word.
+// step returns the standing after one more word.
 func (s standing) step(patterns [][]string, word string) standing {
 	out := make(standing, len(s))
 	for i, places := range s {
@@ -145,7 +145,7 @@ func shareHeaders(a, b topology.Binding, others []topology.Binding) bool {
 	return false
 }
 
-// comparedHeaders gives what a headers binding compares. Names that begin with x- count only with
+// comparedHeaders returns what a headers binding compares. Names that begin with x- count only with
 // all-with-x and any-with-x.
 func comparedHeaders(b topology.Binding) (headers topology.Arguments, anyMatches bool) {
 	mode, _ := b.Arguments[topology.ArgMatch].(string)
@@ -155,7 +155,7 @@ func comparedHeaders(b topology.Binding) (headers topology.Arguments, anyMatches
 	return b.Arguments.WithoutX(), strings.HasPrefix(mode, "any")
 }
 
-// fewestHeaders gives the smallest sets of headers that match a binding.
+// fewestHeaders returns the smallest sets of headers that match a binding.
 func fewestHeaders(b topology.Binding) []topology.Arguments {
 	headers, anyMatches := comparedHeaders(b)
 	if !anyMatches {
@@ -168,7 +168,7 @@ func fewestHeaders(b topology.Binding) []topology.Arguments {
 	return out
 }
 
-// together gives a message with both sets of headers. It reports false if they want different
+// together returns a message with both sets of headers. It reports false if they want different
 // values of a header. A value that is nil stands for any.
 func together(a, b topology.Arguments) (topology.Arguments, bool) {
 	out := maps.Clone(a)

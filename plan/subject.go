@@ -23,7 +23,7 @@ const (
 	sharedSubject
 )
 
-// subjectOf gives the subject of a change. Bindings from declared exchanges belong to their
+// subjectOf returns the subject of a change. Bindings from declared exchanges belong to their
 // destination. Bindings of generated exchanges belong to the queue whose address is their key:
 // of those that are no longer in the file, nothing else is known.
 func subjectOf(c Change) subject {
@@ -49,7 +49,7 @@ func subjectOf(c Change) subject {
 	return subject{sharedSubject, ""}
 }
 
-// placeOf gives where the file declares the object of a change, or, for a generated object, the
+// placeOf returns where the file declares the object of a change, or, for a generated object, the
 // work queue or the backoff that it was made for.
 func (p Plan) placeOf(c Change) topology.Place {
 	if object := c.object(); object != nil {
@@ -74,7 +74,7 @@ func (p Plan) placeOfSubject(s subject) topology.Place {
 	return topology.Place{}
 }
 
-// ownerOf gives the owner of the work queue that a change belongs to. Empty: none.
+// ownerOf returns the owner of the work queue that a change belongs to. Empty: none.
 func ownerOf(c Change, works map[string]topology.WorkQueue) string {
 	if s := subjectOf(c); s.kind == queueSubject {
 		return works[s.name].Owner

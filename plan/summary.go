@@ -29,7 +29,7 @@ func Summary(p Plan) string {
 	return line
 }
 
-// inSummary gives the words for an action behind its number.
+// inSummary returns the words for an action behind its number.
 func inSummary(a Action) string {
 	if a == Blocked {
 		return string(a)
@@ -40,7 +40,7 @@ func inSummary(a Action) string {
 // mostNamed is how many objects a line of the end of a plan names.
 const mostNamed = 20
 
-// attention gives the lines that repeat, by name, what stops apply: what is blocked, and what
+// attention returns the lines that repeat, by name, what stops apply: what is blocked, and what
 // needs consent.
 func (p Plan) attention() []string {
 	var names []string

@@ -79,7 +79,7 @@ func counting(header string) topology.Compiled {
 	return t
 }
 
-// summarize gives each change as a line: action, kind, name, the fields that
+// summarize returns each change as a line: action, kind, name, the fields that
 // differ, the hazards.
 func summarize(changes []plan.Change) []string {
 	var out []string
@@ -427,7 +427,7 @@ func TestAllowedKeepsTheReturnPath(t *testing.T) {
 	}
 }
 
-// bare gives the changes of p without their hazards.
+// bare returns the changes of p without their hazards.
 func bare(p plan.Plan) []string {
 	var out []string
 	for _, c := range p.Changes {

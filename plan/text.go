@@ -91,7 +91,7 @@ func where(p Plan) string {
 	return ", " + strings.Join(parts, ", ")
 }
 
-// grouped gives warnings with those of one name next to each other.
+// grouped returns warnings with those of one name next to each other.
 func grouped(warnings []Warning) []Warning {
 	first := map[string]int{}
 	for i, w := range warnings {
@@ -169,7 +169,7 @@ func (p Plan) hasImmutable() bool {
 	return slices.ContainsFunc(p.Changes, func(c Change) bool { return c.Action == Blocked && c.Immutable })
 }
 
-// symbol gives the sign of an action.
+// symbol returns the sign of an action.
 func (t *textWriter) symbol(a Action) string {
 	var sign string
 	style := t.o.Style.Change
@@ -196,7 +196,7 @@ func (t *textWriter) change(c Change, indent string) {
 	t.details(c, indent+"    ")
 }
 
-// head gives the first line of a change: its sign, the object, and the hazards.
+// head returns the first line of a change: its sign, the object, and the hazards.
 func (t *textWriter) head(c Change) string {
 	head := fmt.Sprintf("%s %s %s", t.symbol(c.Action), c.Kind, nameOf(c))
 	if typ := typeOf(c.After); typ != "" && (c.Action == Create || c.Action == Migrate) {
@@ -233,7 +233,7 @@ func (t *textWriter) details(c Change, indent string) {
 	}
 }
 
-// reason gives why a change is made or blocked. What all blocked changes have in common is said
+// reason returns why a change is made or blocked. What all blocked changes have in common is said
 // once, by immutable.
 func (t *textWriter) reason(c Change) string {
 	if c.Action != Blocked || !c.Immutable {
@@ -262,7 +262,7 @@ func hazards(c Change) string {
 	return b.String()
 }
 
-// typeOf gives the type of a queue or exchange.
+// typeOf returns the type of a queue or exchange.
 func typeOf(object topology.Object) string {
 	switch o := object.(type) {
 	case topology.Queue:
@@ -300,7 +300,7 @@ func (t *textWriter) fields(c Change, indent string) {
 // longPattern is how many bytes of a pattern a person is shown.
 const longPattern = 200
 
-// value gives a field's value, with durations next to milliseconds.
+// value returns a field's value, with durations next to milliseconds.
 func value(name string, v any) string {
 	if v == nil {
 		return "(none)"
@@ -319,13 +319,13 @@ func value(name string, v any) string {
 	return text
 }
 
-// formatMillis gives milliseconds as a delay.
+// formatMillis returns milliseconds as a delay.
 func formatMillis(ms int64) string { return topology.FormatDelay(millis(ms)) }
 
-// millis gives milliseconds as a duration.
+// millis returns milliseconds as a duration.
 func millis(ms int64) time.Duration { return time.Duration(ms) * time.Millisecond }
 
-// nameOf gives the name of a change's object. That of a binding is a line about it,
+// nameOf returns the name of a change's object. That of a binding is a line about it,
 // in which headers have quotes of their own.
 func nameOf(c Change) string {
 	if c.Kind == topology.KindBinding {
@@ -334,7 +334,7 @@ func nameOf(c Change) string {
 	return text.Name(c.Name)
 }
 
-// some gives the first names of a list and counts the rest.
+// some returns the first names of a list and counts the rest.
 func some(names []string) string {
 	const shown = 5
 	if len(names) <= shown {

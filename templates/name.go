@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Named gives a starter for a topology of another name, which is made of that of a
+// Named returns a starter for a topology of another name, which is made of that of a
 // folder, such as /home/me/Orders (old): Orders-old. What the starter's own queues and
 // exchanges begin with changes too, so that those of two teams differ.
 func Named(starter []byte, folder string) []byte {

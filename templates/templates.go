@@ -10,10 +10,10 @@ import (
 //go:embed starters/*.yaml
 var starters embed.FS // go:embed can fill nothing else
 
-// Starters gives the names of the starters, the simplest first.
+// Starters returns the names of the starters, the simplest first.
 func Starters() []string { return []string{"minimal", "full", "park", "tail", "tiers", "repeats"} }
 
-// Starter gives the topology file of that name. It reports false if there is
+// Starter returns the topology file of that name. It reports false if there is
 // none.
 func Starter(name string) ([]byte, bool) {
 	if !slices.Contains(Starters(), name) {

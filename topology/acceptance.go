@@ -21,7 +21,7 @@ func ParseAcceptance(text string) Acceptance {
 	return Acceptance{warning, object}
 }
 
-// String gives the acceptance as ParseAcceptance reads it.
+// String returns the acceptance as ParseAcceptance reads it.
 func (a Acceptance) String() string {
 	if a.Object == "" {
 		return a.Warning
@@ -37,7 +37,7 @@ func Accepts(list []Acceptance, warning string, objects []string) bool {
 		len(objects) > 0 && !slices.ContainsFunc(objects, func(object string) bool { return !has(object) })
 }
 
-// AcceptableWarnings gives the names of the warnings that a file can settle. The others end by
+// AcceptableWarnings returns the names of the warnings that a file can settle. The others end by
 // themselves, or tell that messages are lost.
 func AcceptableWarnings() []string {
 	return append(acceptableAlone(), "no-processor", "overruled", "starves-tier")

@@ -24,7 +24,7 @@ func (a Arguments) HasAny(names ...string) bool {
 	return slices.ContainsFunc(names, func(name string) bool { _, ok := a[name]; return ok })
 }
 
-// Canonical gives args in canonical form. It fails on a value that no AMQP
+// Canonical returns args in canonical form. It fails on a value that no AMQP
 // table can hold.
 func Canonical(args map[string]any) (Arguments, error) {
 	if len(args) == 0 {
@@ -41,7 +41,7 @@ func Canonical(args map[string]any) (Arguments, error) {
 	return out, nil
 }
 
-// CanonicalBinding gives the arguments of a binding, as JSON decoded with UseNumber has them, in
+// CanonicalBinding returns the arguments of a binding, as JSON decoded with UseNumber has them, in
 // canonical form, in which whole numbers that were written as floats, as 1.0, stay float64. It
 // fails as [Canonical] does.
 func CanonicalBinding(read map[string]any) (Arguments, error) {
@@ -76,7 +76,7 @@ func keptFloat(v, read any) any {
 	return v
 }
 
-// CanonicalValue gives v in canonical form; see [Arguments].
+// CanonicalValue returns v in canonical form; see [Arguments].
 func CanonicalValue(v any) (any, error) {
 	switch v := v.(type) {
 	case nil, string, bool, int64:
@@ -146,7 +146,7 @@ func canonicalTable(v map[string]any) (any, error) {
 	return out, nil
 }
 
-// canonicalFloat gives an int64 for a whole number, as JSON knows no integers.
+// canonicalFloat returns an int64 for a whole number, as JSON knows no integers.
 func canonicalFloat(f float64) any {
 	if f == math.Trunc(f) && math.Abs(f) < 1<<63 {
 		return int64(f)
@@ -154,7 +154,7 @@ func canonicalFloat(f float64) any {
 	return f
 }
 
-// Names gives the names in order.
+// Names returns the names in order.
 func (a Arguments) Names() []string {
 	if len(a) == 0 {
 		return nil
@@ -167,7 +167,7 @@ func (a Arguments) Names() []string {
 	return names
 }
 
-// With gives a copy of a in which name is v. It leaves a as it is.
+// With returns a copy of a in which name is v. It leaves a as it is.
 func (a Arguments) With(name string, v any) Arguments {
 	out := maps.Clone(a)
 	if out == nil {
@@ -177,7 +177,7 @@ func (a Arguments) With(name string, v any) Arguments {
 	return out
 }
 
-// Without gives a copy of a that lacks names.
+// Without returns a copy of a that lacks names.
 func (a Arguments) Without(names ...string) Arguments {
 	out := maps.Clone(a)
 	for _, n := range names {
@@ -186,7 +186,7 @@ func (a Arguments) Without(names ...string) Arguments {
 	return out
 }
 
-// WithoutX gives a copy of a that lacks the names that begin with "x-": the
+// WithoutX returns a copy of a that lacks the names that begin with "x-": the
 // headers that a headers exchange compares.
 func (a Arguments) WithoutX() Arguments {
 	out := maps.Clone(a)
@@ -197,7 +197,7 @@ func (a Arguments) WithoutX() Arguments {
 // Equal reports whether a and b hold the same names and values.
 func (a Arguments) Equal(b Arguments) bool { return a.String() == b.String() }
 
-// String gives a as one line of JSON with the names in order: equal arguments
+// String returns a as one line of JSON with the names in order: equal arguments
 // give equal texts.
 func (a Arguments) String() string { return string(a.appendText(nil)) }
 
@@ -220,7 +220,7 @@ func (a Arguments) appendText(out []byte) []byte {
 	return append(out, '}')
 }
 
-// FormatValue gives one canonical value as text: strings in quotes, so that 1
+// FormatValue returns one canonical value as text: strings in quotes, so that 1
 // and "1" differ.
 func FormatValue(v any) string { return string(appendValue(nil, v)) }
 

@@ -6,7 +6,7 @@ import (
 	"fmt"
 )
 
-// Definitions gives t in the format that RabbitMQ exports and imports, for
+// Definitions returns t in the format that RabbitMQ exports and imports, for
 // POST /api/definitions or the broker's own import at boot. Every object names
 // vhost, which must exist by then.
 //
@@ -90,7 +90,7 @@ type policyDefinition struct {
 	Definition Arguments `json:"definition"`
 }
 
-// table gives a, or an empty table for nil: JSON's null is an error to brokers.
+// table returns a, or an empty table for nil: JSON's null is an error to brokers.
 func table(a Arguments) Arguments {
 	if a == nil {
 		return Arguments{}
@@ -98,7 +98,7 @@ func table(a Arguments) Arguments {
 	return a
 }
 
-// encode gives v as indented JSON that ends with a newline. It fails on a
+// encode returns v as indented JSON that ends with a newline. It fails on a
 // float that JSON does not know, such as infinity.
 func encode(v any) ([]byte, error) {
 	var b bytes.Buffer

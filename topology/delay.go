@@ -14,7 +14,7 @@ type unit struct {
 	d    time.Duration
 }
 
-// units gives the units of a delay, the largest first.
+// units returns the units of a delay, the largest first.
 func units() []unit {
 	return []unit{
 		{"d", 24 * time.Hour},
@@ -25,7 +25,7 @@ func units() []unit {
 	}
 }
 
-// FormatDelay gives the canonical text of a delay, as the names of retry queues have
+// FormatDelay returns the canonical text of a delay, as the names of retry queues have
 // it: largest unit first, no zero parts, so 60s is "1m" and 24h "1d". Zero is "0s".
 // It drops the part below a millisecond.
 func FormatDelay(d time.Duration) string {
@@ -91,7 +91,7 @@ func unitOf(name string) (time.Duration, bool) {
 	return 0, false
 }
 
-// ceil gives the millisecond that rounding d up adds to it.
+// ceil returns the millisecond that rounding d up adds to it.
 func ceil(d time.Duration) time.Duration {
 	if d%time.Millisecond == 0 {
 		return 0

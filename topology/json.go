@@ -1,6 +1,6 @@
 package topology
 
-// JSON gives t for programs to read, in a stable form with a version. Lists are
+// JSON returns t for programs to read, in a stable form with a version. Lists are
 // never null, and labels say what each object is for. An empty vhost means the
 // one of the AMQP URL.
 func JSON(t Compiled, vhost string) ([]byte, error) {

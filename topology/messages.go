@@ -47,5 +47,5 @@ type Redaction struct {
 	HideBodies bool
 }
 
-// RedactionTypes gives the kinds of values that can be masked wherever they are.
+// RedactionTypes returns the kinds of values that can be masked wherever they are.
 func RedactionTypes() []string { return []string{"email", "iban", "bearer"} }

@@ -76,7 +76,7 @@ const (
 	deskMarkSuffix      = "/desk"
 )
 
-// LabelOf gives the Label that the name of a generated exchange or queue implies. It reports
+// LabelOf returns the Label that the name of a generated exchange or queue implies. It reports
 // false for a name that no function of this file makes. It does not know the objects of the
 // topology: a work queue that is named like a generated object is taken for that.
 func LabelOf(topology, name string) (Label, bool) {
@@ -138,7 +138,7 @@ func FailedQueueName(topology, backoff string) string {
 	return topology + "." + backoff + failedSuffix
 }
 
-// FailedBackoff gives the backoff in a name that [FailedQueueName] made. It reports false for
+// FailedBackoff returns the backoff in a name that [FailedQueueName] made. It reports false for
 // any other name.
 func FailedBackoff(topology, name string) (backoff string, ok bool) {
 	rest, generated := strings.CutPrefix(name, topology+".")
@@ -171,7 +171,7 @@ func IsRetryQueueName(topology, queue string) bool {
 	return ok
 }
 
-// RetryBackoff gives the backoff in a name that [RetryQueueName] made. It reports false
+// RetryBackoff returns the backoff in a name that [RetryQueueName] made. It reports false
 // for any other name. Neither topology nor backoff names hold a dot.
 func RetryBackoff(topology, queue string) (backoff string, ok bool) {
 	rest, generated := strings.CutPrefix(queue, topology+".")
@@ -186,7 +186,7 @@ func LockName(topology string) string { return topology + lockSuffix }
 // until they are sent. A run is named by lower-case letters, digits and hyphens.
 func HoldName(topology, run string) string { return topology + deskInfix + run }
 
-// HoldRun gives the run in a name that [HoldName] made. It reports false for any other name,
+// HoldRun returns the run in a name that [HoldName] made. It reports false for any other name,
 // such as that of the failed queue of a backoff that is named desk.
 func HoldRun(topology, name string) (run string, ok bool) {
 	run, ok = strings.CutPrefix(name, topology+deskInfix)
@@ -227,7 +227,7 @@ func IsVerifyQueue(topology string, q Queue) bool {
 // PolicyName names the policy that gives a queue its dead-lettering.
 func PolicyName(topology, queue string) string { return policyPrefix + topology + ".queue." + queue }
 
-// PolicyOwner gives the topology that made the policy of that name. It reports
+// PolicyOwner returns the topology that made the policy of that name. It reports
 // false for a foreign policy.
 func PolicyOwner(name string) (string, bool) {
 	rest, ok := strings.CutPrefix(name, policyPrefix)
@@ -235,7 +235,7 @@ func PolicyOwner(name string) (string, bool) {
 	return owner, ok && more
 }
 
-// PolicyKey gives the key of a policy's definition that does what the queue
+// PolicyKey returns the key of a policy's definition that does what the queue
 // argument of that name does.
 func PolicyKey(argument string) string { return strings.TrimPrefix(argument, "x-") }
 
@@ -289,7 +289,7 @@ func IsDeskQueue(topology string, q Queue) bool {
 	return q.Arguments[ArgManagedBy] == DeskMark(topology)
 }
 
-// Owner gives the topology that the owner mark in args names. It reports false if args have
+// Owner returns the topology that the owner mark in args names. It reports false if args have
 // no owner mark of dlxctl.
 func Owner(args Arguments) (string, bool) {
 	v, _ := args[ArgManagedBy].(string)

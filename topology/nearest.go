@@ -5,7 +5,7 @@ import (
 	"unicode/utf8"
 )
 
-// Nearest gives the word of words that name was probably meant to be, or "".
+// Nearest returns the word of words that name was probably meant to be, or "".
 func Nearest(name string, words []string) string {
 	best, least := "", min(len(name), 2+len(name)/3) // from there on it is another word
 	for _, w := range words {

@@ -5,16 +5,16 @@ package topology
 //
 //sumtype:decl
 type Object interface {
-	// Kind gives the kind of the object.
+	// Kind returns the kind of the object.
 	Kind() Kind
 	// ID identifies the object within a virtual host.
 	ID() Key
-	// DisplayName gives the text by which plans and messages name the object: its name,
+	// DisplayName returns the text by which plans and messages name the object: its name,
 	// or [Binding.String] for a binding.
 	DisplayName() string
-	// Purpose gives the object's Label.
+	// Purpose returns the object's Label.
 	Purpose() Label
-	// Properties gives everything of the object that a plan shows and compares, without
+	// Properties returns everything of the object that a plan shows and compares, without
 	// its name and its Label, in a fixed order.
 	Properties() []Property
 
@@ -28,7 +28,7 @@ type Property struct {
 	Value any
 }
 
-// Properties gives the arguments in order.
+// Properties returns the arguments in order.
 func (a Arguments) Properties() []Property {
 	var out []Property
 	for _, name := range a.Names() {
@@ -37,72 +37,72 @@ func (a Arguments) Properties() []Property {
 	return out
 }
 
-// Kind gives [KindExchange].
+// Kind returns [KindExchange].
 func (Exchange) Kind() Kind { return KindExchange }
 
-// Kind gives [KindQueue].
+// Kind returns [KindQueue].
 func (Queue) Kind() Kind { return KindQueue }
 
-// Kind gives [KindBinding].
+// Kind returns [KindBinding].
 func (Binding) Kind() Kind { return KindBinding }
 
-// Kind gives [KindPolicy].
+// Kind returns [KindPolicy].
 func (Policy) Kind() Kind { return KindPolicy }
 
-// ID gives the kind and the name.
+// ID returns the kind and the name.
 func (e Exchange) ID() Key { return Key{KindExchange, e.Name} }
 
-// ID gives the kind and the name.
+// ID returns the kind and the name.
 func (q Queue) ID() Key { return Key{KindQueue, q.Name} }
 
-// ID gives the kind and [Binding.Identity].
+// ID returns the kind and [Binding.Identity].
 func (b Binding) ID() Key { return Key{KindBinding, b.Identity()} }
 
-// ID gives the kind and the name.
+// ID returns the kind and the name.
 func (p Policy) ID() Key { return Key{KindPolicy, p.Name} }
 
-// DisplayName gives the name.
+// DisplayName returns the name.
 func (e Exchange) DisplayName() string { return e.Name }
 
-// DisplayName gives the name.
+// DisplayName returns the name.
 func (q Queue) DisplayName() string { return q.Name }
 
-// DisplayName gives what [Binding.String] gives.
+// DisplayName returns what [Binding.String] gives.
 func (b Binding) DisplayName() string { return b.String() }
 
-// DisplayName gives the name.
+// DisplayName returns the name.
 func (p Policy) DisplayName() string { return p.Name }
 
-// Purpose gives the Label.
+// Purpose returns the Label.
 func (e Exchange) Purpose() Label { return e.Label }
 
-// Purpose gives the Label.
+// Purpose returns the Label.
 func (q Queue) Purpose() Label { return q.Label }
 
-// Purpose gives the Label.
+// Purpose returns the Label.
 func (b Binding) Purpose() Label { return b.Label }
 
-// Purpose gives the Label.
+// Purpose returns the Label.
 func (p Policy) Purpose() Label { return p.Label }
 
-// Properties gives the type, the flags and the arguments.
+// Properties returns the type, the flags and the arguments.
 func (e Exchange) Properties() []Property {
 	return append([]Property{
 		{"type", e.Type}, {"durable", e.Durable}, {"auto-delete", e.AutoDelete}, {"internal", e.Internal},
 	}, e.Arguments.Properties()...)
 }
 
-// Properties gives the flags and the arguments, the type among them.
+// Properties returns the flags and the arguments, the type among them.
 func (q Queue) Properties() []Property {
 	return append([]Property{
 		{"durable", q.Durable}, {"auto-delete", q.AutoDelete}, {"exclusive", q.Exclusive},
 	}, q.Arguments.Properties()...)
 }
 
-// Properties gives the arguments.
+// Properties returns the arguments.
 func (b Binding) Properties() []Property { return b.Arguments.Properties() }
 
-// Properties gives the pattern, the kind of objects, the priority and the definition.
+// Properties returns the pattern, the kind of objects, the priority and the definition.
 func (p Policy) Properties() []Property {
 	return append([]Property{
 		{"pattern", p.Pattern}, {"apply-to", p.ApplyTo}, {"priority", p.Priority},

@@ -27,7 +27,7 @@ func ProtectionName(topology string, role Role, n int, base string) string {
 	return policyPrefix + topology + protection + string(role) + "." + strconv.Itoa(n) + "." + base
 }
 
-// ProtectionOf gives what ProtectionName made a name of. It reports false for
+// ProtectionOf returns what ProtectionName made a name of. It reports false for
 // the name of any other policy.
 func ProtectionOf(topology, name string) (role Role, n int, base string, ok bool) {
 	rest, ok := strings.CutPrefix(name, policyPrefix+topology+protection)
@@ -43,7 +43,7 @@ func ProtectionOf(topology, name string) (role Role, n int, base string, ok bool
 	return Role(first), n, base, true
 }
 
-// QueuesPattern gives the pattern of a policy that matches these queues and no
+// QueuesPattern returns the pattern of a policy that matches these queues and no
 // other. It lists the names sorted, each once.
 func QueuesPattern(names []string) string {
 	quoted := make([]string, 0, len(names))
@@ -56,7 +56,7 @@ func QueuesPattern(names []string) string {
 	return "^(?:" + strings.Join(quoted, "|") + ")$"
 }
 
-// PatternQueues gives the queues that QueuesPattern made a pattern of. It gives
+// PatternQueues returns the queues that QueuesPattern made a pattern of. It gives
 // nil for any other pattern.
 func PatternQueues(pattern string) []string {
 	list, begins := strings.CutPrefix(pattern, "^")

@@ -76,7 +76,7 @@ type Usage struct {
 // MayBeConsumed reports whether the queue has consumers, or may have some.
 func (u Usage) MayBeConsumed() bool { return u.Consumers > 0 || u.ConsumersUnknown }
 
-// ConsumersText gives the number of consumers for people: "2 consumers", or that it
+// ConsumersText returns the number of consumers for people: "2 consumers", or that it
 // is not known, and what would show it.
 func (u Usage) ConsumersText() string {
 	if u.ConsumersUnknown {

@@ -68,7 +68,7 @@ func line(cells ...string) []string {
 	return cells
 }
 
-// Printable gives a text for a terminal, or for a log that is read by a program: control
+// Printable returns a text for a terminal, or for a log that is read by a program: control
 // characters, and other runes that change what a terminal shows, are replaced by their codes.
 func Printable(s string) string {
 	if utf8.ValidString(s) && !strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsGraphic(r) }) {
@@ -85,7 +85,7 @@ func Printable(s string) string {
 	return b.String()
 }
 
-// role gives what an object is for, and which backoff it belongs to.
+// role returns what an object is for, and which backoff it belongs to.
 func role(l Label) string {
 	if l.Backoff != "" {
 		return string(l.Role) + " " + l.Backoff
@@ -112,7 +112,7 @@ func with(a, b string) string {
 	return a + ", " + b
 }
 
-// describe gives args without the mark: name=value, words without quotes.
+// describe returns args without the mark: name=value, words without quotes.
 func describe(args Arguments) string {
 	var parts []string
 	for _, name := range args.Without(ArgManagedBy).Names() {

@@ -59,7 +59,7 @@ type Place struct {
 	Line int
 }
 
-// String gives the place in the form that editors understand: file and line.
+// String returns the place in the form that editors understand: file and line.
 func (p Place) String() string { return fmt.Sprintf("%s:%d", p.File, p.Line) }
 
 // IsZero reports whether p is nowhere.
@@ -80,7 +80,7 @@ const (
 	Headers = "headers"
 )
 
-// ExchangeTypes gives the exchange types that every broker has.
+// ExchangeTypes returns the exchange types that every broker has.
 func ExchangeTypes() []string { return []string{Direct, Fanout, Topic, Headers} }
 
 // Exchange is an exchange. Its identity is Name.
@@ -112,7 +112,7 @@ type Queue struct {
 	Label    Label
 }
 
-// Type gives the queue's type: [Quorum], [Classic], [Stream], or what a plugin
+// Type returns the queue's type: [Quorum], [Classic], [Stream], or what a plugin
 // calls its own.
 func (q Queue) Type() string {
 	t, _ := q.Arguments[ArgQueueType].(string)
@@ -138,7 +138,7 @@ type Binding struct {
 	Label     Label
 }
 
-// String gives the binding as plan prints it: "source -> destination (key)",
+// String returns the binding as plan prints it: "source -> destination (key)",
 // with the headers in place of the key where there are any, and "exchange:"
 // before a destination that is one.
 func (b Binding) String() string {
@@ -192,7 +192,7 @@ const (
 	KindTopology Kind = "topology"
 )
 
-// Identity gives the text that tells the binding from every other. It leaves
+// Identity returns the text that tells the binding from every other. It leaves
 // out nothing: two bindings that differ in the mark alone are two bindings.
 func (b Binding) Identity() string {
 	out := make([]byte, 0, 128) // most fit
@@ -214,7 +214,7 @@ type Policy struct {
 	Label      Label
 }
 
-// Pending gives a policy of dlxctl as it is stored first. RabbitMQ stores a policy and
+// Pending returns a policy of dlxctl as it is stored first. RabbitMQ stores a policy and
 // applies it afterwards. When the connection of the client ends between the two, the
 // broker never applies it (192 of 328 policies on 4.3.6, 199 of 310 on 3.10.8, whose
 // client lost the connection within 6 ms). So dlxctl stores a policy with an odd priority
@@ -228,7 +228,7 @@ func (p Policy) Pending() Policy {
 // IsPending reports whether a policy of dlxctl may be stored and not in effect.
 func (p Policy) IsPending() bool { return p.Priority%2 != 0 }
 
-// PriorityAbove gives the lowest priority of a policy of dlxctl that is above another.
+// PriorityAbove returns the lowest priority of a policy of dlxctl that is above another.
 func PriorityAbove(priority int64) int64 {
 	if priority%2 != 0 {
 		return priority + 1
@@ -308,7 +308,7 @@ const (
 	ReasonUnknown       Reason = "unknown"
 )
 
-// Reasons gives the reasons that a broker knows.
+// Reasons returns the reasons that a broker knows.
 func Reasons() []Reason {
 	return []Reason{ReasonRejected, ReasonDeliveryLimit, ReasonExpired, ReasonMaxLength}
 }
@@ -328,7 +328,7 @@ type WorkQueue struct {
 	Replaces string
 }
 
-// Backoff gives the backoff of that name.
+// Backoff returns the backoff of that name.
 func (c Compiled) Backoff(backoff string) (Backoff, bool) {
 	i := slices.IndexFunc(c.Backoffs, func(l Backoff) bool { return l.Name == backoff })
 	if i < 0 {
@@ -337,7 +337,7 @@ func (c Compiled) Backoff(backoff string) (Backoff, bool) {
 	return c.Backoffs[i], true
 }
 
-// WorkQueue gives the work queue of that name.
+// WorkQueue returns the work queue of that name.
 func (c Compiled) WorkQueue(queue string) (WorkQueue, bool) {
 	i := slices.IndexFunc(c.WorkQueues, func(w WorkQueue) bool { return w.Name == queue })
 	if i < 0 {

@@ -34,7 +34,7 @@ type LockError struct {
 
 func (e *LockError) Error() string { return e.Err.Error() + "; " + e.Fix }
 
-// Unwrap gives the problem without the fix.
+// Unwrap returns the problem without the fix.
 func (e *LockError) Unwrap() error { return e.Err }
 
 // Lock gets the lock of the topology for a command, which others then see as its holder, and opens

@@ -163,7 +163,7 @@ func (c check) runs(in Input) bool {
 	return slices.Contains(in.Rules, c.ID) || in.Rules == nil && !c.Off
 }
 
-// checks gives all rules, family by family.
+// checks returns all rules, family by family.
 func checks() []check {
 	return slices.Concat(
 		deadLetteringChecks(), loopChecks(), lossChecks(), keeperChecks(), policyChecks(), bindingChecks(),
@@ -202,7 +202,7 @@ type Example struct {
 	QueuePolicies map[string]string
 }
 
-// Rules gives all rules, sorted by ID.
+// Rules returns all rules, sorted by ID.
 func Rules() []Rule {
 	var out []Rule
 	for _, c := range checks() {

@@ -137,8 +137,8 @@ func (e Entry) expired(now time.Time) bool {
 	return e.Until != "" && now.Format(dayFormat) > e.Until
 }
 
-// Apply gives the result of reports with a baseline: the findings that it accepts do not count. An
-// entry that has expired accepts nothing.
+// Apply returns the result of reports with a baseline: the findings that it accepts do not count.
+// An entry that has expired accepts nothing.
 func (b Baseline) Apply(reports []Report, now time.Time) Result {
 	all := NewResult(reports)
 	out := all

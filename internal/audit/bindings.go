@@ -18,7 +18,7 @@ func bindingChecks() []check {
 	}
 }
 
-// boundTo gives definitions of an exchange with one binding.
+// boundTo returns definitions of an exchange with one binding.
 func boundTo(kind, key, arguments string) string {
 	return fmt.Sprintf(`{"exchanges": [{"name": "events", "type": %q, "durable": true}],
  "queues": [{"name": "billing", "durable": true}, {"name": "reports", "durable": true}],
@@ -44,7 +44,7 @@ func (x *index) eachBinding(find func(e *exchange, b topology.Binding) (Finding,
 	return out
 }
 
-// deleteBinding gives the command that deletes a binding.
+// deleteBinding returns the command that deletes a binding.
 func (x *index) deleteBinding(b topology.Binding) string {
 	return fmt.Sprintf("rabbitmqadmin delete binding%s --source %s --destination-type %s --destination %s --routing-key %s%s",
 		x.vhost("--vhost"), shell(b.Source), b.DestinationType, shell(b.Destination), shell(b.Key), argumentsFlag(b))
@@ -198,7 +198,7 @@ func (x *index) eachExchange(find func(*exchange) (Finding, bool)) []Finding {
 	return out
 }
 
-// withAlternate gives definitions of an exchange with an alternate exchange.
+// withAlternate returns definitions of an exchange with an alternate exchange.
 func withAlternate(name string) string {
 	return `{"exchanges": [
   {"name": "events", "type": "topic", "durable": true, "arguments": {` + name + `}},

@@ -19,8 +19,8 @@ func compatibilityChecks() []check {
 	}
 }
 
-// refusedArguments gives the arguments that a queue of a type must not have: RabbitMQ 3.10.8, 4.0.5
-// and 4.3.6 refuse to declare it (measured).
+// refusedArguments returns the arguments that a queue of a type must not have: RabbitMQ 3.10.8,
+// 4.0.5 and 4.3.6 refuse to declare it (measured).
 func refusedArguments(queueType string) []string {
 	streams := []string{"x-max-age", "x-initial-cluster-size", "x-stream-max-segment-size-bytes"}
 	quorum := []string{

@@ -63,7 +63,7 @@ func TestCompiledTopologiesHaveNoFindings(t *testing.T) {
 	}
 }
 
-// withoutLabels gives objects as they are read from a broker.
+// withoutLabels returns objects as they are read from a broker.
 func withoutLabels(t topology.Topology) topology.Topology {
 	var out topology.Topology
 	for _, e := range t.Exchanges {

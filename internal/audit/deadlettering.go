@@ -100,7 +100,7 @@ func (x *index) soFar(unless string) string {
 	return ", as far as this file says (" + unless + ")"
 }
 
-// leavesWith gives a key that dead letters of the queue have.
+// leavesWith returns a key that dead letters of the queue have.
 func (q *queue) leavesWith() string {
 	switch {
 	case q.To.HasKey:
@@ -145,8 +145,8 @@ func queueMissing() check {
 	}}
 }
 
-// inTopologyUnlessArgument gives the lines that attach dead-lettering by a policy, which arguments
-// of the queue would override.
+// inTopologyUnlessArgument returns the lines that attach dead-lettering by a policy, which
+// arguments of the queue would override.
 func inTopologyUnlessArgument(q *queue) string {
 	if q.Arguments.HasAny(topology.ArgDeadLetterExchange) {
 		return successor(q)
@@ -308,7 +308,7 @@ func atMostOnce() check {
 	}}
 }
 
-// deadLetteringTo gives definitions of a queue with a dead-letter queue and more arguments.
+// deadLetteringTo returns definitions of a queue with a dead-letter queue and more arguments.
 func deadLetteringTo(arguments string) string {
 	return `{"queues": [
   {"name": "billing", "durable": true, "arguments": {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "billing.dead", ` +

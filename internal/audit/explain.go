@@ -89,7 +89,7 @@ func WriteExplanation(w io.Writer, r Rule) error {
 	return t.w.Flush()
 }
 
-// input gives the example as an audit reads it.
+// input returns the example as an audit reads it.
 func (e Example) input() (Input, error) {
 	hosts, err := definitions.Read([]definitions.File{{Name: "definitions.json", Data: []byte(e.Definitions)}})
 	if err != nil {
@@ -106,7 +106,7 @@ func (e Example) input() (Input, error) {
 	return in, nil
 }
 
-// findings gives what a rule finds in the example.
+// findings returns what a rule finds in the example.
 func (e Example) findings(rule string) ([]Finding, error) {
 	in, err := e.input()
 	if err != nil {
@@ -116,8 +116,8 @@ func (e Example) findings(rule string) ([]Finding, error) {
 	return Run(in).Findings, nil
 }
 
-// RulePageMarkdown gives the page of a rule: what it finds, why, how to fix it, an example that it
-// is about and one that it is not.
+// RulePageMarkdown returns the page of a rule: what it finds, why, how to fix it, an example that
+// it is about and one that it is not.
 func RulePageMarkdown(r Rule) (string, error) {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# %s\n\n%s.\n\n| severity | %s |\n| --- | --- |\n| runs | %s |\n\n", r.ID,
@@ -191,7 +191,7 @@ func describeLive(l Live) []string {
 	return out
 }
 
-// RuleIndexMarkdown gives the page that lists all rules, by consequence.
+// RuleIndexMarkdown returns the page that lists all rules, by consequence.
 func RuleIndexMarkdown() string {
 	var b strings.Builder
 	b.WriteString("# Rules of dlxctl audit\n\n`make golden` writes these pages from the rules; a test keeps both equal. How to use the\naudit: [audit.md](../audit.md).\n")

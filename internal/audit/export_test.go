@@ -1,6 +1,6 @@
 package audit
 
-// GroupedRules gives the rules that are in a group of consequences.
+// GroupedRules returns the rules that are in a group of consequences.
 func GroupedRules() []string {
 	var out []string
 	for _, g := range resultGroups() {

@@ -17,7 +17,7 @@ func keeperChecks() []check {
 	}
 }
 
-// deadLettersIn gives definitions of a queue and its dead-letter queue with these arguments.
+// deadLettersIn returns definitions of a queue and its dead-letter queue with these arguments.
 func deadLettersIn(arguments string) string {
 	return `{"queues": [
   {"name": "billing", "durable": true, "arguments": {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "billing.dead"}},
@@ -35,7 +35,7 @@ func (q *queue) sources() string {
 	return list(q.From)
 }
 
-// duration gives milliseconds for people.
+// duration returns milliseconds for people.
 func duration(ms int64) string { return topology.FormatDelay(time.Duration(ms) * time.Millisecond) }
 
 // retention is how long a TTL of a dead-letter queue has to be to be taken for a retention.

@@ -153,8 +153,8 @@ func TestWhatIsCalledLostIsLost(t *testing.T) {
 	})
 }
 
-// arrivals gives keys with which publishers reach a queue, through exchanges that get messages from
-// publishers alone: to others, exchanges are bound, or queues dead-letter.
+// arrivals returns keys with which publishers reach a queue, through exchanges that get messages
+// from publishers alone: to others, exchanges are bound, or queues dead-letter.
 func arrivals(state topology.State, queue string) []string {
 	router := route.New(state)
 	fed := map[string]bool{}
@@ -207,7 +207,7 @@ func TestWhatIsCalledKeptReachesAQueue(t *testing.T) {
 	})
 }
 
-// big gives a virtual host with many queues: topic bindings, dead-letter queues, and loops.
+// big returns a virtual host with many queues: topic bindings, dead-letter queues, and loops.
 func big(queues, bindings int) topology.State {
 	var have topology.Topology
 	have.Exchanges = []topology.Exchange{

@@ -15,7 +15,7 @@ func leftoverChecks() []check {
 	return []check{migrationUnfinished(), legacyStillBound(), runUnfinished(), messagesParked()}
 }
 
-// switchOwner gives the topology of a switch exchange of a migration.
+// switchOwner returns the topology of a switch exchange of a migration.
 func switchOwner(e *exchange) (string, bool) {
 	owner, marked := topology.Owner(e.Arguments)
 	return owner, marked && topology.IsSwitchName(owner, e.Name)
@@ -82,7 +82,7 @@ func legacyStillBound() check {
 	}}
 }
 
-// deskQueue gives the topology of a queue that the desk made.
+// deskQueue returns the topology of a queue that the desk made.
 func deskQueue(q *queue) (string, bool) {
 	owner, marked := topology.Owner(q.Arguments)
 	name := survey.DeskOwner(owner)
@@ -127,7 +127,7 @@ func runUnfinished() check {
 	}}
 }
 
-// oneNamed gives definitions of a queue of that name.
+// oneNamed returns definitions of a queue of that name.
 func oneNamed(name, arguments string) string {
 	return fmt.Sprintf(`{"queues": [{"name": %q, "durable": true, "auto_delete": false, "arguments": {%s}}]}`, name, arguments)
 }

@@ -16,7 +16,7 @@ func liveChecks() []check {
 	}
 }
 
-// running gives what a broker tells in an example: one queue with these values.
+// running returns what a broker tells in an example: one queue with these values.
 func running(set func(*Live)) *Live {
 	l := &Live{
 		Now: time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC), Interval: time.Minute, Consumers: map[string][]Consumer{},
@@ -80,14 +80,14 @@ func noConsumers() check {
 	}}
 }
 
-// failedQueue gives the topology of a failed queue that dlxctl made.
+// failedQueue returns the topology of a failed queue that dlxctl made.
 func failedQueue(q *queue) (string, bool) {
 	owner, marked := topology.Owner(q.Arguments)
 	_, failed := topology.FailedBackoff(owner, q.Name)
 	return owner, marked && failed
 }
 
-// lookAt gives the command that shows what is in a dead-letter queue.
+// lookAt returns the command that shows what is in a dead-letter queue.
 func lookAt(q *queue) string { return "dlxctl desk groups " + shell(q.Name) }
 
 func deadLettersGrowing() check {

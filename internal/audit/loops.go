@@ -83,7 +83,7 @@ func pathText(result route.Result, queue string) string {
 	return strings.Join(steps, ", ")
 }
 
-// retryLoop gives definitions of a work queue and a queue with a TTL that dead-letter to each
+// retryLoop returns definitions of a work queue and a queue with a TTL that dead-letter to each
 // other, with more arguments of the work queue.
 func retryLoop(arguments string) string {
 	return `{
@@ -169,7 +169,7 @@ func (x *index) dying(q *queue, reason route.Reason) string {
 	return "that dies in " + name
 }
 
-// withoutReason gives the way to prevent that messages die for a reason.
+// withoutReason returns the way to prevent that messages die for a reason.
 func (x *index) withoutReason(q *queue, reason route.Reason) string {
 	switch reason {
 	case route.Expired:
@@ -186,7 +186,7 @@ func (x *index) withoutReason(q *queue, reason route.Reason) string {
 
 func endlessRetries() check {
 	return check{Rule{
-		ID: "retries-for-ever", Severity: Warning,
+		ID: "retries-forever", Severity: Warning,
 		Title: "Failed messages are retried without end",
 		Why: "The dead letters of the queue wait in a queue with a TTL and return. Nothing on the broker ends the loop: a " +
 			"message that can never be processed goes round forever, unless its consumer counts the attempts.",

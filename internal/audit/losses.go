@@ -17,7 +17,7 @@ func lossChecks() []check {
 	}
 }
 
-// oneQueue gives definitions of a queue with these arguments.
+// oneQueue returns definitions of a queue with these arguments.
 func oneQueue(arguments string) string {
 	return `{"queues": [{"name": "billing", "durable": true, "auto_delete": false, "arguments": {` + arguments + `}}]}`
 }

@@ -49,7 +49,7 @@ func WriteMarkdown(w io.Writer, r Result) error {
 	return b.Flush()
 }
 
-// severitySign gives the sign of a severity in a table.
+// severitySign returns the sign of a severity in a table.
 func severitySign(s Severity) string {
 	if s == Error {
 		return ":x:"
@@ -87,7 +87,7 @@ func (r Result) markdownRule(w io.Writer, s ruleFindings) {
 	}
 }
 
-// codeSpan gives a text as code, whatever backticks it holds.
+// codeSpan returns a text as code, whatever backticks it holds.
 func codeSpan(s string) string {
 	if n := longestBackticks(s); n > 0 {
 		fence := strings.Repeat("`", n+1)
@@ -101,7 +101,7 @@ func escapeMarkdown(s string) string {
 	return strings.NewReplacer("*", `\*`, "_", `\_`, "`", "\\`", "<", "&lt;", "|", `\|`, "#", `\#`).Replace(s)
 }
 
-// longestBackticks gives the length of the longest run of backticks.
+// longestBackticks returns the length of the longest run of backticks.
 func longestBackticks(s string) int {
 	longest, run := 0, 0
 	for _, c := range s {

@@ -9,7 +9,7 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// DisplayName gives the name of the object as people read it: a name, or "source -> destination
+// DisplayName returns the name of the object as people read it: a name, or "source -> destination
 // (key)" for a binding.
 func (f Finding) DisplayName() string {
 	if f.Object.Kind != topology.KindBinding {
@@ -40,7 +40,7 @@ func bindingName(identity string) string {
 	return topology.Printable(name)
 }
 
-// Place gives "file:line", or nothing for a broker.
+// Place returns "file:line", or nothing for a broker.
 func (f Finding) Place() string {
 	switch {
 	case f.Position.File == "":
@@ -75,7 +75,7 @@ func resultGroups() []group {
 			"dead-letters-growing", "oldest-dead-letter",
 		}},
 		{"RabbitMQ drops retries, or they never end", []string{
-			"cycle-cut", "dead-letters-to-itself", "retries-for-ever", "retry-queue-starves",
+			"cycle-cut", "dead-letters-to-itself", "retries-forever", "retry-queue-starves",
 		}},
 		{"Published messages are lost or arrive elsewhere", []string{
 			"alternate-exchange-missing", "no-alternate-exchange", "exchange-unbound", "queue-unbound", "binding-dangling",
@@ -99,7 +99,7 @@ func resultGroups() []group {
 // otherGroup is the consequence of rules that are in no group.
 const otherGroup = "Other"
 
-// groupOf gives the index of a rule's consequence, and its title.
+// groupOf returns the index of a rule's consequence, and its title.
 func groupOf(rule string) (int, string) {
 	groups := resultGroups()
 	i := slices.IndexFunc(groups, func(g group) bool { return slices.Contains(g.rules, rule) })

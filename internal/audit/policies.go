@@ -19,7 +19,7 @@ func policyChecks() []check {
 	}
 }
 
-// policyOn gives definitions of a queue, its dead-letter queue and policies.
+// policyOn returns definitions of a queue, its dead-letter queue and policies.
 func policyOn(policies string) string {
 	return `{"queues": [
   {"name": "billing", "durable": true, "arguments": {}}, {"name": "billing.dead", "durable": true, "arguments": {}}],
@@ -71,7 +71,7 @@ func policyCatchesKeeper() check {
 	}}
 }
 
-// excluding gives the command that takes a queue out of the pattern of its policy.
+// excluding returns the command that takes a queue out of the pattern of its policy.
 func (x *index) excluding(q *queue) string {
 	p := q.policy
 	not := "(?!" + strings.TrimPrefix(topology.QueuesPattern([]string{q.Name}), "^") + ")"

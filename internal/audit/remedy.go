@@ -12,7 +12,7 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// describe gives the value of an argument or of a key of a policy, with the duration of
+// describe returns the value of an argument or of a key of a policy, with the duration of
 // milliseconds.
 func describe(name string, v any) string {
 	switch v := v.(type) {
@@ -27,7 +27,7 @@ func describe(name string, v any) string {
 	return topology.FormatValue(v)
 }
 
-// yaml gives a text as a value of YAML in a flow mapping: in quotes, unless it is a plain word.
+// yaml returns a text as a value of YAML in a flow mapping: in quotes, unless it is a plain word.
 func yaml(s string) string {
 	words := []string{"true", "false", "yes", "no", "on", "off", "null", "y", "n"}
 	if plain(s) && !slices.Contains(words, strings.ToLower(s)) {
@@ -36,14 +36,14 @@ func yaml(s string) string {
 	return strconv.Quote(s)
 }
 
-// inTopology gives the lines of a topology file that attach dead-lettering to a queue that a
+// inTopology returns the lines of a topology file that attach dead-lettering to a queue that a
 // service declares.
 func inTopology(q *queue) string {
 	return fmt.Sprintf("queues: # in a topology file; or name a backoff, for retries\n"+
 		"  - {name: %s, type: %s, external: true, backoff: none}", yaml(q.Name), q.Type())
 }
 
-// successor gives the lines of a topology file that replace a queue: the arguments of a queue
+// successor returns the lines of a topology file that replace a queue: the arguments of a queue
 // never change.
 func successor(q *queue) string {
 	return fmt.Sprintf("queues: # in a topology file; then run dlxctl migrate\n"+
@@ -51,7 +51,7 @@ func successor(q *queue) string {
 		yaml(q.Name+".v2"), q.Type(), yaml(q.Name))
 }
 
-// vhost gives the flag for a virtual host that is not the default one.
+// vhost returns the flag for a virtual host that is not the default one.
 func (x *index) vhost(flag string) string {
 	if x.State.VHost == "" || x.State.VHost == "/" {
 		return ""
@@ -59,25 +59,25 @@ func (x *index) vhost(flag string) string {
 	return " " + flag + " " + text.ShellQuote(x.State.VHost)
 }
 
-// declareBinding gives the command that binds a queue.
+// declareBinding returns the command that binds a queue.
 func (x *index) declareBinding(source, destination, key string) string {
 	return fmt.Sprintf("rabbitmqadmin declare binding%s --source %s --destination-type queue --destination %s"+
 		" --routing-key %s", x.vhost("--vhost"), shell(source), shell(destination), shell(key))
 }
 
-// declareExchange gives the command that declares a durable exchange.
+// declareExchange returns the command that declares a durable exchange.
 func (x *index) declareExchange(name, kind string) string {
 	return fmt.Sprintf("rabbitmqadmin declare exchange%s --name %s --type %s --durable true", x.vhost("--vhost"),
 		shell(name), kind)
 }
 
-// declareQueue gives the command that declares a queue that keeps dead letters.
+// declareQueue returns the command that declares a queue that keeps dead letters.
 func (x *index) declareQueue(name string) string {
 	return fmt.Sprintf("rabbitmqadmin declare queue%s --name %s --type quorum --durable true --arguments %s",
 		x.vhost("--vhost"), shell(name), shell(fmt.Sprintf(`{"x-delivery-limit":%d}`, topology.Unlimited)))
 }
 
-// setPolicy gives the command that writes a policy.
+// setPolicy returns the command that writes a policy.
 func (x *index) setPolicy(p topology.Policy) string {
 	applyTo := p.ApplyTo
 	if applyTo == "" {
@@ -87,12 +87,12 @@ func (x *index) setPolicy(p topology.Policy) string {
 		p.Priority, shell(p.Name), shell(p.Pattern), shell(p.Definition.String()))
 }
 
-// clearPolicy gives the command that deletes a policy.
+// clearPolicy returns the command that deletes a policy.
 func (x *index) clearPolicy(name string) string {
 	return fmt.Sprintf("rabbitmqctl clear_policy%s %s", x.vhost("-p"), shell(name))
 }
 
-// override gives the command that sets a policy for one queue: the one in effect with some keys
+// override returns the command that sets a policy for one queue: the one in effect with some keys
 // changed, and a higher priority.
 func (x *index) override(q *queue, remove []string, set topology.Arguments) string {
 	p := topology.Policy{
@@ -131,7 +131,7 @@ func plain(s string) bool {
 	})
 }
 
-// without gives the way to take keys that a policy or an argument sets from a queue.
+// without returns the way to take keys that a policy or an argument sets from a queue.
 func (x *index) without(q *queue, arguments ...string) string {
 	var keys []string
 	for _, name := range arguments {

@@ -46,10 +46,10 @@ func NewResult(reports []Report) Result {
 // severityRank orders severities: the worst is 0.
 func severityRank(s Severity) int { return slices.Index(Severities(), s) }
 
-// Severities gives the severities, worst first.
+// Severities returns the severities, worst first.
 func Severities() []Severity { return []Severity{Error, Warning, Note} }
 
-// Count gives how many findings of a severity count.
+// Count returns how many findings of a severity count.
 func (r Result) Count(s Severity) int {
 	n := 0
 	for _, f := range r.Findings {
@@ -65,7 +65,7 @@ func (r Result) Fails(s Severity) bool {
 	return slices.ContainsFunc(r.Findings, func(f Finding) bool { return severityRank(f.Severity) <= severityRank(s) })
 }
 
-// Fates gives the number of work queues of each fate.
+// Fates returns the number of work queues of each fate.
 func (r Result) Fates() map[Fate]int {
 	out := map[Fate]int{}
 	for _, report := range r.Reports {
@@ -76,10 +76,10 @@ func (r Result) Fates() map[Fate]int {
 	return out
 }
 
-// Score gives the line that says of how many queues failed messages are kept.
+// Score returns the line that says of how many queues failed messages are kept.
 func (r Result) Score() string { return survey.Score(r.Fates()) }
 
-// withoutDeadLettering gives how many queues lose what is rejected because they have no
+// withoutDeadLettering returns how many queues lose what is rejected because they have no
 // dead-lettering. That is a note, as some are meant so, and it is the most frequent cause.
 func (r Result) withoutDeadLettering() int {
 	n := 0
@@ -91,7 +91,7 @@ func (r Result) withoutDeadLettering() int {
 	return n
 }
 
-// counts gives "3 errors, 1 warning, 12 notes".
+// counts returns "3 errors, 1 warning, 12 notes".
 func (r Result) counts() string {
 	return text.Count(r.Count(Error), "error") + ", " + text.Count(r.Count(Warning), "warning") + ", " +
 		text.Count(r.Count(Note), "note")
@@ -110,7 +110,7 @@ type resultGroup struct {
 	rules []ruleFindings
 }
 
-// grouped gives the findings by consequence: the one with the worst finding first, and in each
+// grouped returns the findings by consequence: the one with the worst finding first, and in each
 // the worst rules first, then those with the most findings. Those of lower severity than most
 // are left out.
 func (r Result) grouped(lowest Severity) []resultGroup {
@@ -145,7 +145,7 @@ func (r Result) grouped(lowest Severity) []resultGroup {
 // severalHosts reports whether names need their virtual host.
 func (r Result) severalHosts() bool { return len(r.Reports) > 1 }
 
-// name gives the name of a finding's object, with its virtual host where there are several.
+// name returns the name of a finding's object, with its virtual host where there are several.
 func (r Result) name(f Finding) string {
 	if r.severalHosts() {
 		return text.Name(f.VHost) + ": " + f.DisplayName()
@@ -153,7 +153,7 @@ func (r Result) name(f Finding) string {
 	return f.DisplayName()
 }
 
-// RuleByID gives a rule.
+// RuleByID returns a rule.
 func RuleByID(id string) (Rule, bool) {
 	rules := Rules()
 	i := slices.IndexFunc(rules, func(r Rule) bool { return r.ID == id })
@@ -163,7 +163,7 @@ func RuleByID(id string) (Rule, bool) {
 	return rules[i], true
 }
 
-// titleOf gives the title of a rule, or its name.
+// titleOf returns the title of a rule, or its name.
 func titleOf(id string) string {
 	if r, ok := RuleByID(id); ok {
 		return r.Title

@@ -14,7 +14,7 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// read gives the only virtual host of definitions.
+// read returns the only virtual host of definitions.
 func read(tb testing.TB, name, text string) audit.Input {
 	tb.Helper()
 	hosts, err := definitions.Read([]definitions.File{{Name: name, Data: []byte(text)}})
@@ -27,7 +27,7 @@ func read(tb testing.TB, name, text string) audit.Input {
 	return audit.Input{State: hosts[0].State, Positions: hosts[0].Positions, Oddities: hosts[0].Oddities}
 }
 
-// example gives the input that an example of a rule stands for.
+// example returns the input that an example of a rule stands for.
 func example(tb testing.TB, e audit.Example, rule string) audit.Input {
 	tb.Helper()
 	in := read(tb, "example.json", e.Definitions)
@@ -94,7 +94,7 @@ func compare(a, b string) int {
 	}
 }
 
-// summary gives a line for the fates, and one for each finding.
+// summary returns a line for the fates, and one for each finding.
 func summary(r audit.Report) []string {
 	count := map[audit.Fate]int{}
 	for _, f := range r.Fates {

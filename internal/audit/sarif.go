@@ -15,7 +15,7 @@ import (
 // rulePage is the address of a rule's page, without its name.
 const rulePage = "https://github.com/dlxctl/dlxctl/blob/main/docs/rules/"
 
-// RulePage gives the address of the page of a rule.
+// RulePage returns the address of the page of a rule.
 func RulePage(id string) string { return rulePage + id + ".md" }
 
 // WriteSARIF writes a result in the format SARIF 2.1.0, for code scanning. A finding of a file has
@@ -122,7 +122,7 @@ type (
 	}
 )
 
-// toSARIF gives a finding as a result of SARIF. The levels of both have the same names.
+// toSARIF returns a finding as a result of SARIF. The levels of both have the same names.
 func toSARIF(f Finding, index map[string]int) sarifResult {
 	name := f.DisplayName()
 	out := sarifResult{
@@ -146,7 +146,7 @@ func toSARIF(f Finding, index map[string]int) sarifResult {
 	return out
 }
 
-// sarifMessage gives object, consequence, evidence and remedy as one text: viewers show no other.
+// sarifMessage returns object, consequence, evidence and remedy as one text: viewers show no other.
 func sarifMessage(f Finding) string {
 	out := string(f.Object.Kind) + " " + f.DisplayName() + ": " + topology.Printable(f.Evidence) + "."
 	if f.Consequence != "" {
@@ -165,7 +165,7 @@ func (f Finding) fingerprint() string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// fileURI gives the URI of a file: relative, as it was named on the command line.
+// fileURI returns the URI of a file: relative, as it was named on the command line.
 func fileURI(path string) string {
 	parts := strings.Split(path, "/")
 	for i, part := range parts {

@@ -106,7 +106,7 @@ func TestTypicalShapes(t *testing.T) {
   {"source": "events", "destination": "in", "destination_type": "queue", "routing_key": "order.#"},
   {"source": "wait", "destination": "in.wait", "destination_type": "queue", "routing_key": "#"},
   {"source": "back", "destination": "in", "destination_type": "queue", "routing_key": "order.placed"}]}`,
-			[]string{"warning dead-letter-partly-unrouted in.wait", "warning retries-for-ever in", "in: lost"},
+			[]string{"warning dead-letter-partly-unrouted in.wait", "warning retries-forever in", "in: lost"},
 		},
 		"a # on a direct exchange": {
 			`{"exchanges": [{"name": "dlx", "type": "direct", ` + plain + `}],
@@ -124,7 +124,7 @@ func TestTypicalShapes(t *testing.T) {
  "bindings": [
   {"source": "events", "destination": "in", "destination_type": "queue", "routing_key": "order.placed"},
   {"source": "events", "destination": "in", "destination_type": "queue", "routing_key": "in.wait"}]}`,
-			[]string{"warning retries-for-ever in", "in: endless"},
+			[]string{"warning retries-forever in", "in: endless"},
 		},
 		"a retry loop that loses the key": {
 			`{"exchanges": [{"name": "events", "type": "topic", ` + plain + `}],

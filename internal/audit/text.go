@@ -168,7 +168,7 @@ func (t *resultText) objects(findings []Finding) {
 	t.wrapped("    ", "    ", evidence)
 }
 
-// fitting gives how many names fit a line, at least one.
+// fitting returns how many names fit a line, at least one.
 func fitting(names []string, width int) int {
 	for i := range names {
 		if utf8.RuneCountInString(strings.Join(names[:i+1], ", ")) > width {
@@ -251,7 +251,7 @@ func (t *resultText) wrapped(first, rest, s string) {
 	t.line("%s", line)
 }
 
-// visibleWidth gives the number of columns of a text, without the codes of its colors.
+// visibleWidth returns the number of columns of a text, without the codes of its colors.
 func visibleWidth(s string) int {
 	n, code := 0, false
 	for _, r := range s {

@@ -203,7 +203,7 @@ func TestDamagedExportsAreRefused(t *testing.T) {
 		`{"version":1,"properties":{},"headers":{"n":{"int":3}}}`:                "no such type",
 		`{"version":1,"properties":{},"headers":{"n":{"int32":null}}}`:           "missing",
 		`{"version":1,"properties":{},"headers":{"n":{"string":"base64:?"}}}`:    "base64",
-		`{"version":1,"properties":{},"bodyFile":"x"}`:                          "only in an export to a folder",
+		`{"version":1,"properties":{},"bodyFile":"x"}`:                           "only in an export to a folder",
 		`{"version":1,"properties":{"type":"` + strings.Repeat("x", 256) + `"}}`: "256 bytes",
 		deep: "nested",
 	} {

@@ -60,9 +60,9 @@ func TestFilters(t *testing.T) {
 		`"b" in map(body.items, .sku)`:                                        true,
 		`text contains "customer"`:                                            true,
 		`size == 0 and copy and replays == 0 and run == ""`:                   true,
-		`lastFailed > date("2026-11-22") and lastFailed < now()`:            true,
-		`now() - lastFailed < duration("1h")`:                                true,
-		`firstFailed > now() - duration("1m")`:                               false,
+		`lastFailed > date("2026-11-22") and lastFailed < now()`:              true,
+		`now() - lastFailed < duration("1h")`:                                 true,
+		`firstFailed > now() - duration("1m")`:                                false,
 		`body.n + 1 == 3 and body.n * 2 - 1 == 3 and -body.n == -2`:           true,
 		`let c = body.customer; c.country == "AT" ? c.vip : false`:            true,
 		`string(body.n) == "2" and int("7") == headers.size`:                  true,
@@ -123,12 +123,12 @@ func TestFiltersThatMakeNoSense(t *testing.T) {
 		`len(string) == 1`:              `column 5: string is a function; write string(...)`,
 		`zzzzzzzzzz`:                    `a filter knows cause, error`,
 		`attempts > "3"`:                "column 10: ",
-		`firstFailed > "2026-11-22"`:   `write a time as date("2026-11-22")`,
+		`firstFailed > "2026-11-22"`:    `write a time as date("2026-11-22")`,
 		`cause =`:                       "column ",
 		`attempts`:                      "bool",
 		`error matches "("`:             "column ",
 		`error matches key`:             "needs a regular expression in quotes",
-		`firstFailed.Year() == 2026`:   "no methods",
+		`firstFailed.Year() == 2026`:    "no methods",
 		`$env["cause"] == "x"`:          "$env",
 		`body.items[0:1] == 1`:          "parts of a text",
 		`1 in 1..3`:                     `".."`,
@@ -186,8 +186,8 @@ func TestAFilterSaysWhetherItNeedsTheBody(t *testing.T) {
 	t.Parallel()
 	for expression, want := range map[string]bool{
 		`cause == "rejected" and queue == "x" and now() > lastFailed`: false,
-		`headers.x == 1 and size > 1`:                                  false,
-		`body.x == 1`:                                                  true, `copy or text contains "x"`: true,
+		`headers.x == 1 and size > 1`:                                 false,
+		`body.x == 1`:                                                 true, `copy or text contains "x"`: true,
 		`type == "x"`: true,
 	} {
 		f, err := deadletter.NewFilter(expression)

@@ -57,7 +57,7 @@ func TestAViewIsJSONForScripts(t *testing.T) {
 	for name, want := range map[string]any{
 		"name": m.Handle.String() + "#2", "handle": string(m.Handle), "copy": true, "copyNumber": 2.0,
 		"liesIn": "billing.dead",
-		"queue":   "billing", "cause": "rejected", "attempts": 3.0, "firstFailed": "2026-11-22T09:00:01Z",
+		"queue":  "billing", "cause": "rejected", "attempts": 3.0, "firstFailed": "2026-11-22T09:00:01Z",
 		"lastFailed": "2026-11-22T09:00:09.5Z", "exchange": "events", "key": "order.placed", "replays": 0.0, "run": "",
 		"id": "m-1", "type": "order.placed", "size": 29.0, "published": nil,
 	} {

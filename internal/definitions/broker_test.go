@@ -78,7 +78,7 @@ func find(t *testing.T, vhost string, files []definitions.File) topology.State {
 	return topology.State{}
 }
 
-// withoutInternal gives what definitions of 4.3 tell of a virtual host: of its internal
+// withoutInternal returns what definitions of 4.3 tell of a virtual host: of its internal
 // exchanges, only their names where a binding has them.
 func withoutInternal(t topology.Topology) topology.Topology {
 	bound := map[string]bool{}
@@ -104,7 +104,7 @@ func withoutInternal(t topology.Topology) topology.Topology {
 // rawJSON is JSON that is sent as it is.
 type rawJSON []byte
 
-// MarshalJSON gives the text itself.
+// MarshalJSON returns the text itself.
 func (r rawJSON) MarshalJSON() ([]byte, error) { return r, nil }
 
 // drawHost draws a virtual host with arguments of every type and odd names.

@@ -57,7 +57,7 @@ func newDecoder(f File) (*decoder, error) {
 	return d, nil
 }
 
-// next gives the offset of the next value or key: after white space, commas and colons.
+// next returns the offset of the next value or key: after white space, commas and colons.
 func (d *decoder) next() int {
 	at := int(d.json.InputOffset())
 	for at < len(d.data) && strings.IndexByte(" \t\r\n,:", d.data[at]) >= 0 {
@@ -66,7 +66,7 @@ func (d *decoder) next() int {
 	return at
 }
 
-// syntax gives the problem of an error of the JSON decoder.
+// syntax returns the problem of an error of the JSON decoder.
 func (d *decoder) syntax(err error) error {
 	problem := (*ProblemError)(nil)
 	if errors.As(err, &problem) {
@@ -173,7 +173,7 @@ func (d *decoder) skip() error {
 	return d.json.Decode(&v)
 }
 
-// peek gives the first byte of the next value: 0 at the end of the file.
+// peek returns the first byte of the next value: 0 at the end of the file.
 func (d *decoder) peek() byte {
 	if at := d.next(); at < len(d.data) {
 		return d.data[at]

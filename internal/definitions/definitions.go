@@ -110,7 +110,7 @@ func Read(files []File) ([]VHost, error) {
 	return hosts, nil
 }
 
-// virtualHosts gives the virtual hosts that were read, sorted.
+// virtualHosts returns the virtual hosts that were read, sorted.
 func (s *set) virtualHosts() []VHost {
 	var out []VHost
 	for _, h := range s.hosts {

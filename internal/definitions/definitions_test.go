@@ -139,7 +139,7 @@ func TestPositionsAndOddities(t *testing.T) {
 	}
 }
 
-// describe gives the oddities of a virtual host, one a line.
+// describe returns the oddities of a virtual host, one a line.
 func describe(h definitions.VHost) string {
 	var b strings.Builder
 	for _, o := range h.Oddities {

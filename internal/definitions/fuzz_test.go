@@ -69,7 +69,7 @@ func again(t *testing.T, have topology.Topology) {
 	}
 }
 
-// text gives all objects with their properties, one a line. Exclusive queues cannot be written.
+// text returns all objects with their properties, one a line. Exclusive queues cannot be written.
 func text(t topology.Topology) string {
 	var b bytes.Buffer
 	var all []topology.Object

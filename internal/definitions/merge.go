@@ -64,7 +64,7 @@ func isKind(key string) bool {
 	return key == "queues" || key == "exchanges" || key == "bindings" || key == "policies"
 }
 
-// host gives the virtual host of that name.
+// host returns the virtual host of that name.
 func (s *set) host(name string) *host {
 	h, ok := s.hosts[name]
 	if !ok {
@@ -74,8 +74,8 @@ func (s *set) host(name string) *host {
 	return h
 }
 
-// home gives the virtual host of objects that state none, and whether a file names it. rabbitmqctl
-// names it with policies only: the other lists are then of the same.
+// home returns the virtual host of objects that state none, and whether a file names it.
+// rabbitmqctl names it with policies only: the other lists are then of the same.
 func (doc *document) home(lists string) (name string, named bool) {
 	if doc.list && lists != "" {
 		return lists, true
@@ -109,7 +109,7 @@ func (doc *document) statesHosts() bool {
 	})
 }
 
-// place gives the virtual host of a record. Where other objects of the file state one, none
+// place returns the virtual host of a record. Where other objects of the file state one, none
 // may miss.
 func (s *set) place(doc *document, r *record, home string) string {
 	if r.stated {
@@ -121,7 +121,7 @@ func (s *set) place(doc *document, r *record, home string) string {
 	return home
 }
 
-// typed gives a queue the type that it gets: the default of its virtual host, or classic.
+// typed returns a queue the type that it gets: the default of its virtual host, or classic.
 func (doc *document) typed(r record, vhost string) record {
 	q, ok := r.object.(topology.Queue)
 	if !ok || r.typed {
@@ -174,7 +174,7 @@ func equal(a, b topology.Object) bool {
 	})
 }
 
-// virtualHost gives a virtual host in its final form.
+// virtualHost returns a virtual host in its final form.
 func (s *set) virtualHost(h *host) VHost {
 	h.predefined()
 	h.leftOut(cmp.Or(h.version, s.version))
@@ -207,7 +207,7 @@ func (s *set) virtualHost(h *host) VHost {
 	return v
 }
 
-// inEffect gives the policies in effect, by queue and by exchange. Nil where no file tells.
+// inEffect returns the policies in effect, by queue and by exchange. Nil where no file tells.
 func (h *host) inEffect() (queues, exchanges map[string]string) {
 	for key, policy := range h.policies {
 		to := &queues

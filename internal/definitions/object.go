@@ -53,7 +53,7 @@ func (b *builder) object() string {
 	return "a " + b.kind
 }
 
-// text gives a field that must be there and must be text. Some outputs name it differently.
+// text returns a field that must be there and must be text. Some outputs name it differently.
 func (b *builder) text(names ...string) string {
 	for _, name := range names {
 		f, ok := b.fields[name]
@@ -78,7 +78,7 @@ func (b *builder) repair() string {
 	return "no line of RabbitMQ imports it; correct the file, or export the definitions again"
 }
 
-// optional gives a text field, or otherwise a value that stands for it.
+// optional returns a text field, or otherwise a value that stands for it.
 func (b *builder) optional(name, otherwise string) string {
 	if f, ok := b.fields[name]; !ok || f.value == nil {
 		return otherwise
@@ -86,7 +86,7 @@ func (b *builder) optional(name, otherwise string) string {
 	return b.text(name)
 }
 
-// flag gives a boolean field. A missing one is noted where an import needs it: 3.10 and 4.0
+// flag returns a boolean field. A missing one is noted where an import needs it: 3.10 and 4.0
 // store "undefined" in its place, which counts as false.
 func (b *builder) flag(name string, otherwise, needed bool) bool {
 	f, ok := b.fields[name]
@@ -113,7 +113,7 @@ func (b *builder) flag(name string, otherwise, needed bool) bool {
 	return otherwise
 }
 
-// arguments gives an arguments object. Empty ones are written as {}, [] or null. rabbitmqctl
+// arguments returns an arguments object. Empty ones are written as {}, [] or null. rabbitmqctl
 // writes lists of [name, type, value]; see [erlangTable].
 func (b *builder) arguments(name string, binding bool) topology.Arguments {
 	f, ok := b.fields[name]
@@ -159,7 +159,7 @@ func (b *builder) arguments(name string, binding bool) topology.Arguments {
 	return args
 }
 
-// priority gives the priority of a policy. RabbitMQ accepts any number, and dlxctl rounds up.
+// priority returns the priority of a policy. RabbitMQ accepts any number, and dlxctl rounds up.
 func (b *builder) priority() int64 {
 	f, ok := b.fields["priority"]
 	if !ok {
@@ -225,7 +225,7 @@ func (b *builder) queue() record {
 	return r
 }
 
-// queueType gives the type by the name that clients use. Older brokers print the name of the
+// queueType returns the type by the name that clients use. Older brokers print the name of the
 // Erlang module.
 func queueType(s string) string {
 	if inner, ok := strings.CutPrefix(s, "rabbit_"); ok {
@@ -248,7 +248,7 @@ func (b *builder) binding() record {
 	})
 }
 
-// kindOfDestination gives the kind of a binding's destination.
+// kindOfDestination returns the kind of a binding's destination.
 func (b *builder) kindOfDestination() string {
 	for _, name := range []string{"destination_type", "destination_kind"} {
 		if !b.has(name) {

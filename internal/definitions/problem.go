@@ -16,7 +16,7 @@ type ProblemError struct {
 	Text string
 }
 
-// Error gives "file:line:column: problem; fix".
+// Error returns "file:line:column: problem; fix".
 func (p *ProblemError) Error() string {
 	if p.Line == 0 {
 		return p.File + ": " + p.Text
@@ -32,7 +32,7 @@ type place struct {
 	offset, line int // the line of the last offset that was asked for, from 0
 }
 
-// lineAt gives the line of an offset, from 1.
+// lineAt returns the line of an offset, from 1.
 func (p *place) lineAt(offset int) int {
 	offset = min(max(offset, 0), len(p.data))
 	if offset < p.offset {
@@ -43,7 +43,7 @@ func (p *place) lineAt(offset int) int {
 	return p.line + 1
 }
 
-// problem gives a problem at an offset.
+// problem returns a problem at an offset.
 func (p *place) problem(offset int, format string, args ...any) *ProblemError {
 	offset = min(max(offset, 0), len(p.data))
 	line := p.lineAt(offset)
@@ -53,7 +53,7 @@ func (p *place) problem(offset int, format string, args ...any) *ProblemError {
 	}
 }
 
-// whole gives a problem of the whole file.
+// whole returns a problem of the whole file.
 func (p *place) whole(format string, args ...any) *ProblemError {
 	return &ProblemError{File: p.file, Text: fmt.Sprintf(format, args...)}
 }

@@ -278,7 +278,7 @@ func (doc *document) scalar(key string) error {
 	return nil
 }
 
-// stated gives a default type of queues. Brokers write "undefined" where there is none.
+// stated returns a default type of queues. Brokers write "undefined" where there is none.
 func stated(defaultType string) string {
 	if defaultType == "undefined" {
 		return ""

@@ -50,7 +50,7 @@ const (
 	metricConsumers = "rabbitmq_detailed_queue_consumers"
 )
 
-// Alerts gives the alerting rules for a topology in the virtual host vhost. Those
+// Alerts returns the alerting rules for a topology in the virtual host vhost. Those
 // about a queue carry its owner and severity as labels, to route them by.
 func Alerts(t topology.Compiled, vhost string) RuleFile {
 	a := alerts{t: t, vhost: vhost}
@@ -82,7 +82,7 @@ func (a *alerts) add(r Rule, labels ...string) {
 	a.rules = append(a.rules, r)
 }
 
-// about gives annotations.
+// about returns annotations.
 func about(summary, description string) map[string]string {
 	return map[string]string{"summary": summary, "description": description}
 }
@@ -238,17 +238,17 @@ func (a *alerts) metricsMissing() {
 	}, "severity", severities()[1])
 }
 
-// depth gives the expression of how many messages are in queues, ready or not.
+// depth returns the expression of how many messages are in queues, ready or not.
 func (a *alerts) depth(queues []string) string {
 	return "max by (vhost, queue) (" + a.queues(metricMessages, queues) + ")"
 }
 
-// queues gives a selector of a metric of queues in the virtual host.
+// queues returns a selector of a metric of queues in the virtual host.
 func (a *alerts) queues(metric string, names []string) string {
 	return queuesOf(metric, a.vhost, names)
 }
 
-// queuesOf gives a selector of a metric of queues.
+// queuesOf returns a selector of a metric of queues.
 func queuesOf(metric, vhost string, names []string) string {
 	if len(names) == 1 {
 		return selector(metric, "vhost", vhost, "queue", names[0])
@@ -260,7 +260,7 @@ func queuesOf(metric, vhost string, names []string) string {
 	return fmt.Sprintf("%s{vhost=%s,queue=~%s}", metric, strconv.Quote(vhost), strconv.Quote(strings.Join(quoted, "|")))
 }
 
-// holdsOf gives a selector of a metric of the holds of a topology's runs, whatever they are
+// holdsOf returns a selector of a metric of the holds of a topology's runs, whatever they are
 // named. A failed queue can have such a name too, that of a backoff named desk.
 func holdsOf(t topology.Compiled, metric, vhost string) string {
 	other := ""
@@ -271,7 +271,7 @@ func holdsOf(t topology.Compiled, metric, vhost string) string {
 		strconv.Quote(regexp.QuoteMeta(topology.HoldName(t.Name, ""))+"[^.]+"), other)
 }
 
-// selector gives the series of a metric with these labels, name and value by
+// selector returns the series of a metric with these labels, name and value by
 // turns.
 func selector(metric string, labels ...string) string {
 	parts := make([]string, 0, len(labels)/2)
@@ -284,10 +284,10 @@ func selector(metric string, labels ...string) string {
 // literal keeps Prometheus from reading a name as a template.
 func literal(s string) string { return strings.ReplaceAll(s, "{{", `{{ "{{" }}`) }
 
-// severities gives the severities, the worst first.
+// severities returns the severities, the worst first.
 func severities() []string { return []string{"page", "ticket", "info"} }
 
-// worst gives the worst severity of some work queues.
+// worst returns the worst severity of some work queues.
 func (a *alerts) worst(of func(topology.WorkQueue) bool) string {
 	worst := len(severities()) - 1
 	for _, w := range a.t.WorkQueues {
@@ -304,7 +304,7 @@ type group struct {
 	queues          []string
 }
 
-// grouped gives the queues that name says for each work queue, by owner and
+// grouped returns the queues that name says for each work queue, by owner and
 // severity. One that several share has the worst severity of them, and an owner
 // if it is the same for all.
 func grouped(works []topology.WorkQueue, name func(topology.WorkQueue) string) []group {

@@ -16,7 +16,7 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// Languages gives the languages that Declare knows.
+// Languages returns the languages that Declare knows.
 func Languages() []string { return []string{"go", "python", "java", "node", "dotnet", "elixir"} }
 
 //go:embed declare
@@ -32,7 +32,7 @@ type Declaration struct {
 	ByPolicy bool // dead-lettering comes by policy: the service's own call stays as it is
 }
 
-// Declare gives the declaration of a work queue. It reports false if the topology
+// Declare returns the declaration of a work queue. It reports false if the topology
 // has no such work queue.
 func Declare(t topology.Compiled, queue string) (Declaration, bool) {
 	work, ok := t.WorkQueue(queue)
@@ -81,7 +81,7 @@ func WriteDeclaration(w io.Writer, d Declaration, language string) error {
 	return err
 }
 
-// notes gives comments on what the queue's arguments mean for a service.
+// notes returns comments on what the queue's arguments mean for a service.
 func notes(d Declaration, mark string) string {
 	var lines []string
 	switch {
@@ -140,7 +140,7 @@ func (s syntax) value(v any) string {
 	}
 }
 
-// entries gives each argument as a table of its own, without what holds a table
+// entries returns each argument as a table of its own, without what holds a table
 // together.
 func (s syntax) entries(args topology.Arguments) []string {
 	var out []string
@@ -178,7 +178,7 @@ func pairs(names, values []string, between string) string {
 	return strings.Join(parts, ", ")
 }
 
-// syntaxes gives how each language writes values.
+// syntaxes returns how each language writes values.
 func syntaxes() map[string]syntax {
 	decimal := func(i int64) string { return strconv.FormatInt(i, 10) }
 	long := func(i int64) string { return decimal(i) + "L" }

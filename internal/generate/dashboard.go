@@ -53,7 +53,7 @@ type Target struct {
 	Instant      bool   `json:"instant,omitempty"`
 }
 
-// MakeDashboard gives the dashboard of a topology in the virtual host vhost: what
+// MakeDashboard returns the dashboard of a topology in the virtual host vhost: what
 // a person must look at first, then how failures flow, then the queues.
 func MakeDashboard(t topology.Compiled, vhost string) Dashboard {
 	d := dashboard{t: t, vhost: vhost}

@@ -66,7 +66,7 @@ func joined(alternatives []string) (expression string, covered []string) {
 // wildcard is the unit that stands for any characters.
 const wildcard = ".*"
 
-// tree gives the tree of alternatives, each split into steps.
+// tree returns the tree of alternatives, each split into steps.
 func tree(alternatives []string, split func(string) []string) *branch {
 	root := &branch{}
 	for _, a := range alternatives {
@@ -132,7 +132,7 @@ func (b *branch) add(units []string) {
 	b.next[units[0]].add(units[1:])
 }
 
-// expression gives the expression for all that can follow. Alternatives that end alike share
+// expression returns the expression for all that can follow. Alternatives that end alike share
 // their end: (a|b)(\.dead)? in place of a(\.dead)?|b(\.dead)?.
 func (b *branch) expression() string {
 	if b.next[wildcard] != nil {
@@ -209,7 +209,7 @@ func (b *branch) leaves() int {
 	return n
 }
 
-// order gives the units that can follow, in order.
+// order returns the units that can follow, in order.
 func (b *branch) order() []string {
 	var out []string
 	for unit := range b.next {

@@ -112,7 +112,7 @@ func (m manifest) write(out *bytes.Buffer) error {
 // back as something else: a line break as a block without text, and << as a merge of maps.
 type yamlText string
 
-// MarshalYAML gives the string, or a node with its style.
+// MarshalYAML returns the string, or a node with its style.
 func (s yamlText) MarshalYAML() (any, error) {
 	if s == "<<" || strings.ContainsAny(string(s), "\n\r\u0085\u2028\u2029") {
 		return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: string(s), Style: yaml.DoubleQuotedStyle}, nil

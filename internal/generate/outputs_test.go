@@ -109,7 +109,7 @@ func TestOutputsHaveAllOfTheTopology(t *testing.T) {
 	}
 }
 
-// anyText gives texts that mean something in HCL, JSON, YAML, Kubernetes and the provider's ids.
+// anyText returns texts that mean something in HCL, JSON, YAML, Kubernetes and the provider's ids.
 func anyText() *rapid.Generator[string] {
 	return rapid.OneOf(
 		rapid.SampledFrom([]string{

@@ -143,7 +143,7 @@ func processing(t topology.Compiled) Grant {
 	return g
 }
 
-// consuming gives a grant for each owner, and for each queue that has none: to
+// consuming returns a grant for each owner, and for each queue that has none: to
 // consume, and to declare and bind the queue again as services do at their start.
 func consuming(t topology.Compiled) []Grant {
 	var grants []Grant
@@ -243,8 +243,8 @@ func acting(t topology.Compiled) Grant {
 // defaultExchange is what the permissions of RabbitMQ call the exchange without a name.
 const defaultExchange = "amq.default"
 
-// deadLetterQueues gives expressions for the queues where dead letters are, and for the unroutable
-// queue.
+// deadLetterQueues returns expressions for the queues where dead letters are, and for the
+// unroutable queue.
 func deadLetterQueues(t topology.Compiled) []string {
 	var out []string
 	for _, w := range t.WorkQueues {
@@ -255,10 +255,10 @@ func deadLetterQueues(t topology.Compiled) []string {
 	return slices.Compact(out)
 }
 
-// deskPattern gives an expression for the names that runs of the desk use.
+// deskPattern returns an expression for the names that runs of the desk use.
 func deskPattern(t topology.Compiled) string { return exactly(topology.HoldName(t.Name, "")) + ".*" }
 
-// pattern gives an expression for a name, or for all that is generated.
+// pattern returns an expression for a name, or for all that is generated.
 func pattern(t topology.Compiled, name string) string {
 	if strings.HasPrefix(name, t.Name+".") {
 		return exactly(t.Name+".") + ".*"
@@ -266,7 +266,7 @@ func pattern(t topology.Compiled, name string) string {
 	return exactly(name)
 }
 
-// exactly gives an expression for one name. What a terminal would obey is written
+// exactly returns an expression for one name. What a terminal would obey is written
 // in its code.
 func exactly(name string) string {
 	var b strings.Builder

@@ -217,7 +217,7 @@ func (b *builder) bound(exchange string) bool {
 	return slices.ContainsFunc(b.in.State.Have.Bindings, func(x topology.Binding) bool { return x.Source == exchange })
 }
 
-// detail gives the key or the headers of a binding.
+// detail returns the key or the headers of a binding.
 func detail(b topology.Binding) []string {
 	_, said, found := strings.Cut(b.String(), " (")
 	if !found {

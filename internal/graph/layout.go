@@ -51,8 +51,8 @@ func place(g Graph) layout {
 	return l
 }
 
-// around gives the ways past the boxes that an arrow to the right would cross, from left to right:
-// each is a line above or below a box, in the gap between two rows, and as wide as the box.
+// around returns the ways past the boxes that an arrow to the right would cross, from left to
+// right: each is a line above or below a box, in the gap between two rows, and as wide as the box.
 func (l layout) around(e Edge) []box {
 	var ways []box
 	to := l.boxes[e.To]
@@ -80,13 +80,13 @@ func (l layout) around(e Edge) []box {
 	return ways
 }
 
-// width gives how wide the box of a node has to be.
+// width returns how wide the box of a node has to be.
 func (n Node) width() float64 {
 	name, detail := utf8.RuneCountInString(n.Name), utf8.RuneCountInString(n.Detail)
 	return 24 + max(nameWidth*float64(name), smallWidth*float64(detail))
 }
 
-// gap gives the room behind a column, which the labels of the arrows to the next one need.
+// gap returns the room behind a column, which the labels of the arrows to the next one need.
 func gap(g Graph, columns []int, column int) float64 {
 	longest := 0
 	for _, e := range g.Edges {
@@ -97,7 +97,7 @@ func gap(g Graph, columns []int, column int) float64 {
 	return columnGap + smallWidth*float64(longest)
 }
 
-// columns gives the column of each node: the length of the longest way to it, without the arrows
+// columns returns the column of each node: the length of the longest way to it, without the arrows
 // that lead back.
 func (g Graph) columns() []int {
 	next := make([][]int, len(g.Nodes))
@@ -154,8 +154,8 @@ func (g Graph) columns() []int {
 	return out
 }
 
-// order gives the nodes of each column from top to bottom: each near to those that it is connected
-// with.
+// order returns the nodes of each column from top to bottom: each near to those that it is
+// connected with.
 func (g Graph) order(columns []int) [][]int {
 	out := make([][]int, slices.Max(append(slices.Clone(columns), 0))+1)
 	for i := range g.Nodes {
@@ -195,8 +195,8 @@ func rank(nodes []int, at []float64) {
 	}
 }
 
-// firstQueues gives the column of the first queues: behind all exchanges that publishers use, which
-// no queue leads to.
+// firstQueues returns the column of the first queues: behind all exchanges that publishers use,
+// which no queue leads to.
 func (g Graph) firstQueues(columns []int) int {
 	dead := map[int]bool{}
 	for range g.Nodes {

@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// label gives what an arrow says in one line.
+// label returns what an arrow says in one line.
 func label(e Edge) string {
 	const most = 2
 	labels := e.Labels

@@ -99,7 +99,7 @@ func fitsQuorum(args topology.Arguments) bool {
 		"x-queue-version", "x-queue-master-locator", topology.ArgMaxLength, topology.ArgMaxLengthBytes)
 }
 
-// declared gives the arguments that the file of a managed queue has, and its delivery limit. It
+// declared returns the arguments that the file of a managed queue has, and its delivery limit. It
 // reports false where the file cannot have them.
 func declared(q topology.Queue) (args topology.Arguments, limit *int64, ok bool) {
 	if n, limited := q.Arguments[topology.ArgDeliveryLimit].(int64); limited && n >= 0 && n <= topology.Unlimited &&
@@ -124,9 +124,9 @@ func (v *view) purpose(q topology.Queue) string {
 	}
 }
 
-// deadFor gives the lines that choose a dead-letter queue for a queue: the one that has its failed
-// messages today, or that has its name. Without a line it has one of its own, unless that name is
-// in use or too long.
+// deadFor returns the lines that choose a dead-letter queue for a queue: the one that has its
+// failed messages today, or that has its name. Without a line it has one of its own, unless that
+// name is in use or too long.
 func (v *view) deadFor(q topology.Queue, today *survey.Queue) []member {
 	dead := today.Targets()
 	if name, ok := v.survey.Keeper(today); ok && len(dead) == 0 {
@@ -150,7 +150,7 @@ func (v *view) keeps(q *survey.Queue) bool {
 		!q.Args.HasAny(topology.ArgMessageTTL, "x-expires", topology.ArgMaxLength, topology.ArgMaxLengthBytes)
 }
 
-// backoffFor gives the backoff to propose for a queue: where its failures wait in a retry queue
+// backoffFor returns the backoff to propose for a queue: where its failures wait in a retry queue
 // today, one that waits as long.
 func (v *view) backoffFor(q topology.Queue) string {
 	if limitsLength(q) && v.ownsBackoff(q) {
@@ -170,7 +170,7 @@ func limitsLength(q topology.Queue) bool {
 		(q.Type() != topology.Classic || strings.HasPrefix(overflow, topology.RejectPublish))
 }
 
-// mayBeFull gives the queues that get a backoff of their own.
+// mayBeFull returns the queues that get a backoff of their own.
 func (v *view) mayBeFull() []topology.Queue {
 	return slices.DeleteFunc(slices.Clone(v.queues), func(q topology.Queue) bool {
 		return !v.manageable(q) || !limitsLength(q) || !v.ownsBackoff(q)
@@ -193,8 +193,8 @@ func (v *view) manageable(q topology.Queue) bool {
 	return v.survey.Queue(q.Name).Role == topology.RoleWork && len(topology.AddressKey(q.Name)) <= topology.MaxNameBytes
 }
 
-// handDelays gives how long messages wait in the retry queues, the shortest first. It is nil where
-// no backoff can have these delays.
+// handDelays returns how long messages wait in the retry queues, the shortest first. It is nil
+// where no backoff can have these delays.
 func (v *view) handDelays() []time.Duration {
 	var out []time.Duration
 	for _, q := range v.survey.Queues {

@@ -44,7 +44,7 @@ func identifier(s string) string {
 	return strings.TrimRight(s[:min(len(s), maxNameBytes)], "-_")
 }
 
-// commonPrefix gives the first part of names that more than half of the queues share.
+// commonPrefix returns the first part of names that more than half of the queues share.
 func commonPrefix(v view) string {
 	counts := map[string]int{}
 	for _, q := range v.queues {
@@ -60,13 +60,13 @@ func commonPrefix(v view) string {
 	return ""
 }
 
-// firstPart gives a name up to its first separator.
+// firstPart returns a name up to its first separator.
 func firstPart(name string) string {
 	part, _, _ := strings.Cut(name, separator(name))
 	return part
 }
 
-// separator gives the first of the signs that separate parts of a name. It is a sign that the
+// separator returns the first of the signs that separate parts of a name. It is a sign that the
 // name does not have where there is none.
 func separator(name string) string {
 	if i := strings.IndexAny(name, ".:/-_"); i > 0 {
@@ -111,7 +111,7 @@ func taken(state topology.State, name string) string {
 }
 
 // clash reports whether an exchange or queue has the owner mark of a topology, or a name that
-// dlxctl gives to an object of it.
+// dlxctl returns to an object of it.
 func clash(name, object string, args topology.Arguments) bool {
 	owner, _ := topology.Owner(args)
 	if owner == name || strings.HasPrefix(owner, name+"/") {

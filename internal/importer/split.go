@@ -46,7 +46,7 @@ func (w *writer) split() []part {
 	return parts
 }
 
-// partOf gives what decides about the file of a queue. Empty: the first file.
+// partOf returns what decides about the file of a queue. Empty: the first file.
 func (w *writer) partOf(q topology.Queue) string {
 	if w.options.Split == SplitPrefix {
 		if p := firstPart(q.Name); p != q.Name {
@@ -57,7 +57,7 @@ func (w *writer) partOf(q topology.Queue) string {
 	return ownerOf(q)
 }
 
-// ownerOf gives the team that an argument of a queue names. Empty: none does.
+// ownerOf returns the team that an argument of a queue names. Empty: none does.
 func ownerOf(q topology.Queue) string {
 	for _, name := range []string{"x-owner", "owner", "x-team", "team"} {
 		if owner, ok := q.Arguments[name].(string); ok {

@@ -38,7 +38,7 @@ func (v *view) today(q *survey.Queue) string {
 	case fate == survey.Undecided && !strings.Contains(out, "may be lost"):
 		out += " The objects do not tell where all of them end: some may be lost."
 	case fate == survey.Endless && !strings.Contains(out, "without end"):
-		out += " They come back without end (retries-for-ever)."
+		out += " They come back without end (retries-forever)."
 	}
 	return out
 }
@@ -153,7 +153,7 @@ func (v *view) wayTo(from, q *survey.Queue) string {
 		out += ", and back " + afterWait(q)
 	}
 	if len(others) < len(onward) && from.Returns() {
-		out += ", without end (retries-for-ever)"
+		out += ", without end (retries-forever)"
 	}
 	if len(others) > 0 && len(others) <= maxTargets {
 		out += fmt.Sprintf(", and %s to %s", afterWait(q), someNames(others))

@@ -64,7 +64,7 @@ type chooser struct {
 	needed    map[string]bool // exchanges that a declared object is bound to
 }
 
-// bindingsInto gives the bindings by what they lead to, in their order.
+// bindingsInto returns the bindings by what they lead to, in their order.
 func bindingsInto(state topology.State) map[topology.Key][]topology.Binding {
 	out := map[topology.Key][]topology.Binding{}
 	for _, b := range state.Have.Bindings {
@@ -77,7 +77,7 @@ func bindingsInto(state topology.State) map[topology.Key][]topology.Binding {
 	return out
 }
 
-// missingBuiltIn gives the exchanges that every virtual host has, and that a definitions file
+// missingBuiltIn returns the exchanges that every virtual host has, and that a definitions file
 // leaves out.
 func missingBuiltIn(state topology.State) []topology.Exchange {
 	var out []topology.Exchange
@@ -193,7 +193,7 @@ func excludesAdoption(q topology.Queue) (why, rule string) {
 	return "", ""
 }
 
-// bindingsOf gives the bindings that a file must have for an object, or why it cannot have them.
+// bindingsOf returns the bindings that a file must have for an object, or why it cannot have them.
 func (c *chooser) bindingsOf(key topology.Key) (bindings []topology.Binding, why string) {
 	for _, b := range c.all[key] {
 		if _, marked := topology.Owner(b.Arguments); marked {

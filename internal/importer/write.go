@@ -387,7 +387,7 @@ func (w *writer) binding(b topology.Binding, same []topology.Binding) {
 	}
 }
 
-// matching gives the arguments of a binding: as match and headers where these say it, and
+// matching returns the arguments of a binding: as match and headers where these say it, and
 // otherwise as they are.
 func matching(kind string, args topology.Arguments) []member {
 	if kind != topology.Headers && len(args) == 0 {

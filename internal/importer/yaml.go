@@ -21,7 +21,7 @@ type member struct {
 	value *yaml.Node
 }
 
-// textNode gives a text as a value of a topology file, in which ${ begins a variable. A text that
+// textNode returns a text as a value of a topology file, in which ${ begins a variable. A text that
 // a plain scalar cannot have stays on one line, with escapes.
 func textNode(s string) *yaml.Node {
 	n := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: strings.ReplaceAll(s, "${", "$${")}
@@ -37,7 +37,7 @@ func misread(s string) bool {
 	return slices.Contains([]string{"y", "n", "yes", "no", "on", "off", "<<"}, strings.ToLower(s))
 }
 
-// keyNode gives the key of a mapping. The decoder does not expand variables there.
+// keyNode returns the key of a mapping. The decoder does not expand variables there.
 func keyNode(s string) *yaml.Node {
 	n := textNode(s)
 	n.Value = s
@@ -46,7 +46,7 @@ func keyNode(s string) *yaml.Node {
 
 func trueNode() *yaml.Node { return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!bool", Value: "true"} }
 
-// mapNode gives a mapping on one line.
+// mapNode returns a mapping on one line.
 func mapNode(members ...member) *yaml.Node {
 	n := &yaml.Node{Kind: yaml.MappingNode, Style: yaml.FlowStyle}
 	for _, m := range members {
@@ -55,7 +55,7 @@ func mapNode(members ...member) *yaml.Node {
 	return n
 }
 
-// listNode gives a list on one line.
+// listNode returns a list on one line.
 func listNode(items ...*yaml.Node) *yaml.Node {
 	return &yaml.Node{Kind: yaml.SequenceNode, Style: yaml.FlowStyle, Content: items}
 }
@@ -68,7 +68,7 @@ func textsNode(list []string) *yaml.Node {
 	return listNode(items...)
 }
 
-// argumentsNode gives arguments, in the order of their names.
+// argumentsNode returns arguments, in the order of their names.
 func argumentsNode(args topology.Arguments) *yaml.Node {
 	var members []member
 	for _, name := range args.Names() {
@@ -77,7 +77,7 @@ func argumentsNode(args topology.Arguments) *yaml.Node {
 	return mapNode(members...)
 }
 
-// valueNode gives one value that writableValue accepts.
+// valueNode returns one value that writableValue accepts.
 func valueNode(v any) *yaml.Node {
 	switch v := v.(type) {
 	case bool:
@@ -152,20 +152,20 @@ func writableBinding(b topology.Binding) bool {
 	return !marked && writableName(b.Key) && len(b.Key) <= topology.MaxNameBytes && writableValue(b.Arguments, 0)
 }
 
-// inline gives a node as text on one line.
+// inline returns a node as text on one line.
 func inline(n *yaml.Node) (string, error) {
 	out, err := yaml.Marshal(n)
 	return strings.TrimSuffix(string(out), "\n"), err
 }
 
-// line gives a key with its value on one line.
+// line returns a key with its value on one line.
 func line(key string, value *yaml.Node) (string, error) {
 	n := mapNode(member{key, value})
 	n.Style = 0
 	return inline(n)
 }
 
-// quoted gives a name for prose.
+// quoted returns a name for prose.
 func quoted(name string) string { return text.Name(name) }
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

@@ -20,7 +20,7 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// without gives what Abort asks for: the topology without the successors of legacy queues.
+// without returns what Abort asks for: the topology without the successors of legacy queues.
 func (s *stage) without(t *testing.T) func(legacy []string) (topology.Compiled, error) {
 	t.Helper()
 	return func(legacy []string) (topology.Compiled, error) {

@@ -160,7 +160,7 @@ func (m Move) makeSwitch(state topology.State, f found, leadsTo string) []plan.C
 	return out
 }
 
-// makeEnd gives what lacks of one end of the switch: the exchange, which is legacyEnd or
+// makeEnd returns what lacks of one end of the switch: the exchange, which is legacyEnd or
 // successorEnd, and its binding to the queue.
 func (m Move) makeEnd(f found, exchange string) []plan.Change {
 	var out []plan.Change

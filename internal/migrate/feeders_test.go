@@ -33,7 +33,7 @@ func (s *stage) homeMade(t *testing.T, typ string, ttl time.Duration, chain ...s
 	}
 }
 
-// ahead gives what --dry-run says.
+// ahead returns what --dry-run says.
 func (s *stage) ahead(t *testing.T) string {
 	t.Helper()
 	var out strings.Builder

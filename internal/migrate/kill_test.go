@@ -23,7 +23,7 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// command gives a run of dlxctl migrate.
+// command returns a run of dlxctl migrate.
 func (s *stage) command(tb testing.TB, path string, args ...string) (*exec.Cmd, *bytes.Buffer) {
 	tb.Helper()
 	file := filepath.Join(tb.TempDir(), "topology.yaml")

@@ -114,8 +114,8 @@ func (s *stage) legacy(tb testing.TB, legacyType string, legacyArgs amqp091.Tabl
 	}
 }
 
-// runner gives a runner with short waits, and with consent: many tests fill the legacy queue by its
-// name.
+// runner returns a runner with short waits, and with consent: many tests fill the legacy queue by
+// its name.
 func (s *stage) runner(tb testing.TB) *migrate.Runner {
 	tb.Helper()
 	return &migrate.Runner{
@@ -125,7 +125,7 @@ func (s *stage) runner(tb testing.TB) *migrate.Runner {
 	}
 }
 
-// cautious gives a runner without consent.
+// cautious returns a runner without consent.
 func (s *stage) cautious(tb testing.TB) *migrate.Runner {
 	tb.Helper()
 	r := s.runner(tb)
@@ -298,7 +298,7 @@ func (s *stage) where(t *testing.T, confirmed map[string]bool) {
 	}
 }
 
-// inspect gives what the broker has.
+// inspect returns what the broker has.
 func (s *stage) inspect(t *testing.T) topology.State {
 	t.Helper()
 	state, err := s.m.Inspect(t.Context())

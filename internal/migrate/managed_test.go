@@ -43,7 +43,7 @@ func (s *stage) apply(t *testing.T, want topology.Compiled) {
 	}
 }
 
-// managed gives a virtual host in which the file before was applied, and the stage of the file
+// managed returns a virtual host in which the file before was applied, and the stage of the file
 // after.
 func managed(t *testing.T, tier string) *stage {
 	t.Helper()
@@ -53,7 +53,7 @@ func managed(t *testing.T, tier string) *stage {
 	return newStageIn(t, target, fmt.Sprintf(managedFile, tier, managedAfter), "", nil)
 }
 
-// deletions gives what plan wants to delete.
+// deletions returns what plan wants to delete.
 func (s *stage) deletions(t *testing.T) []string {
 	t.Helper()
 	var out []string

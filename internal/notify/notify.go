@@ -88,7 +88,7 @@ type Notifier struct {
 	pause   time.Duration
 }
 
-// New gives a notifier for a webhook. With bodies, notices carry the beginning of
+// New returns a notifier for a webhook. With bodies, notices carry the beginning of
 // the messages' bodies. Its errors do not hold the URL, which is a secret.
 func New(webhook string, bodies bool, log *slog.Logger, counter Counter) (*Notifier, error) {
 	u, err := url.Parse(webhook)

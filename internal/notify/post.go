@@ -106,7 +106,7 @@ func clean(s string) string {
 	return strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", "\n", " ", "\r", " ").Replace(s)
 }
 
-// beginning gives the first bytes of a body: as text where they are UTF-8, without a
+// beginning returns the first bytes of a body: as text where they are UTF-8, without a
 // rune that the cap would cut in two, and else in base64, so that none is changed.
 func beginning(body []byte) (text, encoded string) {
 	head := body[:min(len(body), BodyCap)]
@@ -120,7 +120,7 @@ func beginning(body []byte) (text, encoded string) {
 	return "", base64.StdEncoding.EncodeToString(head)
 }
 
-// cutRune gives the number of bytes at the end of head that begin a rune and do not
+// cutRune returns the number of bytes at the end of head that begin a rune and do not
 // end it.
 func cutRune(head []byte) int {
 	for n := 1; n < utf8.UTFMax && n <= len(head); n++ {

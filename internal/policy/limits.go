@@ -45,7 +45,7 @@ func (s *Set) drops(q topology.Queue) bool {
 	return !deadLetters && (byDefault || limited && !unlimited)
 }
 
-// FullAt gives how many messages a queue holds when it refuses more, by its
+// FullAt returns how many messages a queue holds when it refuses more, by its
 // arguments and the policies in effect. Zero: it does not count messages, does not
 // refuse any, or does not exist.
 func FullAt(state topology.State, queue string) int64 {

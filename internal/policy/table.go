@@ -51,7 +51,7 @@ func ProtectedRoles() []topology.Role {
 	return []topology.Role{topology.RoleFailed, topology.RoleRetry, topology.RoleDeadLetter, topology.RoleUnroutable}
 }
 
-// Table gives the table: each key of a policy and each role. A key that is
+// Table returns the table: each key of a policy and each role. A key that is
 // not in it is kept and not judged.
 func Table() []Cell {
 	var out []Cell

@@ -89,7 +89,7 @@ func TestAPoisonedMessagePassesAllTiers(t *testing.T) {
 	}
 }
 
-// lastDeath gives the queue in which a message died last.
+// lastDeath returns the queue in which a message died last.
 func lastDeath(m amqp091.Delivery) string {
 	deaths, _ := m.Headers["x-death"].([]any)
 	if len(deaths) == 0 {

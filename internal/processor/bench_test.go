@@ -40,7 +40,7 @@ type contender struct {
 // BenchmarkProcess compares relay and processor with the floor, in one run on one
 // broker with the same messages: bare loops that consume, publish mandatory, and
 // acknowledge, without a thought; and a shovel, which is the broker's own. The
-// processor gives each message its history, eight headers with which the broker has
+// processor returns each message its history, eight headers with which the broker has
 // work too: so it is compared with a loop that sets such headers as well.
 //
 // Their runs are interleaved, and the medians of the rounds are told as ratios:
@@ -188,7 +188,7 @@ func (bareHandler) Refused(_ amqp091.Delivery, m relay.Move, _ string) relay.Mov
 
 func (bareHandler) Moved(amqp091.Delivery, relay.Move) {}
 
-// withHistory gives a message the headers that a processor gives it.
+// withHistory returns a message the headers that a processor gives it.
 func withHistory(d amqp091.Delivery) amqp091.Publishing {
 	now := time.Now().UTC().Format("2006-01-02T15:04:05.000Z")
 	m := copied(d)

@@ -79,7 +79,7 @@ queues:
 	}
 }
 
-// orSeverity gives a key that changes nothing where there is none.
+// orSeverity returns a key that changes nothing where there is none.
 func orSeverity(key string) string {
 	if key == "" {
 		return "severity: info"

@@ -80,7 +80,7 @@ func failedAgain(count any, headers amqp091.Table) amqp091.Delivery {
 	return d
 }
 
-// history gives the headers that a decision sets, with some set differently.
+// history returns the headers that a decision sets, with some set differently.
 func history(headers amqp091.Table) amqp091.Table {
 	h := amqp091.Table{
 		"count": int32(1), "CC": []any{"@billing"},

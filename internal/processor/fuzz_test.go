@@ -36,7 +36,7 @@ func (r *reader) number() uint64 {
 	return binary.BigEndian.Uint64(n[:])
 }
 
-// text gives one that may be longer than what a frame takes for a name or a key.
+// text returns one that may be longer than what a frame takes for a name or a key.
 func (r *reader) text() string {
 	n := min(2*int(r.byte()), len(r.data))
 	s := string(r.data[:n])
@@ -44,7 +44,7 @@ func (r *reader) text() string {
 	return s
 }
 
-// name gives one that means something as a rule.
+// name returns one that means something as a rule.
 func (r *reader) name() string {
 	known := []string{
 		"x-death", "count", "CC", "BCC", "queue", "reason", "exchange", "routing-keys", "time",
@@ -57,7 +57,7 @@ func (r *reader) name() string {
 	return r.text()
 }
 
-// value gives a value of any type that a table off the wire can hold.
+// value returns a value of any type that a table off the wire can hold.
 func (r *reader) value(depth int) any {
 	kind := r.byte()
 	if depth > 6 {

@@ -10,7 +10,7 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// elsewhere gives a topology for a cluster that no test broker belongs to.
+// elsewhere returns a topology for a cluster that no test broker belongs to.
 func elsewhere() topology.Compiled { return topology.Compiled{Cluster: "elsewhere"} }
 
 // A processor whose topology is for another cluster ends at its first connection.

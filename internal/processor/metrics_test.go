@@ -27,7 +27,7 @@ func serve(t *testing.T, m *monitor.Monitor) page {
 	return page{s}
 }
 
-// get gives status and body.
+// get returns status and body.
 func (p page) get(t *testing.T, path string) (int, string) {
 	t.Helper()
 	resp, err := p.Client().Get(p.URL + path) //nolint:noctx // it ends with the server
@@ -42,7 +42,7 @@ func (p page) get(t *testing.T, path string) (int, string) {
 	return resp.StatusCode, string(body)
 }
 
-// scrape gives the metrics.
+// scrape returns the metrics.
 func (p page) scrape(t *testing.T) metrics {
 	t.Helper()
 	status, text := p.get(t, "/metrics")
@@ -178,7 +178,7 @@ func TestMetricsEqualWhatTheBrokerCounted(t *testing.T) {
 	}
 }
 
-// consumers gives how many consumers a queue has.
+// consumers returns how many consumers a queue has.
 func (s *stage) consumers(t *testing.T, queue string) int {
 	t.Helper()
 	return s.look(t, queue).Consumers

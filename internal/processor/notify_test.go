@@ -41,7 +41,7 @@ func (s *stage) expire(t *testing.T, queue, id string) {
 	s.publish(t, "", queue, amqp091.Publishing{MessageId: id, Expiration: "1"})
 }
 
-// notified gives a processor that tells a webhook.
+// notified returns a processor that tells a webhook.
 func (s *stage) notified(t *testing.T, webhook string) (*processor.Processor, func()) {
 	t.Helper()
 	p := s.processor(t)

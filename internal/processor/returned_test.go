@@ -17,7 +17,7 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// tiersOf gives a file whose queue work has a backoff of these tiers.
+// tiersOf returns a file whose queue work has a backoff of these tiers.
 func tiersOf(kind, tiers string) string {
 	return fmt.Sprintf(`
 version: 1

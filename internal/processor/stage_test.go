@@ -84,7 +84,7 @@ func onNode(tb testing.TB, node *brokertest.Server, file string) *stage {
 		func(string) (string, bool) { return "", false })
 }
 
-// reconnect gives the stage new channels, after the broker was away.
+// reconnect returns the stage new channels, after the broker was away.
 func (s *stage) reconnect(tb testing.TB) {
 	tb.Helper()
 	s.ch, s.eyes = s.target.Channel(tb), s.target.Channel(tb)
@@ -125,7 +125,7 @@ func (s *stage) endpoint(tb testing.TB, target brokertest.Target) broker.Endpoin
 	return e
 }
 
-// processor gives a processor for the stage that logs to the test.
+// processor returns a processor for the stage that logs to the test.
 func (s *stage) processor(tb testing.TB) *processor.Processor {
 	tb.Helper()
 	log := slog.New(slog.NewTextHandler(testWriter{tb}, &slog.HandlerOptions{Level: slog.LevelWarn}))
@@ -224,5 +224,5 @@ func untilEmpty(tb testing.TB, p *processor.Processor) {
 	}
 }
 
-// quiet gives a logger for thousands of dead letters.
+// quiet returns a logger for thousands of dead letters.
 func (s *stage) quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }

@@ -172,13 +172,13 @@ func TestCutConnectionsLoseNothing(t *testing.T) {
 	t.Logf("%d doubled in %d cuts", doubled, cuts)
 }
 
-// ready gives how many messages are ready in a queue.
+// ready returns how many messages are ready in a queue.
 func (s *stage) ready(t *testing.T, queue string) int {
 	t.Helper()
 	return s.look(t, queue).Messages
 }
 
-// look gives what a queue holds. The broker says that a quorum queue holds nothing
+// look returns what a queue holds. The broker says that a quorum queue holds nothing
 // and has no consumers when its leader has not answered for 250 ms (rabbit_quorum_queue:stat/1,
 // 3.10.8 to 4.3.6): nothing is believed only when it is said again.
 func (s *stage) look(t *testing.T, queue string) amqp091.Queue {

@@ -30,7 +30,7 @@ func (j *journal) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// with gives the lines that hold a text.
+// with returns the lines that hold a text.
 func (j *journal) with(text string) []string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -75,7 +75,7 @@ func (j *journal) calm(t *testing.T) {
 }
 
 // moved waits until all messages with these ids are in a queue, takes them out
-// and gives how many were there twice.
+// and returns how many were there twice.
 func (s *stage) moved(t *testing.T, queue string, ids ...string) (doubled int) {
 	t.Helper()
 	seen := map[string]int{}
@@ -308,7 +308,7 @@ func TestASilentConnection(t *testing.T) {
 	}
 }
 
-// ids gives the message-ids of fill.
+// ids returns the message-ids of fill.
 func ids(from, to int) []string {
 	out := make([]string, 0, to-from)
 	for i := from; i < to; i++ {

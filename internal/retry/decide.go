@@ -25,7 +25,7 @@ type Message struct {
 	Headers map[string]any
 	// UserID and Expiration are the properties of these names.
 	UserID, Expiration string
-	// Size gives how large the content header of the message is with other headers, in bytes.
+	// Size returns how large the content header of the message is with other headers, in bytes.
 	// Nil: any size fits.
 	Size func(headers map[string]any) int
 }
@@ -121,7 +121,7 @@ const (
 	longestKey = 255
 )
 
-// OwnHeaders gives the headers that the processor writes, without the count header. A first
+// OwnHeaders returns the headers that the processor writes, without the count header. A first
 // failure replaces or removes them: what a publisher set under these names means nothing.
 func OwnHeaders() []string {
 	return []string{

@@ -16,7 +16,7 @@ func (r Rules) returned(d Message) bool {
 	return topology.IsRetryExchangeName(r.topology.Name, d.Exchange)
 }
 
-// addressOf gives the address of the work queue of d. A failure has it as its routing key. A
+// addressOf returns the address of the work queue of d. A failure has it as its routing key. A
 // message that has returned may have the publisher's key, and the address in CC: see address.
 func (r Rules) addressOf(d Message) string {
 	if !r.returned(d) || strings.HasPrefix(d.Key, topology.AddressKey("")) {
@@ -50,7 +50,7 @@ func (r Rules) readReturned(d Message, origin string, now time.Time) failure {
 	return f
 }
 
-// positive gives the number of attempts in a header, 0 if it has none.
+// positive returns the number of attempts in a header, 0 if it has none.
 func positive(v any) int64 {
 	if n, ok := topology.Integer(v); ok && n > 0 && n <= absurdCount {
 		return n
@@ -58,7 +58,7 @@ func positive(v any) int64 {
 	return 0
 }
 
-// next gives the count of d, and whether it waits in the tier of this attempt.
+// next returns the count of d, and whether it waits in the tier of this attempt.
 //
 // What returned from the retry exchange of these rules is a dead letter: the broker has no tier for
 // its count, and would return it without end. What returned from that of another backoff, since its

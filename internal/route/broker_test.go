@@ -337,7 +337,7 @@ func (c *comparison) collect(expected []copyOf) []amqp091.Delivery {
 	return arrived
 }
 
-// describe gives a delivery as a copy. The consumer tag is the name of the queue.
+// describe returns a delivery as a copy. The consumer tag is the name of the queue.
 func describe(d amqp091.Delivery) copyOf {
 	m := route.Message{Exchange: d.Exchange, Keys: []string{d.RoutingKey}, Headers: d.Headers}
 	return copyOf{d.ConsumerTag, d.MessageId, m}

@@ -11,7 +11,7 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// deadLettering gives a queue that dead-letters to an exchange, with a key if there is one.
+// deadLettering returns a queue that dead-letters to an exchange, with a key if there is one.
 func deadLettering(name, exchange string, key ...string) topology.Queue {
 	q := topology.Queue{Name: name, Durable: true, Arguments: topology.Arguments{
 		topology.ArgQueueType: topology.Classic, topology.ArgDeadLetterExchange: exchange,

@@ -242,7 +242,7 @@ func sure(b bool) verdict {
 // complexValue is a header that is neither a single value nor a list.
 type complexValue struct{}
 
-// scalar gives the value of a header in one of few types: int64, float64, string, bool, nil,
+// scalar returns the value of a header in one of few types: int64, float64, string, bool, nil,
 // []any, or complexValue. The header may have the types of an AMQP library or of
 // [topology.Arguments].
 func (d dialect) scalar(v any) any {
@@ -269,7 +269,7 @@ func (d dialect) scalar(v any) any {
 	}
 }
 
-// texts gives the texts of a list in a header, as CC has them. It reports false for a value that
+// texts returns the texts of a list in a header, as CC has them. It reports false for a value that
 // is no list.
 func texts(v any) ([]string, bool) {
 	list, ok := v.([]any)
@@ -286,7 +286,7 @@ func texts(v any) ([]string, bool) {
 	return out, true
 }
 
-// fieldsOf gives the fields of a table in a header, nil for a value that is no table.
+// fieldsOf returns the fields of a table in a header, nil for a value that is no table.
 func fieldsOf(v any) map[string]any {
 	r := reflect.ValueOf(v)
 	if r.Kind() != reflect.Map || r.Type().Key().Kind() != reflect.String {

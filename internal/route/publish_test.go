@@ -12,7 +12,7 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// bind gives a binding; a destination that begins with "exchange:" is one.
+// bind returns a binding; a destination that begins with "exchange:" is one.
 func bind(source, key, destination string) topology.Binding {
 	b := topology.Binding{Source: source, Key: key, Destination: destination, DestinationType: topology.ToQueue}
 	if name, ok := strings.CutPrefix(destination, "exchange:"); ok {

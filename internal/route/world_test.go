@@ -64,7 +64,7 @@ func drawWorld(t *rapid.T) world {
 	return w
 }
 
-// sorted gives the objects in the order in which Inspect has them.
+// sorted returns the objects in the order in which Inspect has them.
 func (w *world) sorted() topology.Topology {
 	t := w.Topology
 	t.Bindings = slices.Clone(t.Bindings)
@@ -177,7 +177,7 @@ func drawHeaderValue() *rapid.Generator[any] {
 	})
 }
 
-// bindingArguments gives arguments as a broker reports them: whole floats stay floats.
+// bindingArguments returns arguments as a broker reports them: whole floats stay floats.
 func bindingArguments(args amqp091.Table) topology.Arguments {
 	out := topology.Arguments{}
 	for name, v := range args {

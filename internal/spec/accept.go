@@ -31,7 +31,7 @@ func (d *decoder) accept(f fields) {
 	}
 }
 
-// unaccepted gives the warnings that the files do not settle.
+// unaccepted returns the warnings that the files do not settle.
 func (d *decoder) unaccepted() []Problem {
 	return slices.DeleteFunc(d.warnings, func(w Problem) bool {
 		return topology.Accepts(d.spec.Accept, w.Name, []string{w.About})

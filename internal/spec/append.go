@@ -17,7 +17,7 @@ func HasList(f Source, key string) bool {
 	return list != nil && list.Kind == yaml.SequenceNode
 }
 
-// Append gives a file with one more entry, written on one line, at the end of the list under a
+// Append returns a file with one more entry, written on one line, at the end of the list under a
 // top-level key. A file without that key gets the list at its end. Comments and layout stay. It
 // reports false if the text cannot be edited so that nothing but this entry changes.
 func Append(f Source, key, entry string) (edited []byte, ok bool) {
@@ -44,7 +44,7 @@ func Append(f Source, key, entry string) (edited []byte, ok bool) {
 	return nil, false
 }
 
-// endsLine gives a text whose last line is complete.
+// endsLine returns a text whose last line is complete.
 func endsLine(text string) string {
 	if text == "" || strings.HasSuffix(text, "\n") {
 		return text
@@ -72,7 +72,7 @@ func inBlock(text string, list *yaml.Node, entry string) string {
 	return strings.Join(slices.Insert(lines, end, added), "")
 }
 
-// lastLine gives the last line on which a node or one of its parts begins.
+// lastLine returns the last line on which a node or one of its parts begins.
 func lastLine(n *yaml.Node) int {
 	last := n.Line
 	for _, part := range n.Content {
@@ -81,8 +81,8 @@ func lastLine(n *yaml.Node) int {
 	return last
 }
 
-// inFlow gives the texts with an entry before each closing bracket behind the beginning of a list:
-// which one closes it, only a parser can tell.
+// inFlow returns the texts with an entry before each closing bracket behind the beginning of a
+// list: which one closes it, only a parser can tell.
 func inFlow(text string, list *yaml.Node, entry string) []string {
 	lines := strings.SplitAfter(text, "\n")
 	if list.Line > len(lines) {

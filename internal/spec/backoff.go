@@ -42,7 +42,7 @@ func (d *decoder) backoffs(f fields) {
 	}
 }
 
-// backoff gives the backoff of that name.
+// backoff returns the backoff of that name.
 func (d *decoder) backoff(name string) (Backoff, bool) {
 	i, ok := d.places.backoffs[name]
 	if !ok {

@@ -37,7 +37,7 @@ func (c *compiler) loop(b Backoff) {
 	c.retries(loop)
 }
 
-// steps gives one step for each attempt of b.
+// steps returns one step for each attempt of b.
 func (c *compiler) steps(b Backoff) []topology.Tier {
 	var steps []topology.Tier
 	for _, tier := range b.Tiers {
@@ -70,7 +70,7 @@ func (c *compiler) retries(loop topology.Backoff) {
 	}
 }
 
-// counts gives the arguments of a binding that matches the count n alone.
+// counts returns the arguments of a binding that matches the count n alone.
 func (c *compiler) counts(n int64) topology.Arguments {
 	return topology.Arguments{topology.ArgMatch: "all", c.spec.CountHeader: n}
 }
@@ -99,7 +99,7 @@ func (c *compiler) waiting(delay time.Duration) topology.Arguments {
 	return args
 }
 
-// workArguments gives the arguments of a work queue, all but those of its
+// workArguments returns the arguments of a work queue, all but those of its
 // dead-lettering where a policy brings that.
 func (c *compiler) workArguments(q Queue) topology.Arguments {
 	args := q.Arguments
@@ -133,7 +133,7 @@ func (c *compiler) policy(q Queue) {
 	})
 }
 
-// deadLettering gives args with those that make a work queue dead-letter. They do not
+// deadLettering returns args with those that make a work queue dead-letter. They do not
 // name the backoff: arguments cannot be changed on a live queue, and a backoff can.
 func (c *compiler) deadLettering(q Queue, args topology.Arguments) topology.Arguments {
 	args = args.

@@ -16,12 +16,12 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// drawSpec gives any valid Spec: one whose names do not collide.
+// drawSpec returns any valid Spec: one whose names do not collide.
 func drawSpec(t *rapid.T) *Spec {
 	return rapid.Custom(drawAnySpec).Filter(func(s *Spec) bool { return len(checkNames(s)) == 0 }).Draw(t, "spec")
 }
 
-// drawAnySpec gives a Spec with names with dots, spaces and characters of all lengths,
+// drawAnySpec returns a Spec with names with dots, spaces and characters of all lengths,
 // tiers whose delays repeat, every kind of dead-letter queue.
 func drawAnySpec(t *rapid.T) *Spec {
 	types := rapid.SampledFrom([]string{topology.Quorum, topology.Classic})
@@ -111,7 +111,7 @@ func drawQueue(t *rapid.T, s *Spec, name, typ string) Queue {
 	return q
 }
 
-// counts gives every kind of value that the count header can have around a loop
+// counts returns every kind of value that the count header can have around a loop
 // of n attempts. Absent is a missing entry.
 func counts(n int64) []any {
 	values := []any{
@@ -130,7 +130,7 @@ func counts(n int64) []any {
 	return values
 }
 
-// number gives the integer that the broker sees in a count header, if any.
+// number returns the integer that the broker sees in a count header, if any.
 func number(v any, floatsMatch bool) (int64, bool) {
 	switch v := v.(type) {
 	case int8:
@@ -214,7 +214,7 @@ func expect(t *rapid.T, got route.Result, want, format string, args ...any) {
 	}
 }
 
-// mustRoute gives a compiled topology, and a router of a broker that has it alone.
+// mustRoute returns a compiled topology, and a router of a broker that has it alone.
 func mustRoute(t *rapid.T, s *Spec, floatsMatch bool) (topology.Compiled, *route.Router) {
 	t.Helper()
 	c := mustCompile(t, s)
@@ -225,7 +225,7 @@ func mustRoute(t *rapid.T, s *Spec, floatsMatch bool) (topology.Compiled, *route
 	return c, route.New(state)
 }
 
-// dies gives where a message goes that was published to a work queue and rejected there.
+// dies returns where a message goes that was published to a work queue and rejected there.
 func dies(router *route.Router, queue, key string) route.Result {
 	return router.DeadLetter(queue, router.Publish("", key, nil).Message, route.Rejected)
 }

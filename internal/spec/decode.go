@@ -119,7 +119,7 @@ func (d *decoder) warn(pos Pos, name, object, msg, fix string) {
 
 func (d *decoder) at(n *yaml.Node) Pos { return Pos{File: d.file, Line: n.Line, Col: n.Column} }
 
-// parse gives the mapping that a file is, or nil.
+// parse returns the mapping that a file is, or nil.
 func (d *decoder) parse(f Source) *yaml.Node {
 	start := Pos{File: f.Name, Line: 1, Col: 1}
 	switch {

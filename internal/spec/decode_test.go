@@ -20,7 +20,7 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// environment gives a lookup of pairs NAME=value.
+// environment returns a lookup of pairs NAME=value.
 func environment(pairs ...string) func(string) (string, bool) {
 	return func(name string) (string, bool) {
 		for _, p := range pairs {
@@ -32,7 +32,7 @@ func environment(pairs ...string) func(string) (string, bool) {
 	}
 }
 
-// problems gives the problems of a file as lines without the file's name.
+// problems returns the problems of a file as lines without the file's name.
 func problems(t *testing.T, err error) []string {
 	t.Helper()
 	if err == nil {
@@ -447,7 +447,7 @@ func TestSchema(t *testing.T) {
 	}
 }
 
-// plain gives a YAML file as JSON would hold it.
+// plain returns a YAML file as JSON would hold it.
 func plain(t *testing.T, data []byte) any {
 	t.Helper()
 	var v any

@@ -10,7 +10,7 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// Replace gives a file in which the queue legacy is called successor and
+// Replace returns a file in which the queue legacy is called successor and
 // replaces it, edited in place: comments and layout stay as they are. It also
 // gives the lines that changed. It reports false if the file has no such queue,
 // or writes its name in a way that cannot be edited: by an alias or a variable.
@@ -64,7 +64,7 @@ func same(a, b *yaml.Node) bool {
 		slices.EqualFunc(a.Content, b.Content, same)
 }
 
-// valueOf gives the value of a key of a mapping, nil if there is none.
+// valueOf returns the value of a key of a mapping, nil if there is none.
 func valueOf(n *yaml.Node, key string) *yaml.Node {
 	if n == nil || n.Kind != yaml.MappingNode {
 		return nil

@@ -49,7 +49,7 @@ func (d *decoder) exchanges(f fields) {
 	}
 }
 
-// nearType gives the built-in exchange type that an unknown one was probably meant
+// nearType returns the built-in exchange type that an unknown one was probably meant
 // to be, or "". The types of plugins begin with x- by custom, and may be anything.
 func (d *decoder) nearType(typ string) string {
 	known := topology.ExchangeTypes()
@@ -59,7 +59,7 @@ func (d *decoder) nearType(typ string) string {
 	return d.nearest(typ, known)
 }
 
-// exchange gives the exchange of that name.
+// exchange returns the exchange of that name.
 func (d *decoder) exchange(name string) (Exchange, bool) {
 	i, ok := d.places.exchanges[name]
 	if !ok {

@@ -67,7 +67,7 @@ func (d *decoder) fields(n *yaml.Node, what string, keys []key, skip func(string
 	return f
 }
 
-// slip gives the key of names that name was probably meant to be, or "".
+// slip returns the key of names that name was probably meant to be, or "".
 func (d *decoder) slip(name string, names []string) string {
 	if word := meant(name); slices.Contains(names, word) {
 		return word
@@ -115,7 +115,7 @@ func (d *decoder) isEmpty(p pair) bool {
 	return true
 }
 
-// pairs gives the pairs of a mapping, with what merge keys (<<) bring behind
+// pairs returns the pairs of a mapping, with what merge keys (<<) bring behind
 // its own. It reports duplicate keys, and a value that is no mapping.
 func (d *decoder) pairs(n *yaml.Node, what string) []pair {
 	n = follow(n)
@@ -157,7 +157,7 @@ func (d *decoder) pairs(n *yaml.Node, what string) []pair {
 	return out
 }
 
-// follow gives what an alias stands for.
+// follow returns what an alias stands for.
 func follow(n *yaml.Node) *yaml.Node {
 	for n.Kind == yaml.AliasNode {
 		n = n.Alias
@@ -186,7 +186,7 @@ func kindOf(n *yaml.Node) string {
 	}
 }
 
-// text gives the text under a key, or "" and false if it is not there or wrong.
+// text returns the text under a key, or "" and false if it is not there or wrong.
 func (d *decoder) text(f fields, name string) (string, bool) {
 	v, ok := f.values[name]
 	if !ok {
@@ -212,7 +212,7 @@ func (d *decoder) textOf(n *yaml.Node, name string) (string, bool) {
 	return n.Value, true
 }
 
-// word gives the text under a key, which must be one of words.
+// word returns the text under a key, which must be one of words.
 func (d *decoder) word(f fields, name string, words []string) (string, bool) {
 	s, ok := d.text(f, name)
 	if !ok {
@@ -230,7 +230,7 @@ func (d *decoder) among(n *yaml.Node, name, s string, words []string) bool {
 	return false
 }
 
-// orList gives "a, b or c".
+// orList returns "a, b or c".
 func orList(words []string) string {
 	if len(words) == 1 {
 		return words[0]
@@ -238,7 +238,7 @@ func orList(words []string) string {
 	return strings.Join(words[:len(words)-1], ", ") + " or " + words[len(words)-1]
 }
 
-// list gives the items under a key, or nil.
+// list returns the items under a key, or nil.
 func (d *decoder) list(f fields, name string) []*yaml.Node {
 	v, ok := f.values[name]
 	if !ok {
@@ -256,7 +256,7 @@ func (d *decoder) list(f fields, name string) []*yaml.Node {
 	return items
 }
 
-// pos gives the place of the value under a key, or of the whole mapping.
+// pos returns the place of the value under a key, or of the whole mapping.
 func (d *decoder) pos(f fields, name string) Pos {
 	if v, ok := f.values[name]; ok {
 		return d.at(v.value)

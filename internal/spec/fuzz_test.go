@@ -18,7 +18,7 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// seeds gives topology files that mean something: samples, starters and what is
+// seeds returns topology files that mean something: samples, starters and what is
 // in the tables of other tests.
 func seeds(f *testing.F) [][]byte {
 	f.Helper()

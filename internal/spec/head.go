@@ -37,7 +37,7 @@ func (d *decoder) head(f fields) {
 	d.messages(f)
 }
 
-// only gives the text under a key that one file alone may give.
+// only returns the text under a key that one file alone may give.
 func (d *decoder) only(f fields, name string) (string, bool) {
 	v, ok := f.values[name]
 	if !ok || !d.claim(d.at(v.key), name) {

@@ -165,7 +165,7 @@ func deadKeys() []key {
 	}
 }
 
-// meant gives the key that another word stands for: what RabbitMQ and its clients
+// meant returns the key that another word stands for: what RabbitMQ and its clients
 // call the same thing. Case, - and _ do not matter.
 func meant(word string) string {
 	switch strings.NewReplacer("_", "", "-", "").Replace(strings.ToLower(word)) {

@@ -77,7 +77,7 @@ func (d *decoder) room(n *yaml.Node, what string, have int) bool {
 	return false
 }
 
-// didYouMean gives the nearest of names, as long as not too many were compared.
+// didYouMean returns the nearest of names, as long as not too many were compared.
 func (d *decoder) didYouMean(name string, names []string, otherwise string) string {
 	if near := d.nearest(name, names); near != "" {
 		return fmt.Sprintf("did you mean %q?", near)
@@ -85,7 +85,7 @@ func (d *decoder) didYouMean(name string, names []string, otherwise string) stri
 	return otherwise
 }
 
-// nearest gives the word of names that name was probably meant to be, or "". Once
+// nearest returns the word of names that name was probably meant to be, or "". Once
 // too many were compared it gives none.
 func (d *decoder) nearest(name string, names []string) string {
 	if d.compared += len(names); d.compared > maxComparisons {

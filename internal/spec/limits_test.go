@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// nested gives lists of aliases that hold nine of the one before, times deep.
+// nested returns lists of aliases that hold nine of the one before, times deep.
 func nested(times int, item func(i int, aliases string) string) string {
 	var b strings.Builder
 	for i := 1; i < times; i++ {
@@ -17,7 +17,7 @@ func nested(times int, item func(i int, aliases string) string) string {
 	return b.String()
 }
 
-// repeated gives a text for each number from 0 to n-1, where %d stands for it.
+// repeated returns a text for each number from 0 to n-1, where %d stands for it.
 func repeated(n int, format string) string {
 	var b strings.Builder
 	for i := range n {

@@ -7,7 +7,7 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// checkNames gives what is wrong with the names in s taken together: declared
+// checkNames returns what is wrong with the names in s taken together: declared
 // twice, taken by something that dlxctl makes, or too long for what is made of
 // them. It works on a Spec with gaps: what has no name is passed over.
 func checkNames(s *Spec) []Problem {

@@ -8,7 +8,7 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// String gives the problem as one line: file, line, column, what is wrong and
+// String returns the problem as one line: file, line, column, what is wrong and
 // what to do about it.
 func (p Problem) String() string {
 	var b strings.Builder
@@ -26,7 +26,7 @@ func (p Problem) String() string {
 // Error is everything that is wrong with the files, by place.
 type Error struct{ Problems []Problem }
 
-// Error gives a line for each problem.
+// Error returns a line for each problem.
 func (e *Error) Error() string {
 	lines := make([]string, len(e.Problems))
 	for i, p := range e.Problems {
@@ -54,7 +54,7 @@ func (e *Error) Summary() string {
 	return summary
 }
 
-// didYouMean gives the remedy for a name that is not among names: the nearest
+// didYouMean returns the remedy for a name that is not among names: the nearest
 // of them, or all if there are few, or otherwise.
 func didYouMean(name string, names []string, otherwise string) string {
 	if near := topology.Nearest(name, names); near != "" {
@@ -63,7 +63,7 @@ func didYouMean(name string, names []string, otherwise string) string {
 	return otherwise
 }
 
-// DidYouMean gives the remedy for a name that is not among names: the nearest of
+// DidYouMean returns the remedy for a name that is not among names: the nearest of
 // them, or otherwise if none is near.
 func DidYouMean(name string, names []string, otherwise string) string {
 	return didYouMean(name, names, otherwise)

@@ -59,7 +59,7 @@ func (d *decoder) queues(f fields) {
 	}
 }
 
-// queue gives the queue of that name.
+// queue returns the queue of that name.
 func (d *decoder) queue(name string) (Queue, bool) {
 	i, ok := d.places.queues[name]
 	if !ok {
@@ -141,7 +141,7 @@ func (d *decoder) external(q Queue, f fields) {
 	}
 }
 
-// queueBackoff gives the name of a queue's backoff, "" after a problem.
+// queueBackoff returns the name of a queue's backoff, "" after a problem.
 func (d *decoder) queueBackoff(f fields) string {
 	name, pos := d.defaults.backoff, d.defaults.pos
 	if _, own := f.values["backoff"]; own {

@@ -82,7 +82,7 @@ func (d *decoder) ownBackoff(b Backoff, queues []Queue) {
 	}
 }
 
-// mayBeFull gives the argument by which a queue may refuse what comes back to it.
+// mayBeFull returns the argument by which a queue may refuse what comes back to it.
 func mayBeFull(q Queue) (string, bool) {
 	overflow, _ := q.Arguments[topology.ArgOverflow].(string)
 	if q.Type == topology.Classic && overflow != topology.RejectPublish && overflow != "reject-publish-dlx" {

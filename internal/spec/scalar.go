@@ -12,7 +12,7 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// scalar gives n with the environment expanded, and its type worked out again
+// scalar returns n with the environment expanded, and its type worked out again
 // if it is not quoted: with N=5, ${N} is a number and "${N}" a text. What is
 // expanded is one value; it cannot bring keys or lists. It reports false after
 // a problem.
@@ -79,7 +79,7 @@ func isVariable(name string) bool {
 	return name != ""
 }
 
-// number gives the integer under a key, which must be at least least.
+// number returns the integer under a key, which must be at least least.
 func (d *decoder) number(f fields, name string, least int64) (int64, bool) {
 	v, ok := f.values[name]
 	if !ok {
@@ -101,7 +101,7 @@ func (d *decoder) number(f fields, name string, least int64) (int64, bool) {
 	return i, true
 }
 
-// truth gives the truth value under a key, false if it is not there.
+// truth returns the truth value under a key, false if it is not there.
 func (d *decoder) truth(f fields, name string) bool {
 	v, ok := f.values[name]
 	if !ok {
@@ -119,7 +119,7 @@ func (d *decoder) truth(f fields, name string) bool {
 	return b
 }
 
-// factor gives the number under a key, 2 if it is not there.
+// factor returns the number under a key, 2 if it is not there.
 func (d *decoder) factor(f fields, name string) (float64, bool) {
 	v, ok := f.values[name]
 	if !ok {
@@ -142,7 +142,7 @@ func (d *decoder) factor(f fields, name string) (float64, bool) {
 	return x, true
 }
 
-// delay gives the delay under a key.
+// delay returns the delay under a key.
 func (d *decoder) delay(f fields, name string) (time.Duration, bool) {
 	v, ok := f.values[name]
 	if !ok {
@@ -151,7 +151,7 @@ func (d *decoder) delay(f fields, name string) (time.Duration, bool) {
 	return d.delayOf(v.value, name)
 }
 
-// delayOf gives a node as a delay.
+// delayOf returns a node as a delay.
 func (d *decoder) delayOf(n *yaml.Node, name string) (time.Duration, bool) {
 	n, ok := d.scalar(n)
 	if !ok {
@@ -169,7 +169,7 @@ func (d *decoder) delayOf(n *yaml.Node, name string) (time.Duration, bool) {
 	return delay, true
 }
 
-// arguments gives the table under a key in canonical form, with the nodes of
+// arguments returns the table under a key in canonical form, with the nodes of
 // its values.
 func (d *decoder) arguments(f fields, name string) (topology.Arguments, map[string]field) {
 	v, ok := f.values[name]
@@ -187,7 +187,7 @@ func (d *decoder) arguments(f fields, name string) (topology.Arguments, map[stri
 	return args, nodes
 }
 
-// any gives a node as a canonical value.
+// any returns a node as a canonical value.
 func (d *decoder) any(n *yaml.Node, name string) (any, bool) {
 	n, ok := d.scalar(n)
 	if !ok {

@@ -6,7 +6,7 @@ import (
 	"strconv"
 )
 
-// Schema gives the JSON Schema (2020-12) of topology files. It is made from the
+// Schema returns the JSON Schema (2020-12) of topology files. It is made from the
 // tables that the decoder reads by, so that it cannot say anything else.
 func Schema() []byte {
 	root := member(object(fileKeys()))
@@ -54,7 +54,7 @@ func (o ordered) MarshalJSON() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// member gives a shape as JSON Schema. Whatever is not text may be written as
+// member returns a shape as JSON Schema. Whatever is not text may be written as
 // ${VAR}, as a schema sees the file before it is expanded.
 func member(s shape) ordered {
 	if s.either != nil {

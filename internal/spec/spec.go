@@ -53,7 +53,7 @@ type Spec struct {
 	NamePos Pos
 }
 
-// Without gives s without some of its queues, which it has removed on purpose.
+// Without returns s without some of its queues, which it has removed on purpose.
 func (s Spec) Without(drop func(Queue) bool) *Spec {
 	s.Removed = slices.Clone(s.Removed)
 	for _, q := range s.Queues {

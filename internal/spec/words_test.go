@@ -202,7 +202,7 @@ func uncommented(data []byte) []byte {
 	return keys.ReplaceAll(data, []byte("$1$2"))
 }
 
-// anywhere gives a path as text, the same for the bindings of a queue and of an
+// anywhere returns a path as text, the same for the bindings of a queue and of an
 // exchange, and for the messages of a queue and of all: to show their keys once is enough.
 func anywhere(path []string) string {
 	return strings.NewReplacer("exchanges.[].bindings.[].", "queues.[].bindings.[].", "queues.[].messages.", "messages.").

@@ -70,7 +70,7 @@ type Options struct {
 	Command func(words ...string) string
 }
 
-// Make gives the report of a topology. Counts are as old as the broker's
+// Make returns the report of a topology. Counts are as old as the broker's
 // statistics, up to 5 seconds, and the numbers of consumers up to 10.
 func Make(t topology.Compiled, state topology.State, o Options) Report {
 	m := maker{
@@ -193,7 +193,7 @@ func deadLetterRoutes(t topology.Compiled, state topology.State) map[string][]st
 	return out
 }
 
-// retired gives the failed and retry queues that carry the mark of the topology and whose
+// retired returns the failed and retry queues that carry the mark of the topology and whose
 // backoff, or tier, is no longer in the file: what they hold comes back to its queue yet.
 func (m *maker) retired() []Queue {
 	var out []Queue

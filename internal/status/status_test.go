@@ -95,7 +95,7 @@ func TestMake(t *testing.T) {
 	}
 }
 
-// texts gives the problems of a report, a line each.
+// texts returns the problems of a report, a line each.
 func texts(r status.Report) []string {
 	var out []string
 	for _, p := range r.Problems {

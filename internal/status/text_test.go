@@ -69,7 +69,7 @@ func large(t *testing.T) (topology.Compiled, topology.State) {
 	return top, state
 }
 
-// written gives the text of a report, and fails if a line does not fit 80 columns or the whole
+// written returns the text of a report, and fails if a line does not fit 80 columns or the whole
 // does not fit a screen.
 func written(t *testing.T, r status.Report, o status.TextOptions, lines int) string {
 	t.Helper()

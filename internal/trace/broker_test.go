@@ -259,7 +259,7 @@ type delivery struct {
 	queue string
 }
 
-// merge gives the deliveries of all queues in one channel.
+// merge returns the deliveries of all queues in one channel.
 func merge(queues map[string]<-chan amqp091.Delivery) <-chan delivery {
 	all := make(chan delivery, 1000)
 	for queue, ch := range queues {
@@ -336,7 +336,7 @@ func (s *stage) fails(place, queue string, in trace.Input) bool {
 	return in.Failures == trace.Always || round <= in.Failures
 }
 
-// describe gives all of a delivery that is compared.
+// describe returns all of a delivery that is compared.
 func describe(d delivery) string {
 	return fmt.Sprintf("exchange %q key %q %s", d.Exchange, d.RoutingKey, headers(d.Headers))
 }

@@ -13,7 +13,7 @@ import (
 // timeFormat is how the processor writes times into headers.
 const timeFormat = "2006-01-02T15:04:05.000Z"
 
-// headerLines gives what a consumer of a queue sees, a line each.
+// headerLines returns what a consumer of a queue sees, a line each.
 func headerLines(s Stop) []string {
 	out := []string{fmt.Sprintf("exchange %q, key %q", s.Exchange, s.Key)}
 	for _, name := range slices.Sorted(maps.Keys(s.Headers)) {
@@ -29,7 +29,7 @@ func headerLines(s Stop) []string {
 	return out
 }
 
-// formatHeaders gives headers in one line.
+// formatHeaders returns headers in one line.
 func formatHeaders(headers map[string]any) string {
 	var out []string
 	for _, name := range slices.Sorted(maps.Keys(headers)) {
@@ -38,7 +38,7 @@ func formatHeaders(headers map[string]any) string {
 	return strings.Join(out, " ")
 }
 
-// formatValue gives a value for people. A time of the processor is the time since the publish.
+// formatValue returns a value for people. A time of the processor is the time since the publish.
 func formatValue(v any) string {
 	if text, ok := v.(string); ok {
 		if at, err := time.Parse(timeFormat, text); err == nil {
@@ -48,7 +48,7 @@ func formatValue(v any) string {
 	return topology.Printable(topology.FormatValue(v))
 }
 
-// plain gives headers for programs, with the times of the processor as those since the publish.
+// plain returns headers for programs, with the times of the processor as those since the publish.
 func plain(headers map[string]any) map[string]any {
 	out := map[string]any{}
 	for name, v := range headers {

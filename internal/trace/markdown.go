@@ -55,8 +55,8 @@ func (b *writer) table(j Journey) {
 	b.all = false
 }
 
-// changedHeaders gives the headers of a stop that it did not have at the stop before, but for those
-// of the broker.
+// changedHeaders returns the headers of a stop that it did not have at the stop before, but for
+// those of the broker.
 func changedHeaders(j Journey, s Stop) []string {
 	var before map[string]any
 	if s.From >= 0 {

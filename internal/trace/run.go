@@ -214,7 +214,7 @@ func (j *journey) deliver(at stopFrom) {
 	}
 }
 
-// before gives the indexes of the stops on the way to a stop, the last one first.
+// before returns the indexes of the stops on the way to a stop, the last one first.
 func (j *journey) before(index int) iter.Seq[int] {
 	return func(yield func(int) bool) {
 		i := j.stops[index].From

@@ -105,7 +105,7 @@ func (in Input) fate() string {
 	return strings.Join(append([]string{"consumers " + one(in.Failures)}, parts...), ", ")
 }
 
-// often gives a number of times.
+// often returns a number of times.
 func often(n int) string {
 	return text.Choose(n, "once", fmt.Sprintf("%d times", n))
 }
@@ -257,7 +257,7 @@ func atMostOnce(s Stop) string {
 	return ""
 }
 
-// carried gives the headers of the processor that matter most.
+// carried returns the headers of the processor that matter most.
 func (b *writer) carried(s Stop) string {
 	if b.all {
 		return ""
@@ -338,7 +338,7 @@ func (b *writer) missed() {
 	b.line("not reached: %s", strings.Join(out, ", "))
 }
 
-// bindingDetail gives the key or the headers of a binding.
+// bindingDetail returns the key or the headers of a binding.
 func bindingDetail(b topology.Binding) string {
 	_, detail, _ := strings.Cut(b.String(), " (")
 	return strings.TrimSuffix(detail, ")")
@@ -362,7 +362,7 @@ func (r Report) verdict() string {
 	}
 }
 
-// offset gives a time since the publish.
+// offset returns a time since the publish.
 func offset(d time.Duration) string {
 	if d == 0 {
 		return "0s"

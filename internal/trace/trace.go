@@ -33,7 +33,7 @@ const (
 	Crash Cause = "crash"
 )
 
-// Causes gives all causes.
+// Causes returns all causes.
 func Causes() []Cause { return []Cause{Rejected, Expired, Crash} }
 
 // Input is a message, and what it meets.

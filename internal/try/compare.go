@@ -231,7 +231,7 @@ func headerDifferences(predicted, came map[string]any) []string {
 	return out
 }
 
-// fixed gives headers as text, without times and without what the broker counts by delivery.
+// fixed returns headers as text, without times and without what the broker counts by delivery.
 func fixed(headers map[string]any) map[string]string {
 	out := map[string]string{}
 	for name, v := range headers {
@@ -246,7 +246,7 @@ func fixed(headers map[string]any) map[string]string {
 	return out
 }
 
-// fixedValue gives a value as text, whatever type the AMQP library has for it.
+// fixedValue returns a value as text, whatever type the AMQP library has for it.
 func fixedValue(v any) string {
 	switch v := v.(type) {
 	case amqp091.Table:
@@ -271,7 +271,7 @@ func fixedValue(v any) string {
 	}
 }
 
-// shown gives a time for people, in milliseconds or coarser.
+// shown returns a time for people, in milliseconds or coarser.
 func shown(d time.Duration) string {
 	if d >= 10*time.Second {
 		return d.Round(100 * time.Millisecond).String()

@@ -116,7 +116,7 @@ func milliseconds(d time.Duration) *int64 {
 	return &ms
 }
 
-// listed gives a list that is not null.
+// listed returns a list that is not null.
 func listed(list []string) []string {
 	if list == nil {
 		return []string{}

@@ -114,7 +114,7 @@ func (q Queue) copies() []string {
 	return out
 }
 
-// rows gives the table of the messages.
+// rows returns the table of the messages.
 func (q Queue) rows() [][]string {
 	out := [][]string{{"  MESSAGE", "PREDICTED", "DELAY", "MEASURED", "SINCE PUBLISH"}}
 	for _, m := range q.Messages {
@@ -171,7 +171,7 @@ func (s Stop) fate() string {
 	}
 }
 
-// delay gives the delay that is predicted.
+// delay returns the delay that is predicted.
 func (s Stop) delay() string {
 	if s.Wait == 0 {
 		return "-"
@@ -179,7 +179,7 @@ func (s Stop) delay() string {
 	return shown(s.Wait)
 }
 
-// measured gives the delay that was measured.
+// measured returns the delay that was measured.
 func (s Stop) measured() string {
 	switch {
 	case !s.Came:
@@ -195,7 +195,7 @@ func (s Stop) measured() string {
 	}
 }
 
-// since gives the time since the publish.
+// since returns the time since the publish.
 func (s Stop) since() string {
 	if !s.Came {
 		return "-"

@@ -135,7 +135,7 @@ func (r Report) summary() string {
 	return out
 }
 
-// attempts gives attempts for people: "1", "2-4" or "1, 3".
+// attempts returns attempts for people: "1", "2-4" or "1, 3".
 func attempts(list []int) string {
 	out := ""
 	for i := 0; i < len(list); i++ {
@@ -153,7 +153,7 @@ func attempts(list []int) string {
 	return out
 }
 
-// after gives a result with the time that the canary took.
+// after returns a result with the time that the canary took.
 func after(r Result, d time.Duration) string {
 	if d == 0 {
 		return string(r)

@@ -21,7 +21,7 @@ const (
 	// Crash closes the channel without an answer, as the death of a consumer does: the broker
 	// delivers the message again, and counts that as one delivery (3.10.8 to 4.3.6).
 	Crash Answer = "crash"
-	// Keep gives no answer. The consumer gets nothing more, and the broker delivers the message
+	// Keep returns no answer. The consumer gets nothing more, and the broker delivers the message
 	// again once Serve ends.
 	Keep Answer = "keep"
 )

@@ -202,7 +202,7 @@ func (m *Client) consumersOf(ctx context.Context, name string) ([]audit.Consumer
 	return out, nil
 }
 
-// VHosts gives the names of the virtual hosts that the user may see, sorted.
+// VHosts returns the names of the virtual hosts that the user may see, sorted.
 func (m *Client) VHosts(ctx context.Context) ([]string, error) {
 	var rows []struct {
 		Name string `json:"name"`

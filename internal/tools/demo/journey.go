@@ -196,7 +196,7 @@ func (s *service) print(m amqp091.Delivery, what string) {
 	fmt.Fprintf(s.d.out, "%5.1fs  %s  key %-13s  %s\n", time.Since(s.start).Seconds(), m.MessageId, m.RoutingKey, what)
 }
 
-// tier gives the delay in the name of the retry queue that the message came from.
+// tier returns the delay in the name of the retry queue that the message came from.
 func tier(m amqp091.Delivery) string {
 	deaths, _ := m.Headers["x-death"].([]any)
 	for _, d := range deaths {

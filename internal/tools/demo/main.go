@@ -117,7 +117,7 @@ func (d demo) show() error {
 
 func (d demo) title(s string) { fmt.Fprintf(d.out, "\n%s\n\n", s) }
 
-// dlx gives the command line of dlxctl.
+// dlx returns the command line of dlxctl.
 func (d demo) dlx(ctx context.Context, args ...string) *exec.Cmd {
 	c := exec.CommandContext(ctx, d.dlxctl, append(args, "-f", filepath.Base(d.topology), "--vhost", vhost)...)
 	c.Dir = filepath.Dir(d.topology) // so that the output names the file as a reader has it

@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// sources gives the names of all tests of the module, as the results name them.
+// sources returns the names of all tests of the module, as the results name them.
 func sources(t *testing.T) []string {
 	t.Helper()
 	var names []string

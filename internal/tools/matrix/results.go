@@ -84,7 +84,7 @@ func packageName(path string) string {
 	return strings.TrimPrefix(name, "internal/")
 }
 
-// leaves gives the tests that count, by name.
+// leaves returns the tests that count, by name.
 func leaves(all map[string]*test) []test {
 	parents, failedBelow := map[string]bool{}, map[string]bool{}
 	for name, t := range all {

@@ -18,7 +18,7 @@ const (
 	bar     = 30  // pixels of the title bar
 )
 
-// record gives the output of the demo without what differs between two runs: times of
+// record returns the output of the demo without what differs between two runs: times of
 // day, the name of the node, and fractions of a second.
 func record(output string) string {
 	for _, r := range []struct{ find, write string }{
@@ -44,7 +44,7 @@ func record(output string) string {
 	return strings.TrimLeft(b.String(), "\n")
 }
 
-// elapsed gives the seconds at the beginning of a line of the journey, if it is one.
+// elapsed returns the seconds at the beginning of a line of the journey, if it is one.
 func elapsed(line string) (float64, bool) {
 	found := regexp.MustCompile(`^ *([0-9.]+)s  m-`).FindStringSubmatch(line)
 	if found == nil {
@@ -91,7 +91,7 @@ func frames(text string) []frame {
 	return all
 }
 
-// classOf gives the color of a line.
+// classOf returns the color of a line.
 func classOf(line string) string {
 	switch {
 	case strings.HasPrefix(line, "$ "):

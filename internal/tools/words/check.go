@@ -37,7 +37,7 @@ func (p problem) String() string {
 	return fmt.Sprintf("%s:%d:%d: %s", p.file, p.line, p.column, p.text)
 }
 
-// check gives what is wrong with a file, by line. A Go file that cannot be parsed is an error.
+// check returns what is wrong with a file, by line. A Go file that cannot be parsed is an error.
 func check(file, text string, rules []compiled) ([]problem, error) {
 	var found []problem
 	passages := lines(text)
@@ -68,7 +68,7 @@ func check(file, text string, rules []compiled) ([]problem, error) {
 	return found, nil
 }
 
-// lines gives each line of a file that is no Go.
+// lines returns each line of a file that is no Go.
 func lines(text string) []passage {
 	var out []passage
 	for i, line := range strings.Split(text, "\n") {
@@ -77,7 +77,7 @@ func lines(text string) []passage {
 	return out
 }
 
-// goPassages gives the comments and the strings of a Go file, and its names as words:
+// goPassages returns the comments and the strings of a Go file, and its names as words:
 // dropsRouting is "drops Routing". A name is given once, where it is first.
 func goPassages(file, text string) ([]passage, error) {
 	files := token.NewFileSet()
@@ -149,7 +149,7 @@ func unbreakable(line string) bool {
 // suppressed matches a directive for linters at the end of a line of Go.
 var suppressed = regexp.MustCompile(`\s*//nolint:.*$`)
 
-// long gives the lines of Go and Markdown that are too long. Lines within a string of several
+// long returns the lines of Go and Markdown that are too long. Lines within a string of several
 // lines are text of another format, and so is a generated page.
 func long(file, text string, passages []passage) []problem {
 	kind := filepath.Ext(file)

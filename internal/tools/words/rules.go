@@ -79,7 +79,7 @@ func compile(list []rule) []compiled {
 	return out
 }
 
-// in gives the first and last+1 byte of each banned phrase in the text.
+// in returns the first and last+1 byte of each banned phrase in the text.
 func (c compiled) in(text string) [][]int {
 	found := c.find.FindAllStringIndex(text, -1)
 	if len(found) == 0 || c.except == nil {
