@@ -103,7 +103,7 @@ func dial(ctx context.Context, e broker.Endpoint, extra uint32) (*Conn, error) {
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
-		return nil, explainDial(e, err)
+		return nil, explainDial(e, received(socket, err))
 	}
 	if err := e.Check(served(conn, "version"), served(conn, "cluster_name")); err != nil {
 		_ = conn.Close() // nothing was done on it
@@ -112,6 +112,16 @@ func dial(ctx context.Context, e broker.Endpoint, extra uint32) (*Conn, error) {
 	c := &Conn{conn: conn, endpoint: e, spare: make(chan *amqp091.Channel, spareChannels), socket: socket, gate: gate}
 	c.Blocked = c.watchBlocked()
 	return c, nil
+}
+
+// received returns what ended the connection while the library opened it, if the library reports
+// only that it is closed: it does so if it writes just when it has read that the peer hung up, as a
+// broker does that refuses the certificate of a client.
+func received(socket *wire.Socket, err error) error {
+	if socket == nil || socket.Ended() == nil || !errors.Is(err, amqp091.ErrClosed) {
+		return err
+	}
+	return &amqp091.Error{Code: amqp091.FrameError, Reason: socket.Ended().Error()}
 }
 
 // served returns a property that the broker announces when a client connects. It is empty if the

@@ -12,8 +12,11 @@ import (
 	"testing"
 	"time"
 
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
 	"github.com/dlxctl/dlxctl/internal/broker"
 	"github.com/dlxctl/dlxctl/internal/broker/amqp"
+	"github.com/dlxctl/dlxctl/internal/broker/amqp/wire"
 	"github.com/dlxctl/dlxctl/internal/brokertest"
 )
 
@@ -88,6 +91,35 @@ func TestDialExplainsConnectionErrors(t *testing.T) {
 		})
 	}
 }
+
+// A broker that refuses the certificate of a client says so after the handshake, just when the
+// library writes. The library then reports only that the connection is closed.
+func TestARefusedCertificateIsNamed(t *testing.T) {
+	t.Parallel()
+	for ended, want := range map[error]string{
+		errors.New("remote error: tls: certificate required"): "pass one that it trusts with --cert-file and --key-file",
+		io.EOF: "does not speak AMQP (EOF)",
+	} {
+		socket := wire.NewSocket(endsWith{err: ended})
+		if _, err := socket.Read(nil); !errors.Is(err, ended) {
+			t.Fatal(err)
+		}
+		if err := amqp.ExplainDial(broker.Endpoint{}, socket, amqp091.ErrClosed); !strings.Contains(err.Error(), want) {
+			t.Errorf("after %q: %v", ended, err)
+		}
+		_ = socket.Close()
+	}
+}
+
+// endsWith is a connection of which nothing can be read.
+type endsWith struct {
+	net.Conn
+	err error
+}
+
+func (c endsWith) Read([]byte) (int, error)         { return 0, c.err }
+func (c endsWith) Close() error                     { return nil }
+func (c endsWith) SetWriteDeadline(time.Time) error { return nil }
 
 // A server that accepts connections and sends nothing, as a node that hangs, does not delay a
 // caller whose context has ended.

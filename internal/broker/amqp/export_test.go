@@ -1,6 +1,16 @@
 package amqp
 
-import "time"
+import (
+	"time"
+
+	"github.com/dlxctl/dlxctl/internal/broker"
+	"github.com/dlxctl/dlxctl/internal/broker/amqp/wire"
+)
+
+// ExplainDial explains why a connection could not be opened.
+func ExplainDial(e broker.Endpoint, socket *wire.Socket, err error) error {
+	return explainDial(e, received(socket, err))
+}
 
 // PerConsumer returns options that give each consumer at most n messages.
 func (o HolderOptions) PerConsumer(n int) HolderOptions {

@@ -3,6 +3,7 @@ package wire
 import (
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -35,6 +36,7 @@ type Socket struct {
 	blocked bool      // by an alarm: sending may take forever
 	last    time.Time // the deadline for everything; zero is none
 	ended   chan struct{}
+	why     atomic.Pointer[error] // why nothing more can be received
 }
 
 // NewSocket wraps a connection. Close ends the goroutine that sends.
@@ -58,6 +60,23 @@ func (s *Socket) Write(b []byte) (int, error) {
 	s.unsent = append(s.unsent, b...)
 	s.changed.Broadcast()
 	return len(b), nil
+}
+
+// Read reads, and remembers why it cannot any more.
+func (s *Socket) Read(b []byte) (int, error) {
+	n, err := s.Conn.Read(b)
+	if err != nil {
+		s.why.CompareAndSwap(nil, &err)
+	}
+	return n, err
+}
+
+// Ended returns the first error of Read. Nil: there was none.
+func (s *Socket) Ended() error {
+	if err := s.why.Load(); err != nil {
+		return *err
+	}
+	return nil
 }
 
 // send sends until the connection is closed.
