@@ -163,7 +163,7 @@ func (h *handler) heldError(err error) error {
 // the broker accepts only from that user; the user-id is kept in a header.
 func (h *handler) Move(d amqp091.Delivery) relay.Move {
 	headers := maps.Clone(d.Headers)
-	maps.DeleteFunc(headers, func(name string, _ any) bool { return relay.IsCount(name) })
+	maps.DeleteFunc(headers, func(name string, _ any) bool { return topology.IsDeliveryCount(name) })
 	exchange := topology.FailedExchangeName(h.topology)
 	if topology.IsRetryExchangeName(h.topology, d.Exchange) {
 		// It returned from there and has not failed again, which processors know by this exchange
@@ -176,7 +176,7 @@ func (h *handler) Move(d amqp091.Delivery) relay.Move {
 		if headers == nil {
 			headers = amqp091.Table{}
 		}
-		headers["retry-user-id"] = d.UserId
+		headers[topology.HeaderUserID] = d.UserId
 	}
 	return relay.Move{Exchange: exchange, Key: d.RoutingKey, Message: relay.Republish(d, headers)}
 }

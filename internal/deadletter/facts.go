@@ -11,19 +11,8 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// The headers of the processor; docs/headers.md says what they mean.
-const (
-	headerQueue       = "retry-queue"
-	headerExchange    = "retry-exchange"
-	headerKey         = "retry-routing-key"
-	headerFirstFailed = "retry-first-failed-at"
-	headerLastFailed  = "retry-last-failed-at"
-	headerReason      = "retry-reason"
-	headerAttempts    = "retry-attempts"
-	headerError       = "retry-error"
-
-	retryPrefix = "retry-"
-)
+// retryPrefix begins the headers of the processor.
+const retryPrefix = "retry-"
 
 // Causes that RabbitMQ does not know.
 const (
@@ -102,14 +91,14 @@ type reading struct {
 // own reads the headers of the processor.
 func (r *reading) own(h fields, queue string) {
 	f := &r.facts
-	workQueue := h.text(headerQueue)
-	attempts, counted := topology.Integer(h[headerAttempts])
-	f.FromProcessor = workQueue != "" && counted || h.text(headerError) != ""
+	workQueue := h.text(topology.HeaderQueue)
+	attempts, counted := topology.Integer(h[topology.HeaderAttempts])
+	f.FromProcessor = workQueue != "" && counted || h.text(topology.HeaderError) != ""
 	if !f.FromProcessor {
 		return
 	}
-	r.candidate(workQueue, headerQueue)
-	f.Cause, f.Error = h.text(headerReason), h.text(headerError)
+	r.candidate(workQueue, topology.HeaderQueue)
+	f.Cause, f.Error = h.text(topology.HeaderReason), h.text(topology.HeaderError)
 	if f.Cause == string(topology.ReasonUnknown) {
 		f.Cause = ""
 	}
@@ -119,14 +108,14 @@ func (r *reading) own(h fields, queue string) {
 	if counted && attempts > 0 {
 		f.Attempts = int(attempts)
 	}
-	first, last := timestamp(h.text(headerFirstFailed)), timestamp(h.text(headerLastFailed))
+	first, last := timestamp(h.text(topology.HeaderFirstFailedAt)), timestamp(h.text(topology.HeaderLastFailedAt))
 	if first.IsZero() {
 		first = last
 	}
 	r.times(first, last)
 	r.tell(told{
-		exchange: h.text(headerExchange), key: h.text(headerKey),
-		addressed: h.text(headerKey) != "" || h.text(headerExchange) != "",
+		exchange: h.text(topology.HeaderExchange), key: h.text(topology.HeaderRoutingKey),
+		addressed: h.text(topology.HeaderRoutingKey) != "" || h.text(topology.HeaderExchange) != "",
 	})
 }
 

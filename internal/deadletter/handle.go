@@ -112,13 +112,7 @@ type named struct {
 
 // isTransient reports whether a header is no part of the content.
 func isTransient(header string) bool {
-	return IsCount(header) || header == "x-stream-offset" || strings.HasPrefix(header, deskPrefix)
-}
-
-// IsCount reports whether a header is one in which RabbitMQ counts deliveries. It belongs to
-// one delivery and is never republished.
-func IsCount(header string) bool {
-	return header == "x-delivery-count" || header == "x-acquired-count"
+	return topology.IsDeliveryCount(header) || header == "x-stream-offset" || strings.HasPrefix(header, deskPrefix)
 }
 
 func (w *hasher) table(t amqp091.Table) {

@@ -40,7 +40,7 @@ func (v View) family(header string) int {
 		return 1
 	case v.FromProcessor && (header == v.countHeader || header == cc), begins(header, retryPrefix, deskPrefix):
 		return 2
-	case header == "x-death", IsCount(header), header == "x-stream-offset",
+	case header == "x-death", topology.IsDeliveryCount(header), header == "x-stream-offset",
 		begins(header, "x-first-death-", "x-last-death-", "x-shovelled", "x-opt-"):
 		return 3
 	default:

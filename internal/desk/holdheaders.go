@@ -35,7 +35,7 @@ const (
 // decide when the message expires after its return.
 func toHold(d amqp091.Delivery, queue string) amqp091.Publishing {
 	h := deadletter.Aside(d.Headers)
-	maps.DeleteFunc(h, func(name string, _ any) bool { return relay.IsCount(name) })
+	maps.DeleteFunc(h, func(name string, _ any) bool { return topology.IsDeliveryCount(name) })
 	h[headerQueue], h[headerExchange] = queue, d.Exchange
 	if d.Expiration != "" {
 		h[headerExpiration] = d.Expiration
@@ -52,7 +52,7 @@ func fromHold(d amqp091.Delivery) amqp091.Delivery {
 	d.Expiration, _ = d.Headers[headerExpiration].(string)
 	d.UserId, _ = d.Headers[headerUserID].(string)
 	d.Headers = deadletter.Restore(d.Headers)
-	maps.DeleteFunc(d.Headers, func(name string, _ any) bool { return relay.IsCount(name) })
+	maps.DeleteFunc(d.Headers, func(name string, _ any) bool { return topology.IsDeliveryCount(name) })
 	return d
 }
 

@@ -74,7 +74,7 @@ func (im *importing) publish(ctx context.Context, m amqp091.Delivery) error {
 	}
 	// CC and BCC would route a copy to other queues.
 	headers := deadletter.Unaddressed(m.Headers)
-	maps.DeleteFunc(headers, func(name string, _ any) bool { return deadletter.IsCount(name) })
+	maps.DeleteFunc(headers, func(name string, _ any) bool { return topology.IsDeliveryCount(name) })
 	message := relay.Republish(m, headers)
 	message.DeliveryMode = amqp091.Persistent
 	if _, err := im.publisher.Publish("", im.queue, message); err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/dlxctl/dlxctl/internal/deadletter"
 	"github.com/dlxctl/dlxctl/internal/desk"
 	"github.com/dlxctl/dlxctl/internal/redact"
+	"github.com/dlxctl/dlxctl/topology"
 )
 
 // Two bodies that a publisher has searched for, in three minutes: the SHA-256 of both messages
@@ -194,7 +195,7 @@ func (s *shop) show(t *testing.T, out *bytes.Buffer, list *desk.List) func(deadl
 	return func(m deadletter.Message, v deadletter.View) error {
 		v.Redelivered = false // by the look before
 		for name := range v.Headers {
-			if deadletter.IsCount(name) {
+			if topology.IsDeliveryCount(name) {
 				delete(v.Headers, name)
 			}
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/dlxctl/dlxctl/internal/broker/amqp"
 	"github.com/dlxctl/dlxctl/internal/deadletter"
 	"github.com/dlxctl/dlxctl/internal/text"
+	"github.com/dlxctl/dlxctl/topology"
 )
 
 // rescuer copies messages that the broker would drop on their return to the tail of their queue.
@@ -50,7 +51,7 @@ func (r *rescuer) close() { _ = r.conn.Close() } // everything on it is confirme
 func (r *rescuer) copy(d amqp091.Delivery) error {
 	headers := deadletter.Unaddressed(d.Headers) // CC and BCC would route it to other queues too
 	for name := range headers {
-		if deadletter.IsCount(name) {
+		if topology.IsDeliveryCount(name) {
 			delete(headers, name)
 		}
 	}

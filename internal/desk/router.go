@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/dlxctl/dlxctl/internal/deadletter"
 	"github.com/dlxctl/dlxctl/internal/relay"
+	"github.com/dlxctl/dlxctl/internal/retry"
 	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -203,38 +205,24 @@ func (r *router) queueOf(m relay.Move) string {
 	return ""
 }
 
-// isOwnHistory reports whether a header is one in which the processor writes its history. They go,
-// as the count starts again. What the publisher had set in the place of CC, BCC and the user-id is
-// not history.
-func isOwnHistory(header string) bool {
-	switch header {
-	case "retry-queue", "retry-exchange", "retry-routing-key", "retry-first-failed-at", "retry-last-failed-at",
-		"retry-reason", "retry-attempts", "retry-error", "retry-original-count", "retry-cc", "retry-bcc", "retry-expiration":
-		return true
-	default:
-		return false
-	}
-}
-
-// headers returns the headers of a message that is sent to work: without those of its death.
+// headers returns the headers of a message that is sent to work: without those of its death. What
+// the processor wrote goes too, as the count starts again, unless the run keeps the history.
 func (r *router) headers(d amqp091.Delivery, f deadletter.Facts) amqp091.Table {
-	forget := f.FromProcessor && !r.manifest.KeepHistory
-	h := make(amqp091.Table, len(d.Headers))
-	for name, v := range d.Headers {
-		switch {
-		case relay.IsHistory(name), relay.IsCount(name), forget && isOwnHistory(name):
-		case name == "CC", name == "BCC":
-		default:
-			h[name] = v
-		}
+	h := maps.Clone(d.Headers)
+	if h == nil {
+		h = amqp091.Table{}
 	}
 	if f.FromProcessor {
-		count := r.worker.desk.Topology.CountHeader
-		delete(h, count)
-		if v, ok := d.Headers["retry-original-count"]; ok {
-			h[count] = v
+		h = retry.Undo(d.Headers, r.worker.desk.Topology.CountHeader).Headers
+		for _, name := range topology.RetryHeaders() {
+			if v, ok := d.Headers[name]; ok && (r.manifest.KeepHistory || name == topology.HeaderUserID) {
+				h[name] = v
+			}
 		}
 	}
+	maps.DeleteFunc(h, func(name string, _ any) bool {
+		return topology.IsDeathHeader(name) || topology.IsDeliveryCount(name) || name == topology.CC || name == topology.BCC
+	})
 	h[deadletter.HeaderReplays] = int64(f.Replays) + 1
 	h[deadletter.HeaderRun] = r.manifest.Run
 	return h
@@ -243,16 +231,16 @@ func (r *router) headers(d amqp091.Delivery, f deadletter.Facts) amqp091.Table {
 // properties sets the properties that a copy does not have by itself.
 func (r *router) properties(d amqp091.Delivery, p *amqp091.Publishing) {
 	user := d.UserId
-	if kept, ok := p.Headers["retry-user-id"].(string); ok && user == "" {
+	if kept, ok := p.Headers[topology.HeaderUserID].(string); ok && user == "" {
 		user = kept
 	}
 	switch user {
 	case "":
 	case r.user:
 		p.UserId = user
-		delete(p.Headers, "retry-user-id")
+		delete(p.Headers, topology.HeaderUserID)
 	default:
-		p.Headers["retry-user-id"] = user
+		p.Headers[topology.HeaderUserID] = user
 	}
 	if r.manifest.KeepTTL {
 		p.Expiration = expiration(d)
@@ -264,7 +252,7 @@ func expiration(d amqp091.Delivery) string {
 	if d.Expiration != "" {
 		return d.Expiration
 	}
-	if kept, ok := d.Headers["retry-expiration"].(string); ok && isNumber(kept) {
+	if kept, ok := d.Headers[topology.HeaderExpiration].(string); ok && isNumber(kept) {
 		return kept
 	}
 	deaths, _ := d.Headers["x-death"].([]any)
@@ -283,19 +271,12 @@ func isNumber(s string) bool {
 	return err == nil
 }
 
-// addressed restores what else the publisher addressed a message to. An address of a work queue
-// was set by a processor or a desk.
+// addressed restores what else the publisher addressed a message to.
 func addressed(h, had amqp091.Table) {
-	for from, to := range map[string]string{"retry-cc": "CC", "retry-bcc": "BCC"} {
-		list, _ := had[from].([]any)
-		var keys []any
-		for _, v := range list {
-			if key, ok := v.(string); ok && !strings.HasPrefix(key, addressPrefix) {
-				keys = append(keys, key)
-			}
-		}
-		if len(keys) > 0 {
-			h[to] = keys
+	p := retry.Undo(had, "")
+	for name, keys := range map[string][]any{topology.CC: p.CC, topology.BCC: p.BCC} {
+		if keys != nil {
+			h[name] = keys
 		}
 	}
 }

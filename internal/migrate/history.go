@@ -5,7 +5,7 @@ import (
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
-	"github.com/dlxctl/dlxctl/internal/relay"
+	"github.com/dlxctl/dlxctl/topology"
 )
 
 // asBrokerWrites reports whether the history of a message, if it has one, has the form in
@@ -18,7 +18,7 @@ func asBrokerWrites(headers amqp091.Table) bool {
 		switch {
 		case name == "x-death" && !deaths(v):
 			return false
-		case relay.IsHistory(name) && name != "x-death" && !isText:
+		case topology.IsDeathHeader(name) && name != "x-death" && !isText:
 			return false
 		}
 	}
@@ -69,7 +69,7 @@ func isDeath(d amqp091.Table) bool {
 // withoutHistory removes the history from headers.
 func withoutHistory(headers amqp091.Table) {
 	for name := range headers {
-		if relay.IsHistory(name) {
+		if topology.IsDeathHeader(name) {
 			delete(headers, name)
 		}
 	}

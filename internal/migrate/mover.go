@@ -10,6 +10,7 @@ import (
 
 	"github.com/dlxctl/dlxctl/internal/relay"
 	"github.com/dlxctl/dlxctl/internal/text"
+	"github.com/dlxctl/dlxctl/topology"
 )
 
 // mover moves the messages of a legacy queue to its successor. It publishes them to an
@@ -59,7 +60,7 @@ func (h *mover) Move(d amqp091.Delivery) relay.Move {
 	for name, v := range d.Headers {
 		_, isList := v.([]any)
 		switch {
-		case relay.IsCount(name):
+		case topology.IsDeliveryCount(name):
 		case (name == "CC" || name == "BCC") && !isList:
 			// Messages of other protocols may have such a header. The broker does not
 			// accept it in a publish.
@@ -69,7 +70,7 @@ func (h *mover) Move(d amqp091.Delivery) relay.Move {
 		}
 	}
 	if d.UserId != "" {
-		m.Headers["retry-user-id"] = d.UserId
+		m.Headers[topology.HeaderUserID] = d.UserId
 	}
 	if len(m.Headers) == 0 {
 		m.Headers = nil

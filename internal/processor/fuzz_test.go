@@ -50,7 +50,7 @@ func (r *reader) name() string {
 		"x-death", "count", "CC", "BCC", "queue", "reason", "exchange", "routing-keys", "time",
 		"x-delivery-count", "x-first-death-queue", "billing", "shop.standard.retry.10s", "rejected", "expired",
 	}
-	known = append(known, retry.OwnHeaders()...)
+	known = append(known, topology.RetryHeaders()...)
 	if i := int(r.byte()); i < len(known) {
 		return known[i]
 	}

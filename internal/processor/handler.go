@@ -116,7 +116,7 @@ func (h *handler) notify(event string, d decision, destination string) {
 		}
 	}
 	headers := d.Headers
-	key, _ := headers[retry.HeaderRoutingKey].(string)
+	key, _ := headers[topology.HeaderRoutingKey].(string)
 	h.notifier.NotifyShown(notify.Notice{
 		Event: event, Topology: h.topology.Name, Queue: d.Queue, MovedTo: destination, MessageID: d.Message.MessageId,
 		Reason: reason, Attempts: d.Attempts, FirstFailure: d.FirstFailedAt,

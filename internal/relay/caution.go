@@ -12,6 +12,7 @@ import (
 
 	"github.com/dlxctl/dlxctl/internal/broker"
 	"github.com/dlxctl/dlxctl/internal/broker/amqp"
+	"github.com/dlxctl/dlxctl/topology"
 )
 
 // Caution keeps the messages of a queue from being published over and over.
@@ -274,7 +275,7 @@ type fingerprint struct {
 
 func fingerprintOf(d amqp091.Delivery) fingerprint {
 	h := maps.Clone(d.Headers)
-	maps.DeleteFunc(h, func(name string, _ any) bool { return IsCount(name) })
+	maps.DeleteFunc(h, func(name string, _ any) bool { return topology.IsDeliveryCount(name) })
 	sum := sha256.New()
 	// maps are printed in order
 	fmt.Fprintf(sum, "%q %q %q %q %v %v", d.Exchange, d.RoutingKey, d.CorrelationId, d.Type, d.Timestamp.UnixNano(), h)

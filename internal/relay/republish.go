@@ -1,8 +1,6 @@
 package relay
 
 import (
-	"strings"
-
 	amqp091 "github.com/rabbitmq/amqp091-go"
 )
 
@@ -20,16 +18,4 @@ func Republish(d amqp091.Delivery, headers amqp091.Table) amqp091.Publishing {
 		ReplyTo: d.ReplyTo, MessageId: d.MessageId, Timestamp: d.Timestamp, Type: d.Type,
 		AppId: d.AppId, Body: d.Body,
 	}
-}
-
-// IsCount reports whether a header is one in which RabbitMQ counts deliveries. It belongs to
-// one delivery and is never republished.
-func IsCount(header string) bool {
-	return header == "x-delivery-count" || header == "x-acquired-count"
-}
-
-// IsHistory reports whether a header is one in which RabbitMQ writes where a message was
-// dead-lettered.
-func IsHistory(header string) bool {
-	return header == "x-death" || strings.HasPrefix(header, "x-first-death-") || strings.HasPrefix(header, "x-last-death-")
 }

@@ -77,30 +77,7 @@ type Decision struct {
 	At time.Time
 }
 
-// HeaderRoutingKey is the header with the routing key of the publisher.
-const HeaderRoutingKey = "retry-routing-key"
-
-// The processor's headers. They begin with retry-, so that a headers exchange can
-// be bound by them; it skips names that begin with x-.
 const (
-	headerQueue         = "retry-queue"
-	headerExchange      = "retry-exchange"
-	headerFirstFailedAt = "retry-first-failed-at"
-	headerLastFailedAt  = "retry-last-failed-at"
-	headerReason        = "retry-reason"
-	headerAttempts      = "retry-attempts"
-	headerError         = "retry-error"
-	headerCount         = "retry-original-count"
-	headerCC            = "retry-cc"
-	headerBCC           = "retry-bcc"
-	headerUserID        = "retry-user-id"
-	headerExpiration    = "retry-expiration"
-
-	headerDeath = "x-death"
-	// A publisher names more routing keys with these. The broker refuses a value that
-	// is not a list, as messages of other protocols may have it.
-	cc  = "CC"
-	bcc = "BCC"
 	// timeFormat is RFC 3339 with milliseconds; times are in UTC.
 	timeFormat = "2006-01-02T15:04:05.000Z"
 	// brokerHeaders is how many bytes are left for what the broker adds when the
@@ -120,15 +97,6 @@ const (
 	// delivered again and again, without end.
 	longestKey = 255
 )
-
-// OwnHeaders returns the headers that the processor writes, without the count header. A first
-// failure replaces or removes them: what a publisher set under these names means nothing.
-func OwnHeaders() []string {
-	return []string{
-		headerQueue, headerExchange, HeaderRoutingKey, headerFirstFailedAt, headerLastFailedAt, headerReason,
-		headerAttempts, headerError, headerCount, headerCC, headerBCC, headerUserID, headerExpiration,
-	}
-}
 
 // Rules decide about the messages of one failed queue. They are read only.
 type Rules struct {
@@ -230,24 +198,27 @@ func address(headers map[string]any, key, origin string, known bool) string {
 	if !known || len(key) > longestKey || strings.HasPrefix(key, topology.AddressKey("")) {
 		return own
 	}
-	headers[cc] = []any{own}
+	headers[topology.CC] = []any{own}
 	return key
 }
 
 // unaddressed removes the headers by which the broker would route the message
 // elsewhere too, or refuse it.
 func unaddressed(headers map[string]any) {
-	delete(headers, cc)
-	delete(headers, bcc)
+	delete(headers, topology.CC)
+	delete(headers, topology.BCC)
 }
 
-// keepAddresses keeps what a publisher had set in these headers, under other names.
-func keepAddresses(h map[string]any, d Message) {
-	if v, ok := d.Headers[cc]; ok {
-		h[headerCC] = v
+// keepAddresses keeps what a publisher had set in CC and BCC, under other names.
+func (f failure) keepAddresses(h map[string]any, d Message) {
+	if len(f.cc) > 0 { // from x-death, which has it even where the broker removed the header
+		h[topology.HeaderCC] = f.cc
 	}
-	if v, ok := d.Headers[bcc]; ok {
-		h[headerBCC] = v
+	if v, ok := d.Headers[topology.CC]; ok {
+		h[topology.HeaderCC] = v
+	}
+	if v, ok := d.Headers[topology.BCC]; ok {
+		h[topology.HeaderBCC] = v
 	}
 }
 
@@ -296,17 +267,17 @@ func (r Rules) read(d Message, origin string, now time.Time) failure {
 			f.cc = keys[1:]
 		}
 	}
-	if list, ok := d.Headers[cc].([]any); ok {
+	if list, ok := d.Headers[topology.CC].([]any); ok {
 		f.cc = list
 	}
 	count, ok := topology.Integer(d.Headers[r.topology.CountHeader])
-	f.trusted = ok && count > 0 && count <= absurdCount && retried && d.Headers[headerQueue] == origin
+	f.trusted = ok && count > 0 && count <= absurdCount && retried && d.Headers[topology.HeaderQueue] == origin
 	if f.trusted {
 		f.attempt = count + 1
-		if first, ok := d.Headers[headerFirstFailedAt].(string); ok {
+		if first, ok := d.Headers[topology.HeaderFirstFailedAt].(string); ok {
 			f.first = first
 		}
-		if key, ok := d.Headers[HeaderRoutingKey].(string); ok && f.known && len(key) <= longestKey {
+		if key, ok := d.Headers[topology.HeaderRoutingKey].(string); ok && f.known && len(key) <= longestKey {
 			f.key = key
 		}
 	}
@@ -316,44 +287,45 @@ func (r Rules) read(d Message, origin string, now time.Time) failure {
 // headers returns the headers of d without the broker's own, and with the history.
 func (f failure) headers(r Rules, d Message, now time.Time) map[string]any {
 	h := stripped(d.Headers)
-	delete(h, headerError)
+	delete(h, topology.HeaderError)
 	if !f.trusted {
 		f.begin(h, r.topology.CountHeader, d)
 	}
-	if d.UserID != "" {
-		h[headerUserID] = d.UserID
-	}
-	if d.Expiration != "" {
-		h[headerExpiration] = d.Expiration
-	} else if !f.trusted && f.expiration != "" {
-		h[headerExpiration] = f.expiration
-	}
-	h[headerReason] = string(f.reason)
-	h[headerAttempts] = f.attempt
+	f.keepProperties(h, d)
+	h[topology.HeaderReason] = string(f.reason)
+	h[topology.HeaderAttempts] = f.attempt
 	if !f.returned || !f.trusted {
-		h[headerLastFailedAt] = now.UTC().Format(timeFormat)
+		h[topology.HeaderLastFailedAt] = now.UTC().Format(timeFormat)
 	}
 	return h
+}
+
+// keepProperties keeps the properties of a publisher that no copy can have, in headers.
+func (f failure) keepProperties(h map[string]any, d Message) {
+	if d.UserID != "" {
+		h[topology.HeaderUserID] = d.UserID
+	}
+	if d.Expiration != "" {
+		h[topology.HeaderExpiration] = d.Expiration
+	} else if !f.trusted && f.expiration != "" {
+		h[topology.HeaderExpiration] = f.expiration
+	}
 }
 
 // begin sets what a first failure sets, in place of what the publisher had under
 // these names.
 func (f failure) begin(h map[string]any, countHeader string, d Message) {
-	own := OwnHeaders()
-	for _, name := range own {
+	for _, name := range topology.RetryHeaders() {
 		delete(h, name)
 	}
 	if v, ok := d.Headers[countHeader]; ok {
-		h[headerCount] = v
+		h[topology.HeaderOriginalCount] = v
 	}
-	if len(f.cc) > 0 { // from x-death, which has it even where the broker removed the header
-		h[headerCC] = f.cc
-	}
-	keepAddresses(h, d)
-	h[headerQueue] = f.origin
-	h[headerExchange] = f.exchange
-	h[HeaderRoutingKey] = f.key
-	h[headerFirstFailedAt] = f.first
+	f.keepAddresses(h, d)
+	h[topology.HeaderQueue] = f.origin
+	h[topology.HeaderExchange] = f.exchange
+	h[topology.HeaderRoutingKey] = f.key
+	h[topology.HeaderFirstFailedAt] = f.first
 }
 
 // size returns the size of the content header of d with other headers, 0 if any size fits.
@@ -372,27 +344,27 @@ func (r Rules) ToUnroutable(d Message, tried Decision, why string, now time.Time
 	out.Exchange, out.Key = topology.UnroutableName(r.topology.Name), d.Key
 	h := stripped(d.Headers)
 	unaddressed(h)
-	keepAddresses(h, d)
-	h[headerError] = why
-	h[headerLastFailedAt] = now.UTC().Format(timeFormat)
+	origin := strings.TrimPrefix(r.addressOf(d), topology.AddressKey(""))
+	f := r.read(d, origin, now)
+	if !f.trusted { // the others have it already
+		f.keepAddresses(h, d)
+	}
+	h[topology.HeaderError] = why
+	h[topology.HeaderLastFailedAt] = now.UTC().Format(timeFormat)
 	if out.Reason != "" {
-		h[headerReason] = string(out.Reason)
+		h[topology.HeaderReason] = string(out.Reason)
 	}
-	if d.UserID != "" {
-		h[headerUserID] = d.UserID
-	}
-	if d.Expiration != "" {
-		h[headerExpiration] = d.Expiration
-	}
+	f.keepProperties(h, d)
 	out.Headers = h
 	// No room for the error either: the message matters more than its history. What
 	// CC and BCC held goes last, and may have to go too: under its own name it fitted,
 	// and these names are longer.
 	for _, name := range []string{
-		headerError, headerLastFailedAt, headerReason, headerExpiration, headerUserID, headerBCC, headerCC,
+		topology.HeaderError, topology.HeaderLastFailedAt, topology.HeaderReason, topology.HeaderExpiration,
+		topology.HeaderUserID, topology.HeaderBCC, topology.HeaderCC,
 	} {
 		room := r.frameMax
-		if name == headerError || name == headerLastFailedAt || name == headerReason {
+		if name == topology.HeaderError || name == topology.HeaderLastFailedAt || name == topology.HeaderReason {
 			room -= countHeaders // the publisher's own headers are worth more than this margin
 		}
 		if r.frameMax == 0 || r.size(d, h) <= room {
@@ -412,20 +384,14 @@ func stripped(h map[string]any) map[string]any {
 		out = map[string]any{}
 	}
 	maps.DeleteFunc(out, func(name string, _ any) bool {
-		return isHistory(name) || name == "x-delivery-count" || name == "x-acquired-count"
+		return topology.IsDeathHeader(name) || topology.IsDeliveryCount(name)
 	})
 	return out
 }
 
-// isHistory reports whether a header is one in which RabbitMQ writes where a message was
-// dead-lettered.
-func isHistory(name string) bool {
-	return name == headerDeath || strings.HasPrefix(name, "x-first-death-") || strings.HasPrefix(name, "x-last-death-")
-}
-
 // deaths returns the entries of x-death, the newest first.
 func deaths(h map[string]any) []map[string]any {
-	list, _ := h[headerDeath].([]any)
+	list, _ := h[topology.HeaderDeath].([]any)
 	out := make([]map[string]any, 0, len(list))
 	for _, v := range list {
 		if death, ok := table(v); ok {

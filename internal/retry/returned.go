@@ -22,7 +22,7 @@ func (r Rules) addressOf(d Message) string {
 	if !r.returned(d) || strings.HasPrefix(d.Key, topology.AddressKey("")) {
 		return d.Key
 	}
-	list, _ := d.Headers[cc].([]any)
+	list, _ := d.Headers[topology.CC].([]any)
 	for _, v := range list {
 		if key, ok := v.(string); ok && strings.HasPrefix(key, topology.AddressKey("")) {
 			return key
@@ -35,16 +35,16 @@ func (r Rules) addressOf(d Message) string {
 func (r Rules) readReturned(d Message, origin string, now time.Time) failure {
 	f := failure{
 		origin: origin, reason: topology.ReasonUnknown, attempt: 1, first: now.UTC().Format(timeFormat),
-		trusted: d.Headers[headerQueue] == origin, returned: true, exchange: d.Exchange, key: d.Key, known: true,
+		trusted: d.Headers[topology.HeaderQueue] == origin, returned: true, exchange: d.Exchange, key: d.Key, known: true,
 	}
 	if !f.trusted {
 		return f
 	}
-	f.attempt = cmp.Or(positive(d.Headers[headerAttempts]), positive(d.Headers[r.topology.CountHeader]), 1)
-	if reason, ok := d.Headers[headerReason].(string); ok {
+	f.attempt = cmp.Or(positive(d.Headers[topology.HeaderAttempts]), positive(d.Headers[r.topology.CountHeader]), 1)
+	if reason, ok := d.Headers[topology.HeaderReason].(string); ok {
 		f.reason = topology.Reason(reason)
 	}
-	if first, ok := d.Headers[headerFirstFailedAt].(string); ok {
+	if first, ok := d.Headers[topology.HeaderFirstFailedAt].(string); ok {
 		f.first = first
 	}
 	return f

@@ -286,7 +286,7 @@ func (r Report) essential() []string {
 	if len(out) == 0 {
 		return nil
 	}
-	return append(out, "retry-attempts", "retry-reason", "retry-error")
+	return append(out, topology.HeaderAttempts, topology.HeaderReason, topology.HeaderError)
 }
 
 // String says how a copy ends, empty where the stop says all.

@@ -180,7 +180,7 @@ func (c *canary) compare(d amqp091.Delivery) string {
 	}
 	for _, name := range slices.Sorted(maps.Keys(c.want)) {
 		got, want := d.Headers[name], c.want[name]
-		if c.processed && (name == "retry-last-failed-at" || name == "retry-first-failed-at" && c.attempt == 1) {
+		if c.processed && (name == topology.HeaderLastFailedAt || name == topology.HeaderFirstFailedAt && c.attempt == 1) {
 			// The processor reads its own clock.
 			if s, _ := got.(string); !isTime(s) {
 				return fmt.Sprintf("the header %s %v, which is not a time", name, got)

@@ -1,0 +1,53 @@
+package retry
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// Published is a message as its publisher sent it, as far as its headers tell.
+type Published struct {
+	// Headers are never nil. They are without those of the broker and of processors, and without CC
+	// and BCC. The count header has the value of the publisher.
+	Headers map[string]any
+	// CC and BCC are the routing keys that the publisher added. Nil: none. An address of a work
+	// queue, which begins with @, is not among them: a processor has set it.
+	CC, BCC []any
+	// UserID and Expiration are the properties of these names. Empty: not kept.
+	UserID, Expiration string
+}
+
+// Undo takes back what Decide has done to the headers of a message, whatever the number of its
+// failures. What a publisher had set under the names of the processor's headers is not kept.
+func Undo(headers map[string]any, countHeader string) Published {
+	h := stripped(headers)
+	unaddressed(h)
+	if _, counted := h[topology.HeaderQueue]; counted { // an unroutable message may never have been
+		delete(h, countHeader)
+		if v, ok := h[topology.HeaderOriginalCount]; ok {
+			h[countHeader] = v
+		}
+	}
+	out := Published{Headers: h, CC: keys(h[topology.HeaderCC]), BCC: keys(h[topology.HeaderBCC])}
+	out.UserID, _ = h[topology.HeaderUserID].(string)
+	out.Expiration, _ = h[topology.HeaderExpiration].(string)
+	for _, name := range topology.RetryHeaders() {
+		delete(h, name)
+	}
+	return out
+}
+
+// keys returns the routing keys of a list, without addresses.
+func keys(list any) []any {
+	all, _ := list.([]any)
+	out := slices.DeleteFunc(slices.Clone(all), func(v any) bool {
+		key, ok := v.(string)
+		return !ok || strings.HasPrefix(key, topology.AddressKey(""))
+	})
+	if len(out) == 0 {
+		return nil
+	}
+	return out
+}

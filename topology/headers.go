@@ -1,0 +1,52 @@
+package topology
+
+import "strings"
+
+// The headers that the processor writes; docs/headers.md says what they mean. They begin with
+// retry-, so that a headers exchange can be bound by them: it skips names that begin with x-.
+const (
+	HeaderQueue         = "retry-queue"
+	HeaderExchange      = "retry-exchange"
+	HeaderRoutingKey    = "retry-routing-key"
+	HeaderFirstFailedAt = "retry-first-failed-at"
+	HeaderLastFailedAt  = "retry-last-failed-at"
+	HeaderReason        = "retry-reason"
+	HeaderAttempts      = "retry-attempts"
+	HeaderError         = "retry-error"
+	HeaderOriginalCount = "retry-original-count"
+	HeaderCC            = "retry-cc"
+	HeaderBCC           = "retry-bcc"
+	HeaderUserID        = "retry-user-id"
+	HeaderExpiration    = "retry-expiration"
+)
+
+// The headers of RabbitMQ that dlxctl reads and writes.
+const (
+	// HeaderDeath is the history of dead-lettering: a list of tables, the newest first.
+	HeaderDeath = "x-death"
+	// CC and BCC are lists of more routing keys. The broker removes BCC, and refuses a value that
+	// is not a list, as messages of other protocols may have it.
+	CC  = "CC"
+	BCC = "BCC"
+)
+
+// RetryHeaders returns the headers that the processor writes, without the count header. A first
+// failure replaces or removes them: what a publisher set under these names means nothing.
+func RetryHeaders() []string {
+	return []string{
+		HeaderQueue, HeaderExchange, HeaderRoutingKey, HeaderFirstFailedAt, HeaderLastFailedAt, HeaderReason,
+		HeaderAttempts, HeaderError, HeaderOriginalCount, HeaderCC, HeaderBCC, HeaderUserID, HeaderExpiration,
+	}
+}
+
+// IsDeathHeader reports whether a header is one in which RabbitMQ writes where a message was
+// dead-lettered.
+func IsDeathHeader(name string) bool {
+	return name == HeaderDeath || strings.HasPrefix(name, "x-first-death-") || strings.HasPrefix(name, "x-last-death-")
+}
+
+// IsDeliveryCount reports whether a header is one in which RabbitMQ counts deliveries. It belongs
+// to one delivery and is never republished.
+func IsDeliveryCount(name string) bool {
+	return name == "x-delivery-count" || name == "x-acquired-count"
+}
