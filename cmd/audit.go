@@ -263,7 +263,7 @@ func (k *auditCommand) live(ctx context.Context) ([]audit.Input, error) {
 		case k.allHosts && (errors.Is(err, broker.ErrForbidden) || errors.Is(err, broker.ErrNoVHost)):
 			// The tag monitoring lists all virtual hosts, and one may be deleted meanwhile.
 			refused = cmp.Or(refused, err)
-			in = audit.Input{State: topology.State{VHost: vhost}, Live: &audit.Live{Unseen: []string{err.Error()}}}
+			in = audit.Input{State: topology.State{VHost: vhost}, Live: &topology.Live{Unseen: []string{err.Error()}}}
 		default:
 			return nil, err
 		}

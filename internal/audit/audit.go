@@ -9,7 +9,6 @@ package audit
 import (
 	"cmp"
 	"slices"
-	"time"
 
 	"github.com/dlxctl/dlxctl/internal/definitions"
 	"github.com/dlxctl/dlxctl/internal/survey"
@@ -35,42 +34,13 @@ type Input struct {
 	State topology.State
 	// Live is what only a running broker tells. Nil for files: nothing is then said about
 	// consumers, messages and effect.
-	Live *Live
+	Live *topology.Live
 	// Positions tells where in a file each object begins. Nil for a broker.
 	Positions map[topology.Key]definitions.Position
 	// Oddities are what a file says and a broker ignores. Nil for a broker.
 	Oddities []definitions.Oddity
 	// Rules are the IDs of the rules to run. Nil runs all that are not off.
 	Rules []string
-}
-
-// Live is what only a running broker tells, and not its objects.
-type Live struct {
-	// Consumers are the consumers, by queue. Nil where they could not be read.
-	Consumers map[string][]Consumer
-	// Growth is, by queue, by how many messages it grew between two readings. Nil where
-	// there was one reading.
-	Growth map[string]int64
-	// Interval is the time between these readings.
-	Interval time.Duration
-	// Oldest is, by queue, when its first message was published or dead-lettered, where the
-	// broker tells. Nil where it does not.
-	Oldest map[string]time.Time
-	// Now is the time of the reading.
-	Now time.Time
-	// Leaderless are queues without a leader, or that no node answers for.
-	Leaderless []string
-	// Unseen says what could not be read, and which rules did not run for it.
-	Unseen []string
-}
-
-// Consumer is a consumer of a queue.
-type Consumer struct {
-	Tag string
-	// AutoAck says that the broker forgets a message when it sends it.
-	AutoAck bool
-	// Connection is the name of its connection. Empty where it is not known.
-	Connection string
 }
 
 // Finding is what one rule says about one object.
@@ -196,7 +166,7 @@ type Example struct {
 	// Version is the broker's version for it. Empty for any.
 	Version string
 	// Live is what the broker tells. Nil for a rule about files.
-	Live *Live
+	Live *topology.Live
 	// Usage and QueuePolicies are those of the State, which definitions do not have.
 	Usage         map[string]topology.Usage
 	QueuePolicies map[string]string

@@ -15,6 +15,7 @@ import (
 	"github.com/dlxctl/dlxctl/internal/broker"
 	"github.com/dlxctl/dlxctl/internal/broker/management"
 	"github.com/dlxctl/dlxctl/internal/brokertest"
+	"github.com/dlxctl/dlxctl/topology"
 )
 
 // imported creates what definitions say in a virtual host of the test's own, and returns what an
@@ -273,7 +274,7 @@ func TestAPolicyThatIsInEffectIsNoFinding(t *testing.T) {
 			t.Fatal(err)
 		}
 		findings = audit.Run(audit.Input{
-			State: state, Live: &audit.Live{}, Rules: []string{"policy-not-in-effect", "policies-tie", "policy-passed-over"},
+			State: state, Live: &topology.Live{}, Rules: []string{"policy-not-in-effect", "policies-tie", "policy-passed-over"},
 		}).Findings
 		return len(findings) == 0
 	}, &findings)

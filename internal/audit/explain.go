@@ -170,7 +170,7 @@ func writeExample(b *strings.Builder, e Example) {
 }
 
 // describeLive says what the broker of an example tells, for its page.
-func describeLive(l Live) []string {
+func describeLive(l topology.Live) []string {
 	var out []string
 	for queue, consumers := range l.Consumers {
 		for _, c := range consumers {

@@ -110,7 +110,7 @@ func TestAuditOfGeneratedTopologies(t *testing.T) {
 	t.Parallel()
 	rules := allRules()
 	rapid.Check(t, func(t *rapid.T) {
-		in := audit.Input{State: drawState(t), Rules: rules, Live: &audit.Live{Now: time.Unix(0, 0)}}
+		in := audit.Input{State: drawState(t), Rules: rules, Live: &topology.Live{Now: time.Unix(0, 0)}}
 		before := fmt.Sprint(in.State)
 		report := audit.Run(in)
 		if d := cmp.Diff(report, audit.Run(in)); d != "" {

@@ -17,15 +17,15 @@ func liveChecks() []check {
 }
 
 // running returns what a broker tells in an example: one queue with these values.
-func running(set func(*Live)) *Live {
-	l := &Live{
-		Now: time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC), Interval: time.Minute, Consumers: map[string][]Consumer{},
+func running(set func(*topology.Live)) *topology.Live {
+	l := &topology.Live{
+		Now: time.Date(2026, 3, 2, 12, 0, 0, 0, time.UTC), Interval: time.Minute, Consumers: map[string][]topology.Consumer{},
 	}
 	set(l)
 	return l
 }
 
-func nothingMore(*Live) {}
+func nothingMore(*topology.Live) {}
 
 // consumers returns how many consumers a queue has, and false if that is not known.
 func (x *index) consumers(q *queue) (int64, bool) {
@@ -52,7 +52,7 @@ func noConsumers() check {
 		},
 		Miss: Example{
 			Definitions: oneQueue(""), Usage: map[string]topology.Usage{"billing": {Ready: 12, Consumers: 1}},
-			Live: running(func(l *Live) { l.Consumers["billing"] = []Consumer{{Tag: "a"}} }),
+			Live: running(func(l *topology.Live) { l.Consumers["billing"] = []topology.Consumer{{Tag: "a"}} }),
 		},
 	}, func(x *index) []Finding {
 		return x.each(func(q *queue) (Finding, bool) {
@@ -96,8 +96,8 @@ func deadLettersGrowing() check {
 		Title: "A dead-letter queue grows",
 		Why:   "Between two readings messages came to a dead-letter queue: a consumer is rejecting messages right now.",
 		Fix:   "Look at the newest dead letters, and at the log of the service that rejects them.",
-		Hit:   Example{Definitions: deadLettersIn(""), Live: running(func(l *Live) { l.Growth = map[string]int64{"billing.dead": 7} })},
-		Miss:  Example{Definitions: deadLettersIn(""), Live: running(func(l *Live) { l.Growth = map[string]int64{"billing": 7} })},
+		Hit:   Example{Definitions: deadLettersIn(""), Live: running(func(l *topology.Live) { l.Growth = map[string]int64{"billing.dead": 7} })},
+		Miss:  Example{Definitions: deadLettersIn(""), Live: running(func(l *topology.Live) { l.Growth = map[string]int64{"billing": 7} })},
 	}, func(x *index) []Finding {
 		return x.each(func(q *queue) (Finding, bool) {
 			grown := x.in.Live.Growth[q.Name]
@@ -118,8 +118,8 @@ func deadLettersGrowing() check {
 const tooOld = 7 * 24 * time.Hour
 
 func oldestDeadLetter() check {
-	aged := func(age time.Duration) *Live {
-		return running(func(l *Live) { l.Oldest = map[string]time.Time{"billing.dead": l.Now.Add(-age)} })
+	aged := func(age time.Duration) *topology.Live {
+		return running(func(l *topology.Live) { l.Oldest = map[string]time.Time{"billing.dead": l.Now.Add(-age)} })
 	}
 	return check{Rule{
 		ID: "oldest-dead-letter", Severity: Warning, Live: true,
@@ -200,7 +200,7 @@ func withoutLeader() check {
 		Why: "No node answers for the queue: its nodes are down, or a majority of them is. Nothing can be published to it or " +
 			"consumed from it, and dead letters that are sent to it at most once are lost.",
 		Fix:  "Start the nodes that host the queue.",
-		Hit:  Example{Definitions: oneQueue(""), Live: running(func(l *Live) { l.Leaderless = []string{"billing"} })},
+		Hit:  Example{Definitions: oneQueue(""), Live: running(func(l *topology.Live) { l.Leaderless = []string{"billing"} })},
 		Miss: Example{Definitions: oneQueue(""), Live: running(nothingMore)},
 	}, func(x *index) []Finding {
 		return x.each(func(q *queue) (Finding, bool) {
@@ -225,16 +225,18 @@ func acksAutomatically() check {
 		Fix: "Let the consumer acknowledge each message after it is processed, and reject the message that failed.",
 		Hit: Example{
 			Definitions: deadLettersIn(""),
-			Live:        running(func(l *Live) { l.Consumers["billing"] = []Consumer{{Tag: "a", AutoAck: true}} }),
+			Live: running(func(l *topology.Live) {
+				l.Consumers["billing"] = []topology.Consumer{{Tag: "a", AutoAck: true}}
+			}),
 		},
 		Miss: Example{
 			Definitions: deadLettersIn(""),
-			Live:        running(func(l *Live) { l.Consumers["billing"] = []Consumer{{Tag: "a"}} }),
+			Live:        running(func(l *topology.Live) { l.Consumers["billing"] = []topology.Consumer{{Tag: "a"}} }),
 		},
 	}, func(x *index) []Finding {
 		return x.each(func(q *queue) (Finding, bool) {
 			list := x.in.Live.Consumers[q.Name]
-			i := slices.IndexFunc(list, func(c Consumer) bool { return c.AutoAck })
+			i := slices.IndexFunc(list, func(c topology.Consumer) bool { return c.AutoAck })
 			if !q.DeadLetters || i < 0 {
 				return Finding{}, false
 			}

@@ -132,7 +132,7 @@ func TestRemediesInYAMLCompile(t *testing.T) {
 // A failed queue of dlxctl with messages needs a processor.
 func TestAFailedQueueNeedsAProcessor(t *testing.T) {
 	t.Parallel()
-	in := audit.Input{Live: &audit.Live{Consumers: map[string][]audit.Consumer{}}, Rules: []string{"no-consumers"}}
+	in := audit.Input{Live: &topology.Live{Consumers: map[string][]topology.Consumer{}}, Rules: []string{"no-consumers"}}
 	in.State.Have = withoutLabels(spectest.Compile(t, `
 version: 1
 name: shop

@@ -13,7 +13,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/dlxctl/dlxctl/internal/audit"
 	"github.com/dlxctl/dlxctl/internal/broker"
 	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
@@ -55,8 +54,8 @@ func (q livingQueue) leaderless() bool {
 // without a leader, and old messages. With an interval it reads the number of messages twice, that
 // time apart. The user needs the tag management and any permission in the virtual host. What could
 // not be read is in Unseen.
-func (m *Client) Live(ctx context.Context, state topology.State, interval time.Duration) (audit.Live, error) {
-	live := audit.Live{Now: time.Now()}
+func (m *Client) Live(ctx context.Context, state topology.State, interval time.Duration) (topology.Live, error) {
+	live := topology.Live{Now: time.Now()}
 	vhost := url.PathEscape(m.vhost)
 	var rows, dated []livingQueue
 	if err := m.get(ctx, &rows, "queues/"+vhost+queueTotals); err != nil {
@@ -94,7 +93,7 @@ func oldest(queues []livingQueue) map[string]time.Time {
 }
 
 // grow reads the number of messages twice.
-func (m *Client) grow(ctx context.Context, live *audit.Live, interval time.Duration) error {
+func (m *Client) grow(ctx context.Context, live *topology.Live, interval time.Duration) error {
 	first, err := m.totals(ctx)
 	if err != nil {
 		return err
@@ -145,7 +144,7 @@ type queueDetails struct {
 }
 
 // readConsumers asks each queue that has consumers for them.
-func (m *Client) readConsumers(ctx context.Context, state topology.State, live *audit.Live) error {
+func (m *Client) readConsumers(ctx context.Context, state topology.State, live *topology.Live) error {
 	var ask []string
 	for _, q := range state.Have.Queues {
 		if u := state.Usage[q.Name]; u.MayBeConsumed() && q.Type() != topology.Stream {
@@ -157,7 +156,7 @@ func (m *Client) readConsumers(ctx context.Context, state topology.State, live *
 			text.Count(more, "queue"), maxDetails))
 		ask = ask[:maxDetails]
 	}
-	live.Consumers = map[string][]audit.Consumer{}
+	live.Consumers = map[string][]topology.Consumer{}
 	var mu sync.Mutex
 	group, within := errgroup.WithContext(ctx)
 	group.SetLimit(detailsAtOnce)
@@ -184,19 +183,19 @@ func (m *Client) readConsumers(ctx context.Context, state topology.State, live *
 }
 
 // consumersOf reads the consumers of a queue, in the order of their connections and tags.
-func (m *Client) consumersOf(ctx context.Context, name string) ([]audit.Consumer, error) {
+func (m *Client) consumersOf(ctx context.Context, name string) ([]topology.Consumer, error) {
 	var details queueDetails
 	path := "queues/" + url.PathEscape(m.vhost) + "/" + url.PathEscape(name) + "?columns=consumer_details"
 	if err := m.get(ctx, &details, path); err != nil {
 		return nil, err
 	}
-	out := make([]audit.Consumer, 0, len(details.Consumers))
+	out := make([]topology.Consumer, 0, len(details.Consumers))
 	for _, c := range details.Consumers {
 		channel, _ := c.Channel.(map[string]any)
 		connection, _ := channel["connection_name"].(string)
-		out = append(out, audit.Consumer{Tag: c.Tag, AutoAck: c.Ack != nil && !*c.Ack, Connection: connection})
+		out = append(out, topology.Consumer{Tag: c.Tag, AutoAck: c.Ack != nil && !*c.Ack, Connection: connection})
 	}
-	slices.SortFunc(out, func(a, b audit.Consumer) int {
+	slices.SortFunc(out, func(a, b topology.Consumer) int {
 		return cmp.Or(cmp.Compare(a.Connection, b.Connection), cmp.Compare(a.Tag, b.Tag))
 	})
 	return out, nil

@@ -8,7 +8,6 @@ import (
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
-	"github.com/dlxctl/dlxctl/internal/audit"
 	"github.com/dlxctl/dlxctl/internal/broker"
 	"github.com/dlxctl/dlxctl/internal/broker/management"
 	"github.com/dlxctl/dlxctl/internal/brokertest"
@@ -36,7 +35,7 @@ func TestLive(t *testing.T) {
 
 	viewer := x.User(t, "management", "", "", "")
 	m := resolve(t, broker.Config{URL: viewer.URL, API: viewer.API})
-	var live audit.Live
+	var live topology.Live
 	brokertest.Eventually(t, "the broker reports consumers and the age of the message", func() bool {
 		live = readLive(t, m, 0)
 		return len(live.Consumers["automatic"]) == 1 && live.Consumers["automatic"][0].Connection != "" &&
@@ -72,7 +71,7 @@ func TestLive(t *testing.T) {
 }
 
 // readLive reads what the broker tells.
-func readLive(t *testing.T, m *management.Client, interval time.Duration) audit.Live {
+func readLive(t *testing.T, m *management.Client, interval time.Duration) topology.Live {
 	t.Helper()
 	state, err := m.Inspect(t.Context())
 	if err != nil {
