@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/dlxctl/dlxctl/internal/wait"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -43,21 +44,9 @@ func Converge(ctx context.Context, b Converger, settle time.Duration,
 		if err != nil {
 			return err
 		}
-		if err := pause(ctx, settle); err != nil {
+		if err := wait.For(ctx, settle); err != nil {
 			return err
 		}
-	}
-}
-
-// pause waits. It ends with the error of ctx when that ends before.
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
 	}
 }
 
@@ -114,7 +103,7 @@ func rerouted(ctx context.Context, b Converger, want topology.Compiled, moved []
 		named[c.Reroute.key()] = true
 	}
 	// What was made just now, policies above all, must be in effect everywhere.
-	if err := pause(ctx, settle); err != nil {
+	if err := wait.For(ctx, settle); err != nil {
 		return nil, err
 	}
 	next := func(state topology.State) ([]Change, error) {

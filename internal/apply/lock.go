@@ -10,6 +10,7 @@ import (
 
 	"github.com/dlxctl/dlxctl/internal/broker"
 	"github.com/dlxctl/dlxctl/internal/broker/amqp"
+	"github.com/dlxctl/dlxctl/internal/wait"
 	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -59,7 +60,7 @@ func (s *Session) Lock(ctx context.Context, command string, timeout time.Duratio
 		if !errors.Is(err, amqp.ErrLockEnding) || try == endingTries {
 			return err
 		}
-		if err := pause(ctx, askEvery); err != nil {
+		if err := wait.For(ctx, askEvery); err != nil {
 			return err
 		}
 	}
@@ -126,7 +127,7 @@ func (w *lockWait) hold(ctx context.Context, conn *amqp.Conn) error {
 			}
 			next = min(next, left)
 		}
-		if err := pause(ctx, next); err != nil {
+		if err := wait.For(ctx, next); err != nil {
 			return err
 		}
 	}
@@ -147,18 +148,6 @@ func (w *lockWait) holder(ctx context.Context, queue string) string {
 		text += ", since " + h.Since.UTC().Format(time.RFC3339)
 	}
 	return text
-}
-
-// pause waits for d, or until ctx ends.
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }
 
 // Person names the user and the machine of this process, as user@host: for those who wait for a

@@ -13,6 +13,7 @@ import (
 	"github.com/dlxctl/dlxctl/internal/broker"
 	"github.com/dlxctl/dlxctl/internal/broker/amqp"
 	"github.com/dlxctl/dlxctl/internal/text"
+	"github.com/dlxctl/dlxctl/internal/wait"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -176,16 +177,12 @@ func (d *Desk) holder(ctx context.Context, queue string) string {
 	return fmt.Sprintf(": %s from %s", h.Connection, h.Host)
 }
 
-// pause waits for a time, or until ctx ends.
+// pause waits for a time, or until ctx ends. Then it returns why ctx ended.
 func pause(ctx context.Context, t time.Duration) error {
-	timer := time.NewTimer(t)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
+	if wait.For(ctx, t) != nil {
 		return context.Cause(ctx)
 	}
+	return nil
 }
 
 // Cancel asks the process that works on a run to stop. What it has sent stays sent.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/dlxctl/dlxctl/internal/broker"
+	"github.com/dlxctl/dlxctl/internal/wait"
 	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -200,7 +201,7 @@ func (r *Runner) tiersEmpty(ctx context.Context, m Move) error {
 			return fmt.Errorf("%w: %s in the tiers and the failed queue of the backoff %s; those of %s return to %s; run abort again when they have returned",
 				ErrWaiting, messages(held), backoff.Name, m.New, m.Legacy)
 		}
-		if err := pause(ctx, time.Second); err != nil {
+		if err := wait.For(ctx, time.Second); err != nil {
 			return err
 		}
 	}

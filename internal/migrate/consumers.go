@@ -8,6 +8,7 @@ import (
 
 	"github.com/dlxctl/dlxctl/internal/broker"
 	"github.com/dlxctl/dlxctl/internal/broker/management"
+	"github.com/dlxctl/dlxctl/internal/wait"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -52,7 +53,7 @@ func (r *Runner) settledState(ctx context.Context, moves []Move) (topology.State
 		if !stale || time.Now().After(deadline) {
 			return state, nil
 		}
-		if err := pause(ctx, time.Second); err != nil {
+		if err := wait.For(ctx, time.Second); err != nil {
 			return state, err
 		}
 	}

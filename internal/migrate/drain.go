@@ -9,6 +9,7 @@ import (
 
 	"github.com/dlxctl/dlxctl/internal/broker/amqp"
 	"github.com/dlxctl/dlxctl/internal/relay"
+	"github.com/dlxctl/dlxctl/internal/wait"
 )
 
 // lookEvery is how often a drain checks whether the queue was bound again.
@@ -89,7 +90,7 @@ func (r *Runner) drain(ctx context.Context, m Move, h *mover, limits drainLimits
 			tries = 0
 		case err == nil || ctx.Err() != nil || tries == lastTry || !closed || !why.ByMessage():
 			return first, err
-		case pause(ctx, retryPause) != nil:
+		case wait.For(ctx, retryPause) != nil:
 			return first, err
 		}
 	}
@@ -149,7 +150,7 @@ func (h *mover) run(
 	watches.Go(func() { stop(h.watch(until, backlog, limits)) })
 	if limits.bound != nil {
 		watches.Go(func() {
-			for pause(until, lookEvery) == nil {
+			for wait.For(until, lookEvery) == nil {
 				if limits.bound(until) {
 					stop(errBound)
 				}
@@ -193,7 +194,7 @@ func (h *mover) awaitRoom(ctx context.Context, in *amqp.Conn, m Move, limits dra
 		case limits.bound != nil && limits.bound(ctx):
 			return errBound
 		}
-		if err := pause(ctx, lookEvery); err != nil {
+		if err := wait.For(ctx, lookEvery); err != nil {
 			return err
 		}
 	}
@@ -252,7 +253,7 @@ func (h *mover) isDone(ctx context.Context, limits drainLimits, asked time.Time)
 	fed, isFed := errors.AsType[*fedError](err)
 	switch {
 	case isFed && !fed.final && time.Since(asked) < limits.wait:
-		_ = pause(ctx, time.Second) // the caller checks ctx
+		_ = wait.For(ctx, time.Second) // the caller checks ctx
 		return false, nil
 	case err != nil:
 		return false, err

@@ -13,6 +13,7 @@ import (
 	"github.com/dlxctl/dlxctl/internal/broker/amqp"
 	"github.com/dlxctl/dlxctl/internal/policy"
 	"github.com/dlxctl/dlxctl/internal/text"
+	"github.com/dlxctl/dlxctl/internal/wait"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -101,7 +102,7 @@ func (r *Runner) finishMove(ctx context.Context, m Move, step func()) error {
 			return fmt.Errorf("%w: the queue %s has an exclusive consumer, so dlxctl cannot consume; stop that consumer and run migrate again",
 				ErrWaiting, m.Legacy)
 		case inUse, errors.Is(err, errBound):
-			if err := pause(ctx, time.Second); err != nil {
+			if err := wait.For(ctx, time.Second); err != nil {
 				return err
 			}
 			if state, err = r.Management.Inspect(ctx); err != nil {
@@ -278,7 +279,7 @@ func (r *Runner) waitForConsumers(ctx context.Context, m Move) (topology.State, 
 			return state, fmt.Errorf("%w: the queue %s still has %s; stop them and run migrate again, or use --drain now",
 				ErrWaiting, m.Legacy, text.Count(consumers, "consumer"))
 		}
-		if err := pause(ctx, time.Second); err != nil {
+		if err := wait.For(ctx, time.Second); err != nil {
 			return state, err
 		}
 	}

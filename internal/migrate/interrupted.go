@@ -11,6 +11,7 @@ import (
 	"github.com/dlxctl/dlxctl/internal/broker/amqp"
 	"github.com/dlxctl/dlxctl/internal/relay"
 	"github.com/dlxctl/dlxctl/internal/text"
+	"github.com/dlxctl/dlxctl/internal/wait"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -103,7 +104,7 @@ func settledCount(ctx context.Context, conn *amqp.Conn, queue string) (int64, er
 			return int64(n), err
 		}
 		before = n
-		if err := pause(ctx, 100*time.Millisecond); err != nil {
+		if err := wait.For(ctx, 100*time.Millisecond); err != nil {
 			return 0, err
 		}
 	}

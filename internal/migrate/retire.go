@@ -9,6 +9,7 @@ import (
 
 	"github.com/dlxctl/dlxctl/internal/broker"
 	"github.com/dlxctl/dlxctl/internal/text"
+	"github.com/dlxctl/dlxctl/internal/wait"
 	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -35,7 +36,7 @@ func (r *Runner) retire(ctx context.Context, m Move, h *mover) (topology.State, 
 	fresh := r.Management.Fresh()
 	err = plan.Execute(ctx, fresh, plan.Plan{Changes: []plan.Change{remove(state.Have.Queues[i])}}, r.noteWrite)
 	if errors.Is(err, broker.ErrRefused) {
-		return state, pause(ctx, time.Second) // a message came, or the drain's consumer is still in the statistics
+		return state, wait.For(ctx, time.Second) // a message came, or the drain's consumer is still in the statistics
 	}
 	if err != nil {
 		return state, err

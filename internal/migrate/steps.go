@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/dlxctl/dlxctl/internal/broker"
+	"github.com/dlxctl/dlxctl/internal/wait"
 	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -128,17 +129,5 @@ func (r *Runner) execute(ctx context.Context, changes []plan.Change) error {
 	if err != nil {
 		return err
 	}
-	return pause(ctx, r.Settle)
-}
-
-// pause waits for d. It fails with the error of ctx if that ends before.
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return wait.For(ctx, r.Settle)
 }

@@ -12,6 +12,8 @@ import (
 	"net/url"
 	"sync/atomic"
 	"time"
+
+	"github.com/dlxctl/dlxctl/internal/wait"
 )
 
 // Notice describes what happened to one message.
@@ -163,7 +165,7 @@ func (n *Notifier) Run(ctx context.Context) {
 			n.drop(batch, "stopped")
 		}
 		if ctx.Err() == nil {
-			wait(ctx, n.every)
+			_ = wait.For(ctx, n.every)
 		}
 	}
 }
@@ -228,7 +230,7 @@ func (n *Notifier) deliver(ctx, running context.Context, batch []Notice) bool {
 		if no != nil && no.after > 0 {
 			pause = min(no.after, longestPause)
 		}
-		wait(running, pause)
+		_ = wait.For(running, pause)
 		pause = min(2*pause, longestPause)
 	}
 }
@@ -236,16 +238,6 @@ func (n *Notifier) deliver(ctx, running context.Context, batch []Notice) bool {
 func (n *Notifier) drop(batch []Notice, reason string) {
 	n.log.Warn("notices are dropped, as the process stops", "webhook", n.host, "notices", len(batch))
 	n.counter.Dropped(len(batch), reason)
-}
-
-// wait waits, at most until ctx ends.
-func wait(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
 }
 
 // refusedError is an answer of the webhook other than success.

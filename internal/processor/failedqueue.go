@@ -16,6 +16,7 @@ import (
 	"github.com/dlxctl/dlxctl/internal/processor/monitor"
 	"github.com/dlxctl/dlxctl/internal/relay"
 	"github.com/dlxctl/dlxctl/internal/retry"
+	"github.com/dlxctl/dlxctl/internal/wait"
 	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -78,7 +79,7 @@ func (q *failedQueue) run(ctx context.Context) error {
 		pause := pauseAfter(failures)
 		q.probe.Disconnected(err)
 		q.Log.WarnContext(ctx, "reconnecting", "queue", q.backoff.FailedQueue, "error", err, "pause", pause.String())
-		if !wait(ctx, pause) {
+		if _ = wait.For(ctx, pause); ctx.Err() != nil {
 			return nil
 		}
 	}
@@ -184,7 +185,7 @@ func (q *failedQueue) process(ctx context.Context, in, out *amqp.Conn, confirmTi
 		pause := pauseAfter(failures)
 		q.logRetry(ctx, err, pause, err.Error() == logged)
 		logged = err.Error()
-		if !wait(ctx, pause) {
+		if _ = wait.For(ctx, pause); ctx.Err() != nil {
 			return nil
 		}
 	}

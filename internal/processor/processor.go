@@ -155,18 +155,6 @@ func pauseAfter(failures int) time.Duration {
 	return pause/2 + rand.N(pause/2)
 }
 
-// wait waits for d. It reports false if ctx ended before.
-func wait(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
 // endpoint returns the broker, with a connection name by which operators recognize the
 // connection.
 func (p *Processor) endpoint(backoff, purpose string) broker.Endpoint {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/dlxctl/dlxctl/internal/broker"
 	"github.com/dlxctl/dlxctl/internal/broker/amqp"
+	"github.com/dlxctl/dlxctl/internal/wait"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -98,7 +99,7 @@ func (u *unavailable) has(exchange string) bool {
 
 // watch checks the exchange until it is available or ctx ends.
 func (u *unavailable) watch(ctx context.Context) {
-	for wait(ctx, u.every) {
+	for wait.For(ctx, u.every) == nil {
 		if available, err := u.look(ctx); err != nil || !available {
 			continue // the relay sees itself when its connections are over
 		}
