@@ -96,9 +96,15 @@ func TestAbort(t *testing.T) {
 // step does one step of the cutover.
 func (s *stage) step(t *testing.T) {
 	t.Helper()
+	s.stepWith(t, migrate.NextChanges)
+}
+
+// stepWith does the step that next returns.
+func (s *stage) stepWith(t *testing.T, next func(migrate.Move, topology.State) []plan.Change) {
+	t.Helper()
 	state := s.inspect(t)
 	for _, m := range migrate.Moves(s.want, state) {
-		changes := migrate.NextChanges(m, state)
+		changes := next(m, state)
 		slices.SortStableFunc(changes, func(a, b plan.Change) int { return int(a.Phase - b.Phase) })
 		if err := plan.Execute(t.Context(), s.m, plan.Plan{Changes: changes}, func(plan.Change) {}); err != nil {
 			t.Fatal(err)
@@ -239,6 +245,38 @@ func TestMigrateAgainAfterAbort(t *testing.T) {
 		t.Errorf("plan shows changes: %v", changes)
 	}
 	t.Logf("%d came back, %d lost, %d doubled", len(confirmed), lost, doubled)
+}
+
+// A migration goes on after an abort that was killed before the cutover, under load: each message
+// comes to one of the two queues. TestAMessageHasOneQueueAtEachMoment has all moments and orders.
+func TestMigrateAfterAKilledAbort(t *testing.T) {
+	t.Parallel()
+	for steps := range 4 {
+		t.Run(fmt.Sprint(steps), func(t *testing.T) {
+			t.Parallel()
+			s := newStage(t, "classic", nil)
+			published := s.publish(t, 20*time.Millisecond)
+			r := s.runner(t)
+			r.Until = migrate.Prepare
+			if err := r.Run(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			for range steps {
+				s.stepWith(t, migrate.NextChangesBack)
+			}
+			if err := s.runner(t).Run(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			confirmed := published()
+			stop := s.consume(t, "new")
+			lost, doubled := s.account(t, confirmed)
+			stop()
+			if lost > 0 || doubled > 0 {
+				t.Errorf("%d of %d messages were lost, %d doubled", lost, len(confirmed), doubled)
+				s.where(t, confirmed)
+			}
+		})
+	}
 }
 
 // retry publishes to the tier of the new queue, as the processor does, as fast as the

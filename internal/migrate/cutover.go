@@ -2,6 +2,7 @@ package migrate
 
 import (
 	"regexp"
+	"slices"
 
 	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
@@ -63,12 +64,24 @@ func (m Move) switched(f found) bool {
 	if f.policy == nil {
 		return len(f.onSwitch) > 0 && len(lacking(f.onSwitch, f.onSuccessor)) < len(f.onSwitch)
 	}
-	return f.policy.Definition[keyAlternate] == m.successorEnd()
+	return f.policy.Definition[keyAlternate] == m.successorEnd() && !m.untouched(f)
+}
+
+// untouched reports whether messages come to the legacy queue alone, although the policy leads to
+// the successor: an abort of a migration that was not cut over has created the switch exchange, and
+// was killed. What leaves a tier may go through the switch exchange already.
+func (m Move) untouched(f found) bool {
+	published := func(b topology.Binding) bool { return !m.returns(b) }
+	return slices.ContainsFunc(f.onLegacy, published) && !slices.ContainsFunc(f.onSwitch, published) &&
+		!slices.ContainsFunc(f.onSuccessor, published)
 }
 
 func (m Move) beforeSwitch(state topology.State, f found) cutoverStep {
 	if made := m.makeSwitch(state, f, m.legacyEnd()); len(made) > 0 {
 		return cutoverStep{Doing: "create the switch exchange of " + m.Legacy, Changes: made}
+	}
+	if f.policy.Definition[keyAlternate] == m.successorEnd() {
+		return m.afterAbort(state, f)
 	}
 	bind := m.bindSwitch(lacking(f.onLegacy, f.onSwitch))
 	switch {
@@ -81,6 +94,22 @@ func (m Move) beforeSwitch(state topology.State, f found) cutoverStep {
 			Doing:   "switch from " + m.Legacy + " to " + m.New,
 			Changes: []plan.Change{m.pointSwitch(state, f, m.successorEnd())},
 		}
+	}
+}
+
+// afterAbort takes back what a killed abort has done to a migration that was not cut over: what
+// leaves a tier goes to the successor by a binding again, and the switch exchange routes to the
+// legacy queue before anything else is bound to it.
+func (m Move) afterAbort(state topology.State, f found) cutoverStep {
+	if s := m.bindSuccessor(f, f.onSwitch); s.Doing != "" {
+		return s
+	}
+	if len(f.onSwitch) > 0 {
+		return cutoverStep{Doing: "unbind the switch exchange of " + m.Legacy, Changes: m.deletions(f.onSwitch)}
+	}
+	return cutoverStep{
+		Doing:   "let the switch exchange of " + m.Legacy + " route there",
+		Changes: []plan.Change{m.pointSwitch(state, f, m.legacyEnd())},
 	}
 }
 

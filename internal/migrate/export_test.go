@@ -15,3 +15,6 @@ func Preparation(want topology.Compiled, state topology.State, moves []Move) pla
 
 // NextChanges returns the changes of the next step of a cutover, for tests.
 func NextChanges(m Move, state topology.State) []plan.Change { return m.next(state, nil).Changes }
+
+// NextChangesBack returns those of the next step of an abort.
+func NextChangesBack(m Move, state topology.State) []plan.Change { return m.nextBack(state).Changes }
