@@ -22,8 +22,8 @@ func newDesk(a *app) *cobra.Command {
 		Short:      "Look at dead letters, and send them back to work",
 		Long: `Show each dead-letter queue of the topology: how many messages it holds, the oldest, how
 many are new in the last 24 hours, the most frequent cause, the owner, and the runs in
-progress. The subcommands list, group, show, export, replay, edit, park and discard its
-messages.
+progress. The subcommands show, export, replay, edit, park and discard its messages, and
+give back what was taken.
 
 desk looks at the first --limit messages of each queue, and says where it did not look at
 all of them. --limit 0 looks at no message. The count of a queue that it did not look at, such

@@ -16,8 +16,9 @@ func newGenerate(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "generate",
 		Short: "Generate alerts, a dashboard, permissions and more",
-		Long: `Generate what other programs need, from the topology files. No broker is needed. 'dlxctl
-compile', 'rights', 'schema' and 'man' are short forms.`,
+		Long: `Generate what other programs and people need, most of it from the topology files. No broker
+is needed. 'dlxctl compile' is short for 'dlxctl generate compile'; so are 'dlxctl rights',
+'dlxctl schema' and 'dlxctl man'.`,
 		Args:                       noCommand,
 		SuggestionsMinimumDistance: 2,
 		RunE:                       func(c *cobra.Command, _ []string) error { return c.Help() },

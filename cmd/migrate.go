@@ -1,6 +1,7 @@
 package cmd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -80,11 +81,11 @@ empty.
 A migration is finished once its legacy queue is deleted. abort leaves finished migrations
 alone; if an argument names one, it rolls back nothing.
 
-A successor to which publishers have sent by its name is kept, until --allow consents to
-lose what they send to it from then on.
+A successor to which publishers have sent by its name is kept. Change the publishers, then
+run abort again with --allow: what is sent to that name from then on is lost.
 
-Exit codes: as migrate; 2 while messages wait in the tiers: run it again; 3 if an argument
-names a finished migration.`,
+Exit codes: as migrate; 2 while messages wait in the tiers (run it again), or while such a
+successor is kept; 3 if an argument names a finished migration.`,
 		Example: "  dlxctl migrate abort --yes",
 		RunE:    k.abort,
 	}
@@ -169,6 +170,17 @@ func (k *migrateCommand) readAllowed() error {
 	return nil
 }
 
+// checkAllowed refuses a value of --allow for another queue than those that the command may delete.
+func (k *migrateCommand) checkAllowed(what string, queues []string) error {
+	for _, c := range k.runner.Allow {
+		if c.Object != "" && !slices.Contains(queues, c.Object) {
+			return usageError{fmt.Errorf("--allow names %q, which is no %s of the file; it may be: %s", c.Object, what,
+				cmp.Or(strings.Join(queues, ", "), "none"))}
+		}
+	}
+	return nil
+}
+
 func (k *migrateCommand) run(c *cobra.Command, legacy []string) error {
 	if err := k.read(); err != nil {
 		return err
@@ -183,6 +195,9 @@ func (k *migrateCommand) run(c *cobra.Command, legacy []string) error {
 	}
 	if missing := unnamed(want, legacy); len(missing) > 0 {
 		return meantCommand(c, missing, k.propose(c.Context(), sources, want, missing))
+	}
+	if err := k.checkAllowed("legacy queue", legacyQueues(want)); err != nil {
+		return err
 	}
 	if k.write {
 		return usageError{errors.New("--write is for queues that the file does not replace yet; name such a queue")}
@@ -225,6 +240,15 @@ func (k *migrateCommand) abort(c *cobra.Command, legacy []string) error {
 	}
 	if missing := unnamed(want, legacy); len(missing) > 0 {
 		return fmt.Errorf("%w: no queue of the file replaces %q", migrate.ErrRefused, missing[0])
+	}
+	var successors []string
+	for _, w := range want.WorkQueues {
+		if w.Replaces != "" {
+			successors = append(successors, w.Name)
+		}
+	}
+	if err := k.checkAllowed("successor", successors); err != nil {
+		return err
 	}
 	without := func(aborted []string) (topology.Compiled, error) {
 		return k.app.files().compileWithout(sources, aborted)

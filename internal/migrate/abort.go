@@ -42,31 +42,40 @@ func (r *Runner) Abort(ctx context.Context, without func(legacy []string) (topol
 			return err
 		}
 	}
-	var legacy []string
-	for _, m := range moves {
-		legacy = append(legacy, m.Legacy)
-	}
-	rest, err := without(legacy)
-	if err != nil {
-		return err
-	}
 	if err := r.removeForwarders(ctx, moves); err != nil {
 		return err
 	}
 	if err := r.cutoverBack(ctx, moves); err != nil {
 		return err
 	}
+	// A successor that has to wait does not keep the others: each has its own queues.
+	var free []Move
+	var legacy []string
+	var waiting []error
 	for _, m := range moves {
-		if err := r.returnMessages(ctx, m); err != nil {
+		err := r.returnMessages(ctx, m)
+		if err == nil {
+			err = r.checkSuccessorFeeders(ctx, m)
+		}
+		switch {
+		case errors.Is(err, ErrWaiting):
+			waiting = append(waiting, err)
+		case err != nil:
 			return err
+		default:
+			free, legacy = append(free, m), append(legacy, m.Legacy)
 		}
 	}
-	for _, m := range moves {
-		if err := r.checkSuccessorFeeders(ctx, m); err != nil {
-			return err
+	if len(free) > 0 {
+		rest, err := without(legacy)
+		if err == nil {
+			err = r.rollBack(ctx, rest, free)
+		}
+		if err != nil {
+			waiting = append(waiting, err)
 		}
 	}
-	return r.rollBack(ctx, rest, moves)
+	return errors.Join(waiting...)
 }
 
 // cutoverBack takes the steps that route messages to the legacy queues again.
@@ -115,7 +124,8 @@ func (r *Runner) returnMessages(ctx context.Context, m Move) error {
 		return nil
 	}
 	err = r.converge(ctx, func(state topology.State) ([]plan.Change, error) {
-		return m.makeEnd(m.find(state), m.legacyEnd()), nil
+		f := m.find(state)
+		return append(m.makeEnd(f, m.legacyEnd()), m.makeEnd(f, m.successorEnd())...), nil // see byNameMark
 	})
 	if err != nil {
 		return err

@@ -17,15 +17,19 @@ import (
 // broker drops what they send once the queue is deleted.
 var errByName = errors.New("publishers may send to it by its name")
 
-// byNameKey is the key of the binding that marks a move whose legacy queue publishers address by
-// name.
-const byNameKey = "published-by-name"
+// The keys of the bindings that mark a move whose legacy queue, or whose successor, publishers
+// address by name.
+const (
+	byNameKey          = "published-by-name"
+	successorByNameKey = "successor-published-by-name"
+)
 
-// byNameMark returns that binding, by which messages leave the end of the drain. The end is a
-// fanout: the binding changes no route, every later run finds it, and it goes with the exchange.
-func (m Move) byNameMark(end, to string) topology.Binding {
+// byNameMark returns such a binding. Its source is the end of the switch that migrate and abort
+// keep until the move is finished or rolled back. It is a fanout: the binding changes no route,
+// every later run finds it, and it goes with the exchange.
+func (m Move) byNameMark(key string) topology.Binding {
 	return topology.Binding{
-		Source: end, Destination: to, DestinationType: topology.ToQueue, Key: byNameKey,
+		Source: m.successorEnd(), Destination: m.New, DestinationType: topology.ToQueue, Key: key,
 		Arguments: m.ownerMark(),
 	}
 }
@@ -45,7 +49,7 @@ type byNameWatch struct {
 func (m Move) watchLegacy(state topology.State) *byNameWatch {
 	return &byNameWatch{
 		queue: m.Legacy, back: m.legacyEnd(), feeders: feederNames(state, m.Legacy),
-		mark: m.byNameMark(m.successorEnd(), m.New), noted: m.find(state).byName,
+		mark: m.byNameMark(byNameKey), noted: m.find(state).byName,
 	}
 }
 
@@ -53,7 +57,7 @@ func (m Move) watchLegacy(state topology.State) *byNameWatch {
 func (m Move) watchSuccessor(state topology.State) *byNameWatch {
 	return &byNameWatch{
 		queue: m.New, back: m.successorEnd(), feeders: feederNames(state, m.New),
-		mark: m.byNameMark(m.legacyEnd(), m.Legacy), noted: m.find(state).successorByName,
+		mark: m.byNameMark(successorByNameKey), noted: m.find(state).successorByName,
 	}
 }
 

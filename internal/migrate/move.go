@@ -118,10 +118,10 @@ func (m Move) find(state topology.State) found {
 			// the run would double its messages. What the legacy queue gets is drained.
 		case toQueue && b.Source == m.legacyEnd() && b.Destination == m.Legacy:
 			f.legacyBound = true
-			f.successorByName = f.successorByName || b.Key == byNameKey
 		case toQueue && b.Source == m.successorEnd() && b.Destination == m.New:
 			f.successorBound = true
 			f.byName = f.byName || b.Key == byNameKey
+			f.successorByName = f.successorByName || b.Key == successorByNameKey
 		case toQueue && b.Destination == m.Legacy:
 			f.onLegacy = append(f.onLegacy, b)
 		case !toQueue && b.Destination == m.switchName():

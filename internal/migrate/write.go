@@ -110,6 +110,10 @@ func WriteRollbacks(w io.Writer, state topology.State, moves []Move) error {
 			messages(u.Ready), topology.Printable(m.New))
 		fmt.Fprintf(&b, "  remove   %s and what was created for it are deleted once they are proved empty\n",
 			topology.Printable(m.New))
+		if m.find(state).successorByName {
+			fmt.Fprintf(&b, "  by name  publishers have sent to %s by its name: it is deleted only with %s\n",
+				topology.Printable(m.New), consentTo(m.New))
+		}
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

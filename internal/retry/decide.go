@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -211,10 +212,10 @@ func unaddressed(headers map[string]any) {
 
 // keepAddresses keeps what a publisher had set in CC and BCC, under other names.
 func (f failure) keepAddresses(h map[string]any, d Message) {
-	if len(f.cc) > 0 { // from x-death, which has it even where the broker removed the header
+	if len(f.cc) > 0 && !areAddresses(f.cc) { // x-death has it even where the broker removed the header
 		h[topology.HeaderCC] = f.cc
 	}
-	if v, ok := d.Headers[topology.CC]; ok {
+	if v, ok := d.Headers[topology.CC]; ok && !areAddresses(v) {
 		h[topology.HeaderCC] = v
 	}
 	if v, ok := d.Headers[topology.BCC]; ok {
@@ -300,6 +301,15 @@ func (f failure) headers(r Rules, d Message, now time.Time) map[string]any {
 	return h
 }
 
+// areAddresses reports whether a list has addresses of work queues alone, as a processor sets them.
+func areAddresses(v any) bool {
+	list, _ := v.([]any)
+	return len(list) > 0 && !slices.ContainsFunc(list, func(v any) bool {
+		key, ok := v.(string)
+		return !ok || !strings.HasPrefix(key, topology.AddressKey(""))
+	})
+}
+
 // keepProperties keeps the properties of a publisher that no copy can have, in headers.
 func (f failure) keepProperties(h map[string]any, d Message) {
 	if d.UserID != "" {
@@ -328,6 +338,22 @@ func (f failure) begin(h map[string]any, countHeader string, d Message) {
 	h[topology.HeaderFirstFailedAt] = f.first
 }
 
+// originOf returns the queue in which d failed: that of its address, or else that of its latest
+// death in no queue of the topology for retries. Empty: d does not tell.
+func (r Rules) originOf(d Message) string {
+	if origin, ok := strings.CutPrefix(r.addressOf(d), topology.AddressKey("")); ok {
+		return origin
+	}
+	for _, death := range deaths(d.Headers) {
+		queue, _ := death["queue"].(string)
+		_, failed := topology.FailedBackoff(r.topology.Name, queue)
+		if !failed && !topology.IsRetryQueueName(r.topology.Name, queue) {
+			return queue
+		}
+	}
+	return ""
+}
+
 // size returns the size of the content header of d with other headers, 0 if any size fits.
 func (r Rules) size(d Message, headers map[string]any) int {
 	if r.frameMax == 0 || d.Size == nil {
@@ -344,8 +370,7 @@ func (r Rules) ToUnroutable(d Message, tried Decision, why string, now time.Time
 	out.Exchange, out.Key = topology.UnroutableName(r.topology.Name), d.Key
 	h := stripped(d.Headers)
 	unaddressed(h)
-	origin := strings.TrimPrefix(r.addressOf(d), topology.AddressKey(""))
-	f := r.read(d, origin, now)
+	f := r.read(d, r.originOf(d), now)
 	if !f.trusted { // the others have it already
 		f.keepAddresses(h, d)
 	}

@@ -22,7 +22,11 @@ func TestUndoReturnsWhatThePublisherSet(t *testing.T) {
 		want := published(t)
 		origin := rapid.SampledFrom([]string{"billing", "billing", "unknown"}).Draw(t, "queue")
 		m := failed(want, origin, rapid.Bool().Draw(t, "the broker keeps CC"))
-		for range rapid.IntRange(1, 5).Draw(t, "failures") {
+		lost := rapid.IntRange(1, 6).Draw(t, "the failure without an address")
+		for i := range rapid.IntRange(1, 5).Draw(t, "failures") {
+			if i+1 == lost { // the queue has lost its dead-letter routing key
+				m.Key = "order.placed"
+			}
 			d := rules.Decide(m, moment(t))
 			if rapid.IntRange(0, 9).Draw(t, "the broker refuses it") == 0 {
 				d = rules.ToUnroutable(m, retry.Decision{Cause: retry.Refused}, "it is full", moment(t))

@@ -152,7 +152,7 @@ func (h *Holder) Taken() (messages int, bytes int64) {
 	return h.taken, h.bytes
 }
 
-// whileAlive returns everything back when ctx ends before do returns.
+// whileAlive gives everything back when ctx ends before do returns.
 func (h *Holder) whileAlive(ctx context.Context, do func() error) error {
 	ended := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() { defer close(ended); _ = h.giveBack() })
