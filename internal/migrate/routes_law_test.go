@@ -94,6 +94,8 @@ func (v *virtualHost) apply(c plan.Change) {
 		v.Have.Bindings = append(v.Have.Bindings, o)
 	case topology.Policy:
 		v.Have.Policies = append(v.Have.Policies, o)
+	case topology.Queue:
+		v.Have.Queues = append(v.Have.Queues, o)
 	}
 }
 
@@ -112,6 +114,8 @@ func (v *virtualHost) remove(o topology.Object) {
 		})
 	case topology.Policy:
 		v.Have.Policies = slices.DeleteFunc(v.Have.Policies, func(p topology.Policy) bool { return same(p) })
+	case topology.Queue:
+		v.Have.Queues = slices.DeleteFunc(v.Have.Queues, func(q topology.Queue) bool { return same(q) })
 	}
 }
 

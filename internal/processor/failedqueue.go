@@ -79,8 +79,8 @@ func (q *failedQueue) run(ctx context.Context) error {
 		pause := pauseAfter(failures)
 		q.probe.Disconnected(err)
 		q.Log.WarnContext(ctx, "reconnecting", "queue", q.backoff.FailedQueue, "error", err, "pause", pause.String())
-		if _ = wait.For(ctx, pause); ctx.Err() != nil {
-			return nil
+		if wait.For(ctx, pause) != nil {
+			return nil //nolint:nilerr // once ctx has ended, err says no more than that
 		}
 	}
 }
@@ -185,8 +185,8 @@ func (q *failedQueue) process(ctx context.Context, in, out *amqp.Conn, confirmTi
 		pause := pauseAfter(failures)
 		q.logRetry(ctx, err, pause, err.Error() == logged)
 		logged = err.Error()
-		if _ = wait.For(ctx, pause); ctx.Err() != nil {
-			return nil
+		if wait.For(ctx, pause) != nil {
+			return nil //nolint:nilerr // once ctx has ended, err says no more than that
 		}
 	}
 }

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
-	"slices"
 	"strings"
 	"time"
 
@@ -212,10 +211,10 @@ func unaddressed(headers map[string]any) {
 
 // keepAddresses keeps what a publisher had set in CC and BCC, under other names.
 func (f failure) keepAddresses(h map[string]any, d Message) {
-	if len(f.cc) > 0 && !areAddresses(f.cc) { // x-death has it even where the broker removed the header
+	if len(f.cc) > 0 { // from x-death, which has it even where the broker removed the header
 		h[topology.HeaderCC] = f.cc
 	}
-	if v, ok := d.Headers[topology.CC]; ok && !areAddresses(v) {
+	if v, ok := d.Headers[topology.CC]; ok {
 		h[topology.HeaderCC] = v
 	}
 	if v, ok := d.Headers[topology.BCC]; ok {
@@ -299,15 +298,6 @@ func (f failure) headers(r Rules, d Message, now time.Time) map[string]any {
 		h[topology.HeaderLastFailedAt] = now.UTC().Format(timeFormat)
 	}
 	return h
-}
-
-// areAddresses reports whether a list has addresses of work queues alone, as a processor sets them.
-func areAddresses(v any) bool {
-	list, _ := v.([]any)
-	return len(list) > 0 && !slices.ContainsFunc(list, func(v any) bool {
-		key, ok := v.(string)
-		return !ok || !strings.HasPrefix(key, topology.AddressKey(""))
-	})
 }
 
 // keepProperties keeps the properties of a publisher that no copy can have, in headers.
