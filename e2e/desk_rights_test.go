@@ -119,14 +119,14 @@ func deskNeeds(target brokertest.Target, run, copied string) map[right][][]strin
 		{"park", "billing.dead", "--yes"},
 		{"discard", "billing.dead", "--forever", "--yes", "--expect", "1"},
 		{"restore", "--yes"},
-		{"resume", "--yes"},
-		{"resume", run, "--yes"},
-		{"return", run, "--yes"},
+		{"run", "resume", "--yes"},
+		{"run", "resume", run, "--yes"},
+		{"run", "return", run, "--yes"},
 	}
 	needs := map[right][][]string{
 		{"configure", `shop\.desk\..*`}: every,
-		{"write", `shop\.desk\..*`}:     {replay, {"return", run, "--yes"}},
-		{"read", `shop\.desk\..*`}:      {replay, {"resume", run, "--yes"}},
+		{"write", `shop\.desk\..*`}:     {replay, {"run", "return", run, "--yes"}},
+		{"read", `shop\.desk\..*`}:      {replay, {"run", "resume", run, "--yes"}},
 		{"write", `amq\.default`}:       {replay, {"import", "billing.dead", copied, "--yes"}},
 		{"configure", `shop\.parked`}:   {{"park", "billing.dead", "--yes"}, {"discard", "billing.dead", "--yes"}},
 		{"write", `shop\.return`}:       {replay, mail},
@@ -138,7 +138,7 @@ func deskNeeds(target brokertest.Target, run, copied string) map[right][][]strin
 		{"read", `shop\.parked`}:        {{"list", "shop.parked"}, {"restore", "--yes"}},
 		{"write", `billing\.dead`}:      {{"restore", "--yes"}},
 		{"write", `shop\.dead`}:         {{"restore", "--yes"}},
-		{"write", `shop\.unroutable`}:   {{"return", run, "--yes"}},
+		{"write", `shop\.unroutable`}:   {{"run", "return", run, "--yes"}},
 		{"write", "billing"}:            {replay},
 		{"write", "mail"}:               {mail},
 	}
@@ -173,7 +173,7 @@ func TestEachDeskRightIsNeeded(t *testing.T) {
 	for _, missing := range append(rightsOf(full), right{"tag", "management"}) {
 		commands, known := needs[missing]
 		if missing.permission == "tag" {
-			commands, known = [][]string{{"list", "billing.dead"}, {"runs"}, {"replay", "billing.dead", "--yes"}}, true
+			commands, known = [][]string{{"list", "billing.dead"}, {"run", "list"}, {"replay", "billing.dead", "--yes"}}, true
 		}
 		if !known && missing.expression != "full" {
 			t.Errorf("no command is known to need %s", missing)
