@@ -53,10 +53,11 @@ func (m Move) watchLegacy(state topology.State) *byNameWatch {
 	}
 }
 
-// watchSuccessor returns the watch of an abort, which drains the successor.
+// watchSuccessor returns the watch of an abort, which drains the successor. The legacy queue may
+// have forwarded to it, though it no longer does.
 func (m Move) watchSuccessor(state topology.State) *byNameWatch {
 	return &byNameWatch{
-		queue: m.New, back: m.successorEnd(), feeders: feederNames(state, m.New),
+		queue: m.New, back: m.successorEnd(), feeders: append(feederNames(state, m.New), m.Legacy),
 		mark: m.byNameMark(successorByNameKey), noted: m.find(state).successorByName,
 	}
 }
