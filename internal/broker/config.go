@@ -53,6 +53,8 @@ type Endpoint struct {
 	TLS *tls.Config
 	// Heartbeat is the ?heartbeat= of the AMQP URL. Zero means that the URL has none.
 	Heartbeat time.Duration
+	// ConnectTime is how long the network may take to connect over AMQP. Zero means 10 s.
+	ConnectTime time.Duration
 	// ConnectionName is what operators see in the list of connections.
 	ConnectionName string
 	// Accept rejects a broker by its version and the name of its cluster. Every AMQP connection and

@@ -3,6 +3,7 @@
 package amqp
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -133,7 +134,7 @@ func served(conn *amqp091.Connection, property string) string {
 
 // open connects to the broker, with TLS where the URL asks for it.
 func open(ctx context.Context, network string, e broker.Endpoint) (net.Conn, error) {
-	dialer := net.Dialer{Timeout: 10 * time.Second}
+	dialer := net.Dialer{Timeout: cmp.Or(e.ConnectTime, 10*time.Second)}
 	conn, err := dialer.DialContext(ctx, network, e.AMQP.Host)
 	if err != nil {
 		return nil, err

@@ -20,9 +20,10 @@ const (
 	slowTime = 15 * time.Second
 	// askTime is how long AskConsumers may take, connecting included.
 	askTime = 12 * time.Second
-	// askDialTime is how long connecting may take. A user who can reach only the management API
-	// does not wait long.
-	askDialTime = 3 * time.Second
+	// askConnectTime is how long the network may take to connect: a user who can reach only the
+	// management API does not wait long. A node that has accepted may be busy, and has askDialTime.
+	askConnectTime = 3 * time.Second
+	askDialTime    = 10 * time.Second
 )
 
 // asker is a connection for asking queues themselves. It is dialed when it is first needed, and not
@@ -56,6 +57,7 @@ func (m *Client) Connection(ctx context.Context) (*amqp.Conn, error) {
 	within, cancel := context.WithTimeout(ctx, askDialTime)
 	defer cancel()
 	e := m.endpoint
+	e.ConnectTime = askConnectTime
 	if e.ConnectionName == "" {
 		e.ConnectionName = "dlxctl reads consumers and rights"
 	}

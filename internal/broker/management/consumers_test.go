@@ -3,6 +3,7 @@ package management_test
 import (
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"slices"
 	"sync/atomic"
@@ -225,5 +226,18 @@ func TestAQueueIsDeletedAfterItsConsumerStopped(t *testing.T) {
 	}
 	if err := m.Apply(t.Context(), plan.Change{Action: plan.Delete, Before: q}); err != nil {
 		t.Errorf("delete: %v", err)
+	}
+}
+
+// A node that accepts a connection and then answers late, as a busy one does, is waited for.
+func TestABusyNodeIsAskedOverAMQP(t *testing.T) {
+	t.Parallel()
+	target := brokertest.VHost(t)
+	slow := brokertest.NewFilter(t, target, func(client, server net.Conn) {
+		<-time.After(4 * time.Second) // longer than connecting over the network may take
+		_, _ = io.Copy(server, client)
+	})
+	if _, err := manage(t, slow).Connection(t.Context()); err != nil {
+		t.Error(err)
 	}
 }
