@@ -4,5 +4,5 @@ package broker
 
 import "time"
 
-// Tick is that of nodes that "scripts/broker start --tick 500" starts.
-const Tick = 500 * time.Millisecond
+// Tick is that of nodes that "scripts/broker start --tick 1000" starts.
+const Tick = time.Second

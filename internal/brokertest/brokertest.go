@@ -145,7 +145,7 @@ func (o overview) ticks() error {
 		return nil
 	}
 	return fmt.Errorf("the node %s counts its messages every %s, and the tests are built for %s; "+
-		"the build tag shortticks and \"scripts/broker start --tick 500\" belong together", o.Node, counts, tick)
+		"the build tag shortticks and \"scripts/broker start --tick 1000\" belong together", o.Node, counts, tick)
 }
 
 // overview is the part of GET /api/overview that the tests use.
