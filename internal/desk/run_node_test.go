@@ -3,6 +3,7 @@ package desk_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -93,8 +94,9 @@ func (v *victim) work(ctx context.Context, p desk.Proposal) error {
 	return nil
 }
 
-// finish continues once the node is back, and counts what is lost and doubled.
-func (v *victim) finish(t *testing.T) (lost, doubled int) {
+// finish continues once the node is back, and counts what is lost and doubled, and for a send how
+// many of the chosen messages are in the dead-letter queue again.
+func (v *victim) finish(t *testing.T) (lost, doubled, back int) {
 	t.Helper()
 	v.ch = v.target.Confirming(t)
 	var err error
@@ -111,15 +113,20 @@ func (v *victim) finish(t *testing.T) (lost, doubled int) {
 	want := append(v.chosen, v.rest...)
 	got := identities(v.drained(t, "billing.dead"))
 	if v.step == takes || v.step == sends {
-		lostRest, doubledRest := compareCounts(v.rest, got)
+		chosen := counts(v.chosen)
+		rest := slices.DeleteFunc(slices.Clone(got), func(id string) bool { return chosen[id] > 0 })
+		lostRest, doubledRest := compareCounts(v.rest, rest)
 		lost, doubled = compareCounts(v.chosen, identities(v.drained(t, "billing")))
-		return lost + lostRest, doubled + doubledRest
+		return lost + lostRest, doubled + doubledRest, len(got) - len(rest)
 	}
-	return compareCounts(want, got)
+	lost, doubled = compareCounts(want, got)
+	return lost, doubled, 0
 }
 
 // The node is stopped, and killed by SIGKILL, while desks look, take, send and return. Started
-// again, it has all messages: none is lost, and only those in flight of a send may be doubled.
+// again, it has all messages: none is lost, and only those in flight of a send may be doubled. A
+// killed node forgets what was acknowledged to a classic queue that it has not written since: it
+// gave back up to 250 of 500 messages of the dead-letter queue that were sent already (4.3.6).
 //
 // Where one desk takes alone, its hold is as young as a desk lets it be: a node that forgets a new
 // quorum queue would lose all that was taken (see amqp.SafeAge).
@@ -159,10 +166,12 @@ func TestNodeDies(t *testing.T) {
 		}
 		node.Start(t)
 		for _, v := range victims {
-			lost, doubled := v.finish(t)
-			what := fmt.Sprintf("%s while a desk %s, %s: %d lost, %d doubled", round.name, v.step, v.typ, lost, doubled)
+			lost, doubled, back := v.finish(t)
+			what := fmt.Sprintf("%s while a desk %s, %s: %d lost, %d doubled, %d given back", round.name, v.step, v.typ, lost,
+				doubled, back)
 			t.Log(what)
-			if lost > 0 || v.step == sends && doubled > 256 || v.step != sends && doubled > 0 {
+			forgets := round.name == "killed" && v.step == sends && v.typ == "classic"
+			if lost > 0 || v.step == sends && doubled > 256 || v.step != sends && doubled > 0 || back > 0 && !forgets {
 				t.Error(what)
 			}
 		}

@@ -16,7 +16,8 @@
 //
 // Only messages that are published and not acknowledged at that moment can be duplicated, never
 // more than the consumer's prefetch. Duplicates carry the same message-id. The same holds when the
-// connection or the broker dies in place of the process.
+// connection or the broker dies in place of the process, but for a classic queue whose node is
+// killed: it forgets acknowledgements that it has not written to disk yet.
 //
 // Messages are published in the order in which they are delivered. A message that the broker
 // refuses is tried again, then goes to the destination that the handler names for refused messages.
