@@ -26,8 +26,6 @@ const (
 	inFlightBytes = 32 << 20
 	// grace is how long a hand-over that is stopped continues with messages in flight.
 	grace = 10 * time.Second
-	// lastTry is how many passes in a row may be ended by a message.
-	lastTry = 8
 )
 
 // handOver moves the messages of retired failed queues to the backoff that the queues of
@@ -76,21 +74,22 @@ func handOverQueue(ctx context.Context, e broker.Endpoint, top, queue string) (m
 		return 0, context.Cause(ctx)
 	}
 	h := &handler{topology: top}
-	caution := relay.Caution{
-		Prefetch: inFlight, Bytes: inFlightBytes, Report: func(f relay.Finding) { h.found = append(h.found, f) },
-	}
-	for tries := 1; ; tries++ {
-		err = pass(ctx, e, queue, h, &caution)
-		why, closed := errors.AsType[*amqp.ClosedError](err)
-		switch {
-		case errors.Is(err, relay.ErrAgain):
-			tries = 0 // with fewer messages in flight, as they are large
-		case errors.Is(err, relay.ErrHeld):
-			return h.moved.Load(), h.heldError(err)
-		case tries == lastTry || !closed || !why.ByMessage() || errors.Is(err, broker.ErrForbidden):
-			return h.moved.Load(), err
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	caution := relay.Caution{Prefetch: inFlight, Bytes: inFlightBytes, Report: func(f relay.Finding) {
+		h.found = append(h.found, f)
+		if f.Kind == relay.NoRight {
+			stop() // no other message can be moved either
 		}
+	}}
+	err = relay.Drive{
+		Queue: queue, In: e, Out: e, Caution: &caution,
+		Relay: relay.Relay{Handler: h, Grace: grace, UntilEmpty: true, Absent: caution.Refused},
+	}.Run(ctx)
+	if errors.Is(err, relay.ErrHeld) {
+		err = h.heldError(err)
 	}
+	return h.moved.Load(), err
 }
 
 // holdsWithoutConsumers reports whether a queue holds messages and has no consumer, also when a
@@ -103,42 +102,6 @@ func holdsWithoutConsumers(ctx context.Context, e broker.Endpoint, queue string)
 	defer conn.Close()
 	ready, consumers, err := conn.Settled(ctx, queue, 0)
 	return ready > 0 && consumers == 0, err
-}
-
-// pass hands over until the queue is empty, or the relay asks to consume again. It has connections
-// of its own: a message may end them.
-func pass(ctx context.Context, e broker.Endpoint, queue string, h *handler, caution *relay.Caution) error {
-	in, err := amqp.DialToConsume(ctx, e)
-	if err != nil {
-		return err
-	}
-	defer in.Close()
-	out, err := amqp.Dial(ctx, e)
-	if err != nil {
-		return err
-	}
-	defer out.Close()
-	move := relay.Relay{Handler: h, Grace: grace, UntilEmpty: true, Absent: caution.Refused}
-	window := caution.Begin(&move)
-	source, err := in.Consume(queue, window, inFlightBytes)
-	if err != nil {
-		return err
-	}
-	sink, err := out.Publisher(window)
-	if err != nil {
-		return err
-	}
-	move.Source, move.Sink = source, sink
-	cut := amqp.CloseAfter(ctx, grace+time.Second, in, out)
-	err = move.Run(ctx)
-	caution.End(&move, err)
-	if cut() {
-		err = relay.ErrGrace
-	}
-	if err == nil {
-		err = ctx.Err()
-	}
-	return err
 }
 
 // handler publishes each message again as it is, under the address of its work queue,

@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/dlxctl/dlxctl/internal/relay"
 	"github.com/dlxctl/dlxctl/internal/text"
 )
 
@@ -102,22 +101,16 @@ func (p *pacer) pause(why string) {
 	}
 }
 
-// pace starts to admit messages to a relay, and returns what ends it.
-func (x *sender) pace(ctx context.Context, r *relay.Relay) (end func()) {
-	p := x.pacer
+// again returns the channel on which run admits messages to the next relay. Nil: all are admitted.
+func (p *pacer) again() chan struct{} {
 	if !p.o.paced() {
-		return func() {}
+		return nil
 	}
-	ctx, cancel := context.WithCancel(ctx)
 	p.mu.Lock()
+	defer p.mu.Unlock()
 	p.inBatch -= p.given - p.sent // what was admitted and not sent is admitted anew
 	p.given = p.sent
-	p.mu.Unlock()
-	admit := make(chan struct{})
-	r.Admit = admit
-	var running sync.WaitGroup
-	running.Go(func() { p.run(ctx, admit) })
-	return func() { cancel(); running.Wait() }
+	return make(chan struct{})
 }
 
 // run admits messages until ctx ends.

@@ -21,8 +21,6 @@ const (
 	sendGrace = 30 * time.Second
 	// sendBytes is how many bytes may be in flight, headers included.
 	sendBytes = 32 << 20
-	// sendTries is how often a run may be ended in succession by a message that ends connections.
-	sendTries = 8
 	// spare is how many messages may be held back without taking a place in flight.
 	spare = 16
 	// nowhere is an exchange that no message is published to.
@@ -97,24 +95,47 @@ func (s *session) send(ctx context.Context, r Result, messages int) (Result, err
 	return r, err
 }
 
-// run relays, over and over where Caution asks for it.
+// run relays what the hold has.
 func (x *sender) run(ctx context.Context) error {
+	list, err := x.holdList(ctx)
+	if err != nil {
+		return err
+	}
+	defer list.Close() // the list comes back to the head of the hold
+	d, run := x.worker.desk, x.manifest.Run
 	caution := relay.Caution{Prefetch: x.prefetch(), Bytes: sendBytes, Report: x.report}
-	for tries := 1; ; tries++ {
-		err := x.pass(ctx, &caution)
-		why, closed := errors.AsType[*amqp.ClosedError](err)
-		switch {
-		case context.Cause(ctx) != nil:
-			return context.Cause(ctx)
-		case errors.Is(err, relay.ErrAgain):
-			tries = 0
-		case errors.Is(err, relay.ErrHeld) && x.left == 0, err == nil:
+	var admit chan struct{}
+	err = relay.Drive{
+		Queue: topology.HoldName(d.Topology.Name, run), In: d.endpoint("sends " + run),
+		Out: d.endpoint("publishes " + run), Caution: &caution,
+		Relay: relay.Relay{
+			Handler: x, Grace: sendGrace, UntilEmpty: true,
+			Absent: func(exchange string) bool { return exchange == nowhere || caution.Refused(exchange) },
+		},
+		Open: func(_ context.Context, _, out *amqp.Conn) error { x.frame = out.FrameMax(); return nil },
+		Start: func(move *relay.Relay) {
+			deadly := move.Hold
+			move.Hold = func(d amqp091.Delivery, m relay.Move) bool { return isRecord(run, d) || deadly(d, m) }
+			admit = x.pacer.again()
+			move.Admit = admit
+		},
+		Beside: func(ctx context.Context) error {
+			if admit != nil {
+				x.pacer.run(ctx, admit)
+			}
+			<-ctx.Done()
 			return nil
-		case errors.Is(err, relay.ErrHeld):
-			return stopped(cmp.Or(x.deadly, "the broker refuses the messages that are left"))
-		case tries == sendTries || !closed || !why.ByMessage():
-			return err
-		}
+		},
+	}.Run(ctx)
+	switch {
+	case context.Cause(ctx) != nil:
+		return context.Cause(ctx)
+	case errors.Is(err, relay.ErrHeld) && x.left == 0:
+		return nil
+	case errors.Is(err, relay.ErrHeld):
+		return stopped(cmp.Or(x.deadly, "the broker refuses the messages that are left"))
+	default:
+		return err
 	}
 }
 
@@ -128,48 +149,6 @@ func (x *sender) prefetch() int {
 
 // report notes a message that stays in the hold.
 func (x *sender) report(f relay.Finding) { x.deadly = fmt.Sprintf("%s: %v", f.Kind, f.Err) }
-
-// pass is a send over one pair of connections.
-func (x *sender) pass(ctx context.Context, caution *relay.Caution) error {
-	d, run := x.worker.desk, x.manifest.Run
-	in, err := amqp.DialToConsume(ctx, d.endpoint("sends "+run))
-	if err != nil {
-		return err
-	}
-	defer in.Close()
-	out, err := amqp.Dial(ctx, d.endpoint("publishes "+run))
-	if err != nil {
-		return err
-	}
-	defer out.Close()
-	list, err := x.holdList(ctx)
-	if err != nil {
-		return err
-	}
-	defer list.Close() // the list comes back to the head of the hold
-	x.frame = out.FrameMax()
-	move := relay.Relay{
-		Handler: x, Grace: sendGrace, UntilEmpty: true,
-		Absent: func(exchange string) bool { return exchange == nowhere || caution.Refused(exchange) },
-	}
-	window := caution.Begin(&move)
-	deadly := move.Hold
-	move.Hold = func(d amqp091.Delivery, m relay.Move) bool { return isRecord(run, d) || deadly(d, m) }
-	source, err := in.Consume(topology.HoldName(d.Topology.Name, run), window, sendBytes)
-	if err != nil {
-		return err
-	}
-	if move.Sink, err = out.Publisher(window); err != nil {
-		return err
-	}
-	move.Source = source
-	paced := x.pace(ctx, &move)
-	defer paced()
-	defer amqp.CloseAfter(ctx, sendGrace+time.Second, in, out)() // what is in flight is doubled at most
-	err = move.Run(ctx)
-	caution.End(&move, err)
-	return err
-}
 
 // holdList holds the list of the run unacknowledged, so that the relay does not meet it at the
 // head: it acknowledges one by one behind a message that it holds back. The list stays in the

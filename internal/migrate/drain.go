@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/dlxctl/dlxctl/internal/broker/amqp"
@@ -23,13 +22,6 @@ const prefetch = 1000
 
 // prefetchBytes is how many bytes of them, headers included.
 const prefetchBytes = 32 << 20
-
-const (
-	// lastTry is how many drains in a row may be ended by a message.
-	lastTry = 8
-	// retryPause is the pause before it is tried again.
-	retryPause = 200 * time.Millisecond
-)
 
 // drainLimits say when a drain ends.
 type drainLimits struct {
@@ -72,109 +64,43 @@ var (
 // confirmed. A message that closes the channel or the connection stays in the legacy
 // queue too, and what was in flight with it is doubled once at most.
 func (r *Runner) drain(ctx context.Context, m Move, h *mover, limits drainLimits) (backlog int64, err error) {
-	caution := relay.Caution{Prefetch: prefetch, Bytes: prefetchBytes, Report: h.report}
-	first := int64(-1)
-	for tries := 1; ; tries++ {
-		backlog, err = r.pass(ctx, m, h, limits, &caution)
-		if first < 0 {
-			first = backlog
-		}
-		why, closed := errors.AsType[*amqp.ClosedError](err)
-		if closed && r.DrainNow {
-			// A consumer of the legacy queue may get what was in flight, and migrate then does not
-			// see that it was delivered before.
-			h.doubled += min(prefetch, h.taken.Load())
-		}
-		switch {
-		case errors.Is(err, relay.ErrAgain):
-			tries = 0
-		case err == nil || ctx.Err() != nil || tries == lastTry || !closed || !why.ByMessage():
-			return first, err
-		case wait.For(ctx, retryPause) != nil:
-			return first, err
-		}
-	}
-}
-
-// pass is a drain over one pair of connections. No goroutine outlives it.
-func (r *Runner) pass(
-	ctx context.Context, m Move, h *mover, limits drainLimits, caution *relay.Caution,
-) (backlog int64, err error) {
 	e := r.Endpoint
 	e.ConnectionName = "dlxctl migrate " + m.Topology + " " + m.Legacy
-	in, err := amqp.DialToConsume(ctx, e)
-	if err != nil {
-		return backlog, err
-	}
-	defer in.Close() // ends its channel too: to close that alone can hang, where a queue has no leader
-	out, err := amqp.Dial(ctx, e)
-	if err != nil {
-		return backlog, err
-	}
-	defer out.Close()
-	ready, err := in.MessagesReady(m.Legacy)
-	if err != nil {
-		return backlog, err
-	}
-	backlog = int64(ready)
-	if err := h.awaitRoom(ctx, in, m, limits); err != nil {
-		return backlog, err
-	}
-	move := relay.Relay{Handler: h, Grace: grace, Absent: caution.Refused}
-	window := caution.Begin(&move)
-	if h.watched = limits.byName; h.watched != nil {
-		h.watched.bind = out.Bind
-	}
-	move.Hold = h.hold(move.Hold)
-	source, err := in.Consume(m.Legacy, window, prefetchBytes)
-	if err != nil {
-		return backlog, err
-	}
-	sink, err := out.Publisher(window)
-	if err != nil {
-		return backlog, err
-	}
-	move.Source, move.Sink = source, sink
-	h.begin(out.FrameMax())
-	return backlog, h.run(ctx, &move, limits, backlog, caution, in, out)
-}
-
-// run runs a relay until the drain is done or one of its limits ends it.
-func (h *mover) run(
-	ctx context.Context, move *relay.Relay, limits drainLimits, backlog int64, caution *relay.Caution, in, out *amqp.Conn,
-) error {
-	until, stop := context.WithCancelCause(ctx)
-	var watches sync.WaitGroup
-	defer watches.Wait()
-	defer stop(nil)
-	watches.Go(func() { stop(h.watch(until, backlog, limits)) })
-	if limits.bound != nil {
-		watches.Go(func() {
-			for wait.For(until, lookEvery) == nil {
-				if limits.bound(until) {
-					stop(errBound)
-				}
+	caution := relay.Caution{Prefetch: prefetch, Bytes: prefetchBytes, Report: h.report}
+	h.watched = limits.byName
+	var waiting int64 // when a pass begins
+	first, frame := int64(-1), 0
+	err = relay.Drive{
+		Queue: m.Legacy, In: e, Out: e, Caution: &caution,
+		Relay: relay.Relay{Handler: h, Grace: grace, Absent: caution.Refused},
+		Open: func(ctx context.Context, in, out *amqp.Conn) error {
+			ready, err := in.MessagesReady(m.Legacy)
+			if err != nil {
+				return err
 			}
-		})
-	}
-	cut := amqp.CloseAfter(until, grace+time.Second, in, out) // what was in flight is doubled at most
-	err := move.Run(until)
-	caution.End(move, err)
-	if cut() {
-		err = relay.ErrGrace // Run reports the closed connection, which is only how it was ended
-	}
-	switch cause := context.Cause(until); {
-	case errors.Is(cause, errStuck):
-		return cause
-	case err != nil:
-		return err
-	case ctx.Err() != nil:
-		return ctx.Err()
-	case cause != nil && !errors.Is(cause, context.Canceled): // watch has returned nil
-		return cause
-	default:
-		return nil
-	}
+			waiting, frame = int64(ready), out.FrameMax()
+			if first < 0 {
+				first = waiting
+			}
+			if h.watched != nil {
+				h.watched.bind = out.Bind
+			}
+			return h.awaitRoom(ctx, in, m, limits)
+		},
+		Start: func(move *relay.Relay) {
+			move.Hold = h.hold(move.Hold)
+			h.begin(frame)
+		},
+		Beside: func(ctx context.Context) error { return h.watch(ctx, waiting, limits) },
+		Passed: func(err error) {
+			if _, closed := errors.AsType[*amqp.ClosedError](err); closed && r.DrainNow {
+				// A consumer of the legacy queue may get what was in flight, and migrate then does not
+				// see that it was delivered before.
+				h.doubled += min(prefetch, h.taken.Load())
+			}
+		},
+	}.Run(ctx)
+	return max(0, first), err
 }
 
 // awaitRoom waits while the successor is full. Each drain that consumed messages only to
@@ -201,17 +127,24 @@ func (h *mover) awaitRoom(ctx context.Context, in *amqp.Conn, m Move, limits dra
 	return nil
 }
 
-// watch returns nil once nothing is in flight and nothing was moved for limits.idle, and
-// errComing or errStuck if that does not happen in time. If limits.feeders is set, it has
-// to agree; if it does not in time, its error is returned.
+// watch returns nil once nothing is in flight and nothing was moved for limits.idle, errComing or
+// errStuck if that does not happen in time, and errBound if the queue is bound again. If
+// limits.feeders is set, it has to agree; if it does not in time, its error is returned.
 func (h *mover) watch(ctx context.Context, backlog int64, limits drainLimits) error {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	begin := h.moved.Load()
-	var since time.Time // when the backlog was moved
-	var asked time.Time // when the feeders were first checked
+	var since time.Time  // when the backlog was moved
+	var asked time.Time  // when the feeders were first checked
+	looked := time.Now() // for bindings
 	late := func(since time.Time) bool { return time.Since(since) > limits.wait+limits.idle }
 	for {
+		if limits.bound != nil && time.Since(looked) >= lookEvery {
+			if limits.bound(ctx) {
+				return errBound
+			}
+			looked = time.Now()
+		}
 		quiet, inFlight := time.Since(time.UnixMilli(h.last.Load())), h.taken.Load() > h.moved.Load()
 		switch unnoted := h.unnoted.Load(); {
 		case unnoted != nil:

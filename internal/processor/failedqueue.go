@@ -116,7 +116,6 @@ func (q *failedQueue) session(ctx context.Context, confirmTimeout time.Duration)
 		q.Log.InfoContext(ctx, "connected", "vhost", q.Endpoint.VHost, "broker", q.Endpoint.AMQP.String())
 	})
 	watch.Go(func() { q.watchBlocked(ctx, out) })
-	defer amqp.CloseAfter(ctx, q.Grace+time.Second, in, out)()
 	return q.process(ctx, in, out, confirmTimeout)
 }
 
@@ -206,47 +205,36 @@ func (q *failedQueue) logRetry(ctx context.Context, err error, pause time.Durati
 
 // relay runs one relay over a pair of channels.
 func (q *failedQueue) relay(ctx context.Context, in, out *amqp.Conn, confirmTimeout time.Duration) error {
-	unavailable, err := q.findUnavailable(ctx, in)
-	if err != nil {
-		return err
-	}
-	ctx, stop := context.WithCancel(ctx)
-	var watch sync.WaitGroup
-	defer watch.Wait()
-	defer stop()
-	if unavailable != nil {
-		watch.Go(func() { unavailable.watch(ctx) })
-	}
 	lookup := q.newLookup(ctx)
 	defer lookup.close()
+	var missing *unavailable
 	h := &handler{
 		rules: retry.NewRules(q.Topology, q.backoff, out.FrameMax()).Including(lookup.exists), backoff: q.backoff.Name,
 		topology: q.Topology, log: q.Log, trouble: q.trouble, probe: q.probe, notifier: q.Notifier,
 		show: q.Show,
 	}
-	r := relay.Relay{
-		Handler: h, Grace: q.Grace, UntilEmpty: q.UntilEmpty, ConfirmTimeout: confirmTimeout, Absent: unavailable.has,
-	}
-	prefetch := q.caution.Begin(&r)
-	source, err := in.Consume(q.backoff.FailedQueue, prefetch, q.PrefetchBytes)
-	if err != nil {
-		q.caution.Lost(err)
-		return err
-	}
-	defer source.Close()
-	sink, err := out.Publisher(prefetch)
-	if err != nil {
-		return err
-	}
-	defer sink.Close()
-	q.probe.Consuming()
-	r.Source, r.Sink = source, activeSink{sink, q.probe}
-	err = r.Run(ctx)
-	q.caution.End(&r, err)
-	if errors.Is(err, relay.ErrNoConfirm) {
-		_ = out.Close() // first, since the broker may not hear that a channel of it is closed
-	}
-	return err
+	return relay.Drive{
+		Queue: q.backoff.FailedQueue, Caution: &q.caution,
+		Relay: relay.Relay{
+			Handler: h, Grace: q.Grace, UntilEmpty: q.UntilEmpty, ConfirmTimeout: confirmTimeout,
+			Absent: func(exchange string) bool { return missing.has(exchange) },
+		},
+		Open: func(ctx context.Context, in, _ *amqp.Conn) (err error) {
+			missing, err = q.findUnavailable(ctx, in)
+			return err
+		},
+		Start: func(r *relay.Relay) {
+			q.probe.Consuming()
+			r.Sink = activeSink{r.Sink, q.probe}
+		},
+		Beside: func(ctx context.Context) error {
+			if missing != nil {
+				missing.watch(ctx)
+			}
+			<-ctx.Done()
+			return nil
+		},
+	}.Over(ctx, in, out)
 }
 
 // activeSink is a sink that records each publish with a probe, so that a message that
