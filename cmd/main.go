@@ -136,7 +136,7 @@ func isAnswer(err error) bool {
 func exitCode(ctx context.Context, err error) int {
 	_, usage := errors.AsType[usageError](err)
 	_, unfinished := errors.AsType[*apply.UnfinishedError](err)
-	partial, stopped := errors.AsType[*plan.PartialError](err)
+	partial, stopped := errors.AsType[*apply.PartialError](err)
 	_, part := errors.AsType[*deskPartError](err)
 	_, rest := errors.AsType[*deskStopError](err)
 	switch {

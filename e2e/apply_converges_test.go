@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/dlxctl/dlxctl/internal/apply"
 	"github.com/dlxctl/dlxctl/internal/broker"
 	"github.com/dlxctl/dlxctl/internal/broker/management"
 	"github.com/dlxctl/dlxctl/internal/brokertest"
@@ -126,7 +127,7 @@ func converge(t *testing.T, target brokertest.Target, want topology.Compiled) {
 		if err := plan.Check(p, plan.Allow(plan.Hazards()...)); err != nil {
 			t.Fatalf("round %d: %v\n%s", round, err, printed(t, p))
 		}
-		if err := plan.Carry(t.Context(), m, want, p, 0, func(plan.Change) {}); err != nil {
+		if err := apply.Carry(t.Context(), m, want, p, 0, func(plan.Change) {}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/dlxctl/dlxctl/internal/apply"
 	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -136,7 +137,7 @@ func TestABlockedQueueKeepsItsBackoff(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if err := plan.Execute(t.Context(), f, plan.Make(loaded(t, tc.before), f.state(), plan.Options{}),
+			if err := apply.Execute(t.Context(), f, plan.Make(loaded(t, tc.before), f.state(), plan.Options{}),
 				func(plan.Change) {}); err != nil {
 				t.Fatal(err)
 			}
@@ -148,7 +149,7 @@ func TestABlockedQueueKeepsItsBackoff(t *testing.T) {
 				len(todo.Retiring) > 0 {
 				t.Errorf("carried out is %v, and waited for %v", bare(todo), todo.Retiring)
 			}
-			if err := plan.Carry(t.Context(), f, loaded(t, tc.after), todo, 0, func(plan.Change) {}); err != nil {
+			if err := apply.Carry(t.Context(), f, loaded(t, tc.after), todo, 0, func(plan.Change) {}); err != nil {
 				t.Fatal(err)
 			}
 			if err := f.journey("d"); err != nil {

@@ -9,12 +9,11 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
+	"github.com/dlxctl/dlxctl/internal/apply"
 	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -136,7 +135,7 @@ func TestApplyConverges(t *testing.T) {
 				if typeChanged(p) {
 					return // refused, with the remedy; TestDiff has it
 				}
-				if err := plan.Carry(t.Context(), f, want, p, 0, func(plan.Change) {}); err != nil {
+				if err := apply.Carry(t.Context(), f, want, p, 0, func(plan.Change) {}); err != nil {
 					t.Fatal(err)
 				}
 				for _, q := range f.state().Have.Queues {
@@ -200,95 +199,6 @@ func TestPhases(t *testing.T) {
 				c.Phase > plan.PhaseBindSafetyNet {
 				t.Fatalf("binding %s for %s has phase %d", c.Name, c.Label.Role, c.Phase)
 			}
-		}
-	})
-}
-
-// slow is an applier that counts how many changes run at once.
-type slow struct {
-	mu            sync.Mutex
-	running, most int
-	order         []plan.Phase
-	fail          string
-}
-
-func (s *slow) Apply(_ context.Context, c plan.Change) error {
-	s.mu.Lock()
-	s.running++
-	s.most = max(s.most, s.running)
-	s.order = append(s.order, c.Phase)
-	s.mu.Unlock()
-	<-time.After(time.Second) // of the bubble's clock
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.running--
-	if c.Name == s.fail {
-		return errors.New("500 boom")
-	}
-	return nil
-}
-
-// hundred is a plan of two phases of fifty changes.
-func hundred() plan.Plan {
-	var p plan.Plan
-	for i := range 100 {
-		p.Changes = append(p.Changes,
-			plan.Change{Action: plan.Create, Kind: topology.KindQueue, Name: fmt.Sprint("q", i), Phase: plan.Phase(1 + i/50)})
-	}
-	return p
-}
-
-func TestExecuteRunsPhaseAfterPhase(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		s := &slow{}
-		begin, done := time.Now(), 0 //nolint:forbidigo // of the bubble
-		if err := plan.Execute(t.Context(), s, hundred(), func(plan.Change) { done++ }); err != nil {
-			t.Fatal(err)
-		}
-		if s.most != 32 || done != 100 || !slices.IsSorted(s.order) {
-			t.Errorf("%d at once, %d reported, in the order of phases: %t", s.most, done, slices.IsSorted(s.order))
-		}
-		took := time.Since(begin)  //nolint:forbidigo // of the bubble
-		if took != 4*time.Second { // 32 and 18, twice
-			t.Errorf("it took %s", took)
-		}
-	})
-}
-
-func TestExecuteStopsAtTheFirstError(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		err := plan.Execute(t.Context(), &slow{fail: "q3"}, hundred(), func(plan.Change) {})
-		partial, ok := errors.AsType[*plan.PartialError](err)
-		if !ok || !partial.Wrote() {
-			t.Fatalf("error is %v", err)
-		}
-		done, pending := len(partial.Done), len(partial.Pending)
-		if done+len(partial.Failed)+pending != 100 || len(partial.Failed) != 1 || pending < 50 {
-			t.Errorf("%d done, %d failed, %d not tried", done, len(partial.Failed), pending)
-		}
-		want := fmt.Sprintf("create queue q3: 500 boom (%d done, 1 failed, %d not tried; fix the cause and run it again)",
-			done, pending)
-		if err.Error() != want {
-			t.Errorf("error is %q", err)
-		}
-	})
-}
-
-func TestExecuteFinishesWhatIsUnderWay(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithCancel(t.Context())
-		time.AfterFunc(500*time.Millisecond, cancel)
-		err := plan.Execute(ctx, &slow{}, hundred(), func(plan.Change) {})
-		if want := "interrupted (32 done, 68 not tried; run it again to continue)"; err == nil || err.Error() != want {
-			t.Errorf("error is %v", err)
-		}
-		cancel()
-		partial, _ := errors.AsType[*plan.PartialError](plan.Execute(ctx, &slow{}, hundred(), func(plan.Change) {}))
-		if partial == nil || partial.Wrote() || len(partial.Pending) != 100 {
-			t.Errorf("after the end it gives %v", partial)
 		}
 	})
 }

@@ -1,9 +1,9 @@
 // Package plan compares what a file wants with what a broker has, and holds the
 // changes that lead from one to the other.
 //
-// Three steps: resolve makes want and have comparable, diff compares them,
-// [Execute] carries out the changes. The first two are pure functions; the
-// third knows the broker through one method.
+// [Make] has two steps, both pure functions: resolve makes want and have comparable, and
+// diff compares them. [Check] and [Allowed] say what may be carried out. Nothing here reads
+// or writes: whoever carries out a plan does.
 package plan
 
 import "github.com/dlxctl/dlxctl/topology"

@@ -8,7 +8,7 @@ import (
 
 // Reroute is the change of the bindings of an exchange that has a next exchange: where the
 // failures of a work queue go, where its dead letters go, or in which tier an attempt of a backoff
-// waits. It is carried out in steps, each read back from the broker: see [nextReroutes]. No
+// waits. It is carried out in steps, each read back from the broker: see [NextReroutes]. No
 // message is lost, doubled or misplaced meanwhile.
 type Reroute struct {
 	// Exchange is the exchange whose bindings change. With its next exchange it names all that the
@@ -21,7 +21,7 @@ type Reroute struct {
 	From, To []topology.Binding
 }
 
-// rerouteKey tells a reroute from others.
+// rerouteKey identifies a reroute.
 type rerouteKey struct{ exchange, queue string }
 
 func (o Reroute) key() rerouteKey { return rerouteKey{o.Exchange, o.Queue} }
@@ -146,10 +146,10 @@ func (s slot) moves() bool {
 	return len(s.next) > 0 || slices.ContainsFunc(s.at, func(b topology.Binding) bool { return !same(b, s.want) })
 }
 
-// nextReroutes returns the next changes on the way from where the messages of each slot go to where
-// want has them go, for those reroutes that chosen names; nil is all. It is a pure function of
-// what the broker shows, so that it continues wherever a run was stopped. The broker must settle
-// between two calls. No changes: nothing is left.
+// NextReroutes returns the next changes on the way from where the messages of each slot go to where
+// want has them go, for the given reroutes of a plan for want. It is a pure function of what the
+// broker shows, so that it continues wherever a run was stopped. The broker must settle between two
+// calls. No changes: nothing is left.
 //
 // To change a slot from A to B, B is bound to the next exchange, then A is unbound from the
 // exchange, so that messages take the way over its alternate exchange, which is the next one, then
@@ -160,10 +160,14 @@ func (s slot) moves() bool {
 //
 // Slots do not depend on each other: a message passes each exchange once, and matches one slot
 // there. So all of them take their step in the same round.
-func nextReroutes(want topology.Compiled, state topology.State, chosen func(rerouteKey) bool) []Change {
+func NextReroutes(want topology.Compiled, state topology.State, reroutes []Change) []Change {
+	chosen := map[rerouteKey]bool{}
+	for _, c := range reroutes {
+		chosen[c.Reroute.key()] = true
+	}
 	var out []Change
 	for _, s := range slotsOf(want, state) {
-		if s.moves() && (chosen == nil || chosen(rerouteKey{s.key.exchange, s.queue})) {
+		if s.moves() && chosen[rerouteKey{s.key.exchange, s.queue}] {
 			out = append(out, s.step()...)
 		}
 	}

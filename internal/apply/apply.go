@@ -15,7 +15,7 @@
 //     for a later run, with the bindings that route its messages.
 //   - A run that is stopped or killed at any moment loses nothing: the next run plans from
 //     what the broker holds and continues. An error after the first write is an
-//     [UnfinishedError] or a [plan.PartialError].
+//     [UnfinishedError] or a [PartialError].
 //   - A run that ends without an error has read the broker again and found nothing left
 //     to do, except skipped changes, and retired tiers that are not empty yet.
 package apply
@@ -155,7 +155,7 @@ func (r *Runner) write(ctx context.Context, p plan.Plan) error {
 	done := map[plan.Action]int{}
 	keeper := tierKeeper{Converger: r.Session.Management, kept: map[topology.Key]bool{}}
 	step, finish := r.Reporter.Progress(ctx, len(p.Changes))
-	err := plan.Carry(ctx, &keeper, r.Session.Topology, p, r.Settle, func(c plan.Change) {
+	err := Carry(ctx, &keeper, r.Session.Topology, p, r.Settle, func(c plan.Change) {
 		done[c.Action]++
 		step()
 	})
@@ -208,7 +208,7 @@ func (r *Runner) readBack(ctx context.Context, p plan.Plan) (plan.Plan, error) {
 		if policies.Empty() || try == tries {
 			return left, nil
 		}
-		if err := plan.Execute(ctx, r.Session.Management, policies, func(plan.Change) {}); err != nil {
+		if err := Execute(ctx, r.Session.Management, policies, func(plan.Change) {}); err != nil {
 			return left, err
 		}
 	}

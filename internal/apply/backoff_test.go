@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
+	"github.com/dlxctl/dlxctl/internal/apply"
 	"github.com/dlxctl/dlxctl/internal/broker"
 	"github.com/dlxctl/dlxctl/internal/broker/amqp"
 	"github.com/dlxctl/dlxctl/internal/broker/management"
@@ -99,7 +100,7 @@ func (s *stage) connect(t *testing.T, target brokertest.Target) {
 }
 
 // apply changes the backoff of q, and verifies that no change is left.
-func (s *stage) apply(t *testing.T, c plan.Converger, backoff string, settle time.Duration) {
+func (s *stage) apply(t *testing.T, c apply.Converger, backoff string, settle time.Duration) {
 	t.Helper()
 	want := load(t, s.file(backoff))
 	if err := s.carry(t.Context(), c, want, settle); err != nil {
@@ -114,7 +115,7 @@ func (s *stage) apply(t *testing.T, c plan.Converger, backoff string, settle tim
 	}
 }
 
-func (s *stage) carry(ctx context.Context, c plan.Converger, want topology.Compiled, settle time.Duration) error {
+func (s *stage) carry(ctx context.Context, c apply.Converger, want topology.Compiled, settle time.Duration) error {
 	state, err := s.m.Inspect(ctx)
 	if err != nil {
 		return err
@@ -123,7 +124,7 @@ func (s *stage) carry(ctx context.Context, c plan.Converger, want topology.Compi
 	if err := plan.Check(p, nil); err != nil {
 		return err
 	}
-	return plan.Carry(ctx, c, want, p, settle, func(plan.Change) {})
+	return apply.Carry(ctx, c, want, p, settle, func(plan.Change) {})
 }
 
 // load publishes from two connections, with a pause after each hundred messages, and
@@ -380,7 +381,7 @@ func TestBackoffChangesWhileARunListens(t *testing.T) {
 
 // killer carries out some changes and then fails, like a process that is killed.
 type killer struct {
-	plan.Converger
+	apply.Converger
 
 	mu   sync.Mutex
 	left int

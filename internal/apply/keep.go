@@ -15,7 +15,7 @@ import (
 // later run, and with them the return bindings of these messages; also previous dead-letter queues
 // that are not empty. The broker refuses to delete such queues: nothing is lost.
 type tierKeeper struct {
-	plan.Converger
+	Converger
 
 	mu   sync.Mutex
 	kept map[topology.Key]bool

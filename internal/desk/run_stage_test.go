@@ -16,6 +16,7 @@ import (
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
+	"github.com/dlxctl/dlxctl/internal/apply"
 	"github.com/dlxctl/dlxctl/internal/broker"
 	"github.com/dlxctl/dlxctl/internal/broker/management"
 	"github.com/dlxctl/dlxctl/internal/brokertest"
@@ -70,7 +71,7 @@ func newShopOn(tb testing.TB, target brokertest.Target, file string) *shop {
 			tb.Fatal(err)
 		}
 		p := plan.Make(s.topology, state, plan.Options{})
-		err = plan.Carry(tb.Context(), s.desk.Management, s.topology, p, 0, func(plan.Change) {})
+		err = apply.Carry(tb.Context(), s.desk.Management, s.topology, p, 0, func(plan.Change) {})
 		if err == nil {
 			break
 		}

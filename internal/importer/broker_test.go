@@ -14,6 +14,7 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 	"pgregory.net/rapid"
 
+	"github.com/dlxctl/dlxctl/internal/apply"
 	"github.com/dlxctl/dlxctl/internal/broker"
 	"github.com/dlxctl/dlxctl/internal/broker/management"
 	"github.com/dlxctl/dlxctl/internal/brokertest"
@@ -68,7 +69,7 @@ func checkAdopted(t *testing.T, x brokertest.Target) {
 	want.VHost = empty.VHost
 	client := open(t, empty)
 	p := plan.Make(want, inspect(t, empty), plan.Options{})
-	if err := plan.Execute(t.Context(), client, p, func(plan.Change) {}); err != nil {
+	if err := apply.Execute(t.Context(), client, p, func(plan.Change) {}); err != nil {
 		t.Fatalf("%v\n%s", err, all(adopted.Files))
 	}
 	made := inspect(t, empty)

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
+	"github.com/dlxctl/dlxctl/internal/apply"
 	"github.com/dlxctl/dlxctl/internal/brokertest"
 	"github.com/dlxctl/dlxctl/internal/migrate"
 	"github.com/dlxctl/dlxctl/internal/spec"
@@ -106,7 +107,7 @@ func (s *stage) stepWith(t *testing.T, next func(migrate.Move, topology.State) [
 	for _, m := range migrate.Moves(s.want, state) {
 		changes := next(m, state)
 		slices.SortStableFunc(changes, func(a, b plan.Change) int { return int(a.Phase - b.Phase) })
-		if err := plan.Execute(t.Context(), s.m, plan.Plan{Changes: changes}, func(plan.Change) {}); err != nil {
+		if err := apply.Execute(t.Context(), s.m, plan.Plan{Changes: changes}, func(plan.Change) {}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -326,7 +327,7 @@ func TestAbortWithASharedBackoff(t *testing.T) {
 	if err := r.Run(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if err := plan.Execute(t.Context(), s.m, plan.Make(s.want, s.inspect(t), plan.Options{}),
+	if err := apply.Execute(t.Context(), s.m, plan.Make(s.want, s.inspect(t), plan.Options{}),
 		func(plan.Change) {}); err != nil {
 		t.Fatal(err)
 	}

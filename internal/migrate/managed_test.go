@@ -9,6 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
+	"github.com/dlxctl/dlxctl/internal/apply"
 	"github.com/dlxctl/dlxctl/internal/brokertest"
 	"github.com/dlxctl/dlxctl/internal/migrate"
 	"github.com/dlxctl/dlxctl/plan"
@@ -38,7 +39,7 @@ func (s *stage) apply(t *testing.T, want topology.Compiled) {
 	if err := plan.Check(p, nil); err != nil {
 		t.Fatalf("%v: %v", err, p.Changes)
 	}
-	if err := plan.Execute(t.Context(), s.m, p, func(plan.Change) {}); err != nil {
+	if err := apply.Execute(t.Context(), s.m, p, func(plan.Change) {}); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/dlxctl/dlxctl/internal/apply"
 	"github.com/dlxctl/dlxctl/internal/broker"
 	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/internal/wait"
@@ -34,7 +35,7 @@ func (r *Runner) retire(ctx context.Context, m Move, h *mover) (topology.State, 
 	r.remember(state, m, h)
 	// The counts that prove a quorum queue empty must be newer than this moment.
 	fresh := r.Management.Fresh()
-	err = plan.Execute(ctx, fresh, plan.Plan{Changes: []plan.Change{remove(state.Have.Queues[i])}}, r.noteWrite)
+	err = apply.Execute(ctx, fresh, plan.Plan{Changes: []plan.Change{remove(state.Have.Queues[i])}}, r.noteWrite)
 	if errors.Is(err, broker.ErrRefused) {
 		return state, wait.For(ctx, time.Second) // a message came, or the drain's consumer is still in the statistics
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dlxctl/dlxctl/internal/apply"
 	"github.com/dlxctl/dlxctl/internal/broker"
 	"github.com/dlxctl/dlxctl/internal/wait"
 	"github.com/dlxctl/dlxctl/plan"
@@ -45,7 +46,7 @@ func (r *Runner) converge(ctx context.Context, next func(topology.State) ([]plan
 		}
 		return err
 	}
-	return plan.Converge(ctx, r.Management, r.Settle, next, again, r.noteWrite)
+	return apply.Converge(ctx, r.Management, r.Settle, next, again, r.noteWrite)
 }
 
 // nextStep returns the next step of a move. It remembers what the switch exchange is
@@ -125,7 +126,7 @@ func (r *Runner) execute(ctx context.Context, changes []plan.Change) error {
 		return nil
 	}
 	slices.SortStableFunc(changes, func(a, b plan.Change) int { return int(a.Phase - b.Phase) })
-	err := plan.Execute(ctx, r.Management, plan.Plan{Changes: changes}, r.noteWrite)
+	err := apply.Execute(ctx, r.Management, plan.Plan{Changes: changes}, r.noteWrite)
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dlxctl/dlxctl/internal/apply"
 	"github.com/dlxctl/dlxctl/internal/broker"
 	"github.com/dlxctl/dlxctl/internal/broker/management"
 	"github.com/dlxctl/dlxctl/internal/brokertest"
@@ -179,7 +180,7 @@ func (s *stage) change(t *testing.T, want topology.Compiled) {
 	if p.Empty() && want.Backoffs[0].RetryOn == nil {
 		t.Fatal("nothing changes")
 	}
-	err = plan.Carry(t.Context(), m, want, p, 50*time.Millisecond, func(plan.Change) {})
+	err = apply.Carry(t.Context(), m, want, p, 50*time.Millisecond, func(plan.Change) {})
 	// The deletion of a queue that holds messages, the last of the changes, is refused.
 	if err != nil && !errors.Is(err, broker.ErrRefused) {
 		t.Fatal(err)

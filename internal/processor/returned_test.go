@@ -9,6 +9,7 @@ import (
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
+	"github.com/dlxctl/dlxctl/internal/apply"
 	"github.com/dlxctl/dlxctl/internal/broker"
 	"github.com/dlxctl/dlxctl/internal/broker/management"
 	"github.com/dlxctl/dlxctl/internal/brokertest"
@@ -48,7 +49,7 @@ func (s *stage) carry(t *testing.T, file string) topology.Compiled {
 		t.Fatal(err)
 	}
 	p := plan.Allowed(plan.Make(want, state, plan.Options{}), plan.Allow(plan.DropsRouting))
-	err = plan.Carry(t.Context(), m, want, p, 0, func(plan.Change) {})
+	err = apply.Carry(t.Context(), m, want, p, 0, func(plan.Change) {})
 	if err != nil && !errors.Is(err, broker.ErrRefused) {
 		t.Fatal(err)
 	}

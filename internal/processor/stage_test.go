@@ -11,6 +11,7 @@ import (
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
+	"github.com/dlxctl/dlxctl/internal/apply"
 	"github.com/dlxctl/dlxctl/internal/broker"
 	"github.com/dlxctl/dlxctl/internal/broker/management"
 	"github.com/dlxctl/dlxctl/internal/brokertest"
@@ -110,7 +111,7 @@ func (s *stage) apply(tb testing.TB, want topology.Compiled) {
 		if i == 1 && !p.Empty() {
 			tb.Fatalf("after apply %d changes are left", len(p.Changes))
 		}
-		if err := plan.Carry(tb.Context(), m, want, p, 0, func(plan.Change) {}); err != nil {
+		if err := apply.Carry(tb.Context(), m, want, p, 0, func(plan.Change) {}); err != nil {
 			tb.Fatal(err)
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/chromedp/chromedp"
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
+	"github.com/dlxctl/dlxctl/internal/apply"
 	"github.com/dlxctl/dlxctl/internal/broker"
 	"github.com/dlxctl/dlxctl/internal/broker/management"
 	"github.com/dlxctl/dlxctl/internal/brokertest"
@@ -58,7 +59,7 @@ func realDesk(t *testing.T, target brokertest.Target) *desk.Desk {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := plan.Carry(t.Context(), m, c, plan.Make(c, state, plan.Options{}), 0, func(plan.Change) {}); err != nil {
+	if err := apply.Carry(t.Context(), m, c, plan.Make(c, state, plan.Options{}), 0, func(plan.Change) {}); err != nil {
 		t.Fatal(err)
 	}
 	d := &desk.Desk{

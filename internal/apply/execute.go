@@ -1,4 +1,4 @@
-package plan
+package apply
 
 import (
 	"context"
@@ -8,11 +8,12 @@ import (
 	"sync"
 
 	"github.com/dlxctl/dlxctl/internal/text"
+	"github.com/dlxctl/dlxctl/plan"
 )
 
 // Applier carries out one change. Carrying out a change twice must be harmless.
 type Applier interface {
-	Apply(ctx context.Context, c Change) error
+	Apply(ctx context.Context, c plan.Change) error
 }
 
 // atOnce is how many changes run at the same time. More gain nothing: see the
@@ -21,10 +22,10 @@ const atOnce = 32
 
 // PartialError says which changes of a plan were carried out before it stopped.
 type PartialError struct {
-	Done    []Change
-	Failed  []Change // tried, with an error: the broker may have carried them out
-	Pending []Change // not tried
-	Err     error    // the first error
+	Done    []plan.Change
+	Failed  []plan.Change // tried, with an error: the broker may have carried them out
+	Pending []plan.Change // not tried
+	Err     error         // the first error
 }
 
 // Error says what is done, what failed, and how to go on.
@@ -52,9 +53,9 @@ func (e *PartialError) Wrote() bool { return len(e.Done) > 0 }
 // succeeded, never twice at once.
 //
 // At the first error, or when ctx ends, it begins nothing more, waits for the running changes,
-// and returns a [*PartialError]. It ignores blocked changes: call [Check] first.
-func Execute(ctx context.Context, a Applier, p Plan, report func(Change)) error {
-	changes := slices.DeleteFunc(slices.Clone(p.Changes), func(c Change) bool { return c.Action == Blocked })
+// and returns a [*PartialError]. It ignores blocked changes: call [plan.Check] first.
+func Execute(ctx context.Context, a Applier, p plan.Plan, report func(plan.Change)) error {
+	changes := slices.DeleteFunc(slices.Clone(p.Changes), func(c plan.Change) bool { return c.Action == plan.Blocked })
 	run := execution{applier: a, report: report}
 	for len(changes) > 0 && run.err == nil {
 		n := 1
@@ -73,17 +74,17 @@ func Execute(ctx context.Context, a Applier, p Plan, report func(Change)) error 
 // execution is one run of a plan.
 type execution struct {
 	applier Applier
-	report  func(Change)
+	report  func(plan.Change)
 
 	mu     sync.Mutex
-	done   []Change
-	failed []Change
+	done   []plan.Change
+	failed []plan.Change
 	err    error
 }
 
 // phase carries out changes that may run at the same time, and gives how many
 // were tried.
-func (r *execution) phase(ctx context.Context, changes []Change) int {
+func (r *execution) phase(ctx context.Context, changes []plan.Change) int {
 	var wg sync.WaitGroup
 	defer wg.Wait()
 	slots := make(chan struct{}, atOnce)
@@ -115,7 +116,7 @@ func (r *execution) stopped(ctx context.Context) bool {
 	return r.err != nil
 }
 
-func (r *execution) finished(c Change, err error) {
+func (r *execution) finished(c plan.Change, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err == nil {

@@ -1,0 +1,109 @@
+package apply
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/dlxctl/dlxctl/internal/wait"
+	"github.com/dlxctl/dlxctl/plan"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// Converger reads a broker and carries out changes.
+type Converger interface {
+	Applier
+	Inspect(ctx context.Context) (topology.State, error)
+}
+
+// Converge looks at the broker, carries out the changes that next gives, lets the broker settle
+// for a while, and looks again, until next gives none. In a cluster other nodes see a change a
+// little later: settle is how long that may take. next must be a function of the state alone,
+// so that a stopped run continues from the state that it left.
+//
+// onError is called with the error of a failed round: if it returns nil, Converge looks again;
+// otherwise Converge returns its error. With a nil onError, Converge returns the error of the
+// round. report is called after each change that was carried out.
+func Converge(ctx context.Context, b Converger, settle time.Duration,
+	next func(topology.State) ([]plan.Change, error), onError func(error) error, report func(plan.Change),
+) error {
+	for {
+		state, err := b.Inspect(ctx)
+		if err != nil {
+			return err
+		}
+		changes, err := next(state)
+		if err != nil || len(changes) == 0 {
+			return err
+		}
+		slices.SortStableFunc(changes, func(a, b plan.Change) int { return int(a.Phase - b.Phase) })
+		err = Execute(ctx, b, plan.Plan{Changes: changes}, report)
+		if err != nil && onError != nil {
+			err = onError(err)
+		}
+		if err != nil {
+			return err
+		}
+		if err := wait.For(ctx, settle); err != nil {
+			return err
+		}
+	}
+}
+
+// Carry carries out p, which was made for want. It carries out the changes as [Execute] does.
+// Between the creations and the deletions it changes the routes of messages, step by step, and
+// reads each step back from the broker. Like Execute it fails with a [*PartialError].
+func Carry(ctx context.Context, b Converger, want topology.Compiled, p plan.Plan, settle time.Duration,
+	report func(plan.Change),
+) error {
+	first := slices.IndexFunc(p.Changes, func(c plan.Change) bool { return c.Reroute != nil })
+	if first < 0 {
+		return Execute(ctx, b, p, report)
+	}
+	behind := first // the reroutes have a phase of their own
+	for behind < len(p.Changes) && p.Changes[behind].Reroute != nil {
+		behind++
+	}
+	before, reroutes, after := p.Changes[:first], p.Changes[first:behind], p.Changes[behind:]
+	partly := func(err error, done, pending []plan.Change) error {
+		part := &PartialError{Err: err}
+		if e, is := errors.AsType[*PartialError](err); is {
+			*part = *e
+		}
+		part.Done, part.Pending = slices.Concat(done, part.Done), slices.Concat(part.Pending, pending)
+		return part
+	}
+	if err := Execute(ctx, b, plan.Plan{Changes: before}, report); err != nil {
+		return partly(err, nil, slices.Concat(reroutes, after))
+	}
+	steps, err := rerouted(ctx, b, want, reroutes, settle)
+	if err != nil {
+		return partly(&PartialError{Done: steps, Failed: reroutes, Err: err}, before, after)
+	}
+	for _, c := range reroutes {
+		report(c)
+	}
+	if err := Execute(ctx, b, plan.Plan{Changes: after}, report); err != nil {
+		return partly(err, slices.Concat(before, reroutes), nil)
+	}
+	return nil
+}
+
+// rerouted carries out reroutes, and returns the steps that it did.
+func rerouted(ctx context.Context, b Converger, want topology.Compiled, reroutes []plan.Change,
+	settle time.Duration,
+) (steps []plan.Change, err error) {
+	// What was made just now, policies above all, must be in effect everywhere.
+	if err := wait.For(ctx, settle); err != nil {
+		return nil, err
+	}
+	next := func(state topology.State) ([]plan.Change, error) {
+		return plan.NextReroutes(want, state, reroutes), nil
+	}
+	err = Converge(ctx, b, settle, next, nil, func(c plan.Change) { steps = append(steps, c) })
+	if e, is := errors.AsType[*PartialError](err); is {
+		err = e.Err
+	}
+	return steps, err
+}
