@@ -1,7 +1,6 @@
 package cmd
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -10,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dlxctl/dlxctl/internal/apply"
+	"github.com/dlxctl/dlxctl/internal/planview"
 	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
@@ -154,15 +154,15 @@ func (k *applyCommand) wanted(args []string, r *apply.Runner) (topology.Compiled
 }
 
 // readSaved reads a saved plan.
-func readSaved(path string) (plan.Saved, error) {
+func readSaved(path string) (planview.Saved, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return plan.Saved{}, fmt.Errorf("read %s: %w", path, reason(err))
+		return planview.Saved{}, fmt.Errorf("read %s: %w", path, reason(err))
 	}
 	defer f.Close()
-	saved, err := plan.ReadSaved(f)
+	saved, err := planview.ReadSaved(f)
 	if err != nil {
-		return plan.Saved{}, fmt.Errorf("%s: %w", path, err)
+		return planview.Saved{}, fmt.Errorf("%s: %w", path, err)
 	}
 	return saved, nil
 }
@@ -210,8 +210,8 @@ func (r *reporter) Result(line string) {
 
 // Unprocessed prints the line that says which failed queues no processor consumes.
 func (r *reporter) Unprocessed(list []plan.Unprocessed) {
-	if line := plan.ProcessorLine(list, cmp.Or(r.k.process, "dlxctl process")); line != "" {
-		r.Result(plan.WarningLine(r.k.app.style(), "no-processor", line))
+	if line := planview.ProcessorLine(r.k.app.style(), list, r.k.process); line != "" {
+		r.Result(line)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/dlxctl/dlxctl/internal/apply"
+	"github.com/dlxctl/dlxctl/internal/planview"
 	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
@@ -186,7 +187,7 @@ func (k *planCommand) checkRights(ctx context.Context, s *apply.Session, want to
 // but names of objects.
 func savePlan(stderr io.Writer, path string, p plan.Plan, want topology.Compiled, o plan.Options) error {
 	var b bytes.Buffer
-	if err := plan.Save(&b, p, want, o, Version()); err != nil {
+	if err := planview.Save(&b, p, want, o, Version()); err != nil {
 		return err
 	}
 	if err := os.WriteFile(path, b.Bytes(), 0o600); err != nil {
@@ -209,25 +210,25 @@ func savePlan(stderr io.Writer, path string, p plan.Plan, want topology.Compiled
 func (a *app) show(p plan.Plan, verbose bool, process string) error {
 	switch a.output {
 	case "json":
-		return plan.WriteJSON(a.stdout, p, Version())
+		return planview.WriteJSON(a.stdout, p, Version())
 	case "markdown":
-		return plan.WriteMarkdown(a.stdout, p)
+		return planview.WriteMarkdown(a.stdout, p)
 	default:
-		return plan.WriteText(a.stdout, p, plan.TextOptions{
+		return planview.WriteText(a.stdout, p, planview.TextOptions{
 			Style: a.style(), Verbose: verbose, Width: a.width(), Process: process,
 		})
 	}
 }
 
 // style returns the colors of a plan on a terminal, and none elsewhere.
-func (a *app) style() plan.Style {
+func (a *app) style() planview.Style {
 	if !a.color() {
-		return plan.Style{}
+		return planview.Style{}
 	}
 	paint := func(code string) func(string) string {
 		return func(s string) string { return "\x1b[" + code + "m" + s + "\x1b[0m" }
 	}
-	return plan.Style{
+	return planview.Style{
 		Create: paint("32"), Change: paint("33"), Delete: paint("31"), Blocked: paint("1;31"),
 		Danger: paint("31"), Caution: paint("33"), Strong: paint("1"), Faint: paint("2"),
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/dlxctl/dlxctl/internal/broker"
 	"github.com/dlxctl/dlxctl/internal/broker/management"
 	"github.com/dlxctl/dlxctl/internal/brokertest"
+	"github.com/dlxctl/dlxctl/internal/planview"
 	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -89,7 +90,7 @@ func TestApplyConvergesFromAnyTopologyToAnyOther(t *testing.T) {
 func printed(t *testing.T, p plan.Plan) string {
 	t.Helper()
 	var b strings.Builder
-	if err := plan.WriteText(&b, p, plan.TextOptions{Verbose: true}); err != nil {
+	if err := planview.WriteText(&b, p, planview.TextOptions{Verbose: true}); err != nil {
 		t.Fatal(err)
 	}
 	return b.String()

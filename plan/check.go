@@ -52,7 +52,7 @@ func Skipped(p Plan, allow []Consent, done string) error {
 	var parts []string
 	if len(names) > 0 {
 		why = ErrBlocked
-		parts = append(parts, fmt.Sprintf("%s %s blocked (see above)", some(names), text.Choose(len(names), "is", "are")))
+		parts = append(parts, fmt.Sprintf("%s %s blocked (see above)", text.Some(names), text.Choose(len(names), "is", "are")))
 	}
 	if hazards := p.refused(allow); hazards != "" {
 		parts = append(parts, fmt.Sprintf("%s not allowed. %s", hazards, p.ways(allow)))
@@ -235,7 +235,7 @@ func (h *held) holds(c Change) bool {
 	if slices.ContainsFunc(c.Copies, func(b topology.Binding) bool { return h.created[b.Identity()] }) {
 		return true // its messages would have no queue
 	}
-	switch o := c.object().(type) {
+	switch o := c.Object().(type) {
 	case topology.Binding:
 		// Next to the old one, each message would be doubled.
 		return c.Action == Create && (h.ways[way(o)] || h.copies[o.Identity()]) ||

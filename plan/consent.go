@@ -101,9 +101,12 @@ func (s consents) cover(c Change, h Hazard) bool {
 	})
 }
 
+// AllowedByFile reports whether the file allows a hazard of c: see [Plan.Removed].
+func (p Plan) AllowedByFile(c Change, h Hazard) bool { return p.consents(nil).cover(c, h) }
+
 // objects returns the names by which a consent can name a change.
 func (c Change) objects() []string {
-	b, isBinding := c.object().(topology.Binding)
+	b, isBinding := c.Object().(topology.Binding)
 	switch {
 	case isBinding:
 		return []string{b.Destination, b.Source}

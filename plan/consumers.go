@@ -3,7 +3,6 @@ package plan
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
@@ -54,7 +53,7 @@ func (r *resolver) unprocessed() (list []Unprocessed, f findings) {
 	for _, l := range r.want.Backoffs {
 		u, exists := r.state.Usage[l.FailedQueue]
 		suspect := u.ConsumersAsked || u.Ready > 0 && u.Unacknowledged == 0
-		if exists && suspect && !u.MayBeConsumed() && !r.accepts(noProcessor, l.FailedQueue) {
+		if exists && suspect && !u.MayBeConsumed() && !r.accepts(NoProcessor, l.FailedQueue) {
 			missing := Unprocessed{l.FailedQueue, u.Ready + u.Unacknowledged, u.ConsumersAsked}
 			list = append(list, missing)
 			f.warnings = append(f.warnings, missing.warning())
@@ -63,10 +62,11 @@ func (r *resolver) unprocessed() (list []Unprocessed, f findings) {
 	return list, f
 }
 
-const noProcessor = "no-processor"
+// NoProcessor is the name of the warnings of failed queues that no processor consumes.
+const NoProcessor = "no-processor"
 
-// byStatistics says how sure it is that a queue that was not asked has no consumers.
-const byStatistics = "by statistics that are up to 10s old"
+// ByStatistics says how sure it is that a queue that was not asked has no consumers.
+const ByStatistics = "by statistics that are up to 10s old"
 
 // warning returns the warning of the queue.
 func (u Unprocessed) warning() Warning {
@@ -77,31 +77,7 @@ func (u Unprocessed) warning() Warning {
 			text.Name(u.Queue))
 	}
 	if !u.Asked {
-		line += " (" + byStatistics + ")"
+		line += " (" + ByStatistics + ")"
 	}
-	return Warning{Name: noProcessor, Text: line + ": run dlxctl process"}
-}
-
-// ProcessorLine returns the line that tells a person which failed queues no processor consumes, and
-// the command that starts a processor. It is empty if there are none.
-func ProcessorLine(list []Unprocessed, command string) string {
-	if len(list) == 0 {
-		return ""
-	}
-	var names []string
-	for _, u := range list {
-		var known []string
-		if u.Messages > 0 {
-			known = append(known, "holds "+text.Count(u.Messages, "message"))
-		}
-		if !u.Asked {
-			known = append(known, byStatistics)
-		}
-		name := text.Name(u.Queue)
-		if len(known) > 0 {
-			name += " (" + strings.Join(known, "; ") + ")"
-		}
-		names = append(names, name)
-	}
-	return fmt.Sprintf("no processor is consuming %s; keep one running: %s", some(names), command)
+	return Warning{Name: NoProcessor, Text: line + ": run dlxctl process"}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/dlxctl/dlxctl/internal/planview"
 	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -48,8 +49,8 @@ func TestUnknownConsumersNeedConsent(t *testing.T) {
 		t.Errorf("with consent: %v", err)
 	}
 	for format, write := range map[string]func(*bytes.Buffer) error{
-		"text":     func(b *bytes.Buffer) error { return plan.WriteText(b, p, plan.TextOptions{}) },
-		"markdown": func(b *bytes.Buffer) error { return plan.WriteMarkdown(b, p) },
+		"text":     func(b *bytes.Buffer) error { return planview.WriteText(b, p, planview.TextOptions{}) },
+		"markdown": func(b *bytes.Buffer) error { return planview.WriteMarkdown(b, p) },
 	} {
 		var b bytes.Buffer
 		if err := write(&b); err != nil ||
@@ -59,7 +60,7 @@ func TestUnknownConsumersNeedConsent(t *testing.T) {
 		}
 	}
 	var b bytes.Buffer
-	if err := plan.WriteJSON(&b, p, "test"); err != nil || !strings.Contains(b.String(), `"consumersUnknown": true`) {
+	if err := planview.WriteJSON(&b, p, "test"); err != nil || !strings.Contains(b.String(), `"consumersUnknown": true`) {
 		t.Errorf("JSON: %v\n%s", err, b.String())
 	}
 	if p := consumedBy(topology.Usage{}); plan.Check(p, nil) != nil {
@@ -123,7 +124,7 @@ func TestNoProcessor(t *testing.T) {
 				t.Errorf("the warning is %q", text)
 			}
 			var b strings.Builder
-			if err := plan.WriteText(&b, p, plan.TextOptions{Process: "dlxctl process -f a.yaml"}); err != nil {
+			if err := planview.WriteText(&b, p, planview.TextOptions{Process: "dlxctl process -f a.yaml"}); err != nil {
 				t.Fatal(err)
 			}
 			before, line, _ := strings.Cut(b.String(), "warning no-processor: ")

@@ -42,33 +42,40 @@ func copying(p *Plan) {
 				copies = append(copies, made)
 			}
 		}
-		p.Changes[i].copying(b.Destination, copies)
+		p.Changes[i].copying(copies)
 		ending[b.Destination] = append(ending[b.Destination], copies...)
 	}
 	for i, c := range p.Changes {
 		if c.Kind == topology.KindQueue && c.Action == Delete {
-			p.Changes[i].copying(c.Name, ending[c.Name])
+			p.Changes[i].copying(ending[c.Name])
 		}
 	}
 }
 
-// copying returns a deletion, of a binding of a queue or of the queue itself, what it copies.
-func (c *Change) copying(queue string, copies []topology.Binding) {
+// copying gives a deletion, of a binding of a queue or of the queue itself, what it copies.
+func (c *Change) copying(copies []topology.Binding) {
 	if len(copies) == 0 {
 		return
 	}
 	c.Copies, c.Hazards = copies, append(slices.Clone(c.Hazards), CopiesMessages)
-	c.Reason += "; " + copied(queue, copies)
+	c.Reason += "; " + c.CopiesText()
 }
 
-// copied says which messages are copied, and when.
-func copied(queue string, copies []topology.Binding) string {
+// CopiesText says which messages a deletion copies, and when. It is empty if it copies none.
+func (c Change) CopiesText() string {
+	if len(c.Copies) == 0 {
+		return ""
+	}
+	queue := c.Name
+	if b, ok := c.Before.(topology.Binding); ok {
+		queue = b.Destination
+	}
 	var queues []string
-	for _, made := range copies {
+	for _, made := range c.Copies {
 		queues = append(queues, text.Name(made.Destination))
 	}
 	slices.Sort(queues)
-	names := some(slices.Compact(queues))
+	names := text.Some(slices.Compact(queues))
 	return fmt.Sprintf("messages that also match the new bindings of %s are copied between two steps: from the creation of those bindings until this deletion, they go to %s and %s",
 		names, text.Name(queue), names)
 }

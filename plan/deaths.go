@@ -30,6 +30,6 @@ func (r *resolver) forgedDeaths() (f findings) {
 	}
 	f.warn("forged-x-death", fmt.Sprintf(
 		"%s: on this broker (%s) a publisher can end at-least-once dead-lettering for the whole node with a malformed x-death header; allow only trusted publishers, or set type: classic; RabbitMQ 4.0 and later ignore such a header",
-		some(names), r.state.Version))
+		text.Some(names), r.state.Version))
 	return f
 }

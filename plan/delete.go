@@ -3,6 +3,7 @@ package plan
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
@@ -121,7 +122,7 @@ func takes(bindings []string) string {
 	if len(bindings) == 0 {
 		return ""
 	}
-	return "; this also deletes bindings that dlxctl did not create: " + some(bindings)
+	return "; this also deletes bindings that dlxctl did not create: " + text.Some(bindings)
 }
 
 // remedy says what saves the messages of a failed queue that is deleted. It is empty
@@ -168,7 +169,7 @@ func (r resolved) replaced(have, want topology.Queue, fields []Field) Change {
 		c.Reason, c.Immutable, c.Fixes = typeRemedy(have, want), false, nil
 		return c
 	case slices.Contains(hazards, LosesMessages) || slices.Contains(hazards, StopsConsumers):
-		c.Reason = whileUnused + ". " + c.Reason
+		c.Reason, c.Brief = whileUnused+". "+c.Reason, strings.TrimSuffix(whileUnused+"; or "+c.Brief, "; or ")
 		return c
 	}
 	if want.Label.Role != topology.RoleWork && r.bound(have.Name) && !slices.Contains(hazards, DropsRouting) {

@@ -39,7 +39,7 @@ func Make(want topology.Compiled, state topology.State, o Options) Plan {
 		order(p.Changes)
 	}
 	copying(&p)
-	p.VHost, p.Version, p.Cluster, p.allow = state.VHost, state.Version, state.Cluster, o.Allow
+	p.VHost, p.Version, p.Cluster, p.Allow = state.VHost, state.Version, state.Cluster, o.Allow
 	return p
 }
 
@@ -176,6 +176,10 @@ func blocked(have, want topology.Object, fields []Field) Change {
 		}
 		ways = append(ways, "replace it with a new queue (replaces: and dlxctl migrate)",
 			"delete it manually when it is empty and unused, and run apply again")
+		if len(c.Fixes) == 0 && c.Label.Role == topology.RoleWork {
+			c.Brief = fmt.Sprintf("replace it with a new queue: add replaces: %s to that queue in the file, and run 'dlxctl migrate %s'",
+				flowName(c.Name), text.ShellQuote(c.Name))
+		}
 	}
 	c.Reason = fmt.Sprintf("RabbitMQ cannot change the arguments of an existing %s and would answer 406 PRECONDITION_FAILED. Suggested fixes: %s",
 		c.Kind, strings.Join(ways[:len(ways)-1], "; ")+"; or "+ways[len(ways)-1])

@@ -358,3 +358,57 @@ func TestTheWaysOutOfAnotherTypeHelp(t *testing.T) {
 		t.Errorf("with those deleted by hand %v are blocked", names)
 	}
 }
+
+// Each field of a blocked object says what to write so that the object can stay, if a file can say
+// that.
+func TestFixes(t *testing.T) {
+	t.Parallel()
+	base := "version: 1\nname: shop\nbackoff: {s: {tiers: [1s]}}\ndefaults: {backoff: s}\n"
+	for name, tc := range map[string]struct {
+		file string
+		have topology.Object
+		want map[string]string
+	}{
+		"the type": {
+			"queues: [{name: q, deadLetterBy: policy}]", topology.Queue{
+				Name: "q", Durable: true, Arguments: args{"x-queue-type": "classic"},
+			}, map[string]string{"x-queue-type": "write type: classic"},
+		},
+		"a limit": {
+			"queues: [{name: q, deadLetterBy: policy, arguments: {x-max-length: 9}}]", topology.Queue{
+				Name: "q", Durable: true, Arguments: args{"x-queue-type": "quorum", "x-max-length": int64(5)},
+			}, map[string]string{"x-max-length": "write arguments: {x-max-length: 5}"},
+		},
+		"another dead-letter exchange": {
+			"queues: [{name: q}]", topology.Queue{
+				Name: "q", Durable: true, Arguments: args{"x-queue-type": "quorum", "x-dead-letter-exchange": "mine"},
+			}, nil,
+		},
+		"not durable": {
+			"queues: [{name: q, deadLetterBy: policy}]", topology.Queue{
+				Name: "q", Arguments: args{"x-queue-type": "quorum"},
+			}, map[string]string{"durable": "write external: true"},
+		},
+		"an exchange": {
+			"exchanges: [{name: e, arguments: {alternate-exchange: x}}]", topology.Exchange{
+				Name: "e", Type: "direct", Durable: true, Internal: true,
+			}, map[string]string{
+				"type": "write type: direct", "internal": "write internal: true",
+				"alternate-exchange": "remove alternate-exchange",
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			state := topology.State{Version: "4.3.6", VHost: "/"}
+			state.Have = host(tc.have).Topology
+			p := plan.Make(loaded(t, base+tc.file+"\n"), state, plan.Options{})
+			if len(p.Changes) == 0 || p.Changes[0].Action != plan.Blocked {
+				t.Fatalf("nothing is blocked: %v", summarize(p.Changes))
+			}
+			if d := cmp.Diff(tc.want, p.Changes[0].Fixes); d != "" {
+				t.Errorf("(-want +got):\n%s", d)
+			}
+		})
+	}
+}

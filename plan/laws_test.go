@@ -14,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/dlxctl/dlxctl/internal/apply"
+	"github.com/dlxctl/dlxctl/internal/planview"
 	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -162,7 +163,7 @@ func typeChanged(p plan.Plan) bool { return p.Count(plan.Blocked) > 0 }
 
 func text(t interface{ Fatal(args ...any) }, p plan.Plan) string {
 	var b strings.Builder
-	if err := plan.WriteText(&b, p, plan.TextOptions{Verbose: true}); err != nil {
+	if err := planview.WriteText(&b, p, planview.TextOptions{Verbose: true}); err != nil {
 		t.Fatal(err)
 	}
 	return b.String()

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
@@ -378,3 +379,9 @@ func Later(done, left Plan) Plan {
 	}
 	return out
 }
+
+// formatMillis returns milliseconds as a delay.
+func formatMillis(ms int64) string { return topology.FormatDelay(millis(ms)) }
+
+// millis returns milliseconds as a duration.
+func millis(ms int64) time.Duration { return time.Duration(ms) * time.Millisecond }

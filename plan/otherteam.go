@@ -53,7 +53,7 @@ func (r *resolver) otherTeam() (f findings) {
 		Action: Blocked, Kind: topology.KindTopology, Name: r.want.Name,
 		Reason: fmt.Sprintf(
 			"%s of the topology %s on this virtual host %s missing from the file: %s. If another team uses the name %s, give this topology another name. If the queues were removed on purpose, list them in the file: removed: %s",
-			allOf(len(missing)), name, text.Choose(len(missing), "is", "are"), some(shown), name, flow(missing)),
+			allOf(len(missing)), name, text.Choose(len(missing), "is", "are"), text.Some(shown), name, flow(missing)),
 	})
 	return f
 }

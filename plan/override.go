@@ -48,11 +48,11 @@ func (r *resolver) overridden() (f findings) {
 		o := found[id]
 		if !r.accepts("overruled", o.policy.Name) {
 			f.warn("overruled", fmt.Sprintf("the policy %s (pattern %s) %s on %s%s", text.Name(o.policy.Name),
-				text.Name(o.policy.Pattern), o.change, some(o.queues), o.instead))
+				text.Name(o.policy.Pattern), o.change, text.Some(o.queues), o.instead))
 		}
 		if len(o.starves) > 0 {
 			f.warn("starves-tier",
-				fmt.Sprintf("the policy %s limits the length of %s, which shares its backoff: while it is full, it holds up the retries of the other queues; give it its own backoff", text.Name(o.policy.Name), some(o.starves)))
+				fmt.Sprintf("the policy %s limits the length of %s, which shares its backoff: while it is full, it holds up the retries of the other queues; give it its own backoff", text.Name(o.policy.Name), text.Some(o.starves)))
 		}
 	}
 	return f

@@ -1,6 +1,7 @@
 package plan_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -88,5 +89,37 @@ func TestOverruled(t *testing.T) {
 				t.Errorf("warnings (-want +got):\n%s", d)
 			}
 		})
+	}
+}
+
+// What the file accepts is no longer a warning. Another queue is.
+func TestAcceptedWarnings(t *testing.T) {
+	t.Parallel()
+	everything := topology.Policy{
+		Name: "ttl-all", Pattern: ".*", ApplyTo: "queues", Definition: topology.Arguments{"max-length": int64(5)},
+	}
+	for accept, want := range map[string]string{
+		"":                                   "default-delivery-limit: a, b: ; overruled; starves-tier",
+		"accept: [default-delivery-limit=a]": "default-delivery-limit: b: ; overruled; starves-tier",
+		"accept: [default-delivery-limit]":   "overruled; starves-tier",
+		"accept: [overruled=ttl-all]":        "default-delivery-limit: a, b: ; starves-tier",
+		"accept: [overruled=ttl-some]":       "default-delivery-limit: a, b: ; overruled; starves-tier",
+		"accept: [overruled=ttl-all, starves-tier=a, starves-tier=b, default-delivery-limit]": "",
+	} {
+		top := loaded(t, "version: 1\nname: shop\nbackoff: {s: {tiers: [1s]}}\ndefaults: {backoff: s}\n"+
+			"queues: [{name: a}, {name: b}]\n"+accept)
+		state := topology.State{Version: "4.3.6"}
+		state.Have.Policies = []topology.Policy{everything}
+		var got []string
+		for _, w := range plan.Make(top, state, plan.Options{}).Warnings {
+			line := w.Name
+			if w.Name == "default-delivery-limit" {
+				line += ": " + w.Text[:strings.Index(w.Text, "the broker")]
+			}
+			got = append(got, line)
+		}
+		if d := cmp.Diff(want, strings.Join(got, "; ")); d != "" {
+			t.Errorf("%q (-want +got):\n%s", accept, d)
+		}
 	}
 }

@@ -44,9 +44,6 @@ func Hazards() []Hazard {
 	return []Hazard{LosesMessages, StopsConsumers, DropsRouting, CopiesMessages}
 }
 
-// atMostOnce is the name under which plans show [Change.AtMostOnce].
-const atMostOnce = "at-most-once"
-
 // Change is one change of one object.
 type Change struct {
 	Action Action
@@ -78,6 +75,9 @@ type Change struct {
 	Fixes map[string]string
 	// Immutable says that the change is blocked because the broker cannot change the object.
 	Immutable bool
+	// Brief is, for an immutable change, what Reason and Fixes do not say of all of them. Empty:
+	// nothing.
+	Brief string
 	// Label says what the object is for.
 	Label topology.Label
 	// Phase orders the changes.
@@ -95,9 +95,9 @@ type Change struct {
 	Copies []topology.Binding
 }
 
-// object returns the object as it becomes, or, for a deletion, as it is. It is nil for a
+// Object returns the object as it becomes, or, for a deletion, as it is. It is nil for a
 // change of the topology as a whole and for a [Reroute].
-func (c Change) object() topology.Object {
+func (c Change) Object() topology.Object {
 	if c.After != nil {
 		return c.After
 	}
@@ -153,6 +153,8 @@ type Plan struct {
 	Warnings []Warning
 	// Unprocessed are the failed queues that no processor consumes. Each has a warning too.
 	Unprocessed []Unprocessed
+	// Allow is what was allowed when the plan was made.
+	Allow []Consent
 	// Destroy says that the plan deletes the whole topology.
 	Destroy bool
 	// Removed are the names that the file lists as removed on purpose: their routing may end.
@@ -171,7 +173,6 @@ type Plan struct {
 	// Unchanged is how many objects of the file are on the broker as the file wants them.
 	Unchanged int
 
-	allow   []Consent       // what was allowed when the plan was made
 	present func() *present // what the plan was made from, for Allowed; nil for a plan of other changes
 }
 

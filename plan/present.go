@@ -277,7 +277,7 @@ func endangered(p *Plan) {
 			continue
 		}
 		slices.Sort(names)
-		p.Changes[i].Reason += "; without it, what dies in " + some(names) + " is lost"
+		p.Changes[i].Reason += "; without it, what dies in " + text.Some(names) + " is lost"
 		if !slices.Contains(c.Hazards, LosesMessages) {
 			p.Changes[i].Hazards = append([]Hazard{LosesMessages}, c.Hazards...)
 		}

@@ -283,7 +283,7 @@ func (e *enduring) change() (Change, bool) {
 	keys := map[string]bool{}
 	for _, id := range e.order {
 		h := e.harms[id]
-		texts = append(texts, policy.Consequence(h.role, h.queueType, h.key, h.definition, some(h.queues)))
+		texts = append(texts, policy.Consequence(h.role, h.queueType, h.key, h.definition, text.Some(h.queues)))
 		if !keys[h.key] {
 			keys[h.key] = true
 			c.Fields = append(c.Fields, Field{Name: h.key, After: e.policy.Definition[h.key]})

@@ -95,7 +95,7 @@ func (r *resolver) describeTiers(c *Change) {
 		c.Reason = "an interrupted change of its tiers is completed"
 		return
 	}
-	c.Fields = []Field{{Name: "tiers", Before: delayList(before), After: delayList(after)}}
+	c.Fields = []Field{{Name: "tiers", Before: before.DelaysText(), After: after.DelaysText()}}
 	c.Reason = "messages that wait in a previous tier return to their queue and keep their attempt count"
 }
 
@@ -118,7 +118,7 @@ func (r *resolver) schedule(backoff string) string {
 	if len(loop.Tiers) == 0 && backoff != topology.NoBackoff {
 		return "a schedule that the broker does not show"
 	}
-	return deliveries(loop)
+	return loop.ScheduleText()
 }
 
 // foundLoop returns the loop of a backoff as its headers exchange has it on the broker, with what

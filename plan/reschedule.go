@@ -1,12 +1,8 @@
 package plan
 
 import (
-	"fmt"
 	"slices"
-	"strings"
-	"time"
 
-	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -37,50 +33,4 @@ func queuesOf(works []topology.WorkQueue, backoff string) []string {
 		}
 	}
 	return out
-}
-
-// line says what changes: "10s, 1m, 10m -> 10s, 2m, 20m; 10 queues; dead after 11m10s -> 22m10s".
-func (r Reschedule) line() string {
-	return fmt.Sprintf("%s -> %s; %s; dead after %s -> %s", delayList(r.Before), delayList(r.After),
-		text.Count(len(r.Queues), "queue"), deadAfter(r.Before), deadAfter(r.After))
-}
-
-// delayList returns the delays of the attempts: "10s, 1m ×3".
-func delayList(loop topology.Backoff) string {
-	var parts []string
-	for _, run := range runs(loop) {
-		part := topology.FormatDelay(run.delay)
-		if run.attempts > 1 {
-			part += fmt.Sprintf(" ×%d", run.attempts)
-		}
-		parts = append(parts, part)
-	}
-	return strings.Join(parts, ", ")
-}
-
-// run is consecutive attempts with the same delay.
-type run struct {
-	delay    time.Duration
-	attempts int
-}
-
-func runs(loop topology.Backoff) []run {
-	var out []run
-	for _, tier := range loop.Tiers {
-		if last := len(out) - 1; last >= 0 && out[last].delay == tier.Delay {
-			out[last].attempts++
-			continue
-		}
-		out = append(out, run{tier.Delay, 1})
-	}
-	return out
-}
-
-// deadAfter returns how long the attempts of a message wait together.
-func deadAfter(loop topology.Backoff) string {
-	var total time.Duration
-	for _, tier := range loop.Tiers {
-		total += tier.Delay
-	}
-	return topology.FormatDelay(total)
 }

@@ -451,11 +451,11 @@ func (r *resolver) crashes() (f findings) {
 	if len(names) == 0 {
 		return f
 	}
-	text := "the broker's default delivery limit applies: a message that crashes its consumer 20 times counts as failed"
+	line := "the broker's default delivery limit applies: a message that crashes its consumer 20 times counts as failed"
 	if r.state.Major() < 4 {
-		text = "this broker has no default delivery limit: a message that crashes its consumer is redelivered forever; set deliveryLimit"
+		line = "this broker has no default delivery limit: a message that crashes its consumer is redelivered forever; set deliveryLimit"
 	}
-	f.warn("default-delivery-limit", some(names)+": "+text)
+	f.warn("default-delivery-limit", text.Some(names)+": "+line)
 	return f
 }
 

@@ -519,3 +519,77 @@ func TestFingerprint(t *testing.T) {
 		t.Error("it does not depend on the queue")
 	}
 }
+
+// What others have bound to what a saved plan deletes or makes again is part of it: it
+// goes along. What they have bound elsewhere is not.
+func TestSavedPlansKnowWhatGoesAlong(t *testing.T) {
+	t.Parallel()
+	mark := topology.Arguments{topology.ArgManagedBy: topology.OwnerMark("shop"), topology.ArgQueueType: topology.Classic}
+	exchange := func(name string) topology.Exchange {
+		return topology.Exchange{
+			Name: name, Type: topology.Topic, Durable: true,
+			Arguments: mark.Without(topology.ArgQueueType),
+		}
+	}
+	state := topology.State{Version: "4.0.5", Have: topology.Topology{
+		Exchanges: []topology.Exchange{exchange("gone.x"), exchange("changed.x"), {Name: "foreign.x", Type: topology.Fanout}},
+		Queues: []topology.Queue{
+			{Name: "gone", Durable: true, Arguments: mark},
+			{Name: "changed", Durable: true, Arguments: mark},
+			{Name: "stays", Durable: true, Arguments: mark},
+			{Name: "foreign", Durable: true},
+		},
+	}}
+	changed := exchange("changed.x")
+	changed.Type = topology.Direct
+	want := topology.Compiled{
+		Name: "shop",
+		Topology: topology.Topology{Exchanges: []topology.Exchange{changed}, Queues: []topology.Queue{
+			{Name: "changed", Durable: true, Arguments: mark.With(topology.ArgMessageTTL, int64(5))},
+			{Name: "stays", Durable: true, Arguments: mark},
+		}},
+	}
+	before := plan.Make(want, state, plan.Options{})
+	for name, tc := range map[string]struct {
+		binding topology.Binding
+		stale   bool
+	}{
+		"a queue that is deleted": {topology.Binding{
+			Source: "foreign.x", Destination: "gone",
+			DestinationType: topology.ToQueue,
+		}, true},
+		"a queue that is replaced": {topology.Binding{
+			Source: "foreign.x", Destination: "changed",
+			DestinationType: topology.ToQueue, Key: "k",
+		}, true},
+		"from an exchange that goes": {topology.Binding{
+			Source: "gone.x", Destination: "foreign",
+			DestinationType: topology.ToQueue,
+		}, true},
+		"to an exchange that goes": {topology.Binding{
+			Source: "foreign.x", Destination: "gone.x",
+			DestinationType: topology.ToExchange,
+		}, true},
+		"from an exchange that changes": {topology.Binding{
+			Source: "changed.x", Destination: "foreign",
+			DestinationType: topology.ToQueue,
+		}, true},
+		"between foreign objects": {topology.Binding{
+			Source: "foreign.x", Destination: "foreign",
+			DestinationType: topology.ToQueue,
+		}, false},
+		"a queue named as an exchange is": {topology.Binding{
+			Source: "foreign.x", Destination: "gone.x",
+			DestinationType: topology.ToQueue,
+		}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			now := state
+			now.Have.Bindings = []topology.Binding{tc.binding}
+			if stale := plan.Make(want, now, plan.Options{}).Fingerprint != before.Fingerprint; stale != tc.stale {
+				t.Errorf("the saved plan is stale: %t", stale)
+			}
+		})
+	}
+}

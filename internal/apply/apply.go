@@ -27,6 +27,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dlxctl/dlxctl/internal/planview"
 	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
@@ -66,7 +67,7 @@ type Runner struct {
 	Options  plan.Options
 	// Saved is the saved plan to carry out: the run is refused if the broker has changed
 	// since. Nil: the plan that is made now.
-	Saved *plan.Saved
+	Saved *planview.Saved
 	// Settle is the pause between two steps of a changed backoff.
 	Settle time.Duration
 	// Wait is how long to wait until retired tiers are empty, to delete them. Zero: they
@@ -172,7 +173,7 @@ func (r *Runner) write(ctx context.Context, p plan.Plan) error {
 	}
 	if !left.Empty() {
 		var rest strings.Builder
-		if err := plan.WriteText(&rest, left, plan.TextOptions{}); err != nil {
+		if err := planview.WriteText(&rest, left, planview.TextOptions{}); err != nil {
 			return err
 		}
 		return unfinished("%s written, but the broker does not match the topology; another client may be changing it. Run %s again. Remaining changes:\n%s", text.Count(len(p.Changes), "change"), r.command(), rest.String())

@@ -20,6 +20,7 @@ import (
 	"github.com/dlxctl/dlxctl/internal/brokertest"
 	"github.com/dlxctl/dlxctl/internal/definitions"
 	"github.com/dlxctl/dlxctl/internal/importer"
+	"github.com/dlxctl/dlxctl/internal/planview"
 	"github.com/dlxctl/dlxctl/internal/spec/spectest"
 	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
@@ -75,7 +76,7 @@ func checkAdopted(t *testing.T, x brokertest.Target) {
 	made := inspect(t, empty)
 	if p := plan.Make(want, made, plan.Options{}); len(p.Changes) > 0 {
 		var b strings.Builder
-		_ = plan.WriteText(&b, p, plan.TextOptions{Verbose: true})
+		_ = planview.WriteText(&b, p, planview.TextOptions{Verbose: true})
 		t.Fatalf("after apply, the plan of the adopted file is not empty:\n%s\n%s", b.String(), all(adopted.Files))
 	}
 	want.Topology = made.Have

@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/dlxctl/dlxctl/internal/importer"
+	"github.com/dlxctl/dlxctl/internal/planview"
 	"github.com/dlxctl/dlxctl/internal/spec"
 	"github.com/dlxctl/dlxctl/internal/spec/spectest"
 	"github.com/dlxctl/dlxctl/plan"
@@ -64,7 +65,7 @@ func checkUnchanged(t failer, state topology.State, o importer.Options) {
 		return
 	}
 	var b strings.Builder
-	_ = plan.WriteText(&b, p, plan.TextOptions{Verbose: true})
+	_ = planview.WriteText(&b, p, planview.TextOptions{Verbose: true})
 	t.Fatalf("the plan of an imported file is not empty:\n%s\n%s", b.String(), all(result.Files))
 }
 

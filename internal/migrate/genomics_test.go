@@ -16,6 +16,7 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/dlxctl/dlxctl/internal/brokertest"
+	"github.com/dlxctl/dlxctl/internal/planview"
 	"github.com/dlxctl/dlxctl/internal/processor"
 	"github.com/dlxctl/dlxctl/plan"
 )
@@ -117,7 +118,7 @@ func TestMigrateTheGenomicsPipeline(t *testing.T) {
 	}
 	if p := plan.Make(s.want, state, plan.Options{}); len(p.Changes)+len(p.Drift) > 0 {
 		var text bytes.Buffer
-		_ = plan.WriteText(&text, p, plan.TextOptions{Verbose: true}) // to a buffer
+		_ = planview.WriteText(&text, p, planview.TextOptions{Verbose: true}) // to a buffer
 		t.Errorf("the plan is not empty:\n%s", &text)
 	}
 	s.poison(t, keys)

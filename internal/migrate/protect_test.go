@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/dlxctl/dlxctl/internal/migrate"
-	"github.com/dlxctl/dlxctl/plan"
+	"github.com/dlxctl/dlxctl/internal/planview"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -47,7 +47,7 @@ func TestMigrateWithAHarmfulPolicy(t *testing.T) {
 				t.Errorf("%d of %d generated queues are protected: %v", inEffect, want, state.QueuePolicies)
 			}
 			if left := migrate.Preparation(r.Topology, state, migrate.Moves(r.Topology, state)); !left.Empty() {
-				t.Errorf("left to prepare: %s", plan.Summary(left))
+				t.Errorf("left to prepare: %s", planview.Summary(left))
 			}
 			s.abort(t, s.runner(t))
 			if d := cmp.Diff(before, s.target.Definitions(t)); d != "" {

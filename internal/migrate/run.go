@@ -11,6 +11,7 @@ import (
 
 	"github.com/dlxctl/dlxctl/internal/broker"
 	"github.com/dlxctl/dlxctl/internal/broker/management"
+	"github.com/dlxctl/dlxctl/internal/planview"
 	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -172,7 +173,7 @@ func (r *Runner) Run(ctx context.Context) error {
 		return nil
 	}
 	if p := preparation(r.Topology, state, moves); len(p.Changes) > 0 {
-		r.say("prepare: %s", plan.Summary(p))
+		r.say("prepare: %s", planview.Summary(p))
 		if err := r.execute(ctx, p.Changes); err != nil {
 			return err
 		}

@@ -33,7 +33,7 @@ const (
 	consumersUnknown = "consumers-unknown"
 	deadLetters      = "dead-letters"
 	noConsumers      = "no-consumers"
-	noProcessor      = "no-processor"
+	noProcessor      = plan.NoProcessor
 	notApplied       = "not-applied"
 )
 
@@ -160,7 +160,7 @@ func (m *maker) unprocessed(accepted bool) {
 			listed(full))
 	}
 	if !asked {
-		line += " (by statistics that are up to 10s old)"
+		line += " (" + plan.ByStatistics + ")"
 	}
 	m.report(Problem{
 		Name: noProcessor, Note: accepted, Text: line, Command: m.o.Command("process"), Queues: names,

@@ -9,14 +9,14 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dlxctl/dlxctl/internal/planview"
 	"github.com/dlxctl/dlxctl/internal/text"
-	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
 // TextOptions say how a report is written for people.
 type TextOptions struct {
-	Style plan.Style
+	Style planview.Style
 	// Width is that of the terminal in columns. Zero: no line is wrapped or cut.
 	Width int
 	// All shows all queues, generated ones included. Without it, the tables have no rows for queues
@@ -231,7 +231,7 @@ func (t *textWriter) workTable(rows []Work) {
 }
 
 // style returns how the row of a queue is decorated.
-func (w Work) style(s plan.Style) func(string) string {
+func (w Work) style(s planview.Style) func(string) string {
 	switch {
 	case len(w.Problems) == 0:
 		return nil

@@ -12,10 +12,10 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/dlxctl/dlxctl/internal/planview"
 	"github.com/dlxctl/dlxctl/internal/spec/spectest"
 	"github.com/dlxctl/dlxctl/internal/status"
 	"github.com/dlxctl/dlxctl/internal/text"
-	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -168,7 +168,7 @@ func TestColors(t *testing.T) {
 	mark := func(name string) func(string) string {
 		return func(s string) string { return "<" + name + ">" + s + "</>" }
 	}
-	style := plan.Style{Create: mark("green"), Danger: mark("red"), Caution: mark("yellow")}
+	style := planview.Style{Create: mark("green"), Danger: mark("red"), Caution: mark("yellow")}
 	for want, r := range map[string]status.Report{
 		"<green>no problems</>":       {},
 		"<red>problem alarm:</> full": {Problems: []status.Problem{{Name: "alarm", Text: "full"}}},

@@ -60,11 +60,7 @@ func prepare(c topology.Compiled, speed int) trial {
 func chosenSpeed(c topology.Compiled) int {
 	longest := time.Duration(0)
 	for _, b := range c.Backoffs {
-		total := time.Duration(0)
-		for _, tier := range b.Tiers {
-			total += tier.Delay
-		}
-		longest = max(longest, total)
+		longest = max(longest, b.Wait())
 	}
 	needed := (longest + longestTry - 1) / longestTry
 	return max(Speed, int(needed))

@@ -19,6 +19,7 @@ import (
 
 	"github.com/dlxctl/dlxctl/internal/apply"
 	"github.com/dlxctl/dlxctl/internal/broker"
+	"github.com/dlxctl/dlxctl/internal/planview"
 	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -117,7 +118,7 @@ func applied(ctx context.Context, s *apply.Session) error {
 	err := r.Run(ctx)
 	if errors.Is(err, plan.ErrBlocked) || errors.Is(err, plan.ErrHazard) {
 		var text strings.Builder
-		if failed := plan.WriteText(&text, q.plan, plan.TextOptions{}); failed != nil {
+		if failed := planview.WriteText(&text, q.plan, planview.TextOptions{}); failed != nil {
 			return failed
 		}
 		return fmt.Errorf("the topology cannot be applied to an empty virtual host:\n%s%w", text.String(), err)

@@ -1,4 +1,4 @@
-package plan
+package planview
 
 import (
 	"encoding/json"
@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/dlxctl/dlxctl/internal/text"
+	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -15,7 +16,7 @@ import (
 // if a new plan for the broker is the same.
 type Saved struct {
 	Want    topology.Compiled
-	Options Options
+	Options plan.Options
 	// VHost and Cluster name the broker for which the plan was made.
 	VHost, Cluster string
 	// Fingerprint is that of the plan.
@@ -28,10 +29,6 @@ type Saved struct {
 // making a topology of 20,000 queues takes.
 const maxSavedBytes = 256 << 20
 
-// ErrStale is wrapped by the error of Check for a saved plan to which the broker no longer
-// corresponds.
-var ErrStale = errors.New("the saved plan is stale")
-
 // savedJSON is the file: the plan as plan -o json prints it, for people and
 // scripts, and behind it what was wanted. It holds no credentials.
 type savedJSON struct {
@@ -41,7 +38,7 @@ type savedJSON struct {
 }
 
 // Save writes p, which was made from want with o.
-func Save(w io.Writer, p Plan, want topology.Compiled, o Options, dlxctl string) error {
+func Save(w io.Writer, p plan.Plan, want topology.Compiled, o plan.Options, dlxctl string) error {
 	return text.WriteJSON(w, savedJSON{
 		Plan: newPlanJSON(p, dlxctl), Options: savedOptionsJSON(o),
 		Want: savedTopology(want),
@@ -57,7 +54,7 @@ func ReadSaved(r io.Reader) (Saved, error) {
 			Broker      brokerJSON `json:"broker"`
 			Fingerprint string     `json:"fingerprint"`
 			Changes     []struct {
-				Action Action        `json:"action"`
+				Action plan.Action   `json:"action"`
 				Kind   topology.Kind `json:"kind"`
 				Name   string        `json:"name"`
 			} `json:"changes"`
@@ -83,36 +80,36 @@ func ReadSaved(r io.Reader) (Saved, error) {
 		changes = append(changes, title(c.Action, c.Kind, c.Name))
 	}
 	return Saved{
-		Want: s.Want.topology(), Options: Options(s.Options), VHost: s.Plan.VHost, Cluster: s.Plan.Broker.Cluster,
+		Want: s.Want.topology(), Options: plan.Options(s.Options), VHost: s.Plan.VHost, Cluster: s.Plan.Broker.Cluster,
 		Fingerprint: s.Plan.Fingerprint,
 		changes:     changes,
 	}, nil
 }
 
 // title names a change in a few words.
-func title(action Action, kind topology.Kind, name string) string {
+func title(action plan.Action, kind topology.Kind, name string) string {
 	return fmt.Sprintf("%s %s %s", action, kind, topology.Printable(name))
 }
 
 // Check refuses p, made just now, unless it is the plan that was saved.
-func (s Saved) Check(p Plan) error {
+func (s Saved) Check(p plan.Plan) error {
 	switch {
 	case p.VHost != s.VHost || p.Cluster != s.Cluster:
-		return fmt.Errorf("%w: it was made for vhost %q of cluster %q, and this is vhost %q of cluster %q", ErrStale,
+		return fmt.Errorf("the saved plan is stale: it was made for vhost %q of cluster %q, and this is vhost %q of cluster %q",
 			s.VHost, s.Cluster, p.VHost, p.Cluster)
 	case p.Fingerprint != s.Fingerprint:
 		difference := s.difference(p)
 		if difference == "" { // another release words reasons in another way, and they count
-			return fmt.Errorf("%w: the broker, or the release of dlxctl, has changed since it was made; run plan again", ErrStale)
+			return errors.New("the saved plan is stale: the broker, or the release of dlxctl, has changed since it was made; run plan again")
 		}
-		return fmt.Errorf("%w: the broker has changed since it was made%s; run plan again", ErrStale, difference)
+		return fmt.Errorf("the saved plan is stale: the broker has changed since it was made%s; run plan again", difference)
 	}
 	return nil
 }
 
 // difference names the first change that only one of the two plans has. It is empty
 // if both have the same, and differ in what the broker had before.
-func (s Saved) difference(p Plan) string {
+func (s Saved) difference(p plan.Plan) string {
 	var now []string
 	for _, c := range p.Changes {
 		now = append(now, title(c.Action, c.Kind, c.Name))

@@ -1,25 +1,26 @@
-package plan
+package planview
 
 import (
 	"io"
 
 	"github.com/dlxctl/dlxctl/internal/text"
+	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
 // planJSON is a plan as scripts read it. Its fields are a contract: they may be
 // added to, under version 1, and not changed.
 type planJSON struct {
-	Version     int            `json:"version"`
-	Dlxctl      string         `json:"dlxctl"`
-	Topology    string         `json:"topology"`
-	VHost       string         `json:"vhost"`
-	Broker      brokerJSON     `json:"broker"`
-	Fingerprint string         `json:"fingerprint"`
-	Summary     map[Action]int `json:"summary"`
-	Changes     []changeJSON   `json:"changes"`
-	Drift       []changeJSON   `json:"drift"`
-	Warnings    []warningJSON  `json:"warnings"`
+	Version     int                 `json:"version"`
+	Dlxctl      string              `json:"dlxctl"`
+	Topology    string              `json:"topology"`
+	VHost       string              `json:"vhost"`
+	Broker      brokerJSON          `json:"broker"`
+	Fingerprint string              `json:"fingerprint"`
+	Summary     map[plan.Action]int `json:"summary"`
+	Changes     []changeJSON        `json:"changes"`
+	Drift       []changeJSON        `json:"drift"`
+	Warnings    []warningJSON       `json:"warnings"`
 	// Unchanged counts the objects of the file that are on the broker as the file wants them.
 	Unchanged int `json:"unchanged"`
 	// Backoffs are those whose tiers change.
@@ -47,11 +48,11 @@ type brokerJSON struct {
 }
 
 type changeJSON struct {
-	Action  Action        `json:"action"`
+	Action  plan.Action   `json:"action"`
 	Kind    topology.Kind `json:"kind"`
 	Name    string        `json:"name"`
 	Fields  []fieldJSON   `json:"fields"`
-	Hazards []Hazard      `json:"hazards"`
+	Hazards []plan.Hazard `json:"hazards"`
 	Reason  string        `json:"reason"`
 	Stake   *stakeJSON    `json:"stake,omitempty"`
 	// Owner is that of the work queue that the object serves.
@@ -93,19 +94,19 @@ type warningJSON struct {
 }
 
 // WriteJSON writes p for scripts. dlxctl is the version of the program.
-func WriteJSON(w io.Writer, p Plan, dlxctl string) error {
+func WriteJSON(w io.Writer, p plan.Plan, dlxctl string) error {
 	return text.WriteJSON(w, newPlanJSON(p, dlxctl))
 }
 
-func newPlanJSON(p Plan, dlxctl string) planJSON {
+func newPlanJSON(p plan.Plan, dlxctl string) planJSON {
 	out := planJSON{
 		Version: 1, Dlxctl: dlxctl, Topology: p.Topology, VHost: p.VHost,
 		Broker: brokerJSON{p.Version, p.Cluster}, Fingerprint: p.Fingerprint,
-		Summary: map[Action]int{}, Changes: p.changesJSON(p.Changes), Drift: p.changesJSON(p.Drift),
+		Summary: map[plan.Action]int{}, Changes: changesJSON(p, p.Changes), Drift: changesJSON(p, p.Drift),
 		Warnings:  []warningJSON{},
 		Unchanged: p.Unchanged, Backoffs: []rescheduleJSON{},
 	}
-	for _, a := range Actions() {
+	for _, a := range plan.Actions() {
 		out.Summary[a] = p.Count(a)
 	}
 	for _, warning := range p.Warnings {
@@ -136,20 +137,23 @@ func delaysOf(b topology.Backoff) []string {
 	return out
 }
 
-func (p Plan) changesJSON(changes []Change) []changeJSON {
-	owners := byName(p.WorkQueues, func(w topology.WorkQueue) string { return w.Name })
+func changesJSON(p plan.Plan, changes []plan.Change) []changeJSON {
+	owners := map[string]string{} // by work queue
+	for _, w := range p.WorkQueues {
+		owners[w.Name] = w.Owner
+	}
 	out := make([]changeJSON, 0, len(changes))
 	for _, c := range changes {
 		j := changeJSON{
-			Action: c.Action, Kind: c.Kind, Name: c.Name, Fields: []fieldJSON{}, Hazards: []Hazard{},
-			Reason: c.Reason, Owner: ownerOf(c, owners), Position: newPositionJSON(p.placeOf(c)),
+			Action: c.Action, Kind: c.Kind, Name: c.Name, Fields: []fieldJSON{}, Hazards: []plan.Hazard{},
+			Reason: c.Reason, Owner: ownerOf(c, owners), Position: newPositionJSON(placeOf(p, c)),
 		}
 		for _, f := range c.Fields {
 			j.Fields = append(j.Fields, fieldJSON{f.Name, f.Before, f.After, c.Fixes[f.Name]})
 		}
 		j.Hazards = append(j.Hazards, c.Hazards...)
 		if c.AtMostOnce {
-			j.Hazards = append(j.Hazards, atMostOnce)
+			j.Hazards = append(j.Hazards, topology.AtMostOnce)
 		}
 		if c.Stake != nil {
 			j.Stake = &stakeJSON{
@@ -157,7 +161,7 @@ func (p Plan) changesJSON(changes []Change) []changeJSON {
 				c.Stake.ConsumersUnknown,
 			}
 		}
-		if b, ok := c.object().(topology.Binding); ok {
+		if b, ok := c.Object().(topology.Binding); ok {
 			args := b.Arguments
 			if args == nil {
 				args = topology.Arguments{}

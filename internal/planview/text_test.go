@@ -1,4 +1,4 @@
-package plan_test
+package planview_test
 
 import (
 	"bytes"
@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/dlxctl/dlxctl/internal/planview"
 	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -102,7 +103,7 @@ needs consent: --allow '"stops-consumers=a""b"'
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var got bytes.Buffer
-			if err := plan.WriteText(&got, tc.plan, plan.TextOptions{}); err != nil {
+			if err := planview.WriteText(&got, tc.plan, planview.TextOptions{}); err != nil {
 				t.Fatal(err)
 			}
 			if d := cmp.Diff(tc.want, got.String()); d != "" {

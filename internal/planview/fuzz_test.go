@@ -1,4 +1,4 @@
-package plan_test
+package planview_test
 
 import (
 	"bytes"
@@ -7,6 +7,7 @@ import (
 	"testing"
 	"unicode"
 
+	"github.com/dlxctl/dlxctl/internal/planview"
 	"github.com/dlxctl/dlxctl/internal/spec"
 	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
@@ -16,7 +17,7 @@ import (
 // plan that can be made again, shown and checked against any virtual host. What
 // was read is the same when it is saved and read again.
 func FuzzReadSaved(f *testing.F) {
-	data, err := os.ReadFile("../testdata/shop.yaml")
+	data, err := os.ReadFile("../../testdata/shop.yaml")
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -26,7 +27,7 @@ func FuzzReadSaved(f *testing.F) {
 	}
 	nothing := topology.State{Version: "4.3.0", VHost: "/", Cluster: "c"}
 	var saved bytes.Buffer
-	if err := plan.Save(&saved, plan.Make(want, nothing, plan.Options{}), want,
+	if err := planview.Save(&saved, plan.Make(want, nothing, plan.Options{}), want,
 		plan.Options{Allow: plan.Allow(plan.DropsRouting)}, "dev"); err != nil {
 		f.Fatal(err)
 	}
@@ -74,7 +75,7 @@ func FuzzReadSaved(f *testing.F) {
 	crowded.Alarm = "memory" // oneLine has read it
 	crowded.Usage = map[string]topology.Usage{"billing": {Ready: 1, Consumers: 2}, "a.old": {Ready: 3}}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		s, err := plan.ReadSaved(bytes.NewReader(data))
+		s, err := planview.ReadSaved(bytes.NewReader(data))
 		if err != nil {
 			return
 		}
@@ -86,10 +87,10 @@ func FuzzReadSaved(f *testing.F) {
 				t.Error("another plan passes for it")
 			}
 			var text, markdown, out bytes.Buffer
-			if err := plan.WriteText(&text, p, plan.TextOptions{Verbose: true}); err != nil {
+			if err := planview.WriteText(&text, p, planview.TextOptions{Verbose: true}); err != nil {
 				t.Error(err)
 			}
-			if err := plan.WriteMarkdown(&markdown, p); err != nil {
+			if err := planview.WriteMarkdown(&markdown, p); err != nil {
 				t.Error(err)
 			}
 			for _, shown := range []string{text.String(), markdown.String()} {
@@ -100,13 +101,13 @@ func FuzzReadSaved(f *testing.F) {
 					t.Errorf("a name makes a line of its own: %q", shown)
 				}
 			}
-			if err := plan.Save(&out, p, s.Want, s.Options, "dev"); err != nil {
+			if err := planview.Save(&out, p, s.Want, s.Options, "dev"); err != nil {
 				t.Fatal(err)
 			}
 			one := out.String()
-			again, err := plan.ReadSaved(&out)
+			again, err := planview.ReadSaved(&out)
 			var two strings.Builder
-			if err := plan.Save(&two, p, again.Want, again.Options, "dev"); err != nil {
+			if err := planview.Save(&two, p, again.Want, again.Options, "dev"); err != nil {
 				t.Fatal(err)
 			}
 			if err != nil || one != two.String() || again.Fingerprint != p.Fingerprint {

@@ -1,4 +1,4 @@
-package plan
+package planview
 
 import (
 	"fmt"
@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/dlxctl/dlxctl/internal/text"
+	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -87,7 +88,7 @@ func (l *layout) entry(e *entry) {
 			line += l.folded(c, &bindings, &generated)
 		}
 		c.Reason = l.shown(c.Reason)
-		l.row(l.p.placeOf(c), func() { l.details(c, l.indent+"    ") }, "%s", line)
+		l.row(placeOf(l.p, c), func() { l.details(c, l.indent+"    ") }, "%s", line)
 	}
 	for _, g := range bindings {
 		below := func() { l.line("%s    %s", l.indent, l.shown(g.reason)) }
@@ -98,7 +99,7 @@ func (l *layout) entry(e *entry) {
 			e.title(), sourcesOf(g.list), paint(l.o.Style.Danger, g.hazards))
 	}
 	for _, g := range generated {
-		l.row(l.p.placeOfSubject(e.subject), nil, "%s %s", l.symbol(g.action), l.generated(e, g))
+		l.row(placeOfSubject(l.p, e.subject), nil, "%s %s", l.symbol(g.action), l.generated(e, g))
 	}
 }
 
@@ -111,7 +112,7 @@ func (l *layout) shown(reason string) string {
 }
 
 // isItself reports whether c is the change of the subject, not of one of its parts.
-func (e *entry) isItself(c Change) bool {
+func (e *entry) isItself(c plan.Change) bool {
 	return c.Name == e.name && c.Reroute == nil && (c.Kind == topology.KindQueue && e.kind == queueSubject ||
 		c.Kind == topology.KindExchange && e.kind == exchangeSubject)
 }
@@ -119,13 +120,13 @@ func (e *entry) isItself(c Change) bool {
 // folded returns what the line of a queue or exchange says of the bindings and generated objects
 // that are made or deleted together with it, and takes them out of the lists. The generated
 // objects are counted for the whole section.
-func (l *layout) folded(c Change, bindings *[]*bindingGroup, generated *[]*group) string {
+func (l *layout) folded(c plan.Change, bindings *[]*bindingGroup, generated *[]*group) string {
 	var out string
 	action := c.Action
-	if action == Migrate {
-		action = Create // its parts are created
+	if action == plan.Migrate {
+		action = plan.Create // its parts are created
 	}
-	if action != Create && action != Delete {
+	if action != plan.Create && action != plan.Delete {
 		return ""
 	}
 	*bindings = slices.DeleteFunc(*bindings, func(g *bindingGroup) bool {
@@ -174,13 +175,13 @@ func (l *layout) generated(e *entry, g *group) string {
 	case queueSubject:
 		return fmt.Sprintf("dead-lettering of %s: %s", text.Name(e.name), g)
 	case backoffSubject:
-		if g.action != Create || e.backoff == nil || e.reschedule != nil || g.counts[topology.KindExchange] == 0 {
+		if g.action != plan.Create || e.backoff == nil || e.reschedule != nil || g.counts[topology.KindExchange] == 0 {
 			return fmt.Sprintf("backoff %s: %s", text.Name(e.name), g)
 		}
 		waits := "no retries"
 		if len(e.backoff.Tiers) > 0 {
-			waits = fmt.Sprintf("%s; %s; dead after %s", delayList(*e.backoff), text.Count(e.queues, "queue"),
-				deadAfter(*e.backoff))
+			waits = fmt.Sprintf("%s; %s; dead after %s", e.backoff.DelaysText(), text.Count(e.queues, "queue"),
+				topology.FormatDelay(e.backoff.Wait()))
 		}
 		return fmt.Sprintf("backoff %s: %s (%s)", text.Name(e.name), waits, g)
 	case sharedSubject, exchangeSubject:
@@ -202,11 +203,11 @@ func (l *layout) reschedule(e *entry) {
 	}
 	e.generated = nil
 	l.row(e.reschedule.After.Place, func() {
-		l.line("%s    queues: %s", l.indent, some(displayed(e.reschedule.Queues)))
+		l.line("%s    queues: %s", l.indent, text.Some(displayed(e.reschedule.Queues)))
 		if len(made) > 0 {
 			l.line("%s    %s", l.indent, strings.Join(made, "; "))
 		}
-	}, "%s backoff %s: %s", l.symbol(Update), text.Name(e.name), e.reschedule.line())
+	}, "%s backoff %s: %s", l.symbol(plan.Update), text.Name(e.name), rescheduled(*e.reschedule))
 }
 
 // sourcesOf returns where bindings come from: " <- orders: order.placed, order.paid; audit".

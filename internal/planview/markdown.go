@@ -1,4 +1,4 @@
-package plan
+package planview
 
 import (
 	"fmt"
@@ -7,14 +7,15 @@ import (
 	"strings"
 
 	"github.com/dlxctl/dlxctl/internal/text"
+	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// MarkdownLimit is the length of the longest comment that GitHub accepts, in characters.
+// longestComment is the length of the longest comment that GitHub accepts, in characters.
 // WriteMarkdown writes no more.
-const MarkdownLimit = 65536
+const longestComment = 65536
 
-// The shares of MarkdownLimit that the parts of a comment may use, in bytes. The full plan gets
+// The shares of longestComment that the parts of a comment may use, in bytes. The full plan gets
 // what they leave.
 const (
 	blockedShare = 16000
@@ -25,13 +26,13 @@ const (
 
 // WriteMarkdown writes p as a comment for a pull request: the count first, then what a reviewer
 // must look at (what is blocked, hazards, drift, warnings), and the whole plan folded behind it.
-// A comment has at most [MarkdownLimit] characters, and says what it leaves out.
-func WriteMarkdown(w io.Writer, p Plan) error {
+// A comment has at most 65,536 characters, as many as GitHub accepts, and says what it leaves out.
+func WriteMarkdown(w io.Writer, p plan.Plan) error {
 	m := &comment{}
 	fmt.Fprintf(m, "### dlxctl plan: topology %s, vhost %s%s\n\n**%s**\n", code(text.Name(p.Topology)),
 		code(text.Name(p.VHost)), where(p), Summary(p))
 	m.list("", blockedRows(p), blockedShare, "blocked changes")
-	if p.hasImmutable() {
+	if hasImmutable(p) {
 		fmt.Fprintf(m, "\n%s.\n", escape(immutable))
 	}
 	m.list("\n| | needs consent | at risk |\n| --- | --- | --- |\n", hazardRows(p), hazardShare,
@@ -76,7 +77,7 @@ func (m *comment) list(heading string, rows []string, share int, what string) {
 
 // plan writes the whole plan, folded. If it does not fit, the last lines are left out, and their
 // sections are named.
-func (m *comment) plan(p Plan) error {
+func (m *comment) plan(p plan.Plan) error {
 	var full strings.Builder
 	if err := WriteText(&full, p, TextOptions{}); err != nil {
 		return err
@@ -85,7 +86,7 @@ func (m *comment) plan(p Plan) error {
 	head, tail := "\n<details><summary>Full plan</summary>\n\n"+fence+"\n", fence+"\n\n</details>\n"
 	body, rest := full.String(), ""
 	const notice = 1200 // what the line about the folded sections takes at most
-	if room := MarkdownLimit - m.Len() - len(head) - len(tail); len(body) > room {
+	if room := longestComment - m.Len() - len(head) - len(tail); len(body) > room {
 		body, rest = cut(body, max(0, room-notice))
 	}
 	m.WriteString(head + body + tail)
@@ -124,19 +125,18 @@ func folded(rest string) string {
 }
 
 // blockedRows returns the blocked changes, each with its fields and fixes.
-func blockedRows(p Plan) []string {
-	t := &textWriter{p: p}
+func blockedRows(p plan.Plan) []string {
 	var out []string
 	for _, c := range p.Changes {
-		if c.Action != Blocked {
+		if c.Action != plan.Blocked {
 			continue
 		}
 		var b strings.Builder
 		fmt.Fprintf(&b, "\n:no_entry: **%s %s is blocked**", c.Kind, code(nameOf(c)))
-		if place := p.placeOf(c); !place.IsZero() {
+		if place := placeOf(p, c); !place.IsZero() {
 			fmt.Fprintf(&b, " (%s)", code(place.String()))
 		}
-		if reason := t.reason(c); reason != "" {
+		if reason := reason(c); reason != "" {
 			fmt.Fprintf(&b, ": %s", escape(reason))
 		}
 		b.WriteByte('\n')
@@ -163,8 +163,8 @@ func plain(name string, v any) string {
 
 // hazardRows returns the rows of a table of the changes that need consent. Bindings of a queue or
 // exchange are one row, or none where the row of the queue says the same.
-func hazardRows(p Plan) []string {
-	own := map[string][]Hazard{}
+func hazardRows(p plan.Plan) []string {
+	own := map[string][]plan.Hazard{}
 	for _, c := range p.Changes {
 		if c.Kind != topology.KindBinding {
 			own[c.Name] = append(own[c.Name], c.Hazards...)
@@ -173,14 +173,13 @@ func hazardRows(p Plan) []string {
 	bindings := map[string]int{} // by the text behind their number
 	var order, out []string
 	for _, c := range p.Changes {
-		refused := consents{}.refused(c)
-		if c.Action == Blocked || len(refused) == 0 {
+		if c.Action == plan.Blocked || len(c.Hazards) == 0 {
 			continue
 		}
-		if b, ok := c.object().(topology.Binding); ok {
-			if slices.ContainsFunc(refused, func(h Hazard) bool { return !slices.Contains(own[b.Destination], h) }) {
-				row := fmt.Sprintf(" of %s | %s | %s|\n", cell(text.Name(b.Destination)), consentCell(p, c, refused),
-					copiesCell(b.Destination, c))
+		if b, ok := c.Object().(topology.Binding); ok {
+			if slices.ContainsFunc(c.Hazards, func(h plan.Hazard) bool { return !slices.Contains(own[b.Destination], h) }) {
+				row := fmt.Sprintf(" of %s | %s | %s|\n", cell(text.Name(b.Destination)), consentCell(p, c),
+					copiesCell(c))
 				if bindings[string(c.Action)+row] == 0 {
 					order = append(order, string(c.Action)+row)
 				}
@@ -188,7 +187,7 @@ func hazardRows(p Plan) []string {
 			}
 			continue
 		}
-		stake := strings.TrimSpace(copiesCell(c.Name, c))
+		stake := strings.TrimSpace(copiesCell(c))
 		if u := c.Stake; u != nil {
 			if stake != "" {
 				stake = "; " + stake
@@ -197,7 +196,7 @@ func hazardRows(p Plan) []string {
 				"byte"), u.ConsumersText()) + stake
 		}
 		out = append(out, fmt.Sprintf("| %s %s %s | %s | %s |\n", c.Action, c.Kind, cell(nameOf(c)),
-			consentCell(p, c, refused), stake))
+			consentCell(p, c), stake))
 	}
 	for _, row := range order {
 		action, rest, _ := strings.Cut(row, " ")
@@ -207,22 +206,22 @@ func hazardRows(p Plan) []string {
 }
 
 // copiesCell says what a deletion copies, with a space behind it. It is empty if it copies nothing.
-func copiesCell(queue string, c Change) string {
+func copiesCell(c plan.Change) string {
 	if len(c.Copies) == 0 {
 		return ""
 	}
-	return strings.ReplaceAll(escape(copied(queue, c.Copies)), "|", `\|`) + " "
+	return strings.ReplaceAll(escape(c.CopiesText()), "|", `\|`) + " "
 }
 
 // cell returns a name as code within a table.
 func cell(name string) string { return strings.ReplaceAll(code(name), "|", `\|`) }
 
 // consentCell names the hazards of a change.
-func consentCell(p Plan, c Change, hazards []Hazard) string {
+func consentCell(p plan.Plan, c plan.Change) string {
 	var names []string
-	for _, h := range hazards {
+	for _, h := range c.Hazards {
 		name := "`" + string(h) + "`"
-		if p.consents(nil).cover(c, h) {
+		if p.AllowedByFile(c, h) {
 			name += " (allowed: listed under `removed`)"
 		}
 		names = append(names, name)

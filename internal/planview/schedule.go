@@ -1,10 +1,10 @@
-package plan
+package planview
 
 import (
 	"fmt"
-	"strings"
 
 	"github.com/dlxctl/dlxctl/internal/text"
+	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -21,7 +21,7 @@ type schedule struct {
 func (t *textWriter) schedules() {
 	limits := map[string]int64{} // by work queue, new or changed
 	for _, c := range t.p.Changes {
-		if c.Label.Role != topology.RoleWork || c.Action == Delete || c.Action == Blocked {
+		if c.Label.Role != topology.RoleWork || c.Action == plan.Delete || c.Action == plan.Blocked {
 			continue
 		}
 		switch object := c.After.(type) {
@@ -46,7 +46,8 @@ func (t *textWriter) schedules() {
 		queues[s] = append(queues[s], text.Name(w.Name))
 	}
 	for _, s := range order {
-		t.line("  %s: %s%s", some(queues[s]), t.p.deliveries(s.backoff), crashes(s.limit))
+		backoff, _ := topology.Compiled{Backoffs: t.p.Backoffs}.Backoff(s.backoff)
+		t.line("  %s: %s%s", text.Some(queues[s]), backoff.ScheduleText(), crashes(s.limit))
 	}
 	t.gap(len(order))
 }
@@ -69,27 +70,8 @@ func crashes(limit int64) string {
 		"time"), limit)
 }
 
-// deliveries says when a message is delivered that fails each time: "4 deliveries,
-// at 0s, +10s, +1m, +10m; dead after 11m10s at the earliest".
-func (p Plan) deliveries(backoff string) string {
-	loop, _ := topology.Compiled{Backoffs: p.Backoffs}.Backoff(backoff)
-	return deliveries(loop)
-}
-
-// deliveries says when a message of a loop is delivered that fails each time. A loop
-// without steps is no backoff at all.
-func deliveries(loop topology.Backoff) string {
-	if len(loop.Tiers) == 0 {
-		return "1 delivery; dead at once"
-	}
-	parts := []string{"at 0s"}
-	for _, run := range runs(loop) {
-		part := "+" + topology.FormatDelay(run.delay)
-		if run.attempts > 1 {
-			part += fmt.Sprintf(" ×%d", run.attempts)
-		}
-		parts = append(parts, part)
-	}
-	return fmt.Sprintf("%d deliveries, %s; dead after %s at the earliest",
-		len(loop.Tiers)+1, strings.Join(parts, ", "), deadAfter(loop))
+// rescheduled says what changes: "10s, 1m, 10m -> 10s, 2m, 20m; 10 queues; dead after 11m10s -> 22m10s".
+func rescheduled(r plan.Reschedule) string {
+	return fmt.Sprintf("%s -> %s; %s; dead after %s -> %s", r.Before.DelaysText(), r.After.DelaysText(),
+		text.Count(len(r.Queues), "queue"), topology.FormatDelay(r.Before.Wait()), topology.FormatDelay(r.After.Wait()))
 }

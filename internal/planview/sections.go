@@ -1,4 +1,4 @@
-package plan
+package planview
 
 import (
 	"cmp"
@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/dlxctl/dlxctl/internal/text"
+	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -27,6 +28,9 @@ const (
 	goneSection
 )
 
+// gone is the heading of what is no longer in the file. The reasons of the deletions begin with it.
+const gone = "no longer in the file"
+
 // title returns the heading.
 func (s section) title() string {
 	switch s.rank {
@@ -35,7 +39,7 @@ func (s section) title() string {
 	case ownerlessSection:
 		return "no owner"
 	case goneSection:
-		return "no longer in the file"
+		return gone
 	case ownerSection:
 	}
 	return text.Name(s.owner)
@@ -47,7 +51,7 @@ func (t *textWriter) sections() {
 	titled := slices.ContainsFunc(t.p.WorkQueues, func(w topology.WorkQueue) bool {
 		return w.Owner != t.p.WorkQueues[0].Owner
 	})
-	sections := t.p.sections()
+	sections := sectionsOf(t.p)
 	for _, s := range sections {
 		l := layout{textWriter: t, gone: titled && s.rank == goneSection}
 		if titled {
@@ -67,8 +71,8 @@ func (t *textWriter) sections() {
 	}
 }
 
-// sections groups the changes.
-func (p Plan) sections() []section {
+// sectionsOf groups the changes.
+func sectionsOf(p plan.Plan) []section {
 	works := map[string]int{} // the place of a work queue in the file, from 1
 	owners := map[string]int{}
 	for i, w := range p.WorkQueues {
@@ -79,8 +83,8 @@ func (p Plan) sections() []section {
 	}
 	var out []section
 	index := map[sectionKey]int{}
-	for _, e := range p.entries() {
-		key := p.sectionOf(e, works)
+	for _, e := range entriesOf(p) {
+		key := sectionOf(p, e, works)
 		i, known := index[key]
 		if !known {
 			i = len(out)
@@ -107,12 +111,12 @@ type sectionKey struct {
 }
 
 // sectionOf returns the section of an entry. works has the work queues of the file.
-func (p Plan) sectionOf(e *entry, works map[string]int) sectionKey {
+func sectionOf(p plan.Plan, e *entry, works map[string]int) sectionKey {
 	at := works[e.name]
 	switch {
 	case e.kind == queueSubject && at > 0 && p.WorkQueues[at-1].Owner != "":
 		return sectionKey{ownerSection, p.WorkQueues[at-1].Owner}
-	case e.kind != sharedSubject && at == 0 && e.deletesOnly() && p.placeOfSubject(e.subject).IsZero():
+	case e.kind != sharedSubject && at == 0 && e.deletesOnly() && placeOfSubject(p, e.subject).IsZero():
 		return sectionKey{goneSection, ""}
 	case e.kind == queueSubject:
 		return sectionKey{ownerlessSection, ""}
@@ -125,13 +129,13 @@ type entry struct {
 	subject
 
 	// changes are shown one by one: the subject itself, and what is at risk.
-	changes []Change
+	changes []plan.Change
 	// bindings are those from declared exchanges, grouped.
 	bindings []*bindingGroup
 	// generated are the other changes, counted.
 	generated []*group
 	// reschedule is the change of a backoff. Nil: its tiers stay as they are.
-	reschedule *Reschedule
+	reschedule *plan.Reschedule
 	// waits is the backoff of the subject. Nil: it is no backoff of the file.
 	backoff *topology.Backoff
 	queues  int // that have the backoff
@@ -139,7 +143,7 @@ type entry struct {
 
 // bindingGroup is bindings of one subject that are made or deleted alike.
 type bindingGroup struct {
-	action          Action
+	action          plan.Action
 	hazards, reason string
 	list            []topology.Binding
 	place           topology.Place // of the first
@@ -147,7 +151,7 @@ type bindingGroup struct {
 
 // group is generated objects of one subject that are made or deleted alike.
 type group struct {
-	action     Action
+	action     plan.Action
 	counts     map[topology.Kind]int
 	atMostOnce bool
 }
@@ -165,13 +169,13 @@ func (g *group) String() string {
 	}
 	line := strings.Join(parts, ", ")
 	if g.atMostOnce {
-		line += " [" + atMostOnce + "]"
+		line += " [" + topology.AtMostOnce + "]"
 	}
 	return line
 }
 
-// entries collects the changes by subject, in the order in which they come first.
-func (p Plan) entries() []*entry {
+// entriesOf collects the changes by subject, in the order in which they come first.
+func entriesOf(p plan.Plan) []*entry {
 	var out []*entry
 	by := map[subject]*entry{}
 	at := func(s subject) *entry {
@@ -186,26 +190,31 @@ func (p Plan) entries() []*entry {
 	}
 	for _, c := range p.Changes {
 		e := at(subjectOf(c))
-		b, isBinding := c.object().(topology.Binding)
+		b, isBinding := c.Object().(topology.Binding)
 		switch {
 		case isGenerated(c):
 			e.count(c)
-		case isBinding && c.Label.Role == topology.RoleBusiness && c.Action != Blocked:
-			e.bind(c, b, p.placeOf(c))
+		case isBinding && c.Label.Role == topology.RoleBusiness && c.Action != plan.Blocked:
+			e.bind(c, b, placeOf(p, c))
 		default:
 			e.changes = append(e.changes, c)
 		}
 	}
 	for i, loop := range p.Backoffs {
 		if e := by[subject{backoffSubject, loop.Name}]; e != nil {
-			e.backoff, e.queues = &p.Backoffs[i], len(queuesOf(p.WorkQueues, loop.Name))
+			e.backoff = &p.Backoffs[i]
+			for _, w := range p.WorkQueues {
+				if w.Backoff == loop.Name {
+					e.queues++
+				}
+			}
 		}
 	}
 	return out
 }
 
 // count adds a generated object.
-func (e *entry) count(c Change) {
+func (e *entry) count(c plan.Change) {
 	i := slices.IndexFunc(e.generated, func(g *group) bool { return g.action == c.Action })
 	if i < 0 {
 		i = len(e.generated)
@@ -216,7 +225,7 @@ func (e *entry) count(c Change) {
 }
 
 // bind adds a binding from a declared exchange.
-func (e *entry) bind(c Change, b topology.Binding, place topology.Place) {
+func (e *entry) bind(c plan.Change, b topology.Binding, place topology.Place) {
 	like := func(g *bindingGroup) bool {
 		return g.action == c.Action && g.hazards == hazards(c) && g.reason == c.Reason
 	}
@@ -231,22 +240,22 @@ func (e *entry) bind(c Change, b topology.Binding, place topology.Place) {
 // deletesOnly reports whether nothing of the subject stays or comes.
 func (e *entry) deletesOnly() bool {
 	return e.reschedule == nil &&
-		!slices.ContainsFunc(e.changes, func(c Change) bool { return c.Action != Delete }) &&
-		!slices.ContainsFunc(e.bindings, func(g *bindingGroup) bool { return g.action != Delete }) &&
-		!slices.ContainsFunc(e.generated, func(g *group) bool { return g.action != Delete })
+		!slices.ContainsFunc(e.changes, func(c plan.Change) bool { return c.Action != plan.Delete }) &&
+		!slices.ContainsFunc(e.bindings, func(g *bindingGroup) bool { return g.action != plan.Delete }) &&
+		!slices.ContainsFunc(e.generated, func(g *group) bool { return g.action != plan.Delete })
 }
 
 // isGenerated reports whether the change is one of many like it that the file
 // does not name, and nothing is at risk.
-func isGenerated(c Change) bool {
-	if c.Reroute != nil || c.Outdated || c.Action == Blocked {
+func isGenerated(c plan.Change) bool {
+	if c.Reroute != nil || c.Outdated || c.Action == plan.Blocked {
 		return false
 	}
-	if len(c.Hazards) > 0 || c.Action == Replace {
+	if len(c.Hazards) > 0 || c.Action == plan.Replace {
 		return false
 	}
 	if c.Kind == topology.KindPolicy {
-		return c.Action == Create && c.Reason == "" // it changes no policy of another team
+		return c.Action == plan.Create && c.Reason == "" // it changes no policy of another team
 	}
 	return c.Label.Role != topology.RoleWork && c.Label.Role != topology.RoleBusiness
 }

@@ -1,4 +1,7 @@
-package plan
+// Package planview shows plans: to people as text and as a comment for a pull request, to scripts
+// as JSON, and to a later apply as a saved plan. It decides nothing: what it shows stands in the
+// [plan.Plan]. The same plan has the same bytes.
+package planview
 
 import (
 	"bufio"
@@ -10,6 +13,7 @@ import (
 	"time"
 
 	"github.com/dlxctl/dlxctl/internal/text"
+	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -46,7 +50,7 @@ type TextOptions struct {
 // WriteText writes p for a person to read: grouped by owner and work queue, with the count and
 // what is blocked or needs consent at the end, and below it which failed queues no processor
 // consumes. If there is nothing to do or to know, the count is the only line.
-func WriteText(w io.Writer, p Plan, o TextOptions) error {
+func WriteText(w io.Writer, p plan.Plan, o TextOptions) error {
 	t := &textWriter{w: bufio.NewWriter(w), o: o, p: p}
 	if !p.Empty() || len(p.Drift) > 0 {
 		t.line("topology %s, vhost %s%s", text.Name(p.Topology), text.Name(p.VHost), where(p))
@@ -56,28 +60,53 @@ func WriteText(w io.Writer, p Plan, o TextOptions) error {
 	t.drift()
 	t.schedules()
 	t.immutable()
-	warnings := slices.DeleteFunc(grouped(p.Warnings), func(w Warning) bool { return w.Name == noProcessor })
-	for _, warning := range warnings {
-		t.line("%s", WarningLine(o.Style, warning.Name, warning.Text))
+	warnings := slices.DeleteFunc(grouped(p.Warnings), func(w plan.Warning) bool { return w.Name == plan.NoProcessor })
+	for _, w := range warnings {
+		t.line("%s", warning(o.Style, w.Name, w.Text))
 	}
 	t.gap(len(warnings))
 	t.line("%s", paint(o.Style.Strong, Summary(p)))
-	for _, line := range p.attention() {
+	for _, line := range attention(p) {
 		t.line("%s", paint(o.Style.Danger, line))
 	}
-	if line := ProcessorLine(p.Unprocessed, cmp.Or(o.Process, "dlxctl process")); line != "" {
-		t.line("%s", WarningLine(o.Style, noProcessor, line))
+	if line := ProcessorLine(o.Style, p.Unprocessed, o.Process); line != "" {
+		t.line("%s", line)
 	}
 	return t.w.Flush()
 }
 
-// WarningLine returns a warning as a plan shows it to people.
-func WarningLine(style Style, name, line string) string {
+// warning returns a warning as people read it.
+func warning(style Style, name, line string) string {
 	return paint(style.Caution, "warning "+name+":") + " " + line
 }
 
+// ProcessorLine returns the warning that tells a person which failed queues no processor consumes,
+// and the command that starts a processor, by default dlxctl process. It is empty if there are none.
+func ProcessorLine(style Style, list []plan.Unprocessed, command string) string {
+	if len(list) == 0 {
+		return ""
+	}
+	var names []string
+	for _, u := range list {
+		var known []string
+		if u.Messages > 0 {
+			known = append(known, "holds "+text.Count(u.Messages, "message"))
+		}
+		if !u.Asked {
+			known = append(known, plan.ByStatistics)
+		}
+		name := text.Name(u.Queue)
+		if len(known) > 0 {
+			name += " (" + strings.Join(known, "; ") + ")"
+		}
+		names = append(names, name)
+	}
+	return warning(style, plan.NoProcessor, fmt.Sprintf("no processor is consuming %s; keep one running: %s",
+		text.Some(names), cmp.Or(command, "dlxctl process")))
+}
+
 // where says which broker the plan is for.
-func where(p Plan) string {
+func where(p plan.Plan) string {
 	var parts []string
 	if p.Cluster != "" {
 		parts = append(parts, "cluster "+text.Name(p.Cluster))
@@ -92,7 +121,7 @@ func where(p Plan) string {
 }
 
 // grouped returns warnings with those of one name next to each other.
-func grouped(warnings []Warning) []Warning {
+func grouped(warnings []plan.Warning) []plan.Warning {
 	first := map[string]int{}
 	for i, w := range warnings {
 		if _, seen := first[w.Name]; !seen {
@@ -100,7 +129,7 @@ func grouped(warnings []Warning) []Warning {
 		}
 	}
 	out := slices.Clone(warnings)
-	slices.SortStableFunc(out, func(a, b Warning) int { return first[a.Name] - first[b.Name] })
+	slices.SortStableFunc(out, func(a, b plan.Warning) int { return first[a.Name] - first[b.Name] })
 	return out
 }
 
@@ -108,7 +137,7 @@ func grouped(warnings []Warning) []Warning {
 type textWriter struct {
 	w *bufio.Writer
 	o TextOptions
-	p Plan
+	p plan.Plan
 }
 
 func (t *textWriter) line(format string, args ...any) {
@@ -131,7 +160,7 @@ func (t *textWriter) changes() {
 		return
 	}
 	for _, r := range t.p.Rescheduled {
-		t.line("%s backoff %s: %s", t.symbol(Update), text.Name(r.After.Name), r.line())
+		t.line("%s backoff %s: %s", t.symbol(plan.Update), text.Name(r.After.Name), rescheduled(r))
 	}
 	for _, c := range t.p.Changes {
 		t.change(c, "")
@@ -157,7 +186,7 @@ const immutable = "RabbitMQ cannot change the arguments of an existing queue or 
 // immutable writes once what holds for all changes that are blocked because the broker cannot
 // make them.
 func (t *textWriter) immutable() {
-	if !t.p.hasImmutable() {
+	if !hasImmutable(t.p) {
 		return
 	}
 	t.line("blocked: %s", immutable)
@@ -165,41 +194,41 @@ func (t *textWriter) immutable() {
 }
 
 // hasImmutable reports whether a change is blocked because the broker cannot make it.
-func (p Plan) hasImmutable() bool {
-	return slices.ContainsFunc(p.Changes, func(c Change) bool { return c.Action == Blocked && c.Immutable })
+func hasImmutable(p plan.Plan) bool {
+	return slices.ContainsFunc(p.Changes, func(c plan.Change) bool { return c.Action == plan.Blocked && c.Immutable })
 }
 
 // symbol returns the sign of an action.
-func (t *textWriter) symbol(a Action) string {
+func (t *textWriter) symbol(a plan.Action) string {
 	var sign string
 	style := t.o.Style.Change
 	switch a {
-	case Create:
+	case plan.Create:
 		sign, style = "+", t.o.Style.Create
-	case Update:
+	case plan.Update:
 		sign = "~"
-	case Replace:
+	case plan.Replace:
 		sign, style = "-/+", t.o.Style.Delete
-	case Delete:
+	case plan.Delete:
 		sign, style = "-", t.o.Style.Delete
-	case Migrate:
+	case plan.Migrate:
 		sign = ">"
-	case Blocked:
+	case plan.Blocked:
 		sign, style = "!", t.o.Style.Blocked
 	}
 	return paint(style, sign)
 }
 
 // change writes one change and what belongs to it.
-func (t *textWriter) change(c Change, indent string) {
+func (t *textWriter) change(c plan.Change, indent string) {
 	t.line("%s%s", indent, t.head(c))
 	t.details(c, indent+"    ")
 }
 
 // head returns the first line of a change: its sign, the object, and the hazards.
-func (t *textWriter) head(c Change) string {
+func (t *textWriter) head(c plan.Change) string {
 	head := fmt.Sprintf("%s %s %s", t.symbol(c.Action), c.Kind, nameOf(c))
-	if typ := typeOf(c.After); typ != "" && (c.Action == Create || c.Action == Migrate) {
+	if typ := typeOf(c.After); typ != "" && (c.Action == plan.Create || c.Action == plan.Migrate) {
 		head += " (" + typ + ")"
 	}
 	if c.Reroute != nil {
@@ -212,7 +241,7 @@ func (t *textWriter) head(c Change) string {
 }
 
 // details writes what is below the first line of a change: its fields, what is at risk, and why.
-func (t *textWriter) details(c Change, indent string) {
+func (t *textWriter) details(c plan.Change, indent string) {
 	if c.Reroute != nil {
 		for _, f := range c.Fields[min(1, len(c.Fields)):] {
 			t.line("%sbefore  %v", indent, f.Before)
@@ -221,43 +250,35 @@ func (t *textWriter) details(c Change, indent string) {
 		t.line("%s%s", indent, c.Reason)
 		return
 	}
-	if c.Kind == topology.KindPolicy || t.o.Verbose || !slices.Contains([]Action{Create, Migrate, Delete}, c.Action) {
+	if c.Kind == topology.KindPolicy || t.o.Verbose || !slices.Contains([]plan.Action{plan.Create, plan.Migrate, plan.Delete}, c.Action) {
 		t.fields(c, indent)
 	}
 	if c.Stake != nil {
 		t.line("%sholds %d ready, %d unacknowledged (%s); %s", indent, c.Stake.Ready, c.Stake.Unacknowledged,
 			text.Count(c.Stake.Bytes, "byte"), c.Stake.ConsumersText())
 	}
-	if reason := t.reason(c); reason != "" {
+	if reason := reason(c); reason != "" {
 		t.line("%s%s", indent, reason)
 	}
 }
 
 // reason returns why a change is made or blocked. What all blocked changes have in common is said
 // once, by immutable.
-func (t *textWriter) reason(c Change) string {
-	if c.Action != Blocked || !c.Immutable {
-		return c.Reason
+func reason(c plan.Change) string {
+	if c.Action == plan.Blocked && c.Immutable {
+		return c.Brief
 	}
-	var parts []string
-	if strings.HasPrefix(c.Reason, whileUnused) {
-		parts = append(parts, whileUnused)
-	}
-	if len(c.Fixes) == 0 && c.Kind == topology.KindQueue && c.Label.Role == topology.RoleWork {
-		parts = append(parts, fmt.Sprintf("replace it with a new queue: add replaces: %s to that queue in the file, and run 'dlxctl migrate %s'",
-			flowName(c.Name), text.ShellQuote(c.Name)))
-	}
-	return strings.Join(parts, "; or ")
+	return c.Reason
 }
 
 // hazards returns the names of a change's hazards as they are printed behind it.
-func hazards(c Change) string {
+func hazards(c plan.Change) string {
 	var b strings.Builder
 	for _, h := range c.Hazards {
 		b.WriteString(" [" + string(h) + "]")
 	}
 	if c.AtMostOnce {
-		b.WriteString(" [" + atMostOnce + "]")
+		b.WriteString(" [" + topology.AtMostOnce + "]")
 	}
 	return b.String()
 }
@@ -274,7 +295,7 @@ func typeOf(object topology.Object) string {
 	}
 }
 
-func (t *textWriter) fields(c Change, indent string) {
+func (t *textWriter) fields(c plan.Change, indent string) {
 	width := 0
 	for _, f := range c.Fields {
 		width = max(width, len(f.Name))
@@ -314,31 +335,16 @@ func value(name string, v any) string {
 		topology.ArgMessageTTL, "x-expires", "message-ttl",
 		"expires",
 	}, name) {
-		text += " (" + formatMillis(ms) + ")"
+		text += " (" + topology.FormatDelay(time.Duration(ms)*time.Millisecond) + ")"
 	}
 	return text
 }
 
-// formatMillis returns milliseconds as a delay.
-func formatMillis(ms int64) string { return topology.FormatDelay(millis(ms)) }
-
-// millis returns milliseconds as a duration.
-func millis(ms int64) time.Duration { return time.Duration(ms) * time.Millisecond }
-
 // nameOf returns the name of a change's object. That of a binding is a line about it,
 // in which headers have quotes of their own.
-func nameOf(c Change) string {
+func nameOf(c plan.Change) string {
 	if c.Kind == topology.KindBinding {
 		return topology.Printable(c.Name)
 	}
 	return text.Name(c.Name)
-}
-
-// some returns the first names of a list and counts the rest.
-func some(names []string) string {
-	const shown = 5
-	if len(names) <= shown {
-		return strings.Join(names, ", ")
-	}
-	return fmt.Sprintf("%s and %d more", strings.Join(names[:shown], ", "), len(names)-shown)
 }

@@ -1,8 +1,9 @@
-package plan
+package planview
 
 import (
 	"strings"
 
+	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -26,8 +27,8 @@ const (
 // subjectOf returns the subject of a change. Bindings from declared exchanges belong to their
 // destination. Bindings of generated exchanges belong to the queue whose address is their key:
 // of those that are no longer in the file, nothing else is known.
-func subjectOf(c Change) subject {
-	b, isBinding := c.object().(topology.Binding)
+func subjectOf(c plan.Change) subject {
+	b, isBinding := c.Object().(topology.Binding)
 	address, addressed := strings.CutPrefix(b.Key, topology.AddressKey(""))
 	switch role := c.Label.Role; {
 	case c.Label.Backoff != "":
@@ -51,16 +52,16 @@ func subjectOf(c Change) subject {
 
 // placeOf returns where the file declares the object of a change, or, for a generated object, the
 // work queue or the backoff that it was made for.
-func (p Plan) placeOf(c Change) topology.Place {
-	if object := c.object(); object != nil {
+func placeOf(p plan.Plan, c plan.Change) topology.Place {
+	if object := c.Object(); object != nil {
 		if place := p.Places[object.ID()]; !place.IsZero() {
 			return place
 		}
 	}
-	return p.placeOfSubject(subjectOf(c))
+	return placeOfSubject(p, subjectOf(c))
 }
 
-func (p Plan) placeOfSubject(s subject) topology.Place {
+func placeOfSubject(p plan.Plan, s subject) topology.Place {
 	switch s.kind {
 	case exchangeSubject:
 		return p.Places[topology.Key{Kind: topology.KindExchange, Name: s.name}]
@@ -75,9 +76,9 @@ func (p Plan) placeOfSubject(s subject) topology.Place {
 }
 
 // ownerOf returns the owner of the work queue that a change belongs to. Empty: none.
-func ownerOf(c Change, works map[string]topology.WorkQueue) string {
+func ownerOf(c plan.Change, owners map[string]string) string {
 	if s := subjectOf(c); s.kind == queueSubject {
-		return works[s.name].Owner
+		return owners[s.name]
 	}
 	return ""
 }

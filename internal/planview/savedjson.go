@@ -1,10 +1,11 @@
-package plan
+package planview
 
 import (
 	"cmp"
 	"slices"
 	"time"
 
+	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -12,10 +13,10 @@ import (
 // part of the format. The format stays readable: names are added, not changed.
 
 type savedOptionsJSON struct {
-	Prune       bool      `json:"prune"`
-	Allow       []Consent `json:"allow"`
-	SkipBlocked bool      `json:"skipBlocked"`
-	Destroy     bool      `json:"-"` // no plan of destroy is saved
+	Prune       bool           `json:"prune"`
+	Allow       []plan.Consent `json:"allow"`
+	SkipBlocked bool           `json:"skipBlocked"`
+	Destroy     bool           `json:"-"` // no plan of destroy is saved
 }
 
 type savedTopologyJSON struct {

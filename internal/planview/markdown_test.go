@@ -1,4 +1,4 @@
-package plan_test
+package planview_test
 
 import (
 	"bytes"
@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/dlxctl/dlxctl/internal/planview"
 	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -13,7 +14,8 @@ import (
 // A comment on a pull request shows first what a reviewer must look at.
 func TestWriteMarkdown(t *testing.T) {
 	t.Parallel()
-	old, drifted := queue("a|b`c", nil), binding("events", "q", "*", nil)
+	old := queue("a|b`c", nil)
+	drifted := topology.Binding{Source: "events", Destination: "q", DestinationType: topology.ToQueue, Key: "*"}
 	p := plan.Plan{
 		Topology: "shop", VHost: "/", Version: "4.0.5",
 		Changes: []plan.Change{
@@ -33,7 +35,7 @@ func TestWriteMarkdown(t *testing.T) {
 		Warnings: []plan.Warning{{Name: "overruled", Text: "the policy p (pattern .*) does it"}},
 	}
 	var got bytes.Buffer
-	if err := plan.WriteMarkdown(&got, p); err != nil {
+	if err := planview.WriteMarkdown(&got, p); err != nil {
 		t.Fatal(err)
 	}
 	want := "### dlxctl plan: topology `shop`, vhost `/`, RabbitMQ 4.0.5\n" + `

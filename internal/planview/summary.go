@@ -1,15 +1,16 @@
-package plan
+package planview
 
 import (
 	"fmt"
 	"strings"
 
 	"github.com/dlxctl/dlxctl/internal/text"
+	"github.com/dlxctl/dlxctl/plan"
 )
 
 // Summary counts the changes in one line: "5 to create, 1 blocked; 223 unchanged". It leaves out
 // what there is none of.
-func Summary(p Plan) string {
+func Summary(p plan.Plan) string {
 	if p.Empty() && len(p.Drift) > 0 {
 		return "no changes, and drift in " + text.Count(len(p.Drift), "place")
 	}
@@ -17,7 +18,7 @@ func Summary(p Plan) string {
 		return "no changes: the broker matches the file"
 	}
 	var parts []string
-	for _, a := range Actions() {
+	for _, a := range plan.Actions() {
 		if n := p.Count(a); n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", n, inSummary(a)))
 		}
@@ -30,8 +31,8 @@ func Summary(p Plan) string {
 }
 
 // inSummary returns the words for an action behind its number.
-func inSummary(a Action) string {
-	if a == Blocked {
+func inSummary(a plan.Action) string {
+	if a == plan.Blocked {
 		return string(a)
 	}
 	return "to " + string(a)
@@ -42,14 +43,14 @@ const mostNamed = 20
 
 // attention returns the lines that repeat, by name, what stops apply: what is blocked, and what
 // needs consent.
-func (p Plan) attention() []string {
+func attention(p plan.Plan) []string {
 	var names []string
 	for _, c := range p.Changes {
-		if c.Action != Blocked {
+		if c.Action != plan.Blocked {
 			continue
 		}
 		name := fmt.Sprintf("%s %s", c.Kind, nameOf(c))
-		if place := p.placeOf(c); !place.IsZero() {
+		if place := placeOf(p, c); !place.IsZero() {
 			name += " (" + place.String() + ")"
 		}
 		names = append(names, name)
@@ -61,7 +62,7 @@ func (p Plan) attention() []string {
 	if len(names) > 0 {
 		lines = append(lines, "blocked: "+strings.Join(names, ", "))
 	}
-	if needs := p.Needs(p.allow); needs != "" {
+	if needs := p.Needs(p.Allow); needs != "" {
 		lines = append(lines, "needs consent: "+needs)
 	}
 	return lines

@@ -1,4 +1,4 @@
-package plan_test
+package planview_test
 
 import (
 	"bytes"
@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/dlxctl/dlxctl/internal/planview"
 	"github.com/dlxctl/dlxctl/internal/spec"
 	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
@@ -23,7 +24,7 @@ import (
 // company compiles the four files of testdata/company, with texts replaced: pairs of old and new.
 func company(t *testing.T, edits ...string) topology.Compiled {
 	t.Helper()
-	paths, err := filepath.Glob("../testdata/company/*.yaml")
+	paths, err := filepath.Glob("../../testdata/company/*.yaml")
 	if err != nil || len(paths) != 4 {
 		t.Fatalf("the company has the files %v: %v", paths, err)
 	}
@@ -122,11 +123,11 @@ func TestCompany(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			var text, markdown bytes.Buffer
-			if err := plan.WriteText(&text, p, plan.TextOptions{}); err != nil {
+			if err := planview.WriteText(&text, p, planview.TextOptions{}); err != nil {
 				t.Fatal(err)
 			}
 			golden(t, name+".txt", text.String())
-			if err := plan.WriteMarkdown(&markdown, p); err != nil {
+			if err := planview.WriteMarkdown(&markdown, p); err != nil {
 				t.Fatal(err)
 			}
 			golden(t, name+".markdown", markdown.String())
@@ -160,7 +161,7 @@ func TestCompanyOnATerminal(t *testing.T) {
 		return func(s string) string { return "\x1b[" + name + "m" + s + "\x1b[0m" }
 	}
 	var b bytes.Buffer
-	err := plan.WriteText(&b, weekly(t, plan.Options{}), plan.TextOptions{Width: 80, Style: plan.Style{
+	err := planview.WriteText(&b, weekly(t, plan.Options{}), planview.TextOptions{Width: 80, Style: planview.Style{
 		Create: mark("1"), Change: mark("2"), Delete: mark("3"), Blocked: mark("4"),
 		Danger: mark("5"), Caution: mark("6"), Strong: mark("7"), Faint: mark("8"),
 	}})
@@ -213,11 +214,11 @@ func TestLongMarkdown(t *testing.T) {
 				p.Changes = append(p.Changes, c)
 			}
 			var b bytes.Buffer
-			if err := plan.WriteMarkdown(&b, p); err != nil {
+			if err := planview.WriteMarkdown(&b, p); err != nil {
 				t.Fatal(err)
 			}
 			got := b.String()
-			if n := utf8.RuneCountInString(got); n > plan.MarkdownLimit {
+			if n := utf8.RuneCountInString(got); n > 65536 {
 				t.Errorf("%d characters", n)
 			}
 			if strings.Contains(got, "left out here") != cut {
@@ -230,97 +231,11 @@ func TestLongMarkdown(t *testing.T) {
 	}
 }
 
-// What the file accepts is no longer a warning. Another queue is.
-func TestAcceptedWarnings(t *testing.T) {
-	t.Parallel()
-	everything := topology.Policy{
-		Name: "ttl-all", Pattern: ".*", ApplyTo: "queues", Definition: topology.Arguments{"max-length": int64(5)},
-	}
-	for accept, want := range map[string]string{
-		"":                                   "default-delivery-limit: a, b: ; overruled; starves-tier",
-		"accept: [default-delivery-limit=a]": "default-delivery-limit: b: ; overruled; starves-tier",
-		"accept: [default-delivery-limit]":   "overruled; starves-tier",
-		"accept: [overruled=ttl-all]":        "default-delivery-limit: a, b: ; starves-tier",
-		"accept: [overruled=ttl-some]":       "default-delivery-limit: a, b: ; overruled; starves-tier",
-		"accept: [overruled=ttl-all, starves-tier=a, starves-tier=b, default-delivery-limit]": "",
-	} {
-		top := loaded(t, "version: 1\nname: shop\nbackoff: {s: {tiers: [1s]}}\ndefaults: {backoff: s}\n"+
-			"queues: [{name: a}, {name: b}]\n"+accept)
-		state := topology.State{Version: "4.3.6"}
-		state.Have.Policies = []topology.Policy{everything}
-		var got []string
-		for _, w := range plan.Make(top, state, plan.Options{}).Warnings {
-			line := w.Name
-			if w.Name == "default-delivery-limit" {
-				line += ": " + w.Text[:strings.Index(w.Text, "the broker")]
-			}
-			got = append(got, line)
-		}
-		if d := cmp.Diff(want, strings.Join(got, "; ")); d != "" {
-			t.Errorf("%q (-want +got):\n%s", accept, d)
-		}
-	}
-}
-
-// Each field of a blocked object says what to write so that the object can stay, if a file can say
-// that.
-func TestFixes(t *testing.T) {
-	t.Parallel()
-	base := "version: 1\nname: shop\nbackoff: {s: {tiers: [1s]}}\ndefaults: {backoff: s}\n"
-	for name, tc := range map[string]struct {
-		file string
-		have topology.Object
-		want map[string]string
-	}{
-		"the type": {
-			"queues: [{name: q, deadLetterBy: policy}]", topology.Queue{
-				Name: "q", Durable: true, Arguments: args{"x-queue-type": "classic"},
-			}, map[string]string{"x-queue-type": "write type: classic"},
-		},
-		"a limit": {
-			"queues: [{name: q, deadLetterBy: policy, arguments: {x-max-length: 9}}]", topology.Queue{
-				Name: "q", Durable: true, Arguments: args{"x-queue-type": "quorum", "x-max-length": int64(5)},
-			}, map[string]string{"x-max-length": "write arguments: {x-max-length: 5}"},
-		},
-		"another dead-letter exchange": {
-			"queues: [{name: q}]", topology.Queue{
-				Name: "q", Durable: true, Arguments: args{"x-queue-type": "quorum", "x-dead-letter-exchange": "mine"},
-			}, nil,
-		},
-		"not durable": {
-			"queues: [{name: q, deadLetterBy: policy}]", topology.Queue{
-				Name: "q", Arguments: args{"x-queue-type": "quorum"},
-			}, map[string]string{"durable": "write external: true"},
-		},
-		"an exchange": {
-			"exchanges: [{name: e, arguments: {alternate-exchange: x}}]", topology.Exchange{
-				Name: "e", Type: "direct", Durable: true, Internal: true,
-			}, map[string]string{
-				"type": "write type: direct", "internal": "write internal: true",
-				"alternate-exchange": "remove alternate-exchange",
-			},
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			state := topology.State{Version: "4.3.6", VHost: "/"}
-			state.Have = host(tc.have).Topology
-			p := plan.Make(loaded(t, base+tc.file+"\n"), state, plan.Options{})
-			if len(p.Changes) == 0 || p.Changes[0].Action != plan.Blocked {
-				t.Fatalf("nothing is blocked: %v", summarize(p.Changes))
-			}
-			if d := cmp.Diff(tc.want, p.Changes[0].Fixes); d != "" {
-				t.Errorf("(-want +got):\n%s", d)
-			}
-		})
-	}
-}
-
 // JSON has, in addition to what it had, positions, owners, fixes and changed backoffs.
 func TestCompanyJSON(t *testing.T) {
 	t.Parallel()
 	var b bytes.Buffer
-	if err := plan.WriteJSON(&b, weekly(t, plan.Options{}), "dev"); err != nil {
+	if err := planview.WriteJSON(&b, weekly(t, plan.Options{}), "dev"); err != nil {
 		t.Fatal(err)
 	}
 	var got struct {

@@ -1,0 +1,113 @@
+package planview_test
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"pgregory.net/rapid"
+
+	"github.com/dlxctl/dlxctl/internal/planview"
+	"github.com/dlxctl/dlxctl/plan"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// A saved plan, read again, leads to the very same plan.
+func TestSavedPlansComeBack(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(r *rapid.T) {
+		var edits []string
+		for pair := range slices.Chunk(companyEdits(), 2) {
+			if rapid.Bool().Draw(r, pair[0]) {
+				edits = append(edits, pair...)
+			}
+		}
+		want, state := company(t, edits...), running(nil)
+		o := plan.Options{Prune: true, Allow: plan.Allow(plan.DropsRouting)}
+		p := plan.Make(want, state, o)
+		var b bytes.Buffer
+		if err := planview.Save(&b, p, want, o, "test"); err != nil {
+			t.Fatal(err)
+		}
+		s, err := planview.ReadSaved(&b)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Check(p); err != nil {
+			t.Fatal(err)
+		}
+		if d := cmp.Diff(p, plan.Make(s.Want, state, s.Options), cmpopts.IgnoreUnexported(plan.Plan{})); d != "" {
+			t.Fatalf("the plan changed on the way (-saved +read):\n%s", d)
+		}
+		state.Have.Exchanges = nil
+		if err := s.Check(plan.Make(s.Want, state, s.Options)); err == nil {
+			t.Fatal("it holds though the broker changed")
+		}
+	})
+}
+
+// A saved plan that no longer holds says what has become different.
+func TestAStalePlanNamesTheDifference(t *testing.T) {
+	t.Parallel()
+	mark := topology.Arguments{topology.ArgManagedBy: topology.OwnerMark("shop")}
+	exchange := topology.Exchange{Name: "e", Type: topology.Topic, Durable: true, Arguments: mark}
+	other := exchange
+	other.Type, other.Arguments = topology.Fanout, nil
+	want := topology.Compiled{Name: "shop", Topology: topology.Topology{
+		Exchanges: []topology.Exchange{exchange}, Queues: []topology.Queue{queue("q", nil)},
+	}}
+	var b bytes.Buffer
+	if err := planview.Save(&b, plan.Make(want, topology.State{}, plan.Options{}), want, plan.Options{}, "test"); err != nil {
+		t.Fatal(err)
+	}
+	s, err := planview.ReadSaved(&b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for said, have := range map[string]topology.Topology{
+		`the broker has changed since it was made: a new plan has no "create queue q"; run plan again`: {
+			Queues: []topology.Queue{queue("q", nil)},
+		},
+		`a plan made now has "blocked exchange e" as well; run plan again`: {Exchanges: []topology.Exchange{other}},
+		`a plan made now has "delete queue old" as well; run plan again`:   {Queues: []topology.Queue{queue("old", nil)}},
+	} {
+		err := s.Check(plan.Make(want, topology.State{Have: have}, plan.Options{}))
+		if err == nil || !strings.Contains(err.Error(), said) {
+			t.Errorf("error is %v, without %s", err, said)
+		}
+	}
+}
+
+func TestNoSavedPlan(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{
+		"", "[]", "{}", "null", `{"plan": {"version": 2}}`, `{"plan": {"version": 1}}`,
+		"version: 1",
+	} {
+		if _, err := planview.ReadSaved(strings.NewReader(text)); err == nil {
+			t.Errorf("%q is taken for a saved plan", text)
+		}
+	}
+}
+
+// endless is a file without an end.
+type endless struct{}
+
+func (endless) Read(p []byte) (int, error) {
+	for i := range p {
+		p[i] = ' '
+	}
+	return len(p), nil
+}
+
+func TestASavedPlanHasALimit(t *testing.T) {
+	t.Parallel()
+	_, err := planview.ReadSaved(endless{})
+	if want := "this is not a saved plan: it is larger than 256 MiB; run plan again with a smaller topology"; err == nil ||
+		err.Error() != want {
+		t.Errorf("error is %v, not %s", err, want)
+	}
+}

@@ -1,0 +1,46 @@
+package topology
+
+import (
+	"fmt"
+	"strings"
+	"time"
+)
+
+// Wait returns how long the attempts of a message wait together.
+func (b Backoff) Wait() time.Duration {
+	var total time.Duration
+	for _, tier := range b.Tiers {
+		total += tier.Delay
+	}
+	return total
+}
+
+// DelaysText returns the delays of the attempts: "10s, 1m ×3".
+func (b Backoff) DelaysText() string { return strings.Join(b.delays(""), ", ") }
+
+// ScheduleText says when a message is delivered that fails each time: "4 deliveries, at 0s, +10s,
+// +1m, +10m; dead after 11m10s at the earliest". A backoff without tiers has no retries.
+func (b Backoff) ScheduleText() string {
+	if len(b.Tiers) == 0 {
+		return "1 delivery; dead at once"
+	}
+	return fmt.Sprintf("%d deliveries, at 0s, %s; dead after %s at the earliest", len(b.Tiers)+1,
+		strings.Join(b.delays("+"), ", "), FormatDelay(b.Wait()))
+}
+
+// delays returns a text for each delay, with a count where consecutive attempts have the same.
+func (b Backoff) delays(prefix string) []string {
+	var out []string
+	for i := 0; i < len(b.Tiers); {
+		first := i
+		for i < len(b.Tiers) && b.Tiers[i].Delay == b.Tiers[first].Delay {
+			i++
+		}
+		text := prefix + FormatDelay(b.Tiers[first].Delay)
+		if i-first > 1 {
+			text += fmt.Sprintf(" ×%d", i-first)
+		}
+		out = append(out, text)
+	}
+	return out
+}
