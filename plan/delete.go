@@ -140,7 +140,7 @@ func remedy(c Change) string {
 func (r resolved) unbinding(b topology.Binding) Change {
 	c := deleted(b)
 	if !r.generates(b.Source) {
-		c.Hazards, c.Phase = []Hazard{DropsRouting}, PhaseUnbind
+		c.Hazards, c.Phase = []Hazard{DropsRouting}, phaseUnbind
 	}
 	return c
 }

@@ -58,7 +58,7 @@ func (d desk) removal() []Change {
 			continue
 		}
 		c := deleted(d.queues[q.Name])
-		c.Label, c.Stake, c.Phase = label, &q.Usage, PhaseDeleteQueues
+		c.Label, c.Stake, c.Phase = label, &q.Usage, phaseDeleteQueues
 		if q.Usage.Ready+q.Usage.Unacknowledged > 0 {
 			c.Hazards = append(c.Hazards, LosesMessages)
 			c.Reason += "; 'dlxctl desk restore' gives back messages that a person parked"

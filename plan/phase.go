@@ -4,7 +4,7 @@ import "github.com/dlxctl/dlxctl/topology"
 
 // Phase orders the changes of a plan: those of one phase may run at the same time,
 // and a phase begins when the one before it has ended. The zero Phase is
-// PhaseProtect; blocked changes, which are not carried out, have it too.
+// phaseProtect; blocked changes, which are not carried out, have it too.
 //
 // Creations come first, the safety net before all else and the business bindings last, so that
 // a message always has somewhere to go. Business bindings that go are deleted right behind them.
@@ -14,68 +14,68 @@ import "github.com/dlxctl/dlxctl/topology"
 type Phase int
 
 const (
-	// PhaseProtect puts in place the policies that override harmful ones: they exist
+	// phaseProtect puts in place the policies that override harmful ones: they exist
 	// before the first queue.
-	PhaseProtect Phase = iota
-	// PhaseSafetyNet creates the exchanges and queues for dead letters and for
+	phaseProtect Phase = iota
+	// phaseSafetyNet creates the exchanges and queues for dead letters and for
 	// messages that cannot be routed.
-	PhaseSafetyNet
-	// PhaseBindSafetyNet binds them.
-	PhaseBindSafetyNet
-	// PhaseRetry creates the failed queues, the retry queues and their exchanges.
-	PhaseRetry
-	// PhaseBindRetry binds them.
-	PhaseBindRetry
-	// PhaseWorkQueues creates work queues and the exchanges of the file.
-	PhaseWorkQueues
-	// PhaseBindReturn binds work queues to the exchange that returns messages.
-	PhaseBindReturn
-	// PhaseAttach puts in place the policies that give queues their dead-lettering:
+	phaseSafetyNet
+	// phaseBindSafetyNet binds them.
+	phaseBindSafetyNet
+	// phaseRetry creates the failed queues, the retry queues and their exchanges.
+	phaseRetry
+	// phaseBindRetry binds them.
+	phaseBindRetry
+	// phaseWorkQueues creates work queues and the exchanges of the file.
+	phaseWorkQueues
+	// phaseBindReturn binds work queues to the exchange that returns messages.
+	phaseBindReturn
+	// phaseAttach puts in place the policies that give queues their dead-lettering:
 	// what they dead-letter finds its return path.
-	PhaseAttach
-	// PhaseBindQueues binds queues to exchanges of the file.
-	PhaseBindQueues
-	// PhaseBindExchanges binds exchanges of the file to each other: what flows through
+	phaseAttach
+	// phaseBindQueues binds queues to exchanges of the file.
+	phaseBindQueues
+	// phaseBindExchanges binds exchanges of the file to each other: what flows through
 	// them finds its queues bound.
-	PhaseBindExchanges
+	phaseBindExchanges
 
-	// PhaseUnbind deletes the bindings of exchanges of the file: what they led away has its new
+	// phaseUnbind deletes the bindings of exchanges of the file: what they led away has its new
 	// bindings. The reroutes, which wait between their steps, come later: as long as a binding that
 	// goes is next to the one that replaces it, messages are copied. No reroute needs a binding that
 	// is deleted here.
-	PhaseUnbind
+	phaseUnbind
 
-	// PhaseReroute changes where failures, retries and dead letters go: what they are led to
+	// phaseReroute changes where failures, retries and dead letters go: what they are led to
 	// exists, and what they are led away from is deleted afterwards. No binding that a reroute
 	// governs is written in another phase.
-	PhaseReroute
+	phaseReroute
 
-	// PhaseUnbindGenerated deletes the bindings of generated exchanges, those of the failed exchange
+	// phaseUnbindGenerated deletes the bindings of generated exchanges, those of the failed exchange
 	// excepted.
-	PhaseUnbindGenerated
-	// PhaseDetach deletes the policies that gave queues their dead-lettering.
-	PhaseDetach
-	// PhaseDeleteQueues deletes queues, failed queues excepted.
-	PhaseDeleteQueues
-	// PhaseUnbindFailed deletes the bindings that lead failures: what a work queue
+	phaseUnbindGenerated
+	// phaseDetach deletes the policies that gave queues their dead-lettering.
+	phaseDetach
+	// phaseDeleteQueues deletes queues, failed queues excepted.
+	phaseDeleteQueues
+	// phaseUnbindFailed deletes the bindings that lead failures: what a work queue
 	// rejects has a route until the queue is deleted.
-	PhaseUnbindFailed
-	// PhaseDeleteFailed deletes failed queues.
-	PhaseDeleteFailed
-	// PhaseDeleteExchanges deletes exchanges.
-	PhaseDeleteExchanges
+	phaseUnbindFailed
+	// phaseDeleteFailed deletes failed queues.
+	phaseDeleteFailed
+	// phaseDeleteExchanges deletes exchanges.
+	phaseDeleteExchanges
 
 	// PhaseDeleteTiers deletes retry queues whose deletion waited until they were empty.
 	PhaseDeleteTiers
-	// PhaseUnbindReturn deletes the bindings of the return path.
-	PhaseUnbindReturn
-	// PhaseDeleteUnroutable deletes the unroutable queue.
-	PhaseDeleteUnroutable
-	// PhaseDeleteReturn deletes the exchanges of the return path.
-	PhaseDeleteReturn
-	// PhaseExpose deletes the policies that override harmful ones, or takes queues out
+	// phaseUnbindReturn deletes the bindings of the return path.
+	phaseUnbindReturn
+	// phaseDeleteUnroutable deletes the unroutable queue.
+	phaseDeleteUnroutable
+	// phaseDeleteReturn deletes the exchanges of the return path.
+	phaseDeleteReturn
+	// phaseExpose deletes the policies that override harmful ones, or takes queues out
 	// of them: all queues that go are deleted.
-	PhaseExpose
+	phaseExpose
 	// PhaseDeleteSwitch deletes what is left of the switch of a migration.
 	PhaseDeleteSwitch
 )
@@ -92,19 +92,19 @@ func creationPhase(c Change) Phase {
 	}
 	switch role := c.Label.Role; {
 	case role == topology.RoleUnroutable || role == topology.RoleDeadLetter:
-		return choose(PhaseSafetyNet, PhaseBindSafetyNet)
+		return choose(phaseSafetyNet, phaseBindSafetyNet)
 	case role == topology.RoleReturn:
-		return choose(PhaseRetry, PhaseBindReturn)
+		return choose(phaseRetry, phaseBindReturn)
 	case role == topology.RoleFailed || role == topology.RoleRetry:
-		return choose(PhaseRetry, PhaseBindRetry)
+		return choose(phaseRetry, phaseBindRetry)
 	case c.Kind == topology.KindPolicy:
-		return PhaseAttach
+		return phaseAttach
 	case !isBinding:
-		return PhaseWorkQueues
+		return phaseWorkQueues
 	case binding.DestinationType == topology.ToQueue:
-		return PhaseBindQueues
+		return phaseBindQueues
 	default:
-		return PhaseBindExchanges
+		return phaseBindExchanges
 	}
 }
 
@@ -116,27 +116,27 @@ func deletionPhase(c Change) Phase {
 	case topology.KindBinding:
 		switch {
 		case c.ReturnPath:
-			return PhaseUnbindReturn
+			return phaseUnbindReturn
 		case failed:
-			return PhaseUnbindFailed
+			return phaseUnbindFailed
 		}
-		return PhaseUnbindGenerated // see [resolved.unbinding] for those of the file
+		return phaseUnbindGenerated // see [resolved.unbinding] for those of the file
 	case topology.KindPolicy:
-		return PhaseDetach
+		return phaseDetach
 	case topology.KindQueue:
 		switch {
 		case c.ReturnPath:
-			return PhaseDeleteUnroutable
+			return phaseDeleteUnroutable
 		case failed:
-			return PhaseDeleteFailed
+			return phaseDeleteFailed
 		}
-		return PhaseDeleteQueues
+		return phaseDeleteQueues
 	case topology.KindExchange, topology.KindTopology: // a topology is never deleted
 		fallthrough
 	default:
 		if c.ReturnPath {
-			return PhaseDeleteReturn
+			return phaseDeleteReturn
 		}
-		return PhaseDeleteExchanges
+		return phaseDeleteExchanges
 	}
 }

@@ -66,7 +66,7 @@ func (r resolved) protectionChange(g protection, gone map[string]bool) []Change 
 func (r resolved) harmed(changes []Change) []string {
 	out := slices.Clone(r.guards.harms)
 	for _, g := range r.guards.list {
-		if slices.ContainsFunc(changes, func(c Change) bool { return c.Phase == PhaseProtect && c.Reason == g.reason() }) {
+		if slices.ContainsFunc(changes, func(c Change) bool { return c.Phase == phaseProtect && c.Reason == g.reason() }) {
 			out = append(out, g.harm())
 		}
 	}
@@ -77,7 +77,7 @@ func (r resolved) harmed(changes []Change) []string {
 // away: they need it no more.
 func exposing(have topology.Policy, narrow *topology.Policy) Change {
 	c := Change{
-		Action: Delete, Kind: topology.KindPolicy, Name: have.Name, Before: have, Phase: PhaseExpose, ReturnPath: true,
+		Action: Delete, Kind: topology.KindPolicy, Name: have.Name, Before: have, Phase: phaseExpose, ReturnPath: true,
 		Label: have.Label, Reason: "there is no harmful policy left to override",
 	}
 	if narrow == nil {
@@ -178,7 +178,7 @@ func (g protection) want(x part, top string, pending bool) topology.Policy {
 func (g protection) change(x part, want topology.Policy) Change {
 	c := Change{
 		Action: Update, Kind: topology.KindPolicy, Name: want.Name, After: want, Label: want.Label,
-		Phase: PhaseProtect, Reason: g.reason(),
+		Phase: phaseProtect, Reason: g.reason(),
 	}
 	if x.have != nil {
 		c.Before, c.Fields = *x.have, differing(asFields(x.have.Properties()), asFields(want.Properties()))
@@ -219,7 +219,7 @@ func (g protection) harm() string {
 // Such a change comes after the deletion of these queues.
 func Exposes(c Change) bool {
 	_, ok := c.Before.(topology.Policy)
-	return ok && c.Phase == PhaseExpose
+	return ok && c.Phase == phaseExpose
 }
 
 // keepsExposed reports whether a change takes the protection away of a queue that

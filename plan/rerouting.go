@@ -38,7 +38,7 @@ func (r *resolver) rerouting() rerouting {
 		if !known {
 			i = len(out.changes)
 			at[o.key()] = i
-			out.changes = append(out.changes, Change{Action: Update, Phase: PhaseReroute, Reroute: &o})
+			out.changes = append(out.changes, Change{Action: Update, Phase: phaseReroute, Reroute: &o})
 		}
 		all := out.changes[i].Reroute
 		all.From, all.To = slices.Concat(all.From, s.at, s.next), append(all.To, s.want)
