@@ -77,7 +77,6 @@ func (d desk) without(state topology.State) topology.State {
 // DeskQueue is a queue of the desk that holds messages.
 type DeskQueue struct {
 	Name string
-	Type string
 	// Role is [topology.RoleHold] or [topology.RoleParked].
 	Role topology.Role
 	// Run is the run of a hold. Empty for parked messages.
@@ -99,7 +98,7 @@ func (d desk) list() []DeskQueue {
 	for name, q := range d.queues {
 		run, isHold := topology.HoldRun(d.topology, name)
 		_, active := d.queues[topology.DeskWorkerName(d.topology, run)]
-		queue := DeskQueue{Name: name, Type: q.Type(), Run: run, Active: active, Usage: d.usage[name]}
+		queue := DeskQueue{Name: name, Run: run, Active: active, Usage: d.usage[name]}
 		switch {
 		case q.Exclusive, topology.IsVerifyQueue(d.topology, q): // it goes with its process, or soon after
 			continue

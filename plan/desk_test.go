@@ -187,10 +187,10 @@ func TestDeskQueues(t *testing.T) {
 	state := topology.State{Have: have, Usage: map[string]topology.Usage{"shop.desk.r1": {Ready: 5}}}
 	want := []plan.DeskQueue{
 		{
-			Name: "shop.desk.r1", Type: "quorum", Role: topology.RoleHold, Run: "r1", Active: true,
+			Name: "shop.desk.r1", Role: topology.RoleHold, Run: "r1", Active: true,
 			Usage: topology.Usage{Ready: 5},
 		},
-		{Name: "shop.parked", Type: "quorum", Role: topology.RoleParked},
+		{Name: "shop.parked", Role: topology.RoleParked},
 	}
 	if d := cmp.Diff(want, plan.DeskQueues("shop", state)); d != "" {
 		t.Errorf("queues (-want +got):\n%s", d)

@@ -121,6 +121,30 @@ func (r *resolver) schedule(backoff string) string {
 	return loop.ScheduleText()
 }
 
+// rescheduled returns the backoffs of the file whose tiers on the broker are others.
+func (r *resolver) rescheduled() []Reschedule {
+	var out []Reschedule
+	for _, after := range r.want.Backoffs {
+		before := r.foundLoop(after.Name)
+		if len(before.Tiers) == 0 || sameDelays(before, after) {
+			continue
+		}
+		change := Reschedule{Before: before, After: after}
+		for _, w := range r.want.WorkQueues {
+			if w.Backoff == after.Name {
+				change.Queues = append(change.Queues, w.Name)
+			}
+		}
+		out = append(out, change)
+	}
+	return out
+}
+
+// sameDelays reports whether two backoffs have the same delays, in the same order.
+func sameDelays(a, b topology.Backoff) bool {
+	return slices.EqualFunc(a.Tiers, b.Tiers, func(a, b topology.Tier) bool { return a.Delay == b.Delay })
+}
+
 // foundLoop returns the loop of a backoff as its headers exchange has it on the broker, with what
 // only the next exchange has during a change.
 func (r *resolver) foundLoop(backoff string) topology.Backoff {

@@ -26,8 +26,8 @@ type Style struct {
 	Danger, Caution, Strong, Faint func(string) string
 }
 
-// paint applies one function of a Style.
-func paint(style func(string) string, s string) string {
+// Paint applies one function of a [Style].
+func Paint(style func(string) string, s string) string {
 	if style == nil || s == "" {
 		return s
 	}
@@ -65,9 +65,9 @@ func WriteText(w io.Writer, p plan.Plan, o TextOptions) error {
 		t.line("%s", warning(o.Style, w.Name, w.Text))
 	}
 	t.gap(len(warnings))
-	t.line("%s", paint(o.Style.Strong, Summary(p)))
+	t.line("%s", Paint(o.Style.Strong, Summary(p)))
 	for _, line := range attention(p) {
-		t.line("%s", paint(o.Style.Danger, line))
+		t.line("%s", Paint(o.Style.Danger, line))
 	}
 	if line := ProcessorLine(o.Style, p.Unprocessed, o.Process); line != "" {
 		t.line("%s", line)
@@ -77,7 +77,7 @@ func WriteText(w io.Writer, p plan.Plan, o TextOptions) error {
 
 // warning returns a warning as people read it.
 func warning(style Style, name, line string) string {
-	return paint(style.Caution, "warning "+name+":") + " " + line
+	return Paint(style.Caution, "warning "+name+":") + " " + line
 }
 
 // ProcessorLine returns the warning that tells a person which failed queues no processor consumes,
@@ -216,7 +216,7 @@ func (t *textWriter) symbol(a plan.Action) string {
 	case plan.Blocked:
 		sign, style = "!", t.o.Style.Blocked
 	}
-	return paint(style, sign)
+	return Paint(style, sign)
 }
 
 // change writes one change and what belongs to it.
@@ -237,7 +237,7 @@ func (t *textWriter) head(c plan.Change) string {
 			head += fmt.Sprintf(": %s %v -> %v", c.Fields[0].Name, c.Fields[0].Before, c.Fields[0].After)
 		}
 	}
-	return head + paint(t.o.Style.Danger, hazards(c))
+	return head + Paint(t.o.Style.Danger, hazards(c))
 }
 
 // details writes what is below the first line of a change: its fields, what is at risk, and why.

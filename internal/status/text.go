@@ -75,15 +75,15 @@ func (t *textWriter) head() {
 	if t.r.Version != "" {
 		line += ", RabbitMQ " + text.Name(t.r.Version)
 	}
-	t.line(paint(t.o.Style.Strong, line))
+	t.line(planview.Paint(t.o.Style.Strong, line))
 	age := "counts are up to 5s old, consumers up to 10s"
 	if !t.r.At.IsZero() {
 		age = t.r.At.Format("2006-01-02 15:04:05 MST") + "; " + age
 	}
-	t.line(paint(t.o.Style.Faint, age))
+	t.line(planview.Paint(t.o.Style.Faint, age))
 	if t.r.Wrong() == 0 {
 		fmt.Fprintln(t.w)
-		t.line(paint(t.o.Style.Create, "no problems"))
+		t.line(planview.Paint(t.o.Style.Create, "no problems"))
 	}
 }
 
@@ -106,11 +106,11 @@ func (t *textWriter) problems(notes bool) {
 		written[p.Name]++
 		if more := alike[p.Name] - mostAlike; more > 1 && written[p.Name] > mostAlike && !t.o.All {
 			if written[p.Name] == mostAlike+1 {
-				t.line(fmt.Sprintf("%s %s: %d more; --all shows them", paint(style, kind), p.Name, more))
+				t.line(fmt.Sprintf("%s %s: %d more; --all shows them", planview.Paint(style, kind), p.Name, more))
 			}
 			continue
 		}
-		t.line(paint(style, kind+" "+p.Name+":") + " " + topology.Printable(p.Text))
+		t.line(planview.Paint(style, kind+" "+p.Name+":") + " " + topology.Printable(p.Text))
 		if p.Fix != "" {
 			t.line("  fix: " + topology.Printable(p.Fix))
 		}
@@ -187,7 +187,7 @@ func (t *textWriter) folded(rows, n int, noun, why string) {
 	if rows > 0 {
 		more = " more "
 	}
-	t.line(paint(t.o.Style.Faint, fmt.Sprintf("%d%s%s%s; --all shows %s", n, more, text.Plural(n, noun), why,
+	t.line(planview.Paint(t.o.Style.Faint, fmt.Sprintf("%d%s%s%s; --all shows %s", n, more, text.Plural(n, noun), why,
 		text.Choose(n, "it", "them"))))
 }
 
@@ -226,7 +226,7 @@ func (t *textWriter) workTable(rows []Work) {
 	table.write(t.w, t.o)
 	shares := func(w Work) bool { return w.SharedRetrying && w.Retrying > 0 || w.SharedDead && w.Dead > 0 }
 	if slices.ContainsFunc(rows, shares) {
-		t.line(paint(t.o.Style.Faint, "<=: these messages are in a queue that several work queues share"))
+		t.line(planview.Paint(t.o.Style.Faint, "<=: these messages are in a queue that several work queues share"))
 	}
 }
 
@@ -355,12 +355,4 @@ func (t *textWriter) others() {
 		fmt.Fprintln(t.w)
 		rows.write(t.w, t.o)
 	}
-}
-
-// paint applies one function of a Style.
-func paint(style func(string) string, s string) string {
-	if style == nil || s == "" {
-		return s
-	}
-	return style(s)
 }
