@@ -52,7 +52,8 @@ func Skipped(p Plan, allow []Consent, done string) error {
 	var parts []string
 	if len(names) > 0 {
 		why = ErrBlocked
-		parts = append(parts, fmt.Sprintf("%s %s blocked (see above)", text.Some(names), text.Choose(len(names), "is", "are")))
+		are := text.Choose(len(names), "is", "are")
+		parts = append(parts, fmt.Sprintf("%s %s blocked (see above)", text.Some(names), are))
 	}
 	if hazards := p.refused(allow); hazards != "" {
 		parts = append(parts, fmt.Sprintf("%s not allowed. %s", hazards, p.ways(allow)))

@@ -2,8 +2,8 @@
 // changes that lead from one to the other.
 //
 // [Make] has two steps, both pure functions: resolve makes want and have comparable, and
-// diff compares them. [Check] and [Allowed] say what may be carried out. Nothing here reads
-// or writes: whoever carries out a plan does.
+// diff compares them. [Check] and [Allowed] say what may be carried out. No function here has
+// a broker, a file or a clock.
 package plan
 
 import "github.com/dlxctl/dlxctl/topology"

@@ -209,7 +209,8 @@ func (g protection) reason() string {
 func (g protection) harm() string {
 	var texts []string
 	for _, key := range slices.Sorted(maps.Keys(g.keys)) {
-		texts = append(texts, policy.Consequence(g.role, g.members[0].Type(), key, g.policy.Definition, text.Some(g.keys[key])))
+		texts = append(texts, policy.Consequence(g.role, g.members[0].Type(), key, g.policy.Definition,
+			text.Some(g.keys[key])))
 	}
 	return fmt.Sprintf("the policy %s (pattern %s) would %s", text.Name(g.policy.Name),
 		text.Name(g.policy.Pattern), strings.Join(texts, "; and "))

@@ -60,7 +60,8 @@ func TestAStalePlanNamesTheDifference(t *testing.T) {
 		Exchanges: []topology.Exchange{exchange}, Queues: []topology.Queue{queue("q", nil)},
 	}}
 	var b bytes.Buffer
-	if err := planview.Save(&b, plan.Make(want, topology.State{}, plan.Options{}), want, plan.Options{}, "test"); err != nil {
+	before := plan.Make(want, topology.State{}, plan.Options{})
+	if err := planview.Save(&b, before, want, plan.Options{}, "test"); err != nil {
 		t.Fatal(err)
 	}
 	s, err := planview.ReadSaved(&b)

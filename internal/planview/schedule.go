@@ -70,7 +70,7 @@ func crashes(limit int64) string {
 		"time"), limit)
 }
 
-// rescheduled says what changes: "10s, 1m, 10m -> 10s, 2m, 20m; 10 queues; dead after 11m10s -> 22m10s".
+// rescheduled says what changes: "10s, 1m -> 10s, 2m; 10 queues; dead after 1m10s -> 2m10s".
 func rescheduled(r plan.Reschedule) string {
 	return fmt.Sprintf("%s -> %s; %s; dead after %s -> %s", r.Before.DelaysText(), r.After.DelaysText(),
 		text.Count(len(r.Queues), "queue"), topology.FormatDelay(r.Before.Wait()), topology.FormatDelay(r.After.Wait()))

@@ -1,6 +1,6 @@
-// Package planview shows plans: to people as text and as a comment for a pull request, to scripts
-// as JSON, and to a later apply as a saved plan. It decides nothing: what it shows stands in the
-// [plan.Plan]. The same plan has the same bytes.
+// Package planview shows plans: to people as text and as a comment for a pull request, to
+// scripts as JSON, and to a later apply as a saved plan. It decides nothing, and shows only
+// what a [plan.Plan] holds: equal plans have equal outputs.
 package planview
 
 import (
@@ -81,7 +81,7 @@ func warning(style Style, name, line string) string {
 }
 
 // ProcessorLine returns the warning that tells a person which failed queues no processor consumes,
-// and the command that starts a processor, by default dlxctl process. It is empty if there are none.
+// and the command that starts one, by default dlxctl process. It is empty if there are none.
 func ProcessorLine(style Style, list []plan.Unprocessed, command string) string {
 	if len(list) == 0 {
 		return ""
@@ -250,7 +250,8 @@ func (t *textWriter) details(c plan.Change, indent string) {
 		t.line("%s%s", indent, c.Reason)
 		return
 	}
-	if c.Kind == topology.KindPolicy || t.o.Verbose || !slices.Contains([]plan.Action{plan.Create, plan.Migrate, plan.Delete}, c.Action) {
+	whole := c.Action == plan.Create || c.Action == plan.Migrate || c.Action == plan.Delete
+	if c.Kind == topology.KindPolicy || t.o.Verbose || !whole {
 		t.fields(c, indent)
 	}
 	if c.Stake != nil {
