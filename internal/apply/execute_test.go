@@ -53,14 +53,14 @@ func TestExecuteRunsPhaseAfterPhase(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s := &slow{}
-		begin, done := time.Now(), 0 //nolint:forbidigo // of the bubble
+		begin, done := time.Now(), 0
 		if err := apply.Execute(t.Context(), s, hundred(), func(plan.Change) { done++ }); err != nil {
 			t.Fatal(err)
 		}
 		if s.most != 32 || done != 100 || !slices.IsSorted(s.order) {
 			t.Errorf("%d at once, %d reported, in the order of phases: %t", s.most, done, slices.IsSorted(s.order))
 		}
-		took := time.Since(begin)  //nolint:forbidigo // of the bubble
+		took := time.Since(begin)
 		if took != 4*time.Second { // 32 and 18, twice
 			t.Errorf("it took %s", took)
 		}
