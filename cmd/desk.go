@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dlxctl/dlxctl/internal/desk"
+	"github.com/dlxctl/dlxctl/internal/jsondoc"
 )
 
 // deskCommand is the command desk: the overview.
@@ -76,7 +77,7 @@ func (k *deskCommand) run(ctx context.Context) error {
 		return err
 	}
 	if k.app.output == "json" {
-		return desk.WriteOverviewJSON(k.app.stdout, overview)
+		return jsondoc.Write(k.app.stdout, overview)
 	}
 	return desk.WriteOverview(k.app.stdout, overview, k.app.width())
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/dlxctl/dlxctl/internal/desk"
+	"github.com/dlxctl/dlxctl/internal/jsondoc"
 	"github.com/dlxctl/dlxctl/internal/text"
 )
 
@@ -37,7 +38,8 @@ func (a *app) finishRun(c *cobra.Command, by string, action desk.Action, r desk.
 	}
 	var err error
 	if a.output == "json" {
-		err = desk.WriteResultJSON(a.stdout, action, r)
+		r.Action = action // a run that ended before its list was read does not know it
+		err = jsondoc.Write(a.stdout, r)
 	} else {
 		err = desk.WriteResult(a.stdout, action, r)
 	}

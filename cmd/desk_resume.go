@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dlxctl/dlxctl/internal/desk"
+	"github.com/dlxctl/dlxctl/internal/jsondoc"
 	"github.com/dlxctl/dlxctl/internal/text"
 )
 
@@ -125,7 +126,7 @@ func (k *deskResumeCommand) resume(c *cobra.Command, d *desk.Desk, r desk.Run) (
 // showRuns lists runs, and the command line that acts on them.
 func (a *app) showRuns(c *cobra.Command, runs []desk.Run, verb string, words ...string) error {
 	if a.output == "json" {
-		return desk.WriteRunsJSON(a.stdout, runs)
+		return jsondoc.Write(a.stdout, runs)
 	}
 	if err := desk.WriteRuns(a.stdout, runs, a.width()); err != nil || len(runs) == 0 {
 		return err

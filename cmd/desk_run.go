@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dlxctl/dlxctl/internal/desk"
+	"github.com/dlxctl/dlxctl/internal/jsondoc"
 )
 
 func newDeskRun(a *app) *cobra.Command {
@@ -52,7 +53,7 @@ func (k *deskRunListCommand) run(ctx context.Context) error {
 		return err
 	}
 	if k.app.output == "json" {
-		return desk.WriteRunsJSON(k.app.stdout, runs)
+		return jsondoc.Write(k.app.stdout, runs)
 	}
 	return desk.WriteRuns(k.app.stdout, runs, k.app.width())
 }

@@ -71,7 +71,7 @@ func TestRampIntoABacklog(t *testing.T) {
 	within, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	r, err := s.desk.Execute(within, p, nil)
-	if err != nil || r.Moved != 10 || r.Took < management.StatisticsLag {
+	if err != nil || r.Moved != 10 || time.Duration(r.Took) < management.StatisticsLag {
 		t.Errorf("%+v, %v", r, err)
 	}
 	stop()

@@ -14,6 +14,7 @@ import (
 	"github.com/dlxctl/dlxctl/internal/broker"
 	"github.com/dlxctl/dlxctl/internal/broker/management"
 	"github.com/dlxctl/dlxctl/internal/deadletter"
+	"github.com/dlxctl/dlxctl/internal/jsondoc"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -62,20 +63,20 @@ type LookOptions struct {
 
 // Looked is what a look found out about a queue.
 type Looked struct {
-	Queue string
-	Type  string // quorum, classic or stream
+	Queue string `json:"queue"`
+	Type  string `json:"type,omitempty"` // quorum, classic or stream
 	// Messages is how many the queue held when the look began: ready ones.
-	Messages int
+	Messages int `json:"messages"`
 	// Unacknowledged is how many other consumers held at that moment, as far as is known.
-	Unacknowledged int
+	Unacknowledged int `json:"unacknowledged,omitempty"`
 	// Looked is how many were looked at, from the head.
-	Looked int
+	Looked int `json:"lookedAt"`
 	// Missed says why fewer were looked at than the queue held. Empty if all were.
-	Missed string
+	Missed string `json:"notLookedAt,omitempty"`
 	// Took is how long the messages were held.
-	Took time.Duration
+	Took jsondoc.Seconds `json:"seconds"`
 	// spent says why a run would lose messages of the queue. Empty if it does not.
 	spent string
 	// Cost says what the look changed in the queue: redelivered flags, delivery counts.
-	Cost string
+	Cost string `json:"cost,omitempty"`
 }

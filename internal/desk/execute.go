@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/dlxctl/dlxctl/internal/broker/amqp"
+	"github.com/dlxctl/dlxctl/internal/jsondoc"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -58,7 +59,7 @@ func (d *Desk) Execute(ctx context.Context, p Proposal, progress func(Progress))
 
 // describe adds to the result of a run what its list tells.
 func (d *Desk) describe(m *manifest, r Result) Result {
-	r.Queue, r.Chosen, r.Begun, r.By, r.Reason = m.Queue, m.Chosen, m.Started, m.By, m.Reason
+	r.Action, r.Queue, r.Chosen, r.Begun, r.By, r.Reason = m.Action, m.Queue, m.Chosen, m.Started, m.By, m.Reason
 	if d.By != m.By {
 		r.Continued = d.By
 	}
@@ -88,7 +89,7 @@ func (d *Desk) onRun(
 	}
 	defer w.close()
 	r, err := work(within, w)
-	r.Run, r.Took = run, time.Since(began)
+	r.Run, r.Took = run, jsondoc.Seconds(time.Since(began))
 	if cause := context.Cause(within); cause != nil && errors.Is(err, context.Canceled) {
 		err = cause // a request that was in progress says only that it was canceled
 	}

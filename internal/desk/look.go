@@ -13,6 +13,7 @@ import (
 	"github.com/dlxctl/dlxctl/internal/broker"
 	"github.com/dlxctl/dlxctl/internal/broker/amqp"
 	"github.com/dlxctl/dlxctl/internal/deadletter"
+	"github.com/dlxctl/dlxctl/internal/jsondoc"
 	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -203,7 +204,7 @@ func (l *look) hold(ctx context.Context) (Looked, error) {
 	err := l.take(within, h)
 	_, bytes := h.Taken()
 	released := h.Release() //nolint:contextcheck // everything goes back also after ctx has ended
-	l.done.Took = time.Since(began)
+	l.done.Took = jsondoc.Seconds(time.Since(began))
 	l.done.Missed = l.missed(err, bytes)
 	l.done.spent = l.terms.runSpends(l.returned)
 	l.done.Cost = l.cost(errors.Is(released, amqp.ErrReordered))
@@ -286,7 +287,7 @@ func (l *look) stream(ctx context.Context) (Looked, error) {
 	defer cancel()
 	began := time.Now()
 	err := l.conn.ReadStream(within, l.done.Queue, l.wanted(), l.show)
-	l.done.Took = time.Since(began)
+	l.done.Took = jsondoc.Seconds(time.Since(began))
 	l.done.Cost = "changed nothing: a stream is read by offset"
 	l.done.Missed = l.missed(err, 0)
 	if errors.Is(err, errOverdue) || errors.Is(err, ErrEnough) {

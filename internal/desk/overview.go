@@ -17,40 +17,44 @@ import (
 // OverviewMessages is how many messages of a queue an overview looks at, unless told otherwise.
 const OverviewMessages = 1000
 
+// statisticsAge is how many seconds old the counts of the broker are at most.
+const statisticsAge = 5
+
 // recently is the time in which a dead letter counts as new.
 const recently = 24 * time.Hour
 
 // Overview is the dead letters of a topology at a glance.
 type Overview struct {
-	Topology string
-	Queues   []QueueOverview
-	Runs     []Run
+	Topology string          `json:"topology"`
+	Queues   []QueueOverview `json:"queues"`
+	// Runs are the runs of the desk that have not ended.
+	Runs []Run `json:"runs"`
 }
 
 // QueueOverview is a dead-letter queue at a glance.
 type QueueOverview struct {
-	Queue string
+	Queue string `json:"queue"`
 	// WorkQueues are the queues whose dead letters it keeps.
-	WorkQueues []string
+	WorkQueues []string `json:"workQueues"`
 	// Owners are who to call.
-	Owners []string
+	Owners []string `json:"owners"`
+	// Exists reports that the queue exists.
+	Exists bool `json:"exists"`
 	// Messages is how many messages the queue holds, ready or not, as far as the broker tells.
-	Messages int
-	// Missing reports that the queue does not exist.
-	Missing bool
-	// Counted reports that Messages is what the queue held at the moment of the look. Otherwise the
-	// number is up to 5 seconds old.
-	Counted bool
+	Messages int `json:"messages"`
+	// Age is how many seconds old Messages is at most: zero if it is what the queue held at the
+	// moment of the look.
+	Age int `json:"messagesSecondsOldAtMost"`
 	// Looked is how many messages were looked at, from the head, and NotLooked says why not all.
-	Looked    int
-	NotLooked string
-	// Oldest is when the oldest of them failed; zero is unknown.
-	Oldest time.Time
+	Looked    int    `json:"lookedAt"`
+	NotLooked string `json:"notLookedAt,omitempty"`
+	// Oldest is when the oldest of them failed. It may be unknown.
+	Oldest time.Time `json:"oldest,omitzero"`
 	// New is how many of them failed in the last 24 hours.
-	New int
+	New int `json:"newIn24h"`
 	// TopCause is the most frequent cause of them, and TopCount how many have it.
-	TopCause string
-	TopCount int
+	TopCause string `json:"topCause,omitempty"`
+	TopCount int    `json:"topCauseCount,omitempty"`
 }
 
 // Overview looks at the head of each dead-letter queue of the topology, also of those of a previous
@@ -68,7 +72,9 @@ func (d *Desk) Overview(ctx context.Context, o LookOptions) (Overview, error) {
 	}
 	for _, q := range queues {
 		usage, exists := state.Usage[q.Queue]
-		q.Messages, q.Missing = int(usage.Ready+usage.Unacknowledged), !exists
+		if q.Messages, q.Exists = int(usage.Ready+usage.Unacknowledged), exists; exists {
+			q.Age = statisticsAge
+		}
 		if err := d.glance(ctx, &q, o); err != nil {
 			return Overview{}, err
 		}
@@ -108,7 +114,7 @@ func (d *Desk) deadLetterQueues() []QueueOverview {
 
 // glance looks at the head of a queue.
 func (d *Desk) glance(ctx context.Context, q *QueueOverview, o LookOptions) error {
-	if q.Missing || q.Messages == 0 || o.Messages == 0 {
+	if !q.Exists || q.Messages == 0 || o.Messages == 0 {
 		if q.Messages > 0 {
 			q.NotLooked = "--limit is 0"
 		}
@@ -133,7 +139,7 @@ func (d *Desk) glance(ctx context.Context, q *QueueOverview, o LookOptions) erro
 	})
 	q.Looked = looked.Looked
 	if err == nil || looked.Messages > 0 { // the queue has answered
-		q.Messages, q.Counted = max(looked.Messages+looked.Unacknowledged, looked.Looked), true
+		q.Messages, q.Age = max(looked.Messages+looked.Unacknowledged, looked.Looked), 0
 	}
 	switch {
 	case errors.Is(err, ErrRefused):
@@ -206,7 +212,7 @@ func WriteOverview(w io.Writer, o Overview, width int) error {
 func (o Overview) uncounted() (names []string) {
 	const shown = 3
 	for _, q := range o.Queues {
-		if !q.Missing && !q.Counted {
+		if q.Age > 0 {
 			names = append(names, text.Name(q.Queue))
 		}
 	}
@@ -224,18 +230,10 @@ func because(why string) string {
 }
 
 func (q QueueOverview) held() string {
-	if q.Missing {
+	if !q.Exists {
 		return "does not exist; run dlxctl apply"
 	}
 	return fmt.Sprint(q.Messages)
-}
-
-// age returns how many seconds old the number of messages is at most.
-func (q QueueOverview) age() int {
-	if q.Counted || q.Missing {
-		return 0
-	}
-	return 5
 }
 
 // fresh writes how many messages are new: at least so many, if not all were looked at.
@@ -255,35 +253,4 @@ func (q QueueOverview) cause() string {
 		return "-"
 	}
 	return fmt.Sprintf("%d × %s", q.TopCount, text.Name(q.TopCause))
-}
-
-// WriteOverviewJSON writes an overview for a program.
-func WriteOverviewJSON(w io.Writer, o Overview) error {
-	type queue struct {
-		Queue      string     `json:"queue"`
-		WorkQueues []string   `json:"workQueues"`
-		Owners     []string   `json:"owners"`
-		Exists     bool       `json:"exists"`
-		Messages   int        `json:"messages"`
-		Age        int        `json:"messagesSecondsOldAtMost"`
-		Looked     int        `json:"lookedAt"`
-		NotLooked  string     `json:"notLookedAt,omitempty"`
-		Oldest     *time.Time `json:"oldest,omitempty"`
-		New        int        `json:"newIn24h"`
-		TopCause   string     `json:"topCause,omitempty"`
-		TopCount   int        `json:"topCauseCount,omitempty"`
-	}
-	out := struct {
-		Topology string    `json:"topology"`
-		Queues   []queue   `json:"queues"`
-		Runs     []runJSON `json:"runs"`
-	}{Topology: o.Topology, Queues: []queue{}, Runs: wireRuns(o.Runs)}
-	for _, q := range o.Queues {
-		out.Queues = append(out.Queues, queue{
-			Queue: q.Queue, WorkQueues: append([]string{}, q.WorkQueues...), Owners: append([]string{}, q.Owners...),
-			Exists: !q.Missing, Messages: q.Messages, Age: q.age(), Looked: q.Looked,
-			NotLooked: q.NotLooked, Oldest: known(q.Oldest), New: q.New, TopCause: q.TopCause, TopCount: q.TopCount,
-		})
-	}
-	return text.WriteJSON(w, out)
 }

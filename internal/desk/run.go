@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/dlxctl/dlxctl/internal/deadletter"
+	"github.com/dlxctl/dlxctl/internal/jsondoc"
 )
 
 // Action is what a run does with the messages it chose.
@@ -90,25 +91,28 @@ type SendOptions struct {
 
 // Proposal is what a run would do: the answer to a Request, before anything moves.
 type Proposal struct {
-	Request Request
-	Looked  Looked
-	// Chosen is how many messages it chose; ReplayedBefore is how many it left out for that.
-	Chosen, ReplayedBefore int
+	Request Request `json:"-"`
+	Looked  Looked  `json:"looked"`
+	// Chosen is how many messages it chose.
+	Chosen int `json:"chosen"`
 	// Copies is how many of the chosen messages have an equal one before them.
-	Copies int
+	Copies int `json:"copies"`
+	// ReplayedBefore is how many messages it left out because they were replayed before.
+	ReplayedBefore int `json:"leftOutReplayedBefore"`
+	// First and Last are when the first and the last of the chosen messages failed.
+	First time.Time `json:"firstFailed,omitzero"`
+	Last  time.Time `json:"lastFailed,omitzero"`
 	// Groups is what the chosen messages have in common: by cause, key and work queue.
-	Groups []deadletter.Group
-	// First and Last are when they failed.
-	First, Last time.Time
+	Groups []deadletter.Group `json:"groups"`
 	// Reaches is where they would go.
-	Reaches []Reach
+	Reaches []Reach `json:"reaches"`
 	// Refusals says why the run cannot be done, one line for each cause, with the fix. A
 	// message whose origin is in doubt is one. Empty means that it can.
-	Refusals []string
+	Refusals []string `json:"refusals"`
 	// Drops are the queues that would drop messages, of which Refusals says so too.
-	Drops []string
+	Drops []string `json:"-"`
 	// Notes says what a person should know before, such as that nothing hears failures.
-	Notes []string
+	Notes []string `json:"-"`
 
 	manifest manifest
 }
@@ -123,58 +127,69 @@ type Reach struct {
 
 // Run is a run that has not ended: its hold exists.
 type Run struct {
-	ID      string
-	Action  Action
-	Queue   string
-	Phase   Phase
-	By      string
-	Reason  string
-	Started time.Time
-	// Chosen is how many messages the run chose, Holds how many its hold has now.
-	Chosen, Holds int
-	Target        Target
-	Send          SendOptions
+	// ID is the name of the run.
+	ID     string `json:"run"`
+	Action Action `json:"action"`
+	// Queue is where the messages were.
+	Queue string `json:"queue"`
+	Phase Phase  `json:"phase"`
 	// Active reports that a process works on the run at this moment.
-	Active bool
+	Active bool `json:"active"`
+	// Chosen is how many messages the run chose, Holds how many its hold has now.
+	Chosen int `json:"chosen"`
+	Holds  int `json:"leftInHold"`
+	// Started is when the run was begun, By by whom, and Reason why.
+	Started time.Time   `json:"started,omitzero"`
+	By      string      `json:"by,omitempty"`
+	Reason  string      `json:"reason,omitempty"`
+	Target  Target      `json:"-"`
+	Send    SendOptions `json:"-"`
 }
 
 // Progress is how far a run is while it works.
 type Progress struct {
-	Run            string
-	Phase          Phase
-	Done, Chosen   int
-	FailedAgain    int
-	Batch          int     // of the ramp, from 1; zero after it
-	Rate           float64 // messages a second, of the last seconds
-	Pausing        string  // why nothing is sent at the moment
-	LastFailure    string
-	LastFailureKey string
+	Run            string  `json:"run"`
+	Phase          Phase   `json:"phase"`
+	Done           int     `json:"done"`
+	Chosen         int     `json:"chosen"`
+	FailedAgain    int     `json:"failedAgain"`
+	Batch          int     `json:"batch"`   // of the ramp, from 1; zero after it
+	Rate           float64 `json:"rate"`    // messages a second, of the last seconds
+	Pausing        string  `json:"pausing"` // why nothing is sent at the moment
+	LastFailure    string  `json:"lastFailure"`
+	LastFailureKey string  `json:"lastFailureKey"`
 }
 
 // Result is how the work of a process on a run ended. It is the only record of a run: once all its
 // messages have left the hold, the broker knows nothing of it.
 type Result struct {
-	Run string
+	// Run is the name of the run.
+	Run    string `json:"run"`
+	Action Action `json:"action"`
 	// Queue is where the run chose messages, Chosen how many, and To where they go, one or several
 	// queues. To is empty if they are deleted.
-	Queue  string
-	Chosen int
-	To     []string
+	Queue  string   `json:"queue,omitempty"`
+	To     []string `json:"to,omitempty"`
+	Chosen int      `json:"chosen"`
 	// Begun is when the run was begun, By by whom, and Reason why. Continued is who has resumed or
 	// returned it, if that is another.
-	Begun                 time.Time
-	By, Continued, Reason string
+	Begun     time.Time `json:"begun,omitzero"`
+	By        string    `json:"by,omitempty"`
+	Continued string    `json:"continuedBy,omitempty"`
+	Reason    string    `json:"reason,omitempty"`
 	// Ended reports that the run has no hold any more.
-	Ended bool
+	Ended bool `json:"ended"`
 	// Moved is how many messages reached their target, Left how many are still in the hold.
-	Moved, Left int
+	Moved int `json:"moved"`
+	Left  int `json:"leftInHold"`
 	// Missing is how many chosen messages were no longer in the queue.
-	Missing int
+	Missing int `json:"missing"`
 	// DoubledAtMost is how many messages a kill of an earlier process may have doubled.
-	DoubledAtMost int
+	DoubledAtMost int `json:"doubledAtMost"`
 	// FailedAgain is how many failed again while the run listened.
-	FailedAgain int
+	FailedAgain int `json:"failedAgain"`
 	// Stopped says why the run stopped with messages left. Empty if it did not.
-	Stopped string
-	Took    time.Duration
+	Stopped string `json:"stopped,omitempty"`
+	// Took is how long the process worked on the run.
+	Took jsondoc.Seconds `json:"seconds"`
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/dlxctl/dlxctl/internal/deadletter"
 	"github.com/dlxctl/dlxctl/internal/desk"
+	"github.com/dlxctl/dlxctl/internal/jsondoc"
 )
 
 func at(minute int) time.Time { return time.Date(2026, 1, 2, 9, minute, 0, 0, time.UTC) }
@@ -19,7 +20,7 @@ func replay() desk.Proposal {
 		Request: desk.Request{Action: desk.Replay, Queue: "billing.dead", Send: desk.SendOptions{
 			Rate: 10, Ramp: []int{1, 10, 100}, StopFailures: 3, MaxWaiting: 1000,
 		}},
-		Looked: desk.Looked{Queue: "billing.dead", Messages: 1204, Looked: 1204, Took: 211 * time.Millisecond},
+		Looked: desk.Looked{Queue: "billing.dead", Messages: 1204, Looked: 1204, Took: jsondoc.Seconds(211 * time.Millisecond)},
 		Chosen: 37, ReplayedBefore: 2, Copies: 3,
 		Groups: []deadletter.Group{{Value: "rejected, order.placed, billing", Count: 37, Example: "0a1b2c3d4e5f"}},
 		First:  at(2), Last: at(41),
@@ -83,9 +84,9 @@ they would be deleted, and nothing could bring them back
 func TestWriteResult(t *testing.T) {
 	t.Parallel()
 	r := desk.Result{
-		Run: "r1", Queue: "billing.dead", Chosen: 8, To: []string{"billing", "mail"}, Begun: at(50), By: "ann@host",
+		Run: "r1", Action: desk.Replay, Queue: "billing.dead", Chosen: 8, To: []string{"billing", "mail"}, Begun: at(50), By: "ann@host",
 		Continued: "bob@host", Reason: "fixed in 4.2", Moved: 1, Left: 7, FailedAgain: 1,
-		Stopped: "1 of a batch of 1 failed again", Took: 353 * time.Millisecond,
+		Stopped: "1 of a batch of 1 failed again", Took: jsondoc.Seconds(353 * time.Millisecond),
 	}
 	const want = `
 run r1: replayed 1 message in 353ms; 7 left in its hold; 1 failed again
@@ -122,11 +123,11 @@ run r1: replayed 1 message in 353ms; 7 left in its hold; 1 failed again
 }
 `
 	b.Reset()
-	if err := desk.WriteResultJSON(&b, desk.Replay, r); err != nil {
+	if err := jsondoc.Write(&b, r); err != nil {
 		t.Fatal(err)
 	}
 	if d := cmp.Diff(wantJSON, b.String()); d != "" {
-		t.Errorf("WriteResultJSON (-want +got):\n%s", d)
+		t.Errorf("JSON (-want +got):\n%s", d)
 	}
 }
 
@@ -136,11 +137,11 @@ func TestWriteOverview(t *testing.T) {
 	o := desk.Overview{Topology: "shop", Queues: []desk.QueueOverview{
 		{
 			Queue: "billing.dead", Owners: []string{"team-billing"}, Messages: 1204, Looked: 1000, Oldest: at(2), New: 999,
-			TopCause: "rejected", TopCount: 990, Counted: true,
+			TopCause: "rejected", TopCount: 990, Exists: true,
 		},
-		{Queue: "mail.dead", Messages: 3, NotLooked: "it has consumers"},
-		{Queue: "news.dead"},
-		{Queue: "crm.dead", Missing: true},
+		{Queue: "mail.dead", Exists: true, Messages: 3, Age: 5, NotLooked: "it has consumers"},
+		{Queue: "news.dead", Exists: true, Age: 5},
+		{Queue: "crm.dead", },
 	}, Runs: []desk.Run{{
 		ID: "r1", Action: desk.Replay, Queue: "billing.dead", Phase: desk.Sending, Chosen: 37, Holds: 12, Started: at(50),
 		By: "ann@host",

@@ -79,33 +79,13 @@ func (l *proposals) take(id string, now time.Time) (proposal, bool) {
 	return p, ok && now.Sub(p.made) < proposalAge
 }
 
-// wireProposal is a proposal on the wire.
-type wireProposal struct {
-	ID             string      `json:"id"`
-	Action         desk.Action `json:"action"`
-	Queue          string      `json:"queue"`
-	Looked         desk.Looked `json:"looked"`
-	Chosen         int         `json:"chosen"`
-	ReplayedBefore int         `json:"replayedBefore"`
-	Copies         int         `json:"copies"`
-	Groups         []group     `json:"groups"`
-	First          *time.Time  `json:"first"`
-	Last           *time.Time  `json:"last"`
-	Reaches        []reach     `json:"reaches"`
-	Refusals       []string    `json:"refusals"`
-	Notes          []string    `json:"notes"`
-	Command        string      `json:"command"`
+// shownProposal is a proposal as the page shows it.
+type shownProposal struct {
+	ID string `json:"id"`
+	desk.ProposalDocument
+	Notes []string `json:"notes"`
 	// Diff is what an edit changes in the body.
 	Diff string `json:"diff,omitempty"`
-}
-
-type reach struct {
-	Queue     string `json:"queue"`
-	Exchange  string `json:"exchange"`
-	Key       string `json:"key"`
-	Messages  int    `json:"messages"`
-	Consumers int    `json:"consumers"`
-	Waiting   int    `json:"waiting"`
 }
 
 // propose answers with what a run would do. Nothing moves.
@@ -148,9 +128,14 @@ func (p *Page) propose(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	id := p.proposals.keep(proposal{Proposal: found, ask: ask, made: p.Now()})
-	shown := p.wire(id, ask, found)
-	shown.Diff = cut(edit.diff, maxBody)
-	answer(w, shown)
+	found.Groups = found.Groups[:min(len(found.Groups), maxGroups)]
+	found.Reaches = found.Reaches[:min(len(found.Reaches), maxGroups)]
+	answer(w, shownProposal{
+		ID: id, Notes: found.Notes, Diff: cut(edit.diff, maxBody),
+		ProposalDocument: desk.ProposalDocument{
+			Action: ask.Action, Proposal: found, Command: p.commandLine(ask, found.Chosen),
+		},
+	})
 }
 
 // proposed asks the engine, one look at a time.
@@ -179,31 +164,21 @@ func (a Ask) check() error {
 	return nil
 }
 
-func (p *Page) wire(id string, ask Ask, found desk.Proposal) wireProposal {
-	out := wireProposal{
-		ID: id, Action: ask.Action, Queue: ask.Queue, Looked: found.Looked, Chosen: found.Chosen,
-		ReplayedBefore: found.ReplayedBefore, Copies: found.Copies, Groups: []group{}, Reaches: []reach{},
-		First: moment(found.First), Last: moment(found.Last), Refusals: append([]string{}, found.Refusals...),
-		Notes:   append([]string{}, found.Notes...),
-		Command: p.commandLine(ask, found.Chosen),
-	}
-	for _, g := range found.Groups[:min(len(found.Groups), maxGroups)] {
-		out.Groups = append(out.Groups, group{
-			Value: cut(g.Value, maxSummary), Count: g.Count, First: moment(g.First), Last: moment(g.Last),
-			Handle: g.Example.String(),
-		})
-	}
-	for _, to := range found.Reaches[:min(len(found.Reaches), maxGroups)] {
-		out.Reaches = append(out.Reaches, reach(to))
-	}
-	return out
+// commandAnswer is a command line of dlxctl.
+type commandAnswer struct {
+	Command string `json:"command"`
+}
+
+// runAnswer names a run.
+type runAnswer struct {
+	Run string `json:"run"`
 }
 
 // shown answers with the command line of an action, which a read-only page shows too.
 func (p *Page) shown(w http.ResponseWriter, r *http.Request) {
 	var ask Ask
 	if read(w, r, &ask) {
-		answer(w, map[string]string{"command": p.commandLine(ask, -1)})
+		answer(w, commandAnswer{p.commandLine(ask, -1)})
 	}
 }
 
@@ -250,7 +225,7 @@ func (p *Page) act(w http.ResponseWriter, r *http.Request) {
 	}
 	do := r.PathValue("do")
 	if do == "cancel" && p.jobs.stop(ask.Run, p.Allow) {
-		answer(w, map[string]string{"run": ask.Run})
+		answer(w, runAnswer{ask.Run})
 		return
 	}
 	runs, err := p.Engine.Runs(r.Context())
@@ -289,7 +264,7 @@ func (p *Page) carryOn(w http.ResponseWriter, r *http.Request, do string, run de
 			failed(w, err)
 			return
 		}
-		answer(w, map[string]string{"run": run.ID})
+		answer(w, runAnswer{run.ID})
 	default:
 		fail(w, http.StatusNotFound, "a run can be resumed, returned or canceled; reload the page")
 	}

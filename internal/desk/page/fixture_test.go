@@ -20,6 +20,7 @@ import (
 	"github.com/dlxctl/dlxctl/internal/decode"
 	"github.com/dlxctl/dlxctl/internal/desk"
 	"github.com/dlxctl/dlxctl/internal/desk/page"
+	"github.com/dlxctl/dlxctl/internal/jsondoc"
 	"github.com/dlxctl/dlxctl/internal/text"
 )
 
@@ -50,7 +51,7 @@ func (e *engine) Pick(
 		return desk.Picked{}, fmt.Errorf("%w: drop.dead has a length limit with drop-head, and a look would lose messages", desk.ErrRefused)
 	}
 	found := desk.Picked{Looked: desk.Looked{
-		Queue: r.Queue, Type: "quorum", Messages: len(e.views), Took: 230 * time.Millisecond,
+		Queue: r.Queue, Type: "quorum", Messages: len(e.views), Took: jsondoc.Seconds(230 * time.Millisecond),
 		Cost: "the messages are marked as redelivered",
 	}}
 	for i, v := range e.views {

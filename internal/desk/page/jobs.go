@@ -52,12 +52,17 @@ type work func(context.Context, func(desk.Progress)) (desk.Result, error)
 // maxJobs is how many jobs the page remembers.
 const maxJobs = 50
 
+// jobAnswer names a job.
+type jobAnswer struct {
+	Job string `json:"job"`
+}
+
 // begin starts a job and answers with its name. The job outlives the request.
 func (p *Page) begin(w http.ResponseWriter, j *job, work work) {
 	switch err := p.jobs.begin(j, p.Now, work); err {
 	case "":
 		p.Log.Info("run started", "action", string(j.Action), "queue", j.Queue, "messages", j.Chosen)
-		answer(w, map[string]string{"job": j.ID})
+		answer(w, jobAnswer{j.ID})
 	default:
 		fail(w, http.StatusConflict, err)
 	}

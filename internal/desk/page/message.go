@@ -19,24 +19,24 @@ import (
 
 // detail is a message as the page shows it. It is made of a redacted view alone.
 type detail struct {
-	Handle      string     `json:"handle"`
-	Queue       string     `json:"queue"`
-	Position    int        `json:"position"`
-	Cause       string     `json:"cause"`
-	Error       string     `json:"error"`
-	Attempts    int        `json:"attempts"`
-	WorkQueue   string     `json:"workQueue"`
-	Doubt       string     `json:"doubt"`
-	Exchange    string     `json:"exchange"`
-	Key         string     `json:"key"`
-	First       *time.Time `json:"first"`
-	Last        *time.Time `json:"last"`
-	Published   *time.Time `json:"published"`
-	Replays     int        `json:"replays"`
-	Run         string     `json:"run"`
-	MessageID   string     `json:"messageId"`
-	Type        string     `json:"type"`
-	ContentType string     `json:"contentType"`
+	Handle      string    `json:"handle"`
+	Queue       string    `json:"queue"`
+	Position    int       `json:"position"`
+	Cause       string    `json:"cause"`
+	Error       string    `json:"error"`
+	Attempts    int       `json:"attempts"`
+	WorkQueue   string    `json:"workQueue"`
+	Doubt       string    `json:"doubt"`
+	Exchange    string    `json:"exchange"`
+	Key         string    `json:"key"`
+	First       time.Time `json:"first"`
+	Last        time.Time `json:"last"`
+	Published   time.Time `json:"published"`
+	Replays     int       `json:"replays"`
+	Run         string    `json:"run"`
+	MessageID   string    `json:"messageId"`
+	Type        string    `json:"type"`
+	ContentType string    `json:"contentType"`
 	// Stack is the stack trace that a framework wrote.
 	Stack string `json:"stack"`
 	// Others are the properties that few messages have.
@@ -48,12 +48,12 @@ type detail struct {
 }
 
 type hop struct {
-	Queue    string     `json:"queue"`
-	Reason   string     `json:"reason"`
-	Count    int64      `json:"count"`
-	Time     *time.Time `json:"time"`
-	Exchange string     `json:"exchange"`
-	Keys     []string   `json:"keys"`
+	Queue    string    `json:"queue"`
+	Reason   string    `json:"reason"`
+	Count    int64     `json:"count"`
+	Time     time.Time `json:"time"`
+	Exchange string    `json:"exchange"`
+	Keys     []string  `json:"keys"`
 	// Assumed says that no header tells of the hop: the topology as it is today does.
 	Assumed bool `json:"assumed"`
 }
@@ -94,8 +94,8 @@ func newDetail(v deadletter.View) detail {
 	d := detail{
 		Handle: v.Name(), Queue: v.Queue, Position: v.Position, Cause: cut(v.Cause, maxText),
 		Error: cut(v.Error, maxText), Attempts: v.Attempts, WorkQueue: v.WorkQueue, Doubt: cut(v.Doubt, maxText),
-		Exchange: v.Exchange, Key: v.Key, First: moment(v.FirstFailed), Last: moment(v.LastFailed),
-		Published: moment(v.Published), Replays: v.Replays, Run: v.Run, MessageID: v.MessageID,
+		Exchange: v.Exchange, Key: v.Key, First: v.FirstFailed, Last: v.LastFailed,
+		Published: v.Published, Replays: v.Replays, Run: v.Run, MessageID: v.MessageID,
 		Type: v.Type, ContentType: v.ContentType, Stack: cut(v.Stack, maxText), Others: others(v), Headers: families(v),
 		Body: body{
 			Format: string(v.Body.Format), Steps: v.Body.Steps, Text: cut(v.Body.Text, maxBody),
@@ -105,7 +105,7 @@ func newDetail(v deadletter.View) detail {
 	d.Body.Left = len(v.Body.Text) - len(d.Body.Text)
 	for _, h := range v.Hops[:min(len(v.Hops), maxHops)] {
 		d.Hops = append(d.Hops, hop{
-			Queue: h.Queue, Reason: h.Reason, Count: h.Count, Time: moment(h.Time), Exchange: h.Exchange,
+			Queue: h.Queue, Reason: h.Reason, Count: h.Count, Time: h.Time, Exchange: h.Exchange,
 			Keys: h.Keys, Assumed: h.Assumed,
 		})
 	}
@@ -310,6 +310,11 @@ func (p *Page) again(ctx context.Context, w http.ResponseWriter, s *snapshot, at
 // maxEdit is the largest body that the page edits.
 const maxEdit = 256 << 10
 
+// sourceAnswer is the body of a message to edit.
+type sourceAnswer struct {
+	Text string `json:"text"`
+}
+
 // source answers with the body of a message to edit. A body in which something is masked cannot
 // be edited here: the page would have to show it.
 func (p *Page) source(w http.ResponseWriter, r *http.Request) {
@@ -336,7 +341,7 @@ func (p *Page) source(w http.ResponseWriter, r *http.Request) {
 	case refusal != "":
 		fail(w, http.StatusConflict, refusal)
 	default:
-		answer(w, map[string]any{"text": text})
+		answer(w, sourceAnswer{text})
 	}
 }
 

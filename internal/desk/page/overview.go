@@ -16,26 +16,49 @@ func (p *Page) session(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	token, _ := p.sessions.token(cookie.Value)
-	answer(w, map[string]any{
-		"csrf": token, "topology": p.Topology, "vhost": p.VHost, "broker": p.Broker, "by": p.By,
-		"allow": append(Allowed{}, p.Allow...), "command": p.Line("desk"),
-	})
+	answer(w, sessionAnswer{token, p.Topology, p.VHost, p.Broker, p.By, p.Allow, p.Line("desk")})
+}
+
+// sessionAnswer is what the page needs to know about itself.
+type sessionAnswer struct {
+	CSRF     string  `json:"csrf"`
+	Topology string  `json:"topology"`
+	VHost    string  `json:"vhost"`
+	Broker   string  `json:"broker"`
+	By       string  `json:"by"`
+	Allow    Allowed `json:"allow"`
+	Command  string  `json:"command"`
+}
+
+// queuesAnswer is the overview.
+type queuesAnswer struct {
+	Queues []overviewRow `json:"queues"`
+	// Notice says what is not known.
+	Notice  string    `json:"notice"`
+	At      time.Time `json:"at"`
+	Command string    `json:"command"`
+}
+
+// runsAnswer is the runs.
+type runsAnswer struct {
+	Runs    []shownRun `json:"runs"`
+	Command string     `json:"command"`
 }
 
 // overviewRow is a queue of the overview, with what the last look at it found.
 type overviewRow struct {
-	Name           string     `json:"name"`
-	Type           string     `json:"type"`
-	Role           string     `json:"role"`
-	Owner          string     `json:"owner"`
-	Messages       int        `json:"messages"`
-	Unacknowledged int        `json:"unacknowledged"`
-	Consumers      int        `json:"consumers"`
-	Runs           []string   `json:"runs"`
-	LookedAt       *time.Time `json:"lookedAt"`
-	Oldest         *time.Time `json:"oldest"`
-	Recent         int        `json:"recent"`
-	TopCause       string     `json:"topCause"`
+	Name           string    `json:"name"`
+	Type           string    `json:"type"`
+	Role           string    `json:"role"`
+	Owner          string    `json:"owner"`
+	Messages       int       `json:"messages"`
+	Unacknowledged int       `json:"unacknowledged"`
+	Consumers      int       `json:"consumers"`
+	Runs           []string  `json:"runs"`
+	LookedAt       time.Time `json:"lookedAt"`
+	Oldest         time.Time `json:"oldest"`
+	Recent         int       `json:"recent"`
+	TopCause       string    `json:"topCause"`
 }
 
 // queues answers with the overview. It looks at no queue: oldest, new and cause come from the
@@ -52,11 +75,11 @@ func (p *Page) queues(w http.ResponseWriter, r *http.Request) {
 	if err != nil { // the queues can be shown anyway
 		notice = "the runs are unknown: " + err.Error()
 	}
-	rows := []overviewRow{}
+	var rows []overviewRow
 	for _, q := range list {
 		row := overviewRow{
 			Name: q.Name, Type: q.Type, Role: p.Roles[q.Name], Owner: q.Owner, Messages: q.Messages,
-			Unacknowledged: q.Unacknowledged, Consumers: q.Consumers, Runs: []string{},
+			Unacknowledged: q.Unacknowledged, Consumers: q.Consumers,
 		}
 		for _, run := range runs {
 			if run.Queue == q.Name {
@@ -64,21 +87,21 @@ func (p *Page) queues(w http.ResponseWriter, r *http.Request) {
 			}
 		}
 		if s := p.snapshots.of(q.Name); s != nil && s.whole() {
-			row.LookedAt, row.Oldest, row.Recent = &s.At, s.First, s.Recent
+			row.LookedAt, row.Oldest, row.Recent = s.At, s.First, s.Recent
 			if len(s.Groups) > 0 && s.Request.By == "cause" {
 				row.TopCause = s.Groups[0].Value
 			}
 		}
 		rows = append(rows, row)
 	}
-	answer(w, map[string]any{"queues": rows, "notice": notice, "at": at, "command": p.Line("desk")})
+	answer(w, queuesAnswer{rows, notice, at, p.Line("desk")})
 }
 
 // whole reports whether a look chose all messages.
 func (s *snapshot) whole() bool { return s.Request.Where == "" && s.Request.Since == "" }
 
-// wireRun is a run on the wire: what the broker knows of it, and what this page does with it.
-type wireRun struct {
+// shownRun is a run as the page shows it: what the broker knows of it, and what this page does with it.
+type shownRun struct {
 	job
 	Phase   desk.Phase `json:"phase"`
 	Holds   int        `json:"holds"`
@@ -97,13 +120,14 @@ func (p *Page) runs(w http.ResponseWriter, r *http.Request) {
 		failed(w, err)
 		return
 	}
-	out, known := []wireRun{}, map[string]bool{}
+	var out []shownRun
+	known := map[string]bool{}
 	for _, j := range p.jobs.list() {
 		if known[j.Run] && j.Ended != nil {
 			continue // a later job went on with the run
 		}
 		known[j.Run] = j.Run != ""
-		one := wireRun{job: j, Mine: true, Active: j.Ended == nil, Phase: j.Progress.Phase}
+		one := shownRun{job: j, Mine: true, Active: j.Ended == nil, Phase: j.Progress.Phase}
 		if at := slices.IndexFunc(all, func(run desk.Run) bool { return run.ID == j.Run && j.Run != "" }); at >= 0 {
 			one.Phase, one.Holds = all[at].Phase, all[at].Holds
 			one.Active = one.Active || all[at].Active
@@ -112,7 +136,7 @@ func (p *Page) runs(w http.ResponseWriter, r *http.Request) {
 	}
 	for _, run := range slices.Backward(all) {
 		if !known[run.ID] {
-			out = append(out, p.complete(wireRun{
+			out = append(out, p.complete(shownRun{
 				job: job{
 					Run: run.ID, Action: run.Action, Queue: run.Queue, By: run.By, Reason: run.Reason, Chosen: run.Chosen,
 					Started: run.Started, StopFailures: run.Send.StopFailures, StopShare: run.Send.StopShare,
@@ -121,11 +145,11 @@ func (p *Page) runs(w http.ResponseWriter, r *http.Request) {
 			}))
 		}
 	}
-	answer(w, map[string]any{"runs": out, "command": p.Line("desk", "run", "list")})
+	answer(w, runsAnswer{out, p.Line("desk", "run", "list")})
 }
 
 // complete adds what can be done with a run.
-func (p *Page) complete(run wireRun) wireRun {
+func (p *Page) complete(run shownRun) shownRun {
 	run.Allowed = p.Allow.permits(run.Action)
 	run.Commands = map[string]string{}
 	for _, do := range []string{"resume", "return", "cancel"} {

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/dlxctl/dlxctl/internal/desk"
+	"github.com/dlxctl/dlxctl/internal/jsondoc"
 )
 
 //go:embed assets
@@ -93,17 +94,9 @@ func New(c Config) (*Page, error) {
 // routes is the whole page. Whatever changes something, or looks at a queue, is a POST.
 func (p *Page) routes(assets fs.FS) http.Handler {
 	api := http.NewServeMux()
-	api.HandleFunc("GET /api/session", p.session)
-	api.HandleFunc("GET /api/queues", p.queues)
-	api.HandleFunc("GET /api/rows", p.rows)
-	api.HandleFunc("GET /api/runs", p.runs)
-	api.HandleFunc("POST /api/look", p.look)
-	api.HandleFunc("POST /api/message", p.message)
-	api.HandleFunc("POST /api/source", p.source)
-	api.HandleFunc("POST /api/command", p.shown)
-	api.HandleFunc("POST /api/propose", p.propose)
-	api.HandleFunc("POST /api/execute", p.execute)
-	api.HandleFunc("POST /api/runs/{do}", p.act)
+	for _, r := range p.api() {
+		api.HandleFunc(r.pattern, r.handle)
+	}
 	files := http.FileServerFS(assets)
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /open", p.open)
@@ -115,6 +108,31 @@ func (p *Page) routes(assets fs.FS) http.Handler {
 	mux.Handle("POST /api/", p.signedIn(p.genuine(api)))
 	mux.Handle("GET /", p.signedIn(files))
 	return p.guard(mux)
+}
+
+// route is a request that the scripts of the page make.
+type route struct {
+	pattern string
+	handle  http.HandlerFunc
+	// answers are the types of what it answers with, apart from a refusal.
+	answers []any
+}
+
+// api is the requests that the scripts of the page make.
+func (p *Page) api() []route {
+	return []route{
+		{"GET /api/session", p.session, []any{sessionAnswer{}}},
+		{"GET /api/queues", p.queues, []any{queuesAnswer{}}},
+		{"GET /api/rows", p.rows, []any{rowsAnswer{}}},
+		{"GET /api/runs", p.runs, []any{runsAnswer{}}},
+		{"POST /api/look", p.look, []any{snapshot{}}},
+		{"POST /api/message", p.message, []any{detail{}}},
+		{"POST /api/source", p.source, []any{sourceAnswer{}}},
+		{"POST /api/command", p.shown, []any{commandAnswer{}}},
+		{"POST /api/propose", p.propose, []any{shownProposal{}}},
+		{"POST /api/execute", p.execute, []any{jobAnswer{}}},
+		{"POST /api/runs/{do}", p.act, []any{jobAnswer{}, runAnswer{}}},
+	}
 }
 
 // ServeHTTP serves the page.
@@ -141,14 +159,19 @@ func read(w http.ResponseWriter, r *http.Request, into any) bool {
 // answer writes JSON.
 func answer(w http.ResponseWriter, v any) {
 	w.Header().Set("Content-Type", "application/json; charset=utf-8")
-	_ = json.NewEncoder(w).Encode(v) // if not, the browser has gone
+	_ = jsondoc.WriteLine(w, v) // if not, the browser has gone
 }
 
 // fail answers that a request was not done, and why.
 func fail(w http.ResponseWriter, status int, why string) {
 	w.Header().Set("Content-Type", "application/json; charset=utf-8")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(map[string]string{"error": why})
+	_ = jsondoc.WriteLine(w, refusal{why})
+}
+
+// refusal is the answer to a request that was not done.
+type refusal struct {
+	Error string `json:"error"`
 }
 
 // failed answers with an error of the engine: 409 if it refused, and 502 otherwise.

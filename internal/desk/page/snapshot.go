@@ -28,10 +28,10 @@ type snapshot struct {
 	Matched int `json:"matched"`
 	Listed  int `json:"listed"`
 	// First and Last are when the first and the last of the chosen ones failed.
-	First  *time.Time `json:"first"`
-	Last   *time.Time `json:"last"`
-	Recent int        `json:"recent"` // how many failed in the last 24 hours
-	Groups []group    `json:"groups"`
+	First  time.Time `json:"first"`
+	Last   time.Time `json:"last"`
+	Recent int       `json:"recent"` // how many failed in the last 24 hours
+	Groups []group   `json:"groups"`
 	// Others is how many messages are in groups that are not listed.
 	Others int `json:"others"`
 
@@ -55,11 +55,11 @@ type row struct {
 
 // group is messages with one value in common.
 type group struct {
-	Value  string     `json:"value"`
-	Count  int        `json:"count"`
-	First  *time.Time `json:"first"`
-	Last   *time.Time `json:"last"`
-	Handle string     `json:"handle"`
+	Value  string    `json:"value"`
+	Count  int       `json:"count"`
+	First  time.Time `json:"first"`
+	Last   time.Time `json:"last"`
+	Handle string    `json:"handle"`
 	// Where is the expression that chooses the group; empty if none does.
 	Where string `json:"where"`
 }
@@ -207,12 +207,7 @@ func (s *snapshot) span(t time.Time) {
 	if t.IsZero() {
 		return
 	}
-	if s.First == nil || t.Before(*s.First) {
-		s.First = &t
-	}
-	if s.Last == nil || t.After(*s.Last) {
-		s.Last = &t
-	}
+	s.First, s.Last = span(s.First, s.Last, t)
 	if s.At.Sub(t) < 24*time.Hour {
 		s.Recent++
 	}
@@ -236,14 +231,20 @@ func (s *snapshot) group(value string, v deadletter.View) int32 {
 	g := &s.Groups[at]
 	g.Count++
 	if t := v.LastFailed; !t.IsZero() {
-		if g.First == nil || t.Before(*g.First) {
-			g.First = &t
-		}
-		if g.Last == nil || t.After(*g.Last) {
-			g.Last = &t
-		}
+		g.First, g.Last = span(g.First, g.Last, t)
 	}
 	return at
+}
+
+// span returns the first and the last time of those of a span, and one more. Zero is none.
+func span(first, last, t time.Time) (time.Time, time.Time) {
+	if first.IsZero() || t.Before(first) {
+		first = t
+	}
+	if t.After(last) {
+		last = t
+	}
+	return first, last
 }
 
 // finish ends the look: the largest group becomes the first.
@@ -310,19 +311,26 @@ func (l *snapshots) of(queue string) *snapshot {
 	return nil
 }
 
-// wireRow is a row on the wire.
-type wireRow struct {
-	Row      int        `json:"row"`
-	Handle   string     `json:"handle"`
-	Position int32      `json:"position"`
-	Failed   *time.Time `json:"failed"`
-	Cause    string     `json:"cause"`
-	Queue    string     `json:"queue"`
-	Key      string     `json:"key"`
-	Type     string     `json:"type"`
-	Summary  string     `json:"summary"`
-	Attempts int32      `json:"attempts"`
-	Replays  int32      `json:"replays"`
+// shownRow is a row as the page shows it.
+type shownRow struct {
+	Row      int       `json:"row"`
+	Handle   string    `json:"handle"`
+	Position int32     `json:"position"`
+	Failed   time.Time `json:"failed"`
+	Cause    string    `json:"cause"`
+	Queue    string    `json:"queue"`
+	Key      string    `json:"key"`
+	Type     string    `json:"type"`
+	Summary  string    `json:"summary"`
+	Attempts int32     `json:"attempts"`
+	Replays  int32     `json:"replays"`
+}
+
+// rowsAnswer is a window of the rows, and how many there are.
+type rowsAnswer struct {
+	Total int        `json:"total"`
+	From  int        `json:"from"`
+	Rows  []shownRow `json:"rows"`
 }
 
 // rows answers with a window of the rows of a snapshot, or of one of its groups.
@@ -341,15 +349,14 @@ func (p *Page) rows(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	total, window := s.window(from, min(count, maxWindow), only)
-	answer(w, map[string]any{"total": total, "from": from, "rows": window})
+	answer(w, rowsAnswer{total, from, window})
 }
 
 // window returns rows, and how many there are: all, or those of a group.
-func (s *snapshot) window(from, count, only int) (total int, rows []wireRow) {
-	rows = []wireRow{}
+func (s *snapshot) window(from, count, only int) (total int, rows []shownRow) {
 	if only == noGroup {
 		for i := from; i < min(from+count, len(s.rows)); i++ {
-			rows = append(rows, s.rows[i].wire(i))
+			rows = append(rows, s.rows[i].shown(i))
 		}
 		return len(s.rows), rows
 	}
@@ -358,16 +365,16 @@ func (s *snapshot) window(from, count, only int) (total int, rows []wireRow) {
 			continue
 		}
 		if total >= from && len(rows) < count {
-			rows = append(rows, s.rows[i].wire(i))
+			rows = append(rows, s.rows[i].shown(i))
 		}
 		total++
 	}
 	return total, rows
 }
 
-func (r row) wire(at int) wireRow {
-	return wireRow{
-		Row: at, Handle: deadletter.NameOf(r.handle, int(r.copies)), Position: r.position, Failed: moment(r.failed),
+func (r row) shown(at int) shownRow {
+	return shownRow{
+		Row: at, Handle: deadletter.NameOf(r.handle, int(r.copies)), Position: r.position, Failed: r.failed,
 		Cause: r.cause, Queue: r.queue, Key: r.key, Type: r.kind, Summary: r.summary,
 		Attempts: r.attempts, Replays: r.replays,
 	}
@@ -375,15 +382,6 @@ func (r row) wire(at int) wireRow {
 
 // errReplaced says that a snapshot is no longer kept.
 var errReplaced = errors.New("a later look replaced this list; look again")
-
-// moment returns a time, and nil for the zero time, which JSON would show as a date.
-func moment(t time.Time) *time.Time {
-	if t.IsZero() {
-		return nil
-	}
-	t = t.UTC()
-	return &t
-}
 
 // number reads a whole number. Empty is the default.
 func number(s string, standard int) (int, error) {

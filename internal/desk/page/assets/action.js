@@ -97,6 +97,8 @@ async function propose(ask, form, failure, done) {
   }
 }
 
+const known = (n) => (n === undefined ? "unknown" : count(n));
+
 function show(p, back, done) {
   const [verb] = verbs[p.action];
   const failure = el("div");
@@ -117,16 +119,16 @@ function show(p, back, done) {
     },
   }, `${verb} ${many(p.chosen, "message")}`);
   frame(verb, el("form", { on: { submit: (e) => e.preventDefault() } },
-    el("p", {}, el("strong", {}, many(p.chosen, "message") + (p.chosen === 1 ? " is" : " are") + " chosen"), `, of ${count(p.looked.Looked)} looked at` + (p.first ? `; they failed from ${stamp(p.first)} to ${stamp(p.last)}.` : ".")),
-    p.looked.Missed ? el("p", { class: "notice warn" }, p.looked.Missed) : "",
-    p.replayedBefore ? el("p", { class: "notice" }, `${many(p.replayedBefore, "message")} left out: replayed before.`) : "",
+    el("p", {}, el("strong", {}, many(p.chosen, "message") + (p.chosen === 1 ? " is" : " are") + " chosen"), `, of ${count(p.looked.lookedAt)} looked at` + (p.firstFailed ? `; they failed from ${stamp(p.firstFailed)} to ${stamp(p.lastFailed)}.` : ".")),
+    p.looked.notLookedAt ? el("p", { class: "notice warn" }, p.looked.notLookedAt) : "",
+    p.leftOutReplayedBefore ? el("p", { class: "notice" }, `${many(p.leftOutReplayedBefore, "message")} left out: replayed before.`) : "",
     p.copies ? el("p", { class: "notice" }, `${many(p.copies, "message")} look like copies of others.`) : "",
     p.notes.map((n) => el("p", { class: "notice warn" }, n)),
     p.refusals.map((r) => problem(r)),
     p.diff ? el("div", {}, el("h3", {}, "What changes in the body"), el("pre", { class: "body diff", tabindex: "0", "aria-label": "Changes of the body" }, p.diff)) : "",
     p.groups.length ? el("div", {}, el("h3", {}, "What they have in common"), table(["Group", "#Messages"], p.groups.slice(0, 8).map((g) => [g.value || "(none)", count(g.count)]))) : "",
     p.reaches.length ? el("div", {}, el("h3", {}, "Where they would go"), table(["Queue", "Through", "#Messages", "#Consumers", "#Waiting"], p.reaches.map((r) => [
-      r.queue || "no queue", r.exchange || r.key ? `${r.exchange || "(default)"}, key ${r.key}` : "–", count(r.messages), r.consumers < 0 ? "unknown" : count(r.consumers), r.waiting < 0 ? "unknown" : count(r.waiting)]))) : "",
+      r.queue || "no queue", r.exchange || r.key ? `${r.exchange || "(default)"}, key ${r.key || ""}` : "–", count(r.messages), known(r.consumers), known(r.waiting)]))) : "",
     el("div", {}, el("h3", {}, "The same on the command line"), command(p.command)), failure,
     el("div", { class: "buttons" }, el("button", { type: "button", on: { click: back } }, "Back"), el("button", { type: "button", on: { click: () => { dialog().close(); done(); } } }, "Cancel"), go)));
   if (goes) go.focus();

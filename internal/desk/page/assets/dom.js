@@ -75,8 +75,8 @@ export function age(at, now = Date.now()) {
   return Math.floor(s / 86400) + " days ago";
 }
 
-// seconds writes a duration in nanoseconds.
-export const seconds = (ns) => (ns < 1e9 ? Math.round(ns / 1e6) + " ms" : (ns / 1e9).toFixed(1) + " s");
+// seconds writes a duration in seconds.
+export const seconds = (s) => (s < 1 ? Math.round(s * 1000) + " ms" : s.toFixed(1) + " s");
 
 // time makes an element with a short time, and the exact one as its title.
 export const time = (at) => (at ? el("time", { datetime: at, title: stamp(at) }, age(at)) : "unknown");

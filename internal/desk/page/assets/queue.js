@@ -88,9 +88,9 @@ async function look(v) {
 function told(s) {
   const l = s.looked;
   const parts = ["order kept"];
-  if (s.matched !== l.Looked) parts.push(`${count(s.matched)} match`);
-  if (l.Unacknowledged) parts.push(`other consumers held ${count(l.Unacknowledged)}`);
-  return [`holds ${count(l.Messages)} · looked at ${count(l.Looked)} in ${seconds(l.Took)}, `, time(s.at), ", " + parts.join(" · "), l.Missed ? el("span", { class: "warn" }, " · " + l.Missed) : "", l.Cost ? el("span", { title: l.Cost }, " · " + l.Cost) : ""];
+  if (s.matched !== l.lookedAt) parts.push(`${count(s.matched)} match`);
+  if (l.unacknowledged) parts.push(`other consumers held ${count(l.unacknowledged)}`);
+  return [`holds ${count(l.messages)} · looked at ${count(l.lookedAt)} in ${seconds(l.seconds)}, `, time(s.at), ", " + parts.join(" · "), l.notLookedAt ? el("span", { class: "warn" }, " · " + l.notLookedAt) : "", l.cost ? el("span", { title: l.cost }, " · " + l.cost) : ""];
 }
 
 function groups(v) {

@@ -68,15 +68,15 @@ function make(failure, refresh) {
   return {
     element,
     update(r) {
-      const done = r.ended ? r.result.Moved : r.progress.Done;
-      const chosen = r.progress.Chosen || r.chosen;
+      const done = r.ended ? r.result.moved : r.progress.done;
+      const chosen = r.progress.chosen || r.chosen;
       set(part.title, `${title(r)} ${r.run || "…"}`);
       const [state, kind] = stateOf(r);
       set(part.state, el("strong", { class: kind }, state));
       set(part.about, `${r.queue} · by ${r.by || "unknown"} · `, time(r.started), r.reason ? [" · ", el("bdi", {}, r.reason)] : "");
       bar.max = Math.max(1, chosen);
       // A resumption moves only the rest: what was moved before is no longer in the hold.
-      bar.value = r.mine && !r.does ? done : Math.max(0, chosen - (r.ended ? r.result.Left : r.holds));
+      bar.value = r.mine && !r.does ? done : Math.max(0, chosen - (r.ended ? r.result.leftInHold : r.holds));
       set(part.numbers, numbers(r, done, chosen));
       set(part.brake, brake(r));
       const now = JSON.stringify([r.run, r.active, r.ended, r.allowed, open(r)]);
@@ -106,7 +106,7 @@ function make(failure, refresh) {
 const title = (r) => (r.does === "return" ? "return of" : r.action) + (r.does === "resume" ? ", resumed," : "");
 
 // open reports whether the run has messages in its hold, as far as is known.
-const open = (r) => r.active || (r.ended ? r.result.Left > 0 || Boolean(r.error) && Boolean(r.run) : true);
+const open = (r) => r.active || (r.ended ? r.result.leftInHold > 0 || Boolean(r.error) && Boolean(r.run) : true);
 
 function acts(r) {
   if (!r.allowed || !open(r) || !r.run) return [];
@@ -115,32 +115,32 @@ function acts(r) {
 
 function stateOf(r) {
   if (r.error) return ["failed", "danger"];
-  if (r.ended) return r.result.Left > 0 || r.result.Stopped ? ["stopped", "warn"] : ["done", "good"];
+  if (r.ended) return r.result.leftInHold > 0 || r.result.stopped ? ["stopped", "warn"] : ["done", "good"];
   if (!r.active) return ["waits to be resumed", "warn"];
-  if (r.progress.Pausing) return ["pausing", "warn"];
+  if (r.progress.pausing) return ["pausing", "warn"];
   return [r.phase || "choosing", ""];
 }
 
 function numbers(r, done, chosen) {
   const parts = [`${count(done)} of ${r.does ? "the rest of " : ""}${many(chosen, "message")}`];
   if (!r.mine) parts[0] = `${many(r.holds, "message")} in the hold, of ${count(chosen)} chosen`;
-  if (!r.ended && r.progress.Batch) parts.push(`batch ${r.progress.Batch}`);
-  if (!r.ended && r.progress.Rate) parts.push(`${r.progress.Rate.toFixed(1)}/s`);
-  if (r.ended && r.result.Left) parts.push(`${count(r.result.Left)} in the hold`);
-  if (r.ended && r.result.Missing) parts.push(`${count(r.result.Missing)} were no longer in the queue`);
-  if (r.ended && r.result.DoubledAtMost) parts.push(`at most ${count(r.result.DoubledAtMost)} sent twice, with the same message-id`);
+  if (!r.ended && r.progress.batch) parts.push(`batch ${r.progress.batch}`);
+  if (!r.ended && r.progress.rate) parts.push(`${r.progress.rate.toFixed(1)}/s`);
+  if (r.ended && r.result.leftInHold) parts.push(`${count(r.result.leftInHold)} in the hold`);
+  if (r.ended && r.result.missing) parts.push(`${count(r.result.missing)} were no longer in the queue`);
+  if (r.ended && r.result.doubledAtMost) parts.push(`at most ${count(r.result.doubledAtMost)} sent twice, with the same message-id`);
   if (r.ended) parts.push("ended " + stamp(r.ended));
   return parts.join(" · ");
 }
 
 // brake says what the brake heard, and when it stops.
 function brake(r) {
-  const failed = r.ended ? r.result.FailedAgain : r.progress.FailedAgain;
+  const failed = r.ended ? r.result.failedAgain : r.progress.failedAgain;
   const limit = r.stopFailures ? `stops at ${count(r.stopFailures)}` : r.stopShare ? `stops at ${Math.round(r.stopShare * 100)} % of the sent messages` : "never stops by itself";
   const parts = [];
   if (r.error) parts.push(el("div", { class: "danger" }, r.error));
-  if (r.ended && r.result.Stopped) parts.push(el("div", { class: "warn" }, r.result.Stopped));
-  if (r.progress.Pausing && !r.ended) parts.push(el("div", { class: "warn" }, "Pausing: " + r.progress.Pausing));
-  if (r.action === "replay") parts.push(el("div", { class: failed ? "warn" : "muted" }, `Brake: ${count(failed)} failed again, ${limit}`, r.progress.LastFailure ? [". Last: ", el("bdi", {}, r.progress.LastFailure), r.progress.LastFailureKey ? ` (${r.progress.LastFailureKey})` : ""] : ""));
+  if (r.ended && r.result.stopped) parts.push(el("div", { class: "warn" }, r.result.stopped));
+  if (r.progress.pausing && !r.ended) parts.push(el("div", { class: "warn" }, "Pausing: " + r.progress.pausing));
+  if (r.action === "replay") parts.push(el("div", { class: failed ? "warn" : "muted" }, `Brake: ${count(failed)} failed again, ${limit}`, r.progress.lastFailure ? [". Last: ", el("bdi", {}, r.progress.lastFailure), r.progress.lastFailureKey ? ` (${r.progress.lastFailureKey})` : ""] : ""));
   return parts;
 }
