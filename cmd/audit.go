@@ -17,6 +17,7 @@ import (
 	"github.com/dlxctl/dlxctl/internal/audit"
 	"github.com/dlxctl/dlxctl/internal/broker"
 	"github.com/dlxctl/dlxctl/internal/definitions"
+	"github.com/dlxctl/dlxctl/internal/jsondoc"
 	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -328,7 +329,7 @@ func (k *auditCommand) show(result audit.Result) error {
 	a := k.app
 	switch a.output {
 	case "json":
-		return audit.WriteJSON(a.stdout, result, Version())
+		return jsondoc.Write(a.stdout, audit.Document{Result: result, Program: Version()})
 	case "markdown":
 		return audit.WriteMarkdown(a.stdout, result)
 	case "sarif":
@@ -344,7 +345,7 @@ func (k *auditCommand) show(result audit.Result) error {
 // rules lists the rules.
 func (k *auditCommand) rules() error {
 	if k.app.output == "json" {
-		return audit.WriteRulesJSON(k.app.stdout)
+		return jsondoc.Write(k.app.stdout, audit.RuleList(audit.Rules()))
 	}
 	return audit.WriteRules(k.app.stdout)
 }

@@ -1,7 +1,6 @@
 package cmd
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 
@@ -9,7 +8,7 @@ import (
 
 	"github.com/dlxctl/dlxctl/internal/deadletter"
 	"github.com/dlxctl/dlxctl/internal/desk"
-	"github.com/dlxctl/dlxctl/internal/text"
+	"github.com/dlxctl/dlxctl/internal/jsondoc"
 )
 
 // deskGroupsCommand is the command desk groups.
@@ -57,7 +56,7 @@ func (k *deskGroupsCommand) run(c *cobra.Command, args []string) error {
 		}
 		switch k.app.output {
 		case "json":
-			err = text.WriteJSON(k.app.stdout, append([]deadletter.Group{}, groups...))
+			err = jsondoc.Write(k.app.stdout, groups)
 		case "jsonl":
 			err = writeLines(k.app.stdout, groups)
 		default:
@@ -72,10 +71,8 @@ func (k *deskGroupsCommand) run(c *cobra.Command, args []string) error {
 
 // writeLines writes values as JSON, a line each.
 func writeLines[T any](w io.Writer, values []T) error {
-	enc := json.NewEncoder(w)
-	enc.SetEscapeHTML(false)
 	for _, v := range values {
-		if err := enc.Encode(v); err != nil {
+		if err := jsondoc.WriteLine(w, v); err != nil {
 			return err
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dlxctl/dlxctl/internal/deadletter"
-	"github.com/dlxctl/dlxctl/internal/text"
+	"github.com/dlxctl/dlxctl/internal/jsondoc"
 )
 
 // deskShowCommand is the command desk show.
@@ -68,7 +68,7 @@ func (k *deskShowCommand) run(c *cobra.Command, args []string) error {
 		_, err = k.app.stdout.Write(found.message.Delivery.Body)
 		return err
 	case k.diff == "" && k.app.output == "json":
-		return text.WriteJSON(k.app.stdout, found.view)
+		return jsondoc.Write(k.app.stdout, found.view)
 	case k.diff == "":
 		return deadletter.WriteShow(k.app.stdout, found.view, k.app.width())
 	}

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dlxctl/dlxctl/internal/generate"
+	"github.com/dlxctl/dlxctl/internal/jsondoc"
 	"github.com/dlxctl/dlxctl/internal/spec"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -120,7 +121,7 @@ func (k *argsCommand) run(queue string) error {
 	case !ok:
 		return noWorkQueue(t, queue)
 	case k.app.output == "json":
-		return generate.WriteDeclarationJSON(k.app.stdout, d)
+		return jsondoc.Write(k.app.stdout, d)
 	default:
 		return generate.WriteDeclaration(k.app.stdout, d, k.lang)
 	}

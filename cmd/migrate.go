@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/dlxctl/dlxctl/internal/apply"
+	"github.com/dlxctl/dlxctl/internal/jsondoc"
 	"github.com/dlxctl/dlxctl/internal/migrate"
 	"github.com/dlxctl/dlxctl/internal/spec"
 	"github.com/dlxctl/dlxctl/plan"
@@ -422,7 +423,9 @@ func (k *migrateCommand) writeStatus(ctx context.Context, s *apply.Session) erro
 		return err
 	}
 	if k.app.output == "json" {
-		return migrate.WriteStatusesJSON(k.app.stdout, s.Topology, state.VHost, list)
+		return jsondoc.Write(k.app.stdout, migrate.StatusDocument{
+			Version: 1, Topology: s.Topology.Name, VHost: state.VHost, Migrations: list,
+		})
 	}
 	return migrate.WriteStatuses(k.app.stdout, list)
 }

@@ -4,6 +4,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dlxctl/dlxctl/internal/generate"
+	"github.com/dlxctl/dlxctl/internal/jsondoc"
 )
 
 func newRights(a *app) *cobra.Command {
@@ -29,7 +30,7 @@ policymaker too.`,
 			}
 			switch a.output {
 			case "json":
-				return generate.WriteRightsJSON(a.stdout, vhost, generate.Rights(t))
+				return jsondoc.Write(a.stdout, generate.RightsDocument{Version: 1, VHost: vhost, Grants: generate.Rights(t)})
 			case "definitions":
 				return generate.WriteRightsDefinitions(a.stdout, vhost, generate.Rights(t))
 			}

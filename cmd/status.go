@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dlxctl/dlxctl/internal/apply"
+	"github.com/dlxctl/dlxctl/internal/jsondoc"
 	"github.com/dlxctl/dlxctl/internal/status"
 	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
@@ -178,7 +179,7 @@ func (k *statusCommand) fitted(reports []status.Report, above string, width, hei
 func (k *statusCommand) write(w io.Writer, reports []status.Report, width, rows int) error {
 	for i, r := range reports {
 		if k.app.output == "json" {
-			if err := status.WriteJSON(w, r); err != nil {
+			if err := jsondoc.Write(w, r); err != nil {
 				return err
 			}
 			continue

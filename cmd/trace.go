@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/dlxctl/dlxctl/internal/jsondoc"
 	"github.com/dlxctl/dlxctl/internal/trace"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -84,7 +85,7 @@ func (k *traceCommand) run(c *cobra.Command, args []string) error {
 	r := trace.Run(in)
 	switch k.app.output {
 	case "json":
-		err = trace.WriteJSON(k.app.stdout, r)
+		err = jsondoc.Write(k.app.stdout, r)
 	case "markdown":
 		err = trace.WriteMarkdown(k.app.stdout, r)
 	default:

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/dlxctl/dlxctl/internal/jsondoc"
 	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/internal/try"
 	"github.com/dlxctl/dlxctl/topology"
@@ -130,7 +131,7 @@ func (k *tryCommand) run(ctx context.Context) error {
 func (k *tryCommand) show(r try.Report) error {
 	const few = 5
 	if k.app.output == "json" {
-		return try.WriteJSON(k.app.stdout, r)
+		return jsondoc.Write(k.app.stdout, r)
 	}
 	return try.WriteText(k.app.stdout, r, k.verbose || len(r.Queues) <= few, k.app.width())
 }

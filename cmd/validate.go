@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/dlxctl/dlxctl/internal/jsondoc"
 	"github.com/dlxctl/dlxctl/internal/spec"
 	"github.com/dlxctl/dlxctl/internal/text"
 )
@@ -63,14 +64,14 @@ func strictly(warnings []spec.Problem) error {
 	return fmt.Errorf("%s; --strict accepts none", text.Count(len(warnings), "warning"))
 }
 
-// problemJSON is a problem as scripts read it.
-type problemJSON struct {
-	File    string `json:"file"`
-	Line    int    `json:"line"`
-	Column  int    `json:"column"`
-	Warning string `json:"warning,omitempty"`
-	Message string `json:"message"`
-	Remedy  string `json:"remedy,omitempty"`
+// validationJSON says what is wrong with topology files, as scripts read it.
+type validationJSON struct {
+	Version int `json:"version"`
+	// Valid reports that the files are valid, and with --strict that there are no warnings.
+	Valid    bool           `json:"valid"`
+	Problems []spec.Problem `json:"problems"`
+	// Warnings are probable mistakes.
+	Warnings []spec.Problem `json:"warnings"`
 }
 
 // writeJSON writes warnings and the problems of err, and returns err.
@@ -83,25 +84,9 @@ func (k *validateCommand) writeJSON(warnings []spec.Problem, err error) error {
 		err = strictly(warnings)
 	}
 	// The problems are printed here, and once more on stderr by Main.
-	out := struct {
-		Version  int           `json:"version"`
-		Valid    bool          `json:"valid"`
-		Problems []problemJSON `json:"problems"`
-		Warnings []problemJSON `json:"warnings"`
-	}{Version: 1, Valid: err == nil, Problems: []problemJSON{}, Warnings: []problemJSON{}}
+	out := validationJSON{Version: 1, Valid: err == nil, Warnings: warnings}
 	if broken != nil {
-		out.Problems = append(out.Problems, problemsJSON(broken.Problems)...)
+		out.Problems = broken.Problems
 	}
-	out.Warnings = append(out.Warnings, problemsJSON(warnings)...)
-	return errors.Join(text.WriteJSON(k.app.stdout, out), err)
-}
-
-func problemsJSON(problems []spec.Problem) []problemJSON {
-	out := make([]problemJSON, 0, len(problems))
-	for _, p := range problems {
-		out = append(out, problemJSON{
-			File: p.File, Line: p.Line, Column: p.Col, Warning: p.Name, Message: p.Msg, Remedy: p.Fix,
-		})
-	}
-	return out
+	return errors.Join(jsondoc.Write(k.app.stdout, out), err)
 }

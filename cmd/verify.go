@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/dlxctl/dlxctl/internal/jsondoc"
 	"github.com/dlxctl/dlxctl/internal/verify"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -120,7 +121,7 @@ func (k *verifyCommand) verify(ctx context.Context, t topology.Compiled) (bool, 
 		return false, err
 	}
 	if k.app.output == "json" {
-		err = verify.WriteJSON(k.app.stdout, r)
+		err = jsondoc.Write(k.app.stdout, r)
 	} else {
 		err = verify.WriteText(k.app.stdout, r, k.app.width())
 	}

@@ -1,12 +1,13 @@
 package cmd
 
 import (
-	"encoding/json"
 	"fmt"
 	"runtime"
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
+
+	"github.com/dlxctl/dlxctl/internal/jsondoc"
 )
 
 // version is set by the linker in make build; see Version.
@@ -32,14 +33,22 @@ func newVersion(a *app) *cobra.Command {
 		Annotations: map[string]string{outputsAnnotation: "text json"},
 		RunE: func(*cobra.Command, []string) error {
 			if a.output == "json" {
-				return json.NewEncoder(a.stdout).Encode(map[string]string{
-					"version": Version(), "go": runtime.Version(), "os": runtime.GOOS, "arch": runtime.GOARCH,
-				})
+				return jsondoc.WriteLine(a.stdout, versionJSON{runtime.GOARCH, runtime.Version(), runtime.GOOS, Version()})
 			}
 			_, err := fmt.Fprint(a.stdout, versionText())
 			return err
 		},
 	}
+}
+
+// versionJSON is the version as scripts read it.
+type versionJSON struct {
+	// Arch and OS are those of the machine, and Go is the version of Go.
+	Arch string `json:"arch"`
+	Go   string `json:"go"`
+	OS   string `json:"os"`
+	// Version is that of dlxctl.
+	Version string `json:"version"`
 }
 
 // versionText is what version and --version print.

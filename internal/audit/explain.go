@@ -34,28 +34,6 @@ func conditions(r Rule) string {
 	return ""
 }
 
-// WriteRulesJSON lists the rules for programs.
-func WriteRulesJSON(w io.Writer) error {
-	type rule struct {
-		ID       string   `json:"id"`
-		Severity Severity `json:"severity"`
-		Default  bool     `json:"default"`
-		Live     bool     `json:"live"`
-		Title    string   `json:"title"`
-		Why      string   `json:"why"`
-		Fix      string   `json:"fix"`
-		Page     string   `json:"page"`
-	}
-	list := struct {
-		Version int    `json:"version"`
-		Rules   []rule `json:"rules"`
-	}{Version: 1, Rules: []rule{}}
-	for _, r := range Rules() {
-		list.Rules = append(list.Rules, rule{r.ID, r.Severity, !r.Off, r.Live, r.Title, r.Why, r.Fix, RulePage(r.ID)})
-	}
-	return text.WriteJSON(w, list)
-}
-
 // WriteExplanation writes what a rule finds, why, what to do, and an example.
 func WriteExplanation(w io.Writer, r Rule) error {
 	t := resultText{w: bufio.NewWriter(w)}

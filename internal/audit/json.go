@@ -1,96 +1,84 @@
 package audit
 
-import (
-	"io"
-
-	"github.com/dlxctl/dlxctl/internal/text"
-)
-
-// WriteJSON writes a result for programs to read, in a stable form with a version. Lists are never
-// null. All findings are in it: notes, and those that the baseline accepts.
-func WriteJSON(w io.Writer, r Result, program string) error {
-	fates := r.Fates()
-	d := resultJSON{
-		Version: 1, Program: program, Source: r.Source,
-		Summary: summaryJSON{
-			Queues: fates[Kept] + fates[Endless] + fates[Lost] + fates[Undecided], Kept: fates[Kept],
-			Endless: fates[Endless], Lost: fates[Lost], Unknown: fates[Undecided], Errors: r.Count(Error),
-			Warnings: r.Count(Warning), Notes: r.Count(Note), Accepted: len(r.Accepted),
-		},
-		VHosts: []hostJSON{}, Findings: []findingJSON{},
-		Baseline: baselineJSON{Expired: entriesJSON(r.Expired), Unmatched: entriesJSON(r.Unmatched)},
-	}
-	for _, report := range r.Reports {
-		h := hostJSON{Name: report.VHost, Broker: report.Version, Fates: report.Fates, Unseen: report.Unseen}
-		if h.Fates == nil {
-			h.Fates = map[string]Fate{}
-		}
-		if h.Unseen == nil {
-			h.Unseen = []string{}
-		}
-		d.VHosts = append(d.VHosts, h)
-	}
-	for _, f := range r.Findings {
-		d.Findings = append(d.Findings, toJSON(f))
-	}
-	for _, a := range r.Accepted {
-		f := toJSON(a.Finding)
-		f.Accepted = &acceptedJSON{a.Entry.Reason, a.Entry.Until}
-		d.Findings = append(d.Findings, f)
-	}
-	return text.WriteJSON(w, d)
+// Document is a result, and the version of dlxctl that made it, for programs to read. All
+// findings are in it: notes, and those that the baseline accepts.
+type Document struct {
+	Result
+	Program string
 }
 
 type resultJSON struct {
-	Version  int           `json:"version"`
-	Program  string        `json:"dlxctl"`
-	Source   string        `json:"source"`
-	Summary  summaryJSON   `json:"summary"`
-	VHosts   []hostJSON    `json:"vhosts"`
+	Version int `json:"version"`
+	// Program is the version of dlxctl.
+	Program string `json:"dlxctl"`
+	// Source is what was read: a broker or files.
+	Source  string      `json:"source"`
+	Summary summaryJSON `json:"summary"`
+	VHosts  []hostJSON  `json:"vhosts"`
+	// Findings are those that count, and then those that the baseline accepts.
 	Findings []findingJSON `json:"findings"`
 	Baseline baselineJSON  `json:"baseline"`
 }
 
+// summaryJSON counts queues by what happens to their failed messages, and findings.
 type summaryJSON struct {
-	Queues   int `json:"queues"`
-	Kept     int `json:"kept"`
-	Endless  int `json:"endless"`
-	Lost     int `json:"lost"`
+	Queues int `json:"queues"`
+	// Kept is how many queues keep their failed messages.
+	Kept int `json:"kept"`
+	// Endless is in how many queues failed messages are delivered again without end.
+	Endless int `json:"endless"`
+	// Lost is how many queues lose failed messages.
+	Lost int `json:"lost"`
+	// Unknown is of how many queues that is not known.
 	Unknown  int `json:"unknown"`
 	Errors   int `json:"errors"`
 	Warnings int `json:"warnings"`
 	Notes    int `json:"notes"`
+	// Accepted counts the findings that the baseline accepts.
 	Accepted int `json:"accepted"`
 }
 
 type hostJSON struct {
-	Name   string          `json:"name"`
-	Broker string          `json:"broker"`
-	Fates  map[string]Fate `json:"fates"`
-	Unseen []string        `json:"unseen"`
+	Name string `json:"name"`
+	// Broker is the version of the broker.
+	Broker string `json:"broker"`
+	// Fates says by queue what happens to messages that fail.
+	Fates map[string]Fate `json:"fates"`
+	// Unseen says what could not be read.
+	Unseen []string `json:"unseen"`
 }
 
 type findingJSON struct {
-	Rule        string        `json:"rule"`
-	Severity    Severity      `json:"severity"`
-	VHost       string        `json:"vhost"`
-	Kind        string        `json:"kind"`
-	Name        string        `json:"name"`
-	Evidence    string        `json:"evidence"`
-	Consequence string        `json:"consequence"`
-	Remedy      string        `json:"remedy"`
-	File        string        `json:"file,omitempty"`
-	Line        int           `json:"line,omitempty"`
-	Accepted    *acceptedJSON `json:"accepted,omitempty"`
+	Rule     string   `json:"rule"`
+	Severity Severity `json:"severity"`
+	VHost    string   `json:"vhost"`
+	// Kind and Name are those of the object that the finding is about.
+	Kind string `json:"kind"`
+	Name string `json:"name"`
+	// Evidence is one line that names the binding, argument or policy.
+	Evidence string `json:"evidence"`
+	// Consequence says what happens to messages.
+	Consequence string `json:"consequence"`
+	// Remedy is a command, or lines of YAML for a topology file.
+	Remedy string `json:"remedy"`
+	// File and Line are where a definitions file has the object.
+	File string `json:"file,omitempty"`
+	Line int    `json:"line,omitempty"`
+	// Accepted is the entry of the baseline that accepts the finding.
+	Accepted *acceptedJSON `json:"accepted,omitempty"`
 }
 
 type acceptedJSON struct {
 	Reason string `json:"reason"`
-	Until  string `json:"until,omitempty"`
+	// Until is the last day on which it is accepted, such as 2026-12-31.
+	Until string `json:"until,omitempty"`
 }
 
+// baselineJSON is what is wrong with the baseline.
 type baselineJSON struct {
-	Expired   []entryJSON `json:"expired"`
+	// Expired are the entries whose last day has passed.
+	Expired []entryJSON `json:"expired"`
+	// Unmatched are the entries that accept no finding.
 	Unmatched []entryJSON `json:"unmatched"`
 }
 
@@ -98,20 +86,79 @@ type entryJSON struct {
 	Rule   string `json:"rule"`
 	Object string `json:"object"`
 	VHost  string `json:"vhost,omitempty"`
-	Until  string `json:"until,omitempty"`
+	// Until is the last day on which it is accepted, such as 2026-12-31.
+	Until string `json:"until,omitempty"`
 }
 
-func toJSON(f Finding) findingJSON {
+// JSON implements jsondoc.Former.
+func (d Document) JSON() any {
+	r, fates := d.Result, d.Fates()
+	out := resultJSON{
+		Version: 1, Program: d.Program, Source: r.Source,
+		Summary: summaryJSON{
+			Queues: fates[Kept] + fates[Endless] + fates[Lost] + fates[Undecided], Kept: fates[Kept],
+			Endless: fates[Endless], Lost: fates[Lost], Unknown: fates[Undecided], Errors: r.Count(Error),
+			Warnings: r.Count(Warning), Notes: r.Count(Note), Accepted: len(r.Accepted),
+		},
+		Baseline: baselineJSON{entriesJSON(r.Expired), entriesJSON(r.Unmatched)},
+	}
+	for _, report := range r.Reports {
+		out.VHosts = append(out.VHosts, hostJSON{report.VHost, report.Version, report.Fates, report.Unseen})
+	}
+	for _, f := range r.Findings {
+		out.Findings = append(out.Findings, f.json(nil))
+	}
+	for _, a := range r.Accepted {
+		out.Findings = append(out.Findings, a.Finding.json(&acceptedJSON{a.Entry.Reason, a.Entry.Until}))
+	}
+	return out
+}
+
+func (f Finding) json(accepted *acceptedJSON) findingJSON {
 	return findingJSON{
-		Rule: f.Rule, Severity: f.Severity, VHost: f.VHost, Kind: string(f.Object.Kind), Name: f.DisplayName(),
-		Evidence: f.Evidence, Consequence: f.Consequence, Remedy: f.Remedy, File: f.Position.File, Line: f.Position.Line,
+		f.Rule, f.Severity, f.VHost, string(f.Object.Kind), f.DisplayName(), f.Evidence, f.Consequence, f.Remedy,
+		f.Position.File, f.Position.Line, accepted,
 	}
 }
 
 func entriesJSON(entries []Entry) []entryJSON {
-	out := []entryJSON{}
+	var out []entryJSON
 	for _, e := range entries {
 		out = append(out, entryJSON{e.Rule, e.Object, e.VHost, e.Until})
+	}
+	return out
+}
+
+// RuleList lists rules for programs.
+type RuleList []Rule
+
+type rulesJSON struct {
+	Version int        `json:"version"`
+	Rules   []ruleJSON `json:"rules"`
+}
+
+type ruleJSON struct {
+	// ID is the name of the rule.
+	ID       string   `json:"id"`
+	Severity Severity `json:"severity"`
+	// Default reports that the rule runs unless rules are chosen with --rule.
+	Default bool `json:"default"`
+	// Live reports that the rule needs a running broker.
+	Live bool `json:"live"`
+	// Title is one line: what is wrong.
+	Title string `json:"title"`
+	// Why says what happens to messages, and Fix what to do.
+	Why string `json:"why"`
+	Fix string `json:"fix"`
+	// Page is the URL of the page of the rule.
+	Page string `json:"page"`
+}
+
+// JSON implements jsondoc.Former.
+func (l RuleList) JSON() any {
+	out := rulesJSON{Version: 1}
+	for _, r := range l {
+		out.Rules = append(out.Rules, ruleJSON{r.ID, r.Severity, !r.Off, r.Live, r.Title, r.Why, r.Fix, RulePage(r.ID)})
 	}
 	return out
 }

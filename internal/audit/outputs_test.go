@@ -16,6 +16,7 @@ import (
 
 	"github.com/dlxctl/dlxctl/internal/audit"
 	"github.com/dlxctl/dlxctl/internal/definitions"
+	"github.com/dlxctl/dlxctl/internal/jsondoc"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -88,7 +89,9 @@ func TestOutputs(t *testing.T) {
 		"report-verbose.txt": func(b *bytes.Buffer) error {
 			return audit.WriteText(b, result(), audit.TextOptions{Verbose: true})
 		},
-		"report.json":  func(b *bytes.Buffer) error { return audit.WriteJSON(b, result(), "1.2.3") },
+		"report.json": func(b *bytes.Buffer) error {
+			return jsondoc.Write(b, audit.Document{Result: result(), Program: "1.2.3"})
+		},
 		"report.md":    func(b *bytes.Buffer) error { return audit.WriteMarkdown(b, result()) },
 		"baseline.yml": func(b *bytes.Buffer) error { return audit.WriteBaseline(b, result()) },
 	} {

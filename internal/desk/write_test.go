@@ -141,7 +141,7 @@ func TestWriteOverview(t *testing.T) {
 		},
 		{Queue: "mail.dead", Exists: true, Messages: 3, Age: 5, NotLooked: "it has consumers"},
 		{Queue: "news.dead", Exists: true, Age: 5},
-		{Queue: "crm.dead", },
+		{Queue: "crm.dead"},
 	}, Runs: []desk.Run{{
 		ID: "r1", Action: desk.Replay, Queue: "billing.dead", Phase: desk.Sending, Chosen: 37, Holds: 12, Started: at(50),
 		By: "ann@host",

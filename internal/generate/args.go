@@ -12,7 +12,6 @@ import (
 	"strings"
 	"text/template"
 
-	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -236,20 +235,23 @@ func syntaxes() map[string]syntax {
 	}
 }
 
-// WriteDeclarationJSON writes a declaration for programs.
-func WriteDeclarationJSON(w io.Writer, d Declaration) error {
-	arguments := d.Queue.Arguments
-	if arguments == nil {
-		arguments = topology.Arguments{}
-	}
-	return text.WriteJSON(w, struct {
-		Version    int                `json:"version"`
-		Queue      string             `json:"queue"`
-		Durable    bool               `json:"durable"`
-		AutoDelete bool               `json:"autoDelete"`
-		Exclusive  bool               `json:"exclusive"`
-		Arguments  topology.Arguments `json:"arguments"`
-		External   bool               `json:"external"`
-		ByPolicy   bool               `json:"deadLetteringByPolicy"`
-	}{1, d.Queue.Name, d.Queue.Durable, d.Queue.AutoDelete, d.Queue.Exclusive, arguments, d.Queue.External, d.ByPolicy})
+// declarationJSON is a declaration as scripts read it.
+type declarationJSON struct {
+	Version int `json:"version"`
+	// Queue is the name of the queue.
+	Queue      string             `json:"queue"`
+	Durable    bool               `json:"durable"`
+	AutoDelete bool               `json:"autoDelete"`
+	Exclusive  bool               `json:"exclusive"`
+	Arguments  topology.Arguments `json:"arguments"`
+	// External reports that the service declares the queue, not dlxctl.
+	External bool `json:"external"`
+	// ByPolicy reports that dead-lettering comes by policy: the call of the service stays as it is.
+	ByPolicy bool `json:"deadLetteringByPolicy"`
+}
+
+// JSON implements jsondoc.Former.
+func (d Declaration) JSON() any {
+	q := d.Queue
+	return declarationJSON{1, q.Name, q.Durable, q.AutoDelete, q.Exclusive, q.Arguments, q.External, d.ByPolicy}
 }

@@ -332,29 +332,30 @@ func WriteRights(w io.Writer, vhost string, grants []Grant) error {
 	return nil
 }
 
-// WriteRightsJSON writes grants for scripts.
-func WriteRightsJSON(w io.Writer, vhost string, grants []Grant) error {
-	type grant struct {
-		User      string   `json:"user"`
-		Purpose   string   `json:"purpose"`
-		Tags      []string `json:"tags"`
-		Configure string   `json:"configure"`
-		Write     string   `json:"write"`
-		Read      string   `json:"read"`
-	}
-	out := struct {
-		Version int     `json:"version"`
-		VHost   string  `json:"vhost"`
-		Grants  []grant `json:"grants"`
-	}{1, vhost, []grant{}}
-	for _, g := range grants {
-		out.Grants = append(out.Grants,
-			grant{
-				g.User, g.Purpose, append([]string{}, g.Tags...), Expression(g.Configure), Expression(g.Write),
-				Expression(g.Read),
-			})
-	}
-	return text.WriteJSON(w, out)
+// RightsDocument is grants as scripts read them.
+type RightsDocument struct {
+	Version int     `json:"version"`
+	VHost   string  `json:"vhost"`
+	Grants  []Grant `json:"grants"`
+}
+
+// grantJSON is what a user may do.
+type grantJSON struct {
+	// User is a name for the user, to be replaced by the real one.
+	User string `json:"user"`
+	// Purpose is what the user does, in a few words.
+	Purpose string `json:"purpose"`
+	// Tags are the user tags.
+	Tags []string `json:"tags"`
+	// Configure, Write and Read are regular expressions, as set_permissions accepts them.
+	Configure string `json:"configure"`
+	Write     string `json:"write"`
+	Read      string `json:"read"`
+}
+
+// JSON implements jsondoc.Former.
+func (g Grant) JSON() any {
+	return grantJSON{g.User, g.Purpose, g.Tags, Expression(g.Configure), Expression(g.Write), Expression(g.Read)}
 }
 
 // WriteRightsDefinitions writes the permissions of grants in RabbitMQ's format for definitions,

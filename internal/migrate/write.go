@@ -131,37 +131,45 @@ func WriteStatuses(w io.Writer, list []Status) error {
 	return err
 }
 
-// WriteStatusesJSON writes how far each move is, for scripts.
-func WriteStatusesJSON(w io.Writer, t topology.Compiled, vhost string, list []Status) error {
-	type migration struct {
-		Legacy         string `json:"legacy"`
-		New            string `json:"new"`
-		Stage          Stage  `json:"stage"`
-		Messages       int64  `json:"messages"`
-		Unacknowledged int64  `json:"unacknowledged"`
-		Consumers      int64  `json:"consumers"`
-		Bindings       int64  `json:"bindings"`
-		Forwards       bool   `json:"forwards"`
-		QuietSeconds   *int64 `json:"quietSeconds"` // nil: not known, or it does not forward
-		Waits          string `json:"waits,omitempty"`
+// StatusDocument is how far each move is, as scripts read it.
+type StatusDocument struct {
+	Version    int      `json:"version"`
+	Topology   string   `json:"topology"`
+	VHost      string   `json:"vhost"`
+	Migrations []Status `json:"migrations"`
+}
+
+// statusJSON is how far a move is.
+type statusJSON struct {
+	// Legacy is the queue that is replaced, and New its successor.
+	Legacy string `json:"legacy"`
+	New    string `json:"new"`
+	// Stage is the next stage.
+	Stage Stage `json:"stage"`
+	// Messages, Unacknowledged and Consumers are those of the legacy queue.
+	Messages       int64 `json:"messages"`
+	Unacknowledged int64 `json:"unacknowledged"`
+	Consumers      int64 `json:"consumers"`
+	// Bindings counts the bindings of the legacy queue.
+	Bindings int64 `json:"bindings"`
+	// Forwards reports that the broker forwards what comes to the legacy queue.
+	Forwards bool `json:"forwards"`
+	// Quiet is for how many seconds nothing has come to a legacy queue that forwards, an hour at most.
+	// Null: not known, or it does not forward.
+	Quiet *int64 `json:"quietSeconds"`
+	// Waits says for what the end of the migration waits.
+	Waits string `json:"waits,omitempty"`
+}
+
+// JSON implements jsondoc.Former.
+func (s Status) JSON() any {
+	out := statusJSON{
+		s.Legacy, s.New, s.Stage, s.Ready, s.Unacknowledged, s.Consumers, s.Bindings, s.Forwards, nil, s.Waits,
 	}
-	out := struct {
-		Version    int         `json:"version"`
-		Topology   string      `json:"topology"`
-		VHost      string      `json:"vhost"`
-		Migrations []migration `json:"migrations"`
-	}{1, t.Name, vhost, []migration{}}
-	for _, s := range list {
-		var quiet *int64
-		if s.Quiet != nil {
-			seconds := int64(s.Quiet.Seconds())
-			quiet = &seconds
-		}
-		out.Migrations = append(out.Migrations, migration{
-			s.Legacy, s.New, s.Stage, s.Ready, s.Unacknowledged, s.Consumers, s.Bindings, s.Forwards, quiet, s.Waits,
-		})
+	if s.Quiet != nil {
+		out.Quiet = new(int64(s.Quiet.Seconds()))
 	}
-	return text.WriteJSON(w, out)
+	return out
 }
 
 //go:embed page.md

@@ -22,9 +22,9 @@ type Source struct {
 
 // Pos is a place in a file. Line and Col count from 1; Col counts characters.
 type Pos struct {
-	File string
-	Line int
-	Col  int
+	File string `json:"file"`
+	Line int    `json:"line"`
+	Col  int    `json:"column"`
 }
 
 // String returns the place in the form that editors understand: file, line and column.
@@ -161,11 +161,11 @@ type Problem struct {
 	Pos
 	// Name is the fixed name of a warning, such as unused-backoff. Empty for an
 	// error.
-	Name string
+	Name string `json:"warning,omitempty"`
 	// About names the object that a warning is about. Empty: none.
-	About string
+	About string `json:"-"`
 	// Msg quotes the value and says what is wrong with it.
-	Msg string
+	Msg string `json:"message"`
 	// Fix says what to do about it. It may be empty where Msg says so.
-	Fix string
+	Fix string `json:"remedy,omitempty"`
 }

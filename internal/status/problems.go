@@ -15,17 +15,17 @@ import (
 // Problem is something that a person should act on or, if it is a note, know.
 type Problem struct {
 	// Name is one of a fixed set, such as no-processor or dead-letters.
-	Name string
+	Name string `json:"name"`
 	// Text says what is wrong.
-	Text string
+	Text string `json:"text"`
 	// Fix says what to do, where Command does not say enough. Empty: nothing more.
-	Fix string
+	Fix string `json:"fix"`
 	// Command is the command that fixes it, or that shows more. Empty: no command does.
-	Command string
-	// Queues are all queues that it is about. Empty if it is about the topology as a whole.
-	Queues []string
+	Command string `json:"command"`
 	// Note says that nothing is wrong: it does not count as a problem.
-	Note bool
+	Note bool `json:"note,omitempty"`
+	// Queues are all queues that it is about. Empty if it is about the topology as a whole.
+	Queues []string `json:"queues"`
 }
 
 // The names of the problems of one queue.

@@ -8,35 +8,35 @@ import (
 
 // Work is what a person wants to know of a work queue, or of the legacy queue that it replaces.
 type Work struct {
-	Name string
+	Name string `json:"name"`
 	// Role is [topology.RoleWork] or [topology.RoleLegacy].
-	Role topology.Role
+	Role topology.Role `json:"-"`
 	// Backoff is empty for a legacy queue.
-	Backoff  string
-	Owner    string
-	Severity string
-	Type     string
+	Backoff  string `json:"-"`
+	Owner    string `json:"-"`
+	Severity string `json:"-"`
+	Type     string `json:"-"`
 
-	Ready          int64
-	Unacknowledged int64
+	Ready          int64 `json:"ready"`
+	Unacknowledged int64 `json:"unacknowledged"`
 	// Retrying is how many messages are in the failed queue and the retry queues of its backoff.
-	Retrying int64
+	Retrying int64 `json:"retrying"`
 	// SharedRetrying says that other queues use the backoff too, so that Retrying has messages of
 	// all of them.
-	SharedRetrying bool
+	SharedRetrying bool `json:"sharedRetrying,omitempty"`
 	// Dead is how many messages its dead-letter queue holds, and those where its dead letters went
 	// by a previous file.
-	Dead int64
+	Dead int64 `json:"dead"`
 	// SharedDead says that other queues use one of these queues too.
-	SharedDead bool
+	SharedDead bool `json:"sharedDead,omitempty"`
 
-	Consumers        int64
-	ConsumersUnknown bool
+	Consumers        int64 `json:"-"`
+	ConsumersUnknown bool  `json:"-"`
 	// Oldest is that of [Queue].
-	Oldest time.Time
+	Oldest time.Time `json:"-"`
 	// Problems are the names of the problems of this queue: dead-letters, no-consumers,
 	// consumers-unknown. What is wrong with its backoff is not among them.
-	Problems []string
+	Problems []string `json:"problems"`
 }
 
 // Quiet reports that nothing is wrong with the queue, that it has consumers, and that no message of

@@ -37,26 +37,26 @@ type Report struct {
 
 // Queue is the state of one queue.
 type Queue struct {
-	Name string
-	Role topology.Role
+	Name string        `json:"name"`
+	Role topology.Role `json:"role"`
 	// Backoff is that of a work, failed or retry queue. Empty for others.
-	Backoff string
+	Backoff string `json:"backoff"`
 	// Delay is how long messages wait in a retry queue. Zero for others.
-	Delay time.Duration
-	Type  string
+	Delay time.Duration `json:"delay"`
+	Type  string        `json:"type"`
 	// Messages is all that the queue holds, ready or not.
-	Messages       int64
-	Unacknowledged int64
-	Consumers      int64
-	// ConsumersUnknown says that the broker did not report how many there are.
-	ConsumersUnknown bool
-	// Oldest is when the publisher of the message at the head of the queue sent it. Zero: the
-	// broker does not report it. It does so for classic queues whose publishers set a timestamp.
-	Oldest time.Time
+	Messages       int64 `json:"messages"`
+	Unacknowledged int64 `json:"unacknowledged"`
+	Consumers      int64 `json:"consumers"`
 	// Owner and Severity are those of the work queue that a work or dead queue
 	// belongs to. Empty for queues that several share.
-	Owner    string
-	Severity string
+	Owner    string `json:"owner"`
+	Severity string `json:"severity"`
+	// ConsumersUnknown says that the broker did not report how many there are.
+	ConsumersUnknown bool `json:"consumersUnknown,omitempty"`
+	// Oldest is when the publisher of the message at the head of the queue sent it. Zero: the
+	// broker does not report it. It does so for classic queues whose publishers set a timestamp.
+	Oldest time.Time `json:"oldest,omitzero"`
 }
 
 // Options say what a report is about.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/dlxctl/dlxctl/internal/jsondoc"
 	"github.com/dlxctl/dlxctl/internal/spec/spectest"
 	"github.com/dlxctl/dlxctl/internal/status"
 	"github.com/dlxctl/dlxctl/topology"
@@ -203,11 +204,11 @@ func TestAFileWithoutQueues(t *testing.T) {
 }
 
 // Nothing is left out of the JSON, so that scripts need not ask.
-func TestWriteJSON(t *testing.T) {
+func TestJSON(t *testing.T) {
 	t.Parallel()
 	var b bytes.Buffer
 	sent := time.Date(2026, 11, 22, 19, 3, 40, 0, time.FixedZone("CET", 3600))
-	if err := status.WriteJSON(&b,
+	if err := jsondoc.Write(&b,
 		status.Report{
 			Topology: "shop", VHost: "/", At: sent.Add(time.Minute),
 			Queues: []status.Queue{{Name: "r", Role: "retry", Delay: time.Minute, Type: "classic", Oldest: sent}},

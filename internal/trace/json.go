@@ -1,131 +1,127 @@
 package trace
 
 import (
-	"io"
 	"time"
 
 	"github.com/dlxctl/dlxctl/internal/route"
-	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// WriteJSON writes a report for programs. Lists are never null. Delays are milliseconds since the
-// publish.
-func WriteJSON(w io.Writer, r Report) error {
+// reportJSON is a report as scripts read it.
+type reportJSON struct {
+	Version  int    `json:"version"`
+	Exchange string `json:"exchange"`
+	// ExchangeType is the type of the exchange. Empty: the exchange does not exist.
+	ExchangeType string         `json:"exchangeType"`
+	Key          string         `json:"key"`
+	Headers      map[string]any `json:"headers"`
+	// Expiration is that of the message, null for none.
+	Expiration *time.Duration `json:"expiration"`
+	// Reason is how consumers fail.
+	Reason Cause `json:"reason"`
+	// Failures is how many deliveries fail in each queue, -1 for all, and QueueFailures how many in
+	// the queues for which that was asked.
+	Failures      int            `json:"failures"`
+	QueueFailures map[string]int `json:"queueFailures"`
+	// Queues are the ways of the copies, one for each queue that gets the message.
+	Queues []journeyJSON `json:"queues"`
+	// Ends are copies of the publisher that reach no queue.
+	Ends []End `json:"ends"`
+	// Missed are the queues that the message never reaches.
+	Missed []missedJSON `json:"notReached"`
+	// Lost reports whether a copy is lost anywhere.
+	Lost bool `json:"lost"`
+}
+
+type journeyJSON struct {
+	// Queue is the first queue, and Path how the message came there.
+	Queue string    `json:"queue"`
+	Path  []hopJSON `json:"path"`
+	// Stops are the queues that the copy comes to, in order.
+	Stops []stopJSON `json:"stops"`
+	// Lost reports whether the copy is lost.
+	Lost bool `json:"lost"`
+}
+
+type stopJSON struct {
+	// From is the index of the stop from which the message came, -1 for the first one.
+	From  int    `json:"from"`
+	Queue string `json:"queue"`
+	// Role is what a file has the queue for. Empty: no file knows the queue.
+	Role topology.Role `json:"role"`
+	// At is the time since the publish, at the earliest.
+	At time.Duration `json:"at"`
+	// Path is how the message came to the queue.
+	Path []hopJSON `json:"path"`
+	// Exchange, Key and Headers are those that a consumer sees.
+	Exchange string         `json:"exchange"`
+	Key      string         `json:"key"`
+	Headers  map[string]any `json:"headers"`
+	// Event is what happens to the message in the queue.
+	Event Event `json:"event"`
+	// Delivery is the number of the delivery to consumers of this queue, from 1.
+	Delivery int `json:"delivery"`
+	// Returned is how many times the broker delivers it again before it gives up.
+	Returned int `json:"returned"`
+	// Wait is how long the message stays in the queue.
+	Wait time.Duration `json:"wait"`
+	// Reason is why the message leaves the queue as a dead letter. Empty: it does not.
+	Reason route.Reason `json:"reason"`
+	// AtMostOnce reports that the broker may lose the message on the way out of this queue.
+	AtMostOnce bool `json:"atMostOnce"`
+	// Count is what the processor sets. Empty: it does not take the message.
+	Count string `json:"count"`
+	// Ends are the copies that end here, or on the way out.
+	Ends []End `json:"ends"`
+}
+
+type hopJSON struct {
+	// Via is what led there, such as a binding or an alternate exchange.
+	Via     route.Via `json:"via"`
+	Binding string    `json:"binding"`
+	// Policy is the policy that decided. Empty: none.
+	Policy string `json:"policy"`
+	// Place is where a file declares the binding.
+	Place string `json:"place"`
+}
+
+type missedJSON struct {
+	Queue string `json:"queue"`
+	// Bindings lead to the queue and do not match.
+	Bindings []string `json:"bindings"`
+}
+
+// JSON implements jsondoc.Former.
+func (r Report) JSON() any {
 	out := reportJSON{
 		Version: 1, Exchange: r.Input.Exchange, ExchangeType: r.ExchangeType, Key: r.Input.Key,
-		Headers: plain(r.Input.Headers), Expiration: milliseconds(r.Input.Expiration), Reason: string(r.Input.Cause),
-		Failures: r.Input.Failures, QueueFailures: r.Input.QueueFailures,
-		Queues: []journeyJSON{}, Ends: endsJSON(r.Ends), Missed: []missedJSON{}, Lost: r.Lost(),
-	}
-	if out.QueueFailures == nil {
-		out.QueueFailures = map[string]int{}
+		Headers: plain(r.Input.Headers), Expiration: r.Input.Expiration, Reason: r.Input.Cause,
+		Failures: r.Input.Failures, QueueFailures: r.Input.QueueFailures, Ends: r.Ends, Lost: r.Lost(),
 	}
 	for _, j := range r.Journeys {
-		to := journeyJSON{Queue: j.Queue, Path: r.pathJSON(j.Path), Stops: []stopJSON{}, Lost: j.Lost()}
+		to := journeyJSON{Queue: j.Queue, Path: r.hops(j.Path), Lost: j.Lost()}
 		for _, s := range j.Stops {
-			to.Stops = append(to.Stops, r.stopJSON(s))
+			to.Stops = append(to.Stops, stopJSON{
+				s.From, s.Queue, s.Role, s.At, r.hops(s.Path), s.Exchange, s.Key, plain(s.Headers), s.Event, s.Delivery,
+				s.Returned, s.Wait, s.Reason, s.AtMostOnce, s.Count, s.Ends,
+			})
 		}
 		out.Queues = append(out.Queues, to)
 	}
 	for _, m := range r.Missed {
-		missed := missedJSON{Queue: m.Queue, Bindings: []string{}}
+		missed := missedJSON{Queue: m.Queue}
 		for _, b := range m.Bindings {
 			missed.Bindings = append(missed.Bindings, b.String())
 		}
 		out.Missed = append(out.Missed, missed)
 	}
-	return text.WriteJSON(w, out)
+	return out
 }
 
-type reportJSON struct {
-	Version       int            `json:"version"`
-	Exchange      string         `json:"exchange"`
-	ExchangeType  string         `json:"exchangeType"`
-	Key           string         `json:"key"`
-	Headers       map[string]any `json:"headers"`
-	Expiration    *int64         `json:"expiration"`
-	Reason        string         `json:"reason"`
-	Failures      int            `json:"failures"` // -1: always
-	QueueFailures map[string]int `json:"queueFailures"`
-	Queues        []journeyJSON  `json:"queues"`
-	Ends          []endJSON      `json:"ends"`
-	Missed        []missedJSON   `json:"notReached"`
-	Lost          bool           `json:"lost"`
-}
-
-type journeyJSON struct {
-	Queue string     `json:"queue"`
-	Path  []hopJSON  `json:"path"`
-	Stops []stopJSON `json:"stops"`
-	Lost  bool       `json:"lost"`
-}
-
-type stopJSON struct {
-	From       int            `json:"from"`
-	Queue      string         `json:"queue"`
-	Role       topology.Role  `json:"role"`
-	At         int64          `json:"at"`
-	Path       []hopJSON      `json:"path"`
-	Exchange   string         `json:"exchange"`
-	Key        string         `json:"key"`
-	Headers    map[string]any `json:"headers"`
-	Event      Event          `json:"event"`
-	Delivery   int            `json:"delivery"`
-	Returned   int            `json:"returned"`
-	Wait       int64          `json:"wait"`
-	Reason     route.Reason   `json:"reason"`
-	AtMostOnce bool           `json:"atMostOnce"`
-	Count      string         `json:"count"`
-	Ends       []endJSON      `json:"ends"`
-}
-
-type hopJSON struct {
-	Via     route.Via `json:"via"`
-	Binding string    `json:"binding"`
-	Policy  string    `json:"policy"`
-	Place   string    `json:"place"`
-}
-
-type endJSON struct {
-	Kind EndKind `json:"kind"`
-	Why  string  `json:"why"`
-}
-
-type missedJSON struct {
-	Queue    string   `json:"queue"`
-	Bindings []string `json:"bindings"`
-}
-
-func (r Report) pathJSON(path []route.Step) []hopJSON {
-	out := []hopJSON{}
+func (r Report) hops(path []route.Step) []hopJSON {
+	var out []hopJSON
 	for _, s := range path {
 		out = append(out, hopJSON{s.Via, s.String(), s.Policy, r.place(s.Binding)})
 	}
 	return out
-}
-
-func (r Report) stopJSON(s Stop) stopJSON {
-	return stopJSON{
-		From: s.From, Queue: s.Queue, Role: s.Role, At: s.At.Milliseconds(), Path: r.pathJSON(s.Path),
-		Exchange: s.Exchange, Key: s.Key, Headers: plain(s.Headers), Event: s.Event, Delivery: s.Delivery,
-		Returned: s.Returned, Wait: s.Wait.Milliseconds(), Reason: s.Reason, AtMostOnce: s.AtMostOnce, Count: s.Count,
-		Ends: endsJSON(s.Ends),
-	}
-}
-
-func endsJSON(ends []End) []endJSON {
-	out := []endJSON{}
-	for _, e := range ends {
-		out = append(out, endJSON(e))
-	}
-	return out
-}
-
-func milliseconds(d *time.Duration) *int64 {
-	if d == nil {
-		return nil
-	}
-	ms := d.Milliseconds()
-	return &ms
 }

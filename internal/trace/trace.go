@@ -170,9 +170,9 @@ const (
 
 // End is the end of a copy.
 type End struct {
-	Kind EndKind
+	Kind EndKind `json:"kind"`
 	// Why says more in words, empty where the kind says all. For [Lost] it is always set.
-	Why string
+	Why string `json:"why"`
 }
 
 // Lost reports whether a copy is lost anywhere.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/dlxctl/dlxctl/internal/jsondoc"
 	"github.com/dlxctl/dlxctl/internal/spec/spectest"
 	"github.com/dlxctl/dlxctl/internal/trace"
 	"github.com/dlxctl/dlxctl/topology"
@@ -244,7 +245,7 @@ func TestOutputs(t *testing.T) {
 	})
 	for file, write := range map[string]func(*bytes.Buffer) error{
 		"ends.txt":  func(b *bytes.Buffer) error { return trace.WriteText(b, r, false) },
-		"ends.json": func(b *bytes.Buffer) error { return trace.WriteJSON(b, r) },
+		"ends.json": func(b *bytes.Buffer) error { return jsondoc.Write(b, r) },
 		"ends.md":   func(b *bytes.Buffer) error { return trace.WriteMarkdown(b, r) },
 	} {
 		var got bytes.Buffer

@@ -112,7 +112,7 @@ func (c comparison) compare() Message {
 	for _, queue := range slices.Sorted(maps.Keys(c.came)) {
 		for _, more := range c.came[queue][min(taken[queue], len(c.came[queue])):] {
 			out.Stops = append(out.Stops, Stop{
-				Queue: queue, Came: true, Measured: more.at.Sub(c.published), Event: unpredicted,
+				Queue: queue, Waited: new(time.Duration), Measured: new(more.at.Sub(c.published)), Event: unpredicted,
 			})
 			out.differ("%s got it once more than predicted, after %s", text.Name(queue), shown(more.at.Sub(c.published)))
 		}
@@ -132,13 +132,13 @@ func (c comparison) follow(journey []step, taken map[string]int, out *Message) [
 		taken[s.Queue]++
 		switch before := s.from; {
 		case n < len(came):
-			stop.Came, stop.Measured = true, came[n].at.Sub(c.published)
+			stop.Measured = new(came[n].at.Sub(c.published))
 			ended[i] = came[n].answered
 			begin := c.published
 			if before >= 0 && !ended[before].IsZero() {
 				begin = ended[before]
 			}
-			stop.Waited = came[n].at.Sub(begin)
+			stop.Waited = new(came[n].at.Sub(begin))
 			if !differs { // what follows would differ too
 				differs = c.check(s, came[n], &stop, out)
 			}
@@ -158,7 +158,9 @@ func mergeReturned(stops []Stop, stop Stop, s step) []Stop {
 	}
 	last := &stops[len(stops)-1]
 	last.Returned = s.returned
-	last.Came = last.Came && stop.Came
+	if !stop.came() {
+		last.Waited, last.Measured = nil, nil
+	}
 	return stops
 }
 
@@ -166,10 +168,10 @@ func mergeReturned(stops []Stop, stop Stop, s step) []Stop {
 func (c comparison) check(s step, came seen, stop *Stop, out *Message) bool {
 	var found []string
 	switch {
-	case stop.Waited+early < s.wait():
+	case *stop.Waited+early < s.wait():
 		found = append(found, fmt.Sprintf("came %s after the delivery before, predicted %s at the earliest",
-			shown(stop.Waited), shown(s.wait())))
-	case stop.Waited > s.wait()+late:
+			shown(*stop.Waited), shown(s.wait())))
+	case *stop.Waited > s.wait()+late:
 		stop.Late = true
 	}
 	if came.exchange != s.Exchange {

@@ -10,6 +10,7 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/dlxctl/dlxctl/internal/broker/amqp"
+	"github.com/dlxctl/dlxctl/internal/jsondoc"
 )
 
 const compared = `
@@ -174,7 +175,7 @@ func TestAReportThatDiffers(t *testing.T) {
 	if err := WriteText(&text, r, false, 0); err != nil {
 		t.Fatal(err)
 	}
-	if err := WriteJSON(&json, r); err != nil {
+	if err := jsondoc.Write(&json, r); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{

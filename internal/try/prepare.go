@@ -23,10 +23,12 @@ const (
 
 // Tier is a delay of a backoff, and what it is in the trial.
 type Tier struct {
-	Backoff string
-	Queue   string
-	Delay   time.Duration
-	Tried   time.Duration
+	Backoff string `json:"backoff"`
+	// Queue is the retry queue.
+	Queue string `json:"queue"`
+	// Delay is that of the file, and Tried the one of the trial.
+	Delay time.Duration `json:"delay"`
+	Tried time.Duration `json:"tried"`
 }
 
 // trial is the topology that is tried: all objects of the file under their own names.

@@ -27,25 +27,29 @@ type Report struct {
 
 // Queue is a work queue, and its messages.
 type Queue struct {
-	Name string
+	Name string `json:"name"`
 	// Exchange, Key and Headers are how its messages were published. The empty exchange is the
 	// default one, and Why says why.
-	Exchange, Key string
-	Headers       map[string]any
-	Why           string
-	Messages      []Message
+	Exchange string         `json:"exchange"`
+	Key      string         `json:"key"`
+	Headers  map[string]any `json:"headers"`
+	Why      string         `json:"whyDefaultExchange"`
+	Messages []Message      `json:"messages"`
 }
 
 // Message is a message, and what became of it.
 type Message struct {
-	ID, Name string
+	// Name says what the message tries.
+	Name string `json:"name"`
+	// ID is the message-id.
+	ID string `json:"id"`
 	// Stops are the deliveries in its own queue and what follows: those predicted, and behind them
 	// those that came and are not predicted.
-	Stops []Stop
+	Stops []Stop `json:"stops"`
 	// Copies are the other queues that the message is predicted to reach.
-	Copies []string
+	Copies []string `json:"copies"`
 	// Differences are those from what is predicted, of the copies too.
-	Differences []string
+	Differences []string `json:"differences"`
 }
 
 // unpredicted is the event of a delivery that is not predicted.
@@ -53,25 +57,35 @@ const unpredicted trace.Event = "not predicted"
 
 // Stop is a message in a queue that the trial consumes.
 type Stop struct {
-	Queue string
-	Role  topology.Role
-	Event trace.Event
+	Queue string        `json:"queue"`
+	Role  topology.Role `json:"role"`
+	// Event is what happens to the message there.
+	Event trace.Event `json:"event"`
 	// Delivery is its number in a work queue, from 1. Returned is how many times a crash returned it.
-	Delivery, Returned int
-	Reason             route.Reason
+	Delivery int `json:"delivery"`
+	Returned int `json:"returned"`
+	// Reason is why the message leaves the queue as a dead letter.
+	Reason route.Reason `json:"reason"`
 	// Tier is the retry queue in which it waited before, and Count what the processor set. Both are
 	// empty if it came from none.
-	Tier, Count string
-	// Wait is the delay that is predicted since the stop before, and Waited the one measured.
-	Wait, Waited time.Duration
+	Tier  string `json:"tier"`
+	Count string `json:"count"`
+	// Wait is the delay that is predicted since the stop before, and Waited the one measured. Nil: the
+	// message did not come.
+	Wait   time.Duration  `json:"wait"`
+	Waited *time.Duration `json:"waited"`
 	// Due is the time since the publish at which the stop is predicted at the earliest, and Measured
-	// the time at which it came.
-	Due, Measured time.Duration
-	// Came reports whether it came, and Late whether it came late, which is no difference.
-	Came, Late bool
+	// the time at which it came. Nil: the message did not come.
+	Due      time.Duration  `json:"due"`
+	Measured *time.Duration `json:"measured"`
+	// Late reports that it came late, which is no difference.
+	Late bool `json:"late"`
 	// Lost says why the message is predicted to be lost from here. Empty: it is not.
-	Lost string
+	Lost string `json:"lost"`
 }
+
+// came reports whether the message came.
+func (s Stop) came() bool { return s.Measured != nil }
 
 // newStop returns the stop of a step, which did not come yet.
 func newStop(s step) Stop {

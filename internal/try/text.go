@@ -182,25 +182,25 @@ func (s Stop) delay() string {
 // measured returns the delay that was measured.
 func (s Stop) measured() string {
 	switch {
-	case !s.Came:
+	case !s.came():
 		return "did not come"
 	case s.Event == unpredicted:
 		return "-"
 	case s.Late:
-		return shown(s.Waited) + " LATE"
+		return shown(*s.Waited) + " LATE"
 	case s.Wait == 0:
 		return "-"
 	default:
-		return shown(s.Waited)
+		return shown(*s.Waited)
 	}
 }
 
 // since returns the time since the publish.
 func (s Stop) since() string {
-	if !s.Came {
+	if !s.came() {
 		return "-"
 	}
-	return shown(s.Measured)
+	return shown(*s.Measured)
 }
 
 // summary says how it went.

@@ -45,29 +45,31 @@ func (r Result) worse(other Result) bool {
 
 // Tier is what was found out about the tier of a backoff.
 type Tier struct {
-	Backoff string
+	Backoff string `json:"backoff"`
 	// Queue is the retry queue.
-	Queue string
-	Delay time.Duration
+	Queue string `json:"queue"`
+	// Delay is how long the tier keeps a message.
+	Delay time.Duration `json:"delay"`
 	// Attempts are the attempts that wait in the tier, from 1.
-	Attempts []int
+	Attempts []int `json:"attempts"`
 	// Result and Waited are about canaries that verify itself put into the tier.
-	Result Result
-	Waited time.Duration
+	Result Result        `json:"result"`
+	Waited time.Duration `json:"waited"`
 	// Processor and ProcessorWaited are about canaries that verify put where rejected messages
 	// go, and a processor into the tier.
-	Processor       Result
-	ProcessorWaited time.Duration
+	Processor       Result        `json:"processor"`
+	ProcessorWaited time.Duration `json:"processorWaited"`
 }
 
 // Problem is something that is not as it should be.
 type Problem struct {
 	// Name is what it is, in a word for scripts.
-	Name string
+	Name string `json:"name"`
 	// Backoff and Queue are where. Empty: it concerns all.
-	Backoff, Queue string
+	Backoff string `json:"backoff,omitempty"`
+	Queue   string `json:"queue,omitempty"`
 	// Text says what is wrong and what to do, as a sentence without a full stop.
-	Text string
+	Text string `json:"text"`
 }
 
 // Report is what a run of verify found out about a topology.
@@ -161,49 +163,21 @@ func after(r Result, d time.Duration) string {
 	return fmt.Sprintf("%s, %.2fs", r, d.Seconds())
 }
 
-// reportJSON is a report as scripts read it. Its fields are a contract.
+// reportJSON is a report as scripts read it.
 type reportJSON struct {
-	Version  int           `json:"version"`
-	Topology string        `json:"topology"`
-	VHost    string        `json:"vhost"`
-	OK       bool          `json:"ok"`
-	Tiers    []tierJSON    `json:"tiers"`
-	Problems []problemJSON `json:"problems"`
-	Left     string        `json:"left,omitempty"`
+	Version  int    `json:"version"`
+	Topology string `json:"topology"`
+	VHost    string `json:"vhost"`
+	// OK reports that there are no problems.
+	OK    bool   `json:"ok"`
+	Tiers []Tier `json:"tiers"`
+	// Problems are what is not as it should be.
+	Problems []Problem `json:"problems"`
+	// Left is what the run could not remove, as a sentence.
+	Left string `json:"left,omitempty"`
 }
 
-type tierJSON struct {
-	Backoff         string `json:"backoff"`
-	Queue           string `json:"queue"`
-	Delay           int64  `json:"delay"` // milliseconds
-	Attempts        []int  `json:"attempts"`
-	Result          Result `json:"result"`
-	Waited          int64  `json:"waited"` // milliseconds
-	Processor       Result `json:"processor"`
-	ProcessorWaited int64  `json:"processorWaited"` // milliseconds
-}
-
-type problemJSON struct {
-	Name    string `json:"name"`
-	Backoff string `json:"backoff,omitempty"`
-	Queue   string `json:"queue,omitempty"`
-	Text    string `json:"text"`
-}
-
-// WriteJSON writes a report for scripts.
-func WriteJSON(w io.Writer, r Report) error {
-	out := reportJSON{
-		Version: 1, Topology: r.Topology, VHost: r.VHost, OK: len(r.Problems) == 0,
-		Tiers: []tierJSON{}, Problems: []problemJSON{}, Left: r.Left,
-	}
-	for _, t := range r.Tiers {
-		out.Tiers = append(out.Tiers, tierJSON{
-			t.Backoff, t.Queue, t.Delay.Milliseconds(), t.Attempts, t.Result, t.Waited.Milliseconds(),
-			t.Processor, t.ProcessorWaited.Milliseconds(),
-		})
-	}
-	for _, p := range r.Problems {
-		out.Problems = append(out.Problems, problemJSON(p))
-	}
-	return text.WriteJSON(w, out)
+// JSON implements jsondoc.Former.
+func (r Report) JSON() any {
+	return reportJSON{1, r.Topology, r.VHost, len(r.Problems) == 0, r.Tiers, r.Problems, r.Left}
 }
