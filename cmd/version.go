@@ -43,10 +43,12 @@ func newVersion(a *app) *cobra.Command {
 
 // versionJSON is the version as scripts read it.
 type versionJSON struct {
-	// Arch and OS are those of the machine, and Go is the version of Go.
+	// Arch is the architecture that it was built for.
 	Arch string `json:"arch"`
-	Go   string `json:"go"`
-	OS   string `json:"os"`
+	// Go is the version of the compiler.
+	Go string `json:"go"`
+	// OS is the operating system that it was built for.
+	OS string `json:"os"`
 	// Version is that of dlxctl.
 	Version string `json:"version"`
 }

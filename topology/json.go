@@ -4,8 +4,14 @@ package topology
 // never null, and labels say what each object is for. An empty vhost means the
 // one of the AMQP URL.
 func JSON(t Compiled, vhost string) ([]byte, error) {
+	t.VHost = vhost
+	return encode(t.JSON())
+}
+
+// JSON returns what [JSON] writes, with the vhost of the file.
+func (t Compiled) JSON() any {
 	d := document{
-		Version: 1, Topology: t.Name, VHost: vhost,
+		Version: 1, Topology: t.Name, VHost: t.VHost,
 		Exchanges: []exchangeJSON{}, Queues: []queueJSON{}, Bindings: []bindingJSON{}, Policies: []policyJSON{},
 	}
 	for _, e := range t.Exchanges {
@@ -28,7 +34,7 @@ func JSON(t Compiled, vhost string) ([]byte, error) {
 			p.Name, p.Pattern, p.ApplyTo, p.Priority, table(p.Definition), labelJSON(p.Label),
 		})
 	}
-	return encode(d)
+	return d
 }
 
 type document struct {

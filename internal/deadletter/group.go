@@ -232,19 +232,31 @@ func cut(s string, most int) string {
 	return s
 }
 
+// groupJSON is a group as scripts read it.
+type groupJSON struct {
+	// Value is what the messages have in common, redacted. Null: they have no such value, or are in
+	// other groups.
+	Value *string `json:"value"`
+	// Others reports that these are the messages of all groups beyond the first 10,000.
+	Others bool `json:"others,omitempty"`
+	Count  int  `json:"count"`
+	// Share is the part of all messages, from 0 to 1.
+	Share float64 `json:"share"`
+	// First and Last are when the first and the last of them failed.
+	First *time.Time `json:"first"`
+	Last  *time.Time `json:"last"`
+	// Example is the handle of one of them.
+	Example Handle `json:"example"`
+}
+
 // MarshalJSON returns the group as scripts read it.
-func (g Group) MarshalJSON() ([]byte, error) {
-	out := struct {
-		Value   *string    `json:"value"`
-		Others  bool       `json:"others,omitempty"`
-		Count   int        `json:"count"`
-		Share   float64    `json:"share"`
-		First   *time.Time `json:"first"`
-		Last    *time.Time `json:"last"`
-		Example Handle     `json:"example"`
-	}{nil, g.Others, g.Count, g.Share, moment(g.First), moment(g.Last), g.Example}
+func (g Group) MarshalJSON() ([]byte, error) { return json.Marshal(g.JSON()) }
+
+// JSON returns what [Group.MarshalJSON] writes.
+func (g Group) JSON() any {
+	out := groupJSON{nil, g.Others, g.Count, g.Share, moment(g.First), moment(g.Last), g.Example}
 	if !g.Missing && !g.Others {
 		out.Value = &g.Value
 	}
-	return json.Marshal(out)
+	return out
 }

@@ -68,7 +68,10 @@ type hopJSON struct {
 }
 
 // MarshalJSON returns the view as scripts read it; docs/messages.md lists the fields.
-func (v View) MarshalJSON() ([]byte, error) {
+func (v View) MarshalJSON() ([]byte, error) { return json.Marshal(v.JSON()) }
+
+// JSON returns what [View.MarshalJSON] writes.
+func (v View) JSON() any {
 	out := viewJSON{
 		Name: v.Name(), Handle: v.Handle, CopyNo: v.Copy, LiesIn: v.Queue, Place: v.Position,
 		Cause: v.Cause, Error: v.Error, ErrorIs: v.ErrorType, Stack: v.Stack,
@@ -93,9 +96,11 @@ func (v View) MarshalJSON() ([]byte, error) {
 		out.Attempts = &v.Attempts
 	}
 	for _, h := range v.Hops {
-		out.Hops = append(out.Hops, hopJSON{h.Queue, h.Reason, h.Count, moment(h.Time), h.Exchange, h.Keys, h.Assumed})
+		out.Hops = append(out.Hops, hopJSON{
+			h.Queue, h.Reason, h.Count, moment(h.Time), h.Exchange, append([]string{}, h.Keys...), h.Assumed,
+		})
 	}
-	return json.Marshal(out)
+	return out
 }
 
 // equal reports whether an equal message is before it. That is not known where rules mask a part of

@@ -24,8 +24,8 @@ func TestReplay(t *testing.T) {
 			chosen, rest := s.bury(t, 400)
 			r := s.execute(t, request(t, desk.Replay))
 			want := desk.Result{
-				Run: r.Run, Action: desk.Replay, Queue: "billing.dead", Chosen: len(chosen), To: []string{"billing"}, Begun: r.Begun,
-				By: "tester@here", Reason: "test", Ended: true, Moved: len(chosen), Took: r.Took,
+				Run: r.Run, Action: desk.Replay, Queue: "billing.dead", Chosen: len(chosen), To: []string{"billing"},
+				Begun: r.Begun, By: "tester@here", Reason: "test", Ended: true, Moved: len(chosen), Took: r.Took,
 			}
 			if d := cmp.Diff(want, r); d != "" {
 				t.Errorf("result (-want +got):\n%s", d)

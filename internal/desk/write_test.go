@@ -20,7 +20,9 @@ func replay() desk.Proposal {
 		Request: desk.Request{Action: desk.Replay, Queue: "billing.dead", Send: desk.SendOptions{
 			Rate: 10, Ramp: []int{1, 10, 100}, StopFailures: 3, MaxWaiting: 1000,
 		}},
-		Looked: desk.Looked{Queue: "billing.dead", Messages: 1204, Looked: 1204, Took: jsondoc.Seconds(211 * time.Millisecond)},
+		Looked: desk.Looked{
+			Queue: "billing.dead", Messages: 1204, Looked: 1204, Took: jsondoc.Seconds(211 * time.Millisecond),
+		},
 		Chosen: 37, ReplayedBefore: 2, Copies: 3,
 		Groups: []deadletter.Group{{Value: "rejected, order.placed, billing", Count: 37, Example: "0a1b2c3d4e5f"}},
 		First:  at(2), Last: at(41),
@@ -84,8 +86,8 @@ they would be deleted, and nothing could bring them back
 func TestWriteResult(t *testing.T) {
 	t.Parallel()
 	r := desk.Result{
-		Run: "r1", Action: desk.Replay, Queue: "billing.dead", Chosen: 8, To: []string{"billing", "mail"}, Begun: at(50), By: "ann@host",
-		Continued: "bob@host", Reason: "fixed in 4.2", Moved: 1, Left: 7, FailedAgain: 1,
+		Run: "r1", Action: desk.Replay, Queue: "billing.dead", Chosen: 8, To: []string{"billing", "mail"},
+		Begun: at(50), By: "ann@host", Continued: "bob@host", Reason: "fixed in 4.2", Moved: 1, Left: 7, FailedAgain: 1,
 		Stopped: "1 of a batch of 1 failed again", Took: jsondoc.Seconds(353 * time.Millisecond),
 	}
 	const want = `

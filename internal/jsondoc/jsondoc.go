@@ -153,8 +153,8 @@ type Field struct {
 	omitEmpty, omitZero bool
 }
 
-// Fields returns the members of a struct, in the order in which they are written. Those of an
-// embedded struct stand in its place.
+// Fields returns the members of a struct, in the order in which they are written, with those of
+// embedded structs.
 func Fields(t reflect.Type) []Field {
 	var out []Field
 	for f := range t.Fields() {
@@ -178,7 +178,7 @@ func Fields(t reflect.Type) []Field {
 	return out
 }
 
-// embedded reports whether the members of an embedded type stand in its place.
+// embedded reports whether the members of an embedded type are members of the struct around it.
 func embedded(t reflect.Type) bool {
 	return t.Kind() == reflect.Struct && Form(t) == t
 }

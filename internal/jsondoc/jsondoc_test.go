@@ -27,7 +27,7 @@ type report struct {
 	private int
 }
 
-// Part stands in the place where it is embedded.
+// Part is embedded.
 type Part struct {
 	Name string    `json:"name"`
 	At   time.Time `json:"at"`

@@ -37,7 +37,7 @@ type hook struct {
 
 	posts atomic.Int64
 	mu    sync.Mutex
-	took  []payload
+	took  []Post
 	hang  chan struct{} // closed at the end
 }
 
@@ -50,7 +50,7 @@ func newHook(t *testing.T, answer func(int) int) *hook {
 }
 
 func (h *hook) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	var p payload
+	var p Post
 	if err := json.NewDecoder(r.Body).Decode(&p); err != nil || r.Header.Get("Content-Type") != "application/json" {
 		w.WriteHeader(http.StatusBadRequest)
 		return
@@ -72,7 +72,7 @@ func (h *hook) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(status)
 }
 
-func (h *hook) payloads() []payload {
+func (h *hook) payloads() []Post {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.took

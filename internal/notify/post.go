@@ -16,10 +16,11 @@ import (
 	"unicode/utf8"
 )
 
-// payload is what is posted. Chat services show Text and leave the rest alone.
-type payload struct {
-	Version int    `json:"version"`
-	Text    string `json:"text"`
+// Post is what is posted. Chat services show Text and leave the rest alone.
+type Post struct {
+	Version int `json:"version"`
+	// Text says what happened, for people.
+	Text string `json:"text"`
 	// Notices are those of this post, Dropped how many more there were.
 	Notices []Notice `json:"notices"`
 	Dropped int64    `json:"dropped"`
@@ -30,7 +31,7 @@ const lines = 10
 
 // post posts a batch once.
 func (n *Notifier) post(ctx context.Context, batch []Notice, missed int64) error {
-	data, err := json.Marshal(payload{1, text(batch, missed), batch, missed})
+	data, err := json.Marshal(Post{1, text(batch, missed), batch, missed})
 	if err != nil {
 		return err
 	}

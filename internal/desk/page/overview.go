@@ -100,7 +100,8 @@ func (p *Page) queues(w http.ResponseWriter, r *http.Request) {
 // whole reports whether a look chose all messages.
 func (s *snapshot) whole() bool { return s.Request.Where == "" && s.Request.Since == "" }
 
-// shownRun is a run as the page shows it: what the broker knows of it, and what this page does with it.
+// shownRun is a run as the page shows it: what the broker knows of it, and what this page does
+// with it.
 type shownRun struct {
 	job
 	Phase   desk.Phase `json:"phase"`

@@ -13,8 +13,8 @@ import (
 	"github.com/dlxctl/dlxctl/internal/jsondoc"
 )
 
-// Objects returns the structs that the JSON of a value can have, its own first, each before those in
-// its members.
+// Objects returns the structs that the JSON of a value can have: its own, and then those of its
+// members.
 func Objects(v any) []reflect.Type {
 	var out []reflect.Type
 	add(&out, reflect.TypeOf(v))
