@@ -47,24 +47,95 @@ type document struct {
 func documents() []document {
 	run := []string{"desk replay", "desk edit", "desk park", "desk restore", "desk discard"}
 	return []document{
-		{"A plan", []string{"plan", "apply", "destroy"}, "What would change on the broker. A file of `plan --out` has the same under `plan`;\nits other keys are for `apply` alone.", plan.Document{}},
-		{"A topology", []string{"generate compile"}, "The objects that the topology file compiles to.", topology.Compiled{}},
-		{"Problems of a file", []string{"validate"}, "What is wrong with topology files.", validationJSON{}},
+		{
+			"A plan",
+			[]string{"plan", "apply", "destroy"},
+			"What would change on the broker. A file of `plan --out` has the same under `plan`;\n" +
+				"its other keys are for `apply` alone.",
+			plan.Document{},
+		},
+		{
+			"A topology",
+			[]string{"generate compile"},
+			"The objects that the topology file compiles to.",
+			topology.Compiled{},
+		},
+		{
+			"Problems of a file",
+			[]string{"validate"},
+			"What is wrong with topology files.",
+			validationJSON{},
+		},
 		{"A status", []string{"status"}, "One document for each topology.", status.Report{}},
-		{"An audit", []string{"audit"}, "What a broker, or a file of definitions, loses.", audit.Document{}},
-		{"The rules of the audit", []string{"audit --rules"}, "What the audit looks for.", audit.RuleList{}},
+		{
+			"An audit",
+			[]string{"audit"},
+			"What a broker, or a file of definitions, loses.",
+			audit.Document{},
+		},
+		{
+			"The rules of the audit",
+			[]string{"audit --rules"},
+			"What the audit looks for.",
+			audit.RuleList{},
+		},
 		{"The way of a message", []string{"trace"}, "Where a message would go.", trace.Report{}},
 		{"A trial", []string{"try"}, "What the messages of a trial did.", try.Report{}},
 		{"A verification", []string{"verify"}, "What the canaries found.", verify.Report{}},
-		{"Migrations", []string{"migrate status"}, "How far each migration is.", migrate.StatusDocument{}},
-		{"A message", []string{"desk show", "desk list", "peek"}, "`desk list` and `peek` print a list of messages, and with `-o jsonl` a message on each line.\n[What a dead letter tells](messages.md) says more about the keys.", deadletter.View{}},
-		{"A group of messages", []string{"desk groups"}, "A list of groups, and with `-o jsonl` a group on each line.", deadletter.Group{}},
-		{"The desk at a glance", []string{"desk"}, "The dead-letter queues of a topology, and the runs of the desk.", desk.Overview{}},
-		{"A run in progress", []string{"desk run list"}, "A list of runs. `desk run resume` and `desk run return` print it when they are not told which\nrun they are for.", desk.Run{}},
-		{"A proposal", run, "What a run would do: without `--yes`, or if nothing can be done.", desk.ProposalDocument{}},
-		{"A result", append(run, "desk run resume", "desk run return"), "How the work on a run ended: with `--yes`.", desk.Result{}},
-		{"Rights", []string{"generate rights"}, "What each user of the broker needs.", generate.RightsDocument{}},
-		{"A queue to declare", []string{"generate args"}, "How a service declares its work queue.", generate.Declaration{}},
+		{
+			"Migrations",
+			[]string{"migrate status"},
+			"How far each migration is.",
+			migrate.StatusDocument{},
+		},
+		{
+			"A message",
+			[]string{"desk show", "desk list", "peek"},
+			"`desk list` and `peek` print a list of messages,\n" +
+				"and with `-o jsonl` a message on each line.\n" +
+				"[What a dead letter tells](messages.md) says more about the keys.",
+			deadletter.View{},
+		},
+		{
+			"A group of messages",
+			[]string{"desk groups"},
+			"A list of groups, and with `-o jsonl` a group on each line.",
+			deadletter.Group{},
+		},
+		{
+			"The desk at a glance",
+			[]string{"desk"},
+			"The dead-letter queues of a topology, and the runs of the desk.",
+			desk.Overview{},
+		},
+		{
+			"A run in progress",
+			[]string{"desk run list"},
+			"A list of runs. `desk run resume` and `desk run return` print it without `--yes`.",
+			desk.Run{},
+		},
+		{
+			"A proposal", run,
+			"What a run would do: without `--yes`, or if nothing can be done.",
+			desk.ProposalDocument{},
+		},
+		{
+			"A result", append(run, "desk run resume", "desk run return"),
+			"How the work on a run ended: with `--yes`.",
+			desk.Result{},
+		},
+		{
+			"Rights",
+			[]string{"generate rights"},
+			"What each user of the broker needs.",
+			generate.RightsDocument{},
+		},
+		{
+			"A queue to declare",
+			[]string{"generate args"},
+			"How a service declares its work queue.",
+			generate.Declaration{},
+		},
 		{"A notice", nil, "What `process --notify` posts to a webhook.", notify.Post{}},
 		{"The version", []string{"version"}, "Which dlxctl this is.", versionJSON{}},
 	}
@@ -248,7 +319,7 @@ func common() map[string]string {
 		"fingerprint":        "the plan in short: `apply` refuses a saved plan if a new one differs",
 		"planJSON.summary":   "how many changes there are, by action",
 		"changes":            "the changes, in the order in which they are made",
-		"drift":              "what was found beside the file, and is left alone",
+		"drift":              "what was found that the file does not declare, and is left alone",
 		"planJSON.warnings":  "what a person should know before",
 		"cluster":            "the name of the cluster",
 		"changeJSON.kind":    "the kind of the object",

@@ -109,7 +109,7 @@ func (d Document) JSON() any {
 		out.Findings = append(out.Findings, f.json(nil))
 	}
 	for _, a := range r.Accepted {
-		out.Findings = append(out.Findings, a.Finding.json(&acceptedJSON{a.Entry.Reason, a.Entry.Until}))
+		out.Findings = append(out.Findings, a.json(&acceptedJSON{a.Entry.Reason, a.Entry.Until}))
 	}
 	return out
 }

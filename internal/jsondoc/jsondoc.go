@@ -195,7 +195,7 @@ func has(options, option string) bool {
 // Form returns the type of what is written for a value of a type: that of its [Former], if it is
 // one, and otherwise the type itself.
 func Form(t reflect.Type) reflect.Type {
-	if former, ok := reflect.Zero(t).Interface().(Former); ok && t.Kind() != reflect.Pointer {
+	if former, ok := reflect.TypeAssert[Former](reflect.Zero(t)); ok && t.Kind() != reflect.Pointer {
 		return Form(reflect.TypeOf(former.JSON()))
 	}
 	return t

@@ -34,7 +34,9 @@ type brokerJSON struct {
 func (r Report) JSON() any {
 	messages, differing := r.Counts()
 	return reportJSON{
-		1, r.Topology, r.VHost, brokerJSON{r.Version}, r.Speed, !r.Differs(), messages, differing, r.Took, r.Tiers,
+		1, r.Topology, r.VHost,
+		brokerJSON{r.Version},
+		r.Speed, !r.Differs(), messages, differing, r.Took, r.Tiers,
 		r.Notes, r.Queues, r.Differences,
 	}
 }
