@@ -23,11 +23,11 @@ import (
 	"github.com/dlxctl/dlxctl/internal/jsondoc/jsondoctest"
 	"github.com/dlxctl/dlxctl/internal/migrate"
 	"github.com/dlxctl/dlxctl/internal/notify"
+	"github.com/dlxctl/dlxctl/internal/planview"
 	"github.com/dlxctl/dlxctl/internal/status"
 	"github.com/dlxctl/dlxctl/internal/trace"
 	"github.com/dlxctl/dlxctl/internal/try"
 	"github.com/dlxctl/dlxctl/internal/verify"
-	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -52,7 +52,7 @@ func documents() []document {
 			[]string{"plan", "apply", "destroy"},
 			"What would change on the broker. A file of `plan --out` has the same under `plan`;\n" +
 				"its other keys are for `apply` alone.",
-			plan.Document{},
+			planview.Document{},
 		},
 		{
 			"A topology",
