@@ -119,7 +119,7 @@ func (x *sender) run(ctx context.Context) error {
 			admit = x.pacer.again()
 			move.Admit = admit
 		},
-		Beside: func(ctx context.Context) error {
+		Meanwhile: func(ctx context.Context) error {
 			if admit != nil {
 				x.pacer.run(ctx, admit)
 			}

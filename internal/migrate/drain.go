@@ -91,7 +91,7 @@ func (r *Runner) drain(ctx context.Context, m Move, h *mover, limits drainLimits
 			move.Hold = h.hold(move.Hold)
 			h.begin(frame)
 		},
-		Beside: func(ctx context.Context) error { return h.watch(ctx, waiting, limits) },
+		Meanwhile: func(ctx context.Context) error { return h.watch(ctx, waiting, limits) },
 		Passed: func(err error) {
 			if _, closed := errors.AsType[*amqp.ClosedError](err); closed && r.DrainNow {
 				// A consumer of the legacy queue may get what was in flight, and migrate then does not

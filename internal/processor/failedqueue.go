@@ -227,7 +227,7 @@ func (q *failedQueue) relay(ctx context.Context, in, out *amqp.Conn, confirmTime
 			q.probe.Consuming()
 			r.Sink = activeSink{r.Sink, q.probe}
 		},
-		Beside: func(ctx context.Context) error {
+		Meanwhile: func(ctx context.Context) error {
 			if missing != nil {
 				missing.watch(ctx)
 			}

@@ -34,10 +34,10 @@ type Drive struct {
 	Open func(ctx context.Context, in, out *amqp.Conn) error
 	// Start is called in each pass with the relay that is about to run. Nil: nothing is to be done.
 	Start func(*Relay)
-	// Beside runs beside the relay of each pass, until ctx ends. If it returns before, the relay ends
-	// as at the end of ctx, and an error of Beside is that of the drive. Nil: nothing runs there.
-	Beside func(ctx context.Context) error
-	// Passed is told how each pass ended. Nil: nobody is.
+	// Meanwhile runs during the relay of each pass, until ctx ends. If it returns before, the relay
+	// ends as at the end of ctx, and an error of Meanwhile is that of the drive. Nil: nothing runs.
+	Meanwhile func(ctx context.Context) error
+	// Passed is told how each pass ended. Nil: nothing is told.
 	Passed func(error)
 }
 
@@ -115,9 +115,9 @@ func (p *pass) run(ctx context.Context, in, out *amqp.Conn) (final bool, err err
 	until, end := context.WithCancel(ctx)
 	defer end()
 	cut := amqp.CloseAfter(until, p.relay.Grace+time.Second, in, out)
-	besides := func() error { return nil }
+	ended := func() error { return nil }
 	if err = p.consume(until, in, out); err == nil {
-		besides = p.beside(until, end)
+		ended = p.meanwhile(until, end)
 		err = p.relay.Run(until)
 		p.Caution.End(&p.relay, err)
 	}
@@ -125,8 +125,8 @@ func (p *pass) run(ctx context.Context, in, out *amqp.Conn) (final bool, err err
 		err = ErrGrace // Run reports the closed connection, which is only how it was ended
 	}
 	end()
-	if ended := besides(); ended != nil {
-		return true, errors.Join(ended, err)
+	if why := ended(); why != nil {
+		return true, errors.Join(why, err)
 	}
 	if err == nil {
 		err = ctx.Err()
@@ -156,14 +156,14 @@ func (p *pass) consume(ctx context.Context, in, out *amqp.Conn) (err error) {
 	return nil
 }
 
-// beside starts what runs beside the relay, and returns what waits for its end.
-func (p *pass) beside(ctx context.Context, end func()) (ended func() error) {
-	if p.Beside == nil {
+// meanwhile starts what runs during the relay, and returns what waits for its end.
+func (p *pass) meanwhile(ctx context.Context, end func()) (ended func() error) {
+	if p.Meanwhile == nil {
 		return func() error { return nil }
 	}
 	result := make(chan error, 1)
 	go func() {
-		err := p.Beside(ctx)
+		err := p.Meanwhile(ctx)
 		if ctx.Err() != nil {
 			err = nil // it ended with the relay
 		}
