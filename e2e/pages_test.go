@@ -21,7 +21,10 @@ import (
 // followed returns the pages whose commands TestReadme runs, in the order in which a reader
 // follows them.
 func followed() []string {
-	return []string{"../README.md", "../docs/file.md", "../docs/plan.md", "../docs/migrate.md", "../docs/running.md"}
+	return []string{
+		"../README.md", "../docs/file.md", "../docs/plan.md", "../docs/migrate.md",
+		"../docs/processor.md", "../docs/metrics.md",
+	}
 }
 
 // answers returns the exit codes of the pages' commands that are not 0, as the pages say.
