@@ -29,7 +29,7 @@ type chooseFlags struct {
 // add adds the flags that every choice has.
 func (k *chooseFlags) add(c *cobra.Command) {
 	f := c.Flags()
-	f.StringVar(&k.where, "where", "", "choose the messages for which `EXPR` is true; see docs/desk.md")
+	f.StringVar(&k.where, "where", "", "choose the messages for which `EXPR` is true; see docs/looking.md")
 	f.StringArrayVar(&k.handles, "handle", nil,
 		"choose the message with this `HANDLE`, as 'desk list' prints it; repeat the flag for several")
 	f.StringVar(&k.since, "since", "", "choose what failed since `TIME`: a duration such as 2h, or 2026-01-02T15:04:05Z")

@@ -23,7 +23,7 @@ func newDeskList(a *app) *cobra.Command {
 failure, cause, attempts, routing key, replays, and the error or the beginning of the body.
 
 --where chooses by an expression over the decoded message: cause, error, attempts, key, queue,
-headers and body among others; docs/desk.md lists them. What is masked in the
+headers and body among others; docs/looking.md lists them. What is masked in the
 output is masked for the expression too.
 
 -o json prints an array, and jsonl an object for each message.`,

@@ -32,7 +32,7 @@ type Archived struct {
 	Changed bool
 }
 
-// archivedJSON is a message in an export. docs/messages.md describes it.
+// archivedJSON is a message in an export. docs/looking.md describes it.
 type archivedJSON struct {
 	Version     int             `json:"version"`
 	Redacted    bool            `json:"redacted,omitempty"`

@@ -67,7 +67,7 @@ type hopJSON struct {
 	Assumed  bool       `json:"assumed,omitempty"`
 }
 
-// MarshalJSON returns the view as scripts read it; docs/messages.md lists the fields.
+// MarshalJSON returns the view as scripts read it; docs/looking.md lists the fields.
 func (v View) MarshalJSON() ([]byte, error) { return json.Marshal(v.JSON()) }
 
 // JSON returns what [View.MarshalJSON] writes.
