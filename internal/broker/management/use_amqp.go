@@ -9,7 +9,7 @@ import (
 // client of an HTTP request dies, so does what the broker does for the request. Over AMQP the
 // broker finishes what it has begun. A change that an interrupted HTTP request leaves half done
 // came out right in all measurements when it was repeated, except for the following;
-// docs/guarantees.md has the figures.
+// ARCHITECTURE.md has the figures.
 //
 //   - Quorum queues are left without a leader: they look like others, and messages routed to them
 //     are never confirmed.
