@@ -93,7 +93,7 @@ func documents() []document {
 			[]string{"desk show", "desk list", "peek"},
 			"`desk list` and `peek` print a list of messages,\n" +
 				"and with `-o jsonl` a message on each line.\n" +
-				"[What a dead letter tells](messages.md) says more about the keys.",
+				"[What a dead letter tells](looking.md) says more about the keys.",
 			deadletter.View{},
 		},
 		{
