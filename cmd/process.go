@@ -16,7 +16,6 @@ import (
 	"github.com/dlxctl/dlxctl/internal/processor/monitor"
 	"github.com/dlxctl/dlxctl/internal/spec"
 	"github.com/dlxctl/dlxctl/internal/text"
-	"github.com/dlxctl/dlxctl/topology"
 )
 
 // processCommand is the command process.
@@ -135,7 +134,7 @@ func (k *processCommand) notifyAndProcess(ctx context.Context, p processor.Proce
 func (k *processCommand) summarize(ctx context.Context, log *slog.Logger, t monitor.Totals, passed time.Duration) {
 	passed = passed.Round(time.Second)
 	if k.app.logFormat == "json" {
-		log.InfoContext(ctx, "stopped", "after", topology.FormatDelay(passed), "retried", t.Retried,
+		log.InfoContext(ctx, "stopped", "after", text.Duration(passed), "retried", t.Retried,
 			"dead_lettered", t.DeadLettered, "unroutable", t.Unroutable, "unsettled", t.Unsettled)
 		return
 	}
@@ -145,7 +144,7 @@ func (k *processCommand) summarize(ctx context.Context, log *slog.Logger, t moni
 			text.Grouped(t.Unsettled), text.Choose(t.Unsettled, "it", "them"), text.Choose(t.Unsettled, "it", "they"))
 	}
 	fmt.Fprintf(k.app.stdout, "stopped after %s: %s retried, %s to dead-letter queues, %s to unroutable queues; %s\n",
-		topology.FormatDelay(passed), text.Grouped(t.Retried), text.Grouped(t.DeadLettered), text.Grouped(t.Unroutable), rest)
+		text.Duration(passed), text.Grouped(t.Retried), text.Grouped(t.DeadLettered), text.Grouped(t.Unroutable), rest)
 }
 
 // process runs a processor like p for each topology of the files, and with --watch follows

@@ -259,7 +259,7 @@ func (r *orphans) warnOfTiers() {
 			total.messages += tier.messages
 			total.bound = total.bound || tier.bound
 			total.ttl = max(total.ttl, tier.ttl)
-			delays = append(delays, formatMillis(tier.ttl))
+			delays = append(delays, text.Millis(tier.ttl))
 		}
 		line := fmt.Sprintf("the tier %s is no longer in the file and holds", text.Name(tiers[0].name))
 		if len(tiers) > 1 {
@@ -271,7 +271,7 @@ func (r *orphans) warnOfTiers() {
 			line += ", or a few more: the broker updates its counts every 5 seconds"
 		}
 		if total.ttl > 0 {
-			line += "; the last leaves within " + formatMillis(total.ttl)
+			line += "; the last leaves within " + text.Millis(total.ttl)
 		}
 		r.warn("retired-tier", line+"; to delete "+text.Choose(len(tiers), "it", "them")+
 			", run apply again then, or now with --wait")
@@ -379,9 +379,6 @@ func Later(done, left Plan) Plan {
 	}
 	return out
 }
-
-// formatMillis returns milliseconds as a delay.
-func formatMillis(ms int64) string { return topology.FormatDelay(millis(ms)) }
 
 // millis returns milliseconds as a duration.
 func millis(ms int64) time.Duration { return time.Duration(ms) * time.Millisecond }

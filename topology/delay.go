@@ -3,9 +3,12 @@ package topology
 import (
 	"fmt"
 	"math"
+	"regexp"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/dlxctl/dlxctl/internal/text"
 )
 
 // unit is a unit of a delay.
@@ -25,9 +28,9 @@ func units() []unit {
 	}
 }
 
-// FormatDelay returns the canonical text of a delay, as the names of retry queues have
-// it: largest unit first, no zero parts, so 60s is "1m" and 24h "1d". Zero is "0s".
-// It drops the part below a millisecond.
+// FormatDelay returns the text of a delay that programs compare, as the names of retry queues have
+// it: largest unit first, no zero parts, so 60s is "1m", 24h "1d" and 3.5s "3s500ms". Zero is
+// "0s". It drops the part below a millisecond. People read [text.Duration].
 func FormatDelay(d time.Duration) string {
 	if d < time.Millisecond {
 		return "0s"
@@ -44,57 +47,39 @@ func FormatDelay(d time.Duration) string {
 }
 
 // ParseDelay reads a delay: numbers with units (ms s m h d), largest first or not, as "90s",
-// "1m30s" or "0s". Its error describes the format of a delay, but neither quotes s nor names a
-// position in a file.
+// "1m30s", "3.5s" or "0s". It is whole milliseconds. Its error describes the format of a delay,
+// but neither quotes s nor names a position in a file.
 func ParseDelay(s string) (time.Duration, error) {
-	if s == "" {
-		return 0, fmt.Errorf("a delay is a number and a unit, such as 10s or 1m30s")
-	}
 	if _, err := strconv.ParseFloat(s, 64); err == nil {
 		return 0, fmt.Errorf("a delay needs a unit (ms, s, m, h, d), write %ss or %sms", s, s)
 	}
-	if fine, err := time.ParseDuration(s); err == nil && fine >= 0 && strings.ContainsAny(s, ".µun") {
-		rounded := FormatDelay(fine.Truncate(time.Millisecond) + ceil(fine))
-		return 0, fmt.Errorf("a delay is whole numbers of ms, s, m, h or d, write %s", rounded)
-	}
-	var total time.Duration
-	for rest := s; rest != ""; {
-		digits := len(rest) - len(strings.TrimLeft(rest, "0123456789"))
-		n, err := strconv.ParseInt(rest[:digits], 10, 64)
-		if err != nil {
-			return 0, fmt.Errorf("a delay is whole numbers with units (ms, s, m, h, d), such as 10s or 1m30s")
+	part := regexp.MustCompile(`^([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)`)
+	total := 0.0 // in milliseconds
+	for rest := s; rest != "" || s == ""; {
+		found := part.FindStringSubmatch(rest)
+		if found == nil {
+			return 0, fmt.Errorf("a delay is numbers with units (ms, s, m, h, d), such as 10s, 1m30s or 3.5s")
 		}
-		rest = rest[digits:]
-		end := len(rest) - len(strings.TrimLeft(rest, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZµ"))
-		d, ok := unitOf(rest[:end])
-		if !ok {
-			return 0, fmt.Errorf("a delay is whole numbers with units (ms, s, m, h, d), such as 10s or 1m30s")
-		}
-		rest = rest[end:]
-		if n > int64(math.MaxInt64/d) || time.Duration(n)*d > math.MaxInt64-total {
-			return 0, fmt.Errorf("a delay may not be longer than %s", FormatDelay(MaxDelay))
-		}
-		total += time.Duration(n) * d
+		n, _ := strconv.ParseFloat(found[1], 64) // infinite if it is too large
+		total += n * float64(unitOf(found[2])/time.Millisecond)
+		rest = rest[len(found[0]):]
 	}
-	if total > MaxDelay {
-		return 0, fmt.Errorf("a delay may not be longer than %s, the broker's limit", FormatDelay(MaxDelay))
+	if total > float64(MaxDelay/time.Millisecond) {
+		return 0, fmt.Errorf("a delay may not be longer than %s, the broker's limit", text.Duration(MaxDelay))
 	}
-	return total, nil
+	const inexact = 1e-4 // of a sum of floating-point numbers
+	if math.Abs(total-math.Round(total)) > inexact {
+		return 0, fmt.Errorf("a delay is whole milliseconds, write %s", text.Millis(int64(math.Ceil(total))))
+	}
+	return time.Duration(math.Round(total)) * time.Millisecond, nil
 }
 
-func unitOf(name string) (time.Duration, bool) {
+// unitOf returns the unit of a name.
+func unitOf(name string) time.Duration {
 	for _, u := range units() {
 		if u.name == name {
-			return u.d, true
+			return u.d
 		}
 	}
-	return 0, false
-}
-
-// ceil returns the millisecond that rounding d up adds to it.
-func ceil(d time.Duration) time.Duration {
-	if d%time.Millisecond == 0 {
-		return 0
-	}
-	return time.Millisecond
+	return 0
 }

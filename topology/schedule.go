@@ -3,6 +3,8 @@ package topology
 import (
 	"fmt"
 	"strings"
+
+	"github.com/dlxctl/dlxctl/internal/text"
 	"time"
 )
 
@@ -25,7 +27,7 @@ func (b Backoff) ScheduleText() string {
 		return "1 delivery; dead at once"
 	}
 	return fmt.Sprintf("%d deliveries, at 0s, %s; dead after %s at the earliest", len(b.Tiers)+1,
-		strings.Join(b.delays("+"), ", "), FormatDelay(b.Wait()))
+		strings.Join(b.delays("+"), ", "), text.Duration(b.Wait()))
 }
 
 // delays returns a text for each delay, with a count where consecutive attempts have the same.
@@ -36,11 +38,11 @@ func (b Backoff) delays(prefix string) []string {
 		for i < len(b.Tiers) && b.Tiers[i].Delay == b.Tiers[first].Delay {
 			i++
 		}
-		text := prefix + FormatDelay(b.Tiers[first].Delay)
+		part := prefix + text.Duration(b.Tiers[first].Delay)
 		if i-first > 1 {
-			text += fmt.Sprintf(" ×%d", i-first)
+			part += fmt.Sprintf(" ×%d", i-first)
 		}
-		out = append(out, text)
+		out = append(out, part)
 	}
 	return out
 }

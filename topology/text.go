@@ -5,7 +5,6 @@ import (
 	"io"
 	"strconv"
 	"strings"
-	"time"
 	"unicode"
 	"unicode/utf8"
 
@@ -125,7 +124,7 @@ func describeValue(name string, v any) string {
 	switch v := v.(type) {
 	case int64:
 		if name == ArgMessageTTL {
-			return fmt.Sprintf("%d (%s)", v, FormatDelay(time.Duration(v)*time.Millisecond))
+			return fmt.Sprintf("%d (%s)", v, text.Millis(v))
 		}
 	case string:
 		if word(v) {

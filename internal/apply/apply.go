@@ -280,7 +280,7 @@ func (r *Runner) retire(ctx context.Context, first plan.Plan) (plan.Plan, error)
 			r.Reporter.Notice("waiting until retired tiers are empty: " + names)
 		}
 		if time.Since(begun) > r.Wait {
-			return p, unfinished("retired tiers still hold messages after %s: %s; run %s again", r.Wait,
+			return p, unfinished("retired tiers still hold messages after %s: %s; run %s again", text.Duration(r.Wait),
 				strings.Join(p.Retiring, ", "), r.command())
 		}
 		select {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/dlxctl/dlxctl/internal/broker"
 	"github.com/dlxctl/dlxctl/internal/broker/amqp"
+	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/internal/wait"
 	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
@@ -123,7 +124,7 @@ func (w *lockWait) hold(ctx context.Context, conn *amqp.Conn) error {
 			}
 			if !said {
 				said = true
-				w.waiting(fmt.Sprintf("waiting up to %s: another dlxctl is changing the topology %q%s", w.timeout, name, holder))
+				w.waiting(fmt.Sprintf("waiting up to %s: another dlxctl is changing the topology %q%s", text.Duration(w.timeout), name, holder))
 			}
 			next = min(next, left)
 		}

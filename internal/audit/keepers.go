@@ -35,9 +35,6 @@ func (q *queue) sources() string {
 	return list(q.From)
 }
 
-// duration returns milliseconds for people.
-func duration(ms int64) string { return topology.FormatDelay(time.Duration(ms) * time.Millisecond) }
-
 // retention is how long a TTL of a dead-letter queue has to be to be taken for a retention.
 const retention = 24 * time.Hour
 
@@ -57,7 +54,7 @@ func keeperExpires() check {
 			}
 			f := Finding{
 				Evidence:    fmt.Sprintf("%s; queues that dead-letter here: %s", q.argument(topology.ArgMessageTTL), q.sources()),
-				Consequence: fmt.Sprintf("dead letters are lost after %s", duration(ttl)),
+				Consequence: fmt.Sprintf("dead letters are lost after %s", text.Millis(ttl)),
 				Remedy:      x.without(q, topology.ArgMessageTTL),
 			}
 			if ttl >= retention.Milliseconds() {
@@ -89,7 +86,7 @@ func keeperDeleted() check {
 			}
 			if set {
 				f.Evidence = fmt.Sprintf("%s; queues that dead-letter here: %s", q.argument("x-expires"), q.sources())
-				f.Consequence = fmt.Sprintf("every dead letter is lost after %s without a consumer", duration(expires))
+				f.Consequence = fmt.Sprintf("every dead letter is lost after %s without a consumer", text.Millis(expires))
 				f.Remedy = x.without(q, "x-expires")
 			}
 			return f, true

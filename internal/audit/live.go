@@ -106,7 +106,7 @@ func deadLettersGrowing() check {
 			}
 			return Finding{
 				Evidence: fmt.Sprintf("%s more within %s; queues that dead-letter here: %s", text.Count(grown, "message"),
-					topology.FormatDelay(x.in.Live.Interval), q.sources()),
+					text.Duration(x.in.Live.Interval), q.sources()),
 				Consequence: "messages are failing now",
 				Remedy:      lookAt(q),
 			}, true

@@ -43,7 +43,7 @@ func expiresIntoNothing() check {
 			return Finding{
 				Evidence: q.argument(topology.ArgMessageTTL) + "; no dead-letter exchange",
 				Consequence: fmt.Sprintf("a message that no consumer of %s takes within %s is lost", text.Name(q.Name),
-					duration(ttl)),
+					text.Millis(ttl)),
 				Remedy: inTopology(q),
 			}, true
 		})

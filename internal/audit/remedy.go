@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
@@ -19,7 +18,7 @@ func describe(name string, v any) string {
 	case int64:
 		switch strings.TrimPrefix(name, "x-") {
 		case "message-ttl", "expires", "consumer-timeout":
-			return fmt.Sprintf("%d (%s)", v, topology.FormatDelay(time.Duration(v)*time.Millisecond))
+			return fmt.Sprintf("%d (%s)", v, text.Millis(v))
 		}
 	case string:
 		return text.Name(v)

@@ -109,14 +109,14 @@ func (r *room) drops(queue string, more int, bytes int64) (string, error) {
 	effective := policy.Effective(r.state, q)
 	if expires, set := effective[argExpires].(int64); set && !r.state.Usage[queue].MayBeConsumed() {
 		return fmt.Sprintf("queue %s has no consumer, and the broker deletes it with all its messages %s after its last use (x-expires)",
-			text.Name(queue), millis(expires)), nil
+			text.Name(queue), text.Millis(expires)), nil
 	}
 	if r.deadLetters(queue) {
 		return "", nil
 	}
 	if ttl, set := effective[topology.ArgMessageTTL].(int64); set {
 		return fmt.Sprintf("queue %s deletes each message after %s (message-ttl), as its dead letters go to no queue",
-			text.Name(queue), millis(ttl)), nil
+			text.Name(queue), text.Millis(ttl)), nil
 	}
 	return r.full(queue, effective, more, bytes)
 }
@@ -177,9 +177,6 @@ func (r *room) deadLetters(queue string) bool {
 		return slices.ContainsFunc(r.way.Reachable(to.Exchange), func(other string) bool { return other != queue })
 	}
 }
-
-// millis writes milliseconds.
-func millis(n int64) string { return topology.FormatDelay(time.Duration(n) * time.Millisecond) }
 
 // overflows says which of the queues would dead-letter messages that do not fit.
 func (r *room) overflows(goes map[string]int) (out []string) {

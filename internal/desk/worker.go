@@ -154,7 +154,7 @@ func (d *Desk) lock(ctx context.Context, l wish) (*amqp.Conn, error) {
 			if holder == "" { // the broker learns it from statistics, which are late
 				holder = d.holder(ctx, l.queue)
 			}
-			l.waiting(fmt.Sprintf("%s%s; waiting up to %s", l.taken, holder, l.wait))
+			l.waiting(fmt.Sprintf("%s%s; waiting up to %s", l.taken, holder, text.Duration(l.wait)))
 		}
 		if err := pause(ctx, lockPause); err != nil {
 			return nil, err

@@ -31,7 +31,7 @@ func Done(a Action) string {
 // WriteLooked writes one line on what was looked at.
 func WriteLooked(w io.Writer, l Looked) error {
 	line := fmt.Sprintf("%s holds %s; looked at %d in %s, and gave all back in their order",
-		text.Name(l.Queue), text.Count(l.Messages, "message"), l.Looked, short(time.Duration(l.Took)))
+		text.Name(l.Queue), text.Count(l.Messages, "message"), l.Looked, text.Took(time.Duration(l.Took)))
 	if l.Messages == 0 && l.Looked == 0 {
 		line = text.Name(l.Queue) + " holds no messages"
 	}
@@ -179,7 +179,8 @@ func list(words []string) string {
 // WriteResult writes how a run ended.
 func WriteResult(w io.Writer, a Action, r Result) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "run %s: %s %s in %s", r.Run, Done(a), text.Count(r.Moved, "message"), short(time.Duration(r.Took)))
+	fmt.Fprintf(&b, "run %s: %s %s in %s", r.Run, Done(a), text.Count(r.Moved, "message"),
+		text.Took(time.Duration(r.Took)))
 	if r.Left > 0 {
 		fmt.Fprintf(&b, "; %d left in its hold", r.Left)
 	}
@@ -267,16 +268,4 @@ func span(from, to time.Time) string {
 		return "at " + moment(from)
 	}
 	return moment(from) + " to " + moment(to)
-}
-
-// short writes a duration with the digits that matter to a person.
-func short(d time.Duration) string {
-	switch {
-	case d < time.Second:
-		return d.Round(time.Millisecond).String()
-	case d < time.Minute:
-		return d.Round(100 * time.Millisecond).String()
-	default:
-		return d.Round(time.Second).String()
-	}
 }

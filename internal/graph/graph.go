@@ -308,7 +308,7 @@ func tiers(b topology.Backoff) string {
 			out = append(out, fmt.Sprintf("and %d more", len(b.Tiers)-most))
 			break
 		}
-		out = append(out, topology.FormatDelay(t.Delay))
+		out = append(out, text.Duration(t.Delay))
 	}
 	return strings.Join(out, ", ")
 }

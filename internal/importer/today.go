@@ -128,7 +128,7 @@ func (v *view) lossOf(w survey.Way) string {
 	case q == nil || q.DeadLetters && w.Dies != "":
 		return w.Ends[0].String()
 	case w.Dies == route.Expired:
-		return fmt.Sprintf("%s deletes them after %s", quoted(q.Name), topology.FormatDelay(ttl(q)))
+		return fmt.Sprintf("%s deletes them after %s", quoted(q.Name), text.Duration(ttl(q)))
 	case w.Dies == route.MaxLen:
 		return quoted(q.Name) + " drops its oldest messages when it is full"
 	default:
@@ -174,14 +174,14 @@ func waitText(q *survey.Queue) string {
 	if !q.Args.HasAny(topology.ArgMessageTTL) {
 		return "until they expire"
 	}
-	return topology.FormatDelay(ttl(q))
+	return text.Duration(ttl(q))
 }
 
 func afterWait(q *survey.Queue) string {
 	if !q.Args.HasAny(topology.ArgMessageTTL) {
 		return "when they expire"
 	}
-	return "after " + topology.FormatDelay(ttl(q))
+	return "after " + text.Duration(ttl(q))
 }
 
 // asideText says what a queue is for that is no work queue.

@@ -9,6 +9,7 @@ import (
 	"gopkg.in/yaml.v3"
 
 	"github.com/dlxctl/dlxctl/internal/survey"
+	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -204,7 +205,7 @@ func standardTiers() *yaml.Node { return tiersNode(textsNode([]string{"10s", "1m
 func (w *writer) handBackoff(delays []time.Duration) {
 	var tiers []*yaml.Node
 	for _, d := range delays {
-		tiers = append(tiers, textNode(topology.FormatDelay(d)))
+		tiers = append(tiers, textNode(text.Duration(d)))
 	}
 	w.comment(1, "It waits as long as the retry queues that exist now.")
 	if len(tiers) == 1 {

@@ -39,7 +39,7 @@ func (r *Runner) feedersEmpty(m Move) func(context.Context) error {
 	return func(ctx context.Context) error {
 		return r.checkFeeders(ctx, m, func(why error) {
 			if !said {
-				r.say("retire: waiting up to %s, as %s", r.Wait, why)
+				r.say("retire: waiting up to %s, as %s", text.Duration(r.Wait), why)
 				said = true
 			}
 		})

@@ -181,7 +181,7 @@ func (r *Runner) drainLegacy(ctx context.Context, m Move, h *mover, state topolo
 		limits.feeders = r.feedersEmpty(m)
 	}
 	if r.Until != Drain && h.taken.Load() == 0 {
-		r.say("drain: moving what is left in %s, until nothing has come for %s", m.Legacy, r.Idle)
+		r.say("drain: moving what is left in %s, until nothing has come for %s", m.Legacy, text.Duration(r.Idle))
 	}
 	before := h.moved.Load()
 	backlog, err := r.drain(ctx, m, h, limits)
@@ -269,7 +269,7 @@ func (r *Runner) waitForConsumers(ctx context.Context, m Move) (topology.State, 
 			return state, err
 		}
 		if !said && !r.DrainNow && consumers > 0 && r.Wait > 0 {
-			r.say("drain: waiting up to %s for %s of %s", r.Wait, text.Count(consumers, "consumer"), m.Legacy)
+			r.say("drain: waiting up to %s for %s of %s", text.Duration(r.Wait), text.Count(consumers, "consumer"), m.Legacy)
 			said = true
 		}
 		if r.DrainNow || consumers == 0 {

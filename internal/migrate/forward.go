@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/dlxctl/dlxctl/internal/policy"
+	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -83,7 +84,7 @@ func (r *Runner) retireForwarder(ctx context.Context, m Move) error {
 	}
 	quiet, known, err := r.Management.LastArrival(ctx, m.Legacy, max(r.Idle, arrivals))
 	if err == nil && known && quiet < r.Idle {
-		r.say("retire: %s forwards to %s; a message came to it %s ago", m.Legacy, m.New, quiet.Round(time.Second))
+		r.say("retire: %s forwards to %s; a message came to it %s ago", m.Legacy, m.New, text.Took(quiet))
 		return nil
 	}
 	again, err := r.repairCutover(ctx, m, state)
@@ -95,7 +96,7 @@ func (r *Runner) retireForwarder(ctx context.Context, m Move) error {
 			m.Legacy, m.New, consentTo(m.Legacy))
 		return nil
 	}
-	r.say("retire: %s forwards to %s; waiting %s to see whether a message still comes to it", m.Legacy, m.New, r.Idle)
+	r.say("retire: %s forwards to %s; waiting %s to see whether a message still comes to it", m.Legacy, m.New, text.Duration(r.Idle))
 	h := r.startMover(m)
 	retired, err := r.watchForwarder(ctx, m, h, state)
 	if err == nil && retired {

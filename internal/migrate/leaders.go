@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/dlxctl/dlxctl/internal/broker/amqp"
+	"github.com/dlxctl/dlxctl/internal/text"
 )
 
 // leaderTimeout is how long a queue has to say whether it is empty.
@@ -56,7 +57,7 @@ func answers(ctx context.Context, conn *amqp.Conn, queue string) error {
 	case err := <-answer:
 		return err
 	case <-timer.C:
-		return fmt.Errorf("no answer within %s", leaderTimeout)
+		return fmt.Errorf("no answer within %s", text.Duration(leaderTimeout))
 	case <-ctx.Done():
 		return ctx.Err()
 	}

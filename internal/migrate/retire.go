@@ -96,5 +96,5 @@ func (h *mover) account(took time.Duration) string {
 	if n := min(h.doubled, moved); n > 0 {
 		doubled = "at most " + text.Grouped(n) + " doubled"
 	}
-	return fmt.Sprintf("%s, %s, %s", messages(moved), doubled, took.Round(time.Second))
+	return fmt.Sprintf("%s, %s, %s", messages(moved), doubled, text.Took(took))
 }

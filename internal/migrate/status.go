@@ -63,25 +63,25 @@ func (s Status) String() string {
 	where := map[Stage]string{
 		Prepare: "to be prepared", Cutover: "to be cut over", Drain: "to be drained", Retire: "to be retired",
 	}[s.Stage]
-	text := fmt.Sprintf("%s -> %s: %s; the legacy queue has %s", s.Legacy, s.New, where, strings.Join([]string{
+	out := fmt.Sprintf("%s -> %s: %s; the legacy queue has %s", s.Legacy, s.New, where, strings.Join([]string{
 		text.Count(s.Bindings, "binding"), messages(s.Ready) + " ready",
 		fmt.Sprintf("%d unacknowledged", s.Unacknowledged), s.ConsumersText(),
 	}, ", "))
 	switch {
 	case s.Paused:
-		text += "; its forwarder is paused, because a run was killed: run migrate again"
+		out += "; its forwarder is paused, because a run was killed: run migrate again"
 	case s.Forwards && s.Quiet == nil:
-		text += "; it forwards, and it is not known when the last message came"
+		out += "; it forwards, and it is not known when the last message came"
 	case s.Forwards && *s.Quiet >= ForwarderAge:
-		text += fmt.Sprintf("; it forwards, and no message has arrived for %s or more: if no publisher sends to its name any more, run migrate with %s to delete it",
-			*s.Quiet, consentTo(s.Legacy))
+		out += fmt.Sprintf("; it forwards, and no message has arrived for %s or more: if no publisher sends to its name any more, run migrate with %s to delete it",
+			text.Took(*s.Quiet), consentTo(s.Legacy))
 	case s.Forwards:
-		text += fmt.Sprintf("; it forwards, and the last message came %s ago", s.Quiet.Round(time.Second))
+		out += fmt.Sprintf("; it forwards, and the last message came %s ago", text.Took(*s.Quiet))
 	}
 	if s.Waits != "" {
-		text += "; " + s.Waits
+		out += "; " + s.Waits
 	}
-	return text
+	return out
 }
 
 // ForwarderAge is how far back the broker's statistics are asked for what came to a legacy queue

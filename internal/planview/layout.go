@@ -181,7 +181,7 @@ func (l *layout) generated(e *entry, g *group) string {
 		waits := "no retries"
 		if len(e.backoff.Tiers) > 0 {
 			waits = fmt.Sprintf("%s; %s; dead after %s", e.backoff.DelaysText(), text.Count(e.queues, "queue"),
-				topology.FormatDelay(e.backoff.Wait()))
+				text.Duration(e.backoff.Wait()))
 		}
 		return fmt.Sprintf("backoff %s: %s (%s)", text.Name(e.name), waits, g)
 	case sharedSubject, exchangeSubject:

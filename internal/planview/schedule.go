@@ -73,5 +73,5 @@ func crashes(limit int64) string {
 // rescheduled says what changes: "10s, 1m -> 10s, 2m; 10 queues; dead after 1m10s -> 2m10s".
 func rescheduled(r plan.Reschedule) string {
 	return fmt.Sprintf("%s -> %s; %s; dead after %s -> %s", r.Before.DelaysText(), r.After.DelaysText(),
-		text.Count(len(r.Queues), "queue"), topology.FormatDelay(r.Before.Wait()), topology.FormatDelay(r.After.Wait()))
+		text.Count(len(r.Queues), "queue"), text.Duration(r.Before.Wait()), text.Duration(r.After.Wait()))
 }

@@ -10,7 +10,6 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/plan"
@@ -327,18 +326,18 @@ func value(name string, v any) string {
 	if v == nil {
 		return "(none)"
 	}
-	text := topology.FormatValue(v)
-	if len(text) > longPattern && name == "pattern" {
-		return fmt.Sprintf("%s and so on, %d bytes", strings.ToValidUTF8(text[:longPattern], ""),
-			len(text)) // -o json has all of it
+	out := topology.FormatValue(v)
+	if len(out) > longPattern && name == "pattern" {
+		return fmt.Sprintf("%s and so on, %d bytes", strings.ToValidUTF8(out[:longPattern], ""),
+			len(out)) // -o json has all of it
 	}
 	if ms, ok := v.(int64); ok && slices.Contains([]string{
 		topology.ArgMessageTTL, "x-expires", "message-ttl",
 		"expires",
 	}, name) {
-		text += " (" + topology.FormatDelay(time.Duration(ms)*time.Millisecond) + ")"
+		out += " (" + text.Millis(ms) + ")"
 	}
-	return text
+	return out
 }
 
 // nameOf returns the name of a change's object. That of a binding is a line about it,

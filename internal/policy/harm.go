@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
@@ -58,13 +57,13 @@ func Consequence(role topology.Role, queueType, key string, definition topology.
 	}
 	switch {
 	case key == "message-ttl" && tier:
-		return fmt.Sprintf("end the wait in %s after %s", queues, millis(number))
+		return fmt.Sprintf("end the wait in %s after %s", queues, text.Millis(number))
 	case key == "message-ttl" && moves:
-		return fmt.Sprintf("move the messages in %s to the exchange %s after %s", queues, text.Name(to), millis(number))
+		return fmt.Sprintf("move the messages in %s to the exchange %s after %s", queues, text.Name(to), text.Millis(number))
 	case key == "message-ttl":
-		return fmt.Sprintf("delete the messages in %s after %s", queues, millis(number))
+		return fmt.Sprintf("delete the messages in %s after %s", queues, text.Millis(number))
 	case key == "expires":
-		return fmt.Sprintf("delete %s, with all messages in it, after %s without a consumer", queues, millis(number))
+		return fmt.Sprintf("delete %s, with all messages in it, after %s without a consumer", queues, text.Millis(number))
 	case key == "delivery-limit":
 		return fmt.Sprintf("drop messages from %s that were returned more than %d times", queues, number)
 	case key == "overflow" && tier:
@@ -163,10 +162,7 @@ func Overrides(q topology.Queue, key string, value any) (change, instead string,
 // withUnit returns a number, with its duration if it counts milliseconds.
 func withUnit(key string, n int64) string {
 	if key == "message-ttl" || key == "expires" {
-		return fmt.Sprintf("%d (%s)", n, millis(n))
+		return fmt.Sprintf("%d (%s)", n, text.Millis(n))
 	}
 	return strconv.FormatInt(n, 10)
 }
-
-// millis returns milliseconds as a delay.
-func millis(ms int64) string { return topology.FormatDelay(time.Duration(ms) * time.Millisecond) }

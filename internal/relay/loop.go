@@ -7,6 +7,7 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/dlxctl/dlxctl/internal/broker/amqp"
+	"github.com/dlxctl/dlxctl/internal/text"
 )
 
 const (
@@ -173,7 +174,7 @@ func (l *loop) late(now time.Time) error {
 	}
 	l.settled = true // the messages behind it no longer wait for its acknowledgement
 	if l.ConfirmTimeout > 0 && now.Sub(l.since) >= l.ConfirmTimeout {
-		return fmt.Errorf("%w: none within %s", ErrNoConfirm, l.ConfirmTimeout)
+		return fmt.Errorf("%w: none within %s", ErrNoConfirm, text.Duration(l.ConfirmTimeout))
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 
 	"gopkg.in/yaml.v3"
 
+	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -135,7 +136,7 @@ func (d *decoder) exponential(f fields, each int64) []Tier {
 	}
 	if limited && longest < first {
 		d.problem(d.pos(f, "max"),
-			fmt.Sprintf("max is %s, less than first, %s", topology.FormatDelay(longest), topology.FormatDelay(first)),
+			fmt.Sprintf("max is %s, less than first, %s", text.Duration(longest), text.Duration(first)),
 			"write a longer max, or a shorter first")
 		return nil
 	}
@@ -161,7 +162,7 @@ func (d *decoder) exponential(f fields, each int64) []Tier {
 	if longest == 0 && len(tiers) < int(steps) {
 		d.problem(d.pos(f, "steps"),
 			fmt.Sprintf("tier %d would be longer than %s, the broker's limit", len(tiers)+1,
-				topology.FormatDelay(topology.MaxDelay)), "add max, or write fewer steps")
+				text.Duration(topology.MaxDelay)), "add max, or write fewer steps")
 		return nil
 	}
 	return tiers

@@ -32,7 +32,7 @@ type key struct {
 // namePattern is what topology and backoff names look like.
 const namePattern = `^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$`
 
-func text() shape                   { return shape{types: []string{"string"}} }
+func anyText() shape                { return shape{types: []string{"string"}} }
 func oneOf(words ...string) shape   { return shape{types: []string{"string"}, enum: words} }
 func integer(least int64) shape     { return shape{types: []string{"integer"}, least: least} }
 func boolean() shape                { return shape{types: []string{"boolean"}} }
@@ -43,22 +43,22 @@ func mapOf(of shape) shape          { return shape{types: []string{"object"}, va
 func matching(pattern string) shape { return shape{types: []string{"string"}, match: pattern} }
 
 // delay admits ${VAR} too: a schema sees the file before it is expanded.
-func delay() shape { return matching(`^(([0-9]+(ms|s|m|h|d))+|.*\$\{.*\}.*)$`) }
+func delay() shape { return matching(`^(([0-9]+(\.[0-9]+)?(ms|s|m|h|d))+|.*\$\{.*\}.*)$`) }
 
 func fileKeys() []key {
 	return []key{
 		{"version", "Version of this format: 1.", true, shape{types: []string{"integer"}, enum: []string{"1"}}},
 		{"name", "Name of the topology. It prefixes every generated object, and is the owner mark of all objects of the file. Default: the one of another file of the topology.", false, matching(namePattern)},
-		{"vhost", "Virtual host. --vhost overrides it. Default: the one of the AMQP URL.", false, text()},
-		{"cluster", "Refuse a broker whose cluster name differs. Default: any cluster.", false, text()},
-		{"countHeader", "Header in which the processor counts the retries. It must not begin with x-. Default: count.", false, text()},
+		{"vhost", "Virtual host. --vhost overrides it. Default: the one of the AMQP URL.", false, anyText()},
+		{"cluster", "Refuse a broker whose cluster name differs. Default: any cluster.", false, anyText()},
+		{"countHeader", "Header in which the processor counts the retries. It must not begin with x-. Default: count.", false, anyText()},
 		{"defaults", "Defaults for queues, and the type of generated queues.", false, object(defaultsKeys())},
 		{"backoff", "Backoffs (retry schedules), by name.", false, mapOf(object(backoffKeys()))},
 		{"exchanges", "Exchanges of this topology.", false, list(object(exchangeKeys()))},
 		{"queues", "Work queues.", false, list(object(queueKeys()))},
 		{"messages", "How the bodies of messages are read, and what is masked in them, where dlxctl shows messages. Nothing of it is on the broker.", false, object(messagesKeys())},
-		{"removed", "Queues and exchanges that were removed from the file on purpose: apply may delete them although routing ends (hazard drops-routing), without --allow.", false, list(text())},
-		{"accept", "Warnings that are understood, as WARNING=OBJECT or WARNING: validate, plan and apply no longer print them.", false, list(text())},
+		{"removed", "Queues and exchanges that were removed from the file on purpose: apply may delete them although routing ends (hazard drops-routing), without --allow.", false, list(anyText())},
+		{"accept", "Warnings that are understood, as WARNING=OBJECT or WARNING: validate, plan and apply no longer print them.", false, list(anyText())},
 	}
 }
 
@@ -68,7 +68,7 @@ func defaultsKeys() []key {
 			"type", "Type of work queues, and of failed, retry, dead-letter and unroutable queues. Default: quorum.", false,
 			oneOf(topology.Quorum, topology.Classic),
 		},
-		{"backoff", "Backoff of queues that set none: a name under backoff, or none. Default: each queue must set its own.", false, text()},
+		{"backoff", "Backoff of queues that set none: a name under backoff, or none. Default: each queue must set its own.", false, anyText()},
 		{
 			"deadLetterBy", "What sets dead-lettering on queues. unmanaged: dlxctl sets none, and the queue keeps its own. Default: arguments.",
 			false, oneOf(deadLetterWords()...),
@@ -107,8 +107,8 @@ func exponentialKeys() []key {
 
 func exchangeKeys() []key {
 	return []key{
-		{"name", "Name of the exchange.", true, text()},
-		{"type", "topic, direct, fanout, headers, or the type of a plugin. Default: topic.", false, text()},
+		{"name", "Name of the exchange.", true, anyText()},
+		{"type", "topic, direct, fanout, headers, or the type of a plugin. Default: topic.", false, anyText()},
 		{"arguments", "Arguments of the exchange.", false, table()},
 		{"internal", "Clients may not publish to it. Default: false.", false, boolean()},
 		{"external", "Another team manages it: it must exist, and dlxctl never creates, changes or deletes it. Default: false.", false, boolean()},
@@ -118,9 +118,9 @@ func exchangeKeys() []key {
 
 func queueKeys() []key {
 	return []key{
-		{"name", "Name of the work queue.", true, text()},
+		{"name", "Name of the work queue.", true, anyText()},
 		{"type", "Type of this queue. Default: the one of defaults.", false, oneOf(topology.Quorum, topology.Classic)},
-		{"backoff", "A name under backoff, or none: rejected messages are dead-lettered at once. Default: the one of defaults.", false, text()},
+		{"backoff", "A name under backoff, or none: rejected messages are dead-lettered at once. Default: the one of defaults.", false, anyText()},
 		{"bindings", "Bindings from exchanges to this queue.", false, list(object(bindingKeys()))},
 		{"deliveryLimit", "Quorum queues: how many times the broker redelivers a message before it dead-letters it. Default: the broker's (no limit before 4.0, 20 since).", false, integer(0)},
 		{
@@ -128,7 +128,7 @@ func queueKeys() []key {
 			shape{either: []shape{oneOf("own", "shared"), object(deadKeys())}},
 		},
 		{"arguments", "Other arguments of the queue.", false, table()},
-		{"owner", "Owning team: a label on logs, metrics, alerts and notices, by which plan groups. Default: none.", false, text()},
+		{"owner", "Owning team: a label on logs, metrics, alerts and notices, by which plan groups. Default: none.", false, anyText()},
 		{"severity", "Severity of its alerts. Default: ticket.", false, oneOf(severities()...)},
 		{
 			"deadLetterBy", "What sets dead-lettering on the queue. unmanaged: dlxctl sets none, and the queue keeps its own. Default: the one of defaults.",
@@ -136,15 +136,15 @@ func queueKeys() []key {
 		},
 		{"external", "A service declares the queue: it must exist, and dlxctl never creates, changes or deletes it; a policy sets its dead-lettering, unless deadLetterBy is unmanaged. Default: false.", false, boolean()},
 		{"messages", "What applies to the messages of this queue in addition.", false, object(queueMessagesKeys())},
-		{"replaces", "The legacy queue that this queue replaces. While the legacy queue exists, this queue is created without its business bindings. Default: none.", false, text()},
+		{"replaces", "The legacy queue that this queue replaces. While the legacy queue exists, this queue is created without its business bindings. Default: none.", false, anyText()},
 	}
 }
 
 func bindingKeys() []key {
 	return []key{
-		{"exchange", "Source of the binding.", true, text()},
-		{"key", "Routing key. Only bindings to fanout and headers exchanges may omit it. Default: empty.", false, text()},
-		{"keys", "Several routing keys: one binding per key.", false, list(text())},
+		{"exchange", "Source of the binding.", true, anyText()},
+		{"key", "Routing key. Only bindings to fanout and headers exchanges may omit it. Default: empty.", false, anyText()},
+		{"keys", "Several routing keys: one binding per key.", false, list(anyText())},
 		{"match", "Headers exchanges: whether all or any of the headers must match. Default: all.", false, oneOf("all", "any")},
 		{
 			"headers", "Headers exchanges: names and values. Names that begin with x- are not allowed: the broker ignores them.",
@@ -159,7 +159,7 @@ func bindingKeys() []key {
 
 func deadKeys() []key {
 	return []key{
-		{"queue", "Name of the dead-letter queue. Several queues may share it.", true, text()},
+		{"queue", "Name of the dead-letter queue. Several queues may share it.", true, anyText()},
 		{"arguments", "Arguments of the dead-letter queue.", false, table()},
 		{"external", "The queue exists: dlxctl binds it, and never creates, changes or deletes it. Default: false.", false, boolean()},
 	}

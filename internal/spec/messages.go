@@ -13,9 +13,9 @@ const redactionPath = `^(body|headers)(\.[^.\[\]]+(\[\*\])*)+$`
 
 func messagesKeys() []key {
 	return append([]key{
-		{"protoset", "Files with descriptor sets of protobuf, relative to the folder of this file: buf build -o FILE, or protoc --include_imports --descriptor_set_out=FILE.", false, list(text())},
-		{"proto", "Files of protobuf source, relative to importPaths.", false, list(text())},
-		{"importPaths", "Folders in which proto and its imports are looked up, relative to the folder of this file. Default: that folder.", false, list(text())},
+		{"protoset", "Files with descriptor sets of protobuf, relative to the folder of this file: buf build -o FILE, or protoc --include_imports --descriptor_set_out=FILE.", false, list(anyText())},
+		{"proto", "Files of protobuf source, relative to importPaths.", false, list(anyText())},
+		{"importPaths", "Folders in which proto and its imports are looked up, relative to the folder of this file. Default: that folder.", false, list(anyText())},
 	}, queueMessagesKeys()...)
 }
 
@@ -28,11 +28,11 @@ func queueMessagesKeys() []key {
 
 func messageTypeKeys() []key {
 	return []key{
-		{"type", "Full name of the protobuf type, such as shop.Order.", true, text()},
-		{"key", "Pattern for the routing key of the publisher, as in a binding to a topic exchange. Default: any.", false, text()},
-		{"contentType", "Content type, without parameters. Default: any.", false, text()},
-		{"header", "Name of a header. Default: any.", false, text()},
-		{"value", "Value of the header. Default: any.", false, text()},
+		{"type", "Full name of the protobuf type, such as shop.Order.", true, anyText()},
+		{"key", "Pattern for the routing key of the publisher, as in a binding to a topic exchange. Default: any.", false, anyText()},
+		{"contentType", "Content type, without parameters. Default: any.", false, anyText()},
+		{"header", "Name of a header. Default: any.", false, anyText()},
+		{"value", "Value of the header. Default: any.", false, anyText()},
 	}
 }
 

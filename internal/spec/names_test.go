@@ -163,7 +163,7 @@ func TestCheckNamesTakesGaps(t *testing.T) {
 func TestLongestTopologyAndBackoffNamesFit(t *testing.T) {
 	t.Parallel()
 	name := strings.Repeat("n", 63)
-	longest := topology.MaxDelay // 49d17h2m47s295ms: no canonical delay is longer
+	longest := topology.MaxDelay // "49d17h2m47s295ms" in names: no delay is longer
 	if n := len(topology.RetryQueueName(name, name, longest)); n > topology.MaxNameBytes {
 		t.Errorf("the longest name of a retry queue has %d bytes", n)
 	}

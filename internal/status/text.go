@@ -326,7 +326,7 @@ func (b Backoff) tiersText() string {
 	var parts []string
 	for _, t := range b.Tiers {
 		if t.Messages > 0 {
-			parts = append(parts, fmt.Sprintf("%s: %d", topology.FormatDelay(t.Delay), t.Messages))
+			parts = append(parts, fmt.Sprintf("%s: %d", text.Duration(t.Delay), t.Messages))
 		}
 	}
 	if len(parts) == 0 {
@@ -344,7 +344,7 @@ func (t *textWriter) others() {
 		}
 		delay := ""
 		if q.Role == topology.RoleRetry {
-			delay = topology.FormatDelay(q.Delay)
+			delay = text.Duration(q.Delay)
 		}
 		rows.add([]string{
 			text.Name(q.Name), string(q.Role), delay, number(q.Messages), number(q.Unacknowledged),

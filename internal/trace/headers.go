@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -40,9 +41,9 @@ func formatHeaders(headers map[string]any) string {
 
 // formatValue returns a value for people. A time of the processor is the time since the publish.
 func formatValue(v any) string {
-	if text, ok := v.(string); ok {
-		if at, err := time.Parse(timeFormat, text); err == nil {
-			return "publish+" + topology.FormatDelay(at.Sub(publishTime()))
+	if s, ok := v.(string); ok {
+		if at, err := time.Parse(timeFormat, s); err == nil {
+			return "publish+" + text.Duration(at.Sub(publishTime()))
 		}
 	}
 	return topology.Printable(topology.FormatValue(v))

@@ -68,7 +68,7 @@ func (r Report) headline() string {
 		out += ", headers " + formatHeaders(in.Headers)
 	}
 	if in.Expiration != nil {
-		out += ", expiration " + topology.FormatDelay(*in.Expiration)
+		out += ", expiration " + text.Duration(*in.Expiration)
 	}
 	switch n := len(r.Journeys); n {
 	case 0:
@@ -219,7 +219,7 @@ func (b *writer) describe(s Stop) string {
 	case Failed:
 		return fmt.Sprintf("%s: delivery %d%s, %s", name, s.Delivery, carried, b.failure(s))
 	case Waited:
-		return fmt.Sprintf("%s: waits %s%s", name, topology.FormatDelay(s.Wait), atMostOnce(s))
+		return fmt.Sprintf("%s: waits %s%s", name, text.Duration(s.Wait), atMostOnce(s))
 	case Counted:
 		return fmt.Sprintf("%s: the processor sets %s", name, s.Count)
 	case Kept:
@@ -238,7 +238,7 @@ func (b *writer) failure(s Stop) string {
 	var out string
 	switch {
 	case b.report.Input.Cause == Expired:
-		out = fmt.Sprintf("not taken, expires after %s", topology.FormatDelay(s.Wait))
+		out = fmt.Sprintf("not taken, expires after %s", text.Duration(s.Wait))
 	case b.report.Input.Cause == Crash && s.Reason == "":
 		return "crashes its consumer"
 	case b.report.Input.Cause == Crash:
@@ -367,5 +367,5 @@ func offset(d time.Duration) string {
 	if d == 0 {
 		return "0s"
 	}
-	return "+" + topology.FormatDelay(d)
+	return "+" + text.Duration(d)
 }

@@ -114,7 +114,7 @@ func (c comparison) compare() Message {
 			out.Stops = append(out.Stops, Stop{
 				Queue: queue, Waited: new(time.Duration), Measured: new(more.at.Sub(c.published)), Event: unpredicted,
 			})
-			out.differ("%s got it once more than predicted, after %s", text.Name(queue), shown(more.at.Sub(c.published)))
+			out.differ("%s got it once more than predicted, after %s", text.Name(queue), text.Took(more.at.Sub(c.published)))
 		}
 	}
 	return out
@@ -144,7 +144,7 @@ func (c comparison) follow(journey []step, taken map[string]int, out *Message) [
 			}
 		case before >= 0 && ended[before].IsZero(): // the step before is missing, and is named
 		default:
-			out.differ("%s did not come within %s", s.describe(), shown(c.patience))
+			out.differ("%s did not come within %s", s.describe(), text.Took(c.patience))
 		}
 		stops = mergeReturned(stops, stop, s)
 	}
@@ -170,7 +170,7 @@ func (c comparison) check(s step, came seen, stop *Stop, out *Message) bool {
 	switch {
 	case *stop.Waited+early < s.wait():
 		found = append(found, fmt.Sprintf("came %s after the delivery before, predicted %s at the earliest",
-			shown(*stop.Waited), shown(s.wait())))
+			text.Took(*stop.Waited), text.Took(s.wait())))
 	case *stop.Waited > s.wait()+late:
 		stop.Late = true
 	}
@@ -271,12 +271,4 @@ func fixedValue(v any) string {
 	default:
 		return topology.Printable(fmt.Sprint(v))
 	}
-}
-
-// shown returns a time for people, in milliseconds or coarser.
-func shown(d time.Duration) string {
-	if d >= 10*time.Second {
-		return d.Round(100 * time.Millisecond).String()
-	}
-	return d.Round(time.Millisecond).String()
 }

@@ -401,7 +401,7 @@ func (h *Host) drain(ctx context.Context, s *apply.Session, queues []string) err
 	case foreign.Load() != nil:
 		return fmt.Errorf("%w: it is in %s, and no queue is deleted", errForeign, text.Name(*foreign.Load()))
 	case full != "":
-		return fmt.Errorf("the queue %s is not empty after %s", text.Name(full), drainTime)
+		return fmt.Errorf("the queue %s is not empty after %s", text.Name(full), text.Duration(drainTime))
 	default:
 		return nil
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/dlxctl/dlxctl/internal/route"
+	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/internal/trace"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -105,7 +106,7 @@ func newStop(s step) Stop {
 		if e.Kind == trace.Lost {
 			out.Lost = e.Why
 			if s.Wait > 0 { // in a dead-letter queue with a TTL
-				out.Lost = fmt.Sprintf("after %s, %s", topology.FormatDelay(s.Wait), e.Why)
+				out.Lost = fmt.Sprintf("after %s, %s", text.Duration(s.Wait), e.Why)
 			}
 		}
 	}

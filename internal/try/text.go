@@ -6,7 +6,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/dlxctl/dlxctl/internal/route"
 	"github.com/dlxctl/dlxctl/internal/text"
@@ -53,7 +52,7 @@ func (r Report) head() string {
 			names = append(names, t.Backoff)
 		}
 		backoffs[t.Backoff] = append(backoffs[t.Backoff],
-			fmt.Sprintf("%s -> %s", topology.FormatDelay(t.Delay), topology.FormatDelay(t.Tried)))
+			fmt.Sprintf("%s -> %s", text.Duration(t.Delay), text.Duration(t.Tried)))
 	}
 	for _, name := range names {
 		fmt.Fprintf(&b, "backoff %s: %s\n", name, strings.Join(backoffs[name], ", "))
@@ -176,7 +175,7 @@ func (s Stop) delay() string {
 	if s.Wait == 0 {
 		return "-"
 	}
-	return shown(s.Wait)
+	return text.Took(s.Wait)
 }
 
 // measured returns the delay that was measured.
@@ -187,11 +186,11 @@ func (s Stop) measured() string {
 	case s.Event == unpredicted:
 		return "-"
 	case s.Late:
-		return shown(*s.Waited) + " LATE"
+		return text.Took(*s.Waited) + " LATE"
 	case s.Wait == 0:
 		return "-"
 	default:
-		return shown(*s.Waited)
+		return text.Took(*s.Waited)
 	}
 }
 
@@ -200,14 +199,14 @@ func (s Stop) since() string {
 	if !s.came() {
 		return "-"
 	}
-	return shown(*s.Measured)
+	return text.Took(*s.Measured)
 }
 
 // summary says how it went.
 func (r Report) summary() string {
 	messages, differing := r.Counts()
 	tried := fmt.Sprintf("%s in %s, %s", text.Count(messages, "message"), text.Count(len(r.Queues), "queue"),
-		r.Took.Round(100*time.Millisecond))
+		text.Took(r.Took))
 	if !r.Differs() {
 		return "as predicted: " + tried
 	}

@@ -11,6 +11,7 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/dlxctl/dlxctl/internal/retry"
+	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -145,7 +146,7 @@ func (c *canary) judge(d amqp091.Delivery, at time.Time, late time.Duration) (Re
 		who += ", which a processor put into its tier,"
 	}
 	from, waited := lastQueue(d.Headers), at.Sub(c.sent)
-	delay := topology.FormatDelay(c.tier.Delay)
+	delay := text.Duration(c.tier.Delay)
 	switch {
 	case from == "": // it came by the exchange of dead letters, or no tier took its count
 		return Astray, problem("dead-letter",
@@ -155,16 +156,16 @@ func (c *canary) judge(d amqp091.Delivery, at time.Time, late time.Duration) (Re
 		return Astray, problem("other-tier", "%s waited in %s and not in %s: the processor uses another version of the topology file, or the plane changed; restart the processors that read another file",
 			who, from, c.tier.Queue)
 	case waited < c.tier.Delay-slack:
-		return Early, problem("early", "%s came back from %s after %.2fs, and not after %s; run 'dlxctl plan' to find what shortens the delay",
-			who, c.tier.Queue, waited.Seconds(), delay)
+		return Early, problem("early", "%s came back from %s after %s, and not after %s; run 'dlxctl plan' to find what shortens the delay",
+			who, c.tier.Queue, text.Took(waited), delay)
 	}
 	if wrong := c.compare(d); wrong != "" {
 		return Headers, problem("headers", "%s came back from %s with %s; check that all processors and the topology file are of one version",
 			who, c.tier.Queue, wrong)
 	}
 	if waited > c.tier.Delay+late {
-		return Late, problem("late", "%s came back from %s after %.2fs, and not after %s: other messages held it up, or the broker is busy; run 'dlxctl status'",
-			who, c.tier.Queue, waited.Seconds(), delay)
+		return Late, problem("late", "%s came back from %s after %s, and not after %s: other messages held it up, or the broker is busy; run 'dlxctl status'",
+			who, c.tier.Queue, text.Took(waited), delay)
 	}
 	return OK, Problem{}
 }

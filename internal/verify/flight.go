@@ -56,7 +56,7 @@ func (f *flight) fly(ctx context.Context, home topology.Queue, bindings []topolo
 	if err := f.wait(ctx, source, publisher); err != nil {
 		if ctx.Err() != nil {
 			return fmt.Errorf("%w; the canaries and their queue %s go away by themselves within %s", ErrInterrupted,
-				text.Name(f.home), f.verifier.expires().Round(time.Second))
+				text.Name(f.home), text.Took(f.verifier.expires()))
 		}
 		return err
 	}
@@ -178,7 +178,7 @@ func (f *flight) giveUp() {
 		}
 		problem := Problem{Name: "missing", Backoff: c.backoff.Name, Queue: c.tier.Queue, Text: fmt.Sprintf(
 			"the canary of attempt %d did not come back from %s within %s: messages before it may be held up; run 'dlxctl status' and 'dlxctl plan'",
-			c.attempt, text.Name(c.tier.Queue), (c.tier.Delay + f.verifier.Patience).Round(time.Millisecond))}
+			c.attempt, text.Name(c.tier.Queue), text.Duration(c.tier.Delay+f.verifier.Patience))}
 		if c.processed {
 			problem.Name, problem.Queue, problem.Text = "processor", c.backoff.FailedQueue, f.silence(c)
 		}
@@ -212,7 +212,7 @@ func (f *flight) remove(source *amqp.Consumer) error {
 		if c.result == Missing && !c.refused {
 			f.report.Left = fmt.Sprintf(
 				"a canary may still come back: the queue %s receives it, and the broker deletes that queue after %s",
-				text.Name(f.home), f.verifier.expires().Round(time.Second))
+				text.Name(f.home), text.Took(f.verifier.expires()))
 			return nil
 		}
 	}
@@ -222,7 +222,7 @@ func (f *flight) remove(source *amqp.Consumer) error {
 	// Nothing is lost: the broker refuses to delete the queue, which is classic, if it has a message.
 	if err := f.in.DeleteQueue(f.home, amqp.Conditions{Unused: true, Empty: true}); err != nil {
 		f.report.Left = fmt.Sprintf("the queue %s is left, and the broker deletes it after %s: %v", text.Name(f.home),
-			f.verifier.expires().Round(time.Second), err)
+			text.Took(f.verifier.expires()), err)
 	}
 	return nil
 }

@@ -132,7 +132,7 @@ func (s *surveyor) settings(b topology.Backoff, tier topology.Tier) {
 		s.report.add(Problem{Name: "settings", Backoff: b.Name, Queue: tier.Queue, Text: fmt.Sprintf(
 			"%s has the x-message-ttl %v, and not %d (%s); run 'dlxctl plan'", text.Name(q.Name),
 			topology.FormatValue(q.Arguments[topology.ArgMessageTTL]), tier.Delay.Milliseconds(),
-			topology.FormatDelay(tier.Delay))})
+			text.Duration(tier.Delay))})
 	}
 }
 

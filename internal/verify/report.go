@@ -98,7 +98,7 @@ func WriteText(w io.Writer, r Report, width int) error {
 	rows := [][]string{{"BACKOFF", "TIER", "ATTEMPTS", "TIER ALONE", "WITH PROCESSOR"}}
 	for _, t := range r.Tiers {
 		rows = append(rows, []string{
-			t.Backoff, topology.FormatDelay(t.Delay), attempts(t.Attempts), after(t.Result, t.Waited),
+			t.Backoff, text.Duration(t.Delay), attempts(t.Attempts), after(t.Result, t.Waited),
 			after(t.Processor, t.ProcessorWaited),
 		})
 	}
@@ -160,7 +160,7 @@ func after(r Result, d time.Duration) string {
 	if d == 0 {
 		return string(r)
 	}
-	return fmt.Sprintf("%s, %.2fs", r, d.Seconds())
+	return fmt.Sprintf("%s, %s", r, text.Took(d))
 }
 
 // reportJSON is a report as scripts read it.

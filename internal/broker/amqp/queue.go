@@ -9,6 +9,7 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/dlxctl/dlxctl/internal/broker"
+	"github.com/dlxctl/dlxctl/internal/text"
 )
 
 // silence is less than what the broker waits for the leader of a quorum queue before it answers a
@@ -145,7 +146,7 @@ func (c *Conn) ConsumersOf(name string) (int64, error) {
 	if err == nil && n == 0 && took >= silence {
 		err = broker.Errorf(broker.ErrRefused,
 			"the queue took %s to answer: its number of consumers is unknown; check that its leader is up",
-			took.Round(time.Millisecond))
+			text.Took(took))
 	}
 	return n, err
 }

@@ -8,6 +8,7 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/dlxctl/dlxctl/internal/broker"
+	"github.com/dlxctl/dlxctl/internal/text"
 )
 
 // deliveryTime is how long EmptyToConsumer waits for a message. The broker delivers one that is
@@ -66,7 +67,7 @@ func (c *Conn) EmptyToConsumer(queue string) (bool, error) {
 	if empty && took >= silence {
 		return false, broker.Errorf(broker.ErrRefused,
 			"the queue took %s to answer: it is unknown whether it is empty; check that its leader is up",
-			took.Round(time.Millisecond))
+			text.Took(took))
 	}
 	return empty, ch.Close()
 }

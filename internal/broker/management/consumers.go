@@ -9,6 +9,7 @@ import (
 
 	"github.com/dlxctl/dlxctl/internal/broker"
 	"github.com/dlxctl/dlxctl/internal/broker/amqp"
+	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -66,7 +67,7 @@ func (m *Client) Connection(ctx context.Context) (*amqp.Conn, error) {
 	case ctx.Err() != nil:
 		return nil, ctx.Err()
 	case within.Err() != nil:
-		err = broker.Errorf(broker.ErrUnreachable, "%s does not answer within %s", e.AMQP, askDialTime)
+		err = broker.Errorf(broker.ErrUnreachable, "%s does not answer within %s", e.AMQP, text.Duration(askDialTime))
 	}
 	m.asker.conn, m.asker.err = conn, err
 	return conn, err

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/dlxctl/dlxctl/internal/text"
 )
 
 // stuckAfter is how long nothing may happen before a processor counts as stuck.
@@ -71,7 +73,7 @@ func (m *Monitor) Unhealthy(now time.Time) []string {
 		waits := p.up.Load() && p.inFlight.Load() == 0 // for messages, as it should
 		if quiet > stuckAfter && !waits && !p.blocked.Load() {
 			wrong = append(wrong, fmt.Sprintf("%s: failed queue %s: %d messages are in flight and nothing has happened for %s",
-				p.topology, p.failed, p.inFlight.Load(), quiet.Round(time.Second)))
+				p.topology, p.failed, p.inFlight.Load(), text.Took(quiet)))
 		}
 	}
 	return wrong
