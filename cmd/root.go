@@ -8,10 +8,13 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"golang.org/x/term"
+
+	"github.com/dlxctl/dlxctl/internal/text"
 )
 
 // app is what the commands share: the streams, the environment and the global flags.
@@ -78,6 +81,11 @@ func newRoot(a *app) *cobra.Command {
 	c.CompletionOptions.HiddenDefaultCmd = true
 	c.Version = Version()
 	c.SetVersionTemplate(versionText())
+	visitFlags(c, func(f *pflag.Flag) { // help shows 1m, not 1m0s
+		if d, err := time.ParseDuration(f.DefValue); err == nil && f.Value.Type() == "duration" {
+			f.DefValue = text.Duration(d)
+		}
+	})
 	completeValues(c, flagValues())
 	a.completeNames(c)
 	return c

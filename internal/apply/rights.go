@@ -65,12 +65,8 @@ func listed(rights []plan.Right) string {
 	}
 	var parts []string
 	for _, permission := range []plan.Permission{plan.Configure, plan.Write, plan.Read} {
-		list := objects[permission]
-		if len(list) > named {
-			list = append(list[:named], fmt.Sprintf("and %d more", len(list)-named))
-		}
-		if len(list) > 0 {
-			parts = append(parts, fmt.Sprintf("%s on %s", permission, strings.Join(list, ", ")))
+		if list := objects[permission]; len(list) > 0 {
+			parts = append(parts, fmt.Sprintf("%s on %s", permission, text.FirstOf(list, named)))
 		}
 	}
 	if len(objects[plan.Policymaker]) > 0 {

@@ -66,10 +66,7 @@ func ReadBaseline(name string, data []byte) (Baseline, error) {
 		}
 		b.Entries = append(b.Entries, e)
 	}
-	if n := len(problems); n > maxBaselineProblems {
-		problems = append(problems[:maxBaselineProblems], fmt.Errorf("and %d more problems", n-maxBaselineProblems))
-	}
-	return b, errors.Join(problems...)
+	return b, text.FirstErrors(problems, maxBaselineProblems)
 }
 
 // isTypeError reports whether YAML is valid, and not what was expected.

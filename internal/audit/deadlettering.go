@@ -3,7 +3,6 @@ package audit
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/dlxctl/dlxctl/internal/route"
 	"github.com/dlxctl/dlxctl/internal/survey"
@@ -163,11 +162,7 @@ func (q *queue) keyList(v survey.Verdict) string {
 		}
 	}
 	slices.Sort(names)
-	const most = 3
-	if len(names) > most {
-		return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
-	}
-	return strings.Join(names, ", ")
+	return text.FirstOf(names, 3)
 }
 
 const (

@@ -157,7 +157,8 @@ func describeLive(l topology.Live) []string {
 		}
 	}
 	for queue, n := range l.Growth {
-		out = append(out, fmt.Sprintf("Queue `%s` grew by %s in %s.", queue, text.Count(n, "message"), text.Duration(l.Interval)))
+		out = append(out, fmt.Sprintf("Queue `%s` grew by %s in %s.", queue,
+			text.Count(n, "message"), text.Duration(l.Interval)))
 	}
 	for queue, at := range l.Oldest {
 		out = append(out, fmt.Sprintf("The first message of queue `%s` was published %s before.", queue,

@@ -59,16 +59,11 @@ func severitySign(s Severity) string {
 
 // markdownNames lists the objects of a rule, as a cell of a table.
 func (r Result) markdownNames(findings []Finding) string {
-	const most = 5
 	var names []string
-	for _, f := range findings[:min(most, len(findings))] {
+	for _, f := range findings {
 		names = append(names, strings.ReplaceAll(codeSpan(r.name(f)), "|", `\|`))
 	}
-	out := strings.Join(names, ", ")
-	if more := len(findings) - most; more > 0 {
-		out += fmt.Sprintf(" and %d more", more)
-	}
-	return out
+	return text.FirstOf(names, 5)
 }
 
 // markdownRule writes each finding of a rule, and the fix of the first.

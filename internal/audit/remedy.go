@@ -146,15 +146,4 @@ func (x *index) without(q *queue, arguments ...string) string {
 }
 
 // list joins up to three names, and counts the rest.
-func list(names []string) string {
-	const most = 3
-	shown := make([]string, 0, most)
-	for _, name := range names[:min(most, len(names))] {
-		shown = append(shown, text.Name(name))
-	}
-	out := strings.Join(shown, ", ")
-	if more := len(names) - most; more > 0 {
-		out += fmt.Sprintf(" and %d more", more)
-	}
-	return out
-}
+func list(names []string) string { return text.FirstOf(text.Names(names), 3) }

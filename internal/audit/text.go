@@ -108,6 +108,10 @@ func (t *resultText) where() string {
 
 // hosts writes the virtual hosts that lose messages.
 func (t *resultText) hosts() {
+	most := 8
+	if t.o.Verbose {
+		most = len(t.r.Reports)
+	}
 	var parts []string
 	for _, report := range t.r.Reports {
 		if lost := NewResult([]Report{report}).Fates()[Lost]; lost > 0 {
@@ -115,7 +119,7 @@ func (t *resultText) hosts() {
 		}
 	}
 	if len(parts) > 0 {
-		t.wrapped("queues that lose failed messages, by virtual host: ", "  ", foldNames(parts, 8, t.o.Verbose))
+		t.wrapped("queues that lose failed messages, by virtual host: ", "  ", text.FirstOf(parts, most))
 	}
 }
 
@@ -155,9 +159,9 @@ func (t *resultText) objects(findings []Finding) {
 	}
 	const nearly = screenWidth - len("    ") - len(" and 99 more; -v shows all")
 	shown := fitting(names, nearly)
-	line := strings.Join(names[:shown], ", ")
-	if more := len(names) - shown; more > 0 {
-		line += fmt.Sprintf(" and %d more; -v shows all", more)
+	line := text.More(names[:shown], len(names))
+	if shown < len(names) {
+		line += "; -v shows all"
 	}
 	t.line("    %s", topology.Printable(line))
 	first := findings[0]
@@ -176,14 +180,6 @@ func fitting(names []string, width int) int {
 		}
 	}
 	return len(names)
-}
-
-// foldNames lists names, and counts those after the first ones.
-func foldNames(names []string, most int, all bool) string {
-	if all || len(names) <= most {
-		return strings.Join(names, ", ")
-	}
-	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
 }
 
 // fix writes the remedy of the first finding of a rule.

@@ -9,9 +9,9 @@ package definitions
 import (
 	"cmp"
 	"errors"
-	"fmt"
 	"slices"
 
+	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -101,11 +101,8 @@ func Read(files []File) ([]VHost, error) {
 		s.mergeAll()
 	}
 	hosts := s.virtualHosts()
-	if n := len(s.problems); n > maxProblems {
-		s.problems = append(s.problems[:maxProblems], fmt.Errorf("and %d more problems", n-maxProblems))
-	}
 	if len(s.problems) > 0 {
-		return nil, errors.Join(s.problems...)
+		return nil, text.FirstErrors(s.problems, maxProblems)
 	}
 	return hosts, nil
 }

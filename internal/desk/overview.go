@@ -199,7 +199,7 @@ func WriteOverview(w io.Writer, o Overview, width int) error {
 		}
 	}
 	if old := o.uncounted(); len(old) > 0 {
-		fmt.Fprintf(w, "up to 5 seconds old: the count of %s, which desk did not look at\n", list(old))
+		fmt.Fprintf(w, "up to 5 seconds old: the count of %s, which desk did not look at\n", text.ListFirst(old, 3))
 	}
 	if len(o.Runs) == 0 {
 		return nil
@@ -210,14 +210,10 @@ func WriteOverview(w io.Writer, o Overview, width int) error {
 
 // uncounted names the queues whose number of messages is up to 5 seconds old.
 func (o Overview) uncounted() (names []string) {
-	const shown = 3
 	for _, q := range o.Queues {
 		if q.Age > 0 {
 			names = append(names, text.Name(q.Queue))
 		}
-	}
-	if more := len(names) - shown; more > 1 {
-		names = append(names[:shown], fmt.Sprintf("%d more queues", more))
 	}
 	return names
 }

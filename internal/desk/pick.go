@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/dlxctl/dlxctl/internal/deadletter"
+	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -102,7 +103,7 @@ func (d *Desk) Find(
 		}
 	}
 	err := fmt.Errorf("no message has the handle %s among the %d that were looked at in %s; it was moved, is in another queue, or its handle was printed with other rules for masking",
-		handle, looked, quoteList(queues))
+		handle, looked, text.ListFirst(queues, 5))
 	return errors.Join(err, refused)
 }
 
@@ -115,15 +116,6 @@ func (d *Desk) existing(ctx context.Context, queues []string) ([]string, error) 
 	return slices.DeleteFunc(slices.Clone(queues), func(name string) bool {
 		return !slices.ContainsFunc(state.Have.Queues, func(q topology.Queue) bool { return q.Name == name })
 	}), nil
-}
-
-// quoteList names the first of some queues.
-func quoteList(queues []string) string {
-	const shown = 5
-	if len(queues) > shown {
-		return fmt.Sprintf("%s and %d more queues", list(queues[:shown]), len(queues)-shown)
-	}
-	return list(slices.Clone(queues))
 }
 
 // chooses reports whether a request chooses a message, without its limit and what was replayed

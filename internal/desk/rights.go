@@ -157,7 +157,7 @@ func (d *Desk) lacks(own, foreign []string) error {
 	if len(lacking) == 0 {
 		return nil
 	}
-	return refusef("user %q lacks %s; %s", user, list(lacking), strings.Join(fixes, ", and "))
+	return refusef("user %q lacks %s; %s", user, text.List(lacking), strings.Join(fixes, ", and "))
 }
 
 // rightName returns how a person writes the object of a right: all that belongs to runs has names

@@ -87,12 +87,12 @@ func writeChosen(b *strings.Builder, p Proposal) {
 	}
 	b.WriteString("\n")
 	const shown = 10
-	for i, g := range p.Groups {
-		if i == shown && len(p.Groups) > shown+1 {
-			fmt.Fprintf(b, "  and %d more groups\n", len(p.Groups)-shown)
-			break
-		}
-		fmt.Fprintf(b, "  %d × %s, for example %s\n", g.Count, groupName(g), g.Example)
+	var lines []string
+	for _, g := range p.Groups {
+		lines = append(lines, fmt.Sprintf("%d × %s, for example %s", g.Count, groupName(g), g.Example))
+	}
+	for _, line := range text.FirstLines(lines, shown) {
+		fmt.Fprintf(b, "  %s\n", line)
 	}
 }
 
@@ -144,7 +144,7 @@ func describeSend(o SendOptions) string {
 		for _, n := range o.Ramp {
 			sizes = append(sizes, fmt.Sprint(n))
 		}
-		how += " after batches of " + list(sizes)
+		how += " after batches of " + text.List(sizes)
 	}
 	switch {
 	case o.StopFailures > 0:
@@ -166,14 +166,6 @@ func rate(r float64) string {
 		return fmt.Sprintf("%.3g/m", r*60)
 	}
 	return fmt.Sprintf("%.3g/s", r)
-}
-
-// list joins words: "1, 10 and 100".
-func list(words []string) string {
-	if len(words) < 2 {
-		return strings.Join(words, "")
-	}
-	return strings.Join(words[:len(words)-1], ", ") + " and " + words[len(words)-1]
 }
 
 // WriteResult writes how a run ended.
@@ -199,13 +191,9 @@ func WriteResult(w io.Writer, a Action, r Result) error {
 
 // record says what a run was, in one line.
 func (r Result) record() string {
-	var to []string
-	for _, queue := range r.To {
-		to = append(to, text.Name(queue))
-	}
 	line := fmt.Sprintf("%d chosen in %s", r.Chosen, text.Name(r.Queue))
-	if len(to) > 0 {
-		line += ", to " + list(to)
+	if len(r.To) > 0 {
+		line += ", to " + text.List(text.Names(r.To))
 	}
 	if line += "; begun " + moment(r.Begun); r.By != "" {
 		line += " by " + text.Name(r.By)

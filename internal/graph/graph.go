@@ -303,14 +303,10 @@ func (b *builder) folds(from int, q *survey.Queue, labels []string) {
 func tiers(b topology.Backoff) string {
 	const most = 6
 	var out []string
-	for i, t := range b.Tiers {
-		if i == most && len(b.Tiers) > most+1 {
-			out = append(out, fmt.Sprintf("and %d more", len(b.Tiers)-most))
-			break
-		}
+	for _, t := range b.Tiers {
 		out = append(out, text.Duration(t.Delay))
 	}
-	return strings.Join(out, ", ")
+	return text.FirstOf(out, most)
 }
 
 // backoffs adds what the processor does, where each object is drawn.

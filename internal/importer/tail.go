@@ -42,11 +42,8 @@ func (w *writer) listed(title string, lines []string) {
 	}
 	w.raw(0, "")
 	w.comment(0, title)
-	for _, s := range lines[:min(len(lines), maxListed)] {
+	for _, s := range text.FirstLines(lines, maxListed) {
 		w.raw(0, "#   "+strings.Join(strings.Fields(s), " "))
-	}
-	if more := len(lines) - maxListed; more > 0 {
-		w.raw(0, fmt.Sprintf("#   … and %d more", more))
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 const (
 	maxTargets = 20
 	maxWays    = 3
+	mostNamed  = 5
 )
 
 // today says what happens to messages of a queue that fail.
@@ -156,7 +157,7 @@ func (v *view) wayTo(from, q *survey.Queue) string {
 		out += ", without end (retries-forever)"
 	}
 	if len(others) > 0 && len(others) <= maxTargets {
-		out += fmt.Sprintf(", and %s to %s", afterWait(q), someNames(others))
+		out += fmt.Sprintf(", and %s to %s", afterWait(q), text.ListFirst(text.Names(others), mostNamed))
 	}
 	if len(onward) == 0 {
 		out += ", where they wait " + waitText(q)
@@ -198,7 +199,7 @@ func (v *view) asideText(q *survey.Queue) string {
 	}
 	out := "Keeps dead letters, as its name says: no queue dead-letters to it"
 	if len(q.From) > 0 {
-		out = "Keeps the dead letters of " + someNames(q.From)
+		out = "Keeps the dead letters of " + text.ListFirst(text.Names(q.From), mostNamed)
 	}
 	if q.Args.HasAny(topology.ArgMessageTTL) {
 		out += fmt.Sprintf(", for %s only (dead-letter-queue-expires)", waitText(q))
@@ -212,7 +213,7 @@ func (v *view) behind(q *survey.Queue) string {
 	case q.ByKey(), q.To.Exchange == "" && len(targets) > maxTargets:
 		return "the queues that their keys name"
 	case len(targets) > 0 && len(targets) <= maxTargets:
-		return someNames(targets)
+		return text.ListFirst(text.Names(targets), mostNamed)
 	default:
 		return "the queues behind " + exchangeText(q.To.Exchange)
 	}
@@ -224,20 +225,4 @@ func exchangeText(name string) string {
 		return "the default exchange"
 	}
 	return "the exchange " + quoted(name)
-}
-
-// someNames names a few queues, and says how many more there are.
-func someNames(names []string) string {
-	const shown = 5
-	var out []string
-	for _, name := range names[:min(len(names), shown)] {
-		out = append(out, quoted(name))
-	}
-	if more := len(names) - shown; more > 0 {
-		return strings.Join(out, ", ") + " and " + text.Count(more, "more queue")
-	}
-	if len(out) > 1 {
-		return strings.Join(out[:len(out)-1], ", ") + " and " + out[len(out)-1]
-	}
-	return strings.Join(out, "")
 }

@@ -159,9 +159,5 @@ func listIDs(ids []string, n int64) string {
 	if len(ids) == 0 {
 		return ""
 	}
-	list := ": " + strings.Join(ids, ", ")
-	if more := n - int64(len(ids)); more > 0 {
-		list += fmt.Sprintf(" and %d more", more)
-	}
-	return list
+	return ": " + text.More(ids, int(n))
 }

@@ -14,6 +14,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/dlxctl/dlxctl/internal/text"
 )
 
 // Post is what is posted. Chat services show Text and leave the rest alone.
@@ -26,12 +28,12 @@ type Post struct {
 	Dropped int64    `json:"dropped"`
 }
 
-// lines is how many messages the text names. The rest it counts.
+// lines is how many messages the summary names. The rest it counts.
 const lines = 10
 
 // post posts a batch once.
 func (n *Notifier) post(ctx context.Context, batch []Notice, missed int64) error {
-	data, err := json.Marshal(Post{1, text(batch, missed), batch, missed})
+	data, err := json.Marshal(Post{1, summary(batch, missed), batch, missed})
 	if err != nil {
 		return err
 	}
@@ -62,21 +64,17 @@ func withoutURL(err error) error {
 	return err
 }
 
-// text says what happened, as a person reads it in a chat.
-func text(batch []Notice, missed int64) string {
-	var b strings.Builder
-	for i, n := range batch {
-		if i == lines {
-			fmt.Fprintf(&b, "… and %d more\n", len(batch)-lines)
-			break
-		}
-		b.WriteString(n.line())
-		b.WriteByte('\n')
+// summary says what happened, as a person reads it in a chat.
+func summary(batch []Notice, missed int64) string {
+	var out []string
+	for _, n := range batch {
+		out = append(out, n.line())
 	}
+	out = text.FirstLines(out, lines)
 	if missed > 0 {
-		fmt.Fprintf(&b, "… and %d more without a notice, because too many came at once\n", missed)
+		out = append(out, fmt.Sprintf("… and %d more without a notice, because too many came at once", missed))
 	}
-	return strings.TrimSuffix(b.String(), "\n")
+	return strings.Join(out, "\n")
 }
 
 // line returns the text about one message.

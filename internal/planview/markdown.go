@@ -115,11 +115,8 @@ func folded(rest string) string {
 		}
 	}
 	line := fmt.Sprintf("%s left out here", text.Count(lines, "line")+text.Choose(lines, " is", " are"))
-	if len(names) > named {
-		names = append(names[:named], fmt.Sprintf("and %d more", len(names)-named))
-	}
 	if len(names) > 0 {
-		line += ", with the sections " + strings.Join(names, ", ")
+		line += ", with the sections " + text.FirstOf(names, named)
 	}
 	return line + ": run `dlxctl plan` to see all."
 }

@@ -56,11 +56,8 @@ func attention(p plan.Plan) []string {
 		names = append(names, name)
 	}
 	var lines []string
-	if len(names) > mostNamed {
-		names = append(names[:mostNamed:mostNamed], fmt.Sprintf("and %d more", len(names)-mostNamed))
-	}
 	if len(names) > 0 {
-		lines = append(lines, "blocked: "+strings.Join(names, ", "))
+		lines = append(lines, "blocked: "+text.FirstOf(names, mostNamed))
 	}
 	if needs := p.Needs(p.Allow); needs != "" {
 		lines = append(lines, "needs consent: "+needs)

@@ -327,12 +327,4 @@ func counted(name string, messages int64) string {
 const mostListed = 4
 
 // listed names queues, and counts those that do not fit.
-func listed(names []string) string {
-	if len(names) > mostListed+1 {
-		names = append(slices.Clone(names[:mostListed]), fmt.Sprintf("%d more", len(names)-mostListed))
-	}
-	if len(names) == 1 {
-		return topology.Printable(names[0])
-	}
-	return topology.Printable(strings.Join(names[:len(names)-1], ", ") + " and " + names[len(names)-1])
-}
+func listed(names []string) string { return topology.Printable(text.ListFirst(names, mostListed)) }

@@ -51,13 +51,7 @@ func Choose[T ~int | ~int64](n T, one, many string) string {
 }
 
 // Some returns the first five names of a list, and counts the others.
-func Some(names []string) string {
-	const shown = 5
-	if len(names) <= shown {
-		return strings.Join(names, ", ")
-	}
-	return fmt.Sprintf("%s and %d more", strings.Join(names[:shown], ", "), len(names)-shown)
-}
+func Some(names []string) string { return FirstOf(names, 5) }
 
 // Name returns the name of an object as people read it: as it is, in quotes if it
 // could be mistaken for something else or would upset a terminal.

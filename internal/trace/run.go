@@ -95,7 +95,7 @@ func (t *tracer) ends(r route.Result) []End {
 	for _, u := range r.Unknown {
 		why := u.Why
 		if len(u.May) > 0 {
-			why += fmt.Sprintf("; it may reach %s", names(u.May))
+			why += fmt.Sprintf("; it may reach %s", text.FirstOf(text.Names(u.May), 10))
 		}
 		out = append(out, End{Unknown, why})
 	}
@@ -397,20 +397,4 @@ func (t *tracer) missed(reached map[string]bool) []Missed {
 		out = append(out, m)
 	}
 	return out
-}
-
-// names lists names for people.
-func names(list []string) string {
-	const shown = 10
-	var out []byte
-	for i, name := range list {
-		switch {
-		case i == shown && len(list) > shown+1:
-			return fmt.Sprintf("%s and %d more", out, len(list)-shown)
-		case i > 0:
-			out = append(out, ", "...)
-		}
-		out = append(out, text.Name(name)...)
-	}
-	return string(out)
 }

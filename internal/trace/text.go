@@ -319,6 +319,10 @@ func (b *writer) missed() {
 	if len(b.report.Missed) == 0 {
 		return
 	}
+	shown := 20
+	if b.all {
+		shown = len(b.report.Missed)
+	}
 	var out []string
 	for _, m := range b.report.Missed {
 		name := text.Name(m.Queue)
@@ -331,11 +335,11 @@ func (b *writer) missed() {
 		}
 		out = append(out, name)
 	}
-	const shown = 20
-	if len(out) > shown+1 && !b.all {
-		out = append(out[:shown], fmt.Sprintf("and %d more (-v lists them)", len(out)-shown))
+	line := text.FirstOf(out, shown)
+	if len(out) > shown+1 {
+		line += " (-v lists them)"
 	}
-	b.line("not reached: %s", strings.Join(out, ", "))
+	b.line("not reached: %s", line)
 }
 
 // bindingDetail returns the key or the headers of a binding.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/dlxctl/dlxctl/internal/jsondoc"
 	"github.com/dlxctl/dlxctl/internal/spec/spectest"
+	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/internal/trace"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -33,7 +34,7 @@ func ways(r trace.Report) []string {
 	}
 	for _, j := range r.Journeys {
 		for _, s := range j.Stops {
-			line := fmt.Sprintf("%s %s %s", s.At, s.Queue, s.Event)
+			line := fmt.Sprintf("%s %s %s", text.Duration(s.At), s.Queue, s.Event)
 			if s.Reason != "" {
 				line += " by " + string(s.Reason)
 			}
@@ -81,7 +82,7 @@ func TestRun(t *testing.T) {
 				queue("q", topology.Classic, dlx, "", key, "wait"), loop[1],
 			}}},
 			trace.Input{Failures: trace.Always, Cause: trace.Expired, Expiration: &minute},
-			[]string{"0s q failed by expired", "1m0s wait waited by expired, lost"},
+			[]string{"0s q failed by expired", "1m wait waited by expired, lost"},
 		},
 		"a policy sets the delay": {
 			topology.State{Have: topology.Topology{

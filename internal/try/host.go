@@ -289,14 +289,7 @@ func holds(s topology.State) string {
 	for _, b := range s.Have.Bindings {
 		names = append(names, "binding "+text.Name(b.DisplayName()))
 	}
-	switch len(names) {
-	case 0:
-		return ""
-	case 1:
-		return names[0]
-	default:
-		return fmt.Sprintf("%s and %d more", names[0], len(names)-1)
-	}
+	return text.FirstOf(names, 1)
 }
 
 // empty deletes what a trial has made in the virtual host of the endpoint: what carries the owner

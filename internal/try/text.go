@@ -94,21 +94,8 @@ func (q Queue) published() string {
 		}
 		out += " with headers " + topology.Printable(strings.Join(headers, ", "))
 	}
-	if copies := q.copies(); len(copies) > 0 {
-		out += "; copies to " + strings.Join(copies, ", ")
-	}
-	return out
-}
-
-// copies names the other queues that got the messages. A long list is cut.
-func (q Queue) copies() []string {
-	const most = 5
-	var out []string
-	for _, name := range q.Messages[0].Copies {
-		if len(out) == most {
-			return append(out, fmt.Sprintf("%d more", len(q.Messages[0].Copies)-most))
-		}
-		out = append(out, text.Name(name))
+	if copies := q.Messages[0].Copies; len(copies) > 0 {
+		out += "; copies to " + text.FirstOf(text.Names(copies), 5)
 	}
 	return out
 }

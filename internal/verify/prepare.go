@@ -103,13 +103,8 @@ func (s *surveyor) notApplied() {
 	if len(list) == 0 {
 		return
 	}
-	shown := list[:min(len(list), mostNamed)]
-	more := ""
-	if n := len(list) - len(shown); n > 0 {
-		more = fmt.Sprintf(", and %d more", n)
-	}
-	s.report.add(Problem{Name: "missing-object", Text: fmt.Sprintf("these objects of the file do not exist: %s%s; run 'dlxctl apply'",
-		strings.Join(shown, ", "), more)})
+	s.report.add(Problem{Name: "missing-object", Text: fmt.Sprintf("these objects of the file do not exist: %s; run 'dlxctl apply'",
+		text.FirstOf(list, mostNamed))})
 }
 
 // settings adds a problem if the settings of a tier, with the policies in effect, are not those of

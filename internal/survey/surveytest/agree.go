@@ -167,12 +167,12 @@ func (c *checker) checkComment() {
 		names = append(names, name)
 	}
 	for _, name := range names {
-		if !slices.Contains(f.next, name) && !strings.Contains(name, " more queue") {
+		if !slices.Contains(f.next, name) && !strings.Contains(name, " more") {
 			c.says("no dead letter goes to " + name + ", as the import says: " + text)
 		}
 	}
 	for _, name := range f.next {
-		if !slices.Contains(names, name) && !strings.Contains(ways, " more queue") {
+		if !slices.Contains(names, name) && !strings.Contains(ways, " more") {
 			c.says("dead letters go to " + name + "; the import: " + text)
 		}
 	}
