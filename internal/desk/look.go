@@ -196,7 +196,7 @@ func (l *look) hold(ctx context.Context) (Looked, error) {
 		o.Messages = l.wanted()
 	}
 	var h *amqp.Holder
-	o.Beyond = func(m amqp.Held) error { return l.keep(h, m) }
+	o.Beyond = func(m amqp.Held) error { return l.keep(context.WithoutCancel(ctx), h, m) }
 	h = l.conn.Holder(l.done.Queue, o)
 	within, cancel := context.WithTimeoutCause(ctx, l.time(), errOverdue)
 	defer cancel()
@@ -243,7 +243,7 @@ func (l *look) take(ctx context.Context, h *amqp.Holder) error {
 
 // held visits a message of a queue that limits returns.
 func (l *look) held(ctx context.Context, h *amqp.Holder, m amqp.Held) error {
-	if err := l.keep(h, m); err != nil {
+	if err := l.keep(context.WithoutCancel(ctx), h, m); err != nil {
 		return err
 	}
 	if l.ended == nil && ctx.Err() != nil {
@@ -256,7 +256,7 @@ func (l *look) held(ctx context.Context, h *amqp.Holder, m amqp.Held) error {
 }
 
 // keep copies a message that would not survive its return to the tail of the queue.
-func (l *look) keep(h *amqp.Holder, m amqp.Held) error {
+func (l *look) keep(ctx context.Context, h *amqp.Holder, m amqp.Held) error {
 	count, _ := m.Headers["x-delivery-count"].(int64)
 	l.returned = max(l.returned, count)
 	if m.Expiration != "" {
@@ -265,7 +265,7 @@ func (l *look) keep(h *amqp.Holder, m amqp.Held) error {
 	if l.rescuer == nil || !l.terms.drops(count) {
 		return nil
 	}
-	if err := l.rescuer.copy(m.Delivery); err != nil {
+	if err := l.rescuer.copy(ctx, m.Delivery); err != nil {
 		return err
 	}
 	l.rescued++

@@ -5,12 +5,14 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"maps"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/dlxctl/dlxctl/internal/broker"
 	"github.com/dlxctl/dlxctl/internal/broker/amqp"
 	"github.com/dlxctl/dlxctl/internal/deadletter"
+	"github.com/dlxctl/dlxctl/internal/relay"
 	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -32,7 +34,7 @@ func newRescuer(ctx context.Context, e broker.Endpoint, t terms) (*rescuer, erro
 	}
 	r := &rescuer{conn: conn, queue: t.queue.Name}
 	if r.out, err = conn.Publisher(1); err == nil {
-		_, err = r.publish("dlxctl-no-queue-"+rand.Text(), amqp091.Publishing{})
+		_, err = r.out.PublishOne(ctx, "", "dlxctl-no-queue-"+rand.Text(), amqp091.Publishing{})
 	}
 	if closed, ok := errors.AsType[*amqp.ClosedError](err); ok && closed.Code == amqp091.AccessRefused {
 		err = refusef("the broker drops or dead-letters a message of queue %s that was returned %d times, and a look returns messages; user %s may not publish to the default exchange, so dlxctl could not save such a message; raise the limit by a policy (delivery-limit), or grant write on amq.default",
@@ -48,19 +50,12 @@ func newRescuer(ctx context.Context, e broker.Endpoint, t terms) (*rescuer, erro
 func (r *rescuer) close() { _ = r.conn.Close() } // everything on it is confirmed
 
 // copy publishes a message to the tail of its queue, and waits for the confirm.
-func (r *rescuer) copy(d amqp091.Delivery) error {
+func (r *rescuer) copy(ctx context.Context, d amqp091.Delivery) error {
 	headers := deadletter.Unaddressed(d.Headers) // CC and BCC would route it to other queues too
-	for name := range headers {
-		if topology.IsDeliveryCount(name) {
-			delete(headers, name)
-		}
-	}
-	refused, err := r.publish(r.queue, amqp091.Publishing{
-		Headers: headers, ContentType: d.ContentType, ContentEncoding: d.ContentEncoding,
-		DeliveryMode: d.DeliveryMode, Priority: d.Priority, CorrelationId: d.CorrelationId,
-		ReplyTo: d.ReplyTo, Expiration: d.Expiration, MessageId: d.MessageId, Timestamp: d.Timestamp,
-		Type: d.Type, AppId: d.AppId, Body: d.Body,
-	})
+	maps.DeleteFunc(headers, func(name string, _ any) bool { return topology.IsDeliveryCount(name) })
+	message := relay.Republish(d, headers)
+	message.Expiration = d.Expiration
+	refused, err := r.out.PublishOne(ctx, "", r.queue, message)
 	if err == nil && refused != "" {
 		err = errors.New(refused)
 	}
@@ -69,21 +64,4 @@ func (r *rescuer) copy(d amqp091.Delivery) error {
 			d.MessageId, text.Name(r.queue), err)
 	}
 	return nil
-}
-
-// publish publishes one message through the default exchange, and returns why the broker refuses
-// it, if it does.
-func (r *rescuer) publish(queue string, m amqp091.Publishing) (refused string, err error) {
-	if _, err := r.out.Publish("", queue, m); err != nil {
-		return "", err
-	}
-	for {
-		_, open := <-r.out.Settled()
-		if done := r.out.Outcomes(); len(done) > 0 {
-			return done[0].Refused, nil
-		}
-		if !open {
-			return "", r.out.Err()
-		}
-	}
 }

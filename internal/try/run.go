@@ -152,14 +152,10 @@ func (r *run) publishOne(ctx context.Context, p *amqp.Publisher, m *message) err
 	r.mu.Lock()
 	r.published[m.id], r.last = time.Now(), time.Now()
 	r.mu.Unlock()
-	_, err := p.Publish(m.way.exchange, m.way.key, amqp091.Publishing{
+	refused, err := p.PublishOne(ctx, m.way.exchange, m.way.key, amqp091.Publishing{
 		MessageId: m.id, AppId: appID, DeliveryMode: amqp091.Persistent, Headers: table(m.way.headers),
 		ContentType: "text/plain", Body: []byte("dlxctl try: " + m.name),
 	})
-	if err != nil {
-		return err
-	}
-	refused, err := outcome(ctx, p)
 	if err != nil {
 		return err
 	}
@@ -167,23 +163,6 @@ func (r *run) publishOne(ctx context.Context, p *amqp.Publisher, m *message) err
 	r.refused[m.id] = refused
 	r.mu.Unlock()
 	return poll(ctx, gap, func() bool { return r.isDelivered(m) })
-}
-
-// outcome waits for the outcome of the only message in flight: empty, or why the broker refused it.
-func outcome(ctx context.Context, p *amqp.Publisher) (string, error) {
-	for {
-		if known := p.Outcomes(); len(known) > 0 {
-			return known[0].Refused, nil
-		}
-		select {
-		case <-ctx.Done():
-			return "", ctx.Err()
-		case _, open := <-p.Settled():
-			if !open {
-				return "", p.Err()
-			}
-		}
-	}
 }
 
 // isDelivered reports whether each queue that a message is predicted to reach got it. A queue with

@@ -2,6 +2,7 @@ package amqp
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"reflect"
@@ -103,6 +104,29 @@ func (p *Publisher) Publish(exchange, key string, m amqp091.Publishing) (uint64,
 	p.pending = append(p.pending,
 		pending{seq: confirm.DeliveryTag, exchange: exchange, key: key, message: &m, confirm: confirm})
 	return confirm.DeliveryTag, nil
+}
+
+// PublishOne sends a mandatory message while no other is in flight, and returns why the broker
+// refused it: empty once it is confirmed. After an error the channel is unusable.
+func (p *Publisher) PublishOne(
+	ctx context.Context, exchange, key string, m amqp091.Publishing,
+) (refused string, err error) {
+	if _, err := p.Publish(exchange, key, m); err != nil {
+		return "", err
+	}
+	for open := true; ; {
+		if known := p.Outcomes(); len(known) > 0 {
+			return known[0].Refused, nil
+		}
+		if !open {
+			return "", p.Err()
+		}
+		select {
+		case _, open = <-p.Settled():
+		case <-ctx.Done():
+			return "", ctx.Err()
+		}
+	}
 }
 
 // Settled receives a value when Outcomes may have something to return. It is closed when the
