@@ -81,7 +81,7 @@ func newRoot(a *app) *cobra.Command {
 	c.CompletionOptions.HiddenDefaultCmd = true
 	c.Version = Version()
 	c.SetVersionTemplate(versionText())
-	visitFlags(c, func(f *pflag.Flag) { // help shows 1m, not 1m0s
+	visitFlags(c, func(f *pflag.Flag) { // one form of a duration in the help too
 		if d, err := time.ParseDuration(f.DefValue); err == nil && f.Value.Type() == "duration" {
 			f.DefValue = text.Duration(d)
 		}
