@@ -3,9 +3,9 @@ package topology
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/dlxctl/dlxctl/internal/text"
-	"time"
 )
 
 // Wait returns how long the attempts of a message wait together.

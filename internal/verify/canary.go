@@ -157,7 +157,7 @@ func (c *canary) judge(d amqp091.Delivery, at time.Time, late time.Duration) (Re
 			who, from, c.tier.Queue)
 	case waited < c.tier.Delay-slack:
 		return Early, problem("early", "%s came back from %s after %s, and not after %s; run 'dlxctl plan' to find what shortens the delay",
-			who, c.tier.Queue, text.Took(waited), delay)
+			who, c.tier.Queue, text.Duration(waited.Round(10*time.Millisecond)), delay)
 	}
 	if wrong := c.compare(d); wrong != "" {
 		return Headers, problem("headers", "%s came back from %s with %s; check that all processors and the topology file are of one version",
@@ -165,7 +165,7 @@ func (c *canary) judge(d amqp091.Delivery, at time.Time, late time.Duration) (Re
 	}
 	if waited > c.tier.Delay+late {
 		return Late, problem("late", "%s came back from %s after %s, and not after %s: other messages held it up, or the broker is busy; run 'dlxctl status'",
-			who, c.tier.Queue, text.Took(waited), delay)
+			who, c.tier.Queue, text.Duration(waited.Round(10*time.Millisecond)), delay)
 	}
 	return OK, Problem{}
 }

@@ -160,7 +160,7 @@ func after(r Result, d time.Duration) string {
 	if d == 0 {
 		return string(r)
 	}
-	return fmt.Sprintf("%s, %s", r, text.Took(d))
+	return fmt.Sprintf("%s, %s", r, text.Duration(d.Round(10*time.Millisecond)))
 }
 
 // reportJSON is a report as scripts read it.
