@@ -135,7 +135,7 @@ func (k *planCommand) run(ctx context.Context) error {
 		return err
 	}
 	defer s.Close()
-	_, p, err := s.Inspect(ctx, flags.options)
+	p, err := s.Plan(ctx, flags.options)
 	if err != nil {
 		return err
 	}

@@ -51,7 +51,8 @@ type Unprocessed struct {
 // then.
 func (r *resolver) unprocessed() (list []Unprocessed, f findings) {
 	for _, l := range r.want.Backoffs {
-		u, exists := r.state.Usage[l.FailedQueue]
+		_, exists := r.state.Usage[l.FailedQueue]
+		u := r.usage(l.FailedQueue)
 		suspect := u.ConsumersAsked || u.Ready > 0 && u.Unacknowledged == 0
 		if exists && suspect && !u.MayBeConsumed() && !r.accepts(NoProcessor, l.FailedQueue) {
 			missing := Unprocessed{l.FailedQueue, u.Ready + u.Unacknowledged, u.ConsumersAsked}

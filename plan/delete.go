@@ -12,7 +12,7 @@ import (
 // stake says what deleting a queue would do to whom: the counts, and a hazard
 // for each that is not zero.
 func (r resolved) stake(q topology.Queue) (*topology.Usage, []Hazard) {
-	u := r.usage[q.Name]
+	u := r.usage(q.Name)
 	var hazards []Hazard
 	if u.Ready+u.Unacknowledged > 0 || q.Type() == topology.Stream { // the broker does not count what is in a stream
 		hazards = append(hazards, LosesMessages)

@@ -20,6 +20,7 @@ type desk struct {
 	queues    map[string]topology.Queue
 	exchanges map[string]bool
 	usage     map[string]topology.Usage
+	consulted consulted
 	// listens are the exchanges to which a process of the desk is bound, which hears there which
 	// messages fail again, or the queue of a run of verify. bindings are these bindings.
 	listens  map[string]bool

@@ -47,6 +47,7 @@ func destroyed(p Plan, d desk) Plan {
 func (d desk) removal() []Change {
 	var out []Change
 	for _, q := range d.list() {
+		d.consulted.add(q.Name)
 		label := topology.Label{Role: q.Role}
 		if q.Role == topology.RoleHold {
 			out = append(out, Change{

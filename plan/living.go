@@ -213,9 +213,7 @@ func (r *orphans) address(w topology.WorkQueue) {
 func (r *resolver) circulates() bool {
 	return slices.ContainsFunc(r.state.Have.Queues, func(q topology.Queue) bool {
 		role := r.labelOf(q.Name, topology.RoleWork).Role
-		u := r.state.Usage[q.Name]
-		return r.owns(q.Arguments) && (role == topology.RoleFailed || role == topology.RoleRetry) &&
-			u.Ready+u.Unacknowledged > 0
+		return r.owns(q.Arguments) && (role == topology.RoleFailed || role == topology.RoleRetry) && r.held(q.Name) > 0
 	})
 }
 

@@ -161,7 +161,7 @@ func (r *orphans) queues() []topology.Queue {
 // into a dead letter.
 func (r *orphans) retireFailed(q topology.Queue) {
 	backoff, is := topology.FailedBackoff(r.want.Name, q.Name)
-	u := r.state.Usage[q.Name]
+	u := r.usage(q.Name)
 	bound := slices.ContainsFunc(r.state.Have.Bindings, func(b topology.Binding) bool {
 		return b.Destination == q.Name && b.DestinationType == topology.ToQueue && r.routes.governs(b)
 	})
@@ -226,11 +226,11 @@ func (r *orphans) orphanedPolicies(wanted map[string]topology.Policy) {
 // it, and notes it. The counts that it goes by are up to 5 seconds old: a tier
 // that is bound now is deleted by a later apply.
 func (r *orphans) retires(q topology.Queue, bound bool) bool {
-	u := r.state.Usage[q.Name]
-	if u.Ready+u.Unacknowledged == 0 && !bound {
+	held := r.held(q.Name)
+	if held == 0 && !bound {
 		return false
 	}
-	tier := retiredTier{name: q.Name, messages: u.Ready + u.Unacknowledged, bound: bound}
+	tier := retiredTier{name: q.Name, messages: held, bound: bound}
 	tier.ttl, _ = q.Arguments[topology.ArgMessageTTL].(int64)
 	if r.tiers == nil {
 		r.tiers = map[string][]retiredTier{}

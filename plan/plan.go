@@ -6,7 +6,12 @@
 // a broker, a file or a clock.
 package plan
 
-import "github.com/dlxctl/dlxctl/topology"
+import (
+	"maps"
+	"slices"
+
+	"github.com/dlxctl/dlxctl/topology"
+)
 
 // Action is what a change does. There is no zero action.
 type Action string
@@ -174,7 +179,13 @@ type Plan struct {
 	Unchanged int
 
 	present func() *present // what the plan was made from, for Allowed; nil for a plan of other changes
+	read    consulted       // the queues whose statistics decided
 }
+
+// Consulted names the queues, in order, of whose [topology.Usage] the plan depends on more than the
+// number of messages: on consumers, size or age. A plan made from a state in which these are not
+// known of other queues is the same. Some may not exist.
+func (p Plan) Consulted() []string { return slices.Sorted(maps.Keys(p.read)) }
 
 // Count returns the number of changes with action a.
 func (p Plan) Count(a Action) int {

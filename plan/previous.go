@@ -62,7 +62,7 @@ func (r *resolver) bindingsTo(queue string) []topology.Binding {
 // messages, has consumers, or dead letters can still come to it. The counts that it goes by are up
 // to 5 seconds old: a queue that is bound now is deleted by a later apply.
 func (r *orphans) retiresDeadLetters(q topology.Queue) bool {
-	u := r.state.Usage[q.Name]
+	u := r.usage(q.Name)
 	held, bound := u.Ready+u.Unacknowledged, len(r.bindingsTo(q.Name)) > 0
 	if held == 0 && u.Consumers == 0 && !bound {
 		return false
@@ -90,8 +90,7 @@ func PreviousDeadLetterQueues(want topology.Compiled, state topology.State) []st
 	inFile := byName(want.Queues, func(q topology.Queue) string { return q.Name })
 	var out []string
 	for _, q := range state.Have.Queues {
-		u := state.Usage[q.Name]
-		if _, wanted := inFile[q.Name]; !wanted && u.Ready+u.Unacknowledged > 0 && r.previousDeadLetterQueue(q) {
+		if _, wanted := inFile[q.Name]; !wanted && r.held(q.Name) > 0 && r.previousDeadLetterQueue(q) {
 			out = append(out, q.Name)
 		}
 	}

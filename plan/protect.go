@@ -194,7 +194,7 @@ func (r *guards) protect(g *protection, base topology.Policy, q topology.Queue, 
 	}
 	if r.state.QueuePolicies[q.Name] == base.Name && slices.Contains(keys, "message-ttl") &&
 		q.Label.Role != topology.RoleRetry {
-		g.stamped += r.state.Usage[q.Name].Ready + r.state.Usage[q.Name].Unacknowledged
+		g.stamped += r.held(q.Name)
 	}
 	if r.state.QueuePolicies == nil {
 		return

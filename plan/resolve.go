@@ -44,11 +44,12 @@ type resolved struct {
 	// guards are the policies that override harmful ones.
 	guards *guards
 
-	// bindings are all that were found, and usage is what the queues hold: what is at
+	// bindings are all that were found, and usage says what a queue holds: what is at
 	// risk in a deletion. routed are the queues that a declared exchange leads to.
-	bindings []topology.Binding
-	usage    map[string]topology.Usage
-	routed   map[string]bool
+	bindings  []topology.Binding
+	usage     func(queue string) topology.Usage
+	routed    map[string]bool
+	consulted consulted
 
 	present func() *present // all that was found
 	desk    desk
@@ -89,7 +90,8 @@ func (f *findings) add(others ...findings) {
 // that they never differ.
 //
 // This is the only place that orders the steps. Each step reads the file, the broker
-// and the results that are passed to it, and changes none of them.
+// and the results that are passed to it, and changes none of them; only [resolver.usage] keeps a
+// list of what was read.
 func resolve(want topology.Compiled, state topology.State) resolved {
 	r := newResolver(want, state)
 
@@ -115,7 +117,7 @@ func resolve(want topology.Compiled, state topology.State) resolved {
 		orphans: orphans, guards: guards,
 		drift:          r.drift(),
 		queueArguments: queues.found, exchangeArguments: exchanges.found,
-		bindings: r.state.Have.Bindings, usage: state.Usage, desk: r.desk,
+		bindings: r.state.Have.Bindings, usage: r.usage, consulted: r.consulted, desk: r.desk,
 	}
 	out.want = want
 	out.want.Exchanges, out.have.Exchanges = append(exchanges.want, orphans.stay.Exchanges...),
@@ -152,13 +154,17 @@ type resolver struct {
 	attach map[string]topology.Policy
 	// foreign are the policies that this topology does not own.
 	foreign *policy.Set
+	// consulted are the queues whose statistics were read.
+	consulted consulted
 }
 
 func newResolver(want topology.Compiled, state topology.State) *resolver {
+	read := consulted{}
 	desk := deskOf(want.Name, state)
+	desk.consulted = read
 	state = desk.without(state)
 	return &resolver{
-		want: want, state: state, desk: desk, foreign: policy.Foreign(state, want.Name),
+		want: want, state: state, desk: desk, foreign: policy.Foreign(state, want.Name), consulted: read,
 		works:  byName(want.WorkQueues, func(w topology.WorkQueue) string { return w.Name }),
 		attach: byName(want.Policies, func(p topology.Policy) string { return p.Label.Queue }),
 	}
@@ -405,11 +411,11 @@ func (f *findings) refuseForeign(topologyName string, have, want topology.Object
 // any more, and every message would be a dead letter.
 func (r *resolver) countHeader() (f findings) {
 	for _, l := range r.want.Backoffs {
-		u := r.state.Usage[l.FailedQueue]
-		if !u.MayBeConsumed() {
+		old := r.countsBy(l)
+		if old == "" {
 			continue
 		}
-		if old := r.countsBy(l); old != "" {
+		if u := r.usage(l.FailedQueue); u.MayBeConsumed() {
 			f.refused = append(f.refused, Change{
 				Action: Blocked, Kind: topology.KindExchange, Name: l.RetryExchange,
 				Label:  topology.Label{Role: topology.RoleRetry, Backoff: l.Name},

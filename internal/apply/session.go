@@ -3,6 +3,7 @@ package apply
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/dlxctl/dlxctl/internal/broker"
@@ -63,6 +64,56 @@ func (s *Session) Inspect(ctx context.Context, o plan.Options) (topology.State, 
 		p = plan.Make(s.Topology, state, o)
 	}
 	return state, p, nil
+}
+
+// Plan plans as Inspect does. It reads the statistics of only those queues that the plan depends on:
+// the broker computes them for each queue anew, which takes longer than everything else.
+func (s *Session) Plan(ctx context.Context, o plan.Options) (plan.Plan, error) {
+	first := statisticsFor(plan.Plan{}, s.Topology, topology.State{})
+	state, err := s.Management.InspectFor(ctx, first)
+	if err != nil {
+		return plan.Plan{}, err
+	}
+	read := map[string]bool{}
+	for _, queue := range first {
+		read[queue] = true
+	}
+	// What is known before the first plan is asked before it: most plans ask no more, and are made
+	// once.
+	asked := plan.Decisive(plan.Plan{}, s.Topology, state)
+	state = s.Management.AskConsumers(ctx, state, asked)
+	for {
+		p := plan.Make(s.Topology, state, o)
+		unread := slices.DeleteFunc(statisticsFor(p, s.Topology, state), func(queue string) bool { return read[queue] })
+		if len(unread) > 0 {
+			if state, err = s.Management.ReadStatistics(ctx, state, unread); err != nil {
+				return plan.Plan{}, err
+			}
+			for _, queue := range unread {
+				read[queue] = true
+			}
+		}
+		// A queue is asked only after its statistics were read: where it gives no answer, they stay.
+		more := slices.DeleteFunc(plan.Decisive(p, s.Topology, state), func(queue string) bool {
+			return slices.Contains(asked, queue)
+		})
+		if len(unread) == 0 && len(more) == 0 {
+			return p, nil
+		}
+		state = s.Management.AskConsumers(ctx, state, more)
+		asked = append(asked, more...)
+	}
+}
+
+// statisticsFor names the queues whose statistics p depends on, p being made from want and state, and
+// those that every plan for want depends on.
+func statisticsFor(p plan.Plan, want topology.Compiled, state topology.State) []string {
+	out := append(p.Consulted(), plan.Decisive(p, want, state)...)
+	for _, l := range want.Backoffs {
+		out = append(out, l.FailedQueue)
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
 }
 
 // CheckRights fails if the user lacks any of the rights, and names all that are missing.

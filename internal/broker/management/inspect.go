@@ -10,7 +10,6 @@ import (
 	"net/url"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/dlxctl/dlxctl/internal/broker"
 	"github.com/dlxctl/dlxctl/topology"
@@ -73,17 +72,6 @@ type (
 		Name  string `json:"name"`
 		State string `json:"state"`
 	}
-	// statistic is what only the statistics of a queue report.
-	statistic struct {
-		Name  string `json:"name"`
-		Bytes int64  `json:"message_bytes"`
-		// Consumers are those of all users. Nil: the broker does not report them, or not yet, as
-		// for a queue that was created less than 10 seconds ago.
-		Consumers *int64 `json:"consumers"`
-		// Oldest is the timestamp of the message at the head, in seconds, as its publisher set it.
-		// The broker reports it for classic queues. Where there is none it is missing or empty.
-		Oldest any `json:"head_message_timestamp"`
-	}
 )
 
 // held returns how many messages the queue holds. The counts are not taken at one moment: the
@@ -125,7 +113,19 @@ type listing struct {
 // The lists are read at the same time, not at one moment: an object that is created or deleted
 // meanwhile may be in one of them only.
 func (m *Client) Inspect(ctx context.Context) (topology.State, error) {
-	l, err := m.list(ctx)
+	return m.inspect(ctx, m.listStatistics)
+}
+
+// InspectFor reads the same as Inspect, but statistics only of these queues. The consumers of the
+// others are unknown, and so are their sizes and ages. ReadStatistics reads more of them.
+func (m *Client) InspectFor(ctx context.Context, queues []string) (topology.State, error) {
+	return m.inspect(ctx, func(ctx context.Context) ([]statistic, error) { return m.statistics(ctx, queues) })
+}
+
+func (m *Client) inspect(ctx context.Context, statistics func(context.Context) ([]statistic, error)) (topology.State,
+	error,
+) {
+	l, err := m.list(ctx, statistics)
 	if err != nil {
 		return topology.State{}, err
 	}
@@ -187,15 +187,8 @@ func (l listing) queuePolicies() map[string]string {
 // cheap, and current: with statistics the broker answers from a cache.
 const queueTotals = "?disable_stats=true&enable_queue_totals=true"
 
-// queueStatistics asks for what the totals leave out: consumers, sizes and ages. The list of
-// consumers is of no use: a user with the tag management sees only their own consumers there
-// (3.10.8, 4.0.5, 4.3.6), and the statistics count those of all users. They are up to 10
-// seconds old: each queue writes its statistics every 5 seconds, and the management plugin collects
-// them every 5 seconds.
-const queueStatistics = "?columns=name,consumers,message_bytes,head_message_timestamp"
-
 // list reads all lists at once.
-func (m *Client) list(ctx context.Context) (listing, error) {
+func (m *Client) list(ctx context.Context, statistics func(context.Context) ([]statistic, error)) (listing, error) {
 	var l listing
 	vhost := url.PathEscape(m.vhost)
 	// The first is the one whose error says most about the connection.
@@ -205,11 +198,22 @@ func (m *Client) list(ctx context.Context) (listing, error) {
 		func() error { return m.get(ctx, &l.queues, "queues/"+vhost+queueTotals) },
 		func() error { return m.get(ctx, &l.bindings, "bindings/"+vhost) },
 		func() error { return m.get(ctx, &l.policies, "policies/"+vhost) },
-		func() error { return m.get(ctx, &l.statistics, "queues/"+vhost+queueStatistics) },
+		func() (err error) { l.statistics, err = statistics(ctx); return err },
 		func() error { return ifPermitted(m.get(ctx, &l.operator, "operator-policies/"+vhost)) },
 		func() error { return ifPermitted(m.get(ctx, &l.flags, "feature-flags?columns=name,state")) },
 		func() (err error) { l.alarm, err = m.alarm(ctx); return err },
 	}
+	if err := together(reads); err != nil {
+		return listing{}, err
+	}
+	if what := l.malformed(); what != "" {
+		return listing{}, m.notRabbitMQ(what)
+	}
+	return l, nil
+}
+
+// together does all at the same time, and returns the first error in their order.
+func together(reads []func() error) error {
 	errs := make([]error, len(reads))
 	var wg sync.WaitGroup
 	for i, read := range reads {
@@ -218,13 +222,10 @@ func (m *Client) list(ctx context.Context) (listing, error) {
 	wg.Wait()
 	for _, err := range errs {
 		if err != nil {
-			return listing{}, err
+			return err
 		}
 	}
-	if what := l.malformed(); what != "" {
-		return listing{}, m.notRabbitMQ(what)
-	}
-	return l, nil
+	return nil
 }
 
 // malformed returns what no broker would have answered. To treat it as absent could make a queue
@@ -294,35 +295,13 @@ func (m *Client) overview(ctx context.Context) (overview, error) {
 	return o, m.endpoint.Check(o.Version, o.Cluster)
 }
 
-// oldest returns the timestamp of the message at the head. Zero: not known, or no time in seconds:
-// some publishers write milliseconds.
-func (s statistic) oldest() time.Time {
-	const latest = 1 << 33 // the year 2242
-	n, _ := s.Oldest.(json.Number)
-	seconds, err := n.Int64()
-	if err != nil || seconds <= 0 || seconds > latest {
-		return time.Time{}
-	}
-	return time.Unix(seconds, 0)
-}
-
 // usage returns what each queue holds, and how many consumers it has.
 func (l listing) usage() map[string]topology.Usage {
 	usage := make(map[string]topology.Usage, len(l.queues))
 	for _, q := range l.queues {
 		usage[q.Name] = topology.Usage{Ready: q.Ready, Unacknowledged: q.held() - q.Ready, ConsumersUnknown: true}
 	}
-	for _, s := range l.statistics {
-		u, ok := usage[s.Name]
-		if !ok {
-			continue
-		}
-		u.Bytes, u.Oldest = s.Bytes, s.oldest()
-		if s.Consumers != nil {
-			u.Consumers, u.ConsumersUnknown = *s.Consumers, false
-		}
-		usage[s.Name] = u
-	}
+	addStatistics(usage, l.statistics)
 	return usage
 }
 
