@@ -5,11 +5,11 @@ import (
 	"encoding/json"
 	"errors"
 	"maps"
-	"net/http"
 	"net/url"
 	"slices"
 	"time"
 
+	"github.com/dlxctl/dlxctl/internal/broker"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -73,17 +73,13 @@ func (m *Client) statistics(ctx context.Context, queues []string) ([]statistic, 
 
 // statisticOf reads the statistics of one queue. It returns none if the queue does not exist.
 func (m *Client) statisticOf(ctx context.Context, queue string) ([]statistic, error) {
-	path := "queues/" + url.PathEscape(m.vhost) + "/" + url.PathEscape(queue) + queueStatistics
-	resp, err := m.call(ctx, http.MethodGet, path, nil)
-	if status, told := errors.AsType[*statusError](err); told && status.status == http.StatusNotFound &&
-		status.code == codeNoObject {
+	var s statistic
+	err := m.get(ctx, &s, "queues/"+url.PathEscape(m.vhost)+"/"+url.PathEscape(queue)+queueStatistics)
+	// The broker gives the same answer for both, and the lists tell if it is the virtual host.
+	if errors.Is(err, broker.ErrNotFound) || errors.Is(err, broker.ErrNoVHost) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, m.failed(ctx, err)
-	}
-	var s statistic
-	if err := m.decode(resp, &s, path); err != nil {
 		return nil, err
 	}
 	if s.Name != queue {

@@ -1,0 +1,94 @@
+package management_test
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/dlxctl/dlxctl/internal/brokertest"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// The statistics of some queues are the same as in the list of all, for users with the tag
+// management too, and whatever the names of the queues are. All others are unknown, not zero.
+func TestInspectForReadsTheStatisticsOfSomeQueues(t *testing.T) {
+	t.Parallel()
+	target := brokertest.VHost(t)
+	admin := manage(t, target)
+	typed(t, admin)
+	queues := []string{topology.Classic, topology.Quorum, topology.Stream}
+	for _, name := range oddNames() {
+		if name != "." && name != ".." { // the management API cannot address them
+			queues = append(queues, name)
+			apply(t, admin, topology.Queue{
+				Name: name, Durable: true, Arguments: topology.Arguments{topology.ArgQueueType: topology.Classic},
+			})
+		}
+	}
+	apply(t, admin, topology.Queue{
+		Name: "other", Durable: true, Arguments: topology.Arguments{topology.ArgQueueType: topology.Classic},
+	})
+	for _, name := range append(queues, "other") {
+		consume(t, target, name)
+	}
+	knows(t, admin, func(u topology.Usage) bool { return u.Consumers == 1 && !u.ConsumersUnknown }, append(queues, "other")...)
+	m := manage(t, target.User(t, "management", "^$", "^$", "^$"))
+	all, err := m.Inspect(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	lists := map[string][]string{
+		"none": nil,
+		"many": append(slices.Clone(queues), strings.Fields(strings.Repeat("missing ", 50))...), // all are read
+	}
+	for _, queue := range queues {
+		lists[queue] = []string{queue, "missing"}
+	}
+	for name, list := range lists {
+		some, err := m.InspectFor(t.Context(), list)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := maps.Clone(all.Usage)
+		for queue, u := range want {
+			if name != "many" && !slices.Contains(list, queue) {
+				u.Consumers, u.ConsumersUnknown = 0, true
+				want[queue] = u
+			}
+		}
+		if d := cmp.Diff(want, some.Usage); d != "" {
+			t.Errorf("%q (-want +got):\n%s", name, d)
+		}
+		if some, err = m.ReadStatistics(t.Context(), some, append(queues, "other", "missing")); err != nil {
+			t.Fatal(err)
+		}
+		if d := cmp.Diff(all, some); d != "" {
+			t.Errorf("%q, and the others later (-all +some):\n%s", name, d)
+		}
+	}
+}
+
+// An odd answer for one queue is an error, as it is for all: it would make a queue look unused.
+func TestMalformedStatisticsOfAQueue(t *testing.T) {
+	t.Parallel()
+	for _, answer := range []string{
+		``, `null`, `[]`, `{}`, `{"name":"other","consumers":0}`, `{"name":"q","consumers":-1}`,
+		`{"name":"q","consumers":"0"}`, `{"consumers":0}`,
+	} {
+		s := &impostor{answers: map[string]string{"queues": `[{"name":"q","type":"classic"}]`, "statistics": answer}}
+		if state, err := s.start(t).InspectFor(t.Context(), []string{"q"}); err == nil {
+			t.Errorf("%s is taken for %s", answer, fmt.Sprint(state.Usage["q"]))
+		}
+	}
+	for _, answer := range []string{`{"name":"q"}`, `{"name":"q","consumers":null}`} {
+		s := &impostor{answers: map[string]string{"queues": `[{"name":"q","type":"classic"}]`, "statistics": answer}}
+		state, err := s.start(t).InspectFor(t.Context(), []string{"q"})
+		if err != nil || !state.Usage["q"].ConsumersUnknown {
+			t.Errorf("%s is taken for %+v, %v", answer, state.Usage["q"], err)
+		}
+	}
+}
