@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -53,7 +54,7 @@ func (s size) file() string {
 }
 
 // BenchmarkPlan compares dlxctl plan, where nothing is to do, with its floor: the
-// same GETs from a bare client, all at once, their answers thrown away.
+// GETs of reads from a bare client, all at once, their answers thrown away.
 func BenchmarkPlan(b *testing.B) {
 	dlxctl := build(b)
 	for _, s := range sizes() {
@@ -62,10 +63,7 @@ func BenchmarkPlan(b *testing.B) {
 			p := program{path: dlxctl, target: target, file: filepath.Join(b.TempDir(), "topology.yaml")}
 			p.prepare(b, s)
 			p.run(b, "apply", "--yes")
-			floor := [][]request{record(b, target, func(m *management.Client) error {
-				_, err := m.Inspect(b.Context())
-				return err
-			})}
+			floor := [][]request{reads(target)}
 			for b.Loop() {
 				compare(b, 4*s.rounds, // reading is quick
 					func() time.Duration { return send(b, target, floor) },
@@ -74,6 +72,19 @@ func BenchmarkPlan(b *testing.B) {
 			}
 			b.ReportMetric(p.start(b), "start-ms")
 		})
+	}
+}
+
+// reads are the requests that a comparison with the broker needs at least: what there is, without
+// any statistics. They are written down here, not recorded from the program: what the program reads
+// beyond them counts as its own.
+func reads(target brokertest.Target) []request {
+	vhost := url.PathEscape(target.VHost)
+	return []request{
+		{http.MethodGet, "/api/queues/" + vhost + "?disable_stats=true", ""},
+		{http.MethodGet, "/api/exchanges/" + vhost + "?disable_stats=true", ""},
+		{http.MethodGet, "/api/bindings/" + vhost, ""},
+		{http.MethodGet, "/api/policies/" + vhost, ""},
 	}
 }
 
