@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime/debug"
 	"slices"
 	"strings"
 
@@ -126,6 +127,9 @@ func (k *planCommand) run(ctx context.Context) error {
 	if err := flags.read(); err != nil {
 		return err
 	}
+	// Almost all that a plan allocates it needs to its end: to look for garbage as often as usual
+	// takes a fifth of its processor time.
+	defer debug.SetGCPercent(debug.SetGCPercent(fewCollections))
 	want, err := a.files().load()
 	if err != nil {
 		return err
@@ -182,6 +186,9 @@ func (k *planCommand) checkRights(ctx context.Context, s *apply.Session, want to
 	p.Warnings = append(slices.Clone(p.Warnings), *warning)
 	return k.requireRights, nil
 }
+
+// fewCollections lets memory grow to five times what is in use before the garbage is collected.
+const fewCollections = 400
 
 // savePlan saves a plan in a file, which only the user may read: it holds no credentials,
 // but names of objects.

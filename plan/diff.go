@@ -64,12 +64,15 @@ func diff(r resolved) Plan {
 	}
 	queues, replaced := r.queueChanges()
 	p.Changes = append(p.Changes, queues...)
-	bindings := byName(r.have.Bindings, topology.Binding.Identity)
+	bindings := make(map[string]bool, len(r.have.Bindings))
+	for _, have := range r.have.Bindings {
+		bindings[have.Identity()] = true
+	}
 	wanted := make(map[string]bool, len(r.want.Bindings))
 	for _, want := range r.want.Bindings {
 		id := want.Identity()
 		wanted[id] = true
-		if _, ok := bindings[id]; !ok {
+		if !bindings[id] {
 			p.Changes = append(p.Changes, createdBinding(want))
 		}
 	}
@@ -206,12 +209,15 @@ func asFields(properties []topology.Property) []Field {
 // differing returns the fields whose values differ, in the order of want, with
 // those that only have holds behind.
 func differing(have, want []Field) []Field {
+	if slices.EqualFunc(have, want, func(h, w Field) bool { return h.Name == w.Name && sameValue(h.After, w.After) }) {
+		return nil // as almost always
+	}
 	before := byName(have, func(f Field) string { return f.Name })
 	var out []Field
 	for _, w := range want {
 		h := before[w.Name]
 		delete(before, w.Name)
-		if topology.FormatValue(h.After) != topology.FormatValue(w.After) {
+		if !sameValue(h.After, w.After) {
 			out = append(out, Field{Name: w.Name, Before: h.After, After: w.After})
 		}
 	}
@@ -221,6 +227,16 @@ func differing(have, want []Field) []Field {
 		}
 	}
 	return out
+}
+
+// sameValue compares canonical values.
+func sameValue(a, b any) bool {
+	switch a.(type) {
+	case string, int64, bool:
+		return a == b
+	default: // lists and tables cannot be compared
+		return topology.FormatValue(a) == topology.FormatValue(b)
+	}
 }
 
 // fingerprint stands for the part of the state that the plan depends on. It

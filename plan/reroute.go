@@ -33,8 +33,9 @@ type slotKey struct{ exchange, match string }
 // slotOf returns the slot of a binding of exchange, or of its next exchange.
 func slotOf(exchange string, b topology.Binding) slotKey {
 	match := b.Key
-	if args := b.Arguments.Without(topology.ArgManagedBy); len(args) > 0 {
-		match += "\x00" + args.String()
+	_, owned := b.Arguments[topology.ArgManagedBy]
+	if len(b.Arguments) > 1 || len(b.Arguments) == 1 && !owned {
+		match += "\x00" + b.Arguments.Without(topology.ArgManagedBy).String()
 	}
 	return slotKey{exchange, match}
 }
@@ -67,7 +68,7 @@ func changeable(want topology.Compiled) map[string]string {
 // slotsOf returns the slots that want has a binding for, and those of [legacyRoutes].
 func slotsOf(want topology.Compiled, state topology.State) []slot {
 	exchanges := changeable(want)
-	at := map[slotKey]found{}
+	at := make(map[slotKey]found, len(want.Bindings))
 	for _, b := range state.Have.Bindings {
 		exchange, is := exchanges[b.Source]
 		if !is {
@@ -86,8 +87,8 @@ func slotsOf(want topology.Compiled, state topology.State) []slot {
 		}
 		at[key] = f
 	}
-	var out []slot
-	listed := map[slotKey]bool{}
+	out := make([]slot, 0, len(want.Bindings))
+	listed := make(map[slotKey]bool, len(want.Bindings))
 	add := func(b topology.Binding) {
 		if key := slotOf(b.Source, b); exchanges[b.Source] == b.Source && !listed[key] {
 			listed[key] = true

@@ -280,21 +280,27 @@ func (r *resolver) queues() matchedQueues {
 // the wanted one: the broker would deliver no second copy through another, and a
 // service that binds again and again does no harm.
 func (r *resolver) bindings(routes rerouting, withheld map[string]string) matchedBindings {
-	found := byName(r.state.Have.Bindings, topology.Binding.Identity)
-	out := matchedBindings{wanted: make(map[string]bool, len(r.want.Bindings))}
+	found := make(map[string]*topology.Binding, len(r.state.Have.Bindings))
+	for i, b := range r.state.Have.Bindings {
+		found[b.Identity()] = &r.state.Have.Bindings[i]
+	}
+	n := len(r.want.Bindings)
+	out := matchedBindings{
+		want: make([]topology.Binding, 0, n), have: make([]topology.Binding, 0, n), wanted: make(map[string]bool, n),
+	}
 	for _, want := range r.want.Bindings {
 		id := want.Identity()
 		out.wanted[id] = true
-		have, ok := found[id]
+		same, ok := found[id]
 		if !ok {
 			unmarked := want
 			unmarked.Arguments = want.Arguments.Without(topology.ArgManagedBy)
-			if have, ok = found[unmarked.Identity()]; ok {
-				have.Label = want.Label
-				want = have
+			if same, ok = found[unmarked.Identity()]; ok {
+				want.Arguments = same.Arguments
 			}
 		}
 		if ok {
+			have := *same
 			have.Label = want.Label
 			out.have = append(out.have, have)
 		} else if withholds(withheld, want) || routes.governs(want) {

@@ -203,6 +203,11 @@ func (a Arguments) String() string { return string(a.appendText(nil)) }
 
 // appendText appends what String gives.
 func (a Arguments) appendText(out []byte) []byte {
+	if len(a) == 1 { // as most arguments of bindings
+		for name, v := range a {
+			return append(appendValue(append(appendQuoted(append(out, '{'), name), ':'), v), '}')
+		}
+	}
 	out = append(out, '{')
 	var few [8]string // most have no more: they are sorted without a list on the heap
 	names := few[:0]
