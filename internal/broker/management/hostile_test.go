@@ -35,7 +35,7 @@ func (s *impostor) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case strings.HasSuffix(r.URL.Path, "/get"):
 		path = "get"
-	case path == "queues" && r.URL.Query().Has("columns"):
+	case path == "queues" && strings.Contains(r.URL.Query().Get("columns"), "consumers"):
 		path = "statistics"
 	}
 	if r.Method == http.MethodDelete {

@@ -187,6 +187,13 @@ func (l listing) queuePolicies() map[string]string {
 // cheap, and current: with statistics the broker answers from a cache.
 const queueTotals = "?disable_stats=true&enable_queue_totals=true"
 
+// What a state has of queues and bindings. The rest is a quarter of these lists, which are long.
+const (
+	queueColumns = "&columns=name,type,durable,auto_delete,exclusive,arguments,policy," +
+		"messages,messages_ready,messages_unacknowledged"
+	bindingColumns = "?columns=source,destination,destination_type,routing_key,arguments"
+)
+
 // list reads all lists at once.
 func (m *Client) list(ctx context.Context, statistics func(context.Context) ([]statistic, error)) (listing, error) {
 	var l listing
@@ -195,8 +202,8 @@ func (m *Client) list(ctx context.Context, statistics func(context.Context) ([]s
 	reads := []func() error{
 		func() (err error) { l.overview, err = m.overview(ctx); return err },
 		func() error { return m.get(ctx, &l.exchanges, "exchanges/"+vhost+"?disable_stats=true") },
-		func() error { return m.get(ctx, &l.queues, "queues/"+vhost+queueTotals) },
-		func() error { return m.get(ctx, &l.bindings, "bindings/"+vhost) },
+		func() error { return m.get(ctx, &l.queues, "queues/"+vhost+queueTotals+queueColumns) },
+		func() error { return m.get(ctx, &l.bindings, "bindings/"+vhost+bindingColumns) },
 		func() error { return m.get(ctx, &l.policies, "policies/"+vhost) },
 		func() (err error) { l.statistics, err = statistics(ctx); return err },
 		func() error { return ifPermitted(m.get(ctx, &l.operator, "operator-policies/"+vhost)) },
@@ -286,7 +293,7 @@ func (m *Client) alarm(ctx context.Context) (string, error) {
 
 func (m *Client) overview(ctx context.Context) (overview, error) {
 	var o overview
-	if err := m.get(ctx, &o, "overview?columns=rabbitmq_version,cluster_name,exchange_types"); err != nil {
+	if err := m.get(ctx, &o, "overview?disable_stats=true&columns=rabbitmq_version,cluster_name,exchange_types"); err != nil {
 		return overview{}, err
 	}
 	if o.Version == "" {
