@@ -66,8 +66,8 @@ func (s *Session) Inspect(ctx context.Context, o plan.Options) (topology.State, 
 	return state, p, nil
 }
 
-// Plan plans as Inspect does. It reads the statistics of only those queues that the plan depends on:
-// the broker computes them for each queue anew, which takes longer than everything else.
+// Plan plans as Inspect does. It reads the statistics of only those queues that the plan depends
+// on: the broker computes them for each queue anew, which takes longer than everything else.
 func (s *Session) Plan(ctx context.Context, o plan.Options) (plan.Plan, error) {
 	first := statisticsFor(plan.Plan{}, s.Topology, topology.State{})
 	state, err := s.Management.InspectFor(ctx, first)
@@ -105,8 +105,8 @@ func (s *Session) Plan(ctx context.Context, o plan.Options) (plan.Plan, error) {
 	}
 }
 
-// statisticsFor names the queues whose statistics p depends on, p being made from want and state, and
-// those that every plan for want depends on.
+// statisticsFor names the queues whose statistics p depends on, which was made from want and state,
+// and those that every plan for want depends on.
 func statisticsFor(p plan.Plan, want topology.Compiled, state topology.State) []string {
 	out := append(p.Consulted(), plan.Decisive(p, want, state)...)
 	for _, l := range want.Backoffs {

@@ -1,4 +1,12 @@
 // Package management reads and changes a virtual host over the management API of its broker.
+//
+// Policies are written and bindings declared with the library rabbit-hole, whose requests are sent
+// as all others are; see Client.with. The other requests are of our own, most because it cannot
+// make them: it reads lists without query parameters (disable_stats, columns) and decodes integers
+// as floats, which cannot hold every argument; it declares exchanges and queues without auto_delete
+// where that is false, and exchanges without internal; it deletes exchanges without if-unused; it
+// has no request that looks at a message. The few that it could make as well (deleting a queue,
+// virtual hosts, permissions, whoami) stay next to those of the same kind.
 package management
 
 import (
@@ -22,9 +30,7 @@ import (
 // Client reads and changes one virtual host over the broker's management API. Many goroutines may
 // use it at once.
 //
-// Requests go through rabbit-hole where it is sufficient. It is not for reading (it has no query
-// parameters such as disable_stats, and decodes integers as floats) nor for declaring queues and
-// exchanges (it leaves out auto_delete and internal).
+// The package comment says which requests go through rabbit-hole.
 type Client struct {
 	api       broker.Address
 	vhost     string

@@ -35,7 +35,8 @@ func TestInspectForReadsTheStatisticsOfSomeQueues(t *testing.T) {
 	for _, name := range append(queues, "other") {
 		consume(t, target, name)
 	}
-	knows(t, admin, func(u topology.Usage) bool { return u.Consumers == 1 && !u.ConsumersUnknown }, append(queues, "other")...)
+	consumed := func(u topology.Usage) bool { return u.Consumers == 1 && !u.ConsumersUnknown }
+	knows(t, admin, consumed, append(queues, "other")...)
 	m := manage(t, target.User(t, "management", "^$", "^$", "^$"))
 	all, err := m.Inspect(t.Context())
 	if err != nil {
