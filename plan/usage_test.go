@@ -8,6 +8,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
+	"github.com/dlxctl/dlxctl/internal/apply"
+	"github.com/dlxctl/dlxctl/internal/planview"
 	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -19,7 +21,7 @@ func TestConsulted(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		f := &fake{objects: map[string]topology.Object{}}
 		before, after := file(t), file(t)
-		if err := plan.Carry(t.Context(), f, before,
+		if err := apply.Carry(t.Context(), f, before,
 			plan.Make(before, f.state(), plan.Options{}), 0, func(plan.Change) {}); err != nil {
 			t.Fatal(err)
 		}
@@ -81,7 +83,7 @@ func TestConsultedNames(t *testing.T) {
 // written returns all that a plan shows.
 func written(t interface{ Fatal(args ...any) }, p plan.Plan) string {
 	var b bytes.Buffer
-	if err := plan.WriteJSON(&b, p, "test"); err != nil {
+	if err := planview.WriteJSON(&b, p, "test"); err != nil {
 		t.Fatal(err)
 	}
 	return b.String() + text(t, p) + p.Fingerprint
