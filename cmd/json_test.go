@@ -204,6 +204,23 @@ type keyPage struct {
 	comments map[reflect.Type]map[string]string
 }
 
+// required returns the arguments that a command requires, each with a space in front.
+func required(t *testing.T, command string) (arguments string) {
+	t.Helper()
+	c, _, err := newRoot(&app{}).Find(strings.Fields(command))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, argument := range strings.Fields(c.Use)[1:] {
+		if strings.HasPrefix(argument, "[") {
+			break
+		}
+		first, _, _ := strings.Cut(argument, "|")
+		arguments += " " + first
+	}
+	return strings.ReplaceAll(arguments, "HANDLE", "4f9a01c2d3e4") // a command of a page can be run
+}
+
 // document writes the section of a document: a table for each of its objects.
 func (p *keyPage) document(t *testing.T, d document) {
 	t.Helper()
@@ -211,7 +228,7 @@ func (p *keyPage) document(t *testing.T, d document) {
 	if len(d.commands) > 0 {
 		var lines []string
 		for _, c := range d.commands {
-			lines = append(lines, "`dlxctl "+c+" -o json`")
+			lines = append(lines, "`dlxctl "+c+required(t, c)+" -o json`")
 		}
 		fmt.Fprintf(p, "%s\n\n", strings.Join(lines, ",\n"))
 	}

@@ -199,7 +199,7 @@ func TestThePageReplays(t *testing.T) {
 	brokertest.Eventually(t, "the end of the run", func() bool {
 		runs = b.call("GET", "/api/runs", nil, 200)["runs"]
 		run := runs.([]any)[0].(map[string]any)
-		return run["ended"] != nil && run["result"].(map[string]any)["Moved"] == 6.0
+		return run["ended"] != nil && run["result"].(map[string]any)["moved"] == 6.0
 	}, &runs)
 	ask = map[string]any{"queue": "billing.dead", "action": "replay", "to": "exchange:events", "key": "order.again"}
 	shown = b.call("POST", "/api/propose", ask, 200)
@@ -231,7 +231,7 @@ func TestThePageNamesTheRunsThatItStops(t *testing.T) {
 	var run map[string]any
 	brokertest.Eventually(t, "the first message to be sent", func() bool {
 		run = b.call("GET", "/api/runs", nil, 200)["runs"].([]any)[0].(map[string]any)
-		return run["progress"].(map[string]any)["Done"] == 1.0
+		return run["progress"].(map[string]any)["done"] == 1.0
 	}, &run)
 	p.signal(t, syscall.SIGINT)
 	p.exits(t, 2)

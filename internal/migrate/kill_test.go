@@ -410,7 +410,7 @@ type done struct{ moved, doubled int }
 func doneLine(t *testing.T, said string) done {
 	t.Helper()
 	match := regexp.MustCompile(
-		`(?m)^done: old is now new; this run moved ([\d,]+) messages?, (?:at most )?([\d,]+) doubled, [\dms]+$`,
+		`(?m)^done: old is now new; this run moved ([\d,]+) messages?, (?:at most )?([\d,]+) doubled, [\dms.]+$`,
 	).FindStringSubmatch(said)
 	if match == nil {
 		t.Fatalf("it does not say that it is done:\n%s", said)
