@@ -100,6 +100,9 @@ func (r *Runner) drain(ctx context.Context, m Move, h *mover, limits drainLimits
 			}
 		},
 	}.Run(ctx)
+	if errors.Is(err, relay.ErrGrace) && !errors.Is(err, errStuck) {
+		err = relay.ErrGrace // why the drain was to end does not matter: what was in flight is in doubt
+	}
 	return max(0, first), err
 }
 

@@ -194,3 +194,29 @@ func (s *stage) look(t *testing.T, queue string) amqp091.Queue {
 		pause(t, 50*time.Millisecond)
 	}
 }
+
+// On a connection that says no more, a processor that is stopped ends after its grace, though the
+// broker does not answer that its channels are closed.
+func TestStoppedOnASilentConnection(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, parkAtOnce)
+	target, wire := brokertest.NewProxy(t, s.target)
+	p := s.processor(t)
+	p.Endpoint, p.Grace = s.endpoint(t, target), time.Second
+	p.Endpoint.Heartbeat = time.Minute // longer than the test waits
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- p.Run(ctx) }()
+	s.fill(t, 10)
+	s.moved(t, "shop.slow.retry.1h", ids(0, 10)...)
+	wire.Hold()
+	stop()
+	select {
+	case err := <-ended:
+		if err != nil {
+			t.Error(err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("the processor does not end")
+	}
+}

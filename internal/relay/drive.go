@@ -81,12 +81,8 @@ func (d Drive) dial(ctx context.Context) (final bool, err error) {
 // Over makes one pass over connections that live longer. It closes the channels that it opened. If
 // the broker confirms nothing, it closes out.
 func (d Drive) Over(ctx context.Context, in, out *amqp.Conn) error {
-	p := pass{Drive: d, relay: d.Relay}
-	defer p.close()
+	p := pass{Drive: d, relay: d.Relay, shared: true}
 	_, err := p.run(ctx, in, out)
-	if errors.Is(err, ErrNoConfirm) {
-		_ = out.Close() // first, since the broker may not hear that a channel of it is closed
-	}
 	return err
 }
 
@@ -95,12 +91,16 @@ type pass struct {
 	Drive
 
 	relay  Relay
+	shared bool // the connections live longer than the pass
 	source *amqp.Consumer
 	sink   *amqp.Publisher
 }
 
-// close closes the channels.
-func (p *pass) close() {
+// close closes the channels. err is how the pass ended.
+func (p *pass) close(out *amqp.Conn, err error) {
+	if errors.Is(err, ErrNoConfirm) {
+		_ = out.Close() // first, since the broker may not hear that a channel of it is closed
+	}
 	if p.sink != nil {
 		_ = p.sink.Close() // it may have ended already
 	}
@@ -121,7 +121,10 @@ func (p *pass) run(ctx context.Context, in, out *amqp.Conn) (final bool, err err
 		err = p.relay.Run(until)
 		p.Caution.End(&p.relay, err)
 	}
-	if cut() {
+	if p.shared {
+		p.close(out, err) // before the wait for the cut ends: to close a channel can hang
+	}
+	if cut() && err != nil {
 		err = ErrGrace // Run reports the closed connection, which is only how it was ended
 	}
 	end()
@@ -131,7 +134,7 @@ func (p *pass) run(ctx context.Context, in, out *amqp.Conn) (final bool, err err
 	if err == nil {
 		err = ctx.Err()
 	}
-	return false, err
+	return p.source == nil && errors.Is(err, broker.ErrForbidden), err // a right does not come by trying
 }
 
 // consume opens the source and the sink of the relay.
