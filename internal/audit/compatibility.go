@@ -55,7 +55,7 @@ func wrongValue(name string, v any) string {
 	case topology.ArgMessageTTL, "x-expires", topology.ArgMaxLength, topology.ArgMaxLengthBytes, "x-max-priority":
 		switch {
 		case !isNumber:
-			return "is no integer"
+			return "is not an integer"
 		case n < 0:
 			return "is negative"
 		case name == "x-expires" && n == 0:
@@ -75,7 +75,7 @@ func wrongValue(name string, v any) string {
 		}
 	case topology.ArgDeadLetterExchange, topology.ArgDeadLetterRoutingKey:
 		if !isText {
-			return "is no text"
+			return "is not a text"
 		}
 	case topology.ArgOverflow:
 		if !slices.Contains([]any{survey.DropHead, topology.RejectPublish, survey.RejectPublishDLX}, v) {

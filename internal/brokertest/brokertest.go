@@ -129,7 +129,7 @@ func connect(ctx context.Context, amqpURL, api string) (Target, error) {
 	return x, err
 }
 
-// standardTick is how often a node counts its messages, unless it is told otherwise.
+// standardTick is how often a node counts its messages, unless its settings say otherwise.
 const standardTick = 5 * time.Second
 
 // ticks returns an error if the program was built for a node that counts more often than this one,

@@ -396,7 +396,7 @@ func at(v, where any) any {
 	}
 }
 
-// listOf returns a list, or none for what is no list.
+// listOf returns a list, or none for what is not a list.
 func listOf(v any) []any {
 	if list, ok := v.([]any); ok {
 		return list

@@ -66,7 +66,7 @@ func (g *guard) Visit(node *ast.Node) {
 	}
 }
 
-// predicate makes a function over a list take what is no list as an empty one, and what its
+// predicate makes a function over a list take what is not a list as an empty one, and what its
 // condition returns as false unless it is true.
 func (g *guard) predicate(n *ast.BuiltinNode) {
 	if !slices.Contains(predicates(), n.Name) {

@@ -126,7 +126,7 @@ func (r *Reader) mask(v *View, d amqp091.Delivery, rules []*redact.Redactor) {
 		v.Body = passes[i].Document(v.Body)
 		v.Headers = passes[i].Headers(v.Headers)
 	}
-	// What is read from a masked header is masked as well. The rest is no text of the message.
+	// What is read from a masked header is masked as well. The rest is not text of the message.
 	seen := read(d, v.Headers, v.Queue, r.Known)
 	f := &v.Facts
 	f.Exchange, f.Key, f.Error, f.ErrorType, f.Stack = seen.Exchange, seen.Key, seen.Error, seen.ErrorType, seen.Stack

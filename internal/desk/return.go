@@ -16,7 +16,7 @@ import (
 //
 // A message comes back as it was: with its routing key, all properties and headers, those of its
 // death included. What a client cannot set stays in a header: the user-id of another user, a BCC,
-// and a CC that is no list.
+// and a CC that is not a list.
 func (d *Desk) Return(ctx context.Context, id string, progress func(Progress)) (Result, error) {
 	return d.onRun(ctx, id, func(ctx context.Context, w *worker) (Result, error) {
 		if err := w.seal(ctx, false); err != nil {

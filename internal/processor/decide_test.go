@@ -177,7 +177,7 @@ func TestDecide(t *testing.T) {
 			again("10s", 1, history(amqp091.Table{"retry-original-count": int64(2)})),
 		},
 		// Publishers of other protocols may set such headers. The broker refuses a
-		// CC or BCC that is no list whenever it is published.
+		// CC or BCC that is not a list whenever it is published.
 		"headers named as those that address a message are kept aside": {
 			shop(), failed(amqp091.Table{"CC": "x", "BCC": int32(1)}),
 			again("10s", 1, history(amqp091.Table{"retry-cc": "x", "retry-bcc": int32(1)})),

@@ -270,7 +270,7 @@ func (d dialect) scalar(v any) any {
 }
 
 // texts returns the texts of a list in a header, as CC has them. It reports false for a value that
-// is no list.
+// is not a list.
 func texts(v any) ([]string, bool) {
 	list, ok := v.([]any)
 	if !ok {

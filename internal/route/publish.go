@@ -78,7 +78,7 @@ const (
 	NoExchange Cause = "no-exchange"
 	// Internal: clients may not publish to the exchange.
 	Internal Cause = "internal-exchange"
-	// BadHeader: CC or BCC is no list. A publisher's channel is closed.
+	// BadHeader: CC or BCC is not a list. A publisher's channel is closed.
 	BadHeader Cause = "bad-header"
 	// NoBinding: no binding matches, and there is no alternate exchange.
 	NoBinding Cause = "no-binding"
@@ -110,7 +110,7 @@ func (e End) String() string {
 	case Internal:
 		return fmt.Sprintf("exchange %s is internal, and clients may not publish to it", text.Name(e.Exchange))
 	case BadHeader:
-		return fmt.Sprintf("the header %s is no list", e.Header)
+		return fmt.Sprintf("the header %s is not a list", e.Header)
 	case NoBinding:
 		return fmt.Sprintf("exchange %s has no binding that matches, and no alternate exchange", text.Name(e.Exchange))
 	case Circle:

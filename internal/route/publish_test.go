@@ -123,7 +123,7 @@ func TestPublish(t *testing.T) {
 			exchange: "direct", key: "", headers: map[string]any{"BCC": []any{"k"}}, queues: []string{"a", "b", "c"},
 		},
 		"CC must be a list": {
-			exchange: "direct", key: "k", headers: map[string]any{"CC": "k"}, lost: []string{"the header CC is no list"},
+			exchange: "direct", key: "k", headers: map[string]any{"CC": "k"}, lost: []string{"the header CC is not a list"},
 		},
 		"the default exchange, by name":    {key: "a", headers: cc("b", "a"), queues: []string{"a", "b"}},
 		"the default exchange, no queue":   {key: "nope", lost: []string{"queue nope does not exist"}},
@@ -272,8 +272,8 @@ func TestHeaders(t *testing.T) {
 		"an integer of 64 bits":     {args{"n": int64(2)}, headers{"n": int64(2)}, "yes", ""},
 		"an integer without a sign": {args{"n": int64(2)}, headers{"n": uint8(2)}, "yes", ""},
 		"another integer":           {args{"n": int64(2)}, headers{"n": int64(3)}, "no", ""},
-		"a text is no integer":      {args{"n": int64(2)}, headers{"n": "2"}, "no", ""},
-		"an integer is no text":     {args{"n": "2"}, headers{"n": int32(2)}, "no", ""},
+		"a text is not an integer":  {args{"n": int64(2)}, headers{"n": "2"}, "no", ""},
+		"an integer is not a text":  {args{"n": "2"}, headers{"n": int32(2)}, "no", ""},
 		"a float for an integer":    {args{"n": int64(2)}, headers{"n": 2.0}, "yes", "no"},
 		"an integer for a float":    {args{"n": 2.0}, headers{"n": int32(2)}, "yes", "no"},
 		"a float with a fraction":   {args{"n": int64(2)}, headers{"n": 2.5}, "no", ""},
@@ -307,12 +307,12 @@ func TestHeaders(t *testing.T) {
 		"a list of integers": {
 			args{"l": list(int64(1))}, headers{"l": list(int32(1))}, "unknown", "",
 		},
-		"a list is no text": {args{"l": "a"}, headers{"l": list("a")}, "no", ""},
-		"a text is no list": {args{"l": list("a")}, headers{"l": "a"}, "no", ""},
+		"a list is not a text": {args{"l": "a"}, headers{"l": list("a")}, "no", ""},
+		"a text is not a list": {args{"l": list("a")}, headers{"l": "a"}, "no", ""},
 		"a table": {
 			args{"t": args{"a": "1"}}, headers{"t": headers{"a": "1"}}, "unknown", "",
 		},
-		"a table is no text":               {args{"t": "a"}, headers{"t": headers{"a": "1"}}, "no", ""},
+		"a table is not a text":            {args{"t": "a"}, headers{"t": headers{"a": "1"}}, "no", ""},
 		"an empty table and an empty list": {args{"t": args{}}, headers{"t": list()}, "unknown", ""},
 		"a list is no table":               {args{"t": args{"a": "1"}}, headers{"t": list("a")}, "no", ""},
 		"unknown, and another misses": {
