@@ -32,7 +32,7 @@ queues:
 	front, wire := brokertest.NewProxy(t, s.target, nodes[1].See(t, s.target), nodes[2].See(t, s.target))
 	p := s.processor(t)
 	p.Endpoint = s.endpoint(t, front)
-	log := listen(p)
+	log := listen(t, p)
 	run(t, p)
 	work := tireless(t, front)
 

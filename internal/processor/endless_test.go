@@ -101,7 +101,7 @@ func TestALackingRight(t *testing.T) {
 	user := s.target.User(t, "", "^$", `^shop\.slow\.dlx$`, ".*")
 	p := s.processor(t)
 	p.Endpoint = s.endpoint(t, user)
-	log := listen(p)
+	log := listen(t, p)
 	s.fill(t, 150)
 	s.publish(t, "shop.slow.failed", "nowhere", amqp091.Publishing{MessageId: "stray"})
 	for i := range 350 {

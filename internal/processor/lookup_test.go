@@ -21,7 +21,7 @@ queues:
 `
 	s := newStage(t, file)
 	p := s.processor(t)
-	log := listen(p)
+	log := listen(t, p)
 	run(t, p)
 	newer, err := compile(file + "  - {name: third}\n")
 	if err != nil {

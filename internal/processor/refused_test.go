@@ -22,7 +22,7 @@ func TestWhatNothingTakesIsSaid(t *testing.T) {
 		}
 	}
 	p := s.processor(t)
-	log := listen(p)
+	log := listen(t, p)
 	run(t, p)
 	s.publish(t, "shop.slow.failed", "@gone", amqp091.Publishing{MessageId: "nowhere"})
 	s.publish(t, "shop.slow.failed", "@work", amqp091.Publishing{MessageId: "refused"})

@@ -43,9 +43,15 @@ func (j *journal) with(text string) []string {
 	return out
 }
 
-// listen lets a processor log to a journal.
-func listen(p *processor.Processor) *journal {
+// listen lets a processor log to a journal, which is printed if the test fails.
+func listen(tb testing.TB, p *processor.Processor) *journal {
+	tb.Helper()
 	j := &journal{}
+	tb.Cleanup(func() {
+		if tb.Failed() {
+			tb.Logf("the processor logged:\n%s", strings.Join(j.with(""), "\n"))
+		}
+	})
 	p.Log = slog.New(slog.NewTextHandler(j, &slog.HandlerOptions{Level: slog.LevelInfo}))
 	return j
 }
@@ -54,7 +60,7 @@ func listen(p *processor.Processor) *journal {
 func (s *stage) runs(t *testing.T) *journal {
 	t.Helper()
 	p := s.processor(t)
-	log := listen(p)
+	log := listen(t, p)
 	run(t, p)
 	return log
 }
@@ -108,8 +114,8 @@ func missing(ids []string, seen map[string]int) string {
 // holds tells what each queue of the virtual host holds.
 func (s *stage) holds(t *testing.T) string {
 	t.Helper()
-	columns := "?columns=name,messages_ready,messages_unacknowledged,consumers"
-	return string(s.target.Call(t, http.MethodGet, "/api/queues/"+url.PathEscape(s.target.VHost)+columns, nil))
+	columns := "?columns=name,state,leader,messages_ready,messages_unacknowledged,consumers"
+	return string(s.target.Call(t, http.MethodGet, "queues/"+url.PathEscape(s.target.VHost)+columns, nil))
 }
 
 const twoQueues = parkAtOnce + "  - {name: other}\n"
@@ -192,7 +198,7 @@ func TestAReturnedMessage(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, twoQueues)
 	p := s.processor(t)
-	log := listen(p)
+	log := listen(t, p)
 	// The message finds no tier, no dead-letter queue, no place for the unroutable.
 	for _, queue := range []string{"shop.slow.retry.1h", "work.dead", "shop.unroutable"} {
 		if _, err := s.eyes.QueueDelete(queue, false, false, false); err != nil { // they are empty
@@ -229,7 +235,7 @@ func TestAFullTierNacks(t *testing.T) {
 			brokertest.Eventually(t, "the policy to hold",
 				func() bool { return s.target.Queue(t, "shop.slow.retry.1h")["policy"] == "full" })
 			p := s.processor(t)
-			listen(p)
+			listen(t, p)
 			stop := run(t, p)
 			var parked int
 			for n := 1; n <= 2; n++ { // a quorum queue says that it is full only after it was
@@ -255,7 +261,7 @@ func TestAFullTierNacks(t *testing.T) {
 				s.publish(t, "shop.slow.failed", []string{"@work", "@gone"}[i%2], amqp091.Publishing{MessageId: fmt.Sprint(i)})
 			}
 			p = s.processor(t)
-			listen(p)
+			listen(t, p)
 			run(t, p)
 			if doubled := s.moved(t, "shop.unroutable", ids(0, n)...); doubled > 0 {
 				t.Errorf("%d are doubled", doubled)
@@ -272,7 +278,7 @@ func TestAChannelException(t *testing.T) {
 	user := s.target.User(t, "", "^$", "^nothing$", ".*")
 	p := s.processor(t)
 	p.Endpoint = s.endpoint(t, user)
-	log := listen(p)
+	log := listen(t, p)
 	run(t, p)
 	s.fill(t, 300)
 	log.says(t, "ACCESS_REFUSED")
@@ -293,7 +299,7 @@ func TestASilentConnection(t *testing.T) {
 	p := s.processor(t)
 	p.Endpoint = s.endpoint(t, target)
 	p.Endpoint.Heartbeat = time.Second
-	log := listen(p)
+	log := listen(t, p)
 	run(t, p)
 	s.fill(t, 10)
 	s.moved(t, "shop.slow.retry.1h", ids(0, 10)...)
