@@ -11,6 +11,7 @@ import (
 
 	"github.com/dlxctl/dlxctl/internal/broker"
 	"github.com/dlxctl/dlxctl/internal/desk"
+	"github.com/dlxctl/dlxctl/topology"
 )
 
 // A replay reaches the queue that failed and no other, with the publisher's key, and the rest of
@@ -69,6 +70,28 @@ func TestRunsShowThePhase(t *testing.T) {
 		return s.desk.Resume(ctx, run, nil, progress)
 	}
 	s.watchPhase(t, "is resumed", len(chosen), resume)
+}
+
+// A hold is listed while the broker still creates it, on a busy machine for longer than SafeAge, and
+// has no intake yet: a run has taken all once its hold has all records, the last of which says so.
+func TestAHoldWithoutItsRecordsIsNotFull(t *testing.T) {
+	t.Parallel()
+	name := topology.HoldName("shop", "20261123-160000-abcdef")
+	began := time.Date(2026, 11, 23, 16, 0, 0, 0, time.UTC)
+	state := topology.State{Have: topology.Topology{Queues: []topology.Queue{
+		{Name: name, Arguments: topology.Arguments{
+			topology.ArgManagedBy: topology.DeskMark("shop"),
+			"x-desk-run":          `{"Action":"replay","Records":1,"Started":"2026-11-23T16:00:00Z"}`,
+		}},
+		{Name: topology.DeskWorkerName("shop", "20261123-160000-abcdef"), Exclusive: true},
+	}}}
+	for messages, want := range map[int64]desk.Phase{0: desk.Taking, 1: desk.Taking, 2: desk.Sending, 3: desk.Sending} {
+		state.Usage = map[string]topology.Usage{name: {Ready: messages}}
+		runs := desk.RunsOf("shop", state, began.Add(time.Minute))
+		if len(runs) != 1 || runs[0].Phase != want {
+			t.Errorf("with %d messages: %+v, want %s", messages, runs, want)
+		}
+	}
 }
 
 // watchPhase lists the runs over and over while work works on one, and stops the work at so many

@@ -47,14 +47,16 @@ func RunsOf(name string, state topology.State, asked time.Time) []Run {
 		if hasIntake(state, name, id) {
 			r.Phase, records = Taking, s.Records
 		}
-		// The broker lists a new hold before the run can give it an intake, and a busy broker may list
-		// its exchanges seconds before its queues. No run takes a message into a hold that was
-		// younger when the broker was asked, see outlive.
-		if r.Active && asked.Sub(s.Started) < amqp.SafeAge {
+		usage := state.Usage[q.Name]
+		messages := int(usage.Ready + usage.Unacknowledged)
+		r.Holds = max(0, messages-records)
+		// The broker lists a new hold before the run can give it an intake, seconds before if it is
+		// busy, and a busy broker may list its exchanges seconds before its queues. No run takes a
+		// message into a hold that was younger when the broker was asked, see outlive, and a hold
+		// without all of its records has nothing else.
+		if r.Active && (asked.Sub(s.Started) < amqp.SafeAge || messages < records) {
 			r.Phase = Taking
 		}
-		usage := state.Usage[q.Name]
-		r.Holds = max(0, int(usage.Ready+usage.Unacknowledged)-records)
 		out = append(out, r)
 	}
 	slices.SortFunc(out, func(a, b Run) int { return cmp.Or(a.Started.Compare(b.Started), cmp.Compare(a.ID, b.ID)) })
