@@ -130,6 +130,17 @@ func TestParseSince(t *testing.T) {
 	}
 }
 
+// Each action has a command of its name.
+func TestEachActionHasACommand(t *testing.T) {
+	t.Parallel()
+	for _, kind := range desk.Kinds() {
+		c, _, err := newRoot(&app{}).Find([]string{"desk", string(kind.Action)})
+		if err != nil || c.Name() != string(kind.Action) || c.Flags().Lookup("reason") == nil {
+			t.Errorf("no command does the action %s: %v", kind.Action, err)
+		}
+	}
+}
+
 // @WORKQUEUE is the dead-letter queue of a work queue, and only its messages.
 func TestDeskQueue(t *testing.T) {
 	t.Parallel()

@@ -111,7 +111,7 @@ func (p *Page) propose(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	var edit edited
-	if ask.Action == desk.Edit {
+	if ask.Body != nil {
 		if edit, err = p.edited(r.Context(), w, ask); err != nil {
 			failed(w, err)
 			return
@@ -150,13 +150,14 @@ func (p *Page) proposed(ctx context.Context, w http.ResponseWriter, request desk
 
 // check refuses what the page does not ask the engine for.
 func (a Ask) check() error {
+	edits := a.Action.Kind().Edits
 	switch {
 	case len(a.Handles) > maxHandles:
 		return fmt.Errorf("%d messages are chosen one by one, and the page accepts up to %d; choose with a filter",
 			len(a.Handles), maxHandles)
-	case a.Action == desk.Edit && (a.Body == nil || len(a.Handles) != 1):
+	case edits && (a.Body == nil || len(a.Handles) != 1):
 		return fmt.Errorf("an edit needs one message and its new body; open the message, and edit it there")
-	case a.Action != desk.Edit && a.Body != nil:
+	case !edits && a.Body != nil:
 		return fmt.Errorf("only an edit has a new body; leave it out")
 	case a.Body != nil && a.Format == string(decode.JSON) && !json.Valid([]byte(*a.Body)):
 		return fmt.Errorf("the new body is not valid JSON, and the message was JSON before; mend it, or use the command line with --body-file")
