@@ -1,5 +1,7 @@
 package desk
 
+import "time"
+
 // Action is what a run does with the messages it chose. [Kinds] says what each one is.
 type Action string
 
@@ -25,6 +27,8 @@ type Kind struct {
 	Paced bool
 	// Edits: it sends one message with a new body, and parks the original.
 	Edits bool
+	// Limits are those of its runs unless the person sets others.
+	Limits Limits
 
 	// goes is where its messages go.
 	goes destination
@@ -50,12 +54,23 @@ const (
 
 // Kinds returns the table of the actions, in the order in which help lists them.
 func Kinds() []Kind {
+	unlimited := Limits{Rate: none, Ramp: none, StopOn: never}
 	return []Kind{
-		{Action: Replay, Done: "replayed", AllowedBy: Replay, Once: true, Paced: true, goes: toWork},
-		{Action: Discard, Done: "discarded", AllowedBy: Discard, goes: toParked, parkedAs: "discarded", mayDelete: true},
-		{Action: Edit, Done: "edited and sent", AllowedBy: Edit, Edits: true, goes: toWork, parkedAs: "edited"},
-		{Action: Park, Done: "parked", AllowedBy: Park, goes: toParked, parkedAs: "parked"},
-		{Action: Restore, Done: "restored", AllowedBy: Park, goes: toOrigin},
+		{
+			Action: Replay, Done: "replayed", AllowedBy: Replay, Once: true, Paced: true, goes: toWork,
+			Limits: Limits{Rate: "10/s", Ramp: "1,10,100", StopOn: "3", MaxWaiting: 1000, Settle: 5 * time.Second},
+		},
+		{
+			Action: Discard, Done: "discarded", AllowedBy: Discard, goes: toParked, parkedAs: "discarded", mayDelete: true,
+			Limits: unlimited,
+		},
+		{
+			// One message, and its first failure stops the run.
+			Action: Edit, Done: "edited and sent", AllowedBy: Edit, Edits: true, goes: toWork, parkedAs: "edited",
+			Limits: Limits{Rate: none, Ramp: "1", StopOn: "1", Settle: 5 * time.Second},
+		},
+		{Action: Park, Done: "parked", AllowedBy: Park, goes: toParked, parkedAs: "parked", Limits: unlimited},
+		{Action: Restore, Done: "restored", AllowedBy: Park, goes: toOrigin, Limits: unlimited},
 	}
 }
 
