@@ -2,6 +2,7 @@ package cmd
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/spf13/cobra"
 
@@ -64,8 +65,8 @@ func (k *deskCommand) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := atLeast0("limit", k.look.limit, &o.Messages); err != nil {
-		return usageError{err}
+	if o.Messages = k.look.Limit; o.Messages < 0 {
+		return usageError{fmt.Errorf("--limit is %d; write 0 or more", o.Messages)}
 	}
 	d, closeDesk, err := k.app.openDesk(k.look.messages)
 	if err != nil {

@@ -17,12 +17,15 @@ import (
 // and do it with --yes.
 type deskAct struct {
 	app    *app
+	ask    desk.Ask
 	choose chooseFlags
 	yes    bool
 	expect int
 	allow  allowFlag
-	reason string
 }
+
+// newAct returns the part of a command that does an action.
+func newAct(a *app, action desk.Action) deskAct { return deskAct{app: a, ask: desk.DefaultAsk(action)} }
 
 // add adds the flags.
 func (k *deskAct) add(c *cobra.Command) {
@@ -36,7 +39,13 @@ func (k *deskAct) add(c *cobra.Command) {
 func (k *deskAct) addConsent(f *pflag.FlagSet) {
 	f.BoolVar(&k.yes, "yes", false, "do it; without this flag the command only shows what it would do")
 	f.IntVar(&k.expect, "expect", 0, "refuse to do it if not exactly `N` messages are chosen")
-	f.StringVar(&k.reason, "reason", "", "`TEXT` for the record of the run: why it is done")
+	f.StringVar(&k.ask.Reason, "reason", "", "`TEXT` for the record of the run: why it is done")
+}
+
+// addTarget adds the flags that name where messages go.
+func (k *deskAct) addTarget(f *pflag.FlagSet) {
+	f.StringVar(&k.ask.To, "to", k.ask.To, "`TARGET`: queue, original, queue:NAME or exchange:NAME")
+	f.StringVar(&k.ask.Key, "key", "", "routing `KEY` for --to exchange:NAME")
 }
 
 // placed resolves the queue that the command works on.
@@ -47,9 +56,8 @@ func named(argument string) placed {
 	return func(t topology.Compiled) (deskPlace, error) { return deskQueue(t, argument) }
 }
 
-// on does what the request asks for in a queue. complete fills in what the command adds to the
-// choice.
-func (k *deskAct) on(c *cobra.Command, args []string, where placed, complete func(*desk.Request) error) error {
+// on does what the flags ask for in a queue.
+func (k *deskAct) on(c *cobra.Command, args []string, where placed) error {
 	d, closeDesk, err := k.app.openDesk(k.choose.messages)
 	if err != nil {
 		return err
@@ -59,11 +67,9 @@ func (k *deskAct) on(c *cobra.Command, args []string, where placed, complete fun
 	if err != nil {
 		return err
 	}
-	r, err := k.choose.request(place, time.Now())
+	k.ask.Selection = k.choose.in(place)
+	r, err := k.choose.withLook(k.ask.Request(time.Now()))
 	if err != nil {
-		return err
-	}
-	if err := complete(&r); err != nil {
 		return err
 	}
 	return k.do(c, args, d, r)
@@ -75,7 +81,6 @@ func (k *deskAct) do(c *cobra.Command, args []string, d *desk.Desk, r desk.Reque
 	if d.Allow, err = k.allow.queues(); err != nil {
 		return err
 	}
-	r.Reason = k.reason
 	p, err := d.Propose(c.Context(), r)
 	if err != nil {
 		return err

@@ -9,17 +9,12 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/dlxctl/dlxctl/internal/deadletter"
 	"github.com/dlxctl/dlxctl/internal/desk"
 )
 
 // chooseFlags are the flags that choose messages of a queue, and limit the look at it.
 type chooseFlags struct {
-	where           string
-	handles         []string
-	since           string
-	limit           int
-	again           bool
+	desk.Selection
 	holdLimit       string
 	holdTime        time.Duration
 	besideConsumers bool
@@ -29,16 +24,16 @@ type chooseFlags struct {
 // add adds the flags that every choice has.
 func (k *chooseFlags) add(c *cobra.Command) {
 	f := c.Flags()
-	f.StringVar(&k.where, "where", "", "choose the messages for which `EXPR` is true; see docs/looking.md")
-	f.StringArrayVar(&k.handles, "handle", nil,
+	f.StringVar(&k.Where, "where", "", "choose the messages for which `EXPR` is true; see docs/looking.md")
+	f.StringArrayVar(&k.Handles, "handle", nil,
 		"choose the message with this `HANDLE`, as 'desk list' prints it; repeat the flag for several")
-	f.StringVar(&k.since, "since", "", "choose what failed since `TIME`: a duration such as 2h, or 2026-01-02T15:04:05Z")
+	f.StringVar(&k.Since, "since", "", "choose what failed since `TIME`: a duration such as 2h, or 2026-01-02T15:04:05Z")
 	k.addLook(c)
 }
 
 // addLimit adds the flag that ends a choice.
 func (k *chooseFlags) addLimit(f *pflag.FlagSet, standard int, usage string) {
-	f.IntVar(&k.limit, "limit", standard, usage)
+	f.IntVar(&k.Limit, "limit", standard, usage)
 }
 
 // addLook adds the flags of a look, and of how bodies are read.
@@ -53,31 +48,25 @@ func (k *chooseFlags) addLook(c *cobra.Command) {
 	k.messages.register(c)
 }
 
+// in returns what the flags choose in a place.
+func (k *chooseFlags) in(p deskPlace) desk.Selection {
+	s := k.Selection
+	s.Queue, s.Where = p.queue, p.only(k.Where)
+	return s
+}
+
 // request returns the request for the messages of a queue that the flags choose.
-func (k *chooseFlags) request(p deskPlace, now time.Time) (desk.Request, error) {
-	r := desk.Request{Queue: p.queue, Handles: k.handles, Limit: k.limit, Again: k.again}
-	var err error
-	if r.Look, err = k.look(); err != nil {
-		return desk.Request{}, err
+func (k *chooseFlags) request(p deskPlace) (desk.Request, error) {
+	return k.withLook(k.in(p).Request(time.Now()))
+}
+
+// withLook adds the limits of the look to a request that was made of flags.
+func (k *chooseFlags) withLook(r desk.Request, err error) (desk.Request, error) {
+	if err != nil {
+		return desk.Request{}, usageError{err}
 	}
-	if r.Since, err = parseSince(k.since, now); err != nil {
-		return desk.Request{}, err
-	}
-	if k.limit < 0 {
-		return desk.Request{}, usageError{fmt.Errorf("--limit is %d; write 0 or more, where 0 is all", k.limit)}
-	}
-	for _, h := range k.handles {
-		if _, _, err := deadletter.ParseHandle(h); err != nil {
-			return desk.Request{}, usageError{fmt.Errorf("--handle: %w", err)}
-		}
-	}
-	if where := p.only(k.where); where != "" {
-		if r.Filter, err = deadletter.NewFilter(where); err != nil {
-			return desk.Request{}, usageError{fmt.Errorf("--where: %w", err)}
-		}
-		r.Filter = r.Filter.At(now)
-	}
-	return r, nil
+	r.Look, err = k.look()
+	return r, err
 }
 
 // look returns the limits of a look.
@@ -97,21 +86,4 @@ func (k *chooseFlags) look() (desk.LookOptions, error) {
 	}
 	o.HoldMessages, o.HoldBytes = math.MaxInt, int64(bytes)
 	return o, nil
-}
-
-// parseSince reads a point in time: a duration before now, or a time. Empty is the zero time.
-func parseSince(value string, now time.Time) (time.Time, error) {
-	if value == "" {
-		return time.Time{}, nil
-	}
-	if d, err := time.ParseDuration(value); err == nil && d > 0 {
-		return now.Add(-d).UTC(), nil
-	}
-	for _, layout := range []string{time.RFC3339, time.DateOnly} {
-		if t, err := time.Parse(layout, value); err == nil {
-			return t.UTC(), nil
-		}
-	}
-	return time.Time{}, usageError{fmt.Errorf(
-		"--since is %q; write a duration such as 2h or 30m, or a time such as 2026-01-02T15:04:05Z or 2026-01-02", value)}
 }

@@ -9,13 +9,10 @@ import (
 )
 
 // deskDiscardCommand is the command desk discard.
-type deskDiscardCommand struct {
-	deskAct
-	forever bool
-}
+type deskDiscardCommand struct{ deskAct }
 
 func newDeskDiscard(a *app) *cobra.Command {
-	k := deskDiscardCommand{deskAct: deskAct{app: a}}
+	k := deskDiscardCommand{newAct(a, desk.Discard)}
 	c := &cobra.Command{
 		Use:        "discard QUEUE|@WORKQUEUE",
 		SuggestFor: []string{"delete", "purge", "remove", "drop"},
@@ -32,17 +29,14 @@ Without --yes, discard shows what it would do.`,
 		RunE:        k.run,
 	}
 	k.add(c)
-	c.Flags().BoolVar(&k.forever, "forever", false, "delete the messages in place of parking them")
+	c.Flags().BoolVar(&k.ask.Forever, "forever", false, "delete the messages in place of parking them")
 	return c
 }
 
 // run discards messages.
 func (k *deskDiscardCommand) run(c *cobra.Command, args []string) error {
-	if k.forever && k.yes && !c.Flags().Changed("expect") {
+	if k.ask.Forever && k.yes && !c.Flags().Changed("expect") {
 		return usageError{errors.New("--forever --yes needs --expect, the number of messages to delete; run the command without --yes, which prints it")}
 	}
-	return k.on(c, args, named(args[0]), func(r *desk.Request) error {
-		r.Action, r.Again, r.Forever = desk.Discard, true, k.forever
-		return nil
-	})
+	return k.on(c, args, named(args[0]))
 }

@@ -3,7 +3,6 @@ package cmd
 import (
 	"bytes"
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -22,15 +21,13 @@ import (
 // deskEditCommand is the command desk edit.
 type deskEditCommand struct {
 	deskAct
-	send     sendFlags
-	to, key  string
 	bodyFile string
 	sameID   bool
 	raw      bool
 }
 
 func newDeskEdit(a *app) *cobra.Command {
-	k := deskEditCommand{deskAct: deskAct{app: a}}
+	k := deskEditCommand{deskAct: newAct(a, desk.Edit)}
 	c := &cobra.Command{
 		Use:        "edit HANDLE [QUEUE|@WORKQUEUE]",
 		SuggestFor: []string{"fix", "change", "modify"},
@@ -54,10 +51,9 @@ Without --yes, edit shows the difference and sends nothing.`,
 	k.choose.addLook(c)
 	k.addConsent(c.Flags())
 	k.allow.add(c.Flags())
-	c.Flags().DurationVar(&k.send.settle, "settle", 5*time.Second,
+	c.Flags().DurationVar(&k.ask.Settle, "settle", k.ask.Settle,
 		"how long no failure must be heard before the message counts as done")
-	c.Flags().StringVar(&k.to, "to", "queue", "`TARGET`: queue, original, queue:NAME or exchange:NAME")
-	c.Flags().StringVar(&k.key, "key", "", "routing `KEY` for --to exchange:NAME")
+	k.addTarget(c.Flags())
 	c.Flags().StringVar(&k.bodyFile, "body-file", "", "`FILE` with the new body; - is stdin")
 	c.Flags().BoolVar(&k.sameID, "same-id", false, "keep the message-id")
 	c.Flags().BoolVar(&k.raw, "raw", false, "edit a body in which values are masked, and show them")
@@ -71,7 +67,8 @@ func (k *deskEditCommand) run(c *cobra.Command, args []string) error {
 		return err
 	}
 	defer closeDesk()
-	r, err := k.request(args)
+	k.ask.Handles = args[:1]
+	r, err := k.choose.withLook(k.ask.Request(time.Now()))
 	if err != nil {
 		return err
 	}
@@ -88,7 +85,7 @@ func (k *deskEditCommand) run(c *cobra.Command, args []string) error {
 		return nil
 	}
 	if !k.sameID {
-		edited.MessageID = newMessageID()
+		edited.MessageID = desk.NewMessageID()
 	}
 	from := deadletter.DigestOf(found.message.Delivery)
 	r.Queue, r.Edited, r.EditedFrom = found.message.Queue, &edited, &from
@@ -96,22 +93,6 @@ func (k *deskEditCommand) run(c *cobra.Command, args []string) error {
 		k.showDiff(d, found, edited)
 	}
 	return k.do(c, args, d, r)
-}
-
-// request returns the request without the queue and the new body.
-func (k *deskEditCommand) request(args []string) (desk.Request, error) {
-	r := desk.Request{Action: desk.Edit, Handles: args[:1], Limit: 1, Again: true}
-	// One message, and its first failure stops the run.
-	r.Send = desk.SendOptions{Ramp: []int{1}, StopFailures: 1}
-	if err := k.send.setSettle(&r.Send); err != nil {
-		return desk.Request{}, usageError{err}
-	}
-	var err error
-	if r.Look, err = k.choose.look(); err != nil {
-		return desk.Request{}, err
-	}
-	r.Target, err = deskTarget(k.to, k.key)
-	return r, err
 }
 
 // edited returns the new body: that of --body-file, or what the editor leaves.
@@ -204,12 +185,4 @@ func (k *deskEditCommand) keep(c *cobra.Command, handle string, body []byte) err
 	}
 	fmt.Fprintf(k.app.stderr, "wrote the edited body to %s\n", name)
 	return c.Flags().Set("body-file", name)
-}
-
-// newMessageID returns a random UUID, the form of a message-id that most consumers expect.
-func newMessageID() string {
-	var b [16]byte
-	_, _ = rand.Read(b[:]) // it never fails
-	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
-	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
 }

@@ -1,10 +1,6 @@
 package cmd
 
-import (
-	"time"
-
-	"github.com/dlxctl/dlxctl/internal/desk"
-)
+import "github.com/dlxctl/dlxctl/internal/desk"
 
 // deskLook is what the commands have in common that show messages of one queue.
 type deskLook struct {
@@ -24,7 +20,7 @@ func (k *deskLook) in(argument string, do func(*desk.Desk, desk.Request) error) 
 	if err != nil {
 		return err
 	}
-	r, err := k.choose.request(place, time.Now())
+	r, err := k.choose.request(place)
 	if err != nil {
 		return err
 	}

@@ -10,7 +10,7 @@ import (
 type deskParkCommand struct{ deskAct }
 
 func newDeskPark(a *app) *cobra.Command {
-	k := deskParkCommand{deskAct{app: a}}
+	k := deskParkCommand{newAct(a, desk.Park)}
 	c := &cobra.Command{
 		Use:        "park QUEUE|@WORKQUEUE",
 		SuggestFor: []string{"archive", "shelve", "hide"},
@@ -24,10 +24,7 @@ Without --yes, park shows what it would do.`,
 		Args:        oneQueue,
 		Annotations: map[string]string{outputsAnnotation: "text json"},
 		RunE: func(c *cobra.Command, args []string) error {
-			return k.on(c, args, named(args[0]), func(r *desk.Request) error {
-				r.Action, r.Again = desk.Park, true
-				return nil
-			})
+			return k.on(c, args, named(args[0]))
 		},
 	}
 	k.add(c)

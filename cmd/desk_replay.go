@@ -1,25 +1,16 @@
 package cmd
 
 import (
-	"errors"
-	"fmt"
-	"strings"
-
 	"github.com/spf13/cobra"
 
 	"github.com/dlxctl/dlxctl/internal/desk"
 )
 
 // deskReplayCommand is the command desk replay.
-type deskReplayCommand struct {
-	deskAct
-	send                 sendFlags
-	to, key              string
-	keepHistory, keepTTL bool
-}
+type deskReplayCommand struct{ deskAct }
 
 func newDeskReplay(a *app) *cobra.Command {
-	k := deskReplayCommand{deskAct: deskAct{app: a}}
+	k := deskReplayCommand{newAct(a, desk.Replay)}
 	c := &cobra.Command{
 		Use:        "replay QUEUE|@WORKQUEUE",
 		SuggestFor: []string{"retry", "requeue", "redrive", "resend", "reprocess"},
@@ -49,46 +40,15 @@ in the hold, 3 refused, 4 some messages were moved but not all.`,
 		Args:        oneQueue,
 		Annotations: map[string]string{outputsAnnotation: "text json"},
 		RunE: func(c *cobra.Command, args []string) error {
-			return k.on(c, args, named(args[0]), k.complete)
+			return k.on(c, args, named(args[0]))
 		},
 	}
 	k.add(c)
-	k.send.add(c.Flags())
+	addLimits(c.Flags(), &k.ask.Limits)
 	k.allow.add(c.Flags())
-	c.Flags().BoolVar(&k.choose.again, "again", false, "also choose messages that were replayed before")
-	c.Flags().StringVar(&k.to, "to", "queue", "`TARGET`: queue, original, queue:NAME or exchange:NAME")
-	c.Flags().StringVar(&k.key, "key", "", "routing `KEY` for --to exchange:NAME")
-	c.Flags().BoolVar(&k.keepHistory, "keep-history", false, "keep the headers retry-*, which describe the failure")
-	c.Flags().BoolVar(&k.keepTTL, "keep-ttl", false, "give each message the expiration that its publisher gave it")
+	k.addTarget(c.Flags())
+	c.Flags().BoolVar(&k.ask.Again, "again", false, "also choose messages that were replayed before")
+	c.Flags().BoolVar(&k.ask.KeepHistory, "keep-history", false, "keep the headers retry-*, which describe the failure")
+	c.Flags().BoolVar(&k.ask.KeepTTL, "keep-ttl", false, "give each message the expiration that its publisher gave it")
 	return c
-}
-
-// complete adds target and limits to a request.
-func (k *deskReplayCommand) complete(r *desk.Request) error {
-	r.Action, r.KeepHistory, r.KeepTTL = desk.Replay, k.keepHistory, k.keepTTL
-	var err error
-	if r.Target, err = deskTarget(k.to, k.key); err != nil {
-		return err
-	}
-	r.Send, err = k.send.options(desk.SendOptions{}, nil)
-	return err
-}
-
-// deskTarget reads --to and --key.
-func deskTarget(to, key string) (desk.Target, error) {
-	kind, name, named := strings.Cut(to, ":")
-	switch {
-	case key != "" && kind != "exchange":
-		return desk.Target{}, usageError{errors.New("--key needs --to exchange:NAME; pass both")}
-	case to == "queue":
-		return desk.Target{}, nil
-	case to == "original":
-		return desk.Target{Original: true}, nil
-	case kind == "queue" && named && name != "":
-		return desk.Target{Queue: name}, nil
-	case kind == "exchange" && named && name != "":
-		return desk.Target{Exchange: name, Key: key}, nil
-	default:
-		return desk.Target{}, usageError{fmt.Errorf("--to is %q; write queue, original, queue:NAME or exchange:NAME", to)}
-	}
 }

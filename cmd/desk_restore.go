@@ -11,7 +11,7 @@ import (
 type deskRestoreCommand struct{ deskAct }
 
 func newDeskRestore(a *app) *cobra.Command {
-	k := deskRestoreCommand{deskAct{app: a}}
+	k := deskRestoreCommand{newAct(a, desk.Restore)}
 	c := &cobra.Command{
 		Use:        "restore [QUEUE]",
 		SuggestFor: []string{"unpark", "unarchive", "undiscard"},
@@ -47,8 +47,5 @@ func (k *deskRestoreCommand) run(c *cobra.Command, args []string) error {
 	if len(args) == 1 {
 		where = named(args[0])
 	}
-	return k.on(c, args, where, func(r *desk.Request) error {
-		r.Action, r.Again = desk.Restore, true
-		return nil
-	})
+	return k.on(c, args, where)
 }

@@ -43,7 +43,7 @@ func (a *app) finishRun(c *cobra.Command, by string, action desk.Action, r desk.
 	} else {
 		err = desk.WriteResult(a.stdout, action, r)
 	}
-	switch next := nextSteps(c, by, action, r); {
+	switch next := nextSteps(c, by, r); {
 	case err != nil:
 		return err
 	case cause != nil:
@@ -68,12 +68,12 @@ func orElse(s, otherwise string) string {
 }
 
 // nextSteps returns the commands that say what failed again, and that continue or undo a run.
-func nextSteps(c *cobra.Command, by string, action desk.Action, r desk.Result) []string {
+func nextSteps(c *cobra.Command, by string, r desk.Result) []string {
 	if r.Ended {
 		return nil
 	}
 	var steps []string
-	if r.FailedAgain > 0 && (action == desk.Replay || action == desk.Edit) {
+	if r.FailedAgain > 0 {
 		steps = append(steps, "to see what failed again, once it is a dead letter: "+
 			shellLine(c, "desk", "list", r.Queue, "--where", fmt.Sprintf("run == %q", r.Run)))
 	}

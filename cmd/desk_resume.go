@@ -14,14 +14,14 @@ import (
 
 // deskResumeCommand is the command desk run resume.
 type deskResumeCommand struct {
-	app   *app
-	send  sendFlags
-	yes   bool
-	allow allowFlag
+	app    *app
+	limits desk.Limits
+	yes    bool
+	allow  allowFlag
 }
 
 func newDeskResume(a *app) *cobra.Command {
-	k := deskResumeCommand{app: a}
+	k := deskResumeCommand{app: a, limits: desk.Replay.Kind().Limits}
 	c := &cobra.Command{
 		Use:        "resume [RUN]",
 		SuggestFor: []string{"continue"},
@@ -39,7 +39,7 @@ Without --yes, resume shows which runs it would continue.`,
 		Annotations: map[string]string{outputsAnnotation: "text json"},
 		RunE:        k.run,
 	}
-	k.send.add(c.Flags())
+	addLimits(c.Flags(), &k.limits)
 	k.allow.add(c.Flags())
 	for flag, none := range map[string]string{"rate": "", "ramp": "", "stop-on": "", "max-waiting": "0", "settle": "0s"} {
 		c.Flags().Lookup(flag).DefValue = none // help shows no default: a run has limits of its own
@@ -50,8 +50,8 @@ Without --yes, resume shows which runs it would continue.`,
 
 // run resumes the runs.
 func (k *deskResumeCommand) run(c *cobra.Command, args []string) error {
-	if _, err := k.send.options(desk.SendOptions{}, nil); err != nil {
-		return err
+	if _, err := k.limits.Over(desk.SendOptions{}, c.Flags().Changed); err != nil {
+		return usageError{err}
 	}
 	d, closeDesk, err := k.app.openRuns(true)
 	if err != nil {
@@ -113,9 +113,9 @@ func (k *deskResumeCommand) runs(c *cobra.Command, d *desk.Desk, args []string) 
 
 // resume continues one run.
 func (k *deskResumeCommand) resume(c *cobra.Command, d *desk.Desk, r desk.Run) (desk.Result, error) {
-	o, err := k.send.options(r.Send, c.Flags().Changed)
+	o, err := k.limits.Over(r.Send, c.Flags().Changed)
 	if err != nil {
-		return desk.Result{}, err
+		return desk.Result{}, usageError{err}
 	}
 	w := k.app.watchRun(c.Context(), r.Action)
 	result, err := d.Resume(c.Context(), r.ID, &o, w.progress)

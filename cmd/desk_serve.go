@@ -1,17 +1,12 @@
 package cmd
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
-	"github.com/dlxctl/dlxctl/internal/deadletter"
-	"github.com/dlxctl/dlxctl/internal/desk"
 	"github.com/dlxctl/dlxctl/internal/desk/page"
 	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
@@ -106,7 +101,7 @@ func (k *deskServeCommand) config(c *cobra.Command) (page.Config, error) {
 		return page.Config{}, err
 	}
 	return page.Config{
-		Allow: allowed, Look: look, Log: k.app.log(), Parse: k.parse,
+		Allow: allowed, Look: look, Log: k.app.log(),
 		Line: func(words ...string) string { return shellLine(c, words...) },
 	}, nil
 }
@@ -149,34 +144,3 @@ func (k *deskServeCommand) ended(stopped []page.Stopped, err error) error {
 	}
 	return &deskStopError{err: errors.New("interrupted; runs of the page have messages left in their holds"), next: next}
 }
-
-// parse makes the request of what a person asks for on the page, as the flags of the commands do.
-func (k *deskServeCommand) parse(ask page.Ask) (desk.Request, error) {
-	choose := k.look
-	choose.where, choose.since, choose.handles = ask.Where, ask.Since, ask.Handles
-	choose.limit, choose.again = ask.Limit, ask.Again || ask.Action != desk.Replay
-	r, err := choose.request(deskPlace{queue: ask.Queue}, time.Now())
-	if err != nil {
-		return desk.Request{}, err
-	}
-	r.Action, r.Reason = ask.Action, ask.Reason
-	switch ask.Action {
-	case desk.Replay:
-		var replay deskReplayCommand
-		replay.send.add(pflag.NewFlagSet("", pflag.ContinueOnError)) // for the values that the page does not ask for
-		replay.send.rate, replay.send.ramp = cmp.Or(ask.Rate, replay.send.rate), cmp.Or(ask.Ramp, replay.send.ramp)
-		replay.send.stopOn, replay.to = cmp.Or(ask.StopOn, replay.send.stopOn), cmp.Or(ask.To, "queue")
-		replay.key = ask.Key
-		err = replay.complete(&r)
-	case desk.Park, desk.Restore, desk.Discard:
-		// They have no options of their own: nothing is deleted at once.
-	case desk.Edit:
-		// One message, and its first failure stops the run.
-		r.Limit, r.Send = 1, desk.SendOptions{Ramp: []int{1}, StopFailures: 1, Settle: editSettle}
-		r.Edited = &deadletter.Edited{Body: []byte(*ask.Body), MessageID: newMessageID()}
-	}
-	return r, err
-}
-
-// editSettle is how long no failure must be heard before an edited message counts as done.
-const editSettle = 5 * time.Second

@@ -12,120 +12,35 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/spf13/pflag"
 
 	"github.com/dlxctl/dlxctl/internal/desk"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// The flags of a replay become the limits of a run, and a wrong value is refused with what could
-// be written.
-func TestSendFlags(t *testing.T) {
-	t.Parallel()
-	standard := desk.SendOptions{
-		Rate: 10, Ramp: []int{1, 10, 100}, MaxWaiting: 1000, StopFailures: 3, Settle: 5 * time.Second,
-	}
-	for name, tc := range map[string]struct {
-		args string
-		want func(*desk.SendOptions)
-		err  string
-	}{
-		"nothing said":        {"", func(*desk.SendOptions) {}, ""},
-		"a minute":            {"--rate 30/m", func(o *desk.SendOptions) { o.Rate = 0.5 }, ""},
-		"no unit":             {"--rate 250", func(o *desk.SendOptions) { o.Rate = 250 }, ""},
-		"no limits":           {"--rate none --ramp none --stop-on never --max-waiting 0", func(o *desk.SendOptions) { o.Rate, o.Ramp, o.StopFailures, o.MaxWaiting = 0, nil, 0, 0 }, ""},
-		"a share":             {"--stop-on 20%", func(o *desk.SendOptions) { o.StopFailures, o.StopShare = 0, 0.2 }, ""},
-		"two batches":         {"--ramp 5,50", func(o *desk.SendOptions) { o.Ramp = []int{5, 50} }, ""},
-		"window and settling": {"--in-flight 8 --settle 1s", func(o *desk.SendOptions) { o.InFlight, o.Settle = 8, time.Second }, ""},
-		"rate zero":           {"--rate 0/s", nil, `--rate is "0/s"; write messages a second such as 10/s`},
-		"rate not a number":   {"--rate NaN", nil, `--rate is "NaN"; write messages a second`},
-		"rate of another":     {"--rate 5/d", nil, `--rate is "5/d"; write messages a second`},
-		"batch of none":       {"--ramp 1,0", nil, `--ramp is "1,0"; write the sizes of the first batches such as 1,10,100, or none`},
-		"stop at zero":        {"--stop-on 0", nil, `--stop-on is "0"; write a number of failures such as 3, a share such as 20%, or never`},
-		"more than all":       {"--stop-on 101%", nil, `--stop-on is "101%"; write`},
-		"negative window":     {"--in-flight -1", nil, "--in-flight is -1; write 0 or more"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			var k sendFlags
-			f := pflag.NewFlagSet("replay", pflag.ContinueOnError)
-			k.add(f)
-			if err := f.Parse(strings.Fields(tc.args)); err != nil {
-				t.Fatal(err)
-			}
-			got, err := k.options(desk.SendOptions{}, nil)
-			if tc.err != "" {
-				if _, usage := errors.AsType[usageError](err); !usage || !strings.Contains(err.Error(), tc.err) {
-					t.Fatalf("the error is %v, without %q", err, tc.err)
-				}
-				return
-			}
-			want := standard
-			tc.want(&want)
-			if d := cmp.Diff(want, got, cmpopts.EquateEmpty()); d != "" || err != nil {
-				t.Errorf("options (-want +got): %v\n%s", err, d)
-			}
-		})
-	}
-}
-
 // Resume keeps the limits of a run, except those on the command line.
 func TestResumeKeepsTheLimitsOfTheRun(t *testing.T) {
 	t.Parallel()
-	var k sendFlags
+	limits := desk.Replay.Kind().Limits
 	f := pflag.NewFlagSet("resume", pflag.ContinueOnError)
-	k.add(f)
+	addLimits(f, &limits)
 	if err := f.Parse([]string{"--rate", "2/s"}); err != nil {
 		t.Fatal(err)
 	}
 	run := desk.SendOptions{Rate: 50, Ramp: []int{7}, StopShare: 0.5}
-	got, err := k.options(run, f.Changed)
+	got, err := limits.Over(run, f.Changed)
 	if d := cmp.Diff(desk.SendOptions{Rate: 2, Ramp: []int{7}, StopShare: 0.5}, got); d != "" || err != nil {
 		t.Errorf("options (-want +got): %v\n%s", err, d)
 	}
 }
 
-// --to names one of four kinds of targets.
-func TestDeskTarget(t *testing.T) {
+// Each action has a command of its name.
+func TestEachActionHasACommand(t *testing.T) {
 	t.Parallel()
-	for to, want := range map[string]desk.Target{
-		"queue": {}, "original": {Original: true}, "queue:a:b": {Queue: "a:b"}, "exchange:events": {Exchange: "events"},
-	} {
-		if got, err := deskTarget(to, ""); err != nil || got != want {
-			t.Errorf("--to %s is %+v, %v", to, got, err)
-		}
-	}
-	if got, err := deskTarget("exchange:events", "k"); err != nil || got != (desk.Target{Exchange: "events", Key: "k"}) {
-		t.Errorf("--to exchange:events --key k is %+v, %v", got, err)
-	}
-	for _, wrong := range []string{"", "billing", "queue:", "exchange:", "Original"} {
-		if _, err := deskTarget(wrong, ""); err == nil {
-			t.Errorf("--to %q is accepted", wrong)
-		}
-	}
-	if _, err := deskTarget("queue", "k"); err == nil {
-		t.Error("--key is accepted without an exchange")
-	}
-}
-
-// --since is a duration before now, or a point in time.
-func TestParseSince(t *testing.T) {
-	t.Parallel()
-	now := time.Date(2026, 1, 2, 15, 0, 0, 0, time.UTC)
-	for value, want := range map[string]time.Time{
-		"":                          {},
-		"2h":                        time.Date(2026, 1, 2, 13, 0, 0, 0, time.UTC),
-		"2026-01-01":                time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC),
-		"2026-01-02T10:00:00+01:00": time.Date(2026, 1, 2, 9, 0, 0, 0, time.UTC),
-	} {
-		if got, err := parseSince(value, now); err != nil || !got.Equal(want) {
-			t.Errorf("--since %q is %s, %v", value, got, err)
-		}
-	}
-	for _, wrong := range []string{"yesterday", "-2h", "0s", "2", "10:00"} {
-		if _, err := parseSince(wrong, now); err == nil {
-			t.Errorf("--since %q is accepted", wrong)
+	for _, kind := range desk.Kinds() {
+		c, _, err := newRoot(&app{}).Find([]string{"desk", string(kind.Action)})
+		if err != nil || c.Name() != string(kind.Action) || c.Flags().Lookup("reason") == nil {
+			t.Errorf("no command does the action %s: %v", kind.Action, err)
 		}
 	}
 }

@@ -26,7 +26,7 @@ type runWatch struct {
 // watchRun shows the progress of a run until finish.
 func (a *app) watchRun(ctx context.Context, action desk.Action) *runWatch {
 	return &runWatch{
-		app: a, verb: desk.Done(action),
+		app: a, verb: action.Kind().Done,
 		forget: context.AfterFunc(ctx, func() {
 			fmt.Fprintln(a.stderr, "stopping after the messages in flight; a second signal kills")
 		}),

@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -45,7 +44,7 @@ The user needs the tag management and the permission to read the queue.`,
 		RunE:        k.run,
 	}
 	k.choose.add(c)
-	c.Flags().IntVarP(&k.choose.limit, "limit", "n", 10, "show so many messages at most; 0 is all")
+	c.Flags().IntVarP(&k.choose.Limit, "limit", "n", 10, "show so many messages at most; 0 is all")
 	c.Flags().BoolVar(&k.raw, "raw", false, "write only the bodies, byte for byte and unmasked, with a newline between two")
 	return c
 }
@@ -62,7 +61,7 @@ func (k *peekCommand) run(c *cobra.Command, args []string) error {
 			return err
 		}
 	}
-	r, err := k.choose.request(place, time.Now())
+	r, err := k.choose.request(place)
 	if err != nil {
 		return err
 	}

@@ -46,7 +46,7 @@ type brake struct {
 // says what it waits for.
 func (s *session) listen(ctx context.Context, waiting func(string), heard func(int)) (*brake, error) {
 	m, d := s.manifest, s.worker.desk
-	if m.back || m.Action != Replay && m.Action != Edit || len(m.Listen) == 0 {
+	if m.back || m.Action.Kind().goes != toWork || len(m.Listen) == 0 {
 		return nil, nil //nolint:nilnil // a nil brake is a brake
 	}
 	conn, err := amqp.DialToConsume(ctx, d.endpoint("listens "+m.Run))

@@ -46,7 +46,7 @@ func (x *sender) sendEdited(ctx context.Context) error {
 		if err != nil {
 			return stopped(err.Error())
 		}
-		for _, move := range []relay.Move{x.router.park(m.Delivery, parkedAs(Edit)), edited} {
+		for _, move := range []relay.Move{x.router.park(m.Delivery), edited} {
 			if err := publisher.publish(ctx, move.Exchange, move.Key, move.Message); err != nil {
 				if errors.Is(err, errReturned) {
 					return stopped(err.Error())

@@ -63,10 +63,10 @@ func (d *Desk) describe(m *manifest, r Result) Result {
 	if d.By != m.By {
 		r.Continued = d.By
 	}
-	switch {
+	switch goes := m.Action.Kind().goes; {
 	case m.back:
 		r.To = []string{m.Queue}
-	case m.Action == Replay, m.Action == Edit, m.Action == Restore:
+	case goes == toWork, goes == toOrigin:
 		r.To = slices.Clone(m.Watch)
 	case m.parks():
 		r.To = []string{topology.ParkedName(d.Topology.Name)}

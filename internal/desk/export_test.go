@@ -58,3 +58,10 @@ func delivered(p amqp091.Publishing, key string) amqp091.Delivery {
 		RoutingKey: key, Exchange: "of the hold", Expiration: p.Expiration, UserId: p.UserId,
 	}
 }
+
+// Incomplete reports whether the entry of an action does not say where messages go, as what they
+// are parked if they are, or who may do it.
+func Incomplete(k Kind) bool {
+	parks := k.goes == toParked || k.Edits
+	return k.goes == 0 || k.AllowedBy.Kind().goes == 0 || parks != (k.parkedAs != "")
+}

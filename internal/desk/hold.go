@@ -140,8 +140,11 @@ func (w *worker) outlive(ctx context.Context) error {
 
 // parks reports whether the run puts messages into the queue of parked ones.
 func (m *manifest) parks() bool {
-	return !m.back && (m.Action == Park || m.Action == Edit || m.Action == Discard && !m.Forever)
+	return !m.back && m.Action.Kind().parkedAs != "" && !m.deletes()
 }
+
+// deletes reports whether the run deletes messages, as a person has asked for.
+func (m *manifest) deletes() bool { return !m.back && m.Action.Kind().deletes(m.Forever) }
 
 // openParked creates the queue of parked messages if the run puts messages there.
 func (w *worker) openParked(m *manifest) error {

@@ -87,7 +87,7 @@ type manifest struct {
 
 // watched returns the queues that a run asks how many messages wait there.
 func (m *manifest) watched() []string {
-	if m.Action == Replay || m.Action == Edit {
+	if m.Action.Kind().goes == toWork {
 		return m.Watch
 	}
 	return nil

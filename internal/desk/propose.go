@@ -48,6 +48,7 @@ func (d *Desk) Propose(ctx context.Context, r Request) (Proposal, error) {
 type choice struct {
 	desk    *Desk
 	request Request
+	kind    Kind
 	known   *deadletter.Known
 	named   *named
 
@@ -80,7 +81,7 @@ type place struct{ queue, key string }
 // newChoice checks a request.
 func (d *Desk) newChoice(r Request) (*choice, error) {
 	c := &choice{
-		desk: d, request: r, known: d.known(), key: newRunKey(), entries: map[fingerprint]entry{},
+		desk: d, request: r, kind: r.Action.Kind(), known: d.known(), key: newRunKey(), entries: map[fingerprint]entry{},
 		groups: map[string]*deadletter.Group{}, to: map[place]int{}, doubts: map[string]int{},
 		reaches: map[Reach]int{}, nowhere: map[string]int{}, unsure: map[string]int{},
 	}
@@ -88,11 +89,11 @@ func (d *Desk) newChoice(r Request) (*choice, error) {
 	switch t := r.Target; {
 	case d.Topology.Name == "":
 		return nil, refusef("a run needs a topology; pass the topology file with -f")
-	case r.Action == Edit && r.Edited == nil:
+	case c.kind.Edits && r.Edited == nil:
 		return nil, refusef("nothing was edited; change the message first")
-	case r.Action == Restore && r.Queue != parked:
-		return nil, refusef("restore takes messages from %s; name that queue", parked)
-	case (r.Action == Park || r.Action == Discard && !r.Forever) && r.Queue == parked:
+	case c.kind.goes == toOrigin && r.Queue != parked:
+		return nil, refusef("%s takes messages from %s; name that queue", r.Action, parked)
+	case c.kind.goes == toParked && !c.kind.deletes(r.Forever) && r.Queue == parked:
 		return nil, refusef("the messages of %s are parked already; restore, replay, or discard them forever", parked)
 	case t.Queue == r.Queue && r.Queue != "", t.Exchange == "" && t.Key == r.Queue && r.Queue != "":
 		return nil, refusef("the target is the queue %s itself; name another", text.Name(r.Queue))
@@ -128,7 +129,7 @@ func (c *choice) visit(m deadletter.Message) error {
 	c.bytes += int64(len(m.Delivery.Body))
 	c.place(m, was, facts)
 	c.group(m)
-	if c.request.Action == Edit && c.edited == nil {
+	if c.kind.Edits && c.edited == nil {
 		return c.edit(was)
 	}
 	return nil
@@ -160,7 +161,7 @@ func (c *choice) wants(m deadletter.Message, facts deadletter.Facts) (bool, erro
 			return false, err
 		}
 	}
-	if again := r.Action == Replay || r.Action == Edit; again && facts.Replays > 0 && !r.Again {
+	if c.kind.Once && facts.Replays > 0 && !r.Again {
 		c.replayed++
 		return false, nil
 	}
@@ -178,13 +179,12 @@ func (c *choice) view(m deadletter.Message) deadletter.View {
 // place notes where a message would go. was is the message as it was before it was parked, if it
 // was.
 func (c *choice) place(m deadletter.Message, was amqp091.Delivery, facts deadletter.Facts) {
-	r := c.request
 	parkedFrom, _ := m.Delivery.Headers[headerParkedFrom].(string)
-	switch t := r.Target; {
-	case r.Action == Park, r.Action == Discard:
-	case r.Action == Restore && parkedFrom == "":
+	switch t := c.request.Target; {
+	case c.kind.goes == toParked:
+	case c.kind.goes == toOrigin && parkedFrom == "":
 		c.doubts["do not name the queue from which they were parked; replay them with --to"]++
-	case r.Action == Restore:
+	case c.kind.goes == toOrigin:
 		c.to[place{queue: parkedFrom}]++
 	case t.Queue != "":
 		c.to[place{queue: t.Queue, key: t.Queue}]++
@@ -286,7 +286,7 @@ func (c *choice) reach(p *Proposal, state topology.State) {
 		case !exists[at.queue]:
 			p.Refusals = append(p.Refusals, fmt.Sprintf("the queue %s does not exist; run dlxctl apply, or name another target with --to",
 				text.Name(at.queue)))
-		case bound[at.queue] && c.request.Target == (Target{}) && c.request.Action != Restore:
+		case bound[at.queue] && c.request.Target == (Target{}) && c.kind.goes == toWork:
 			reaches[Reach{Queue: at.queue, Exchange: topology.ReturnExchangeName(c.desk.Topology.Name), Key: at.key}] += n
 		default:
 			reaches[Reach{Queue: at.queue, Key: at.key}] += n
@@ -315,7 +315,7 @@ func (c *choice) refuse(p *Proposal) {
 	for doubt, n := range c.doubts {
 		p.Refusals = append(p.Refusals, fmt.Sprintf("%s: %s", text.Count(n, "message"), doubt))
 	}
-	if c.request.Action == Edit && c.chosen > 1 {
+	if c.kind.Edits && c.chosen > 1 {
 		p.Refusals = append(p.Refusals, fmt.Sprintf("edit changes one message, and %d were chosen; name one by its handle", c.chosen))
 	}
 	slices.Sort(p.Refusals)
@@ -341,7 +341,7 @@ func (c *choice) drops(ctx context.Context, p *Proposal, state topology.State) e
 
 // brakes notes whose failures nothing hears, and refuses those that a run must not listen to.
 func (c *choice) brakes(p *Proposal, state topology.State) {
-	if c.request.Action != Replay && c.request.Action != Edit {
+	if c.kind.goes != toWork {
 		return
 	}
 	heard := failureRoutes(c.desk.Topology.Name, state)

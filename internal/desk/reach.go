@@ -15,7 +15,7 @@ import (
 // with the headers that the run sends.
 func (c *choice) publish(m amqp091.Delivery, facts deadletter.Facts, exchange, key string) {
 	as := m
-	if c.request.Action == Edit {
+	if c.kind.Edits {
 		if edited, err := deadletter.Apply(as, *c.request.Edited); err == nil {
 			as = edited
 		}

@@ -57,11 +57,12 @@ func (d *Desk) rightsOf(m *manifest, state topology.State) []permission {
 			Permission: plan.Configure, Kind: topology.KindQueue, Name: topology.LockName(d.Topology.Name),
 		}})
 	}
+	goes := m.Action.Kind().goes
 	switch t := m.Target; {
-	case m.Action == Restore, m.Action != Restore && t == (Target{}):
+	case goes == toOrigin, t == (Target{}):
 		bound := returnable(d.Topology.Name, state)
 		for _, queue := range m.Watch {
-			if bound[queue] && m.Action != Restore {
+			if bound[queue] && goes == toWork {
 				needs = append(needs, writing(topology.KindExchange, topology.ReturnExchangeName(d.Topology.Name)))
 			} else {
 				needs = append(needs, writing(topology.KindQueue, queue)) // it is bound to an exchange of the run

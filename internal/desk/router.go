@@ -25,6 +25,7 @@ type router struct {
 	ctx      context.Context //nolint:containedctx // the methods of a relay.Handler have none
 	worker   *worker
 	manifest *manifest
+	kind     Kind
 	known    *deadletter.Known
 	user     string
 	// bound are the work queues to which the return exchange routes.
@@ -42,7 +43,7 @@ func (w *worker) newRouter(ctx context.Context, m *manifest) (*router, error) {
 		return nil, err
 	}
 	return &router{
-		ctx: ctx, worker: w, manifest: m, known: w.desk.known(), user: w.desk.Endpoint.AMQP.User,
+		ctx: ctx, worker: w, manifest: m, kind: m.Action.Kind(), known: w.desk.known(), user: w.desk.Endpoint.AMQP.User,
 		bound: returnable(w.desk.Topology.Name, state), drained: drainable(m.Watch, state),
 		straights: map[string]string{},
 	}, nil
@@ -74,25 +75,17 @@ func (r *router) route(d amqp091.Delivery) (relay.Move, error) {
 	if r.manifest.back {
 		return r.giveBack(d)
 	}
-	switch r.manifest.Action {
-	case Park, Discard:
-		return r.park(d, parkedAs(r.manifest.Action)), nil
-	case Restore:
+	switch r.kind.goes {
+	case toParked:
+		return r.park(d), nil
+	case toOrigin:
 		return r.restore(d)
-	case Replay, Edit:
+	case toWork:
 		d = r.before(d)
 		return r.replay(d, d)
 	default:
 		return relay.Move{}, fmt.Errorf("the action %q is unknown to this release", r.manifest.Action)
 	}
-}
-
-// parkedAs says in a parked message why it is parked.
-func parkedAs(a Action) string {
-	if a == Park {
-		return "parked"
-	}
-	return string(a) + "ed"
 }
 
 // straight returns the exchange that leads to one queue alone.
@@ -115,10 +108,10 @@ func (r *router) before(d amqp091.Delivery) amqp091.Delivery {
 }
 
 // park returns a move to the queue of parked messages, with all that the message had.
-func (r *router) park(d amqp091.Delivery, as string) relay.Move {
+func (r *router) park(d amqp091.Delivery) relay.Move {
 	at := r.worker.desk.now().UTC().Format("2006-01-02T15:04:05.000Z")
 	return relay.Move{
-		Key: topology.ParkedName(r.worker.desk.Topology.Name), Message: r.manifest.toParked(fromHold(d), as, at),
+		Key: topology.ParkedName(r.worker.desk.Topology.Name), Message: r.manifest.toParked(fromHold(d), r.kind.parkedAs, at),
 	}
 }
 

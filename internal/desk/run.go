@@ -7,18 +7,6 @@ import (
 	"github.com/dlxctl/dlxctl/internal/jsondoc"
 )
 
-// Action is what a run does with the messages it chose.
-type Action string
-
-// The actions.
-const (
-	Replay  Action = "replay"
-	Edit    Action = "edit"
-	Park    Action = "park"
-	Restore Action = "restore"
-	Discard Action = "discard"
-)
-
 // Phase is how far a run is.
 type Phase string
 

@@ -53,7 +53,7 @@ func (s *session) send(ctx context.Context, r Result, messages int) (Result, err
 	if err := s.worker.openParked(s.manifest); err != nil {
 		return r, err
 	}
-	if s.manifest.Action == Discard && s.manifest.Forever && !s.manifest.back {
+	if s.manifest.deletes() {
 		return s.deleteForever(ctx, r, messages)
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -81,7 +81,7 @@ func (s *session) send(ctx context.Context, r Result, messages int) (Result, err
 	close(ready)
 	defer x.brake.close()
 	kept := x.keepRoom(ctx)
-	if s.manifest.Action == Edit && !s.manifest.back {
+	if to.kind.Edits && !s.manifest.back {
 		err = x.sendEdited(ctx)
 	} else {
 		err = x.run(ctx)

@@ -10,24 +10,6 @@ import (
 	"github.com/dlxctl/dlxctl/internal/text"
 )
 
-// Done returns what an action has done to messages, in one word: replayed, parked.
-func Done(a Action) string {
-	switch a {
-	case Replay:
-		return "replayed"
-	case Edit:
-		return "edited and sent"
-	case Park:
-		return "parked"
-	case Restore:
-		return "restored"
-	case Discard:
-		return "discarded"
-	default:
-		return "moved"
-	}
-}
-
 // WriteLooked writes one line on what was looked at.
 func WriteLooked(w io.Writer, l Looked) error {
 	line := fmt.Sprintf("%s holds %s; looked at %d in %s, and gave all back in their order",
@@ -55,7 +37,7 @@ func WriteProposal(w io.Writer, p Proposal, do string) error {
 	_ = WriteLooked(&b, p.Looked) // a strings.Builder returns no error
 	writeChosen(&b, p)
 	writeReaches(&b, p)
-	if len(p.Reaches) > 0 && p.Request.Action == Replay {
+	if len(p.Reaches) > 0 && p.Request.Action.Kind().Paced {
 		fmt.Fprintln(&b, describeSend(p.Request.Send))
 	}
 	for _, n := range p.Notes {
@@ -113,11 +95,12 @@ func writeReaches(b *strings.Builder, p Proposal) {
 	if p.Chosen == 0 {
 		return
 	}
-	if p.Request.Action == Discard && p.Request.Forever {
+	kind := p.Request.Action.Kind()
+	if kind.deletes(p.Request.Forever) {
 		b.WriteString("they would be deleted, and nothing could bring them back\n")
 		return
 	}
-	if p.Request.Action == Park || p.Request.Action == Discard {
+	if kind.goes == toParked {
 		b.WriteString("they would be parked for 30 days\n")
 		return
 	}
@@ -171,12 +154,13 @@ func rate(r float64) string {
 // WriteResult writes how a run ended.
 func WriteResult(w io.Writer, a Action, r Result) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "run %s: %s %s in %s", r.Run, Done(a), text.Count(r.Moved, "message"),
+	kind := a.Kind()
+	fmt.Fprintf(&b, "run %s: %s %s in %s", r.Run, kind.Done, text.Count(r.Moved, "message"),
 		text.Took(time.Duration(r.Took)))
 	if r.Left > 0 {
 		fmt.Fprintf(&b, "; %d left in its hold", r.Left)
 	}
-	if a == Replay || a == Edit {
+	if kind.goes == toWork {
 		fmt.Fprintf(&b, "; %s", text.Choose(r.FailedAgain, "1 failed again", failedAgain(r.FailedAgain)))
 	}
 	if r.DoubledAtMost > 0 {

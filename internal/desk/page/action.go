@@ -1,6 +1,7 @@
 package page
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/json"
@@ -10,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/dlxctl/dlxctl/internal/deadletter"
 	"github.com/dlxctl/dlxctl/internal/decode"
 	"github.com/dlxctl/dlxctl/internal/desk"
 )
@@ -105,13 +107,13 @@ func (p *Page) propose(w http.ResponseWriter, r *http.Request) {
 		fail(w, http.StatusBadRequest, err.Error())
 		return
 	}
-	request, err := p.Parse(ask)
+	request, err := p.request(ask)
 	if err != nil {
 		fail(w, http.StatusBadRequest, err.Error())
 		return
 	}
 	var edit edited
-	if ask.Action == desk.Edit {
+	if ask.Body != nil {
 		if edit, err = p.edited(r.Context(), w, ask); err != nil {
 			failed(w, err)
 			return
@@ -120,7 +122,7 @@ func (p *Page) propose(w http.ResponseWriter, r *http.Request) {
 			fail(w, http.StatusConflict, edit.refusal)
 			return
 		}
-		request.Edited.Body = edit.body
+		request.Edited = &deadletter.Edited{Body: edit.body, MessageID: desk.NewMessageID()}
 	}
 	found, err := p.proposed(r.Context(), w, request)
 	if err != nil {
@@ -150,18 +152,33 @@ func (p *Page) proposed(ctx context.Context, w http.ResponseWriter, request desk
 
 // check refuses what the page does not ask the engine for.
 func (a Ask) check() error {
+	edits := a.Action.Kind().Edits
 	switch {
 	case len(a.Handles) > maxHandles:
 		return fmt.Errorf("%d messages are chosen one by one, and the page accepts up to %d; choose with a filter",
 			len(a.Handles), maxHandles)
-	case a.Action == desk.Edit && (a.Body == nil || len(a.Handles) != 1):
+	case edits && (a.Body == nil || len(a.Handles) != 1):
 		return fmt.Errorf("an edit needs one message and its new body; open the message, and edit it there")
-	case a.Action != desk.Edit && a.Body != nil:
+	case !edits && a.Body != nil:
 		return fmt.Errorf("only an edit has a new body; leave it out")
 	case a.Body != nil && a.Format == string(decode.JSON) && !json.Valid([]byte(*a.Body)):
 		return fmt.Errorf("the new body is not valid JSON, and the message was JSON before; mend it, or use the command line with --body-file")
 	}
 	return nil
+}
+
+// request makes the request of what a person asks for, as the flags of the command line do.
+func (p *Page) request(a Ask) (desk.Request, error) {
+	ask := desk.DefaultAsk(a.Action)
+	ask.Selection = desk.Selection{Queue: a.Queue, Where: a.Where, Handles: a.Handles, Since: a.Since, Limit: a.Limit}
+	ask.Again, ask.Reason = a.Again, a.Reason
+	if a.Action.Kind().Paced {
+		ask.To, ask.Key = cmp.Or(a.To, ask.To), a.Key
+		ask.Rate, ask.Ramp, ask.StopOn = cmp.Or(a.Rate, ask.Rate), cmp.Or(a.Ramp, ask.Ramp), cmp.Or(a.StopOn, ask.StopOn)
+	}
+	r, err := ask.Request(p.Now())
+	r.Look = p.Look
+	return r, err
 }
 
 // commandAnswer is a command line of dlxctl.

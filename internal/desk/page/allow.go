@@ -12,7 +12,15 @@ import (
 type Allowed []desk.Action
 
 // Allowable returns the words of --allow.
-func Allowable() []string { return []string{"replay", "discard", "edit", "park"} }
+func Allowable() []string {
+	var words []string
+	for _, kind := range desk.Kinds() {
+		if kind.AllowedBy == kind.Action {
+			words = append(words, string(kind.Action))
+		}
+	}
+	return words
+}
 
 // ParseAllowed reads the words of --allow. park allows to restore what was parked, too.
 func ParseAllowed(words []string) (Allowed, error) {
@@ -22,9 +30,10 @@ func ParseAllowed(words []string) (Allowed, error) {
 			return nil, fmt.Errorf("--allow %q is not an action of the page; write %s", word,
 				strings.Join(Allowable(), ", "))
 		}
-		a = append(a, desk.Action(word))
-		if word == string(desk.Park) {
-			a = append(a, desk.Restore)
+		for _, kind := range desk.Kinds() {
+			if string(kind.AllowedBy) == word {
+				a = append(a, kind.Action)
+			}
 		}
 	}
 	slices.Sort(a)
@@ -36,12 +45,9 @@ func (a Allowed) permits(action desk.Action) bool { return slices.Contains(a, ac
 
 // refusal says why an action is not done, and how to go on.
 func (a Allowed) refusal(action desk.Action) string {
-	word := string(action)
-	if action == desk.Restore {
-		word = string(desk.Park)
-	}
-	if !slices.Contains(Allowable(), word) {
-		return fmt.Sprintf("%q is not an action of the page; the page can %s", word, strings.Join(Allowable(), ", "))
+	word := action.Kind().AllowedBy
+	if word == "" {
+		return fmt.Sprintf("%q is not an action of the page; the page can %s", action, strings.Join(Allowable(), ", "))
 	}
 	return fmt.Sprintf("this page may not %s; start it with 'dlxctl desk serve --allow %s', or use the command line", action, word)
 }

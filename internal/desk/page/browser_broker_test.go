@@ -3,6 +3,7 @@ package page_test
 import (
 	"bytes"
 	"compress/gzip"
+	"context"
 	"fmt"
 	"os"
 	"slices"
@@ -133,6 +134,14 @@ func orderService(t *testing.T, target brokertest.Target) (mended *atomic.Bool, 
 	}
 }
 
+// hurried is a desk whose runs wait for little.
+type hurried struct{ *desk.Desk }
+
+func (h hurried) Propose(ctx context.Context, r desk.Request) (desk.Proposal, error) {
+	r.Send = desk.SendOptions{Rate: 50, Ramp: []int{1}, StopFailures: 3, Settle: 300 * time.Millisecond}
+	return h.Desk.Propose(ctx, r)
+}
+
 // In a browser, on a real broker: a person finds a group of dead letters and reads one, replays the
 // group too early, so that the brake stops the run at the first message, and resumes it once the
 // service is mended.
@@ -145,11 +154,7 @@ func TestThePageWorksOnABroker(t *testing.T) {
 	buryOrders(t, ch)
 	s := serveWith(t, &engine{}, func(c *page.Config) {
 		c.For(d)
-		c.Parse = func(a page.Ask) (desk.Request, error) {
-			r, err := parse(a)
-			r.Send = desk.SendOptions{Rate: 50, Ramp: []int{1}, StopFailures: 3, Settle: 300 * time.Millisecond}
-			return r, err
-		}
+		c.Engine = hurried{d}
 	}, "replay")
 	begin(t, s.Page)
 	mended, handled := orderService(t, target)

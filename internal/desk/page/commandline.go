@@ -1,16 +1,12 @@
 package page
 
-import (
-	"strconv"
-
-	"github.com/dlxctl/dlxctl/internal/desk"
-)
+import "strconv"
 
 // commandLine returns the command line that does what a request asks for. chosen is how many
 // messages it must choose; negative only shows.
 func (p *Page) commandLine(ask Ask, chosen int) string {
-	words := []string{"desk", string(ask.Action)}
-	if ask.Action == desk.Edit && len(ask.Handles) == 1 {
+	words, kind := []string{"desk", string(ask.Action)}, ask.Action.Kind()
+	if kind.Edits && len(ask.Handles) == 1 {
 		words = append(words, ask.Handles[0], ask.Queue)
 		if chosen >= 0 {
 			words = append(words, "--body-file", "FILE", "--yes")
@@ -31,10 +27,10 @@ func (p *Page) commandLine(ask Ask, chosen int) string {
 	if ask.Limit > 0 {
 		add("--limit", strconv.Itoa(ask.Limit))
 	}
-	if ask.Action == desk.Replay {
-		if ask.Again {
-			words = append(words, "--again")
-		}
+	if kind.Once && ask.Again {
+		words = append(words, "--again")
+	}
+	if kind.Paced {
 		add("--to", ask.To)
 		add("--key", ask.Key)
 		add("--rate", ask.Rate)

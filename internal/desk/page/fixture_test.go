@@ -261,33 +261,6 @@ func line(words ...string) string {
 	return out
 }
 
-// parse makes a request as the command line does.
-func parse(a page.Ask) (desk.Request, error) {
-	r := desk.Request{Action: a.Action, Queue: a.Queue, Handles: a.Handles, Again: a.Again, Reason: a.Reason}
-	r.Target.Original = a.To == "original"
-	if name, ok := strings.CutPrefix(a.To, "exchange:"); ok {
-		r.Target.Exchange, r.Target.Key = name, a.Key
-	}
-	r.Send.StopFailures, r.Send.Rate = 3, 10
-	if a.Where != "" {
-		var err error
-		if r.Filter, err = deadletter.NewFilter(a.Where); err != nil {
-			return r, err
-		}
-	}
-	if a.Since != "" {
-		d, err := time.ParseDuration(a.Since)
-		if err != nil {
-			return r, err
-		}
-		r.Since = now().Add(-d)
-	}
-	if a.Body != nil {
-		r.Edited = &deadletter.Edited{Body: []byte(*a.Body)}
-	}
-	return r, nil
-}
-
 // server is a page that serves a fixture.
 type server struct {
 	*page.Page
@@ -310,7 +283,7 @@ func serveWith(t *testing.T, e *engine, change func(*page.Config), allow ...stri
 		t.Fatal(err)
 	}
 	c := page.Config{
-		Engine: e, Plain: e, Queues: e.queues, Parse: parse, Topology: "shop", VHost: "/", Broker: "rabbit.example.com",
+		Engine: e, Plain: e, Queues: e.queues, Topology: "shop", VHost: "/", Broker: "rabbit.example.com",
 		By: "ann@laptop", Allow: allowed, Line: line, Roles: map[string]string{
 			"billing.dead": "dead-letter", "crm.inbox.dead": "dead-letter", "drop.dead": "dead-letter", "shop.parked": "parked",
 			"shop.unroutable": "unroutable",

@@ -35,8 +35,6 @@ type Config struct {
 	// page may look at: dead-letter, parked or unroutable.
 	Queues Queues
 	Roles  map[string]string
-	// Parse makes the request of what a person asks for, as the flags of the command line do.
-	Parse func(Ask) (desk.Request, error)
 	// Topology, VHost, Broker and By are shown: the name of the topology, where the broker is,
 	// and who acts.
 	Topology, VHost, Broker, By string

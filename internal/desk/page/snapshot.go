@@ -90,11 +90,12 @@ func (p *Page) look(w http.ResponseWriter, r *http.Request) {
 	if !read(w, r, &ask) || !p.offers(w, ask.Queue) {
 		return
 	}
-	choice, err := p.Parse(Ask{Action: desk.Replay, Queue: ask.Queue, Where: ask.Where, Since: ask.Since})
+	choice, err := desk.Selection{Queue: ask.Queue, Where: ask.Where, Since: ask.Since}.Request(p.Now())
 	if err != nil {
 		fail(w, http.StatusBadRequest, err.Error())
 		return
 	}
+	choice.Look = p.Look
 	if ask.By == "" {
 		ask.By = "cause"
 	}
