@@ -5,7 +5,6 @@ import (
 	"io"
 	"strings"
 
-	"github.com/dlxctl/dlxctl/internal/planview"
 	"github.com/dlxctl/dlxctl/internal/text"
 )
 
@@ -50,14 +49,14 @@ func (t *table) widths(terminal int) []int {
 // write writes the table.
 func (t *table) write(w io.Writer, o TextOptions) {
 	widths := t.widths(o.Width)
-	fmt.Fprintln(w, planview.Paint(o.Style.Strong, t.row(t.head, widths)))
+	fmt.Fprintln(w, text.Paint(o.Style.Strong, t.row(t.head, widths)))
 	for i, row := range t.rows {
 		line := t.row(row, widths)
 		if text.Columns(row[0]) > widths[0] { // df does it so too: names stay whole
-			fmt.Fprintln(w, planview.Paint(t.styles[i], row[0]))
+			fmt.Fprintln(w, text.Paint(t.styles[i], row[0]))
 			line = t.row(append([]string{""}, row[1:]...), widths)
 		}
-		fmt.Fprintln(w, planview.Paint(t.styles[i], line))
+		fmt.Fprintln(w, text.Paint(t.styles[i], line))
 	}
 }
 
