@@ -243,12 +243,7 @@ func dash(s string) string {
 }
 
 // moment writes a time in UTC. The zero time is unknown.
-func moment(t time.Time) string {
-	if t.IsZero() {
-		return "-"
-	}
-	return t.UTC().Format(time.RFC3339)
-}
+func moment(t time.Time) string { return dash(deadletter.Moment(t)) }
 
 // span writes a period.
 func span(from, to time.Time) string {
