@@ -231,7 +231,7 @@ func WriteRuns(w io.Writer, runs []Run, width int) error {
 			moment(r.Started), dash(r.By), dash(r.Reason),
 		})
 	}
-	return text.Table(w, rows, width, 0)
+	return text.Table{Rows: rows, Whole: []int{0}}.Write(w, width)
 }
 
 // dash stands for an empty cell.

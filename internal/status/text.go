@@ -201,10 +201,11 @@ func (t *textWriter) workTable(rows []Work) {
 	if ages {
 		head = append(head, "OLDEST")
 	}
-	table := table{head: head, texts: 1}
+	table := text.Table{Numbers: len(head) - 1, Whole: []int{0}}
 	if owners {
-		table.texts = 2
+		table.Numbers--
 	}
+	table.Add(t.o.Style.Strong, head...)
 	for _, w := range rows {
 		name := text.Name(w.Name)
 		if w.Role == topology.RoleLegacy {
@@ -220,9 +221,9 @@ func (t *textWriter) workTable(rows []Work) {
 		if ages {
 			cells = append(cells, t.age(w))
 		}
-		table.add(cells, w.style(t.o.Style))
+		table.Add(w.style(t.o.Style), cells...)
 	}
-	table.write(t.w, t.o)
+	_ = table.Write(t.w, t.o.Width) // Flush reports an error
 	shares := func(w Work) bool { return w.SharedRetrying && w.Retrying > 0 || w.SharedDead && w.Dead > 0 }
 	if slices.ContainsFunc(rows, shares) {
 		t.line(text.Paint(t.o.Style.Faint, "<=: these messages are in a queue that several work queues share"))
@@ -302,18 +303,17 @@ func (t *textWriter) backoffs() {
 	}
 	fmt.Fprintln(t.w)
 	if len(shown) > 0 {
-		rows := table{head: []string{"BACKOFF", "WAITING IN", "QUEUES", "FAILED", "RETRYING", "PROCESSORS"}, texts: 2}
+		rows := text.Table{Numbers: 4, Whole: []int{0}}
+		rows.Add(t.o.Style.Strong, "BACKOFF", "WAITING IN", "QUEUES", "FAILED", "RETRYING", "PROCESSORS")
 		for _, b := range shown {
 			style := t.o.Style.Danger
 			if !b.Unprocessed {
 				style = nil
 			}
-			rows.add([]string{
-				text.Name(b.Name), b.tiersText(), strconv.Itoa(b.Queues), number(b.Failed), number(b.Retrying()),
-				consumersText(b.Processors, b.ProcessorsUnknown),
-			}, style)
+			rows.Add(style, text.Name(b.Name), b.tiersText(), strconv.Itoa(b.Queues), number(b.Failed),
+				number(b.Retrying()), consumersText(b.Processors, b.ProcessorsUnknown))
 		}
-		rows.write(t.w, t.o)
+		_ = rows.Write(t.w, t.o.Width) // Flush reports an error
 	}
 	t.folded(len(shown), busy, "backoff", "")
 	t.folded(len(shown), quiet, "backoff",
@@ -336,7 +336,8 @@ func (b Backoff) tiersText() string {
 
 // others writes the table of all queues that are no work queues, one by one.
 func (t *textWriter) others() {
-	rows := table{head: []string{"GENERATED QUEUE", "ROLE", "DELAY", "MESSAGES", "UNACKED", "CONSUMERS"}, texts: 3}
+	rows := text.Table{Numbers: 3, Whole: []int{0}}
+	rows.Add(t.o.Style.Strong, "GENERATED QUEUE", "ROLE", "DELAY", "MESSAGES", "UNACKED", "CONSUMERS")
 	for _, q := range t.r.Queues {
 		if q.Role == topology.RoleWork || q.Role == topology.RoleLegacy {
 			continue
@@ -345,13 +346,11 @@ func (t *textWriter) others() {
 		if q.Role == topology.RoleRetry {
 			delay = text.Duration(q.Delay)
 		}
-		rows.add([]string{
-			text.Name(q.Name), string(q.Role), delay, number(q.Messages), number(q.Unacknowledged),
-			consumersText(q.Consumers, q.ConsumersUnknown),
-		}, nil)
+		rows.Add(nil, text.Name(q.Name), string(q.Role), delay, number(q.Messages), number(q.Unacknowledged),
+			consumersText(q.Consumers, q.ConsumersUnknown))
 	}
-	if len(rows.rows) > 0 {
+	if len(rows.Rows) > 1 {
 		fmt.Fprintln(t.w)
-		rows.write(t.w, t.o)
+		_ = rows.Write(t.w, t.o.Width) // Flush reports an error
 	}
 }
