@@ -335,10 +335,9 @@ func (k *auditCommand) show(result audit.Result) error {
 	case "sarif":
 		return audit.WriteSARIF(a.stdout, result, Version())
 	}
-	plain := a.style()
 	return audit.WriteText(a.stdout, result, audit.TextOptions{
 		Verbose: k.verbose, Notes: len(k.only) > 0 || k.failOn == string(audit.Note),
-		Style: audit.Style{Error: plain.Blocked, Warning: plain.Change, Good: plain.Create},
+		Style: a.style(),
 	})
 }
 

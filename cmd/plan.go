@@ -228,15 +228,9 @@ func (a *app) show(p plan.Plan, verbose bool, process string) error {
 }
 
 // style returns the colors of a plan on a terminal, and none elsewhere.
-func (a *app) style() planview.Style {
+func (a *app) style() text.Style {
 	if !a.color() {
-		return planview.Style{}
+		return text.Style{}
 	}
-	paint := func(code string) func(string) string {
-		return func(s string) string { return "\x1b[" + code + "m" + s + "\x1b[0m" }
-	}
-	return planview.Style{
-		Create: paint("32"), Change: paint("33"), Delete: paint("31"), Blocked: paint("1;31"),
-		Danger: paint("31"), Caution: paint("33"), Strong: paint("1"), Faint: paint("2"),
-	}
+	return text.Colors()
 }

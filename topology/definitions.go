@@ -2,8 +2,9 @@ package topology
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
+
+	"github.com/dlxctl/dlxctl/internal/text"
 )
 
 // Definitions returns t in the format that RabbitMQ exports and imports, for
@@ -102,10 +103,7 @@ func table(a Arguments) Arguments {
 // float that JSON does not know, such as infinity.
 func encode(v any) ([]byte, error) {
 	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	e.SetIndent("", "  ")
-	if err := e.Encode(v); err != nil {
+	if err := text.WriteJSON(&b, v); err != nil {
 		return nil, fmt.Errorf("write as JSON: %w", err)
 	}
 	return b.Bytes(), nil

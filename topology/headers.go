@@ -20,6 +20,9 @@ const (
 	HeaderExpiration    = "retry-expiration"
 )
 
+// HeaderTime is how times are written into headers: RFC 3339 with milliseconds, in UTC.
+const HeaderTime = "2006-01-02T15:04:05.000Z"
+
 // The headers of RabbitMQ that dlxctl reads and writes.
 const (
 	// HeaderDeath is the history of dead-lettering: a list of tables, the newest first.

@@ -52,10 +52,10 @@ func group[T any](b *strings.Builder, kind string, objects []T, describe func(T)
 		rows = append(rows, describe(o))
 	}
 	var table strings.Builder
-	_ = text.Table(&table, rows, 0) // into memory: it cannot fail
+	_ = text.Table{Rows: rows}.Write(&table, 0) // into memory: it cannot fail
 	fmt.Fprintf(b, "\n%s\n", text.Count(len(objects), kind))
 	for row := range strings.Lines(table.String()) {
-		b.WriteString("  " + strings.TrimRight(row, " \n") + "\n")
+		b.WriteString("  " + row)
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/dlxctl/dlxctl/internal/broker/amqp"
 	"github.com/dlxctl/dlxctl/internal/relay"
 	"github.com/dlxctl/dlxctl/internal/text"
+	"github.com/dlxctl/dlxctl/internal/wait"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -68,9 +69,8 @@ func handOverQueue(ctx context.Context, e broker.Endpoint, top, queue string) (m
 	if holds, err := holdsWithoutConsumers(ctx, e, queue); err != nil || !holds {
 		return 0, err
 	}
-	select {
-	case <-time.After(amqp.SafeAge): // this apply may have created the queues that get the messages
-	case <-ctx.Done():
+	// This apply may have created the queues that get the messages.
+	if wait.For(ctx, amqp.SafeAge) != nil {
 		return 0, context.Cause(ctx)
 	}
 	h := &handler{topology: top}

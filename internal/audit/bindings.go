@@ -47,14 +47,15 @@ func (x *index) eachBinding(find func(e *exchange, b topology.Binding) (Finding,
 // deleteBinding returns the command that deletes a binding.
 func (x *index) deleteBinding(b topology.Binding) string {
 	return fmt.Sprintf("rabbitmqadmin delete binding%s --source %s --destination-type %s --destination %s --routing-key %s%s",
-		x.vhost("--vhost"), shell(b.Source), b.DestinationType, shell(b.Destination), shell(b.Key), argumentsFlag(b))
+		x.vhost("--vhost"), text.ShellQuote(b.Source), b.DestinationType, text.ShellQuote(b.Destination),
+		text.ShellQuote(b.Key), argumentsFlag(b))
 }
 
 func argumentsFlag(b topology.Binding) string {
 	if len(b.Arguments) == 0 {
 		return ""
 	}
-	return " --arguments " + shell(b.Arguments.String())
+	return " --arguments " + text.ShellQuote(b.Arguments.String())
 }
 
 func bindingDangling() check {
@@ -146,8 +147,8 @@ func headersBindingEmpty() check {
 				Evidence:    fmt.Sprintf("binding %s without headers to compare", b),
 				Consequence: fmt.Sprintf("%s gets every message of %s", text.Name(b.Destination), text.Name(e.Name)),
 				Remedy: fmt.Sprintf("rabbitmqadmin declare binding%s --source %s --destination-type %s --destination %s --routing-key '' "+
-					`--arguments '{"x-match":"all","HEADER":"VALUE"}'`, x.vhost("--vhost"), shell(b.Source), b.DestinationType,
-					shell(b.Destination)),
+					`--arguments '{"x-match":"all","HEADER":"VALUE"}'`, x.vhost("--vhost"),
+					text.ShellQuote(b.Source), b.DestinationType, text.ShellQuote(b.Destination)),
 			}
 			if mode, _ := b.Arguments[topology.ArgMatch].(string); strings.HasPrefix(mode, "any") {
 				f.Consequence = fmt.Sprintf("the binding routes no message to %s", text.Name(b.Destination))
@@ -347,7 +348,7 @@ func notDurable() check {
 				Evidence:    "queue with durable false",
 				Consequence: fmt.Sprintf("%s and all of its messages are lost when the broker restarts", text.Name(q.Name)),
 				Remedy: fmt.Sprintf("queues: # in a topology file; then run dlxctl migrate\n  - {name: %s, replaces: %s, backoff: none}",
-					yaml(q.Name+".v2"), yaml(q.Name)),
+					text.YAML(q.Name+".v2"), text.YAML(q.Name)),
 			}, true
 		})
 		exchanges := x.eachExchange(func(e *exchange) (Finding, bool) {
@@ -357,7 +358,7 @@ func notDurable() check {
 			return Finding{
 				Evidence:    "exchange with durable false",
 				Consequence: fmt.Sprintf("%s and its bindings are gone when the broker restarts", text.Name(e.Name)),
-				Remedy: fmt.Sprintf("rabbitmqadmin delete exchange%s --name %s\n", x.vhost("--vhost"), shell(e.Name)) +
+				Remedy: fmt.Sprintf("rabbitmqadmin delete exchange%s --name %s\n", x.vhost("--vhost"), text.ShellQuote(e.Name)) +
 					x.declareExchange(e.Name, e.Type),
 			}, true
 		})

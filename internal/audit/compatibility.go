@@ -116,8 +116,8 @@ func argumentRefused() check {
 				Evidence:    strings.Join(wrong, "; "),
 				Consequence: "RabbitMQ refuses to declare the queue, and stops the import of the file",
 				Remedy: fmt.Sprintf("rabbitmqadmin declare queue%s --name %s --type %s --durable true --arguments %s",
-					x.vhost("--vhost"), shell(q.Name), q.Type(),
-					shell(q.Arguments.Without(append(names, topology.ArgQueueType)...).String())),
+					x.vhost("--vhost"), text.ShellQuote(q.Name), q.Type(),
+					text.ShellQuote(q.Arguments.Without(append(names, topology.ArgQueueType)...).String())),
 			}, true
 		})
 	}}

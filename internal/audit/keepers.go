@@ -251,7 +251,7 @@ func keeperShared() check {
 			return Finding{
 				Evidence:    "queues that dead-letter here: " + list(q.From),
 				Consequence: "only the header x-death tells from which queue a dead letter came",
-				Remedy:      "dlxctl desk groups " + shell(q.Name),
+				Remedy:      "dlxctl desk groups " + text.ShellQuote(q.Name),
 			}, true
 		})
 	}}

@@ -65,7 +65,7 @@ func noConsumers() check {
 				return Finding{
 					Evidence:    fmt.Sprintf("%s ready, no processor", text.Count(ready, "message")),
 					Consequence: "no processor is consuming " + text.Name(q.Name) + ": failed messages are not retried",
-					Remedy:      "dlxctl process -f " + shell(name+".yaml"),
+					Remedy:      "dlxctl process -f " + text.ShellQuote(name+".yaml"),
 				}, true
 			}
 			if q.Role != topology.RoleWork {
@@ -88,7 +88,7 @@ func failedQueue(q *queue) (string, bool) {
 }
 
 // lookAt returns the command that shows what is in a dead-letter queue.
-func lookAt(q *queue) string { return "dlxctl desk groups " + shell(q.Name) }
+func lookAt(q *queue) string { return "dlxctl desk groups " + text.ShellQuote(q.Name) }
 
 func deadLettersGrowing() check {
 	return check{Rule{

@@ -209,11 +209,11 @@ func endlessRetries() check {
 				Consequence: fmt.Sprintf("a message that always fails is retried forever, unless the consumer of %s ends it",
 					text.Name(q.Name)),
 				Remedy: fmt.Sprintf("backoff: # in a topology file\n  standard: {tiers: [10s, 1m, 10m]}\nqueues:\n"+
-					"  - {name: %s, type: %s, replaces: %s, backoff: standard}", yaml(q.Name+".v2"), q.Type(), yaml(q.Name)),
+					"  - {name: %s, type: %s, replaces: %s, backoff: standard}", text.YAML(q.Name+".v2"), q.Type(), text.YAML(q.Name)),
 			}
 			if !q.Arguments.HasAny(topology.ArgDeadLetterExchange) {
 				f.Remedy = fmt.Sprintf("backoff: # in a topology file\n  standard: {tiers: [10s, 1m, 10m]}\nqueues:\n"+
-					"  - {name: %s, type: %s, external: true, backoff: standard}", yaml(q.Name), q.Type())
+					"  - {name: %s, type: %s, external: true, backoff: standard}", text.YAML(q.Name), q.Type())
 			}
 			return f, true
 		})

@@ -17,6 +17,7 @@ import (
 	"github.com/dlxctl/dlxctl/internal/audit"
 	"github.com/dlxctl/dlxctl/internal/definitions"
 	"github.com/dlxctl/dlxctl/internal/jsondoc"
+	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -128,7 +129,7 @@ func TestTextFitsAScreen(t *testing.T) {
 func TestColors(t *testing.T) {
 	t.Parallel()
 	paint := func(s string) string { return "\x1b[31m" + s + "\x1b[0m" }
-	style := audit.Style{Error: paint, Warning: paint, Heading: paint, Good: paint}
+	style := text.Style{Blocked: paint, Caution: paint, Strong: paint, Create: paint}
 	var plain, colored bytes.Buffer
 	if err := audit.WriteText(&plain, result(), audit.TextOptions{}); err != nil {
 		t.Fatal(err)

@@ -3,8 +3,6 @@ package audit
 import (
 	"fmt"
 	"maps"
-	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/dlxctl/dlxctl/internal/text"
@@ -26,20 +24,11 @@ func describe(name string, v any) string {
 	return topology.FormatValue(v)
 }
 
-// yaml returns a text as a value of YAML in a flow mapping: in quotes, unless it is a plain word.
-func yaml(s string) string {
-	words := []string{"true", "false", "yes", "no", "on", "off", "null", "y", "n"}
-	if plain(s) && !slices.Contains(words, strings.ToLower(s)) {
-		return s
-	}
-	return strconv.Quote(s)
-}
-
 // inTopology returns the lines of a topology file that attach dead-lettering to a queue that a
 // service declares.
 func inTopology(q *queue) string {
 	return fmt.Sprintf("queues: # in a topology file; or name a backoff, for retries\n"+
-		"  - {name: %s, type: %s, external: true, backoff: none}", yaml(q.Name), q.Type())
+		"  - {name: %s, type: %s, external: true, backoff: none}", text.YAML(q.Name), q.Type())
 }
 
 // successor returns the lines of a topology file that replace a queue: the arguments of a queue
@@ -47,7 +36,7 @@ func inTopology(q *queue) string {
 func successor(q *queue) string {
 	return fmt.Sprintf("queues: # in a topology file; then run dlxctl migrate\n"+
 		"  - {name: %s, type: %s, replaces: %s, backoff: none}",
-		yaml(q.Name+".v2"), q.Type(), yaml(q.Name))
+		text.YAML(q.Name+".v2"), q.Type(), text.YAML(q.Name))
 }
 
 // vhost returns the flag for a virtual host that is not the default one.
@@ -61,19 +50,20 @@ func (x *index) vhost(flag string) string {
 // declareBinding returns the command that binds a queue.
 func (x *index) declareBinding(source, destination, key string) string {
 	return fmt.Sprintf("rabbitmqadmin declare binding%s --source %s --destination-type queue --destination %s"+
-		" --routing-key %s", x.vhost("--vhost"), shell(source), shell(destination), shell(key))
+		" --routing-key %s", x.vhost("--vhost"), text.ShellQuote(source), text.ShellQuote(destination), text.ShellQuote(key))
 }
 
 // declareExchange returns the command that declares a durable exchange.
 func (x *index) declareExchange(name, kind string) string {
 	return fmt.Sprintf("rabbitmqadmin declare exchange%s --name %s --type %s --durable true", x.vhost("--vhost"),
-		shell(name), kind)
+		text.ShellQuote(name), kind)
 }
 
 // declareQueue returns the command that declares a queue that keeps dead letters.
 func (x *index) declareQueue(name string) string {
 	return fmt.Sprintf("rabbitmqadmin declare queue%s --name %s --type quorum --durable true --arguments %s",
-		x.vhost("--vhost"), shell(name), shell(fmt.Sprintf(`{"x-delivery-limit":%d}`, topology.Unlimited)))
+		x.vhost("--vhost"), text.ShellQuote(name),
+		text.ShellQuote(fmt.Sprintf(`{"x-delivery-limit":%d}`, topology.Unlimited)))
 }
 
 // setPolicy returns the command that writes a policy.
@@ -83,12 +73,12 @@ func (x *index) setPolicy(p topology.Policy) string {
 		applyTo = "all"
 	}
 	return fmt.Sprintf("rabbitmqctl set_policy%s --apply-to %s --priority %d %s %s %s", x.vhost("-p"), applyTo,
-		p.Priority, shell(p.Name), shell(p.Pattern), shell(p.Definition.String()))
+		p.Priority, text.ShellQuote(p.Name), text.ShellQuote(p.Pattern), text.ShellQuote(p.Definition.String()))
 }
 
 // clearPolicy returns the command that deletes a policy.
 func (x *index) clearPolicy(name string) string {
-	return fmt.Sprintf("rabbitmqctl clear_policy%s %s", x.vhost("-p"), shell(name))
+	return fmt.Sprintf("rabbitmqctl clear_policy%s %s", x.vhost("-p"), text.ShellQuote(name))
 }
 
 // override returns the command that sets a policy for one queue: the one in effect with some keys
@@ -109,27 +99,6 @@ func (x *index) override(q *queue, remove []string, set topology.Arguments) stri
 	return x.setPolicy(p)
 }
 
-// shell quotes a word of a command, also an empty one.
-func shell(s string) string {
-	switch {
-	case s == "":
-		return "''"
-	case plain(s):
-		return s
-	default:
-		return text.ShellQuote(s)
-	}
-}
-
-// plain reports whether a text is a word of alphanumeric characters, dots, underscores and hyphens
-// that begins with an alphabetic one: no shell and no YAML needs quotes for it.
-func plain(s string) bool {
-	alphabetic := func(r rune) bool { return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' }
-	return s != "" && alphabetic(rune(s[0])) && !strings.ContainsFunc(s, func(r rune) bool {
-		return !alphabetic(r) && (r < '0' || r > '9') && r != '.' && r != '_' && r != '-'
-	})
-}
-
 // without returns the way to take keys that a policy or an argument sets from a queue.
 func (x *index) without(q *queue, arguments ...string) string {
 	var keys []string
@@ -140,7 +109,7 @@ func (x *index) without(q *queue, arguments ...string) string {
 		keys = append(keys, topology.PolicyKey(name))
 	}
 	if q.hasOperator && q.operator.Definition.HasAny(keys...) {
-		return "rabbitmqctl clear_operator_policy" + x.vhost("-p") + " " + shell(q.operator.Name)
+		return "rabbitmqctl clear_operator_policy" + x.vhost("-p") + " " + text.ShellQuote(q.operator.Name)
 	}
 	return x.override(q, keys, nil)
 }

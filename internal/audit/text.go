@@ -12,14 +12,9 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// Style decorates fragments of text. The zero Style adds nothing.
-type Style struct {
-	Error, Warning, Heading, Good func(string) string
-}
-
 // TextOptions say how a result is written for people.
 type TextOptions struct {
-	Style Style
+	Style text.Style
 	// Verbose shows notes, and each object with its evidence.
 	Verbose bool
 	// Notes shows notes.
@@ -42,7 +37,7 @@ func WriteText(w io.Writer, r Result, o TextOptions) error {
 	}
 	for _, g := range r.grouped(lowest) {
 		t.line("")
-		t.line("%s", paint(o.Style.Heading, g.title))
+		t.line("%s", text.Paint(o.Style.Strong, g.title))
 		for _, s := range g.rules {
 			t.rule(s)
 		}
@@ -60,24 +55,16 @@ type resultText struct {
 
 func (t *resultText) line(format string, args ...any) { fmt.Fprintf(t.w, format+"\n", args...) }
 
-// paint decorates a text.
-func paint(style func(string) string, s string) string {
-	if style == nil {
-		return s
-	}
-	return style(s)
-}
-
 // head writes the score and the counts.
 func (t *resultText) head() {
-	score, style := t.r.Score(), t.o.Style.Good
+	score, style := t.r.Score(), t.o.Style.Create
 	switch fates := t.r.Fates(); {
 	case fates[Lost] > 0:
-		style = t.o.Style.Error
+		style = t.o.Style.Blocked
 	case fates[Undecided] > 0:
-		style = t.o.Style.Warning
+		style = t.o.Style.Caution
 	}
-	t.line("%s", paint(style, upperFirst(score)))
+	t.line("%s", text.Paint(style, upperFirst(score)))
 	hidden := ""
 	if t.r.Count(Note) > 0 && !t.o.Verbose && !t.o.Notes {
 		hidden = " (-v shows notes)"
@@ -125,9 +112,9 @@ func (t *resultText) hosts() {
 
 // rule writes the findings of a rule.
 func (t *resultText) rule(s ruleFindings) {
-	style := map[Severity]func(string) string{Error: t.o.Style.Error, Warning: t.o.Style.Warning}[s.severity]
+	style := map[Severity]func(string) string{Error: t.o.Style.Blocked, Warning: t.o.Style.Caution}[s.severity]
 	title := fmt.Sprintf("%s (%d): %s", s.rule, len(s.findings), lowerFirst(titleOf(s.rule)))
-	t.wrapped(fmt.Sprintf("  %s  ", paint(style, string(s.severity))), "    ", title)
+	t.wrapped(fmt.Sprintf("  %s  ", text.Paint(style, string(s.severity))), "    ", title)
 	if t.o.Verbose {
 		for _, f := range s.findings {
 			t.object(f)

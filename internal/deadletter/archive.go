@@ -15,6 +15,8 @@ import (
 	"unicode/utf8"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/dlxctl/dlxctl/internal/text"
 )
 
 // archiveVersion is the version of the format of an export.
@@ -104,10 +106,7 @@ func RedactedFile(v View, n int) (name string, content []byte, err error) {
 
 func indented(a archivedJSON) ([]byte, error) {
 	var out bytes.Buffer
-	enc := json.NewEncoder(&out)
-	enc.SetEscapeHTML(false)
-	enc.SetIndent("", "  ")
-	err := enc.Encode(a)
+	err := text.WriteJSON(&out, a)
 	return out.Bytes(), err
 }
 

@@ -2,7 +2,6 @@ package deadletter
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
@@ -172,13 +171,11 @@ func Moment(t time.Time) string {
 
 // literal returns a header as JSON, so that a number and a text that looks like one differ.
 func literal(v any) string {
-	var out bytes.Buffer
-	enc := json.NewEncoder(&out)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(finite(v)); err != nil {
+	line, err := text.JSON(finite(v))
+	if err != nil {
 		return fmt.Sprint(v)
 	}
-	return strings.TrimSuffix(out.String(), "\n")
+	return line
 }
 
 // safe returns a text without characters that control a terminal, and without bytes that are no

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/dlxctl/dlxctl/internal/text"
 )
 
 // bom is the mark that some programs write before UTF-8.
@@ -249,13 +251,8 @@ func renderList(b *strings.Builder, brackets string, n int, line string, entry f
 
 // quote returns a text as JSON, without escapes for HTML.
 func quote(s string) string {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(s); err != nil {
-		return `""` // no text makes the encoder fail
-	}
-	return strings.TrimSuffix(b.String(), "\n")
+	quoted, _ := text.JSON(s) // no text makes the encoder fail
+	return quoted
 }
 
 // formatFloat returns a number as JSON. What JSON has no number for is a text, as protobuf

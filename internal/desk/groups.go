@@ -32,5 +32,5 @@ func WriteGroups(w io.Writer, by string, groups []deadletter.Group, width int) e
 			groupName(g),
 		})
 	}
-	return text.Table(w, rows, width, 4)
+	return text.Table{Rows: rows, Whole: []int{4}}.Write(w, width)
 }

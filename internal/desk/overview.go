@@ -190,7 +190,7 @@ func WriteOverview(w io.Writer, o Overview, width int) error {
 			text.Name(q.Queue), q.held(), moment(q.Oldest), q.fresh(), q.cause(), dash(strings.Join(q.Owners, ", ")),
 		})
 	}
-	if err := text.Table(w, rows, width); err != nil {
+	if err := (text.Table{Rows: rows}).Write(w, width); err != nil {
 		return err
 	}
 	for _, q := range o.Queues {

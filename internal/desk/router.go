@@ -109,7 +109,7 @@ func (r *router) before(d amqp091.Delivery) amqp091.Delivery {
 
 // park returns a move to the queue of parked messages, with all that the message had.
 func (r *router) park(d amqp091.Delivery) relay.Move {
-	at := r.worker.desk.now().UTC().Format("2006-01-02T15:04:05.000Z")
+	at := r.worker.desk.now().UTC().Format(topology.HeaderTime)
 	return relay.Move{
 		Key: topology.ParkedName(r.worker.desk.Topology.Name), Message: r.manifest.toParked(fromHold(d), r.kind.parkedAs, at),
 	}

@@ -215,7 +215,7 @@ func WriteRuns(w io.Writer, runs []Run, width int) error {
 			moment(r.Started), dash(r.By), dash(r.Reason),
 		})
 	}
-	return text.Table(w, rows, width, 0)
+	return text.Table{Rows: rows, Whole: []int{0}}.Write(w, width)
 }
 
 // dash stands for an empty cell.
@@ -227,12 +227,7 @@ func dash(s string) string {
 }
 
 // moment writes a time in UTC. The zero time is unknown.
-func moment(t time.Time) string {
-	if t.IsZero() {
-		return "-"
-	}
-	return t.UTC().Format(time.RFC3339)
-}
+func moment(t time.Time) string { return dash(deadletter.Moment(t)) }
 
 // span writes a period.
 func span(from, to time.Time) string {

@@ -3,7 +3,6 @@ package generate
 import (
 	"bytes"
 	"embed"
-	"encoding/json"
 	"fmt"
 	"go/format"
 	"io"
@@ -12,6 +11,7 @@ import (
 	"strings"
 	"text/template"
 
+	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -153,12 +153,9 @@ func (s syntax) entries(args topology.Arguments) []string {
 // quoted writes a string as JSON does, which the languages here but Go take too.
 // Control characters are escaped that JSON does not: some end a line of C#.
 func quoted(s string) string {
-	var out bytes.Buffer
-	enc := json.NewEncoder(&out)
-	enc.SetEscapeHTML(false)
-	_ = enc.Encode(s) // a string can be encoded
+	line, _ := text.JSON(s) // a string can be encoded
 	var escaped strings.Builder
-	for _, r := range strings.TrimSuffix(out.String(), "\n") {
+	for _, r := range line {
 		if r >= 0x7f && r <= 0x9f {
 			fmt.Fprintf(&escaped, `\u%04x`, r)
 		} else {

@@ -9,6 +9,7 @@ import (
 
 	"gopkg.in/yaml.v3"
 
+	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -109,12 +110,12 @@ func (m manifest) write(out *bytes.Buffer) error {
 }
 
 // yamlText is a string that is written in double quotes where the library would write what is read
-// back as something else: a line break as a block without text, and << as a merge of maps.
+// back as something else.
 type yamlText string
 
 // MarshalYAML returns the string, or a node with its style.
 func (s yamlText) MarshalYAML() (any, error) {
-	if s == "<<" || strings.ContainsAny(string(s), "\n\r\u0085\u2028\u2029") {
+	if text.YAMLMisread(string(s)) {
 		return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: string(s), Style: yaml.DoubleQuotedStyle}, nil
 	}
 	return string(s), nil

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode"
 	"unicode/utf8"
 
 	"gopkg.in/yaml.v3"
@@ -25,16 +24,10 @@ type member struct {
 // a plain scalar cannot have stays on one line, with escapes.
 func textNode(s string) *yaml.Node {
 	n := &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: strings.ReplaceAll(s, "${", "$${")}
-	if strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsGraphic(r) }) || misread(s) {
+	if text.YAMLMisread(s) {
 		n.Style = yaml.DoubleQuotedStyle
 	}
 	return n
-}
-
-// misread reports whether a reader takes a plain text for something else, and the library writes
-// it without quotes: YAML 1.1 has more words for true and false, and << merges mappings.
-func misread(s string) bool {
-	return slices.Contains([]string{"y", "n", "yes", "no", "on", "off", "<<"}, strings.ToLower(s))
 }
 
 // keyNode returns the key of a mapping. The decoder does not expand variables there.

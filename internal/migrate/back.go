@@ -39,18 +39,7 @@ func (m Move) switchBack(state topology.State, f found) cutoverStep {
 	if f.policy == nil { // no message may be lost meanwhile: it routes to where the messages go now
 		return m.renewPolicy(state, f)
 	}
-	bind := m.bindSwitch(lacking(f.onSuccessor, f.onSwitch))
-	switch {
-	case len(bind) > 0:
-		return cutoverStep{Doing: "bind the switch exchange of " + m.Legacy, Changes: bind}
-	case len(f.onSuccessor) > 0:
-		return cutoverStep{Doing: "unbind " + m.New, Changes: m.deletions(f.onSuccessor)}
-	default:
-		return cutoverStep{
-			Doing:   "switch from " + m.New + " to " + m.Legacy,
-			Changes: []plan.Change{m.pointSwitch(state, f, m.legacyEnd())},
-		}
-	}
+	return m.turnSwitch(state, f, m.New, f.onSuccessor, m.Legacy, m.legacyEnd())
 }
 
 // bindLegacy binds the legacy queue again and removes the switch exchange.

@@ -83,16 +83,24 @@ func (m Move) beforeSwitch(state topology.State, f found) cutoverStep {
 	if f.policy.Definition[keyAlternate] == m.successorEnd() {
 		return m.afterAbort(state, f)
 	}
-	bind := m.bindSwitch(lacking(f.onLegacy, f.onSwitch))
+	return m.turnSwitch(state, f, m.Legacy, f.onLegacy, m.New, m.successorEnd())
+}
+
+// turnSwitch binds the switch exchange to the messages of a queue, unbinds the queue, and then
+// makes the switch exchange route to the end of the other queue.
+func (m Move) turnSwitch(
+	state topology.State, f found, from string, bound []topology.Binding, to, end string,
+) cutoverStep {
+	bind := m.bindSwitch(lacking(bound, f.onSwitch))
 	switch {
 	case len(bind) > 0:
 		return cutoverStep{Doing: "bind the switch exchange of " + m.Legacy, Changes: bind}
-	case len(f.onLegacy) > 0:
-		return cutoverStep{Doing: "unbind " + m.Legacy, Changes: m.deletions(f.onLegacy)}
+	case len(bound) > 0:
+		return cutoverStep{Doing: "unbind " + from, Changes: m.deletions(bound)}
 	default:
 		return cutoverStep{
-			Doing:   "switch from " + m.Legacy + " to " + m.New,
-			Changes: []plan.Change{m.pointSwitch(state, f, m.successorEnd())},
+			Doing:   "switch from " + from + " to " + to,
+			Changes: []plan.Change{m.pointSwitch(state, f, end)},
 		}
 	}
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/dlxctl/dlxctl/internal/planview"
 	"github.com/dlxctl/dlxctl/internal/spec"
+	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -161,7 +162,7 @@ func TestCompanyOnATerminal(t *testing.T) {
 		return func(s string) string { return "\x1b[" + name + "m" + s + "\x1b[0m" }
 	}
 	var b bytes.Buffer
-	err := planview.WriteText(&b, weekly(t, plan.Options{}), planview.TextOptions{Width: 80, Style: planview.Style{
+	err := planview.WriteText(&b, weekly(t, plan.Options{}), planview.TextOptions{Width: 80, Style: text.Style{
 		Create: mark("1"), Change: mark("2"), Delete: mark("3"), Blocked: mark("4"),
 		Danger: mark("5"), Caution: mark("6"), Strong: mark("7"), Faint: mark("8"),
 	}})

@@ -59,7 +59,7 @@ func (l *layout) flush() {
 	for _, r := range l.rows {
 		line := r.text
 		if !r.place.IsZero() {
-			line += strings.Repeat(" ", max(0, column-text.Columns(r.text))+2) + Paint(l.o.Style.Faint, r.place.String())
+			line += strings.Repeat(" ", max(0, column-text.Columns(r.text))+2) + text.Paint(l.o.Style.Faint, r.place.String())
 		}
 		l.line("%s", line)
 		if r.below != nil {
@@ -96,7 +96,7 @@ func (l *layout) entry(e *entry) {
 			below = nil
 		}
 		l.row(g.place, below, "%s %s of %s%s%s", l.symbol(g.action), text.Plural(len(g.list), "binding"),
-			e.title(), sourcesOf(g.list), Paint(l.o.Style.Danger, g.hazards))
+			e.title(), sourcesOf(g.list), text.Paint(l.o.Style.Danger, g.hazards))
 	}
 	for _, g := range generated {
 		l.row(placeOfSubject(l.p, e.subject), nil, "%s %s", l.symbol(g.action), l.generated(e, g))

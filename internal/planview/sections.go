@@ -55,7 +55,7 @@ func (t *textWriter) sections() {
 	for _, s := range sections {
 		l := layout{textWriter: t, gone: titled && s.rank == goneSection}
 		if titled {
-			t.line("%s", Paint(t.o.Style.Strong, s.title()))
+			t.line("%s", text.Paint(t.o.Style.Strong, s.title()))
 			l.indent = "  "
 		}
 		for _, e := range s.entries {

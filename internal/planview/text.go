@@ -16,26 +16,9 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// Style decorates fragments of text. The zero Style adds nothing.
-type Style struct {
-	// Create, Change, Delete and Blocked are for the signs of actions.
-	Create, Change, Delete, Blocked func(string) string
-	// Danger is for hazards, Caution for the names of warnings, Strong for headings and the
-	// summary, Faint for places in files.
-	Danger, Caution, Strong, Faint func(string) string
-}
-
-// Paint applies one function of a [Style].
-func Paint(style func(string) string, s string) string {
-	if style == nil || s == "" {
-		return s
-	}
-	return style(s)
-}
-
 // TextOptions say how a plan is written for people.
 type TextOptions struct {
-	Style Style
+	Style text.Style
 	// Verbose shows generated objects one by one, with all fields, in the order in which the
 	// changes are carried out.
 	Verbose bool
@@ -64,9 +47,9 @@ func WriteText(w io.Writer, p plan.Plan, o TextOptions) error {
 		t.line("%s", warning(o.Style, w.Name, w.Text))
 	}
 	t.gap(len(warnings))
-	t.line("%s", Paint(o.Style.Strong, Summary(p)))
+	t.line("%s", text.Paint(o.Style.Strong, Summary(p)))
 	for _, line := range attention(p) {
-		t.line("%s", Paint(o.Style.Danger, line))
+		t.line("%s", text.Paint(o.Style.Danger, line))
 	}
 	if line := ProcessorLine(o.Style, p.Unprocessed, o.Process); line != "" {
 		t.line("%s", line)
@@ -75,13 +58,13 @@ func WriteText(w io.Writer, p plan.Plan, o TextOptions) error {
 }
 
 // warning returns a warning as people read it.
-func warning(style Style, name, line string) string {
-	return Paint(style.Caution, "warning "+name+":") + " " + line
+func warning(style text.Style, name, line string) string {
+	return text.Paint(style.Caution, "warning "+name+":") + " " + line
 }
 
 // ProcessorLine returns the warning that tells a person which failed queues no processor consumes,
 // and the command that starts one, by default dlxctl process. It is empty if there are none.
-func ProcessorLine(style Style, list []plan.Unprocessed, command string) string {
+func ProcessorLine(style text.Style, list []plan.Unprocessed, command string) string {
 	if len(list) == 0 {
 		return ""
 	}
@@ -215,7 +198,7 @@ func (t *textWriter) symbol(a plan.Action) string {
 	case plan.Blocked:
 		sign, style = "!", t.o.Style.Blocked
 	}
-	return Paint(style, sign)
+	return text.Paint(style, sign)
 }
 
 // change writes one change and what belongs to it.
@@ -236,7 +219,7 @@ func (t *textWriter) head(c plan.Change) string {
 			head += fmt.Sprintf(": %s %v -> %v", c.Fields[0].Name, c.Fields[0].Before, c.Fields[0].After)
 		}
 	}
-	return head + Paint(t.o.Style.Danger, hazards(c))
+	return head + text.Paint(t.o.Style.Danger, hazards(c))
 }
 
 // details writes what is below the first line of a change: its fields, what is at risk, and why.

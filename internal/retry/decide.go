@@ -78,8 +78,6 @@ type Decision struct {
 }
 
 const (
-	// timeFormat is RFC 3339 with milliseconds; times are in UTC.
-	timeFormat = "2006-01-02T15:04:05.000Z"
 	// brokerHeaders is how many bytes are left for what the broker adds when the
 	// message returns: x-death, x-first-death-*, x-last-death-* and the counts of
 	// deliveries, some 2,400 bytes where queues, exchanges and keys have names of 255.
@@ -248,7 +246,7 @@ func (r Rules) read(d Message, origin string, now time.Time) failure {
 	if r.returned(d) {
 		return r.readReturned(d, origin, now)
 	}
-	f := failure{origin: origin, reason: topology.ReasonUnknown, attempt: 1, first: now.UTC().Format(timeFormat)}
+	f := failure{origin: origin, reason: topology.ReasonUnknown, attempt: 1, first: now.UTC().Format(topology.HeaderTime)}
 	retried := false
 	for _, death := range deaths(d.Headers) {
 		queue, _ := death["queue"].(string)
@@ -295,7 +293,7 @@ func (f failure) headers(r Rules, d Message, now time.Time) map[string]any {
 	h[topology.HeaderReason] = string(f.reason)
 	h[topology.HeaderAttempts] = f.attempt
 	if !f.returned || !f.trusted {
-		h[topology.HeaderLastFailedAt] = now.UTC().Format(timeFormat)
+		h[topology.HeaderLastFailedAt] = now.UTC().Format(topology.HeaderTime)
 	}
 	return h
 }
@@ -365,7 +363,7 @@ func (r Rules) ToUnroutable(d Message, tried Decision, why string, now time.Time
 		f.keepAddresses(h, d)
 	}
 	h[topology.HeaderError] = why
-	h[topology.HeaderLastFailedAt] = now.UTC().Format(timeFormat)
+	h[topology.HeaderLastFailedAt] = now.UTC().Format(topology.HeaderTime)
 	if out.Reason != "" {
 		h[topology.HeaderReason] = string(out.Reason)
 	}

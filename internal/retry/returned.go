@@ -34,7 +34,7 @@ func (r Rules) addressOf(d Message) string {
 // readReturned reads what a processor has written about the last failure of d.
 func (r Rules) readReturned(d Message, origin string, now time.Time) failure {
 	f := failure{
-		origin: origin, reason: topology.ReasonUnknown, attempt: 1, first: now.UTC().Format(timeFormat),
+		origin: origin, reason: topology.ReasonUnknown, attempt: 1, first: now.UTC().Format(topology.HeaderTime),
 		trusted: d.Headers[topology.HeaderQueue] == origin, returned: true, exchange: d.Exchange, key: d.Key, known: true,
 	}
 	if !f.trusted {

@@ -1,12 +1,12 @@
 package spec
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 
 	"gopkg.in/yaml.v3"
 
+	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -96,9 +96,9 @@ func replaceName(f Source, entry, name *yaml.Node, legacy, successor string) (ed
 	}
 	rest := string(line[name.Column-1:])
 	old := ""
-	for _, text := range []string{legacy, `"` + legacy + `"`, "'" + legacy + "'"} {
-		if strings.HasPrefix(rest, text) {
-			old = text
+	for _, written := range []string{legacy, `"` + legacy + `"`, "'" + legacy + "'"} {
+		if strings.HasPrefix(rest, written) {
+			old = written
 		}
 	}
 	if old == "" {
@@ -106,29 +106,15 @@ func replaceName(f Source, entry, name *yaml.Node, legacy, successor string) (ed
 	}
 	before, after := string(line[:name.Column-1]), strings.TrimPrefix(rest, old)
 	if entry.Style&yaml.FlowStyle != 0 {
-		lines[name.Line-1] = before + Quoted(successor) + ", replaces: " + Quoted(legacy) + after
+		lines[name.Line-1] = before + text.YAML(successor) + ", replaces: " + text.YAML(legacy) + after
 	} else {
 		indent := strings.Repeat(" ", entry.Column-1)
 		if !strings.HasSuffix(after, "\n") {
 			after += "\n"
 		}
-		lines[name.Line-1] = before + Quoted(successor) + after + indent + "replaces: " + Quoted(legacy) + "\n"
+		lines[name.Line-1] = before + text.YAML(successor) + after + indent + "replaces: " + text.YAML(legacy) + "\n"
 	}
 	return strings.Join(lines, ""), strings.TrimRight(lines[name.Line-1], "\n"), true
-}
-
-// Quoted returns a name as a YAML scalar that is valid in any position.
-func Quoted(name string) string {
-	if unquoted(name) {
-		return name
-	}
-	return fmt.Sprintf("%q", name)
-}
-
-// unquoted reports whether a name is a valid YAML scalar without quotes in any position.
-func unquoted(s string) bool {
-	var v any
-	return yaml.Unmarshal([]byte(s), &v) == nil && v == any(s) && !strings.ContainsAny(s, ",[]{}:#&*!|>'\"%@` ")
 }
 
 // Entry writes an entry of queues, on one line: a queue that replaces legacy and
@@ -168,6 +154,6 @@ func Entry(name, legacy string, bindings []topology.Binding) (string, error) {
 		return "", err
 	}
 	doc.Style = yaml.FlowStyle
-	text, err := yaml.Marshal(&doc)
-	return strings.TrimSpace(string(text)), err
+	out, err := yaml.Marshal(&doc)
+	return strings.TrimSpace(string(out)), err
 }

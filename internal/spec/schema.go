@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"strconv"
+
+	"github.com/dlxctl/dlxctl/internal/text"
 )
 
 // Schema returns the JSON Schema (2020-12) of topology files. It is made from the
@@ -16,10 +18,7 @@ func Schema() []byte {
 	}, root...)
 	root = append(root, entry{"patternProperties", ordered{{"^x-", true}}})
 	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetIndent("", "  ")
-	enc.SetEscapeHTML(false)
-	if err := enc.Encode(root); err != nil {
+	if err := text.WriteJSON(&b, root); err != nil {
 		panic(err) // the schema is made of texts, numbers and lists
 	}
 	return b.Bytes()

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -64,7 +65,7 @@ func (s *Successors) Add(entry string, bindings []topology.Binding) (exchanges [
 			continue
 		}
 		s.declared[b.Source] = true
-		exchange := fmt.Sprintf("{name: %s, external: true}", Quoted(b.Source))
+		exchange := fmt.Sprintf("{name: %s, external: true}", text.YAML(b.Source))
 		in := s.with("exchanges")
 		if in < 0 {
 			in = at

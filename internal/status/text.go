@@ -9,14 +9,13 @@ import (
 	"strings"
 	"time"
 
-	"github.com/dlxctl/dlxctl/internal/planview"
 	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
 // TextOptions say how a report is written for people.
 type TextOptions struct {
-	Style planview.Style
+	Style text.Style
 	// Width is that of the terminal in columns. Zero: no line is wrapped or cut.
 	Width int
 	// All shows all queues, generated ones included. Without it, the tables have no rows for queues
@@ -75,15 +74,15 @@ func (t *textWriter) head() {
 	if t.r.Version != "" {
 		line += ", RabbitMQ " + text.Name(t.r.Version)
 	}
-	t.line(planview.Paint(t.o.Style.Strong, line))
+	t.line(text.Paint(t.o.Style.Strong, line))
 	age := "counts are up to 5s old, consumers up to 10s"
 	if !t.r.At.IsZero() {
 		age = t.r.At.Format("2006-01-02 15:04:05 MST") + "; " + age
 	}
-	t.line(planview.Paint(t.o.Style.Faint, age))
+	t.line(text.Paint(t.o.Style.Faint, age))
 	if t.r.Wrong() == 0 {
 		fmt.Fprintln(t.w)
-		t.line(planview.Paint(t.o.Style.Create, "no problems"))
+		t.line(text.Paint(t.o.Style.Create, "no problems"))
 	}
 }
 
@@ -106,11 +105,11 @@ func (t *textWriter) problems(notes bool) {
 		written[p.Name]++
 		if more := alike[p.Name] - mostAlike; more > 1 && written[p.Name] > mostAlike && !t.o.All {
 			if written[p.Name] == mostAlike+1 {
-				t.line(fmt.Sprintf("%s %s: %d more; --all shows them", planview.Paint(style, kind), p.Name, more))
+				t.line(fmt.Sprintf("%s %s: %d more; --all shows them", text.Paint(style, kind), p.Name, more))
 			}
 			continue
 		}
-		t.line(planview.Paint(style, kind+" "+p.Name+":") + " " + topology.Printable(p.Text))
+		t.line(text.Paint(style, kind+" "+p.Name+":") + " " + topology.Printable(p.Text))
 		if p.Fix != "" {
 			t.line("  fix: " + topology.Printable(p.Fix))
 		}
@@ -187,7 +186,7 @@ func (t *textWriter) folded(rows, n int, noun, why string) {
 	if rows > 0 {
 		more = " more "
 	}
-	t.line(planview.Paint(t.o.Style.Faint, fmt.Sprintf("%d%s%s%s; --all shows %s", n, more, text.Plural(n, noun), why,
+	t.line(text.Paint(t.o.Style.Faint, fmt.Sprintf("%d%s%s%s; --all shows %s", n, more, text.Plural(n, noun), why,
 		text.Choose(n, "it", "them"))))
 }
 
@@ -202,10 +201,11 @@ func (t *textWriter) workTable(rows []Work) {
 	if ages {
 		head = append(head, "OLDEST")
 	}
-	table := table{head: head, texts: 1}
+	table := text.Table{Numbers: len(head) - 1, Whole: []int{0}}
 	if owners {
-		table.texts = 2
+		table.Numbers--
 	}
+	table.Add(t.o.Style.Strong, head...)
 	for _, w := range rows {
 		name := text.Name(w.Name)
 		if w.Role == topology.RoleLegacy {
@@ -221,17 +221,17 @@ func (t *textWriter) workTable(rows []Work) {
 		if ages {
 			cells = append(cells, t.age(w))
 		}
-		table.add(cells, w.style(t.o.Style))
+		table.Add(w.style(t.o.Style), cells...)
 	}
-	table.write(t.w, t.o)
+	_ = table.Write(t.w, t.o.Width) // Flush reports an error
 	shares := func(w Work) bool { return w.SharedRetrying && w.Retrying > 0 || w.SharedDead && w.Dead > 0 }
 	if slices.ContainsFunc(rows, shares) {
-		t.line(planview.Paint(t.o.Style.Faint, "<=: these messages are in a queue that several work queues share"))
+		t.line(text.Paint(t.o.Style.Faint, "<=: these messages are in a queue that several work queues share"))
 	}
 }
 
 // style returns how the row of a queue is decorated.
-func (w Work) style(s planview.Style) func(string) string {
+func (w Work) style(s text.Style) func(string) string {
 	switch {
 	case len(w.Problems) == 0:
 		return nil
@@ -303,18 +303,17 @@ func (t *textWriter) backoffs() {
 	}
 	fmt.Fprintln(t.w)
 	if len(shown) > 0 {
-		rows := table{head: []string{"BACKOFF", "WAITING IN", "QUEUES", "FAILED", "RETRYING", "PROCESSORS"}, texts: 2}
+		rows := text.Table{Numbers: 4, Whole: []int{0}}
+		rows.Add(t.o.Style.Strong, "BACKOFF", "WAITING IN", "QUEUES", "FAILED", "RETRYING", "PROCESSORS")
 		for _, b := range shown {
 			style := t.o.Style.Danger
 			if !b.Unprocessed {
 				style = nil
 			}
-			rows.add([]string{
-				text.Name(b.Name), b.tiersText(), strconv.Itoa(b.Queues), number(b.Failed), number(b.Retrying()),
-				consumersText(b.Processors, b.ProcessorsUnknown),
-			}, style)
+			rows.Add(style, text.Name(b.Name), b.tiersText(), strconv.Itoa(b.Queues), number(b.Failed),
+				number(b.Retrying()), consumersText(b.Processors, b.ProcessorsUnknown))
 		}
-		rows.write(t.w, t.o)
+		_ = rows.Write(t.w, t.o.Width) // Flush reports an error
 	}
 	t.folded(len(shown), busy, "backoff", "")
 	t.folded(len(shown), quiet, "backoff",
@@ -337,7 +336,8 @@ func (b Backoff) tiersText() string {
 
 // others writes the table of all queues that are no work queues, one by one.
 func (t *textWriter) others() {
-	rows := table{head: []string{"GENERATED QUEUE", "ROLE", "DELAY", "MESSAGES", "UNACKED", "CONSUMERS"}, texts: 3}
+	rows := text.Table{Numbers: 3, Whole: []int{0}}
+	rows.Add(t.o.Style.Strong, "GENERATED QUEUE", "ROLE", "DELAY", "MESSAGES", "UNACKED", "CONSUMERS")
 	for _, q := range t.r.Queues {
 		if q.Role == topology.RoleWork || q.Role == topology.RoleLegacy {
 			continue
@@ -346,13 +346,11 @@ func (t *textWriter) others() {
 		if q.Role == topology.RoleRetry {
 			delay = text.Duration(q.Delay)
 		}
-		rows.add([]string{
-			text.Name(q.Name), string(q.Role), delay, number(q.Messages), number(q.Unacknowledged),
-			consumersText(q.Consumers, q.ConsumersUnknown),
-		}, nil)
+		rows.Add(nil, text.Name(q.Name), string(q.Role), delay, number(q.Messages), number(q.Unacknowledged),
+			consumersText(q.Consumers, q.ConsumersUnknown))
 	}
-	if len(rows.rows) > 0 {
+	if len(rows.Rows) > 1 {
 		fmt.Fprintln(t.w)
-		rows.write(t.w, t.o)
+		_ = rows.Write(t.w, t.o.Width) // Flush reports an error
 	}
 }

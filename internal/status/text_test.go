@@ -12,7 +12,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/dlxctl/dlxctl/internal/planview"
 	"github.com/dlxctl/dlxctl/internal/spec/spectest"
 	"github.com/dlxctl/dlxctl/internal/status"
 	"github.com/dlxctl/dlxctl/internal/text"
@@ -168,7 +167,7 @@ func TestColors(t *testing.T) {
 	mark := func(name string) func(string) string {
 		return func(s string) string { return "<" + name + ">" + s + "</>" }
 	}
-	style := planview.Style{Create: mark("green"), Danger: mark("red"), Caution: mark("yellow")}
+	style := text.Style{Create: mark("green"), Danger: mark("red"), Caution: mark("yellow")}
 	for want, r := range map[string]status.Report{
 		"<green>no problems</>":       {},
 		"<red>problem alarm:</> full": {Problems: []status.Problem{{Name: "alarm", Text: "full"}}},

@@ -39,49 +39,85 @@ func Pad(s string, width int) string {
 	return s + strings.Repeat(" ", max(0, width-uniseg.StringWidth(s)))
 }
 
-// Table writes rows as a table, whose first row is the heading. All rows have the same number of
-// cells. Where the table is wider than width, the columns of a terminal, its widest columns are
-// cut, but for those in whole: names that a person copies. With a width of 0 nothing is cut.
-func Table(w io.Writer, rows [][]string, width int, whole ...int) error {
-	columns := make([]int, 0)
-	for _, row := range rows {
-		for i, cell := range row {
-			if i == len(columns) {
-				columns = append(columns, 0)
-			}
-			columns[i] = max(columns[i], uniseg.StringWidth(cell))
-		}
-	}
-	if width > 0 {
-		shrink(columns, width-columnGap*(len(columns)-1), whole)
-	}
+// Table is a table of texts, and behind them of numbers, which are aligned to the right.
+type Table struct {
+	// Rows are the heading and the other rows. All have the same number of cells.
+	Rows [][]string
+	// Styles decorate the rows. A row without a style is plain.
+	Styles []func(string) string
+	// Numbers is how many of the columns are numbers: the last ones.
+	Numbers int
+	// Whole are columns that are not cut: names that a person copies.
+	Whole []int
+}
+
+// Add adds a row with a style.
+func (t *Table) Add(style func(string) string, cells ...string) {
+	t.Rows, t.Styles = append(t.Rows, cells), append(t.Styles, style)
+}
+
+// Write writes the table. Where it is wider than width, the columns of a terminal, its widest texts
+// are cut. With a width of 0 nothing is cut. Where the first column is one of the whole ones and
+// has too little room, its longer names get lines of their own.
+func (t Table) Write(w io.Writer, width int) error {
+	widths := t.widths(width)
 	var b strings.Builder
-	for _, row := range rows {
-		for i, cell := range row {
-			if cell = Fit(cell, columns[i]); i < len(row)-1 {
-				cell = Pad(cell, columns[i]+columnGap)
-			}
-			b.WriteString(cell)
+	for i, row := range t.Rows {
+		var style func(string) string
+		if i < len(t.Styles) {
+			style = t.Styles[i]
 		}
-		b.WriteByte('\n')
+		if slices.Contains(t.Whole, 0) && Columns(row[0]) > widths[0] { // df does it so too
+			b.WriteString(Paint(style, row[0]) + "\n")
+			row = append([]string{""}, row[1:]...)
+		}
+		b.WriteString(Paint(style, t.line(row, widths)) + "\n")
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
 }
 
-// shrink makes the widest columns narrower until all together fit a width, as far as that goes.
-func shrink(columns []int, width int, whole []int) {
-	for {
-		total, widest := 0, -1
-		for i, c := range columns {
-			total += c
-			if !slices.Contains(whole, i) && (widest < 0 || c > columns[widest]) {
+// widths returns how wide each column is: as its widest cell, or less where the table is too wide.
+func (t Table) widths(width int) []int {
+	head := t.Rows[0]
+	widths := make([]int, len(head))
+	total := columnGap * (len(head) - 1)
+	for i := range widths {
+		for _, row := range t.Rows {
+			widths[i] = max(widths[i], Columns(row[i]))
+		}
+		total += widths[i]
+	}
+	whole := func(i int) bool { return slices.Contains(t.Whole, i) }
+	for width > 0 && total > width {
+		widest := -1
+		for i := range len(head) - t.Numbers {
+			if !whole(i) && widths[i] > leastColumn && (widest < 0 || widths[i] > widths[widest]) {
 				widest = i
 			}
 		}
-		if total <= width || widest < 0 || columns[widest] <= leastColumn {
-			return
+		if widest < 0 && whole(0) && widths[0] > max(leastColumn, Columns(head[0])) {
+			widest = 0
 		}
-		columns[widest]--
+		if widest < 0 {
+			break
+		}
+		widths[widest]--
+		total--
 	}
+	return widths
+}
+
+// line aligns the cells of a row.
+func (t Table) line(cells []string, widths []int) string {
+	var b strings.Builder
+	for i, cell := range cells {
+		if i >= len(cells)-t.Numbers {
+			b.WriteString(strings.Repeat(" ", widths[i]-Columns(cell)) + cell)
+		} else {
+			b.WriteString(Pad(Fit(cell, widths[i]), widths[i]))
+		}
+		b.WriteString(strings.Repeat(" ", columnGap))
+	}
+	return strings.TrimRight(b.String(), " ")
 }

@@ -57,11 +57,39 @@ func TestTable(t *testing.T) {
 			"注文.dead     rejected             -\n"},
 	} {
 		var b strings.Builder
-		if err := text.Table(&b, rows, tc.width, 0); err != nil {
+		if err := (text.Table{Rows: rows, Whole: []int{0}}).Write(&b, tc.width); err != nil {
 			t.Fatal(err)
 		}
 		if got := b.String(); got != tc.want {
 			t.Errorf("with %d columns:\n%s\nwant\n%s", tc.width, got, tc.want)
+		}
+	}
+}
+
+// Numbers are aligned to the right, a name that must stay whole gets a line of its own where the
+// terminal is too narrow, and a style covers all lines of its row.
+func TestTableOfNumbers(t *testing.T) {
+	t.Parallel()
+	mark := func(s string) string { return "<" + s + ">" }
+	table := text.Table{Numbers: 2, Whole: []int{0}}
+	table.Add(mark, "QUEUE", "OWNER", "READY", "DEAD")
+	table.Add(nil, "billing", "team of billing", "12", "<=3")
+	table.Add(mark, "a.very.long.name", "", "0", "1")
+	for width, want := range map[int]string{
+		0: "<QUEUE             OWNER            READY  DEAD>\n" +
+			"billing           team of billing     12   <=3\n" +
+			"<a.very.long.name                       0     1>\n",
+		31: "<QUEUE     OWNER     READY  DEAD>\n" +
+			"billing   team of…     12   <=3\n" +
+			"<a.very.long.name>\n" +
+			"<                        0     1>\n",
+	} {
+		var b strings.Builder
+		if err := table.Write(&b, width); err != nil {
+			t.Fatal(err)
+		}
+		if got := b.String(); got != want {
+			t.Errorf("with %d columns:\n%s\nwant\n%s", width, got, want)
 		}
 	}
 }

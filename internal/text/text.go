@@ -79,6 +79,15 @@ func ShellQuote(s string) string {
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
 
+// JSON returns v as one line of JSON, without escaping HTML.
+func JSON(v any) (string, error) {
+	var b strings.Builder
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	err := enc.Encode(v)
+	return strings.TrimSuffix(b.String(), "\n"), err
+}
+
 // WriteJSON writes v as indented JSON that ends with a newline, without escaping
 // HTML: names stay readable.
 func WriteJSON(w io.Writer, v any) error {

@@ -54,6 +54,9 @@ func TestShellQuote(t *testing.T) {
 
 func TestWriteJSON(t *testing.T) {
 	t.Parallel()
+	if got, err := text.JSON("<b>"); err != nil || got != `"<b>"` {
+		t.Errorf("got %q, %v", got, err)
+	}
 	var b strings.Builder
 	if err := text.WriteJSON(&b, map[string]string{"a": "<b>"}); err != nil || b.String() != "{\n  \"a\": \"<b>\"\n}\n" {
 		t.Errorf("got %q, %v", b.String(), err)

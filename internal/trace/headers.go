@@ -11,9 +11,6 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// timeFormat is how the processor writes times into headers.
-const timeFormat = "2006-01-02T15:04:05.000Z"
-
 // headerLines returns what a consumer of a queue sees, a line each.
 func headerLines(s Stop) []string {
 	out := []string{fmt.Sprintf("exchange %q, key %q", s.Exchange, s.Key)}
@@ -42,7 +39,7 @@ func formatHeaders(headers map[string]any) string {
 // formatValue returns a value for people. A time of the processor is the time since the publish.
 func formatValue(v any) string {
 	if s, ok := v.(string); ok {
-		if at, err := time.Parse(timeFormat, s); err == nil {
+		if at, err := time.Parse(topology.HeaderTime, s); err == nil {
 			return "publish+" + text.Duration(at.Sub(publishTime()))
 		}
 	}
@@ -54,7 +51,7 @@ func plain(headers map[string]any) map[string]any {
 	out := map[string]any{}
 	for name, v := range headers {
 		if text, ok := v.(string); ok {
-			if _, err := time.Parse(timeFormat, text); err == nil {
+			if _, err := time.Parse(topology.HeaderTime, text); err == nil {
 				v = formatValue(v)
 			}
 		}

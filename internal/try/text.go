@@ -23,7 +23,7 @@ func WriteText(w io.Writer, r Report, all bool, width int) error {
 			continue
 		}
 		fmt.Fprintf(&b, "\n%s: %s\n", text.Name(q.Name), q.published())
-		if err := text.Table(&b, q.rows(), width); err != nil {
+		if err := (text.Table{Rows: q.rows()}).Write(&b, width); err != nil {
 			return err
 		}
 		for _, m := range q.Messages {

@@ -102,7 +102,7 @@ func WriteText(w io.Writer, r Report, width int) error {
 			after(t.Processor, t.ProcessorWaited),
 		})
 	}
-	if err := text.Table(w, rows, width); err != nil {
+	if err := (text.Table{Rows: rows}).Write(w, width); err != nil {
 		return err
 	}
 	fmt.Fprintln(w)

@@ -306,7 +306,7 @@ func TestWriteText(t *testing.T) {
 
 BACKOFF   TIER  ATTEMPTS  TIER ALONE      WITH PROCESSOR
 standard  10s   1-3, 5    ok, 10.02s      missing
-standard  1h    4         not waited for  
+standard  1h    4         not waited for
 
 problem processor: it is silent
 0 tiers of 2 verified; of 1 tier longer than --max-wait only the settings were read; 1 problem

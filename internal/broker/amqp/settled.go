@@ -8,6 +8,7 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/dlxctl/dlxctl/internal/broker"
+	"github.com/dlxctl/dlxctl/internal/wait"
 )
 
 const (
@@ -122,9 +123,7 @@ func (c *Conn) Settled(ctx context.Context, queue string, others int) (ready, co
 				return now.ready, now.consumers, nil
 			}
 		}
-		select {
-		case <-time.After(settlePause):
-		case <-ctx.Done():
+		if wait.For(ctx, settlePause) != nil {
 			return 0, 0, context.Cause(ctx)
 		}
 	}

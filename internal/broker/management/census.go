@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/dlxctl/dlxctl/internal/broker"
+	"github.com/dlxctl/dlxctl/internal/wait"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -61,12 +62,8 @@ func (c *census) usage(ctx context.Context, read func(context.Context) (map[stri
 	if c.since.IsZero() {
 		c.since = time.Now()
 	}
-	timer := time.NewTimer(time.Until(c.since.Add(countsLag)))
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	if err := wait.For(ctx, time.Until(c.since.Add(countsLag))); err != nil {
+		return nil, err
 	}
 	if time.Since(c.taken) > time.Second {
 		last, err := read(ctx)

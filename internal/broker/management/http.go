@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/dlxctl/dlxctl/internal/broker"
+	"github.com/dlxctl/dlxctl/internal/wait"
 )
 
 const (
@@ -70,12 +71,8 @@ func (m *Client) send(ctx context.Context, r *http.Request) (*http.Response, err
 		if err == nil || try == maxTries || ctx.Err() != nil || !passing(err) && !busyList(r, err) {
 			return resp, err
 		}
-		timer := time.NewTimer(pause)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return nil, ctx.Err()
+		if err := wait.For(ctx, pause); err != nil {
+			return nil, err
 		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/dlxctl/dlxctl/internal/broker"
 	"github.com/dlxctl/dlxctl/internal/text"
+	"github.com/dlxctl/dlxctl/internal/wait"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -99,12 +100,8 @@ func (m *Client) grow(ctx context.Context, live *topology.Live, interval time.Du
 		return err
 	}
 	begin := time.Now()
-	timer := time.NewTimer(interval)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-		return ctx.Err()
+	if err := wait.For(ctx, interval); err != nil {
+		return err
 	}
 	second, err := m.totals(ctx)
 	if err != nil {

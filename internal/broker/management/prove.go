@@ -9,6 +9,8 @@ import (
 
 	"github.com/dlxctl/dlxctl/internal/broker"
 	"github.com/dlxctl/dlxctl/internal/broker/amqp"
+	"github.com/dlxctl/dlxctl/internal/text"
+	"github.com/dlxctl/dlxctl/internal/wait"
 	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -85,7 +87,7 @@ func (m *Client) prove(ctx context.Context, q topology.Queue, only amqp.Conditio
 		return false, broker.Errorf(broker.ErrRefused,
 			"the broker's statistics do not report whether the queue has consumers; check that statistics are enabled and that the node of its leader is up")
 	case only.Unused && now.Consumers > 0:
-		return false, broker.Errorf(broker.ErrRefused, "the queue has %s", someConsumers(now.Consumers))
+		return false, broker.Errorf(broker.ErrRefused, "the queue has %s", text.Count(now.Consumers, "consumer"))
 	}
 	if only.Empty {
 		if gone, err := m.proveEmpty(ctx, q); gone || err != nil {
@@ -147,12 +149,8 @@ func (m *Client) counted(ctx context.Context, q topology.Queue, only amqp.Condit
 		if !ok || !only.Unused || settled || m.census.age() >= StatisticsLag {
 			return now, ok, nil
 		}
-		timer := time.NewTimer(time.Second)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return counts{}, false, ctx.Err()
+		if err := wait.For(ctx, time.Second); err != nil {
+			return counts{}, false, err
 		}
 	}
 }
@@ -178,16 +176,8 @@ func (m *Client) proveUnused(ctx context.Context, q topology.Queue) (gone bool, 
 		case err != nil:
 			return false, err
 		case n > 0:
-			return false, broker.Errorf(broker.ErrRefused, "the queue has %s", someConsumers(n))
+			return false, broker.Errorf(broker.ErrRefused, "the queue has %s", text.Count(n, "consumer"))
 		}
 		return false, nil
 	}
-}
-
-// someConsumers returns "1 consumer" or "2 consumers".
-func someConsumers(n int64) string {
-	if n == 1 {
-		return "1 consumer"
-	}
-	return fmt.Sprintf("%d consumers", n)
 }

@@ -3,7 +3,6 @@ package page
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -15,6 +14,7 @@ import (
 	"github.com/dlxctl/dlxctl/internal/deadletter"
 	"github.com/dlxctl/dlxctl/internal/decode"
 	"github.com/dlxctl/dlxctl/internal/desk"
+	"github.com/dlxctl/dlxctl/internal/text"
 )
 
 // detail is a message as the page shows it. It is made of a redacted view alone.
@@ -209,13 +209,11 @@ func headerText(v any) string {
 	case nil:
 		return "null"
 	}
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	if e.Encode(v) != nil { // tables with values that JSON has no form for
+	line, err := text.JSON(v)
+	if err != nil { // tables with values that JSON has no form for
 		return shorten(fmt.Sprint(v))
 	}
-	return shorten(strings.TrimSpace(b.String()))
+	return shorten(line)
 }
 
 func shorten(s string) string {
