@@ -18,18 +18,18 @@ import (
 // Entry is a finding that a team accepts for some time.
 type Entry struct {
 	// Rule and Object are those of the finding. Object is the name that the outputs print.
-	Rule   string `yaml:"rule"`
-	Object string `yaml:"object"`
+	Rule   string `yaml:"rule" json:"rule"`
+	Object string `yaml:"object" json:"object"`
 	// Kind is that of the object: a queue and an exchange may have one name. Empty is any.
-	Kind topology.Kind `yaml:"kind,omitempty"`
+	Kind topology.Kind `yaml:"kind,omitempty" json:"-"`
 	// Severity is the worst that is accepted. Empty is any.
-	Severity Severity `yaml:"severity,omitempty"`
+	Severity Severity `yaml:"severity,omitempty" json:"-"`
 	// VHost is its virtual host. Empty is any.
-	VHost string `yaml:"vhost,omitempty"`
+	VHost string `yaml:"vhost,omitempty" json:"vhost,omitempty"`
 	// Reason says why it is accepted.
-	Reason string `yaml:"reason"`
+	Reason string `yaml:"reason" json:"-"`
 	// Until is the last day on which it is accepted, as 2026-12-31. Empty is forever.
-	Until string `yaml:"until,omitempty"`
+	Until string `yaml:"until,omitempty" json:"until,omitempty"`
 	line  int
 }
 
