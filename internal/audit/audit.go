@@ -117,7 +117,7 @@ func Run(in Input) Report {
 }
 
 // rank orders severities, the worst first.
-func (s Severity) rank() int { return slices.Index([]Severity{Error, Warning, Note}, s) }
+func (s Severity) rank() int { return slices.Index(Severities(), s) }
 
 // check is a rule with the function that finds what it is about.
 type check struct {

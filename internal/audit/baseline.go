@@ -104,7 +104,7 @@ func (b Baseline) entry(node *yamlv3.Node) (Entry, error) {
 	if e.Kind != "" && !slices.Contains(baselineKinds(), e.Kind) {
 		return fail("kind is %q; write queue, exchange, binding or policy", e.Kind)
 	}
-	if e.Severity != "" && severityRank(e.Severity) < 0 {
+	if e.Severity != "" && e.Severity.rank() < 0 {
 		return fail("severity is %q; write error, warning or note", e.Severity)
 	}
 	if _, err := time.Parse(dayFormat, e.Until); e.Until != "" && err != nil {
@@ -126,7 +126,7 @@ func (e Entry) isAbout(f Finding) bool {
 
 // tooMild reports whether a finding is worse than what the entry accepts.
 func (e Entry) tooMild(f Finding) bool {
-	return e.Severity != "" && severityRank(f.Severity) < severityRank(e.Severity)
+	return e.Severity != "" && f.Severity.rank() < e.Severity.rank()
 }
 
 // expired reports whether the entry's last day is over. now is in the time zone of the reader.
