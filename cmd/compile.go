@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dlxctl/dlxctl/internal/generate"
+	"github.com/dlxctl/dlxctl/internal/jsondoc"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -58,6 +59,10 @@ func (k *compile) run() error {
 	if err != nil {
 		return err
 	}
+	if k.output == "json" {
+		t.VHost = endpoint.VHost
+		return jsondoc.Write(k.stdout, t)
+	}
 	data, err := k.render(t, endpoint.VHost)
 	if err != nil {
 		return err
@@ -66,7 +71,7 @@ func (k *compile) run() error {
 	return err
 }
 
-// render returns t in the chosen format.
+// render returns t in the chosen format of another program.
 func (k *compile) render(t topology.Compiled, vhost string) ([]byte, error) {
 	switch k.output {
 	case "definitions":
@@ -74,22 +79,20 @@ func (k *compile) render(t topology.Compiled, vhost string) ([]byte, error) {
 	case "terraform":
 		data, missing := generate.Terraform(t, cmp.Or(vhost, "/"))
 		return data, k.check(missing)
-	case "operator":
-		if k.cluster == "" {
-			return nil, usageError{errors.New(
-				"-o operator needs the name of the RabbitmqCluster; pass --cluster-reference NAME")}
-		}
-		cluster, err := generate.ParseClusterReference(k.cluster)
-		if err != nil {
-			return nil, usageError{fmt.Errorf("--cluster-reference: %w", err)}
-		}
-		data, missing, err := generate.Operator(t, cmp.Or(vhost, "/"), cluster)
-		if err != nil {
-			return nil, err
-		}
-		return data, k.check(missing)
 	}
-	return topology.JSON(t, vhost)
+	if k.cluster == "" {
+		return nil, usageError{errors.New(
+			"-o operator needs the name of the RabbitmqCluster; pass --cluster-reference NAME")}
+	}
+	cluster, err := generate.ParseClusterReference(k.cluster)
+	if err != nil {
+		return nil, usageError{fmt.Errorf("--cluster-reference: %w", err)}
+	}
+	data, missing, err := generate.Operator(t, cmp.Or(vhost, "/"), cluster)
+	if err != nil {
+		return nil, err
+	}
+	return data, k.check(missing)
 }
 
 // check refuses an output that lacks objects, or warns of them with --partial.

@@ -15,15 +15,15 @@ import (
 // Options are what the user consents to, and how far a plan goes.
 type Options struct {
 	// Prune turns drift into deletions.
-	Prune bool
+	Prune bool `json:"prune"`
 	// Allow are the hazards that the user has named, each for an object or for all.
-	Allow []Consent
+	Allow []Consent `json:"allow"`
 	// SkipBlocked carries out the other changes of a plan in which a change is blocked or has a
 	// hazard that is not allowed.
-	SkipBlocked bool
+	SkipBlocked bool `json:"skipBlocked"`
 	// Destroy deletes the queue of parked messages too, and is blocked by a run of the desk that
-	// has not ended. It belongs to a plan that wants nothing.
-	Destroy bool
+	// has not ended. It belongs to a plan that wants nothing, and no plan of destroy is saved.
+	Destroy bool `json:"-"`
 }
 
 // Make returns the plan that turns what the broker has into want: resolve, then

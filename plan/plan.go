@@ -115,15 +115,16 @@ func (c Change) key() topology.Key { return topology.Key{Kind: c.Kind, Name: c.N
 // canonical values (see topology.Arguments); nil means that the object or the
 // field is not there.
 type Field struct {
-	Name          string
-	Before, After any
+	Name   string `json:"name"`
+	Before any    `json:"before"`
+	After  any    `json:"after"`
 }
 
 // Warning is something that a person should know and that stops nothing.
 type Warning struct {
 	// Name is one of a fixed set, such as overruled or unused-backoff.
-	Name string
-	Text string
+	Name string `json:"name"`
+	Text string `json:"text"`
 }
 
 // Reschedule is a backoff of the file whose tiers on the broker differ from those of the file.

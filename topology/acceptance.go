@@ -9,10 +9,10 @@ import (
 // WARNING.
 type Acceptance struct {
 	// Warning is the fixed name of the warning, one of [AcceptableWarnings].
-	Warning string
+	Warning string `json:"warning"`
 	// Object names the queue, exchange, policy or backoff that the warning is about. Empty:
 	// any.
-	Object string
+	Object string `json:"object"`
 }
 
 // ParseAcceptance splits WARNING=OBJECT or WARNING. It does not check the name.

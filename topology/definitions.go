@@ -45,7 +45,11 @@ func Definitions(t Compiled, vhost string) ([]byte, error) {
 			vhost, p.Name, p.Pattern, p.ApplyTo, p.Priority, table(p.Definition),
 		})
 	}
-	return encode(d)
+	var out bytes.Buffer
+	if err := text.WriteJSON(&out, d); err != nil { // such as for a float that is infinite
+		return nil, fmt.Errorf("write as JSON: %w", err)
+	}
+	return out.Bytes(), nil
 }
 
 type definitions struct {
@@ -97,14 +101,4 @@ func table(a Arguments) Arguments {
 		return Arguments{}
 	}
 	return a
-}
-
-// encode returns v as indented JSON that ends with a newline. It fails on a
-// float that JSON does not know, such as infinity.
-func encode(v any) ([]byte, error) {
-	var b bytes.Buffer
-	if err := text.WriteJSON(&b, v); err != nil {
-		return nil, fmt.Errorf("write as JSON: %w", err)
-	}
-	return b.Bytes(), nil
 }

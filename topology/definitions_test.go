@@ -1,6 +1,7 @@
 package topology_test
 
 import (
+	"bytes"
 	"encoding/json"
 	"math"
 	"strings"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/dlxctl/dlxctl/internal/jsondoc"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -95,13 +97,18 @@ func TestDefinitions(t *testing.T) {
 // Brokers and programs get lists and tables, never null.
 func TestNothingIsNull(t *testing.T) {
 	t.Parallel()
-	for name, encode := range map[string]func(topology.Compiled, string) ([]byte, error){
-		"definitions": topology.Definitions, "json": topology.JSON,
-	} {
-		for _, top := range []topology.Compiled{{}, sample()} {
-			got, err := encode(top, "/")
-			if err != nil || !json.Valid(got) || strings.Contains(string(got), "null") {
-				t.Errorf("%s, error %v:\n%s", name, err, got)
+	for _, top := range []topology.Compiled{{}, sample()} {
+		var doc bytes.Buffer
+		if err := jsondoc.Write(&doc, top); err != nil {
+			t.Fatal(err)
+		}
+		definitions, err := topology.Definitions(top, "/")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, got := range [][]byte{doc.Bytes(), definitions} {
+			if !json.Valid(got) || bytes.Contains(got, []byte("null")) {
+				t.Errorf("it has a null:\n%s", got)
 			}
 		}
 	}
@@ -111,16 +118,16 @@ func TestJSONKeepsNumbersAndSaysWhatFor(t *testing.T) {
 	t.Parallel()
 	top := sample()
 	top.Queues[0].Arguments["big"] = int64(math.MaxInt64)
-	got, err := topology.JSON(top, "")
-	if err != nil {
+	var got strings.Builder
+	if err := jsondoc.Write(&got, top); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
 		`"version": 1,`, `"topology": "shop",`, `"big": 9223372036854775807,`, `"role": "retry",`, `"backoff": "standard",`,
-		`"external": true,`,
+		`"external": true,`, `"type": "quorum",`,
 	} {
-		if !strings.Contains(string(got), want) {
-			t.Errorf("JSON lacks %s:\n%s", want, got)
+		if !strings.Contains(got.String(), want) {
+			t.Errorf("JSON lacks %s:\n%s", want, got.String())
 		}
 	}
 }

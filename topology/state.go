@@ -56,21 +56,21 @@ func (s State) AtLeast(major, minor int) bool {
 
 // Usage is what a queue holds, as of the last statistics of the broker.
 type Usage struct {
-	Ready          int64
-	Unacknowledged int64
+	Ready          int64 `json:"ready"`
+	Unacknowledged int64 `json:"unacknowledged"`
 	// Consumers are those of all users.
-	Consumers int64
+	Consumers int64 `json:"consumers"`
 	// ConsumersUnknown says that the broker did not report whether the queue has
 	// consumers. What is unsafe with consumers is then refused.
-	ConsumersUnknown bool
+	ConsumersUnknown bool `json:"consumersUnknown,omitempty"`
 	// ConsumersAsked says that the queue itself was asked how many consumers it has at this moment.
 	// Else the number is that of the statistics, up to 10 seconds old.
-	ConsumersAsked bool
+	ConsumersAsked bool `json:"-"`
 	// Bytes is the size of the message bodies.
-	Bytes int64
+	Bytes int64 `json:"bytes"`
 	// Oldest is the timestamp of the message at the head of the queue. Zero: not known. The broker
 	// reports it for classic queues whose publishers set it.
-	Oldest time.Time
+	Oldest time.Time `json:"-"`
 }
 
 // MayBeConsumed reports whether the queue has consumers, or may have some.

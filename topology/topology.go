@@ -16,47 +16,47 @@ import (
 
 // Topology is a set of objects of one virtual host, wanted or found.
 type Topology struct {
-	Exchanges []Exchange
-	Queues    []Queue
-	Bindings  []Binding
-	Policies  []Policy
+	Exchanges []Exchange `json:"exchanges"`
+	Queues    []Queue    `json:"queues"`
+	Bindings  []Binding  `json:"bindings"`
+	Policies  []Policy   `json:"policies"`
 }
 
 // Compiled is what a topology file compiles to: the objects that it wants, and what the
-// processor, status and generate need to know about them.
+// processor, status and generate need to know about them. A saved plan has it as JSON.
 type Compiled struct {
 	Topology
 
 	// Name is the topology's name. Every generated object has it as a prefix.
-	Name string
+	Name string `json:"topology"`
 	// VHost is the virtual host. Empty means the one of the AMQP URL.
-	VHost string
+	VHost string `json:"vhost"`
 	// Cluster is the only cluster name that the topology may be applied to. Empty means
 	// any.
-	Cluster string
+	Cluster string `json:"cluster"`
 	// CountHeader is the name of the header that counts the attempts.
-	CountHeader string
+	CountHeader string `json:"countHeader"`
 	// Backoffs are the backoffs that a work queue uses, by name.
-	Backoffs []Backoff
+	Backoffs []Backoff `json:"backoffs"`
 	// WorkQueues are the declared work queues in the order of the file.
-	WorkQueues []WorkQueue
+	WorkQueues []WorkQueue `json:"workQueues"`
 	// Removed are the names of queues and exchanges that the file lists as removed on
 	// purpose.
-	Removed []string
-	// Messages says how bodies are read and what is masked in them.
-	Messages Messages
+	Removed []string `json:"removed"`
+	// Messages says how bodies are read and what is masked in them. A saved plan does not have it.
+	Messages Messages `json:"-"`
 	// Places tells where the files declare exchanges, work queues, and the bindings of both. An
-	// object that dlxctl generates has no place, nor has any object of a saved plan. A place is not
-	// part of an object, and is never compared.
-	Places map[Key]Place `json:"-"`
+	// object that dlxctl generates has no place. A place is not part of an object, and is never
+	// compared.
+	Places map[Key]Place `json:"places,omitempty"`
 	// Accepted are the warnings that the file settles.
-	Accepted []Acceptance
+	Accepted []Acceptance `json:"accept,omitempty"`
 }
 
 // Place is a line of a file. Line counts from 1.
 type Place struct {
-	File string
-	Line int
+	File string `json:"file"`
+	Line int    `json:"line"`
 }
 
 // String returns the place in the form that editors understand: file and line.
@@ -85,31 +85,31 @@ func ExchangeTypes() []string { return []string{Direct, Fanout, Topic, Headers} 
 
 // Exchange is an exchange. Its identity is Name.
 type Exchange struct {
-	Name       string
-	Type       string
-	Durable    bool
-	AutoDelete bool
-	Internal   bool
-	Arguments  Arguments
+	Name       string `json:"name"`
+	Type       string `json:"type"`
+	Durable    bool   `json:"durable"`
+	AutoDelete bool   `json:"autoDelete"`
+	Internal   bool   `json:"internal"`
 	// External says that another team owns the exchange: it must exist, and dlxctl
 	// never creates, changes or deletes it. An empty Type is then any type.
-	External bool
-	Label    Label
+	External  bool      `json:"external"`
+	Arguments Arguments `json:"arguments"`
+	Label
 }
 
 // Queue is a queue. Its identity is Name. Its type is always in
 // Arguments["x-queue-type"]: a queue that was read from a broker gets the argument from
 // the type that the broker reports.
 type Queue struct {
-	Name       string
-	Durable    bool
-	AutoDelete bool
-	Exclusive  bool
-	Arguments  Arguments
+	Name       string `json:"name"`
+	Durable    bool   `json:"durable"`
+	AutoDelete bool   `json:"autoDelete"`
+	Exclusive  bool   `json:"exclusive,omitempty"`
 	// External says that a service declares the queue: it must exist, and dlxctl never
 	// creates, changes or deletes it.
-	External bool
-	Label    Label
+	External  bool      `json:"external"`
+	Arguments Arguments `json:"arguments"`
+	Label
 }
 
 // Type returns the queue's type: [Quorum], [Classic], [Stream], or what a plugin
@@ -128,14 +128,14 @@ const (
 // Binding is a binding. It has no name: everything but Label is its identity,
 // and the broker keeps bindings apart that differ in their arguments alone.
 type Binding struct {
-	Source      string
-	Destination string
-	// DestinationType is [ToQueue] or [ToExchange].
-	DestinationType string
+	Source      string `json:"source"`
+	Destination string `json:"destination"`
+	// DestinationType is queue or exchange.
+	DestinationType string `json:"destinationType"`
 	// Key is the routing key. Empty for most fanout and headers bindings.
-	Key       string
-	Arguments Arguments
-	Label     Label
+	Key       string    `json:"key"`
+	Arguments Arguments `json:"arguments"`
+	Label
 }
 
 // String returns the binding as plan prints it: "source -> destination (key)",
@@ -178,6 +178,16 @@ type Key struct {
 	Name string
 }
 
+// MarshalText implements [encoding.TextMarshaler]: JSON has a key as the key of an object.
+func (k Key) MarshalText() ([]byte, error) { return []byte(string(k.Kind) + " " + k.Name), nil }
+
+// UnmarshalText implements [encoding.TextUnmarshaler].
+func (k *Key) UnmarshalText(text []byte) error {
+	kind, name, _ := strings.Cut(string(text), " ")
+	*k = Key{Kind(kind), name}
+	return nil
+}
+
 // Kind is a kind of object.
 type Kind string
 
@@ -205,13 +215,13 @@ func (b Binding) Identity() string {
 
 // Policy is a policy (not an operator policy). Its identity is Name.
 type Policy struct {
-	Name    string
-	Pattern string
+	Name    string `json:"name"`
+	Pattern string `json:"pattern"`
 	// ApplyTo is queues, exchanges, all, quorum_queues, classic_queues or streams.
-	ApplyTo    string
-	Priority   int64
-	Definition Arguments
-	Label      Label
+	ApplyTo    string    `json:"applyTo"`
+	Priority   int64     `json:"priority"`
+	Definition Arguments `json:"definition"`
+	Label
 }
 
 // Pending returns a policy of dlxctl as it is stored first. RabbitMQ stores a policy and
@@ -258,29 +268,29 @@ const (
 // Label says what an object is for. It is not part of the object: it is not
 // compared, and the broker never sees it.
 type Label struct {
-	Role Role
+	Role Role `json:"role"`
 	// Backoff is the backoff that a failed or retry object belongs to.
-	Backoff string
+	Backoff string `json:"backoff"`
 	// Queue is the work queue that the object was made for. Empty for objects
 	// shared by several.
-	Queue string
+	Queue string `json:"queue"`
 }
 
 // Backoff is a named retry schedule.
 type Backoff struct {
 	// Name is the name of the backoff in the topology file.
-	Name string
+	Name string `json:"name"`
 	// FailedQueue is the name of the queue that the processor reads.
-	FailedQueue string
+	FailedQueue string `json:"failedQueue"`
 	// RetryExchange is the headers exchange that picks the tier by the count header.
-	RetryExchange string
+	RetryExchange string `json:"retryExchange"`
 	// Tiers are where the attempts wait: the message whose n-th attempt failed
 	// waits in Tiers[n-1]. After the last tier it is a dead letter.
-	Tiers []Tier
+	Tiers []Tier `json:"tiers"`
 	// RetryOn are the reasons for dead-lettering that are retried. Nil is all.
-	RetryOn []Reason
+	RetryOn []Reason `json:"retryOn"`
 	// Place is where the file has the backoff.
-	Place Place
+	Place Place `json:"place"`
 }
 
 // Retries reports whether a death for reason r is retried. An unknown reason is: the
@@ -291,9 +301,9 @@ func (b Backoff) Retries(r Reason) bool {
 
 // Tier is one delay of a backoff.
 type Tier struct {
-	Delay time.Duration
+	Delay time.Duration `json:"delay"`
 	// Queue is the name of the retry queue.
-	Queue string
+	Queue string `json:"queue"`
 }
 
 // Reason is why a message was dead-lettered, as x-death spells it.
@@ -315,17 +325,17 @@ func Reasons() []Reason {
 
 // WorkQueue is a declared work queue, as the processor, status and generate see it.
 type WorkQueue struct {
-	Name string
+	Name string `json:"name"`
 	// Backoff is the name of the queue's backoff, or "none".
-	Backoff string
+	Backoff string `json:"backoff"`
 	// DeadLetterQueue is the name of its dead-letter queue.
-	DeadLetterQueue string
+	DeadLetterQueue string `json:"deadLetterQueue"`
 	// Owner is who to call. Empty if the file does not say.
-	Owner string
+	Owner string `json:"owner"`
 	// Severity is page, ticket or info.
-	Severity string
+	Severity string `json:"severity"`
 	// Replaces is the legacy queue that this one succeeds. Empty: none.
-	Replaces string
+	Replaces string `json:"replaces"`
 }
 
 // Backoff returns the backoff of that name.

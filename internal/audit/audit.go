@@ -73,17 +73,17 @@ const (
 
 // Report is the result of the audit of one virtual host.
 type Report struct {
-	VHost string
+	VHost string `json:"name"`
 	// Version is the broker's version. Empty where it is not known: what differs between
 	// lines is then said for each.
-	Version string
+	Version string `json:"broker"`
 	// Findings are sorted: the worst first, then by rule and object.
-	Findings []Finding
-	// Fates is, by work queue, what happens to messages that fail. Dead-letter queues and
+	Findings []Finding `json:"-"`
+	// Fates says by work queue what happens to messages that fail. Dead-letter queues and
 	// retry queues are not in it.
-	Fates map[string]Fate
+	Fates map[string]Fate `json:"fates"`
 	// Unseen says what could not be read.
-	Unseen []string
+	Unseen []string `json:"unseen"`
 }
 
 // Run audits one virtual host. It does not change its input, and gives equal reports for equal
@@ -117,7 +117,7 @@ func Run(in Input) Report {
 }
 
 // rank orders severities, the worst first.
-func (s Severity) rank() int { return slices.Index([]Severity{Error, Warning, Note}, s) }
+func (s Severity) rank() int { return slices.Index(Severities(), s) }
 
 // check is a rule with the function that finds what it is about.
 type check struct {
@@ -144,19 +144,21 @@ func checks() []check {
 // Rule is a rule of the audit.
 type Rule struct {
 	// ID is its name in kebab case, such as dead-letter-unrouted.
-	ID       string
-	Severity Severity
+	ID       string   `json:"id"`
+	Severity Severity `json:"severity"`
 	// Off says that the rule runs only when asked for.
-	Off bool
+	Off bool `json:"-"`
 	// Live says that the rule needs a running broker.
-	Live bool
+	Live bool `json:"live"`
 	// Title is one line: what is wrong.
-	Title string
+	Title string `json:"title"`
 	// Why says what happens to messages. Fix says what to do.
-	Why, Fix string
+	Why string `json:"why"`
+	Fix string `json:"fix"`
 	// Hit and Miss are definitions, as JSON: of one that the rule is about, and of one that
 	// it is not. Live rules have the facts of the broker with them; see LiveExample.
-	Hit, Miss Example
+	Hit  Example `json:"-"`
+	Miss Example `json:"-"`
 }
 
 // Example is a virtual host for a rule's page and test.

@@ -18,18 +18,18 @@ import (
 // Entry is a finding that a team accepts for some time.
 type Entry struct {
 	// Rule and Object are those of the finding. Object is the name that the outputs print.
-	Rule   string `yaml:"rule"`
-	Object string `yaml:"object"`
+	Rule   string `yaml:"rule" json:"rule"`
+	Object string `yaml:"object" json:"object"`
 	// Kind is that of the object: a queue and an exchange may have one name. Empty is any.
-	Kind topology.Kind `yaml:"kind,omitempty"`
+	Kind topology.Kind `yaml:"kind,omitempty" json:"-"`
 	// Severity is the worst that is accepted. Empty is any.
-	Severity Severity `yaml:"severity,omitempty"`
+	Severity Severity `yaml:"severity,omitempty" json:"-"`
 	// VHost is its virtual host. Empty is any.
-	VHost string `yaml:"vhost,omitempty"`
+	VHost string `yaml:"vhost,omitempty" json:"vhost,omitempty"`
 	// Reason says why it is accepted.
-	Reason string `yaml:"reason"`
+	Reason string `yaml:"reason" json:"-"`
 	// Until is the last day on which it is accepted, as 2026-12-31. Empty is forever.
-	Until string `yaml:"until,omitempty"`
+	Until string `yaml:"until,omitempty" json:"until,omitempty"`
 	line  int
 }
 
@@ -104,7 +104,7 @@ func (b Baseline) entry(node *yamlv3.Node) (Entry, error) {
 	if e.Kind != "" && !slices.Contains(baselineKinds(), e.Kind) {
 		return fail("kind is %q; write queue, exchange, binding or policy", e.Kind)
 	}
-	if e.Severity != "" && severityRank(e.Severity) < 0 {
+	if e.Severity != "" && e.Severity.rank() < 0 {
 		return fail("severity is %q; write error, warning or note", e.Severity)
 	}
 	if _, err := time.Parse(dayFormat, e.Until); e.Until != "" && err != nil {
@@ -126,7 +126,7 @@ func (e Entry) isAbout(f Finding) bool {
 
 // tooMild reports whether a finding is worse than what the entry accepts.
 func (e Entry) tooMild(f Finding) bool {
-	return e.Severity != "" && severityRank(f.Severity) < severityRank(e.Severity)
+	return e.Severity != "" && f.Severity.rank() < e.Severity.rank()
 }
 
 // expired reports whether the entry's last day is over. now is in the time zone of the reader.

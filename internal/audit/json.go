@@ -14,7 +14,7 @@ type resultJSON struct {
 	// Source is what was read: a broker or files.
 	Source  string      `json:"source"`
 	Summary summaryJSON `json:"summary"`
-	VHosts  []hostJSON  `json:"vhosts"`
+	VHosts  []Report    `json:"vhosts"`
 	// Findings are those that count, and then those that the baseline accepts.
 	Findings []findingJSON `json:"findings"`
 	Baseline baselineJSON  `json:"baseline"`
@@ -36,16 +36,6 @@ type summaryJSON struct {
 	Notes    int `json:"notes"`
 	// Accepted counts the findings that the baseline accepts.
 	Accepted int `json:"accepted"`
-}
-
-type hostJSON struct {
-	Name string `json:"name"`
-	// Broker is the version of the broker.
-	Broker string `json:"broker"`
-	// Fates says by queue what happens to messages that fail.
-	Fates map[string]Fate `json:"fates"`
-	// Unseen says what could not be read.
-	Unseen []string `json:"unseen"`
 }
 
 type findingJSON struct {
@@ -77,33 +67,22 @@ type acceptedJSON struct {
 // baselineJSON is what is wrong with the baseline.
 type baselineJSON struct {
 	// Expired are the entries whose last day has passed.
-	Expired []entryJSON `json:"expired"`
+	Expired []Entry `json:"expired"`
 	// Unmatched are the entries that accept no finding.
-	Unmatched []entryJSON `json:"unmatched"`
-}
-
-type entryJSON struct {
-	Rule   string `json:"rule"`
-	Object string `json:"object"`
-	VHost  string `json:"vhost,omitempty"`
-	// Until is the last day on which it is accepted, such as 2026-12-31.
-	Until string `json:"until,omitempty"`
+	Unmatched []Entry `json:"unmatched"`
 }
 
 // JSON implements jsondoc.Former.
 func (d Document) JSON() any {
 	r, fates := d.Result, d.Fates()
 	out := resultJSON{
-		Version: 1, Program: d.Program, Source: r.Source,
+		Version: 1, Program: d.Program, Source: r.Source, VHosts: r.Reports,
 		Summary: summaryJSON{
 			Queues: fates[Kept] + fates[Endless] + fates[Lost] + fates[Undecided], Kept: fates[Kept],
 			Endless: fates[Endless], Lost: fates[Lost], Unknown: fates[Undecided], Errors: r.Count(Error),
 			Warnings: r.Count(Warning), Notes: r.Count(Note), Accepted: len(r.Accepted),
 		},
-		Baseline: baselineJSON{entriesJSON(r.Expired), entriesJSON(r.Unmatched)},
-	}
-	for _, report := range r.Reports {
-		out.VHosts = append(out.VHosts, hostJSON{report.VHost, report.Version, report.Fates, report.Unseen})
+		Baseline: baselineJSON{r.Expired, r.Unmatched},
 	}
 	for _, f := range r.Findings {
 		out.Findings = append(out.Findings, f.json(nil))
@@ -121,14 +100,6 @@ func (f Finding) json(accepted *acceptedJSON) findingJSON {
 	}
 }
 
-func entriesJSON(entries []Entry) []entryJSON {
-	var out []entryJSON
-	for _, e := range entries {
-		out = append(out, entryJSON{e.Rule, e.Object, e.VHost, e.Until})
-	}
-	return out
-}
-
 // RuleList lists rules for programs.
 type RuleList []Rule
 
@@ -138,18 +109,9 @@ type rulesJSON struct {
 }
 
 type ruleJSON struct {
-	// ID is the name of the rule.
-	ID       string   `json:"id"`
-	Severity Severity `json:"severity"`
+	Rule
 	// Default reports that the rule runs unless rules are chosen with --rule.
 	Default bool `json:"default"`
-	// Live reports that the rule needs a running broker.
-	Live bool `json:"live"`
-	// Title is one line: what is wrong.
-	Title string `json:"title"`
-	// Why says what happens to messages, and Fix what to do.
-	Why string `json:"why"`
-	Fix string `json:"fix"`
 	// Page is the URL of the page of the rule.
 	Page string `json:"page"`
 }
@@ -158,7 +120,7 @@ type ruleJSON struct {
 func (l RuleList) JSON() any {
 	out := rulesJSON{Version: 1}
 	for _, r := range l {
-		out.Rules = append(out.Rules, ruleJSON{r.ID, r.Severity, !r.Off, r.Live, r.Title, r.Why, r.Fix, RulePage(r.ID)})
+		out.Rules = append(out.Rules, ruleJSON{r, !r.Off, RulePage(r.ID)})
 	}
 	return out
 }

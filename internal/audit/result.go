@@ -37,14 +37,10 @@ func NewResult(reports []Report) Result {
 		r.Findings = append(r.Findings, report.Findings...)
 	}
 	slices.SortStableFunc(r.Findings, func(a, b Finding) int {
-		return cmp.Compare(severityRank(a.Severity),
-			severityRank(b.Severity))
+		return cmp.Compare(a.Severity.rank(), b.Severity.rank())
 	})
 	return r
 }
-
-// severityRank orders severities: the worst is 0.
-func severityRank(s Severity) int { return slices.Index(Severities(), s) }
 
 // Severities returns the severities, worst first.
 func Severities() []Severity { return []Severity{Error, Warning, Note} }
@@ -62,7 +58,7 @@ func (r Result) Count(s Severity) int {
 
 // Fails reports whether a finding counts that is as bad as s, or worse.
 func (r Result) Fails(s Severity) bool {
-	return slices.ContainsFunc(r.Findings, func(f Finding) bool { return severityRank(f.Severity) <= severityRank(s) })
+	return slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.Severity.rank() <= s.rank() })
 }
 
 // Fates returns the number of work queues of each fate.
@@ -116,7 +112,7 @@ type resultGroup struct {
 func (r Result) grouped(lowest Severity) []resultGroup {
 	groups := make([]resultGroup, len(resultGroups())+1)
 	for _, f := range r.Findings {
-		if severityRank(f.Severity) > severityRank(lowest) {
+		if f.Severity.rank() > lowest.rank() {
 			continue
 		}
 		i, title := groupOf(f.Rule)
@@ -132,12 +128,12 @@ func (r Result) grouped(lowest Severity) []resultGroup {
 	groups = slices.DeleteFunc(groups, func(g resultGroup) bool { return len(g.rules) == 0 })
 	for _, g := range groups {
 		slices.SortStableFunc(g.rules, func(a, b ruleFindings) int {
-			return cmp.Or(cmp.Compare(severityRank(a.severity), severityRank(b.severity)), cmp.Compare(len(b.findings),
+			return cmp.Or(cmp.Compare(a.severity.rank(), b.severity.rank()), cmp.Compare(len(b.findings),
 				len(a.findings)))
 		})
 	}
 	slices.SortStableFunc(groups, func(a, b resultGroup) int {
-		return cmp.Compare(severityRank(a.rules[0].severity), severityRank(b.rules[0].severity))
+		return cmp.Compare(a.rules[0].severity.rank(), b.rules[0].severity.rank())
 	})
 	return groups
 }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math"
 	"regexp"
 	"slices"
 	"strconv"
@@ -12,9 +11,8 @@ import (
 	"time"
 
 	"github.com/expr-lang/expr"
+	"github.com/expr-lang/expr/builtin"
 	"github.com/expr-lang/expr/vm/runtime"
-
-	"github.com/dlxctl/dlxctl/topology"
 )
 
 // errFilter is wrapped by errors of a filter at work.
@@ -45,21 +43,20 @@ type function struct {
 // for what it cannot take.
 func library() map[string]function {
 	return map[string]function{
-		"len":    {new(func(any) int), one(length)},
-		"lower":  {new(func(string) string), texts(strings.ToLower)},
-		"upper":  {new(func(string) string), texts(strings.ToUpper)},
-		"trim":   {new(func(string) string), texts(strings.TrimSpace)},
+		"len":    {new(func(any) int), one(builtin.Len)},
+		"lower":  {new(func(string) string), one(func(v any) any { return strings.ToLower(v.(string)) })},
+		"upper":  {new(func(string) string), one(func(v any) any { return strings.ToUpper(v.(string)) })},
+		"trim":   {new(func(string) string), one(func(v any) any { return strings.TrimSpace(v.(string)) })},
 		"string": {new(func(any) string), one(toText)},
-		"int":    {new(func(any) int), one(toInt)},
-		"float":  {new(func(any) float64), one(toFloat)},
-		"abs":    {new(func(any) float64), one(absolute)},
+		"int":    {new(func(any) int), one(builtin.Int)},
+		"float":  {new(func(any) float64), one(builtin.Float)},
+		"abs":    {new(func(any) float64), one(builtin.Abs)},
 		"first":  {new(func(any) any), one(func(v any) any { return at(v, 0) })},
 		"last":   {new(func(any) any), one(func(v any) any { return at(v, -1) })},
 		"keys":   {new(func(any) []any), one(keysOf)},
 		"date":   {new(func(string) time.Time), one(toTime)},
 		"duration": {new(func(string) time.Duration), one(func(v any) any {
-			text, _ := v.(string)
-			d, err := time.ParseDuration(text)
+			d, err := time.ParseDuration(v.(string))
 			if err != nil {
 				return nil
 			}
@@ -116,28 +113,28 @@ func stateful(call func(*state, []any) (any, error)) func(...any) (any, error) {
 	}
 }
 
-// one makes a function of one argument.
+// one makes a function of one argument, which panics on what it cannot take.
 func one(f func(any) any) func(*state, []any) (any, error) {
 	return func(s *state, args []any) (any, error) {
 		if len(args) != 1 {
 			return nil, nil
 		}
-		return f(args[0]), s.charge(cost(args[0]))
+		if err := s.charge(cost(args[0])); err != nil {
+			return nil, err
+		}
+		return attempt(func() any { return f(args[0]) }), nil
 	}
 }
 
-// texts makes a function of a text.
-func texts(f func(string) string) func(*state, []any) (any, error) {
-	return func(s *state, args []any) (any, error) {
-		text, ok := args[0].(string)
-		if !ok {
-			return nil, nil
+// attempt returns the result of a function of expr, and nil if it panics: so it reports what it
+// cannot take.
+func attempt(f func() any) (result any) {
+	defer func() {
+		if recover() != nil {
+			result = nil
 		}
-		if err := s.charge(len(text)); err != nil {
-			return nil, err
-		}
-		return f(text), nil
-	}
+	}()
+	return f()
 }
 
 // operators returns what replaces the operators of expr, which fail on nil. No
@@ -191,184 +188,54 @@ func compare(op string, a, b any) bool {
 	if a == nil || b == nil {
 		return false
 	}
-	switch op {
-	case "==":
-		return equal(a, b)
-	case "!=":
-		return !equal(a, b)
-	case "in":
-		return within(a, b)
-	case "matches":
-		re, ok := b.(*regexp.Regexp)
-		text, isText := a.(string)
-		return ok && isText && re.MatchString(text)
-	case "contains", "startsWith", "endsWith":
-		return search(op, a, b)
-	default:
-		order, ok := ordered(a, b)
-		return ok && holds(op, order)
-	}
-}
-
-// holds reports whether a comparison is true for two values of that order.
-func holds(op string, order int) bool {
-	switch op {
-	case "<":
-		return order < 0
-	case "<=":
-		return order <= 0
-	case ">":
-		return order > 0
-	default:
-		return order >= 0
-	}
-}
-
-// equal compares numbers by value, times by moment, and all else as it is.
-func equal(a, b any) bool {
-	if order, ok := ordered(a, b); ok {
-		return order == 0
-	}
-	switch a.(type) {
-	case bool, string, map[string]any, []any:
-		return runtime.Equal(a, b)
-	default:
-		return false
-	}
-}
-
-func within(a, b any) bool {
-	if m, ok := b.(map[string]any); ok {
-		name, isText := a.(string)
-		_, has := m[name]
-		return isText && has
-	}
-	return slices.ContainsFunc(listOf(b), func(e any) bool { return e != nil && equal(a, e) })
-}
-
-func search(op string, a, b any) bool {
-	text, ok := a.(string)
-	part, isText := b.(string)
-	switch {
-	case !ok:
-		return op == "contains" && within(b, a)
-	case !isText:
-		return false
-	case op == "startsWith":
-		return strings.HasPrefix(text, part)
-	case op == "endsWith":
-		return strings.HasSuffix(text, part)
-	default:
-		return strings.Contains(text, part)
-	}
-}
-
-// ordered compares two values that have an order: numbers, texts, times and durations. It
-// reports false for values that have none, as NaN.
-func ordered(a, b any) (int, bool) {
-	if x, ok := topology.Integer(a); ok {
-		if y, ok := topology.Integer(b); ok {
-			return compareOrdered(x, y), true
+	return attempt(func() any {
+		switch op {
+		case "==":
+			return runtime.Equal(a, b)
+		case "!=":
+			return !runtime.Equal(a, b)
+		case "<":
+			return runtime.Less(a, b)
+		case "<=":
+			return runtime.LessOrEqual(a, b)
+		case ">":
+			return runtime.More(a, b)
+		case ">=":
+			return runtime.MoreOrEqual(a, b)
+		case "in":
+			return runtime.In(a, b)
+		case "matches":
+			return b.(*regexp.Regexp).MatchString(a.(string))
+		case "startsWith":
+			return strings.HasPrefix(a.(string), b.(string))
+		case "endsWith":
+			return strings.HasSuffix(a.(string), b.(string))
 		}
-	}
-	if x, ok := toReal(a); ok {
-		y, ok := toReal(b)
-		return compareOrdered(x, y), ok && !math.IsNaN(x) && !math.IsNaN(y)
-	}
-	switch a := a.(type) {
-	case string:
-		b, ok := b.(string)
-		return strings.Compare(a, b), ok
-	case time.Time:
-		b, ok := b.(time.Time)
-		return a.Compare(b), ok
-	case time.Duration:
-		b, ok := b.(time.Duration)
-		return compareOrdered(a, b), ok
-	default:
-		return 0, false
-	}
+		if text, ok := a.(string); ok {
+			return strings.Contains(text, b.(string))
+		}
+		return runtime.In(b, a) // a list contains a value
+	}) == true
 }
-
-func compareOrdered[T int64 | float64 | time.Duration](a, b T) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	default:
-		return 0
-	}
-}
-
-// toReal returns a number as a float.
-func toReal(v any) (float64, bool) {
-	if n, ok := topology.Integer(v); ok {
-		return float64(n), true
-	}
-	f, ok := v.(float64)
-	return f, ok
-}
-
-// longestText limits what an expression can make of texts by adding them.
-const longestText = 1 << 20
 
 // arithmetic returns nil for what cannot be computed.
 func arithmetic(op string, a, b any) any {
-	switch x := a.(type) {
-	case string:
-		if y, ok := b.(string); ok && op == "+" && len(x)+len(y) <= longestText {
-			return x + y
+	return attempt(func() any {
+		switch op {
+		case "+":
+			return runtime.Add(a, b)
+		case "-":
+			return runtime.Subtract(a, b)
+		case "*":
+			return runtime.Multiply(a, b)
+		case "%":
+			return runtime.Modulo(a, b)
 		}
-		return nil
-	case time.Time:
-		switch y := b.(type) {
-		case time.Time:
-			if op == "-" {
-				return x.Sub(y)
-			}
-		case time.Duration:
-			if op == "-" {
-				return x.Add(-y)
-			}
-			if op == "+" {
-				return x.Add(y)
-			}
+		if runtime.Equal(b, 0) {
+			return nil
 		}
-		return nil
-	case time.Duration:
-		if y, ok := b.(time.Duration); ok && (op == "+" || op == "-") {
-			if op == "-" {
-				y = -y
-			}
-			return x + y
-		}
-		return nil
-	}
-	return compute(op, a, b)
-}
-
-func compute(op string, a, b any) any {
-	x, ok := toReal(a)
-	y, also := toReal(b)
-	if !ok || !also {
-		return nil
-	}
-	switch {
-	case op == "+":
-		x += y
-	case op == "-":
-		x -= y
-	case op == "*":
-		x *= y
-	case op == "/" && y != 0:
-		x /= y
-	case op == "%" && y != 0:
-		x = math.Mod(x, y)
-	default:
-		return nil
-	}
-	return x
+		return runtime.Divide(a, b)
+	})
 }
 
 // at returns a value of a table, or of a list; the last is at -1. It returns nil if there is
@@ -382,8 +249,7 @@ func at(v, where any) any {
 		}
 		return v[name]
 	case []any:
-		f, ok := toReal(where)
-		i := int(f)
+		i, ok := attempt(func() any { return runtime.ToInt(where) }).(int)
 		if i < 0 {
 			i += len(v)
 		}
@@ -402,19 +268,6 @@ func listOf(v any) []any {
 		return list
 	}
 	return []any{}
-}
-
-func length(v any) any {
-	switch v := v.(type) {
-	case string:
-		return len([]rune(v))
-	case []any:
-		return len(v)
-	case map[string]any:
-		return len(v)
-	default:
-		return nil
-	}
 }
 
 func keysOf(v any) any {
@@ -442,47 +295,6 @@ func toText(v any) any {
 	default:
 		return fmt.Sprint(v)
 	}
-}
-
-func toInt(v any) any {
-	if text, ok := v.(string); ok {
-		n, err := strconv.ParseInt(strings.TrimSpace(text), 10, 64)
-		if err != nil {
-			return nil
-		}
-		return n
-	}
-	if f, ok := v.(float64); ok {
-		return int64(f)
-	}
-	n, ok := topology.Integer(v)
-	if !ok {
-		return nil
-	}
-	return n
-}
-
-func toFloat(v any) any {
-	if text, ok := v.(string); ok {
-		f, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
-		if err != nil {
-			return nil
-		}
-		return f
-	}
-	f, ok := toReal(v)
-	if !ok {
-		return nil
-	}
-	return f
-}
-
-func absolute(v any) any {
-	f, ok := toReal(v)
-	if !ok {
-		return nil
-	}
-	return math.Abs(f)
 }
 
 func toTime(v any) any {

@@ -33,10 +33,10 @@ func FuzzReadSaved(f *testing.F) {
 	}
 	f.Add(saved.Bytes())
 	for _, s := range []string{
-		`{}`, `null`, `[]`, `{"plan":{"version":2}}`, `{"plan":{"version":1e0,"fingerprint":"f"},"want":{"Name":"a"}}`,
-		`{"plan":{"version":1,"fingerprint":"f"},"want":{"Name":"a","Policies":[{"Name":"p","Pattern":"(","Definition":[]}]}}`,
-		`{"plan":{"version":1,"fingerprint":"f"},"want":{"Name":"a","Works":[{"Queue":"q","Backoff":"b","Replaces":"q"}],"Loops":[{"Backoff":"b","Steps":null}]}}`,
-		`{"plan":{"version":1,"fingerprint":"f"},"want":{"Name":"a","Queues":[{"Name":"q"},{"Name":"q","Arguments":{"x-queue-type":1,"x-max-length":1.5}}],"Bindings":[{"Destination":"q"}]}}`,
+		`{}`, `null`, `[]`, `{"plan":{"version":2}}`, `{"plan":{"version":1e0,"fingerprint":"f"},"want":{"topology":"a"}}`,
+		`{"plan":{"version":1,"fingerprint":"f"},"want":{"topology":"a","policies":[{"name":"p","pattern":"(","definition":[]}]}}`,
+		`{"plan":{"version":1,"fingerprint":"f"},"want":{"topology":"a","workQueues":[{"name":"q","backoff":"b","replaces":"q"}],"backoffs":[{"name":"b","tiers":null}]}}`,
+		`{"plan":{"version":1,"fingerprint":"f"},"want":{"topology":"a","queues":[{"name":"q"},{"name":"q","arguments":{"x-queue-type":1,"x-max-length":1.5}}],"bindings":[{"destination":"q"}]}}`,
 	} {
 		f.Add([]byte(s))
 	}

@@ -7,7 +7,7 @@ import (
 	"io"
 	"slices"
 
-	"github.com/dlxctl/dlxctl/internal/text"
+	"github.com/dlxctl/dlxctl/internal/jsondoc"
 	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -32,17 +32,18 @@ const maxSavedBytes = 256 << 20
 // savedJSON is the file: the plan as plan -o json prints it, for people and
 // scripts, and behind it what was wanted. It holds no credentials.
 type savedJSON struct {
-	Plan    planJSON          `json:"plan"`
-	Options savedOptionsJSON  `json:"options"`
-	Want    savedTopologyJSON `json:"want"`
+	Plan    Document        `json:"plan"`
+	Options plan.Options    `json:"options"`
+	Want    json.RawMessage `json:"want"` // in the form of its own tags
 }
 
 // Save writes p, which was made from want with o.
 func Save(w io.Writer, p plan.Plan, want topology.Compiled, o plan.Options, dlxctl string) error {
-	return text.WriteJSON(w, savedJSON{
-		Plan: newPlanJSON(p, dlxctl), Options: savedOptionsJSON(o),
-		Want: savedTopology(want),
-	})
+	wanted, err := json.Marshal(want)
+	if err != nil {
+		return err
+	}
+	return jsondoc.Write(w, savedJSON{newDocument(p, dlxctl), o, wanted})
 }
 
 // ReadSaved reads what Save has written.
@@ -59,8 +60,8 @@ func ReadSaved(r io.Reader) (Saved, error) {
 				Name   string        `json:"name"`
 			} `json:"changes"`
 		} `json:"plan"`
-		Options savedOptionsJSON  `json:"options"`
-		Want    savedTopologyJSON `json:"want"`
+		Options plan.Options      `json:"options"`
+		Want    topology.Compiled `json:"want"`
 	}
 	rest := &io.LimitedReader{R: r, N: maxSavedBytes + 1}
 	err := json.NewDecoder(rest).Decode(&s)
@@ -80,7 +81,7 @@ func ReadSaved(r io.Reader) (Saved, error) {
 		changes = append(changes, title(c.Action, c.Kind, c.Name))
 	}
 	return Saved{
-		Want: s.Want.topology(), Options: plan.Options(s.Options), VHost: s.Plan.VHost, Cluster: s.Plan.Broker.Cluster,
+		Want: s.Want, Options: s.Options, VHost: s.Plan.VHost, Cluster: s.Plan.Broker.Cluster,
 		Fingerprint: s.Plan.Fingerprint,
 		changes:     changes,
 	}, nil

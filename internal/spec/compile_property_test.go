@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
 
+	"github.com/dlxctl/dlxctl/internal/jsondoc"
 	"github.com/dlxctl/dlxctl/internal/route"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -353,13 +354,14 @@ func printed(t *rapid.T, out topology.Compiled) string {
 	if err := topology.WriteText(&b, out); err != nil {
 		t.Fatal(err)
 	}
-	for _, encode := range []func(topology.Compiled, string) ([]byte, error){topology.JSON, topology.Definitions} {
-		doc, err := encode(out, "/")
-		if err != nil {
-			t.Fatal(err)
-		}
-		b.Write(doc)
+	if err := jsondoc.Write(&b, out); err != nil {
+		t.Fatal(err)
 	}
+	definitions, err := topology.Definitions(out, "/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.Write(definitions)
 	return b.String()
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/dlxctl/dlxctl/internal/jsondoc"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -96,11 +97,11 @@ func TestCompileGolden(t *testing.T) {
 				t.Fatal(err)
 			}
 			golden(t, name+".txt", text.Bytes())
-			doc, err := topology.JSON(out, out.VHost)
-			if err != nil {
+			var doc bytes.Buffer
+			if err := jsondoc.Write(&doc, out); err != nil {
 				t.Fatal(err)
 			}
-			golden(t, name+".json", doc)
+			golden(t, name+".json", doc.Bytes())
 		})
 	}
 }

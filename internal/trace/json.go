@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/dlxctl/dlxctl/internal/route"
-	"github.com/dlxctl/dlxctl/topology"
 )
 
 // reportJSON is a report as scripts read it.
@@ -44,35 +43,11 @@ type journeyJSON struct {
 }
 
 type stopJSON struct {
-	// From is the index of the stop from which the message came, -1 for the first one.
-	From  int    `json:"from"`
-	Queue string `json:"queue"`
-	// Role is what a file has the queue for. Empty: no file knows the queue.
-	Role topology.Role `json:"role"`
-	// At is the time since the publish, at the earliest.
-	At time.Duration `json:"at"`
+	Stop
 	// Path is how the message came to the queue.
 	Path []hopJSON `json:"path"`
-	// Exchange, Key and Headers are those that a consumer sees.
-	Exchange string         `json:"exchange"`
-	Key      string         `json:"key"`
-	Headers  map[string]any `json:"headers"`
-	// Event is what happens to the message in the queue.
-	Event Event `json:"event"`
-	// Delivery is the number of the delivery to consumers of this queue, from 1.
-	Delivery int `json:"delivery"`
-	// Returned is how many times the broker delivers it again before it gives up.
-	Returned int `json:"returned"`
-	// Wait is how long the message stays in the queue.
-	Wait time.Duration `json:"wait"`
-	// Reason is why the message leaves the queue as a dead letter. Empty: it does not.
-	Reason route.Reason `json:"reason"`
-	// AtMostOnce reports that the broker may lose the message on the way out of this queue.
-	AtMostOnce bool `json:"atMostOnce"`
-	// Count is what the processor sets. Empty: it does not take the message.
-	Count string `json:"count"`
-	// Ends are the copies that end here, or on the way out.
-	Ends []End `json:"ends"`
+	// Headers are those that a consumer sees, with times since the publish.
+	Headers map[string]any `json:"headers"`
 }
 
 type hopJSON struct {
@@ -101,10 +76,7 @@ func (r Report) JSON() any {
 	for _, j := range r.Journeys {
 		to := journeyJSON{Queue: j.Queue, Path: r.hops(j.Path), Lost: j.Lost()}
 		for _, s := range j.Stops {
-			to.Stops = append(to.Stops, stopJSON{
-				s.From, s.Queue, s.Role, s.At, r.hops(s.Path), s.Exchange, s.Key, plain(s.Headers), s.Event, s.Delivery,
-				s.Returned, s.Wait, s.Reason, s.AtMostOnce, s.Count, s.Ends,
-			})
+			to.Stops = append(to.Stops, stopJSON{s, r.hops(s.Path), plain(s.Headers)})
 		}
 		out.Queues = append(out.Queues, to)
 	}

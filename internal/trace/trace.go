@@ -113,36 +113,40 @@ const (
 // Stop is a message in a queue.
 type Stop struct {
 	// From is the index of the stop from which the message came, -1 for the first one.
-	From  int
-	Queue string
+	From  int    `json:"from"`
+	Queue string `json:"queue"`
 	// Role is what a file has the queue for, empty for a queue that no file knows.
-	Role topology.Role
+	Role topology.Role `json:"role"`
 	// At is the time since the publish, at the earliest.
-	At time.Duration
+	At time.Duration `json:"at"`
 	// Path is how the message came to the queue from the exchange of its publisher, of its last
 	// queue, or of the processor.
-	Path []route.Step
+	Path []route.Step `json:"-"`
 	// Exchange, Key and Headers are those that a consumer sees: without what the broker counts
 	// by delivery. Deaths have no time.
-	Exchange, Key string
-	Headers       map[string]any
-	Deaths        []route.Death
+	Exchange string         `json:"exchange"`
+	Key      string         `json:"key"`
+	Headers  map[string]any `json:"-"`
+	Deaths   []route.Death  `json:"-"`
 
-	Event Event
-	// Delivery is the number of the delivery to consumers of this queue, from 1. Returned is how
-	// many times the broker delivers it again before it gives up; only a crash does that.
-	Delivery, Returned int
+	// Event is what happens to the message in the queue.
+	Event Event `json:"event"`
+	// Delivery is the number of the delivery to consumers of this queue, from 1.
+	Delivery int `json:"delivery"`
+	// Returned is how many times the broker delivers it again before it gives up; only a crash does
+	// that.
+	Returned int `json:"returned"`
 	// Wait is how long the message stays in the queue.
-	Wait time.Duration
-	// Reason is by which the message dies, empty if it does not.
-	Reason route.Reason
-	// AtMostOnce: the broker may lose the message on the way out of this queue, in the moment in
-	// which a node fails or the next queue is not available.
-	AtMostOnce bool
+	Wait time.Duration `json:"wait"`
+	// Reason is why the message leaves the queue as a dead letter. Empty: it does not.
+	Reason route.Reason `json:"reason"`
+	// AtMostOnce reports that the broker may lose the message on the way out of this queue, in the
+	// moment in which a node fails or the next queue is not available.
+	AtMostOnce bool `json:"atMostOnce"`
 	// Count is what the processor sets, such as count=1. Empty if it does not take the message.
-	Count string
+	Count string `json:"count"`
 	// Ends are the copies that end here, or on the way out.
-	Ends []End
+	Ends []End `json:"ends"`
 }
 
 // EndKind is how the way of a copy ends.

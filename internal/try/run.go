@@ -16,7 +16,6 @@ import (
 	"github.com/dlxctl/dlxctl/internal/processor"
 	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/internal/trace"
-	"github.com/dlxctl/dlxctl/topology"
 )
 
 const (
@@ -153,7 +152,7 @@ func (r *run) publishOne(ctx context.Context, p *amqp.Publisher, m *message) err
 	r.published[m.id], r.last = time.Now(), time.Now()
 	r.mu.Unlock()
 	refused, err := p.PublishOne(ctx, m.way.exchange, m.way.key, amqp091.Publishing{
-		MessageId: m.id, AppId: appID, DeliveryMode: amqp091.Persistent, Headers: table(m.way.headers),
+		MessageId: m.id, AppId: appID, DeliveryMode: amqp091.Persistent, Headers: amqp.Table(m.way.headers),
 		ContentType: "text/plain", Body: []byte("dlxctl try: " + m.name),
 	})
 	if err != nil {
@@ -297,30 +296,4 @@ func (r *run) report() Report {
 		out.Differences = append(out.Differences, fmt.Sprintf("%s got a message that the trial did not publish; it is left there", text.Name(queue)))
 	}
 	return out
-}
-
-// table converts headers to the types of AMQP.
-func table(headers map[string]any) amqp091.Table {
-	out := amqp091.Table{}
-	for name, v := range headers {
-		out[name] = field(v)
-	}
-	return out
-}
-
-func field(v any) any {
-	switch v := v.(type) {
-	case topology.Arguments:
-		return table(v)
-	case map[string]any:
-		return table(v)
-	case []any:
-		out := make([]any, len(v))
-		for i := range v {
-			out[i] = field(v[i])
-		}
-		return out
-	default:
-		return v
-	}
 }

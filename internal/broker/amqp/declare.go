@@ -17,7 +17,7 @@ type Conditions struct{ Unused, Empty bool }
 // exists and differs.
 func (c *Conn) DeclareQueue(q topology.Queue) error {
 	return c.onChannel(func(ch *amqp091.Channel) error {
-		_, err := ch.QueueDeclare(q.Name, q.Durable, q.AutoDelete, false, false, table(q.Arguments))
+		_, err := ch.QueueDeclare(q.Name, q.Durable, q.AutoDelete, false, false, Table(q.Arguments))
 		return err
 	})
 }
@@ -35,7 +35,7 @@ func (c *Conn) DeleteQueue(name string, only Conditions) error {
 // the exchange exists and differs.
 func (c *Conn) DeclareExchange(e topology.Exchange) error {
 	return c.onChannel(func(ch *amqp091.Channel) error {
-		return ch.ExchangeDeclare(e.Name, e.Type, e.Durable, e.AutoDelete, e.Internal, false, table(e.Arguments))
+		return ch.ExchangeDeclare(e.Name, e.Type, e.Durable, e.AutoDelete, e.Internal, false, Table(e.Arguments))
 	})
 }
 
@@ -53,9 +53,9 @@ func (c *Conn) DeleteExchange(name string, only Conditions) error {
 func (c *Conn) Bind(b topology.Binding) error {
 	return c.onChannel(func(ch *amqp091.Channel) error {
 		if b.DestinationType == topology.ToExchange {
-			return ch.ExchangeBind(b.Destination, b.Key, b.Source, false, table(b.Arguments))
+			return ch.ExchangeBind(b.Destination, b.Key, b.Source, false, Table(b.Arguments))
 		}
-		return ch.QueueBind(b.Destination, b.Key, b.Source, false, table(b.Arguments))
+		return ch.QueueBind(b.Destination, b.Key, b.Source, false, Table(b.Arguments))
 	})
 }
 
@@ -63,9 +63,9 @@ func (c *Conn) Bind(b topology.Binding) error {
 func (c *Conn) Unbind(b topology.Binding) error {
 	err := c.onChannel(func(ch *amqp091.Channel) error {
 		if b.DestinationType == topology.ToExchange {
-			return ch.ExchangeUnbind(b.Destination, b.Key, b.Source, false, table(b.Arguments))
+			return ch.ExchangeUnbind(b.Destination, b.Key, b.Source, false, Table(b.Arguments))
 		}
-		return ch.QueueUnbind(b.Destination, b.Key, b.Source, table(b.Arguments))
+		return ch.QueueUnbind(b.Destination, b.Key, b.Source, Table(b.Arguments))
 	})
 	if errors.Is(err, broker.ErrNotFound) {
 		return nil // one of its ends is gone, and the binding with it
@@ -124,10 +124,10 @@ func (c *Conn) explain(err error) error {
 	}
 }
 
-// table converts arguments to the types of AMQP.
-func table(args topology.Arguments) amqp091.Table {
+// Table converts arguments or headers to the types of AMQP.
+func Table(values map[string]any) amqp091.Table {
 	out := amqp091.Table{}
-	for name, v := range args {
+	for name, v := range values {
 		out[name] = fieldValue(v)
 	}
 	return out
@@ -136,9 +136,9 @@ func table(args topology.Arguments) amqp091.Table {
 func fieldValue(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
-		return table(v)
+		return Table(v)
 	case topology.Arguments:
-		return table(v)
+		return Table(v)
 	case []any:
 		out := make([]any, len(v))
 		for i := range v {

@@ -25,7 +25,7 @@ func (c *Conn) Listen(
 		return nil, explainChannel(err)
 	}
 	for _, key := range keys {
-		if err := ch.QueueBind(queue, key, exchange, false, table(args)); err != nil {
+		if err := ch.QueueBind(queue, key, exchange, false, Table(args)); err != nil {
 			return nil, explainChannel(err)
 		}
 	}
