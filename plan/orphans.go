@@ -18,8 +18,8 @@ type orphans struct {
 	*resolver
 	findings
 
-	routes rerouting
-	wanted map[string]bool // the identities of the bindings of the file
+	routes  rerouting
+	matched matchedBindings
 
 	// found are the objects, and stay are those of them that are still needed.
 	found, stay topology.Topology
@@ -39,9 +39,9 @@ type orphans struct {
 	outdated map[string]bool
 }
 
-func (r *resolver) orphans(routes rerouting, wanted map[string]bool) *orphans {
+func (r *resolver) orphans(routes rerouting, matched matchedBindings) *orphans {
 	out := &orphans{
-		resolver: r, routes: routes, wanted: wanted,
+		resolver: r, routes: routes, matched: matched,
 		losesDLX: map[string]bool{}, loops: map[string]bool{}, kept: map[topology.Key]bool{},
 		outdated: map[string]bool{},
 	}
@@ -80,13 +80,14 @@ func (r *orphans) collect() {
 			}
 		}
 	}
-	for _, b := range r.state.Have.Bindings {
-		if r.owns(b.Arguments) && !r.wanted[b.Identity()] && !r.switches(b.Source) && !r.switches(b.Destination) &&
+	for i, b := range r.state.Have.Bindings {
+		id := r.matched.ids[i]
+		if r.owns(b.Arguments) && !r.matched.wanted[id] && !r.switches(b.Source) && !r.switches(b.Destination) &&
 			!r.routes.governs(b) {
 			b.Label = r.labelOf(b.Source, topology.RoleBusiness)
 			r.found.Bindings = append(r.found.Bindings, b)
 			if keeps && leadsBack(b.Label) && !leadsTo(b, going) || r.keptLoop(b.Label) &&
-				b.Label.Role == topology.RoleRetry || r.keeps(topology.KindBinding, b.Identity()) {
+				b.Label.Role == topology.RoleRetry || r.keeps(topology.KindBinding, id) {
 				r.stay.Bindings = append(r.stay.Bindings, b)
 			}
 		}
