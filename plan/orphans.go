@@ -162,16 +162,18 @@ func (r *orphans) queues() []topology.Queue {
 // into a dead letter.
 func (r *orphans) retireFailed(q topology.Queue) {
 	backoff, is := topology.FailedBackoff(r.want.Name, q.Name)
+	goes := !slices.ContainsFunc(r.want.Exchanges, func(e topology.Exchange) bool {
+		return e.Name == topology.FailedExchangeName(r.want.Name)
+	})
+	if !is || goes { // without a work queue in the file its messages have no other backoff
+		return
+	}
 	u := r.usage(q.Name)
 	bound := slices.ContainsFunc(r.state.Have.Bindings, func(b topology.Binding) bool {
 		return b.Destination == q.Name && b.DestinationType == topology.ToQueue && r.routes.governs(b)
 	})
 	held := u.Ready + u.Unacknowledged
-	goes := !slices.ContainsFunc(r.want.Exchanges, func(e topology.Exchange) bool {
-		return e.Name == topology.FailedExchangeName(r.want.Name)
-	})
-	if !is || goes || // without a work queue in the file its messages have no other backoff
-		held == 0 && u.Consumers == 0 && !bound {
+	if held == 0 && u.Consumers == 0 && !bound {
 		return
 	}
 	why := fmt.Sprintf("the failed queue %s is no longer in the file", text.Name(q.Name))
