@@ -82,8 +82,8 @@ func (r resolved) deletions(wanted map[string]bool) []Change {
 		out = append(out, c)
 		going[have.Name] = have.Label.Role != topology.RoleUnroutable
 	}
-	for _, have := range r.have.Bindings {
-		if !wanted[have.Identity()] {
+	for i, have := range r.have.Bindings {
+		if !wanted[r.haveIDs[i]] {
 			out = append(out, r.unbinding(have))
 		}
 	}

@@ -49,7 +49,7 @@ func Make(want topology.Compiled, state topology.State, o Options) Plan {
 // business bindings last, so that a message always has somewhere to go.
 func diff(r resolved) Plan {
 	p := Plan{
-		Topology: r.want.Name, VHost: r.want.VHost, Fingerprint: fingerprint(r),
+		Topology: r.want.Name, VHost: r.want.VHost,
 		Changes: slices.Clone(r.refused), Warnings: r.warnings, Backoffs: r.want.Backoffs, WorkQueues: r.want.WorkQueues,
 		Removed: r.want.Removed, Rescheduled: r.rescheduled, Places: r.want.Places, present: r.present,
 		read: r.consulted,
@@ -64,13 +64,14 @@ func diff(r resolved) Plan {
 	}
 	queues, replaced := r.queueChanges()
 	p.Changes = append(p.Changes, queues...)
-	bindings := make(map[string]bool, len(r.have.Bindings))
-	for _, have := range r.have.Bindings {
-		bindings[have.Identity()] = true
+	p.Fingerprint = fingerprint(r, p.Changes[len(r.refused):])
+	bindings := make(map[string]bool, len(r.haveIDs))
+	for _, id := range r.haveIDs {
+		bindings[id] = true
 	}
-	wanted := make(map[string]bool, len(r.want.Bindings))
-	for _, want := range r.want.Bindings {
-		id := want.Identity()
+	wanted := make(map[string]bool, len(r.wantIDs))
+	for i, want := range r.want.Bindings {
+		id := r.wantIDs[i]
 		wanted[id] = true
 		if !bindings[id] {
 			p.Changes = append(p.Changes, createdBinding(want))
@@ -240,8 +241,8 @@ func sameValue(a, b any) bool {
 }
 
 // fingerprint stands for the part of the state that the plan depends on. It
-// does not depend on what queues hold.
-func fingerprint(r resolved) string {
+// does not depend on what queues hold. changes are those of exchanges and queues that are wanted.
+func fingerprint(r resolved, changes []Change) string {
 	h := sha256.New() // writing to it cannot fail
 	for _, e := range r.have.Exchanges {
 		fmt.Fprintf(h, "exchange %q %q %t %t %t %s\n", e.Name, e.Type, e.Durable, e.AutoDelete, e.Internal, e.Arguments)
@@ -249,8 +250,8 @@ func fingerprint(r resolved) string {
 	for _, q := range r.have.Queues {
 		fmt.Fprintf(h, "queue %q %t %t %t %s\n", q.Name, q.Durable, q.AutoDelete, q.Exclusive, q.Arguments)
 	}
-	for _, x := range r.have.Bindings {
-		h.Write([]byte("binding " + x.Identity() + "\n"))
+	for _, id := range r.haveIDs {
+		h.Write([]byte("binding " + id + "\n"))
 	}
 	for _, p := range r.have.Policies {
 		fmt.Fprintf(h, "policy %q %q %q %d %s\n", p.Name, p.Pattern, p.ApplyTo, p.Priority, p.Definition)
@@ -267,7 +268,7 @@ func fingerprint(r resolved) string {
 	for _, x := range r.drift {
 		fmt.Fprintf(h, "drift %s\n", x.Identity())
 	}
-	for _, x := range r.goesAlong() {
+	for _, x := range r.goesAlong(changes) {
 		fmt.Fprintf(h, "along %s\n", x.Identity())
 	}
 	for _, c := range r.refused {
@@ -278,20 +279,28 @@ func fingerprint(r resolved) string {
 
 // goesAlong returns the bindings, in order, that end or begin at a queue or exchange of
 // this topology which is no longer wanted as it is: they are deleted with it, foreign ones
-// included, when it is deleted or created again.
-func (r resolved) goesAlong() []topology.Binding {
+// included, when it is deleted or created again. changes are those of what is wanted.
+func (r resolved) goesAlong(changes []Change) []topology.Binding {
 	going := map[topology.Key]bool{}
+	for _, c := range changes {
+		if c.Before != nil {
+			going[c.key()] = true
+		}
+	}
 	exchanges := byName(r.want.Exchanges, func(e topology.Exchange) string { return e.Name })
 	for _, have := range r.have.Exchanges {
-		want, ok := exchanges[have.Name]
-		going[topology.Key{Kind: topology.KindExchange, Name: have.Name}] = !ok ||
-			len(differing(asFields(have.Properties()), asFields(want.Properties()))) > 0
+		if _, ok := exchanges[have.Name]; !ok {
+			going[have.ID()] = true
+		}
 	}
 	queues := byName(r.want.Queues, func(q topology.Queue) string { return q.Name })
 	for _, have := range r.have.Queues {
-		want, ok := queues[have.Name]
-		going[topology.Key{Kind: topology.KindQueue, Name: have.Name}] = !ok ||
-			len(differing(asFields(have.Properties()), asFields(want.Properties()))) > 0
+		if _, ok := queues[have.Name]; !ok {
+			going[have.ID()] = true
+		}
+	}
+	if len(going) == 0 {
+		return nil // as a rule: the bindings need not be gone through
 	}
 	out := slices.DeleteFunc(slices.Clone(r.bindings), func(b topology.Binding) bool {
 		return !going[topology.Key{Kind: topology.Kind(b.DestinationType), Name: b.Destination}] &&

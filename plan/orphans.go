@@ -18,8 +18,8 @@ type orphans struct {
 	*resolver
 	findings
 
-	routes rerouting
-	wanted map[string]bool // the identities of the bindings of the file
+	routes  rerouting
+	matched matchedBindings
 
 	// found are the objects, and stay are those of them that are still needed.
 	found, stay topology.Topology
@@ -39,9 +39,9 @@ type orphans struct {
 	outdated map[string]bool
 }
 
-func (r *resolver) orphans(routes rerouting, wanted map[string]bool) *orphans {
+func (r *resolver) orphans(routes rerouting, matched matchedBindings) *orphans {
 	out := &orphans{
-		resolver: r, routes: routes, wanted: wanted,
+		resolver: r, routes: routes, matched: matched,
 		losesDLX: map[string]bool{}, loops: map[string]bool{}, kept: map[topology.Key]bool{},
 		outdated: map[string]bool{},
 	}
@@ -80,13 +80,14 @@ func (r *orphans) collect() {
 			}
 		}
 	}
-	for _, b := range r.state.Have.Bindings {
-		if r.owns(b.Arguments) && !r.wanted[b.Identity()] && !r.switches(b.Source) && !r.switches(b.Destination) &&
+	for i, b := range r.state.Have.Bindings {
+		id := r.matched.ids[i]
+		if r.owns(b.Arguments) && !r.matched.wanted[id] && !r.switches(b.Source) && !r.switches(b.Destination) &&
 			!r.routes.governs(b) {
 			b.Label = r.labelOf(b.Source, topology.RoleBusiness)
 			r.found.Bindings = append(r.found.Bindings, b)
 			if keeps && leadsBack(b.Label) && !leadsTo(b, going) || r.keptLoop(b.Label) &&
-				b.Label.Role == topology.RoleRetry || r.keeps(topology.KindBinding, b.Identity()) {
+				b.Label.Role == topology.RoleRetry || r.keeps(topology.KindBinding, id) {
 				r.stay.Bindings = append(r.stay.Bindings, b)
 			}
 		}
@@ -161,16 +162,18 @@ func (r *orphans) queues() []topology.Queue {
 // into a dead letter.
 func (r *orphans) retireFailed(q topology.Queue) {
 	backoff, is := topology.FailedBackoff(r.want.Name, q.Name)
+	goes := !slices.ContainsFunc(r.want.Exchanges, func(e topology.Exchange) bool {
+		return e.Name == topology.FailedExchangeName(r.want.Name)
+	})
+	if !is || goes { // without a work queue in the file its messages have no other backoff
+		return
+	}
 	u := r.usage(q.Name)
 	bound := slices.ContainsFunc(r.state.Have.Bindings, func(b topology.Binding) bool {
 		return b.Destination == q.Name && b.DestinationType == topology.ToQueue && r.routes.governs(b)
 	})
 	held := u.Ready + u.Unacknowledged
-	goes := !slices.ContainsFunc(r.want.Exchanges, func(e topology.Exchange) bool {
-		return e.Name == topology.FailedExchangeName(r.want.Name)
-	})
-	if !is || goes || // without a work queue in the file its messages have no other backoff
-		held == 0 && u.Consumers == 0 && !bound {
+	if held == 0 && u.Consumers == 0 && !bound {
 		return
 	}
 	why := fmt.Sprintf("the failed queue %s is no longer in the file", text.Name(q.Name))

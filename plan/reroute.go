@@ -90,7 +90,10 @@ func slotsOf(want topology.Compiled, state topology.State) []slot {
 	out := make([]slot, 0, len(want.Bindings))
 	listed := make(map[slotKey]bool, len(want.Bindings))
 	add := func(b topology.Binding) {
-		if key := slotOf(b.Source, b); exchanges[b.Source] == b.Source && !listed[key] {
+		if exchanges[b.Source] != b.Source {
+			return
+		}
+		if key := slotOf(b.Source, b); !listed[key] {
 			listed[key] = true
 			out = append(out, slot{key, b.Label.Queue, b, at[key]})
 		}

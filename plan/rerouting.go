@@ -158,8 +158,11 @@ func (r *resolver) foundLoop(backoff string) topology.Backoff {
 	exchange := topology.RetryExchangeName(r.want.Name, backoff)
 	tiers := map[string]map[int64]string{exchange: {}, topology.NextExchangeName(exchange): {}}
 	for _, b := range r.state.Have.Bindings {
+		if tiers[b.Source] == nil || !r.owns(b.Arguments) {
+			continue // as almost all
+		}
 		names := b.Arguments.WithoutX().Names()
-		if tiers[b.Source] == nil || len(names) != 1 || !r.owns(b.Arguments) {
+		if len(names) != 1 {
 			continue
 		}
 		if n, ok := b.Arguments[names[0]].(int64); ok && n > 0 {

@@ -17,6 +17,8 @@ import (
 type resolved struct {
 	want topology.Compiled
 	have topology.Topology
+	// wantIDs and haveIDs are the identities of the bindings of both, in their order.
+	wantIDs, haveIDs []string
 
 	// findings are the changes that no comparison can bring about, such as an external
 	// exchange that is missing or a name that another topology owns, and the warnings.
@@ -108,7 +110,7 @@ func resolve(want topology.Compiled, state topology.State) resolved {
 
 	// The objects that are no longer in the file: what a living legacy queue or a tier
 	// with messages still needs of them stays wanted.
-	orphans := r.orphans(routes, bindings.wanted)
+	orphans := r.orphans(routes, bindings)
 	// What policies of others do to the queues above.
 	guards := r.guards(queues.want, orphans.stay.Queues)
 
@@ -128,8 +130,7 @@ func resolve(want topology.Compiled, state topology.State) resolved {
 		orphans.found.Bindings...)
 	out.want.Policies, out.have.Policies = append(policies.want, orphans.stay.Policies...), append(policies.have,
 		orphans.found.Policies...)
-	out.want.Sort()
-	out.have.Sort()
+	out.wantIDs, out.haveIDs = out.want.Sort(), out.have.Sort()
 	out.routed = out.routedQueues()
 
 	// In the order in which plans print them.
@@ -200,10 +201,11 @@ type matchedQueues struct {
 }
 
 // matchedBindings are bindings of the file, and what was found of them. wanted are the
-// identities of all bindings of the file.
+// identities of all bindings of the file, and ids those of all that were found, in their order.
 type matchedBindings struct {
 	want, have []topology.Binding
 	wanted     map[string]bool
+	ids        []string
 }
 
 func (r *resolver) exchanges() matchedExchanges {
@@ -280,13 +282,15 @@ func (r *resolver) queues() matchedQueues {
 // the wanted one: the broker would deliver no second copy through another, and a
 // service that binds again and again does no harm.
 func (r *resolver) bindings(routes rerouting, withheld map[string]string) matchedBindings {
-	found := make(map[string]*topology.Binding, len(r.state.Have.Bindings))
-	for i, b := range r.state.Have.Bindings {
-		found[b.Identity()] = &r.state.Have.Bindings[i]
-	}
 	n := len(r.want.Bindings)
 	out := matchedBindings{
 		want: make([]topology.Binding, 0, n), have: make([]topology.Binding, 0, n), wanted: make(map[string]bool, n),
+		ids: make([]string, len(r.state.Have.Bindings)),
+	}
+	found := make(map[string]*topology.Binding, len(r.state.Have.Bindings))
+	for i, b := range r.state.Have.Bindings {
+		out.ids[i] = b.Identity()
+		found[out.ids[i]] = &r.state.Have.Bindings[i]
 	}
 	for _, want := range r.want.Bindings {
 		id := want.Identity()

@@ -3,6 +3,7 @@ package plan_test
 import (
 	"bytes"
 	"maps"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -46,37 +47,72 @@ func TestConsulted(t *testing.T) {
 		if o.Destroy {
 			after = plan.Nothing(after)
 		}
-		part, read := full, map[string]bool{}
-		part.Usage = maps.Clone(full.Usage)
-		for name, u := range full.Usage {
-			part.Usage[name] = topology.Usage{Ready: u.Ready, Unacknowledged: u.Unacknowledged, ConsumersUnknown: true}
-		}
-		for {
-			p := plan.Make(after, part, o)
-			more := false
-			for _, name := range p.Consulted() {
-				more = more || !read[name]
-				read[name] = true
-				part.Usage[name] = full.Usage[name]
-			}
-			if more {
-				continue
-			}
-			if d := cmp.Diff(written(t, plan.Make(after, full, o)), written(t, p)); d != "" {
-				t.Fatalf("with the statistics of %v only (-all +these):\n%s", p.Consulted(), d)
-			}
-			return
-		}
+		consulting(t, after, full, o)
 	})
 }
 
-// A plan depends on the consumers of the failed queues, and of a queue that it deletes.
+// consulting returns the plan that is made with the statistics of those queues only that it
+// consults, and fails unless it is the plan that is made with all.
+func consulting(t rapid.TB, want topology.Compiled, full topology.State, o plan.Options) plan.Plan {
+	t.Helper()
+	part, read := full, map[string]bool{}
+	part.Usage = maps.Clone(full.Usage)
+	for name, u := range full.Usage {
+		part.Usage[name] = topology.Usage{Ready: u.Ready, Unacknowledged: u.Unacknowledged, ConsumersUnknown: true}
+	}
+	for {
+		p := plan.Make(want, part, o)
+		more := false
+		for _, name := range p.Consulted() {
+			more = more || !read[name]
+			read[name] = true
+			part.Usage[name] = full.Usage[name]
+		}
+		if more {
+			continue
+		}
+		if d := cmp.Diff(written(t, plan.Make(want, full, o)), written(t, p)); d != "" {
+			t.Fatalf("with the statistics of %v only (-all +these):\n%s", p.Consulted(), d)
+		}
+		return p
+	}
+}
+
+// A plan depends on the consumers of the failed queues, and of queues that are no longer in the
+// file.
 func TestConsultedNames(t *testing.T) {
 	t.Parallel()
-	want, state := consumed(map[string]topology.Usage{"gone": {}})
-	p := plan.Make(want, state, plan.Options{})
-	if d := cmp.Diff([]string{"gone", "shop.a.failed"}, p.Consulted()); d != "" {
-		t.Errorf("(-want +got):\n%s", d)
+	want, gone := consumed(map[string]topology.Usage{"gone": {}})
+	dead := func(where string) topology.Compiled {
+		return loaded(t, "version: 1\nname: shop\ndefaults: {type: classic}\nbackoff: {a: {tiers: [1s]}}\nexchanges: [{name: e}]\n"+
+			"queues: [{name: q, backoff: a, dead: "+where+", bindings: [{exchange: e, key: k}]}]\n")
+	}
+	retired := topology.State{Version: "4.3.6", Have: dead("own").Topology, Usage: map[string]topology.Usage{
+		"q": {}, "shop.a.failed": {Consumers: 1}, "q.dead": {Ready: 3, Consumers: 2, Bytes: 12},
+	}}
+	for name, tc := range map[string]struct {
+		want      topology.Compiled
+		state     topology.State
+		consulted []string
+		warning   string
+	}{
+		"a queue that is deleted": {want, gone, []string{"gone", "shop.a.failed"}, ""},
+		"a retired dead-letter queue": {
+			dead("shared"), retired, []string{"q.dead", "shop.a.failed"},
+			"the dead-letter queue q.dead is no longer in the file and is kept until it is empty: 3 messages, or a few more: the broker updates its counts every 5 seconds, 2 consumers; to delete it, empty it and run apply again",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := consulting(t, tc.want, tc.state, plan.Options{})
+			if d := cmp.Diff(tc.consulted, p.Consulted()); d != "" {
+				t.Errorf("(-want +got):\n%s", d)
+			}
+			warned := slices.ContainsFunc(p.Warnings, func(w plan.Warning) bool { return w.Text == tc.warning })
+			if tc.warning != "" && !warned {
+				t.Errorf("no warning %q in %v", tc.warning, p.Warnings)
+			}
+		})
 	}
 }
 

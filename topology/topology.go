@@ -356,8 +356,9 @@ func (c Compiled) WorkQueue(queue string) (WorkQueue, bool) {
 	return c.WorkQueues[i], true
 }
 
-// sortBindings sorts by identity, which is worked out once for each binding.
-func sortBindings(list []Binding) {
+// sortBindings sorts by identity, which is worked out once for each binding, and returns the
+// identities in order.
+func sortBindings(list []Binding) []string {
 	type entry struct {
 		id      string
 		binding Binding
@@ -367,23 +368,26 @@ func sortBindings(list []Binding) {
 		entries[i] = entry{b.Identity(), b}
 	}
 	slices.SortFunc(entries, func(a, b entry) int { return cmp.Compare(a.id, b.id) })
+	ids := make([]string, len(list))
 	for i, e := range entries {
-		list[i] = e.binding
+		ids[i], list[i] = e.id, e.binding
 	}
+	return ids
 }
 
 // Sort puts the objects of t into one fixed order, so that equal topologies are equal
-// values: by name, bindings by [Binding.Identity].
-func (t *Topology) Sort() {
+// values: by name, bindings by [Binding.Identity]. It returns the identities of the bindings, in
+// order: working one out takes longer than most of what is done with a binding.
+func (t *Topology) Sort() []string {
 	slices.SortFunc(t.Exchanges, func(a, b Exchange) int { return cmp.Compare(a.Name, b.Name) })
 	slices.SortFunc(t.Queues, func(a, b Queue) int { return cmp.Compare(a.Name, b.Name) })
-	sortBindings(t.Bindings)
 	slices.SortFunc(t.Policies, func(a, b Policy) int { return cmp.Compare(a.Name, b.Name) })
+	return sortBindings(t.Bindings)
 }
 
 // Sort sorts the objects as [Topology.Sort] does, and the backoffs by name. Work queues
 // keep the order of the file.
-func (c *Compiled) Sort() {
-	c.Topology.Sort()
+func (c *Compiled) Sort() []string {
 	slices.SortFunc(c.Backoffs, func(a, b Backoff) int { return cmp.Compare(a.Name, b.Name) })
+	return c.Topology.Sort()
 }
