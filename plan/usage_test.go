@@ -98,7 +98,8 @@ func TestConsultedNames(t *testing.T) {
 	}{
 		"a queue that is deleted": {want, gone, []string{"gone", "shop.a.failed"}, ""},
 		"a retired dead-letter queue": {
-			dead("shared"), retired, []string{"q.dead", "shop.a.failed"},
+			dead("shared"), retired,
+			[]string{"q.dead", "shop.a.failed"},
 			"the dead-letter queue q.dead is no longer in the file and is kept until it is empty: 3 messages, or a few more: the broker updates its counts every 5 seconds, 2 consumers; to delete it, empty it and run apply again",
 		},
 	} {

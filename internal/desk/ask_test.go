@@ -11,7 +11,8 @@ import (
 	"github.com/dlxctl/dlxctl/internal/desk"
 )
 
-// What a person asks for becomes a request, and a wrong value is refused with what could be written.
+// What a person asks for becomes a request, and a wrong value is refused with what could be
+// written.
 func TestAsk(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 1, 2, 15, 0, 0, 0, time.UTC)
@@ -73,28 +74,82 @@ func TestAsk(t *testing.T) {
 			ask:  func(a *desk.Ask) { a.Since = "2026-01-02T10:00:00+01:00" },
 			want: func(r *desk.Request) { r.Since = time.Date(2026, 1, 2, 9, 0, 0, 0, time.UTC) },
 		},
-		"rate zero":         {ask: func(a *desk.Ask) { a.Rate = "0/s" }, err: `--rate is "0/s"; write messages a second such as 10/s`},
-		"rate not a number": {ask: func(a *desk.Ask) { a.Rate = "NaN" }, err: `--rate is "NaN"; write messages a second`},
-		"rate of another":   {ask: func(a *desk.Ask) { a.Rate = "5/d" }, err: `--rate is "5/d"; write messages a second`},
-		"batch of none":     {ask: func(a *desk.Ask) { a.Ramp = "1,0" }, err: `--ramp is "1,0"; write the sizes of the first batches such as 1,10,100, or none`},
-		"stop at zero":      {ask: func(a *desk.Ask) { a.StopOn = "0" }, err: `--stop-on is "0"; write a number of failures such as 3, a share such as 20%, or never`},
-		"more than all":     {ask: func(a *desk.Ask) { a.StopOn = "101%" }, err: `--stop-on is "101%"; write`},
-		"negative window":   {ask: func(a *desk.Ask) { a.InFlight = -1 }, err: "--in-flight is -1; write 0 or more"},
+		"rate zero": {
+			ask: func(a *desk.Ask) { a.Rate = "0/s" },
+			err: `--rate is "0/s"; write messages a second such as 10/s`,
+		},
+		"rate not a number": {
+			ask: func(a *desk.Ask) { a.Rate = "NaN" },
+			err: `--rate is "NaN"; write messages a second`,
+		},
+		"rate of another": {
+			ask: func(a *desk.Ask) { a.Rate = "5/d" },
+			err: `--rate is "5/d"; write messages a second`,
+		},
+		"batch of none": {
+			ask: func(a *desk.Ask) { a.Ramp = "1,0" },
+			err: `--ramp is "1,0"; write the sizes of the first batches such as 1,10,100, or none`,
+		},
+		"stop at zero": {
+			ask: func(a *desk.Ask) { a.StopOn = "0" },
+			err: `--stop-on is "0"; write a number of failures such as 3, a share such as 20%, or never`,
+		},
+		"more than all": {ask: func(a *desk.Ask) { a.StopOn = "101%" }, err: `--stop-on is "101%"; write`},
+		"negative window": {
+			ask: func(a *desk.Ask) { a.InFlight = -1 },
+			err: "--in-flight is -1; write 0 or more",
+		},
 		"negative settling": {ask: func(a *desk.Ask) { a.Settle = -1 }, err: "--settle must be 0s or more"},
 		"to nothing":        {ask: func(a *desk.Ask) { a.To = "" }, err: `--to is ""; write queue, original,`},
-		"to a name":         {ask: func(a *desk.Ask) { a.To = "billing" }, err: `--to is "billing"; write queue, original,`},
-		"to no queue":       {ask: func(a *desk.Ask) { a.To = "queue:" }, err: `--to is "queue:"; write queue, original,`},
-		"to no exchange":    {ask: func(a *desk.Ask) { a.To = "exchange:" }, err: `--to is "exchange:"; write queue, original,`},
-		"to an Original":    {ask: func(a *desk.Ask) { a.To = "Original" }, err: `--to is "Original"; write queue, original,`},
-		"a key alone":       {ask: func(a *desk.Ask) { a.Key = "k" }, err: "--key needs --to exchange:NAME; pass both"},
-		"since yesterday":   {ask: func(a *desk.Ask) { a.Since = "yesterday" }, err: `--since is "yesterday"; write a duration such as 2h`},
-		"since the future":  {ask: func(a *desk.Ask) { a.Since = "-2h" }, err: `--since is "-2h"; write a duration such as 2h`},
-		"since now":         {ask: func(a *desk.Ask) { a.Since = "0s" }, err: `--since is "0s"; write a duration such as 2h`},
-		"since a number":    {ask: func(a *desk.Ask) { a.Since = "2" }, err: `--since is "2"; write a duration such as 2h`},
-		"since an hour":     {ask: func(a *desk.Ask) { a.Since = "10:00" }, err: `--since is "10:00"; write a duration such as 2h`},
-		"negative limit":    {ask: func(a *desk.Ask) { a.Limit = -1 }, err: "--limit is -1; write 0 or more, where 0 is all"},
-		"wrong handle":      {ask: func(a *desk.Ask) { a.Handles = []string{"xyz"} }, err: `--handle: handle "xyz" has`},
-		"wrong expression":  {ask: func(a *desk.Ask) { a.Where = "wrong" }, err: "--where: "},
+		"to a name": {
+			ask: func(a *desk.Ask) { a.To = "billing" },
+			err: `--to is "billing"; write queue, original,`,
+		},
+		"to no queue": {
+			ask: func(a *desk.Ask) { a.To = "queue:" },
+			err: `--to is "queue:"; write queue, original,`,
+		},
+		"to no exchange": {
+			ask: func(a *desk.Ask) { a.To = "exchange:" },
+			err: `--to is "exchange:"; write queue, original,`,
+		},
+		"to an Original": {
+			ask: func(a *desk.Ask) { a.To = "Original" },
+			err: `--to is "Original"; write queue, original,`,
+		},
+		"a key alone": {
+			ask: func(a *desk.Ask) { a.Key = "k" },
+			err: "--key needs --to exchange:NAME; pass both",
+		},
+		"since yesterday": {
+			ask: func(a *desk.Ask) { a.Since = "yesterday" },
+			err: `--since is "yesterday"; write a duration such as 2h`,
+		},
+		"since the future": {
+			ask: func(a *desk.Ask) { a.Since = "-2h" },
+			err: `--since is "-2h"; write a duration such as 2h`,
+		},
+		"since now": {
+			ask: func(a *desk.Ask) { a.Since = "0s" },
+			err: `--since is "0s"; write a duration such as 2h`,
+		},
+		"since a number": {
+			ask: func(a *desk.Ask) { a.Since = "2" },
+			err: `--since is "2"; write a duration such as 2h`,
+		},
+		"since an hour": {
+			ask: func(a *desk.Ask) { a.Since = "10:00" },
+			err: `--since is "10:00"; write a duration such as 2h`,
+		},
+		"negative limit": {
+			ask: func(a *desk.Ask) { a.Limit = -1 },
+			err: "--limit is -1; write 0 or more, where 0 is all",
+		},
+		"wrong handle": {
+			ask: func(a *desk.Ask) { a.Handles = []string{"xyz"} },
+			err: `--handle: handle "xyz" has`,
+		},
+		"wrong expression": {ask: func(a *desk.Ask) { a.Where = "wrong" }, err: "--where: "},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

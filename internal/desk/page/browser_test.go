@@ -25,14 +25,11 @@ import (
 	"github.com/chromedp/chromedp/kb"
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
+	"github.com/dlxctl/dlxctl/internal/brokertest"
 	"github.com/dlxctl/dlxctl/internal/deadletter"
 	"github.com/dlxctl/dlxctl/internal/desk"
 	"github.com/dlxctl/dlxctl/internal/desk/page"
 )
-
-// browserLine is the line of RabbitMQ with whose tests the browser runs: the page is the same on
-// all lines.
-const browserLine = "4.3"
 
 // chromium returns the program that runs Chromium. Where there is none, and CI is not set, the
 // test is skipped.
@@ -60,9 +57,7 @@ type tab struct {
 // browse opens Chromium.
 func browse(t *testing.T) *tab {
 	t.Helper()
-	if line := os.Getenv("DLXCTL_TEST_LINE"); line != "" && line != browserLine {
-		t.Skip("the browser runs with the tests on RabbitMQ " + browserLine)
-	}
+	brokertest.SameOnAllLines(t)
 	program, err := chromium()
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.ExitCode() == 77 && os.Getenv("CI") == "" {
 		t.Skip(err)
