@@ -20,6 +20,7 @@ import (
 // the other.
 func TestApplyWaitsForTheLock(t *testing.T) {
 	t.Parallel()
+	brokertest.SameOnAllLines(t)
 	target := brokertest.VHost(t)
 	path := manyQueues(t, "shop", 0, 100)
 	args := []string{"apply", "--yes", "--lock-timeout", "30s", "-f", path}
@@ -37,6 +38,7 @@ func TestApplyWaitsForTheLock(t *testing.T) {
 // affected.
 func TestApplyPrintsWhoHoldsTheLock(t *testing.T) {
 	t.Parallel()
+	brokertest.SameOnAllLines(t)
 	target := brokertest.VHost(t)
 	path := manyQueues(t, "shop", 0, 300)
 	first := start(t, target, "apply", "--yes", "-f", path)
@@ -90,6 +92,7 @@ func TestApplyTakesALockThatWasJustReleased(t *testing.T) {
 // asks again on another connection: at once, and after any wait.
 func TestApplyAsksAgainWhileALockEnds(t *testing.T) {
 	t.Parallel()
+	brokertest.SameOnAllLines(t)
 	for name, held := range map[string]time.Duration{"at once": 0, "after a wait": 10 * time.Second} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

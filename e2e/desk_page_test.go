@@ -122,6 +122,7 @@ func (b *browser) call(method, path string, body any, status int) map[string]any
 // with the first signal.
 func TestThePageShowsDeadLetters(t *testing.T) {
 	t.Parallel()
+	brokertest.SameOnAllLines(t)
 	target := brokertest.VHost(t)
 	file := deadOrders(t, target, 40)
 	p := start(t, target, "desk", "serve", "-f", file, "--listen", "127.0.0.1:0",
@@ -162,6 +163,7 @@ func TestThePageShowsDeadLetters(t *testing.T) {
 // The address of the page, and what it may do, are checked before anything is read.
 func TestThePageRefusesUnsafeFlags(t *testing.T) {
 	t.Parallel()
+	brokertest.SameOnAllLines(t)
 	file := writeTopology(t, pageFile)
 	for name, c := range map[string]struct {
 		flags []string
@@ -221,6 +223,7 @@ func TestThePageReplays(t *testing.T) {
 // A page that ends with a run in progress stops the run, names it, and loses nothing.
 func TestThePageNamesTheRunsThatItStops(t *testing.T) {
 	t.Parallel()
+	brokertest.SameOnAllLines(t)
 	target := brokertest.VHost(t)
 	file := deadOrders(t, target, 12)
 	p := start(t, target, "desk", "serve", "-f", file, "--listen", "127.0.0.1:0", "--allow", "replay")

@@ -12,7 +12,7 @@
 // 4.3) of the nodes that are started here; empty is any. No other broker is
 // touched: this package does not read RABBITMQ_URL.
 //
-// Without a broker tests fail. They are never skipped.
+// Without a broker tests fail. They are never skipped for that.
 package brokertest
 
 import (
