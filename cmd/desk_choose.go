@@ -45,6 +45,7 @@ func (k *chooseFlags) addLook(c *cobra.Command) {
 		"give everything back after this `DURATION` (default: 10s for each 100,000 messages)")
 	f.BoolVar(&k.besideConsumers, "beside-consumers", false,
 		"look although the queue has consumers, which wait meanwhile")
+	markAdvanced(f, "hold-limit", "hold-time")
 	k.messages.register(c)
 }
 

@@ -25,7 +25,10 @@ Commands:{{range $commands}}{{if .IsAvailableCommand}}
   {{rpad .Name .NamePadding }} {{.Short}}{{end}}{{end}}{{end}}{{end}}{{if .HasAvailableLocalFlags}}
 
 Flags:
-{{.LocalFlags.FlagUsages | trimTrailingWhitespaces}}{{end}}{{if .HasAvailableInheritedFlags}}
+{{(plainFlags .LocalFlags).FlagUsages | trimTrailingWhitespaces}}{{end}}{{with (advancedFlags .LocalFlags).FlagUsages}}
+
+Advanced flags:
+{{. | trimTrailingWhitespaces}}{{end}}{{if .HasAvailableInheritedFlags}}
 
 GLOBAL{{end}}{{if .HasAvailableSubCommands}}
 
@@ -36,9 +39,34 @@ give consent (such as --yes, --allow, --force) have no variable.
 `, "GLOBAL", foldedFlags(global), 1)
 }
 
-// inOrder lets help list commands in the order in which they are needed. It is a global variable of
-// cobra.
-var inOrder = sync.OnceFunc(func() { cobra.EnableCommandSorting = false }) //nolint:gochecknoglobals // cobra's is one
+// setUpHelp lets help list commands in the order in which they are needed, and flags that few need
+// after the others. Both are global in cobra.
+var setUpHelp = sync.OnceFunc(func() { //nolint:gochecknoglobals // cobra's are global
+	cobra.EnableCommandSorting = false
+	cobra.AddTemplateFunc("plainFlags", func(f *pflag.FlagSet) *pflag.FlagSet { return flagsThatAre(false, f) })
+	cobra.AddTemplateFunc("advancedFlags", func(f *pflag.FlagSet) *pflag.FlagSet { return flagsThatAre(true, f) })
+})
+
+// advanced is the annotation of a flag that few need.
+const advanced = "dlxctl_advanced"
+
+// markAdvanced lets help list flags after the others.
+func markAdvanced(f *pflag.FlagSet, names ...string) {
+	for _, name := range names {
+		_ = f.SetAnnotation(name, advanced, []string{}) // it fails for a flag that is not there
+	}
+}
+
+// flagsThatAre returns the flags that few need, or the others.
+func flagsThatAre(rare bool, all *pflag.FlagSet) *pflag.FlagSet {
+	some := pflag.NewFlagSet("", pflag.ContinueOnError)
+	all.VisitAll(func(f *pflag.Flag) {
+		if _, marked := f.Annotations[advanced]; marked == rare {
+			some.AddFlag(f)
+		}
+	})
+	return some
+}
 
 // foldedFlags names the global flags in a few lines: the help of each command is about its own.
 func foldedFlags(f *pflag.FlagSet) string {

@@ -25,7 +25,7 @@ func newInit(a *app) *cobra.Command {
 
   minimal   the shortest topology that works
   full      every key, explained
-  park      a failed message goes straight to its dead-letter queue
+  direct    a failed message goes straight to its dead-letter queue
   tail      a failed message returns to the tail of its queue a few times, then is dead-lettered
   tiers     a failed message waits longer each time, then is dead-lettered
   repeats   like tiers, with several attempts in a tier

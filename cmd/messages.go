@@ -35,6 +35,7 @@ func (m *messageFlags) register(c *cobra.Command) {
 	f.StringArrayVar(&m.importPaths, "import-path", nil, "`FOLDER` in which --proto and its imports are looked up; may be repeated")
 	f.StringArrayVar(&m.types, "type", nil, "protobuf `TYPE` of the messages, or KEY=TYPE for a pattern of the routing key; may be repeated")
 	f.StringArrayVar(&m.redact, "redact", nil, "mask a `PATH` such as body.customer.email, a kind (email, iban, bearer) or bodies; may be repeated")
+	markAdvanced(f, "protoset", "proto", "import-path", "type")
 }
 
 // reader returns the reader of dead letters for a topology.

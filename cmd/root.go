@@ -56,7 +56,7 @@ func newRoot(a *app) *cobra.Command {
 	c.SetFlagErrorFunc(badFlag)
 	a.globalFlags(c.PersistentFlags())
 	c.SetUsageTemplate(usageTemplate(c.PersistentFlags()))
-	inOrder()
+	setUpHelp()
 	for _, group := range []struct {
 		title    string
 		commands []*cobra.Command

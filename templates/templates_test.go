@@ -36,7 +36,7 @@ func TestStarters(t *testing.T) {
 func TestWhatStartersRetry(t *testing.T) {
 	t.Parallel()
 	for name, promised := range map[string]func(delays []time.Duration) bool{
-		"park": func([]time.Duration) bool { return false }, // it has no backoff
+		"direct": func([]time.Duration) bool { return false }, // it has no backoff
 		"tail": func(delays []time.Duration) bool { return slices.Max(delays) == 0 },
 		"tiers": func(delays []time.Duration) bool {
 			return len(delays) > 1 && slices.IsSorted(delays) && len(slices.Compact(slices.Clone(delays))) == len(delays)
@@ -47,7 +47,7 @@ func TestWhatStartersRetry(t *testing.T) {
 	} {
 		data, _ := templates.Starter(name)
 		top, _ := spectest.CompileFile(t, name+".yaml", data)
-		if (name == "park") != (len(top.Backoffs) == 0) {
+		if (name == "direct") != (len(top.Backoffs) == 0) {
 			t.Errorf("%s has %d backoffs", name, len(top.Backoffs))
 		}
 		for _, l := range top.Backoffs {

@@ -239,7 +239,7 @@ func (s *soak) collect(t *testing.T, queue string, into map[string][]passage) {
 		}
 		first, err := time.Parse(time.RFC3339, fmt.Sprint(m.Headers["retry-first-failed-at"]))
 		if err != nil {
-			first = last // parked at once
+			first = last // dead-lettered at once
 		}
 		into[m.MessageId] = append(into[m.MessageId], passage{first, last})
 	}
