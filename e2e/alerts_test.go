@@ -14,6 +14,7 @@ import (
 
 	"gopkg.in/yaml.v3"
 
+	"github.com/dlxctl/dlxctl/internal/brokertest"
 	"github.com/dlxctl/dlxctl/internal/generate"
 	"github.com/dlxctl/dlxctl/internal/processor/monitor"
 	"github.com/dlxctl/dlxctl/topology"
@@ -77,6 +78,7 @@ func write(t *testing.T, path string, v any) {
 // Promtool accepts the rules and each query of the dashboard.
 func TestPromtoolAcceptsRulesAndQueries(t *testing.T) {
 	t.Parallel()
+	brokertest.SameOnAllLines(t)
 	none := "version: 1\nname: none\nqueues: [{name: q, backoff: none}]\n"
 	for name, text := range map[string]string{"alerted": alerted, "odd": odd, "without backoff": none} {
 		t.Run(name, func(t *testing.T) {
@@ -177,6 +179,7 @@ func deadLettered(queue, severity, owner string) string {
 // Each alert fires under its condition, with queue, severity and owner, and none fires otherwise.
 func TestAlertsFire(t *testing.T) {
 	t.Parallel()
+	brokertest.SameOnAllLines(t)
 	const long = "x2000"
 	well := map[string]string{
 		up("standard"): "1" + long, up("hourly"): "1" + long, up("desk"): "1" + long,

@@ -43,6 +43,7 @@ func TestScripts(t *testing.T) {
 // TestBrokenFiles checks the exact messages for topology files that are wrong.
 func TestBrokenFiles(t *testing.T) {
 	t.Parallel()
+	brokertest.SameOnAllLines(t)
 	runScripts(t, "testdata/script/broken", nil)
 }
 
