@@ -37,7 +37,7 @@ func TestWhatStartersRetry(t *testing.T) {
 	t.Parallel()
 	for name, promised := range map[string]func(delays []time.Duration) bool{
 		"direct": func([]time.Duration) bool { return false }, // it has no backoff
-		"tail": func(delays []time.Duration) bool { return slices.Max(delays) == 0 },
+		"tail":   func(delays []time.Duration) bool { return slices.Max(delays) == 0 },
 		"tiers": func(delays []time.Duration) bool {
 			return len(delays) > 1 && slices.IsSorted(delays) && len(slices.Compact(slices.Clone(delays))) == len(delays)
 		},
