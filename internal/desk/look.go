@@ -28,8 +28,6 @@ const (
 	// holdTime is how long a look holds messages by default, for each 100,000 of them.
 	holdTime  = 10 * time.Second
 	holdGroup = 100_000
-	// consumerTries is how many times a queue is asked that answers too late.
-	consumerTries = 5
 	// leastTimeout is the least x-consumer-timeout of a look.
 	leastTimeout = time.Minute
 )
@@ -119,7 +117,7 @@ func (l *look) begin() error {
 		return refusef("queue %s belongs to another connection alone (exclusive), and the broker refuses all others; read it in the program that declared it", text.Name(l.done.Queue))
 	}
 	if err == nil && t.queue.Type() != topology.Stream {
-		t.consumers, err = l.consumers()
+		t.consumers, err = l.conn.ConsumersOf(l.done.Queue)
 	}
 	if err != nil {
 		return err
@@ -128,16 +126,6 @@ func (l *look) begin() error {
 	l.done.Unacknowledged = int(min(t.usage.Unacknowledged, max(0, t.usage.Ready+t.usage.Unacknowledged-int64(ready))))
 	l.done.Messages = ready
 	return t.refuse(l.wanted(), ready, l.options.BesideConsumers)
-}
-
-// consumers asks the queue how many consumers it has. A busy broker may need several tries.
-func (l *look) consumers() (n int64, err error) {
-	for range consumerTries {
-		if n, err = l.conn.ConsumersOf(l.done.Queue); !errors.Is(err, broker.ErrRefused) {
-			break
-		}
-	}
-	return n, err
 }
 
 // wanted is how many messages to look at.

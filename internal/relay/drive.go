@@ -37,7 +37,7 @@ type Drive struct {
 	// Meanwhile runs during the relay of each pass, until ctx ends. If it returns before, the relay
 	// ends as at the end of ctx, and an error of Meanwhile is that of the drive. Nil: nothing runs.
 	Meanwhile func(ctx context.Context) error
-	// Passed is told how each pass ended. Nil: nothing is told.
+	// Passed is called after each pass with its error. Nil: nothing is called.
 	Passed func(error)
 }
 

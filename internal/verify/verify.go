@@ -221,16 +221,7 @@ func (v *Verifier) processors(ctx context.Context, conn *amqp.Conn, b topology.B
 	defer tick.Stop()
 	waiting := false
 	n, err := conn.ConsumersOf(b.FailedQueue)
-	for refused := 0; n == 0 && ctx.Err() == nil; n, err = conn.ConsumersOf(b.FailedQueue) {
-		if errors.Is(err, broker.ErrRefused) { // a busy broker may answer late, and then a 0 proves nothing
-			if refused++; refused > 3 {
-				break
-			}
-			continue
-		}
-		if err != nil {
-			break
-		}
+	for ; n == 0 && err == nil && ctx.Err() == nil; n, err = conn.ConsumersOf(b.FailedQueue) {
 		if !waiting {
 			waiting = true
 			v.Log.InfoContext(ctx, "waiting for a processor", "queue", b.FailedQueue, "at_most", processorStart.String())

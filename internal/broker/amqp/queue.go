@@ -152,4 +152,4 @@ func (c *Conn) ConsumersOf(name string) (n int64, err error) {
 }
 
 // questions is how many times a queue is asked that is slow to answer.
-const questions = 4
+const questions = 5
