@@ -16,6 +16,7 @@ import (
 // A real node with the plugin rabbitmq_prometheus exports each RabbitMQ series that the alerts and
 // the dashboard query, for every queue that they name. Dead letters that are looked at count.
 func TestAlertsUseMetricsThatRabbitMQExports(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	address := brokertest.FreePort(t)
 	_, port, _ := strings.Cut(address, ":")

@@ -148,6 +148,7 @@ func TestApplyFinishesDeletingPoliciesAfterAKill(t *testing.T) {
 // An interrupted deletion can leave a policy in effect that the broker no longer lists. Plan
 // detects it, and after apply it is not in effect.
 func TestApplyEndsAPolicyThatIsInEffectAndNotListed(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	target := brokertest.VHost(t)
 	if _, err := target.Channel(t).QueueDeclare("mail", true, false, false, false, nil); err != nil {

@@ -63,6 +63,7 @@ const foreign = `{
 // After any topology A, apply makes the broker match any topology B, and A again. Foreign objects
 // stay byte for byte as they were.
 func TestApplyConvergesFromAnyTopologyToAnyOther(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	for seed := range uint64(10) {
 		typ := "classic"

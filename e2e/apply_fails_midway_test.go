@@ -14,6 +14,7 @@ import (
 // An apply that fails midway prints how many changes are done, failed and were not tried, and exits
 // with 4. The next apply continues.
 func TestApplyFailsMidway(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		trouble http.HandlerFunc

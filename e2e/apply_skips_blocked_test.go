@@ -14,6 +14,7 @@ import (
 // either. After the rest of the file is applied, messages that its consumer rejects are not lost:
 // they return through the previous backoff.
 func TestSkippingABlockedQueueLosesNothing(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	const messages = 20
 	for _, queueType := range []string{"quorum", "classic"} {

@@ -52,6 +52,7 @@ func snippets() map[string]snippet {
 // Go. scripts/snippets installs the libraries of the other languages and lists them in
 // DLXCTL_TEST_SNIPPETS.
 func TestSnippets(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	for _, lang := range append([]string{"go"}, strings.Fields(os.Getenv("DLXCTL_TEST_SNIPPETS"))...) {
 		t.Run(lang, func(t *testing.T) {

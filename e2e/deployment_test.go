@@ -108,6 +108,7 @@ func fromKubernetes(t *testing.T) setup {
 // The processor runs with the settings of the templates for systemd and Kubernetes: it becomes
 // ready, its probes answer, and after SIGTERM it ends before the template's timeout.
 func TestTheTemplatesRun(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	for name, load := range map[string]func(*testing.T) setup{"systemd": fromSystemd, "kubernetes": fromKubernetes} {
 		t.Run(name, func(t *testing.T) {
@@ -178,6 +179,7 @@ func TestTheImageFitsTheManifests(t *testing.T) {
 
 // The program of the image needs no loader and no library, and prints its version.
 func TestTheProgramOfTheImageIsStatic(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	out := filepath.Join(t.TempDir(), "dlxctl")
 	built := false

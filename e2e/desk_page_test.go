@@ -122,7 +122,7 @@ func (b *browser) call(method, path string, body any, status int) map[string]any
 // with the first signal.
 func TestThePageShowsDeadLetters(t *testing.T) {
 	t.Parallel()
-	brokertest.SameOnAllLines(t)
+	brokertest.OnNewestLine(t)
 	target := brokertest.VHost(t)
 	file := deadOrders(t, target, 40)
 	p := start(t, target, "desk", "serve", "-f", file, "--listen", "127.0.0.1:0",
@@ -163,7 +163,7 @@ func TestThePageShowsDeadLetters(t *testing.T) {
 // The address of the page, and what it may do, are checked before anything is read.
 func TestThePageRefusesUnsafeFlags(t *testing.T) {
 	t.Parallel()
-	brokertest.SameOnAllLines(t)
+	brokertest.OnNewestLine(t)
 	file := writeTopology(t, pageFile)
 	for name, c := range map[string]struct {
 		flags []string
@@ -183,6 +183,7 @@ func TestThePageRefusesUnsafeFlags(t *testing.T) {
 
 // A replay on the page is the replay of the command line that the page shows.
 func TestThePageReplays(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	target := brokertest.VHost(t)
 	file := deadOrders(t, target, 12)
@@ -223,7 +224,7 @@ func TestThePageReplays(t *testing.T) {
 // A page that ends with a run in progress stops the run, names it, and loses nothing.
 func TestThePageNamesTheRunsThatItStops(t *testing.T) {
 	t.Parallel()
-	brokertest.SameOnAllLines(t)
+	brokertest.OnNewestLine(t)
 	target := brokertest.VHost(t)
 	file := deadOrders(t, target, 12)
 	p := start(t, target, "desk", "serve", "-f", file, "--listen", "127.0.0.1:0", "--allow", "replay")

@@ -113,6 +113,7 @@ removed: [billing]
 // No apply deletes or changes a queue of the desk, whatever file it gets and whatever it is
 // allowed: its messages stay. The plan, status and migrate say that they are there.
 func TestApplyKeepsTheQueuesOfTheDesk(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	const n = 3
 	all, fewer, none := deskFiles(t)
@@ -165,6 +166,7 @@ func status(t *testing.T, target brokertest.Target, file string, texts ...string
 // A migration keeps the holds, and does not change to which queue alone a run sends. It says before
 // and after the deletion of the legacy queue that messages of a run may have to go elsewhere.
 func TestMigrateKeepsTheQueuesOfTheDesk(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	const n = 3
 	target := brokertest.VHost(t)

@@ -88,6 +88,7 @@ func awaitDepth(t *testing.T, target brokertest.Target, queue string, n int) {
 // With the rights that 'dlxctl rights' prints for acting at the desk, each command works: replay,
 // park, restore, discard, and the return of a run that its brake or a person has stopped.
 func TestDeskRightsSuffice(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	const n = 3
 	target, file := deadLetters(t, n)
@@ -151,6 +152,7 @@ func deskNeeds(target brokertest.Target, run, copied string) map[right][][]strin
 // Without one of the rights that 'dlxctl rights' prints for acting at the desk, each command that
 // needs it is refused before anything moves, and names the right and how to get it.
 func TestEachDeskRightIsNeeded(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	target, file := deadLetters(t, 2)
 	putQueue(t, target, "full", map[string]any{"x-max-length": 0, "x-overflow": "reject-publish"})

@@ -306,6 +306,7 @@ func (p place) accepted(exchange, key string, m amqp091.Publishing) bool {
 
 // The harm of an operator policy blocks the first write until it is allowed.
 func TestOperatorPoliciesNeedConsent(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	for key, tc := range map[string]struct {
 		value any

@@ -18,6 +18,7 @@ import (
 // Apply creates, changes and removes a topology in a virtual host with the real topology of another
 // team. The objects of the other team stay byte for byte as they were, and no plan names them.
 func TestForeignTopologiesStayUntouched(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	for name, exchange := range map[string]string{"datban": "user.events", "neic-sda": "sda", "ons-census-rm": "events"} {
 		for _, typ := range []string{"classic", "quorum"} {

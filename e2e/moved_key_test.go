@@ -13,6 +13,7 @@ import (
 // reroute. Without consent to the copies nothing is written. With it nothing is lost, and only what
 // is published between the two steps goes to both queues, not what is published during the waits.
 func TestMovedKeyIsCopiedBetweenTwoSteps(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	target := brokertest.VHost(t)
 	file := func(a, z, backoff string) string {

@@ -81,6 +81,7 @@ func listed(t *testing.T, target brokertest.Target) []string {
 // Every command works with objects that have odd names, in a virtual host that has one, and with no
 // more rights than 'dlxctl rights' prints. At the end apply removes the objects.
 func TestOddNames(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	target := oddVHost(t)
 	before := listed(t, target)
@@ -157,6 +158,7 @@ func TestOddNames(t *testing.T) {
 
 // Legacy queues may have odd names, up to the longest that AMQP allows.
 func TestMigrateOddNames(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	target := oddVHost(t)
 	names := append(oddNames(), strings.Repeat("l", 255))

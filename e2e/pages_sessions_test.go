@@ -24,6 +24,7 @@ func sessions() []string {
 // ("# topology/shared.yaml"), and sees what the console blocks show. A line "..." in the page is
 // any number of lines. With -update the test writes the pages.
 func TestPagesAsSessions(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	for _, page := range sessions() {
 		t.Run(filepath.Base(page), func(t *testing.T) {

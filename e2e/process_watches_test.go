@@ -38,6 +38,7 @@ func replace(t *testing.T, path, text string) {
 // in all queues of the backoff. Each message ends once in the dead-letter queue, and the last ones
 // after all attempts of the new backoff.
 func TestProcessWatch(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	target := brokertest.VHost(t)
 	short, long := backoffFile("50ms, 150ms"), backoffFile("50ms, 150ms, 250ms")

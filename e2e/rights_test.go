@@ -185,6 +185,7 @@ func TestRightsSuffice(t *testing.T) {
 // Without one of the rights apply names it before the first write: when it creates what the file
 // declares, or when it removes that again.
 func TestEachRightIsNeeded(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	// The list of removed queues adds rights for their dead-letter queues by a guess at the
 	// names, and read for the case that these are quorum queues.
@@ -219,6 +220,7 @@ func TestEachRightIsNeeded(t *testing.T) {
 // With the rights that 'dlxctl rights' prints for migrate, a migration finishes, and an unfinished
 // one is rolled back.
 func TestMigrateRightsSuffice(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	for _, queueType := range []string{"classic", "quorum"} {
 		t.Run(queueType, func(t *testing.T) {

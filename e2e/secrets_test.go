@@ -42,7 +42,7 @@ type connection struct {
 //
 //nolint:paralleltest // the list of connections must not contain those of other tests
 func TestNothingRevealsSecrets(t *testing.T) {
-	brokertest.SameOnAllLines(t)
+	brokertest.OnNewestLine(t)
 	const password, body = "s3cr3t: p@ss/w#rd?%ü", "b0dy of a message"
 	target := brokertest.VHost(t)
 	user := target.User(t, "administrator", ".*", ".*", ".*")

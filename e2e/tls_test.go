@@ -21,6 +21,7 @@ func secured(amqp, api string, more ...string) []string {
 // authority, every command works with the right files over AMQP and HTTP, and names what is wrong
 // with other files.
 func TestMutualTLS(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	authority, otherAuthority := brokertest.NewAuthority(t), brokertest.NewAuthority(t)
 	client, foreign := authority.Sign(t, time.Hour), otherAuthority.Sign(t, time.Hour)
@@ -131,6 +132,7 @@ queues: [{name: q}, {name: new, replaces: old}]
 // Every command that connects refuses a certificate that has expired. With --insecure-skip-verify
 // it accepts the certificate and prints a warning each time.
 func TestExpiredCertificate(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	authority := brokertest.NewAuthority(t)
 	_, amqp, api := brokertest.NodeWithTLS(t, authority.Sign(t, -time.Hour, "127.0.0.1"), nil)

@@ -105,6 +105,7 @@ func (p *patient) afterApply() {
 // dlxctl, or the broker, prints each of them when the trouble is there. A "..." in the page is any
 // text.
 func TestMessagesOfTroubleshooting(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	p := &patient{reader: reader{t, brokertest.VHost(t), t.TempDir()}, file: writeTopology(t, troubledFile)}
 	p.beforeApply()

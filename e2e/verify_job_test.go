@@ -12,6 +12,7 @@ import (
 
 // The job of the template for Kubernetes runs, and fails where no processor does.
 func TestTheJobThatVerifiesRuns(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	var job struct {
 		Spec struct {

@@ -306,6 +306,7 @@ func (s *stage) changesUnderLoad(t *testing.T, pause, between, settle time.Durat
 // Under full load a queue changes its backoff six times: no failed message is lost or
 // duplicated, and none reaches a queue that does not belong to the backoff.
 func TestBackoffsChangeUnderLoad(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	for _, kind := range []string{"quorum", "classic"} {
 		t.Run(kind, func(t *testing.T) {
@@ -329,6 +330,7 @@ func TestBackoffsChangeInACluster(t *testing.T) {
 // A control: binding one failed queue before unbinding the other duplicates failed
 // messages. If it did not, the other tests would prove nothing.
 func TestBindThenUnbindDuplicatesFailures(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	target := brokertest.VHost(t)
 	s := newStage(t, "quorum", target, target, target)
@@ -357,6 +359,7 @@ func TestBindThenUnbindDuplicatesFailures(t *testing.T) {
 // While a run of the desk listens to the failures of a queue, its binding matches them, so that
 // the next exchange gets none. No failure is lost then. Those of the time of a step are doubled.
 func TestBackoffChangesWhileARunListens(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	target := brokertest.VHost(t)
 	s := newStage(t, "quorum", target, target, target)
@@ -401,6 +404,7 @@ func (k *killer) Apply(ctx context.Context, c plan.Change) error {
 // A change is stopped after each step, and continued by another run, and by a run with
 // another file.
 func TestBackoffChangeStoppedAfterEachStep(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	for _, kind := range []string{"quorum", "classic"} {
 		t.Run(kind, func(t *testing.T) {
@@ -463,6 +467,7 @@ func TestNodeRestartsDuringBackoffChange(t *testing.T) {
 
 // A queue moves to another backoff and back a hundred times.
 func TestBackoffChangesAHundredTimes(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	target := brokertest.VHost(t)
 	s := newStage(t, "quorum", target, target, target)

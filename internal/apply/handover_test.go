@@ -19,6 +19,7 @@ import (
 // among them, stays in the failed queue and is named. The others are moved, and none of them again
 // by the next run.
 func TestAMessageThatCannotBeHandedOverHoldsUpNoOther(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	target := brokertest.VHost(t)
 	ch := target.Confirming(t)

@@ -75,6 +75,7 @@ queues:
 // Under full load the tiers of a backoff and the dead-letter queue of a work queue change five
 // times: no message is lost or duplicated, and none reaches the unroutable queue.
 func TestRoutesChangeUnderLoad(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	for route, r := range routes() {
 		for _, kind := range []string{"quorum", "classic"} {
@@ -94,6 +95,7 @@ func TestRoutesChangeUnderLoad(t *testing.T) {
 // A change is stopped after each step, with the steps of other files between, and continued by
 // another run: nothing is lost or duplicated.
 func TestRouteChangeStoppedAfterEachStep(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	for route, r := range routes() {
 		for _, kind := range []string{"quorum", "classic"} {

@@ -5,24 +5,23 @@ import (
 	"testing"
 )
 
-// newest is the line on which the tests run whose result is the same on all lines.
+// newest is the line of RabbitMQ on which each push runs every test.
 const newest = "4.3"
 
-// SameOnAllLines skips a test on older lines of RabbitMQ: what it checks cannot differ between
-// them. Each line is a third of the time of CI. The nightly run, with DLXCTL_TEST_LONG, skips
-// nothing; nor does a run without DLXCTL_TEST_LINE.
+// OnNewestLine skips a test on older lines of RabbitMQ, where it runs each night: DLXCTL_TEST_LONG
+// skips nothing, nor does a run without DLXCTL_TEST_LINE. CI has a quarter of an hour for all lines.
 //
-// It is not for tests that kill, restart or count, nor for those that are the first proof that the
-// broker takes a request.
-func SameOnAllLines(tb testing.TB) {
+// It is not for tests that kill, restart or lose connections, nor for those that show how a line
+// of RabbitMQ behaves.
+func OnNewestLine(tb testing.TB) {
 	tb.Helper()
-	if OtherLineSuffices() {
-		tb.Skip("its result is the same on all lines of RabbitMQ: it runs on " + newest + " and each night")
+	if OnlyAtNight() {
+		tb.Skip("it runs on RabbitMQ " + newest + ", and each night on all lines")
 	}
 }
 
-// OtherLineSuffices reports whether SameOnAllLines skips a test.
-func OtherLineSuffices() bool {
+// OnlyAtNight reports whether OnNewestLine skips a test.
+func OnlyAtNight() bool {
 	line := os.Getenv(envLine)
 	return line != "" && line != newest && os.Getenv("DLXCTL_TEST_LONG") == ""
 }

@@ -117,6 +117,7 @@ func forged(user string) []amqp091.Publishing {
 // What a publisher writes under names of the desk is a header as any other: it makes no message
 // expire, go elsewhere or stop a run, and comes back as it was.
 func TestHeadersOfThePublisherAreNotBelieved(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	for name, in := range map[string]string{
 		"return": "billing.dead", "park and restore": "billing.dead", "export and import": "billing.dead",

@@ -238,6 +238,7 @@ func TestLooksNeverEndAMessage(t *testing.T) {
 
 // A look refuses a queue that it would harm, and says why, before it consumes anything.
 func TestLooksRefuseHarm(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	target := brokertest.VHost(t)
 	d := deskOf(t, target)
@@ -296,6 +297,7 @@ func setPolicy(t *testing.T, target brokertest.Target, kind, queue string, defin
 // A limit in bytes counts too. The broker tells the size of a queue only some seconds later: until
 // then the look is refused.
 func TestLooksRefuseALimitInBytes(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	target := brokertest.VHost(t)
 	for _, kind := range queueKinds() {
@@ -376,6 +378,7 @@ func TestLooksBesideConsumers(t *testing.T) {
 
 // A consumer that attaches during a look takes what is left, and receives the rest afterwards.
 func TestAConsumerAttachesDuringALook(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	for _, kind := range queueKinds() {
 		t.Run(kind, func(t *testing.T) {

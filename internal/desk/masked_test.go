@@ -42,6 +42,7 @@ func collision() []amqp091.Publishing {
 
 // A run takes the messages that it chose, and not those whose handles a publisher has made alike.
 func TestACollisionChoosesNothingElse(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	s := newShop(t, "quorum")
 	brokertest.PublishConfirmed(t, s.ch, "", "billing.dead", collision()...)
@@ -62,6 +63,7 @@ func TestACollisionChoosesNothingElse(t *testing.T) {
 // A handle that names several messages that differ chooses none of them, unless all are named. A
 // longer one tells them apart where they can be seen.
 func TestAHandleOfSeveralMessagesIsRefused(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	s := newShop(t, "quorum")
 	brokertest.PublishConfirmed(t, s.ch, "", "billing.dead", collision()...)
@@ -118,6 +120,7 @@ func (s *shop) proposes(t *testing.T, n int, handles ...string) {
 // No output depends on a masked value, nor on its length: a person who sees the output cannot
 // find out whether a guess is right.
 func TestOutputsDoNotDependOnMaskedValues(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	s := newShop(t, "quorum")
 	for name, tc := range map[string]struct {

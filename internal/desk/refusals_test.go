@@ -148,6 +148,7 @@ func runRefusals(d *desk.Desk, returned string) map[refusal]func() error {
 
 // Each refusal says what is refused, why, and what to do next.
 func TestRefusalsSayWhatToDo(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	s := newShop(t, "quorum")
 	s.bury(t, 4)

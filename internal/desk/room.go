@@ -134,7 +134,7 @@ func (r *room) full(queue string, effective topology.Arguments, more int, bytes 
 	usage := r.state.Usage[queue]
 	switch free := max(0, most-used); {
 	case most > 0 && free < int64(more):
-		return fmt.Sprintf("queue %s drops its oldest messages above %d (max-length, overflow drop-head), and has room for %d more, not for %d",
+		return fmt.Sprintf("queue %s drops its oldest messages above %d (max-length, overflow drop-head), and has room for %d more, not for %d, by statistics of the broker up to 10 seconds old",
 			text.Name(queue), most, free, more), nil
 	case mostBytes > 0 && used > 0 && usage.Bytes == 0:
 		return fmt.Sprintf("queue %s drops its oldest messages above %d bytes (max-length-bytes, overflow drop-head), and its size is not known yet: the statistics of the broker are up to 10 seconds old",

@@ -64,6 +64,7 @@ func (s *shop) consume(t *testing.T, queue string, fails func(amqp091.Delivery) 
 // A run stops within a moment when replayed messages fail again. Each message counts once, although
 // it fails in each tier, and the rest stays in the hold.
 func TestBrake(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	s := newShop(t, "quorum")
 	s.process(t)
@@ -119,6 +120,7 @@ func TestBrake(t *testing.T) {
 
 // A batch of the ramp that fails is the last one.
 func TestRamp(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		fails   bool
@@ -146,6 +148,7 @@ func TestRamp(t *testing.T) {
 // A run with the limits of the command line sends all of its messages and ends: the records in its
 // hold, which are not sent, take no part in the pace.
 func TestAPacedRunEnds(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	for _, n := range []int{4, 40, 200} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
@@ -168,6 +171,7 @@ func TestAPacedRunEnds(t *testing.T) {
 
 // A run that another process cancels stops, and names who asked.
 func TestCancel(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	s := newShop(t, "quorum")
 	s.bury(t, 200)
@@ -214,6 +218,7 @@ func TestCancel(t *testing.T) {
 
 // Park, restore and discard move messages whole, and restore puts them back as they were.
 func TestParkAndRestore(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	s := newShop(t, "quorum")
 	chosen, rest := s.bury(t, 100)
@@ -244,6 +249,7 @@ func TestParkAndRestore(t *testing.T) {
 
 // Discard parks, unless it is forever.
 func TestDiscard(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	for _, forever := range []bool{false, true} {
 		t.Run(fmt.Sprint(forever), func(t *testing.T) {
@@ -272,6 +278,7 @@ func TestDiscard(t *testing.T) {
 
 // An edited message goes to work, and the original is parked.
 func TestEdit(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	s := newShop(t, "quorum")
 	s.bury(t, 20)

@@ -15,6 +15,7 @@ import (
 // exactly it failed. It stays in the queue, whatever else arrives while the run takes, and when the
 // run is stopped and resumed.
 func TestAnEqualMessageThatArrivedLaterStays(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	for name, stopped := range map[string]bool{"another arrives": false, "stopped and resumed": true} {
 		t.Run(name, func(t *testing.T) {
@@ -66,6 +67,7 @@ func TestAnEqualMessageThatArrivedLaterStays(t *testing.T) {
 // A run that did not look at the whole queue does not know how many equal messages it had. None of
 // those behind is taken for a copy.
 func TestAnEqualMessageThatWasNotLookedAtStays(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	s := newShop(t, "quorum")
 	equal := deadLetter("billing", "order.chosen", "", 1)

@@ -9,6 +9,7 @@ import (
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
+	"github.com/dlxctl/dlxctl/internal/brokertest"
 	"github.com/dlxctl/dlxctl/internal/desk"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -16,6 +17,7 @@ import (
 // A run is refused, and nothing is taken, where a policy of another team would lose messages in its
 // hold or among the parked ones. A policy on the parked queue does not stop a replay.
 func TestARunIsRefusedWhereAPolicyWouldLoseMessages(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		pattern    string
@@ -73,6 +75,7 @@ func TestARunIsRefusedWhereAPolicyWouldLoseMessages(t *testing.T) {
 // A policy that was set after a run had stopped keeps it from taking more, and from parking, but
 // not from sending what its hold has.
 func TestAResumeIsRefusedWhereAPolicyWouldLoseMessages(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		action    desk.Action
@@ -111,6 +114,7 @@ func TestAResumeIsRefusedWhereAPolicyWouldLoseMessages(t *testing.T) {
 // A queue that is deleted while a run gives back stops the run, although a policy gives each
 // exchange an alternate: nothing goes to another queue.
 func TestAnAlternateExchangeGetsNothing(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	s := newShop(t, "quorum")
 	chosen, _ := s.bury(t, 400)

@@ -13,6 +13,7 @@ import (
 
 // A stream among the targets does not hold up a run: its messages stay when they are read.
 func TestAStreamDoesNotHoldUpARun(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	s := newShop(t, "quorum")
 	ch := s.target.Channel(t)

@@ -10,6 +10,7 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/dlxctl/dlxctl/internal/broker"
+	"github.com/dlxctl/dlxctl/internal/brokertest"
 	"github.com/dlxctl/dlxctl/internal/desk"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -17,6 +18,7 @@ import (
 // A replay reaches the queue that failed and no other, with the publisher's key, and the rest of
 // the dead-letter queue keeps its order.
 func TestReplay(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	for _, typ := range []string{"quorum", "classic"} {
 		t.Run(typ, func(t *testing.T) {
@@ -56,6 +58,7 @@ func TestReplay(t *testing.T) {
 
 // A run that begins, and one that is resumed, is never shown as sending before it has taken all.
 func TestRunsShowThePhase(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	s := newShop(t, "quorum")
 	chosen, _ := s.bury(t, 1600) // more than are on their way into a hold at once
@@ -139,6 +142,7 @@ func (s *shop) watchPhase(
 
 // What a run has in its hold comes back as it was, before anything was sent and after a part was.
 func TestReturn(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	for _, typ := range []string{"quorum", "classic"} {
 		for _, sent := range []int{0, 10} {

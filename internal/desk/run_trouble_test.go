@@ -49,6 +49,7 @@ func variedMessages(user string) []amqp091.Publishing {
 // A tool that replayed 40 messages lost 23 of them, cut bodies, and made texts of all headers. Here
 // all arrive, with all properties and headers as they were.
 func TestReplayKeepsAllOfAMessage(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	for _, history := range []bool{false, true} {
 		t.Run(fmt.Sprintf("history %t", history), func(t *testing.T) {
@@ -143,6 +144,7 @@ func TestRunCut(t *testing.T) {
 // Two desks that take from one queue at once: one refuses, or both take and no message is taken
 // twice.
 func TestTwoDesks(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	s := newShop(t, "quorum")
 	chosen, rest := s.bury(t, 2000)
@@ -180,6 +182,7 @@ func TestTwoDesks(t *testing.T) {
 // All bindings of a run have the mark of the desk, so that no plan and no migration takes them for
 // bindings of a work queue.
 func TestRunMarksItsBindings(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	s := newShop(t, "quorum")
 	s.bury(t, 80)
@@ -232,6 +235,7 @@ func TestRunMarksItsBindings(t *testing.T) {
 // A message whose headers fit a frame, but not with those of a hold, stops the run by its name. The
 // others are put back, and it never leaves the queue.
 func TestHeadersThatDoNotFitAHold(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	s := newShop(t, "quorum")
 	large := deadLetter("billing", "order.chosen", "large", 2)

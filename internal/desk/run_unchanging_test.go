@@ -10,6 +10,7 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/dlxctl/dlxctl/internal/broker/amqp"
+	"github.com/dlxctl/dlxctl/internal/brokertest"
 	"github.com/dlxctl/dlxctl/internal/desk"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -43,6 +44,7 @@ func (s *shop) interruptChange(t *testing.T) (finish func()) {
 // A run takes no failure away that goes through the alternate exchange, in the middle of a change
 // of a backoff: it does not begin, or stops before it sends anything.
 func TestNoFailureIsLostInAnInterruptedChange(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	s := newShop(t, "quorum")
 	chosen, _ := s.bury(t, 80)
@@ -98,6 +100,7 @@ func (s *shop) lockTopology(t *testing.T) *amqp.Conn {
 // A run waits for the end of a command that changes the topology, says so, can be interrupted, and
 // stops if that takes too long: with its messages in the hold. Then it sends them.
 func TestARunWaitsForAChange(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	s := newShop(t, "quorum")
 	chosen, _ := s.bury(t, 80)

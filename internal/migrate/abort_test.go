@@ -53,6 +53,7 @@ func (s *stage) abort(t *testing.T, r *migrate.Runner) {
 // is rolled back under load: the broker has the definitions it had, and every
 // message is in the legacy queue, once.
 func TestAbort(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	for _, typ := range []string{"classic", "quorum"} {
 		for steps := range 8 {
@@ -117,6 +118,7 @@ func (s *stage) stepWith(t *testing.T, next func(migrate.Move, topology.State) [
 // What waits in a tier when a migration is rolled back returns to the legacy
 // queue; what is dead already stays in its queue, and that is said.
 func TestAbortWithMessagesInTheTiers(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	for _, typ := range []string{"classic", "quorum"} {
 		t.Run(typ, func(t *testing.T) {
@@ -175,6 +177,7 @@ func TestAbortWithMessagesInTheTiers(t *testing.T) {
 // While the migration is rolled back, messages return from a tier all the time:
 // each comes to one of the two queues, and is in the legacy queue at last, once.
 func TestAbortWhileMessagesComeBack(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	for _, typ := range []string{"classic", "quorum"} {
 		t.Run(typ, func(t *testing.T) {
@@ -218,6 +221,7 @@ func TestAbortWhileMessagesComeBack(t *testing.T) {
 // A migration that was rolled back and is made again, before the tiers are empty,
 // turns what comes back with the rest.
 func TestMigrateAgainAfterAbort(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	s := newStage(t, "classic", nil)
 	r := s.runner(t)
@@ -318,6 +322,7 @@ func (s *stage) retry(t *testing.T) (stop func() map[string]bool) {
 // Other queues that share the backoff fail all the time: what waits for the tiers to
 // be empty ends anyway.
 func TestAbortWithASharedBackoff(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	file := strings.Replace(fmt.Sprintf(topologyFile, "classic"), "queues:\n", "queues:\n  - {name: other}\n", 1)
 	s := newStageIn(t, brokertest.VHost(t), file, "classic", nil)

@@ -17,6 +17,7 @@ import (
 // message: whatever else came, whichever run has moved it, and after an abort. The legacy queue is
 // kept until the user consents or lets it forward. What the publisher sends then is not lost.
 func TestPublisherByNameOnceInAWhile(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	unbound := "version: 1\nname: shop\ndefaults: {backoff: quick}\nbackoff: {quick: {tiers: [100ms]}}\n" +
 		"queues: [{name: new, replaces: old}]\n"
@@ -110,6 +111,7 @@ func TestPublisherByNameOnceInAWhile(t *testing.T) {
 // A publisher that was changed to send to the successor by its name is known by one message too: an
 // abort keeps the successor until the user consents. Nothing that came before is lost.
 func TestAbortKeepsASuccessorOfPublishersByName(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	s := newStage(t, "classic", nil)
 	r := s.runner(t)
@@ -137,6 +139,7 @@ func TestAbortKeepsASuccessorOfPublishersByName(t *testing.T) {
 
 // One that publishers reach through exchanges only is deleted without consent.
 func TestAbortNeedsNoConsentWithoutPublishersByName(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	s := newStage(t, "classic", nil)
 	r := s.runner(t)

@@ -56,6 +56,7 @@ func (s *stage) count(t *testing.T, queue string) map[string]int {
 // While a publisher sends to the legacy queue by its name, it is kept, and what
 // comes goes on to the new queue: nothing is lost.
 func TestPublishersByName(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	for _, typ := range []string{"classic", "quorum"} {
 		for name, tc := range map[string]struct {
@@ -92,6 +93,7 @@ func TestPublishersByName(t *testing.T) {
 
 // With --forward the broker itself hands on what comes by name.
 func TestForward(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	s := newStage(t, "quorum", nil)
 	stop := s.forwarding(t, 2*time.Second)
@@ -115,6 +117,7 @@ func TestForward(t *testing.T) {
 // A forwarder whose creation was interrupted, or that a foreign policy overrides, is
 // put into effect by the next run, and forwards what has come meanwhile.
 func TestForwarderNotInEffect(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	for _, typ := range []string{"classic", "quorum"} {
 		t.Run(typ, func(t *testing.T) {
@@ -152,6 +155,7 @@ func TestForwarderNotInEffect(t *testing.T) {
 
 // An argument of the queue beats every policy: there is no forwarder then.
 func TestNoForwarder(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	s := newStage(t, "classic", amqp091.Table{"x-dead-letter-exchange": "amq.fanout"})
 	r := s.runner(t)

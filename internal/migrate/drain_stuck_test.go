@@ -18,6 +18,7 @@ import (
 // with the reason; those behind it are moved, and none of them again by the next
 // run. Headers that the library cannot read are moved like any other.
 func TestDrainWithAMessageThatIsTooLarge(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	node := brokertest.Node(t)
 	s := newStageIn(t, node.VHost(t), fmt.Sprintf(topologyFile, "quorum"), "quorum", nil)

@@ -28,6 +28,7 @@ func (s *stage) fill(tb testing.TB, n, bytes int) {
 
 // What waits is moved in its order, each message once, and told of.
 func TestDrainInOrder(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	for _, typ := range []string{"classic", "quorum"} {
 		t.Run(typ, func(t *testing.T) {
@@ -79,6 +80,7 @@ func TestDrainInOrder(t *testing.T) {
 // A new queue that is full: what it does not take stays in the legacy queue, and
 // is moved when there is room.
 func TestDrainIntoAFullQueue(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	file := strings.Replace(fmt.Sprintf(topologyFile, "quorum"), "    replaces: old\n",
 		"    replaces: old\n    arguments: {x-max-length: 10}\n", 1)
@@ -158,6 +160,7 @@ func TestDrainHeadersTooLarge(t *testing.T) {
 // socket is full, ends anyway: when its wait is over, and when it is told to.
 // Nothing is lost.
 func TestDrainEndsDuringAnAlarm(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	node := brokertest.Node(t)
 	const n = 300

@@ -65,6 +65,7 @@ func (s *stage) rejectAll(t *testing.T, queue string, n int) {
 // What waits in a retry queue that was made by hand, and comes back to the legacy queue by its
 // name, is waited for: the legacy queue is deleted only when that queue is proved empty.
 func TestHomeMadeRetryQueue(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	for _, typ := range []string{"classic", "quorum"} {
 		for name, chain := range map[string][]string{"one queue": {"old.wait"}, "two queues": {"old.wait", "old.wait2"}} {
@@ -102,6 +103,7 @@ func TestHomeMadeRetryQueue(t *testing.T) {
 // While such a queue holds messages for longer than migrate waits, or others put messages there,
 // the legacy queue is kept, and what comes goes on to the new queue.
 func TestHomeMadeRetryQueueInUse(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	s := newStage(t, "classic", nil)
 	s.homeMade(t, "classic", time.Hour, "old.wait")
@@ -170,6 +172,7 @@ func TestRetryQueueWithANamedExchange(t *testing.T) {
 
 // Abort leaves a migration alone that is finished: what its successor uses stays.
 func TestAbortLeavesWhatIsFinished(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	file := fmt.Sprintf(topologyFile, "classic") + "  - {name: b2, replaces: b, bindings: [{exchange: d, key: b}]}\n"
 	s := newStageIn(t, brokertest.VHost(t), file, "classic", nil)
@@ -229,6 +232,7 @@ func TestAbortLeavesWhatIsFinished(t *testing.T) {
 
 // An abort keeps the successor while a queue that dead-letters to it by its name holds messages.
 func TestAbortWithAHomeMadeRetryQueue(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	s := newStage(t, "classic", nil)
 	r := s.runner(t)

@@ -44,6 +44,7 @@ func (s *stage) collect(t *testing.T, queue string, n int) map[string]int {
 // A forwarder stays while messages come to it, with the plan as if the legacy queue were gone, and
 // goes with that queue once nothing has come for --idle.
 func TestForwarderIsRetired(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	for _, typ := range []string{"classic", "quorum"} {
 		t.Run(typ, func(t *testing.T) {
@@ -95,6 +96,7 @@ func TestForwarderIsRetired(t *testing.T) {
 // An abort takes the forwarder away first, and comes to its end: each message is in the legacy
 // queue, once.
 func TestAbortAForwarder(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	for _, typ := range []string{"classic", "quorum"} {
 		t.Run(typ, func(t *testing.T) {

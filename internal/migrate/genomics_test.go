@@ -26,6 +26,7 @@ import (
 // or doubled, then the plan is empty, and a message that always fails climbs its
 // tiers in every queue.
 func TestMigrateTheGenomicsPipeline(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	target := brokertest.VHost(t)
 	legacy, err := os.ReadFile("../../testdata/genomics/legacy.json")

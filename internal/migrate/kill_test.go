@@ -211,6 +211,7 @@ func TestAbortKilled(t *testing.T) {
 
 // Of two at once one refuses, and says why.
 func TestTwoMigratesAtOnce(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	dlxctl := brokertest.Program(t)
 	s := newStage(t, "classic", nil)

@@ -70,6 +70,7 @@ func (s *stage) deletions(t *testing.T) []string {
 // exists, its rejected messages come back to its successor after the migration, and then its
 // address goes.
 func TestReplaceAGeneratedQueue(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	s := managed(t, "15s")
 	ch := s.target.Channel(t)
@@ -141,6 +142,7 @@ func TestReplaceAGeneratedQueue(t *testing.T) {
 
 // Rolled back, the queue has all that it had: its own retry queues above all.
 func TestAbortWithAGeneratedQueue(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	s := managed(t, "1s")
 	mark := `,"x-managed-by":"dlxctl/shop"`

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/dlxctl/dlxctl/internal/brokertest"
 	"github.com/dlxctl/dlxctl/internal/migrate"
 	"github.com/dlxctl/dlxctl/internal/planview"
 	"github.com/dlxctl/dlxctl/topology"
@@ -16,6 +17,7 @@ import (
 // A foreign policy that would delete what is in the generated queues: prepare
 // overrides it before it makes them, and abort leaves nothing of that behind.
 func TestMigrateWithAHarmfulPolicy(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	for _, typ := range []string{"classic", "quorum"} {
 		t.Run(typ, func(t *testing.T) {

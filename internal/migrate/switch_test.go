@@ -10,6 +10,7 @@ import (
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
+	"github.com/dlxctl/dlxctl/internal/brokertest"
 	"github.com/dlxctl/dlxctl/internal/migrate"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -18,6 +19,7 @@ import (
 // noticed and made good, and nothing is lost but what the broker gave back to
 // its publisher meanwhile.
 func TestTheSwitchExchangeIsDeleted(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	gate := topology.SwitchExchangeName("shop", "old")
 	for _, exchange := range []string{gate, gate + ".old", gate + ".new"} {
@@ -72,6 +74,7 @@ func TestTheSwitchExchangeIsDeleted(t *testing.T) {
 // The legacy queue goes before the switch is turned, since it expires or its owner
 // deletes it: messages must not go on to nowhere, so the new queue takes over.
 func TestTheLegacyQueueIsDeleted(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	for _, step := range []string{"create the switch", "bind the switch", "unbind old", "switch from"} {
 		t.Run(step, func(t *testing.T) {
@@ -143,6 +146,7 @@ func (s *stage) boundAsDeclared(t *testing.T) {
 // to a key of its own, which the new queue then has too, and to one of the file.
 // Nothing is lost, and that messages came twice is said.
 func TestAServiceBindsAgain(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	for _, step := range []string{
 		"prepare:", "cutover: create", "cutover: bind the switch", "cutover: unbind old",
@@ -204,6 +208,7 @@ func TestAServiceBindsAgain(t *testing.T) {
 // A foreign policy takes effect on the switch exchange, before anything depends on
 // it: dlxctl's policy gets the higher priority, and nothing is lost.
 func TestAForeignPolicyOnTheSwitchExchange(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	for _, step := range []string{"prepare:", "cutover: create the switch", "cutover: bind the switch"} {
 		t.Run(step, func(t *testing.T) {

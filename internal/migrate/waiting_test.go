@@ -16,6 +16,7 @@ import (
 // With consumers that stay, migrate waits as long as --wait says, and then asks to be run again:
 // also with an exclusive consumer, which allows no other.
 func TestWaitIsKept(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	for name, exclusive := range map[string]bool{"a consumer": false, "an exclusive consumer": true} {
 		t.Run(name, func(t *testing.T) {

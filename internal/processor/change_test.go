@@ -18,6 +18,7 @@ import (
 // A topology is changed while messages are everywhere in its loop, and a
 // processor that knows the old one is running: none is lost.
 func TestChangesUnderLoad(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	file := func(backoff, dead string) string {
 		return fmt.Sprintf(`

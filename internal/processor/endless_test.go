@@ -25,6 +25,7 @@ func (j *journal) once(t *testing.T, text string) {
 // The AMQP library refuses to read headers of a size that the broker takes. They
 // are moved like any other, whole.
 func TestAHeaderThatTheLibraryCannotRead(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	var deep any = "end"
 	for range 40 {
@@ -96,6 +97,7 @@ func (s *stage) readAll(t *testing.T, queue string, n int) []amqp091.Delivery {
 // A user that lacks the right to one exchange: what must go there waits, all else
 // goes on, and nothing is doubled but what was in flight the first time.
 func TestALackingRight(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	s := newStage(t, parkAtOnce)
 	user := s.target.User(t, "", "^$", `^shop\.slow\.dlx$`, ".*")
@@ -130,6 +132,7 @@ func TestALackingRight(t *testing.T) {
 // A message that is larger than the broker accepts stays where it is. Those behind it
 // are moved, and nothing is doubled but what was in flight the first time.
 func TestABodyThatTheBrokerTakesNoMore(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	node := brokertest.Node(t)
 	s := onNode(t, node, parkAtOnce)

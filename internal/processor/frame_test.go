@@ -123,6 +123,7 @@ func TestHeadersThatTheBrokerMakesTooLarge(t *testing.T) {
 // times. However long they are, a message with room for it comes back, and another
 // goes to the unroutable queue: no message ends the connection of its consumer.
 func TestHeadersThatGrowOnTheReturnPath(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	queue, key := strings.Repeat("q", 250), strings.Repeat("k", 255)
 	s := newStage(t, `

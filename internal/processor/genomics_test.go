@@ -6,6 +6,7 @@ import (
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
+	"github.com/dlxctl/dlxctl/internal/brokertest"
 	"github.com/dlxctl/dlxctl/internal/spec"
 )
 
@@ -13,6 +14,7 @@ import (
 // each of its routing keys, rejected until it dies, ends in the dead-letter queue
 // of the queue that the key leads to.
 func TestTheGenomicsPipeline(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	data, err := os.ReadFile("../../testdata/genomics/topology.yaml")
 	if err != nil {

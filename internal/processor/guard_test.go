@@ -30,6 +30,7 @@ func TestAnotherClusterIsRefused(t *testing.T) {
 // One that comes to another cluster when it reconnects, as a name may have got
 // another address, touches nothing there, and goes on when it is back.
 func TestAnotherClusterLaterIsNotTouched(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	s := newStage(t, parkAtOnce)
 	through, proxy := brokertest.NewProxy(t, s.target)

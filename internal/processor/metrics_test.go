@@ -90,6 +90,7 @@ const counted = deadAtOnce + "  - {name: other}\n"
 // What is scraped equals what the broker counted, in each tier and each queue of
 // dead letters; and at no moment do the counters say more than the broker has.
 func TestMetricsEqualWhatTheBrokerCounted(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	s := newStage(t, counted)
 	const retried, dead, nowhere = 700, 40, 30

@@ -58,6 +58,7 @@ func (s *stage) notified(t *testing.T, webhook string) (*processor.Processor, fu
 
 // A webhook that hangs, or fails each time, changes nothing for the messages.
 func TestADeadWebhookHoldsUpNoMessage(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	for name, answer := range map[string]func(w http.ResponseWriter, r *http.Request){
 		"hangs": func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() },

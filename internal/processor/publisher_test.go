@@ -6,11 +6,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/dlxctl/dlxctl/internal/brokertest"
 )
 
 // What a publisher set under the processor's names changes nothing about the backoff,
 // and is found again.
 func TestAPublishersOwnHeaders(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		sent amqp091.Publishing

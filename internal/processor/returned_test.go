@@ -78,6 +78,7 @@ func (s *stage) buried(t *testing.T, queue string, n int) []amqp091.Delivery {
 // has the new file: what it puts into a tier that is gone is a dead letter, which is reported, has
 // the count of a dead letter and the history of its last failure.
 func TestFewerTiersThanTheProcessorHas(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	for _, kind := range []string{topology.Quorum, topology.Classic} {
 		for _, both := range []bool{false, true} {

@@ -39,6 +39,7 @@ func (s *stage) drain(t *testing.T, queue string) map[string]int {
 }
 
 func TestUntilEmptyEndsWhenAllIsMoved(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	s := newStage(t, parkAtOnce)
 	s.fill(t, 2000)
@@ -124,6 +125,7 @@ func TestStoppingUnderLoadDoublesNothing(t *testing.T) {
 
 // Several processors share a failed queue: each message is moved by one of them.
 func TestProcessorsShareAQueue(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	s := newStage(t, parkAtOnce)
 	for range 3 {

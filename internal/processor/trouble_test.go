@@ -146,6 +146,7 @@ func TestTheQueueIsDeletedAndMadeAgain(t *testing.T) {
 // Without the exchange to which everything goes the processor waits for it, and
 // leaves the messages where they are.
 func TestTheExchangeIsMissing(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	s := newStage(t, parkAtOnce)
 	log := s.runs(t)
@@ -170,6 +171,7 @@ func TestTheExchangeIsMissing(t *testing.T) {
 // Without the exchange for what is unroutable, what must be parked waits; all
 // else goes on.
 func TestTheExchangeForTheUnroutableIsMissing(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	s := newStage(t, parkAtOnce)
 	log := s.runs(t)
@@ -195,6 +197,7 @@ func TestTheExchangeForTheUnroutableIsMissing(t *testing.T) {
 // A message that no queue takes, whichever way it is sent, is tried on, and those
 // behind it pass.
 func TestAReturnedMessage(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	s := newStage(t, twoQueues)
 	p := s.processor(t)
@@ -223,6 +226,7 @@ func TestAReturnedMessage(t *testing.T) {
 // A tier that is full refuses: what it does not take is parked with the reason,
 // once trying again has not helped, and those for other places pass.
 func TestAFullTierNacks(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	for _, typ := range []string{"quorum", "classic"} {
 		t.Run(typ, func(t *testing.T) {

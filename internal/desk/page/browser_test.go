@@ -57,7 +57,7 @@ type tab struct {
 // browse opens Chromium.
 func browse(t *testing.T) *tab {
 	t.Helper()
-	brokertest.SameOnAllLines(t)
+	brokertest.OnNewestLine(t)
 	program, err := chromium()
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.ExitCode() == 77 && os.Getenv("CI") == "" {
 		t.Skip(err)
@@ -242,6 +242,7 @@ const rowsThere = `document.querySelectorAll(".row .cause").length > 5`
 
 // A person opens the overview, a queue, a group and a message, with the keyboard alone.
 func TestThePageWorksWithTheKeyboard(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	s := serve(t, &engine{views: orders(1204)})
 	b := browse(t)
@@ -304,6 +305,7 @@ func (b *tab) silentBut(status string) {
 
 // The list shows 200,000 messages with few elements, and scrolls to any of them.
 func TestTheListScrollsThrough200000Messages(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	s := serve(t, &engine{views: orders(200_000)})
 	b := browse(t)
@@ -325,6 +327,7 @@ func TestTheListScrollsThrough200000Messages(t *testing.T) {
 
 // Bodies, headers and errors that attack the page are shown as text, and as nothing else.
 func TestHostileMessagesAreShownAsText(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	s := serve(t, &engine{views: hostile()})
 	b := browse(t)
@@ -363,6 +366,7 @@ func TestHostileMessagesAreShownAsText(t *testing.T) {
 
 // An action shows what it would do, does it, and can be stopped: the run says what is left.
 func TestAReplayIsShownStartedAndStopped(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	e := &engine{views: orders(60), step: make(chan struct{})}
 	s := serve(t, e, "replay", "park", "discard", "edit")
@@ -399,6 +403,7 @@ func TestAReplayIsShownStartedAndStopped(t *testing.T) {
 
 // A message is edited: the text of its body, and then what the edit would do.
 func TestAMessageIsEdited(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	e := &engine{views: orders(6)}
 	s := serve(t, e, "edit")
@@ -424,6 +429,7 @@ func TestAMessageIsEdited(t *testing.T) {
 // is refused as unchanged, and after an edit the other lines have their own. The page shows what
 // changes.
 func TestAnEditKeepsLineEnds(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	e := &engine{views: orders(2)}
 	reader, text := new(deadletter.Reader), "line one\r\nline two\nline three\r\n"
@@ -450,6 +456,7 @@ func TestAnEditKeepsLineEnds(t *testing.T) {
 
 // The page fits a phone, the dark, and paper.
 func TestThePageFitsNarrowDarkAndPaper(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	e := &engine{views: orders(1204), runs: []desk.Run{
 		{
@@ -521,6 +528,7 @@ func (b *tab) paper(name string) {
 
 // Nothing moves on the page after it was drawn.
 func TestTheLayoutDoesNotShift(t *testing.T) {
+	brokertest.OnNewestLine(t)
 	t.Parallel()
 	s := serve(t, &engine{views: orders(500)})
 	b := browse(t)
