@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
 	"github.com/dlxctl/dlxctl/internal/brokertest"
 )
 
@@ -89,6 +91,68 @@ func TestProcessWatch(t *testing.T) {
 	if n := strings.Count(p.stderr.String(), "keeping the previous ones"); n > 3 {
 		t.Errorf("the same problem was logged %d times", n)
 	}
+}
+
+// The only backoff is removed from a watched file while messages are in all its queues. The
+// processor goes idle, so that apply deletes these queues, and each message ends once in the
+// dead-letter queue. When a backoff is added again, the same process retries again.
+func TestProcessWatchWithoutBackoff(t *testing.T) {
+	t.Parallel()
+	target := brokertest.VHost(t)
+	with := backoffFile("50ms, 1s")
+	path := writeTopology(t, with)
+	start(t, target, "apply", "--yes", "-f", path).exits(t, 0)
+	p := start(t, target, "process", "--watch", "-f", path)
+	stop := poison(t, target)
+	p.logs(t, "connected")
+	copies := map[string]int64{}
+	died := func(n int) func() bool {
+		ch := target.Channel(t)
+		return func() bool {
+			for {
+				m, ok, err := ch.Get("work.dead", true)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if !ok {
+					return len(copies) == n
+				}
+				if _, double := copies[m.MessageId]; double {
+					t.Errorf("the dead-letter queue holds message %s twice", m.MessageId)
+				}
+				copies[m.MessageId], _ = m.Headers["retry-attempts"].(int64)
+			}
+		}
+	}
+
+	replace(t, path, strings.NewReplacer("defaults: {backoff: quick}", "defaults: {backoff: none}",
+		"backoff: {quick: {tiers: [50ms, 1s]}}", "").Replace(with))
+	start(t, target, "apply", "--yes", "--wait=1m", "-f", path).exits(t, 0)
+	p.logs(t, "idle until the file changes")
+	n := stop()
+	brokertest.Eventually(t, fmt.Sprintf("all %d messages in work.dead", n), died(n), &p.stderr)
+	for _, object := range target.Definitions(t) {
+		if strings.Contains(object, "quick") {
+			t.Errorf("apply left %s", object)
+		}
+	}
+
+	replace(t, path, with)
+	p.logs(t, "'dlxctl apply' creates it")
+	start(t, target, "apply", "--yes", "-f", path).exits(t, 0)
+	brokertest.Eventually(t, "the file to be in effect", func() bool {
+		return strings.Count(p.stderr.String(), "files changed and are in effect") == 2
+	}, &p.stderr)
+	if err := brokertest.Publish(t.Context(), target.Confirming(t), "events", "a",
+		amqp091.Publishing{MessageId: "again"}); err != nil {
+		t.Fatal(err)
+	}
+	brokertest.Eventually(t, "another message in work.dead", died(n+1), &p.stderr)
+	if copies["again"] != 3 {
+		t.Errorf("it was dead-lettered after %d attempts; the backoff has 3", copies["again"])
+	}
+	p.signal(t, syscall.SIGTERM)
+	p.exits(t, 0)
 }
 
 // poison publishes a message every 5 ms and rejects what the queue work delivers, until the test

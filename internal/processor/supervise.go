@@ -51,8 +51,8 @@ type Supervisor struct {
 // Run runs the processors of the files until ctx ends, and follows the files when they
 // change. A topology that did not change is left alone. One that did is processed by its
 // old processor until that has finished the messages in flight; then the new one begins, so
-// no message is in flight twice. A change that cannot be read, or is not on the broker yet,
-// is logged once, and the old processors continue.
+// no message is in flight twice. One without a backoff has an idle processor. A change that
+// cannot be read, or is not on the broker yet, is logged once, and the old processors continue.
 func (s *Supervisor) Run(ctx context.Context) error {
 	s.failed = make(chan error, 1)
 	defer s.stop(nil)
@@ -82,6 +82,18 @@ type worker struct {
 
 	stop  context.CancelFunc
 	ended chan struct{}
+}
+
+// run runs the processor. One without a backoff has nothing to consume, and waits for the next
+// file: apply moves what is left in the failed queues of the previous one.
+func (w *worker) run(ctx context.Context) error {
+	if w.hasWork() == nil {
+		return w.Run(ctx)
+	}
+	w.Monitor.Watch(w.Topology)
+	w.Log.InfoContext(ctx, "idle until the file changes: no queue has a backoff")
+	<-ctx.Done()
+	return nil
 }
 
 // same reports whether p would do what w does.
@@ -134,7 +146,7 @@ func (s *Supervisor) start(ctx context.Context, p Processor) {
 	s.running = append(s.running, w)
 	go func() {
 		defer close(w.ended)
-		if err := w.Run(ctx); err != nil {
+		if err := w.run(ctx); err != nil {
 			select {
 			case s.failed <- err:
 			default: // another one was first

@@ -55,11 +55,10 @@ func (m *Client) declare(ctx context.Context, object topology.Object) error {
 		if m.conn != nil {
 			return m.conn.Bind(o)
 		}
-		resp, err := m.with(ctx).DeclareBinding(m.vhost, rabbithole.BindingInfo{
+		return done(m.with(ctx).DeclareBinding(m.vhost, rabbithole.BindingInfo{
 			Source: o.Source, Destination: o.Destination, DestinationType: o.DestinationType,
 			RoutingKey: o.Key, Arguments: inJSON(o.Arguments),
-		})
-		return m.done(ctx, resp, err)
+		}))
 	case topology.Policy:
 		m.policies.Lock()
 		defer m.policies.Unlock()
@@ -82,11 +81,10 @@ func (m *Client) declare(ctx context.Context, object topology.Object) error {
 // (of 900 that were deleted 16 at a time, 177 stayed in effect on 4.0.5; none when they were
 // deleted one at a time).
 func (m *Client) putPolicy(ctx context.Context, p topology.Policy) error {
-	resp, err := m.with(ctx).PutPolicy(m.vhost, p.Name, rabbithole.Policy{
+	return done(m.with(ctx).PutPolicy(m.vhost, p.Name, rabbithole.Policy{
 		Vhost: m.vhost, Name: p.Name, Pattern: p.Pattern, ApplyTo: p.ApplyTo,
 		Priority: int(p.Priority), Definition: rabbithole.PolicyDefinition(orEmpty(p.Definition)),
-	})
-	return m.done(ctx, resp, err)
+	}))
 }
 
 // declaration is the body of a PUT of a queue or exchange. Nothing is left out: what a broker does

@@ -9,6 +9,8 @@ import (
 	"regexp"
 	"slices"
 
+	rabbithole "github.com/michaelklishin/rabbit-hole/v2"
+
 	"github.com/dlxctl/dlxctl/internal/broker"
 	"github.com/dlxctl/dlxctl/internal/broker/amqp"
 	"github.com/dlxctl/dlxctl/plan"
@@ -18,7 +20,6 @@ import (
 // remove deletes the object that a change starts from, or finds that it is gone. It asks the broker
 // to refuse whatever the change has no hazard for: the deletion then fails with ErrRefused.
 func (m *Client) remove(ctx context.Context, c plan.Change) error {
-	vhost := url.PathEscape(m.vhost)
 	switch o := c.Before.(type) {
 	case topology.Exchange:
 		// Without it, messages for an exchange with bindings would be dropped.
@@ -27,7 +28,11 @@ func (m *Client) remove(ctx context.Context, c plan.Change) error {
 		if m.conn != nil {
 			return m.conn.DeleteExchange(o.Name, only)
 		}
-		return m.delete(ctx, "exchanges/"+vhost+"/"+url.PathEscape(o.Name)+query(only))
+		path := "exchanges/" + url.PathEscape(m.vhost) + "/" + url.PathEscape(o.Name)
+		if only.Unused {
+			path += "?if-unused=true"
+		}
+		return done(m.call(ctx, http.MethodDelete, path, nil))
 	case topology.Queue:
 		return m.removeQueue(ctx, o, amqp.Conditions{
 			Unused: !slices.Contains(c.Hazards, plan.StopsConsumers),
@@ -43,21 +48,6 @@ func (m *Client) remove(ctx context.Context, c plan.Change) error {
 	default:
 		return fmt.Errorf("a %T cannot be deleted", c.Before)
 	}
-}
-
-// query returns the conditions of a deletion as a query.
-func query(only amqp.Conditions) string {
-	query := url.Values{}
-	if only.Unused {
-		query.Set("if-unused", "true")
-	}
-	if only.Empty {
-		query.Set("if-empty", "true")
-	}
-	if len(query) == 0 {
-		return ""
-	}
-	return "?" + query.Encode()
 }
 
 // removeQueue deletes a queue. A classic queue that must be empty cannot lose a message: the broker
@@ -78,7 +68,8 @@ func (m *Client) removeQueue(ctx context.Context, q topology.Queue, only amqp.Co
 	if m.conn != nil {
 		return m.conn.DeleteQueue(q.Name, only)
 	}
-	return m.delete(ctx, "queues/"+url.PathEscape(m.vhost)+"/"+url.PathEscape(q.Name)+query(only))
+	return done(m.with(ctx).DeleteQueue(m.vhost, q.Name,
+		rabbithole.QueueDeleteOptions{IfEmpty: only.Empty, IfUnused: only.Unused}))
 }
 
 // removeBinding deletes a binding and no other between the same ends: a binding with the same key
@@ -101,7 +92,9 @@ func (m *Client) removeBinding(ctx context.Context, b topology.Binding) error {
 			return err
 		}
 	}
-	return m.delete(ctx, path+"/"+url.PathEscape(properties))
+	return done(m.with(ctx).DeleteBinding(m.vhost, rabbithole.BindingInfo{
+		Source: b.Source, Destination: b.Destination, DestinationType: b.DestinationType, PropertiesKey: properties,
+	}))
 }
 
 // findBinding returns the name that the management API has for a binding, among those at path. It
@@ -163,15 +156,8 @@ func (m *Client) removePolicy(ctx context.Context, p topology.Policy) error {
 	if err := m.putPolicy(ctx, idle.Pending()); err != nil {
 		return err
 	}
-	resp, err := m.with(ctx).DeletePolicy(m.vhost, p.Name)
-	return m.done(ctx, resp, err)
+	return done(m.with(ctx).DeletePolicy(m.vhost, p.Name))
 }
 
 // aboveAll is a priority that no other policy is expected to have.
 const aboveAll = 1 << 30
-
-// delete deletes what is at path, or finds that it is gone.
-func (m *Client) delete(ctx context.Context, path string) error {
-	resp, err := m.call(ctx, http.MethodDelete, path, nil)
-	return m.done(ctx, resp, err)
-}

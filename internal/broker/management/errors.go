@@ -42,18 +42,13 @@ const (
 // failed turns any error of a request into an error for the user. Those of net/http are not shown
 // as they are: they are long, and quote URLs.
 func (m *Client) failed(ctx context.Context, err error) error {
-	var status *statusError
-	var told *broker.UserError
-	switch {
-	case ctx.Err() != nil:
+	if ctx.Err() != nil {
 		return context.Cause(ctx)
-	case errors.As(err, &told):
-		return told
-	case errors.As(err, &status):
-		return m.explain(status)
-	default:
-		return m.explainNetwork(err)
 	}
+	if status, ok := errors.AsType[*statusError](err); ok {
+		return m.explain(status)
+	}
+	return m.explainNetwork(err)
 }
 
 func (m *Client) explainNetwork(err error) error {

@@ -19,29 +19,17 @@ type Holder struct {
 // Holder returns the connection that holds the exclusive queue name. It reports false if no
 // connection holds it any more, or if the broker does not report it.
 func (m *Client) Holder(ctx context.Context, name string) (Holder, bool) {
-	var q struct {
-		Owner struct {
-			Name string `json:"name"`
-			Host string `json:"peer_host"`
-		} `json:"owner_pid_details"`
-	}
-	if err := m.get(ctx, &q, "queues/"+url.PathEscape(m.vhost)+"/"+url.PathEscape(name)); err != nil ||
-		q.Owner.Name == "" {
+	q, _ := m.with(ctx).GetQueueWithParameters(m.vhost, name, url.Values{"columns": {"name,owner_pid_details"}})
+	if q == nil || q.OwnerPidDetails == nil || q.OwnerPidDetails.Name == "" {
 		return Holder{}, false
 	}
-	h := Holder{Connection: q.Owner.Name, Host: q.Owner.Host}
-	var c struct {
-		Since      int64 `json:"connected_at"` // milliseconds
-		Properties struct {
-			Name string `json:"connection_name"`
-		} `json:"client_properties"`
-	}
-	if err := m.get(ctx, &c, "connections/"+url.PathEscape(q.Owner.Name)); err == nil {
-		if c.Since > 0 {
-			h.Since = time.UnixMilli(c.Since)
+	h := Holder{Connection: q.OwnerPidDetails.Name, Host: q.OwnerPidDetails.PeerHost}
+	if c, _ := m.with(ctx).GetConnection(h.Connection); c != nil {
+		if c.ConnectedAt > 0 {
+			h.Since = time.UnixMilli(int64(c.ConnectedAt))
 		}
-		if c.Properties.Name != "" {
-			h.Connection = c.Properties.Name
+		if name, _ := c.ClientProperties["connection_name"].(string); name != "" {
+			h.Connection = name
 		}
 	}
 	return h, true

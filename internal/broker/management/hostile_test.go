@@ -133,6 +133,25 @@ func TestMalformedAnswersAreErrors(t *testing.T) {
 	}
 }
 
+// null is no answer to any request, and the request ends with an error in one line.
+func TestNullIsNoAnswer(t *testing.T) {
+	t.Parallel()
+	m := (&impostor{answers: map[string]string{"whoami": `null`, "vhosts": `null`, "queues": `null`}}).start(t)
+	for path, read := range map[string]func() error{
+		"whoami":     func() error { _, err := m.IsAdministrator(t.Context()); return err },
+		"vhosts":     func() error { _, err := m.VHostsDescribed(t.Context(), "trial"); return err },
+		"queues///q": func() error { _, err := m.Delivered(t.Context(), "q"); return err },
+	} {
+		if err := read(); !errors.Is(err, broker.ErrUnreachable) ||
+			!strings.Contains(err.Error(), "(its answer to /api/"+path+" has an unexpected form)") {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+	if _, held := m.Holder(t.Context(), "q"); held {
+		t.Error("a connection holds the lock")
+	}
+}
+
 // Names and arguments of any size are accepted as they are, and what does not fit is reported in a
 // readable line.
 func TestAnswersOfAnySize(t *testing.T) {

@@ -56,7 +56,7 @@ type roundTripper func(*http.Request) (*http.Response, error)
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 // send sends r, several times if necessary, and returns the answer with its whole body in memory: a
-// connection that breaks halfway is retried too. An answer other than success is a *statusError.
+// connection that breaks halfway is retried too. Its errors are for the user.
 //
 // Every request of dlxctl may be sent twice: declaring an object that exists is a success, and so
 // is deleting one that is gone.
@@ -68,15 +68,16 @@ func (m *Client) send(ctx context.Context, r *http.Request) (*http.Response, err
 	}
 	for try, pause := 1, firstPause; ; try, pause = try+1, 2*pause {
 		resp, err := m.sendOnce(ctx, r)
-		if err == nil || try == maxTries || ctx.Err() != nil || !passing(err) && !busyList(r, err) {
-			return resp, err
+		if err == nil {
+			return resp, nil
 		}
-		if err := wait.For(ctx, pause); err != nil {
-			return nil, err
+		if try == maxTries || !passing(err) && !busyList(r, err) || wait.For(ctx, pause) != nil {
+			return nil, m.failed(ctx, err)
 		}
 	}
 }
 
+// sendOnce sends r once. An answer other than success is a *statusError.
 func (m *Client) sendOnce(ctx context.Context, r *http.Request) (*http.Response, error) {
 	ctx, cancel := context.WithTimeout(ctx, m.timeout)
 	defer cancel()
@@ -104,15 +105,20 @@ func (m *Client) sendOnce(ctx context.Context, r *http.Request) (*http.Response,
 	resp.Body = io.NopCloser(bytes.NewReader(body))
 	// A redirect is no success either: if it were followed, a PUT would become a GET of some login
 	// page.
-	if resp.StatusCode/100 == 2 || r.Method == http.MethodDelete && gone(resp, body) {
+	if resp.StatusCode/100 == 2 || json.Valid(body) && (gone(resp) || unhealthy(resp)) {
 		return resp, nil
 	}
 	return nil, newStatusError(resp.StatusCode, body)
 }
 
 // gone reports whether the object of a deletion does not exist.
-func gone(resp *http.Response, body []byte) bool {
-	return resp.StatusCode == http.StatusNotFound && json.Valid(body)
+func gone(resp *http.Response) bool {
+	return resp.StatusCode == http.StatusNotFound && resp.Request.Method == http.MethodDelete
+}
+
+// unhealthy reports whether a health check has found something wrong.
+func unhealthy(resp *http.Response) bool {
+	return resp.StatusCode == http.StatusServiceUnavailable && strings.Contains(resp.Request.URL.Path, "/api/health/")
 }
 
 func newStatusError(status int, body []byte) *statusError {

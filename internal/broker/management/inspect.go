@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http"
 	"net/url"
 	"slices"
 	"sync"
@@ -280,15 +279,13 @@ func ifPermitted(err error) error {
 	return err
 }
 
-// alarm returns the broker's description of the alarms in effect. It is empty if there are none:
-// with an alarm the health check is answered with 503.
+// alarm returns the broker's description of the alarms in effect. It is empty if there are none.
 func (m *Client) alarm(ctx context.Context) (string, error) {
-	resp, err := m.call(ctx, http.MethodGet, "health/checks/alarms", nil)
-	status, told := errors.AsType[*statusError](err)
-	if told && status.status == http.StatusServiceUnavailable && status.reason != "" {
-		return status.reason, nil
+	check, err := m.with(ctx).HealthCheckAlarms()
+	if err != nil || !check.Ok() && check.Reason == "" {
+		return "", ifPermitted(m.unread("health/checks/alarms", err))
 	}
-	return "", ifPermitted(m.done(ctx, resp, err))
+	return broker.OneLine(check.Reason), nil
 }
 
 func (m *Client) overview(ctx context.Context) (overview, error) {

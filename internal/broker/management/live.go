@@ -200,11 +200,9 @@ func (m *Client) consumersOf(ctx context.Context, name string) ([]topology.Consu
 
 // VHosts returns the names of the virtual hosts that the user may see, sorted.
 func (m *Client) VHosts(ctx context.Context) ([]string, error) {
-	var rows []struct {
-		Name string `json:"name"`
-	}
-	if err := m.get(ctx, &rows, "vhosts?columns=name"); err != nil {
-		return nil, err
+	rows, err := m.with(ctx).ListVhosts()
+	if err != nil || rows == nil {
+		return nil, m.unread("vhosts", err)
 	}
 	out := make([]string, 0, len(rows))
 	for _, r := range rows {

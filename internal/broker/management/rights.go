@@ -3,7 +3,6 @@ package management
 import (
 	"context"
 	"errors"
-	"net/url"
 	"slices"
 
 	"github.com/dlclark/regexp2"
@@ -18,20 +17,16 @@ import (
 // requests that the broker refuses for another reason if the right is granted (see
 // [amqp.Conn.Lacking]). With a nil conn only tags are checked.
 func (m *Client) Lacking(ctx context.Context, conn *amqp.Conn, rights []plan.Right) ([]plan.Right, error) {
-	var me struct {
-		Name string `json:"name"`
-		Tags any    `json:"tags"` // a list, before 3.9 a text
-	}
-	if err := m.get(ctx, &me, "whoami"); err != nil {
+	me, err := m.whoami(ctx)
+	if err != nil {
 		return nil, err
 	}
 	var lacking, others []plan.Right
-	tags, _ := me.Tags.([]any)
 	for _, r := range rights {
 		switch {
 		case r.Permission != plan.Policymaker:
 			others = append(others, r)
-		case !slices.Contains(tags, any("policymaker")) && !slices.Contains(tags, any("administrator")):
+		case !slices.Contains(me.Tags, "policymaker") && !slices.Contains(me.Tags, "administrator"):
 			lacking = append(lacking, r)
 		}
 	}
@@ -49,13 +44,10 @@ func (m *Client) Lacking(ctx context.Context, conn *amqp.Conn, rights []plan.Rig
 func (m *Client) readPermissions(ctx context.Context, user string, rights []plan.Right) (lacking []plan.Right,
 	read bool, err error,
 ) {
-	var all []struct {
-		VHost     string `json:"vhost"`
-		Configure string `json:"configure"`
-		Write     string `json:"write"`
-		Read      string `json:"read"`
+	all, err := m.with(ctx).ListPermissionsOf(user)
+	if err != nil || all == nil {
+		err = m.unread("users/"+user+"/permissions", err)
 	}
-	err = m.get(ctx, &all, "users/"+url.PathEscape(user)+"/permissions")
 	if errors.Is(err, broker.ErrForbidden) || errors.Is(err, broker.ErrUnauthorized) ||
 		errors.Is(err, broker.ErrNotFound) || errors.Is(err, broker.ErrNoVHost) {
 		return nil, false, nil
@@ -64,7 +56,7 @@ func (m *Client) readPermissions(ctx context.Context, user string, rights []plan
 		return nil, false, err
 	}
 	for _, p := range all {
-		if p.VHost != m.vhost {
+		if p.Vhost != m.vhost {
 			continue
 		}
 		patterns := map[plan.Permission]*regexp2.Regexp{}

@@ -6,8 +6,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/dlxctl/dlxctl/internal/brokertest"
 	"github.com/dlxctl/dlxctl/topology"
@@ -91,5 +93,41 @@ func TestMalformedStatisticsOfAQueue(t *testing.T) {
 		if err != nil || !state.Usage["q"].ConsumersUnknown {
 			t.Errorf("%s is taken for %+v, %v", answer, state.Usage["q"], err)
 		}
+	}
+}
+
+// The statistics of a queue of any name say when the last message arrived, and how many were
+// delivered.
+func TestMessageStatistics(t *testing.T) {
+	t.Parallel()
+	target := brokertest.VHost(t)
+	m := manage(t, target.User(t, "management", "^$", "^$", "^$"))
+	ch := target.Channel(t)
+	const queue = "a/b c?d=ü%2F"
+	if _, err := ch.QueueDeclare(queue, true, false, false, false, nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, known, err := m.LastArrival(t.Context(), queue, time.Minute); known || err != nil {
+		t.Errorf("of a queue without a message: known %t, %v", known, err)
+	}
+	if err := brokertest.Publish(t.Context(), ch, "", queue, amqp091.Publishing{}, amqp091.Publishing{}); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // the same message twice
+		d, ok, err := ch.Get(queue, false)
+		if !ok || err != nil {
+			t.Fatal(ok, err)
+		}
+		if err := d.Reject(true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	brokertest.Eventually(t, "an arrival within a minute, and one message that was delivered", func() bool {
+		ago, known, err := m.LastArrival(t.Context(), queue, time.Minute)
+		delivered, err2 := m.Delivered(t.Context(), queue)
+		return err == nil && err2 == nil && known && ago < time.Minute && delivered == 1
+	})
+	if _, err := m.Delivered(t.Context(), "missing"); err == nil {
+		t.Error("the statistics of a queue that does not exist are read")
 	}
 }

@@ -66,11 +66,14 @@ func selfSigned(t *testing.T, edit ...func(*x509.Certificate)) certificate {
 func serveTLS(t *testing.T, conf *tls.Config) string {
 	t.Helper()
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if strings.HasSuffix(r.URL.Path, "/overview") {
+		switch {
+		case strings.HasSuffix(r.URL.Path, "/overview"):
 			_, _ = io.WriteString(w, `{"rabbitmq_version":"4.0.5","cluster_name":"c"}`)
-			return
+		case strings.HasSuffix(r.URL.Path, "/alarms"):
+			_, _ = io.WriteString(w, `{"status":"ok"}`)
+		default:
+			_, _ = io.WriteString(w, `[]`)
 		}
-		_, _ = io.WriteString(w, `[]`)
 	}))
 	s.TLS = conf
 	s.Config.ErrorLog = log.New(io.Discard, "", 0)

@@ -2,9 +2,10 @@ package management
 
 import (
 	"context"
-	"net/http"
 	"net/url"
 	"slices"
+
+	rabbithole "github.com/michaelklishin/rabbit-hole/v2"
 )
 
 // vhostTries is how many times a virtual host is deleted. The broker ends a request after 60
@@ -14,22 +15,25 @@ const vhostTries = 4
 // IsAdministrator reports whether the user has the tag administrator, which creating a virtual
 // host needs.
 func (m *Client) IsAdministrator(ctx context.Context) (bool, error) {
-	var me struct {
-		Tags []string `json:"tags"`
-	}
-	err := m.get(ctx, &me, "whoami")
+	me, err := m.whoami(ctx)
 	return slices.Contains(me.Tags, "administrator"), err
+}
+
+// whoami returns the user's name and tags.
+func (m *Client) whoami(ctx context.Context) (rabbithole.WhoamiInfo, error) {
+	me, err := m.with(ctx).Whoami()
+	if me == nil {
+		return rabbithole.WhoamiInfo{}, m.unread("whoami", err)
+	}
+	return *me, nil
 }
 
 // VHostsDescribed returns the names of the virtual hosts that have exactly this description, of
 // those that the user may see: an administrator sees all. They are sorted.
 func (m *Client) VHostsDescribed(ctx context.Context, description string) ([]string, error) {
-	var rows []struct {
-		Name        string `json:"name"`
-		Description string `json:"description"`
-	}
-	if err := m.get(ctx, &rows, "vhosts"); err != nil {
-		return nil, err
+	rows, err := m.with(ctx).ListVhosts()
+	if err != nil || rows == nil {
+		return nil, m.unread("vhosts", err)
 	}
 	var out []string
 	for _, r := range rows {
@@ -44,13 +48,13 @@ func (m *Client) VHostsDescribed(ctx context.Context, description string) ([]str
 // CreateVHost creates a virtual host, and gives these users all permissions in it. If a permission
 // cannot be given, the virtual host exists already.
 func (m *Client) CreateVHost(ctx context.Context, name, description string, users ...string) error {
-	if err := m.put(ctx, map[string]string{"description": description}, "vhosts/"+url.PathEscape(name)); err != nil {
+	if err := done(m.with(ctx).PutVhost(name, rabbithole.VhostSettings{Description: description})); err != nil {
 		return err
 	}
-	all := map[string]string{"configure": ".*", "write": ".*", "read": ".*"}
+	all := rabbithole.Permissions{Configure: ".*", Write: ".*", Read: ".*"}
 	slices.Sort(users)
 	for _, user := range slices.Compact(users) {
-		if err := m.put(ctx, all, "permissions/"+url.PathEscape(name)+"/"+url.PathEscape(user)); err != nil {
+		if err := done(m.with(ctx).UpdatePermissionsIn(name, user, all)); err != nil {
 			return err
 		}
 	}
@@ -62,9 +66,7 @@ func (m *Client) CreateVHost(ctx context.Context, name, description string, user
 func (m *Client) DeleteVHost(ctx context.Context, name string) error {
 	var err error
 	for range vhostTries {
-		var resp *http.Response
-		resp, err = m.call(ctx, http.MethodDelete, "vhosts/"+url.PathEscape(name), nil)
-		if err = m.done(ctx, resp, err); err == nil || ctx.Err() != nil {
+		if err = done(m.with(ctx).DeleteVhost(name)); err == nil || ctx.Err() != nil {
 			return err
 		}
 	}

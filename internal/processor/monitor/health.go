@@ -47,7 +47,7 @@ func (m *Monitor) Unready() []string {
 	switch {
 	case m.stopping:
 		return []string{"stopping"}
-	case len(m.probes) == 0:
+	case !m.started:
 		return []string{"no processor has started"}
 	}
 	var wrong []string

@@ -48,6 +48,19 @@ func TestUnhealthyIsWhatANewStartCures(t *testing.T) {
 	}
 }
 
+// A processor without a backoff has nothing to consume, and so it is ready.
+func TestReadyWithoutABackoff(t *testing.T) {
+	t.Parallel()
+	m := New("")
+	if m.Unready() == nil {
+		t.Error("it is ready before a processor has started")
+	}
+	m.Watch(topology.Compiled{Name: "shop"})
+	if wrong := m.Unready(); wrong != nil {
+		t.Errorf("it says %q", wrong)
+	}
+}
+
 // Topologies of the same name in two virtual hosts share their series. That one of
 // the two failed queues is consumed must not hide that the other is not.
 func TestOneOfTwoVHostsIsDown(t *testing.T) {

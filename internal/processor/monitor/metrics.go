@@ -114,6 +114,7 @@ type Monitor struct {
 
 	mu        sync.Mutex
 	probes    []*Probe
+	started   bool // a processor has, with or without backoffs
 	stopping  bool
 	unsettled int64 // messages that processors left in flight when they ended
 }

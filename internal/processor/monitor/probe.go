@@ -65,7 +65,7 @@ func (m *Monitor) Watch(t topology.Compiled) Probes {
 	m.sessions.WithLabelValues(t.Name) // from 0: rates and alerts miss the first of a series that begins at 1
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.probes = append(m.probes, all...)
+	m.probes, m.started = append(m.probes, all...), true
 	return all
 }
 

@@ -10,11 +10,8 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
-	"net/http"
-	"net/url"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -22,6 +19,9 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/dlxctl/dlxctl/internal/broker"
+	"github.com/dlxctl/dlxctl/internal/broker/management"
 )
 
 // vhost is the virtual host of the demo.
@@ -59,14 +59,23 @@ type demo struct {
 }
 
 func (d demo) run(ctx context.Context) (err error) {
-	if err := d.vhost(ctx, http.MethodPut); err != nil {
+	endpoint, err := broker.Config{URL: d.url, API: d.api}.Resolve()
+	if err != nil {
+		return err
+	}
+	api, err := management.New(endpoint)
+	if err != nil {
+		return err
+	}
+	defer api.Close()
+	if err := api.CreateVHost(ctx, vhost, ""); err != nil {
 		return err
 	}
 	defer func() {
 		// The demo created this virtual host above, so no message of another program is lost.
 		clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
 		defer cancel()
-		if e := d.vhost(clean, http.MethodDelete); err == nil {
+		if e := api.DeleteVHost(clean, vhost); err == nil {
 			err = e
 		}
 	}()
@@ -153,35 +162,4 @@ func (d demo) withProcessor(ctx context.Context, f func(context.Context) error) 
 		err = fmt.Errorf("processor: %w", e)
 	}
 	return err
-}
-
-// vhost creates or deletes the virtual host of the demo.
-func (d demo) vhost(ctx context.Context, method string) error {
-	api, err := url.Parse(d.api)
-	if err != nil {
-		return errors.New("RABBITMQ_API_URL is not a URL")
-	}
-	amqpURL, err := url.Parse(d.url)
-	if err != nil {
-		return errors.New("RABBITMQ_URL is not a URL")
-	}
-	req, err := http.NewRequestWithContext(ctx, method, api.JoinPath("api/vhosts", vhost).String(), http.NoBody)
-	if err != nil {
-		return err
-	}
-	user := api.User
-	if user == nil {
-		user = amqpURL.User
-	}
-	password, _ := user.Password()
-	req.SetBasicAuth(user.Username(), password)
-	resp, err := http.DefaultClient.Do(req)
-	if err != nil {
-		return fmt.Errorf("%s vhost %s: %w", method, vhost, err)
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode >= http.StatusBadRequest {
-		return fmt.Errorf("%s vhost %s: %s", method, vhost, resp.Status)
-	}
-	return nil
 }
