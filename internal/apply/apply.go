@@ -22,11 +22,14 @@ package apply
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/dlxctl/dlxctl/internal/broker"
+	"github.com/dlxctl/dlxctl/internal/broker/management"
 	"github.com/dlxctl/dlxctl/internal/planview"
 	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/plan"
@@ -253,6 +256,7 @@ func (r *Runner) retire(ctx context.Context, first plan.Plan) (plan.Plan, error)
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	said, begun := "", time.Now()
+	var refused time.Time // when the broker first refused a deletion
 	for wrote := !first.Empty(); ; wrote = true {
 		p, err := r.plan(ctx)
 		if err != nil && wrote {
@@ -262,20 +266,29 @@ func (r *Runner) retire(ctx context.Context, first plan.Plan) (plan.Plan, error)
 			return p, err
 		}
 		todo := plan.Allowed(p, r.Options.Allow)
-		if !todo.Empty() {
+		if todo.Empty() {
+			if err := r.handOver(ctx, todo.Retiring); err != nil {
+				return p, err
+			}
+			if len(todo.Retiring) == 0 { // skipped objects may need other tiers
+				return p, nil
+			}
+		} else {
 			// To prove that a tier is empty takes seconds, so this loop does not spin.
-			if err := r.write(ctx, todo); err != nil {
+			err := r.write(ctx, todo)
+			if err == nil {
+				continue
+			}
+			if refused.IsZero() {
+				refused = time.Now()
+			}
+			// A message of a tier may have reached a queue after the count by which the queue was to be
+			// deleted. The broker keeps that queue, and the plan of a later count needs consent to it.
+			if !errors.Is(err, broker.ErrRefused) || time.Since(refused) > min(r.Wait, management.StatisticsLag) {
 				return p, &UnfinishedError{err}
 			}
-			continue
 		}
-		if err := r.handOver(ctx, todo.Retiring); err != nil {
-			return p, err
-		}
-		if len(todo.Retiring) == 0 { // skipped objects may need other tiers
-			return p, nil
-		}
-		if names := strings.Join(todo.Retiring, ", "); names != said {
+		if names := strings.Join(todo.Retiring, ", "); names != "" && names != said {
 			said = names
 			r.Reporter.Notice("waiting until retired tiers are empty: " + names)
 		}

@@ -1,0 +1,80 @@
+package apply_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/dlxctl/dlxctl/internal/apply"
+	"github.com/dlxctl/dlxctl/internal/broker"
+	"github.com/dlxctl/dlxctl/internal/brokertest"
+	"github.com/dlxctl/dlxctl/plan"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// hooks is a reporter that does something at two moments of a run.
+type hooks struct {
+	waits  func() // before the run waits for tiers
+	writes func() // before each step of the run writes
+}
+
+func (hooks) Planned(plan.Plan) error       { return nil }
+func (hooks) Confirm(context.Context) error { return nil }
+
+func (h hooks) Progress(context.Context, int) (step, finish func()) {
+	h.writes()
+	return func() {}, func() {}
+}
+func (hooks) Result(string)                  {}
+func (hooks) Unprocessed([]plan.Unprocessed) {}
+func (h hooks) Notice(string)                { h.waits() }
+
+// A message that reaches a queue after the count by which the queue was to be deleted stays there,
+// and the run ends with the consent that the queue needs.
+func TestAMessageArrivesAfterTheCount(t *testing.T) {
+	t.Parallel()
+	target := brokertest.VHost(t)
+	s := newStage(t, "quorum", target, target, target)
+	const tier = "shop.a.retry.1m"
+	unroutable := topology.UnroutableName("shop")
+	ch := target.Confirming(t)
+	brokertest.PublishConfirmed(t, ch, "", tier, amqp091.Publishing{Body: []byte("waits")})
+	endpoint, err := (broker.Config{URL: target.URL, API: target.API}).Resolve()
+	if err != nil {
+		t.Fatal(err)
+	}
+	session, err := apply.Open(endpoint, plan.Nothing(load(t, s.file("a"))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer session.Close()
+	emptied, late := false, false
+	runner := apply.Runner{
+		Session: session, Wait: time.Minute, Options: plan.Options{Allow: plan.Allow(plan.DropsRouting)},
+		Reporter: hooks{
+			waits: func() {
+				if _, err := ch.QueuePurge(tier, false); err != nil {
+					t.Error(err)
+				}
+				emptied = true
+			},
+			writes: func() {
+				if emptied && !late {
+					late = true
+					brokertest.PublishConfirmed(t, ch, "", unroutable, amqp091.Publishing{Body: []byte("late")})
+				}
+			},
+		},
+	}
+	var unfinished *apply.UnfinishedError
+	if err := runner.Destroy(t.Context()); !errors.As(err, &unfinished) || !strings.Contains(err.Error(), "loses-messages="+unroutable) {
+		t.Errorf("the run ends with %v", err)
+	}
+	if n := brokertest.Ready(t, ch, unroutable); n != 1 || !late {
+		t.Errorf("%s has %d messages, one was sent: %t", unroutable, n, late)
+	}
+}
