@@ -180,12 +180,20 @@ func (s *soak) settle(t *testing.T, survivor *processorChild) {
 			}
 		}
 		if missing > 0 && time.Now().After(deadline) {
-			var where []string
-			for _, q := range s.topology.Queues {
-				where = append(where, fmt.Sprintf("%s %d", q.Name, s.ready(t, q.Name)))
+			var lost, where []string
+			for _, id := range sent {
+				if len(seen[id]) == 0 {
+					lost = append(lost, id)
+				}
 			}
-			t.Fatalf("%d of %d messages are not there; ready: %s; work is %v", missing, len(sent), strings.Join(where, ", "),
-				s.target.Queue(t, "work"))
+			for _, q := range s.topology.Queues {
+				counts := s.target.Queue(t, q.Name)
+				where = append(where, fmt.Sprintf("%s: %d, %v ready, %v unacknowledged, %v in dead-lettering", q.Name,
+					s.ready(t, q.Name), counts["messages_ready"], counts["messages_unacknowledged"], counts["messages_dlx"]))
+			}
+			log, err := os.ReadFile(s.log.Name())
+			t.Fatalf("%d of %d messages are not there: %v\nqueues:\n%s\nfaults: %v\nprocessors: %s, %v", missing, len(sent), lost,
+				strings.Join(where, "\n"), s.faults, log, err)
 		}
 	}
 	for _, queue := range []string{"work", "shop.quick.failed", "shop.quick.retry.50ms", "shop.quick.retry.200ms"} {
