@@ -11,7 +11,6 @@ import (
 
 	"github.com/dlxctl/dlxctl/internal/definitions"
 	"github.com/dlxctl/dlxctl/internal/survey"
-	"github.com/dlxctl/dlxctl/internal/survey/surveytest"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -133,7 +132,7 @@ func TestRoles(t *testing.T) {
 			if d := cmp.Diff(tc.want, strings.Join(got, " ")); d != "" {
 				t.Errorf("(-want +got):\n%s", d)
 			}
-			surveytest.Agree(t, state)
+			agree(t, state)
 		})
 	}
 }
@@ -170,7 +169,7 @@ func TestAllAgreeOnRealDefinitions(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, h := range hosts {
-				if said := surveytest.Contradictions(h.State); len(said) > 0 {
+				if said := contradictions(h.State); len(said) > 0 {
 					t.Errorf("%s, %s:\n%s", file, h.State.VHost, strings.Join(said, "\n"))
 				}
 			}

@@ -1,9 +1,10 @@
-// Package surveytest checks that all of dlxctl says the same about where failed messages end.
-package surveytest
+package survey_test
 
 import (
 	"slices"
 	"strings"
+
+	"pgregory.net/rapid"
 
 	"github.com/dlxctl/dlxctl/internal/audit"
 	"github.com/dlxctl/dlxctl/internal/graph"
@@ -14,24 +15,18 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// Failer is what *testing.T and *rapid.T share.
-type Failer interface {
-	Helper()
-	Fatalf(format string, args ...any)
-}
-
-// Agree fails if the import's comments, the audit's fates, the drawing, the trace and the survey
+// agree fails if the import's comments, the audit's fates, the drawing, the trace and the survey
 // contradict each other about a virtual host, or the messages that the router follows through it:
 // for each queue, where a rejected message goes next, and whether it is lost.
-func Agree(t Failer, state topology.State) {
+func agree(t rapid.TB, state topology.State) {
 	t.Helper()
-	if said := Contradictions(state); len(said) > 0 {
+	if said := contradictions(state); len(said) > 0 {
 		t.Fatalf("%s\n%+v", strings.Join(said, "\n"), state.Have)
 	}
 }
 
-// Contradictions returns what [Agree] fails for.
-func Contradictions(state topology.State) []string {
+// contradictions returns what agree fails for.
+func contradictions(state topology.State) []string {
 	c := checker{
 		world: newWorld(state), survey: survey.New(state), fates: audit.Run(audit.Input{State: state}).Fates,
 		drawn: graph.Make(graph.Input{State: state}),
