@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"gopkg.in/yaml.v3"
 	"pgregory.net/rapid"
 
 	"github.com/dlxctl/dlxctl/internal/audit"
@@ -11,6 +12,7 @@ import (
 	"github.com/dlxctl/dlxctl/internal/importer"
 	"github.com/dlxctl/dlxctl/internal/route"
 	"github.com/dlxctl/dlxctl/internal/survey"
+	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/internal/trace"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -76,7 +78,10 @@ func (c *checker) readFile(r importer.Result) {
 		case !inQueues && isComment:
 			c.top += text + " "
 		case inQueues && isName:
-			name = strings.Trim(found, `'"`)
+			if err := yaml.Unmarshal([]byte(found), &name); err != nil {
+				c.says(err.Error())
+			}
+			name = strings.ReplaceAll(name, "$${", "${")
 			c.comments[name] = ""
 		case line == "":
 			name = ""
@@ -125,11 +130,11 @@ func (c *checker) checkSurvey() {
 
 // checkComment compares the comment of the import with what the audit says, and with messages.
 func (c *checker) checkComment() {
-	text, written := c.comments[c.queue]
+	comment, written := c.comments[c.queue]
 	fate, counted := c.fates[c.queue]
 	q := c.survey.Queue(c.queue)
 	_, marked := topology.Owner(q.Arguments)
-	leftOut := strings.Contains(c.file, "#   queue "+c.queue+" ")
+	leftOut := strings.Contains(c.file, "#   queue "+text.Name(c.queue)+" ")
 	if counted && !written && !leftOut && !marked {
 		c.says("the audit counts it, and the import does not declare it")
 	}
@@ -140,14 +145,14 @@ func (c *checker) checkComment() {
 		c.says("the import declares it, and the audit does not count it")
 		return
 	}
-	may := strings.Contains(text, "may be lost")
-	lost := strings.Contains(strings.ReplaceAll(text, "may be lost", ""), " lost")
-	endless := strings.Contains(text, "without end")
+	may := strings.Contains(comment, "may be lost")
+	lost := strings.Contains(strings.ReplaceAll(comment, "may be lost", ""), " lost")
+	endless := strings.Contains(comment, "without end")
 	if lost != (fate == audit.Lost) || fate == audit.Undecided && !may || fate == audit.Endless && !endless ||
 		fate == audit.Kept && endless {
-		c.says("the audit says " + string(fate) + ", the import: " + text)
+		c.says("the audit says " + string(fate) + ", the import: " + comment)
 	}
-	_, ways, told := strings.Cut(text, "failed messages go to ")
+	_, ways, told := strings.Cut(comment, "failed messages go to ")
 	f := c.failed[c.queue]
 	if !told || f == nil || f.open || strings.Contains(ways, "exchange") {
 		return
@@ -157,18 +162,18 @@ func (c *checker) checkComment() {
 	for way := range strings.SplitSeq(ways, ", and to ") {
 		name, _, _ := strings.Cut(way, ",")
 		if strings.HasPrefix(name, "the queue itself") {
-			name = c.queue
+			name = text.Name(c.queue)
 		}
 		names = append(names, name)
 	}
 	for _, name := range names {
-		if !slices.Contains(f.next, name) && !strings.Contains(name, " more") {
-			c.says("no dead letter goes to " + name + ", as the import says: " + text)
+		if !slices.Contains(text.Names(f.next), name) && !strings.Contains(name, " more") {
+			c.says("no dead letter goes to " + name + ", as the import says: " + comment)
 		}
 	}
 	for _, name := range f.next {
-		if !slices.Contains(names, name) && !strings.Contains(ways, " more") {
-			c.says("dead letters go to " + name + "; the import: " + text)
+		if !slices.Contains(names, text.Name(name)) && !strings.Contains(ways, " more") {
+			c.says("dead letters go to " + name + "; the import: " + comment)
 		}
 	}
 }

@@ -18,9 +18,12 @@ import (
 
 // drawState draws a virtual host with all kinds of dead-lettering, loops and mistakes.
 func drawState(t *rapid.T) topology.State {
-	names := []string{"q0", "q1", "q2", "q3", "q4", "q5"}
-	exchanges := []string{"x0", "x1", "x2", "amq.topic"}
-	keys := rapid.SampledFrom([]string{"", "a", "b", "a.b", "#", "a.*", "*.b", "a.#", "q0", "q3", "missing"})
+	return drawNamed(t, []string{"q0", "q1", "q2", "q3", "q4", "q5"}, []string{"x0", "x1", "x2", "amq.topic"})
+}
+
+// drawNamed draws one with names for six queues and three exchanges, and one that always exists.
+func drawNamed(t *rapid.T, names, exchanges []string) topology.State {
+	keys := rapid.SampledFrom([]string{"", "a", "b", "a.b", "#", "a.*", "*.b", "a.#", names[0], names[3], "missing"})
 	target := rapid.SampledFrom(append([]string{"", "missing"}, exchanges...))
 	var have topology.Topology
 	for i, name := range exchanges[:3] {
@@ -209,13 +212,39 @@ func TestWhatIsCalledKeptReachesAQueue(t *testing.T) {
 // Import, audit, drawing, trace and router agree on where failed messages end.
 func TestAllAgreeOnGeneratedTopologies(t *testing.T) {
 	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) { agree(t, drawByKeys(t)) })
+	rapid.Check(t, func(t *rapid.T) { agree(t, byKeys(drawState(t))) })
 }
 
-// drawByKeys draws a virtual host in which keys alone decide where messages go, and which of them
-// come through a dead-letter exchange: only queues are bound to it, and no exchanges in a circle.
-func drawByKeys(t *rapid.T) topology.State {
-	state := drawState(t)
+// They agree whatever the names are, where queues have owners, and where objects go with their
+// connections.
+func TestAllAgreeOnOddNames(t *testing.T) {
+	t.Parallel()
+	odd := []string{
+		"orders", "orders.dead", "orders.retry", "main.orders", "main.dead", "main.standard.failed", "shop.dlx", "#", "*",
+		"- a", "a: b", "[x]", "{x}", "'q'", `"q"`, "yes", "null", "~", "010", "1e3", "2020-01-01", "${HOME}", "a${b", "<<",
+		"&a", "!t", "|", "%", "@", "`", " lead", "trail ", "a\tb", "a #b", "日本", "a\u2028b", "\x00", `back\slash`, "---", "=",
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		names := rapid.Permutation(odd).Draw(t, "names")
+		state := drawNamed(t, names[:6], append(names[6:9:9], "amq.topic"))
+		for i, q := range state.Have.Queues {
+			state.Have.Queues[i].Exclusive = rapid.IntRange(0, 9).Draw(t, "exclusive") == 0
+			if rapid.IntRange(0, 7).Draw(t, "owned") == 0 {
+				q.Arguments[topology.ArgManagedBy] = rapid.SampledFrom([]any{
+					"dlxctl/main", "dlxctl/shop/desk", "chef", int64(1),
+				}).Draw(t, "owner")
+			}
+		}
+		for i := range state.Have.Exchanges {
+			state.Have.Exchanges[i].Internal = rapid.Bool().Draw(t, "internal")
+		}
+		agree(t, byKeys(state))
+	})
+}
+
+// byKeys makes keys alone decide where messages go, and which of them come through a dead-letter
+// exchange: only queues are bound to it, and no exchanges in a circle.
+func byKeys(state topology.State) topology.State {
 	router := route.New(state)
 	takesDead := func(exchange string) bool {
 		return slices.ContainsFunc(state.Have.Queues, func(q topology.Queue) bool {
