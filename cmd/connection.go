@@ -2,11 +2,14 @@ package cmd
 
 import (
 	"cmp"
+	"context"
 
 	"github.com/spf13/pflag"
 
 	"github.com/dlxctl/dlxctl/internal/apply"
 	"github.com/dlxctl/dlxctl/internal/broker"
+	"github.com/dlxctl/dlxctl/internal/broker/management"
+	"github.com/dlxctl/dlxctl/internal/spec"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -49,6 +52,32 @@ func (c connection) vhost(t topology.Compiled) (string, error) {
 	}
 	endpoint, err := c.Resolve()
 	return endpoint.VHost, err
+}
+
+// openWhile opens the management API as open does, for the topology that compile returns. Before it
+// compiles, it begins to read the lists of the virtual host, until ctx ends: the broker works
+// meanwhile. They are nil where the virtual host is not known before.
+func (c connection) openWhile(ctx context.Context, files []spec.Source, compile func() (topology.Compiled, error)) (
+	*apply.Session, *management.Reading, error,
+) {
+	e, unresolved := c.Resolve() // once: the password file may be a pipe
+	in := func(vhost string) broker.Endpoint {
+		named := e
+		named.VHost = cmp.Or(c.VHost, vhost, e.VHost)
+		return named
+	}
+	var begun *management.Reading
+	if vhost, known := spec.GuessVHost(files); unresolved == nil && (known || c.VHost != "") {
+		if m, err := management.New(in(vhost)); err == nil {
+			begun = m.Begin(ctx)
+		}
+	}
+	t, err := compile()
+	if err = cmp.Or(err, unresolved); err != nil {
+		return nil, nil, err
+	}
+	s, err := apply.Open(in(t.VHost), t)
+	return s, begun, err
 }
 
 // open opens the management API of the broker of a topology.

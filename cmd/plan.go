@@ -130,16 +130,20 @@ func (k *planCommand) run(ctx context.Context) error {
 	// Almost all that a plan allocates it needs to its end: to look for garbage as often as usual
 	// takes a fifth of its processor time.
 	defer debug.SetGCPercent(debug.SetGCPercent(fewCollections))
-	want, err := a.files().load()
+	files := a.files()
+	sources, err := files.read()
 	if err != nil {
 		return err
 	}
-	s, err := a.conn.open(want)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	s, begun, err := a.conn.openWhile(ctx, sources, func() (topology.Compiled, error) { return files.compile(sources) })
 	if err != nil {
 		return err
 	}
 	defer s.Close()
-	p, err := s.Plan(ctx, flags.options)
+	want := s.Topology
+	p, err := s.Plan(ctx, begun, flags.options)
 	if err != nil {
 		return err
 	}

@@ -15,10 +15,9 @@ func (r *resolver) forgedDeaths() (f findings) {
 	if r.state.Major() != 3 {
 		return f
 	}
-	found := byName(r.state.Have.Queues, func(q topology.Queue) string { return q.Name })
 	var names []string
 	for _, q := range r.want.Queues {
-		_, exists := found[q.Name]
+		_, exists := r.existing[q.Name]
 		if q.Label.Role == topology.RoleWork && q.Type() == topology.Quorum && !exists &&
 			!r.accepts("forged-x-death", q.Name) &&
 			r.effective(q)[topology.ArgDeadLetterStrategy] == topology.AtLeastOnce {

@@ -115,12 +115,11 @@ func (p *plane) exchange(name string) {
 // takes it away. When it is gone, its address stays wanted as long as a failed queue or a tier can
 // hold a message of it.
 func (r *orphans) living() {
-	found := byName(r.state.Have.Queues, func(q topology.Queue) string { return q.Name })
 	for _, w := range r.want.WorkQueues {
 		if w.Replaces == "" {
 			continue
 		}
-		legacy, alive := found[w.Replaces]
+		legacy, alive := r.existing[w.Replaces]
 		switch {
 		case alive && r.owns(legacy.Arguments):
 			r.plane(w.Replaces)

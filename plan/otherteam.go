@@ -16,11 +16,10 @@ import (
 // our mark, or with our policy, or that takes the place of one. A file without work
 // queues is that of a team that takes its topology away.
 func (r *resolver) otherTeam() (f findings) {
-	found := byName(r.state.Have.Queues, func(q topology.Queue) string { return q.Name })
 	policies := byName(r.state.Have.Policies, func(p topology.Policy) string { return p.Name })
 	for _, w := range r.want.WorkQueues {
 		_, attached := policies[topology.PolicyName(r.want.Name, w.Name)]
-		if attached || r.owns(found[w.Name].Arguments) || w.Replaces != "" && r.owns(found[w.Replaces].Arguments) {
+		if attached || r.owns(r.existing[w.Name].Arguments) || w.Replaces != "" && r.owns(r.existing[w.Replaces].Arguments) {
 			return f
 		}
 	}

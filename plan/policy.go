@@ -27,7 +27,6 @@ type matchedPolicies struct {
 // another team's policy sets, and must have the higher priority.
 func (r *resolver) policies(queues []topology.Queue) matchedPolicies {
 	out := matchedPolicies{bases: map[string]topology.Policy{}, pending: map[string]bool{}}
-	found := byName(r.state.Have.Queues, func(q topology.Queue) string { return q.Name })
 	wanted := byName(queues, func(q topology.Queue) string { return q.Name })
 	have := byName(r.state.Have.Policies, func(p topology.Policy) string { return p.Name })
 	for _, want := range r.want.Policies {
@@ -35,7 +34,7 @@ func (r *resolver) policies(queues []topology.Queue) matchedPolicies {
 		if !ok {
 			continue // the queue was refused
 		}
-		existing, exists := found[q.Name]
+		existing, exists := r.existing[q.Name]
 		if exists && q.External && !out.attachable(want, existing) {
 			continue
 		}

@@ -149,7 +149,6 @@ func (r *resolver) generated(found map[protectionKey]*protection, permitted []to
 			}
 		}
 	}
-	have := byName(r.state.Have.Queues, func(q topology.Queue) string { return q.Name })
 	allowed := byName(permitted, func(q topology.Queue) string { return q.Name })
 	wanted := map[string]bool{}
 	var out []topology.Queue
@@ -158,7 +157,7 @@ func (r *resolver) generated(found map[protectionKey]*protection, permitted []to
 		if _, ok := allowed[q.Name]; !ok || q.External || !slices.Contains(roles, q.Label.Role) {
 			continue // of another topology, or external
 		}
-		if existing, ok := have[q.Name]; ok {
+		if existing, ok := r.existing[q.Name]; ok {
 			existing.Label = q.Label
 			q = existing
 		}

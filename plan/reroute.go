@@ -115,6 +115,9 @@ func legacyRoutes(want topology.Compiled, state topology.State, at map[slotKey]f
 	failed := topology.FailedExchangeName(want.Name)
 	var out []topology.Binding
 	for _, w := range want.WorkQueues {
+		if w.Replaces == "" {
+			continue
+		}
 		legacy, alive := queues[w.Replaces]
 		owner, marked := topology.Owner(legacy.Arguments)
 		key := topology.AddressKey(w.Replaces)
@@ -124,7 +127,7 @@ func legacyRoutes(want topology.Compiled, state topology.State, at map[slotKey]f
 			_, inFile := want.Backoff(backoff)
 			return backoff != topology.NoBackoff && !inFile
 		})
-		if w.Replaces == "" || !alive || !marked || owner != want.Name || !orphaned {
+		if !alive || !marked || owner != want.Name || !orphaned {
 			continue
 		}
 		i := slices.IndexFunc(want.Bindings, func(b topology.Binding) bool {

@@ -149,6 +149,8 @@ type resolver struct {
 	want  topology.Compiled
 	state topology.State
 	works map[string]topology.WorkQueue
+	// existing are the queues that were found, by name.
+	existing map[string]topology.Queue
 	// desk is what the desk has on the broker. It is not part of state.
 	desk desk
 	// attach are the wanted policies, by queue.
@@ -166,8 +168,9 @@ func newResolver(want topology.Compiled, state topology.State) *resolver {
 	state = desk.without(state)
 	return &resolver{
 		want: want, state: state, desk: desk, foreign: policy.Foreign(state, want.Name), consulted: read,
-		works:  byName(want.WorkQueues, func(w topology.WorkQueue) string { return w.Name }),
-		attach: byName(want.Policies, func(p topology.Policy) string { return p.Label.Queue }),
+		works:    byName(want.WorkQueues, func(w topology.WorkQueue) string { return w.Name }),
+		existing: byName(state.Have.Queues, func(q topology.Queue) string { return q.Name }),
+		attach:   byName(want.Policies, func(p topology.Policy) string { return p.Label.Queue }),
 	}
 }
 
@@ -249,10 +252,9 @@ func (r *resolver) exchanges() matchedExchanges {
 }
 
 func (r *resolver) queues() matchedQueues {
-	found := byName(r.state.Have.Queues, func(q topology.Queue) string { return q.Name })
 	out := matchedQueues{found: map[string]topology.Arguments{}}
 	for _, want := range r.want.Queues {
-		have, ok := found[want.Name]
+		have, ok := r.existing[want.Name]
 		out.found[want.Name] = have.Arguments
 		if want.External {
 			_, managed := r.works[want.Name]
@@ -363,13 +365,12 @@ type waiting struct {
 // replacements notes which queues wait for their legacy queue to be moved.
 func (r *resolver) replacements() waiting {
 	out := waiting{withheld: map[string]string{}}
-	found := byName(r.state.Have.Queues, func(q topology.Queue) string { return q.Name })
 	for _, w := range r.want.WorkQueues {
-		if _, alive := found[w.Replaces]; w.Replaces == "" || !alive || r.forwards(w.Replaces) {
+		if _, alive := r.existing[w.Replaces]; w.Replaces == "" || !alive || r.forwards(w.Replaces) {
 			continue
 		}
 		out.withheld[w.Name] = w.Replaces
-		if _, made := found[w.Name]; made {
+		if _, made := r.existing[w.Name]; made {
 			line := "%s gets its bindings when %s is migrated; run dlxctl migrate %s"
 			if r.isCutOver(w) {
 				line = "%s has its bindings, and the legacy queue %s still exists; run dlxctl migrate %s"
@@ -454,10 +455,9 @@ func (r *resolver) countsBy(l topology.Backoff) string {
 // crashes warns which delivery limit holds for new quorum work queues that say
 // none: before 4.0 a message that crashes its consumer is redelivered forever.
 func (r *resolver) crashes() (f findings) {
-	found := byName(r.state.Have.Queues, func(q topology.Queue) string { return q.Name })
 	var names []string
 	for _, q := range r.want.Queues {
-		_, exists := found[q.Name]
+		_, exists := r.existing[q.Name]
 		_, limited := r.effective(q)[topology.ArgDeliveryLimit]
 		if q.Label.Role == topology.RoleWork && q.Type() == topology.Quorum && !exists && !limited &&
 			!r.accepts("default-delivery-limit", q.Name) {

@@ -149,7 +149,7 @@ func unfinished(format string, args ...any) error {
 
 // plan reads the broker and compares it with the topology.
 func (r *Runner) plan(ctx context.Context) (plan.Plan, error) {
-	p, err := r.Session.Plan(ctx, r.Options)
+	p, err := r.Session.Plan(ctx, nil, r.Options)
 	r.last = p
 	return p, err
 }

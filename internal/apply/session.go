@@ -66,11 +66,12 @@ func (s *Session) Inspect(ctx context.Context, o plan.Options) (topology.State, 
 	return state, p, nil
 }
 
-// Plan plans as Inspect does. It reads the statistics of only those queues that the plan depends
-// on: the broker computes them for each queue anew, which takes longer than everything else.
-func (s *Session) Plan(ctx context.Context, o plan.Options) (plan.Plan, error) {
+// Plan plans as Inspect does. It takes the lists of begun, see [management.Client.InspectFor], and
+// reads the statistics of only those queues that the plan depends on: the broker computes them for
+// each queue anew, which takes longer than everything else.
+func (s *Session) Plan(ctx context.Context, begun *management.Reading, o plan.Options) (plan.Plan, error) {
 	first := statisticsFor(plan.Plan{}, s.Topology, topology.State{})
-	state, err := s.Management.InspectFor(ctx, first)
+	state, err := s.Management.InspectFor(ctx, begun, first)
 	if err != nil {
 		return plan.Plan{}, err
 	}

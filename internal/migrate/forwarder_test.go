@@ -1,17 +1,23 @@
 package migrate_test
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
+	"github.com/dlxctl/dlxctl/internal/broker"
 	"github.com/dlxctl/dlxctl/internal/brokertest"
 	"github.com/dlxctl/dlxctl/internal/migrate"
+	"github.com/dlxctl/dlxctl/internal/relay"
 	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -194,4 +200,63 @@ func TestForwarderKilled(t *testing.T) {
 			s.tidy(t)
 		})
 	}
+}
+
+// Once the broker has confirmed nothing for the grace period, --forward does not go on: a forwarder
+// forwards at most once, and what comes back may go to a successor that accepts nothing.
+func TestForwardAfterADrainInDoubt(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, "classic", nil)
+	s.cutOver(t)
+	var muted atomic.Bool
+	through := brokertest.NewFilter(t, s.user, func(client, server net.Conn) {
+		drains, buffer := false, make([]byte, 1<<16)
+		for {
+			n, err := client.Read(buffer)
+			if err != nil {
+				return
+			}
+			drains = drains || bytes.Contains(buffer[:n], []byte("dlxctl migrate shop old"))
+			if drains && muted.Load() {
+				continue
+			}
+			if _, err := server.Write(buffer[:n]); err != nil {
+				return
+			}
+		}
+	})
+	r := s.runner(t)
+	var err error
+	if r.Endpoint, err = (broker.Config{URL: through.URL, API: through.API}).Resolve(); err != nil {
+		t.Fatal(err)
+	}
+	// Messages still come when the time is over, and that is before the successor counts as stuck.
+	r.Endpoint.Heartbeat, r.Forward, r.Wait, r.Idle = 10*time.Minute, true, time.Second, 7*time.Second
+	brokertest.PublishConfirmed(t, s.target.Confirming(t), "", "old", numbered(0, 3)...)
+	ended := make(chan error, 1)
+	go func() { ended <- r.Run(t.Context()) }()
+	ch := s.target.Confirming(t)
+	brokertest.Eventually(t, "the backlog in the successor", func() bool { return brokertest.Ready(t, ch, "new") == 3 })
+	muted.Store(true)
+	brokertest.PublishConfirmed(t, ch, "", "old", numbered(3, 6)...)
+	if err := <-ended; !errors.Is(err, relay.ErrGrace) {
+		t.Errorf("it ends with %v", err)
+	}
+	if state := s.inspect(t); len(state.Have.Policies) > 0 && state.QueuePolicies["old"] != "" {
+		t.Errorf("the legacy queue forwards: %v", state.QueuePolicies)
+	}
+	if err := s.runner(t).Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if got := s.count(t, "new"); len(got) != 6 || s.exists(t, "old") {
+		t.Errorf("%d of 6 messages came: %v", len(got), got)
+	}
+}
+
+// numbered returns messages with the ids from first up to last, without it.
+func numbered(first, last int) (messages []amqp091.Publishing) {
+	for id := first; id < last; id++ {
+		messages = append(messages, amqp091.Publishing{MessageId: fmt.Sprint(id), Body: []byte("b")})
+	}
+	return messages
 }

@@ -1,6 +1,7 @@
 package migrate_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -32,10 +33,11 @@ func TestWaitIsKept(t *testing.T) {
 			}
 			r := s.runner(t)
 			r.DrainNow, r.Wait = true, 3*time.Second
-			began := time.Now()
-			err := r.Run(t.Context())
-			if took := time.Since(began); !errors.Is(err, migrate.ErrWaiting) || took > 30*time.Second {
-				t.Errorf("it ends after %s with %v", took, err)
+			ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute) // far longer than it needs on a busy machine
+			defer cancel()
+			err := r.Run(ctx)
+			if !errors.Is(err, migrate.ErrWaiting) {
+				t.Errorf("it ends with %v", err)
 			}
 			if exclusive && !strings.Contains(fmt.Sprint(err), "the queue old has an exclusive consumer") {
 				t.Errorf("it does not name the cause: %v", err)

@@ -52,7 +52,7 @@ func (d Drive) Run(ctx context.Context) error {
 		}
 		why, closed := errors.AsType[*amqp.ClosedError](err)
 		switch {
-		case final || err == nil || ctx.Err() != nil:
+		case final || err == nil:
 			return err
 		case errors.Is(err, ErrAgain):
 			tries = 0

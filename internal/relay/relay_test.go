@@ -15,16 +15,15 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/dlxctl/dlxctl/internal/broker/amqp"
+	"github.com/dlxctl/dlxctl/internal/brokertest"
 	"github.com/dlxctl/dlxctl/internal/relay"
 )
 
 func TestMain(m *testing.M) {
-	code := m.Run()
-	if err := goleak.Find(); err != nil && code == 0 {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
+	os.Exit(brokertest.Main(m, func() error {
+		return goleak.Find(goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"),
+			goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"))
+	}))
 }
 
 // line is a source and a sink in memory. Published messages are confirmed when the test asks for

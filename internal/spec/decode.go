@@ -35,6 +35,21 @@ func HasName(f Source) bool {
 	return yaml.Unmarshal(f.Data, &root) != nil || slices.Contains(slices.Collect(maps.Keys(root)), "name")
 }
 
+// GuessVHost returns the virtual host that the files name, empty if none does. It does not parse
+// the files, so the guess may be wrong: compare it with what [Compile] returns. It reports false if
+// only the environment can tell.
+func GuessVHost(files []Source) (string, bool) {
+	var head struct{ VHost string }
+	for _, f := range files {
+		for line := range bytes.Lines(f.Data) {
+			if bytes.HasPrefix(line, []byte("vhost:")) {
+				_ = yaml.Unmarshal(line, &head) // Decode reports it
+			}
+		}
+	}
+	return head.VHost, !strings.Contains(head.VHost, "$")
+}
+
 // Decode reads one topology from one or several files. lookup gives environment
 // variables. Warnings come next to an error too; the error is an [*Error] with
 // every problem of all files.

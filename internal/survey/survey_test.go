@@ -4,14 +4,16 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/dlxctl/dlxctl/internal/definitions"
+	"github.com/dlxctl/dlxctl/internal/spec"
+	"github.com/dlxctl/dlxctl/internal/spec/spectest"
 	"github.com/dlxctl/dlxctl/internal/survey"
-	"github.com/dlxctl/dlxctl/internal/survey/surveytest"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -133,7 +135,7 @@ func TestRoles(t *testing.T) {
 			if d := cmp.Diff(tc.want, strings.Join(got, " ")); d != "" {
 				t.Errorf("(-want +got):\n%s", d)
 			}
-			surveytest.Agree(t, state)
+			agree(t, state)
 		})
 	}
 }
@@ -152,28 +154,93 @@ func TestKeysDecide(t *testing.T) {
 	}
 }
 
+// read returns the virtual hosts of a definitions file.
+func read(t *testing.T, name string, data []byte) []definitions.VHost {
+	t.Helper()
+	hosts, err := definitions.Read([]definitions.File{{Name: name, Data: data}})
+	if err != nil {
+		t.Fatalf("%v\n%s", err, data)
+	}
+	return hosts
+}
+
+// files returns what files contain, by their paths.
+func files(t *testing.T, patterns ...string) map[string][]byte {
+	t.Helper()
+	out := map[string][]byte{}
+	for _, pattern := range patterns {
+		found, err := filepath.Glob(pattern)
+		if err != nil || len(found) == 0 {
+			t.Fatalf("%s: %d files, %v", pattern, len(found), err)
+		}
+		for _, file := range found {
+			if out[file], err = os.ReadFile(file); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	return out
+}
+
 // Audit, import, drawing, trace and router agree about the definitions of real projects.
 func TestAllAgreeOnRealDefinitions(t *testing.T) {
 	t.Parallel()
-	for _, pattern := range []string{"../../testdata/real/*.json", "../../testdata/genomics/*.json"} {
-		files, err := filepath.Glob(pattern)
-		if err != nil || len(files) == 0 {
-			t.Fatalf("%s: %d files, %v", pattern, len(files), err)
+	for file, data := range files(t, "../../testdata/real/*.json", "../../testdata/genomics/*.json") {
+		for _, h := range read(t, file, data) {
+			if said := contradictions(h.State); len(said) > 0 {
+				t.Errorf("%s, %s:\n%s", file, h.State.VHost, strings.Join(said, "\n"))
+			}
 		}
-		for _, file := range files {
-			data, err := os.ReadFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			hosts, err := definitions.Read([]definitions.File{{Name: file, Data: data}})
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, h := range hosts {
-				if said := surveytest.Contradictions(h.State); len(said) > 0 {
-					t.Errorf("%s, %s:\n%s", file, h.State.VHost, strings.Join(said, "\n"))
+	}
+}
+
+// They agree too about what topology files compile to, as a broker shows it: without labels, and
+// without owner marks if another program has made it.
+func TestAllAgreeOnCompiledTopologies(t *testing.T) {
+	t.Parallel()
+	var company []spec.Source
+	for file, data := range files(t, "../../testdata/company/*.yaml") {
+		company = append(company, spec.Source{Name: file, Data: data})
+	}
+	topologies := [][]spec.Source{company}
+	single := files(t, "../../testdata/*.yaml", "../../testdata/genomics/*.yaml", "../../templates/starters/*.yaml")
+	for file, data := range single {
+		topologies = append(topologies, []spec.Source{{Name: file, Data: data}})
+	}
+	for _, sources := range topologies {
+		compiled, _, err := spec.Load(sources, spectest.NoVariables)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, foreign := range []bool{false, true} {
+			have := unlabeled(compiled.Topology, foreign)
+			for _, version := range []string{"3.10.8", "4.3.6"} {
+				if said := contradictions(topology.State{VHost: "/", Version: version, Have: have}); len(said) > 0 {
+					t.Errorf("%s, foreign %t, %s:\n%s", sources[0].Name, foreign, version, strings.Join(said, "\n"))
 				}
 			}
 		}
 	}
+}
+
+// unlabeled returns a topology as a broker shows it, or as another program would have made it.
+func unlabeled(have topology.Topology, foreign bool) topology.Topology {
+	show := func(label *topology.Label, args *topology.Arguments) {
+		*label = topology.Label{}
+		if foreign {
+			*args = args.Without(topology.ArgManagedBy)
+		}
+	}
+	have.Exchanges, have.Queues = slices.Clone(have.Exchanges), slices.Clone(have.Queues)
+	have.Bindings = slices.Clone(have.Bindings)
+	for i := range have.Exchanges {
+		show(&have.Exchanges[i].Label, &have.Exchanges[i].Arguments)
+	}
+	for i := range have.Queues {
+		show(&have.Queues[i].Label, &have.Queues[i].Arguments)
+	}
+	for i := range have.Bindings {
+		show(&have.Bindings[i].Label, &have.Bindings[i].Arguments)
+	}
+	return have
 }

@@ -52,12 +52,16 @@ func TestAccept(t *testing.T) {
 	if _, err := m.Inspect(t.Context()); !errors.Is(err, refused) {
 		t.Errorf("Inspect: %v", err)
 	}
+	begun := manage(t, target).Begin(t.Context()) // by one who accepts every broker
+	if _, err := m.InspectFor(t.Context(), begun, nil); !errors.Is(err, refused) {
+		t.Errorf("InspectFor, begun before: %v", err)
+	}
 	for _, a := range asked {
 		if a != [2]string{target.Version, overview.Cluster} {
 			t.Errorf("it was asked for %q; the broker is %s of %s", a, target.Version, overview.Cluster)
 		}
 	}
-	if len(asked) != 3 {
+	if len(asked) != 4 {
 		t.Errorf("it was asked %d times", len(asked))
 	}
 }

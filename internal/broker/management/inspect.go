@@ -2,6 +2,7 @@ package management
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -112,19 +113,23 @@ type listing struct {
 // The lists are read at the same time, not at one moment: an object that is created or deleted
 // meanwhile may be in one of them only.
 func (m *Client) Inspect(ctx context.Context) (topology.State, error) {
-	return m.inspect(ctx, m.listStatistics)
+	return m.inspect(ctx, m.Begin(ctx), m.listStatistics)
 }
 
 // InspectFor reads the same as Inspect, but statistics only of these queues. The consumers of the
-// others are unknown, and so are their sizes and ages. ReadStatistics reads more of them.
-func (m *Client) InspectFor(ctx context.Context, queues []string) (topology.State, error) {
-	return m.inspect(ctx, func(ctx context.Context) ([]statistic, error) { return m.statistics(ctx, queues) })
+// others are unknown, and so are their sizes and ages. ReadStatistics reads more of them. The lists
+// are those of begun, unless it is nil or of another virtual host.
+func (m *Client) InspectFor(ctx context.Context, begun *Reading, queues []string) (topology.State, error) {
+	if begun == nil || begun.vhost != m.vhost {
+		begun = m.Begin(ctx)
+	}
+	return m.inspect(ctx, begun, func(ctx context.Context) ([]statistic, error) { return m.statistics(ctx, queues) })
 }
 
-func (m *Client) inspect(ctx context.Context, statistics func(context.Context) ([]statistic, error)) (topology.State,
-	error,
-) {
-	l, err := m.list(ctx, statistics)
+func (m *Client) inspect(ctx context.Context, begun *Reading,
+	statistics func(context.Context) ([]statistic, error),
+) (topology.State, error) {
+	l, err := m.list(ctx, begun, statistics)
 	if err != nil {
 		return topology.State{}, err
 	}
@@ -193,10 +198,18 @@ const (
 	bindingColumns = "?columns=source,destination,destination_type,routing_key,arguments"
 )
 
-// list reads all lists at once.
-func (m *Client) list(ctx context.Context, statistics func(context.Context) ([]statistic, error)) (listing, error) {
-	var l listing
-	vhost := url.PathEscape(m.vhost)
+// Reading are the lists of a virtual host while they are read; see Begin.
+type Reading struct {
+	vhost string
+	lists listing       // without statistics; not to be read before done
+	err   error         // the first of those of the lists
+	done  chan struct{} // closed when all were read
+}
+
+// Begin begins to read all lists at once, until ctx ends, and does not wait for them.
+func (m *Client) Begin(ctx context.Context) *Reading {
+	r := &Reading{vhost: m.vhost, done: make(chan struct{})}
+	l, vhost := &r.lists, url.PathEscape(m.vhost)
 	// The first is the one whose error says most about the connection.
 	reads := []func() error{
 		func() (err error) { l.overview, err = m.overview(ctx); return err },
@@ -204,14 +217,33 @@ func (m *Client) list(ctx context.Context, statistics func(context.Context) ([]s
 		func() error { return m.get(ctx, &l.queues, "queues/"+vhost+queueTotals+queueColumns) },
 		func() error { return m.get(ctx, &l.bindings, "bindings/"+vhost+bindingColumns) },
 		func() error { return m.get(ctx, &l.policies, "policies/"+vhost) },
-		func() (err error) { l.statistics, err = statistics(ctx); return err },
 		func() error { return ifPermitted(m.get(ctx, &l.operator, "operator-policies/"+vhost)) },
 		func() error { return ifPermitted(m.get(ctx, &l.flags, "feature-flags?columns=name,state")) },
 		func() (err error) { l.alarm, err = m.alarm(ctx); return err },
 	}
-	if err := together(reads); err != nil {
+	go func() {
+		defer close(r.done)
+		r.err = together(reads)
+	}()
+	return r
+}
+
+// list reads statistics, and waits for the lists.
+func (m *Client) list(ctx context.Context, begun *Reading,
+	statistics func(context.Context) ([]statistic, error),
+) (listing, error) {
+	found, err := statistics(ctx)
+	<-begun.done
+	l := begun.lists
+	if version := l.overview.Version; version != "" {
+		if err := m.endpoint.Check(version, l.overview.Cluster); err != nil {
+			return listing{}, err
+		}
+	}
+	if err = cmp.Or(begun.err, err); err != nil {
 		return listing{}, err
 	}
+	l.statistics = found
 	if what := l.malformed(); what != "" {
 		return listing{}, m.notRabbitMQ(what)
 	}
@@ -296,7 +328,7 @@ func (m *Client) overview(ctx context.Context) (overview, error) {
 	if o.Version == "" {
 		return overview{}, m.notRabbitMQ("it reports no version of RabbitMQ")
 	}
-	return o, m.endpoint.Check(o.Version, o.Cluster)
+	return o, nil
 }
 
 // usage returns what each queue holds, and how many consumers it has.

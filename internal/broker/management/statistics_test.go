@@ -52,7 +52,7 @@ func TestInspectForReadsTheStatisticsOfSomeQueues(t *testing.T) {
 		lists[queue] = []string{queue, "missing"}
 	}
 	for name, list := range lists {
-		some, err := m.InspectFor(t.Context(), list)
+		some, err := m.InspectFor(t.Context(), nil, list)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -75,6 +75,31 @@ func TestInspectForReadsTheStatisticsOfSomeQueues(t *testing.T) {
 	}
 }
 
+// What was begun before is used for its own virtual host only.
+func TestInspectForTakesWhatWasBegun(t *testing.T) {
+	t.Parallel()
+	target, other := brokertest.VHost(t), brokertest.VHost(t)
+	m, elsewhere := manage(t, target), manage(t, other)
+	begun := m.Begin(t.Context())
+	before, err := m.InspectFor(t.Context(), begun, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	queue := topology.Queue{
+		Name: "q", Durable: true, Arguments: topology.Arguments{topology.ArgQueueType: topology.Classic},
+	}
+	apply(t, m, queue)
+	apply(t, elsewhere, queue)
+	again, err := m.InspectFor(t.Context(), begun, nil)
+	if d := cmp.Diff(before, again); err != nil || d != "" {
+		t.Errorf("it was read again: %v\n%s", err, d)
+	}
+	state, err := elsewhere.InspectFor(t.Context(), begun, nil)
+	if err != nil || state.VHost != other.VHost || len(state.Have.Queues) != 1 {
+		t.Errorf("the state of %q is that of %q, with %d queues: %v", other.VHost, state.VHost, len(state.Have.Queues), err)
+	}
+}
+
 // An odd answer for one queue is an error, as it is for all: it would make a queue look unused.
 func TestMalformedStatisticsOfAQueue(t *testing.T) {
 	t.Parallel()
@@ -83,13 +108,13 @@ func TestMalformedStatisticsOfAQueue(t *testing.T) {
 		`{"name":"q","consumers":"0"}`, `{"consumers":0}`,
 	} {
 		s := &impostor{answers: map[string]string{"queues": `[{"name":"q","type":"classic"}]`, "statistics": answer}}
-		if state, err := s.start(t).InspectFor(t.Context(), []string{"q"}); err == nil {
+		if state, err := s.start(t).InspectFor(t.Context(), nil, []string{"q"}); err == nil {
 			t.Errorf("%s is taken for %s", answer, fmt.Sprint(state.Usage["q"]))
 		}
 	}
 	for _, answer := range []string{`{"name":"q"}`, `{"name":"q","consumers":null}`} {
 		s := &impostor{answers: map[string]string{"queues": `[{"name":"q","type":"classic"}]`, "statistics": answer}}
-		state, err := s.start(t).InspectFor(t.Context(), []string{"q"})
+		state, err := s.start(t).InspectFor(t.Context(), nil, []string{"q"})
 		if err != nil || !state.Usage["q"].ConsumersUnknown {
 			t.Errorf("%s is taken for %+v, %v", answer, state.Usage["q"], err)
 		}

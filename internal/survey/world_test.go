@@ -1,4 +1,4 @@
-package surveytest
+package survey_test
 
 import (
 	"slices"
@@ -180,9 +180,10 @@ func (w *world) setKeys() {
 	for _, q := range w.have.Queues {
 		w.keys = append(w.keys, q.Name)
 	}
+	stars, hashes := w.words()
 	for _, b := range w.have.Bindings {
-		for _, star := range []string{"z9", "a", "b"} {
-			for _, hash := range []string{"", "z9", "z9.z9", "a", "b"} {
+		for _, star := range stars {
+			for _, hash := range hashes {
 				words := strings.Split(b.Key, ".")
 				for i, word := range words {
 					words[i] = map[string]string{"*": star, "#": hash}[word]
@@ -197,6 +198,32 @@ func (w *world) setKeys() {
 	}
 	slices.Sort(w.keys)
 	w.keys = slices.Compact(w.keys)
+}
+
+// words returns what stands for * and for # in keys. Where bindings have few words, these are all
+// of them, and all pairs: a key may have to match the patterns of several exchanges, one after the
+// other.
+func (w *world) words() (stars, hashes []string) {
+	const few = 4
+	for _, b := range w.have.Bindings {
+		stars = append(stars, strings.Split(b.Key, ".")...)
+	}
+	slices.Sort(stars)
+	stars = slices.DeleteFunc(slices.Compact(stars), func(word string) bool {
+		return word == "" || word == "*" || word == "#"
+	})
+	if len(stars) > few {
+		return []string{"z9", "a", "b"}, []string{"", "z9", "z9.z9", "a", "b"}
+	}
+	stars = append(stars, "z9")
+	hashes = append(hashes, "")
+	for _, first := range stars {
+		hashes = append(hashes, first)
+		for _, second := range stars {
+			hashes = append(hashes, first+"."+second)
+		}
+	}
+	return stars, hashes
 }
 
 // publish sends a message with each key. With a queue it looks at what reaches that one.

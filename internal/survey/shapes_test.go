@@ -1,4 +1,4 @@
-package audit_test
+package survey_test
 
 import (
 	"fmt"
@@ -12,7 +12,7 @@ import (
 )
 
 // Shapes of public definitions, each with what an audit says of it, notes left out, and of the
-// failures of its work queues.
+// failures of its work queues. What else speaks of them agrees.
 func TestTypicalShapes(t *testing.T) {
 	t.Parallel()
 	const plain = `"durable": true, "auto_delete": false`
@@ -147,7 +147,8 @@ func TestTypicalShapes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			report := audit.Run(read(t, "shape.json", tc.definitions))
+			state := read(t, "shape.json", []byte(tc.definitions))[0].State
+			report := audit.Run(audit.Input{State: state})
 			var got []string
 			for _, f := range report.Findings {
 				object := f.Object.Name
@@ -164,6 +165,7 @@ func TestTypicalShapes(t *testing.T) {
 			if d := cmp.Diff(tc.want, got); d != "" {
 				t.Errorf("(-want +got):\n%s", d)
 			}
+			agree(t, state)
 		})
 	}
 }

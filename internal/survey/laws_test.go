@@ -1,4 +1,4 @@
-package audit_test
+package survey_test
 
 import (
 	"fmt"
@@ -13,15 +13,17 @@ import (
 
 	"github.com/dlxctl/dlxctl/internal/audit"
 	"github.com/dlxctl/dlxctl/internal/route"
-	"github.com/dlxctl/dlxctl/internal/survey/surveytest"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
 // drawState draws a virtual host with all kinds of dead-lettering, loops and mistakes.
 func drawState(t *rapid.T) topology.State {
-	names := []string{"q0", "q1", "q2", "q3", "q4", "q5"}
-	exchanges := []string{"x0", "x1", "x2", "amq.topic"}
-	keys := rapid.SampledFrom([]string{"", "a", "b", "a.b", "#", "a.*", "*.b", "a.#", "q0", "q3", "missing"})
+	return drawNamed(t, []string{"q0", "q1", "q2", "q3", "q4", "q5"}, []string{"x0", "x1", "x2", "amq.topic"})
+}
+
+// drawNamed draws one with names for six queues and three exchanges, and one that always exists.
+func drawNamed(t *rapid.T, names, exchanges []string) topology.State {
+	keys := rapid.SampledFrom([]string{"", "a", "b", "a.b", "#", "a.*", "*.b", "a.#", names[0], names[3], "missing"})
 	target := rapid.SampledFrom(append([]string{"", "missing"}, exchanges...))
 	var have topology.Topology
 	for i, name := range exchanges[:3] {
@@ -207,63 +209,42 @@ func TestWhatIsCalledKeptReachesAQueue(t *testing.T) {
 	})
 }
 
-// big returns a virtual host with many queues: topic bindings, dead-letter queues, and loops.
-func big(queues, bindings int) topology.State {
-	var have topology.Topology
-	have.Exchanges = []topology.Exchange{
-		{Name: "events", Type: topology.Topic, Durable: true},
-		{Name: "dlx", Type: topology.Direct, Durable: true},
-		{Name: "back", Type: topology.Topic, Durable: true},
-	}
-	for i := range queues / 2 {
-		name := fmt.Sprint("service", i%50, ".queue", i)
-		args := topology.Arguments{topology.ArgQueueType: topology.Quorum, topology.ArgDeadLetterExchange: "dlx"}
-		switch i % 3 {
-		case 1:
-			args[topology.ArgDeadLetterRoutingKey] = name
-		case 2:
-			args[topology.ArgDeadLetterExchange], args[topology.ArgDeadLetterRoutingKey] = "", name+".dead"
-		}
-		have.Queues = append(have.Queues, topology.Queue{Name: name, Durable: true, Arguments: args},
-			topology.Queue{
-				Name: name + ".dead", Durable: true, Arguments: topology.Arguments{topology.ArgQueueType: topology.Quorum},
-			})
-		have.Bindings = append(have.Bindings, topology.Binding{
-			Source: "dlx", Destination: name + ".dead", DestinationType: topology.ToQueue, Key: name,
-		})
-	}
-	for i := len(have.Bindings); i < bindings; i++ {
-		have.Bindings = append(have.Bindings, topology.Binding{
-			Source: "events", Destination: have.Queues[2*(i%(queues/2))].Name, DestinationType: topology.ToQueue,
-			Key: fmt.Sprintf("domain%d.*.event%d", i%40, i),
-		})
-	}
-	for i := range 30 {
-		have.Policies = append(have.Policies, topology.Policy{
-			Name: fmt.Sprint("p", i), Pattern: fmt.Sprintf("^service%d\\.", i), ApplyTo: "queues", Priority: int64(i),
-			Definition: topology.Arguments{"max-length": int64(100000)},
-		})
-	}
-	return topology.State{Version: "4.3.6", VHost: "/", Have: have}
-}
-
-func BenchmarkAudit(b *testing.B) {
-	state := big(5000, 20000)
-	for b.Loop() {
-		audit.Run(audit.Input{State: state})
-	}
-}
-
 // Import, audit, drawing, trace and router agree on where failed messages end.
 func TestAllAgreeOnGeneratedTopologies(t *testing.T) {
 	t.Parallel()
-	rapid.Check(t, func(t *rapid.T) { surveytest.Agree(t, drawByKeys(t)) })
+	rapid.Check(t, func(t *rapid.T) { agree(t, byKeys(drawState(t))) })
 }
 
-// drawByKeys draws a virtual host in which keys alone decide where messages go, and which of them
-// come through a dead-letter exchange: only queues are bound to it, and no exchanges in a circle.
-func drawByKeys(t *rapid.T) topology.State {
-	state := drawState(t)
+// They agree whatever the names are, where queues have owners, and where objects go with their
+// connections.
+func TestAllAgreeOnOddNames(t *testing.T) {
+	t.Parallel()
+	odd := []string{
+		"orders", "orders.dead", "orders.retry", "main.orders", "main.dead", "main.standard.failed", "shop.dlx", "#", "*",
+		"- a", "a: b", "[x]", "{x}", "'q'", `"q"`, "yes", "null", "~", "010", "1e3", "2020-01-01", "${HOME}", "a${b", "<<",
+		"&a", "!t", "|", "%", "@", "`", " lead", "trail ", "a\tb", "a #b", "日本", "a\u2028b", "\x00", `back\slash`, "---", "=",
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		names := rapid.Permutation(odd).Draw(t, "names")
+		state := drawNamed(t, names[:6], append(names[6:9:9], "amq.topic"))
+		for i, q := range state.Have.Queues {
+			state.Have.Queues[i].Exclusive = rapid.IntRange(0, 9).Draw(t, "exclusive") == 0
+			if rapid.IntRange(0, 7).Draw(t, "owned") == 0 {
+				q.Arguments[topology.ArgManagedBy] = rapid.SampledFrom([]any{
+					"dlxctl/main", "dlxctl/shop/desk", "chef", int64(1),
+				}).Draw(t, "owner")
+			}
+		}
+		for i := range state.Have.Exchanges {
+			state.Have.Exchanges[i].Internal = rapid.Bool().Draw(t, "internal")
+		}
+		agree(t, byKeys(state))
+	})
+}
+
+// byKeys makes keys alone decide where messages go, and which of them come through a dead-letter
+// exchange: only queues are bound to it, and no exchanges in a circle.
+func byKeys(state topology.State) topology.State {
 	router := route.New(state)
 	takesDead := func(exchange string) bool {
 		return slices.ContainsFunc(state.Have.Queues, func(q topology.Queue) bool {

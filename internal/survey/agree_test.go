@@ -1,37 +1,34 @@
-// Package surveytest checks that all of dlxctl says the same about where failed messages end.
-package surveytest
+package survey_test
 
 import (
 	"slices"
 	"strings"
+
+	"gopkg.in/yaml.v3"
+	"pgregory.net/rapid"
 
 	"github.com/dlxctl/dlxctl/internal/audit"
 	"github.com/dlxctl/dlxctl/internal/graph"
 	"github.com/dlxctl/dlxctl/internal/importer"
 	"github.com/dlxctl/dlxctl/internal/route"
 	"github.com/dlxctl/dlxctl/internal/survey"
+	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/internal/trace"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// Failer is what *testing.T and *rapid.T share.
-type Failer interface {
-	Helper()
-	Fatalf(format string, args ...any)
-}
-
-// Agree fails if the import's comments, the audit's fates, the drawing, the trace and the survey
+// agree fails if the import's comments, the audit's fates, the drawing, the trace and the survey
 // contradict each other about a virtual host, or the messages that the router follows through it:
 // for each queue, where a rejected message goes next, and whether it is lost.
-func Agree(t Failer, state topology.State) {
+func agree(t rapid.TB, state topology.State) {
 	t.Helper()
-	if said := Contradictions(state); len(said) > 0 {
+	if said := contradictions(state); len(said) > 0 {
 		t.Fatalf("%s\n%+v", strings.Join(said, "\n"), state.Have)
 	}
 }
 
-// Contradictions returns what [Agree] fails for.
-func Contradictions(state topology.State) []string {
+// contradictions returns what agree fails for.
+func contradictions(state topology.State) []string {
 	c := checker{
 		world: newWorld(state), survey: survey.New(state), fates: audit.Run(audit.Input{State: state}).Fates,
 		drawn: graph.Make(graph.Input{State: state}),
@@ -81,7 +78,10 @@ func (c *checker) readFile(r importer.Result) {
 		case !inQueues && isComment:
 			c.top += text + " "
 		case inQueues && isName:
-			name = strings.Trim(found, `'"`)
+			if err := yaml.Unmarshal([]byte(found), &name); err != nil {
+				c.says(err.Error())
+			}
+			name = strings.ReplaceAll(name, "$${", "${")
 			c.comments[name] = ""
 		case line == "":
 			name = ""
@@ -130,11 +130,11 @@ func (c *checker) checkSurvey() {
 
 // checkComment compares the comment of the import with what the audit says, and with messages.
 func (c *checker) checkComment() {
-	text, written := c.comments[c.queue]
+	comment, written := c.comments[c.queue]
 	fate, counted := c.fates[c.queue]
 	q := c.survey.Queue(c.queue)
 	_, marked := topology.Owner(q.Arguments)
-	leftOut := strings.Contains(c.file, "#   queue "+c.queue+" ")
+	leftOut := strings.Contains(c.file, "#   queue "+text.Name(c.queue)+" ")
 	if counted && !written && !leftOut && !marked {
 		c.says("the audit counts it, and the import does not declare it")
 	}
@@ -145,14 +145,14 @@ func (c *checker) checkComment() {
 		c.says("the import declares it, and the audit does not count it")
 		return
 	}
-	may := strings.Contains(text, "may be lost")
-	lost := strings.Contains(strings.ReplaceAll(text, "may be lost", ""), " lost")
-	endless := strings.Contains(text, "without end")
+	may := strings.Contains(comment, "may be lost")
+	lost := strings.Contains(strings.ReplaceAll(comment, "may be lost", ""), " lost")
+	endless := strings.Contains(comment, "without end")
 	if lost != (fate == audit.Lost) || fate == audit.Undecided && !may || fate == audit.Endless && !endless ||
 		fate == audit.Kept && endless {
-		c.says("the audit says " + string(fate) + ", the import: " + text)
+		c.says("the audit says " + string(fate) + ", the import: " + comment)
 	}
-	_, ways, told := strings.Cut(text, "failed messages go to ")
+	_, ways, told := strings.Cut(comment, "failed messages go to ")
 	f := c.failed[c.queue]
 	if !told || f == nil || f.open || strings.Contains(ways, "exchange") {
 		return
@@ -162,18 +162,18 @@ func (c *checker) checkComment() {
 	for way := range strings.SplitSeq(ways, ", and to ") {
 		name, _, _ := strings.Cut(way, ",")
 		if strings.HasPrefix(name, "the queue itself") {
-			name = c.queue
+			name = text.Name(c.queue)
 		}
 		names = append(names, name)
 	}
 	for _, name := range names {
-		if !slices.Contains(f.next, name) && !strings.Contains(name, " more") {
-			c.says("no dead letter goes to " + name + ", as the import says: " + text)
+		if !slices.Contains(text.Names(f.next), name) && !strings.Contains(name, " more") {
+			c.says("no dead letter goes to " + name + ", as the import says: " + comment)
 		}
 	}
 	for _, name := range f.next {
-		if !slices.Contains(names, name) && !strings.Contains(ways, " more") {
-			c.says("dead letters go to " + name + "; the import: " + text)
+		if !slices.Contains(names, text.Name(name)) && !strings.Contains(ways, " more") {
+			c.says("dead letters go to " + name + "; the import: " + comment)
 		}
 	}
 }
