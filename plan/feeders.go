@@ -83,7 +83,7 @@ func deadLetterings(state topology.State) []deadLettering {
 	policies := policy.All(state)
 	var operator []topology.Policy
 	for _, p := range state.OperatorPolicies {
-		if p.Definition.HasAny("dead-letter-exchange", "dead-letter-routing-key") {
+		if p.Definition.HasAny(topology.KeyDeadLetterExchange, topology.KeyDeadLetterRoutingKey) {
 			operator = append(operator, p)
 		}
 	}
@@ -107,10 +107,10 @@ func deadLetterings(state topology.State) []deadLettering {
 
 // add completes d with a policy.
 func (d *deadLettering) add(p topology.Policy) {
-	if s, ok := p.Definition["dead-letter-exchange"].(string); ok && !d.on {
+	if s, ok := p.Definition[topology.KeyDeadLetterExchange].(string); ok && !d.on {
 		d.exchange, d.on = s, true
 	}
-	if s, ok := p.Definition["dead-letter-routing-key"].(string); ok && !d.hasKey {
+	if s, ok := p.Definition[topology.KeyDeadLetterRoutingKey].(string); ok && !d.hasKey {
 		d.key, d.hasKey = s, true
 	}
 }

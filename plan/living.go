@@ -69,7 +69,7 @@ func (p *plane) queue(name string) {
 	target, _ := q.Arguments[topology.ArgDeadLetterExchange].(string)
 	for _, x := range p.resolver.foreign.InEffect(q) {
 		if target == "" {
-			target, _ = x.Definition["dead-letter-exchange"].(string)
+			target, _ = x.Definition[topology.KeyDeadLetterExchange].(string)
 		}
 	}
 	p.exchange(target)

@@ -37,7 +37,7 @@ func (r *resolver) overridden() (f findings) {
 					order = append(order, id)
 				}
 				found[id].queues = append(found[id].queues, text.Name(q.Name))
-				if w, ok := r.works[q.Name]; ok && strings.HasPrefix(key, "max-length") && q.Type() == topology.Quorum &&
+				if w, ok := r.works[q.Name]; ok && strings.HasPrefix(key, topology.KeyMaxLength) && q.Type() == topology.Quorum &&
 					w.Backoff != topology.NoBackoff && shared[w.Backoff] > 1 && !r.accepts("starves-tier", q.Name) {
 					found[id].starves = append(found[id].starves, text.Name(q.Name))
 				}

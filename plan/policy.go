@@ -99,7 +99,7 @@ func (f *findings) attachable(want topology.Policy, q topology.Queue) bool {
 			Field{name, own, value})
 		return false
 	}
-	if _, limited := want.Definition[topology.PolicyKey(topology.ArgDeliveryLimit)]; limited &&
+	if _, limited := want.Definition[topology.KeyDeliveryLimit]; limited &&
 		q.Type() != topology.Quorum {
 		f.refuse(nil, want, fmt.Sprintf("the queue %s is of type %s and a deliveryLimit, and only quorum queues count deliveries; remove deliveryLimit", text.Name(q.Name), q.Type()))
 		return false
@@ -133,7 +133,7 @@ func (r *resolver) starves(f *findings, q topology.Queue, base, want topology.Po
 		return
 	}
 	limited := "its arguments limit"
-	if base.Definition.HasAny("max-length", "max-length-bytes") {
+	if base.Definition.HasAny(topology.KeyMaxLength, topology.KeyMaxLengthBytes) {
 		limited = "the policy " + text.Name(base.Name) + " limits"
 	}
 	f.warn("starves-tier",
@@ -161,7 +161,7 @@ func (r *resolver) losesDLX(queue string) bool {
 	}
 	q := r.state.Have.Queues[i]
 	other, _ := r.foreign.Strongest(r.foreign.Policies(), q)
-	return !q.Arguments.HasAny(topology.ArgDeadLetterExchange) && !other.Definition.HasAny("dead-letter-exchange")
+	return !q.Arguments.HasAny(topology.ArgDeadLetterExchange) && !other.Definition.HasAny(topology.KeyDeadLetterExchange)
 }
 
 // attached returns the arguments of a queue that was found without those that its

@@ -115,14 +115,14 @@ func (w world) deadLetters(q topology.Queue, from target) (target, bool) {
 	to := target{key: from.key, known: from.known}
 	if exchange, ok := q.Arguments[topology.ArgDeadLetterExchange].(string); ok {
 		to.exchange = exchange
-	} else if exchange, ok := w.policy(q)[topology.PolicyKey(topology.ArgDeadLetterExchange)].(string); ok {
+	} else if exchange, ok := w.policy(q)[topology.KeyDeadLetterExchange].(string); ok {
 		to.exchange = exchange
 	} else {
 		return target{}, false
 	}
 	if key, ok := q.Arguments[topology.ArgDeadLetterRoutingKey].(string); ok {
 		to.key, to.known = key, true
-	} else if key, ok := w.policy(q)[topology.PolicyKey(topology.ArgDeadLetterRoutingKey)].(string); ok {
+	} else if key, ok := w.policy(q)[topology.KeyDeadLetterRoutingKey].(string); ok {
 		to.key, to.known = key, true
 	}
 	return to, true

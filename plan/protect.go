@@ -191,7 +191,7 @@ func (r *guards) protect(g *protection, base topology.Policy, q topology.Queue, 
 			g.priority = topology.PriorityAbove(p.Priority)
 		}
 	}
-	if r.state.QueuePolicies[q.Name] == base.Name && slices.Contains(keys, "message-ttl") &&
+	if r.state.QueuePolicies[q.Name] == base.Name && slices.Contains(keys, topology.KeyMessageTTL) &&
 		q.Label.Role != topology.RoleRetry {
 		g.stamped += r.held(q.Name)
 	}

@@ -152,7 +152,7 @@ func (g protection) want(x part, top string, pending bool) topology.Policy {
 		}
 	}
 	if len(definition) == 0 {
-		definition["max-length"] = idleLength
+		definition[topology.KeyMaxLength] = idleLength
 	}
 	want := topology.Policy{
 		Name:    topology.ProtectionName(top, g.role, x.n, g.base),

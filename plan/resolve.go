@@ -481,8 +481,8 @@ func (r *resolver) crashes() (f findings) {
 func comparedQueueArguments() []string {
 	return []string{
 		topology.ArgQueueType, topology.ArgDeadLetterExchange, topology.ArgDeadLetterRoutingKey, topology.ArgMessageTTL,
-		topology.ArgMaxLength, topology.ArgMaxLengthBytes, topology.ArgOverflow, "x-max-priority", "x-single-active-consumer",
-		"x-expires", topology.ArgDeliveryLimit, topology.ArgDeadLetterStrategy,
+		topology.ArgMaxLength, topology.ArgMaxLengthBytes, topology.ArgOverflow, topology.ArgMaxPriority,
+		topology.ArgSingleActiveConsumer, topology.ArgExpires, topology.ArgDeliveryLimit, topology.ArgDeadLetterStrategy,
 	}
 }
 

@@ -7,7 +7,8 @@ import (
 	"time"
 )
 
-// Arguments and policy keys that dlxctl reads or writes.
+// Arguments that dlxctl reads or writes. A policy has the same settings without x-; an exchange has
+// alternate-exchange in both.
 const (
 	ArgQueueType            = "x-queue-type"
 	ArgMessageTTL           = "x-message-ttl"
@@ -20,7 +21,24 @@ const (
 	ArgMaxLengthBytes       = "x-max-length-bytes"
 	ArgMatch                = "x-match"
 	ArgManagedBy            = "x-managed-by"
+	ArgExpires              = "x-expires"
+	ArgMaxPriority          = "x-max-priority"
+	ArgSingleActiveConsumer = "x-single-active-consumer"
 	ArgAlternateExchange    = "alternate-exchange"
+)
+
+// Keys of policies that dlxctl reads or writes. [PolicyKey] makes them of arguments.
+const (
+	KeyMessageTTL           = "message-ttl"
+	KeyExpires              = "expires"
+	KeyDeadLetterExchange   = "dead-letter-exchange"
+	KeyDeadLetterRoutingKey = "dead-letter-routing-key"
+	KeyDeadLetterStrategy   = "dead-letter-strategy"
+	KeyOverflow             = "overflow"
+	KeyDeliveryLimit        = "delivery-limit"
+	KeyMaxLength            = "max-length"
+	KeyMaxLengthBytes       = "max-length-bytes"
+	KeyConsumerTimeout      = "consumer-timeout"
 )
 
 // Values of x-dead-letter-strategy and x-overflow.

@@ -26,10 +26,10 @@ func refusedArguments(queueType string) []string {
 	quorum := []string{
 		topology.ArgDeadLetterStrategy, topology.ArgDeliveryLimit, "x-quorum-initial-group-size", "x-max-in-memory-length",
 	}
-	classic := []string{"x-max-priority", "x-queue-mode", "x-queue-version", "x-queue-master-locator"}
+	classic := []string{topology.ArgMaxPriority, "x-queue-mode", "x-queue-version", "x-queue-master-locator"}
 	both := []string{
-		topology.ArgMessageTTL, "x-expires", topology.ArgMaxLength, topology.ArgOverflow, topology.ArgDeadLetterExchange,
-		topology.ArgDeadLetterRoutingKey, "x-single-active-consumer",
+		topology.ArgMessageTTL, topology.ArgExpires, topology.ArgMaxLength, topology.ArgOverflow,
+		topology.ArgDeadLetterExchange, topology.ArgDeadLetterRoutingKey, topology.ArgSingleActiveConsumer,
 	}
 	switch queueType {
 	case topology.Classic:
@@ -52,24 +52,25 @@ func wrongValue(name string, v any) string {
 	n, isNumber := v.(int64)
 	_, isText := v.(string)
 	switch name {
-	case topology.ArgMessageTTL, "x-expires", topology.ArgMaxLength, topology.ArgMaxLengthBytes, "x-max-priority":
+	case topology.ArgMessageTTL, topology.ArgExpires, topology.ArgMaxLength, topology.ArgMaxLengthBytes,
+		topology.ArgMaxPriority:
 		switch {
 		case !isNumber:
 			return "is not an integer"
 		case n < 0:
 			return "is negative"
-		case name == "x-expires" && n == 0:
+		case name == topology.ArgExpires && n == 0:
 			return "is zero"
-		case name == "x-max-priority" && n > 255:
+		case name == topology.ArgMaxPriority && n > 255:
 			return "is above 255"
-		case (name == "x-expires" || name == topology.ArgMessageTTL) && n > maxTimer:
+		case (name == topology.ArgExpires || name == topology.ArgMessageTTL) && n > maxTimer:
 			return "is above " + "315360000000" + ", which is ten years"
 		}
 	case topology.ArgDeadLetterStrategy:
 		if v != topology.AtLeastOnce && v != topology.AtMostOnce {
 			return "is neither at-most-once nor at-least-once"
 		}
-	case "x-single-active-consumer":
+	case topology.ArgSingleActiveConsumer:
 		if _, isBool := v.(bool); !isBool {
 			return "is neither true nor false"
 		}

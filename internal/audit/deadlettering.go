@@ -295,7 +295,7 @@ func atMostOnce() check {
 			if q.Type() == topology.Quorum {
 				f.Evidence += " without x-dead-letter-strategy at-least-once"
 				f.Remedy = x.override(q, nil, topology.Arguments{
-					"dead-letter-strategy": topology.AtLeastOnce, "overflow": topology.RejectPublish,
+					topology.KeyDeadLetterStrategy: topology.AtLeastOnce, topology.KeyOverflow: topology.RejectPublish,
 				})
 			}
 			return f, true
@@ -341,7 +341,7 @@ func atLeastOnceNotInEffect() check {
 				Evidence: q.argument(topology.ArgDeadLetterStrategy) + "; " + why,
 				Consequence: "dead letters of " + text.Name(q.Name) +
 					" are lost if the queue that they go to cannot take them",
-				Remedy: x.override(q, nil, topology.Arguments{"overflow": topology.RejectPublish}),
+				Remedy: x.override(q, nil, topology.Arguments{topology.KeyOverflow: topology.RejectPublish}),
 			}, true
 		})
 	}}
@@ -370,7 +370,9 @@ func deadLetterKeyAlone() check {
 			f := Finding{
 				Evidence:    q.argument(topology.ArgDeadLetterRoutingKey) + "; no dead-letter exchange",
 				Consequence: "a message that a consumer of " + text.Name(q.Name) + " rejects is lost",
-				Remedy:      x.override(q, nil, topology.Arguments{"dead-letter-exchange": "", "dead-letter-routing-key": key}),
+				Remedy: x.override(q, nil, topology.Arguments{
+					topology.KeyDeadLetterExchange: "", topology.KeyDeadLetterRoutingKey: key,
+				}),
 			}
 			if q.Arguments.HasAny(topology.ArgDeadLetterRoutingKey) {
 				f.Consequence = "RabbitMQ refuses to declare the queue, and to import the file"

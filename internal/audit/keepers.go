@@ -75,7 +75,7 @@ func keeperDeleted() check {
 		Hit: Example{Definitions: deadLettersIn(`"x-expires": 3600000`)}, Miss: Example{Definitions: deadLettersIn("")},
 	}, func(x *index) []Finding {
 		return x.each(func(q *queue) (Finding, bool) {
-			expires, set := q.number("x-expires")
+			expires, set := q.number(topology.ArgExpires)
 			if q.Role != topology.RoleDeadLetter || !set && !q.AutoDelete {
 				return Finding{}, false
 			}
@@ -85,9 +85,9 @@ func keeperDeleted() check {
 				Remedy:      successor(q),
 			}
 			if set {
-				f.Evidence = fmt.Sprintf("%s; queues that dead-letter here: %s", q.argument("x-expires"), q.sources())
+				f.Evidence = fmt.Sprintf("%s; queues that dead-letter here: %s", q.argument(topology.ArgExpires), q.sources())
 				f.Consequence = fmt.Sprintf("every dead letter is lost after %s without a consumer", text.Millis(expires))
-				f.Remedy = x.without(q, "x-expires")
+				f.Remedy = x.without(q, topology.ArgExpires)
 			}
 			return f, true
 		})
@@ -193,7 +193,7 @@ func keeperDeliveryLimit() check {
 			if byDefault || !limited {
 				f.Evidence = fmt.Sprintf("quorum queue without a delivery limit, which is 20 since 4.0; queues that dead-letter here: %s",
 					q.sources())
-				f.Remedy = x.override(q, nil, topology.Arguments{"delivery-limit": topology.Unlimited})
+				f.Remedy = x.override(q, nil, topology.Arguments{topology.KeyDeliveryLimit: topology.Unlimited})
 			}
 			f.Consequence = fmt.Sprintf("a dead letter that is looked at and returned more than %s%s is lost",
 				text.Count(limit, "time"), x.uncounted())

@@ -185,7 +185,7 @@ func policyNotInEffect() check {
 				f.Evidence = fmt.Sprintf("policy %s matches with the highest priority; the broker reports %s in effect",
 					best[0].Name, reported)
 			}
-			if best[0].Definition.HasAny("dead-letter-exchange") && !q.DeadLetters {
+			if best[0].Definition.HasAny(topology.KeyDeadLetterExchange) && !q.DeadLetters {
 				f.Consequence = "a message that a consumer of " + text.Name(q.Name) + " rejects is lost"
 			}
 			return f, true

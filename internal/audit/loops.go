@@ -177,7 +177,7 @@ func (x *index) withoutReason(q *queue, reason route.Reason) string {
 	case route.MaxLen:
 		return x.without(q, topology.ArgMaxLength, topology.ArgMaxLengthBytes)
 	case route.DeliveryLimit:
-		return x.override(q, nil, topology.Arguments{"delivery-limit": topology.Unlimited})
+		return x.override(q, nil, topology.Arguments{topology.KeyDeliveryLimit: topology.Unlimited})
 	case route.Rejected:
 		return inTopologyUnlessArgument(q)
 	}

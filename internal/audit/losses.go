@@ -140,7 +140,7 @@ func overflowNotSupported() check {
 			f := Finding{
 				Evidence:    q.argument(topology.ArgOverflow) + "; queue of type quorum; " + x.cause(q, route.MaxLen),
 				Consequence: fmt.Sprintf("when %s is full, its oldest message is lost", text.Name(q.Name)),
-				Remedy:      x.override(q, nil, topology.Arguments{"overflow": topology.RejectPublish}),
+				Remedy:      x.override(q, nil, topology.Arguments{topology.KeyOverflow: topology.RejectPublish}),
 			}
 			if q.DeadLetters {
 				f.Severity = Warning
@@ -172,7 +172,7 @@ func minusOneBefore4() check {
 				Remedy:   successor(q),
 			}
 			if !q.Arguments.HasAny(topology.ArgDeliveryLimit) {
-				f.Remedy = x.override(q, nil, topology.Arguments{"delivery-limit": topology.Unlimited})
+				f.Remedy = x.override(q, nil, topology.Arguments{topology.KeyDeliveryLimit: topology.Unlimited})
 			}
 			end := "lost"
 			if q.DeadLetters {

@@ -87,7 +87,8 @@ func (x *index) excluding(q *queue) string {
 func decides(keys []string) bool {
 	return slices.ContainsFunc(keys, func(key string) bool {
 		return strings.HasPrefix(key, "dead-letter-") || slices.Contains([]string{
-			"message-ttl", "expires", "max-length", "max-length-bytes", "delivery-limit", "overflow", "alternate-exchange",
+			topology.KeyMessageTTL, topology.KeyExpires, topology.KeyMaxLength, topology.KeyMaxLengthBytes,
+			topology.KeyDeliveryLimit, topology.KeyOverflow, topology.ArgAlternateExchange,
 		}, key)
 	})
 }
@@ -229,7 +230,7 @@ func policyShadowed() check {
 				Consequence: strings.Join(keys, ", ") + " of " + p.Name + " has no effect on these queues",
 				Remedy:      x.setPolicy(merged(top, p, keys)),
 			}
-			if slices.Contains(keys, "dead-letter-exchange") {
+			if slices.Contains(keys, topology.KeyDeadLetterExchange) {
 				f.Consequence = "the dead-lettering of " + p.Name + " has no effect on these queues: rejected messages are lost" +
 					" unless an argument sets it"
 			}
@@ -286,7 +287,7 @@ func policyPassedOver() check {
 				f.Consequence += ", not even " + strings.Join(others, ", ")
 			}
 			switch {
-			case slices.Contains(others, "dead-letter-exchange") && !q.DeadLetters:
+			case slices.Contains(others, topology.KeyDeadLetterExchange) && !q.DeadLetters:
 				f.Consequence += ": a message that a consumer rejects is lost"
 			case decides(others):
 				f.Severity = Warning

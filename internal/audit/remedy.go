@@ -15,7 +15,7 @@ func describe(name string, v any) string {
 	switch v := v.(type) {
 	case int64:
 		switch strings.TrimPrefix(name, "x-") {
-		case "message-ttl", "expires", "consumer-timeout":
+		case topology.KeyMessageTTL, topology.KeyExpires, topology.KeyConsumerTimeout:
 			return fmt.Sprintf("%d (%s)", v, text.Millis(v))
 		}
 	case string:

@@ -21,8 +21,6 @@ const (
 	// DropsMessages is the hazard of a run that sends messages into a queue which does not keep
 	// them.
 	DropsMessages = "drops-messages"
-	// argExpires deletes a queue that is not used.
-	argExpires = "x-expires"
 	// roomTime is the time between two looks at the policies and the room of the queues to which a
 	// run sends, and roomTries how many of them may fail in succession.
 	roomTime  = 2 * time.Second
@@ -66,7 +64,7 @@ func (w *worker) newRoom(ctx context.Context, queues []string) (*room, error) {
 	}
 	state = w.desk.Management.AskConsumers(ctx, state, slices.DeleteFunc(slices.Clone(queues), func(queue string) bool {
 		at := slices.IndexFunc(state.Have.Queues, func(q topology.Queue) bool { return q.Name == queue })
-		return at < 0 || !policy.Effective(state, state.Have.Queues[at]).HasAny(argExpires)
+		return at < 0 || !policy.Effective(state, state.Have.Queues[at]).HasAny(topology.ArgExpires)
 	}))
 	return w.desk.roomIn(state, w.conn.MessagesReady), nil
 }
@@ -107,7 +105,7 @@ func (r *room) drops(queue string, more int, bytes int64) (string, error) {
 	}
 	q := r.state.Have.Queues[at]
 	effective := policy.Effective(r.state, q)
-	if expires, set := effective[argExpires].(int64); set && !r.state.Usage[queue].MayBeConsumed() {
+	if expires, set := effective[topology.ArgExpires].(int64); set && !r.state.Usage[queue].MayBeConsumed() {
 		return fmt.Sprintf("queue %s has no consumer, and the broker deletes it with all its messages %s after its last use (x-expires)",
 			text.Name(queue), text.Millis(expires)), nil
 	}

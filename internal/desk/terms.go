@@ -17,8 +17,6 @@ const (
 	runReturns = 5
 	// manyReturns is a delivery limit that no number of looks reaches.
 	manyReturns = 1_000_000
-
-	argSingleActiveConsumer = "x-single-active-consumer"
 )
 
 // terms is what decides whether a queue may be looked at, and how.
@@ -82,9 +80,9 @@ func (t *terms) refuse(wanted, ready int, consent bool) error {
 	if t.queue.Type() == topology.Stream {
 		return nil // it is read by offset, also while other clients read it
 	}
-	if single, _ := t.effective[argSingleActiveConsumer].(bool); single {
+	if single, _ := t.effective[topology.ArgSingleActiveConsumer].(bool); single {
 		return refusef("queue %s has a single active consumer (%s), and a look would take its place, or wait for it; stop the consumer and use a queue without that argument",
-			text.Name(t.queue.Name), argSingleActiveConsumer)
+			text.Name(t.queue.Name), topology.ArgSingleActiveConsumer)
 	}
 	if t.consumers > 0 && !consent {
 		return refusef("queue %s has %s, and a look would withhold up to %s from %s; stop %s, or pass --beside-consumers",

@@ -95,7 +95,7 @@ func (v *view) successorFor(q topology.Queue, today string) advice {
 // fitsQuorum reports whether a quorum queue can have the arguments of a classic one, and share its
 // backoff.
 func fitsQuorum(args topology.Arguments) bool {
-	return spec.ArgumentProblem(args, topology.Quorum) == "" && !args.HasAny("x-max-priority", "x-queue-mode",
+	return spec.ArgumentProblem(args, topology.Quorum) == "" && !args.HasAny(topology.ArgMaxPriority, "x-queue-mode",
 		"x-queue-version", "x-queue-master-locator", topology.ArgMaxLength, topology.ArgMaxLengthBytes)
 }
 
@@ -147,7 +147,7 @@ func (v *view) deadFor(q topology.Queue, today *survey.Queue) []member {
 // messages nor itself.
 func (v *view) keeps(q *survey.Queue) bool {
 	return q.Role == topology.RoleDeadLetter && excludesAlways(q.Queue) == "" && q.Durable &&
-		!q.Args.HasAny(topology.ArgMessageTTL, "x-expires", topology.ArgMaxLength, topology.ArgMaxLengthBytes)
+		!q.Args.HasAny(topology.ArgMessageTTL, topology.ArgExpires, topology.ArgMaxLength, topology.ArgMaxLengthBytes)
 }
 
 // backoffFor returns the backoff to propose for a queue: where its failures wait in a retry queue

@@ -24,7 +24,7 @@ func (m Move) nextBack(state topology.State) cutoverStep {
 			return cutoverStep{Doing: "create the switch exchange of " + m.Legacy, Changes: made}
 		}
 		return m.removeSwitch(f)
-	case exists && (f.policy == nil || f.policy.Definition[keyAlternate] == m.successorEnd()):
+	case exists && (f.policy == nil || f.policy.Definition[topology.ArgAlternateExchange] == m.successorEnd()):
 		return m.switchBack(state, f)
 	case exists:
 		return m.bindLegacy(f)

@@ -19,10 +19,6 @@ type cutoverStep struct {
 	Doubled bool
 }
 
-// keyAlternate is the key of a policy that says where an exchange sends messages that it
-// cannot route.
-const keyAlternate = "alternate-exchange"
-
 // next returns the next step of the cutover, from what the broker shows.
 //
 // One switch exchange receives all messages of the queue, from whatever exchange they
@@ -64,7 +60,7 @@ func (m Move) switched(f found) bool {
 	if f.policy == nil {
 		return len(f.onSwitch) > 0 && len(lacking(f.onSwitch, f.onSuccessor)) < len(f.onSwitch)
 	}
-	return f.policy.Definition[keyAlternate] == m.successorEnd() && !m.untouched(f)
+	return f.policy.Definition[topology.ArgAlternateExchange] == m.successorEnd() && !m.untouched(f)
 }
 
 // untouched reports whether messages come to the legacy queue alone, although the policy leads to
@@ -80,7 +76,7 @@ func (m Move) beforeSwitch(state topology.State, f found) cutoverStep {
 	if made := m.makeSwitch(state, f, m.legacyEnd()); len(made) > 0 {
 		return cutoverStep{Doing: "create the switch exchange of " + m.Legacy, Changes: made}
 	}
-	if f.policy.Definition[keyAlternate] == m.successorEnd() {
+	if f.policy.Definition[topology.ArgAlternateExchange] == m.successorEnd() {
 		return m.afterAbort(state, f)
 	}
 	return m.turnSwitch(state, f, m.Legacy, f.onLegacy, m.New, m.successorEnd())
@@ -232,7 +228,7 @@ func (m Move) ownerMark() topology.Arguments {
 func (m Move) pointSwitch(state topology.State, f found, leadsTo string) plan.Change {
 	return override(state, f.policy, topology.Policy{
 		Name: m.policy(), Pattern: "^" + regexp.QuoteMeta(m.switchName()) + "$", ApplyTo: "exchanges",
-		Priority: topology.PolicyPriority, Definition: topology.Arguments{keyAlternate: leadsTo},
+		Priority: topology.PolicyPriority, Definition: topology.Arguments{topology.ArgAlternateExchange: leadsTo},
 	})
 }
 

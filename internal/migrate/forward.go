@@ -33,14 +33,15 @@ func (m Move) forwarder(length int64) topology.Policy {
 		Name: m.forwarding(), Pattern: "^" + regexp.QuoteMeta(m.Legacy) + "$", ApplyTo: "queues",
 		Priority: topology.PolicyPriority,
 		Definition: topology.Arguments{
-			"max-length": length, "overflow": dropHead, "dead-letter-exchange": "", "dead-letter-routing-key": m.New,
+			topology.KeyMaxLength: length, topology.KeyOverflow: dropHead,
+			topology.KeyDeadLetterExchange: "", topology.KeyDeadLetterRoutingKey: m.New,
 		},
 	}
 }
 
 // isPaused reports whether a forwarder forwards nothing.
 func (m Move) isPaused(forwarder topology.Policy) bool {
-	return forwarder.Definition["max-length"] != forwardAll
+	return forwarder.Definition[topology.KeyMaxLength] != forwardAll
 }
 
 // forward leaves a forwarder in place of the drain.

@@ -106,11 +106,11 @@ func consequence(argument string) string {
 		return "the queue grows without limit"
 	case topology.ArgOverflow:
 		return "it set what happens at the maximum length"
-	case "x-expires":
+	case topology.ArgExpires:
 		return "the successor is not deleted when it is unused; until the drain, keep a consumer on the legacy queue, or the broker deletes that queue with its messages"
-	case "x-single-active-consumer":
+	case topology.ArgSingleActiveConsumer:
 		return "several consumers get messages at the same time, and order is not kept"
-	case "x-max-priority":
+	case topology.ArgMaxPriority:
 		return "priorities are ignored; quorum queues know two since 4.0, without this argument"
 	case topology.ArgDeliveryLimit:
 		return "the broker's default applies; set deliveryLimit to change it"

@@ -111,7 +111,7 @@ func (r *Runner) ensureSwitch(m Move, state topology.State) (cutoverStep, error)
 			fmt.Errorf("%w: the policy %q does not take effect on the exchange %s, though it has the highest priority (in effect is %q); check whether another program writes policies there, and run the command again",
 				ErrRefused, m.policy(), m.switchName(), inEffect)
 	}
-	leadsTo, _ := f.policy.Definition[keyAlternate].(string)
+	leadsTo, _ := f.policy.Definition[topology.ArgAlternateExchange].(string)
 	doing := "renew the policy of the switch exchange of " + m.Legacy
 	if inEffect != m.policy() && inEffect != "" {
 		doing = fmt.Sprintf("override the policy %q, which is in effect on the switch exchange of %s", inEffect, m.Legacy)

@@ -28,7 +28,7 @@ func (t *textWriter) schedules() {
 		case topology.Queue:
 			limits[c.Name] = limitOf(object.Arguments, topology.ArgDeliveryLimit)
 		case topology.Policy: // it sets the dead-lettering
-			limits[c.Label.Queue] = limitOf(object.Definition, topology.PolicyKey(topology.ArgDeliveryLimit))
+			limits[c.Label.Queue] = limitOf(object.Definition, topology.KeyDeliveryLimit)
 		case topology.Exchange, topology.Binding, nil: // they have no delivery limit
 		}
 	}

@@ -315,8 +315,7 @@ func value(name string, v any) string {
 			len(out)) // -o json has all of it
 	}
 	if ms, ok := v.(int64); ok && slices.Contains([]string{
-		topology.ArgMessageTTL, "x-expires", "message-ttl",
-		"expires",
+		topology.ArgMessageTTL, topology.ArgExpires, topology.KeyMessageTTL, topology.KeyExpires,
 	}, name) {
 		out += " (" + text.Millis(ms) + ")"
 	}

@@ -16,15 +16,16 @@ import (
 func (s *Set) changes(q topology.Queue, key string, value any) bool {
 	own, given := q.Arguments["x-"+key]
 	switch key {
-	case "message-ttl", "expires", "max-length", "max-length-bytes", "delivery-limit":
+	case topology.KeyMessageTTL, topology.KeyExpires, topology.KeyMaxLength, topology.KeyMaxLengthBytes,
+		topology.KeyDeliveryLimit:
 		limit, isNumber := value.(int64)
 		before, _ := own.(int64)
-		if key != "delivery-limit" {
+		if key != topology.KeyDeliveryLimit {
 			return isNumber && (!given || limit < before)
 		}
 		unlimited := limit < 0 && s.state.Major() >= 4 // 3.10 takes it for 0
 		return isNumber && given && q.Type() == topology.Quorum && !unlimited && limit < before
-	case "overflow":
+	case topology.KeyOverflow:
 		limited := q.Arguments.HasAny(topology.ArgMaxLength, topology.ArgMaxLengthBytes)
 		switch {
 		case given && q.Type() == topology.Quorum:
@@ -33,7 +34,7 @@ func (s *Set) changes(q topology.Queue, key string, value any) bool {
 			return false
 		}
 		return limited && value != dropHead
-	case "dead-letter-routing-key":
+	case topology.KeyDeadLetterRoutingKey:
 		return !given
 	default:
 		return false
@@ -48,29 +49,29 @@ const dropHead = "drop-head"
 func Consequence(role topology.Role, queueType, key string, definition topology.Arguments, queues string) string {
 	v := definition[key]
 	number, _ := v.(int64)
-	refuses := strings.HasPrefix(fmt.Sprint(definition["overflow"]), topology.RejectPublish)
-	to, moves := definition["dead-letter-exchange"].(string)
+	refuses := strings.HasPrefix(fmt.Sprint(definition[topology.KeyOverflow]), topology.RejectPublish)
+	to, moves := definition[topology.KeyDeadLetterExchange].(string)
 	tier := role == topology.RoleRetry
 	unit := "messages"
-	if key == "max-length-bytes" {
+	if key == topology.KeyMaxLengthBytes {
 		unit = "bytes"
 	}
 	switch {
-	case key == "message-ttl" && tier:
+	case key == topology.KeyMessageTTL && tier:
 		return fmt.Sprintf("end the wait in %s after %s", queues, text.Millis(number))
-	case key == "message-ttl" && moves:
+	case key == topology.KeyMessageTTL && moves:
 		return fmt.Sprintf("move the messages in %s to the exchange %s after %s", queues, text.Name(to), text.Millis(number))
-	case key == "message-ttl":
+	case key == topology.KeyMessageTTL:
 		return fmt.Sprintf("delete the messages in %s after %s", queues, text.Millis(number))
-	case key == "expires":
+	case key == topology.KeyExpires:
 		return fmt.Sprintf("delete %s, with all messages in it, after %s without a consumer", queues, text.Millis(number))
-	case key == "delivery-limit":
+	case key == topology.KeyDeliveryLimit:
 		return fmt.Sprintf("drop messages from %s that were returned more than %d times", queues, number)
-	case key == "overflow" && tier:
+	case key == topology.KeyOverflow && tier:
 		return fmt.Sprintf("turn off the at-least-once dead-lettering of %s (overflow %s), so that a retry whose queue cannot accept it is lost", queues, topology.FormatValue(v))
-	case key == "overflow":
+	case key == topology.KeyOverflow:
 		return fmt.Sprintf("set the overflow of %s to %s, contrary to the file", queues, topology.FormatValue(v))
-	case key == "dead-letter-routing-key":
+	case key == topology.KeyDeadLetterRoutingKey:
 		return fmt.Sprintf("send every retry that leaves %s to the routing key %s instead of its work queue", queues,
 			topology.FormatValue(v))
 	case tier && (refuses || queueType == topology.Quorum):
@@ -138,19 +139,23 @@ func (s *Set) mayHarm(p topology.Policy) bool {
 // reports false if the key changes nothing.
 func Overrides(q topology.Queue, key string, value any) (change, instead string, ok bool) {
 	own, given := q.Arguments["x-"+key]
-	if key == "overflow" {
+	if key == topology.KeyOverflow {
 		if q.Type() != topology.Quorum || own == nil || own == value {
 			return "", "", false
 		}
 		return fmt.Sprintf("sets overflow to %s", topology.FormatValue(value)),
 			fmt.Sprintf(" instead of %s, which turns off at-least-once dead-lettering", topology.FormatValue(own)), true
 	}
-	if !slices.Contains([]string{"message-ttl", "max-length", "max-length-bytes", "expires", "delivery-limit"}, key) {
+	if !slices.Contains([]string{
+		topology.KeyMessageTTL, topology.KeyMaxLength, topology.KeyMaxLengthBytes, topology.KeyExpires,
+		topology.KeyDeliveryLimit,
+	}, key) {
 		return "", "", false
 	}
 	limit, isNumber := value.(int64)
 	before, _ := own.(int64)
-	if !isNumber || given && limit >= before || key == "delivery-limit" && (q.Type() != topology.Quorum || !given) {
+	if !isNumber || given && limit >= before ||
+		key == topology.KeyDeliveryLimit && (q.Type() != topology.Quorum || !given) {
 		return "", "", false
 	}
 	if !given {
@@ -161,7 +166,7 @@ func Overrides(q topology.Queue, key string, value any) (change, instead string,
 
 // withUnit returns a number, with its duration if it counts milliseconds.
 func withUnit(key string, n int64) string {
-	if key == "message-ttl" || key == "expires" {
+	if key == topology.KeyMessageTTL || key == topology.KeyExpires {
 		return fmt.Sprintf("%d (%s)", n, text.Millis(n))
 	}
 	return strconv.FormatInt(n, 10)

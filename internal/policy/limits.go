@@ -34,8 +34,8 @@ func (s *Set) drops(q topology.Queue) bool {
 	deadLetters := q.Arguments.HasAny(topology.ArgDeadLetterExchange)
 	limit, limited := q.Arguments[topology.ArgDeliveryLimit].(int64)
 	for _, p := range s.InEffect(q) {
-		deadLetters = deadLetters || p.Definition.HasAny("dead-letter-exchange")
-		if n, ok := p.Definition["delivery-limit"].(int64); ok && (!limited || n < limit) {
+		deadLetters = deadLetters || p.Definition.HasAny(topology.KeyDeadLetterExchange)
+		if n, ok := p.Definition[topology.KeyDeliveryLimit].(int64); ok && (!limited || n < limit) {
 			limit, limited = n, true
 		}
 	}
@@ -57,10 +57,10 @@ func FullAt(state topology.State, queue string) int64 {
 		overflow, _ := q.Arguments[topology.ArgOverflow].(string)
 		limit, _ := q.Arguments[topology.ArgMaxLength].(int64)
 		for _, p := range s.InEffect(q) {
-			if chosen, ok := p.Definition["overflow"].(string); ok && overflow == "" {
+			if chosen, ok := p.Definition[topology.KeyOverflow].(string); ok && overflow == "" {
 				overflow = chosen
 			}
-			if n, ok := p.Definition["max-length"].(int64); ok && (limit == 0 || n < limit) {
+			if n, ok := p.Definition[topology.KeyMaxLength].(int64); ok && (limit == 0 || n < limit) {
 				limit = n
 			}
 		}

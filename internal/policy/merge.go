@@ -17,9 +17,9 @@ func Merge(q topology.Queue, base, own topology.Arguments) topology.Arguments {
 		out = topology.Arguments{}
 	}
 	maps.Copy(out, own)
-	const overflow, strategy = "overflow", "dead-letter-strategy"
+	const overflow, strategy = topology.KeyOverflow, topology.KeyDeadLetterStrategy
 	chosen, given := base[overflow]
-	limited := given || base.HasAny("max-length", "max-length-bytes")
+	limited := given || base.HasAny(topology.KeyMaxLength, topology.KeyMaxLengthBytes)
 	if q.External {
 		limited = limited || q.Arguments.HasAny(topology.ArgOverflow, topology.ArgMaxLength, topology.ArgMaxLengthBytes)
 	}

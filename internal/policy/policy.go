@@ -174,7 +174,7 @@ func UnknownKeys(queueType string) []string {
 	switch queueType {
 	case topology.Classic:
 		return []string{
-			"delivery-limit", "dead-letter-strategy", "target-group-size", "max-age",
+			topology.KeyDeliveryLimit, topology.KeyDeadLetterStrategy, "target-group-size", "max-age",
 			"stream-max-segment-size-bytes",
 		}
 	case topology.Quorum:

@@ -71,20 +71,22 @@ func Table() []Cell {
 	followed := func(why string) Cell { return Cell{Effect: Followed, Why: why} }
 
 	expired := loses("deletes messages that are not consumed in time, or moves them to the policy's dead-letter exchange")
-	row("message-ttl", followed("what expires counts as failed and is retried"), expired,
+	row(topology.KeyMessageTTL, followed("what expires counts as failed and is retried"), expired,
 		early("the smaller TTL applies: the wait ends too soon, and all attempts are used up"), expired, expired)
 
-	same("expires", followed("deletes the queue while it has no consumer; messages that return to it are unroutable until the next apply"),
+	same(topology.KeyExpires,
+		followed("deletes the queue while it has no consumer; messages that return to it are unroutable until the next apply"),
 		loses("deletes the queue with all its messages while it has no consumer, and most of these queues never have one"))
 
 	full := loses("drops the oldest message when it is full, or moves it to the policy's dead-letter exchange, or refuses the next one")
-	row("max-length max-length-bytes",
+	row(topology.KeyMaxLength+" "+topology.KeyMaxLengthBytes,
 		followed("what is dropped counts as failed and is retried; a full queue that refuses holds up the tier that it shares"), full,
 		early("classic: the oldest message returns too soon; quorum: a full tier refuses, and holds up the retries"),
 		full, full)
 
 	limit := loses("quorum: drops messages that were returned too many times, by a killed processor or by an operator who inspects them; classic queues do not count deliveries")
-	row("delivery-limit", Cell{Effect: Differs, Why: "quorum: a lower limit counts a message as failed earlier"}, limit,
+	row(topology.KeyDeliveryLimit,
+		Cell{Effect: Differs, Why: "quorum: a lower limit counts a message as failed earlier"}, limit,
 		Cell{
 			Effect: Differs,
 			Why:    "quorum: tiers have no consumers; a message that an operator returns too many times comes back too soon",
@@ -92,7 +94,7 @@ func Table() []Cell {
 		limit, limit)
 
 	refuse := loses("only where the file limits the length of the queue: it then refuses, or drops, contrary to the file")
-	row("overflow", Cell{
+	row(topology.KeyOverflow, Cell{
 		Effect: Differs,
 		Why:    "quorum: the policy's value applies; any but reject-publish turns off at-least-once dead-lettering",
 	},
@@ -102,18 +104,18 @@ func Table() []Cell {
 
 	ofQueue := harmless("the queue's argument or dlxctl's policy overrides it")
 	unused := harmless("no message is dead-lettered there by itself; a message that an operator rejects, or that a limit in the file drops, would be lost without it")
-	row("dead-letter-exchange", ofQueue, unused, harmless("the queue's argument overrides it"), unused, unused)
-	row("dead-letter-routing-key", ofQueue, unused,
+	row(topology.KeyDeadLetterExchange, ofQueue, unused, harmless("the queue's argument overrides it"), unused, unused)
+	row(topology.KeyDeadLetterRoutingKey, ofQueue, unused,
 		Cell{
 			Effect: Harmful, Hazard: dropsRouting,
 			Why: "a tier has no such argument, as each message keeps its own keys: every retry goes to the policy's key and ends in the unroutable queue",
 		}, unused, unused)
-	row("dead-letter-strategy", ofQueue, unused, harmless("the queue's argument overrides it"), unused, unused)
+	row(topology.KeyDeadLetterStrategy, ofQueue, unused, harmless("the queue's argument overrides it"), unused, unused)
 
 	returned := harmless("4.3: returned messages wait before they are redelivered; nothing is lost")
 	same("delayed-retry-type delayed-retry-min delayed-retry-max",
 		followed("4.3: the broker's own retry runs before that of dlxctl"), returned)
-	same("consumer-timeout", followed("a delivery that is not acknowledged in time is returned"),
+	same(topology.KeyConsumerTimeout, followed("a delivery that is not acknowledged in time is returned"),
 		harmless("a delivery that is not acknowledged in time is returned; the processor reconnects and may double what was in flight"))
 	stored := harmless("says how and where messages are stored, not which")
 	same("ha-mode ha-params ha-sync-mode ha-sync-batch-size ha-promote-on-shutdown ha-promote-on-failure queue-mode queue-version queue-leader-locator queue-master-locator "+

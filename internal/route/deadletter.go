@@ -77,7 +77,7 @@ func (d dialect) deadLettering(policies *policy.Set, q topology.Queue) (DeadLett
 		to.KeyBy = ""
 	}
 	strategy, _, _ := setting(topology.ArgDeadLetterStrategy)
-	overflow, byPolicy := inEffect.Definition[topology.PolicyKey(topology.ArgOverflow)].(string)
+	overflow, byPolicy := inEffect.Definition[topology.KeyOverflow].(string)
 	if !byPolicy {
 		overflow, _ = q.Arguments[topology.ArgOverflow].(string)
 	}

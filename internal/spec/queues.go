@@ -278,11 +278,11 @@ func (d *decoder) argumentTypes(args topology.Arguments, nodes map[string]field,
 		switch name {
 		case topology.ArgMaxLength, topology.ArgMaxLengthBytes, topology.ArgMessageTTL:
 			d.countArgument(n, name, value, 0, math.MaxInt64)
-		case "x-expires":
+		case topology.ArgExpires:
 			d.countArgument(n, name, value, 1, math.MaxInt64)
-		case "x-max-priority":
+		case topology.ArgMaxPriority:
 			d.countArgument(n, name, value, 1, 255)
-		case "x-single-active-consumer":
+		case topology.ArgSingleActiveConsumer:
 			if _, ok := value.(bool); !ok {
 				d.problem(d.at(n), name+" is "+kindOf(n)+", not true or false", "write true or false, without quotes")
 			}
@@ -320,7 +320,7 @@ func (d *decoder) countArgument(n *yaml.Node, name string, value any, least, mos
 // takes times in milliseconds.
 func wholeNumber(name string, value any) string {
 	const plain = "write a number without quotes"
-	if name != topology.ArgMessageTTL && name != "x-expires" {
+	if name != topology.ArgMessageTTL && name != topology.ArgExpires {
 		return plain
 	}
 	text, _ := value.(string)

@@ -136,7 +136,7 @@ func (t *trip) enter(q *Queue, m route.Message) Fate {
 	if q == t.start || q.Role == topology.RoleWork || q.Generated() || q.Type() == topology.Stream {
 		return Kept
 	}
-	if q.AutoDelete || q.Args.HasAny("x-expires") {
+	if q.AutoDelete || q.Args.HasAny(topology.ArgExpires) {
 		t.way.Discards = q.Name // it is deleted with its messages
 		return Lost
 	}

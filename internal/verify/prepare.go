@@ -18,7 +18,7 @@ import (
 func homeObjects(t topology.Compiled, run string, expires time.Duration) (topology.Queue, []topology.Binding) {
 	mark := topology.DeskMark(t.Name)
 	q := topology.Queue{Name: topology.VerifyName(t.Name, run), Durable: true, Arguments: topology.Arguments{
-		topology.ArgQueueType: topology.Classic, "x-expires": expires.Milliseconds(), topology.ArgManagedBy: mark,
+		topology.ArgQueueType: topology.Classic, topology.ArgExpires: expires.Milliseconds(), topology.ArgManagedBy: mark,
 	}}
 	var bindings []topology.Binding
 	for _, source := range homeExchanges(t.Name) {

@@ -101,7 +101,7 @@ func (c *Conn) refuses(r plan.Right, writable string) (bool, error) {
 	case r.Permission == plan.Read:
 		err = ch.ExchangeUnbind(writable, rand.Text(), r.Name, false, nil)
 	case r.Kind == topology.KindQueue:
-		_, err = ch.QueueDeclare(r.Name, true, false, false, false, amqp091.Table{"x-expires": int32(0)})
+		_, err = ch.QueueDeclare(r.Name, true, false, false, false, amqp091.Table{topology.ArgExpires: int32(0)})
 	default:
 		err = ch.ExchangeDeclare(r.Name, topology.Direct, true, false, false, false,
 			amqp091.Table{topology.ArgAlternateExchange: int32(1)})

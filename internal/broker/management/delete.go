@@ -145,7 +145,7 @@ func (m *Client) removePolicy(ctx context.Context, p topology.Policy) error {
 	}
 	idle := topology.Policy{
 		Name: p.Name, Pattern: "^" + regexp.QuoteMeta(p.Label.Queue) + "$", ApplyTo: "queues", Priority: aboveAll,
-		Definition: topology.Arguments{"max-length": int64(1 << 31)}, // the broker requires a definition
+		Definition: topology.Arguments{topology.KeyMaxLength: int64(1 << 31)}, // the broker requires a definition
 	}
 	if p.Label.Queue != "" && (p.IsPending() || p.Pattern == "") {
 		if err := m.putPolicy(ctx, idle.Pending()); err != nil {

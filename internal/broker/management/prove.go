@@ -102,7 +102,7 @@ func (m *Client) prove(ctx context.Context, q topology.Queue, only amqp.Conditio
 
 // proveEmpty proves that nothing is ready in a queue. A message that it finds returns to its place.
 func (m *Client) proveEmpty(ctx context.Context, q topology.Queue) (gone bool, err error) {
-	if single, _ := q.Arguments["x-single-active-consumer"].(bool); single && q.Type() == topology.Quorum {
+	if single, _ := q.Arguments[topology.ArgSingleActiveConsumer].(bool); single && q.Type() == topology.Quorum {
 		return m.proveEmptyToConsumer(ctx, q)
 	}
 	var found []struct{}
