@@ -14,7 +14,6 @@ import (
 	"github.com/dlxctl/dlxctl/internal/generate"
 	"github.com/dlxctl/dlxctl/internal/migrate"
 	"github.com/dlxctl/dlxctl/internal/trace"
-	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/templates"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -66,7 +65,7 @@ func flagValues() map[string][]string {
 		"--lang":         generate.Languages(),
 		"--drain":        {"idle", "now"},
 		"--until":        words(migrate.Stages()),
-		"--allow":        words(plan.Hazards()),
+		"--allow":        words(topology.Hazards()),
 		"--by":           {"cause", "error", "queue", "key", "header:", "body."},
 		"--to":           {"queue", "original", "queue:", "exchange:"},
 		"--split-by":     {"prefix", "owner"},
@@ -79,7 +78,7 @@ func flagValues() map[string][]string {
 		"replay --allow": {desk.DropsMessages + "="}, "restore --allow": {desk.DropsMessages + "="},
 		"edit --allow": {desk.DropsMessages + "="}, "resume --allow": {desk.DropsMessages + "="},
 		"return --allow":  {desk.DropsMessages + "="},
-		"migrate --allow": {string(plan.DropsRouting)}, "abort --allow": {string(plan.DropsRouting)},
+		"migrate --allow": {string(topology.DropsRouting)}, "abort --allow": {string(topology.DropsRouting)},
 	}
 }
 

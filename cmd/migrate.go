@@ -163,8 +163,9 @@ func (k *migrateCommand) read() error {
 func (k *migrateCommand) readAllowed() error {
 	for _, text := range k.allow {
 		consent, err := plan.ParseConsent(text)
-		if err != nil || consent.Hazard != plan.DropsRouting {
-			return usageError{fmt.Errorf("--allow is %q; write %s=QUEUE, the only hazard of migrate", text, plan.DropsRouting)}
+		if err != nil || consent.Hazard != topology.DropsRouting {
+			return usageError{fmt.Errorf("--allow is %q; write %s=QUEUE, the only hazard of migrate", text,
+				topology.DropsRouting)}
 		}
 		k.runner.Allow = append(k.runner.Allow, consent)
 	}

@@ -71,7 +71,7 @@ func (p *planFlags) note(a *app, made plan.Plan) {
 
 func hazardNames(between string) string {
 	var names []string
-	for _, h := range plan.Hazards() {
+	for _, h := range topology.Hazards() {
 		names = append(names, string(h))
 	}
 	return strings.Join(names, between)

@@ -106,7 +106,7 @@ func reasons(rows []string, roles []topology.Role, cells map[string]map[topology
 			}
 			hazard := ""
 			if e.Hazard != "" {
-				hazard = "`" + e.Hazard + "`"
+				hazard = "`" + string(e.Hazard) + "`"
 			}
 			out = append(out, fmt.Sprintf("| %s | %s | %s | %s | %s |\n", keys, strings.Join(same, ", "), e.Effect, e.Why,
 				hazard))

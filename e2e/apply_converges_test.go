@@ -119,14 +119,14 @@ func converge(t *testing.T, target brokertest.Target, want topology.Compiled) {
 		// The broker has no statistics of new queues yet, and a busy one may answer too late.
 		for range 10 {
 			p = plan.Make(want, m.AskConsumers(t.Context(), state, plan.Decisive(p, want, state)), plan.Options{})
-			if plan.Check(p, plan.Allow(plan.Hazards()...)) == nil {
+			if plan.Check(p, plan.Allow(topology.Hazards()...)) == nil {
 				break
 			}
 		}
 		if round == 3 && (!p.Empty() || len(p.Drift) > 0 || len(p.Retiring) > 0) {
 			t.Fatalf("changes are left after three rounds:\n%s", printed(t, p))
 		}
-		if err := plan.Check(p, plan.Allow(plan.Hazards()...)); err != nil {
+		if err := plan.Check(p, plan.Allow(topology.Hazards()...)); err != nil {
 			t.Fatalf("round %d: %v\n%s", round, err, printed(t, p))
 		}
 		if err := apply.Carry(t.Context(), m, want, p, 0, func(plan.Change) {}); err != nil {

@@ -76,7 +76,7 @@ func (e refusal) Unwrap() error { return e.why }
 func (p Plan) refused(allow []Consent) string {
 	refused := p.refusals(allow)
 	var parts []string
-	for _, h := range Hazards() {
+	for _, h := range topology.Hazards() {
 		if n := len(refused[h]); n > 0 {
 			parts = append(parts, fmt.Sprintf("%s (%s)", h, text.Count(n, "change")))
 		}
@@ -90,7 +90,7 @@ func (p Plan) ways(allow []Consent) string {
 	if names := p.removals(allow); len(names) > 0 && !p.Destroy {
 		out += fmt.Sprintf("; or in the file: removed: %s", flow(names))
 	}
-	for _, c := range p.refusals(allow)[LosesMessages] {
+	for _, c := range p.refusals(allow)[topology.LosesMessages] {
 		if remedy := remedy(c); remedy != "" {
 			return remedy + ". " + out
 		}

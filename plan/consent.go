@@ -14,7 +14,7 @@ import (
 // Consent allows a hazard. Its text, HAZARD=OBJECT or HAZARD, is that of --allow
 // and of saved plans.
 type Consent struct {
-	Hazard Hazard
+	Hazard topology.Hazard
 	// Object names what the hazard is allowed for: a queue, an exchange or a policy.
 	// It covers the bindings that begin or end there, and the policy of a queue.
 	// Empty: every change.
@@ -22,7 +22,7 @@ type Consent struct {
 }
 
 // Allow returns consent to hazards for every change.
-func Allow(hazards ...Hazard) []Consent {
+func Allow(hazards ...topology.Hazard) []Consent {
 	var out []Consent
 	for _, h := range hazards {
 		out = append(out, Consent{Hazard: h})
@@ -30,12 +30,12 @@ func Allow(hazards ...Hazard) []Consent {
 	return out
 }
 
-// ParseConsent reads HAZARD=OBJECT or HAZARD. The hazard must be one of [Hazards].
+// ParseConsent reads HAZARD=OBJECT or HAZARD. The hazard must be one of [topology.Hazards].
 func ParseConsent(text string) (Consent, error) {
 	hazard, object, named := strings.Cut(text, "=")
-	c := Consent{Hazard(hazard), object}
+	c := Consent{topology.Hazard(hazard), object}
 	switch {
-	case !slices.Contains(Hazards(), c.Hazard):
+	case !slices.Contains(topology.Hazards(), c.Hazard):
 		return Consent{}, fmt.Errorf("%q is not a hazard", hazard)
 	case named && object == "":
 		return Consent{}, fmt.Errorf("%q names no object", text)
@@ -79,10 +79,10 @@ type consents struct {
 func (p Plan) consents(allow []Consent) consents { return consents{allow, p.Removed} }
 
 // refused returns the hazards of c that need consent and have none.
-func (s consents) refused(c Change) []Hazard {
-	var out []Hazard
+func (s consents) refused(c Change) []topology.Hazard {
+	var out []topology.Hazard
 	for _, h := range c.Hazards {
-		if slices.Contains(Hazards(), h) && !s.cover(c, h) {
+		if slices.Contains(topology.Hazards(), h) && !s.cover(c, h) {
 			out = append(out, h)
 		}
 	}
@@ -92,17 +92,17 @@ func (s consents) refused(c Change) []Hazard {
 // cover reports whether a hazard of c is allowed. A name under removed allows that
 // routing ends with the deletion of the object, and nothing else: messages and
 // consumers that are still there speak against it.
-func (s consents) cover(c Change, h Hazard) bool {
+func (s consents) cover(c Change, h topology.Hazard) bool {
 	objects := c.objects()
 	return slices.ContainsFunc(s.allow, func(a Consent) bool {
 		return a.Hazard == h && (a.Object == "" || slices.Contains(objects, a.Object))
-	}) || h == DropsRouting && c.Action == Delete && slices.ContainsFunc(s.removed, func(name string) bool {
+	}) || h == topology.DropsRouting && c.Action == Delete && slices.ContainsFunc(s.removed, func(name string) bool {
 		return slices.Contains(objects, name)
 	})
 }
 
 // AllowedByFile reports whether the file allows a hazard of c: see [Plan.Removed].
-func (p Plan) AllowedByFile(c Change, h Hazard) bool { return p.consents(nil).cover(c, h) }
+func (p Plan) AllowedByFile(c Change, h topology.Hazard) bool { return p.consents(nil).cover(c, h) }
 
 // objects returns the names by which a consent can name a change.
 func (c Change) objects() []string {
@@ -119,7 +119,7 @@ func (c Change) objects() []string {
 
 // narrow returns the consents that allow hazard h of changes, one object each, and no
 // more of them than it takes: that for a queue covers its bindings.
-func narrow(changes []Change, h Hazard) []Consent {
+func narrow(changes []Change, h topology.Hazard) []Consent {
 	named := map[string]bool{}
 	for _, c := range changes {
 		if c.Kind == topology.KindQueue || c.Kind == topology.KindExchange {
@@ -143,7 +143,7 @@ func narrow(changes []Change, h Hazard) []Consent {
 const mostFlags = 20
 
 // flags returns the flags that allow hazard h of changes.
-func flags(changes []Change, h Hazard) string {
+func flags(changes []Change, h topology.Hazard) string {
 	list := narrow(changes, h)
 	if len(list) > mostFlags {
 		return fmt.Sprintf("%s (for all %d objects)", Consent{Hazard: h}.Flag(), len(list))
@@ -156,9 +156,9 @@ func flags(changes []Change, h Hazard) string {
 }
 
 // refusals returns the changes of p with a hazard that is not allowed, by hazard.
-func (p Plan) refusals(allow []Consent) map[Hazard][]Change {
+func (p Plan) refusals(allow []Consent) map[topology.Hazard][]Change {
 	s := p.consents(allow)
-	out := map[Hazard][]Change{}
+	out := map[topology.Hazard][]Change{}
 	for _, c := range p.Changes {
 		for _, h := range s.refused(c) {
 			out[h] = append(out[h], c)
@@ -171,7 +171,7 @@ func (p Plan) refusals(allow []Consent) map[Hazard][]Change {
 func (p Plan) Needs(allow []Consent) string {
 	refused := p.refusals(allow)
 	var out []string
-	for _, h := range Hazards() {
+	for _, h := range topology.Hazards() {
 		if len(refused[h]) > 0 {
 			out = append(out, flags(refused[h], h))
 		}
@@ -183,11 +183,12 @@ func (p Plan) Needs(allow []Consent) string {
 // not do yet. Nil where that is not enough, or not needed.
 func (p Plan) removals(allow []Consent) []string {
 	refused := p.refusals(allow)
-	if len(refused) != 1 || slices.ContainsFunc(refused[DropsRouting], func(c Change) bool { return c.Action != Delete }) {
+	if len(refused) != 1 || slices.ContainsFunc(refused[topology.DropsRouting],
+		func(c Change) bool { return c.Action != Delete }) {
 		return nil
 	}
 	var names []string
-	for _, c := range narrow(refused[DropsRouting], DropsRouting) {
+	for _, c := range narrow(refused[topology.DropsRouting], topology.DropsRouting) {
 		going := func(d Change) bool {
 			return d.Action == Delete && d.Name == c.Object && (d.Kind == topology.KindQueue || d.Kind == topology.KindExchange)
 		}

@@ -95,7 +95,7 @@ func TestConsentNamesItsObject(t *testing.T) {
 func TestRemovedAllowsDeletionsOnly(t *testing.T) {
 	t.Parallel()
 	p := plan.Plan{Removed: []string{"q"}, Changes: []plan.Change{
-		{Action: plan.Replace, Kind: topology.KindQueue, Name: "q", Hazards: []plan.Hazard{plan.DropsRouting}},
+		{Action: plan.Replace, Kind: topology.KindQueue, Name: "q", Hazards: []topology.Hazard{topology.DropsRouting}},
 	}}
 	if err := plan.Check(p, nil); err == nil {
 		t.Error("a replacement is allowed")
@@ -104,8 +104,8 @@ func TestRemovedAllowsDeletionsOnly(t *testing.T) {
 	if err := plan.Check(p, nil); err != nil {
 		t.Errorf("a deletion is not allowed: %v", err)
 	}
-	for _, h := range []plan.Hazard{plan.StopsConsumers, plan.LosesMessages} {
-		p.Changes[0].Hazards = []plan.Hazard{h}
+	for _, h := range []topology.Hazard{topology.StopsConsumers, topology.LosesMessages} {
+		p.Changes[0].Hazards = []topology.Hazard{h}
 		if err := plan.Check(p, nil); err == nil {
 			t.Errorf("%s is allowed", h)
 		}
@@ -149,7 +149,7 @@ func TestConsentsArePasted(t *testing.T) {
 	} {
 		p := plan.Plan{Changes: []plan.Change{{
 			Action: plan.Delete, Kind: topology.KindQueue, Name: name,
-			Hazards: []plan.Hazard{plan.LosesMessages},
+			Hazards: []topology.Hazard{topology.LosesMessages},
 		}}}
 		if got := p.Needs(nil); got != want {
 			t.Errorf("%s: %s, not %s", name, got, want)
@@ -161,10 +161,10 @@ func TestConsentsArePasted(t *testing.T) {
 func TestSavedConsents(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string][]plan.Consent{
-		`["drops-routing"]`: {{Hazard: plan.DropsRouting}},
+		`["drops-routing"]`: {{Hazard: topology.DropsRouting}},
 		`["drops-routing=a","loses-messages=b=c, d"]`: {
-			{Hazard: plan.DropsRouting, Object: "a"},
-			{Hazard: plan.LosesMessages, Object: "b=c, d"},
+			{Hazard: topology.DropsRouting, Object: "a"},
+			{Hazard: topology.LosesMessages, Object: "b=c, d"},
 		},
 		`null`: nil,
 	} {

@@ -45,7 +45,7 @@ func TestUnknownConsumersNeedConsent(t *testing.T) {
 		!strings.Contains(err.Error(), "stops-consumers (1 change)") {
 		t.Errorf("Check gives %v", err)
 	}
-	if err := plan.Check(p, plan.Allow(plan.StopsConsumers)); err != nil {
+	if err := plan.Check(p, plan.Allow(topology.StopsConsumers)); err != nil {
 		t.Errorf("with consent: %v", err)
 	}
 	for format, write := range map[string]func(*bytes.Buffer) error{

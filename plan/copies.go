@@ -29,7 +29,7 @@ func copying(p *Plan) {
 	ending := map[string][]topology.Binding{} // the new bindings, by the queue whose bindings go
 	for i, c := range p.Changes {
 		b, isBinding := c.Before.(topology.Binding)
-		if !isBinding || b.DestinationType != topology.ToQueue || !slices.Contains(c.Hazards, DropsRouting) ||
+		if !isBinding || b.DestinationType != topology.ToQueue || !slices.Contains(c.Hazards, topology.DropsRouting) ||
 			len(created[b.Source]) == 0 {
 			continue
 		}
@@ -57,7 +57,7 @@ func (c *Change) copying(copies []topology.Binding) {
 	if len(copies) == 0 {
 		return
 	}
-	c.Copies, c.Hazards = copies, append(slices.Clone(c.Hazards), CopiesMessages)
+	c.Copies, c.Hazards = copies, append(slices.Clone(c.Hazards), topology.CopiesMessages)
 	c.Reason += "; " + c.CopiesText()
 }
 

@@ -107,10 +107,10 @@ func TestMovedBindings(t *testing.T) {
 			p := plan.Make(side(tc.want), topology.State{Have: side(tc.have, tc.foreign).Topology}, tc.options)
 			var copies []string
 			for _, c := range p.Changes {
-				if slices.Contains(c.Hazards, plan.CopiesMessages) {
+				if slices.Contains(c.Hazards, topology.CopiesMessages) {
 					copies = append(copies, c.Name)
 					const reason = "; messages that also match the new bindings of z are copied between two steps: from the creation of those bindings until this deletion, they go to a and z"
-					if !slices.Contains(c.Hazards, plan.DropsRouting) || !strings.HasSuffix(c.Reason, reason) {
+					if !slices.Contains(c.Hazards, topology.DropsRouting) || !strings.HasSuffix(c.Reason, reason) {
 						t.Errorf("%s has the hazards %v: %s", c.Name, c.Hazards, c.Reason)
 					}
 				}
@@ -132,12 +132,14 @@ func TestMovedBindingsStayTogether(t *testing.T) {
 	want := host(append(objects, binding("e", "z", "k", mark), binding("e", "z", "m", mark))...)
 	p := plan.Make(want, topology.State{Have: have.Topology}, plan.Options{})
 	for _, tc := range []struct {
-		allow []plan.Hazard
+		allow []topology.Hazard
 		want  []string
 	}{
 		{nil, []string{"create binding e -> z (m)"}},
-		{[]plan.Hazard{plan.DropsRouting}, []string{"create binding e -> z (m)", "delete binding e -> a (l) drops-routing"}},
-		{[]plan.Hazard{plan.DropsRouting, plan.CopiesMessages}, []string{
+		{[]topology.Hazard{topology.DropsRouting}, []string{
+			"create binding e -> z (m)", "delete binding e -> a (l) drops-routing",
+		}},
+		{[]topology.Hazard{topology.DropsRouting, topology.CopiesMessages}, []string{
 			"create binding e -> z (k)", "create binding e -> z (m)",
 			"delete binding e -> a (k) drops-routing copies-messages", "delete binding e -> a (l) drops-routing",
 		}},
@@ -148,7 +150,7 @@ func TestMovedBindingsStayTogether(t *testing.T) {
 	}
 	i := slices.IndexFunc(p.Changes, func(c plan.Change) bool { return c.Name == "e -> z (k)" })
 	p.Changes[i].Action = plan.Blocked
-	if got := summarize(plan.Allowed(p, plan.Allow(plan.Hazards()...)).Changes); slices.Contains(got,
+	if got := summarize(plan.Allowed(p, plan.Allow(topology.Hazards()...)).Changes); slices.Contains(got,
 		"delete binding e -> a (k) drops-routing copies-messages") {
 		t.Errorf("without the new binding, %v are carried out", got)
 	}

@@ -11,17 +11,17 @@ import (
 
 // stake says what deleting a queue would do to whom: the counts, and a hazard
 // for each that is not zero.
-func (r resolved) stake(q topology.Queue) (*topology.Usage, []Hazard) {
+func (r resolved) stake(q topology.Queue) (*topology.Usage, []topology.Hazard) {
 	u := r.usage(q.Name)
-	var hazards []Hazard
+	var hazards []topology.Hazard
 	if u.Ready+u.Unacknowledged > 0 || q.Type() == topology.Stream { // the broker does not count what is in a stream
-		hazards = append(hazards, LosesMessages)
+		hazards = append(hazards, topology.LosesMessages)
 	}
 	if u.MayBeConsumed() {
-		hazards = append(hazards, StopsConsumers)
+		hazards = append(hazards, topology.StopsConsumers)
 	}
 	if r.routed[q.Name] {
-		hazards = append(hazards, DropsRouting)
+		hazards = append(hazards, topology.DropsRouting)
 	}
 	return &u, hazards
 }
@@ -61,7 +61,7 @@ func (r resolved) deletions(wanted map[string]bool) []Change {
 		c := deleted(have)
 		taken := foreign[c.key()]
 		if len(taken) > 0 || have.Label.Role == topology.RoleBusiness && sources[have.Name] {
-			c.Hazards = []Hazard{DropsRouting}
+			c.Hazards = []topology.Hazard{topology.DropsRouting}
 		}
 		c.Reason += takes(taken)
 		out = append(out, c)
@@ -140,7 +140,7 @@ func remedy(c Change) string {
 func (r resolved) unbinding(b topology.Binding) Change {
 	c := deleted(b)
 	if !r.generates(b.Source) {
-		c.Hazards, c.Phase = []Hazard{DropsRouting}, phaseUnbind
+		c.Hazards, c.Phase = []topology.Hazard{topology.DropsRouting}, phaseUnbind
 	}
 	return c
 }
@@ -168,12 +168,12 @@ func (r resolved) replaced(have, want topology.Queue, fields []Field) Change {
 	case have.Type() != want.Type() && want.Label.Role != topology.RoleWork:
 		c.Reason, c.Immutable, c.Fixes = typeRemedy(have, want), false, nil
 		return c
-	case slices.Contains(hazards, LosesMessages) || slices.Contains(hazards, StopsConsumers):
+	case slices.Contains(hazards, topology.LosesMessages) || slices.Contains(hazards, topology.StopsConsumers):
 		c.Reason, c.Brief = whileUnused+". "+c.Reason, strings.TrimSuffix(whileUnused+"; or "+c.Brief, "; or ")
 		return c
 	}
-	if want.Label.Role != topology.RoleWork && r.bound(have.Name) && !slices.Contains(hazards, DropsRouting) {
-		hazards = append(hazards, DropsRouting)
+	if want.Label.Role != topology.RoleWork && r.bound(have.Name) && !slices.Contains(hazards, topology.DropsRouting) {
+		hazards = append(hazards, topology.DropsRouting)
 	}
 	c.Immutable, c.Fixes = false, nil
 	c.Action, c.Hazards, c.Phase = Replace, hazards, creationPhase(Change{After: want, Label: want.Label})
@@ -217,7 +217,8 @@ func (r resolved) replacedExchange(have, want topology.Exchange, fields []Field)
 		return c
 	}
 	c.Immutable, c.Fixes = false, nil
-	c.Action, c.Hazards, c.Phase = Replace, []Hazard{DropsRouting}, creationPhase(Change{After: want, Label: want.Label})
+	c.Action, c.Hazards = Replace, []topology.Hazard{topology.DropsRouting}
+	c.Phase = creationPhase(Change{After: want, Label: want.Label})
 	c.Reason = "it cannot be changed in place: the exchange is deleted and created again; in between, publishers find no exchange"
 	return c
 }

@@ -61,11 +61,11 @@ func (d desk) removal() []Change {
 		c := deleted(d.queues[q.Name])
 		c.Label, c.Stake, c.Phase = label, &q.Usage, phaseDeleteQueues
 		if q.Usage.Ready+q.Usage.Unacknowledged > 0 {
-			c.Hazards = append(c.Hazards, LosesMessages)
+			c.Hazards = append(c.Hazards, topology.LosesMessages)
 			c.Reason += "; 'dlxctl desk restore' gives back messages that a person parked"
 		}
 		if q.Usage.MayBeConsumed() {
-			c.Hazards = append(c.Hazards, StopsConsumers)
+			c.Hazards = append(c.Hazards, topology.StopsConsumers)
 		}
 		out = append(out, c)
 	}

@@ -33,7 +33,7 @@ func TestDestroyAndTheDesk(t *testing.T) {
 	if !errors.Is(err, plan.ErrHazard) || !strings.Contains(err.Error(), "loses-messages="+parked) {
 		t.Errorf("parked messages need consent: %v", err)
 	}
-	if err := plan.Check(p, plan.Allow(plan.LosesMessages)); err != nil {
+	if err := plan.Check(p, plan.Allow(topology.LosesMessages)); err != nil {
 		t.Error(err)
 	}
 	if p := plan.Make(want, state, plan.Options{}); !p.Empty() {
@@ -42,7 +42,7 @@ func TestDestroyAndTheDesk(t *testing.T) {
 
 	state.Have.Queues = append(state.Have.Queues, queue(hold))
 	p = plan.Make(want, state, o)
-	if err := plan.Check(p, plan.Allow(plan.Hazards()...)); !errors.Is(err, plan.ErrBlocked) {
+	if err := plan.Check(p, plan.Allow(topology.Hazards()...)); !errors.Is(err, plan.ErrBlocked) {
 		t.Errorf("a run that has not ended blocks: %v", err)
 	}
 	if c := p.Changes[0]; c.Name != hold || !strings.Contains(c.Reason, "dlxctl desk run return r1") {

@@ -144,7 +144,7 @@ func TestABlockedQueueKeepsItsBackoff(t *testing.T) {
 			s := f.state()
 			tc.between(&s)
 			p := plan.Make(loaded(t, tc.after), s, plan.Options{})
-			todo := plan.Allowed(p, plan.Allow(plan.Hazards()...))
+			todo := plan.Allowed(p, plan.Allow(topology.Hazards()...))
 			if todo.Count(plan.Delete) > 0 || todo.Count(plan.Update) > 0 || todo.Count(plan.Create) == 0 ||
 				len(todo.Retiring) > 0 {
 				t.Errorf("carried out is %v, and waited for %v", bare(todo), todo.Retiring)
@@ -174,7 +174,7 @@ func TestBindingsOfOthersAreNamed(t *testing.T) {
 		"q": "no longer in the file; this also deletes bindings that dlxctl did not create: amq.topic -> q (m)",
 	}
 	for _, c := range p.Changes {
-		if c.Reason != want[c.Name] || !slices.Contains(c.Hazards, plan.DropsRouting) {
+		if c.Reason != want[c.Name] || !slices.Contains(c.Hazards, topology.DropsRouting) {
 			t.Errorf("%s %v: %q", c.Name, c.Hazards, c.Reason)
 		}
 	}
@@ -256,7 +256,7 @@ func TestAnotherTeamsFileIsBlocked(t *testing.T) {
 			case i >= 0 && (tc.blocked == "" || !strings.HasSuffix(p.Changes[i].Reason, tc.blocked)):
 				t.Errorf("it is blocked: %s", p.Changes[i].Reason)
 			case i >= 0:
-				if todo := plan.Allowed(p, plan.Allow(plan.Hazards()...)); len(todo.Changes) > 0 {
+				if todo := plan.Allowed(p, plan.Allow(topology.Hazards()...)); len(todo.Changes) > 0 {
 					t.Errorf("%v is done anyway", bare(todo))
 				}
 			}

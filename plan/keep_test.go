@@ -143,7 +143,7 @@ func trouble(t *rapid.T, s topology.State) map[string]topology.Usage {
 // consented draws consents, wide ones and those of one queue.
 func consented(t *rapid.T) []plan.Consent {
 	var out []plan.Consent
-	for _, h := range plan.Hazards() {
+	for _, h := range topology.Hazards() {
 		switch rapid.SampledFrom([]string{"no", "yes", "one"}).Draw(t, string(h)) {
 		case "yes":
 			out = append(out, plan.Consent{Hazard: h})
@@ -201,7 +201,7 @@ func TestSkippingLosesNothing(t *testing.T) {
 					t.Fatalf("%v\nof the plan\n%s\nthis was done: %v", err, text(t, p), bare(todo))
 				}
 			}
-			loses := slices.ContainsFunc(allow, func(c plan.Consent) bool { return c.Hazard == plan.LosesMessages })
+			loses := slices.ContainsFunc(allow, func(c plan.Consent) bool { return c.Hazard == topology.LosesMessages })
 			if had && !f.anywhere(target) && !loses {
 				t.Fatalf("what foreign rejects is lost with %s\nof the plan\n%s\nthis was done: %v", target, text(t, p), bare(todo))
 			}

@@ -32,23 +32,6 @@ const (
 // Actions returns the actions in the order in which a summary counts them.
 func Actions() []Action { return []Action{Create, Update, Replace, Delete, Migrate, Blocked} }
 
-// Hazard is the fixed name of something that a change may do to messages or
-// clients.
-type Hazard string
-
-// The hazards. A change with one of them needs consent by name.
-const (
-	LosesMessages  Hazard = "loses-messages"
-	StopsConsumers Hazard = "stops-consumers"
-	DropsRouting   Hazard = "drops-routing"
-	CopiesMessages Hazard = "copies-messages"
-)
-
-// Hazards returns the hazards.
-func Hazards() []Hazard {
-	return []Hazard{LosesMessages, StopsConsumers, DropsRouting, CopiesMessages}
-}
-
 // Change is one change of one object.
 type Change struct {
 	Action Action
@@ -64,7 +47,7 @@ type Change struct {
 	// Fields are what differs, by name. For a creation all arguments and flags
 	// that are not the default.
 	Fields  []Field
-	Hazards []Hazard
+	Hazards []topology.Hazard
 	// AtMostOnce notes that the queue dead-letters at most once: a message can be lost
 	// between the queue and its dead-letter exchange. It needs no consent. Plans print
 	// it behind the hazards, and write it among them in JSON.

@@ -278,8 +278,8 @@ func endangered(p *Plan) {
 		}
 		slices.Sort(names)
 		p.Changes[i].Reason += "; without it, what dies in " + text.Some(names) + " is lost"
-		if !slices.Contains(c.Hazards, LosesMessages) {
-			p.Changes[i].Hazards = append([]Hazard{LosesMessages}, c.Hazards...)
+		if !slices.Contains(c.Hazards, topology.LosesMessages) {
+			p.Changes[i].Hazards = append([]topology.Hazard{topology.LosesMessages}, c.Hazards...)
 		}
 	}
 }

@@ -228,7 +228,7 @@ type enduring struct {
 	remedy  string
 	policy  topology.Policy
 	table   *policy.Set
-	hazards map[Hazard]bool
+	hazards map[topology.Hazard]bool
 	order   []string
 	harms   map[string]*harm
 }
@@ -246,7 +246,7 @@ func endure(all map[string]*enduring, kind string, p topology.Policy, remedy str
 	id := kind + " " + p.Name
 	if all[id] == nil {
 		all[id] = &enduring{
-			kind: kind, policy: p, remedy: remedy, table: table, hazards: map[Hazard]bool{},
+			kind: kind, policy: p, remedy: remedy, table: table, hazards: map[topology.Hazard]bool{},
 			harms: map[string]*harm{},
 		}
 	}
@@ -257,7 +257,7 @@ func endure(all map[string]*enduring, kind string, p topology.Policy, remedy str
 // warnings.
 func (e *enduring) add(q topology.Queue, keys []string, definition topology.Arguments) {
 	for _, key := range keys {
-		hazard := Hazard(e.table.Cell(key, q.Label.Role).Hazard)
+		hazard := e.table.Cell(key, q.Label.Role).Hazard
 		if hazard == "" {
 			continue
 		}
@@ -288,7 +288,7 @@ func (e *enduring) change() (Change, bool) {
 			c.Fields = append(c.Fields, Field{Name: h.key, After: e.policy.Definition[h.key]})
 		}
 	}
-	for _, h := range Hazards() {
+	for _, h := range topology.Hazards() {
 		if e.hazards[h] {
 			c.Hazards = append(c.Hazards, h)
 		}

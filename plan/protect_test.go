@@ -133,7 +133,7 @@ func TestPolicyEffects(t *testing.T) {
 				operator := []topology.Policy{catchAll("op", 0, args{e.Key: values()[e.Key]})}
 				p := plan.Make(want, topology.State{Version: "4.3.6", OperatorPolicies: operator}, plan.Options{})
 				asked := slices.ContainsFunc(p.Changes,
-					func(c plan.Change) bool { return c.IsEndured() && slices.Contains(c.Hazards, plan.Hazard(e.Hazard)) })
+					func(c plan.Change) bool { return c.IsEndured() && slices.Contains(c.Hazards, e.Hazard) })
 				lost := slices.ContainsFunc(policy.Table(),
 					func(o policy.Cell) bool { return o.Key == e.Key && o.Hazard == e.Hazard && harms(o) })
 				if e.Hazard != "" && asked != lost {
@@ -315,7 +315,7 @@ func TestProtectionGoesLast(t *testing.T) {
 	}
 	state.Usage = map[string]topology.Usage{"w.dead": {Ready: 3}}
 	p = plan.Make(empty, state, plan.Options{})
-	for _, c := range plan.Allowed(p, plan.Allow(plan.DropsRouting)).Changes {
+	for _, c := range plan.Allowed(p, plan.Allow(topology.DropsRouting)).Changes {
 		if c.Name == "w.dead" || strings.HasPrefix(c.Name, "dlxctl.shop.protect.dead.") {
 			t.Errorf("%s %s, though there are dead letters", c.Action, c.Name)
 		}
@@ -410,10 +410,10 @@ func TestEndured(t *testing.T) {
 	if err := plan.Check(p, nil); err == nil {
 		t.Error("it may be carried out without consent")
 	}
-	if err := plan.Check(p, plan.Allow(plan.LosesMessages)); err != nil {
+	if err := plan.Check(p, plan.Allow(topology.LosesMessages)); err != nil {
 		t.Error(err)
 	}
-	if todo := plan.Allowed(p, plan.Allow(plan.LosesMessages)); !todo.Empty() {
+	if todo := plan.Allowed(p, plan.Allow(topology.LosesMessages)); !todo.Empty() {
 		t.Errorf("to be done: %v", summarize(todo.Changes))
 	}
 	if rights := plan.Rights(p); len(rights) > 0 {

@@ -463,7 +463,7 @@ func TestLater(t *testing.T) {
 // Consent is by name, and covers nothing but that name.
 func TestCheck(t *testing.T) {
 	t.Parallel()
-	change := func(a plan.Action, h ...plan.Hazard) plan.Plan {
+	change := func(a plan.Action, h ...topology.Hazard) plan.Plan {
 		return plan.Plan{Changes: []plan.Change{{Action: a, Hazards: h}}}
 	}
 	for name, tc := range map[string]struct {
@@ -474,17 +474,17 @@ func TestCheck(t *testing.T) {
 		"nothing to do":           {plan.Plan{}, nil, ""},
 		"at most once is no risk": {plan.Plan{Changes: []plan.Change{{Action: plan.Create, AtMostOnce: true}}}, nil, ""},
 		"blocked": {
-			change(plan.Blocked), plan.Allow(plan.Hazards()...),
+			change(plan.Blocked), plan.Allow(topology.Hazards()...),
 			"1 change is blocked; see the suggested fixes above; nothing was written",
 		},
 		"a hazard": {
-			change(plan.Delete, plan.LosesMessages), nil,
+			change(plan.Delete, topology.LosesMessages), nil,
 			"the plan has hazards that are not allowed: loses-messages (1 change); nothing was written. To consent: --allow loses-messages",
 		},
-		"an allowed hazard": {change(plan.Delete, plan.LosesMessages), plan.Allow(plan.LosesMessages), ""},
+		"an allowed hazard": {change(plan.Delete, topology.LosesMessages), plan.Allow(topology.LosesMessages), ""},
 		"another hazard allowed": {
-			change(plan.Delete, plan.LosesMessages, plan.DropsRouting),
-			plan.Allow(plan.LosesMessages),
+			change(plan.Delete, topology.LosesMessages, topology.DropsRouting),
+			plan.Allow(topology.LosesMessages),
 			"the plan has hazards that are not allowed: drops-routing (1 change); nothing was written. To consent: --allow drops-routing",
 		},
 	} {

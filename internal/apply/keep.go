@@ -31,7 +31,7 @@ func (k *tierKeeper) Apply(ctx context.Context, c plan.Change) error {
 	err := k.Converger.Apply(ctx, c)
 	generated := c.Label.Role == topology.RoleRetry || c.Label.Role == topology.RoleFailed || c.Outdated
 	deletesQueue := c.Action == plan.Delete && c.Kind == topology.KindQueue
-	mayLose := slices.Contains(c.Hazards, plan.LosesMessages)
+	mayLose := slices.Contains(c.Hazards, topology.LosesMessages)
 	if deletesQueue && generated && !mayLose && errors.Is(err, broker.ErrRefused) {
 		k.keep(c)
 		return nil

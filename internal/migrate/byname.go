@@ -167,7 +167,7 @@ func (r *Runner) successorUnused(ctx context.Context, m Move) error {
 // by its name.
 func (r *Runner) allows(queue string) bool {
 	return slices.ContainsFunc(r.Allow, func(c plan.Consent) bool {
-		return c.Hazard == plan.DropsRouting && (c.Object == "" || c.Object == queue)
+		return c.Hazard == topology.DropsRouting && (c.Object == "" || c.Object == queue)
 	})
 }
 
@@ -189,5 +189,5 @@ func feederNames(state topology.State, queue string) []string {
 
 // consentTo returns the flag by which the user consents to the deletion of a queue.
 func consentTo(queue string) string {
-	return plan.Consent{Hazard: plan.DropsRouting, Object: queue}.Flag()
+	return plan.Consent{Hazard: topology.DropsRouting, Object: queue}.Flag()
 }

@@ -260,7 +260,7 @@ func (m Move) removeSwitch(f found) cutoverStep {
 	for _, name := range []string{m.switchName(), m.legacyEnd()} {
 		if f.exchanges[name] {
 			c := remove(topology.Exchange{Name: name})
-			c.Hazards = []plan.Hazard{plan.DropsRouting} // the binding to the legacy queue
+			c.Hazards = []topology.Hazard{topology.DropsRouting} // the binding to the legacy queue
 			out = append(out, c)
 		}
 	}

@@ -121,7 +121,7 @@ func (s *stage) runner(tb testing.TB) *migrate.Runner {
 	return &migrate.Runner{
 		Topology: s.want, Management: s.m, Endpoint: s.endpoint, Until: migrate.Retire, Settle: 200 * time.Millisecond,
 		Wait: 30 * time.Second, Idle: time.Second, Report: func(string, ...any) {},
-		Allow: plan.Allow(plan.DropsRouting),
+		Allow: plan.Allow(topology.DropsRouting),
 	}
 }
 

@@ -56,7 +56,7 @@ func (m Move) leftovers(state topology.State) []plan.Change {
 	var out []plan.Change
 	if m.find(state).exchanges[m.successorEnd()] {
 		c := remove(topology.Exchange{Name: m.successorEnd()})
-		c.Hazards = []plan.Hazard{plan.DropsRouting} // only the drain publishes to it
+		c.Hazards = []topology.Hazard{topology.DropsRouting} // only the drain publishes to it
 		out = append(out, c)
 	}
 	if p := m.find(state).forwarder; p != nil {

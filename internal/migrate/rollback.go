@@ -35,7 +35,7 @@ func (r *Runner) rollBack(ctx context.Context, without topology.Compiled, moves 
 	})
 	p.Changes = withoutExposing(p.Changes, state)
 	dropProvedHazards(p.Changes, moves)
-	todo, tiers := plan.Allowed(p, plan.Allow(plan.DropsRouting, plan.CopiesMessages)), 0
+	todo, tiers := plan.Allowed(p, plan.Allow(topology.DropsRouting, topology.CopiesMessages)), 0
 	for _, q := range p.Retiring {
 		_, failed := topology.FailedBackoff(r.Topology.Name, q)
 		if u := state.Usage[q]; failed && (u.Ready+u.Unacknowledged+u.Consumers > 0 || u.ConsumersUnknown) {
@@ -57,7 +57,7 @@ func (r *Runner) rollBack(ctx context.Context, without topology.Compiled, moves 
 			if m.find(state).exchanges[name] {
 				c := remove(topology.Exchange{Name: name})
 				// No message is published to it any more.
-				c.Hazards, c.Phase = []plan.Hazard{plan.DropsRouting}, plan.PhaseDeleteSwitch
+				c.Hazards, c.Phase = []topology.Hazard{topology.DropsRouting}, plan.PhaseDeleteSwitch
 				todo.Changes = append(todo.Changes, c)
 			}
 		}
@@ -79,8 +79,8 @@ func dropProvedHazards(changes []plan.Change, moves []Move) {
 		isSuccessor := c.Kind == topology.KindQueue &&
 			slices.ContainsFunc(moves, func(m Move) bool { return c.Name == m.New })
 		if isSuccessor && c.Stake != nil && c.Stake.Ready+c.Stake.Unacknowledged == 0 {
-			changes[i].Hazards = slices.DeleteFunc(slices.Clone(c.Hazards), func(h plan.Hazard) bool {
-				return h == plan.LosesMessages
+			changes[i].Hazards = slices.DeleteFunc(slices.Clone(c.Hazards), func(h topology.Hazard) bool {
+				return h == topology.LosesMessages
 			})
 		}
 	}

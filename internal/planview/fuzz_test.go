@@ -28,7 +28,7 @@ func FuzzReadSaved(f *testing.F) {
 	nothing := topology.State{Version: "4.3.0", VHost: "/", Cluster: "c"}
 	var saved bytes.Buffer
 	if err := planview.Save(&saved, plan.Make(want, nothing, plan.Options{}), want,
-		plan.Options{Allow: plan.Allow(plan.DropsRouting)}, "dev"); err != nil {
+		plan.Options{Allow: plan.Allow(topology.DropsRouting)}, "dev"); err != nil {
 		f.Fatal(err)
 	}
 	f.Add(saved.Bytes())

@@ -43,13 +43,13 @@ type brokerJSON struct {
 }
 
 type changeJSON struct {
-	Action  plan.Action     `json:"action"`
-	Kind    topology.Kind   `json:"kind"`
-	Name    string          `json:"name"`
-	Fields  []fieldJSON     `json:"fields"`
-	Hazards []plan.Hazard   `json:"hazards"`
-	Reason  string          `json:"reason"`
-	Stake   *topology.Usage `json:"stake,omitempty"`
+	Action  plan.Action       `json:"action"`
+	Kind    topology.Kind     `json:"kind"`
+	Name    string            `json:"name"`
+	Fields  []fieldJSON       `json:"fields"`
+	Hazards []topology.Hazard `json:"hazards"`
+	Reason  string            `json:"reason"`
+	Stake   *topology.Usage   `json:"stake,omitempty"`
 	// Owner is that of the work queue that the object serves.
 	Owner    string         `json:"owner,omitempty"`
 	Position topology.Place `json:"position,omitzero"`

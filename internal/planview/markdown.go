@@ -161,7 +161,7 @@ func plain(name string, v any) string {
 // hazardRows returns the rows of a table of the changes that need consent. Bindings of a queue or
 // exchange are one row, or none where the row of the queue says the same.
 func hazardRows(p plan.Plan) []string {
-	own := map[string][]plan.Hazard{}
+	own := map[string][]topology.Hazard{}
 	for _, c := range p.Changes {
 		if c.Kind != topology.KindBinding {
 			own[c.Name] = append(own[c.Name], c.Hazards...)
@@ -174,7 +174,7 @@ func hazardRows(p plan.Plan) []string {
 			continue
 		}
 		if b, ok := c.Object().(topology.Binding); ok {
-			if slices.ContainsFunc(c.Hazards, func(h plan.Hazard) bool { return !slices.Contains(own[b.Destination], h) }) {
+			if slices.ContainsFunc(c.Hazards, func(h topology.Hazard) bool { return !slices.Contains(own[b.Destination], h) }) {
 				row := fmt.Sprintf(" of %s | %s | %s|\n", cell(text.Name(b.Destination)), consentCell(p, c),
 					copiesCell(c))
 				if bindings[string(c.Action)+row] == 0 {

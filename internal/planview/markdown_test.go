@@ -27,7 +27,7 @@ func TestWriteMarkdown(t *testing.T) {
 				}, Reason: "It cannot be.",
 			},
 			{
-				Action: plan.Delete, Kind: "queue", Name: old.Name, Before: old, Hazards: []plan.Hazard{plan.LosesMessages},
+				Action: plan.Delete, Kind: "queue", Name: old.Name, Before: old, Hazards: []topology.Hazard{topology.LosesMessages},
 				Stake: &topology.Usage{Ready: 3, Bytes: 7}, Reason: "gone", Label: old.Label,
 			},
 		},

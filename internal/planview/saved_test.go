@@ -26,7 +26,7 @@ func TestSavedPlansComeBack(t *testing.T) {
 			}
 		}
 		want, state := company(t, edits...), running(nil)
-		o := plan.Options{Prune: true, Allow: plan.Allow(plan.DropsRouting)}
+		o := plan.Options{Prune: true, Allow: plan.Allow(topology.DropsRouting)}
 		p := plan.Make(want, state, o)
 		var b bytes.Buffer
 		if err := planview.Save(&b, p, want, o, "test"); err != nil {

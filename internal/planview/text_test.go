@@ -51,7 +51,7 @@ no changes, and drift in 1 place
 				},
 				{
 					Action: plan.Delete, Kind: "queue", Name: `a"b`, Before: queue("a", nil),
-					Hazards: []plan.Hazard{plan.StopsConsumers}, Stake: &topology.Usage{Ready: 1, Consumers: 1, Bytes: 1},
+					Hazards: []topology.Hazard{topology.StopsConsumers}, Stake: &topology.Usage{Ready: 1, Consumers: 1, Bytes: 1},
 				},
 			}},
 			`topology shop, vhost /

@@ -26,12 +26,6 @@ const (
 	Harmful Effect = "harmful"
 )
 
-// The names of hazards, as package plan has them.
-const (
-	losesMessages = "loses-messages"
-	dropsRouting  = "drops-routing"
-)
-
 // Cell is a cell of the table of what policies do to what dlxctl made.
 type Cell struct {
 	Key  string
@@ -41,7 +35,7 @@ type Cell struct {
 	Effect   Effect
 	// Hazard is that of a harmful key which no other policy can override. Empty:
 	// nothing is lost or misrouted, and a warning is enough.
-	Hazard string
+	Hazard topology.Hazard
 	Why    string
 }
 
@@ -65,7 +59,7 @@ func Table() []Cell {
 		}
 	}
 	same := func(keys string, work, all Cell) { row(keys, work, all, all, all, all) }
-	loses := func(why string) Cell { return Cell{Effect: Harmful, Hazard: losesMessages, Why: why} }
+	loses := func(why string) Cell { return Cell{Effect: Harmful, Hazard: topology.LosesMessages, Why: why} }
 	early := func(why string) Cell { return Cell{Effect: Harmful, Why: why} }
 	harmless := func(why string) Cell { return Cell{Effect: Harmless, Why: why} }
 	followed := func(why string) Cell { return Cell{Effect: Followed, Why: why} }
@@ -107,7 +101,7 @@ func Table() []Cell {
 	row(topology.KeyDeadLetterExchange, ofQueue, unused, harmless("the queue's argument overrides it"), unused, unused)
 	row(topology.KeyDeadLetterRoutingKey, ofQueue, unused,
 		Cell{
-			Effect: Harmful, Hazard: dropsRouting,
+			Effect: Harmful, Hazard: topology.DropsRouting,
 			Why: "a tier has no such argument, as each message keeps its own keys: every retry goes to the policy's key and ends in the unroutable queue",
 		}, unused, unused)
 	row(topology.KeyDeadLetterStrategy, ofQueue, unused, harmless("the queue's argument overrides it"), unused, unused)

@@ -177,7 +177,7 @@ func (s *stage) change(t *testing.T, want topology.Compiled) {
 		}
 		return blocked == ""
 	}, &blocked)
-	p = plan.Allowed(p, plan.Allow(plan.DropsRouting))
+	p = plan.Allowed(p, plan.Allow(topology.DropsRouting))
 	if p.Empty() && want.Backoffs[0].RetryOn == nil {
 		t.Fatal("nothing changes")
 	}

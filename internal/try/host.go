@@ -241,7 +241,7 @@ func (h *Host) refuse(ctx context.Context, api *management.Client, t topology.Co
 	}
 	fix := ""
 	if isAllOf(state, t.Name) {
-		fix = ". If a killed try has left this, delete it: " + h.destroying(plan.DropsRouting, plan.LosesMessages)
+		fix = ". If a killed try has left this, delete it: " + h.destroying(topology.DropsRouting, topology.LosesMessages)
 	}
 	return fmt.Errorf("the virtual host %q is not empty: it has %s; name one that is%s", h.Endpoint.VHost, what, fix)
 }
@@ -260,7 +260,7 @@ func isBuiltIn(e topology.Exchange) bool { return strings.HasPrefix(e.Name, "amq
 
 // destroying returns the command that deletes what a try has left in the virtual host
 // of the endpoint. destroy shows what each hazard means there, and asks before it deletes.
-func (h *Host) destroying(allow ...plan.Hazard) string {
+func (h *Host) destroying(allow ...topology.Hazard) string {
 	var out strings.Builder
 	out.WriteString("dlxctl destroy --vhost " + text.ShellQuote(h.Endpoint.VHost))
 	for _, hazard := range allow {
@@ -312,10 +312,10 @@ func (h *Host) empty(ctx context.Context, t topology.Compiled) error {
 	switch {
 	case errors.Is(err, errForeign):
 		return fmt.Errorf("empty the virtual host %s: %w; take the message out, and then delete the rest: %s",
-			h.Endpoint.VHost, err, h.destroying(plan.DropsRouting))
+			h.Endpoint.VHost, err, h.destroying(topology.DropsRouting))
 	case err != nil:
 		return fmt.Errorf("empty the virtual host %s: %w; to delete what is left: %s", h.Endpoint.VHost,
-			withoutFlags(err), h.destroying(plan.DropsRouting, plan.LosesMessages))
+			withoutFlags(err), h.destroying(topology.DropsRouting, topology.LosesMessages))
 	default:
 		return nil
 	}
@@ -353,7 +353,7 @@ func (h *Host) delete(ctx context.Context, s *apply.Session, t topology.Compiled
 	for _, o := range slices.Concat(rest, queues) {
 		c := plan.Change{
 			Action: plan.Delete, Kind: o.Kind(), Name: o.DisplayName(), Before: o,
-			Hazards: []plan.Hazard{plan.DropsRouting, plan.StopsConsumers},
+			Hazards: []topology.Hazard{topology.DropsRouting, topology.StopsConsumers},
 		}
 		if err := s.Management.Apply(ctx, c); err != nil {
 			return fmt.Errorf("delete %s %s: %w", o.Kind(), text.Name(o.DisplayName()), err)

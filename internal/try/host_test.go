@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/dlxctl/dlxctl/internal/broker"
-	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -57,7 +56,7 @@ func TestWhatMayBeLeftByAKilledTry(t *testing.T) {
 	}
 	h := Host{Endpoint: broker.Endpoint{VHost: "ci empty"}, cluster: "production"}
 	const want = "dlxctl destroy --vhost 'ci empty' --allow drops-routing --wait=1m (with a file that does not name another cluster than this one)"
-	if got := h.destroying(plan.DropsRouting); got != want {
+	if got := h.destroying(topology.DropsRouting); got != want {
 		t.Errorf("prints %s, want %s", got, want)
 	}
 }

@@ -188,12 +188,12 @@ func TestAQueueWithAConsumerIsNotDeleted(t *testing.T) {
 					t.Parallel()
 					c := plan.Change{Action: plan.Delete, Before: q}
 					if kind == topology.Stream {
-						c.Hazards = []plan.Hazard{plan.LosesMessages}
+						c.Hazards = []topology.Hazard{topology.LosesMessages}
 					}
 					if err := way.m.Apply(t.Context(), c); !errors.Is(err, broker.ErrRefused) {
 						t.Errorf("deleted under a consumer: %v", err)
 					}
-					c.Hazards = append(c.Hazards, plan.StopsConsumers)
+					c.Hazards = append(c.Hazards, topology.StopsConsumers)
 					if err := way.m.Apply(t.Context(), c); err != nil {
 						t.Errorf("with its hazard: %v", err)
 					}

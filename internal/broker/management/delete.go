@@ -24,7 +24,7 @@ func (m *Client) remove(ctx context.Context, c plan.Change) error {
 	case topology.Exchange:
 		// Without it, messages for an exchange with bindings would be dropped.
 		var only amqp.Conditions
-		only.Unused = c.Action == plan.Replace || !slices.Contains(c.Hazards, plan.DropsRouting)
+		only.Unused = c.Action == plan.Replace || !slices.Contains(c.Hazards, topology.DropsRouting)
 		if m.conn != nil {
 			return m.conn.DeleteExchange(o.Name, only)
 		}
@@ -35,10 +35,10 @@ func (m *Client) remove(ctx context.Context, c plan.Change) error {
 		return done(m.call(ctx, http.MethodDelete, path, nil))
 	case topology.Queue:
 		return m.removeQueue(ctx, o, amqp.Conditions{
-			Unused: !slices.Contains(c.Hazards, plan.StopsConsumers),
+			Unused: !slices.Contains(c.Hazards, topology.StopsConsumers),
 			// A queue that was empty must still be empty: consent to losing what would arrive later
 			// is no consent to losing what has arrived meanwhile.
-			Empty: !slices.Contains(c.Hazards, plan.LosesMessages) || o.Type() != topology.Stream && c.Stake != nil &&
+			Empty: !slices.Contains(c.Hazards, topology.LosesMessages) || o.Type() != topology.Stream && c.Stake != nil &&
 				c.Stake.Ready+c.Stake.Unacknowledged == 0,
 		})
 	case topology.Binding:

@@ -68,7 +68,7 @@ func remove(t *testing.T, m *management.Client, object topology.Object) {
 		if err := m.Apply(t.Context(), c); !errors.Is(err, broker.ErrRefused) && len(inspect(t, m).Queues) > 0 {
 			t.Fatalf("delete a stream: %v", err)
 		}
-		c.Hazards = []plan.Hazard{plan.LosesMessages}
+		c.Hazards = []topology.Hazard{topology.LosesMessages}
 	}
 	if err := m.Apply(t.Context(), c); err != nil {
 		t.Fatalf("delete %+v: %v", object, err)
@@ -155,12 +155,12 @@ func TestADeletionNeedsItsHazards(t *testing.T) {
 			holding(t, m, "classic", "quorum")
 			for name, tc := range map[string]struct {
 				object topology.Object
-				hazard plan.Hazard
+				hazard topology.Hazard
 			}{
-				"a classic queue with a message": {classic, plan.LosesMessages},
-				"a quorum queue with a message":  {quorum, plan.LosesMessages},
-				"a queue with a consumer":        {used, plan.StopsConsumers},
-				"an exchange with a binding":     {bound, plan.DropsRouting},
+				"a classic queue with a message": {classic, topology.LosesMessages},
+				"a quorum queue with a message":  {quorum, topology.LosesMessages},
+				"a queue with a consumer":        {used, topology.StopsConsumers},
+				"an exchange with a binding":     {bound, topology.DropsRouting},
 			} {
 				t.Run(name, func(t *testing.T) {
 					t.Parallel()
@@ -168,8 +168,8 @@ func TestADeletionNeedsItsHazards(t *testing.T) {
 					if err := m.Apply(t.Context(), change); !errors.Is(err, broker.ErrRefused) {
 						t.Errorf("without its hazard: %v", err)
 					}
-					change.Hazards = []plan.Hazard{tc.hazard}
-					if tc.hazard == plan.LosesMessages {
+					change.Hazards = []topology.Hazard{tc.hazard}
+					if tc.hazard == topology.LosesMessages {
 						change.Stake = &topology.Usage{} // it was empty when consent was given
 						if err := m.Apply(t.Context(), change); !errors.Is(err, broker.ErrRefused) {
 							t.Errorf("with consent to what it will get, and not to what it has got: %v", err)

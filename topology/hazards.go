@@ -1,0 +1,22 @@
+package topology
+
+// Hazard is the fixed name of something that a change may do to messages or
+// clients.
+type Hazard string
+
+// The hazards. A change with one of them needs consent by name.
+const (
+	// LosesMessages: messages that are stored are deleted, or later ones are not kept.
+	LosesMessages Hazard = "loses-messages"
+	// StopsConsumers: consumers are connected to a queue that is deleted.
+	StopsConsumers Hazard = "stops-consumers"
+	// DropsRouting: messages that have a route to a queue no longer have it.
+	DropsRouting Hazard = "drops-routing"
+	// CopiesMessages: for a moment messages go to two queues that should go to one.
+	CopiesMessages Hazard = "copies-messages"
+)
+
+// Hazards returns the hazards.
+func Hazards() []Hazard {
+	return []Hazard{LosesMessages, StopsConsumers, DropsRouting, CopiesMessages}
+}
