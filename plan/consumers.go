@@ -54,7 +54,7 @@ func (r *resolver) unprocessed() (list []Unprocessed, f findings) {
 		_, exists := r.state.Usage[l.FailedQueue]
 		u := r.usage(l.FailedQueue)
 		suspect := u.ConsumersAsked || u.Ready > 0 && u.Unacknowledged == 0
-		if exists && suspect && !u.MayBeConsumed() && !r.accepts(NoProcessor, l.FailedQueue) {
+		if exists && suspect && !u.MayBeConsumed() && !r.accepts(topology.WarnNoProcessor, l.FailedQueue) {
 			missing := Unprocessed{l.FailedQueue, u.Ready + u.Unacknowledged, u.ConsumersAsked}
 			list = append(list, missing)
 			f.warnings = append(f.warnings, missing.warning())
@@ -62,9 +62,6 @@ func (r *resolver) unprocessed() (list []Unprocessed, f findings) {
 	}
 	return list, f
 }
-
-// NoProcessor is the name of the warnings of failed queues that no processor consumes.
-const NoProcessor = "no-processor"
 
 // ByStatistics says how sure it is that a queue that was not asked has no consumers.
 const ByStatistics = "by statistics that are up to 10s old"
@@ -80,5 +77,5 @@ func (u Unprocessed) warning() Warning {
 	if !u.Asked {
 		line += " (" + ByStatistics + ")"
 	}
-	return Warning{Name: NoProcessor, Text: line + ": run dlxctl process"}
+	return Warning{Name: topology.WarnNoProcessor, Text: line + ": run dlxctl process"}
 }

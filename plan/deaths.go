@@ -19,7 +19,7 @@ func (r *resolver) forgedDeaths() (f findings) {
 	for _, q := range r.want.Queues {
 		_, exists := r.existing[q.Name]
 		if q.Label.Role == topology.RoleWork && q.Type() == topology.Quorum && !exists &&
-			!r.accepts("forged-x-death", q.Name) &&
+			!r.accepts(topology.WarnForgedDeath, q.Name) &&
 			r.effective(q)[topology.ArgDeadLetterStrategy] == topology.AtLeastOnce {
 			names = append(names, text.Name(q.Name))
 		}
@@ -27,7 +27,7 @@ func (r *resolver) forgedDeaths() (f findings) {
 	if len(names) == 0 {
 		return f
 	}
-	f.warn("forged-x-death", fmt.Sprintf(
+	f.warn(topology.WarnForgedDeath, fmt.Sprintf(
 		"%s: on this broker (%s) a publisher can end at-least-once dead-lettering for the whole node with a malformed x-death header; allow only trusted publishers, or set type: classic; RabbitMQ 4.0 and later ignore such a header",
 		text.Some(names), r.state.Version))
 	return f

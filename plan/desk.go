@@ -160,11 +160,11 @@ func (d desk) leftBehind(changes []Change) []Warning {
 	for _, q := range d.list() {
 		switch {
 		case q.Role == topology.RoleHold:
-			out = append(out, Warning{"desk-run", fmt.Sprintf(
+			out = append(out, Warning{topology.WarnDeskRun, fmt.Sprintf(
 				"%s keeps the messages of a run of the desk, and this plan deletes %s: if the run needs that, it can neither send its messages nor give them back. Before you apply, list the runs with 'dlxctl desk run list', and end them with 'dlxctl desk run resume' or 'dlxctl desk run return'",
 				text.Name(q.Name), text.Some(going))})
 		case q.Usage.Ready+q.Usage.Unacknowledged > 0:
-			out = append(out, Warning{"desk-parked", fmt.Sprintf(
+			out = append(out, Warning{topology.WarnDeskParked, fmt.Sprintf(
 				"%s keeps %s that a person parked, and this plan deletes %s; before you apply, give back with 'dlxctl desk restore' what still has to go there",
 				text.Name(q.Name), text.Count(q.Usage.Ready+q.Usage.Unacknowledged, "message"), text.Some(going))})
 		}
@@ -177,7 +177,7 @@ func (d desk) leftBehind(changes []Change) []Warning {
 func (r *resolver) harmedDesk() (f findings) {
 	for _, q := range r.desk.list() {
 		if harm := harmOf(r.foreign, r.desk.queues[q.Name]); harm != "" {
-			f.warn("desk-policy", harm)
+			f.warn(topology.WarnDeskPolicy, harm)
 		}
 	}
 	return f

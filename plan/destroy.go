@@ -33,7 +33,7 @@ func destroyed(p Plan, d desk) Plan {
 		}
 	}
 	p.Warnings = slices.DeleteFunc(p.Warnings, func(w Warning) bool {
-		return w.Name == "desk-run" || w.Name == "desk-parked" // the changes say it
+		return w.Name == topology.WarnDeskRun || w.Name == topology.WarnDeskParked // the changes say it
 	})
 	for i := range p.Warnings {
 		p.Warnings[i].Text = again.Replace(p.Warnings[i].Text)

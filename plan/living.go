@@ -197,7 +197,7 @@ func (r *orphans) address(w topology.WorkQueue) {
 		}
 	}
 	if kept {
-		r.warn("retired-address",
+		r.warn(topology.WarnRetiredAddress,
 			fmt.Sprintf("%s replaced %s, and failed messages of %s may still be waiting for a retry: they return to %s; when the tiers are empty, run apply again to remove the address %s",
 				text.Name(w.Name), text.Name(w.Replaces), text.Name(w.Replaces), text.Name(w.Name),
 				text.Name(topology.AddressKey(w.Replaces))))

@@ -187,7 +187,7 @@ func (r *orphans) retireFailed(q topology.Queue) {
 	default:
 		why += "; failures go there until apply has rerouted them"
 	}
-	r.warn("retired-backoff", why+"; to delete it, run apply again then, or now with --wait")
+	r.warn(topology.WarnRetiredBackoff, why+"; to delete it, run apply again then, or now with --wait")
 	r.retired = append(r.retired, q.Name)
 	r.loops[backoff] = true
 }
@@ -276,7 +276,7 @@ func (r *orphans) warnOfTiers() {
 		if total.ttl > 0 {
 			line += "; the last leaves within " + text.Millis(total.ttl)
 		}
-		r.warn("retired-tier", line+"; to delete "+text.Choose(len(tiers), "it", "them")+
+		r.warn(topology.WarnRetiredTier, line+"; to delete "+text.Choose(len(tiers), "it", "them")+
 			", run apply again then, or now with --wait")
 	}
 }

@@ -38,7 +38,7 @@ func (r *resolver) overridden() (f findings) {
 				}
 				found[id].queues = append(found[id].queues, text.Name(q.Name))
 				if w, ok := r.works[q.Name]; ok && strings.HasPrefix(key, topology.KeyMaxLength) && q.Type() == topology.Quorum &&
-					w.Backoff != topology.NoBackoff && shared[w.Backoff] > 1 && !r.accepts("starves-tier", q.Name) {
+					w.Backoff != topology.NoBackoff && shared[w.Backoff] > 1 && !r.accepts(topology.WarnStarvesTier, q.Name) {
 					found[id].starves = append(found[id].starves, text.Name(q.Name))
 				}
 			}
@@ -46,12 +46,12 @@ func (r *resolver) overridden() (f findings) {
 	}
 	for _, id := range order {
 		o := found[id]
-		if !r.accepts("overruled", o.policy.Name) {
-			f.warn("overruled", fmt.Sprintf("the policy %s (pattern %s) %s on %s%s", text.Name(o.policy.Name),
+		if !r.accepts(topology.WarnOverruled, o.policy.Name) {
+			f.warn(topology.WarnOverruled, fmt.Sprintf("the policy %s (pattern %s) %s on %s%s", text.Name(o.policy.Name),
 				text.Name(o.policy.Pattern), o.change, text.Some(o.queues), o.instead))
 		}
 		if len(o.starves) > 0 {
-			f.warn("starves-tier",
+			f.warn(topology.WarnStarvesTier,
 				fmt.Sprintf("the policy %s limits the length of %s, which shares its backoff: while it is full, it holds up the retries of the other queues; give it its own backoff", text.Name(o.policy.Name), text.Some(o.starves)))
 		}
 	}

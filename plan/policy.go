@@ -118,7 +118,8 @@ func (r *resolver) notInEffect(f *findings, have, want topology.Policy, q topolo
 	if reported == "" {
 		reported = "no policy"
 	}
-	f.warn("overruled", fmt.Sprintf("%s is in effect on %s, not %s: messages rejected there are not dead-lettered",
+	f.warn(topology.WarnOverruled, fmt.Sprintf(
+		"%s is in effect on %s, not %s: messages rejected there are not dead-lettered",
 		text.Name(reported), text.Name(q.Name), text.Name(have.Name)))
 }
 
@@ -129,14 +130,14 @@ func (r *resolver) starves(f *findings, q topology.Queue, base, want topology.Po
 	maps.Copy(effective, q.Arguments)
 	full := effective[topology.ArgOverflow] == topology.RejectPublish && effective.HasAny(topology.ArgMaxLength,
 		topology.ArgMaxLengthBytes)
-	if !q.External || !full || !r.shared(q.Name) || r.accepts("starves-tier", q.Name) {
+	if !q.External || !full || !r.shared(q.Name) || r.accepts(topology.WarnStarvesTier, q.Name) {
 		return
 	}
 	limited := "its arguments limit"
 	if base.Definition.HasAny(topology.KeyMaxLength, topology.KeyMaxLengthBytes) {
 		limited = "the policy " + text.Name(base.Name) + " limits"
 	}
-	f.warn("starves-tier",
+	f.warn(topology.WarnStarvesTier,
 		fmt.Sprintf("%s the length of %s, which shares its backoff: while it is full, it holds up the retries of the other queues; give it its own backoff", limited, text.Name(q.Name)))
 }
 

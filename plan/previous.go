@@ -75,7 +75,7 @@ func (r *orphans) retiresDeadLetters(q topology.Queue) bool {
 	if u.Consumers > 0 {
 		line += ", " + text.Count(u.Consumers, "consumer")
 	}
-	r.warn("retired-dead-letters", line+"; to delete it, empty it and run apply again")
+	r.warn(topology.WarnRetiredDeadLetters, line+"; to delete it, empty it and run apply again")
 	r.retiredDead = append(r.retiredDead, q.Name)
 	return true
 }

@@ -14,7 +14,7 @@ import (
 func (r resolved) renamed(changes []Change) []Warning {
 	goes := func(c Change) bool {
 		return c.Kind == topology.KindQueue && c.Action == Delete && c.Label.Role == topology.RoleWork &&
-			!topology.Accepts(r.want.Accepted, "renamed", []string{c.Name})
+			!topology.Accepts(r.want.Accepted, topology.WarnRenamed, []string{c.Name})
 	}
 	if !slices.ContainsFunc(changes, goes) {
 		return nil
@@ -34,7 +34,7 @@ func (r resolved) renamed(changes []Change) []Warning {
 			continue
 		}
 		coming[found[c.Name]] = heirs[1:]
-		out = append(out, Warning{Name: "renamed", Text: fmt.Sprintf(
+		out = append(out, Warning{Name: topology.WarnRenamed, Text: fmt.Sprintf(
 			"%s is deleted, and %s is created with the same bindings; if it was renamed, add replaces: %s to the queue %s: then 'dlxctl migrate %s' keeps its messages",
 			text.Name(c.Name), text.Name(heirs[0]), flowName(c.Name), text.Name(heirs[0]), text.ShellQuote(c.Name))})
 	}

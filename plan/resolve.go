@@ -182,7 +182,7 @@ func (r *resolver) accepts(warning, object string) bool {
 // alarm warns of alarms in effect.
 func (r *resolver) alarm() (f findings) {
 	if r.state.Alarm != "" {
-		f.warn("alarm", "the broker accepts no messages at the moment: "+r.state.Alarm)
+		f.warn(topology.WarnAlarm, "the broker accepts no messages at the moment: "+r.state.Alarm)
 	}
 	return f
 }
@@ -375,7 +375,7 @@ func (r *resolver) replacements() waiting {
 			if r.isCutOver(w) {
 				line = "%s has its bindings, and the legacy queue %s still exists; run dlxctl migrate %s"
 			}
-			out.warn("migration-pending", fmt.Sprintf(line,
+			out.warn(topology.WarnMigrationPending, fmt.Sprintf(line,
 				text.Name(w.Name), text.Name(w.Replaces), text.ShellQuote(w.Replaces)))
 		}
 	}
@@ -460,7 +460,7 @@ func (r *resolver) crashes() (f findings) {
 		_, exists := r.existing[q.Name]
 		_, limited := r.effective(q)[topology.ArgDeliveryLimit]
 		if q.Label.Role == topology.RoleWork && q.Type() == topology.Quorum && !exists && !limited &&
-			!r.accepts("default-delivery-limit", q.Name) {
+			!r.accepts(topology.WarnDefaultDeliveryLimit, q.Name) {
 			names = append(names, text.Name(q.Name))
 		}
 	}
@@ -471,7 +471,7 @@ func (r *resolver) crashes() (f findings) {
 	if r.state.Major() < 4 {
 		line = "this broker has no default delivery limit: a message that crashes its consumer is redelivered forever; set deliveryLimit"
 	}
-	f.warn("default-delivery-limit", text.Some(names)+": "+line)
+	f.warn(topology.WarnDefaultDeliveryLimit, text.Some(names)+": "+line)
 	return f
 }
 

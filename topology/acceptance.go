@@ -40,7 +40,7 @@ func Accepts(list []Acceptance, warning string, objects []string) bool {
 // AcceptableWarnings returns the names of the warnings that a file can settle. The others end by
 // themselves, or tell that messages are lost.
 func AcceptableWarnings() []string {
-	return append(acceptableAlone(), "no-processor", "overruled", "starves-tier")
+	return append(acceptableAlone(), WarnNoProcessor, WarnOverruled, WarnStarvesTier)
 }
 
 // NeedsObject reports whether an acceptance of the warning must name an object: a new policy of
@@ -49,7 +49,7 @@ func NeedsObject(warning string) bool { return !slices.Contains(acceptableAlone(
 
 func acceptableAlone() []string {
 	return []string{
-		"default-delivery-limit", "forged-x-death", "ignored-key", "missing-rights", "no-queues",
-		"odd-exchange-type", "renamed", "unused-backoff",
+		WarnDefaultDeliveryLimit, WarnForgedDeath, WarnIgnoredKey, WarnMissingRights, WarnNoQueues,
+		WarnOddExchangeType, WarnRenamed, WarnUnusedBackoff,
 	}
 }

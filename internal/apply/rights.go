@@ -37,7 +37,7 @@ func (s *Session) MissingRights(ctx context.Context, p plan.Plan) (*plan.Warning
 		return nil, unreachable
 	}
 	user := text.Name(s.Management.User())
-	return &plan.Warning{Name: "missing-rights", Text: fmt.Sprintf(
+	return &plan.Warning{Name: topology.WarnMissingRights, Text: fmt.Sprintf(
 		"user %s lacks rights that apply needs: %s; run 'dlxctl rights' and give %s what it prints",
 		user, listed(lacking), user)}, nil
 }

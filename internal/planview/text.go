@@ -42,7 +42,9 @@ func WriteText(w io.Writer, p plan.Plan, o TextOptions) error {
 	t.drift()
 	t.schedules()
 	t.immutable()
-	warnings := slices.DeleteFunc(grouped(p.Warnings), func(w plan.Warning) bool { return w.Name == plan.NoProcessor })
+	warnings := slices.DeleteFunc(grouped(p.Warnings), func(w plan.Warning) bool {
+		return w.Name == topology.WarnNoProcessor
+	})
 	for _, w := range warnings {
 		t.line("%s", warning(o.Style, w.Name, w.Text))
 	}
@@ -83,7 +85,7 @@ func ProcessorLine(style text.Style, list []plan.Unprocessed, command string) st
 		}
 		names = append(names, name)
 	}
-	return warning(style, plan.NoProcessor, fmt.Sprintf("no processor is consuming %s; keep one running: %s",
+	return warning(style, topology.WarnNoProcessor, fmt.Sprintf("no processor is consuming %s; keep one running: %s",
 		text.Some(names), cmp.Or(command, "dlxctl process")))
 }
 

@@ -33,7 +33,7 @@ func (d *decoder) exchanges(f fields) {
 			d.problem(d.pos(x, "type"), "type is empty", "write topic, direct, fanout, headers or the type of a plugin")
 		}
 		if near := d.nearType(e.Type); near != "" {
-			d.warn(d.pos(x, "type"), "odd-exchange-type", name,
+			d.warn(d.pos(x, "type"), topology.WarnOddExchangeType, name,
 				fmt.Sprintf("exchange %q has the type %q, which needs a plugin on the broker", name, e.Type),
 				fmt.Sprintf("did you mean %q?", near))
 		}

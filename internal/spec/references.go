@@ -30,13 +30,13 @@ func (d *decoder) references() {
 	d.undeclaredExchanges()
 	d.replaced()
 	if len(d.spec.Queues) == 0 && len(d.problems) == 0 {
-		d.warn(d.spec.NamePos, "no-queues", d.spec.Name, fmt.Sprintf("the topology %q has no queues", d.spec.Name),
+		d.warn(d.spec.NamePos, topology.WarnNoQueues, d.spec.Name, fmt.Sprintf("the topology %q has no queues", d.spec.Name),
 			"apply creates no queue, and deletes the queues that it created earlier")
 	}
 	for _, b := range d.spec.Backoffs {
 		// A slip elsewhere is why, if there is one.
 		if !unfinished && len(uses[b.Name]) == 0 && len(d.problems) == 0 {
-			d.warn(b.Pos, "unused-backoff", b.Name, fmt.Sprintf("the backoff %q is used by no queue", b.Name),
+			d.warn(b.Pos, topology.WarnUnusedBackoff, b.Name, fmt.Sprintf("the backoff %q is used by no queue", b.Name),
 				"dlxctl creates nothing for it")
 		}
 		d.ownBackoff(b, uses[b.Name])
@@ -181,7 +181,8 @@ func (d *decoder) fits(b *Binding, e Exchange) {
 	}
 	keyed := slices.ContainsFunc(b.Keys, func(key string) bool { return key != "" })
 	if keyed && e.Type == topology.Fanout && len(b.Arguments) == 0 {
-		d.warn(b.Pos, "ignored-key", e.Name, fmt.Sprintf("binding has a key, and exchange %q is of type fanout", e.Name),
+		d.warn(b.Pos, topology.WarnIgnoredKey, e.Name,
+			fmt.Sprintf("binding has a key, and exchange %q is of type fanout", e.Name),
 			"a fanout exchange ignores keys: remove the key, or change the type")
 	}
 	if b.Keys == nil {

@@ -33,7 +33,6 @@ const (
 	consumersUnknown = "consumers-unknown"
 	deadLetters      = "dead-letters"
 	noConsumers      = "no-consumers"
-	noProcessor      = plan.NoProcessor
 	notApplied       = "not-applied"
 )
 
@@ -50,7 +49,7 @@ func (r Report) Wrong() int {
 
 // problems adds what a person should act on, most urgent first, and the notes behind it.
 func (m *maker) problems() {
-	m.planProblems("alarm")
+	m.planProblems(topology.WarnAlarm)
 	m.missing()
 	m.unprocessed(false)
 	m.unprocessed(true)
@@ -59,14 +58,15 @@ func (m *maker) problems() {
 	m.deadLetters()
 	m.deskProblems()
 	m.policies()
-	m.planProblems("overruled", "starves-tier", "desk-policy")
+	m.planProblems(topology.WarnOverruled, topology.WarnStarvesTier, topology.WarnDeskPolicy)
 	if n := len(m.plan.Changes); n > 0 && !m.missesAny() {
 		m.report(Problem{
 			Name: notApplied, Text: fmt.Sprintf("the broker differs from the file in %s", text.Count(n, "place")),
 			Command: m.o.Command("plan"),
 		})
 	}
-	m.planProblems("migration-pending", "retired-tier", "retired-backoff", "retired-address", "retired-dead-letters")
+	m.planProblems(topology.WarnMigrationPending, topology.WarnRetiredTier, topology.WarnRetiredBackoff,
+		topology.WarnRetiredAddress, topology.WarnRetiredDeadLetters)
 	m.forwarders()
 	slices.SortStableFunc(m.out.Problems, func(a, b Problem) int {
 		return cmp.Compare(rank(a.Note), rank(b.Note))
@@ -85,20 +85,20 @@ func (m *maker) report(p Problem) { m.out.Problems = append(m.out.Problems, p) }
 // planProblems adds warnings of the plan, by name.
 func (m *maker) planProblems(names ...string) {
 	commands := map[string]string{
-		"alarm":                "rabbitmq-diagnostics alarms",
-		"migration-pending":    m.o.Command("migrate", "status"),
-		"retired-tier":         m.o.Command("apply", "--wait"),
-		"retired-backoff":      m.o.Command("apply", "--wait"),
-		"retired-address":      m.o.Command("apply"),
-		"retired-dead-letters": m.o.Command("desk"),
+		topology.WarnAlarm:              "rabbitmq-diagnostics alarms",
+		topology.WarnMigrationPending:   m.o.Command("migrate", "status"),
+		topology.WarnRetiredTier:        m.o.Command("apply", "--wait"),
+		topology.WarnRetiredBackoff:     m.o.Command("apply", "--wait"),
+		topology.WarnRetiredAddress:     m.o.Command("apply"),
+		topology.WarnRetiredDeadLetters: m.o.Command("desk"),
 	}
 	for _, w := range m.plan.Warnings {
 		if slices.Contains(names, w.Name) {
 			p := Problem{
 				Name: w.Name, Text: w.Text, Command: cmp.Or(commands[w.Name], m.o.Command("plan")),
-				Note: w.Name == "migration-pending" || strings.HasPrefix(w.Name, "retired-"),
+				Note: w.Name == topology.WarnMigrationPending || strings.HasPrefix(w.Name, "retired-"),
 			}
-			if w.Name == "alarm" {
+			if w.Name == topology.WarnAlarm {
 				p.Fix = "free memory or disk space on the node, or raise its limit"
 			}
 			m.report(p)
@@ -137,7 +137,7 @@ func (m *maker) unprocessed(accepted bool) {
 	waiting, asked := int64(0), true
 	for _, b := range m.out.Backoffs {
 		l, _ := m.t.Backoff(b.Name)
-		if !b.Unprocessed || topology.Accepts(m.t.Accepted, noProcessor, []string{l.FailedQueue}) != accepted {
+		if !b.Unprocessed || topology.Accepts(m.t.Accepted, topology.WarnNoProcessor, []string{l.FailedQueue}) != accepted {
 			continue
 		}
 		names, asked = append(names, l.FailedQueue), asked && b.Asked
@@ -163,7 +163,7 @@ func (m *maker) unprocessed(accepted bool) {
 		line += " (" + plan.ByStatistics + ")"
 	}
 	m.report(Problem{
-		Name: noProcessor, Note: accepted, Text: line, Command: m.o.Command("process"), Queues: names,
+		Name: topology.WarnNoProcessor, Note: accepted, Text: line, Command: m.o.Command("process"), Queues: names,
 	})
 }
 
@@ -292,21 +292,21 @@ func (m *maker) deskProblems() {
 		case !m.seen[q.Name]: // the filter does not choose it
 		case q.Role == topology.RoleHold && q.Active:
 			m.report(Problem{
-				Name: "desk-run", Note: true, Queues: []string{q.Name}, Command: m.o.Command("desk", "run", "list"),
+				Name: topology.WarnDeskRun, Note: true, Queues: []string{q.Name}, Command: m.o.Command("desk", "run", "list"),
 				Text: fmt.Sprintf(
 					"the run %s of the desk is in progress, and %s has its messages: 'dlxctl desk run list' shows how far it is", q.Run,
 					q.Name),
 			})
 		case q.Role == topology.RoleHold:
 			m.report(Problem{
-				Name: "desk-run", Queues: []string{q.Name}, Command: m.o.Command("desk", "run", "list"),
+				Name: topology.WarnDeskRun, Queues: []string{q.Name}, Command: m.o.Command("desk", "run", "list"),
 				Text: fmt.Sprintf(
 					"no process works on the run %[1]s of the desk, and %[2]s has its messages: 'dlxctl desk run resume %[1]s' sends them, 'dlxctl desk run return %[1]s' gives them back, and 'dlxctl desk run list' shows the run",
 					q.Run, q.Name),
 			})
 		case n > 0:
 			m.report(Problem{
-				Name: "desk-parked", Note: true, Queues: []string{q.Name}, Command: m.o.Command("desk", "list", q.Name),
+				Name: topology.WarnDeskParked, Note: true, Queues: []string{q.Name}, Command: m.o.Command("desk", "list", q.Name),
 				Text: fmt.Sprintf(
 					"%[1]s has %[2]s that a person parked; the broker deletes each 30 days later: 'dlxctl desk list %[1]s' shows them, and 'dlxctl desk restore' gives them back",
 					q.Name, text.Count(n, "message")),

@@ -126,7 +126,9 @@ func (v *Verifier) prepare(ctx context.Context, conn *amqp.Conn, s *surveyor, ru
 	ctx, cancel := context.WithTimeout(ctx, processorStart)
 	defer cancel()
 	if s.state.Alarm != "" {
-		s.report.add(Problem{Name: "alarm", Text: "the broker accepts no messages, so no canary was sent: " + s.state.Alarm})
+		s.report.add(Problem{
+			Name: topology.WarnAlarm, Text: "the broker accepts no messages, so no canary was sent: " + s.state.Alarm,
+		})
 	}
 	for _, b := range v.Topology.Backoffs {
 		rows := v.rows(s.report, b)
@@ -238,7 +240,7 @@ func (v *Verifier) processors(ctx context.Context, conn *amqp.Conn, b topology.B
 		return false, fmt.Errorf("count the consumers of %s: %w", b.FailedQueue, err)
 	}
 	if n == 0 {
-		r.add(Problem{Name: "no-processor", Backoff: b.Name, Queue: b.FailedQueue, Text: fmt.Sprintf(
+		r.add(Problem{Name: topology.WarnNoProcessor, Backoff: b.Name, Queue: b.FailedQueue, Text: fmt.Sprintf(
 			"no processor is consuming %s, so failed messages are not retried; run 'dlxctl process'", text.Name(b.FailedQueue))})
 	}
 	return n > 0, nil
