@@ -5,6 +5,8 @@ import "strings"
 // The headers that the processor writes; docs/headers.md says what they mean. They begin with
 // retry-, so that a headers exchange can be bound by them: it skips names that begin with x-.
 const (
+	// RetryPrefix begins the names of all of them.
+	RetryPrefix         = "retry-"
 	HeaderQueue         = "retry-queue"
 	HeaderExchange      = "retry-exchange"
 	HeaderRoutingKey    = "retry-routing-key"
@@ -27,11 +29,21 @@ const HeaderTime = "2006-01-02T15:04:05.000Z"
 const (
 	// HeaderDeath is the history of dead-lettering: a list of tables, the newest first.
 	HeaderDeath = "x-death"
+	// HeaderFirstDeath and HeaderLastDeath begin the names of headers with the queue, the reason and
+	// the exchange of the first and the last death.
+	HeaderFirstDeath = "x-first-death-"
+	HeaderLastDeath  = "x-last-death-"
+	// HeaderDeliveryCount is how often a quorum queue has returned the message.
+	HeaderDeliveryCount = "x-delivery-count"
 	// CC and BCC are lists of more routing keys. The broker removes BCC, and refuses a value that
 	// is not a list, as messages of other protocols may have it.
 	CC  = "CC"
 	BCC = "BCC"
 )
+
+// SetAside returns the name under which CC, BCC or x-death is kept, where the header itself would
+// route the message or be refused.
+func SetAside(header string) string { return RetryPrefix + strings.ToLower(header) }
 
 // RetryHeaders returns the headers that the processor writes, without the count header. A first
 // failure replaces or removes them: what a publisher set under these names means nothing.
@@ -45,11 +57,12 @@ func RetryHeaders() []string {
 // IsDeathHeader reports whether a header is one in which RabbitMQ writes where a message was
 // dead-lettered.
 func IsDeathHeader(name string) bool {
-	return name == HeaderDeath || strings.HasPrefix(name, "x-first-death-") || strings.HasPrefix(name, "x-last-death-")
+	return name == HeaderDeath || strings.HasPrefix(name, HeaderFirstDeath) ||
+		strings.HasPrefix(name, HeaderLastDeath)
 }
 
 // IsDeliveryCount reports whether a header is one in which RabbitMQ counts deliveries. It belongs
 // to one delivery and is never republished.
 func IsDeliveryCount(name string) bool {
-	return name == "x-delivery-count" || name == "x-acquired-count"
+	return name == HeaderDeliveryCount || name == "x-acquired-count"
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -147,13 +146,13 @@ func (h *handler) Move(d amqp091.Delivery) relay.Move {
 // keepAddresses renames CC and BCC, which would route a failure to other queues too. own is the
 // address of its work queue.
 func keepAddresses(headers amqp091.Table, own string) {
-	for _, name := range []string{"CC", "BCC"} {
+	for _, name := range []string{topology.CC, topology.BCC} {
 		v, ok := headers[name]
 		delete(headers, name)
 		// Since 4.0 a dead letter keeps the CC with which the processor addressed the retry. The
 		// publisher's own is in retry-cc then, since the first failure.
-		if list, _ := v.([]any); ok && (name != "CC" || len(list) != 1 || list[0] != own) {
-			headers["retry-"+strings.ToLower(name)] = v
+		if list, _ := v.([]any); ok && (name != topology.CC || len(list) != 1 || list[0] != own) {
+			headers[topology.SetAside(name)] = v
 		}
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"strings"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/dlxctl/dlxctl/topology"
 )
 
 // Headers that the desk writes. They begin with [deskPrefix], and are no part of a [Digest].
@@ -22,8 +24,6 @@ const (
 	HeaderAside = "desk-aside"
 
 	deskPrefix = "desk-"
-	cc         = "CC"
-	bcc        = "BCC"
 )
 
 // isReserved reports whether a header has a name under which the desk keeps something while it
@@ -52,9 +52,9 @@ func Aside(h amqp091.Table) amqp091.Table {
 		switch {
 		case isReserved(name):
 			aside[name] = v
-		case name == cc:
+		case name == topology.CC:
 			out[HeaderCC] = v
-		case name == bcc:
+		case name == topology.BCC:
 			out[HeaderBCC] = v
 		default:
 			out[name] = v
@@ -73,9 +73,9 @@ func Restore(h amqp091.Table) amqp091.Table {
 	for name, v := range h {
 		switch {
 		case name == HeaderCC:
-			out[cc] = v
+			out[topology.CC] = v
 		case name == HeaderBCC:
-			out[bcc] = v
+			out[topology.BCC] = v
 		case !isReserved(name):
 			out[name] = v
 		}
@@ -90,7 +90,7 @@ func Restore(h amqp091.Table) amqp091.Table {
 func Unaddressed(h amqp091.Table) amqp091.Table {
 	out := make(amqp091.Table, len(h))
 	maps.Copy(out, h)
-	for _, name := range [][2]string{{cc, HeaderCC}, {bcc, HeaderBCC}} {
+	for _, name := range [][2]string{{topology.CC, HeaderCC}, {topology.BCC, HeaderBCC}} {
 		if v, ok := h[name[0]]; ok {
 			delete(out, name[0])
 			Set(out, name[1], v)

@@ -44,7 +44,7 @@ func (f fields) has(name string) bool {
 // deaths returns the entries of x-death, the newest first. Where the header is missing, it
 // returns what x-last-death-* and x-first-death-* tell.
 func deaths(h fields) []Hop {
-	list, _ := h["x-death"].([]any)
+	list, _ := h[topology.HeaderDeath].([]any)
 	hops := make([]Hop, 0, len(list))
 	for _, v := range list {
 		if d := table(v); d != nil {
@@ -54,7 +54,7 @@ func deaths(h fields) []Hop {
 	if len(hops) > 0 {
 		return hops
 	}
-	for _, prefix := range []string{"x-last-death-", "x-first-death-"} {
+	for _, prefix := range []string{topology.HeaderLastDeath, topology.HeaderFirstDeath} {
 		hop := Hop{Queue: h.text(prefix + "queue"), Reason: h.text(prefix + "reason"), Exchange: h.text(prefix + "exchange")}
 		if hop.Queue != "" && (len(hops) == 0 || hops[0].Queue != hop.Queue || hops[0].Reason != hop.Reason) {
 			hops = append(hops, hop)
@@ -86,7 +86,7 @@ func (h Hop) failed() bool {
 // first returns the first death: the one that x-first-death-* names, or the last entry.
 // RabbitMQ moves an entry to the front when the message dies there again.
 func first(h fields, hops []Hop) Hop {
-	queue, reason := h.text("x-first-death-queue"), h.text("x-first-death-reason")
+	queue, reason := h.text(topology.HeaderFirstDeath+"queue"), h.text(topology.HeaderFirstDeath+"reason")
 	for _, hop := range hops {
 		if hop.Queue == queue && hop.Reason == reason {
 			return hop
@@ -115,7 +115,7 @@ func (r *reading) deathFacts(h fields) {
 		r.times(hop.Time, hop.Time)
 		if hop.failed() {
 			attempts += int(max(hop.Count, 1))
-			r.candidate(hop.Queue, "x-death")
+			r.candidate(hop.Queue, topology.HeaderDeath)
 		} else {
 			r.expired = append(r.expired, hop.Queue)
 		}

@@ -12,7 +12,7 @@ import (
 )
 
 // retryPrefix begins the headers of the processor.
-const retryPrefix = "retry-"
+const retryPrefix = topology.RetryPrefix
 
 // Causes that RabbitMQ does not know.
 const (

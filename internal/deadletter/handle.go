@@ -92,11 +92,11 @@ func (w *hasher) headers(h amqp091.Table) {
 	var room [32]named
 	list := room[:0]
 	for name, v := range h {
-		if name != cc && name != bcc && !isTransient(name) {
+		if name != topology.CC && name != topology.BCC && !isTransient(name) {
 			list = append(list, named{name, v})
 		}
 	}
-	for _, name := range [][2]string{{cc, HeaderCC}, {bcc, HeaderBCC}} {
+	for _, name := range [][2]string{{topology.CC, HeaderCC}, {topology.BCC, HeaderBCC}} {
 		if v, ok := keptOf(h, name[0], name[1]); ok {
 			list = append(list, named{name[0], v})
 		}

@@ -37,10 +37,10 @@ func (v View) family(header string) int {
 	switch {
 	case v.Framework != "" && isOf(v.Framework, header):
 		return 1
-	case v.FromProcessor && (header == v.countHeader || header == cc), begins(header, retryPrefix, deskPrefix):
+	case v.FromProcessor && (header == v.countHeader || header == topology.CC), begins(header, retryPrefix, deskPrefix):
 		return 2
-	case header == "x-death", topology.IsDeliveryCount(header), header == "x-stream-offset",
-		begins(header, "x-first-death-", "x-last-death-", "x-shovelled", "x-opt-"):
+	case header == topology.HeaderDeath, topology.IsDeliveryCount(header), header == "x-stream-offset",
+		begins(header, topology.HeaderFirstDeath, topology.HeaderLastDeath, "x-shovelled", "x-opt-"):
 		return 3
 	default:
 		return 0

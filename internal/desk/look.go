@@ -245,7 +245,7 @@ func (l *look) held(ctx context.Context, h *amqp.Holder, m amqp.Held) error {
 
 // keep copies a message that would not survive its return to the tail of the queue.
 func (l *look) keep(ctx context.Context, h *amqp.Holder, m amqp.Held) error {
-	count, _ := m.Headers["x-delivery-count"].(int64)
+	count, _ := m.Headers[topology.HeaderDeliveryCount].(int64)
 	l.returned = max(l.returned, count)
 	if m.Expiration != "" {
 		l.expiring++

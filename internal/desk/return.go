@@ -110,9 +110,11 @@ func (r *router) exactly(queue string, d amqp091.Delivery, key string) (relay.Mo
 			text.Name(queue), err)
 	}
 	h := d.Headers
-	for name, aside := range map[string]string{"CC": deadletter.HeaderCC, "BCC": deadletter.HeaderBCC} {
+	for name, aside := range map[string]string{
+		topology.CC: deadletter.HeaderCC, topology.BCC: deadletter.HeaderBCC,
+	} {
 		v, set := h[name]
-		if _, list := v.([]any); set && (!list || name == "BCC") {
+		if _, list := v.([]any); set && (!list || name == topology.BCC) {
 			delete(h, name) // the broker refuses the one, and removes the other
 			deadletter.Set(h, aside, v)
 		}

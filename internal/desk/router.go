@@ -173,7 +173,7 @@ func (r *router) toWork(p amqp091.Publishing, facts deadletter.Facts) relay.Move
 	known := facts.Exchange != "" || facts.Key != ""
 	if known && len(facts.Key) <= topology.MaxNameBytes && !strings.HasPrefix(facts.Key, addressPrefix) {
 		move.Key = facts.Key
-		p.Headers["CC"] = []any{own}
+		p.Headers[topology.CC] = []any{own}
 	}
 	return move
 }
@@ -185,7 +185,7 @@ func (r *router) queueOf(m relay.Move) string {
 		return m.Key
 	case m.Exchange == topology.ReturnExchangeName(r.worker.desk.Topology.Name):
 		address := m.Key
-		if list, ok := m.Message.Headers["CC"].([]any); ok && len(list) == 1 {
+		if list, ok := m.Message.Headers[topology.CC].([]any); ok && len(list) == 1 {
 			address, _ = list[0].(string)
 		}
 		return strings.TrimPrefix(address, addressPrefix)
@@ -248,7 +248,7 @@ func expiration(d amqp091.Delivery) string {
 	if kept, ok := d.Headers[topology.HeaderExpiration].(string); ok && isNumber(kept) {
 		return kept
 	}
-	deaths, _ := d.Headers["x-death"].([]any)
+	deaths, _ := d.Headers[topology.HeaderDeath].([]any)
 	for _, v := range deaths {
 		death, _ := v.(amqp091.Table)
 		if kept, ok := death["original-expiration"].(string); ok && isNumber(kept) {

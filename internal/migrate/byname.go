@@ -8,6 +8,7 @@ import (
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
+	"github.com/dlxctl/dlxctl/internal/broker/amqp"
 	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
@@ -92,18 +93,7 @@ func (w *byNameWatch) isByName(d amqp091.Delivery) bool {
 	if d.Exchange == w.back {
 		return d.RoutingKey == w.queue
 	}
-	return d.Exchange == "" && !slices.Contains(w.feeders, lastDeath(d.Headers))
-}
-
-// lastDeath returns the queue in which a message was dead-lettered last. Empty: in none.
-func lastDeath(headers amqp091.Table) string {
-	list, _ := headers["x-death"].([]any)
-	if len(list) == 0 {
-		return ""
-	}
-	death, _ := list[0].(amqp091.Table)
-	queue, _ := death["queue"].(string)
-	return queue
+	return d.Exchange == "" && !slices.Contains(w.feeders, amqp.LastDeath(d.Headers))
 }
 
 // byName says why publishers are known to send to the legacy queue by its name. It returns "" if

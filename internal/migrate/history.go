@@ -16,9 +16,9 @@ func asBrokerWrites(headers amqp091.Table) bool {
 	for name, v := range headers {
 		_, isText := v.(string)
 		switch {
-		case name == "x-death" && !deaths(v):
+		case name == topology.HeaderDeath && !deaths(v):
 			return false
-		case topology.IsDeathHeader(name) && name != "x-death" && !isText:
+		case topology.IsDeathHeader(name) && name != topology.HeaderDeath && !isText:
 			return false
 		}
 	}

@@ -2,7 +2,6 @@ package migrate
 
 import (
 	"fmt"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -61,10 +60,10 @@ func (h *mover) Move(d amqp091.Delivery) relay.Move {
 		_, isList := v.([]any)
 		switch {
 		case topology.IsDeliveryCount(name):
-		case (name == "CC" || name == "BCC") && !isList:
+		case (name == topology.CC || name == topology.BCC) && !isList:
 			// Messages of other protocols may have such a header. The broker does not
 			// accept it in a publish.
-			m.Headers["retry-"+strings.ToLower(name)] = v
+			m.Headers[topology.SetAside(name)] = v
 		default:
 			m.Headers[name] = v
 		}
@@ -76,8 +75,8 @@ func (h *mover) Move(d amqp091.Delivery) relay.Move {
 		m.Headers = nil
 	}
 	if !asBrokerWrites(m.Headers) {
-		if v, ok := m.Headers["x-death"]; ok {
-			m.Headers["retry-x-death"] = v
+		if v, ok := m.Headers[topology.HeaderDeath]; ok {
+			m.Headers[topology.SetAside(topology.HeaderDeath)] = v
 		}
 		withoutHistory(m.Headers)
 		h.malformed++

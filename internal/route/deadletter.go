@@ -19,15 +19,6 @@ const (
 	DeliveryLimit Reason = "delivery_limit"
 )
 
-// The headers that the broker reads or writes.
-const (
-	headerCC    = "CC"
-	headerBCC   = "BCC"
-	headerDeath = "x-death"
-	firstDeath  = "x-first-death-"
-	lastDeath   = "x-last-death-"
-)
-
 // Death is an entry of x-death. The broker has one for each queue and reason.
 type Death struct {
 	Queue  string
@@ -113,7 +104,7 @@ func (r *Router) DeadLetter(queue string, m Message, reason Reason) Result {
 func (d dialect) died(queue string, m Message, reason Reason, to DeadLettering) Message {
 	death := Death{Queue: queue, Reason: reason, Count: 1, Exchange: m.Exchange, Keys: subtract(m.Keys, m.bcc)}
 	if d.headerDeaths { // it takes the keys from the header CC, which has all but BCC
-		cc, _ := texts(m.Headers[headerCC])
+		cc, _ := texts(m.Headers[topology.CC])
 		death.Keys = append([]string{m.Keys[0]}, cc...)
 	}
 	headers := maps.Clone(m.Headers)
@@ -122,10 +113,10 @@ func (d dialect) died(queue string, m Message, reason Reason, to DeadLettering) 
 	}
 	d.nameDeath(headers, m, death)
 	if d.headerDeaths && to.HasKey {
-		delete(headers, headerCC)
+		delete(headers, topology.CC)
 	}
 	m.Deaths = d.count(m.Deaths, death)
-	headers[headerDeath] = table(m.Deaths)
+	headers[topology.HeaderDeath] = table(m.Deaths)
 	m.Exchange, m.Headers = to.Exchange, headers
 	if to.HasKey {
 		m.Keys = []string{to.Key}
@@ -140,13 +131,13 @@ func (d dialect) nameDeath(headers map[string]any, m Message, death Death) {
 		headers[prefix+"queue"] = death.Queue
 		headers[prefix+"exchange"] = death.Exchange
 	}
-	_, counted := headers[headerDeath]
+	_, counted := headers[topology.HeaderDeath]
 	if !d.headerDeaths {
 		counted = len(m.Deaths) > 0
-		name(lastDeath)
+		name(topology.HeaderLastDeath)
 	}
 	if !counted {
-		name(firstDeath)
+		name(topology.HeaderFirstDeath)
 	}
 }
 
@@ -224,7 +215,7 @@ func table(deaths []Death) []any {
 
 // deathsIn reads the header x-death of a client. The broker takes entries as they are.
 func deathsIn(headers map[string]any) []Death {
-	list, _ := headers[headerDeath].([]any)
+	list, _ := headers[topology.HeaderDeath].([]any)
 	var out []Death
 	for _, e := range list {
 		fields := fieldsOf(e)

@@ -69,7 +69,7 @@ func newHeadersMatcher(bindings []topology.Binding, d dialect) headersMatcher {
 func (w wantedHeader) decides() bool {
 	switch w.value.(type) {
 	case int64, bool, string:
-		return w.value != reportedVoid && w.name != headerDeath
+		return w.value != reportedVoid && w.name != topology.HeaderDeath
 	default:
 		return false
 	}
@@ -145,7 +145,7 @@ func (d dialect) matchHeaders(b headersBinding, m Message) verdict {
 func (d dialect) matchHeader(w wantedHeader, m Message) verdict {
 	have, ok := m.Headers[w.name]
 	switch {
-	case w.name == headerDeath && len(m.Deaths) > 0 && !d.headerDeaths:
+	case w.name == topology.HeaderDeath && len(m.Deaths) > 0 && !d.headerDeaths:
 		return unsure
 	case !ok:
 		return no

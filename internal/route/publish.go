@@ -166,7 +166,7 @@ func (r *Router) Publish(exchange, key string, headers map[string]any) Result {
 	case x.Internal:
 		return Result{Message: m, Lost: []End{{Cause: Internal, Exchange: exchange}}}
 	}
-	for _, name := range []string{headerCC, headerBCC} {
+	for _, name := range []string{topology.CC, topology.BCC} {
 		v, ok := headers[name]
 		if !ok {
 			continue
@@ -176,9 +176,9 @@ func (r *Router) Publish(exchange, key string, headers map[string]any) Result {
 			return Result{Message: m, Lost: []End{{Cause: BadHeader, Exchange: exchange, Header: name}}}
 		}
 		m.Keys = append(m.Keys, keys...)
-		if name == headerBCC {
+		if name == topology.BCC {
 			m.bcc = keys
-			m.Headers = without(headers, headerBCC)
+			m.Headers = without(headers, topology.BCC)
 		}
 	}
 	if r.dialect.headerDeaths {

@@ -102,7 +102,7 @@ func (d *decoder) countHeader(pos Pos, name string) {
 		fix = "headers exchanges ignore names that begin with x-: choose another, such as count"
 	case name == "" || len(name) > topology.MaxNameBytes:
 		fix = "write 1 to 255 bytes"
-	case name == "CC" || name == "BCC" || strings.HasPrefix(name, "retry-"):
+	case name == topology.CC || name == topology.BCC || strings.HasPrefix(name, topology.RetryPrefix):
 		fix = "CC, BCC and names that begin with retry- are reserved: choose another, such as count"
 	default:
 		d.spec.CountHeader = name

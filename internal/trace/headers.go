@@ -15,7 +15,7 @@ import (
 func headerLines(s Stop) []string {
 	out := []string{fmt.Sprintf("exchange %q, key %q", s.Exchange, s.Key)}
 	for _, name := range slices.Sorted(maps.Keys(s.Headers)) {
-		if name == "x-death" || strings.HasPrefix(name, "x-first-death-") || strings.HasPrefix(name, "x-last-death-") {
+		if topology.IsDeathHeader(name) {
 			continue
 		}
 		out = append(out, fmt.Sprintf("%s=%s", topology.Printable(name), formatValue(s.Headers[name])))

@@ -239,7 +239,7 @@ func (j *journey) repeats(index int) bool {
 // deaths.
 func (s *Stop) state() string {
 	headers := maps.Clone(s.Headers)
-	delete(headers, "x-death")
+	delete(headers, topology.HeaderDeath)
 	var deaths []string
 	for _, d := range s.Deaths {
 		deaths = append(deaths, fmt.Sprint(d.Queue, d.Reason))
@@ -327,7 +327,7 @@ func (j *journey) follow(index int, r route.Result) {
 // withExpiration notes the TTL of a message in its newest death, as the broker does when it
 // removes the property.
 func withExpiration(m route.Message, own time.Duration) route.Message {
-	deaths, _ := m.Headers["x-death"].([]any)
+	deaths, _ := m.Headers[topology.HeaderDeath].([]any)
 	if len(deaths) == 0 {
 		return m
 	}
@@ -335,7 +335,7 @@ func withExpiration(m route.Message, own time.Duration) route.Message {
 	newest = maps.Clone(newest)
 	newest["original-expiration"] = fmt.Sprint(own.Milliseconds())
 	m.Headers = maps.Clone(m.Headers)
-	m.Headers["x-death"] = append([]any{newest}, deaths[1:]...)
+	m.Headers[topology.HeaderDeath] = append([]any{newest}, deaths[1:]...)
 	return m
 }
 

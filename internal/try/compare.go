@@ -238,7 +238,7 @@ func fixed(headers map[string]any) map[string]string {
 	out := map[string]string{}
 	for name, v := range headers {
 		switch {
-		case name == "x-delivery-count" || name == "x-acquired-count" || name == "time":
+		case topology.IsDeliveryCount(name) || name == "time":
 		case strings.HasSuffix(name, "-failed-at"):
 			out[name] = "a time"
 		default:

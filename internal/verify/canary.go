@@ -10,6 +10,7 @@ import (
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
+	"github.com/dlxctl/dlxctl/internal/broker/amqp"
 	"github.com/dlxctl/dlxctl/internal/retry"
 	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
@@ -20,8 +21,6 @@ const (
 	canaryKey = "dlxctl.verify"
 	// canaryBody tells a person who finds a canary what it is.
 	canaryBody = "a canary of 'dlxctl verify'; nothing needs it, and it can be deleted"
-	// cc is the header with further routing keys.
-	cc = "CC"
 	// slack is how much earlier than its time a canary may come: clocks count milliseconds.
 	slack = 5 * time.Millisecond
 )
@@ -75,8 +74,8 @@ func (m maker) make(now time.Time) (alone, processed []*canary) {
 	headers := map[string]any{}
 	for i, tier := range m.backoff.Tiers {
 		failed := maps.Clone(headers)
-		failed[cc] = []any{topology.AddressKey(m.work)} // leads to the failed queue, and the own address nowhere
-		failed["x-death"] = m.deaths(i, reason, now)
+		failed[topology.CC] = []any{topology.AddressKey(m.work)} // leads to the failed queue, and the own address nowhere
+		failed[topology.HeaderDeath] = m.deaths(i, reason, now)
 		d := rules.Decide(retry.Message{
 			Key: topology.AddressKey(m.home), Headers: failed, Expiration: expiration,
 		}, now)
@@ -145,7 +144,7 @@ func (c *canary) judge(d amqp091.Delivery, at time.Time, late time.Duration) (Re
 	if c.processed {
 		who += ", which a processor put into its tier,"
 	}
-	from, waited := lastQueue(d.Headers), at.Sub(c.sent)
+	from, waited := amqp.LastDeath(d.Headers), at.Sub(c.sent)
 	delay := text.Duration(c.tier.Delay)
 	switch {
 	case from == "": // it came by the exchange of dead letters, or no tier took its count
@@ -209,15 +208,4 @@ func equal(got, want any) bool {
 		return a == b
 	}
 	return reflect.DeepEqual(got, want)
-}
-
-// lastQueue returns the queue in which a message died last.
-func lastQueue(headers amqp091.Table) string {
-	deaths, _ := headers["x-death"].([]any)
-	if len(deaths) == 0 {
-		return ""
-	}
-	death, _ := deaths[0].(amqp091.Table)
-	queue, _ := death["queue"].(string)
-	return queue
 }

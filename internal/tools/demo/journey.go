@@ -11,6 +11,8 @@ import (
 	"time"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/dlxctl/dlxctl/topology"
 )
 
 const (
@@ -198,7 +200,7 @@ func (s *service) print(m amqp091.Delivery, what string) {
 
 // tier returns the delay in the name of the retry queue that the message came from.
 func tier(m amqp091.Delivery) string {
-	deaths, _ := m.Headers["x-death"].([]any)
+	deaths, _ := m.Headers[topology.HeaderDeath].([]any)
 	for _, d := range deaths {
 		table, _ := d.(amqp091.Table)
 		queue, _ := table["queue"].(string)
