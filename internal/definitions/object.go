@@ -3,8 +3,6 @@ package definitions
 import (
 	"encoding/json"
 	"fmt"
-	"math"
-	"math/big"
 	"strings"
 
 	"github.com/dlxctl/dlxctl/topology"
@@ -170,17 +168,9 @@ func (b *builder) priority() int64 {
 		b.fail("priority", "priority of %s is %s; it must be a number", b.object(), describe(f.value))
 		return 0
 	}
-	if whole, err := n.Int64(); err == nil {
-		return whole
-	}
-	v, _, err := big.ParseFloat(n.String(), 10, 256, big.ToPositiveInf)
+	whole, err := topology.Priority(n)
 	if err != nil {
 		b.fail("priority", "priority of %s is %s; it must be a whole number", b.object(), n)
-		return 0
-	}
-	whole, accuracy := v.Int64()
-	if accuracy == big.Below && whole < math.MaxInt64 {
-		whole++
 	}
 	return whole
 }
