@@ -32,3 +32,26 @@ func (r *resolver) forgedDeaths() (f findings) {
 		text.Some(names), r.state.Version))
 	return f
 }
+
+// crashes warns which delivery limit holds for new quorum work queues that say
+// none: before 4.0 a message that crashes its consumer is redelivered forever.
+func (r *resolver) crashes() (f findings) {
+	var names []string
+	for _, q := range r.want.Queues {
+		_, exists := r.existing[q.Name]
+		_, limited := r.effective(q)[topology.ArgDeliveryLimit]
+		if q.Label.Role == topology.RoleWork && q.Type() == topology.Quorum && !exists && !limited &&
+			!r.accepts(topology.WarnDefaultDeliveryLimit, q.Name) {
+			names = append(names, text.Name(q.Name))
+		}
+	}
+	if len(names) == 0 {
+		return f
+	}
+	line := "the broker's default delivery limit applies: a message that crashes its consumer 20 times counts as failed"
+	if r.state.Major() < 4 {
+		line = "this broker has no default delivery limit: a message that crashes its consumer is redelivered forever; set deliveryLimit"
+	}
+	f.warn(topology.WarnDefaultDeliveryLimit, text.Some(names)+": "+line)
+	return f
+}
