@@ -54,7 +54,7 @@ func TestAMessageArrivesAfterTheCount(t *testing.T) {
 	defer session.Close()
 	emptied, late := false, false
 	runner := apply.Runner{
-		Session: session, Wait: time.Minute, Options: plan.Options{Allow: plan.Allow(plan.DropsRouting)},
+		Session: session, Wait: time.Minute, Options: plan.Options{Allow: plan.Allow(topology.DropsRouting)},
 		Reporter: hooks{
 			waits: func() {
 				if _, err := ch.QueuePurge(tier, false); err != nil {
