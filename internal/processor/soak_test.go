@@ -168,8 +168,9 @@ func (s *soak) settle(t *testing.T, survivor *processorChild) {
 	took := time.Since(s.begin)
 	s.reconnect(t)
 	seen := map[string][]passage{}
-	deadline := time.Now().Add(time.Minute + took/5)
-	for missing := len(sent); missing > 0; {
+	slow := time.Now().Add(time.Minute + took/5) // then it says what is missing, for the log of a failure
+	deadline := slow.Add(4 * time.Minute)
+	for missing := len(sent); missing > 0; pause(t, 50*time.Millisecond) {
 		for _, queue := range []string{"work.dead", "shop.unroutable"} {
 			s.collect(t, queue, seen)
 		}
@@ -179,21 +180,12 @@ func (s *soak) settle(t *testing.T, survivor *processorChild) {
 				missing++
 			}
 		}
+		if missing > 0 && time.Now().After(slow) {
+			t.Logf("%d of %d messages are not there: %s", missing, len(sent), s.whereabouts(t, sent, seen))
+			slow = deadline
+		}
 		if missing > 0 && time.Now().After(deadline) {
-			var lost, where []string
-			for _, id := range sent {
-				if len(seen[id]) == 0 {
-					lost = append(lost, id)
-				}
-			}
-			for _, q := range s.topology.Queues {
-				counts := s.target.Queue(t, q.Name)
-				where = append(where, fmt.Sprintf("%s: %d, %v ready, %v unacknowledged, %v in dead-lettering", q.Name,
-					s.ready(t, q.Name), counts["messages_ready"], counts["messages_unacknowledged"], counts["messages_dlx"]))
-			}
-			log, err := os.ReadFile(s.log.Name())
-			t.Fatalf("%d of %d messages are not there: %v\nqueues:\n%s\nfaults: %v\nprocessors: %s, %v", missing, len(sent), lost,
-				strings.Join(where, "\n"), s.faults, log, err)
+			t.Fatalf("%d of %d messages are lost: %s", missing, len(sent), s.whereabouts(t, sent, seen))
 		}
 	}
 	for _, queue := range []string{"work", "shop.quick.failed", "shop.quick.retry.50ms", "shop.quick.retry.200ms"} {
@@ -221,6 +213,27 @@ func (s *soak) settle(t *testing.T, survivor *processorChild) {
 		took.Round(time.Second), len(s.faults), names, len(sent), doubled, unexplained, len(seen)-len(sent))
 	survivor.end(t, syscall.SIGTERM)
 	s.victim.end(t, syscall.SIGTERM)
+}
+
+// whereabouts returns which messages are missing, what each queue has, and what the processors said.
+func (s *soak) whereabouts(t *testing.T, sent []string, seen map[string][]passage) string {
+	t.Helper()
+	var lines []string
+	for _, id := range sent {
+		if len(seen[id]) == 0 {
+			lines = append(lines, "missing: "+id)
+		}
+	}
+	for _, q := range s.topology.Queues {
+		counts := s.target.Queue(t, q.Name)
+		lines = append(lines, fmt.Sprintf("%s: %d, %v ready, %v unacknowledged, %v in dead-lettering", q.Name,
+			s.ready(t, q.Name), counts["messages_ready"], counts["messages_unacknowledged"], counts["messages_dlx"]))
+	}
+	log, err := os.ReadFile(s.log.Name())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf("%s\nfaults: %v\n%s", strings.Join(lines, "\n"), s.faults, log)
 }
 
 // passage is when a copy of a message passed a processor at first, and at last.
