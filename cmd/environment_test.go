@@ -31,7 +31,7 @@ func TestOneVariableOneType(t *testing.T) {
 	}
 }
 
-// --wait accepts a duration, and true and false as earlier releases of apply did.
+// --wait accepts a duration, and true for no limit and false for not at all.
 func TestWaitValues(t *testing.T) {
 	t.Parallel()
 	for value, want := range map[string]time.Duration{"10m": 10 * time.Minute, "true": forever, "false": 0, "0s": 0} {
