@@ -104,6 +104,26 @@ func TestMisspelledSubcommand(t *testing.T) {
 	}
 }
 
+// 'migrate run' is refused before the file is read: run would be taken for a legacy queue. Behind --
+// it is one.
+func TestMigrateRun(t *testing.T) {
+	t.Parallel()
+	for args, want := range map[string]string{
+		"migrate run":                        "'dlxctl migrate run' is now 'dlxctl migrate'; for a queue named run, write 'dlxctl migrate -- run'\n",
+		"migrate run invoices --until drain": "is now 'dlxctl migrate'",
+		"migrate --until drain run invoices": "is now 'dlxctl migrate'",
+	} {
+		code, said := runWith(t, append(strings.Fields(args), "--file", "no.yaml"), "")
+		if code != exitUsage || !strings.Contains(said, want) {
+			t.Errorf("%s exits with %d and prints\n%s", args, code, said)
+		}
+	}
+	code, said := runWith(t, []string{"migrate", "--file", "no.yaml", "--", "run"}, "")
+	if code != exitFailed || !strings.Contains(said, "file no.yaml does not exist") {
+		t.Errorf("migrate -- run exits with %d and prints\n%s", code, said)
+	}
+}
+
 // A misspelled variable gets a warning; the variable of another tool does not.
 func TestUnknownVariables(t *testing.T) {
 	t.Parallel()
