@@ -142,7 +142,7 @@ func (k *auditCommand) check(c *cobra.Command, args []string) error {
 	}
 	for _, path := range args {
 		if isYAML(path) {
-			return usageError{fmt.Errorf("%s is no definitions file; name a topology file with -f: dlxctl audit -f %s",
+			return usageError{fmt.Errorf("%s is not a definitions file; name a topology file with -f: dlxctl audit -f %s",
 				path, text.ShellQuote(path))}
 		}
 	}

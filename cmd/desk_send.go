@@ -17,5 +17,6 @@ func addLimits(f *pflag.FlagSet, l *desk.Limits) {
 		"stop after so many repeated `FAILURES`, or after a share of the sent messages such as 20%; never does not stop")
 	f.IntVar(&l.InFlight, "in-flight", l.InFlight,
 		"messages that may be sent and not yet confirmed; a kill doubles at most these (default: 1 with a rate, 256 without)")
+	markAdvanced(f, "in-flight")
 	f.DurationVar(&l.Settle, "settle", l.Settle, "how long no failure must be heard before a batch counts as done")
 }

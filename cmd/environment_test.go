@@ -31,7 +31,7 @@ func TestOneVariableOneType(t *testing.T) {
 	}
 }
 
-// --wait accepts a duration, and true and false as earlier releases of apply did.
+// --wait accepts a duration, and true for no limit and false for not at all.
 func TestWaitValues(t *testing.T) {
 	t.Parallel()
 	for value, want := range map[string]time.Duration{"10m": 10 * time.Minute, "true": forever, "false": 0, "0s": 0} {
@@ -101,6 +101,26 @@ func TestMisspelledSubcommand(t *testing.T) {
 		if code != exitFailed || !strings.Contains(said, want) {
 			t.Errorf("migrate %s exits with %d and prints\n%s", name, code, said)
 		}
+	}
+}
+
+// 'migrate run' is refused before the file is read: run would be taken for a legacy queue. Behind --
+// it is one.
+func TestMigrateRun(t *testing.T) {
+	t.Parallel()
+	for args, want := range map[string]string{
+		"migrate run":                        "'dlxctl migrate run' is now 'dlxctl migrate'; for a queue named run, write 'dlxctl migrate -- run'\n",
+		"migrate run invoices --until drain": "is now 'dlxctl migrate'",
+		"migrate --until drain run invoices": "is now 'dlxctl migrate'",
+	} {
+		code, said := runWith(t, append(strings.Fields(args), "--file", "no.yaml"), "")
+		if code != exitUsage || !strings.Contains(said, want) {
+			t.Errorf("%s exits with %d and prints\n%s", args, code, said)
+		}
+	}
+	code, said := runWith(t, []string{"migrate", "--file", "no.yaml", "--", "run"}, "")
+	if code != exitFailed || !strings.Contains(said, "file no.yaml does not exist") {
+		t.Errorf("migrate -- run exits with %d and prints\n%s", code, said)
 	}
 }
 

@@ -96,7 +96,12 @@ successor is kept; 3 if an argument names a finished migration.`,
 	addWait(abort.Flags(), &k.runner.Wait, "how long to wait until the tiers are empty")
 	k.allowFlag(abort.Flags(), "one successor (drops-routing=invoices_with_dlx)")
 	k.lock.add(abort.Flags())
-	c.AddCommand(abort, &cobra.Command{
+	c.AddCommand(abort, &cobra.Command{ // or run would be taken for a legacy queue
+		Use: "run", Hidden: true, Short: "Was folded into migrate", FParseErrWhitelist: cobra.FParseErrWhitelist{UnknownFlags: true},
+		RunE: func(*cobra.Command, []string) error {
+			return usageError{errors.New("'dlxctl migrate run' is now 'dlxctl migrate'; for a queue named run, write 'dlxctl migrate -- run'")}
+		},
+	}, &cobra.Command{
 		Use: "status", Short: "Show the progress of each migration", Args: noArguments,
 		Long: "Show the next stage of each migration, and the bindings, messages and consumers that its\n" +
 			"legacy queue still has. The user needs only the tag management.",

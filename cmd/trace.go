@@ -35,7 +35,7 @@ func newTrace(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:        "trace [DEFINITIONS.json...] --exchange NAME --key KEY",
 		SuggestFor: []string{"simulate", "route", "follow", "explain"},
-		Short:      "Predict the way of a message",
+		Short:      "Predict the path of a message",
 		Long: `Tell which queues a message reaches and through which bindings, and for each queue what
 follows when its consumers fail: when the message is delivered again, with which headers,
 where it ends, and whether it is lost. Nothing is published.

@@ -31,12 +31,12 @@ func newVerify(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:        "verify",
 		SuggestFor: []string{"canary", "check", "doctor", "smoke", "test"},
-		Short:      "Send canaries through the live retry plane",
+		Short:      "Test the live retry path with canary messages",
 		Long: `Send a canary, a message of its own, through each tier of each backoff and back to a queue of
 its own, and check that it comes back, not before its time and not late, with the headers
 that a service relies on. A second canary enters where rejected messages go, to see that a
 processor counts it and puts it into the tier. No canary reaches a work queue or a
-dead-letter queue: its way is computed before, and what would go elsewhere is not sent.
+dead-letter queue: its path is checked first; a canary that could end up elsewhere is not sent.
 
 Of tiers longer than --max-wait only the settings are read. verify is meant for a job each
 night. Its queue NAME.verify.RUN is deleted at the end, and expires by itself if verify is

@@ -157,7 +157,7 @@ func TestConsentsArePasted(t *testing.T) {
 	}
 }
 
-// A saved plan keeps its consents, and one of an older release is still read.
+// A saved plan keeps its consents, and one that has only the hazard is read too.
 func TestSavedConsents(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string][]plan.Consent{

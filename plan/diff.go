@@ -126,7 +126,7 @@ func (r resolved) queueChanges() (changes []Change, replaced map[string]bool) {
 	return changes, replaced
 }
 
-// countWanted counts the changes that leave an object.
+// countWanted counts the changes whose object exists afterwards.
 func countWanted(changes []Change) int {
 	n := 0
 	for _, c := range changes {

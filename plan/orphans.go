@@ -251,6 +251,9 @@ type retiredTier struct {
 	ttl      int64 // in milliseconds
 }
 
+// countAge says that messages may have come to a queue since the broker counted them.
+const countAge = " (counts are up to 5s old)"
+
 // warnOfTiers warns of retired tiers that stay, once for each backoff.
 func (r *orphans) warnOfTiers() {
 	for _, backoff := range slices.Sorted(maps.Keys(r.tiers)) {
@@ -264,17 +267,21 @@ func (r *orphans) warnOfTiers() {
 			total.ttl = max(total.ttl, tier.ttl)
 			delays = append(delays, text.Millis(tier.ttl))
 		}
-		line := fmt.Sprintf("the tier %s is no longer in the file and holds", text.Name(tiers[0].name))
+		line := fmt.Sprintf("the tier %s is no longer in the file and ", text.Name(tiers[0].name))
 		if len(tiers) > 1 {
-			line = fmt.Sprintf("%d tiers of the backoff %s (%s) are no longer in the file and hold", len(tiers),
+			line = fmt.Sprintf("%d tiers of the backoff %s (%s) are no longer in the file and ", len(tiers),
 				text.Name(backoff), strings.Join(delays, ", "))
 		}
-		line += " " + text.Count(total.messages, "message")
-		if total.bound {
-			line += ", or a few more: the broker updates its counts every 5 seconds"
+		if total.bound && total.messages == 0 {
+			line += "probably empty" + countAge
+		} else {
+			line += text.Choose(len(tiers), "holds ", "hold ") + text.Count(total.messages, "message")
+			if total.bound {
+				line += countAge
+			}
 		}
 		if total.ttl > 0 {
-			line += "; the last leaves within " + text.Millis(total.ttl)
+			line += "; " + text.Choose(len(tiers), "it drains", "they drain") + " within " + text.Millis(total.ttl)
 		}
 		r.warn(topology.WarnRetiredTier, line+"; to delete "+text.Choose(len(tiers), "it", "them")+
 			", run apply again then, or now with --wait")

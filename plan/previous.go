@@ -70,7 +70,7 @@ func (r *orphans) retiresDeadLetters(q topology.Queue) bool {
 	line := fmt.Sprintf("the dead-letter queue %s is no longer in the file and is kept until it is empty: %s",
 		text.Name(q.Name), text.Count(held, "message"))
 	if bound {
-		line += ", or a few more: the broker updates its counts every 5 seconds"
+		line += countAge
 	}
 	if u.Consumers > 0 {
 		line += ", " + text.Count(u.Consumers, "consumer")

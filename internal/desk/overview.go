@@ -12,6 +12,7 @@ import (
 	"github.com/dlxctl/dlxctl/internal/deadletter"
 	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/plan"
+	"github.com/dlxctl/dlxctl/topology"
 )
 
 // OverviewMessages is how many messages of a queue an overview looks at, unless told otherwise.
@@ -67,7 +68,7 @@ func (d *Desk) Overview(ctx context.Context, o LookOptions) (Overview, error) {
 	}
 	out := Overview{Topology: d.Topology.Name}
 	queues := d.deadLetterQueues()
-	for _, name := range plan.PreviousDeadLetterQueues(d.Topology, state) {
+	for _, name := range d.PreviousDeadLetterQueues(state) {
 		queues = append(queues, QueueOverview{Queue: name})
 	}
 	for _, q := range queues {
@@ -91,6 +92,12 @@ func (d *Desk) DeadLetterQueues() []string {
 		names = append(names, q.Queue)
 	}
 	return names
+}
+
+// PreviousDeadLetterQueues names the dead-letter queues of earlier versions of the file that still
+// hold messages on the broker.
+func (d *Desk) PreviousDeadLetterQueues(state topology.State) []string {
+	return plan.PreviousDeadLetterQueues(d.Topology, state)
 }
 
 // deadLetterQueues returns the dead-letter queues of the topology, with what the file tells.

@@ -163,7 +163,7 @@ func (p *pacer) unused() {
 	p.awake()
 }
 
-// later returns the time from which the next one counts. What was missed is not made up for.
+// later returns the time from which the next one counts. Missed slots are not caught up.
 func later(a, b time.Time) time.Time {
 	if a.Before(b) {
 		return b

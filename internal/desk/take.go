@@ -24,7 +24,7 @@ const (
 // hold. A process that dies in between leaves doubles, one copy in the hold and one in the queue.
 // The next one counts: of equal messages the queue had as many as the manifest says, so
 // hold and queue together have as many more as there are doubles. It acknowledges that many of
-// them in the queue. It is no matter which: they are equal, and the hold has a copy of each. Only
+// them in the queue. Any of them will do: they are equal, and the hold has a copy of each. Only
 // messages that the broker has delivered before count, since one that has arrived later is no
 // double. Any look marks what has arrived later too, so only messages of which no equal one can
 // have arrived are dropped, see manifest.certain.

@@ -12,7 +12,7 @@ import (
 
 // WriteLooked writes one line on what was looked at.
 func WriteLooked(w io.Writer, l Looked) error {
-	line := fmt.Sprintf("%s holds %s; looked at %d in %s, and gave all back in their order",
+	line := fmt.Sprintf("%s holds %s; looked at %d in %s, order kept",
 		text.Name(l.Queue), text.Count(l.Messages, "message"), l.Looked, text.Took(time.Duration(l.Took)))
 	if l.Messages == 0 && l.Looked == 0 {
 		line = text.Name(l.Queue) + " holds no messages"

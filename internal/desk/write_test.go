@@ -46,7 +46,7 @@ func TestWriteProposal(t *testing.T) {
 		do, want string
 	}{
 		"replay": {replay(), "dlxctl desk replay billing.dead --yes --expect 37", `
-billing.dead holds 1204 messages; looked at 1204 in 211ms, and gave all back in their order
+billing.dead holds 1204 messages; looked at 1204 in 211ms, order kept
 37 chosen, failed 2026-01-02T09:02:00Z to 2026-01-02T09:41:00Z; 3 equal a message before them; 2 left out because they were replayed before (--again chooses them)
   37 × rejected, order.placed, billing, for example 0a1b2c3d4e5f
 37 messages would go to billing (through shop.return, key order.placed): 2 consumers, 0 waiting
@@ -54,7 +54,7 @@ billing.dead holds 1204 messages; looked at 1204 in 211ms, and gave all back in 
 nothing was moved; to do it: dlxctl desk replay billing.dead --yes --expect 37
 `},
 		"refused": {refused, "", `
-billing.dead holds 1204 messages; looked at 1204 in 211ms, and gave all back in their order
+billing.dead holds 1204 messages; looked at 1204 in 211ms, order kept
 37 chosen, failed 2026-01-02T09:02:00Z to 2026-01-02T09:41:00Z; 3 equal a message before them; 2 left out because they were replayed before (--again chooses them)
   37 × rejected, order.placed, billing, for example 0a1b2c3d4e5f
 37 messages would go to billing (through shop.return, key order.placed)
@@ -63,7 +63,7 @@ refused: queue billing does not exist; run dlxctl apply
 `},
 		"empty queue": {none, "", "\nbilling.dead holds no messages\n0 chosen\n"},
 		"forever": {forever, "", `
-billing.dead holds 1204 messages; looked at 1204 in 211ms, and gave all back in their order
+billing.dead holds 1204 messages; looked at 1204 in 211ms, order kept
 37 chosen, failed 2026-01-02T09:02:00Z to 2026-01-02T09:41:00Z; 3 equal a message before them; 2 left out because they were replayed before (--again chooses them)
   37 × rejected, order.placed, billing, for example 0a1b2c3d4e5f
 they would be deleted, and nothing could bring them back

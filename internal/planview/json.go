@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/dlxctl/dlxctl/internal/jsondoc"
+	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -94,7 +95,7 @@ func newDocument(p plan.Plan, dlxctl string) Document {
 func delaysOf(b topology.Backoff) []string {
 	var out []string
 	for _, tier := range b.Tiers {
-		out = append(out, topology.FormatDelay(tier.Delay))
+		out = append(out, text.Duration(tier.Delay))
 	}
 	return out
 }

@@ -61,7 +61,7 @@ func BenchmarkProcess(b *testing.B) {
 	for _, typ := range []string{"quorum", "classic"} {
 		for _, size := range []int{1 << 10, 16 << 10} {
 			b.Run(fmt.Sprintf("%s/%dKiB", typ, size>>10), func(b *testing.B) {
-				file := strings.Replace(parkAtOnce, "backoff: slow", "backoff: slow, type: "+typ, 1)
+				file := strings.Replace(retryInAnHour, "backoff: slow", "backoff: slow, type: "+typ, 1)
 				s := newStageOn(b, node.VHost(b), spec.Source{Name: "topology.yaml", Data: []byte(file)},
 					func(string) (string, bool) { return "", false })
 				total := 20_000
@@ -269,7 +269,7 @@ func startShovel(b *testing.B, s *stage, _ int) func() {
 // BenchmarkMemory measures the peak memory of dlxctl process with messages of
 // 1 KiB, in a process of its own.
 func BenchmarkMemory(b *testing.B) {
-	s := newStage(b, parkAtOnce)
+	s := newStage(b, retryInAnHour)
 	dir := b.TempDir()
 	binary, file := filepath.Join(dir, "dlxctl"), filepath.Join(dir, "topology.yaml")
 	if err := os.WriteFile(file, []byte(s.file), 0o600); err != nil {

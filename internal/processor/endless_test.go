@@ -38,7 +38,7 @@ func TestAHeaderThatTheLibraryCannotRead(t *testing.T) {
 	for name, value := range map[string]any{"long": slices.Repeat([]any{true}, 9000), "deep": deep, "wide": table} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := newStage(t, parkAtOnce)
+			s := newStage(t, retryInAnHour)
 			poison := amqp091.Publishing{MessageId: name, Headers: amqp091.Table{"value": value}, Type: "t", Body: []byte("b")}
 			s.fill(t, 50)
 			s.publish(t, "shop.slow.failed", "@work", poison)
@@ -99,7 +99,7 @@ func (s *stage) readAll(t *testing.T, queue string, n int) []amqp091.Delivery {
 func TestALackingRight(t *testing.T) {
 	brokertest.OnNewestLine(t)
 	t.Parallel()
-	s := newStage(t, parkAtOnce)
+	s := newStage(t, retryInAnHour)
 	user := s.target.User(t, "", "^$", `^shop\.slow\.dlx$`, ".*")
 	p := s.processor(t)
 	p.Endpoint = s.endpoint(t, user)
@@ -135,7 +135,7 @@ func TestABodyThatTheBrokerTakesNoMore(t *testing.T) {
 	brokertest.OnNewestLine(t)
 	t.Parallel()
 	node := brokertest.Node(t)
-	s := onNode(t, node, parkAtOnce)
+	s := onNode(t, node, retryInAnHour)
 	large := amqp091.Publishing{Body: make([]byte, 3<<20)}
 	n := 0
 	for _, id := range ids(0, 500) {
@@ -168,7 +168,7 @@ func TestAMessageThatTheBrokerCannotDeliver(t *testing.T) {
 	if os.Getenv("DLXCTL_TEST_LINE") != "3.10" {
 		t.Skip("later brokers ignore what a publisher writes there")
 	}
-	s := onNode(t, brokertest.Node(t), parkAtOnce)
+	s := onNode(t, brokertest.Node(t), retryInAnHour)
 	forged := amqp091.Table{"x-death": []any{amqp091.Table{
 		"queue": "work", "reason": "rejected", "exchange": "", "routing-keys": []any{"work"}, "count": 1.0,
 	}}}

@@ -16,7 +16,7 @@ func elsewhere() topology.Compiled { return topology.Compiled{Cluster: "elsewher
 // A processor whose topology is for another cluster ends at its first connection.
 func TestAnotherClusterIsRefused(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, parkAtOnce)
+	s := newStage(t, retryInAnHour)
 	p := s.processor(t)
 	p.Endpoint.Accept = func(version, cluster string) error { return plan.Guard(elsewhere(), version, cluster) }
 	if err := p.Run(t.Context()); !errors.Is(err, plan.ErrBroker) {
@@ -32,7 +32,7 @@ func TestAnotherClusterIsRefused(t *testing.T) {
 func TestAnotherClusterLaterIsNotTouched(t *testing.T) {
 	brokertest.OnNewestLine(t)
 	t.Parallel()
-	s := newStage(t, parkAtOnce)
+	s := newStage(t, retryInAnHour)
 	through, proxy := brokertest.NewProxy(t, s.target)
 	p := s.processor(t)
 	p.Endpoint = s.endpoint(t, through)

@@ -11,6 +11,7 @@ import (
 	"github.com/dlxctl/dlxctl/internal/processor/monitor"
 	"github.com/dlxctl/dlxctl/internal/relay"
 	"github.com/dlxctl/dlxctl/internal/retry"
+	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -97,7 +98,7 @@ func (h *handler) Moved(_ amqp091.Delivery, m relay.Move) {
 		h.probe.Retried(d.Queue, d.Tier.Delay, d.At)
 		if h.log.Enabled(ctx, slog.LevelDebug) {
 			describe(h.log, d).DebugContext(ctx, "retried message",
-				"tier", topology.FormatDelay(d.Tier.Delay), "backoff", h.backoff)
+				"tier", text.Duration(d.Tier.Delay), "backoff", h.backoff)
 		}
 	}
 }

@@ -21,7 +21,7 @@ import (
 // is moved meanwhile must not stay in memory.
 func TestAMissingConfirmKeepsNoBodies(t *testing.T) { //nolint:paralleltest // it measures the memory of the process
 	node := brokertest.Node(t)
-	s := onNode(t, node, parkAtOnce)
+	s := onNode(t, node, retryInAnHour)
 	pause(t, time.Second)
 	p := s.processor(t)
 	p.Log = s.quiet()
@@ -55,7 +55,7 @@ func TestAMissingConfirmKeepsNoBodies(t *testing.T) { //nolint:paralleltest // i
 // with its defaults: 256 messages, and 32 MiB of them, in flight.
 func TestLargeBodiesFitTheMemoryOfTheTemplates(t *testing.T) { //nolint:paralleltest // it needs the memory of the machine
 	brokertest.OnNewestLine(t)
-	s := newStage(t, parkAtOnce)
+	s := newStage(t, retryInAnHour)
 	publish := func(from, to, size int) {
 		body := bytes.Repeat([]byte("x"), size)
 		for _, id := range ids(from, to) {

@@ -190,7 +190,7 @@ func TestReadyWhenEveryFailedQueueIsConsumed(t *testing.T) {
 	t.Parallel()
 	s := &stage{target: brokertest.VHost(t)}
 	var err error
-	if s.topology, err = compile(parkAtOnce); err != nil {
+	if s.topology, err = compile(retryInAnHour); err != nil {
 		t.Fatal(err)
 	}
 	m := monitor.New("")

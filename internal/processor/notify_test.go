@@ -28,7 +28,7 @@ queues:
   - {name: work, owner: team-work, severity: page}
 `
 
-// misplace puts n messages into the failed queue that the processor will park.
+// misplace puts n messages into the failed queue whose queue the processor does not know.
 func (s *stage) misplace(t *testing.T, n int) {
 	t.Helper()
 	s.topology.WorkQueues = nil // the processor takes @work for unknown
@@ -72,7 +72,7 @@ func TestADeadWebhookHoldsUpNoMessage(t *testing.T) {
 				answer(w, r)
 			}))
 			defer hook.Close()
-			s := newStage(t, parkAtOnce)
+			s := newStage(t, retryInAnHour)
 			const n = 3000
 			s.misplace(t, n)
 			p, end := s.notified(t, hook.URL)

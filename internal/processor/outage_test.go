@@ -37,7 +37,7 @@ func TestOutages(t *testing.T) {
 // every message afterwards.
 func restartedUnderLoad(t *testing.T, node *brokertest.Server, down func(testing.TB)) {
 	t.Helper()
-	s := onNode(t, node, parkAtOnce)
+	s := onNode(t, node, retryInAnHour)
 	const n = 8_000
 	s.fill(t, n)
 	pause(t, time.Second) // see Kill
@@ -63,7 +63,7 @@ func restartedUnderLoad(t *testing.T, node *brokertest.Server, down func(testing
 // by itself.
 func blockedByAnAlarm(t *testing.T, node *brokertest.Server) {
 	t.Helper()
-	s := onNode(t, node, parkAtOnce)
+	s := onNode(t, node, retryInAnHour)
 	s.fill(t, 5000)
 	node.Alarm(t, true)
 	log := s.runs(t)
@@ -84,7 +84,7 @@ func blockedByAnAlarm(t *testing.T, node *brokertest.Server) {
 // publish hangs, since the socket is full, ends anyway.
 func stoppedDuringAnAlarm(t *testing.T, node *brokertest.Server) {
 	t.Helper()
-	s := onNode(t, node, parkAtOnce)
+	s := onNode(t, node, retryInAnHour)
 	const n = 300
 	body := []byte(strings.Repeat("x", 200_000)) // no socket takes all of them
 	for _, id := range ids(0, n) {
@@ -147,7 +147,7 @@ func aTierWithoutALeader(t *testing.T, node *brokertest.Server) {
 // othersPass reports whether other messages passed before the tier had a leader again.
 func othersPass(t *testing.T, node *brokertest.Server) bool {
 	t.Helper()
-	s := onNode(t, node, parkAtOnce)
+	s := onNode(t, node, retryInAnHour)
 	pause(t, time.Second)
 	p := s.processor(t)
 	p.ConfirmTimeout = 10 * time.Second
@@ -180,7 +180,7 @@ func othersPass(t *testing.T, node *brokertest.Server) bool {
 // less often. That may double what was in flight, and loses nothing.
 func aConfirmThatNeverComes(t *testing.T, node *brokertest.Server) {
 	t.Helper()
-	s := onNode(t, node, parkAtOnce)
+	s := onNode(t, node, retryInAnHour)
 	pause(t, time.Second)
 	p := s.processor(t)
 	p.ConfirmTimeout = time.Second

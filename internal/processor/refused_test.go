@@ -15,7 +15,7 @@ import (
 // and the log says so.
 func TestWhatNothingTakesIsSaid(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, parkAtOnce)
+	s := newStage(t, retryInAnHour)
 	for _, queue := range []string{"shop.slow.retry.1h", "work.dead", "shop.unroutable"} {
 		if _, err := s.eyes.QueueDelete(queue, false, false, false); err != nil { // they are empty
 			t.Fatal(err)
@@ -36,7 +36,7 @@ func TestWhatNothingTakesIsSaid(t *testing.T) {
 // again would hide it.
 func TestRefusedAtTheStart(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, parkAtOnce)
+	s := newStage(t, retryInAnHour)
 	user := s.target.User(t, "", ".*", ".*", ".*")
 	wrong, err := url.Parse(user.URL)
 	if err != nil {

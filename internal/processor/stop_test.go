@@ -14,9 +14,9 @@ import (
 	"github.com/dlxctl/dlxctl/internal/processor/monitor"
 )
 
-// parkAtOnce is a topology whose failures wait for an hour, so that a test can
+// retryInAnHour is a topology whose failures wait for an hour, so that a test can
 // count where they are.
-const parkAtOnce = `
+const retryInAnHour = `
 version: 1
 name: shop
 defaults: {backoff: slow}
@@ -26,7 +26,7 @@ queues:
   - {name: work}
 `
 
-// fill puts messages into the failed queue of parkAtOnce, as the work queue would.
+// fill puts messages into the failed queue of retryInAnHour, as the work queue would.
 func (s *stage) fill(tb testing.TB, n int) {
 	tb.Helper()
 	brokertest.Fill(tb, s.ch, "shop.slow.failed", "@work", n, 1000)
@@ -41,7 +41,7 @@ func (s *stage) drain(t *testing.T, queue string) map[string]int {
 func TestUntilEmptyEndsWhenAllIsMoved(t *testing.T) {
 	brokertest.OnNewestLine(t)
 	t.Parallel()
-	s := newStage(t, parkAtOnce)
+	s := newStage(t, retryInAnHour)
 	s.fill(t, 2000)
 	untilEmpty(t, s.processor(t))
 	if left := s.drain(t, "shop.slow.failed"); len(left) > 0 {
@@ -62,7 +62,7 @@ func TestUntilEmptyNeedsTheQueue(t *testing.T) {
 	t.Parallel()
 	s := &stage{target: brokertest.VHost(t)}
 	var err error
-	if s.topology, err = compile(parkAtOnce); err != nil {
+	if s.topology, err = compile(retryInAnHour); err != nil {
 		t.Fatal(err)
 	}
 	p := s.processor(t)
@@ -77,7 +77,7 @@ func TestAProcessorWaitsForItsQueue(t *testing.T) {
 	t.Parallel()
 	s := &stage{target: brokertest.VHost(t)}
 	var err error
-	if s.topology, err = compile(parkAtOnce); err != nil {
+	if s.topology, err = compile(retryInAnHour); err != nil {
 		t.Fatal(err)
 	}
 	run(t, s.processor(t))
@@ -97,7 +97,7 @@ func TestAProcessorWaitsForItsQueue(t *testing.T) {
 // message is in two places, and none is nowhere.
 func TestStoppingUnderLoadDoublesNothing(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, parkAtOnce)
+	s := newStage(t, retryInAnHour)
 	const n = 5000
 	s.fill(t, n)
 	seen := monitor.New("")
@@ -127,7 +127,7 @@ func TestStoppingUnderLoadDoublesNothing(t *testing.T) {
 func TestProcessorsShareAQueue(t *testing.T) {
 	brokertest.OnNewestLine(t)
 	t.Parallel()
-	s := newStage(t, parkAtOnce)
+	s := newStage(t, retryInAnHour)
 	for range 3 {
 		run(t, s.processor(t))
 	}
@@ -141,7 +141,7 @@ func TestProcessorsShareAQueue(t *testing.T) {
 // what was in flight may be doubled.
 func TestCutConnectionsLoseNothing(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, parkAtOnce)
+	s := newStage(t, retryInAnHour)
 	const n, cuts = 6_000, 5
 	s.fill(t, n)
 	target, wire := brokertest.NewProxy(t, s.target)
@@ -201,7 +201,7 @@ func (s *stage) look(t *testing.T, queue string) amqp091.Queue {
 // broker does not answer that its channels are closed.
 func TestStoppedOnASilentConnection(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, parkAtOnce)
+	s := newStage(t, retryInAnHour)
 	target, wire := brokertest.NewProxy(t, s.target)
 	p := s.processor(t)
 	p.Endpoint, p.Grace = s.endpoint(t, target), time.Second

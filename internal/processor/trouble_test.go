@@ -118,14 +118,14 @@ func (s *stage) holds(t *testing.T) string {
 	return string(s.target.Call(t, http.MethodGet, "queues/"+url.PathEscape(s.target.VHost)+columns, nil))
 }
 
-const twoQueues = parkAtOnce + "  - {name: other}\n"
+const twoQueues = retryInAnHour + "  - {name: other}\n"
 
 func TestTheQueueIsDeletedAndMadeAgain(t *testing.T) {
 	t.Parallel()
 	for _, typ := range []string{"quorum", "classic"} {
 		t.Run(typ, func(t *testing.T) {
 			t.Parallel()
-			s := newStage(t, strings.Replace(parkAtOnce, "backoff: slow}", "backoff: slow, type: "+typ+"}", 1))
+			s := newStage(t, strings.Replace(retryInAnHour, "backoff: slow}", "backoff: slow, type: "+typ+"}", 1))
 			log := s.runs(t)
 			s.fill(t, 10)
 			s.moved(t, "shop.slow.retry.1h", ids(0, 10)...)
@@ -148,7 +148,7 @@ func TestTheQueueIsDeletedAndMadeAgain(t *testing.T) {
 func TestTheExchangeIsMissing(t *testing.T) {
 	brokertest.OnNewestLine(t)
 	t.Parallel()
-	s := newStage(t, parkAtOnce)
+	s := newStage(t, retryInAnHour)
 	log := s.runs(t)
 	s.fill(t, 10)
 	s.moved(t, "shop.slow.retry.1h", ids(0, 10)...)
@@ -173,7 +173,7 @@ func TestTheExchangeIsMissing(t *testing.T) {
 func TestTheExchangeForTheUnroutableIsMissing(t *testing.T) {
 	brokertest.OnNewestLine(t)
 	t.Parallel()
-	s := newStage(t, parkAtOnce)
+	s := newStage(t, retryInAnHour)
 	log := s.runs(t)
 	if err := s.ch.ExchangeDelete("shop.unroutable", false, false); err != nil {
 		t.Fatal(err)
@@ -278,7 +278,7 @@ func TestAFullTierNacks(t *testing.T) {
 // waits until it has them again.
 func TestAChannelException(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, parkAtOnce)
+	s := newStage(t, retryInAnHour)
 	user := s.target.User(t, "", "^$", "^nothing$", ".*")
 	p := s.processor(t)
 	p.Endpoint = s.endpoint(t, user)
@@ -298,7 +298,7 @@ func TestAChannelException(t *testing.T) {
 // heartbeat.
 func TestASilentConnection(t *testing.T) {
 	t.Parallel()
-	s := newStage(t, parkAtOnce)
+	s := newStage(t, retryInAnHour)
 	target, wire := brokertest.NewProxy(t, s.target)
 	p := s.processor(t)
 	p.Endpoint = s.endpoint(t, target)

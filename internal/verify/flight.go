@@ -52,7 +52,7 @@ func (f *flight) fly(ctx context.Context, home topology.Queue, bindings []topolo
 	}
 	last := f.last()
 	f.verifier.Log.InfoContext(ctx, "sent canaries; waiting for them", "topology", f.verifier.Topology.Name,
-		"canaries", len(f.canaries), "longest_wait", time.Until(last).Round(time.Second).String(), "queue", f.home)
+		"canaries", len(f.canaries), "longest_wait", text.Duration(time.Until(last).Round(time.Second)), "queue", f.home)
 	if err := f.wait(ctx, source, publisher); err != nil {
 		if ctx.Err() != nil {
 			return fmt.Errorf("%w; the canaries and their queue %s go away by themselves within %s", ErrInterrupted,

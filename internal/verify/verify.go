@@ -4,7 +4,7 @@
 //
 // No canary reaches a work queue or a dead-letter queue. The exchanges of the plane route a message
 // by the address of its work queue, @NAME. A canary has the address of the queue of verify, which
-// is bound to these exchanges for the time of the run. Before a canary is sent, its way is computed
+// is bound to these exchanges for the time of the run. Before a canary is sent, its path is computed
 // from the objects of the broker (package route), and a canary that would not come back, or of
 // which another queue would get a copy, is not sent.
 package verify
@@ -157,7 +157,7 @@ func (v *Verifier) prepare(ctx context.Context, conn *amqp.Conn, s *surveyor, ru
 }
 
 // choose returns which canaries of a backoff to send, and notes in the rows of their tiers why
-// others are not sent. The way into the failed queue is computed for all, also where no canary is
+// others are not sent. The path into the failed queue is computed for all, also where no canary is
 // waited for.
 func (v *Verifier) choose(s *surveyor, alone, processed []*canary, rows map[string]int, processors bool) []*canary {
 	var out []*canary

@@ -7,7 +7,6 @@ import (
 
 	"github.com/dlxctl/dlxctl/internal/deadletter"
 	"github.com/dlxctl/dlxctl/internal/desk"
-	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -43,7 +42,7 @@ func queues(ctx context.Context, d *desk.Desk) ([]Queue, error) {
 		types[q.Name] = q.Type()
 	}
 	var out []Queue
-	names := append(d.DeadLetterQueues(), plan.PreviousDeadLetterQueues(d.Topology, state)...)
+	names := append(d.DeadLetterQueues(), d.PreviousDeadLetterQueues(state)...)
 	names = append(names, topology.ParkedName(d.Topology.Name), topology.UnroutableName(d.Topology.Name))
 	for _, name := range names {
 		u := state.Usage[name]

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/dlxctl/dlxctl/internal/text"
 )
 
 const (
@@ -70,19 +72,19 @@ func (l *limiter) over(ctx context.Context, r slog.Record) bool {
 	return same.lines > limitLines
 }
 
-// sum logs how many lines of a text were left out, and begins anew.
-func (l *limiter) sum(ctx context.Context, text string) {
+// sum logs how many lines of a message were left out, and begins anew.
+func (l *limiter) sum(ctx context.Context, message string) {
 	l.mu.Lock()
 	defer l.mu.Unlock() // while it writes: after flush nothing is written
-	same, ok := l.texts[text]
+	same, ok := l.texts[message]
 	if !ok {
 		return
 	}
-	delete(l.texts, text)
+	delete(l.texts, message)
 	same.end.Stop()
 	if left := same.lines - limitLines; left > 0 {
-		r := slog.NewRecord(time.Now(), same.last.Level, text, same.last.PC)
-		r.AddAttrs(slog.Int("left_out", left), slog.String("within", limitTime.String()))
+		r := slog.NewRecord(time.Now(), same.last.Level, message, same.last.PC)
+		r.AddAttrs(slog.Int("left_out", left), slog.String("within", text.Duration(limitTime)))
 		_ = l.log.Handle(ctx, r) // a failure to log has nowhere to be reported
 	}
 }

@@ -211,6 +211,8 @@ func (p *Probe) confirmed(published time.Time) {
 	p.confirm.Observe(now.Sub(published).Seconds())
 }
 
+// retries returns the counter of a tier. Its label has the form of the name of the tier's retry
+// queue, "3s500ms", so that both can be compared.
 func (p *Probe) retries(queue string, delay time.Duration) prometheus.Counter {
 	k := retryKey{queue, delay}
 	c, ok := p.retried[k]

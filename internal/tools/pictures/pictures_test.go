@@ -55,7 +55,7 @@ func TestRecord(t *testing.T) {
 topology demo, vhost dlxctl-demo, cluster dlxctl-1@vm, RabbitMQ 4.3.6
   1.5s  m-04  key order.paid     attempt 2: failed, rejected, waited 1.3s in tier 1s
 time=2026-11-22T05:21:30.755Z level=WARN msg="dead-lettered message"
-billing.dead holds 1 message; looked at 1 in 17ms, and gave all back in their order
+billing.dead holds 1 message; looked at 1 in 17ms, order kept
 1         100%   2026-11-22T05:21:30Z  159a1de6f24e  rejected
 replayed 1 of 1 messages
 pausing: listening for failures of a batch of 1 for 1s
@@ -64,7 +64,7 @@ run 20261122-180612-rcx7ya: replayed 1 message in 10.7s; none failed again
 	want := `topology demo, vhost dlxctl-demo, cluster rabbit@host, RabbitMQ 4.3.6
     1s  m-04  key order.paid     attempt 2: failed, rejected, waited 1s in tier 1s
 time=2026-01-02T03:04:05.678Z level=WARN msg="dead-lettered message"
-billing.dead holds 1 message; looked at 1 in 12ms, and gave all back in their order
+billing.dead holds 1 message; looked at 1 in 12ms, order kept
 1         100%   2026-01-02T03:04:05Z  0a1b2c3d4e5f  rejected
 run 20260102-030405-1a2b3c: replayed 1 message in 10s; none failed again
 `

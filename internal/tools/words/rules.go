@@ -54,7 +54,7 @@ func rules() []rule {
 
 		// One form of a duration. A name that has a delay keeps the form of topology.FormatDelay.
 		{`([0-9]+[dhm])*[0-9]+s[0-9]+ms`, "3.5s, as text.Duration does", `retry\.[0-9dhms]+|"[0-9dhms]+"`},
-		{`([0-9]+[dhm])*[0-9]+m0s`, "1m, as text.Duration does", `within=1m0s`},
+		{`([0-9]+[dhm])*[0-9]+m0s`, "1m, as text.Duration does", ``},
 
 		// American spelling.
 		{
