@@ -97,7 +97,8 @@ successor is kept; 3 if an argument names a finished migration.`,
 	k.allowFlag(abort.Flags(), "one successor (drops-routing=invoices_with_dlx)")
 	k.lock.add(abort.Flags())
 	c.AddCommand(abort, &cobra.Command{ // or run would be taken for a legacy queue
-		Use: "run", Hidden: true, Short: "Was folded into migrate", FParseErrWhitelist: cobra.FParseErrWhitelist{UnknownFlags: true},
+		Use: "run", Hidden: true, Short: "Refused: is now migrate",
+		FParseErrWhitelist: cobra.FParseErrWhitelist{UnknownFlags: true},
 		RunE: func(*cobra.Command, []string) error {
 			return usageError{errors.New("'dlxctl migrate run' is now 'dlxctl migrate'; for a queue named run, write 'dlxctl migrate -- run'")}
 		},

@@ -38,9 +38,7 @@ func TestWarningsOfThePage(t *testing.T) {
 	_, section, _ := strings.Cut(string(page), "\n## Warnings\n")
 	section, _, _ = strings.Cut(section, "\nA warning that is understood")
 	for _, item := range regexp.MustCompile("(?m)^- (`[a-z-]+`(?:,\\s+)?)+:").FindAllString(section, -1) {
-		for _, name := range regexp.MustCompile("[a-z-]{2,}").FindAllString(item, -1) {
-			listed = append(listed, name)
-		}
+		listed = append(listed, regexp.MustCompile("[a-z-]{2,}").FindAllString(item, -1)...)
 	}
 	slices.Sort(names)
 	slices.Sort(listed)

@@ -71,7 +71,8 @@ func TestAMessageArrivesAfterTheCount(t *testing.T) {
 		},
 	}
 	var unfinished *apply.UnfinishedError
-	if err := runner.Destroy(t.Context()); !errors.As(err, &unfinished) || !strings.Contains(err.Error(), "loses-messages="+unroutable) {
+	err = runner.Destroy(t.Context())
+	if !errors.As(err, &unfinished) || !strings.Contains(err.Error(), "loses-messages="+unroutable) {
 		t.Errorf("the run ends with %v", err)
 	}
 	if n := brokertest.Ready(t, ch, unroutable); n != 1 || !late {

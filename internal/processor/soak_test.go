@@ -215,7 +215,8 @@ func (s *soak) settle(t *testing.T, survivor *processorChild) {
 	s.victim.end(t, syscall.SIGTERM)
 }
 
-// whereabouts returns which messages are missing, what each queue has, and what the processors said.
+// whereabouts returns which messages are missing, what each queue has, and what the processors
+// said.
 func (s *soak) whereabouts(t *testing.T, sent []string, seen map[string][]passage) string {
 	t.Helper()
 	var lines []string
