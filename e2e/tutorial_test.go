@@ -145,7 +145,7 @@ func (n *newcomer) printed(command string) []string {
 		{`\d{8}-\d{6}-[0-9a-z]{6}`, "20260102-030405-1a2b3c"},
 		{`\d{4}-\d\d-\d\dT[0-9:]+(\.\d+)?Z`, "2026-01-02T03:04:05Z"},
 		{`(?m)^\d\d:\d\d:\d\d `, "12:00:00 "},
-		{`\b[0-9.]+m?s, and gave`, "12ms, and gave"},
+		{`\b[0-9.]+m?s, order kept`, "12ms, order kept"},
 		{`message in [0-9.]+m?s;`, "message in 6s;"}, // with the settle time of a reader
 		{` by \S+@\S+`, " by ann@laptop"},
 		{`(?m)^(took|replayed|pausing).*\n`, ""}, // the progress

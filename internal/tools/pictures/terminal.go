@@ -26,7 +26,7 @@ func record(output string) string {
 		{`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ`, "2026-01-02T03:04:05Z"},
 		{`\b\d{8}-\d{6}-[0-9a-z]{6}\b`, "20260102-030405-1a2b3c"},
 		{`\b[0-9a-f]{12}\b`, "0a1b2c3d4e5f"},
-		{`in [0-9.]+m?s, and gave`, "in 12ms, and gave"},
+		{`in [0-9.]+m?s, order kept`, "in 12ms, order kept"},
 		{`in (\d+)\.\d+s; none failed`, "in ${1}s; none failed"},
 		{`cluster \S+,`, "cluster rabbit@host,"},
 		{`waited (\d+)\.\d+s`, "waited ${1}s"},
