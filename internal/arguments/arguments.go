@@ -197,7 +197,7 @@ func from(least, most int64) check {
 	}
 }
 
-// overflow refuses what is no overflow of a quorum queue. RabbitMQ accepts reject-publish-dlx there,
+// overflow refuses what is no overflow of a quorum queue. RabbitMQ accepts reject-publish-dlx there
 // and does not do what it says, so that it is not in the fix.
 func overflow(name string, v any) (what, fix string) {
 	if v == "reject-publish-dlx" {

@@ -131,7 +131,9 @@ func TestLines(t *testing.T) {
 		{"3.13", "classic", topology.Arguments{"x-queue-leader-locator": "balanced"}, nil},
 		{"3.10", "classic", topology.Arguments{"x-queue-leader-locator": "balanced"}, []string{"x-queue-leader-locator is for quorum queues and streams; remove it, or write type: quorum"}},
 		{"", "quorum", topology.Arguments{"x-expires": "5m"}, []string{`x-expires is the text "5m", not a whole number; write it in milliseconds: 300000`}},
-		{"", "quorum", topology.Arguments{"x-overflow": "drop"}, []string{`x-overflow is "drop"; write drop-head or reject-publish`}},
+		{"", "quorum", topology.Arguments{"x-overflow": "drop"}, []string{
+			`x-overflow is "drop"; write drop-head or reject-publish`,
+		}},
 		{"", "quorum", topology.Arguments{"x-dead-letter-routing-key": "a"}, []string{"x-dead-letter-routing-key needs x-dead-letter-exchange; add that argument, or remove this one"}},
 		{"", "stream", topology.Arguments{"x-max-age": "7 days"}, []string{`x-max-age is the text "7 days"; write a whole number and one of Y, M, D, h, m, s, such as 7D`}},
 		{"", "x-modulus-hash", topology.Arguments{"x-max-age": "7 days"}, nil},
