@@ -48,7 +48,12 @@ func newRoot(a *app) *cobra.Command {
 		RunE:                       func(c *cobra.Command, _ []string) error { return c.Help() },
 		SilenceErrors:              true,
 		SilenceUsage:               true,
-		PersistentPreRunE:          func(c *cobra.Command, _ []string) error { return a.fromEnvironment(c) },
+		PersistentPreRunE: func(c *cobra.Command, _ []string) error {
+			if err := refuseRepeats(c); err != nil {
+				return err
+			}
+			return a.fromEnvironment(c)
+		},
 	}
 	c.SetIn(a.stdin)
 	c.SetOut(a.stdout)
@@ -81,6 +86,7 @@ func newRoot(a *app) *cobra.Command {
 	c.CompletionOptions.HiddenDefaultCmd = true
 	c.Version = Version()
 	c.SetVersionTemplate(versionText())
+	countFlags(c)
 	visitFlags(c, func(f *pflag.Flag) { // one form of a duration in the help too
 		if d, err := time.ParseDuration(f.DefValue); err == nil && f.Value.Type() == "duration" {
 			f.DefValue = text.Duration(d)

@@ -3,6 +3,7 @@ package cmd
 import (
 	"errors"
 	"fmt"
+	"regexp"
 
 	"github.com/spf13/cobra"
 
@@ -13,8 +14,9 @@ import (
 
 // validateCommand is the command validate.
 type validateCommand struct {
-	app    *app
-	strict bool
+	app      *app
+	strict   bool
+	rabbitMQ string
 }
 
 func newValidate(a *app) *cobra.Command {
@@ -23,23 +25,28 @@ func newValidate(a *app) *cobra.Command {
 		Use:   "validate",
 		Short: "Check topology files without a broker",
 		Long: "Check the topology files without a broker. All problems are shown at once, each with its\nposition and a fix.\n\n" +
-			"Probable mistakes are warnings: odd-exchange-type, ignored-key, unused-backoff,\nno-queues. With --strict, validate fails if there are warnings.\n\n" + spec.Limits(),
-		Example:     "  dlxctl validate -f orders.yaml\n  dlxctl validate -f topology/ -o json\n  dlxctl validate --strict",
+			"Probable mistakes are warnings: odd-exchange-type, ignored-key, unused-backoff,\nno-queues, unknown-argument. With --strict, validate fails if there are warnings.\n\n" +
+			"Arguments of queues that every supported line of RabbitMQ refuses are problems. With\n--rabbitmq, so are those that this line refuses.\n\n" + spec.Limits(),
+		Example:     "  dlxctl validate -f orders.yaml\n  dlxctl validate -f topology/ -o json\n  dlxctl validate --strict --rabbitmq 4.3",
 		Args:        noArguments,
 		Annotations: map[string]string{outputsAnnotation: "text json"},
 		RunE:        func(*cobra.Command, []string) error { return k.run() },
 	}
 	c.Flags().BoolVar(&k.strict, "strict", false, "exit with 1 if there are warnings, for use in CI")
+	c.Flags().StringVar(&k.rabbitMQ, "rabbitmq", "", "`VERSION` of RabbitMQ, such as 4.3, that must accept the arguments of the queues")
 	return c
 }
 
 func (k *validateCommand) run() error {
+	if k.rabbitMQ != "" && !regexp.MustCompile(`^\d+\.\d+(\.\d+)?$`).MatchString(k.rabbitMQ) {
+		return usageError{fmt.Errorf("--rabbitmq is %q; write a version such as 4.3 or 4.3.6", k.rabbitMQ)}
+	}
 	files := k.app.files()
 	sources, err := files.read()
 	if err != nil {
 		return err
 	}
-	t, warnings, err := spec.Load(sources, k.app.env)
+	t, warnings, err := spec.LoadFor(k.rabbitMQ, sources, k.app.env)
 	if k.app.output == "json" {
 		return k.writeJSON(warnings, err)
 	}

@@ -316,19 +316,23 @@ func labelOf(top, name string, role topology.Role) topology.Label {
 // drift lists what no file declares and what touches the topology: bindings without an
 // owner mark that end at a queue of the file or start at a generated exchange.
 func (r *resolver) drift() []topology.Binding {
-	queues := map[string]bool{}
+	queues, services := map[string]bool{}, map[string]bool{}
 	for _, q := range r.want.Queues {
+		queues[q.Name] = !q.External
 		// The file cannot list the bindings of an external dead-letter queue.
-		queues[q.Name] = !q.External || q.Label.Role != topology.RoleDeadLetter
+		services[q.Name] = q.External && q.Label.Role != topology.RoleDeadLetter
 	}
-	generated := map[string]bool{}
+	declared, generated := map[string]bool{}, map[string]bool{}
 	for _, e := range r.want.Exchanges {
+		declared[e.Name] = !e.External
 		generated[e.Name] = e.Label.Role != topology.RoleBusiness
 	}
 	var unmarked []topology.Binding
 	for _, b := range r.state.Have.Bindings {
 		_, marked := topology.Owner(b.Arguments)
-		touches := b.DestinationType == topology.ToQueue && queues[b.Destination] || generated[b.Source]
+		// What a service binds between an external exchange and an external queue is its own affair.
+		touches := b.DestinationType == topology.ToQueue &&
+			(queues[b.Destination] || services[b.Destination] && declared[b.Source]) || generated[b.Source]
 		if !marked && touches {
 			unmarked = append(unmarked, b)
 		}

@@ -270,10 +270,18 @@ func (r *resolver) queues() matchedQueues {
 					flag))
 			continue
 		}
-		out.want = append(out.want, want)
+		var before topology.Object
 		if ok {
 			have.Arguments = r.attached(have, aligned(have.Arguments, want.Arguments, comparedQueueArguments()))
 			have.Label = want.Label
+			before = have
+		}
+		if reason := r.refusedByBroker(want, before); reason != "" {
+			out.refuse(before, want, reason)
+			continue
+		}
+		out.want = append(out.want, want)
+		if ok {
 			out.have = append(out.have, have)
 		}
 	}

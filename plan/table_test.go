@@ -140,9 +140,20 @@ func TestMake(t *testing.T) {
 			want: host(externalDead), have: host(classicDead, binding("old", "q.dead", "k", nil)),
 		},
 		"another binding to an external queue": {
-			want:  host(topology.Queue{Name: "q", External: true, Label: topology.Label{Role: topology.RoleWork, Queue: "q"}}),
-			have:  host(queue("q", args{"x-managed-by": nil}), binding("old", "q", "k", nil)),
-			drift: []string{"delete binding old -> q (k) drops-routing"},
+			want: host(topology.Queue{Name: "q", External: true, Label: topology.Label{Role: topology.RoleWork, Queue: "q"}}),
+			have: host(queue("q", args{"x-managed-by": nil}), binding("old", "q", "k", nil)),
+		},
+		"a service's own binding between an external exchange and an external queue": {
+			want: host(topology.Exchange{Name: "e", External: true, Label: topology.Label{Role: topology.RoleBusiness}},
+				topology.Queue{Name: "q", External: true, Label: topology.Label{Role: topology.RoleWork, Queue: "q"}}),
+			have:    host(exchange("e", "topic", nil), queue("q", args{"x-managed-by": nil}), binding("e", "q", "k", nil)),
+			options: plan.Options{Prune: true},
+		},
+		"another binding from an exchange of the file to an external queue": {
+			want: host(exchange("e", "topic", mark),
+				topology.Queue{Name: "q", External: true, Label: topology.Label{Role: topology.RoleWork, Queue: "q"}}),
+			have:  host(exchange("e", "topic", mark), queue("q", args{"x-managed-by": nil}), binding("e", "q", "k", nil)),
+			drift: []string{"delete binding e -> q (k) drops-routing"},
 		},
 		"a new queue": {want: host(queue("q", nil)), changes: []string{"create queue q"}, warning: "default-delivery-limit"},
 		"the same queue": {

@@ -50,6 +50,6 @@ func NeedsObject(warning string) bool { return !slices.Contains(acceptableAlone(
 func acceptableAlone() []string {
 	return []string{
 		WarnDefaultDeliveryLimit, WarnForgedDeath, WarnIgnoredKey, WarnMissingRights, WarnNoQueues,
-		WarnOddExchangeType, WarnRenamed, WarnUnusedBackoff,
+		WarnOddExchangeType, WarnRenamed, WarnUnknownArgument, WarnUnusedBackoff,
 	}
 }

@@ -40,6 +40,8 @@ const (
 	WarnRetiredTier = "retired-tier"
 	// WarnStarvesTier: a work queue with a limit can hold up the retries of others in its tier.
 	WarnStarvesTier = "starves-tier"
+	// WarnUnknownArgument: RabbitMQ does not know an argument of the queue.
+	WarnUnknownArgument = "unknown-argument"
 	// WarnUnusedBackoff: no queue has the backoff.
 	WarnUnusedBackoff = "unused-backoff"
 )

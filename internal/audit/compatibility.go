@@ -5,8 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/dlxctl/dlxctl/internal/arguments"
 	"github.com/dlxctl/dlxctl/internal/definitions"
-	"github.com/dlxctl/dlxctl/internal/survey"
 	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -17,73 +17,6 @@ func compatibilityChecks() []check {
 		argumentRefused(), argumentUnknown(), delayedPlugin(), typeWithoutArgument(), fieldMissing(),
 		exchangeLeftOut(), definedTwice(),
 	}
-}
-
-// refusedArguments returns the arguments that a queue of a type must not have: RabbitMQ 3.10.8,
-// 4.0.5 and 4.3.6 refuse to declare it (measured).
-func refusedArguments(queueType string) []string {
-	streams := []string{"x-max-age", "x-initial-cluster-size", "x-stream-max-segment-size-bytes"}
-	quorum := []string{
-		topology.ArgDeadLetterStrategy, topology.ArgDeliveryLimit, "x-quorum-initial-group-size", "x-max-in-memory-length",
-	}
-	classic := []string{topology.ArgMaxPriority, "x-queue-mode", "x-queue-version", "x-queue-master-locator"}
-	both := []string{
-		topology.ArgMessageTTL, topology.ArgExpires, topology.ArgMaxLength, topology.ArgOverflow,
-		topology.ArgDeadLetterExchange, topology.ArgDeadLetterRoutingKey, topology.ArgSingleActiveConsumer,
-	}
-	switch queueType {
-	case topology.Classic:
-		return slices.Concat(streams, quorum)
-	case topology.Quorum:
-		return slices.Concat(streams, classic)
-	case topology.Stream:
-		return slices.Concat(both, quorum, classic)
-	default:
-		return nil
-	}
-}
-
-// maxTimer is the longest time of messages and queues that RabbitMQ accepts, in milliseconds.
-const maxTimer = 315_360_000_000
-
-// wrongValue says what is wrong with the value of an argument that RabbitMQ refuses, empty if
-// nothing is.
-func wrongValue(name string, v any) string {
-	n, isNumber := v.(int64)
-	_, isText := v.(string)
-	switch name {
-	case topology.ArgMessageTTL, topology.ArgExpires, topology.ArgMaxLength, topology.ArgMaxLengthBytes,
-		topology.ArgMaxPriority:
-		switch {
-		case !isNumber:
-			return "is not an integer"
-		case n < 0:
-			return "is negative"
-		case name == topology.ArgExpires && n == 0:
-			return "is zero"
-		case name == topology.ArgMaxPriority && n > 255:
-			return "is above 255"
-		case (name == topology.ArgExpires || name == topology.ArgMessageTTL) && n > maxTimer:
-			return "is above " + "315360000000" + ", which is ten years"
-		}
-	case topology.ArgDeadLetterStrategy:
-		if v != topology.AtLeastOnce && v != topology.AtMostOnce {
-			return "is neither at-most-once nor at-least-once"
-		}
-	case topology.ArgSingleActiveConsumer:
-		if _, isBool := v.(bool); !isBool {
-			return "is neither true nor false"
-		}
-	case topology.ArgDeadLetterExchange, topology.ArgDeadLetterRoutingKey:
-		if !isText {
-			return "is not a text"
-		}
-	case topology.ArgOverflow:
-		if !slices.Contains([]any{survey.DropHead, topology.RejectPublish, survey.RejectPublishDLX}, v) {
-			return "is none of drop-head, reject-publish, reject-publish-dlx"
-		}
-	}
-	return ""
 }
 
 func argumentRefused() check {
@@ -98,23 +31,18 @@ func argumentRefused() check {
 	}, func(x *index) []Finding {
 		return x.each(func(q *queue) (Finding, bool) {
 			var wrong, names []string
-			for _, name := range q.Arguments.Names() {
-				value := name + " " + describe(name, q.Arguments[name])
-				switch why := wrongValue(name, q.Arguments[name]); {
-				case slices.Contains(refusedArguments(q.Type()), name):
-					wrong = append(wrong, fmt.Sprintf("%s: not for queues of type %s", value, q.Type()))
-				case why != "":
-					wrong = append(wrong, value+" "+why)
-				default:
-					continue
+			for _, p := range arguments.Refused(x.State.Version, q.Type(), q.Arguments) {
+				says := p.Msg
+				if !p.Misplaced {
+					says = p.String()
 				}
-				names = append(names, name)
+				wrong, names = append(wrong, says), append(names, p.Argument)
 			}
 			if len(wrong) == 0 {
 				return Finding{}, false
 			}
 			return Finding{
-				Evidence:    strings.Join(wrong, "; "),
+				Evidence:    strings.Join(wrong, ". "),
 				Consequence: "RabbitMQ refuses to declare the queue, and stops the import of the file",
 				Remedy: fmt.Sprintf("rabbitmqadmin declare queue%s --name %s --type %s --durable true --arguments %s",
 					x.vhost("--vhost"), text.ShellQuote(q.Name), q.Type(),
@@ -122,16 +50,6 @@ func argumentRefused() check {
 			}, true
 		})
 	}}
-}
-
-// knownArguments are the arguments of queues that RabbitMQ or its plugins know, and the owner mark.
-func knownArguments() []string {
-	return append(slices.Concat(refusedArguments(topology.Stream), refusedArguments(topology.Classic)),
-		topology.ArgQueueType, topology.ArgManagedBy, topology.ArgMaxLengthBytes, "x-max-in-memory-bytes",
-		"x-queue-leader-locator", "x-consumer-timeout", "x-quorum-target-group-size", "x-stream-filter-size-bytes",
-		"x-delayed-retry-type", "x-delayed-retry-min", "x-delayed-retry-max", "x-internal-purpose",
-		"x-internal-exchange-name", "x-message-deduplication", "x-cache-size", "x-cache-ttl", "x-cache-persistence",
-	)
 }
 
 func argumentUnknown() check {
@@ -144,7 +62,7 @@ func argumentUnknown() check {
 		Hit:  Example{Definitions: oneQueue(`"message-ttl": 1000`)},
 		Miss: Example{Definitions: oneQueue(`"x-message-ttl": 1000`)},
 	}, func(x *index) []Finding {
-		known := knownArguments()
+		known := arguments.Known()
 		queues := x.each(func(q *queue) (Finding, bool) {
 			var parts []string
 			severity := Note
@@ -153,11 +71,7 @@ func argumentUnknown() check {
 					continue
 				}
 				part := name + " " + describe(name, q.Arguments[name])
-				if meant := topology.Nearest("x-"+strings.TrimPrefix(name, "x-"), known); meant != "" ||
-					slices.Contains(known, "x-"+name) {
-					if slices.Contains(known, "x-"+name) {
-						meant = "x-" + name
-					}
+				if meant := arguments.Meant(name); meant != "" {
 					part, severity = part+": did you mean "+meant+"?", Warning
 				}
 				parts = append(parts, part)

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dlxctl/dlxctl/internal/arguments"
 	"github.com/dlxctl/dlxctl/internal/spec"
 	"github.com/dlxctl/dlxctl/internal/survey"
 	"github.com/dlxctl/dlxctl/topology"
@@ -78,7 +79,10 @@ func (v *view) successorFor(q topology.Queue, today string) advice {
 	}
 	how := fmt.Sprintf("%s, rename this queue to %s, remove external, and uncomment:", v.purpose(q), name)
 	args, limit, writable := declared(q)
-	if q.Type() == topology.Classic && (!writable || !fitsQuorum(args)) {
+	for _, p := range arguments.Refused(v.state.Version, q.Type(), args) {
+		delete(args, p.Argument) // RabbitMQ was upgraded since the queue was declared
+	}
+	if q.Type() == topology.Classic && (!writable || !fitsQuorum(v.state.Version, args)) {
 		lines = append(lines, member{"type", textNode(topology.Classic)})
 	}
 	if limit != nil {
@@ -93,10 +97,10 @@ func (v *view) successorFor(q topology.Queue, today string) advice {
 }
 
 // fitsQuorum reports whether a quorum queue can have the arguments of a classic one, and share its
-// backoff.
-func fitsQuorum(args topology.Arguments) bool {
-	return spec.ArgumentProblem(args, topology.Quorum) == "" && !args.HasAny(topology.ArgMaxPriority, "x-queue-mode",
-		"x-queue-version", "x-queue-master-locator", topology.ArgMaxLength, topology.ArgMaxLengthBytes)
+// backoff, on RabbitMQ of a version.
+func fitsQuorum(version string, args topology.Arguments) bool {
+	return spec.ArgumentProblem(version, args, topology.Quorum) == "" &&
+		!args.HasAny(topology.ArgMaxLength, topology.ArgMaxLengthBytes)
 }
 
 // declared returns the arguments that the file of a managed queue has, and its delivery limit. It

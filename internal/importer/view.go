@@ -148,7 +148,7 @@ func (c *chooser) excludesQueue(q topology.Queue) (why, rule string) {
 	if why := excludesAlways(q); why != "" || !c.adopt {
 		return why, ""
 	}
-	return excludesAdoption(q)
+	return excludesAdoption(c.state.Version, q)
 }
 
 // excludesAlways says why no file can declare a queue.
@@ -166,8 +166,8 @@ func excludesAlways(q topology.Queue) string {
 	return unwritableName(q.Name)
 }
 
-// excludesAdoption says why dlxctl cannot declare a queue as it is.
-func excludesAdoption(q topology.Queue) (why, rule string) {
+// excludesAdoption says why dlxctl cannot declare a queue as it is on RabbitMQ of a version.
+func excludesAdoption(version string, q topology.Queue) (why, rule string) {
 	limit, limited := q.Arguments[topology.ArgDeliveryLimit]
 	count, whole := limit.(int64)
 	switch {
@@ -182,7 +182,7 @@ func excludesAdoption(q topology.Queue) (why, rule string) {
 			"limit-minus-one-on-3x"
 	}
 	others := q.Arguments.Without(topology.ArgQueueType, topology.ArgDeliveryLimit)
-	if problem := spec.ArgumentProblem(others, q.Type()); problem != "" {
+	if problem := spec.ArgumentProblem(version, others, q.Type()); problem != "" {
 		return "has arguments that dlxctl refuses: " + problem, ""
 	}
 	for _, name := range q.Arguments.Names() {

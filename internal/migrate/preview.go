@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/dlxctl/dlxctl/internal/arguments"
 	"github.com/dlxctl/dlxctl/internal/policy"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -77,7 +78,7 @@ func (m Move) notes(want topology.Compiled, state topology.State) []Note {
 	var out []Note
 	for _, name := range legacy.Arguments.Names() {
 		if name != topology.ArgManagedBy {
-			out = append(out, m.argumentNote(name, legacy.Arguments[name], successor.Arguments))
+			out = append(out, m.argumentNote(state.Version, name, legacy.Arguments[name], successor))
 		}
 	}
 	if !legacy.Durable {
@@ -119,10 +120,10 @@ func consequence(argument string) string {
 	}
 }
 
-// argumentNote says what becomes of an argument of the legacy queue.
-func (m Move) argumentNote(name string, v any, successor topology.Arguments) Note {
+// argumentNote says what becomes of an argument of the legacy queue, on RabbitMQ of a version.
+func (m Move) argumentNote(version, name string, v any, successor topology.Queue) Note {
 	had := name + " " + topology.FormatValue(v)
-	own, given := successor[name]
+	own, given := successor.Arguments[name]
 	switch {
 	case given && topology.FormatValue(own) == topology.FormatValue(v):
 		return Note{Text: had + " is carried over"}
@@ -141,9 +142,30 @@ func (m Move) argumentNote(name string, v any, successor topology.Arguments) Not
 		n.Text += ": " + c
 	}
 	if name != topology.ArgDeliveryLimit {
-		n.Text += fmt.Sprintf("; to keep it, write arguments: {%s: %s}", name, topology.FormatValue(v))
+		n.Text += "; " + toKeep(version, successor.Type(), topology.Arguments{name: v})
 	}
 	return n
+}
+
+// toKeep says what to write so that a successor of a type has the argument of its legacy queue, if
+// RabbitMQ of the version accepts it.
+func toKeep(version, queueType string, argument topology.Arguments) string {
+	write := fmt.Sprintf("arguments: %s", flow(argument))
+	refused := arguments.Refused(version, queueType, argument)
+	switch {
+	case len(refused) == 0:
+		return "to keep it, write " + write
+	case len(arguments.Refused(version, topology.Classic, argument)) == 0:
+		return refused[0].Msg + ": to keep it, write type: classic and " + write
+	default:
+		return fmt.Sprintf("RabbitMQ %s refuses it: %s", version, refused[0].Msg)
+	}
+}
+
+// flow returns one argument as a topology file has it.
+func flow(argument topology.Arguments) string {
+	name := argument.Names()[0]
+	return fmt.Sprintf("{%s: %s}", name, topology.FormatValue(argument[name]))
 }
 
 // policyNotes says which policy applies to the legacy queue, and which to the successor.

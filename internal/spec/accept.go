@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -13,17 +14,17 @@ func (d *decoder) accept(f fields) {
 		if d.full() || !d.room(n, "accept", len(d.spec.Accept)) {
 			break
 		}
-		text, ok := d.textOf(n, "an entry of accept")
+		entry, ok := d.textOf(n, "an entry of accept")
 		if !ok {
 			continue
 		}
-		a, known := topology.ParseAcceptance(text), topology.AcceptableWarnings()
+		a, known := topology.ParseAcceptance(entry), topology.AcceptableWarnings()
 		switch {
 		case !slices.Contains(known, a.Warning):
-			d.problem(d.at(n), fmt.Sprintf("accept lists %q, which is no warning that can be accepted", text),
-				d.didYouMean(a.Warning, known, "write "+orList(known)))
+			d.problem(d.at(n), fmt.Sprintf("accept lists %q, which is no warning that can be accepted", entry),
+				d.didYouMean(a.Warning, known, "write "+text.Or(known)))
 		case a.Object == "" && topology.NeedsObject(a.Warning):
-			d.problem(d.at(n), fmt.Sprintf("accept lists %q without an object", text),
+			d.problem(d.at(n), fmt.Sprintf("accept lists %q without an object", entry),
 				fmt.Sprintf("name what the warning is about: %s=NAME", a.Warning))
 		default:
 			d.spec.Accept = append(d.spec.Accept, a)

@@ -20,7 +20,13 @@ import (
 // Load reads files and compiles them: [Decode], then [Compile]. It gives the
 // warnings of both next to an error too.
 func Load(files []Source, lookup func(string) (string, bool)) (topology.Compiled, []Problem, error) {
-	s, warnings, err := Decode(files, lookup)
+	return LoadFor("", files, lookup)
+}
+
+// LoadFor is [Load], and refuses the arguments of queues that RabbitMQ of a version refuses.
+// Without a version it refuses those that every supported line refuses.
+func LoadFor(version string, files []Source, lookup func(string) (string, bool)) (topology.Compiled, []Problem, error) {
+	s, warnings, err := decode(version, files, lookup)
 	if err != nil {
 		return topology.Compiled{}, warnings, err
 	}
@@ -54,7 +60,15 @@ func GuessVHost(files []Source) (string, bool) {
 // variables. Warnings come next to an error too; the error is an [*Error] with
 // every problem of all files.
 func Decode(files []Source, lookup func(string) (string, bool)) (*Spec, []Problem, error) {
-	d := &decoder{lookup: lookup, spec: &Spec{}, places: places{map[string]int{}, map[string]int{}, map[string]int{}}}
+	return decode("", files, lookup)
+}
+
+// decode is [Decode] for RabbitMQ of a version; see [LoadFor].
+func decode(version string, files []Source, lookup func(string) (string, bool)) (*Spec, []Problem, error) {
+	d := &decoder{
+		version: version, lookup: lookup, spec: &Spec{},
+		places: places{map[string]int{}, map[string]int{}, map[string]int{}},
+	}
 	var roots []fields
 	for _, f := range files {
 		d.file = f.Name
@@ -98,6 +112,7 @@ func Decode(files []Source, lookup func(string) (string, bool)) (*Spec, []Proble
 
 // decoder collects what the files say and what is wrong with them.
 type decoder struct {
+	version  string // of RabbitMQ; empty: any
 	lookup   func(string) (string, bool)
 	file     string // the file that is being read
 	nodes    int    // how many values were read

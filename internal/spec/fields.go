@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"gopkg.in/yaml.v3"
+
+	"github.com/dlxctl/dlxctl/internal/text"
 )
 
 // fields is a mapping with known keys.
@@ -226,16 +228,8 @@ func (d *decoder) among(n *yaml.Node, name, s string, words []string) bool {
 	if slices.Contains(words, s) {
 		return true
 	}
-	d.problem(d.at(n), fmt.Sprintf("%s is %q", name, s), d.didYouMean(s, words, "write "+orList(words)))
+	d.problem(d.at(n), fmt.Sprintf("%s is %q", name, s), d.didYouMean(s, words, "write "+text.Or(words)))
 	return false
-}
-
-// orList returns "a, b or c".
-func orList(words []string) string {
-	if len(words) == 1 {
-		return words[0]
-	}
-	return strings.Join(words[:len(words)-1], ", ") + " or " + words[len(words)-1]
 }
 
 // list returns the items under a key, or nil.

@@ -2,10 +2,12 @@ package spec
 
 import (
 	"fmt"
-	"math"
+	"slices"
 
 	"gopkg.in/yaml.v3"
 
+	"github.com/dlxctl/dlxctl/internal/arguments"
+	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -164,7 +166,7 @@ func (d *decoder) queueBackoff(f fields) string {
 			names = append(names, b.Name)
 		}
 		d.problem(pos, fmt.Sprintf("there is no backoff %q", name),
-			d.didYouMean(name, names, "write "+orList(names)+", or add it under backoff"))
+			d.didYouMean(name, names, "write "+text.Or(names)+", or add it under backoff"))
 		return ""
 	}
 	return name
@@ -220,7 +222,8 @@ func (d *decoder) dead(f fields, queue string) Dead {
 	args, nodes := d.arguments(x, "arguments")
 	d.reserved(nodes, topology.ArgDeadLetterExchange, topology.ArgDeadLetterRoutingKey, topology.ArgDeadLetterStrategy,
 		topology.ArgQueueType, topology.ArgDeliveryLimit, topology.ArgManagedBy)
-	d.argumentTypes(args, nodes, d.spec.Type)
+	d.checkArguments(args, nodes, d.spec.Type)
+	d.unknownArguments(args, nodes, name)
 	dead := Dead{Queue: name, Arguments: args, External: d.truth(x, "external"), Pos: d.pos(x, "queue")}
 	if v, given := x.values["arguments"]; given && dead.External {
 		d.problem(d.at(v.key), fmt.Sprintf("the dead-letter queue %q is external and has arguments", name),
@@ -235,14 +238,15 @@ func (d *decoder) queueArguments(f fields, q Queue) topology.Arguments {
 	if !q.Unmanaged {
 		d.reserved(nodes, topology.ArgDeadLetterExchange, topology.ArgDeadLetterRoutingKey)
 	}
-	d.queueArgumentTypes(args, nodes, q.Type)
+	d.checkArguments(args, nodes, q.Type)
+	d.unknownArguments(args, nodes, q.Name)
 	return args
 }
 
 // ArgumentProblem says what a topology file would be refused for that declares a queue of this
-// type with these arguments. Empty: nothing.
-func ArgumentProblem(args topology.Arguments, queueType string) string {
-	var d decoder
+// type with these arguments, on RabbitMQ of a version; see [LoadFor]. Empty: nothing.
+func ArgumentProblem(version string, args topology.Arguments, queueType string) string {
+	d := decoder{version: version}
 	nodes := map[string]field{}
 	for name, value := range args {
 		n := &yaml.Node{}
@@ -251,90 +255,47 @@ func ArgumentProblem(args topology.Arguments, queueType string) string {
 		}
 		nodes[name] = field{n, n}
 	}
-	d.queueArgumentTypes(args, nodes, queueType)
+	d.checkArguments(args, nodes, queueType)
 	if len(d.problems) == 0 {
 		return ""
 	}
 	return d.problems[0].Msg
 }
 
-// queueArgumentTypes refuses arguments that the broker would refuse, or that contradict each
-// other.
-func (d *decoder) queueArgumentTypes(args topology.Arguments, nodes map[string]field, typ string) {
-	d.argumentTypes(args, nodes, typ)
-	if args[topology.ArgDeadLetterStrategy] == topology.AtLeastOnce {
-		if o, ok := args[topology.ArgOverflow]; ok && o != topology.RejectPublish {
-			d.problem(d.at(nodes[topology.ArgOverflow].value),
-				fmt.Sprintf("x-overflow is %q with x-dead-letter-strategy at-least-once", o),
-				"at-least-once works with reject-publish only")
+// checkArguments refuses arguments that RabbitMQ refuses, and those that contradict each other.
+func (d *decoder) checkArguments(args topology.Arguments, nodes map[string]field, queueType string) {
+	for _, p := range arguments.Refused(d.version, queueType, args) {
+		n := nodes[p.Argument].value
+		if p.Misplaced {
+			n = nodes[p.Argument].key
 		}
+		d.problem(d.at(n), p.Msg, p.Fix)
+	}
+	overflow, has := args[topology.ArgOverflow]
+	switch at := nodes[topology.ArgOverflow].value; {
+	case queueType == topology.Quorum && overflow == "reject-publish-dlx": // accepted, and ignored
+		d.among(at, topology.ArgOverflow, "reject-publish-dlx", []string{"drop-head", topology.RejectPublish})
+	case has && overflow != topology.RejectPublish && args[topology.ArgDeadLetterStrategy] == topology.AtLeastOnce:
+		d.problem(d.at(at), fmt.Sprintf("x-overflow is %q with x-dead-letter-strategy at-least-once", overflow),
+			"at-least-once works with reject-publish only")
 	}
 }
 
-// argumentTypes refuses values that the broker would refuse.
-func (d *decoder) argumentTypes(args topology.Arguments, nodes map[string]field, typ string) {
+// unknownArguments warns of arguments that RabbitMQ does not know. Import reads the team of a queue
+// from some that it does not know either.
+func (d *decoder) unknownArguments(args topology.Arguments, nodes map[string]field, queue string) {
+	known := append(arguments.Known(), "x-owner", "owner", "x-team", "team")
 	for _, name := range args.Names() {
-		value, n := args[name], nodes[name].value
-		switch name {
-		case topology.ArgMaxLength, topology.ArgMaxLengthBytes, topology.ArgMessageTTL:
-			d.countArgument(n, name, value, 0, math.MaxInt64)
-		case topology.ArgExpires:
-			d.countArgument(n, name, value, 1, math.MaxInt64)
-		case topology.ArgMaxPriority:
-			d.countArgument(n, name, value, 1, 255)
-		case topology.ArgSingleActiveConsumer:
-			if _, ok := value.(bool); !ok {
-				d.problem(d.at(n), name+" is "+kindOf(n)+", not true or false", "write true or false, without quotes")
-			}
-		case topology.ArgOverflow:
-			words := []string{"drop-head", topology.RejectPublish, "reject-publish-dlx"}
-			if typ == topology.Quorum {
-				words = words[:2] // quorum queues know no reject-publish-dlx
-			}
-			d.wordArgument(n, name, value, words)
-		case topology.ArgDeadLetterStrategy:
-			if typ == topology.Classic {
-				d.problem(d.at(nodes[name].key), name+" needs a quorum queue", "remove it, or write type: quorum")
-				continue
-			}
-			d.wordArgument(n, name, value, []string{topology.AtLeastOnce, topology.AtMostOnce})
+		if slices.Contains(known, name) {
+			continue
 		}
-	}
-}
-
-func (d *decoder) countArgument(n *yaml.Node, name string, value any, least, most int64) {
-	i, ok := value.(int64)
-	switch {
-	case !ok:
-		d.problem(d.at(n), name+" is "+kindOf(n)+", not a whole number", wholeNumber(name, value))
-	case i < least || i > most:
-		fix := fmt.Sprintf("write %d or more", least)
-		if most < math.MaxInt64 {
-			fix = fmt.Sprintf("write a number from %d to %d", least, most)
+		fix := fmt.Sprintf("remove it, or write accept: [unknown-argument=%s] at the top of the file", queue)
+		if d.compared += len(known); d.compared <= maxComparisons {
+			if meant := arguments.Meant(name); meant != "" {
+				fix = fmt.Sprintf("did you mean %q?", meant)
+			}
 		}
-		d.problem(d.at(n), fmt.Sprintf("%s is %d", name, i), fix)
+		d.warn(d.at(nodes[name].key), topology.WarnUnknownArgument, queue,
+			fmt.Sprintf("RabbitMQ does not know the argument %s: it stores it, and ignores it", text.Name(name)), fix)
 	}
-}
-
-// wholeNumber says how a value of an argument that counts is written. The broker
-// takes times in milliseconds.
-func wholeNumber(name string, value any) string {
-	const plain = "write a number without quotes"
-	if name != topology.ArgMessageTTL && name != topology.ArgExpires {
-		return plain
-	}
-	text, _ := value.(string)
-	delay, err := topology.ParseDelay(text)
-	if err != nil {
-		return plain + ", in milliseconds"
-	}
-	return fmt.Sprintf("write it in milliseconds: %d", delay.Milliseconds())
-}
-
-func (d *decoder) wordArgument(n *yaml.Node, name string, value any, words []string) {
-	if s, ok := value.(string); ok {
-		d.among(n, name, s, words)
-		return
-	}
-	d.problem(d.at(n), name+" is "+kindOf(n)+", not text", "write "+orList(words))
 }

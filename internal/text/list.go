@@ -24,6 +24,15 @@ func List(words []string) string {
 	return strings.Join(words[:last], ", ") + " and " + words[last]
 }
 
+// Or joins words with commas and "or": "a, b or c".
+func Or(words []string) string {
+	last := len(words) - 1
+	if last < 1 {
+		return strings.Join(words, "")
+	}
+	return strings.Join(words[:last], ", ") + " or " + words[last]
+}
+
 // ListFirst joins words as List does: the first ones of more than most words, and it counts the
 // others, at least two: "a, b and 3 more".
 func ListFirst(words []string, most int) string {

@@ -15,6 +15,7 @@ func TestLists(t *testing.T) {
 		"":                       text.List(nil) + text.FirstOf(nil, 3),
 		"a":                      text.List(five[:1]),
 		"a, b and c":             text.List(five[:3]),
+		"a, b or c":              text.Or(nil) + text.Or(five[:3]),
 		"a, b, c":                text.FirstOf(five[:3], 3),
 		"a, b, c, d, e":          text.FirstOf(five, 4),
 		"a, b, c and 2 more":     text.FirstOf(five, 3),

@@ -1,0 +1,233 @@
+// Package arguments says which arguments of queues RabbitMQ refuses and which it does not know, by
+// type of queue and line of RabbitMQ.
+//
+// The table is measured on RabbitMQ 3.10.8, 4.0.5 and 4.3.6; TestTableOnABroker declares each
+// argument on each type of queue and compares. All that tell a user what a broker will say of a
+// queue read it here: the topology file, plan, the audit, import and migrate.
+package arguments
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/dlxctl/dlxctl/internal/text"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// Problem is an argument for which RabbitMQ refuses to declare a queue.
+type Problem struct {
+	// Argument is its name.
+	Argument string
+	// Misplaced reports that the queue must not have the argument, whatever its value. Otherwise the
+	// value is wrong.
+	Misplaced bool
+	// Msg names the argument and says what is wrong, such as "x-queue-mode is for classic queues".
+	Msg string
+	// Fix says what to write in a topology file.
+	Fix string
+}
+
+// String returns the problem and its fix as one sentence.
+func (p Problem) String() string { return p.Msg + "; " + p.Fix }
+
+// Refused returns the arguments for which RabbitMQ of that version refuses a queue of that type, by
+// name. For a version between two measured lines, they are those that both refuse, and without a
+// version those that all lines refuse. It returns nothing for other types of queues than classic,
+// quorum and stream.
+func Refused(version, queueType string, args topology.Arguments) []Problem {
+	kind, known := map[string]types{topology.Classic: classic, topology.Quorum: quorum, topology.Stream: stream}[queueType]
+	if !known {
+		return nil
+	}
+	on := linesOf(version)
+	var out []Problem
+	for _, name := range args.Names() {
+		if p, refused := refusal(on, kind, name, args); refused {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// refusal returns the problem of one argument, if each of the lines refuses it. The fix is that of
+// the newest line, whose values the others accept too; the oldest line says for which types of
+// queues an argument is.
+func refusal(on lines, kind types, name string, args topology.Arguments) (p Problem, refused bool) {
+	if _, has := args[topology.ArgDeadLetterExchange]; name == topology.ArgDeadLetterRoutingKey && !has && kind != stream {
+		return Problem{
+			Argument: name, Misplaced: true, Msg: name + " needs " + topology.ArgDeadLetterExchange,
+			Fix: "add that argument, or remove this one",
+		}, true
+	}
+	for _, line := range []lines{line310, line40, line43} {
+		if on&line == 0 {
+			continue
+		}
+		here, is := refusalOf(line, kind, name, args[name])
+		if !is {
+			return Problem{}, false
+		}
+		if !p.Misplaced {
+			p, refused = here, true
+		}
+	}
+	return p, refused
+}
+
+// refusalOf returns the problem that one line has with one argument.
+func refusalOf(line lines, kind types, name string, value any) (Problem, bool) {
+	fits := everyType
+	for _, r := range misplaced() {
+		if r.on&line != 0 && slices.Contains(r.names, name) {
+			fits &^= r.queues
+		}
+	}
+	if fits&kind == 0 {
+		return Problem{Argument: name, Misplaced: true, Msg: name + " is for " + fits.String(), Fix: fits.fix(name)}, true
+	}
+	for _, r := range values() {
+		if r.on&line == 0 || r.queues&kind == 0 || !slices.Contains(r.names, name) {
+			continue
+		}
+		if what, fix := r.wrong(name, value); what != "" {
+			return Problem{Argument: name, Msg: name + " is " + what, Fix: fix}, true
+		}
+	}
+	return Problem{}, false
+}
+
+// Meant returns the argument that name was probably meant to be. Empty: RabbitMQ knows no similar
+// one.
+func Meant(name string) string {
+	known := Known()
+	if slices.Contains(known, "x-"+name) {
+		return "x-" + name
+	}
+	return topology.Nearest("x-"+strings.TrimPrefix(name, "x-"), known)
+}
+
+// Known returns the arguments of queues that RabbitMQ, its plugins or dlxctl know.
+func Known() []string {
+	var out []string
+	for _, r := range misplaced() {
+		out = append(out, r.names...)
+	}
+	out = append(out,
+		topology.ArgQueueType, topology.ArgManagedBy, topology.ArgMaxLengthBytes, "x-queue-leader-locator",
+		"x-quorum-target-group-size", "x-internal-purpose", "x-internal-exchange-name", "x-message-deduplication",
+		"x-cache-size", "x-cache-ttl", "x-cache-persistence")
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// describe returns a value of an argument for people.
+func describe(v any) string {
+	switch v := v.(type) {
+	case string:
+		return fmt.Sprintf("the text %q", v)
+	case bool:
+		return fmt.Sprintf("the boolean %t", v)
+	case []any:
+		return "a list"
+	case topology.Arguments:
+		return "a mapping"
+	case nil:
+		return "empty"
+	default:
+		return "the number " + topology.FormatValue(v)
+	}
+}
+
+// whole returns the fix for a value that is no whole number. The broker takes times in
+// milliseconds.
+func whole(name string, value any) string {
+	const plain = "write a number without quotes"
+	times := []string{topology.ArgMessageTTL, topology.ArgExpires, consumerTimeout, disconnectedTimeout}
+	if !slices.Contains(times, name) {
+		return plain
+	}
+	s, _ := value.(string)
+	delay, err := topology.ParseDelay(s)
+	if err != nil {
+		return plain + ", in milliseconds"
+	}
+	return fmt.Sprintf("write it in milliseconds: %d", delay.Milliseconds())
+}
+
+// among returns a check for one of these words.
+func among(words ...string) check {
+	return func(_ string, v any) (what, fix string) {
+		s, ok := v.(string)
+		switch {
+		case !ok:
+			return describe(v) + ", not text", "write " + text.Or(words)
+		case slices.Contains(words, s):
+			return "", ""
+		}
+		if near := topology.Nearest(s, words); near != "" {
+			return fmt.Sprintf("%q", s), fmt.Sprintf("did you mean %q?", near)
+		}
+		return fmt.Sprintf("%q", s), "write " + text.Or(words)
+	}
+}
+
+// from returns a check for a whole number from least to most; most -1 is no limit.
+func from(least, most int64) check {
+	return func(name string, v any) (what, fix string) {
+		n, ok := v.(int64)
+		switch {
+		case !ok:
+			return describe(v) + ", not a whole number", whole(name, v)
+		case n >= least && (n <= most || most < 0):
+			return "", ""
+		}
+		switch {
+		case most == least:
+			fix = fmt.Sprintf("write %d", least)
+		case n < least:
+			fix = fmt.Sprintf("write %d or more", least)
+		case most == maxTime:
+			fix = fmt.Sprintf("write a number from %d to %d, which is ten years", least, most)
+		default:
+			fix = fmt.Sprintf("write a number from %d to %d", least, most)
+		}
+		return strconv.FormatInt(n, 10), fix
+	}
+}
+
+// overflow refuses what is no overflow of a quorum queue. RabbitMQ accepts reject-publish-dlx there
+// and does not do what it says, so that it is not in the fix.
+func overflow(name string, v any) (what, fix string) {
+	if v == "reject-publish-dlx" {
+		return "", ""
+	}
+	return among("drop-head", topology.RejectPublish)(name, v)
+}
+
+// truth refuses what is neither true nor false.
+func truth(_ string, v any) (what, fix string) {
+	if _, ok := v.(bool); ok {
+		return "", ""
+	}
+	return describe(v) + ", not true or false", "write true or false, without quotes"
+}
+
+// words refuses what is no text.
+func words(_ string, v any) (what, fix string) {
+	if _, ok := v.(string); ok {
+		return "", ""
+	}
+	return describe(v) + ", not text", "put it in quotes"
+}
+
+// age refuses what is no age of a stream.
+func age(_ string, v any) (what, fix string) {
+	s, _ := v.(string)
+	digits := strings.TrimRight(s, "YMDhms")
+	if len(s) == len(digits)+1 && digits != "" && strings.Trim(digits, "0123456789") == "" {
+		return "", ""
+	}
+	return describe(v), "write a whole number and one of Y, M, D, h, m, s, such as 7D"
+}

@@ -1,0 +1,160 @@
+package arguments_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"testing"
+
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/dlxctl/dlxctl/internal/arguments"
+	"github.com/dlxctl/dlxctl/internal/brokertest"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+func TestMain(m *testing.M) { os.Exit(brokertest.Main(m)) }
+
+// valuesOf returns values of an argument: of each type, and the smallest and largest that a line
+// accepts, each next to one that it refuses.
+func valuesOf(name string) []any {
+	text := func(words ...string) (out []any) {
+		for _, word := range words {
+			out = append(out, word)
+		}
+		return out
+	}
+	own := map[string][]any{
+		"x-message-ttl":                   {int64(0), int64(315360000000), int64(315360000001)},
+		"x-expires":                       {int64(0), int64(1), int64(315360000000), int64(315360000001)},
+		"x-overflow":                      text("drop-head", "reject-publish", "reject-publish-dlx"),
+		"x-dead-letter-strategy":          text("at-least-once", "at-most-once"),
+		"x-max-priority":                  {int64(0), int64(255), int64(256)},
+		"x-queue-mode":                    text("default", "lazy"),
+		"x-queue-version":                 {int64(0), int64(1), int64(2), int64(3)},
+		"x-queue-leader-locator":          text("client-local", "balanced", "least-leaders", "random", "min-masters"),
+		"x-max-age":                       text("7D", "1Y", "1M", "5h", "10m", "3s", "1x", "5", "D", "1.5h", ""),
+		"x-initial-cluster-size":          {int64(0), int64(1)},
+		"x-quorum-initial-group-size":     {int64(0), int64(1)},
+		"x-stream-max-segment-size-bytes": {int64(0), int64(3000000000), int64(3000000001)},
+		"x-stream-filter-size-bytes":      {int64(15), int64(16), int64(255), int64(256)},
+		"x-single-active-consumer":        {false, "true"},
+		"x-delivery-limit":                {topology.Unlimited, int64(1) << 40},
+	}[name]
+	if name == "x-queue-master-locator" { // an unknown one leaves a queue of 3.10 that never answers
+		return text("min-masters", "client-local", "random")
+	}
+	return append([]any{int64(5), int64(-1), "a text", true, 1.5, []any{int64(1)}}, own...)
+}
+
+// declare declares a queue on a connection of its own, since RabbitMQ closes it where a feature is
+// deprecated, or a check of its own crashes. It returns the error of the broker if that refuses the
+// queue.
+func declare(t *testing.T, url, queue string, args topology.Arguments) error {
+	t.Helper()
+	conn, err := amqp091.Dial(url)
+	if err != nil {
+		t.Error(err)
+		return err
+	}
+	defer conn.Close()
+	ch, err := conn.Channel()
+	if err != nil {
+		t.Error(err)
+		return err
+	}
+	_, err = ch.QueueDeclare(queue, true, false, false, false, amqp091.Table(args))
+	if refused, ok := errors.AsType[*amqp091.Error](err); err != nil && (!ok ||
+		!slices.Contains([]int{amqp091.PreconditionFailed, amqp091.InternalError}, refused.Code)) {
+		t.Errorf("%s: %v", args, err)
+	}
+	return err
+}
+
+// The table says of each argument, type of queue and value what the broker says.
+func TestTableOnABroker(t *testing.T) {
+	t.Parallel()
+	target := brokertest.VHost(t)
+	var cases []topology.Arguments
+	for _, queueType := range []string{topology.Classic, topology.Quorum, topology.Stream} {
+		for _, name := range append(arguments.Known(), "x-foo") {
+			if name == topology.ArgQueueType {
+				continue
+			}
+			for _, value := range valuesOf(name) {
+				args := topology.Arguments{topology.ArgQueueType: queueType, name: value}
+				cases = append(cases, args)
+				if name == topology.ArgDeadLetterRoutingKey {
+					cases = append(cases, args.With(topology.ArgDeadLetterExchange, ""))
+				}
+			}
+		}
+	}
+	next := make(chan int)
+	var workers sync.WaitGroup
+	for range 8 {
+		workers.Go(func() {
+			for i := range next {
+				args := cases[i]
+				queueType, _ := args[topology.ArgQueueType].(string)
+				says := arguments.Refused(target.Version, queueType, args)
+				if err := declare(t, target.URL, fmt.Sprintf("q%d", i), args); (err != nil) != (len(says) > 0) {
+					t.Errorf("%s: the table says %v, the broker %v", args, says, err)
+				}
+			}
+		})
+	}
+	for i := range cases {
+		next <- i
+	}
+	close(next)
+	workers.Wait()
+}
+
+// What the table knows about lines is right for each of them: without a version it has what all
+// refuse, and between two lines what both do.
+func TestLines(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		version, queueType string
+		args               topology.Arguments
+		want               []string
+	}{
+		{"", "quorum", topology.Arguments{"x-queue-mode": "lazy"}, []string{"x-queue-mode is for classic queues; remove it, or write type: classic"}},
+		{"", "classic", topology.Arguments{"x-queue-mode": "lazy", "x-queue-version": int64(1)}, nil},
+		{"4.3", "classic", topology.Arguments{"x-queue-version": int64(1)}, []string{"x-queue-version is 1; write 2"}},
+		{"4.2.1", "classic", topology.Arguments{"x-queue-version": int64(1)}, nil},
+		{"4.2.1", "classic", topology.Arguments{"x-queue-version": int64(3)}, []string{"x-queue-version is 3; write 2"}},
+		{"4.3.6", "classic", topology.Arguments{"x-queue-master-locator": "random"}, []string{"x-queue-master-locator is for no queue of this line; remove it, or write x-queue-leader-locator"}},
+		{"3.13", "classic", topology.Arguments{"x-queue-leader-locator": "balanced"}, nil},
+		{"3.10", "classic", topology.Arguments{"x-queue-leader-locator": "balanced"}, []string{"x-queue-leader-locator is for quorum queues and streams; remove it, or write type: quorum"}},
+		{"", "quorum", topology.Arguments{"x-expires": "5m"}, []string{`x-expires is the text "5m", not a whole number; write it in milliseconds: 300000`}},
+		{"", "quorum", topology.Arguments{"x-overflow": "drop"}, []string{
+			`x-overflow is "drop"; write drop-head or reject-publish`,
+		}},
+		{"", "quorum", topology.Arguments{"x-dead-letter-routing-key": "a"}, []string{"x-dead-letter-routing-key needs x-dead-letter-exchange; add that argument, or remove this one"}},
+		{"", "stream", topology.Arguments{"x-max-age": "7 days"}, []string{`x-max-age is the text "7 days"; write a whole number and one of Y, M, D, h, m, s, such as 7D`}},
+		{"", "x-modulus-hash", topology.Arguments{"x-max-age": "7 days"}, nil},
+	} {
+		var got []string
+		for _, p := range arguments.Refused(tc.version, tc.queueType, tc.args) {
+			got = append(got, p.String())
+		}
+		if !slices.Equal(got, tc.want) {
+			t.Errorf("%q %s %s: %q, want %q", tc.version, tc.queueType, tc.args, got, tc.want)
+		}
+	}
+}
+
+func TestMeant(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]string{
+		"message-ttl": "x-message-ttl", "x-mesage-ttl": "x-message-ttl", "x-foo": "", "x-delivery-limits": "x-delivery-limit",
+	} {
+		if got := arguments.Meant(name); got != want {
+			t.Errorf("%s: %q, want %q", name, got, want)
+		}
+	}
+}
