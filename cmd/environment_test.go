@@ -104,8 +104,8 @@ func TestMisspelledSubcommand(t *testing.T) {
 	}
 }
 
-// 'migrate run' is refused before the file is read: run would be taken for a legacy queue. Behind --
-// it is one.
+// 'migrate run' is refused before the file is read: run would be taken for a legacy queue.
+// Behind -- it is one.
 func TestMigrateRun(t *testing.T) {
 	t.Parallel()
 	for args, want := range map[string]string{

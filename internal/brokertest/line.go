@@ -9,7 +9,8 @@ import (
 const newest = "4.3"
 
 // OnNewestLine skips a test on older lines of RabbitMQ, where it runs each night: DLXCTL_TEST_LONG
-// skips nothing, nor does a run without DLXCTL_TEST_LINE. CI has a quarter of an hour for all lines.
+// skips nothing, nor does a run without DLXCTL_TEST_LINE. CI has a quarter of an hour for all
+// lines.
 //
 // It is not for tests that kill, restart or lose connections, nor for those that show how a line
 // of RabbitMQ behaves.

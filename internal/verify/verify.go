@@ -4,9 +4,9 @@
 //
 // No canary reaches a work queue or a dead-letter queue. The exchanges of the plane route a message
 // by the address of its work queue, @NAME. A canary has the address of the queue of verify, which
-// is bound to these exchanges for the time of the run. Before a canary is sent, its path is computed
-// from the objects of the broker (package route), and a canary that would not come back, or of
-// which another queue would get a copy, is not sent.
+// is bound to these exchanges for the time of the run. Before a canary is sent, its path is
+// computed from the objects of the broker (package route), and a canary that would not come back,
+// or of which another queue would get a copy, is not sent.
 package verify
 
 import (
