@@ -56,8 +56,8 @@ func named(argument string) placed {
 	return func(t topology.Compiled) (deskPlace, error) { return deskQueue(t, argument) }
 }
 
-// on does what the flags ask for in a queue.
-func (k *deskAct) on(c *cobra.Command, args []string, where placed) error {
+// proposeIn proposes what the flags ask for in a queue, and executes it with --yes.
+func (k *deskAct) proposeIn(c *cobra.Command, args []string, where placed) error {
 	d, closeDesk, err := k.app.openDesk(k.choose.messages)
 	if err != nil {
 		return err
@@ -72,11 +72,11 @@ func (k *deskAct) on(c *cobra.Command, args []string, where placed) error {
 	if err != nil {
 		return err
 	}
-	return k.do(c, args, d, r)
+	return k.execute(c, args, d, r)
 }
 
-// do shows what a run would do, and does it with --yes.
-func (k *deskAct) do(c *cobra.Command, args []string, d *desk.Desk, r desk.Request) error {
+// execute shows what a run would do, and does it with --yes.
+func (k *deskAct) execute(c *cobra.Command, args []string, d *desk.Desk, r desk.Request) error {
 	var err error
 	if d.Allow, err = k.allow.queues(); err != nil {
 		return err

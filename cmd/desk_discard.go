@@ -38,5 +38,5 @@ func (k *deskDiscardCommand) run(c *cobra.Command, args []string) error {
 	if k.ask.Forever && k.yes && !c.Flags().Changed("expect") {
 		return usageError{errors.New("--forever --yes needs --expect, the number of messages to delete; run the command without --yes, which prints it")}
 	}
-	return k.on(c, args, named(args[0]))
+	return k.proposeIn(c, args, named(args[0]))
 }

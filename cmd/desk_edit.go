@@ -92,7 +92,7 @@ func (k *deskEditCommand) run(c *cobra.Command, args []string) error {
 	if k.app.output == "text" {
 		k.showDiff(d, found, edited)
 	}
-	return k.do(c, args, d, r)
+	return k.execute(c, args, d, r)
 }
 
 // edited returns the new body: that of --body-file, or what the editor leaves.

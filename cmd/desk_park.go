@@ -24,7 +24,7 @@ Without --yes, park shows what it would do.`,
 		Args:        oneQueue,
 		Annotations: map[string]string{outputsAnnotation: "text json"},
 		RunE: func(c *cobra.Command, args []string) error {
-			return k.on(c, args, named(args[0]))
+			return k.proposeIn(c, args, named(args[0]))
 		},
 	}
 	k.add(c)

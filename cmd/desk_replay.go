@@ -40,7 +40,7 @@ in the hold, 3 refused, 4 some messages were moved but not all.`,
 		Args:        oneQueue,
 		Annotations: map[string]string{outputsAnnotation: "text json"},
 		RunE: func(c *cobra.Command, args []string) error {
-			return k.on(c, args, named(args[0]))
+			return k.proposeIn(c, args, named(args[0]))
 		},
 	}
 	k.add(c)

@@ -47,5 +47,5 @@ func (k *deskRestoreCommand) run(c *cobra.Command, args []string) error {
 	if len(args) == 1 {
 		where = named(args[0])
 	}
-	return k.on(c, args, where)
+	return k.proposeIn(c, args, where)
 }

@@ -79,7 +79,7 @@ func documents() []document {
 			"What the audit looks for.",
 			audit.RuleList{},
 		},
-		{"The way of a message", []string{"trace"}, "Where a message would go.", trace.Report{}},
+		{"The path of a message", []string{"trace"}, "Where a message would go.", trace.Report{}},
 		{"A trial", []string{"try"}, "What the messages of a trial did.", try.Report{}},
 		{"A verification", []string{"verify"}, "What the canaries found.", verify.Report{}},
 		{

@@ -100,7 +100,8 @@ successor is kept; 3 if an argument names a finished migration.`,
 		Use: "run", Hidden: true, Short: "Refused: is now migrate",
 		FParseErrWhitelist: cobra.FParseErrWhitelist{UnknownFlags: true},
 		RunE: func(*cobra.Command, []string) error {
-			return usageError{errors.New("'dlxctl migrate run' is now 'dlxctl migrate'; for a queue named run, write 'dlxctl migrate -- run'")}
+			return usageError{errors.New(
+				"'dlxctl migrate run' is now 'dlxctl migrate'; for a queue named run, write 'dlxctl migrate -- run'")}
 		},
 	}, &cobra.Command{
 		Use: "status", Short: "Show the progress of each migration", Args: noArguments,
@@ -210,12 +211,12 @@ func (k *migrateCommand) run(c *cobra.Command, legacy []string) error {
 	if k.write {
 		return usageError{errors.New("--write is for queues that the file does not replace yet; name such a queue")}
 	}
-	way := migrateWay{
+	action := migrateAction{
 		confirm: k.confirmMoves, run: k.runner.Run,
 		onward: "to continue: " + commandLine(c, legacy, k.consent()...),
 		back:   "to roll back: " + shellLine(c, slices.Concat([]string{"migrate", "abort"}, legacy, k.consent())...),
 	}
-	return k.with(c.Context(), want, legacy, way)
+	return k.runUnderLock(c.Context(), want, legacy, action)
 }
 
 // meantCommand adds to err that an unknown queue name may be a misspelled subcommand.
@@ -261,13 +262,13 @@ func (k *migrateCommand) abort(c *cobra.Command, legacy []string) error {
 	without := func(aborted []string) (topology.Compiled, error) {
 		return k.app.files().compileWithout(sources, aborted)
 	}
-	way := migrateWay{
+	action := migrateAction{
 		confirm: k.confirmAbort,
 		run:     func(ctx context.Context) error { return k.runner.Abort(ctx, without) },
 		onward:  "to continue: " + commandLine(c, legacy, k.consent()...),
 		back:    "to migrate after all: " + k.forwardLine(c, legacy),
 	}
-	return k.with(c.Context(), want, legacy, way)
+	return k.runUnderLock(c.Context(), want, legacy, action)
 }
 
 // confirmMoves shows the migrations of a run and asks for consent. It reports false if there
@@ -314,8 +315,8 @@ func (k *migrateCommand) confirmAbort(ctx context.Context, _ *apply.Session, sta
 	return true, k.app.ask(ctx, topology.Printable(question))
 }
 
-// migrateWay is what a command does with migrations.
-type migrateWay struct {
+// migrateAction is what a command does with migrations.
+type migrateAction struct {
 	// confirm shows what run does, and asks. It reports false if there is nothing to do.
 	confirm func(context.Context, *apply.Session, topology.State) (bool, error)
 	run     func(context.Context) error
@@ -323,8 +324,11 @@ type migrateWay struct {
 	onward, back string
 }
 
-// with goes a way with the migrations of legacy, under the lock, once the user has agreed.
-func (k *migrateCommand) with(ctx context.Context, want topology.Compiled, legacy []string, way migrateWay) error {
+// runUnderLock runs an action on the migrations of legacy, under the lock, once the user has
+// agreed.
+func (k *migrateCommand) runUnderLock(ctx context.Context, want topology.Compiled, legacy []string,
+	action migrateAction,
+) error {
 	s, err := k.app.conn.open(want)
 	if err != nil {
 		return err
@@ -346,12 +350,12 @@ func (k *migrateCommand) with(ctx context.Context, want topology.Compiled, legac
 		if err != nil {
 			return err
 		}
-		if more, err := way.confirm(ctx, s, state); !more || err != nil {
+		if more, err := action.confirm(ctx, s, state); !more || err != nil {
 			return err
 		}
 	}
-	if err := way.run(ctx); err != nil {
-		return k.explain(ctx, err, way)
+	if err := action.run(ctx); err != nil {
+		return k.explain(ctx, err, action)
 	}
 	switch {
 	case k.runner.Finished():
@@ -366,12 +370,12 @@ func (k *migrateCommand) with(ctx context.Context, want topology.Compiled, legac
 
 // explain returns the error of a run that did not come to its end, such that exitCode knows its
 // code.
-func (k *migrateCommand) explain(ctx context.Context, err error, way migrateWay) error {
+func (k *migrateCommand) explain(ctx context.Context, err error, action migrateAction) error {
 	switch {
 	case errors.Is(err, migrate.ErrVanished):
 		return &apply.UnfinishedError{Err: err}
 	case ctx.Err() != nil && k.runner.Wrote():
-		return &apply.UnfinishedError{Err: k.interrupted(ctx, err, way)}
+		return &apply.UnfinishedError{Err: k.interrupted(ctx, err, action)}
 	case errors.Is(err, migrate.ErrWaiting):
 		return err
 	case k.runner.Wrote():

@@ -57,7 +57,7 @@ const afterInterrupt = 10 * time.Second
 
 // interrupted returns the error of a run that a signal ended: what is done, what is left, and the
 // commands that continue and go back.
-func (k *migrateCommand) interrupted(ctx context.Context, cause error, way migrateWay) error {
+func (k *migrateCommand) interrupted(ctx context.Context, cause error, action migrateAction) error {
 	lines := []string{"interrupted, and no message is lost"}
 	ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), afterInterrupt)
 	defer stop()
@@ -66,7 +66,7 @@ func (k *migrateCommand) interrupted(ctx context.Context, cause error, way migra
 		done = []string{fmt.Sprintf("'dlxctl migrate status' shows what is done; it cannot be read now: %s", err)}
 	}
 	lines = append(lines, done...)
-	return errors.New(strings.Join(append(lines, way.onward, way.back), "\n"))
+	return errors.New(strings.Join(append(lines, action.onward, action.back), "\n"))
 }
 
 // forwardLine returns the command line that migrates legacy, from a subcommand of migrate.

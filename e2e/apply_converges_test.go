@@ -129,7 +129,7 @@ func converge(t *testing.T, target brokertest.Target, want topology.Compiled) {
 		if err := plan.Check(p, plan.Allow(topology.Hazards()...)); err != nil {
 			t.Fatalf("round %d: %v\n%s", round, err, printed(t, p))
 		}
-		if err := apply.Carry(t.Context(), m, want, p, 0, func(plan.Change) {}); err != nil {
+		if err := apply.ExecuteWithReroutes(t.Context(), m, want, p, 0, func(plan.Change) {}); err != nil {
 			t.Fatal(err)
 		}
 	}

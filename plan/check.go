@@ -114,18 +114,18 @@ func (p Plan) ways(allow []Consent) string {
 //     belong to this topology.
 func Allowed(p Plan, allow []Consent) Plan {
 	given := p.consents(allow)
-	h := held{
+	h := kept{
 		top: p.Topology, objects: map[topology.Key]bool{}, queues: map[string]bool{},
 		backoffs: map[string]bool{}, bound: map[string]bool{}, ways: map[string]bool{}, tiers: map[string]bool{},
 		copies: map[string]bool{}, created: map[string]bool{},
 	}
 	stays := make([]bool, len(p.Changes))
 	some := false
-	hold := func(i int) { stays[i], some = true, true; h.hold(p.Changes[i]) }
+	hold := func(i int) { stays[i], some = true, true; h.keep(p.Changes[i]) }
 	for more := true; more; {
 		more = false
 		for i, c := range p.Changes {
-			if !stays[i] && (c.Action == Blocked || len(given.refused(c)) > 0 || h.holds(c)) {
+			if !stays[i] && (c.Action == Blocked || len(given.refused(c)) > 0 || h.requires(c)) {
 				more = true
 				hold(i)
 			}
@@ -151,8 +151,8 @@ func Allowed(p Plan, allow []Consent) Plan {
 	return out
 }
 
-// held is what stays as it is.
-type held struct {
+// kept is what stays as it is.
+type kept struct {
 	top      string
 	objects  map[topology.Key]bool
 	queues   map[string]bool // work queues
@@ -166,8 +166,8 @@ type held struct {
 	all      bool            // everything
 }
 
-// hold notes that c is not carried out.
-func (h *held) hold(c Change) {
+// keep notes that c is not carried out.
+func (h *kept) keep(c Change) {
 	inLoop := c.Kind == topology.KindQueue && (c.Label.Role == topology.RoleFailed || c.Label.Role == topology.RoleRetry)
 	if c.Action == Delete && (inLoop || c.Label.Role == topology.RoleReturn) {
 		h.returns = true
@@ -211,14 +211,14 @@ func (h *held) hold(c Change) {
 
 // serves reports whether a blocked queue is a generated one of this topology: whatever should
 // be different about it, it takes the messages of queues that are new now, too.
-func (h *held) serves(c Change) bool {
+func (h *kept) serves(c Change) bool {
 	q, isQueue := c.Before.(topology.Queue)
 	owner, _ := topology.Owner(q.Arguments)
 	return isQueue && owner == h.top && c.Label.Role != topology.RoleWork
 }
 
-// holds reports whether c belongs to what stays.
-func (h *held) holds(c Change) bool {
+// requires reports whether c belongs to what stays.
+func (h *kept) requires(c Change) bool {
 	if h.all || h.keepsExposed(c) {
 		return true
 	}

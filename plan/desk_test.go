@@ -107,7 +107,7 @@ func TestADeskChangesNoPlanLaw(t *testing.T) {
 			if ends && !warned["desk-run"] {
 				t.Fatalf("no warning of the run:\n%s\n%v", text(t, p), warnings)
 			}
-			if err := apply.Carry(t.Context(), f, want, p, 0, func(plan.Change) {}); err != nil {
+			if err := apply.ExecuteWithReroutes(t.Context(), f, want, p, 0, func(plan.Change) {}); err != nil {
 				t.Fatal(err)
 			}
 			for _, object := range desk {

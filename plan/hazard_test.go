@@ -149,7 +149,7 @@ func TestABlockedQueueKeepsItsBackoff(t *testing.T) {
 				len(todo.Retiring) > 0 {
 				t.Errorf("carried out is %v, and waited for %v", bare(todo), todo.Retiring)
 			}
-			if err := apply.Carry(t.Context(), f, loaded(t, tc.after), todo, 0, func(plan.Change) {}); err != nil {
+			if err := apply.ExecuteWithReroutes(t.Context(), f, loaded(t, tc.after), todo, 0, func(plan.Change) {}); err != nil {
 				t.Fatal(err)
 			}
 			if err := f.journey("d"); err != nil {

@@ -163,7 +163,7 @@ func TestSkippingLosesNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		f := &fake{objects: map[string]topology.Object{}}
 		a, b := drawn(t), drawn(t)
-		if err := apply.Carry(t.Context(), f, a, plan.Make(a, f.state(), plan.Options{}), 0,
+		if err := apply.ExecuteWithReroutes(t.Context(), f, a, plan.Make(a, f.state(), plan.Options{}), 0,
 			func(plan.Change) {}); err != nil {
 			t.Fatal(err)
 		}
@@ -183,7 +183,7 @@ func TestSkippingLosesNothing(t *testing.T) {
 			before := slices.Clone(s.Have.Queues)
 			target, _ := f.dying("foreign")
 			had := f.anywhere(target)
-			if err := apply.Carry(t.Context(), f, b, todo, 0, func(plan.Change) {}); err != nil {
+			if err := apply.ExecuteWithReroutes(t.Context(), f, b, todo, 0, func(plan.Change) {}); err != nil {
 				t.Fatal(err)
 			}
 			s = f.state()

@@ -136,7 +136,7 @@ func TestApplyConverges(t *testing.T) {
 				if typeChanged(p) {
 					return // refused, with the remedy; TestDiff has it
 				}
-				if err := apply.Carry(t.Context(), f, want, p, 0, func(plan.Change) {}); err != nil {
+				if err := apply.ExecuteWithReroutes(t.Context(), f, want, p, 0, func(plan.Change) {}); err != nil {
 					t.Fatal(err)
 				}
 				for _, q := range f.state().Have.Queues {

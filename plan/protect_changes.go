@@ -225,7 +225,7 @@ func Exposes(c Change) bool {
 
 // keepsExposed reports whether a change takes the protection away of a queue that
 // stays.
-func (h *held) keepsExposed(c Change) bool {
+func (h *kept) keepsExposed(c Change) bool {
 	p, _ := c.Before.(topology.Policy)
 	return Exposes(c) && slices.ContainsFunc(topology.PatternQueues(p.Pattern), func(queue string) bool {
 		return h.objects[topology.Key{Kind: topology.KindQueue, Name: queue}]

@@ -239,7 +239,7 @@ func TestMessagesHaveOneWayAtEachMoment(t *testing.T) {
 		files := []draft{draw("first")}
 		want := files[0].compiled(t)
 		first := plan.Make(want, f.state(), plan.Options{})
-		if err := apply.Carry(t.Context(), f, want, first, 0, func(plan.Change) {}); err != nil {
+		if err := apply.ExecuteWithReroutes(t.Context(), f, want, first, 0, func(plan.Change) {}); err != nil {
 			t.Fatal(err)
 		}
 		for round := range rapid.IntRange(1, 4).Draw(t, "rounds") {
@@ -267,7 +267,7 @@ func TestMessagesHaveOneWayAtEachMoment(t *testing.T) {
 				if p.Count(plan.Blocked) > 0 {
 					t.Fatalf("blocked: %s", text(t, p))
 				}
-				_ = apply.Carry(t.Context(), w, want, p, 0, func(plan.Change) {}) // it may be killed
+				_ = apply.ExecuteWithReroutes(t.Context(), w, want, p, 0, func(plan.Change) {}) // it may be killed
 				if len(wrong) > 0 {
 					t.Fatal(wrong[0])
 				}
@@ -289,7 +289,7 @@ func TestAChangedBackoffIsShown(t *testing.T) {
 	t.Parallel()
 	f := &fake{objects: map[string]topology.Object{}}
 	before := backoffsOf(t, []string{"a", "a"})
-	if err := apply.Carry(t.Context(), f, before, plan.Make(before, f.state(), plan.Options{}), 0,
+	if err := apply.ExecuteWithReroutes(t.Context(), f, before, plan.Make(before, f.state(), plan.Options{}), 0,
 		func(plan.Change) {}); err != nil {
 		t.Fatal(err)
 	}

@@ -22,7 +22,7 @@ func TestConsulted(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		f := &fake{objects: map[string]topology.Object{}}
 		before, after := file(t), file(t)
-		if err := apply.Carry(t.Context(), f, before,
+		if err := apply.ExecuteWithReroutes(t.Context(), f, before,
 			plan.Make(before, f.state(), plan.Options{}), 0, func(plan.Change) {}); err != nil {
 			t.Fatal(err)
 		}

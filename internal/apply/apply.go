@@ -159,7 +159,7 @@ func (r *Runner) write(ctx context.Context, p plan.Plan) error {
 	done := map[plan.Action]int{}
 	keeper := tierKeeper{Converger: r.Session.Management, kept: map[topology.Key]bool{}}
 	step, finish := r.Reporter.Progress(ctx, len(p.Changes))
-	err := Carry(ctx, &keeper, r.Session.Topology, p, r.Settle, func(c plan.Change) {
+	err := ExecuteWithReroutes(ctx, &keeper, r.Session.Topology, p, r.Settle, func(c plan.Change) {
 		done[c.Action]++
 		step()
 	})

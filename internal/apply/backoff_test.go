@@ -124,7 +124,7 @@ func (s *stage) carry(ctx context.Context, c apply.Converger, want topology.Comp
 	if err := plan.Check(p, nil); err != nil {
 		return err
 	}
-	return apply.Carry(ctx, c, want, p, settle, func(plan.Change) {})
+	return apply.ExecuteWithReroutes(ctx, c, want, p, settle, func(plan.Change) {})
 }
 
 // load publishes from two connections, with a pause after each hundred messages, and

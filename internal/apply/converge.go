@@ -51,21 +51,21 @@ func Converge(ctx context.Context, b Converger, settle time.Duration,
 	}
 }
 
-// Carry carries out p, which was made for want. It carries out the changes as [Execute] does.
-// Between the creations and the deletions it changes the routes of messages, step by step, and
-// reads each step back from the broker. Like Execute it fails with a [*PartialError].
-func Carry(ctx context.Context, b Converger, want topology.Compiled, p plan.Plan, settle time.Duration,
+// ExecuteWithReroutes carries out p, which was made for want, as [Execute] does. Between the
+// creations and the deletions it changes the routes of messages, step by step, and reads each step
+// back from the broker. Like Execute it fails with a [*PartialError].
+func ExecuteWithReroutes(ctx context.Context, b Converger, want topology.Compiled, p plan.Plan, settle time.Duration,
 	report func(plan.Change),
 ) error {
 	first := slices.IndexFunc(p.Changes, func(c plan.Change) bool { return c.Reroute != nil })
 	if first < 0 {
 		return Execute(ctx, b, p, report)
 	}
-	behind := first // the reroutes have a phase of their own
-	for behind < len(p.Changes) && p.Changes[behind].Reroute != nil {
-		behind++
+	end := first // the reroutes have a phase of their own
+	for end < len(p.Changes) && p.Changes[end].Reroute != nil {
+		end++
 	}
-	before, reroutes, after := p.Changes[:first], p.Changes[first:behind], p.Changes[behind:]
+	creations, reroutes, deletions := p.Changes[:first], p.Changes[first:end], p.Changes[end:]
 	partly := func(err error, done, pending []plan.Change) error {
 		part := &PartialError{Err: err}
 		if e, is := errors.AsType[*PartialError](err); is {
@@ -74,18 +74,18 @@ func Carry(ctx context.Context, b Converger, want topology.Compiled, p plan.Plan
 		part.Done, part.Pending = slices.Concat(done, part.Done), slices.Concat(part.Pending, pending)
 		return part
 	}
-	if err := Execute(ctx, b, plan.Plan{Changes: before}, report); err != nil {
-		return partly(err, nil, slices.Concat(reroutes, after))
+	if err := Execute(ctx, b, plan.Plan{Changes: creations}, report); err != nil {
+		return partly(err, nil, slices.Concat(reroutes, deletions))
 	}
 	steps, err := rerouted(ctx, b, want, reroutes, settle)
 	if err != nil {
-		return partly(&PartialError{Done: steps, Failed: reroutes, Err: err}, before, after)
+		return partly(&PartialError{Done: steps, Failed: reroutes, Err: err}, creations, deletions)
 	}
 	for _, c := range reroutes {
 		report(c)
 	}
-	if err := Execute(ctx, b, plan.Plan{Changes: after}, report); err != nil {
-		return partly(err, slices.Concat(before, reroutes), nil)
+	if err := Execute(ctx, b, plan.Plan{Changes: deletions}, report); err != nil {
+		return partly(err, slices.Concat(creations, reroutes), nil)
 	}
 	return nil
 }

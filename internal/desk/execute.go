@@ -158,13 +158,13 @@ func (w *worker) endTaking(ctx context.Context) error {
 	if err := w.note(ctx, topology.HoldName(name, w.run), record(w.run, recordSending, 0, 0, nil)); err != nil {
 		return err
 	}
-	return w.conn.DeleteExchange(w.intake, amqp.Conditions{})
+	return w.conn.DeleteExchange(w.takeExchange, amqp.Conditions{})
 }
 
 // Resume continues a run. Options that are not nil replace those of the run.
 func (d *Desk) Resume(ctx context.Context, id string, o *SendOptions, progress func(Progress)) (Result, error) {
 	return d.onRun(ctx, id, func(ctx context.Context, w *worker) (Result, error) {
-		if err := w.seal(ctx, true); err != nil {
+		if err := w.awaitInFlight(ctx, true); err != nil {
 			return Result{}, err
 		}
 		has, err := d.readHold(ctx, id)

@@ -78,16 +78,17 @@ func (d *Desk) parked() topology.Queue {
 	}
 }
 
-// intakePrefix is how the names of the exchanges begin through which a run takes messages into its
-// hold. Their type is fanout: they route by neither key nor CC, so a message keeps its key and
-// reaches the hold alone. One exists as long as the run takes. Each process has its own, see seal.
-func intakePrefix(topologyName, run string) string {
+// takeExchangePrefix is how the names of the exchanges begin through which a run takes messages
+// into its hold. Their type is fanout: they route by neither key nor CC, so a message keeps its key
+// and reaches the hold alone. One exists as long as the run takes. Each process has its own, see
+// awaitInFlight.
+func takeExchangePrefix(topologyName, run string) string {
 	return topology.HoldName(topologyName, run) + ".in."
 }
 
-// straight names the exchange through which a run sends messages to one queue alone, whatever
+// directExchange names the exchange through which a run sends messages to one queue alone, whatever
 // their key and CC say. It exists until the run ends.
-func straight(topologyName, run, queue string) string {
+func directExchange(topologyName, run, queue string) string {
 	lock := topology.DeskLockName("", queue) // for its hash
 	return topology.HoldName(topologyName, run) + ".to." + lock[strings.LastIndexByte(lock, '.')+1:]
 }
@@ -102,7 +103,7 @@ func (w *worker) openHold(ctx context.Context, m *manifest) error {
 	if err := w.conn.DeclareQueue(hold); err != nil {
 		return fmt.Errorf("create the hold %s: %w", hold.Name, err)
 	}
-	// At once: without an intake the run would be shown as one that has taken all.
+	// At once: without a take exchange the run would be shown as one that has taken all.
 	if err := w.openIntake(ctx); err != nil {
 		return err
 	}
@@ -116,7 +117,7 @@ func (w *worker) openHold(ctx context.Context, m *manifest) error {
 	}
 	if err != nil {
 		// Both have just been created, and no message was published to them: nothing can be lost.
-		return errors.Join(err, w.conn.DeleteExchange(w.intake, amqp.Conditions{}),
+		return errors.Join(err, w.conn.DeleteExchange(w.takeExchange, amqp.Conditions{}),
 			w.conn.DeleteQueue(hold.Name, amqp.Conditions{}))
 	}
 	if err := w.openParked(m); err != nil {
@@ -130,8 +131,8 @@ func (w *worker) openHold(ctx context.Context, m *manifest) error {
 	return w.note(ctx, hold.Name, messages...)
 }
 
-// outlive waits until the queues of the run survive the death of their node.
-func (w *worker) outlive(ctx context.Context) error {
+// waitUntilDurable waits until the queues of the run survive a crash of their node.
+func (w *worker) waitUntilDurable(ctx context.Context) error {
 	if w.opened.IsZero() { // by another process
 		return pause(ctx, amqp.SafeAge)
 	}
@@ -200,7 +201,7 @@ func (w *worker) refuseUnfinished(state topology.State, queue string) error {
 		if r.Queue != queue || r.ID == w.run {
 			continue
 		}
-		back := straight(name, r.ID, queue)
+		back := directExchange(name, r.ID, queue)
 		switch {
 		case slices.ContainsFunc(state.Have.Exchanges, func(e topology.Exchange) bool { return e.Name == back }):
 			return refusef("the run %s has begun to give messages back to %s, and some may be in its hold too; end it first with 'dlxctl desk run return %s'",
@@ -216,24 +217,24 @@ func (w *worker) refuseUnfinished(state topology.State, queue string) error {
 // openIntake creates the exchange through which this process takes.
 func (w *worker) openIntake(ctx context.Context) error {
 	name := w.desk.Topology.Name
-	w.intake = intakePrefix(name, w.run) + strings.ToLower(rand.Text()[:6])
-	return w.fanout(ctx, w.intake, topology.HoldName(name, w.run))
+	w.takeExchange = takeExchangePrefix(name, w.run) + strings.ToLower(rand.Text()[:6])
+	return w.fanout(ctx, w.takeExchange, topology.HoldName(name, w.run))
 }
 
 const (
-	// sealTime is how long the number of messages in a hold must not change once nothing is routed
-	// to it any more.
-	sealTime = 500 * time.Millisecond
-	// sealPause is the pause between two questions for it.
-	sealPause = 50 * time.Millisecond
+	// inFlightTime is how long the number of messages in a hold must not change once nothing is
+	// routed to it any more.
+	inFlightTime = 500 * time.Millisecond
+	// inFlightPause is the pause between two questions for it.
+	inFlightPause = 50 * time.Millisecond
 )
 
-// seal makes sure that nothing that a dead process has published still comes into the hold: the
-// broker handles what it has received from a connection also after that has ended. A hold that
-// grew after it was counted would get those messages twice. So the exchanges of earlier processes
-// go, and what they have routed is waited for. If the run takes on, its new exchange exists before
-// they go: a run that has none has taken all.
-func (w *worker) seal(ctx context.Context, takesOn bool) error {
+// awaitInFlight makes sure that nothing that a dead process has published still comes into the
+// hold: the broker handles what it has received from a connection also after that has ended. A hold
+// that grew after it was counted would get those messages twice. So the exchanges of earlier
+// processes go, and what they have routed is waited for. If the run takes on, its new exchange
+// exists before they go: a run that has none has taken all.
+func (w *worker) awaitInFlight(ctx context.Context, takesOn bool) error {
 	name := w.desk.Topology.Name
 	state, err := w.desk.inspect(ctx)
 	if err != nil {
@@ -241,7 +242,7 @@ func (w *worker) seal(ctx context.Context, takesOn bool) error {
 	}
 	var earlier []string
 	for _, e := range state.Have.Exchanges {
-		if strings.HasPrefix(e.Name, intakePrefix(name, w.run)) {
+		if strings.HasPrefix(e.Name, takeExchangePrefix(name, w.run)) {
 			earlier = append(earlier, e.Name)
 		}
 	}
@@ -250,13 +251,13 @@ func (w *worker) seal(ctx context.Context, takesOn bool) error {
 			return err
 		}
 	}
-	for _, intake := range earlier {
-		if err := w.conn.DeleteExchange(intake, amqp.Conditions{}); err != nil {
+	for _, exchange := range earlier {
+		if err := w.conn.DeleteExchange(exchange, amqp.Conditions{}); err != nil {
 			return err
 		}
 	}
 	last, since := -1, time.Now()
-	for len(earlier) > 0 && time.Since(since) < sealTime {
+	for len(earlier) > 0 && time.Since(since) < inFlightTime {
 		ready, err := w.conn.MessagesReady(topology.HoldName(name, w.run))
 		if errors.Is(err, broker.ErrNotFound) {
 			return nil
@@ -267,7 +268,7 @@ func (w *worker) seal(ctx context.Context, takesOn bool) error {
 		if ready != last {
 			last, since = ready, time.Now()
 		}
-		if err := pause(ctx, sealPause); err != nil {
+		if err := pause(ctx, inFlightPause); err != nil {
 			return err
 		}
 	}

@@ -19,7 +19,7 @@ import (
 // and a CC that is not a list.
 func (d *Desk) Return(ctx context.Context, id string, progress func(Progress)) (Result, error) {
 	return d.onRun(ctx, id, func(ctx context.Context, w *worker) (Result, error) {
-		if err := w.seal(ctx, false); err != nil {
+		if err := w.awaitInFlight(ctx, false); err != nil {
 			return Result{}, err
 		}
 		has, err := d.readHold(ctx, id)
@@ -104,7 +104,7 @@ func (r *router) giveBack(d amqp091.Delivery) (relay.Move, error) {
 
 // exactly returns a move to one queue alone, with all that the message had.
 func (r *router) exactly(queue string, d amqp091.Delivery, key string) (relay.Move, error) {
-	exchange, err := r.straight(queue)
+	exchange, err := r.directExchange(queue)
 	if err != nil {
 		return relay.Move{}, fmt.Errorf("%s cannot be reached: %w; if it was deleted, put it back into the file, and run 'dlxctl apply' first",
 			text.Name(queue), err)

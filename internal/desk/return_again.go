@@ -30,7 +30,7 @@ func (w *worker) dropReturned(ctx context.Context, m *manifest, has *contents) (
 	defer w.freeQueue()
 	// What the earlier process has published and the broker has not routed yet reaches no queue.
 	name := topology.HoldName(w.desk.Topology.Name, w.run)
-	if err := w.conn.DeleteExchange(straight(w.desk.Topology.Name, w.run, m.Queue), amqp.Conditions{}); err != nil {
+	if err := w.conn.DeleteExchange(directExchange(w.desk.Topology.Name, w.run, m.Queue), amqp.Conditions{}); err != nil {
 		return has, 0, err
 	}
 	if err := w.calm(ctx, m.Queue, name); err != nil {
@@ -78,7 +78,7 @@ func (m *manifest) returned(has *contents, inQueue map[fingerprint]uint32) (out 
 // calm waits until no message is on its way into or out of queues.
 func (w *worker) calm(ctx context.Context, queues ...string) error {
 	last, since, began := -1, time.Now(), time.Now()
-	for time.Since(since) < sealTime && time.Since(began) < calmTime {
+	for time.Since(since) < inFlightTime && time.Since(began) < calmTime {
 		total := 0
 		for _, queue := range queues {
 			ready, err := w.conn.MessagesReady(queue)
@@ -90,7 +90,7 @@ func (w *worker) calm(ctx context.Context, queues ...string) error {
 		if total != last {
 			last, since = total, time.Now()
 		}
-		if err := pause(ctx, sealPause); err != nil {
+		if err := pause(ctx, inFlightPause); err != nil {
 			return err
 		}
 	}

@@ -31,9 +31,9 @@ type router struct {
 	// bound are the work queues to which the return exchange routes.
 	bound map[string]bool
 	// drained are the queues that the run sends to and that consumers empty: no streams.
-	drained   []string
-	straights map[string]string
-	copies    deadletter.Copies
+	drained         []string
+	directExchanges map[string]string
+	copies          deadletter.Copies
 }
 
 // newRouter returns the router of a run.
@@ -45,7 +45,7 @@ func (w *worker) newRouter(ctx context.Context, m *manifest) (*router, error) {
 	return &router{
 		ctx: ctx, worker: w, manifest: m, kind: m.Action.Kind(), known: w.desk.known(), user: w.desk.Endpoint.AMQP.User,
 		bound: returnable(w.desk.Topology.Name, state), drained: drainable(m.Watch, state),
-		straights: map[string]string{},
+		directExchanges: map[string]string{},
 	}, nil
 }
 
@@ -88,16 +88,16 @@ func (r *router) route(d amqp091.Delivery) (relay.Move, error) {
 	}
 }
 
-// straight returns the exchange that leads to one queue alone.
-func (r *router) straight(queue string) (string, error) {
-	if name, ok := r.straights[queue]; ok {
+// directExchange returns the exchange that leads to one queue alone.
+func (r *router) directExchange(queue string) (string, error) {
+	if name, ok := r.directExchanges[queue]; ok {
 		return name, nil
 	}
-	name := straight(r.worker.desk.Topology.Name, r.manifest.Run, queue)
+	name := directExchange(r.worker.desk.Topology.Name, r.manifest.Run, queue)
 	if err := r.worker.fanout(r.ctx, name, queue); err != nil {
 		return "", err
 	}
-	r.straights[queue] = name
+	r.directExchanges[queue] = name
 	return name, nil
 }
 
@@ -149,7 +149,7 @@ func (r *router) replay(d, as amqp091.Delivery) (relay.Move, error) {
 	case r.bound[facts.WorkQueue]:
 		return r.toWork(p, facts), nil
 	default:
-		exchange, err := r.straight(facts.WorkQueue)
+		exchange, err := r.directExchange(facts.WorkQueue)
 		if err != nil {
 			return relay.Move{}, fmt.Errorf("%s cannot be reached: %w", text.Name(facts.WorkQueue), err)
 		}
@@ -190,7 +190,7 @@ func (r *router) queueOf(m relay.Move) string {
 		}
 		return strings.TrimPrefix(address, addressPrefix)
 	}
-	for queue, exchange := range r.straights {
+	for queue, exchange := range r.directExchanges {
 		if exchange == m.Exchange {
 			return queue
 		}

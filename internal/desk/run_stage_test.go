@@ -71,7 +71,7 @@ func newShopOn(tb testing.TB, target brokertest.Target, file string) *shop {
 			tb.Fatal(err)
 		}
 		p := plan.Make(s.topology, state, plan.Options{})
-		err = apply.Carry(tb.Context(), s.desk.Management, s.topology, p, 0, func(plan.Change) {})
+		err = apply.ExecuteWithReroutes(tb.Context(), s.desk.Management, s.topology, p, 0, func(plan.Change) {})
 		if err == nil {
 			break
 		}

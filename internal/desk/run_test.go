@@ -76,8 +76,8 @@ func TestRunsShowThePhase(t *testing.T) {
 }
 
 // A hold is listed while the broker still creates it, on a busy machine for longer than SafeAge,
-// and has no intake yet: a run has taken all once its hold has all records, the last of which says
-// so.
+// and has no take exchange yet: a run has taken all once its hold has all records, the last of
+// which says so.
 func TestAHoldWithoutItsRecordsIsNotFull(t *testing.T) {
 	t.Parallel()
 	name := topology.HoldName("shop", "20261123-160000-abcdef")

@@ -50,10 +50,10 @@ func RunsOf(name string, state topology.State, asked time.Time) []Run {
 		usage := state.Usage[q.Name]
 		messages := int(usage.Ready + usage.Unacknowledged)
 		r.Holds = max(0, messages-records)
-		// The broker lists a new hold before the run can give it an intake, seconds before if it is
-		// busy, and a busy broker may list its exchanges seconds before its queues. No run takes a
-		// message into a hold that was younger when the broker was asked, see outlive, and a hold
-		// without all of its records has nothing else.
+		// The broker lists a new hold before the run can give it a take exchange, seconds before if
+		// it is busy, and a busy broker may list its exchanges seconds before its queues. No run
+		// takes a message into a hold that was younger when the broker was asked, see
+		// waitUntilDurable, and a hold without all of its records has nothing else.
 		if r.Active && (asked.Sub(s.Started) < amqp.SafeAge || messages < records) {
 			r.Phase = Taking
 		}
@@ -66,6 +66,6 @@ func RunsOf(name string, state topology.State, asked time.Time) []Run {
 // hasIntake reports whether a run has not taken all of its messages.
 func hasIntake(state topology.State, name, run string) bool {
 	return slices.ContainsFunc(state.Have.Exchanges, func(e topology.Exchange) bool {
-		return strings.HasPrefix(e.Name, intakePrefix(name, run))
+		return strings.HasPrefix(e.Name, takeExchangePrefix(name, run))
 	})
 }

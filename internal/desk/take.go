@@ -205,7 +205,7 @@ func (t *taking) visit(ctx, grace context.Context, m amqp.Held) error {
 		t.left--
 		held := m
 		held.Body = nil
-		return t.out.send(grace, t.worker.intake, m.RoutingKey, p, func() error {
+		return t.out.send(grace, t.worker.takeExchange, m.RoutingKey, p, func() error {
 			t.taken++
 			t.acked++
 			t.inHold[key]++
@@ -230,11 +230,11 @@ func (w *worker) take(ctx context.Context, m *manifest, has *contents, report fu
 		return nil, err
 	}
 	t := w.newTaking(m, report)
-	if err := w.outlive(ctx); err != nil {
+	if err := w.waitUntilDurable(ctx); err != nil {
 		return t, err
 	}
 	if has != nil {
-		if w.intake == "" { // it died before it had one
+		if w.takeExchange == "" { // it died before it had one
 			if err := w.openIntake(ctx); err != nil {
 				return t, err
 			}

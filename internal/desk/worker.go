@@ -34,11 +34,11 @@ func (s stopped) Error() string { return string(s) }
 // worker is the only process that works on a run. Its connection holds the locks, and receives
 // requests to stop.
 type worker struct {
-	desk   *Desk
-	run    string
-	conn   *amqp.Conn
-	cancel context.CancelCauseFunc
-	intake string // the exchange through which it takes
+	desk         *Desk
+	run          string
+	conn         *amqp.Conn
+	cancel       context.CancelCauseFunc
+	takeExchange string // the exchange through which it takes
 	// opened is when this process has created the queues of the run. Zero: it has not.
 	opened time.Time
 	locked *amqp.Conn // holds the lock of the queue, and nothing else

@@ -190,9 +190,9 @@ func (v *view) asideText(q *survey.Queue) string {
 	said := map[topology.Role]string{
 		survey.Stream:           "A stream. It does not dead-letter.",
 		topology.RoleUnroutable: "Gets messages that no other binding takes.",
-		topology.RoleRetry:      "Failed messages wait here " + waitText(q) + ", then go to " + v.behind(q) + ".",
+		topology.RoleRetry:      "Failed messages wait here " + waitText(q) + ", then go to " + v.reachableQueues(q) + ".",
 		survey.Delay: "Publishers let messages wait here " + waitText(q) +
-			"; then they go to " + v.behind(q) + ".",
+			"; then they go to " + v.reachableQueues(q) + ".",
 	}
 	if text := said[q.Role]; text != "" {
 		return text
@@ -207,8 +207,8 @@ func (v *view) asideText(q *survey.Queue) string {
 	return out + "."
 }
 
-// behind names the queues to which messages go from a queue in which they wait.
-func (v *view) behind(q *survey.Queue) string {
+// reachableQueues names the queues to which messages go from a queue in which they wait.
+func (v *view) reachableQueues(q *survey.Queue) string {
 	switch targets := q.Targets(); {
 	case q.ByKey(), q.To.Exchange == "" && len(targets) > maxTargets:
 		return "the queues that their keys name"

@@ -181,7 +181,7 @@ func (s *stage) change(t *testing.T, want topology.Compiled) {
 	if p.Empty() && want.Backoffs[0].RetryOn == nil {
 		t.Fatal("nothing changes")
 	}
-	err = apply.Carry(t.Context(), m, want, p, 50*time.Millisecond, func(plan.Change) {})
+	err = apply.ExecuteWithReroutes(t.Context(), m, want, p, 50*time.Millisecond, func(plan.Change) {})
 	// The deletion of a queue that holds messages, the last of the changes, is refused.
 	if err != nil && !errors.Is(err, broker.ErrRefused) {
 		t.Fatal(err)

@@ -49,7 +49,7 @@ func (s *stage) carry(t *testing.T, file string) topology.Compiled {
 		t.Fatal(err)
 	}
 	p := plan.Allowed(plan.Make(want, state, plan.Options{}), plan.Allow(topology.DropsRouting))
-	err = apply.Carry(t.Context(), m, want, p, 0, func(plan.Change) {})
+	err = apply.ExecuteWithReroutes(t.Context(), m, want, p, 0, func(plan.Change) {})
 	if err != nil && !errors.Is(err, broker.ErrRefused) {
 		t.Fatal(err)
 	}

@@ -111,7 +111,7 @@ func (s *stage) apply(tb testing.TB, want topology.Compiled) {
 		if i == 1 && !p.Empty() {
 			tb.Fatalf("after apply %d changes are left", len(p.Changes))
 		}
-		if err := apply.Carry(tb.Context(), m, want, p, 0, func(plan.Change) {}); err != nil {
+		if err := apply.ExecuteWithReroutes(tb.Context(), m, want, p, 0, func(plan.Change) {}); err != nil {
 			tb.Fatal(err)
 		}
 	}

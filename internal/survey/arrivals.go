@@ -97,12 +97,12 @@ type visit struct {
 	keys  Keys
 }
 
-// arrive computes with which keys messages come to each queue, by bindings and as dead letters,
-// and where the dead letters of each queue go. What a dead-letter exchange routes are dead letters,
-// whose keys are known: a pattern of its bindings says nothing more, unless another exchange leads
-// to it. Messages without any way but
-// the default exchange have the name of their queue as their key.
-func (s *Survey) arrive() {
+// computeArrivals computes with which keys messages come to each queue, by bindings and by
+// dead-lettering, and where the dead letters of each queue go. A dead-letter exchange routes dead
+// letters alone, whose keys are known: a pattern of its bindings says nothing more, unless another
+// exchange leads to it. Messages without any way but the default exchange have the name of their
+// queue as their key.
+func (s *Survey) computeArrivals() {
 	var todo []visit
 	add := func(q *Queue, k Keys) {
 		if !q.arrived[k] && len(q.Arrivals) < maxArrivals {
@@ -134,7 +134,7 @@ func (s *Survey) arrive() {
 	var guessed []visit
 	for _, q := range s.Queues {
 		for _, b := range q.Bindings {
-			for _, k := range s.through(b, map[string]bool{}) {
+			for _, k := range s.keysThrough(b, map[string]bool{}) {
 				if k.Pattern && s.hasDeadLettersAlone(s.exchanges[b.Source]) {
 					guessed = append(guessed, visit{q, k})
 				} else {
@@ -170,8 +170,8 @@ func (s *Survey) hasDeadLettersAlone(e *Exchange) bool {
 	return len(e.DeadLettersOf) > 0 && len(e.AlternateOf) == 0 && !s.isPublishedTo(e, map[string]bool{})
 }
 
-// through returns the keys of messages that pass a binding.
-func (s *Survey) through(b topology.Binding, seen map[string]bool) []Keys {
+// keysThrough returns the keys of messages that pass a binding.
+func (s *Survey) keysThrough(b topology.Binding, seen map[string]bool) []Keys {
 	e := s.exchanges[b.Source]
 	switch {
 	case e == nil:
@@ -189,7 +189,7 @@ func (s *Survey) through(b topology.Binding, seen map[string]bool) []Keys {
 	seen[e.Name] = true
 	var out []Keys
 	for _, in := range e.In {
-		out = append(out, s.through(in, seen)...)
+		out = append(out, s.keysThrough(in, seen)...)
 	}
 	if len(out) == 0 || len(e.AlternateOf) > 0 || e.Type == topology.Topic {
 		out = append(out, AnyKey())

@@ -83,24 +83,24 @@ func (s *Survey) way(q *Queue, h Hop, reason route.Reason) Way {
 		return w
 	}
 	sample := h.Keys.Samples()[0]
-	t := trip{survey: s, start: q, way: &w}
-	w.Fate = t.die(q, route.Message{Keys: []string{sample}}, reason)
+	t := trace{survey: s, start: q, way: &w}
+	w.Fate = t.deadLetter(q, route.Message{Keys: []string{sample}}, reason)
 	if w.Fate != Lost {
 		w.Ends = nil
 	}
 	return w
 }
 
-// trip is the way of one message, through queues in which no consumer looks at it.
-type trip struct {
+// trace is the path of one message, through queues in which no consumer looks at it.
+type trace struct {
 	survey *Survey
 	start  *Queue
 	way    *Way
 	depth  int
 }
 
-// die returns what happens to a message that dies in a queue.
-func (t *trip) die(q *Queue, m route.Message, reason route.Reason) Fate {
+// deadLetter returns what happens to a message that dies in a queue.
+func (t *trace) deadLetter(q *Queue, m route.Message, reason route.Reason) Fate {
 	if t.depth++; t.depth > maxHops {
 		return Undecided
 	}
@@ -128,7 +128,7 @@ func (t *trip) die(q *Queue, m route.Message, reason route.Reason) Fate {
 }
 
 // enter returns what happens to a message that comes to a queue as a dead letter.
-func (t *trip) enter(q *Queue, m route.Message) Fate {
+func (t *trace) enter(q *Queue, m route.Message) Fate {
 	t.way.Hops = append(t.way.Hops, q.Name)
 	if q == t.start {
 		t.way.Returns = true
@@ -147,7 +147,7 @@ func (t *trip) enter(q *Queue, m route.Message) Fate {
 			t.way.Ends = append(t.way.Ends, route.End{Cause: route.NoDeadLettering, Queue: q.Name})
 			return Lost
 		}
-		if f := t.die(q, m, reason); f == Lost || f == Undecided && fate == Kept {
+		if f := t.deadLetter(q, m, reason); f == Lost || f == Undecided && fate == Kept {
 			fate = f
 			if f == Lost && t.way.Discards == "" {
 				t.way.Discards, t.way.Dies = q.Name, reason

@@ -101,7 +101,7 @@ func New(state topology.State) *Survey {
 			q.Bindings = append(q.Bindings, b)
 		}
 	}
-	s.arrive()
+	s.computeArrivals()
 	s.setRoles()
 	s.follow()
 	return s

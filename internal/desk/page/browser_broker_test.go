@@ -60,7 +60,8 @@ func realDesk(t *testing.T, target brokertest.Target) *desk.Desk {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := apply.Carry(t.Context(), m, c, plan.Make(c, state, plan.Options{}), 0, func(plan.Change) {}); err != nil {
+	p := plan.Make(c, state, plan.Options{})
+	if err := apply.ExecuteWithReroutes(t.Context(), m, c, p, 0, func(plan.Change) {}); err != nil {
 		t.Fatal(err)
 	}
 	d := &desk.Desk{
