@@ -233,7 +233,8 @@ type enduring struct {
 	harms   map[string]*harm
 }
 
-// harm is what one key does to queues of one role.
+// harm is what one key does to queues of one role, on which it does the same together with the
+// other keys in effect.
 type harm struct {
 	role       topology.Role
 	queueType  string
@@ -262,7 +263,9 @@ func (e *enduring) add(q topology.Queue, keys []string, definition topology.Argu
 			continue
 		}
 		e.hazards[hazard] = true
-		id := key + " " + string(q.Label.Role)
+		// The other keys in effect decide too.
+		does := policy.Consequence(q.Label.Role, q.Type(), key, definition, "")
+		id := fmt.Sprintf("%s %s %s", key, q.Label.Role, does)
 		if e.harms[id] == nil {
 			e.harms[id] = &harm{role: q.Label.Role, queueType: q.Type(), key: key, definition: definition}
 			e.order = append(e.order, id)

@@ -187,7 +187,9 @@ func (g protection) change(x part, want topology.Policy) Change {
 	c.Action = Create
 	c.Fields = overlaid(asFields(g.policy.Definition.Properties()), asFields(want.Properties()))
 	for _, key := range slices.Sorted(maps.Keys(g.keys)) {
-		c.Fields = append(c.Fields, Field{Name: key, Before: g.policy.Definition[key]})
+		if want.Definition[key] == nil {
+			c.Fields = append(c.Fields, Field{Name: key, Before: g.policy.Definition[key]})
+		}
 	}
 	return c
 }

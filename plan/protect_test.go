@@ -396,6 +396,50 @@ func TestProtectionThatIsNotInEffect(t *testing.T) {
 	}
 }
 
+// An operator policy moves what is above its limit only where the policy in effect has a
+// dead-letter exchange; elsewhere the broker drops it.
+func TestEnduredSaysWhatIsInEffect(t *testing.T) {
+	t.Parallel()
+	want := compiled(t, topology.Quorum, "queues: [{name: bypol}, {name: plain}, {name: prio}]")
+	state := topology.State{Version: "4.0.5"}
+	state.OperatorPolicies = []topology.Policy{catchAll("op", 0, args{"max-length": int64(9)})}
+	moves := catchAll("moves", 2, args{"dead-letter-exchange": "dlx"})
+	moves.Pattern = "^bypol"
+	state.Have.Policies = []topology.Policy{moves, catchAll("ttl-all", 1, args{"message-ttl": int64(500)})}
+	var reasons []string
+	for _, c := range plan.Make(want, state, plan.Options{}).Changes {
+		if c.IsEndured() {
+			reasons = append(reasons, c.Reason)
+		}
+	}
+	got := strings.Join(reasons, "\n")
+	for _, part := range []string{
+		"move the oldest message of bypol.dead to the exchange dlx above 9 messages",
+		"drop the oldest message of plain.dead, prio.dead above 9 messages",
+	} {
+		if !strings.Contains(got, part) {
+			t.Errorf("it does not say %q:\n%s", part, got)
+		}
+	}
+}
+
+// A policy that overrides another one shows each key once.
+func TestProtectionShowsEachKeyOnce(t *testing.T) {
+	t.Parallel()
+	want := compiled(t, topology.Quorum, "queues: [{name: w}]")
+	state := topology.State{Version: "4.0.5"}
+	state.Have.Policies = []topology.Policy{catchAll("all", 1, args{"max-length": int64(9)})}
+	for _, c := range plan.Make(want, state, plan.Options{}).Changes {
+		seen := map[string]bool{}
+		for _, f := range c.Fields {
+			if seen[f.Name] {
+				t.Errorf("%s shows %s twice: %v", c.Name, f.Name, c.Fields)
+			}
+			seen[f.Name] = true
+		}
+	}
+}
+
 // What an operator's policy does holds a plan up until it is allowed, and is never
 // taken for a change that was not carried out.
 func TestEndured(t *testing.T) {

@@ -98,8 +98,8 @@ type visit struct {
 }
 
 // computeArrivals computes with which keys messages come to each queue, by bindings and by
-// dead-lettering, and where the dead letters of each queue go. A dead-letter exchange routes dead
-// letters alone, whose keys are known: a pattern of its bindings says nothing more, unless another
+// dead-lettering, and where the dead letters of each queue go. A dead-letter exchange routes only
+// dead letters, whose keys are known: a pattern of its bindings says nothing more, unless another
 // exchange leads to it. Messages without any way but the default exchange have the name of their
 // queue as their key.
 func (s *Survey) computeArrivals() {
