@@ -8,7 +8,6 @@ import (
 	"sync"
 
 	"github.com/dlxctl/dlxctl/internal/policy"
-	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -361,50 +360,6 @@ func (out *matchedQueues) external(want, have topology.Queue, exists, managed bo
 	have.Label, have.External = want.Label, true
 	out.want = append(out.want, have)
 	out.have = append(out.have, have)
-}
-
-// waiting are the successors whose bindings wait for their legacy queue.
-type waiting struct {
-	findings
-
-	withheld map[string]string // the legacy queue, by successor
-}
-
-// replacements notes which queues wait for their legacy queue to be moved.
-func (r *resolver) replacements() waiting {
-	out := waiting{withheld: map[string]string{}}
-	for _, w := range r.want.WorkQueues {
-		if _, alive := r.existing[w.Replaces]; w.Replaces == "" || !alive || r.forwards(w.Replaces) {
-			continue
-		}
-		out.withheld[w.Name] = w.Replaces
-		if _, made := r.existing[w.Name]; made {
-			line := "%s gets its bindings when %s is migrated; run dlxctl migrate %s"
-			if r.isCutOver(w) {
-				line = "%s has its bindings, and the legacy queue %s still exists; run dlxctl migrate %s"
-			}
-			out.warn(topology.WarnMigrationPending, fmt.Sprintf(line,
-				text.Name(w.Name), text.Name(w.Replaces), text.ShellQuote(w.Replaces)))
-		}
-	}
-	return out
-}
-
-// isCutOver reports whether a successor has all bindings of the file: the exchanges route to it.
-func (r *resolver) isCutOver(w topology.WorkQueue) bool {
-	bound := false
-	for _, b := range r.want.Bindings {
-		if b.Destination != w.Name || b.DestinationType != topology.ToQueue || b.Label.Role != topology.RoleBusiness {
-			continue
-		}
-		bound = slices.ContainsFunc(r.state.Have.Bindings, func(have topology.Binding) bool {
-			return have.Identity() == b.Identity()
-		})
-		if !bound {
-			return false
-		}
-	}
-	return bound
 }
 
 // withholds reports whether a binding must wait: with it, every message would
