@@ -201,6 +201,8 @@ func (t *resultText) foot(lowest Severity) {
 	switch shown := t.r.grouped(lowest); {
 	case len(shown) > 0:
 		t.line("'dlxctl audit --explain %s' says why, and what to do", shown[0].rules[0].rule)
+	case t.r.Loses():
+		t.line("no errors and no warnings; failed messages are lost: see -v, and --fail-on lost")
 	case len(t.r.Findings) > 0:
 		t.line("no errors and no warnings; -v shows the notes")
 	default:
