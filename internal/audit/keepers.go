@@ -55,7 +55,8 @@ func keeperExpires() check {
 			f := Finding{
 				Evidence:    fmt.Sprintf("%s; queues that dead-letter here: %s", q.argument(topology.ArgMessageTTL), q.sources()),
 				Consequence: fmt.Sprintf("dead letters are lost after %s", text.Millis(ttl)),
-				Remedy:      x.without(q, topology.ArgMessageTTL),
+				Remedy:      x.fixed(q, topology.ArgMessageTTL),
+				Tries:       x.unsetting(q, topology.ArgMessageTTL),
 			}
 			if ttl >= retention.Milliseconds() {
 				f.Severity = Warning
@@ -82,12 +83,13 @@ func keeperDeleted() check {
 			f := Finding{
 				Evidence:    fmt.Sprintf("auto-delete; queues that dead-letter here: %s", q.sources()),
 				Consequence: "every dead letter is lost when the last consumer disconnects",
-				Remedy:      successor(q),
+				Remedy: fmt.Sprintf("decide when %s can be declared without auto-delete: that of a queue never changes, so it is "+
+					"deleted, with its messages, and then declared by the service that uses it", text.Name(q.Name)),
 			}
 			if set {
 				f.Evidence = fmt.Sprintf("%s; queues that dead-letter here: %s", q.argument(topology.ArgExpires), q.sources())
 				f.Consequence = fmt.Sprintf("every dead letter is lost after %s without a consumer", text.Millis(expires))
-				f.Remedy = x.without(q, topology.ArgExpires)
+				f.Remedy, f.Tries = x.fixed(q, topology.ArgExpires), x.unsetting(q, topology.ArgExpires)
 			}
 			return f, true
 		})
@@ -111,7 +113,8 @@ func keeperDrops() check {
 				Evidence: fmt.Sprintf("%s, overflow drop-head; queues that dead-letter here: %s", x.cause(q, route.MaxLen),
 					q.sources()),
 				Consequence: fmt.Sprintf("when %s is full, its oldest dead letter is lost", text.Name(q.Name)),
-				Remedy:      x.without(q, q.limits()...),
+				Remedy:      x.fixed(q, q.limits()...),
+				Tries:       x.unsetting(q, q.limits()...),
 			}, true
 		})
 	}}
@@ -155,7 +158,8 @@ func keeperRefuses() check {
 				Evidence: fmt.Sprintf("%s, %s; at-most-once dead-lettering from %s", x.cause(q, route.MaxLen),
 					q.argument(topology.ArgOverflow), list(exposed)),
 				Consequence: fmt.Sprintf("while %s is full, further dead letters are lost", text.Name(q.Name)),
-				Remedy:      x.without(q, q.limits()...),
+				Remedy:      x.fixed(q, q.limits()...),
+				Tries:       x.unsetting(q, q.limits()...),
 			}, true
 		})
 	}}
@@ -185,7 +189,8 @@ func keeperDeliveryLimit() check {
 			}
 			f := Finding{
 				Evidence: q.argument(topology.ArgDeliveryLimit) + fmt.Sprintf("; queues that dead-letter here: %s", q.sources()),
-				Remedy:   successor(q),
+				Remedy:   x.fixed(q, topology.ArgDeliveryLimit),
+				Tries:    x.unsetting(q, topology.ArgDeliveryLimit),
 			}
 			if !limited {
 				limit = 20
@@ -193,7 +198,7 @@ func keeperDeliveryLimit() check {
 			if byDefault || !limited {
 				f.Evidence = fmt.Sprintf("quorum queue without a delivery limit, which is 20 since 4.0; queues that dead-letter here: %s",
 					q.sources())
-				f.Remedy = x.override(q, nil, topology.Arguments{topology.KeyDeliveryLimit: topology.Unlimited})
+				f.Tries = x.setting(q, topology.Arguments{topology.KeyDeliveryLimit: topology.Unlimited})
 			}
 			f.Consequence = fmt.Sprintf("a dead letter that is looked at and returned more than %s%s is lost",
 				text.Count(limit, "time"), x.uncounted())
@@ -225,7 +230,8 @@ func keeperDeadLetters() check {
 			return Finding{
 				Evidence:    fmt.Sprintf("%s; queues that dead-letter here: %s", q.deadLetterExchange(), q.sources()),
 				Consequence: "a dead letter that a client rejects here leaves the queue",
-				Remedy:      x.without(q, topology.ArgDeadLetterExchange),
+				Remedy: fmt.Sprintf("decide whether a second stage is meant; if not, %s",
+					x.fixed(q, topology.ArgDeadLetterExchange)),
 			}, true
 		})
 	}}
@@ -275,7 +281,8 @@ func keeperTransient() check {
 			return Finding{
 				Evidence:    fmt.Sprintf("durable is false; queues that dead-letter here: %s", q.sources()),
 				Consequence: "all dead letters are lost when the broker restarts",
-				Remedy:      x.declareQueue(q.Name + ".v2"),
+				Remedy: fmt.Sprintf("decide when %s can be declared as durable: that of a queue never changes, so it is deleted, "+
+					"with its messages, and then declared by the service that uses it", text.Name(q.Name)),
 			}, true
 		})
 	}}
