@@ -2,7 +2,6 @@ package audit
 
 import (
 	"fmt"
-	"time"
 
 	"github.com/dlxctl/dlxctl/internal/route"
 	"github.com/dlxctl/dlxctl/internal/text"
@@ -35,15 +34,12 @@ func (q *queue) sources() string {
 	return list(q.From)
 }
 
-// retention is how long a TTL of a dead-letter queue has to be to be taken for a retention.
-const retention = 24 * time.Hour
-
 func keeperExpires() check {
 	return check{Rule{
 		ID: "dead-letter-queue-expires", Severity: Error,
 		Title: "The dead-letter queue deletes its messages",
 		Why: "The queue has a TTL and no dead-letter exchange: RabbitMQ deletes what it should keep. " +
-			" A TTL of a day or more is a warning, as it may be a retention that is meant.",
+			"A TTL of a day or more is a warning, as it may be a retention that is meant: the messages count as kept.",
 		Fix: "Remove the TTL. Where it comes from a policy for many queues, exclude the dead-letter queue from its pattern.",
 		Hit: Example{Definitions: deadLettersIn(`"x-message-ttl": 60000`)}, Miss: Example{Definitions: deadLettersIn("")},
 	}, func(x *index) []Finding {
@@ -58,7 +54,7 @@ func keeperExpires() check {
 				Remedy:      x.fixed(q, topology.ArgMessageTTL),
 				Tries:       x.unsetting(q, topology.ArgMessageTTL),
 			}
-			if ttl >= retention.Milliseconds() {
+			if q.Retains(route.Expired) {
 				f.Severity = Warning
 			}
 			return f, true
@@ -101,7 +97,8 @@ func keeperDrops() check {
 		ID: "dead-letter-queue-drops", Severity: Error,
 		Title: "A full dead-letter queue loses its oldest messages",
 		Why: "The dead-letter queue has a length limit and drops its oldest message when it is full. During an outage, when " +
-			"dead letters matter most, the first ones are lost.",
+			"dead letters matter most, the first ones are lost. A limit of 10,000 messages or more is a warning, as it may be " +
+			"a retention that is meant: the messages count as kept.",
 		Fix: "Remove the limit, and set an alert on the length instead.",
 		Hit: Example{Definitions: deadLettersIn(`"x-max-length": 1000`)}, Miss: Example{Definitions: deadLettersIn("")},
 	}, func(x *index) []Finding {
@@ -109,13 +106,17 @@ func keeperDrops() check {
 			if q.Role != topology.RoleDeadLetter || !q.DropsHead() || q.DeadLetters {
 				return Finding{}, false
 			}
-			return Finding{
+			f := Finding{
 				Evidence: fmt.Sprintf("%s, overflow drop-head; queues that dead-letter here: %s", x.cause(q, route.MaxLen),
 					q.sources()),
 				Consequence: fmt.Sprintf("when %s is full, its oldest dead letter is lost", text.Name(q.Name)),
 				Remedy:      x.fixed(q, q.limits()...),
 				Tries:       x.unsetting(q, q.limits()...),
-			}, true
+			}
+			if q.Retains(route.MaxLen) {
+				f.Severity = Warning
+			}
+			return f, true
 		})
 	}}
 }
@@ -265,7 +266,7 @@ func keeperShared() check {
 
 func keeperTransient() check {
 	return check{Rule{
-		ID: "dead-letter-queue-not-durable", Severity: Error,
+		ID: "dead-letter-queue-not-durable", Severity: Warning,
 		Title: "A restart of the broker deletes the dead letters",
 		Why:   "The dead-letter queue is not durable: when the node stops, RabbitMQ deletes it with all messages in it.",
 		Fix:   "Declare the queue as durable. A queue cannot be changed: it is deleted and declared again, or replaced.",

@@ -113,9 +113,8 @@ func cycleCut() check {
 			}
 			w := q.Ways[i]
 			return Finding{
-				Evidence: fmt.Sprintf("%s; %s; the way of a failed message: %s and back", x.cause(q, w.Reason),
-					q.deadLetterExchange(),
-					loopText(q, w)),
+				Evidence: fmt.Sprintf("%s; %s; the way of a failed message: %s", x.cause(q, w.Reason),
+					q.deadLetterExchange(), cutText(q, w)),
 				Consequence: fmt.Sprintf("a message %s is lost: RabbitMQ ends the cycle", x.dying(q, w.Reason)),
 				Remedy:      x.fixed(q, causes(w.Reason)...),
 				Tries:       x.withoutReason(q, w.Reason),
@@ -131,6 +130,15 @@ func loopText(q *queue, w survey.Way) string {
 		names = append(names, text.Name(name))
 	}
 	return strings.Join(names, " → ")
+}
+
+// cutText lists the queues of a way that ends as a cycle, and says to which of them it returns.
+func cutText(q *queue, w survey.Way) string {
+	i := slices.IndexFunc(w.Ends, func(e route.End) bool { return e.Cause == route.Cycle })
+	if back := w.Ends[i].Queue; back != q.Name {
+		return loopText(q, w) + " and back to " + text.Name(back)
+	}
+	return loopText(q, w) + " and back"
 }
 
 // cause says which argument or policy makes messages of a queue die for a reason.
