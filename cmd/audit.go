@@ -56,7 +56,8 @@ queues, exchanges, bindings and policies (rabbitmqctl --formatter json list_queu
 rabbitmqadmin -f raw_json list ..., GET /api/queues); several files are read as one set, and -
 is stdin. With -f, audit reads a topology file as it would be applied.
 
-Exit codes: 0, or 2 if there is a finding as bad as --fail-on that the baseline does not accept.`,
+Exit codes: 0, or 2 if there is a finding as bad as --fail-on that the baseline does not accept.
+A queue without dead-lettering is a note: --fail-on lost exits with 2 for it too.`,
 		Example: "  dlxctl audit\n  dlxctl audit definitions.json -v\n  dlxctl audit definitions.json -o sarif > audit.sarif\n" +
 			"  dlxctl audit --explain dead-letter-unrouted",
 		Annotations: map[string]string{outputsAnnotation: "text json markdown sarif"},
@@ -69,7 +70,7 @@ Exit codes: 0, or 2 if there is a finding as bad as --fail-on that the baseline 
 	}
 	f := c.Flags()
 	f.StringVar(&k.failOn, "fail-on", string(audit.Error),
-		"exit with 2 for findings of this `SEVERITY` or worse: error, warning, note or never")
+		"exit with 2 for findings of this `SEVERITY` or worse: error, warning, note or never; lost is for errors, and for queues that lose failed messages")
 	f.StringVar(&k.baseline, "baseline", "", "`FILE` with accepted findings: a list in YAML or JSON with rule, object, kind, severity, vhost, reason, until")
 	f.StringVar(&k.writeBaseline, "write-baseline", "",
 		"write a baseline that accepts all findings to `FILE`, and exit with 0")
@@ -114,16 +115,34 @@ func (k *auditCommand) run(c *cobra.Command, args []string) error {
 	if err := k.show(result); err != nil {
 		return err
 	}
-	if k.failOn != "never" && result.Fails(audit.Severity(k.failOn)) {
+	if k.fails(result) {
 		return errFindings
 	}
 	return nil
 }
 
+// The values of --fail-on that are not severities.
+const (
+	failOnLost  = "lost"
+	failOnNever = "never"
+)
+
+// fails reports whether a result is as bad as --fail-on.
+func (k *auditCommand) fails(result audit.Result) bool {
+	switch k.failOn {
+	case failOnNever:
+		return false
+	case failOnLost:
+		return result.Loses()
+	default:
+		return result.Fails(audit.Severity(k.failOn))
+	}
+}
+
 // check refuses flags that do not go together.
 func (k *auditCommand) check(c *cobra.Command, args []string) error {
 	named := c.Flags().Changed("file")
-	switch offered := []string{"error", "warning", "note", "never"}; {
+	switch offered := []string{"error", failOnLost, "warning", "note", failOnNever}; {
 	case !slices.Contains(offered, k.failOn):
 		return usageError{fmt.Errorf("--fail-on is %q; write %s", k.failOn, strings.Join(offered, ", "))}
 	case len(args) > 0 && named:

@@ -69,7 +69,7 @@ func flagValues() map[string][]string {
 		"--by":           {"cause", "error", "queue", "key", "header:", "body."},
 		"--to":           {"queue", "original", "queue:", "exchange:"},
 		"--split-by":     {"prefix", "owner"},
-		"--fail-on":      append(words(audit.Severities()), "never"),
+		"--fail-on":      append(words(audit.Severities()), failOnLost, failOnNever),
 		"--rule":         rules,
 		"--skip-rule":    rules,
 		"--explain":      rules,

@@ -60,7 +60,7 @@ func TestCompletion(t *testing.T) {
 		{[]string{"migrate", "-f", team, ""}, []string{"invoices"}},
 		{[]string{"migrate", "abort", "-f", team, ""}, []string{"invoices"}},
 		{[]string{"migrate", "--drain", ""}, []string{"idle", "now"}},
-		{[]string{"audit", "--fail-on", ""}, []string{"error", "warning", "note", "never"}},
+		{[]string{"audit", "--fail-on", ""}, []string{"error", "warning", "note", "lost", "never"}},
 		{[]string{"audit", "--explain", "dead-letter-"}, []string{"dead-letter-unrouted"}},
 		{[]string{"audit", "--rule", "dead-letter-"}, []string{"dead-letter-unrouted"}},
 		{[]string{"import", "--split-by", ""}, []string{"prefix", "owner"}},

@@ -54,8 +54,14 @@ type Finding struct {
 	Evidence string
 	// Consequence says what happens to messages.
 	Consequence string
-	// Remedy is a command, or lines of YAML for a topology file.
+	// Remedy says what to do: the commands that make the changes of Fix, or its lines for a topology
+	// file. Without a Fix it says what a person has to decide.
 	Remedy string
+	// Fix are changes that remove the finding and make nothing worse, alone and together with the
+	// fixes of all other findings. None if no such changes are known.
+	Fix Fix
+	// Tries are the fixes that a rule proposes, the best first. Nil after the audit.
+	Tries []Fix
 	// Position is where the object is in a file. Zero for a broker.
 	Position definitions.Position
 }
@@ -94,26 +100,31 @@ func Run(in Input) Report {
 	if in.Live != nil {
 		r.Unseen = in.Live.Unseen
 	}
+	x.trying = objects(in.State) > maxTriedObjects // no fix could be tried
+	r.Findings = x.findings(in)
+	slices.SortFunc(r.Findings, compareFindings)
+	if n := settle(in, r.Findings); n > 0 || x.trying && len(r.Findings) > 0 {
+		r.Unseen = append(slices.Clone(r.Unseen), "which fixes help: the virtual host is too large to try all of them")
+	}
+	return r
+}
+
+// findings returns what the rules of an audit find, in any order.
+func (x *index) findings(in Input) []Finding {
+	var out []Finding
 	for _, c := range checks() {
 		if !c.runs(in) {
 			continue
 		}
 		for _, f := range c.find(x) {
-			f.Rule, f.VHost, f.Position = c.ID, r.VHost, in.Positions[f.Object]
+			f.Rule, f.VHost, f.Position = c.ID, in.State.VHost, in.Positions[f.Object]
 			if f.Severity == "" {
 				f.Severity = c.Severity
 			}
-			r.Findings = append(r.Findings, f)
+			out = append(out, f)
 		}
 	}
-	slices.SortFunc(r.Findings, func(a, b Finding) int {
-		return cmp.Or(
-			cmp.Compare(a.Severity.rank(), b.Severity.rank()), cmp.Compare(a.Rule, b.Rule),
-			cmp.Compare(a.Object.Kind, b.Object.Kind), cmp.Compare(a.Object.Name, b.Object.Name),
-			cmp.Compare(a.Evidence, b.Evidence), cmp.Compare(a.Consequence, b.Consequence),
-		)
-	})
-	return r
+	return out
 }
 
 // rank orders severities, the worst first.

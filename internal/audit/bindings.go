@@ -44,20 +44,6 @@ func (x *index) eachBinding(find func(e *exchange, b topology.Binding) (Finding,
 	return out
 }
 
-// deleteBinding returns the command that deletes a binding.
-func (x *index) deleteBinding(b topology.Binding) string {
-	return fmt.Sprintf("rabbitmqadmin delete binding%s --source %s --destination-type %s --destination %s --routing-key %s%s",
-		x.vhost("--vhost"), text.ShellQuote(b.Source), b.DestinationType, text.ShellQuote(b.Destination),
-		text.ShellQuote(b.Key), argumentsFlag(b))
-}
-
-func argumentsFlag(b topology.Binding) string {
-	if len(b.Arguments) == 0 {
-		return ""
-	}
-	return " --arguments " + text.ShellQuote(b.Arguments.String())
-}
-
 func bindingDangling() check {
 	return check{Rule{
 		ID: "binding-dangling", Severity: Error,
@@ -77,19 +63,25 @@ func bindingDangling() check {
 			switch {
 			case e == nil:
 				f.Evidence = fmt.Sprintf("binding %s; no exchange %s", b, text.Name(b.Source))
-				f.Remedy = x.declareExchange(b.Source, topology.Topic)
+				f.Remedy = x.dangling(b, "exchange "+text.Name(b.Source))
 			case b.DestinationType == topology.ToExchange && exchange == nil:
 				f.Evidence = fmt.Sprintf("binding %s; no exchange %s", b, text.Name(b.Destination))
-				f.Remedy = x.declareExchange(b.Destination, topology.Topic)
+				f.Remedy = x.dangling(b, "exchange "+text.Name(b.Destination))
 			case b.DestinationType == topology.ToQueue && queue == nil:
 				f.Evidence = fmt.Sprintf("binding %s; no queue %s", b, text.Name(b.Destination))
-				f.Remedy = x.declareQueue(b.Destination)
+				f.Remedy = x.dangling(b, "queue "+text.Name(b.Destination))
 			default:
 				return Finding{}, false
 			}
 			return f, true
 		})
 	}}
+}
+
+// dangling says what to decide about a binding in a file.
+func (x *index) dangling(b topology.Binding, missing string) string {
+	return fmt.Sprintf("decide whether the file should have the %s, as the service that uses it declares it, or remove the binding %s from the file",
+		missing, b)
 }
 
 func wildcardOnDirect() check {
@@ -110,7 +102,8 @@ func wildcardOnDirect() check {
 				Evidence: fmt.Sprintf("binding %s; %s is a direct exchange", b, text.Name(e.Name)),
 				Consequence: fmt.Sprintf("%s gets only messages whose key is %s", text.Name(b.Destination),
 					text.Name(b.Key)),
-				Remedy: x.deleteBinding(b) + "\n" + x.declareBinding(b.Source, b.Destination, "KEY"),
+				Remedy: fmt.Sprintf("decide which keys %s should get, and bind each of them; or declare a topic exchange of another "+
+					"name for the pattern, as the type of an exchange never changes", text.Name(b.Destination)),
 			}
 			if e.Keyed[b.Key] {
 				return Finding{}, false // a queue dead-letters with that key
@@ -146,9 +139,8 @@ func headersBindingEmpty() check {
 			f := Finding{
 				Evidence:    fmt.Sprintf("binding %s without headers to compare", b),
 				Consequence: fmt.Sprintf("%s gets every message of %s", text.Name(b.Destination), text.Name(e.Name)),
-				Remedy: fmt.Sprintf("rabbitmqadmin declare binding%s --source %s --destination-type %s --destination %s --routing-key '' "+
-					`--arguments '{"x-match":"all","HEADER":"VALUE"}'`, x.vhost("--vhost"),
-					text.ShellQuote(b.Source), b.DestinationType, text.ShellQuote(b.Destination)),
+				Remedy: fmt.Sprintf("decide which headers messages for %s have, add a binding with them as arguments, and then delete this one",
+					text.Name(b.Destination)),
 			}
 			if mode, _ := b.Arguments[topology.ArgMatch].(string); strings.HasPrefix(mode, "any") {
 				f.Consequence = fmt.Sprintf("the binding routes no message to %s", text.Name(b.Destination))
@@ -175,10 +167,13 @@ func keyOnFanout() check {
 			if e == nil || e.Type != topology.Fanout || b.Key == "" {
 				return Finding{}, false
 			}
+			plain := b
+			plain.Key = ""
 			return Finding{
 				Evidence:    fmt.Sprintf("binding %s; %s is a fanout exchange", b, text.Name(e.Name)),
 				Consequence: fmt.Sprintf("%s gets every message, whatever its key", text.Name(b.Destination)),
-				Remedy:      x.deleteBinding(b) + "\n" + x.declareBinding(b.Source, b.Destination, ""),
+				Remedy:      "decide whether the key should select messages: a fanout exchange ignores it",
+				Tries:       []Fix{{Changes: []Change{put(plain), {Delete: true, Object: b}}}},
 			}, true
 		})
 	}}
@@ -236,10 +231,19 @@ func alternateMissing() check {
 				Evidence: alternateText(e) + "; no such exchange",
 				Consequence: fmt.Sprintf("a message to %s that no binding matches is lost", text.Name(e.Name)) +
 					x.soFar("no service declares the exchange"),
-				Remedy: x.declareExchange(e.Alternate, topology.Fanout),
+				Remedy: fmt.Sprintf("decide which queue should get what no binding matches: declare the exchange %s, and bind the queue to it",
+					text.Name(e.Alternate)),
+				Tries: unroutedTo(e.Alternate),
 			}, true
 		})
 	}}
+}
+
+// unroutedTo returns the fix that declares an alternate exchange, and a queue of its name for it.
+func unroutedTo(name string, more ...Change) []Fix {
+	return []Fix{{Changes: append([]Change{
+		put(keeper(name)), put(topology.Exchange{Name: name, Type: topology.Fanout, Durable: true}), bound(name, name, ""),
+	}, more...)}}
 }
 
 func noAlternate() check {
@@ -259,10 +263,11 @@ func noAlternate() check {
 			return Finding{
 				Evidence:    "no alternate-exchange argument, and no policy with alternate-exchange",
 				Consequence: fmt.Sprintf("a message to %s that no binding matches is lost", text.Name(e.Name)),
-				Remedy: x.setPolicy(topology.Policy{
+				Remedy:      "decide which queue should get what no binding matches, and set an alternate exchange for it",
+				Tries: unroutedTo(e.Name+".unrouted", put(topology.Policy{
 					Name: e.Name + "-alternate", Pattern: topology.QueuesPattern([]string{e.Name}), ApplyTo: "exchanges",
-					Definition: topology.Arguments{topology.ArgAlternateExchange: "unrouted"},
-				}),
+					Definition: topology.Arguments{topology.ArgAlternateExchange: e.Name + ".unrouted"},
+				})),
 			}, true
 		})
 	}}
@@ -297,7 +302,7 @@ func exchangeUnbound() check {
 			f := Finding{
 				Evidence:    fmt.Sprintf("exchange of type %s without bindings and without an alternate exchange", e.Type),
 				Consequence: fmt.Sprintf("every message to %s is lost", text.Name(e.Name)) + x.soFar("no service binds a queue"),
-				Remedy:      x.declareBinding(e.Name, "QUEUE", "KEY"),
+				Remedy:      fmt.Sprintf("decide which queue should get the messages of %s, and bind it, or delete the exchange", text.Name(e.Name)),
 			}
 			if x.in.Live != nil {
 				f.Severity = Warning
@@ -324,7 +329,7 @@ func queueUnbound() check {
 			return Finding{
 				Evidence:    "no binding, and no queue dead-letters here",
 				Consequence: fmt.Sprintf("only messages that are published to the name %s arrive", text.Name(q.Name)),
-				Remedy:      x.declareBinding("EXCHANGE", q.Name, "KEY"),
+				Remedy:      fmt.Sprintf("decide which exchange should route to %s, and bind it, or delete the queue if no service uses it", text.Name(q.Name)),
 			}, true
 		})
 	}}
@@ -347,8 +352,9 @@ func notDurable() check {
 			return Finding{
 				Evidence:    "queue with durable false",
 				Consequence: fmt.Sprintf("%s and all of its messages are lost when the broker restarts", text.Name(q.Name)),
-				Remedy: fmt.Sprintf("queues: # in a topology file; then run dlxctl migrate\n  - {name: %s, replaces: %s, backoff: none}",
-					text.YAML(q.Name+".v2"), text.YAML(q.Name)),
+				Remedy: fmt.Sprintf("decide when %s can be declared as durable: that of a queue never changes, so it is deleted, "+
+					"with its messages, and then declared by the service that uses it", text.Name(q.Name)),
+				Tries: x.replacing(q, topology.NoBackoff),
 			}, true
 		})
 		exchanges := x.eachExchange(func(e *exchange) (Finding, bool) {
@@ -358,8 +364,8 @@ func notDurable() check {
 			return Finding{
 				Evidence:    "exchange with durable false",
 				Consequence: fmt.Sprintf("%s and its bindings are gone when the broker restarts", text.Name(e.Name)),
-				Remedy: fmt.Sprintf("rabbitmqadmin delete exchange%s --name %s\n", x.vhost("--vhost"), text.ShellQuote(e.Name)) +
-					x.declareExchange(e.Name, e.Type),
+				Remedy: fmt.Sprintf("decide when publishers can use a durable exchange of another name, with the same bindings: "+
+					"whether %s is durable never changes, and its deletion deletes its bindings", text.Name(e.Name)),
 			}, true
 		})
 		return slices.Concat(queues, exchanges)

@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -44,9 +45,7 @@ func argumentRefused() check {
 			return Finding{
 				Evidence:    strings.Join(wrong, ". "),
 				Consequence: "RabbitMQ refuses to declare the queue, and stops the import of the file",
-				Remedy: fmt.Sprintf("rabbitmqadmin declare queue%s --name %s --type %s --durable true --arguments %s",
-					x.vhost("--vhost"), text.ShellQuote(q.Name), q.Type(),
-					text.ShellQuote(q.Arguments.Without(append(names, topology.ArgQueueType)...).String())),
+				Remedy:      fmt.Sprintf("remove %s from the queue %s in the file, or correct the value", strings.Join(names, ", "), text.Name(q.Name)),
 			}, true
 		})
 	}}
@@ -82,7 +81,8 @@ func argumentUnknown() check {
 			return Finding{
 				Severity: severity, Evidence: strings.Join(parts, "; "),
 				Consequence: "RabbitMQ ignores it: the queue behaves as if it were not there",
-				Remedy:      successor(q),
+				Remedy: fmt.Sprintf("decide what was meant; the arguments of a queue never change: correct the name where a service declares %s, "+
+					"once the queue is deleted", text.Name(q.Name)),
 			}, true
 		})
 		exchanges := x.eachExchange(func(e *exchange) (Finding, bool) {
@@ -94,10 +94,8 @@ func argumentUnknown() check {
 					Evidence: fmt.Sprintf("%s %s: did you mean %s?", name, describe(name, e.Arguments[name]),
 						topology.ArgAlternateExchange),
 					Consequence: fmt.Sprintf("RabbitMQ ignores it: a message to %s that no binding matches is lost", text.Name(e.Name)),
-					Remedy: x.setPolicy(topology.Policy{
-						Name: e.Name + "-alternate", Pattern: topology.QueuesPattern([]string{e.Name}), ApplyTo: "exchanges",
-						Definition: topology.Arguments{topology.ArgAlternateExchange: e.Arguments[name]},
-					}),
+					Remedy: fmt.Sprintf("set %s for %s by a policy: the arguments of an exchange never change",
+						topology.ArgAlternateExchange, text.Name(e.Name)),
 				}, true
 			}
 			return Finding{}, false
@@ -125,8 +123,7 @@ func delayedPlugin() check {
 			return Finding{
 				Evidence:    "exchange of type x-delayed-message",
 				Consequence: "messages that wait there are lost with the node that holds them",
-				Remedy: "backoff: # in a topology file\n  standard: {tiers: [10s, 1m, 10m]}\nqueues:\n" +
-					"  - {name: QUEUE, external: true, backoff: standard}",
+				Remedy:      "decide how messages should wait instead: retries in a backoff of dlxctl, other delays in a queue with a TTL",
 			}, true
 		})
 	}}
@@ -190,6 +187,12 @@ func fieldMissing() check {
 			case o.Object.Kind == topology.KindBinding || o.Field == "vhost":
 				f.Severity, f.Consequence = Error, "RabbitMQ refuses the file"
 				f.Remedy = fmt.Sprintf(`"%s": ""`, o.Field)
+				switch o.Field {
+				case "vhost":
+					f.Remedy = fmt.Sprintf(`"vhost": %q`, cmp.Or(x.State.VHost, "/"))
+				case "destination_type":
+					f.Remedy = `"destination_type": "queue", or "exchange"`
+				}
 			case o.Object.Kind == topology.KindExchange && o.Field == "auto_delete":
 				f.Consequence = "before 4.3 RabbitMQ stores a value that prevents the deletion of the virtual host"
 			case o.Field == "durable":
@@ -222,8 +225,8 @@ func exchangeLeftOut() check {
 			return Finding{
 				Evidence:    fmt.Sprintf("bindings name the exchange %s, which the file does not list", text.Name(o.Object.Name)),
 				Consequence: "an import of the file fails, and the audit does not know what the exchange routes",
-				Remedy: fmt.Sprintf(`{"name": %q, "type": "topic", "durable": true, "auto_delete": false, "internal": true, "arguments": {}}`,
-					o.Object.Name),
+				Remedy: fmt.Sprintf("add the exchange %s to the file, with the type and the arguments that it has on the broker",
+					text.Name(o.Object.Name)),
 			}
 		})
 	}}

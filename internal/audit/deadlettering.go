@@ -3,6 +3,7 @@ package audit
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/dlxctl/dlxctl/internal/route"
 	"github.com/dlxctl/dlxctl/internal/survey"
@@ -83,12 +84,24 @@ func exchangeMissing() check {
 			return Finding{
 				Evidence:    q.deadLetterExchange() + "; no such exchange",
 				Consequence: q.rejectedIsLost() + x.soFar("no service declares the exchange"),
-				Remedy: x.declareExchange(q.To.Exchange, topology.Direct) + "\n" +
-					x.declareQueue(topology.DeadLetterQueueName(q.Name)) + "\n" +
-					x.declareBinding(q.To.Exchange, topology.DeadLetterQueueName(q.Name), q.leavesWith()),
+				Remedy: fmt.Sprintf("decide which type the exchange %s should have, declare it, and bind a dead-letter queue to it",
+					text.Name(q.To.Exchange)),
+				Tries: x.declaring(q),
 			}, true
 		})
 	}}
+}
+
+// declaring returns the fixes that declare the dead-letter exchange of a queue, and a queue for it.
+// All queues that dead-letter to it get the same exchange: a direct one if each has a key.
+func (x *index) declaring(q *queue) []Fix {
+	e := topology.Exchange{Name: q.To.Exchange, Type: topology.Direct, Durable: true}
+	for _, o := range x.queues {
+		if o.DeadLetters && o.To.Exchange == e.Name && !o.To.HasKey {
+			e.Type = topology.Topic
+		}
+	}
+	return x.keep(q, e, put(e))
 }
 
 // soFar limits what is said of a file: services may declare more.
@@ -97,18 +110,6 @@ func (x *index) soFar(unless string) string {
 		return ""
 	}
 	return ", as far as this file says (" + unless + ")"
-}
-
-// leavesWith returns a key that dead letters of the queue have.
-func (q *queue) leavesWith() string {
-	switch {
-	case q.To.HasKey:
-		return q.To.Key
-	case len(q.Arrivals) > 0:
-		return q.Arrivals[0].Text
-	default:
-		return q.Name
-	}
 }
 
 func queueMissing() check {
@@ -132,25 +133,34 @@ func queueMissing() check {
 			f := Finding{
 				Evidence:    fmt.Sprintf("%s; no queue %s", q.deadLetterExchange(), text.Name(missing)),
 				Consequence: q.rejectedIsLost() + x.soFar("no service declares the queue"),
-				Remedy:      x.declareQueue(missing),
+				Remedy: fmt.Sprintf("decide whether %s should exist: declare it as the service that reads it needs it, or correct "+
+					"the dead-letter routing key", text.Name(missing)),
+			}
+			if successor := x.successorOf(missing); successor != "" {
+				f.Remedy = fmt.Sprintf("decide where dead letters of %s should go: %s seems to be replaced by %s; do not declare %s again",
+					text.Name(q.Name), text.Name(missing), text.Name(successor), text.Name(missing))
+			} else if len(missing) <= topology.MaxNameBytes && missing != "" {
+				f.Tries = []Fix{{Changes: x.declared(missing)}}
 			}
 			if !q.To.HasKey {
 				f.Evidence = q.deadLetterExchange() + " without a dead-letter routing key; no queue is named " +
 					"like the keys that messages come with: " + q.keyList(survey.Nowhere)
-				f.Remedy = inTopologyUnlessArgument(q)
+				f.Remedy, f.Tries = q.undecidable(), x.deadLettering(q)
 			}
 			return f, true
 		})
 	}}
 }
 
-// inTopologyUnlessArgument returns the lines that attach dead-lettering by a policy, which
-// arguments of the queue would override.
-func inTopologyUnlessArgument(q *queue) string {
-	if q.Arguments.HasAny(topology.ArgDeadLetterExchange) {
-		return successor(q)
+// successorOf returns the queue that seems to have replaced one that does not exist: NAME.v2.
+func (x *index) successorOf(missing string) string {
+	for _, q := range x.queues {
+		version, ok := strings.CutPrefix(q.Name, missing+".v")
+		if ok && version != "" && strings.Trim(version, "0123456789") == "" {
+			return q.Name
+		}
 	}
-	return inTopology(q)
+	return ""
 }
 
 // keyList lists the keys of hops with a verdict.
@@ -204,19 +214,11 @@ func unrouted() check {
 			return Finding{
 				Evidence:    evidence,
 				Consequence: q.rejectedIsLost() + x.soFar("no service binds a queue"),
-				Remedy:      x.declareBinding(q.To.Exchange, x.keeperFor(q), q.leavesWith()),
+				Remedy:      q.undecidable(),
+				Tries:       x.keep(q, x.Exchange(q.To.Exchange).Exchange),
 			}, true
 		})
 	}}
-}
-
-// keeperFor names the queue that the dead letters of a queue should go to: one of its name that
-// exists, or else the one that dlxctl would make.
-func (x *index) keeperFor(q *queue) string {
-	if name, ok := x.Keeper(q.Queue); ok {
-		return name
-	}
-	return topology.DeadLetterQueueName(q.Name)
 }
 
 func partlyUnrouted() check {
@@ -255,20 +257,10 @@ func partlyUnrouted() check {
 				f.Consequence = "such a message stays in the queue, invisible to consumers, and counts against its length"
 			}
 			f.Consequence += x.soFar("no service binds a queue")
-			f.Remedy = x.declareBinding(q.To.Exchange, q.firstTarget(x), q.Hops[bad].Keys.Text)
+			f.Remedy, f.Tries = q.undecidable(), x.keep(q, x.Exchange(q.To.Exchange).Exchange)
 			return f, true
 		})
 	}}
-}
-
-// firstTarget names a queue that gets dead letters of the queue.
-func (q *queue) firstTarget(x *index) string {
-	for _, h := range q.Hops {
-		if len(h.Queues) > 0 {
-			return h.Queues[0]
-		}
-	}
-	return x.keeperFor(q)
 }
 
 func atMostOnce() check {
@@ -290,11 +282,13 @@ func atMostOnce() check {
 			f := Finding{
 				Evidence:    fmt.Sprintf("%s; queue of type %s", q.deadLetterExchange(), q.Type()),
 				Consequence: "a dead letter of " + text.Name(q.Name) + " is lost if the queue that it goes to cannot take it",
-				Remedy:      successor(q),
+				Remedy: fmt.Sprintf("decide whether %s should become a quorum queue: only those dead-letter at least once",
+					text.Name(q.Name)),
 			}
 			if q.Type() == topology.Quorum {
 				f.Evidence += " without x-dead-letter-strategy at-least-once"
-				f.Remedy = x.override(q, nil, topology.Arguments{
+				f.Remedy = x.fixed(q, topology.ArgDeadLetterStrategy, topology.ArgOverflow)
+				f.Tries = x.setting(q, topology.Arguments{
 					topology.KeyDeadLetterStrategy: topology.AtLeastOnce, topology.KeyOverflow: topology.RejectPublish,
 				})
 			}
@@ -341,7 +335,8 @@ func atLeastOnceNotInEffect() check {
 				Evidence: q.argument(topology.ArgDeadLetterStrategy) + "; " + why,
 				Consequence: "dead letters of " + text.Name(q.Name) +
 					" are lost if the queue that they go to cannot take them",
-				Remedy: x.override(q, nil, topology.Arguments{topology.KeyOverflow: topology.RejectPublish}),
+				Remedy: x.fixed(q, topology.ArgOverflow, topology.ArgDeadLetterStrategy),
+				Tries:  x.setting(q, topology.Arguments{topology.KeyOverflow: topology.RejectPublish}),
 			}, true
 		})
 	}}
@@ -370,13 +365,15 @@ func deadLetterKeyAlone() check {
 			f := Finding{
 				Evidence:    q.argument(topology.ArgDeadLetterRoutingKey) + "; no dead-letter exchange",
 				Consequence: "a message that a consumer of " + text.Name(q.Name) + " rejects is lost",
-				Remedy: x.override(q, nil, topology.Arguments{
-					topology.KeyDeadLetterExchange: "", topology.KeyDeadLetterRoutingKey: key,
-				}),
+				Remedy: fmt.Sprintf("decide to which exchange %s should dead-letter, and set it where the key is set",
+					text.Name(q.Name)),
+				Tries: x.setting(q, topology.Arguments{topology.KeyDeadLetterExchange: "", topology.KeyDeadLetterRoutingKey: key}),
+			}
+			for i := range f.Tries {
+				f.Tries[i].Changes = slices.Concat(x.declared(key), f.Tries[i].Changes)
 			}
 			if q.Arguments.HasAny(topology.ArgDeadLetterRoutingKey) {
-				f.Consequence = "RabbitMQ refuses to declare the queue, and to import the file"
-				f.Remedy = successor(q)
+				f.Consequence, f.Tries = "RabbitMQ refuses to declare the queue, and to import the file", nil
 			}
 			return f, true
 		})

@@ -56,6 +56,10 @@ func WriteExplanation(w io.Writer, r Rule) error {
 		t.wrapped("  "+f.DisplayName()+": ", "    ", f.Evidence)
 		t.wrapped("  ", "    ", upperFirst(f.Consequence)+".")
 		prefix := "  fix: "
+		if !f.pasted() {
+			t.wrapped(prefix, "       ", f.Remedy)
+			f.Remedy = ""
+		}
 		for line := range strings.Lines(f.Remedy) {
 			t.line("%s%s", prefix, strings.TrimRight(line, "\n"))
 			prefix = "       "

@@ -8,3 +8,10 @@ func GroupedRules() []string {
 	}
 	return out
 }
+
+// Untried returns the report of an audit that tries no fixes.
+func Untried(in Input) Report {
+	x := newIndex(in)
+	x.trying = true
+	return Report{Findings: x.findings(in), Fates: x.Fates()}
+}

@@ -17,6 +17,8 @@ type index struct {
 	byName map[string]*queue
 	// matching is, by queue, the policies that match it, the one with the highest priority first.
 	matching map[string][]topology.Policy
+	// trying says that a fix is tried: the rules propose none.
+	trying bool
 }
 
 // queue is a queue with what an audit knows about it.

@@ -49,7 +49,7 @@ type findingJSON struct {
 	Evidence string `json:"evidence"`
 	// Consequence says what happens to messages.
 	Consequence string `json:"consequence"`
-	// Remedy is a command, or lines of YAML for a topology file.
+	// Remedy says what to do: commands, lines of YAML for a topology file, or what to decide.
 	Remedy string `json:"remedy"`
 	// File and Line are where a definitions file has the object.
 	File string `json:"file,omitempty"`

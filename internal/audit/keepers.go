@@ -2,7 +2,6 @@ package audit
 
 import (
 	"fmt"
-	"time"
 
 	"github.com/dlxctl/dlxctl/internal/route"
 	"github.com/dlxctl/dlxctl/internal/text"
@@ -35,15 +34,12 @@ func (q *queue) sources() string {
 	return list(q.From)
 }
 
-// retention is how long a TTL of a dead-letter queue has to be to be taken for a retention.
-const retention = 24 * time.Hour
-
 func keeperExpires() check {
 	return check{Rule{
 		ID: "dead-letter-queue-expires", Severity: Error,
 		Title: "The dead-letter queue deletes its messages",
 		Why: "The queue has a TTL and no dead-letter exchange: RabbitMQ deletes what it should keep. " +
-			" A TTL of a day or more is a warning, as it may be a retention that is meant.",
+			"A TTL of a day or more is a warning, as it may be a retention that is meant: the messages count as kept.",
 		Fix: "Remove the TTL. Where it comes from a policy for many queues, exclude the dead-letter queue from its pattern.",
 		Hit: Example{Definitions: deadLettersIn(`"x-message-ttl": 60000`)}, Miss: Example{Definitions: deadLettersIn("")},
 	}, func(x *index) []Finding {
@@ -55,9 +51,10 @@ func keeperExpires() check {
 			f := Finding{
 				Evidence:    fmt.Sprintf("%s; queues that dead-letter here: %s", q.argument(topology.ArgMessageTTL), q.sources()),
 				Consequence: fmt.Sprintf("dead letters are lost after %s", text.Millis(ttl)),
-				Remedy:      x.without(q, topology.ArgMessageTTL),
+				Remedy:      x.fixed(q, topology.ArgMessageTTL),
+				Tries:       x.unsetting(q, topology.ArgMessageTTL),
 			}
-			if ttl >= retention.Milliseconds() {
+			if q.Retains(route.Expired) {
 				f.Severity = Warning
 			}
 			return f, true
@@ -82,12 +79,13 @@ func keeperDeleted() check {
 			f := Finding{
 				Evidence:    fmt.Sprintf("auto-delete; queues that dead-letter here: %s", q.sources()),
 				Consequence: "every dead letter is lost when the last consumer disconnects",
-				Remedy:      successor(q),
+				Remedy: fmt.Sprintf("decide when %s can be declared without auto-delete: that of a queue never changes, so it is "+
+					"deleted, with its messages, and then declared by the service that uses it", text.Name(q.Name)),
 			}
 			if set {
 				f.Evidence = fmt.Sprintf("%s; queues that dead-letter here: %s", q.argument(topology.ArgExpires), q.sources())
 				f.Consequence = fmt.Sprintf("every dead letter is lost after %s without a consumer", text.Millis(expires))
-				f.Remedy = x.without(q, topology.ArgExpires)
+				f.Remedy, f.Tries = x.fixed(q, topology.ArgExpires), x.unsetting(q, topology.ArgExpires)
 			}
 			return f, true
 		})
@@ -99,7 +97,8 @@ func keeperDrops() check {
 		ID: "dead-letter-queue-drops", Severity: Error,
 		Title: "A full dead-letter queue loses its oldest messages",
 		Why: "The dead-letter queue has a length limit and drops its oldest message when it is full. During an outage, when " +
-			"dead letters matter most, the first ones are lost.",
+			"dead letters matter most, the first ones are lost. A limit of 10,000 messages or more is a warning, as it may be " +
+			"a retention that is meant: the messages count as kept.",
 		Fix: "Remove the limit, and set an alert on the length instead.",
 		Hit: Example{Definitions: deadLettersIn(`"x-max-length": 1000`)}, Miss: Example{Definitions: deadLettersIn("")},
 	}, func(x *index) []Finding {
@@ -107,12 +106,17 @@ func keeperDrops() check {
 			if q.Role != topology.RoleDeadLetter || !q.DropsHead() || q.DeadLetters {
 				return Finding{}, false
 			}
-			return Finding{
+			f := Finding{
 				Evidence: fmt.Sprintf("%s, overflow drop-head; queues that dead-letter here: %s", x.cause(q, route.MaxLen),
 					q.sources()),
 				Consequence: fmt.Sprintf("when %s is full, its oldest dead letter is lost", text.Name(q.Name)),
-				Remedy:      x.without(q, q.limits()...),
-			}, true
+				Remedy:      x.fixed(q, q.limits()...),
+				Tries:       x.unsetting(q, q.limits()...),
+			}
+			if q.Retains(route.MaxLen) {
+				f.Severity = Warning
+			}
+			return f, true
 		})
 	}}
 }
@@ -155,7 +159,8 @@ func keeperRefuses() check {
 				Evidence: fmt.Sprintf("%s, %s; at-most-once dead-lettering from %s", x.cause(q, route.MaxLen),
 					q.argument(topology.ArgOverflow), list(exposed)),
 				Consequence: fmt.Sprintf("while %s is full, further dead letters are lost", text.Name(q.Name)),
-				Remedy:      x.without(q, q.limits()...),
+				Remedy:      x.fixed(q, q.limits()...),
+				Tries:       x.unsetting(q, q.limits()...),
 			}, true
 		})
 	}}
@@ -185,7 +190,8 @@ func keeperDeliveryLimit() check {
 			}
 			f := Finding{
 				Evidence: q.argument(topology.ArgDeliveryLimit) + fmt.Sprintf("; queues that dead-letter here: %s", q.sources()),
-				Remedy:   successor(q),
+				Remedy:   x.fixed(q, topology.ArgDeliveryLimit),
+				Tries:    x.unsetting(q, topology.ArgDeliveryLimit),
 			}
 			if !limited {
 				limit = 20
@@ -193,7 +199,7 @@ func keeperDeliveryLimit() check {
 			if byDefault || !limited {
 				f.Evidence = fmt.Sprintf("quorum queue without a delivery limit, which is 20 since 4.0; queues that dead-letter here: %s",
 					q.sources())
-				f.Remedy = x.override(q, nil, topology.Arguments{topology.KeyDeliveryLimit: topology.Unlimited})
+				f.Tries = x.setting(q, topology.Arguments{topology.KeyDeliveryLimit: topology.Unlimited})
 			}
 			f.Consequence = fmt.Sprintf("a dead letter that is looked at and returned more than %s%s is lost",
 				text.Count(limit, "time"), x.uncounted())
@@ -225,7 +231,8 @@ func keeperDeadLetters() check {
 			return Finding{
 				Evidence:    fmt.Sprintf("%s; queues that dead-letter here: %s", q.deadLetterExchange(), q.sources()),
 				Consequence: "a dead letter that a client rejects here leaves the queue",
-				Remedy:      x.without(q, topology.ArgDeadLetterExchange),
+				Remedy: fmt.Sprintf("decide whether a second stage is meant; if not, %s",
+					x.fixed(q, topology.ArgDeadLetterExchange)),
 			}, true
 		})
 	}}
@@ -259,7 +266,7 @@ func keeperShared() check {
 
 func keeperTransient() check {
 	return check{Rule{
-		ID: "dead-letter-queue-not-durable", Severity: Error,
+		ID: "dead-letter-queue-not-durable", Severity: Warning,
 		Title: "A restart of the broker deletes the dead letters",
 		Why:   "The dead-letter queue is not durable: when the node stops, RabbitMQ deletes it with all messages in it.",
 		Fix:   "Declare the queue as durable. A queue cannot be changed: it is deleted and declared again, or replaced.",
@@ -275,7 +282,8 @@ func keeperTransient() check {
 			return Finding{
 				Evidence:    fmt.Sprintf("durable is false; queues that dead-letter here: %s", q.sources()),
 				Consequence: "all dead letters are lost when the broker restarts",
-				Remedy:      x.declareQueue(q.Name + ".v2"),
+				Remedy: fmt.Sprintf("decide when %s can be declared as durable: that of a queue never changes, so it is deleted, "+
+					"with its messages, and then declared by the service that uses it", text.Name(q.Name)),
 			}, true
 		})
 	}}

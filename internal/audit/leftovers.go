@@ -76,7 +76,8 @@ func legacyStillBound() check {
 			return Finding{
 				Evidence:    fmt.Sprintf("policy %s forwards; binding %s", q.policy.Name, x.ownBindings(q)[0]),
 				Consequence: fmt.Sprintf("messages come to %s first, and a dead letter is lost if the successor cannot take it", text.Name(q.Name)),
-				Remedy:      x.deleteBinding(x.ownBindings(q)[0]),
+				Remedy: fmt.Sprintf("find out which service binds %s when it starts, and let it bind the successor; then delete the binding",
+					text.Name(q.Name)),
 			}, true
 		})
 	}}

@@ -179,7 +179,8 @@ func policyNotInEffect() check {
 			f := Finding{
 				Evidence:    fmt.Sprintf("policy %s matches; the broker reports no policy in effect", best[0].Name),
 				Consequence: "no key of the policy has an effect on " + text.Name(q.Name),
-				Remedy:      x.setPolicy(raised(best[0])),
+				Remedy:      fmt.Sprintf("write the policy %s again, with a small change: RabbitMQ does nothing if it is the same", text.Name(best[0].Name)),
+				Tries:       rewriting(best[0]),
 			}
 			if reported != "" {
 				f.Evidence = fmt.Sprintf("policy %s matches with the highest priority; the broker reports %s in effect",

@@ -49,7 +49,8 @@ func toItself() check {
 				Evidence: fmt.Sprintf("%s; %s", q.deadLetterExchange(), pathText(result, q.Name)),
 				Consequence: "a message that a consumer rejects comes back at once, forever; one that expires or is " +
 					"dropped for length is lost",
-				Remedy: inTopologyUnlessArgument(q),
+				Remedy: x.fixed(q, topology.ArgDeadLetterExchange),
+				Tries:  x.deadLettering(q),
 			}
 			if len(h.Queues) > 1 { // another queue keeps a copy
 				f.Severity = Warning
@@ -112,11 +113,11 @@ func cycleCut() check {
 			}
 			w := q.Ways[i]
 			return Finding{
-				Evidence: fmt.Sprintf("%s; %s; the way of a failed message: %s and back", x.cause(q, w.Reason),
-					q.deadLetterExchange(),
-					loopText(q, w)),
+				Evidence: fmt.Sprintf("%s; %s; the way of a failed message: %s", x.cause(q, w.Reason),
+					q.deadLetterExchange(), cutText(q, w)),
 				Consequence: fmt.Sprintf("a message %s is lost: RabbitMQ ends the cycle", x.dying(q, w.Reason)),
-				Remedy:      x.withoutReason(q, w.Reason),
+				Remedy:      x.fixed(q, causes(w.Reason)...),
+				Tries:       x.withoutReason(q, w.Reason),
 			}, true
 		})
 	}}
@@ -129,6 +130,15 @@ func loopText(q *queue, w survey.Way) string {
 		names = append(names, text.Name(name))
 	}
 	return strings.Join(names, " → ")
+}
+
+// cutText lists the queues of a way that ends as a cycle, and says to which of them it returns.
+func cutText(q *queue, w survey.Way) string {
+	i := slices.IndexFunc(w.Ends, func(e route.End) bool { return e.Cause == route.Cycle })
+	if back := w.Ends[i].Queue; back != q.Name {
+		return loopText(q, w) + " and back to " + text.Name(back)
+	}
+	return loopText(q, w) + " and back"
 }
 
 // cause says which argument or policy makes messages of a queue die for a reason.
@@ -169,19 +179,32 @@ func (x *index) dying(q *queue, reason route.Reason) string {
 	return "that dies in " + name
 }
 
-// withoutReason returns the way to prevent that messages die for a reason.
-func (x *index) withoutReason(q *queue, reason route.Reason) string {
+// causes are the arguments by which messages die for a reason.
+func causes(reason route.Reason) []string {
 	switch reason {
 	case route.Expired:
-		return x.without(q, topology.ArgMessageTTL)
+		return []string{topology.ArgMessageTTL}
 	case route.MaxLen:
-		return x.without(q, topology.ArgMaxLength, topology.ArgMaxLengthBytes)
+		return []string{topology.ArgMaxLength, topology.ArgMaxLengthBytes}
 	case route.DeliveryLimit:
-		return x.override(q, nil, topology.Arguments{topology.KeyDeliveryLimit: topology.Unlimited})
+		return []string{topology.ArgDeliveryLimit}
 	case route.Rejected:
-		return inTopologyUnlessArgument(q)
 	}
-	return inTopologyUnlessArgument(q)
+	return []string{topology.ArgDeadLetterExchange}
+}
+
+// withoutReason returns the fixes by which messages of a queue do not die for a reason, or go to
+// another queue.
+func (x *index) withoutReason(q *queue, reason route.Reason) []Fix {
+	var out []Fix
+	switch reason {
+	case route.Expired, route.MaxLen:
+		out = x.unsetting(q, causes(reason)...)
+	case route.DeliveryLimit:
+		out = x.setting(q, topology.Arguments{topology.KeyDeliveryLimit: topology.Unlimited})
+	case route.Rejected:
+	}
+	return slices.Concat(out, x.deadLettering(q))
 }
 
 func endlessRetries() check {
@@ -208,12 +231,15 @@ func endlessRetries() check {
 				Evidence: fmt.Sprintf("%s; the way of a failed message: %s", q.deadLetterExchange(), loopText(q, q.Ways[i])),
 				Consequence: fmt.Sprintf("a message that always fails is retried forever, unless the consumer of %s ends it",
 					text.Name(q.Name)),
-				Remedy: fmt.Sprintf("backoff: # in a topology file\n  standard: {tiers: [10s, 1m, 10m]}\nqueues:\n"+
-					"  - {name: %s, type: %s, replaces: %s, backoff: standard}", text.YAML(q.Name+".v2"), q.Type(), text.YAML(q.Name)),
+				Remedy: fmt.Sprintf("decide how often the consumer of %s should retry, and let it count", text.Name(q.Name)),
+				Tries:  x.replacing(q, "standard"),
 			}
-			if !q.Arguments.HasAny(topology.ArgDeadLetterExchange) {
-				f.Remedy = fmt.Sprintf("backoff: # in a topology file\n  standard: {tiers: [10s, 1m, 10m]}\nqueues:\n"+
-					"  - {name: %s, type: %s, external: true, backoff: standard}", text.YAML(q.Name), q.Type())
+			if !q.Arguments.HasAny(topology.ArgDeadLetterExchange, topology.ArgDeadLetterRoutingKey) {
+				f.Tries = []Fix{{
+					Lines: fmt.Sprintf("backoff: # in a topology file\n  standard: {tiers: [10s, 1m, 10m]}\nqueues:\n"+
+						"  - {name: %s, type: %s, external: true, backoff: standard}", text.YAML(q.Name), q.Type()),
+					Changes: x.attached(q),
+				}}
 			}
 			return f, true
 		})
@@ -260,7 +286,8 @@ func retryStarves() check {
 				Evidence: fmt.Sprintf("%s returns messages to %s; %s refuses messages: %s", text.Name(q.Name), list(targets),
 					text.Name(limited.Name), x.cause(limited, route.MaxLen)),
 				Consequence: fmt.Sprintf("while %s is full, the retries of the other queues wait", text.Name(limited.Name)),
-				Remedy:      x.without(limited, topology.ArgMaxLength, topology.ArgMaxLengthBytes),
+				Remedy:      x.fixed(limited, limited.limits()...),
+				Tries:       x.unsetting(limited, limited.limits()...),
 			}, true
 		})
 	}}

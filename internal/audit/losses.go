@@ -2,6 +2,7 @@ package audit
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/dlxctl/dlxctl/internal/route"
 	"github.com/dlxctl/dlxctl/internal/survey"
@@ -44,7 +45,8 @@ func expiresIntoNothing() check {
 				Evidence: q.argument(topology.ArgMessageTTL) + "; no dead-letter exchange",
 				Consequence: fmt.Sprintf("a message that no consumer of %s takes within %s is lost", text.Name(q.Name),
 					text.Millis(ttl)),
-				Remedy: inTopology(q),
+				Remedy: x.fixed(q),
+				Tries:  x.deadLettering(q),
 			}, true
 		})
 	}}
@@ -67,7 +69,8 @@ func overflowsIntoNothing() check {
 			return Finding{
 				Evidence:    x.cause(q, route.MaxLen) + "; overflow drop-head; no dead-letter exchange",
 				Consequence: fmt.Sprintf("when %s is full, its oldest message is lost", text.Name(q.Name)),
-				Remedy:      inTopology(q),
+				Remedy:      x.fixed(q),
+				Tries:       x.deadLettering(q),
 			}, true
 		})
 	}}
@@ -89,7 +92,7 @@ func deliveryLimitIntoNothing() check {
 				return Finding{}, false
 			}
 			limit, byDefault, limited := x.Delivers(q.Queue)
-			f := Finding{Remedy: inTopology(q)}
+			f := Finding{Remedy: x.fixed(q), Tries: x.deadLettering(q)}
 			switch {
 			case limited && !byDefault:
 				f.Evidence = q.argument(topology.ArgDeliveryLimit) + "; no dead-letter exchange"
@@ -140,7 +143,8 @@ func overflowNotSupported() check {
 			f := Finding{
 				Evidence:    q.argument(topology.ArgOverflow) + "; queue of type quorum; " + x.cause(q, route.MaxLen),
 				Consequence: fmt.Sprintf("when %s is full, its oldest message is lost", text.Name(q.Name)),
-				Remedy:      x.override(q, nil, topology.Arguments{topology.KeyOverflow: topology.RejectPublish}),
+				Remedy:      x.fixed(q, topology.ArgOverflow),
+				Tries:       x.setting(q, topology.Arguments{topology.KeyOverflow: topology.RejectPublish}),
 			}
 			if q.DeadLetters {
 				f.Severity = Warning
@@ -169,10 +173,9 @@ func minusOneBefore4() check {
 			}
 			f := Finding{
 				Evidence: q.argument(topology.ArgDeliveryLimit),
-				Remedy:   successor(q),
-			}
-			if !q.Arguments.HasAny(topology.ArgDeliveryLimit) {
-				f.Remedy = x.override(q, nil, topology.Arguments{topology.KeyDeliveryLimit: topology.Unlimited})
+				Remedy:   x.fixed(q, topology.ArgDeliveryLimit),
+				Tries: slices.Concat(x.setting(q, topology.Arguments{topology.KeyDeliveryLimit: topology.Unlimited}),
+					x.replacing(q, topology.NoBackoff)),
 			}
 			end := "lost"
 			if q.DeadLetters {
@@ -204,7 +207,8 @@ func noDeadLettering() check {
 			return Finding{
 				Evidence:    "no x-dead-letter-exchange argument, and no policy with dead-letter-exchange",
 				Consequence: fmt.Sprintf("a message that a consumer of %s rejects is lost", text.Name(q.Name)),
-				Remedy:      inTopology(q),
+				Remedy:      x.fixed(q),
+				Tries:       x.deadLettering(q),
 			}, true
 		})
 	}}

@@ -76,7 +76,11 @@ func (r Result) markdownRule(w io.Writer, s ruleFindings) {
 		}
 		fmt.Fprintf(w, "- %s%s: %s\n", codeSpan(r.name(f)), place, escapeMarkdown(topology.Printable(f.Evidence)))
 	}
-	if remedy := strings.TrimRight(s.findings[0].Remedy, "\n"); remedy != "" {
+	switch remedy := strings.TrimRight(s.findings[0].Remedy, "\n"); {
+	case remedy == "":
+	case !s.findings[0].pasted():
+		fmt.Fprintf(w, "\nFix for %s: %s\n", codeSpan(r.name(s.findings[0])), escapeMarkdown(topology.Printable(remedy)))
+	default:
 		fence := strings.Repeat("`", max(3, longestBackticks(remedy)+1)) // names may hold backticks
 		fmt.Fprintf(w, "\nFix for %s:\n\n%s\n%s\n%s\n", codeSpan(r.name(s.findings[0])), fence, remedy, fence)
 	}

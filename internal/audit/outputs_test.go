@@ -52,7 +52,8 @@ func report() audit.Report {
 	}.ID()
 	dangling.Evidence, dangling.Consequence, dangling.Remedy = "no queue b`q|x", "the binding routes nothing", ""
 	late := finding("dead-letter-queue-expires", audit.Warning, "dead", 5)
-	late.Remedy = "queues: # in a topology file\n  - {name: dead}"
+	late.Fix.Lines = "queues: # in a topology file\n  - {name: dead}"
+	late.Remedy = late.Fix.Lines
 	r.Findings = append(r.Findings, tie, dangling, late,
 		finding("dead-letters-at-most-once", audit.Note, "team1.queue1", 9))
 	return r

@@ -57,7 +57,8 @@ func policyCatchesKeeper() check {
 				Evidence: fmt.Sprintf("policy %s (pattern %s) applies to %s and to its dead-letter queue", q.policy.Name,
 					text.Name(q.policy.Pattern), list(same)),
 				Consequence: "a dead letter that a client rejects goes back where it came from, and does not leave",
-				Remedy:      x.excluding(q),
+				Remedy:      x.fixed(q, topology.ArgDeadLetterExchange),
+				Tries:       x.unsetting(q, topology.ArgDeadLetterExchange),
 			}
 			for _, w := range q.Ways {
 				if w.Fate == Lost && slices.Contains(x.Leaves(q.Queue), w.Reason) {
@@ -69,18 +70,6 @@ func policyCatchesKeeper() check {
 			return f, true
 		})
 	}}
-}
-
-// excluding returns the command that takes a queue out of the pattern of its policy.
-func (x *index) excluding(q *queue) string {
-	p := q.policy
-	not := "(?!" + strings.TrimPrefix(topology.QueuesPattern([]string{q.Name}), "^") + ")"
-	if rest, anchored := strings.CutPrefix(p.Pattern, "^"); anchored && !strings.Contains(rest, "|") {
-		p.Pattern = "^" + not + rest
-	} else {
-		p.Pattern = "^" + not + ".*(?:" + p.Pattern + ")"
-	}
-	return x.setPolicy(p)
 }
 
 // decides reports whether keys of a policy decide about the loss of messages.
@@ -169,7 +158,9 @@ func policiesTie() check {
 				Evidence: fmt.Sprintf("policies %s and %s both have the priority %d and match %s; they differ in %s", a.Name,
 					b.Name, a.Priority, list(queues[both]), strings.Join(keys, ", ")),
 				Consequence: "which of them is in effect is not defined, and may change with a restart",
-				Remedy:      x.setPolicy(raised(b)),
+				Remedy: fmt.Sprintf("decide which policy is meant for %s, and give it a higher priority, with the keys of the other "+
+					"that should stay", list(queues[both])),
+				Tries: x.untying(a, b, queues[both]),
 			}
 			if !decides(keys) {
 				f.Severity = Warning
@@ -178,6 +169,40 @@ func policiesTie() check {
 		}
 		return out
 	}}
+}
+
+// rewritten returns the fix that writes a policy, none if dlxctl owns it or it has no keys.
+func rewritten(p topology.Policy) []Fix {
+	if _, generated := topology.PolicyOwner(p.Name); generated || len(p.Definition) == 0 {
+		return nil
+	}
+	return []Fix{{Changes: []Change{put(p)}}}
+}
+
+// rewriting returns the fix that writes a policy again, with a change: its priority.
+func rewriting(p topology.Policy) []Fix { return rewritten(raised(p)) }
+
+// maxExcluded is how many queues a fix takes out of the pattern of a policy.
+const maxExcluded = 20
+
+// untying returns the fixes by which only one of two policies is for some queues, and which of them
+// is in effect does not change: the other is not for these queues, or has a lower priority.
+func (x *index) untying(a, b topology.Policy, queues []string) []Fix {
+	if x.trying {
+		return nil
+	}
+	if q := x.byName[queues[0]]; q.hasPolicy && q.policy.Name == b.Name {
+		a, b = b, a
+	}
+	var out []Fix
+	if len(queues) <= maxExcluded {
+		out = rewritten(excluding(b, queues))
+	}
+	out = slices.Concat(out, rewriting(a))
+	if len(queues) <= maxExcluded {
+		out = slices.Concat(out, rewritten(excluding(a, queues)))
+	}
+	return slices.Concat(out, rewriting(b))
 }
 
 // raised returns a policy with the next priority.
@@ -228,7 +253,9 @@ func policyShadowed() check {
 				Evidence: fmt.Sprintf("policy %s (priority %d) overrides policy %s (priority %d) on %s, and does not set %s",
 					top.Name, top.Priority, p.Name, p.Priority, list(queues[both]), strings.Join(keys, ", ")),
 				Consequence: strings.Join(keys, ", ") + " of " + p.Name + " has no effect on these queues",
-				Remedy:      x.setPolicy(merged(top, p, keys)),
+				Remedy: fmt.Sprintf("decide which keys of %s the queues should have: copy them into %s, or give the queues a policy of their own",
+					text.Name(p.Name), text.Name(top.Name)),
+				Tries: rewritten(merged(top, p, keys)),
 			}
 			if slices.Contains(keys, topology.KeyDeadLetterExchange) {
 				f.Consequence = "the dead-lettering of " + p.Name + " has no effect on these queues: rejected messages are lost" +
@@ -281,7 +308,9 @@ func policyPassedOver() check {
 				Evidence: fmt.Sprintf("policy %s matches the %s queue and sets %s, which %s queues do not know", p.Name, q.Type(),
 					strings.Join(unknown, ", "), q.Type()),
 				Consequence: "nothing of the policy is in effect on the queue",
-				Remedy:      x.setPolicy(separate(p, q, others)),
+				Remedy: fmt.Sprintf("decide which keys of %s the queue should have, and give it a policy without %s", text.Name(p.Name),
+					strings.Join(unknown, ", ")),
+				Tries: rewritten(separate(p, q, others)),
 			}
 			if len(others) > 0 {
 				f.Consequence += ", not even " + strings.Join(others, ", ")
@@ -341,7 +370,8 @@ func policyOverruled() check {
 			return Finding{
 				Evidence:    strings.Join(parts, "; "),
 				Consequence: "these keys of the policy have no effect on " + text.Name(q.Name),
-				Remedy:      successor(q),
+				Remedy: fmt.Sprintf("decide which of them is meant: leave it, or correct the policy %s, or the service that declares the queue",
+					text.Name(q.policy.Name)),
 			}, true
 		})
 	}}
@@ -375,7 +405,7 @@ func policyMatchesNothing() check {
 				Evidence: fmt.Sprintf("pattern %s, apply-to %s: nothing matches", text.Name(p.Pattern),
 					cmp.Or(p.ApplyTo, "all")),
 				Consequence: "the policy has no effect" + x.soFar("no service declares a queue that it matches"),
-				Remedy:      x.clearPolicy(p.Name),
+				Remedy:      "decide which queues are meant: correct the pattern, or delete the policy",
 			})
 		}
 		return out
@@ -397,21 +427,20 @@ func mirroring() check {
 		var out []Finding
 		for _, p := range x.State.Have.Policies {
 			keys := slices.DeleteFunc(p.Definition.Names(), func(key string) bool { return !strings.HasPrefix(key, "ha-") })
-			if len(keys) == 0 {
-				continue
+			if _, generated := topology.PolicyOwner(p.Name); generated || len(keys) == 0 {
+				continue // dlxctl copies the keys of the policy that it overrides
 			}
 			rest := p
 			rest.Definition = p.Definition.Without(keys...)
 			f := Finding{
 				Object: p.ID(), Evidence: "policy sets " + strings.Join(keys, ", "),
 				Consequence: "RabbitMQ 4 refuses the policy and the import of the whole file",
-				Remedy:      x.setPolicy(rest),
+				Remedy:      "decide which queues should be quorum queues, and remove these keys from the policy",
 			}
-			if len(rest.Definition) == 0 {
-				f.Remedy = x.clearPolicy(p.Name)
-			}
-			if x.State.Major() < 4 {
+			if x.State.Major() < 4 { // where it does mirror queues
 				f.Severity = Warning
+			} else {
+				f.Tries = []Fix{{Changes: []Change{{Delete: len(rest.Definition) == 0, Object: rest}}}}
 			}
 			out = append(out, f)
 		}

@@ -3,8 +3,10 @@ package audit
 import (
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 
+	"github.com/dlxctl/dlxctl/internal/survey"
 	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -24,21 +26,6 @@ func describe(name string, v any) string {
 	return topology.FormatValue(v)
 }
 
-// inTopology returns the lines of a topology file that attach dead-lettering to a queue that a
-// service declares.
-func inTopology(q *queue) string {
-	return fmt.Sprintf("queues: # in a topology file; or name a backoff, for retries\n"+
-		"  - {name: %s, type: %s, external: true, backoff: none}", text.YAML(q.Name), q.Type())
-}
-
-// successor returns the lines of a topology file that replace a queue: the arguments of a queue
-// never change.
-func successor(q *queue) string {
-	return fmt.Sprintf("queues: # in a topology file; then run dlxctl migrate\n"+
-		"  - {name: %s, type: %s, replaces: %s, backoff: none}",
-		text.YAML(q.Name+".v2"), q.Type(), text.YAML(q.Name))
-}
-
 // vhost returns the flag for a virtual host that is not the default one.
 func (x *index) vhost(flag string) string {
 	if x.State.VHost == "" || x.State.VHost == "/" {
@@ -47,43 +34,105 @@ func (x *index) vhost(flag string) string {
 	return " " + flag + " " + text.ShellQuote(x.State.VHost)
 }
 
-// declareBinding returns the command that binds a queue.
-func (x *index) declareBinding(source, destination, key string) string {
-	return fmt.Sprintf("rabbitmqadmin declare binding%s --source %s --destination-type queue --destination %s"+
-		" --routing-key %s", x.vhost("--vhost"), text.ShellQuote(source), text.ShellQuote(destination), text.ShellQuote(key))
+// keeper returns a queue that keeps dead letters.
+func keeper(name string) topology.Queue {
+	return topology.Queue{Name: name, Durable: true, Arguments: topology.Arguments{
+		topology.ArgQueueType: topology.Quorum, topology.ArgDeliveryLimit: topology.Unlimited,
+	}}
 }
 
-// declareExchange returns the command that declares a durable exchange.
-func (x *index) declareExchange(name, kind string) string {
-	return fmt.Sprintf("rabbitmqadmin declare exchange%s --name %s --type %s --durable true", x.vhost("--vhost"),
-		text.ShellQuote(name), kind)
-}
-
-// declareQueue returns the command that declares a queue that keeps dead letters.
-func (x *index) declareQueue(name string) string {
-	return fmt.Sprintf("rabbitmqadmin declare queue%s --name %s --type quorum --durable true --arguments %s",
-		x.vhost("--vhost"), text.ShellQuote(name),
-		text.ShellQuote(fmt.Sprintf(`{"x-delivery-limit":%d}`, topology.Unlimited)))
-}
-
-// setPolicy returns the command that writes a policy.
-func (x *index) setPolicy(p topology.Policy) string {
-	applyTo := p.ApplyTo
-	if applyTo == "" {
-		applyTo = "all"
+// declared returns the change that declares a queue that keeps dead letters, none if it exists.
+func (x *index) declared(name string) []Change {
+	if x.byName[name] != nil {
+		return nil
 	}
-	return fmt.Sprintf("rabbitmqctl set_policy%s --apply-to %s --priority %d %s %s %s", x.vhost("-p"), applyTo,
-		p.Priority, text.ShellQuote(p.Name), text.ShellQuote(p.Pattern), text.ShellQuote(p.Definition.String()))
+	return []Change{put(keeper(name))}
 }
 
-// clearPolicy returns the command that deletes a policy.
-func (x *index) clearPolicy(name string) string {
-	return fmt.Sprintf("rabbitmqctl clear_policy%s %s", x.vhost("-p"), text.ShellQuote(name))
+// bound returns the change that binds a queue.
+func bound(source, queue, key string) Change {
+	return put(topology.Binding{Source: source, Destination: queue, DestinationType: topology.ToQueue, Key: key})
 }
 
-// override returns the command that sets a policy for one queue: the one in effect with some keys
-// changed, and a higher priority.
-func (x *index) override(q *queue, remove []string, set topology.Arguments) string {
+// keep returns the fixes that bring the dead letters of a queue from its dead-letter exchange to a
+// queue that keeps them: to one of its name, or to one that is new, by their keys, or by a key that
+// a policy sets. before are the changes that come first.
+func (x *index) keep(q *queue, e topology.Exchange, before ...Change) []Fix {
+	if x.trying {
+		return nil
+	}
+	sameKey := 0
+	for _, o := range x.queues {
+		if o != q && o.DeadLetters && o.To.Exchange == e.Name {
+			if !o.To.HasKey || !q.To.HasKey || o.To.Key == q.To.Key || e.Type != topology.Direct && e.Type != topology.Topic {
+				sameKey++
+			}
+		}
+	}
+	var keepers []string
+	switch name, ok := x.Keeper(q.Queue); {
+	case sameKey > 0: // one queue for all of them: each would get the dead letters of the others
+		keepers = []string{topology.DeadLetterQueueName(e.Name)}
+	case ok:
+		keepers = []string{name, topology.DeadLetterQueueName(q.Name)}
+	default:
+		keepers = []string{topology.DeadLetterQueueName(q.Name)}
+	}
+	if to := q.Targets(); len(to) > 0 {
+		keepers = append([]string{to[0]}, keepers...)
+	}
+	var out []Fix
+	for _, name := range keepers {
+		start := slices.Concat(before, x.declared(name))
+		if keys, ok := q.lostKeys(e.Type, sameKey > 0); ok {
+			changes := slices.Clone(start)
+			for _, key := range keys {
+				changes = append(changes, bound(e.Name, name, key))
+			}
+			out = append(out, Fix{Changes: changes})
+		}
+		if sameKey == 0 || e.Type == topology.Direct {
+			for _, f := range x.setting(q, topology.Arguments{topology.KeyDeadLetterRoutingKey: q.Name}) {
+				f.Changes = slices.Concat(start, []Change{bound(e.Name, name, q.Name)}, f.Changes)
+				out = append(out, f)
+			}
+		}
+	}
+	return out
+}
+
+// lostKeys returns the keys of bindings that take the dead letters of a queue that reach no queue
+// yet. It reports false if there are none on an exchange of that type.
+func (q *queue) lostKeys(exchangeType string, all bool) (keys []string, ok bool) {
+	switch {
+	case exchangeType == topology.Fanout || exchangeType == topology.Headers:
+		return []string{""}, true
+	case exchangeType == topology.Topic && all:
+		return []string{"#"}, true
+	case exchangeType != topology.Direct && exchangeType != topology.Topic:
+		return nil, false
+	}
+	for _, h := range q.Hops {
+		if h.Verdict != survey.Nowhere && h.Verdict != survey.Partly {
+			continue
+		}
+		if h.Keys.Pattern && exchangeType == topology.Direct {
+			return nil, false // it compares keys as they are
+		}
+		keys = append(keys, h.Keys.Text)
+	}
+	if exchangeType == topology.Direct && slices.ContainsFunc(keys, survey.IsPattern) {
+		return nil, false
+	}
+	return keys, len(keys) > 0
+}
+
+// setting returns the fixes that set keys for one queue by a policy: a copy of the one in effect
+// with a higher priority. There are none where dlxctl wrote the policy in effect.
+func (x *index) setting(q *queue, set topology.Arguments) []Fix {
+	if _, generated := topology.PolicyOwner(q.policy.Name); x.trying || q.hasPolicy && generated {
+		return nil
+	}
 	p := topology.Policy{
 		Name: q.Name + "-only", Pattern: topology.QueuesPattern([]string{q.Name}), ApplyTo: "queues",
 		Priority: 1, Definition: topology.Arguments{},
@@ -92,26 +141,186 @@ func (x *index) override(q *queue, remove []string, set topology.Arguments) stri
 		maps.Copy(p.Definition, q.policy.Definition)
 		p.Priority = q.policy.Priority + 1
 	}
-	for _, key := range remove {
-		delete(p.Definition, key)
+	for _, other := range x.State.Have.Policies {
+		if other.Name == p.Name && other.Pattern != p.Pattern {
+			return nil // it is for other queues
+		}
+		if other.Name == p.Name && other.Name != q.policy.Name {
+			p.Priority = max(p.Priority, other.Priority+1)
+		}
 	}
 	maps.Copy(p.Definition, set)
-	return x.setPolicy(p)
+	return []Fix{{Changes: []Change{put(p)}}}
 }
 
-// without returns the way to take keys that a policy or an argument sets from a queue.
-func (x *index) without(q *queue, arguments ...string) string {
+// unsetting returns the fixes that take keys of the policy in effect from a queue. Dead-letter
+// queues are taken out of it together, without all that loses what they keep. There are none where
+// an argument, an operator policy or a policy of dlxctl has one of the keys.
+func (x *index) unsetting(q *queue, arguments ...string) []Fix {
+	if x.trying {
+		return nil
+	}
 	var keys []string
 	for _, name := range arguments {
-		if _, own := q.Arguments[name]; own {
-			return successor(q)
-		}
 		keys = append(keys, topology.PolicyKey(name))
 	}
-	if q.hasOperator && q.operator.Definition.HasAny(keys...) {
-		return "rabbitmqctl clear_operator_policy" + x.vhost("-p") + " " + text.ShellQuote(q.operator.Name)
+	_, generated := topology.PolicyOwner(q.policy.Name)
+	if q.Arguments.HasAny(arguments...) || !q.hasPolicy || generated ||
+		q.hasOperator && q.operator.Definition.HasAny(keys...) {
+		return nil
 	}
-	return x.override(q, keys, nil)
+	p, names := q.policy, []string{q.Name}
+	if q.Role == topology.RoleDeadLetter {
+		names = nil
+		keys = append(keys, topology.KeyMessageTTL, topology.KeyExpires, topology.KeyMaxLength,
+			topology.KeyMaxLengthBytes, topology.KeyOverflow, topology.KeyDeliveryLimit,
+			topology.KeyDeadLetterExchange, topology.KeyDeadLetterRoutingKey, topology.KeyDeadLetterStrategy)
+	}
+	all := 0
+	for _, o := range x.queues {
+		if !x.Policies.Matches(p, o.Queue.Queue) {
+			continue
+		}
+		all++
+		if q.Role == topology.RoleDeadLetter && o.Role == q.Role && o.hasPolicy && o.policy.Name == p.Name {
+			names = append(names, o.Name)
+		}
+	}
+	for _, e := range x.Exchanges {
+		if x.Policies.MatchesExchange(p, e.Exchange) {
+			all++
+		}
+	}
+	rest := p
+	rest.Definition = p.Definition.Without(keys...)
+	if all == len(names) {
+		return []Fix{{Changes: []Change{{Delete: len(rest.Definition) == 0, Object: rest}}}}
+	}
+	var changes []Change
+	if len(rest.Definition) > 0 {
+		rest.Name, rest.Pattern, rest.ApplyTo = p.Name+"-dead-letters", topology.QueuesPattern(names), "queues"
+		if q.Role != topology.RoleDeadLetter {
+			rest.Name = q.Name + "-only"
+		}
+		changes = append(changes, put(rest))
+	}
+	return []Fix{{Changes: append(changes, put(excluding(p, names)))}}
+}
+
+// excluding returns a policy that is not for some queues.
+func excluding(p topology.Policy, queues []string) topology.Policy {
+	not := "(?!" + strings.TrimPrefix(topology.QueuesPattern(queues), "^") + ")"
+	if rest, anchored := strings.CutPrefix(p.Pattern, "^"); anchored && !strings.Contains(rest, "|") {
+		p.Pattern = "^" + not + rest
+	} else {
+		p.Pattern = "^" + not + ".*(?:" + p.Pattern + ")"
+	}
+	return p
+}
+
+// attaching returns the fix that attaches dead-lettering to a queue that a service declares: lines
+// of a topology file, of which dlxctl makes a dead-letter queue and a policy.
+func (x *index) attaching(q *queue) []Fix {
+	if x.trying || q.Arguments.HasAny(topology.ArgDeadLetterExchange, topology.ArgDeadLetterRoutingKey) ||
+		q.Type() == topology.Stream {
+		return nil
+	}
+	return []Fix{{
+		Lines: fmt.Sprintf("queues: # in a topology file; or name a backoff, for retries\n"+
+			"  - {name: %s, type: %s, external: true, backoff: none}", text.YAML(q.Name), q.Type()),
+		Changes: x.attached(q),
+	}}
+}
+
+// attached returns the changes that give a queue a dead-letter queue by a policy.
+func (x *index) attached(q *queue) []Change {
+	dead := topology.DeadLetterQueueName(q.Name)
+	p := topology.Policy{
+		Name: topology.PolicyName("topology", q.Name), Pattern: topology.QueuesPattern([]string{q.Name}), ApplyTo: "queues",
+		Priority: max(topology.PolicyPriority, topology.PriorityAbove(q.policy.Priority)),
+		Definition: topology.Arguments{
+			topology.KeyDeadLetterExchange: "", topology.KeyDeadLetterRoutingKey: dead,
+		},
+	}
+	for key, v := range q.policy.Definition {
+		if _, set := p.Definition[key]; !set {
+			p.Definition[key] = v
+		}
+	}
+	return append(x.declared(dead), put(p))
+}
+
+// replacing returns the fix that replaces a queue, whose arguments never change, by a successor:
+// lines of a topology file for dlxctl migrate. With it go the queues in which only its own
+// failed messages waited.
+func (x *index) replacing(q *queue, backoff string) []Fix {
+	kind := q.Type()
+	name := q.Name + ".v2"
+	dead := topology.DeadLetterQueueName(name)
+	if x.trying || x.byName[name] != nil || x.byName[dead] != nil || q.Role != topology.RoleWork ||
+		kind == topology.Stream {
+		return nil
+	}
+	next := topology.Queue{Name: name, Durable: true, Arguments: topology.Arguments{
+		topology.ArgQueueType: kind, topology.ArgDeadLetterExchange: "", topology.ArgDeadLetterRoutingKey: dead,
+	}}
+	if kind == topology.Quorum {
+		next.Arguments[topology.ArgDeadLetterStrategy] = topology.AtLeastOnce
+		next.Arguments[topology.ArgOverflow] = topology.RejectPublish
+	}
+	changes := []Change{put(keeper(dead)), put(next)}
+	for _, b := range q.Bindings {
+		b.Destination = name
+		changes = append(changes, put(b))
+	}
+	changes = append(changes, Change{Delete: true, Object: q.Queue.Queue})
+	for _, to := range q.Targets() {
+		w := x.byName[to]
+		if w.Waits() && slices.Equal(w.From, []string{q.Name}) && slices.Equal(w.Targets(), []string{q.Name}) {
+			changes = append(changes, Change{Delete: true, Object: w.Queue.Queue})
+		}
+	}
+	head := "queues: # in a topology file; then run dlxctl migrate\n"
+	if backoff != topology.NoBackoff {
+		head = "backoff: # in a topology file; then run dlxctl migrate\n  " + backoff + ": {tiers: [10s, 1m, 10m]}\nqueues:\n"
+	}
+	return []Fix{{
+		Lines: fmt.Sprintf("%s  - {name: %s, type: %s, replaces: %s, backoff: %s}", head, text.YAML(name), kind,
+			text.YAML(q.Name), backoff),
+		Changes: changes,
+	}}
+}
+
+// deadLettering returns the fixes that give a queue dead-lettering to a queue of its own.
+func (x *index) deadLettering(q *queue) []Fix {
+	return slices.Concat(x.attaching(q), x.replacing(q, topology.NoBackoff))
+}
+
+// fixed says what to do about what an argument or a policy sets, where no fix is known.
+func (x *index) fixed(q *queue, arguments ...string) string {
+	for _, name := range arguments {
+		if q.Arguments.HasAny(name) {
+			return fmt.Sprintf("decide when %s can be declared without %s: the arguments of a queue never change, "+
+				"so it is deleted, with its messages, and then declared by the service that uses it",
+				text.Name(q.Name), name)
+		}
+		key := topology.PolicyKey(name)
+		if q.hasOperator && q.operator.Definition.HasAny(key) {
+			return fmt.Sprintf("ask who runs the broker to change the operator policy %s: no other policy overrides its %s",
+				text.Name(q.operator.Name), key)
+		}
+		if q.hasPolicy && q.policy.Definition.HasAny(key) {
+			return fmt.Sprintf("decide which policy %s should have: %s sets %s, and is for other queues too",
+				text.Name(q.Name), text.Name(q.policy.Name), key)
+		}
+	}
+	return fmt.Sprintf("decide where failed messages of %s should go: no change of one object helps", text.Name(q.Name))
+}
+
+// undecidable says that a person has to decide where the dead letters of a queue go.
+func (q *queue) undecidable() string {
+	return fmt.Sprintf("decide which queue should keep the dead letters of %s, and bind it to its dead-letter exchange "+
+		"with each key that they have", text.Name(q.Name))
 }
 
 // list joins up to three names, and counts the rest.

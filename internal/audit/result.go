@@ -6,6 +6,7 @@ import (
 
 	"github.com/dlxctl/dlxctl/internal/survey"
 	"github.com/dlxctl/dlxctl/internal/text"
+	"github.com/dlxctl/dlxctl/topology"
 )
 
 // Result is what an audit of one or several virtual hosts found, as the outputs show it.
@@ -59,6 +60,24 @@ func (r Result) Count(s Severity) int {
 // Fails reports whether a finding counts that is as bad as s, or worse.
 func (r Result) Fails(s Severity) bool {
 	return slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.Severity.rank() <= s.rank() })
+}
+
+// Loses reports whether an error counts, or a work queue loses failed messages and the baseline
+// accepts no finding about the queue.
+func (r Result) Loses() bool {
+	if r.Fails(Error) {
+		return true
+	}
+	for _, report := range r.Reports {
+		for name, fate := range report.Fates {
+			if fate == Lost && !slices.ContainsFunc(r.Accepted, func(a Accepted) bool {
+				return a.VHost == report.VHost && a.Object == topology.Key{Kind: topology.KindQueue, Name: name}
+			}) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // Fates returns the number of work queues of each fate.

@@ -25,8 +25,11 @@ func RulePageMarkdown(r Rule) (string, error) {
 	for _, f := range found {
 		fmt.Fprintf(&b, "\n%s\n", foldLines(fmt.Sprintf("%s %s: %s. %s.", f.Object.Kind, codeSpan(f.DisplayName()),
 			escapeMarkdown(topology.Printable(f.Evidence)), escapeMarkdown(upperFirst(f.Consequence)))))
-		if f.Remedy != "" {
+		switch {
+		case f.pasted():
 			fmt.Fprintf(&b, "\n```\n%s\n```\n", strings.TrimRight(f.Remedy, "\n"))
+		case f.Remedy != "":
+			fmt.Fprintf(&b, "\n%s\n", foldLines("Fix: "+escapeMarkdown(f.Remedy)))
 		}
 	}
 	fmt.Fprintf(&b, "\n## What it does not find\n\n")

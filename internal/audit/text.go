@@ -175,6 +175,10 @@ func (t *resultText) fix(s ruleFindings) {
 	if len(s.findings) > 1 {
 		prefix = "    fix of the first: "
 	}
+	if first := s.findings[0]; !first.pasted() {
+		t.wrapped(prefix, "         ", first.Remedy)
+		return
+	}
 	for line := range strings.SplitSeq(strings.TrimRight(s.findings[0].Remedy, "\n"), "\n") {
 		if line == "" {
 			continue
@@ -182,6 +186,12 @@ func (t *resultText) fix(s ruleFindings) {
 		t.line("%s%s", prefix, topology.Printable(line))
 		prefix = "         "
 	}
+}
+
+// pasted reports whether the remedy is to be pasted: commands, or lines of a file.
+func (f Finding) pasted() bool {
+	word, _, _ := strings.Cut(f.Remedy, " ")
+	return len(f.Fix.Changes) > 0 || f.Fix.Lines != "" || word == "dlxctl" || strings.HasPrefix(word, "rabbitmq")
 }
 
 // foot writes what the baseline accepts, what could not be seen, and where to read on.
@@ -201,6 +211,8 @@ func (t *resultText) foot(lowest Severity) {
 	switch shown := t.r.grouped(lowest); {
 	case len(shown) > 0:
 		t.line("'dlxctl audit --explain %s' says why, and what to do", shown[0].rules[0].rule)
+	case t.r.Loses():
+		t.line("no errors and no warnings; failed messages are lost: see -v, and --fail-on lost")
 	case len(t.r.Findings) > 0:
 		t.line("no errors and no warnings; -v shows the notes")
 	default:

@@ -3,6 +3,7 @@ package survey
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/dlxctl/dlxctl/internal/route"
 	"github.com/dlxctl/dlxctl/internal/text"
@@ -142,6 +143,9 @@ func (t *trace) enter(q *Queue, m route.Message) Fate {
 	}
 	fate := Kept
 	for _, reason := range t.survey.Leaves(q) {
+		if !q.DeadLetters && q.Retains(reason) {
+			continue
+		}
 		if !q.DeadLetters {
 			t.way.Discards, t.way.Dies = q.Name, reason
 			t.way.Ends = append(t.way.Ends, route.End{Cause: route.NoDeadLettering, Queue: q.Name})
@@ -155,6 +159,28 @@ func (t *trace) enter(q *Queue, m route.Message) Fate {
 		}
 	}
 	return fate
+}
+
+// The least TTL and length limit of a queue that keeps dead letters to be taken for a retention that
+// is meant: what such a queue drops was kept.
+const (
+	retention     = 24 * time.Hour
+	retainedCount = 10_000
+)
+
+// Retains reports whether what the queue drops for a reason was kept long enough: for a day, or
+// until there were 10,000 messages.
+func (q *Queue) Retains(reason route.Reason) bool {
+	switch reason {
+	case route.Expired:
+		ttl, _ := q.Args[topology.ArgMessageTTL].(int64)
+		return ttl >= retention.Milliseconds()
+	case route.MaxLen:
+		most, _ := q.Args[topology.ArgMaxLength].(int64)
+		return most >= retainedCount && !q.Args.HasAny(topology.ArgMaxLengthBytes)
+	case route.Rejected, route.DeliveryLimit:
+	}
+	return false
 }
 
 // Leaves returns why messages leave a queue that has no consumers.

@@ -209,6 +209,54 @@ func TestWhatIsCalledKeptReachesAQueue(t *testing.T) {
 	})
 }
 
+// Each fix of an audit removes its finding, adds no error and no warning, and lets no queue lose
+// messages that it kept: alone, and with all others.
+func TestFixesOfGeneratedTopologies(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		in := audit.Input{State: drawState(t)}
+		if rapid.Bool().Draw(t, "live") {
+			in.Live, in.State.QueuePolicies = &topology.Live{}, map[string]string{}
+		}
+		before := audit.Run(in)
+		var fixed []audit.Finding
+		var all []audit.Change
+		for _, f := range before.Findings {
+			if len(f.Fix.Changes) > 0 {
+				fixed, all = append(fixed, f), append(all, f.Fix.Changes...)
+			} else if strings.Contains(f.Remedy, "curl") {
+				t.Fatalf("%s of %s has commands that were not tried: %s", f.Rule, f.DisplayName(), f.Remedy)
+			}
+		}
+		if len(fixed) == 0 {
+			return
+		}
+		checkFix(t, in, before, fixed, all)
+		one := rapid.SampledFrom(fixed).Draw(t, "finding")
+		checkFix(t, in, before, []audit.Finding{one}, one.Fix.Changes)
+	})
+}
+
+// checkFix requires of changes what a fix promises.
+func checkFix(t *rapid.T, in audit.Input, before audit.Report, fixed []audit.Finding, changes []audit.Change) {
+	in.State = audit.Apply(in.State, changes)
+	after := audit.Run(in)
+	for _, f := range after.Findings {
+		same := func(o audit.Finding) bool { return o.Rule == f.Rule && o.Object == f.Object }
+		if slices.ContainsFunc(fixed, same) {
+			t.Fatalf("%s of %s is still there after its fix", f.Rule, f.DisplayName())
+		}
+		if f.Severity != audit.Note && !slices.ContainsFunc(before.Findings, same) {
+			t.Fatalf("a fix adds %s of %s: %s\n%+v", f.Rule, f.DisplayName(), f.Evidence, changes)
+		}
+	}
+	for name, fate := range after.Fates {
+		if before.Fates[name] == audit.Kept && fate != audit.Kept {
+			t.Fatalf("failed messages of %s were kept, and are %s after a fix", name, fate)
+		}
+	}
+}
+
 // Import, audit, drawing, trace and router agree on where failed messages end.
 func TestAllAgreeOnGeneratedTopologies(t *testing.T) {
 	t.Parallel()

@@ -49,7 +49,7 @@ func TestTypicalShapes(t *testing.T) {
   {"name": "films.failed", ` + plain + `, "arguments": {}}],
  "policies": [{"name": "all", "pattern": ".*", "apply-to": "queues", "priority": 0, "definition": {"message-ttl": 3600000, "max-length": 10000}}]}`,
 			[]string{
-				"error dead-letter-queue-drops films.failed", "error dead-letter-queue-expires films.failed", "films: lost",
+				"error dead-letter-queue-expires films.failed", "warning dead-letter-queue-drops films.failed", "films: lost",
 			},
 		},
 		"limits and a TTL, and no dead-lettering": {
@@ -60,7 +60,19 @@ func TestTypicalShapes(t *testing.T) {
 			`{"queues": [
   {"name": "pdf", ` + plain + `, "arguments": {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "pdf.dlq"}},
   {"name": "pdf.dlq", ` + plain + `, "arguments": {"x-message-ttl": 604800000, "x-max-length": 10000}}]}`,
-			[]string{"error dead-letter-queue-drops pdf.dlq", "warning dead-letter-queue-expires pdf.dlq", "pdf: lost"},
+			[]string{"warning dead-letter-queue-drops pdf.dlq", "warning dead-letter-queue-expires pdf.dlq", "pdf: kept"},
+		},
+		"a dead-letter queue of 9,999 messages": {
+			`{"queues": [
+  {"name": "pdf", ` + plain + `, "arguments": {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "pdf.dlq"}},
+  {"name": "pdf.dlq", ` + plain + `, "arguments": {"x-max-length": 9999}}]}`,
+			[]string{"error dead-letter-queue-drops pdf.dlq", "pdf: lost"},
+		},
+		"a dead-letter queue that a restart deletes": {
+			`{"queues": [
+  {"name": "pdf", ` + plain + `, "arguments": {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "pdf.dlq"}},
+  {"name": "pdf.dlq", "durable": false, "auto_delete": false, "arguments": {}}]}`,
+			[]string{"warning dead-letter-queue-not-durable pdf.dlq", "pdf: kept"},
 		},
 		"retries that the service publishes to queues with a TTL": {
 			`{"exchanges": [{"name": "events", "type": "direct", ` + plain + `},

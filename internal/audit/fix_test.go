@@ -1,0 +1,267 @@
+package audit_test
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/dlxctl/dlxctl/internal/audit"
+)
+
+// failer is a test, or one run of a property test.
+type failer interface {
+	Helper()
+	Fatalf(format string, args ...any)
+}
+
+// worst returns the worst severity of the findings of each rule about each object.
+func worst(r audit.Report) map[[2]any]int {
+	out := map[[2]any]int{}
+	for _, f := range r.Findings {
+		key := [2]any{f.Rule, f.Object}
+		rank := slices.Index(audit.Severities(), f.Severity)
+		if have, ok := out[key]; !ok || rank < have {
+			out[key] = rank
+		}
+	}
+	return out
+}
+
+// checkChanges requires that changes remove findings, add no error and no warning, and let no queue
+// lose messages that it kept.
+func checkChanges(t failer, in audit.Input, before audit.Report, fixed []audit.Finding, changes []audit.Change) {
+	t.Helper()
+	in.State = audit.Apply(in.State, changes)
+	report := audit.Untried(in)
+	was, is := worst(before), worst(report)
+	for _, f := range fixed {
+		if _, there := is[[2]any{f.Rule, f.Object}]; there {
+			t.Fatalf("%s of %s is still there after its fix:\n%s", f.Rule, f.DisplayName(), f.Remedy)
+		}
+	}
+	for key, rank := range is {
+		if had, there := was[key]; rank < 2 && (!there || rank < had) {
+			t.Fatalf("the fix of %s adds %v:\n%s", fixed[0].Rule, key, fixed[0].Remedy)
+		}
+	}
+	bad := []audit.Fate{audit.Kept, audit.Endless, audit.Undecided, audit.Lost}
+	for name, fate := range report.Fates {
+		if had, there := before.Fates[name]; there && slices.Index(bad, fate) > slices.Index(bad, had) {
+			t.Fatalf("failed messages of %s were %s, and are %s after the fix of %s:\n%s", name, had, fate, fixed[0].Rule, fixed[0].Remedy)
+		}
+	}
+}
+
+// checkFixes requires of all fixes of an audit what they promise, alone and together. It returns
+// how many there are.
+func checkFixes(t failer, in audit.Input) int {
+	t.Helper()
+	before := audit.Run(in)
+	var all []audit.Change
+	var fixed []audit.Finding
+	for _, f := range before.Findings {
+		if len(f.Fix.Changes) == 0 {
+			if strings.Contains(f.Remedy, "curl") || f.Remedy == "" {
+				t.Fatalf("%s of %s has commands that were not tried: %q", f.Rule, f.DisplayName(), f.Remedy)
+			}
+			continue
+		}
+		checkChanges(t, in, before, []audit.Finding{f}, f.Fix.Changes)
+		all, fixed = append(all, f.Fix.Changes...), append(fixed, f)
+	}
+	if len(fixed) > 0 {
+		checkChanges(t, in, before, fixed, all)
+	}
+	return len(fixed)
+}
+
+func TestFixesOfRealDefinitions(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("../../testdata/real/*.json")
+	if err != nil || len(files) < 3 {
+		t.Fatalf("%d files, %v", len(files), err)
+	}
+	for _, file := range append(files, "../../testdata/genomics/legacy.json") {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			t.Parallel()
+			data, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n := checkFixes(t, read(t, file, string(data))); n == 0 {
+				t.Error("no finding has a fix")
+			}
+		})
+	}
+}
+
+// The examples of the rules, too, have fixes that hold.
+func TestFixesOfExamples(t *testing.T) {
+	t.Parallel()
+	for _, rule := range audit.Rules() {
+		t.Run(rule.ID, func(t *testing.T) {
+			t.Parallel()
+			in := example(t, rule.Hit, rule.ID)
+			in.Rules = nil
+			checkFixes(t, in)
+		})
+	}
+}
+
+func BenchmarkFixes(b *testing.B) {
+	data, err := os.ReadFile("../../testdata/real/ons-census-rm.json")
+	if err != nil {
+		b.Fatal(err)
+	}
+	in := read(b, "real.json", string(data))
+	b.Run("audit", func(b *testing.B) {
+		for b.Loop() {
+			audit.Untried(in)
+		}
+	})
+	b.Run("fixes", func(b *testing.B) {
+		for b.Loop() {
+			audit.Run(in)
+		}
+	})
+}
+
+// advice is what audit says of a finding in definitions.
+type advice struct {
+	definitions  string
+	rule, object string
+	want         []string // parts of the remedy, in order
+}
+
+// advices are topologies like those of others, in which advice of audit did harm or did not work.
+func advices() map[string]advice {
+	const (
+		keyed  = `"x-dead-letter-exchange": "dlx", "x-dead-letter-routing-key": "billing"`
+		byName = `"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dlq"`
+		curl   = "curl -fsS -X "
+		api    = ` "$RABBITMQ_API_URL/api/`
+	)
+	binding := func(from, key string) string {
+		return `{"source": "` + from + `", "destination": "billing", "destination_type": "queue", "routing_key": "` + key + `"}`
+	}
+	definitions := func(exchanges, queues, bindings, policies string) string {
+		return `{"rabbitmq_version": "4.3.6", "exchanges": [` + exchanges + `], "queues": [` + queues +
+			`], "bindings": [` + bindings + `], "policies": [` + policies + `]}`
+	}
+	exchange := func(name, kind string) string {
+		return `{"name": "` + name + `", "type": "` + kind + `", "durable": true, "auto_delete": false, "internal": false, "arguments": {}}`
+	}
+	queue := func(name, arguments string) string {
+		return `{"name": "` + name + `", "durable": true, "auto_delete": false, "arguments": {` + arguments + `}}`
+	}
+	pol := func(name, pattern, definition string) string {
+		return `{"name": "` + name + `", "pattern": "` + pattern + `", "apply-to": "queues", "priority": 0, ` +
+			`"definition": {` + definition + `}}`
+	}
+	return map[string]advice{
+		"the dead-letter queue is declared before it is bound": {
+			definitions(exchange("dlx", "direct"), queue("billing", keyed), "", ""), "dead-letter-unrouted", "billing",
+			[]string{curl + "PUT" + api + `queues/%2F/billing.dead"`, " &&\n" +
+				curl + "POST" + api + `bindings/%2F/e/dlx/q/billing.dead"`},
+		},
+		"the dead-letter queue that exists is bound": {
+			definitions(exchange("dlx", "direct"), queue("billing", keyed)+", "+queue("billing_dlq", ""), "", ""),
+			"dead-letter-unrouted", "billing",
+			[]string{curl + "POST" + api + `bindings/%2F/e/dlx/q/billing_dlq"`},
+		},
+		"a pattern is no key of a direct exchange: a policy sets a key": {
+			definitions(exchange("dlx", "direct")+", "+exchange("logs", "topic"),
+				queue("billing", `"x-dead-letter-exchange": "dlx"`),
+				binding("logs", "logs.*"), ""), "dead-letter-unrouted", "billing",
+			[]string{
+				`queues/%2F/billing.dead"`, `{"arguments":{},"routing_key":"billing"}`,
+				`policies/%2F/billing-only"`, `"dead-letter-routing-key":"billing"`,
+			},
+		},
+		"queues without keys share a dead-letter queue, as each would get the dead letters of the others": {
+			definitions(exchange("dlx", "fanout"),
+				queue("a", `"x-dead-letter-exchange": "dlx"`)+", "+queue("b", `"x-dead-letter-exchange": "dlx"`), "", ""),
+			"dead-letter-unrouted", "b",
+			[]string{`queues/%2F/dlx.dead"`, `bindings/%2F/e/dlx/q/dlx.dead"`},
+		},
+		"an exchange that is not durable is not deleted": {
+			definitions(`{"name": "events", "type": "topic", "durable": false, "auto_delete": false, "internal": false, "arguments": {}}`,
+				queue("billing", ""), binding("events", "#"), ""), "not-durable", "events",
+			[]string{"decide when publishers can use a durable exchange of another name"},
+		},
+		"a queue that expires and drops gets one policy for both": {
+			definitions("", queue("billing", byName)+", "+queue("dlq", ""), "",
+				pol("limits", ".*", `"message-ttl": 1000, "max-length": 5`)),
+			"dead-letter-queue-expires", "dlq",
+			[]string{`policies/%2F/limits"`, `"pattern":"^(?!dlq$)`},
+		},
+		"and so does the other finding": {
+			definitions("", queue("billing", byName)+", "+queue("dlq", ""), "",
+				pol("limits", ".*", `"message-ttl": 1000, "max-length": 5`)),
+			"dead-letter-queue-drops", "dlq",
+			[]string{`policies/%2F/limits"`, `"pattern":"^(?!dlq$)`},
+		},
+		"a tie is ended for the policy in effect": {
+			definitions("", queue("billing", "")+", "+queue("billing.dlq", "")+", "+
+				queue("reports", byName)+", "+queue("dlq", ""), "",
+				pol("dlq", "^billing$", `"dead-letter-exchange": "", "dead-letter-routing-key": "billing.dlq"`)+", "+
+					pol("ttl", "^(?:billing|reports)$", `"message-ttl": 86400000`)),
+			"policies-tie", "ttl",
+			[]string{curl + "PUT" + api + `policies/%2F/ttl"`, `"pattern":"^(?!billing$)`},
+		},
+		"a dead-letter queue that is not durable": {
+			definitions("", queue("billing", byName)+`, {"name": "dlq", "durable": false, "auto_delete": false, "arguments": {}}`, "", ""),
+			"dead-letter-queue-not-durable", "dlq",
+			[]string{"decide when dlq can be declared as durable"},
+		},
+		"a queue that a migration has replaced is not declared again": {
+			definitions("", queue("wait", `"x-message-ttl": 1000, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "billing"`)+", "+
+				queue("billing.v2", ""), "", ""), "dead-letter-queue-missing", "wait",
+			[]string{"decide where dead letters of wait should go: billing seems to be replaced by billing.v2"},
+		},
+		"the new binding is there before the previous one goes": {
+			definitions(exchange("events", "fanout"),
+				queue("billing", byName)+", "+queue("dlq", ""), binding("events", "a.b"), ""),
+			"key-on-fanout", "events -> billing (a.b)",
+			[]string{
+				curl + "POST" + api + `bindings/%2F/e/events/q/billing" -d '{"arguments":{},"routing_key":""}'` + " &&\n",
+				curl + "DELETE" + api + `bindings/%2F/e/events/q/billing/a%252Eb"`,
+			},
+		},
+		"a binding of a pattern on a direct exchange": {
+			definitions(exchange("events", "direct"),
+				queue("billing", ""), binding("events", "logs.*"), ""), "wildcard-on-direct",
+			"events -> billing (logs.*)",
+			[]string{"decide which keys billing should get"},
+		},
+	}
+}
+
+// What audit says now. A fix that is a list of changes is tried by checkFixes.
+func TestAdvice(t *testing.T) {
+	t.Parallel()
+	for name, tc := range advices() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			in := read(t, "advice.json", tc.definitions)
+			checkFixes(t, in)
+			for _, f := range audit.Run(in).Findings {
+				if f.Rule != tc.rule || f.DisplayName() != tc.object {
+					continue
+				}
+				rest := f.Remedy
+				for _, part := range tc.want {
+					_, after, found := strings.Cut(rest, part)
+					if !found {
+						t.Errorf("the remedy lacks %q:\n%s", part, f.Remedy)
+					}
+					rest = after
+				}
+				return
+			}
+			t.Errorf("no finding %s of %s", tc.rule, tc.object)
+		})
+	}
+}
