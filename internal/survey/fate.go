@@ -161,8 +161,8 @@ func (t *trace) enter(q *Queue, m route.Message) Fate {
 	return fate
 }
 
-// The least TTL and length limit of a queue that keeps dead letters to be taken for a retention that
-// is meant: what such a queue drops was kept.
+// The least TTL and length limit of a queue that keeps dead letters which are taken for a retention
+// that is meant: what such a queue drops was kept.
 const (
 	retention     = 24 * time.Hour
 	retainedCount = 10_000
