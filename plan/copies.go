@@ -52,7 +52,7 @@ func copying(p *Plan) {
 	}
 }
 
-// copying gives a deletion, of a binding of a queue or of the queue itself, what it copies.
+// copying notes what a deletion copies: of a binding of a queue, or of the queue itself.
 func (c *Change) copying(copies []topology.Binding) {
 	if len(copies) == 0 {
 		return

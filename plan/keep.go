@@ -7,7 +7,7 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// needed gives, for changes that are not carried out, the deletions among the others
+// needed returns, for changes that are not carried out, the deletions among the others
 // that take something from their dead-lettering: what a message comes through that
 // dies in a queue which stays as it is. stays says which of changes are held.
 //

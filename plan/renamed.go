@@ -41,7 +41,7 @@ func (r resolved) renamed(changes []Change) []Warning {
 	return out
 }
 
-// routesOf gives, by queue, a text that is equal for queues with the same bindings from declared
+// routesOf returns, by queue, a text that is equal for queues with the same bindings from declared
 // exchanges.
 func routesOf(bindings []topology.Binding) map[string]string {
 	lines := map[string][]string{}

@@ -214,7 +214,7 @@ func truth(_ string, v any) (what, fix string) {
 	return describe(v) + ", not true or false", "write true or false, without quotes"
 }
 
-// words refuses what is no text.
+// words refuses what is not a text.
 func words(_ string, v any) (what, fix string) {
 	if _, ok := v.(string); ok {
 		return "", ""

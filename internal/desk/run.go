@@ -94,8 +94,8 @@ type Proposal struct {
 	Groups []deadletter.Group `json:"groups"`
 	// Reaches is where they would go.
 	Reaches []Reach `json:"reaches"`
-	// Refusals says why the run cannot be done, one line for each cause, with the fix. A
-	// message whose origin is in doubt is one. Empty means that it can.
+	// Refusals says why the run cannot be done, a line for each cause, with the fix; an origin in
+	// doubt is one. Empty: it can.
 	Refusals []string `json:"refusals"`
 	// Drops are the queues that would drop messages, of which Refusals says so too.
 	Drops []string `json:"-"`
@@ -154,8 +154,8 @@ type Result struct {
 	// Run is the name of the run.
 	Run    string `json:"run"`
 	Action Action `json:"action"`
-	// Queue is where the run chose messages, Chosen how many, and To where they go, one or several
-	// queues. To is empty if they are deleted.
+	// Queue is where the run chose messages, Chosen how many, and To the queues they go to. To is
+	// empty if they are deleted.
 	Queue  string   `json:"queue,omitempty"`
 	To     []string `json:"to,omitempty"`
 	Chosen int      `json:"chosen"`

@@ -115,7 +115,7 @@ func drawExchange(t *rapid.T, name string) topology.Exchange {
 	return e
 }
 
-// mark gives some objects the owner mark of a topology.
+// mark puts the owner mark of a topology on some objects.
 func mark(t *rapid.T, args topology.Arguments) {
 	if rapid.IntRange(0, 7).Draw(t, "mark") == 0 {
 		args[topology.ArgManagedBy] = rapid.SampledFrom([]any{

@@ -39,13 +39,14 @@ type Notice struct {
 	BodyBase64 string `json:"bodyBase64,omitempty"`
 	// BodyBytes is the size of the whole body, if it was asked for.
 	BodyBytes int `json:"bodyBytes,omitempty"`
-	// BodyFormat, BodyType and BodyNote are the format of the decoded body, the type of the
-	// message, and what was not decoded. BodyText is the beginning of the decoded body. Values
-	// that rules of the topology file mask are masked, and Body and BodyBase64 are then empty.
+	// BodyFormat is the format of the decoded body, BodyType the type of the message, and BodyNote
+	// what was not decoded.
 	BodyFormat string `json:"bodyFormat,omitempty"`
 	BodyType   string `json:"bodyType,omitempty"`
-	BodyText   string `json:"bodyText,omitempty"`
 	BodyNote   string `json:"bodyNote,omitempty"`
+	// BodyText is the beginning of the decoded body. Rules of the topology file mask its values;
+	// Body and BodyBase64 are then empty.
+	BodyText string `json:"bodyText,omitempty"`
 }
 
 const (

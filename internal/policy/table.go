@@ -78,7 +78,7 @@ func Table() []Cell {
 		early("classic: the oldest message returns too soon; quorum: a full tier refuses, and holds up the retries"),
 		full, full)
 
-	limit := loses("quorum: drops messages that were returned too many times, by a killed processor or by an operator who inspects them; classic queues do not count deliveries")
+	limit := loses("quorum: drops messages that a killed processor or an inspecting operator returned too many times; classic queues do not count")
 	row(topology.KeyDeliveryLimit,
 		Cell{Effect: Differs, Why: "quorum: a lower limit counts a message as failed earlier"}, limit,
 		Cell{
@@ -97,12 +97,12 @@ func Table() []Cell {
 		refuse, harmless("the queue has no limit"))
 
 	ofQueue := harmless("the queue's argument or dlxctl's policy overrides it")
-	unused := harmless("no message is dead-lettered there by itself; a message that an operator rejects, or that a limit in the file drops, would be lost without it")
+	unused := harmless("no message dies there by itself; without it, what an operator rejects or a limit in the file drops is lost")
 	row(topology.KeyDeadLetterExchange, ofQueue, unused, harmless("the queue's argument overrides it"), unused, unused)
 	row(topology.KeyDeadLetterRoutingKey, ofQueue, unused,
 		Cell{
 			Effect: Harmful, Hazard: topology.DropsRouting,
-			Why: "a tier has no such argument, as each message keeps its own keys: every retry goes to the policy's key and ends in the unroutable queue",
+			Why: "a tier sets no key, so that messages keep their own: every retry goes to the policy's key and ends in the unroutable queue",
 		}, unused, unused)
 	row(topology.KeyDeadLetterStrategy, ofQueue, unused, harmless("the queue's argument overrides it"), unused, unused)
 

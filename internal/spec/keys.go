@@ -151,7 +151,7 @@ func bindingKeys() []key {
 			false, table(),
 		},
 		{
-			"arguments", "The arguments of the binding as they are, in place of match and headers: for exchanges of plugins, and for headers bindings that match and headers cannot express.",
+			"arguments", "The arguments of the binding as they are, in place of match and headers: for exchanges of plugins, and what those two cannot express.",
 			false, table(),
 		},
 	}

@@ -21,7 +21,7 @@ func messagesKeys() []key {
 
 func queueMessagesKeys() []key {
 	return []key{
-		{"types", "Protobuf types of messages. The first entry that fits applies; all conditions of an entry must hold. Those of a queue come before those of all messages.", false, list(object(messageTypeKeys()))},
+		{"types", "Protobuf types of messages. The first entry whose conditions all hold applies. Those of a queue come before those of all messages.", false, list(object(messageTypeKeys()))},
 		{"redact", "What a person must not see. What a queue masks adds to what all messages mask.", false, object(redactKeys())},
 	}
 }

@@ -54,8 +54,8 @@ type Queue struct {
 	Severity string `json:"severity"`
 	// ConsumersUnknown says that the broker did not report how many there are.
 	ConsumersUnknown bool `json:"consumersUnknown,omitempty"`
-	// Oldest is when the publisher of the message at the head of the queue sent it. Zero: the
-	// broker does not report it. It does so for classic queues whose publishers set a timestamp.
+	// Oldest is the timestamp that the publisher gave the message at the head. Zero: it gave none,
+	// or the queue is not a classic one.
 	Oldest time.Time `json:"oldest,omitzero"`
 }
 

@@ -140,8 +140,8 @@ type Stop struct {
 	Wait time.Duration `json:"wait"`
 	// Reason is why the message leaves the queue as a dead letter. Empty: it does not.
 	Reason route.Reason `json:"reason"`
-	// AtMostOnce reports that the broker may lose the message on the way out of this queue, in the
-	// moment in which a node fails or the next queue is not available.
+	// AtMostOnce reports that the broker may lose the message as it leaves this queue, if a node
+	// fails just then or the next queue is not available.
 	AtMostOnce bool `json:"atMostOnce"`
 	// Count is what the processor sets, such as count=1. Empty if it does not take the message.
 	Count string `json:"count"`

@@ -75,8 +75,8 @@ type Stop struct {
 	// message did not come.
 	Wait   time.Duration  `json:"wait"`
 	Waited *time.Duration `json:"waited"`
-	// Due is the time since the publish at which the stop is predicted at the earliest, and Measured
-	// the time at which it came. Nil: the message did not come.
+	// Due is the earliest predicted time of the stop, since the publish, and Measured when it came.
+	// Nil: the message did not come.
 	Due      time.Duration  `json:"due"`
 	Measured *time.Duration `json:"measured"`
 	// Late reports that it came late, which is no difference.

@@ -81,7 +81,7 @@ func (m *Client) Live(ctx context.Context, state topology.State, interval time.D
 	return live, nil
 }
 
-// oldest gives, by queue, when its first message was published.
+// oldest returns, by queue, when its first message was published.
 func oldest(queues []livingQueue) map[string]time.Time {
 	out := map[string]time.Time{}
 	for _, q := range queues {

@@ -46,12 +46,12 @@ func Metrics() []Metric {
 		{
 			metricRetried, "counter",
 			[]string{"topology", "backoff", "queue", "tier"},
-			"Messages put into a tier to wait for their next attempt. Queue is the work queue they failed in, or (other) for those that the file does not name.",
+			"Messages put into a tier. Queue is the work queue they failed in, or (other) if the file does not name it.",
 		},
 		{
 			metricDeadLettered, "counter",
 			[]string{"topology", "backoff", "queue", "reason", "severity", "owner"},
-			"Messages put into the dead-letter queue of their work queue. Reason is why the broker dead-lettered them the last time: rejected, delivery_limit, expired, maxlen, unknown or other.",
+			"Messages put into the dead-letter queue of their work queue. Reason is why they were dead-lettered last: rejected, delivery_limit, expired, maxlen, unknown or other.",
 		},
 		{
 			metricUnroutable, "counter",
@@ -87,7 +87,7 @@ func Metrics() []Metric {
 		{
 			metricDropped, "counter",
 			[]string{"reason"},
-			"Notices that were not sent. Reason is full (more came than may be sent), refused (the webhook rejected them), failed (the webhook could not be reached repeatedly) or stopped.",
+			"Notices that were not sent. Reason is full (too many came), refused (by the webhook), failed (it could not be reached) or stopped.",
 		},
 		{metricBuild, "gauge", []string{"version", "goversion"}, "1, with the version of dlxctl and of Go."},
 	}

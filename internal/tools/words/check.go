@@ -62,6 +62,7 @@ func check(file, text string, rules []compiled) ([]problem, error) {
 		}
 	}
 	found = append(found, long(file, text, passages)...)
+	found = append(found, full(file, text)...)
 	slices.SortStableFunc(found, func(a, b problem) int {
 		return cmp.Or(a.line-b.line, a.column-b.column)
 	})
@@ -144,6 +145,30 @@ func unbreakable(line string) bool {
 	trimmed := strings.TrimLeft(line, " >-*")
 	return strings.HasPrefix(trimmed, "|") || strings.HasPrefix(line, "    ") || strings.Contains(line, "](") ||
 		strings.Contains(line, "://")
+}
+
+// cellWords is how many words a cell of a table has at most.
+const cellWords = 25
+
+// full returns the cells of the tables of a page that have too many words. The reference, which is
+// written from help and rules, is left out.
+func full(file, text string) []problem {
+	if filepath.Ext(file) != ".md" || strings.Contains(file, "testdata/") || strings.Contains(file, "docs/rules/") ||
+		strings.Contains(text, "`make golden` writes this page") {
+		return nil
+	}
+	var found []problem
+	for i, line := range strings.Split(text, "\n") {
+		if !strings.HasPrefix(line, "|") {
+			continue
+		}
+		for cell := range strings.SplitSeq(strings.ReplaceAll(line, `\|`, ""), "|") {
+			if n := len(strings.Fields(cell)); n > cellWords {
+				found = append(found, problem{file, i + 1, 1, fmt.Sprintf("a cell of %d words: at most %d", n, cellWords)})
+			}
+		}
+	}
+	return found
 }
 
 // suppressed matches a directive for linters at the end of a line of Go.

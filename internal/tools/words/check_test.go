@@ -35,9 +35,14 @@ func TestCheck(t *testing.T) {
 			[]string{`a.go:4:5: "beside": write next to, with, or in addition to`},
 		},
 		{"a name", "a.go", "package a\n\nfunc inForce() {}\n", []string{`a.go:3:6: "in Force": write in effect`}},
+		{
+			"a doc comment", "a.go", "package a\n\n// x gives a number.\nvar x int // what it gives\n",
+			[]string{`a.go:3:1: "// x gives": write returns, in a doc comment`},
+		},
 		{"an import", "a.go", "package a\n\nimport _ \"example.com/ladder\"\n", nil},
 		{"long prose", "a.md", long + "\n", []string{"a.md:1:101: 105 characters: break the line at 100"}},
 		{"a long row of a table", "a.md", "| " + long + "\n", nil},
+		{"a full cell", "a.md", "| a | " + long + long + " |\n", []string{"a.md:1:1: a cell of 42 words: at most 25"}},
 		{"a long line in a block", "a.md", "```\n" + long + "\n```\n", nil},
 		{
 			"a long comment", "a.go", "package a\n\n// " + long + "\nvar x int\n",

@@ -52,6 +52,18 @@ func rules() []rule {
 		{`foret(ell|ells|old|elling)`, "predict", ``},
 		{`strangers?`, "foreign objects, or objects of other teams", ``},
 
+		// Phrases that a newcomer has to guess.
+		{`// [a-z.]+ gives`, "returns, in a doc comment", `// [a-z.]+ gives (back|up|everything back)`},
+		{`is no (integer|text|definitions)`, "is not an integer, a string, a definitions file", ``},
+		{`(gave|gives) all back`, "order kept", ``},
+		{`doubles none`, "no message is duplicated", ``},
+		{`way is computed`, "its path is checked first", ``},
+		{`or a few more: the broker`, "counts are up to 5s old", ``},
+		{`made up for`, "caught up", ``},
+		{`it is no matter`, "any of them will do", ``},
+		{`you know before`, "no surprises", ``},
+		{`need be unlocked`, "you never need to", ``},
+
 		// One form of a duration. A name that has a delay keeps the form of topology.FormatDelay.
 		{`([0-9]+[dhm])*[0-9]+s[0-9]+ms`, "3.5s, as text.Duration does", `retry\.[0-9dhms]+|"[0-9dhms]+"`},
 		{`([0-9]+[dhm])*[0-9]+m0s`, "1m, as text.Duration does", ``},
@@ -74,7 +86,7 @@ type compiled struct {
 func compile(list []rule) []compiled {
 	var out []compiled
 	for _, r := range list {
-		c := compiled{rule: r, find: regexp.MustCompile(`(?i)\b(?:` + r.banned + `)\b`)}
+		c := compiled{rule: r, find: regexp.MustCompile(`(?i)(?:^|\b)(?:` + r.banned + `)\b`)}
 		if r.unless != "" {
 			c.except = regexp.MustCompile(`(?i)` + r.unless)
 		}
