@@ -127,50 +127,6 @@ func (x *index) namedPolicy(name string) topology.Policy {
 	return x.State.Have.Policies[i]
 }
 
-func policiesTie() check {
-	return check{Rule{
-		ID: "policies-tie", Severity: Error,
-		Title: "Two policies of one priority match the same queue",
-		Why: "RabbitMQ applies one policy to a queue. Between policies of the same priority it chooses as it likes, and may " +
-			"choose another one after a restart. Where they differ only in how messages are stored, it is a warning.",
-		Fix: "Give the policies different priorities, or patterns that do not overlap.",
-		Hit: Example{Definitions: policyOn(fmt.Sprintf(deadLetterPolicy, "^billing$", "") +
-			`, {"name": "ttl", "pattern": "billing", "apply-to": "queues", "priority": 0, "definition": {"message-ttl": 60000}}`)},
-		Miss: Example{Definitions: policyOn(fmt.Sprintf(deadLetterPolicy, "^billing$", "") +
-			`, {"name": "ttl", "pattern": "billing", "apply-to": "queues", "priority": -1, "definition": {"message-ttl": 60000}}`)},
-	}, func(x *index) []Finding {
-		found, queues := x.pairs(func(q *queue, matching []topology.Policy) []pair {
-			var out []pair
-			list := x.applying(q, matching)
-			for _, p := range list[min(1, len(list)):] {
-				if p.Priority == list[0].Priority && len(differing(p.Definition, list[0].Definition)) > 0 {
-					out = append(out, pair{list[0].Name, p.Name})
-				}
-			}
-			return out
-		})
-		var out []Finding
-		for _, both := range found {
-			a, b := x.namedPolicy(both.first), x.namedPolicy(both.second)
-			keys := differing(a.Definition, b.Definition)
-			f := Finding{
-				Object: b.ID(),
-				Evidence: fmt.Sprintf("policies %s and %s both have the priority %d and match %s; they differ in %s", a.Name,
-					b.Name, a.Priority, list(queues[both]), strings.Join(keys, ", ")),
-				Consequence: "which of them is in effect is not defined, and may change with a restart",
-				Remedy: fmt.Sprintf("decide which policy is meant for %s, and give it a higher priority, with the keys of the other "+
-					"that should stay", list(queues[both])),
-				Tries: x.untying(a, b, queues[both]),
-			}
-			if !decides(keys) {
-				f.Severity = Warning
-			}
-			out = append(out, f)
-		}
-		return out
-	}}
-}
-
 // rewritten returns the fix that writes a policy, none if dlxctl owns it or it has no keys.
 func rewritten(p topology.Policy) []Fix {
 	if _, generated := topology.PolicyOwner(p.Name); generated || len(p.Definition) == 0 {
@@ -181,29 +137,6 @@ func rewritten(p topology.Policy) []Fix {
 
 // rewriting returns the fix that writes a policy again, with a change: its priority.
 func rewriting(p topology.Policy) []Fix { return rewritten(raised(p)) }
-
-// maxExcluded is how many queues a fix takes out of the pattern of a policy.
-const maxExcluded = 20
-
-// untying returns the fixes by which only one of two policies is for some queues, and which of them
-// is in effect does not change: the other is not for these queues, or has a lower priority.
-func (x *index) untying(a, b topology.Policy, queues []string) []Fix {
-	if x.trying {
-		return nil
-	}
-	if q := x.byName[queues[0]]; q.hasPolicy && q.policy.Name == b.Name {
-		a, b = b, a
-	}
-	var out []Fix
-	if len(queues) <= maxExcluded {
-		out = rewritten(excluding(b, queues))
-	}
-	out = slices.Concat(out, rewriting(a))
-	if len(queues) <= maxExcluded {
-		out = slices.Concat(out, rewritten(excluding(a, queues)))
-	}
-	return slices.Concat(out, rewriting(b))
-}
 
 // raised returns a policy with the next priority.
 func raised(p topology.Policy) topology.Policy {

@@ -1,6 +1,7 @@
 package audit_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -22,4 +23,28 @@ func TestTheLoopOfADeadLetterQueueIsNamed(t *testing.T) {
 		}
 	}
 	t.Errorf("no such loop: %v", summary(audit.Run(in)))
+}
+
+// A policy that ties with forty others is one finding. It names the queue that loses messages if
+// the broker chooses the other policy.
+func TestATieIsOneFinding(t *testing.T) {
+	t.Parallel()
+	const dead = `"definition": {"dead-letter-exchange": "", "dead-letter-routing-key": "q.dead"}`
+	queues := `{"name": "q.dead", "durable": true, "auto_delete": false, "arguments": {}}`
+	policies := `{"name": "all", "pattern": "^q[0-9]", "apply-to": "queues", "priority": 0, "definition": {"max-length": 5}}`
+	for i := range 40 {
+		queues += fmt.Sprintf(`, {"name": "q%d", "durable": true, "auto_delete": false, "arguments": {}}`, i)
+		policies += fmt.Sprintf(`, {"name": "%d", "pattern": "^q%d$", "apply-to": "queues", "priority": 0, %s}`, i, i, dead)
+	}
+	in := read(t, "tie.json", `{"rabbitmq_version": "4.3.6", "queues": [`+queues+`], "policies": [`+policies+`]}`)
+	var found []audit.Finding
+	for _, f := range audit.Run(in).Findings {
+		if f.Rule == "policies-tie" {
+			found = append(found, f)
+		}
+	}
+	if len(found) != 1 || found[0].Object.Name != "all" ||
+		!strings.HasSuffix(found[0].Consequence, "; if it is all, failed messages of q0, q1, q10 and 37 more are lost") {
+		t.Errorf("%d findings: %+v", len(found), found)
+	}
 }

@@ -1,0 +1,134 @@
+package audit
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/dlxctl/dlxctl/internal/survey"
+	"github.com/dlxctl/dlxctl/internal/text"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+func policiesTie() check {
+	return check{Rule{
+		ID: "policies-tie", Severity: Error,
+		Title: "Two policies of one priority match the same queue",
+		Why: "RabbitMQ applies one policy to a queue. Between policies of the same priority it chooses as it likes, and may " +
+			"choose another one after a restart. Where they differ only in how messages are stored, it is a warning.",
+		Fix: "Give the policies different priorities, or patterns that do not overlap.",
+		Hit: Example{Definitions: policyOn(fmt.Sprintf(deadLetterPolicy, "^billing$", "") +
+			`, {"name": "ttl", "pattern": "billing", "apply-to": "queues", "priority": 0, "definition": {"message-ttl": 60000}}`)},
+		Miss: Example{Definitions: policyOn(fmt.Sprintf(deadLetterPolicy, "^billing$", "") +
+			`, {"name": "ttl", "pattern": "billing", "apply-to": "queues", "priority": -1, "definition": {"message-ttl": 60000}}`)},
+	}, func(x *index) []Finding {
+		found, queues := x.pairs(func(q *queue, matching []topology.Policy) []pair {
+			var out []pair
+			list := x.applying(q, matching)
+			for _, p := range list[min(1, len(list)):] {
+				if p.Priority == list[0].Priority && len(differing(p.Definition, list[0].Definition)) > 0 {
+					out = append(out, pair{list[0].Name, p.Name})
+				}
+			}
+			return out
+		})
+		var out []Finding
+		for _, tie := range ties(found) {
+			b := x.namedPolicy(tie[0].second)
+			var others, names, keys []string
+			for _, both := range tie {
+				others, names = append(others, both.first), append(names, queues[both]...)
+				keys = append(keys, differing(x.namedPolicy(both.first).Definition, b.Definition)...)
+			}
+			names, keys = slices.Compact(slices.Sorted(slices.Values(names))), slices.Compact(slices.Sorted(slices.Values(keys)))
+			f := Finding{
+				Object: b.ID(),
+				Evidence: fmt.Sprintf("policies %s and %s have the priority %d and match %s; they differ in %s", b.Name,
+					list(others), b.Priority, list(names), strings.Join(keys, ", ")),
+				Consequence: "which of them is in effect is not defined, and may change with a restart" +
+					x.otherwise(append([]string{b.Name}, others...)),
+				Remedy: fmt.Sprintf("decide which policy is meant for %s, and give it a higher priority, with the keys of the other "+
+					"that should stay", list(names)),
+			}
+			if len(tie) == 1 {
+				f.Tries = x.untying(x.namedPolicy(others[0]), b, names)
+			} else if len(names) <= maxExcluded {
+				f.Tries = rewritten(excluding(b, names))
+			}
+			if !decides(keys) {
+				f.Severity = Warning
+			}
+			out = append(out, f)
+		}
+		return out
+	}}
+}
+
+// ties groups pairs of policies: one policy that ties with many others is one tie, and the second
+// of each of its pairs.
+func ties(found []pair) [][]pair {
+	count := map[string]int{}
+	for _, p := range found {
+		count[p.first]++
+		count[p.second]++
+	}
+	groups := map[string][]pair{}
+	for _, p := range found {
+		if count[p.first] > count[p.second] {
+			p.first, p.second = p.second, p.first
+		}
+		groups[p.second] = append(groups[p.second], p)
+	}
+	var out [][]pair
+	for _, name := range slices.Sorted(maps.Keys(groups)) {
+		out = append(out, groups[name])
+	}
+	return out
+}
+
+// maxOutcomes is how many policies of a tie are looked at.
+const maxOutcomes = 5
+
+// otherwise says which queues lose failed messages if the broker chooses another policy of a tie
+// than the one that the audit takes to be in effect.
+func (x *index) otherwise(policies []string) string {
+	if x.trying {
+		return ""
+	}
+	for _, name := range policies[:min(maxOutcomes, len(policies))] {
+		var lost []string
+		for queue, fate := range survey.New(Apply(x.State, []Change{put(raised(x.namedPolicy(name)))})).Fates() {
+			if q := x.byName[queue]; fate == Lost && q.Fate() != Lost {
+				lost = append(lost, queue)
+			}
+		}
+		if slices.Sort(lost); len(lost) > 0 {
+			return fmt.Sprintf("; if it is %s, failed messages of %s are lost", text.Name(name), list(lost))
+		}
+	}
+	return ""
+}
+
+// maxExcluded is how many queues a fix takes out of the pattern of a policy.
+const maxExcluded = 20
+
+// untying returns the fixes by which only one of two policies is for some queues, and which of them
+// is in effect does not change: the other is not for these queues, or has a lower priority.
+func (x *index) untying(a, b topology.Policy, queues []string) []Fix {
+	if x.trying {
+		return nil
+	}
+	if q := x.byName[queues[0]]; q.hasPolicy && q.policy.Name == b.Name {
+		a, b = b, a
+	}
+	var out []Fix
+	if len(queues) <= maxExcluded {
+		out = rewritten(excluding(b, queues))
+	}
+	out = slices.Concat(out, rewriting(a))
+	if len(queues) <= maxExcluded {
+		out = slices.Concat(out, rewritten(excluding(a, queues)))
+	}
+	return slices.Concat(out, rewriting(b))
+}
