@@ -73,6 +73,12 @@ func declare(t *testing.T, url, queue string, args topology.Arguments) error {
 	return err
 }
 
+// isInternal reports whether the broker answered with 541.
+func isInternal(err error) bool {
+	answer, ok := errors.AsType[*amqp091.Error](err)
+	return ok && answer.Code == amqp091.InternalError
+}
+
 // The table says of each argument, type of queue and value what the broker says.
 func TestTableOnABroker(t *testing.T) {
 	t.Parallel()
@@ -100,7 +106,11 @@ func TestTableOnABroker(t *testing.T) {
 				args := cases[i]
 				queueType, _ := args[topology.ArgQueueType].(string)
 				says := arguments.Refused(target.Version, queueType, args)
-				if err := declare(t, target.URL, fmt.Sprintf("q%d", i), args); (err != nil) != (len(says) > 0) {
+				err := declare(t, target.URL, fmt.Sprintf("q%d", i), args)
+				if _, expires := args[topology.ArgExpires]; expires && isInternal(err) {
+					err = nil // it was accepted, and had expired before the broker could answer
+				}
+				if (err != nil) != (len(says) > 0) {
 					t.Errorf("%s: the table says %v, the broker %v", args, says, err)
 				}
 			}
