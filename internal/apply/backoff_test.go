@@ -127,7 +127,7 @@ func (s *stage) carry(ctx context.Context, c apply.Converger, want topology.Comp
 	return apply.ExecuteWithReroutes(ctx, c, want, p, settle, func(plan.Change) {})
 }
 
-// load publishes from two connections, with a pause after each hundred messages, and
+// load publishes from two connections, with a pause after each batch of messages, and
 // rejects with two consumers until stop, which waits until each message was rejected.
 func (s *stage) load(t *testing.T, pause time.Duration) (stop func()) {
 	t.Helper()
@@ -161,7 +161,7 @@ func (s *stage) load(t *testing.T, pause time.Duration) (stop func()) {
 	}
 }
 
-// publish publishes from two connections until ctx ends, with a pause after each hundred messages.
+// publish publishes from two connections until ctx ends, with a pause after each batch of messages.
 func (s *stage) publish(ctx context.Context, t *testing.T, publishers *sync.WaitGroup, pause time.Duration,
 	exchange, key string, headers amqp091.Table,
 ) {
@@ -171,7 +171,7 @@ func (s *stage) publish(ctx context.Context, t *testing.T, publishers *sync.Wait
 	for p := range 2 {
 		ch := s.target.Confirming(t)
 		publishers.Go(func() {
-			const window = 100
+			window := brokertest.Load(100)
 			for n := 0; ctx.Err() == nil; n += window {
 				var waiting []*amqp091.DeferredConfirmation
 				for i := range window {

@@ -3,7 +3,12 @@ package brokertest
 import (
 	"os"
 	"testing"
+	"time"
 )
+
+// lighter is how much less load the tests of a push make than those of the night. The tests of a
+// line share two cores, and publishers that do not hold back take what the others need.
+const lighter = 5
 
 // newest is the line of RabbitMQ on which each push runs every test.
 const newest = "4.3"
@@ -24,5 +29,26 @@ func OnNewestLine(tb testing.TB) {
 // OnlyAtNight reports whether OnNewestLine skips a test.
 func OnlyAtNight() bool {
 	line := os.Getenv(envLine)
-	return line != "" && line != newest && os.Getenv("DLXCTL_TEST_LONG") == ""
+	return line != "" && line != newest && !long()
 }
+
+// Load returns how many messages a test publishes, or has on their way: full with DLXCTL_TEST_LONG,
+// else a fifth of it.
+func Load(full int) int {
+	if long() {
+		return full
+	}
+	return max(full/lighter, 1)
+}
+
+// Pause returns how long a test pauses between two messages: full with DLXCTL_TEST_LONG, else five
+// times that long.
+func Pause(full time.Duration) time.Duration {
+	if long() {
+		return full
+	}
+	return lighter * full
+}
+
+// long reports whether this is a run of the night.
+func long() bool { return os.Getenv("DLXCTL_TEST_LONG") != "" }

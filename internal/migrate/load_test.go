@@ -134,7 +134,7 @@ func (s *stage) cautious(tb testing.TB) *migrate.Runner {
 }
 
 // publish publishes with confirms from four connections until stop, pausing after
-// every 50 messages. stop gives what was confirmed.
+// each batch of messages. stop gives what was confirmed.
 func (s *stage) publish(t *testing.T, pause time.Duration) (stop func() map[string]bool) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -161,7 +161,7 @@ func (s *stage) publish(t *testing.T, pause time.Duration) (stop func() map[stri
 				{"h", "", amqp091.Table{"format": "pdf"}},
 				{"up", "a", nil}, // through another exchange
 			}
-			const window = 50
+			window := brokertest.Load(50)
 			for n := 0; ctx.Err() == nil; n += window {
 				var waiting []*amqp091.DeferredConfirmation
 				var ids []string

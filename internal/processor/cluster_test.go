@@ -116,7 +116,7 @@ func (w *worker) published() int {
 	return len(w.sent)
 }
 
-// publish publishes one message after the other, some hundred in a second. One
+// publish publishes one message after the other, a hundred or more in a second. One
 // whose confirm does not come may be anywhere, and is not counted.
 func (w *worker) publish(ctx context.Context, conn *amqp091.Connection) error {
 	ch, err := conn.Channel()
@@ -126,7 +126,7 @@ func (w *worker) publish(ctx context.Context, conn *amqp091.Connection) error {
 	if err := ch.Confirm(false); err != nil {
 		return err
 	}
-	tick := time.NewTicker(2 * time.Millisecond)
+	tick := time.NewTicker(brokertest.Pause(2 * time.Millisecond))
 	defer tick.Stop()
 	for {
 		w.mu.Lock()

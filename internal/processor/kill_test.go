@@ -33,7 +33,7 @@ queues:
   - {name: work, bindings: [{exchange: events, key: "#"}]}
 `, typ))
 			rejectAll(t, s, "work")
-			published := brokertest.PublishEvery(t, s.ch, "events", "a", 2*time.Millisecond)
+			published := brokertest.PublishEvery(t, s.ch, "events", "a", brokertest.Pause(2*time.Millisecond))
 			for range kills {
 				s.killOne(t)
 			}

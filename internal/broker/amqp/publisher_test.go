@@ -71,7 +71,8 @@ func TestOutcomesReportEachNack(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			const window, messages = 100, 10_000
+			const window = 100
+			messages := brokertest.Load(10_000)
 			p := publisher(t, target, window)
 			taken, goesTo := map[string]int{}, map[uint64]string{}
 			for told := 0; told < messages; {
