@@ -153,13 +153,15 @@ func (c *Caution) failed(e ended, err error) {
 		return // no confirm, no grace, nothing to consume: it is not about a message
 	}
 	switch {
+	case why.Forced():
+		return
 	case errors.Is(err, broker.ErrNotFound), !e.sink && errors.Is(err, broker.ErrForbidden):
 		return // it resolves itself, or is reported elsewhere
 	case e.sink && c.lacksRight(e, why):
 		return
 	case e.sink && c.tooLarge(why):
 		return
-	case e.sink && why.Broker && len(e.inDoubt) == 1:
+	case e.sink && why.Broker && why.Code != amqp091.InternalError && len(e.inDoubt) == 1:
 		c.deadly(e.inDoubt[0], err)
 	case why.ByMessage():
 		if !e.sink && len(e.inDoubt) == 0 {

@@ -135,6 +135,22 @@ func (p *trip) arrive() {
 	p.queue = left
 }
 
+// pass moves messages over one connection, and pauses after an error.
+func (r *road) pass(t *testing.T, c *relay.Caution) {
+	t.Helper()
+	run := relay.Relay{ConfirmTimeout: time.Hour}
+	p := r.travel(c.Begin(&run))
+	run.Source, run.Sink, run.Handler = p, p, p
+	ctx, stop := context.WithTimeout(t.Context(), 5*time.Second)
+	err := run.Run(ctx)
+	stop()
+	c.End(&run, err)
+	p.arrive()
+	if err != nil && !errors.Is(err, relay.ErrAgain) {
+		time.Sleep(time.Second) //nolint:forbidigo // it is a bubble
+	}
+}
+
 // Whatever ends the channel over and over, no message is published without end, and all but the
 // cause are moved.
 func TestNoMessageIsRepublishedWithoutEnd(t *testing.T) {
@@ -172,17 +188,7 @@ func TestNoMessageIsRepublishedWithoutEnd(t *testing.T) {
 				told := 0
 				c := relay.Caution{Prefetch: prefetch, Report: func(relay.Finding) { told++ }}
 				for range 40 {
-					run := relay.Relay{ConfirmTimeout: time.Hour}
-					p := r.travel(c.Begin(&run))
-					run.Source, run.Sink, run.Handler = p, p, p
-					ctx, stop := context.WithTimeout(t.Context(), 5*time.Second)
-					err := run.Run(ctx)
-					stop()
-					c.End(&run, err)
-					p.arrive()
-					if err != nil && !errors.Is(err, relay.ErrAgain) {
-						time.Sleep(time.Second) //nolint:forbidigo // it is a bubble
-					}
+					r.pass(t, &c)
 				}
 				if !slices.Equal(r.queue, tc.left) {
 					t.Errorf("%v are left, want %v", r.queue, tc.left)
@@ -196,6 +202,37 @@ func TestNoMessageIsRepublishedWithoutEnd(t *testing.T) {
 				}
 				if told != tc.told {
 					t.Errorf("it was told %d times", told)
+				}
+			})
+		})
+	}
+}
+
+// A node that stops, or an operator who closes connections, says nothing about the message that
+// was alone on its way, however often it happens. Nor does an internal error that comes once.
+func TestANodeThatStopsIsNoMessagesFault(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		err   amqp.ClosedError
+		times int
+	}{
+		"a stop": {amqp.ClosedError{
+			Code: 320, Reason: "CONNECTION_FORCED - broker forced connection closure with reason 'shutdown'", Broker: true,
+		}, 5},
+		"an internal error": {amqp.ClosedError{Code: 541, Reason: "INTERNAL_ERROR", Broker: true}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				r := &road{queue: []string{"0"}, copies: map[string]int{}, deadly: map[string]error{"0": &tc.err}}
+				c := relay.Caution{Prefetch: 20, Report: func(f relay.Finding) { t.Errorf("reported: %s, %v", f.Kind, f.Err) }}
+				for range tc.times {
+					r.pass(t, &c)
+				}
+				r.deadly = nil
+				r.pass(t, &c)
+				if len(r.queue) > 0 {
+					t.Errorf("%v are left", r.queue)
 				}
 			})
 		})

@@ -33,13 +33,16 @@ func (e *ClosedError) Error() string {
 // Unwrap returns the sentinel.
 func (e *ClosedError) Unwrap() error { return e.kind }
 
-// ByMessage reports whether a message may be the reason, so that the same will happen again. A node
-// that stops, or an operator, ends connections with CONNECTION_FORCED.
+// Forced reports whether a node that stops, or an operator, has ended the connection. No message is
+// the reason.
+func (e *ClosedError) Forced() bool { return e.Broker && e.Code == amqp091.ConnectionForced }
+
+// ByMessage reports whether a message may be the reason, so that the same will happen again.
 func (e *ClosedError) ByMessage() bool {
 	if !e.Broker {
 		return e.Reason == amqp091.ErrSyntax.Error() || e.Reason == amqp091.ErrFrame.Error()
 	}
-	return e.Code != amqp091.ConnectionForced && e.Code != amqp091.NotFound
+	return !e.Forced() && e.Code != amqp091.NotFound
 }
 
 // Refuses reports whether the user lacks the right to publish to an exchange.
