@@ -81,9 +81,12 @@ const (
 	atOnce = 10 * time.Second
 	// mostDoublings is how many times the number of messages that are moved one by one is doubled.
 	mostDoublings = 8
-	// strikesOut is how many times a connection must be lost over a single message for that message
-	// to be the reason.
+	// strikesOut is how many times the broker must end a connection over a single message for that
+	// message to be the reason.
 	strikesOut = 2
+	// blindStrikesOut is the same where the connection is lost without a word of the broker, as
+	// networks that fail, and nodes that are killed in turn, lose it too.
+	blindStrikesOut = 5
 )
 
 // Begin prepares a Run, and returns the prefetch of its source.
@@ -167,12 +170,12 @@ func (c *Caution) failed(e ended, err error) {
 		if !e.sink && len(e.inDoubt) == 0 {
 			c.report(Finding{Kind: Undeliverable, Err: err}, Undeliverable)
 		}
-		c.strike(e, err)
+		c.strike(e, err, strikesOut)
 	case e.lasted < atOnce:
 		if c.fails++; c.fails < 2 {
 			return
 		}
-		c.strike(e, err)
+		c.strike(e, err, blindStrikesOut)
 	default:
 		c.fails = 1
 		return
@@ -214,8 +217,8 @@ func (c *Caution) tooLarge(why *amqp.ClosedError) bool {
 	return true
 }
 
-// strike counts the messages over which a connection was lost.
-func (c *Caution) strike(e ended, err error) {
+// strike counts the messages over which a connection was lost, and names one that reaches out.
+func (c *Caution) strike(e ended, err error, out int) {
 	if len(e.inDoubt) != 1 {
 		return
 	}
@@ -223,7 +226,7 @@ func (c *Caution) strike(e ended, err error) {
 	if c.strikes == nil {
 		c.strikes = map[fingerprint]int{}
 	}
-	if c.strikes[m]++; c.strikes[m] >= strikesOut {
+	if c.strikes[m]++; c.strikes[m] >= out {
 		delete(c.strikes, m)
 		c.deadly(e.inDoubt[0], err)
 	}

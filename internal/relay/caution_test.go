@@ -209,7 +209,8 @@ func TestNoMessageIsRepublishedWithoutEnd(t *testing.T) {
 }
 
 // A node that stops, or an operator who closes connections, says nothing about the message that
-// was alone on its way, however often it happens. Nor does an internal error that comes once.
+// was alone on its way, however often it happens. Nor does an internal error that comes once, or a
+// connection that is lost without a reason three times in a row.
 func TestANodeThatStopsIsNoMessagesFault(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -220,6 +221,7 @@ func TestANodeThatStopsIsNoMessagesFault(t *testing.T) {
 			Code: 320, Reason: "CONNECTION_FORCED - broker forced connection closure with reason 'shutdown'", Broker: true,
 		}, 5},
 		"an internal error": {amqp.ClosedError{Code: 541, Reason: "INTERNAL_ERROR", Broker: true}, 1},
+		"a network":         {amqp.ClosedError{Code: 501, Reason: "EOF"}, 3},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
