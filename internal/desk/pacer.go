@@ -15,6 +15,8 @@ const (
 	settleTime = 5 * time.Second
 	// askPause is the pause between two questions how many messages wait in the target queues.
 	askPause = 200 * time.Millisecond
+	// idleTime is how long a run waits for a consumer of a target queue.
+	idleTime = time.Minute
 	// rateTime is the time over which the rate is measured.
 	rateTime = 5 * time.Second
 )
@@ -31,6 +33,12 @@ type pacer struct {
 	// backlogs begins to count how many of the messages that are ready in the target queues now
 	// their consumers have not read.
 	backlogs func() func(context.Context) (n int, queue string, err error)
+	// idle names the target queues that have messages and no consumer.
+	idle func() ([]string, error)
+	// named: the person has named the target, which may be there to keep the messages.
+	named bool
+	// messages is how many there are to send.
+	messages int
 	// say is called when the reason of a pause changes.
 	say  func()
 	stop func(error)
@@ -171,6 +179,13 @@ func later(a, b time.Time) time.Time {
 	return a
 }
 
+// sentAll reports whether all messages are sent.
+func (p *pacer) sentAll() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.sent >= p.messages
+}
+
 // inFlight returns how many messages are admitted and not sent.
 func (p *pacer) inFlight() int {
 	p.mu.Lock()
@@ -198,6 +213,7 @@ func (p *pacer) room(ctx context.Context) bool {
 	if p.o.MaxWaiting <= 0 {
 		return true
 	}
+	var nobody time.Time
 	for {
 		n, queue, err := p.waiting()
 		if err != nil {
@@ -207,6 +223,13 @@ func (p *pacer) room(ctx context.Context) bool {
 		if n <= p.o.MaxWaiting {
 			p.pause("")
 			return true
+		}
+		if idle, ok := p.lonely(&nobody, idleTime); !ok || idle != "" {
+			if ok {
+				p.stop(stopped(fmt.Sprintf("%s holds %s, more than --max-waiting %d, and has had no consumer for %s; start its consumers, or pass --max-waiting 0",
+					text.Name(idle), text.Count(n, "message"), p.o.MaxWaiting, text.Duration(idleTime))))
+			}
+			return false
 		}
 		p.pause(fmt.Sprintf("%s holds %s, more than --max-waiting %d: the run goes on once consumers have read them", text.Name(queue), text.Count(n, "message"), p.o.MaxWaiting))
 		if pause(ctx, askPause) != nil {
@@ -233,6 +256,7 @@ func (p *pacer) judge(ctx context.Context, size int) bool {
 			return false
 		}
 	}
+	p.brake.certain(ctx)
 	p.pause("")
 	failed := p.brake.count() - p.before
 	p.before += failed
@@ -266,6 +290,11 @@ func (p *pacer) sleep(ctx context.Context, t time.Duration) bool {
 // was sent.
 func (p *pacer) gone(ctx context.Context) bool {
 	left := p.backlogs()
+	longest := idleTime
+	if p.named || p.sentAll() {
+		longest = 0
+	}
+	var nobody time.Time
 	for {
 		n, queue, err := left(ctx)
 		switch {
@@ -277,9 +306,39 @@ func (p *pacer) gone(ctx context.Context) bool {
 		case n == 0:
 			return true
 		}
+		switch idle, ok := p.lonely(&nobody, longest); {
+		case !ok:
+			return false
+		case idle != "" && longest == 0: // no consumer could fail
+			return true
+		case idle != "":
+			p.stop(stopped(fmt.Sprintf("%s has had no consumer for %s, so that nothing tells whether messages fail again; start its consumers, or pass --ramp none",
+				text.Name(idle), text.Duration(idleTime))))
+			return false
+		}
 		p.pause(fmt.Sprintf("waiting until the consumers of %s have read %s", text.Name(queue), text.Count(n, "message")))
 		if pause(ctx, askPause) != nil {
 			return false
 		}
 	}
+}
+
+// lonely names a target queue that has had messages and no consumer for so long. since is when that
+// began; the caller keeps it. It reports false once the run has been stopped.
+func (p *pacer) lonely(since *time.Time, long time.Duration) (queue string, ok bool) {
+	queues, err := p.idle()
+	switch {
+	case err != nil:
+		p.stop(err)
+		return "", false
+	case len(queues) == 0:
+		*since = time.Time{}
+		return "", true
+	case since.IsZero():
+		*since = time.Now()
+	}
+	if time.Since(*since) < long {
+		return "", true
+	}
+	return queues[0], true
 }
