@@ -118,6 +118,16 @@ func (d *Desk) existing(ctx context.Context, queues []string) ([]string, error) 
 	}), nil
 }
 
+// Unreached returns an error that wraps ErrUnreached if a look did not reach all messages among which
+// the request chooses, so that others may match. chosen is how many it chose.
+func (r Request) Unreached(l Looked, chosen int) error {
+	if l.Missed == "" || l.enough || len(r.Handles) > 0 || r.Limit > 0 && chosen >= r.Limit {
+		return nil
+	}
+	return fmt.Errorf("%w: the look reached %d of the %d messages of %s, and others may match: %s",
+		ErrUnreached, l.Looked, l.Messages, text.Name(l.Queue), l.Missed)
+}
+
 // chooses reports whether a request chooses a message, without its limit and what was replayed
 // before. A message that does not tell when it failed is left out by Since.
 func (r Request) chooses(v deadletter.View) (bool, error) {

@@ -23,7 +23,7 @@ func WriteLooked(w io.Writer, l Looked) error {
 	if l.Missed != "" {
 		line += "\nnot looked at: " + l.Missed
 	}
-	if l.Cost != "" && l.Looked > 0 {
+	if l.costs && l.Looked > 0 {
 		line += "\ncost of the look: " + l.Cost
 	}
 	_, err := fmt.Fprintln(w, line)
@@ -98,6 +98,10 @@ func writeReaches(b *strings.Builder, p Proposal) {
 	kind := p.Request.Action.Kind()
 	if kind.deletes(p.Request.Forever) {
 		b.WriteString("they would be deleted, and nothing could bring them back\n")
+		return
+	}
+	if kind.mayDelete {
+		b.WriteString("they would be deleted in 30 days; until then 'dlxctl desk restore' brings them back\n")
 		return
 	}
 	if kind.goes == toParked {
