@@ -59,6 +59,8 @@ type LookOptions struct {
 	// BesideConsumers allows a queue with consumers. They take some of its messages meanwhile, and
 	// wait for those that are held.
 	BesideConsumers bool
+
+	pause time.Duration // zero is holdPause; a test needs less
 }
 
 // Looked is what a look found out about a queue.

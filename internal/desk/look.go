@@ -40,10 +40,10 @@ const (
 // no error.
 var ErrEnough = errors.New("enough")
 
-// errOverdue ends a look that holds messages for too long, and errStalled one that gets no more.
+// errOverdue ends a look that holds messages for too long, and errStalled one that does not go on.
 var (
 	errOverdue = errors.New("held for too long")
-	errStalled = errors.New("no message came")
+	errStalled = errors.New("stood still")
 )
 
 // ErrUnreached is wrapped by the error of a look that chose among some messages of a queue, and not
@@ -69,7 +69,7 @@ type look struct {
 	// expiring is how many messages have an expiration of their own.
 	expiring int
 	rescued  int
-	// watches end the look when no message comes.
+	// watches end the look when it stands still.
 	watches []watch
 }
 
@@ -186,6 +186,9 @@ func (l *look) time() time.Duration {
 	return cmp.Or(l.options.Hold, holdTime)
 }
 
+// pause is how long the look waits for the next message.
+func (l *look) pause() time.Duration { return cmp.Or(l.options.pause, holdPause) }
+
 // within returns a context that ends with the time of the look, and when no message has come for a
 // while, each times as late.
 func (l *look) within(ctx context.Context, times time.Duration) (context.Context, context.CancelFunc) {
@@ -194,7 +197,8 @@ func (l *look) within(ctx context.Context, times time.Duration) (context.Context
 		return ctx, end
 	}
 	ctx, stall := context.WithCancelCause(ctx)
-	w := watch{time.AfterFunc(times*holdPause, func() { stall(errStalled) }), times * holdPause}
+	after := times * l.pause()
+	w := watch{time.AfterFunc(after, func() { stall(errStalled) }), after}
 	l.watches = append(l.watches, w)
 	return ctx, func() { w.timer.Stop(); stall(nil); end() }
 }
@@ -243,6 +247,13 @@ func (l *look) hold(ctx context.Context) (Looked, error) {
 	return l.done, errors.Join(err, released)
 }
 
+// goesOn notes that the look does not stand still.
+func (l *look) goesOn() {
+	for _, w := range l.watches {
+		w.timer.Reset(w.after)
+	}
+}
+
 // isEnd reports whether an error ended a look that has not failed.
 func isEnd(err error) bool {
 	return errors.Is(err, errOverdue) || errors.Is(err, errStalled) || errors.Is(err, ErrEnough)
@@ -270,6 +281,7 @@ func (l *look) take(ctx context.Context, h *amqp.Holder) error {
 
 // held visits a message of a queue that limits returns.
 func (l *look) held(ctx context.Context, h *amqp.Holder, m amqp.Held) error {
+	l.goesOn() // also once the look has ended: what was delivered must be visited
 	if err := l.keep(context.WithoutCancel(ctx), h, m); err != nil {
 		return err
 	}
@@ -301,9 +313,7 @@ func (l *look) keep(ctx context.Context, h *amqp.Holder, m amqp.Held) error {
 
 // show passes a message on.
 func (l *look) show(d amqp091.Delivery) error {
-	for _, w := range l.watches {
-		w.timer.Reset(w.after)
-	}
+	l.goesOn()
 	m := deadletter.Message{Delivery: d, Queue: l.done.Queue, Position: l.done.Looked}
 	m.Handle = l.reader.Handle(d, m.Queue)
 	m.Copy = l.copies.Next(m.Handle)
@@ -335,7 +345,7 @@ func (l *look) missed(err error, bytes int64) string {
 	case errors.Is(err, errOverdue):
 		return fmt.Sprintf("the look ended after %s; --hold-time sets another", text.Duration(l.time()))
 	case errors.Is(err, errStalled):
-		return fmt.Sprintf("no further message came for %s; --hold-time sets how long to wait in all", text.Duration(holdPause))
+		return fmt.Sprintf("the look stood still for %s; --hold-time sets how long it may last", text.Duration(l.pause()))
 	case errors.Is(err, ErrEnough):
 		l.done.enough = true
 		return "the look ended when it had enough"

@@ -72,7 +72,8 @@ type choice struct {
 	// doubts are why messages cannot go where they should, with their number.
 	doubts map[string]int
 	edited *amqp091.Delivery
-	bytes  int64 // of the bodies of the chosen messages
+	bytes  int64            // of the bodies of the chosen messages
+	paths  deadletter.Paths // fields that the filter names
 }
 
 // place is a queue to which a message goes alone, and the key that it has there.
@@ -99,6 +100,9 @@ func (d *Desk) newChoice(r Request) (*choice, error) {
 		return nil, refusef("the target is the queue %s itself; name another", text.Name(r.Queue))
 	case topology.IsHoldName(d.Topology.Name, r.Queue):
 		return nil, refusef("%s is the hold of a run; resume or return that run", r.Queue)
+	}
+	if r.Filter != nil {
+		c.paths = r.Filter.Paths()
 	}
 	var err error
 	c.named, err = namedBy(r.Handles)
@@ -157,7 +161,9 @@ func (c *choice) wants(m deadletter.Message, facts deadletter.Facts) (bool, erro
 		return false, nil
 	}
 	if r.Filter != nil {
-		if ok, err := r.Filter.Matches(c.view(m)); err != nil || !ok {
+		v := c.view(m)
+		c.paths.See(v)
+		if ok, err := r.Filter.Matches(v); err != nil || !ok {
 			return false, err
 		}
 	}
@@ -257,6 +263,9 @@ func (c *choice) propose(ctx context.Context, looked Looked, state topology.Stat
 		p.Refusals = append(p.Refusals, looked.spent)
 	}
 	c.brakes(&p, state)
+	if fields := c.paths.Absent(); len(fields) > 0 && p.Chosen+p.ReplayedBefore == 0 && looked.Looked > 0 {
+		p.Notes = append(p.Notes, absent(fields))
+	}
 	p.manifest = c.manifest(&p, state)
 	if err := c.drops(ctx, &p, state); err != nil {
 		return p, err
