@@ -114,11 +114,16 @@ func (p *pacer) again() chan struct{} {
 	if !p.o.paced() {
 		return nil
 	}
+	p.forget()
+	return make(chan struct{})
+}
+
+// forget takes back what was admitted and not sent: the relay has ended.
+func (p *pacer) forget() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.inBatch -= p.given - p.sent // what was admitted and not sent is admitted anew
+	p.inBatch -= p.given - p.sent
 	p.given = p.sent
-	return make(chan struct{})
 }
 
 // run admits messages until ctx ends.
@@ -126,6 +131,12 @@ func (p *pacer) run(ctx context.Context, admit chan<- struct{}) {
 	next := time.Now()
 	for {
 		for p.full() {
+			if !p.until(ctx, 0) {
+				return
+			}
+			if p.sentAll() { // what follows are records; endBatch judges the batch
+				break
+			}
 			if !p.judge(ctx, p.o.Ramp[p.batch]) {
 				return
 			}
@@ -133,10 +144,11 @@ func (p *pacer) run(ctx context.Context, admit chan<- struct{}) {
 			p.batch, p.inBatch = p.batch+1, 0
 			p.mu.Unlock()
 		}
-		if !p.room(ctx) || !p.hasWindow(ctx) {
+		all := p.sentAll()
+		if !all && !p.room(ctx) || !p.hasWindow(ctx) {
 			return
 		}
-		if p.o.Rate > 0 {
+		if p.o.Rate > 0 && !all {
 			if pause(ctx, time.Until(next)) != nil {
 				return
 			}
@@ -213,7 +225,7 @@ func (p *pacer) room(ctx context.Context) bool {
 	if p.o.MaxWaiting <= 0 {
 		return true
 	}
-	var nobody time.Time
+	var unread time.Time
 	for {
 		n, queue, err := p.waiting()
 		if err != nil {
@@ -224,7 +236,7 @@ func (p *pacer) room(ctx context.Context) bool {
 			p.pause("")
 			return true
 		}
-		if idle, ok := p.lonely(&nobody, idleTime); !ok || idle != "" {
+		if idle, ok := p.lonely(&unread, idleTime); !ok || idle != "" {
 			if ok {
 				p.stop(stopped(fmt.Sprintf("%s holds %s, more than --max-waiting %d, and has had no consumer for %s; start its consumers, or pass --max-waiting 0",
 					text.Name(idle), text.Count(n, "message"), p.o.MaxWaiting, text.Duration(idleTime))))
@@ -235,6 +247,14 @@ func (p *pacer) room(ctx context.Context) bool {
 		if pause(ctx, askPause) != nil {
 			return false
 		}
+	}
+}
+
+// endBatch judges the batch with which all messages were sent, if that was a whole one.
+func (p *pacer) endBatch(ctx context.Context) {
+	p.forget()
+	if p.full() {
+		p.judge(ctx, p.o.Ramp[p.batch])
 	}
 }
 
@@ -294,7 +314,7 @@ func (p *pacer) gone(ctx context.Context) bool {
 	if p.named || p.sentAll() {
 		longest = 0
 	}
-	var nobody time.Time
+	var unread time.Time
 	for {
 		n, queue, err := left(ctx)
 		switch {
@@ -306,7 +326,7 @@ func (p *pacer) gone(ctx context.Context) bool {
 		case n == 0:
 			return true
 		}
-		switch idle, ok := p.lonely(&nobody, longest); {
+		switch idle, ok := p.lonely(&unread, longest); {
 		case !ok:
 			return false
 		case idle != "" && longest == 0: // no consumer could fail

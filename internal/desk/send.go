@@ -56,6 +56,7 @@ func (s *session) send(ctx context.Context, r Result, messages int) (Result, err
 	if s.manifest.deletes() {
 		return s.deleteForever(ctx, r, messages)
 	}
+	whole := ctx
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	to, err := s.worker.newRouter(ctx, s.manifest)
@@ -88,13 +89,27 @@ func (s *session) send(ctx context.Context, r Result, messages int) (Result, err
 	}
 	kept()
 	if err == nil && x.left == 0 {
-		err = s.worker.closeHold(ctx) // the brake still listens
-		r.Ended = err == nil
-		x.brake.certain(ctx)
+		r.Ended, err = x.end(whole, ctx)
 	}
 	_, _ = x.idle() // it notes which
 	r.Moved, r.Left, r.FailedAgain, r.Unheard = x.moved, x.left, x.brake.count(), x.brake.unheard()
 	return r, err
+}
+
+// end ends a run of which all messages are sent. It closes the hold, and listens for failures
+// meanwhile: both take some seconds, and neither needs the other. sending ends when too many
+// messages have failed again, which is the error then: the hold is closed nevertheless, as nothing
+// is left to resume.
+func (x *sender) end(ctx, sending context.Context) (ended bool, err error) {
+	var listening sync.WaitGroup
+	listening.Go(func() { x.pacer.endBatch(sending) })
+	err = x.worker.closeHold(ctx)
+	listening.Wait()
+	x.brake.certain(sending)
+	if why, failed := errors.AsType[stopped](context.Cause(sending)); failed && err == nil {
+		return true, why
+	}
+	return err == nil, err
 }
 
 // run relays what the hold has.
