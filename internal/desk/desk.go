@@ -54,7 +54,7 @@ type LookOptions struct {
 	HoldMessages int
 	HoldBytes    int64
 	// Hold is after how long everything is given back. Zero is as long as messages come, and 10
-	// minutes at most; beside consumers 10 s for each 100,000 messages.
+	// minutes at most; with BesideConsumers 10 s for each 100,000 messages.
 	Hold time.Duration
 	// BesideConsumers allows a queue with consumers. They take some of its messages meanwhile, and
 	// wait for those that are held.

@@ -134,7 +134,7 @@ func (e *echo) count(ctx context.Context, sure bool) (found failures) {
 		e.deafen(err.Error())
 	case consumers > 0 && sure:
 		e.deafen("another program consumes from it")
-	case consumers > 0, ready == e.ready && !(sure && e.fell):
+	case consumers > 0, ready == e.ready && (!sure || !e.fell):
 	default:
 		e.fell = e.fell || ready < e.ready
 		return e.lookAlone(ctx, sure)

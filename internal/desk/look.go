@@ -27,10 +27,10 @@ const (
 	holdClassicBytes = 128 << 20
 	// holdPause is how long a look waits for the next message, and holdTime how long it holds messages
 	// at most, unless told otherwise: less than the 30 minutes after which RabbitMQ takes them back.
-	// Beside consumers, which wait meanwhile, it is holdBeside for each 100,000 messages.
+	// With BesideConsumers, which wait meanwhile, it is holdShared for each 100,000 messages.
 	holdPause  = 10 * time.Second
 	holdTime   = 10 * time.Minute
-	holdBeside = 10 * time.Second
+	holdShared = 10 * time.Second
 	holdGroup  = 100_000
 	// leastTimeout is the least x-consumer-timeout of a look.
 	leastTimeout = time.Minute
@@ -181,7 +181,7 @@ func (l *look) holdableBytes() int64 {
 // time is how long messages may be held.
 func (l *look) time() time.Duration {
 	if l.options.Hold == 0 && l.options.BesideConsumers {
-		return time.Duration((l.wanted()+holdGroup-1)/holdGroup) * holdBeside
+		return time.Duration((l.wanted()+holdGroup-1)/holdGroup) * holdShared
 	}
 	return cmp.Or(l.options.Hold, holdTime)
 }

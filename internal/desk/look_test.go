@@ -468,14 +468,16 @@ func TestLooksEndWhenTheyStandStill(t *testing.T) {
 	ch := filledQueue(t, target, queue, n, amqp091.Table{"x-queue-type": "classic"})
 	for at, wait := range map[string]time.Duration{"each": 300 * time.Millisecond, "one": 1500 * time.Millisecond} {
 		timer := time.NewTimer(0)
-		l, err := deskOf(t, target).Look(t.Context(), queue, desk.LookOptions{}.Pausing(time.Second), func(m deadletter.Message) error {
+		o := desk.LookOptions{}.Pausing(time.Second)
+		l, err := deskOf(t, target).Look(t.Context(), queue, o, func(m deadletter.Message) error {
 			if at == "each" || m.Position == 4 {
 				timer.Reset(wait)
 				<-timer.C
 			}
 			return nil
 		})
-		if stands := at == "one"; err != nil || stands != strings.Contains(l.Missed, "stood still for 1s") || stands != (l.Looked < n) {
+		stands := at == "one"
+		if err != nil || stands != strings.Contains(l.Missed, "stood still for 1s") || stands != (l.Looked < n) {
 			t.Errorf("waiting at %s: looked at %d, missed %q, error %v", at, l.Looked, l.Missed, err)
 		}
 	}

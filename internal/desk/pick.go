@@ -129,8 +129,8 @@ func (d *Desk) existing(ctx context.Context, queues []string) ([]string, error) 
 	}), nil
 }
 
-// Unreached returns an error that wraps ErrUnreached if a look did not reach all messages among which
-// the request chooses, so that others may match. chosen is how many it chose.
+// Unreached returns an error that wraps ErrUnreached if a look did not reach all messages among
+// which the request chooses, so that others may match. chosen is how many it chose.
 func (r Request) Unreached(l Looked, chosen int) error {
 	if l.Missed == "" || l.enough || len(r.Handles) > 0 || r.Limit > 0 && chosen >= r.Limit {
 		return nil

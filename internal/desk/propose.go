@@ -201,7 +201,8 @@ func (c *choice) place(m deadletter.Message, was amqp091.Delivery, facts deadlet
 	case t.Original:
 		c.publish(was, facts, facts.Exchange, facts.Key)
 	case facts.WorkQueue == "":
-		c.doubts[cmp.Or(facts.Doubt, "no header names the queue in which it failed")+"; name a target with --to"+c.example()]++
+		doubt := cmp.Or(facts.Doubt, "no header names the queue in which it failed")
+		c.doubts[doubt+"; name a target with --to"+c.example()]++
 	default:
 		c.to[place{queue: facts.WorkQueue, key: facts.Key}]++
 	}

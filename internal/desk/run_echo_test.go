@@ -2,6 +2,7 @@ package desk_test
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -14,16 +15,14 @@ import (
 	"github.com/dlxctl/dlxctl/internal/desk"
 )
 
-// newForeign returns a virtual host that dlxctl did not make: orders dead-letters to dlq, which has n
-// messages that a consumer has rejected.
+// newForeign returns a virtual host that dlxctl did not make: orders dead-letters to dlq, and has n
+// messages.
 func newForeign(t *testing.T, typ string, n int) *shop {
 	t.Helper()
 	s := newShopOn(t, brokertest.VHost(t), "version: 1\nname: desk\n")
 	declare := func(name string, more amqp091.Table) {
 		args := amqp091.Table{"x-queue-type": typ}
-		for k, v := range more {
-			args[k] = v
-		}
+		maps.Copy(args, more)
 		if _, err := s.ch.QueueDeclare(name, true, false, false, false, args); err != nil {
 			t.Fatal(err)
 		}

@@ -40,8 +40,8 @@ func (s *sessions) start(a Access) {
 	}
 }
 
-// open exchanges a token for a cookie. Wrong tokens are not held back: a pause after them would keep
-// out whoever has the right one, and a token is too long to be guessed, see minToken.
+// open exchanges a token for a cookie. There is no pause after a wrong token: it would keep out a
+// person with the right one, and a token is too long to be guessed, see minToken.
 func (s *sessions) open(token string) (cookie string, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

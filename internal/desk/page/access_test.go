@@ -44,7 +44,7 @@ func TestTheTokenOpensThePageOnce(t *testing.T) {
 		t.Errorf("a wrong token answers %d with the cookies %v", resp.StatusCode, resp.Cookies())
 	}
 	path := strings.TrimPrefix(s.URL(s.http.URL), s.http.URL)
-	resp, _ = s.do(t, "GET", path, nil, nil) // wrong ones before it keep nobody out
+	resp, _ = s.do(t, "GET", path, nil, nil) // a wrong one before it causes no pause
 	if resp.StatusCode != http.StatusOK || len(resp.Cookies()) != 1 {
 		t.Fatalf("the token is answered with %d and the cookies %v", resp.StatusCode, resp.Cookies())
 	}
