@@ -41,7 +41,8 @@ and only its messages. A HANDLE names the content of a message; HANDLE#2 is the 
 two equal messages.
 
 Exit codes: 0 done or shown, 1 failed and nothing was moved, 2 stopped with messages left
-in the hold of the run, 3 refused, 4 some messages were moved but not all.`,
+in the hold of the run, 3 refused, 4 some messages were moved but not all, 5 a look did
+not reach all messages of the queue.`,
 		Example:                    "  dlxctl desk\n  dlxctl desk groups @billing\n  dlxctl desk replay @billing --since 6h",
 		Args:                       noCommand,
 		SuggestionsMinimumDistance: 2,

@@ -1,6 +1,7 @@
 package cmd
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"time"
@@ -107,12 +108,12 @@ func (k *deskAct) execute(c *cobra.Command, args []string, d *desk.Desk, r desk.
 		return fmt.Errorf("%w: nothing was moved; see %s above", desk.ErrRefused,
 			text.Choose(len(p.Refusals), "the reason", "the reasons"))
 	case !k.yes || p.Chosen == 0:
-		return nil
+		return p.Request.Unreached(p.Looked, p.Chosen)
 	}
 	w := k.app.watchRun(c.Context(), r.Action)
 	result, err := d.Execute(c.Context(), p, w.progress)
 	w.finish()
-	return k.app.finishRun(c, byResume, r.Action, result, err)
+	return cmp.Or(k.app.finishRun(c, byResume, r.Action, result, err), p.Request.Unreached(p.Looked, p.Chosen))
 }
 
 // show writes a proposal. again is the command line that does it.

@@ -42,7 +42,7 @@ func (k *chooseFlags) addLook(c *cobra.Command) {
 	f.StringVar(&k.holdLimit, "hold-limit", "",
 		"`LIMIT` of what a look holds: a number of messages, or a size such as 256MiB (default: by the type of the queue)")
 	f.DurationVar(&k.holdTime, "hold-time", 0,
-		"give everything back after this `DURATION` (default: 10s for each 100,000 messages)")
+		"give everything back after this `DURATION` (default: when no message has come for 10s, or after 10m)")
 	f.BoolVar(&k.besideConsumers, "beside-consumers", false,
 		"look although the queue has consumers, which wait meanwhile")
 	markAdvanced(f, "hold-limit", "hold-time")

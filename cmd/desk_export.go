@@ -2,6 +2,7 @@ package cmd
 
 import (
 	"bufio"
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -67,8 +68,9 @@ func (k *deskExportCommand) run(c *cobra.Command, args []string) error {
 		if err = errors.Join(err, closeFiles()); err != nil {
 			return fmt.Errorf("%w; %s has %d of the messages", err, args[1], picked.Shown)
 		}
-		if err := desk.WritePicked(k.app.stderr, picked); err != nil {
-			return err
+		reached := k.app.picked(r, picked)
+		if reached != nil && !errors.Is(reached, desk.ErrUnreached) {
+			return reached
 		}
 		how := "with what the rules mask masked; --raw copies them whole"
 		if k.raw {
@@ -76,7 +78,7 @@ func (k *deskExportCommand) run(c *cobra.Command, args []string) error {
 		}
 		_, err = fmt.Fprintf(k.app.stdout, "copied %s to %s, %s\n", text.Count(picked.Shown, "message"),
 			topology.Printable(args[1]), how)
-		return err
+		return cmp.Or(err, reached)
 	})
 }
 

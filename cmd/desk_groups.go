@@ -65,7 +65,7 @@ func (k *deskGroupsCommand) run(c *cobra.Command, args []string) error {
 		if err != nil {
 			return err
 		}
-		return desk.WritePicked(k.app.stderr, picked)
+		return k.app.picked(r, picked)
 	})
 }
 

@@ -47,6 +47,6 @@ func (k *deskListCommand) run(c *cobra.Command, args []string) error {
 		if err = errors.Join(err, list.Close()); err != nil {
 			return err
 		}
-		return desk.WritePicked(k.app.stderr, picked)
+		return k.app.picked(r, picked)
 	})
 }

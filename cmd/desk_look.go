@@ -1,6 +1,10 @@
 package cmd
 
-import "github.com/dlxctl/dlxctl/internal/desk"
+import (
+	"cmp"
+
+	"github.com/dlxctl/dlxctl/internal/desk"
+)
 
 // deskLook is what the commands have in common that show messages of one queue.
 type deskLook struct {
@@ -25,4 +29,10 @@ func (k *deskLook) in(argument string, do func(*desk.Desk, desk.Request) error) 
 		return err
 	}
 	return do(d, r)
+}
+
+// picked writes how many messages were looked at and match. The error says that the look did not
+// reach all of them.
+func (a *app) picked(r desk.Request, p desk.Picked) error {
+	return cmp.Or(desk.WritePicked(a.stderr, p), r.Unreached(p.Looked, p.Shown))
 }

@@ -21,9 +21,10 @@ idempotent: a message that failed halfway does again what it has done before.
 
 Without --yes, replay shows what it would do. With --yes, it takes exactly the chosen
 messages into a hold, a queue of the run, and sends them from there: first in the batches
-of --ramp, then at --rate. It hears at once when a message fails again. After --stop-on
-failures it stops, and the rest stays in the hold: 'dlxctl desk run resume' sends it,
-'dlxctl desk run return' puts it back. Ctrl-C and a kill stop it in the same way.
+of --ramp, then at --rate. It hears when a message fails again, at once in work queues of
+the topology, and elsewhere once it is back in QUEUE; it says where it cannot hear that.
+After --stop-on failures it stops, and the rest stays in the hold: 'dlxctl desk run resume'
+sends it, 'dlxctl desk run return' puts it back. Ctrl-C and a kill stop it in the same way.
 
 --to says where to: queue is the work queue in which each message failed; original is the
 exchange of the publisher, and so all queues that are bound there; queue:NAME and
@@ -32,7 +33,8 @@ exchange:NAME name one place for all messages.
 A message that was replayed before is left out, unless --again is given.
 
 Exit codes: 0 done or shown, 1 failed and nothing was moved, 2 stopped with messages left
-in the hold, 3 refused, 4 some messages were moved but not all.`,
+in the hold, 3 refused, 4 some messages were moved but not all, 5 done for the messages
+that the look reached, which were not all.`,
 		Example: `  dlxctl desk replay @billing
   dlxctl desk replay billing.dead --where 'cause == "rejected"' --since 6h --yes --expect 37
   dlxctl desk replay @billing --handle 0a1b2c3d4e5f --yes

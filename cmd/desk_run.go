@@ -34,7 +34,8 @@ func newDeskRunList(a *app) *cobra.Command {
 		Short: "List the runs that have not ended",
 		Long: `List the runs of the topology that have not ended: those that work at this moment, and
 those that stopped with messages left in their hold. Resume them, return what they hold,
-or cancel those that work. The numbers of messages are up to 5 seconds old.`,
+or cancel those that work. What is left in the hold of a run that works is up to 5 seconds
+old.`,
 		Example:     "  dlxctl desk run list\n  dlxctl desk run list -o json",
 		Args:        noArguments,
 		Annotations: map[string]string{outputsAnnotation: "text json"},

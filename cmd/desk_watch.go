@@ -48,7 +48,7 @@ func (w *runWatch) progress(p desk.Progress) {
 		w.say("run %s", p.Run)
 	}
 	if p.Batch > w.last.Batch && w.last.Batch > 0 {
-		w.say("batch %d succeeded: %d sent, none failed again", w.last.Batch, w.last.Done)
+		w.say("%s", batchEnd(w.last, p))
 	}
 	if p.FailedAgain > w.last.FailedAgain {
 		w.say("failed again: %d so far; the last one: %s", p.FailedAgain, p.LastFailure)
@@ -57,6 +57,19 @@ func (w *runWatch) progress(p desk.Progress) {
 		w.say("pausing: %s", p.Pausing)
 	}
 	w.last = p
+}
+
+// batchEnd says how a batch of the ramp ended, of which before was the last progress.
+func batchEnd(before, now desk.Progress) string {
+	switch {
+	case now.FailedAgain > 0: // fewer than the run tolerates
+		return fmt.Sprintf("batch %d sent: %d sent, %d failed again so far", before.Batch, before.Done, now.FailedAgain)
+	case len(now.Unheard) > 0:
+		return fmt.Sprintf("batch %d sent: %d sent; failures are not heard in %s",
+			before.Batch, before.Done, strings.Join(now.Unheard, ", "))
+	default:
+		return fmt.Sprintf("batch %d succeeded: %d sent, none failed again", before.Batch, before.Done)
+	}
 }
 
 // newPause reports whether to say why the run pauses: a reason that differs from the one before in

@@ -42,6 +42,8 @@ const (
 	exitBlocked = 3
 	// some changes were written, or messages moved, but not all; run it again
 	exitPartial = 4
+	// desk, peek: a look did not reach all messages of the queue, so that others may match
+	exitUnreached = 5
 	// wrong flags, arguments or environment variables
 	exitUsage = 64
 	// interrupted before the first write
@@ -155,6 +157,8 @@ func exitCode(ctx context.Context, err error) int {
 		return exitBlocked
 	case ctx.Err() != nil:
 		return exitInterrupted
+	case errors.Is(err, desk.ErrUnreached):
+		return exitUnreached
 	default:
 		return exitFailed
 	}

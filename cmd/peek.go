@@ -75,7 +75,7 @@ func (k *peekCommand) run(c *cobra.Command, args []string) error {
 	if err = errors.Join(err, out.Close()); err != nil {
 		return err
 	}
-	return desk.WritePicked(k.app.stderr, picked)
+	return k.app.picked(r, picked)
 }
 
 // topology returns the topology of -f. Without the flag, and without the file that it names by

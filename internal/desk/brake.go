@@ -6,6 +6,8 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -13,6 +15,7 @@ import (
 
 	"github.com/dlxctl/dlxctl/internal/broker/amqp"
 	"github.com/dlxctl/dlxctl/internal/deadletter"
+	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -25,10 +28,17 @@ const (
 
 // brake hears each message of a run that fails again. It listens on the exchange to which the
 // work queues dead-letter, so it hears a failure when the broker routes it, not after the last
-// tier. A nil brake hears nothing.
+// tier. Failures of other queues it hears once they come back to where the run took them, see echo.
+// A nil brake hears nothing: it is that of a run whose messages cannot fail.
 type brake struct {
-	conn   *amqp.Conn
-	source *amqp.Consumer
+	conn   *amqp.Conn     // nil if no queue dead-letters to the topology
+	source *amqp.Consumer // as conn
+	echo   *echo          // nil if all do
+	// deaf says of each queue whose failures nothing hears, why.
+	deaf map[string]string
+	// echoes are the queues whose failures only the echo hears.
+	echoes []string
+	idle   []string // see noteIdle
 	run    string
 	reader *deadletter.Reader
 	heard  func(failures int)
@@ -36,34 +46,117 @@ type brake struct {
 
 	mu   sync.Mutex
 	seen map[string]bool
+	back int // how many came back
 	at   time.Time
 	why  string
 	key  string
 }
 
 // listen starts to listen for failures of the messages that the session sends. It returns nil if
-// the targets do not dead-letter to an exchange of the topology. It calls waiting with a line that
-// says what it waits for.
+// they go to no consumer. It calls waiting with a line that says what it waits for.
 func (s *session) listen(ctx context.Context, waiting func(string), heard func(int)) (*brake, error) {
 	m, d := s.manifest, s.worker.desk
-	if m.back || m.Action.Kind().goes != toWork || len(m.Listen) == 0 {
+	if m.back || m.Action.Kind().goes != toWork {
 		return nil, nil //nolint:nilnil // a nil brake is a brake
 	}
-	conn, err := amqp.DialToConsume(ctx, d.endpoint("listens "+m.Run))
-	if err != nil {
+	b := &brake{run: m.Run, reader: d.Reader, heard: heard, seen: map[string]bool{}, deaf: map[string]string{}}
+	var listened []string
+	if len(m.Listen) > 0 {
+		var err error
+		if b.conn, err = amqp.DialToConsume(ctx, d.endpoint("listens "+m.Run)); err != nil {
+			return nil, err
+		}
+		if err = s.unchanging(ctx, waiting, func() error { listened, err = s.bind(ctx, b); return err }); err != nil {
+			_ = b.conn.Close() // it unbinds the brake
+			return nil, fmt.Errorf("listen for failures: %w", err)
+		}
+	}
+	if b.source != nil {
+		b.done.Go(b.hear)
+	}
+	if err := s.listenBack(ctx, b, listened); err != nil {
+		b.close()
 		return nil, err
 	}
-	b := &brake{conn: conn, run: m.Run, reader: d.Reader, heard: heard, seen: map[string]bool{}}
-	if err := s.unchanging(ctx, waiting, func() error { return s.bind(ctx, b) }); err != nil {
-		_ = conn.Close() // it unbinds the brake
-		return nil, fmt.Errorf("listen for failures: %w", err)
-	}
-	if b.source == nil {
-		_ = conn.Close()
-		return nil, nil //nolint:nilnil // as above
-	}
-	b.done.Go(b.hear)
 	return b, nil
+}
+
+// listenBack hears what comes back of the queues that the brake does not listen to.
+func (s *session) listenBack(ctx context.Context, b *brake, listened []string) error {
+	m, d := s.manifest, s.worker.desk
+	if len(listened) == len(m.Watch) {
+		return nil
+	}
+	state, err := d.inspect(ctx)
+	if err != nil {
+		return err
+	}
+	for _, queue := range m.Watch {
+		switch {
+		case slices.Contains(listened, queue):
+		case slices.Contains(m.Echo, queue):
+			b.echoes = append(b.echoes, queue)
+		default:
+			b.deaf[queue] = "its dead letters do not come back to " + text.Name(m.Queue)
+		}
+	}
+	b.echo = s.startEcho(ctx, state, listened, b.cameBack)
+	return nil
+}
+
+// cameBack notes what has come back so far.
+func (b *brake) cameBack(f failures) {
+	b.mu.Lock()
+	more := f.n > b.back
+	if more {
+		b.back, b.at, b.why, b.key = f.n, time.Now(), f.why, f.key
+	}
+	b.mu.Unlock()
+	if more {
+		b.heard(b.count())
+	}
+}
+
+// noteIdle notes the queues that have messages and no consumer at this moment.
+func (b *brake) noteIdle(queues []string) {
+	if b == nil {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.idle = queues
+}
+
+// unheard says of each queue whose failures are not heard, why, in words that follow its name.
+func (b *brake) unheard() (out []string) {
+	if b == nil {
+		return nil
+	}
+	b.mu.Lock()
+	deaf, idle := maps.Clone(b.deaf), b.idle
+	b.mu.Unlock()
+	if b.echo != nil {
+		if why := b.echo.deafness(); why != "" {
+			for _, queue := range b.echoes {
+				deaf[queue] = fmt.Sprintf("its dead letters come back to %s, which cannot be watched: %s",
+					text.Name(b.echo.session.manifest.Queue), why)
+			}
+		}
+	}
+	for _, queue := range idle {
+		deaf[queue] = "it has no consumer"
+	}
+	for _, queue := range slices.Sorted(maps.Keys(deaf)) {
+		out = append(out, fmt.Sprintf("%s (%s)", text.Name(queue), deaf[queue]))
+	}
+	return out
+}
+
+// certain waits until the brake has heard what has failed so far.
+func (b *brake) certain(ctx context.Context) {
+	if b != nil {
+		b.echo.check(ctx, true)
+	}
 }
 
 // bind binds the brake where the failures of the queues are routed. It binds nothing else, and
@@ -71,28 +164,28 @@ func (s *session) listen(ctx context.Context, waiting func(string), heard func(i
 // takes the alternate exchange, which the binding of the brake would prevent. The failure would be
 // lost. The caller has the lock of the topology, so that this stays as it is until the brake is
 // bound; a change that begins afterwards finds the brake and takes other steps.
-func (s *session) bind(ctx context.Context, b *brake) error {
+func (s *session) bind(ctx context.Context, b *brake) (listened []string, err error) {
 	m, d := s.manifest, s.worker.desk
 	state, err := d.inspect(ctx)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	routes := failureRoutes(d.Topology.Name, state)
 	if why := unfinishedChange(m.Listen, routes); why != "" {
-		return stopped(fmt.Sprintf("%s, then 'dlxctl desk run resume %s'", why, m.Run))
+		return nil, stopped(fmt.Sprintf("%s, then 'dlxctl desk run resume %s'", why, m.Run))
 	}
 	var keys []string
 	for _, queue := range m.Listen {
 		if routes[queue] {
-			keys = append(keys, topology.AddressKey(queue))
+			keys, listened = append(keys, topology.AddressKey(queue)), append(listened, queue)
 		}
 	}
 	if len(keys) == 0 {
-		return nil
+		return nil, nil
 	}
 	b.source, err = b.conn.Listen(topology.HoldName(d.Topology.Name, m.Run)+".brake",
 		topology.FailedExchangeName(d.Topology.Name), keys, brakeLength, d.mark())
-	return err
+	return listened, err
 }
 
 // hear hears failures until the connection ends.
@@ -136,7 +229,7 @@ func (b *brake) count() int {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return len(b.seen)
+	return len(b.seen) + b.back
 }
 
 // last returns how many messages failed again, and why the last one did.
@@ -146,7 +239,7 @@ func (b *brake) last() (n int, why, key string) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return len(b.seen), b.why, b.key
+	return len(b.seen) + b.back, b.why, b.key
 }
 
 // heardAt returns when the last failure was heard; zero is never.
@@ -173,7 +266,12 @@ func (b *brake) close() {
 	if b == nil {
 		return
 	}
-	_ = b.conn.Close() // nothing is in progress on it
+	if b.echo != nil {
+		b.echo.end()
+	}
+	if b.conn != nil {
+		_ = b.conn.Close() // nothing is in progress on it
+	}
 	b.done.Wait()
 }
 

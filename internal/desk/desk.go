@@ -53,12 +53,14 @@ type LookOptions struct {
 	// of a quorum queue; 100,000 messages or 128 MiB of bodies of a classic queue.
 	HoldMessages int
 	HoldBytes    int64
-	// Hold is after how long everything is given back. Zero is 10 s for each 100,000 messages
-	// at least.
+	// Hold is after how long everything is given back. Zero is as long as messages come, and 10
+	// minutes at most; with BesideConsumers 10 s for each 100,000 messages.
 	Hold time.Duration
 	// BesideConsumers allows a queue with consumers. They take some of its messages meanwhile, and
 	// wait for those that are held.
 	BesideConsumers bool
+
+	pause time.Duration // zero is holdPause; a test needs less
 }
 
 // Looked is what a look found out about a queue.
@@ -73,10 +75,14 @@ type Looked struct {
 	Looked int `json:"lookedAt"`
 	// Missed says why fewer were looked at than the queue held. Empty if all were.
 	Missed string `json:"notLookedAt,omitempty"`
+	// enough: more was not asked for.
+	enough bool
 	// Took is how long the messages were held.
 	Took jsondoc.Seconds `json:"seconds"`
 	// spent says why a run would lose messages of the queue. Empty if it does not.
 	spent string
 	// Cost says what the look changed in the queue: redelivered flags, delivery counts.
 	Cost string `json:"cost,omitempty"`
+	// costs: more changed than marks that limit nothing.
+	costs bool
 }

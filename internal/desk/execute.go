@@ -116,6 +116,8 @@ type session struct {
 	manifest *manifest
 	progress func(Progress)
 	telling  sync.Mutex
+	// resumed: an earlier process may have sent some.
+	resumed bool
 	// doubledBefore is how many messages an earlier process may have doubled.
 	doubledBefore int
 }
@@ -197,7 +199,7 @@ func (d *Desk) Resume(ctx context.Context, id string, o *SendOptions, progress f
 		if err := w.refuseDropping(ctx, &m, atMost(m.Goes, has), m.Bytes); err != nil {
 			return Result{Left: has.messages}, err
 		}
-		s := &session{worker: w, manifest: &m, progress: progress}
+		s := &session{worker: w, manifest: &m, progress: progress, resumed: true}
 		var r Result
 		if has.records[recordSending] > 0 {
 			s.doubledBefore = has.manifest.Send.inFlight()

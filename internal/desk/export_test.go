@@ -1,6 +1,8 @@
 package desk
 
 import (
+	"time"
+
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/dlxctl/dlxctl/topology"
@@ -14,6 +16,12 @@ func BacklogLeft(messages int, now ...[2]int) (left []int) {
 		left = append(left, b.left(n[0], int64(n[1])))
 	}
 	return left
+}
+
+// Pausing returns the options of a look that ends when no message has come for so long.
+func (o LookOptions) Pausing(pause time.Duration) LookOptions {
+	o.pause = pause
+	return o
 }
 
 // RefuseLook returns why a look at all messages of a queue is refused that has that number of

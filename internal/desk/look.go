@@ -25,9 +25,13 @@ const (
 	holdMessages     = 1_000_000
 	holdClassic      = 100_000
 	holdClassicBytes = 128 << 20
-	// holdTime is how long a look holds messages by default, for each 100,000 of them.
-	holdTime  = 10 * time.Second
-	holdGroup = 100_000
+	// holdPause is how long a look waits for the next message, and holdTime how long it holds messages
+	// at most, unless told otherwise: less than the 30 minutes after which RabbitMQ takes them back.
+	// With BesideConsumers, which wait meanwhile, it is holdShared for each 100,000 messages.
+	holdPause  = 10 * time.Second
+	holdTime   = 10 * time.Minute
+	holdShared = 10 * time.Second
+	holdGroup  = 100_000
 	// leastTimeout is the least x-consumer-timeout of a look.
 	leastTimeout = time.Minute
 )
@@ -36,8 +40,15 @@ const (
 // no error.
 var ErrEnough = errors.New("enough")
 
-// errOverdue ends a look that holds messages for too long.
-var errOverdue = errors.New("held for too long")
+// errOverdue ends a look that holds messages for too long, and errStalled one that does not go on.
+var (
+	errOverdue = errors.New("held for too long")
+	errStalled = errors.New("stood still")
+)
+
+// ErrUnreached is wrapped by the error of a look that chose among some messages of a queue, and not
+// among all.
+var ErrUnreached = errors.New("not all messages were looked at")
 
 // look is one look at one queue.
 type look struct {
@@ -58,6 +69,14 @@ type look struct {
 	// expiring is how many messages have an expiration of their own.
 	expiring int
 	rescued  int
+	// watches end the look when it stands still.
+	watches []watch
+}
+
+// watch is a timer that each message sets anew.
+type watch struct {
+	timer *time.Timer
+	after time.Duration
 }
 
 // Look reads messages from the head of a queue in order, passes each to visit, and gives all of
@@ -161,8 +180,27 @@ func (l *look) holdableBytes() int64 {
 
 // time is how long messages may be held.
 func (l *look) time() time.Duration {
-	groups := (l.wanted() + holdGroup - 1) / holdGroup
-	return cmp.Or(l.options.Hold, time.Duration(groups)*holdTime)
+	if l.options.Hold == 0 && l.options.BesideConsumers {
+		return time.Duration((l.wanted()+holdGroup-1)/holdGroup) * holdShared
+	}
+	return cmp.Or(l.options.Hold, holdTime)
+}
+
+// pause is how long the look waits for the next message.
+func (l *look) pause() time.Duration { return cmp.Or(l.options.pause, holdPause) }
+
+// within returns a context that ends with the time of the look, and when no message has come for a
+// while, each times as late.
+func (l *look) within(ctx context.Context, times time.Duration) (context.Context, context.CancelFunc) {
+	ctx, end := context.WithTimeoutCause(ctx, times*l.time(), errOverdue)
+	if l.options.Hold > 0 {
+		return ctx, end
+	}
+	ctx, stall := context.WithCancelCause(ctx)
+	after := times * l.pause()
+	w := watch{time.AfterFunc(after, func() { stall(errStalled) }), after}
+	l.watches = append(l.watches, w)
+	return ctx, func() { w.timer.Stop(); stall(nil); end() }
 }
 
 // hold looks at a queue.
@@ -186,7 +224,7 @@ func (l *look) hold(ctx context.Context) (Looked, error) {
 	var h *amqp.Holder
 	o.Beyond = func(m amqp.Held) error { return l.keep(context.WithoutCancel(ctx), h, m) }
 	h = l.conn.Holder(l.done.Queue, o)
-	within, cancel := context.WithTimeoutCause(ctx, l.time(), errOverdue)
+	within, cancel := l.within(ctx, 1)
 	defer cancel()
 	began := time.Now()
 	err := l.take(within, h)
@@ -200,13 +238,25 @@ func (l *look) hold(ctx context.Context) (Looked, error) {
 		released = nil
 	}
 	switch {
-	case errors.Is(err, errOverdue), errors.Is(err, ErrEnough):
+	case isEnd(err):
 		err = nil
 	case err != nil && l.conn.Closed():
 		err = fmt.Errorf("the connection ended, and the broker has taken back the %s that the look held: %w",
 			text.Count(l.done.Looked, "message"), err)
 	}
 	return l.done, errors.Join(err, released)
+}
+
+// goesOn notes that the look does not stand still.
+func (l *look) goesOn() {
+	for _, w := range l.watches {
+		w.timer.Reset(w.after)
+	}
+}
+
+// isEnd reports whether an error ended a look that has not failed.
+func isEnd(err error) bool {
+	return errors.Is(err, errOverdue) || errors.Is(err, errStalled) || errors.Is(err, ErrEnough)
 }
 
 // take takes the messages: where returns are limited, the first one alone.
@@ -216,7 +266,7 @@ func (l *look) take(ctx context.Context, h *amqp.Holder) error {
 	}
 	// All that is delivered must be visited, or the broker may drop it. So each visit finds out that
 	// ctx has ended, and the end of patient is for a visitor that hangs.
-	patient, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), 2*l.time(), errOverdue)
+	patient, cancel := l.within(context.WithoutCancel(ctx), 2)
 	defer cancel()
 	visit := func(m amqp.Held) error { return l.held(ctx, h, m) }
 	if err := errors.Join(h.Take(patient, visit), l.ended); err != nil {
@@ -231,6 +281,7 @@ func (l *look) take(ctx context.Context, h *amqp.Holder) error {
 
 // held visits a message of a queue that limits returns.
 func (l *look) held(ctx context.Context, h *amqp.Holder, m amqp.Held) error {
+	l.goesOn() // also once the look has ended: what was delivered must be visited
 	if err := l.keep(context.WithoutCancel(ctx), h, m); err != nil {
 		return err
 	}
@@ -262,6 +313,7 @@ func (l *look) keep(ctx context.Context, h *amqp.Holder, m amqp.Held) error {
 
 // show passes a message on.
 func (l *look) show(d amqp091.Delivery) error {
+	l.goesOn()
 	m := deadletter.Message{Delivery: d, Queue: l.done.Queue, Position: l.done.Looked}
 	m.Handle = l.reader.Handle(d, m.Queue)
 	m.Copy = l.copies.Next(m.Handle)
@@ -271,14 +323,14 @@ func (l *look) show(d amqp091.Delivery) error {
 
 // stream reads a stream from its first message on.
 func (l *look) stream(ctx context.Context) (Looked, error) {
-	within, cancel := context.WithTimeoutCause(ctx, l.time(), errOverdue)
+	within, cancel := l.within(ctx, 1)
 	defer cancel()
 	began := time.Now()
 	err := l.conn.ReadStream(within, l.done.Queue, l.wanted(), l.show)
 	l.done.Took = jsondoc.Seconds(time.Since(began))
 	l.done.Cost = "changed nothing: a stream is read by offset"
 	l.done.Missed = l.missed(err, 0)
-	if errors.Is(err, errOverdue) || errors.Is(err, ErrEnough) {
+	if isEnd(err) {
 		err = nil
 	}
 	return l.done, err
@@ -291,8 +343,11 @@ func (l *look) missed(err error, bytes int64) string {
 	case rest <= 0:
 		return ""
 	case errors.Is(err, errOverdue):
-		return fmt.Sprintf("the look ended after %s; --hold-time sets another", l.time())
+		return fmt.Sprintf("the look ended after %s; --hold-time sets another", text.Duration(l.time()))
+	case errors.Is(err, errStalled):
+		return fmt.Sprintf("the look stood still for %s; --hold-time sets how long it may last", text.Duration(l.pause()))
 	case errors.Is(err, ErrEnough):
+		l.done.enough = true
 		return "the look ended when it had enough"
 	case err != nil:
 		return "the look failed"
@@ -302,6 +357,7 @@ func (l *look) missed(err error, bytes int64) string {
 	case l.done.Looked < l.wanted():
 		return "others have taken the rest meanwhile"
 	case l.options.Messages > 0 && l.done.Looked == l.options.Messages:
+		l.done.enough = true
 		return fmt.Sprintf("only the first %d were asked for", l.options.Messages)
 	default:
 		return fmt.Sprintf("a look holds at most %s of a %s queue; --hold-limit sets another",
@@ -315,6 +371,7 @@ func (l *look) cost(reordered bool) string {
 		return ""
 	}
 	parts := []string{"marked the messages as redelivered"}
+	l.done.costs = l.terms.counts() || l.rescued > 0 || reordered || l.terms.expires() || l.expiring > 0
 	switch {
 	case l.terms.counts():
 		left := max(0, l.terms.limit-min(l.returned, l.terms.limit-1)-1)

@@ -459,6 +459,31 @@ func TestLooksEndInTime(t *testing.T) {
 	}
 }
 
+// A look goes on as long as messages come, and ends when it stands still.
+func TestLooksEndWhenTheyStandStill(t *testing.T) {
+	brokertest.OnNewestLine(t)
+	t.Parallel()
+	const queue, n = "dead", 10
+	target := brokertest.VHost(t)
+	ch := filledQueue(t, target, queue, n, amqp091.Table{"x-queue-type": "classic"})
+	for at, wait := range map[string]time.Duration{"each": 300 * time.Millisecond, "one": 1500 * time.Millisecond} {
+		timer := time.NewTimer(0)
+		o := desk.LookOptions{}.Pausing(time.Second)
+		l, err := deskOf(t, target).Look(t.Context(), queue, o, func(m deadletter.Message) error {
+			if at == "each" || m.Position == 4 {
+				timer.Reset(wait)
+				<-timer.C
+			}
+			return nil
+		})
+		stands := at == "one"
+		if err != nil || stands != strings.Contains(l.Missed, "stood still for 1s") || stands != (l.Looked < n) {
+			t.Errorf("waiting at %s: looked at %d, missed %q, error %v", at, l.Looked, l.Missed, err)
+		}
+	}
+	brokertest.Eventually(t, "the messages to be back", func() bool { return readyIn(t, ch, queue) == n })
+}
+
 // A cut connection gives everything back, in order.
 func TestACutConnectionGivesBack(t *testing.T) {
 	t.Parallel()

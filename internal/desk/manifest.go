@@ -64,10 +64,12 @@ type manifest struct {
 	KeepTTL     bool `json:",omitempty"`
 	// Partial reports that the queue had messages that the run did not look at.
 	Partial bool `json:",omitempty"`
-	// Watch are the queues that the run sends to, as far as it knows, and Listen are those of them
-	// whose failures go to the failed exchange of the topology.
+	// Watch are the queues that the run sends to, as far as it knows. Listen are those of them whose
+	// failures go to the failed exchange of the topology, and Echo those whose failures come back to
+	// Queue.
 	Watch  []string `json:",omitempty"`
 	Listen []string `json:",omitempty"`
+	Echo   []string `json:",omitempty"`
 	// Goes is how many messages go to each queue, and Bytes how large their bodies are in all. Allow
 	// are the queues that may drop them.
 	Goes  map[string]int `json:",omitempty"`

@@ -15,6 +15,8 @@ const (
 	settleTime = 5 * time.Second
 	// askPause is the pause between two questions how many messages wait in the target queues.
 	askPause = 200 * time.Millisecond
+	// idleTime is how long a run waits for a consumer of a target queue.
+	idleTime = time.Minute
 	// rateTime is the time over which the rate is measured.
 	rateTime = 5 * time.Second
 )
@@ -31,6 +33,12 @@ type pacer struct {
 	// backlogs begins to count how many of the messages that are ready in the target queues now
 	// their consumers have not read.
 	backlogs func() func(context.Context) (n int, queue string, err error)
+	// idle names the target queues that have messages and no consumer.
+	idle func() ([]string, error)
+	// named: the person has named the target, which may be there to keep the messages.
+	named bool
+	// messages is how many there are to send.
+	messages int
 	// say is called when the reason of a pause changes.
 	say  func()
 	stop func(error)
@@ -106,11 +114,16 @@ func (p *pacer) again() chan struct{} {
 	if !p.o.paced() {
 		return nil
 	}
+	p.forget()
+	return make(chan struct{})
+}
+
+// forget takes back what was admitted and not sent: the relay has ended.
+func (p *pacer) forget() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.inBatch -= p.given - p.sent // what was admitted and not sent is admitted anew
+	p.inBatch -= p.given - p.sent
 	p.given = p.sent
-	return make(chan struct{})
 }
 
 // run admits messages until ctx ends.
@@ -118,6 +131,12 @@ func (p *pacer) run(ctx context.Context, admit chan<- struct{}) {
 	next := time.Now()
 	for {
 		for p.full() {
+			if !p.until(ctx, 0) {
+				return
+			}
+			if p.sentAll() { // what follows are records; endBatch judges the batch
+				break
+			}
 			if !p.judge(ctx, p.o.Ramp[p.batch]) {
 				return
 			}
@@ -125,10 +144,11 @@ func (p *pacer) run(ctx context.Context, admit chan<- struct{}) {
 			p.batch, p.inBatch = p.batch+1, 0
 			p.mu.Unlock()
 		}
-		if !p.room(ctx) || !p.hasWindow(ctx) {
+		all := p.sentAll()
+		if !all && !p.room(ctx) || !p.hasWindow(ctx) {
 			return
 		}
-		if p.o.Rate > 0 {
+		if p.o.Rate > 0 && !all {
 			if pause(ctx, time.Until(next)) != nil {
 				return
 			}
@@ -171,6 +191,13 @@ func later(a, b time.Time) time.Time {
 	return a
 }
 
+// sentAll reports whether all messages are sent.
+func (p *pacer) sentAll() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.sent >= p.messages
+}
+
 // inFlight returns how many messages are admitted and not sent.
 func (p *pacer) inFlight() int {
 	p.mu.Lock()
@@ -198,6 +225,7 @@ func (p *pacer) room(ctx context.Context) bool {
 	if p.o.MaxWaiting <= 0 {
 		return true
 	}
+	var unread time.Time
 	for {
 		n, queue, err := p.waiting()
 		if err != nil {
@@ -208,10 +236,25 @@ func (p *pacer) room(ctx context.Context) bool {
 			p.pause("")
 			return true
 		}
+		if idle, ok := p.lonely(&unread, idleTime); !ok || idle != "" {
+			if ok {
+				p.stop(stopped(fmt.Sprintf("%s holds %s, more than --max-waiting %d, and has had no consumer for %s; start its consumers, or pass --max-waiting 0",
+					text.Name(idle), text.Count(n, "message"), p.o.MaxWaiting, text.Duration(idleTime))))
+			}
+			return false
+		}
 		p.pause(fmt.Sprintf("%s holds %s, more than --max-waiting %d: the run goes on once consumers have read them", text.Name(queue), text.Count(n, "message"), p.o.MaxWaiting))
 		if pause(ctx, askPause) != nil {
 			return false
 		}
+	}
+}
+
+// endBatch judges the batch with which all messages were sent, if that was a whole one.
+func (p *pacer) endBatch(ctx context.Context) {
+	p.forget()
+	if p.full() {
+		p.judge(ctx, p.o.Ramp[p.batch])
 	}
 }
 
@@ -233,6 +276,7 @@ func (p *pacer) judge(ctx context.Context, size int) bool {
 			return false
 		}
 	}
+	p.brake.certain(ctx)
 	p.pause("")
 	failed := p.brake.count() - p.before
 	p.before += failed
@@ -266,6 +310,11 @@ func (p *pacer) sleep(ctx context.Context, t time.Duration) bool {
 // was sent.
 func (p *pacer) gone(ctx context.Context) bool {
 	left := p.backlogs()
+	longest := idleTime
+	if p.named || p.sentAll() {
+		longest = 0
+	}
+	var unread time.Time
 	for {
 		n, queue, err := left(ctx)
 		switch {
@@ -277,9 +326,39 @@ func (p *pacer) gone(ctx context.Context) bool {
 		case n == 0:
 			return true
 		}
+		switch idle, ok := p.lonely(&unread, longest); {
+		case !ok:
+			return false
+		case idle != "" && longest == 0: // no consumer could fail
+			return true
+		case idle != "":
+			p.stop(stopped(fmt.Sprintf("%s has had no consumer for %s, so that nothing tells whether messages fail again; start its consumers, or pass --ramp none",
+				text.Name(idle), text.Duration(idleTime))))
+			return false
+		}
 		p.pause(fmt.Sprintf("waiting until the consumers of %s have read %s", text.Name(queue), text.Count(n, "message")))
 		if pause(ctx, askPause) != nil {
 			return false
 		}
 	}
+}
+
+// lonely names a target queue that has had messages and no consumer for so long. since is when that
+// began; the caller keeps it. It reports false once the run has been stopped.
+func (p *pacer) lonely(since *time.Time, long time.Duration) (queue string, ok bool) {
+	queues, err := p.idle()
+	switch {
+	case err != nil:
+		p.stop(err)
+		return "", false
+	case len(queues) == 0:
+		*since = time.Time{}
+		return "", true
+	case since.IsZero():
+		*since = time.Now()
+	}
+	if time.Since(*since) < long {
+		return "", true
+	}
+	return queues[0], true
 }

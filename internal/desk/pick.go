@@ -18,6 +18,9 @@ type Picked struct {
 	// Matched is how many of the messages that were looked at match, and Shown how many of them
 	// were passed on.
 	Matched, Shown int
+	// Absent are the fields that the filter names and that no message has which was looked at, if
+	// none matches.
+	Absent []string
 }
 
 // Pick looks at a queue, and passes on the messages that a request chooses, up to its limit. It
@@ -38,8 +41,13 @@ func (d *Desk) pick(
 	}
 	chooseByBody := r.Filter != nil && r.Filter.NeedsBody()
 	var err error
+	var paths deadletter.Paths
+	if r.Filter != nil {
+		paths = r.Filter.Paths()
+	}
 	p.Looked, err = d.Look(ctx, r.Queue, r.Look, func(m deadletter.Message) error {
 		v := d.view(m, chooseByBody)
+		paths.See(v)
 		ok, err := r.chooses(v)
 		if err != nil || !ok {
 			return err
@@ -54,6 +62,9 @@ func (d *Desk) pick(
 		}
 		return visit(m, v)
 	})
+	if p.Matched == 0 {
+		p.Absent = paths.Absent()
+	}
 	return p, err
 }
 
@@ -118,6 +129,16 @@ func (d *Desk) existing(ctx context.Context, queues []string) ([]string, error) 
 	}), nil
 }
 
+// Unreached returns an error that wraps ErrUnreached if a look did not reach all messages among
+// which the request chooses, so that others may match. chosen is how many it chose.
+func (r Request) Unreached(l Looked, chosen int) error {
+	if l.Missed == "" || l.enough || len(r.Handles) > 0 || r.Limit > 0 && chosen >= r.Limit {
+		return nil
+	}
+	return fmt.Errorf("%w: the look reached %d of the %d messages of %s, and others may match: %s",
+		ErrUnreached, l.Looked, l.Messages, text.Name(l.Queue), l.Missed)
+}
+
 // chooses reports whether a request chooses a message, without its limit and what was replayed
 // before. A message that does not tell when it failed is left out by Since.
 func (r Request) chooses(v deadletter.View) (bool, error) {
@@ -150,6 +171,15 @@ func WritePicked(w io.Writer, p Picked) error {
 	if p.Shown < p.Matched {
 		line += fmt.Sprintf("; the first %d are shown, and --limit 0 shows all", p.Shown)
 	}
+	if len(p.Absent) > 0 {
+		line += "; " + absent(p.Absent)
+	}
 	_, err := fmt.Fprintln(w, line)
 	return err
+}
+
+// absent says that no message has fields that a filter names.
+func absent(fields []string) string {
+	return fmt.Sprintf("no message that was looked at has %s; check how %s spelt",
+		text.ListFirst(fields, 3), text.Choose(len(fields), "it is", "they are"))
 }

@@ -72,7 +72,8 @@ type choice struct {
 	// doubts are why messages cannot go where they should, with their number.
 	doubts map[string]int
 	edited *amqp091.Delivery
-	bytes  int64 // of the bodies of the chosen messages
+	bytes  int64            // of the bodies of the chosen messages
+	paths  deadletter.Paths // fields that the filter names
 }
 
 // place is a queue to which a message goes alone, and the key that it has there.
@@ -99,6 +100,9 @@ func (d *Desk) newChoice(r Request) (*choice, error) {
 		return nil, refusef("the target is the queue %s itself; name another", text.Name(r.Queue))
 	case topology.IsHoldName(d.Topology.Name, r.Queue):
 		return nil, refusef("%s is the hold of a run; resume or return that run", r.Queue)
+	}
+	if r.Filter != nil {
+		c.paths = r.Filter.Paths()
 	}
 	var err error
 	c.named, err = namedBy(r.Handles)
@@ -157,7 +161,9 @@ func (c *choice) wants(m deadletter.Message, facts deadletter.Facts) (bool, erro
 		return false, nil
 	}
 	if r.Filter != nil {
-		if ok, err := r.Filter.Matches(c.view(m)); err != nil || !ok {
+		v := c.view(m)
+		c.paths.See(v)
+		if ok, err := r.Filter.Matches(v); err != nil || !ok {
 			return false, err
 		}
 	}
@@ -195,7 +201,8 @@ func (c *choice) place(m deadletter.Message, was amqp091.Delivery, facts deadlet
 	case t.Original:
 		c.publish(was, facts, facts.Exchange, facts.Key)
 	case facts.WorkQueue == "":
-		c.doubts[cmp.Or(facts.Doubt, "no header names the queue in which it failed")+"; name a target with --to"]++
+		doubt := cmp.Or(facts.Doubt, "no header names the queue in which it failed")
+		c.doubts[doubt+"; name a target with --to"+c.example()]++
 	default:
 		c.to[place{queue: facts.WorkQueue, key: facts.Key}]++
 	}
@@ -257,6 +264,9 @@ func (c *choice) propose(ctx context.Context, looked Looked, state topology.Stat
 		p.Refusals = append(p.Refusals, looked.spent)
 	}
 	c.brakes(&p, state)
+	if fields := c.paths.Absent(); len(fields) > 0 && p.Chosen+p.ReplayedBefore == 0 && looked.Looked > 0 {
+		p.Notes = append(p.Notes, absent(fields))
+	}
 	p.manifest = c.manifest(&p, state)
 	if err := c.drops(ctx, &p, state); err != nil {
 		return p, err
@@ -322,6 +332,16 @@ func (c *choice) refuse(p *Proposal) {
 	p.Refusals = slices.Compact(p.Refusals)
 }
 
+// example names the work queue whose dead letters the queue keeps, if it is one alone.
+func (c *choice) example() string {
+	for _, q := range c.desk.deadLetterQueues() {
+		if q.Queue == c.request.Queue && len(q.WorkQueues) == 1 {
+			return ", for example --to " + text.ShellQuote("queue:"+q.WorkQueues[0])
+		}
+	}
+	return ""
+}
+
 // drops refuses queues that would not keep the messages, unless they may drop them.
 func (c *choice) drops(ctx context.Context, p *Proposal, state topology.State) error {
 	conn, err := amqp.Dial(ctx, c.desk.endpoint("counts"))
@@ -345,20 +365,43 @@ func (c *choice) brakes(p *Proposal, state topology.State) {
 		return
 	}
 	heard := failureRoutes(c.desk.Topology.Name, state)
-	var deaf []string
+	back := c.echoes(p, state)
+	var deaf, late []string
 	for _, r := range p.Reaches {
-		if _, is := heard[r.Queue]; !is && !slices.Contains(deaf, r.Queue) {
-			deaf = append(deaf, r.Queue)
+		_, is := heard[r.Queue]
+		switch name := text.Name(r.Queue); {
+		case is || slices.Contains(deaf, name) || slices.Contains(late, name):
+		case slices.Contains(back, r.Queue):
+			late = append(late, name)
+		default:
+			deaf = append(deaf, name)
 		}
 	}
 	if why := unfinishedChange(c.queues(), heard); why != "" {
 		p.Refusals = append(p.Refusals, why)
 	}
+	if len(late) > 0 {
+		p.Notes = append(p.Notes, fmt.Sprintf("failures in %s are heard once they are back in %s, at which the run looks again when its number of messages has changed",
+			strings.Join(late, ", "), text.Name(c.request.Queue)))
+	}
 	if len(deaf) > 0 {
 		p.Notes = append(p.Notes, fmt.Sprintf(
-			"nothing hears failures in %s, which %s not dead-letter to %s: the run does not stop by itself when messages fail again there",
-			strings.Join(deaf, ", "), text.Choose(len(deaf), "does", "do"), topology.FailedExchangeName(c.desk.Topology.Name)))
+			"nothing hears failures in %s, which %s dead-letter to neither %s nor %s: the run does not stop by itself when messages fail again there",
+			strings.Join(deaf, ", "), text.Choose(len(deaf), "does", "do"), topology.FailedExchangeName(c.desk.Topology.Name),
+			text.Name(c.request.Queue)))
 	}
+}
+
+// echoes returns the queues whose dead letters come back to the queue that the run takes from,
+// whichever of its messages fails.
+func (c *choice) echoes(p *Proposal, state topology.State) []string {
+	way, comes := route.New(state), map[string]bool{}
+	for _, r := range p.Reaches {
+		before, seen := comes[r.Queue]
+		comes[r.Queue] = (before || !seen) && comesBack(way, r.Queue, r.Key, c.request.Queue)
+	}
+	maps.DeleteFunc(comes, func(_ string, all bool) bool { return !all })
+	return slices.Sorted(maps.Keys(comes))
 }
 
 // manifest returns what the run takes.
@@ -369,6 +412,9 @@ func (c *choice) manifest(p *Proposal, state topology.State) manifest {
 		Action: r.Action, Queue: r.Queue, Reason: r.Reason, Chosen: c.chosen, Target: r.Target, Send: r.Send,
 		Forever: r.Forever, KeepHistory: r.KeepHistory, KeepTTL: r.KeepTTL, Key: c.key, wanted: c.entries, edited: c.edited,
 		Partial: p.Looked.Missed != "", Goes: map[string]int{}, Bytes: c.bytes, Allow: c.desk.Allow,
+	}
+	if c.kind.goes == toWork {
+		m.Echo = c.echoes(p, state)
 	}
 	heard := failureRoutes(c.desk.Topology.Name, state)
 	for _, reach := range p.Reaches {

@@ -28,6 +28,9 @@ type Target struct {
 	Exchange, Key string
 }
 
+// named reports whether the target is one place for all messages.
+func (t Target) named() bool { return t.Queue != "" || t.Exchange != "" || t.Key != "" }
+
 // Request is what a person asks for.
 type Request struct {
 	Action Action
@@ -126,6 +129,9 @@ type Run struct {
 	// Chosen is how many messages the run chose, Holds how many its hold has now.
 	Chosen int `json:"chosen"`
 	Holds  int `json:"leftInHold"`
+	// Age is how many seconds old Holds is at most: zero if the hold was asked, and no process has
+	// messages of it.
+	Age int `json:"leftSecondsOldAtMost"`
 	// Started is when the run was begun, By by whom, and Reason why.
 	Started time.Time   `json:"started,omitzero"`
 	By      string      `json:"by,omitempty"`
@@ -146,6 +152,8 @@ type Progress struct {
 	Pausing        string  `json:"pausing"` // why nothing is sent at the moment
 	LastFailure    string  `json:"lastFailure"`
 	LastFailureKey string  `json:"lastFailureKey"`
+	// Unheard are the queues whose failures are not heard, each with the reason.
+	Unheard []string `json:"unheard,omitempty"`
 }
 
 // Result is how the work of a process on a run ended. It is the only record of a run: once all its
@@ -176,6 +184,9 @@ type Result struct {
 	DoubledAtMost int `json:"doubledAtMost"`
 	// FailedAgain is how many failed again while the run listened.
 	FailedAgain int `json:"failedAgain"`
+	// Unheard are the queues of which the run did not hear whether messages failed again there, each
+	// with the reason.
+	Unheard []string `json:"unheard,omitempty"`
 	// Stopped says why the run stopped with messages left. Empty if it did not.
 	Stopped string `json:"stopped,omitempty"`
 	// Took is how long the process worked on the run.

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -143,6 +144,30 @@ func TestRamp(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A run whose last batch fails says so, and has ended: nothing is left to resume. It closes its
+// hold while it listens.
+func TestALastBatchIsHeard(t *testing.T) {
+	brokertest.OnNewestLine(t)
+	t.Parallel()
+	s := newShop(t, "quorum")
+	s.process(t)
+	var mended atomic.Bool
+	s.consume(t, "billing", func(amqp091.Delivery) bool { return !mended.Load() })
+	s.bury(t, 8)
+	q := request(t, desk.Replay)
+	q.Limit, q.Send = 1, desk.SendOptions{Rate: 10, Ramp: []int{1, 10}, Settle: time.Second}
+	const why = `1 of a batch of 1 failed again, the last one with key "order.chosen": rejected`
+	if r := s.execute(t, q); r.Moved != 1 || !r.Ended || r.FailedAgain != 1 || r.Stopped != why {
+		t.Errorf("%+v", r)
+	}
+	s.tidy(t)
+	mended.Store(true)
+	if r := s.execute(t, q); r.Moved != 1 || !r.Ended || r.FailedAgain != 0 || r.Stopped != "" || len(r.Unheard) > 0 {
+		t.Errorf("%+v", r)
+	}
+	s.tidy(t)
 }
 
 // A run with the limits of the command line sends all of its messages and ends: the records in its

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -12,15 +13,53 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// Runs returns the runs of the topology that have not ended, oldest first. It reads only the
-// management API: nothing is consumed from the holds, and the counts may be 5 seconds old.
+// Runs returns the runs of the topology that have not ended, oldest first. It consumes nothing from
+// the holds, and asks each how many messages it has. Where that does not tell all, Run.Age says so.
 func (d *Desk) Runs(ctx context.Context) ([]Run, error) {
 	asked := d.now()
 	state, err := d.inspect(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return RunsOf(d.Topology.Name, state, asked), nil
+	exact := d.askHolds(ctx, &state)
+	runs := RunsOf(d.Topology.Name, state, asked)
+	for i, r := range runs {
+		if exact[topology.HoldName(d.Topology.Name, r.ID)] {
+			runs[i].Age = 0
+		}
+	}
+	return runs, nil
+}
+
+// askHolds asks the holds how many messages are ready, and notes it in the usage of state. It
+// returns the holds of which that is all: no consumer has others. A hold that does not answer keeps
+// what the statistics tell, and so does one that answers with 0, as its leader may be silent: each
+// hold has a list.
+func (d *Desk) askHolds(ctx context.Context, state *topology.State) (exact map[string]bool) {
+	exact = map[string]bool{}
+	runs := RunsOf(d.Topology.Name, *state, time.Time{})
+	if len(runs) == 0 {
+		return exact
+	}
+	conn, err := d.Management.Connection(ctx)
+	if err != nil {
+		return exact // a user who reaches only the management API
+	}
+	state.Usage = maps.Clone(state.Usage)
+	for _, r := range runs {
+		hold := topology.HoldName(d.Topology.Name, r.ID)
+		ready, consumers, err := conn.Holds(hold)
+		usage := state.Usage[hold]
+		switch {
+		case err != nil, ready == 0:
+			continue
+		case consumers == 0:
+			usage.Unacknowledged, exact[hold] = 0, true
+		}
+		usage.Ready = int64(ready)
+		state.Usage[hold] = usage
+	}
+	return exact
 }
 
 // RunsOf returns the runs of a topology in a virtual host, oldest first. The broker was asked for
@@ -42,6 +81,7 @@ func RunsOf(name string, state topology.State, asked time.Time) []Run {
 		r := Run{
 			ID: id, Action: s.Action, Queue: s.Queue, Phase: Sending, By: s.By, Reason: s.Reason, Started: s.Started,
 			Chosen: s.Chosen, Target: s.Target, Send: s.Send, Active: queues[topology.DeskWorkerName(name, id)],
+			Age: statisticsAge,
 		}
 		records := s.Records + 1 // that all is taken
 		if hasIntake(state, name, id) {

@@ -56,6 +56,7 @@ func (s *session) send(ctx context.Context, r Result, messages int) (Result, err
 	if s.manifest.deletes() {
 		return s.deleteForever(ctx, r, messages)
 	}
+	whole := ctx
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	to, err := s.worker.newRouter(ctx, s.manifest)
@@ -70,7 +71,7 @@ func (s *session) send(ctx context.Context, r Result, messages int) (Result, err
 	}
 	x.pacer = &pacer{
 		o: s.manifest.Send, waiting: x.waiting, backlogs: x.backlogs, say: x.tellSending, stop: cancel,
-		wake: make(chan struct{}, 1),
+		idle: x.idle, named: s.manifest.Target.named(), messages: messages, wake: make(chan struct{}, 1),
 	}
 	ready := make(chan struct{})
 	if x.brake, err = s.listen(ctx, x.pacer.pause, func(n int) { <-ready; x.failedAgain(n) }); err != nil {
@@ -88,11 +89,27 @@ func (s *session) send(ctx context.Context, r Result, messages int) (Result, err
 	}
 	kept()
 	if err == nil && x.left == 0 {
-		err = s.worker.closeHold(ctx) // the brake still listens
-		r.Ended = err == nil
+		r.Ended, err = x.end(whole, ctx)
 	}
-	r.Moved, r.Left, r.FailedAgain = x.moved, x.left, x.brake.count()
+	_, _ = x.idle() // it notes which
+	r.Moved, r.Left, r.FailedAgain, r.Unheard = x.moved, x.left, x.brake.count(), x.brake.unheard()
 	return r, err
+}
+
+// end ends a run of which all messages are sent. It closes the hold, and listens for failures
+// meanwhile: both take some seconds, and neither needs the other. sending ends when too many
+// messages have failed again, which is the error then: the hold is closed nevertheless, as nothing
+// is left to resume.
+func (x *sender) end(ctx, sending context.Context) (ended bool, err error) {
+	var listening sync.WaitGroup
+	listening.Go(func() { x.pacer.endBatch(sending) })
+	err = x.worker.closeHold(ctx)
+	listening.Wait()
+	x.brake.certain(sending)
+	if why, failed := errors.AsType[stopped](context.Cause(sending)); failed && err == nil {
+		return true, why
+	}
+	return err == nil, err
 }
 
 // run relays what the hold has.
@@ -223,6 +240,7 @@ func (x *sender) tellSending() {
 	p := x.pacer.progress()
 	p.Phase = Sending
 	p.FailedAgain, p.LastFailure, p.LastFailureKey = x.brake.last()
+	p.Unheard = x.brake.unheard()
 	x.tell(p)
 }
 
@@ -240,6 +258,22 @@ func (x *sender) waiting() (total int, fullest string, err error) {
 		}
 	}
 	return total, fullest, nil
+}
+
+// idle names the queues that the run sends to and that have messages and no consumer. The brake
+// notes them: that nothing failed there says nothing.
+func (x *sender) idle() (out []string, err error) {
+	for _, queue := range x.router.drained {
+		ready, consumers, err := x.worker.conn.Holds(queue)
+		if err != nil {
+			return nil, fmt.Errorf("count the consumers of %s: %w", queue, err)
+		}
+		if ready > 0 && consumers == 0 {
+			out = append(out, queue)
+		}
+	}
+	x.brake.noteIdle(out)
+	return out, nil
 }
 
 // ready returns how many messages are ready in a queue that the run sends to.

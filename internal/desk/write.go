@@ -23,7 +23,7 @@ func WriteLooked(w io.Writer, l Looked) error {
 	if l.Missed != "" {
 		line += "\nnot looked at: " + l.Missed
 	}
-	if l.Cost != "" && l.Looked > 0 {
+	if l.costs && l.Looked > 0 {
 		line += "\ncost of the look: " + l.Cost
 	}
 	_, err := fmt.Fprintln(w, line)
@@ -100,6 +100,10 @@ func writeReaches(b *strings.Builder, p Proposal) {
 		b.WriteString("they would be deleted, and nothing could bring them back\n")
 		return
 	}
+	if kind.mayDelete {
+		b.WriteString("they would be deleted in 30 days; until then 'dlxctl desk restore' brings them back\n")
+		return
+	}
 	if kind.goes == toParked {
 		b.WriteString("they would be parked for 30 days\n")
 		return
@@ -161,7 +165,7 @@ func WriteResult(w io.Writer, a Action, r Result) error {
 		fmt.Fprintf(&b, "; %d left in its hold", r.Left)
 	}
 	if kind.goes == toWork {
-		fmt.Fprintf(&b, "; %s", text.Choose(r.FailedAgain, "1 failed again", failedAgain(r.FailedAgain)))
+		b.WriteString("; " + failedAgain(r.FailedAgain, r.Unheard))
 	}
 	if r.DoubledAtMost > 0 {
 		fmt.Fprintf(&b, "; at most %d doubled, with the same message-id, if an earlier process was killed", r.DoubledAtMost)
@@ -191,11 +195,19 @@ func (r Result) record() string {
 	return line
 }
 
-func failedAgain(n int) string {
-	if n == 0 {
+// failedAgain says how many messages failed again, as far as the run has heard.
+func failedAgain(n int, unheard []string) string {
+	var parts []string
+	if n > 0 || len(unheard) == 0 {
+		parts = append(parts, fmt.Sprintf("%d failed again", n))
+	}
+	if n == 0 && len(unheard) == 0 {
 		return "none failed again"
 	}
-	return fmt.Sprintf("%d failed again", n)
+	if len(unheard) > 0 {
+		parts = append(parts, "failures are not heard in "+strings.Join(unheard, ", "))
+	}
+	return strings.Join(parts, "; ")
 }
 
 // WriteRuns writes a table of runs for a terminal with so many columns; 0 is no terminal.
@@ -205,7 +217,11 @@ func WriteRuns(w io.Writer, runs []Run, width int) error {
 		return err
 	}
 	rows := [][]string{{"RUN", "ACTION", "QUEUE", "PHASE", "CHOSEN", "LEFT", "STARTED", "BY", "REASON"}}
+	var old []string
 	for _, r := range runs {
+		if r.Age > 0 {
+			old = append(old, r.ID)
+		}
 		phase := string(r.Phase) + ", stopped"
 		if r.Active {
 			phase = string(r.Phase) + " now"
@@ -215,7 +231,11 @@ func WriteRuns(w io.Writer, runs []Run, width int) error {
 			moment(r.Started), dash(r.By), dash(r.Reason),
 		})
 	}
-	return text.Table{Rows: rows, Whole: []int{0}}.Write(w, width)
+	if err := (text.Table{Rows: rows, Whole: []int{0}}).Write(w, width); err != nil || len(old) == 0 {
+		return err
+	}
+	_, err := fmt.Fprintf(w, "up to %d seconds old: what is left of %s\n", statisticsAge, text.ListFirst(old, 3))
+	return err
 }
 
 // dash stands for an empty cell.

@@ -9,7 +9,6 @@ import (
 	"net/url"
 	"strings"
 	"sync"
-	"time"
 )
 
 // Access is who may open the page.
@@ -29,7 +28,6 @@ type sessions struct {
 	secret string
 	once   string            // the one-time token; empty once it is used
 	csrf   map[string]string // the CSRF token of each cookie
-	failed time.Time         // when a wrong token came last
 }
 
 // maxSessions is how many browsers may be signed in with one secret.
@@ -42,19 +40,16 @@ func (s *sessions) start(a Access) {
 	}
 }
 
-// open exchanges a token for a cookie. One attempt a second may fail.
-func (s *sessions) open(token string, now time.Time) (cookie string, ok bool) {
+// open exchanges a token for a cookie. There is no pause after a wrong token: it would keep out a
+// person with the right one, and a token is too long to be guessed, see minToken.
+func (s *sessions) open(token string) (cookie string, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	want := s.secret
 	if want == "" {
 		want = s.once
 	}
-	if now.Sub(s.failed) < time.Second {
-		return "", false
-	}
 	if want == "" || subtle.ConstantTimeCompare([]byte(token), []byte(want)) != 1 {
-		s.failed = now
 		return "", false
 	}
 	if len(s.csrf) >= maxSessions {
@@ -215,18 +210,22 @@ func (p *Page) open(w http.ResponseWriter, r *http.Request) {
 		}
 		token = r.PostFormValue("token")
 	}
+	if r.Method != http.MethodPost && token != "" && p.Access.Secret != "" {
+		p.ask(w, "The token of --token-file is not accepted in a URL, which browsers and proxies keep. Enter it here.")
+		return
+	}
 	if token == "" {
 		p.ask(w, "")
 		return
 	}
-	cookie, ok := p.sessions.open(token, p.Now())
+	cookie, ok := p.sessions.open(token)
 	switch {
 	case !ok && p.Access.Secret == "":
 		p.ask(w, "This link was used before, or is wrong. A link opens the page once: stop "+
 			"'dlxctl desk serve' and start it again for a new one.")
 		return
 	case !ok:
-		p.ask(w, "The token is wrong. Wait a second before you try again.")
+		p.ask(w, "The token is wrong.")
 		return
 	}
 	http.SetCookie(w, &http.Cookie{

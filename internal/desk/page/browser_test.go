@@ -254,7 +254,8 @@ func TestThePageWorksWithTheKeyboard(t *testing.T) {
 	if got := eval[string](b, `document.querySelector("h1").textContent`); got != "billing.dead" {
 		t.Errorf("Enter opened %q", got)
 	}
-	b.run(chromedp.Focus(`#list`), chromedp.KeyEvent("jjj"), chromedp.KeyEvent("k"))
+	b.until(`document.activeElement.id === "list"`) // the keys of the list work after a look
+	b.run(chromedp.KeyEvent("jjj"), chromedp.KeyEvent("k"))
 	if got := eval[string](b, `document.getElementById("list").getAttribute("aria-activedescendant")`); got != "row-2" {
 		t.Errorf("after jjjk the active row is %s", got)
 	}
@@ -375,6 +376,13 @@ func TestAReplayIsShownStartedAndStopped(t *testing.T) {
 	b.open(s, "/queue/billing.dead")
 	b.until(rowsThere)
 	b.run(chromedp.Click(`[data-action=replay]`), chromedp.WaitVisible(`#o-rate`))
+	// A dialog is about the queue under it: its title names the queue, and it closes with its page.
+	b.until(`document.getElementById("dialog-title").textContent === "Replay all 60 messages of billing.dead"`)
+	b.do(`location.hash = "#/"`)
+	b.until(`!document.getElementById("dialog").open`)
+	b.do(`location.hash = "#/queue/billing.dead"`)
+	b.until(rowsThere)
+	b.run(chromedp.Click(`[data-action=replay]`), chromedp.WaitVisible(`#o-rate`))
 	b.until(`document.getElementById("o-place").offsetParent === null`)
 	b.do(`const to = document.getElementById("o-to"); to.value = "exchange:"; to.dispatchEvent(new Event("change"));
 		document.getElementById("o-place").value = "fixed"; document.getElementById("o-key").value = "order.placed"`)
@@ -382,6 +390,7 @@ func TestAReplayIsShownStartedAndStopped(t *testing.T) {
 	b.shoot("replay-options")
 	b.run(chromedp.Click(`dialog button.primary`), chromedp.WaitVisible(`#go`))
 	b.until(`document.getElementById("go").textContent === "Replay 37 messages"`)
+	b.until(`document.getElementById("dialog-title").textContent === "Replay 37 messages of billing.dead"`)
 	b.until(`document.getElementById("dialog").innerText.includes("--to exchange:fixed --key order.placed")`)
 	b.shoot("replay-proposal")
 	b.fits()

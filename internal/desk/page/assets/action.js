@@ -12,6 +12,9 @@ const verbs = {
 
 const dialog = () => document.getElementById("dialog");
 
+// A dialog is about the page under it: it closes when another page comes.
+addEventListener("hashchange", () => dialog().close());
+
 function frame(title, ...children) {
   set(dialog(), el("h1", { id: "dialog-title" }, title), ...children);
   if (!dialog().open) dialog().showModal();
@@ -20,8 +23,9 @@ function frame(title, ...children) {
 const cancel = () => el("button", { type: "button", on: { click: () => dialog().close() } }, "Cancel");
 
 // act asks for the options of an action.
-export function act(action, ask, done) {
+export function act(action, ask, text, done) {
   const [verb, explained] = verbs[action];
+  const title = `${verb} ${text} of ${ask.queue}`;
   const field = (id, label, value, title) => el("div", { class: "field" }, el("label", { for: "o-" + id }, label), el("input", { type: "text", id: "o-" + id, name: id, value, title, autocomplete: "off" }));
   const wide = (e) => { e.classList.add("wide"); return e; };
   // The name of a queue or an exchange, and a key, are asked for only where they say something.
@@ -47,12 +51,12 @@ export function act(action, ask, done) {
         const full = { ...ask, action, reason: f.get("reason") ?? "" };
         const to = f.get("to") ?? "";
         if (action === "replay") Object.assign(full, { to: to.endsWith(":") ? to + f.get("place") : to, key: to === "exchange:" ? f.get("key") : "", rate: f.get("rate"), ramp: f.get("ramp"), stopOn: f.get("stopOn"), again: f.has("again") });
-        await propose(full, form, failure, done);
+        await propose(full, title, form, failure, done);
       },
     },
   }, el("p", {}, explained), el("div", { class: "options" }, options, wide(field("reason", "Reason, for the record of the run", ""))), failure,
   el("div", { class: "buttons" }, cancel(), el("button", { class: "primary" }, "Show what it would do")));
-  frame(verb, form);
+  frame(title, form);
 }
 
 // edit shows the body of a message for editing.
@@ -73,7 +77,7 @@ export async function edit(place, ask, d, done) {
     on: {
       submit: async (e) => {
         e.preventDefault();
-        await propose({ ...ask, action: "edit", body: area.value, format: d.body.format, reason: reason.value }, form, failure, done);
+        await propose({ ...ask, action: "edit", body: area.value, format: d.body.format, reason: reason.value }, "Edit " + d.handle, form, failure, done);
       },
     },
   }, el("p", {}, verbs.edit[1]), area, el("div", { class: "field" }, el("label", { for: "o-reason" }, "Reason, for the record of the run"), reason), failure,
@@ -83,13 +87,13 @@ export async function edit(place, ask, d, done) {
 }
 
 // propose asks what would happen, and shows it.
-async function propose(ask, form, failure, done) {
+async function propose(ask, title, form, failure, done) {
   const button = form.querySelector("button.primary");
   button.disabled = true;
   set(failure);
   try {
     const p = await post("/api/propose", ask);
-    show(p, () => frame(verbs[ask.action][0], form), done);
+    show(p, ask.queue, () => frame(title, form), done);
   } catch (e) {
     set(failure, problem(e));
   } finally {
@@ -99,7 +103,7 @@ async function propose(ask, form, failure, done) {
 
 const known = (n) => (n === undefined ? "unknown" : count(n));
 
-function show(p, back, done) {
+function show(p, queue, back, done) {
   const [verb] = verbs[p.action];
   const failure = el("div");
   const goes = p.refusals.length === 0 && p.chosen > 0;
@@ -118,7 +122,7 @@ function show(p, back, done) {
       },
     },
   }, `${verb} ${many(p.chosen, "message")}`);
-  frame(verb, el("form", { on: { submit: (e) => e.preventDefault() } },
+  frame(`${verb} ${many(p.chosen, "message")} of ${queue}`, el("form", { on: { submit: (e) => e.preventDefault() } },
     el("p", {}, el("strong", {}, many(p.chosen, "message") + (p.chosen === 1 ? " is" : " are") + " chosen"), `, of ${count(p.looked.lookedAt)} looked at` + (p.firstFailed ? `; they failed from ${stamp(p.firstFailed)} to ${stamp(p.lastFailed)}.` : ".")),
     p.looked.notLookedAt ? el("p", { class: "notice warn" }, p.looked.notLookedAt) : "",
     p.leftOutReplayedBefore ? el("p", { class: "notice" }, `${many(p.leftOutReplayedBefore, "message")} left out: replayed before.`) : "",

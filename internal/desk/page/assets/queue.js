@@ -69,6 +69,7 @@ async function look(v) {
     v.list.forget();
     v.list.reset(s.listed);
     foot(v, s.listed);
+    if (s.listed && !document.getElementById("dialog").open) v.list.element.focus({ preventScroll: true });
     say(many(s.matched, "message"));
   } catch (e) {
     if (e.name === "AbortError") return;
@@ -133,14 +134,17 @@ function asked(v) {
     ask.where = ask.where ? `(${ask.where}) && ${g.where}` : g.where;
     return { ask, text: `group of ${many(g.count, "message")}` };
   }
-  return { ask, text: v.snapshot ? `all ${many(v.snapshot.matched, "message")}` + (ask.where || ask.since ? " that match" : "") : "" };
+  const s = v.snapshot;
+  const which = ask.where || ask.since ? " that match" : "";
+  const part = s && s.looked.lookedAt < s.looked.messages; // the look did not reach the others
+  return { ask, text: !s ? "" : part ? `${many(s.matched, "message")}${which}, of the first ${count(s.looked.lookedAt)} of ${count(s.looked.messages)}` : `all ${many(s.matched, "message")}${which}` };
 }
 
 // scope shows what the actions apply to.
 function scope(v) {
   const { ask, text } = asked(v);
   const buttons = actionsFor(v).map(([action, title]) =>
-    el("button", { type: "button", "data-action": action, disabled: !ask || !v.snapshot || !v.snapshot.matched, on: { click: () => act(action, ask, () => look(v)) } }, title));
+    el("button", { type: "button", "data-action": action, disabled: !ask || !v.snapshot || !v.snapshot.matched, on: { click: () => act(action, ask, text, () => look(v)) } }, title));
   const clear = v.chosen.size ? el("button", { type: "button", class: "quiet", on: { click: () => v.list.forget() } }, "Choose none") : "";
   set(v.acts, el("span", { class: "scope" }, text, " ", clear), buttons.length || !readOnly() ? buttons : el("span", { class: "muted" }, "read-only"));
   if (!ask || !v.snapshot) return;
@@ -161,7 +165,7 @@ async function open(v, row) {
     const place = { snapshot: v.snapshot.id, row: row.row };
     const d = await post("/api/message", place, signal);
     const one = { queue: v.name, handles: [d.handle] };
-    const acts = actionsFor(v).map(([action, title]) => el("button", { type: "button", on: { click: () => act(action, one, () => look(v)) } }, title));
+    const acts = actionsFor(v).map(([action, title]) => el("button", { type: "button", on: { click: () => act(action, one, "message " + d.handle, () => look(v)) } }, title));
     if (may("edit") && v.snapshot.role !== "parked") acts.push(el("button", { type: "button", on: { click: () => edit(place, one, d, () => look(v)) } }, "Edit"));
     const view = message(d, () => close(v), acts);
     set(v.detail, view);

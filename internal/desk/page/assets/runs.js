@@ -61,7 +61,7 @@ function make(failure, refresh) {
   const part = Object.fromEntries(["title", "state", "about", "numbers", "brake"].map((name) => [name, el(name === "title" ? "h1" : "div", { class: name })]));
   const bar = el("progress", { max: 1, value: 0, "aria-label": "Progress" });
   const buttons = el("div", { class: "acts" });
-  const lines = el("details", {}, el("summary", {}, "The same on the command line"), el("div"));
+  const lines = el("details", {}, el("summary", {}, "Commands for this run"), el("div"));
   const element = el("section", { class: "panel run" }, el("div", { class: "heading" }, part.title, part.state), part.about, bar,
     el("div", { class: "line" }, part.numbers), part.brake, buttons, lines);
   let drawn = "";
@@ -141,6 +141,8 @@ function brake(r) {
   if (r.error) parts.push(el("div", { class: "danger" }, r.error));
   if (r.ended && r.result.stopped) parts.push(el("div", { class: "warn" }, r.result.stopped));
   if (r.progress.pausing && !r.ended) parts.push(el("div", { class: "warn" }, "Pausing: " + r.progress.pausing));
+  const unheard = (r.ended ? r.result.unheard : r.progress.unheard) || [];
+  if (unheard.length) parts.push(el("div", { class: "warn" }, "Failures are not heard in ", el("bdi", {}, unheard.join(", "))));
   if (r.action === "replay") parts.push(el("div", { class: failed ? "warn" : "muted" }, `Brake: ${count(failed)} failed again, ${limit}`, r.progress.lastFailure ? [". Last: ", el("bdi", {}, r.progress.lastFailure), r.progress.lastFailureKey ? ` (${r.progress.lastFailureKey})` : ""] : ""));
   return parts;
 }
