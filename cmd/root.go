@@ -52,7 +52,11 @@ func newRoot(a *app) *cobra.Command {
 			if err := refuseRepeats(c); err != nil {
 				return err
 			}
-			return a.fromEnvironment(c)
+			if err := a.fromEnvironment(c); err != nil {
+				return err
+			}
+			a.conn.Log = a.log()
+			return nil
 		},
 	}
 	c.SetIn(a.stdin)

@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -34,7 +35,37 @@ const (
 	firstPause = 100 * time.Millisecond
 )
 
-// newTransport returns the connection pool. It uses HTTP/1.1 only, with one request per connection
+// pool holds the connections of a client and of its copies.
+type pool struct {
+	mu        sync.Mutex
+	settings  *tls.Config // of transport
+	transport *http.Transport
+}
+
+// with returns the transport for these TLS settings. When they have changed, connections with the
+// previous ones are not used any more.
+func (p *pool) with(settings *tls.Config) *http.Transport {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.transport == nil || p.settings != settings {
+		if p.transport != nil {
+			p.transport.CloseIdleConnections() // one in use closes itself once it was idle for a time
+		}
+		p.settings, p.transport = settings, newTransport(settings)
+	}
+	return p.transport
+}
+
+// close closes the idle connections.
+func (p *pool) close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.transport != nil {
+		p.transport.CloseIdleConnections()
+	}
+}
+
+// newTransport returns connections with these TLS settings. It uses HTTP/1.1 only, with one request per connection
 // at a time: the management API is used to that.
 func newTransport(conf *tls.Config) *http.Transport {
 	protocols := new(http.Protocols)
@@ -77,11 +108,14 @@ func (m *Client) send(ctx context.Context, r *http.Request) (*http.Response, err
 	}
 }
 
-// sendOnce sends r once. An answer other than success is a *statusError.
+// sendOnce sends r once, with the password and over TLS as their files say now. An answer other than
+// success is a *statusError.
 func (m *Client) sendOnce(ctx context.Context, r *http.Request) (*http.Response, error) {
 	ctx, cancel := context.WithTimeout(ctx, m.timeout)
 	defer cancel()
 	r = r.Clone(ctx)
+	e := m.endpoint.Renew()
+	r.SetBasicAuth(e.API.User, e.API.Password())
 	r.Close = false // rabbit-hole requests a new connection each time
 	if r.GetBody != nil {
 		body, err := r.GetBody() // the body of the previous try is consumed
@@ -90,7 +124,7 @@ func (m *Client) sendOnce(ctx context.Context, r *http.Request) (*http.Response,
 		}
 		r.Body = body
 	}
-	resp, err := m.transport.RoundTrip(r)
+	resp, err := m.pool.with(e.TLS).RoundTrip(r)
 	if err != nil {
 		return nil, err
 	}
