@@ -204,6 +204,9 @@ func (a *app) checkGlobals(c *cobra.Command) error {
 	if !slices.Contains([]string{"text", "json"}, a.logFormat) {
 		return usageError{fmt.Errorf("--log-format is %q; write text or json", a.logFormat)}
 	}
+	if a.conn.RequestTime <= 0 {
+		return usageError{fmt.Errorf("--timeout is %s; write more than 0s", a.conn.RequestTime)}
+	}
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(a.logLevel)); err != nil {
 		return usageError{fmt.Errorf("--log-level is %q; write debug, info, warn or error", a.logLevel)}

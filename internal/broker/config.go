@@ -38,6 +38,8 @@ type Config struct {
 	InsecureSkipVerify bool
 	// ConnectionName is what operators see in the list of connections.
 	ConnectionName string
+	// RequestTime is that of the Endpoint.
+	RequestTime time.Duration
 	// Log gets a line when a file has changed. Nil: changes are not logged.
 	Log *slog.Logger
 }
@@ -55,6 +57,9 @@ type Endpoint struct {
 	Heartbeat time.Duration
 	// ConnectTime is how long the network may take to connect over AMQP. Zero means 10 s.
 	ConnectTime time.Duration
+	// RequestTime is how long a request to the management API may take, its answer included. Zero
+	// means 30 s.
+	RequestTime time.Duration
 	// ConnectionName is what operators see in the list of connections.
 	ConnectionName string
 	// Accept rejects a broker by its version and the name of its cluster. Every AMQP connection and
@@ -88,7 +93,7 @@ func (c Config) Resolve() (Endpoint, error) {
 	}
 	e := Endpoint{
 		AMQP: u.address, API: api, VHost: u.vhost,
-		Heartbeat: u.heartbeat, ConnectionName: c.ConnectionName,
+		Heartbeat: u.heartbeat, ConnectionName: c.ConnectionName, RequestTime: c.RequestTime,
 		TLS: &tls.Config{
 			MinVersion:         tls.VersionTLS12,
 			ServerName:         u.serverName,         // empty: the host of the URL

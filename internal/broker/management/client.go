@@ -19,6 +19,7 @@ package management
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -65,7 +66,7 @@ func New(e broker.Endpoint) (*Client, error) {
 	}
 	return &Client{
 		api: e.API, vhost: e.VHost, hole: *hole,
-		pool: &pool{}, timeout: requestTimeout, census: &census{}, policies: &sync.Mutex{},
+		pool: &pool{}, timeout: cmp.Or(e.RequestTime, requestTimeout), census: &census{}, policies: &sync.Mutex{},
 		endpoint: e, asker: &asker{},
 	}, nil
 }
