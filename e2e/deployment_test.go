@@ -191,7 +191,7 @@ func TestTheProgramOfTheImageIsStatic(t *testing.T) {
 		built = true
 		build := exec.CommandContext(t.Context(), "sh", "-ec", strings.Replace(command, "-o /dlxctl ", "-o "+out+" ", 1))
 		build.Dir = ".."
-		build.Env = append(os.Environ(), "VERSION=v1.2.3-image")
+		build.Env = append(os.Environ(), "VERSION=v1.2.3-image", "COMMIT=0123456789abcdef", "DATE=2026-01-02T03:04:05Z")
 		if said, err := build.CombinedOutput(); err != nil {
 			t.Fatalf("%s: %v\n%s", command, err, said)
 		}
@@ -213,8 +213,8 @@ func TestTheProgramOfTheImageIsStatic(t *testing.T) {
 	}
 	run := exec.CommandContext(t.Context(), out, "version")
 	run.Env = []string{"PATH="} // as in the image
-	if said, err := run.CombinedOutput(); err != nil || !strings.Contains(string(said), "v1.2.3-image") {
-		t.Errorf("the program prints %q (%v), not its version", said, err)
+	if said, err := run.CombinedOutput(); err != nil || !strings.Contains(string(said), "v1.2.3-image (commit 0123456789ab of 2026-01-02T03:04:05Z, go") {
+		t.Errorf("the program prints %q (%v), not its version and commit", said, err)
 	}
 }
 
