@@ -1,15 +1,17 @@
 # An image that contains dlxctl and nothing else: no shell, and no root user.
 #
-#   docker build --build-arg VERSION=$(git describe --tags --always) -t dlxctl .
+#   docker build --build-arg VERSION=$(git describe --tags --always) \
+#     --build-arg COMMIT=$(git rev-parse HEAD) -t dlxctl .
 #   docker run --rm -e RABBITMQ_URL -v "$PWD/topology.yaml:/topology.yaml:ro" dlxctl process
 FROM golang:1.26 AS build
 WORKDIR /src
 COPY go.mod go.sum ./
 RUN go mod download
 COPY . .
-ARG VERSION=devel
+ARG VERSION=devel COMMIT= DATE=
 RUN CGO_ENABLED=0 go build -trimpath -buildvcs=false \
-	-ldflags "-s -w -X github.com/dlxctl/dlxctl/cmd.version=$VERSION" -o /dlxctl .
+	-ldflags "-s -w -X github.com/dlxctl/dlxctl/cmd.version=$VERSION -X github.com/dlxctl/dlxctl/cmd.commit=$COMMIT -X github.com/dlxctl/dlxctl/cmd.date=$DATE" \
+	-o /dlxctl .
 
 FROM scratch
 # Public certificate authorities, for amqps and for webhooks. For your own authorities, mount

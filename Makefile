@@ -11,6 +11,10 @@ PACKAGES ?= ./...
 export BROKERS TICKS
 
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
+# Of the commit, and not of the build: the same source gives the same bytes.
+COMMIT := $(shell git rev-parse HEAD 2>/dev/null)
+DATE := $(shell TZ=UTC git log -1 --date=format-local:%Y-%m-%dT%H:%M:%SZ --format=%cd 2>/dev/null)
+PROGRAM := github.com/dlxctl/dlxctl/cmd
 LINT := go tool -modfile=tools.mod golangci-lint
 # The tests of several packages share the machine with a broker, and some wait for minutes
 # while others compute. More packages at once let too many private nodes boot together.
@@ -30,7 +34,8 @@ demo: ## see a failing message climb its backoff tiers, on a real broker
 	@./scripts/demo
 
 build: ## build bin/dlxctl, a static binary
-	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w -X github.com/dlxctl/dlxctl/cmd.version=$(VERSION)" -o bin/dlxctl .
+	CGO_ENABLED=0 go build -trimpath -buildvcs=false \
+		-ldflags "-s -w -X $(PROGRAM).version=$(VERSION) -X $(PROGRAM).commit=$(COMMIT) -X $(PROGRAM).date=$(DATE)" -o bin/dlxctl .
 
 test: pure broker ## run all tests, on the lines of BROKERS
 

@@ -1,6 +1,7 @@
 package cmd
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -161,7 +162,7 @@ func readSaved(path string) (planview.Saved, error) {
 	}
 	defer f.Close()
 	saved, err := planview.ReadSaved(f)
-	if err != nil {
+	if err = cmp.Or(err, saved.CheckVersion(Version())); err != nil {
 		return planview.Saved{}, fmt.Errorf("%s: %w", path, err)
 	}
 	return saved, nil

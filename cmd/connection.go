@@ -3,6 +3,7 @@ package cmd
 import (
 	"cmp"
 	"context"
+	"time"
 
 	"github.com/spf13/pflag"
 
@@ -27,6 +28,7 @@ func (c *connection) add(f *pflag.FlagSet) {
 	f.StringVar(&c.CAFile, "ca-file", "", "`FILE` with the CA certificates to trust, in PEM format")
 	f.StringVar(&c.CertFile, "cert-file", "", "`FILE` with the client certificate, in PEM format")
 	f.StringVar(&c.KeyFile, "key-file", "", "`FILE` with the key of the client certificate, in PEM format")
+	f.DurationVar(&c.RequestTime, "timeout", 30*time.Second, "how long one request to the management API may take")
 	f.BoolVar(&c.InsecureSkipVerify, "insecure-skip-verify", false, "skip TLS certificate verification (insecure)")
 }
 

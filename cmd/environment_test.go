@@ -61,6 +61,7 @@ func TestUsageErrors(t *testing.T) {
 		{"apply", "DLXCTL_WAIT=5", `DLXCTL_WAIT is "5"; write 5s or 5m`},
 		{"migrate", "DLXCTL_WAIT=soon", `DLXCTL_WAIT is "soon"; write a time with its unit, such as 30s or 5m`},
 		{"process", "DLXCTL_PREFETCH=many", `DLXCTL_PREFETCH is "many"; write a whole number`},
+		{"plan", "DLXCTL_TIMEOUT=0s", "--timeout is 0s; write more than 0s"},
 		{"apply --lock-timeout 5", "", `--lock-timeout is "5"; write 5s or 5m`},
 		{"apply --wait=5", "", `--wait is "5"; write 5s or 5m`},
 		{"apply --wait 10m", "", "10m would be read as a saved plan; write --wait=10m"},

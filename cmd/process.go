@@ -105,6 +105,9 @@ func (k *processCommand) run(ctx context.Context) error {
 		return err
 	}
 	defer stop()
+	ready := func() bool { return len(p.Monitor.Unready()) == 0 }
+	alive := func() bool { return len(p.Monitor.Unhealthy(time.Now())) == 0 }
+	defer dialSystemd(ctx, k.app.env, p.Log).run(ctx, ready, alive)()
 	began := time.Now()
 	err = k.notifyAndProcess(ctx, p)
 	totals := p.Monitor.Totals()

@@ -52,7 +52,11 @@ func newRoot(a *app) *cobra.Command {
 			if err := refuseRepeats(c); err != nil {
 				return err
 			}
-			return a.fromEnvironment(c)
+			if err := a.fromEnvironment(c); err != nil {
+				return err
+			}
+			a.conn.Log = a.log()
+			return nil
 		},
 	}
 	c.SetIn(a.stdin)
@@ -199,6 +203,9 @@ func (a *app) checkGlobals(c *cobra.Command) error {
 	}
 	if !slices.Contains([]string{"text", "json"}, a.logFormat) {
 		return usageError{fmt.Errorf("--log-format is %q; write text or json", a.logFormat)}
+	}
+	if a.conn.RequestTime <= 0 {
+		return usageError{fmt.Errorf("--timeout is %s; write more than 0s", a.conn.RequestTime)}
 	}
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(a.logLevel)); err != nil {

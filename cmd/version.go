@@ -10,8 +10,10 @@ import (
 	"github.com/dlxctl/dlxctl/internal/jsondoc"
 )
 
-// version is set by the linker in make build; see Version.
-var version string // the linker can set nothing else
+// version, commit and date are set by the linker in make build; see Version and origin.
+//
+//nolint:gochecknoglobals // the linker can set nothing else
+var version, commit, date string
 
 // Version returns the version of this build: the one that the linker set, otherwise the
 // one of the Go module, otherwise "devel".
@@ -25,6 +27,23 @@ func Version() string {
 	return "devel"
 }
 
+// origin returns the commit of this build, and its time in UTC: those that the linker set,
+// otherwise those that go build noted. Both are empty if they are not known, as after go install.
+func origin() (of, at string) {
+	of, at = commit, date
+	if info, ok := debug.ReadBuildInfo(); ok && of == "" {
+		for _, s := range info.Settings {
+			switch s.Key {
+			case "vcs.revision":
+				of = s.Value
+			case "vcs.time":
+				at = s.Value
+			}
+		}
+	}
+	return of, at
+}
+
 func newVersion(a *app) *cobra.Command {
 	return &cobra.Command{
 		Use:         "version",
@@ -33,7 +52,9 @@ func newVersion(a *app) *cobra.Command {
 		Annotations: map[string]string{outputsAnnotation: "text json"},
 		RunE: func(*cobra.Command, []string) error {
 			if a.output == "json" {
-				return jsondoc.WriteLine(a.stdout, versionJSON{runtime.GOARCH, runtime.Version(), runtime.GOOS, Version()})
+				of, at := origin()
+				return jsondoc.WriteLine(a.stdout,
+					versionJSON{runtime.GOARCH, of, at, runtime.Version(), runtime.GOOS, Version()})
 			}
 			_, err := fmt.Fprint(a.stdout, versionText())
 			return err
@@ -45,6 +66,10 @@ func newVersion(a *app) *cobra.Command {
 type versionJSON struct {
 	// Arch is the architecture that it was built for.
 	Arch string `json:"arch"`
+	// Commit is the commit that it was built from. Empty: it is not known.
+	Commit string `json:"commit"`
+	// Date is the time of the commit, in UTC. Empty: it is not known.
+	Date string `json:"date"`
 	// Go is the version of the compiler.
 	Go string `json:"go"`
 	// OS is the operating system that it was built for.
@@ -55,5 +80,9 @@ type versionJSON struct {
 
 // versionText is what version and --version print.
 func versionText() string {
-	return fmt.Sprintf("dlxctl %s (%s, %s/%s)\n", Version(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	built := fmt.Sprintf("%s, %s/%s", runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	if of, at := origin(); of != "" {
+		built = fmt.Sprintf("commit %.12s of %s, %s", of, at, built)
+	}
+	return fmt.Sprintf("dlxctl %s (%s)\n", Version(), built)
 }

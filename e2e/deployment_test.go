@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"debug/elf"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -25,6 +26,7 @@ type setup struct {
 	env          map[string]string
 	stopTimeout  time.Duration // between SIGTERM and SIGKILL
 	health, live string        // paths of the probes; empty if there are none
+	watchdog     time.Duration // after which systemd restarts it; zero if nothing does
 	user         int64
 }
 
@@ -43,6 +45,10 @@ func fromSystemd(t *testing.T) setup {
 			s.env[name] = v
 		case "ExecStart":
 			s.args = strings.Fields(value)[1:]
+		case "WatchdogSec":
+			if s.watchdog, err = time.ParseDuration(value); err != nil {
+				t.Fatal(err)
+			}
 		case "TimeoutStopSec":
 			if s.stopTimeout, err = time.ParseDuration(value); err != nil {
 				t.Fatal(err)
@@ -132,18 +138,54 @@ func TestTheTemplatesRun(t *testing.T) {
 				}
 				p.Env = append(p.Env, name+"="+value)
 			}
+			said := func(string) {}
+			if s.watchdog > 0 {
+				said = hearNotifications(t, p, s.watchdog)
+			}
 			p.begin(t)
 			if s.health == "" { // systemd probes nothing
 				s.health = "/readyz"
 			}
+			said("WATCHDOG=1")
+			said("READY=1")
 			for _, path := range []string{s.health, s.live} {
 				if path != "" {
-					p.answers(t, path, "200 ok")
+					p.answers(t, path)
 				}
 			}
 			p.signal(t, syscall.SIGTERM)
+			said("STOPPING=1")
 			p.exits(t, 0)
 		})
+	}
+}
+
+// hearNotifications lets a process say to the test what it would say to systemd, and returns what
+// waits for one text.
+func hearNotifications(t *testing.T, p *process, watchdog time.Duration) (said func(string)) {
+	t.Helper()
+	socket := filepath.Join(t.TempDir(), "notify")
+	from, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: socket, Net: "unixgram"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = from.Close() })
+	p.Env = append(p.Env, "NOTIFY_SOCKET="+socket, fmt.Sprintf("WATCHDOG_USEC=%d", watchdog.Microseconds()))
+	return func(want string) {
+		t.Helper()
+		if err := from.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
+			t.Fatal(err)
+		}
+		buffer := make([]byte, 100)
+		for {
+			n, err := from.Read(buffer)
+			if err != nil {
+				t.Fatalf("systemd does not hear %s: %v", want, err)
+			}
+			if string(buffer[:n]) == want {
+				return
+			}
+		}
 	}
 }
 
@@ -191,7 +233,7 @@ func TestTheProgramOfTheImageIsStatic(t *testing.T) {
 		built = true
 		build := exec.CommandContext(t.Context(), "sh", "-ec", strings.Replace(command, "-o /dlxctl ", "-o "+out+" ", 1))
 		build.Dir = ".."
-		build.Env = append(os.Environ(), "VERSION=v1.2.3-image")
+		build.Env = append(os.Environ(), "VERSION=v1.2.3-image", "COMMIT=0123456789abcdef", "DATE=2026-01-02T03:04:05Z")
 		if said, err := build.CombinedOutput(); err != nil {
 			t.Fatalf("%s: %v\n%s", command, err, said)
 		}
@@ -213,8 +255,8 @@ func TestTheProgramOfTheImageIsStatic(t *testing.T) {
 	}
 	run := exec.CommandContext(t.Context(), out, "version")
 	run.Env = []string{"PATH="} // as in the image
-	if said, err := run.CombinedOutput(); err != nil || !strings.Contains(string(said), "v1.2.3-image") {
-		t.Errorf("the program prints %q (%v), not its version", said, err)
+	if said, err := run.CombinedOutput(); err != nil || !strings.Contains(string(said), "v1.2.3-image (commit 0123456789ab of 2026-01-02T03:04:05Z, go") {
+		t.Errorf("the program prints %q (%v), not its version and commit", said, err)
 	}
 }
 

@@ -200,9 +200,10 @@ func (p *process) address(t *testing.T) string {
 	return address
 }
 
-// answers waits until a page of a processor starts with a text: its status and body.
-func (p *process) answers(t *testing.T, path, text string) {
+// answers waits until a page of a processor says that all is well.
+func (p *process) answers(t *testing.T, path string) {
 	t.Helper()
+	const text = "200 ok" // the status and the body
 	address, page := p.address(t), ""
 	brokertest.Eventually(t, fmt.Sprintf("%s of %q to answer %q", path, p.Args, text), func() bool {
 		page = get(t, address, path)

@@ -187,7 +187,7 @@ func (r reader) runs(command string) {
 	}
 	// Another program may listen at the port of the page.
 	p := r.shell("exec " + strings.ReplaceAll(command, "--listen :9419", "--listen 127.0.0.1:0"))
-	p.answers(r.T, "/readyz", "200 ok")
+	p.answers(r.T, "/readyz")
 	p.signal(r.T, syscall.SIGTERM)
 	p.exits(r.T, 0)
 }

@@ -1,12 +1,16 @@
 package e2e_test
 
 import (
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
+	"github.com/dlxctl/dlxctl/internal/broker"
+	"github.com/dlxctl/dlxctl/internal/broker/management"
 	"github.com/dlxctl/dlxctl/internal/brokertest"
 )
 
@@ -150,4 +154,79 @@ func TestExpiredCertificate(t *testing.T) {
 			t.Errorf("%s unchecked exits with %d:\n%s", command, code, out)
 		}
 	}
+}
+
+// A processor and a client of the management API that run while password, authority, certificate
+// and key are replaced on disk go on with the new ones: they read the files at each new connection.
+func TestReplacedSecrets(t *testing.T) {
+	brokertest.OnNewestLine(t)
+	t.Parallel()
+	authority, next := brokertest.NewAuthority(t), brokertest.NewAuthority(t)
+	server, client := authority.Sign(t, time.Hour, "127.0.0.1"), authority.Sign(t, time.Hour)
+	node, amqp, api := brokertest.NodeWithTLS(t, server, &authority)
+	user := node.Target().Tool(t)
+	password, ca := filepath.Join(t.TempDir(), "password"), filepath.Join(t.TempDir(), "ca.pem")
+	writeTo(t, password, user.Password+"\n")
+	copyTo(t, ca, authority.File)
+	config := broker.Config{
+		URL: "amqps://" + user.Username + "@" + amqp + "/", API: "https://" + api,
+		PasswordFile: password, CAFile: ca, CertFile: client.CertFile, KeyFile: client.KeyFile,
+	}
+	endpoint, err := config.Resolve()
+	if err != nil {
+		t.Fatal(err)
+	}
+	overHTTP, err := management.New(endpoint)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer overHTTP.Close()
+	flags := []string{
+		"--url", config.URL, "--api", config.API, "--password-file", password, "--ca-file", ca,
+		"--cert-file", client.CertFile, "--key-file", client.KeyFile, "-f", writeTopology(t,
+			"version: 1\nname: shop\ndefaults: {backoff: a}\nbackoff: {a: {tiers: [1s]}}\nqueues: [{name: q}]\n"),
+	}
+	start(t, user, append([]string{"apply", "--yes"}, flags...)...).exits(t, 0)
+	p := start(t, user, append([]string{"process", "--listen", "127.0.0.1:0"}, flags...)...)
+	works := func(changed string) {
+		t.Helper()
+		node.Ctl(t, "close_all_user_connections", user.Username, "test")
+		if changed != "" {
+			p.logs(t, `msg="read a changed file" files=`+changed)
+		}
+		p.answers(t, "/readyz")
+		if _, err := overHTTP.Inspect(t.Context()); err != nil {
+			t.Errorf("over HTTP, %q was replaced: %v", changed, err)
+		}
+	}
+	p.answers(t, "/readyz")
+	works("")
+
+	node.Ctl(t, "change_password", user.Username, "another")
+	writeTo(t, password, "another\n")
+	works("[" + password)
+
+	copyTo(t, ca, next.File)
+	copyTo(t, authority.File, next.File) // the broker's, for certificates of clients
+	for to, from := range map[brokertest.Pair]brokertest.Pair{
+		server: next.Sign(t, time.Hour, "127.0.0.1"), client: next.Sign(t, time.Hour),
+	} {
+		copyTo(t, to.CertFile, from.CertFile)
+		copyTo(t, to.KeyFile, from.KeyFile)
+	}
+	node.Ctl(t, "eval", "ssl:clear_pem_cache().") // by itself it forgets the files after two minutes
+	works("[" + ca)
+	p.logs(t, `msg="read a changed file" files="[`+client.CertFile)
+	p.signal(t, syscall.SIGTERM)
+	p.exits(t, 0)
+}
+
+// copyTo copies the content of another file into a file.
+func copyTo(t *testing.T, file, from string) {
+	t.Helper()
+	content, err := os.ReadFile(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	writeTo(t, file, string(content))
 }

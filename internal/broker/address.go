@@ -33,6 +33,8 @@ type Address struct {
 	User string
 
 	password string
+	// ownPassword is true for a management API whose URL has a password of its own.
+	ownPassword bool
 }
 
 // Password returns the password. It must not be printed or logged.
@@ -122,7 +124,7 @@ func parseAPI(text string, amqp Address) (Address, error) {
 	if u.User != nil {
 		api.User = u.User.Username()
 		if password, ok := u.User.Password(); ok {
-			api.password = password
+			api.password, api.ownPassword = password, true
 		}
 	}
 	return api, nil

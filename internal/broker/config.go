@@ -5,11 +5,8 @@ package broker
 
 import (
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
-	"fmt"
-	"os"
-	"strings"
+	"log/slog"
 	"time"
 )
 
@@ -29,7 +26,8 @@ type Config struct {
 	// VHost overrides the virtual host of URL unless it is empty.
 	VHost string
 	// PasswordFile is a file that holds the password; it overrides the one in URL. One newline at
-	// its end is not part of the password.
+	// its end is not part of the password. This file and those below may be replaced at any time,
+	// see Endpoint.Renew.
 	PasswordFile string
 	// CAFile holds the certificates of the trusted authorities, in PEM. Empty means those that the
 	// system trusts.
@@ -40,6 +38,10 @@ type Config struct {
 	InsecureSkipVerify bool
 	// ConnectionName is what operators see in the list of connections.
 	ConnectionName string
+	// RequestTime is that of the Endpoint.
+	RequestTime time.Duration
+	// Log gets a line when a file has changed. Nil: changes are not logged.
+	Log *slog.Logger
 }
 
 // Endpoint is a Config that was parsed and checked: everything that is needed to connect. Its
@@ -55,11 +57,16 @@ type Endpoint struct {
 	Heartbeat time.Duration
 	// ConnectTime is how long the network may take to connect over AMQP. Zero means 10 s.
 	ConnectTime time.Duration
+	// RequestTime is how long a request to the management API may take, its answer included. Zero
+	// means 30 s.
+	RequestTime time.Duration
 	// ConnectionName is what operators see in the list of connections.
 	ConnectionName string
 	// Accept rejects a broker by its version and the name of its cluster. Every AMQP connection and
 	// every Inspect calls it before anything else. Nil accepts every broker.
 	Accept func(version, cluster string) error
+
+	renew func(Endpoint) Endpoint // see Renew; a function, so that nothing prints what it knows
 }
 
 // Check calls Accept.
@@ -80,26 +87,32 @@ func (c Config) Resolve() (Endpoint, error) {
 	if err != nil {
 		return Endpoint{}, Errorf(ErrURL, "%v", err)
 	}
-	if c.PasswordFile != "" {
-		if u.address.password, err = readPassword(c.PasswordFile); err != nil {
-			return Endpoint{}, err
-		}
-	}
 	api, err := parseAPI(c.API, u.address)
 	if err != nil {
 		return Endpoint{}, Errorf(ErrURL, "%v", err)
 	}
-	conf, err := c.withQuery(u).tls(u.serverName)
-	if err != nil {
-		return Endpoint{}, err
-	}
 	e := Endpoint{
-		AMQP: u.address, API: api, VHost: u.vhost, TLS: conf,
-		Heartbeat: u.heartbeat, ConnectionName: c.ConnectionName,
+		AMQP: u.address, API: api, VHost: u.vhost,
+		Heartbeat: u.heartbeat, ConnectionName: c.ConnectionName, RequestTime: c.RequestTime,
+		TLS: &tls.Config{
+			MinVersion:         tls.VersionTLS12,
+			ServerName:         u.serverName,         // empty: the host of the URL
+			InsecureSkipVerify: c.InsecureSkipVerify, //nolint:gosec // the user asked for it by name
+		},
 	}
 	if c.VHost != "" {
 		e.VHost = c.VHost
 	}
+	files, err := c.withQuery(u).secrets()
+	if err != nil {
+		return Endpoint{}, err
+	}
+	for _, f := range files {
+		if _, err := f.load(&e); err != nil {
+			return Endpoint{}, err
+		}
+	}
+	e.renew = (&secrets{log: c.Log, files: files, latest: e}).renew
 	return e, nil
 }
 
@@ -112,50 +125,4 @@ func (c Config) withQuery(u amqpURL) Config {
 		c.CertFile, c.KeyFile = u.certFile, u.keyFile
 	}
 	return c
-}
-
-// readPassword reads a file that holds nothing but a password.
-func readPassword(path string) (string, error) {
-	content, err := os.ReadFile(path)
-	if err != nil {
-		return "", fmt.Errorf("--password-file: %w", err)
-	}
-	password := strings.TrimSuffix(strings.TrimSuffix(string(content), "\n"), "\r")
-	if password == "" {
-		return "", fmt.Errorf("--password-file: %s is empty", path)
-	}
-	return password, nil
-}
-
-// tls returns the settings for amqps and https. An empty serverName means the host of the URL.
-func (c Config) tls(serverName string) (*tls.Config, error) {
-	conf := &tls.Config{
-		MinVersion:         tls.VersionTLS12,
-		ServerName:         serverName,
-		InsecureSkipVerify: c.InsecureSkipVerify, //nolint:gosec // the user asked for it by name
-	}
-	if c.CAFile != "" {
-		pem, err := os.ReadFile(c.CAFile)
-		if err != nil {
-			return nil, fmt.Errorf("--ca-file: %w", err)
-		}
-		conf.RootCAs = x509.NewCertPool()
-		if !conf.RootCAs.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("--ca-file: %s contains no PEM certificate", c.CAFile)
-		}
-	}
-	switch {
-	case c.CertFile == "" && c.KeyFile == "":
-		return conf, nil
-	case c.KeyFile == "":
-		return nil, errors.New("--cert-file needs --key-file, the key of that certificate")
-	case c.CertFile == "":
-		return nil, errors.New("--key-file needs --cert-file, the certificate of that key")
-	}
-	pair, err := tls.LoadX509KeyPair(c.CertFile, c.KeyFile)
-	if err != nil {
-		return nil, fmt.Errorf("--cert-file %s with --key-file %s: %w", c.CertFile, c.KeyFile, err)
-	}
-	conf.Certificates = []tls.Certificate{pair}
-	return conf, nil
 }

@@ -8,6 +8,7 @@ package graph
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -87,14 +88,25 @@ type Input struct {
 
 // Make makes the graph.
 func Make(in Input) Graph {
-	b := builder{in: in, survey: survey.New(in.State), index: map[string]int{}, labels: map[string]topology.Label{}}
+	b := builder{
+		in: in, survey: survey.New(in.State), index: map[string]int{}, arrows: map[arrow]int{},
+		labels: map[string]topology.Label{}, bound: map[string]bool{},
+	}
 	for _, f := range in.Files {
+		work := make(map[string]topology.WorkQueue, len(f.WorkQueues))
+		for _, w := range f.WorkQueues {
+			work[w.Name] = w
+		}
+		b.work = append(b.work, work)
 		for _, e := range f.Exchanges {
 			b.labels["x "+e.Name] = e.Label
 		}
 		for _, q := range f.Queues {
 			b.labels["q "+q.Name] = q.Label
 		}
+	}
+	for _, binding := range in.State.Have.Bindings {
+		b.bound[binding.Source] = true
 	}
 	b.bindings()
 	b.queues()
@@ -111,8 +123,18 @@ type builder struct {
 	Graph
 	in     Input
 	survey *survey.Survey
-	index  map[string]int            // of boxes, by kind and name
-	labels map[string]topology.Label // of generated objects
+	index  map[string]int                  // of boxes, by kind and name
+	arrows map[arrow]int                   // of arrows
+	labels map[string]topology.Label       // of generated objects
+	bound  map[string]bool                 // exchanges with a binding
+	work   []map[string]topology.WorkQueue // of each file, by name
+}
+
+// arrow is what arrows differ in; labels are joined.
+type arrow struct {
+	from, to int
+	style    Style
+	of       string
 }
 
 // folded reports whether an object is hidden in the box of its backoff.
@@ -162,12 +184,12 @@ func (b *builder) node(key string, n Node) int {
 
 // edge adds an arrow, or a label to an arrow that is there.
 func (b *builder) edge(e Edge) {
-	for i, have := range b.Edges {
-		if have.From == e.From && have.To == e.To && have.Style == e.Style && have.Of == e.Of {
-			b.Edges[i].Labels = append(b.Edges[i].Labels, e.Labels...)
-			return
-		}
+	key := arrow{e.From, e.To, e.Style, e.Of}
+	if i, ok := b.arrows[key]; ok {
+		b.Edges[i].Labels = append(b.Edges[i].Labels, e.Labels...)
+		return
 	}
+	b.arrows[key] = len(b.Edges)
 	b.Edges = append(b.Edges, e)
 }
 
@@ -210,11 +232,7 @@ func (b *builder) bindings() {
 
 // hides reports whether an exchange has no box: it is generated.
 func (b *builder) hides(exchange string) bool {
-	return !b.in.All && b.generated("x "+exchange) || strings.HasPrefix(exchange, "amq.") && !b.bound(exchange)
-}
-
-func (b *builder) bound(exchange string) bool {
-	return slices.ContainsFunc(b.in.State.Have.Bindings, func(x topology.Binding) bool { return x.Source == exchange })
+	return !b.in.All && b.generated("x "+exchange) || strings.HasPrefix(exchange, "amq.") && !b.bound[exchange]
 }
 
 // detail returns the key or the headers of a binding.
@@ -276,15 +294,11 @@ func (b *builder) deadLetters(from int, q *survey.Queue) {
 	}
 }
 
-func (b *builder) hasExchange(name string) bool {
-	return slices.ContainsFunc(b.in.State.Have.Exchanges, func(e topology.Exchange) bool { return e.Name == name })
-}
-
 // folds adds the ways of a work queue through its backoff.
 func (b *builder) folds(from int, q *survey.Queue, labels []string) {
 	labels = slices.DeleteFunc(labels, func(l string) bool { return l == q.To.Key })
-	for _, f := range b.in.Files {
-		w, ok := f.WorkQueue(q.Name)
+	for i, f := range b.in.Files {
+		w, ok := b.work[i][q.Name]
 		if !ok {
 			continue
 		}
@@ -316,7 +330,7 @@ func (b *builder) backoffs() {
 	}
 	for _, f := range b.in.Files {
 		for _, l := range f.Backoffs {
-			if _, drawn := b.index["q "+l.FailedQueue]; drawn && b.hasExchange(l.RetryExchange) {
+			if _, drawn := b.index["q "+l.FailedQueue]; drawn && b.survey.Exchange(l.RetryExchange) != nil {
 				b.edge(Edge{
 					From: b.queue(l.FailedQueue), To: b.exchange(l.RetryExchange, ""), Style: Dead,
 					Labels: []string{"processor"},
@@ -335,9 +349,12 @@ func (b *builder) lost(from int, why string) {
 
 // emptyExchanges adds the losses of exchanges that lead nowhere.
 func (b *builder) emptyExchanges() {
+	leads := make([]bool, len(b.Nodes))
+	for _, e := range b.Edges {
+		leads[e.From] = true
+	}
 	for i, n := range b.Nodes {
-		leads := slices.ContainsFunc(b.Edges, func(e Edge) bool { return e.From == i })
-		if n.Kind == Exchange && !leads && slices.Contains(topology.ExchangeTypes(), n.Detail) {
+		if n.Kind == Exchange && !leads[i] && slices.Contains(topology.ExchangeTypes(), n.Detail) {
 			b.lost(i, "no binding")
 		}
 	}
@@ -354,22 +371,22 @@ func (b *builder) around() Graph {
 	}
 	edges := map[int]bool{}
 	walk := func(next func(Edge) (from, to int)) {
-		reached := map[int]bool{}
-		for i := range keep {
-			reached[i] = true
-		}
-		for grown := true; grown; {
-			grown = false
-			for i, e := range b.Edges {
-				from, to := next(e)
-				if edges[i] || !reached[from] || e.Of != "" && !chosen[e.Of] {
-					continue
-				}
-				edges[i], reached[to], grown = true, true, true
+		leaving := make([][]int, len(b.Nodes)) // the arrows, by the box that they are followed from
+		for i, e := range b.Edges {
+			if from, _ := next(e); from >= 0 && (e.Of == "" || chosen[e.Of]) {
+				leaving[from] = append(leaving[from], i)
 			}
 		}
-		for i := range reached {
-			keep[i] = true
+		todo := slices.Collect(maps.Keys(keep))
+		for len(todo) > 0 {
+			at := todo[0]
+			todo = todo[1:]
+			for _, i := range leaving[at] {
+				edges[i] = true
+				if _, to := next(b.Edges[i]); !keep[to] {
+					keep[to], todo = true, append(todo, to)
+				}
+			}
 		}
 	}
 	start := make(map[int]bool, len(keep))

@@ -242,3 +242,13 @@ func along(t *testing.T, path string) [][2]float64 {
 	}
 	return all
 }
+
+// The time of a graph grows with the number of queues, not with its square.
+func TestTheGraphIsLinear(t *testing.T) { //nolint:paralleltest // it compares times
+	spectest.Linear(t, func(c topology.Compiled) {
+		g := graph.Make(graph.Input{State: topology.State{Have: c.Topology}, Files: []topology.Compiled{c}})
+		if err := graph.WriteText(io.Discard, g); err != nil {
+			t.Fatal(err)
+		}
+	})
+}

@@ -24,22 +24,20 @@ func (e *TooLargeError) Error() string {
 
 // WriteText lists each box with its arrows.
 func WriteText(w io.Writer, g Graph) error {
+	lines := make([][]string, len(g.Nodes))
+	for _, e := range g.Edges {
+		lines[e.From] = append(lines[e.From], g.describe(e))
+	}
 	var b strings.Builder
 	for i, n := range g.Nodes {
-		var lines []string
-		for _, e := range g.Edges {
-			if e.From == i {
-				lines = append(lines, g.describe(e))
-			}
-		}
-		if len(lines) == 0 {
+		if len(lines[i]) == 0 {
 			continue
 		}
 		b.WriteString(text.Name(n.Name))
 		if n.Detail != "" {
 			fmt.Fprintf(&b, " (%s)", topology.Printable(n.Detail))
 		}
-		b.WriteString("\n  " + strings.Join(lines, "\n  ") + "\n")
+		b.WriteString("\n  " + strings.Join(lines[i], "\n  ") + "\n")
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

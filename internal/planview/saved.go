@@ -21,6 +21,8 @@ type Saved struct {
 	VHost, Cluster string
 	// Fingerprint is that of the plan.
 	Fingerprint string
+	// Dlxctl is the version that saved it.
+	Dlxctl string
 	// changes has a line for each change that the plan showed.
 	changes []string
 }
@@ -51,6 +53,7 @@ func ReadSaved(r io.Reader) (Saved, error) {
 	var s struct { // what apply needs of it: the changes are made again
 		Plan struct {
 			Version     int        `json:"version"`
+			Dlxctl      string     `json:"dlxctl"`
 			VHost       string     `json:"vhost"`
 			Broker      brokerJSON `json:"broker"`
 			Fingerprint string     `json:"fingerprint"`
@@ -82,14 +85,24 @@ func ReadSaved(r io.Reader) (Saved, error) {
 	}
 	return Saved{
 		Want: s.Want, Options: s.Options, VHost: s.Plan.VHost, Cluster: s.Plan.Broker.Cluster,
-		Fingerprint: s.Plan.Fingerprint,
-		changes:     changes,
+		Fingerprint: s.Plan.Fingerprint, Dlxctl: s.Plan.Dlxctl,
+		changes: changes,
 	}, nil
 }
 
 // title names a change in a few words.
 func title(action plan.Action, kind topology.Kind, name string) string {
 	return fmt.Sprintf("%s %s %s", action, kind, topology.Printable(name))
+}
+
+// CheckVersion refuses a plan that another version of dlxctl has saved. The fingerprint covers what
+// is changed, and not how: in which steps a version does it, and what it does not know of the file.
+func (s Saved) CheckVersion(dlxctl string) error {
+	if s.Dlxctl == dlxctl {
+		return nil
+	}
+	return fmt.Errorf("dlxctl %s saved this plan, and this is dlxctl %s, which may carry it out in another way; run plan again with this one, or apply with the other",
+		s.Dlxctl, dlxctl)
 }
 
 // Check refuses p, made just now, unless it is the plan that was saved.
@@ -100,8 +113,8 @@ func (s Saved) Check(p plan.Plan) error {
 			s.VHost, s.Cluster, p.VHost, p.Cluster)
 	case p.Fingerprint != s.Fingerprint:
 		difference := s.difference(p)
-		if difference == "" { // another release words reasons in another way, and they count
-			return errors.New("the saved plan is stale: the broker, or the release of dlxctl, has changed since it was made; run plan again")
+		if difference == "" { // another build of one version may word reasons in another way, and they count
+			return errors.New("the saved plan is stale: the broker, or the build of dlxctl, has changed since it was made; run plan again")
 		}
 		return fmt.Errorf("the saved plan is stale: the broker has changed since it was made%s; run plan again", difference)
 	}

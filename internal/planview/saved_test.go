@@ -39,6 +39,9 @@ func TestSavedPlansComeBack(t *testing.T) {
 		if err := s.Check(p); err != nil {
 			t.Fatal(err)
 		}
+		if s.CheckVersion("test") != nil || s.CheckVersion("another") == nil {
+			t.Fatal("the version that saved it is not the one that may apply it")
+		}
 		if d := cmp.Diff(p, plan.Make(s.Want, state, s.Options), cmpopts.IgnoreUnexported(plan.Plan{})); d != "" {
 			t.Fatalf("the plan changed on the way (-saved +read):\n%s", d)
 		}

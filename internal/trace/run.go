@@ -383,18 +383,17 @@ func (t *tracer) missed(reached map[string]bool) []Missed {
 			candidates[queue] = true
 		}
 	}
+	bindings := map[string][]topology.Binding{} // of the exchange, by queue
+	for _, b := range t.in.State.Have.Bindings {
+		if b.Source == t.in.Exchange && b.DestinationType == topology.ToQueue {
+			bindings[b.Destination] = append(bindings[b.Destination], b)
+		}
+	}
 	var out []Missed
 	for _, queue := range slices.Sorted(maps.Keys(candidates)) {
-		if reached[queue] {
-			continue
+		if !reached[queue] {
+			out = append(out, Missed{queue, bindings[queue]})
 		}
-		m := Missed{Queue: queue}
-		for _, b := range t.in.State.Have.Bindings {
-			if b.Source == t.in.Exchange && b.Destination == queue && b.DestinationType == topology.ToQueue {
-				m.Bindings = append(m.Bindings, b)
-			}
-		}
-		out = append(out, m)
 	}
 	return out
 }

@@ -274,3 +274,15 @@ func golden(t *testing.T, name string, got []byte) {
 		t.Errorf("%s (-want +got):\n%s", path, d)
 	}
 }
+
+// The time of a trace grows with the number of queues that the message misses, not with its square.
+func TestTraceIsLinear(t *testing.T) { //nolint:paralleltest // it compares times
+	spectest.Linear(t, func(c topology.Compiled) {
+		r := trace.Run(trace.Input{
+			State: topology.State{Have: c.Topology}, Files: []topology.Compiled{c}, Exchange: "events", Key: "k17", Failures: 1,
+		})
+		if len(r.Journeys) != 1 || len(r.Missed) != len(c.WorkQueues)-1 {
+			t.Errorf("%d queues get the message, %d do not", len(r.Journeys), len(r.Missed))
+		}
+	})
+}

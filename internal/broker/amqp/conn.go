@@ -66,6 +66,7 @@ func DialToConsume(ctx context.Context, e broker.Endpoint) (*Conn, error) {
 // dial connects. Frames from the broker may exceed the negotiated size by extra bytes; nothing is
 // published over such a connection.
 func dial(ctx context.Context, e broker.Endpoint, extra uint32) (*Conn, error) {
+	e = e.Renew()
 	var socket *wire.Socket
 	gate := wire.NewGate()
 	inTime := func() bool { return true } // stops the watcher, and reports whether ctx was still alive

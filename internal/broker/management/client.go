@@ -19,6 +19,7 @@ package management
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -42,16 +43,16 @@ import (
 //
 // The package comment says which requests go through rabbit-hole.
 type Client struct {
-	api       broker.Address
-	vhost     string
-	hole      rabbithole.Client
-	transport *http.Transport
-	timeout   time.Duration
-	census    *census
-	policies  *sync.Mutex // one policy is written at a time, see putPolicy
-	conn      *amqp.Conn  // declares and deletes, see UseAMQP. Nil: over HTTP
-	endpoint  broker.Endpoint
-	asker     *asker
+	api      broker.Address
+	vhost    string
+	hole     rabbithole.Client
+	pool     *pool
+	timeout  time.Duration
+	census   *census
+	policies *sync.Mutex // one policy is written at a time, see putPolicy
+	conn     *amqp.Conn  // declares and deletes, see UseAMQP. Nil: over HTTP
+	endpoint broker.Endpoint
+	asker    *asker
 }
 
 // User returns the user of the management API.
@@ -59,20 +60,20 @@ func (m *Client) User() string { return m.api.User }
 
 // New returns a client for an endpoint. It connects at the first request.
 func New(e broker.Endpoint) (*Client, error) {
-	hole, err := rabbithole.NewClient(e.API.String(), e.API.User, e.API.Password())
+	hole, err := rabbithole.NewClient(e.API.String(), "", "") // sendOnce adds user and password
 	if err != nil {
 		return nil, fmt.Errorf("%s cannot be read: %w", e.API, err)
 	}
 	return &Client{
 		api: e.API, vhost: e.VHost, hole: *hole,
-		transport: newTransport(e.TLS), timeout: requestTimeout, census: &census{}, policies: &sync.Mutex{},
+		pool: &pool{}, timeout: cmp.Or(e.RequestTime, requestTimeout), census: &census{}, policies: &sync.Mutex{},
 		endpoint: e, asker: &asker{},
 	}, nil
 }
 
 // Close closes the idle connections.
 func (m *Client) Close() {
-	m.transport.CloseIdleConnections()
+	m.pool.close()
 	m.asker.close()
 }
 
@@ -156,7 +157,6 @@ func (m *Client) call(ctx context.Context, method, path string, body []byte) (*h
 	if err != nil {
 		return nil, err
 	}
-	r.SetBasicAuth(m.api.User, m.api.Password())
 	if body != nil {
 		r.Header.Set("Content-Type", "application/json")
 	}

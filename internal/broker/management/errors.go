@@ -59,6 +59,10 @@ func (m *Client) explainNetwork(err error) error {
 	var timeout net.Error
 	var record tls.RecordHeaderError
 	switch {
+	case errors.Is(err, errSlow):
+		return broker.Errorf(broker.ErrUnreachable,
+			"%s took the request, and has not answered it within %s: the broker is slow; run it again with a longer --timeout",
+			m.api, text.Duration(m.timeout))
 	case errors.As(err, &dns):
 		return broker.Errorf(broker.ErrUnreachable, "host %q is unknown; check it in RABBITMQ_URL, --url or --api", dns.Name)
 	case errors.Is(err, syscall.ECONNREFUSED):

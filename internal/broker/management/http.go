@@ -10,7 +10,9 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -19,7 +21,7 @@ import (
 )
 
 const (
-	// requestTimeout is how long one request may take, its answer included.
+	// requestTimeout is how long one request may take, its answer included, unless the endpoint says.
 	requestTimeout = 30 * time.Second
 	// dialTimeout is how long connecting may take.
 	dialTimeout = 10 * time.Second
@@ -34,8 +36,38 @@ const (
 	firstPause = 100 * time.Millisecond
 )
 
-// newTransport returns the connection pool. It uses HTTP/1.1 only, with one request per connection
-// at a time: the management API is used to that.
+// pool holds the connections of a client and of its copies.
+type pool struct {
+	mu        sync.Mutex
+	settings  *tls.Config // of transport
+	transport *http.Transport
+}
+
+// with returns the transport for these TLS settings. When they have changed, connections with the
+// previous ones are not used any more.
+func (p *pool) with(settings *tls.Config) *http.Transport {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.transport == nil || p.settings != settings {
+		if p.transport != nil {
+			p.transport.CloseIdleConnections() // one in use closes itself once it was idle for a time
+		}
+		p.settings, p.transport = settings, newTransport(settings)
+	}
+	return p.transport
+}
+
+// close closes the idle connections.
+func (p *pool) close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.transport != nil {
+		p.transport.CloseIdleConnections()
+	}
+}
+
+// newTransport returns connections with these TLS settings. It uses HTTP/1.1 only, with one request
+// per connection at a time: the management API is used to that.
 func newTransport(conf *tls.Config) *http.Transport {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
@@ -77,11 +109,17 @@ func (m *Client) send(ctx context.Context, r *http.Request) (*http.Response, err
 	}
 }
 
-// sendOnce sends r once. An answer other than success is a *statusError.
+// sendOnce sends r once, with the password and over TLS as their files say now. An answer other
+// than success is a *statusError.
 func (m *Client) sendOnce(ctx context.Context, r *http.Request) (*http.Response, error) {
 	ctx, cancel := context.WithTimeout(ctx, m.timeout)
 	defer cancel()
-	r = r.Clone(ctx)
+	connected := false
+	r = r.Clone(httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
+		GotConn: func(httptrace.GotConnInfo) { connected = true }, // called before RoundTrip returns
+	}))
+	e := m.endpoint.Renew()
+	r.SetBasicAuth(e.API.User, e.API.Password())
 	r.Close = false // rabbit-hole requests a new connection each time
 	if r.GetBody != nil {
 		body, err := r.GetBody() // the body of the previous try is consumed
@@ -90,13 +128,16 @@ func (m *Client) sendOnce(ctx context.Context, r *http.Request) (*http.Response,
 		}
 		r.Body = body
 	}
-	resp, err := m.transport.RoundTrip(r)
-	if err != nil {
-		return nil, err
+	resp, err := m.pool.with(e.TLS).RoundTrip(r)
+	var body []byte
+	if err == nil {
+		defer resp.Body.Close()
+		body, err = io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
 	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
-	if err != nil {
+	switch {
+	case err != nil && connected && errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return nil, errSlow
+	case err != nil:
 		return nil, err
 	}
 	if len(body) > maxAnswer {
@@ -110,6 +151,9 @@ func (m *Client) sendOnce(ctx context.Context, r *http.Request) (*http.Response,
 	}
 	return nil, newStatusError(resp.StatusCode, body)
 }
+
+// errSlow is the error of a request that the broker took, and did not answer in time.
+var errSlow = errors.New("no answer in time")
 
 // gone reports whether the object of a deletion does not exist.
 func gone(resp *http.Response) bool {

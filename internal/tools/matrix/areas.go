@@ -69,7 +69,7 @@ func areas() []area {
 			`^e2e\.Test(\w*RightsSuffice|Each\w*RightIsNeeded|ReadersNeedNoPermission)`,
 		}},
 		{"TLS, certificates, secrets", []string{
-			`^e2e\.Test(MutualTLS|ExpiredCertificate|NothingRevealsSecrets)`,
+			`^e2e\.Test(MutualTLS|ExpiredCertificate|ReplacedSecrets|NothingRevealsSecrets)`,
 			`^broker/management\.Test(TLS|PlainHTTPToATLSPort)`,
 		}},
 		{"the page of the desk: who may open it, what it shows and does", []string{`^desk/page\.`, `^e2e\.TestThePage`}},
