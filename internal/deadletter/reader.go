@@ -133,7 +133,7 @@ func (r *Reader) mask(v *View, d amqp091.Delivery, rules []*redact.Redactor) {
 		v.Headers = passes[i].Headers(v.Headers)
 	}
 	// What is read from a masked header is masked as well. The rest is not text of the message.
-	seen := read(d, v.Headers, v.Queue, r.Known)
+	seen := read(maskedError(d, v.Body), v.Headers, v.Queue, r.Known)
 	f := &v.Facts
 	f.Exchange, f.Key, f.Error, f.ErrorType, f.Stack = seen.Exchange, seen.Key, seen.Error, seen.ErrorType, seen.Stack
 	f.Job, f.Run, f.Hops = seen.Job, seen.Run, seen.Hops
