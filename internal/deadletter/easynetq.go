@@ -137,7 +137,8 @@ func milliseconds(span string) (string, error) {
 	}
 	var day, hour, minute int64
 	var second float64
-	if _, err := fmt.Sscanf(days+" "+strings.ReplaceAll(clock, ":", " "), "%d %d %d %f", &day, &hour, &minute, &second); err != nil {
+	numbers := days + " " + strings.ReplaceAll(clock, ":", " ")
+	if _, err := fmt.Sscanf(numbers, "%d %d %d %f", &day, &hour, &minute, &second); err != nil {
 		return "", errors.New("its Expiration is no time")
 	}
 	ms := ((day*24+hour)*60+minute)*60_000 + int64(math.Round(second*1000))

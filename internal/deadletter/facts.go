@@ -21,9 +21,9 @@ const (
 	causeSkipped    = "skipped"
 )
 
-// Read returns what the headers of a message tell, and the body of one that EasyNetQ wrote. queue is where the message lies. Read does
-// not redact: a person sees the facts of a [View], and what acts on a message reads it with
-// Read.
+// Read returns what the headers of a message tell, and the body of one that EasyNetQ wrote. queue
+// is where the message lies. Read does not redact: a person sees the facts of a [View], and what
+// acts on a message reads it with Read.
 //
 // The work queue is where a consumer failed: according to retry-queue, to the entries rejected
 // and delivery_limit of x-death, and to the headers of frameworks. If they name several

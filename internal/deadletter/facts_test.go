@@ -267,8 +267,9 @@ func TestWhatFrameworksTell(t *testing.T) {
 			Stack: "boom: System.Exception: boom\n   at A", WorkQueue: "sales",
 		}},
 		"Symfony": {headers: amqp091.Table{
-			"type":                                "App\\Order",
-			stamp + "ErrorDetailsStamp":           `[{"exceptionMessage":"old"},{"exceptionClass":"E","exceptionMessage":"boom","flattenException":{"trace_as_string":"#0 a"}}]`,
+			"type": "App\\Order",
+			stamp + "ErrorDetailsStamp": `[{"exceptionMessage":"old"},{"exceptionClass":"E",` +
+				`"exceptionMessage":"boom","flattenException":{"trace_as_string":"#0 a"}}]`,
 			stamp + "SentToFailureTransportStamp": `[{"originalReceiverName":"async"}]`,
 			stamp + "RedeliveryStamp":             `[{"retryCount":3},{"retryCount":0}]`,
 		}, want: deadletter.Facts{
@@ -289,7 +290,8 @@ func TestWhatFrameworksTell(t *testing.T) {
 			LastFailed: at(1),
 		}},
 		"Brighter": {headers: amqp091.Table{
-			"MessageType": "MT_EVENT", "Topic": "t", "HandledCount": int32(2), "x-death": []any{died("w", "rejected", 1, 1, "", "w")},
+			"MessageType": "MT_EVENT", "Topic": "t", "HandledCount": int32(2),
+			"x-death": []any{died("w", "rejected", 1, 1, "", "w")},
 		}, want: deadletter.Facts{
 			Framework: "Brighter", Cause: "rejected", Attempts: 3, WorkQueue: "w", Key: "w", FirstFailed: at(1),
 			LastFailed: at(1),

@@ -82,8 +82,8 @@ func (r *Reader) view(m Message, body bool) View {
 	return v
 }
 
-// Fits returns the message types of the schemas that the body of a message may have, the best first.
-// It tells no value of the message.
+// Fits returns the message types of the schemas that the body of a message may have, the best
+// first. It tells no value of the message.
 func (r *Reader) Fits(m Message) []decode.Fit {
 	return r.Decoder.Fits(r.input(m.Delivery, Read(m.Delivery, m.Queue, r.Known)))
 }

@@ -15,9 +15,9 @@ import (
 // ServiceControl removes those of NServiceBus when it sends a message back (HeaderFilter.cs), and
 // its connector those of MassTransit (MassTransitConverter.cs); MT-Fault-Address is the
 // publisher's, and a redelivery count that stays leaves no redelivery (RedeliveryRetryFilter.cs).
-// Laravel's queue:retry sets the attempts to 0. Spring, Wolverine, Rebus and Brighter write theirs
-// anew at the next failure, and count on from the counter that they find. Symfony does not send a
-// message to its failure transport that was there before
+// Laravel's queue:retry sets the attempts to 0. Spring, Wolverine, Rebus and Brighter write such
+// headers anew at the next failure, and count on from the counter that they find. Symfony does not
+// send a message to its failure transport that was there before
 // (SendFailedMessageToFailureTransportListener.php).
 func faults(framework string) []string {
 	switch framework {

@@ -138,7 +138,7 @@ func (c *choice) visit(m deadletter.Message) error {
 	}
 	original, err := deadletter.Original(was)
 	if err != nil {
-		return nil //nolint:nilerr // place has refused the message
+		return nil // place has refused the message
 	}
 	c.changes(facts, original)
 	if c.kind.Edits && c.edited == nil {
@@ -160,12 +160,14 @@ func (c *choice) changes(facts deadletter.Facts, original amqp091.Delivery) {
 // noteChanges says what messages lose when they are sent to work.
 func (c *choice) noteChanges(p *Proposal) {
 	if c.opened > 0 {
-		p.Notes = append(p.Notes, fmt.Sprintf("%s taken out of the envelope of EasyNetQ, with %s own body, properties and headers",
-			text.Choose(c.opened, "1 message is", fmt.Sprintf("%d messages are", c.opened)), text.Choose(c.opened, "its", "their")))
+		p.Notes = append(p.Notes, fmt.Sprintf(
+			"%s %s taken out of the envelope of EasyNetQ, with %s own body, properties and headers",
+			text.Count(c.opened, "message"), text.Choose(c.opened, "is", "are"), text.Choose(c.opened, "its", "their")))
 	}
 	for _, names := range slices.Sorted(maps.Keys(c.stripped)) {
 		n := c.stripped[names]
-		note := fmt.Sprintf("%s %s the headers of the failure: %s", text.Count(n, "message"), text.Choose(n, "loses", "lose"), names)
+		note := fmt.Sprintf("%s %s the headers of the failure: %s",
+			text.Count(n, "message"), text.Choose(n, "loses", "lose"), names)
 		if c.kind.Paced {
 			note += " (--keep-history keeps them)"
 		}

@@ -60,7 +60,8 @@ func TestOnlyANewTryLosesTheFailure(t *testing.T) {
 	s.movedBy(t, "replay", 2)
 	s.awaitReady(t, "billing", 2)
 	got := s.drained(t, "billing")
-	if h := ownHeaders(got[0].Headers); !slices.Equal(slices.Sorted(maps.Keys(h)), []string{"MT-Fault-Address", "desk-cc", "mine"}) {
+	h := ownHeaders(got[0].Headers)
+	if !slices.Equal(slices.Sorted(maps.Keys(h)), []string{"MT-Fault-Address", "desk-cc", "mine"}) {
 		t.Errorf("MassTransit: headers %v", h)
 	}
 	checkOrder(t, got[1], `{"n":1}`, 1)
