@@ -76,6 +76,10 @@ func (k *deskEditCommand) run(c *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
+	from := deadletter.DigestOf(found.message.Delivery)
+	if found.message.Delivery, err = deadletter.Original(found.message.Delivery); err != nil {
+		return fmt.Errorf("%w: %w", desk.ErrRefused, err)
+	}
 	edited, err := k.edited(c, d, found.message)
 	if err != nil {
 		return err
@@ -87,7 +91,6 @@ func (k *deskEditCommand) run(c *cobra.Command, args []string) error {
 	if !k.sameID {
 		edited.MessageID = desk.NewMessageID()
 	}
-	from := deadletter.DigestOf(found.message.Delivery)
 	r.Queue, r.Edited, r.EditedFrom = found.message.Queue, &edited, &from
 	if k.app.output == "text" {
 		k.showDiff(d, found, edited)

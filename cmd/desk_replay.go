@@ -50,7 +50,7 @@ that the look reached, which were not all.`,
 	k.allow.add(c.Flags())
 	k.addTarget(c.Flags())
 	c.Flags().BoolVar(&k.ask.Again, "again", false, "also choose messages that were replayed before")
-	c.Flags().BoolVar(&k.ask.KeepHistory, "keep-history", false, "keep the headers retry-*, which describe the failure")
+	c.Flags().BoolVar(&k.ask.KeepHistory, "keep-history", false, "keep the headers that describe the failure: retry-*, and those of frameworks")
 	c.Flags().BoolVar(&k.ask.KeepTTL, "keep-ttl", false, "give each message the expiration that its publisher gave it")
 	return c
 }

@@ -4,11 +4,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/dlxctl/dlxctl/internal/deadletter"
+	"github.com/dlxctl/dlxctl/internal/decode"
+	"github.com/dlxctl/dlxctl/internal/desk"
 	"github.com/dlxctl/dlxctl/internal/jsondoc"
+	"github.com/dlxctl/dlxctl/internal/text"
 )
 
 // deskShowCommand is the command desk show.
@@ -17,6 +21,7 @@ type deskShowCommand struct {
 	choose chooseFlags
 	raw    bool
 	diff   string
+	tryAll bool
 }
 
 func newDeskShow(a *app) *cobra.Command {
@@ -30,7 +35,10 @@ by family, and its decoded body. Without QUEUE, show looks in the dead-letter qu
 topology, in NAME.parked and in NAME.unroutable.
 
 --raw prints the bytes of the body as they were published, and nothing else. Nothing is
-masked in them.`,
+masked in them.
+
+--try-all reads the body by each protobuf type of the schemas, and lists the types that it
+may have, the best first: 'dlxctl desk show HANDLE --protoset orders.binpb --try-all'.`,
 		Example: `  dlxctl desk show 0a1b2c3d4e5f
   dlxctl desk show 0a1b2c3d4e5f#2 @billing
   dlxctl desk show 0a1b2c3d4e5f --diff 9f8e7d6c5b4a
@@ -42,6 +50,7 @@ masked in them.`,
 	k.choose.addLook(c)
 	c.Flags().BoolVar(&k.raw, "raw", false, "print the bytes of the body, with nothing masked")
 	c.Flags().StringVar(&k.diff, "diff", "", "compare with the message that has this `HANDLE`")
+	c.Flags().BoolVar(&k.tryAll, "try-all", false, "list the protobuf types that the body may have")
 	return c
 }
 
@@ -67,6 +76,8 @@ func (k *deskShowCommand) run(c *cobra.Command, args []string) error {
 	case k.raw:
 		_, err = k.app.stdout.Write(found.message.Delivery.Body)
 		return err
+	case k.tryAll:
+		return k.writeFits(d.Reader.Fits(found.message))
 	case k.diff == "" && k.app.output == "json":
 		return jsondoc.Write(k.app.stdout, found.view)
 	case k.diff == "":
@@ -89,6 +100,8 @@ func (k *deskShowCommand) check() error {
 	switch {
 	case k.raw && (k.diff != "" || k.app.output != "text"):
 		return usageError{errors.New("--raw prints the bytes of the body alone; pass it without --diff and -o")}
+	case k.tryAll && (k.raw || k.diff != "" || k.app.output != "text"):
+		return usageError{errors.New("--try-all prints a table alone; pass it without --raw, --diff and -o")}
 	case k.diff != "" && k.app.output != "text":
 		return usageError{errors.New("--diff prints text alone; pass it without -o")}
 	case k.diff != "":
@@ -97,4 +110,22 @@ func (k *deskShowCommand) check() error {
 		}
 	}
 	return nil
+}
+
+// writeFits writes the message types that a body may have, and how to choose one.
+func (k *deskShowCommand) writeFits(fits []decode.Fit) error {
+	if len(fits) == 0 {
+		return fmt.Errorf("%w: the body has none of the protobuf types of the schemas; name other schemas with --protoset or --proto",
+			desk.ErrRefused)
+	}
+	table := text.Table{Whole: []int{0}}
+	table.Add(nil, "TYPE", "UNKNOWN FIELDS", "KNOWN FIELDS", "FROM")
+	for _, f := range fits {
+		table.Add(nil, f.Type, fmt.Sprint(f.Unknown), fmt.Sprint(f.Fields), strings.Join(f.Steps, ", "))
+	}
+	if err := table.Write(k.app.stdout, k.app.width()); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(k.app.stdout, "to read messages so: --type %s, or an entry of messages.types in the topology file\n", fits[0].Type)
+	return err
 }

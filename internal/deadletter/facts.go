@@ -21,9 +21,9 @@ const (
 	causeSkipped    = "skipped"
 )
 
-// Read returns what the headers of a message tell. queue is where the message lies. Read does
-// not redact: a person sees the facts of a [View], and what acts on a message reads it with
-// Read.
+// Read returns what the headers of a message tell, and the body of one that EasyNetQ wrote. queue
+// is where the message lies. Read does not redact: a person sees the facts of a [View], and what
+// acts on a message reads it with Read.
 //
 // The work queue is where a consumer failed: according to retry-queue, to the entries rejected
 // and delivery_limit of x-death, and to the headers of frameworks. If they name several
@@ -37,6 +37,12 @@ func read(d amqp091.Delivery, h fields, queue string, known *Known) Facts {
 	r := reading{known: known, facts: Facts{Attempts: -1}, deathAttempts: -1}
 	r.own(h, queue)
 	r.deathFacts(h)
+	marks := h // of the desk
+	if e, ok := easyNetQError(d); ok {
+		r.tell(e.told())
+		headers, _ := e.BasicProperties.headers()
+		marks = fields(headers)
+	}
 	for _, f := range frameworks() {
 		if t, ok := f.read(h); ok {
 			t.framework = f.name
@@ -44,8 +50,8 @@ func read(d amqp091.Delivery, h fields, queue string, known *Known) Facts {
 		}
 	}
 	r.finish(d)
-	r.facts.Run = h.text(HeaderRun)
-	if n, ok := topology.Integer(h[HeaderReplays]); ok && n > 0 {
+	r.facts.Run = marks.text(HeaderRun)
+	if n, ok := topology.Integer(marks[HeaderReplays]); ok && n > 0 {
 		r.facts.Replays = int(n)
 	}
 	return r.facts
@@ -88,12 +94,19 @@ type reading struct {
 	hops          []Hop
 }
 
+// FromProcessor reports whether the headers of a message are those of a processor.
+func FromProcessor(headers map[string]any) bool {
+	h := fields(headers)
+	_, counted := topology.Integer(h[topology.HeaderAttempts])
+	return h.text(topology.HeaderQueue) != "" && counted || h.text(topology.HeaderError) != ""
+}
+
 // own reads the headers of the processor.
 func (r *reading) own(h fields, queue string) {
 	f := &r.facts
 	workQueue := h.text(topology.HeaderQueue)
 	attempts, counted := topology.Integer(h[topology.HeaderAttempts])
-	f.FromProcessor = workQueue != "" && counted || h.text(topology.HeaderError) != ""
+	f.FromProcessor = FromProcessor(h)
 	if !f.FromProcessor {
 		return
 	}

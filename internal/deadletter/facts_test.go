@@ -230,19 +230,21 @@ func spring(exchange, key string) amqp091.Table {
 	}
 }
 
+// stamp begins the headers in which Symfony keeps stamps.
+const stamp = `X-Message-Stamp-Symfony\Component\Messenger\Stamp\`
+
 func TestWhatFrameworksTell(t *testing.T) {
 	t.Parallel()
 	checkFacts(t, map[string]factsCase{
 		"NServiceBus": {headers: amqp091.Table{
 			"NServiceBus.FailedQ": "sales", "NServiceBus.TimeOfFailure": "2026-11-22 09:00:01:000000 Z",
-			"NServiceBus.Retries":                     "3",
 			"NServiceBus.ExceptionInfo.ExceptionType": "System.Exception", "NServiceBus.ExceptionInfo.Message": "boom",
 			"NServiceBus.ExceptionInfo.StackTrace": "at A",
 			"NServiceBus.EnclosedMessageTypes":     "Shop.Order, Shop, Version=1;IOrder",
 		}, want: deadletter.Facts{
 			Framework: "NServiceBus", Cause: "failed", Error: "boom", ErrorType: "System.Exception", Stack: "at A",
 			Job:      "Shop.Order",
-			Attempts: 4, WorkQueue: "sales", FirstFailed: at(1), LastFailed: at(1),
+			Attempts: -1, WorkQueue: "sales", FirstFailed: at(1), LastFailed: at(1),
 		}},
 		"MassTransit": {headers: amqp091.Table{
 			"MT-Reason": "fault", "MT-Fault-InputAddress": "rabbitmq://h/v/sales%2Feu?durable=true", "MT-Fault-Message": "boom",
@@ -252,6 +254,54 @@ func TestWhatFrameworksTell(t *testing.T) {
 		}, want: deadletter.Facts{
 			Framework: "MassTransit", Cause: "failed", Error: "boom", ErrorType: "System.Exception", Stack: "at A", Job: "Order",
 			Attempts: 3, WorkQueue: "sales/eu", FirstFailed: at(1), LastFailed: at(1),
+		}},
+		"MassTransit with redeliveries": {headers: amqp091.Table{
+			"MT-Reason": "fault", "MT-Fault-InputAddress": "queue:sales", "MT-Fault-RetryCount": int32(3),
+			"MT-Redelivery-Count": "2",
+		}, want: deadletter.Facts{Framework: "MassTransit", Cause: "failed", Attempts: 12, WorkQueue: "sales"}},
+		"Rebus": {headers: amqp091.Table{
+			"rbs2-error-details": "boom: System.Exception: boom\n   at A", "rbs2-source-queue": "sales",
+			"rbs2-msg-type": "Shop.Order, Shop", "rbs2-delivery-count": "5",
+		}, want: deadletter.Facts{
+			Framework: "Rebus", Cause: "failed", Error: "boom: System.Exception: boom", Job: "Shop.Order", Attempts: 5,
+			Stack: "boom: System.Exception: boom\n   at A", WorkQueue: "sales",
+		}},
+		"Symfony": {headers: amqp091.Table{
+			"type": "App\\Order",
+			stamp + "ErrorDetailsStamp": `[{"exceptionMessage":"old"},{"exceptionClass":"E",` +
+				`"exceptionMessage":"boom","flattenException":{"trace_as_string":"#0 a"}}]`,
+			stamp + "SentToFailureTransportStamp": `[{"originalReceiverName":"async"}]`,
+			stamp + "RedeliveryStamp":             `[{"retryCount":3},{"retryCount":0}]`,
+		}, want: deadletter.Facts{
+			Framework: "Symfony", Cause: "failed", Error: "boom", ErrorType: "E", Stack: "#0 a", Job: "App\\Order", Attempts: -1,
+			Doubt: `SentToFailureTransportStamp names the transport "async", which need not be a queue`,
+		}},
+		"Symfony without a failure transport": {headers: amqp091.Table{
+			stamp + "ErrorDetailsStamp": `[{"exceptionMessage":"boom"}]`, stamp + "RedeliveryStamp": `[{"retryCount":3}]`,
+			"x-death": []any{died("w", "rejected", 1, 1, "", "w")},
+		}, want: deadletter.Facts{
+			Framework: "Symfony", Cause: "rejected", Error: "boom", Attempts: 4, WorkQueue: "w", Key: "w", FirstFailed: at(1),
+			LastFailed: at(1),
+		}},
+		"Laravel": {headers: amqp091.Table{
+			"laravel": amqp091.Table{"attempts": int32(2)}, "x-death": []any{died("w", "rejected", 1, 1, "", "w")},
+		}, want: deadletter.Facts{
+			Framework: "Laravel", Cause: "rejected", Attempts: 3, WorkQueue: "w", Key: "w", FirstFailed: at(1),
+			LastFailed: at(1),
+		}},
+		"Brighter": {headers: amqp091.Table{
+			"MessageType": "MT_EVENT", "Topic": "t", "HandledCount": int32(2),
+			"x-death": []any{died("w", "rejected", 1, 1, "", "w")},
+		}, want: deadletter.Facts{
+			Framework: "Brighter", Cause: "rejected", Attempts: 3, WorkQueue: "w", Key: "w", FirstFailed: at(1),
+			LastFailed: at(1),
+		}},
+		"AMQP 1.0": {headers: amqp091.Table{
+			"x-opt-dead-letter-reason": "no customer", "x-opt-dead-letter-category": "business",
+			"x-death": []any{died("w", "rejected", 1, 1, "", "w")},
+		}, want: deadletter.Facts{
+			Framework: "AMQP 1.0 client", Cause: "rejected", Error: "no customer", ErrorType: "business", Attempts: 1,
+			WorkQueue: "w", Key: "w", FirstFailed: at(1), LastFailed: at(1),
 		}},
 		"MassTransit without a handler": {headers: amqp091.Table{"MT-Reason": "dead-letter"}, want: deadletter.Facts{
 			Framework: "MassTransit", Cause: "skipped", Attempts: -1, Doubt: "no header names the queue in which it failed",

@@ -20,16 +20,21 @@ type framework struct {
 }
 
 // frameworks returns the frameworks in the order in which they are asked.
-func frameworks() [8]framework {
+func frameworks() [13]framework {
 	return [...]framework{
 		{"NServiceBus", nServiceBus},
 		{"MassTransit", massTransit},
+		{"Rebus", rebus},
 		{"Spring", spring},
 		{"Wolverine", wolverine},
+		{"Symfony", symfony},
+		{"Laravel", laravel},
+		{"Brighter", brighter},
 		{"Rascal", rascal},
 		{"Kicks", kicks},
 		{"Watermill", watermill},
 		{"Celery", celery},
+		{amqp10, amqp10Client},
 	}
 }
 
@@ -42,8 +47,12 @@ func isOf(framework, header string) bool {
 			strings.HasPrefix(header, "$.diagnostics.")
 	case "MassTransit":
 		return strings.HasPrefix(header, "MT-")
-	case "Rascal":
-		return header == "rascal"
+	case "Rebus":
+		return strings.HasPrefix(header, "rbs2-")
+	case "Symfony":
+		return strings.HasPrefix(header, "X-Message-Stamp-")
+	case amqp10:
+		return strings.HasPrefix(header, "x-opt-")
 	default:
 		return slices.Contains(ownNames(framework), header)
 	}
@@ -59,6 +68,15 @@ func ownNames(framework string) []string {
 		return []string{
 			"exception-type", "exception-message", "exception-stack", "failed-at", "original-destination", "attempts",
 		}
+	case "Laravel":
+		return []string{"laravel"}
+	case "Brighter":
+		return []string{
+			"MessageType", "MessageId", "CorrelationId", "Topic", "HandledCount", "RejectionReason", "x-delay",
+			"x-original-message-id", "DeliveryTag",
+		}
+	case "Rascal":
+		return []string{"rascal"}
 	case "Kicks":
 		return []string{"retry_info"}
 	case "Watermill":
@@ -75,7 +93,8 @@ func ownNames(framework string) []string {
 	}
 }
 
-// nServiceBus reads what FaultMetadataExtractor of NServiceBus writes.
+// nServiceBus reads what FaultMetadataExtractor of NServiceBus writes. How often it was tried is
+// unknown: MoveToError removes the counters before the message goes to the error queue.
 func nServiceBus(h fields) (told, bool) {
 	const exception = "NServiceBus.ExceptionInfo."
 	if !h.has("NServiceBus.FailedQ") && !h.has(exception+"Message") && !h.has(exception+"ExceptionType") {
@@ -85,7 +104,7 @@ func nServiceBus(h fields) (told, bool) {
 		queue: h.text("NServiceBus.FailedQ"), by: "NServiceBus.FailedQ",
 		problem: h.text(exception + "Message"), problemType: h.text(exception + "ExceptionType"),
 		stack: h.text(exception + "StackTrace"), failed: timestamp(h.text("NServiceBus.TimeOfFailure")),
-		attempts: afterRetries(h["NServiceBus.Retries"]), job: firstType(h.text("NServiceBus.EnclosedMessageTypes")),
+		job: firstType(h.text("NServiceBus.EnclosedMessageTypes")),
 	}
 	if t.queue == "" && t.problem == "" && t.problemType == "" {
 		return told{}, false
@@ -105,10 +124,11 @@ func massTransit(h fields) (told, bool) {
 		stack:  h.text("MT-Fault-StackTrace"),
 		failed: timestamp(h.text("MT-Fault-Timestamp")), job: h.text("MT-Fault-MessageType"),
 	}
-	for _, retries := range []string{"MT-Redelivery-Count", "MT-Fault-RedeliveryCount", "MT-Fault-RetryCount"} {
-		if t.attempts == 0 {
-			t.attempts = afterRetries(h[retries])
-		}
+	// Each delivery is tried and retried, and so is each redelivery. A counter of 0 is not written.
+	retries := afterRetries(h["MT-Fault-RetryCount"])
+	deliveries := max(afterRetries(h["MT-Redelivery-Count"]), afterRetries(h["MT-Fault-RedeliveryCount"]))
+	if retries > 0 || deliveries > 0 {
+		t.attempts = min(max(retries, 1)*max(deliveries, 1), maxAttempts)
 	}
 	switch h.text("MT-Reason") {
 	case "dead-letter":
@@ -138,7 +158,7 @@ func spring(h fields) (told, bool) {
 
 // wolverine reads what Wolverine writes into its dead-letter queue.
 func wolverine(h fields) (told, bool) {
-	if !h.has("exception-type") && !h.has("original-destination") {
+	if !h.has("exception-type") || !h.has("failed-at") && !h.has("original-destination") {
 		return told{}, false
 	}
 	t := told{
@@ -285,11 +305,14 @@ func number(v any) (int64, bool) {
 	}
 }
 
+// maxAttempts is more than any message was tried.
+const maxAttempts = 1_000_000
+
 // afterRetries returns how many deliveries failed after that number of retries. 0 is
 // unknown.
 func afterRetries(v any) int {
 	n, ok := number(v)
-	if !ok || n < 0 || n > 1e6 {
+	if !ok || n < 0 || n >= maxAttempts {
 		return 0
 	}
 	return int(n) + 1

@@ -82,6 +82,12 @@ func (r *Reader) view(m Message, body bool) View {
 	return v
 }
 
+// Fits returns the message types of the schemas that the body of a message may have, the best
+// first. It tells no value of the message.
+func (r *Reader) Fits(m Message) []decode.Fit {
+	return r.Decoder.Fits(r.input(m.Delivery, Read(m.Delivery, m.Queue, r.Known)))
+}
+
 // input returns what the decoder has to know about a message.
 func (r *Reader) input(d amqp091.Delivery, facts Facts) decode.Input {
 	return decode.Input{
@@ -127,7 +133,7 @@ func (r *Reader) mask(v *View, d amqp091.Delivery, rules []*redact.Redactor) {
 		v.Headers = passes[i].Headers(v.Headers)
 	}
 	// What is read from a masked header is masked as well. The rest is not text of the message.
-	seen := read(d, v.Headers, v.Queue, r.Known)
+	seen := read(maskedError(d, v.Body), v.Headers, v.Queue, r.Known)
 	f := &v.Facts
 	f.Exchange, f.Key, f.Error, f.ErrorType, f.Stack = seen.Exchange, seen.Key, seen.Error, seen.ErrorType, seen.Stack
 	f.Job, f.Run, f.Hops = seen.Job, seen.Run, seen.Hops

@@ -16,7 +16,7 @@ import (
 
 // Family is headers that one author wrote.
 type Family struct {
-	// Name is publisher, dlxctl, RabbitMQ, or the name of a framework.
+	// Name is publisher, dlxctl, RabbitMQ, AMQP 1.0 client, or the name of a framework.
 	Name string
 	// Headers are the names of the headers, sorted.
 	Headers []string
@@ -24,7 +24,7 @@ type Family struct {
 
 // Families returns the headers of a view by their author, without families that are empty.
 func (v View) Families() []Family {
-	families := []Family{{Name: "publisher"}, {Name: v.Framework}, {Name: "dlxctl"}, {Name: "RabbitMQ"}}
+	families := []Family{{Name: "publisher"}, {Name: v.Framework}, {Name: amqp10}, {Name: "dlxctl"}, {Name: "RabbitMQ"}}
 	for _, name := range slices.Sorted(maps.Keys(v.Headers)) {
 		f := &families[v.family(name)]
 		f.Headers = append(f.Headers, name)
@@ -38,10 +38,12 @@ func (v View) family(header string) int {
 	case v.Framework != "" && isOf(v.Framework, header):
 		return 1
 	case v.FromProcessor && (header == v.countHeader || header == topology.CC), begins(header, retryPrefix, deskPrefix):
-		return 2
-	case header == topology.HeaderDeath, topology.IsDeliveryCount(header), header == "x-stream-offset",
-		begins(header, topology.HeaderFirstDeath, topology.HeaderLastDeath, "x-shovelled", "x-opt-"):
 		return 3
+	case begins(header, "x-opt-"):
+		return 2 // an annotation: RabbitMQ shows its own to a client of AMQP 0-9-1 under other names
+	case header == topology.HeaderDeath, topology.IsDeliveryCount(header), header == "x-stream-offset",
+		begins(header, topology.HeaderFirstDeath, topology.HeaderLastDeath, "x-shovelled"):
+		return 4
 	default:
 		return 0
 	}

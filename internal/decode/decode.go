@@ -120,7 +120,7 @@ func (d *Decoder) read(in Input) *reading {
 	} else {
 		media, params := mediaType(in)
 		r.unwrap(in.ContentEncoding)
-		r.unwrapUndeclared()
+		d.unwrapUndeclared(r, in, media, params)
 		if d.format(r, in, media, params); r.Format == JSON {
 			d.envelope(r, in)
 		}

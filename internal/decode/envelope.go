@@ -1,12 +1,17 @@
 package decode
 
 import (
+	"cmp"
 	"encoding/base64"
+	"encoding/json"
 	"maps"
+	"slices"
 	"strings"
+	"unicode/utf8"
 )
 
-// envelope opens the envelopes that are JSON: MassTransit and CloudEvents in structured mode.
+// envelope opens the envelopes that are JSON: MassTransit, the errors of EasyNetQ, and CloudEvents
+// in structured mode.
 // They are recognized by their keys, whatever the content type says: a rule that masks
 // body.email must mean the same for each message.
 func (d *Decoder) envelope(r *reading, in Input) {
@@ -17,6 +22,8 @@ func (d *Decoder) envelope(r *reading, in Input) {
 		r.step("MassTransit")
 		r.Type = massTransitType(v)
 		r.content(v, "message")
+	case isEasyNetQ(v):
+		d.easyNetQ(r, v)
 	case isCloudEvent(v):
 		r.step("CloudEvents")
 		r.Type, _ = v["type"].(string)
@@ -80,6 +87,57 @@ func massTransitType(v map[string]any) string {
 	}
 	name, _ := types[0].(string)
 	return strings.TrimPrefix(name, "urn:message:")
+}
+
+// isEasyNetQ reports the envelope in which EasyNetQ puts a message whose consumer failed
+// (EasyNetQ.SystemMessages.Error).
+func isEasyNetQ(v map[string]any) bool {
+	for _, name := range []string{"RoutingKey", "Exchange", "Queue", "Exception", "Message"} {
+		if _, ok := v[name].(string); !ok {
+			return false
+		}
+	}
+	_, properties := v["BasicProperties"].(map[string]any)
+	return properties
+}
+
+// easyNetQ decodes the message in an error of EasyNetQ. It opens no further envelope.
+func (d *Decoder) easyNetQ(r *reading, v map[string]any) {
+	r.step("EasyNetQ")
+	message, _ := v["Message"].(string)
+	properties, _ := v["BasicProperties"].(map[string]any)
+	in := Input{Body: []byte(message)}
+	in.ContentType, _ = properties["ContentType"].(string)
+	in.ContentEncoding, _ = properties["ContentEncoding"].(string)
+	in.Type, _ = properties["Type"].(string)
+	in.Key, _ = v["RoutingKey"].(string)
+	in.Queue, _ = v["Queue"].(string)
+	r.Type = in.Type
+	inner := &reading{}
+	inner.Steps, inner.Note = slices.Clone(r.Steps), r.Note
+	if body, ok := EasyNetQMessage(message); ok {
+		if in.Body = body; string(body) != message {
+			inner.step("base64")
+		}
+	}
+	inner.body = in.Body
+	media, params := mediaType(in)
+	inner.unwrap(in.ContentEncoding)
+	d.unwrapUndeclared(inner, in, media, params)
+	d.format(inner, in, media, params)
+	inner.Type = cmp.Or(inner.Type, r.Type)
+	inner.Inside, inner.Envelope = "Message", without(v, "Message")
+	r.Document, r.whole, r.message = inner.Document, false, nil
+}
+
+// EasyNetQMessage returns the body that the Message of an error of EasyNetQ stands for: a text, or
+// base64 if EasyNetQ is configured with Base64ErrorMessageSerializer. It returns false if EasyNetQ
+// has read bytes as a text that are none, which cannot be undone.
+func EasyNetQMessage(message string) ([]byte, bool) {
+	if body, err := base64.StdEncoding.Strict().DecodeString(message); err == nil && !json.Valid([]byte(message)) {
+		return body, true
+	}
+	return []byte(message), !strings.ContainsRune(message, utf8.RuneError)
 }
 
 // isCloudEvent reports a CloudEvent in structured mode: it has the attributes that are required.

@@ -63,12 +63,12 @@ func (r *reading) peel(body []byte, l layer) {
 
 // unwrapUndeclared undoes gzip, zstd and base64 that no content-encoding declares, where that
 // gives something better.
-func (r *reading) unwrapUndeclared() {
+func (d *Decoder) unwrapUndeclared(r *reading, in Input, media string, params map[string]string) {
 	for size := len(r.body); len(r.layers) < maxLayers; {
 		name := compression(r.body)
 		if name == "" {
 			out, l, ok := undoBase64(r.body)
-			if !ok || !better(out) {
+			if !ok || !better(out) && !d.isProtobufIn(r.body, out, in, media, params) {
 				return
 			}
 			r.peel(out, l)

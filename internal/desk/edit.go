@@ -7,6 +7,7 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/dlxctl/dlxctl/internal/broker/amqp"
+	"github.com/dlxctl/dlxctl/internal/deadletter"
 	"github.com/dlxctl/dlxctl/internal/relay"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -63,8 +64,12 @@ func (x *sender) sendEdited(ctx context.Context) error {
 // edited returns where the edited message goes: where the original would.
 func (r *router) edited(d amqp091.Delivery) (relay.Move, error) {
 	d = r.before(d)
-	as, e := d, r.manifest.edited
+	was, err := deadletter.Original(d)
+	if err != nil {
+		return relay.Move{}, err
+	}
+	as, e := was, r.manifest.edited
 	as.Headers, as.Body, as.MessageId = e.Headers, e.Body, e.MessageId
 	as.ContentType, as.ContentEncoding = e.ContentType, e.ContentEncoding
-	return r.replay(d, as)
+	return r.replay(d, was, as)
 }

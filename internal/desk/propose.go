@@ -74,6 +74,10 @@ type choice struct {
 	edited *amqp091.Delivery
 	bytes  int64            // of the bodies of the chosen messages
 	paths  deadletter.Paths // fields that the filter names
+	// opened counts the messages that are taken out of the envelope in which EasyNetQ has put them.
+	// stripped counts those that lose headers of a framework, by the names of the headers.
+	opened   int
+	stripped map[string]int
 }
 
 // place is a queue to which a message goes alone, and the key that it has there.
@@ -84,7 +88,7 @@ func (d *Desk) newChoice(r Request) (*choice, error) {
 	c := &choice{
 		desk: d, request: r, kind: r.Action.Kind(), known: d.known(), key: newRunKey(), entries: map[fingerprint]entry{},
 		groups: map[string]*deadletter.Group{}, to: map[place]int{}, doubts: map[string]int{},
-		reaches: map[Reach]int{}, nowhere: map[string]int{}, unsure: map[string]int{},
+		stripped: map[string]int{}, reaches: map[Reach]int{}, nowhere: map[string]int{}, unsure: map[string]int{},
 	}
 	parked := topology.ParkedName(d.Topology.Name)
 	switch t := r.Target; {
@@ -133,19 +137,56 @@ func (c *choice) visit(m deadletter.Message) error {
 	c.bytes += int64(len(m.Delivery.Body))
 	c.place(m, was, facts)
 	c.group(m)
+	if c.kind.goes != toWork {
+		return nil
+	}
+	original, err := deadletter.Original(was)
+	if err != nil {
+		return nil // place has refused the message
+	}
+	c.changes(facts, original)
 	if c.kind.Edits && c.edited == nil {
-		return c.edit(was)
+		return c.edit(was, original)
 	}
 	return nil
 }
 
-// edit notes the message as the person wants it. Its body is valid only now.
-func (c *choice) edit(m amqp091.Delivery) error {
+// changes notes what a message loses when it is sent to work.
+func (c *choice) changes(facts deadletter.Facts, original amqp091.Delivery) {
+	if facts.Framework == deadletter.EasyNetQ {
+		c.opened++
+	}
+	if _, gone := deadletter.Retried(original.Headers); len(gone) > 0 && !c.request.KeepHistory {
+		c.stripped[strings.Join(gone, ", ")]++
+	}
+}
+
+// noteChanges says what messages lose when they are sent to work.
+func (c *choice) noteChanges(p *Proposal) {
+	if c.opened > 0 {
+		p.Notes = append(p.Notes, fmt.Sprintf(
+			"%s %s taken out of the envelope of EasyNetQ, with %s own body, properties and headers",
+			text.Count(c.opened, "message"), text.Choose(c.opened, "is", "are"), text.Choose(c.opened, "its", "their")))
+	}
+	for _, names := range slices.Sorted(maps.Keys(c.stripped)) {
+		n := c.stripped[names]
+		note := fmt.Sprintf("%s %s the headers of the failure: %s",
+			text.Count(n, "message"), text.Choose(n, "loses", "lose"), names)
+		if c.kind.Paced {
+			note += " (--keep-history keeps them)"
+		}
+		p.Notes = append(p.Notes, note)
+	}
+}
+
+// edit notes the message as the person wants it. Its body is valid only now. m is the message in
+// the queue, and original the one whose failure it reports.
+func (c *choice) edit(m, original amqp091.Delivery) error {
 	if of := c.request.EditedFrom; of != nil && *of != deadletter.DigestOf(m) {
 		return refusef("the message that was edited is no longer in %s, and another has its handle; list the queue again",
 			text.Name(c.request.Queue))
 	}
-	edited, err := deadletter.Apply(m, *c.request.Edited)
+	edited, err := deadletter.Apply(original, *c.request.Edited)
 	if err != nil {
 		return refusef("the message cannot be changed so: %s; change the edit", err)
 	}
@@ -186,20 +227,23 @@ func (c *choice) view(m deadletter.Message) deadletter.View {
 // was.
 func (c *choice) place(m deadletter.Message, was amqp091.Delivery, facts deadletter.Facts) {
 	parkedFrom, _ := m.Delivery.Headers[headerParkedFrom].(string)
+	original, err := deadletter.Original(was)
 	switch t := c.request.Target; {
 	case c.kind.goes == toParked:
 	case c.kind.goes == toOrigin && parkedFrom == "":
 		c.doubts["do not name the queue from which they were parked; replay them with --to"]++
 	case c.kind.goes == toOrigin:
 		c.to[place{queue: parkedFrom}]++
+	case err != nil:
+		c.doubts[err.Error()]++
 	case t.Queue != "":
 		c.to[place{queue: t.Queue, key: t.Queue}]++
 	case t.Exchange != "" || t.Key != "":
-		c.publish(was, facts, t.Exchange, t.Key)
+		c.publish(original, facts, t.Exchange, t.Key)
 	case t.Original && facts.Exchange == "" && facts.Key == "":
 		c.doubts["do not tell where they were published; name a target with --to"]++
 	case t.Original:
-		c.publish(was, facts, facts.Exchange, facts.Key)
+		c.publish(original, facts, facts.Exchange, facts.Key)
 	case facts.WorkQueue == "":
 		doubt := cmp.Or(facts.Doubt, "no header names the queue in which it failed")
 		c.doubts[doubt+"; name a target with --to"+c.example()]++
@@ -259,6 +303,7 @@ func (c *choice) propose(ctx context.Context, looked Looked, state topology.Stat
 	})
 	c.reach(&p, state)
 	c.uncertain(&p)
+	c.noteChanges(&p)
 	c.refuse(&p)
 	if looked.spent != "" {
 		p.Refusals = append(p.Refusals, looked.spent)

@@ -23,7 +23,7 @@ func (c *choice) publish(m amqp091.Delivery, facts deadletter.Facts, exchange, k
 	sender := router{
 		worker: &worker{desk: c.desk}, manifest: &manifest{KeepHistory: c.request.KeepHistory},
 	}
-	headers := sender.headers(as, facts)
+	headers := sender.headers(as, facts.Replays)
 	if c.request.Target.Original {
 		addressed(headers, m.Headers)
 	}

@@ -82,7 +82,11 @@ func (r *router) route(d amqp091.Delivery) (relay.Move, error) {
 		return r.restore(d)
 	case toWork:
 		d = r.before(d)
-		return r.replay(d, d)
+		was, err := deadletter.Original(d)
+		if err != nil {
+			return relay.Move{}, err
+		}
+		return r.replay(d, was, was)
 	default:
 		return relay.Move{}, fmt.Errorf("the action %q is unknown to this release", r.manifest.Action)
 	}
@@ -126,13 +130,13 @@ func (r *router) restore(d amqp091.Delivery) (relay.Move, error) {
 	return r.exactly(queue, d, d.RoutingKey)
 }
 
-// replay returns where a message goes to be worked on again, and as what: as itself, unless it was
-// edited.
-func (r *router) replay(d, as amqp091.Delivery) (relay.Move, error) {
+// replay returns where a message goes to be worked on again, and as what. d is the dead letter, was
+// the message that failed, and as that message, unless it was edited.
+func (r *router) replay(d, was, as amqp091.Delivery) (relay.Move, error) {
 	facts := deadletter.Read(d, r.manifest.Queue, r.known)
-	p := relay.Republish(as, r.headers(as, facts))
+	p := relay.Republish(as, r.headers(as, facts.Replays))
 	p.Headers[deadletter.HeaderHandle] = r.handle(d)
-	r.properties(d, &p)
+	r.properties(was, &p)
 	switch t := r.manifest.Target; {
 	case t.Queue != "":
 		return relay.Move{Key: t.Queue, Message: p}, nil
@@ -142,7 +146,7 @@ func (r *router) replay(d, as amqp091.Delivery) (relay.Move, error) {
 		if facts.Exchange == "" && facts.Key == "" {
 			return relay.Move{}, fmt.Errorf("a message does not tell where it was published; name a target")
 		}
-		addressed(p.Headers, d.Headers)
+		addressed(p.Headers, was.Headers)
 		return relay.Move{Exchange: facts.Exchange, Key: facts.Key, Message: p}, nil
 	case facts.WorkQueue == "":
 		return relay.Move{}, fmt.Errorf("the origin of a message is in doubt: %s; name a target", facts.Doubt)
@@ -199,13 +203,14 @@ func (r *router) queueOf(m relay.Move) string {
 }
 
 // headers returns the headers of a message that is sent to work: without those of its death. What
-// the processor wrote goes too, as the count starts again, unless the run keeps the history.
-func (r *router) headers(d amqp091.Delivery, f deadletter.Facts) amqp091.Table {
+// the processor and frameworks wrote about the failure goes too, as the count starts again, unless
+// the run keeps the history.
+func (r *router) headers(d amqp091.Delivery, replays int) amqp091.Table {
 	h := maps.Clone(d.Headers)
 	if h == nil {
 		h = amqp091.Table{}
 	}
-	if f.FromProcessor {
+	if deadletter.FromProcessor(d.Headers) {
 		h = retry.Undo(d.Headers, r.worker.desk.Topology.CountHeader).Headers
 		for _, name := range topology.RetryHeaders() {
 			if v, ok := d.Headers[name]; ok && (r.manifest.KeepHistory || name == topology.HeaderUserID) {
@@ -213,10 +218,13 @@ func (r *router) headers(d amqp091.Delivery, f deadletter.Facts) amqp091.Table {
 			}
 		}
 	}
+	if !r.manifest.KeepHistory {
+		h, _ = deadletter.Retried(h)
+	}
 	maps.DeleteFunc(h, func(name string, _ any) bool {
 		return topology.IsDeathHeader(name) || topology.IsDeliveryCount(name) || name == topology.CC || name == topology.BCC
 	})
-	h[deadletter.HeaderReplays] = int64(f.Replays) + 1
+	h[deadletter.HeaderReplays] = int64(replays) + 1
 	h[deadletter.HeaderRun] = r.manifest.Run
 	return h
 }

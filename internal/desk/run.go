@@ -53,7 +53,8 @@ type Request struct {
 	// the person has edited; nil is any message.
 	Edited     *deadletter.Edited
 	EditedFrom *deadletter.Digest
-	// KeepHistory keeps the headers retry-* on a replay, and KeepTTL the publisher's expiration.
+	// KeepHistory keeps the headers that describe the failure on a replay, and KeepTTL the
+	// publisher's expiration.
 	KeepHistory, KeepTTL bool
 	Reason               string
 	Send                 SendOptions

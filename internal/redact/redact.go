@@ -111,6 +111,10 @@ func (p *Pass) Document(d decode.Document) decode.Document {
 	}
 	if !d.Tree {
 		d.Text, d.Type, d.Note = p.Text(d.Text), p.Text(d.Type), p.Text(d.Note)
+		d.Envelope, _ = p.values(d.Envelope).(map[string]any)
+		if len(d.Envelope) == 0 {
+			d.Envelope = nil
+		}
 		return d
 	}
 	text, err := decode.ParseOrdered(d.Text)
