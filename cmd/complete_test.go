@@ -32,7 +32,7 @@ func TestCompletion(t *testing.T) {
 	t.Parallel()
 	shop, team := "../testdata/shop.yaml", filepath.Join(t.TempDir(), "team.yaml")
 	const file = "version: 1\nname: team\ndefaults: {backoff: none}\n" +
-		"queues: [{name: invoices_with_dlx, replaces: invoices}]\n"
+		"queues: [{name: invoices.v2, replaces: invoices}]\n"
 	if err := os.WriteFile(team, []byte(file), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -50,10 +50,10 @@ func TestCompletion(t *testing.T) {
 		{[]string{"desk", "list", "-f", shop, ""}, []string{"@billing", "billing.dead"}},
 		{[]string{"desk", "replay", "-f", shop, "@"}, []string{"@billing"}},
 		{[]string{"peek", "-f", shop, "shop."}, []string{"shop.unroutable"}},
-		{[]string{"status", "-f", shop, "-f", team, ""}, []string{"billing", "invoices_with_dlx"}},
+		{[]string{"status", "-f", shop, "-f", team, ""}, []string{"billing", "invoices.v2"}},
 		{[]string{"status", "-f", shop, "--owner", ""}, []string{"team-billing"}},
 		{[]string{"graph", "-f", shop, "bill"}, []string{"billing", "billing.dead"}},
-		{[]string{"graph", "-f", shop, "-f", team, ""}, []string{"billing", "invoices_with_dlx"}},
+		{[]string{"graph", "-f", shop, "-f", team, ""}, []string{"billing", "invoices.v2"}},
 		{[]string{"trace", "-f", shop, "--exchange", "e"}, []string{"events"}},
 		{[]string{"trace", "-f", shop, "--exchange", "events", "--fail", ""}, []string{"always", "billing=", ":6"}},
 		{[]string{"trace", "--reason", ""}, []string{"rejected", "expired", "crash"}},

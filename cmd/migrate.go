@@ -28,6 +28,7 @@ type migrateCommand struct {
 	until       string
 	drain       string
 	suffix      string
+	match       string
 	dryRun, yes bool
 	write       bool // edit the file
 	allow       []string
@@ -94,7 +95,7 @@ successor is kept; 3 if an argument names a finished migration.`,
 	abort.Flags().DurationVar(&k.runner.Settle, "settle", 500*time.Millisecond,
 		"pause between two steps, for the broker to settle")
 	addWait(abort.Flags(), &k.runner.Wait, "how long to wait until the tiers are empty")
-	k.allowFlag(abort.Flags(), "one successor (drops-routing=invoices_with_dlx)")
+	k.allowFlag(abort.Flags(), "one successor (drops-routing=invoices.v2)")
 	k.lock.add(abort.Flags())
 	c.AddCommand(abort, &cobra.Command{ // or run would be taken for a legacy queue
 		Use: "run", Hidden: true, Short: "Refused: is now migrate",
@@ -118,10 +119,12 @@ successor is kept; 3 if an argument names a finished migration.`,
 func (k *migrateCommand) moveFlags(f *pflag.FlagSet) {
 	f.StringVar(&k.until, "until", string(migrate.Retire), "last `STAGE` to run: check, prepare, cutover, drain or retire")
 	f.BoolVar(&k.dryRun, "dry-run", false, "show the state of each queue and the next steps, and write nothing")
-	f.StringVar(&k.suffix, "suffix", "_with_dlx",
+	f.StringVar(&k.suffix, "suffix", ".v2",
 		"suffix of the successor's name, for a legacy queue that the file does not replace yet")
 	f.BoolVar(&k.write, "write", false,
 		"edit the file so that it replaces the named queues, add missing entries, and stop")
+	f.StringVar(&k.match, "match", "",
+		"with --write: replace also the queues whose names match `REGEX`, where import proposes a successor")
 	f.BoolVar(&k.yes, "yes", false, "skip confirmation; required without a terminal")
 	f.DurationVar(&k.runner.Settle, "settle", 500*time.Millisecond, "pause between two steps, for the broker to settle")
 	f.StringVar(&k.drain, "drain", "idle", "when to move the remaining messages: idle (without consumers) or now")
@@ -152,6 +155,8 @@ func (k *migrateCommand) read() error {
 		return usageError{fmt.Errorf("--until is %q; write %s", k.until, strings.Join(stages, ", "))}
 	case k.suffix == "":
 		return usageError{errors.New("--suffix is empty; write a suffix, because the successor needs another name")}
+	case k.match != "" && !k.write:
+		return usageError{errors.New("--match needs --write; pass both")}
 	case k.app.output == "markdown" && !k.dryRun:
 		return usageError{errors.New("-o markdown needs --dry-run; pass both")}
 	case k.drain != "idle" && k.drain != "now":
@@ -200,6 +205,9 @@ func (k *migrateCommand) run(c *cobra.Command, legacy []string) error {
 	}
 	want, err := k.app.files().compile(sources)
 	if err != nil {
+		return err
+	}
+	if legacy, err = k.matching(sources, legacy); err != nil {
 		return err
 	}
 	if missing := unnamed(want, legacy); len(missing) > 0 {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 
 	"github.com/dlxctl/dlxctl/internal/migrate"
@@ -19,6 +20,24 @@ func unnamed(want topology.Compiled, legacy []string) []string {
 	return slices.DeleteFunc(slices.Clone(legacy), func(name string) bool {
 		return slices.ContainsFunc(want.WorkQueues, func(w topology.WorkQueue) bool { return w.Replaces == name })
 	})
+}
+
+// matching returns the named queues, and those that --match chooses.
+func (k *migrateCommand) matching(sources []spec.Source, legacy []string) ([]string, error) {
+	if k.match == "" {
+		return legacy, nil
+	}
+	match, err := regexp.Compile(k.match)
+	if err != nil {
+		return nil, usageError{fmt.Errorf("--match is no regular expression: %w", err)}
+	}
+	found := spec.Proposed(sources, match)
+	if len(found) == 0 {
+		return nil, fmt.Errorf("%w: no queue that matches %q is external and has the successor that import proposes in comments; name the queues",
+			migrate.ErrRefused, k.match)
+	}
+	all := slices.Sorted(slices.Values(slices.Concat(legacy, found)))
+	return slices.Compact(all), nil
 }
 
 // propose prints the entries that the file needs for these queues to be moved, or writes

@@ -35,7 +35,7 @@ queues:
   - {name: reports, owner: team-reports, dead: shared}
   - {name: mail, owner: team-mail, dead: shared, backoff: hourly, severity: info}
   - {name: audit, backoff: none, owner: team-audit, severity: page}
-  - {name: invoices_with_dlx, replaces: invoices, owner: team-billing}
+  - {name: invoices.v2, replaces: invoices, owner: team-billing}
 `
 
 // odd has names that templates, quotes and regular expressions of rules could misread.

@@ -178,7 +178,7 @@ backoff: {a: {tiers: [1s, 1m]}}
 exchanges: [{name: e}]
 queues:
   - {name: billing, bindings: [{exchange: e, key: billing}]}
-  - {name: invoices_with_dlx, replaces: invoices, bindings: [{exchange: e, key: invoice}]}
+  - {name: invoices.v2, replaces: invoices, bindings: [{exchange: e, key: invoice}]}
 `)
 	putQueue(t, target, "invoices", map[string]any{"x-queue-type": "classic"})
 	succeeds(t, target, "apply", "--yes", "-f", file)

@@ -72,8 +72,8 @@ func TestFromAnExistingBroker(t *testing.T) {
 		wanted: map[string]map[string]bool{}, seen: map[string]map[string]int{}, kept: map[string]int{},
 	}
 	page := blocks(t, "../docs/existing-broker.md", "sh")
-	if len(page) != 7 {
-		t.Fatalf("the page has %d blocks of commands, not 7", len(page))
+	if len(page) != 8 {
+		t.Fatalf("the page has %d blocks of commands, not 8", len(page))
 	}
 	publishing := v.publish(target)
 	legacy := map[string]func(){}
@@ -91,22 +91,22 @@ func TestFromAnExistingBroker(t *testing.T) {
 		v.rejecting.Store(queue, true)
 	}
 	v.expectFinding(toSuccessor(), "retries-forever", true)
-	v.edit(toSuccessor(), succeeded)
 	v.runs(page[3])
+	v.runs(page[4])
 	var stops []func()
 	for _, queue := range toSuccessor() {
 		v.rejecting.Store(queue+".v2", true)
 		stops = append(stops, v.consume(target, queue+".v2", queue))
 	}
-	v.runs(page[4])
+	v.runs(page[5])
 	for _, queue := range toSuccessor() {
 		legacy[queue]()
 		delete(legacy, queue)
 	}
-	v.runs(page[5])
+	v.runs(page[6])
 	v.expectFates([]string{"Action.Printer.v2", "case.refusals.v2", "case.fulfilments.v2"}, "kept")
 	v.expectFinding(toSuccessor(), "retries-forever", false)
-	v.exits(page[6], 0, 2) // the queues that stayed as they were lose messages
+	v.exits(page[7], 0, 2) // the queues that stayed as they were lose messages
 
 	n := publishing()
 	for _, stop := range slices.Concat(stops, slices.Collect(maps.Values(legacy))) {
@@ -218,12 +218,6 @@ func (v *traveler) edit(queues []string, change func(entry string) string) {
 // uncommented is an entry with its commented keys.
 func uncommented(entry string) string {
 	return regexp.MustCompile(`(?m)^    # ((replaces|type|arguments|deadLetterBy|backoff): )`).ReplaceAllString(entry, "    $1")
-}
-
-// succeeded is the entry of a queue's successor.
-func succeeded(entry string) string {
-	entry = strings.Replace(uncommented(entry), "    external: true\n", "", 1)
-	return regexp.MustCompile(`^(  - name: .*)`).ReplaceAllString(entry, "$1.v2")
 }
 
 // publish publishes to all sources, one message after the other, until stop, which returns how many

@@ -102,7 +102,7 @@ func (r *Runner) cutoverBack(ctx context.Context, moves []Move) error {
 // from a queue that dead-letters to it: a home-made retry queue was changed to do so, and
 // rollBack would delete the queue that its messages need.
 func (r *Runner) checkSuccessorFeeders(ctx context.Context, m Move) error {
-	err := r.checkFeeders(ctx, Move{Topology: m.Topology, Legacy: m.New, New: m.Legacy}, func(error) {})
+	err := r.checkFeeders(ctx, Move{Topology: m.Topology, Legacy: m.New, New: m.Legacy}, nil, func(error) {})
 	if fed, ok := errors.AsType[*fedError](err); ok {
 		return fmt.Errorf("%w: messages go to the legacy queue, and nothing is lost; %s is kept: %w; then run abort again",
 			ErrWaiting, m.New, fed)

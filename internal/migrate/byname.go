@@ -8,7 +8,6 @@ import (
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
-	"github.com/dlxctl/dlxctl/internal/broker/amqp"
 	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
@@ -41,6 +40,8 @@ type byNameWatch struct {
 	queue   string
 	back    string           // the exchange by which a drain in the other direction fills the queue
 	feeders []string         // the queues that dead-letter to the queue by its name
+	byKey   []string         // those of them that do so by the keys of the messages, and may be for publishers
+	through []string         // the queues that dead-letter to one of byKey, on the way to the queue
 	mark    topology.Binding // what notes it
 	bind    func(topology.Binding) error
 	noted   bool
@@ -48,10 +49,21 @@ type byNameWatch struct {
 
 // watchLegacy returns the watch of a drain of the legacy queue.
 func (m Move) watchLegacy(state topology.State) *byNameWatch {
-	return &byNameWatch{
-		queue: m.Legacy, back: m.legacyEnd(), feeders: feederNames(state, m.Legacy),
-		mark: m.byNameMark(byNameKey), noted: m.find(state).byName,
+	w := &byNameWatch{
+		queue: m.Legacy, back: m.legacyEnd(), mark: m.byNameMark(byNameKey), noted: m.find(state).byName,
 	}
+	for _, f := range feeders(state, m.Legacy) {
+		switch {
+		case f.Next != m.Legacy:
+			w.through = append(w.through, f.Name)
+		case f.AnyKey:
+			w.byKey = append(w.byKey, f.Name)
+			fallthrough
+		default:
+			w.feeders = append(w.feeders, f.Name)
+		}
+	}
+	return w
 }
 
 // watchSuccessor returns the watch of an abort, which drains the successor. The legacy queue may
@@ -85,7 +97,8 @@ func (w *byNameWatch) notes(d amqp091.Delivery) error {
 //   - A queue dead-letters to the name. The first entry of x-death is then that queue: the broker
 //     writes the latest death first. The feeders are proved empty elsewhere. A client that
 //     publishes a message with the x-death of such a feeder is a consumer that tries it again, and
-//     the drain has waited for the consumers.
+//     the drain has waited for the consumers. But where the feeder goes by the keys of its
+//     messages, one that died nowhere else was sent there by a publisher, with the name as its key.
 //   - A drain in the other direction has moved the message, through the other end of the switch. It
 //     has kept the routing key, and nothing tells whether an exchange had routed it by that key:
 //     such a message counts too.
@@ -93,7 +106,29 @@ func (w *byNameWatch) isByName(d amqp091.Delivery) bool {
 	if d.Exchange == w.back {
 		return d.RoutingKey == w.queue
 	}
-	return d.Exchange == "" && !slices.Contains(w.feeders, amqp.LastDeath(d.Headers))
+	deaths := deathsOf(d.Headers)
+	switch {
+	case d.Exchange != "":
+		return false
+	case len(deaths) == 0 || !slices.Contains(w.feeders, deaths[0]):
+		return true
+	default:
+		return slices.Contains(w.byKey, deaths[0]) && !slices.ContainsFunc(deaths, func(queue string) bool {
+			return queue == w.queue || slices.Contains(w.through, queue)
+		})
+	}
+}
+
+// deathsOf returns the queues in which a message was dead-lettered, the last one first.
+func deathsOf(headers amqp091.Table) []string {
+	list, _ := headers[topology.HeaderDeath].([]any)
+	var out []string
+	for _, entry := range list {
+		death, _ := entry.(amqp091.Table)
+		queue, _ := death["queue"].(string)
+		out = append(out, queue)
+	}
+	return out
 }
 
 // byName says why publishers are known to send to the legacy queue by its name. It returns "" if
@@ -101,7 +136,7 @@ func (w *byNameWatch) isByName(d amqp091.Delivery) bool {
 func (r *Runner) byName(ctx context.Context, m Move, state topology.State, held int64) (why string, err error) {
 	f := m.find(state)
 	if f.byName {
-		return "a drain has moved messages that were published to its name, or that an abort had moved back and whose routing key is its name", nil
+		return "a drain has moved messages that were published to its name, at once or through a queue in which they waited, or that an abort had moved back and whose routing key is its name", nil
 	}
 	b, err := r.Management.PublishedByName(ctx, m.Legacy)
 	if err != nil {
@@ -169,8 +204,8 @@ func (m Move) WaysOut() string {
 // feederNames returns the queues that dead-letter to a queue by its name.
 func feederNames(state topology.State, queue string) []string {
 	var out []string
-	for _, f := range plan.Feeders(state, queue) {
-		if f.To == queue {
+	for _, f := range feeders(state, queue) {
+		if f.Next == queue {
 			out = append(out, f.Name)
 		}
 	}

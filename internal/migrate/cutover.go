@@ -154,11 +154,11 @@ func (m Move) unbindLegacy(list []topology.Binding) cutoverStep {
 func (m Move) bindSuccessor(f found, routes []topology.Binding) cutoverStep {
 	wanted := map[string]topology.Binding{}
 	for _, b := range m.Wanted {
-		wanted[route(b)] = b
+		wanted[sameRoute(b)] = b
 	}
 	var bind []plan.Change
 	for _, b := range lacking(routes, f.onSuccessor) {
-		own, declared := wanted[route(b)]
+		own, declared := wanted[sameRoute(b)]
 		if !declared {
 			own = m.bindingTo(m.New, b)
 		}

@@ -163,7 +163,7 @@ func TestNoForwarder(t *testing.T) {
 	stop := s.publishByName(t, 100*time.Millisecond, 1<<30)
 	err := r.Run(t.Context())
 	if !errors.Is(err, migrate.ErrWaiting) ||
-		!strings.Contains(err.Error(), "the queue cannot forward: it was declared with x-dead-letter-exchange") {
+		!strings.Contains(err.Error(), "it cannot forward, as it was declared with x-dead-letter-exchange") {
 		t.Errorf("it ends with %v", err)
 	}
 	published := stop()

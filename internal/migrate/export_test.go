@@ -1,6 +1,7 @@
 package migrate
 
 import (
+	"github.com/dlxctl/dlxctl/internal/survey"
 	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -18,3 +19,9 @@ func NextChanges(m Move, state topology.State) []plan.Change { return m.next(sta
 
 // NextChangesBack returns those of the next step of an abort.
 func NextChangesBack(m Move, state topology.State) []plan.Change { return m.nextBack(state).Changes }
+
+// CanaryPath returns from which queues a canary in a feeder comes home, or why none is sent there.
+func CanaryPath(m Move, state topology.State, feeder string) (last []string, why string) {
+	s := survey.New(state)
+	return m.canaryPath(s, s.Feeders(m.Legacy), feeder)
+}

@@ -1,6 +1,7 @@
 package migrate
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -141,7 +142,11 @@ func (r *Runner) drainEnded(ctx context.Context, m Move, h *mover, err error) er
 	case coming && r.Until == Drain:
 		return nil
 	case (coming || byName || isFed) && r.Forward:
-		return r.forward(ctx, m)
+		why := "publishers send to its name"
+		if isFed {
+			why = fed.text
+		}
+		return r.forward(ctx, m, why)
 	case coming:
 		return fmt.Errorf("%w: a publisher still sends to the queue %s by its name; the queue is kept, and migrate moves what comes to %s while it runs; %s",
 			ErrWaiting, m.Legacy, m.New, m.WaysOut())
@@ -149,8 +154,8 @@ func (r *Runner) drainEnded(ctx context.Context, m Move, h *mover, err error) er
 		return fmt.Errorf("%w: the queue %s is kept: %w; however rarely they send, the broker drops what they send once the queue is deleted; %s",
 			ErrWaiting, m.Legacy, err, m.WaysOut())
 	case isFed:
-		return fmt.Errorf("%w: %w; %s is kept, and migrate moves what comes to %s while it runs; run it again, or with --forward",
-			ErrWaiting, fed, m.Legacy, m.New)
+		return fmt.Errorf("%w: %w; %s is kept, and migrate moves what comes to %s while it runs; run it again, or with %s",
+			ErrWaiting, fed, m.Legacy, m.New, cmp.Or(fed.advice, "--forward"))
 	case errors.Is(err, errStuck):
 		return h.stuck(m)
 	}
@@ -178,7 +183,9 @@ func (r *Runner) drainLegacy(ctx context.Context, m Move, h *mover, state topolo
 	if r.Until == Drain {
 		limits.idle, limits.wait = time.Second, 0
 	} else {
-		limits.feeders = r.feedersEmpty(m)
+		var closes func()
+		limits.feeders, closes = r.feedersEmpty(m, h)
+		defer closes()
 	}
 	if r.Until != Drain && h.taken.Load() == 0 {
 		r.say("drain: moving what is left in %s, until nothing has come for %s", m.Legacy, text.Duration(r.Idle))

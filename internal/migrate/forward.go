@@ -44,8 +44,8 @@ func (m Move) isPaused(forwarder topology.Policy) bool {
 	return forwarder.Definition[topology.KeyMaxLength] != forwardAll
 }
 
-// forward leaves a forwarder in place of the drain.
-func (r *Runner) forward(ctx context.Context, m Move) error {
+// forward leaves a forwarder in place of the drain. why says what comes to the legacy queue.
+func (r *Runner) forward(ctx context.Context, m Move, why string) error {
 	state, err := r.Management.Inspect(ctx)
 	if err != nil {
 		return err
@@ -54,12 +54,12 @@ func (r *Runner) forward(ctx context.Context, m Move) error {
 	for _, q := range state.Have.Queues {
 		for _, argument := range fixed {
 			if value, given := q.Arguments[argument]; q.Name == m.Legacy && given && value != dropHead {
-				return fmt.Errorf("%w: a publisher still sends to the queue %s by its name, and the queue cannot forward: it was declared with %s, which no policy overrides; stop the publisher and run migrate again",
-					ErrWaiting, m.Legacy, argument)
+				return fmt.Errorf("%w: the queue %s is kept: %s; it cannot forward, as it was declared with %s, which no policy overrides; run migrate again without --forward",
+					ErrWaiting, m.Legacy, why, argument)
 			}
 		}
 	}
-	r.say("retire: %s stays and forwards to %s, at most once; once no publisher sends to its name any more, run migrate with %s to delete it",
+	r.say("retire: %s stays and forwards to %s, at most once; once nothing comes to its name any more, run migrate with %s to delete it",
 		m.Legacy, m.New, consentTo(m.Legacy))
 	return r.execute(ctx, []plan.Change{override(state, m.find(state).forwarder, m.forwarder(forwardAll))})
 }
@@ -81,7 +81,7 @@ func (r *Runner) retireForwarder(ctx context.Context, m Move) error {
 	f := m.find(state).forwarder
 	if f.IsPending() || state.QueuePolicies[m.Legacy] != f.Name || m.isPaused(*f) && !r.allows(m.Legacy) {
 		// Its creation was interrupted, a foreign policy overrides it, or a run with consent was killed.
-		return r.forward(ctx, m)
+		return r.forward(ctx, m, "publishers send to its name")
 	}
 	quiet, known, err := r.Management.LastArrival(ctx, m.Legacy, max(r.Idle, arrivals))
 	if err == nil && known && quiet < r.Idle {
@@ -132,9 +132,10 @@ func (r *Runner) watchForwarder(ctx context.Context, m Move, h *mover, state top
 	if err := r.execute(ctx, []plan.Change{paused}); err != nil {
 		return false, err
 	}
-	limits := drainLimits{
-		idle: r.Idle, stuck: max(r.Wait, leastStuck), fullAt: policy.FullAt(state, m.New), feeders: r.feedersEmpty(m),
-	}
+	limits := drainLimits{idle: r.Idle, stuck: max(r.Wait, leastStuck), fullAt: policy.FullAt(state, m.New)}
+	var closes func()
+	limits.feeders, closes = r.feedersEmpty(m, h)
+	defer closes()
 	if _, err := r.drain(ctx, m, h, limits); err != nil {
 		_, isFed := errors.AsType[*fedError](err)
 		if errors.Is(err, errComing) || errors.Is(err, errStuck) || isFed {

@@ -45,7 +45,7 @@ func TestMigrateTheGenomicsPipeline(t *testing.T) {
 		if bytes.HasPrefix(m[1], []byte("sda")) {
 			return line // an exchange
 		}
-		return fmt.Appendf(nil, "  - {name: %s_with_dlx, replaces: %s%s", m[1], m[1], m[2])
+		return fmt.Appendf(nil, "  - {name: %s.v2, replaces: %s%s", m[1], m[1], m[2])
 	})
 	s := newStageIn(t, target, string(data), "", nil)
 	ch := target.Channel(t)

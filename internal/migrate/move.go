@@ -133,8 +133,8 @@ func (m Move) find(state topology.State) found {
 	return f
 }
 
-// route is equal for two bindings that route the same messages.
-func route(b topology.Binding) string {
+// sameRoute is equal for two bindings that route the same messages.
+func sameRoute(b topology.Binding) string {
 	b.Destination, b.DestinationType, b.Arguments = "", "", b.Arguments.Without(topology.ArgManagedBy)
 	return b.Identity()
 }
@@ -149,9 +149,9 @@ func (m Move) returns(b topology.Binding) bool {
 func lacking(list, twins []topology.Binding) []topology.Binding {
 	have := map[string]bool{}
 	for _, t := range twins {
-		have[route(t)] = true
+		have[sameRoute(t)] = true
 	}
-	return slices.DeleteFunc(slices.Clone(list), func(b topology.Binding) bool { return have[route(b)] })
+	return slices.DeleteFunc(slices.Clone(list), func(b topology.Binding) bool { return have[sameRoute(b)] })
 }
 
 // union returns the bindings of both lists, without twins.

@@ -19,6 +19,7 @@ type mover struct {
 	to        string // the exchange
 	frame     int    // the size of the largest content header that the broker accepts, in bytes; zero: any
 	taken     atomic.Int64
+	passes    atomic.Int64 // how often a drain has begun on a new connection
 	moved     atomic.Int64
 	again     int64                  // how many had been delivered before
 	ids       []string               // the message-ids of the first of those
@@ -43,6 +44,7 @@ func (m Move) newMover() *mover {
 // broker accepts.
 func (h *mover) begin(frame int) {
 	h.frame = frame
+	h.passes.Add(1)
 	h.taken.Store(h.moved.Load())
 	h.unnoted.Store(nil)
 	h.last.Store(time.Now().UnixMilli())

@@ -49,6 +49,7 @@ func TestByNameIsNotedBeforeTheMove(t *testing.T) {
 	died := func(queue string) amqp091.Table {
 		return amqp091.Table{"x-death": []any{amqp091.Table{"queue": queue}, amqp091.Table{"queue": "old"}}}
 	}
+	delayed := amqp091.Table{"x-death": []any{amqp091.Table{"queue": "delay"}}}
 	for name, tc := range map[string]struct {
 		amqp091.Delivery
 		byName bool
@@ -57,6 +58,8 @@ func TestByNameIsNotedBeforeTheMove(t *testing.T) {
 		"to another name, with a copy": {amqp091.Delivery{RoutingKey: "other"}, true},
 		"to an exchange":               {amqp091.Delivery{Exchange: "e", RoutingKey: "old"}, false},
 		"from a feeder":                {amqp091.Delivery{RoutingKey: "old", Headers: died("wait")}, false},
+		"from a feeder by its key":     {amqp091.Delivery{RoutingKey: "old", Headers: died("delay")}, false},
+		"delayed by a publisher":       {amqp091.Delivery{RoutingKey: "old", Headers: delayed}, true},
 		"published again":              {amqp091.Delivery{RoutingKey: "old", Headers: died("old")}, true},
 		"with a made-up history":       {amqp091.Delivery{Headers: amqp091.Table{"x-death": "wait"}}, true},
 		"moved back":                   {amqp091.Delivery{Exchange: m.legacyEnd(), RoutingKey: "old"}, true},
@@ -65,7 +68,7 @@ func TestByNameIsNotedBeforeTheMove(t *testing.T) {
 		for _, fails := range []bool{false, true} {
 			bound := 0
 			watch := m.watchLegacy(topology.State{})
-			watch.feeders = []string{"wait"}
+			watch.feeders, watch.byKey = []string{"wait", "delay"}, []string{"delay"}
 			watch.bind = func(topology.Binding) error {
 				if bound++; fails {
 					return errors.New("no permission")

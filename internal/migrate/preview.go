@@ -7,6 +7,7 @@ import (
 
 	"github.com/dlxctl/dlxctl/internal/arguments"
 	"github.com/dlxctl/dlxctl/internal/policy"
+	"github.com/dlxctl/dlxctl/internal/survey"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -40,6 +41,7 @@ type Note struct {
 // Previews returns the previews of the moves of legacy, or of all moves if it is empty.
 func Previews(want topology.Compiled, state topology.State, legacy []string) []Preview {
 	var out []Preview
+	judged := survey.New(state)
 	for _, s := range Statuses(want, state) {
 		if len(legacy) > 0 && !slices.Contains(legacy, s.Legacy) {
 			continue
@@ -59,14 +61,14 @@ func Previews(want topology.Compiled, state topology.State, legacy []string) []P
 				o.Kept[i].Destination, o.Kept[i].DestinationType = s.New, topology.ToQueue
 			}
 		}
-		o.Notes = append(s.notes(want, state), enduredPolicies(want, state)...)
+		o.Notes = append(s.notes(want, state, judged), enduredPolicies(want, state)...)
 		out = append(out, o)
 	}
 	return out
 }
 
 // notes compares the legacy queue with its successor.
-func (m Move) notes(want topology.Compiled, state topology.State) []Note {
+func (m Move) notes(want topology.Compiled, state topology.State, judged *survey.Survey) []Note {
 	is := func(name string) func(topology.Queue) bool {
 		return func(q topology.Queue) bool { return q.Name == name }
 	}
@@ -93,7 +95,7 @@ func (m Move) notes(want topology.Compiled, state topology.State) []Note {
 			Text:   fmt.Sprintf("%s has a delivery limit and no dead-letter exchange: when %s is full, it refuses messages, which are requeued each time migrate ends, and the broker drops a message that is requeued more often than the limit; make room in %s before the drain, or give %s a dead-letter exchange by a policy", m.Legacy, m.New, m.New, m.Legacy),
 		})
 	}
-	out = append(out, m.feederNotes(state)...)
+	out = append(out, m.feederNotes(judged)...)
 	out = append(out, m.deskNotes(state)...)
 	return append(out, m.policyNotes(state, legacy, successor)...)
 }

@@ -44,7 +44,7 @@ func (r *Runner) retire(ctx context.Context, m Move, h *mover) (topology.State, 
 	}
 	h.deleted = true
 	r.say("retire: deleted %s", m.Legacy)
-	r.warnOfFeeders(state, m)
+	r.noteFeeders(state, m)
 	r.tellOfDesk(state, m)
 	return r.Management.Inspect(ctx)
 }

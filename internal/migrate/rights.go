@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/dlxctl/dlxctl/internal/broker/management"
+	"github.com/dlxctl/dlxctl/internal/survey"
 	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -34,8 +35,9 @@ func rightsOf(want topology.Compiled, state topology.State, moves []Move) []plan
 // legacy queues by their names.
 func proofRights(state topology.State, moves []Move) []plan.Right {
 	var rights []plan.Right
+	judged := survey.New(state)
 	for _, m := range moves {
-		rights = append(rights, management.ReadRights(queuesOf(plan.Feeders(state, m.Legacy)))...)
+		rights = append(rights, management.ReadRights(queuesOf(judged.Feeders(m.Legacy)))...)
 	}
 	return rights
 }

@@ -71,6 +71,9 @@ type Runner struct {
 	rebound map[string]bool
 	// movers are the movers of this run, by the queues from which and to which they move.
 	movers map[[2]string]*mover
+	// fed are the feeders of the legacy queues that this run has deleted, by name, each with the move
+	// of one of these queues.
+	fed map[string]Move
 }
 
 // Wrote reports whether anything was written, or a message moved.
@@ -91,6 +94,7 @@ func (r *Runner) prepareRun() {
 	defer r.mu.Unlock()
 	r.switches, r.overrides, r.seen = map[string]switchSeen{}, map[string]int{}, map[string]lastSeen{}
 	r.rebound, r.movers = map[string]bool{}, map[[2]string]*mover{}
+	r.fed = map[string]Move{}
 	r.began = time.Now()
 }
 
@@ -187,7 +191,10 @@ func (r *Runner) Run(ctx context.Context) error {
 	if err := r.cutover(ctx, moves); err != nil || r.Until == Cutover {
 		return err
 	}
-	if err := r.finish(ctx, moves); err != nil || !r.retires() {
+	if err = r.finish(ctx, moves); err == nil || errors.Is(err, ErrWaiting) {
+		err = errors.Join(err, r.adviseOnFeeders(ctx))
+	}
+	if err != nil || !r.retires() {
 		return err
 	}
 	state, err = r.Management.Inspect(ctx)

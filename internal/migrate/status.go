@@ -5,8 +5,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dlxctl/dlxctl/internal/survey"
 	"github.com/dlxctl/dlxctl/internal/text"
-	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -32,12 +32,13 @@ type Status struct {
 // Statuses returns how far each move is.
 func Statuses(want topology.Compiled, state topology.State) []Status {
 	var out []Status
+	judged := survey.New(state)
 	for _, m := range unfinishedMoves(want, state) {
 		s := Status{Move: m, Usage: state.Usage[m.Legacy], Bindings: int64(len(m.find(state).onLegacy))}
 		f := m.find(state)
 		s.Forwards = f.legacy && f.forwarder != nil && state.QueuePolicies[m.Legacy] == f.forwarder.Name
 		s.Paused = s.Forwards && m.isPaused(*f.forwarder)
-		if err := holdingError(m, plan.Feeders(state, m.Legacy)); err != nil && f.legacy {
+		if err := holdingError(m, judged.Feeders(m.Legacy)); err != nil && f.legacy {
 			s.Waits = err.Error()
 		}
 		if f.legacy && f.byName && !s.Forwards {

@@ -78,7 +78,7 @@ func TestTheExampleOfTheDesign(t *testing.T) {
 		`reports "classic" external=false policy=false replaces=""`,
 		`audit "quorum" external=false policy=false replaces=""`,
 		`crm.inbox "" external=true policy=true replaces=""`,
-		`invoices_with_dlx "quorum" external=false policy=false replaces="invoices"`,
+		`invoices.v2 "quorum" external=false policy=false replaces="invoices"`,
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("queues (-want +got):\n%s", d)

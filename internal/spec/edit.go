@@ -11,10 +11,13 @@ import (
 )
 
 // Replace returns a file in which the queue legacy is called successor and
-// replaces it, edited in place: comments and layout stay as they are. It also
-// gives the lines that changed. It reports false if the file has no such queue,
-// or writes its name in a way that cannot be edited: by an alias or a variable.
-func Replace(f Source, legacy, successor string) (edited []byte, changed string, ok bool) {
+// replaces it, edited in place: comments and layout stay as they are. A queue that
+// is external, as import writes them, becomes one that dlxctl manages, with
+// dead-lettering by arguments: by the lines that import proposes in comments, or
+// else with a backoff, unless that is empty. It also returns the lines that
+// changed. It reports false if the file has no such queue, or writes its name in a
+// way that cannot be edited: by an alias or a variable.
+func Replace(f Source, legacy, successor, backoff string) (edited []byte, changed string, ok bool) {
 	var doc yaml.Node
 	if yaml.Unmarshal(f.Data, &doc) != nil || len(doc.Content) == 0 {
 		return nil, "", false
@@ -24,8 +27,13 @@ func Replace(f Source, legacy, successor string) (edited []byte, changed string,
 		if name == nil || name.Kind != yaml.ScalarNode || name.Value != legacy || valueOf(entry, "replaces") != nil {
 			continue
 		}
+		keys := []string{"name", "replaces"}
 		edited, changed, ok := replaceName(f, entry, name, legacy, successor)
-		if !ok || !replaced(&doc, []byte(edited), i, legacy, successor) {
+		if ok && isExternal(entry) {
+			keys = successorKeys()
+			edited, ok = adopted(edited, i, legacy, backoff)
+		}
+		if !ok || !replaced(&doc, []byte(edited), i, legacy, successor, keys) {
 			return nil, "", false
 		}
 		return []byte(edited), changed, true
@@ -34,8 +42,8 @@ func Replace(f Source, legacy, successor string) (edited []byte, changed string,
 }
 
 // replaced reports whether edited differs from the file before in nothing but
-// the entry i of queues, and there in what was meant.
-func replaced(before *yaml.Node, edited []byte, i int, legacy, successor string) bool {
+// the entry i of queues, and there in these keys alone.
+func replaced(before *yaml.Node, edited []byte, i int, legacy, successor string, keys []string) bool {
 	var after yaml.Node
 	if yaml.Unmarshal(edited, &after) != nil || len(after.Content) == 0 {
 		return false
@@ -45,14 +53,25 @@ func replaced(before *yaml.Node, edited []byte, i int, legacy, successor string)
 		return false
 	}
 	name, replaces := valueOf(entries[i], "name"), valueOf(entries[i], "replaces")
-	if name == nil || replaces == nil || name.Value != successor || replaces.Value != legacy {
+	if name == nil || replaces == nil || name.Value != successor || replaces.Value != legacy || isExternal(entries[i]) {
 		return false
 	}
-	name.Value = legacy // and all is as it was
-	entries[i].Content = slices.DeleteFunc(entries[i].Content, func(n *yaml.Node) bool {
-		return n == replaces || n.Value == "replaces" && n.Kind == yaml.ScalarNode && n != name
-	})
-	return same(before, &after)
+	without := func(entry *yaml.Node) *yaml.Node {
+		rest := *entry
+		rest.Content = nil
+		for n := 0; n+1 < len(entry.Content); n += 2 {
+			if !slices.Contains(keys, entry.Content[n].Value) {
+				rest.Content = append(rest.Content, entry.Content[n], entry.Content[n+1])
+			}
+		}
+		return &rest
+	}
+	old := members(valueOf(before.Content[0], "queues"))
+	entry, was := *entries[i], *old[i]
+	*entries[i], *old[i] = *without(entries[i]), *without(old[i])
+	equal := same(before, &after)
+	*entries[i], *old[i] = entry, was
+	return equal
 }
 
 // same reports whether two nodes hold the same values, whatever their layout.

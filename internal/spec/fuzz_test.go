@@ -112,12 +112,12 @@ func checkProblem(t *testing.T, p Problem, lines int) {
 // entry: what is read from it is the successor in place of the legacy queue.
 func FuzzReplace(f *testing.F) {
 	for _, s := range seeds(f) {
-		f.Add(s, "billing", "billing_with_dlx")
+		f.Add(s, "billing", "billing.v2")
 	}
 	f.Add([]byte("queues: [{name: 'a: b'}]"), "a: b", "#x")
 	f.Fuzz(func(t *testing.T, data []byte, legacy, successor string) {
 		defer quick(data)()
-		edited, changed, ok := Replace(Source{Name: "f", Data: data}, legacy, successor)
+		edited, changed, ok := Replace(Source{Name: "f", Data: data}, legacy, successor, "standard")
 		if ok != (edited != nil) || ok != (changed != "") {
 			t.Fatalf("it is %t with %q and %q", ok, edited, changed)
 		}

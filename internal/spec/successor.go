@@ -14,11 +14,14 @@ type Successors struct {
 	sources  []Source
 	edited   map[int]bool
 	declared map[string]bool // exchanges
+	backoff  string          // for what was external. Empty: the default one
 }
 
 // NewSuccessors begins to edit files. declared names the exchanges that they declare.
 func NewSuccessors(sources []Source, declared []topology.Exchange) *Successors {
-	s := &Successors{sources: slices.Clone(sources), edited: map[int]bool{}, declared: map[string]bool{}}
+	s := &Successors{
+		sources: slices.Clone(sources), edited: map[int]bool{}, declared: map[string]bool{}, backoff: backoffOf(sources),
+	}
 	for _, e := range declared {
 		s.declared[e.Name] = true
 	}
@@ -39,11 +42,11 @@ func (s *Successors) Edited() []Source {
 	return edited
 }
 
-// Rename changes the name of the queue legacy to successor, and makes it replace legacy. It
-// returns the changed line, and reports false if no file has that queue.
+// Rename changes the name of the queue legacy to successor, and makes it replace legacy, as
+// [Replace] does. It returns the changed line, and reports false if no file has that queue.
 func (s *Successors) Rename(legacy, successor string) (line string, ok bool) {
 	for i, f := range s.sources {
-		if data, changed, ok := Replace(f, legacy, successor); ok {
+		if data, changed, ok := Replace(f, legacy, successor, s.backoff); ok {
 			s.sources[i].Data, s.edited[i] = data, true
 			return f.Name + ": " + changed, true
 		}

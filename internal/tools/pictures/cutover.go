@@ -56,7 +56,7 @@ func cutover() string {
 			box{"events", "exchange", "exchange", x + 12, y + 85, 70, 44},
 			box{"switch", "exchange", switchClass, x + 105, y + 85, 75, 44},
 			box{"invoices", "legacy queue", "queue", x + 205, y + 40, 100, 44},
-			box{"…_with_dlx", "successor", "queue", x + 205, y + 130, 100, 44})
+			box{"….v2", "successor", "queue", x + 205, y + 130, 100, 44})
 	}
 	return p.String()
 }
