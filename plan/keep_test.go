@@ -188,7 +188,13 @@ func TestSkippingLosesNothing(t *testing.T) {
 			}
 			s = f.state()
 			s.Usage = usage
+			// What was held may be free now: a message that dies in foreign came to it by the previous
+			// route of a queue, which has another one now.
 			left := plan.Later(todo, plan.Allowed(plan.Make(b, s, plan.Options{}), allow))
+			left.Changes = slices.DeleteFunc(left.Changes, func(c plan.Change) bool {
+				name := bare(plan.Plan{Changes: []plan.Change{c}})[0]
+				return slices.Contains(bare(p), name) && !slices.Contains(bare(todo), name)
+			})
 			if !left.Empty() {
 				t.Fatalf("left to do: %v\nof the plan\n%s\nthis was done: %v", bare(left), text(t, p), bare(todo))
 			}
