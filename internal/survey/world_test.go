@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/dlxctl/dlxctl/internal/route"
+	"github.com/dlxctl/dlxctl/internal/survey"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -159,7 +160,7 @@ func (w *world) isPlain(b topology.Binding) bool {
 	kind, isQueue := w.exchanges[b.Source].Type, slices.ContainsFunc(w.have.Queues, func(q topology.Queue) bool {
 		return q.Name == b.Destination && b.DestinationType == topology.ToQueue
 	})
-	return isQueue && (kind == topology.Direct || kind == topology.Topic && !strings.ContainsAny(b.Key, "*#"))
+	return isQueue && (kind == topology.Direct || kind == topology.Topic && !survey.IsPattern(b.Key))
 }
 
 // arriveWithAll rejects a message with each key in a queue.
