@@ -322,6 +322,7 @@ func TestASilentConnection(t *testing.T) {
 	wire.Hold()
 	s.fill(t, 300)
 	log.says(t, "reconnecting")
+	log.says(t, "not even a heartbeat")
 	if doubled := s.moved(t, "shop.slow.retry.1h", ids(0, 300)...); doubled > prefetch {
 		t.Errorf("%d are doubled, more than were in flight", doubled)
 	}
