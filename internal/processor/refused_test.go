@@ -11,8 +11,8 @@ import (
 	"github.com/dlxctl/dlxctl/internal/broker"
 )
 
-// A message that even the unroutable queue does not take waits, unacknowledged, until the queues are
-// there again. The log says so, and the metrics.
+// A message that even the unroutable queue does not take waits, unacknowledged, until the
+// queues are there again. The log says so, and the metrics.
 func TestWhatNothingTakesIsSaid(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, retryInAnHour)
