@@ -2,6 +2,7 @@ package cmd
 
 import (
 	"fmt"
+	"net/url"
 	"slices"
 	"strings"
 
@@ -34,31 +35,56 @@ func generators(a *app) []*cobra.Command {
 	return []*cobra.Command{newRights(a), newCompile(a), newSchema(a), newMan(a)}
 }
 
+// alertsCommand is the command generate alerts.
+type alertsCommand struct {
+	app     *app
+	options generate.AlertOptions
+}
+
 func newAlerts(a *app) *cobra.Command {
-	return &cobra.Command{
+	k := alertsCommand{app: a}
+	c := &cobra.Command{
 		Use:   "alerts",
 		Short: "Print alerting rules for Prometheus",
 		Long: `Print alerting rules for Prometheus: new and waiting dead letters, by severity and owner;
-a growing failed queue; no processor; unroutable messages; queues without consumers;
-legacy queues that are not deleted yet; missing metrics.
+retries that are blocked by an alarm, stand still or are late; messages that cannot be
+retried; a growing failed queue; no processor; unroutable messages; waiting messages without
+a consumer; legacy queues that are not deleted yet; missing metrics.
 
 The rules use the metrics of 'dlxctl process --listen', and those of RabbitMQ's plugin
 rabbitmq_prometheus. Prometheus must scrape
 /metrics/detailed?family=queue_coarse_metrics&family=queue_consumer_count on each node.`,
-		Example:     "  dlxctl generate alerts > dlxctl.rules.yml\n  promtool check rules dlxctl.rules.yml",
+		Example: "  dlxctl generate alerts > dlxctl.rules.yml\n" +
+			"  dlxctl generate alerts --processors 2 --runbook-url https://wiki.example/dlxctl-alerts > dlxctl.rules.yml\n" +
+			"  promtool check rules dlxctl.rules.yml",
 		Args:        noArguments,
 		Annotations: map[string]string{outputsAnnotation: "text json"},
-		RunE: func(*cobra.Command, []string) error {
-			t, vhost, err := a.loadPlaced()
-			if err != nil {
-				return err
-			}
-			if a.output == "json" {
-				return generate.WriteAlertsJSON(a.stdout, generate.Alerts(t, vhost))
-			}
-			return generate.WriteAlerts(a.stdout, generate.Alerts(t, vhost))
-		},
+		RunE:        func(*cobra.Command, []string) error { return k.run() },
 	}
+	c.Flags().IntVar(&k.options.Processors, "processors", 1, "`NUMBER` of processors that run; alert when one of them is missing")
+	c.Flags().StringVar(&k.options.RunbookURL, "runbook-url", "",
+		"`URL` of a page with a section for each alert, such as a copy of docs/alerts.md")
+	return c
+}
+
+func (k *alertsCommand) run() error {
+	o := k.options
+	if o.Processors < 1 {
+		return usageError{fmt.Errorf("--processors is %d; write 1 or more", o.Processors)}
+	}
+	if u, err := url.Parse(o.RunbookURL); err != nil || o.RunbookURL != "" && (u.Host == "" || u.Fragment != "") {
+		return usageError{fmt.Errorf(
+			"--runbook-url is %q; write the URL of a page, such as https://wiki.example/dlxctl-alerts, without #", o.RunbookURL)}
+	}
+	t, vhost, err := k.app.loadPlaced()
+	if err != nil {
+		return err
+	}
+	o.VHost = vhost
+	if k.app.output == "json" {
+		return generate.WriteAlertsJSON(k.app.stdout, generate.Alerts(t, o))
+	}
+	return generate.WriteAlerts(k.app.stdout, generate.Alerts(t, o))
 }
 
 func newDashboard(a *app) *cobra.Command {

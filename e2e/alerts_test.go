@@ -26,7 +26,7 @@ version: 1
 name: shop
 defaults: {backoff: standard}
 backoff:
-  standard: {tiers: [1m]}
+  standard: {tiers: [{delay: 1m, attempts: 2}]}
   hourly: {tiers: [1h]}
   desk: {tiers: [1h]}
 queues:
@@ -50,14 +50,19 @@ queues:
   - {name: ä, backoff: none, severity: page}
 `
 
+// options returns those with which the rules have all that they can have.
+func options() generate.AlertOptions {
+	return generate.AlertOptions{VHost: "/", Processors: 2, RunbookURL: "https://wiki.example/{{ .Missing }}"}
+}
+
 // promtool runs promtool in a folder.
 func promtool(t *testing.T, dir string, args ...string) {
 	t.Helper()
-	script, err := filepath.Abs("../scripts/promtool")
+	script, err := filepath.Abs("../scripts/prometheus")
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := exec.CommandContext(t.Context(), script, args...)
+	c := exec.CommandContext(t.Context(), script, append([]string{"promtool"}, args...)...)
 	c.Dir = dir
 	if out, err := c.CombinedOutput(); err != nil {
 		t.Errorf("promtool %s: %v\n%s", strings.Join(args, " "), err, out)
@@ -85,7 +90,7 @@ func TestPromtoolAcceptsRulesAndQueries(t *testing.T) {
 			t.Parallel()
 			dir, top := t.TempDir(), compiled(t, text)
 			var out strings.Builder
-			if err := generate.WriteAlerts(&out, generate.Alerts(top, "/")); err != nil {
+			if err := generate.WriteAlerts(&out, generate.Alerts(top, options())); err != nil {
 				t.Fatal(err)
 			}
 			writeTo(t, filepath.Join(dir, "rules.yml"), out.String())
@@ -137,7 +142,7 @@ func TestQueriesUseMetricsThatTheProcessorExports(t *testing.T) {
 // queries returns the expressions of rules and dashboard.
 func queries(top topology.Compiled) []string {
 	var out []string
-	for _, r := range generate.Alerts(top, "/").Groups[0].Rules {
+	for _, r := range generate.Alerts(top, options()).Groups[0].Rules {
 		out = append(out, r.Expr)
 	}
 	for _, p := range generate.MakeDashboard(top, "/").Panels {
@@ -158,11 +163,29 @@ func ready(queue string) string {
 	return fmt.Sprintf("rabbitmq_detailed_queue_messages_ready{vhost=%q,queue=%q,instance=%q}", "/", queue, "node-1")
 }
 
-// up returns the series of the consumer of a failed queue.
-func up(backoff string) string {
+// up returns the series of the consumer of a failed queue, of the first processor.
+func up(backoff string) string { return upOf(backoff, "p-1") }
+
+// upOf returns that of any processor.
+func upOf(backoff, processor string) string {
 	return fmt.Sprintf("dlxctl_consumer_up{topology=%q,backoff=%q,queue=%q,instance=%q}", "shop", backoff,
-		"shop."+backoff+".failed", "p-1")
+		"shop."+backoff+".failed", processor)
 }
+
+// heldIn returns the series of the messages that are too large to leave the failed queue.
+func heldIn(backoff string) string {
+	return fmt.Sprintf("dlxctl_held_messages{topology=%q,backoff=%q,queue=%q,reason=%q,instance=%q}", "shop", backoff,
+		"shop."+backoff+".failed", "too_large", "p-1")
+}
+
+// retried returns the series of the messages that were put into a tier.
+func retried(backoff, queue, tier string) string {
+	return fmt.Sprintf("dlxctl_messages_retried_total{topology=%q,backoff=%q,queue=%q,tier=%q,instance=%q}", "shop",
+		backoff, queue, tier, "p-1")
+}
+
+// blocked is the series of an alarm of the broker.
+const blocked = `dlxctl_connection_blocked{topology="shop",instance="p-1"}`
 
 // consumersOf returns the series of the number of consumers of a queue.
 func consumersOf(queue string) string {
@@ -185,14 +208,22 @@ func TestAlertsFire(t *testing.T) {
 		up("standard"): "1" + long, up("hourly"): "1" + long, up("desk"): "1" + long,
 		depth("shop.unroutable"): "0" + long, ready("shop.standard.failed"): "0" + long, depth("billing.dead"): "0" + long,
 		depth("audit.dead"): "0" + long, depth("shop.dead"): "0" + long,
-		consumersOf("billing"): "2" + long, consumersOf("audit"): "1" + long,
+		depth("shop.standard.failed"): "0" + long, depth("shop.hourly.failed"): "0" + long,
+		depth("shop.desk.failed"): "0" + long, depth("shop.desk.retry.1h"): "0" + long,
+		depth("shop.standard.retry.1m"): "5" + long, ready("shop.standard.retry.1m"): "5" + long,
+		depth("shop.hourly.retry.1h"): "5" + long, ready("shop.hourly.retry.1h"): "5" + long,
+		upOf("standard", "p-2"): "1" + long, upOf("hourly", "p-2"): "1" + long, upOf("desk", "p-2"): "1" + long,
+		heldIn("standard"): "0" + long, blocked: "0" + long, retried("standard", "billing", "1m"): "3" + long,
+		consumersOf("billing"): "2" + long, consumersOf("audit"): "1" + long, depth("billing"): "7" + long,
 		deadLettered("billing", "page", "team-billing"): "7" + long,
 	}
-	// with changes one series of what is well; an empty value removes it.
-	with := func(series, values string) map[string]string {
+	// with changes series of what is well, name and values by turns; an empty value removes one.
+	with := func(changes ...string) map[string]string {
 		out := maps.Clone(well)
-		if out[series] = values; values == "" {
-			delete(out, series)
+		for i := 0; i < len(changes); i += 2 {
+			if out[changes[i]] = changes[i+1]; changes[i+1] == "" {
+				delete(out, changes[i])
+			}
 		}
 		return out
 	}
@@ -240,7 +271,7 @@ func TestAlertsFire(t *testing.T) {
 		},
 		"a look at unroutable messages": {
 			series: looked("shop.unroutable", 4), at: "50m",
-			fire: []string{"DlxctlUnroutable shop.unroutable page "},
+			fire: []string{"DlxctlUnroutable shop.unroutable ticket "},
 		},
 		"dead letters wait in a shared queue": {
 			series: with(depth("shop.dead"), "2"+long), quiet: "59m", at: "61m",
@@ -252,20 +283,63 @@ func TestAlertsFire(t *testing.T) {
 		},
 		"a failed queue is not empty and does not grow": {series: with(ready("shop.standard.failed"), "10"+long), at: "30m"},
 		"no processor is scraped": {
-			series: with(up("hourly"), ""), quiet: "4m", at: "6m",
+			series: with(up("hourly"), "", upOf("hourly", "p-2"), ""), quiet: "4m", at: "6m",
 			fire: []string{"DlxctlProcessorDown shop.hourly.failed info "},
 		},
-		"a processor has no consumer": {
-			series: with(up("standard"), "1x10 0"+long), quiet: "14m", at: "17m",
+		"no processor has a consumer": {
+			series: with(up("standard"), "1x10 0"+long, upOf("standard", "p-2"), "0"+long), quiet: "14m", at: "17m",
 			fire: []string{"DlxctlProcessorDown shop.standard.failed page "},
+		},
+		"one of two processors is gone": {
+			series: with(upOf("standard", "p-2"), "1x10 stale"), quiet: "14m", at: "17m",
+			fire: []string{"DlxctlProcessorRedundancyLost shop.standard.failed ticket "},
+		},
+		"an alarm": {
+			series: with(blocked, "0x10 1"+long), quiet: "12m", at: "14m", fire: []string{"DlxctlBrokerBlocked  page "},
+		},
+		"failed messages stand still": {
+			series: with(depth("shop.standard.failed"), "0x10 9"+long), quiet: "15m", at: "17m",
+			fire: []string{"DlxctlRetriesStalled shop.standard.failed page "},
+		},
+		"failed messages move, and others come": {
+			series: with(depth("shop.standard.failed"), "9"+long, retried("standard", "billing", "1m"), "0+1"+long), at: "30m",
+		},
+		"a message must stay in the failed queue, and others move": {
+			series: with(depth("shop.standard.failed"), "1x100 0"+long, heldIn("standard"), "1x100 0"+long), quiet: "30s",
+			at:   "17m",
+			fire: []string{"DlxctlMessagesHeld shop.standard.failed ticket "},
+		},
+		"a message must stay in the failed queue, and another stands still": {
+			series: with(depth("shop.standard.failed"), "2"+long, heldIn("standard"), "1"+long), at: "17m",
+			fire: []string{
+				"DlxctlMessagesHeld shop.standard.failed ticket ", "DlxctlRetriesStalled shop.standard.failed page ",
+			},
+		},
+		"a tier does not return its messages": {
+			series: with(depth("shop.standard.retry.1m"), "0x10 68"+long, ready("shop.standard.retry.1m"), "0"+long),
+			quiet:  "15m", at: "17m", fire: []string{"DlxctlTierLate shop.standard.retry.1m page "},
+		},
+		"a tier is 9 seconds late": {
+			series: with(depth("shop.standard.retry.1m"), "1150"+long, ready("shop.standard.retry.1m"), "1000"+long), at: "30m",
+		},
+		"a tier is 11 seconds late": {
+			series: with(depth("shop.standard.retry.1m"), "1184"+long, ready("shop.standard.retry.1m"), "1000"+long),
+			quiet:  "4m", at: "6m", fire: []string{"DlxctlTierLate shop.standard.retry.1m page "},
+		},
+		"a long tier under load": {
+			series: with(depth("shop.hourly.retry.1h"), "3600060"+long, ready("shop.hourly.retry.1h"), "3600000"+long),
+			at:     "30m",
 		},
 		"a message is unroutable": {
 			series: with(depth("shop.unroutable"), "0x10 1"+long), quiet: "11m", at: "13m",
-			fire: []string{"DlxctlUnroutable shop.unroutable page "},
+			fire: []string{"DlxctlUnroutable shop.unroutable ticket "},
 		},
 		"a work queue has no consumer": {
 			series: with(consumersOf("billing"), "1x10 0"+long), quiet: "25m", at: "27m",
 			fire: []string{"DlxctlQueueWithoutConsumers billing page team-billing"},
+		},
+		"an empty work queue has no consumer": {
+			series: with(consumersOf("billing"), "0"+long, depth("billing"), "0"+long), at: "1h",
 		},
 		"a legacy queue still exists": {
 			series: with(depth("invoices"), "0"+long), quiet: "23h", at: "25h",
@@ -278,10 +352,18 @@ func TestAlertsFire(t *testing.T) {
 		"a run that sends slowly": {series: with(depth("shop.desk.1"), "4000-1"+long), at: "10h"},
 		"the failed queue of a backoff named desk": {
 			series: with(depth("shop.desk.failed"), "3"+long), at: "10h",
+			fire: []string{"DlxctlRetriesStalled shop.desk.failed info "}, // and no run of the desk
+		},
+		"one node of the broker is not scraped": {
+			series: with(depth("shop.hourly.retry.1h"), ""), quiet: "14m", at: "16m",
+			fire: []string{"DlxctlBrokerMetricsMissing  ticket "},
 		},
 		"the broker is not scraped": {
-			series: with(depth("shop.unroutable"), ""), quiet: "14m", at: "16m",
-			fire: []string{"DlxctlBrokerMetricsMissing shop.unroutable ticket "},
+			series: map[string]string{
+				up("standard"): "1" + long, up("hourly"): "1" + long, up("desk"): "1" + long,
+				upOf("standard", "p-2"): "1" + long, upOf("hourly", "p-2"): "1" + long, upOf("desk", "p-2"): "1" + long,
+			}, quiet: "14m", at: "16m",
+			fire: []string{"DlxctlBrokerMetricsMissing  ticket "},
 		},
 	}
 	var file []map[string]any
@@ -296,7 +378,8 @@ func TestAlertsFire(t *testing.T) {
 			parts := strings.SplitN(f, " ", 4)
 			names[parts[0]] = true
 			labels := fmt.Sprintf("{alertname=%q,queue=%q,severity=%q,owner=%q}", parts[0], parts[1], parts[2], parts[3])
-			samples = append(samples, map[string]any{"labels": strings.Replace(labels, `,owner=""`, "", 1), "value": 1})
+			labels = strings.NewReplacer(`,owner=""`, "", `,queue=""`, "").Replace(labels)
+			samples = append(samples, map[string]any{"labels": labels, "value": 1})
 		}
 		const firing = `max by (alertname, queue, severity, owner) (ALERTS{alertstate="firing"})`
 		checks := []map[string]any{{"expr": firing, "eval_time": tc.at, "exp_samples": samples}}
@@ -307,10 +390,13 @@ func TestAlertsFire(t *testing.T) {
 			"interval": "1m", "name": name, "input_series": inputs, "promql_expr_test": checks,
 		})
 	}
-	alerts := generate.Alerts(compiled(t, alerted), "/")
+	alerts := generate.Alerts(compiled(t, alerted), options())
 	for _, r := range alerts.Groups[0].Rules {
 		if !names[r.Alert] {
 			t.Errorf("no case makes %s fire", r.Alert)
+		}
+		if link := r.Annotations["runbook_url"]; !strings.HasSuffix(link, "#"+strings.ToLower(r.Alert)) {
+			t.Errorf("%s links to %q", r.Alert, link)
 		}
 	}
 	dir := t.TempDir()

@@ -306,6 +306,18 @@ type Tier struct {
 	Queue string `json:"queue"`
 }
 
+// TierLate is how late messages may return from a tier. RabbitMQ moves them one after the other, so
+// that some are always on their way.
+const TierLate = 10 * time.Second
+
+// Late reports whether the messages of a tier return later than TierLate, from what its retry queue
+// holds. Those past the delay are neither ready nor consumed: Usage counts them as unacknowledged.
+// As many as arrive in one delay are ready, so their share says how late they are, without a second
+// look. A burst is judged right only once it has lasted for a delay.
+func (t Tier) Late(u Usage) bool {
+	return float64(u.Unacknowledged)*t.Delay.Seconds() > TierLate.Seconds()*float64(u.Ready)
+}
+
 // Reason is why a message was dead-lettered, as x-death spells it.
 type Reason string
 

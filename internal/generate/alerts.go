@@ -47,15 +47,31 @@ type Rule struct {
 const (
 	metricMessages  = "rabbitmq_detailed_queue_messages"
 	metricReady     = "rabbitmq_detailed_queue_messages_ready"
+	metricUnacked   = "rabbitmq_detailed_queue_messages_unacked"
 	metricConsumers = "rabbitmq_detailed_queue_consumers"
 )
 
-// Alerts returns the alerting rules for a topology in the virtual host vhost. Those
-// about a queue carry its owner and severity as labels, to route them by.
-func Alerts(t topology.Compiled, vhost string) RuleFile {
-	a := alerts{t: t, vhost: vhost}
+// AlertOptions says what the rules depend on, next to the topology.
+type AlertOptions struct {
+	// VHost is the virtual host of the topology.
+	VHost string
+	// Processors is how many processes should consume each failed queue. With fewer than 2 there
+	// is no alert about a process that is missing while another one runs.
+	Processors int
+	// RunbookURL is the URL of a page with a section for each alert, such as docs/alerts.md. Empty:
+	// the alerts have no link.
+	RunbookURL string
+}
+
+// Alerts returns the alerting rules for a topology. Those about a queue carry its owner and
+// severity as labels, to route them by.
+func Alerts(t topology.Compiled, o AlertOptions) RuleFile {
+	a := alerts{t: t, o: o, vhost: o.VHost}
 	a.deadLetters()
 	a.failedQueues()
+	a.standstill()
+	a.lateTiers()
+	a.held()
 	a.unroutable()
 	a.withoutConsumers()
 	a.legacy()
@@ -66,6 +82,7 @@ func Alerts(t topology.Compiled, vhost string) RuleFile {
 
 type alerts struct {
 	t     topology.Compiled
+	o     AlertOptions
 	vhost string
 	rules []Rule
 }
@@ -78,6 +95,9 @@ func (a *alerts) add(r Rule, labels ...string) {
 		if labels[i+1] != "" {
 			r.Labels[labels[i]] = literal(labels[i+1])
 		}
+	}
+	if a.o.RunbookURL != "" {
+		r.Annotations["runbook_url"] = literal(a.o.RunbookURL + "#" + strings.ToLower(r.Alert))
 	}
 	a.rules = append(a.rules, r)
 }
@@ -108,9 +128,7 @@ func (a *alerts) deadLetters() {
 		if w.Backoff == topology.NoBackoff {
 			straight = append(straight, w)
 		} else {
-			if w.Severity == severities()[0] {
-				w.Severity = severities()[1] // the page went out when the dead letters arrived
-			}
+			w.Severity = byDay(w.Severity) // the page went out when the dead letters arrived
 			waiting = append(waiting, w)
 		}
 	}
@@ -141,9 +159,7 @@ func (a *alerts) previous() []topology.WorkQueue {
 	}
 	var out []topology.WorkQueue
 	for _, w := range a.t.WorkQueues {
-		if w.Severity == severities()[0] {
-			w.Severity = severities()[1]
-		}
+		w.Severity = byDay(w.Severity)
 		for _, queue := range []string{topology.DeadLetterQueueName(w.Name), topology.DeadLetterName(a.t.Name)} {
 			if !current[queue] {
 				w.DeadLetterQueue = queue
@@ -184,16 +200,19 @@ func (a *alerts) unroutable() {
 		Alert: "DlxctlUnroutable", Expr: a.depth([]string{topology.UnroutableName(a.t.Name)}) + " > 0", For: "1m",
 		Annotations: about("{{ $labels.queue }} holds unroutable messages",
 			"{{ $value }} messages. The header retry-error of each message gives the reason: dlxctl desk list '{{ $labels.queue }}'."),
-	}, "severity", a.worst(func(topology.WorkQueue) bool { return true }))
+	}, "severity", byDay(a.worst(anyQueue)))
 }
 
-// withoutConsumers adds the alert about work queues without a consumer.
+// withoutConsumers adds the alert about work queues in which messages wait and that have no
+// consumer. In an empty one nothing waits: thousands of idle queues must not alert.
 func (a *alerts) withoutConsumers() {
 	for _, g := range grouped(a.t.WorkQueues, func(w topology.WorkQueue) string { return w.Name }) {
 		a.add(Rule{
 			Alert: "DlxctlQueueWithoutConsumers",
-			Expr:  "max by (vhost, queue) (" + a.queues(metricConsumers, g.queues) + ") == 0", For: "15m",
-			Annotations: about("no consumer on {{ $labels.queue }}", "The queue has had no consumer for 15 minutes."),
+			Expr:  "max by (vhost, queue) (" + a.queues(metricConsumers, g.queues) + ") == 0 and " + a.depth(g.queues) + " > 0",
+			For:   "15m",
+			Annotations: about("no consumer on {{ $labels.queue }}",
+				"Messages wait there, and the queue has had no consumer for 15 minutes. Start its service: dlxctl status '{{ $labels.queue }}' shows how many wait."),
 		}, "severity", g.severity, "owner", g.owner)
 	}
 }
@@ -226,14 +245,22 @@ func (a *alerts) runs() {
 	}, "severity", severities()[1])
 }
 
-// metricsMissing adds the alert that the broker's metrics are missing: without them most
-// other alerts cannot fire.
+// metricsMissing adds the alert that the broker's metrics of some generated queue are missing:
+// without them other alerts cannot fire. Each node reports the queues that it leads, so that one
+// node which is not scraped shows too, if it leads one of them.
 func (a *alerts) metricsMissing() {
-	queue := topology.UnroutableName(a.t.Name)
+	queues := []string{topology.UnroutableName(a.t.Name)}
+	for _, b := range a.t.Backoffs {
+		queues = append(queues, b.FailedQueue)
+		for _, tier := range tiers(b) {
+			queues = append(queues, tier.Queue)
+		}
+	}
+	series := a.queues(metricMessages, queues)
 	a.add(Rule{
 		Alert: "DlxctlBrokerMetricsMissing",
-		Expr:  "absent(" + selector(metricMessages, "vhost", a.vhost, "queue", queue) + ")", For: "15m",
-		Annotations: about("Prometheus has no metrics of {{ $labels.queue }}",
+		Expr:  fmt.Sprintf("count(count by (queue) (%s)) < %d or absent(%[1]s)", series, len(queues)), For: "15m",
+		Annotations: about("Prometheus lacks metrics of queues of "+literal(a.t.Name),
 			"Other alerts of this topology cannot fire. Scrape /metrics/detailed?family=queue_coarse_metrics&family=queue_consumer_count of each RabbitMQ node, and apply the topology."),
 	}, "severity", severities()[1])
 }
@@ -286,6 +313,17 @@ func literal(s string) string { return strings.ReplaceAll(s, "{{", `{{ "{{" }}`)
 
 // severities returns the severities, the worst first.
 func severities() []string { return []string{"page", "ticket", "info"} }
+
+// byDay returns the severity of what can wait until morning: ticket at most.
+func byDay(severity string) string {
+	if severity == severities()[0] {
+		return severities()[1]
+	}
+	return severity
+}
+
+// anyQueue chooses all work queues.
+func anyQueue(topology.WorkQueue) bool { return true }
 
 // worst returns the worst severity of some work queues.
 func (a *alerts) worst(of func(topology.WorkQueue) bool) string {

@@ -134,7 +134,7 @@ func (d *dashboard) overview() {
 		return
 	}
 	d.stat("Waiting for the processor", "Messages in the failed queues.",
-		"sum(max by (vhost, queue) ("+queuesOf(metricReady, d.vhost, failed)+"))")
+		"sum(max by (vhost, queue) ("+queuesOf(metricMessages, d.vhost, failed)+"))")
 	d.stat("Failed queues not consumed", "Should be 0. /readyz of dlxctl process shows the reason.",
 		"count(max by (queue) ("+selector("dlxctl_consumer_up", "topology", d.t.Name)+") == 0) or vector(0)")
 }
@@ -188,13 +188,14 @@ func (d *dashboard) depths() {
 			waiting = append(waiting, s.Queue)
 		}
 	}
+	moving := slices.Concat(work, waiting)
 	for _, p := range []struct {
 		title, metric string
 		queues        []string
 	}{
-		{"Work queues", metricReady, work},
+		{"Work queues", metricMessages, work},
 		{"Dead letters by queue", metricMessages, append(dead, topology.UnroutableName(d.t.Name))},
-		{"Tiers and failed queues", metricReady, waiting},
+		{"Tiers and failed queues", metricMessages, waiting},
 		{"Consumers", metricConsumers, work},
 	} {
 		slices.SortFunc(p.queues, cmp.Compare[string])
@@ -203,6 +204,18 @@ func (d *dashboard) depths() {
 		}
 		d.panel(Panel{Type: "timeseries", Title: p.title}, 12, 8, "short",
 			Target{Expr: "max by (queue) (" + queuesOf(p.metric, d.vhost, p.queues) + ")", LegendFormat: "{{queue}}"})
+	}
+	slices.Sort(moving)
+	if moving = slices.Compact(moving); len(moving) > 0 {
+		d.panel(Panel{
+			Type: "timeseries", Title: "On the way to another queue",
+			Description: "Messages that RabbitMQ is dead-lettering: neither ready nor unacknowledged. Where they stay in a tier, it is late. Where they grow in a work queue, it fails faster than RabbitMQ moves its messages.",
+		}, 12, 8, "short",
+			Target{
+				Expr: "max by (queue) (" + queuesOf(metricMessages, d.vhost, moving) + " - " +
+					queuesOf(metricReady, d.vhost, moving) + " - " + queuesOf(metricUnacked, d.vhost, moving) + ") > 0",
+				LegendFormat: "{{queue}}",
+			})
 	}
 	d.panel(Panel{
 		Type: "timeseries", Title: "dlxctl desk",

@@ -47,7 +47,7 @@ func (p *Processor) failedQueues(probes monitor.Probes, trouble *slog.Logger) []
 	var all []*failedQueue
 	for _, b := range p.Topology.Backoffs {
 		q := &failedQueue{Processor: p, backoff: b, probe: probes.Of(b.Name), trouble: trouble, shared: together}
-		q.caution = relay.Caution{Prefetch: p.Prefetch, Bytes: p.PrefetchBytes, Report: q.report}
+		q.caution = relay.Caution{Prefetch: p.Prefetch, Bytes: p.PrefetchBytes, Report: q.report, Held: q.held}
 		all = append(all, q)
 	}
 	return all
@@ -211,7 +211,7 @@ func (q *failedQueue) relay(ctx context.Context, in, out *amqp.Conn, confirmTime
 	h := &handler{
 		rules: retry.NewRules(q.Topology, q.backoff, out.FrameMax()).Including(lookup.exists), backoff: q.backoff.Name,
 		topology: q.Topology, log: q.Log, trouble: q.trouble, probe: q.probe, notifier: q.Notifier,
-		show: q.Show,
+		show: q.Show, refused: map[uint64]bool{},
 	}
 	return relay.Drive{
 		Queue: q.backoff.FailedQueue, Caution: &q.caution,

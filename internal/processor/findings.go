@@ -4,6 +4,7 @@ import (
 	"context"
 	"log/slog"
 
+	"github.com/dlxctl/dlxctl/internal/processor/monitor"
 	"github.com/dlxctl/dlxctl/internal/relay"
 )
 
@@ -32,4 +33,10 @@ func (q *failedQueue) report(f relay.Finding) {
 // aboutMessage adds the attributes that identify a message.
 func aboutMessage(log *slog.Logger, f relay.Finding) *slog.Logger {
 	return log.With("message_id", f.Delivery.MessageId, "routing_key", f.Delivery.RoutingKey, "exchange", f.Exchange)
+}
+
+// held counts a message that stays in the failed queue.
+func (q *failedQueue) held(kind relay.Kind) {
+	reasons := map[relay.Kind]string{relay.TooLarge: monitor.HeldTooLarge, relay.Deadly: monitor.HeldDeadly}
+	q.probe.Held(reasons[kind], 1)
 }

@@ -25,6 +25,7 @@ type handler struct {
 	probe    *monitor.Probe   // nil: nothing is recorded
 	notifier *notify.Notifier // nil: no notices are sent
 	show     func(notify.Message) notify.Shown
+	refused  map[uint64]bool // by delivery tag: those that the unroutable queue does not accept
 }
 
 // Move decides about a failed message.
@@ -43,6 +44,10 @@ func (h *handler) Refused(d amqp091.Delivery, m relay.Move, reason string) relay
 		describe(h.trouble, tried).ErrorContext(context.Background(),
 			"unroutable queue does not accept the message, which waits; 'dlxctl plan' shows what is missing",
 			"unroutable_queue", topology.UnroutableName(h.topology.Name), "error", reason)
+		if !h.refused[d.DeliveryTag] {
+			h.refused[d.DeliveryTag] = true
+			h.probe.Held(monitor.HeldRefused, 1)
+		}
 		return m
 	}
 	tried.Cause = retry.Refused
@@ -79,8 +84,12 @@ func move(d decision) relay.Move {
 
 // Moved records a message whose copy is confirmed. It logs what is no longer retried:
 // one line for each dead letter, with its owner, and never the body.
-func (h *handler) Moved(_ amqp091.Delivery, m relay.Move) {
+func (h *handler) Moved(delivery amqp091.Delivery, m relay.Move) {
 	d, _ := m.Note.(decision)
+	if h.refused[delivery.DeliveryTag] {
+		delete(h.refused, delivery.DeliveryTag)
+		h.probe.Held(monitor.HeldRefused, -1)
+	}
 	ctx := context.Background() // the message is moved, whatever ends now
 	switch d.Outcome {
 	case retry.DeadLettered:

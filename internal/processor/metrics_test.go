@@ -153,8 +153,12 @@ func TestMetricsEqualWhatTheBrokerCounted(t *testing.T) {
 			t.Errorf("%s: the metrics say %d, the broker %d", what, c.metric, c.queue)
 		}
 	}
-	if n := len(seen["dlxctl_messages_unroutable_total"].GetMetric()); n != 2 {
-		t.Errorf("names that messages made up have brought about %d series", n)
+	// Two for each work queue, and three for messages that name none.
+	if n := len(seen["dlxctl_messages_unroutable_total"].GetMetric()); n != 7 {
+		t.Errorf("%d series of unroutable messages: names that messages made up bring about none, and each begins at 0", n)
+	}
+	if n := len(seen["dlxctl_held_messages"].GetMetric()); n != 3 || seen.sum("dlxctl_held_messages") != 0 {
+		t.Errorf("%d reasons for which messages are held, and %d messages", n, seen.sum("dlxctl_held_messages"))
 	}
 	if n := seen.sum("dlxctl_messages_dead_lettered_total", "queue", "work", "owner", "team-work", "severity",
 		"page"); n != 0 || len(seen["dlxctl_messages_dead_lettered_total"].GetMetric()) != 10 {

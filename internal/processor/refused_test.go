@@ -11,8 +11,8 @@ import (
 	"github.com/dlxctl/dlxctl/internal/broker"
 )
 
-// A message that even the unroutable queue does not take waits, unacknowledged,
-// and the log says so.
+// A message that even the unroutable queue does not take waits, unacknowledged, until the
+// queues are there again. The log says so, and the metrics.
 func TestWhatNothingTakesIsSaid(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, retryInAnHour)
@@ -21,15 +21,16 @@ func TestWhatNothingTakesIsSaid(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	p := s.processor(t)
-	log := listen(t, p)
-	run(t, p)
+	log := s.runs(t)
 	s.publish(t, "shop.slow.failed", "@gone", amqp091.Publishing{MessageId: "nowhere"})
 	s.publish(t, "shop.slow.failed", "@work", amqp091.Publishing{MessageId: "refused"})
 	for _, id := range []string{"nowhere", "refused"} {
 		log.says(t, "level=ERROR msg=\"unroutable queue does not accept the message, which waits; 'dlxctl plan' shows what is missing\" queue="+
 			map[string]string{"nowhere": "gone", "refused": "work"}[id]+" message_id="+id)
 	}
+	log.held(t, "refused", 2)
+	s.apply(t, s.topology)
+	log.held(t, "refused", 0)
 }
 
 // What the broker refuses at the first connection, a person must mend: to try

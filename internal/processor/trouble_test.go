@@ -15,12 +15,14 @@ import (
 
 	"github.com/dlxctl/dlxctl/internal/brokertest"
 	"github.com/dlxctl/dlxctl/internal/processor"
+	"github.com/dlxctl/dlxctl/internal/processor/monitor"
 )
 
 // journal keeps what a processor logs.
 type journal struct {
 	mu    sync.Mutex
 	lines []string
+	page  page // what its monitor serves; only with runs
 }
 
 func (j *journal) Write(p []byte) (int, error) {
@@ -61,8 +63,18 @@ func (s *stage) runs(t *testing.T) *journal {
 	t.Helper()
 	p := s.processor(t)
 	log := listen(t, p)
+	p.Monitor = monitor.New("")
+	log.page = serve(t, p.Monitor)
 	run(t, p)
 	return log
+}
+
+// held waits until the processor counts so many messages that it must leave in the failed queue.
+func (j *journal) held(t *testing.T, reason string, n int) {
+	t.Helper()
+	brokertest.Eventually(t, fmt.Sprint(n, " messages held: ", reason), func() bool {
+		return j.page.scrape(t).sum("dlxctl_held_messages", "queue", "shop.slow.failed", "reason", reason) == n
+	})
 }
 
 // says waits for a line.
@@ -310,6 +322,7 @@ func TestASilentConnection(t *testing.T) {
 	wire.Hold()
 	s.fill(t, 300)
 	log.says(t, "reconnecting")
+	log.says(t, "not even a heartbeat")
 	if doubled := s.moved(t, "shop.slow.retry.1h", ids(0, 300)...); doubled > prefetch {
 		t.Errorf("%d are doubled, more than were in flight", doubled)
 	}

@@ -33,6 +33,9 @@ type Caution struct {
 	Prefetch, Bytes int
 	// Report receives each finding, once.
 	Report func(Finding)
+	// Held is called for each message that stays in the queue, in each Run anew. Nil: nothing is
+	// called.
+	Held func(Kind)
 
 	window   int // how many may be in flight as they are large; zero is Prefetch
 	oneByOne int // how many are to be moved one by one
@@ -241,19 +244,28 @@ func (c *Caution) deadly(d Doubt, err error) {
 
 // holds reports whether a message must not be published.
 func (c *Caution) holds(d amqp091.Delivery, m Move) bool {
+	kind := c.kind(d, m)
+	if kind != "" && c.Held != nil {
+		c.Held(kind)
+	}
+	return kind != ""
+}
+
+// kind returns why a message must not be published: TooLarge or Deadly. It is empty for others.
+func (c *Caution) kind(d amqp091.Delivery, m Move) Kind {
 	if c.limit > 0 && len(m.Message.Body) > c.limit {
 		c.report(Finding{
 			Kind: TooLarge, Delivery: d, Exchange: m.Exchange,
 			Err: fmt.Errorf("the body has %d bytes, and the broker accepts %d (max_message_size)", len(m.Message.Body), c.limit),
 		}, fingerprintOf(d))
-		return true
+		return TooLarge
 	}
 	for _, h := range c.held {
 		if h.id == d.MessageId && h.size == len(d.Body) && h == fingerprintOf(d) {
-			return true
+			return Deadly
 		}
 	}
-	return false
+	return ""
 }
 
 // report reports a finding, once.

@@ -34,6 +34,7 @@ const (
 	deadLetters      = "dead-letters"
 	noConsumers      = "no-consumers"
 	notApplied       = "not-applied"
+	tierLate         = "tier-late"
 )
 
 // Wrong counts the problems that are no notes.
@@ -53,6 +54,7 @@ func (m *maker) problems() {
 	m.missing()
 	m.unprocessed(false)
 	m.unprocessed(true)
+	m.lateTiers()
 	m.consumers()
 	m.unroutable()
 	m.deadLetters()
@@ -165,6 +167,24 @@ func (m *maker) unprocessed(accepted bool) {
 	m.report(Problem{
 		Name: topology.WarnNoProcessor, Note: accepted, Text: line, Command: m.o.Command("process"), Queues: names,
 	})
+}
+
+// lateTiers reports retry queues whose messages do not return to their work queues in time.
+func (m *maker) lateTiers() {
+	var queues, lines []string
+	for _, q := range m.out.Queues {
+		u := m.state.Usage[q.Name]
+		if q.Role == topology.RoleRetry && (topology.Tier{Delay: q.Delay}).Late(u) {
+			queues, lines = append(queues, q.Name), append(lines, counted(q.Name, u.Unacknowledged))
+		}
+	}
+	if len(queues) > 0 {
+		m.report(Problem{
+			Name: tierLate, Queues: queues, Command: m.o.Command("plan"),
+			Text: "messages are past their delay and have not returned to their work queues: " + listed(lines),
+			Fix:  "look again in 10s; if the numbers do not fall, a work queue accepts no messages or is not bound, and this shows policies and bindings:",
+		})
+	}
 }
 
 // unroutable reports messages that could not be routed.

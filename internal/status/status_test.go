@@ -372,3 +372,41 @@ func TestDesk(t *testing.T) {
 		t.Errorf("problems (-want +got):\n%s", d)
 	}
 }
+
+// A tier is late if the messages past its delay are more than those that arrive in ten seconds.
+// Some are always on their way.
+func TestALateTier(t *testing.T) {
+	t.Parallel()
+	top := shop(t)
+	for name, tc := range map[string]struct {
+		usage topology.Usage // of the tier of 10s
+		want  string
+	}{
+		"nothing waits":        {},
+		"all wait":             {usage: topology.Usage{Ready: 68}},
+		"1000 a second":        {usage: topology.Usage{Ready: 10_000, Unacknowledged: 300}},
+		"late by 10 seconds":   {usage: topology.Usage{Ready: 300, Unacknowledged: 300}},
+		"late by more":         {usage: topology.Usage{Ready: 300, Unacknowledged: 301}, want: "301 messages"},
+		"none returns":         {usage: topology.Usage{Unacknowledged: 68}, want: "68 messages"},
+		"one does not return":  {usage: topology.Usage{Unacknowledged: 1}, want: "1 message"},
+		"one of many is moved": {usage: topology.Usage{Ready: 5, Unacknowledged: 1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			usage := map[string]topology.Usage{"shop.standard.failed": {Consumers: 1}, "shop.standard.retry.10s": tc.usage}
+			for _, queue := range []string{"billing", "audit", "mail"} {
+				usage[queue] = topology.Usage{Consumers: 1}
+			}
+			state := topology.State{VHost: "/", Version: "4.3.6", Have: top.Topology, Usage: usage}
+			got := texts(status.Make(top, state, status.Options{}))
+			var want []string
+			if tc.want != "" {
+				want = []string{"tier-late: messages are past their delay and have not returned to their work queues: shop.standard.retry.10s (" +
+					tc.want + ")"}
+			}
+			if d := cmp.Diff(want, got); d != "" {
+				t.Errorf("problems (-want +got):\n%s", d)
+			}
+		})
+	}
+}

@@ -3,6 +3,7 @@ package amqp
 import (
 	"errors"
 	"fmt"
+	"os"
 	"regexp"
 	"strconv"
 	"strings"
@@ -22,13 +23,21 @@ type ClosedError struct {
 	kind   error // one of the errors of package broker, or nil
 }
 
-// Error returns the reason, with the code where no sentinel explains it.
+// Error returns the reason, with the code where no sentinel explains it and the broker sent one.
 func (e *ClosedError) Error() string {
-	if e.kind != nil {
+	switch {
+	case e.kind != nil:
 		return e.Reason
+	case !e.Broker && timedOut(e.Reason):
+		return fmt.Sprintf("the broker sent nothing in time, not even a heartbeat, and the connection was closed (%s)", e.Reason)
+	case !e.Broker:
+		return fmt.Sprintf("the connection to the broker was lost (%s)", e.Reason)
 	}
 	return fmt.Sprintf("the broker closed the channel: %d %s", e.Code, e.Reason)
 }
+
+// timedOut reports whether the library gave up reading. It keeps only the text of the error.
+func timedOut(reason string) bool { return strings.HasSuffix(reason, os.ErrDeadlineExceeded.Error()) }
 
 // Unwrap returns the sentinel.
 func (e *ClosedError) Unwrap() error { return e.kind }

@@ -174,6 +174,9 @@ func explainDial(e broker.Endpoint, err error) error {
 		return broker.Errorf(broker.ErrUnreachable, "%s: %s", e.AMQP, broker.TLSProblem(err))
 	case errors.As(err, &record):
 		return broker.Errorf(broker.ErrUnreachable, "%s does not speak TLS; use amqp:// in RABBITMQ_URL or --url", e.AMQP)
+	case errors.As(err, &refused) && !refused.Server && timedOut(refused.Reason):
+		return broker.Errorf(broker.ErrUnreachable,
+			"%s accepts connections and answers nothing in time; check that the broker is not overloaded or hanging, and that nothing in between swallows data", e.AMQP)
 	case errors.As(err, &refused) && !refused.Server: // the peer hung up, or did not answer in AMQP
 		return broker.Errorf(broker.ErrUnreachable,
 			"what answers at %s does not speak AMQP (%s); RABBITMQ_URL or --url needs the AMQP port, usually 5672, or amqps:// for a port with TLS", e.AMQP, broker.OneLine(refused.Reason))

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -93,12 +94,14 @@ func TestDialExplainsConnectionErrors(t *testing.T) {
 }
 
 // A broker that refuses the certificate of a client says so after the handshake, just when the
-// library writes. The library then reports only that the connection is closed.
+// library writes. The library then reports only that the connection is closed. A broker that is
+// silent may well speak AMQP.
 func TestARefusedCertificateIsNamed(t *testing.T) {
 	t.Parallel()
 	for ended, want := range map[error]string{
 		errors.New("remote error: tls: certificate required"): "pass one that it trusts with --cert-file and --key-file",
 		io.EOF: "does not speak AMQP (EOF)",
+		&net.OpError{Op: "read", Net: "tcp", Err: os.ErrDeadlineExceeded}: "accepts connections and answers nothing in time",
 	} {
 		socket := wire.NewSocket(endsWith{err: ended})
 		if _, err := socket.Read(nil); !errors.Is(err, ended) {

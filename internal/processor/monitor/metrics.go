@@ -30,6 +30,7 @@ const (
 	metricDeadLettered = "dlxctl_messages_dead_lettered_total"
 	metricUnroutable   = "dlxctl_messages_unroutable_total"
 	metricInFlight     = "dlxctl_in_flight"
+	metricHeld         = "dlxctl_held_messages"
 	metricConfirm      = "dlxctl_publish_confirm_seconds"
 	metricConsumer     = "dlxctl_consumer_up"
 	metricBlocked      = "dlxctl_connection_blocked"
@@ -62,6 +63,11 @@ func Metrics() []Metric {
 			metricInFlight, "gauge",
 			[]string{"topology", "backoff"},
 			"Messages consumed from the failed queue whose copy is not confirmed yet.",
+		},
+		{
+			metricHeld, "gauge",
+			[]string{"topology", "backoff", "queue", "reason"},
+			"Messages that must stay in the failed queue. Reason is too_large, deadly (publishing it ends the connection) or refused (by the unroutable queue too).",
 		},
 		{
 			metricConfirm, "histogram",
@@ -162,7 +168,7 @@ type levels Monitor
 
 // Describe names the gauges.
 func (l *levels) Describe(out chan<- *prometheus.Desc) {
-	for _, name := range []string{metricInFlight, metricConsumer, metricBlocked} {
+	for _, name := range []string{metricInFlight, metricHeld, metricConsumer, metricBlocked} {
 		out <- desc(name)
 	}
 }
@@ -176,6 +182,7 @@ func desc(name string) *prometheus.Desc {
 func (l *levels) Collect(out chan<- prometheus.Metric) {
 	type key struct{ topology, backoff, queue string }
 	inFlight, up, blocked := map[key]int64{}, map[key]float64{}, map[string]float64{}
+	held := map[key]map[string]int{}
 	l.mu.Lock()
 	for _, p := range l.probes {
 		k := key{p.topology, p.backoff, p.failed}
@@ -184,6 +191,12 @@ func (l *levels) Collect(out chan<- prometheus.Metric) {
 			up[k] = number(p.up.Load())
 		}
 		blocked[p.topology] = max(blocked[p.topology], number(p.blocked.Load()))
+		if held[k] == nil {
+			held[k] = map[string]int{}
+		}
+		for _, reason := range heldReasons() {
+			held[k][reason] += p.heldFor(reason)
+		}
 	}
 	l.mu.Unlock()
 	gauge := func(name string, value float64, labels ...string) {
@@ -192,11 +205,26 @@ func (l *levels) Collect(out chan<- prometheus.Metric) {
 	for k, n := range inFlight {
 		gauge(metricInFlight, float64(n), k.topology, k.backoff)
 		gauge(metricConsumer, up[k], k.topology, k.backoff, k.queue)
+		for reason, n := range held[k] {
+			gauge(metricHeld, float64(n), k.topology, k.backoff, k.queue, reason)
+		}
 	}
 	for name, v := range blocked {
 		gauge(metricBlocked, v, name)
 	}
 }
+
+// Why a message stays in a failed queue.
+const (
+	// HeldTooLarge: its body has more bytes than the broker accepts.
+	HeldTooLarge = "too_large"
+	// HeldDeadly: publishing it ends the channel or the connection.
+	HeldDeadly = "deadly"
+	// HeldRefused: no queue accepts it, and the unroutable queue does not either. It is tried again.
+	HeldRefused = "refused"
+)
+
+func heldReasons() []string { return []string{HeldTooLarge, HeldDeadly, HeldRefused} }
 
 func number(b bool) float64 {
 	if b {

@@ -35,7 +35,8 @@ type Probe struct {
 	active   atomic.Int64 // when something last happened, in nanoseconds of Unix time
 
 	mu     sync.Mutex
-	reason string // why the queue is not consumed; empty before the first try
+	reason string         // why the queue is not consumed; empty before the first try
+	held   map[string]int // how many messages stay in the failed queue, by reason
 }
 
 type (
@@ -74,7 +75,7 @@ func (m *Monitor) newProbe(t topology.Compiled, l topology.Backoff) *Probe {
 	p := &Probe{
 		monitor: m, topology: t.Name, backoff: l.Name, failed: l.FailedQueue, workQueues: map[string]topology.WorkQueue{},
 		retried: map[retryKey]prometheus.Counter{}, dead: map[deadKey]prometheus.Counter{},
-		confirm: m.confirm.WithLabelValues(t.Name, l.Name),
+		confirm: m.confirm.WithLabelValues(t.Name, l.Name), held: map[string]int{},
 	}
 	p.Active()
 	for _, w := range t.WorkQueues {
@@ -88,6 +89,12 @@ func (m *Monitor) newProbe(t topology.Compiled, l topology.Backoff) *Probe {
 		for _, r := range append(topology.Reasons(), topology.ReasonUnknown) {
 			p.deaths(w.Name, r)
 		}
+		for _, cause := range []string{"headers_too_large", "refused"} { // of a message that names a queue
+			p.nowhere(w.Name, cause)
+		}
+	}
+	for _, cause := range []string{"no_address", "unknown_queue", "refused"} {
+		p.nowhere("", cause)
 	}
 	return p
 }
@@ -158,6 +165,7 @@ func (p *Probe) Idle(err error) {
 	p.inFlight.Store(0)
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	clear(p.held) // the next relay finds them again
 	p.reason = "it is empty, or the process is stopping"
 	if err != nil {
 		p.reason = err.Error()
@@ -200,8 +208,19 @@ func (p *Probe) Unroutable(queue, cause string, published time.Time) {
 		return
 	}
 	p.confirmed(published)
-	w := p.workQueues[queue] // the zero value for a name that a message made up
-	p.monitor.unroutable.WithLabelValues(p.topology, p.backoff, w.Name, cause, w.Severity, w.Owner).Inc()
+	p.nowhere(queue, cause).Inc()
+}
+
+// Held records that a message stays in the failed queue, n of 1, or no longer does, n of -1. The
+// reason is HeldTooLarge, HeldDeadly or HeldRefused.
+func (p *Probe) Held(reason string, n int) {
+	if p == nil {
+		return
+	}
+	p.Active() // it waits on purpose
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.held[reason] += n
 }
 
 func (p *Probe) confirmed(published time.Time) {
@@ -234,12 +253,25 @@ func (p *Probe) deaths(queue string, reason topology.Reason) prometheus.Counter 
 	return c
 }
 
+// nowhere returns the counter of unroutable messages that name a queue.
+func (p *Probe) nowhere(queue, cause string) prometheus.Counter {
+	w := p.workQueues[queue] // the zero value for a name that a message made up
+	return p.monitor.unroutable.WithLabelValues(p.topology, p.backoff, w.Name, cause, w.Severity, w.Owner)
+}
+
 // workQueue returns a work queue, and a substitute for one that the file does not name.
 func (p *Probe) workQueue(queue string) topology.WorkQueue {
 	if w, ok := p.workQueues[queue]; ok {
 		return w
 	}
 	return topology.WorkQueue{Name: otherQueue, Severity: "ticket"}
+}
+
+// heldFor returns how many messages stay in the failed queue for a reason.
+func (p *Probe) heldFor(reason string) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.held[reason]
 }
 
 // whyNot returns why the queue is not consumed.

@@ -80,7 +80,7 @@ func areas() []area {
 		{"answers of the broker are understood", []string{`^broker[./]`}},
 		{"the command line, the README and the pages", []string{
 			`^e2e\.Test(Scripts|EachCommandHasAScript|BrokenFiles|Readme)`,
-			`^e2e\.Test(PagesAsSessions|EachAlertHasARow|MessagesOfTroubleshooting|TheTableAboutConsumers)`,
+			`^e2e\.Test(PagesAsSessions|EachAlertHasASection|MessagesOfTroubleshooting|TheTableAboutConsumers)`,
 			`^e2e\.Test(CommandsInThePages|LinksInThePages|PathsInThePages|ProofsInThePages|IndexOfThePages)`, `^cmd\.`,
 		}},
 		{"services and deployment: declare programs, templates", []string{`^e2e\.Test(Snippets|TheTemplatesRun|TheImage)`}},
