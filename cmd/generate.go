@@ -39,12 +39,14 @@ func newAlerts(a *app) *cobra.Command {
 		Use:   "alerts",
 		Short: "Print alerting rules for Prometheus",
 		Long: `Print alerting rules for Prometheus: new and waiting dead letters, by severity and owner;
-a growing failed queue; no processor; unroutable messages; queues without consumers;
+a growing failed queue; no processor; unroutable messages; queues without consumers,
+or with consumers that loop or stand still;
 legacy queues that are not deleted yet; missing metrics.
 
 The rules use the metrics of 'dlxctl process --listen', and those of RabbitMQ's plugin
 rabbitmq_prometheus. Prometheus must scrape
-/metrics/detailed?family=queue_coarse_metrics&family=queue_consumer_count on each node.`,
+/metrics/detailed?family=queue_coarse_metrics&family=queue_consumer_count&family=queue_delivery_metrics
+on each node.`,
 		Example:     "  dlxctl generate alerts > dlxctl.rules.yml\n  promtool check rules dlxctl.rules.yml",
 		Args:        noArguments,
 		Annotations: map[string]string{outputsAnnotation: "text json"},
