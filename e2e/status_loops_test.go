@@ -10,9 +10,9 @@ import (
 	"github.com/dlxctl/dlxctl/internal/brokertest"
 )
 
-// A consumer that requeues what it gets is a problem of the queue: of a classic queue on every line,
-// and of a quorum queue with a delivery limit where the broker does not count basic.nack. With --all
-// it is found in the queues of other teams too.
+// A consumer that requeues what it gets is a problem of the queue: of a classic queue on every
+// line, and of a quorum queue with a delivery limit where the broker does not count basic.nack.
+// With --all it is found in the queues of other teams too.
 func TestStatusShowsLoops(t *testing.T) {
 	t.Parallel()
 	target := brokertest.VHost(t)
