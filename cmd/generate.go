@@ -49,11 +49,13 @@ func newAlerts(a *app) *cobra.Command {
 		Long: `Print alerting rules for Prometheus: new and waiting dead letters, by severity and owner;
 retries that are blocked by an alarm, stand still or are late; messages that cannot be
 retried; a growing failed queue; no processor; unroutable messages; waiting messages without
-a consumer; legacy queues that are not deleted yet; missing metrics.
+a consumer; consumers that loop or stand still; legacy queues that are not deleted yet;
+missing metrics.
 
 The rules use the metrics of 'dlxctl process --listen', and those of RabbitMQ's plugin
 rabbitmq_prometheus. Prometheus must scrape
-/metrics/detailed?family=queue_coarse_metrics&family=queue_consumer_count on each node.`,
+/metrics/detailed?family=queue_coarse_metrics&family=queue_consumer_count&family=queue_delivery_metrics
+on each node.`,
 		Example: "  dlxctl generate alerts > dlxctl.rules.yml\n" +
 			"  dlxctl generate alerts --processors 2 --runbook-url https://wiki.example/dlxctl-alerts > dlxctl.rules.yml\n" +
 			"  promtool check rules dlxctl.rules.yml",

@@ -47,6 +47,9 @@ QUEUE is the name of a queue, or a pattern with * and ?. The name of a dead-lett
 or retry queue stands for the work queues that use it. Problems of the topology as a
 whole, such as an alarm, are shown with every filter.
 
+Loops of redeliveries, and consumers that hold messages and do nothing, are problems of the
+queues of the file. With --all they are looked for in every queue of the virtual host.
+
 Numbers of messages are up to 5 seconds old, and those of consumers up to 10. OLDEST is
 the age of the message at the head, which RabbitMQ reports for classic queues whose
 publishers set a timestamp. The user needs only the tag management.
@@ -218,11 +221,27 @@ func (l *statusLooks) look(ctx context.Context) ([]status.Report, error) {
 			return nil, err
 		}
 		state = askDoubtful(ctx, s, state, l.k.filter)
+		traffic, err := l.traffic(ctx, s, state)
+		if err != nil {
+			return nil, err
+		}
 		reports = append(reports, status.Make(s.Topology, state, status.Options{
-			At: time.Now(), Filter: l.k.filter, Command: l.commands(i),
+			At: time.Now(), Filter: l.k.filter, Traffic: traffic, Command: l.commands(i),
 		}))
 	}
 	return reports, nil
+}
+
+// traffic reads what the statistics count of the queues that hold messages.
+func (l *statusLooks) traffic(ctx context.Context, s *apply.Session, state topology.State) (t status.Traffic,
+	err error,
+) {
+	busy := status.Busy(s.Topology, state, l.k.filter, l.k.all)
+	if t.Recent, err = s.Management.Traffic(ctx, busy, status.LoopTime, status.LoopStep); err != nil {
+		return t, err
+	}
+	t.Long, err = s.Management.Traffic(ctx, status.Still(state, t.Recent), status.StuckTime, status.StuckStep)
+	return t, err
 }
 
 // askDoubtful returns state with the consumers of the queues whose number is in doubt, as the

@@ -30,8 +30,14 @@ func TestAlertsUseMetricsThatRabbitMQExports(t *testing.T) {
 	}
 	start(t, target, "apply", "--yes", "-f", writeTopology(t, alerted)).exits(t, 0)
 
-	selectors := map[string]bool{}
-	for _, q := range queries(compiled(t, alerted)) {
+	top, selectors := compiled(t, alerted), map[string]bool{}
+	for _, w := range top.WorkQueues { // deliveries are counted from the first one on
+		brokertest.PublishConfirmed(t, target.Confirming(t), "", w.Name, amqp091.Publishing{})
+		if err := brokertest.Take(t, target.Channel(t), w.Name).Ack(false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, q := range queries(top) {
 		for _, s := range regexp.MustCompile(`rabbitmq_\w+\{[^}]*\}`).FindAllString(q, -1) {
 			selectors[s] = true
 		}
@@ -41,7 +47,7 @@ func TestAlertsUseMetricsThatRabbitMQExports(t *testing.T) {
 	}
 	var page string
 	brokertest.Eventually(t, "a series for every queue", func() bool {
-		page = get(t, address, "/metrics/detailed?family=queue_coarse_metrics&family=queue_consumer_count")
+		page = get(t, address, "/metrics/detailed?family=queue_coarse_metrics&family=queue_consumer_count&family=queue_delivery_metrics")
 		for s := range selectors {
 			if found, want := series(t, page, s); found != want {
 				return false
@@ -61,7 +67,7 @@ func TestAlertsUseMetricsThatRabbitMQExports(t *testing.T) {
 		}
 	}
 	brokertest.Eventually(t, "messages that are held", func() bool {
-		page = get(t, address, "/metrics/detailed?family=queue_coarse_metrics&family=queue_consumer_count")
+		page = get(t, address, "/metrics/detailed?family=queue_coarse_metrics&family=queue_consumer_count&family=queue_delivery_metrics")
 		for _, queue := range queues {
 			all := fmt.Sprintf("rabbitmq_detailed_queue_messages{vhost=\"/\",queue=%q} %d\n", queue, n)
 			ready := fmt.Sprintf("rabbitmq_detailed_queue_messages_ready{vhost=\"/\",queue=%q} 0\n", queue)

@@ -192,6 +192,18 @@ func consumersOf(queue string) string {
 	return fmt.Sprintf("rabbitmq_detailed_queue_consumers{vhost=%q,queue=%q,instance=%q}", "/", queue, "node-1")
 }
 
+// traffic returns the series of what a queue delivers: redelivered, acknowledged and delivered
+// messages in all, and those that consumers hold.
+func traffic(queue, redelivered, acked, delivered, held string) map[string]string {
+	of := func(metric string) string {
+		return fmt.Sprintf("rabbitmq_detailed_queue_messages_%s{vhost=%q,queue=%q,instance=%q}", metric, "/", queue, "node-1")
+	}
+	return map[string]string{
+		of("redelivered_total"): redelivered, of("acked_total"): acked,
+		of("delivered_ack_total"): delivered, of("unacked"): held,
+	}
+}
+
 // deadLettered returns the series of the dead letters of a queue.
 func deadLettered(queue, severity, owner string) string {
 	return fmt.Sprintf("dlxctl_messages_dead_lettered_total{topology=%q,backoff=%q,queue=%q,reason=%q,"+
@@ -242,6 +254,11 @@ func TestAlertsFire(t *testing.T) {
 	dead := func(queue, severity string, values string) map[string]string {
 		return with(deadLettered(queue, severity, "team-"+queue), values+long)
 	}
+	flows := func(redelivered, acked, delivered, held string) map[string]string {
+		out := maps.Clone(well)
+		maps.Copy(out, traffic("billing", redelivered+long, acked+long, delivered+long, held+long))
+		return out
+	}
 	tests := map[string]test{
 		"nothing is wrong": {series: well, quiet: "1m", at: "33h"},
 		"a dead letter": {
@@ -252,6 +269,18 @@ func TestAlertsFire(t *testing.T) {
 			series: dead("reports", "ticket", "0x10 3"), quiet: "10m", at: "12m",
 			fire: []string{"DlxctlDeadLetters reports ticket team-reports"},
 		},
+		"consumers requeue each message": {
+			series: flows("0x10 0+200", "7", "0x10 0+200", "1"), quiet: "21m", at: "24m",
+			fire: []string{"DlxctlLoop billing page team-billing"},
+		},
+		"a restart":                     {series: flows("0x10 2500", "0+1", "0+1", "1"), quiet: "15m", at: "24m"},
+		"requeues among other messages": {series: flows("0+200", "0+300", "0+500", "1"), at: "40m"},
+		"consumers stand still": {
+			series: flows("0", "0+3x10 30", "0+3x10 30", "9"), quiet: "28m", at: "33m",
+			fire: []string{"DlxctlStuck billing page team-billing"},
+		},
+		"consumers are slow":                {series: flows("0", "0+0.2", "0+0.2", "9"), at: "50m"},
+		"no message, and no consumer acts":  {series: flows("0", "7", "7", "0"), at: "50m"},
 		"a dead letter of half an hour ago": {series: dead("billing", "page", "0x10 1"), at: "40m"},
 		"a dead letter of a queue without backoff": {
 			series: with(depth("audit.dead"), "0x10 1"+long), quiet: "11m", at: "13m",

@@ -144,7 +144,7 @@ func scrapes(t *testing.T, top topology.Compiled, metrics string, processors ...
 			{"job_name": "dlxctl", "static_configs": targets(processors...)},
 			{
 				"job_name": "rabbitmq", "metrics_path": "/metrics/detailed", "static_configs": targets(metrics),
-				"params": map[string][]string{"family": {"queue_coarse_metrics", "queue_consumer_count"}},
+				"params": map[string][]string{"family": {"queue_coarse_metrics", "queue_consumer_count", "queue_delivery_metrics"}},
 			},
 		},
 	})

@@ -55,3 +55,21 @@ func (r *resolver) crashes() (f findings) {
 	f.warn(topology.WarnDefaultDeliveryLimit, text.Some(names)+": "+line)
 	return f
 }
+
+// endless warns of new classic work queues: they count no deliveries. A TTL would end a loop.
+func (r *resolver) endless() (f findings) {
+	var names []string
+	for _, q := range r.want.Queues {
+		_, exists := r.existing[q.Name]
+		_, expires := r.effective(q)[topology.ArgMessageTTL]
+		if q.Label.Role == topology.RoleWork && q.Type() == topology.Classic && !exists && !expires &&
+			!r.accepts(topology.WarnDefaultDeliveryLimit, q.Name) {
+			names = append(names, text.Name(q.Name))
+		}
+	}
+	if len(names) > 0 {
+		f.warn(topology.WarnDefaultDeliveryLimit, text.Some(names)+
+			": classic queues have no delivery limit: a message that crashes its consumer, or that a consumer requeues, is redelivered forever; set type: quorum")
+	}
+	return f
+}

@@ -1,6 +1,7 @@
 package plan_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -121,5 +122,25 @@ func TestAcceptedWarnings(t *testing.T) {
 		if d := cmp.Diff(want, strings.Join(got, "; ")); d != "" {
 			t.Errorf("%q (-want +got):\n%s", accept, d)
 		}
+	}
+}
+
+// A new classic work queue has no delivery limit, and plan says so once. A TTL ends a loop.
+func TestClassicQueuesHaveNoDeliveryLimit(t *testing.T) {
+	t.Parallel()
+	top := loaded(t, "version: 1\nname: shop\nbackoff: {s: {tiers: [1s]}}\ndefaults: {backoff: s, type: classic}\n"+
+		"queues: [{name: a}, {name: b}, {name: old}, {name: brief, arguments: {x-message-ttl: 1000}}]\n"+
+		"accept: [default-delivery-limit=b]")
+	state := topology.State{Version: "4.0.5"}
+	state.Have.Queues = slices.DeleteFunc(slices.Clone(top.Queues), func(q topology.Queue) bool { return q.Name != "old" })
+	var got []string
+	for _, w := range plan.Make(top, state, plan.Options{}).Warnings {
+		if w.Name == topology.WarnDefaultDeliveryLimit {
+			got = append(got, w.Text)
+		}
+	}
+	want := []string{"a: classic queues have no delivery limit: a message that crashes its consumer, or that a consumer requeues, is redelivered forever; set type: quorum"}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
 	}
 }

@@ -1,6 +1,7 @@
 package topology
 
 import (
+	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -56,8 +57,12 @@ func (s State) AtLeast(major, minor int) bool {
 
 // Usage is what a queue holds, as of the last statistics of the broker.
 type Usage struct {
-	Ready          int64 `json:"ready"`
+	Ready int64 `json:"ready"`
+	// Unacknowledged is how many messages are not ready: those that consumers hold, and Other.
 	Unacknowledged int64 `json:"unacknowledged"`
+	// Other is how many of Unacknowledged no consumer holds: RabbitMQ is dead-lettering them, or, from
+	// 4.3 on, delays them (x-delayed-retry-type).
+	Other int64 `json:"other,omitempty"`
 	// Consumers are those of all users.
 	Consumers int64 `json:"consumers"`
 	// ConsumersUnknown says that the broker did not report whether the queue has
@@ -76,6 +81,19 @@ type Usage struct {
 // MayBeConsumed reports whether the queue has consumers, or may have some.
 func (u Usage) MayBeConsumed() bool { return u.Consumers > 0 || u.ConsumersUnknown }
 
+// Held returns how many messages consumers hold.
+func (u Usage) Held() int64 { return u.Unacknowledged - u.Other }
+
+// NotReady says for people what becomes of the messages that are not ready: "2 unacknowledged", and
+// what no consumer holds.
+func (u Usage) NotReady() string {
+	out := strconv.FormatInt(u.Held(), 10) + " unacknowledged"
+	if u.Other > 0 {
+		out += fmt.Sprintf(", %d delayed or being dead-lettered by RabbitMQ", u.Other)
+	}
+	return out
+}
+
 // ConsumersText returns the number of consumers for people: "2 consumers", or that it
 // is not known, and what would show it.
 func (u Usage) ConsumersText() string {
@@ -84,3 +102,19 @@ func (u Usage) ConsumersText() string {
 	}
 	return text.Count(u.Consumers, "consumer")
 }
+
+// Traffic counts the deliveries of a queue, by the statistics of the broker.
+type Traffic struct {
+	// Within is the time that it covers.
+	Within time.Duration
+	// Delivered counts deliveries to consumers and to basic.get. Redelivered counts those of them of a
+	// message that was delivered before.
+	Delivered, Redelivered int64
+	// Acknowledged counts acknowledgements. The broker counts no rejections.
+	Acknowledged int64
+	// Redelivering is in how many steps of the time messages were redelivered.
+	Redelivering int
+}
+
+// Still reports whether no message was delivered or acknowledged.
+func (t Traffic) Still() bool { return t.Delivered == 0 && t.Acknowledged == 0 }

@@ -4,7 +4,8 @@ package topology
 const (
 	// WarnAlarm: the broker accepts no messages, because memory or disk space is short.
 	WarnAlarm = "alarm"
-	// WarnDefaultDeliveryLimit: the broker's own delivery limit applies to a new quorum queue.
+	// WarnDefaultDeliveryLimit: the broker's own delivery limit applies to a new quorum queue, or a
+	// new classic queue has none.
 	WarnDefaultDeliveryLimit = "default-delivery-limit"
 	// WarnDeskParked: the plan deletes what parked messages need to go back.
 	WarnDeskParked = "desk-parked"

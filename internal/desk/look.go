@@ -142,7 +142,7 @@ func (l *look) begin() error {
 		return err
 	}
 	// Statistics are up to 5 seconds old: what an earlier look held is ready again.
-	l.done.Unacknowledged = int(min(t.usage.Unacknowledged, max(0, t.usage.Ready+t.usage.Unacknowledged-int64(ready))))
+	l.done.Unacknowledged = int(min(t.usage.Held(), max(0, t.usage.Ready+t.usage.Unacknowledged-int64(ready))))
 	l.done.Messages = ready
 	return t.refuse(l.wanted(), ready, l.options.BesideConsumers)
 }

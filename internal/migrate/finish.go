@@ -126,8 +126,8 @@ func (r *Runner) finishMove(ctx context.Context, m Move, step func()) error {
 		// The first refusal says little: a message came, or the broker still counts the
 		// consumer of the drain.
 		if u := state.Usage[m.Legacy]; moved == 0 && refused > 1 && m.find(state).legacy && time.Since(began) >= r.Wait {
-			return fmt.Errorf("%w: the queue %s is in use, so the broker does not delete it: it has %s, %d unacknowledged, and %s",
-				ErrWaiting, m.Legacy, messages(u.Ready)+" ready", u.Unacknowledged,
+			return fmt.Errorf("%w: the queue %s is in use, so the broker does not delete it: it has %s, %s, and %s",
+				ErrWaiting, m.Legacy, messages(u.Ready)+" ready", u.NotReady(),
 				text.Count(u.Consumers, "consumer"))
 		}
 	}

@@ -66,7 +66,7 @@ func (s Status) String() string {
 	}[s.Stage]
 	out := fmt.Sprintf("%s -> %s: %s; the legacy queue has %s", s.Legacy, s.New, where, strings.Join([]string{
 		text.Count(s.Bindings, "binding"), messages(s.Ready) + " ready",
-		fmt.Sprintf("%d unacknowledged", s.Unacknowledged), s.ConsumersText(),
+		s.NotReady(), s.ConsumersText(),
 	}, ", "))
 	switch {
 	case s.Paused:

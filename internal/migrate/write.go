@@ -150,6 +150,8 @@ type statusJSON struct {
 	Messages       int64 `json:"messages"`
 	Unacknowledged int64 `json:"unacknowledged"`
 	Consumers      int64 `json:"consumers"`
+	// Other is how many messages no consumer holds: RabbitMQ delays or dead-letters them.
+	Other int64 `json:"other,omitempty"`
 	// Bindings counts the bindings of the legacy queue.
 	Bindings int64 `json:"bindings"`
 	// Forwards reports that the broker forwards what comes to the legacy queue.
@@ -164,7 +166,7 @@ type statusJSON struct {
 // JSON implements jsondoc.Former.
 func (s Status) JSON() any {
 	out := statusJSON{
-		s.Legacy, s.New, s.Stage, s.Ready, s.Unacknowledged, s.Consumers, s.Bindings, s.Forwards, nil, s.Waits,
+		s.Legacy, s.New, s.Stage, s.Ready, s.Held(), s.Consumers, s.Other, s.Bindings, s.Forwards, nil, s.Waits,
 	}
 	if s.Quiet != nil {
 		out.Quiet = new(int64(s.Quiet.Seconds()))

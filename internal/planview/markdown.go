@@ -189,7 +189,7 @@ func hazardRows(p plan.Plan) []string {
 			if stake != "" {
 				stake = "; " + stake
 			}
-			stake = fmt.Sprintf("%d ready, %d unacknowledged, %s, %s", u.Ready, u.Unacknowledged, text.Count(u.Bytes,
+			stake = fmt.Sprintf("%d ready, %s, %s, %s", u.Ready, u.NotReady(), text.Count(u.Bytes,
 				"byte"), u.ConsumersText()) + stake
 		}
 		out = append(out, fmt.Sprintf("| %s %s %s | %s | %s |\n", c.Action, c.Kind, cell(nameOf(c)),

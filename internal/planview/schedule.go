@@ -66,7 +66,7 @@ func crashes(limit int64) string {
 	if limit < 0 {
 		return ""
 	}
-	return fmt.Sprintf("; each up to %s, if consumers crash or requeue (deliveryLimit %d)", text.Count(limit+1,
+	return fmt.Sprintf("; each up to %s, if consumers crash (deliveryLimit %d)", text.Count(limit+1,
 		"time"), limit)
 }
 

@@ -239,7 +239,7 @@ func (t *textWriter) details(c plan.Change, indent string) {
 		t.fields(c, indent)
 	}
 	if c.Stake != nil {
-		t.line("%sholds %d ready, %d unacknowledged (%s); %s", indent, c.Stake.Ready, c.Stake.Unacknowledged,
+		t.line("%sholds %d ready, %s (%s); %s", indent, c.Stake.Ready, c.Stake.NotReady(),
 			text.Count(c.Stake.Bytes, "byte"), c.Stake.ConsumersText())
 	}
 	if reason := reason(c); reason != "" {

@@ -92,8 +92,8 @@ needs consent: --allow '"stops-consumers=a""b"'
 + queue audit (quorum)
 
   q, unlimited: 3 deliveries, at 0s, +10s, +1m; dead after 1m10s at the earliest
-  limited: 3 deliveries, at 0s, +10s, +1m; dead after 1m10s at the earliest; each up to 6 times, if consumers crash or requeue (deliveryLimit 5)
-  inbox: 3 deliveries, at 0s, +10s, +1m; dead after 1m10s at the earliest; each up to 1 time, if consumers crash or requeue (deliveryLimit 0)
+  limited: 3 deliveries, at 0s, +10s, +1m; dead after 1m10s at the earliest; each up to 6 times, if consumers crash (deliveryLimit 5)
+  inbox: 3 deliveries, at 0s, +10s, +1m; dead after 1m10s at the earliest; each up to 1 time, if consumers crash (deliveryLimit 0)
   audit: 1 delivery; dead at once
 
 5 to create

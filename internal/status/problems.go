@@ -32,9 +32,11 @@ type Problem struct {
 const (
 	consumersUnknown = "consumers-unknown"
 	deadLetters      = "dead-letters"
+	loops            = "loops"
 	noConsumers      = "no-consumers"
 	notApplied       = "not-applied"
 	tierLate         = "tier-late"
+	stuck            = "stuck"
 )
 
 // Wrong counts the problems that are no notes.
@@ -56,6 +58,8 @@ func (m *maker) problems() {
 	m.unprocessed(true)
 	m.lateTiers()
 	m.consumers()
+	m.loops()
+	m.stuck()
 	m.unroutable()
 	m.deadLetters()
 	m.deskProblems()
@@ -232,12 +236,12 @@ func (m *maker) deadLetters() {
 func (m *maker) consumers() {
 	idle, unknown := m.withProblem(noConsumers), m.withProblem(consumersUnknown)
 	slices.SortStableFunc(idle, func(a, b Work) int {
-		return cmp.Compare(b.Ready+b.Unacknowledged, a.Ready+a.Unacknowledged)
+		return cmp.Compare(b.Ready+b.Unacknowledged+b.Other, a.Ready+a.Unacknowledged+a.Other)
 	})
 	var queues, lines []string
 	for _, w := range idle {
 		queues = append(queues, w.Name)
-		lines = append(lines, counted(w.Name, w.Ready+w.Unacknowledged))
+		lines = append(lines, counted(w.Name, w.Ready+w.Unacknowledged+w.Other))
 	}
 	if len(idle) > 0 {
 		m.report(Problem{

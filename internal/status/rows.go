@@ -19,6 +19,8 @@ type Work struct {
 
 	Ready          int64 `json:"ready"`
 	Unacknowledged int64 `json:"unacknowledged"`
+	// Other is how many messages are neither ready nor unacknowledged.
+	Other int64 `json:"other,omitempty"`
 	// Retrying is how many messages are in the failed queue and the retry queues of its backoff.
 	Retrying int64 `json:"retrying"`
 	// SharedRetrying says that other queues use the backoff too, so that Retrying has messages of
@@ -35,7 +37,7 @@ type Work struct {
 	// Oldest is that of [Queue].
 	Oldest time.Time `json:"-"`
 	// Problems are the names of the problems of this queue: dead-letters, no-consumers,
-	// consumers-unknown. What is wrong with its backoff is not among them.
+	// consumers-unknown, loops, stuck. What is wrong with its backoff is not among them.
 	Problems []string `json:"problems"`
 }
 
@@ -45,7 +47,7 @@ func (w Work) Quiet() bool { return len(w.Problems) == 0 && w.Consumers > 0 && w
 
 // messages counts the messages that are the queue's own.
 func (w Work) messages() int64 {
-	n := w.Ready + w.Unacknowledged
+	n := w.Ready + w.Unacknowledged + w.Other
 	if !w.SharedRetrying {
 		n += w.Retrying
 	}
@@ -143,6 +145,7 @@ func (m *maker) works() {
 				counts := queue == w.DeadLetterQueue || queues[queue].Messages > 0
 				row.SharedDead = row.SharedDead || counts && m.dead[queue] > 1
 			}
+			row.Problems = append(row.Problems, m.trafficProblems(w.Name)...)
 			if row.Dead > 0 && !row.SharedDead {
 				row.Problems = append(row.Problems, deadLetters)
 			}
@@ -159,7 +162,7 @@ func (m *maker) works() {
 func workOf(q Queue) Work {
 	w := Work{
 		Name: q.Name, Role: q.Role, Backoff: q.Backoff, Owner: q.Owner, Severity: q.Severity, Type: q.Type,
-		Ready: q.Messages - q.Unacknowledged, Unacknowledged: q.Unacknowledged,
+		Ready: q.Messages - q.Unacknowledged - q.Other, Unacknowledged: q.Unacknowledged, Other: q.Other,
 		Consumers: q.Consumers, ConsumersUnknown: q.ConsumersUnknown, Oldest: q.Oldest,
 	}
 	switch {

@@ -47,7 +47,10 @@ type Queue struct {
 	// Messages is all that the queue holds, ready or not.
 	Messages       int64 `json:"messages"`
 	Unacknowledged int64 `json:"unacknowledged"`
-	Consumers      int64 `json:"consumers"`
+	// Other is how many messages are neither ready nor unacknowledged: RabbitMQ is dead-lettering
+	// them, or delays them.
+	Other     int64 `json:"other,omitempty"`
+	Consumers int64 `json:"consumers"`
 	// Owner and Severity are those of the work queue that a work or dead queue
 	// belongs to. Empty for queues that several share.
 	Owner    string `json:"owner"`
@@ -65,6 +68,8 @@ type Options struct {
 	At time.Time
 	// Filter chooses queues.
 	Filter Filter
+	// Traffic is what the statistics count of some queues.
+	Traffic Traffic
 	// Command returns a command line of dlxctl to paste, from the words behind dlxctl. Nil: the
 	// words as they are.
 	Command func(words ...string) string
@@ -228,7 +233,8 @@ func (m *maker) add(q Queue) {
 	}
 	u := m.state.Usage[q.Name]
 	q.Type = have.Type()
-	q.Messages, q.Unacknowledged, q.Consumers = u.Ready+u.Unacknowledged, u.Unacknowledged, u.Consumers
+	q.Messages, q.Consumers = u.Ready+u.Unacknowledged, u.Consumers
+	q.Unacknowledged, q.Other = u.Held(), u.Other
 	q.ConsumersUnknown, q.Oldest = u.ConsumersUnknown, u.Oldest
 	m.out.Queues = append(m.out.Queues, q)
 }

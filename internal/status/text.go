@@ -190,7 +190,8 @@ func (t *textWriter) folded(rows, n int, noun, why string) {
 		text.Choose(n, "it", "them"))))
 }
 
-// workTable writes rows of work queues. Owners and ages have columns only if any is known.
+// workTable writes rows of work queues. Owners, ages and what is neither ready nor unacknowledged
+// have columns only if there are any.
 func (t *textWriter) workTable(rows []Work) {
 	owners := slices.ContainsFunc(t.r.Works, func(w Work) bool { return w.Owner != "" })
 	ages := slices.ContainsFunc(rows, func(w Work) bool { return t.age(w) != "-" })
@@ -200,6 +201,11 @@ func (t *textWriter) workTable(rows []Work) {
 	}
 	if ages {
 		head = append(head, "OLDEST")
+	}
+	ready := slices.Index(head, "READY")
+	others := slices.ContainsFunc(rows, func(w Work) bool { return w.Other > 0 })
+	if others {
+		head = slices.Insert(head, ready+2, "OTHER")
 	}
 	table := text.Table{Numbers: len(head) - 1, Whole: []int{0}}
 	if owners {
@@ -218,12 +224,18 @@ func (t *textWriter) workTable(rows []Work) {
 		if owners {
 			cells = slices.Insert(cells, 1, topology.Printable(w.Owner))
 		}
+		if others {
+			cells = slices.Insert(cells, ready+2, number(w.Other))
+		}
 		if ages {
 			cells = append(cells, t.age(w))
 		}
 		table.Add(w.style(t.o.Style), cells...)
 	}
 	_ = table.Write(t.w, t.o.Width) // Flush reports an error
+	if others {
+		t.line(text.Paint(t.o.Style.Faint, "OTHER: RabbitMQ is dead-lettering these messages, or delays them"))
+	}
 	shares := func(w Work) bool { return w.SharedRetrying && w.Retrying > 0 || w.SharedDead && w.Dead > 0 }
 	if slices.ContainsFunc(rows, shares) {
 		t.line(text.Paint(t.o.Style.Faint, "<=: these messages are in a queue that several work queues share"))

@@ -44,8 +44,8 @@ type (
 		Ready          int64  `json:"messages_ready"`
 		Unacknowledged int64  `json:"messages_unacknowledged"`
 		// Messages is the number of all messages: messages that a quorum queue is handing over to
-		// its dead-letter exchange count here, and nowhere else. Nil: the broker does not report
-		// it, as for streams, or for a queue whose node is down.
+		// its dead-letter exchange, or delays (4.3), count here, and nowhere else. Nil: the broker
+		// does not report it, as for streams, or for a queue whose node is down.
 		Messages *int64 `json:"messages"`
 		// Policy is the name of the policy in effect. Even without statistics the list has it for
 		// every queue, though not its definition.
@@ -335,7 +335,10 @@ func (m *Client) overview(ctx context.Context) (overview, error) {
 func (l listing) usage() map[string]topology.Usage {
 	usage := make(map[string]topology.Usage, len(l.queues))
 	for _, q := range l.queues {
-		usage[q.Name] = topology.Usage{Ready: q.Ready, Unacknowledged: q.held() - q.Ready, ConsumersUnknown: true}
+		usage[q.Name] = topology.Usage{
+			Ready: q.Ready, Unacknowledged: q.held() - q.Ready, Other: q.held() - q.Ready - q.Unacknowledged,
+			ConsumersUnknown: true,
+		}
 	}
 	addStatistics(usage, l.statistics)
 	return usage

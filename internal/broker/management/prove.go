@@ -81,8 +81,8 @@ func (m *Client) prove(ctx context.Context, q topology.Queue, only amqp.Conditio
 		return false, broker.Errorf(broker.ErrRefused,
 			"the broker does not report how many messages the queue holds; check that the node of its leader is up")
 	case only.Empty && held > 0:
-		return false, broker.Errorf(broker.ErrRefused, "the queue holds %d messages, %d of them unacknowledged", held,
-			now.Unacknowledged)
+		return false, broker.Errorf(broker.ErrRefused, "the queue holds %d messages (%d ready, %s)", held,
+			now.Ready, now.NotReady())
 	case only.Unused && now.ConsumersUnknown:
 		return false, broker.Errorf(broker.ErrRefused,
 			"the broker's statistics do not report whether the queue has consumers; check that statistics are enabled and that the node of its leader is up")

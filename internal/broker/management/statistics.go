@@ -55,10 +55,12 @@ func (m *Client) listStatistics(ctx context.Context) ([]statistic, error) {
 	return list, err
 }
 
+// dots reports whether no path can end with a name.
+func dots(name string) bool { return name == "." || name == ".." }
+
 // statistics reads the statistics of these queues, and maybe of others. It leaves out those that do
 // not exist.
 func (m *Client) statistics(ctx context.Context, queues []string) ([]statistic, error) {
-	dots := func(name string) bool { return name == "." || name == ".." } // no path can end with them
 	if len(queues) > fewQueues || slices.ContainsFunc(queues, dots) {
 		return m.listStatistics(ctx)
 	}

@@ -51,7 +51,7 @@ func queues(ctx context.Context, d *desk.Desk) ([]Queue, error) {
 		}
 		out = append(out, Queue{
 			Name: name, Type: types[name], Owner: owners(d.Topology, name), Messages: int(u.Ready + u.Unacknowledged),
-			Unacknowledged: int(u.Unacknowledged), Consumers: int(u.Consumers),
+			Unacknowledged: int(u.Held()), Consumers: int(u.Consumers),
 		})
 	}
 	return out, nil
