@@ -1,6 +1,7 @@
 package e2e_test
 
 import (
+	"net"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -61,7 +62,30 @@ func (p *patient) beforeApply() {
 	p.says(p.target.User(p.T, "", ".*", ".*", ".*"), "plan", "-f", p.file)
 	p.says(p.target.User(p.T, "management", "", "", ""), "apply", "--yes", "-f", p.file)
 	p.says(p.target.User(p.T, "management", `^shop\.lock$`, "", ""), "apply", "--yes", "-f", p.file)
+	silent := p.target
+	silent.API = silence(p.T)
+	p.says(silent, "plan", "--timeout", "1s", "-f", p.file)
 	p.says(p.target, "validate", "-f", p.with("{name: mail,", "{name: mail, arguments: {x-max-length: 10},"))
+}
+
+// silence returns the URL of something that takes each request and answers none.
+func silence(t *testing.T) string {
+	t.Helper()
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			t.Cleanup(func() { _ = conn.Close() })
+		}
+	}()
+	return "http://" + l.Addr().String()
 }
 
 // afterApply has the troubles of later.

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/dlxctl/dlxctl/internal/desk"
 )
@@ -30,7 +29,7 @@ func TestKindsAreComplete(t *testing.T) {
 		}
 		request.Action = kind.Action
 		got, err := desk.DefaultAsk(kind.Action).Request(time.Now())
-		if d := cmp.Diff(request, got, cmpopts.IgnoreUnexported(desk.LookOptions{})); d != "" || err != nil {
+		if d := cmp.Diff(request, got); d != "" || err != nil {
 			t.Errorf("the request without flags (-want +got): %v\n%s", err, d)
 		}
 	}

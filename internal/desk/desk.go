@@ -36,6 +36,7 @@ type Desk struct {
 	// Now is the clock; nil is time.Now.
 	Now func() time.Time
 
+	pause time.Duration // how long a look waits for the next message; zero is holdPause
 	// routes returns the routing of the virtual host as it was inspected last; nil before.
 	routes atomic.Pointer[func() routing]
 }
@@ -59,8 +60,6 @@ type LookOptions struct {
 	// BesideConsumers allows a queue with consumers. They take some of its messages meanwhile, and
 	// wait for those that are held.
 	BesideConsumers bool
-
-	pause time.Duration // zero is holdPause; a test needs less
 }
 
 // Looked is what a look found out about a queue.

@@ -18,10 +18,10 @@ func BacklogLeft(messages int, now ...[2]int) (left []int) {
 	return left
 }
 
-// Pausing returns the options of a look that ends when no message has come for so long.
-func (o LookOptions) Pausing(pause time.Duration) LookOptions {
-	o.pause = pause
-	return o
+// Pausing makes looks end when no message has come for so long.
+func (d *Desk) Pausing(pause time.Duration) *Desk {
+	d.pause = pause
+	return d
 }
 
 // RefuseLook returns why a look at all messages of a queue is refused that has that number of

@@ -187,7 +187,7 @@ func (l *look) time() time.Duration {
 }
 
 // pause is how long the look waits for the next message.
-func (l *look) pause() time.Duration { return cmp.Or(l.options.pause, holdPause) }
+func (l *look) pause() time.Duration { return cmp.Or(l.desk.pause, holdPause) }
 
 // within returns a context that ends with the time of the look, and when no message has come for a
 // while, each times as late.

@@ -468,8 +468,8 @@ func TestLooksEndWhenTheyStandStill(t *testing.T) {
 	ch := filledQueue(t, target, queue, n, amqp091.Table{"x-queue-type": "classic"})
 	for at, wait := range map[string]time.Duration{"each": 300 * time.Millisecond, "one": 1500 * time.Millisecond} {
 		timer := time.NewTimer(0)
-		o := desk.LookOptions{}.Pausing(time.Second)
-		l, err := deskOf(t, target).Look(t.Context(), queue, o, func(m deadletter.Message) error {
+		d := deskOf(t, target).Pausing(time.Second)
+		l, err := d.Look(t.Context(), queue, desk.LookOptions{}, func(m deadletter.Message) error {
 			if at == "each" || m.Position == 4 {
 				timer.Reset(wait)
 				<-timer.C
