@@ -40,9 +40,9 @@ QUEUE is a queue of the virtual host. @WORKQUEUE is the dead-letter queue of a w
 and only its messages. A HANDLE names the content of a message; HANDLE#2 is the second of
 two equal messages.
 
-Exit codes: 0 done or shown, 1 failed and nothing was moved, 2 stopped with messages left
-in the hold of the run, 3 refused, 4 some messages were moved but not all, 5 a look did
-not reach all messages of the queue.`,
+Exit codes: 0 done or shown, 1 failed and nothing was moved, 2 stopped because messages
+failed again, or with messages left in the hold of the run, 3 refused, 4 some messages were
+moved but not all, 5 a look did not reach all messages of the queue.`,
 		Example:                    "  dlxctl desk\n  dlxctl desk groups @billing\n  dlxctl desk replay @billing --since 6h",
 		Args:                       noCommand,
 		SuggestionsMinimumDistance: 2,

@@ -14,7 +14,7 @@ func addLimits(f *pflag.FlagSet, l *desk.Limits) {
 		"`SIZES` of the first batches; each must succeed before the next is sent; none sends no batches")
 	f.IntVar(&l.MaxWaiting, "max-waiting", l.MaxWaiting, "pause while the target queue holds more messages; 0 is no limit")
 	f.StringVar(&l.StopOn, "stop-on", l.StopOn,
-		"stop after so many repeated `FAILURES`, or after a share of the sent messages such as 20%; never does not stop")
+		"stop after so many repeated `FAILURES`, or after a share of the sent messages such as 20%; never stops in the batches of --ramp only")
 	f.IntVar(&l.InFlight, "in-flight", l.InFlight,
 		"messages that may be sent and not yet confirmed; a kill doubles at most these (default: 1 with a rate, 256 without)")
 	markAdvanced(f, "in-flight")

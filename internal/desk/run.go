@@ -71,7 +71,7 @@ type SendOptions struct {
 	// MaxWaiting pauses while the target queue holds more messages; zero is no limit.
 	MaxWaiting int
 	// StopFailures and StopShare stop after that many repeated failures, or after that share
-	// of the sent messages, from 0 to 1, of at least 10. Zero is never.
+	// of the sent messages, from 0 to 1, of at least 10. Zero is never, but in the batches of Ramp.
 	StopFailures int
 	StopShare    float64
 	// InFlight is how many messages may be published and not yet confirmed; zero is 1 with a

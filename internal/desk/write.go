@@ -138,6 +138,8 @@ func describeSend(o SendOptions) string {
 		how += "; stops after " + text.Count(o.StopFailures, "repeated failure")
 	case o.StopShare > 0:
 		how += fmt.Sprintf("; stops when %g%% of the sent messages have failed again", o.StopShare*100)
+	case len(o.Ramp) > 0: // each batch must succeed nevertheless
+		how += "; stops when a message of a batch fails again, and not later"
 	default:
 		how += "; does not stop when messages fail again"
 	}

@@ -38,6 +38,9 @@ func TestWriteProposal(t *testing.T) {
 	refused := replay()
 	refused.Reaches[0].Consumers, refused.Reaches[0].Waiting = -1, -1
 	refused.Refusals = []string{"queue billing does not exist; run dlxctl apply"}
+	never, neverNorRamp := replay(), replay()
+	never.Request.Send.StopFailures, neverNorRamp.Request.Send.StopFailures = 0, 0
+	neverNorRamp.Request.Send.Ramp = nil
 	none := desk.Proposal{Request: desk.Request{Action: desk.Park}, Looked: desk.Looked{Queue: "billing.dead"}}
 	forever := replay()
 	forever.Request.Action, forever.Request.Forever, forever.Reaches = desk.Discard, true, nil
@@ -52,6 +55,20 @@ billing.dead holds 1204 messages; looked at 1204 in 211ms, order kept
 37 messages would go to billing (through shop.return, key order.placed): 2 consumers, 0 waiting
 10/s after batches of 1, 10 and 100; stops after 3 repeated failures; pauses while the target holds more than 1000
 nothing was moved; to do it: dlxctl desk replay billing.dead --yes --expect 37
+`},
+		"never": {never, "", `
+billing.dead holds 1204 messages; looked at 1204 in 211ms, order kept
+37 chosen, failed 2026-01-02T09:02:00Z to 2026-01-02T09:41:00Z; 3 equal a message before them; 2 left out because they were replayed before (--again chooses them)
+  37 × rejected, order.placed, billing, for example 0a1b2c3d4e5f
+37 messages would go to billing (through shop.return, key order.placed): 2 consumers, 0 waiting
+10/s after batches of 1, 10 and 100; stops when a message of a batch fails again, and not later; pauses while the target holds more than 1000
+`},
+		"never, no ramp": {neverNorRamp, "", `
+billing.dead holds 1204 messages; looked at 1204 in 211ms, order kept
+37 chosen, failed 2026-01-02T09:02:00Z to 2026-01-02T09:41:00Z; 3 equal a message before them; 2 left out because they were replayed before (--again chooses them)
+  37 × rejected, order.placed, billing, for example 0a1b2c3d4e5f
+37 messages would go to billing (through shop.return, key order.placed): 2 consumers, 0 waiting
+10/s; does not stop when messages fail again; pauses while the target holds more than 1000
 `},
 		"refused": {refused, "", `
 billing.dead holds 1204 messages; looked at 1204 in 211ms, order kept
