@@ -12,6 +12,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
@@ -190,6 +191,60 @@ func TestKeysOnABroker(t *testing.T) {
 		says := arguments.RefusedKeys(target.Version, definition)
 		if err := put(t, target, definition); (err != nil) != (len(says) > 0) {
 			t.Errorf("%s: the table says %v, the broker %v", definition, says, err)
+		}
+	}
+}
+
+// A quorum queue delays a message that is returned to it, unless the table says that RabbitMQ
+// disregards its arguments. The line is 4.3, which brought them.
+func TestDelayedRetryOnABroker(t *testing.T) {
+	t.Parallel()
+	target := brokertest.VHost(t)
+	if !target.AtLeast("4.3") {
+		t.Skip("RabbitMQ has delayed retries since 4.3")
+	}
+	const kind, least, most = "x-delayed-retry-type", "x-delayed-retry-min", "x-delayed-retry-max"
+	const wait = int64(1000)
+	ch := target.Channel(t)
+	for i, args := range []topology.Arguments{
+		{kind: "all", least: wait},
+		{kind: "all", least: wait, most: 2 * wait},
+		{kind: "all"},
+		{kind: "all", most: wait},
+		{kind: "all", least: "1000"},
+		{kind: "all", least: int64(0)},
+		{kind: "al", least: wait},
+		{kind: int64(5), least: wait},
+		{least: wait},
+		{kind: "all", least: wait, most: int64(10)},
+	} {
+		queue := fmt.Sprintf("q%d", i)
+		if _, err := ch.QueueDeclare(queue, true, false, false, false,
+			amqp091.Table(args.With(topology.ArgQueueType, topology.Quorum))); err != nil {
+			t.Fatalf("%s: %v", args, err)
+		}
+		if err := brokertest.Publish(t.Context(), ch, "", queue, amqp091.Publishing{Body: []byte("a")}); err != nil {
+			t.Fatal(err)
+		}
+		get := func() (d amqp091.Delivery) {
+			brokertest.Eventually(t, "a message in "+queue, func() (ok bool) {
+				var err error
+				if d, ok, err = ch.Get(queue, false); err != nil {
+					t.Fatal(err)
+				}
+				return ok
+			})
+			return d
+		}
+		first := get()
+		returned := time.Now()
+		if err := first.Reject(true); err != nil {
+			t.Fatal(err)
+		}
+		get()
+		delayed := time.Since(returned) >= time.Duration(wait)*time.Millisecond
+		if says := arguments.Disregarded(topology.Quorum, args); delayed != (len(says) == 0) {
+			t.Errorf("%s: redelivered after %s, the table says %v", args, time.Since(returned), says)
 		}
 	}
 }

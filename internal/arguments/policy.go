@@ -37,7 +37,8 @@ func keys() []rule {
 			topology.ArgAlternateExchange, topology.KeyDeadLetterExchange, topology.KeyDeadLetterRoutingKey,
 		}, words},
 		{everyLine, everyType, []string{topology.KeyDeadLetterStrategy}, among(topology.AtLeastOnce, topology.AtMostOnce)},
-		{everyLine, everyType, []string{topology.KeyOverflow}, among("drop-head", topology.RejectPublish, "reject-publish-dlx")},
+		{everyLine, everyType, []string{topology.KeyOverflow}, among(
+			"drop-head", topology.RejectPublish, "reject-publish-dlx")},
 		{everyLine, everyType, []string{topology.PolicyKey(queueMode)}, among("default", "lazy")},
 		{everyLine, everyType, []string{topology.PolicyKey(queueVersion)}, from(1, 2)},
 		{everyLine, everyType, []string{topology.PolicyKey(leaderLocator)}, among(leaders...)},
@@ -107,7 +108,7 @@ func refusalOfKey(line lines, key string, definition topology.Arguments) (p Prob
 		}
 		what, fix := r.wrong(key, definition[key])
 		if what == "" {
-			what, fix = delays(key, definition)
+			what, fix = delays("", key, definition)
 		}
 		return Problem{Argument: key, Msg: key + " is " + what, Fix: fix}, what != ""
 	}
@@ -127,15 +128,55 @@ func refusalOfKey(line lines, key string, definition topology.Arguments) (p Prob
 	return p, true
 }
 
-// delays says what is wrong with the keys of a delayed retry together, whose values are right.
-func delays(key string, definition topology.Arguments) (what, fix string) {
-	least, hasLeast := definition[retryMin].(int64)
-	most, hasMost := definition[retryMax].(int64)
+// delays says what is wrong with the keys of a delayed retry together, whose values are right. The
+// prefix is how their names begin in the definition.
+func delays(prefix, key string, definition topology.Arguments) (what, fix string) {
+	least, hasLeast := definition[prefix+retryMin].(int64)
+	most, hasMost := definition[prefix+retryMax].(int64)
 	switch {
-	case key == retryType && definition[key] != disabled && !hasLeast:
-		return fmt.Sprintf("%q without %s", definition[key], retryMin), "add " + retryMin
-	case key == retryMax && hasLeast && hasMost && most < least:
-		return fmt.Sprintf("%d, less than %s %d", most, retryMin, least), fmt.Sprintf("write %d or more", least)
+	case key == prefix+retryType && definition[key] != disabled && !hasLeast:
+		return fmt.Sprintf("%q without %s", definition[key], prefix+retryMin), "add " + prefix + retryMin
+	case key == prefix+retryMax && hasLeast && hasMost && most < least:
+		return fmt.Sprintf("%d, less than %s %d", most, prefix+retryMin, least), fmt.Sprintf("write %d or more", least)
 	}
 	return "", ""
 }
+
+// Disregarded returns the arguments of a delayed retry that RabbitMQ accepts for a quorum queue and
+// does not follow. A policy with such keys is refused. Measured on 4.3.6: with a wrong type
+// or minimum it does not delay, a wrong maximum is none, and one below the minimum is the delay.
+func Disregarded(queueType string, args topology.Arguments) []Problem {
+	if queueType != topology.Quorum {
+		return nil
+	}
+	const prefix = "x-"
+	var out []Problem
+	for _, name := range args.Names() {
+		if !slices.Contains(DelayedRetry(), topology.PolicyKey(name)) {
+			continue
+		}
+		for _, r := range keys() {
+			if !slices.Contains(r.names, topology.PolicyKey(name)) {
+				continue
+			}
+			what, fix := r.wrong(name, args[name])
+			if what == "" {
+				what, fix = delays(prefix, name, args)
+			}
+			if what != "" {
+				out = append(out, Problem{Argument: name, Msg: name + " is " + what, Fix: fix})
+			}
+		}
+	}
+	_, typed := args[prefix+retryType]
+	if _, least := args[prefix+retryMin]; least && !typed {
+		out = append(out, Problem{
+			Argument: prefix + retryMin, Msg: prefix + retryMin + " has no " + prefix + retryType,
+			Fix: "add " + prefix + retryType,
+		})
+	}
+	return out
+}
+
+// DelayedRetry returns the keys of policies for delayed retries.
+func DelayedRetry() []string { return []string{retryType, retryMin, retryMax} }
