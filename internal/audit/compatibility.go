@@ -15,8 +15,8 @@ import (
 // compatibilityChecks are the rules about what RabbitMQ refuses or ignores.
 func compatibilityChecks() []check {
 	return []check{
-		argumentRefused(), argumentUnknown(), delayedRetry(), delayedPlugin(), typeWithoutArgument(), fieldMissing(),
-		exchangeLeftOut(), definedTwice(),
+		argumentRefused(), argumentUnknown(), delayedRetry(), delayedPlugin(), topicKeyRefused(),
+		typeWithoutArgument(), fieldMissing(), exchangeLeftOut(), definedTwice(),
 	}
 }
 
@@ -162,6 +162,45 @@ func delayedPlugin() check {
 			}
 			if x.State.AtLeast(4, 3) {
 				f.Severity, f.Consequence = Error, "RabbitMQ 4.3 refuses the exchange, and the import of a file with it"
+			}
+			return f, true
+		})
+	}}
+}
+
+// maxHashes is how many words # the key of a topic binding may have on 4.3.6. Older lines have no
+// limit.
+const maxHashes = 2
+
+func topicKeyRefused() check {
+	return check{Rule{
+		ID: "topic-key-refused", Severity: Error,
+		Title: "RabbitMQ 4.3 refuses a binding with more than two #",
+		Why: "The key of a binding of a topic exchange may have two words # on RabbitMQ 4.3.6, which refuses a binding with " +
+			"more, and with it the import of a file. Older lines accept it, and the rule is a note, as where the version is " +
+			"not known.",
+		Fix:  "Write # once where several follow each other, or bind shorter patterns one by one.",
+		Hit:  Example{Definitions: boundTo("topic", "#.order.#.paid.#", ""), Version: "4.3.6"},
+		Miss: Example{Definitions: boundTo("topic", "#.order.#", ""), Version: "4.3.6"},
+	}, func(x *index) []Finding {
+		return x.eachBinding(func(e *exchange, b topology.Binding) (Finding, bool) {
+			n := 0
+			for word := range strings.SplitSeq(b.Key, ".") {
+				if word == "#" {
+					n++
+				}
+			}
+			if e == nil || e.Type != topology.Topic || n <= maxHashes {
+				return Finding{}, false
+			}
+			f := Finding{
+				Evidence:    fmt.Sprintf("binding %s has %d words #", b, n),
+				Consequence: "RabbitMQ 4.3.6 refuses the binding, and the import of a file with it",
+				Remedy: fmt.Sprintf("decide which keys %s should get, and bind patterns with at most two # each",
+					text.Name(b.Destination)),
+			}
+			if !x.State.AtLeast(4, 3) {
+				f.Severity = Note
 			}
 			return f, true
 		})

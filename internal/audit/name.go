@@ -89,7 +89,7 @@ func resultGroups() []group {
 		}},
 		{"RabbitMQ refuses or changes the definitions", []string{
 			"mirroring-policy", "type-without-argument", "field-missing", "defined-twice", "argument-refused",
-			"policy-refused",
+			"policy-refused", "topic-key-refused",
 			"exchange-left-out",
 		}},
 		{"A migration or a run of the desk left something", []string{
