@@ -1,9 +1,10 @@
-// Package arguments says which arguments of queues RabbitMQ refuses and which it does not know, by
-// type of queue and line of RabbitMQ.
+// Package arguments says which arguments of queues and which keys of policies RabbitMQ refuses and
+// which it does not know, by type of queue and line of RabbitMQ.
 //
-// The table is measured on RabbitMQ 3.10.8, 4.0.5 and 4.3.6; TestTableOnABroker declares each
-// argument on each type of queue and compares. All that tell a user what a broker will say of a
-// queue read it here: the topology file, plan, the audit, import and migrate.
+// The table is measured on RabbitMQ 3.10.8, 4.0.5 and 4.3.6. TestTableOnABroker declares each
+// argument on each type of queue, TestKeysOnABroker puts each key of a policy, and both compare.
+// All that tell a user what a broker will say of a queue or of a policy read it here: the topology
+// file, plan, the audit, import and migrate.
 package arguments
 
 import (
@@ -16,13 +17,16 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// Problem is an argument for which RabbitMQ refuses to declare a queue.
+// Problem is an argument for which RabbitMQ refuses to declare a queue, or a key for which it
+// refuses a policy.
 type Problem struct {
-	// Argument is its name.
+	// Argument is the name of the argument or the key.
 	Argument string
-	// Misplaced reports that the queue must not have the argument, whatever its value. Otherwise the
-	// value is wrong.
+	// Misplaced reports that the queue or policy must not have it, whatever its value. Otherwise
+	// the value is wrong.
 	Misplaced bool
+	// Foreign reports that a key of a policy resembles none that RabbitMQ knows: a plugin may know it.
+	Foreign bool
 	// Msg names the argument and says what is wrong, such as "x-queue-mode is for classic queues".
 	Msg string
 	// Fix says what to write in a topology file.
@@ -144,8 +148,10 @@ func describe(v any) string {
 // milliseconds.
 func whole(name string, value any) string {
 	const plain = "write a number without quotes"
-	times := []string{topology.ArgMessageTTL, topology.ArgExpires, consumerTimeout, disconnectedTimeout}
-	if !slices.Contains(times, name) {
+	times := []string{
+		topology.ArgMessageTTL, topology.ArgExpires, consumerTimeout, disconnectedTimeout, "x-" + retryMin, "x-" + retryMax,
+	}
+	if !slices.Contains(times, "x-"+topology.PolicyKey(name)) {
 		return plain
 	}
 	s, _ := value.(string)

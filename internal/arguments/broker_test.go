@@ -1,12 +1,18 @@
 package arguments_test
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
+	"net/url"
 	"os"
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
@@ -121,6 +127,158 @@ func TestTableOnABroker(t *testing.T) {
 	}
 	close(next)
 	workers.Wait()
+}
+
+// put puts a policy of these keys that matches nothing. It returns what the broker says if it
+// refuses the policy.
+func put(t *testing.T, target brokertest.Target, definition topology.Arguments) error {
+	t.Helper()
+	body, err := json.Marshal(map[string]any{"pattern": "^$", "definition": definition})
+	if err != nil {
+		t.Fatal(err)
+	}
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPut,
+		target.API+"/api/policies/"+url.PathEscape(target.VHost)+"/p", bytes.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.SetBasicAuth(target.Username, target.Password)
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Errorf("%s: %v", definition, err)
+		return err
+	}
+	defer resp.Body.Close()
+	switch resp.StatusCode {
+	case http.StatusCreated, http.StatusNoContent:
+		return nil
+	case http.StatusBadRequest:
+		says, _ := io.ReadAll(resp.Body)
+		return fmt.Errorf("%s", says)
+	}
+	t.Errorf("%s: %s", definition, resp.Status)
+	return nil
+}
+
+// The table says of each key of a policy and each value what the broker says.
+func TestKeysOnABroker(t *testing.T) {
+	t.Parallel()
+	target := brokertest.VHost(t)
+	own := map[string][]any{
+		"expires":                       {int64(0), int64(1), int64(315360000001)},
+		"max-age":                       {"7D", "1x"}, // 3.10 and 4.0 crash at an age without a digit
+		"stream-max-segment-size-bytes": {int64(3000000000), int64(3000000001)},
+		"stream-filter-size-bytes":      {int64(15), int64(16), int64(255), int64(256)},
+		"target-group-size":             {int64(0), int64(1)},
+		"delayed-retry-min":             {int64(0)},
+		"queue-version":                 {int64(1), int64(2), int64(3)},
+		"queue-master-locator":          {"min-masters", "random"}, // 3.10 does not answer to an unknown one
+	}
+	var cases []topology.Arguments
+	for _, key := range append(arguments.KnownKeys(), "max-priority", "single-active-consumer", "x-message-ttl", "foo") {
+		values := own[key]
+		if key != "max-age" && key != "queue-master-locator" {
+			values = append(values, int64(5), int64(-1), "a text", true, 1.5, []any{int64(1)}, "drop-head", "reject-publish-dlx",
+				"at-most-once", "lazy", "balanced", "min-masters", "disabled", "all")
+		}
+		for _, value := range values {
+			cases = append(cases, topology.Arguments{key: value})
+		}
+	}
+	retry := topology.Arguments{"delayed-retry-type": "all", "delayed-retry-min": int64(10)}
+	cases = append(cases, retry, retry.With("delayed-retry-max", int64(9)), retry.With("delayed-retry-max", int64(10)))
+	for _, definition := range cases {
+		says := arguments.RefusedKeys(target.Version, definition)
+		if err := put(t, target, definition); (err != nil) != (len(says) > 0) {
+			t.Errorf("%s: the table says %v, the broker %v", definition, says, err)
+		}
+	}
+}
+
+// A quorum queue delays a message that is returned to it, unless the table says that RabbitMQ
+// disregards its arguments. The line is 4.3, which brought them.
+func TestDelayedRetryOnABroker(t *testing.T) {
+	t.Parallel()
+	target := brokertest.VHost(t)
+	if !target.AtLeast("4.3") {
+		t.Skip("RabbitMQ has delayed retries since 4.3")
+	}
+	const kind, least, most = "x-delayed-retry-type", "x-delayed-retry-min", "x-delayed-retry-max"
+	const wait = int64(1000)
+	ch := target.Channel(t)
+	for i, args := range []topology.Arguments{
+		{kind: "all", least: wait},
+		{kind: "all", least: wait, most: 2 * wait},
+		{kind: "all"},
+		{kind: "all", most: wait},
+		{kind: "all", least: "1000"},
+		{kind: "all", least: int64(0)},
+		{kind: "al", least: wait},
+		{kind: int64(5), least: wait},
+		{least: wait},
+		{kind: "all", least: wait, most: int64(10)},
+	} {
+		queue := fmt.Sprintf("q%d", i)
+		if _, err := ch.QueueDeclare(queue, true, false, false, false,
+			amqp091.Table(args.With(topology.ArgQueueType, topology.Quorum))); err != nil {
+			t.Fatalf("%s: %v", args, err)
+		}
+		if err := brokertest.Publish(t.Context(), ch, "", queue, amqp091.Publishing{Body: []byte("a")}); err != nil {
+			t.Fatal(err)
+		}
+		get := func() (d amqp091.Delivery) {
+			brokertest.Eventually(t, "a message in "+queue, func() (ok bool) {
+				var err error
+				if d, ok, err = ch.Get(queue, false); err != nil {
+					t.Fatal(err)
+				}
+				return ok
+			})
+			return d
+		}
+		first := get()
+		returned := time.Now()
+		if err := first.Reject(true); err != nil {
+			t.Fatal(err)
+		}
+		get()
+		delayed := time.Since(returned) >= time.Duration(wait)*time.Millisecond
+		if says := arguments.Disregarded(topology.Quorum, args); delayed != (len(says) == 0) {
+			t.Errorf("%s: redelivered after %s, the table says %v", args, time.Since(returned), says)
+		}
+	}
+}
+
+// What the table says of keys, without a version what all lines refuse.
+func TestRefusedKeys(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		version    string
+		definition topology.Arguments
+		want       string
+	}{
+		{
+			"",
+			topology.Arguments{"max-priority": int64(5)},
+			"max-priority is no key of a policy; remove it: only the argument x-max-priority of a queue exists",
+		},
+		{"", topology.Arguments{"x-message-ttl": int64(5)}, "x-message-ttl is no key of a policy; write message-ttl"},
+		{"", topology.Arguments{"mesage-ttl": int64(5)}, "mesage-ttl is no key of a policy; did you mean message-ttl?"},
+		{"", topology.Arguments{"foo": int64(5)}, "foo is no key of a policy; remove it"},
+		{"", topology.Arguments{"message-ttl": "5s"}, `message-ttl is the text "5s", not a whole number; write it in milliseconds: 5000`},
+		{"4.3", topology.Arguments{"delayed-retry-type": "all"}, `delayed-retry-type is "all" without delayed-retry-min; add delayed-retry-min`},
+		{"3.10", topology.Arguments{"consumer-timeout": int64(5)}, "consumer-timeout is no key of a policy on this line; remove it"},
+		{"", topology.Arguments{"consumer-timeout": int64(5), "member-placement-tag": "a", "ha-mode": "all"}, ""},
+		{"", topology.Arguments{"federation-upstream-set": "all"}, ""},
+	} {
+		got := ""
+		for _, p := range arguments.RefusedKeys(tc.version, tc.definition) {
+			got += p.String()
+		}
+		if got != tc.want {
+			t.Errorf("%q %s: %q, want %q", tc.version, tc.definition, got, tc.want)
+		}
+	}
 }
 
 // What the table knows about lines is right for each of them: without a version it has what all

@@ -15,8 +15,8 @@ import (
 // compatibilityChecks are the rules about what RabbitMQ refuses or ignores.
 func compatibilityChecks() []check {
 	return []check{
-		argumentRefused(), argumentUnknown(), delayedPlugin(), typeWithoutArgument(), fieldMissing(),
-		exchangeLeftOut(), definedTwice(),
+		argumentRefused(), argumentUnknown(), delayedRetry(), delayedPlugin(), topicKeyRefused(),
+		typeWithoutArgument(), fieldMissing(), exchangeLeftOut(), definedTwice(),
 	}
 }
 
@@ -104,13 +104,48 @@ func argumentUnknown() check {
 	}}
 }
 
+func delayedRetry() check {
+	return check{Rule{
+		ID: "delayed-retry-disregarded", Severity: Warning,
+		Title: "RabbitMQ accepts arguments of a delayed retry and does not follow them",
+		Why: "RabbitMQ 4.3 does not check the arguments of a delayed retry. With a wrong x-delayed-retry-type, or a wrong or " +
+			"missing x-delayed-retry-min, it redelivers a returned message at once. A wrong x-delayed-retry-max is no " +
+			"maximum, and one below the minimum is the delay. It refuses a policy with such keys.",
+		Fix: "Correct the arguments, or set the keys by a policy, which RabbitMQ checks.",
+		Hit: Example{Definitions: oneQueue(`"x-queue-type": "quorum", "x-delayed-retry-type": "all"`)},
+		Miss: Example{
+			Definitions: oneQueue(`"x-queue-type": "quorum", "x-delayed-retry-type": "all", "x-delayed-retry-min": 1000`),
+		},
+	}, func(x *index) []Finding {
+		keys := arguments.DelayedRetry()
+		return x.each(func(q *queue) (Finding, bool) {
+			problems := arguments.Disregarded(q.Type(), q.Arguments)
+			if len(problems) == 0 || q.policy.Definition.HasAny(keys...) || q.operator.Definition.HasAny(keys...) {
+				return Finding{}, false
+			}
+			f := Finding{
+				Consequence: "a message that a consumer returns does not wait as long as the arguments say",
+				Remedy: fmt.Sprintf("decide how long messages should wait; the arguments of a queue never change: correct them where a "+
+					"service declares %s, once the queue is deleted", text.Name(q.Name)),
+			}
+			var says []string
+			for _, p := range problems {
+				says = append(says, p.String())
+			}
+			f.Evidence = strings.Join(says, ". ")
+			return f, true
+		})
+	}}
+}
+
 func delayedPlugin() check {
 	return check{Rule{
 		ID: "delayed-plugin", Severity: Warning,
 		Title: "Delayed messages are on one node only",
 		Why: "An exchange of type x-delayed-message holds messages in a table of one node, without a copy. They are in no " +
-			"queue: no count shows them, and they are lost with that node, or when the plugin is disabled. Nothing tells a " +
-			"publisher that a delayed message reaches no queue.",
+			"queue: no count of a queue shows them, and they are lost with that node, or when the plugin is disabled. Nothing " +
+			"tells a publisher that a delayed message reaches no queue. No release of the plugin is for RabbitMQ 4.3, which " +
+			"refuses the exchange: there it is an error.",
 		Fix: "For retries use queues with a TTL, such as a backoff of dlxctl.",
 		Hit: Example{Definitions: `{"exchanges": [{"name": "later", "type": "x-delayed-message", "durable": true,
   "arguments": {"x-delayed-type": "direct"}}]}`},
@@ -120,11 +155,54 @@ func delayedPlugin() check {
 			if e.Type != "x-delayed-message" {
 				return Finding{}, false
 			}
-			return Finding{
+			f := Finding{
 				Evidence:    "exchange of type x-delayed-message",
 				Consequence: "messages that wait there are lost with the node that holds them",
 				Remedy:      "decide how messages should wait instead: retries in a backoff of dlxctl, other delays in a queue with a TTL",
-			}, true
+			}
+			if x.State.AtLeast(4, 3) {
+				f.Severity, f.Consequence = Error, "RabbitMQ 4.3 refuses the exchange, and the import of a file with it"
+			}
+			return f, true
+		})
+	}}
+}
+
+// maxHashes is how many words # the key of a topic binding may have on 4.3.6. Older lines have no
+// limit.
+const maxHashes = 2
+
+func topicKeyRefused() check {
+	return check{Rule{
+		ID: "topic-key-refused", Severity: Error,
+		Title: "RabbitMQ 4.3 refuses a binding with more than two #",
+		Why: "The key of a binding of a topic exchange may have two words # on RabbitMQ 4.3.6, which refuses a binding with " +
+			"more, and with it the import of a file. Older lines accept it, and the rule is a note, as where the version is " +
+			"not known.",
+		Fix:  "Write # once where several follow each other, or bind shorter patterns one by one.",
+		Hit:  Example{Definitions: boundTo("topic", "#.order.#.paid.#", ""), Version: "4.3.6"},
+		Miss: Example{Definitions: boundTo("topic", "#.order.#", ""), Version: "4.3.6"},
+	}, func(x *index) []Finding {
+		return x.eachBinding(func(e *exchange, b topology.Binding) (Finding, bool) {
+			n := 0
+			for word := range strings.SplitSeq(b.Key, ".") {
+				if word == "#" {
+					n++
+				}
+			}
+			if e == nil || e.Type != topology.Topic || n <= maxHashes {
+				return Finding{}, false
+			}
+			f := Finding{
+				Evidence:    fmt.Sprintf("binding %s has %d words #", b, n),
+				Consequence: "RabbitMQ 4.3.6 refuses the binding, and the import of a file with it",
+				Remedy: fmt.Sprintf("decide which keys %s should get, and bind patterns with at most two # each",
+					text.Name(b.Destination)),
+			}
+			if !x.State.AtLeast(4, 3) {
+				f.Severity = Note
+			}
+			return f, true
 		})
 	}}
 }

@@ -84,10 +84,12 @@ func resultGroups() []group {
 		}},
 		{"Policies and arguments do not do what they say", []string{
 			"policies-tie", "policy-shadowed", "policy-overruled-by-argument", "policy-matches-nothing",
-			"policy-not-in-effect", "policy-passed-over", "argument-unknown", "limit-minus-one-on-3x",
+			"policy-not-in-effect", "policy-passed-over", "argument-unknown", "delayed-retry-disregarded",
+			"limit-minus-one-on-3x",
 		}},
 		{"RabbitMQ refuses or changes the definitions", []string{
 			"mirroring-policy", "type-without-argument", "field-missing", "defined-twice", "argument-refused",
+			"policy-refused", "topic-key-refused",
 			"exchange-left-out",
 		}},
 		{"A migration or a run of the desk left something", []string{

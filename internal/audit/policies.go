@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/dlxctl/dlxctl/internal/arguments"
 	"github.com/dlxctl/dlxctl/internal/policy"
 	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
@@ -15,7 +16,7 @@ import (
 func policyChecks() []check {
 	return []check{
 		policyCatchesKeeper(), policiesTie(), policyShadowed(), policyPassedOver(), policyOverruled(),
-		policyMatchesNothing(), mirroring(),
+		policyMatchesNothing(), policyRefused(), mirroring(),
 	}
 }
 
@@ -339,6 +340,44 @@ func policyMatchesNothing() check {
 					cmp.Or(p.ApplyTo, "all")),
 				Consequence: "the policy has no effect" + x.soFar("no service declares a queue that it matches"),
 				Remedy:      "decide which queues are meant: correct the pattern, or delete the policy",
+			})
+		}
+		return out
+	}}
+}
+
+func policyRefused() check {
+	return check{Rule{
+		ID: "policy-refused", Severity: Error,
+		Title: "RabbitMQ refuses the policy because of a key",
+		Why: "RabbitMQ knows the keys of policies and checks their values. A policy with any other key or value is refused, and " +
+			"an import of definitions stops there, after a part of the file. A plugin can add keys: a key that resembles " +
+			"none is a warning in a file, and not judged on a running broker.",
+		Fix:  "Remove or correct the key.",
+		Hit:  Example{Definitions: policyOn(fmt.Sprintf(deadLetterPolicy, "^billing$", `, "max-priority": 10`))},
+		Miss: Example{Definitions: policyOn(fmt.Sprintf(deadLetterPolicy, "^billing$", `, "max-length": 10`))},
+	}, func(x *index) []Finding {
+		var out []Finding
+		for _, p := range x.State.Have.Policies {
+			var wrong, names []string
+			severity := Warning
+			for _, problem := range arguments.RefusedKeys(x.State.Version, p.Definition) {
+				if problem.Foreign && x.in.Live != nil {
+					continue
+				}
+				wrong, names = append(wrong, problem.String()), append(names, problem.Argument)
+				if !problem.Foreign {
+					severity = Error
+				}
+			}
+			if len(wrong) == 0 {
+				continue
+			}
+			out = append(out, Finding{
+				Object: p.ID(), Severity: severity, Evidence: strings.Join(wrong, ". "),
+				Consequence: "RabbitMQ refuses the policy, and the import of a file with it",
+				Remedy: fmt.Sprintf("remove %s from the policy %s, or correct it", strings.Join(names, ", "),
+					text.Name(p.Name)),
 			})
 		}
 		return out

@@ -1,10 +1,14 @@
 package audit_test
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
 	"github.com/dlxctl/dlxctl/internal/audit"
+	"github.com/dlxctl/dlxctl/internal/brokertest"
 )
 
 // The audit says what RabbitMQ of its version refuses; package arguments has the table, measured.
@@ -27,6 +31,37 @@ func TestArgumentRefused(t *testing.T) {
 		}
 		if got != tc.want {
 			t.Errorf("%q %s: %q, want %q", tc.version, tc.argument, got, tc.want)
+		}
+	}
+}
+
+// The rule topic-key-refused is an error for the keys that the broker refuses.
+func TestTopicKeysOnABroker(t *testing.T) {
+	t.Parallel()
+	target := brokertest.VHost(t)
+	ch := target.Channel(t)
+	if err := ch.ExchangeDeclare("events", "topic", true, false, false, false, nil); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ch.QueueDeclare("billing", true, false, false, false, nil); err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range []string{"#.a.#", "a#.b#.#c.#", "#.#.#", "#.a.#.b.#"} {
+		err := target.Channel(t).QueueBind("billing", key, "events", false, nil)
+		answer, ok := errors.AsType[*amqp091.Error](err)
+		if err != nil && (!ok || answer.Code != amqp091.PreconditionFailed) {
+			t.Errorf("%s: %v", key, err)
+		}
+		in := read(t, "key.json", fmt.Sprintf(`{"exchanges": [{"name": "events", "type": "topic"}],
+ "queues": [{"name": "billing"}],
+ "bindings": [{"source": "events", "destination": "billing", "destination_type": "queue", "routing_key": %q}]}`, key))
+		in.Rules, in.State.Version = []string{"topic-key-refused"}, target.Version
+		var says []audit.Severity
+		for _, f := range audit.Run(in).Findings {
+			says = append(says, f.Severity)
+		}
+		if refused := len(says) == 1 && says[0] == audit.Error; refused != (err != nil) {
+			t.Errorf("%s: the audit says %v, the broker %v", key, says, err)
 		}
 	}
 }

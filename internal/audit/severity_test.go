@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/dlxctl/dlxctl/internal/audit"
+	"github.com/dlxctl/dlxctl/topology"
 )
 
 // A loop of a dead-letter queue with itself is not that of the work queue with it.
@@ -46,5 +47,46 @@ func TestATieIsOneFinding(t *testing.T) {
 	if len(found) != 1 || found[0].Object.Name != "all" ||
 		!strings.HasSuffix(found[0].Consequence, "; if it is all, failed messages of q0, q1, q10 and 37 more are lost") {
 		t.Errorf("%d findings: %+v", len(found), found)
+	}
+}
+
+// A finding is as bad as what the broker of that line does, and a key that resembles none may be
+// one of a plugin, which a running broker took.
+func TestSeverityByLine(t *testing.T) {
+	t.Parallel()
+	const (
+		later    = `"exchanges": [{"name": "later", "type": "x-delayed-message", "arguments": {"x-delayed-type": "direct"}}]`
+		policies = `"policies": [{"name": "p", "pattern": ".", "apply-to": "queues", "priority": 0, "definition": {%s}}]`
+	)
+	for _, tc := range []struct {
+		version, rule, objects string
+		live                   bool
+		want                   string
+	}{
+		{"4.2.1", "delayed-plugin", later, false, "warning: messages that wait there are lost with the node that holds them"},
+		{"4.3.6", "delayed-plugin", later, false, "error: RabbitMQ 4.3 refuses the exchange, and the import of a file with it"},
+		{
+			"4.3.6", "policy-refused", fmt.Sprintf(policies, `"foo": 1`), false,
+			"warning: RabbitMQ refuses the policy, and the import of a file with it",
+		},
+		{"4.3.6", "policy-refused", fmt.Sprintf(policies, `"foo": 1`), true, ""},
+		{
+			"4.3.6", "policy-refused", fmt.Sprintf(policies, `"queue-master-locator": "min-masters"`), true,
+			"error: RabbitMQ refuses the policy, and the import of a file with it",
+		},
+		{"4.0.5", "policy-refused", fmt.Sprintf(policies, `"queue-master-locator": "min-masters"`), false, ""},
+	} {
+		in := read(t, "in.json", fmt.Sprintf(`{"rabbitmq_version": %q, %s}`, tc.version, tc.objects))
+		in.Rules = []string{tc.rule}
+		if tc.live {
+			in.Live = &topology.Live{}
+		}
+		got := ""
+		for _, f := range audit.Run(in).Findings {
+			got += fmt.Sprintf("%s: %s", f.Severity, f.Consequence)
+		}
+		if got != tc.want {
+			t.Errorf("%s on %s: %q, want %q", tc.rule, tc.version, got, tc.want)
+		}
 	}
 }
