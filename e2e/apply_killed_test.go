@@ -55,7 +55,7 @@ func TestApplyKilled(t *testing.T) {
 
 		has = r.IntN(2) // finish the change, or revert it
 		// A request of the killed apply may still be on its way in a busy broker, and be carried out
-		// after this apply has read what is there: then it says so.
+		// after this apply has read what the broker has: then it says so.
 		again := apply(has)
 		<-again.ended
 		if strings.Contains(again.stderr.String(), "another client may be changing it") {
