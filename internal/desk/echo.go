@@ -71,7 +71,7 @@ func (s *session) startEcho(
 	case t.queue.Type() == topology.Stream:
 		e.deafen("it is a stream")
 	case s.resumed: // what came back before is no failure of this process
-		e.before = e.look(ctx).n
+		e.before = e.look(ctx, true).n
 	default:
 		e.ready, _, err = s.worker.conn.Holds(s.manifest.Queue)
 	}
@@ -159,14 +159,15 @@ func (e *echo) lookAlone(ctx context.Context, sure bool) (found failures) {
 	case err != nil:
 		e.deafen(err.Error())
 	default:
-		found = e.look(ctx)
+		found = e.look(ctx, sure)
 		_ = conn.Close() // nothing is in progress on it
 	}
 	return found
 }
 
-// look counts the messages of the run that are in the queue.
-func (e *echo) look(ctx context.Context) (found failures) {
+// look counts the messages of the run that are in the queue. Without sure, one that is refused, as
+// another desk begins to look at this moment, is left to the next check.
+func (e *echo) look(ctx context.Context, sure bool) (found failures) {
 	d, m := e.session.worker.desk, e.session.manifest
 	if e.looks == 0 {
 		e.deafen("each look uses up a return of its messages")
@@ -184,6 +185,10 @@ func (e *echo) look(ctx context.Context) (found failures) {
 		return nil
 	})
 	e.next = time.Now().Add(max(echoTime, echoShare*time.Since(began)))
+	if errors.Is(err, ErrRefused) && !sure {
+		e.looks++
+		return failures{}
+	}
 	e.ready = looked.Messages
 	switch {
 	case ctx.Err() != nil:

@@ -43,6 +43,8 @@ type pacer struct {
 	say  func()
 	stop func(error)
 	wake chan struct{}
+	// judged reports that consumers have read the last batch, and that it was listened to.
+	judged bool
 
 	mu      sync.Mutex
 	sent    int // confirmed
@@ -254,7 +256,7 @@ func (p *pacer) room(ctx context.Context) bool {
 func (p *pacer) endBatch(ctx context.Context) {
 	p.forget()
 	if p.full() {
-		p.judge(ctx, p.o.Ramp[p.batch])
+		p.judged = p.judge(ctx, p.o.Ramp[p.batch])
 	}
 }
 

@@ -185,6 +185,9 @@ type Result struct {
 	DoubledAtMost int `json:"doubledAtMost"`
 	// FailedAgain is how many failed again while the run listened.
 	FailedAgain int `json:"failedAgain"`
+	// SoFar reports that more may fail: the run did not wait until consumers had read what it sent.
+	// It waits for the batches of the ramp.
+	SoFar bool `json:"soFar,omitempty"`
 	// Unheard are the queues of which the run did not hear whether messages failed again there, each
 	// with the reason.
 	Unheard []string `json:"unheard,omitempty"`

@@ -29,7 +29,7 @@ func TestReplay(t *testing.T) {
 			want := desk.Result{
 				Run: r.Run, Action: desk.Replay, Queue: "billing.dead", Chosen: len(chosen), To: []string{"billing"},
 				Begun: r.Begun, By: "tester@here", Reason: "test", Ended: true, Moved: len(chosen), Took: r.Took,
-				Unheard: []string{"billing (it has no consumer)"},
+				SoFar: true, Unheard: []string{"billing (it has no consumer)"},
 			}
 			if d := cmp.Diff(want, r); d != "" {
 				t.Errorf("result (-want +got):\n%s", d)

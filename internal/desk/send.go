@@ -93,6 +93,7 @@ func (s *session) send(ctx context.Context, r Result, messages int) (Result, err
 	}
 	_, _ = x.idle() // it notes which
 	r.Moved, r.Left, r.FailedAgain, r.Unheard = x.moved, x.left, x.brake.count(), x.brake.unheard()
+	r.SoFar = to.kind.goes == toWork && !s.manifest.back && !x.pacer.judged
 	return r, err
 }
 

@@ -167,7 +167,7 @@ func WriteResult(w io.Writer, a Action, r Result) error {
 		fmt.Fprintf(&b, "; %d left in its hold", r.Left)
 	}
 	if kind.goes == toWork {
-		b.WriteString("; " + failedAgain(r.FailedAgain, r.Unheard))
+		b.WriteString("; " + failedAgain(r.FailedAgain, r.SoFar, r.Unheard))
 	}
 	if r.DoubledAtMost > 0 {
 		fmt.Fprintf(&b, "; at most %d doubled, with the same message-id, if an earlier process was killed", r.DoubledAtMost)
@@ -198,13 +198,15 @@ func (r Result) record() string {
 }
 
 // failedAgain says how many messages failed again, as far as the run has heard.
-func failedAgain(n int, unheard []string) string {
+func failedAgain(n int, soFar bool, unheard []string) string {
 	var parts []string
-	if n > 0 || len(unheard) == 0 {
+	switch {
+	case n > 0:
 		parts = append(parts, fmt.Sprintf("%d failed again", n))
-	}
-	if n == 0 && len(unheard) == 0 {
-		return "none failed again"
+	case len(unheard) == 0 && soFar:
+		parts = append(parts, "none failed again so far")
+	case len(unheard) == 0:
+		parts = append(parts, "none failed again")
 	}
 	if len(unheard) > 0 {
 		parts = append(parts, "failures are not heard in "+strings.Join(unheard, ", "))

@@ -118,6 +118,11 @@ run r1: replayed 1 message in 353ms; 7 left in its hold; 1 failed again
 	if d := cmp.Diff(want[1:], b.String()); d != "" {
 		t.Errorf("WriteResult (-want +got):\n%s", d)
 	}
+	b.Reset()
+	if err := desk.WriteResult(&b, desk.Replay, desk.Result{Run: "r1", Moved: 1, SoFar: true}); err != nil ||
+		b.String() != "run r1: replayed 1 message in 0s; none failed again so far\n" {
+		t.Errorf("the result of a run that did not wait is %q, %v", b.String(), err)
+	}
 	const wantJSON = `{
   "run": "r1",
   "action": "replay",
