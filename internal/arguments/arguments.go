@@ -41,8 +41,15 @@ func (p Problem) String() string { return p.Msg + "; " + p.Fix }
 // version those that all lines refuse. It returns nothing for other types of queues than classic,
 // quorum and stream.
 func Refused(version, queueType string, args topology.Arguments) []Problem {
-	kind, known := map[string]types{topology.Classic: classic, topology.Quorum: quorum, topology.Stream: stream}[queueType]
-	if !known {
+	var kind types
+	switch queueType {
+	case topology.Classic:
+		kind = classic
+	case topology.Quorum:
+		kind = quorum
+	case topology.Stream:
+		kind = stream
+	default:
 		return nil
 	}
 	on := linesOf(version)
@@ -83,7 +90,7 @@ func refusal(on lines, kind types, name string, args topology.Arguments) (p Prob
 // refusalOf returns the problem that one line has with one argument.
 func refusalOf(line lines, kind types, name string, value any) (Problem, bool) {
 	fits := everyType
-	for _, r := range misplaced() {
+	for _, r := range misplaced {
 		if r.on&line != 0 && slices.Contains(r.names, name) {
 			fits &^= r.queues
 		}
@@ -91,7 +98,7 @@ func refusalOf(line lines, kind types, name string, value any) (Problem, bool) {
 	if fits&kind == 0 {
 		return Problem{Argument: name, Misplaced: true, Msg: name + " is for " + fits.String(), Fix: fits.fix(name)}, true
 	}
-	for _, r := range values() {
+	for _, r := range values {
 		if r.on&line == 0 || r.queues&kind == 0 || !slices.Contains(r.names, name) {
 			continue
 		}
@@ -112,19 +119,23 @@ func Meant(name string) string {
 	return topology.Nearest("x-"+strings.TrimPrefix(name, "x-"), known)
 }
 
-// Known returns the arguments of queues that RabbitMQ, its plugins or dlxctl know.
-func Known() []string {
-	var out []string
-	for _, r := range misplaced() {
-		out = append(out, r.names...)
-	}
-	out = append(out,
+// Known returns the arguments of queues that RabbitMQ, its plugins or dlxctl know, in order. The
+// caller must not change them.
+func Known() []string { return known }
+
+//nolint:gochecknoglobals // nothing changes it; a file asks it for each queue
+var known = func() []string {
+	out := []string{
 		topology.ArgQueueType, topology.ArgManagedBy, topology.ArgMaxLengthBytes, "x-queue-leader-locator",
 		"x-quorum-target-group-size", "x-internal-purpose", "x-internal-exchange-name", "x-message-deduplication",
-		"x-cache-size", "x-cache-ttl", "x-cache-persistence")
+		"x-cache-size", "x-cache-ttl", "x-cache-persistence",
+	}
+	for _, r := range misplaced {
+		out = append(out, r.names...)
+	}
 	slices.Sort(out)
-	return slices.Compact(out)
-}
+	return slices.Clip(slices.Compact(out))
+}()
 
 // describe returns a value of an argument for people.
 func describe(v any) string {

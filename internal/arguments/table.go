@@ -112,57 +112,56 @@ type check func(name string, v any) (what, fix string)
 
 // misplaced are the arguments that queues of some types must not have. Before 4.3, RabbitMQ did
 // not know the arguments of the second part, and ignores what it does not know.
-func misplaced() []rule {
-	return []rule{
-		{on: everyLine, queues: quorum | stream, names: []string{
-			topology.ArgMaxPriority, queueMode, queueVersion, masterLocator,
-		}},
-		{on: everyLine, queues: classic | stream, names: []string{
-			topology.ArgDeadLetterStrategy, topology.ArgDeliveryLimit, groupSize, memoryLength, memoryBytes,
-		}},
-		{on: everyLine, queues: classic | quorum, names: []string{maxAge, clusterSize, segmentSize}},
-		{on: everyLine, queues: stream, names: []string{
-			topology.ArgMessageTTL, topology.ArgExpires, topology.ArgMaxLength, topology.ArgOverflow,
-			topology.ArgDeadLetterExchange, topology.ArgDeadLetterRoutingKey, topology.ArgSingleActiveConsumer,
-		}},
-		{on: line310, queues: classic, names: []string{leaderLocator}},
+//
+//nolint:gochecknoglobals // nothing changes it; a plan asks it for each queue
+var misplaced = []rule{
+	{on: everyLine, queues: quorum | stream, names: []string{
+		topology.ArgMaxPriority, queueMode, queueVersion, masterLocator,
+	}},
+	{on: everyLine, queues: classic | stream, names: []string{
+		topology.ArgDeadLetterStrategy, topology.ArgDeliveryLimit, groupSize, memoryLength, memoryBytes,
+	}},
+	{on: everyLine, queues: classic | quorum, names: []string{maxAge, clusterSize, segmentSize}},
+	{on: everyLine, queues: stream, names: []string{
+		topology.ArgMessageTTL, topology.ArgExpires, topology.ArgMaxLength, topology.ArgOverflow,
+		topology.ArgDeadLetterExchange, topology.ArgDeadLetterRoutingKey, topology.ArgSingleActiveConsumer,
+	}},
+	{on: line310, queues: classic, names: []string{leaderLocator}},
 
-		{on: line43, queues: classic | stream, names: []string{
-			consumerTimeout, disconnectedTimeout, "x-delayed-retry-type", "x-delayed-retry-min", "x-delayed-retry-max",
-		}},
-		{on: line43, queues: classic | quorum, names: []string{filterSize}},
-		// A deprecated feature that 4.3 denies unless its configuration permits it.
-		{on: line43, queues: classic, names: []string{masterLocator}},
-	}
+	{on: line43, queues: classic | stream, names: []string{
+		consumerTimeout, disconnectedTimeout, "x-delayed-retry-type", "x-delayed-retry-min", "x-delayed-retry-max",
+	}},
+	{on: line43, queues: classic | quorum, names: []string{filterSize}},
+	// A deprecated feature that 4.3 denies unless its configuration permits it.
+	{on: line43, queues: classic, names: []string{masterLocator}},
 }
 
 // values are the values that arguments may have. RabbitMQ accepts any other: it reads the wrong
 // type of an x-delivery-limit, for example, as no limit.
-func values() []rule {
-	anyNumber := from(0, -1)
-	return []rule{
-		{everyLine, everyType, []string{topology.ArgMaxLength, topology.ArgMaxLengthBytes}, anyNumber},
-		{everyLine, everyType, []string{memoryLength, memoryBytes}, anyNumber},
-		{everyLine, everyType, []string{topology.ArgMessageTTL}, from(0, maxTime)},
-		{everyLine, everyType, []string{topology.ArgExpires}, from(1, maxTime)},
-		{everyLine, everyType, []string{topology.ArgMaxPriority}, from(0, 255)},
-		{everyLine, everyType, []string{topology.ArgDeadLetterExchange, topology.ArgDeadLetterRoutingKey}, words},
-		{everyLine, everyType, []string{topology.ArgDeadLetterStrategy}, among(topology.AtLeastOnce, topology.AtMostOnce)},
-		{everyLine, quorum, []string{topology.ArgOverflow}, overflow},
-		{everyLine, classic, []string{topology.ArgOverflow}, among(
-			"drop-head", topology.RejectPublish, "reject-publish-dlx")},
-		{everyLine, everyType, []string{topology.ArgSingleActiveConsumer}, truth},
-		{everyLine, everyType, []string{groupSize, clusterSize}, from(1, -1)},
-		{everyLine, everyType, []string{segmentSize}, from(0, 3_000_000_000)},
-		{everyLine, everyType, []string{maxAge}, age},
-		{line310, everyType, []string{leaderLocator}, among("client-local", "balanced", "least-leaders", "random")},
-		{line40 | line43, everyType, []string{leaderLocator}, among(
-			"client-local", "balanced", "least-leaders", "random", "min-masters")},
-		{before43, classic, []string{queueMode}, among("default", "lazy")},
-		{before43, classic, []string{queueVersion}, from(1, 2)},
-		{line43, classic, []string{queueVersion}, from(2, 2)},
-		{line310, classic, []string{masterLocator}, among("min-masters", "client-local", "random")},
-		{line40 | line43, stream, []string{filterSize}, from(16, 255)},
-		{line43, quorum, []string{consumerTimeout, disconnectedTimeout}, anyNumber},
-	}
+//
+//nolint:gochecknoglobals // nothing changes it; a plan asks it for each queue
+var values = []rule{
+	{everyLine, everyType, []string{topology.ArgMaxLength, topology.ArgMaxLengthBytes}, from(0, -1)},
+	{everyLine, everyType, []string{memoryLength, memoryBytes}, from(0, -1)},
+	{everyLine, everyType, []string{topology.ArgMessageTTL}, from(0, maxTime)},
+	{everyLine, everyType, []string{topology.ArgExpires}, from(1, maxTime)},
+	{everyLine, everyType, []string{topology.ArgMaxPriority}, from(0, 255)},
+	{everyLine, everyType, []string{topology.ArgDeadLetterExchange, topology.ArgDeadLetterRoutingKey}, words},
+	{everyLine, everyType, []string{topology.ArgDeadLetterStrategy}, among(topology.AtLeastOnce, topology.AtMostOnce)},
+	{everyLine, quorum, []string{topology.ArgOverflow}, overflow},
+	{everyLine, classic, []string{topology.ArgOverflow}, among(
+		"drop-head", topology.RejectPublish, "reject-publish-dlx")},
+	{everyLine, everyType, []string{topology.ArgSingleActiveConsumer}, truth},
+	{everyLine, everyType, []string{groupSize, clusterSize}, from(1, -1)},
+	{everyLine, everyType, []string{segmentSize}, from(0, 3_000_000_000)},
+	{everyLine, everyType, []string{maxAge}, age},
+	{line310, everyType, []string{leaderLocator}, among("client-local", "balanced", "least-leaders", "random")},
+	{line40 | line43, everyType, []string{leaderLocator}, among(
+		"client-local", "balanced", "least-leaders", "random", "min-masters")},
+	{before43, classic, []string{queueMode}, among("default", "lazy")},
+	{before43, classic, []string{queueVersion}, from(1, 2)},
+	{line43, classic, []string{queueVersion}, from(2, 2)},
+	{line310, classic, []string{masterLocator}, among("min-masters", "client-local", "random")},
+	{line40 | line43, stream, []string{filterSize}, from(16, 255)},
+	{line43, quorum, []string{consumerTimeout, disconnectedTimeout}, from(0, -1)},
 }

@@ -284,9 +284,9 @@ func (d *decoder) checkArguments(args topology.Arguments, nodes map[string]field
 // unknownArguments warns of arguments that RabbitMQ does not know. Import reads the team of a queue
 // from some that it does not know either.
 func (d *decoder) unknownArguments(args topology.Arguments, nodes map[string]field, queue string) {
-	known := append(arguments.Known(), "x-owner", "owner", "x-team", "team")
+	known, teams := arguments.Known(), []string{"x-owner", "owner", "x-team", "team"}
 	for _, name := range args.Names() {
-		if slices.Contains(known, name) {
+		if slices.Contains(known, name) || slices.Contains(teams, name) {
 			continue
 		}
 		fix := fmt.Sprintf("remove it, or write accept: [unknown-argument=%s] at the top of the file", queue)
