@@ -9,6 +9,9 @@ TICKS ?= short
 # PACKAGES narrows test, race and bench down: make test PACKAGES=./plan/...
 PACKAGES ?= ./...
 export BROKERS TICKS
+# Without the folder in what is compiled, a fresh clone compiles nothing again that was
+# compiled on this machine before.
+export GOFLAGS := $(GOFLAGS) -trimpath
 
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 # Of the commit, and not of the build: the same source gives the same bytes.
