@@ -129,7 +129,10 @@ func resolve(want topology.Compiled, state topology.State) resolved {
 		orphans.found.Bindings...)
 	out.want.Policies, out.have.Policies = append(policies.want, orphans.stay.Policies...), append(policies.have,
 		orphans.found.Policies...)
-	out.wantIDs, out.haveIDs = out.want.Sort(), out.have.Sort()
+	var sorted sync.WaitGroup
+	sorted.Go(func() { out.wantIDs = out.want.Sort() })
+	out.haveIDs = out.have.Sort()
+	sorted.Wait()
 	out.routed = out.routedQueues()
 
 	// In the order in which plans print them.
