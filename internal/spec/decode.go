@@ -66,12 +66,18 @@ func Decode(files []Source, lookup func(string) (string, bool)) (*Spec, []Proble
 // decode is [Decode] for RabbitMQ of a version; see [LoadFor].
 func decode(version string, files []Source, lookup func(string) (string, bool)) (*Spec, []Problem, error) {
 	d := newDecoder(version, lookup)
-	var roots []fields
+	files, over := separate(files)
+	var parsed []document
 	for _, f := range files {
 		d.file = f.Name
 		if root := d.parse(f); root != nil {
-			roots = append(roots, d.fields(root, "the file", fileKeys(), strings.HasPrefix))
+			parsed = append(parsed, document{f.Name, root})
 		}
+	}
+	var roots []fields
+	for _, f := range d.overlay(parsed, over) {
+		d.file = f.file
+		roots = append(roots, d.fields(f.root, "the file", fileKeys(), strings.HasPrefix))
 	}
 	for _, f := range roots {
 		d.file = f.file
@@ -200,7 +206,9 @@ func (d *decoder) parse(f Source) *yaml.Node {
 	dec := yaml.NewDecoder(bytes.NewReader(f.Data))
 	var doc, next yaml.Node
 	if err := dec.Decode(&doc); errors.Is(err, io.EOF) || err == nil && isNull(&doc) {
-		d.problem(start, "the file is empty", "run 'dlxctl init' to create one")
+		if !f.Overlay { // an empty one changes nothing
+			d.problem(start, "the file is empty", "run 'dlxctl init' to create one")
+		}
 		return nil
 	} else if err != nil {
 		d.syntax(f, err)
@@ -216,8 +224,11 @@ func (d *decoder) parse(f Source) *yaml.Node {
 		return nil
 	}
 	if doc.Content[0].Kind != yaml.MappingNode {
-		d.problem(d.at(doc.Content[0]), "the file is "+kindOf(doc.Content[0])+", not a mapping",
-			"run 'dlxctl init' to create one")
+		fix := "run 'dlxctl init' to create one"
+		if f.Overlay {
+			fix = "write the keys of a topology file that change, and their values"
+		}
+		d.problem(d.at(doc.Content[0]), "the file is "+kindOf(doc.Content[0])+", not a mapping", fix)
 		return nil
 	}
 	return doc.Content[0]

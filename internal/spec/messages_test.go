@@ -68,7 +68,7 @@ func TestMessages(t *testing.T) {
 func TestMessagesDefaultImportPath(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]string{"a/b.yaml": "a", "b.yaml": ".", "stdin": "."} {
-		got, _, err := Load([]Source{{name, []byte("version: 1\nname: shop\nmessages: {proto: [o.proto]}\n")}}, environment())
+		got, _, err := Load([]Source{{Name: name, Data: []byte("version: 1\nname: shop\nmessages: {proto: [o.proto]}\n")}}, environment())
 		if d := cmp.Diff([]string{want}, got.Messages.ImportPaths); err != nil || d != "" {
 			t.Errorf("import paths for %s (-want +got):\n%s%v", name, d, err)
 		}

@@ -175,7 +175,11 @@ func (d *decoder) queueBackoff(f fields) string {
 
 func (d *decoder) deliveryLimit(q *Queue, f fields) {
 	if v, ok := f.values["deliveryLimit"]; ok && q.Type == topology.Classic {
-		d.problem(d.at(v.key), fmt.Sprintf("queue %q is classic and has a deliveryLimit", q.Name),
+		by := ""
+		if at := d.pos(f, "type"); at.File != d.at(v.key).File { // that of an overlay
+			by = fmt.Sprintf(", by %s,", at)
+		}
+		d.problem(d.at(v.key), fmt.Sprintf("queue %q is classic%s and has a deliveryLimit", q.Name, by),
 			"only quorum queues count deliveries: remove it, or write type: quorum")
 		return
 	}
