@@ -29,6 +29,7 @@ type app struct {
 	environ func() []string
 
 	paths     []string // the values of -f
+	overlays  []string // the values of --overlay
 	conn      connection
 	output    string
 	noColor   bool
@@ -105,6 +106,8 @@ func newRoot(a *app) *cobra.Command {
 func (a *app) globalFlags(f *pflag.FlagSet) {
 	f.StringArrayVarP(&a.paths, "file", "f", []string{"topology.yaml"},
 		"topology `FILE` or folder; repeat the flag for several; - is stdin")
+	f.StringArrayVar(&a.overlays, "overlay", nil,
+		"`FILE` that changes values of the topology files, such as those of production; may be repeated")
 	a.conn.add(f)
 	f.StringVarP(&a.output, "output", "o", "text", "output `FORMAT`: text, json, markdown or another, depending on the command")
 	f.BoolVar(&a.noColor, "no-color", false, "print no colors (also NO_COLOR)")
