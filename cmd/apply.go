@@ -89,6 +89,9 @@ func planFile(c *cobra.Command, args []string) error {
 		if _, err := time.ParseDuration(args[0]); err == nil && c.Flags().Changed("wait") {
 			return usageError{fmt.Errorf("%s would be read as a saved plan; write --wait=%s", args[0], args[0])}
 		}
+		if isFolder(args[0]) {
+			return noArguments(c, args)
+		}
 		return nil
 	}
 	return noArguments(c, args)

@@ -124,7 +124,9 @@ type input struct {
 }
 
 // sources returns all files as those of one topology.
-func (in input) sources() []spec.Source { return slices.Concat(slices.Concat(in.parts...), in.overlays) }
+func (in input) sources() []spec.Source {
+	return slices.Concat(slices.Concat(in.parts...), in.overlays)
+}
 
 // content returns the names and the content of all files, to compare.
 func (in input) content() string {
@@ -241,6 +243,9 @@ func readFile(path string, stdin io.Reader) (spec.Source, error) {
 		return spec.Source{Name: "stdin", Data: data}, nil
 	}
 	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) && path == "topology.yaml" && isFolder("topology") {
+		return spec.Source{}, errors.New("file topology.yaml does not exist; -f topology reads the folder topology")
+	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return spec.Source{}, fmt.Errorf("file %s does not exist; 'dlxctl init' creates one, -f names another", path)
 	}

@@ -95,6 +95,9 @@ func newRoot(a *app) *cobra.Command {
 	visitFlags(c, func(f *pflag.Flag) { // one form of a duration in the help too
 		if d, err := time.ParseDuration(f.DefValue); err == nil && f.Value.Type() == "duration" {
 			f.DefValue = text.Duration(d)
+			if d == 0 {
+				f.DefValue = "0" // which the help leaves out
+			}
 		}
 	})
 	completeValues(c, flagValues())
@@ -168,7 +171,8 @@ func commandsBelow(c *cobra.Command, path, word string) []string {
 	return out
 }
 
-// noArguments refuses arguments, for commands that accept flags only.
+// noArguments refuses arguments, for commands that accept flags only. One that names topology files
+// belongs to -f.
 func noArguments(c *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -176,6 +180,8 @@ func noArguments(c *cobra.Command, args []string) error {
 	err := fmt.Errorf("%s accepts no argument, but got %q", c.CommandPath(), args[0])
 	if isYAML(args[0]) {
 		err = fmt.Errorf("%w; name a topology file with -f: %s -f %s", err, c.CommandPath(), args[0])
+	} else if isFolder(args[0]) {
+		err = fmt.Errorf("%w; name a folder of topology files with -f: %s -f %s", err, c.CommandPath(), text.ShellQuote(args[0]))
 	}
 	return usageError{err}
 }
