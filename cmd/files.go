@@ -137,12 +137,12 @@ func (in input) content() string {
 	return b.String()
 }
 
-// part returns the files of one value of -f as a topology beside the others.
+// part returns the files of one value of -f as a topology next to the others.
 func (in input) part(i int) []spec.Source {
 	others := slices.Concat(slices.Concat(in.parts[:i]...), slices.Concat(in.parts[i+1:]...))
 	sources := slices.Clone(in.parts[i])
 	for _, o := range in.overlays {
-		o.Beside = others
+		o.Others = others
 		sources = append(sources, o)
 	}
 	return sources

@@ -181,7 +181,8 @@ func noArguments(c *cobra.Command, args []string) error {
 	if isYAML(args[0]) {
 		err = fmt.Errorf("%w; name a topology file with -f: %s -f %s", err, c.CommandPath(), args[0])
 	} else if isFolder(args[0]) {
-		err = fmt.Errorf("%w; name a folder of topology files with -f: %s -f %s", err, c.CommandPath(), text.ShellQuote(args[0]))
+		err = fmt.Errorf("%w; name a folder of topology files with -f: %s -f %s", err, c.CommandPath(),
+			text.ShellQuote(args[0]))
 	}
 	return usageError{err}
 }

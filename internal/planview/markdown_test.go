@@ -36,8 +36,10 @@ func TestWriteMarkdown(t *testing.T) {
 			{Name: "no-processor", Text: "one for a"}, {Name: "overruled", Text: "the policy p (pattern .*) does it"},
 			{Name: "no-processor", Text: "one for b"},
 		},
-		Unprocessed: []plan.Unprocessed{{Queue: "shop.a.failed", Asked: true}, {Queue: "shop.b.failed", Messages: 2, Asked: true}},
-		WorkQueues:  []topology.WorkQueue{{Name: "a|b`c", Owner: "crm"}},
+		Unprocessed: []plan.Unprocessed{
+			{Queue: "shop.a.failed", Asked: true}, {Queue: "shop.b.failed", Messages: 2, Asked: true},
+		},
+		WorkQueues: []topology.WorkQueue{{Name: "a|b`c", Owner: "crm"}},
 	}
 	var got bytes.Buffer
 	if err := planview.WriteMarkdown(&got, p); err != nil {

@@ -245,7 +245,7 @@ func TestSeveralFiles(t *testing.T) {
 			"version: 1\nname: shop\nbackoff: {s: {tiers: [1s]}}\n",
 			[]string{"2:1: name is already set at a:2; the files of one topology set it once; for a topology of its own run this file alone"},
 		},
-		"defaults without queues are for nobody": {
+		"defaults without queues": {
 			"version: 1\ndefaults: {backoff: s}\nbackoff: {s: {tiers: [1s]}}\n",
 			[]string{"2:1: defaults is for the queues of this file, which has none; move it to a, which has the name of the topology: its defaults are for the queues of all files"},
 		},
@@ -279,7 +279,8 @@ func TestExponential(t *testing.T) {
 	} {
 		s, _, err := Decode([]Source{{
 			Name: "f",
-			Data: []byte("version: 1\nname: shop\nbackoff: {b: {exponential: " + shape + "}}\nqueues: [{name: q, backoff: b}]\n"),
+			Data: []byte("version: 1\nname: shop\nbackoff: {b: {exponential: " + shape +
+				"}}\nqueues: [{name: q, backoff: b}]\n"),
 		}},
 			environment())
 		if err != nil {

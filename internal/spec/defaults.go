@@ -36,7 +36,7 @@ func (d *decoder) inherited(files []fields) []defaults {
 	for i, f := range files {
 		if out[i] = all; i != common {
 			out[i] = d.fileDefaults(f, all)
-			d.forNobody(f, files[common])
+			d.unusedDefaults(f, files[common])
 		}
 		d.checkDefaults(f, out[i])
 	}
@@ -97,8 +97,8 @@ func (d *decoder) checkDefaults(file fields, own defaults) {
 	}
 }
 
-// forNobody refuses the defaults of a file that has no queues, and that is not the common file.
-func (d *decoder) forNobody(file, common fields) {
+// unusedDefaults refuses the defaults of a file that has no queues, and is not the common file.
+func (d *decoder) unusedDefaults(file, common fields) {
 	queues, ok := file.values["queues"]
 	v, has := file.values["defaults"]
 	if !has || ok && (queues.value.Kind != yaml.SequenceNode || len(queues.value.Content) > 0) ||
@@ -109,8 +109,8 @@ func (d *decoder) forNobody(file, common fields) {
 		"move it to "+common.file+", which has the name of the topology: its defaults are for the queues of all files")
 }
 
-// inherit gives a queue the defaults that fit it, as if they stood there. Their places stay those
-// of the defaults.
+// inherit adds the defaults that fit a queue to its keys, as if they stood there. Their places
+// stay those of the defaults.
 func (d *decoder) inherit(f fields, q Queue) {
 	for name, v := range d.defaults.values {
 		own, has := f.values[name]

@@ -68,7 +68,8 @@ func TestMessages(t *testing.T) {
 func TestMessagesDefaultImportPath(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]string{"a/b.yaml": "a", "b.yaml": ".", "stdin": "."} {
-		got, _, err := Load([]Source{{Name: name, Data: []byte("version: 1\nname: shop\nmessages: {proto: [o.proto]}\n")}}, environment())
+		file := []byte("version: 1\nname: shop\nmessages: {proto: [o.proto]}\n")
+		got, _, err := Load([]Source{{Name: name, Data: file}}, environment())
 		if d := cmp.Diff([]string{want}, got.Messages.ImportPaths); err != nil || d != "" {
 			t.Errorf("import paths for %s (-want +got):\n%s%v", name, d, err)
 		}
@@ -138,8 +139,9 @@ func TestMessagesProblems(t *testing.T) {
 			t.Errorf("problems of %s (-want +got):\n%s", file, d)
 		}
 	}
-	_, _, err := Decode([]Source{{Name: "f", Data: []byte(head + "messages: {}\n")}, {Name: "g", Data: []byte("version: 1\nmessages: " +
-		"{}\n")}}, environment())
+	_, _, err := Decode([]Source{
+		{Name: "f", Data: []byte(head + "messages: {}\n")}, {Name: "g", Data: []byte("version: 1\nmessages: {}\n")},
+	}, environment())
 	if d := cmp.Diff([]string{"2:1: messages is already set at f:3; the files of one topology set it " +
 		"once"}, problems(t, err)); d != "" {
 		t.Errorf("problems of two files (-want +got):\n%s", d)

@@ -29,7 +29,7 @@ type overlays struct {
 	// backoffs are the names of the backoffs of the files.
 	backoffs map[string]bool
 	sorted   map[string][]string        // the names, by what they are
-	beside   map[string]map[string]bool // those of other topologies, by what they are
+	foreign  map[string]map[string]bool // those of other topologies, by what they are
 	number   int                        // of the overlay that is being merged, from 1
 }
 
@@ -56,8 +56,9 @@ func (d *decoder) overlay(files []document, over []Source) []document {
 		return files
 	}
 	o := overlays{
-		decoder: d, others: over[0].Beside, named: map[string]map[string][]*listed{"queues": {}, "exchanges": {}}, backoffs: map[string]bool{},
-		sorted: map[string][]string{}, beside: map[string]map[string]bool{},
+		decoder: d, others: over[0].Others, backoffs: map[string]bool{},
+		named:  map[string]map[string][]*listed{"queues": {}, "exchanges": {}},
+		sorted: map[string][]string{}, foreign: map[string]map[string]bool{},
 	}
 	for _, f := range files {
 		d.file = f.file
@@ -107,8 +108,8 @@ func (o *overlays) index(t *tree) {
 	}
 }
 
-// quietText returns a text with its variables, for names that are read again. It returns "" for what
-// is no text.
+// quietText returns a text with its variables, for names that are read again. It returns "" for
+// other values.
 func quietText(n *yaml.Node, lookup func(string) (string, bool)) string {
 	if n == nil || follow(n).Kind != yaml.ScalarNode {
 		return ""
@@ -267,15 +268,15 @@ func (o *overlays) unknown(what, name string, at *yaml.Node) {
 
 // elsewhere returns the names that other topologies have.
 func (o *overlays) elsewhere(what string) map[string]bool {
-	if o.beside[what] == nil {
-		o.beside[what] = map[string]bool{}
+	if o.foreign[what] == nil {
+		o.foreign[what] = map[string]bool{}
 		for _, other := range o.others {
 			for _, name := range namesIn(other, what, o.lookup) {
-				o.beside[what][name] = true
+				o.foreign[what][name] = true
 			}
 		}
 	}
-	return o.beside[what]
+	return o.foreign[what]
 }
 
 // namesIn returns the names of the queues, exchanges or backoffs of a file.

@@ -20,9 +20,9 @@ type Source struct {
 	Data []byte
 	// Overlay reports that the file changes the others.
 	Overlay bool
-	// Beside are files of other topologies, which an overlay is for as well: it may name what they
-	// have.
-	Beside []Source
+	// Others are the files of other topologies, which an overlay is for as well: it may name what
+	// they have.
+	Others []Source
 }
 
 // Pos is a place in a file. Line and Col count from 1; Col counts characters.

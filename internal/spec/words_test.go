@@ -160,7 +160,8 @@ func TestTheFullStarterHasEveryKey(t *testing.T) {
 		t.Fatal("there is no starter full")
 	}
 	data = uncommented(data)
-	if _, warnings, err := Decode([]Source{{Name: "full.yaml", Data: data}}, environment()); err != nil || len(warnings) > 0 {
+	_, warnings, err := Decode([]Source{{Name: "full.yaml", Data: data}}, environment())
+	if err != nil || len(warnings) > 0 {
 		t.Errorf("with its comments it is not valid: %v %v", err, warnings)
 	}
 	var file any
