@@ -122,8 +122,8 @@ func newReader(t *testing.T) reader {
 	return r
 }
 
-// pagesTopology is the README's file with the queues that docs/file.md adds, and the overlay of that
-// page.
+// pagesTopology is the file of the README with the queues that docs/file.md adds, and the overlay
+// of that page.
 func pagesTopology(t *testing.T) (whole, overlay string) {
 	t.Helper()
 	for _, page := range []string{"../README.md", "../docs/file.md"} {
