@@ -31,9 +31,10 @@ func TestWriteMarkdown(t *testing.T) {
 				Stake: &topology.Usage{Ready: 3, Bytes: 7}, Reason: "gone", Label: old.Label,
 			},
 		},
-		Drift:    []plan.Change{{Action: plan.Delete, Kind: "binding", Name: drifted.String(), Before: drifted}},
+		Drift: []plan.Change{{Action: plan.Delete, Kind: "binding", Name: drifted.String(), Before: drifted}},
 		Warnings: []plan.Warning{
-			{Name: "no-processor", Text: "one for a"}, {Name: "overruled", Text: "the policy p (pattern .*) does it"},
+			{Name: "no-processor", Text: "one for a"},
+			{Name: "overruled", Text: "the policy p (pattern .*) does it"},
 			{Name: "no-processor", Text: "one for b"},
 		},
 		Unprocessed: []plan.Unprocessed{

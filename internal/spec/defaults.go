@@ -112,6 +112,7 @@ func (d *decoder) unusedDefaults(file, common fields) {
 // inherit adds the defaults that fit a queue to its keys, as if they stood there. Their places
 // stay those of the defaults.
 func (d *decoder) inherit(f fields, q Queue) {
+	limited := q.Type == topology.Quorum && (!q.External || !q.Unmanaged)
 	for name, v := range d.defaults.values {
 		own, has := f.values[name]
 		switch {
@@ -120,13 +121,13 @@ func (d *decoder) inherit(f fields, q Queue) {
 		case has || d.mentions(f.node, name):
 		case name == "arguments" && q.External:
 		case name == "dead" && q.Unmanaged:
-		case name == "deliveryLimit" && (q.Type != topology.Quorum || q.External && q.Unmanaged):
+		case name == "deliveryLimit" && !limited:
 		default:
 			f.values[name] = v
 		}
 	}
 	if v, ok := d.defaults.values["deliveryLimit"]; ok {
-		d.limits[v.key] = d.limits[v.key] || q.Type == topology.Quorum && !(q.External && q.Unmanaged)
+		d.limits[v.key] = d.limits[v.key] || limited
 	}
 }
 

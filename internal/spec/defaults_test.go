@@ -109,8 +109,10 @@ func TestDefaultsAreRefused(t *testing.T) {
 	const three = "queues: [{name: q, backoff: b}, {name: r, backoff: b}, {name: s, backoff: none}]\n"
 	for _, test := range []struct{ defaults, queues, want string }{
 		{"owner: 5", "", `a:4:19: owner is the number 5, not text; put it in quotes: "5"`},
-		{"severity: loud", "queues: [{name: q, severity: page, backoff: b}]\n",
-			`a:4:22: severity is "loud"; write page, ticket or info`},
+		{
+			"severity: loud", "queues: [{name: q, severity: page, backoff: b}]\n",
+			`a:4:22: severity is "loud"; write page, ticket or info`,
+		},
 		{"deliveryLimit: -1", "", `a:4:27: deliveryLimit is -1; write 2147483647 for no limit: RabbitMQ before 4.0 reads -1 as 0`},
 		{"deliveryLimit: many", "", `a:4:27: deliveryLimit is the text "many", not a whole number; write a number without quotes`},
 		{"type: classic, deliveryLimit: 3", "", `a:4:27: defaults has a deliveryLimit, and it is for no quorum queue; only quorum queues count deliveries: remove it, or write type: quorum, on external queues too`},

@@ -248,13 +248,13 @@ func TestOverlayOfPaths(t *testing.T) {
 
 // The laws of overlays, for whatever the files and the overlay hold: an overlay of an empty file
 // changes nothing, and to apply an overlay twice is to apply it once.
-func lawsOfOverlays(t testing.TB, file, over []byte) {
-	t.Helper()
+func lawsOfOverlays(tb testing.TB, file, over []byte) {
+	tb.Helper()
 	base := Source{Name: "f", Data: file}
 	same := func(what string, one, two []Source) {
-		t.Helper()
+		tb.Helper()
 		if a, b := compiled(one), compiled(two); a != b {
-			t.Errorf("%s:\n%s\n%s", what, a, b)
+			tb.Errorf("%s:\n%s\n%s", what, a, b)
 		}
 	}
 	same("an empty overlay changes something", []Source{base}, []Source{base, {Name: "o", Overlay: true}})
@@ -317,5 +317,30 @@ func TestEmptyOverlayOfSamples(t *testing.T) {
 			}
 			lawsOfOverlays(t, data, nil)
 		}
+	}
+}
+
+// A queue that gets a successor gets it in the overlays too, so that they still change it.
+func TestRenameInOverlays(t *testing.T) {
+	t.Parallel()
+	base := "version: 1\nname: shop\nqueues:\n  - name: billing\n    backoff: none\n  - {name: mail, backoff: none}\n"
+	files := overlaid([]string{base}, "queues: [{name: mail, owner: x}]\n", "queues:\n- name: billing\n  owner: y\n")
+	s := NewSuccessors(files, nil)
+	lines, ok := s.Rename("billing", "billing.v2")
+	want := "a:   - name: billing.v2\n    replaces: billing\n2: - name: billing.v2\n  replaces: billing"
+	if !ok || lines != want {
+		t.Errorf("the lines are %q, not %q", lines, want)
+	}
+	top, _, err := Load(s.Sources(), environment())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, w := range top.WorkQueues {
+		got = append(got, w.Name+" "+w.Replaces+" "+w.Owner)
+	}
+	slices.Sort(got)
+	if d := cmp.Diff([]string{"billing.v2 billing y", "mail  x"}, got); d != "" || len(s.Edited()) != 2 {
+		t.Errorf("work queues (-want +got):\n%s", d)
 	}
 }
