@@ -40,9 +40,9 @@ matches the topology.
 
 PLAN is a file from 'plan --save'. apply carries out exactly that plan, and refuses it if
 the broker has changed since. PLAN holds the topology, --prune, --skip-blocked and
---allow. With PLAN, apply adds its own --allow, refuses -f, --prune and --skip-blocked on
-the command line, and ignores their environment variables. Without PLAN, apply plans the
-topology files of -f.
+--allow. With PLAN, apply adds its own --allow, refuses -f, --overlay, --prune and
+--skip-blocked on the command line, and ignores their environment variables. Without
+PLAN, apply plans the topology files of -f.
 
 apply writes nothing while a change is blocked, or has a hazard that neither --allow nor
 'removed' in the file allows. --skip-blocked writes the other changes, and keeps what the
@@ -89,6 +89,9 @@ func planFile(c *cobra.Command, args []string) error {
 		if _, err := time.ParseDuration(args[0]); err == nil && c.Flags().Changed("wait") {
 			return usageError{fmt.Errorf("%s would be read as a saved plan; write --wait=%s", args[0], args[0])}
 		}
+		if isFolder(args[0]) {
+			return noArguments(c, args)
+		}
 		return nil
 	}
 	return noArguments(c, args)
@@ -100,7 +103,7 @@ func checkSavedFlags(c *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	for _, name := range []string{"file", "prune", "skip-blocked"} {
+	for _, name := range []string{"file", "overlay", "prune", "skip-blocked"} {
 		if c.Flags().Changed(name) {
 			return usageError{fmt.Errorf("--%s has no effect on a saved plan; pass it to 'dlxctl plan --save %s' instead", name,
 				text.ShellQuote(args[0]))}

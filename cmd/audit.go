@@ -108,7 +108,7 @@ func (k *auditCommand) run(c *cobra.Command, args []string) error {
 		reports = append(reports, audit.Run(in))
 	}
 	result := accepted.Apply(reports, time.Now())
-	result.Source, result.Files = source, len(args) > 0 || c.Flags().Changed("file")
+	result.Source, result.Files = source, len(args) > 0 || k.named(c)
 	if k.writeBaseline != "" {
 		return k.saveBaseline(result)
 	}
@@ -141,7 +141,7 @@ func (k *auditCommand) fails(result audit.Result) bool {
 
 // check refuses flags that do not go together.
 func (k *auditCommand) check(c *cobra.Command, args []string) error {
-	named := c.Flags().Changed("file")
+	named := k.named(c)
 	switch offered := []string{"error", failOnLost, "warning", "note", failOnNever}; {
 	case !slices.Contains(offered, k.failOn):
 		return usageError{fmt.Errorf("--fail-on is %q; write %s", k.failOn, strings.Join(offered, ", "))}
@@ -192,13 +192,18 @@ func (k *auditCommand) inputs(c *cobra.Command, args []string) ([]audit.Input, s
 	case len(args) > 0:
 		inputs, err := k.fromFiles(args)
 		return inputs, sourceNames(args), err
-	case c.Flags().Changed("file"):
+	case k.named(c):
 		inputs, err := k.fromTopologies()
-		return inputs, sourceNames(k.app.paths), err
+		return inputs, sourceNames(slices.Concat(k.app.paths, k.app.overlays)), err
 	default:
 		inputs, err := k.live(c.Context())
 		return inputs, "the live broker", err
 	}
+}
+
+// named reports whether the command line names topology files to audit.
+func (k *auditCommand) named(c *cobra.Command) bool {
+	return c.Flags().Changed("file") || c.Flags().Changed("overlay")
 }
 
 // sourceNames names files for the first lines of an output.

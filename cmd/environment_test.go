@@ -162,9 +162,9 @@ func runWith(t *testing.T, args []string, variable string) (int, string) {
 	}
 	root := newRoot(a)
 	root.SetArgs(args)
-	err := root.ExecuteContext(t.Context())
+	c, err := root.ExecuteContextC(t.Context())
 	if err != nil {
-		report(&out, err)
+		report(&out, c, err)
 	}
 	return exitCode(t.Context(), err), out.String()
 }

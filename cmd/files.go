@@ -17,6 +17,7 @@ import (
 // loader reads the topology files of -f, and compiles them. Warnings go to stderr.
 type loader struct {
 	paths  []string // the values of -f: files, folders, or - for stdin
+	over   []string // the values of --overlay: files, or - for stdin
 	stdin  io.Reader
 	stderr io.Writer
 	env    func(string) (string, bool)
@@ -25,7 +26,7 @@ type loader struct {
 
 // files returns the loader of the topology files.
 func (a *app) files() loader {
-	return loader{paths: a.paths, stdin: a.stdin, stderr: a.stderr, env: a.env, conn: a.conn}
+	return loader{paths: a.paths, over: a.overlays, stdin: a.stdin, stderr: a.stderr, env: a.env, conn: a.conn}
 }
 
 // load reads the files of -f as one topology.
@@ -40,11 +41,11 @@ func (l loader) load() (topology.Compiled, error) {
 // loadEach reads each value of -f as a topology, if more than one of them sets `name`, and
 // otherwise all values as one topology.
 func (l loader) loadEach() ([]topology.Compiled, error) {
-	parts, err := l.readParts()
+	in, err := l.readParts()
 	if err != nil {
 		return nil, err
 	}
-	return l.compileEach(parts)
+	return l.compileEach(in)
 }
 
 // compile compiles files into one topology.
@@ -73,21 +74,22 @@ func (l loader) compileWithout(sources []spec.Source, legacy []string) (topology
 	}))
 }
 
-// compileEach compiles the files of each value of -f; see loadEach.
-func (l loader) compileEach(parts [][]spec.Source) ([]topology.Compiled, error) {
+// compileEach compiles the files of each value of -f; see loadEach. The overlays are for each
+// topology, and may name what one of them has.
+func (l loader) compileEach(in input) ([]topology.Compiled, error) {
 	named := 0
-	for _, sources := range parts {
+	for _, sources := range in.parts {
 		if slices.ContainsFunc(sources, spec.HasName) {
 			named++
 		}
 	}
 	if named < 2 {
-		t, err := l.compile(slices.Concat(parts...))
+		t, err := l.compile(in.sources())
 		return []topology.Compiled{t}, err
 	}
 	var all []topology.Compiled
-	for _, sources := range parts {
-		t, err := l.compile(sources)
+	for i := range in.parts {
+		t, err := l.compile(in.part(i))
 		if err != nil {
 			return nil, err
 		}
@@ -115,31 +117,85 @@ func (l loader) checkDistinct(all []topology.Compiled) error {
 	return nil
 }
 
-// read reads the files of -f.
-func (l loader) read() ([]spec.Source, error) {
-	parts, err := l.readParts()
-	return slices.Concat(parts...), err
+// input is what the flags name: the files of each value of -f, and the overlays.
+type input struct {
+	parts    [][]spec.Source
+	overlays []spec.Source
 }
 
-// readParts reads the files of each value of -f, those of a folder by name.
-func (l loader) readParts() ([][]spec.Source, error) {
-	var parts [][]spec.Source
+// sources returns all files as those of one topology.
+func (in input) sources() []spec.Source {
+	return slices.Concat(slices.Concat(in.parts...), in.overlays)
+}
+
+// content returns the names and the content of all files, to compare.
+func (in input) content() string {
+	var b strings.Builder
+	for _, s := range in.sources() {
+		fmt.Fprintf(&b, "%q %q\n", s.Name, s.Data)
+	}
+	return b.String()
+}
+
+// part returns the files of one value of -f as a topology next to the others.
+func (in input) part(i int) []spec.Source {
+	others := slices.Concat(slices.Concat(in.parts[:i]...), slices.Concat(in.parts[i+1:]...))
+	sources := slices.Clone(in.parts[i])
+	for _, o := range in.overlays {
+		o.Others = others
+		sources = append(sources, o)
+	}
+	return sources
+}
+
+// read reads the files of -f and the overlays.
+func (l loader) read() ([]spec.Source, error) {
+	in, err := l.readParts()
+	return in.sources(), err
+}
+
+// readParts reads the files of each value of -f, those of a folder by name, and the overlays.
+func (l loader) readParts() (input, error) {
+	var in input
+	if slices.Contains(l.paths, "-") && slices.Contains(l.over, "-") {
+		return in, usageError{errors.New("-f and --overlay are both stdin; name a file with one of them")}
+	}
 	for _, path := range l.paths {
 		paths, err := expand(path)
 		if err != nil {
-			return nil, err
+			return in, err
 		}
 		var sources []spec.Source
 		for _, p := range paths {
 			s, err := readFile(p, l.stdin)
 			if err != nil {
-				return nil, err
+				return in, err
 			}
 			sources = append(sources, s)
 		}
-		parts = append(parts, sources)
+		in.parts = append(in.parts, sources)
 	}
-	return parts, nil
+	for _, path := range l.over {
+		s, err := l.readOverlay(path)
+		if err != nil {
+			return in, err
+		}
+		in.overlays = append(in.overlays, s)
+	}
+	return in, nil
+}
+
+// readOverlay reads an overlay.
+func (l loader) readOverlay(path string) (spec.Source, error) {
+	if path != "-" && isFolder(path) {
+		return spec.Source{}, fmt.Errorf("--overlay %s is a folder; name its files, each with --overlay", path)
+	}
+	if _, err := os.Stat(path); path != "-" && errors.Is(err, fs.ErrNotExist) {
+		return spec.Source{}, fmt.Errorf("overlay %s does not exist; check --overlay and DLXCTL_OVERLAY", path)
+	}
+	s, err := readFile(path, l.stdin)
+	s.Overlay = true
+	return s, err
 }
 
 // expand returns the files of a path: the path itself, or the YAML files of a folder.
@@ -187,6 +243,9 @@ func readFile(path string, stdin io.Reader) (spec.Source, error) {
 		return spec.Source{Name: "stdin", Data: data}, nil
 	}
 	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) && path == "topology.yaml" && isFolder("topology") {
+		return spec.Source{}, errors.New("file topology.yaml does not exist; -f topology reads the folder topology")
+	}
 	if errors.Is(err, fs.ErrNotExist) {
 		return spec.Source{}, fmt.Errorf("file %s does not exist; 'dlxctl init' creates one, -f names another", path)
 	}

@@ -25,7 +25,7 @@ Commands:{{range $commands}}{{if .IsAvailableCommand}}
   {{rpad .Name .NamePadding }} {{.Short}}{{end}}{{end}}{{end}}{{end}}{{if .HasAvailableLocalFlags}}
 
 Flags:
-{{(plainFlags .LocalFlags).FlagUsages | trimTrailingWhitespaces}}{{end}}{{with (advancedFlags .LocalFlags).FlagUsages}}
+{{plainFlags .LocalFlags | flagUsages | trimTrailingWhitespaces}}{{end}}{{with advancedFlags .LocalFlags | flagUsages}}
 
 Advanced flags:
 {{. | trimTrailingWhitespaces}}{{end}}{{if .HasAvailableInheritedFlags}}
@@ -44,6 +44,7 @@ give consent (such as --yes, --allow, --force) have no variable.
 var setUpHelp = sync.OnceFunc(func() { //nolint:gochecknoglobals // cobra's are global
 	cobra.EnableCommandSorting = false
 	cobra.AddTemplateFunc("plainFlags", func(f *pflag.FlagSet) *pflag.FlagSet { return flagsThatAre(false, f) })
+	cobra.AddTemplateFunc("flagUsages", flagUsages)
 	cobra.AddTemplateFunc("advancedFlags", func(f *pflag.FlagSet) *pflag.FlagSet { return flagsThatAre(true, f) })
 })
 
@@ -66,6 +67,12 @@ func flagsThatAre(rare bool, all *pflag.FlagSet) *pflag.FlagSet {
 		}
 	})
 	return some
+}
+
+// flagUsages describes flags. The value of --wait may be left out.
+func flagUsages(f *pflag.FlagSet) string {
+	const optional = "[=duration]"
+	return strings.ReplaceAll(f.FlagUsages(), " duration[=true]", optional+"     ")
 }
 
 // foldedFlags names the global flags in a few lines: the help of each command is about its own.

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/dlxctl/dlxctl/internal/apply"
@@ -69,13 +70,13 @@ func Main(args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	a := &app{stdin: stdin, stdout: stdout, stderr: stderr, env: os.LookupEnv, environ: os.Environ}
 	root := newRoot(a)
 	root.SetArgs(args)
-	err := root.ExecuteContext(ctx)
+	c, err := root.ExecuteContextC(ctx)
 	code := exitCode(ctx, err)
 	switch {
 	case code == exitInterrupted && !errors.Is(err, verify.ErrInterrupted):
 		fmt.Fprintln(stderr, "dlxctl: interrupted; nothing was written")
 	case err != nil:
-		report(stderr, err)
+		report(stderr, c, err)
 	}
 	return code
 }
@@ -107,8 +108,8 @@ func CheckArgs(args ...string) error {
 	return a.checkGlobals(c)
 }
 
-// report prints err for a person.
-func report(w io.Writer, err error) {
+// report prints the error of a command for a person.
+func report(w io.Writer, c *cobra.Command, err error) {
 	if isAnswer(err) {
 		return
 	}
@@ -123,7 +124,7 @@ func report(w io.Writer, err error) {
 	}
 	fmt.Fprintf(w, "dlxctl: %s\n", strings.Join(lines, "\n"))
 	if _, usage := errors.AsType[usageError](err); usage && !strings.Contains(err.Error(), "--help") {
-		fmt.Fprintln(w, "run 'dlxctl --help' or 'dlxctl COMMAND --help' for usage")
+		fmt.Fprintf(w, "run '%s --help' for usage\n", c.CommandPath())
 	}
 }
 

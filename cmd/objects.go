@@ -77,7 +77,7 @@ func (o *objectFlags) read(c *cobra.Command, definitionFiles []string) (objects,
 // files reads the topology files. They may be missing if the objects come from elsewhere and no
 // file is named.
 func (o *objectFlags) files(c *cobra.Command, optional bool) ([]topology.Compiled, error) {
-	if optional && !c.Flags().Changed("file") {
+	if optional && !c.Flags().Changed("file") && len(o.app.overlays) == 0 {
 		if _, err := os.Stat(o.app.paths[0]); errors.Is(err, fs.ErrNotExist) {
 			return nil, nil
 		}

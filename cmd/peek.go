@@ -81,7 +81,7 @@ func (k *peekCommand) run(c *cobra.Command, args []string) error {
 // topology returns the topology of -f. Without the flag, and without the file that it names by
 // default, nothing is known about the virtual host.
 func (k *peekCommand) topology(c *cobra.Command) (topology.Compiled, error) {
-	if !c.Flags().Changed("file") {
+	if !c.Flags().Changed("file") && len(k.app.overlays) == 0 {
 		if _, err := os.Stat(k.app.paths[0]); errors.Is(err, fs.ErrNotExist) {
 			return topology.Compiled{}, nil
 		}

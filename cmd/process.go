@@ -14,7 +14,6 @@ import (
 	"github.com/dlxctl/dlxctl/internal/notify"
 	"github.com/dlxctl/dlxctl/internal/processor"
 	"github.com/dlxctl/dlxctl/internal/processor/monitor"
-	"github.com/dlxctl/dlxctl/internal/spec"
 	"github.com/dlxctl/dlxctl/internal/text"
 )
 
@@ -86,8 +85,8 @@ func (k *processCommand) check() error {
 		return usageError{fmt.Errorf("--grace is %s; write 0s or more", k.grace)}
 	case k.untilEmpty && k.watch:
 		return usageError{errors.New("--watch and --until-empty exclude each other; pass one of them")}
-	case k.watch && slices.Contains(k.app.paths, "-"):
-		return usageError{errors.New("--watch cannot watch stdin; name a file with -f")}
+	case k.watch && slices.Contains(slices.Concat(k.app.paths, k.app.overlays), "-"):
+		return usageError{errors.New("--watch cannot watch stdin; name a file")}
 	case k.bodies && k.webhook == "":
 		return usageError{errors.New("--notify-body has no effect without --notify; set the webhook with DLXCTL_NOTIFY")}
 	}
@@ -170,16 +169,16 @@ func (k *processCommand) process(ctx context.Context, p processor.Processor) err
 
 // read reads the files, to make processors like p of them.
 func (k *processCommand) read(p processor.Processor) (processor.Snapshot, error) {
-	parts, err := k.app.files().readParts()
+	in, err := k.app.files().readParts()
 	return processor.Snapshot{
-		Content:    fmt.Sprintf("%q", parts),
-		Processors: func() ([]processor.Processor, error) { return k.processors(p, parts) },
+		Content:    in.content(),
+		Processors: func() ([]processor.Processor, error) { return k.processors(p, in) },
 	}, err
 }
 
 // processors makes a processor like p for each topology of the files.
-func (k *processCommand) processors(p processor.Processor, parts [][]spec.Source) ([]processor.Processor, error) {
-	all, err := k.app.files().compileEach(parts)
+func (k *processCommand) processors(p processor.Processor, in input) ([]processor.Processor, error) {
+	all, err := k.app.files().compileEach(in)
 	if err != nil {
 		return nil, err
 	}

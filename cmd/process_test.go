@@ -3,9 +3,14 @@ package cmd
 import (
 	"bytes"
 	"encoding/json"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
+	"github.com/dlxctl/dlxctl/internal/processor"
 	"github.com/dlxctl/dlxctl/internal/processor/monitor"
 )
 
@@ -48,5 +53,41 @@ func TestProcessSummary(t *testing.T) {
 	if record.Message != "stopped" || record.After != "1m" || record.Retried != 1204 || record.DeadLettered != 17 ||
 		record.Unroutable == nil || record.Unsettled == nil {
 		t.Errorf("it logs %s", log.String())
+	}
+}
+
+// A processor follows the overlays as it follows the files.
+func TestProcessReadsOverlays(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	write := func(name, text string) string {
+		path := filepath.Join(folder, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	file := write("a.yaml", "version: 1\nname: shop\nbackoff: {b: {tiers: [1s]}}\nqueues: [{name: q, backoff: b}]\n")
+	over := write("o.yaml", "backoff: {b: {tiers: [2s]}}\n")
+	k := processCommand{app: &app{
+		paths: []string{file}, overlays: []string{over}, stderr: io.Discard, logFormat: "text",
+		env: func(string) (string, bool) { return "", false },
+	}}
+	read := func() (content string, delay time.Duration) {
+		files, err := k.read(processor.Processor{Log: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		all, err := files.Processors()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return files.Content, all[0].Topology.Backoffs[0].Tiers[0].Delay
+	}
+	before, two := read()
+	write("o.yaml", "backoff: {b: {tiers: [3s]}}\n")
+	after, three := read()
+	if before == after || two != 2*time.Second || three != 3*time.Second {
+		t.Errorf("the delays are %s and %s; the same content: %t", two, three, before == after)
 	}
 }

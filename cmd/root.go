@@ -29,6 +29,7 @@ type app struct {
 	environ func() []string
 
 	paths     []string // the values of -f
+	overlays  []string // the values of --overlay
 	conn      connection
 	output    string
 	noColor   bool
@@ -94,6 +95,9 @@ func newRoot(a *app) *cobra.Command {
 	visitFlags(c, func(f *pflag.Flag) { // one form of a duration in the help too
 		if d, err := time.ParseDuration(f.DefValue); err == nil && f.Value.Type() == "duration" {
 			f.DefValue = text.Duration(d)
+			if d == 0 {
+				f.DefValue = "0" // which the help leaves out
+			}
 		}
 	})
 	completeValues(c, flagValues())
@@ -105,6 +109,8 @@ func newRoot(a *app) *cobra.Command {
 func (a *app) globalFlags(f *pflag.FlagSet) {
 	f.StringArrayVarP(&a.paths, "file", "f", []string{"topology.yaml"},
 		"topology `FILE` or folder; repeat the flag for several; - is stdin")
+	f.StringArrayVar(&a.overlays, "overlay", nil,
+		"`FILE` that changes values of the topology files, such as those of production; may be repeated")
 	a.conn.add(f)
 	f.StringVarP(&a.output, "output", "o", "text", "output `FORMAT`: text, json, markdown or another, depending on the command")
 	f.BoolVar(&a.noColor, "no-color", false, "print no colors (also NO_COLOR)")
@@ -165,7 +171,8 @@ func commandsBelow(c *cobra.Command, path, word string) []string {
 	return out
 }
 
-// noArguments refuses arguments, for commands that accept flags only.
+// noArguments refuses arguments, for commands that accept flags only. One that names topology files
+// belongs to -f.
 func noArguments(c *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -173,6 +180,9 @@ func noArguments(c *cobra.Command, args []string) error {
 	err := fmt.Errorf("%s accepts no argument, but got %q", c.CommandPath(), args[0])
 	if isYAML(args[0]) {
 		err = fmt.Errorf("%w; name a topology file with -f: %s -f %s", err, c.CommandPath(), args[0])
+	} else if isFolder(args[0]) {
+		err = fmt.Errorf("%w; name a folder of topology files with -f: %s -f %s", err, c.CommandPath(),
+			text.ShellQuote(args[0]))
 	}
 	return usageError{err}
 }

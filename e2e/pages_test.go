@@ -109,10 +109,11 @@ func newReader(t *testing.T) reader {
 	if err := ch.QueueBind("invoices", "invoice.*", "events", false, nil); err != nil {
 		t.Fatal(err)
 	}
-	topology := pagesTopology(t)
+	topology, overlay := pagesTopology(t)
 	for name, text := range map[string]string{
 		"topology.yaml": topology,
 		"shop.yaml":     topology,
+		"prod.yaml":     overlay,
 		"mail.yaml": "version: 1\nname: mail\nbackoff: {b: {tiers: [1s]}}\ndefaults: {backoff: b}\n" +
 			"queues: [{name: mails}]\n",
 	} {
@@ -121,10 +122,10 @@ func newReader(t *testing.T) reader {
 	return r
 }
 
-// pagesTopology is the README's file with the queues that docs/file.md adds.
-func pagesTopology(t *testing.T) string {
+// pagesTopology is the file of the README with the queues that docs/file.md adds, and the overlay
+// of that page.
+func pagesTopology(t *testing.T) (whole, overlay string) {
 	t.Helper()
-	var whole string
 	for _, page := range []string{"../README.md", "../docs/file.md"} {
 		for _, b := range blocks(t, page, "yaml") {
 			text := strings.Join(b.lines, "\n") + "\n"
@@ -136,12 +137,14 @@ func pagesTopology(t *testing.T) string {
 				whole += added
 			case regexp.MustCompile(`^(version: 1|messages:|backoff:)\n`).MatchString(text):
 				checkFragment(t, page, text)
+			case strings.HasPrefix(text, "# prod.yaml\n"):
+				overlay = text
 			default:
 				t.Fatalf("%s has a yaml block that the test does not know how to read:\n%s", page, text)
 			}
 		}
 	}
-	return whole
+	return whole, overlay
 }
 
 // checkFragment checks that the block of a page is a topology file, or a part of one.

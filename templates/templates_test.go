@@ -1,11 +1,17 @@
 package templates_test
 
 import (
+	"errors"
+	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"gopkg.in/yaml.v3"
 
 	"github.com/dlxctl/dlxctl/internal/spec/spectest"
 	"github.com/dlxctl/dlxctl/templates"
@@ -91,9 +97,32 @@ func TestNamed(t *testing.T) {
 			if len(warnings) > 0 {
 				t.Errorf("%s for %q: %v", name, folder, warnings)
 			}
-			if top.Name != want || len(top.Exchanges) == 0 || !strings.HasPrefix(top.WorkQueues[0].Name, want+".") {
+			// The first starter is the example of the README, whose queue has the name of no team.
+			prefixed := strings.HasPrefix(top.WorkQueues[0].Name, want+".") || name == templates.Starters()[0]
+			if top.Name != want || len(top.Exchanges) == 0 || !prefixed {
 				t.Errorf("%s for %q is called %q and has the queue %v", name, folder, top.Name, top.WorkQueues)
 			}
 		}
+	}
+}
+
+// The file of 'dlxctl init' is the first one of the README, with comments.
+func TestTheFirstStarterIsThatOfTheReadme(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	block := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindSubmatch(page)
+	starter, ok := templates.Starter(templates.Starters()[0])
+	if block == nil || !ok {
+		t.Fatal("there is no such file")
+	}
+	var first, written any
+	if err := errors.Join(yaml.Unmarshal(block[1], &first), yaml.Unmarshal(starter, &written)); err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(first, written); d != "" {
+		t.Errorf("they differ (-README +init):\n%s", d)
 	}
 }

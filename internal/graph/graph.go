@@ -264,11 +264,11 @@ func (b *builder) queues() {
 // folded belong to a backoff.
 func (b *builder) deadLetters(from int, q *survey.Queue) {
 	var labels []string
-	if q.To.HasKey && q.To.Exchange != "" {
+	if q.To.HasKey && q.To.Exchange != "" && q.To.Key != q.Name { // its own name says nothing new
 		labels = append(labels, q.To.Key)
 	}
 	if !q.To.AtLeastOnce {
-		labels = append(labels, "at-most-once")
+		labels = append(labels, atMostOnce)
 	}
 	to := q.To.Exchange
 	switch {

@@ -27,7 +27,11 @@ func label(e Edge) string {
 // WriteSVG draws g. The picture needs no other file, and follows the light or dark setting of its
 // reader.
 func WriteSVG(w io.Writer, g Graph) error {
-	l := place(g)
+	l, legend := place(g), g.legend()
+	below := l.height + legendRow/2
+	if len(legend) > 0 {
+		l.width, l.height = max(l.width, legendWidth), l.height+legendRow*float64(len(legend)+1)
+	}
 	var b strings.Builder
 	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %.0f %.0f" width="%.0f" height="%.0f" role="img">`,
 		l.width, l.height, l.width, l.height)
@@ -48,6 +52,7 @@ func WriteSVG(w io.Writer, g Graph) error {
 	for _, e := range g.Edges {
 		writeLabel(&b, l, e, arrived)
 	}
+	writeLegend(&b, legend, below)
 	b.WriteString("</svg>\n")
 	_, err := io.WriteString(w, b.String())
 	return err

@@ -39,6 +39,11 @@ func WriteText(w io.Writer, g Graph) error {
 		}
 		b.WriteString("\n  " + strings.Join(lines[i], "\n  ") + "\n")
 	}
+	for _, line := range g.legend() {
+		if line.label != "" { // words say what an arrow is
+			b.WriteString(line.label + ": a message " + line.said + "\n")
+		}
+	}
 	_, err := io.WriteString(w, b.String())
 	return err
 }

@@ -46,6 +46,10 @@ func WriteMarkdown(w io.Writer, p plan.Plan) error {
 	for _, warning := range grouped(p.Warnings) {
 		warnings = append(warnings, fmt.Sprintf("- :warning: `%s`: %s\n", warning.Name, escape(warning.Text)))
 	}
+	if len(p.Unprocessed) > 0 {
+		warnings = append(warnings, fmt.Sprintf("- :warning: `%s`: %s\n", topology.WarnNoProcessor,
+			escape(noProcessor(p.Unprocessed, ""))))
+	}
 	m.list("\n", warnings, warningShare, "warnings")
 	if !p.Empty() {
 		if err := m.plan(p); err != nil {
@@ -161,7 +165,10 @@ func plain(name string, v any) string {
 // hazardRows returns the rows of a table of the changes that need consent. Bindings of a queue or
 // exchange are one row, or none where the row of the queue says the same.
 func hazardRows(p plan.Plan) []string {
-	own := map[string][]topology.Hazard{}
+	own, owners := map[string][]topology.Hazard{}, map[string]string{}
+	for _, w := range p.WorkQueues {
+		owners[w.Name] = w.Owner
+	}
 	for _, c := range p.Changes {
 		if c.Kind != topology.KindBinding {
 			own[c.Name] = append(own[c.Name], c.Hazards...)
@@ -175,8 +182,8 @@ func hazardRows(p plan.Plan) []string {
 		}
 		if b, ok := c.Object().(topology.Binding); ok {
 			if slices.ContainsFunc(c.Hazards, func(h topology.Hazard) bool { return !slices.Contains(own[b.Destination], h) }) {
-				row := fmt.Sprintf(" of %s | %s | %s|\n", cell(text.Name(b.Destination)), consentCell(p, c),
-					copiesCell(c))
+				row := fmt.Sprintf(" of %s%s | %s | %s|\n", cell(text.Name(b.Destination)), team(c, owners),
+					consentCell(p, c), copiesCell(c))
 				if bindings[string(c.Action)+row] == 0 {
 					order = append(order, string(c.Action)+row)
 				}
@@ -192,14 +199,23 @@ func hazardRows(p plan.Plan) []string {
 			stake = fmt.Sprintf("%d ready, %s, %s, %s", u.Ready, u.NotReady(), text.Count(u.Bytes,
 				"byte"), u.ConsumersText()) + stake
 		}
-		out = append(out, fmt.Sprintf("| %s %s %s | %s | %s |\n", c.Action, c.Kind, cell(nameOf(c)),
-			consentCell(p, c), stake))
+		out = append(out, fmt.Sprintf("| %s %s %s%s | %s | %s |\n", c.Action, c.Kind, cell(nameOf(c)),
+			team(c, owners), consentCell(p, c), stake))
 	}
 	for _, row := range order {
 		action, rest, _ := strings.Cut(row, " ")
 		out = append(out, fmt.Sprintf("| %s %s %s", action, text.Count(bindings[row], "binding"), rest))
 	}
 	return out
+}
+
+// team names the owner of what a change belongs to, behind its name. It is empty if there is none.
+func team(c plan.Change, owners map[string]string) string {
+	owner := ownerOf(c, owners)
+	if owner == "" {
+		return ""
+	}
+	return " of team " + cell(topology.Printable(owner))
 }
 
 // copiesCell says what a deletion copies, with a space behind it. It is empty if it copies nothing.

@@ -31,8 +31,16 @@ func TestWriteMarkdown(t *testing.T) {
 				Stake: &topology.Usage{Ready: 3, Bytes: 7}, Reason: "gone", Label: old.Label,
 			},
 		},
-		Drift:    []plan.Change{{Action: plan.Delete, Kind: "binding", Name: drifted.String(), Before: drifted}},
-		Warnings: []plan.Warning{{Name: "overruled", Text: "the policy p (pattern .*) does it"}},
+		Drift: []plan.Change{{Action: plan.Delete, Kind: "binding", Name: drifted.String(), Before: drifted}},
+		Warnings: []plan.Warning{
+			{Name: "no-processor", Text: "one for a"},
+			{Name: "overruled", Text: "the policy p (pattern .*) does it"},
+			{Name: "no-processor", Text: "one for b"},
+		},
+		Unprocessed: []plan.Unprocessed{
+			{Queue: "shop.a.failed", Asked: true}, {Queue: "shop.b.failed", Messages: 2, Asked: true},
+		},
+		WorkQueues: []topology.WorkQueue{{Name: "a|b`c", Owner: "crm"}},
 	}
 	var got bytes.Buffer
 	if err := planview.WriteMarkdown(&got, p); err != nil {
@@ -47,25 +55,26 @@ func TestWriteMarkdown(t *testing.T) {
 
 | | needs consent | at risk |
 | --- | --- | --- |
-| delete queue ` + "`` a\\|b`c ``" + ` | ` + "`loses-messages`" + ` | 3 ready, 0 unacknowledged, 7 bytes, 0 consumers |
+| delete queue ` + "`` a\\|b`c `` of team `crm`" + ` | ` + "`loses-messages`" + ` | 3 ready, 0 unacknowledged, 7 bytes, 0 consumers |
 
 **Drift**: no file declares these, and they touch the topology's objects; ` + "`--prune`" + ` deletes them.
 - binding ` + "`events -> q (*)`" + `
 
 - :warning: ` + "`overruled`" + `: the policy p (pattern .\*) does it
+- :warning: ` + "`no-processor`" + `: no processor is consuming shop.a.failed, shop.b.failed (holds 2 messages); keep one running: dlxctl process
 
 <details><summary>Full plan</summary>
 
 ` + "```" + `
 topology shop, vhost /, RabbitMQ 4.0.5
 
+- queue a|b` + "`" + `c [loses-messages]
+    holds 3 ready, 0 unacknowledged (7 bytes); 0 consumers
+    gone
 ! queue q
     x-message-ttl  (none) -> 60000 (1m)
     x-queue-type   "quorum" -> "classic"
     It cannot be.
-- queue a|b` + "`" + `c [loses-messages]
-    holds 3 ready, 0 unacknowledged (7 bytes); 0 consumers
-    gone
 
 drift: no file declares these, and they touch the topology's objects; --prune deletes them
   binding events -> q (*)
@@ -75,6 +84,7 @@ warning overruled: the policy p (pattern .*) does it
 1 to delete, 1 blocked
 blocked: queue q
 needs consent: --allow 'loses-messages=a|b` + "`" + `c'
+warning no-processor: no processor is consuming shop.a.failed, shop.b.failed (holds 2 messages); keep one running: dlxctl process
 ` + "```" + `
 
 </details>

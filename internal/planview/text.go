@@ -42,9 +42,8 @@ func WriteText(w io.Writer, p plan.Plan, o TextOptions) error {
 	t.drift()
 	t.schedules()
 	t.immutable()
-	warnings := slices.DeleteFunc(grouped(p.Warnings), func(w plan.Warning) bool {
-		return w.Name == topology.WarnNoProcessor
-	})
+	t.atMostOnce()
+	warnings := grouped(p.Warnings)
 	for _, w := range warnings {
 		t.line("%s", warning(o.Style, w.Name, w.Text))
 	}
@@ -70,6 +69,11 @@ func ProcessorLine(style text.Style, list []plan.Unprocessed, command string) st
 	if len(list) == 0 {
 		return ""
 	}
+	return warning(style, topology.WarnNoProcessor, noProcessor(list, command))
+}
+
+// noProcessor says which failed queues no processor consumes, and what starts one.
+func noProcessor(list []plan.Unprocessed, command string) string {
 	var names []string
 	for _, u := range list {
 		var known []string
@@ -85,8 +89,8 @@ func ProcessorLine(style text.Style, list []plan.Unprocessed, command string) st
 		}
 		names = append(names, name)
 	}
-	return warning(style, topology.WarnNoProcessor, fmt.Sprintf("no processor is consuming %s; keep one running: %s",
-		text.Some(names), cmp.Or(command, "dlxctl process")))
+	return fmt.Sprintf("no processor is consuming %s; keep one running: %s", text.Some(names),
+		cmp.Or(command, "dlxctl process"))
 }
 
 // where says which broker the plan is for.
@@ -104,7 +108,8 @@ func where(p plan.Plan) string {
 	return ", " + strings.Join(parts, ", ")
 }
 
-// grouped returns warnings with those of one name next to each other.
+// grouped returns warnings with those of one name next to each other. It leaves out no-processor,
+// which is one line for all backoffs.
 func grouped(warnings []plan.Warning) []plan.Warning {
 	first := map[string]int{}
 	for i, w := range warnings {
@@ -112,7 +117,9 @@ func grouped(warnings []plan.Warning) []plan.Warning {
 			first[w.Name] = i
 		}
 	}
-	out := slices.Clone(warnings)
+	out := slices.DeleteFunc(slices.Clone(warnings), func(w plan.Warning) bool {
+		return w.Name == topology.WarnNoProcessor
+	})
 	slices.SortStableFunc(out, func(a, b plan.Warning) int { return first[a.Name] - first[b.Name] })
 	return out
 }
@@ -175,6 +182,14 @@ func (t *textWriter) immutable() {
 	}
 	t.line("blocked: %s", immutable)
 	t.line("")
+}
+
+// atMostOnce explains the mark of hops, if there is one.
+func (t *textWriter) atMostOnce() {
+	if slices.ContainsFunc(t.p.Changes, func(c plan.Change) bool { return c.AtMostOnce }) {
+		t.line("[%s]: a message may be lost there while a node fails or the next queue is not available", topology.AtMostOnce)
+		t.line("")
+	}
 }
 
 // hasImmutable reports whether a change is blocked because the broker cannot make it.

@@ -65,7 +65,11 @@ func (d *decoder) readBackoff(b *Backoff, f fields) {
 	_, exponential := f.values["exponential"]
 	switch {
 	case tiers && exponential:
-		d.problem(d.pos(f, "exponential"), f.what+" has both tiers and exponential", "keep one of them")
+		fix := "keep one of them"
+		if d.pos(f, "tiers").File != d.pos(f, "exponential").File {
+			fix += ": an overlay removes the other with null"
+		}
+		d.problem(d.pos(f, "exponential"), f.what+" has both tiers and exponential", fix)
 	case tiers:
 		b.Tiers = d.tiers(f, each)
 	case exponential:

@@ -65,16 +65,19 @@ func Decode(files []Source, lookup func(string) (string, bool)) (*Spec, []Proble
 
 // decode is [Decode] for RabbitMQ of a version; see [LoadFor].
 func decode(version string, files []Source, lookup func(string) (string, bool)) (*Spec, []Problem, error) {
-	d := &decoder{
-		version: version, lookup: lookup, spec: &Spec{},
-		places: places{map[string]int{}, map[string]int{}, map[string]int{}},
-	}
-	var roots []fields
+	d := newDecoder(version, lookup)
+	files, over := separate(files)
+	var parsed []document
 	for _, f := range files {
 		d.file = f.Name
 		if root := d.parse(f); root != nil {
-			roots = append(roots, d.fields(root, "the file", fileKeys(), strings.HasPrefix))
+			parsed = append(parsed, document{f.Name, root})
 		}
+	}
+	var roots []fields
+	for _, f := range d.overlay(parsed, over) {
+		d.file = f.file
+		roots = append(roots, d.fields(f.root, "the file", fileKeys(), strings.HasPrefix))
 	}
 	for _, f := range roots {
 		d.file = f.file
@@ -83,7 +86,7 @@ func decode(version string, files []Source, lookup func(string) (string, bool)) 
 	if len(roots) == len(files) && !slices.ContainsFunc(roots, func(f fields) bool { return d.mentions(f.node, "name") }) {
 		d.problem(Pos{File: files[0].Name, Line: 1, Col: 1}, "the topology has no name", "add a line such as: name: shop")
 	}
-	d.complete()
+	inherited := d.inherited(roots)
 	for _, f := range roots { // backoffs first: queues of any file may name them
 		d.file = f.file
 		d.backoffs(f)
@@ -92,10 +95,11 @@ func decode(version string, files []Source, lookup func(string) (string, bool)) 
 		d.file = f.file
 		d.exchanges(f)
 	}
-	for _, f := range roots {
-		d.file = f.file
+	for i, f := range roots {
+		d.file, d.defaults = f.file, inherited[i]
 		d.queues(f)
 	}
+	d.unusedLimits()
 	for _, f := range roots {
 		d.file = f.file
 		d.removed(f)
@@ -119,27 +123,44 @@ type decoder struct {
 	compared int    // how many names were compared for suggestions
 	spec     *Spec
 	places   places
-	defaults defaults
-	heads    map[string]Pos // where name, vhost and so on were given
+	defaults defaults // of the file that is being read
+	// origin are the files of values that may be read as part of another file.
+	origin map[*yaml.Node]string
+	// common are the keys of the arguments that defaults has.
+	common map[*yaml.Node]bool
+	// limits are the deliveryLimits of defaults that are for a queue, and whether one can have it.
+	limits map[*yaml.Node]bool
+	// lengths are the places of limits of length that queues have by default.
+	lengths map[length]Pos
+	heads   map[string]Pos // where name, vhost and so on were given
 	// missing are the places of bindings from exchanges that no file declares.
 	missing  map[string][]Pos
 	problems []Problem
+	told     map[Problem]bool // the problems, each of which is told once
 	warnings []Problem
 }
+
+// length names an argument of a queue that limits its length.
+type length struct{ queue, argument string }
 
 // places say, by name, where in the Spec things stand.
 type places struct{ backoffs, exchanges, queues map[string]int }
 
-// defaults are the defaults of queues.
-type defaults struct {
-	typ          string
-	deadLetterBy string // empty where no file says
-	backoff      string
-	pos          Pos
+func newDecoder(version string, lookup func(string) (string, bool)) *decoder {
+	return &decoder{
+		version: version, lookup: lookup, spec: &Spec{},
+		places: places{map[string]int{}, map[string]int{}, map[string]int{}},
+		origin: map[*yaml.Node]string{}, common: map[*yaml.Node]bool{}, limits: map[*yaml.Node]bool{},
+		lengths: map[length]Pos{}, told: map[Problem]bool{},
+	}
 }
 
 func (d *decoder) problem(pos Pos, msg, fix string) {
-	d.problems = append(d.problems, Problem{Pos: pos, Msg: msg, Fix: fix})
+	p := Problem{Pos: pos, Msg: msg, Fix: fix}
+	if !d.told[p] { // a value of defaults is read for each queue
+		d.told[p] = true
+		d.problems = append(d.problems, p)
+	}
 }
 
 // warn adds the warning name about an object of the file.
@@ -147,7 +168,28 @@ func (d *decoder) warn(pos Pos, name, object, msg, fix string) {
 	d.warnings = append(d.warnings, Problem{Pos: pos, Name: name, About: object, Msg: msg, Fix: fix})
 }
 
-func (d *decoder) at(n *yaml.Node) Pos { return Pos{File: d.file, Line: n.Line, Col: n.Column} }
+// at returns the place of a value.
+func (d *decoder) at(n *yaml.Node) Pos {
+	file, known := d.origin[n]
+	if !known {
+		file = d.file
+	}
+	return Pos{File: file, Line: n.Line, Col: n.Column}
+}
+
+// mark notes from which file a value and its parts are.
+func (d *decoder) mark(n *yaml.Node, file string) {
+	if _, known := d.origin[n]; known {
+		return
+	}
+	d.origin[n] = file
+	if n.Kind == yaml.AliasNode {
+		d.mark(n.Alias, file)
+	}
+	for _, c := range n.Content {
+		d.mark(c, file)
+	}
+}
 
 // parse returns the mapping that a file is, or nil.
 func (d *decoder) parse(f Source) *yaml.Node {
@@ -164,7 +206,9 @@ func (d *decoder) parse(f Source) *yaml.Node {
 	dec := yaml.NewDecoder(bytes.NewReader(f.Data))
 	var doc, next yaml.Node
 	if err := dec.Decode(&doc); errors.Is(err, io.EOF) || err == nil && isNull(&doc) {
-		d.problem(start, "the file is empty", "run 'dlxctl init' to create one")
+		if !f.Overlay { // an empty one changes nothing
+			d.problem(start, "the file is empty", "run 'dlxctl init' to create one")
+		}
 		return nil
 	} else if err != nil {
 		d.syntax(f, err)
@@ -180,8 +224,11 @@ func (d *decoder) parse(f Source) *yaml.Node {
 		return nil
 	}
 	if doc.Content[0].Kind != yaml.MappingNode {
-		d.problem(d.at(doc.Content[0]), "the file is "+kindOf(doc.Content[0])+", not a mapping",
-			"run 'dlxctl init' to create one")
+		fix := "run 'dlxctl init' to create one"
+		if f.Overlay {
+			fix = "write the keys of a topology file that change, and their values"
+		}
+		d.problem(d.at(doc.Content[0]), "the file is "+kindOf(doc.Content[0])+", not a mapping", fix)
 		return nil
 	}
 	return doc.Content[0]

@@ -61,7 +61,7 @@ func read(t *testing.T, path string) []byte {
 // The example of the design compiles, to the last key.
 func TestTheExampleOfTheDesign(t *testing.T) {
 	t.Parallel()
-	s, _, err := Decode([]Source{{"design.yaml", read(t, "../../testdata/design.yaml")}}, environment())
+	s, _, err := Decode([]Source{{Name: "design.yaml", Data: read(t, "../../testdata/design.yaml")}}, environment())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +88,7 @@ func TestTheExampleOfTheDesign(t *testing.T) {
 // Without these it is a Spec: every key of the format, read.
 func TestDecode(t *testing.T) {
 	t.Parallel()
-	got, _, err := Decode([]Source{{"shop.yaml", read(t, "../../testdata/shop.yaml")}}, environment())
+	got, _, err := Decode([]Source{{Name: "shop.yaml", Data: read(t, "../../testdata/shop.yaml")}}, environment())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -171,7 +171,7 @@ func TestExpand(t *testing.T) {
 func TestExpansionAndTypes(t *testing.T) {
 	t.Parallel()
 	file := func(line string) []Source {
-		return []Source{{"f", []byte("version: 1\nname: shop\nqueues:\n  - name: q\n    backoff: none\n    " + line + "\n")}}
+		return []Source{{Name: "f", Data: []byte("version: 1\nname: shop\nqueues:\n  - name: q\n    backoff: none\n    " + line + "\n")}}
 	}
 	for line, want := range map[string]any{
 		"arguments: {x-max-length: 010}":                 int64(8),
@@ -208,7 +208,7 @@ func TestExpansionAndTypes(t *testing.T) {
 
 func TestMergeKeys(t *testing.T) {
 	t.Parallel()
-	s, _, err := Decode([]Source{{"f", []byte(`
+	s, _, err := Decode([]Source{{Name: "f", Data: []byte(`
 version: 1
 name: shop
 x-a: &a {owner: team-a, severity: page}
@@ -231,7 +231,7 @@ queues:
 
 func TestSeveralFiles(t *testing.T) {
 	t.Parallel()
-	a := Source{"a", []byte("version: 1\nname: shop\ndefaults: {backoff: s}\nqueues: [{name: q}]\n")}
+	a := Source{Name: "a", Data: []byte("version: 1\nname: shop\ndefaults: {backoff: s}\nqueues: [{name: q}]\n")}
 	for name, tc := range map[string]struct {
 		b    string
 		want []string
@@ -245,9 +245,9 @@ func TestSeveralFiles(t *testing.T) {
 			"version: 1\nname: shop\nbackoff: {s: {tiers: [1s]}}\n",
 			[]string{"2:1: name is already set at a:2; the files of one topology set it once; for a topology of its own run this file alone"},
 		},
-		"one says the defaults": {
+		"defaults without queues": {
 			"version: 1\ndefaults: {backoff: s}\nbackoff: {s: {tiers: [1s]}}\n",
-			[]string{"2:1: defaults is already set at a:3; the files of one topology set it once"},
+			[]string{"2:1: defaults is for the queues of this file, which has none; move it to a, which has the name of the topology: its defaults are for the queues of all files"},
 		},
 		"no queue overrides another's": {
 			"version: 1\nbackoff: {s: {tiers: [1s]}}\nqueues: [{name: q}]\n",
@@ -260,7 +260,7 @@ func TestSeveralFiles(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, _, err := Decode([]Source{a, {"b", []byte(tc.b)}}, environment())
+			_, _, err := Decode([]Source{a, {Name: "b", Data: []byte(tc.b)}}, environment())
 			if d := cmp.Diff(tc.want, problems(t, err)); d != "" {
 				t.Errorf("problems (-want +got):\n%s", d)
 			}
@@ -278,8 +278,9 @@ func TestExponential(t *testing.T) {
 		"{first: 1s, factor: 1000, steps: 3, max: 1d}": "1s 16m40s 1d",
 	} {
 		s, _, err := Decode([]Source{{
-			"f",
-			[]byte("version: 1\nname: shop\nbackoff: {b: {exponential: " + shape + "}}\nqueues: [{name: q, backoff: b}]\n"),
+			Name: "f",
+			Data: []byte("version: 1\nname: shop\nbackoff: {b: {exponential: " + shape +
+				"}}\nqueues: [{name: q, backoff: b}]\n"),
 		}},
 			environment())
 		if err != nil {
@@ -328,7 +329,7 @@ func TestEveryKeyIsRead(t *testing.T) {
 		for _, k := range tc.keys {
 			wrong := "[[]]" // neither text nor number, truth value, mapping, or list of such
 			file := strings.ReplaceAll(tc.file, "KEY", k.name+": "+wrong)
-			_, _, err := Decode([]Source{{"f", []byte(file)}}, environment())
+			_, _, err := Decode([]Source{{Name: "f", Data: []byte(file)}}, environment())
 			said := strings.Join(problems(t, err), "\n")
 			if strings.Contains(said, fmt.Sprintf("no key %q", k.name)) {
 				t.Errorf("%s: %s is in the table and unknown to the decoder", place, k.name)
@@ -338,7 +339,7 @@ func TestEveryKeyIsRead(t *testing.T) {
 			}
 		}
 		file := strings.ReplaceAll(tc.file, "KEY", "zzz: 1")
-		_, _, err := Decode([]Source{{"f", []byte(file)}}, environment())
+		_, _, err := Decode([]Source{{Name: "f", Data: []byte(file)}}, environment())
 		if said := strings.Join(problems(t, err), "\n"); !strings.Contains(said, `has no key "zzz"`) {
 			t.Errorf("%s: an unknown key is taken:\n%s", place, said)
 		}
@@ -441,7 +442,7 @@ func TestSchema(t *testing.T) {
 		if misfits := fit(schema, plain(t, []byte(wrong)), "file"); len(misfits) == 0 {
 			t.Errorf("the schema takes\n%s", wrong)
 		}
-		if _, _, err := Decode([]Source{{"f", []byte(wrong)}}, environment()); err == nil {
+		if _, _, err := Decode([]Source{{Name: "f", Data: []byte(wrong)}}, environment()); err == nil {
 			t.Errorf("the decoder takes\n%s", wrong)
 		}
 	}
@@ -495,7 +496,7 @@ func TestMutatedFiles(t *testing.T) {
 				mutant[i] = "  " + mutant[i]
 			}
 		}
-		s, _, err := Decode([]Source{{"f", []byte(strings.Join(mutant, "\n"))}}, environment())
+		s, _, err := Decode([]Source{{Name: "f", Data: []byte(strings.Join(mutant, "\n"))}}, environment())
 		if err == nil {
 			if _, err := Compile(s); err != nil {
 				t.Fatalf("Decode takes what Compile refuses: %v", err)

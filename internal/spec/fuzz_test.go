@@ -64,7 +64,7 @@ func FuzzDecode(f *testing.F) {
 		source := Source{Name: "f", Data: data}
 		HasName(source)
 		compiled, warnings, err := Load([]Source{source}, fuzzEnvironment)
-		lines := len(regexp.MustCompile(`[\n\r\x{85}\x{2028}\x{2029}]`).FindAll(data, -1)) + 1
+		lines := linesOfFile(data)
 		for _, w := range warnings {
 			checkProblem(t, w, lines)
 		}
@@ -85,6 +85,37 @@ func FuzzDecode(f *testing.F) {
 			t.Errorf("it compiles to something else each time: %v", err)
 		}
 	})
+}
+
+// Whatever two files hold, one as an overlay of the other: reading ends, each problem has a place
+// in the file that it names, and the laws of overlays hold.
+func FuzzOverlay(f *testing.F) {
+	for _, part := range partsOfOverlays() {
+		f.Add([]byte(overlayBase), []byte(part))
+	}
+	for _, s := range seeds(f)[:7] {
+		f.Add(s, s)
+	}
+	f.Fuzz(func(t *testing.T, data, over []byte) {
+		defer quick(append(data, over...))()
+		lawsOfOverlays(t, data, over)
+		_, _, err := Load([]Source{{Name: "f", Data: data}, {Name: "o", Data: over, Overlay: true}}, fuzzEnvironment)
+		problems, ok := errors.AsType[*Error](err)
+		if !ok {
+			return
+		}
+		for _, p := range problems.Problems {
+			from := data
+			if p.File == "o" {
+				from, p.File = over, "f"
+			}
+			checkProblem(t, p, linesOfFile(from))
+		}
+	})
+}
+
+func linesOfFile(data []byte) int {
+	return len(regexp.MustCompile(`[\n\r\x{85}\x{2028}\x{2029}]`).FindAll(data, -1)) + 1
 }
 
 // quick panics if the function that it returns is not called within two minutes: the worst

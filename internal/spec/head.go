@@ -9,7 +9,7 @@ import (
 )
 
 // head reads what one of the files says for all: version, which every file
-// says, and name, vhost, cluster, countHeader and defaults, which one says.
+// says, and name, vhost, cluster and countHeader, which one says.
 func (d *decoder) head(f fields) {
 	if _, ok := f.values["version"]; ok {
 		if v, ok := d.number(f, "version", 1); ok && v != 1 {
@@ -30,9 +30,6 @@ func (d *decoder) head(f fields) {
 	}
 	if header, ok := d.only(f, "countHeader"); ok {
 		d.countHeader(d.pos(f, "countHeader"), header)
-	}
-	if v, ok := f.values["defaults"]; ok && d.claim(d.at(v.key), "defaults") {
-		d.readDefaults(d.fields(v.value, "defaults", defaultsKeys(), nil))
 	}
 	d.messages(f)
 }
@@ -61,27 +58,6 @@ func (d *decoder) claim(pos Pos, name string) bool {
 	}
 	d.heads[name] = pos
 	return true
-}
-
-// complete fills in what no file said.
-func (d *decoder) complete() {
-	if d.spec.CountHeader == "" {
-		d.spec.CountHeader = topology.DefaultCountHeader
-	}
-	if d.defaults.typ == "" {
-		d.defaults.typ = topology.Quorum
-	}
-	d.spec.Type = d.defaults.typ
-}
-
-func (d *decoder) readDefaults(f fields) {
-	if t, ok := d.word(f, "type", []string{topology.Quorum, topology.Classic}); ok {
-		d.defaults.typ = t
-	}
-	if b, ok := d.text(f, "backoff"); ok {
-		d.defaults.backoff, d.defaults.pos = b, d.pos(f, "backoff")
-	}
-	d.defaults.deadLetterBy, _ = d.word(f, "deadLetterBy", deadLetterWords())
 }
 
 // isName checks a topology or backoff name.

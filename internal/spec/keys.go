@@ -52,7 +52,7 @@ func fileKeys() []key {
 		{"vhost", "Virtual host. --vhost overrides it. Default: the one of the AMQP URL.", false, anyText()},
 		{"cluster", "Refuse a broker whose cluster name differs. Default: any cluster.", false, anyText()},
 		{"countHeader", "Header in which the processor counts the retries. It must not begin with x-. Default: count.", false, anyText()},
-		{"defaults", "Defaults for queues, and the type of generated queues.", false, object(defaultsKeys())},
+		{"defaults", "What queues have unless they say otherwise, and the type of generated queues.", false, object(defaultsKeys())},
 		{"backoff", "Backoffs (retry schedules), by name.", false, mapOf(object(backoffKeys()))},
 		{"exchanges", "Exchanges of this topology.", false, list(object(exchangeKeys()))},
 		{"queues", "Work queues.", false, list(object(queueKeys()))},
@@ -65,7 +65,7 @@ func fileKeys() []key {
 func defaultsKeys() []key {
 	return []key{
 		{
-			"type", "Type of work queues, and of failed, retry, dead-letter and unroutable queues. Default: quorum.", false,
+			"type", "Type of work queues; in the file with name also of failed, retry, dead-letter and unroutable queues. Default: quorum.", false,
 			oneOf(topology.Quorum, topology.Classic),
 		},
 		{"backoff", "Backoff of queues that set none: a name under backoff, or none. Default: each queue must set its own.", false, anyText()},
@@ -73,6 +73,14 @@ func defaultsKeys() []key {
 			"deadLetterBy", "What sets dead-lettering on queues. unmanaged: dlxctl sets none, and the queue keeps its own. Default: arguments.",
 			false, oneOf(deadLetterWords()...),
 		},
+		{"deliveryLimit", "deliveryLimit of quorum queues. External queues take it over only with type: quorum. Default: the broker's.", false, integer(0)},
+		{
+			"dead", "Dead-letter queue: own, shared, or a queue by name, which all then share. Default: own.", false,
+			shape{either: []shape{oneOf("own", "shared"), object(deadKeys())}},
+		},
+		{"arguments", "Arguments of queues that are not external, merged by key: the value of a queue wins, and null on a queue omits one.", false, table()},
+		{"owner", "Owning team. Default: none.", false, anyText()},
+		{"severity", "Severity of alerts. Default: ticket.", false, oneOf(severities()...)},
 	}
 }
 

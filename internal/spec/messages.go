@@ -52,14 +52,14 @@ func (d *decoder) messages(f fields) {
 		return
 	}
 	x := d.fields(v.value, "messages", messagesKeys(), nil)
-	folder := path.Dir(d.file)
+	folder := func(key string) string { return path.Dir(d.pos(x, key).File) } // an overlay may set the key
 	m := &d.spec.Messages
-	m.Protosets = inFolder(folder, d.texts(x, "protoset"))
+	m.Protosets = inFolder(folder("protoset"), d.texts(x, "protoset"))
 	m.Protos = d.texts(x, "proto")
-	m.ImportPaths = inFolder(folder, d.texts(x, "importPaths"))
+	m.ImportPaths = inFolder(folder("importPaths"), d.texts(x, "importPaths"))
 	switch {
 	case len(m.Protos) > 0 && len(m.ImportPaths) == 0:
-		m.ImportPaths = []string{folder}
+		m.ImportPaths = []string{folder("proto")}
 	case len(m.Protos) == 0 && len(m.ImportPaths) > 0:
 		d.problem(d.pos(x, "importPaths"), "messages has importPaths and no proto",
 			"add proto: [FILE] with a file of protobuf source, or remove importPaths")

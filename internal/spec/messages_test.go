@@ -34,7 +34,7 @@ queues:
 // topology file.
 func TestMessages(t *testing.T) {
 	t.Parallel()
-	got, _, err := Load([]Source{{"deploy/shop/topology.yaml", []byte(messagesFile)}}, environment())
+	got, _, err := Load([]Source{{Name: "deploy/shop/topology.yaml", Data: []byte(messagesFile)}}, environment())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +68,8 @@ func TestMessages(t *testing.T) {
 func TestMessagesDefaultImportPath(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]string{"a/b.yaml": "a", "b.yaml": ".", "stdin": "."} {
-		got, _, err := Load([]Source{{name, []byte("version: 1\nname: shop\nmessages: {proto: [o.proto]}\n")}}, environment())
+		file := []byte("version: 1\nname: shop\nmessages: {proto: [o.proto]}\n")
+		got, _, err := Load([]Source{{Name: name, Data: file}}, environment())
 		if d := cmp.Diff([]string{want}, got.Messages.ImportPaths); err != nil || d != "" {
 			t.Errorf("import paths for %s (-want +got):\n%s%v", name, d, err)
 		}
@@ -79,11 +80,11 @@ func TestMessagesDefaultImportPath(t *testing.T) {
 func TestMessagesChangeNoObject(t *testing.T) {
 	t.Parallel()
 	plain := "version: 1\nname: shop\nqueues: [{name: billing, backoff: none}, {name: mail, backoff: none}]\n"
-	with, _, err := Load([]Source{{"f", []byte(messagesFile)}}, environment())
+	with, _, err := Load([]Source{{Name: "f", Data: []byte(messagesFile)}}, environment())
 	if err != nil {
 		t.Fatal(err)
 	}
-	without, _, err := Load([]Source{{"f", []byte(plain)}}, environment())
+	without, _, err := Load([]Source{{Name: "f", Data: []byte(plain)}}, environment())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -133,13 +134,14 @@ func TestMessagesProblems(t *testing.T) {
 			`3:46: messages has no key "protoset"; its keys are types, redact`,
 		},
 	} {
-		_, _, err := Decode([]Source{{"f", []byte(head + file + "\n")}}, environment())
+		_, _, err := Decode([]Source{{Name: "f", Data: []byte(head + file + "\n")}}, environment())
 		if d := cmp.Diff(want, problems(t, err)); d != "" {
 			t.Errorf("problems of %s (-want +got):\n%s", file, d)
 		}
 	}
-	_, _, err := Decode([]Source{{"f", []byte(head + "messages: {}\n")}, {"g", []byte("version: 1\nmessages: " +
-		"{}\n")}}, environment())
+	_, _, err := Decode([]Source{
+		{Name: "f", Data: []byte(head + "messages: {}\n")}, {Name: "g", Data: []byte("version: 1\nmessages: {}\n")},
+	}, environment())
 	if d := cmp.Diff([]string{"2:1: messages is already set at f:3; the files of one topology set it " +
 		"once"}, problems(t, err)); d != "" {
 		t.Errorf("problems of two files (-want +got):\n%s", d)

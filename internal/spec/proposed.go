@@ -113,6 +113,7 @@ func adoptedFlow(lines []string, entry *yaml.Node, backoff string) (string, bool
 // propose a successor, in their order.
 func Proposed(sources []Source, match *regexp.Regexp) []string {
 	var out []string
+	sources, _ = separate(sources)
 	for _, f := range sources {
 		var doc yaml.Node
 		if yaml.Unmarshal(f.Data, &doc) != nil || len(doc.Content) == 0 {
@@ -137,6 +138,7 @@ func Proposed(sources []Source, match *regexp.Regexp) []string {
 // one, else the first.
 func backoffOf(sources []Source) string {
 	first := ""
+	sources, _ = separate(sources)
 	for _, f := range sources {
 		var doc yaml.Node
 		if yaml.Unmarshal(f.Data, &doc) != nil || len(doc.Content) == 0 {

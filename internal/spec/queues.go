@@ -38,10 +38,11 @@ func (d *decoder) queues(f fields) {
 		if t, ok := d.word(x, "type", []string{topology.Quorum, topology.Classic}); ok {
 			q.Type = t
 		}
+		d.deadLetterBy(&q, x)
+		d.inherit(x, q)
 		if s, ok := d.word(x, "severity", severities()); ok {
 			q.Severity = s
 		}
-		d.deadLetterBy(&q, x)
 		d.replaces(&q, x)
 		d.external(q, x)
 		d.unmanaged(q, x)
@@ -173,29 +174,38 @@ func (d *decoder) queueBackoff(f fields) string {
 }
 
 func (d *decoder) deliveryLimit(q *Queue, f fields) {
-	v, ok := f.values["deliveryLimit"]
-	if !ok {
-		return
-	}
-	if q.Type == topology.Classic {
-		d.problem(d.at(v.key), fmt.Sprintf("queue %q is classic and has a deliveryLimit", q.Name),
+	if v, ok := f.values["deliveryLimit"]; ok && q.Type == topology.Classic {
+		by := ""
+		if at := d.pos(f, "type"); at.File != d.at(v.key).File { // that of an overlay
+			by = fmt.Sprintf(", by %s,", at)
+		}
+		d.problem(d.at(v.key), fmt.Sprintf("queue %q is classic%s and has a deliveryLimit", q.Name, by),
 			"only quorum queues count deliveries: remove it, or write type: quorum")
 		return
+	}
+	if limit, ok := d.limit(f); ok {
+		q.DeliveryLimit = &limit
+	}
+}
+
+// limit returns the number under deliveryLimit.
+func (d *decoder) limit(f fields) (int64, bool) {
+	v, ok := f.values["deliveryLimit"]
+	if !ok {
+		return 0, false
 	}
 	if n, ok := d.scalar(v.value); ok && n.Value == "-1" {
 		d.problem(d.at(n), "deliveryLimit is -1",
 			fmt.Sprintf("write %d for no limit: RabbitMQ before 4.0 reads -1 as 0", topology.Unlimited))
-		return
+		return 0, false
 	}
 	limit, ok := d.number(f, "deliveryLimit", 0)
 	if ok && limit > topology.Unlimited {
 		d.problem(d.at(v.value), fmt.Sprintf("deliveryLimit is %d", limit),
 			fmt.Sprintf("write %d at most, which is no limit", topology.Unlimited))
-		return
+		return 0, false
 	}
-	if ok {
-		q.DeliveryLimit = &limit
-	}
+	return limit, ok
 }
 
 // dead reads where the dead letters of a queue go.
@@ -240,13 +250,18 @@ func (d *decoder) queueArguments(f fields, q Queue) topology.Arguments {
 	}
 	d.checkArguments(args, nodes, q.Type)
 	d.unknownArguments(args, nodes, q.Name)
+	for _, name := range []string{topology.ArgMaxLength, topology.ArgMaxLengthBytes} {
+		if v, ok := nodes[name]; ok && d.common[v.key] {
+			d.lengths[length{q.Name, name}] = d.at(v.key)
+		}
+	}
 	return args
 }
 
 // ArgumentProblem says what a topology file would be refused for that declares a queue of this
 // type with these arguments, on RabbitMQ of a version; see [LoadFor]. Empty: nothing.
 func ArgumentProblem(version string, args topology.Arguments, queueType string) string {
-	d := decoder{version: version}
+	d := newDecoder(version, nil)
 	nodes := map[string]field{}
 	for name, value := range args {
 		n := &yaml.Node{}
@@ -269,7 +284,11 @@ func (d *decoder) checkArguments(args topology.Arguments, nodes map[string]field
 		if p.Misplaced {
 			n = nodes[p.Argument].key
 		}
-		d.problem(d.at(n), p.Msg, p.Fix)
+		fix := p.Fix
+		if p.Misplaced && d.common[nodes[p.Argument].key] {
+			fix = "a default must fit all queues that it is for: write it on the queues that it fits, or " + fix
+		}
+		d.problem(d.at(n), p.Msg, fix)
 	}
 	overflow, has := args[topology.ArgOverflow]
 	switch at := nodes[topology.ArgOverflow].value; {
@@ -289,13 +308,17 @@ func (d *decoder) unknownArguments(args topology.Arguments, nodes map[string]fie
 		if slices.Contains(known, name) || slices.Contains(teams, name) {
 			continue
 		}
-		fix := fmt.Sprintf("remove it, or write accept: [unknown-argument=%s] at the top of the file", queue)
+		about := queue
+		if d.common[nodes[name].key] {
+			about = "defaults" // one warning for all queues
+		}
+		fix := fmt.Sprintf("remove it, or write accept: [unknown-argument=%s] at the top of the file", about)
 		if d.compared += len(known); d.compared <= maxComparisons {
 			if meant := arguments.Meant(name); meant != "" {
 				fix = fmt.Sprintf("did you mean %q?", meant)
 			}
 		}
-		d.warn(d.at(nodes[name].key), topology.WarnUnknownArgument, queue,
+		d.warn(d.at(nodes[name].key), topology.WarnUnknownArgument, about,
 			fmt.Sprintf("RabbitMQ does not know the argument %s: it stores it, and ignores it", text.Name(name)), fix)
 	}
 }

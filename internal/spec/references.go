@@ -70,13 +70,21 @@ func (d *decoder) ownBackoff(b Backoff, queues []Queue) {
 	if len(queues) < 2 {
 		return
 	}
+	told := map[Pos]bool{} // the places in defaults
 	for _, q := range queues {
 		arg, full := mayBeFull(q)
 		if !full {
 			continue
 		}
 		i := slices.IndexFunc(queues, func(o Queue) bool { return o.Name != q.Name })
-		d.problem(q.Pos, fmt.Sprintf("queue %q has %s and shares the backoff %q with %q", q.Name, arg, b.Name,
+		pos, common := d.lengths[length{q.Name, arg}]
+		if !common {
+			pos = q.Pos
+		} else if told[pos] {
+			continue
+		}
+		told[pos] = true
+		d.problem(pos, fmt.Sprintf("queue %q has %s and shares the backoff %q with %q", q.Name, arg, b.Name,
 			queues[i].Name),
 			"while it is full it would delay the retries of the other queues: give it a backoff of its own")
 	}

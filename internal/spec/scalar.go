@@ -28,6 +28,7 @@ func (d *decoder) scalar(n *yaml.Node) (*yaml.Node, bool) {
 	}
 	out := *n
 	out.Value = value
+	d.origin[&out] = d.at(n).File
 	if n.Style&(yaml.SingleQuotedStyle|yaml.DoubleQuotedStyle|yaml.LiteralStyle|yaml.FoldedStyle|yaml.TaggedStyle) == 0 {
 		out.Tag = ""
 		if value == "" {

@@ -18,6 +18,11 @@ type Source struct {
 	// Name is how messages call it: a path, or "stdin".
 	Name string
 	Data []byte
+	// Overlay reports that the file changes the others.
+	Overlay bool
+	// Others are the files of other topologies, which an overlay is for as well: it may name what
+	// they have.
+	Others []Source
 }
 
 // Pos is a place in a file. Line and Col count from 1; Col counts characters.

@@ -43,15 +43,22 @@ func (s *Successors) Edited() []Source {
 }
 
 // Rename changes the name of the queue legacy to successor, and makes it replace legacy, as
-// [Replace] does. It returns the changed line, and reports false if no file has that queue.
-func (s *Successors) Rename(legacy, successor string) (line string, ok bool) {
+// [Replace] does, also in the overlays that change it. It returns the changed lines, and reports
+// false if no file has that queue.
+func (s *Successors) Rename(legacy, successor string) (lines string, ok bool) {
 	for i, f := range s.sources {
-		if data, changed, ok := Replace(f, legacy, successor, s.backoff); ok {
+		if ok && !f.Overlay || !ok && f.Overlay {
+			continue
+		}
+		if data, changed, replaced := Replace(f, legacy, successor, s.backoff); replaced {
 			s.sources[i].Data, s.edited[i] = data, true
-			return f.Name + ": " + changed, true
+			if ok {
+				lines += "\n"
+			}
+			lines, ok = lines+f.Name+": "+changed, true
 		}
 	}
-	return "", false
+	return lines, ok
 }
 
 // Add adds an entry to the queues of the first file that has some, and the exchanges of
@@ -83,7 +90,7 @@ func (s *Successors) Add(entry string, bindings []topology.Binding) (exchanges [
 
 // with returns the index of the first file that has a list, -1 if none has.
 func (s *Successors) with(list string) int {
-	return slices.IndexFunc(s.sources, func(f Source) bool { return HasList(f, list) })
+	return slices.IndexFunc(s.sources, func(f Source) bool { return !f.Overlay && HasList(f, list) })
 }
 
 // append adds an entry to a list of a file.

@@ -44,7 +44,7 @@ func TestTheSchemaOffersOnlyWhatIsTaken(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, _, err := Decode([]Source{{"f", data}}, environment()); err != nil {
+		if _, _, err := Decode([]Source{{Name: "f", Data: data}}, environment()); err != nil {
 			t.Errorf("the schema offers %s: %s, and the decoder says\n%v", strings.Join(path, "."), word, err)
 		}
 	})
@@ -115,7 +115,7 @@ func TestWarnings(t *testing.T) {
 		},
 		head + "backoff: {b: {tiers: [1s]}}\nqueues: [{name: q, backoff: none}]\n": {`3:11: unused-backoff: the backoff "b" is used by no queue; dlxctl creates nothing for it`},
 	} {
-		_, warnings, err := Decode([]Source{{"f", []byte(file)}}, environment())
+		_, warnings, err := Decode([]Source{{Name: "f", Data: []byte(file)}}, environment())
 		if err != nil {
 			t.Errorf("%v\n%s", err, file)
 		}
@@ -144,7 +144,7 @@ func TestSlips(t *testing.T) {
 			`10:9: binding comes from exchange "orders", which is not declared; declare it under exchanges, with external: true if another team manages it`,
 		},
 	} {
-		_, _, err := Decode([]Source{{"f", []byte(file)}}, environment())
+		_, _, err := Decode([]Source{{Name: "f", Data: []byte(file)}}, environment())
 		if d := cmp.Diff(want, problems(t, err)); d != "" {
 			t.Errorf("problems (-want +got):\n%s\nof\n%s", d, file)
 		}
@@ -160,7 +160,8 @@ func TestTheFullStarterHasEveryKey(t *testing.T) {
 		t.Fatal("there is no starter full")
 	}
 	data = uncommented(data)
-	if _, warnings, err := Decode([]Source{{"full.yaml", data}}, environment()); err != nil || len(warnings) > 0 {
+	_, warnings, err := Decode([]Source{{Name: "full.yaml", Data: data}}, environment())
+	if err != nil || len(warnings) > 0 {
 		t.Errorf("with its comments it is not valid: %v %v", err, warnings)
 	}
 	var file any
@@ -203,9 +204,11 @@ func uncommented(data []byte) []byte {
 }
 
 // anywhere returns a path as text, the same for the bindings of a queue and of an
-// exchange, and for the messages of a queue and of all: to show their keys once is enough.
+// exchange, for the messages of a queue and of all, and for dead-letter queues: to show their keys
+// once is enough.
 func anywhere(path []string) string {
-	return strings.NewReplacer("exchanges.[].bindings.[].", "queues.[].bindings.[].", "queues.[].messages.", "messages.").
+	return strings.NewReplacer("exchanges.[].bindings.[].", "queues.[].bindings.[].", "queues.[].messages.", "messages.",
+		"defaults.dead.", "queues.[].dead.").
 		Replace(strings.Join(path, "."))
 }
 

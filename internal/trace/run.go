@@ -87,7 +87,13 @@ func newTracer(in Input) *tracer {
 func (t *tracer) ends(r route.Result) []End {
 	var out []End
 	for _, e := range r.Lost {
-		out = append(out, End{Lost, e.String()})
+		why := e.String()
+		if e.Cause == route.NoExchange {
+			if near := topology.Nearest(e.Exchange, slices.Sorted(maps.Keys(t.exchangeTypes))); near != "" {
+				why += fmt.Sprintf("; did you mean %q?", near)
+			}
+		}
+		out = append(out, End{Lost, why})
 	}
 	for _, e := range r.Stuck {
 		out = append(out, End{Stuck, e.String()})

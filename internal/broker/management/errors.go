@@ -67,7 +67,7 @@ func (m *Client) explainNetwork(err error) error {
 		return broker.Errorf(broker.ErrUnreachable, "host %q is unknown; check it in RABBITMQ_URL, --url or --api", dns.Name)
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return broker.Errorf(broker.ErrUnreachable,
-			"nothing listens at %s; check that the broker is running with the management plugin (rabbitmq-plugins enable rabbitmq_management), or set its URL with --api", m.api)
+			"nothing listens at %s; check that the broker is running with the management plugin (rabbitmq-plugins enable rabbitmq_management), or set its URL with --api or RABBITMQ_API_URL", m.api)
 	case errors.As(err, &timeout) && timeout.Timeout():
 		return broker.Errorf(broker.ErrUnreachable,
 			"%s does not answer in time; check host and port in RABBITMQ_URL, --url or --api, and the network in between", m.api)
@@ -145,5 +145,5 @@ func (m *Client) setPermissions() string {
 // notRabbitMQ is the error for an address at which something other than RabbitMQ answers.
 func (m *Client) notRabbitMQ(what string) error {
 	return broker.Errorf(broker.ErrUnreachable,
-		"what answers at %s is not RabbitMQ's management API (%s); set its URL with --api", m.api, what)
+		"what answers at %s is not RabbitMQ's management API (%s); set its URL with --api or RABBITMQ_API_URL", m.api, what)
 }

@@ -275,21 +275,21 @@ func TestAnswersOfOtherServers(t *testing.T) {
 			http.StatusOK,
 			http.Header{"Content-Type": {"text/html"}},
 			"<html><p>hello",
-			"what answers at <api> is not RabbitMQ's management API (its answer to /api/overview has an unexpected form); set its URL with --api",
+			"what answers at <api> is not RabbitMQ's management API (its answer to /api/overview has an unexpected form); set its URL with --api or RABBITMQ_API_URL",
 		},
 		"a page that is not there": {
 			http.StatusNotFound, nil, "<html>404",
-			"what answers at <api> is not RabbitMQ's management API (it answers 404 Not Found); set its URL with --api",
+			"what answers at <api> is not RabbitMQ's management API (it answers 404 Not Found); set its URL with --api or RABBITMQ_API_URL",
 		},
 		"another service's JSON": {
 			http.StatusOK, nil, `{"cluster_name":"docker-cluster","version":{"number":"8"}}`,
-			"what answers at <api> is not RabbitMQ's management API (it reports no version of RabbitMQ); set its URL with --api",
+			"what answers at <api> is not RabbitMQ's management API (it reports no version of RabbitMQ); set its URL with --api or RABBITMQ_API_URL",
 		},
 		"a login page somewhere else": {
 			http.StatusFound,
 			http.Header{"Location": {"http://127.0.0.1:1/login"}},
 			"",
-			"what answers at <api> is not RabbitMQ's management API (it answers 302 Found); set its URL with --api",
+			"what answers at <api> is not RabbitMQ's management API (it answers 302 Found); set its URL with --api or RABBITMQ_API_URL",
 		},
 		"a proxy without a broker behind it": {
 			http.StatusBadGateway, nil, "<html>bad gateway", "<api> answers 502 Bad Gateway",
@@ -337,7 +337,7 @@ func TestNoServerAnswers(t *testing.T) {
 		"no plugin": {
 			closed,
 			"nothing listens at " + closed +
-				"; check that the broker is running with the management plugin (rabbitmq-plugins enable rabbitmq_management), or set its URL with --api",
+				"; check that the broker is running with the management plugin (rabbitmq-plugins enable rabbitmq_management), or set its URL with --api or RABBITMQ_API_URL",
 		},
 		"a host that is not known": {
 			"http://broker.invalid:15672", `host "broker.invalid" is unknown; check it in RABBITMQ_URL, --url or --api`,

@@ -126,7 +126,7 @@ func TestMalformedAnswersAreErrors(t *testing.T) {
 			}
 			text := regexp.MustCompile(`http://[0-9.:]+`).ReplaceAllString(err.Error(), "<api>")
 			if want := "what answers at <api> is not RabbitMQ's management API (" + tc.text +
-				"); set its URL with --api"; text != want {
+				"); set its URL with --api or RABBITMQ_API_URL"; text != want {
 				t.Errorf("error\n got %s\nwant %s", text, want)
 			}
 		})

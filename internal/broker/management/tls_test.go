@@ -151,7 +151,7 @@ func TestPlainHTTPToATLSPort(t *testing.T) {
 	_, err := resolve(t, broker.Config{API: plain}).Inspect(t.Context())
 	// Go's server answers in plain text, with 400; RabbitMQ's closes the connection.
 	checkError(t, err, broker.ErrUnreachable,
-		"what answers at "+plain+" is not RabbitMQ's management API (it answers 400 Bad Request); set its URL with --api")
+		"what answers at "+plain+" is not RabbitMQ's management API (it answers 400 Bad Request); set its URL with --api or RABBITMQ_API_URL")
 }
 
 // write returns the path of a file with this content.

@@ -1,0 +1,61 @@
+package graph
+
+import (
+	"fmt"
+	"html"
+	"slices"
+	"strings"
+)
+
+// atMostOnce is the label of a hop on which RabbitMQ may lose a message.
+const atMostOnce = "at-most-once"
+
+// legendLine is a line of the legend: an arrow, or a label.
+type legendLine struct {
+	style Style
+	label string // in place of an arrow
+	said  string
+}
+
+// legend explains the arrows and labels that g has.
+func (g Graph) legend() []legendLine {
+	var out []legendLine
+	for _, line := range []legendLine{
+		{Retry, "", "a rejected message waits and comes back"},
+		{Dead, "", "a dead letter"},
+		{Alternate, "", "what no binding matches"},
+		{Lost, "", "messages are lost"},
+	} {
+		if slices.ContainsFunc(g.Edges, func(e Edge) bool { return e.Style == line.style }) {
+			out = append(out, line)
+		}
+	}
+	if slices.ContainsFunc(g.Edges, func(e Edge) bool { return slices.Contains(e.Labels, atMostOnce) }) {
+		out = append(out, legendLine{label: atMostOnce, said: "may be lost while a node fails or the next queue is not available"})
+	}
+	return out
+}
+
+const (
+	legendRow   = 18.0
+	legendWidth = 520.0 // of the longest line
+)
+
+// writeLegend draws the legend below the boxes, from y on.
+func writeLegend(b *strings.Builder, lines []legendLine, y float64) {
+	for i, line := range lines {
+		y, x := y+legendRow*float64(i), 20.0
+		if line.label == "" {
+			both := ""
+			if line.style == Retry {
+				both = fmt.Sprintf(` marker-start="url(#%s)"`, line.style)
+			}
+			fmt.Fprintf(b, `<path class="arrow %s" d="M20 %.0f L60 %.0f" marker-end="url(#%s)"%s/>`+"\n",
+				line.style, y-4, y-4, line.style, both)
+			x = 72
+		} else {
+			line.said = line.label + ": " + line.said
+		}
+		fmt.Fprintf(b, `<text class="label" x="%.0f" y="%.0f">%s</text>`+"\n", x, y, html.EscapeString(line.said))
+	}
+}
