@@ -54,7 +54,9 @@ func (s *stage) publishThrough(t *testing.T) (stop func() map[string]bool) {
 				return err
 			}
 			returned := ch.NotifyReturn(make(chan amqp091.Return, 1000))
-			for ctx.Err() == nil {
+			pace := time.NewTicker(brokertest.Pause(time.Millisecond))
+			defer pace.Stop()
+			for ; ctx.Err() == nil; <-pace.C {
 				n++
 				id := fmt.Sprint(n)
 				exchange := []string{"t", "f"}[n%2]
