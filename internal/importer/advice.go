@@ -166,7 +166,7 @@ func (v *view) keeps(q *survey.Queue) bool {
 // backoffFor returns the backoff to propose for a queue: where its failures wait in a retry queue
 // today, one that waits as long.
 func (v *view) backoffFor(q topology.Queue) string {
-	if v.limitsLength(q) && v.ownsBackoff(q) {
+	if v.limitsLength(q) {
 		return v.ownBackoff(q)
 	}
 	if len(v.delays) > 0 && slices.ContainsFunc(v.survey.Queue(q.Name).Targets(),
@@ -179,7 +179,7 @@ func (v *view) backoffFor(q topology.Queue) string {
 // limitsLength reports whether a queue may refuse a message that comes back to it after a retry. The
 // arguments and the policies of its successor count, if it gets one.
 func (v *view) limitsLength(q topology.Queue) bool {
-	if !v.adopt {
+	if !v.adopt && byArgument(q) {
 		q.Name += successorSuffix
 	}
 	args := v.policies.Effective(q)
@@ -191,13 +191,9 @@ func (v *view) limitsLength(q topology.Queue) bool {
 // mayBeFull returns the queues that get a backoff of their own.
 func (v *view) mayBeFull() []topology.Queue {
 	return slices.DeleteFunc(slices.Clone(v.queues), func(q topology.Queue) bool {
-		return !v.manageable(q) || !v.limitsLength(q) || !v.ownsBackoff(q)
+		return !v.manageable(q) || !v.limitsLength(q)
 	})
 }
-
-// ownsBackoff reports whether the file has the arguments of a queue, now or when it is a
-// successor. Queues that stay external may share a backoff.
-func (v *view) ownsBackoff(q topology.Queue) bool { return v.adopt || byArgument(q) }
 
 // ownBackoff names the backoff of a queue that shares none.
 func (v *view) ownBackoff(q topology.Queue) string {

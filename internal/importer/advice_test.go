@@ -74,6 +74,22 @@ func TestFollowedComments(t *testing.T) {
 			}},
 			warning: topology.WarnStarvesTier,
 		},
+		"a policy limits the length of two queues that stay": {
+			queues: []topology.Queue{quorum("a", nil), quorum("b", nil), quorum("dead", nil)},
+			policies: []topology.Policy{{
+				Name: "limit", Pattern: "^[ab]$", ApplyTo: "queues",
+				Definition: topology.Arguments{topology.KeyMaxLength: int64(100), topology.KeyOverflow: topology.RejectPublish},
+			}},
+			warning: topology.WarnStarvesTier,
+		},
+		"arguments limit the length of two queues that stay": {
+			queues: []topology.Queue{
+				quorum("a", topology.Arguments{topology.ArgMaxLength: int64(9), topology.ArgOverflow: topology.RejectPublish}),
+				quorum("b", topology.Arguments{topology.ArgMaxLength: int64(9), topology.ArgOverflow: topology.RejectPublish}),
+				quorum("dead", nil),
+			},
+			warning: topology.WarnStarvesTier,
+		},
 		"an argument that RabbitMQ does not know, and that resembles one, stays behind": {
 			queues: []topology.Queue{
 				quorum("a", into("dead").With("x-max-lenght", int64(5)).With("x-owner", "team")), quorum("dead", nil),
