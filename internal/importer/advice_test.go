@@ -186,3 +186,25 @@ func TestTooManyQueues(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+// A dead letter has no TTL of its own, so that it stays in a retry queue without one.
+func TestARetryQueueWithoutTTL(t *testing.T) {
+	t.Parallel()
+	into := func(key string) topology.Arguments {
+		return topology.Arguments{topology.ArgDeadLetterExchange: "", topology.ArgDeadLetterRoutingKey: key}
+	}
+	state := topology.State{VHost: "shop", Version: "4.3.6", Have: topology.Topology{
+		Exchanges: []topology.Exchange{{Name: "events", Type: topology.Topic, Durable: true}},
+		Queues:    []topology.Queue{quorum("work", into("work.retry")), quorum("work.retry", into("work"))},
+		Bindings:  []topology.Binding{{Source: "events", Destination: "work", DestinationType: topology.ToQueue, Key: "a"}},
+	}}
+	result, _ := imported(t, state, importer.Options{})
+	for _, want := range []string{
+		"# By argument, failed messages go to work.retry, which has no TTL, and stay there\n    # (retry-queue-returns-nothing).",
+		"#   work.retry: failed messages stay here: it has no TTL (retry-queue-returns-nothing).",
+	} {
+		if !strings.Contains(all(result.Files), want) {
+			t.Errorf("the file lacks %q:\n%s", want, all(result.Files))
+		}
+	}
+}
