@@ -85,12 +85,7 @@ func (v *view) successorFor(q topology.Queue, today string) advice {
 	for _, p := range arguments.Refused(v.state.Version, q.Type(), args) {
 		delete(args, p.Argument) // RabbitMQ was upgraded since the queue was declared
 	}
-	known := arguments.Known()
-	for _, name := range args.Names() {
-		if !slices.Contains(known, name) && arguments.Meant(name) != "" {
-			delete(args, name) // RabbitMQ ignores it, and audit warns of it
-		}
-	}
+	args = args.Without(arguments.Ignored(args)...)
 	if q.Type() == topology.Classic && (!writable || !fitsQuorum(v.state.Version, args)) {
 		lines = append(lines, member{"type", textNode(topology.Classic)})
 	}

@@ -90,9 +90,10 @@ func TestFollowedComments(t *testing.T) {
 			},
 			warning: topology.WarnStarvesTier,
 		},
-		"an argument that RabbitMQ does not know, and that resembles one, stays behind": {
+		"arguments that RabbitMQ does not know stay behind": {
 			queues: []topology.Queue{
-				quorum("a", into("dead").With("x-max-lenght", int64(5)).With("x-owner", "team")), quorum("dead", nil),
+				quorum("a", into("dead").With("x-max-lenght", int64(5)).With("x-max-retries", int64(5)).With("x-owner", "team")),
+				quorum("dead", nil),
 			},
 			warning: topology.WarnUnknownArgument,
 		},

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/dlxctl/dlxctl/internal/arguments"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -60,7 +61,7 @@ func (w *writer) partOf(q topology.Queue) string {
 
 // ownerOf returns the team that an argument of a queue names. Empty: none does.
 func ownerOf(q topology.Queue) string {
-	for _, name := range []string{"x-owner", "owner", "x-team", "team"} {
+	for _, name := range arguments.OfTeam() {
 		if owner, ok := q.Arguments[name].(string); ok {
 			return owner
 		}

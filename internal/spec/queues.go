@@ -2,7 +2,6 @@ package spec
 
 import (
 	"fmt"
-	"slices"
 
 	"gopkg.in/yaml.v3"
 
@@ -284,11 +283,8 @@ func (d *decoder) checkArguments(args topology.Arguments, nodes map[string]field
 // unknownArguments warns of arguments that RabbitMQ does not know. Import reads the team of a queue
 // from some that it does not know either.
 func (d *decoder) unknownArguments(args topology.Arguments, nodes map[string]field, queue string) {
-	known := append(arguments.Known(), "x-owner", "owner", "x-team", "team")
-	for _, name := range args.Names() {
-		if slices.Contains(known, name) {
-			continue
-		}
+	known := arguments.Known()
+	for _, name := range arguments.Ignored(args) {
 		fix := fmt.Sprintf("remove it, or write accept: [unknown-argument=%s] at the top of the file", queue)
 		if d.compared += len(known); d.compared <= maxComparisons {
 			if meant := arguments.Meant(name); meant != "" {
