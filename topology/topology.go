@@ -80,6 +80,9 @@ const (
 	Headers = "headers"
 )
 
+// DelayedMessage is the exchange type of the plugin for delayed messages, which ends with RabbitMQ 4.2.
+const DelayedMessage = "x-delayed-message"
+
 // ExchangeTypes returns the exchange types that every broker has.
 func ExchangeTypes() []string { return []string{Direct, Fanout, Topic, Headers} }
 

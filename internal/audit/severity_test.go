@@ -121,3 +121,16 @@ func TestTheOtherOutcomeOfATie(t *testing.T) {
 		}
 	}
 }
+
+// A running broker tells how many messages wait in an exchange of the plugin.
+func TestDelayedMessagesAreCounted(t *testing.T) {
+	t.Parallel()
+	in := read(t, "in.json", `{"rabbitmq_version": "4.2.1",
+  "exchanges": [{"name": "later", "type": "x-delayed-message", "arguments": {"x-delayed-type": "direct"}}]}`)
+	in.Rules, in.Live = []string{"delayed-plugin"}, &topology.Live{Delayed: map[string]int64{"later": 12}}
+	findings := audit.Run(in).Findings
+	if want := "exchange of type x-delayed-message; 12 messages wait there now (messages_delayed)"; len(findings) != 1 ||
+		findings[0].Evidence != want {
+		t.Errorf("%+v, want the evidence %q", findings, want)
+	}
+}
