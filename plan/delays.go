@@ -38,8 +38,8 @@ func (r *resolver) delayed() (f findings) {
 	return f
 }
 
-// workBehind returns the work queues to which a queue with these arguments dead-letters: those of the
-// file, and those that have consumers.
+// workBehind returns the work queues to which a queue with these arguments dead-letters: those of
+// the file, and those that have consumers.
 func (r *resolver) workBehind(queue string, args topology.Arguments) []string {
 	exchange, deadLetters := args[topology.ArgDeadLetterExchange].(string)
 	key, keyed := args[topology.ArgDeadLetterRoutingKey].(string)

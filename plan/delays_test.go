@@ -8,7 +8,7 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// Who gives a backoff to a queue in which publishers delay messages learns that the delay ends.
+// A plan with a backoff for a queue in which publishers delay messages says that the delay ends.
 func TestABackoffEndsADelay(t *testing.T) {
 	t.Parallel()
 	const head = "version: 1\nname: shop\nbackoff: {standard: {tiers: [10s]}, rejected: {tiers: [10s], retryOn: [rejected]}}\n"
@@ -48,7 +48,8 @@ func TestABackoffEndsADelay(t *testing.T) {
 			}
 			have.Sort()
 			got := ""
-			for _, w := range plan.Make(spectest.Compile(t, head+tc.file), topology.State{Version: "4.3.6", Have: have}, plan.Options{}).Warnings {
+			state := topology.State{Version: "4.3.6", Have: have}
+			for _, w := range plan.Make(spectest.Compile(t, head+tc.file), state, plan.Options{}).Warnings {
 				if w.Name == "ends-delay" {
 					got += w.Text
 				}

@@ -101,7 +101,8 @@ func TestPolicyEffects(t *testing.T) {
 		want := compiled(t, queueType, oneQueue)
 		harms := func(e policy.Cell) bool { // whether queues of the type know the key
 			return e.Effect == policy.Harmful &&
-				(queueType == topology.Quorum || e.Key != "delivery-limit" && e.Key != "delayed-retry-type" && (e.Key != "overflow" || e.Role != topology.RoleRetry))
+				(queueType == topology.Quorum || e.Key != "delivery-limit" && e.Key != "delayed-retry-type" &&
+					(e.Key != "overflow" || e.Role != topology.RoleRetry))
 		}
 		for _, e := range policy.Table() {
 			if e.Exchange {

@@ -80,7 +80,8 @@ const (
 	Headers = "headers"
 )
 
-// DelayedMessage is the exchange type of the plugin for delayed messages, which ends with RabbitMQ 4.2.
+// DelayedMessage is the exchange type of the plugin for delayed messages, which is not for RabbitMQ
+// 4.3 and later.
 const DelayedMessage = "x-delayed-message"
 
 // ExchangeTypes returns the exchange types that every broker has.

@@ -16,8 +16,10 @@ func TestRetryQueuesThatReturnNothing(t *testing.T) {
 	brokertest.OnNewestLine(t)
 	const flags = `"durable": true, "auto_delete": false`
 	definitions := func(arguments string) string {
-		return `{"queues": [{"name": "billing", ` + flags + `, "arguments": {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "wait"}},
-  {"name": "wait", ` + flags + `, "arguments": {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "billing"` + arguments + `}}],
+		return `{"queues": [
+  {"name": "billing", ` + flags + `, "arguments": {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "wait"}},
+  {"name": "wait", ` + flags + `, "arguments": {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "billing"` +
+			arguments + `}}],
  "exchanges": [{"name": "e", "type": "fanout", "internal": false, "arguments": {}, ` + flags + `}],
  "bindings": [{"source": "e", "destination": "billing", "destination_type": "queue", "routing_key": "", "arguments": {}}]}`
 	}
@@ -62,13 +64,15 @@ func TestWhereMessagesWait(t *testing.T) {
 	const ttl = `, "x-message-ttl": 1000`
 	for name, tc := range map[string]struct{ queues, want string }{
 		"a chain returns": {
-			queue("work", to("retry.1", "")) + ", " + queue("retry.1", to("retry.2", ttl)) + ", " + queue("retry.2", to("work", ttl)), "",
+			queue("work", to("retry.1", "")) + ", " + queue("retry.1", to("retry.2", ttl)) + ", " +
+				queue("retry.2", to("work", ttl)), "",
 		},
 		"a queue that is not named for retries may lead on": {
 			queue("work", to("later", "")) + ", " + queue("later", to("other", ttl)) + ", " + queue("other", ""), "",
 		},
 		"a delay queue with a longer x-expires": {
-			queue("delay", to("other", ttl+`, "x-expires": 11000`)) + ", " + queue("other", ""), "warning waiting-queue-deleted",
+			queue("delay", to("other", ttl+`, "x-expires": 11000`)) + ", " + queue("other", ""),
+			"warning waiting-queue-deleted",
 		},
 		"a delay queue with a shorter one": {
 			queue("delay", to("other", ttl+`, "x-expires": 500`)) + ", " + queue("other", ""), "error waiting-queue-deleted",

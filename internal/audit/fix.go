@@ -71,7 +71,10 @@ type standing struct {
 
 // standing returns what the survey of an index says of its virtual host, without findings.
 func (x *index) standing() standing {
-	s := standing{map[about]Severity{}, x.Fates(), map[string]map[string]bool{}, map[string]bool{}}
+	s := standing{
+		findings: map[about]Severity{}, fates: x.Fates(),
+		reached: map[string]map[string]bool{}, flooded: map[string]bool{},
+	}
 	for _, q := range x.queues {
 		s.flooded[q.Name] = q.Role == topology.RoleDeadLetter && q.Business()
 		s.reached[q.Name] = map[string]bool{}

@@ -144,7 +144,8 @@ func advices() map[string]advice {
 		api    = ` "$RABBITMQ_API_URL/api/`
 	)
 	bindingTo := func(from, to, key string) string {
-		return `{"source": "` + from + `", "destination": "` + to + `", "destination_type": "queue", "routing_key": "` + key + `"}`
+		return `{"source": "` + from + `", "destination": "` + to + `", "destination_type": "queue", "routing_key": "` +
+			key + `"}`
 	}
 	binding := func(from, key string) string { return bindingTo(from, "billing", key) }
 	definitions := func(exchanges, queues, bindings, policies string) string {

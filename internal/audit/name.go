@@ -79,7 +79,8 @@ func resultGroups() []group {
 			"retry-queue-returns-nothing", "waiting-queue-deleted",
 		}},
 		{"Published messages are lost or arrive elsewhere", []string{
-			"alternate-exchange-missing", "alternate-exchange-unrouted", "no-alternate-exchange", "exchange-unbound", "queue-unbound", "binding-dangling",
+			"alternate-exchange-missing", "alternate-exchange-unrouted", "no-alternate-exchange", "exchange-unbound",
+			"queue-unbound", "binding-dangling",
 			"wildcard-on-direct", "headers-binding-empty", "key-on-fanout", "not-durable", "no-consumers",
 			"queue-without-leader", "delayed-plugin",
 		}},

@@ -107,8 +107,8 @@ func (t *terms) refuse(wanted, ready int, consent bool) error {
 // undelay says how to look at a queue that withholds what is returned to it.
 const undelay = "set delayed-retry-type: disabled for it by a policy"
 
-// delays reports whether RabbitMQ withholds what is given back by basic.nack, or else by the end of a
-// channel (measured on 4.3.6).
+// delays reports whether RabbitMQ withholds what is given back by basic.nack, or else by the end of
+// a channel (measured on 4.3.6).
 func (t *terms) delays(nack bool) bool {
 	return t.delayed == "all" || t.delayed == "returned" && nack || t.delayed == "failed" && !nack
 }

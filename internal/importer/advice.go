@@ -171,8 +171,8 @@ func (v *view) backoffFor(q topology.Queue) string {
 	return standardBackoff
 }
 
-// limitsLength reports whether a queue may refuse a message that comes back to it after a retry. The
-// arguments and the policies of its successor count, if it gets one.
+// limitsLength reports whether a queue may refuse a message that comes back to it after a retry.
+// The arguments and the policies of its successor count, if it gets one.
 func (v *view) limitsLength(q topology.Queue) bool {
 	if !v.adopt && byArgument(q) {
 		q.Name += successorSuffix

@@ -52,7 +52,7 @@ func quorum(name string, args topology.Arguments) topology.Queue {
 	return topology.Queue{Name: name, Durable: true, Arguments: args.With(topology.ArgQueueType, topology.Quorum)}
 }
 
-// Whoever follows the comments gets no warning that other comments would have spared.
+// A file whose comments are followed has no warning that other comments would have spared.
 func TestFollowedComments(t *testing.T) {
 	t.Parallel()
 	into := func(key string) topology.Arguments {
@@ -148,7 +148,8 @@ func TestFederationIsLeftOut(t *testing.T) {
 	checkUnchanged(t, state, importer.Options{})
 	result, want := imported(t, state, importer.Options{})
 	if result.Queues != 1 || result.Exchanges != 1 || result.LeftOut != 2 {
-		t.Errorf("%d queues, %d exchanges, %d left out:\n%s", result.Queues, result.Exchanges, result.LeftOut, all(result.Files))
+		t.Errorf("%d queues, %d exchanges, %d left out:\n%s", result.Queues, result.Exchanges, result.LeftOut,
+			all(result.Files))
 	}
 	elsewhere := topology.State{VHost: "shop", Version: "4.3.6", Have: topology.Topology{
 		Exchanges: state.Have.Exchanges[:1], Queues: state.Have.Queues[:1], Bindings: state.Have.Bindings[:1],

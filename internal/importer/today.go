@@ -168,8 +168,8 @@ func (v *view) wayTo(from, q *survey.Queue) string {
 	return out
 }
 
-// staysIn reports whether a dead letter that comes to a queue in which messages wait stays there: it
-// has no TTL of its own any more.
+// staysIn reports whether a dead letter that comes to a queue in which messages wait stays there:
+// it has no TTL of its own any more.
 func staysIn(q *survey.Queue) bool { return !q.Args.HasAny(topology.ArgMessageTTL) && !q.DropsHead() }
 
 // ttl returns how long messages wait in a queue. Zero is forever, or a time that each message has.

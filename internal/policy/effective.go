@@ -84,9 +84,9 @@ func DropsHead(effective topology.Arguments) (messages, bytes int64) {
 // DelaysNothing is the type of delayed retry that is none.
 const DelaysNothing = "disabled"
 
-// DelayedRetry returns which returned messages a queue of RabbitMQ 4.3 withholds, and the least time
-// for which it does. It reports false if it withholds none. The type of a policy counts before that of
-// an argument (rabbit_quorum_queue.erl), and one without a minimum delays nothing.
+// DelayedRetry returns which returned messages a queue of RabbitMQ 4.3 withholds, and the least
+// time for which it does. It reports false if it withholds none. The type of a policy counts before
+// that of an argument (rabbit_quorum_queue.erl), and one without a minimum delays nothing.
 func DelayedRetry(state topology.State, q topology.Queue) (kind string, least time.Duration, ok bool) {
 	s := All(state)
 	args := s.Effective(q)

@@ -88,8 +88,8 @@ func readLive(t *testing.T, m *management.Client, interval time.Duration) topolo
 	return live
 }
 
-// How many messages wait in an exchange of the plugin is read, and asked for only if there is one. The
-// brokers of the tests do not have the plugin: the answer is as its source makes it.
+// How many messages wait in an exchange of the plugin is read, and asked for only if there is one.
+// The brokers of the tests do not have the plugin: the answer is as its source makes it.
 func TestDelayedMessagesAreCounted(t *testing.T) {
 	t.Parallel()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
