@@ -161,9 +161,9 @@ func (t *terms) refuseSpent(count int64) error {
 		text.Name(t.queue.Name), text.Count(max(0, left), "time"), t.limit, t.raise())
 }
 
-// runSpends says why a run would lose or hide messages of the queue, one of which was returned count
-// times: a run gives back what it does not choose by closing a channel, which counts. Empty if it
-// does not.
+// runSpends says why a run would lose or hide messages of the queue, one of which was returned
+// count times: a run gives back what it does not choose by closing a channel, which counts. Empty
+// if it does not.
 func (t *terms) runSpends(count int64) string {
 	if t.delays(false) {
 		return fmt.Sprintf("%s %s, and a run would hide the messages that it does not choose; %s", text.Name(t.queue.Name),

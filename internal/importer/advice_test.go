@@ -92,7 +92,7 @@ func TestFollowedComments(t *testing.T) {
 		},
 		"arguments that RabbitMQ does not know stay behind": {
 			queues: []topology.Queue{
-				quorum("a", into("dead").With("x-max-lenght", int64(5)).With("x-max-retries", int64(5)).With("x-owner", "team")),
+				quorum("a", into("dead").With("x-max-lengths", int64(5)).With("x-max-retries", int64(5)).With("x-owner", "team")),
 				quorum("dead", nil),
 			},
 			warning: topology.WarnUnknownArgument,

@@ -100,8 +100,8 @@ type visit struct {
 // computeArrivals computes with which keys messages come to each queue, by bindings and by
 // dead-lettering, and where the dead letters of each queue go. A dead-letter exchange routes only
 // dead letters, whose keys are known: a pattern of its bindings says nothing more, unless another
-// exchange leads to it, or messages can have no other source; see sourced. Messages without any way but the default exchange have the name of their
-// queue as their key.
+// exchange leads to it, or messages can have no other source; see sourced. Messages without any way
+// but the default exchange have the name of their queue as their key.
 func (s *Survey) computeArrivals() {
 	var todo []visit
 	add := func(q *Queue, k Keys) {
@@ -175,8 +175,8 @@ func (s *Survey) computeArrivals() {
 
 // sourced returns the queues to which messages come that did not come from the queue itself: by an
 // exchange that is published to, by their name, or as dead letters of such queues. Messages of the
-// others, such as a work queue and its retry queue that dead-letters to the exchange of the business,
-// can only have come through an exchange that seems to have dead letters alone.
+// others, such as a work queue and its retry queue that dead-letters to the exchange of the
+// business, can only have come through an exchange that seems to have dead letters alone.
 func (s *Survey) sourced() map[string]bool {
 	out := map[string]bool{}
 	var todo []string

@@ -84,8 +84,9 @@ func (m *Client) Live(ctx context.Context, state topology.State, interval time.D
 	return live, nil
 }
 
-// readDelayed reads how many messages wait in exchanges of the plugin for delayed messages. It adds the
-// number to what RabbitMQ tells of such an exchange (rabbit_exchange_type_delayed_message.erl).
+// readDelayed reads how many messages wait in exchanges of the plugin for delayed messages. The
+// plugin adds the number to what RabbitMQ tells of such an exchange
+// (rabbit_exchange_type_delayed_message.erl).
 func (m *Client) readDelayed(ctx context.Context, state topology.State, live *topology.Live) error {
 	if !slices.ContainsFunc(state.Have.Exchanges, func(e topology.Exchange) bool {
 		return e.Type == topology.DelayedMessage
