@@ -49,7 +49,8 @@ by hand are recognized. What a topology file cannot declare is a comment at its 
 With --adopt, dlxctl declares the queues and exchanges itself, and sets the dead-lettering of
 work queues. plan then shows what is blocked, because arguments of a queue cannot change.
 
-Definitions with several virtual hosts give a file for each: pass -o FOLDER, or --vhost.`,
+Definitions with several virtual hosts give a file for each that has queues or exchanges: pass
+-o FOLDER, or --vhost.`,
 		Example: `  dlxctl import > topology.yaml
   dlxctl import --match '^shop\.' -o shop.yaml
   dlxctl import definitions.json --split-by prefix -o topology/`,
@@ -106,7 +107,22 @@ func (k *importCommand) run(ctx context.Context, args []string) error {
 		}
 		results = append(results, r)
 	}
-	return k.write(states, results)
+	return k.write(withObjects(states, results))
+}
+
+// withObjects leaves out virtual hosts of which a file would declare nothing, unless all are so.
+func withObjects(states []topology.State, results []importer.Result) ([]topology.State, []importer.Result) {
+	var keptStates []topology.State
+	var kept []importer.Result
+	for i, r := range results {
+		if r.Queues+r.Exchanges+r.LeftOut > 0 {
+			keptStates, kept = append(keptStates, states[i]), append(kept, r)
+		}
+	}
+	if len(kept) == 0 {
+		return states, results
+	}
+	return keptStates, kept
 }
 
 // read returns the virtual hosts to import.
@@ -178,7 +194,7 @@ type target struct {
 func (k *importCommand) write(states []topology.State, results []importer.Result) error {
 	if k.out == "" {
 		if len(results) > 1 || len(results[0].Files) > 1 {
-			return usageError{errors.New("the import has several files; pass -o FOLDER, or choose with --vhost and --match")}
+			return usageError{errors.New("the import has several files; pass -o FOLDER, or choose with " + choice(results))}
 		}
 		_, err := k.app.stdout.Write(results[0].Files[0].Data)
 		return err
@@ -208,6 +224,14 @@ func (k *importCommand) write(states []topology.State, results []importer.Result
 	return nil
 }
 
+// choice names the flags that make one file of an import with several.
+func choice(results []importer.Result) string {
+	if len(results) > 1 {
+		return "--vhost"
+	}
+	return "--match, and leave out --split-by"
+}
+
 // targets says where each file goes: to the path of -o, or into the folder of that name. It fails
 // if one of them exists and may not be overwritten, before anything is written.
 func (k *importCommand) targets(states []topology.State, results []importer.Result) ([]target, error) {
@@ -223,7 +247,8 @@ func (k *importCommand) targets(states []topology.State, results []importer.Resu
 			case folder:
 				path = filepath.Join(k.out, vhostFolder(states, i), f.Name)
 			case len(results) > 1 || len(r.Files) > 1:
-				return nil, usageError{fmt.Errorf("-o is the file %q, but the import has several files; pass -o FOLDER", k.out)}
+				return nil, usageError{fmt.Errorf("-o is the file %q, but the import has several files; pass -o FOLDER, or choose with %s",
+					k.out, choice(results))}
 			}
 			out = append(out, target{path, f.Data})
 		}

@@ -74,7 +74,7 @@ func harms() map[string]harm {
 		},
 		"delayed-retry": {
 			definition: map[string]any{"delayed-retry-type": "all", "delayed-retry-min": 1000, "delayed-retry-max": 2000},
-			types:      quorum, harmless: true, since: "4.3",
+			types:      quorum, since: "4.3",
 		},
 		"alternate-exchange": {
 			definition: map[string]any{"alternate-exchange": "amq.fanout"}, types: both, harmless: true,

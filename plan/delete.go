@@ -49,10 +49,6 @@ func (r resolved) generates(exchange string) bool {
 func (r resolved) deletions(wanted map[string]bool) []Change {
 	var out []Change
 	exchanges := byName(r.want.Exchanges, func(e topology.Exchange) string { return e.Name })
-	sources := map[string]bool{} // exchanges that lead somewhere
-	for _, b := range r.bindings {
-		sources[b.Source] = true
-	}
 	foreign := r.foreignBindings()
 	for _, have := range r.have.Exchanges {
 		if _, wanted := exchanges[have.Name]; wanted {
@@ -60,7 +56,7 @@ func (r resolved) deletions(wanted map[string]bool) []Change {
 		}
 		c := deleted(have)
 		taken := foreign[c.key()]
-		if len(taken) > 0 || have.Label.Role == topology.RoleBusiness && sources[have.Name] {
+		if len(taken) > 0 || have.Label.Role == topology.RoleBusiness {
 			c.Hazards = []topology.Hazard{topology.DropsRouting}
 		}
 		c.Reason += takes(taken)

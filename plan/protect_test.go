@@ -82,7 +82,7 @@ func values() map[string]any {
 		"message-ttl": int64(500), "expires": int64(60000), "max-length": int64(3), "max-length-bytes": int64(30),
 		"delivery-limit": int64(3),
 		"overflow":       "reject-publish-dlx", "dead-letter-exchange": "dlx", "dead-letter-routing-key": "dead",
-		"dead-letter-strategy": "at-most-once",
+		"dead-letter-strategy": "at-most-once", "delayed-retry-type": "all",
 	}
 	for _, e := range policy.Table() {
 		if out[e.Key] == nil {
@@ -101,7 +101,8 @@ func TestPolicyEffects(t *testing.T) {
 		want := compiled(t, queueType, oneQueue)
 		harms := func(e policy.Cell) bool { // whether queues of the type know the key
 			return e.Effect == policy.Harmful &&
-				(queueType == topology.Quorum || e.Key != "delivery-limit" && (e.Key != "overflow" || e.Role != topology.RoleRetry))
+				(queueType == topology.Quorum || e.Key != "delivery-limit" && e.Key != "delayed-retry-type" &&
+					(e.Key != "overflow" || e.Role != topology.RoleRetry))
 		}
 		for _, e := range policy.Table() {
 			if e.Exchange {

@@ -18,6 +18,9 @@ type Live struct {
 	Now time.Time
 	// Leaderless are queues without a leader, or that no node answers for.
 	Leaderless []string
+	// Delayed is how many messages wait in an exchange of the plugin for delayed messages, by
+	// exchange. Nil where the broker does not tell.
+	Delayed map[string]int64
 	// Unseen says what could not be read, and which rules did not run for it.
 	Unseen []string
 }

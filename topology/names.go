@@ -39,6 +39,9 @@ const (
 	KeyMaxLength            = "max-length"
 	KeyMaxLengthBytes       = "max-length-bytes"
 	KeyConsumerTimeout      = "consumer-timeout"
+	KeyDelayedRetryType     = "delayed-retry-type"
+	KeyDelayedRetryMin      = "delayed-retry-min"
+	KeyDelayedRetryMax      = "delayed-retry-max"
 )
 
 // Values of x-dead-letter-strategy and x-overflow.

@@ -80,6 +80,10 @@ const (
 	Headers = "headers"
 )
 
+// DelayedMessage is the exchange type of the plugin for delayed messages, which is not for RabbitMQ
+// 4.3 and later.
+const DelayedMessage = "x-delayed-message"
+
 // ExchangeTypes returns the exchange types that every broker has.
 func ExchangeTypes() []string { return []string{Direct, Fanout, Topic, Headers} }
 

@@ -13,6 +13,8 @@ const (
 	WarnDeskPolicy = "desk-policy"
 	// WarnDeskRun: a run of the desk has not ended.
 	WarnDeskRun = "desk-run"
+	// WarnEndsDelay: messages that wait in a queue for a TTL no longer come to the next work queue.
+	WarnEndsDelay = "ends-delay"
 	// WarnForgedDeath: a publisher can harm the broker by the header x-death.
 	WarnForgedDeath = "forged-x-death"
 	// WarnIgnoredKey: a binding of a fanout exchange has a key.

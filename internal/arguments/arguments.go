@@ -116,7 +116,22 @@ func Meant(name string) string {
 	if slices.Contains(known, "x-"+name) {
 		return "x-" + name
 	}
-	return topology.Nearest("x-"+strings.TrimPrefix(name, "x-"), known)
+	for i := range known {
+		known[i] = strings.TrimPrefix(known[i], "x-") // which all names share resembles nothing
+	}
+	if meant := topology.Nearest(strings.TrimPrefix(strings.ToLower(name), "x-"), known); meant != "" {
+		return "x-" + meant
+	}
+	return ""
+}
+
+// OfTeam returns the arguments that name the team of a queue, for import: RabbitMQ ignores them.
+func OfTeam() []string { return []string{"x-owner", "owner", "x-team", "team"} }
+
+// Ignored returns the arguments that RabbitMQ does not know, and that name no team.
+func Ignored(args topology.Arguments) []string {
+	known := append(Known(), OfTeam()...)
+	return slices.DeleteFunc(args.Names(), func(name string) bool { return slices.Contains(known, name) })
 }
 
 // Known returns the arguments of queues that RabbitMQ, its plugins or dlxctl know, in order. The

@@ -320,6 +320,7 @@ func TestMeant(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]string{
 		"message-ttl": "x-message-ttl", "x-mesage-ttl": "x-message-ttl", "x-foo": "", "x-delivery-limits": "x-delivery-limit",
+		"x-max-retries": "", "x-retry-count": "", "max-lengths": "x-max-length", "x_message_ttl": "x-message-ttl",
 	} {
 		if got := arguments.Meant(name); got != want {
 			t.Errorf("%s: %q, want %q", name, got, want)

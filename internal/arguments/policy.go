@@ -9,11 +9,11 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// Keys of policies that only this package reads.
+// Keys and values of policies about delayed retries.
 const (
-	retryType = "delayed-retry-type"
-	retryMin  = "delayed-retry-min"
-	retryMax  = "delayed-retry-max"
+	retryType = topology.KeyDelayedRetryType
+	retryMin  = topology.KeyDelayedRetryMin
+	retryMax  = topology.KeyDelayedRetryMax
 	disabled  = "disabled"
 )
 

@@ -148,7 +148,7 @@ func (c check) runs(in Input) bool {
 func checks() []check {
 	return slices.Concat(
 		deadLetteringChecks(), loopChecks(), lossChecks(), keeperChecks(), policyChecks(), bindingChecks(),
-		compatibilityChecks(), liveChecks(), leftoverChecks(),
+		compatibilityChecks(), liveChecks(), leftoverChecks(), astrayChecks(),
 	)
 }
 

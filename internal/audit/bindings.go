@@ -340,7 +340,7 @@ func notDurable() check {
 		ID: "not-durable", Severity: Warning,
 		Title: "A restart of the broker deletes the object",
 		Why: "A queue or exchange that is not durable is gone after a restart, with its messages and bindings. RabbitMQ has " +
-			"deprecated queues that are neither durable nor exclusive, and newer lines refuse them by default.",
+			"deprecated queues that are neither durable nor exclusive; 4.3.6 accepts them, unless its configuration forbids it.",
 		Fix:  "Declare it as durable. Neither can be changed: it is deleted and declared again, or replaced.",
 		Hit:  Example{Definitions: `{"queues": [{"name": "billing", "durable": false, "auto_delete": false}]}`},
 		Miss: Example{Definitions: `{"queues": [{"name": "billing", "durable": true, "auto_delete": false}]}`},

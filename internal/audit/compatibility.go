@@ -143,7 +143,8 @@ func delayedPlugin() check {
 		ID: "delayed-plugin", Severity: Warning,
 		Title: "Delayed messages are on one node only",
 		Why: "An exchange of type x-delayed-message holds messages in a table of one node, without a copy. They are in no " +
-			"queue: no count of a queue shows them, and they are lost with that node, or when the plugin is disabled. Nothing " +
+			"queue: no count of a queue shows them, only messages_delayed of the exchange on a running broker. They are lost " +
+			"with that node, or when the plugin is disabled. Nothing " +
 			"tells a publisher that a delayed message reaches no queue. No release of the plugin is for RabbitMQ 4.3, which " +
 			"refuses the exchange: there it is an error.",
 		Fix: "For retries use queues with a TTL, such as a backoff of dlxctl.",
@@ -152,13 +153,19 @@ func delayedPlugin() check {
 		Miss: Example{Definitions: boundTo("topic", "order.*", "")},
 	}, func(x *index) []Finding {
 		return x.eachExchange(func(e *exchange) (Finding, bool) {
-			if e.Type != "x-delayed-message" {
+			if e.Type != topology.DelayedMessage {
 				return Finding{}, false
 			}
 			f := Finding{
 				Evidence:    "exchange of type x-delayed-message",
 				Consequence: "messages that wait there are lost with the node that holds them",
 				Remedy:      "decide how messages should wait instead: retries in a backoff of dlxctl, other delays in a queue with a TTL",
+			}
+			if x.in.Live != nil {
+				if n, known := x.in.Live.Delayed[e.Name]; known {
+					f.Evidence += fmt.Sprintf("; %s there now (messages_delayed)", text.Choose(n, "1 message waits",
+						text.Count(n, "message")+" wait"))
+				}
 			}
 			if x.State.AtLeast(4, 3) {
 				f.Severity, f.Consequence = Error, "RabbitMQ 4.3 refuses the exchange, and the import of a file with it"

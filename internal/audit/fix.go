@@ -63,6 +63,48 @@ type about struct {
 type standing struct {
 	findings map[about]Severity
 	fates    map[string]Fate
+	// reached are, by queue, the work queues to which its dead letters come.
+	reached map[string]map[string]bool
+	// flooded are the queues for dead letters to which other messages come too.
+	flooded map[string]bool
+}
+
+// standing returns what the survey of an index says of its virtual host, without findings.
+func (x *index) standing() standing {
+	s := standing{
+		findings: map[about]Severity{}, fates: x.Fates(),
+		reached: map[string]map[string]bool{}, flooded: map[string]bool{},
+	}
+	for _, q := range x.queues {
+		s.flooded[q.Name] = q.Role == topology.RoleDeadLetter && q.Business()
+		s.reached[q.Name] = map[string]bool{}
+		for _, w := range q.Ways {
+			for _, name := range w.Hops {
+				if _, works := s.fates[name]; works && name != q.Name {
+					s.reached[q.Name][name] = true
+				}
+			}
+		}
+	}
+	return s
+}
+
+// misdirects reports whether messages come to a queue that should not get them: dead letters to a
+// work queue to which they did not come before, or other messages to a queue for dead letters.
+func (s standing) misdirects(before standing) bool {
+	for name, works := range before.reached {
+		for work := range s.reached[name] {
+			if _, existed := before.fates[work]; existed && !works[work] {
+				return true
+			}
+		}
+	}
+	for name, flooded := range s.flooded {
+		if flooded && !before.flooded[name] {
+			return true
+		}
+	}
+	return false
 }
 
 // trial tries fixes on the model of a virtual host.
@@ -74,9 +116,10 @@ type trial struct {
 }
 
 // settle chooses for each finding the first fix of its Tries that removes it, and adds neither an
-// error nor a warning, nor lets a queue lose messages that it kept: alone, and together with the
-// fixes of all other findings. A finding without such a fix keeps the words of its rule. It returns
-// how many findings have fixes that were not tried, because the virtual host is large.
+// error nor a warning, nor lets a queue lose messages that it kept, nor brings messages to a queue
+// that should not get them: alone, and together with the fixes of all other findings. A finding
+// without such a fix keeps the words of its rule. It returns how many findings have fixes that were
+// not tried, because the virtual host is large.
 func settle(in Input, findings []Finding) (untried int) {
 	in.Rules = slices.Clone(in.Rules)
 	for _, r := range Rules() { // a fix must not add a finding of a rule that was not asked for
@@ -166,7 +209,7 @@ func (t *trial) audit(changes []Change, findings []Finding) (standing, bool) {
 	}
 	x := newIndex(in)
 	x.trying = true
-	s := standing{map[about]Severity{}, x.Fates()}
+	s := x.standing()
 	for _, f := range slices.Concat(x.findings(in), findings) {
 		if worst, ok := s.findings[f.about()]; !ok || f.Severity.rank() < worst.rank() {
 			s.findings[f.about()] = f.Severity
@@ -187,6 +230,9 @@ func (t *trial) holds(after standing, changes []Change, gone []about) bool {
 		if was, there := t.before.findings[a]; severity != Note && (!there || severity.rank() < was.rank()) {
 			return false
 		}
+	}
+	if after.misdirects(t.before) {
+		return false
 	}
 	for name, fate := range after.fates {
 		was, there := t.before.fates[name]

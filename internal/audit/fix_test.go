@@ -143,9 +143,11 @@ func advices() map[string]advice {
 		curl   = "curl -fsS -X "
 		api    = ` "$RABBITMQ_API_URL/api/`
 	)
-	binding := func(from, key string) string {
-		return `{"source": "` + from + `", "destination": "billing", "destination_type": "queue", "routing_key": "` + key + `"}`
+	bindingTo := func(from, to, key string) string {
+		return `{"source": "` + from + `", "destination": "` + to + `", "destination_type": "queue", "routing_key": "` +
+			key + `"}`
 	}
+	binding := func(from, key string) string { return bindingTo(from, "billing", key) }
 	definitions := func(exchanges, queues, bindings, policies string) string {
 		return `{"rabbitmq_version": "4.3.6", "exchanges": [` + exchanges + `], "queues": [` + queues +
 			`], "bindings": [` + bindings + `], "policies": [` + policies + `]}`
@@ -229,6 +231,24 @@ func advices() map[string]advice {
 				curl + "POST" + api + `bindings/%2F/e/events/q/billing" -d '{"arguments":{},"routing_key":""}'` + " &&\n",
 				curl + "DELETE" + api + `bindings/%2F/e/events/q/billing/a%252Eb"`,
 			},
+		},
+		"a retry queue gets the lost keys of its own work queue, and not the dead letters of another": {
+			definitions(exchange("orders", "topic")+", "+exchange("dlx", "topic"),
+				queue("work", `"x-dead-letter-exchange": "dlx"`)+", "+queue("billing", `"x-dead-letter-exchange": "dlx"`)+", "+
+					queue("work.wait", `"x-message-ttl": 20000, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "work"`)+", "+
+					queue("deadbox", ""),
+				bindingTo("orders", "work", "w.*")+", "+binding("orders", "b.*")+", "+
+					bindingTo("dlx", "work.wait", "w.*")+", "+bindingTo("dlx", "deadbox", "b.*"), ""),
+			"dead-letter-partly-unrouted", "work",
+			[]string{`bindings/%2F/e/dlx/q/work.wait" -d '{"arguments":{},"routing_key":"work"}'`},
+		},
+		"a dead-letter queue at an exchange of the business gets dead letters alone": {
+			definitions(exchange("events", "topic"),
+				queue("billing", `"x-dead-letter-exchange": "events", "x-dead-letter-routing-key": "failed"`)+", "+
+					queue("reports", `"x-dead-letter-exchange": "events", "x-dead-letter-routing-key": "failed"`),
+				binding("events", "order.*")+", "+bindingTo("events", "reports", "order.paid"), ""),
+			"dead-letter-unrouted", "billing",
+			[]string{`bindings/%2F/e/events/q/events.dead" -d '{"arguments":{},"routing_key":"failed"}'`},
 		},
 		"a binding of a pattern on a direct exchange": {
 			definitions(exchange("events", "direct"),

@@ -76,9 +76,11 @@ func resultGroups() []group {
 		}},
 		{"RabbitMQ drops retries, or they never end", []string{
 			"cycle-cut", "dead-letters-to-itself", "retries-forever", "retry-queue-starves",
+			"retry-queue-returns-nothing", "waiting-queue-deleted",
 		}},
 		{"Published messages are lost or arrive elsewhere", []string{
-			"alternate-exchange-missing", "no-alternate-exchange", "exchange-unbound", "queue-unbound", "binding-dangling",
+			"alternate-exchange-missing", "alternate-exchange-unrouted", "no-alternate-exchange", "exchange-unbound",
+			"queue-unbound", "binding-dangling",
 			"wildcard-on-direct", "headers-binding-empty", "key-on-fanout", "not-durable", "no-consumers",
 			"queue-without-leader", "delayed-plugin",
 		}},

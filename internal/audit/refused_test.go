@@ -65,3 +65,14 @@ func TestTopicKeysOnABroker(t *testing.T) {
 		}
 	}
 }
+
+// RabbitMQ accepts queues that are neither durable nor exclusive, which it has deprecated: the rule
+// not-durable is no error. 4.3.6 has the deprecated feature transient_nonexcl_queues permitted.
+func TestTransientQueuesOnABroker(t *testing.T) {
+	t.Parallel()
+	brokertest.OnNewestLine(t)
+	target := brokertest.VHost(t)
+	if _, err := target.Channel(t).QueueDeclare("billing", false, false, false, false, nil); err != nil {
+		t.Errorf("%v: make not-durable an error on this line", err)
+	}
+}

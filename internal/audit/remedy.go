@@ -84,7 +84,7 @@ func (x *index) keep(q *queue, e topology.Exchange, before ...Change) []Fix {
 	var out []Fix
 	for _, name := range keepers {
 		start := slices.Concat(before, x.declared(name))
-		if keys, ok := q.lostKeys(e.Type, sameKey > 0); ok {
+		for _, keys := range q.lostKeys(e.Type, sameKey > 0) {
 			changes := slices.Clone(start)
 			for _, key := range keys {
 				changes = append(changes, bound(e.Name, name, key))
@@ -101,30 +101,32 @@ func (x *index) keep(q *queue, e topology.Exchange, before ...Change) []Fix {
 	return out
 }
 
-// lostKeys returns the keys of bindings that take the dead letters of a queue that reach no queue
-// yet. It reports false if there are none on an exchange of that type.
-func (q *queue) lostKeys(exchangeType string, all bool) (keys []string, ok bool) {
-	switch {
-	case exchangeType == topology.Fanout || exchangeType == topology.Headers:
-		return []string{""}, true
-	case exchangeType == topology.Topic && all:
-		return []string{"#"}, true
-	case exchangeType != topology.Direct && exchangeType != topology.Topic:
-		return nil, false
+// lostKeys returns sets of keys of bindings, the best first. Each takes the dead letters of a queue
+// that reach no queue yet; the last one, if others dead-letter there too, all that come. There are
+// none on an exchange of other types.
+func (q *queue) lostKeys(exchangeType string, all bool) [][]string {
+	switch exchangeType {
+	case topology.Fanout, topology.Headers:
+		return [][]string{{""}}
+	case topology.Direct, topology.Topic:
+	default:
+		return nil
 	}
+	var out [][]string
+	var keys []string
 	for _, h := range q.Hops {
-		if h.Verdict != survey.Nowhere && h.Verdict != survey.Partly {
-			continue
+		if h.Verdict == survey.Nowhere || h.Verdict == survey.Partly {
+			keys = append(keys, h.Keys.Text)
 		}
-		if h.Keys.Pattern && exchangeType == topology.Direct {
-			return nil, false // it compares keys as they are
-		}
-		keys = append(keys, h.Keys.Text)
 	}
-	if exchangeType == topology.Direct && slices.ContainsFunc(keys, survey.IsPattern) {
-		return nil, false
+	// A direct exchange compares keys as they are.
+	if len(keys) > 0 && (exchangeType == topology.Topic || !slices.ContainsFunc(keys, survey.IsPattern)) {
+		out = append(out, keys)
 	}
-	return keys, len(keys) > 0
+	if exchangeType == topology.Topic && all {
+		out = append(out, []string{"#"})
+	}
+	return out
 }
 
 // setting returns the fixes that set keys for one queue by a policy: a copy of the one in effect

@@ -90,3 +90,47 @@ func TestSeverityByLine(t *testing.T) {
 		}
 	}
 }
+
+// What differs if the broker chooses the other policy of a tie is said, also if nothing is lost.
+func TestTheOtherOutcomeOfATie(t *testing.T) {
+	t.Parallel()
+	const first = `"dead-letter-exchange": "", "dead-letter-routing-key": "dead"`
+	for other, want := range map[string]string{
+		`"dead-letter-exchange": "", "dead-letter-routing-key": "b"`:    "; if it is p2, failed messages of a go to b",
+		`"dead-letter-exchange": "", "dead-letter-routing-key": "wait"`: "; if it is p2, failed messages of a are retried without end",
+		`"dead-letter-exchange": "nowhere"`:                             "; if it is p2, failed messages of a are lost",
+		first + `, "max-length": 5`:                                     "",
+	} {
+		in := read(t, "tie.json", fmt.Sprintf(`{"rabbitmq_version": "4.3.6",
+  "exchanges": [{"name": "e", "type": "direct", "durable": true, "auto_delete": false, "internal": false, "arguments": {}}],
+  "queues": [
+    {"name": "a", "durable": true, "auto_delete": false, "arguments": {}}, {"name": "b", "durable": true, "auto_delete": false, "arguments": {}},
+    {"name": "dead", "durable": true, "auto_delete": false, "arguments": {}},
+    {"name": "wait", "durable": true, "auto_delete": false,
+     "arguments": {"x-message-ttl": 1000, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "a"}}],
+  "bindings": [
+    {"source": "e", "destination": "a", "destination_type": "queue", "routing_key": "a", "arguments": {}},
+    {"source": "e", "destination": "b", "destination_type": "queue", "routing_key": "b", "arguments": {}}],
+  "policies": [
+    {"name": "p1", "pattern": "^a$", "apply-to": "queues", "priority": 0, "definition": {%s}},
+    {"name": "p2", "pattern": "^a$", "apply-to": "queues", "priority": 0, "definition": {%s}}]}`, first, other))
+		in.Rules = []string{"policies-tie"}
+		findings := audit.Run(in).Findings
+		if len(findings) != 1 || !strings.HasSuffix(findings[0].Consequence, "with a restart"+want) {
+			t.Errorf("%s: %+v", other, findings)
+		}
+	}
+}
+
+// A running broker tells how many messages wait in an exchange of the plugin.
+func TestDelayedMessagesAreCounted(t *testing.T) {
+	t.Parallel()
+	in := read(t, "in.json", `{"rabbitmq_version": "4.2.1",
+  "exchanges": [{"name": "later", "type": "x-delayed-message", "arguments": {"x-delayed-type": "direct"}}]}`)
+	in.Rules, in.Live = []string{"delayed-plugin"}, &topology.Live{Delayed: map[string]int64{"later": 12}}
+	findings := audit.Run(in).Findings
+	if want := "exchange of type x-delayed-message; 12 messages wait there now (messages_delayed)"; len(findings) != 1 ||
+		findings[0].Evidence != want {
+		t.Errorf("%+v, want the evidence %q", findings, want)
+	}
+}

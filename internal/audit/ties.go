@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -90,21 +91,37 @@ func ties(found []pair) [][]pair {
 // maxOutcomes is how many policies of a tie are looked at.
 const maxOutcomes = 5
 
-// otherwise says which queues lose failed messages if the broker chooses another policy of a tie
-// than the one that the audit takes to be in effect.
+// otherwise says what becomes of failed messages if the broker chooses another policy of a tie than
+// the one that the audit takes to be in effect: of those queues for which it is worst.
 func (x *index) otherwise(policies []string) string {
 	if x.trying {
 		return ""
 	}
+	type outcome struct{ policy, end string }
+	differs := map[outcome][]string{} // the queues of which failed messages end so
+	ends := map[Fate]string{Lost: "are lost", Endless: "are retried without end", Undecided: "may be lost"}
 	for _, name := range policies[:min(maxOutcomes, len(policies))] {
-		var lost []string
-		for queue, fate := range survey.New(Apply(x.State, []Change{put(raised(x.namedPolicy(name)))})).Fates() {
-			if q := x.byName[queue]; fate == Lost && q.Fate() != Lost {
-				lost = append(lost, queue)
+		other := survey.New(Apply(x.State, []Change{put(raised(x.namedPolicy(name)))}))
+		fates := other.Fates()
+		for _, queue := range slices.Sorted(maps.Keys(fates)) {
+			was, is := x.byName[queue], other.Queue(queue)
+			end := ends[fates[queue]]
+			if end == "" || fates[queue] == was.Fate() {
+				end = "go to " + list(is.Targets())
+				if len(is.Targets()) == 0 || slices.Equal(is.Targets(), was.Targets()) {
+					continue
+				}
 			}
+			differs[outcome{name, end}] = append(differs[outcome{name, end}], queue)
 		}
-		if slices.Sort(lost); len(lost) > 0 {
-			return fmt.Sprintf("; if it is %s, failed messages of %s are lost", text.Name(name), list(lost))
+	}
+	for _, end := range []string{ends[Lost], ends[Undecided], ends[Endless], "go to "} {
+		for _, o := range slices.SortedFunc(maps.Keys(differs), func(a, b outcome) int {
+			return cmp.Or(strings.Compare(a.policy, b.policy), strings.Compare(a.end, b.end))
+		}) {
+			if strings.HasPrefix(o.end, end) {
+				return fmt.Sprintf("; if it is %s, failed messages of %s %s", text.Name(o.policy), list(differs[o]), o.end)
+			}
 		}
 	}
 	return ""
@@ -122,8 +139,14 @@ func (x *index) untying(a, b topology.Policy, queues []string) []Fix {
 	if q := x.byName[queues[0]]; q.hasPolicy && q.policy.Name == b.Name {
 		a, b = b, a
 	}
+	matched := 0
+	for _, q := range x.queues {
+		if x.Policies.Matches(b, q.Queue.Queue) {
+			matched++
+		}
+	}
 	var out []Fix
-	if len(queues) <= maxExcluded {
+	if len(queues) <= maxExcluded && matched > len(queues) {
 		out = rewritten(excluding(b, queues))
 	}
 	out = slices.Concat(out, rewriting(a))

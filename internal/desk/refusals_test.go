@@ -34,9 +34,13 @@ func lookRefusals() map[refusal]func() error {
 		if !arguments.HasAny(topology.ArgQueueType) {
 			arguments = arguments.With(topology.ArgQueueType, topology.Classic)
 		}
+		version := "4.0.5"
+		if arguments.HasAny("x-delayed-retry-type") {
+			version = "4.3.6"
+		}
 		return func() error {
 			return desk.RefuseLook(topology.State{
-				VHost: "shop", Version: "4.0.5", Usage: map[string]topology.Usage{"q": u},
+				VHost: "shop", Version: version, Usage: map[string]topology.Usage{"q": u},
 				Have: topology.Topology{Queues: []topology.Queue{
 					{Name: "q", Durable: true, Arguments: arguments}, {Name: "billing.dead"},
 				}},
@@ -66,6 +70,10 @@ func lookRefusals() map[refusal]func() error {
 			topology.Arguments{topology.ArgMaxLengthBytes: int64(1000)}, ten, 0, 0),
 		{"a spent delivery limit", "the first message of queue q can be returned 1 time more before the broker drops or dead-letters it (delivery limit 20), and a look returns it; raise the limit by a policy (delivery-limit), or consume the message"}: queue(
 			topology.Arguments{topology.ArgQueueType: topology.Quorum}, ten, 0, 18),
+		{"a delayed retry", "queue q withholds what is returned to it for 1m or longer (delayed-retry-type all), and a look would hide its messages for that time; set delayed-retry-type: disabled for it by a policy"}: queue(
+			topology.Arguments{
+				topology.ArgQueueType: topology.Quorum, "x-delayed-retry-type": "all", "x-delayed-retry-min": int64(60000),
+			}, ten, 0, 0),
 		{"rights of the topology", `user "ann" lacks write on the exchange shop.return and read on the queue mail; run 'dlxctl rights' and give ann what it prints for the user desk, and add the right to the permissions of ann with rabbitmqctl set_permissions, as 'dlxctl rights' prints only those for the queues of the topology`}: func() error {
 			return user.Lacks([]string{"write on the exchange shop.return"}, []string{"read on the queue mail"})
 		},

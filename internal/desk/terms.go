@@ -3,6 +3,7 @@ package desk
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/dlxctl/dlxctl/internal/policy"
 	"github.com/dlxctl/dlxctl/internal/text"
@@ -29,6 +30,10 @@ type terms struct {
 	limit   int64
 	limited bool
 	modern  bool // the broker is 4.3 or later
+	// delayed is which returned messages the queue withholds, for at least the time in withheld.
+	// Empty: none.
+	delayed  string
+	withheld time.Duration
 }
 
 // termsOf returns the terms of a queue. It refuses a queue that does not exist, or is of a type
@@ -48,6 +53,9 @@ func termsOf(state topology.State, queue string) (terms, error) {
 		queue: q, usage: state.Usage[queue],
 		effective: policy.Effective(state, q),
 		modern:    state.AtLeast(4, 3),
+	}
+	if kind, least, delays := policy.DelayedRetry(state, q); delays {
+		t.delayed, t.withheld = kind, least
 	}
 	t.limit, t.limited = policy.DeliveryLimit(state, q, t.effective)
 	t.limited = t.limited && t.limit < manyReturns
@@ -89,7 +97,25 @@ func (t *terms) refuse(wanted, ready int, consent bool) error {
 			text.Name(t.queue.Name), text.Count(t.consumers, "consumer"), text.Count(wanted, "message"),
 			text.Choose(t.consumers, "it", "them"), text.Choose(t.consumers, "it", "them"))
 	}
+	if t.delays(t.nack()) {
+		return refusef("queue %s %s, and a look would hide its messages for that time; %s", text.Name(t.queue.Name),
+			t.delayText(), undelay)
+	}
 	return t.refuseDropping(wanted, ready)
+}
+
+// undelay says how to look at a queue that withholds what is returned to it.
+const undelay = "set delayed-retry-type: disabled for it by a policy"
+
+// delays reports whether RabbitMQ withholds what is given back by basic.nack, or else by the end of
+// a channel (measured on 4.3.6).
+func (t *terms) delays(nack bool) bool {
+	return t.delayed == "all" || t.delayed == "returned" && nack || t.delayed == "failed" && !nack
+}
+
+func (t *terms) delayText() string {
+	return fmt.Sprintf("withholds what is returned to it for %s or longer (delayed-retry-type %s)",
+		text.Duration(t.withheld), t.delayed)
 }
 
 // refuseDropping refuses a queue that drops its oldest messages when it is full, if what arrives
@@ -135,10 +161,14 @@ func (t *terms) refuseSpent(count int64) error {
 		text.Name(t.queue.Name), text.Count(max(0, left), "time"), t.limit, t.raise())
 }
 
-// runSpends says why a run would lose messages of the queue, one of which was returned count times:
-// a run gives back what it does not choose by closing a channel, which counts. Empty if it
-// does not.
+// runSpends says why a run would lose or hide messages of the queue, one of which was returned
+// count times: a run gives back what it does not choose by closing a channel, which counts. Empty
+// if it does not.
 func (t *terms) runSpends(count int64) string {
+	if t.delays(false) {
+		return fmt.Sprintf("%s %s, and a run would hide the messages that it does not choose; %s", text.Name(t.queue.Name),
+			t.delayText(), undelay)
+	}
 	if !t.nack() || count+runReturns <= t.limit {
 		return ""
 	}

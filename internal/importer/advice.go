@@ -60,10 +60,13 @@ func byArgument(q topology.Queue) bool {
 		topology.ArgDeadLetterStrategy)
 }
 
+// successorSuffix makes the name of a successor.
+const successorSuffix = ".v2"
+
 // successorFor proposes a queue that replaces one whose arguments decide about its failures.
 func (v *view) successorFor(q topology.Queue, today string) advice {
 	successor := q
-	successor.Name += ".v2"
+	successor.Name += successorSuffix
 	if len(successor.Name) > topology.MaxNameBytes-len(".dead") {
 		return advice{prose: today + " Only a successor with another name could change that: see dlxctl migrate."}
 	}
@@ -82,6 +85,7 @@ func (v *view) successorFor(q topology.Queue, today string) advice {
 	for _, p := range arguments.Refused(v.state.Version, q.Type(), args) {
 		delete(args, p.Argument) // RabbitMQ was upgraded since the queue was declared
 	}
+	args = args.Without(arguments.Ignored(args)...)
 	if q.Type() == topology.Classic && (!writable || !fitsQuorum(v.state.Version, args)) {
 		lines = append(lines, member{"type", textNode(topology.Classic)})
 	}
@@ -157,7 +161,7 @@ func (v *view) keeps(q *survey.Queue) bool {
 // backoffFor returns the backoff to propose for a queue: where its failures wait in a retry queue
 // today, one that waits as long.
 func (v *view) backoffFor(q topology.Queue) string {
-	if limitsLength(q) && v.ownsBackoff(q) {
+	if v.limitsLength(q) {
 		return v.ownBackoff(q)
 	}
 	if len(v.delays) > 0 && slices.ContainsFunc(v.survey.Queue(q.Name).Targets(),
@@ -168,22 +172,23 @@ func (v *view) backoffFor(q topology.Queue) string {
 }
 
 // limitsLength reports whether a queue may refuse a message that comes back to it after a retry.
-func limitsLength(q topology.Queue) bool {
-	overflow, _ := q.Arguments[topology.ArgOverflow].(string)
-	return q.Arguments.HasAny(topology.ArgMaxLength, topology.ArgMaxLengthBytes) &&
+// The arguments and the policies of its successor count, if it gets one.
+func (v *view) limitsLength(q topology.Queue) bool {
+	if !v.adopt && byArgument(q) {
+		q.Name += successorSuffix
+	}
+	args := v.policies.Effective(q)
+	overflow, _ := args[topology.ArgOverflow].(string)
+	return args.HasAny(topology.ArgMaxLength, topology.ArgMaxLengthBytes) &&
 		(q.Type() != topology.Classic || strings.HasPrefix(overflow, topology.RejectPublish))
 }
 
 // mayBeFull returns the queues that get a backoff of their own.
 func (v *view) mayBeFull() []topology.Queue {
 	return slices.DeleteFunc(slices.Clone(v.queues), func(q topology.Queue) bool {
-		return !v.manageable(q) || !limitsLength(q) || !v.ownsBackoff(q)
+		return !v.manageable(q) || !v.limitsLength(q)
 	})
 }
-
-// ownsBackoff reports whether the file has the arguments of a queue, now or when it is a
-// successor. Queues that stay external may share a backoff.
-func (v *view) ownsBackoff(q topology.Queue) bool { return v.adopt || byArgument(q) }
 
 // ownBackoff names the backoff of a queue that shares none.
 func (v *view) ownBackoff(q topology.Queue) string {

@@ -10,8 +10,10 @@
 package importer
 
 import (
+	"fmt"
 	"regexp"
 
+	"github.com/dlxctl/dlxctl/internal/spec"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -67,6 +69,12 @@ type Result struct {
 // Import writes the topology files for what state has.
 func Import(state topology.State, o Options) (Result, error) {
 	c := choose(state, o)
+	for what, n := range map[string]int{"queues": len(c.queues), "exchanges": len(c.exchanges)} {
+		if n > spec.MaxObjects {
+			return Result{}, fmt.Errorf("the file would declare %d %s, and a topology has at most %d; pass --match to import a part of them",
+				n, what, spec.MaxObjects)
+		}
+	}
 	if o.Name == "" {
 		o.Name = nameFor(state, c, o.Fallback)
 	} else if err := checkName(state, o.Name); err != nil {

@@ -2,7 +2,9 @@ package importer
 
 import (
 	"fmt"
+	"strings"
 
+	"github.com/dlxctl/dlxctl/internal/arguments"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -25,7 +27,7 @@ func (w *writer) split() []part {
 		return parts
 	}
 	index := map[string]int{}
-	names := map[string]bool{MainFile: true}
+	names := map[string]bool{MainFile: true} // in lower case
 	for _, q := range w.queues {
 		key := w.partOf(q)
 		i, known := index[key]
@@ -59,7 +61,7 @@ func (w *writer) partOf(q topology.Queue) string {
 
 // ownerOf returns the team that an argument of a queue names. Empty: none does.
 func ownerOf(q topology.Queue) string {
-	for _, name := range []string{"x-owner", "owner", "x-team", "team"} {
+	for _, name := range arguments.OfTeam() {
 		if owner, ok := q.Arguments[name].(string); ok {
 			return owner
 		}
@@ -67,16 +69,16 @@ func ownerOf(q topology.Queue) string {
 	return ""
 }
 
-// fileName makes a file name that no other part has.
+// fileName makes a file name that no other part has, also where the case of letters does not count.
 func fileName(key string, names map[string]bool) string {
 	base := identifier(key)
 	if base == "" {
 		base = "queues"
 	}
 	name := base + ".yaml"
-	for i := 2; names[name]; i++ {
+	for i := 2; names[strings.ToLower(name)]; i++ {
 		name = fmt.Sprintf("%s-%d.yaml", base, i)
 	}
-	names[name] = true
+	names[strings.ToLower(name)] = true
 	return name
 }

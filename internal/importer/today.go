@@ -147,6 +147,9 @@ func (v *view) wayTo(from, q *survey.Queue) string {
 	case !q.Waits():
 		return quoted(q.Name)
 	}
+	if staysIn(q) {
+		return quoted(q.Name) + ", which has no TTL, and stay there (retry-queue-returns-nothing)"
+	}
 	onward := v.survey.Onward(from, q)
 	others := slices.DeleteFunc(slices.Clone(onward), func(name string) bool { return name == from.Name })
 	out := quoted(q.Name)
@@ -164,6 +167,10 @@ func (v *view) wayTo(from, q *survey.Queue) string {
 	}
 	return out
 }
+
+// staysIn reports whether a dead letter that comes to a queue in which messages wait stays there:
+// it has no TTL of its own any more.
+func staysIn(q *survey.Queue) bool { return !q.Args.HasAny(topology.ArgMessageTTL) && !q.DropsHead() }
 
 // ttl returns how long messages wait in a queue. Zero is forever, or a time that each message has.
 func ttl(q *survey.Queue) time.Duration {
@@ -193,6 +200,9 @@ func (v *view) asideText(q *survey.Queue) string {
 		topology.RoleRetry:      "Failed messages wait here " + waitText(q) + ", then go to " + v.reachableQueues(q) + ".",
 		survey.Delay: "Publishers let messages wait here " + waitText(q) +
 			"; then they go to " + v.reachableQueues(q) + ".",
+	}
+	if q.Role == topology.RoleRetry && staysIn(q) {
+		return "Failed messages stay here: it has no TTL (retry-queue-returns-nothing)."
 	}
 	if text := said[q.Role]; text != "" {
 		return text

@@ -162,8 +162,19 @@ func excludesAlways(q topology.Queue) string {
 		return "has a name that the broker made"
 	case q.Name == "":
 		return "has an empty name, which only an import of definitions can give it"
+	case isFederation(q.Name, "", q.Arguments):
+		return federated
 	}
 	return unwritableName(q.Name)
+}
+
+// federated says what a queue or an exchange of the federation plugin is.
+const federated = "belongs to the federation plugin, which makes and deletes it"
+
+// isFederation reports whether the federation plugin made a queue or an exchange.
+func isFederation(name, kind string, args topology.Arguments) bool {
+	return strings.HasPrefix(name, "federation: ") || kind == "x-federation-upstream" ||
+		args["x-internal-purpose"] == "federation"
 }
 
 // excludesAdoption says why dlxctl cannot declare a queue as it is on RabbitMQ of a version.
@@ -225,6 +236,8 @@ func (c *chooser) excludesExchange(e topology.Exchange) string {
 	switch {
 	case !writableName(e.Type):
 		return "has the type " + quoted(e.Type)
+	case isFederation(e.Name, e.Type, e.Arguments):
+		return federated
 	case !c.adopt || builtIn || marked:
 		return ""
 	case !e.Durable:

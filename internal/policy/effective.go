@@ -3,6 +3,7 @@ package policy
 import (
 	"maps"
 	"strings"
+	"time"
 
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -78,4 +79,24 @@ func DropsHead(effective topology.Arguments) (messages, bytes int64) {
 	messages, _ = effective[topology.ArgMaxLength].(int64)
 	bytes, _ = effective[topology.ArgMaxLengthBytes].(int64)
 	return messages, bytes
+}
+
+// DelaysNothing is the type of delayed retry that is none.
+const DelaysNothing = "disabled"
+
+// DelayedRetry returns which returned messages a queue of RabbitMQ 4.3 withholds, and the least
+// time for which it does. It reports false if it withholds none. The type of a policy counts before
+// that of an argument (rabbit_quorum_queue.erl), and one without a minimum delays nothing.
+func DelayedRetry(state topology.State, q topology.Queue) (kind string, least time.Duration, ok bool) {
+	s := All(state)
+	args := s.Effective(q)
+	kind, _ = q.Arguments["x-"+topology.KeyDelayedRetryType].(string)
+	for _, p := range s.InEffect(q) {
+		if of, set := p.Definition[topology.KeyDelayedRetryType].(string); set {
+			kind = of
+		}
+	}
+	ms, _ := args["x-"+topology.KeyDelayedRetryMin].(int64)
+	ok = state.AtLeast(4, 3) && q.Type() == topology.Quorum && kind != "" && kind != DelaysNothing && ms > 0
+	return kind, time.Duration(ms) * time.Millisecond, ok
 }

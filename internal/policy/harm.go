@@ -36,6 +36,8 @@ func (s *Set) changes(q topology.Queue, key string, value any) bool {
 		return limited && value != dropHead
 	case topology.KeyDeadLetterRoutingKey:
 		return !given
+	case topology.KeyDelayedRetryType:
+		return value != DelaysNothing && q.Type() == topology.Quorum && s.state.AtLeast(4, 3)
 	default:
 		return false
 	}
@@ -71,6 +73,9 @@ func Consequence(role topology.Role, queueType, key string, definition topology.
 		return fmt.Sprintf("turn off the at-least-once dead-lettering of %s (overflow %s), so that a retry whose queue cannot accept it is lost", queues, topology.FormatValue(v))
 	case key == topology.KeyOverflow:
 		return fmt.Sprintf("set the overflow of %s to %s, contrary to the file", queues, topology.FormatValue(v))
+	case key == topology.KeyDelayedRetryType:
+		least, _ := definition[topology.KeyDelayedRetryMin].(int64)
+		return fmt.Sprintf("hide messages that are returned to %s for %s or longer", queues, text.Millis(least))
 	case key == topology.KeyDeadLetterRoutingKey:
 		return fmt.Sprintf("send every retry that leaves %s to the routing key %s instead of its work queue", queues,
 			topology.FormatValue(v))

@@ -106,14 +106,17 @@ func Table() []Cell {
 		}, unused, unused)
 	row(topology.KeyDeadLetterStrategy, ofQueue, unused, harmless("the queue's argument overrides it"), unused, unused)
 
-	returned := harmless("4.3: returned messages wait before they are redelivered; nothing is lost")
-	same("delayed-retry-type delayed-retry-min delayed-retry-max",
-		followed("4.3: the broker's own retry runs before that of dlxctl"), returned)
+	broker := followed("4.3: the broker's own retry runs before that of dlxctl")
+	hidden := early("4.3, quorum: hides what a killed processor or an inspecting operator returned until the delay has passed")
+	idle := harmless("tiers have no consumers that return messages")
+	row(topology.KeyDelayedRetryType, broker, hidden, idle, hidden, hidden)
+	same(topology.KeyDelayedRetryMin+" "+topology.KeyDelayedRetryMax, broker,
+		harmless("has no effect without the type, which dlxctl overrides"))
 	same(topology.KeyConsumerTimeout, followed("a delivery that is not acknowledged in time is returned"),
 		harmless("a delivery that is not acknowledged in time is returned; the processor reconnects and may double what was in flight"))
 	stored := harmless("says how and where messages are stored, not which")
 	same("ha-mode ha-params ha-sync-mode ha-sync-batch-size ha-promote-on-shutdown ha-promote-on-failure queue-mode queue-version queue-leader-locator queue-master-locator "+
-		"max-in-memory-length max-in-memory-bytes target-group-size", stored, stored)
+		"max-in-memory-length max-in-memory-bytes target-group-size member-placement-tag", stored, stored)
 	return append(out, exchangeEffects()...)
 }
 

@@ -22,10 +22,10 @@ const (
 	maxNodes = 1_000_000
 	// maxDepth is how deep values may be nested. The format needs seven levels.
 	maxDepth = 50
-	// maxObjects is how many queues a topology may declare, and how many exchanges.
+	// MaxObjects is how many queues a topology may declare, and how many exchanges.
 	// With their dead-letter queues and bindings they are four times as many
 	// objects on the broker.
-	maxObjects = 20_000
+	MaxObjects = 20_000
 	// maxProblems is how many problems are collected. Then reading stops.
 	maxProblems = 1000
 	// maxText is the length of the longest message, in bytes.
@@ -37,7 +37,7 @@ const (
 // Limits describes the limits beyond which a file is refused, wrapped for help texts.
 func Limits() string {
 	return fmt.Sprintf("A file has at most %d MiB. A topology has at most %d queues, %d exchanges, %d\nvalues (YAML aliases count each time they are used) and %d levels of nesting. validate\nstops after %d problems.",
-		MaxFileBytes>>20, maxObjects, maxObjects, maxNodes, maxDepth, maxProblems)
+		MaxFileBytes>>20, MaxObjects, MaxObjects, maxNodes, maxDepth, maxProblems)
 }
 
 // bounded refuses a file that would take forever to read: multiplying aliases, a value that
@@ -69,10 +69,10 @@ func (d *decoder) full() bool { return len(d.problems) >= maxProblems }
 // room reports whether one more object fits a list that has some already. The
 // first that does not is a problem.
 func (d *decoder) room(n *yaml.Node, what string, have int) bool {
-	if have < maxObjects {
+	if have < MaxObjects {
 		return true
 	}
-	d.problem(d.at(n), fmt.Sprintf("the topology has more than %d %s", maxObjects, what),
+	d.problem(d.at(n), fmt.Sprintf("the topology has more than %d %s", MaxObjects, what),
 		"split it into several topologies, each with its own name")
 	return false
 }

@@ -112,10 +112,10 @@ func TestLimits(t *testing.T) { //nolint:paralleltest // it measures what the wh
 // What is within the limits is taken.
 func TestManyQueues(t *testing.T) {
 	t.Parallel()
-	file := "version: 1\nname: big\ndefaults: {backoff: none}\nexchanges: [{name: e}]\nqueues:\n" + repeated(maxObjects,
+	file := "version: 1\nname: big\ndefaults: {backoff: none}\nexchanges: [{name: e}]\nqueues:\n" + repeated(MaxObjects,
 		"- {name: q%d, bindings: [{exchange: e, key: k.%d}]}\n")
 	top, _, err := Load([]Source{{Name: "f", Data: []byte(file)}}, fuzzEnvironment)
-	if err != nil || len(top.WorkQueues) != maxObjects {
+	if err != nil || len(top.WorkQueues) != MaxObjects {
 		t.Errorf("%d work queues: %v", len(top.WorkQueues), err)
 	}
 }

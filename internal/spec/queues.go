@@ -2,7 +2,6 @@ package spec
 
 import (
 	"fmt"
-	"slices"
 
 	"gopkg.in/yaml.v3"
 
@@ -303,11 +302,8 @@ func (d *decoder) checkArguments(args topology.Arguments, nodes map[string]field
 // unknownArguments warns of arguments that RabbitMQ does not know. Import reads the team of a queue
 // from some that it does not know either.
 func (d *decoder) unknownArguments(args topology.Arguments, nodes map[string]field, queue string) {
-	known, teams := arguments.Known(), []string{"x-owner", "owner", "x-team", "team"}
-	for _, name := range args.Names() {
-		if slices.Contains(known, name) || slices.Contains(teams, name) {
-			continue
-		}
+	known := arguments.Known()
+	for _, name := range arguments.Ignored(args) {
 		about := queue
 		if d.common[nodes[name].key] {
 			about = "defaults" // one warning for all queues

@@ -100,8 +100,8 @@ type visit struct {
 // computeArrivals computes with which keys messages come to each queue, by bindings and by
 // dead-lettering, and where the dead letters of each queue go. A dead-letter exchange routes only
 // dead letters, whose keys are known: a pattern of its bindings says nothing more, unless another
-// exchange leads to it. Messages without any way but the default exchange have the name of their
-// queue as their key.
+// exchange leads to it, or messages can have no other source; see sourced. Messages without any way
+// but the default exchange have the name of their queue as their key.
 func (s *Survey) computeArrivals() {
 	var todo []visit
 	add := func(q *Queue, k Keys) {
@@ -131,12 +131,12 @@ func (s *Survey) computeArrivals() {
 			}
 		}
 	}
-	var guessed []visit
+	guessed := map[string][]visit{} // by exchange
 	for _, q := range s.Queues {
 		for _, b := range q.Bindings {
 			for _, k := range s.keysThrough(b, map[string]bool{}) {
 				if k.Pattern && s.hasDeadLettersAlone(s.exchanges[b.Source]) {
-					guessed = append(guessed, visit{q, k})
+					guessed[b.Source] = append(guessed[b.Source], visit{q, k})
 				} else {
 					add(q, k)
 				}
@@ -147,8 +147,17 @@ func (s *Survey) computeArrivals() {
 		}
 	}
 	work()
-	guessed = slices.DeleteFunc(guessed, func(v visit) bool { return len(v.queue.Arrivals) > 0 })
-	for _, v := range guessed {
+	sourced := s.sourced()
+	var more []visit
+	for _, exchange := range slices.Sorted(maps.Keys(guessed)) {
+		published := slices.ContainsFunc(guessed[exchange], func(v visit) bool { return !sourced[v.queue.Name] })
+		for _, v := range guessed[exchange] {
+			if published || len(v.queue.Arrivals) == 0 {
+				more = append(more, v)
+			}
+		}
+	}
+	for _, v := range more {
 		add(v.queue, v.keys)
 	}
 	work()
@@ -162,6 +171,30 @@ func (s *Survey) computeArrivals() {
 		add(q, Keys{Text: q.Name})
 	}
 	work()
+}
+
+// sourced returns the queues to which messages come that did not come from the queue itself: by an
+// exchange that is published to, by their name, or as dead letters of such queues. Messages of the
+// others, such as a work queue and its retry queue that dead-letters to the exchange of the
+// business, can only have come through an exchange that seems to have dead letters alone.
+func (s *Survey) sourced() map[string]bool {
+	out := map[string]bool{}
+	var todo []string
+	for _, q := range s.Queues {
+		if len(q.Bindings) == 0 && len(q.from) == 0 || slices.ContainsFunc(q.Bindings, func(b topology.Binding) bool {
+			e := s.exchanges[b.Source]
+			return e != nil && !s.hasDeadLettersAlone(e)
+		}) {
+			todo = append(todo, q.Name)
+		}
+	}
+	for ; len(todo) > 0; todo = todo[1:] {
+		if q := s.queues[todo[0]]; !out[q.Name] {
+			out[q.Name] = true
+			todo = append(todo, q.Targets()...)
+		}
+	}
+	return out
 }
 
 // hasDeadLettersAlone reports whether queues dead-letter to an exchange, and no other exchange that

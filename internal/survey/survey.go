@@ -196,6 +196,9 @@ func (q *Queue) Refuses() bool {
 		q.Type() != topology.Stream
 }
 
+// Business reports whether messages that are no dead letters come to the queue by its bindings.
+func (q *Queue) Business() bool { return q.business }
+
 // Temporary reports whether a queue is made for one connection or one consumer: its loss is meant.
 func (q *Queue) Temporary() bool { return q.Exclusive || q.AutoDelete }
 

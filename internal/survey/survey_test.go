@@ -154,6 +154,27 @@ func TestKeysDecide(t *testing.T) {
 	}
 }
 
+// A retry queue that dead-letters to the exchange of the business hides none of its keys: messages
+// come to the work queue with them first, and its dead-letter exchange has no binding for them.
+func TestTheExchangeOfTheBusinessTakesRetriesBack(t *testing.T) {
+	t.Parallel()
+	s := survey.New(virtualHost(`
+		exchange events topic
+		exchange dlx topic
+		queue work dlx=dlx
+		queue work.retry ttl dlx=events key=work
+		queue log dlx=dlx
+		bind events work order.*
+		bind events work work
+		bind events log #
+		bind dlx work.retry work`))
+	for _, name := range []string{"work", "log"} {
+		if fate := s.Queue(name).Fate(); fate == survey.Kept || fate == survey.Endless {
+			t.Errorf("failed messages of %s are %s, and those with the key order.placed are lost", name, fate)
+		}
+	}
+}
+
 // read returns the virtual hosts of a definitions file.
 func read(t *testing.T, name string, data []byte) []definitions.VHost {
 	t.Helper()

@@ -71,6 +71,9 @@ func (m *Client) Live(ctx context.Context, state topology.State, interval time.D
 		}
 	}
 	live.Oldest = oldest(dated)
+	if err := m.readDelayed(ctx, state, &live); err != nil {
+		return live, err
+	}
 	if err := m.readConsumers(ctx, state, &live); err != nil {
 		return live, err
 	}
@@ -79,6 +82,31 @@ func (m *Client) Live(ctx context.Context, state topology.State, interval time.D
 	}
 	live.Unseen = append(live.Unseen, "whether queues grow: there was one reading; pass --interval 30s for dead-letters-growing")
 	return live, nil
+}
+
+// readDelayed reads how many messages wait in exchanges of the plugin for delayed messages. The
+// plugin adds the number to what RabbitMQ tells of such an exchange
+// (rabbit_exchange_type_delayed_message.erl).
+func (m *Client) readDelayed(ctx context.Context, state topology.State, live *topology.Live) error {
+	if !slices.ContainsFunc(state.Have.Exchanges, func(e topology.Exchange) bool {
+		return e.Type == topology.DelayedMessage
+	}) {
+		return nil
+	}
+	var exchanges []struct {
+		Name    string `json:"name"`
+		Delayed *int64 `json:"messages_delayed"`
+	}
+	if err := m.get(ctx, &exchanges, "exchanges/"+url.PathEscape(m.vhost)); err != nil {
+		return err
+	}
+	live.Delayed = map[string]int64{}
+	for _, e := range exchanges {
+		if e.Delayed != nil {
+			live.Delayed[e.Name] = *e.Delayed
+		}
+	}
+	return nil
 }
 
 // oldest returns, by queue, when its first message was published.

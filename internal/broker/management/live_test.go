@@ -2,7 +2,11 @@ package management_test
 
 import (
 	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -82,4 +86,27 @@ func readLive(t *testing.T, m *management.Client, interval time.Duration) topolo
 		t.Fatal(err)
 	}
 	return live
+}
+
+// How many messages wait in an exchange of the plugin is read, and asked for only if there is one.
+// The brokers of the tests do not have the plugin: the answer is as its source makes it.
+func TestDelayedMessagesAreCounted(t *testing.T) {
+	t.Parallel()
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		answer := "[]"
+		if strings.HasPrefix(r.URL.Path, "/api/exchanges/") {
+			answer = `[{"name":"later","type":"x-delayed-message","messages_delayed":12},{"name":"e","type":"topic"}]`
+		}
+		_, _ = io.WriteString(w, answer)
+	}))
+	t.Cleanup(s.Close)
+	m := resolve(t, broker.Config{API: s.URL})
+	for kind, want := range map[string]int64{topology.DelayedMessage: 12, topology.Topic: 0} {
+		live, err := m.Live(t.Context(), topology.State{Have: topology.Topology{
+			Exchanges: []topology.Exchange{{Name: "later", Type: kind}},
+		}}, 0)
+		if err != nil || live.Delayed["later"] != want {
+			t.Errorf("%s: %v, %v", kind, live.Delayed, err)
+		}
+	}
 }
