@@ -31,8 +31,8 @@ func (c *connection) add(f *pflag.FlagSet) {
 	f.BoolVar(&c.InsecureSkipVerify, "insecure-skip-verify", false, "skip TLS certificate verification (insecure)")
 }
 
-// Resolve does what that of a Config does. An empty URL is an error: in CI a secret is empty where it
-// does not exist, as for forks, and the default would be another broker.
+// Resolve does what that of a Config does. An empty URL is an error: in CI a secret is empty where
+// it does not exist, as for forks, and the default would be another broker.
 func (c connection) Resolve() (broker.Endpoint, error) {
 	if c.URL == "" {
 		return broker.Endpoint{}, broker.Errorf(broker.ErrURL,

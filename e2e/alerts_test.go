@@ -459,8 +459,8 @@ func TestAlertsFire(t *testing.T) {
 	promtool(t, dir, "test", "rules", "test.yml")
 }
 
-// Alertmanager accepts the sample, where amtool is installed. Each alert that it names exists, and has
-// the labels that must be equal for one alert to inhibit the other.
+// Alertmanager accepts the sample, where amtool is installed. Each alert that it names exists, and
+// has the labels that must be equal for one alert to inhibit the other.
 func TestTheSampleOfAlertmanager(t *testing.T) {
 	t.Parallel()
 	const sample = "../templates/prometheus/alertmanager.yml"

@@ -118,8 +118,8 @@ func TestTheManifestsFitTogether(t *testing.T) {
 	}
 }
 
-// The kustomization lists files that there are, and makes the config map that the pods mount, in the
-// folder that the processor reads. It names the files that it does not list.
+// The kustomization lists files that there are, and makes the config map that the pods mount. It
+// names the files that it does not list.
 func TestTheKustomizationFits(t *testing.T) {
 	t.Parallel()
 	var k struct {
@@ -163,8 +163,8 @@ func TestTheKustomizationFits(t *testing.T) {
 	}
 }
 
-// mounted lays files out as Kubernetes does with those of a projected volume, each of a config map of
-// its own: links to a folder that is swapped as a whole.
+// mounted lays files out as Kubernetes does with those of a projected volume, each of a config map
+// of its own: links to a folder that is swapped as a whole.
 func mounted(t *testing.T, files map[string]string) (dir string) {
 	t.Helper()
 	dir = t.TempDir()

@@ -1,9 +1,11 @@
 package e2e_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"net/url"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -54,9 +56,25 @@ func (a *attempts) deliveries() (n int) {
 	return n
 }
 
-// A topology moves to another cluster as docs/moving-cluster.md says: publishers first, what waits in
-// a long tier by a shovel, dead letters by export and import. Each message has all its attempts and no
-// more, each with its count and the publisher's routing key, and ends once.
+// shovelOfThePage returns the shovel that docs/moving-cluster.md shows, with other values, old and
+// new by turns.
+func shovelOfThePage(t *testing.T, values ...string) (shovel map[string]any) {
+	t.Helper()
+	page, err := os.ReadFile("../docs/moving-cluster.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, _ := strings.Cut(string(page), "```json\n")
+	text, _, _ = strings.Cut(text, "```")
+	if err := json.Unmarshal([]byte(strings.NewReplacer(values...).Replace(text)), &shovel); err != nil {
+		t.Fatalf("%v: %s", err, text)
+	}
+	return shovel
+}
+
+// A topology moves to another cluster as docs/moving-cluster.md says: publishers first, what waits
+// in a long tier by a shovel, dead letters by export and import. Each message has all its attempts
+// and no more, each with its count and the publisher's routing key, and ends once.
 func TestMovingToAnotherCluster(t *testing.T) {
 	brokertest.OnNewestLine(t)
 	t.Parallel()
@@ -69,7 +87,9 @@ version: 1
 name: shop
 backoff: {standard: {tiers: [200ms, 20s]}}
 exchanges: [{name: events, type: topic}]
-queues: [{name: work, backoff: standard, deliveryLimit: 20, bindings: [{exchange: events, key: "order.*"}]}]
+queues:
+  - {name: work, backoff: standard, deliveryLimit: 20, bindings: [{exchange: events, key: "order.*"}]}
+  - {name: audit, backoff: none, deliveryLimit: 20}
 `)
 	a := &attempts{seen: map[string][]string{}}
 	for cluster, x := range map[string]brokertest.Target{"old": old, "next": next} {
@@ -90,8 +110,14 @@ queues: [{name: work, backoff: standard, deliveryLimit: 20, bindings: [{exchange
 	}
 	eyes, seen := old.Channel(t), old.Channel(t)
 	waiting := func() int { return brokertest.Ready(t, eyes, tier) }
-	// Dead letters of before.
-	brokertest.PublishConfirmed(t, old.Confirming(t), "", "work.dead", amqp091.Publishing{MessageId: "earlier"})
+	const earlier = 3 // dead letters of before
+	for i := range earlier {
+		m := amqp091.Publishing{MessageId: fmt.Sprint("earlier", i)}
+		brokertest.PublishConfirmed(t, old.Confirming(t), "", "audit", m)
+		if err := brokertest.Take(t, old.Channel(t), "audit").Reject(false); err != nil {
+			t.Fatal(err)
+		}
+	}
 
 	publish(old, 0)
 	publish(next, each) // the publishers are switched
@@ -99,21 +125,20 @@ queues: [{name: work, backoff: standard, deliveryLimit: 20, bindings: [{exchange
 		return waiting() == 2*each && brokertest.Ready(t, seen, "work") == 0
 	}, func() string { return fmt.Sprint(waiting(), " are there") })
 	shovel := "parameters/shovel/" + url.PathEscape(next.VHost) + "/tier"
-	next.Call(t, "PUT", shovel, map[string]any{"value": map[string]any{
-		"src-protocol": "amqp091", "src-uri": old.URL, "src-queue": tier,
-		"dest-protocol": "amqp091", "dest-uri": next.URL, "dest-exchange": "shop.standard.dlx", "ack-mode": "on-confirm",
-	}})
+	next.Call(t, "PUT", shovel, map[string]any{"value": shovelOfThePage(t,
+		"amqp://OLD", old.URL, "amqp://NEW", next.URL, "shop.standard.retry.10m", tier)})
 	brokertest.Eventually(t, "the long tier to be empty", func() bool { return waiting() == 0 })
 	brokertest.Eventually(t, "all attempts", func() bool { return a.deliveries() == 3*4*each },
 		func() string { return fmt.Sprint(a.deliveries(), " of ", 3*4*each) })
 	next.Call(t, "DELETE", shovel, nil)
 
-	export := filepath.Join(t.TempDir(), "work.jsonl")
-	succeeds(t, old, "desk", "export", "@work", export, "--raw", "-f", file)
-	brokertest.Eventually(t, "the dead letters of the next cluster", func() bool {
-		return brokertest.Ready(t, next.Channel(t), "work.dead") == 4*each/2
+	export := filepath.Join(t.TempDir(), "audit.jsonl")
+	brokertest.Eventually(t, "the dead letters", func() bool {
+		return brokertest.Ready(t, seen, "audit.dead") == earlier &&
+			brokertest.Ready(t, next.Channel(t), "work.dead") == 4*each/2
 	})
-	succeeds(t, next, "desk", "import", "@work", export, "--yes", "--expect", "1", "-f", file)
+	succeeds(t, old, "desk", "export", "@audit", export, "--raw", "-f", file)
+	succeeds(t, next, "desk", "import", "@audit", export, "--yes", "--expect", fmt.Sprint(earlier), "-f", file)
 
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -135,13 +160,15 @@ queues: [{name: work, backoff: standard, deliveryLimit: 20, bindings: [{exchange
 	if len(a.seen) != 4*each || moved != 2*each {
 		t.Errorf("%d of %d messages were delivered, and %d of %d moved", len(a.seen), 4*each, moved, 2*each)
 	}
-	dead := brokertest.Drain(t, next.Channel(t), "work.dead")
-	if len(dead) != 4*each/2+1 || dead["earlier"] != 1 {
-		t.Errorf("%d messages are dead letters: %v", len(dead), dead)
-	}
-	for id, n := range dead {
-		if n != 1 {
-			t.Errorf("%s is a dead letter %d times", id, n)
+	for queue, want := range map[string]int{"work.dead": 4 * each / 2, "audit.dead": earlier} {
+		dead := brokertest.Drain(t, next.Channel(t), queue)
+		if len(dead) != want {
+			t.Errorf("%s has %d messages, not %d: %v", queue, len(dead), want, dead)
+		}
+		for id, n := range dead {
+			if n != 1 {
+				t.Errorf("%s is in %s %d times", id, queue, n)
+			}
 		}
 	}
 }

@@ -249,9 +249,9 @@ func (a *alerts) runs() {
 }
 
 // metricsMissing adds the alerts that the broker's metrics of some generated queue are missing, or
-// those of a node: without them other alerts cannot fire. Each node reports the queues that it leads,
-// so that one which is not scraped need not lead a generated queue. It is a node of this broker if it
-// said so within a week.
+// those of a node: without them other alerts cannot fire. Each node reports the queues that it
+// leads, so that one which is not scraped need not lead a generated queue. It is a node of this
+// broker if it said so within a week.
 func (a *alerts) metricsMissing() {
 	queues := []string{topology.UnroutableName(a.t.Name)}
 	for _, b := range a.t.Backoffs {

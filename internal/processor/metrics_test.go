@@ -183,8 +183,8 @@ func TestMetricsEqualWhatTheBrokerCounted(t *testing.T) {
 	}
 }
 
-// A flood of dead letters does not fill the disk of the log: what is not logged is counted there, and
-// the metrics count all of it.
+// A flood of dead letters does not fill the disk of the log: what is not logged is counted there,
+// and the metrics count all of it.
 func TestDeadLettersFillNoLog(t *testing.T) {
 	brokertest.OnNewestLine(t)
 	t.Parallel()

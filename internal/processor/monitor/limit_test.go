@@ -78,7 +78,8 @@ func TestTheSameTextIsLoggedAFewTimesAMinute(t *testing.T) {
 	})
 }
 
-// Lines about each queue are counted by themselves: a queue with many does not hide those of another.
+// Lines about each queue are counted by themselves: a queue with many does not hide those of
+// another.
 func TestLinesAreLimitedForEachQueue(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -88,7 +89,8 @@ func TestLinesAreLimitedForEachQueue(t *testing.T) {
 			log.With("queue", "busy", "message_id", i).Warn("dead-lettered message")
 		}
 		log.With("queue", "calm", "message_id", 1).Warn("dead-lettered message")
-		if busy, calm := strings.Count(out.String(), "queue=busy"), strings.Count(out.String(), "queue=calm"); busy != 20 || calm != 1 {
+		busy, calm := strings.Count(out.String(), "queue=busy"), strings.Count(out.String(), "queue=calm")
+		if busy != 20 || calm != 1 {
 			t.Errorf("%d lines of the busy queue and %d of the other", busy, calm)
 		}
 		out.Reset()
