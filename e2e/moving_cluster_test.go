@@ -161,13 +161,19 @@ queues:
 		t.Errorf("%d of %d messages were delivered, and %d of %d moved", len(a.seen), 4*each, moved, 2*each)
 	}
 	for queue, want := range map[string]int{"work.dead": 4 * each / 2, "audit.dead": earlier} {
-		dead := brokertest.Drain(t, next.Channel(t), queue)
-		if len(dead) != want {
-			t.Errorf("%s has %d messages, not %d: %v", queue, len(dead), want, dead)
+		ch, dead := next.Channel(t), map[string]bool{}
+		if n := brokertest.Ready(t, ch, queue); n != want {
+			t.Errorf("%s has %d messages, not %d", queue, n, want)
 		}
-		for id, n := range dead {
-			if n != 1 {
-				t.Errorf("%s is in %s %d times", id, queue, n)
+		for range want {
+			d := brokertest.Take(t, ch, queue)
+			if dead[d.MessageId] {
+				t.Errorf("%s is there twice", d.MessageId)
+			}
+			dead[d.MessageId] = true
+			exchange, key, n := d.Headers["retry-exchange"], d.Headers["retry-routing-key"], d.Headers["retry-attempts"]
+			if queue == "work.dead" && (exchange != "events" || key != "order."+d.MessageId || n != int64(3)) {
+				t.Errorf("%s is a dead letter after %v attempts, of %v and %v", d.MessageId, n, exchange, key)
 			}
 		}
 	}
