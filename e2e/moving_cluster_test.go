@@ -137,8 +137,8 @@ queues:
 		return brokertest.Ready(t, seen, "audit.dead") == earlier &&
 			brokertest.Ready(t, next.Channel(t), "work.dead") == 4*each/2
 	})
-	succeeds(t, old, "desk", "export", "@audit", export, "--raw", "-f", file)
-	succeeds(t, next, "desk", "import", "@audit", export, "--yes", "--expect", fmt.Sprint(earlier), "-f", file)
+	succeeds(t, old, "desk", "export", "audit.dead", export, "--raw", "-f", file)
+	succeeds(t, next, "desk", "import", "audit.dead", export, "--yes", "--expect", fmt.Sprint(earlier), "-f", file)
 
 	a.mu.Lock()
 	defer a.mu.Unlock()
