@@ -19,9 +19,8 @@ type connection struct{ broker.Config }
 
 func (c *connection) add(f *pflag.FlagSet) {
 	f.StringVar(&c.VHost, "vhost", "", "virtual host; overrides the file and the URL")
-	f.StringVar(&c.URL, "url", "",
-		"AMQP `URL` of the broker; a password on the command line is visible in the process list (env RABBITMQ_URL; default "+
-			broker.DefaultURL+")")
+	f.StringVar(&c.URL, "url", broker.DefaultURL,
+		"AMQP `URL` of the broker; a password on the command line is visible in the process list (env RABBITMQ_URL)")
 	f.StringVar(&c.API, "api", "",
 		"`URL` of the management API (env RABBITMQ_API_URL; default: host and credentials of the AMQP URL, port 15672, or 15671 with amqps)")
 	f.StringVar(&c.PasswordFile, "password-file", "", "`FILE` with the password; overrides the one in the URL")
@@ -30,6 +29,17 @@ func (c *connection) add(f *pflag.FlagSet) {
 	f.StringVar(&c.KeyFile, "key-file", "", "`FILE` with the key of the client certificate, in PEM format")
 	f.DurationVar(&c.RequestTime, "timeout", 30*time.Second, "how long one request to the management API may take")
 	f.BoolVar(&c.InsecureSkipVerify, "insecure-skip-verify", false, "skip TLS certificate verification (insecure)")
+}
+
+// Resolve does what that of a Config does. An empty URL is an error: in CI a secret is empty where
+// it does not exist, as for forks, and the default would be another broker.
+func (c connection) Resolve() (broker.Endpoint, error) {
+	if c.URL == "" {
+		return broker.Endpoint{}, broker.Errorf(broker.ErrURL,
+			"the AMQP URL (RABBITMQ_URL or --url) is empty; write the URL of the broker (in CI: is the secret missing?), or unset it for %s",
+			broker.DefaultURL)
+	}
+	return c.Config.Resolve()
 }
 
 // in returns the connection to a virtual host, unless the flags name another.

@@ -75,7 +75,7 @@ func (a *app) fromEnvironment(c *cobra.Command) error {
 }
 
 // setFromEnvironment sets one flag to the value of the first of its variables that is set
-// and not empty.
+// and not empty. An empty variable sets none but the URL, whose default is another broker.
 func setFromEnvironment(env func(string) (string, bool), f *pflag.Flag) error {
 	if v, ok := env(ownVariable(f.Name)); consents(f.Name) && ok && v != "" {
 		return fmt.Errorf("%s is set, but consent cannot come from a variable; unset it and pass --%s on the command line",
@@ -83,7 +83,13 @@ func setFromEnvironment(env func(string) (string, bool), f *pflag.Flag) error {
 	}
 	for _, name := range variables(f.Name) {
 		v, ok := env(name)
-		if !ok || v == "" {
+		if !ok {
+			continue
+		}
+		if v == "" {
+			if f.Name == "url" {
+				f.Value.Set("") //nolint:errcheck,gosec // a text takes any value
+			}
 			continue
 		}
 		if err := f.Value.Set(v); err != nil {

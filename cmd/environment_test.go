@@ -81,6 +81,12 @@ func TestUsageErrors(t *testing.T) {
 			"the AMQP URL (RABBITMQ_URL or --url) begins with amq://",
 		},
 		{"plan --file ../testdata/shop.yaml", "RABBITMQ_API_URL=ftp://localhost", "ftp://"},
+		{
+			"plan --file ../testdata/shop.yaml", "RABBITMQ_URL=",
+			"the AMQP URL (RABBITMQ_URL or --url) is empty; write the URL of the broker (in CI: is the secret missing?), or unset it for amqp://guest:guest@localhost:5672/",
+		},
+		{"process --file ../testdata/shop.yaml", "DLXCTL_URL=", "the AMQP URL (RABBITMQ_URL or --url) is empty; "},
+		{"audit --url=", "", "the AMQP URL (RABBITMQ_URL or --url) is empty; "},
 	} {
 		code, said := runWith(t, strings.Fields(tc.args), tc.env)
 		if code != exitUsage || !strings.Contains(said, tc.want) {

@@ -56,6 +56,10 @@ func TestAlertsUseMetricsThatRabbitMQExports(t *testing.T) {
 		return true
 	}, &page)
 
+	if !regexp.MustCompile(`(?m)^rabbitmq_identity_info\{.*rabbitmq_cluster="[^"]+`).MatchString(page) {
+		t.Error("a node does not say to which cluster it belongs")
+	}
+
 	const n = 5
 	queues := []string{"billing.dead", "shop.unroutable"}
 	for _, queue := range queues {

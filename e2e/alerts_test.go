@@ -187,6 +187,14 @@ func retried(backoff, queue, tier string) string {
 // blocked is the series of an alarm of the broker.
 const blocked = `dlxctl_connection_blocked{topology="shop",instance="p-1"}`
 
+// scraped returns the series that Prometheus writes of each scrape of a node of the broker.
+func scraped(node string) string { return fmt.Sprintf("up{instance=%q}", node) }
+
+// identity returns the series by which a node says to which cluster it belongs.
+func identity(node, cluster string) string {
+	return fmt.Sprintf("rabbitmq_identity_info{instance=%q,rabbitmq_cluster=%q}", node, cluster)
+}
+
 // consumersOf returns the series of the number of consumers of a queue.
 func consumersOf(queue string) string {
 	return fmt.Sprintf("rabbitmq_detailed_queue_consumers{vhost=%q,queue=%q,instance=%q}", "/", queue, "node-1")
@@ -387,6 +395,21 @@ func TestAlertsFire(t *testing.T) {
 			series: with(depth("shop.hourly.retry.1h"), ""), quiet: "14m", at: "16m",
 			fire: []string{"DlxctlBrokerMetricsMissing  ticket "},
 		},
+		"a node that leads no generated queue is not scraped": {
+			series: with(scraped("node-1"), "1"+long, identity("node-1", "shop"), "1"+long,
+				scraped("node-2"), "1x10 0"+long, identity("node-2", "shop"), "1x10 stale"),
+			quiet: "24m", at: "27m", fire: []string{"DlxctlBrokerMetricsMissing  ticket "},
+		},
+		"a node of another cluster is not scraped": {
+			series: with(scraped("node-1"), "1"+long, identity("node-1", "shop"), "1"+long,
+				scraped("other-1"), "1x10 0"+long, identity("other-1", "other"), "1x10 stale"),
+			at: "1h",
+		},
+		"a node was removed": {
+			series: with(scraped("node-1"), "1"+long, identity("node-1", "shop"), "1"+long,
+				scraped("node-2"), "1x10 stale", identity("node-2", "shop"), "1x10 stale"),
+			at: "1h",
+		},
 		"the broker is not scraped": {
 			series: map[string]string{
 				up("standard"): "1" + long, up("hourly"): "1" + long, up("desk"): "1" + long,
@@ -434,6 +457,52 @@ func TestAlertsFire(t *testing.T) {
 		"rule_files": []string{"rules.yml"}, "evaluation_interval": "1m", "tests": file,
 	})
 	promtool(t, dir, "test", "rules", "test.yml")
+}
+
+// Alertmanager accepts the sample, where amtool is installed. Each alert that it names exists, and
+// has the labels that must be equal for one alert to inhibit the other.
+func TestTheSampleOfAlertmanager(t *testing.T) {
+	t.Parallel()
+	const sample = "../templates/prometheus/alertmanager.yml"
+	data, err := os.ReadFile(sample)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if amtool, err := exec.LookPath("amtool"); err == nil {
+		if out, err := exec.CommandContext(t.Context(), amtool, "check-config", sample).CombinedOutput(); err != nil {
+			t.Errorf("amtool: %v\n%s", err, out)
+		}
+	}
+	var config struct {
+		Inhibit []struct {
+			Source []string `yaml:"source_matchers"`
+			Target []string `yaml:"target_matchers"`
+			Equal  []string
+		} `yaml:"inhibit_rules"`
+	}
+	if err := yaml.Unmarshal(data, &config); err != nil {
+		t.Fatal(err)
+	}
+	if len(config.Inhibit) < 3 {
+		t.Fatalf("it has %d inhibition rules", len(config.Inhibit))
+	}
+	rules := generate.Alerts(compiled(t, alerted), options()).Groups[0].Rules
+	for _, inhibit := range config.Inhibit {
+		for _, matcher := range slices.Concat(inhibit.Source, inhibit.Target) {
+			for _, name := range regexp.MustCompile(`Dlxctl\w+`).FindAllString(matcher, -1) {
+				i := slices.IndexFunc(rules, func(r generate.Rule) bool { return r.Alert == name })
+				if i < 0 {
+					t.Errorf("no alert is called %s", name)
+					continue
+				}
+				for _, label := range inhibit.Equal {
+					if rules[i].Labels[label] == "" {
+						t.Errorf("%s has no label %s", name, label)
+					}
+				}
+			}
+		}
+	}
 }
 
 // Grafana can draw the dashboard: each panel has an id and a place of its own.

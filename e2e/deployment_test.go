@@ -127,6 +127,11 @@ func TestTheTemplatesRun(t *testing.T) {
 			}
 			target := brokertest.VHost(t)
 			topology := writeTopology(t, alerted)
+			if name == "kubernetes" { // two config maps, as for a topology of more than 1 MiB
+				topology = mounted(t, map[string]string{
+					"topology.yaml": alerted, "more.yaml": "version: 1\nqueues: [{name: more, backoff: hourly, deliveryLimit: 20}]\n",
+				})
+			}
 			start(t, target, "apply", "--yes", "-f", topology).exits(t, 0)
 			p := command(t, target, s.args...)
 			for name, value := range s.env {
@@ -214,8 +219,8 @@ func TestTheImageFitsTheManifests(t *testing.T) {
 	if s.user == 0 || len(s.args) == 0 || s.args[0] != "process" {
 		t.Errorf("Kubernetes runs %q as %d", s.args, s.user)
 	}
-	if dir := filepath.Dir(s.env["DLXCTL_FILE"]); dir != "/etc/dlxctl" {
-		t.Errorf("the template expects the topology file in %s", dir)
+	if dir := s.env["DLXCTL_FILE"]; dir != "/etc/dlxctl" {
+		t.Errorf("the template expects the topology files in %s", dir)
 	}
 }
 

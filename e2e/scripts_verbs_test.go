@@ -259,8 +259,8 @@ func waitfor(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Fatalf("%s did not come to print %q", args[1], args[0])
 }
 
-// ciSteps writes the shell commands of a job of a sample in templates/ci, those
-// that call dlxctl, to steps.sh: cisteps SAMPLE JOB.
+// ciSteps writes all shell commands of a job of a sample in templates/ci to steps.sh:
+// cisteps SAMPLE JOB.
 func ciSteps(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 2 {
 		ts.Fatalf("usage: cisteps SAMPLE JOB")
@@ -268,27 +268,33 @@ func ciSteps(ts *testscript.TestScript, neg bool, args []string) {
 	data, err := os.ReadFile(ts.Getenv("CI_SAMPLES") + "/" + args[0])
 	ts.Check(err)
 	type job struct {
-		Script []string
-		Steps  []struct{ Name, Run string }
+		Extends string
+		Before  []string `yaml:"before_script"`
+		Script  []string
+		Steps   []struct{ Run string }
 	}
-	var file map[string]yaml.Node
+	var file, jobs map[string]yaml.Node
 	ts.Check(yaml.Unmarshal(data, &file))
-	var jobs map[string]yaml.Node
-	var found job
 	if node, ok := file["jobs"]; ok { // GitHub's are below a key, GitLab's are not
 		ts.Check(node.Decode(&jobs))
 	} else {
 		jobs = file
 	}
-	node := jobs[args[1]]
-	ts.Check(node.Decode(&found))
-	commands := found.Script
-	for _, s := range found.Steps {
-		if s.Name != "" {
-			commands = append(commands, s.Run)
-		}
+	read := func(name string) (found job) {
+		node := jobs[name]
+		ts.Check(node.Decode(&found))
+		return found
 	}
-	if len(commands) == 0 {
+	found := read(args[1])
+	var commands []string
+	if found.Extends != "" {
+		commands = read(found.Extends).Before
+	}
+	commands = append(commands, found.Script...)
+	for _, s := range found.Steps {
+		commands = append(commands, s.Run)
+	}
+	if len(commands) < 2 { // one installs dlxctl
 		ts.Fatalf("%s has no job %s with commands", args[0], args[1])
 	}
 	ts.Check(os.WriteFile(ts.MkAbs("steps.sh"), []byte(strings.Join(commands, "\n")+"\n"), 0o600))

@@ -50,6 +50,7 @@ const (
 	metricReady     = "rabbitmq_detailed_queue_messages_ready"
 	metricUnacked   = "rabbitmq_detailed_queue_messages_unacked"
 	metricConsumers = "rabbitmq_detailed_queue_consumers"
+	metricIdentity  = "rabbitmq_identity_info" // of a node, with the label rabbitmq_cluster
 )
 
 // AlertOptions says what the rules depend on, next to the topology.
@@ -247,9 +248,10 @@ func (a *alerts) runs() {
 	}, "severity", severities()[1])
 }
 
-// metricsMissing adds the alert that the broker's metrics of some generated queue are missing:
-// without them other alerts cannot fire. Each node reports the queues that it leads, so that one
-// node which is not scraped shows too, if it leads one of them.
+// metricsMissing adds the alerts that the broker's metrics of some generated queue are missing, or
+// those of a node: without them other alerts cannot fire. Each node reports the queues that it
+// leads, so that one which is not scraped need not lead a generated queue. It is a node of this
+// broker if it said so within a week.
 func (a *alerts) metricsMissing() {
 	queues := []string{topology.UnroutableName(a.t.Name)}
 	for _, b := range a.t.Backoffs {
@@ -264,6 +266,14 @@ func (a *alerts) metricsMissing() {
 		Expr:  fmt.Sprintf("count(count by (queue) (%s)) < %d or absent(%[1]s)", series, len(queues)), For: "15m",
 		Annotations: about("Prometheus lacks metrics of queues of "+literal(a.t.Name),
 			"Other alerts of this topology cannot fire. Scrape /metrics/detailed?family=queue_coarse_metrics&family=queue_consumer_count&family=queue_delivery_metrics of each RabbitMQ node, and apply the topology."),
+	}, "severity", severities()[1])
+	a.add(Rule{
+		Alert: "DlxctlBrokerMetricsMissing",
+		Expr: "up == 0 and on (instance, job) (last_over_time(" + metricIdentity + "[7d]) and on (rabbitmq_cluster) (" +
+			metricIdentity + " and on (instance, job) " + series + "))",
+		For: "15m",
+		Annotations: about("Prometheus cannot scrape the RabbitMQ node {{ $labels.instance }}",
+			"Alerts about the queues that this node leads cannot fire."),
 	}, "severity", severities()[1])
 }
 

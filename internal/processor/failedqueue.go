@@ -28,6 +28,7 @@ type failedQueue struct {
 	backoff   topology.Backoff
 	probe     *monitor.Probe // nil without a monitor
 	trouble   *slog.Logger   // Log, which limits lines of the same text
+	dead      *slog.Logger   // Log, which limits lines about dead letters of the same queue
 	shared    *shared
 	caution   relay.Caution
 	connected bool // at least once
@@ -42,11 +43,11 @@ type shared struct {
 }
 
 // failedQueues returns those of the topology.
-func (p *Processor) failedQueues(probes monitor.Probes, trouble *slog.Logger) []*failedQueue {
+func (p *Processor) failedQueues(probes monitor.Probes, trouble, dead *slog.Logger) []*failedQueue {
 	together := &shared{blocked: map[*failedQueue]bool{}}
 	var all []*failedQueue
 	for _, b := range p.Topology.Backoffs {
-		q := &failedQueue{Processor: p, backoff: b, probe: probes.Of(b.Name), trouble: trouble, shared: together}
+		q := &failedQueue{Processor: p, backoff: b, probe: probes.Of(b.Name), trouble: trouble, dead: dead, shared: together}
 		q.caution = relay.Caution{Prefetch: p.Prefetch, Bytes: p.PrefetchBytes, Report: q.report, Held: q.held}
 		all = append(all, q)
 	}
@@ -210,7 +211,7 @@ func (q *failedQueue) relay(ctx context.Context, in, out *amqp.Conn, confirmTime
 	var missing *unavailable
 	h := &handler{
 		rules: retry.NewRules(q.Topology, q.backoff, out.FrameMax()).Including(lookup.exists), backoff: q.backoff.Name,
-		topology: q.Topology, log: q.Log, trouble: q.trouble, probe: q.probe, notifier: q.Notifier,
+		topology: q.Topology, log: q.Log, trouble: q.trouble, dead: q.dead, probe: q.probe, notifier: q.Notifier,
 		show: q.Show, refused: map[uint64]bool{},
 	}
 	return relay.Drive{

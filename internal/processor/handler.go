@@ -22,6 +22,7 @@ type handler struct {
 	topology topology.Compiled
 	log      *slog.Logger
 	trouble  *slog.Logger     // log, which limits lines of the same text
+	dead     *slog.Logger     // log, which limits lines about dead letters of the same queue
 	probe    *monitor.Probe   // nil: nothing is recorded
 	notifier *notify.Notifier // nil: no notices are sent
 	show     func(notify.Message) notify.Shown
@@ -83,7 +84,7 @@ func move(d decision) relay.Move {
 }
 
 // Moved records a message whose copy is confirmed. It logs what is no longer retried:
-// one line for each dead letter, with its owner, and never the body.
+// one line for each dead letter, unless there are too many, with its owner, and never the body.
 func (h *handler) Moved(delivery amqp091.Delivery, m relay.Move) {
 	d, _ := m.Note.(decision)
 	if h.refused[delivery.DeliveryTag] {
@@ -96,7 +97,7 @@ func (h *handler) Moved(delivery amqp091.Delivery, m relay.Move) {
 		h.probe.DeadLettered(d.Queue, d.Reason, d.At)
 		work := h.rules.WorkQueue(d.Queue)
 		h.notify("dead_letter", d, work.DeadLetterQueue)
-		describe(h.log, d).WarnContext(ctx, "dead-lettered message",
+		describe(h.dead, d).WarnContext(ctx, "dead-lettered message",
 			"dead_letter_queue", work.DeadLetterQueue, "owner", work.Owner, "severity", work.Severity)
 	case retry.Unroutable:
 		h.probe.Unroutable(d.Queue, string(d.Cause), d.At)

@@ -153,15 +153,15 @@ func TestMetricsEqualWhatTheBrokerCounted(t *testing.T) {
 			t.Errorf("%s: the metrics say %d, the broker %d", what, c.metric, c.queue)
 		}
 	}
-	// Two for each work queue, and three for messages that name none.
-	if n := len(seen["dlxctl_messages_unroutable_total"].GetMetric()); n != 7 {
+	// Two for each work queue, and four for messages that name none of the file.
+	if n := len(seen["dlxctl_messages_unroutable_total"].GetMetric()); n != 8 {
 		t.Errorf("%d series of unroutable messages: names that messages made up bring about none, and each begins at 0", n)
 	}
 	if n := len(seen["dlxctl_held_messages"].GetMetric()); n != 3 || seen.sum("dlxctl_held_messages") != 0 {
 		t.Errorf("%d reasons for which messages are held, and %d messages", n, seen.sum("dlxctl_held_messages"))
 	}
 	if n := seen.sum("dlxctl_messages_dead_lettered_total", "queue", "work", "owner", "team-work", "severity",
-		"page"); n != 0 || len(seen["dlxctl_messages_dead_lettered_total"].GetMetric()) != 10 {
+		"page"); n != 0 || len(seen["dlxctl_messages_dead_lettered_total"].GetMetric()) != 15 {
 		t.Error("each queue and reason should begin at 0, so that the first dead letter is an increase")
 	}
 	if seen.sum("dlxctl_build_info", "version", "v1") != 1 {
@@ -180,6 +180,36 @@ func TestMetricsEqualWhatTheBrokerCounted(t *testing.T) {
 	if after := web.scrape(t); after.sum("dlxctl_messages_retried_total") != retried ||
 		after["dlxctl_consumer_up"] != nil {
 		t.Error("a processor that has ended should leave its counters, and be up no more")
+	}
+}
+
+// A flood of dead letters does not fill the disk of the log: what is not logged is counted there,
+// and the metrics count all of it.
+func TestDeadLettersFillNoLog(t *testing.T) {
+	brokertest.OnNewestLine(t)
+	t.Parallel()
+	s := newStage(t, deadAtOnce)
+	const dead, lines = 700, 500
+	for i := range dead {
+		s.publish(t, "", "work", amqp091.Publishing{MessageId: fmt.Sprint(i), Expiration: "1"})
+	}
+	brokertest.Eventually(t, "all to fail", func() bool { return s.ready(t, "shop.slow.failed") == dead })
+	p := s.processor(t)
+	p.Monitor, p.UntilEmpty = monitor.New(""), true
+	log := listen(t, p)
+	if err := p.Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	const text = `msg="dead-lettered message"`
+	if n := len(log.with(text + " queue=work message_id=")); n != lines {
+		t.Errorf("%d dead letters are logged one by one, not %d", n, lines)
+	}
+	if n := len(log.with(fmt.Sprintf("%s queue=work left_out=%d within=1m", text, dead-lines))); n != 1 {
+		t.Errorf("%d lines say how many are not logged:\n%s", n, strings.Join(log.with("left_out"), "\n"))
+	}
+	counted, moved := p.Monitor.Totals().DeadLettered, s.ready(t, "work.dead")
+	if counted != dead || moved != dead {
+		t.Errorf("%d are counted, and %d are in the dead-letter queue, not %d", counted, moved, dead)
 	}
 }
 

@@ -68,6 +68,12 @@ const (
 	defaultConfirmTimeout = time.Minute
 	// confirmDoublings is how often the timeout is doubled at most.
 	confirmDoublings = 4
+	// troubleLines is how many lines of the same text about messages that cannot be moved are
+	// logged in a minute.
+	troubleLines = 10
+	// deadLetterLines is how many dead letters of each queue are logged in a minute. A line has
+	// some 300 bytes: 0.2 GB a day for a queue whose messages all fail, and not 25 GB.
+	deadLetterLines = 500
 )
 
 // Run processes the failed queues until ctx ends. It then returns nil, once what is in
@@ -82,11 +88,13 @@ func (p *Processor) Run(ctx context.Context) error {
 	if err := p.hasWork(); err != nil {
 		return err
 	}
-	trouble, flush := monitor.LimitLog(p.Log)
+	trouble, flush := monitor.LimitLog(p.Log, monitor.Limit{Lines: troubleLines})
 	defer flush()
+	dead, flushDead := monitor.LimitLog(p.Log, monitor.Limit{Lines: deadLetterLines, By: "queue"})
+	defer flushDead()
 	probes := p.Monitor.Watch(p.Topology)
 	defer probes.Close()
-	queues := p.failedQueues(probes, trouble)
+	queues := p.failedQueues(probes, trouble, dead)
 	for {
 		group, each := errgroup.WithContext(ctx)
 		for _, q := range queues {

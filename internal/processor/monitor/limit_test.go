@@ -38,8 +38,9 @@ func (l *lines) Reset() {
 func TestTheSameTextIsLoggedAFewTimesAMinute(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
+		const limitLines = 10
 		var out lines
-		log, flush := LimitLog(slog.New(slog.NewTextHandler(&out, nil)))
+		log, flush := LimitLog(slog.New(slog.NewTextHandler(&out, nil)), Limit{Lines: limitLines})
 		for i := range 5000 {
 			log.With("message_id", i).Error("moved message to the unroutable queue")
 		}
@@ -73,6 +74,30 @@ func TestTheSameTextIsLoggedAFewTimesAMinute(t *testing.T) {
 		synctest.Wait()
 		if out.String() != "" {
 			t.Errorf("after the end it says %q", out.String())
+		}
+	})
+}
+
+// Lines about each queue are counted by themselves: a queue with many does not hide those of
+// another.
+func TestLinesAreLimitedForEachQueue(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var out lines
+		log, flush := LimitLog(slog.New(slog.NewTextHandler(&out, nil)), Limit{Lines: 20, By: "queue"})
+		for i := range 5000 {
+			log.With("queue", "busy", "message_id", i).Warn("dead-lettered message")
+		}
+		log.With("queue", "calm", "message_id", 1).Warn("dead-lettered message")
+		busy, calm := strings.Count(out.String(), "queue=busy"), strings.Count(out.String(), "queue=calm")
+		if busy != 20 || calm != 1 {
+			t.Errorf("%d lines of the busy queue and %d of the other", busy, calm)
+		}
+		out.Reset()
+		flush()
+		if got := out.String(); strings.Count(got, "\n") != 1 ||
+			!strings.Contains(got, `level=WARN msg="dead-lettered message" queue=busy left_out=4980 within=1m`) {
+			t.Errorf("at the end it says %q", got)
 		}
 	})
 }

@@ -139,6 +139,9 @@ func New(version string) *Monitor {
 		// across sites within a second; what is refused waits for half a minute.
 		Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30},
 	}, d.Labels)
+	for _, reason := range []string{"full", "refused", "failed", "stopped"} { // from 0, as those of messages
+		m.dropped.WithLabelValues(reason)
+	}
 	m.sent = prometheus.NewCounter(prometheus.CounterOpts{Name: metricSent, Help: definition(metricSent).Help})
 	d = definition(metricBuild)
 	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: d.Name, Help: d.Help}, d.Labels)

@@ -80,23 +80,28 @@ func (m *Monitor) newProbe(t topology.Compiled, l topology.Backoff) *Probe {
 	p.Active()
 	for _, w := range t.WorkQueues {
 		p.workQueues[w.Name] = w
-		if w.Backoff != l.Name {
-			continue
-		}
-		for _, s := range l.Tiers {
-			p.retries(w.Name, s.Delay)
-		}
-		for _, r := range append(topology.Reasons(), topology.ReasonUnknown) {
-			p.deaths(w.Name, r)
-		}
-		for _, cause := range []string{"headers_too_large", "refused"} { // of a message that names a queue
-			p.nowhere(w.Name, cause)
+		if w.Backoff == l.Name {
+			p.begin(w.Name, l)
 		}
 	}
-	for _, cause := range []string{"no_address", "unknown_queue", "refused"} {
+	p.begin(otherQueue, l)
+	for _, cause := range []string{"no_address", "unknown_queue"} {
 		p.nowhere("", cause)
 	}
 	return p
+}
+
+// begin lets the counters of a queue begin at 0.
+func (p *Probe) begin(queue string, l topology.Backoff) {
+	for _, s := range l.Tiers {
+		p.retries(queue, s.Delay)
+	}
+	for _, r := range append(topology.Reasons(), topology.ReasonUnknown) {
+		p.deaths(queue, r)
+	}
+	for _, cause := range []string{"headers_too_large", "refused"} { // of a message that names a queue
+		p.nowhere(queue, cause)
+	}
 }
 
 // Close removes the probes from their monitor: their processor has ended.
