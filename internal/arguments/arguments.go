@@ -130,8 +130,9 @@ func OfTeam() []string { return []string{"x-owner", "owner", "x-team", "team"} }
 
 // Ignored returns the arguments that RabbitMQ does not know, and that name no team.
 func Ignored(args topology.Arguments) []string {
-	known := append(Known(), OfTeam()...)
-	return slices.DeleteFunc(args.Names(), func(name string) bool { return slices.Contains(known, name) })
+	return slices.DeleteFunc(args.Names(), func(name string) bool {
+		return slices.Contains(known, name) || slices.Contains(OfTeam(), name)
+	})
 }
 
 // Known returns the arguments of queues that RabbitMQ, its plugins or dlxctl know, in order. The
