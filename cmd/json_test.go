@@ -278,6 +278,8 @@ func kind(t reflect.Type) string {
 		return "milliseconds"
 	case reflect.TypeFor[jsondoc.Seconds]():
 		return "seconds"
+	case reflect.TypeFor[jsondoc.V1]():
+		return "number"
 	case reflect.TypeFor[time.Time]():
 		return "time or null"
 	}

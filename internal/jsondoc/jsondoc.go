@@ -30,6 +30,12 @@ type Seconds time.Duration
 // MarshalJSON implements [json.Marshaler].
 func (s Seconds) MarshalJSON() ([]byte, error) { return json.Marshal(time.Duration(s).Seconds()) }
 
+// V1 is the version of a document whose format is the first one.
+type V1 struct{}
+
+// MarshalJSON implements [json.Marshaler].
+func (V1) MarshalJSON() ([]byte, error) { return []byte("1"), nil }
+
 // Write writes v, indented and with a newline at its end, without escaping HTML: names stay
 // readable.
 func Write(w io.Writer, v any) error {
