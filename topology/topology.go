@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/dlxctl/dlxctl/internal/text"
 )
 
 // Topology is a set of objects of one virtual host, wanted or found.
@@ -20,6 +22,16 @@ type Topology struct {
 	Queues    []Queue    `json:"queues"`
 	Bindings  []Binding  `json:"bindings"`
 	Policies  []Policy   `json:"policies"`
+}
+
+// QueueNames returns the names of the queues.
+func (t Topology) QueueNames() []string {
+	return text.Each(t.Queues, func(q Queue) string { return q.Name })
+}
+
+// ExchangeNames returns the names of the exchanges.
+func (t Topology) ExchangeNames() []string {
+	return text.Each(t.Exchanges, func(e Exchange) string { return e.Name })
 }
 
 // Compiled is what a topology file compiles to: the objects that it wants, and what the
@@ -348,6 +360,11 @@ type WorkQueue struct {
 	Severity string `json:"severity"`
 	// Replaces is the legacy queue that this one succeeds. Empty: none.
 	Replaces string `json:"replaces"`
+}
+
+// WorkQueueNames returns the names of the work queues.
+func (c Compiled) WorkQueueNames() []string {
+	return text.Each(c.WorkQueues, func(w WorkQueue) string { return w.Name })
 }
 
 // Backoff returns the backoff of that name.

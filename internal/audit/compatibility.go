@@ -126,10 +126,7 @@ func delayedRetry() check {
 				Remedy: fmt.Sprintf("decide how long messages should wait; the arguments of a queue never change: correct them where a "+
 					"service declares %s, once the queue is deleted", text.Name(q.Name)),
 			}
-			var says []string
-			for _, p := range problems {
-				says = append(says, p.String())
-			}
+			says := text.Each(problems, arguments.Problem.String)
 			f.Evidence = strings.Join(says, ". ")
 			return f, true
 		})

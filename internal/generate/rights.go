@@ -254,10 +254,7 @@ const defaultExchange = "amq.default"
 // deadLetterQueues returns expressions for the queues where dead letters are, and for the
 // unroutable queue.
 func deadLetterQueues(t topology.Compiled) []string {
-	var out []string
-	for _, w := range t.WorkQueues {
-		out = append(out, exactly(w.DeadLetterQueue))
-	}
+	out := text.Each(t.WorkQueues, func(w topology.WorkQueue) string { return exactly(w.DeadLetterQueue) })
 	out = append(out, exactly(topology.UnroutableName(t.Name)))
 	slices.Sort(out)
 	return slices.Compact(out)

@@ -240,10 +240,7 @@ func (j *journey) repeats(index int) bool {
 func (s *Stop) state() string {
 	headers := maps.Clone(s.Headers)
 	delete(headers, topology.HeaderDeath)
-	var deaths []string
-	for _, d := range s.Deaths {
-		deaths = append(deaths, fmt.Sprint(d.Queue, d.Reason))
-	}
+	deaths := text.Each(s.Deaths, func(d route.Death) string { return fmt.Sprint(d.Queue, d.Reason) })
 	return fmt.Sprintf("%q %q %q %v %v", s.Queue, s.Exchange, s.Key, headers, deaths)
 }
 
