@@ -28,8 +28,8 @@ func boundTo(kind, key, arguments string) string {
 		kind, key, arguments)
 }
 
-// ofBindings returns what a rule finds that looks at one binding at a time, and at the exchange that
-// it is from, which is nil if it does not exist.
+// ofBindings returns what a rule finds that looks at one binding at a time, and at the exchange
+// that it is from, which is nil if it does not exist.
 func ofBindings(find func(*index, *exchange, topology.Binding) (Finding, bool)) func(*index) []Finding {
 	return func(x *index) (out []Finding) {
 		for _, b := range x.State.Have.Bindings {
