@@ -380,10 +380,10 @@ func (t *tracer) missed(reached map[string]bool) []Missed {
 			candidates[queue] = true
 		}
 	}
-	bindings := map[string][]topology.Binding{} // of the exchange, by queue
+	bindings := map[string][]string{} // of the exchange, by queue
 	for _, b := range t.in.State.Have.Bindings {
 		if b.Source == t.in.Exchange && b.DestinationType == topology.ToQueue {
-			bindings[b.Destination] = append(bindings[b.Destination], b)
+			bindings[b.Destination] = append(bindings[b.Destination], b.String())
 		}
 	}
 	var out []Missed

@@ -340,8 +340,8 @@ func (b *writer) missed() {
 }
 
 // bindingDetail returns the key or the headers of a binding.
-func bindingDetail(b topology.Binding) string {
-	_, detail, _ := strings.Cut(b.String(), " (")
+func bindingDetail(binding string) string {
+	_, detail, _ := strings.Cut(binding, " (")
 	return strings.TrimSuffix(detail, ")")
 }
 

@@ -79,9 +79,9 @@ type Report struct {
 
 // Missed is a queue that the message does not reach.
 type Missed struct {
-	Queue string
-	// Bindings lead from the exchange of the message to the queue, and do not match.
-	Bindings []topology.Binding
+	Queue string `json:"queue"`
+	// Bindings lead to the queue and do not match.
+	Bindings []string `json:"bindings"`
 }
 
 // Journey is the way of one copy.
