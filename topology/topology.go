@@ -1,8 +1,8 @@
 // Package topology holds what a broker's virtual host can contain, as plain values: exchanges,
 // queues, bindings and policies, and what dlxctl knows about the objects that it generated.
 //
-// The package is pure: it does no I/O, reads no clock and imports no other
-// package of this module. [Topology] is a set of objects, wanted or found. [Compiled] is
+// The package is pure: it does no I/O, reads no clock and imports of this module only
+// package text. [Topology] is a set of objects, wanted or found. [Compiled] is
 // what a topology file compiles to, and [State] is what a broker holds.
 package topology
 

@@ -238,7 +238,7 @@ func keeperShared() check {
   {"name": "reports", "durable": true, "arguments": {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}},
   {"name": "dead", "durable": true}]}`},
 		Miss: Example{Definitions: deadLettersIn("")},
-	}, ofQueues(func(x *index, q *queue) (Finding, bool) {
+	}, ofQueues(func(_ *index, q *queue) (Finding, bool) {
 		if q.Role != topology.RoleDeadLetter || len(q.From) < 2 {
 			return Finding{}, false
 		}

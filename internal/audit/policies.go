@@ -281,7 +281,7 @@ func policyOverruled() check {
  "policies": [{"name": "ttl", "pattern": "^billing$", "apply-to": "queues", "priority": 0, "definition": {"message-ttl": 60000}}]}`},
 		Miss: Example{Definitions: `{"queues": [{"name": "billing", "durable": true, "arguments": {"x-message-ttl": 60000}}],
  "policies": [{"name": "ttl", "pattern": "^billing$", "apply-to": "queues", "priority": 0, "definition": {"message-ttl": 1000}}]}`},
-	}, ofQueues(func(x *index, q *queue) (Finding, bool) {
+	}, ofQueues(func(_ *index, q *queue) (Finding, bool) {
 		var parts []string
 		for _, key := range q.policy.Definition.Names() {
 			name := "x-" + key

@@ -27,7 +27,7 @@ type viewJSON struct {
 	BodySteps  []string      `json:"bodySteps,omitempty"`
 	BodyNote   string        `json:"bodyNote,omitempty"`
 	Envelope   any           `json:"envelope,omitempty"`
-	Size       int           `json:"size,known"`
+	Size       int           `json:"size" jsondoc:"known"`
 }
 
 // MarshalJSON returns the view as scripts read it; docs/looking.md lists the fields.

@@ -48,7 +48,7 @@ type Facts struct {
 	// Stack is the stack trace.
 	Stack string `json:"stack,omitempty"`
 	// Attempts is how many deliveries failed.
-	Attempts int `json:"attempts,known"`
+	Attempts int `json:"attempts" jsondoc:"known"`
 	// FirstFailed is when it failed first.
 	FirstFailed time.Time `json:"firstFailed"`
 	// LastFailed is when it failed last.

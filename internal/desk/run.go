@@ -117,8 +117,8 @@ type Reach struct {
 	// Messages is how many messages would go there.
 	Messages int `json:"messages"`
 	// Consumers and Waiting are those that the queue has now: consumers, and waiting messages.
-	Consumers int `json:"consumers,omitempty,known"`
-	Waiting   int `json:"waiting,omitempty,known"`
+	Consumers int `json:"consumers,omitempty" jsondoc:"known"`
+	Waiting   int `json:"waiting,omitempty" jsondoc:"known"`
 }
 
 // Run is a run that has not ended: its hold exists.
