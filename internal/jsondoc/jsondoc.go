@@ -4,8 +4,8 @@
 //   - A list or an object is never null. Without entries it is empty.
 //   - A duration is a number of whole milliseconds; one of the type [Seconds] is in seconds.
 //   - A time is in RFC 3339 and in UTC. A time that is not known is null, or left out.
-//   - A number with the tag `jsondoc:"known"` is null below zero, as it is not known. With omitempty
-//     it is then left out.
+//   - A number with the tag `jsondoc:"known"` is null below zero, as it is not known. With
+//     omitempty it is then left out.
 //
 // docs/json.md lists the documents. It is made from the same types.
 package jsondoc
