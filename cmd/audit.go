@@ -387,10 +387,7 @@ func knownRule(id string) error {
 	if _, known := audit.RuleByID(id); known {
 		return nil
 	}
-	var ids []string
-	for _, r := range audit.Rules() {
-		ids = append(ids, r.ID)
-	}
+	ids := audit.RuleIDs()
 	near := ""
 	if best := topology.Nearest(id, ids); best != "" {
 		near = fmt.Sprintf("; did you mean %q?", best)

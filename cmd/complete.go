@@ -13,6 +13,7 @@ import (
 	"github.com/dlxctl/dlxctl/internal/desk/page"
 	"github.com/dlxctl/dlxctl/internal/generate"
 	"github.com/dlxctl/dlxctl/internal/migrate"
+	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/internal/trace"
 	"github.com/dlxctl/dlxctl/templates"
 	"github.com/dlxctl/dlxctl/topology"
@@ -54,10 +55,7 @@ func isBegun(completion string) bool {
 // flagValues returns the values of flags that accept only these, by the flag, or by the command and
 // the flag where commands differ.
 func flagValues() map[string][]string {
-	var rules []string
-	for _, r := range audit.Rules() {
-		rules = append(rules, r.ID)
-	}
+	rules := audit.RuleIDs()
 	return map[string][]string{
 		"--log-level":    {"debug", "info", "warn", "error"},
 		"--log-format":   {"text", "json"},
@@ -84,11 +82,7 @@ func flagValues() map[string][]string {
 
 // words returns the values of a list of a named type of strings.
 func words[T ~string](list []T) []string {
-	var out []string
-	for _, v := range list {
-		out = append(out, string(v))
-	}
-	return out
+	return text.Each(list, func(v T) string { return string(v) })
 }
 
 // completeNames makes the shells complete arguments that are names of the topology files, for c and
@@ -98,7 +92,7 @@ func (a *app) completeNames(c *cobra.Command) {
 		a.completeNames(sub)
 	}
 	for flag, names := range map[string]nameList{
-		"trace --exchange": exchanges, "trace --fail": failures, "status --owner": owners,
+		"trace --exchange": topology.Compiled.ExchangeNames, "trace --fail": failures, "status --owner": owners,
 	} {
 		command, flag, _ := strings.Cut(flag, " --")
 		if c.CommandPath() == "dlxctl "+command && c.Flags().Lookup(flag) != nil {
@@ -118,15 +112,15 @@ type nameList func(topology.Compiled) []string
 func argumentNames(c *cobra.Command) nameList {
 	switch c.CommandPath() {
 	case "dlxctl peek", "dlxctl graph":
-		return allQueues
+		return topology.Compiled.QueueNames
 	case "dlxctl migrate", "dlxctl migrate abort":
 		return legacyQueues
 	case "dlxctl generate args":
-		return workQueues
+		return topology.Compiled.WorkQueueNames
 	}
 	switch named := strings.Contains(c.Use, "QUEUE"); {
 	case named && c.CommandPath() == "dlxctl status":
-		return workQueues
+		return topology.Compiled.WorkQueueNames
 	case named && strings.HasPrefix(c.CommandPath(), "dlxctl desk "):
 		return deskTargets
 	}
@@ -162,24 +156,6 @@ func (a *app) namesOf(names nameList) cobra.CompletionFunc {
 	}
 }
 
-// allQueues are the queues of a topology, generated ones included.
-func allQueues(t topology.Compiled) []string {
-	var out []string
-	for _, q := range t.Queues {
-		out = append(out, q.Name)
-	}
-	return out
-}
-
-// exchanges are the exchanges of a topology, generated ones included.
-func exchanges(t topology.Compiled) []string {
-	var out []string
-	for _, e := range t.Exchanges {
-		out = append(out, e.Name)
-	}
-	return out
-}
-
 // failures are the values of trace --fail: for all queues, or for one, with the number to come.
 func failures(t topology.Compiled) []string {
 	out := []string{"always"}
@@ -200,15 +176,6 @@ func owners(t topology.Compiled) []string {
 	return out
 }
 
-// workQueues are the work queues of a topology.
-func workQueues(t topology.Compiled) []string {
-	var out []string
-	for _, w := range t.WorkQueues {
-		out = append(out, w.Name)
-	}
-	return out
-}
-
 // legacyQueues are the queues that the file replaces.
 func legacyQueues(t topology.Compiled) []string {
 	var out []string
@@ -223,7 +190,7 @@ func legacyQueues(t topology.Compiled) []string {
 // deskTargets are what names dead letters: a work queue behind an @, or a dead-letter queue.
 func deskTargets(t topology.Compiled) []string {
 	var out []string
-	for _, name := range workQueues(t) {
+	for _, name := range t.WorkQueueNames() {
 		out = append(out, "@"+name)
 	}
 	for _, q := range t.Queues {

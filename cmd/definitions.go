@@ -44,10 +44,7 @@ func (a *app) readDefinitions(paths []string) ([]definitions.VHost, error) {
 
 // vhostNames lists virtual hosts for a message.
 func vhostNames(hosts []definitions.VHost) string {
-	var names []string
-	for _, h := range hosts {
-		names = append(names, text.Name(h.State.VHost))
-	}
+	names := text.Each(hosts, func(h definitions.VHost) string { return text.Name(h.State.VHost) })
 	return strings.Join(names, ", ")
 }
 

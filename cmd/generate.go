@@ -195,10 +195,7 @@ func noWorkQueue(t topology.Compiled, name string) error {
 	if slices.ContainsFunc(t.Queues, func(q topology.Queue) bool { return q.Name == name }) {
 		return fmt.Errorf("queue %q is generated and declared by dlxctl apply; name a work queue", name)
 	}
-	var names []string
-	for _, w := range t.WorkQueues {
-		names = append(names, w.Name)
-	}
+	names := t.WorkQueueNames()
 	return fmt.Errorf("the topology %q has no queue %q; %s", t.Name, name,
 		spec.DidYouMean(name, names, "dlxctl status lists its queues"))
 }

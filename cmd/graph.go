@@ -54,10 +54,7 @@ func (k *graphCommand) run(c *cobra.Command, queues []string) error {
 	if err != nil {
 		return err
 	}
-	var names []string
-	for _, q := range have.state.Have.Queues {
-		names = append(names, q.Name)
-	}
+	names := have.state.Have.QueueNames()
 	for _, q := range queues {
 		if err := known(q, names); err != nil {
 			return err

@@ -242,6 +242,9 @@ func (p *keyPage) document(t *testing.T, d document) {
 		first := map[string]string{} // the key that has a meaning first, by meaning
 		for _, f := range jsondoc.Fields(object) {
 			value, meaning := kind(f.Type), p.meaning(t, object, f)
+			if f.Known {
+				value += " or null"
+			}
 			if f.Optional {
 				value = strings.TrimSuffix(value, " or null") + ", may be left out"
 			}
@@ -275,13 +278,15 @@ func kind(t reflect.Type) string {
 		return "milliseconds"
 	case reflect.TypeFor[jsondoc.Seconds]():
 		return "seconds"
+	case reflect.TypeFor[jsondoc.V1]():
+		return "number"
 	case reflect.TypeFor[time.Time]():
-		return "time"
+		return "time or null"
 	}
 	t = jsondoc.Form(t)
 	switch t.Kind() { //nolint:exhaustive // no document has others
 	case reflect.Pointer:
-		return kind(t.Elem()) + " or null"
+		return strings.TrimSuffix(kind(t.Elem()), " or null") + " or null"
 	case reflect.Bool:
 		return "true or false"
 	case reflect.String:
@@ -372,10 +377,9 @@ func common() map[string]string {
 		"binding":            "the binding, in words",
 		"End.kind":           "how it ends",
 		"migrations":         "the migrations",
-		"hopJSON.reason":     "why the message died there",
+		"Hop.reason":         "why the message died there",
 		"time":               "when",
 		"keys":               "the routing keys with which the message was there",
-		"assumed":            "whether no header tells of it, but the topology as it is today",
 		"grants":             "what each user needs",
 		"messageId":          "the message-id",
 		"Notice.attempts":    "how many deliveries failed",
@@ -386,24 +390,8 @@ func common() map[string]string {
 		"copyNumber":         "which of several equal messages it is, from 1",
 		"liesIn":             "the queue in which it is",
 		"viewJSON.position":  "its place in that queue, from 0",
-		"cause":              "why it died: rejected, expired, maxlen, delivery_limit, unroutable, failed or skipped",
-		"error":              "the error, as the processor or a framework wrote it",
-		"errorType":          "the type of the error",
-		"stack":              "the stack trace",
 		"attempts":           "how many deliveries failed; null is unknown",
-		"firstFailed":        "when it failed first",
-		"lastFailed":         "when it failed last",
-		"viewJSON.queue":     "the work queue in which it failed; empty is unknown",
-		"doubt":              "why the work queue is unknown",
-		"viewJSON.exchange":  "where the publisher sent it",
-		"viewJSON.key":       "the routing key of the publisher",
-		"replays":            "how many times the desk has sent it before",
-		"run":                "the last run of the desk that sent it",
-		"framework":          "the framework that wrote the headers",
-		"hops":               "its deaths, the oldest first",
 		"id":                 "the message-id",
-		"viewJSON.type":      "the type of the message",
-		"published":          "when it was published",
 		"contentType":        "the content type",
 		"contentEncoding":    "the content encoding",
 		"correlationId":      "the correlation-id",
@@ -412,7 +400,6 @@ func common() map[string]string {
 		"userId":             "the user-id",
 		"expiration":         "the expiration that the publisher set",
 		"persistent":         "whether it is persistent",
-		"redelivered":        "whether it was delivered before",
 		"body":               "the decoded body: a tree, or its text",
 		"bodyFormat":         "the format of the body",
 		"bodySteps":          "how the body was decoded",

@@ -146,10 +146,7 @@ func (k *migrateCommand) allowFlag(f *pflag.FlagSet, one string) {
 
 // read checks the flags.
 func (k *migrateCommand) read() error {
-	var stages []string
-	for _, s := range migrate.Stages() {
-		stages = append(stages, string(s))
-	}
+	stages := words(migrate.Stages())
 	switch {
 	case !slices.Contains(stages, k.until):
 		return usageError{fmt.Errorf("--until is %q; write %s", k.until, strings.Join(stages, ", "))}

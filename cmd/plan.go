@@ -70,10 +70,7 @@ func (p *planFlags) note(a *app, made plan.Plan) {
 }
 
 func hazardNames(between string) string {
-	var names []string
-	for _, h := range topology.Hazards() {
-		names = append(names, string(h))
-	}
+	names := words(topology.Hazards())
 	return strings.Join(names, between)
 }
 

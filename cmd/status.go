@@ -122,7 +122,7 @@ func (k *statusCommand) run(ctx context.Context) error {
 	if err := k.print(reports); err != nil {
 		return err
 	}
-	if k.exitCode && slices.ContainsFunc(reports, func(r status.Report) bool { return r.Wrong() > 0 }) {
+	if k.exitCode && slices.ContainsFunc(reports, func(r status.Report) bool { return r.Wrong > 0 }) {
 		return errPending
 	}
 	return nil

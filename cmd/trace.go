@@ -169,10 +169,7 @@ func addFailures(in *trace.Input, value string) error {
 
 // checkQueues refuses a queue of --fail that does not exist.
 func checkQueues(in trace.Input) error {
-	var names []string
-	for _, q := range in.State.Have.Queues {
-		names = append(names, q.Name)
-	}
+	names := in.State.Have.QueueNames()
 	for queue := range in.QueueFailures {
 		if !slices.Contains(names, queue) {
 			err := fmt.Errorf("--fail names the queue %q, which does not exist", queue)

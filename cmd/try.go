@@ -116,11 +116,11 @@ func (k *tryCommand) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	switch n, differing := report.Counts(); {
-	case differing > 0:
-		return fmt.Errorf("%d of %s differ from what 'dlxctl trace' predicts; see the differences above", differing,
-			text.Count(n, "message"))
-	case report.Differs():
+	switch {
+	case report.Differing > 0:
+		return fmt.Errorf("%d of %s differ from what 'dlxctl trace' predicts; see the differences above", report.Differing,
+			text.Count(report.Messages, "message"))
+	case !report.AsPredicted:
 		return errors.New("queues hold messages that 'dlxctl trace' does not predict; see the differences above")
 	default:
 		return nil

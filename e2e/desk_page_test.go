@@ -142,7 +142,7 @@ func TestThePageShowsDeadLetters(t *testing.T) {
 		t.Errorf("the rows are %v", rows)
 	}
 	message := b.call("POST", "/api/message", map[string]any{"snapshot": snapshot["id"], "row": 3}, 200)
-	if message["messageId"] != "order-6" || message["workQueue"] != "billing" || message["key"] != "order.placed" {
+	if message["id"] != "order-6" || message["queue"] != "billing" || message["key"] != "order.placed" {
 		t.Errorf("the message is %v", message)
 	}
 	for _, masked := range []string{"4111", "ann@"} {

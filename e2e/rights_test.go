@@ -114,7 +114,9 @@ func (r right) object() string {
 
 // lists returns the lists of a grant by their permission.
 func lists(g *generate.Grant) map[string]*[]string {
-	return map[string]*[]string{"configure": &g.Configure, "write": &g.Write, "read": &g.Read, "tag": &g.Tags}
+	return map[string]*[]string{
+		"configure": (*[]string)(&g.Configure), "write": (*[]string)(&g.Write), "read": (*[]string)(&g.Read), "tag": &g.Tags,
+	}
 }
 
 // rightsOf returns the entries of a grant, without the tag management, which plan needs already.

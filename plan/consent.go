@@ -148,10 +148,7 @@ func flags(changes []Change, h topology.Hazard) string {
 	if len(list) > mostFlags {
 		return fmt.Sprintf("%s (for all %d objects)", Consent{Hazard: h}.Flag(), len(list))
 	}
-	var out []string
-	for _, c := range list {
-		out = append(out, c.Flag())
-	}
+	out := text.Each(list, Consent.Flag)
 	return strings.Join(out, " ")
 }
 
@@ -227,10 +224,7 @@ func (p Plan) Notes(allow []Consent) []string {
 
 // flow returns names as a list of a YAML file.
 func flow(names []string) string {
-	var out []string
-	for _, name := range names {
-		out = append(out, flowName(name))
-	}
+	out := text.Each(names, flowName)
 	return "[" + strings.Join(out, ", ") + "]"
 }
 

@@ -70,10 +70,7 @@ func (c Change) CopiesText() string {
 	if b, ok := c.Before.(topology.Binding); ok {
 		queue = b.Destination
 	}
-	var queues []string
-	for _, made := range c.Copies {
-		queues = append(queues, text.Name(made.Destination))
-	}
+	queues := text.Each(c.Copies, func(b topology.Binding) string { return text.Name(b.Destination) })
 	slices.Sort(queues)
 	names := text.Some(slices.Compact(queues))
 	return fmt.Sprintf("messages that also match the new bindings of %s are copied between two steps: from the creation of those bindings until this deletion, they go to %s and %s",

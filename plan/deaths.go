@@ -15,15 +15,9 @@ func (r *resolver) forgedDeaths() (f findings) {
 	if r.state.Major() != 3 {
 		return f
 	}
-	var names []string
-	for _, q := range r.want.Queues {
-		_, exists := r.existing[q.Name]
-		if q.Label.Role == topology.RoleWork && q.Type() == topology.Quorum && !exists &&
-			!r.accepts(topology.WarnForgedDeath, q.Name) &&
-			r.effective(q)[topology.ArgDeadLetterStrategy] == topology.AtLeastOnce {
-			names = append(names, text.Name(q.Name))
-		}
-	}
+	names := r.newWork(topology.Quorum, topology.WarnForgedDeath, func(effective topology.Arguments) bool {
+		return effective[topology.ArgDeadLetterStrategy] == topology.AtLeastOnce
+	})
 	if len(names) == 0 {
 		return f
 	}
@@ -33,18 +27,26 @@ func (r *resolver) forgedDeaths() (f findings) {
 	return f
 }
 
-// crashes warns which delivery limit holds for new quorum work queues that say
-// none: before 4.0 a message that crashes its consumer is redelivered forever.
-func (r *resolver) crashes() (f findings) {
+// newWork names the work queues of a type that are to be created, whose arguments in effect are
+// affected, and for which the file does not accept a warning.
+func (r *resolver) newWork(kind, warning string, affected func(topology.Arguments) bool) []string {
 	var names []string
 	for _, q := range r.want.Queues {
 		_, exists := r.existing[q.Name]
-		_, limited := r.effective(q)[topology.ArgDeliveryLimit]
-		if q.Label.Role == topology.RoleWork && q.Type() == topology.Quorum && !exists && !limited &&
-			!r.accepts(topology.WarnDefaultDeliveryLimit, q.Name) {
+		if q.Label.Role == topology.RoleWork && q.Type() == kind && !exists && !r.accepts(warning, q.Name) &&
+			affected(r.effective(q)) {
 			names = append(names, text.Name(q.Name))
 		}
 	}
+	return names
+}
+
+// crashes warns which delivery limit holds for new quorum work queues that say
+// none: before 4.0 a message that crashes its consumer is redelivered forever.
+func (r *resolver) crashes() (f findings) {
+	names := r.newWork(topology.Quorum, topology.WarnDefaultDeliveryLimit, func(effective topology.Arguments) bool {
+		return effective[topology.ArgDeliveryLimit] == nil
+	})
 	if len(names) == 0 {
 		return f
 	}
@@ -58,15 +60,9 @@ func (r *resolver) crashes() (f findings) {
 
 // endless warns of new classic work queues: they count no deliveries. A TTL would end a loop.
 func (r *resolver) endless() (f findings) {
-	var names []string
-	for _, q := range r.want.Queues {
-		_, exists := r.existing[q.Name]
-		_, expires := r.effective(q)[topology.ArgMessageTTL]
-		if q.Label.Role == topology.RoleWork && q.Type() == topology.Classic && !exists && !expires &&
-			!r.accepts(topology.WarnDefaultDeliveryLimit, q.Name) {
-			names = append(names, text.Name(q.Name))
-		}
-	}
+	names := r.newWork(topology.Classic, topology.WarnDefaultDeliveryLimit, func(effective topology.Arguments) bool {
+		return effective[topology.ArgMessageTTL] == nil
+	})
 	if len(names) > 0 {
 		f.warn(topology.WarnDefaultDeliveryLimit, text.Some(names)+
 			": classic queues have no delivery limit: a message that crashes its consumer, or that a consumer requeues, is redelivered forever; set type: quorum")

@@ -43,10 +43,7 @@ func (r *resolver) otherTeam() (f findings) {
 		return f
 	}
 	slices.Sort(missing)
-	var shown []string
-	for _, name := range missing {
-		shown = append(shown, text.Name(name))
-	}
+	shown := text.Names(missing)
 	name := text.Name(r.want.Name)
 	f.refused = append(f.refused, Change{
 		Action: Blocked, Kind: topology.KindTopology, Name: r.want.Name,

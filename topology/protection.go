@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/dlxctl/dlxctl/internal/text"
 )
 
 // MaxPatternBytes is the length in bytes up to which dlxctl lets the pattern of a policy grow
@@ -46,10 +48,7 @@ func ProtectionOf(topology, name string) (role Role, n int, base string, ok bool
 // QueuesPattern returns the pattern of a policy that matches these queues and no
 // other. It lists the names sorted, each once.
 func QueuesPattern(names []string) string {
-	quoted := make([]string, 0, len(names))
-	for _, name := range slices.Compact(slices.Sorted(slices.Values(names))) {
-		quoted = append(quoted, regexp.QuoteMeta(name))
-	}
+	quoted := text.Each(slices.Compact(slices.Sorted(slices.Values(names))), regexp.QuoteMeta)
 	if len(quoted) == 1 {
 		return "^" + quoted[0] + "$"
 	}

@@ -1,8 +1,8 @@
 // Package topology holds what a broker's virtual host can contain, as plain values: exchanges,
 // queues, bindings and policies, and what dlxctl knows about the objects that it generated.
 //
-// The package is pure: it does no I/O, reads no clock and imports no other
-// package of this module. [Topology] is a set of objects, wanted or found. [Compiled] is
+// The package is pure: it does no I/O, reads no clock and imports of this module only
+// package text. [Topology] is a set of objects, wanted or found. [Compiled] is
 // what a topology file compiles to, and [State] is what a broker holds.
 package topology
 
@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/dlxctl/dlxctl/internal/text"
 )
 
 // Topology is a set of objects of one virtual host, wanted or found.
@@ -20,6 +22,16 @@ type Topology struct {
 	Queues    []Queue    `json:"queues"`
 	Bindings  []Binding  `json:"bindings"`
 	Policies  []Policy   `json:"policies"`
+}
+
+// QueueNames returns the names of the queues.
+func (t Topology) QueueNames() []string {
+	return text.Each(t.Queues, func(q Queue) string { return q.Name })
+}
+
+// ExchangeNames returns the names of the exchanges.
+func (t Topology) ExchangeNames() []string {
+	return text.Each(t.Exchanges, func(e Exchange) string { return e.Name })
 }
 
 // Compiled is what a topology file compiles to: the objects that it wants, and what the
@@ -352,6 +364,11 @@ type WorkQueue struct {
 	Severity string `json:"severity"`
 	// Replaces is the legacy queue that this one succeeds. Empty: none.
 	Replaces string `json:"replaces"`
+}
+
+// WorkQueueNames returns the names of the work queues.
+func (c Compiled) WorkQueueNames() []string {
+	return text.Each(c.WorkQueues, func(w WorkQueue) string { return w.Name })
 }
 
 // Backoff returns the backoff of that name.

@@ -185,10 +185,7 @@ func (r Result) baselineNotes() []string {
 // WriteBaseline writes a baseline that accepts all findings that count. Its reasons are for people
 // to write.
 func WriteBaseline(w io.Writer, r Result) error {
-	var entries []Entry
-	for _, a := range r.Accepted {
-		entries = append(entries, a.Entry)
-	}
+	entries := text.Each(r.Accepted, func(a Accepted) Entry { return a.Entry })
 	for _, f := range r.Findings {
 		entries = append(entries, Entry{
 			Rule: f.Rule, Object: f.DisplayName(), Kind: f.Object.Kind, Severity: f.Severity, VHost: f.VHost,

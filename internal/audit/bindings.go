@@ -28,20 +28,21 @@ func boundTo(kind, key, arguments string) string {
 		kind, key, arguments)
 }
 
-// eachBinding returns the findings about bindings, with the exchange that a binding is from, which
-// is nil if it does not exist.
-func (x *index) eachBinding(find func(e *exchange, b topology.Binding) (Finding, bool)) []Finding {
-	var out []Finding
-	for _, b := range x.State.Have.Bindings {
-		if b.Source == "" {
-			continue // RabbitMQ binds each queue to the default exchange
+// ofBindings returns what a rule finds that looks at one binding at a time, and at the exchange
+// that it is from, which is nil if it does not exist.
+func ofBindings(find func(*index, *exchange, topology.Binding) (Finding, bool)) func(*index) []Finding {
+	return func(x *index) (out []Finding) {
+		for _, b := range x.State.Have.Bindings {
+			if b.Source == "" {
+				continue // RabbitMQ binds each queue to the default exchange
+			}
+			if f, ok := find(x, x.Exchange(b.Source), b); ok {
+				f.Object = b.ID()
+				out = append(out, f)
+			}
 		}
-		if f, ok := find(x.Exchange(b.Source), b); ok {
-			f.Object = b.ID()
-			out = append(out, f)
-		}
+		return out
 	}
-	return out
 }
 
 func bindingDangling() check {
@@ -56,26 +57,24 @@ func bindingDangling() check {
 		Miss: Example{Definitions: `{"exchanges": [{"name": "events", "type": "topic", "durable": true}],
  "queues": [{"name": "billing", "durable": true}],
  "bindings": [{"source": "events", "destination": "billing", "destination_type": "queue", "routing_key": "order.*"}]}`},
-	}, func(x *index) []Finding {
-		return x.eachBinding(func(e *exchange, b topology.Binding) (Finding, bool) {
-			f := Finding{Consequence: "RabbitMQ 3.10 drops the binding without an error, and 4.x refuses the file"}
-			queue, exchange := x.byName[b.Destination], x.Exchange(b.Destination)
-			switch {
-			case e == nil:
-				f.Evidence = fmt.Sprintf("binding %s; no exchange %s", b, text.Name(b.Source))
-				f.Remedy = x.dangling(b, "exchange "+text.Name(b.Source))
-			case b.DestinationType == topology.ToExchange && exchange == nil:
-				f.Evidence = fmt.Sprintf("binding %s; no exchange %s", b, text.Name(b.Destination))
-				f.Remedy = x.dangling(b, "exchange "+text.Name(b.Destination))
-			case b.DestinationType == topology.ToQueue && queue == nil:
-				f.Evidence = fmt.Sprintf("binding %s; no queue %s", b, text.Name(b.Destination))
-				f.Remedy = x.dangling(b, "queue "+text.Name(b.Destination))
-			default:
-				return Finding{}, false
-			}
-			return f, true
-		})
-	}}
+	}, ofBindings(func(x *index, e *exchange, b topology.Binding) (Finding, bool) {
+		f := Finding{Consequence: "RabbitMQ 3.10 drops the binding without an error, and 4.x refuses the file"}
+		queue, exchange := x.byName[b.Destination], x.Exchange(b.Destination)
+		switch {
+		case e == nil:
+			f.Evidence = fmt.Sprintf("binding %s; no exchange %s", b, text.Name(b.Source))
+			f.Remedy = x.dangling(b, "exchange "+text.Name(b.Source))
+		case b.DestinationType == topology.ToExchange && exchange == nil:
+			f.Evidence = fmt.Sprintf("binding %s; no exchange %s", b, text.Name(b.Destination))
+			f.Remedy = x.dangling(b, "exchange "+text.Name(b.Destination))
+		case b.DestinationType == topology.ToQueue && queue == nil:
+			f.Evidence = fmt.Sprintf("binding %s; no queue %s", b, text.Name(b.Destination))
+			f.Remedy = x.dangling(b, "queue "+text.Name(b.Destination))
+		default:
+			return Finding{}, false
+		}
+		return f, true
+	})}
 }
 
 // dangling says what to decide about a binding in a file.
@@ -93,24 +92,22 @@ func wildcardOnDirect() check {
 		Fix:  "Use a topic exchange, or bind the keys one by one.",
 		Hit:  Example{Definitions: boundTo("direct", "order.*", "")},
 		Miss: Example{Definitions: boundTo("topic", "order.*", "")},
-	}, func(x *index) []Finding {
-		return x.eachBinding(func(e *exchange, b topology.Binding) (Finding, bool) {
-			if e == nil || e.Type != topology.Direct || !survey.IsPattern(b.Key) {
-				return Finding{}, false
-			}
-			f := Finding{
-				Evidence: fmt.Sprintf("binding %s; %s is a direct exchange", b, text.Name(e.Name)),
-				Consequence: fmt.Sprintf("%s gets only messages whose key is %s", text.Name(b.Destination),
-					text.Name(b.Key)),
-				Remedy: fmt.Sprintf("decide which keys %s should get, and bind each of them; or declare a topic exchange of another "+
-					"name for the pattern, as the type of an exchange never changes", text.Name(b.Destination)),
-			}
-			if e.Keyed[b.Key] {
-				return Finding{}, false // a queue dead-letters with that key
-			}
-			return f, true
-		})
-	}}
+	}, ofBindings(func(_ *index, e *exchange, b topology.Binding) (Finding, bool) {
+		if e == nil || e.Type != topology.Direct || !survey.IsPattern(b.Key) {
+			return Finding{}, false
+		}
+		f := Finding{
+			Evidence: fmt.Sprintf("binding %s; %s is a direct exchange", b, text.Name(e.Name)),
+			Consequence: fmt.Sprintf("%s gets only messages whose key is %s", text.Name(b.Destination),
+				text.Name(b.Key)),
+			Remedy: fmt.Sprintf("decide which keys %s should get, and bind each of them; or declare a topic exchange of another "+
+				"name for the pattern, as the type of an exchange never changes", text.Name(b.Destination)),
+		}
+		if e.Keyed[b.Key] {
+			return Finding{}, false // a queue dead-letters with that key
+		}
+		return f, true
+	})}
 }
 
 // compares returns the headers that a binding of a headers exchange compares.
@@ -131,27 +128,25 @@ func headersBindingEmpty() check {
 		Fix:  "Name the headers as arguments of the binding, or use a fanout exchange.",
 		Hit:  Example{Definitions: boundTo("headers", "", "")},
 		Miss: Example{Definitions: boundTo("headers", "", `"format": "csv"`)},
-	}, func(x *index) []Finding {
-		return x.eachBinding(func(e *exchange, b topology.Binding) (Finding, bool) {
-			if e == nil || e.Type != topology.Headers || len(compares(b)) > 0 {
-				return Finding{}, false
-			}
-			f := Finding{
-				Evidence:    fmt.Sprintf("binding %s without headers to compare", b),
-				Consequence: fmt.Sprintf("%s gets every message of %s", text.Name(b.Destination), text.Name(e.Name)),
-				Remedy: fmt.Sprintf("decide which headers messages for %s have, add a binding with them as arguments, and then delete this one",
-					text.Name(b.Destination)),
-			}
-			if mode, _ := b.Arguments[topology.ArgMatch].(string); strings.HasPrefix(mode, "any") {
-				f.Consequence = fmt.Sprintf("the binding routes no message to %s", text.Name(b.Destination))
-				return f, true
-			}
-			if !slices.ContainsFunc(e.Out, func(b topology.Binding) bool { return len(compares(b)) > 0 }) {
-				f.Severity = Note
-			}
+	}, ofBindings(func(_ *index, e *exchange, b topology.Binding) (Finding, bool) {
+		if e == nil || e.Type != topology.Headers || len(compares(b)) > 0 {
+			return Finding{}, false
+		}
+		f := Finding{
+			Evidence:    fmt.Sprintf("binding %s without headers to compare", b),
+			Consequence: fmt.Sprintf("%s gets every message of %s", text.Name(b.Destination), text.Name(e.Name)),
+			Remedy: fmt.Sprintf("decide which headers messages for %s have, add a binding with them as arguments, and then delete this one",
+				text.Name(b.Destination)),
+		}
+		if mode, _ := b.Arguments[topology.ArgMatch].(string); strings.HasPrefix(mode, "any") {
+			f.Consequence = fmt.Sprintf("the binding routes no message to %s", text.Name(b.Destination))
 			return f, true
-		})
-	}}
+		}
+		if !slices.ContainsFunc(e.Out, func(b topology.Binding) bool { return len(compares(b)) > 0 }) {
+			f.Severity = Note
+		}
+		return f, true
+	})}
 }
 
 func keyOnFanout() check {
@@ -162,21 +157,19 @@ func keyOnFanout() check {
 		Fix:   "Remove the key, or use a direct or topic exchange if the key should select messages.",
 		Hit:   Example{Definitions: boundTo("fanout", "order.placed", "")},
 		Miss:  Example{Definitions: boundTo("topic", "order.placed", "")},
-	}, func(x *index) []Finding {
-		return x.eachBinding(func(e *exchange, b topology.Binding) (Finding, bool) {
-			if e == nil || e.Type != topology.Fanout || b.Key == "" {
-				return Finding{}, false
-			}
-			plain := b
-			plain.Key = ""
-			return Finding{
-				Evidence:    fmt.Sprintf("binding %s; %s is a fanout exchange", b, text.Name(e.Name)),
-				Consequence: fmt.Sprintf("%s gets every message, whatever its key", text.Name(b.Destination)),
-				Remedy:      "decide whether the key should select messages: a fanout exchange ignores it",
-				Tries:       []Fix{{Changes: []Change{put(plain), {Delete: true, Object: b}}}},
-			}, true
-		})
-	}}
+	}, ofBindings(func(_ *index, e *exchange, b topology.Binding) (Finding, bool) {
+		if e == nil || e.Type != topology.Fanout || b.Key == "" {
+			return Finding{}, false
+		}
+		plain := b
+		plain.Key = ""
+		return Finding{
+			Evidence:    fmt.Sprintf("binding %s; %s is a fanout exchange", b, text.Name(e.Name)),
+			Consequence: fmt.Sprintf("%s gets every message, whatever its key", text.Name(b.Destination)),
+			Remedy:      "decide whether the key should select messages: a fanout exchange ignores it",
+			Tries:       []Fix{{Changes: []Change{put(plain), {Delete: true, Object: b}}}},
+		}, true
+	})}
 }
 
 // eachExchange returns the findings about exchanges that RabbitMQ does not have by itself.
@@ -192,6 +185,13 @@ func (x *index) eachExchange(find func(*exchange) (Finding, bool)) []Finding {
 		}
 	}
 	return out
+}
+
+// ofExchanges returns what a rule finds that looks at one exchange at a time.
+func ofExchanges(find func(*index, *exchange) (Finding, bool)) func(*index) []Finding {
+	return func(x *index) []Finding {
+		return x.eachExchange(func(e *exchange) (Finding, bool) { return find(x, e) })
+	}
 }
 
 // withAlternate returns definitions of an exchange with an alternate exchange.
@@ -222,21 +222,19 @@ func alternateMissing() check {
 		Fix:  "Declare the exchange, and bind a queue to it.",
 		Hit:  Example{Definitions: withAlternate(`"alternate-exchange": "nowhere"`)},
 		Miss: Example{Definitions: withAlternate(`"alternate-exchange": "unrouted"`)},
-	}, func(x *index) []Finding {
-		return x.eachExchange(func(e *exchange) (Finding, bool) {
-			if !e.HasAlternate || x.Exchange(e.Alternate) != nil {
-				return Finding{}, false
-			}
-			return Finding{
-				Evidence: alternateText(e) + "; no such exchange",
-				Consequence: fmt.Sprintf("a message to %s that no binding matches is lost", text.Name(e.Name)) +
-					x.soFar("no service declares the exchange"),
-				Remedy: fmt.Sprintf("decide which queue should get what no binding matches: declare the exchange %s, and bind the queue to it",
-					text.Name(e.Alternate)),
-				Tries: unroutedTo(e.Alternate),
-			}, true
-		})
-	}}
+	}, ofExchanges(func(x *index, e *exchange) (Finding, bool) {
+		if !e.HasAlternate || x.Exchange(e.Alternate) != nil {
+			return Finding{}, false
+		}
+		return Finding{
+			Evidence: alternateText(e) + "; no such exchange",
+			Consequence: fmt.Sprintf("a message to %s that no binding matches is lost", text.Name(e.Name)) +
+				x.soFar("no service declares the exchange"),
+			Remedy: fmt.Sprintf("decide which queue should get what no binding matches: declare the exchange %s, and bind the queue to it",
+				text.Name(e.Alternate)),
+			Tries: unroutedTo(e.Alternate),
+		}, true
+	})}
 }
 
 // unroutedTo returns the fix that declares an alternate exchange, and a queue of its name for it.
@@ -255,22 +253,20 @@ func noAlternate() check {
 		Fix:  "Set an alternate exchange by a policy, and bind a queue to it.",
 		Hit:  Example{Definitions: withAlternate("")},
 		Miss: Example{Definitions: withAlternate(`"alternate-exchange": "unrouted"`)},
-	}, func(x *index) []Finding {
-		return x.eachExchange(func(e *exchange) (Finding, bool) {
-			if e.HasAlternate || e.Internal || len(e.DeadLettersOf)+len(e.AlternateOf) > 0 || takesAll(e) {
-				return Finding{}, false
-			}
-			return Finding{
-				Evidence:    "no alternate-exchange argument, and no policy with alternate-exchange",
-				Consequence: fmt.Sprintf("a message to %s that no binding matches is lost", text.Name(e.Name)),
-				Remedy:      "decide which queue should get what no binding matches, and set an alternate exchange for it",
-				Tries: unroutedTo(e.Name+".unrouted", put(topology.Policy{
-					Name: e.Name + "-alternate", Pattern: topology.QueuesPattern([]string{e.Name}), ApplyTo: "exchanges",
-					Definition: topology.Arguments{topology.ArgAlternateExchange: e.Name + ".unrouted"},
-				})),
-			}, true
-		})
-	}}
+	}, ofExchanges(func(_ *index, e *exchange) (Finding, bool) {
+		if e.HasAlternate || e.Internal || len(e.DeadLettersOf)+len(e.AlternateOf) > 0 || takesAll(e) {
+			return Finding{}, false
+		}
+		return Finding{
+			Evidence:    "no alternate-exchange argument, and no policy with alternate-exchange",
+			Consequence: fmt.Sprintf("a message to %s that no binding matches is lost", text.Name(e.Name)),
+			Remedy:      "decide which queue should get what no binding matches, and set an alternate exchange for it",
+			Tries: unroutedTo(e.Name+".unrouted", put(topology.Policy{
+				Name: e.Name + "-alternate", Pattern: topology.QueuesPattern([]string{e.Name}), ApplyTo: "exchanges",
+				Definition: topology.Arguments{topology.ArgAlternateExchange: e.Name + ".unrouted"},
+			})),
+		}, true
+	})}
 }
 
 // takesAll reports whether some binding matches every message.
@@ -289,27 +285,25 @@ func exchangeUnbound() check {
 		Fix:  "Bind a queue, or delete the exchange.",
 		Hit:  Example{Definitions: `{"exchanges": [{"name": "events", "type": "topic", "durable": true}]}`},
 		Miss: Example{Definitions: boundTo("topic", "order.*", "")},
-	}, func(x *index) []Finding {
-		return x.eachExchange(func(e *exchange) (Finding, bool) {
-			if len(e.Out) > 0 || e.HasAlternate || len(e.DeadLettersOf) > 0 {
-				return Finding{}, false
+	}, ofExchanges(func(x *index, e *exchange) (Finding, bool) {
+		if len(e.Out) > 0 || e.HasAlternate || len(e.DeadLettersOf) > 0 {
+			return Finding{}, false
+		}
+		if owner, marked := topology.Owner(e.Arguments); marked {
+			if _, generated := topology.LabelOf(owner, e.Name); generated {
+				return Finding{}, false // bound while the route of failures changes
 			}
-			if owner, marked := topology.Owner(e.Arguments); marked {
-				if _, generated := topology.LabelOf(owner, e.Name); generated {
-					return Finding{}, false // bound while the route of failures changes
-				}
-			}
-			f := Finding{
-				Evidence:    fmt.Sprintf("exchange of type %s without bindings and without an alternate exchange", e.Type),
-				Consequence: fmt.Sprintf("every message to %s is lost", text.Name(e.Name)) + x.soFar("no service binds a queue"),
-				Remedy:      fmt.Sprintf("decide which queue should get the messages of %s, and bind it, or delete the exchange", text.Name(e.Name)),
-			}
-			if x.in.Live != nil {
-				f.Severity = Warning
-			}
-			return f, true
-		})
-	}}
+		}
+		f := Finding{
+			Evidence:    fmt.Sprintf("exchange of type %s without bindings and without an alternate exchange", e.Type),
+			Consequence: fmt.Sprintf("every message to %s is lost", text.Name(e.Name)) + x.soFar("no service binds a queue"),
+			Remedy:      fmt.Sprintf("decide which queue should get the messages of %s, and bind it, or delete the exchange", text.Name(e.Name)),
+		}
+		if x.in.Live != nil {
+			f.Severity = Warning
+		}
+		return f, true
+	})}
 }
 
 func queueUnbound() check {
@@ -320,19 +314,17 @@ func queueUnbound() check {
 			"be meant, for task queues.",
 		Fix: "Bind the queue, or delete it if no service uses it.",
 		Hit: Example{Definitions: oneQueue("")}, Miss: Example{Definitions: boundTo("topic", "order.*", "")},
-	}, func(x *index) []Finding {
-		return x.each(func(q *queue) (Finding, bool) {
-			if len(q.Bindings)+len(q.From) > 0 || q.Temporary() ||
-				q.Role != topology.RoleWork && (q.Role != topology.RoleDeadLetter || q.Made) {
-				return Finding{}, false
-			}
-			return Finding{
-				Evidence:    "no binding, and no queue dead-letters here",
-				Consequence: fmt.Sprintf("only messages that are published to the name %s arrive", text.Name(q.Name)),
-				Remedy:      fmt.Sprintf("decide which exchange should route to %s, and bind it, or delete the queue if no service uses it", text.Name(q.Name)),
-			}, true
-		})
-	}}
+	}, ofQueues(func(_ *index, q *queue) (Finding, bool) {
+		if len(q.Bindings)+len(q.From) > 0 || q.Temporary() ||
+			q.Role != topology.RoleWork && (q.Role != topology.RoleDeadLetter || q.Made) {
+			return Finding{}, false
+		}
+		return Finding{
+			Evidence:    "no binding, and no queue dead-letters here",
+			Consequence: fmt.Sprintf("only messages that are published to the name %s arrive", text.Name(q.Name)),
+			Remedy:      fmt.Sprintf("decide which exchange should route to %s, and bind it, or delete the queue if no service uses it", text.Name(q.Name)),
+		}, true
+	})}
 }
 
 func notDurable() check {

@@ -29,26 +29,24 @@ func argumentRefused() check {
 		Fix:  "Remove or correct the argument.",
 		Hit:  Example{Definitions: oneQueue(`"x-delivery-limit": 5`)},
 		Miss: Example{Definitions: oneQueue(`"x-queue-type": "quorum", "x-delivery-limit": 5, "x-dead-letter-exchange": ""`)},
-	}, func(x *index) []Finding {
-		return x.each(func(q *queue) (Finding, bool) {
-			var wrong, names []string
-			for _, p := range arguments.Refused(x.State.Version, q.Type(), q.Arguments) {
-				says := p.Msg
-				if !p.Misplaced {
-					says = p.String()
-				}
-				wrong, names = append(wrong, says), append(names, p.Argument)
+	}, ofQueues(func(x *index, q *queue) (Finding, bool) {
+		var wrong, names []string
+		for _, p := range arguments.Refused(x.State.Version, q.Type(), q.Arguments) {
+			says := p.Msg
+			if !p.Misplaced {
+				says = p.String()
 			}
-			if len(wrong) == 0 {
-				return Finding{}, false
-			}
-			return Finding{
-				Evidence:    strings.Join(wrong, ". "),
-				Consequence: "RabbitMQ refuses to declare the queue, and stops the import of the file",
-				Remedy:      fmt.Sprintf("remove %s from the queue %s in the file, or correct the value", strings.Join(names, ", "), text.Name(q.Name)),
-			}, true
-		})
-	}}
+			wrong, names = append(wrong, says), append(names, p.Argument)
+		}
+		if len(wrong) == 0 {
+			return Finding{}, false
+		}
+		return Finding{
+			Evidence:    strings.Join(wrong, ". "),
+			Consequence: "RabbitMQ refuses to declare the queue, and stops the import of the file",
+			Remedy:      fmt.Sprintf("remove %s from the queue %s in the file, or correct the value", strings.Join(names, ", "), text.Name(q.Name)),
+		}, true
+	})}
 }
 
 func argumentUnknown() check {
@@ -128,10 +126,7 @@ func delayedRetry() check {
 				Remedy: fmt.Sprintf("decide how long messages should wait; the arguments of a queue never change: correct them where a "+
 					"service declares %s, once the queue is deleted", text.Name(q.Name)),
 			}
-			var says []string
-			for _, p := range problems {
-				says = append(says, p.String())
-			}
+			says := text.Each(problems, arguments.Problem.String)
 			f.Evidence = strings.Join(says, ". ")
 			return f, true
 		})
@@ -151,28 +146,26 @@ func delayedPlugin() check {
 		Hit: Example{Definitions: `{"exchanges": [{"name": "later", "type": "x-delayed-message", "durable": true,
   "arguments": {"x-delayed-type": "direct"}}]}`},
 		Miss: Example{Definitions: boundTo("topic", "order.*", "")},
-	}, func(x *index) []Finding {
-		return x.eachExchange(func(e *exchange) (Finding, bool) {
-			if e.Type != topology.DelayedMessage {
-				return Finding{}, false
+	}, ofExchanges(func(x *index, e *exchange) (Finding, bool) {
+		if e.Type != topology.DelayedMessage {
+			return Finding{}, false
+		}
+		f := Finding{
+			Evidence:    "exchange of type x-delayed-message",
+			Consequence: "messages that wait there are lost with the node that holds them",
+			Remedy:      "decide how messages should wait instead: retries in a backoff of dlxctl, other delays in a queue with a TTL",
+		}
+		if x.in.Live != nil {
+			if n, known := x.in.Live.Delayed[e.Name]; known {
+				f.Evidence += fmt.Sprintf("; %s there now (messages_delayed)", text.Choose(n, "1 message waits",
+					text.Count(n, "message")+" wait"))
 			}
-			f := Finding{
-				Evidence:    "exchange of type x-delayed-message",
-				Consequence: "messages that wait there are lost with the node that holds them",
-				Remedy:      "decide how messages should wait instead: retries in a backoff of dlxctl, other delays in a queue with a TTL",
-			}
-			if x.in.Live != nil {
-				if n, known := x.in.Live.Delayed[e.Name]; known {
-					f.Evidence += fmt.Sprintf("; %s there now (messages_delayed)", text.Choose(n, "1 message waits",
-						text.Count(n, "message")+" wait"))
-				}
-			}
-			if x.State.AtLeast(4, 3) {
-				f.Severity, f.Consequence = Error, "RabbitMQ 4.3 refuses the exchange, and the import of a file with it"
-			}
-			return f, true
-		})
-	}}
+		}
+		if x.State.AtLeast(4, 3) {
+			f.Severity, f.Consequence = Error, "RabbitMQ 4.3 refuses the exchange, and the import of a file with it"
+		}
+		return f, true
+	})}
 }
 
 // maxHashes is how many words # the key of a topic binding may have on 4.3.6. Older lines have no
@@ -189,29 +182,27 @@ func topicKeyRefused() check {
 		Fix:  "Write # once where several follow each other, or bind shorter patterns one by one.",
 		Hit:  Example{Definitions: boundTo("topic", "#.order.#.paid.#", ""), Version: "4.3.6"},
 		Miss: Example{Definitions: boundTo("topic", "#.order.#", ""), Version: "4.3.6"},
-	}, func(x *index) []Finding {
-		return x.eachBinding(func(e *exchange, b topology.Binding) (Finding, bool) {
-			n := 0
-			for word := range strings.SplitSeq(b.Key, ".") {
-				if word == "#" {
-					n++
-				}
+	}, ofBindings(func(x *index, e *exchange, b topology.Binding) (Finding, bool) {
+		n := 0
+		for word := range strings.SplitSeq(b.Key, ".") {
+			if word == "#" {
+				n++
 			}
-			if e == nil || e.Type != topology.Topic || n <= maxHashes {
-				return Finding{}, false
-			}
-			f := Finding{
-				Evidence:    fmt.Sprintf("binding %s has %d words #", b, n),
-				Consequence: "RabbitMQ 4.3.6 refuses the binding, and the import of a file with it",
-				Remedy: fmt.Sprintf("decide which keys %s should get, and bind patterns with at most two # each",
-					text.Name(b.Destination)),
-			}
-			if !x.State.AtLeast(4, 3) {
-				f.Severity = Note
-			}
-			return f, true
-		})
-	}}
+		}
+		if e == nil || e.Type != topology.Topic || n <= maxHashes {
+			return Finding{}, false
+		}
+		f := Finding{
+			Evidence:    fmt.Sprintf("binding %s has %d words #", b, n),
+			Consequence: "RabbitMQ 4.3.6 refuses the binding, and the import of a file with it",
+			Remedy: fmt.Sprintf("decide which keys %s should get, and bind patterns with at most two # each",
+				text.Name(b.Destination)),
+		}
+		if !x.State.AtLeast(4, 3) {
+			f.Severity = Note
+		}
+		return f, true
+	})}
 }
 
 // odd returns findings about oddities of a kind.

@@ -31,6 +31,11 @@ func (x *index) each(find func(*queue) (Finding, bool)) []Finding {
 	return out
 }
 
+// ofQueues returns what a rule finds that looks at one queue at a time.
+func ofQueues(find func(*index, *queue) (Finding, bool)) func(*index) []Finding {
+	return func(x *index) []Finding { return x.each(func(q *queue) (Finding, bool) { return find(x, q) }) }
+}
+
 // deadLetterExchange says in evidence where a queue dead-letters to.
 func (q *queue) deadLetterExchange() string {
 	out := topology.ArgDeadLetterExchange + " " + text.Name(q.To.Exchange) + " (argument)"
@@ -76,20 +81,18 @@ func exchangeMissing() check {
     {"name": "billing", "durable": true, "arguments": {"x-dead-letter-exchange": "dlx"}},
     {"name": "billing.dead", "durable": true}],
   "bindings": [{"source": "dlx", "destination": "billing.dead", "destination_type": "queue", "routing_key": ""}]}`},
-	}, func(x *index) []Finding {
-		return x.each(func(q *queue) (Finding, bool) {
-			if !q.DeadLetters || x.Exchange(q.To.Exchange) != nil {
-				return Finding{}, false
-			}
-			return Finding{
-				Evidence:    q.deadLetterExchange() + "; no such exchange",
-				Consequence: q.rejectedIsLost() + x.soFar("no service declares the exchange"),
-				Remedy: fmt.Sprintf("decide which type the exchange %s should have, declare it, and bind a dead-letter queue to it",
-					text.Name(q.To.Exchange)),
-				Tries: x.declaring(q),
-			}, true
-		})
-	}}
+	}, ofQueues(func(x *index, q *queue) (Finding, bool) {
+		if !q.DeadLetters || x.Exchange(q.To.Exchange) != nil {
+			return Finding{}, false
+		}
+		return Finding{
+			Evidence:    q.deadLetterExchange() + "; no such exchange",
+			Consequence: q.rejectedIsLost() + x.soFar("no service declares the exchange"),
+			Remedy: fmt.Sprintf("decide which type the exchange %s should have, declare it, and bind a dead-letter queue to it",
+				text.Name(q.To.Exchange)),
+			Tries: x.declaring(q),
+		}, true
+	})}
 }
 
 // declaring returns the fixes that declare the dead-letter exchange of a queue, and a queue for it.
@@ -124,32 +127,30 @@ func queueMissing() check {
 		Miss: Example{Definitions: `{"queues": [
   {"name": "billing", "durable": true, "arguments": {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "billing.dead"}},
   {"name": "billing.dead", "durable": true}]}`},
-	}, func(x *index) []Finding {
-		return x.each(func(q *queue) (Finding, bool) {
-			if !q.DeadLetters || q.To.Exchange != "" || !q.AllLost() {
-				return Finding{}, false
-			}
-			missing := q.Hops[0].Sample
-			f := Finding{
-				Evidence:    fmt.Sprintf("%s; no queue %s", q.deadLetterExchange(), text.Name(missing)),
-				Consequence: q.rejectedIsLost() + x.soFar("no service declares the queue"),
-				Remedy: fmt.Sprintf("decide whether %s should exist: declare it as the service that reads it needs it, or correct "+
-					"the dead-letter routing key", text.Name(missing)),
-			}
-			if successor := x.successorOf(missing); successor != "" {
-				f.Remedy = fmt.Sprintf("decide where dead letters of %s should go: %s seems to be replaced by %s; do not declare %s again",
-					text.Name(q.Name), text.Name(missing), text.Name(successor), text.Name(missing))
-			} else if len(missing) <= topology.MaxNameBytes && missing != "" {
-				f.Tries = []Fix{{Changes: x.declared(missing)}}
-			}
-			if !q.To.HasKey {
-				f.Evidence = q.deadLetterExchange() + " without a dead-letter routing key; no queue is named " +
-					"like the keys that messages come with: " + q.keyList(survey.Nowhere)
-				f.Remedy, f.Tries = q.undecidable(), x.deadLettering(q)
-			}
-			return f, true
-		})
-	}}
+	}, ofQueues(func(x *index, q *queue) (Finding, bool) {
+		if !q.DeadLetters || q.To.Exchange != "" || !q.AllLost() {
+			return Finding{}, false
+		}
+		missing := q.Hops[0].Sample
+		f := Finding{
+			Evidence:    fmt.Sprintf("%s; no queue %s", q.deadLetterExchange(), text.Name(missing)),
+			Consequence: q.rejectedIsLost() + x.soFar("no service declares the queue"),
+			Remedy: fmt.Sprintf("decide whether %s should exist: declare it as the service that reads it needs it, or correct "+
+				"the dead-letter routing key", text.Name(missing)),
+		}
+		if successor := x.successorOf(missing); successor != "" {
+			f.Remedy = fmt.Sprintf("decide where dead letters of %s should go: %s seems to be replaced by %s; do not declare %s again",
+				text.Name(q.Name), text.Name(missing), text.Name(successor), text.Name(missing))
+		} else if len(missing) <= topology.MaxNameBytes && missing != "" {
+			f.Tries = []Fix{{Changes: x.declared(missing)}}
+		}
+		if !q.To.HasKey {
+			f.Evidence = q.deadLetterExchange() + " without a dead-letter routing key; no queue is named " +
+				"like the keys that messages come with: " + q.keyList(survey.Nowhere)
+			f.Remedy, f.Tries = q.undecidable(), x.deadLettering(q)
+		}
+		return f, true
+	})}
 }
 
 // successorOf returns the queue that seems to have replaced one that does not exist: NAME.v2.
@@ -202,23 +203,21 @@ func unrouted() check {
 		Fix:  "Bind a dead-letter queue with the key that the evidence names.",
 		Hit:  Example{Definitions: fmt.Sprintf(unroutedDefinitions, "#")},
 		Miss: Example{Definitions: fmt.Sprintf(unroutedDefinitions, "billing")},
-	}, func(x *index) []Finding {
-		return x.each(func(q *queue) (Finding, bool) {
-			if !q.DeadLetters || q.To.Exchange == "" || x.Exchange(q.To.Exchange) == nil || !q.AllLost() {
-				return Finding{}, false
-			}
-			evidence := fmt.Sprintf("%s; %s", q.deadLetterExchange(), q.Hops[0].Why())
-			if !q.To.HasKey {
-				evidence += ", for messages with " + q.keyList(survey.Nowhere)
-			}
-			return Finding{
-				Evidence:    evidence,
-				Consequence: q.rejectedIsLost() + x.soFar("no service binds a queue"),
-				Remedy:      q.undecidable(),
-				Tries:       x.keep(q, x.Exchange(q.To.Exchange).Exchange),
-			}, true
-		})
-	}}
+	}, ofQueues(func(x *index, q *queue) (Finding, bool) {
+		if !q.DeadLetters || q.To.Exchange == "" || x.Exchange(q.To.Exchange) == nil || !q.AllLost() {
+			return Finding{}, false
+		}
+		evidence := fmt.Sprintf("%s; %s", q.deadLetterExchange(), q.Hops[0].Why())
+		if !q.To.HasKey {
+			evidence += ", for messages with " + q.keyList(survey.Nowhere)
+		}
+		return Finding{
+			Evidence:    evidence,
+			Consequence: q.rejectedIsLost() + x.soFar("no service binds a queue"),
+			Remedy:      q.undecidable(),
+			Tries:       x.keep(q, x.Exchange(q.To.Exchange).Exchange),
+		}, true
+	})}
 }
 
 func partlyUnrouted() check {
@@ -232,35 +231,33 @@ func partlyUnrouted() check {
 		Fix:  "Set a dead-letter routing key, or bind the dead-letter queue with # on a topic exchange.",
 		Hit:  Example{Definitions: fmt.Sprintf(partlyDefinitions, "order.*")},
 		Miss: Example{Definitions: fmt.Sprintf(partlyDefinitions, "#")},
-	}, func(x *index) []Finding {
-		return x.each(func(q *queue) (Finding, bool) {
-			if !q.DeadLetters || q.AllLost() || x.Exchange(q.To.Exchange) == nil {
-				return Finding{}, false
-			}
-			bad := slices.IndexFunc(q.Hops, func(h survey.Hop) bool { return h.Verdict == survey.Nowhere })
-			f := Finding{Consequence: "a message with one of these keys " + q.failing() + " is lost"}
-			v := survey.Nowhere
-			if bad < 0 {
-				bad = slices.IndexFunc(q.Hops, func(h survey.Hop) bool { return h.Verdict == survey.Partly })
-				f.Severity, v = Warning, survey.Partly
-				f.Consequence = "a message " + q.failing() + " is lost if no binding of the dead-letter exchange matches its key"
-			}
-			if bad < 0 {
-				return Finding{}, false
-			}
-			if q.Hops[bad].Keys == survey.AnyKey() || v == survey.Partly && x.DelaysPublished(q.Queue) {
-				f.Severity = Note
-			}
-			f.Evidence = fmt.Sprintf("%s; messages come with %s, and %s", q.deadLetterExchange(), q.keyList(v),
-				q.Hops[bad].Why())
-			if q.To.AtLeastOnce {
-				f.Consequence = "such a message stays in the queue, invisible to consumers, and counts against its length"
-			}
-			f.Consequence += x.soFar("no service binds a queue")
-			f.Remedy, f.Tries = q.undecidable(), x.keep(q, x.Exchange(q.To.Exchange).Exchange)
-			return f, true
-		})
-	}}
+	}, ofQueues(func(x *index, q *queue) (Finding, bool) {
+		if !q.DeadLetters || q.AllLost() || x.Exchange(q.To.Exchange) == nil {
+			return Finding{}, false
+		}
+		bad := slices.IndexFunc(q.Hops, func(h survey.Hop) bool { return h.Verdict == survey.Nowhere })
+		f := Finding{Consequence: "a message with one of these keys " + q.failing() + " is lost"}
+		v := survey.Nowhere
+		if bad < 0 {
+			bad = slices.IndexFunc(q.Hops, func(h survey.Hop) bool { return h.Verdict == survey.Partly })
+			f.Severity, v = Warning, survey.Partly
+			f.Consequence = "a message " + q.failing() + " is lost if no binding of the dead-letter exchange matches its key"
+		}
+		if bad < 0 {
+			return Finding{}, false
+		}
+		if q.Hops[bad].Keys == survey.AnyKey() || v == survey.Partly && x.DelaysPublished(q.Queue) {
+			f.Severity = Note
+		}
+		f.Evidence = fmt.Sprintf("%s; messages come with %s, and %s", q.deadLetterExchange(), q.keyList(v),
+			q.Hops[bad].Why())
+		if q.To.AtLeastOnce {
+			f.Consequence = "such a message stays in the queue, invisible to consumers, and counts against its length"
+		}
+		f.Consequence += x.soFar("no service binds a queue")
+		f.Remedy, f.Tries = q.undecidable(), x.keep(q, x.Exchange(q.To.Exchange).Exchange)
+		return f, true
+	})}
 }
 
 func atMostOnce() check {
@@ -274,27 +271,25 @@ func atMostOnce() check {
 		Hit: Example{Definitions: deadLetteringTo(`"x-queue-type": "quorum"`)},
 		Miss: Example{Definitions: deadLetteringTo(
 			`"x-queue-type": "quorum", "x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish"`)},
-	}, func(x *index) []Finding {
-		return x.each(func(q *queue) (Finding, bool) {
-			if !q.DeadLetters || q.To.AtLeastOnce || q.Temporary() || q.AllLost() || q.asksAtLeastOnce() {
-				return Finding{}, false
-			}
-			f := Finding{
-				Evidence:    fmt.Sprintf("%s; queue of type %s", q.deadLetterExchange(), q.Type()),
-				Consequence: "a dead letter of " + text.Name(q.Name) + " is lost if the queue that it goes to cannot take it",
-				Remedy: fmt.Sprintf("decide whether %s should become a quorum queue: only those dead-letter at least once",
-					text.Name(q.Name)),
-			}
-			if q.Type() == topology.Quorum {
-				f.Evidence += " without x-dead-letter-strategy at-least-once"
-				f.Remedy = x.fixed(q, topology.ArgDeadLetterStrategy, topology.ArgOverflow)
-				f.Tries = x.setting(q, topology.Arguments{
-					topology.KeyDeadLetterStrategy: topology.AtLeastOnce, topology.KeyOverflow: topology.RejectPublish,
-				})
-			}
-			return f, true
-		})
-	}}
+	}, ofQueues(func(x *index, q *queue) (Finding, bool) {
+		if !q.DeadLetters || q.To.AtLeastOnce || q.Temporary() || q.AllLost() || q.asksAtLeastOnce() {
+			return Finding{}, false
+		}
+		f := Finding{
+			Evidence:    fmt.Sprintf("%s; queue of type %s", q.deadLetterExchange(), q.Type()),
+			Consequence: "a dead letter of " + text.Name(q.Name) + " is lost if the queue that it goes to cannot take it",
+			Remedy: fmt.Sprintf("decide whether %s should become a quorum queue: only those dead-letter at least once",
+				text.Name(q.Name)),
+		}
+		if q.Type() == topology.Quorum {
+			f.Evidence += " without x-dead-letter-strategy at-least-once"
+			f.Remedy = x.fixed(q, topology.ArgDeadLetterStrategy, topology.ArgOverflow)
+			f.Tries = x.setting(q, topology.Arguments{
+				topology.KeyDeadLetterStrategy: topology.AtLeastOnce, topology.KeyOverflow: topology.RejectPublish,
+			})
+		}
+		return f, true
+	})}
 }
 
 // deadLetteringTo returns definitions of a queue with a dead-letter queue and more arguments.
@@ -321,25 +316,23 @@ func atLeastOnceNotInEffect() check {
 		Hit: Example{Definitions: deadLetteringTo(`"x-queue-type": "quorum", "x-dead-letter-strategy": "at-least-once"`)},
 		Miss: Example{Definitions: deadLetteringTo(
 			`"x-queue-type": "quorum", "x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish"`)},
-	}, func(x *index) []Finding {
-		return x.each(func(q *queue) (Finding, bool) {
-			overflow, set := q.Args[topology.ArgOverflow]
-			if !q.DeadLetters || q.Type() != topology.Quorum || !q.asksAtLeastOnce() || overflow == topology.RejectPublish {
-				return Finding{}, false
-			}
-			why := "x-overflow is not set, and drop-head by default"
-			if set {
-				why = q.argument(topology.ArgOverflow)
-			}
-			return Finding{
-				Evidence: q.argument(topology.ArgDeadLetterStrategy) + "; " + why,
-				Consequence: "dead letters of " + text.Name(q.Name) +
-					" are lost if the queue that they go to cannot take them",
-				Remedy: x.fixed(q, topology.ArgOverflow, topology.ArgDeadLetterStrategy),
-				Tries:  x.setting(q, topology.Arguments{topology.KeyOverflow: topology.RejectPublish}),
-			}, true
-		})
-	}}
+	}, ofQueues(func(x *index, q *queue) (Finding, bool) {
+		overflow, set := q.Args[topology.ArgOverflow]
+		if !q.DeadLetters || q.Type() != topology.Quorum || !q.asksAtLeastOnce() || overflow == topology.RejectPublish {
+			return Finding{}, false
+		}
+		why := "x-overflow is not set, and drop-head by default"
+		if set {
+			why = q.argument(topology.ArgOverflow)
+		}
+		return Finding{
+			Evidence: q.argument(topology.ArgDeadLetterStrategy) + "; " + why,
+			Consequence: "dead letters of " + text.Name(q.Name) +
+				" are lost if the queue that they go to cannot take them",
+			Remedy: x.fixed(q, topology.ArgOverflow, topology.ArgDeadLetterStrategy),
+			Tries:  x.setting(q, topology.Arguments{topology.KeyOverflow: topology.RejectPublish}),
+		}, true
+	})}
 }
 
 func deadLetterKeyAlone() check {
@@ -356,28 +349,26 @@ func deadLetterKeyAlone() check {
   {"name": "billing", "durable": true}, {"name": "billing.dead", "durable": true}],
   "policies": [{"name": "dlq", "pattern": "^billing$", "apply-to": "queues", "priority": 0,
     "definition": {"dead-letter-exchange": "", "dead-letter-routing-key": "billing.dead"}}]}`},
-	}, func(x *index) []Finding {
-		return x.each(func(q *queue) (Finding, bool) {
-			if q.DeadLetters || q.Type() == topology.Stream || !q.Args.HasAny(topology.ArgDeadLetterRoutingKey) {
-				return Finding{}, false
-			}
-			key, _ := q.Args[topology.ArgDeadLetterRoutingKey].(string)
-			f := Finding{
-				Evidence:    q.argument(topology.ArgDeadLetterRoutingKey) + "; no dead-letter exchange",
-				Consequence: "a message that a consumer of " + text.Name(q.Name) + " rejects is lost",
-				Remedy: fmt.Sprintf("decide to which exchange %s should dead-letter, and set it where the key is set",
-					text.Name(q.Name)),
-				Tries: x.setting(q, topology.Arguments{topology.KeyDeadLetterExchange: "", topology.KeyDeadLetterRoutingKey: key}),
-			}
-			for i := range f.Tries {
-				f.Tries[i].Changes = slices.Concat(x.declared(key), f.Tries[i].Changes)
-			}
-			if q.Arguments.HasAny(topology.ArgDeadLetterRoutingKey) {
-				f.Consequence, f.Tries = "RabbitMQ refuses to declare the queue, and to import the file", nil
-			}
-			return f, true
-		})
-	}}
+	}, ofQueues(func(x *index, q *queue) (Finding, bool) {
+		if q.DeadLetters || q.Type() == topology.Stream || !q.Args.HasAny(topology.ArgDeadLetterRoutingKey) {
+			return Finding{}, false
+		}
+		key, _ := q.Args[topology.ArgDeadLetterRoutingKey].(string)
+		f := Finding{
+			Evidence:    q.argument(topology.ArgDeadLetterRoutingKey) + "; no dead-letter exchange",
+			Consequence: "a message that a consumer of " + text.Name(q.Name) + " rejects is lost",
+			Remedy: fmt.Sprintf("decide to which exchange %s should dead-letter, and set it where the key is set",
+				text.Name(q.Name)),
+			Tries: x.setting(q, topology.Arguments{topology.KeyDeadLetterExchange: "", topology.KeyDeadLetterRoutingKey: key}),
+		}
+		for i := range f.Tries {
+			f.Tries[i].Changes = slices.Concat(x.declared(key), f.Tries[i].Changes)
+		}
+		if q.Arguments.HasAny(topology.ArgDeadLetterRoutingKey) {
+			f.Consequence, f.Tries = "RabbitMQ refuses to declare the queue, and to import the file", nil
+		}
+		return f, true
+	})}
 }
 
 // isCycle reports whether a way ends because the broker takes it for a cycle.

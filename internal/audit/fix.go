@@ -39,10 +39,7 @@ func (f Fix) remedy(vhost string) (string, bool) {
 		return f.Lines, true
 	}
 	requests, ok := f.requests(vhost)
-	var lines []string
-	for _, r := range requests {
-		lines = append(lines, r.String())
-	}
+	lines := text.Each(requests, Request.String)
 	return strings.Join(lines, " &&\n"), ok
 }
 

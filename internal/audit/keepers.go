@@ -42,24 +42,22 @@ func keeperExpires() check {
 			"A TTL of a day or more is a warning, as it may be a retention that is meant: the messages count as kept.",
 		Fix: "Remove the TTL. Where it comes from a policy for many queues, exclude the dead-letter queue from its pattern.",
 		Hit: Example{Definitions: deadLettersIn(`"x-message-ttl": 60000`)}, Miss: Example{Definitions: deadLettersIn("")},
-	}, func(x *index) []Finding {
-		return x.each(func(q *queue) (Finding, bool) {
-			ttl, set := q.number(topology.ArgMessageTTL)
-			if q.Role != topology.RoleDeadLetter || !set || q.DeadLetters {
-				return Finding{}, false
-			}
-			f := Finding{
-				Evidence:    fmt.Sprintf("%s; queues that dead-letter here: %s", q.argument(topology.ArgMessageTTL), q.sources()),
-				Consequence: fmt.Sprintf("dead letters are lost after %s", text.Millis(ttl)),
-				Remedy:      x.fixed(q, topology.ArgMessageTTL),
-				Tries:       x.unsetting(q, topology.ArgMessageTTL),
-			}
-			if q.Retains(route.Expired) {
-				f.Severity = Warning
-			}
-			return f, true
-		})
-	}}
+	}, ofQueues(func(x *index, q *queue) (Finding, bool) {
+		ttl, set := q.number(topology.ArgMessageTTL)
+		if q.Role != topology.RoleDeadLetter || !set || q.DeadLetters {
+			return Finding{}, false
+		}
+		f := Finding{
+			Evidence:    fmt.Sprintf("%s; queues that dead-letter here: %s", q.argument(topology.ArgMessageTTL), q.sources()),
+			Consequence: fmt.Sprintf("dead letters are lost after %s", text.Millis(ttl)),
+			Remedy:      x.fixed(q, topology.ArgMessageTTL),
+			Tries:       x.unsetting(q, topology.ArgMessageTTL),
+		}
+		if q.Retains(route.Expired) {
+			f.Severity = Warning
+		}
+		return f, true
+	})}
 }
 
 func keeperDeleted() check {
@@ -70,26 +68,24 @@ func keeperDeleted() check {
 			"auto-delete queue is deleted when its last consumer leaves. Dead-letter queues have no consumers most of the time.",
 		Fix: "Remove x-expires or auto-delete.",
 		Hit: Example{Definitions: deadLettersIn(`"x-expires": 3600000`)}, Miss: Example{Definitions: deadLettersIn("")},
-	}, func(x *index) []Finding {
-		return x.each(func(q *queue) (Finding, bool) {
-			expires, set := q.number(topology.ArgExpires)
-			if q.Role != topology.RoleDeadLetter || !set && !q.AutoDelete {
-				return Finding{}, false
-			}
-			f := Finding{
-				Evidence:    fmt.Sprintf("auto-delete; queues that dead-letter here: %s", q.sources()),
-				Consequence: "every dead letter is lost when the last consumer disconnects",
-				Remedy: fmt.Sprintf("decide when %s can be declared without auto-delete: that of a queue never changes, so it is "+
-					"deleted, with its messages, and then declared by the service that uses it", text.Name(q.Name)),
-			}
-			if set {
-				f.Evidence = fmt.Sprintf("%s; queues that dead-letter here: %s", q.argument(topology.ArgExpires), q.sources())
-				f.Consequence = fmt.Sprintf("every dead letter is lost after %s without a consumer", text.Millis(expires))
-				f.Remedy, f.Tries = x.fixed(q, topology.ArgExpires), x.unsetting(q, topology.ArgExpires)
-			}
-			return f, true
-		})
-	}}
+	}, ofQueues(func(x *index, q *queue) (Finding, bool) {
+		expires, set := q.number(topology.ArgExpires)
+		if q.Role != topology.RoleDeadLetter || !set && !q.AutoDelete {
+			return Finding{}, false
+		}
+		f := Finding{
+			Evidence:    fmt.Sprintf("auto-delete; queues that dead-letter here: %s", q.sources()),
+			Consequence: "every dead letter is lost when the last consumer disconnects",
+			Remedy: fmt.Sprintf("decide when %s can be declared without auto-delete: that of a queue never changes, so it is "+
+				"deleted, with its messages, and then declared by the service that uses it", text.Name(q.Name)),
+		}
+		if set {
+			f.Evidence = fmt.Sprintf("%s; queues that dead-letter here: %s", q.argument(topology.ArgExpires), q.sources())
+			f.Consequence = fmt.Sprintf("every dead letter is lost after %s without a consumer", text.Millis(expires))
+			f.Remedy, f.Tries = x.fixed(q, topology.ArgExpires), x.unsetting(q, topology.ArgExpires)
+		}
+		return f, true
+	})}
 }
 
 func keeperDrops() check {
@@ -101,24 +97,22 @@ func keeperDrops() check {
 			"a retention that is meant: the messages count as kept.",
 		Fix: "Remove the limit, and set an alert on the length instead.",
 		Hit: Example{Definitions: deadLettersIn(`"x-max-length": 1000`)}, Miss: Example{Definitions: deadLettersIn("")},
-	}, func(x *index) []Finding {
-		return x.each(func(q *queue) (Finding, bool) {
-			if q.Role != topology.RoleDeadLetter || !q.DropsHead() || q.DeadLetters {
-				return Finding{}, false
-			}
-			f := Finding{
-				Evidence: fmt.Sprintf("%s, overflow drop-head; queues that dead-letter here: %s", x.cause(q, route.MaxLen),
-					q.sources()),
-				Consequence: fmt.Sprintf("when %s is full, its oldest dead letter is lost", text.Name(q.Name)),
-				Remedy:      x.fixed(q, q.limits()...),
-				Tries:       x.unsetting(q, q.limits()...),
-			}
-			if q.Retains(route.MaxLen) {
-				f.Severity = Warning
-			}
-			return f, true
-		})
-	}}
+	}, ofQueues(func(x *index, q *queue) (Finding, bool) {
+		if q.Role != topology.RoleDeadLetter || !q.DropsHead() || q.DeadLetters {
+			return Finding{}, false
+		}
+		f := Finding{
+			Evidence: fmt.Sprintf("%s, overflow drop-head; queues that dead-letter here: %s", x.cause(q, route.MaxLen),
+				q.sources()),
+			Consequence: fmt.Sprintf("when %s is full, its oldest dead letter is lost", text.Name(q.Name)),
+			Remedy:      x.fixed(q, q.limits()...),
+			Tries:       x.unsetting(q, q.limits()...),
+		}
+		if q.Retains(route.MaxLen) {
+			f.Severity = Warning
+		}
+		return f, true
+	})}
 }
 
 // limits are the arguments in effect that limit the length of a queue.
@@ -141,29 +135,27 @@ func keeperRefuses() check {
 		Fix:  "Remove the limit, and set an alert on the length instead.",
 		Hit:  Example{Definitions: deadLettersIn(`"x-max-length": 1000, "x-overflow": "reject-publish"`)},
 		Miss: Example{Definitions: deadLettersIn("")},
-	}, func(x *index) []Finding {
-		return x.each(func(q *queue) (Finding, bool) {
-			if q.Role != topology.RoleDeadLetter || !q.Refuses() {
-				return Finding{}, false
+	}, ofQueues(func(x *index, q *queue) (Finding, bool) {
+		if q.Role != topology.RoleDeadLetter || !q.Refuses() {
+			return Finding{}, false
+		}
+		var exposed []string
+		for _, name := range q.From {
+			if !x.byName[name].To.AtLeastOnce {
+				exposed = append(exposed, name)
 			}
-			var exposed []string
-			for _, name := range q.From {
-				if !x.byName[name].To.AtLeastOnce {
-					exposed = append(exposed, name)
-				}
-			}
-			if len(exposed) == 0 {
-				return Finding{}, false
-			}
-			return Finding{
-				Evidence: fmt.Sprintf("%s, %s; at-most-once dead-lettering from %s", x.cause(q, route.MaxLen),
-					q.argument(topology.ArgOverflow), list(exposed)),
-				Consequence: fmt.Sprintf("while %s is full, further dead letters are lost", text.Name(q.Name)),
-				Remedy:      x.fixed(q, q.limits()...),
-				Tries:       x.unsetting(q, q.limits()...),
-			}, true
-		})
-	}}
+		}
+		if len(exposed) == 0 {
+			return Finding{}, false
+		}
+		return Finding{
+			Evidence: fmt.Sprintf("%s, %s; at-most-once dead-lettering from %s", x.cause(q, route.MaxLen),
+				q.argument(topology.ArgOverflow), list(exposed)),
+			Consequence: fmt.Sprintf("while %s is full, further dead letters are lost", text.Name(q.Name)),
+			Remedy:      x.fixed(q, q.limits()...),
+			Tries:       x.unsetting(q, q.limits()...),
+		}, true
+	})}
 }
 
 func keeperDeliveryLimit() check {
@@ -180,35 +172,33 @@ func keeperDeliveryLimit() check {
 			Definitions: deadLettersIn(`"x-queue-type": "quorum", "x-delivery-limit": 2147483647`),
 			Version:     "4.0.5",
 		},
-	}, func(x *index) []Finding {
-		return x.each(func(q *queue) (Finding, bool) {
-			limit, byDefault, limited := x.Delivers(q.Queue)
-			unset := !q.Args.HasAny(topology.ArgDeliveryLimit)
-			if q.Role != topology.RoleDeadLetter || q.DeadLetters || q.Type() != topology.Quorum ||
-				!limited && (x.State.Version != "" || !unset) {
-				return Finding{}, false
-			}
-			f := Finding{
-				Evidence: q.argument(topology.ArgDeliveryLimit) + fmt.Sprintf("; queues that dead-letter here: %s", q.sources()),
-				Remedy:   x.fixed(q, topology.ArgDeliveryLimit),
-				Tries:    x.unsetting(q, topology.ArgDeliveryLimit),
-			}
-			if !limited {
-				limit = 20
-			}
-			if byDefault || !limited {
-				f.Evidence = fmt.Sprintf("quorum queue without a delivery limit, which is 20 since 4.0; queues that dead-letter here: %s",
-					q.sources())
-				f.Tries = x.setting(q, topology.Arguments{topology.KeyDeliveryLimit: topology.Unlimited})
-			}
-			f.Consequence = fmt.Sprintf("a dead letter that is looked at and returned more than %s%s is lost",
-				text.Count(limit, "time"), x.uncounted())
-			if x.State.AtLeast(4, 3) {
-				f.Consequence += "; returns before its death count, so the first look may lose it"
-			}
-			return f, true
-		})
-	}}
+	}, ofQueues(func(x *index, q *queue) (Finding, bool) {
+		limit, byDefault, limited := x.Delivers(q.Queue)
+		unset := !q.Args.HasAny(topology.ArgDeliveryLimit)
+		if q.Role != topology.RoleDeadLetter || q.DeadLetters || q.Type() != topology.Quorum ||
+			!limited && (x.State.Version != "" || !unset) {
+			return Finding{}, false
+		}
+		f := Finding{
+			Evidence: q.argument(topology.ArgDeliveryLimit) + fmt.Sprintf("; queues that dead-letter here: %s", q.sources()),
+			Remedy:   x.fixed(q, topology.ArgDeliveryLimit),
+			Tries:    x.unsetting(q, topology.ArgDeliveryLimit),
+		}
+		if !limited {
+			limit = 20
+		}
+		if byDefault || !limited {
+			f.Evidence = fmt.Sprintf("quorum queue without a delivery limit, which is 20 since 4.0; queues that dead-letter here: %s",
+				q.sources())
+			f.Tries = x.setting(q, topology.Arguments{topology.KeyDeliveryLimit: topology.Unlimited})
+		}
+		f.Consequence = fmt.Sprintf("a dead letter that is looked at and returned more than %s%s is lost",
+			text.Count(limit, "time"), x.uncounted())
+		if x.State.AtLeast(4, 3) {
+			f.Consequence += "; returns before its death count, so the first look may lose it"
+		}
+		return f, true
+	})}
 }
 
 func keeperDeadLetters() check {
@@ -223,19 +213,17 @@ func keeperDeadLetters() check {
   {"name": "billing.dead", "durable": true, "arguments": {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "old"}},
   {"name": "old", "durable": true}]}`},
 		Miss: Example{Definitions: deadLettersIn("")},
-	}, func(x *index) []Finding {
-		return x.each(func(q *queue) (Finding, bool) {
-			if q.Role != topology.RoleDeadLetter || !q.DeadLetters {
-				return Finding{}, false
-			}
-			return Finding{
-				Evidence:    fmt.Sprintf("%s; queues that dead-letter here: %s", q.deadLetterExchange(), q.sources()),
-				Consequence: "a dead letter that a client rejects here leaves the queue",
-				Remedy: fmt.Sprintf("decide whether a second stage is meant; if not, %s",
-					x.fixed(q, topology.ArgDeadLetterExchange)),
-			}, true
-		})
-	}}
+	}, ofQueues(func(x *index, q *queue) (Finding, bool) {
+		if q.Role != topology.RoleDeadLetter || !q.DeadLetters {
+			return Finding{}, false
+		}
+		return Finding{
+			Evidence:    fmt.Sprintf("%s; queues that dead-letter here: %s", q.deadLetterExchange(), q.sources()),
+			Consequence: "a dead letter that a client rejects here leaves the queue",
+			Remedy: fmt.Sprintf("decide whether a second stage is meant; if not, %s",
+				x.fixed(q, topology.ArgDeadLetterExchange)),
+		}, true
+	})}
 }
 
 func keeperShared() check {
@@ -250,18 +238,16 @@ func keeperShared() check {
   {"name": "reports", "durable": true, "arguments": {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"}},
   {"name": "dead", "durable": true}]}`},
 		Miss: Example{Definitions: deadLettersIn("")},
-	}, func(x *index) []Finding {
-		return x.each(func(q *queue) (Finding, bool) {
-			if q.Role != topology.RoleDeadLetter || len(q.From) < 2 {
-				return Finding{}, false
-			}
-			return Finding{
-				Evidence:    "queues that dead-letter here: " + list(q.From),
-				Consequence: "only the header x-death tells from which queue a dead letter came",
-				Remedy:      "dlxctl desk groups " + text.ShellQuote(q.Name),
-			}, true
-		})
-	}}
+	}, ofQueues(func(_ *index, q *queue) (Finding, bool) {
+		if q.Role != topology.RoleDeadLetter || len(q.From) < 2 {
+			return Finding{}, false
+		}
+		return Finding{
+			Evidence:    "queues that dead-letter here: " + list(q.From),
+			Consequence: "only the header x-death tells from which queue a dead letter came",
+			Remedy:      "dlxctl desk groups " + text.ShellQuote(q.Name),
+		}, true
+	})}
 }
 
 func keeperTransient() check {
@@ -274,17 +260,15 @@ func keeperTransient() check {
   {"name": "billing", "durable": true, "arguments": {"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "billing.dead"}},
   {"name": "billing.dead", "durable": false, "auto_delete": false}]}`},
 		Miss: Example{Definitions: deadLettersIn("")},
-	}, func(x *index) []Finding {
-		return x.each(func(q *queue) (Finding, bool) {
-			if q.Role != topology.RoleDeadLetter || q.Durable || q.Temporary() {
-				return Finding{}, false
-			}
-			return Finding{
-				Evidence:    fmt.Sprintf("durable is false; queues that dead-letter here: %s", q.sources()),
-				Consequence: "all dead letters are lost when the broker restarts",
-				Remedy: fmt.Sprintf("decide when %s can be declared as durable: that of a queue never changes, so it is deleted, "+
-					"with its messages, and then declared by the service that uses it", text.Name(q.Name)),
-			}, true
-		})
-	}}
+	}, ofQueues(func(_ *index, q *queue) (Finding, bool) {
+		if q.Role != topology.RoleDeadLetter || q.Durable || q.Temporary() {
+			return Finding{}, false
+		}
+		return Finding{
+			Evidence:    fmt.Sprintf("durable is false; queues that dead-letter here: %s", q.sources()),
+			Consequence: "all dead letters are lost when the broker restarts",
+			Remedy: fmt.Sprintf("decide when %s can be declared as durable: that of a queue never changes, so it is deleted, "+
+				"with its messages, and then declared by the service that uses it", text.Name(q.Name)),
+		}, true
+	})}
 }

@@ -31,24 +31,22 @@ func migrationUnfinished() check {
 		Hit: Example{Definitions: `{"exchanges": [{"name": "shop.switch.0123456789ab", "type": "topic", "durable": true,
   "arguments": {"x-managed-by": "dlxctl/shop"}}]}`},
 		Miss: Example{Definitions: boundTo("topic", "order.*", "")},
-	}, func(x *index) []Finding {
-		return x.eachExchange(func(e *exchange) (Finding, bool) {
-			owner, ok := switchOwner(e)
-			if !ok {
-				return Finding{}, false
-			}
-			queues := x.Router.Reachable(e.Name)
-			evidence := "switch exchange of topology " + owner
-			if len(queues) > 0 {
-				evidence += "; it leads to " + list(queues)
-			}
-			return Finding{
-				Evidence:    evidence,
-				Consequence: "the cutover is not complete: the legacy queue may still get messages",
-				Remedy:      "dlxctl migrate" + x.vhost("--vhost") + " -f TOPOLOGY.yaml",
-			}, true
-		})
-	}}
+	}, ofExchanges(func(x *index, e *exchange) (Finding, bool) {
+		owner, ok := switchOwner(e)
+		if !ok {
+			return Finding{}, false
+		}
+		queues := x.Router.Reachable(e.Name)
+		evidence := "switch exchange of topology " + owner
+		if len(queues) > 0 {
+			evidence += "; it leads to " + list(queues)
+		}
+		return Finding{
+			Evidence:    evidence,
+			Consequence: "the cutover is not complete: the legacy queue may still get messages",
+			Remedy:      "dlxctl migrate" + x.vhost("--vhost") + " -f TOPOLOGY.yaml",
+		}, true
+	})}
 }
 
 func legacyStillBound() check {
@@ -66,21 +64,19 @@ func legacyStillBound() check {
 		Fix:  "Find out which service binds the legacy queue when it starts, and let it use the successor.",
 		Hit:  Example{Definitions: fmt.Sprintf(definitions, "invoices")},
 		Miss: Example{Definitions: fmt.Sprintf(definitions, "invoices.v2")},
-	}, func(x *index) []Finding {
-		return x.each(func(q *queue) (Finding, bool) {
-			owner, generated := topology.PolicyOwner(q.policy.Name)
-			if !q.hasPolicy || !generated || !topology.IsSwitchName(owner, q.policy.Name) ||
-				!strings.HasSuffix(q.policy.Name, ".forward") || len(x.ownBindings(q)) == 0 {
-				return Finding{}, false
-			}
-			return Finding{
-				Evidence:    fmt.Sprintf("policy %s forwards; binding %s", q.policy.Name, x.ownBindings(q)[0]),
-				Consequence: fmt.Sprintf("messages come to %s first, and a dead letter is lost if the successor cannot take it", text.Name(q.Name)),
-				Remedy: fmt.Sprintf("find out which service binds %s when it starts, and let it bind the successor; then delete the binding",
-					text.Name(q.Name)),
-			}, true
-		})
-	}}
+	}, ofQueues(func(x *index, q *queue) (Finding, bool) {
+		owner, generated := topology.PolicyOwner(q.policy.Name)
+		if !q.hasPolicy || !generated || !topology.IsSwitchName(owner, q.policy.Name) ||
+			!strings.HasSuffix(q.policy.Name, ".forward") || len(x.ownBindings(q)) == 0 {
+			return Finding{}, false
+		}
+		return Finding{
+			Evidence:    fmt.Sprintf("policy %s forwards; binding %s", q.policy.Name, x.ownBindings(q)[0]),
+			Consequence: fmt.Sprintf("messages come to %s first, and a dead letter is lost if the successor cannot take it", text.Name(q.Name)),
+			Remedy: fmt.Sprintf("find out which service binds %s when it starts, and let it bind the successor; then delete the binding",
+				text.Name(q.Name)),
+		}, true
+	})}
 }
 
 // deskQueue returns the topology of a queue that the desk made.
@@ -111,21 +107,19 @@ func runUnfinished() check {
 		Fix:  "Resume the run, or return it, which puts the messages back into their queue.",
 		Hit:  Example{Definitions: hold(`, "x-managed-by": "dlxctl/shop/desk"`)},
 		Miss: Example{Definitions: hold("")},
-	}, func(x *index) []Finding {
-		return x.each(func(q *queue) (Finding, bool) {
-			owner, ok := deskQueue(q)
-			run, isHold := topology.HoldRun(owner, q.Name)
-			n, known := x.consumers(q)
-			if !ok || !isHold || q.Exclusive || known && n > 0 {
-				return Finding{}, false
-			}
-			return Finding{
-				Evidence:    fmt.Sprintf("hold of run %s of topology %s%s", run, owner, x.holds(q)),
-				Consequence: "the messages that the run took are not processed",
-				Remedy:      "dlxctl desk run resume " + text.ShellQuote(run),
-			}, true
-		})
-	}}
+	}, ofQueues(func(x *index, q *queue) (Finding, bool) {
+		owner, ok := deskQueue(q)
+		run, isHold := topology.HoldRun(owner, q.Name)
+		n, known := x.consumers(q)
+		if !ok || !isHold || q.Exclusive || known && n > 0 {
+			return Finding{}, false
+		}
+		return Finding{
+			Evidence:    fmt.Sprintf("hold of run %s of topology %s%s", run, owner, x.holds(q)),
+			Consequence: "the messages that the run took are not processed",
+			Remedy:      "dlxctl desk run resume " + text.ShellQuote(run),
+		}, true
+	})}
 }
 
 // oneNamed returns definitions of a queue of that name.
@@ -145,20 +139,18 @@ func messagesParked() check {
 			Usage: map[string]topology.Usage{"shop.parked": {Ready: 3}},
 		},
 		Miss: Example{Definitions: parked, Live: running(nothingMore), Usage: map[string]topology.Usage{"shop.parked": {}}},
-	}, func(x *index) []Finding {
-		return x.each(func(q *queue) (Finding, bool) {
-			owner, ok := deskQueue(q)
-			usage := x.State.Usage[q.Name]
-			if !ok || q.Name != topology.ParkedName(owner) || usage.Ready+usage.Unacknowledged == 0 {
-				return Finding{}, false
-			}
-			return Finding{
-				Evidence:    "parked messages of topology " + owner + x.holds(q),
-				Consequence: "a parked message is lost 30 days after it was parked",
-				Remedy:      "dlxctl desk restore --help",
-			}, true
-		})
-	}}
+	}, ofQueues(func(x *index, q *queue) (Finding, bool) {
+		owner, ok := deskQueue(q)
+		usage := x.State.Usage[q.Name]
+		if !ok || q.Name != topology.ParkedName(owner) || usage.Ready+usage.Unacknowledged == 0 {
+			return Finding{}, false
+		}
+		return Finding{
+			Evidence:    "parked messages of topology " + owner + x.holds(q),
+			Consequence: "a parked message is lost 30 days after it was parked",
+			Remedy:      "dlxctl desk restore --help",
+		}, true
+	})}
 }
 
 // isSwitch reports whether a binding comes from a switch exchange.

@@ -54,30 +54,28 @@ func noConsumers() check {
 			Definitions: oneQueue(""), Usage: map[string]topology.Usage{"billing": {Ready: 12, Consumers: 1}},
 			Live: running(func(l *topology.Live) { l.Consumers["billing"] = []topology.Consumer{{Tag: "a"}} }),
 		},
-	}, func(x *index) []Finding {
-		return x.each(func(q *queue) (Finding, bool) {
-			n, known := x.consumers(q)
-			ready := x.State.Usage[q.Name].Ready
-			if !known || n > 0 || ready == 0 {
-				return Finding{}, false
-			}
-			if name, ok := failedQueue(q); ok {
-				return Finding{
-					Evidence:    fmt.Sprintf("%s ready, no processor", text.Count(ready, "message")),
-					Consequence: "no processor is consuming " + text.Name(q.Name) + ": failed messages are not retried",
-					Remedy:      "dlxctl process -f " + text.ShellQuote(name+".yaml"),
-				}, true
-			}
-			if q.Role != topology.RoleWork {
-				return Finding{}, false
-			}
+	}, ofQueues(func(x *index, q *queue) (Finding, bool) {
+		n, known := x.consumers(q)
+		ready := x.State.Usage[q.Name].Ready
+		if !known || n > 0 || ready == 0 {
+			return Finding{}, false
+		}
+		if name, ok := failedQueue(q); ok {
 			return Finding{
-				Evidence:    fmt.Sprintf("%s ready, no consumer", text.Count(ready, "message")),
-				Consequence: fmt.Sprintf("the messages in %s are not processed", text.Name(q.Name)),
-				Remedy:      "rabbitmqctl list_consumers" + x.vhost("-p") + " queue_name channel_pid consumer_tag",
+				Evidence:    fmt.Sprintf("%s ready, no processor", text.Count(ready, "message")),
+				Consequence: "no processor is consuming " + text.Name(q.Name) + ": failed messages are not retried",
+				Remedy:      "dlxctl process -f " + text.ShellQuote(name+".yaml"),
 			}, true
-		})
-	}}
+		}
+		if q.Role != topology.RoleWork {
+			return Finding{}, false
+		}
+		return Finding{
+			Evidence:    fmt.Sprintf("%s ready, no consumer", text.Count(ready, "message")),
+			Consequence: fmt.Sprintf("the messages in %s are not processed", text.Name(q.Name)),
+			Remedy:      "rabbitmqctl list_consumers" + x.vhost("-p") + " queue_name channel_pid consumer_tag",
+		}, true
+	})}
 }
 
 // failedQueue returns the topology of a failed queue that dlxctl made.
@@ -98,20 +96,18 @@ func deadLettersGrowing() check {
 		Fix:   "Look at the newest dead letters, and at the log of the service that rejects them.",
 		Hit:   Example{Definitions: deadLettersIn(""), Live: running(func(l *topology.Live) { l.Growth = map[string]int64{"billing.dead": 7} })},
 		Miss:  Example{Definitions: deadLettersIn(""), Live: running(func(l *topology.Live) { l.Growth = map[string]int64{"billing": 7} })},
-	}, func(x *index) []Finding {
-		return x.each(func(q *queue) (Finding, bool) {
-			grown := x.in.Live.Growth[q.Name]
-			if q.Role != topology.RoleDeadLetter || grown <= 0 {
-				return Finding{}, false
-			}
-			return Finding{
-				Evidence: fmt.Sprintf("%s more within %s; queues that dead-letter here: %s", text.Count(grown, "message"),
-					text.Duration(x.in.Live.Interval), q.sources()),
-				Consequence: "messages are failing now",
-				Remedy:      lookAt(q),
-			}, true
-		})
-	}}
+	}, ofQueues(func(x *index, q *queue) (Finding, bool) {
+		grown := x.in.Live.Growth[q.Name]
+		if q.Role != topology.RoleDeadLetter || grown <= 0 {
+			return Finding{}, false
+		}
+		return Finding{
+			Evidence: fmt.Sprintf("%s more within %s; queues that dead-letter here: %s", text.Count(grown, "message"),
+				text.Duration(x.in.Live.Interval), q.sources()),
+			Consequence: "messages are failing now",
+			Remedy:      lookAt(q),
+		}, true
+	})}
 }
 
 // tooOld is the age from which a dead letter seems to be forgotten.
@@ -128,20 +124,18 @@ func oldestDeadLetter() check {
 		Fix:   "Look at the dead letters: replay what can succeed now, and discard the rest.",
 		Hit:   Example{Definitions: deadLettersIn(""), Live: aged(tooOld + time.Hour)},
 		Miss:  Example{Definitions: deadLettersIn(""), Live: aged(time.Hour)},
-	}, func(x *index) []Finding {
-		return x.each(func(q *queue) (Finding, bool) {
-			since, known := x.in.Live.Oldest[q.Name]
-			if q.Role != topology.RoleDeadLetter || !known || x.in.Live.Now.Sub(since) < tooOld {
-				return Finding{}, false
-			}
-			return Finding{
-				Evidence: fmt.Sprintf("the first message is from %s, %d days ago", since.UTC().Format(time.DateOnly),
-					int(x.in.Live.Now.Sub(since).Hours()/24)),
-				Consequence: "failed messages wait, and seem to be forgotten",
-				Remedy:      lookAt(q),
-			}, true
-		})
-	}}
+	}, ofQueues(func(x *index, q *queue) (Finding, bool) {
+		since, known := x.in.Live.Oldest[q.Name]
+		if q.Role != topology.RoleDeadLetter || !known || x.in.Live.Now.Sub(since) < tooOld {
+			return Finding{}, false
+		}
+		return Finding{
+			Evidence: fmt.Sprintf("the first message is from %s, %d days ago", since.UTC().Format(time.DateOnly),
+				int(x.in.Live.Now.Sub(since).Hours()/24)),
+			Consequence: "failed messages wait, and seem to be forgotten",
+			Remedy:      lookAt(q),
+		}, true
+	})}
 }
 
 func policyNotInEffect() check {
@@ -203,18 +197,16 @@ func withoutLeader() check {
 		Fix:  "Start the nodes that host the queue.",
 		Hit:  Example{Definitions: oneQueue(""), Live: running(func(l *topology.Live) { l.Leaderless = []string{"billing"} })},
 		Miss: Example{Definitions: oneQueue(""), Live: running(nothingMore)},
-	}, func(x *index) []Finding {
-		return x.each(func(q *queue) (Finding, bool) {
-			if !slices.Contains(x.in.Live.Leaderless, q.Name) {
-				return Finding{}, false
-			}
-			return Finding{
-				Evidence:    fmt.Sprintf("no node answers for the %s queue", q.Type()),
-				Consequence: fmt.Sprintf("%s takes no messages and delivers none", text.Name(q.Name)),
-				Remedy:      "rabbitmqctl list_unresponsive_queues" + x.vhost("-p"),
-			}, true
-		})
-	}}
+	}, ofQueues(func(x *index, q *queue) (Finding, bool) {
+		if !slices.Contains(x.in.Live.Leaderless, q.Name) {
+			return Finding{}, false
+		}
+		return Finding{
+			Evidence:    fmt.Sprintf("no node answers for the %s queue", q.Type()),
+			Consequence: fmt.Sprintf("%s takes no messages and delivers none", text.Name(q.Name)),
+			Remedy:      "rabbitmqctl list_unresponsive_queues" + x.vhost("-p"),
+		}, true
+	})}
 }
 
 func acksAutomatically() check {
@@ -234,22 +226,20 @@ func acksAutomatically() check {
 			Definitions: deadLettersIn(""),
 			Live:        running(func(l *topology.Live) { l.Consumers["billing"] = []topology.Consumer{{Tag: "a"}} }),
 		},
-	}, func(x *index) []Finding {
-		return x.each(func(q *queue) (Finding, bool) {
-			list := x.in.Live.Consumers[q.Name]
-			i := slices.IndexFunc(list, func(c topology.Consumer) bool { return c.AutoAck })
-			if !q.DeadLetters || i < 0 {
-				return Finding{}, false
-			}
-			consumer := "consumer " + text.Name(list[i].Tag)
-			if list[i].Connection != "" {
-				consumer += " of connection " + text.Name(list[i].Connection)
-			}
-			return Finding{
-				Evidence:    consumer + " acknowledges automatically; " + q.deadLetterExchange(),
-				Consequence: fmt.Sprintf("a message of %s that the consumer fails to process is lost", text.Name(q.Name)),
-				Remedy:      "rabbitmqctl list_consumers" + x.vhost("-p") + " queue_name consumer_tag ack_required channel_pid",
-			}, true
-		})
-	}}
+	}, ofQueues(func(x *index, q *queue) (Finding, bool) {
+		list := x.in.Live.Consumers[q.Name]
+		i := slices.IndexFunc(list, func(c topology.Consumer) bool { return c.AutoAck })
+		if !q.DeadLetters || i < 0 {
+			return Finding{}, false
+		}
+		consumer := "consumer " + text.Name(list[i].Tag)
+		if list[i].Connection != "" {
+			consumer += " of connection " + text.Name(list[i].Connection)
+		}
+		return Finding{
+			Evidence:    consumer + " acknowledges automatically; " + q.deadLetterExchange(),
+			Consequence: fmt.Sprintf("a message of %s that the consumer fails to process is lost", text.Name(q.Name)),
+			Remedy:      "rabbitmqctl list_consumers" + x.vhost("-p") + " queue_name consumer_tag ack_required channel_pid",
+		}, true
+	})}
 }

@@ -35,37 +35,35 @@ func toItself() check {
   "bindings": [
     {"source": "events", "destination": "billing", "destination_type": "queue", "routing_key": "order.*"},
     {"source": "events", "destination": "billing.dead", "destination_type": "queue", "routing_key": "dead.*"}]}`},
-	}, func(x *index) []Finding {
-		return x.each(func(q *queue) (Finding, bool) {
-			i := slices.IndexFunc(q.Hops, func(h survey.Hop) bool {
-				return h.Verdict == survey.Routed && slices.Contains(h.Queues, q.Name)
-			})
-			if i < 0 {
-				return Finding{}, false
-			}
-			h := q.Hops[i]
-			result := x.Router.DeadLetter(q.Name, route.Message{Keys: h.Keys.Samples()[:1]}, route.Rejected)
-			f := Finding{
-				Evidence: fmt.Sprintf("%s; %s", q.deadLetterExchange(), pathText(result, q.Name)),
-				Consequence: "a message that a consumer rejects comes back at once, forever; one that expires or is " +
-					"dropped for length is lost",
-				Remedy: x.fixed(q, topology.ArgDeadLetterExchange),
-				Tries:  x.deadLettering(q),
-			}
-			if len(h.Queues) > 1 { // another queue keeps a copy
-				f.Severity = Warning
-				f.Consequence = fmt.Sprintf("a message that a consumer rejects comes back at once, forever, and each "+
-					"time a copy goes to %s", list(slices.DeleteFunc(slices.Clone(h.Queues),
-					func(name string) bool { return name == q.Name })))
-			}
-			if q.Role == topology.RoleDeadLetter {
-				f.Severity = Warning
-				f.Consequence = "a message that is rejected here comes back at once; one that expires or is dropped for " +
-					"length is lost"
-			}
-			return f, true
+	}, ofQueues(func(x *index, q *queue) (Finding, bool) {
+		i := slices.IndexFunc(q.Hops, func(h survey.Hop) bool {
+			return h.Verdict == survey.Routed && slices.Contains(h.Queues, q.Name)
 		})
-	}}
+		if i < 0 {
+			return Finding{}, false
+		}
+		h := q.Hops[i]
+		result := x.Router.DeadLetter(q.Name, route.Message{Keys: h.Keys.Samples()[:1]}, route.Rejected)
+		f := Finding{
+			Evidence: fmt.Sprintf("%s; %s", q.deadLetterExchange(), pathText(result, q.Name)),
+			Consequence: "a message that a consumer rejects comes back at once, forever; one that expires or is " +
+				"dropped for length is lost",
+			Remedy: x.fixed(q, topology.ArgDeadLetterExchange),
+			Tries:  x.deadLettering(q),
+		}
+		if len(h.Queues) > 1 { // another queue keeps a copy
+			f.Severity = Warning
+			f.Consequence = fmt.Sprintf("a message that a consumer rejects comes back at once, forever, and each "+
+				"time a copy goes to %s", list(slices.DeleteFunc(slices.Clone(h.Queues),
+				func(name string) bool { return name == q.Name })))
+		}
+		if q.Role == topology.RoleDeadLetter {
+			f.Severity = Warning
+			f.Consequence = "a message that is rejected here comes back at once; one that expires or is dropped for " +
+				"length is lost"
+		}
+		return f, true
+	})}
 }
 
 // pathText says through which bindings a message comes to a queue.
@@ -105,22 +103,20 @@ func cycleCut() check {
 			"or was returned too many times: it is lost without an error.",
 		Fix: "Remove the TTL or the limit from the work queue, or dead-letter these messages to a queue outside the loop.",
 		Hit: Example{Definitions: retryLoop(`, "x-message-ttl": 60000`)}, Miss: Example{Definitions: retryLoop("")},
-	}, func(x *index) []Finding {
-		return x.each(func(q *queue) (Finding, bool) {
-			i := slices.IndexFunc(q.Ways, func(w survey.Way) bool { return w.Fate == Lost && isCycle(w) })
-			if i < 0 {
-				return Finding{}, false
-			}
-			w := q.Ways[i]
-			return Finding{
-				Evidence: fmt.Sprintf("%s; %s; the way of a failed message: %s", x.cause(q, w.Reason),
-					q.deadLetterExchange(), cutText(q, w)),
-				Consequence: fmt.Sprintf("a message %s is lost: RabbitMQ ends the cycle", x.dying(q, w.Reason)),
-				Remedy:      x.fixed(q, causes(w.Reason)...),
-				Tries:       x.withoutReason(q, w.Reason),
-			}, true
-		})
-	}}
+	}, ofQueues(func(x *index, q *queue) (Finding, bool) {
+		i := slices.IndexFunc(q.Ways, func(w survey.Way) bool { return w.Fate == Lost && isCycle(w) })
+		if i < 0 {
+			return Finding{}, false
+		}
+		w := q.Ways[i]
+		return Finding{
+			Evidence: fmt.Sprintf("%s; %s; the way of a failed message: %s", x.cause(q, w.Reason),
+				q.deadLetterExchange(), cutText(q, w)),
+			Consequence: fmt.Sprintf("a message %s is lost: RabbitMQ ends the cycle", x.dying(q, w.Reason)),
+			Remedy:      x.fixed(q, causes(w.Reason)...),
+			Tries:       x.withoutReason(q, w.Reason),
+		}, true
+	})}
 }
 
 // loopText lists the queues of a loop.
@@ -216,34 +212,32 @@ func endlessRetries() check {
 		Fix:  "Let dlxctl count the attempts: a backoff ends in a dead-letter queue.",
 		Hit:  Example{Definitions: retryLoop("")},
 		Miss: Example{Definitions: deadLetteringTo(`"x-queue-type": "classic"`)},
-	}, func(x *index) []Finding {
-		return x.each(func(q *queue) (Finding, bool) {
-			if q.Waits() || q.Generated() {
-				return Finding{}, false
-			}
-			i := slices.IndexFunc(q.Ways, func(w survey.Way) bool {
-				return w.Reason == route.Rejected && w.Fate == Kept && w.Returns && len(w.Hops) > 1
-			})
-			if i < 0 {
-				return Finding{}, false
-			}
-			f := Finding{
-				Evidence: fmt.Sprintf("%s; the way of a failed message: %s", q.deadLetterExchange(), loopText(q, q.Ways[i])),
-				Consequence: fmt.Sprintf("a message that always fails is retried forever, unless the consumer of %s ends it",
-					text.Name(q.Name)),
-				Remedy: fmt.Sprintf("decide how often the consumer of %s should retry, and let it count", text.Name(q.Name)),
-				Tries:  x.replacing(q, "standard"),
-			}
-			if !q.Arguments.HasAny(topology.ArgDeadLetterExchange, topology.ArgDeadLetterRoutingKey) {
-				f.Tries = []Fix{{
-					Lines: fmt.Sprintf("backoff: # in a topology file\n  standard: {tiers: [10s, 1m, 10m]}\nqueues:\n"+
-						"  - {name: %s, type: %s, external: true, backoff: standard}", text.YAML(q.Name), q.Type()),
-					Changes: x.attached(q),
-				}}
-			}
-			return f, true
+	}, ofQueues(func(x *index, q *queue) (Finding, bool) {
+		if q.Waits() || q.Generated() {
+			return Finding{}, false
+		}
+		i := slices.IndexFunc(q.Ways, func(w survey.Way) bool {
+			return w.Reason == route.Rejected && w.Fate == Kept && w.Returns && len(w.Hops) > 1
 		})
-	}}
+		if i < 0 {
+			return Finding{}, false
+		}
+		f := Finding{
+			Evidence: fmt.Sprintf("%s; the way of a failed message: %s", q.deadLetterExchange(), loopText(q, q.Ways[i])),
+			Consequence: fmt.Sprintf("a message that always fails is retried forever, unless the consumer of %s ends it",
+				text.Name(q.Name)),
+			Remedy: fmt.Sprintf("decide how often the consumer of %s should retry, and let it count", text.Name(q.Name)),
+			Tries:  x.replacing(q, "standard"),
+		}
+		if !q.Arguments.HasAny(topology.ArgDeadLetterExchange, topology.ArgDeadLetterRoutingKey) {
+			f.Tries = []Fix{{
+				Lines: fmt.Sprintf("backoff: # in a topology file\n  standard: {tiers: [10s, 1m, 10m]}\nqueues:\n"+
+					"  - {name: %s, type: %s, external: true, backoff: standard}", text.YAML(q.Name), q.Type()),
+				Changes: x.attached(q),
+			}}
+		}
+		return f, true
+	})}
 }
 
 func retryStarves() check {
@@ -271,24 +265,22 @@ func retryStarves() check {
 		Fix:  "Give the queue with the length limit a retry queue of its own, or drop the limit.",
 		Hit:  Example{Definitions: fmt.Sprintf(defs, `, "x-max-length": 100, "x-overflow": "reject-publish"`)},
 		Miss: Example{Definitions: fmt.Sprintf(defs, "")},
-	}, func(x *index) []Finding {
-		return x.each(func(q *queue) (Finding, bool) {
-			if !q.Waits() || !q.To.AtLeastOnce {
-				return Finding{}, false
-			}
-			targets := q.Targets()
-			full := slices.IndexFunc(targets, func(name string) bool { return x.byName[name].Refuses() })
-			if full < 0 || len(targets) < 2 {
-				return Finding{}, false
-			}
-			limited := x.byName[targets[full]]
-			return Finding{
-				Evidence: fmt.Sprintf("%s returns messages to %s; %s refuses messages: %s", text.Name(q.Name), list(targets),
-					text.Name(limited.Name), x.cause(limited, route.MaxLen)),
-				Consequence: fmt.Sprintf("while %s is full, the retries of the other queues wait", text.Name(limited.Name)),
-				Remedy:      x.fixed(limited, limited.limits()...),
-				Tries:       x.unsetting(limited, limited.limits()...),
-			}, true
-		})
-	}}
+	}, ofQueues(func(x *index, q *queue) (Finding, bool) {
+		if !q.Waits() || !q.To.AtLeastOnce {
+			return Finding{}, false
+		}
+		targets := q.Targets()
+		full := slices.IndexFunc(targets, func(name string) bool { return x.byName[name].Refuses() })
+		if full < 0 || len(targets) < 2 {
+			return Finding{}, false
+		}
+		limited := x.byName[targets[full]]
+		return Finding{
+			Evidence: fmt.Sprintf("%s returns messages to %s; %s refuses messages: %s", text.Name(q.Name), list(targets),
+				text.Name(limited.Name), x.cause(limited, route.MaxLen)),
+			Consequence: fmt.Sprintf("while %s is full, the retries of the other queues wait", text.Name(limited.Name)),
+			Remedy:      x.fixed(limited, limited.limits()...),
+			Tries:       x.unsetting(limited, limited.limits()...),
+		}, true
+	})}
 }

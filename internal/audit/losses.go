@@ -35,21 +35,19 @@ func expiresIntoNothing() check {
 		Fix:  "Attach dead-lettering to the queue, or remove the TTL.",
 		Hit:  Example{Definitions: oneQueue(`"x-message-ttl": 60000`)},
 		Miss: Example{Definitions: deadLetteringTo(`"x-message-ttl": 60000`)},
-	}, func(x *index) []Finding {
-		return x.each(func(q *queue) (Finding, bool) {
-			ttl, set := q.number(topology.ArgMessageTTL)
-			if !set || !q.drops() {
-				return Finding{}, false
-			}
-			return Finding{
-				Evidence: q.argument(topology.ArgMessageTTL) + "; no dead-letter exchange",
-				Consequence: fmt.Sprintf("a message that no consumer of %s takes within %s is lost", text.Name(q.Name),
-					text.Millis(ttl)),
-				Remedy: x.fixed(q),
-				Tries:  x.deadLettering(q),
-			}, true
-		})
-	}}
+	}, ofQueues(func(x *index, q *queue) (Finding, bool) {
+		ttl, set := q.number(topology.ArgMessageTTL)
+		if !set || !q.drops() {
+			return Finding{}, false
+		}
+		return Finding{
+			Evidence: q.argument(topology.ArgMessageTTL) + "; no dead-letter exchange",
+			Consequence: fmt.Sprintf("a message that no consumer of %s takes within %s is lost", text.Name(q.Name),
+				text.Millis(ttl)),
+			Remedy: x.fixed(q),
+			Tries:  x.deadLettering(q),
+		}, true
+	})}
 }
 
 func overflowsIntoNothing() check {
@@ -61,19 +59,17 @@ func overflowsIntoNothing() check {
 		Fix:  "Attach dead-lettering, or set the overflow reject-publish, so that publishers learn that the queue is full.",
 		Hit:  Example{Definitions: oneQueue(`"x-max-length": 1000`)},
 		Miss: Example{Definitions: oneQueue(`"x-max-length": 1000, "x-overflow": "reject-publish"`)},
-	}, func(x *index) []Finding {
-		return x.each(func(q *queue) (Finding, bool) {
-			if !q.DropsHead() || !q.drops() || q.unsupportedOverflow() {
-				return Finding{}, false
-			}
-			return Finding{
-				Evidence:    x.cause(q, route.MaxLen) + "; overflow drop-head; no dead-letter exchange",
-				Consequence: fmt.Sprintf("when %s is full, its oldest message is lost", text.Name(q.Name)),
-				Remedy:      x.fixed(q),
-				Tries:       x.deadLettering(q),
-			}, true
-		})
-	}}
+	}, ofQueues(func(x *index, q *queue) (Finding, bool) {
+		if !q.DropsHead() || !q.drops() || q.unsupportedOverflow() {
+			return Finding{}, false
+		}
+		return Finding{
+			Evidence:    x.cause(q, route.MaxLen) + "; overflow drop-head; no dead-letter exchange",
+			Consequence: fmt.Sprintf("when %s is full, its oldest message is lost", text.Name(q.Name)),
+			Remedy:      x.fixed(q),
+			Tries:       x.deadLettering(q),
+		}, true
+	})}
 }
 
 func deliveryLimitIntoNothing() check {
@@ -86,30 +82,28 @@ func deliveryLimitIntoNothing() check {
 		Fix:  "Attach dead-lettering, or set the delivery limit 2147483647, which is none on all versions.",
 		Hit:  Example{Definitions: oneQueue(`"x-queue-type": "quorum"`), Version: "4.0.5"},
 		Miss: Example{Definitions: oneQueue(`"x-queue-type": "quorum"`), Version: "3.13.7"},
-	}, func(x *index) []Finding {
-		return x.each(func(q *queue) (Finding, bool) {
-			if q.Type() != topology.Quorum || !q.drops() {
-				return Finding{}, false
-			}
-			limit, byDefault, limited := x.Delivers(q.Queue)
-			f := Finding{Remedy: x.fixed(q), Tries: x.deadLettering(q)}
-			switch {
-			case limited && !byDefault:
-				f.Evidence = q.argument(topology.ArgDeliveryLimit) + "; no dead-letter exchange"
-			case limited:
-				f.Evidence = fmt.Sprintf("quorum queue with the delivery limit %d, the default since 4.0; no dead-letter exchange",
-					limit)
-			case x.State.Version == "" && !q.Args.HasAny(topology.ArgDeliveryLimit):
-				limit, f.Severity = 20, Warning
-				f.Evidence = "quorum queue without a delivery limit, which is 20 since 4.0 and none before; no dead-letter exchange"
-			default:
-				return Finding{}, false
-			}
-			f.Consequence = fmt.Sprintf("a message that is returned to %s more than %s%s is lost", text.Name(q.Name),
-				text.Count(limit, "time"), x.uncounted())
-			return f, true
-		})
-	}}
+	}, ofQueues(func(x *index, q *queue) (Finding, bool) {
+		if q.Type() != topology.Quorum || !q.drops() {
+			return Finding{}, false
+		}
+		limit, byDefault, limited := x.Delivers(q.Queue)
+		f := Finding{Remedy: x.fixed(q), Tries: x.deadLettering(q)}
+		switch {
+		case limited && !byDefault:
+			f.Evidence = q.argument(topology.ArgDeliveryLimit) + "; no dead-letter exchange"
+		case limited:
+			f.Evidence = fmt.Sprintf("quorum queue with the delivery limit %d, the default since 4.0; no dead-letter exchange",
+				limit)
+		case x.State.Version == "" && !q.Args.HasAny(topology.ArgDeliveryLimit):
+			limit, f.Severity = 20, Warning
+			f.Evidence = "quorum queue without a delivery limit, which is 20 since 4.0 and none before; no dead-letter exchange"
+		default:
+			return Finding{}, false
+		}
+		f.Consequence = fmt.Sprintf("a message that is returned to %s more than %s%s is lost", text.Name(q.Name),
+			text.Count(limit, "time"), x.uncounted())
+		return f, true
+	})}
 }
 
 // uncounted says which returns do not count, as the continuation of a number of times: on 4.3.6,
@@ -135,25 +129,23 @@ func overflowNotSupported() check {
 		Fix:  "Use reject-publish on quorum queues.",
 		Hit:  Example{Definitions: oneQueue(`"x-queue-type": "quorum", "x-max-length": 100, "x-overflow": "reject-publish-dlx"`)},
 		Miss: Example{Definitions: oneQueue(`"x-queue-type": "quorum", "x-max-length": 100, "x-overflow": "reject-publish"`)},
-	}, func(x *index) []Finding {
-		return x.each(func(q *queue) (Finding, bool) {
-			if !q.unsupportedOverflow() || !q.Args.HasAny(topology.ArgMaxLength, topology.ArgMaxLengthBytes) {
-				return Finding{}, false
-			}
-			f := Finding{
-				Evidence:    q.argument(topology.ArgOverflow) + "; queue of type quorum; " + x.cause(q, route.MaxLen),
-				Consequence: fmt.Sprintf("when %s is full, its oldest message is lost", text.Name(q.Name)),
-				Remedy:      x.fixed(q, topology.ArgOverflow),
-				Tries:       x.setting(q, topology.Arguments{topology.KeyOverflow: topology.RejectPublish}),
-			}
-			if q.DeadLetters {
-				f.Severity = Warning
-				f.Consequence = fmt.Sprintf("when %s is full, its oldest message is dead-lettered, and publishers are not told",
-					text.Name(q.Name))
-			}
-			return f, true
-		})
-	}}
+	}, ofQueues(func(x *index, q *queue) (Finding, bool) {
+		if !q.unsupportedOverflow() || !q.Args.HasAny(topology.ArgMaxLength, topology.ArgMaxLengthBytes) {
+			return Finding{}, false
+		}
+		f := Finding{
+			Evidence:    q.argument(topology.ArgOverflow) + "; queue of type quorum; " + x.cause(q, route.MaxLen),
+			Consequence: fmt.Sprintf("when %s is full, its oldest message is lost", text.Name(q.Name)),
+			Remedy:      x.fixed(q, topology.ArgOverflow),
+			Tries:       x.setting(q, topology.Arguments{topology.KeyOverflow: topology.RejectPublish}),
+		}
+		if q.DeadLetters {
+			f.Severity = Warning
+			f.Consequence = fmt.Sprintf("when %s is full, its oldest message is dead-lettered, and publishers are not told",
+				text.Name(q.Name))
+		}
+		return f, true
+	})}
 }
 
 func minusOneBefore4() check {
@@ -165,29 +157,27 @@ func minusOneBefore4() check {
 		Fix:  "Use 2147483647, which is no limit on all versions.",
 		Hit:  Example{Definitions: oneQueue(`"x-queue-type": "quorum", "x-delivery-limit": -1`), Version: "3.10.8"},
 		Miss: Example{Definitions: oneQueue(`"x-queue-type": "quorum", "x-delivery-limit": 2147483647`), Version: "3.10.8"},
-	}, func(x *index) []Finding {
-		return x.each(func(q *queue) (Finding, bool) {
-			limit, set := q.number(topology.ArgDeliveryLimit)
-			if !set || limit >= 0 || q.Type() != topology.Quorum || x.State.Major() >= 4 {
-				return Finding{}, false
-			}
-			f := Finding{
-				Evidence: q.argument(topology.ArgDeliveryLimit),
-				Remedy:   x.fixed(q, topology.ArgDeliveryLimit),
-				Tries: slices.Concat(x.setting(q, topology.Arguments{topology.KeyDeliveryLimit: topology.Unlimited}),
-					x.replacing(q, topology.NoBackoff)),
-			}
-			end := "lost"
-			if q.DeadLetters {
-				end = "dead-lettered"
-			}
-			f.Consequence = fmt.Sprintf("a message that a consumer returns to %s is %s at once", text.Name(q.Name), end)
-			if x.State.Version == "" {
-				f.Severity, f.Consequence = Note, "before 4.0, "+f.Consequence
-			}
-			return f, true
-		})
-	}}
+	}, ofQueues(func(x *index, q *queue) (Finding, bool) {
+		limit, set := q.number(topology.ArgDeliveryLimit)
+		if !set || limit >= 0 || q.Type() != topology.Quorum || x.State.Major() >= 4 {
+			return Finding{}, false
+		}
+		f := Finding{
+			Evidence: q.argument(topology.ArgDeliveryLimit),
+			Remedy:   x.fixed(q, topology.ArgDeliveryLimit),
+			Tries: slices.Concat(x.setting(q, topology.Arguments{topology.KeyDeliveryLimit: topology.Unlimited}),
+				x.replacing(q, topology.NoBackoff)),
+		}
+		end := "lost"
+		if q.DeadLetters {
+			end = "dead-lettered"
+		}
+		f.Consequence = fmt.Sprintf("a message that a consumer returns to %s is %s at once", text.Name(q.Name), end)
+		if x.State.Version == "" {
+			f.Severity, f.Consequence = Note, "before 4.0, "+f.Consequence
+		}
+		return f, true
+	})}
 }
 
 func noDeadLettering() check {
@@ -199,17 +189,15 @@ func noDeadLettering() check {
 		Fix:  "Attach dead-lettering by a policy: the service that declares the queue needs no change.",
 		Hit:  Example{Definitions: oneQueue("")},
 		Miss: Example{Definitions: deadLetteringTo(`"x-queue-type": "classic"`)},
-	}, func(x *index) []Finding {
-		return x.each(func(q *queue) (Finding, bool) {
-			if !q.drops() {
-				return Finding{}, false
-			}
-			return Finding{
-				Evidence:    "no x-dead-letter-exchange argument, and no policy with dead-letter-exchange",
-				Consequence: fmt.Sprintf("a message that a consumer of %s rejects is lost", text.Name(q.Name)),
-				Remedy:      x.fixed(q),
-				Tries:       x.deadLettering(q),
-			}, true
-		})
-	}}
+	}, ofQueues(func(x *index, q *queue) (Finding, bool) {
+		if !q.drops() {
+			return Finding{}, false
+		}
+		return Finding{
+			Evidence:    "no x-dead-letter-exchange argument, and no policy with dead-letter-exchange",
+			Consequence: fmt.Sprintf("a message that a consumer of %s rejects is lost", text.Name(q.Name)),
+			Remedy:      x.fixed(q),
+			Tries:       x.deadLettering(q),
+		}, true
+	})}
 }

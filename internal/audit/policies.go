@@ -40,37 +40,35 @@ func policyCatchesKeeper() check {
 		Fix:  "Exclude the dead-letter queue from the pattern.",
 		Hit:  Example{Definitions: policyOn(fmt.Sprintf(deadLetterPolicy, "^billing", `, "message-ttl": 60000`))},
 		Miss: Example{Definitions: policyOn(fmt.Sprintf(deadLetterPolicy, "^billing$", `, "message-ttl": 60000`))},
-	}, func(x *index) []Finding {
-		return x.each(func(q *queue) (Finding, bool) {
-			if q.Role != topology.RoleDeadLetter || !q.DeadLetters || q.To.ExchangeBy == "" {
-				return Finding{}, false
+	}, ofQueues(func(x *index, q *queue) (Finding, bool) {
+		if q.Role != topology.RoleDeadLetter || !q.DeadLetters || q.To.ExchangeBy == "" {
+			return Finding{}, false
+		}
+		var same []string
+		for _, name := range q.From {
+			if x.byName[name].To.ExchangeBy == q.To.ExchangeBy {
+				same = append(same, name)
 			}
-			var same []string
-			for _, name := range q.From {
-				if x.byName[name].To.ExchangeBy == q.To.ExchangeBy {
-					same = append(same, name)
-				}
+		}
+		if len(same) == 0 {
+			return Finding{}, false
+		}
+		f := Finding{
+			Evidence: fmt.Sprintf("policy %s (pattern %s) applies to %s and to its dead-letter queue", q.policy.Name,
+				text.Name(q.policy.Pattern), list(same)),
+			Consequence: "a dead letter that a client rejects goes back where it came from, and does not leave",
+			Remedy:      x.fixed(q, topology.ArgDeadLetterExchange),
+			Tries:       x.unsetting(q, topology.ArgDeadLetterExchange),
+		}
+		for _, w := range q.Ways {
+			if w.Fate == Lost && slices.Contains(x.Leaves(q.Queue), w.Reason) {
+				f.Consequence = fmt.Sprintf("a dead letter %s is lost (%s)", x.dying(q, w.Reason), x.cause(q, w.Reason))
+				return f, true
 			}
-			if len(same) == 0 {
-				return Finding{}, false
-			}
-			f := Finding{
-				Evidence: fmt.Sprintf("policy %s (pattern %s) applies to %s and to its dead-letter queue", q.policy.Name,
-					text.Name(q.policy.Pattern), list(same)),
-				Consequence: "a dead letter that a client rejects goes back where it came from, and does not leave",
-				Remedy:      x.fixed(q, topology.ArgDeadLetterExchange),
-				Tries:       x.unsetting(q, topology.ArgDeadLetterExchange),
-			}
-			for _, w := range q.Ways {
-				if w.Fate == Lost && slices.Contains(x.Leaves(q.Queue), w.Reason) {
-					f.Consequence = fmt.Sprintf("a dead letter %s is lost (%s)", x.dying(q, w.Reason), x.cause(q, w.Reason))
-					return f, true
-				}
-			}
-			f.Severity = Warning
-			return f, true
-		})
-	}}
+		}
+		f.Severity = Warning
+		return f, true
+	})}
 }
 
 // decides reports whether keys of a policy decide about the loss of messages.
@@ -227,39 +225,37 @@ func policyPassedOver() check {
 		Fix:  "Split the policy: one for each type, with apply-to classic_queues or quorum_queues (since 3.12), or by pattern.",
 		Hit:  Example{Definitions: policyOn(fmt.Sprintf(deadLetterPolicy, "^billing$", `, "delivery-limit": 5`))},
 		Miss: Example{Definitions: policyOn(fmt.Sprintf(deadLetterPolicy, "^billing$", ""))},
-	}, func(x *index) []Finding {
-		return x.each(func(q *queue) (Finding, bool) {
-			list := x.matching[q.Name]
-			if len(list) == 0 || q.Type() == topology.Stream || x.Policies.Applies(list[0], q.Queue.Queue) {
-				return Finding{}, false
-			}
-			p := list[0]
-			unknown := slices.DeleteFunc(p.Definition.Names(), func(key string) bool {
-				return !slices.Contains(policy.UnknownKeys(q.Type()), key)
-			})
-			others := slices.DeleteFunc(p.Definition.Names(), func(key string) bool { return slices.Contains(unknown, key) })
-			f := Finding{
-				Evidence: fmt.Sprintf("policy %s matches the %s queue and sets %s, which %s queues do not know", p.Name, q.Type(),
-					strings.Join(unknown, ", "), q.Type()),
-				Consequence: "nothing of the policy is in effect on the queue",
-				Remedy: fmt.Sprintf("decide which keys of %s the queue should have, and give it a policy without %s", text.Name(p.Name),
-					strings.Join(unknown, ", ")),
-				Tries: rewritten(separate(p, q, others)),
-			}
-			if len(others) > 0 {
-				f.Consequence += ", not even " + strings.Join(others, ", ")
-			}
-			switch {
-			case slices.Contains(others, topology.KeyDeadLetterExchange) && !q.DeadLetters:
-				f.Consequence += ": a message that a consumer rejects is lost"
-			case decides(others):
-				f.Severity = Warning
-			default:
-				f.Severity = Note
-			}
-			return f, true
+	}, ofQueues(func(x *index, q *queue) (Finding, bool) {
+		list := x.matching[q.Name]
+		if len(list) == 0 || q.Type() == topology.Stream || x.Policies.Applies(list[0], q.Queue.Queue) {
+			return Finding{}, false
+		}
+		p := list[0]
+		unknown := slices.DeleteFunc(p.Definition.Names(), func(key string) bool {
+			return !slices.Contains(policy.UnknownKeys(q.Type()), key)
 		})
-	}}
+		others := slices.DeleteFunc(p.Definition.Names(), func(key string) bool { return slices.Contains(unknown, key) })
+		f := Finding{
+			Evidence: fmt.Sprintf("policy %s matches the %s queue and sets %s, which %s queues do not know", p.Name, q.Type(),
+				strings.Join(unknown, ", "), q.Type()),
+			Consequence: "nothing of the policy is in effect on the queue",
+			Remedy: fmt.Sprintf("decide which keys of %s the queue should have, and give it a policy without %s", text.Name(p.Name),
+				strings.Join(unknown, ", ")),
+			Tries: rewritten(separate(p, q, others)),
+		}
+		if len(others) > 0 {
+			f.Consequence += ", not even " + strings.Join(others, ", ")
+		}
+		switch {
+		case slices.Contains(others, topology.KeyDeadLetterExchange) && !q.DeadLetters:
+			f.Consequence += ": a message that a consumer rejects is lost"
+		case decides(others):
+			f.Severity = Warning
+		default:
+			f.Severity = Note
+		}
+		return f, true
+	})}
 }
 
 // separate returns a policy for one queue with some keys of another one.
@@ -285,30 +281,28 @@ func policyOverruled() check {
  "policies": [{"name": "ttl", "pattern": "^billing$", "apply-to": "queues", "priority": 0, "definition": {"message-ttl": 60000}}]}`},
 		Miss: Example{Definitions: `{"queues": [{"name": "billing", "durable": true, "arguments": {"x-message-ttl": 60000}}],
  "policies": [{"name": "ttl", "pattern": "^billing$", "apply-to": "queues", "priority": 0, "definition": {"message-ttl": 1000}}]}`},
-	}, func(x *index) []Finding {
-		return x.each(func(q *queue) (Finding, bool) {
-			var parts []string
-			for _, key := range q.policy.Definition.Names() {
-				name := "x-" + key
-				own, set := q.Arguments[name]
-				v := q.policy.Definition[key]
-				if set && topology.FormatValue(own) == topology.FormatValue(q.Args[name]) &&
-					topology.FormatValue(own) != topology.FormatValue(v) {
-					parts = append(parts, fmt.Sprintf("%s %s (argument) overrides %s (policy %s)", name, describe(name, own),
-						describe(name, v), q.policy.Name))
-				}
+	}, ofQueues(func(_ *index, q *queue) (Finding, bool) {
+		var parts []string
+		for _, key := range q.policy.Definition.Names() {
+			name := "x-" + key
+			own, set := q.Arguments[name]
+			v := q.policy.Definition[key]
+			if set && topology.FormatValue(own) == topology.FormatValue(q.Args[name]) &&
+				topology.FormatValue(own) != topology.FormatValue(v) {
+				parts = append(parts, fmt.Sprintf("%s %s (argument) overrides %s (policy %s)", name, describe(name, own),
+					describe(name, v), q.policy.Name))
 			}
-			if !q.hasPolicy || len(parts) == 0 {
-				return Finding{}, false
-			}
-			return Finding{
-				Evidence:    strings.Join(parts, "; "),
-				Consequence: "these keys of the policy have no effect on " + text.Name(q.Name),
-				Remedy: fmt.Sprintf("decide which of them is meant: leave it, or correct the policy %s, or the service that declares the queue",
-					text.Name(q.policy.Name)),
-			}, true
-		})
-	}}
+		}
+		if !q.hasPolicy || len(parts) == 0 {
+			return Finding{}, false
+		}
+		return Finding{
+			Evidence:    strings.Join(parts, "; "),
+			Consequence: "these keys of the policy have no effect on " + text.Name(q.Name),
+			Remedy: fmt.Sprintf("decide which of them is meant: leave it, or correct the policy %s, or the service that declares the queue",
+				text.Name(q.policy.Name)),
+		}, true
+	})}
 }
 
 func policyMatchesNothing() check {

@@ -162,10 +162,7 @@ func (x *index) unsetting(q *queue, arguments ...string) []Fix {
 	if x.trying {
 		return nil
 	}
-	var keys []string
-	for _, name := range arguments {
-		keys = append(keys, topology.PolicyKey(name))
-	}
+	keys := text.Each(arguments, topology.PolicyKey)
 	_, generated := topology.PolicyOwner(q.policy.Name)
 	if q.Arguments.HasAny(arguments...) || !q.hasPolicy || generated ||
 		q.hasOperator && q.operator.Definition.HasAny(keys...) {

@@ -168,6 +168,9 @@ func (r Result) name(f Finding) string {
 	return f.DisplayName()
 }
 
+// RuleIDs returns the IDs of all rules, sorted.
+func RuleIDs() []string { return text.Each(Rules(), func(r Rule) string { return r.ID }) }
+
 // RuleByID returns a rule.
 func RuleByID(id string) (Rule, bool) {
 	rules := Rules()

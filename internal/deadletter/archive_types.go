@@ -1,15 +1,11 @@
 package deadletter
 
 import (
-	"bytes"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"maps"
 	"math"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -52,29 +48,56 @@ type tableJSON struct{ table amqp091.Table }
 
 // MarshalJSON implements [json.Marshaler].
 func (t tableJSON) MarshalJSON() ([]byte, error) {
-	var out bytes.Buffer
-	err := writeMembers(&out, t.table)
-	return out.Bytes(), err
+	members, err := typedMembers(t.table)
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(members)
 }
 
-func writeTyped(w io.Writer, v any) error {
+// typed returns a value with its type, for JSON.
+func typed(v any) (any, error) {
+	var name string
+	var value any
+	var err error
 	switch v := v.(type) {
 	case nil:
-		return write(w, "null")
+		return nil, nil //nolint:nilnil // a void of AMQP
 	case amqp091.Table:
-		return writeTable(w, v)
+		name = "table"
+		value, err = typedMembers(v)
 	case []any:
-		return writeArray(w, v)
+		name = "array"
+		value, err = typedList(v)
+	default:
+		name, value, err = scalar(v)
 	}
-	name, value, err := scalar(v)
-	if err != nil {
-		return err
+	return map[string]any{name: value}, err
+}
+
+func typedMembers(t amqp091.Table) (map[string]any, error) {
+	out := make(map[string]any, len(t))
+	for name, v := range t {
+		coded, err := exact(name).MarshalText()
+		if err != nil {
+			return nil, err
+		}
+		if out[string(coded)], err = typed(v); err != nil {
+			return nil, err
+		}
 	}
-	raw, err := json.Marshal(value)
-	if err != nil {
-		return err
+	return out, nil
+}
+
+func typedList(list []any) ([]any, error) {
+	out := make([]any, len(list))
+	for i, v := range list {
+		var err error
+		if out[i], err = typed(v); err != nil {
+			return nil, err
+		}
 	}
-	return write(w, `{"`+name+`":`+string(raw)+"}")
+	return out, nil
 }
 
 // scalar returns the name of the type of a value, and the value for JSON.
@@ -116,62 +139,6 @@ func finiteOr(f float64, v any) any {
 		return strconv.FormatFloat(f, 'g', -1, 64)
 	}
 	return v
-}
-
-func writeTable(w io.Writer, t amqp091.Table) error {
-	if err := write(w, `{"table":`); err != nil {
-		return err
-	}
-	if err := writeMembers(w, t); err != nil {
-		return err
-	}
-	return write(w, "}")
-}
-
-func writeMembers(w io.Writer, t amqp091.Table) error {
-	if err := write(w, "{"); err != nil {
-		return err
-	}
-	for i, name := range slices.Sorted(maps.Keys(t)) {
-		if i > 0 {
-			if err := write(w, ","); err != nil {
-				return err
-			}
-		}
-		raw, err := json.Marshal(exact(name))
-		if err != nil {
-			return err
-		}
-		if err := write(w, string(raw)+":"); err != nil {
-			return err
-		}
-		if err := writeTyped(w, t[name]); err != nil {
-			return err
-		}
-	}
-	return write(w, "}")
-}
-
-func writeArray(w io.Writer, list []any) error {
-	if err := write(w, `{"array":[`); err != nil {
-		return err
-	}
-	for i, v := range list {
-		if i > 0 {
-			if err := write(w, ","); err != nil {
-				return err
-			}
-		}
-		if err := writeTyped(w, v); err != nil {
-			return err
-		}
-	}
-	return write(w, "]}")
-}
-
-func write(w io.Writer, s string) error {
-	_, err := io.WriteString(w, s)
-	return err
 }
 
 // UnmarshalJSON implements [json.Unmarshaler].

@@ -3,6 +3,7 @@ package deadletter
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -56,7 +57,7 @@ func compile(expression string, kind expr.Option) (*Filter, error) {
 		return nil, filterError(err)
 	}
 	guard := &guard{uses: map[string]bool{}}
-	program, err := expr.Compile(expression, append(functions(false), expr.Env(asked{}), expr.Patch(guard))...)
+	program, err := expr.Compile(expression, append(functions(false), expr.Env(values{}), expr.Patch(guard))...)
 	if refused := guard.check(); refused != nil {
 		err = refused
 	}
@@ -102,66 +103,51 @@ func (f *Filter) value(v View) (any, error) {
 	return result, nil
 }
 
-// names are what an expression can ask for, with their types.
-type names struct {
-	Cause       string         `expr:"cause"`
-	Error       string         `expr:"error"`
-	ErrorType   string         `expr:"errorType"`
-	Framework   string         `expr:"framework"`
-	Attempts    int            `expr:"attempts"`
-	FirstFailed time.Time      `expr:"firstFailed"`
-	LastFailed  time.Time      `expr:"lastFailed"`
-	Published   time.Time      `expr:"published"`
-	Key         string         `expr:"key"`
-	Exchange    string         `expr:"exchange"`
-	Queue       string         `expr:"queue"`
-	ID          string         `expr:"id"`
-	Type        string         `expr:"type"`
-	Headers     map[string]any `expr:"headers"`
-	Body        any            `expr:"body"`
-	Text        string         `expr:"text"`
-	Size        int            `expr:"size"`
-	Copy        bool           `expr:"copy"`
-	Replays     int            `expr:"replays"`
-	Run         string         `expr:"run"`
+// asked is what an expression can ask for: with their types, or with values of which an unknown
+// one is nil.
+type asked[Text, Number, Moment, Flag, Headers any] struct {
+	Cause       Text    `expr:"cause"`
+	Error       Text    `expr:"error"`
+	ErrorType   Text    `expr:"errorType"`
+	Framework   Text    `expr:"framework"`
+	Attempts    Number  `expr:"attempts"`
+	FirstFailed Moment  `expr:"firstFailed"`
+	LastFailed  Moment  `expr:"lastFailed"`
+	Published   Moment  `expr:"published"`
+	Key         Text    `expr:"key"`
+	Exchange    Text    `expr:"exchange"`
+	Queue       Text    `expr:"queue"`
+	ID          Text    `expr:"id"`
+	Type        Text    `expr:"type"`
+	Headers     Headers `expr:"headers"`
+	Body        any     `expr:"body"`
+	Text        Text    `expr:"text"`
+	Size        Number  `expr:"size"`
+	Copy        Flag    `expr:"copy"`
+	Replays     Number  `expr:"replays"`
+	Run         Text    `expr:"run"`
+	State       *state  `expr:"#state"`
 }
+
+type (
+	names  = asked[string, int, time.Time, bool, map[string]any]
+	values = asked[any, any, any, any, any]
+)
 
 // FilterNames returns the names that an expression can ask for.
 func FilterNames() []string {
-	return []string{
-		"cause", "error", "errorType", "framework", "attempts", "firstFailed", "lastFailed", "published", "key",
-		"exchange", "queue", "id", "type", "headers", "body", "text", "size", "copy", "replays", "run",
+	var out []string
+	for f := range reflect.TypeFor[names]().Fields() {
+		if f.Name != "State" {
+			out = append(out, f.Tag.Get("expr"))
+		}
 	}
-}
-
-// asked is names with values: an unknown one is nil.
-type asked struct {
-	Cause       any    `expr:"cause"`
-	Error       any    `expr:"error"`
-	ErrorType   any    `expr:"errorType"`
-	Framework   any    `expr:"framework"`
-	Attempts    any    `expr:"attempts"`
-	FirstFailed any    `expr:"firstFailed"`
-	LastFailed  any    `expr:"lastFailed"`
-	Published   any    `expr:"published"`
-	Key         any    `expr:"key"`
-	Exchange    any    `expr:"exchange"`
-	Queue       any    `expr:"queue"`
-	ID          any    `expr:"id"`
-	Type        any    `expr:"type"`
-	Headers     any    `expr:"headers"`
-	Body        any    `expr:"body"`
-	Text        any    `expr:"text"`
-	Size        any    `expr:"size"`
-	Copy        any    `expr:"copy"`
-	Replays     any    `expr:"replays"`
-	Run         any    `expr:"run"`
-	State       *state `expr:"#state"`
+	return out
 }
 
 // ask returns what an expression can ask about a view.
-func ask(v View, s *state) asked {
-	a := asked{
+func ask(v View, s *state) values {
+	a := values{
 		Cause: v.Cause, Error: v.Error, ErrorType: v.ErrorType, Framework: v.Framework,
 		FirstFailed: timeOrNil(v.FirstFailed), LastFailed: timeOrNil(v.LastFailed), Published: timeOrNil(v.Published),
 		Key: v.Key, Exchange: v.Exchange, Queue: v.WorkQueue, ID: v.MessageID, Type: v.Type,

@@ -35,50 +35,81 @@ type Message struct {
 type Handle string
 
 // Facts is what the headers of a dead letter tell, in the words of RabbitMQ, of dlxctl or of
-// the framework that wrote them. A field that nothing tells is zero.
+// the framework that wrote them. A field that nothing tells is zero, and Attempts is -1. Times are
+// in UTC.
 type Facts struct {
-	// Cause is why the message died last: rejected, expired, maxlen or delivery_limit, as
-	// RabbitMQ says, unroutable, as the processor says, or failed and skipped, if a framework
-	// moved the message after an exception, or because it has no handler for it.
-	Cause string
-	// Error is the text of the error, of the processor or of the framework. ErrorType is its
-	// type and Stack its stack trace, where a framework tells.
-	Error, ErrorType, Stack string
-	// Framework is the framework whose headers the message has, as "NServiceBus".
-	Framework string
+	// Cause is why it died last: rejected, expired, maxlen, delivery_limit, unroutable, failed or
+	// skipped. The processor says unroutable, and a framework failed or skipped.
+	Cause string `json:"cause"`
+	// Error is the error, as the processor or a framework wrote it.
+	Error string `json:"error"`
+	// ErrorType is the type of the error.
+	ErrorType string `json:"errorType,omitempty"`
+	// Stack is the stack trace.
+	Stack string `json:"stack,omitempty"`
+	// Attempts is how many deliveries failed.
+	Attempts int `json:"attempts" jsondoc:"known"`
+	// FirstFailed is when it failed first.
+	FirstFailed time.Time `json:"firstFailed"`
+	// LastFailed is when it failed last.
+	LastFailed time.Time `json:"lastFailed"`
+	// WorkQueue is the work queue in which it failed; empty is unknown.
+	WorkQueue string `json:"queue"`
+	// Doubt says why the work queue is unknown, if there are several candidates.
+	Doubt string `json:"doubt,omitempty"`
+	// Exchange is where the publisher sent it.
+	Exchange string `json:"exchange"`
+	// Key is the routing key of the publisher.
+	Key string `json:"key"`
+	// Replays is how many times the desk has sent it before.
+	Replays int `json:"replays"`
+	// Run is the last run of the desk that sent it.
+	Run string `json:"run"`
+	// Framework is the framework whose headers it has, as "NServiceBus".
+	Framework string `json:"framework,omitempty"`
+	// Hops are its deaths, the oldest first, as far as the headers tell.
+	Hops []Hop `json:"hops"`
 	// Job is the type of the message as the headers of a framework name it.
-	Job string
-	// Attempts is how many deliveries failed; -1 is unknown.
-	Attempts int
-	// WorkQueue is the queue in which the message failed. Empty is unknown, and Doubt then
-	// says why if there are several candidates.
-	WorkQueue string
-	Doubt     string
-	// Exchange and Key are where the publisher sent the message.
-	Exchange, Key string
-	// FirstFailed and LastFailed are times in UTC; zero is unknown.
-	FirstFailed, LastFailed time.Time
-	// Replays counts how often a desk has sent the message before, and Run names the last run.
-	Replays int
-	Run     string
+	Job string `json:"-"`
 	// FromProcessor reports that the headers are those of a processor of dlxctl.
-	FromProcessor bool
-	// Hops is the way of the message, oldest first, as far as the headers tell.
-	Hops []Hop
+	FromProcessor bool `json:"-"`
 }
 
-// Hop is one death on the way of a message.
+// Hop is one death on the way of a message. A time that is not known is zero.
 type Hop struct {
-	Queue, Reason string
+	Queue  string `json:"queue"`
+	Reason string `json:"reason"`
 	// Count is how often it died there for that reason; 0 is unknown.
-	Count int64
-	// Time is when it died there for the first time; zero is unknown.
-	Time     time.Time
-	Exchange string
-	Keys     []string
-	// Assumed reports that no header tells of the hop: the message must have waited in a tier,
-	// as the topology is today.
-	Assumed bool
+	Count int64 `json:"count"`
+	// Time is when it died there for the first time.
+	Time     time.Time `json:"time"`
+	Exchange string    `json:"exchange"`
+	Keys     []string  `json:"keys"`
+	// Assumed reports that no header tells of it: it must have waited in this tier, as the topology
+	// is today.
+	Assumed bool `json:"assumed,omitempty"`
+}
+
+// Properties are those of a message, as far as a person sees them. One that it does not have is
+// zero.
+type Properties struct {
+	MessageID string `json:"id"`
+	// Type is the type of the message, as its property, its body or its framework names it.
+	Type string `json:"type"`
+	// Published is when it was published.
+	Published       time.Time `json:"published"`
+	ContentType     string    `json:"contentType"`
+	ContentEncoding string    `json:"contentEncoding,omitempty"`
+	CorrelationID   string    `json:"correlationId,omitempty"`
+	ReplyTo         string    `json:"replyTo,omitempty"`
+	AppID           string    `json:"appId,omitempty"`
+	UserID          string    `json:"userId,omitempty"`
+	// Expiration is the time to live that the publisher set, in milliseconds.
+	Expiration string `json:"expiration,omitempty"`
+	Priority   uint8  `json:"priority,omitempty"`
+	Persistent bool   `json:"persistent"`
+	// Redelivered reports that it was delivered before, if only to a person who looked.
+	Redelivered bool `json:"redelivered"`
 }
 
 // View is a message as a person may see it: decoded and redacted. Filters, groups and all
@@ -89,18 +120,8 @@ type View struct {
 	Handle   Handle
 	Copy     int
 	Facts
-	MessageID string
-	// Type is the type of the message, as its property, its body or its framework names it.
-	Type                                  string
-	ContentType, ContentEncoding          string
-	CorrelationID, ReplyTo, AppID, UserID string
-	// Expiration is the time to live in milliseconds, as the property has it.
-	Expiration string
-	Priority   uint8
-	Persistent bool
-	// Published is the timestamp of the message; zero is unknown.
-	Published time.Time
-	Headers   map[string]any
+	Properties
+	Headers map[string]any
 	// Body is zero in a view that [Reader.Head] returned.
 	Body decode.Document
 	// Bytes is the size of the body as it was published. It is -1 where rules mask a part of the
@@ -108,8 +129,6 @@ type View struct {
 	Bytes int
 	// Masked reports that rules mask a part of the message.
 	Masked bool
-	// Redelivered reports that the message was delivered before, if only to a person who looked.
-	Redelivered bool
 
 	countHeader string
 }

@@ -62,10 +62,13 @@ func (r *Reader) view(m Message, body bool) View {
 	facts := read(d, headers, m.Queue, r.Known)
 	v := View{
 		Queue: m.Queue, Position: m.Position, Handle: m.Handle, Copy: m.Copy, Facts: facts,
-		MessageID: d.MessageId, Type: d.Type, ContentType: d.ContentType, ContentEncoding: d.ContentEncoding,
-		CorrelationID: d.CorrelationId, ReplyTo: d.ReplyTo, AppID: d.AppId, UserID: d.UserId, Expiration: d.Expiration,
-		Priority: d.Priority, Persistent: d.DeliveryMode == amqp091.Persistent, Published: published(d.Timestamp),
-		Headers: headers, Bytes: len(d.Body), Redelivered: d.Redelivered, countHeader: r.Known.countHeader(),
+		Properties: Properties{
+			MessageID: d.MessageId, Type: d.Type, ContentType: d.ContentType, ContentEncoding: d.ContentEncoding,
+			CorrelationID: d.CorrelationId, ReplyTo: d.ReplyTo, AppID: d.AppId, UserID: d.UserId, Expiration: d.Expiration,
+			Priority: d.Priority, Persistent: d.DeliveryMode == amqp091.Persistent, Published: published(d.Timestamp),
+			Redelivered: d.Redelivered,
+		},
+		Headers: headers, Bytes: len(d.Body), countHeader: r.Known.countHeader(),
 	}
 	rules := r.rules(facts.WorkQueue, r.Known.Owner(m.Queue))
 	if body || len(rules) > 0 {

@@ -27,16 +27,9 @@ const argRun = "x-desk-run"
 // parkedTime is how long parked messages stay.
 const parkedTime = 30 * 24 * time.Hour
 
-// summary is the value of argRun.
-type summary struct {
-	Action  Action
-	Queue   string
-	By      string    `json:",omitempty"`
-	Reason  string    `json:",omitempty"`
-	Started time.Time `json:",omitzero"`
-	Chosen  int
-	Target  Target
-	Send    SendOptions
+// described is the value of argRun.
+type described struct {
+	summary
 	// Records is how many messages of the hold are the list.
 	Records int
 }
@@ -57,16 +50,13 @@ func (d *Desk) mark() topology.Arguments {
 
 // holdOf returns the hold of a run.
 func (d *Desk) holdOf(m *manifest) (topology.Queue, error) {
-	described, err := json.Marshal(summary{
-		Action: m.Action, Queue: m.Queue, By: m.By, Reason: m.Reason, Started: m.Started, Chosen: m.Chosen,
-		Target: m.Target, Send: m.Send, Records: m.records(),
-	})
+	value, err := json.Marshal(described{m.summary, m.records()})
 	if err != nil {
 		return topology.Queue{}, err
 	}
 	return topology.Queue{
 		Name: topology.HoldName(d.Topology.Name, m.Run), Durable: true,
-		Arguments: d.keeper().With(argRun, string(described)),
+		Arguments: d.keeper().With(argRun, string(value)),
 	}, nil
 }
 

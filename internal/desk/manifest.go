@@ -50,15 +50,8 @@ func (m *manifest) certain(e entry) bool { return e.dated && !m.Partial }
 // manifest is what a run chose, and what it does. It is stored in the hold before anything is
 // taken, so that any machine can resume the run.
 type manifest struct {
-	Run         string
-	Action      Action
-	Queue       string
-	By          string    `json:",omitempty"`
-	Reason      string    `json:",omitempty"`
-	Started     time.Time `json:",omitzero"`
-	Chosen      int
-	Target      Target
-	Send        SendOptions
+	Run string
+	summary
 	Forever     bool `json:",omitempty"`
 	KeepHistory bool `json:",omitempty"`
 	KeepTTL     bool `json:",omitempty"`
@@ -85,6 +78,18 @@ type manifest struct {
 	back bool
 	// edited is the message as a person wants it, of an edit.
 	edited *amqp091.Delivery
+}
+
+// summary is what is known of a run without its list.
+type summary struct {
+	Action  Action
+	Queue   string
+	By      string    `json:",omitempty"`
+	Reason  string    `json:",omitempty"`
+	Started time.Time `json:",omitzero"`
+	Chosen  int
+	Target  Target
+	Send    SendOptions
 }
 
 // watched returns the queues that a run asks how many messages wait there.

@@ -87,11 +87,7 @@ func (d *Desk) Overview(ctx context.Context, o LookOptions) (Overview, error) {
 
 // DeadLetterQueues names the dead-letter queues of the topology, in the order of the file.
 func (d *Desk) DeadLetterQueues() []string {
-	var names []string
-	for _, q := range d.deadLetterQueues() {
-		names = append(names, q.Queue)
-	}
-	return names
+	return text.Each(d.deadLetterQueues(), func(q QueueOverview) string { return q.Queue })
 }
 
 // PreviousDeadLetterQueues names the dead-letter queues of earlier versions of the file that still

@@ -454,7 +454,9 @@ func (c *choice) manifest(p *Proposal, state topology.State) manifest {
 	r := c.request
 	maps.DeleteFunc(c.entries, func(_ fingerprint, e entry) bool { return e.wanted == 0 })
 	m := manifest{
-		Action: r.Action, Queue: r.Queue, Reason: r.Reason, Chosen: c.chosen, Target: r.Target, Send: r.Send,
+		summary: summary{
+			Action: r.Action, Queue: r.Queue, Reason: r.Reason, Chosen: c.chosen, Target: r.Target, Send: r.Send,
+		},
 		Forever: r.Forever, KeepHistory: r.KeepHistory, KeepTTL: r.KeepTTL, Key: c.key, wanted: c.entries, edited: c.edited,
 		Partial: p.Looked.Missed != "", Goes: map[string]int{}, Bytes: c.bytes, Allow: c.desk.Allow,
 	}

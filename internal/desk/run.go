@@ -109,12 +109,16 @@ type Proposal struct {
 	manifest manifest
 }
 
-// Reach is a queue to which messages would go.
+// Reach is a queue to which messages would go. A number that is not known is -1.
 type Reach struct {
-	Queue, Exchange, Key string
-	Messages             int
-	// Consumers and Waiting describe the queue now; -1 is unknown.
-	Consumers, Waiting int
+	Queue    string `json:"queue"`
+	Exchange string `json:"exchange,omitempty"`
+	Key      string `json:"key,omitempty"`
+	// Messages is how many messages would go there.
+	Messages int `json:"messages"`
+	// Consumers and Waiting are those that the queue has now: consumers, and waiting messages.
+	Consumers int `json:"consumers,omitempty" jsondoc:"known"`
+	Waiting   int `json:"waiting,omitempty" jsondoc:"known"`
 }
 
 // Run is a run that has not ended: its hold exists.

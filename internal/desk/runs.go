@@ -75,9 +75,9 @@ func RunsOf(name string, state topology.State, asked time.Time) []Run {
 		if !ok || q.Arguments[topology.ArgManagedBy] != topology.DeskMark(name) {
 			continue
 		}
-		var s summary
-		described, _ := q.Arguments[argRun].(string)
-		_ = json.Unmarshal([]byte(described), &s) // what it does not tell stays empty
+		var s described
+		value, _ := q.Arguments[argRun].(string)
+		_ = json.Unmarshal([]byte(value), &s) // what it does not tell stays empty
 		r := Run{
 			ID: id, Action: s.Action, Queue: s.Queue, Phase: Sending, By: s.By, Reason: s.Reason, Started: s.Started,
 			Chosen: s.Chosen, Target: s.Target, Send: s.Send, Active: queues[topology.DeskWorkerName(name, id)],

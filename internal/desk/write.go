@@ -3,6 +3,7 @@ package desk
 import (
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"time"
 
@@ -127,10 +128,7 @@ func describeSend(o SendOptions) string {
 		how = rate(o.Rate)
 	}
 	if len(o.Ramp) > 0 {
-		var sizes []string
-		for _, n := range o.Ramp {
-			sizes = append(sizes, fmt.Sprint(n))
-		}
+		sizes := text.Each(o.Ramp, strconv.Itoa)
 		how += " after batches of " + text.List(sizes)
 	}
 	switch {

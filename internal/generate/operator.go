@@ -127,11 +127,7 @@ func texts(v any) any {
 	case string:
 		return yamlText(v)
 	case []any:
-		list := make([]any, 0, len(v))
-		for _, e := range v {
-			list = append(list, texts(e))
-		}
-		return list
+		return text.Each(v, texts)
 	case topology.Arguments:
 		return table(v)
 	}

@@ -19,16 +19,24 @@ import (
 // Grant is what one user must be permitted.
 type Grant struct {
 	// User is a name for the user, to be replaced by the real one.
-	User string
+	User string `json:"user"`
 	// Purpose is what the user does, in a few words.
-	Purpose string
+	Purpose string `json:"purpose"`
+	// Tags are the user tags.
+	Tags []string `json:"tags"`
+	// Configure, Write and Read are regular expressions, as set_permissions accepts them.
+	Configure Alternatives `json:"configure"`
+	Write     Alternatives `json:"write"`
+	Read      Alternatives `json:"read"`
 	// Note is what the topology file does not contain, as a sentence. Empty: nothing.
-	Note string
-	Tags []string
-	// Configure, Write and Read are regular expressions, one for each name or
-	// family of names.
-	Configure, Write, Read []string
+	Note string `json:"-"`
 }
+
+// Alternatives are regular expressions, one for each name or family of names.
+type Alternatives []string
+
+// JSON implements jsondoc.Former.
+func (a Alternatives) JSON() any { return Expression(a) }
 
 // policymaker is the user tag that changing policies needs.
 const policymaker = string(plan.Policymaker)
@@ -80,7 +88,7 @@ func applying(t topology.Compiled) Grant {
 				plan.Right{Permission: permission, Kind: topology.KindQueue, Name: topology.DeadLetterQueueName(name)})
 		}
 	}
-	lists := map[plan.Permission]*[]string{plan.Configure: &g.Configure, plan.Write: &g.Write, plan.Read: &g.Read}
+	lists := map[plan.Permission]*Alternatives{plan.Configure: &g.Configure, plan.Write: &g.Write, plan.Read: &g.Read}
 	for _, r := range rights {
 		if r.Permission == plan.Policymaker {
 			g.Tags = append(g.Tags, policymaker)
@@ -119,7 +127,7 @@ func migrating(t topology.Compiled) Grant {
 	}
 	generated := pattern(t, topology.UnroutableName(t.Name)) // the switches, and where the drain publishes to
 	g.Configure, g.Write, g.Read = append(g.Configure, generated), append(g.Write, generated), append(g.Read, generated)
-	for _, list := range []*[]string{&g.Configure, &g.Write, &g.Read} {
+	for _, list := range []*Alternatives{&g.Configure, &g.Write, &g.Read} {
 		slices.Sort(*list)
 		*list = slices.Compact(*list)
 	}
@@ -246,10 +254,7 @@ const defaultExchange = "amq.default"
 // deadLetterQueues returns expressions for the queues where dead letters are, and for the
 // unroutable queue.
 func deadLetterQueues(t topology.Compiled) []string {
-	var out []string
-	for _, w := range t.WorkQueues {
-		out = append(out, exactly(w.DeadLetterQueue))
-	}
+	out := text.Each(t.WorkQueues, func(w topology.WorkQueue) string { return exactly(w.DeadLetterQueue) })
 	out = append(out, exactly(topology.UnroutableName(t.Name)))
 	slices.Sort(out)
 	return slices.Compact(out)
@@ -337,25 +342,6 @@ type RightsDocument struct {
 	Version int     `json:"version"`
 	VHost   string  `json:"vhost"`
 	Grants  []Grant `json:"grants"`
-}
-
-// grantJSON is what a user may do.
-type grantJSON struct {
-	// User is a name for the user, to be replaced by the real one.
-	User string `json:"user"`
-	// Purpose is what the user does, in a few words.
-	Purpose string `json:"purpose"`
-	// Tags are the user tags.
-	Tags []string `json:"tags"`
-	// Configure, Write and Read are regular expressions, as set_permissions accepts them.
-	Configure string `json:"configure"`
-	Write     string `json:"write"`
-	Read      string `json:"read"`
-}
-
-// JSON implements jsondoc.Former.
-func (g Grant) JSON() any {
-	return grantJSON{g.User, g.Purpose, g.Tags, Expression(g.Configure), Expression(g.Write), Expression(g.Read)}
 }
 
 // WriteRightsDefinitions writes the permissions of grants in RabbitMQ's format for definitions,

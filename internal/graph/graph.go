@@ -316,10 +316,7 @@ func (b *builder) folds(from int, q *survey.Queue, labels []string) {
 // tiers lists the delays of a backoff.
 func tiers(b topology.Backoff) string {
 	const most = 6
-	var out []string
-	for _, t := range b.Tiers {
-		out = append(out, text.Duration(t.Delay))
-	}
+	out := text.Each(b.Tiers, func(t topology.Tier) string { return text.Duration(t.Delay) })
 	return text.FirstOf(out, most)
 }
 

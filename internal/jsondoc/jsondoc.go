@@ -4,6 +4,8 @@
 //   - A list or an object is never null. Without entries it is empty.
 //   - A duration is a number of whole milliseconds; one of the type [Seconds] is in seconds.
 //   - A time is in RFC 3339 and in UTC. A time that is not known is null, or left out.
+//   - A number with the tag `jsondoc:"known"` is null below zero, as it is not known. With
+//     omitempty it is then left out.
 //
 // docs/json.md lists the documents. It is made from the same types.
 package jsondoc
@@ -28,6 +30,12 @@ type Seconds time.Duration
 // MarshalJSON implements [json.Marshaler].
 func (s Seconds) MarshalJSON() ([]byte, error) { return json.Marshal(time.Duration(s).Seconds()) }
 
+// V1 is the version of a document whose format is the first one.
+type V1 struct{}
+
+// MarshalJSON implements [json.Marshaler].
+func (V1) MarshalJSON() ([]byte, error) { return []byte("1"), nil }
+
 // Write writes v, indented and with a newline at its end, without escaping HTML: names stay
 // readable.
 func Write(w io.Writer, v any) error {
@@ -35,6 +43,9 @@ func Write(w io.Writer, v any) error {
 	enc.SetIndent("", "  ")
 	return encode(enc, v)
 }
+
+// Marshal returns v as one line, with escapes for HTML.
+func Marshal(v any) ([]byte, error) { return json.Marshal(form(reflect.ValueOf(v))) }
 
 // WriteLine writes v as one line.
 func WriteLine(w io.Writer, v any) error { return encode(json.NewEncoder(w), v) }
@@ -51,7 +62,7 @@ func form(v reflect.Value) any {
 	}
 	switch x := v.Interface().(type) {
 	case time.Time:
-		if x.IsZero() {
+		if x.IsZero() || x.Year() < 0 || x.Year() > 9999 { // JSON has four digits for a year
 			return nil
 		}
 		return x.UTC()
@@ -96,10 +107,15 @@ func members(v reflect.Value) object {
 	var out object
 	for _, f := range Fields(v.Type()) {
 		value := v.FieldByIndex(f.index)
-		if f.omitEmpty && empty(value) || f.omitZero && value.IsZero() {
+		unknown := f.Known && value.Int() < 0
+		if f.omitEmpty && (unknown || !f.Known && empty(value)) || f.omitZero && value.IsZero() {
 			continue
 		}
-		out = append(out, member{f.Key, form(value)})
+		m := member{f.Key, nil}
+		if !unknown {
+			m.value = form(value)
+		}
+		out = append(out, m)
 	}
 	return out
 }
@@ -148,6 +164,8 @@ type Field struct {
 	Type  reflect.Type
 	// Optional reports that the member is left out if it says nothing.
 	Optional bool
+	// Known reports that the member is a number, and null below zero.
+	Known bool
 
 	index               []int
 	omitEmpty, omitZero bool
@@ -171,7 +189,7 @@ func Fields(t reflect.Type) []Field {
 			omitEmpty, omitZero := has(options, "omitempty"), has(options, "omitzero")
 			out = append(out, Field{
 				Key: key, Name: f.Name, Owner: t, Type: f.Type, Optional: omitEmpty || omitZero,
-				index: f.Index, omitEmpty: omitEmpty, omitZero: omitZero,
+				Known: f.Tag.Get("jsondoc") == "known", index: f.Index, omitEmpty: omitEmpty, omitZero: omitZero,
 			})
 		}
 	}

@@ -12,7 +12,8 @@ import (
 )
 
 type report struct {
-	Version int `json:"version"`
+	Version int        `json:"version"`
+	Format  jsondoc.V1 `json:"format"`
 	Part
 	Rows    []row             `json:"rows"`
 	Names   []string          `json:"names"`
@@ -22,6 +23,8 @@ type report struct {
 	Took    jsondoc.Seconds   `json:"seconds"`
 	Oldest  time.Time         `json:"oldest,omitzero"`
 	Note    string            `json:"note,omitempty"`
+	Tries   int               `json:"tries" jsondoc:"known"`
+	Left    int               `json:"left,omitempty" jsondoc:"known"`
 	Data    []byte            `json:"data"`
 	Secret  string            `json:"-"`
 	private int
@@ -53,15 +56,17 @@ type counted struct {
 	N     int  `json:"n,omitempty"`
 }
 
-// Lists and objects are never null, durations are milliseconds, times are in UTC, and what others
-// wrote stays as it is.
+// Lists and objects are never null, durations are milliseconds, times are in UTC and null if they
+// cannot be written, numbers that are not known are null, and what others wrote stays as it is.
 func TestWrite(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 1, 2, 10, 0, 0, 0, time.FixedZone("", 3600))
 	for want, v := range map[string]any{
-		`{"version":1,"name":"","at":null,"rows":[],"names":[],"labels":{},"found":{},"wait":null,"seconds":0,"data":null}`: report{Version: 1, private: 1},
-		`{"version":2,"name":"a<b","at":"2026-01-02T09:00:00Z","rows":[{"delay":1500,"count":{"known":true,"n":2}},{"delay":0,"count":{"known":false}}],` +
-			`"names":["x"],"labels":{"a":"b","c":"d"},"found":{"list":null},"wait":2,"seconds":0.25,"oldest":"2026-01-02T09:00:00Z","note":"n","data":"aGk="}`: &report{
+		`{"version":1,"format":1,"name":"","at":null,"rows":[],"names":[],"labels":{},"found":{},"wait":null,"seconds":0,"tries":null,"data":null}`: report{
+			Version: 1, Part: Part{At: time.Date(12026, 1, 2, 0, 0, 0, 0, time.UTC)}, Tries: -1, Left: -1, private: 1,
+		},
+		`{"version":2,"format":1,"name":"a<b","at":"2026-01-02T09:00:00Z","rows":[{"delay":1500,"count":{"known":true,"n":2}},{"delay":0,"count":{"known":false}}],` +
+			`"names":["x"],"labels":{"a":"b","c":"d"},"found":{"list":null},"wait":2,"seconds":0.25,"oldest":"2026-01-02T09:00:00Z","note":"n","tries":0,"left":0,"data":"aGk="}`: &report{
 			Version: 2, Part: Part{Name: "a<b", At: at}, Rows: []row{{1500 * time.Millisecond, 2}, {0, -1}},
 			Names: []string{"x"}, Labels: map[string]string{"c": "d", "a": "b"}, Found: map[string]any{"list": []string(nil)},
 			Wait: new(2 * time.Millisecond), Took: jsondoc.Seconds(250 * time.Millisecond), Oldest: at, Note: "n",

@@ -214,11 +214,7 @@ func (c *canaries) waiting(list []survey.Feeder) *fedError {
 
 // queueNames returns the names of feeders.
 func queueNames(list []survey.Feeder) []string {
-	var out []string
-	for _, f := range list {
-		out = append(out, f.Name)
-	}
-	return out
+	return text.Each(list, func(f survey.Feeder) string { return f.Name })
 }
 
 // proveEmpty proves that feeders are empty.

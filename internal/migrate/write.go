@@ -209,10 +209,7 @@ func WritePages(w io.Writer, want topology.Compiled, list []Preview) error {
 	functions := template.FuncMap{
 		"code": quoted,
 		"codes": func(list []string) string {
-			out := make([]string, 0, len(list))
-			for _, s := range list {
-				out = append(out, quoted(s))
-			}
+			out := text.Each(list, quoted)
 			return strings.Join(out, ", ")
 		},
 		"count": text.Count[int64],

@@ -66,10 +66,7 @@ func withoutURL(err error) error {
 
 // summary says what happened, as a person reads it in a chat.
 func summary(batch []Notice, missed int64) string {
-	var out []string
-	for _, n := range batch {
-		out = append(out, n.line())
-	}
+	out := text.Each(batch, Notice.line)
 	out = text.FirstLines(out, lines)
 	if missed > 0 {
 		out = append(out, fmt.Sprintf("… and %d more without a notice, because too many came at once", missed))

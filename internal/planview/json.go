@@ -93,11 +93,7 @@ func newDocument(p plan.Plan, dlxctl string) Document {
 
 // delaysOf returns the delay of each attempt.
 func delaysOf(b topology.Backoff) []string {
-	var out []string
-	for _, tier := range b.Tiers {
-		out = append(out, text.Duration(tier.Delay))
-	}
-	return out
+	return text.Each(b.Tiers, func(t topology.Tier) string { return text.Duration(t.Delay) })
 }
 
 func changesJSON(p plan.Plan, changes []plan.Change) []changeJSON {

@@ -203,7 +203,7 @@ func (l *layout) reschedule(e *entry) {
 	}
 	e.generated = nil
 	l.row(e.reschedule.After.Place, func() {
-		l.line("%s    queues: %s", l.indent, text.Some(displayed(e.reschedule.Queues)))
+		l.line("%s    queues: %s", l.indent, text.Some(text.Names(e.reschedule.Queues)))
 		if len(made) > 0 {
 			l.line("%s    %s", l.indent, strings.Join(made, "; "))
 		}
@@ -251,13 +251,4 @@ func detailOf(b topology.Binding) string {
 		return strings.Join(parts, " or ")
 	}
 	return strings.Join(parts, " and ")
-}
-
-// displayed returns names as text shows them.
-func displayed(names []string) []string {
-	var out []string
-	for _, n := range names {
-		out = append(out, text.Name(n))
-	}
-	return out
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/dlxctl/dlxctl/internal/jsondoc"
+	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -124,10 +125,7 @@ func (s Saved) Check(p plan.Plan) error {
 // difference names the first change that only one of the two plans has. It is empty
 // if both have the same, and differ in what the broker had before.
 func (s Saved) difference(p plan.Plan) string {
-	var now []string
-	for _, c := range p.Changes {
-		now = append(now, title(c.Action, c.Kind, c.Name))
-	}
+	now := text.Each(p.Changes, func(c plan.Change) string { return title(c.Action, c.Kind, c.Name) })
 	only := func(a, b []string) (string, bool) {
 		i := slices.IndexFunc(a, func(line string) bool { return !slices.Contains(b, line) })
 		if i < 0 {

@@ -3,6 +3,7 @@ package redact
 import (
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -29,12 +30,9 @@ func fold(name string) string {
 
 // isNamed reports a path with a name that is neither a number nor *.
 func (p path) isNamed() bool {
-	for _, key := range p {
-		if key != "*" && strings.Trim(key, "0123456789") != "" {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(p, func(key string) bool {
+		return key != "*" && strings.Trim(key, "0123456789") != ""
+	})
 }
 
 // state is a path of which a walk through a tree has matched a part.
@@ -88,21 +86,13 @@ func elements(states []state) []state {
 
 // hits reports whether a path names the value itself.
 func hits(states []state) bool {
-	for _, s := range states {
-		if len(s.rest) == 0 {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(states, func(s state) bool { return len(s.rest) == 0 })
 }
 
 // misses reports whether a path names something inside a value that is text. What it names may
 // then be part of the text.
 func misses(states []state) bool {
-	for _, s := range states {
-		if len(s.rest) > 0 && !s.any && s.rest[0] != "*" {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(states, func(s state) bool {
+		return len(s.rest) > 0 && !s.any && s.rest[0] != "*"
+	})
 }

@@ -86,12 +86,7 @@ func howToAdd(k key) string {
 }
 
 func known(keys []key, name string) bool {
-	for _, k := range keys {
-		if k.name == name {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(keys, func(k key) bool { return k.name == name })
 }
 
 // mentions reports whether the mapping names the key, whatever its value.

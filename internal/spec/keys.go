@@ -3,6 +3,7 @@ package spec
 import (
 	"strings"
 
+	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -196,9 +197,5 @@ func deadLetterWords() []string { return []string{byArguments, byPolicy, unmanag
 func severities() []string { return []string{"page", "ticket", "info"} }
 
 func reasonNames() []string {
-	var names []string
-	for _, r := range topology.Reasons() {
-		names = append(names, string(r))
-	}
-	return names
+	return text.Each(topology.Reasons(), func(r topology.Reason) string { return string(r) })
 }

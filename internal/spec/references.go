@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -137,10 +138,7 @@ func (d *decoder) undeclared(b Binding) {
 // undeclaredExchanges reports each exchange that bindings name and no file declares,
 // once, with the places of its bindings.
 func (d *decoder) undeclaredExchanges() {
-	var names []string
-	for _, e := range d.spec.Exchanges {
-		names = append(names, e.Name)
-	}
+	names := text.Each(d.spec.Exchanges, func(e Exchange) string { return e.Name })
 	for _, name := range slices.Sorted(maps.Keys(d.missing)) {
 		if d.full() {
 			return

@@ -39,17 +39,6 @@ const (
 	stuck            = "stuck"
 )
 
-// Wrong counts the problems that are no notes.
-func (r Report) Wrong() int {
-	n := 0
-	for _, p := range r.Problems {
-		if !p.Note {
-			n++
-		}
-	}
-	return n
-}
-
 // problems adds what a person should act on, most urgent first, and the notes behind it.
 func (m *maker) problems() {
 	m.planProblems(topology.WarnAlarm)

@@ -8,31 +8,34 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dlxctl/dlxctl/internal/jsondoc"
 	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// Report is the state of one topology.
+// Report is the state of one topology. Its queues are in this order: work queues as in the file,
+// and the legacy queues whose place they take; the failed and retry queues of each backoff in the
+// order in which a message comes through, those that are no longer in the file last; dead and
+// unroutable queues, and those of the desk.
 type Report struct {
-	Topology string
-	VHost    string
-	Cluster  string
-	Version  string // of the broker
-	// At is when the broker was read. Zero: not known.
-	At time.Time
-	// Problems are what a person should act on, most urgent first, and then what is only worth
-	// knowing.
-	Problems []Problem
-	// Works are the work queues of the file that exist, in its order, each legacy queue behind its
-	// successor.
-	Works []Work
+	Format   jsondoc.V1 `json:"version"`
+	Topology string     `json:"topology"`
+	VHost    string     `json:"vhost"`
+	// At is when the broker was read.
+	At time.Time `json:"time,omitzero"`
+	// Wrong counts the warnings that are problems, not notes.
+	Wrong int `json:"problems"`
+	// Queues are all queues of the topology that exist.
+	Queues []Queue `json:"queues"`
+	// Works are the work queues of the file that exist, each legacy queue behind its successor.
+	Works []Work `json:"workQueues"`
+	// Problems are what a person should act on, most urgent first, and then notes.
+	Problems []Problem `json:"warnings"`
+
+	Cluster string `json:"-"`
+	Version string `json:"-"` // of the broker
 	// Backoffs are those of the file, then those that are no longer in it and still have queues.
-	Backoffs []Backoff
-	// Queues are those of the topology that exist: work queues in the order of
-	// the file and the legacy queues whose place they take, then the failed and retry queues
-	// of each backoff in the order in which a message comes through, those that are no longer
-	// in the file last, then dead and unroutable queues, and those of the desk.
-	Queues []Queue
+	Backoffs []Backoff `json:"-"`
 }
 
 // Queue is the state of one queue.
@@ -103,6 +106,11 @@ func Make(t topology.Compiled, state topology.State, o Options) Report {
 	m.problems()
 	if o.Filter.Problems {
 		m.onlyProblems()
+	}
+	for _, p := range m.out.Problems {
+		if !p.Note {
+			m.out.Wrong++
+		}
 	}
 	return m.out
 }

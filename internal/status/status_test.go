@@ -42,7 +42,7 @@ func TestMake(t *testing.T) {
 		"shop.unroutable":         {Ready: 1},
 	}}
 	want := status.Report{
-		Topology: "shop", VHost: "/", Version: "4.0.5",
+		Topology: "shop", VHost: "/", Version: "4.0.5", Wrong: 3,
 		Problems: []status.Problem{
 			{
 				Name: "no-processor", Queues: []string{"shop.standard.failed"}, Command: "dlxctl process",
@@ -210,7 +210,7 @@ func TestJSON(t *testing.T) {
 	sent := time.Date(2026, 11, 22, 19, 3, 40, 0, time.FixedZone("CET", 3600))
 	if err := jsondoc.Write(&b,
 		status.Report{
-			Topology: "shop", VHost: "/", At: sent.Add(time.Minute),
+			Topology: "shop", VHost: "/", At: sent.Add(time.Minute), Wrong: 1,
 			Queues: []status.Queue{{Name: "r", Role: "retry", Delay: time.Minute, Type: "classic", Oldest: sent}},
 			Works:  []status.Work{{Name: "w", Ready: 1, Retrying: 2, SharedRetrying: true}},
 			Problems: []status.Problem{

@@ -80,7 +80,7 @@ func (t *textWriter) head() {
 		age = t.r.At.Format("2006-01-02 15:04:05 MST") + "; " + age
 	}
 	t.line(text.Paint(t.o.Style.Faint, age))
-	if t.r.Wrong() == 0 {
+	if t.r.Wrong == 0 {
 		fmt.Fprintln(t.w)
 		t.line(text.Paint(t.o.Style.Create, "no problems"))
 	}

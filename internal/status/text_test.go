@@ -93,7 +93,7 @@ func TestAThousandHealthyQueues(t *testing.T) {
 	t.Parallel()
 	top, state := large(t)
 	r := status.Make(top, state, status.Options{At: read})
-	if r.Wrong() != 0 {
+	if r.Wrong != 0 {
 		t.Errorf("problems: %v", r.Problems)
 	}
 	golden(t, "healthy.txt", written(t, r, status.TextOptions{}, 10))
@@ -170,7 +170,7 @@ func TestColors(t *testing.T) {
 	style := text.Style{Create: mark("green"), Danger: mark("red"), Caution: mark("yellow")}
 	for want, r := range map[string]status.Report{
 		"<green>no problems</>":       {},
-		"<red>problem alarm:</> full": {Problems: []status.Problem{{Name: "alarm", Text: "full"}}},
+		"<red>problem alarm:</> full": {Wrong: 1, Problems: []status.Problem{{Name: "alarm", Text: "full"}}},
 		"<yellow>note alarm:</> full": {Problems: []status.Problem{{Name: "alarm", Text: "full", Note: true}}},
 		"<red>q":                      {Works: []status.Work{{Name: "q", Problems: []string{"no-consumers"}}}},
 	} {

@@ -136,17 +136,9 @@ func (s *Survey) carriesDeadLetters(e *Exchange, seen map[string]bool) bool {
 		return false
 	}
 	seen[e.Name] = true
-	if len(e.DeadLettersOf) > 0 {
-		return true
-	}
-	for _, b := range e.In {
-		if s.carriesDeadLetters(s.exchanges[b.Source], seen) {
-			return true
-		}
-	}
-	return slices.ContainsFunc(e.AlternateOf, func(name string) bool {
-		return s.carriesDeadLetters(s.exchanges[name], seen)
-	})
+	carries := func(name string) bool { return s.carriesDeadLetters(s.exchanges[name], seen) }
+	return len(e.DeadLettersOf) > 0 || slices.ContainsFunc(e.AlternateOf, carries) ||
+		slices.ContainsFunc(e.In, func(b topology.Binding) bool { return carries(b.Source) })
 }
 
 // isPublishedTo reports whether bindings between exchanges lead here from an exchange to which no

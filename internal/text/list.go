@@ -6,14 +6,17 @@ import (
 	"strings"
 )
 
-// Names returns each name as Name does.
-func Names(names []string) []string {
-	out := make([]string, len(names))
-	for i, name := range names {
-		out[i] = Name(name)
+// Each returns what of returns for each element.
+func Each[T, U any](list []T, of func(T) U) []U {
+	out := make([]U, len(list))
+	for i, element := range list {
+		out[i] = of(element)
 	}
 	return out
 }
+
+// Names returns each name as Name does.
+func Names(names []string) []string { return Each(names, Name) }
 
 // List joins words for a sentence: "a, b and c".
 func List(words []string) string {

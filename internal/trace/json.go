@@ -27,7 +27,7 @@ type reportJSON struct {
 	// Ends are copies of the publisher that reach no queue.
 	Ends []End `json:"ends"`
 	// Missed are the queues that the message never reaches.
-	Missed []missedJSON `json:"notReached"`
+	Missed []Missed `json:"notReached"`
 	// Lost reports whether a copy is lost anywhere.
 	Lost bool `json:"lost"`
 }
@@ -60,18 +60,13 @@ type hopJSON struct {
 	Place string `json:"place"`
 }
 
-type missedJSON struct {
-	Queue string `json:"queue"`
-	// Bindings lead to the queue and do not match.
-	Bindings []string `json:"bindings"`
-}
-
 // JSON implements jsondoc.Former.
 func (r Report) JSON() any {
 	out := reportJSON{
 		Version: 1, Exchange: r.Input.Exchange, ExchangeType: r.ExchangeType, Key: r.Input.Key,
 		Headers: plain(r.Input.Headers), Expiration: r.Input.Expiration, Reason: r.Input.Cause,
-		Failures: r.Input.Failures, QueueFailures: r.Input.QueueFailures, Ends: r.Ends, Lost: r.Lost(),
+		Failures: r.Input.Failures, QueueFailures: r.Input.QueueFailures, Ends: r.Ends, Missed: r.Missed,
+		Lost: r.Lost(),
 	}
 	for _, j := range r.Journeys {
 		to := journeyJSON{Queue: j.Queue, Path: r.hops(j.Path), Lost: j.Lost()}
@@ -79,13 +74,6 @@ func (r Report) JSON() any {
 			to.Stops = append(to.Stops, stopJSON{s, r.hops(s.Path), plain(s.Headers)})
 		}
 		out.Queues = append(out.Queues, to)
-	}
-	for _, m := range r.Missed {
-		missed := missedJSON{Queue: m.Queue}
-		for _, b := range m.Bindings {
-			missed.Bindings = append(missed.Bindings, b.String())
-		}
-		out.Missed = append(out.Missed, missed)
 	}
 	return out
 }

@@ -246,10 +246,7 @@ func (j *journey) repeats(index int) bool {
 func (s *Stop) state() string {
 	headers := maps.Clone(s.Headers)
 	delete(headers, topology.HeaderDeath)
-	var deaths []string
-	for _, d := range s.Deaths {
-		deaths = append(deaths, fmt.Sprint(d.Queue, d.Reason))
-	}
+	deaths := text.Each(s.Deaths, func(d route.Death) string { return fmt.Sprint(d.Queue, d.Reason) })
 	return fmt.Sprintf("%q %q %q %v %v", s.Queue, s.Exchange, s.Key, headers, deaths)
 }
 
@@ -389,10 +386,10 @@ func (t *tracer) missed(reached map[string]bool) []Missed {
 			candidates[queue] = true
 		}
 	}
-	bindings := map[string][]topology.Binding{} // of the exchange, by queue
+	bindings := map[string][]string{} // of the exchange, by queue
 	for _, b := range t.in.State.Have.Bindings {
 		if b.Source == t.in.Exchange && b.DestinationType == topology.ToQueue {
-			bindings[b.Destination] = append(bindings[b.Destination], b)
+			bindings[b.Destination] = append(bindings[b.Destination], b.String())
 		}
 	}
 	var out []Missed

@@ -326,10 +326,7 @@ func (b *writer) missed() {
 	var out []string
 	for _, m := range b.report.Missed {
 		name := text.Name(m.Queue)
-		var keys []string
-		for _, bound := range m.Bindings {
-			keys = append(keys, bindingDetail(bound))
-		}
+		keys := text.Each(m.Bindings, bindingDetail)
 		if len(keys) > 0 {
 			name += " (" + strings.Join(keys, ", ") + ")"
 		}
@@ -343,8 +340,8 @@ func (b *writer) missed() {
 }
 
 // bindingDetail returns the key or the headers of a binding.
-func bindingDetail(b topology.Binding) string {
-	_, detail, _ := strings.Cut(b.String(), " (")
+func bindingDetail(binding string) string {
+	_, detail, _ := strings.Cut(binding, " (")
 	return strings.TrimSuffix(detail, ")")
 }
 

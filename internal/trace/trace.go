@@ -10,6 +10,7 @@
 package trace
 
 import (
+	"slices"
 	"time"
 
 	"github.com/dlxctl/dlxctl/internal/route"
@@ -78,9 +79,9 @@ type Report struct {
 
 // Missed is a queue that the message does not reach.
 type Missed struct {
-	Queue string
-	// Bindings lead from the exchange of the message to the queue, and do not match.
-	Bindings []topology.Binding
+	Queue string `json:"queue"`
+	// Bindings lead to the queue and do not match.
+	Bindings []string `json:"bindings"`
 }
 
 // Journey is the way of one copy.
@@ -181,32 +182,14 @@ type End struct {
 
 // Lost reports whether a copy is lost anywhere.
 func (r Report) Lost() bool {
-	if hasLost(r.Ends) {
-		return true
-	}
-	for _, j := range r.Journeys {
-		if j.Lost() {
-			return true
-		}
-	}
-	return false
+	return hasLost(r.Ends) || slices.ContainsFunc(r.Journeys, Journey.Lost)
 }
 
 // Lost reports whether a copy is lost on this journey.
 func (j Journey) Lost() bool {
-	for _, s := range j.Stops {
-		if hasLost(s.Ends) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(j.Stops, func(s Stop) bool { return hasLost(s.Ends) })
 }
 
 func hasLost(ends []End) bool {
-	for _, e := range ends {
-		if e.Kind == Lost {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(ends, func(e End) bool { return e.Kind == Lost })
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/dlxctl/dlxctl/internal/jsondoc"
 	"github.com/dlxctl/dlxctl/internal/route"
 	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/internal/trace"
@@ -12,18 +13,32 @@ import (
 
 // Report is what a trial has shown.
 type Report struct {
-	Topology string
-	// Version is that of the broker, and VHost the virtual host of the trial.
-	Version, VHost string
+	Format   jsondoc.V1 `json:"version"`
+	Topology string     `json:"topology"`
+	// VHost is the virtual host of the trial.
+	VHost  string `json:"vhost"`
+	Broker Broker `json:"broker"`
 	// Speed is by how much delays were divided.
-	Speed int
-	Tiers []Tier
+	Speed int `json:"speed"`
+	// AsPredicted reports that nothing differs from what is predicted.
+	AsPredicted bool `json:"asPredicted"`
+	// Messages counts the messages, and Differing those that differ from what is predicted.
+	Messages  int `json:"messages"`
+	Differing int `json:"differing"`
+	// Took is how long the trial took.
+	Took  time.Duration `json:"took"`
+	Tiers []Tier        `json:"tiers"`
 	// Notes say what the trial has done in another way than the file says.
-	Notes  []string
-	Queues []Queue
+	Notes  []string `json:"notes"`
+	Queues []Queue  `json:"queues"`
 	// Differences are those that belong to no message.
-	Differences []string
-	Took        time.Duration
+	Differences []string `json:"differences"`
+}
+
+// Broker is the broker of a trial.
+type Broker struct {
+	// Version is the version of RabbitMQ.
+	Version string `json:"version"`
 }
 
 // Queue is a work queue, and its messages.
@@ -117,21 +132,16 @@ func (m *Message) differ(format string, args ...any) {
 	m.Differences = append(m.Differences, fmt.Sprintf(format, args...))
 }
 
-// Counts returns the number of messages, and of those that differ from what is predicted.
-func (r Report) Counts() (messages, differing int) {
+// count counts the messages, and those that differ from what is predicted.
+func (r *Report) count() {
+	r.Messages, r.Differing = 0, 0
 	for _, q := range r.Queues {
 		for _, m := range q.Messages {
-			messages++
+			r.Messages++
 			if len(m.Differences) > 0 {
-				differing++
+				r.Differing++
 			}
 		}
 	}
-	return messages, differing
-}
-
-// Differs reports whether anything differs from what is predicted.
-func (r Report) Differs() bool {
-	_, differing := r.Counts()
-	return differing > 0 || len(r.Differences) > 0
+	r.AsPredicted = r.Differing == 0 && len(r.Differences) == 0
 }

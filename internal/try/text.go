@@ -44,7 +44,7 @@ func WriteText(w io.Writer, r Report, all bool, width int) error {
 // head says what was tried, and how it differs from the file.
 func (r Report) head() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s on RabbitMQ %s, delays divided by %d\n", text.Name(r.Topology), r.Version, r.Speed)
+	fmt.Fprintf(&b, "%s on RabbitMQ %s, delays divided by %d\n", text.Name(r.Topology), r.Broker.Version, r.Speed)
 	backoffs := map[string][]string{}
 	var names []string
 	for _, t := range r.Tiers {
@@ -191,11 +191,10 @@ func (s Stop) since() string {
 
 // summary says how it went.
 func (r Report) summary() string {
-	messages, differing := r.Counts()
-	tried := fmt.Sprintf("%s in %s, %s", text.Count(messages, "message"), text.Count(len(r.Queues), "queue"),
+	tried := fmt.Sprintf("%s in %s, %s", text.Count(r.Messages, "message"), text.Count(len(r.Queues), "queue"),
 		text.Took(r.Took))
-	if !r.Differs() {
+	if r.AsPredicted {
 		return "as predicted: " + tried
 	}
-	return fmt.Sprintf("NOT as predicted: %d of %s", differing, tried)
+	return fmt.Sprintf("NOT as predicted: %d of %s", r.Differing, tried)
 }

@@ -102,12 +102,13 @@ func (t *Try) in(ctx context.Context, session *apply.Session, tr trial, h *Host)
 		return Report{}, errors.Join(err, ctx.Err())
 	}
 	report := r.report()
-	report.Version = state.Version
+	report.Broker.Version = state.Version
 	left, err := r.left(ctx)
 	if err != nil {
 		return Report{}, err
 	}
 	report.Differences = append(report.Differences, left...)
+	report.count()
 	return report, nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/dlxctl/dlxctl/internal/jsondoc"
 	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -74,12 +75,16 @@ type Problem struct {
 
 // Report is what a run of verify found out about a topology.
 type Report struct {
-	Topology string
-	VHost    string
-	Tiers    []Tier
-	Problems []Problem
-	// Left is what the run could not remove, as a sentence. Empty: nothing.
-	Left string
+	Format   jsondoc.V1 `json:"version"`
+	Topology string     `json:"topology"`
+	VHost    string     `json:"vhost"`
+	// OK reports that there are no problems.
+	OK    bool   `json:"ok"`
+	Tiers []Tier `json:"tiers"`
+	// Problems are what is not as it should be.
+	Problems []Problem `json:"problems"`
+	// Left is what the run could not remove, as a sentence.
+	Left string `json:"left,omitempty"`
 }
 
 // add adds a problem, unless the same queue has one of that name already.
@@ -89,7 +94,7 @@ func (r *Report) add(p Problem) {
 			return
 		}
 	}
-	r.Problems = append(r.Problems, p)
+	r.Problems, r.OK = append(r.Problems, p), false
 }
 
 // WriteText writes a report for people: a row for each tier, and the problems.
@@ -161,23 +166,4 @@ func after(r Result, d time.Duration) string {
 		return string(r)
 	}
 	return fmt.Sprintf("%s, %s", r, text.Duration(d.Round(10*time.Millisecond)))
-}
-
-// reportJSON is a report as scripts read it.
-type reportJSON struct {
-	Version  int    `json:"version"`
-	Topology string `json:"topology"`
-	VHost    string `json:"vhost"`
-	// OK reports that there are no problems.
-	OK    bool   `json:"ok"`
-	Tiers []Tier `json:"tiers"`
-	// Problems are what is not as it should be.
-	Problems []Problem `json:"problems"`
-	// Left is what the run could not remove, as a sentence.
-	Left string `json:"left,omitempty"`
-}
-
-// JSON implements jsondoc.Former.
-func (r Report) JSON() any {
-	return reportJSON{1, r.Topology, r.VHost, len(r.Problems) == 0, r.Tiers, r.Problems, r.Left}
 }

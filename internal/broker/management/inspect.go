@@ -12,6 +12,7 @@ import (
 	"sync"
 
 	"github.com/dlxctl/dlxctl/internal/broker"
+	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -19,11 +20,12 @@ import (
 // writes an empty object as [] in places.
 type (
 	overview struct {
-		Version string `json:"rabbitmq_version"`
-		Cluster string `json:"cluster_name"`
-		Types   []struct {
-			Name string `json:"name"`
-		} `json:"exchange_types"`
+		Version string         `json:"rabbitmq_version"`
+		Cluster string         `json:"cluster_name"`
+		Types   []exchangeType `json:"exchange_types"`
+	}
+	exchangeType struct {
+		Name string `json:"name"`
 	}
 	exchange struct {
 		Name       string `json:"name"`
@@ -141,10 +143,7 @@ func (m *Client) inspect(ctx context.Context, begun *Reading,
 	if err != nil {
 		return topology.State{}, fmt.Errorf("read the operator policies of vhost %q: %w", m.vhost, err)
 	}
-	var types []string
-	for _, t := range l.overview.Types {
-		types = append(types, t.Name)
-	}
+	types := text.Each(l.overview.Types, func(t exchangeType) string { return t.Name })
 	return topology.State{
 		ExchangeTypes: types, OperatorPolicies: operator,
 		Version: l.overview.Version, Cluster: l.overview.Cluster, VHost: m.vhost,

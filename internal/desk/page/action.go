@@ -263,10 +263,8 @@ func (p *Page) act(w http.ResponseWriter, r *http.Request) {
 
 // carryOn does what was asked with a run of the broker.
 func (p *Page) carryOn(w http.ResponseWriter, r *http.Request, do string, run desk.Run) {
-	j := &job{
-		Run: run.ID, Action: run.Action, Queue: run.Queue, Chosen: run.Chosen, By: run.By, Reason: run.Reason,
-		StopFailures: run.Send.StopFailures, StopShare: run.Send.StopShare, Does: do,
-	}
+	j := jobOf(run)
+	j.Does = do
 	switch do {
 	case "resume":
 		p.begin(w, j, func(ctx context.Context, progress func(desk.Progress)) (desk.Result, error) { //nolint:contextcheck // a run outlives its request

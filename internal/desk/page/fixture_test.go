@@ -207,8 +207,11 @@ func orders(n int) []deadletter.View {
 }`, 100000+i, []string{"AT", "DE", "CH"}[i%3], 10+i%90)
 		last := now().Add(-time.Duration(i)*13*time.Second - 5*time.Minute)
 		views[i] = deadletter.View{
-			Handle: deadletter.Handle(fmt.Sprintf("%012x", 0xa1b2c3000000+i)), Copy: 1, MessageID: fmt.Sprintf("order-%d", i),
-			Type: "OrderPlaced", ContentType: "application/json", Published: last.Add(-12 * time.Minute), Bytes: len(body) - 30,
+			Handle: deadletter.Handle(fmt.Sprintf("%012x", 0xa1b2c3000000+i)), Copy: 1, Bytes: len(body) - 30,
+			Properties: deadletter.Properties{
+				MessageID: fmt.Sprintf("order-%d", i), Type: "OrderPlaced", ContentType: "application/json",
+				Published: last.Add(-12 * time.Minute),
+			},
 			Facts: deadletter.Facts{
 				Cause: causes[i%5], Error: problems[i%5], Attempts: 4, WorkQueue: []string{"billing", "shipping"}[i%7/5],
 				Exchange: "events", Key: keys[i%4], FirstFailed: last.Add(-11 * time.Minute), LastFailed: last,

@@ -34,6 +34,14 @@ type job struct {
 	cancel context.CancelFunc
 }
 
+// jobOf returns what the broker knows of a run.
+func jobOf(run desk.Run) *job {
+	return &job{
+		Run: run.ID, Action: run.Action, Queue: run.Queue, By: run.By, Reason: run.Reason, Chosen: run.Chosen,
+		Started: run.Started, StopFailures: run.Send.StopFailures, StopShare: run.Send.StopShare,
+	}
+}
+
 // jobs are the runs of this page.
 type jobs struct {
 	mu     sync.Mutex

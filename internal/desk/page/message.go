@@ -17,45 +17,19 @@ import (
 	"github.com/dlxctl/dlxctl/internal/text"
 )
 
-// detail is a message as the page shows it. It is made of a redacted view alone.
+// detail is a message as the page shows it. It is made of a redacted view alone, and its long texts
+// are cut.
 type detail struct {
-	Handle      string    `json:"handle"`
-	Queue       string    `json:"queue"`
-	Position    int       `json:"position"`
-	Cause       string    `json:"cause"`
-	Error       string    `json:"error"`
-	Attempts    int       `json:"attempts"`
-	WorkQueue   string    `json:"workQueue"`
-	Doubt       string    `json:"doubt"`
-	Exchange    string    `json:"exchange"`
-	Key         string    `json:"key"`
-	First       time.Time `json:"first"`
-	Last        time.Time `json:"last"`
-	Published   time.Time `json:"published"`
-	Replays     int       `json:"replays"`
-	Run         string    `json:"run"`
-	MessageID   string    `json:"messageId"`
-	Type        string    `json:"type"`
-	ContentType string    `json:"contentType"`
-	// Stack is the stack trace that a framework wrote.
-	Stack string `json:"stack"`
+	Handle   string `json:"handle"`
+	LiesIn   string `json:"liesIn"`
+	Position int    `json:"position"`
+	deadletter.Facts
+	deadletter.Properties
 	// Others are the properties that few messages have.
 	Others  []header `json:"others"`
-	Hops    []hop    `json:"hops"`
 	Headers []family `json:"headers"`
 	Body    body     `json:"body"`
 	Command string   `json:"command"`
-}
-
-type hop struct {
-	Queue    string    `json:"queue"`
-	Reason   string    `json:"reason"`
-	Count    int64     `json:"count"`
-	Time     time.Time `json:"time"`
-	Exchange string    `json:"exchange"`
-	Keys     []string  `json:"keys"`
-	// Assumed says that no header tells of the hop: the topology as it is today does.
-	Assumed bool `json:"assumed"`
 }
 
 // family is headers that the same program wrote.
@@ -92,23 +66,18 @@ const (
 // newDetail makes what the page shows of a view.
 func newDetail(v deadletter.View) detail {
 	d := detail{
-		Handle: v.Name(), Queue: v.Queue, Position: v.Position, Cause: cut(v.Cause, maxText),
-		Error: cut(v.Error, maxText), Attempts: v.Attempts, WorkQueue: v.WorkQueue, Doubt: cut(v.Doubt, maxText),
-		Exchange: v.Exchange, Key: v.Key, First: v.FirstFailed, Last: v.LastFailed,
-		Published: v.Published, Replays: v.Replays, Run: v.Run, MessageID: v.MessageID,
-		Type: v.Type, ContentType: v.ContentType, Stack: cut(v.Stack, maxText), Others: others(v), Headers: families(v),
+		Handle: v.Name(), LiesIn: v.Queue, Position: v.Position, Facts: v.Facts, Properties: v.Properties,
+		Others: others(v), Headers: families(v),
 		Body: body{
 			Format: string(v.Body.Format), Steps: v.Body.Steps, Text: cut(v.Body.Text, maxBody),
 			Note: v.Body.Note, Bytes: v.Bytes,
 		},
 	}
-	d.Body.Left = len(v.Body.Text) - len(d.Body.Text)
-	for _, h := range v.Hops[:min(len(v.Hops), maxHops)] {
-		d.Hops = append(d.Hops, hop{
-			Queue: h.Queue, Reason: h.Reason, Count: h.Count, Time: h.Time, Exchange: h.Exchange,
-			Keys: h.Keys, Assumed: h.Assumed,
-		})
+	for _, text := range []*string{&d.Cause, &d.Error, &d.Doubt, &d.Stack} {
+		*text = cut(*text, maxText)
 	}
+	d.Body.Left = len(v.Body.Text) - len(d.Body.Text)
+	d.Hops = v.Hops[:min(len(v.Hops), maxHops)]
 	return d
 }
 

@@ -138,11 +138,7 @@ func (p *Page) runs(w http.ResponseWriter, r *http.Request) {
 	for _, run := range slices.Backward(all) {
 		if !known[run.ID] {
 			out = append(out, p.complete(shownRun{
-				job: job{
-					Run: run.ID, Action: run.Action, Queue: run.Queue, By: run.By, Reason: run.Reason, Chosen: run.Chosen,
-					Started: run.Started, StopFailures: run.Send.StopFailures, StopShare: run.Send.StopShare,
-				},
-				Phase: run.Phase, Holds: run.Holds, Active: run.Active,
+				job: *jobOf(run), Phase: run.Phase, Holds: run.Holds, Active: run.Active,
 			}))
 		}
 	}

@@ -1,6 +1,9 @@
 package main
 
-import "regexp"
+import (
+	"regexp"
+	"slices"
+)
 
 // area is a promise, and the tests that hold it.
 type area struct {
@@ -12,12 +15,7 @@ type area struct {
 
 // has reports whether the test is one of the area's.
 func (a area) has(name string) bool {
-	for _, expr := range a.tests {
-		if regexp.MustCompile(expr).MatchString(name) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(a.tests, func(expr string) bool { return regexp.MustCompile(expr).MatchString(name) })
 }
 
 // cluster is for tests that start three nodes of their own.

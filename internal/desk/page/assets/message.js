@@ -4,7 +4,7 @@ import { bytes, command, count, el, many, stamp } from "./dom.js";
 // message makes the view of a message. acts are buttons.
 export function message(d, close, acts) {
   return el("section", { class: "panel message", "aria-label": "Message " + d.handle },
-    el("div", { class: "heading" }, el("h1", { class: "mono", id: "message-title", tabindex: "-1" }, d.handle), el("span", { class: "muted" }, `position ${count(d.position + 1)} in ${d.queue}`),
+    el("div", { class: "heading" }, el("h1", { class: "mono", id: "message-title", tabindex: "-1" }, d.handle), el("span", { class: "muted" }, `position ${count(d.position + 1)} in ${d.liesIn}`),
       el("button", { type: "button", class: "close", on: { click: close } }, "Close")),
     acts.length ? el("div", { class: "acts" }, acts) : "",
     el("h3", {}, "Why"), el("div", { class: "why" }, d.error || causeText(d)), facts(d),
@@ -22,9 +22,9 @@ const exact = (at) => (at ? el("time", { datetime: at }, stamp(at)) : "unknown")
 
 function facts(d) {
   const rows = [
-    ["Cause", d.cause || "unknown"], ["Work queue", d.workQueue || (d.doubt ? "in doubt: " + d.doubt : "unknown")],
-    ["Failures", d.attempts < 0 ? "unknown" : count(d.attempts)], ["First failed", exact(d.first)], ["Last failed", exact(d.last)],
-    ["Published", d.published ? exact(d.published) : ""], ["Exchange", d.exchange || "(default)"], ["Key", d.key], ["Message-id", d.messageId],
+    ["Cause", d.cause || "unknown"], ["Work queue", d.queue || (d.doubt ? "in doubt: " + d.doubt : "unknown")],
+    ["Failures", d.attempts === null ? "unknown" : count(d.attempts)], ["First failed", exact(d.firstFailed)], ["Last failed", exact(d.lastFailed)],
+    ["Published", d.published ? exact(d.published) : ""], ["Exchange", d.exchange || "(default)"], ["Key", d.key], ["Message-id", d.id],
     ["Type", d.type], ["Content type", d.contentType],
     ...(d.others ?? []).map((o) => [o.name, o.value]),
     ["Replayed", d.replays ? many(d.replays, "time") + (d.run ? ", last by run " + d.run : "") : "never"],
@@ -37,7 +37,7 @@ function timeline(d) {
     el("div", {}, el("strong", {}, h.reason || "dead-lettered"), " in ", el("bdi", {}, h.queue || "an unknown queue"), h.count > 1 ? ` (${count(h.count)} times)` : ""),
     el("div", { class: "when" }, h.assumed ? "not in the headers: according to the topology of today" : h.time ? stamp(h.time) : "time unknown", h.keys?.length ? [" · key ", el("bdi", {}, h.keys.join(", "))] : "")));
   return el("ol", { class: "timeline" }, hops,
-    el("li", {}, el("div", {}, "waits in ", el("bdi", {}, d.queue)), el("div", { class: "when" }, "since " + stamp(d.last))));
+    el("li", {}, el("div", {}, "waits in ", el("bdi", {}, d.liesIn)), el("div", { class: "when" }, "since " + stamp(d.lastFailed))));
 }
 
 function body(b) {
