@@ -64,7 +64,7 @@ fmt: ## format the code
 	$(LINT) fmt
 
 golden: ## rewrite the expected outputs of the scripts and the generated pages; read the diff as prose
-	./scripts/test go test ./e2e ./internal/planview ./cmd ./internal/spec ./internal/audit ./internal/graph ./internal/trace -update
+	./scripts/test go test -parallel 8 -timeout 30m ./e2e ./internal/planview ./cmd ./internal/spec ./internal/audit ./internal/graph ./internal/trace ./internal/status -update
 
 docs: build ## write the manual pages into bin/man/man1, and draw the pictures in docs/images
 	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) bin/dlxctl man bin/man/man1

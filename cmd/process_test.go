@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/dlxctl/dlxctl/internal/broker"
 	"github.com/dlxctl/dlxctl/internal/processor"
 	"github.com/dlxctl/dlxctl/internal/processor/monitor"
 )
@@ -71,7 +72,8 @@ func TestProcessReadsOverlays(t *testing.T) {
 	over := write("o.yaml", "backoff: {b: {tiers: [2s]}}\n")
 	k := processCommand{app: &app{
 		paths: []string{file}, overlays: []string{over}, stderr: io.Discard, logFormat: "text",
-		env: func(string) (string, bool) { return "", false },
+		conn: connection{broker.Config{URL: broker.DefaultURL}},
+		env:  func(string) (string, bool) { return "", false },
 	}}
 	read := func() (content string, delay time.Duration) {
 		files, err := k.read(processor.Processor{Log: slog.New(slog.DiscardHandler)})

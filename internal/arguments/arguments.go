@@ -135,9 +135,8 @@ func Ignored(args topology.Arguments) []string {
 	})
 }
 
-// Known returns the arguments of queues that RabbitMQ, its plugins or dlxctl know, in order. The
-// caller must not change them.
-func Known() []string { return known }
+// Known returns the arguments of queues that RabbitMQ, its plugins or dlxctl know, in order.
+func Known() []string { return slices.Clone(known) }
 
 //nolint:gochecknoglobals // nothing changes it; a file asks it for each queue
 var known = func() []string {
@@ -150,7 +149,7 @@ var known = func() []string {
 		out = append(out, r.names...)
 	}
 	slices.Sort(out)
-	return slices.Clip(slices.Compact(out))
+	return slices.Compact(out)
 }()
 
 // describe returns a value of an argument for people.

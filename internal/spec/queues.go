@@ -302,14 +302,13 @@ func (d *decoder) checkArguments(args topology.Arguments, nodes map[string]field
 // unknownArguments warns of arguments that RabbitMQ does not know. Import reads the team of a queue
 // from some that it does not know either.
 func (d *decoder) unknownArguments(args topology.Arguments, nodes map[string]field, queue string) {
-	known := arguments.Known()
 	for _, name := range arguments.Ignored(args) {
 		about := queue
 		if d.common[nodes[name].key] {
 			about = "defaults" // one warning for all queues
 		}
 		fix := fmt.Sprintf("remove it, or write accept: [unknown-argument=%s] at the top of the file", about)
-		if d.compared += len(known); d.compared <= maxComparisons {
+		if d.compared += len(arguments.Known()); d.compared <= maxComparisons {
 			if meant := arguments.Meant(name); meant != "" {
 				fix = fmt.Sprintf("did you mean %q?", meant)
 			}
