@@ -112,8 +112,8 @@ func series(t *testing.T, page, selector string) (found, named int) {
 	return found, named
 }
 
-// before4ExportsNoDeliveries skips a test before RabbitMQ 4.0, whose metrics have no deliveries of a
-// single queue (3.10.8).
+// before4ExportsNoDeliveries skips a test before RabbitMQ 4.0: the metrics of 3.10.8 have no
+// deliveries of a single queue.
 func before4ExportsNoDeliveries(t *testing.T) {
 	t.Helper()
 	if !brokertest.VHost(t).AtLeast("4.0") {
