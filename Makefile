@@ -1,5 +1,5 @@
 # Tests and demo use a private RabbitMQ that scripts/broker starts and stops.
-# BROKERS is the lines to test: BROKERS="3.10 4.0 4.3". AT_ONCE=2 tests two at the same
+# BROKERS is the lines to test: BROKERS="3.10 4.0 4.3". AT_ONCE=3 tests three at the same
 # time; empty is one after the other.
 # Empty is one line, whichever is quickest to get on this machine.
 BROKERS ?=
@@ -22,7 +22,7 @@ LINT := go tool -modfile=tools.mod golangci-lint
 # The tests of several packages share the machine with a broker, and some wait for minutes
 # while others compute. More packages at once let too many private nodes boot together.
 # Lint vets.
-TEST_FLAGS ?= -timeout 30m $(if $(AT_ONCE),-parallel 4 -p 2,$(if $(word 2,$(BROKERS)),-parallel 5 -p 3,-parallel 8 -p 4)) -vet=off
+TEST_FLAGS ?= -timeout 30m $(if $(word 2,$(BROKERS)),-parallel 5 -p 3,-parallel 8 -p 4) -vet=off
 # How much each fuzz target tries. A number of tries, no time: when a time is up, go
 # test calls a healthy target failed now and then (golang/go#75804).
 FUZZTIME ?= 10000x
