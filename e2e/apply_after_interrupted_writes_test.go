@@ -21,9 +21,12 @@ import (
 	"github.com/dlxctl/dlxctl/internal/brokertest"
 )
 
-// interruptedRequest sends a request to the management API and closes the connection within 6 ms,
-// as happens when a client is killed.
-func interruptedRequest(t *testing.T, target brokertest.Target, method, path, body string) {
+// usual is how long a write takes a broker that has little to do.
+const usual = 6 * time.Millisecond
+
+// interruptedRequest sends a request to the management API and closes the connection at some moment
+// within that time, as happens when a client is killed.
+func interruptedRequest(t *testing.T, target brokertest.Target, within time.Duration, method, path, body string) {
 	t.Helper()
 	api, err := url.Parse(target.API)
 	if err != nil {
@@ -36,7 +39,7 @@ func interruptedRequest(t *testing.T, target brokertest.Target, method, path, bo
 	user := base64.StdEncoding.EncodeToString([]byte(target.Username + ":" + target.Password))
 	fmt.Fprintf(conn, "%s /api/%s HTTP/1.1\r\nHost: x\r\nAuthorization: Basic %s\r\n", method, path, user)
 	fmt.Fprintf(conn, "Content-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
-	timer := time.NewTimer(time.Duration(rand.IntN(6000)) * time.Microsecond) //nolint:gosec // any moment will do
+	timer := time.NewTimer(rand.N(within)) //nolint:gosec // any moment will do
 	<-timer.C
 	if tcp, ok := conn.(*net.TCPConn); ok {
 		_ = tcp.SetLinger(0) // without it the connection ends later
@@ -63,17 +66,20 @@ queues: [{name: mail, deadLetterBy: policy}]
 	path := "policies/" + url.PathEscape(target.VHost) + "/dlxctl.shop.queue.mail"
 	rewritten := regexp.MustCompile(`it is stored, and perhaps not|may not be in effect`)
 	seen := 0
+	within := usual
 	for n := range 40 {
 		// First there is no policy, or one with another exchange. Then comes dlxctl's policy as it
-		// is written first, by an interrupted request.
+		// is written first, by a request that is interrupted before or after it is complete.
 		target.Call(t, "DELETE", path, nil)
 		if n%2 == 0 {
+			begin := time.Now()
 			target.Call(t, "PUT", path, map[string]any{
 				"pattern": "^mail$", "apply-to": "queues", "priority": 2000 + 4*n,
 				"definition": map[string]any{"dead-letter-exchange": "nowhere", "dead-letter-routing-key": "@mail"},
 			})
+			within = max(usual, 3*time.Since(begin)/2) // a busy broker takes longer
 		}
-		interruptedRequest(t, target, "PUT", path, fmt.Sprintf(stored, 2001+4*n, "shop.dead"))
+		interruptedRequest(t, target, within, "PUT", path, fmt.Sprintf(stored, 2001+4*n, "shop.dead"))
 		p := start(t, target, "apply", "--yes", "-f", file)
 		p.exits(t, 0)
 		if rewritten.MatchString(p.stdout.String()) {
@@ -170,7 +176,7 @@ func TestApplyEndsAPolicyThatIsInEffectAndNotListed(t *testing.T) {
 		if !inEffect() {
 			t.Fatal("the policy is not in effect after apply")
 		}
-		interruptedRequest(t, target, "DELETE", policy+"/dlxctl.shop.queue.mail", "")
+		interruptedRequest(t, target, usual, "DELETE", policy+"/dlxctl.shop.queue.mail", "")
 		if !listed() && inEffect() {
 			p := start(t, target, "plan", "-f", without)
 			p.exits(t, 0)
@@ -345,7 +351,7 @@ func leaderless(t *testing.T, target brokertest.Target, ch *amqp091.Channel) boo
 		if _, err := ch.QueueDelete("new", false, false, false); err != nil {
 			t.Fatal(err)
 		}
-		interruptedRequest(t, target, "PUT", path, declaration)
+		interruptedRequest(t, target, usual, "PUT", path, declaration)
 		silent := 0
 		for silent < 2 && !replies(t, target, "new") { // its leader may just be elected
 			silent++
