@@ -1,0 +1,209 @@
+package processor_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"os"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/dlxctl/dlxctl/internal/brokertest"
+)
+
+const (
+	outageTier    = 2 * time.Second
+	outageSeconds = 5
+	burst         = 10_000
+)
+
+// outage is a service of which everything fails, twice: the first retry as well.
+type outage struct {
+	rate     int // published in a second, for five seconds; 0 is a burst of 10,000
+	prefetch int // dead_letter_worker_consumer_prefetch
+}
+
+// BenchmarkPlane measures how late retries are when everything fails, and where the messages wait
+// meanwhile: consumer, work queue, failed queue, processor and retry queue together. Broker, service
+// and processor share the machine.
+//
+// With DLXCTL_TEST_LONG it measures all points, else those that take a minute or so together.
+func BenchmarkPlane(b *testing.B) {
+	long := os.Getenv("DLXCTL_TEST_LONG") != ""
+	rates := []int{1000}
+	if long {
+		rates = []int{1000, 2000, 5000, 0}
+	}
+	b.Run("nodes=1", func(b *testing.B) {
+		benchOutages(b, []*brokertest.Server{brokertest.Node(b)}, rates)
+	})
+	if long {
+		b.Run("nodes=3", func(b *testing.B) { benchOutages(b, brokertest.Cluster(b), rates) })
+	}
+}
+
+func benchOutages(b *testing.B, nodes []*brokertest.Server, rates []int) {
+	b.Helper()
+	for _, rate := range rates {
+		for _, prefetch := range []int{32, 512} {
+			b.Run(fmt.Sprintf("rate=%d/prefetch=%d", rate, prefetch), func(b *testing.B) {
+				for b.Loop() {
+					outage{rate, prefetch}.measure(b, nodes)
+				}
+			})
+		}
+	}
+}
+
+// measure lets everything fail in a virtual host of its own, whose queues are made after the
+// setting, and ends when all messages are dead letters.
+func (o outage) measure(b *testing.B, nodes []*brokertest.Server) {
+	b.Helper()
+	for _, n := range nodes {
+		n.Ctl(b, "eval", fmt.Sprintf("application:set_env(rabbit, dead_letter_worker_consumer_prefetch, %d), "+
+			"application:set_env(rabbit, quorum_tick_interval, 500).", o.prefetch))
+	}
+	s := onNode(b, nodes[0], `
+version: 1
+name: shop
+defaults: {backoff: quick}
+backoff:
+  quick: {tiers: [2s]}
+queues:
+  - {name: work}
+`)
+	p := s.processor(b)
+	p.Prefetch, p.Log = benchPrefetch, s.quiet()
+	ctx, stop := context.WithCancel(b.Context())
+	var tasks sync.WaitGroup
+	tasks.Go(func() {
+		if err := p.Run(ctx); err != nil {
+			b.Error(err)
+		}
+	})
+	n := max(o.rate*outageSeconds, 0)
+	if o.rate == 0 {
+		n = burst
+	}
+	most := s.watchBacklog(ctx, b, &tasks)
+	late := s.rejectAll(b, n)
+	published := o.publish(b, s.target.Channel(b), n)
+	brokertest.Eventually(b, "all messages in work.dead", func() bool {
+		return brokertest.Ready(b, s.eyes, "work.dead") >= n
+	})
+	stop()
+	tasks.Wait()
+	l := late()
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(published.Seconds(), "publish-s")
+	b.ReportMetric(float64(l[len(l)/2].Milliseconds()), "late-p50-ms")
+	b.ReportMetric(float64(l[len(l)*99/100].Milliseconds()), "late-p99-ms")
+	b.ReportMetric(float64(most["work"].other), "work-other")
+	b.ReportMetric(float64(most["shop.quick.retry.2s"].other), "retry-other")
+	b.ReportMetric(float64(most["work"].ready), "work-ready")
+	b.ReportMetric(float64(most["shop.quick.failed"].ready), "failed-ready")
+}
+
+// publish publishes n messages of 1 KiB, evenly at the rate, and returns how long it took.
+func (o outage) publish(b *testing.B, ch *amqp091.Channel, n int) time.Duration {
+	b.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	body := make([]byte, 1<<10)
+	began := time.Now()
+	for sent := 0; sent < n; <-tick.C {
+		due := n
+		if o.rate > 0 {
+			due = min(n, int(time.Since(began).Seconds()*float64(o.rate)))
+		}
+		for ; sent < due; sent++ {
+			m := amqp091.Publishing{MessageId: strconv.Itoa(sent), DeliveryMode: amqp091.Persistent, Body: body}
+			if err := ch.Publish("", "work", true, false, m); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+	return time.Since(began)
+}
+
+// rejectAll rejects whatever comes from the work queue. late returns how much later than
+// scheduled each of n messages came back, sorted, once it has come.
+func (s *stage) rejectAll(b *testing.B, n int) (late func() []time.Duration) {
+	b.Helper()
+	ch := s.target.Channel(b)
+	if err := ch.Qos(benchPrefetch, 0, false); err != nil {
+		b.Fatal(err)
+	}
+	deliveries, err := ch.Consume("work", "", false, false, false, false, nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	ended := make(chan []time.Duration, 1)
+	go func() {
+		rejected := map[string]time.Time{}
+		var all []time.Duration
+		for d := range deliveries {
+			if first, again := rejected[d.MessageId]; again {
+				all = append(all, time.Since(first)-outageTier)
+			} else {
+				rejected[d.MessageId] = time.Now()
+			}
+			if err := d.Reject(false); err != nil {
+				b.Error(err)
+				break
+			}
+			if len(all) == n {
+				break
+			}
+		}
+		slices.Sort(all)
+		ended <- all
+	}()
+	return func() []time.Duration { return <-ended }
+}
+
+// backlog is how many messages a queue has held at most.
+type backlog struct {
+	ready int
+	other int // neither ready nor unacknowledged
+}
+
+// watchBacklog looks at the queues, which count twice a second, until ctx ends. The map may be read
+// when tasks have ended.
+func (s *stage) watchBacklog(ctx context.Context, b *testing.B, tasks *sync.WaitGroup) map[string]backlog {
+	b.Helper()
+	most := map[string]backlog{}
+	path := "queues/" + url.PathEscape(s.target.VHost) + "?disable_stats=true&enable_queue_totals=true"
+	tasks.Go(func() {
+		tick := time.NewTicker(250 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+			var queues []struct {
+				Name     string
+				Messages int
+				Ready    int `json:"messages_ready"`
+				Unacked  int `json:"messages_unacknowledged"`
+			}
+			if err := json.Unmarshal(s.target.Call(b, "GET", path, nil), &queues); err != nil {
+				b.Error(err)
+				return
+			}
+			for _, q := range queues {
+				m := most[q.Name]
+				most[q.Name] = backlog{max(m.ready, q.Ready), max(m.other, q.Messages-q.Ready-q.Unacked)}
+			}
+		}
+	})
+	return most
+}
