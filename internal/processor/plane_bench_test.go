@@ -8,6 +8,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -27,6 +28,7 @@ const (
 type outage struct {
 	rate     int // published in a second, for five seconds; 0 is a burst of 10,000
 	prefetch int // dead_letter_worker_consumer_prefetch
+	queues   int // work queues, which share one backoff
 }
 
 // BenchmarkPlane measures how late retries are when everything fails, and where the messages wait
@@ -36,7 +38,7 @@ type outage struct {
 // With DLXCTL_TEST_LONG it measures all points, else those that take a minute or so together.
 func BenchmarkPlane(b *testing.B) {
 	long := os.Getenv("DLXCTL_TEST_LONG") != ""
-	rates := []int{1000}
+	rates := []int{1000, 5000}
 	if long {
 		rates = []int{1000, 2000, 5000, 0}
 	}
@@ -51,10 +53,10 @@ func BenchmarkPlane(b *testing.B) {
 func benchOutages(b *testing.B, nodes []*brokertest.Server, rates []int) {
 	b.Helper()
 	for _, rate := range rates {
-		for _, prefetch := range []int{32, 512} {
-			b.Run(fmt.Sprintf("rate=%d/prefetch=%d", rate, prefetch), func(b *testing.B) {
+		for _, o := range []outage{{rate, 32, 1}, {rate, 512, 1}, {rate, 32, 4}} {
+			b.Run(fmt.Sprintf("rate=%d/prefetch=%d/queues=%d", rate, o.prefetch, o.queues), func(b *testing.B) {
 				for b.Loop() {
-					outage{rate, prefetch}.measure(b, nodes)
+					o.measure(b, nodes)
 				}
 			})
 		}
@@ -69,15 +71,18 @@ func (o outage) measure(b *testing.B, nodes []*brokertest.Server) {
 		n.Ctl(b, "eval", fmt.Sprintf("application:set_env(rabbit, dead_letter_worker_consumer_prefetch, %d), "+
 			"application:set_env(rabbit, quorum_tick_interval, 500).", o.prefetch))
 	}
-	s := onNode(b, nodes[0], `
+	file := `
 version: 1
 name: shop
-defaults: {backoff: quick}
+defaults: {backoff: quick, dead: shared}
 backoff:
   quick: {tiers: [2s]}
 queues:
-  - {name: work}
-`)
+`
+	for i := range o.queues {
+		file += fmt.Sprintf("  - {name: work%d}\n", i)
+	}
+	s := onNode(b, nodes[0], file)
 	p := s.processor(b)
 	p.Prefetch, p.Log = benchPrefetch, s.quiet()
 	ctx, stop := context.WithCancel(b.Context())
@@ -87,15 +92,15 @@ queues:
 			b.Error(err)
 		}
 	})
-	n := max(o.rate*outageSeconds, 0)
+	n := o.rate * outageSeconds
 	if o.rate == 0 {
 		n = burst
 	}
 	most := s.watchBacklog(ctx, b, &tasks)
-	late := s.rejectAll(b, n)
+	late := o.rejectAll(b, s.target.Channel(b), n)
 	published := o.publish(b, s.target.Channel(b), n)
-	brokertest.Eventually(b, "all messages in work.dead", func() bool {
-		return brokertest.Ready(b, s.eyes, "work.dead") >= n
+	brokertest.Eventually(b, "all messages in shop.dead", func() bool {
+		return brokertest.Ready(b, s.eyes, "shop.dead") >= n
 	})
 	stop()
 	tasks.Wait()
@@ -124,7 +129,7 @@ func (o outage) publish(b *testing.B, ch *amqp091.Channel, n int) time.Duration 
 		}
 		for ; sent < due; sent++ {
 			m := amqp091.Publishing{MessageId: strconv.Itoa(sent), DeliveryMode: amqp091.Persistent, Body: body}
-			if err := ch.Publish("", "work", true, false, m); err != nil {
+			if err := ch.Publish("", fmt.Sprintf("work%d", sent%o.queues), true, false, m); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -132,50 +137,60 @@ func (o outage) publish(b *testing.B, ch *amqp091.Channel, n int) time.Duration 
 	return time.Since(began)
 }
 
-// rejectAll rejects whatever comes from the work queue. late returns how much later than
+// rejectAll rejects whatever comes from the work queues. late returns how much later than
 // scheduled each of n messages came back, sorted, once it has come.
-func (s *stage) rejectAll(b *testing.B, n int) (late func() []time.Duration) {
+func (o outage) rejectAll(b *testing.B, ch *amqp091.Channel, n int) (late func() []time.Duration) {
 	b.Helper()
-	ch := s.target.Channel(b)
 	if err := ch.Qos(benchPrefetch, 0, false); err != nil {
 		b.Fatal(err)
 	}
-	deliveries, err := ch.Consume("work", "", false, false, false, false, nil)
-	if err != nil {
-		b.Fatal(err)
+	ended := make(chan []time.Duration, o.queues)
+	for i := range o.queues {
+		deliveries, err := ch.Consume(fmt.Sprintf("work%d", i), "", false, false, false, false, nil)
+		if err != nil {
+			b.Fatal(err)
+		}
+		go func() { ended <- rejectTwice(b, deliveries, n/o.queues) }()
 	}
-	ended := make(chan []time.Duration, 1)
-	go func() {
-		rejected := map[string]time.Time{}
+	return func() []time.Duration {
 		var all []time.Duration
-		for d := range deliveries {
-			if first, again := rejected[d.MessageId]; again {
-				all = append(all, time.Since(first)-outageTier)
-			} else {
-				rejected[d.MessageId] = time.Now()
-			}
-			if err := d.Reject(false); err != nil {
-				b.Error(err)
-				break
-			}
-			if len(all) == n {
-				break
-			}
+		for range o.queues {
+			all = append(all, <-ended...)
 		}
 		slices.Sort(all)
-		ended <- all
-	}()
-	return func() []time.Duration { return <-ended }
+		return all
+	}
 }
 
-// backlog is how many messages a queue has held at most.
+// rejectTwice rejects deliveries until each of n messages has come twice, and returns how late they
+// came the second time.
+func rejectTwice(b *testing.B, deliveries <-chan amqp091.Delivery, n int) (late []time.Duration) {
+	rejected := map[string]time.Time{}
+	for d := range deliveries {
+		if first, again := rejected[d.MessageId]; again {
+			late = append(late, time.Since(first)-outageTier)
+		} else {
+			rejected[d.MessageId] = time.Now()
+		}
+		if err := d.Reject(false); err != nil {
+			b.Error(err)
+			break
+		}
+		if len(late) == n {
+			break
+		}
+	}
+	return late
+}
+
+// backlog is how many messages queues of one kind have held at most.
 type backlog struct {
 	ready int
 	other int // neither ready nor unacknowledged
 }
 
-// watchBacklog looks at the queues, which count twice a second, until ctx ends. The map may be read
-// when tasks have ended.
+// watchBacklog looks at the queues, which count twice a second, until ctx ends. The work queues are
+// one kind, "work", each other queue is its own. The map may be read when tasks have ended.
 func (s *stage) watchBacklog(ctx context.Context, b *testing.B, tasks *sync.WaitGroup) map[string]backlog {
 	b.Helper()
 	most := map[string]backlog{}
@@ -199,9 +214,15 @@ func (s *stage) watchBacklog(ctx context.Context, b *testing.B, tasks *sync.Wait
 				b.Error(err)
 				return
 			}
+			now := map[string]backlog{}
 			for _, q := range queues {
-				m := most[q.Name]
-				most[q.Name] = backlog{max(m.ready, q.Ready), max(m.other, q.Messages-q.Ready-q.Unacked)}
+				kind := strings.TrimRight(q.Name, "0123456789")
+				sum := now[kind]
+				now[kind] = backlog{sum.ready + q.Ready, sum.other + q.Messages - q.Ready - q.Unacked}
+			}
+			for kind, sum := range now {
+				m := most[kind]
+				most[kind] = backlog{max(m.ready, sum.ready), max(m.other, sum.other)}
 			}
 		}
 	})
