@@ -1,7 +1,6 @@
 package processor_test
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"net/url"
@@ -9,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -32,10 +30,11 @@ type outage struct {
 }
 
 // BenchmarkPlane measures how late retries are when everything fails, and where the messages wait
-// meanwhile: consumer, work queue, failed queue, processor and retry queue together. Broker, service
-// and processor share the machine.
+// meanwhile: consumer, work queue, failed queue, processor and retry queue together. The nodes, the
+// service and the processor share the machine.
 //
-// With DLXCTL_TEST_LONG it measures all points, else those that take a minute or so together.
+// With DLXCTL_TEST_LONG it measures all points, on one node and on three, else some on one node, in
+// two minutes.
 func BenchmarkPlane(b *testing.B) {
 	long := os.Getenv("DLXCTL_TEST_LONG") != ""
 	rates := []int{1000, 5000}
@@ -83,28 +82,19 @@ queues:
 		file += fmt.Sprintf("  - {name: work%d}\n", i)
 	}
 	s := onNode(b, nodes[0], file)
-	p := s.processor(b)
-	p.Prefetch, p.Log = benchPrefetch, s.quiet()
-	ctx, stop := context.WithCancel(b.Context())
-	var tasks sync.WaitGroup
-	tasks.Go(func() {
-		if err := p.Run(ctx); err != nil {
-			b.Error(err)
-		}
-	})
+	stop := startProcessor(b, s, 0)
 	n := o.rate * outageSeconds
 	if o.rate == 0 {
 		n = burst
 	}
-	most := s.watchBacklog(ctx, b, &tasks)
+	watched := s.watchBacklog(b)
 	late := o.rejectAll(b, s.target.Channel(b), n)
 	published := o.publish(b, s.target.Channel(b), n)
 	brokertest.Eventually(b, "all messages in shop.dead", func() bool {
 		return brokertest.Ready(b, s.eyes, "shop.dead") >= n
 	})
 	stop()
-	tasks.Wait()
-	l := late()
+	l, most := late(), watched()
 	b.ReportMetric(0, "ns/op")
 	b.ReportMetric(published.Seconds(), "publish-s")
 	b.ReportMetric(float64(l[len(l)/2].Milliseconds()), "late-p50-ms")
@@ -165,6 +155,7 @@ func (o outage) rejectAll(b *testing.B, ch *amqp091.Channel, n int) (late func()
 // rejectTwice rejects deliveries until each of n messages has come twice, and returns how late they
 // came the second time.
 func rejectTwice(b *testing.B, deliveries <-chan amqp091.Delivery, n int) (late []time.Duration) {
+	b.Helper()
 	rejected := map[string]time.Time{}
 	for d := range deliveries {
 		if first, again := rejected[d.MessageId]; again {
@@ -189,42 +180,53 @@ type backlog struct {
 	other int // neither ready nor unacknowledged
 }
 
-// watchBacklog looks at the queues, which count twice a second, until ctx ends. The work queues are
-// one kind, "work", each other queue is its own. The map may be read when tasks have ended.
-func (s *stage) watchBacklog(ctx context.Context, b *testing.B, tasks *sync.WaitGroup) map[string]backlog {
+// watchBacklog looks at the queues, which count twice a second, until stop, which returns the most
+// that each kind held. The work queues are one kind, "work", each other queue is its own.
+func (s *stage) watchBacklog(b *testing.B) (stop func() map[string]backlog) {
 	b.Helper()
 	most := map[string]backlog{}
-	path := "queues/" + url.PathEscape(s.target.VHost) + "?disable_stats=true&enable_queue_totals=true"
-	tasks.Go(func() {
+	quit, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
 		tick := time.NewTicker(250 * time.Millisecond)
 		defer tick.Stop()
 		for {
 			select {
-			case <-ctx.Done():
+			case <-quit:
 				return
 			case <-tick.C:
 			}
-			var queues []struct {
-				Name     string
-				Messages int
-				Ready    int `json:"messages_ready"`
-				Unacked  int `json:"messages_unacknowledged"`
-			}
-			if err := json.Unmarshal(s.target.Call(b, "GET", path, nil), &queues); err != nil {
-				b.Error(err)
-				return
-			}
-			now := map[string]backlog{}
-			for _, q := range queues {
-				kind := strings.TrimRight(q.Name, "0123456789")
-				sum := now[kind]
-				now[kind] = backlog{sum.ready + q.Ready, sum.other + q.Messages - q.Ready - q.Unacked}
-			}
-			for kind, sum := range now {
+			for kind, now := range s.backlogs(b) {
 				m := most[kind]
-				most[kind] = backlog{max(m.ready, sum.ready), max(m.other, sum.other)}
+				most[kind] = backlog{max(m.ready, now.ready), max(m.other, now.other)}
 			}
 		}
-	})
-	return most
+	}()
+	return func() map[string]backlog {
+		close(quit)
+		<-ended
+		return most
+	}
+}
+
+// backlogs returns what the queues of each kind hold together.
+func (s *stage) backlogs(b *testing.B) map[string]backlog {
+	b.Helper()
+	var queues []struct {
+		Name     string
+		Messages int
+		Ready    int `json:"messages_ready"`
+		Unacked  int `json:"messages_unacknowledged"`
+	}
+	path := "queues/" + url.PathEscape(s.target.VHost) + "?disable_stats=true&enable_queue_totals=true"
+	if err := json.Unmarshal(s.target.Call(b, "GET", path, nil), &queues); err != nil {
+		b.Error(err)
+	}
+	all := map[string]backlog{}
+	for _, q := range queues {
+		kind := strings.TrimRight(q.Name, "0123456789")
+		sum := all[kind]
+		all[kind] = backlog{sum.ready + q.Ready, sum.other + q.Messages - q.Ready - q.Unacked}
+	}
+	return all
 }

@@ -63,7 +63,9 @@ func declareSource(t *testing.T, ch *amqp091.Channel, name string) {
 		"x-dead-letter-exchange": "amq.direct", "x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish",
 	})
 	declare(name+".open", "amq.direct", name+".open", amqp091.Table{})
-	declare(name+".full", "amq.direct", name+".full", amqp091.Table{"x-max-length": int32(1), "x-overflow": "reject-publish"})
+	declare(name+".full", "amq.direct", name+".full", amqp091.Table{
+		"x-max-length": int32(1), "x-overflow": "reject-publish",
+	})
 	brokertest.PublishConfirmed(t, ch, "", name+".full", amqp091.Publishing{})
 }
 
