@@ -35,8 +35,8 @@ type outage struct {
 // meanwhile: consumer, work queue, failed queue, processor and retry queue together. The nodes, the
 // service and the processor share the machine.
 //
-// With DLXCTL_TEST_LONG it measures all points, on one node and on three, else some on one node, in
-// two minutes.
+// With DLXCTL_TEST_LONG it measures all points, on one node and on three, else some on one node,
+// which take a minute.
 func BenchmarkPlane(b *testing.B) {
 	b.Run("nodes=1", func(b *testing.B) { benchOutages(b, []*brokertest.Server{brokertest.Node(b)}) })
 	if allPoints() {
