@@ -270,6 +270,11 @@ func (k *auditCommand) live(ctx context.Context) ([]audit.Input, error) {
 		if hosts, err = s.Management.VHosts(ctx); err != nil {
 			return nil, err
 		}
+		if len(hosts) == 0 { // nothing was audited: that must not look as if nothing was found
+			return nil, fmt.Errorf("user %s has permissions in no virtual host, so nothing can be audited; "+
+				"give it any permission in each, or the tag monitoring, which names those that it cannot read",
+				topology.Printable(s.Management.User()))
+		}
 	} else {
 		endpoint, err := k.app.conn.Resolve()
 		if err != nil {

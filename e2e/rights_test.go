@@ -2,6 +2,7 @@ package e2e_test
 
 import (
 	"fmt"
+	"net/url"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -317,5 +318,21 @@ func TestReadersNeedNoPermission(t *testing.T) {
 	exits(reader, 1, `may not declare the queue "shop.lock"`, "migrate", "--yes")
 	for _, args := range [][]string{{"validate"}, {"compile"}, {"rights"}} {
 		exits(untagged, 0, "", args...)
+	}
+}
+
+// An audit of a user who sees no virtual host is an error, and not one that found nothing: CI would
+// be green.
+func TestAnAuditOfNothingFails(t *testing.T) {
+	t.Parallel()
+	brokertest.OnNewestLine(t)
+	target := brokertest.VHost(t)
+	blind := target.User(t, "management", "", "", "")
+	permission := url.PathEscape(target.VHost) + "/" + url.PathEscape(blind.Username)
+	target.Call(t, "DELETE", "permissions/"+permission, nil)
+	p := start(t, blind, "audit", "--all-vhosts", "--fail-on", "lost")
+	p.exits(t, 1)
+	if said := p.stderr.String(); !strings.Contains(said, "has permissions in no virtual host") {
+		t.Errorf("it says %q", said)
 	}
 }
