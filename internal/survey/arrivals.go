@@ -133,6 +133,9 @@ func (s *Survey) computeArrivals() {
 	}
 	guessed := map[string][]visit{} // by exchange
 	for _, q := range s.Queues {
+		if !s.isBound(q) {
+			add(q, Keys{Text: q.Name})
+		}
 		for _, b := range q.Bindings {
 			for _, k := range s.keysThrough(b, map[string]bool{}) {
 				if k.Pattern && s.hasDeadLettersAlone(s.exchanges[b.Source]) {
@@ -181,10 +184,11 @@ func (s *Survey) sourced() map[string]bool {
 	out := map[string]bool{}
 	var todo []string
 	for _, q := range s.Queues {
-		if len(q.Bindings) == 0 && len(q.from) == 0 || slices.ContainsFunc(q.Bindings, func(b topology.Binding) bool {
+		published := slices.ContainsFunc(q.Bindings, func(b topology.Binding) bool {
 			e := s.exchanges[b.Source]
 			return e != nil && !s.hasDeadLettersAlone(e)
-		}) {
+		})
+		if published || !s.isBound(q) && len(q.from) == 0 {
 			todo = append(todo, q.Name)
 		}
 	}
@@ -195,6 +199,11 @@ func (s *Survey) sourced() map[string]bool {
 		}
 	}
 	return out
+}
+
+// isBound reports whether an exchange other than the default one leads to a queue.
+func (s *Survey) isBound(q *Queue) bool {
+	return slices.ContainsFunc(q.Bindings, func(b topology.Binding) bool { return s.exchanges[b.Source] != nil })
 }
 
 // hasDeadLettersAlone reports whether queues dead-letter to an exchange, and no other exchange that

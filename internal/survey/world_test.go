@@ -1,6 +1,7 @@
 package survey_test
 
 import (
+	"maps"
 	"slices"
 	"strings"
 
@@ -34,6 +35,9 @@ type failure struct {
 	lost, all bool
 	// open reports that headers or plugins decide, which messages here do not have.
 	open bool
+	// guess reports that messages come through a dead-letter exchange to which some are published, as
+	// far as the objects tell: the survey may expect more of them than the world publishes.
+	guess bool
 }
 
 func newWorld(state topology.State) *world {
@@ -56,14 +60,21 @@ func newWorld(state topology.State) *world {
 	}
 	w.setKeys()
 	deadLetters := w.deadLetterExchanges()
-	for _, q := range state.Have.Queues {
-		if to, ok := w.router.DeadLettering(q.Name); ok && to.HasKey { // whatever comes leaves with that key
-			w.arrive(q.Name, route.Message{Keys: []string{q.Name}})
-		}
-	}
 	for _, e := range w.exchanges {
 		if e.Name != "" && !deadLetters[e.Name] && !w.passesKeysOn(e) {
 			w.publish(e, "")
+		}
+	}
+	for _, q := range state.Have.Queues {
+		if !deadLetters[""] && !w.isBound(q.Name) {
+			w.arrive(q.Name, route.Message{Keys: []string{q.Name}})
+		}
+	}
+	sourced, published := maps.Clone(w.failed), map[string]bool{}
+	for _, q := range state.Have.Queues {
+		// Whatever comes leaves with that key, or can have come by the name alone.
+		if to, ok := w.router.DeadLettering(q.Name); ok && to.HasKey || !w.isBound(q.Name) {
+			w.arrive(q.Name, route.Message{Keys: []string{q.Name}})
 		}
 	}
 	for _, b := range state.Have.Bindings {
@@ -87,6 +98,16 @@ func newWorld(state topology.State) *world {
 	for _, only := range w.withoutMessages() {
 		w.arrive(only, route.Message{Keys: []string{only}})
 	}
+	for _, b := range state.Have.Bindings { // what only dead-letter exchanges lead to was published to one
+		if f := w.failed[b.Destination]; f != nil && deadLetters[b.Source] && sourced[b.Destination] == nil {
+			published[b.Source] = true
+		}
+	}
+	for _, b := range state.Have.Bindings {
+		if f := w.failed[b.Destination]; f != nil && published[b.Source] {
+			f.guess = true
+		}
+	}
 	w.spread()
 	slices.SortFunc(w.published, func(a, b message) int {
 		return strings.Compare(a.exchange+" "+a.key, b.exchange+" "+b.key)
@@ -94,22 +115,30 @@ func newWorld(state topology.State) *world {
 	return w
 }
 
-// spread makes open what may get messages from a queue whose failures are.
+// spread makes open, or a guess, what may get messages from a queue whose failures are.
 func (w *world) spread() {
 	for again := true; again; {
 		again = false
 		for queue, f := range w.failed {
 			to, ok := w.router.DeadLettering(queue)
-			if !ok || !f.open {
+			if !ok || !f.open && !f.guess {
 				continue
 			}
 			for _, name := range w.router.Reachable(to.Exchange) {
-				if next := w.failed[name]; next != nil && !next.open {
-					next.open, again = true, true
+				if next := w.failed[name]; next != nil && (f.open && !next.open || f.guess && !next.guess) {
+					next.open, next.guess, again = next.open || f.open, next.guess || f.guess, true
 				}
 			}
 		}
 	}
+}
+
+// isBound reports whether a binding leads from an exchange to a queue.
+func (w *world) isBound(queue string) bool {
+	return slices.ContainsFunc(w.have.Bindings, func(b topology.Binding) bool {
+		_, exists := w.exchanges[b.Source]
+		return exists && b.Destination == queue && b.DestinationType == topology.ToQueue
+	})
 }
 
 func (w *world) withoutMessages() []string {
