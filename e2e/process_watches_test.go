@@ -53,7 +53,7 @@ func TestProcessWatch(t *testing.T) {
 	replace(t, path, strings.Replace(long, "tiers", "teirs", 1))
 	p.logs(t, "keeping the previous ones")
 	replace(t, path, long)
-	p.logs(t, "'dlxctl apply' creates it")
+	p.logs(t, "'dlxctl apply' with the same files and overlays creates it")
 	if strings.Contains(p.stderr.String(), "are in effect") {
 		t.Error("a file is in effect before it was applied")
 	}
@@ -138,7 +138,7 @@ func TestProcessWatchWithoutBackoff(t *testing.T) {
 	}
 
 	replace(t, path, with)
-	p.logs(t, "'dlxctl apply' creates it")
+	p.logs(t, "'dlxctl apply' with the same files and overlays creates it")
 	start(t, target, "apply", "--yes", "-f", path).exits(t, 0)
 	brokertest.Eventually(t, "the file to be in effect", func() bool {
 		return strings.Count(p.stderr.String(), "files changed and are in effect") == 2

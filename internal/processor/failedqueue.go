@@ -32,6 +32,7 @@ type failedQueue struct {
 	shared    *shared
 	caution   relay.Caution
 	connected bool // at least once
+	checked   bool // whether the broker had all that the backoff needs
 }
 
 // shared is what the failed queues of a processor have in common.
@@ -172,7 +173,7 @@ func (q *failedQueue) process(ctx context.Context, in, out *amqp.Conn, confirmTi
 		}
 		missing := errors.Is(err, broker.ErrNotFound)
 		if missing {
-			err = fmt.Errorf("%w; 'dlxctl apply' creates it", err)
+			err = fmt.Errorf("%w; %s", err, createIt)
 		}
 		switch {
 		case in.Closed() || out.Closed(), q.UntilEmpty && errors.Is(err, relay.ErrHeld):

@@ -126,8 +126,7 @@ func (p *Processor) hasWork() error {
 
 // Check reports whether the broker has what the topology needs of it: the failed
 // queues, the exchanges, the queues of the tiers. It fails with broker.ErrNotFound if
-// something is missing. A processor whose file has a tier that the broker lacks would
-// dead-letter the messages that should wait there.
+// something is missing.
 func (p *Processor) Check(ctx context.Context) error {
 	conn, err := amqp.Dial(ctx, p.endpoint("", "check"))
 	if err != nil {
@@ -135,23 +134,39 @@ func (p *Processor) Check(ctx context.Context) error {
 	}
 	defer conn.Close()
 	for _, b := range p.Topology.Backoffs {
-		queues := []string{b.FailedQueue}
-		for _, tier := range b.Tiers {
-			queues = append(queues, tier.Queue)
-		}
-		for _, name := range queues {
-			if _, err := conn.MessagesReady(name); err != nil {
-				return fmt.Errorf("queue %s: %w; 'dlxctl apply' creates it", name, err)
-			}
-		}
-		switch exists, err := conn.HasExchange(b.RetryExchange); {
-		case err != nil:
-			return err
-		case !exists:
-			return fmt.Errorf("%w: exchange %s; 'dlxctl apply' creates it", broker.ErrNotFound, b.RetryExchange)
+		if err := check(conn, b); err != nil {
+			return fmt.Errorf("%w; %s", err, createIt)
 		}
 	}
 	return nil
+}
+
+// createIt says what helps when the broker lacks something.
+const createIt = "'dlxctl apply' with the same files and overlays creates it"
+
+// check fails with broker.ErrNotFound if the broker lacks what a backoff needs: its failed queue,
+// its exchange, the queues of its tiers. Processed without one of these, messages that should wait
+// there would be dead letters.
+func check(conn *amqp.Conn, b topology.Backoff) error {
+	queues := []string{b.FailedQueue}
+	for _, tier := range b.Tiers {
+		queues = append(queues, tier.Queue)
+	}
+	for _, name := range queues {
+		if _, err := conn.MessagesReady(name); err != nil {
+			return fmt.Errorf("queue %s: %w", name, err)
+		}
+	}
+	return checkExchange(conn, b.RetryExchange)
+}
+
+// checkExchange fails with broker.ErrNotFound if an exchange does not exist.
+func checkExchange(conn *amqp.Conn, name string) error {
+	exists, err := conn.HasExchange(name)
+	if err == nil && !exists {
+		err = fmt.Errorf("%w: exchange %s", broker.ErrNotFound, name)
+	}
+	return err
 }
 
 // pauseAfter returns the pause after a number of failures in a row.

@@ -16,12 +16,8 @@ import (
 func TestWhatNothingTakesIsSaid(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, retryInAnHour)
-	for _, queue := range []string{"shop.slow.retry.1h", "work.dead", "shop.unroutable"} {
-		if _, err := s.eyes.QueueDelete(queue, false, false, false); err != nil { // they are empty
-			t.Fatal(err)
-		}
-	}
 	log := s.runs(t)
+	s.deleteTargets(t)
 	s.publish(t, "shop.slow.failed", "@gone", amqp091.Publishing{MessageId: "nowhere"})
 	s.publish(t, "shop.slow.failed", "@work", amqp091.Publishing{MessageId: "refused"})
 	for _, id := range []string{"nowhere", "refused"} {

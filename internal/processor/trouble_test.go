@@ -1,6 +1,7 @@
 package processor_test
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -13,6 +14,7 @@ import (
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
+	"github.com/dlxctl/dlxctl/internal/broker"
 	"github.com/dlxctl/dlxctl/internal/brokertest"
 	"github.com/dlxctl/dlxctl/internal/processor"
 	"github.com/dlxctl/dlxctl/internal/processor/monitor"
@@ -145,7 +147,7 @@ func TestTheQueueIsDeletedAndMadeAgain(t *testing.T) {
 				t.Fatal(err)
 			}
 			log.says(t, "the queue was deleted")
-			log.says(t, "'dlxctl apply' creates it")
+			log.says(t, "'dlxctl apply' with the same files and overlays creates it")
 			s.apply(t, s.topology)
 			s.leadInto(t, "shop.slow.failed")
 			s.fill(t, 10)
@@ -169,7 +171,7 @@ func TestTheExchangeIsMissing(t *testing.T) {
 	}
 	s.fill(t, 500)
 	log.says(t, "no exchange 'shop.slow.dlx'") // the broker closed the channel
-	log.says(t, "not found: exchange shop.slow.dlx; 'dlxctl apply' creates it")
+	log.says(t, "not found: exchange shop.slow.dlx; 'dlxctl apply' with the same files and overlays creates it")
 	log.says(t, "waiting for the topology to be applied")
 	brokertest.Eventually(t, "all messages to be back in their queue",
 		func() bool { return s.ready(t, "shop.slow.failed") == 500 })
@@ -177,6 +179,39 @@ func TestTheExchangeIsMissing(t *testing.T) {
 	if doubled := s.moved(t, "shop.slow.retry.1h", ids(0, 500)...); doubled > 0 {
 		t.Errorf("%d are doubled, though nothing was taken anywhere", doubled)
 	}
+	log.calm(t)
+}
+
+// At its start it waits for the tiers of its file: without one of them it would dead-letter
+// what should wait there. A tier that goes later does not stop it.
+func TestATierIsMissingAtTheStart(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, retryInAnHour)
+	longer, err := compile(strings.Replace(retryInAnHour, "[1h]", "[1h, 2h]", 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.fill(t, 10)
+	p := s.processor(t)
+	p.Topology, p.UntilEmpty = longer, true
+	listen(t, p)
+	if err := p.Run(t.Context()); !errors.Is(err, broker.ErrNotFound) {
+		t.Errorf("with UntilEmpty it ends with %v", err)
+	}
+	p.UntilEmpty = false
+	log := listen(t, p)
+	run(t, p)
+	log.says(t, "waiting for the topology to be applied")
+	log.says(t, "no queue 'shop.slow.retry.2h'")
+	if n := s.ready(t, "shop.slow.failed"); n != 10 {
+		t.Errorf("%d of 10 messages are left", n)
+	}
+	s.change(t, longer)
+	s.moved(t, "shop.slow.retry.1h", ids(0, 10)...)
+
+	s.change(t, s.topology)
+	s.fill(t, 10)
+	s.moved(t, "shop.slow.retry.1h", ids(0, 10)...)
 	log.calm(t)
 }
 
@@ -206,21 +241,26 @@ func TestTheExchangeForTheUnroutableIsMissing(t *testing.T) {
 	log.calm(t)
 }
 
+// deleteTargets deletes the queues where a message of the queue work can go, so that it finds no
+// tier, no dead-letter queue and no place for the unroutable, once the processor has begun.
+func (s *stage) deleteTargets(t *testing.T) {
+	t.Helper()
+	brokertest.Eventually(t, "the processor to consume", func() bool { return s.consumers(t, "shop.slow.failed") == 1 })
+	for _, queue := range []string{"shop.slow.retry.1h", "work.dead", "shop.unroutable"} {
+		if _, err := s.eyes.QueueDelete(queue, false, false, false); err != nil { // they are empty
+			t.Fatal(err)
+		}
+	}
+}
+
 // A message that no queue takes, whichever way it is sent, is tried on, and those
 // behind it pass.
 func TestAReturnedMessage(t *testing.T) {
 	brokertest.OnNewestLine(t)
 	t.Parallel()
 	s := newStage(t, twoQueues)
-	p := s.processor(t)
-	log := listen(t, p)
-	// The message finds no tier, no dead-letter queue, no place for the unroutable.
-	for _, queue := range []string{"shop.slow.retry.1h", "work.dead", "shop.unroutable"} {
-		if _, err := s.eyes.QueueDelete(queue, false, false, false); err != nil { // they are empty
-			t.Fatal(err)
-		}
-	}
-	run(t, p)
+	log := s.runs(t)
+	s.deleteTargets(t)
 	s.publish(t, "shop.slow.failed", "@work", amqp091.Publishing{MessageId: "stuck", Body: []byte("b")})
 	for _, id := range ids(0, 300) {
 		s.publish(t, "shop.slow.failed", "@other", amqp091.Publishing{MessageId: id})

@@ -37,15 +37,19 @@ type unavailable struct {
 }
 
 // findUnavailable looks for the exchanges of the backoff before anything is consumed.
-// Without the one to which all retries go there is nothing to do but wait. It returns
-// nil if both can be published to.
+// Without the one to which all retries go there is nothing to do but wait, and neither is
+// there at the start without the tiers: the file may not be applied yet, or not be the one
+// that was. Later, a change that removes a tier does not stop the others. It returns nil if
+// both can be published to.
 func (q *failedQueue) findUnavailable(ctx context.Context, in *amqp.Conn) (*unavailable, error) {
-	exists, err := in.HasExchange(q.backoff.RetryExchange)
-	switch {
-	case err != nil:
+	if !q.checked {
+		if err := check(in, q.backoff); err != nil {
+			return nil, err
+		}
+		q.checked = true
+	}
+	if err := checkExchange(in, q.backoff.RetryExchange); err != nil {
 		return nil, err
-	case !exists:
-		return nil, fmt.Errorf("%w: exchange %s", broker.ErrNotFound, q.backoff.RetryExchange)
 	}
 	if err := q.checkPermission(in); err != nil {
 		return nil, err
@@ -60,7 +64,7 @@ func (q *failedQueue) findUnavailable(ctx context.Context, in *amqp.Conn) (*unav
 		u.every, u.check = forbiddenTime, func(conn *amqp.Conn) (bool, error) { return conn.MayPublish(u.exchange) }
 		return u, nil
 	}
-	if exists, err = in.HasExchange(u.exchange); err != nil || exists {
+	if exists, err := in.HasExchange(u.exchange); err != nil || exists {
 		return nil, err
 	}
 	q.Log.ErrorContext(ctx,
