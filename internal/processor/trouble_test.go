@@ -182,7 +182,7 @@ func TestTheExchangeIsMissing(t *testing.T) {
 	log.calm(t)
 }
 
-// At its start it waits for the tiers of its file: without one of them it would dead-letter
+// A processor that starts waits for the tiers of its file: without one of them it would dead-letter
 // what should wait there. A tier that goes later does not stop it.
 func TestATierIsMissingAtTheStart(t *testing.T) {
 	t.Parallel()
