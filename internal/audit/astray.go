@@ -74,6 +74,12 @@ func saysRetry(name string) bool {
 	})
 }
 
+// givesBack reports whether messages are meant to wait in the queue and then go to one that works on
+// them: only its name tells where none gets them.
+func (q *queue) givesBack() bool {
+	return q.Waits() || saysRetry(q.Name) && q.Args.HasAny(topology.ArgMessageTTL)
+}
+
 // comesBack reports whether messages of a retry queue return to a queue in which they died, perhaps
 // through other queues in which they wait.
 func (x *index) comesBack(q *queue) bool {

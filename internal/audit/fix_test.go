@@ -168,6 +168,28 @@ func advices() map[string]advice {
 			[]string{curl + "PUT" + api + `queues/%2F/billing.dead"`, " &&\n" +
 				curl + "POST" + api + `bindings/%2F/e/dlx/q/billing.dead"`},
 		},
+		"where a retry queue should return messages is for a person to decide": {
+			definitions(exchange("events", "topic"),
+				queue("billing", `"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "billing.retry"`)+", "+
+					queue("billing.retry", `"x-message-ttl": 1000, "x-dead-letter-exchange": "back"`),
+				binding("events", "order.*"), ""), "dead-letter-exchange-missing", "billing.retry",
+			[]string{"decide to which queue the messages that wait in billing.retry should go, declare the exchange back, and bind"},
+		},
+		"a missing target of a retry queue is no dead-letter queue": {
+			definitions(exchange("events", "topic"),
+				queue("billing", `"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "billing.retry"`)+", "+
+					queue("billing.retry", `"x-message-ttl": 1000, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "biling"`),
+				binding("events", "order.*"), ""), "dead-letter-queue-missing", "billing.retry",
+			[]string{"decide to which queue the messages that wait in billing.retry should go: declare the queue biling as"},
+		},
+		"no queue can be bound to the default exchange": {
+			definitions(exchange("events", "topic")+", "+exchange("dlx", "fanout"),
+				queue("billing", `"x-dead-letter-exchange": "dlx"`)+", "+
+					queue("billing.retry", `"x-message-ttl": 1000, "x-dead-letter-exchange": ""`),
+				binding("events", "order.placed")+", "+bindingTo("dlx", "billing.retry", ""), ""),
+			"dead-letter-queue-missing", "billing.retry",
+			[]string{"decide to which queue the messages that wait in billing.retry should go, and set its name as the"},
+		},
 		"the dead-letter queue that exists is bound": {
 			definitions(exchange("dlx", "direct"), queue("billing", keyed)+", "+queue("billing_dlq", ""), "", ""),
 			"dead-letter-unrouted", "billing",

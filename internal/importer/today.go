@@ -104,7 +104,7 @@ func (v *view) later(q *survey.Queue) string {
 	said := map[string]bool{}
 	var out []string
 	for _, w := range q.Ways { // rejections come first
-		if w.Fate != survey.Lost || len(w.Hops) == 0 && !endsInCycle(w) {
+		if w.Fate != survey.Lost || len(w.Hops) == 0 && !endsInCycle(w) || q.Supposed(w) {
 			continue
 		}
 		why := v.lossOf(w)

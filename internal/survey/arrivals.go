@@ -33,6 +33,8 @@ type Hop struct {
 	Sample string
 	// Queues are the queues that some of them reach, sorted.
 	Queues []string
+	// Known is true if messages of services are known to take it.
+	Known bool
 	// with are the keys of those that reach a queue.
 	with map[string][]Keys
 }
@@ -199,6 +201,47 @@ func (s *Survey) sourced() map[string]bool {
 		}
 	}
 	return out
+}
+
+// setKnown notes which hops messages take that services are known to publish: through an exchange
+// that is published to, or by the name of a queue, and from there as dead letters. The key of a
+// binding of an exchange that seems to have dead letters alone tells only of messages that may come.
+func (s *Survey) setKnown() {
+	known := map[visit]bool{}
+	var todo []visit
+	add := func(v visit) {
+		if !known[v] {
+			known[v] = true
+			todo = append(todo, v)
+		}
+	}
+	for _, q := range s.Queues {
+		if !s.isBound(q) {
+			add(visit{q, Keys{Text: q.Name}})
+		}
+		for _, b := range q.Bindings {
+			if e := s.exchanges[b.Source]; e != nil && !s.hasDeadLettersAlone(e) {
+				for _, k := range s.keysThrough(b, map[string]bool{}) {
+					add(visit{q, k})
+				}
+			}
+		}
+	}
+	for ; len(todo) > 0; todo = todo[1:] {
+		v := todo[0]
+		for i := range v.queue.Hops {
+			h := &v.queue.Hops[i]
+			if h.Keys != v.keys && !v.queue.To.HasKey || h.Known {
+				continue
+			}
+			h.Known = true
+			for name, keys := range h.with {
+				for _, k := range keys {
+					add(visit{s.queues[name], k})
+				}
+			}
+		}
+	}
 }
 
 // isBound reports whether an exchange other than the default one leads to a queue.

@@ -36,6 +36,8 @@ type Way struct {
 	Hops []string
 	// Returns is true if the message comes back to the queue that it died in.
 	Returns bool
+	// Known is true if messages of services are known to take it; see [Hop].
+	Known bool
 	// Discards names a queue on the way that gives up what it was sent to keep; Dies is why.
 	Discards string
 	Dies     route.Reason
@@ -79,7 +81,7 @@ const maxHops = 12
 
 // way follows messages with certain keys that die in a queue.
 func (s *Survey) way(q *Queue, h Hop, reason route.Reason) Way {
-	w := Way{Reason: reason, Keys: h.Keys, Fate: Undecided}
+	w := Way{Reason: reason, Keys: h.Keys, Fate: Undecided, Known: h.Known}
 	if h.Verdict == Unknown || h.Verdict == Partly {
 		return w
 	}
@@ -221,7 +223,15 @@ func (q *Queue) Fate() Fate {
 
 // Returns reports whether messages of the queue that die may come back to it.
 func (q *Queue) Returns() bool {
-	return slices.ContainsFunc(q.Ways, func(w Way) bool { return w.Returns })
+	return slices.ContainsFunc(q.Ways, func(w Way) bool { return w.Returns && !q.Supposed(w) })
+}
+
+// Supposed reports whether no message is known to take a way, while messages that are known are
+// lost: what would happen on the way says nothing of them.
+func (q *Queue) Supposed(way Way) bool {
+	return !way.Known && slices.ContainsFunc(q.Ways, func(w Way) bool {
+		return w.Known && w.Reason == way.Reason && w.Fate == Lost
+	})
 }
 
 // Score says of how many work queues failed messages are kept. Count is how many there are of each

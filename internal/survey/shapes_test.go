@@ -146,6 +146,28 @@ func TestTypicalShapes(t *testing.T) {
  "bindings": [{"source": "events", "destination": "in", "destination_type": "queue", "routing_key": "order.placed"}]}`,
 			[]string{"error dead-letter-unrouted in.wait", "in: lost"},
 		},
+		"retries that only the name of the queue comes back from": {
+			`{"exchanges": [{"name": "events", "type": "topic", ` + plain + `}, {"name": "dlx", "type": "direct", ` + plain + `}],
+ "queues": [
+  {"name": "in", ` + plain + `, "arguments": {"x-message-ttl": 60000, "x-dead-letter-exchange": "dlx"}},
+  {"name": "in.retry", ` + plain + `, "arguments": {"x-message-ttl": 5000, "x-dead-letter-exchange": ""}}],
+ "bindings": [
+  {"source": "events", "destination": "in", "destination_type": "queue", "routing_key": "order.placed"},
+  {"source": "dlx", "destination": "in.retry", "destination_type": "queue", "routing_key": "in"}]}`,
+			[]string{"error dead-letter-partly-unrouted in", "in: lost"},
+		},
+		"the same, lost behind the retry queue": {
+			`{"exchanges": [{"name": "events", "type": "topic", ` + plain + `}, {"name": "dlx", "type": "fanout", ` + plain + `},
+  {"name": "back", "type": "direct", ` + plain + `}],
+ "queues": [
+  {"name": "in", ` + plain + `, "arguments": {"x-message-ttl": 60000, "x-dead-letter-exchange": "dlx"}},
+  {"name": "in.retry", ` + plain + `, "arguments": {"x-message-ttl": 5000, "x-dead-letter-exchange": "back"}}],
+ "bindings": [
+  {"source": "events", "destination": "in", "destination_type": "queue", "routing_key": "order.placed"},
+  {"source": "dlx", "destination": "in.retry", "destination_type": "queue", "routing_key": ""},
+  {"source": "back", "destination": "in", "destination_type": "queue", "routing_key": "in"}]}`,
+			[]string{"error dead-letter-partly-unrouted in.retry", "in: lost"},
+		},
 		"a fanout exchange and keys that are not known": {
 			`{"exchanges": [{"name": "events", "type": "fanout", ` + plain + `},
   {"name": "dlx", "type": "direct", ` + plain + `}],

@@ -102,6 +102,7 @@ func New(state topology.State) *Survey {
 		}
 	}
 	s.computeArrivals()
+	s.setKnown()
 	s.setRoles()
 	s.follow()
 	return s
