@@ -290,7 +290,7 @@ func (s *Survey) hop(q *Queue, k Keys) Hop {
 	h := Hop{Keys: k, with: map[string][]Keys{}}
 	var some, none bool
 	var reached []string
-	for _, sample := range k.Samples() {
+	look := func(sample string) {
 		result := s.Router.DeadLetter(q.Name, route.Message{Keys: []string{sample}}, route.Rejected)
 		reached = append(reached, result.Queues...)
 		switch {
@@ -305,8 +305,15 @@ func (s *Survey) hop(q *Queue, k Keys) Hop {
 			none = true
 		}
 	}
+	for _, sample := range k.Samples() {
+		look(sample)
+	}
 	if k.Pattern {
-		s.match(q.To.Exchange, k, none, h.with)
+		for _, inner := range s.match(q.To.Exchange, k, none, h.with) {
+			for _, sample := range inner.Samples() {
+				look(sample)
+			}
+		}
 		some = some || len(h.with) > 0
 	}
 	for _, name := range reached {
@@ -339,15 +346,16 @@ func (s *Survey) undecided(result route.Result) bool {
 
 // match adds the queues that an exchange leads to for some keys of a set, each with these: the
 // queues behind bindings whose key or pattern has a key in common with it, and behind alternate
-// exchanges if asked for.
-func (s *Survey) match(exchange string, k Keys, alternates bool, reached map[string][]Keys) {
+// exchanges if asked for. It returns the keys that a binding takes to another exchange, or to a
+// queue that does not exist: an alternate exchange does not get them, and they may be lost there.
+func (s *Survey) match(exchange string, k Keys, alternates bool, reached map[string][]Keys) (inner []Keys) {
 	if exchange == "" {
 		for _, q := range s.Queues {
-			if overlap(words(k.Text), words(q.Name)) {
+			if k.matches(q.Name) {
 				reached[q.Name] = []Keys{{Text: q.Name}}
 			}
 		}
-		return
+		return nil
 	}
 	type step struct {
 		exchange *Exchange
@@ -361,9 +369,14 @@ func (s *Survey) match(exchange string, k Keys, alternates bool, reached map[str
 		}
 		seen[at] = true
 		for _, b := range at.exchange.sharing(at.keys) {
-			if through := at.exchange.narrowed(at.keys, b.Key); b.DestinationType == topology.ToExchange {
+			through := at.exchange.narrowed(at.keys, b.Key)
+			isQueue := b.DestinationType == topology.ToQueue && s.queues[b.Destination] != nil
+			if !isQueue && !slices.Contains(inner, through) {
+				inner = append(inner, through)
+			}
+			if b.DestinationType == topology.ToExchange {
 				walk(step{s.exchanges[b.Destination], through})
-			} else if s.queues[b.Destination] != nil && !slices.Contains(reached[b.Destination], through) {
+			} else if isQueue && !slices.Contains(reached[b.Destination], through) {
 				reached[b.Destination] = append(reached[b.Destination], through)
 			}
 		}
@@ -372,4 +385,5 @@ func (s *Survey) match(exchange string, k Keys, alternates bool, reached map[str
 		}
 	}
 	walk(step{s.exchanges[exchange], k})
+	return inner
 }
