@@ -207,6 +207,7 @@ func (t *trial) audit(changes []Change, findings []Finding) (standing, bool) {
 	x := newIndex(in)
 	x.trying = true
 	s := x.standing()
+	t.budget -= objects(in.State) * (x.Outcomes - 1)
 	for _, f := range slices.Concat(x.findings(in), findings) {
 		if worst, ok := s.findings[f.about()]; !ok || f.Severity.rank() < worst.rank() {
 			s.findings[f.about()] = f.Severity

@@ -8,6 +8,7 @@ import (
 
 	"github.com/dlxctl/dlxctl/internal/arguments"
 	"github.com/dlxctl/dlxctl/internal/policy"
+	"github.com/dlxctl/dlxctl/internal/survey"
 	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -73,12 +74,7 @@ func policyCatchesKeeper() check {
 
 // decides reports whether keys of a policy decide about the loss of messages.
 func decides(keys []string) bool {
-	return slices.ContainsFunc(keys, func(key string) bool {
-		return strings.HasPrefix(key, "dead-letter-") || slices.Contains([]string{
-			topology.KeyMessageTTL, topology.KeyExpires, topology.KeyMaxLength, topology.KeyMaxLengthBytes,
-			topology.KeyDeliveryLimit, topology.KeyOverflow, topology.ArgAlternateExchange,
-		}, key)
-	})
+	return slices.ContainsFunc(keys, survey.Decides)
 }
 
 // differing returns the keys that two definitions do not have alike, sorted.

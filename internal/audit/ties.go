@@ -102,11 +102,13 @@ func (x *index) otherwise(policies []string) string {
 	ends := map[Fate]string{Lost: "are lost", Endless: "are retried without end", Undecided: "may be lost"}
 	for _, name := range policies[:min(maxOutcomes, len(policies))] {
 		other := survey.New(Apply(x.State, []Change{put(raised(x.namedPolicy(name)))}))
-		fates := other.Fates()
-		for _, queue := range slices.Sorted(maps.Keys(fates)) {
-			was, is := x.byName[queue], other.Queue(queue)
-			end := ends[fates[queue]]
-			if end == "" || fates[queue] == was.Fate() {
+		for _, is := range other.Queues {
+			queue, was := is.Name, x.byName[is.Name]
+			if !other.Counts(is) {
+				continue
+			}
+			end := ends[is.Assumed()]
+			if end == "" || is.Assumed() == was.Assumed() && !was.Tied() {
 				end = "go to " + list(is.Targets())
 				if len(is.Targets()) == 0 || slices.Equal(is.Targets(), was.Targets()) {
 					continue

@@ -192,20 +192,39 @@ func (s *Survey) Leaves(q *Queue) []route.Reason {
 	})
 }
 
+// Counts reports whether a queue is one of those of which [Survey.Fates] tells.
+func (s *Survey) Counts(q *Queue) bool {
+	return q.Role == topology.RoleWork && (!q.Temporary() || q.DeadLetters)
+}
+
 // Fates returns what happens to failed messages, by work queue. Queues that a client declared for
 // itself are left out, unless they dead-letter.
 func (s *Survey) Fates() map[string]Fate {
 	out := map[string]Fate{}
 	for _, q := range s.Queues {
-		if q.Role == topology.RoleWork && (!q.Temporary() || q.DeadLetters) {
+		if s.Counts(q) {
 			out[q.Name] = q.Fate()
 		}
 	}
 	return out
 }
 
-// Fate returns the worst of what happens to failed messages of a queue.
+// Fate returns the worst of what happens to failed messages of a queue. Where two policies of the
+// same priority match an object, and it matters which of them RabbitMQ chooses, it is Undecided, or
+// Endless if none is lost.
 func (q *Queue) Fate() Fate {
+	if q.host.Outcomes == 0 {
+		q.host.setFates()
+	}
+	return q.fate
+}
+
+// Tied reports whether the fate of the queue depends on which of two policies RabbitMQ chooses.
+func (q *Queue) Tied() bool { return q.Fate() != q.Assumed() }
+
+// Assumed returns the worst of what happens by the policies that the survey takes to be in effect:
+// those that a broker reports, or else the first by name.
+func (q *Queue) Assumed() Fate {
 	if !q.DeadLetters {
 		return Lost
 	}
