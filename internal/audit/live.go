@@ -46,7 +46,8 @@ func noConsumers() check {
 		Why: "No client consumes the queue, and it has messages. The service may be stopped, or no service uses the queue " +
 			"any more. Dead-letter queues and queues with a TTL for retries are left out. The failed queue of a " +
 			"topology of dlxctl needs a processor.",
-		Fix: "Start the service, or unbind and delete the queue.",
+		Fix: "Start the service that consumes the queue. Where none needs its messages any more, unbind the queue, and delete " +
+			"it once its messages are moved or can be lost.",
 		Hit: Example{
 			Definitions: oneQueue(""), Live: running(nothingMore), Usage: map[string]topology.Usage{"billing": {Ready: 12}},
 		},
@@ -73,7 +74,8 @@ func noConsumers() check {
 		return Finding{
 			Evidence:    fmt.Sprintf("%s ready, no consumer", text.Count(ready, "message")),
 			Consequence: fmt.Sprintf("the messages in %s are not processed", text.Name(q.Name)),
-			Remedy:      "rabbitmqctl list_consumers" + x.vhost("-p") + " queue_name channel_pid consumer_tag",
+			Remedy: fmt.Sprintf("decide which service should consume %s, and start it; delete the queue only if its messages can be "+
+				"lost", text.Name(q.Name)),
 		}, true
 	})}
 }
