@@ -61,6 +61,7 @@ func toItself() check {
 			f.Severity = Warning
 			f.Consequence = "a message that is rejected here comes back at once; one that expires or is dropped for " +
 				"length is lost"
+			f.Tries = x.unsetting(q, topology.ArgDeadLetterExchange) // it keeps what it has
 		}
 		return f, true
 	})}

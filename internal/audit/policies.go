@@ -183,7 +183,8 @@ func policyShadowed() check {
 				Consequence: strings.Join(keys, ", ") + " of " + p.Name + " has no effect on these queues",
 				Remedy: fmt.Sprintf("decide which keys of %s the queues should have: copy them into %s, or give the queues a policy of their own",
 					text.Name(p.Name), text.Name(top.Name)),
-				Tries: rewritten(merged(top, p, keys)),
+				Tries: choosing(rewritten(merged(top, p, keys)), "copies %s of %s into %s, for all that it matches: decide first "+
+					"whether that is meant", strings.Join(keys, ", "), text.Name(p.Name), text.Name(top.Name)),
 			}
 			if slices.Contains(keys, topology.KeyDeadLetterExchange) {
 				f.Consequence = "the dead-lettering of " + p.Name + " has no effect on these queues: rejected messages are lost" +
