@@ -74,8 +74,8 @@ func saysRetry(name string) bool {
 	})
 }
 
-// givesBack reports whether messages are meant to wait in the queue and then go to one that works on
-// them: only its name tells where none gets them.
+// givesBack reports whether messages are meant to wait in the queue and then go to one that works
+// on them: only its name tells where none gets them.
 func (q *queue) givesBack() bool {
 	return q.Waits() || saysRetry(q.Name) && q.Args.HasAny(topology.ArgMessageTTL)
 }

@@ -231,7 +231,8 @@ func advices() map[string]advice {
 			[]string{`policies/%2F/limits"`, `"pattern":"^(?!dlq$)`},
 		},
 		"which policy of a tie is in effect is not known of a file": {
-			definitions("", queue("billing", "")+", "+queue("billing.dlq", "")+", "+queue("reports", byName)+", "+queue("dlq", ""), "",
+			definitions("", queue("billing", "")+", "+queue("billing.dlq", "")+", "+queue("reports", byName)+", "+
+				queue("dlq", ""), "",
 				pol("dlq", "^billing$", `"dead-letter-exchange": "", "dead-letter-routing-key": "billing.dlq"`)+", "+
 					pol("ttl", "^(?:billing|reports)$", `"message-ttl": 86400000`)),
 			"policies-tie", "ttl",
@@ -239,7 +240,8 @@ func advices() map[string]advice {
 		},
 		"a dead-letter queue that dead-letters to itself gets no dead-letter queue": {
 			definitions("", queue("billing", byName)+", "+queue("dlq", ""), "", pol("loop", "^dlq$", byPolicy)),
-			"dead-letters-to-itself", "dlq", []string{curl + "DELETE" + api + `policies/%2F/loop"`},
+			"dead-letters-to-itself", "dlq",
+			[]string{curl + "DELETE" + api + `policies/%2F/loop"`},
 		},
 		"a policy that gets the keys of another one says for whom": {
 			definitions("", queue("billing", "")+", "+queue("billing.dlq", ""), "",
@@ -297,8 +299,8 @@ func advices() map[string]advice {
 	}
 }
 
-// A broker tells which policy of a tie is in effect. The fix keeps it, and says so. Where that makes
-// a dead-letter queue dead-letter to itself, a person decides.
+// A broker tells which policy of a tie is in effect. The fix keeps it, and says so. Where that
+// makes a dead-letter queue dead-letter to itself, a person decides.
 func TestTheFixOfATieSaysWhatItKeeps(t *testing.T) {
 	t.Parallel()
 	const host = `{"rabbitmq_version": "4.3.6",

@@ -128,10 +128,10 @@ func (x *index) otherwise(policies []string) string {
 // maxExcluded is how many queues a fix takes out of the pattern of a policy.
 const maxExcluded = 20
 
-// untying returns the fixes by which only one of the policies of a tie is for some queues, and which
-// of them is in effect does not change: the other is not for these queues, or has a lower priority.
-// There are none where that is not known, as in a file, or where a dead-letter queue would go on
-// to dead-letter to itself: a person decides.
+// untying returns the fixes by which only one of the policies of a tie is for some queues, and
+// which of them is in effect does not change: the other is not for these queues, or has a lower
+// priority. There are none where that is not known, as in a file, or where a dead-letter queue
+// would go on to dead-letter to itself: a person decides.
 func (x *index) untying(b topology.Policy, others, queues []string) []Fix {
 	loser, known := b, x.State.QueuePolicies != nil
 	winner := x.namedPolicy(others[0])

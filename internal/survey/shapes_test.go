@@ -147,7 +147,8 @@ func TestTypicalShapes(t *testing.T) {
 			[]string{"error dead-letter-unrouted in.wait", "in: lost"},
 		},
 		"retries that only the name of the queue comes back from": {
-			`{"exchanges": [{"name": "events", "type": "topic", ` + plain + `}, {"name": "dlx", "type": "direct", ` + plain + `}],
+			`{"exchanges": [{"name": "events", "type": "topic", ` + plain + `},
+  {"name": "dlx", "type": "direct", ` + plain + `}],
  "queues": [
   {"name": "in", ` + plain + `, "arguments": {"x-message-ttl": 60000, "x-dead-letter-exchange": "dlx"}},
   {"name": "in.retry", ` + plain + `, "arguments": {"x-message-ttl": 5000, "x-dead-letter-exchange": ""}}],
@@ -169,7 +170,8 @@ func TestTypicalShapes(t *testing.T) {
 			[]string{"error dead-letter-partly-unrouted in.retry", "in: lost"},
 		},
 		"a key that a binding takes from the alternate exchange, and loses": {
-			`{"exchanges": [{"name": "events", "type": "fanout", ` + plain + `}, {"name": "rest", "type": "fanout", ` + plain + `},
+			`{"exchanges": [{"name": "events", "type": "fanout", ` + plain + `},
+  {"name": "rest", "type": "fanout", ` + plain + `},
   {"name": "dlx", "type": "direct", ` + plain + `, "arguments": {"alternate-exchange": "rest"}},
   {"name": "inner", "type": "direct", ` + plain + `}],
  "queues": [{"name": "in", ` + plain + `, "arguments": {"x-dead-letter-exchange": "dlx"}}, {"name": "dlq", ` + plain + `, "arguments": {}}],

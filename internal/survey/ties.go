@@ -24,7 +24,9 @@ const maxOutcomes = 4
 type choices map[string][]topology.Policy
 
 // add notes the choices for an object. Of those that do the same, one is enough.
-func (c choices) add(name string, inEffect topology.Policy, policies []topology.Policy, applies func(topology.Policy) bool) {
+func (c choices) add(
+	name string, inEffect topology.Policy, policies []topology.Policy, applies func(topology.Policy) bool,
+) {
 	seen := map[string]bool{deciding(inEffect): true}
 	for _, p := range policies {
 		if p.Priority == inEffect.Priority && applies(p) && !seen[deciding(p)] {
@@ -111,7 +113,7 @@ func (s *Survey) setFates() {
 	}
 }
 
-// either returns the fate of which only RabbitMQ knows which of two it is. What is lost by the policy
+// either returns the fate where only RabbitMQ knows which of two it is. What is lost by the policy
 // that a broker reports to be in effect is lost.
 func (s *Survey) either(fate, other Fate) Fate {
 	keeps := []Fate{Kept, Endless}
