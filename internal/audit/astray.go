@@ -38,34 +38,32 @@ func retryReturnsNothing() check {
 		Fix:  "Set a TTL by a policy, or correct the dead-letter routing key of the retry queue.",
 		Hit:  Example{Definitions: retryInto(`"x-message-ttl": 5000, "x-dead-letter-routing-key": "reports"`)},
 		Miss: Example{Definitions: retryInto(`"x-message-ttl": 5000, "x-dead-letter-routing-key": "billing"`)},
-	}, func(x *index) []Finding {
-		return x.each(func(q *queue) (Finding, bool) {
-			if q.Made || q.Role != topology.RoleRetry || q.Business() {
-				return Finding{}, false
-			}
-			fed := "; queues that dead-letter here: " + list(q.From)
-			switch {
-			case !q.Args.HasAny(topology.ArgMessageTTL) && !q.DropsHead():
-				return Finding{
-					Evidence: "no TTL" + fed,
-					Consequence: fmt.Sprintf("a dead letter that comes to %s stays there, as RabbitMQ has removed its own TTL",
-						text.Name(q.Name)),
-					Remedy: fmt.Sprintf("decide how long failed messages should wait, and set message-ttl for %s by a policy",
-						text.Name(q.Name)),
-				}, true
-			case saysRetry(q.Name) && !x.comesBack(q):
-				return Finding{
-					Evidence: fmt.Sprintf("%s; its messages go to %s%s", q.deadLetterExchange(), list(q.Targets()), fed),
-					Consequence: fmt.Sprintf("consumers of %s get the failed messages of %s", list(q.Targets()),
-						list(q.From)),
-					Remedy: fmt.Sprintf("decide to which queue %s should return messages, and correct its dead-letter routing key or "+
-						"the bindings of its dead-letter exchange", text.Name(q.Name)),
-				}, true
-			default:
-				return Finding{}, false
-			}
-		})
-	}}
+	}, ofQueues(func(x *index, q *queue) (Finding, bool) {
+		if q.Made || q.Role != topology.RoleRetry || q.Business() {
+			return Finding{}, false
+		}
+		fed := "; queues that dead-letter here: " + list(q.From)
+		switch {
+		case !q.Args.HasAny(topology.ArgMessageTTL) && !q.DropsHead():
+			return Finding{
+				Evidence: "no TTL" + fed,
+				Consequence: fmt.Sprintf("a dead letter that comes to %s stays there, as RabbitMQ has removed its own TTL",
+					text.Name(q.Name)),
+				Remedy: fmt.Sprintf("decide how long failed messages should wait, and set message-ttl for %s by a policy",
+					text.Name(q.Name)),
+			}, true
+		case saysRetry(q.Name) && !x.comesBack(q):
+			return Finding{
+				Evidence: fmt.Sprintf("%s; its messages go to %s%s", q.deadLetterExchange(), list(q.Targets()), fed),
+				Consequence: fmt.Sprintf("consumers of %s get the failed messages of %s", list(q.Targets()),
+					list(q.From)),
+				Remedy: fmt.Sprintf("decide to which queue %s should return messages, and correct its dead-letter routing key or "+
+					"the bindings of its dead-letter exchange", text.Name(q.Name)),
+			}, true
+		default:
+			return Finding{}, false
+		}
+	})}
 }
 
 // saysRetry reports whether a name says that messages return from a queue.
@@ -74,6 +72,12 @@ func saysRetry(name string) bool {
 	return slices.ContainsFunc([]string{"retry", "retries", "redeliver", "backoff"}, func(word string) bool {
 		return strings.Contains(name, word)
 	})
+}
+
+// givesBack reports whether messages are meant to wait in the queue and then go to one that works
+// on them: only its name tells where none gets them.
+func (q *queue) givesBack() bool {
+	return q.Waits() || saysRetry(q.Name) && q.Args.HasAny(topology.ArgMessageTTL)
 }
 
 // comesBack reports whether messages of a retry queue return to a queue in which they died, perhaps
@@ -111,32 +115,30 @@ func waitingDeleted() check {
 		Fix:  "Remove x-expires or auto-delete.",
 		Hit:  Example{Definitions: retryInto(`"x-message-ttl": 5000, "x-dead-letter-routing-key": "billing", "x-expires": 60000`)},
 		Miss: Example{Definitions: retryInto(`"x-message-ttl": 5000, "x-dead-letter-routing-key": "billing"`)},
-	}, func(x *index) []Finding {
-		return x.each(func(q *queue) (Finding, bool) {
-			expires, set := q.number(topology.ArgExpires)
-			if q.Made || q.Exclusive || !q.Waits() || !set && !q.AutoDelete {
-				return Finding{}, false
-			}
-			evidence := "auto-delete"
-			if set {
-				evidence = q.argument(topology.ArgExpires)
-			}
-			f := Finding{
-				Evidence:    fmt.Sprintf("%s; messages wait here for %s", evidence, list(q.Targets())),
-				Consequence: fmt.Sprintf("the messages that wait in %s are lost with it", text.Name(q.Name)),
-				Remedy: fmt.Sprintf("decide when %s can be declared without it: the arguments of a queue never change, so it is deleted, "+
-					"with its messages, and then declared by the service that uses it", text.Name(q.Name)),
-			}
-			if set {
-				f.Remedy, f.Tries = x.fixed(q, topology.ArgExpires), x.unsetting(q, topology.ArgExpires)
-			}
-			if ttl, ok := q.number(topology.ArgMessageTTL); ok && set && ttl < expires && len(q.From) == 0 {
-				f.Severity = Warning
-				f.Consequence += ", if a publisher does not declare it before each message"
-			}
-			return f, true
-		})
-	}}
+	}, ofQueues(func(x *index, q *queue) (Finding, bool) {
+		expires, set := q.number(topology.ArgExpires)
+		if q.Made || q.Exclusive || !q.Waits() || !set && !q.AutoDelete {
+			return Finding{}, false
+		}
+		evidence := "auto-delete"
+		if set {
+			evidence = q.argument(topology.ArgExpires)
+		}
+		f := Finding{
+			Evidence:    fmt.Sprintf("%s; messages wait here for %s", evidence, list(q.Targets())),
+			Consequence: fmt.Sprintf("the messages that wait in %s are lost with it", text.Name(q.Name)),
+			Remedy: fmt.Sprintf("decide when %s can be declared without it: the arguments of a queue never change, so it is deleted, "+
+				"with its messages, and then declared by the service that uses it", text.Name(q.Name)),
+		}
+		if set {
+			f.Remedy, f.Tries = x.fixed(q, topology.ArgExpires), x.unsetting(q, topology.ArgExpires)
+		}
+		if ttl, ok := q.number(topology.ArgMessageTTL); ok && set && ttl < expires && len(q.From) == 0 {
+			f.Severity = Warning
+			f.Consequence += ", if a publisher does not declare it before each message"
+		}
+		return f, true
+	})}
 }
 
 func alternateUnrouted() check {
@@ -156,30 +158,28 @@ func alternateUnrouted() check {
 		Fix:  "Use a fanout exchange, or bind a queue with # where the alternate exchange is a topic exchange.",
 		Hit:  Example{Definitions: fmt.Sprintf(partly, "unrouted")},
 		Miss: Example{Definitions: fmt.Sprintf(partly, "#")},
-	}, func(x *index) []Finding {
-		return x.eachExchange(func(e *exchange) (Finding, bool) {
-			to := x.Exchange(e.Alternate)
-			if !e.HasAlternate || to == nil || len(to.Out) == 0 || e.Internal {
-				return Finding{}, false
-			}
-			lost := slices.ContainsFunc(survey.AnyKey().Samples(), func(key string) bool {
-				result := x.Router.Publish(e.Name, key, nil)
-				return len(result.Queues)+len(result.Unknown) == 0
-			})
-			if !lost {
-				return Finding{}, false
-			}
-			f := Finding{
-				Evidence: fmt.Sprintf("%s, of type %s, without a binding that takes every key", alternateText(e), to.Type),
-				Consequence: fmt.Sprintf("a message to %s that no binding matches is lost, unless a binding of %s matches its key",
-					text.Name(e.Name), text.Name(to.Name)),
-				Remedy: fmt.Sprintf("decide which queue should get what no binding matches, and bind it to a fanout exchange that is the "+
-					"alternate exchange of %s", text.Name(to.Name)),
-			}
-			if to.Type == topology.Topic && to.Out[0].DestinationType == topology.ToQueue {
-				f.Tries = []Fix{{Changes: []Change{bound(to.Name, to.Out[0].Destination, "#")}}}
-			}
-			return f, true
+	}, ofExchanges(func(x *index, e *exchange) (Finding, bool) {
+		to := x.Exchange(e.Alternate)
+		if !e.HasAlternate || to == nil || len(to.Out) == 0 || e.Internal {
+			return Finding{}, false
+		}
+		lost := slices.ContainsFunc(survey.AnyKey().Samples(), func(key string) bool {
+			result := x.Router.Publish(e.Name, key, nil)
+			return len(result.Queues)+len(result.Unknown) == 0
 		})
-	}}
+		if !lost {
+			return Finding{}, false
+		}
+		f := Finding{
+			Evidence: fmt.Sprintf("%s, of type %s, without a binding that takes every key", alternateText(e), to.Type),
+			Consequence: fmt.Sprintf("a message to %s that no binding matches is lost, unless a binding of %s matches its key",
+				text.Name(e.Name), text.Name(to.Name)),
+			Remedy: fmt.Sprintf("decide which queue should get what no binding matches, and bind it to a fanout exchange that is the "+
+				"alternate exchange of %s", text.Name(to.Name)),
+		}
+		if to.Type == topology.Topic && to.Out[0].DestinationType == topology.ToQueue {
+			f.Tries = []Fix{{Changes: []Change{bound(to.Name, to.Out[0].Destination, "#")}}}
+		}
+		return f, true
+	})}
 }

@@ -85,13 +85,18 @@ func exchangeMissing() check {
 		if !q.DeadLetters || x.Exchange(q.To.Exchange) != nil {
 			return Finding{}, false
 		}
-		return Finding{
+		f := Finding{
 			Evidence:    q.deadLetterExchange() + "; no such exchange",
 			Consequence: q.rejectedIsLost() + x.soFar("no service declares the exchange"),
 			Remedy: fmt.Sprintf("decide which type the exchange %s should have, declare it, and bind a dead-letter queue to it",
 				text.Name(q.To.Exchange)),
 			Tries: x.declaring(q),
-		}, true
+		}
+		if q.givesBack() {
+			f.Remedy = fmt.Sprintf("decide to which queue the messages that wait in %s should go, declare the exchange %s, and bind "+
+				"the queue to it", text.Name(q.Name), text.Name(q.To.Exchange))
+		}
+		return f, true
 	})}
 }
 
@@ -135,13 +140,12 @@ func queueMissing() check {
 		f := Finding{
 			Evidence:    fmt.Sprintf("%s; no queue %s", q.deadLetterExchange(), text.Name(missing)),
 			Consequence: q.rejectedIsLost() + x.soFar("no service declares the queue"),
-			Remedy: fmt.Sprintf("decide whether %s should exist: declare it as the service that reads it needs it, or correct "+
-				"the dead-letter routing key", text.Name(missing)),
+			Remedy:      q.undecidable(),
 		}
 		if successor := x.successorOf(missing); successor != "" {
 			f.Remedy = fmt.Sprintf("decide where dead letters of %s should go: %s seems to be replaced by %s; do not declare %s again",
 				text.Name(q.Name), text.Name(missing), text.Name(successor), text.Name(missing))
-		} else if len(missing) <= topology.MaxNameBytes && missing != "" {
+		} else if len(missing) <= topology.MaxNameBytes && missing != "" && !q.givesBack() {
 			f.Tries = []Fix{{Changes: x.declared(missing)}}
 		}
 		if !q.To.HasKey {
@@ -251,6 +255,9 @@ func partlyUnrouted() check {
 		}
 		f.Evidence = fmt.Sprintf("%s; messages come with %s, and %s", q.deadLetterExchange(), q.keyList(v),
 			q.Hops[bad].Why())
+		if q.losesAllKnown() {
+			f.Evidence += "; no message is known to come with a key that is bound"
+		}
 		if q.To.AtLeastOnce {
 			f.Consequence = "such a message stays in the queue, invisible to consumers, and counts against its length"
 		}
@@ -258,6 +265,14 @@ func partlyUnrouted() check {
 		f.Remedy, f.Tries = q.undecidable(), x.keep(q, x.Exchange(q.To.Exchange).Exchange)
 		return f, true
 	})}
+}
+
+// losesAllKnown reports whether each message that services are known to publish takes a hop to
+// nowhere.
+func (q *queue) losesAllKnown() bool {
+	known := slices.DeleteFunc(slices.Clone(q.Hops), func(h survey.Hop) bool { return !h.Known })
+	return len(known) > 0 &&
+		!slices.ContainsFunc(known, func(h survey.Hop) bool { return h.Verdict != survey.Nowhere })
 }
 
 func atMostOnce() check {

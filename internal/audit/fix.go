@@ -14,6 +14,9 @@ import (
 type Fix struct {
 	// Changes are made in this order: a message always has somewhere to go.
 	Changes []Change
+	// Chooses says what a person should decide first, where the changes choose one of several ways. A
+	// comment above them says it. Empty: there is one way.
+	Chooses string
 	// Lines are lines of a topology file, with which dlxctl makes the changes. Empty: requests to
 	// the broker make them.
 	Lines string
@@ -35,12 +38,24 @@ func (f Fix) requests(vhost string) ([]Request, bool) {
 // remedy returns the fix as text: lines of a topology file, or commands of which each runs only if
 // the one before has succeeded.
 func (f Fix) remedy(vhost string) (string, bool) {
-	if f.Lines != "" {
-		return f.Lines, true
+	out, ok := f.Lines, true
+	if out == "" {
+		var requests []Request
+		requests, ok = f.requests(vhost)
+		out = strings.Join(text.Each(requests, Request.String), " &&\n")
 	}
-	requests, ok := f.requests(vhost)
-	lines := text.Each(requests, Request.String)
-	return strings.Join(lines, " &&\n"), ok
+	if f.Chooses != "" {
+		out = "# " + f.Chooses + "\n" + out
+	}
+	return out, ok
+}
+
+// choosing says of each fix what it chooses.
+func choosing(fixes []Fix, format string, args ...any) []Fix {
+	for i := range fixes {
+		fixes[i].Chooses = fmt.Sprintf(format, args...)
+	}
+	return fixes
 }
 
 // The limits of what an audit tries: how many objects a virtual host may have, and how many the
@@ -207,6 +222,7 @@ func (t *trial) audit(changes []Change, findings []Finding) (standing, bool) {
 	x := newIndex(in)
 	x.trying = true
 	s := x.standing()
+	t.budget -= objects(in.State) * (x.Outcomes - 1)
 	for _, f := range slices.Concat(x.findings(in), findings) {
 		if worst, ok := s.findings[f.about()]; !ok || f.Severity.rank() < worst.rank() {
 			s.findings[f.about()] = f.Severity

@@ -1,6 +1,7 @@
 package audit_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -8,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/dlxctl/dlxctl/internal/audit"
+	"github.com/dlxctl/dlxctl/topology"
 )
 
 // failer is a test, or one run of a property test.
@@ -138,10 +140,11 @@ type advice struct {
 // advices are topologies like those of others, in which advice of audit did harm or did not work.
 func advices() map[string]advice {
 	const (
-		keyed  = `"x-dead-letter-exchange": "dlx", "x-dead-letter-routing-key": "billing"`
-		byName = `"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dlq"`
-		curl   = "curl -fsS -X "
-		api    = ` "$RABBITMQ_API_URL/api/`
+		keyed    = `"x-dead-letter-exchange": "dlx", "x-dead-letter-routing-key": "billing"`
+		byName   = `"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dlq"`
+		byPolicy = `"dead-letter-exchange": "", "dead-letter-routing-key": "dlq"`
+		curl     = "curl -fsS -X "
+		api      = ` "$RABBITMQ_API_URL/api/`
 	)
 	bindingTo := func(from, to, key string) string {
 		return `{"source": "` + from + `", "destination": "` + to + `", "destination_type": "queue", "routing_key": "` +
@@ -167,6 +170,28 @@ func advices() map[string]advice {
 			definitions(exchange("dlx", "direct"), queue("billing", keyed), "", ""), "dead-letter-unrouted", "billing",
 			[]string{curl + "PUT" + api + `queues/%2F/billing.dead"`, " &&\n" +
 				curl + "POST" + api + `bindings/%2F/e/dlx/q/billing.dead"`},
+		},
+		"where a retry queue should return messages is for a person to decide": {
+			definitions(exchange("events", "topic"),
+				queue("billing", `"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "billing.retry"`)+", "+
+					queue("billing.retry", `"x-message-ttl": 1000, "x-dead-letter-exchange": "back"`),
+				binding("events", "order.*"), ""), "dead-letter-exchange-missing", "billing.retry",
+			[]string{"decide to which queue the messages that wait in billing.retry should go, declare the exchange back, and bind"},
+		},
+		"a missing target of a retry queue is no dead-letter queue": {
+			definitions(exchange("events", "topic"),
+				queue("billing", `"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "billing.retry"`)+", "+
+					queue("billing.retry", `"x-message-ttl": 1000, "x-dead-letter-exchange": "", "x-dead-letter-routing-key": "biling"`),
+				binding("events", "order.*"), ""), "dead-letter-queue-missing", "billing.retry",
+			[]string{"decide to which queue the messages that wait in billing.retry should go: declare the queue biling as"},
+		},
+		"no queue can be bound to the default exchange": {
+			definitions(exchange("events", "topic")+", "+exchange("dlx", "fanout"),
+				queue("billing", `"x-dead-letter-exchange": "dlx"`)+", "+
+					queue("billing.retry", `"x-message-ttl": 1000, "x-dead-letter-exchange": ""`),
+				binding("events", "order.placed")+", "+bindingTo("dlx", "billing.retry", ""), ""),
+			"dead-letter-queue-missing", "billing.retry",
+			[]string{"decide to which queue the messages that wait in billing.retry should go, and set its name as the"},
 		},
 		"the dead-letter queue that exists is bound": {
 			definitions(exchange("dlx", "direct"), queue("billing", keyed)+", "+queue("billing_dlq", ""), "", ""),
@@ -205,13 +230,28 @@ func advices() map[string]advice {
 			"dead-letter-queue-drops", "dlq",
 			[]string{`policies/%2F/limits"`, `"pattern":"^(?!dlq$)`},
 		},
-		"a tie is ended for the policy in effect": {
-			definitions("", queue("billing", "")+", "+queue("billing.dlq", "")+", "+
-				queue("reports", byName)+", "+queue("dlq", ""), "",
+		"which policy of a tie is in effect is not known of a file": {
+			definitions("", queue("billing", "")+", "+queue("billing.dlq", "")+", "+queue("reports", byName)+", "+
+				queue("dlq", ""), "",
 				pol("dlq", "^billing$", `"dead-letter-exchange": "", "dead-letter-routing-key": "billing.dlq"`)+", "+
 					pol("ttl", "^(?:billing|reports)$", `"message-ttl": 86400000`)),
 			"policies-tie", "ttl",
-			[]string{curl + "PUT" + api + `policies/%2F/ttl"`, `"pattern":"^(?!billing$)`},
+			[]string{"decide which policy is meant for billing, and give it a higher priority"},
+		},
+		"a dead-letter queue that dead-letters to itself gets no dead-letter queue": {
+			definitions("", queue("billing", byName)+", "+queue("dlq", ""), "", pol("loop", "^dlq$", byPolicy)),
+			"dead-letters-to-itself", "dlq",
+			[]string{curl + "DELETE" + api + `policies/%2F/loop"`},
+		},
+		"a policy that gets the keys of another one says for whom": {
+			definitions("", queue("billing", "")+", "+queue("billing.dlq", ""), "",
+				pol("dlq", "^billing$", `"dead-letter-exchange": "", "dead-letter-routing-key": "billing.dlq"`)+", "+
+					strings.Replace(pol("limit", "^billing$", `"max-length": 100000`), `"priority": 0`, `"priority": 5`, 1)),
+			"policy-shadowed", "dlq",
+			[]string{
+				"# copies dead-letter-exchange, dead-letter-routing-key of dlq into limit, for all that it matches: decide first",
+				"\n" + curl + "PUT" + api + `policies/%2F/limit"`,
+			},
 		},
 		"a dead-letter queue that is not durable": {
 			definitions("", queue("billing", byName)+`, {"name": "dlq", "durable": false, "auto_delete": false, "arguments": {}}`, "", ""),
@@ -256,6 +296,36 @@ func advices() map[string]advice {
 			"events -> billing (logs.*)",
 			[]string{"decide which keys billing should get"},
 		},
+	}
+}
+
+// A broker tells which policy of a tie is in effect. The fix keeps it, and says so. Where that
+// makes a dead-letter queue dead-letter to itself, a person decides.
+func TestTheFixOfATieSaysWhatItKeeps(t *testing.T) {
+	t.Parallel()
+	const host = `{"rabbitmq_version": "4.3.6",
+  "queues": [{"name": "a", "durable": true, "auto_delete": false, "arguments": {}},
+    {"name": "a.dlq", "durable": true, "auto_delete": false, "arguments": {}},
+    {"name": "b", "durable": true, "auto_delete": false, "arguments": {}}],
+  "policies": [
+    {"name": "dlq", "pattern": %q, "apply-to": "queues", "priority": 0,
+     "definition": {"dead-letter-exchange": "", "dead-letter-routing-key": "a.dlq"}},
+    {"name": "limit", "pattern": %q, "apply-to": "queues", "priority": 0, "definition": {"max-length": 100000}}]}`
+	for name, tc := range map[string]struct{ dlq, limit, want string }{
+		"one queue": {
+			"^a$", "^[ab]$", "# keeps what is in effect now, without limit: decide first whether that is meant\ncurl ",
+		},
+		"the dead-letter queue too": {
+			"^a", ".*", "decide which policy is meant for a, a.dlq",
+		},
+	} {
+		in := read(t, "tie.json", fmt.Sprintf(host, tc.dlq, tc.limit))
+		in.Live, in.State.QueuePolicies = &topology.Live{}, map[string]string{"a": "dlq", "a.dlq": "dlq", "b": "limit"}
+		checkFixes(t, in)
+		i := slices.IndexFunc(audit.Run(in).Findings, func(f audit.Finding) bool { return f.Rule == "policies-tie" })
+		if i < 0 || !strings.HasPrefix(audit.Run(in).Findings[i].Remedy, tc.want) {
+			t.Errorf("%s: %+v", name, audit.Run(in).Findings)
+		}
 	}
 }
 

@@ -46,7 +46,8 @@ func noConsumers() check {
 		Why: "No client consumes the queue, and it has messages. The service may be stopped, or no service uses the queue " +
 			"any more. Dead-letter queues and queues with a TTL for retries are left out. The failed queue of a " +
 			"topology of dlxctl needs a processor.",
-		Fix: "Start the service, or unbind and delete the queue.",
+		Fix: "Start the service that consumes the queue. Where none needs its messages any more, unbind the queue, and delete " +
+			"it once its messages are moved or can be lost.",
 		Hit: Example{
 			Definitions: oneQueue(""), Live: running(nothingMore), Usage: map[string]topology.Usage{"billing": {Ready: 12}},
 		},
@@ -73,7 +74,8 @@ func noConsumers() check {
 		return Finding{
 			Evidence:    fmt.Sprintf("%s ready, no consumer", text.Count(ready, "message")),
 			Consequence: fmt.Sprintf("the messages in %s are not processed", text.Name(q.Name)),
-			Remedy:      "rabbitmqctl list_consumers" + x.vhost("-p") + " queue_name channel_pid consumer_tag",
+			Remedy: fmt.Sprintf("decide which service should consume %s, and start it; delete the queue only if its messages can be "+
+				"lost", text.Name(q.Name)),
 		}, true
 	})}
 }
@@ -151,41 +153,36 @@ func policyNotInEffect() check {
 		Miss: Example{
 			Definitions: definitions, Live: running(nothingMore), QueuePolicies: map[string]string{"billing": "dlq"},
 		},
-	}, func(x *index) []Finding {
-		if x.State.QueuePolicies == nil {
-			return nil
+	}, ofQueues(func(x *index, q *queue) (Finding, bool) {
+		candidates := x.applying(q, x.matching[q.Name])
+		reported := x.State.QueuePolicies[q.Name]
+		if x.State.QueuePolicies == nil || len(candidates) == 0 {
+			return Finding{}, false // a pattern that only the broker can read may apply
 		}
-		return x.each(func(q *queue) (Finding, bool) {
-			candidates := x.applying(q, x.matching[q.Name])
-			reported := x.State.QueuePolicies[q.Name]
-			if len(candidates) == 0 {
-				return Finding{}, false // a pattern that only the broker can read may apply
-			}
-			best := slices.DeleteFunc(candidates, func(p topology.Policy) bool { return p.Priority < candidates[0].Priority })
-			if slices.ContainsFunc(best, func(p topology.Policy) bool { return p.Name == reported }) {
-				return Finding{}, false
-			}
-			named := func(p topology.Policy) bool { return p.Name == reported }
-			if i := slices.IndexFunc(x.State.Have.Policies, named); i >= 0 &&
-				!slices.ContainsFunc(x.matching[q.Name], named) && x.State.Have.Policies[i].Priority >= best[0].Priority {
-				return Finding{}, false // the broker reads its pattern in another way
-			}
-			f := Finding{
-				Evidence:    fmt.Sprintf("policy %s matches; the broker reports no policy in effect", best[0].Name),
-				Consequence: "no key of the policy has an effect on " + text.Name(q.Name),
-				Remedy:      fmt.Sprintf("write the policy %s again, with a small change: RabbitMQ does nothing if it is the same", text.Name(best[0].Name)),
-				Tries:       rewriting(best[0]),
-			}
-			if reported != "" {
-				f.Evidence = fmt.Sprintf("policy %s matches with the highest priority; the broker reports %s in effect",
-					best[0].Name, reported)
-			}
-			if best[0].Definition.HasAny(topology.KeyDeadLetterExchange) && !q.DeadLetters {
-				f.Consequence = "a message that a consumer of " + text.Name(q.Name) + " rejects is lost"
-			}
-			return f, true
-		})
-	}}
+		best := slices.DeleteFunc(candidates, func(p topology.Policy) bool { return p.Priority < candidates[0].Priority })
+		if slices.ContainsFunc(best, func(p topology.Policy) bool { return p.Name == reported }) {
+			return Finding{}, false
+		}
+		named := func(p topology.Policy) bool { return p.Name == reported }
+		if i := slices.IndexFunc(x.State.Have.Policies, named); i >= 0 &&
+			!slices.ContainsFunc(x.matching[q.Name], named) && x.State.Have.Policies[i].Priority >= best[0].Priority {
+			return Finding{}, false // the broker reads its pattern in another way
+		}
+		f := Finding{
+			Evidence:    fmt.Sprintf("policy %s matches; the broker reports no policy in effect", best[0].Name),
+			Consequence: "no key of the policy has an effect on " + text.Name(q.Name),
+			Remedy:      fmt.Sprintf("write the policy %s again, with a small change: RabbitMQ does nothing if it is the same", text.Name(best[0].Name)),
+			Tries:       rewriting(best[0]),
+		}
+		if reported != "" {
+			f.Evidence = fmt.Sprintf("policy %s matches with the highest priority; the broker reports %s in effect",
+				best[0].Name, reported)
+		}
+		if best[0].Definition.HasAny(topology.KeyDeadLetterExchange) && !q.DeadLetters {
+			f.Consequence = "a message that a consumer of " + text.Name(q.Name) + " rejects is lost"
+		}
+		return f, true
+	})}
 }
 
 func withoutLeader() check {

@@ -61,6 +61,7 @@ func toItself() check {
 			f.Severity = Warning
 			f.Consequence = "a message that is rejected here comes back at once; one that expires or is dropped for " +
 				"length is lost"
+			f.Tries = x.unsetting(q, topology.ArgDeadLetterExchange) // it keeps what it has
 		}
 		return f, true
 	})}
@@ -104,7 +105,9 @@ func cycleCut() check {
 		Fix: "Remove the TTL or the limit from the work queue, or dead-letter these messages to a queue outside the loop.",
 		Hit: Example{Definitions: retryLoop(`, "x-message-ttl": 60000`)}, Miss: Example{Definitions: retryLoop("")},
 	}, ofQueues(func(x *index, q *queue) (Finding, bool) {
-		i := slices.IndexFunc(q.Ways, func(w survey.Way) bool { return w.Fate == Lost && isCycle(w) })
+		i := slices.IndexFunc(q.Ways, func(w survey.Way) bool {
+			return w.Fate == Lost && isCycle(w) && !q.Supposed(w)
+		})
 		if i < 0 {
 			return Finding{}, false
 		}
@@ -217,7 +220,7 @@ func endlessRetries() check {
 			return Finding{}, false
 		}
 		i := slices.IndexFunc(q.Ways, func(w survey.Way) bool {
-			return w.Reason == route.Rejected && w.Fate == Kept && w.Returns && len(w.Hops) > 1
+			return w.Reason == route.Rejected && w.Fate == Kept && w.Returns && len(w.Hops) > 1 && !q.Supposed(w)
 		})
 		if i < 0 {
 			return Finding{}, false

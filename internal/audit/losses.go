@@ -23,8 +23,26 @@ func oneQueue(arguments string) string {
 	return `{"queues": [{"name": "billing", "durable": true, "auto_delete": false, "arguments": {` + arguments + `}}]}`
 }
 
-// drops reports whether a queue of the business lets go of messages without dead-lettering them.
-func (q *queue) drops() bool { return !q.DeadLetters && q.Role == topology.RoleWork && !q.Temporary() }
+// drops reports whether a queue of the business lets go of messages without dead-lettering them,
+// whichever policy RabbitMQ chooses.
+func (q *queue) drops() bool {
+	return !q.DeadLetters && q.Role == topology.RoleWork && !q.Temporary() && q.Fate() == Lost
+}
+
+// letsGo reports the same of a queue that only holds what no other binding takes.
+func (q *queue) letsGo() bool {
+	return q.drops() || !q.DeadLetters && q.Role == topology.RoleUnroutable && !q.Temporary()
+}
+
+// keeping sets the fixes by which a queue keeps its messages: those that it works on by
+// dead-lettering, others without the limits that these arguments are.
+func (x *index) keeping(f Finding, q *queue, limits ...string) Finding {
+	f.Remedy, f.Tries = x.fixed(q), x.deadLettering(q)
+	if q.Role == topology.RoleUnroutable {
+		f.Remedy, f.Tries = x.fixed(q, limits...), x.unsetting(q, limits...)
+	}
+	return f
+}
 
 func expiresIntoNothing() check {
 	return check{Rule{
@@ -37,16 +55,14 @@ func expiresIntoNothing() check {
 		Miss: Example{Definitions: deadLetteringTo(`"x-message-ttl": 60000`)},
 	}, ofQueues(func(x *index, q *queue) (Finding, bool) {
 		ttl, set := q.number(topology.ArgMessageTTL)
-		if !set || !q.drops() {
+		if !set || !q.letsGo() {
 			return Finding{}, false
 		}
-		return Finding{
+		return x.keeping(Finding{
 			Evidence: q.argument(topology.ArgMessageTTL) + "; no dead-letter exchange",
 			Consequence: fmt.Sprintf("a message that no consumer of %s takes within %s is lost", text.Name(q.Name),
 				text.Millis(ttl)),
-			Remedy: x.fixed(q),
-			Tries:  x.deadLettering(q),
-		}, true
+		}, q, topology.ArgMessageTTL), true
 	})}
 }
 
@@ -60,15 +76,13 @@ func overflowsIntoNothing() check {
 		Hit:  Example{Definitions: oneQueue(`"x-max-length": 1000`)},
 		Miss: Example{Definitions: oneQueue(`"x-max-length": 1000, "x-overflow": "reject-publish"`)},
 	}, ofQueues(func(x *index, q *queue) (Finding, bool) {
-		if !q.DropsHead() || !q.drops() || q.unsupportedOverflow() {
+		if !q.DropsHead() || !q.letsGo() || q.unsupportedOverflow() {
 			return Finding{}, false
 		}
-		return Finding{
+		return x.keeping(Finding{
 			Evidence:    x.cause(q, route.MaxLen) + "; overflow drop-head; no dead-letter exchange",
 			Consequence: fmt.Sprintf("when %s is full, its oldest message is lost", text.Name(q.Name)),
-			Remedy:      x.fixed(q),
-			Tries:       x.deadLettering(q),
-		}, true
+		}, q, q.limits()...), true
 	})}
 }
 

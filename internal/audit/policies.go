@@ -8,6 +8,7 @@ import (
 
 	"github.com/dlxctl/dlxctl/internal/arguments"
 	"github.com/dlxctl/dlxctl/internal/policy"
+	"github.com/dlxctl/dlxctl/internal/survey"
 	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -73,12 +74,7 @@ func policyCatchesKeeper() check {
 
 // decides reports whether keys of a policy decide about the loss of messages.
 func decides(keys []string) bool {
-	return slices.ContainsFunc(keys, func(key string) bool {
-		return strings.HasPrefix(key, "dead-letter-") || slices.Contains([]string{
-			topology.KeyMessageTTL, topology.KeyExpires, topology.KeyMaxLength, topology.KeyMaxLengthBytes,
-			topology.KeyDeliveryLimit, topology.KeyOverflow, topology.ArgAlternateExchange,
-		}, key)
-	})
+	return slices.ContainsFunc(keys, survey.Decides)
 }
 
 // differing returns the keys that two definitions do not have alike, sorted.
@@ -187,7 +183,8 @@ func policyShadowed() check {
 				Consequence: strings.Join(keys, ", ") + " of " + p.Name + " has no effect on these queues",
 				Remedy: fmt.Sprintf("decide which keys of %s the queues should have: copy them into %s, or give the queues a policy of their own",
 					text.Name(p.Name), text.Name(top.Name)),
-				Tries: rewritten(merged(top, p, keys)),
+				Tries: choosing(rewritten(merged(top, p, keys)), "copies %s of %s into %s, for all that it matches: decide first "+
+					"whether that is meant", strings.Join(keys, ", "), text.Name(p.Name), text.Name(top.Name)),
 			}
 			if slices.Contains(keys, topology.KeyDeadLetterExchange) {
 				f.Consequence = "the dead-lettering of " + p.Name + " has no effect on these queues: rejected messages are lost" +

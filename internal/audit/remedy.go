@@ -56,9 +56,12 @@ func bound(source, queue, key string) Change {
 
 // keep returns the fixes that bring the dead letters of a queue from its dead-letter exchange to a
 // queue that keeps them: to one of its name, or to one that is new, by their keys, or by a key that
-// a policy sets. before are the changes that come first.
+// a policy sets. From a queue in which messages wait they come to the one queue that some of its
+// messages return to: where they should go otherwise, a person decides. before are the changes that
+// come first.
 func (x *index) keep(q *queue, e topology.Exchange, before ...Change) []Fix {
-	if x.trying {
+	to := q.Targets()
+	if x.trying || q.givesBack() && len(to) != 1 {
 		return nil
 	}
 	sameKey := 0
@@ -71,6 +74,7 @@ func (x *index) keep(q *queue, e topology.Exchange, before ...Change) []Fix {
 	}
 	var keepers []string
 	switch name, ok := x.Keeper(q.Queue); {
+	case q.givesBack():
 	case sameKey > 0: // one queue for all of them: each would get the dead letters of the others
 		keepers = []string{topology.DeadLetterQueueName(e.Name)}
 	case ok:
@@ -78,7 +82,7 @@ func (x *index) keep(q *queue, e topology.Exchange, before ...Change) []Fix {
 	default:
 		keepers = []string{topology.DeadLetterQueueName(q.Name)}
 	}
-	if to := q.Targets(); len(to) > 0 {
+	if len(to) > 0 {
 		keepers = append([]string{to[0]}, keepers...)
 	}
 	var out []Fix
@@ -221,7 +225,7 @@ func excluding(p topology.Policy, queues []string) topology.Policy {
 // of a topology file, of which dlxctl makes a dead-letter queue and a policy.
 func (x *index) attaching(q *queue) []Fix {
 	if x.trying || q.Arguments.HasAny(topology.ArgDeadLetterExchange, topology.ArgDeadLetterRoutingKey) ||
-		q.Type() == topology.Stream {
+		q.Role != topology.RoleWork {
 		return nil
 	}
 	return []Fix{{
@@ -318,8 +322,18 @@ func (x *index) fixed(q *queue, arguments ...string) string {
 
 // undecidable says that a person has to decide where the dead letters of a queue go.
 func (q *queue) undecidable() string {
-	return fmt.Sprintf("decide which queue should keep the dead letters of %s, and bind it to its dead-letter exchange "+
-		"with each key that they have", text.Name(q.Name))
+	what := "which queue should keep the dead letters of " + text.Name(q.Name)
+	if q.givesBack() {
+		what = fmt.Sprintf("to which queue the messages that wait in %s should go", text.Name(q.Name))
+	}
+	switch {
+	case q.To.Exchange == "" && q.To.HasKey:
+		return fmt.Sprintf("decide %s: declare the queue %s as the service that reads it needs it, or correct the dead-letter "+
+			"routing key", what, text.Name(q.To.Key))
+	case q.To.Exchange == "": // no queue can be bound to it
+		return fmt.Sprintf("decide %s, and set its name as the dead-letter routing key by a policy", what)
+	}
+	return fmt.Sprintf("decide %s, and bind it to the dead-letter exchange with each key that they have", what)
 }
 
 // list joins up to three names, and counts the rest.

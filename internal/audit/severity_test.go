@@ -95,11 +95,15 @@ func TestSeverityByLine(t *testing.T) {
 func TestTheOtherOutcomeOfATie(t *testing.T) {
 	t.Parallel()
 	const first = `"dead-letter-exchange": "", "dead-letter-routing-key": "dead"`
-	for other, want := range map[string]string{
-		`"dead-letter-exchange": "", "dead-letter-routing-key": "b"`:    "; if it is p2, failed messages of a go to b",
-		`"dead-letter-exchange": "", "dead-letter-routing-key": "wait"`: "; if it is p2, failed messages of a are retried without end",
-		`"dead-letter-exchange": "nowhere"`:                             "; if it is p2, failed messages of a are lost",
-		first + `, "max-length": 5`:                                     "",
+	for other, want := range map[string]struct {
+		says string
+		fate audit.Fate
+	}{
+		`"dead-letter-exchange": "", "dead-letter-routing-key": "b"`:    {"go to b", audit.Kept},
+		`"dead-letter-exchange": "", "dead-letter-routing-key": "wait"`: {"are retried without end", audit.Endless},
+		`"dead-letter-exchange": "nowhere"`:                             {"are lost", audit.Undecided},
+		`"max-length": 5`:                                               {"are lost", audit.Undecided},
+		first + `, "max-length": 5`:                                     {"", audit.Kept},
 	} {
 		in := read(t, "tie.json", fmt.Sprintf(`{"rabbitmq_version": "4.3.6",
   "exchanges": [{"name": "e", "type": "direct", "durable": true, "auto_delete": false, "internal": false, "arguments": {}}],
@@ -115,9 +119,61 @@ func TestTheOtherOutcomeOfATie(t *testing.T) {
     {"name": "p1", "pattern": "^a$", "apply-to": "queues", "priority": 0, "definition": {%s}},
     {"name": "p2", "pattern": "^a$", "apply-to": "queues", "priority": 0, "definition": {%s}}]}`, first, other))
 		in.Rules = []string{"policies-tie"}
-		findings := audit.Run(in).Findings
-		if len(findings) != 1 || !strings.HasSuffix(findings[0].Consequence, "with a restart"+want) {
-			t.Errorf("%s: %+v", other, findings)
+		report := audit.Run(in)
+		if want.says != "" {
+			want.says = "; if it is p2, failed messages of a " + want.says
+		}
+		if len(report.Findings) != 1 || !strings.HasSuffix(report.Findings[0].Consequence, "with a restart"+want.says) {
+			t.Errorf("%s: %+v", other, report.Findings)
+		}
+		if report.Fates["a"] != want.fate {
+			t.Errorf("%s: failed messages of a are %s, want %s", other, report.Fates["a"], want.fate)
+		}
+		for reported, fate := range map[string]audit.Fate{"p1": want.fate, "p2": lostNow(want.fate)} {
+			in.State.QueuePolicies = map[string]string{"a": reported}
+			if got := audit.Run(in).Fates["a"]; got != fate {
+				t.Errorf("%s: with %s in effect failed messages of a are %s, want %s", other, reported, got, fate)
+			}
+		}
+	}
+}
+
+// lostNow is the fate if the broker reports the policy that loses messages.
+func lostNow(f audit.Fate) audit.Fate {
+	if f == audit.Undecided {
+		return audit.Lost
+	}
+	return f
+}
+
+// A tie for the dead-letter queue, or for the alternate exchange of its exchange, decides about the
+// failed messages too. A queue that one of the policies dead-letters is not said to have none.
+func TestATieElsewhereDecides(t *testing.T) {
+	t.Parallel()
+	const queues = `{"rabbitmq_version": "4.3.6",
+  "exchanges": [{"name": "dlx", "type": "direct", "durable": true, "auto_delete": false, "internal": false, "arguments": {}},
+    {"name": "rest", "type": "fanout", "durable": true, "auto_delete": false, "internal": false, "arguments": {}}],
+  "queues": [{"name": "a", "durable": true, "auto_delete": false, "arguments": {%s}},
+    {"name": "dead", "durable": true, "auto_delete": false, "arguments": {}}],
+  "bindings": [{"source": "rest", "destination": "dead", "destination_type": "queue", "routing_key": "", "arguments": {}}],
+  "policies": [{"name": "p1", "pattern": "%[2]s", "apply-to": "all", "priority": 0, "definition": {%[3]s}},
+    {"name": "p2", "pattern": "%[2]s", "apply-to": "all", "priority": 0, "definition": {%[4]s}}]}`
+	for name, text := range map[string]string{
+		"the dead-letter queue": fmt.Sprintf(queues, `"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "dead"`,
+			"^dead$", `"queue-version": 2`, `"message-ttl": 1000`),
+		"an exchange": fmt.Sprintf(queues, `"x-dead-letter-exchange": "dlx"`, "^dlx$", `"alternate-exchange": "rest"`,
+			`"alternate-exchange": "nowhere"`),
+		"the queue, which one policy dead-letters": fmt.Sprintf(queues, "", "^a$", `"max-length": 5`,
+			`"dead-letter-exchange": "", "dead-letter-routing-key": "dead"`),
+	} {
+		report := audit.Run(read(t, "tie.json", text))
+		if report.Fates["a"] != audit.Undecided {
+			t.Errorf("%s: failed messages of a are %s", name, report.Fates["a"])
+		}
+		for _, f := range report.Findings {
+			if f.Rule == "no-dead-lettering" {
+				t.Errorf("%s: %+v", name, f)
+			}
 		}
 	}
 }

@@ -52,11 +52,7 @@ func policiesTie() check {
 				Remedy: fmt.Sprintf("decide which policy is meant for %s, and give it a higher priority, with the keys of the other "+
 					"that should stay", list(names)),
 			}
-			if len(tie) == 1 {
-				f.Tries = x.untying(x.namedPolicy(others[0]), b, names)
-			} else if len(names) <= maxExcluded {
-				f.Tries = rewritten(excluding(b, names))
-			}
+			f.Tries = x.untying(b, others, names)
 			if !decides(keys) {
 				f.Severity = Warning
 			}
@@ -102,11 +98,13 @@ func (x *index) otherwise(policies []string) string {
 	ends := map[Fate]string{Lost: "are lost", Endless: "are retried without end", Undecided: "may be lost"}
 	for _, name := range policies[:min(maxOutcomes, len(policies))] {
 		other := survey.New(Apply(x.State, []Change{put(raised(x.namedPolicy(name)))}))
-		fates := other.Fates()
-		for _, queue := range slices.Sorted(maps.Keys(fates)) {
-			was, is := x.byName[queue], other.Queue(queue)
-			end := ends[fates[queue]]
-			if end == "" || fates[queue] == was.Fate() {
+		for _, is := range other.Queues {
+			queue, was := is.Name, x.byName[is.Name]
+			if !other.Counts(is) {
+				continue
+			}
+			end := ends[is.Assumed()]
+			if end == "" || is.Assumed() == was.Assumed() && !was.Tied() {
 				end = "go to " + list(is.Targets())
 				if len(is.Targets()) == 0 || slices.Equal(is.Targets(), was.Targets()) {
 					continue
@@ -130,28 +128,39 @@ func (x *index) otherwise(policies []string) string {
 // maxExcluded is how many queues a fix takes out of the pattern of a policy.
 const maxExcluded = 20
 
-// untying returns the fixes by which only one of two policies is for some queues, and which of them
-// is in effect does not change: the other is not for these queues, or has a lower priority.
-func (x *index) untying(a, b topology.Policy, queues []string) []Fix {
-	if x.trying {
+// untying returns the fixes by which only one of the policies of a tie is for some queues, and
+// which of them is in effect does not change: the other is not for these queues, or has a lower
+// priority. There are none where that is not known, as in a file, or where a dead-letter queue
+// would go on to dead-letter to itself: a person decides.
+func (x *index) untying(b topology.Policy, others, queues []string) []Fix {
+	loser, known := b, x.State.QueuePolicies != nil
+	winner := x.namedPolicy(others[0])
+	byB := 0
+	for _, name := range queues {
+		q := x.byName[name]
+		known = known && q.hasPolicy && !slices.Contains(q.Targets(), name)
+		if q.policy.Name == b.Name {
+			byB++
+		}
+	}
+	if x.trying || !known || byB > 0 && (byB < len(queues) || len(others) > 1) {
 		return nil
 	}
-	if q := x.byName[queues[0]]; q.hasPolicy && q.policy.Name == b.Name {
-		a, b = b, a
+	if byB > 0 {
+		winner, loser = b, winner
 	}
 	matched := 0
 	for _, q := range x.queues {
-		if x.Policies.Matches(b, q.Queue.Queue) {
+		if x.Policies.Matches(loser, q.Queue.Queue) {
 			matched++
 		}
 	}
 	var out []Fix
 	if len(queues) <= maxExcluded && matched > len(queues) {
-		out = rewritten(excluding(b, queues))
+		out = rewritten(excluding(loser, queues))
 	}
-	out = slices.Concat(out, rewriting(a))
-	if len(queues) <= maxExcluded {
-		out = slices.Concat(out, rewritten(excluding(a, queues)))
+	if len(others) == 1 {
+		out = slices.Concat(out, rewriting(winner))
 	}
-	return slices.Concat(out, rewriting(b))
+	return choosing(out, "keeps what is in effect now, without %s: decide first whether that is meant", text.Name(loser.Name))
 }

@@ -22,6 +22,9 @@ const (
 
 // today says what happens to messages of a queue that fail.
 func (v *view) today(q *survey.Queue) string {
+	if q.Tied() {
+		return tied(q)
+	}
 	if !q.DeadLetters {
 		return "Rejected messages are lost (no-dead-lettering)."
 	}
@@ -42,6 +45,16 @@ func (v *view) today(q *survey.Queue) string {
 		out += " They come back without end (retries-forever)."
 	}
 	return out
+}
+
+// tied says what happens to failed messages of a queue where only RabbitMQ knows which policy
+// applies.
+func tied(q *survey.Queue) string {
+	out := "Two policies have the same priority (policies-tie), and it depends on the choice of RabbitMQ what becomes of failed messages: "
+	if q.Fate() == survey.Endless {
+		return out + "they are kept, or come back without end."
+	}
+	return out + "they may be lost."
 }
 
 // nextHop says where the dead letters of a queue go first.
@@ -104,7 +117,7 @@ func (v *view) later(q *survey.Queue) string {
 	said := map[string]bool{}
 	var out []string
 	for _, w := range q.Ways { // rejections come first
-		if w.Fate != survey.Lost || len(w.Hops) == 0 && !endsInCycle(w) {
+		if w.Fate != survey.Lost || len(w.Hops) == 0 && !endsInCycle(w) || q.Supposed(w) {
 			continue
 		}
 		why := v.lossOf(w)

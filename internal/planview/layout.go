@@ -21,6 +21,8 @@ type layout struct {
 	rows []row
 	// made are the generated objects of queues that are created or deleted in this section.
 	made []madeGroup
+	// queues are those that have rows below the heading.
+	queues map[string]bool
 }
 
 // madeGroup is the generated objects of some queues.
@@ -44,9 +46,9 @@ const furthest = 84
 // flush writes the rows.
 func (l *layout) flush() {
 	for _, m := range l.made {
-		whose := "these " + text.Count(len(m.queues), "queue")
-		if len(m.queues) == 1 {
-			whose = text.Name(m.queues[0])
+		whose := text.Some(text.Names(m.queues))
+		if len(m.queues) > 1 && len(m.queues) == len(l.queues) {
+			whose = "these " + text.Count(len(m.queues), "queue")
 		}
 		l.row(topology.Place{}, nil, "%s dead-lettering of %s: %s", l.symbol(m.action), whose, &m.group)
 	}
@@ -75,6 +77,9 @@ func (l *layout) row(place topology.Place, below func(), format string, args ...
 
 // entry adds the rows of one subject.
 func (l *layout) entry(e *entry) {
+	if e.kind == queueSubject {
+		l.queues[e.name] = true
+	}
 	if e.reschedule != nil {
 		l.reschedule(e)
 	}

@@ -52,8 +52,12 @@ func (t *textWriter) sections() {
 		return w.Owner != t.p.WorkQueues[0].Owner
 	})
 	sections := sectionsOf(t.p)
-	for _, s := range sections {
-		l := layout{textWriter: t, gone: titled && s.rank == goneSection}
+	l := layout{textWriter: t}
+	for i, s := range sections {
+		if titled || i == 0 {
+			l.queues = map[string]bool{}
+		}
+		l.gone, l.made = titled && s.rank == goneSection, nil
 		if titled {
 			t.line("%s", text.Paint(t.o.Style.Strong, s.title()))
 			l.indent = "  "

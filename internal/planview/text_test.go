@@ -12,6 +12,21 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
+// created is the change that creates a work queue.
+func created(name string) plan.Change {
+	q := queue(name, nil)
+	return plan.Change{Action: plan.Create, Kind: "queue", Name: name, After: q, Label: q.Label}
+}
+
+// bindingTo is the change that binds the dead-letter queue of a work queue.
+func bindingTo(dead, work string) plan.Change {
+	b := topology.Binding{Source: "shop.dlx", Destination: dead, DestinationType: topology.ToQueue, Key: work}
+	return plan.Change{
+		Action: plan.Create, Kind: "binding", Name: b.String(), After: b,
+		Label: topology.Label{Role: topology.RoleDeadLetter, Queue: work},
+	}
+}
+
 // A plan as a person reads it.
 func TestWriteText(t *testing.T) {
 	t.Parallel()
@@ -62,6 +77,33 @@ no changes, and drift in 1 place
 
 1 to create, 1 to delete
 needs consent: --allow '"stops-consumers=a""b"'
+`,
+		},
+		"dead-lettering of two queues of three": {
+			plan.Plan{Topology: "shop", VHost: "/", Changes: []plan.Change{
+				created("a"), bindingTo("a.dead", "a"), created("b"), created("c"), bindingTo("c.dead", "c"),
+			}},
+			`topology shop, vhost /
+
++ queue a (quorum)
++ queue b (quorum)
++ queue c (quorum)
++ dead-lettering of a, c: 2 bindings
+
+5 to create
+`,
+		},
+		"dead-lettering of both queues": {
+			plan.Plan{Topology: "shop", VHost: "/", Changes: []plan.Change{
+				created("a"), bindingTo("a.dead", "a"), created("c"), bindingTo("c.dead", "c"),
+			}},
+			`topology shop, vhost /
+
++ queue a (quorum)
++ queue c (quorum)
++ dead-lettering of these 2 queues: 2 bindings
+
+4 to create
 `,
 		},
 		"the schedule of each queue": {

@@ -136,7 +136,7 @@ type decoder struct {
 	// missing are the places of bindings from exchanges that no file declares.
 	missing  map[string][]Pos
 	problems []Problem
-	told     map[Problem]bool // the problems, each of which is told once
+	reported map[Problem]bool // the problems, each of which is reported once
 	warnings []Problem
 }
 
@@ -151,14 +151,14 @@ func newDecoder(version string, lookup func(string) (string, bool)) *decoder {
 		version: version, lookup: lookup, spec: &Spec{},
 		places: places{map[string]int{}, map[string]int{}, map[string]int{}},
 		origin: map[*yaml.Node]string{}, common: map[*yaml.Node]bool{}, limits: map[*yaml.Node]bool{},
-		lengths: map[length]Pos{}, told: map[Problem]bool{},
+		lengths: map[length]Pos{}, reported: map[Problem]bool{},
 	}
 }
 
 func (d *decoder) problem(pos Pos, msg, fix string) {
 	p := Problem{Pos: pos, Msg: msg, Fix: fix}
-	if !d.told[p] { // a value of defaults is read for each queue
-		d.told[p] = true
+	if !d.reported[p] { // a value of defaults is read for each queue
+		d.reported[p] = true
 		d.problems = append(d.problems, p)
 	}
 }

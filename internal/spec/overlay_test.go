@@ -74,9 +74,13 @@ func TestOverlay(t *testing.T) {
 			"name: billing\n    deliveryLimit: 5",
 			"name: billing\n    deliveryLimit: 7",
 		},
-		"a list of tiers":      {"backoff: {standard: {tiers: [5s]}}", "[1s, 2s]", "[5s]"},
-		"tiers by exponential": {"backoff: {standard: {tiers: null, exponential: {first: 1s, steps: 2}}}", "[1s, 2s]", "[1s, 2s]"},
-		"a key of a backoff":   {"backoff: {standard: {retryOn: null}}", ", retryOn: [rejected]", ""},
+		"a list of tiers": {"backoff: {standard: {tiers: [5s]}}", "[1s, 2s]", "[5s]"},
+		"tiers by exponential": {
+			"backoff: {standard: {tiers: null, exponential: {first: 1s, steps: 2}}}",
+			"[1s, 2s]",
+			"[1s, 2s]",
+		},
+		"a key of a backoff": {"backoff: {standard: {retryOn: null}}", ", retryOn: [rejected]", ""},
 		"a default": {
 			"defaults: {owner: ops, severity: page}",
 			"owner: team",
@@ -93,8 +97,16 @@ func TestOverlay(t *testing.T) {
 			"type: headers",
 			"type: headers, internal: true",
 		},
-		"arguments merge":  {"queues: [{name: billing, arguments: {x-max-in-memory-length: 11}}]", "length: 10", "length: 11"},
-		"bindings replace": {"queues: [{name: billing, bindings: [{exchange: events, keys: [b, c]}]}]", "bindings: [{exchange: events, key: a}]\n  - {<<: *b", "bindings: [{exchange: events, keys: [b, c]}]\n  - {<<: *b, bindings: [{exchange: events, key: a}]"},
+		"arguments merge": {
+			"queues: [{name: billing, arguments: {x-max-in-memory-length: 11}}]",
+			"length: 10",
+			"length: 11",
+		},
+		"bindings replace": {
+			"queues: [{name: billing, bindings: [{exchange: events, keys: [b, c]}]}]",
+			"bindings: [{exchange: events, key: a}]\n  - {<<: *b",
+			"bindings: [{exchange: events, keys: [b, c]}]\n  - {<<: *b, bindings: [{exchange: events, key: a}]",
+		},
 		"a name by a variable": {
 			"queues: [{name: \"${Q}\", owner: x}]",
 			"name: billing\n",
@@ -105,7 +117,11 @@ func TestOverlay(t *testing.T) {
 			"backoff: slow",
 			"backoff: standard",
 		},
-		"a mapping for a word": {"queues: [{name: billing, dead: {queue: d, arguments: null}}]", "name: billing\n", "name: billing\n    dead: {queue: d}\n"},
+		"a mapping for a word": {
+			"queues: [{name: billing, dead: {queue: d, arguments: null}}]",
+			"name: billing\n",
+			"name: billing\n    dead: {queue: d}\n",
+		},
 		"lists at the top": {
 			"removed: [older]\naccept: null",
 			"accept: [unknown-argument]\nremoved: [old]",

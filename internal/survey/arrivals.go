@@ -33,6 +33,8 @@ type Hop struct {
 	Sample string
 	// Queues are the queues that some of them reach, sorted.
 	Queues []string
+	// Known is true if messages of services are known to take it.
+	Known bool
 	// with are the keys of those that reach a queue.
 	with map[string][]Keys
 }
@@ -176,42 +178,6 @@ func (s *Survey) computeArrivals() {
 	work()
 }
 
-// sourced returns the queues to which messages come that did not come from the queue itself: by an
-// exchange that is published to, by their name, or as dead letters of such queues. Messages of the
-// others, such as a work queue and its retry queue that dead-letters to the exchange of the
-// business, can only have come through an exchange that seems to have dead letters alone.
-func (s *Survey) sourced() map[string]bool {
-	out := map[string]bool{}
-	var todo []string
-	for _, q := range s.Queues {
-		published := slices.ContainsFunc(q.Bindings, func(b topology.Binding) bool {
-			e := s.exchanges[b.Source]
-			return e != nil && !s.hasDeadLettersAlone(e)
-		})
-		if published || !s.isBound(q) && len(q.from) == 0 {
-			todo = append(todo, q.Name)
-		}
-	}
-	for ; len(todo) > 0; todo = todo[1:] {
-		if q := s.queues[todo[0]]; !out[q.Name] {
-			out[q.Name] = true
-			todo = append(todo, q.Targets()...)
-		}
-	}
-	return out
-}
-
-// isBound reports whether an exchange other than the default one leads to a queue.
-func (s *Survey) isBound(q *Queue) bool {
-	return slices.ContainsFunc(q.Bindings, func(b topology.Binding) bool { return s.exchanges[b.Source] != nil })
-}
-
-// hasDeadLettersAlone reports whether queues dead-letter to an exchange, and no other exchange that
-// is published to leads to it.
-func (s *Survey) hasDeadLettersAlone(e *Exchange) bool {
-	return len(e.DeadLettersOf) > 0 && len(e.AlternateOf) == 0 && !s.isPublishedTo(e, map[string]bool{})
-}
-
 // keysThrough returns the keys of messages that pass a binding.
 func (s *Survey) keysThrough(b topology.Binding, seen map[string]bool) []Keys {
 	e := s.exchanges[b.Source]
@@ -247,7 +213,7 @@ func (s *Survey) hop(q *Queue, k Keys) Hop {
 	h := Hop{Keys: k, with: map[string][]Keys{}}
 	var some, none bool
 	var reached []string
-	for _, sample := range k.Samples() {
+	look := func(sample string) {
 		result := s.Router.DeadLetter(q.Name, route.Message{Keys: []string{sample}}, route.Rejected)
 		reached = append(reached, result.Queues...)
 		switch {
@@ -262,8 +228,15 @@ func (s *Survey) hop(q *Queue, k Keys) Hop {
 			none = true
 		}
 	}
+	for _, sample := range k.Samples() {
+		look(sample)
+	}
 	if k.Pattern {
-		s.match(q.To.Exchange, k, none, h.with)
+		for _, inner := range s.match(q.To.Exchange, k, none, h.with) {
+			for _, sample := range inner.Samples() {
+				look(sample)
+			}
+		}
 		some = some || len(h.with) > 0
 	}
 	for _, name := range reached {
@@ -296,15 +269,16 @@ func (s *Survey) undecided(result route.Result) bool {
 
 // match adds the queues that an exchange leads to for some keys of a set, each with these: the
 // queues behind bindings whose key or pattern has a key in common with it, and behind alternate
-// exchanges if asked for.
-func (s *Survey) match(exchange string, k Keys, alternates bool, reached map[string][]Keys) {
+// exchanges if asked for. It returns the keys that a binding takes to another exchange, or to a
+// queue that does not exist: an alternate exchange does not get them, and they may be lost there.
+func (s *Survey) match(exchange string, k Keys, alternates bool, reached map[string][]Keys) (inner []Keys) {
 	if exchange == "" {
 		for _, q := range s.Queues {
-			if overlap(words(k.Text), words(q.Name)) {
+			if k.matches(q.Name) {
 				reached[q.Name] = []Keys{{Text: q.Name}}
 			}
 		}
-		return
+		return nil
 	}
 	type step struct {
 		exchange *Exchange
@@ -318,9 +292,14 @@ func (s *Survey) match(exchange string, k Keys, alternates bool, reached map[str
 		}
 		seen[at] = true
 		for _, b := range at.exchange.sharing(at.keys) {
-			if through := at.exchange.narrowed(at.keys, b.Key); b.DestinationType == topology.ToExchange {
+			through := at.exchange.narrowed(at.keys, b.Key)
+			isQueue := b.DestinationType == topology.ToQueue && s.queues[b.Destination] != nil
+			if !isQueue && !slices.Contains(inner, through) {
+				inner = append(inner, through)
+			}
+			if b.DestinationType == topology.ToExchange {
 				walk(step{s.exchanges[b.Destination], through})
-			} else if s.queues[b.Destination] != nil && !slices.Contains(reached[b.Destination], through) {
+			} else if isQueue && !slices.Contains(reached[b.Destination], through) {
 				reached[b.Destination] = append(reached[b.Destination], through)
 			}
 		}
@@ -329,4 +308,5 @@ func (s *Survey) match(exchange string, k Keys, alternates bool, reached map[str
 		}
 	}
 	walk(step{s.exchanges[exchange], k})
+	return inner
 }

@@ -36,6 +36,8 @@ type Way struct {
 	Hops []string
 	// Returns is true if the message comes back to the queue that it died in.
 	Returns bool
+	// Known is true if messages of services are known to take it; see [Hop].
+	Known bool
 	// Discards names a queue on the way that gives up what it was sent to keep; Dies is why.
 	Discards string
 	Dies     route.Reason
@@ -79,7 +81,7 @@ const maxHops = 12
 
 // way follows messages with certain keys that die in a queue.
 func (s *Survey) way(q *Queue, h Hop, reason route.Reason) Way {
-	w := Way{Reason: reason, Keys: h.Keys, Fate: Undecided}
+	w := Way{Reason: reason, Keys: h.Keys, Fate: Undecided, Known: h.Known}
 	if h.Verdict == Unknown || h.Verdict == Partly {
 		return w
 	}
@@ -190,20 +192,39 @@ func (s *Survey) Leaves(q *Queue) []route.Reason {
 	})
 }
 
+// Counts reports whether a queue is one of those of which [Survey.Fates] tells.
+func (s *Survey) Counts(q *Queue) bool {
+	return q.Role == topology.RoleWork && (!q.Temporary() || q.DeadLetters)
+}
+
 // Fates returns what happens to failed messages, by work queue. Queues that a client declared for
 // itself are left out, unless they dead-letter.
 func (s *Survey) Fates() map[string]Fate {
 	out := map[string]Fate{}
 	for _, q := range s.Queues {
-		if q.Role == topology.RoleWork && (!q.Temporary() || q.DeadLetters) {
+		if s.Counts(q) {
 			out[q.Name] = q.Fate()
 		}
 	}
 	return out
 }
 
-// Fate returns the worst of what happens to failed messages of a queue.
+// Fate returns the worst of what happens to failed messages of a queue. Where two policies of the
+// same priority match an object, and it matters which of them RabbitMQ chooses, it is Undecided, or
+// Endless if none is lost.
 func (q *Queue) Fate() Fate {
+	if q.host.Outcomes == 0 {
+		q.host.setFates()
+	}
+	return q.fate
+}
+
+// Tied reports whether the fate of the queue depends on which of two policies RabbitMQ chooses.
+func (q *Queue) Tied() bool { return q.Fate() != q.Assumed() }
+
+// Assumed returns the worst of what happens by the policies that the survey takes to be in effect:
+// those that a broker reports, or else the first by name.
+func (q *Queue) Assumed() Fate {
 	if !q.DeadLetters {
 		return Lost
 	}
@@ -221,7 +242,15 @@ func (q *Queue) Fate() Fate {
 
 // Returns reports whether messages of the queue that die may come back to it.
 func (q *Queue) Returns() bool {
-	return slices.ContainsFunc(q.Ways, func(w Way) bool { return w.Returns })
+	return slices.ContainsFunc(q.Ways, func(w Way) bool { return w.Returns && !q.Supposed(w) })
+}
+
+// Supposed reports whether no message is known to take a way, while messages that are known are
+// lost: what would happen on the way says nothing of them.
+func (q *Queue) Supposed(way Way) bool {
+	return !way.Known && slices.ContainsFunc(q.Ways, func(w Way) bool {
+		return w.Known && w.Reason == way.Reason && w.Fate == Lost
+	})
 }
 
 // Score says of how many work queues failed messages are kept. Count is how many there are of each

@@ -69,6 +69,27 @@ func IsPattern(key string) bool {
 	return false
 }
 
+// matches reports whether a key is one of the set.
+func (k Keys) matches(key string) bool {
+	if !k.Pattern {
+		return k.Text == key
+	}
+	return matches(words(k.Text), words(key))
+}
+
+// matches reports whether a pattern matches the words of a key, in which a wildcard is a word like
+// others.
+func matches(pattern, key []string) bool {
+	switch {
+	case len(pattern) == 0:
+		return len(key) == 0
+	case pattern[0] == "#":
+		return matches(pattern[1:], key) || len(key) > 0 && matches(pattern, key[1:])
+	default:
+		return len(key) > 0 && (pattern[0] == key[0] || pattern[0] == "*") && matches(pattern[1:], key[1:])
+	}
+}
+
 // overlap reports whether some key is matched by both patterns.
 func overlap(a, b []string) bool {
 	switch {

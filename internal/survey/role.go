@@ -34,7 +34,7 @@ func (s *Survey) setRoles() {
 			q.Role = topology.RoleRetry
 		case waits:
 			q.Role = Delay
-		case !q.business && len(q.From) == 0 && len(q.Bindings) > 0 && s.onlyAlternates(q):
+		case !q.business && len(q.From) == 0 && len(q.Bindings) > 0 && s.onlyAlternates(q) && s.onlyHolds(q):
 			q.Role = topology.RoleUnroutable
 		}
 	}
@@ -245,6 +245,13 @@ func (s *Survey) onlyAlternates(q *Queue) bool {
 		e := s.exchanges[b.Source]
 		return e == nil || len(e.AlternateOf) == 0
 	})
+}
+
+// onlyHolds reports whether a queue does not seem to have consumers whose messages fail: its name
+// says so, or it has none, as far as that is known, and does not dead-letter. Services also use an
+// alternate exchange for the queue of all other messages.
+func (s *Survey) onlyHolds(q *Queue) bool {
+	return saysDead(q.Name) || !q.DeadLetters && s.State.Usage[q.Name].Consumers == 0
 }
 
 // Keeper returns the queue whose name says that it keeps the dead letters of a queue.

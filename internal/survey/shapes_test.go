@@ -146,6 +146,63 @@ func TestTypicalShapes(t *testing.T) {
  "bindings": [{"source": "events", "destination": "in", "destination_type": "queue", "routing_key": "order.placed"}]}`,
 			[]string{"error dead-letter-unrouted in.wait", "in: lost"},
 		},
+		"retries that only the name of the queue comes back from": {
+			`{"exchanges": [{"name": "events", "type": "topic", ` + plain + `},
+  {"name": "dlx", "type": "direct", ` + plain + `}],
+ "queues": [
+  {"name": "in", ` + plain + `, "arguments": {"x-message-ttl": 60000, "x-dead-letter-exchange": "dlx"}},
+  {"name": "in.retry", ` + plain + `, "arguments": {"x-message-ttl": 5000, "x-dead-letter-exchange": ""}}],
+ "bindings": [
+  {"source": "events", "destination": "in", "destination_type": "queue", "routing_key": "order.placed"},
+  {"source": "dlx", "destination": "in.retry", "destination_type": "queue", "routing_key": "in"}]}`,
+			[]string{"error dead-letter-partly-unrouted in", "in: lost"},
+		},
+		"the same, lost behind the retry queue": {
+			`{"exchanges": [{"name": "events", "type": "topic", ` + plain + `}, {"name": "dlx", "type": "fanout", ` + plain + `},
+  {"name": "back", "type": "direct", ` + plain + `}],
+ "queues": [
+  {"name": "in", ` + plain + `, "arguments": {"x-message-ttl": 60000, "x-dead-letter-exchange": "dlx"}},
+  {"name": "in.retry", ` + plain + `, "arguments": {"x-message-ttl": 5000, "x-dead-letter-exchange": "back"}}],
+ "bindings": [
+  {"source": "events", "destination": "in", "destination_type": "queue", "routing_key": "order.placed"},
+  {"source": "dlx", "destination": "in.retry", "destination_type": "queue", "routing_key": ""},
+  {"source": "back", "destination": "in", "destination_type": "queue", "routing_key": "in"}]}`,
+			[]string{"error dead-letter-partly-unrouted in.retry", "in: lost"},
+		},
+		"a key that a binding takes from the alternate exchange, and loses": {
+			`{"exchanges": [{"name": "events", "type": "fanout", ` + plain + `},
+  {"name": "rest", "type": "fanout", ` + plain + `},
+  {"name": "dlx", "type": "direct", ` + plain + `, "arguments": {"alternate-exchange": "rest"}},
+  {"name": "inner", "type": "direct", ` + plain + `}],
+ "queues": [{"name": "in", ` + plain + `, "arguments": {"x-dead-letter-exchange": "dlx"}}, {"name": "dlq", ` + plain + `, "arguments": {}}],
+ "bindings": [
+  {"source": "events", "destination": "in", "destination_type": "queue", "routing_key": ""},
+  {"source": "dlx", "destination": "inner", "destination_type": "exchange", "routing_key": "a"},
+  {"source": "rest", "destination": "dlq", "destination_type": "queue", "routing_key": ""}]}`,
+			[]string{"in: unknown"},
+		},
+		"a queue of all other messages that dead-letters into nothing": {
+			`{"exchanges": [{"name": "events", "type": "topic", ` + plain + `, "arguments": {"alternate-exchange": "rest"}},
+  {"name": "rest", "type": "fanout", ` + plain + `}, {"name": "dlx", "type": "fanout", ` + plain + `}],
+ "queues": [{"name": "others", ` + plain + `, "arguments": {"x-dead-letter-exchange": "dlx"}}],
+ "bindings": [{"source": "rest", "destination": "others", "destination_type": "queue", "routing_key": ""}]}`,
+			[]string{"error dead-letter-unrouted others", "others: lost"},
+		},
+		"a queue of unroutable messages that expire": {
+			`{"exchanges": [{"name": "events", "type": "topic", ` + plain + `, "arguments": {"alternate-exchange": "rest"}},
+  {"name": "rest", "type": "fanout", ` + plain + `}],
+ "queues": [{"name": "others", ` + plain + `, "arguments": {"x-message-ttl": 1000}}],
+ "bindings": [{"source": "rest", "destination": "others", "destination_type": "queue", "routing_key": ""}]}`,
+			[]string{"warning expires-into-nothing others"},
+		},
+		"a name of a queue is no pattern": {
+			`{"exchanges": [{"name": "events", "type": "topic", ` + plain + `}],
+ "queues": [{"name": "in", ` + plain + `, "arguments": {"x-dead-letter-exchange": ""}}, {"name": "#", ` + plain + `, "arguments": {}}],
+ "bindings": [
+  {"source": "events", "destination": "in", "destination_type": "queue", "routing_key": "order.*"},
+  {"source": "events", "destination": "#", "destination_type": "queue", "routing_key": "a"}]}`,
+			[]string{"error dead-letter-queue-missing in", "#: lost", "in: lost"},
+		},
 		"a fanout exchange and keys that are not known": {
 			`{"exchanges": [{"name": "events", "type": "fanout", ` + plain + `},
   {"name": "dlx", "type": "direct", ` + plain + `}],

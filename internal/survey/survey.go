@@ -27,6 +27,9 @@ type Survey struct {
 	// among them.
 	Queues    []*Queue
 	Exchanges []*Exchange
+	// Outcomes is for how many choices of RabbitMQ the fates were computed; see [Queue.Fate]. Zero:
+	// they were not asked for.
+	Outcomes int
 
 	queues    map[string]*Queue
 	exchanges map[string]*Exchange
@@ -56,6 +59,8 @@ type Queue struct {
 	// Ways are what happens to its messages that fail.
 	Ways []Way
 
+	host    *Survey
+	fate    Fate
 	arrived map[Keys]bool
 	from    map[string]bool
 	// business is true if messages that are no dead letters come by bindings.
@@ -102,6 +107,7 @@ func New(state topology.State) *Survey {
 		}
 	}
 	s.computeArrivals()
+	s.setKnown()
 	s.setRoles()
 	s.follow()
 	return s
@@ -159,7 +165,7 @@ func (s *Survey) addExchanges() {
 func (s *Survey) addQueues() {
 	for _, declared := range s.State.Have.Queues {
 		q := &Queue{
-			Queue: declared, Args: s.Policies.Effective(declared), arrived: map[Keys]bool{}, from: map[string]bool{},
+			Queue: declared, Args: s.Policies.Effective(declared), host: s, arrived: map[Keys]bool{}, from: map[string]bool{},
 		}
 		q.To, q.DeadLetters = s.Router.DeadLettering(declared.Name)
 		s.Queues, s.queues[declared.Name] = append(s.Queues, q), q
