@@ -35,7 +35,7 @@ of the connection, and a message that expires would not stay.
 
 import does not know what the queue has already: it puts a message there twice if the
 original is still in the queue. An import that was interrupted says how many messages are
-in the queue; --skip continues behind them.
+in the queue, and how many more may be; --skip continues behind them.
 
 Without --yes, import reads the files and shows what it would do.
 
@@ -91,21 +91,24 @@ func (k *deskImportCommand) run(c *cobra.Command, args []string) error {
 // publish imports the messages, and says how far it came.
 func (k *deskImportCommand) publish(c *cobra.Command, d *desk.Desk, args []string, queue string, count int) error {
 	p := k.app.newProgress("imported", "messages", count)
-	done, err := d.Import(c.Context(), queue, k.messages(args[1]), p.set)
+	im, err := d.Import(c.Context(), queue, k.messages(args[1]), p.set)
 	p.finish()
-	if done > 0 || err == nil {
-		fmt.Fprintf(k.app.stdout, "imported %s into %s\n", text.Count(done, "message"), text.Name(queue))
+	if im.Done > 0 || err == nil {
+		fmt.Fprintf(k.app.stdout, "imported %s into %s\n", text.Count(im.Done, "message"), text.Name(queue))
 	}
-	if err == nil || done == 0 {
+	if err == nil || im == (desk.Imported{}) {
 		return err
 	}
 	if c.Context().Err() != nil {
 		err = errors.New("interrupted")
 	}
-	_ = c.Flags().Set("skip", fmt.Sprint(k.skip+done)) // a number is always accepted
-	return &deskPartError{err: err, next: []string{
-		"messages behind those may be in the queue too; look, and then continue: " + commandLine(c, args, "--yes"),
-	}}
+	_ = c.Flags().Set("skip", fmt.Sprint(k.skip+im.Done)) // a number is always accepted
+	next := "to continue: " + commandLine(c, args, "--yes")
+	if im.Doubtful > 0 {
+		next = fmt.Sprintf("some or all of the next %s may be in %s too; look which, and add to --skip how many there are: %s",
+			text.Count(im.Doubtful, "message"), text.Name(queue), commandLine(c, args, "--yes"))
+	}
+	return &deskPartError{err: err, next: []string{next}}
 }
 
 func changedText(changed int) string {

@@ -186,11 +186,11 @@ func (s *shop) movedBy(t *testing.T, name string, n int) []int {
 		return []int{run(desk.Replay, "billing.dead")}
 	default:
 		list := exported(t, s.drained(t, "billing.dead"))
-		done, err := s.desk.Import(t.Context(), "billing.dead", list, nil)
-		if err != nil {
-			t.Error(err)
+		im, err := s.desk.Import(t.Context(), "billing.dead", list, nil)
+		if err != nil || im.Doubtful > 0 {
+			t.Error(im, err)
 		}
-		return []int{done}
+		return []int{im.Done}
 	}
 }
 

@@ -1,6 +1,7 @@
 package desk
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"iter"
@@ -19,52 +20,75 @@ import (
 // importWindow is how many messages of an import may be without a confirm.
 const importWindow = 256
 
-// importGrace is how long a publish may hang after the end of an import was asked for.
+// importGrace is how long an import that ends early waits for confirms of what it has published.
 const importGrace = 5 * time.Second
 
-// Import publishes messages into a queue, at its tail and in their order. It returns how many of
-// the first ones the broker has confirmed. If it ends early, up to 256 messages behind those may
-// be in the queue too, and an import of the rest doubles them. It leaves out the user-id, since
+// Imported says how far an import came.
+type Imported struct {
+	// Done is how many of the first messages the broker has confirmed.
+	Done int
+	// Doubtful is how many of those behind them may be in the queue too, some or all: at most 256. It
+	// is 0 if the import ended as it should, or all that it had published was confirmed.
+	Doubtful int
+}
+
+// Import publishes messages into a queue, at its tail and in their order. If it ends early, it first
+// waits up to 5 seconds for the confirms of what it has published: an import of what is behind
+// Imported.Done doubles what Imported.Doubtful counts, and no more. It leaves out the user-id, since
 // the broker accepts only the user of the connection, and the expiration, with which a message
 // would not stay in the queue.
 //
 // Nothing can be lost: Import removes nothing, and the messages stay where they are read from.
 func (d *Desk) Import(
 	ctx context.Context, queue string, messages iter.Seq2[deadletter.Message, error], progress func(done int),
-) (done int, err error) {
+) (Imported, error) {
 	if err := d.permit(ctx, []permission{writing(topology.KindExchange, defaultExchange)}, nil); err != nil {
-		return 0, err
+		return Imported{}, err
 	}
 	conn, err := amqp.Dial(ctx, d.Endpoint)
 	if err != nil {
-		return 0, err
+		return Imported{}, err
 	}
 	defer conn.Close()
 	defer amqp.CloseAfter(ctx, importGrace, conn)()
 	p, err := conn.Publisher(importWindow)
 	if err != nil {
-		return 0, err
+		return Imported{}, err
 	}
 	defer p.Close()
 	im := importing{publisher: p, queue: queue, progress: progress}
-	for m, err := range messages {
-		if err != nil {
-			return im.done, err
-		}
-		if err := im.publish(ctx, m.Delivery); err != nil {
-			return im.done, err
-		}
+	if err = im.all(ctx, messages); err != nil {
+		// The broker confirms what it has accepted, though nobody wants more of it.
+		rest, cancel := context.WithTimeout(context.WithoutCancel(ctx), importGrace)
+		defer cancel()
+		_ = im.await(rest, 0) // what is not confirmed by then is in doubt
 	}
-	err = im.await(ctx, 0)
-	return im.done, err
+	return im.imported(), err
 }
 
 // importing is an import in progress.
 type importing struct {
-	publisher  *amqp.Publisher
-	queue      string
-	sent, done int
-	progress   func(done int)
+	publisher *amqp.Publisher
+	queue     string
+	progress  func(done int)
+
+	sent, known int   // published, and those of them whose outcome is known
+	done        int   // accepted, of the first ones
+	last        int   // the last one that was accepted
+	refused     error // the first refusal
+}
+
+// all publishes all messages, and waits until they are confirmed.
+func (im *importing) all(ctx context.Context, messages iter.Seq2[deadletter.Message, error]) error {
+	for m, err := range messages {
+		if err != nil {
+			return err
+		}
+		if err := im.publish(ctx, m.Delivery); err != nil {
+			return err
+		}
+	}
+	return cmp.Or(im.await(ctx, 0), im.refused)
 }
 
 // publish publishes a message, and waits while too many are without a confirm.
@@ -81,14 +105,14 @@ func (im *importing) publish(ctx context.Context, m amqp091.Delivery) error {
 		return err
 	}
 	im.sent++
-	return im.await(ctx, importWindow-1)
+	return cmp.Or(im.await(ctx, importWindow-1), im.refused)
 }
 
 // await waits until at most so many messages are without a confirm.
 func (im *importing) await(ctx context.Context, pending int) error {
 	for open := true; ; {
-		if err := im.count(); err != nil || im.sent-im.done <= pending {
-			return err
+		if im.count(); im.sent-im.known <= pending {
+			return nil
 		}
 		if !open {
 			return im.publisher.Err()
@@ -101,16 +125,31 @@ func (im *importing) await(ctx context.Context, pending int) error {
 	}
 }
 
-// count counts the messages that are confirmed.
-func (im *importing) count() error {
+// count counts the messages whose outcome is known.
+func (im *importing) count() {
 	for _, o := range im.publisher.Outcomes() {
-		if o.Refused != "" {
-			return fmt.Errorf("message %d was refused by queue %s: %s", o.Seq, text.Name(im.queue), o.Refused)
+		im.known++
+		switch {
+		case o.Refused == "":
+			im.last = im.known
+		case im.refused == nil:
+			im.refused = fmt.Errorf("message %d of this import was refused by queue %s: %s", o.Seq, text.Name(im.queue), o.Refused)
 		}
-		im.done++
+		if im.refused == nil {
+			im.done = im.known
+		}
 	}
 	if im.progress != nil {
 		im.progress(im.done)
 	}
-	return nil
+}
+
+// imported says how far the import came. Behind a message that the queue has refused it may have
+// accepted others, such as while it was not full for a moment.
+func (im *importing) imported() Imported {
+	out := Imported{Done: im.done, Doubtful: max(im.last-im.done, 0)}
+	if im.known < im.sent {
+		out.Doubtful = im.sent - im.done
+	}
+	return out
 }
