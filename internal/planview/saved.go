@@ -22,10 +22,20 @@ type Saved struct {
 	VHost, Cluster string
 	// Fingerprint is that of the plan.
 	Fingerprint string
+	// Source is what the plan was made from.
+	Source Source
 	// Dlxctl is the version that saved it.
 	Dlxctl string
 	// changes has a line for each change that the plan showed.
 	changes []string
+}
+
+// Source names what a plan was made from, as the command line of plan does, for the commands that a
+// later apply prints.
+type Source struct {
+	Files    []string `json:"files,omitempty"`
+	Overlays []string `json:"overlays,omitempty"`
+	VHost    string   `json:"vhost,omitempty"` // of --vhost
 }
 
 // maxSavedBytes is the size of the largest saved plan that is read: twice what
@@ -36,17 +46,18 @@ const maxSavedBytes = 256 << 20
 // scripts, and behind it what was wanted. It holds no credentials.
 type savedJSON struct {
 	Plan    Document        `json:"plan"`
+	Source  Source          `json:"source"`
 	Options plan.Options    `json:"options"`
 	Want    json.RawMessage `json:"want"` // in the form of its own tags
 }
 
-// Save writes p, which was made from want with o.
-func Save(w io.Writer, p plan.Plan, want topology.Compiled, o plan.Options, dlxctl string) error {
+// Save writes p, which was made with o from want, and that from source.
+func Save(w io.Writer, p plan.Plan, want topology.Compiled, source Source, o plan.Options, dlxctl string) error {
 	wanted, err := json.Marshal(want)
 	if err != nil {
 		return err
 	}
-	return jsondoc.Write(w, savedJSON{newDocument(p, dlxctl), o, wanted})
+	return jsondoc.Write(w, savedJSON{newDocument(p, dlxctl), source, o, wanted})
 }
 
 // ReadSaved reads what Save has written.
@@ -64,6 +75,7 @@ func ReadSaved(r io.Reader) (Saved, error) {
 				Name   string        `json:"name"`
 			} `json:"changes"`
 		} `json:"plan"`
+		Source  Source            `json:"source"`
 		Options plan.Options      `json:"options"`
 		Want    topology.Compiled `json:"want"`
 	}
@@ -86,7 +98,7 @@ func ReadSaved(r io.Reader) (Saved, error) {
 	}
 	return Saved{
 		Want: s.Want, Options: s.Options, VHost: s.Plan.VHost, Cluster: s.Plan.Broker.Cluster,
-		Fingerprint: s.Plan.Fingerprint, Dlxctl: s.Plan.Dlxctl,
+		Fingerprint: s.Plan.Fingerprint, Source: s.Source, Dlxctl: s.Plan.Dlxctl,
 		changes: changes,
 	}, nil
 }
