@@ -92,8 +92,8 @@ func newPlan(a *app) *cobra.Command {
 		Long: `Read the broker, compare it with the topology files, and show what apply would do. plan
 writes nothing. The user needs only the tag management.
 
-apply deletes objects that carry the owner mark of this topology and are no longer in its
-file. It never touches objects without that mark. A change that may lose messages, stop
+apply deletes objects that carry the owner mark of this topology and are no longer declared.
+It never touches objects without that mark. A change that may lose messages, stop
 consumers or drop routing is refused until --allow HAZARD=NAME allows it. A queue or
 exchange that is listed under 'removed' in the file may drop routing when it is deleted.
 

@@ -176,7 +176,7 @@ func (r *orphans) retireFailed(q topology.Queue) {
 	if held == 0 && u.Consumers == 0 && !bound {
 		return
 	}
-	why := fmt.Sprintf("the failed queue %s is no longer in the file", text.Name(q.Name))
+	why := fmt.Sprintf("the failed queue %s is no longer declared", text.Name(q.Name))
 	switch {
 	case u.Consumers > 0:
 		why += fmt.Sprintf(", and %s with an older file still %s it; restart them with the new file",
@@ -267,9 +267,9 @@ func (r *orphans) warnOfTiers() {
 			total.ttl = max(total.ttl, tier.ttl)
 			delays = append(delays, text.Millis(tier.ttl))
 		}
-		line := fmt.Sprintf("the tier %s is no longer in the file and ", text.Name(tiers[0].name))
+		line := fmt.Sprintf("the tier %s is no longer declared and ", text.Name(tiers[0].name))
 		if len(tiers) > 1 {
-			line = fmt.Sprintf("%d tiers of the backoff %s (%s) are no longer in the file and ", len(tiers),
+			line = fmt.Sprintf("%d tiers of the backoff %s (%s) are no longer declared and ", len(tiers),
 				text.Name(backoff), strings.Join(delays, ", "))
 		}
 		if total.bound && total.messages == 0 {
