@@ -232,8 +232,12 @@ func (d *decoder) parse(f Source) *yaml.Node {
 		return nil
 	}
 	if err := dec.Decode(&next); err == nil {
+		flag := "-f"
+		if f.Overlay {
+			flag = "--overlay"
+		}
 		d.problem(d.at(&next), "the file holds a second document",
-			"put each document into a file of its own, and pass both with -f")
+			"put each document into a file of its own, and pass both with "+flag)
 	} else if !errors.Is(err, io.EOF) {
 		d.syntax(f, err)
 	}

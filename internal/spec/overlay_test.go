@@ -205,6 +205,7 @@ func TestOverlayIsRefused(t *testing.T) {
 		{"defaults: {backoff: null}", `1:1:21: because of this null the queue at a:12:5 has no backoff, and defaults has none; remove the null, or add backoff: NAME to the queue, or backoff: none to dead-letter messages at once`},
 		{"defaults: null", `1:1:11: because of this null the queue at a:12:5 has no backoff, and defaults has none; remove the null, or add backoff: NAME to the queue, or backoff: none to dead-letter messages at once`},
 		{"defaults: {backoff: null}\nqueues: [{name: billing, backoff: null}]", `1:1:21: because of this null the queue at a:12:5 has no backoff, and defaults has none; remove the null, or add backoff: NAME to the queue, or backoff: none to dead-letter messages at once`},
+		{"vhost: a\n---\nvhost: b", `1:2:1: the file holds a second document; put each document into a file of its own, and pass both with --overlay`},
 		{"[]", `1:1:1: the file is a list, not a mapping; write the keys of a topology file that change, and their values`},
 		{"vhost: a\nvhost: b", `1:2:1: the overlay has the key "vhost" twice, first on line 1; keep one`},
 		{"a: [", `1:1:1: this is not YAML: did not find expected node content; check the indentation, and quote values that hold : # { } [ ] or begin with * & ! @`},
