@@ -101,7 +101,8 @@ func TestExecuteFinishesWhatIsUnderWay(t *testing.T) {
 		again, stop := context.WithCancel(t.Context())
 		time.AfterFunc(500*time.Millisecond, stop)
 		err = apply.Execute(again, &slow{fail: "q3"}, hundred(), func(plan.Change) {})
-		if want := "interrupted (31 done, 1 begun and perhaps not finished, 68 not tried; run it again to continue)"; err == nil || err.Error() != want {
+		want := "interrupted (31 done, 1 begun and perhaps not finished, 68 not tried; run it again to continue)"
+		if err == nil || err.Error() != want {
 			t.Errorf("error is %v", err)
 		}
 		partial, _ := errors.AsType[*apply.PartialError](apply.Execute(ctx, &slow{}, hundred(), func(plan.Change) {}))
@@ -149,20 +150,26 @@ func (u *unchanging) call(counts bool) error {
 func TestExecuteCountsReroutes(t *testing.T) {
 	t.Parallel()
 	file := func(tiers string) topology.Compiled {
-		return load(t, "version: 1\nname: shop\ndefaults: {backoff: s}\nbackoff: {s: {tiers: ["+tiers+"]}}\nqueues: [{name: q}]\n")
+		return load(t, "version: 1\nname: shop\nbackoff: {s: {tiers: ["+tiers+"]}}\nqueues: [{name: q, backoff: s}]\n")
 	}
 	want, have := file("1m, 2m"), file("2m")
+	const (
+		untried = "interrupted (2 done, 1 not tried; run it again to continue)"
+		begun   = "interrupted (2 done, 1 begun and perhaps not finished, 0 not tried; run it again to continue)"
+		failed  = "update exchange shop.s.dlx: 500 boom (2 done, 1 failed, 0 not tried; fix the cause and run it again)"
+		stopped = "stopped: 500 boom (2 done, 1 not tried; run it again to continue)"
+	)
 	for name, tc := range map[string]struct {
 		broker *unchanging
 		want   string
 	}{
-		"interrupted in a creation":  {&unchanging{interrupted: 2}, "interrupted (2 done, 1 not tried; run it again to continue)"},
-		"interrupted in a step":      {&unchanging{interrupted: 3}, "interrupted (2 done, 1 begun and perhaps not finished, 0 not tried; run it again to continue)"},
-		"refused in a step":          {&unchanging{refused: 3}, "update exchange shop.s.dlx: 500 boom (2 done, 1 failed, 0 not tried; fix the cause and run it again)"},
-		"refused in the second step": {&unchanging{refused: 4}, "update exchange shop.s.dlx: 500 boom (2 done, 1 failed, 0 not tried; fix the cause and run it again)"},
-		"not readable":               {&unchanging{refused: 1, inspections: true}, "stopped: 500 boom (2 done, 1 not tried; run it again to continue)"},
-		"interrupted in between":     {&unchanging{interrupted: 1, inspections: true}, "interrupted (2 done, 1 not tried; run it again to continue)"},
-		"interrupted after a step":   {&unchanging{interrupted: 2, inspections: true}, "interrupted (2 done, 1 begun and perhaps not finished, 0 not tried; run it again to continue)"},
+		"interrupted in a creation":  {&unchanging{interrupted: 2}, untried},
+		"interrupted in a step":      {&unchanging{interrupted: 3}, begun},
+		"refused in a step":          {&unchanging{refused: 3}, failed},
+		"refused in the second step": {&unchanging{refused: 4}, failed},
+		"not readable":               {&unchanging{refused: 1, inspections: true}, stopped},
+		"interrupted in between":     {&unchanging{interrupted: 1, inspections: true}, untried},
+		"interrupted after a step":   {&unchanging{interrupted: 2, inspections: true}, begun},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

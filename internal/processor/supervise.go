@@ -52,8 +52,8 @@ type Supervisor struct {
 // change. A topology that did not change is left alone. One that did is processed by its
 // old processor until that has finished the messages in flight; then the new one begins, so
 // no message is in flight twice. One without a backoff has an idle processor. A change that
-// cannot be read, or is not on the broker yet, is logged once, and the old processors continue; so is
-// that it was undone.
+// cannot be read, or is not on the broker yet, is logged once, and the old processors continue;
+// that it was undone is logged too.
 func (s *Supervisor) Run(ctx context.Context) error {
 	s.failed = make(chan error, 1)
 	defer s.stop(nil)
