@@ -5,9 +5,11 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/dlxctl/dlxctl/internal/apply"
 	"github.com/dlxctl/dlxctl/internal/planview"
@@ -67,10 +69,17 @@ written but not all, 130 interrupted before the first write.`,
 			if err := checkSavedFlags(c, args); err != nil {
 				return err
 			}
-			if len(args) == 0 { // a saved plan does not say where its files are
-				k.process = shellLine(c, "process")
+			var saved *planview.Saved
+			if len(args) > 0 {
+				read, err := readSaved(args[0])
+				if err != nil {
+					return err
+				}
+				saved = &read
+				setSource(c.Flags(), read.Source)
 			}
-			return k.run(c.Context(), args)
+			k.process = shellLine(c, "process")
+			return k.run(c.Context(), saved)
 		},
 	}
 	c.Flags().BoolVar(&k.yes, "yes", false, "skip confirmation; required without a terminal")
@@ -112,10 +121,24 @@ func checkSavedFlags(c *cobra.Command, args []string) error {
 	return nil
 }
 
-// run applies the saved plan of args, or the files.
-func (k *applyCommand) run(ctx context.Context, args []string) error {
+// setSource sets the flags to what a saved plan was made from, for the commands that apply prints.
+// A flag that has that value already, by default or by its environment variable, is not printed.
+func setSource(flags *pflag.FlagSet, s planview.Source) {
+	for name, values := range map[string][]string{"file": s.Files, "overlay": s.Overlays} {
+		f := flags.Lookup(name)
+		if list, ok := f.Value.(pflag.SliceValue); ok && len(values) > 0 && !slices.Equal(list.GetSlice(), values) {
+			f.Changed = list.Replace(values) == nil
+		}
+	}
+	if f := flags.Lookup("vhost"); s.VHost != "" && f.Value.String() == "" {
+		f.Changed = f.Value.Set(s.VHost) == nil
+	}
+}
+
+// run applies a saved plan, or the files.
+func (k *applyCommand) run(ctx context.Context, saved *planview.Saved) error {
 	r := apply.Runner{Options: k.plan.options, Settle: k.settle, Wait: k.wait}
-	want, conn, err := k.wanted(args, &r)
+	want, conn, err := k.wanted(saved, &r)
 	if err != nil {
 		return err
 	}
@@ -141,19 +164,15 @@ func (k *applyCommand) carry(ctx context.Context, r *apply.Runner, run func(cont
 	return run(ctx)
 }
 
-// wanted reads the topology to apply and its broker: from the saved plan of args, with its
-// options, or from the files.
-func (k *applyCommand) wanted(args []string, r *apply.Runner) (topology.Compiled, connection, error) {
-	if len(args) == 0 {
+// wanted returns the topology to apply and its broker: those of a saved plan, with its options, or
+// of the files.
+func (k *applyCommand) wanted(saved *planview.Saved, r *apply.Runner) (topology.Compiled, connection, error) {
+	if saved == nil {
 		t, err := k.app.files().load()
 		return t, k.app.conn, err
 	}
-	saved, err := readSaved(args[0])
-	if err != nil {
-		return topology.Compiled{}, connection{}, err
-	}
 	saved.Options.Allow = append(saved.Options.Allow, r.Options.Allow...)
-	r.Saved, r.Options = &saved, saved.Options
+	r.Saved, r.Options = saved, saved.Options
 	return saved.Want, k.app.conn.in(saved.VHost), nil
 }
 

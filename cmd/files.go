@@ -160,6 +160,11 @@ func (l loader) readParts() (input, error) {
 	if slices.Contains(l.paths, "-") && slices.Contains(l.over, "-") {
 		return in, usageError{errors.New("-f and --overlay are both stdin; name a file with one of them")}
 	}
+	for name, paths := range map[string][]string{"file": l.paths, "overlay": l.over} {
+		if slices.Contains(paths, "") {
+			return in, usageError{fmt.Errorf("--%s is empty; name a file, or remove the flag", name)}
+		}
+	}
 	for _, path := range l.paths {
 		paths, err := expand(path)
 		if err != nil {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"runtime/debug"
 	"slices"
@@ -93,8 +92,8 @@ func newPlan(a *app) *cobra.Command {
 		Long: `Read the broker, compare it with the topology files, and show what apply would do. plan
 writes nothing. The user needs only the tag management.
 
-apply deletes objects that carry the owner mark of this topology and are no longer in its
-file. It never touches objects without that mark. A change that may lose messages, stop
+apply deletes objects that carry the owner mark of this topology and are no longer declared.
+It never touches objects without that mark. A change that may lose messages, stop
 consumers or drop routing is refused until --allow HAZARD=NAME allows it. A queue or
 exchange that is listed under 'removed' in the file may drop routing when it is deleted.
 
@@ -153,7 +152,7 @@ func (k *planCommand) run(ctx context.Context) error {
 	}
 	flags.note(a, p)
 	if k.save != "" {
-		if err := savePlan(a.stderr, k.save, p, want, flags.options); err != nil {
+		if err := a.savePlan(k.save, p, want, flags.options); err != nil {
 			return err
 		}
 	}
@@ -193,9 +192,10 @@ const fewCollections = 400
 
 // savePlan saves a plan in a file, which only the user may read: it holds no credentials,
 // but names of objects.
-func savePlan(stderr io.Writer, path string, p plan.Plan, want topology.Compiled, o plan.Options) error {
+func (a *app) savePlan(path string, p plan.Plan, want topology.Compiled, o plan.Options) error {
 	var b bytes.Buffer
-	if err := planview.Save(&b, p, want, o, Version()); err != nil {
+	source := planview.Source{Files: a.paths, Overlays: a.overlays, VHost: a.conn.VHost}
+	if err := planview.Save(&b, p, want, source, o, Version()); err != nil {
 		return err
 	}
 	if err := os.WriteFile(path, b.Bytes(), 0o600); err != nil {
@@ -206,9 +206,9 @@ func savePlan(stderr io.Writer, path string, p plan.Plan, want topology.Compiled
 		command += " " + needs
 	}
 	if err := plan.Check(p, o.Allow); errors.Is(err, plan.ErrBlocked) && !o.SkipBlocked {
-		fmt.Fprintf(stderr, "saved, but 'dlxctl apply %s' refuses it while changes are blocked; see the suggested fixes above\n", text.ShellQuote(path))
+		fmt.Fprintf(a.stderr, "saved, but 'dlxctl apply %s' refuses it while changes are blocked; see the suggested fixes above\n", text.ShellQuote(path))
 	} else {
-		fmt.Fprintf(stderr, "saved; to apply exactly this plan: %s\n", topology.Printable(command))
+		fmt.Fprintf(a.stderr, "saved; to apply exactly this plan: %s\n", topology.Printable(command))
 	}
 	return nil
 }
@@ -220,7 +220,7 @@ func (a *app) show(p plan.Plan, verbose bool, process string) error {
 	case "json":
 		return planview.WriteJSON(a.stdout, p, Version())
 	case "markdown":
-		return planview.WriteMarkdown(a.stdout, p)
+		return planview.WriteMarkdown(a.stdout, p, process)
 	default:
 		return planview.WriteText(a.stdout, p, planview.TextOptions{
 			Style: a.style(), Verbose: verbose, Width: a.width(), Process: process,

@@ -3,7 +3,9 @@ package cmd
 import (
 	"errors"
 	"fmt"
+	"os"
 	"regexp"
+	"slices"
 
 	"github.com/spf13/cobra"
 
@@ -26,6 +28,7 @@ func newValidate(a *app) *cobra.Command {
 		Short: "Check topology files without a broker",
 		Long: "Check the topology files without a broker. All problems are shown at once, each with its\nposition and a fix.\n\n" +
 			"Probable mistakes are warnings: odd-exchange-type, ignored-key, unused-backoff,\nno-queues, unknown-argument. With --strict, validate fails if there are warnings.\n\n" +
+			"Files that 'messages' names under protoset and proto must exist.\n\n" +
 			"Arguments of queues that every supported line of RabbitMQ refuses are problems. With\n--rabbitmq, so are those that this line refuses.\n\n" + spec.Limits(),
 		Example:     "  dlxctl validate -f orders.yaml\n  dlxctl validate -f topology/ -o json\n  dlxctl validate --strict --rabbitmq 4.3",
 		Args:        noArguments,
@@ -47,6 +50,9 @@ func (k *validateCommand) run() error {
 		return err
 	}
 	t, warnings, err := spec.LoadFor(k.rabbitMQ, sources, k.app.env)
+	if err == nil {
+		err = checkSchemas(sources, k.app.env)
+	}
 	if k.app.output == "json" {
 		return k.writeJSON(warnings, err)
 	}
@@ -61,6 +67,31 @@ func (k *validateCommand) run() error {
 		text.Count(len(t.WorkQueues), "work queue"), text.Count(len(t.Backoffs), "backoff"),
 		text.Count(len(t.Exchanges), "exchange"), text.Count(len(t.Queues), "queue"), text.Count(len(t.Bindings), "binding"))
 	return nil
+}
+
+// checkSchemas refuses files with schemas that do not exist: the commands that show messages need
+// them.
+func checkSchemas(sources []spec.Source, env func(string) (string, bool)) error {
+	s, _, err := spec.Decode(sources, env)
+	if err != nil {
+		return err
+	}
+	relative := map[string]string{"protoset": "the folder of this file", "proto": "importPaths"}
+	var problems []spec.Problem
+	for _, schema := range s.Schemas {
+		exists := func(path string) bool { _, err := os.Stat(path); return err == nil }
+		if !slices.ContainsFunc(schema.Paths, exists) {
+			problems = append(problems, spec.Problem{
+				Pos: schema.Pos,
+				Msg: fmt.Sprintf("the %s %q does not exist: there is no file %s", schema.Key, schema.Name, text.Or(schema.Paths)),
+				Fix: "create it, or correct the name, which is relative to " + relative[schema.Key],
+			})
+		}
+	}
+	if len(problems) == 0 {
+		return nil
+	}
+	return &spec.Error{Problems: problems}
 }
 
 // strictly returns an error for warnings, which are printed already.

@@ -52,6 +52,8 @@ func TestProcessWatch(t *testing.T) {
 	p.logs(t, "connected")
 	replace(t, path, strings.Replace(long, "tiers", "teirs", 1))
 	p.logs(t, "keeping the previous ones")
+	replace(t, path, short)
+	p.logs(t, "files are as they were before the error, and stay in effect")
 	replace(t, path, long)
 	p.logs(t, "'dlxctl apply' with the same files and overlays creates it")
 	if strings.Contains(p.stderr.String(), "are in effect") {

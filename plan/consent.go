@@ -142,14 +142,14 @@ func narrow(changes []Change, h topology.Hazard) []Consent {
 // mostFlags is how many flags a message shows for one hazard.
 const mostFlags = 20
 
-// flags returns the flags that allow hazard h of changes.
+// flags returns the flags that allow hazard h of changes: one for each object, or where those are
+// too many to show, one for every change.
 func flags(changes []Change, h topology.Hazard) string {
 	list := narrow(changes, h)
 	if len(list) > mostFlags {
-		return fmt.Sprintf("%s (for all %d objects)", Consent{Hazard: h}.Flag(), len(list))
+		list = Allow(h)
 	}
-	out := text.Each(list, Consent.Flag)
-	return strings.Join(out, " ")
+	return strings.Join(text.Each(list, Consent.Flag), " ")
 }
 
 // refusals returns the changes of p with a hazard that is not allowed, by hazard.
@@ -212,6 +212,9 @@ func (p Plan) Notes(allow []Consent) []string {
 		case a.Object == "" && len(concerned) == 0:
 			out = append(out, fmt.Sprintf("%s allows this hazard for every change; to allow it for one object: %s=NAME",
 				a.Flag(), a.Flag()))
+		case a.Object == "" && len(narrow(concerned, a.Hazard)) > mostFlags:
+			out = append(out, fmt.Sprintf("%s allows this hazard for every change (%d objects); to allow it for one object: %s=NAME",
+				a.Flag(), len(narrow(concerned, a.Hazard)), a.Flag()))
 		case a.Object == "":
 			out = append(out, fmt.Sprintf("%s allows this hazard for every change; to allow it for these objects only: %s",
 				a.Flag(), flags(concerned, a.Hazard)))

@@ -2,6 +2,7 @@ package plan_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -134,6 +135,26 @@ func TestNotes(t *testing.T) {
 		if _, err := plan.ParseConsent(text); err == nil {
 			t.Errorf("%q is taken for a consent", text)
 		}
+	}
+}
+
+// Of many objects a message names none: it allows the hazard for every change and says so, and can
+// be pasted too.
+func TestConsentToManyObjects(t *testing.T) {
+	t.Parallel()
+	var p plan.Plan
+	for i := range 251 {
+		p.Changes = append(p.Changes, plan.Change{
+			Action: plan.Delete, Kind: topology.KindQueue, Name: fmt.Sprintf("q%d", i),
+			Hazards: []topology.Hazard{topology.DropsRouting},
+		})
+	}
+	if got, want := p.Needs(nil), "--allow drops-routing"; got != want {
+		t.Errorf("needs %q, not %q", got, want)
+	}
+	want := []string{"--allow drops-routing allows this hazard for every change (251 objects); to allow it for one object: --allow drops-routing=NAME"}
+	if d := cmp.Diff(want, p.Notes(plan.Allow(topology.DropsRouting))); d != "" {
+		t.Errorf("notes (-want +got):\n%s", d)
 	}
 }
 

@@ -50,7 +50,7 @@ func TestUnknownConsumersNeedConsent(t *testing.T) {
 	}
 	for format, write := range map[string]func(*bytes.Buffer) error{
 		"text":     func(b *bytes.Buffer) error { return planview.WriteText(b, p, planview.TextOptions{}) },
-		"markdown": func(b *bytes.Buffer) error { return planview.WriteMarkdown(b, p) },
+		"markdown": func(b *bytes.Buffer) error { return planview.WriteMarkdown(b, p, "") },
 	} {
 		var b bytes.Buffer
 		if err := write(&b); err != nil ||

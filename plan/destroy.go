@@ -17,7 +17,7 @@ func Nothing(t topology.Compiled) topology.Compiled {
 // gone is the reason for a deletion in a plan of apply, and leaving is the one in a plan that
 // deletes the topology as a whole.
 const (
-	gone    = "no longer in the file"
+	gone    = "no longer declared"
 	leaving = "the whole topology is deleted"
 )
 

@@ -170,8 +170,8 @@ func TestBindingsOfOthersAreNamed(t *testing.T) {
 		binding("amq.topic", "q", "m", nil),
 	).Topology}, plan.Options{})
 	want := map[string]string{
-		"e": "no longer in the file; this also deletes bindings that dlxctl did not create: e -> foreign (k), e -> foreign (l)",
-		"q": "no longer in the file; this also deletes bindings that dlxctl did not create: amq.topic -> q (m)",
+		"e": "no longer declared; this also deletes bindings that dlxctl did not create: e -> foreign (k), e -> foreign (l)",
+		"q": "no longer declared; this also deletes bindings that dlxctl did not create: amq.topic -> q (m)",
 	}
 	for _, c := range p.Changes {
 		if c.Reason != want[c.Name] || !slices.Contains(c.Hazards, topology.DropsRouting) {

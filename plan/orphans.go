@@ -176,18 +176,18 @@ func (r *orphans) retireFailed(q topology.Queue) {
 	if held == 0 && u.Consumers == 0 && !bound {
 		return
 	}
-	why := fmt.Sprintf("the failed queue %s is no longer in the file", text.Name(q.Name))
+	why := fmt.Sprintf("the failed queue %s is no longer declared", text.Name(q.Name))
 	switch {
 	case u.Consumers > 0:
 		why += fmt.Sprintf(", and %s with an older file still %s it; restart them with the new file",
 			text.Count(u.Consumers, "processor"), text.Choose(u.Consumers, "reads", "read"))
 	case held > 0:
-		why += fmt.Sprintf(" and holds %s; apply moves them to the current backoff of their queue", text.Count(held,
-			"message"))
+		why += fmt.Sprintf(" and holds %s; apply moves %s to the current backoff of %s queue", text.Count(held,
+			"message"), text.Choose(held, "it", "them"), text.Choose(held, "its", "their"))
 	default:
 		why += "; failures go there until apply has rerouted them"
 	}
-	r.warn(topology.WarnRetiredBackoff, why+"; to delete it, run apply again then, or now with --wait")
+	r.warn(topology.WarnRetiredBackoff, why+"; to delete it, run apply again after that, or pass --wait to wait for that")
 	r.retired = append(r.retired, q.Name)
 	r.loops[backoff] = true
 }
@@ -267,24 +267,23 @@ func (r *orphans) warnOfTiers() {
 			total.ttl = max(total.ttl, tier.ttl)
 			delays = append(delays, text.Millis(tier.ttl))
 		}
-		line := fmt.Sprintf("the tier %s is no longer in the file and ", text.Name(tiers[0].name))
+		line := fmt.Sprintf("the tier %s is no longer declared and stays until it is empty; it holds ",
+			text.Name(tiers[0].name))
 		if len(tiers) > 1 {
-			line = fmt.Sprintf("%d tiers of the backoff %s (%s) are no longer in the file and ", len(tiers),
-				text.Name(backoff), strings.Join(delays, ", "))
+			line = fmt.Sprintf("%d tiers of the backoff %s (%s) are no longer declared and stay until they are empty; they hold ",
+				len(tiers), text.Name(backoff), strings.Join(delays, ", "))
 		}
-		if total.bound && total.messages == 0 {
-			line += "probably empty" + countAge
-		} else {
-			line += text.Choose(len(tiers), "holds ", "hold ") + text.Count(total.messages, "message")
-			if total.bound {
-				line += countAge
-			}
+		line += text.Count(total.messages, "message")
+		when := ""
+		if total.bound {
+			line += countAge
+			when = text.Choose(len(tiers), "once it is unbound, ", "once they are unbound, ")
 		}
 		if total.ttl > 0 {
-			line += "; " + text.Choose(len(tiers), "it drains", "they drain") + " within " + text.Millis(total.ttl)
+			line += "; " + when + "the last message leaves within " + text.Millis(total.ttl)
 		}
 		r.warn(topology.WarnRetiredTier, line+"; to delete "+text.Choose(len(tiers), "it", "them")+
-			", run apply again then, or now with --wait")
+			", run apply again after that, or pass --wait to wait for that")
 	}
 }
 

@@ -230,7 +230,7 @@ func (r resolved) detached(p topology.Policy) Change {
 	c.Fields = differing(asFields(p.Properties()), nil)
 	if r.orphans.losesDLX[p.Label.Queue] {
 		c.Hazards = []topology.Hazard{topology.LosesMessages}
-		c.Reason = fmt.Sprintf("no longer in the file; %s stays, and then drops the messages that its consumers reject",
+		c.Reason = fmt.Sprintf("no longer declared; %s stays, and then drops the messages that its consumers reject",
 			text.Name(p.Label.Queue))
 	}
 	return c

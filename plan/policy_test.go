@@ -31,7 +31,7 @@ func TestPolicyInEffectAndGone(t *testing.T) {
 		"there": {
 			inEffect: own,
 			listed:   []topology.Policy{queuePolicy(own, "^crm$", 1000, args{"expires": int64(1)})},
-			want:     `delete dlxctl.shop.queue.crm: no longer in the file; crm stays, and then drops the messages that its consumers reject`,
+			want:     `delete dlxctl.shop.queue.crm: no longer declared; crm stays, and then drops the messages that its consumers reject`,
 		},
 		"another topology's": {inEffect: foreign},
 		"a switch's":         {inEffect: "dlxctl.shop.switch.0123456789ab.forward"},

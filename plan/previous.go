@@ -67,7 +67,7 @@ func (r *orphans) retiresDeadLetters(q topology.Queue) bool {
 	if held == 0 && u.Consumers == 0 && !bound {
 		return false
 	}
-	line := fmt.Sprintf("the dead-letter queue %s is no longer in the file and is kept until it is empty: %s",
+	line := fmt.Sprintf("the dead-letter queue %s is no longer declared and is kept until it is empty: %s",
 		text.Name(q.Name), text.Count(held, "message"))
 	if bound {
 		line += countAge

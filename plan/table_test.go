@@ -214,11 +214,11 @@ func TestMake(t *testing.T) {
 			changes: []string{"blocked queue q.dead [x-queue-type]"},
 			reason:  "Shortest fix: set defaults.type: classic again, and type: quorum on the work queues; or delete q.dead manually",
 		},
-		"a queue that is no longer in the file": {
+		"a queue that is no longer declared": {
 			have:    host(queue("q", nil)),
 			changes: []string{"delete queue q"},
 		},
-		"a queue that is no longer in the file and in use": {
+		"a queue that is no longer declared and in use": {
 			have:  host(exchange("e", "topic", nil), queue("q", nil), binding("e", "q", "k", mark)),
 			usage: map[string]topology.Usage{"q": {Ready: 3, Consumers: 1}},
 			changes: []string{

@@ -100,7 +100,7 @@ func TestConsultedNames(t *testing.T) {
 		"a retired dead-letter queue": {
 			dead("shared"), retired,
 			[]string{"q.dead", "shop.a.failed"},
-			"the dead-letter queue q.dead is no longer in the file and is kept until it is empty: 3 messages (counts are up to 5s old), 2 consumers; to delete it, empty it and run apply again",
+			"the dead-letter queue q.dead is no longer declared and is kept until it is empty: 3 messages (counts are up to 5s old), 2 consumers; to delete it, empty it and run apply again",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

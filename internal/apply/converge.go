@@ -77,9 +77,8 @@ func ExecuteWithReroutes(ctx context.Context, b Converger, want topology.Compile
 	if err := Execute(ctx, b, plan.Plan{Changes: creations}, report); err != nil {
 		return partly(err, nil, slices.Concat(reroutes, deletions))
 	}
-	steps, err := rerouted(ctx, b, want, reroutes, settle)
-	if err != nil {
-		return partly(&PartialError{Done: steps, Failed: reroutes, Err: err}, creations, deletions)
+	if err := rerouted(ctx, b, want, reroutes, settle); err != nil {
+		return partly(err, creations, deletions)
 	}
 	for _, c := range reroutes {
 		report(c)
@@ -90,20 +89,29 @@ func ExecuteWithReroutes(ctx context.Context, b Converger, want topology.Compile
 	return nil
 }
 
-// rerouted carries out reroutes, and returns the steps that it did.
+// rerouted carries out reroutes. It fails with a [*PartialError], in which either all of them have
+// failed or none was tried: of one that is stopped between its steps it is not known whether more
+// steps are needed.
 func rerouted(ctx context.Context, b Converger, want topology.Compiled, reroutes []plan.Change,
 	settle time.Duration,
-) (steps []plan.Change, err error) {
+) error {
 	// What was made just now, policies above all, must be in effect everywhere.
 	if err := wait.For(ctx, settle); err != nil {
-		return nil, err
+		return &PartialError{Pending: reroutes, Err: err}
 	}
 	next := func(state topology.State) ([]plan.Change, error) {
 		return plan.NextReroutes(want, state, reroutes), nil
 	}
-	err = Converge(ctx, b, settle, next, nil, func(c plan.Change) { steps = append(steps, c) })
-	if e, is := errors.AsType[*PartialError](err); is {
-		err = e.Err
+	steps, tried := 0, false
+	err := Converge(ctx, b, settle, next, nil, func(plan.Change) { steps++ })
+	if err == nil {
+		return nil
 	}
-	return steps, err
+	if e, is := errors.AsType[*PartialError](err); is {
+		err, tried = e.Err, len(e.Failed) > 0
+	}
+	if steps == 0 && !tried {
+		return &PartialError{Pending: reroutes, Err: err}
+	}
+	return &PartialError{Failed: reroutes, Err: err, steps: steps}
 }

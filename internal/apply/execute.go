@@ -26,12 +26,19 @@ type PartialError struct {
 	Failed  []plan.Change // tried, with an error: the broker may have carried them out
 	Pending []plan.Change // not tried
 	Err     error         // the first error
+
+	steps int // of reroutes among Failed, which are written
 }
 
 // Error says what is done, what failed, and how to go on.
 func (e *PartialError) Error() string {
 	if errors.Is(e.Err, context.Canceled) {
-		return fmt.Sprintf("interrupted (%d done, %d not tried; run it again to continue)", len(e.Done), len(e.Pending))
+		doubtful := ""
+		if len(e.Failed) > 0 {
+			doubtful = fmt.Sprintf("%d begun and perhaps not finished, ", len(e.Failed))
+		}
+		return fmt.Sprintf("interrupted (%d done, %s%d not tried; run it again to continue)", len(e.Done), doubtful,
+			len(e.Pending))
 	}
 	if len(e.Failed) == 0 {
 		return fmt.Sprintf("stopped: %v (%d done, %d not tried; run it again to continue)", e.Err, len(e.Done),
@@ -46,7 +53,7 @@ func (e *PartialError) Error() string {
 func (e *PartialError) Unwrap() error { return e.Err }
 
 // Wrote reports whether anything was written.
-func (e *PartialError) Wrote() bool { return len(e.Done) > 0 }
+func (e *PartialError) Wrote() bool { return len(e.Done) > 0 || e.steps > 0 }
 
 // Execute carries out the changes of p: those of one phase at the same time, up
 // to 32, and phase after phase. report is called after each change that

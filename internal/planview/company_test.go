@@ -128,7 +128,7 @@ func TestCompany(t *testing.T) {
 				t.Fatal(err)
 			}
 			golden(t, name+".txt", text.String())
-			if err := planview.WriteMarkdown(&markdown, p); err != nil {
+			if err := planview.WriteMarkdown(&markdown, p, ""); err != nil {
 				t.Fatal(err)
 			}
 			golden(t, name+".markdown", markdown.String())
@@ -215,7 +215,7 @@ func TestLongMarkdown(t *testing.T) {
 				p.Changes = append(p.Changes, c)
 			}
 			var b bytes.Buffer
-			if err := planview.WriteMarkdown(&b, p); err != nil {
+			if err := planview.WriteMarkdown(&b, p, ""); err != nil {
 				t.Fatal(err)
 			}
 			got := b.String()

@@ -27,7 +27,7 @@ func FuzzReadSaved(f *testing.F) {
 	}
 	nothing := topology.State{Version: "4.3.0", VHost: "/", Cluster: "c"}
 	var saved bytes.Buffer
-	if err := planview.Save(&saved, plan.Make(want, nothing, plan.Options{}), want,
+	if err := planview.Save(&saved, plan.Make(want, nothing, plan.Options{}), want, planview.Source{Files: []string{"f"}},
 		plan.Options{Allow: plan.Allow(topology.DropsRouting)}, "dev"); err != nil {
 		f.Fatal(err)
 	}
@@ -90,7 +90,7 @@ func FuzzReadSaved(f *testing.F) {
 			if err := planview.WriteText(&text, p, planview.TextOptions{Verbose: true}); err != nil {
 				t.Error(err)
 			}
-			if err := planview.WriteMarkdown(&markdown, p); err != nil {
+			if err := planview.WriteMarkdown(&markdown, p, ""); err != nil {
 				t.Error(err)
 			}
 			for _, shown := range []string{text.String(), markdown.String()} {
@@ -101,13 +101,13 @@ func FuzzReadSaved(f *testing.F) {
 					t.Errorf("a name makes a line of its own: %q", shown)
 				}
 			}
-			if err := planview.Save(&out, p, s.Want, s.Options, "dev"); err != nil {
+			if err := planview.Save(&out, p, s.Want, s.Source, s.Options, "dev"); err != nil {
 				t.Fatal(err)
 			}
 			one := out.String()
 			again, err := planview.ReadSaved(&out)
 			var two strings.Builder
-			if err := planview.Save(&two, p, again.Want, again.Options, "dev"); err != nil {
+			if err := planview.Save(&two, p, again.Want, again.Source, again.Options, "dev"); err != nil {
 				t.Fatal(err)
 			}
 			if err != nil || one != two.String() || again.Fingerprint != p.Fingerprint {

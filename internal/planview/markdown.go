@@ -1,6 +1,7 @@
 package planview
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -27,7 +28,8 @@ const (
 // WriteMarkdown writes p as a comment for a pull request: the count first, then what a reviewer
 // must look at (what is blocked, hazards, drift, warnings), and the whole plan folded behind it.
 // A comment has at most 65,536 characters, as many as GitHub accepts, and says what it leaves out.
-func WriteMarkdown(w io.Writer, p plan.Plan) error {
+// process is the command that starts a processor for the topology. Empty: dlxctl process.
+func WriteMarkdown(w io.Writer, p plan.Plan, process string) error {
 	m := &comment{}
 	fmt.Fprintf(m, "### dlxctl plan: topology %s, vhost %s%s\n\n**%s**\n", code(text.Name(p.Topology)),
 		code(text.Name(p.VHost)), where(p), Summary(p))
@@ -48,11 +50,11 @@ func WriteMarkdown(w io.Writer, p plan.Plan) error {
 	}
 	if len(p.Unprocessed) > 0 {
 		warnings = append(warnings, fmt.Sprintf("- :warning: `%s`: %s\n", topology.WarnNoProcessor,
-			escape(noProcessor(p.Unprocessed, ""))))
+			escape(noProcessor(p.Unprocessed))+code(cmp.Or(process, "dlxctl process"))))
 	}
 	m.list("\n", warnings, warningShare, "warnings")
 	if !p.Empty() {
-		if err := m.plan(p); err != nil {
+		if err := m.plan(p, process); err != nil {
 			return err
 		}
 	}
@@ -81,9 +83,9 @@ func (m *comment) list(heading string, rows []string, share int, what string) {
 
 // plan writes the whole plan, folded. If it does not fit, the last lines are left out, and their
 // sections are named.
-func (m *comment) plan(p plan.Plan) error {
+func (m *comment) plan(p plan.Plan, process string) error {
 	var full strings.Builder
-	if err := WriteText(&full, p, TextOptions{}); err != nil {
+	if err := WriteText(&full, p, TextOptions{Process: process}); err != nil {
 		return err
 	}
 	fence := strings.Repeat("`", max(3, longestRun(full.String(), '`')+1)) // names may hold backticks

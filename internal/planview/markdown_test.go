@@ -43,7 +43,7 @@ func TestWriteMarkdown(t *testing.T) {
 		WorkQueues: []topology.WorkQueue{{Name: "a|b`c", Owner: "crm"}},
 	}
 	var got bytes.Buffer
-	if err := planview.WriteMarkdown(&got, p); err != nil {
+	if err := planview.WriteMarkdown(&got, p, "dlxctl process -f my_shop.yaml"); err != nil {
 		t.Fatal(err)
 	}
 	want := "### dlxctl plan: topology `shop`, vhost `/`, RabbitMQ 4.0.5\n" + `
@@ -61,7 +61,7 @@ func TestWriteMarkdown(t *testing.T) {
 - binding ` + "`events -> q (*)`" + `
 
 - :warning: ` + "`overruled`" + `: the policy p (pattern .\*) does it
-- :warning: ` + "`no-processor`" + `: no processor is consuming shop.a.failed, shop.b.failed (holds 2 messages); keep one running: dlxctl process
+- :warning: ` + "`no-processor`" + `: no processor is consuming shop.a.failed, shop.b.failed (holds 2 messages); keep one running: ` + "`dlxctl process -f my_shop.yaml`" + `
 
 <details><summary>Full plan</summary>
 
@@ -84,7 +84,7 @@ warning overruled: the policy p (pattern .*) does it
 1 to delete, 1 blocked
 blocked: queue q
 needs consent: --allow 'loses-messages=a|b` + "`" + `c'
-warning no-processor: no processor is consuming shop.a.failed, shop.b.failed (holds 2 messages); keep one running: dlxctl process
+warning no-processor: no processor is consuming shop.a.failed, shop.b.failed (holds 2 messages); keep one running: dlxctl process -f my_shop.yaml
 ` + "```" + `
 
 </details>

@@ -22,10 +22,20 @@ type Saved struct {
 	VHost, Cluster string
 	// Fingerprint is that of the plan.
 	Fingerprint string
+	// Source is what the plan was made from.
+	Source Source
 	// Dlxctl is the version that saved it.
 	Dlxctl string
 	// changes has a line for each change that the plan showed.
 	changes []string
+}
+
+// Source names what a plan was made from, as the command line of plan does, for the commands that a
+// later apply prints.
+type Source struct {
+	Files    []string `json:"files,omitempty"`
+	Overlays []string `json:"overlays,omitempty"`
+	VHost    string   `json:"vhost,omitempty"` // of --vhost
 }
 
 // maxSavedBytes is the size of the largest saved plan that is read: twice what
@@ -36,17 +46,18 @@ const maxSavedBytes = 256 << 20
 // scripts, and behind it what was wanted. It holds no credentials.
 type savedJSON struct {
 	Plan    Document        `json:"plan"`
+	Source  Source          `json:"source"`
 	Options plan.Options    `json:"options"`
 	Want    json.RawMessage `json:"want"` // in the form of its own tags
 }
 
-// Save writes p, which was made from want with o.
-func Save(w io.Writer, p plan.Plan, want topology.Compiled, o plan.Options, dlxctl string) error {
+// Save writes p, which was made with o from want, and that from source.
+func Save(w io.Writer, p plan.Plan, want topology.Compiled, source Source, o plan.Options, dlxctl string) error {
 	wanted, err := json.Marshal(want)
 	if err != nil {
 		return err
 	}
-	return jsondoc.Write(w, savedJSON{newDocument(p, dlxctl), o, wanted})
+	return jsondoc.Write(w, savedJSON{newDocument(p, dlxctl), source, o, wanted})
 }
 
 // ReadSaved reads what Save has written.
@@ -64,6 +75,7 @@ func ReadSaved(r io.Reader) (Saved, error) {
 				Name   string        `json:"name"`
 			} `json:"changes"`
 		} `json:"plan"`
+		Source  Source            `json:"source"`
 		Options plan.Options      `json:"options"`
 		Want    topology.Compiled `json:"want"`
 	}
@@ -86,7 +98,7 @@ func ReadSaved(r io.Reader) (Saved, error) {
 	}
 	return Saved{
 		Want: s.Want, Options: s.Options, VHost: s.Plan.VHost, Cluster: s.Plan.Broker.Cluster,
-		Fingerprint: s.Plan.Fingerprint, Dlxctl: s.Plan.Dlxctl,
+		Fingerprint: s.Plan.Fingerprint, Source: s.Source, Dlxctl: s.Plan.Dlxctl,
 		changes: changes,
 	}, nil
 }
@@ -110,34 +122,47 @@ func (s Saved) CheckVersion(dlxctl string) error {
 func (s Saved) Check(p plan.Plan) error {
 	switch {
 	case p.VHost != s.VHost || p.Cluster != s.Cluster:
-		return fmt.Errorf("the saved plan is stale: it was made for vhost %q of cluster %q, and this is vhost %q of cluster %q",
+		return fmt.Errorf("the saved plan was made for vhost %q of cluster %q, and this is vhost %q of cluster %q; nothing was written; connect to that broker, or make a plan for this one",
 			s.VHost, s.Cluster, p.VHost, p.Cluster)
+	case p.Fingerprint != s.Fingerprint && p.Empty() && len(s.changes) > 0:
+		return errors.New("the saved plan is stale: the broker has changed since the plan was made, and none of its changes is needed any more; nothing was written; 'dlxctl plan' shows that there are no changes")
 	case p.Fingerprint != s.Fingerprint:
 		difference := s.difference(p)
 		if difference == "" { // another build of one version may word reasons in another way, and they count
-			return errors.New("the saved plan is stale: the broker, or the build of dlxctl, has changed since it was made; run plan again")
+			difference = ", or the build of dlxctl has: a new plan has the same changes, and differs in their details"
 		}
-		return fmt.Errorf("the saved plan is stale: the broker has changed since it was made%s; run plan again", difference)
+		return fmt.Errorf("the saved plan is stale: the broker has changed since the plan was made%s; nothing was written; save a new plan with 'dlxctl plan --save', read it, and apply that one",
+			difference)
 	}
 	return nil
 }
 
-// difference names the first change that only one of the two plans has. It is empty
+// difference says how many changes only one of the two plans has, and names the first. It is empty
 // if both have the same, and differ in what the broker had before.
 func (s Saved) difference(p plan.Plan) string {
 	now := text.Each(p.Changes, func(c plan.Change) string { return title(c.Action, c.Kind, c.Name) })
-	only := func(a, b []string) (string, bool) {
-		i := slices.IndexFunc(a, func(line string) bool { return !slices.Contains(b, line) })
-		if i < 0 {
-			return "", false
+	only := func(a, b []string) []string {
+		in := map[string]bool{}
+		for _, line := range b {
+			in[line] = true
 		}
-		return a[i], true
+		return slices.DeleteFunc(slices.Clone(a), func(line string) bool { return in[line] })
 	}
-	if line, ok := only(now, s.changes); ok {
-		return fmt.Sprintf(": a plan made now has %q as well", line)
+	first := func(lines []string) string {
+		more := ""
+		if len(lines) > 1 {
+			more = fmt.Sprintf(" and %d more", len(lines)-1)
+		}
+		return fmt.Sprintf("%q%s", lines[0], more)
 	}
-	if line, ok := only(s.changes, now); ok {
-		return fmt.Sprintf(": a new plan has no %q", line)
+	added, dropped := only(now, s.changes), only(s.changes, now)
+	switch {
+	case len(added) > 0 && len(dropped) > 0:
+		return fmt.Sprintf(": a new plan has %s in addition, and no longer has %s", first(added), first(dropped))
+	case len(added) > 0:
+		return fmt.Sprintf(": a new plan has %s in addition", first(added))
+	case len(dropped) > 0:
+		return fmt.Sprintf(": a new plan no longer has %s", first(dropped))
 	}
 	return ""
 }

@@ -29,7 +29,7 @@ func TestSavedPlansComeBack(t *testing.T) {
 		o := plan.Options{Prune: true, Allow: plan.Allow(topology.DropsRouting)}
 		p := plan.Make(want, state, o)
 		var b bytes.Buffer
-		if err := planview.Save(&b, p, want, o, "test"); err != nil {
+		if err := planview.Save(&b, p, want, planview.Source{}, o, "test"); err != nil {
 			t.Fatal(err)
 		}
 		s, err := planview.ReadSaved(&b)
@@ -64,23 +64,27 @@ func TestAStalePlanNamesTheDifference(t *testing.T) {
 	}}
 	var b bytes.Buffer
 	before := plan.Make(want, topology.State{}, plan.Options{})
-	if err := planview.Save(&b, before, want, plan.Options{}, "test"); err != nil {
+	if err := planview.Save(&b, before, want, planview.Source{}, plan.Options{}, "test"); err != nil {
 		t.Fatal(err)
 	}
 	s, err := planview.ReadSaved(&b)
 	if err != nil {
 		t.Fatal(err)
 	}
+	const again = "; nothing was written; save a new plan with 'dlxctl plan --save', read it, and apply that one"
 	for said, have := range map[string]topology.Topology{
-		`the broker has changed since it was made: a new plan has no "create queue q"; run plan again`: {
-			Queues: []topology.Queue{queue("q", nil)},
+		`: a new plan no longer has "create queue q"` + again: {Queues: []topology.Queue{queue("q", nil)}},
+		`: a new plan has "blocked exchange e" in addition, and no longer has "create exchange e"` + again: {
+			Exchanges: []topology.Exchange{other},
 		},
-		`a plan made now has "blocked exchange e" as well; run plan again`: {Exchanges: []topology.Exchange{other}},
-		`a plan made now has "delete queue old" as well; run plan again`:   {Queues: []topology.Queue{queue("old", nil)}},
+		`: a new plan has "delete queue old" and 1 more in addition` + again: {
+			Queues: []topology.Queue{queue("old", nil), queue("older", nil)},
+		},
+		", and none of its changes is needed any more; nothing was written; 'dlxctl plan' shows that there are no changes": want.Topology,
 	} {
 		err := s.Check(plan.Make(want, topology.State{Have: have}, plan.Options{}))
-		if err == nil || !strings.Contains(err.Error(), said) {
-			t.Errorf("error is %v, without %s", err, said)
+		if said = "the saved plan is stale: the broker has changed since the plan was made" + said; err == nil || err.Error() != said {
+			t.Errorf("error is %v, not %s", err, said)
 		}
 	}
 }

@@ -29,7 +29,7 @@ const (
 )
 
 // gone is the heading of what is no longer in the file. The reasons of the deletions begin with it.
-const gone = "no longer in the file"
+const gone = "no longer declared"
 
 // title returns the heading.
 func (s section) title() string {

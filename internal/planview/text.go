@@ -69,11 +69,12 @@ func ProcessorLine(style text.Style, list []plan.Unprocessed, command string) st
 	if len(list) == 0 {
 		return ""
 	}
-	return warning(style, topology.WarnNoProcessor, noProcessor(list, command))
+	return warning(style, topology.WarnNoProcessor, noProcessor(list)+cmp.Or(command, "dlxctl process"))
 }
 
-// noProcessor says which failed queues no processor consumes, and what starts one.
-func noProcessor(list []plan.Unprocessed, command string) string {
+// noProcessor says which failed queues no processor consumes. The command that starts one is to
+// follow.
+func noProcessor(list []plan.Unprocessed) string {
 	var names []string
 	for _, u := range list {
 		var known []string
@@ -89,8 +90,7 @@ func noProcessor(list []plan.Unprocessed, command string) string {
 		}
 		names = append(names, name)
 	}
-	return fmt.Sprintf("no processor is consuming %s; keep one running: %s", text.Some(names),
-		cmp.Or(command, "dlxctl process"))
+	return fmt.Sprintf("no processor is consuming %s; keep one running: ", text.Some(names))
 }
 
 // where says which broker the plan is for.

@@ -52,7 +52,8 @@ type Supervisor struct {
 // change. A topology that did not change is left alone. One that did is processed by its
 // old processor until that has finished the messages in flight; then the new one begins, so
 // no message is in flight twice. One without a backoff has an idle processor. A change that
-// cannot be read, or is not on the broker yet, is logged once, and the old processors continue.
+// cannot be read, or is not on the broker yet, is logged once, and the old processors continue;
+// that it was undone is logged too.
 func (s *Supervisor) Run(ctx context.Context) error {
 	s.failed = make(chan error, 1)
 	defer s.stop(nil)
@@ -116,6 +117,9 @@ func (s *Supervisor) look(ctx context.Context) error {
 		return s.err
 	}
 	if s.active != nil && files.Content == *s.active {
+		if s.logged != "" {
+			s.Log.InfoContext(ctx, "files are as they were before the error, and stay in effect")
+		}
 		s.logged = ""
 		return nil
 	}

@@ -76,7 +76,13 @@ func (d *decoder) readBackoff(b *Backoff, f fields) {
 		v := f.values["exponential"].value
 		b.Tiers = d.exponential(d.fields(v, "exponential", exponentialKeys(), nil), each)
 	case !d.mentions(f.node, "tiers") && !d.mentions(f.node, "exponential"):
-		d.problem(d.at(f.node), f.what+" has neither tiers nor exponential", "add tiers, such as tiers: [10s, 1m, 10m]")
+		pos := d.at(f.node)
+		for _, key := range []string{"tiers", "exponential"} {
+			if by, gone := d.removedKey(f.node, key); gone {
+				pos = by
+			}
+		}
+		d.problem(pos, f.what+" has neither tiers nor exponential", "add tiers, such as tiers: [10s, 1m, 10m]")
 	}
 	d.retryOn(b, f)
 	attempts := int64(0)

@@ -84,7 +84,13 @@ func decode(version string, files []Source, lookup func(string) (string, bool)) 
 		d.head(f)
 	}
 	if len(roots) == len(files) && !slices.ContainsFunc(roots, func(f fields) bool { return d.mentions(f.node, "name") }) {
-		d.problem(Pos{File: files[0].Name, Line: 1, Col: 1}, "the topology has no name", "add a line such as: name: shop")
+		pos, fix := Pos{File: files[0].Name, Line: 1, Col: 1}, "add a line such as: name: shop"
+		for _, f := range roots {
+			if by, gone := d.removedKey(f.node, "name"); gone {
+				pos, fix = by, "an overlay may change the name, but not remove it"
+			}
+		}
+		d.problem(pos, "the topology has no name", fix)
 	}
 	inherited := d.inherited(roots)
 	for _, f := range roots { // backoffs first: queues of any file may name them
@@ -126,6 +132,10 @@ type decoder struct {
 	defaults defaults // of the file that is being read
 	// origin are the files of values that may be read as part of another file.
 	origin map[*yaml.Node]string
+	// gone are the places where overlays removed keys of a mapping, by the key, and goneBackoffs
+	// those where they removed backoffs, by the name.
+	gone         map[*yaml.Node]map[string]Pos
+	goneBackoffs map[string]Pos
 	// common are the keys of the arguments that defaults has.
 	common map[*yaml.Node]bool
 	// limits are the deliveryLimits of defaults that are for a queue, and whether one can have it.
@@ -150,7 +160,8 @@ func newDecoder(version string, lookup func(string) (string, bool)) *decoder {
 	return &decoder{
 		version: version, lookup: lookup, spec: &Spec{},
 		places: places{map[string]int{}, map[string]int{}, map[string]int{}},
-		origin: map[*yaml.Node]string{}, common: map[*yaml.Node]bool{}, limits: map[*yaml.Node]bool{},
+		origin: map[*yaml.Node]string{}, gone: map[*yaml.Node]map[string]Pos{}, goneBackoffs: map[string]Pos{},
+		common: map[*yaml.Node]bool{}, limits: map[*yaml.Node]bool{},
 		lengths: map[length]Pos{}, reported: map[Problem]bool{},
 	}
 }
@@ -175,6 +186,12 @@ func (d *decoder) at(n *yaml.Node) Pos {
 		file = d.file
 	}
 	return Pos{File: file, Line: n.Line, Col: n.Column}
+}
+
+// removedKey returns where an overlay removed a key of a mapping. It reports false if none did.
+func (d *decoder) removedKey(n *yaml.Node, key string) (Pos, bool) {
+	pos, gone := d.gone[n][key]
+	return pos, gone
 }
 
 // mark notes from which file a value and its parts are.
@@ -215,8 +232,12 @@ func (d *decoder) parse(f Source) *yaml.Node {
 		return nil
 	}
 	if err := dec.Decode(&next); err == nil {
+		flag := "-f"
+		if f.Overlay {
+			flag = "--overlay"
+		}
 		d.problem(d.at(&next), "the file holds a second document",
-			"put each document into a file of its own, and pass both with -f")
+			"put each document into a file of its own, and pass both with "+flag)
 	} else if !errors.Is(err, io.EOF) {
 		d.syntax(f, err)
 	}

@@ -15,7 +15,7 @@ type defaults struct {
 	typ          string
 	deadLetterBy string // empty where no file says
 	backoff      string
-	pos          Pos // of the backoff
+	pos          Pos // of the backoff, or where an overlay removed it
 	// values are the keys that a queue takes over as if they stood on it.
 	values map[string]field
 }
@@ -48,7 +48,7 @@ func (d *decoder) fileDefaults(file fields, all defaults) defaults {
 	d.file = file.file
 	v, ok := file.values["defaults"]
 	if !ok {
-		return all
+		return d.withoutBackoff(all, file.node, "defaults")
 	}
 	own := all
 	own.values = map[string]field{}
@@ -60,6 +60,7 @@ func (d *decoder) fileDefaults(file fields, all defaults) defaults {
 	if b, ok := d.text(f, "backoff"); ok {
 		own.backoff, own.pos = b, d.pos(f, "backoff")
 	}
+	own = d.withoutBackoff(d.withoutBackoff(own, file.node, "defaults"), f.node, "backoff")
 	if by, ok := d.word(f, "deadLetterBy", deadLetterWords()); ok {
 		own.deadLetterBy = by
 	}
@@ -72,6 +73,15 @@ func (d *decoder) fileDefaults(file fields, all defaults) defaults {
 	}
 	if common, both := all.values["arguments"]; both {
 		own.values["arguments"] = d.under(common, own.values["arguments"])
+	}
+	return own
+}
+
+// withoutBackoff notes in defaults that have no backoff where an overlay removed it: a key of a
+// mapping.
+func (d *decoder) withoutBackoff(own defaults, n *yaml.Node, key string) defaults {
+	if by, gone := d.removedKey(n, key); gone && own.backoff == "" {
+		own.pos = by
 	}
 	return own
 }

@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"path"
 	"regexp"
+	"slices"
 
+	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -64,6 +66,10 @@ func (d *decoder) messages(f fields) {
 		d.problem(d.pos(x, "importPaths"), "messages has importPaths and no proto",
 			"add proto: [FILE] with a file of protobuf source, or remove importPaths")
 	}
+	d.schemas(x, "protoset", func(i int, _ string) []string { return m.Protosets[i : i+1] })
+	d.schemas(x, "proto", func(_ int, name string) []string {
+		return text.Each(m.ImportPaths, func(folder string) string { return path.Join(folder, name) })
+	})
 	m.Types, m.Redact = d.messageTypes(x), d.redaction(x)
 }
 
@@ -147,8 +153,19 @@ func (d *decoder) texts(f fields, name string) []string {
 	return out
 }
 
+// schemas notes the files of a list, and in is where each is looked for.
+func (d *decoder) schemas(f fields, key string, in func(i int, name string) []string) {
+	names, items := d.texts(f, key), d.list(f, key)
+	for i, n := range items {
+		if len(names) == len(items) { // else one of them is a problem
+			d.spec.Schemas = append(d.spec.Schemas, SchemaFile{key, names[i], in(i, names[i]), d.at(n)})
+		}
+	}
+}
+
 // inFolder returns paths that are relative to a folder as relative to the working directory.
 func inFolder(folder string, names []string) []string {
+	names = slices.Clone(names)
 	for i, name := range names {
 		if !path.IsAbs(name) {
 			names[i] = path.Join(folder, name)

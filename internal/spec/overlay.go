@@ -147,6 +147,11 @@ func (o *overlays) apply(root *yaml.Node) {
 // head sets a value at the top of the files that have one. A key that only one file may set stays
 // where it is, so that two files with it are still an error.
 func (o *overlays) head(p pair) {
+	if p.name == "backoff" && isNullWord(p.value) {
+		for name := range o.backoffs {
+			o.goneBackoffs[name] = o.at(p.value)
+		}
+	}
 	if p.name == "removed" || p.name == "accept" || isNullWord(p.value) {
 		o.set(o.trees, p)
 		return
@@ -175,6 +180,9 @@ func (o *overlays) backoff(p pair) {
 		switch {
 		case o.backoffs[b.name]:
 			o.set(inner, b)
+			if isNullWord(b.value) {
+				o.goneBackoffs[b.name] = o.at(b.value)
+			}
 		case o.full():
 			return
 		default:
@@ -306,7 +314,7 @@ func (o *overlays) set(trees []*tree, p pair) {
 	switch {
 	case isNullWord(p.value):
 		for _, t := range holders {
-			t.remove(p.name)
+			t.remove(p.name, o.at(p.value))
 		}
 		return
 	case p.value.Kind == yaml.ScalarNode && p.value.ShortTag() == "!!null":
@@ -327,7 +335,7 @@ func (o *overlays) set(trees []*tree, p pair) {
 	}
 	holders[0].set(p)
 	for _, t := range holders[1:] {
-		t.remove(p.name)
+		t.remove(p.name, o.at(p.value))
 	}
 }
 

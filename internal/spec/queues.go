@@ -154,7 +154,16 @@ func (d *decoder) queueBackoff(f fields) string {
 		pos = d.pos(f, "backoff")
 	}
 	if name == "" {
-		if !d.mentions(f.node, "backoff") {
+		by, gone := d.removedKey(f.node, "backoff")
+		if !gone {
+			by = pos
+		}
+		switch {
+		case d.mentions(f.node, "backoff"):
+		case by != Pos{}:
+			d.problem(by, fmt.Sprintf("because of this null the queue at %s has no backoff, and defaults has none", d.at(f.node)),
+				"remove the null, or add backoff: NAME to the queue, or backoff: none to dead-letter messages at once")
+		default:
 			d.problem(d.at(f.node), "queue has no backoff, and defaults has none",
 				"add backoff: NAME, or backoff: none to dead-letter messages at once")
 		}
@@ -164,6 +173,11 @@ func (d *decoder) queueBackoff(f fields) string {
 		names := []string{topology.NoBackoff}
 		for _, b := range d.spec.Backoffs {
 			names = append(names, b.Name)
+		}
+		if by, gone := d.goneBackoffs[name]; gone {
+			d.problem(by, fmt.Sprintf("this null removes the backoff %q, which %s names", name, pos),
+				"keep the backoff, or name another one there: "+text.Or(names))
+			return ""
 		}
 		d.problem(pos, fmt.Sprintf("there is no backoff %q", name),
 			d.didYouMean(name, names, "write "+text.Or(names)+", or add it under backoff"))

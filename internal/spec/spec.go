@@ -53,6 +53,8 @@ type Spec struct {
 	Accept []topology.Acceptance
 	// Messages is what applies to the messages of all queues.
 	Messages topology.Messages
+	// Schemas are the files that Messages names.
+	Schemas []SchemaFile
 	// NamePos is where the name stands: what is generated beyond 255 bytes
 	// because of the topology's name is reported there.
 	NamePos Pos
@@ -74,6 +76,17 @@ func (s Spec) Without(drop func(Queue) bool) *Spec {
 type Removed struct {
 	Name string
 	Pos  Pos
+}
+
+// SchemaFile is a file that declares types of messages.
+type SchemaFile struct {
+	// Key is protoset or proto.
+	Key string
+	// Name is what stands under the key.
+	Name string
+	// Paths are where it is looked for, relative to the working directory.
+	Paths []string
+	Pos   Pos
 }
 
 // Backoff is a named retry schedule.

@@ -8,13 +8,14 @@ type tree struct {
 	node  *yaml.Node
 	pairs []pair         // those without a value are removed
 	at    map[string]int // by name: the index of its pair
+	gone  map[string]Pos // by name: where an overlay removed it
 	inner map[string]*tree
 }
 
 // tree returns a tree of a mapping.
 func (d *decoder) tree(n *yaml.Node, what string) *tree {
 	n = follow(n)
-	t := &tree{node: n, at: map[string]int{}, inner: map[string]*tree{}}
+	t := &tree{node: n, at: map[string]int{}, gone: map[string]Pos{}, inner: map[string]*tree{}}
 	if n.Kind == yaml.MappingNode {
 		for _, p := range d.pairs(n, what) {
 			t.set(p)
@@ -34,8 +35,9 @@ func (t *tree) set(p pair) {
 	t.pairs = append(t.pairs, p)
 }
 
-// remove removes the pair with a name.
-func (t *tree) remove(name string) {
+// remove removes the pair with a name, by a value at a place.
+func (t *tree) remove(name string, by Pos) {
+	t.gone[name] = by
 	t.pairs[t.at[name]] = pair{}
 	delete(t.at, name)
 	delete(t.inner, name)
@@ -65,6 +67,7 @@ func (t *tree) built(d *decoder) *yaml.Node {
 	out := *t.node
 	out.Content = nil
 	d.origin[&out] = d.at(t.node).File
+	d.gone[&out] = t.gone
 	for _, p := range t.pairs {
 		if p.value == nil {
 			continue

@@ -235,8 +235,8 @@ func (m *maker) consumers() {
 	if len(idle) > 0 {
 		m.report(Problem{
 			Name: noConsumers, Text: "no consumer is connected to " + listed(lines), Queues: queues,
-			Fix: "start " + text.Choose(len(idle), "its service", "their services") +
-				"; this prints an example of a consumer:",
+			Fix: "start " + text.Choose(len(idle), "the service that consumes it", "the services that consume them") +
+				"; for one that is not written yet, this prints a consumer to start from:",
 			Command: m.o.Command("generate", "args", idle[0].Name),
 		})
 	}
