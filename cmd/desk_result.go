@@ -77,6 +77,9 @@ func nextSteps(c *cobra.Command, by string, r desk.Result) []string {
 		steps = append(steps, "to see what failed again, once it is a dead letter: "+
 			shellLine(c, "desk", "list", r.Queue, "--where", fmt.Sprintf("run == %q", r.Run)))
 	}
+	if r.Moved > 0 && r.Left == 0 {
+		return append(steps, "all is moved; to remove its empty hold: "+shellLine(c, "desk", "run", by, r.Run, "--yes"))
+	}
 	steps = append(steps, "to continue: "+shellLine(c, "desk", "run", by, r.Run, "--yes"))
 	if by != byReturn {
 		steps = append(steps, "to put the rest back: "+shellLine(c, "desk", "run", byReturn, r.Run, "--yes"))

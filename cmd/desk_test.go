@@ -152,6 +152,10 @@ func TestRunExitCodes(t *testing.T) {
 			result: desk.Result{Run: "r1", Moved: 3, Left: 7, Stopped: "interrupted"}, code: exitPending,
 			says: "stopped: interrupted\n  to continue: dlxctl desk run resume r1 --yes\n  to put the rest back: ",
 		},
+		"interrupted at its end": {
+			result: desk.Result{Run: "r1", Moved: 10, Stopped: "interrupted"}, code: exitPending,
+			says: "stopped: interrupted\n  all is moved; to remove its empty hold: dlxctl desk run resume r1 --yes",
+		},
 		"return stopped": {
 			result: desk.Result{Run: "r1", Moved: 3, Left: 7, Stopped: "interrupted"}, code: exitPending, by: byReturn,
 			says: "stopped: interrupted\n  to continue: dlxctl desk run return r1 --yes",

@@ -42,10 +42,10 @@ func (d *Desk) Execute(ctx context.Context, p Proposal, progress func(Progress))
 	return d.onRun(ctx, m.Run, func(ctx context.Context, w *worker) (Result, error) {
 		// Before the hold exists: a run that finds the queue locked leaves nothing behind.
 		if err := w.lockQueue(ctx, m.Queue); err != nil {
-			return Result{}, err
+			return Result{}, unbegun{err}
 		}
 		if err := w.refuseDropping(ctx, &m, m.Goes, m.Bytes); err != nil { // the proposal may be old
-			return Result{}, err
+			return Result{}, unbegun{err}
 		}
 		m.Started = d.now().UTC()
 		if err := w.openHold(ctx, &m); err != nil {
@@ -89,6 +89,9 @@ func (d *Desk) onRun(
 	}
 	defer w.close()
 	r, err := work(within, w)
+	if begin, ok := errors.AsType[unbegun](err); ok {
+		return Result{}, begin.error
+	}
 	r.Run, r.Took = run, jsondoc.Seconds(time.Since(began))
 	if cause := context.Cause(within); cause != nil && errors.Is(err, context.Canceled) {
 		err = cause // a request that was in progress says only that it was canceled
@@ -109,6 +112,12 @@ func (d *Desk) onRun(
 			run, err, run, run)
 	}
 }
+
+// unbegun is why a run has no hold yet: nothing was moved, and there is nothing to continue.
+type unbegun struct{ error }
+
+// Unwrap returns the cause.
+func (e unbegun) Unwrap() error { return e.error }
 
 // session is the work of one process on a run.
 type session struct {
@@ -176,8 +185,10 @@ func (d *Desk) Resume(ctx context.Context, id string, o *SendOptions, progress f
 		switch {
 		case has.gone:
 			return Result{}, refusef("there is no run %s; 'dlxctl desk run list' lists those that have not ended", id)
+		case !has.complete() && has.messages == 0 && w.takeExchange == "":
+			return w.endEmpty(ctx, Result{}) // it had taken all, and sent it
 		case !has.complete() && has.messages == 0:
-			return Result{Stopped: notStarted, Ended: true}, w.closeHold(ctx)
+			return w.endEmpty(ctx, Result{Stopped: notStarted})
 		case !has.complete():
 			return Result{Left: has.messages}, refusef("the list of the run %s is gone; 'dlxctl desk run return %s' gives back what its hold has", id, id)
 		case has.records[recordReturning] > 0:
@@ -225,6 +236,15 @@ func atMost(goes map[string]int, has *contents) map[string]int {
 
 // notStarted is why a run ends that was killed before it moved anything.
 const notStarted = "an earlier process died before it took anything; the run is gone, start it again"
+
+// endEmpty ends a run whose hold has nothing.
+func (w *worker) endEmpty(ctx context.Context, r Result) (Result, error) {
+	if err := w.closeHold(ctx); err != nil {
+		return Result{}, err
+	}
+	r.Ended = true
+	return r, nil
+}
 
 // inFlight is how many messages may be published and not yet confirmed.
 func (o SendOptions) inFlight() int {

@@ -30,7 +30,7 @@ func (d *Desk) Return(ctx context.Context, id string, progress func(Progress)) (
 			return Result{}, refusef("there is no run %s; 'dlxctl desk run list' lists those that have not ended", id)
 		}
 		if has.messages == 0 && !has.complete() {
-			return Result{Ended: true}, w.closeHold(ctx)
+			return w.endEmpty(ctx, Result{})
 		}
 		if err := d.permit(ctx, d.rightsToReturn(id, has.queues), nil); err != nil {
 			return Result{Left: has.messages}, err

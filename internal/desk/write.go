@@ -157,6 +157,10 @@ func rate(r float64) string {
 
 // WriteResult writes how a run ended.
 func WriteResult(w io.Writer, a Action, r Result) error {
+	if r.Ended && r.Queue == "" && r.Stopped == "" { // the list went before the hold
+		_, err := fmt.Fprintf(w, "run %s: nothing was left to move; its empty hold is gone now\n", r.Run)
+		return err
+	}
 	var b strings.Builder
 	kind := a.Kind()
 	fmt.Fprintf(&b, "run %s: %s %s in %s", r.Run, kind.Done, text.Count(r.Moved, "message"),
