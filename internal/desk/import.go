@@ -32,11 +32,11 @@ type Imported struct {
 	Doubtful int
 }
 
-// Import publishes messages into a queue, at its tail and in their order. If it ends early, it first
-// waits up to 5 seconds for the confirms of what it has published: an import of what is behind
-// Imported.Done doubles what Imported.Doubtful counts, and no more. It leaves out the user-id, since
-// the broker accepts only the user of the connection, and the expiration, with which a message
-// would not stay in the queue.
+// Import publishes messages into a queue, at its tail and in their order. If it ends early, it
+// first waits up to 5 seconds for the confirms of what it has published: an import of what is
+// behind Imported.Done doubles at most what Imported.Doubtful counts. It leaves out the user-id,
+// since the broker accepts only the user of the connection, and the expiration, with which a
+// message would not stay in the queue.
 //
 // Nothing can be lost: Import removes nothing, and the messages stay where they are read from.
 func (d *Desk) Import(
@@ -58,7 +58,7 @@ func (d *Desk) Import(
 	defer p.Close()
 	im := importing{publisher: p, queue: queue, progress: progress}
 	if err = im.all(ctx, messages); err != nil {
-		// The broker confirms what it has accepted, though nobody wants more of it.
+		// The broker confirms what it has accepted, though no more is to come.
 		rest, cancel := context.WithTimeout(context.WithoutCancel(ctx), importGrace)
 		defer cancel()
 		_ = im.await(rest, 0) // what is not confirmed by then is in doubt
@@ -133,7 +133,8 @@ func (im *importing) count() {
 		case o.Refused == "":
 			im.last = im.known
 		case im.refused == nil:
-			im.refused = fmt.Errorf("message %d of this import was refused by queue %s: %s", o.Seq, text.Name(im.queue), o.Refused)
+			im.refused = fmt.Errorf("message %d of this import was refused by queue %s: %s", o.Seq,
+				text.Name(im.queue), o.Refused)
 		}
 		if im.refused == nil {
 			im.done = im.known

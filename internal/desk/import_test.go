@@ -25,7 +25,8 @@ func from(skip, n int) iter.Seq2[deadletter.Message, error] {
 	}
 }
 
-// interrupted returns a context that ends once so many messages are imported, and what reports that.
+// interrupted returns a context that ends once so many messages are imported, and what reports
+// that.
 func interrupted(t *testing.T, after int) (context.Context, func(done int)) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())

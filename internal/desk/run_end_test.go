@@ -51,7 +51,8 @@ func TestARefusedRunHasNoName(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.policy(t, "policies", "billing", map[string]any{"expires": 600_000})
-	brokertest.Eventually(t, "the policy to hold", func() bool { return s.target.Queue(t, "billing")["policy"] == "billing" })
+	brokertest.Eventually(t, "the policy to hold",
+		func() bool { return s.target.Queue(t, "billing")["policy"] == "billing" })
 	r, err := s.desk.Execute(t.Context(), p, nil)
 	if _, drops := errors.AsType[desk.DroppingError](err); !drops || r.Run != "" {
 		t.Errorf("%+v, %v", r, err)
