@@ -182,8 +182,11 @@ func IsRetryExchangeName(topology, exchange string) bool {
 
 // RetryQueueName names the queue in which messages wait for delay.
 func RetryQueueName(topology, backoff string, delay time.Duration) string {
-	return topology + "." + backoff + retryInfix + FormatDelay(delay)
+	return RetryQueuePrefix(topology, backoff) + FormatDelay(delay)
 }
+
+// RetryQueuePrefix is how the names of the retry queues of a backoff begin.
+func RetryQueuePrefix(topology, backoff string) string { return topology + "." + backoff + retryInfix }
 
 // IsRetryQueueName reports whether queue is named like a retry queue of any
 // backoff of the topology.

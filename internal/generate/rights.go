@@ -138,11 +138,13 @@ func migrating(t topology.Compiled) Grant {
 }
 
 // processing reads the failed queues and publishes to the exchanges that pick
-// the tier, or to the exchange for unroutable messages.
+// the tier, or to the exchange for unroutable messages. It needs any right on the
+// retry queues to see that they exist, which 4.3 tells no one else: write permits
+// to bind them.
 func processing(t topology.Compiled) Grant {
 	g := Grant{User: "processor", Purpose: "process"}
 	for _, l := range t.Backoffs {
-		g.Write = append(g.Write, exactly(l.RetryExchange))
+		g.Write = append(g.Write, exactly(l.RetryExchange), exactly(topology.RetryQueuePrefix(t.Name, l.Name))+".*")
 		g.Read = append(g.Read, exactly(l.FailedQueue))
 	}
 	if len(t.Backoffs) > 0 {

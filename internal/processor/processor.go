@@ -6,6 +6,7 @@ package processor
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -134,7 +135,7 @@ func (p *Processor) Check(ctx context.Context) error {
 	}
 	defer conn.Close()
 	for _, b := range p.Topology.Backoffs {
-		if err := check(conn, b); err != nil {
+		if err := check(ctx, conn, b, p.Log); err != nil {
 			return fmt.Errorf("%w; %s", err, createIt)
 		}
 	}
@@ -146,15 +147,21 @@ const createIt = "'dlxctl apply' with the same files and overlays creates it"
 
 // check fails with broker.ErrNotFound if the broker lacks what a backoff needs: its failed queue,
 // its exchange, the queues of its tiers. Processed without one of these, messages that should wait
-// there would be dead letters.
-func check(conn *amqp.Conn, b topology.Backoff) error {
-	queues := []string{b.FailedQueue}
-	for _, tier := range b.Tiers {
-		queues = append(queues, tier.Queue)
+// there would be dead letters. Which tiers exist RabbitMQ 4.3 tells only users with a right on them:
+// another user goes on, as retries need no such right.
+func check(ctx context.Context, conn *amqp.Conn, b topology.Backoff, log *slog.Logger) error {
+	if _, err := conn.MessagesReady(b.FailedQueue); err != nil {
+		return err
 	}
-	for _, name := range queues {
-		if _, err := conn.MessagesReady(name); err != nil {
-			return fmt.Errorf("queue %s: %w", name, err)
+	for _, tier := range b.Tiers {
+		_, err := conn.MessagesReady(tier.Queue)
+		if errors.Is(err, broker.ErrForbidden) {
+			log.WarnContext(ctx, "whether the tiers exist is not known: without one, messages for it become dead letters; "+
+				"'dlxctl rights' prints the right to see them", "queue", b.FailedQueue, "error", err)
+			break
+		}
+		if err != nil {
+			return err
 		}
 	}
 	return checkExchange(conn, b.RetryExchange)

@@ -43,7 +43,7 @@ type unavailable struct {
 // both can be published to.
 func (q *failedQueue) findUnavailable(ctx context.Context, in *amqp.Conn) (*unavailable, error) {
 	if !q.checked {
-		if err := check(in, q.backoff); err != nil {
+		if err := check(ctx, in, q.backoff, q.Log); err != nil {
 			return nil, err
 		}
 		q.checked = true
