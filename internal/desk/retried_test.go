@@ -99,8 +99,8 @@ func checkOrder(t *testing.T, d amqp091.Delivery, body string, replays int64) {
 	}
 }
 
-// A message whose headers left no room for the error in the unroutable queue loses the other headers
-// of the processor too, also after it was parked.
+// A message whose headers left no room for the error in the unroutable queue loses the other
+// headers of the processor too, also after it was parked.
 func TestAReplayOfAMessageWithoutRoomForTheError(t *testing.T) {
 	brokertest.OnNewestLine(t)
 	t.Parallel()

@@ -346,8 +346,8 @@ func TestAChannelException(t *testing.T) {
 	log.calm(t)
 }
 
-// A user without any right to an exchange, in the words of RabbitMQ 4.3 without configure access: the
-// log says what grants it.
+// A user without any right: RabbitMQ only says that configure access is refused, and the log says
+// what grants it.
 func TestAUserWithoutRights(t *testing.T) {
 	brokertest.OnNewestLine(t)
 	t.Parallel()
