@@ -69,11 +69,13 @@ func TestDestroyDoesNotSayThatATierLeftTheFile(t *testing.T) {
 		want  string
 	}{
 		"one tier": {
-			host(short), map[string]topology.Usage{short.Name: {Ready: 2}},
+			host(short),
+			map[string]topology.Usage{short.Name: {Ready: 2}},
 			"the tier shop.a.retry.1s holds 2 messages; it drains within 1s; to delete it, run destroy again then, or now with --wait",
 		},
 		"two tiers": {
-			host(short, long), map[string]topology.Usage{short.Name: {Ready: 2}, long.Name: {Ready: 1}},
+			host(short, long),
+			map[string]topology.Usage{short.Name: {Ready: 2}, long.Name: {Ready: 1}},
 			"2 tiers of the backoff a (1s, 3s) hold 3 messages; they drain within 3s; to delete them, run destroy again then, or now with --wait",
 		},
 		"a tier that may be empty": {
