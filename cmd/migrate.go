@@ -66,7 +66,8 @@ For a queue that is named like a subcommand, write 'dlxctl migrate -- LEGACY...'
 
 Exit codes: 0 done, 1 failed and nothing was written, 2 waiting for publishers, consumers
 or tiers: run it again, 3 refused, 4 some changes were written but not all, or a legacy
-queue was deleted with its messages, and not by migrate.`,
+queue was deleted with its messages, and not by migrate, 130 interrupted before the
+first write.`,
 		Example:     "  dlxctl migrate --dry-run\n  dlxctl migrate --yes\n  dlxctl migrate invoices --until cutover --yes\n  dlxctl migrate status",
 		Annotations: map[string]string{outputsAnnotation: "text markdown"},
 		RunE:        k.run,

@@ -173,7 +173,7 @@ func (k *planCommand) run(ctx context.Context) error {
 func (k *planCommand) checkRights(ctx context.Context, s *apply.Session, want topology.Compiled,
 	p *plan.Plan,
 ) (bool, error) {
-	warning, err := s.MissingRights(ctx, *p)
+	warning, err := s.MissingRights(ctx, *p, k.requireRights)
 	if err != nil && k.requireRights {
 		return false, err
 	}

@@ -49,7 +49,7 @@ func TestApplyPrintsWhoHoldsTheLock(t *testing.T) {
 
 	second := start(t, target, "apply", "--yes", "-f", path)
 	second.exits(t, 1)
-	const want = `dlxctl: another dlxctl is changing the topology "shop": dlxctl apply shop (`
+	const want = `dlxctl: another dlxctl holds the lock of the topology "shop": dlxctl apply shop (`
 	if got := second.stderr.String(); !strings.HasPrefix(got, want) || second.stdout.String() != "" {
 		t.Errorf("the second apply does not print who holds the lock:\n%s%s", second.stdout.String(), got)
 	}

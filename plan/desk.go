@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -176,7 +177,7 @@ func (d desk) leftBehind(changes []Change) []Warning {
 // policy of dlxctl overrides them: the desk refuses to begin a run where one is in effect.
 func (r *resolver) harmedDesk() (f findings) {
 	for _, q := range r.desk.list() {
-		if harm := harmOf(r.foreign, r.desk.queues[q.Name]); harm != "" {
+		if harm := harmOf(r.want.Name, r.foreign, r.desk.queues[q.Name]); harm != "" {
 			f.warn(topology.WarnDeskPolicy, harm)
 		}
 	}
@@ -186,11 +187,11 @@ func (r *resolver) harmedDesk() (f findings) {
 // DeskHarm says which policies would lose messages of a queue that the desk of a topology has, or
 // is about to declare. It is empty if none would.
 func DeskHarm(topologyName string, state topology.State, q topology.Queue) string {
-	return harmOf(policy.Foreign(state, topologyName), q)
+	return harmOf(topologyName, policy.Foreign(state, topologyName), q)
 }
 
 // harmOf says what the policies in effect on a queue do to dead letters in it. Empty: nothing.
-func harmOf(set *policy.Set, q topology.Queue) string {
+func harmOf(top string, set *policy.Set, q topology.Queue) string {
 	q.Label = topology.Label{Role: topology.RoleDeadLetter}
 	var out []string
 	say := func(kind string, p topology.Policy, keys []string) {
@@ -207,5 +208,10 @@ func harmOf(set *policy.Set, q topology.Queue) string {
 	if len(out) == 0 {
 		return ""
 	}
-	return strings.Join(out, "; ") + fmt.Sprintf("; exclude %s from the pattern", text.Name(q.Name))
+	exclude := fmt.Sprintf("exclude %s from the pattern", text.Name(q.Name))
+	if topology.IsHoldName(top, q.Name) { // the next run has another
+		exclude = fmt.Sprintf("exclude the queues of all runs from the pattern, as ^(?!%s) does",
+			regexp.QuoteMeta(topology.HoldName(top, "")))
+	}
+	return strings.Join(out, "; ") + "; " + exclude
 }

@@ -134,6 +134,9 @@ func TestWarningsOfTheDesk(t *testing.T) {
 	}
 	harmed := all
 	harmed.Policies = []topology.Policy{foreign}
+	spared := all
+	foreign.Pattern = "^(?!shop\\.desk\\.)shop\\.desk"
+	spared.Policies = []topology.Policy{foreign}
 	const keeps = "shop.desk.r1 keeps the messages of a run of the desk, and this plan deletes q: if the run needs that, it can neither send its messages nor give them back. Before you apply, list the runs with 'dlxctl desk run list', and end them with 'dlxctl desk run resume' or 'dlxctl desk run return'"
 	usage := map[string]topology.Usage{"shop.desk.r1": {Ready: 5}, "shop.parked": {Ready: 2, Unacknowledged: 1}}
 	for name, tc := range map[string]struct {
@@ -154,9 +157,10 @@ func TestWarningsOfTheDesk(t *testing.T) {
 			want: host(queue("q", nil)), have: harmed, usage: usage,
 			warnings: []plan.Warning{{
 				Name: "desk-policy",
-				Text: "the policy ttl (pattern ^shop\\.desk) would delete the messages in shop.desk.r1 after 1m; exclude shop.desk.r1 from the pattern",
+				Text: "the policy ttl (pattern ^shop\\.desk) would delete the messages in shop.desk.r1 after 1m; exclude the queues of all runs from the pattern, as ^(?!shop\\.desk\\.) does",
 			}},
 		},
+		"that policy, as it is advised": {want: host(queue("q", nil)), have: spared, usage: usage},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
@@ -50,5 +51,45 @@ func TestDestroyAndTheDesk(t *testing.T) {
 	}
 	if strings.Contains(p.Changes[1].Reason, "file") {
 		t.Errorf("the reason speaks of the file: %s", p.Changes[1].Reason)
+	}
+}
+
+// Tiers that stay until they are empty are in the file.
+func TestDestroyDoesNotSayThatATierLeftTheFile(t *testing.T) {
+	t.Parallel()
+	retry := func(delay time.Duration) topology.Queue {
+		name := topology.RetryQueueName("shop", "a", delay)
+		return queue(name, args{"x-message-ttl": delay.Milliseconds()})
+	}
+	short, long := retry(time.Second), retry(3*time.Second)
+	bound := binding("shop.a.dlx", short.Name, "", args{"count": int64(1)})
+	for name, tc := range map[string]struct {
+		have  topology.Compiled
+		usage map[string]topology.Usage
+		want  string
+	}{
+		"one tier": {
+			host(short),
+			map[string]topology.Usage{short.Name: {Ready: 2}},
+			"the tier shop.a.retry.1s holds 2 messages; it drains within 1s; to delete it, run destroy again then, or now with --wait",
+		},
+		"two tiers": {
+			host(short, long),
+			map[string]topology.Usage{short.Name: {Ready: 2}, long.Name: {Ready: 1}},
+			"2 tiers of the backoff a (1s, 3s) hold 3 messages; they drain within 3s; to delete them, run destroy again then, or now with --wait",
+		},
+		"a tier that may be empty": {
+			host(exchange("shop.a.dlx", "headers", nil), short, bound), nil,
+			"the tier shop.a.retry.1s is probably empty (counts are up to 5s old); it drains within 1s; to delete it, run destroy again then, or now with --wait",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := plan.Make(plan.Nothing(topology.Compiled{Name: "shop"}),
+				topology.State{Version: "4.0.5", Have: tc.have.Topology, Usage: tc.usage}, plan.Options{Destroy: true})
+			if len(p.Warnings) != 1 || p.Warnings[0].Text != tc.want {
+				t.Errorf("the warnings are %+v", p.Warnings)
+			}
+		})
 	}
 }

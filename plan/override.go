@@ -52,7 +52,10 @@ func (r *resolver) overridden() (f findings) {
 		}
 		if len(o.starves) > 0 {
 			f.warn(topology.WarnStarvesTier,
-				fmt.Sprintf("the policy %s limits the length of %s, which shares its backoff: while it is full, it holds up the retries of the other queues; give it its own backoff", text.Name(o.policy.Name), text.Some(o.starves)))
+				fmt.Sprintf("the policy %s limits the length of %s, %s: while %s is full, it holds up the retries of the other queues; give %s its own backoff",
+					text.Name(o.policy.Name), text.Some(o.starves),
+					text.Choose(len(o.starves), "which shares its backoff", "each of which shares its backoff"),
+					text.Choose(len(o.starves), "it", "one"), text.Choose(len(o.starves), "it", "each")))
 		}
 	}
 	return f

@@ -93,6 +93,24 @@ func TestOverruled(t *testing.T) {
 	}
 }
 
+// One policy limits several queues that share their backoff.
+func TestSeveralQueuesStarveATier(t *testing.T) {
+	t.Parallel()
+	top := loaded(t, "version: 1\nname: shop\nbackoff: {s: {tiers: [1s]}}\ndefaults: {backoff: s}\n"+
+		"queues: [{name: a}, {name: b}]\naccept: [overruled=l, default-delivery-limit]\n")
+	state := topology.State{Version: "4.3.6"}
+	state.Have.Policies = []topology.Policy{{
+		Name: "l", Pattern: ".*", ApplyTo: "queues", Definition: topology.Arguments{"max-length": int64(5)},
+	}}
+	want := []plan.Warning{{
+		Name: topology.WarnStarvesTier,
+		Text: "the policy l limits the length of a, b, each of which shares its backoff: while one is full, it holds up the retries of the other queues; give each its own backoff",
+	}}
+	if d := cmp.Diff(want, plan.Make(top, state, plan.Options{}).Warnings); d != "" {
+		t.Errorf("warnings (-want +got):\n%s", d)
+	}
+}
+
 // What the file accepts is no longer a warning. Another queue is.
 func TestAcceptedWarnings(t *testing.T) {
 	t.Parallel()

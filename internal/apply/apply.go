@@ -170,6 +170,10 @@ func (r *Runner) write(ctx context.Context, p plan.Plan) error {
 	done[plan.Delete] -= len(keeper.kept)
 	p.Changes = slices.DeleteFunc(slices.Clone(p.Changes), func(c plan.Change) bool { return keeper.kept[keyOf(c)] })
 	left, err := r.readBack(ctx, p)
+	if err != nil && ctx.Err() != nil {
+		return unfinished("%s written, but interrupted before verification; run %s again",
+			text.Count(len(p.Changes), "change"), r.command())
+	}
 	if err != nil {
 		return unfinished("%s written, but verification failed: %w; run %s again", text.Count(len(p.Changes), "change"),
 			err, r.command())

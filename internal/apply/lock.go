@@ -118,13 +118,13 @@ func (w *lockWait) hold(ctx context.Context, conn *amqp.Conn) error {
 			left := w.timeout - time.Since(w.began)
 			if left <= 0 {
 				return &LockError{
-					Err: fmt.Errorf("another dlxctl is changing the topology %q%s", name, holder),
+					Err: fmt.Errorf("another dlxctl holds the lock of the topology %q%s", name, holder),
 					Fix: "try again, or pass --lock-timeout 5m to wait",
 				}
 			}
 			if !said {
 				said = true
-				w.waiting(fmt.Sprintf("waiting up to %s: another dlxctl is changing the topology %q%s", text.Duration(w.timeout), name, holder))
+				w.waiting(fmt.Sprintf("waiting up to %s: another dlxctl holds the lock of the topology %q%s", text.Duration(w.timeout), name, holder))
 			}
 			next = min(next, left)
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/dlxctl/dlxctl/internal/apply"
 	"github.com/dlxctl/dlxctl/internal/broker"
 	"github.com/dlxctl/dlxctl/internal/brokertest"
+	"github.com/dlxctl/dlxctl/internal/spec/spectest"
 	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -77,5 +78,39 @@ func TestAMessageArrivesAfterTheCount(t *testing.T) {
 	}
 	if n := brokertest.Ready(t, ch, unroutable); n != 1 || !late {
 		t.Errorf("%s has %d messages, one was sent: %t", unroutable, n, late)
+	}
+}
+
+// interrupting is a reporter that interrupts a run once everything is written.
+type interrupting struct {
+	hooks
+	interrupt func()
+}
+
+func (i interrupting) Progress(context.Context, int) (step, finish func()) {
+	return func() {}, i.interrupt
+}
+
+// A run that is interrupted after its last change says that, and not that a check has failed.
+func TestAnInterruptBeforeTheVerification(t *testing.T) {
+	brokertest.OnNewestLine(t)
+	t.Parallel()
+	target := brokertest.VHost(t)
+	endpoint, err := (broker.Config{URL: target.URL, API: target.API}).Resolve()
+	if err != nil {
+		t.Fatal(err)
+	}
+	session, err := apply.Open(endpoint, spectest.Compile(t, "version: 1\nname: shop\nexchanges: [{name: events}]\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer session.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	runner := apply.Runner{Session: session, Reporter: interrupting{interrupt: cancel}}
+	err = runner.Run(ctx)
+	const want = "1 change written, but interrupted before verification; run apply again"
+	var unfinished *apply.UnfinishedError
+	if !errors.As(err, &unfinished) || err.Error() != want {
+		t.Errorf("the run ends with %v", err)
 	}
 }

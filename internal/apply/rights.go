@@ -16,20 +16,23 @@ import (
 //
 // Users who are not administrators may not read their own permissions: the broker is asked over
 // AMQP. If that port cannot be reached, only what the management API reports is compared. The
-// broker logs each right that it refuses, so of the generated names, which one expression covers,
-// one for each permission is asked for.
-func (s *Session) MissingRights(ctx context.Context, p plan.Plan) (*plan.Warning, error) {
+// broker logs each right that it refuses, so without every only some of the rights are asked for:
+// see representative.
+func (s *Session) MissingRights(ctx context.Context, p plan.Plan, every bool) (*plan.Warning, error) {
 	if p.Empty() {
 		return nil, nil //nolint:nilnil // no warning is no error
 	}
 	rights := append(plan.Rights(p), plan.Right{
 		Permission: plan.Configure, Kind: topology.KindQueue, Name: topology.LockName(p.Topology),
 	})
+	if !every {
+		rights = representative(rights, p.Topology)
+	}
 	conn, unreachable := s.Management.Connection(ctx)
 	if unreachable != nil {
 		conn, unreachable = nil, fmt.Errorf("check the rights of the user: %w", unreachable)
 	}
-	lacking, err := s.Management.Lacking(ctx, conn, representative(rights, p.Topology))
+	lacking, err := s.Management.Lacking(ctx, conn, rights)
 	if err != nil {
 		return nil, fmt.Errorf("check the rights of the user: %w", err)
 	}
@@ -42,14 +45,19 @@ func (s *Session) MissingRights(ctx context.Context, p plan.Plan) (*plan.Warning
 		user, listed(lacking), user)}, nil
 }
 
-// representative leaves one right of each permission and kind for the generated names.
+// representative leaves one right of each permission and kind for the generated names, which one
+// expression covers as a rule, and one for the next exchanges, which only a change of routes needs.
 func representative(rights []plan.Right, top string) []plan.Right {
 	asked := map[plan.Right]bool{}
 	return slices.DeleteFunc(rights, func(r plan.Right) bool {
 		if !strings.HasPrefix(r.Name, top+".") {
 			return false
 		}
-		r.Name = ""
+		if next := topology.NextExchangeName(""); strings.HasSuffix(r.Name, next) {
+			r.Name = next
+		} else {
+			r.Name = ""
+		}
 		again := asked[r]
 		asked[r] = true
 		return again

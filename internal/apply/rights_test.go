@@ -41,7 +41,7 @@ queues: [{name: q, backoff: a}]
 	if !state.Usage["shop.a.failed"].ConsumersAsked || p.Empty() {
 		t.Fatalf("the queue was not asked, or nothing is planned: %+v", state.Usage)
 	}
-	if warning, err := s.MissingRights(t.Context(), p); warning != nil || err != nil {
+	if warning, err := s.MissingRights(t.Context(), p, true); warning != nil || err != nil {
 		t.Errorf("missing rights: %+v, %v", warning, err)
 	}
 	if n := cable.Connections() - before; n != 1 {

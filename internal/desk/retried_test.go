@@ -98,3 +98,30 @@ func checkOrder(t *testing.T, d amqp091.Delivery, body string, replays int64) {
 			d.Body, d.MessageId, d.Type, d.Priority, d.RoutingKey, d.Headers)
 	}
 }
+
+// A message whose headers left no room for the error in the unroutable queue loses the other
+// headers of the processor too, also after it was parked.
+func TestAReplayOfAMessageWithoutRoomForTheError(t *testing.T) {
+	brokertest.OnNewestLine(t)
+	t.Parallel()
+	s := newShop(t, "quorum")
+	brokertest.PublishConfirmed(t, s.ch, "", "shop.unroutable", amqp091.Publishing{
+		MessageId: "large", Headers: amqp091.Table{
+			"retry-reason": "rejected", "retry-last-failed-at": "2026-11-21T08:30:00.000Z", "mine": "stays",
+		},
+	})
+	s.awaitReady(t, "shop.unroutable", 1)
+	s.execute(t, desk.Request{Action: desk.Park, Queue: "shop.unroutable"})
+	s.awaitReady(t, "shop.parked", 1)
+	s.execute(t, desk.Request{Action: desk.Replay, Queue: "shop.parked", Target: desk.Target{Queue: "billing"}})
+	s.awaitReady(t, "billing", 1)
+	got := s.drained(t, "billing")[0]
+	for name := range got.Headers {
+		if strings.HasPrefix(name, "retry-") {
+			t.Errorf("the header %s stays", name)
+		}
+	}
+	if got.Headers["mine"] != "stays" {
+		t.Errorf("headers %v", got.Headers)
+	}
+}

@@ -120,7 +120,7 @@ func TestARunWaitsForAChange(t *testing.T) {
 			cancel()
 		}
 	})
-	const taken = `another dlxctl is changing the topology "shop"`
+	const taken = `another dlxctl holds the lock of the topology "shop"`
 	if err != nil || r.Stopped != "interrupted" || r.Left != len(chosen) || !strings.HasPrefix(said, taken) {
 		t.Fatalf("%+v, %v, said %q", r, err, said)
 	}

@@ -228,7 +228,7 @@ func TestTwoMigratesAtOnce(t *testing.T) {
 	if err := second.Run(); err == nil || second.ProcessState.ExitCode() != 1 {
 		t.Errorf("the second exits with %d: %s", second.ProcessState.ExitCode(), out)
 	}
-	if !strings.Contains(out.String(), "another dlxctl is changing the topology \"shop\"") {
+	if !strings.Contains(out.String(), "another dlxctl holds the lock of the topology \"shop\"") {
 		t.Errorf("the second says: %s", out)
 	}
 	if err := first.Wait(); err != nil || s.exists(t, "old") {

@@ -172,9 +172,7 @@ func (q *failedQueue) process(ctx context.Context, in, out *amqp.Conn, confirmTi
 			continue
 		}
 		missing := errors.Is(err, broker.ErrNotFound)
-		if missing {
-			err = fmt.Errorf("%w; %s", err, createIt)
-		}
+		err = withFix(err)
 		switch {
 		case in.Closed() || out.Closed(), q.UntilEmpty && errors.Is(err, relay.ErrHeld):
 			return err

@@ -136,14 +136,24 @@ func (p *Processor) Check(ctx context.Context) error {
 	defer conn.Close()
 	for _, b := range p.Topology.Backoffs {
 		if err := check(ctx, conn, b, p.Log); err != nil {
-			return fmt.Errorf("%w; %s", err, createIt)
+			return withFix(err)
 		}
 	}
 	return nil
 }
 
-// createIt says what helps when the broker lacks something.
-const createIt = "'dlxctl apply' with the same files and overlays creates it"
+// withFix adds to err what helps when the broker lacks something, or says in its own words that the
+// user lacks a right.
+func withFix(err error) error {
+	closed, is := errors.AsType[*amqp.ClosedError](err)
+	switch {
+	case errors.Is(err, broker.ErrNotFound):
+		return fmt.Errorf("%w; 'dlxctl apply' with the same files and overlays creates it", err)
+	case is && errors.Is(closed, broker.ErrForbidden):
+		return fmt.Errorf("%w; 'dlxctl rights' prints the commands that grant what is missing", err)
+	}
+	return err
+}
 
 // check fails with broker.ErrNotFound if the broker lacks what a backoff needs: its failed queue,
 // its exchange, the queues of its tiers. Processed without one of these, messages that should wait

@@ -346,6 +346,23 @@ func TestAChannelException(t *testing.T) {
 	log.calm(t)
 }
 
+// A user without any right: RabbitMQ only says that configure access is refused, and the log says
+// what grants it.
+func TestAUserWithoutRights(t *testing.T) {
+	brokertest.OnNewestLine(t)
+	t.Parallel()
+	s := newStage(t, retryInAnHour)
+	p := s.processor(t)
+	p.Endpoint = s.endpoint(t, s.target.User(t, "", "^$", "^$", "^$"))
+	const fix = "'dlxctl rights' prints the commands that grant what is missing"
+	if err := p.Check(t.Context()); err == nil || !strings.HasSuffix(err.Error(), fix) {
+		t.Fatalf("the check: %v", err)
+	}
+	log := listen(t, p)
+	run(t, p)
+	log.says(t, fix)
+}
+
 // A connection that says no more, and does not end either, is found out by its
 // heartbeat.
 func TestASilentConnection(t *testing.T) {
