@@ -193,6 +193,7 @@ func TestATierIsMissingAtTheStart(t *testing.T) {
 	}
 	s.fill(t, 10)
 	p := s.processor(t)
+	p.Endpoint = s.endpoint(t, s.target.User(t, "", "^$", `^shop\.(slow\.(dlx|retry\..*)|unroutable)$`, `^shop\.slow\.failed$`))
 	p.Topology, p.UntilEmpty = longer, true
 	listen(t, p)
 	if err := p.Run(t.Context()); !errors.Is(err, broker.ErrNotFound) {
@@ -344,6 +345,21 @@ func TestAChannelException(t *testing.T) {
 		t.Errorf("%d are doubled, though nothing was taken anywhere", doubled)
 	}
 	log.calm(t)
+}
+
+// One that may not see the tiers, which RabbitMQ 4.3 shows only to users with a right on them, goes
+// on, and says so.
+func TestTiersThatAreNotSeen(t *testing.T) {
+	brokertest.OnNewestLine(t)
+	t.Parallel()
+	s := newStage(t, retryInAnHour)
+	p := s.processor(t)
+	p.Endpoint = s.endpoint(t, s.target.User(t, "", "^$", `^shop\.(slow\.dlx|unroutable)$`, `^shop\.slow\.failed$`))
+	log := listen(t, p)
+	run(t, p)
+	s.fill(t, 10)
+	s.moved(t, "shop.slow.retry.1h", ids(0, 10)...)
+	log.says(t, "whether the tiers exist is not known")
 }
 
 // A user without any right: RabbitMQ only says that configure access is refused, and the log says
