@@ -157,8 +157,8 @@ func withFix(err error) error {
 
 // check fails with broker.ErrNotFound if the broker lacks what a backoff needs: its failed queue,
 // its exchange, the queues of its tiers. Processed without one of these, messages that should wait
-// there would be dead letters. Which tiers exist RabbitMQ 4.3 tells only users with a right on them:
-// another user goes on, as retries need no such right.
+// there would be dead letters. RabbitMQ 4.3 tells only users with a right on the tiers which exist:
+// others go on, as retries need no such right.
 func check(ctx context.Context, conn *amqp.Conn, b topology.Backoff, log *slog.Logger) error {
 	if _, err := conn.MessagesReady(b.FailedQueue); err != nil {
 		return err

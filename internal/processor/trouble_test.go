@@ -193,7 +193,8 @@ func TestATierIsMissingAtTheStart(t *testing.T) {
 	}
 	s.fill(t, 10)
 	p := s.processor(t)
-	p.Endpoint = s.endpoint(t, s.target.User(t, "", "^$", `^shop\.(slow\.(dlx|retry\..*)|unroutable)$`, `^shop\.slow\.failed$`))
+	p.Endpoint = s.endpoint(t, s.target.User(t, "", "^$", // as 'dlxctl rights' prints
+		`^shop\.(slow\.(dlx|retry\..*)|unroutable)$`, `^shop\.slow\.failed$`))
 	p.Topology, p.UntilEmpty = longer, true
 	listen(t, p)
 	if err := p.Run(t.Context()); !errors.Is(err, broker.ErrNotFound) {
