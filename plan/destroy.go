@@ -26,10 +26,8 @@ func destroyed(p Plan, d desk) Plan {
 	p.Destroy = true
 	p.Changes = append(p.Changes, d.removal()...)
 	order(p.Changes)
-	again := strings.NewReplacer("run apply again", "run destroy again",
-		// The warnings of objects that stay for now: they are in the file.
-		" is "+gone+" and is ", " is ", " is "+gone+" and probably ", " is probably ", " is "+gone+" and ", " ",
-		" are "+gone+" and probably ", " are probably ", " are "+gone+" and ", " ")
+	// Warnings of what stays for now: the file declares it.
+	again := strings.NewReplacer("run apply again", "run destroy again", gone, "to be deleted")
 	for i, c := range p.Changes {
 		if rest, ok := strings.CutPrefix(c.Reason, gone); ok {
 			p.Changes[i].Reason = leaving + again.Replace(rest)
