@@ -42,7 +42,8 @@ two equal messages.
 
 Exit codes: 0 done or shown, 1 failed and nothing was moved, 2 stopped because messages
 failed again, or with messages left in the hold of the run, 3 refused, 4 some messages were
-moved but not all, 5 a look did not reach all messages of the queue.`,
+moved but not all, 5 a look did not reach all messages of the queue, 130 interrupted before
+anything was moved.`,
 		Example:                    "  dlxctl desk\n  dlxctl desk groups @billing\n  dlxctl desk replay @billing --since 6h",
 		Args:                       noCommand,
 		SuggestionsMinimumDistance: 2,

@@ -40,7 +40,7 @@ in the queue, and how many more may be; --skip continues behind them.
 Without --yes, import reads the files and shows what it would do.
 
 Exit codes: 0 done or shown, 1 failed and nothing was imported, 3 refused, 4 some messages
-were imported but not all.`,
+were imported but not all, 130 interrupted before the first.`,
 		Example:     "  dlxctl desk import @billing billing.jsonl\n  dlxctl desk import @billing billing.jsonl --yes --expect 12",
 		Args:        queueAndPath,
 		Annotations: map[string]string{outputsAnnotation: "text"},

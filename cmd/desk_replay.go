@@ -34,7 +34,8 @@ A message that was replayed before is left out, unless --again is given.
 
 Exit codes: 0 done or shown, 1 failed and nothing was moved, 2 stopped because messages
 failed again, or with messages left in the hold, 3 refused, 4 some messages were moved but
-not all, 5 done for the messages that the look reached, which were not all.`,
+not all, 5 done for the messages that the look reached, which were not all, 130 interrupted
+before anything was moved.`,
 		Example: `  dlxctl desk replay @billing
   dlxctl desk replay billing.dead --where 'cause == "rejected"' --since 6h --yes --expect 37
   dlxctl desk replay @billing --handle 0a1b2c3d4e5f --yes
