@@ -83,7 +83,7 @@ func checkSchemas(sources []spec.Source, env func(string) (string, bool)) error 
 		if !slices.ContainsFunc(schema.Paths, exists) {
 			problems = append(problems, spec.Problem{
 				Pos: schema.Pos,
-				Msg: fmt.Sprintf("the %s %q does not exist: there is no file %s", schema.Key, schema.Name, text.Or(schema.Paths)),
+				Msg: fmt.Sprintf("the %s %q does not exist: dlxctl looked for %s", schema.Key, schema.Name, text.Or(schema.Paths)),
 				Fix: "create it, or correct the name, which is relative to " + relative[schema.Key],
 			})
 		}

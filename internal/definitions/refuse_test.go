@@ -108,7 +108,7 @@ func TestReadRefuses(t *testing.T) {
 		},
 		"lists without bindings": {
 			`[{"name": "q", "durable": true, "arguments": {}}] [{"name": "x", "type": "topic", "durable": true, "arguments": {}}] []`,
-			`f.json, f.json, f.json: there is no list of bindings or policies; without it, messages that the broker routes would be reported as lost: add the output of 'rabbitmqctl --formatter json list_bindings' and 'rabbitmqctl --formatter json list_policies'`,
+			`f.json, f.json, f.json: the list of bindings or policies is missing; without it, dlxctl would report messages as lost that the broker routes: add the output of 'rabbitmqctl --formatter json list_bindings' and 'rabbitmqctl --formatter json list_policies'`,
 		},
 		"a list in arguments of rabbitmqctl": {
 			`[{"source_name": "x", "destination_name": "q", "routing_key": "", "destination_kind": "queue", "arguments": [["a", "array", {"long": 1}]]}]`,

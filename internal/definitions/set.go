@@ -351,7 +351,7 @@ func (s *set) checkLists() {
 	}
 	s.problems = append(s.problems, &ProblemError{
 		File: strings.Join(s.lists, ", "),
-		Text: "there is no list of " + plurals(missing) + "; without it, messages that the broker routes would be reported as lost: add the output of " +
+		Text: "the list of " + plurals(missing) + " is missing; without it, dlxctl would report messages as lost that the broker routes: add the output of " +
 			strings.Join(fixes, " and "),
 	})
 }
