@@ -22,6 +22,18 @@ const (
 	HeaderExpiration    = "retry-expiration"
 )
 
+// The headers with which a consumer says why it failed, on a copy that it publishes to the exchange
+// NAME.failed in place of a rejection (docs/consumers.md). [HeaderError] is one of them, and so are
+// [HeaderExchange] and [HeaderRoutingKey] on a first failure. The processor cuts what is longer.
+const (
+	// HeaderErrorType names the kind of the error, such as its class.
+	HeaderErrorType = "retry-error-type"
+	// HeaderErrorStack is the stack trace.
+	HeaderErrorStack = "retry-error-stack"
+	// HeaderPermanent is true on a message that no retry would help: it is dead at once.
+	HeaderPermanent = "retry-permanent"
+)
+
 // HeaderTime is how times are written into headers: RFC 3339 with milliseconds, in UTC.
 const HeaderTime = "2006-01-02T15:04:05.000Z"
 
@@ -45,12 +57,13 @@ const (
 // route the message or be refused.
 func SetAside(header string) string { return RetryPrefix + strings.ToLower(header) }
 
-// RetryHeaders returns the headers that the processor writes, without the count header. A first
-// failure replaces or removes them: what a publisher set under these names means nothing.
+// RetryHeaders returns the headers that the processor and failing consumers write, without the count
+// header. A first failure replaces or removes them: what a publisher set under these names means
+// nothing.
 func RetryHeaders() []string {
 	return []string{
 		HeaderQueue, HeaderExchange, HeaderRoutingKey, HeaderFirstFailedAt, HeaderLastFailedAt, HeaderReason,
-		HeaderAttempts, HeaderError, HeaderOriginalCount, HeaderCC, HeaderBCC, HeaderUserID, HeaderExpiration,
+		HeaderAttempts, HeaderError, HeaderErrorType, HeaderErrorStack, HeaderPermanent, HeaderOriginalCount, HeaderCC, HeaderBCC, HeaderUserID, HeaderExpiration,
 	}
 }
 

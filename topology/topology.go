@@ -334,16 +334,18 @@ func (t Tier) Late(u Usage) bool {
 	return float64(u.Unacknowledged)*t.Delay.Seconds() > TierLate.Seconds()*float64(u.Ready)
 }
 
-// Reason is why a message was dead-lettered, as x-death spells it.
+// Reason is why a message failed, as x-death spells it.
 type Reason string
 
-// The reasons for dead-lettering. The broker never says unknown.
+// The reasons for dead-lettering. The broker never says unknown or permanent: a consumer that says
+// why it failed calls the failure permanent, and any other one rejected.
 const (
 	ReasonRejected      Reason = "rejected"
 	ReasonDeliveryLimit Reason = "delivery_limit"
 	ReasonExpired       Reason = "expired"
 	ReasonMaxLength     Reason = "maxlen"
 	ReasonUnknown       Reason = "unknown"
+	ReasonPermanent     Reason = "permanent"
 )
 
 // Reasons returns the reasons that a broker knows.
