@@ -189,10 +189,8 @@ func (k *processCommand) processors(p processor.Processor, in input) ([]processo
 		if q.Endpoint, err = k.app.conn.endpoint(t); err != nil {
 			return nil, err
 		}
-		if q.Notifier != nil {
-			if q.Show, err = shown(t, k.bodies, k.watch, q.Log); err != nil {
-				return nil, err
-			}
+		if q.Show, err = shown(t, k.bodies, k.watch, q.Log); err != nil {
+			return nil, err
 		}
 		processors = append(processors, q)
 	}

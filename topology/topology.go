@@ -309,9 +309,12 @@ type Backoff struct {
 	Place Place `json:"place"`
 }
 
-// Retries reports whether a death for reason r is retried. An unknown reason is: the
-// message may have been put into the failed queue by hand.
+// Retries reports whether a failure for reason r is retried. An unknown reason is: the
+// message may have been put into the failed queue by hand. A permanent one never is.
 func (b Backoff) Retries(r Reason) bool {
+	if r == ReasonPermanent {
+		return false
+	}
 	return r == ReasonUnknown || b.RetryOn == nil || slices.Contains(b.RetryOn, r)
 }
 

@@ -31,8 +31,10 @@ type Notice struct {
 	FirstFailure string `json:"firstFailure"`
 	Owner        string `json:"owner"`
 	Severity     string `json:"severity"`
-	// Error is why the message is unroutable. Empty for dead letters.
-	Error string `json:"error,omitempty"`
+	// Error is why the message is unroutable, or what the consumer said of a dead letter. Empty: it
+	// said nothing. ErrorType is the kind of that error.
+	Error     string `json:"error,omitempty"`
+	ErrorType string `json:"errorType,omitempty"`
 	// Body is the beginning of the message's body, if it was asked for and is UTF-8.
 	Body string `json:"body,omitempty"`
 	// BodyBase64 is the beginning of a body that is not UTF-8, in standard base64.

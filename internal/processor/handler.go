@@ -1,6 +1,7 @@
 package processor
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"time"
@@ -97,7 +98,7 @@ func (h *handler) Moved(delivery amqp091.Delivery, m relay.Move) {
 		h.probe.DeadLettered(d.Queue, d.Reason, d.At)
 		work := h.rules.WorkQueue(d.Queue)
 		h.notify("dead_letter", d, work.DeadLetterQueue)
-		describe(h.dead, d).WarnContext(ctx, "dead-lettered message",
+		describe(h.dead, d).With(h.said(d)...).WarnContext(ctx, "dead-lettered message",
 			"dead_letter_queue", work.DeadLetterQueue, "owner", work.Owner, "severity", work.Severity)
 	case retry.Unroutable:
 		h.probe.Unroutable(d.Queue, string(d.Cause), d.At)
@@ -131,11 +132,23 @@ func (h *handler) notify(event string, d decision, destination string) {
 	h.notifier.NotifyShown(notify.Notice{
 		Event: event, Topology: h.topology.Name, Queue: d.Queue, MovedTo: destination, MessageID: d.Message.MessageId,
 		Reason: reason, Attempts: d.Attempts, FirstFailure: d.FirstFailedAt,
-		Owner: work.Owner, Severity: work.Severity, Error: d.Error,
+		Owner: work.Owner, Severity: work.Severity, Error: cmp.Or(d.Error, d.Said.Error), ErrorType: d.Said.Type,
 	}, notify.Message{
 		Queue: d.Queue, Key: key, ContentType: d.Message.ContentType, ContentEncoding: d.Message.ContentEncoding,
 		Type: d.Message.Type, Headers: headers, Body: d.Message.Body,
 	}, h.show)
+}
+
+// said returns what the consumer said about the failure, for a log, without what rules mask.
+func (h *handler) said(d decision) []any {
+	if d.Said.Error == "" && d.Said.Type == "" {
+		return nil
+	}
+	said := d.Said.Error
+	if h.show != nil {
+		said = h.show(notify.Message{Queue: d.Queue, Headers: d.Headers, Error: said}).Error
+	}
+	return []any{"error_type", d.Said.Type, "error", said}
 }
 
 // describe returns a logger that names a message.

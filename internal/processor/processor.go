@@ -47,7 +47,7 @@ type Processor struct {
 	Monitor *monitor.Monitor
 	// Notifier sends a notice for each dead letter. Nil: none is sent.
 	Notifier *notify.Notifier
-	// Show returns what notices show of a message. Nil: they show it as it is.
+	// Show returns what notices and logs show of a message. Nil: they show it as it is.
 	Show func(notify.Message) notify.Shown
 }
 

@@ -69,6 +69,8 @@ type Decision struct {
 	Attempts int64
 	// FirstFailedAt is the time of the first failure, as in the header.
 	FirstFailedAt string
+	// Said is what the consumer said about the failure.
+	Said Said
 	// Error is why it goes to the unroutable queue, and Cause the same in a word.
 	// Empty if it does not go there.
 	Error string
@@ -166,7 +168,7 @@ func (r Rules) Decide(d Message, now time.Time) Decision {
 	}
 	out := Decision{
 		Outcome: DeadLettered, Exchange: r.backoff.RetryExchange, Queue: origin, Reason: f.reason,
-		Attempts: f.attempt, FirstFailedAt: f.first, At: now,
+		Attempts: f.attempt, FirstFailedAt: f.first, Said: f.said, At: now,
 	}
 	if waits {
 		out.Outcome, out.Tier = Retried, r.backoff.Tiers[count-1]
@@ -177,7 +179,13 @@ func (r Rules) Decide(d Message, now time.Time) Decision {
 	headers[r.topology.CountHeader] = int32(count) //nolint:gosec // at most the number of tiers
 	out.Key = address(headers, f.key, origin, f.known)
 	out.Headers = headers
-	if size := r.size(d, headers); size > 0 && size+brokerHeaders > r.frameMax {
+	if r.tooLarge(d, headers) { // attempts are worth more than what was said about the last one
+		delete(headers, topology.HeaderErrorStack)
+	}
+	if r.tooLarge(d, headers) {
+		delete(headers, topology.HeaderError)
+	}
+	if size := r.size(d, headers); r.tooLarge(d, headers) {
 		out.Cause = HeadersTooLarge
 		why := fmt.Sprintf("its headers would have %d bytes, and the broker adds its own: more than the %d that fit in a frame", size, r.frameMax)
 		return r.ToUnroutable(d, out, why, now)
@@ -239,6 +247,8 @@ type failure struct {
 	first    string
 	// expiration is what the publisher had set, which the broker has removed.
 	expiration string
+	// said is what the consumer said about it.
+	said Said
 }
 
 // read finds out how d failed in the queue origin.
@@ -248,7 +258,8 @@ func (r Rules) read(d Message, origin string, now time.Time) failure {
 	}
 	f := failure{origin: origin, reason: topology.ReasonUnknown, attempt: 1, first: now.UTC().Format(topology.HeaderTime)}
 	retried := false
-	for _, death := range deaths(d.Headers) {
+	all := deaths(d.Headers)
+	for _, death := range all {
 		queue, _ := death["queue"].(string)
 		retried = retried || topology.IsRetryQueueName(r.topology.Name, queue)
 		if queue != origin || f.known {
@@ -264,6 +275,9 @@ func (r Rules) read(d Message, origin string, now time.Time) failure {
 			f.key, _ = keys[0].(string)
 			f.cc = keys[1:]
 		}
+	}
+	if len(all) == 0 || all[0]["queue"] != origin {
+		f.hear(d.Headers)
 	}
 	if list, ok := d.Headers[topology.CC].([]any); ok {
 		f.cc = list
@@ -285,10 +299,10 @@ func (r Rules) read(d Message, origin string, now time.Time) failure {
 // headers returns the headers of d without the broker's own, and with the history.
 func (f failure) headers(r Rules, d Message, now time.Time) map[string]any {
 	h := stripped(d.Headers)
-	delete(h, topology.HeaderError)
 	if !f.trusted {
 		f.begin(h, r.topology.CountHeader, d)
 	}
+	f.said.write(h)
 	f.keepProperties(h, d)
 	h[topology.HeaderReason] = string(f.reason)
 	h[topology.HeaderAttempts] = f.attempt
@@ -342,6 +356,12 @@ func (r Rules) originOf(d Message) string {
 	return ""
 }
 
+// tooLarge reports whether d with other headers, and those of the broker, would not fit in a frame.
+func (r Rules) tooLarge(d Message, headers map[string]any) bool {
+	size := r.size(d, headers)
+	return size > 0 && size+brokerHeaders > r.frameMax
+}
+
 // size returns the size of the content header of d with other headers, 0 if any size fits.
 func (r Rules) size(d Message, headers map[string]any) int {
 	if r.frameMax == 0 || d.Size == nil {
@@ -362,7 +382,10 @@ func (r Rules) ToUnroutable(d Message, tried Decision, why string, now time.Time
 	if !f.trusted { // the others have it already
 		f.keepAddresses(h, d)
 	}
-	h[topology.HeaderError] = why
+	Said{Error: why}.write(h)
+	if f.said.Error != "" {
+		h[topology.HeaderError] = why + "; the consumer said: " + f.said.Error
+	}
 	h[topology.HeaderLastFailedAt] = now.UTC().Format(topology.HeaderTime)
 	if out.Reason != "" {
 		h[topology.HeaderReason] = string(out.Reason)

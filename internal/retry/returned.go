@@ -40,6 +40,7 @@ func (r Rules) readReturned(d Message, origin string, now time.Time) failure {
 	if !f.trusted {
 		return f
 	}
+	f.said = saidIn(d.Headers)
 	f.attempt = cmp.Or(positive(d.Headers[topology.HeaderAttempts]), positive(d.Headers[r.topology.CountHeader]), 1)
 	if reason, ok := d.Headers[topology.HeaderReason].(string); ok {
 		f.reason = topology.Reason(reason)

@@ -1,0 +1,202 @@
+package processor_test
+
+import (
+	"maps"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	amqp091 "github.com/rabbitmq/amqp091-go"
+)
+
+// fail does what docs/consumers.md asks of a consumer that says why it failed: it publishes the
+// message to the exchange for failures and acknowledges it after the confirm.
+func (s *stage) fail(t *testing.T, m amqp091.Delivery, said amqp091.Table) {
+	t.Helper()
+	s.sayOnly(t, m, said)
+	if err := m.Ack(false); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// sayOnly does so without the acknowledgement.
+func (s *stage) sayOnly(t *testing.T, m amqp091.Delivery, said amqp091.Table) {
+	t.Helper()
+	h := maps.Clone(m.Headers)
+	if h == nil {
+		h = amqp091.Table{}
+	}
+	delete(h, "CC")
+	if m.Exchange != "shop.return" {
+		maps.DeleteFunc(h, func(name string, _ any) bool { return name == "x-death" || strings.HasPrefix(name, "retry-") })
+		h["retry-exchange"], h["retry-routing-key"] = m.Exchange, m.RoutingKey
+	}
+	maps.DeleteFunc(h, func(name string, _ any) bool {
+		return strings.HasPrefix(name, "retry-error") || name == "retry-permanent"
+	})
+	maps.Copy(h, said)
+	s.publish(t, "shop.failed", "@billing", amqp091.Publishing{Headers: h, MessageId: m.MessageId, Body: m.Body})
+}
+
+// forged are headers by which a publisher could claim a history, an error, or that no retry helps.
+func forged() amqp091.Table {
+	return amqp091.Table{
+		"count": int32(2), "retry-queue": "billing", "retry-attempts": int64(2), "retry-exchange": "elsewhere",
+		"retry-routing-key": "other", "retry-error": "forged", "retry-error-type": "Forged", "retry-error-stack": "forged",
+		"retry-permanent": true, "retry-first-failed-at": "2020-01-01T00:00:00.000Z",
+	}
+}
+
+// A consumer that says why it fails is counted as one that rejects: after as many attempts the
+// message is a dead letter, with what it said last, and with the exchange and the key of the
+// publisher, whose own headers of these names mean nothing.
+func TestAConsumerSaysWhy(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, backoffFile("quorum"))
+	run(t, s.processor(t))
+	sent := forged()
+	sent["x-death"] = []any{amqp091.Table{"queue": "shop.standard.retry.100ms", "reason": "expired", "count": int64(1)}}
+	sent["mine"] = "yes"
+	s.publish(t, "events", "order.placed", amqp091.Publishing{MessageId: "m-1", Headers: sent, Body: []byte("b")})
+	for attempt := range 4 {
+		m := s.take(t, "billing")
+		if m.RoutingKey != "order.placed" {
+			t.Errorf("attempt %d sees the routing key %q", attempt+1, m.RoutingKey)
+		}
+		switch attempt {
+		case 1:
+			s.fail(t, m, amqp091.Table{"retry-error": "bad row 7", "retry-error-type": "ValueError"})
+		case 2:
+			reject(t, m)
+		default:
+			s.fail(t, m, amqp091.Table{
+				"retry-error": "no answer", "retry-error-type": "PaymentTimeout", "retry-error-stack": "at pay()",
+			})
+		}
+	}
+	m := s.bury(t, "billing.dead")
+	want := amqp091.Table{
+		"count": int32(-1), "CC": []any{"@billing"}, "mine": "yes", "retry-original-count": int32(2),
+		"retry-queue": "billing", "retry-exchange": "events", "retry-routing-key": "order.placed",
+		"retry-reason": "rejected", "retry-attempts": int64(4), "retry-error": "no answer",
+		"retry-error-type": "PaymentTimeout", "retry-error-stack": "at pay()",
+		"retry-first-failed-at": m.Headers["retry-first-failed-at"], "retry-last-failed-at": m.Headers["retry-last-failed-at"],
+	}
+	if d := cmp.Diff(want, m.Headers); d != "" || string(m.Body) != "b" {
+		t.Errorf("the dead letter %q (-want +got):\n%s", m.Body, d)
+	}
+	if first, _ := m.Headers["retry-first-failed-at"].(string); strings.HasPrefix(first, "2020") {
+		t.Errorf("it first failed at %s", first)
+	}
+	s.allEmpty(t)
+}
+
+// What was said about one attempt is not claimed of the next one, which the consumer only rejects.
+func TestARejectionSaysNothing(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, backoffFile("quorum"))
+	run(t, s.processor(t))
+	s.publish(t, "events", "order.placed", amqp091.Publishing{MessageId: "m-1"})
+	s.fail(t, s.take(t, "billing"), amqp091.Table{"retry-error": "no answer", "retry-error-type": "PaymentTimeout"})
+	waited := s.take(t, "billing")
+	if waited.Headers["retry-error"] != "no answer" {
+		t.Errorf("the retry has the headers %v", waited.Headers)
+	}
+	reject(t, waited)
+	again := s.take(t, "billing")
+	for name := range again.Headers {
+		if strings.HasPrefix(name, "retry-error") {
+			t.Errorf("after a rejection the message has %s: %v", name, again.Headers[name])
+		}
+	}
+	if again.Headers["retry-attempts"] != int64(2) {
+		t.Errorf("the retry has the headers %v", again.Headers)
+	}
+}
+
+// A failure that no retry would help is a dead letter at once.
+func TestAPermanentFailure(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, backoffFile("quorum"))
+	run(t, s.processor(t))
+	s.publish(t, "events", "order.placed", amqp091.Publishing{MessageId: "m-1"})
+	s.fail(t, s.take(t, "billing"), amqp091.Table{"retry-error": "no such customer", "retry-permanent": true})
+	m := s.bury(t, "billing.dead")
+	_, flagged := m.Headers["retry-permanent"]
+	if m.Headers["retry-reason"] != "permanent" || m.Headers["retry-attempts"] != int64(1) ||
+		m.Headers["retry-error"] != "no such customer" || m.Headers["retry-exchange"] != "events" || flagged {
+		t.Errorf("the dead letter has the headers %v", m.Headers)
+	}
+	s.allEmpty(t)
+}
+
+// A consumer that dies between its copy and its acknowledgement gets the message again. Both are
+// counted as one that rejects: each has failed once when it waits.
+func TestAConsumerDiesAfterItsCopy(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, backoffFile("quorum"))
+	run(t, s.processor(t))
+	s.publish(t, "events", "order.placed", amqp091.Publishing{MessageId: "m-1"})
+	ch := s.target.Channel(t)
+	m, ok, err := ch.Get("billing", false)
+	if err != nil || !ok {
+		t.Fatalf("no message: %v", err)
+	}
+	s.sayOnly(t, m, amqp091.Table{"retry-error": "first"})
+	if err := ch.Close(); err != nil {
+		t.Fatal(err)
+	}
+	seen := map[any]int{}
+	for range 2 { // the message again, without a count, and its copy after the tier
+		m := s.take(t, "billing")
+		attempts := m.Headers["retry-attempts"]
+		seen[attempts]++
+		if attempts == nil {
+			s.fail(t, m, amqp091.Table{"retry-error": "second"})
+		} else if err := m.Ack(false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	last := s.take(t, "billing")
+	seen[last.Headers["retry-attempts"]]++
+	if err := last.Ack(false); err != nil {
+		t.Fatal(err)
+	}
+	if seen[nil] != 1 || seen[int64(1)] != 2 || len(seen) != 2 {
+		t.Errorf("deliveries by retry-attempts: %v", seen)
+	}
+	s.allEmpty(t)
+}
+
+// Who may publish to business exchanges only can forge nothing: after a rejection all that the
+// publisher set under these names is gone, whatever its type.
+func TestAPublisherForgesWhatConsumersSay(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, backoffFile("quorum"))
+	run(t, s.processor(t))
+	for i, v := range []any{
+		true, "true", int32(1), int64(-1), 2.5, []byte("x"), nil, []any{"a", int32(1)}, amqp091.Table{"a": "b"},
+		strings.Repeat("x", 20_000),
+	} {
+		sent := forged()
+		for _, name := range []string{"retry-error", "retry-error-type", "retry-error-stack", "retry-permanent"} {
+			sent[name] = v
+		}
+		s.publish(t, "events", "order.placed", amqp091.Publishing{MessageId: "m-1", Headers: sent})
+		reject(t, s.take(t, "billing"))
+		m := s.take(t, "billing")
+		if err := m.Ack(false); err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range []string{"retry-error", "retry-error-type", "retry-error-stack", "retry-permanent"} {
+			if got, ok := m.Headers[name]; ok {
+				t.Errorf("value %d: the retry has %s: %v", i, name, got)
+			}
+		}
+		if m.Headers["count"] != int32(1) || m.Headers["retry-attempts"] != int64(1) || m.Headers["retry-reason"] != "rejected" ||
+			m.Headers["retry-exchange"] != "events" {
+			t.Errorf("value %d: the retry has the headers %v", i, m.Headers)
+		}
+	}
+	s.allEmpty(t)
+}
