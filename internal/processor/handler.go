@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"strings"
 	"time"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
@@ -15,6 +16,9 @@ import (
 	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
 )
+
+// longestSaid is how many columns of an error a line of the log has.
+const longestSaid = 200
 
 // handler lets the rules decide, and records what was done.
 type handler struct {
@@ -139,7 +143,8 @@ func (h *handler) notify(event string, d decision, destination string) {
 	}, h.show)
 }
 
-// said returns what the consumer said about the failure, for a log, without what rules mask.
+// said returns the beginning of what the consumer said about the failure, for a log, masked by the
+// rules of its queue.
 func (h *handler) said(d decision) []any {
 	if d.Said.Error == "" && d.Said.Type == "" {
 		return nil
@@ -148,7 +153,8 @@ func (h *handler) said(d decision) []any {
 	if h.show != nil {
 		said = h.show(notify.Message{Queue: d.Queue, Headers: d.Headers, Error: said}).Error
 	}
-	return []any{"error_type", d.Said.Type, "error", said}
+	line, _, _ := strings.Cut(said, "\n")
+	return []any{"error_type", d.Said.Type, "error", text.Fit(line, longestSaid)}
 }
 
 // describe returns a logger that names a message.

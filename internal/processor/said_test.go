@@ -1,12 +1,20 @@
 package processor_test
 
 import (
+	"bytes"
+	"io"
+	"log/slog"
 	"maps"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/dlxctl/dlxctl/internal/brokertest"
+	"github.com/dlxctl/dlxctl/internal/notify"
 )
 
 // fail does what docs/consumers.md asks of a consumer that says why it failed: it publishes the
@@ -199,4 +207,39 @@ func TestAPublisherForgesWhatConsumersSay(t *testing.T) {
 		}
 	}
 	s.allEmpty(t)
+}
+
+// The log and the notice of a dead letter say why, masked by the rules of its queue.
+func TestTheLogSaysWhy(t *testing.T) {
+	brokertest.OnNewestLine(t)
+	t.Parallel()
+	posts := make(chan string, 10)
+	hook := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		posts <- string(body)
+	}))
+	defer hook.Close()
+	s := newStage(t, backoffFile("quorum"))
+	var log bytes.Buffer
+	p, end := s.notified(t, hook.URL)
+	p.Log = slog.New(slog.NewTextHandler(&log, nil))
+	p.Show = func(m notify.Message) notify.Shown {
+		return notify.Shown{ID: m.ID, Error: strings.ReplaceAll(m.Error, "4711", "***")}
+	}
+	stop := run(t, p)
+	s.publish(t, "events", "order.placed", amqp091.Publishing{MessageId: "m-1"})
+	s.fail(t, s.take(t, "billing"), amqp091.Table{
+		"retry-error": "card 4711 is unknown\nsecond line", "retry-error-type": "CardError", "retry-permanent": true,
+	})
+	s.bury(t, "billing.dead")
+	stop()
+	end()
+	if got := log.String(); !strings.Contains(got, `reason=permanent attempts=1`) ||
+		!strings.Contains(got, `error_type=CardError error="card *** is unknown"`) {
+		t.Errorf("the log is:\n%s", got)
+	}
+	if post := <-posts; !strings.Contains(post, "card *** is unknown") || strings.Contains(post, "4711") ||
+		!strings.Contains(post, `"errorType":"CardError"`) {
+		t.Errorf("the notice is %s", post)
+	}
 }
