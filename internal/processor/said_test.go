@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	amqp091 "github.com/rabbitmq/amqp091-go"
@@ -241,5 +242,49 @@ func TestTheLogSaysWhy(t *testing.T) {
 	if post := <-posts; !strings.Contains(post, "card *** is unknown") || strings.Contains(post, "4711") ||
 		!strings.Contains(post, `"errorType":"CardError"`) {
 		t.Errorf("the notice is %s", post)
+	}
+}
+
+// With two processors and many messages at once each one fails as often as it would by rejections,
+// and is then one dead letter.
+func TestMessagesThatSayWhyAreNotDoubled(t *testing.T) {
+	brokertest.OnNewestLine(t)
+	t.Parallel()
+	s := newStage(t, backoffFile("quorum"))
+	run(t, s.processor(t))
+	run(t, s.processor(t))
+	const n = 100
+	brokertest.Fill(t, s.ch, "events", "order.placed", n, 100)
+	ch := s.target.Channel(t)
+	if err := ch.Qos(20, 0, false); err != nil {
+		t.Fatal(err)
+	}
+	deliveries, err := ch.Consume("billing", "", false, false, false, false, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	attempts := map[string]int{}
+	for range 4 * n {
+		select {
+		case m := <-deliveries:
+			attempts[m.MessageId]++
+			s.fail(t, m, amqp091.Table{"retry-error": "no answer", "retry-error-type": "PaymentTimeout"})
+		case <-time.After(patience):
+			t.Fatalf("%d messages were seen", len(attempts))
+		}
+	}
+	dead := map[string]int{}
+	for len(dead) < n {
+		m := s.bury(t, "billing.dead")
+		dead[m.MessageId]++
+		if m.Headers["retry-error-type"] != "PaymentTimeout" || m.Headers["retry-attempts"] != int64(4) {
+			t.Fatalf("a dead letter has the headers %v", m.Headers)
+		}
+	}
+	s.allEmpty(t)
+	for id, seen := range attempts {
+		if seen != 4 || dead[id] != 1 {
+			t.Errorf("%s was delivered %d times, and is %d dead letters", id, seen, dead[id])
+		}
 	}
 }
