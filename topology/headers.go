@@ -32,6 +32,8 @@ const (
 	HeaderErrorStack = "retry-error-stack"
 	// HeaderPermanent is true on a message that no retry would help: it is dead at once.
 	HeaderPermanent = "retry-permanent"
+	// HeaderAfter is how long the message has to wait at least: seconds, or a text such as 90s.
+	HeaderAfter = "retry-after"
 )
 
 // HeaderTime is how times are written into headers: RFC 3339 with milliseconds, in UTC.
@@ -63,7 +65,8 @@ func SetAside(header string) string { return RetryPrefix + strings.ToLower(heade
 func RetryHeaders() []string {
 	return []string{
 		HeaderQueue, HeaderExchange, HeaderRoutingKey, HeaderFirstFailedAt, HeaderLastFailedAt, HeaderReason,
-		HeaderAttempts, HeaderError, HeaderErrorType, HeaderErrorStack, HeaderPermanent, HeaderOriginalCount, HeaderCC, HeaderBCC, HeaderUserID, HeaderExpiration,
+		HeaderAttempts, HeaderError, HeaderErrorType, HeaderErrorStack, HeaderPermanent, HeaderAfter,
+		HeaderOriginalCount, HeaderCC, HeaderBCC, HeaderUserID, HeaderExpiration,
 	}
 }
 

@@ -305,6 +305,9 @@ type Backoff struct {
 	Tiers []Tier `json:"tiers"`
 	// RetryOn are the reasons for dead-lettering that are retried. Nil is all.
 	RetryOn []Reason `json:"retryOn"`
+	// RetryUntil is how long after its first failure a message may wait without an attempt that
+	// counts, as its consumer asks for longer waits than any tier has.
+	RetryUntil time.Duration `json:"retryUntil"`
 	// Place is where the file has the backoff.
 	Place Place `json:"place"`
 }

@@ -76,6 +76,9 @@ func failedAgain(count any, headers amqp091.Table) amqp091.Delivery {
 		"count": count, "retry-queue": "billing", "retry-exchange": "events", "retry-routing-key": "order.placed",
 		"retry-first-failed-at": then, "retry-last-failed-at": then, "retry-reason": "expired", "retry-attempts": int64(1),
 	})
+	if n, ok := topology.Integer(count); ok {
+		d.Headers["retry-attempts"] = n
+	}
 	maps.Copy(d.Headers, headers)
 	return d
 }

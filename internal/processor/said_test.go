@@ -16,6 +16,7 @@ import (
 
 	"github.com/dlxctl/dlxctl/internal/brokertest"
 	"github.com/dlxctl/dlxctl/internal/notify"
+	"github.com/dlxctl/dlxctl/topology"
 )
 
 // fail does what docs/consumers.md asks of a consumer that says why it failed: it publishes the
@@ -287,4 +288,44 @@ func TestMessagesThatSayWhyAreNotDoubled(t *testing.T) {
 			t.Errorf("%s was delivered %d times, and is %d dead letters", id, seen, dead[id])
 		}
 	}
+}
+
+// A consumer that asks for a wait gets the message no sooner, by the shortest tier that is long
+// enough. Asking for more than any tier costs no attempts, until retryUntil has passed.
+func TestAConsumerAsksForAWait(t *testing.T) {
+	brokertest.OnNewestLine(t)
+	t.Parallel()
+	s := newStage(t, `
+version: 1
+name: shop
+defaults: {backoff: standard}
+backoff:
+  standard: {tiers: [100ms, 1s], retryUntil: 5s}
+exchanges:
+  - {name: events, type: topic}
+queues:
+  - {name: billing, bindings: [{exchange: events, key: "order.*"}]}
+`)
+	run(t, s.processor(t))
+	s.publish(t, "events", "order.placed", amqp091.Publishing{MessageId: "m-1"})
+	s.fail(t, s.take(t, "billing"), amqp091.Table{"retry-after": int32(1)})
+	failed := time.Now()
+	m := s.take(t, "billing")
+	if waited := time.Since(failed); waited < time.Second || m.Headers["count"] != int32(2) || m.Headers["retry-attempts"] != int64(1) {
+		t.Errorf("it came back after %s, with the headers %v", waited, m.Headers)
+	}
+	asked := 0
+	for ; m.Headers["retry-attempts"] == int64(1); asked++ {
+		s.fail(t, m, amqp091.Table{"retry-after": "1h"})
+		m = s.take(t, "billing")
+	}
+	if first, err := time.Parse(topology.HeaderTime, m.Headers["retry-first-failed-at"].(string)); err != nil ||
+		time.Since(first) < 5*time.Second || asked < 2 || m.Headers["retry-attempts"] != int64(2) {
+		t.Errorf("after %d long waits it has the headers %v, %v", asked, m.Headers, err)
+	}
+	s.fail(t, m, amqp091.Table{"retry-after": "1h"})
+	if dead := s.bury(t, "billing.dead"); dead.Headers["retry-attempts"] != int64(3) {
+		t.Errorf("the dead letter has the headers %v", dead.Headers)
+	}
+	s.allEmpty(t)
 }

@@ -152,7 +152,7 @@ func (r Rules) knows(queue string) bool {
 func (r Rules) Decide(d Message, now time.Time) Decision {
 	origin, addressed := strings.CutPrefix(r.addressOf(d), topology.AddressKey(""))
 	f := r.read(d, origin, now)
-	count, waits := r.next(d, f)
+	count, attempts, waits := r.next(d, f, now)
 	switch {
 	case !addressed || origin == "":
 		why := fmt.Sprintf("the routing key %q names no work queue", d.Key)
@@ -174,6 +174,7 @@ func (r Rules) Decide(d Message, now time.Time) Decision {
 		out.Outcome, out.Tier = Retried, r.backoff.Tiers[count-1]
 	}
 	headers := f.headers(r, d, now)
+	headers[topology.HeaderAttempts] = attempts
 	// As an int32: pika reads an int64 as unsigned, and -1 as 18446744073709551615.
 	// Bindings match an integer of any width. No backoff has that many tiers.
 	headers[r.topology.CountHeader] = int32(count) //nolint:gosec // at most the number of tiers
@@ -286,6 +287,9 @@ func (r Rules) read(d Message, origin string, now time.Time) failure {
 	f.trusted = ok && count > 0 && count <= absurdCount && retried && d.Headers[topology.HeaderQueue] == origin
 	if f.trusted {
 		f.attempt = count + 1
+		if n, ok := topology.Integer(d.Headers[topology.HeaderAttempts]); ok && n >= 0 && n <= absurdCount {
+			f.attempt = n + 1 // a consumer that asked for a wait chose the tier, and so the count
+		}
 		if first, ok := d.Headers[topology.HeaderFirstFailedAt].(string); ok {
 			f.first = first
 		}
@@ -294,6 +298,13 @@ func (r Rules) read(d Message, origin string, now time.Time) failure {
 		}
 	}
 	return f
+}
+
+// within reports whether now is less than a time after the first failure. A time that cannot be
+// read is long ago.
+func (f failure) within(limit time.Duration, now time.Time) bool {
+	first, err := time.Parse(topology.HeaderTime, f.first)
+	return err == nil && now.Sub(first) < limit
 }
 
 // headers returns the headers of d without the broker's own, and with the history.
@@ -305,7 +316,6 @@ func (f failure) headers(r Rules, d Message, now time.Time) map[string]any {
 	f.said.write(h)
 	f.keepProperties(h, d)
 	h[topology.HeaderReason] = string(f.reason)
-	h[topology.HeaderAttempts] = f.attempt
 	if !f.returned || !f.trusted {
 		h[topology.HeaderLastFailedAt] = now.UTC().Format(topology.HeaderTime)
 	}

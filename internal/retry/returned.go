@@ -59,21 +59,29 @@ func positive(v any) int64 {
 	return 0
 }
 
-// next returns the count of d, and whether it waits in the tier of this attempt.
+// next returns the count of d, the attempts that count, and whether it waits in the tier of that
+// count: that of this attempt, or the one that is as long as the consumer asks. Where none is, it
+// comes back before the consumer wants it, and that wait is no attempt.
 //
 // What returned from the retry exchange of these rules is a dead letter: the broker has no tier for
 // its count, and would return it without end. What returned from that of another backoff, since its
 // queue has changed the backoff meanwhile, waits in the tier of these rules for the same attempt.
-func (r Rules) next(d Message, f failure) (count int64, waits bool) {
-	count = f.attempt
+func (r Rules) next(d Message, f failure, now time.Time) (count, attempts int64, waits bool) {
+	count, attempts = f.attempt, f.attempt
 	if f.returned {
 		count = positive(d.Headers[r.topology.CountHeader])
 	}
 	if count == 0 || count > int64(len(r.backoff.Tiers)) || !r.backoff.Retries(f.reason) ||
 		d.Exchange == r.backoff.RetryExchange {
-		return topology.DeadLetterCount, false
+		return topology.DeadLetterCount, attempts, false
 	}
-	return count, true
+	if !f.returned && f.said.After > 0 {
+		enough := false
+		if count, enough = r.longEnough(f.said.After); !enough && f.within(r.backoff.RetryUntil, now) {
+			attempts--
+		}
+	}
+	return count, attempts, true
 }
 
 // twice reports whether d returned as a dead letter of these rules: the exchange has no binding for

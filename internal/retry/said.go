@@ -1,6 +1,10 @@
 package retry
 
 import (
+	"math"
+	"strconv"
+	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/dlxctl/dlxctl/topology"
@@ -19,6 +23,8 @@ type Said struct {
 	Error, Type, Stack string
 	// Permanent: no retry would help.
 	Permanent bool
+	// After is how long the message has to wait at least. 0: as long as its tier.
+	After time.Duration
 }
 
 // hear reads what a consumer said, and where it got the message from. The consumer has published d
@@ -46,6 +52,7 @@ func saidIn(h map[string]any) Said {
 		Type:      firstRunes(text(h[topology.HeaderErrorType]), longestErrorType),
 		Stack:     firstBytes(text(h[topology.HeaderErrorStack]), longestStack),
 		Permanent: h[topology.HeaderPermanent] == true,
+		After:     after(h[topology.HeaderAfter]),
 	}
 }
 
@@ -60,6 +67,39 @@ func (s Said) write(h map[string]any) {
 		}
 	}
 	delete(h, topology.HeaderPermanent) // the reason says it
+	delete(h, topology.HeaderAfter)     // it is for this wait alone
+}
+
+// after returns a wait from a header: a number of seconds, as a number or as a text, or a text with
+// units. 0: it is none. One that is too long to be counted is the longest.
+func after(v any) time.Duration {
+	s := text(v)
+	if n, ok := topology.Integer(v); ok {
+		s = strconv.FormatInt(n, 10)
+	}
+	if s == "" || strings.Trim(s, "0123456789") != "" {
+		wait, _ := time.ParseDuration(s) // 0 if it is none
+		return max(0, wait)
+	}
+	seconds, err := strconv.ParseInt(s, 10, 64)
+	if longest := int64(math.MaxInt64 / time.Second); err != nil || seconds > longest {
+		seconds = longest
+	}
+	return time.Duration(seconds) * time.Second
+}
+
+// longEnough returns the number of the tier, from 1, that is the shortest of those that last as
+// long as a consumer asks, and whether there is one. If not, it is the longest.
+func (r Rules) longEnough(after time.Duration) (tier int64, ok bool) {
+	best := 0
+	for i, t := range r.backoff.Tiers {
+		chosen := r.backoff.Tiers[best].Delay
+		switch {
+		case chosen < after && t.Delay > chosen, t.Delay >= after && t.Delay < chosen:
+			best = i
+		}
+	}
+	return int64(best) + 1, r.backoff.Tiers[best].Delay >= after
 }
 
 // text returns a header that is a text, which some clients send as bytes. Empty: it is none.

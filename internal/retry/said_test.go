@@ -97,3 +97,66 @@ func TestWhatIsSaidOfAnUnroutableMessage(t *testing.T) {
 		t.Errorf("%s with %q and the headers %v", got.Outcome, text, got.Headers)
 	}
 }
+
+// asking returns what becomes of a message that failed before, with so many attempts, and for the
+// first time so long ago, whose consumer asks for a wait.
+func asking(after any, attempts int64, ago time.Duration) retry.Decision {
+	b := topology.Backoff{
+		Name: "standard", RetryExchange: "shop.standard.dlx", RetryUntil: time.Hour,
+		Tiers: []topology.Tier{
+			{Delay: 10 * time.Second, Queue: "shop.standard.retry.10s"}, {Delay: time.Minute, Queue: "shop.standard.retry.1m"},
+			{Delay: 30 * time.Second, Queue: "shop.standard.retry.30s"},
+		},
+	}
+	c := topology.Compiled{
+		Name: "shop", CountHeader: "count", Backoffs: []topology.Backoff{b},
+		WorkQueues: []topology.WorkQueue{{Name: "billing", Backoff: "standard"}},
+	}
+	now := time.Unix(1_000_000, 0)
+	h := map[string]any{"retry-after": after}
+	if attempts >= 0 {
+		h["x-death"] = []any{map[string]any{"queue": "shop.standard.retry.1m", "reason": "expired"}}
+		h["count"], h["retry-attempts"], h["retry-queue"] = int32(2), attempts, "billing"
+		h["retry-first-failed-at"] = now.Add(-ago).UTC().Format(topology.HeaderTime)
+	}
+	return retry.NewRules(c, b, 0).Decide(retry.Message{Exchange: "shop.failed", Key: "@billing", Headers: h}, now)
+}
+
+// A wait that a consumer asks for is the shortest tier that is long enough, and an attempt. A wait
+// that no tier is long enough for is the longest, and no attempt, until retryUntil.
+func TestAConsumerAsksForAWait(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		after    any
+		attempts int64 // before; -1: it never failed
+		ago      time.Duration
+		count    int32
+		counted  int64
+	}{
+		"seconds":                       {int32(25), -1, 0, 3, 1},
+		"seconds as a text":             {"25", -1, 0, 3, 1},
+		"a text with units":             {"30s", -1, 0, 3, 1},
+		"as long as a tier":             {int64(60), -1, 0, 2, 1},
+		"less than any":                 {uint8(1), 2, time.Minute, 1, 3},
+		"longer than any":               {"5m", -1, 0, 2, 0},
+		"longer than any, again":        {"4m30s", 0, time.Minute, 2, 0},
+		"longer than any, later":        {"5m", 1, 59 * time.Minute, 2, 1},
+		"longer than any, too late":     {"5m", 1, time.Hour, 2, 2},
+		"longer than can be counted":    {"99999999999999999999", -1, 0, 2, 0},
+		"negative":                      {int64(-5), -1, 0, 1, 1},
+		"no time":                       {"soon", -1, 0, 1, 1},
+		"a part":                        {2.5, -1, 0, 1, 1},
+		"a list":                        {[]any{int32(25)}, -1, 0, 1, 1},
+		"no attempt is left":            {"10s", 3, time.Minute, -1, 4},
+		"no attempt is left for longer": {"5m", 3, time.Minute, -1, 4},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			got := asking(tc.after, tc.attempts, tc.ago)
+			_, kept := got.Headers["retry-after"]
+			if got.Headers["count"] != tc.count || got.Headers["retry-attempts"] != tc.counted || kept {
+				t.Errorf("%s with the headers %v, want count %d and %d attempts", got.Outcome, got.Headers, tc.count, tc.counted)
+			}
+		})
+	}
+}

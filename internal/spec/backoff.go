@@ -15,6 +15,9 @@ import (
 // not overflow.
 const manyAttempts = 1_000_000
 
+// defaultRetryUntil is how long a message may wait uncounted where the file does not say.
+const defaultRetryUntil = 24 * time.Hour
+
 // backoffs reads the backoffs of one file.
 func (d *decoder) backoffs(f fields) {
 	v, ok := f.values["backoff"]
@@ -85,6 +88,10 @@ func (d *decoder) readBackoff(b *Backoff, f fields) {
 		d.problem(pos, f.what+" has neither tiers nor exponential", "add tiers, such as tiers: [10s, 1m, 10m]")
 	}
 	d.retryOn(b, f)
+	b.RetryUntil = defaultRetryUntil
+	if until, ok := d.delay(f, "retryUntil"); ok {
+		b.RetryUntil = until
+	}
 	attempts := int64(0)
 	for _, t := range b.Tiers {
 		attempts += int64(t.Attempts)

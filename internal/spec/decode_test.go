@@ -100,18 +100,18 @@ func TestDecode(t *testing.T) {
 		return out
 	}
 	limit := int64(5)
-	s, m := time.Second, time.Minute
+	s, m, day := time.Second, time.Minute, 24*time.Hour
 	want := &Spec{
 		Name: "shop", VHost: "/", CountHeader: "count", Type: "quorum",
 		Backoffs: []Backoff{
-			{Name: "standard", Tiers: tiers(1, 10*s, m, 10*m)},
-			{Name: "patient", Tiers: append(tiers(1, m), tiers(4, 30*m)...)},
-			{Name: "polite", Tiers: tiers(3, m, 2*m, 4*m, 8*m, 16*m)},
+			{Name: "standard", Tiers: tiers(1, 10*s, m, 10*m), RetryUntil: day},
+			{Name: "patient", Tiers: append(tiers(1, m), tiers(4, 30*m)...), RetryUntil: 12 * time.Hour},
+			{Name: "polite", Tiers: tiers(3, m, 2*m, 4*m, 8*m, 16*m), RetryUntil: day},
 			{
-				Name: "growing", Tiers: tiers(1, 5*s, 10*s, 20*s, 40*s, 80*s, 160*s),
+				Name: "growing", Tiers: tiers(1, 5*s, 10*s, 20*s, 40*s, 80*s, 160*s), RetryUntil: day,
 				RetryOn: []topology.Reason{topology.ReasonRejected, topology.ReasonDeliveryLimit},
 			},
-			{Name: "again", Tiers: tiers(3, 0)},
+			{Name: "again", Tiers: tiers(3, 0), RetryUntil: day},
 		},
 		Exchanges: []Exchange{
 			{Name: "events", Type: "topic"},

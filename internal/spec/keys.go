@@ -94,6 +94,10 @@ func backoffKeys() []key {
 		{"exponential", "Tiers whose delays grow by a factor, in place of tiers.", false, object(exponentialKeys())},
 		{"attemptsPerTier", "Attempts per tier, where the tier sets none. Default: 1.", false, integer(1)},
 		{"retryOn", "Reasons for dead-lettering that are retried. Default: all.", false, list(oneOf(reasonNames()...))},
+		{
+			"retryUntil", "How long after its first failure a message may wait uncounted, where a consumer asks for longer than any tier. Default: 24h.",
+			false, delay(),
+		},
 		{"engine", "What counts the attempts. Default: processor.", false, oneOf("processor")},
 	}
 }

@@ -96,7 +96,9 @@ type Backoff struct {
 	Tiers []Tier
 	// RetryOn are the reasons that are retried. Nil is all.
 	RetryOn []topology.Reason
-	Pos     Pos
+	// RetryUntil limits the waits that do not count, see [topology.Backoff].
+	RetryUntil time.Duration
+	Pos        Pos
 }
 
 // Tier is one delay of a backoff. Attempts is how many consecutive attempts use it, at least 1.
