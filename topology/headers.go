@@ -59,9 +59,9 @@ const (
 // route the message or be refused.
 func SetAside(header string) string { return RetryPrefix + strings.ToLower(header) }
 
-// RetryHeaders returns the headers that the processor and failing consumers write, without the count
-// header. A first failure replaces or removes them: what a publisher set under these names means
-// nothing.
+// RetryHeaders returns the headers that the processor and failing consumers write, without the
+// count header. A first failure replaces or removes them: what a publisher set under these names
+// means nothing.
 func RetryHeaders() []string {
 	return []string{
 		HeaderQueue, HeaderExchange, HeaderRoutingKey, HeaderFirstFailedAt, HeaderLastFailedAt, HeaderReason,

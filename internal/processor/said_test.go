@@ -38,7 +38,9 @@ func (s *stage) sayOnly(t *testing.T, m amqp091.Delivery, said amqp091.Table) {
 	}
 	delete(h, "CC")
 	if m.Exchange != "shop.return" {
-		maps.DeleteFunc(h, func(name string, _ any) bool { return name == "x-death" || strings.HasPrefix(name, "retry-") })
+		maps.DeleteFunc(h, func(name string, _ any) bool {
+			return name == "x-death" || strings.HasPrefix(name, "retry-")
+		})
 		h["retry-exchange"], h["retry-routing-key"] = m.Exchange, m.RoutingKey
 	}
 	maps.DeleteFunc(h, func(name string, _ any) bool {
@@ -90,7 +92,8 @@ func TestAConsumerSaysWhy(t *testing.T) {
 		"retry-queue": "billing", "retry-exchange": "events", "retry-routing-key": "order.placed",
 		"retry-reason": "rejected", "retry-attempts": int64(4), "retry-error": "no answer",
 		"retry-error-type": "PaymentTimeout", "retry-error-stack": "at pay()",
-		"retry-first-failed-at": m.Headers["retry-first-failed-at"], "retry-last-failed-at": m.Headers["retry-last-failed-at"],
+		"retry-first-failed-at": m.Headers["retry-first-failed-at"],
+		"retry-last-failed-at":  m.Headers["retry-last-failed-at"],
 	}
 	if d := cmp.Diff(want, m.Headers); d != "" || string(m.Body) != "b" {
 		t.Errorf("the dead letter %q (-want +got):\n%s", m.Body, d)
@@ -185,7 +188,9 @@ func TestAPublisherForgesWhatConsumersSay(t *testing.T) {
 	s := newStage(t, backoffFile("quorum"))
 	run(t, s.processor(t))
 	for i, v := range []any{
-		true, "true", int32(1), int64(-1), 2.5, []byte("x"), nil, []any{"a", int32(1)}, amqp091.Table{"a": "b"},
+		true, "true", int32(1), int64(-1), 2.5, []byte("x"), nil,
+		[]any{"a", int32(1)},
+		amqp091.Table{"a": "b"},
 		strings.Repeat("x", 20_000),
 	} {
 		sent := forged()
@@ -203,8 +208,8 @@ func TestAPublisherForgesWhatConsumersSay(t *testing.T) {
 				t.Errorf("value %d: the retry has %s: %v", i, name, got)
 			}
 		}
-		if m.Headers["count"] != int32(1) || m.Headers["retry-attempts"] != int64(1) || m.Headers["retry-reason"] != "rejected" ||
-			m.Headers["retry-exchange"] != "events" {
+		if m.Headers["count"] != int32(1) || m.Headers["retry-attempts"] != int64(1) ||
+			m.Headers["retry-reason"] != "rejected" || m.Headers["retry-exchange"] != "events" {
 			t.Errorf("value %d: the retry has the headers %v", i, m.Headers)
 		}
 	}
@@ -311,7 +316,8 @@ queues:
 	s.fail(t, s.take(t, "billing"), amqp091.Table{"retry-after": int32(1)})
 	failed := time.Now()
 	m := s.take(t, "billing")
-	if waited := time.Since(failed); waited < time.Second || m.Headers["count"] != int32(2) || m.Headers["retry-attempts"] != int64(1) {
+	if waited := time.Since(failed); waited < time.Second || m.Headers["count"] != int32(2) ||
+		m.Headers["retry-attempts"] != int64(1) {
 		t.Errorf("it came back after %s, with the headers %v", waited, m.Headers)
 	}
 	asked := 0

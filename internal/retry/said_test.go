@@ -82,7 +82,8 @@ func TestWhatIsSaidHasItsType(t *testing.T) {
 			}
 		}
 	}
-	if got := said(0, map[string]any{"retry-permanent": true}); got.Outcome != retry.DeadLettered || got.Reason != topology.ReasonPermanent {
+	got := said(0, map[string]any{"retry-permanent": true})
+	if got.Outcome != retry.DeadLettered || got.Reason != topology.ReasonPermanent {
 		t.Errorf("permanent: %s, %s", got.Outcome, got.Reason)
 	}
 }
@@ -90,7 +91,9 @@ func TestWhatIsSaidHasItsType(t *testing.T) {
 // In the unroutable queue the processor's reason comes first, and what the consumer said after it.
 func TestWhatIsSaidOfAnUnroutableMessage(t *testing.T) {
 	t.Parallel()
-	got := said(2_600, map[string]any{"retry-error": "no answer", "retry-error-type": "T", "mine": strings.Repeat("m", 500)})
+	got := said(2_600, map[string]any{
+		"retry-error": "no answer", "retry-error-type": "T", "mine": strings.Repeat("m", 500),
+	})
 	text, _ := got.Headers["retry-error"].(string)
 	if _, kind := got.Headers["retry-error-type"]; got.Outcome != retry.Unroutable || kind ||
 		!strings.HasSuffix(text, "; the consumer said: no answer") {
@@ -104,7 +107,8 @@ func asking(after any, attempts int64, ago time.Duration) retry.Decision {
 	b := topology.Backoff{
 		Name: "standard", RetryExchange: "shop.standard.dlx", RetryUntil: time.Hour,
 		Tiers: []topology.Tier{
-			{Delay: 10 * time.Second, Queue: "shop.standard.retry.10s"}, {Delay: time.Minute, Queue: "shop.standard.retry.1m"},
+			{Delay: 10 * time.Second, Queue: "shop.standard.retry.10s"},
+			{Delay: time.Minute, Queue: "shop.standard.retry.1m"},
 			{Delay: 30 * time.Second, Queue: "shop.standard.retry.30s"},
 		},
 	}
