@@ -287,8 +287,8 @@ func (r Rules) read(d Message, origin string, now time.Time) failure {
 	f.trusted = ok && count > 0 && count <= absurdCount && retried && d.Headers[topology.HeaderQueue] == origin
 	if f.trusted {
 		f.attempt = count + 1
-		if n, ok := topology.Integer(d.Headers[topology.HeaderAttempts]); ok && n >= 0 && n <= absurdCount {
-			f.attempt = n + 1 // a consumer that asked for a wait chose the tier, and so the count
+		if n, ok := attempts(d.Headers); ok { // a consumer that asked for a wait chose the tier, and so the count
+			f.attempt = n + 1
 		}
 		if first, ok := d.Headers[topology.HeaderFirstFailedAt].(string); ok {
 			f.first = first

@@ -1,7 +1,6 @@
 package retry
 
 import (
-	"cmp"
 	"strings"
 	"time"
 
@@ -41,7 +40,10 @@ func (r Rules) readReturned(d Message, origin string, now time.Time) failure {
 		return f
 	}
 	f.said = saidIn(d.Headers)
-	f.attempt = cmp.Or(positive(d.Headers[topology.HeaderAttempts]), positive(d.Headers[r.topology.CountHeader]), 1)
+	f.attempt = max(1, positive(d.Headers[r.topology.CountHeader]))
+	if n, ok := attempts(d.Headers); ok {
+		f.attempt = max(1, n)
+	}
 	if reason, ok := d.Headers[topology.HeaderReason].(string); ok {
 		f.reason = topology.Reason(reason)
 	}
@@ -49,6 +51,13 @@ func (r Rules) readReturned(d Message, origin string, now time.Time) failure {
 		f.first = first
 	}
 	return f
+}
+
+// attempts returns the attempts that a processor has counted: none of them, where each one asked for
+// a longer wait than any tier.
+func attempts(h map[string]any) (n int64, ok bool) {
+	n, ok = topology.Integer(h[topology.HeaderAttempts])
+	return n, ok && n >= 0 && n <= absurdCount
 }
 
 // positive returns the number of attempts in a header, 0 if it has none.
