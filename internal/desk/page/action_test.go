@@ -287,6 +287,53 @@ func hostile() []deadletter.View {
 	return v
 }
 
+// Without a property to group by, the page groups by error where a message has one, and otherwise by
+// cause. One group alone comes with what tells its messages apart.
+func TestThePageGroupsByError(t *testing.T) {
+	t.Parallel()
+	views := orders(20)
+	for i := range views {
+		views[i].Error = ""
+	}
+	e := &engine{views: views}
+	s := serve(t, e).signIn(t)
+	by := func(ask map[string]any) any { return s.look(t, ask)["request"].(map[string]any)["by"] }
+	if got := by(map[string]any{}); got != "cause" {
+		t.Errorf("messages without an error are grouped by %v", got)
+	}
+	views[19].ErrorType = "PaymentTimeout"
+	if got := by(map[string]any{}); got != "error" {
+		t.Errorf("messages of which one has an error are grouped by %v", got)
+	}
+	if got := by(map[string]any{"by": "key"}); got != "key" {
+		t.Errorf("messages to be grouped by key are grouped by %v", got)
+	}
+	for i := range views {
+		views[i].Error, views[i].ErrorType = fmt.Sprintf("no answer in %d s", i), "PaymentTimeout"
+	}
+	snapshot := s.look(t, map[string]any{})
+	apart := fmt.Sprint(snapshot["apart"])
+	if want := "[map[by:key groups:3] map[by:queue groups:2] map[by:cause groups:3]]"; apart != want {
+		t.Errorf("what tells the messages apart is %s; want %s", apart, want)
+	}
+	// The group is named by an expression that chooses its messages, whatever names the type.
+	views[0].Error, views[1].Error, views[1].ErrorType = "", "", "Boom\u202E"
+	for i, want := range []string{
+		`errorType == "PaymentTimeout" && error matches "^no answer in [0-9a-fA-Fx.,:-]+ s"`,
+		`errorType == "PaymentTimeout" && error == ""`, `errorType == "Boom\u202e" && error == ""`,
+	} {
+		groups := s.look(t, map[string]any{})["groups"].([]any)
+		group := groups[i].(map[string]any)
+		if group["where"] != want {
+			t.Errorf("the group %v is chosen by %v; want %s", group["value"], group["where"], want)
+		}
+		matched := s.look(t, map[string]any{"where": group["where"]})["matched"]
+		if matched != group["count"] {
+			t.Errorf("%s chooses %v messages of %v", group["where"], matched, group["count"])
+		}
+	}
+}
+
 // A body of 10 MB is cut at a whole character, and the answer says how much is left.
 func TestLargeBodiesAreCut(t *testing.T) {
 	t.Parallel()

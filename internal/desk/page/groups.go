@@ -21,6 +21,13 @@ func expression(by, value string, v deadletter.View) string {
 		candidates = []string{field + ` == ""`, field + " == nil"}
 	case by == "error":
 		candidates = append(candidates, "error matches "+strconv.Quote(alike(value)))
+		if rest, typed := strings.CutPrefix(value, v.ErrorType+": "); typed && v.ErrorType != "" {
+			is := "errorType == " + strconv.Quote(v.ErrorType) + " && error "
+			candidates = append(candidates, is+"== "+strconv.Quote(rest), is+"matches "+strconv.Quote(alike(rest)))
+		}
+		if value == v.ErrorType {
+			candidates = []string{"errorType == " + strconv.Quote(value) + ` && error == ""`}
+		}
 	}
 	for _, candidate := range candidates {
 		filter, err := deadletter.NewFilter(candidate)
