@@ -144,7 +144,8 @@ func TestWhatTheProcessorAndTheBrokerTell(t *testing.T) {
 
 // said adds to headers what a consumer says of its failure.
 func said(h amqp091.Table) amqp091.Table {
-	return with(h, "retry-error", "no answer in 30 s", "retry-error-type", "PaymentTimeout", "retry-error-stack", "at pay()")
+	return with(h,
+		"retry-error", "no answer in 30 s", "retry-error-type", "PaymentTimeout", "retry-error-stack", "at pay()")
 }
 
 func with(h amqp091.Table, more ...any) amqp091.Table {
@@ -163,40 +164,49 @@ func TestWhatAConsumerSays(t *testing.T) {
 		WorkQueue: "billing", Exchange: "events", Key: "order.placed",
 		FirstFailed: at(1), LastFailed: at(9).Add(500 * time.Millisecond), FromProcessor: true,
 	}
-	permanent, unroutable, silent, typed := kept, kept, kept, kept
+	permanent, unroutable, silent, typed := kept, kept, unsaid(kept), kept
 	permanent.Cause = "permanent"
-	unroutable.Cause, unroutable.Error, unroutable.ErrorType, unroutable.Stack = "unroutable", "no answer in 30 s", "", ""
-	silent = unsaid(kept)
+	unroutable.Cause, unroutable.ErrorType, unroutable.Stack = "unroutable", "", ""
 	silent.LastFailed = at(30)
 	typed.Error, typed.Stack = "", ""
 	address := []any{"retry-exchange", "events", "retry-routing-key", "order.placed"}
 	published := deadletter.Facts{
-		Cause: "rejected", Error: kept.Error, ErrorType: kept.ErrorType, Stack: kept.Stack, Attempts: -1, WorkQueue: "billing",
-		Exchange: "events", Key: "order.placed",
+		Cause: "rejected", Error: kept.Error, ErrorType: kept.ErrorType, Stack: kept.Stack, Attempts: -1,
+		WorkQueue: "billing", Exchange: "events", Key: "order.placed",
 	}
 	atOnce, nowhere := published, published
 	atOnce.Cause, atOnce.Error, atOnce.ErrorType, atOnce.Stack = "permanent", "", "", ""
 	nowhere.Cause, nowhere.WorkQueue, nowhere.Exchange, nowhere.Key = "", "", "dlx", "@billing"
 	nowhere.Doubt = "no header names the queue in which it failed"
 	lost := nowhere
-	lost.Cause, lost.ErrorType, lost.Stack, lost.FromProcessor, lost.Exchange, lost.Key = "unroutable", "", "", true, "", ""
+	lost.Cause, lost.FromProcessor = "unroutable", true
+	lost.ErrorType, lost.Stack, lost.Exchange, lost.Key = "", "", "", ""
 	live := unsaid(nowhere)
 	broker := deadletter.Facts{
-		Cause: "expired", Attempts: 0, WorkQueue: "audit", Exchange: "events", Key: "k", FirstFailed: at(1), LastFailed: at(1),
+		Cause: "expired", Attempts: 0, WorkQueue: "audit", Exchange: "events", Key: "k",
+		FirstFailed: at(1), LastFailed: at(1),
 	}
 	checkFacts(t, map[string]factsCase{
-		"kept by the processor":           {headers: said(processed(3)), want: kept},
-		"only the type":                   {headers: processed(3, "retry-error-type", "PaymentTimeout"), want: typed},
-		"dead at once":                    {headers: said(processed(3, "retry-reason", "permanent")), want: permanent},
-		"while it waits in a tier":        {queue: "shop.standard.retry.1m", headers: said(processed(3)), want: kept},
-		"on the retry":                    {queue: "billing", headers: said(processed(3)), want: kept},
-		"then unroutable":                 {queue: "shop.unroutable", headers: said(processed(3)), want: unroutable},
-		"unroutable, parked":              {queue: "shop.parked", headers: said(processed(3, "desk-parked-from", "shop.unroutable")), want: unroutable},
-		"parked":                          {queue: "shop.parked", headers: said(processed(3, "desk-parked-from", "billing.dead")), want: kept},
-		"unroutable, with no queue":       {queue: "shop.unroutable", headers: said(amqp091.Table{}), want: lost},
-		"then failed again without a say": {headers: said(processed(3, "x-death", []any{died("billing", "rejected", 1, 30, "")})), want: silent},
-		"without a backoff":               {headers: said(with(amqp091.Table{}, address...)), want: published},
-		"in the failed queue":             {queue: "shop.standard.failed", headers: said(with(amqp091.Table{}, address...)), want: published},
+		"kept by the processor":    {headers: said(processed(3)), want: kept},
+		"only the type":            {headers: processed(3, "retry-error-type", "PaymentTimeout"), want: typed},
+		"dead at once":             {headers: said(processed(3, "retry-reason", "permanent")), want: permanent},
+		"while it waits in a tier": {queue: "shop.standard.retry.1m", headers: said(processed(3)), want: kept},
+		"on the retry":             {queue: "billing", headers: said(processed(3)), want: kept},
+		"then unroutable":          {queue: "shop.unroutable", headers: said(processed(3)), want: unroutable},
+		"unroutable, parked": {
+			queue: "shop.parked", headers: said(processed(3, "desk-parked-from", "shop.unroutable")), want: unroutable,
+		},
+		"parked": {
+			queue: "shop.parked", headers: said(processed(3, "desk-parked-from", "billing.dead")), want: kept,
+		},
+		"unroutable, with no queue": {queue: "shop.unroutable", headers: said(amqp091.Table{}), want: lost},
+		"then failed again without a say": {
+			headers: said(processed(3, "x-death", []any{died("billing", "rejected", 1, 30, "")})), want: silent,
+		},
+		"without a backoff": {headers: said(with(amqp091.Table{}, address...)), want: published},
+		"in the failed queue": {
+			queue: "shop.standard.failed", headers: said(with(amqp091.Table{}, address...)), want: published,
+		},
 		"permanent, and no more":          {headers: with(amqp091.Table{"retry-permanent": true}, address...), want: atOnce},
 		"in a queue of others":            {queue: "errors", headers: said(amqp091.Table{}), want: nowhere},
 		"of a publisher, in a work queue": {queue: "billing", headers: said(amqp091.Table{}), want: live},
@@ -206,8 +216,8 @@ func TestWhatAConsumerSays(t *testing.T) {
 		},
 		"of other types": {headers: processed(3, "retry-error", int64(1), "retry-error-type", amqp091.Table{"a": "b"},
 			"retry-error-stack", []any{"at"}, "retry-permanent", "true"), want: unsaid(kept)},
-		"in bytes": {headers: processed(3, "retry-error", []byte("no answer in 30 s"), "retry-error-type", []byte("PaymentTimeout"),
-			"retry-error-stack", []byte("at pay()")), want: kept},
+		"in bytes": {headers: processed(3, "retry-error", []byte("no answer in 30 s"),
+			"retry-error-type", []byte("PaymentTimeout"), "retry-error-stack", []byte("at pay()")), want: kept},
 	}, "Hops")
 }
 

@@ -81,9 +81,9 @@ func brighter(h fields) (told, bool) {
 // amqp10 is the family of the annotations that clients of AMQP 1.0 write.
 const amqp10 = "AMQP 1.0 client"
 
-// amqp10Client reads the annotations with which clients of AMQP 1.0 say why they discard a message:
-// those of docs/consumers.md, or those of the clients of RabbitMQ. An annotation stays until a later
-// one of the same name, so the two are never mixed.
+// amqp10Client reads the annotations with which clients of AMQP 1.0 say why they discard a
+// message: those of docs/headers.md, or those of the clients of RabbitMQ. An annotation stays until
+// a later one of the same name, so the two are never mixed.
 func amqp10Client(h fields) (told, bool) {
 	t := told{problem: h.text(annotatedError), problemType: h.text(annotatedType), stack: h.text(annotatedStack)}
 	if t.problem+t.problemType+t.stack == "" {
@@ -92,8 +92,8 @@ func amqp10Client(h fields) (told, bool) {
 	return t, t.problem+t.problemType+t.stack != ""
 }
 
-// The annotations of a consumer that speaks AMQP 1.0, as the headers retry-error and so on are those
-// of one that publishes.
+// The annotations of a consumer that speaks AMQP 1.0, as the headers retry-error and so on are
+// those of one that publishes.
 const (
 	annotatedError = "x-opt-error"
 	annotatedType  = "x-opt-error-type"

@@ -235,7 +235,7 @@ func cut(s string, most int) string {
 
 // groupJSON is a group as scripts read it.
 type groupJSON struct {
-	// By is the property that the messages have in common, as --by names it.
+	// By is the property that the messages have in common, as --by names it. Left out: several.
 	By string `json:"by,omitempty"`
 	// Value is what the messages have in common, redacted. Null: they have no such value, or are in
 	// other groups.

@@ -67,7 +67,9 @@ func TestMessagesAreGrouped(t *testing.T) {
 		}
 	}
 	first := grouped(t, "cause", a, b)[0]
-	want := deadletter.Group{By: "cause", Value: "rejected", Count: 2, Share: 1, First: at(1), Last: at(5), Example: "aaaaaaaaaaaa"}
+	want := deadletter.Group{
+		By: "cause", Value: "rejected", Count: 2, Share: 1, First: at(1), Last: at(5), Example: "aaaaaaaaaaaa",
+	}
 	if d := cmp.Diff(want, first); d != "" {
 		t.Errorf("group (-want +got):\n%s", d)
 	}

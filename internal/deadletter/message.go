@@ -38,9 +38,8 @@ type Handle string
 // the framework that wrote them. A field that nothing tells is zero, and Attempts is -1. Times are
 // in UTC.
 type Facts struct {
-	// Cause is why it died last: rejected, delivery_limit, expired, maxlen, permanent, unroutable,
-	// failed or skipped. A consumer says permanent, the processor unroutable, and a framework failed
-	// or skipped.
+	// Cause is why it died last: rejected, delivery_limit, expired, maxlen, permanent (by a consumer),
+	// unroutable (by the processor), failed or skipped (by a framework).
 	Cause string `json:"cause"`
 	// Error is the error, as the consumer, the processor or a framework wrote it.
 	Error string `json:"error"`

@@ -59,22 +59,28 @@ func (w *Ways) NeedsBody() bool { return slices.ContainsFunc(w.by, By.NeedsBody)
 // Add counts a message, and returns its value in each of the ways.
 func (w *Ways) Add(v View) []string {
 	w.total++
-	for i := range w.other {
-		w.other[i].add(v)
-	}
 	values := make([]string, len(w.by))
 	for i, by := range w.by {
 		values[i] = by.Value(v)
 		w.found[i] = w.found[i] || values[i] != ""
 	}
+	for i := range w.other {
+		d := &w.other[i]
+		switch at := slices.IndexFunc(w.by, func(by By) bool { return by.source == d.by.source }); {
+		case at >= 0:
+			d.add(values[at])
+		case d.values != nil:
+			d.add(d.by.Value(v))
+		}
+	}
 	return values
 }
 
-func (d *distinct) add(v View) {
+func (d *distinct) add(value string) {
 	if d.values == nil {
 		return
 	}
-	if value := d.by.Value(v); !d.values[value] {
+	if !d.values[value] {
 		d.values[strings.Clone(value)] = true
 	}
 	if len(d.values) > mostDistinct {

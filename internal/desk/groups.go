@@ -57,6 +57,7 @@ func WriteApart(w io.Writer, found Grouped) error {
 	ways := text.Each(found.Apart, func(a deadletter.Apart) string {
 		return fmt.Sprintf("--by %s makes %d groups", a.By, a.Groups)
 	})
-	_, err := fmt.Fprintf(w, "by %s, the %d messages are one group; %s\n", text.Name(found.By), found.Groups[0].Count, text.List(ways))
+	_, err := fmt.Fprintf(w, "by %s, the %d messages are one group; %s\n",
+		text.Name(found.By), found.Groups[0].Count, text.List(ways))
 	return err
 }

@@ -31,9 +31,9 @@ type Notice struct {
 	FirstFailure string `json:"firstFailure"`
 	Owner        string `json:"owner"`
 	Severity     string `json:"severity"`
-	// Error is why the message is unroutable, or what the consumer said of its last failure, and
+	// Error is why the message is unroutable, or what the consumer said of a dead letter.
+	Error string `json:"error,omitempty"`
 	// ErrorType is the type of that error.
-	Error     string `json:"error,omitempty"`
 	ErrorType string `json:"errorType,omitempty"`
 	// Body is the beginning of the message's body, if it was asked for and is UTF-8.
 	Body string `json:"body,omitempty"`
@@ -141,7 +141,7 @@ func (n *Notifier) NotifyShown(notice Notice, m Message, show func(Message) Show
 		m.ID, m.Error, m.ErrorType = notice.MessageID, notice.Error, notice.ErrorType
 		notice.show(show(m))
 	}
-	// Only now: no rule finds a value of which a part was cut off.
+	// Only now: no rule finds a part of a value.
 	notice.Error, notice.ErrorType = first(notice.Error, errorCap), first(notice.ErrorType, errorCap)
 	select {
 	case n.notices <- notice:

@@ -167,17 +167,17 @@ func TestANoticeSaysWhatTheConsumerSaid(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("ü", 1<<20)
 	for name, tc := range map[string]struct{ problem, kind, want string }{
-		"both":               {"no answer\nat pay()", "PaymentTimeout", "the last rejected (PaymentTimeout: no answer); first"},
-		"a type in the text": {"PaymentTimeout: no answer", "PaymentTimeout", "the last rejected (PaymentTimeout: no answer); first"},
-		"only the type":      {"", "PaymentTimeout", "the last rejected (PaymentTimeout); first"},
-		"only the text":      {"no answer", "", "the last rejected (no answer); first"},
-		"nothing":            {"", "", "the last rejected; first"},
-		"marks":              {"<!here>\x1b[2J\u202E\xff", "a\rb", "the last rejected (a b: &lt;!here&gt;\uFFFD[2J\uFFFD\uFFFD); first"},
-		"a megabyte":         {long, long, "the last rejected (" + strings.Repeat("ü", 100) + "…); first"},
+		"both":               {"no answer\nat pay()", "PaymentTimeout", " (PaymentTimeout: no answer); first"},
+		"a type in the text": {"PaymentTimeout: no answer", "PaymentTimeout", " (PaymentTimeout: no answer); first"},
+		"only the type":      {"", "PaymentTimeout", " (PaymentTimeout); first"},
+		"only the text":      {"no answer", "", " (no answer); first"},
+		"nothing":            {"", "", "; first"},
+		"marks":              {"<!here>\x1b[2J\u202E\xff", "a\rb", " (a b: &lt;!here&gt;\uFFFD[2J\uFFFD\uFFFD); first"},
+		"a megabyte":         {long, long, " (" + strings.Repeat("ü", 100) + "…); first"},
 	} {
 		notice := deadLetter("1")
 		notice.Error, notice.ErrorType = tc.problem, tc.kind
-		if got := notice.line(); !strings.Contains(got, tc.want) {
+		if got := notice.line(); !strings.Contains(got, "the last rejected"+tc.want) {
 			t.Errorf("%s: %.500s", name, got)
 		}
 		n, err := New("http://localhost", false, slog.New(slog.DiscardHandler), &counts{})
@@ -185,8 +185,10 @@ func TestANoticeSaysWhatTheConsumerSaid(t *testing.T) {
 			t.Fatal(err)
 		}
 		n.Notify(notice, nil)
-		if kept := <-n.notices; len(kept.Error) > 1<<10 || len(kept.ErrorType) > 1<<10 || kept.Error != tc.problem[:len(kept.Error)] {
-			t.Errorf("%s: the notice carries %d bytes of the error and %d of its type", name, len(kept.Error), len(kept.ErrorType))
+		kept := <-n.notices
+		if len(kept.Error) > 1<<10 || len(kept.ErrorType) > 1<<10 || kept.Error != tc.problem[:len(kept.Error)] {
+			t.Errorf("%s: the notice has %d bytes of the error and %d of its type",
+				name, len(kept.Error), len(kept.ErrorType))
 		}
 	}
 }

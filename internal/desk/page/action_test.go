@@ -287,8 +287,8 @@ func hostile() []deadletter.View {
 	return v
 }
 
-// Without a property to group by, the page groups by error where a message has one, and otherwise by
-// cause. One group alone comes with what tells its messages apart.
+// Without a property to group by, the page groups by error where a message has one, and otherwise
+// by cause. One group alone comes with what tells its messages apart.
 func TestThePageGroupsByError(t *testing.T) {
 	t.Parallel()
 	views := orders(20)

@@ -239,7 +239,8 @@ func number(b bool) float64 {
 
 // reasons lists the values of the label reason.
 func reasons() string {
-	return text.Or(append(text.Each(topology.AllReasons(), func(r topology.Reason) string { return string(r) }), otherReason))
+	names := text.Each(topology.AllReasons(), func(r topology.Reason) string { return string(r) })
+	return text.Or(append(names, otherReason))
 }
 
 // otherReason stands for every reason that no processor gives.

@@ -73,7 +73,9 @@ func TestCountersBeginAtZero(t *testing.T) {
 // The label reason has the reasons that the processor gives, and one value for all others.
 func TestReasonLabels(t *testing.T) {
 	t.Parallel()
-	for r, want := range map[topology.Reason]string{"permanent": "permanent", "unknown": "unknown", "": "other", "forged": "other"} {
+	for r, want := range map[topology.Reason]string{
+		"permanent": "permanent", "unknown": "unknown", "": "other", "forged": "other",
+	} {
 		if got := ReasonLabel(r); got != want {
 			t.Errorf("the label of the reason %q is %q, not %q", r, got, want)
 		}
