@@ -276,12 +276,14 @@ func hostile() []deadletter.View {
 	script := `<script>window.pwned = 1</script><img src=x onerror="window.pwned = 2"><a href="javascript:window.pwned=3">x</a>`
 	for i := range v {
 		v[i].Error, v[i].Cause, v[i].Key, v[i].Type, v[i].WorkQueue = script, script, script, script, script
+		v[i].ErrorType, v[i].Stack = script, script
 		v[i].Headers = map[string]any{script: script, "list": []any{script}, "bytes": []byte{0xff, 0xfe, 0}}
 		v[i].Hops = []deadletter.Hop{{Queue: script, Reason: script, Keys: []string{script}, Count: 2, Time: now()}}
 	}
 	v[0].Body = decode.Document{Format: decode.Text, Text: script, Note: script, Steps: []string{script}}
 	v[1].Body = decode.Document{Format: decode.Text, Text: strings.Repeat("0123456789abcdef", 10<<20/16)}
 	v[2].Body = decode.Document{Format: decode.Text, Text: "invalid: \xff\xfe\xc3( and \x1b[31mred\x1b[0m \x07"}
+	v[2].ErrorType, v[2].Stack = "T\u202E\x1b[2J", strings.Repeat("x\u2066", 1<<20)
 	v[2].Error = "user\u202Egpj.exe \u2066isolate\u2069 \u200Bzero \x1b[2J"
 	v[3].Body = decode.Document{Format: decode.Binary, Text: "00000000  00 01 02 03"}
 	return v
