@@ -44,16 +44,6 @@ type snapshot struct {
 	spare int // bytes that may still be kept in views
 }
 
-// grouped is the groups of messages in one way.
-type grouped struct {
-	Groups []group `json:"groups"`
-	// Others is how many messages are in groups that are not listed.
-	Others int `json:"others"`
-
-	by    string
-	known map[string]int32 // groups by their value
-}
-
 // row is a message in the list.
 type row struct {
 	handle             deadletter.Handle
@@ -64,17 +54,6 @@ type row struct {
 	group              int32
 	cause, queue       string
 	key, kind, summary string
-}
-
-// group is messages with one value in common.
-type group struct {
-	Value  string    `json:"value"`
-	Count  int       `json:"count"`
-	First  time.Time `json:"first"`
-	Last   time.Time `json:"last"`
-	Handle string    `json:"handle"`
-	// Where is the expression that chooses the group; empty if none does.
-	Where string `json:"where"`
 }
 
 // The limits of a snapshot.
@@ -231,27 +210,6 @@ func (s *snapshot) span(t time.Time) {
 	}
 }
 
-// add adds a message to its group and returns the number of the group.
-func (g *grouped) add(value string, v deadletter.View) int32 {
-	at, ok := g.known[value]
-	if !ok {
-		if len(g.Groups) >= maxGroups {
-			g.Others++
-			return noGroup
-		}
-		at = int32(len(g.Groups)) //nolint:gosec // below maxGroups
-		value = strings.Clone(value)
-		g.known[value] = at
-		g.Groups = append(g.Groups, group{Value: value, Handle: v.Name(), Where: expression(g.by, value, v)})
-	}
-	one := &g.Groups[at]
-	one.Count++
-	if t := v.LastFailed; !t.IsZero() {
-		one.First, one.Last = span(one.First, one.Last, t)
-	}
-	return at
-}
-
 // span returns the first and the last time of those of a span, and one more. Zero is none.
 func span(first, last, t time.Time) (time.Time, time.Time) {
 	if first.IsZero() || t.Before(first) {
@@ -277,21 +235,6 @@ func (s *snapshot) finish(found desk.Looked) {
 		}
 	}
 	s.texts, s.known, s.each, s.ways = nil, nil, nil, nil
-}
-
-// sort sorts the groups by size, and returns the new place of each.
-func (g *grouped) sort() []int32 {
-	order := make([]int32, len(g.Groups))
-	for i := range order {
-		order[i] = int32(i) //nolint:gosec // below maxGroups
-	}
-	slices.SortStableFunc(order, func(a, b int32) int { return g.Groups[b].Count - g.Groups[a].Count })
-	sorted, place := make([]group, len(order)), make([]int32, len(order))
-	for to, from := range order {
-		sorted[to], place[from] = g.Groups[from], int32(to) //nolint:gosec // below maxGroups
-	}
-	g.Groups = sorted
-	return place
 }
 
 // snapshots keeps the last look at each queue, and few in all.
