@@ -64,7 +64,7 @@ func flagValues() map[string][]string {
 		"--drain":        {"idle", "now"},
 		"--until":        words(migrate.Stages()),
 		"--allow":        words(topology.Hazards()),
-		"--by":           {"cause", "error", "queue", "key", "header:", "body."},
+		"--by":           {"error", "cause", "queue", "key", "exchange", "type", "header:", "body."},
 		"--to":           {"queue", "original", "queue:", "exchange:"},
 		"--split-by":     {"prefix", "owner"},
 		"--fail-on":      append(words(audit.Severities()), failOnLost, failOnNever),

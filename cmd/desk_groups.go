@@ -1,6 +1,7 @@
 package cmd
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 
@@ -26,18 +27,20 @@ func newDeskGroups(a *app) *cobra.Command {
 		Short:      "Count what dead letters have in common",
 		Long: `Group the dead letters of a queue by what they have in common, largest group first: how
 many, which share, when the first and the last of them failed, and the handle of an
-example.
+example. Without --by, messages are grouped by error if any of them has one, and otherwise
+by cause. If they are all one group, a line names the other properties that tell them apart.
 
---by cause is why the broker or the processor gave up; error is the text of the error;
-queue is the work queue; key is the routing key of the publisher; header:NAME and
-body.PATH are values of the message.`,
+--by error is the error that the consumer, the processor or a framework wrote, with its
+type; cause is why the broker or the processor gave up; queue is the work queue; key is the
+routing key of the publisher; header:NAME and body.PATH are values of the message.`,
 		Example: `  dlxctl desk groups @billing
   dlxctl desk groups billing.dead --by body.customer.country --where 'cause == "rejected"'`,
 		Args:        oneQueue,
 		Annotations: map[string]string{outputsAnnotation: "text table json jsonl"},
 		RunE:        k.run,
 	}
-	c.Flags().StringVar(&k.by, "by", "cause", "`PROPERTY`: cause, error, queue, key, header:NAME or body.PATH")
+	c.Flags().StringVar(&k.by, "by", "",
+		"`PROPERTY`: error, cause, queue, key, exchange, type, header:NAME or body.PATH (default: error, or cause where no message has one)")
 	k.choose.add(c)
 	k.choose.addLimit(c.Flags(), 0, "group so many messages at most, from the head of the queue; 0 is all")
 	return c
@@ -45,24 +48,24 @@ body.PATH are values of the message.`,
 
 // run groups messages.
 func (k *deskGroupsCommand) run(c *cobra.Command, args []string) error {
-	by, err := deadletter.ParseBy(k.by)
+	ways, err := deadletter.NewWays(k.by)
 	if err != nil {
 		return usageError{fmt.Errorf("--by: %w", err)}
 	}
 	return k.in(args[0], func(d *desk.Desk, r desk.Request) error {
-		groups, picked, err := d.GroupBy(c.Context(), r, by)
+		found, picked, err := d.GroupBy(c.Context(), r, ways)
 		if err != nil {
 			return err
 		}
 		switch k.app.output {
 		case "json":
-			err = jsondoc.Write(k.app.stdout, groups)
+			err = jsondoc.Write(k.app.stdout, found.Groups)
 		case "jsonl":
-			err = writeLines(k.app.stdout, groups)
+			err = writeLines(k.app.stdout, found.Groups)
 		default:
-			err = desk.WriteGroups(k.app.stdout, k.by, groups, k.app.width())
+			err = desk.WriteGroups(k.app.stdout, found, k.app.width())
 		}
-		if err != nil {
+		if err = cmp.Or(err, desk.WriteApart(k.app.stderr, found)); err != nil {
 			return err
 		}
 		return k.app.picked(r, picked)

@@ -50,7 +50,15 @@ func shown(t topology.Compiled, bodies, watch bool, log *slog.Logger) (func(noti
 			}))
 			out.Format, out.Type, out.Text, out.Note = string(doc.Format), doc.Type, doc.Text, doc.Note
 		}
-		out.ID, out.Error = pass.Text(m.ID), pass.Text(m.Error)
+		masked := pass.Headers(m.Headers)
+		text := func(s, header string) string { // a header that a rule names is masked, however short it is
+			if s != "" && m.Headers[header] == s {
+				s, _ = masked[header].(string)
+			}
+			return pass.Text(s)
+		}
+		out.ID, out.Error = pass.Text(m.ID), text(m.Error, topology.HeaderError)
+		out.ErrorType = text(m.ErrorType, topology.HeaderErrorType)
 		return out
 	}, nil
 }

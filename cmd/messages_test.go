@@ -175,14 +175,18 @@ func TestShownInNotices(t *testing.T) {
 	top := topology.Compiled{
 		WorkQueues: []topology.WorkQueue{{Name: "billing"}, {Name: "mail"}},
 		Messages: topology.Messages{Queues: []topology.QueueMessages{
-			{Queue: "mail", Redact: topology.Redaction{Paths: []string{"body.name"}}},
+			{Queue: "mail", Redact: topology.Redaction{Paths: []string{"body.name", "headers.retry-error-type"}}},
 		}},
 	}
-	m := notify.Message{ID: "m-1", Error: "no queue of Ann Example", Body: []byte(`{"name":"Ann Example"}`)}
+	m := notify.Message{
+		ID: "m-1", Error: "no queue of Ann Example", ErrorType: "Boom", Body: []byte(`{"name":"Ann Example"}`),
+		Headers: map[string]any{"retry-error": "no queue of Ann Example", "retry-error-type": "Boom"},
+	}
 	for queue, want := range map[string]notify.Shown{
-		"billing": {ID: "m-1", Error: m.Error, Format: "json", Text: "{\n  \"name\": \"Ann Example\"\n}"},
+		"billing": {ID: "m-1", Error: m.Error, ErrorType: "Boom", Format: "json", Text: "{\n  \"name\": \"Ann Example\"\n}"},
 		"mail": {
-			ID: "m-1", Error: "no queue of [masked]", Format: "json", Text: "{\n  \"name\": \"[masked]\"\n}", Masked: true,
+			ID: "m-1", Error: "no queue of [masked]", ErrorType: "[masked]", Format: "json",
+			Text: "{\n  \"name\": \"[masked]\"\n}", Masked: true,
 		},
 	} {
 		show, err := shown(top, true, false, nil)

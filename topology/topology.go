@@ -359,6 +359,9 @@ func Reasons() []Reason {
 	return []Reason{ReasonRejected, ReasonDeliveryLimit, ReasonExpired, ReasonMaxLength}
 }
 
+// AllReasons returns the reasons that the processor gives: those of a broker and its own.
+func AllReasons() []Reason { return append(Reasons(), ReasonPermanent, ReasonUnknown) }
+
 // WorkQueue is a declared work queue, as the processor, status and generate see it.
 type WorkQueue struct {
 	Name string `json:"name"`

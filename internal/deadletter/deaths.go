@@ -109,7 +109,7 @@ func (r *reading) deathFacts(h fields) {
 	if len(outside) == 0 {
 		return
 	}
-	r.lastDeath = outside[0].Reason
+	r.lastDeath, r.later = outside[0].Reason, outside
 	attempts := 0
 	for _, hop := range outside {
 		r.times(hop.Time, hop.Time)

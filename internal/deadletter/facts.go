@@ -14,7 +14,7 @@ import (
 // retryPrefix begins the headers of the processor.
 const retryPrefix = topology.RetryPrefix
 
-// Causes that RabbitMQ does not know.
+// Causes that neither RabbitMQ nor a consumer gives.
 const (
 	causeUnroutable = "unroutable"
 	causeFailed     = "failed"
@@ -37,6 +37,7 @@ func read(d amqp091.Delivery, h fields, queue string, known *Known) Facts {
 	r := reading{known: known, facts: Facts{Attempts: -1}, deathAttempts: -1}
 	r.own(h, queue)
 	r.deathFacts(h)
+	r.consumer(h, d, queue)
 	marks := h // of the desk
 	if e, ok := easyNetQError(d); ok {
 		r.tell(e.told())
@@ -85,51 +86,15 @@ type reading struct {
 	// candidates are the queues in which a consumer failed, each with the header that says so.
 	candidates [][2]string
 	// expired are the queues in which the message died without a consumer.
-	expired       []string
-	doubt         string
-	addressed     bool
-	told          bool
-	lastDeath     string
+	expired   []string
+	doubt     string
+	addressed bool
+	told      bool
+	lastDeath string
+	// later are the deaths that are not those in queues of dlxctl. The processor removes them.
+	later         []Hop
 	deathAttempts int
 	hops          []Hop
-}
-
-// FromProcessor reports whether the headers of a message are those of a processor.
-func FromProcessor(headers map[string]any) bool {
-	h := fields(headers)
-	_, counted := topology.Integer(h[topology.HeaderAttempts])
-	return h.text(topology.HeaderQueue) != "" && counted || h.text(topology.HeaderError) != ""
-}
-
-// own reads the headers of the processor.
-func (r *reading) own(h fields, queue string) {
-	f := &r.facts
-	workQueue := h.text(topology.HeaderQueue)
-	attempts, counted := topology.Integer(h[topology.HeaderAttempts])
-	f.FromProcessor = FromProcessor(h)
-	if !f.FromProcessor {
-		return
-	}
-	r.candidate(workQueue, topology.HeaderQueue)
-	f.Cause, f.Error = h.text(topology.HeaderReason), h.text(topology.HeaderError)
-	if f.Cause == string(topology.ReasonUnknown) {
-		f.Cause = ""
-	}
-	if f.Error != "" && (workQueue == "" || r.known.isUnroutable(queue)) {
-		f.Cause = causeUnroutable
-	}
-	if counted && attempts > 0 {
-		f.Attempts = int(attempts)
-	}
-	first, last := timestamp(h.text(topology.HeaderFirstFailedAt)), timestamp(h.text(topology.HeaderLastFailedAt))
-	if first.IsZero() {
-		first = last
-	}
-	r.times(first, last)
-	r.tell(told{
-		exchange: h.text(topology.HeaderExchange), key: h.text(topology.HeaderRoutingKey),
-		addressed: h.text(topology.HeaderRoutingKey) != "" || h.text(topology.HeaderExchange) != "",
-	})
 }
 
 // candidate notes that a consumer failed in a queue.
@@ -167,14 +132,14 @@ func (r *reading) tell(t told) {
 		{&r.doubt, t.doubt},
 		{&f.Framework, t.framework},
 		{&f.Cause, t.cause},
-		{&f.Error, t.problem},
-		{&f.ErrorType, t.problemType},
-		{&f.Stack, t.stack},
 		{&f.Job, t.job},
 	} {
 		if *text.at == "" {
 			*text.at = text.told
 		}
+	}
+	if f.Error+f.ErrorType+f.Stack == "" { // they are of one error
+		f.Error, f.ErrorType, f.Stack = t.problem, t.problemType, t.stack
 	}
 	if f.Attempts < 0 && t.attempts > 0 {
 		f.Attempts = t.attempts

@@ -142,6 +142,104 @@ func TestWhatTheProcessorAndTheBrokerTell(t *testing.T) {
 	}, "Hops")
 }
 
+// said adds to headers what a consumer says of its failure.
+func said(h amqp091.Table) amqp091.Table {
+	return with(h,
+		"retry-error", "no answer in 30 s", "retry-error-type", "PaymentTimeout", "retry-error-stack", "at pay()")
+}
+
+func with(h amqp091.Table, more ...any) amqp091.Table {
+	for i := 0; i < len(more); i += 2 {
+		h[more[i].(string)] = more[i+1]
+	}
+	return h
+}
+
+// A consumer says why it failed. The processor keeps that; without a backoff, the dead letter is
+// what the consumer published. In the unroutable queue, the error is that of the processor.
+func TestWhatAConsumerSays(t *testing.T) {
+	t.Parallel()
+	kept := deadletter.Facts{
+		Cause: "rejected", Error: "no answer in 30 s", ErrorType: "PaymentTimeout", Stack: "at pay()", Attempts: 3,
+		WorkQueue: "billing", Exchange: "events", Key: "order.placed",
+		FirstFailed: at(1), LastFailed: at(9).Add(500 * time.Millisecond), FromProcessor: true,
+	}
+	permanent, unroutable, silent, typed := kept, kept, unsaid(kept), kept
+	permanent.Cause = "permanent"
+	unroutable.Cause, unroutable.ErrorType, unroutable.Stack = "unroutable", "", ""
+	silent.LastFailed = at(30)
+	typed.Error, typed.Stack = "", ""
+	address := []any{"retry-exchange", "events", "retry-routing-key", "order.placed"}
+	published := deadletter.Facts{
+		Cause: "rejected", Error: kept.Error, ErrorType: kept.ErrorType, Stack: kept.Stack, Attempts: -1,
+		WorkQueue: "billing", Exchange: "events", Key: "order.placed",
+	}
+	atOnce, nowhere := published, published
+	atOnce.Cause, atOnce.Error, atOnce.ErrorType, atOnce.Stack = "permanent", "", "", ""
+	nowhere.Cause, nowhere.WorkQueue, nowhere.Exchange, nowhere.Key = "", "", "dlx", "@billing"
+	nowhere.Doubt = "no header names the queue in which it failed"
+	lost := nowhere
+	lost.Cause, lost.FromProcessor = "unroutable", true
+	lost.ErrorType, lost.Stack, lost.Exchange, lost.Key = "", "", "", ""
+	live := unsaid(nowhere)
+	broker := deadletter.Facts{
+		Cause: "expired", Attempts: 0, WorkQueue: "audit", Exchange: "events", Key: "k",
+		FirstFailed: at(1), LastFailed: at(1),
+	}
+	checkFacts(t, map[string]factsCase{
+		"kept by the processor":    {headers: said(processed(3)), want: kept},
+		"only the type":            {headers: processed(3, "retry-error-type", "PaymentTimeout"), want: typed},
+		"dead at once":             {headers: said(processed(3, "retry-reason", "permanent")), want: permanent},
+		"while it waits in a tier": {queue: "shop.standard.retry.1m", headers: said(processed(3)), want: kept},
+		"on the retry":             {queue: "billing", headers: said(processed(3)), want: kept},
+		"then unroutable":          {queue: "shop.unroutable", headers: said(processed(3)), want: unroutable},
+		"unroutable, parked": {
+			queue: "shop.parked", headers: said(processed(3, "desk-parked-from", "shop.unroutable")), want: unroutable,
+		},
+		"parked": {
+			queue: "shop.parked", headers: said(processed(3, "desk-parked-from", "billing.dead")), want: kept,
+		},
+		"unroutable, with no queue": {queue: "shop.unroutable", headers: said(amqp091.Table{}), want: lost},
+		"then failed again without a say": {
+			headers: said(processed(3, "x-death", []any{died("billing", "rejected", 1, 30, "")})), want: silent,
+		},
+		"without a backoff": {headers: said(with(amqp091.Table{}, address...)), want: published},
+		"in the failed queue": {
+			queue: "shop.standard.failed", headers: said(with(amqp091.Table{}, address...)), want: published,
+		},
+		"permanent, and no more":          {headers: with(amqp091.Table{"retry-permanent": true}, address...), want: atOnce},
+		"in a queue of others":            {queue: "errors", headers: said(amqp091.Table{}), want: nowhere},
+		"of a publisher, in a work queue": {queue: "billing", headers: said(amqp091.Table{}), want: live},
+		"of a publisher, of a message that expired": {
+			queue: "shop.dead", headers: said(amqp091.Table{"x-death": []any{died("audit", "expired", 1, 1, "events", "k")}}),
+			want: broker,
+		},
+		"of other types": {headers: processed(3, "retry-error", int64(1), "retry-error-type", amqp091.Table{"a": "b"},
+			"retry-error-stack", []any{"at"}, "retry-permanent", "true"), want: unsaid(kept)},
+		"in bytes": {headers: processed(3, "retry-error", []byte("no answer in 30 s"),
+			"retry-error-type", []byte("PaymentTimeout"), "retry-error-stack", []byte("at pay()")), want: kept},
+	}, "Hops")
+}
+
+// unsaid returns facts without what a consumer said.
+func unsaid(f deadletter.Facts) deadletter.Facts {
+	f.Error, f.ErrorType, f.Stack = "", "", ""
+	return f
+}
+
+// Where no topology is known, the name of the unroutable queue tells whose error it is.
+func TestErrorsWithoutATopology(t *testing.T) {
+	t.Parallel()
+	for queue, want := range map[string]string{
+		"shop.unroutable": "unroutable, no answer in 30 s, ", "billing.dead": "rejected, no answer in 30 s, PaymentTimeout",
+	} {
+		f := deadletter.Read(amqp091.Delivery{Headers: said(processed(1))}, queue, nil)
+		if got := strings.Join([]string{f.Cause, f.Error, f.ErrorType}, ", "); got != want {
+			t.Errorf("in %s: %s; want %s", queue, got, want)
+		}
+	}
+}
+
 // The origin is where a consumer failed. If the headers name several places, none is chosen.
 func TestTheOriginOfAForeignDeadLetterIsNeverGuessed(t *testing.T) {
 	t.Parallel()
@@ -302,6 +400,13 @@ func TestWhatFrameworksTell(t *testing.T) {
 		}, want: deadletter.Facts{
 			Framework: "AMQP 1.0 client", Cause: "rejected", Error: "no customer", ErrorType: "business", Attempts: 1,
 			WorkQueue: "w", Key: "w", FirstFailed: at(1), LastFailed: at(1),
+		}},
+		"AMQP 1.0 with the annotations of the contract": {headers: amqp091.Table{
+			"x-opt-error": []byte("no customer"), "x-opt-error-type": "business", "x-opt-error-stack": "at A",
+			"x-opt-dead-letter-reason": "of an earlier attempt", "x-death": []any{died("w", "rejected", 1, 1, "", "w")},
+		}, want: deadletter.Facts{
+			Framework: "AMQP 1.0 client", Cause: "rejected", Error: "no customer", ErrorType: "business", Stack: "at A",
+			Attempts: 1, WorkQueue: "w", Key: "w", FirstFailed: at(1), LastFailed: at(1),
 		}},
 		"MassTransit without a handler": {headers: amqp091.Table{"MT-Reason": "dead-letter"}, want: deadletter.Facts{
 			Framework: "MassTransit", Cause: "skipped", Attempts: -1, Doubt: "no header names the queue in which it failed",

@@ -81,9 +81,21 @@ func brighter(h fields) (told, bool) {
 // amqp10 is the family of the annotations that clients of AMQP 1.0 write.
 const amqp10 = "AMQP 1.0 client"
 
-// amqp10Client reads the annotations with which the clients of RabbitMQ for AMQP 1.0 say why they
-// discard a message.
+// amqp10Client reads the annotations with which clients of AMQP 1.0 say why they discard a
+// message: those of docs/headers.md, or those of the clients of RabbitMQ. An annotation stays until
+// a later one of the same name, so the two are never mixed.
 func amqp10Client(h fields) (told, bool) {
-	t := told{problem: h.text("x-opt-dead-letter-reason"), problemType: h.text("x-opt-dead-letter-category")}
-	return t, t.problem != "" || t.problemType != ""
+	t := told{problem: h.text(annotatedError), problemType: h.text(annotatedType), stack: h.text(annotatedStack)}
+	if t.problem+t.problemType+t.stack == "" {
+		t = told{problem: h.text("x-opt-dead-letter-reason"), problemType: h.text("x-opt-dead-letter-category")}
+	}
+	return t, t.problem+t.problemType+t.stack != ""
 }
+
+// The annotations of a consumer that speaks AMQP 1.0, as the headers retry-error and so on are
+// those of one that publishes.
+const (
+	annotatedError = "x-opt-error"
+	annotatedType  = "x-opt-error-type"
+	annotatedStack = "x-opt-error-stack"
+)

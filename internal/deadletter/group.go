@@ -25,6 +25,8 @@ const longestValue = 200
 
 // Group is messages that have something in common.
 type Group struct {
+	// By is the property that they have in common, as [ParseBy] reads it. Empty: several.
+	By string
 	// Value is what they have in common, redacted. Empty if Missing or Others.
 	Value string
 	// Missing reports that these are the messages without such a value, and Others that these
@@ -105,11 +107,7 @@ func alikeError() func(View) any {
 	varying := regexp.MustCompile(`[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}` +
 		`|\b0[xX][0-9a-fA-F]+|\b[0-9a-fA-F]{8,}\b|\b\d+(?:[.,:]\d+)*|\d{3,}`)
 	return func(v View) any {
-		text := v.Error
-		if v.ErrorType != "" && !strings.Contains(text, v.ErrorType) {
-			text = v.ErrorType + ": " + text
-		}
-		first, _, _ := strings.Cut(strings.TrimSpace(text), "\n")
+		first, _, _ := strings.Cut(strings.TrimSpace(v.Problem()), "\n")
 		return varying.ReplaceAllStringFunc(cut(first, 4*longestValue), func(found string) string {
 			switch {
 			case strings.Count(found, "-") == 4:
@@ -143,13 +141,15 @@ func NewGroups(by By) *Groups {
 }
 
 // Add counts a message.
-func (g *Groups) Add(v View) {
+func (g *Groups) Add(v View) { g.AddValue(g.by.Value(v), v) }
+
+// AddValue counts a message whose value is known already.
+func (g *Groups) AddValue(value string, v View) {
 	g.total++
-	g.group(v).add(v)
+	g.group(value).add(v)
 }
 
-func (g *Groups) group(v View) *Group {
-	value := groupValue(g.by.value(v))
+func (g *Groups) group(value string) *Group {
 	if value == "" {
 		return &g.missing
 	}
@@ -197,6 +197,7 @@ func (g *Groups) List() []Group {
 		}
 	}
 	for i := range out {
+		out[i].By = g.by.source
 		out[i].Share = float64(out[i].Count) / float64(g.total)
 	}
 	return out
@@ -234,6 +235,8 @@ func cut(s string, most int) string {
 
 // groupJSON is a group as scripts read it.
 type groupJSON struct {
+	// By is the property that the messages have in common, as --by names it. Left out: several.
+	By string `json:"by,omitempty"`
 	// Value is what the messages have in common, redacted. Null: they have no such value, or are in
 	// other groups.
 	Value *string `json:"value"`
@@ -254,7 +257,7 @@ func (g Group) MarshalJSON() ([]byte, error) { return json.Marshal(g.JSON()) }
 
 // JSON returns what [Group.MarshalJSON] writes.
 func (g Group) JSON() any {
-	out := groupJSON{nil, g.Others, g.Count, g.Share, moment(g.First), moment(g.Last), g.Example}
+	out := groupJSON{g.By, nil, g.Others, g.Count, g.Share, moment(g.First), moment(g.Last), g.Example}
 	if !g.Missing && !g.Others {
 		out.Value = &g.Value
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
 
 	"github.com/dlxctl/dlxctl/internal/deadletter"
 )
@@ -66,10 +67,97 @@ func TestMessagesAreGrouped(t *testing.T) {
 		}
 	}
 	first := grouped(t, "cause", a, b)[0]
-	want := deadletter.Group{Value: "rejected", Count: 2, Share: 1, First: at(1), Last: at(5), Example: "aaaaaaaaaaaa"}
+	want := deadletter.Group{
+		By: "cause", Value: "rejected", Count: 2, Share: 1, First: at(1), Last: at(5), Example: "aaaaaaaaaaaa",
+	}
 	if d := cmp.Diff(want, first); d != "" {
 		t.Errorf("group (-want +got):\n%s", d)
 	}
+}
+
+// Without a property to group by, messages are grouped by error where any has one, and otherwise by
+// cause. If they are one group, what else tells them apart is known from the same messages.
+func TestTheWayToGroup(t *testing.T) {
+	t.Parallel()
+	plain := deadletter.View{Facts: deadletter.Facts{Cause: "rejected", Key: "order.placed", WorkQueue: "billing"}}
+	failed, typed, other := plain, plain, plain
+	failed.Error, typed.ErrorType = "no answer", "PaymentTimeout"
+	other.Key = "order.paid"
+	for name, tc := range map[string]struct {
+		asked string
+		views []deadletter.View
+		by    string
+		apart string
+	}{
+		"no errors":                       {"", []deadletter.View{plain, plain}, "cause", "[]"},
+		"nothing":                         {"", nil, "cause", "[]"},
+		"one error":                       {"", []deadletter.View{plain, plain, failed}, "error", "[]"},
+		"one type of an error":            {"", []deadletter.View{plain, typed}, "error", "[]"},
+		"what the person asks for":        {"cause", []deadletter.View{failed, failed}, "cause", "[]"},
+		"one cause, two keys":             {"", []deadletter.View{plain, plain, other}, "cause", "[{key 2}]"},
+		"one error, two keys":             {"error", []deadletter.View{plain, plain, other}, "error", "[{key 2}]"},
+		"each message of its own":         {"", []deadletter.View{plain, other}, "cause", "[]"},
+		"two groups need no other":        {"key", []deadletter.View{plain, plain, other}, "key", "[]"},
+		"errors were not read for causes": {"cause", []deadletter.View{plain, plain, failed}, "cause", "[]"},
+	} {
+		ways, err := deadletter.NewWays(tc.asked)
+		if err != nil {
+			t.Fatal(err)
+		}
+		groups := map[string]bool{}
+		for _, v := range tc.views {
+			groups[ways.Add(v)[ways.Chosen()]] = true
+		}
+		by, apart := ways.By()[ways.Chosen()].String(), ways.Apart(len(groups))
+		if got := fmt.Sprint(apart); by != tc.by || got != tc.apart {
+			t.Errorf("%s: by %s, apart %s; want %s, %s", name, by, got, tc.by, tc.apart)
+		}
+	}
+	many, err := deadletter.NewWays("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 1000 {
+		v := plain
+		v.Key, v.Type = fmt.Sprint("key ", i/2), fmt.Sprint(i%100)
+		many.Add(v)
+	}
+	if got := fmt.Sprint(many.Apart(1)); got != "[{type 100}]" {
+		t.Errorf("of 500 keys and 100 types, %s tell messages apart", got)
+	}
+	if _, err := deadletter.NewWays("causes"); err == nil {
+		t.Error("there is a way named causes")
+	}
+}
+
+// The laws of the ways: error is the default if and only if a message has one, and what they say of
+// another property is what grouping by it gives.
+func TestWaysAgreeWithGroups(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(rt *rapid.T) {
+		few := rapid.SampledFrom([]string{"", "", "a", "b"})
+		views, failed := make([]deadletter.View, rapid.IntRange(1, 6).Draw(rt, "messages")), false
+		ways, err := deadletter.NewWays("")
+		if err != nil {
+			rt.Fatal(err)
+		}
+		for i := range views {
+			v := &views[i]
+			v.Error, v.ErrorType, v.Cause = few.Draw(rt, "error"), few.Draw(rt, "error type"), few.Draw(rt, "cause")
+			v.Key, v.WorkQueue, v.Type = few.Draw(rt, "key"), few.Draw(rt, "queue"), few.Draw(rt, "type")
+			failed = failed || v.Error+v.ErrorType != ""
+			ways.Add(*v)
+		}
+		by := ways.By()[ways.Chosen()].String()
+		if (by == "error") != failed {
+			rt.Errorf("by %s, and an error is %t", by, failed)
+		}
+		for _, a := range ways.Apart(len(grouped(t, by, views...))) {
+			if n := len(grouped(t, a.By, views...)); n != a.Groups || n < 2 {
+				rt.Errorf("by %s there are %d groups, and not %d", a.By, n, a.Groups)
+			}
+		}
+	})
 }
 
 func TestErrorsThatDifferInNumbersAreAlike(t *testing.T) {

@@ -1,6 +1,10 @@
 package deadletter
 
-import "github.com/dlxctl/dlxctl/topology"
+import (
+	"strings"
+
+	"github.com/dlxctl/dlxctl/topology"
+)
 
 // Known is what is known about the virtual host in which messages are read. A nil Known knows
 // nothing. It is read only, and safe for concurrent use.
@@ -72,9 +76,17 @@ func (k *Known) isGenerated(queue string) bool {
 	return k.generated[queue] || topology.IsRetryQueueName(name, queue) || topology.IsHoldName(name, queue)
 }
 
-// isUnroutable reports whether the queue is the unroutable queue of the topology.
-func (k *Known) isUnroutable(queue string) bool {
-	return k != nil && k.topology.Name != "" && queue == topology.UnroutableName(k.topology.Name)
+// isUnroutable reports whether a message lies in the unroutable queue, or was parked from there.
+// Where no topology is known, the name of the queue tells.
+func (k *Known) isUnroutable(h fields, queue string) bool {
+	if k == nil || k.topology.Name == "" {
+		return strings.HasSuffix(queue, topology.UnroutableName(""))
+	}
+	name := k.topology.Name
+	if queue == topology.ParkedName(name) {
+		queue = h.text(HeaderParkedFrom)
+	}
+	return queue == topology.UnroutableName(name)
 }
 
 func (k *Known) countHeader() string {

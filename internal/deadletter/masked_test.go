@@ -34,6 +34,39 @@ func TestMaskedBodyValuesAreNotInTheError(t *testing.T) {
 	}
 }
 
+// What a consumer says is masked as all texts are: a header that a rule names, kinds of values, and
+// values that a rule names in the body.
+func TestWhatAConsumerSaysIsMasked(t *testing.T) {
+	t.Parallel()
+	const name, mail, secret = "Ann Example", "ann@example.org", "Zx81secret"
+	rules, err := redact.New(redact.Rules{
+		Paths: []string{"body.name", "headers.retry-error-stack"}, Types: []string{"email"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := deadletter.Reader{Known: deadletter.Knows(shop()), Redactor: func(string) *redact.Redactor { return rules }}
+	m := message(`{"name":"`+name+`"}`, processed(2, "retry-error", "no account of "+name, "retry-error-type", "Of "+mail,
+		"retry-error-stack", secret))
+	v := r.View(m)
+	if v.Error != "no account of [masked]" || v.ErrorType != "Of [masked]" || v.Stack != "[masked]" {
+		t.Errorf("the view has the error %q, type %q and stack %q", v.Error, v.ErrorType, v.Stack)
+	}
+	raw, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for where, out := range map[string]string{
+		"JSON": string(raw), "show": shown(t, v, 0), "groups": fmt.Sprintf("%+v", grouped(t, "error", v)),
+	} {
+		for _, hidden := range []string{name, mail, secret} {
+			if strings.Contains(out, hidden) {
+				t.Errorf("%s has a masked value:\n%s", where, out)
+			}
+		}
+	}
+}
+
 // What is masked cannot be found: by no filter, no group, and in no output. The headers from
 // which facts are read are masked too, and a publisher who names another work queue in a header
 // does not escape the rules of the queue in which the message lies.

@@ -38,10 +38,10 @@ type Handle string
 // the framework that wrote them. A field that nothing tells is zero, and Attempts is -1. Times are
 // in UTC.
 type Facts struct {
-	// Cause is why it died last: rejected, expired, maxlen, delivery_limit, unroutable, failed or
-	// skipped. The processor says unroutable, and a framework failed or skipped.
+	// Cause is why it died last: rejected, delivery_limit, expired, maxlen, permanent (by a consumer),
+	// unroutable (by the processor), failed or skipped (by a framework).
 	Cause string `json:"cause"`
-	// Error is the error, as the processor or a framework wrote it.
+	// Error is the error, as the consumer, the processor or a framework wrote it.
 	Error string `json:"error"`
 	// ErrorType is the type of the error.
 	ErrorType string `json:"errorType,omitempty"`

@@ -41,7 +41,9 @@ func faults(framework string) []string {
 	case "Brighter":
 		return []string{"HandledCount", "RejectionReason"}
 	case amqp10:
-		return []string{"x-opt-dead-letter-category", "x-opt-dead-letter-reason"}
+		return []string{
+			annotatedError, annotatedStack, annotatedType, "x-opt-dead-letter-category", "x-opt-dead-letter-reason",
+		}
 	case "Spring", "Wolverine", "Laravel":
 		return ownNames(framework)
 	default:

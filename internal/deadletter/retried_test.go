@@ -68,7 +68,11 @@ func TestANewTryBeginsWithoutTheFailure(t *testing.T) {
 			amqp091.Table{"MessageType": "MT_EVENT", "Topic": "t"},
 		},
 		"AMQP 1.0": {
-			amqp091.Table{"x-opt-dead-letter-reason": "boom", "x-opt-tenant": "acme"}, amqp091.Table{"x-opt-tenant": "acme"},
+			amqp091.Table{
+				"x-opt-dead-letter-reason": "boom", "x-opt-error": "boom", "x-opt-error-type": "E", "x-opt-error-stack": "at A",
+				"x-opt-tenant": "acme",
+			},
+			amqp091.Table{"x-opt-tenant": "acme"},
 		},
 		"two frameworks": {
 			amqp091.Table{"x-exception-message": "boom", "MT-Fault-Message": "boom", "MT-Reason": "fault", "id": "1"},

@@ -160,3 +160,37 @@ func TestHostileContentIsShownHarmlessly(t *testing.T) {
 		}
 	}
 }
+
+// What a consumer says is untrusted text: it does not control a terminal, and its size and type do
+// no harm.
+func TestAHostileErrorIsShownSafely(t *testing.T) {
+	t.Parallel()
+	r := deadletter.Reader{Known: deadletter.Knows(shop())}
+	large := strings.Repeat("x", 1<<20)
+	for name, tc := range map[string]struct {
+		problem, kind, stack any
+		want                 string // part of what is shown
+	}{
+		"control characters":  {"a\x1b[2Jb\r\nc", "T\x07", "at\tpay()\x00", `a\x1b[2Jb`},
+		"marks of direction":  {"user\u202Egpj.exe", "T\u2066", "at \u200Bpay()", `user\u202egpj.exe`},
+		"no UTF-8":            {"a\xffb", []byte("T\xfe"), "at", "a\uFFFDb"},
+		"a megabyte":          {large, large, large, "xxx"},
+		"numbers and a table": {int64(1), 2.5, amqp091.Table{"a": []any{true, nil}}, "retry-error"},
+		"nothing":             {nil, nil, nil, "retry-error"},
+	} {
+		v := r.View(message("{}", processed(1, "retry-error", tc.problem, "retry-error-type", tc.kind,
+			"retry-error-stack", tc.stack)))
+		out := shown(t, v, 0)
+		if !strings.Contains(out, tc.want) {
+			t.Errorf("%s: %.500s", name, out)
+		}
+		for i, c := range out {
+			if c != '\n' && !unicode.IsGraphic(c) || c == utf8.RuneError && !strings.HasPrefix(out[i:], "\uFFFD") {
+				t.Fatalf("%s: the output has %U", name, c)
+			}
+		}
+		if got := grouped(t, "error", v)[0]; utf8.RuneCountInString(got.Value) > 200 {
+			t.Errorf("%s: a group has a name of %d bytes", name, len(got.Value))
+		}
+	}
+}

@@ -9,28 +9,55 @@ import (
 	"github.com/dlxctl/dlxctl/internal/text"
 )
 
-// GroupBy looks at a queue, and counts the messages that a request chooses by what they have in
-// common.
-func (d *Desk) GroupBy(ctx context.Context, r Request, by deadletter.By) ([]deadletter.Group, Picked, error) {
-	groups := deadletter.NewGroups(by)
-	p, err := d.pick(ctx, r, by.NeedsBody(), func(_ deadletter.Message, v deadletter.View) error {
-		groups.Add(v)
+// Grouped is messages by what they have in common.
+type Grouped struct {
+	// By is what that is.
+	By     string
+	Groups []deadletter.Group
+	// Apart are other ways in which the messages are several groups, if they are one.
+	Apart []deadletter.Apart
+}
+
+// GroupBy looks at a queue once, and counts the messages that a request chooses by what they have
+// in common.
+func (d *Desk) GroupBy(ctx context.Context, r Request, ways *deadletter.Ways) (Grouped, Picked, error) {
+	counts := text.Each(ways.By(), deadletter.NewGroups)
+	p, err := d.pick(ctx, r, ways.NeedsBody(), func(_ deadletter.Message, v deadletter.View) error {
+		for i, value := range ways.Add(v) {
+			counts[i].AddValue(value, v)
+		}
 		return nil
 	})
-	return groups.List(), p, err
+	chosen := ways.Chosen()
+	groups := counts[chosen].List()
+	return Grouped{ways.By()[chosen].String(), groups, ways.Apart(len(groups))}, p, err
 }
 
 // WriteGroups writes groups as a table for a terminal with so many columns; 0 is no terminal.
-func WriteGroups(w io.Writer, by string, groups []deadletter.Group, width int) error {
-	if len(groups) == 0 {
+func WriteGroups(w io.Writer, found Grouped, width int) error {
+	if len(found.Groups) == 0 {
 		return nil
 	}
-	rows := [][]string{{"MESSAGES", "SHARE", "FIRST", "LAST", "EXAMPLE", text.Name(by)}}
-	for _, g := range groups {
+	rows := [][]string{{"MESSAGES", "SHARE", "FIRST", "LAST", "EXAMPLE", text.Name(found.By)}}
+	for _, g := range found.Groups {
 		rows = append(rows, []string{
 			fmt.Sprint(g.Count), fmt.Sprintf("%.0f%%", g.Share*100), moment(g.First), moment(g.Last), g.Example.String(),
 			groupName(g),
 		})
 	}
 	return text.Table{Rows: rows, Whole: []int{4}}.Write(w, width)
+}
+
+// WriteApart says in one line which other ways tell the messages of the only group apart, if any
+// does.
+func WriteApart(w io.Writer, found Grouped) error {
+	if len(found.Apart) == 0 {
+		return nil
+	}
+	ways := text.Each(found.Apart, func(a deadletter.Apart) string {
+		return fmt.Sprintf("--by %s makes %d groups", a.By, a.Groups)
+	})
+	_, err := fmt.Fprintf(w, "by %s, the %d messages are one group; %s\n",
+		text.Name(found.By), found.Groups[0].Count, text.List(ways))
+	return err
 }

@@ -20,8 +20,8 @@ const (
 
 // More headers of a parked message, in place of headerQueue.
 const (
-	headerParkedFrom   = "desk-parked-from" // the queue that it was taken from
-	headerParkedKey    = "desk-parked-key"  // its key there
+	headerParkedFrom   = deadletter.HeaderParkedFrom
+	headerParkedKey    = "desk-parked-key" // its key there
 	headerParkedAt     = "desk-parked-at"
 	headerParkedBy     = "desk-parked-by"
 	headerParkedReason = "desk-parked-reason"

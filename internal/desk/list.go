@@ -80,7 +80,7 @@ func (l *List) row(cells ...string) {
 
 // firstLine returns the beginning of the error of a message, or of its body.
 func firstLine(v deadletter.View) string {
-	s := v.Error
+	s := v.Problem()
 	if s == "" {
 		s = strings.Join(strings.Fields(start(v.Body.Text)), " ")
 	}

@@ -162,7 +162,7 @@ func describeCause(v deadletter.View) string {
 	if cause == "" {
 		cause = "unknown"
 	}
-	if first, _, _ := strings.Cut(v.Error, "\n"); first != "" {
+	if first, _, _ := strings.Cut(v.Problem(), "\n"); first != "" {
 		const long = 60
 		if r := []rune(first); len(r) > long {
 			first = string(r[:long]) + "…"

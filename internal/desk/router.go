@@ -210,8 +210,7 @@ func (r *router) headers(d amqp091.Delivery, replays int) amqp091.Table {
 	if h == nil {
 		h = amqp091.Table{}
 	}
-	_, late := d.Headers[topology.HeaderLastFailedAt] // of a message without room for the error
-	if late || deadletter.FromProcessor(d.Headers) {
+	if deadletter.SaysFailure(d.Headers) {
 		h = retry.Undo(d.Headers, r.worker.desk.Topology.CountHeader).Headers
 		for _, name := range topology.RetryHeaders() {
 			if v, ok := d.Headers[name]; ok && (r.manifest.KeepHistory || name == topology.HeaderUserID) {

@@ -31,9 +31,9 @@ type Notice struct {
 	FirstFailure string `json:"firstFailure"`
 	Owner        string `json:"owner"`
 	Severity     string `json:"severity"`
-	// Error is why the message is unroutable, or what the consumer said of a dead letter. Empty: it
-	// said nothing. ErrorType is the kind of that error.
-	Error     string `json:"error,omitempty"`
+	// Error is why the message is unroutable, or what the consumer said of a dead letter.
+	Error string `json:"error,omitempty"`
+	// ErrorType is the type of that error.
 	ErrorType string `json:"errorType,omitempty"`
 	// Body is the beginning of the message's body, if it was asked for and is UTF-8.
 	Body string `json:"body,omitempty"`
@@ -54,6 +54,8 @@ type Notice struct {
 const (
 	// BodyCap is how many bytes of a body a notice carries at most.
 	BodyCap = 4 << 10
+	// errorCap is how many bytes of an error and of its type a notice carries at most.
+	errorCap = 1 << 10
 	// capacity is how many notices wait at most: some 6 MB with bodies.
 	capacity = 1000
 	// batchSize is how many notices go into one post at most.
@@ -136,9 +138,11 @@ func (n *Notifier) NotifyShown(notice Notice, m Message, show func(Message) Show
 		m.Body = nil
 	}
 	if show != nil {
-		m.ID, m.Error = notice.MessageID, notice.Error
+		m.ID, m.Error, m.ErrorType = notice.MessageID, notice.Error, notice.ErrorType
 		notice.show(show(m))
 	}
+	// Only now: no rule finds a part of a value.
+	notice.Error, notice.ErrorType = first(notice.Error, errorCap), first(notice.ErrorType, errorCap)
 	select {
 	case n.notices <- notice:
 	default:

@@ -162,6 +162,37 @@ func TestANoticeSaysWhatHappened(t *testing.T) {
 	}
 }
 
+// A notice says what the consumer said, on one line, and carries little of a long error.
+func TestANoticeSaysWhatTheConsumerSaid(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("ü", 1<<20)
+	for name, tc := range map[string]struct{ problem, kind, want string }{
+		"both":               {"no answer\nat pay()", "PaymentTimeout", " (PaymentTimeout: no answer); first"},
+		"a type in the text": {"PaymentTimeout: no answer", "PaymentTimeout", " (PaymentTimeout: no answer); first"},
+		"only the type":      {"", "PaymentTimeout", " (PaymentTimeout); first"},
+		"only the text":      {"no answer", "", " (no answer); first"},
+		"nothing":            {"", "", "; first"},
+		"marks":              {"<!here>\x1b[2J\u202E\xff", "a\rb", " (a b: &lt;!here&gt;\uFFFD[2J\uFFFD\uFFFD); first"},
+		"a megabyte":         {long, long, " (" + strings.Repeat("ü", 100) + "…); first"},
+	} {
+		notice := deadLetter("1")
+		notice.Error, notice.ErrorType = tc.problem, tc.kind
+		if got := notice.line(); !strings.Contains(got, "the last rejected"+tc.want) {
+			t.Errorf("%s: %.500s", name, got)
+		}
+		n, err := New("http://localhost", false, slog.New(slog.DiscardHandler), &counts{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		n.Notify(notice, nil)
+		kept := <-n.notices
+		if len(kept.Error) > 1<<10 || len(kept.ErrorType) > 1<<10 || kept.Error != tc.problem[:len(kept.Error)] {
+			t.Errorf("%s: the notice has %d bytes of the error and %d of its type",
+				name, len(kept.Error), len(kept.ErrorType))
+		}
+	}
+}
+
 // A body is carried up to a cap: as text without a rune that is cut in two, or in
 // base64, so that no byte is changed.
 func TestBodiesAreCarriedIfAskedForUpToACap(t *testing.T) {

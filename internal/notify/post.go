@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/dlxctl/dlxctl/internal/text"
@@ -91,15 +92,50 @@ func (n Notice) line() string {
 	if n.Owner != "" {
 		who += ", " + n.Owner
 	}
-	return fmt.Sprintf("[%s] dead letter of %s (%s): %s moved to %s after %d %s, the last %s; first failure %s",
+	return fmt.Sprintf("[%s] dead letter of %s (%s): %s moved to %s after %d %s, the last %s%s; first failure %s",
 		clean(n.Topology), clean(n.Queue), clean(who), id, clean(n.MovedTo), n.Attempts, times,
-		clean(n.Reason), clean(n.FirstFailure))
+		clean(n.Reason), n.why(), clean(n.FirstFailure))
+}
+
+// why returns what the consumer said, in brackets: the type and the first line of the error.
+func (n Notice) why() string {
+	line, _, _ := strings.Cut(strings.TrimSpace(n.Error), "\n")
+	if n.ErrorType != "" && !strings.Contains(line, n.ErrorType) {
+		line = strings.TrimSuffix(n.ErrorType+": "+line, ": ")
+	}
+	const most = 200
+	short := first(line, most)
+	if short == "" {
+		return ""
+	}
+	if len(short) < len(line) {
+		short += "…"
+	}
+	return " (" + clean(short) + ")"
+}
+
+// first returns the first bytes of a text, without a rune that the limit would cut in two.
+func first(s string, limit int) string {
+	if len(s) <= limit {
+		return s
+	}
+	return strings.Clone(s[:limit-cutRune([]byte(s[:limit]))])
 }
 
 // clean keeps what a message says about itself from being read as mark-up that
-// calls people or as further lines.
+// calls people, as further lines, or in another direction.
 func clean(s string) string {
-	return strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;", "\n", " ", "\r", " ").Replace(s)
+	s = strings.Map(func(r rune) rune {
+		switch {
+		case r == '\n' || r == '\r':
+			return ' '
+		case !unicode.IsGraphic(r):
+			return unicode.ReplacementChar
+		default:
+			return r
+		}
+	}, s)
+	return strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;").Replace(s)
 }
 
 // beginning returns the first bytes of a body: as text where they are UTF-8, without a

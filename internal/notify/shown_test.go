@@ -20,12 +20,12 @@ func TestMaskedNoticesHaveNoRawBody(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		about := Notice{MessageID: "secret-1", Error: "no secret-1"}
+		about := Notice{MessageID: "secret-1", Error: "no secret-1", ErrorType: "secret-1"}
 		n.NotifyShown(about, Message{Body: []byte(body)}, func(m Message) Shown {
-			if m.ID != "secret-1" || m.Error != "no secret-1" || string(m.Body) != body {
+			if m.ID != "secret-1" || m.Error != "no secret-1" || m.ErrorType != "secret-1" || string(m.Body) != body {
 				t.Errorf("%s: the message to show is %+v", name, m)
 			}
-			return Shown{ID: "m", Error: "e", Format: "text", Text: strings.Repeat("x", 2*BodyCap), Masked: true}
+			return Shown{ID: "m", Error: "e", ErrorType: "t", Format: "text", Text: strings.Repeat("x", 2*BodyCap), Masked: true}
 		})
 		notice := <-n.notices
 		data, err := json.Marshal(notice)

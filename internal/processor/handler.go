@@ -149,12 +149,12 @@ func (h *handler) said(d decision) []any {
 	if d.Said.Error == "" && d.Said.Type == "" {
 		return nil
 	}
-	said := d.Said.Error
+	said := notify.Shown{Error: d.Said.Error, ErrorType: d.Said.Type}
 	if h.show != nil {
-		said = h.show(notify.Message{Queue: d.Queue, Headers: d.Headers, Error: said}).Error
+		said = h.show(notify.Message{Queue: d.Queue, Headers: d.Headers, Error: said.Error, ErrorType: said.ErrorType})
 	}
-	line, _, _ := strings.Cut(said, "\n")
-	return []any{"error_type", d.Said.Type, "error", text.Fit(line, longestSaid)}
+	line, _, _ := strings.Cut(said.Error, "\n")
+	return []any{"error_type", said.ErrorType, "error", text.Fit(line, longestSaid)}
 }
 
 // describe returns a logger that names a message.

@@ -231,7 +231,7 @@ func TestTheLogSaysWhy(t *testing.T) {
 	p, end := s.notified(t, hook.URL)
 	p.Log = slog.New(slog.NewTextHandler(&log, nil))
 	p.Show = func(m notify.Message) notify.Shown {
-		return notify.Shown{ID: m.ID, Error: strings.ReplaceAll(m.Error, "4711", "***")}
+		return notify.Shown{ID: m.ID, Error: strings.ReplaceAll(m.Error, "4711", "***"), ErrorType: m.ErrorType}
 	}
 	stop := run(t, p)
 	s.publish(t, "events", "order.placed", amqp091.Publishing{MessageId: "m-1"})

@@ -276,15 +276,64 @@ func hostile() []deadletter.View {
 	script := `<script>window.pwned = 1</script><img src=x onerror="window.pwned = 2"><a href="javascript:window.pwned=3">x</a>`
 	for i := range v {
 		v[i].Error, v[i].Cause, v[i].Key, v[i].Type, v[i].WorkQueue = script, script, script, script, script
+		v[i].ErrorType, v[i].Stack = script, script
 		v[i].Headers = map[string]any{script: script, "list": []any{script}, "bytes": []byte{0xff, 0xfe, 0}}
 		v[i].Hops = []deadletter.Hop{{Queue: script, Reason: script, Keys: []string{script}, Count: 2, Time: now()}}
 	}
 	v[0].Body = decode.Document{Format: decode.Text, Text: script, Note: script, Steps: []string{script}}
 	v[1].Body = decode.Document{Format: decode.Text, Text: strings.Repeat("0123456789abcdef", 10<<20/16)}
 	v[2].Body = decode.Document{Format: decode.Text, Text: "invalid: \xff\xfe\xc3( and \x1b[31mred\x1b[0m \x07"}
+	v[2].ErrorType, v[2].Stack = "T\u202E\x1b[2J", strings.Repeat("x\u2066", 1<<20)
 	v[2].Error = "user\u202Egpj.exe \u2066isolate\u2069 \u200Bzero \x1b[2J"
 	v[3].Body = decode.Document{Format: decode.Binary, Text: "00000000  00 01 02 03"}
 	return v
+}
+
+// Without a property to group by, the page groups by error where a message has one, and otherwise
+// by cause. One group alone comes with what tells its messages apart.
+func TestThePageGroupsByError(t *testing.T) {
+	t.Parallel()
+	views := orders(20)
+	for i := range views {
+		views[i].Error = ""
+	}
+	e := &engine{views: views}
+	s := serve(t, e).signIn(t)
+	by := func(ask map[string]any) any { return s.look(t, ask)["request"].(map[string]any)["by"] }
+	if got := by(map[string]any{}); got != "cause" {
+		t.Errorf("messages without an error are grouped by %v", got)
+	}
+	views[19].ErrorType = "PaymentTimeout"
+	if got := by(map[string]any{}); got != "error" {
+		t.Errorf("messages of which one has an error are grouped by %v", got)
+	}
+	if got := by(map[string]any{"by": "key"}); got != "key" {
+		t.Errorf("messages to be grouped by key are grouped by %v", got)
+	}
+	for i := range views {
+		views[i].Error, views[i].ErrorType = fmt.Sprintf("no answer in %d s", i), "PaymentTimeout"
+	}
+	snapshot := s.look(t, map[string]any{})
+	apart := fmt.Sprint(snapshot["apart"])
+	if want := "[map[by:key groups:3] map[by:queue groups:2] map[by:cause groups:3]]"; apart != want {
+		t.Errorf("what tells the messages apart is %s; want %s", apart, want)
+	}
+	// The group is named by an expression that chooses its messages, whatever names the type.
+	views[0].Error, views[1].Error, views[1].ErrorType = "", "", "Boom\u202E"
+	for i, want := range []string{
+		`errorType == "PaymentTimeout" && error matches "^no answer in [0-9a-fA-Fx.,:-]+ s"`,
+		`errorType == "PaymentTimeout" && error == ""`, `errorType == "Boom\u202e" && error == ""`,
+	} {
+		groups := s.look(t, map[string]any{})["groups"].([]any)
+		group := groups[i].(map[string]any)
+		if group["where"] != want {
+			t.Errorf("the group %v is chosen by %v; want %s", group["value"], group["where"], want)
+		}
+		matched := s.look(t, map[string]any{"where": group["where"]})["matched"]
+		if matched != group["count"] {
+			t.Errorf("%s chooses %v messages of %v", group["where"], matched, group["count"])
+		}
+	}
 }
 
 // A body of 10 MB is cut at a whole character, and the answer says how much is left.

@@ -73,7 +73,7 @@ func newDetail(v deadletter.View) detail {
 			Note: v.Body.Note, Bytes: v.Bytes,
 		},
 	}
-	for _, text := range []*string{&d.Cause, &d.Error, &d.Doubt, &d.Stack} {
+	for _, text := range []*string{&d.Cause, &d.Error, &d.ErrorType, &d.Doubt, &d.Stack} {
 		*text = cut(*text, maxText)
 	}
 	d.Body.Left = len(v.Body.Text) - len(d.Body.Text)
@@ -83,7 +83,7 @@ func newDetail(v deadletter.View) detail {
 
 // size is about how many bytes a detail holds.
 func (d detail) size() int {
-	n := 500 + len(d.Error) + len(d.Stack) + len(d.Body.Text) + 100*len(d.Hops)
+	n := 500 + len(d.Error) + len(d.ErrorType) + len(d.Stack) + len(d.Body.Text) + 100*len(d.Hops)
 	for _, f := range d.Headers {
 		for _, h := range f.Headers {
 			n += 50 + len(h.Name) + len(h.Value)
@@ -113,7 +113,6 @@ func others(v deadletter.View) []header {
 	var out []header
 	for _, h := range []header{
 		{Name: "Framework", Value: v.Framework},
-		{Name: "Error type", Value: v.ErrorType},
 		{Name: "Content encoding", Value: v.ContentEncoding},
 		{Name: "Correlation-id", Value: v.CorrelationID},
 		{Name: "Reply to", Value: v.ReplyTo},
@@ -131,7 +130,7 @@ func others(v deadletter.View) []header {
 
 // summary is the one line of a message in the list: the error, and otherwise the body.
 func summary(v deadletter.View) string {
-	text := v.Error
+	text := v.Problem()
 	if strings.TrimSpace(text) == "" {
 		text = cut(v.Body.Text, 8*maxSummary)
 		if v.Body.Format == decode.Binary {

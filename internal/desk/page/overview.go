@@ -88,7 +88,7 @@ func (p *Page) queues(w http.ResponseWriter, r *http.Request) {
 		}
 		if s := p.snapshots.of(q.Name); s != nil && s.whole() {
 			row.LookedAt, row.Oldest, row.Recent = s.At, s.First, s.Recent
-			if len(s.Groups) > 0 && s.Request.By == "cause" {
+			if len(s.Groups) > 0 && (s.Request.By == "error" || s.Request.By == "cause") {
 				row.TopCause = s.Groups[0].Value
 			}
 		}

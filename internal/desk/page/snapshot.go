@@ -14,6 +14,7 @@ import (
 
 	"github.com/dlxctl/dlxctl/internal/deadletter"
 	"github.com/dlxctl/dlxctl/internal/desk"
+	"github.com/dlxctl/dlxctl/internal/text"
 )
 
 // snapshot is what one look found, in rows that are light enough for a whole queue. The views of
@@ -31,15 +32,16 @@ type snapshot struct {
 	First  time.Time `json:"first"`
 	Last   time.Time `json:"last"`
 	Recent int       `json:"recent"` // how many failed in the last 24 hours
-	Groups []group   `json:"groups"`
-	// Others is how many messages are in groups that are not listed.
-	Others int `json:"others"`
+	grouped
+	// Apart are other ways in which the messages are several groups, if they are one.
+	Apart []deadletter.Apart `json:"apart"`
 
-	rows   []row
-	texts  map[string]string // each distinct text of the rows once
-	groups map[string]int32
-	views  map[int]detail
-	spare  int // bytes that may still be kept in views
+	rows  []row
+	texts map[string]string // each distinct text of the rows once
+	ways  *deadletter.Ways
+	each  []grouped // in each of the ways, until the look has ended
+	views map[int]detail
+	spare int // bytes that may still be kept in views
 }
 
 // row is a message in the list.
@@ -48,20 +50,10 @@ type row struct {
 	failed             time.Time
 	position, copies   int32
 	attempts, replays  int32
+	in                 [2]int32 // its groups, one for each way, until the look has ended
 	group              int32
 	cause, queue       string
 	key, kind, summary string
-}
-
-// group is messages with one value in common.
-type group struct {
-	Value  string    `json:"value"`
-	Count  int       `json:"count"`
-	First  time.Time `json:"first"`
-	Last   time.Time `json:"last"`
-	Handle string    `json:"handle"`
-	// Where is the expression that chooses the group; empty if none does.
-	Where string `json:"where"`
 }
 
 // The limits of a snapshot.
@@ -80,7 +72,7 @@ type lookRequest struct {
 	// Where and Since choose messages, as the flags of the command line do.
 	Where string `json:"where"`
 	Since string `json:"since"`
-	// By is what the messages are grouped by.
+	// By is what the messages are grouped by. Empty: by error or by cause, and the answer says which.
 	By string `json:"by"`
 }
 
@@ -96,18 +88,15 @@ func (p *Page) look(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	choice.Look = p.Look
-	if ask.By == "" {
-		ask.By = "cause"
-	}
-	by, err := deadletter.ParseBy(ask.By)
+	ways, err := deadletter.NewWays(ask.By)
 	if err != nil {
 		fail(w, http.StatusBadRequest, err.Error())
 		return
 	}
-	s := newSnapshot(ask, p.Now())
+	s := newSnapshot(ask, ways, p.Now())
 	s.Role = p.Roles[ask.Queue]
 	found, err := p.pick(r.Context(), w, choice, func(_ deadletter.Message, v deadletter.View) error {
-		s.add(v, by.Value(v), p.Rows)
+		s.add(v, p.Rows)
 		return nil
 	})
 	if err != nil {
@@ -162,24 +151,31 @@ func (p *Page) turn(ctx context.Context, w http.ResponseWriter) (looking context
 	return looking, func() { cancel(); <-p.looking }, nil
 }
 
-func newSnapshot(ask lookRequest, now time.Time) *snapshot {
+func newSnapshot(ask lookRequest, ways *deadletter.Ways, now time.Time) *snapshot {
 	return &snapshot{
 		ID: rand.Text(), Request: ask, At: now.UTC(), spare: maxKept,
-		texts: map[string]string{}, groups: map[string]int32{}, views: map[int]detail{},
+		texts: map[string]string{}, views: map[int]detail{}, ways: ways,
+		each: text.Each(ways.By(), func(by deadletter.By) grouped {
+			return grouped{by: by.String(), known: map[string]int32{}}
+		}),
 	}
 }
 
 // add adds a message that was chosen.
-func (s *snapshot) add(v deadletter.View, value string, limit int) {
+func (s *snapshot) add(v deadletter.View, limit int) {
 	s.Matched++
 	s.span(v.LastFailed)
-	at := s.group(value, v)
+	values := s.ways.Add(v)
+	var in [2]int32
+	for i, value := range values {
+		in[i] = s.each[i].add(value, v)
+	}
 	if len(s.rows) >= limit {
 		return
 	}
 	r := row{
 		handle: v.Handle, failed: v.LastFailed, position: int32(v.Position), copies: int32(v.Copy), //nolint:gosec // below limit
-		attempts: int32(v.Attempts), replays: int32(v.Replays), group: at, //nolint:gosec // small
+		attempts: int32(v.Attempts), replays: int32(v.Replays), in: in, //nolint:gosec // small
 		cause: s.text(v.Cause), queue: s.text(v.WorkQueue), key: s.text(v.Key), kind: s.text(v.Type),
 		summary: s.text(summary(v)),
 	}
@@ -214,29 +210,6 @@ func (s *snapshot) span(t time.Time) {
 	}
 }
 
-// group adds a message to its group and returns the number of the group.
-func (s *snapshot) group(value string, v deadletter.View) int32 {
-	at, ok := s.groups[value]
-	if !ok {
-		if len(s.Groups) >= maxGroups {
-			s.Others++
-			return noGroup
-		}
-		at = int32(len(s.Groups)) //nolint:gosec // below maxGroups
-		value = strings.Clone(value)
-		s.groups[value] = at
-		s.Groups = append(s.Groups, group{
-			Value: value, Handle: v.Name(), Where: expression(s.Request.By, value, v),
-		})
-	}
-	g := &s.Groups[at]
-	g.Count++
-	if t := v.LastFailed; !t.IsZero() {
-		g.First, g.Last = span(g.First, g.Last, t)
-	}
-	return at
-}
-
 // span returns the first and the last time of those of a span, and one more. Zero is none.
 func span(first, last, t time.Time) (time.Time, time.Time) {
 	if first.IsZero() || t.Before(first) {
@@ -251,22 +224,17 @@ func span(first, last, t time.Time) (time.Time, time.Time) {
 // finish ends the look: the largest group becomes the first.
 func (s *snapshot) finish(found desk.Looked) {
 	s.Looked, s.Listed = found, len(s.rows)
-	s.texts, s.groups = nil, nil
-	order := make([]int32, len(s.Groups))
-	for i := range order {
-		order[i] = int32(i) //nolint:gosec // below maxGroups
-	}
-	slices.SortStableFunc(order, func(a, b int32) int { return s.Groups[b].Count - s.Groups[a].Count })
-	sorted, place := make([]group, len(order)), make([]int32, len(order))
-	for to, from := range order {
-		sorted[to], place[from] = s.Groups[from], int32(to) //nolint:gosec // below maxGroups
-	}
-	s.Groups = sorted
+	chosen := s.ways.Chosen()
+	s.grouped, s.Request.By = s.each[chosen], s.each[chosen].by
+	s.Apart = s.ways.Apart(len(s.Groups))
+	place := s.sort()
 	for i := range s.rows {
-		if s.rows[i].group != noGroup {
-			s.rows[i].group = place[s.rows[i].group]
+		r := &s.rows[i]
+		if r.group = r.in[chosen]; r.group != noGroup {
+			r.group = place[r.group]
 		}
 	}
+	s.texts, s.known, s.each, s.ways = nil, nil, nil, nil
 }
 
 // snapshots keeps the last look at each queue, and few in all.

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
+	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -52,7 +53,7 @@ func Metrics() []Metric {
 		{
 			metricDeadLettered, "counter",
 			[]string{"topology", "backoff", "queue", "reason", "severity", "owner"},
-			"Messages put into the dead-letter queue of their work queue. Reason is why they were dead-lettered last: rejected, delivery_limit, expired, maxlen, unknown or other.",
+			"Messages put into the dead-letter queue of their work queue. Reason is why they were dead-lettered last: " + reasons() + ".",
 		},
 		{
 			metricUnroutable, "counter",
@@ -236,11 +237,20 @@ func number(b bool) float64 {
 	return 0
 }
 
-// ReasonLabel returns r if a broker knows that reason, and "other" if not: what a
+// reasons lists the values of the label reason.
+func reasons() string {
+	names := text.Each(topology.AllReasons(), func(r topology.Reason) string { return string(r) })
+	return text.Or(append(names, otherReason))
+}
+
+// otherReason stands for every reason that no processor gives.
+const otherReason = "other"
+
+// ReasonLabel returns r if the processor gives that reason, and "other" if not: what a
 // forged x-death says must not make a new series each time.
 func ReasonLabel(r topology.Reason) string {
-	if r == topology.ReasonUnknown || slices.Contains(topology.Reasons(), r) {
+	if slices.Contains(topology.AllReasons(), r) {
 		return string(r)
 	}
-	return "other"
+	return otherReason
 }

@@ -49,7 +49,7 @@ func TestCountersBeginAtZero(t *testing.T) {
 	now := time.Now()
 	for _, queue := range []string{"work", "of a newer file"} {
 		p.Retried(queue, time.Minute, now)
-		for _, r := range append(topology.Reasons(), topology.ReasonUnknown) {
+		for _, r := range []topology.Reason{"rejected", "delivery_limit", "expired", "maxlen", "permanent", "unknown"} {
 			p.DeadLettered(queue, r, now)
 		}
 		for _, cause := range []string{"headers_too_large", "refused"} {
@@ -66,6 +66,18 @@ func TestCountersBeginAtZero(t *testing.T) {
 	for name, value := range series(t, m) {
 		if first, ok := before[name]; !ok || first != 0 {
 			t.Errorf("%s is %v, and was not 0 before", name, value)
+		}
+	}
+}
+
+// The label reason has the reasons that the processor gives, and one value for all others.
+func TestReasonLabels(t *testing.T) {
+	t.Parallel()
+	for r, want := range map[topology.Reason]string{
+		"permanent": "permanent", "unknown": "unknown", "": "other", "forged": "other",
+	} {
+		if got := ReasonLabel(r); got != want {
+			t.Errorf("the label of the reason %q is %q, not %q", r, got, want)
 		}
 	}
 }

@@ -96,7 +96,7 @@ func (p *Probe) begin(queue string, l topology.Backoff) {
 	for _, s := range l.Tiers {
 		p.retries(queue, s.Delay)
 	}
-	for _, r := range append(topology.Reasons(), topology.ReasonUnknown) {
+	for _, r := range topology.AllReasons() {
 		p.deaths(queue, r)
 	}
 	for _, cause := range []string{"headers_too_large", "refused"} { // of a message that names a queue

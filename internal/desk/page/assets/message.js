@@ -7,7 +7,7 @@ export function message(d, close, acts) {
     el("div", { class: "heading" }, el("h1", { class: "mono", id: "message-title", tabindex: "-1" }, d.handle), el("span", { class: "muted" }, `position ${count(d.position + 1)} in ${d.liesIn}`),
       el("button", { type: "button", class: "close", on: { click: close } }, "Close")),
     acts.length ? el("div", { class: "acts" }, acts) : "",
-    el("h3", {}, "Why"), el("div", { class: "why" }, d.error || causeText(d)), facts(d),
+    el("h3", {}, "Why"), el("div", { class: "why" }, d.error || d.errorType || causeText(d)), facts(d),
     d.stack ? el("details", {}, el("summary", {}, "Stack trace"), el("pre", { class: "body", tabindex: "0" }, d.stack)) : "",
     el("h3", {}, "Body"), body(d.body),
     el("h3", {}, "Way of the message, oldest first"), timeline(d),
@@ -22,7 +22,7 @@ const exact = (at) => (at ? el("time", { datetime: at }, stamp(at)) : "unknown")
 
 function facts(d) {
   const rows = [
-    ["Cause", d.cause || "unknown"], ["Work queue", d.queue || (d.doubt ? "in doubt: " + d.doubt : "unknown")],
+    ["Cause", d.cause || "unknown"], ["Error type", d.errorType], ["Work queue", d.queue || (d.doubt ? "in doubt: " + d.doubt : "unknown")],
     ["Failures", d.attempts === null ? "unknown" : count(d.attempts)], ["First failed", exact(d.firstFailed)], ["Last failed", exact(d.lastFailed)],
     ["Published", d.published ? exact(d.published) : ""], ["Exchange", d.exchange || "(default)"], ["Key", d.key], ["Message-id", d.id],
     ["Type", d.type], ["Content type", d.contentType],

@@ -42,13 +42,13 @@ export function queue(main, name) {
 function filter(v) {
   v.where = el("input", { type: "text", id: "where", class: "mono", spellcheck: "false", autocomplete: "off", "aria-describedby": "hint", placeholder: 'cause == "rejected" && body.customer.country == "AT"' });
   v.since = el("select", { id: "since" }, times.map(([value, text]) => el("option", { value }, text)));
-  v.by = el("input", { type: "text", id: "by", list: "ways", value: "cause", spellcheck: "false", autocomplete: "off" });
+  v.by = el("input", { type: "text", id: "by", list: "ways", placeholder: "error, or cause", spellcheck: "false", autocomplete: "off" });
   v.button = el("button", { class: "primary" }, "Look");
   return el("form", { class: "filter", on: { submit: (e) => { e.preventDefault(); look(v); } } },
     el("div", { class: "field expression" }, el("label", { for: "where" }, "Filter"), v.where),
     el("div", { class: "field" }, el("label", { for: "since" }, "Failed"), v.since),
     el("div", { class: "field" }, el("label", { for: "by" }, "Group by"), v.by,
-      el("datalist", { id: "ways" }, ["cause", "error", "queue", "key", "header:NAME", "body.PATH"].map((value) => el("option", { value })))),
+      el("datalist", { id: "ways" }, ["error", "cause", "queue", "key", "exchange", "type", "header:NAME", "body.PATH"].map((value) => el("option", { value })))),
     v.button);
 }
 
@@ -98,7 +98,7 @@ function groups(v) {
   const s = v.snapshot;
   const pick = (n) => {
     v.group = v.group === n ? null : n;
-    v.groups.querySelectorAll("button").forEach((b, i) => b.setAttribute("aria-pressed", String(i === v.group)));
+    v.groups.querySelectorAll("li button").forEach((b, i) => b.setAttribute("aria-pressed", String(i === v.group)));
     const total = v.group === null ? s.listed : s.groups[v.group].count;
     v.list.reset(Math.min(total, s.listed));
     foot(v, total);
@@ -110,7 +110,8 @@ function groups(v) {
       el("span", { class: "name" }, g.value || "(none)"), el("span", {}, count(g.count)),
       el("progress", { value: g.count, max: s.matched, "aria-hidden": "true" }),
       el("small", {}, `${percent(g.count, s.matched)} · `, g.last ? ["last ", time(g.last)] : "time unknown"))))) : el("p", { class: "muted" }, "No message."),
-  s.others ? el("p", { class: "muted" }, `${many(s.others, "message")} in more groups`) : "");
+  s.others ? el("p", { class: "muted" }, `${many(s.others, "message")} in more groups`) : "",
+  (s.apart ?? []).map((a) => el("p", { class: "apart" }, el("button", { type: "button", class: "quiet", on: { click: () => { v.by.value = a.by; look(v); } } }, `By ${a.by}: ${a.groups} groups`))));
 }
 
 const percent = (n, of) => (of ? Math.max(n ? 1 : 0, Math.round((100 * n) / of)) : 0) + " %";

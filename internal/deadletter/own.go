@@ -1,0 +1,114 @@
+package deadletter
+
+import (
+	"slices"
+	"strings"
+
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// HeaderParkedFrom names, in the queue of parked messages, the queue from which one was taken.
+const HeaderParkedFrom = "desk-parked-from"
+
+// fromProcessor reports whether the headers of a message are those of a processor.
+func fromProcessor(h fields) bool {
+	_, counted := topology.Integer(h[topology.HeaderAttempts])
+	return h.text(topology.HeaderQueue) != "" && counted
+}
+
+// SaysFailure reports whether a message has headers in which a processor or a consumer tells of a
+// failure. A new try begins without them.
+func SaysFailure(headers map[string]any) bool {
+	h := fields(headers)
+	return fromProcessor(h) || slices.ContainsFunc([]string{
+		topology.HeaderLastFailedAt, topology.HeaderError, topology.HeaderErrorType, topology.HeaderErrorStack,
+		topology.HeaderPermanent, topology.HeaderAfter,
+	}, h.has)
+}
+
+// own reads the headers of the processor.
+func (r *reading) own(h fields, queue string) {
+	f := &r.facts
+	problem := h.text(topology.HeaderError)
+	unroutable := problem != "" && r.known.isUnroutable(h, queue)
+	f.FromProcessor = fromProcessor(h) || unroutable
+	if !f.FromProcessor {
+		return
+	}
+	r.candidate(h.text(topology.HeaderQueue), topology.HeaderQueue)
+	if f.Cause = h.text(topology.HeaderReason); f.Cause == string(topology.ReasonUnknown) {
+		f.Cause = ""
+	}
+	if unroutable { // the error of the consumer gave way to that of the processor
+		f.Cause, f.Error = causeUnroutable, problem
+	}
+	if attempts, ok := topology.Integer(h[topology.HeaderAttempts]); ok && attempts > 0 {
+		f.Attempts = int(attempts)
+	}
+	first, last := timestamp(h.text(topology.HeaderFirstFailedAt)), timestamp(h.text(topology.HeaderLastFailedAt))
+	if first.IsZero() {
+		first = last
+	}
+	r.times(first, last)
+	r.tell(publishedTo(h))
+}
+
+// publishedTo returns where the publisher sent a message, as the processor or a consumer notes it.
+func publishedTo(h fields) told {
+	exchange, key := h.text(topology.HeaderExchange), h.text(topology.HeaderRoutingKey)
+	return told{exchange: exchange, key: key, addressed: exchange != "" || key != ""}
+}
+
+// consumer reads what a consumer says of its failure. The processor keeps it. Without a backoff no
+// processor has seen the message, and only a queue of dlxctl proves that no publisher wrote it:
+// elsewhere the texts are shown as those of frameworks are, and decide nothing. Where a consumer
+// failed later and said nothing, or the message died in a work queue without a processor, the
+// headers are older than its death.
+func (r *reading) consumer(h fields, d amqp091.Delivery, queue string) {
+	f := &r.facts
+	t := told{
+		problem: h.text(topology.HeaderError), problemType: h.text(topology.HeaderErrorType),
+		stack: h.text(topology.HeaderErrorStack),
+	}
+	permanent := h[topology.HeaderPermanent] == true
+	if f.Cause == causeUnroutable || t.problem+t.problemType+t.stack == "" && !permanent {
+		return
+	}
+	if slices.ContainsFunc(r.later, func(hop Hop) bool {
+		return hop.failed() || !f.FromProcessor && r.known.isWork(hop.Queue)
+	}) {
+		return
+	}
+	known := r.told
+	switch {
+	case f.FromProcessor:
+	case r.known.isWork(queue):
+		return // of its publisher, as yet
+	case r.known.isGenerated(queue):
+		at := publishedTo(h)
+		t.exchange, t.key, t.addressed, known = at.exchange, at.key, at.addressed, true
+		t.cause = string(topology.ReasonRejected)
+		if permanent {
+			t.cause = string(topology.ReasonPermanent)
+		}
+		if work, addressed := strings.CutPrefix(d.RoutingKey, topology.AddressKey("")); addressed && r.known.isWork(work) {
+			t.queue, t.by = work, "its routing key"
+		}
+	}
+	r.tell(t)
+	r.told = known // elsewhere the delivery tells where it was published
+}
+
+// Problem returns the error with its type in front, unless the error names the type itself.
+func (f Facts) Problem() string {
+	switch {
+	case f.ErrorType == "" || strings.Contains(f.Error, f.ErrorType):
+		return f.Error
+	case f.Error == "":
+		return f.ErrorType
+	default:
+		return f.ErrorType + ": " + f.Error
+	}
+}
