@@ -1,7 +1,6 @@
 package processor
 
 import (
-	"cmp"
 	"context"
 	"log/slog"
 	"strings"
@@ -131,12 +130,16 @@ func (h *handler) notify(event string, d decision, destination string) {
 			work = topology.WorkQueue{}
 		}
 	}
+	problem, kind := d.Said.Error, d.Said.Type
+	if d.Error != "" { // of an unroutable message that of the processor
+		problem, kind = d.Error, ""
+	}
 	headers := d.Headers
 	key, _ := headers[topology.HeaderRoutingKey].(string)
 	h.notifier.NotifyShown(notify.Notice{
 		Event: event, Topology: h.topology.Name, Queue: d.Queue, MovedTo: destination, MessageID: d.Message.MessageId,
 		Reason: reason, Attempts: d.Attempts, FirstFailure: d.FirstFailedAt,
-		Owner: work.Owner, Severity: work.Severity, Error: cmp.Or(d.Error, d.Said.Error), ErrorType: d.Said.Type,
+		Owner: work.Owner, Severity: work.Severity, Error: problem, ErrorType: kind,
 	}, notify.Message{
 		Queue: d.Queue, Key: key, ContentType: d.Message.ContentType, ContentEncoding: d.Message.ContentEncoding,
 		Type: d.Message.Type, Headers: headers, Body: d.Message.Body,
