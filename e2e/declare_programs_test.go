@@ -1,56 +1,90 @@
 package e2e_test
 
 import (
+	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/dlxctl/dlxctl/internal/brokertest"
+	"github.com/dlxctl/dlxctl/topology"
 )
 
 // snippet is how a program that generate args prints is built and run.
 type snippet struct {
 	file string
-	// work is the line that a service replaces, and failing is one that fails a message with the body
-	// "bad".
+	// work is the line that a service replaces. failing is one for a test: it takes a second for the
+	// body "slow", and fails the bodies "bad", "permanent" and "long", the last with an error text of
+	// megabytes.
 	work, failing string
-	build, run    []string
+	// kind and permanent are the types of the errors for "bad" and "permanent", and stack is what a
+	// stack shows. Empty: errors have none.
+	kind, permanent, stack string
+	build, run             []string
 }
 
 func snippets() map[string]snippet {
 	return map[string]snippet{
 		"go": {
 			"main.go", "return nil // your work",
-			"if string(d.Body) == \"bad\" { return os.ErrInvalid }; return nil // your work",
+			`switch string(d.Body) {
+			case "slow": return syscall.Nanosleep(&syscall.Timespec{Sec: 1}, nil)
+			case "bad": return fmt.Errorf("bad row 7%w", errors.New(""))
+			case "permanent": return Permanent{errors.New("bad row 7")}
+			case "long": return errors.New(strings.Repeat("é", 1<<21)) }
+			return nil // your work`,
+			"*errors.errorString", "main.Permanent", "",
 			[]string{"go", "build", "-o", "DIR/consumer", "DIR/main.go"},
 			[]string{"DIR/consumer"},
 		},
 		"python": {
-			"consumer.py", "pass  # your work", "assert body != b'bad'  # your work",
+			"consumer.py", "pass  # your work",
+			`import time
+    if body == b"slow": time.sleep(1)
+    if body == b"bad": raise ValueError("bad row 7")
+    if body == b"permanent": raise Permanent("bad row 7")
+    if body == b"long": raise ValueError("é" * 2**21)
+    pass  # your work`,
+			"ValueError", "Permanent", "in handle",
 			[]string{"python3", "-m", "py_compile", "DIR/consumer.py"},
 			[]string{"python3", "DIR/consumer.py"},
 		},
 		"node": {
-			"consumer.js", "// your work", "if (message.content.toString() === 'bad') throw new Error(); // your work",
+			"consumer.js", "// your work",
+			`const body = message.content.toString();
+			if (body === "slow") await new Promise((resolve) => setTimeout(resolve, 1000));
+			if (body === "bad") throw new RangeError("bad row 7");
+			if (body === "permanent") throw new Permanent("bad row 7");
+			if (body === "long") throw new Error("é".repeat(2**21)); // your work`,
+			"RangeError", "Permanent", "at handle",
 			[]string{"node", "--check", "DIR/consumer.js"},
 			[]string{"node", "DIR/consumer.js"},
 		},
 		"java": {
-			"Consumer.java", "// your work", "if (new String(body).equals(\"bad\")) throw new Exception(); // your work",
-			[]string{"javac", "-d", "DIR", "DIR/Consumer.java"},
+			"Consumer.java", "// your work",
+			`switch (new String(body)) {
+				case "slow": Thread.sleep(1000); break;
+				case "bad": throw new IllegalStateException("bad row 7");
+				case "permanent": throw new Permanent("bad row 7", null);
+				case "long": throw new Exception("é".repeat(1 << 21)); } // your work`,
+			"java.lang.IllegalStateException", "Consumer$Permanent", "Consumer.handle",
+			[]string{"javac", "-encoding", "UTF-8", "-d", "DIR", "DIR/Consumer.java"},
 			[]string{"java", "Consumer"},
 		},
 	}
 }
 
-// The program that generate args prints runs: it declares its queue before and after apply without
-// an error, acknowledges the messages it can process, and rejects the others. The test always runs
-// Go. scripts/snippets installs the libraries of the other languages and lists them in
-// DLXCTL_TEST_SNIPPETS.
+// The program that generate args prints runs with the rights that 'dlxctl rights' prints: it
+// declares its queue before and after apply without an error, acknowledges the messages it can
+// process, and says of the others why it failed. The test always runs Go. scripts/snippets installs
+// the libraries of the other languages and lists them in DLXCTL_TEST_SNIPPETS.
 func TestSnippets(t *testing.T) {
 	brokertest.OnNewestLine(t)
 	t.Parallel()
@@ -62,35 +96,17 @@ func TestSnippets(t *testing.T) {
 				t.Fatalf("the test has no program for the language %q", lang)
 			}
 			target := brokertest.VHost(t)
-			topology := writeTopology(t, snippetTopology)
-			for _, queue := range []string{"billing", "classic", "odd \"name\" \\u000a #{x}"} {
-				dir := s.write(t, target, topology, lang, queue)
-				first := s.start(t, target, dir) // before apply
+			topology, rights := writeTopology(t, snippetTopology), grant(t, snippetTopology, "team")
+			user := as(t, target, rights)
+			for _, queue := range []string{"classic", "odd \"name\" \\u000a #{x}", "billing"} {
+				first := s.start(t, user, s.write(t, target, topology, lang, queue)) // before apply
 				awaitConsumer(t, target, queue)
 				first.stop(t)
 			}
 			start(t, target, "apply", "--yes", "-f", topology).exits(t, 0) // finds nothing blocked
 			dir := s.write(t, target, topology, lang, "billing")
-			s.start(t, target, dir)
-			awaitConsumer(t, target, "billing")
-			ch := target.Channel(t)
-			for _, body := range []string{"good", "bad", "good"} {
-				brokertest.PublishConfirmed(t, ch, "", "billing", amqp091.Publishing{MessageId: body, Body: []byte(body)})
-			}
-			var failed []string
-			brokertest.Eventually(t, "the failed message", func() bool {
-				m, ok, err := ch.Get("shop.standard.failed", true)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if ok {
-					failed = append(failed, m.MessageId)
-				}
-				return len(failed) > 0 && empty(t, ch, "billing")
-			}, &failed)
-			if len(failed) != 1 || failed[0] != "bad" {
-				t.Errorf("the failed messages are %q, not only \"bad\"", failed)
-			}
+			s.saysWhy(t, target, s.start(t, user, dir))
+			s.fallsBack(t, target, s.start(t, as(t, target, without(rights, right{"write", `shop\.failed`})), dir))
 		})
 	}
 }
@@ -100,11 +116,144 @@ version: 1
 name: shop
 defaults: {backoff: standard}
 backoff: {standard: {tiers: [1h]}}
+exchanges: [{name: events}]
 queues:
-  - {name: billing, deliveryLimit: 5}
-  - {name: classic, type: classic, arguments: {x-max-priority: 3, x-single-active-consumer: true}}
-  - {name: "odd \"name\" \\u000a #{x}"}
+  - {name: billing, owner: team, deliveryLimit: 5, bindings: [{exchange: events, key: order}]}
+  - {name: classic, owner: team, type: classic, arguments: {x-max-priority: 3, x-single-active-consumer: true}}
+  - {name: "odd \"name\" \\u000a #{x}", owner: team, deadLetterBy: policy}
 `
+
+// saysWhy checks what a consumer publishes to the failed queue: each failed message once, as it was,
+// with the reason. A publisher's own headers about failures do not count on a first attempt, and
+// those of the processor stay on a retry. The consumer finishes what it holds when it is asked to
+// stop, so that nothing is in its queue afterwards.
+func (s snippet) saysWhy(t *testing.T, target brokertest.Target, p *consumer) {
+	t.Helper()
+	awaitConsumer(t, target, "billing")
+	ch := target.Channel(t)
+	death := []any{amqp091.Table{
+		"queue": "shop.standard.retry.1h", "reason": "expired", "count": int64(1), "exchange": "shop.standard.dlx",
+		"routing-keys": []any{"order", "@billing"}, "time": time.Unix(1700000000, 0),
+	}}
+	history := amqp091.Table{
+		"x-death": death, "count": int32(1), "retry-queue": "billing", "retry-exchange": "legacy", "retry-routing-key": "k",
+		"retry-error": "of before", "retry-error-type": "Before", "retry-error-stack": "of before", "retry-permanent": true,
+		"mine": "é", "n": int32(7),
+	}
+	first := amqp091.Table{"count": int32(1), "mine": "é", "n": int32(7), "retry-exchange": "events", "retry-routing-key": "order"}
+	retried := amqp091.Table{"x-death": death, "retry-queue": "billing"}
+	maps.Copy(retried, first)
+	retried["retry-exchange"], retried["retry-routing-key"] = "legacy", "k"
+	m := amqp091.Publishing{
+		Headers: history, UserId: target.Username, Expiration: "3600000", ContentType: "text/plain", ContentEncoding: "utf-8",
+		DeliveryMode: amqp091.Persistent, Priority: 3, CorrelationId: "c", ReplyTo: "r", Timestamp: time.Unix(1700000001, 0),
+		Type: "t", AppId: "a",
+	}
+	send := func(exchange, body string, cc any) {
+		m.Body, m.MessageId = []byte(body), exchange+" "+body
+		m.Headers["CC"] = []any{cc}
+		brokertest.PublishConfirmed(t, ch, exchange, "order", m)
+	}
+	for _, body := range []string{"good", "bad", "permanent", "long"} {
+		send("events", body, "nowhere")
+		send("shop.return", body, "@billing")
+	}
+	got := failed(t, ch, 6)
+	for _, exchange := range []string{"events", "shop.return"} {
+		headers := first
+		if exchange == "shop.return" {
+			headers = retried
+		}
+		for _, body := range []string{"bad", "permanent", "long"} {
+			d := got[exchange+" "+body]
+			s.check(t, d, body, headers)
+			if d.UserId != "" || d.Expiration != "" || d.ContentType != m.ContentType || d.ContentEncoding != m.ContentEncoding ||
+				d.DeliveryMode != m.DeliveryMode || d.Priority != m.Priority || d.CorrelationId != m.CorrelationId ||
+				d.ReplyTo != m.ReplyTo || !d.Timestamp.Equal(m.Timestamp) || d.Type != m.Type || d.AppId != m.AppId ||
+				d.RoutingKey != "@billing" {
+				t.Errorf("the copy of %q has other properties: %+v", body, d)
+			}
+		}
+	}
+	send("events", "slow", "nowhere")
+	brokertest.Eventually(t, "the consumer to get the message", func() bool {
+		q, err := ch.QueueDeclarePassive("billing", true, false, false, false, nil)
+		return err == nil && q.Messages == 0
+	})
+	p.terminate(t)
+	if !empty(t, ch, "billing") || !empty(t, ch, "shop.standard.failed") {
+		t.Error("a message is left after the consumer has stopped")
+	}
+}
+
+// check checks the headers of a failed message: those that stay, and the reason.
+func (s snippet) check(t *testing.T, d amqp091.Delivery, body string, stay amqp091.Table) {
+	t.Helper()
+	maps.DeleteFunc(d.Headers, func(name string, _ any) bool { return topology.IsDeliveryCount(name) })
+	text, _ := d.Headers["retry-error"].(string)
+	kind, _ := d.Headers["retry-error-type"].(string)
+	stack, _ := d.Headers["retry-error-stack"].(string)
+	switch whole := strings.Repeat("é", 1<<20); {
+	case body == "long" && (len(text) < 900 || len(text) > 4000 || len(stack) > 32000 || !strings.HasPrefix(whole, text)):
+		t.Errorf("a long error is cut to %d bytes, its stack to %d", len(text), len(stack))
+	case body == "bad" && (text != "bad row 7" || kind != s.kind),
+		body == "permanent" && (text != "bad row 7" || kind != s.permanent || d.Headers["retry-permanent"] != true):
+		t.Errorf("%s: the error is %q of type %q in %v", body, text, kind, d.Headers)
+	case body != "long" && (s.stack == "" && stack != "" || !strings.Contains(stack, s.stack)):
+		t.Errorf("%s: the stack is %q", body, stack)
+	}
+	for _, name := range []string{"retry-error", "retry-error-type", "retry-error-stack"} {
+		delete(d.Headers, name)
+	}
+	if body == "permanent" {
+		delete(d.Headers, "retry-permanent")
+	}
+	if want, got := fmt.Sprint(stay), fmt.Sprint(d.Headers); want != got || string(d.Body) != body {
+		t.Errorf("%q has the headers\n%s\nwant\n%s", d.Body, got, want)
+	}
+}
+
+// fallsBack checks that a consumer that may not publish to the failed exchange rejects the message,
+// and goes on.
+func (s snippet) fallsBack(t *testing.T, target brokertest.Target, p *consumer) {
+	t.Helper()
+	awaitConsumer(t, target, "billing")
+	ch := target.Channel(t)
+	for _, body := range []string{"bad", "good", "bad"} {
+		brokertest.PublishConfirmed(t, ch, "events", "order", amqp091.Publishing{MessageId: body, Body: []byte(body)})
+		if body == "good" {
+			continue
+		}
+		d := failed(t, ch, 1)["bad"]
+		if death, _ := d.Headers["x-death"].([]any); len(death) != 1 || d.Headers["retry-error"] != nil {
+			t.Errorf("a message that was rejected has the headers %v", d.Headers)
+		}
+	}
+	p.terminate(t)
+	if !empty(t, ch, "billing") || !empty(t, ch, "shop.standard.failed") {
+		t.Error("a message is left after the consumer has stopped")
+	}
+}
+
+// failed takes n messages out of the failed queue, by their message-ids.
+func failed(t *testing.T, ch *amqp091.Channel, n int) map[string]amqp091.Delivery {
+	t.Helper()
+	got := map[string]amqp091.Delivery{}
+	brokertest.Eventually(t, "the failed messages", func() bool {
+		d, ok, err := ch.Get("shop.standard.failed", true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, twice := got[d.MessageId]; ok && twice {
+			t.Errorf("the message %q failed twice", d.MessageId)
+		}
+		if ok {
+			got[d.MessageId] = d
+		}
+		return len(got) == n
+	})
+	return got
+}
 
 // write writes and builds the program of a queue and returns its folder.
 func (s snippet) write(t *testing.T, target brokertest.Target, topology, lang, queue string) (dir string) {
@@ -156,6 +305,18 @@ func (s snippet) start(t *testing.T, target brokertest.Target, dir string) *cons
 		}
 	})
 	return p
+}
+
+// terminate asks the consumer to stop, as supervisors do, and waits until it has.
+func (p *consumer) terminate(t *testing.T) {
+	t.Helper()
+	if err := p.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	_ = p.Wait()                                                     // the code tells
+	if code := p.ProcessState.ExitCode(); code != 0 && code != 143 { // 143: Java, whose hooks cannot change that
+		t.Errorf("after SIGTERM the consumer exits with %d", code)
+	}
 }
 
 // stop kills the consumer: the broker requeues its unacknowledged messages.
