@@ -106,7 +106,11 @@ func TestSnippets(t *testing.T) {
 			start(t, target, "apply", "--yes", "-f", topology).exits(t, 0) // finds nothing blocked
 			dir := s.write(t, target, topology, lang, "billing")
 			s.saysWhy(t, target, s.start(t, user, dir))
-			s.fallsBack(t, target, s.start(t, as(t, target, without(rights, right{"write", `shop\.failed`})), dir))
+			s.fallsBack(t, target, s.start(t, as(t, target, without(rights, right{"write", `shop\.failed`})), dir)) // 403
+			acceptsOnlyRejected(t, target)
+			s.fallsBack(t, target, s.start(t, user, dir)) // basic.return
+			bindFull(t, target)
+			s.fallsBack(t, target, s.start(t, user, dir)) // basic.nack
 		})
 	}
 }
@@ -213,8 +217,40 @@ func (s snippet) check(t *testing.T, d amqp091.Delivery, body string, stay amqp0
 	}
 }
 
-// fallsBack checks that a consumer that may not publish to the failed exchange rejects the message,
-// and goes on.
+// acceptsOnlyRejected replaces the failed exchange by one that routes only what RabbitMQ
+// dead-letters, and returns copies that consumers publish.
+func acceptsOnlyRejected(t *testing.T, target brokertest.Target) {
+	t.Helper()
+	ch := target.Channel(t)
+	if err := ch.ExchangeDelete("shop.failed", false, false); err != nil {
+		t.Fatal(err)
+	}
+	if err := ch.ExchangeDeclare("shop.failed", "headers", true, false, false, false, nil); err != nil {
+		t.Fatal(err)
+	}
+	rejected := amqp091.Table{"x-match": "all-with-x", "x-first-death-queue": "billing"}
+	if err := ch.QueueBind("shop.standard.failed", "", "shop.failed", false, rejected); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// bindFull binds a full queue to the exchange of acceptsOnlyRejected: the broker refuses copies that
+// consumers publish.
+func bindFull(t *testing.T, target brokertest.Target) {
+	t.Helper()
+	ch := target.Channel(t)
+	limit := amqp091.Table{"x-max-length": int32(1), "x-overflow": "reject-publish"}
+	if _, err := ch.QueueDeclare("full", true, false, false, false, limit); err != nil {
+		t.Fatal(err)
+	}
+	brokertest.PublishConfirmed(t, ch, "", "full", amqp091.Publishing{})
+	if err := ch.QueueBind("full", "", "shop.failed", false, amqp091.Table{"retry-exchange": "events"}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// fallsBack checks that a consumer whose copies the broker does not accept rejects the message, and
+// goes on.
 func (s snippet) fallsBack(t *testing.T, target brokertest.Target, p *consumer) {
 	t.Helper()
 	awaitConsumer(t, target, "billing")
