@@ -78,6 +78,17 @@ func snippets() map[string]snippet {
 			[]string{"javac", "-encoding", "UTF-8", "-d", "DIR", "DIR/Consumer.java"},
 			[]string{"java", "Consumer"},
 		},
+		"elixir": {
+			"consumer.ex", "def handle(_payload, _meta), do: :ok",
+			`def handle("slow", _), do: Process.sleep(1000)
+  def handle("bad", _), do: raise(ArgumentError, "bad row 7")
+  def handle("permanent", _), do: raise(Permanent, "bad row 7")
+  def handle("long", _), do: raise(String.duplicate("é", 2 ** 21))
+  def handle(_payload, _meta), do: :ok`,
+			"ArgumentError", "Permanent", "Consumer.handle",
+			[]string{"elixirc", "-o", "DIR", "DIR/consumer.ex"},
+			[]string{"elixir", "-pa", "DIR", "-e", "Application.ensure_all_started(:amqp_client); Consumer.run()"},
+		},
 	}
 }
 
