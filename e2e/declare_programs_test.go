@@ -4,10 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -95,7 +92,8 @@ func snippets() map[string]snippet {
 // The program that generate args prints runs with the rights that 'dlxctl rights' prints: it
 // declares its queue before and after apply without an error, acknowledges the messages it can
 // process, and says of the others why it failed. The test always runs Go. scripts/snippets installs
-// the libraries of the other languages and lists them in DLXCTL_TEST_SNIPPETS.
+// the libraries of the other languages and lists them in DLXCTL_TEST_SNIPPETS. Debian does not have
+// Elixir's package amqp: compile it, name its folder in ERL_LIBS, and list elixir by hand.
 func TestSnippets(t *testing.T) {
 	brokertest.OnNewestLine(t)
 	t.Parallel()
@@ -117,7 +115,8 @@ func TestSnippets(t *testing.T) {
 			start(t, target, "apply", "--yes", "-f", topology).exits(t, 0) // finds nothing blocked
 			dir := s.write(t, target, topology, lang, "billing")
 			s.saysWhy(t, target, s.start(t, user, dir))
-			s.fallsBack(t, target, s.start(t, as(t, target, without(rights, right{"write", `shop\.failed`})), dir)) // 403
+			less := as(t, target, without(rights, right{"write", `shop\.failed`}))
+			s.fallsBack(t, target, s.start(t, less, dir)) // 403
 			acceptsOnlyRejected(t, target)
 			s.fallsBack(t, target, s.start(t, user, dir)) // basic.return
 			bindFull(t, target)
@@ -138,10 +137,10 @@ queues:
   - {name: "odd \"name\" \\u000a #{x}", owner: team, deadLetterBy: policy}
 `
 
-// saysWhy checks what a consumer publishes to the failed queue: each failed message once, as it was,
-// with the reason. A publisher's own headers about failures do not count on a first attempt, and
-// those of the processor stay on a retry. The consumer finishes what it holds when it is asked to
-// stop, so that nothing is in its queue afterwards.
+// saysWhy checks what a consumer publishes to the failed queue: each failed message, once, as it
+// was, with the reason. A publisher's own headers about failures do not count on a first attempt,
+// and those of the processor stay on a retry. The consumer finishes what it holds when it is asked
+// to stop, so that nothing is in its queue afterwards.
 func (s snippet) saysWhy(t *testing.T, target brokertest.Target, p *consumer) {
 	t.Helper()
 	awaitConsumer(t, target, "billing")
@@ -151,18 +150,19 @@ func (s snippet) saysWhy(t *testing.T, target brokertest.Target, p *consumer) {
 		"routing-keys": []any{"order", "@billing"}, "time": time.Unix(1700000000, 0),
 	}}
 	history := amqp091.Table{
-		"x-death": death, "count": int32(1), "retry-queue": "billing", "retry-exchange": "legacy", "retry-routing-key": "k",
-		"retry-error": "of before", "retry-error-type": "Before", "retry-error-stack": "of before", "retry-permanent": true,
-		"mine": "é", "n": int32(7),
+		"x-death": death, "retry-queue": "billing", "retry-exchange": "legacy", "retry-routing-key": "k",
+		"retry-error": "of before", "retry-error-type": "Before", "retry-error-stack": "of before",
+		"retry-permanent": true, "count": int32(1), "mine": "é", "n": int32(7),
 	}
-	first := amqp091.Table{"count": int32(1), "mine": "é", "n": int32(7), "retry-exchange": "events", "retry-routing-key": "order"}
-	retried := amqp091.Table{"x-death": death, "retry-queue": "billing"}
-	maps.Copy(retried, first)
+	first := amqp091.Table{"count": int32(1), "mine": "é", "n": int32(7)}
+	retried := maps.Clone(first)
+	first["retry-exchange"], first["retry-routing-key"] = "events", "order"
 	retried["retry-exchange"], retried["retry-routing-key"] = "legacy", "k"
+	retried["x-death"], retried["retry-queue"] = death, "billing"
 	m := amqp091.Publishing{
-		Headers: history, UserId: target.Username, Expiration: "3600000", ContentType: "text/plain", ContentEncoding: "utf-8",
-		DeliveryMode: amqp091.Persistent, Priority: 3, CorrelationId: "c", ReplyTo: "r", Timestamp: time.Unix(1700000001, 0),
-		Type: "t", AppId: "a",
+		Headers: history, UserId: target.Username, Expiration: "3600000", ContentType: "text/plain",
+		ContentEncoding: "utf-8", DeliveryMode: amqp091.Persistent, Priority: 3, CorrelationId: "c", ReplyTo: "r",
+		Timestamp: time.Unix(1700000001, 0), Type: "t", AppId: "a",
 	}
 	send := func(exchange, body string, cc any) {
 		m.Body, m.MessageId = []byte(body), exchange+" "+body
@@ -182,11 +182,11 @@ func (s snippet) saysWhy(t *testing.T, target brokertest.Target, p *consumer) {
 		for _, body := range []string{"bad", "permanent", "long"} {
 			d := got[exchange+" "+body]
 			s.check(t, d, body, headers)
-			if d.UserId != "" || d.Expiration != "" || d.ContentType != m.ContentType || d.ContentEncoding != m.ContentEncoding ||
-				d.DeliveryMode != m.DeliveryMode || d.Priority != m.Priority || d.CorrelationId != m.CorrelationId ||
-				d.ReplyTo != m.ReplyTo || !d.Timestamp.Equal(m.Timestamp) || d.Type != m.Type || d.AppId != m.AppId ||
-				d.RoutingKey != "@billing" {
-				t.Errorf("the copy of %q has other properties: %+v", body, d)
+			want := fmt.Sprint(m.ContentType, m.ContentEncoding, m.DeliveryMode, m.Priority, m.CorrelationId, m.ReplyTo,
+				m.Timestamp, m.Type, m.AppId, "", "")
+			if have := fmt.Sprint(d.ContentType, d.ContentEncoding, d.DeliveryMode, d.Priority, d.CorrelationId, d.ReplyTo,
+				d.Timestamp.Local(), d.Type, d.AppId, d.UserId, d.Expiration); have != want {
+				t.Errorf("the copy of %q has the properties\n%s\nwant\n%s", body, have, want)
 			}
 		}
 	}
@@ -208,8 +208,9 @@ func (s snippet) check(t *testing.T, d amqp091.Delivery, body string, stay amqp0
 	text, _ := d.Headers["retry-error"].(string)
 	kind, _ := d.Headers["retry-error-type"].(string)
 	stack, _ := d.Headers["retry-error-stack"].(string)
-	switch whole := strings.Repeat("é", 1<<20); {
-	case body == "long" && (len(text) < 900 || len(text) > 4000 || len(stack) > 32000 || !strings.HasPrefix(whole, text)):
+	cut := len(text) > 900 && len(text) < 4000 && len(stack) < 32000 && strings.Trim(text, "é") == ""
+	switch {
+	case body == "long" && !cut:
 		t.Errorf("a long error is cut to %d bytes, its stack to %d", len(text), len(stack))
 	case body == "bad" && (text != "bad row 7" || kind != s.kind),
 		body == "permanent" && (text != "bad row 7" || kind != s.permanent || d.Headers["retry-permanent"] != true):
@@ -245,8 +246,8 @@ func acceptsOnlyRejected(t *testing.T, target brokertest.Target) {
 	}
 }
 
-// bindFull binds a full queue to the exchange of acceptsOnlyRejected: the broker refuses copies that
-// consumers publish.
+// bindFull binds a full queue to the exchange of acceptsOnlyRejected: the broker refuses the
+// copies that consumers publish.
 func bindFull(t *testing.T, target brokertest.Target) {
 	t.Helper()
 	ch := target.Channel(t)
@@ -300,109 +301,4 @@ func failed(t *testing.T, ch *amqp091.Channel, n int) map[string]amqp091.Deliver
 		return len(got) == n
 	})
 	return got
-}
-
-// write writes and builds the program of a queue and returns its folder.
-func (s snippet) write(t *testing.T, target brokertest.Target, topology, lang, queue string) (dir string) {
-	t.Helper()
-	p := start(t, target, "generate", "args", "-f", topology, "--lang", lang, queue)
-	p.exits(t, 0)
-	code := p.stdout.String()
-	if strings.Count(code, s.work) != 1 {
-		t.Fatalf("the program does not contain %q once:\n%s", s.work, code)
-	}
-	dir = t.TempDir()
-	writeTo(t, filepath.Join(dir, s.file), strings.Replace(code, s.work, s.failing, 1))
-	args := within(dir, s.build)
-	if out, err := exec.CommandContext(t.Context(), args[0], args[1:]...).CombinedOutput(); err != nil {
-		t.Fatalf("%q: %v\n%s\n%s", args, err, out, code)
-	}
-	return dir
-}
-
-func within(dir string, args []string) []string {
-	out := make([]string, len(args))
-	for i, a := range args {
-		out[i] = strings.ReplaceAll(a, "DIR", dir)
-	}
-	return out
-}
-
-// consumer is a running program.
-type consumer struct {
-	*exec.Cmd
-	output output
-}
-
-// start starts a consumer, which ends with the test.
-func (s snippet) start(t *testing.T, target brokertest.Target, dir string) *consumer {
-	t.Helper()
-	args := within(dir, s.run)
-	p := &consumer{Cmd: exec.CommandContext(t.Context(), args[0], args[1:]...)}
-	classes := dir + string(os.PathListSeparator) + os.Getenv("CLASSPATH")
-	p.Env = append(os.Environ(), "RABBITMQ_URL="+target.URL, "CLASSPATH="+classes)
-	p.Stdout, p.Stderr = &p.output, &p.output
-	if err := p.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		p.stop(t)
-		if t.Failed() {
-			t.Logf("%q prints:\n%s", args, &p.output)
-		}
-	})
-	return p
-}
-
-// terminate asks the consumer to stop, as supervisors do, and waits until it has.
-func (p *consumer) terminate(t *testing.T) {
-	t.Helper()
-	if err := p.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	_ = p.Wait()                                                     // the code tells
-	if code := p.ProcessState.ExitCode(); code != 0 && code != 143 { // 143: Java, whose hooks cannot change that
-		t.Errorf("after SIGTERM the consumer exits with %d", code)
-	}
-}
-
-// stop kills the consumer: the broker requeues its unacknowledged messages.
-func (p *consumer) stop(*testing.T) {
-	if p.ProcessState == nil {
-		_ = p.Process.Kill()
-		_ = p.Wait() // it was killed
-	}
-}
-
-// awaitConsumer waits until a queue exists and has a consumer.
-func awaitConsumer(t *testing.T, target brokertest.Target, queue string) {
-	t.Helper()
-	conn, err := amqp091.Dial(target.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	brokertest.Eventually(t, "a consumer of "+queue, func() bool {
-		ch, err := conn.Channel()
-		if err != nil {
-			t.Fatal(err)
-		}
-		q, err := ch.QueueDeclarePassive(queue, true, false, false, false, nil) // closes the channel if there is none
-		return err == nil && ch.Close() == nil && q.Consumers > 0
-	})
-}
-
-// empty reports whether basic.get finds no message.
-func empty(t *testing.T, ch *amqp091.Channel, queue string) bool {
-	t.Helper()
-	m, ok, err := ch.Get(queue, false)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if ok {
-		if err := m.Nack(false, true); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return !ok
 }

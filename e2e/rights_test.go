@@ -194,12 +194,12 @@ func TestAServiceCanForgeFailures(t *testing.T) {
 	target, shop, _ := prepared(t)
 	succeeds(t, target, "apply", "--yes", "-f", shop)
 	team := as(t, target, grant(t, rightsFile, "team")).Channel(t)
-	for _, key := range []string{"@mail", "@parked", "@nobody"} {
+	for _, key := range []string{"@mail", "@parked", "@unknown"} {
 		brokertest.PublishConfirmed(t, team, "shop.failed", key, amqp091.Publishing{MessageId: key})
 	}
 	succeeds(t, target, "process", "--until-empty", "-f", shop)
 	ch := target.Channel(t)
-	for key, queue := range map[string]string{"@mail": "mail", "@parked": "parked.dead", "@nobody": "shop.unroutable"} {
+	for key, queue := range map[string]string{"@mail": "mail", "@parked": "parked.dead", "@unknown": "shop.unroutable"} {
 		if d := brokertest.Take(t, ch, queue); d.MessageId != key {
 			t.Errorf("%s holds the message %q, not %s", queue, d.MessageId, key)
 		}
