@@ -123,7 +123,9 @@ func newArgs(a *app) *cobra.Command {
 		Short: "Print how a service declares a queue and consumes from it",
 		Long: `Print a small program for the service that consumes QUEUE: the declare call with exactly
 the arguments of the queue, so that neither the service nor dlxctl gets an error 406, and
-a consumer that acknowledges a message or rejects it without requeue.
+a consumer that acknowledges a message, or fails it: it publishes the message, with the
+reason, to where the queue dead-letters. Where the broker does not accept that, the
+consumer rejects the message without requeue. A signal ends it safely.
 
 The arguments of a queue that is external or dead-lettered by policy do not change; a
 comment in the program says so.`,

@@ -1,56 +1,99 @@
 package e2e_test
 
 import (
+	"fmt"
+	"maps"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/dlxctl/dlxctl/internal/brokertest"
+	"github.com/dlxctl/dlxctl/topology"
 )
 
 // snippet is how a program that generate args prints is built and run.
 type snippet struct {
 	file string
-	// work is the line that a service replaces, and failing is one that fails a message with the body
-	// "bad".
+	// work is the line that a service replaces. failing is one for a test: it takes a second for the
+	// body "slow", and fails the bodies "bad", "permanent" and "long", the last with an error text of
+	// megabytes.
 	work, failing string
-	build, run    []string
+	// kind and permanent are the types of the errors for "bad" and "permanent", and stack is what a
+	// stack shows. Empty: errors have none.
+	kind, permanent, stack string
+	build, run             []string
 }
 
 func snippets() map[string]snippet {
 	return map[string]snippet{
 		"go": {
 			"main.go", "return nil // your work",
-			"if string(d.Body) == \"bad\" { return os.ErrInvalid }; return nil // your work",
+			`switch string(d.Body) {
+			case "slow": return syscall.Nanosleep(&syscall.Timespec{Sec: 1}, nil)
+			case "bad": return fmt.Errorf("bad row 7%w", errors.New(""))
+			case "permanent": return Permanent{errors.New("bad row 7")}
+			case "long": return errors.New(strings.Repeat("é", 1<<21)) }
+			return nil // your work`,
+			"*errors.errorString", "main.Permanent", "",
 			[]string{"go", "build", "-o", "DIR/consumer", "DIR/main.go"},
 			[]string{"DIR/consumer"},
 		},
 		"python": {
-			"consumer.py", "pass  # your work", "assert body != b'bad'  # your work",
+			"consumer.py", "pass  # your work",
+			`import time
+    if body == b"slow": time.sleep(1)
+    if body == b"bad": raise ValueError("bad row 7")
+    if body == b"permanent": raise Permanent("bad row 7")
+    if body == b"long": raise ValueError("é" * 2**21)
+    pass  # your work`,
+			"ValueError", "Permanent", "in handle",
 			[]string{"python3", "-m", "py_compile", "DIR/consumer.py"},
 			[]string{"python3", "DIR/consumer.py"},
 		},
 		"node": {
-			"consumer.js", "// your work", "if (message.content.toString() === 'bad') throw new Error(); // your work",
+			"consumer.js", "// your work",
+			`const body = message.content.toString();
+			if (body === "slow") await new Promise((resolve) => setTimeout(resolve, 1000));
+			if (body === "bad") throw new RangeError("bad row 7");
+			if (body === "permanent") throw new Permanent("bad row 7");
+			if (body === "long") throw new Error("é".repeat(2**21)); // your work`,
+			"RangeError", "Permanent", "at handle",
 			[]string{"node", "--check", "DIR/consumer.js"},
 			[]string{"node", "DIR/consumer.js"},
 		},
 		"java": {
-			"Consumer.java", "// your work", "if (new String(body).equals(\"bad\")) throw new Exception(); // your work",
-			[]string{"javac", "-d", "DIR", "DIR/Consumer.java"},
+			"Consumer.java", "// your work",
+			`switch (new String(body)) {
+				case "slow": Thread.sleep(1000); break;
+				case "bad": throw new IllegalStateException("bad row 7");
+				case "permanent": throw new Permanent("bad row 7", null);
+				case "long": throw new Exception("é".repeat(1 << 21)); } // your work`,
+			"java.lang.IllegalStateException", "Consumer$Permanent", "Consumer.handle",
+			[]string{"javac", "-encoding", "UTF-8", "-d", "DIR", "DIR/Consumer.java"},
 			[]string{"java", "Consumer"},
+		},
+		"elixir": {
+			"consumer.ex", "def handle(_payload, _meta), do: :ok",
+			`def handle("slow", _), do: Process.sleep(1000)
+  def handle("bad", _), do: raise(ArgumentError, "bad row 7")
+  def handle("permanent", _), do: raise(Permanent, "bad row 7")
+  def handle("long", _), do: raise(String.duplicate("é", 2 ** 21))
+  def handle(_payload, _meta), do: :ok`,
+			"ArgumentError", "Permanent", "Consumer.handle",
+			[]string{"elixirc", "-o", "DIR", "DIR/consumer.ex"},
+			[]string{"elixir", "-pa", "DIR", "-e", "Application.ensure_all_started(:amqp_client); Consumer.run()"},
 		},
 	}
 }
 
-// The program that generate args prints runs: it declares its queue before and after apply without
-// an error, acknowledges the messages it can process, and rejects the others. The test always runs
-// Go. scripts/snippets installs the libraries of the other languages and lists them in
-// DLXCTL_TEST_SNIPPETS.
+// The program that generate args prints runs with the rights that 'dlxctl rights' prints: it
+// declares its queue before and after apply without an error, acknowledges the messages it can
+// process, and says of the others why it failed. The test always runs Go. scripts/snippets installs
+// the libraries of the other languages and lists them in DLXCTL_TEST_SNIPPETS. Debian does not have
+// Elixir's package amqp: compile it, name its folder in ERL_LIBS, and list elixir by hand.
 func TestSnippets(t *testing.T) {
 	brokertest.OnNewestLine(t)
 	t.Parallel()
@@ -62,35 +105,22 @@ func TestSnippets(t *testing.T) {
 				t.Fatalf("the test has no program for the language %q", lang)
 			}
 			target := brokertest.VHost(t)
-			topology := writeTopology(t, snippetTopology)
-			for _, queue := range []string{"billing", "classic", "odd \"name\" \\u000a #{x}"} {
-				dir := s.write(t, target, topology, lang, queue)
-				first := s.start(t, target, dir) // before apply
+			topology, rights := writeTopology(t, snippetTopology), grant(t, snippetTopology, "team")
+			user := as(t, target, rights)
+			for _, queue := range []string{"classic", "odd \"name\" \\u000a #{x}", "billing"} {
+				first := s.start(t, user, s.write(t, target, topology, lang, queue)) // before apply
 				awaitConsumer(t, target, queue)
 				first.stop(t)
 			}
 			start(t, target, "apply", "--yes", "-f", topology).exits(t, 0) // finds nothing blocked
 			dir := s.write(t, target, topology, lang, "billing")
-			s.start(t, target, dir)
-			awaitConsumer(t, target, "billing")
-			ch := target.Channel(t)
-			for _, body := range []string{"good", "bad", "good"} {
-				brokertest.PublishConfirmed(t, ch, "", "billing", amqp091.Publishing{MessageId: body, Body: []byte(body)})
-			}
-			var failed []string
-			brokertest.Eventually(t, "the failed message", func() bool {
-				m, ok, err := ch.Get("shop.standard.failed", true)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if ok {
-					failed = append(failed, m.MessageId)
-				}
-				return len(failed) > 0 && empty(t, ch, "billing")
-			}, &failed)
-			if len(failed) != 1 || failed[0] != "bad" {
-				t.Errorf("the failed messages are %q, not only \"bad\"", failed)
-			}
+			s.saysWhy(t, target, s.start(t, user, dir))
+			less := as(t, target, without(rights, right{"write", `shop\.failed`}))
+			s.fallsBack(t, target, s.start(t, less, dir)) // 403
+			acceptsOnlyRejected(t, target)
+			s.fallsBack(t, target, s.start(t, user, dir)) // basic.return
+			bindFull(t, target)
+			s.fallsBack(t, target, s.start(t, user, dir)) // basic.nack
 		})
 	}
 }
@@ -100,101 +130,175 @@ version: 1
 name: shop
 defaults: {backoff: standard}
 backoff: {standard: {tiers: [1h]}}
+exchanges: [{name: events}]
 queues:
-  - {name: billing, deliveryLimit: 5}
-  - {name: classic, type: classic, arguments: {x-max-priority: 3, x-single-active-consumer: true}}
-  - {name: "odd \"name\" \\u000a #{x}"}
+  - {name: billing, owner: team, deliveryLimit: 5, bindings: [{exchange: events, key: order}]}
+  - {name: classic, owner: team, type: classic, arguments: {x-max-priority: 3, x-single-active-consumer: true}}
+  - {name: "odd \"name\" \\u000a #{x}", owner: team, deadLetterBy: policy}
 `
 
-// write writes and builds the program of a queue and returns its folder.
-func (s snippet) write(t *testing.T, target brokertest.Target, topology, lang, queue string) (dir string) {
+// saysWhy checks what a consumer publishes to the failed queue: each failed message, once, as it
+// was, with the reason. A publisher's own headers about failures do not count on a first attempt,
+// and those of the processor stay on a retry. The consumer finishes what it holds when it is asked
+// to stop, so that nothing is in its queue afterwards.
+func (s snippet) saysWhy(t *testing.T, target brokertest.Target, p *consumer) {
 	t.Helper()
-	p := start(t, target, "generate", "args", "-f", topology, "--lang", lang, queue)
-	p.exits(t, 0)
-	code := p.stdout.String()
-	if strings.Count(code, s.work) != 1 {
-		t.Fatalf("the program does not contain %q once:\n%s", s.work, code)
+	awaitConsumer(t, target, "billing")
+	ch := target.Channel(t)
+	death := []any{amqp091.Table{
+		"queue": "shop.standard.retry.1h", "reason": "expired", "count": int64(1), "exchange": "shop.standard.dlx",
+		"routing-keys": []any{"order", "@billing"}, "time": time.Unix(1700000000, 0),
+	}}
+	history := amqp091.Table{
+		"x-death": death, "retry-queue": "billing", "retry-exchange": "legacy", "retry-routing-key": "k",
+		"retry-error": "of before", "retry-error-type": "Before", "retry-error-stack": "of before",
+		"retry-permanent": true, "count": int32(1), "mine": "é", "n": int32(7),
 	}
-	dir = t.TempDir()
-	writeTo(t, filepath.Join(dir, s.file), strings.Replace(code, s.work, s.failing, 1))
-	args := within(dir, s.build)
-	if out, err := exec.CommandContext(t.Context(), args[0], args[1:]...).CombinedOutput(); err != nil {
-		t.Fatalf("%q: %v\n%s\n%s", args, err, out, code)
+	first := amqp091.Table{"count": int32(1), "mine": "é", "n": int32(7)}
+	retried := maps.Clone(first)
+	first["retry-exchange"], first["retry-routing-key"] = "events", "order"
+	retried["retry-exchange"], retried["retry-routing-key"] = "legacy", "k"
+	retried["x-death"], retried["retry-queue"] = death, "billing"
+	m := amqp091.Publishing{
+		Headers: history, UserId: target.Username, Expiration: "3600000", ContentType: "text/plain",
+		ContentEncoding: "utf-8", DeliveryMode: amqp091.Persistent, Priority: 3, CorrelationId: "c", ReplyTo: "r",
+		Timestamp: time.Unix(1700000001, 0), Type: "t", AppId: "a",
 	}
-	return dir
-}
-
-func within(dir string, args []string) []string {
-	out := make([]string, len(args))
-	for i, a := range args {
-		out[i] = strings.ReplaceAll(a, "DIR", dir)
+	send := func(exchange, body string, cc any) {
+		m.Body, m.MessageId = []byte(body), exchange+" "+body
+		m.Headers["CC"] = []any{cc}
+		brokertest.PublishConfirmed(t, ch, exchange, "order", m)
 	}
-	return out
-}
-
-// consumer is a running program.
-type consumer struct {
-	*exec.Cmd
-	output output
-}
-
-// start starts a consumer, which ends with the test.
-func (s snippet) start(t *testing.T, target brokertest.Target, dir string) *consumer {
-	t.Helper()
-	args := within(dir, s.run)
-	p := &consumer{Cmd: exec.CommandContext(t.Context(), args[0], args[1:]...)}
-	classes := dir + string(os.PathListSeparator) + os.Getenv("CLASSPATH")
-	p.Env = append(os.Environ(), "RABBITMQ_URL="+target.URL, "CLASSPATH="+classes)
-	p.Stdout, p.Stderr = &p.output, &p.output
-	if err := p.Start(); err != nil {
-		t.Fatal(err)
+	for _, body := range []string{"good", "bad", "permanent", "long"} {
+		send("events", body, "nowhere")
+		send("shop.return", body, "@billing")
 	}
-	t.Cleanup(func() {
-		p.stop(t)
-		if t.Failed() {
-			t.Logf("%q prints:\n%s", args, &p.output)
+	got := failed(t, ch, 6)
+	for _, exchange := range []string{"events", "shop.return"} {
+		headers := first
+		if exchange == "shop.return" {
+			headers = retried
 		}
+		for _, body := range []string{"bad", "permanent", "long"} {
+			d := got[exchange+" "+body]
+			s.check(t, d, body, headers)
+			want := fmt.Sprint(m.ContentType, m.ContentEncoding, m.DeliveryMode, m.Priority, m.CorrelationId, m.ReplyTo,
+				m.Timestamp, m.Type, m.AppId, "", "")
+			if have := fmt.Sprint(d.ContentType, d.ContentEncoding, d.DeliveryMode, d.Priority, d.CorrelationId, d.ReplyTo,
+				d.Timestamp.Local(), d.Type, d.AppId, d.UserId, d.Expiration); have != want {
+				t.Errorf("the copy of %q has the properties\n%s\nwant\n%s", body, have, want)
+			}
+		}
+	}
+	send("events", "slow", "nowhere")
+	brokertest.Eventually(t, "the consumer to get the message", func() bool {
+		q, err := ch.QueueDeclarePassive("billing", true, false, false, false, nil)
+		return err == nil && q.Messages == 0
 	})
-	return p
-}
-
-// stop kills the consumer: the broker requeues its unacknowledged messages.
-func (p *consumer) stop(*testing.T) {
-	if p.ProcessState == nil {
-		_ = p.Process.Kill()
-		_ = p.Wait() // it was killed
+	p.terminate(t)
+	if !empty(t, ch, "billing") || !empty(t, ch, "shop.standard.failed") {
+		t.Error("a message is left after the consumer has stopped")
 	}
 }
 
-// awaitConsumer waits until a queue exists and has a consumer.
-func awaitConsumer(t *testing.T, target brokertest.Target, queue string) {
+// check checks the headers of a failed message: those that stay, and the reason.
+func (s snippet) check(t *testing.T, d amqp091.Delivery, body string, stay amqp091.Table) {
 	t.Helper()
-	conn, err := amqp091.Dial(target.URL)
-	if err != nil {
+	maps.DeleteFunc(d.Headers, func(name string, _ any) bool { return topology.IsDeliveryCount(name) })
+	text, _ := d.Headers["retry-error"].(string)
+	kind, _ := d.Headers["retry-error-type"].(string)
+	stack, _ := d.Headers["retry-error-stack"].(string)
+	cut := len(text) > 900 && len(text) < 4000 && len(stack) < 32000 && strings.Trim(text, "é") == ""
+	switch {
+	case body == "long" && !cut:
+		t.Errorf("a long error is cut to %d bytes, its stack to %d", len(text), len(stack))
+	case body == "bad" && (text != "bad row 7" || kind != s.kind),
+		body == "permanent" && (text != "bad row 7" || kind != s.permanent || d.Headers["retry-permanent"] != true):
+		t.Errorf("%s: the error is %q of type %q in %v", body, text, kind, d.Headers)
+	case body != "long" && (s.stack == "" && stack != "" || !strings.Contains(stack, s.stack)):
+		t.Errorf("%s: the stack is %q", body, stack)
+	}
+	for _, name := range []string{"retry-error", "retry-error-type", "retry-error-stack"} {
+		delete(d.Headers, name)
+	}
+	if body == "permanent" {
+		delete(d.Headers, "retry-permanent")
+	}
+	if want, got := fmt.Sprint(stay), fmt.Sprint(d.Headers); want != got || string(d.Body) != body {
+		t.Errorf("%q has the headers\n%s\nwant\n%s", d.Body, got, want)
+	}
+}
+
+// acceptsOnlyRejected replaces the failed exchange by one that routes only what RabbitMQ
+// dead-letters, and returns copies that consumers publish.
+func acceptsOnlyRejected(t *testing.T, target brokertest.Target) {
+	t.Helper()
+	ch := target.Channel(t)
+	if err := ch.ExchangeDelete("shop.failed", false, false); err != nil {
 		t.Fatal(err)
 	}
-	defer conn.Close()
-	brokertest.Eventually(t, "a consumer of "+queue, func() bool {
-		ch, err := conn.Channel()
+	if err := ch.ExchangeDeclare("shop.failed", "headers", true, false, false, false, nil); err != nil {
+		t.Fatal(err)
+	}
+	rejected := amqp091.Table{"x-match": "all-with-x", "x-first-death-queue": "billing"}
+	if err := ch.QueueBind("shop.standard.failed", "", "shop.failed", false, rejected); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// bindFull binds a full queue to the exchange of acceptsOnlyRejected: the broker refuses the
+// copies that consumers publish.
+func bindFull(t *testing.T, target brokertest.Target) {
+	t.Helper()
+	ch := target.Channel(t)
+	limit := amqp091.Table{"x-max-length": int32(1), "x-overflow": "reject-publish"}
+	if _, err := ch.QueueDeclare("full", true, false, false, false, limit); err != nil {
+		t.Fatal(err)
+	}
+	brokertest.PublishConfirmed(t, ch, "", "full", amqp091.Publishing{})
+	if err := ch.QueueBind("full", "", "shop.failed", false, amqp091.Table{"retry-exchange": "events"}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// fallsBack checks that a consumer whose copies the broker does not accept rejects the message, and
+// goes on.
+func (s snippet) fallsBack(t *testing.T, target brokertest.Target, p *consumer) {
+	t.Helper()
+	awaitConsumer(t, target, "billing")
+	ch := target.Channel(t)
+	for _, body := range []string{"bad", "good", "bad"} {
+		brokertest.PublishConfirmed(t, ch, "events", "order", amqp091.Publishing{MessageId: body, Body: []byte(body)})
+		if body == "good" {
+			continue
+		}
+		d := failed(t, ch, 1)["bad"]
+		if death, _ := d.Headers["x-death"].([]any); len(death) != 1 || d.Headers["retry-error"] != nil {
+			t.Errorf("a message that was rejected has the headers %v", d.Headers)
+		}
+	}
+	p.terminate(t)
+	if !empty(t, ch, "billing") || !empty(t, ch, "shop.standard.failed") {
+		t.Error("a message is left after the consumer has stopped")
+	}
+}
+
+// failed takes n messages out of the failed queue, by their message-ids.
+func failed(t *testing.T, ch *amqp091.Channel, n int) map[string]amqp091.Delivery {
+	t.Helper()
+	got := map[string]amqp091.Delivery{}
+	brokertest.Eventually(t, "the failed messages", func() bool {
+		d, ok, err := ch.Get("shop.standard.failed", true)
 		if err != nil {
 			t.Fatal(err)
 		}
-		q, err := ch.QueueDeclarePassive(queue, true, false, false, false, nil) // closes the channel if there is none
-		return err == nil && ch.Close() == nil && q.Consumers > 0
-	})
-}
-
-// empty reports whether basic.get finds no message.
-func empty(t *testing.T, ch *amqp091.Channel, queue string) bool {
-	t.Helper()
-	m, ok, err := ch.Get(queue, false)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if ok {
-		if err := m.Nack(false, true); err != nil {
-			t.Fatal(err)
+		if _, twice := got[d.MessageId]; ok && twice {
+			t.Errorf("the message %q failed twice", d.MessageId)
 		}
-	}
-	return !ok
+		if ok {
+			got[d.MessageId] = d
+		}
+		return len(got) == n
+	})
+	return got
 }

@@ -28,6 +28,7 @@ queues:
   - {name: billing, owner: team, bindings: [{exchange: events, key: order}]}
   - {name: mail, dead: {queue: graves}, bindings: [{exchange: legacy.bus, key: mail}]}
   - {name: crm.inbox, external: true, bindings: [{exchange: inner, key: crm}]}
+  - {name: parked, backoff: none}
 `
 
 // rightsLess removes what rightsFile declares and adds one queue.
@@ -37,7 +38,7 @@ name: shop
 defaults: {backoff: none, type: classic}
 queues:
   - {name: rest, dead: shared}
-removed: [billing, mail]
+removed: [billing, mail, parked]
 `
 
 // prepared returns a virtual host with the external objects of the files, and the paths of both
@@ -183,6 +184,26 @@ func TestRightsSuffice(t *testing.T) {
 	succeeds(t, ci, "apply", "--yes", "--wait",
 		"--allow", "drops-routing", "--allow", "loses-messages", "--allow", "stops-consumers", "-f", less)
 	succeeds(t, ci, "plan", "--detailed-exitcode", "-f", less)
+}
+
+// A service may write to the exchange of failures, where it says why a message failed. So it can
+// forge failures of the queues of other services.
+func TestAServiceCanForgeFailures(t *testing.T) {
+	brokertest.OnNewestLine(t)
+	t.Parallel()
+	target, shop, _ := prepared(t)
+	succeeds(t, target, "apply", "--yes", "-f", shop)
+	team := as(t, target, grant(t, rightsFile, "team")).Channel(t)
+	for _, key := range []string{"@mail", "@parked", "@unknown"} {
+		brokertest.PublishConfirmed(t, team, "shop.failed", key, amqp091.Publishing{MessageId: key})
+	}
+	succeeds(t, target, "process", "--until-empty", "-f", shop)
+	ch := target.Channel(t)
+	for key, queue := range map[string]string{"@mail": "mail", "@parked": "parked.dead", "@unknown": "shop.unroutable"} {
+		if d := brokertest.Take(t, ch, queue); d.MessageId != key {
+			t.Errorf("%s holds the message %q, not %s", queue, d.MessageId, key)
+		}
+	}
 }
 
 // Without one of the rights apply names it before the first write: when it creates what the file

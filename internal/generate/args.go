@@ -29,6 +29,12 @@ type Declaration struct {
 	Backoff  string
 	Dead     string
 	ByPolicy bool // dead-lettering comes by policy: the service's own call stays as it is
+
+	// DeadLetterExchange and DeadLetterKey are where the queue dead-letters, by its arguments or its
+	// policy. A consumer that says why it failed publishes there.
+	DeadLetterExchange, DeadLetterKey string
+	// ReturnExchange is where retries come from.
+	ReturnExchange string
 }
 
 // Declare returns the declaration of a work queue. It reports false if the topology
@@ -41,15 +47,37 @@ func Declare(t topology.Compiled, queue string) (Declaration, bool) {
 	}
 	q := t.Queues[i]
 	_, arguments := q.Arguments[topology.ArgDeadLetterExchange]
+	exchange, key := deadLettering(t, q)
 	return Declaration{
 		Queue: q, Topology: t.Name, Backoff: work.Backoff, Dead: work.DeadLetterQueue,
-		ByPolicy: !arguments,
+		ByPolicy: !arguments, DeadLetterExchange: exchange, DeadLetterKey: key,
+		ReturnExchange: topology.ReturnExchangeName(t.Name),
 	}, true
+}
+
+// deadLettering returns the exchange and the routing key with which a work queue dead-letters, by
+// its arguments or by the policy of the topology.
+func deadLettering(t topology.Compiled, q topology.Queue) (exchange, key string) {
+	args, exchangeName, keyName := q.Arguments, topology.ArgDeadLetterExchange, topology.ArgDeadLetterRoutingKey
+	if !args.HasAny(exchangeName) {
+		i := slices.IndexFunc(t.Policies, func(p topology.Policy) bool {
+			return p.Name == topology.PolicyName(t.Name, q.Name)
+		})
+		if i < 0 {
+			return "", ""
+		}
+		args = t.Policies[i].Definition
+		exchangeName, keyName = topology.PolicyKey(exchangeName), topology.PolicyKey(keyName)
+	}
+	exchange, _ = args[exchangeName].(string)
+	key, _ = args[keyName].(string)
+	return exchange, key
 }
 
 // WriteDeclaration writes a small program in a language of Languages: the declare
 // call with exactly the queue's arguments, and a consumer that acknowledges what
-// it could do and rejects, without requeue, what it could not.
+// it could do. What it could not do it publishes, with the reason, to where the queue
+// dead-letters; if the broker does not accept that, it rejects the message without requeue.
 func WriteDeclaration(w io.Writer, d Declaration, language string) error {
 	s := syntaxes()[language]
 	text, err := declare.ReadFile("declare/" + language + ".tmpl")
@@ -60,6 +88,7 @@ func WriteDeclaration(w io.Writer, d Declaration, language string) error {
 		"string":  s.text,
 		"value":   s.value,
 		"notes":   func(indent string) string { return notes(d, indent+s.comment) },
+		"twice":   func(indent string) string { return comments(twice(), indent+s.comment) },
 		"own":     func() bool { return !d.Queue.External },
 		"entries": func() []string { return s.entries(d.Queue.Arguments) },
 	}).Parse(string(text))
@@ -94,10 +123,20 @@ func notes(d Declaration, mark string) string {
 		lines = append(lines, "These are exactly the arguments that dlxctl apply sets: with other arguments the",
 			"declare call fails with error 406.")
 	}
-	for i, l := range lines {
-		lines[i] = mark + " " + l
+	return comments(lines, mark)
+}
+
+// twice returns what a service does about a message that comes twice.
+func twice() []string {
+	return []string{
+		"A message may come twice. If that does harm, save its message-id in the same transaction",
+		"as the work, and do nothing if it is saved already. Save what is done, not what was seen.",
 	}
-	return strings.Join(lines, "\n")
+}
+
+// comments writes lines as comments.
+func comments(lines []string, mark string) string {
+	return strings.Join(text.Each(lines, func(l string) string { return mark + " " + l }), "\n")
 }
 
 // syntax is how a language writes values.

@@ -154,7 +154,9 @@ func processing(t topology.Compiled) Grant {
 }
 
 // consuming returns a grant for each owner, and for each queue that has none: to
-// consume, and to declare and bind the queue again as services do at their start.
+// consume, to publish a failed message, with the reason, to where the queue dead-letters, and to
+// declare and bind the queue again as services do at their start. To declare a queue that
+// dead-letters takes write on that exchange too.
 func consuming(t topology.Compiled) []Grant {
 	var grants []Grant
 	sources := map[string][]string{}
@@ -163,16 +165,25 @@ func consuming(t topology.Compiled) []Grant {
 			sources[b.Destination] = append(sources[b.Destination], exactly(b.Source))
 		}
 	}
+	exchanges := map[string]string{}
+	for _, q := range t.Queues {
+		if q.Label.Role == topology.RoleWork {
+			exchanges[q.Name], _ = deadLettering(t, q)
+		}
+	}
 	for _, w := range t.WorkQueues {
 		user := cmp.Or(w.Owner, w.Name)
 		i := slices.IndexFunc(grants, func(g Grant) bool { return g.User == user })
 		if i < 0 {
 			i = len(grants)
-			purpose := "consume, and declare and bind as the services of " + text.Name(user) + " do"
+			purpose := "consume, say why a message failed, and declare and bind as the services of " + text.Name(user) + " do"
 			grants = append(grants, Grant{User: user, Purpose: purpose})
 		}
 		g, queue := &grants[i], exactly(w.Name)
 		g.Configure, g.Write = append(g.Configure, queue), append(g.Write, queue)
+		if failed := exactly(exchanges[w.Name]); !slices.Contains(g.Write, failed) {
+			g.Write = append(g.Write, failed)
+		}
 		for _, name := range append([]string{queue}, sources[w.Name]...) {
 			if !slices.Contains(g.Read, name) {
 				g.Read = append(g.Read, name)
