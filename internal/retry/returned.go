@@ -53,8 +53,8 @@ func (r Rules) readReturned(d Message, origin string, now time.Time) failure {
 	return f
 }
 
-// attempts returns the attempts that a processor has counted: none of them, where each one asked for
-// a longer wait than any tier.
+// attempts returns the attempts that a processor has counted: 0, if after each failure the consumer
+// asked for a longer wait than any tier.
 func attempts(h map[string]any) (n int64, ok bool) {
 	n, ok = topology.Integer(h[topology.HeaderAttempts])
 	return n, ok && n >= 0 && n <= absurdCount
