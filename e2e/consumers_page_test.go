@@ -1,6 +1,7 @@
 package e2e_test
 
 import (
+	"context"
 	"regexp"
 	"testing"
 	"time"
@@ -30,9 +31,26 @@ func habits(target brokertest.Target) map[string]habit {
 			return answer(second)
 		}
 	}
+	says := func(conn *amqp091.Connection, first, second amqp091.Delivery) error {
+		ch, err := conn.Channel()
+		if err != nil {
+			return err
+		}
+		for _, d := range []amqp091.Delivery{first, second} {
+			copied := amqp091.Publishing{MessageId: d.MessageId, Headers: amqp091.Table{"retry-error": "no answer"}}
+			if err := brokertest.Publish(context.Background(), ch, "shop.failed", "@billing", copied); err != nil {
+				return err
+			}
+			if err := d.Ack(false); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
 	closes := func(conn *amqp091.Connection, _, _ amqp091.Delivery) error { return conn.Close() }
 	return map[string]habit{
 		"acknowledges":               {does: each(func(d amqp091.Delivery) error { return d.Ack(false) })},
+		"[says why](#saying-why) it failed": {does: says, failed: 2},
 		"rejects without requeue":    {does: each(func(d amqp091.Delivery) error { return d.Reject(false) }), failed: 2},
 		"requeues by `basic.reject`": {does: each(func(d amqp091.Delivery) error { return d.Reject(true) }), work: 2},
 		"requeues by `basic.nack`": {
@@ -56,10 +74,11 @@ queues: [{name: billing, deliveryLimit: 2}]
 `))
 	page := readFile(t, "../docs/consumers.md")
 	known := habits(target)
-	for _, row := range regexp.MustCompile(`(?m)^\| ([a-z][^|]*) \| [^|]* \|$`).FindAllStringSubmatch(page, -1) {
+	for _, row := range regexp.MustCompile(`(?m)^\| ([a-z[][^|]*) \| [^|]* \|$`).FindAllStringSubmatch(page, -1) {
 		h, ok := known[row[1]]
 		switch {
-		case row[1] == "the consumer", row[1] == "does not answer": // the head; and it would take half an hour
+		case row[1] == "the consumer", row[1] == "header": // the heads
+		case row[1] == "does not answer": // it would take half an hour
 		case !ok:
 			t.Errorf("no test does what the row %q says", row[1])
 		default:
