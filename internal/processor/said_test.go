@@ -41,6 +41,8 @@ func (s *stage) sayOnly(t *testing.T, m amqp091.Delivery, said amqp091.Table) {
 		maps.DeleteFunc(h, func(name string, _ any) bool {
 			return name == "x-death" || strings.HasPrefix(name, "retry-")
 		})
+	}
+	if _, known := h["retry-routing-key"]; !known {
 		h["retry-exchange"], h["retry-routing-key"] = m.Exchange, m.RoutingKey
 	}
 	maps.DeleteFunc(h, func(name string, _ any) bool {
@@ -102,6 +104,22 @@ func TestAConsumerSaysWhy(t *testing.T) {
 		t.Errorf("it first failed at %s", first)
 	}
 	s.allEmpty(t)
+}
+
+// A message that the desk sends back comes by the exchange of retries, as one that has not failed.
+// It keeps the publisher's key when its consumer says why it failed.
+func TestAReplayedMessageSaysWhy(t *testing.T) {
+	brokertest.OnNewestLine(t)
+	t.Parallel()
+	s := newStage(t, backoffFile("quorum"))
+	run(t, s.processor(t))
+	s.publish(t, "shop.return", "order.placed", amqp091.Publishing{
+		MessageId: "m-1", Headers: amqp091.Table{"CC": []any{"@billing"}},
+	})
+	s.fail(t, s.take(t, "billing"), amqp091.Table{"retry-error": "no answer"})
+	if m := s.take(t, "billing"); m.RoutingKey != "order.placed" || m.Headers["retry-attempts"] != int64(1) {
+		t.Errorf("the retry has the key %q and the headers %v", m.RoutingKey, m.Headers)
+	}
 }
 
 // What was said about one attempt is not claimed of the next one, which the consumer only rejects.
@@ -194,6 +212,7 @@ func TestAPublisherForgesWhatConsumersSay(t *testing.T) {
 		strings.Repeat("x", 20_000),
 	} {
 		sent := forged()
+		sent["x-death"] = []any{amqp091.Table{"queue": "shop.standard.retry.200ms", "reason": "expired", "count": int64(1)}}
 		for _, name := range []string{"retry-error", "retry-error-type", "retry-error-stack", "retry-permanent"} {
 			sent[name] = v
 		}
@@ -209,7 +228,8 @@ func TestAPublisherForgesWhatConsumersSay(t *testing.T) {
 			}
 		}
 		if m.Headers["count"] != int32(1) || m.Headers["retry-attempts"] != int64(1) ||
-			m.Headers["retry-reason"] != "rejected" || m.Headers["retry-exchange"] != "events" {
+			m.Headers["retry-reason"] != "rejected" || m.Headers["retry-exchange"] != "events" ||
+			m.Headers["retry-routing-key"] != "order.placed" || m.RoutingKey != "order.placed" {
 			t.Errorf("value %d: the retry has the headers %v", i, m.Headers)
 		}
 	}

@@ -180,11 +180,10 @@ func (r Rules) Decide(d Message, now time.Time) Decision {
 	headers[r.topology.CountHeader] = int32(count) //nolint:gosec // at most the number of tiers
 	out.Key = address(headers, f.key, origin, f.known)
 	out.Headers = headers
-	if r.tooLarge(d, headers) { // attempts are worth more than what was said about the last one
-		delete(headers, topology.HeaderErrorStack)
-	}
-	if r.tooLarge(d, headers) {
-		delete(headers, topology.HeaderError)
+	for _, name := range []string{topology.HeaderErrorStack, topology.HeaderError, topology.HeaderErrorType} {
+		if r.tooLarge(d, headers) { // attempts are worth more than what was said about the last one
+			delete(headers, name)
+		}
 	}
 	if size := r.size(d, headers); r.tooLarge(d, headers) {
 		out.Cause = HeadersTooLarge
@@ -277,14 +276,18 @@ func (r Rules) read(d Message, origin string, now time.Time) failure {
 			f.cc = keys[1:]
 		}
 	}
-	if len(all) == 0 || all[0]["queue"] != origin {
+	rejected := len(all) > 0 && all[0]["queue"] == origin // or dead-lettered by the broker otherwise
+	if !rejected {
 		f.hear(d.Headers)
 	}
 	if list, ok := d.Headers[topology.CC].([]any); ok {
 		f.cc = list
 	}
 	count, ok := topology.Integer(d.Headers[r.topology.CountHeader])
-	f.trusted = ok && count > 0 && count <= absurdCount && retried && d.Headers[topology.HeaderQueue] == origin
+	// RabbitMQ keeps an x-death of the publisher below its own entries: the newest one says by which
+	// exchange the message came (before 4.0, the publisher may have written that one too).
+	retried = retried && (!rejected || all[0]["exchange"] == topology.ReturnExchangeName(r.topology.Name))
+	f.trusted = ok && count > 0 && count <= absurdCount && retried && text(d.Headers[topology.HeaderQueue]) == origin
 	if f.trusted {
 		f.attempt = count + 1
 		if n, ok := attempts(d.Headers); ok { // a consumer that asked for a wait chose the tier, and so the count
@@ -294,7 +297,7 @@ func (r Rules) read(d Message, origin string, now time.Time) failure {
 			f.first = first
 		}
 		if key, ok := d.Headers[topology.HeaderRoutingKey].(string); ok && f.known && len(key) <= longestKey {
-			f.key = key
+			f.key = key // that of a consumer is heard already
 		}
 	}
 	return f

@@ -68,9 +68,13 @@ func positive(v any) int64 {
 	return 0
 }
 
+// shortestUncounted is how long a wait that is no attempt lasts at least.
+const shortestUncounted = time.Second
+
 // next returns the count of d, the attempts that count, and whether it waits in the tier of that
 // count: that of this attempt, or the one that is as long as the consumer asks. Where none is, it
-// comes back before the consumer wants it, and that wait is no attempt.
+// comes back before the consumer wants it, and that wait is no attempt, unless it is so short that
+// the message would go round at full speed.
 //
 // What returned from the retry exchange of these rules is a dead letter: the broker has no tier for
 // its count, and would return it without end. What returned from that of another backoff, since its
@@ -85,8 +89,9 @@ func (r Rules) next(d Message, f failure, now time.Time) (count, attempts int64,
 		return topology.DeadLetterCount, attempts, false
 	}
 	if !f.returned && f.said.After > 0 {
-		enough := false
-		if count, enough = r.longEnough(f.said.After); !enough && f.within(r.backoff.RetryUntil, now) {
+		var delay time.Duration
+		count, delay = r.longEnough(f.said.After)
+		if delay < f.said.After && delay >= shortestUncounted && f.within(r.backoff.RetryUntil, now) {
 			attempts--
 		}
 	}

@@ -40,8 +40,9 @@ func (f *failure) hear(h map[string]any) {
 	case f.said != Said{}:
 		f.reason = topology.ReasonRejected
 	}
-	if key, ok := h[topology.HeaderRoutingKey].(string); ok {
-		f.exchange, f.key, f.known = text(h[topology.HeaderExchange]), key, true
+	switch key := h[topology.HeaderRoutingKey].(type) {
+	case string, []byte:
+		f.exchange, f.key, f.known = text(h[topology.HeaderExchange]), text(key), true
 	}
 }
 
@@ -71,9 +72,15 @@ func (s Said) write(h map[string]any) {
 }
 
 // after returns a wait from a header: a number of seconds, as a number or as a text, or a text with
-// units. 0: it is none. One that is too long to be counted is the longest.
+// units. 0: it is none. A number of seconds that is too large to be counted is the largest.
 func after(v any) time.Duration {
-	s := text(v)
+	s := strings.TrimSpace(text(v))
+	switch n := v.(type) {
+	case float32:
+		s = strconv.FormatFloat(math.Ceil(float64(n)), 'f', 0, 64)
+	case float64:
+		s = strconv.FormatFloat(math.Ceil(n), 'f', 0, 64)
+	}
 	if n, ok := topology.Integer(v); ok {
 		s = strconv.FormatInt(n, 10)
 	}
@@ -89,8 +96,8 @@ func after(v any) time.Duration {
 }
 
 // longEnough returns the number of the tier, from 1, that is the shortest of those that last as
-// long as a consumer asks, and whether there is one. If not, it is the longest.
-func (r Rules) longEnough(after time.Duration) (tier int64, ok bool) {
+// long as a consumer asks, and how long it lasts. If there is none, it is the longest.
+func (r Rules) longEnough(after time.Duration) (tier int64, delay time.Duration) {
 	best := 0
 	for i, t := range r.backoff.Tiers {
 		chosen := r.backoff.Tiers[best].Delay
@@ -99,7 +106,7 @@ func (r Rules) longEnough(after time.Duration) (tier int64, ok bool) {
 			best = i
 		}
 	}
-	return int64(best) + 1, r.backoff.Tiers[best].Delay >= after
+	return int64(best) + 1, r.backoff.Tiers[best].Delay
 }
 
 // text returns a header that is a text, which some clients send as bytes. Empty: it is none.
@@ -119,10 +126,12 @@ func firstBytes(s string, n int) string {
 	if len(s) <= n {
 		return s
 	}
-	for n > 0 && !utf8.RuneStart(s[n]) {
-		n--
+	for end := n; end > n-utf8.UTFMax; end-- {
+		if utf8.RuneStart(s[end]) {
+			return s[:end]
+		}
 	}
-	return s[:n]
+	return s[:n] // it is no UTF-8
 }
 
 // firstRunes returns at most the first n characters of s.

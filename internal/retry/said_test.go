@@ -1,6 +1,7 @@
 package retry_test
 
 import (
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -15,7 +16,7 @@ import (
 func said(frame int, headers map[string]any) retry.Decision {
 	b := topology.Backoff{
 		Name: "standard", RetryExchange: "shop.standard.dlx", RetryOn: []topology.Reason{topology.ReasonRejected},
-		Tiers: []topology.Tier{{Delay: time.Second, Queue: "shop.standard.retry.1s"}},
+		RetryUntil: time.Hour, Tiers: []topology.Tier{{Delay: time.Second, Queue: "shop.standard.retry.1s"}},
 	}
 	c := topology.Compiled{
 		Name: "shop", CountHeader: "count", Backoffs: []topology.Backoff{b},
@@ -126,6 +127,27 @@ func asking(after any, attempts int64, ago time.Duration) retry.Decision {
 	return retry.NewRules(c, b, 0).Decide(retry.Message{Exchange: "shop.failed", Key: "@billing", Headers: h}, now)
 }
 
+// Short tiers do not go round at full speed: each wait is an attempt.
+func TestShortWaitsAreAttempts(t *testing.T) {
+	t.Parallel()
+	if got := said(0, map[string]any{"retry-after": "5m"}); got.Headers["retry-attempts"] != int64(0) {
+		t.Errorf("after a tier of a second: %v", got.Headers)
+	}
+	for _, delay := range []time.Duration{0, 999 * time.Millisecond} {
+		b := topology.Backoff{
+			Name: "standard", RetryExchange: "shop.standard.dlx", RetryUntil: time.Hour, Tiers: []topology.Tier{{Delay: delay}},
+		}
+		c := topology.Compiled{
+			Name: "shop", CountHeader: "count", Backoffs: []topology.Backoff{b},
+			WorkQueues: []topology.WorkQueue{{Name: "billing", Backoff: "standard"}},
+		}
+		m := retry.Message{Exchange: "shop.failed", Key: "@billing", Headers: map[string]any{"retry-after": "5m"}}
+		if got := retry.NewRules(c, b, 0).Decide(m, time.Now()); got.Headers["retry-attempts"] != int64(1) {
+			t.Errorf("after a tier of %s: %v", delay, got.Headers)
+		}
+	}
+}
+
 // A wait that a consumer asks for is the shortest tier that is long enough, and an attempt. A wait
 // that no tier is long enough for is the longest, and no attempt, until retryUntil.
 func TestAConsumerAsksForAWait(t *testing.T) {
@@ -149,7 +171,8 @@ func TestAConsumerAsksForAWait(t *testing.T) {
 		"longer than can be counted":    {"99999999999999999999", -1, 0, 2, 0},
 		"negative":                      {int64(-5), -1, 0, 1, 1},
 		"no time":                       {"soon", -1, 0, 1, 1},
-		"a part":                        {2.5, -1, 0, 1, 1},
+		"a part":                        {10.5, -1, 0, 3, 1},
+		"no number":                     {math.NaN(), -1, 0, 1, 1},
 		"a list":                        {[]any{int32(25)}, -1, 0, 1, 1},
 		"no attempt is left":            {"10s", 3, time.Minute, -1, 4},
 		"no attempt is left for longer": {"5m", 3, time.Minute, -1, 4},
