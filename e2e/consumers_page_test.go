@@ -51,7 +51,9 @@ func habits(target brokertest.Target) map[string]habit {
 	return map[string]habit{
 		"acknowledges":                      {does: each(func(d amqp091.Delivery) error { return d.Ack(false) })},
 		"[says why](#saying-why) it failed": {does: says, failed: 2},
-		"rejects without requeue":           {does: each(func(d amqp091.Delivery) error { return d.Reject(false) }), failed: 2},
+		"rejects without requeue": {
+			does: each(func(d amqp091.Delivery) error { return d.Reject(false) }), failed: 2,
+		},
 		"requeues by `basic.reject`": {
 			does: each(func(d amqp091.Delivery) error { return d.Reject(true) }), work: 2,
 		},
