@@ -90,7 +90,7 @@ func (r *resolver) describeDeadLetters(c *Change) {
 func (r *resolver) describeTiers(c *Change) {
 	backoff := c.Label.Backoff
 	after, _ := r.want.Backoff(backoff)
-	before := r.foundLoop(backoff)
+	before, _ := r.foundLoop(backoff)
 	if sameDelays(before, after) {
 		c.Reason = "an interrupted change of its tiers is completed"
 		return
@@ -113,10 +113,9 @@ func backoffAt(top string, b topology.Binding) string {
 func (r *resolver) schedule(backoff string) string {
 	loop, ok := r.want.Backoff(backoff)
 	if !ok {
-		loop = r.foundLoop(backoff)
-	}
-	if len(loop.Tiers) == 0 && backoff != topology.NoBackoff {
-		return "a schedule that the broker does not show"
+		if loop, ok = r.foundLoop(backoff); !ok && backoff != topology.NoBackoff {
+			return "a schedule that the broker does not show"
+		}
 	}
 	return loop.ScheduleText()
 }
@@ -125,8 +124,8 @@ func (r *resolver) schedule(backoff string) string {
 func (r *resolver) rescheduled() []Reschedule {
 	var out []Reschedule
 	for _, after := range r.want.Backoffs {
-		before := r.foundLoop(after.Name)
-		if len(before.Tiers) == 0 || sameDelays(before, after) {
+		before, ok := r.foundLoop(after.Name)
+		if !ok || sameDelays(before, after) {
 			continue
 		}
 		change := Reschedule{Before: before, After: after}
@@ -146,9 +145,10 @@ func sameDelays(a, b topology.Backoff) bool {
 }
 
 // foundLoop returns the loop of a backoff as its headers exchange has it on the broker, with what
-// only the next exchange has during a change.
-func (r *resolver) foundLoop(backoff string) topology.Backoff {
-	loop := topology.Backoff{Name: backoff}
+// only the next exchange has during a change, and whether it is there: one without tiers is known
+// by where its dead letters go.
+func (r *resolver) foundLoop(backoff string) (loop topology.Backoff, exists bool) {
+	loop.Name = backoff
 	delays := map[string]int64{}
 	for _, q := range r.state.Have.Queues {
 		if ttl, ok := q.Arguments[topology.ArgMessageTTL].(int64); ok {
@@ -165,14 +165,15 @@ func (r *resolver) foundLoop(backoff string) topology.Backoff {
 		if len(names) != 1 {
 			continue
 		}
-		if n, ok := b.Arguments[names[0]].(int64); ok && n > 0 {
+		if n, ok := b.Arguments[names[0]].(int64); ok {
+			exists = exists || n > 0 || n == topology.DeadLetterCount
 			tiers[b.Source][n] = b.Destination
 		}
 	}
 	for n := int64(1); ; n++ {
 		queue := cmp.Or(tiers[exchange][n], tiers[topology.NextExchangeName(exchange)][n])
 		if queue == "" {
-			return loop
+			return loop, exists
 		}
 		loop.Tiers = append(loop.Tiers, topology.Tier{Delay: millis(delays[queue]), Queue: queue})
 	}

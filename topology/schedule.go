@@ -1,6 +1,7 @@
 package topology
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -17,8 +18,19 @@ func (b Backoff) Wait() time.Duration {
 	return total
 }
 
-// DelaysText returns the delays of the attempts: "10s, 1m ×3".
-func (b Backoff) DelaysText() string { return strings.Join(b.delays(""), ", ") }
+// DelaysText returns the delays of the attempts: "10s, 1m ×3", or "no retries".
+func (b Backoff) DelaysText() string {
+	return cmp.Or(strings.Join(b.delays(""), ", "), "no retries")
+}
+
+// DeadText says when after its first failure a message is a dead letter: "after 11m10s", or "at
+// once".
+func (b Backoff) DeadText() string {
+	if len(b.Tiers) == 0 {
+		return "at once"
+	}
+	return "after " + text.Duration(b.Wait())
+}
 
 // ScheduleText says when a message is delivered that fails each time: "4 deliveries, at 0s, +10s,
 // +1m, +10m; dead after 11m10s at the earliest". A backoff without tiers has no retries.

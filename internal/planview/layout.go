@@ -183,12 +183,8 @@ func (l *layout) generated(e *entry, g *group) string {
 		if g.action != plan.Create || e.backoff == nil || e.reschedule != nil || g.counts[topology.KindExchange] == 0 {
 			return fmt.Sprintf("backoff %s: %s", text.Name(e.name), g)
 		}
-		waits := "no retries"
-		if len(e.backoff.Tiers) > 0 {
-			waits = fmt.Sprintf("%s; %s; dead after %s", e.backoff.DelaysText(), text.Count(e.queues, "queue"),
-				text.Duration(e.backoff.Wait()))
-		}
-		return fmt.Sprintf("backoff %s: %s (%s)", text.Name(e.name), waits, g)
+		return fmt.Sprintf("backoff %s: %s; %s; dead %s (%s)", text.Name(e.name), e.backoff.DelaysText(),
+			text.Count(e.queues, "queue"), e.backoff.DeadText(), g)
 	case sharedSubject, exchangeSubject:
 	}
 	return "shared by the topology: " + g.String()

@@ -2,6 +2,7 @@ package planview
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/plan"
@@ -72,6 +73,6 @@ func crashes(limit int64) string {
 
 // rescheduled says what changes: "10s, 1m -> 10s, 2m; 10 queues; dead after 1m10s -> 2m10s".
 func rescheduled(r plan.Reschedule) string {
-	return fmt.Sprintf("%s -> %s; %s; dead after %s -> %s", r.Before.DelaysText(), r.After.DelaysText(),
-		text.Count(len(r.Queues), "queue"), text.Duration(r.Before.Wait()), text.Duration(r.After.Wait()))
+	return fmt.Sprintf("%s -> %s; %s; dead %s -> %s", r.Before.DelaysText(), r.After.DelaysText(),
+		text.Count(len(r.Queues), "queue"), r.Before.DeadText(), strings.TrimPrefix(r.After.DeadText(), "after "))
 }

@@ -103,15 +103,11 @@ func (d *decoder) readBackoff(b *Backoff, f fields) {
 	}
 }
 
-// tiers reads a list of delays and {delay, attempts}.
+// tiers reads a list of delays and {delay, attempts}. It may be empty: nothing is retried, and the
+// processor moves what failed to its dead-letter queue.
 func (d *decoder) tiers(f fields, each int64) []Tier {
-	items := d.list(f, "tiers")
-	if items != nil && len(items) == 0 {
-		d.problem(d.pos(f, "tiers"), f.what+" has no tiers",
-			"add tiers, such as tiers: [10s, 1m, 10m], or write backoff: none on its queues")
-	}
 	var tiers []Tier
-	for _, n := range items {
+	for _, n := range d.list(f, "tiers") {
 		t := Tier{Attempts: int(min(each, manyAttempts)), Pos: d.at(n)}
 		var ok bool
 		if n.Kind == yaml.MappingNode {
@@ -192,7 +188,7 @@ func (d *decoder) retryOn(b *Backoff, f fields) {
 	items := d.list(f, "retryOn")
 	if items != nil && len(items) == 0 {
 		d.problem(d.pos(f, "retryOn"), "retryOn is empty, so no message would be retried",
-			"list reasons, or write backoff: none on its queues")
+			"list reasons, or write tiers: []")
 	}
 	b.RetryOn = []topology.Reason{}
 	for _, n := range items {

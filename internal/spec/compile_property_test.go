@@ -60,7 +60,7 @@ func drawAnySpec(t *rapid.T) *Spec {
 func drawBackoff(t *rapid.T, name string) Backoff {
 	b := Backoff{Name: name}
 	delays := rapid.SampledFrom([]time.Duration{0, 20 * time.Millisecond, time.Second, time.Minute, topology.MaxDelay})
-	for _, d := range rapid.SliceOfN(delays, 1, 6).Draw(t, "delays") {
+	for _, d := range rapid.SliceOfN(delays, 0, 6).Draw(t, "delays") {
 		b.Tiers = append(b.Tiers, Tier{Delay: d, Attempts: rapid.IntRange(1, 3).Draw(t, "attempts")})
 	}
 	return b

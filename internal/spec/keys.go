@@ -88,7 +88,7 @@ func defaultsKeys() []key {
 func backoffKeys() []key {
 	return []key{
 		{
-			"tiers", "Tiers, in order: a delay, or a delay with its number of attempts.", false,
+			"tiers", "Tiers, in order: a delay, or a delay with its number of attempts. []: nothing is retried.", false,
 			list(shape{either: []shape{delay(), object(tierKeys())}}),
 		},
 		{"exponential", "Tiers whose delays grow by a factor, in place of tiers.", false, object(exponentialKeys())},

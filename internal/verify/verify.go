@@ -131,6 +131,9 @@ func (v *Verifier) prepare(ctx context.Context, conn *amqp.Conn, s *surveyor, ru
 		})
 	}
 	for _, b := range v.Topology.Backoffs {
+		if len(b.Tiers) == 0 {
+			continue
+		}
 		rows := v.rows(s.report, b)
 		complete := s.missing(b) && s.state.Alarm == ""
 		for _, tier := range s.report.Tiers[rows[b.Tiers[0].Queue]:] {
