@@ -2,12 +2,74 @@ package cmd
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"slices"
+
+	"github.com/spf13/cobra"
 
 	"github.com/dlxctl/dlxctl/internal/deadletter"
 	"github.com/dlxctl/dlxctl/internal/desk"
+	"github.com/dlxctl/dlxctl/internal/jsondoc"
 	"github.com/dlxctl/dlxctl/topology"
 )
+
+// deskFindCommand is the command desk find.
+type deskFindCommand struct {
+	app    *app
+	choose chooseFlags
+}
+
+func newDeskFind(a *app) *cobra.Command {
+	k := deskFindCommand{app: a}
+	c := &cobra.Command{
+		Use:        "find ID",
+		SuggestFor: []string{"search", "where", "locate"},
+		Short:      "Find a message by its message-id, in any queue of the topology",
+		Long: `Find the messages with a message-id in the queues of the topology: work queues, retry
+queues, dead-letter queues and those of the desk. It looks at each queue that has messages, one
+after the other, and keeps their order. What it did not look at is listed, such as what consumers
+hold.
+
+A message on its way between two queues may be missed, or found twice: look again.
+
+Exit codes: 0 found, 1 not found, or failed, 5 not found, and not all messages were looked at.`,
+		Example: "  dlxctl desk find 0a1b2c3d-4e5f\n  dlxctl desk find 0a1b2c3d-4e5f --beside-consumers -o json",
+		Args: func(c *cobra.Command, args []string) error {
+			if len(args) != 1 || args[0] == "" {
+				return usageError{fmt.Errorf("%s accepts one message-id, but got %d arguments", c.CommandPath(), len(args))}
+			}
+			return nil
+		},
+		Annotations: map[string]string{outputsAnnotation: "text json"},
+		RunE:        k.run,
+	}
+	k.choose.addLook(c)
+	return c
+}
+
+// run looks for messages.
+func (k *deskFindCommand) run(c *cobra.Command, args []string) error {
+	o, err := k.choose.look()
+	if err != nil {
+		return err
+	}
+	d, closeDesk, err := k.app.openDesk(k.choose.messages)
+	if err != nil {
+		return err
+	}
+	defer closeDesk()
+	sought, err := d.Seek(c.Context(), args[0], o)
+	if err != nil {
+		return err
+	}
+	if k.app.output == "json" {
+		err = jsondoc.Write(k.app.stdout, sought)
+	} else {
+		err = sought.Write(k.app.stdout, k.app.width())
+	}
+	return errors.Join(err, sought.Err())
+}
 
 // foundMessage is a message that was found by its handle.
 type foundMessage struct {

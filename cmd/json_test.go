@@ -103,6 +103,12 @@ func documents() []document {
 			deadletter.Group{},
 		},
 		{
+			"Messages found",
+			[]string{"desk find"},
+			"Where the messages with a message-id are.",
+			desk.Sought{},
+		},
+		{
 			"The desk at a glance",
 			[]string{"desk"},
 			"The dead-letter queues of a topology, and the runs of the desk.",

@@ -52,13 +52,17 @@ func (l *List) Add(v deadletter.View) error {
 		if l.count == 1 {
 			l.row("HANDLE", "FAILED", "CAUSE", "ATTEMPTS", "REPLAYS", "KEY", "ERROR OR BODY")
 		}
-		attempts := "?"
-		if v.Attempts >= 0 {
-			attempts = fmt.Sprint(v.Attempts)
-		}
-		l.row(v.Name(), moment(v.LastFailed), dash(v.Cause), attempts, fmt.Sprint(v.Replays), dash(v.Key), firstLine(v))
+		l.row(v.Name(), moment(v.LastFailed), dash(v.Cause), attemptsOf(v), fmt.Sprint(v.Replays), dash(v.Key), firstLine(v))
 		return nil
 	}
+}
+
+// attemptsOf returns how often a message has failed, as far as it tells.
+func attemptsOf(v deadletter.View) string {
+	if v.Attempts < 0 {
+		return "?"
+	}
+	return fmt.Sprint(v.Attempts)
 }
 
 // row writes a row of the table. The columns have fixed widths: what comes later is not known. A
