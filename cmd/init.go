@@ -26,9 +26,13 @@ func newInit(a *app) *cobra.Command {
   minimal   the shortest topology that works
   full      every key, explained
   direct    a failed message goes straight to its dead-letter queue
+  in-place  a requeued message comes back at once, in its order, a few times
   tail      a failed message returns to the tail of its queue a few times, then is dead-lettered
   tiers     a failed message waits longer each time, then is dead-lettered
   repeats   like tiers, with several attempts in a tier
+  crashes   like tiers, and a message whose consumer dies waits too
+  filter    what is requeued comes back later, and what is rejected is dead-lettered at once
+  deadline  like tiers, and what no consumer takes in time is dead-lettered
 
 FILE is topology.yaml, or the file of -f; - writes to stdout. The topology gets the name
 of the folder that FILE is in. Topologies of different teams on one virtual host need

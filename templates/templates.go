@@ -11,7 +11,11 @@ import (
 var starters embed.FS // go:embed can fill nothing else
 
 // Starters returns the names of the starters, the simplest first.
-func Starters() []string { return []string{"minimal", "full", "direct", "tail", "tiers", "repeats"} }
+func Starters() []string {
+	return []string{
+		"minimal", "full", "direct", "in-place", "tail", "tiers", "repeats", "crashes", "filter", "deadline",
+	}
+}
 
 // Starter returns the topology file of that name. It reports false if there is
 // none.

@@ -129,7 +129,8 @@ func (s Sought) Write(w io.Writer, width int) error {
 		return err
 	}
 	if len(s.Consumed) > 0 {
-		if _, err := fmt.Fprintf(w, "not looked at: what the consumers of %s hold\n", text.Some(text.Names(s.Consumed))); err != nil {
+		held := text.Some(text.Names(s.Consumed))
+		if _, err := fmt.Fprintf(w, "not looked at: what the consumers of %s hold\n", held); err != nil {
 			return err
 		}
 	}

@@ -1,0 +1,167 @@
+package e2e_test
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/dlxctl/dlxctl/internal/brokertest"
+	"github.com/dlxctl/dlxctl/internal/deadletter"
+	"github.com/dlxctl/dlxctl/internal/spec/spectest"
+	"github.com/dlxctl/dlxctl/templates"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// strategy is a starter of docs/strategies.md: the key of its messages, and what happens. Messages are
+// published, the consumer, who holds one message at a time, gets one and does something with it, and
+// then messages are dead letters for a reason.
+type strategy struct {
+	key   string
+	story []string
+}
+
+func strategies() map[string]strategy {
+	return map[string]strategy{
+		"direct": {key: "payment.made", story: []string{
+			"publish m-1 m-2", "m-1 reject", "m-2 acknowledge", "dead m-1 rejected",
+		}},
+		"in-place": {key: "entry.made", story: []string{
+			"publish m-1 m-2", "m-1 requeue", "m-1 requeue", "m-1 requeue", "m-1 requeue", "m-2 acknowledge",
+			"dead m-1 delivery_limit",
+		}},
+		"tail": {key: "image.uploaded", story: []string{
+			"publish m-1 m-2", "m-1 reject", "m-2 acknowledge", "m-1 reject", "m-1 reject", "m-1 reject", "dead m-1 rejected",
+		}},
+		"filter": {key: "invoice.sent", story: []string{
+			"publish m-1 m-2 m-3", "m-1 requeue", "m-2 reject", "m-3 acknowledge", "m-1 acknowledge", "dead m-2 rejected",
+		}},
+		"crashes": {key: "image.uploaded", story: []string{
+			"publish m-1 m-2", "m-1 crash", "m-2 acknowledge", "m-1 crash", "m-1 reject", "m-1 reject", "dead m-1 rejected",
+		}},
+		"deadline": {key: "quote.asked", story: []string{
+			"publish m-1", "m-1 reject", "m-1 acknowledge", "stop", "publish m-2", "dead m-2 expired",
+		}},
+	}
+}
+
+// Each strategy does what its page says, on each line of RabbitMQ: that decides what a requeue is.
+func TestStrategies(t *testing.T) {
+	t.Parallel()
+	target := brokertest.VHost(t)
+	known := strategies()
+	starts := regexp.MustCompile("(?m)^\\| `([a-z-]+)` \\|").FindAllStringSubmatch(readFile(t, "../docs/strategies.md"), -1)
+	for _, row := range starts {
+		if _, ok := known[row[1]]; !ok && !slices.Contains([]string{"tiers", "repeats"}, row[1]) {
+			t.Errorf("no test shows what %s does", row[1])
+		}
+	}
+	for name, s := range known {
+		if !slices.ContainsFunc(starts, func(row []string) bool { return row[1] == name }) {
+			t.Errorf("the page does not have %s", name)
+		}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			starter, ok := templates.Starter(name)
+			if !ok {
+				t.Fatalf("there is no starter %s", name)
+			}
+			// The same, in less time: the deadline is longer than what the test does within it.
+			text := regexp.MustCompile(`tiers: \[[1-9].*?\]`).ReplaceAllString(string(starter), "tiers: [50ms, 100ms, 150ms]")
+			text = strings.Replace(text, "x-message-ttl: 300000", "x-message-ttl: 5000", 1)
+			file := writeTopology(t, text)
+			succeeds(t, target, "apply", "--yes", "-f", file)
+			top := spectest.Compile(t, text)
+			if len(top.Backoffs) > 0 {
+				processor := start(t, target, "process", "-f", file)
+				defer processor.exits(t, 0)
+				defer processor.signal(t, 15)
+			}
+			told{t, target, top.WorkQueues[0], s.key}.tell(s.story)
+		})
+	}
+}
+
+// told is where a story happens.
+type told struct {
+	*testing.T
+	target brokertest.Target
+	work   topology.WorkQueue
+	key    string
+}
+
+// tell does what a story says, and fails the test if something else happens.
+func (s told) tell(story []string) {
+	s.Helper()
+	admin := s.target.Confirming(s.T)
+	conn, messages := s.consume()
+	exchange, _, _ := strings.Cut(s.work.Name, ".")
+	for _, line := range story {
+		words := strings.Fields(line)
+		switch words[0] {
+		case "publish":
+			for _, id := range words[1:] {
+				brokertest.PublishConfirmed(s.T, admin, exchange+".events", s.key, amqp091.Publishing{MessageId: id})
+			}
+			continue
+		case "stop":
+			if err := conn.Close(); err != nil {
+				s.Fatal(err)
+			}
+			continue
+		case "dead":
+			dead := brokertest.Take(s.T, admin, s.work.DeadLetterQueue)
+			if err := dead.Ack(false); err != nil {
+				s.Fatal(err)
+			}
+			if reason := deadletter.Read(dead, s.work.DeadLetterQueue, nil).Cause; dead.MessageId != words[1] || reason != words[2] {
+				s.Errorf("%s: %s is dead, for the reason %s", line, dead.MessageId, reason)
+			}
+			continue
+		}
+		d := taken(s.T, messages)
+		if d.MessageId != words[0] {
+			s.Fatalf("%s: %s is delivered", line, d.MessageId)
+		}
+		err := error(nil)
+		switch words[1] {
+		case "acknowledge":
+			err = d.Ack(false)
+		case "reject":
+			err = d.Reject(false)
+		case "requeue":
+			err = d.Reject(true)
+		case "crash":
+			err = conn.Close()
+			conn, messages = s.consume()
+		}
+		if err != nil {
+			s.Fatal(err)
+		}
+	}
+	awaitDepth(s.T, s.target, s.work.Name, 0)
+}
+
+// consume consumes from the work queue, with a prefetch of 1.
+func (s told) consume() (*amqp091.Connection, <-chan amqp091.Delivery) {
+	s.Helper()
+	conn, err := amqp091.Dial(s.target.URL)
+	if err != nil {
+		s.Fatal(err)
+	}
+	s.Cleanup(func() { _ = conn.Close() })
+	ch, err := conn.Channel()
+	if err != nil {
+		s.Fatal(err)
+	}
+	if err := ch.Qos(1, 0, false); err != nil {
+		s.Fatal(err)
+	}
+	messages, err := ch.Consume(s.work.Name, "", false, false, false, false, nil)
+	if err != nil {
+		s.Fatal(err)
+	}
+	return conn, messages
+}
