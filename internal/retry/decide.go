@@ -180,7 +180,9 @@ func (r Rules) Decide(d Message, now time.Time) Decision {
 	headers[r.topology.CountHeader] = int32(count) //nolint:gosec // at most the number of tiers
 	out.Key = address(headers, f.key, origin, f.known)
 	out.Headers = headers
-	for _, name := range []string{topology.HeaderErrorStack, topology.HeaderError, topology.HeaderErrorType} {
+	for _, name := range []string{
+		topology.HeaderErrorStack, topology.HeaderAfter, topology.HeaderError, topology.HeaderErrorType,
+	} {
 		if r.tooLarge(d, headers) { // attempts are worth more than what was said about the last one
 			delete(headers, name)
 		}

@@ -149,7 +149,8 @@ func TestShortWaitsAreAttempts(t *testing.T) {
 }
 
 // A wait that a consumer asks for is the shortest tier that is long enough, and an attempt. A wait
-// that no tier is long enough for is the longest, and no attempt, until retryUntil.
+// that no tier is long enough for is the longest, and no attempt, until retryUntil. What is no wait is
+// kept, and the message waits as after a rejection.
 func TestAConsumerAsksForAWait(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -158,30 +159,39 @@ func TestAConsumerAsksForAWait(t *testing.T) {
 		ago      time.Duration
 		count    int32
 		counted  int64
+		unread   string
 	}{
-		"seconds":                       {int32(25), -1, 0, 3, 1},
-		"seconds as a text":             {"25", -1, 0, 3, 1},
-		"a text with units":             {"30s", -1, 0, 3, 1},
-		"as long as a tier":             {int64(60), -1, 0, 2, 1},
-		"less than any":                 {uint8(1), 2, time.Minute, 1, 3},
-		"longer than any":               {"5m", -1, 0, 2, 0},
-		"longer than any, again":        {"4m30s", 0, time.Minute, 2, 0},
-		"longer than any, later":        {"5m", 1, 59 * time.Minute, 2, 1},
-		"longer than any, too late":     {"5m", 1, time.Hour, 2, 2},
-		"longer than can be counted":    {"99999999999999999999", -1, 0, 2, 0},
-		"negative":                      {int64(-5), -1, 0, 1, 1},
-		"no time":                       {"soon", -1, 0, 1, 1},
-		"a part":                        {10.5, -1, 0, 3, 1},
-		"no number":                     {math.NaN(), -1, 0, 1, 1},
-		"a list":                        {[]any{int32(25)}, -1, 0, 1, 1},
-		"no attempt is left":            {"10s", 3, time.Minute, -1, 4},
-		"no attempt is left for longer": {"5m", 3, time.Minute, -1, 4},
+		"seconds":                       {int32(25), -1, 0, 3, 1, ""},
+		"seconds as a text":             {"25", -1, 0, 3, 1, ""},
+		"a text with units":             {"30s", -1, 0, 3, 1, ""},
+		"as long as a tier":             {int64(60), -1, 0, 2, 1, ""},
+		"less than any":                 {uint8(1), 2, time.Minute, 1, 3, ""},
+		"longer than any":               {"5m", -1, 0, 2, 0, ""},
+		"longer than any, again":        {"4m30s", 0, time.Minute, 2, 0, ""},
+		"longer than any, later":        {"5m", 1, 59 * time.Minute, 2, 1, ""},
+		"longer than any, too late":     {"5m", 1, time.Hour, 2, 2, ""},
+		"longer than can be counted":    {"99999999999999999999", -1, 0, 2, 0, ""},
+		"negative":                      {int64(-5), -1, 0, 1, 1, "-5"},
+		"no time":                       {"soon", -1, 0, 1, 1, "soon"},
+		"a part":                        {10.5, -1, 0, 3, 1, ""},
+		"no number":                     {math.NaN(), -1, 0, 1, 1, "NaN"},
+		"a list":                        {[]any{int32(25)}, -1, 0, 1, 1, "[25]"},
+		"no attempt is left":            {"10s", 3, time.Minute, -1, 4, ""},
+		"no attempt is left for longer": {"5m", 3, time.Minute, -1, 4, ""},
+		"days":                          {"1d", -1, 0, 2, 0, ""},
+		"days and hours":                {" 0.5d12h ", -1, 0, 2, 0, ""},
+		"a part of a millisecond":       {"29.9999s", -1, 0, 3, 1, ""},
+		"an unknown unit":               {"5 minutes", -1, 0, 1, 1, "5 minutes"},
+		"nothing":                       {"", -1, 0, 1, 1, ""},
+		"an unknown unit, at last":      {[]byte("1w"), 3, time.Minute, -1, 4, "1w"},
+		"a long text":                   {strings.Repeat("é", 200), -1, 0, 1, 1, strings.Repeat("é", 100)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			got := asking(tc.after, tc.attempts, tc.ago)
-			_, kept := got.Headers["retry-after"]
-			if got.Headers["count"] != tc.count || got.Headers["retry-attempts"] != tc.counted || kept {
+			kept, _ := got.Headers["retry-after"].(string)
+			if got.Headers["count"] != tc.count || got.Headers["retry-attempts"] != tc.counted || kept != tc.unread ||
+				got.Said.Unread != tc.unread {
 				t.Errorf("%s with the headers %v, want count %d and %d attempts", got.Outcome, got.Headers, tc.count, tc.counted)
 			}
 		})
