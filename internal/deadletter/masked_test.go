@@ -99,7 +99,7 @@ func TestAMaskedValueCannotBeFound(t *testing.T) {
 		"MT-Reason", "fault", "MT-Fault-ExceptionType", secret, "MT-Fault-MessageType", secret, "MT-Fault-Message",
 		"of "+mail,
 		"desk-run", secret, "desk-replays", int64(1), "CC", []any{mail}, "nested", amqp091.Table{"a": []any{mail}},
-		"x-death", []any{died("audit", "rejected", 1, 3, "x", mail)}))
+		"x-death", []any{died("audit", "rejected", 1, 3, "shop.return", mail)}))
 	d := &m.Delivery
 	d.Type, d.AppId, d.ReplyTo, d.CorrelationId, d.MessageId, d.UserId = "", mail, mail, mail, mail, mail
 	v := r.View(m)
