@@ -280,7 +280,7 @@ func (r Rules) read(d Message, origin string, now time.Time) failure {
 	}
 	rejected := len(all) > 0 && all[0]["queue"] == origin // or dead-lettered by the broker otherwise
 	if !rejected {
-		f.hear(d.Headers)
+		f.hear(d.Headers, d.Exchange == topology.FailedExchangeName(r.topology.Name) && r.copied(all))
 	}
 	if list, ok := d.Headers[topology.CC].([]any); ok {
 		f.cc = list

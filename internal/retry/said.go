@@ -33,20 +33,33 @@ type Said struct {
 // hear reads what a consumer said, and where it got the message from. The consumer has published d
 // to the exchange for failures itself: the broker would have written down that d died in its queue.
 //
+// copied reports that the exchange and the deaths show that, so that a copy that says nothing is as
+// good as a rejection.
+//
 // Only who may write to that exchange is heard. A publisher's headers of these names come with a
 // death that the broker has written, or are those that the consumer removes from a first attempt.
-func (f *failure) hear(h map[string]any) {
+func (f *failure) hear(h map[string]any, copied bool) {
 	f.said = saidIn(h)
 	switch {
 	case f.said.Permanent:
 		f.reason = topology.ReasonPermanent
-	case f.said != Said{}:
+	case copied, f.said != Said{}:
 		f.reason = topology.ReasonRejected
 	}
 	switch key := h[topology.HeaderRoutingKey].(type) {
 	case string, []byte:
 		f.exchange, f.key, f.known = text(h[topology.HeaderExchange]), text(key), true
 	}
+}
+
+// copied reports whether a message with these deaths, the newest first, has died in no queue but those
+// of tiers since a consumer got it: so the broker has not dead-lettered it to where it is.
+func (r Rules) copied(deaths []map[string]any) bool {
+	if len(deaths) == 0 {
+		return true
+	}
+	queue, _ := deaths[0]["queue"].(string)
+	return topology.IsRetryQueueName(r.topology.Name, queue)
 }
 
 // saidIn returns what headers say. A value of another type than it should have says nothing.

@@ -49,6 +49,42 @@ func TestWhatIsSaidIsShortened(t *testing.T) {
 	}
 }
 
+// A copy that says nothing is as good as a rejection, where the message shows that its consumer
+// published it: by the exchange of failures, without a death that the broker has written since.
+func TestACopyThatSaysNothing(t *testing.T) {
+	t.Parallel()
+	died := func(queue string) []any { return []any{map[string]any{"queue": queue, "reason": "expired"}} }
+	for name, tc := range map[string]struct {
+		exchange string
+		deaths   any
+		reason   topology.Reason
+		outcome  retry.Outcome
+	}{
+		"on its first attempt":      {"shop.failed", nil, topology.ReasonRejected, retry.DeadLettered},
+		"on a retry":                {"shop.failed", died("shop.standard.retry.1s"), topology.ReasonRejected, retry.DeadLettered},
+		"by the broker":             {"shop.failed", died("billing"), topology.ReasonExpired, retry.DeadLettered},
+		"by the broker, of another": {"shop.failed", died("elsewhere"), topology.ReasonUnknown, retry.Retried},
+		"to the failed queue":       {"", nil, topology.ReasonUnknown, retry.Retried},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := topology.Backoff{
+				Name: "standard", RetryExchange: "shop.standard.dlx", RetryOn: []topology.Reason{topology.ReasonDeliveryLimit},
+				Tiers: []topology.Tier{{Delay: time.Second, Queue: "shop.standard.retry.1s"}},
+			}
+			c := topology.Compiled{
+				Name: "shop", CountHeader: "count", Backoffs: []topology.Backoff{b},
+				WorkQueues: []topology.WorkQueue{{Name: "billing", Backoff: "standard"}},
+			}
+			m := retry.Message{Exchange: tc.exchange, Key: "@billing", Headers: map[string]any{"x-death": tc.deaths}}
+			got := retry.NewRules(c, b, 0).Decide(m, time.Unix(0, 0))
+			if got.Reason != tc.reason || got.Outcome != tc.outcome {
+				t.Errorf("%s, %s", got.Outcome, got.Reason)
+			}
+		})
+	}
+}
+
 // What does not fit in a frame costs what was said, and not the attempts.
 func TestWhatIsSaidGivesWay(t *testing.T) {
 	t.Parallel()
@@ -67,14 +103,14 @@ func TestWhatIsSaidGivesWay(t *testing.T) {
 	}
 }
 
-// Values of another type say nothing. A failure of which nothing is said has no known reason.
+// Values of another type say nothing: the message is as good as rejected.
 func TestWhatIsSaidHasItsType(t *testing.T) {
 	t.Parallel()
 	for _, v := range []any{nil, false, int64(1), 2.5, []any{"a"}, map[string]any{"a": "b"}, time.Unix(0, 0), ""} {
 		got := said(0, map[string]any{
 			"retry-error": v, "retry-error-type": v, "retry-error-stack": v, "retry-permanent": v, "retry-routing-key": v,
 		})
-		if got.Outcome != retry.Retried || got.Reason != topology.ReasonUnknown || got.Said != (retry.Said{}) {
+		if got.Outcome != retry.Retried || got.Reason != topology.ReasonRejected || got.Said != (retry.Said{}) {
 			t.Errorf("%v (%T): %s, %s, %+v", v, v, got.Outcome, got.Reason, got.Said)
 		}
 		for _, name := range []string{"retry-error", "retry-error-type", "retry-error-stack", "retry-permanent"} {
