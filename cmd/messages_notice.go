@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/dlxctl/dlxctl/internal/deadletter"
 	"github.com/dlxctl/dlxctl/internal/decode"
 	"github.com/dlxctl/dlxctl/internal/notify"
 	"github.com/dlxctl/dlxctl/topology"
@@ -50,10 +51,12 @@ func shown(t topology.Compiled, bodies, watch bool, log *slog.Logger) (func(noti
 			}))
 			out.Format, out.Type, out.Text, out.Note = string(doc.Format), doc.Type, doc.Text, doc.Note
 		}
-		masked := pass.Headers(m.Headers)
+		masked := pass.Headers(deadletter.CutHeaders(pass, m.Headers))
 		text := func(s, header string) string { // a header that a rule names is masked, however short it is
 			if s != "" && m.Headers[header] == s {
 				s, _ = masked[header].(string)
+			} else { // it is not on the message, or is shortened there
+				s, _ = deadletter.CutHeaders(pass, map[string]any{header: s})[header].(string)
 			}
 			return pass.Text(s)
 		}

@@ -197,6 +197,16 @@ func TestShownInNotices(t *testing.T) {
 		if got := show(m); got != want {
 			t.Errorf("a notice of %s shows %+v, want %+v", queue, got, want)
 		}
+		cut := m
+		cut.Error = (strings.Repeat("text ", 300) + "Ann Example")[len("Example"):][:1024-len("Ann Exam")] + "Ann Exam"
+		cut.Headers = map[string]any{"retry-error": cut.Error}
+		if got := show(cut); strings.Contains(got.Error, "Ann Exam") == (queue == "mail") {
+			t.Errorf("a notice of %s shows the error %q", queue, got.Error)
+		}
+		cut.Headers = nil
+		if got := show(cut); strings.Contains(got.Error, "Ann Exam") == (queue == "mail") {
+			t.Errorf("a notice of %s without the header shows the error %q", queue, got.Error)
+		}
 		large := m
 		large.Body = make([]byte, maxNoticeBody+1)
 		if got := show(large); got.Text != "" || !strings.Contains(got.Note, "larger than 256 KiB") {

@@ -1,9 +1,9 @@
 package topology
 
 import (
+	"errors"
 	"fmt"
 	"math"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -53,16 +53,9 @@ func ParseDelay(s string) (time.Duration, error) {
 	if _, err := strconv.ParseFloat(s, 64); err == nil {
 		return 0, fmt.Errorf("a delay needs a unit (ms, s, m, h, d), write %ss or %sms", s, s)
 	}
-	part := regexp.MustCompile(`^([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)`)
-	total := 0.0 // in milliseconds
-	for rest := s; rest != "" || s == ""; {
-		found := part.FindStringSubmatch(rest)
-		if found == nil {
-			return 0, fmt.Errorf("a delay is numbers with units (ms, s, m, h, d), such as 10s, 1m30s or 3.5s")
-		}
-		n, _ := strconv.ParseFloat(found[1], 64) // infinite if it is too large
-		total += n * float64(unitOf(found[2])/time.Millisecond)
-		rest = rest[len(found[0]):]
+	total, ok := milliseconds(s)
+	if !ok {
+		return 0, fmt.Errorf("a delay is numbers with units (ms, s, m, h, d), such as 10s, 1m30s or 3.5s")
 	}
 	if total > float64(MaxDelay/time.Millisecond) {
 		return 0, fmt.Errorf("a delay may not be longer than %s, the broker's limit", text.Duration(MaxDelay))
@@ -72,6 +65,32 @@ func ParseDelay(s string) (time.Duration, error) {
 		return 0, fmt.Errorf("a delay is whole milliseconds, write %s", text.Millis(int64(math.Ceil(total))))
 	}
 	return time.Duration(math.Round(total)) * time.Millisecond, nil
+}
+
+// ParseWait reads a delay as [ParseDelay] does, of any length: one that is too long to be counted is
+// the longest. It reports whether s is one.
+func ParseWait(s string) (time.Duration, bool) {
+	total, ok := milliseconds(s)
+	if !ok || total >= float64(math.MaxInt64/time.Millisecond) {
+		return time.Duration(math.MaxInt64), ok
+	}
+	return time.Duration(math.Ceil(total)) * time.Millisecond, true
+}
+
+// milliseconds returns the sum of numbers with units. It is infinite if it is too large.
+func milliseconds(s string) (total float64, ok bool) {
+	for rest := s; rest != "" || s == ""; {
+		digits := rest[:len(rest)-len(strings.TrimLeft(rest, "0123456789."))]
+		name := rest[len(digits):]
+		name = name[:len(name)-len(strings.TrimLeft(name, "mshd"))]
+		n, err := strconv.ParseFloat(digits, 64)
+		if unitOf(name) == 0 || err != nil && !errors.Is(err, strconv.ErrRange) || strings.Trim(digits, ".") != digits {
+			return 0, false
+		}
+		total += n * float64(unitOf(name)/time.Millisecond)
+		rest = rest[len(digits)+len(name):]
+	}
+	return total, true
 }
 
 // unitOf returns the unit of a name.

@@ -35,7 +35,7 @@ func Read(d amqp091.Delivery, queue string, known *Known) Facts {
 
 func read(d amqp091.Delivery, h fields, queue string, known *Known) Facts {
 	r := reading{known: known, facts: Facts{Attempts: -1}, deathAttempts: -1}
-	r.own(h, queue)
+	r.own(h, d.Exchange, queue)
 	r.deathFacts(h)
 	r.consumer(h, d, queue)
 	marks := h // of the desk

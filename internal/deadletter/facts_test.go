@@ -221,6 +221,46 @@ func TestWhatAConsumerSays(t *testing.T) {
 	}, "Hops")
 }
 
+// Where no processor has touched a message, the headers of a processor are those of its publisher,
+// which would lead the desk to another queue.
+func TestAPublisherWritesTheHeadersOfAProcessor(t *testing.T) {
+	t.Parallel()
+	known := deadletter.Knows(shop())
+	for name, tc := range map[string]struct {
+		exchange string // with which it came to the dead-letter queue
+		deaths   []any
+		queue    string
+		attempts int
+		believed bool
+	}{
+		"rejected":             {"shop.failed", []any{died("audit", "rejected", 1, 1, "events", "k")}, "audit", 1, false},
+		"put back by the desk": {"", []any{died("audit", "rejected", 1, 1, "events", "k")}, "audit", 1, false},
+		"said by its consumer": {"shop.failed", nil, "audit", -1, false},
+		"rejected after a retry, before the backoff was removed": {
+			"shop.failed", []any{
+				died("billing", "rejected", 1, 9, "shop.return", "k"),
+				died("shop.standard.retry.10s", "expired", 1, 8, "shop.standard.dlx", "k"),
+			}, "billing", 3, true,
+		},
+		"said after a retry": {
+			"shop.failed", []any{died("shop.standard.retry.10s", "expired", 1, 8, "shop.standard.dlx", "k")}, "billing", 3, true,
+		},
+		"a dead letter of a processor": {"shop.standard.dlx", nil, "billing", 3, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			h := processed(3, "retry-error", "no answer", "retry-permanent", true)
+			if tc.deaths != nil {
+				h["x-death"] = tc.deaths
+			}
+			got := deadletter.Read(amqp091.Delivery{Exchange: tc.exchange, RoutingKey: "@audit", Headers: h}, "shop.dead", known)
+			if got.WorkQueue != tc.queue || got.Attempts != tc.attempts || got.FromProcessor != tc.believed {
+				t.Errorf("facts %+v", got)
+			}
+		})
+	}
+}
+
 // unsaid returns facts without what a consumer said.
 func unsaid(f deadletter.Facts) deadletter.Facts {
 	f.Error, f.ErrorType, f.Stack = "", "", ""

@@ -29,11 +29,11 @@ func SaysFailure(headers map[string]any) bool {
 }
 
 // own reads the headers of the processor.
-func (r *reading) own(h fields, queue string) {
+func (r *reading) own(h fields, exchange, queue string) {
 	f := &r.facts
 	problem := h.text(topology.HeaderError)
 	unroutable := problem != "" && r.known.isUnroutable(h, queue)
-	f.FromProcessor = fromProcessor(h) || unroutable
+	f.FromProcessor = fromProcessor(h) && !r.known.untouched(h, exchange) || unroutable
 	if !f.FromProcessor {
 		return
 	}

@@ -3,6 +3,7 @@ package deadletter
 import (
 	"cmp"
 	"encoding/hex"
+	"maps"
 	"math"
 	"reflect"
 	"strings"
@@ -133,7 +134,7 @@ func (r *Reader) mask(v *View, d amqp091.Delivery, rules []*redact.Redactor) {
 	for i, rule := range rules {
 		passes[i] = rule.Begin(v.Headers)
 		v.Body = passes[i].Document(v.Body)
-		v.Headers = passes[i].Headers(v.Headers)
+		v.Headers = passes[i].Headers(CutHeaders(passes[i], v.Headers))
 	}
 	// What is read from a masked header is masked as well. The rest is not text of the message.
 	seen := read(maskedError(d, v.Body), v.Headers, v.Queue, r.Known)
@@ -163,6 +164,31 @@ func (r *Reader) mask(v *View, d amqp091.Delivery, rules []*redact.Redactor) {
 		v.Masked, v.Bytes = true, -1
 	}
 	v.Masked = v.Masked || !reflect.DeepEqual(before.Headers, v.Headers)
+}
+
+// CutHeaders returns headers in which what a consumer said, and has cut, shows no half of a value that
+// rules mask.
+func CutHeaders(pass *redact.Pass, headers map[string]any) map[string]any {
+	out := maps.Clone(headers)
+	for _, name := range []string{topology.HeaderError, topology.HeaderErrorType, topology.HeaderErrorStack} {
+		if said, ok := headers[name].(string); ok {
+			out[name] = cutSaid(pass, name, said)
+		}
+	}
+	return out
+}
+
+// cutSaid returns what a consumer said in a header, without what rules may mask in part where the
+// consumer or the processor has cut it. Its length alone says that it is cut. The printed consumer
+// in Python keeps the end of a stack, all others keep the beginning.
+func cutSaid(pass *redact.Pass, header, said string) string {
+	least := map[string]int{ // the limits of the printed consumers, which are the smaller ones
+		topology.HeaderError: 1000, topology.HeaderErrorType: 100, topology.HeaderErrorStack: 8000,
+	}
+	if len(said) < least[header] {
+		return said
+	}
+	return pass.Cut(said, header == topology.HeaderErrorStack)
 }
 
 // bodyFacts fills in what dramatiq tells in the body, where no header tells it.

@@ -114,6 +114,10 @@ func (v View) failure() [][2]string {
 	if v.Replays > 0 {
 		rows = append(rows, [2]string{"replays", fmt.Sprintf("%d, the last by run %s", v.Replays, v.Run)})
 	}
+	if unread := fields(v.Headers).text(topology.HeaderAfter); unread != "" && v.FromProcessor {
+		// The processor keeps it for this: see its rules.
+		rows = append(rows, [2]string{"ignored", fmt.Sprintf("%s: %q is no time", topology.HeaderAfter, unread)})
+	}
 	return append(rows, [2]string{"framework", v.Framework}, [2]string{"stack", v.Stack})
 }
 

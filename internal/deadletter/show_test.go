@@ -27,7 +27,7 @@ func TestAMessageIsShown(t *testing.T) {
 	t.Parallel()
 	r := deadletter.Reader{Known: deadletter.Knows(shop())}
 	m := message("", processed(2, "tenant", "2", "n", int32(2), "desk-run", "r1", "desk-replays", int64(1),
-		"x-delivery-count", int64(4)))
+		"retry-after", "5 minutes", "x-delivery-count", int64(4)))
 	m.Handle, m.Delivery.DeliveryMode = "0a1b2c3d4e5f", amqp091.Persistent
 	v := r.View(m)
 	v.Body = decode.Document{Format: decode.JSON, Text: "{\n\t\"a\": 1\n}", Steps: []string{"gzip"}}
@@ -42,6 +42,7 @@ failure
   last failed   2026-11-22T09:00:09Z
   published to  exchange events, key order.placed
   replays       1, the last by run r1
+  ignored       retry-after: "5 minutes" is no time
 
 timeline
   2026-11-22T09:00:01Z  billing                  failed, came through exchange events, key order.placed
@@ -63,6 +64,7 @@ headers of dlxctl
   count                  -1
   desk-replays           1
   desk-run               "r1"
+  retry-after            "5 minutes"
   retry-attempts         2
   retry-exchange         "events"
   retry-first-failed-at  "2026-11-22T09:00:01.000Z"

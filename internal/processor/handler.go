@@ -110,6 +110,9 @@ func (h *handler) Moved(delivery amqp091.Delivery, m relay.Move) {
 			"unroutable_queue", topology.UnroutableName(h.topology.Name), "error", d.Error)
 	case retry.Retried:
 		h.probe.Retried(d.Queue, d.Tier.Delay, d.At)
+		if d.Said.Unread != "" {
+			describe(h.trouble, d).With(h.said(d)...).WarnContext(ctx, "ignored a retry-after that is no time")
+		}
 		if h.log.Enabled(ctx, slog.LevelDebug) {
 			describe(h.log, d).DebugContext(ctx, "retried message",
 				"tier", text.Duration(d.Tier.Delay), "backoff", h.backoff)
@@ -149,7 +152,7 @@ func (h *handler) notify(event string, d decision, destination string) {
 // said returns the beginning of what the consumer said about the failure, for a log, masked by the
 // rules of its queue.
 func (h *handler) said(d decision) []any {
-	if d.Said.Error == "" && d.Said.Type == "" {
+	if d.Said.Error == "" && d.Said.Type == "" && d.Said.Unread == "" {
 		return nil
 	}
 	said := notify.Shown{Error: d.Said.Error, ErrorType: d.Said.Type}
@@ -157,7 +160,14 @@ func (h *handler) said(d decision) []any {
 		said = h.show(notify.Message{Queue: d.Queue, Headers: d.Headers, Error: said.Error, ErrorType: said.ErrorType})
 	}
 	line, _, _ := strings.Cut(said.Error, "\n")
-	return []any{"error_type", said.ErrorType, "error", text.Fit(line, longestSaid)}
+	out := []any{"error_type", said.ErrorType, "error", text.Fit(line, longestSaid)}
+	if unread := d.Said.Unread; unread != "" {
+		if h.show != nil {
+			unread = h.show(notify.Message{Queue: d.Queue, Headers: d.Headers, Error: unread}).Error
+		}
+		out = append(out, "retry_after_unread", unread)
+	}
+	return out
 }
 
 // describe returns a logger that names a message.

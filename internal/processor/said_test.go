@@ -256,13 +256,18 @@ func TestTheLogSaysWhy(t *testing.T) {
 	stop := run(t, p)
 	s.publish(t, "events", "order.placed", amqp091.Publishing{MessageId: "m-1"})
 	s.fail(t, s.take(t, "billing"), amqp091.Table{
+		"retry-error": "card 4711 is unknown\nsecond line", "retry-error-type": "CardError", "retry-after": "after 4711",
+	})
+	s.fail(t, s.take(t, "billing"), amqp091.Table{
 		"retry-error": "card 4711 is unknown\nsecond line", "retry-error-type": "CardError", "retry-permanent": true,
+		"retry-after": "after 4711",
 	})
 	s.bury(t, "billing.dead")
 	stop()
 	end()
-	if got := log.String(); !strings.Contains(got, `reason=permanent attempts=1`) ||
-		!strings.Contains(got, `error_type=CardError error="card *** is unknown"`) {
+	if got := log.String(); !strings.Contains(got, `reason=permanent attempts=2`) ||
+		!strings.Contains(got, `error_type=CardError error="card *** is unknown"`) ||
+		!strings.Contains(got, "ignored a retry-after") || strings.Count(got, `retry_after_unread="after ***"`) != 2 {
 		t.Errorf("the log is:\n%s", got)
 	}
 	if post := <-posts; !strings.Contains(post, "card *** is unknown") || strings.Contains(post, "4711") ||

@@ -180,7 +180,9 @@ func (r Rules) Decide(d Message, now time.Time) Decision {
 	headers[r.topology.CountHeader] = int32(count) //nolint:gosec // at most the number of tiers
 	out.Key = address(headers, f.key, origin, f.known)
 	out.Headers = headers
-	for _, name := range []string{topology.HeaderErrorStack, topology.HeaderError, topology.HeaderErrorType} {
+	for _, name := range []string{
+		topology.HeaderErrorStack, topology.HeaderAfter, topology.HeaderError, topology.HeaderErrorType,
+	} {
 		if r.tooLarge(d, headers) { // attempts are worth more than what was said about the last one
 			delete(headers, name)
 		}
@@ -278,7 +280,7 @@ func (r Rules) read(d Message, origin string, now time.Time) failure {
 	}
 	rejected := len(all) > 0 && all[0]["queue"] == origin // or dead-lettered by the broker otherwise
 	if !rejected {
-		f.hear(d.Headers)
+		f.hear(d.Headers, d.Exchange == topology.FailedExchangeName(r.topology.Name) && r.copied(all))
 	}
 	if list, ok := d.Headers[topology.CC].([]any); ok {
 		f.cc = list

@@ -76,16 +76,14 @@ const shortestUncounted = time.Second
 // comes back before the consumer wants it, and that wait is no attempt, unless it is so short that
 // the message would go round at full speed.
 //
-// What returned from the retry exchange of these rules is a dead letter: the broker has no tier for
-// its count, and would return it without end. What returned from that of another backoff, since its
-// queue has changed the backoff meanwhile, waits in the tier of these rules for the same attempt.
+// What returned waits in the tier of its attempts: that of its count is not there, or is one of
+// another backoff. What returned from the retry exchange of these rules with the count of its
+// attempts is a dead letter: the broker has no tier for it, and would return it without end.
 func (r Rules) next(d Message, f failure, now time.Time) (count, attempts int64, waits bool) {
 	count, attempts = f.attempt, f.attempt
-	if f.returned {
-		count = positive(d.Headers[r.topology.CountHeader])
-	}
-	if count == 0 || count > int64(len(r.backoff.Tiers)) || !r.backoff.Retries(f.reason) ||
-		d.Exchange == r.backoff.RetryExchange {
+	missing := positive(d.Headers[r.topology.CountHeader]) // of what returned: no tier took this count
+	if f.returned && (missing == 0 || d.Exchange == r.backoff.RetryExchange && (missing == count || !f.trusted)) ||
+		count > int64(len(r.backoff.Tiers)) || !r.backoff.Retries(f.reason) {
 		return topology.DeadLetterCount, attempts, false
 	}
 	if !f.returned && f.said.After > 0 {

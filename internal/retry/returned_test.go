@@ -68,6 +68,7 @@ func TestAMessageThatReturnedHasNotFailedAgain(t *testing.T) {
 	t.Parallel()
 	c, dead := shop("count", map[string]int{"a": 3, "b": 3}), int32(-1)
 	count := func(v any) map[string]any { return map[string]any{"count": v} }
+	chosen := func(v any) map[string]any { return map[string]any{"count": int32(3), "retry-attempts": v} }
 	for name, tc := range map[string]struct {
 		message retry.Message
 		outcome retry.Outcome
@@ -76,7 +77,9 @@ func TestAMessageThatReturnedHasNotFailedAgain(t *testing.T) {
 		"its own retry exchange":         {returned("shop.a.dlx", nil), retry.DeadLettered, dead},
 		"that of another backoff":        {returned("shop.b.dlx", nil), retry.Retried, int32(2)},
 		"that of a backoff of no file":   {returned("shop.gone.dlx", nil), retry.Retried, int32(2)},
-		"another backoff, out of tiers":  {returned("shop.b.dlx", count(int32(4))), retry.DeadLettered, dead},
+		"another backoff, out of tiers":  {returned("shop.b.dlx", count(int32(4))), retry.Retried, int32(2)},
+		"a tier that retry-after chose":  {returned("shop.a.dlx", chosen(int64(2))), retry.Retried, int32(2)},
+		"the same, of another backoff":   {returned("shop.b.dlx", chosen(int64(2))), retry.Retried, int32(2)},
 		"another backoff, a dead letter": {returned("shop.b.dlx", count(dead)), retry.DeadLettered, dead},
 		"another backoff, no count":      {returned("shop.b.dlx", count("2")), retry.DeadLettered, dead},
 	} {
@@ -93,6 +96,40 @@ func TestAMessageThatReturnedHasNotFailedAgain(t *testing.T) {
 				t.Errorf("decided: %+v", d)
 			}
 		})
+	}
+}
+
+// Without attempts that are left, what returned is a dead letter, also where retry-after had chosen
+// its tier.
+func TestWhatReturnedOutOfAttempts(t *testing.T) {
+	t.Parallel()
+	c := shop("count", map[string]int{"a": 3, "b": 3})
+	for _, exchange := range []string{"shop.a.dlx", "shop.b.dlx"} {
+		m := returned(exchange, map[string]any{"count": int32(3), "retry-attempts": int64(4)})
+		if d := rulesOf(c, "a").Decide(m, moment(t)); d.Outcome != retry.DeadLettered || d.Attempts != 4 {
+			t.Errorf("from %s: %+v", exchange, d)
+		}
+	}
+	m := returned("shop.a.dlx", map[string]any{"count": int32(3), "retry-attempts": nil})
+	if d := rulesOf(c, "a").Decide(m, moment(t)); d.Outcome != retry.DeadLettered || d.Attempts != 3 {
+		t.Errorf("without attempts: %+v", d)
+	}
+}
+
+// A message that waited in a tier that is in no file any more goes on by its attempts.
+func TestATierThatRetryAfterChoseIsGone(t *testing.T) {
+	t.Parallel()
+	m := returned("shop.failed", map[string]any{
+		"count": int32(3), "retry-attempts": int64(1),
+		"x-death": []any{
+			map[string]any{"queue": "billing", "reason": "rejected", "exchange": "shop.return"},
+			map[string]any{"queue": "shop.a.retry.3s", "reason": "expired", "exchange": "shop.a.dlx"},
+		},
+	})
+	m.Key = "@billing"
+	rules := rulesOf(shop("count", map[string]int{"a": 2}), "a")
+	if d := rules.Decide(m, moment(t)); d.Outcome != retry.Retried || d.Attempts != 2 || d.Headers["count"] != int32(2) {
+		t.Errorf("decided: %+v", d)
 	}
 }
 
@@ -139,7 +176,8 @@ func TestWhatReturnedWithoutAHistory(t *testing.T) {
 
 // The law of what returns: on any broker, and with processors of any two files, each message gets
 // into a tier, a dead-letter queue or the unroutable queue, and comes back at most once for each
-// backoff and file on the way, plus once for a file with another count header than the broker's.
+// backoff and file on the way, plus once for a tier that retry-after chose, and once for a file with
+// another count header than the broker's.
 func TestNothingReturnsWithoutEnd(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -158,7 +196,8 @@ func TestNothingReturnsWithoutEnd(t *testing.T) {
 			"count": rapid.SampledFrom([]any{
 				nil, int64(0), int64(-1), int64(-7), int64(1) << 40, "1", true, int32(1), int32(2), int32(3), int32(4),
 			}).Draw(t, "count"),
-			"retry-attempts": rapid.SampledFrom([]any{nil, int64(1), int64(3), "1"}).Draw(t, "attempts"),
+			"retry-attempts": rapid.SampledFrom([]any{nil, int64(0), int64(1), int64(3), "1"}).Draw(t, "attempts"),
+			"retry-after":    rapid.SampledFrom([]any{nil, "1s", "1h"}).Draw(t, "it asks for a wait"),
 		})
 		if m.Exchange == "shop.failed" {
 			m.Key = "@billing"

@@ -1,6 +1,7 @@
 package retry
 
 import (
+	"fmt"
 	"math"
 	"strconv"
 	"strings"
@@ -25,19 +26,24 @@ type Said struct {
 	Permanent bool
 	// After is how long the message has to wait at least. 0: as long as its tier.
 	After time.Duration
+	// Unread is a value of retry-after that is no time. Empty: there is none.
+	Unread string
 }
 
 // hear reads what a consumer said, and where it got the message from. The consumer has published d
 // to the exchange for failures itself: the broker would have written down that d died in its queue.
 //
+// copied reports that the exchange and the deaths show that, so that a copy that says nothing is as
+// good as a rejection.
+//
 // Only who may write to that exchange is heard. A publisher's headers of these names come with a
 // death that the broker has written, or are those that the consumer removes from a first attempt.
-func (f *failure) hear(h map[string]any) {
+func (f *failure) hear(h map[string]any, copied bool) {
 	f.said = saidIn(h)
 	switch {
 	case f.said.Permanent:
 		f.reason = topology.ReasonPermanent
-	case f.said != Said{}:
+	case copied, f.said != Said{}:
 		f.reason = topology.ReasonRejected
 	}
 	switch key := h[topology.HeaderRoutingKey].(type) {
@@ -46,21 +52,33 @@ func (f *failure) hear(h map[string]any) {
 	}
 }
 
+// copied reports whether a message with these deaths, the newest first, has died in no queue but those
+// of tiers since a consumer got it: so the broker has not dead-lettered it to where it is.
+func (r Rules) copied(deaths []map[string]any) bool {
+	if len(deaths) == 0 {
+		return true
+	}
+	queue, _ := deaths[0]["queue"].(string)
+	return topology.IsRetryQueueName(r.topology.Name, queue)
+}
+
 // saidIn returns what headers say. A value of another type than it should have says nothing.
 func saidIn(h map[string]any) Said {
-	return Said{
+	out := Said{
 		Error:     firstBytes(text(h[topology.HeaderError]), longestError),
 		Type:      firstRunes(text(h[topology.HeaderErrorType]), longestErrorType),
 		Stack:     firstBytes(text(h[topology.HeaderErrorStack]), longestStack),
 		Permanent: h[topology.HeaderPermanent] == true,
-		After:     after(h[topology.HeaderAfter]),
 	}
+	out.After, out.Unread = after(h[topology.HeaderAfter])
+	return out
 }
 
 // write sets the headers of what was said last, in place of what was said before.
 func (s Said) write(h map[string]any) {
 	for name, value := range map[string]string{
 		topology.HeaderError: s.Error, topology.HeaderErrorType: s.Type, topology.HeaderErrorStack: s.Stack,
+		topology.HeaderAfter: s.Unread, // a wait is for this time alone
 	} {
 		delete(h, name)
 		if value != "" {
@@ -68,31 +86,32 @@ func (s Said) write(h map[string]any) {
 		}
 	}
 	delete(h, topology.HeaderPermanent) // the reason says it
-	delete(h, topology.HeaderAfter)     // it is for this wait alone
 }
 
 // after returns a wait from a header: a number of seconds, as a number or as a text, or a text with
-// units. 0: it is none. A number of seconds that is too large to be counted is the largest.
-func after(v any) time.Duration {
+// units. A wait that is too long to be counted is the longest. What cannot be read is no wait, and
+// is returned as a text.
+func after(v any) (wait time.Duration, unread string) {
 	s := strings.TrimSpace(text(v))
 	switch n := v.(type) {
+	case string, []byte:
 	case float32:
 		s = strconv.FormatFloat(math.Ceil(float64(n)), 'f', 0, 64)
 	case float64:
 		s = strconv.FormatFloat(math.Ceil(n), 'f', 0, 64)
+	default:
+		s = fmt.Sprint(v)
 	}
-	if n, ok := topology.Integer(v); ok {
-		s = strconv.FormatInt(n, 10)
+	if s == "" || v == nil {
+		return 0, ""
 	}
-	if s == "" || strings.Trim(s, "0123456789") != "" {
-		wait, _ := time.ParseDuration(s) // 0 if it is none
-		return max(0, wait)
+	if strings.Trim(s, "0123456789") == "" {
+		s += "s"
 	}
-	seconds, err := strconv.ParseInt(s, 10, 64)
-	if longest := int64(math.MaxInt64 / time.Second); err != nil || seconds > longest {
-		seconds = longest
+	if wait, ok := topology.ParseWait(s); ok {
+		return wait, ""
 	}
-	return time.Duration(seconds) * time.Second
+	return 0, firstRunes(s, longestErrorType)
 }
 
 // longEnough returns the number of the tier, from 1, that is the shortest of those that last as

@@ -49,6 +49,42 @@ func TestWhatIsSaidIsShortened(t *testing.T) {
 	}
 }
 
+// A copy that says nothing is as good as a rejection, where the message shows that its consumer
+// published it: by the exchange of failures, without a death that the broker has written since.
+func TestACopyThatSaysNothing(t *testing.T) {
+	t.Parallel()
+	died := func(queue string) []any { return []any{map[string]any{"queue": queue, "reason": "expired"}} }
+	for name, tc := range map[string]struct {
+		exchange string
+		deaths   any
+		reason   topology.Reason
+		outcome  retry.Outcome
+	}{
+		"on its first attempt":      {"shop.failed", nil, topology.ReasonRejected, retry.DeadLettered},
+		"on a retry":                {"shop.failed", died("shop.standard.retry.1s"), topology.ReasonRejected, retry.DeadLettered},
+		"by the broker":             {"shop.failed", died("billing"), topology.ReasonExpired, retry.DeadLettered},
+		"by the broker, of another": {"shop.failed", died("elsewhere"), topology.ReasonUnknown, retry.Retried},
+		"to the failed queue":       {"", nil, topology.ReasonUnknown, retry.Retried},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := topology.Backoff{
+				Name: "standard", RetryExchange: "shop.standard.dlx", RetryOn: []topology.Reason{topology.ReasonDeliveryLimit},
+				Tiers: []topology.Tier{{Delay: time.Second, Queue: "shop.standard.retry.1s"}},
+			}
+			c := topology.Compiled{
+				Name: "shop", CountHeader: "count", Backoffs: []topology.Backoff{b},
+				WorkQueues: []topology.WorkQueue{{Name: "billing", Backoff: "standard"}},
+			}
+			m := retry.Message{Exchange: tc.exchange, Key: "@billing", Headers: map[string]any{"x-death": tc.deaths}}
+			got := retry.NewRules(c, b, 0).Decide(m, time.Unix(0, 0))
+			if got.Reason != tc.reason || got.Outcome != tc.outcome {
+				t.Errorf("%s, %s", got.Outcome, got.Reason)
+			}
+		})
+	}
+}
+
 // What does not fit in a frame costs what was said, and not the attempts.
 func TestWhatIsSaidGivesWay(t *testing.T) {
 	t.Parallel()
@@ -67,14 +103,14 @@ func TestWhatIsSaidGivesWay(t *testing.T) {
 	}
 }
 
-// Values of another type say nothing. A failure of which nothing is said has no known reason.
+// Values of another type say nothing: the message is as good as rejected.
 func TestWhatIsSaidHasItsType(t *testing.T) {
 	t.Parallel()
 	for _, v := range []any{nil, false, int64(1), 2.5, []any{"a"}, map[string]any{"a": "b"}, time.Unix(0, 0), ""} {
 		got := said(0, map[string]any{
 			"retry-error": v, "retry-error-type": v, "retry-error-stack": v, "retry-permanent": v, "retry-routing-key": v,
 		})
-		if got.Outcome != retry.Retried || got.Reason != topology.ReasonUnknown || got.Said != (retry.Said{}) {
+		if got.Outcome != retry.Retried || got.Reason != topology.ReasonRejected || got.Said != (retry.Said{}) {
 			t.Errorf("%v (%T): %s, %s, %+v", v, v, got.Outcome, got.Reason, got.Said)
 		}
 		for _, name := range []string{"retry-error", "retry-error-type", "retry-error-stack", "retry-permanent"} {
@@ -149,7 +185,8 @@ func TestShortWaitsAreAttempts(t *testing.T) {
 }
 
 // A wait that a consumer asks for is the shortest tier that is long enough, and an attempt. A wait
-// that no tier is long enough for is the longest, and no attempt, until retryUntil.
+// that no tier is long enough for is the longest, and no attempt, until retryUntil. What is no wait is
+// kept, and the message waits as after a rejection.
 func TestAConsumerAsksForAWait(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
@@ -158,30 +195,39 @@ func TestAConsumerAsksForAWait(t *testing.T) {
 		ago      time.Duration
 		count    int32
 		counted  int64
+		unread   string
 	}{
-		"seconds":                       {int32(25), -1, 0, 3, 1},
-		"seconds as a text":             {"25", -1, 0, 3, 1},
-		"a text with units":             {"30s", -1, 0, 3, 1},
-		"as long as a tier":             {int64(60), -1, 0, 2, 1},
-		"less than any":                 {uint8(1), 2, time.Minute, 1, 3},
-		"longer than any":               {"5m", -1, 0, 2, 0},
-		"longer than any, again":        {"4m30s", 0, time.Minute, 2, 0},
-		"longer than any, later":        {"5m", 1, 59 * time.Minute, 2, 1},
-		"longer than any, too late":     {"5m", 1, time.Hour, 2, 2},
-		"longer than can be counted":    {"99999999999999999999", -1, 0, 2, 0},
-		"negative":                      {int64(-5), -1, 0, 1, 1},
-		"no time":                       {"soon", -1, 0, 1, 1},
-		"a part":                        {10.5, -1, 0, 3, 1},
-		"no number":                     {math.NaN(), -1, 0, 1, 1},
-		"a list":                        {[]any{int32(25)}, -1, 0, 1, 1},
-		"no attempt is left":            {"10s", 3, time.Minute, -1, 4},
-		"no attempt is left for longer": {"5m", 3, time.Minute, -1, 4},
+		"seconds":                       {int32(25), -1, 0, 3, 1, ""},
+		"seconds as a text":             {"25", -1, 0, 3, 1, ""},
+		"a text with units":             {"30s", -1, 0, 3, 1, ""},
+		"as long as a tier":             {int64(60), -1, 0, 2, 1, ""},
+		"less than any":                 {uint8(1), 2, time.Minute, 1, 3, ""},
+		"longer than any":               {"5m", -1, 0, 2, 0, ""},
+		"longer than any, again":        {"4m30s", 0, time.Minute, 2, 0, ""},
+		"longer than any, later":        {"5m", 1, 59 * time.Minute, 2, 1, ""},
+		"longer than any, too late":     {"5m", 1, time.Hour, 2, 2, ""},
+		"longer than can be counted":    {"99999999999999999999", -1, 0, 2, 0, ""},
+		"negative":                      {int64(-5), -1, 0, 1, 1, "-5"},
+		"no time":                       {"soon", -1, 0, 1, 1, "soon"},
+		"a part":                        {10.5, -1, 0, 3, 1, ""},
+		"no number":                     {math.NaN(), -1, 0, 1, 1, "NaN"},
+		"a list":                        {[]any{int32(25)}, -1, 0, 1, 1, "[25]"},
+		"no attempt is left":            {"10s", 3, time.Minute, -1, 4, ""},
+		"no attempt is left for longer": {"5m", 3, time.Minute, -1, 4, ""},
+		"days":                          {"1d", -1, 0, 2, 0, ""},
+		"days and hours":                {" 0.5d12h ", -1, 0, 2, 0, ""},
+		"a part of a millisecond":       {"29.9999s", -1, 0, 3, 1, ""},
+		"an unknown unit":               {"5 minutes", -1, 0, 1, 1, "5 minutes"},
+		"nothing":                       {"", -1, 0, 1, 1, ""},
+		"an unknown unit, at last":      {[]byte("1w"), 3, time.Minute, -1, 4, "1w"},
+		"a long text":                   {strings.Repeat("é", 200), -1, 0, 1, 1, strings.Repeat("é", 100)},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			got := asking(tc.after, tc.attempts, tc.ago)
-			_, kept := got.Headers["retry-after"]
-			if got.Headers["count"] != tc.count || got.Headers["retry-attempts"] != tc.counted || kept {
+			kept, _ := got.Headers["retry-after"].(string)
+			if got.Headers["count"] != tc.count || got.Headers["retry-attempts"] != tc.counted || kept != tc.unread ||
+				got.Said.Unread != tc.unread {
 				t.Errorf("%s with the headers %v, want count %d and %d attempts", got.Outcome, got.Headers, tc.count, tc.counted)
 			}
 		})

@@ -320,8 +320,9 @@ func TestThePageGroupsByError(t *testing.T) {
 	}
 	// The group is named by an expression that chooses its messages, whatever names the type.
 	views[0].Error, views[1].Error, views[1].ErrorType = "", "", "Boom\u202E"
+	views[2].Error, views[3].Error = "no answer in 2 s at all", "no answer in 3 s\nat pay()"
 	for i, want := range []string{
-		`errorType == "PaymentTimeout" && error matches "^no answer in [0-9a-fA-Fx.,:-]+ s"`,
+		`errorType == "PaymentTimeout" && error matches "^no answer in [0-9a-fA-Fx.,:-]+ s\\s*(?m:$)"`,
 		`errorType == "PaymentTimeout" && error == ""`, `errorType == "Boom\u202e" && error == ""`,
 	} {
 		groups := s.look(t, map[string]any{})["groups"].([]any)

@@ -100,12 +100,17 @@ func expression(by, value string, v deadletter.View) string {
 	return ""
 }
 
-// alike returns the regular expression for a group of errors that differ in numbers and ids.
+// alike returns the regular expression for a group of errors that differ in numbers and ids. The
+// value of a group is the first line of its errors, which may be shortened.
 func alike(value string) string {
+	end := `\s*(?m:$)`
+	if short, is := strings.CutSuffix(value, "…"); is {
+		value, end = short, ""
+	}
 	placeholder := regexp.MustCompile(`<(n|id|hex)>`)
 	parts := placeholder.Split(value, -1)
 	for i := range parts {
 		parts[i] = regexp.QuoteMeta(parts[i])
 	}
-	return "^" + strings.Join(parts, `[0-9a-fA-Fx.,:-]+`)
+	return "^" + strings.Join(parts, `[0-9a-fA-Fx.,:-]+`) + end
 }
