@@ -60,7 +60,7 @@ func TestUnknownConsumersNeedConsent(t *testing.T) {
 		}
 	}
 	var b bytes.Buffer
-	if err := planview.WriteJSON(&b, p, "test"); err != nil || !strings.Contains(b.String(), `"consumersUnknown": true`) {
+	if err := planview.WriteJSON(&b, p, "test", ""); err != nil || !strings.Contains(b.String(), `"consumersUnknown": true`) {
 		t.Errorf("JSON: %v\n%s", err, b.String())
 	}
 	if p := consumedBy(topology.Usage{}); plan.Check(p, nil) != nil {
