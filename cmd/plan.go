@@ -151,6 +151,7 @@ func (k *planCommand) run(ctx context.Context) error {
 		return err
 	}
 	flags.note(a, p)
+	a.noteOverlay(p)
 	if k.save != "" {
 		if err := a.savePlan(k.save, p, want, flags.options, k.process); err != nil {
 			return err
