@@ -158,7 +158,8 @@ func (k *applyCommand) carry(ctx context.Context, r *apply.Runner, run func(cont
 	if err := k.lock.lockSession(ctx, k.app, r.Session, command); err != nil {
 		return err
 	}
-	show := &reporter{k: k, forget: func() bool { return true }}
+	files := r.Saved == nil && !r.Options.Destroy
+	show := &reporter{k: k, files: files, forget: func() bool { return true }}
 	defer func() { show.forget() }()
 	r.Reporter = show
 	return run(ctx)
@@ -193,6 +194,7 @@ func readSaved(path string) (planview.Saved, error) {
 // reporter shows a run of apply: results on stdout, the rest on stderr.
 type reporter struct {
 	k      *applyCommand
+	files  bool        // what is applied are the files
 	forget func() bool // the notice of Ctrl-C, which holds from the first write to the end of the run
 }
 
@@ -205,6 +207,9 @@ func (r *reporter) Planned(p plan.Plan) error {
 		return err
 	}
 	r.k.plan.note(r.k.app, p)
+	if r.files {
+		r.k.app.noteOverlay(p)
+	}
 	return nil
 }
 

@@ -358,6 +358,7 @@ func common() map[string]string {
 		"after":              "what it becomes",
 		"file":               "the file",
 		"line":               "the line, from 1",
+		"overlay":            "the file and line at which an overlay changes what stands there",
 		"column":             "the column, from 1",
 		"text":               "what it is about, in words",
 		"exchanges":          "the exchanges",

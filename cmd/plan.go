@@ -151,8 +151,9 @@ func (k *planCommand) run(ctx context.Context) error {
 		return err
 	}
 	flags.note(a, p)
+	a.noteOverlay(p)
 	if k.save != "" {
-		if err := a.savePlan(k.save, p, want, flags.options); err != nil {
+		if err := a.savePlan(k.save, p, want, flags.options, k.process); err != nil {
 			return err
 		}
 	}
@@ -192,10 +193,10 @@ const fewCollections = 400
 
 // savePlan saves a plan in a file, which only the user may read: it holds no credentials,
 // but names of objects.
-func (a *app) savePlan(path string, p plan.Plan, want topology.Compiled, o plan.Options) error {
+func (a *app) savePlan(path string, p plan.Plan, want topology.Compiled, o plan.Options, process string) error {
 	var b bytes.Buffer
 	source := planview.Source{Files: a.paths, Overlays: a.overlays, VHost: a.conn.VHost}
-	if err := planview.Save(&b, p, want, source, o, Version()); err != nil {
+	if err := planview.Save(&b, p, want, source, o, Version(), process); err != nil {
 		return err
 	}
 	if err := os.WriteFile(path, b.Bytes(), 0o600); err != nil {
@@ -218,7 +219,7 @@ func (a *app) savePlan(path string, p plan.Plan, want topology.Compiled, o plan.
 func (a *app) show(p plan.Plan, verbose bool, process string) error {
 	switch a.output {
 	case "json":
-		return planview.WriteJSON(a.stdout, p, Version())
+		return planview.WriteJSON(a.stdout, p, Version(), process)
 	case "markdown":
 		return planview.WriteMarkdown(a.stdout, p, process)
 	default:

@@ -63,6 +63,19 @@ func (r *resolver) unprocessed() (list []Unprocessed, f findings) {
 	return list, f
 }
 
+// outdated warns of processors that consume the failed queue of a backoff whose tiers change. Over
+// AMQP a processor cannot see that the broker has more tiers than its file.
+func (r *resolver) outdated() (f findings) {
+	for _, c := range r.rescheduled() {
+		queue := c.After.FailedQueue
+		if n := r.usage(queue).Consumers; n > 0 {
+			f.warn(topology.WarnRestartProcessors, fmt.Sprintf("%s has %s: a processor uses the tiers of the file that it has read, and dead-letters after the last of them; after apply, restart those that run without --watch",
+				text.Name(queue), text.Count(n, "consumer")))
+		}
+	}
+	return f
+}
+
 // ByStatistics says how sure it is that a queue that was not asked has no consumers.
 const ByStatistics = "by statistics that are up to 10s old"
 

@@ -60,7 +60,7 @@ func TestUnknownConsumersNeedConsent(t *testing.T) {
 		}
 	}
 	var b bytes.Buffer
-	if err := planview.WriteJSON(&b, p, "test"); err != nil || !strings.Contains(b.String(), `"consumersUnknown": true`) {
+	if err := planview.WriteJSON(&b, p, "test", ""); err != nil || !strings.Contains(b.String(), `"consumersUnknown": true`) {
 		t.Errorf("JSON: %v\n%s", err, b.String())
 	}
 	if p := consumedBy(topology.Usage{}); plan.Check(p, nil) != nil {
@@ -188,5 +188,33 @@ func TestDecisive(t *testing.T) {
 				t.Errorf("(-want +got):\n%s", d)
 			}
 		})
+	}
+}
+
+// Processors that consume while the tiers of their backoff change are to be restarted.
+func TestRestartProcessors(t *testing.T) {
+	t.Parallel()
+	had := loaded(t, shopFile("a: {tiers: [1s]}", "{name: w, backoff: a}"))
+	for name, tc := range map[string]struct {
+		tiers     string
+		consumers int64
+		want      string
+	}{
+		"more tiers":   {"[1s, 1m]", 2, "shop.a.failed has 2 consumers: a processor uses the tiers of the file that it has read, and dead-letters after the last of them; after apply, restart those that run without --watch"},
+		"no consumers": {"[1s, 1m]", 0, ""},
+		"no change":    {"[1s]", 2, ""},
+	} {
+		state := topology.State{Version: "4.3.0", VHost: "/", Have: had.Topology, Usage: map[string]topology.Usage{
+			"shop.a.failed": {Consumers: tc.consumers, ConsumersAsked: true},
+		}}
+		got := ""
+		for _, w := range plan.Make(loaded(t, shopFile("a: {tiers: "+tc.tiers+"}", "{name: w, backoff: a}")), state, plan.Options{}).Warnings {
+			if w.Name == topology.WarnRestartProcessors {
+				got = w.Text
+			}
+		}
+		if got != tc.want {
+			t.Errorf("%s: %q", name, got)
+		}
 	}
 }

@@ -120,7 +120,7 @@ func TestConsultedNames(t *testing.T) {
 // written returns all that a plan shows.
 func written(t interface{ Fatal(args ...any) }, p plan.Plan) string {
 	var b bytes.Buffer
-	if err := planview.WriteJSON(&b, p, "test"); err != nil {
+	if err := planview.WriteJSON(&b, p, "test", ""); err != nil {
 		t.Fatal(err)
 	}
 	return b.String() + text(t, p) + p.Fingerprint

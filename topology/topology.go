@@ -69,10 +69,20 @@ type Compiled struct {
 type Place struct {
 	File string `json:"file"`
 	Line int    `json:"line"`
+	// Overlay is the file and line at which an overlay changes what stands at the place. Empty: no
+	// overlay does.
+	Overlay string `json:"overlay,omitempty"`
 }
 
-// String returns the place in the form that editors understand: file and line.
-func (p Place) String() string { return fmt.Sprintf("%s:%d", p.File, p.Line) }
+// String returns the place in the form that editors understand, file and line, and after a comma
+// that in the overlay.
+func (p Place) String() string {
+	at := fmt.Sprintf("%s:%d", p.File, p.Line)
+	if p.Overlay != "" {
+		at += ", " + p.Overlay
+	}
+	return at
+}
 
 // IsZero reports whether p is nowhere.
 func (p Place) IsZero() bool { return p == Place{} }

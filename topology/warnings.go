@@ -33,6 +33,8 @@ const (
 	WarnOverruled = "overruled"
 	// WarnRenamed: a queue is deleted, and one with the same bindings is created.
 	WarnRenamed = "renamed"
+	// WarnRestartProcessors: the tiers of a backoff change, and processors may have the previous ones.
+	WarnRestartProcessors = "restart-processors"
 	// WarnRetiredAddress: failed messages of a deleted legacy queue may still wait for a retry.
 	WarnRetiredAddress = "retired-address"
 	// WarnRetiredBackoff: a backoff that is no longer in the file still has messages.

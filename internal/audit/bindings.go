@@ -346,7 +346,7 @@ func notDurable() check {
 				Consequence: fmt.Sprintf("%s and all of its messages are lost when the broker restarts", text.Name(q.Name)),
 				Remedy: fmt.Sprintf("decide when %s can be declared as durable: that of a queue never changes, so it is deleted, "+
 					"with its messages, and then declared by the service that uses it", text.Name(q.Name)),
-				Tries: x.replacing(q, topology.NoBackoff),
+				Tries: x.replacing(q),
 			}, true
 		})
 		exchanges := x.eachExchange(func(e *exchange) (Finding, bool) {

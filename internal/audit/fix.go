@@ -268,8 +268,8 @@ func deletes(changes []Change, object topology.Key) bool {
 	return slices.ContainsFunc(changes, func(c Change) bool { return c.Delete && c.Object.ID() == object })
 }
 
-// withoutConflicts returns the findings whose fixes do not change an object in another way than the
-// fix of a worse finding does. The others say so.
+// withoutConflicts returns the findings whose fixes do not change an object in another way, or by
+// other lines, than the fix of a worse finding does. The others say so.
 func (t *trial) withoutConflicts(findings []Finding, chosen []int) []int {
 	type write struct {
 		change string
@@ -279,8 +279,12 @@ func (t *trial) withoutConflicts(findings []Finding, chosen []int) []int {
 	return slices.DeleteFunc(slices.Clone(chosen), func(i int) bool {
 		f := &findings[i]
 		for _, c := range f.Fix.Changes {
-			if w, ok := written[c.Object.ID()]; ok && w.change != fmt.Sprint(c) {
-				other := findings[w.by]
+			w, ok := written[c.Object.ID()]
+			if !ok {
+				continue
+			}
+			other := findings[w.by]
+			if w.change != fmt.Sprint(c) || f.Fix.Lines != other.Fix.Lines && f.Fix.Lines != "" && other.Fix.Lines != "" {
 				f.Remedy = fmt.Sprintf("apply the fix of %s for %s, then run dlxctl audit again: both change %s %s",
 					other.Rule, other.DisplayName(), c.Object.Kind(), text.Name(c.Object.DisplayName()))
 				f.Fix = Fix{}

@@ -56,6 +56,13 @@ func checkChanges(t failer, in audit.Input, before audit.Report, fixed []audit.F
 	}
 }
 
+// shares reports whether two fixes change the same object.
+func shares(a, b audit.Fix) bool {
+	return slices.ContainsFunc(a.Changes, func(c audit.Change) bool {
+		return slices.ContainsFunc(b.Changes, func(o audit.Change) bool { return o.Object.ID() == c.Object.ID() })
+	})
+}
+
 // checkFixes requires of all fixes of an audit what they promise, alone and together. It returns
 // how many there are.
 func checkFixes(t failer, in audit.Input) int {
@@ -71,6 +78,12 @@ func checkFixes(t failer, in audit.Input) int {
 			continue
 		}
 		checkChanges(t, in, before, []audit.Finding{f}, f.Fix.Changes)
+		for _, other := range fixed {
+			if f.Fix.Lines != other.Fix.Lines && min(len(f.Fix.Lines), len(other.Fix.Lines)) > 0 && shares(f.Fix, other.Fix) {
+				t.Fatalf("%s and %s of %s want two things of one file:\n%s\n%s", other.Rule, f.Rule, f.DisplayName(),
+					other.Fix.Lines, f.Fix.Lines)
+			}
+		}
 		all, fixed = append(all, f.Fix.Changes...), append(fixed, f)
 	}
 	if len(fixed) > 0 {

@@ -230,14 +230,7 @@ func endlessRetries() check {
 			Consequence: fmt.Sprintf("a message that always fails is retried forever, unless the consumer of %s ends it",
 				text.Name(q.Name)),
 			Remedy: fmt.Sprintf("decide how often the consumer of %s should retry, and let it count", text.Name(q.Name)),
-			Tries:  x.replacing(q, "standard"),
-		}
-		if !q.Arguments.HasAny(topology.ArgDeadLetterExchange, topology.ArgDeadLetterRoutingKey) {
-			f.Tries = []Fix{{
-				Lines: fmt.Sprintf("backoff: # in a topology file\n  standard: {tiers: [10s, 1m, 10m]}\nqueues:\n"+
-					"  - {name: %s, type: %s, external: true, backoff: standard}", text.YAML(q.Name), q.Type()),
-				Changes: x.attached(q),
-			}}
+			Tries:  x.deadLettering(q),
 		}
 		return f, true
 	})}

@@ -180,7 +180,7 @@ func minusOneBefore4() check {
 			Evidence: q.argument(topology.ArgDeliveryLimit),
 			Remedy:   x.fixed(q, topology.ArgDeliveryLimit),
 			Tries: slices.Concat(x.setting(q, topology.Arguments{topology.KeyDeliveryLimit: topology.Unlimited}),
-				x.replacing(q, topology.NoBackoff)),
+				x.replacing(q)),
 		}
 		end := "lost"
 		if q.DeadLetters {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/dlxctl/dlxctl/internal/route"
 	"github.com/dlxctl/dlxctl/internal/survey"
 	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
@@ -228,11 +229,32 @@ func (x *index) attaching(q *queue) []Fix {
 		q.Role != topology.RoleWork {
 		return nil
 	}
+	head := "queues: # in a topology file; or name a backoff, for retries\n"
+	if q.retried() {
+		head = "backoff: # in a topology file\n  " + standardBackoff + "queues:\n"
+	}
 	return []Fix{{
-		Lines: fmt.Sprintf("queues: # in a topology file; or name a backoff, for retries\n"+
-			"  - {name: %s, type: %s, external: true, backoff: none}", text.YAML(q.Name), q.Type()),
+		Lines: fmt.Sprintf("%s  - {name: %s, type: %s, external: true, backoff: %s}", head, text.YAML(q.Name), q.Type(),
+			q.backoff()),
 		Changes: x.attached(q),
 	}}
+}
+
+// standardBackoff is the line of the backoff that fixes propose.
+const standardBackoff = "standard: {tiers: [10s, 1m, 10m]}\n"
+
+// retried reports whether messages that consumers of q reject come back to it.
+func (q *queue) retried() bool {
+	return slices.ContainsFunc(q.Ways, func(w survey.Way) bool { return w.Reason == route.Rejected && w.Returns })
+}
+
+// backoff returns the backoff that each fix proposes for q, so that all write the same lines: one
+// with tiers where failed messages are retried today.
+func (q *queue) backoff() string {
+	if q.retried() {
+		return "standard"
+	}
+	return topology.NoBackoff
 }
 
 // attached returns the changes that give a queue a dead-letter queue by a policy.
@@ -256,7 +278,7 @@ func (x *index) attached(q *queue) []Change {
 // replacing returns the fix that replaces a queue, whose arguments never change, by a successor:
 // lines of a topology file for dlxctl migrate. With it go the queues in which only its own
 // failed messages waited.
-func (x *index) replacing(q *queue, backoff string) []Fix {
+func (x *index) replacing(q *queue) []Fix {
 	kind := q.Type()
 	name := q.Name + ".v2"
 	dead := topology.DeadLetterQueueName(name)
@@ -284,19 +306,19 @@ func (x *index) replacing(q *queue, backoff string) []Fix {
 		}
 	}
 	head := "queues: # in a topology file; then run dlxctl migrate\n"
-	if backoff != topology.NoBackoff {
-		head = "backoff: # in a topology file; then run dlxctl migrate\n  " + backoff + ": {tiers: [10s, 1m, 10m]}\nqueues:\n"
+	if q.retried() {
+		head = "backoff: # in a topology file; then run dlxctl migrate\n  " + standardBackoff + "queues:\n"
 	}
 	return []Fix{{
 		Lines: fmt.Sprintf("%s  - {name: %s, type: %s, replaces: %s, backoff: %s}", head, text.YAML(name), kind,
-			text.YAML(q.Name), backoff),
+			text.YAML(q.Name), q.backoff()),
 		Changes: changes,
 	}}
 }
 
 // deadLettering returns the fixes that give a queue dead-lettering to a queue of its own.
 func (x *index) deadLettering(q *queue) []Fix {
-	return slices.Concat(x.attaching(q), x.replacing(q, topology.NoBackoff))
+	return slices.Concat(x.attaching(q), x.replacing(q))
 }
 
 // fixed says what to do about what an argument or a policy sets, where no fix is known.

@@ -172,7 +172,7 @@ func WriteResult(w io.Writer, a Action, r Result) error {
 		b.WriteString("; " + failedAgain(r.FailedAgain, r.SoFar, r.Unheard))
 	}
 	if r.DoubledAtMost > 0 {
-		fmt.Fprintf(&b, "; at most %d doubled, with the same message-id, if an earlier process was killed", r.DoubledAtMost)
+		fmt.Fprintf(&b, "; an earlier process doubled none if it ended normally, and at most %d, with the same message-id, if it was killed", r.DoubledAtMost)
 	}
 	if r.Queue != "" {
 		b.WriteString("\n  " + r.record())

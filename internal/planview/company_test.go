@@ -236,7 +236,7 @@ func TestLongMarkdown(t *testing.T) {
 func TestCompanyJSON(t *testing.T) {
 	t.Parallel()
 	var b bytes.Buffer
-	if err := planview.WriteJSON(&b, weekly(t, plan.Options{}), "dev"); err != nil {
+	if err := planview.WriteJSON(&b, weekly(t, plan.Options{}), "dev", ""); err != nil {
 		t.Fatal(err)
 	}
 	var got struct {

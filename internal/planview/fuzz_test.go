@@ -28,7 +28,7 @@ func FuzzReadSaved(f *testing.F) {
 	nothing := topology.State{Version: "4.3.0", VHost: "/", Cluster: "c"}
 	var saved bytes.Buffer
 	if err := planview.Save(&saved, plan.Make(want, nothing, plan.Options{}), want, planview.Source{Files: []string{"f"}},
-		plan.Options{Allow: plan.Allow(topology.DropsRouting)}, "dev"); err != nil {
+		plan.Options{Allow: plan.Allow(topology.DropsRouting)}, "dev", ""); err != nil {
 		f.Fatal(err)
 	}
 	f.Add(saved.Bytes())
@@ -101,13 +101,13 @@ func FuzzReadSaved(f *testing.F) {
 					t.Errorf("a name makes a line of its own: %q", shown)
 				}
 			}
-			if err := planview.Save(&out, p, s.Want, s.Source, s.Options, "dev"); err != nil {
+			if err := planview.Save(&out, p, s.Want, s.Source, s.Options, "dev", ""); err != nil {
 				t.Fatal(err)
 			}
 			one := out.String()
 			again, err := planview.ReadSaved(&out)
 			var two strings.Builder
-			if err := planview.Save(&two, p, again.Want, again.Source, again.Options, "dev"); err != nil {
+			if err := planview.Save(&two, p, again.Want, again.Source, again.Options, "dev", ""); err != nil {
 				t.Fatal(err)
 			}
 			if err != nil || one != two.String() || again.Fingerprint != p.Fingerprint {

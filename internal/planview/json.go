@@ -68,17 +68,18 @@ type fieldJSON struct {
 	Fix string `json:"fix,omitempty"`
 }
 
-// WriteJSON writes p for scripts. dlxctl is the version of the program.
-func WriteJSON(w io.Writer, p plan.Plan, dlxctl string) error {
-	return jsondoc.Write(w, newDocument(p, dlxctl))
+// WriteJSON writes p for scripts. dlxctl is the version of the program, and process the command that
+// starts a processor for the topology. Empty: dlxctl process.
+func WriteJSON(w io.Writer, p plan.Plan, dlxctl, process string) error {
+	return jsondoc.Write(w, newDocument(p, dlxctl, process))
 }
 
-func newDocument(p plan.Plan, dlxctl string) Document {
+func newDocument(p plan.Plan, dlxctl, process string) Document {
 	out := Document{
 		Version: 1, Dlxctl: dlxctl, Topology: p.Topology, VHost: p.VHost,
 		Broker: brokerJSON{p.Version, p.Cluster}, Fingerprint: p.Fingerprint,
 		Summary: map[plan.Action]int{}, Changes: changesJSON(p, p.Changes), Drift: changesJSON(p, p.Drift),
-		Warnings: p.Warnings, Unchanged: p.Unchanged,
+		Warnings: withProcessor(p, process), Unchanged: p.Unchanged,
 	}
 	for _, a := range plan.Actions() {
 		out.Summary[a] = p.Count(a)

@@ -51,13 +51,14 @@ type savedJSON struct {
 	Want    json.RawMessage `json:"want"` // in the form of its own tags
 }
 
-// Save writes p, which was made with o from want, and that from source.
-func Save(w io.Writer, p plan.Plan, want topology.Compiled, source Source, o plan.Options, dlxctl string) error {
+// Save writes p, which was made with o from want, and that from source. dlxctl and process are as
+// for [WriteJSON].
+func Save(w io.Writer, p plan.Plan, want topology.Compiled, source Source, o plan.Options, dlxctl, process string) error {
 	wanted, err := json.Marshal(want)
 	if err != nil {
 		return err
 	}
-	return jsondoc.Write(w, savedJSON{newDocument(p, dlxctl), source, o, wanted})
+	return jsondoc.Write(w, savedJSON{newDocument(p, dlxctl, process), source, o, wanted})
 }
 
 // ReadSaved reads what Save has written.

@@ -29,7 +29,7 @@ func TestSavedPlansComeBack(t *testing.T) {
 		o := plan.Options{Prune: true, Allow: plan.Allow(topology.DropsRouting)}
 		p := plan.Make(want, state, o)
 		var b bytes.Buffer
-		if err := planview.Save(&b, p, want, planview.Source{}, o, "test"); err != nil {
+		if err := planview.Save(&b, p, want, planview.Source{}, o, "test", ""); err != nil {
 			t.Fatal(err)
 		}
 		s, err := planview.ReadSaved(&b)
@@ -64,7 +64,7 @@ func TestAStalePlanNamesTheDifference(t *testing.T) {
 	}}
 	var b bytes.Buffer
 	before := plan.Make(want, topology.State{}, plan.Options{})
-	if err := planview.Save(&b, before, want, planview.Source{}, plan.Options{}, "test"); err != nil {
+	if err := planview.Save(&b, before, want, planview.Source{}, plan.Options{}, "test", ""); err != nil {
 		t.Fatal(err)
 	}
 	s, err := planview.ReadSaved(&b)

@@ -72,6 +72,20 @@ func ProcessorLine(style text.Style, list []plan.Unprocessed, command string) st
 	return warning(style, topology.WarnNoProcessor, noProcessor(list)+cmp.Or(command, "dlxctl process"))
 }
 
+// withProcessor returns the warnings of a plan with one sentence, that of [ProcessorLine], for all
+// failed queues that no processor consumes.
+func withProcessor(p plan.Plan, command string) []plan.Warning {
+	if len(p.Unprocessed) == 0 {
+		return p.Warnings
+	}
+	out := slices.DeleteFunc(slices.Clone(p.Warnings), func(w plan.Warning) bool {
+		return w.Name == topology.WarnNoProcessor
+	})
+	return append(out, plan.Warning{
+		Name: topology.WarnNoProcessor, Text: noProcessor(p.Unprocessed) + cmp.Or(command, "dlxctl process"),
+	})
+}
+
 // noProcessor says which failed queues no processor consumes. The command that starts one is to
 // follow.
 func noProcessor(list []plan.Unprocessed) string {

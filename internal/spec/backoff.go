@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"time"
@@ -39,7 +40,7 @@ func (d *decoder) backoffs(f fields) {
 			continue
 		}
 		// A backoff with problems is kept: queues may name it.
-		b := Backoff{Name: p.name, Pos: pos}
+		b := Backoff{Name: p.name, Pos: pos, Overlay: d.overlaid(p.field)}
 		d.readBackoff(&b, d.fields(p.value, fmt.Sprintf("backoff %q", p.name), backoffKeys(), nil))
 		d.places.backoffs[p.name] = len(d.spec.Backoffs)
 		d.spec.Backoffs = append(d.spec.Backoffs, b)
@@ -97,7 +98,7 @@ func (d *decoder) readBackoff(b *Backoff, f fields) {
 		attempts += int64(t.Attempts)
 	}
 	if attempts > topology.MaxAttempts {
-		d.problem(b.Pos, fmt.Sprintf("%s has %d attempts", f.what, attempts),
+		d.problem(cmp.Or(b.Overlay, b.Pos), fmt.Sprintf("%s has %d attempts", f.what, attempts),
 			fmt.Sprintf("a backoff may have %d: each attempt is a binding of its headers exchange", topology.MaxAttempts))
 		b.Tiers = nil
 	}

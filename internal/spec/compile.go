@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 
@@ -124,12 +125,20 @@ func (c *compiler) declared(e Exchange) {
 			c.placeBinding(b, i)
 		}
 	}
-	c.place(topology.Key{Kind: topology.KindExchange, Name: e.Name}, e.Pos)
+	c.place(topology.Key{Kind: topology.KindExchange, Name: e.Name}, placed(e.Pos, e.Overlay))
 }
 
 // place notes where the file declares an object.
-func (c *compiler) place(key topology.Key, at Pos) {
-	c.out.Places[key] = topology.Place{File: at.File, Line: at.Line}
+func (c *compiler) place(key topology.Key, at topology.Place) { c.out.Places[key] = at }
+
+// placed returns the place of what stands at a place, and is changed at another, if that is not
+// zero.
+func placed(at, overlay Pos) topology.Place {
+	out := topology.Place{File: at.File, Line: at.Line}
+	if overlay != (Pos{}) {
+		out.Overlay = fmt.Sprintf("%s:%d", overlay.File, overlay.Line)
+	}
+	return out
 }
 
 // placeBinding notes where the file has the key of index i of b, for the binding that was added
@@ -141,7 +150,7 @@ func (c *compiler) placeBinding(b Binding, i int) {
 	if i < len(b.KeyPos) {
 		at = b.KeyPos[i]
 	}
-	c.place(added.ID(), at)
+	c.place(added.ID(), placed(at, Pos{}))
 }
 
 // safetyNet adds what every topology with a queue needs: the exchange for failures, the
@@ -198,7 +207,7 @@ func (c *compiler) work(q Queue) {
 			c.placeBinding(b, i)
 		}
 	}
-	c.place(topology.Key{Kind: topology.KindQueue, Name: q.Name}, q.Pos)
+	c.place(topology.Key{Kind: topology.KindQueue, Name: q.Name}, placed(q.Pos, q.Overlay))
 }
 
 // deadLetters adds what dlxctl makes for the failures of a work queue: its dead-lettering, the

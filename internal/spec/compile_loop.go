@@ -31,7 +31,7 @@ func (c *compiler) loop(b Backoff) {
 		Name: b.Name, FailedQueue: failed,
 		RetryExchange: topology.RetryExchangeName(c.spec.Name, b.Name),
 		Tiers:         c.steps(b), RetryOn: slices.Clone(b.RetryOn), RetryUntil: b.RetryUntil,
-		Place: topology.Place{File: b.Pos.File, Line: b.Pos.Line},
+		Place: placed(b.Pos, b.Overlay),
 	}
 	c.out.Backoffs = append(c.out.Backoffs, loop)
 	c.retries(loop)

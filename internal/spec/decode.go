@@ -2,6 +2,7 @@ package spec
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -136,11 +137,12 @@ type decoder struct {
 	// those where they removed backoffs, by the name.
 	gone         map[*yaml.Node]map[string]Pos
 	goneBackoffs map[string]Pos
+	overlays     map[string]bool // the names of the overlays
 	// common are the keys of the arguments that defaults has.
 	common map[*yaml.Node]bool
 	// limits are the deliveryLimits of defaults that are for a queue, and whether one can have it.
 	limits map[*yaml.Node]bool
-	// lengths are the places of limits of length that queues have by default.
+	// lengths are the places of limits of length that queues have by default, or by an overlay.
 	lengths map[length]Pos
 	heads   map[string]Pos // where name, vhost and so on were given
 	// missing are the places of bindings from exchanges that no file declares.
@@ -161,7 +163,8 @@ func newDecoder(version string, lookup func(string) (string, bool)) *decoder {
 		version: version, lookup: lookup, spec: &Spec{},
 		places: places{map[string]int{}, map[string]int{}, map[string]int{}},
 		origin: map[*yaml.Node]string{}, gone: map[*yaml.Node]map[string]Pos{}, goneBackoffs: map[string]Pos{},
-		common: map[*yaml.Node]bool{}, limits: map[*yaml.Node]bool{},
+		overlays: map[string]bool{},
+		common:   map[*yaml.Node]bool{}, limits: map[*yaml.Node]bool{},
 		lengths: map[length]Pos{}, reported: map[Problem]bool{},
 	}
 }
@@ -192,6 +195,34 @@ func (d *decoder) at(n *yaml.Node) Pos {
 func (d *decoder) removedKey(n *yaml.Node, key string) (Pos, bool) {
 	pos, gone := d.gone[n][key]
 	return pos, gone
+}
+
+// overlaid returns the first place at which an overlay changes one of the values. Zero: none.
+func (d *decoder) overlaid(values ...field) Pos {
+	var first Pos
+	note := func(at Pos) {
+		if d.overlays[at.File] && (first == Pos{} || cmp.Or(cmp.Compare(at.File, first.File),
+			cmp.Compare(at.Line, first.Line), cmp.Compare(at.Col, first.Col)) < 0) {
+			first = at
+		}
+	}
+	var look func(n *yaml.Node)
+	look = func(n *yaml.Node) {
+		note(d.at(n))
+		for _, at := range d.gone[n] {
+			note(at)
+		}
+		for _, c := range n.Content {
+			look(c)
+		}
+	}
+	for _, v := range values {
+		if len(d.overlays) > 0 {
+			look(v.key)
+			look(v.value)
+		}
+	}
+	return first
 }
 
 // mark notes from which file a value and its parts are.

@@ -18,6 +18,8 @@ type defaults struct {
 	pos          Pos // of the backoff, or where an overlay removed it
 	// values are the keys that a queue takes over as if they stood on it.
 	values map[string]field
+	// words are the other keys, which stand for the queues that do not have them.
+	words map[string]field
 }
 
 // inherited returns the defaults of each file, and fills in what no file says.
@@ -53,6 +55,10 @@ func (d *decoder) fileDefaults(file fields, all defaults) defaults {
 	own := all
 	own.values = map[string]field{}
 	maps.Copy(own.values, all.values)
+	own.words = maps.Clone(all.words)
+	if own.words == nil {
+		own.words = map[string]field{}
+	}
 	f := d.fields(v.value, "defaults", defaultsKeys(), nil)
 	if t, ok := d.word(f, "type", []string{topology.Quorum, topology.Classic}); ok {
 		own.typ = t
@@ -63,6 +69,11 @@ func (d *decoder) fileDefaults(file fields, all defaults) defaults {
 	own = d.withoutBackoff(d.withoutBackoff(own, file.node, "defaults"), f.node, "backoff")
 	if by, ok := d.word(f, "deadLetterBy", deadLetterWords()); ok {
 		own.deadLetterBy = by
+	}
+	for _, name := range []string{"type", "backoff", "deadLetterBy"} {
+		if value, ok := f.values[name]; ok {
+			own.words[name] = value
+		}
 	}
 	for _, name := range []string{"owner", "severity", "deliveryLimit", "dead", "arguments"} {
 		if value, ok := f.values[name]; ok {
@@ -139,6 +150,18 @@ func (d *decoder) inherit(f fields, q Queue) {
 	if v, ok := d.defaults.values["deliveryLimit"]; ok {
 		d.limits[v.key] = d.limits[v.key] || limited
 	}
+}
+
+// overlaidQueue returns the first place at which an overlay changes a queue, or a default of it.
+// Zero: none.
+func (d *decoder) overlaidQueue(f fields) Pos {
+	values := append(slices.Collect(maps.Values(f.values)), field{f.node, f.node})
+	for name, v := range d.defaults.words {
+		if _, own := f.values[name]; !own {
+			values = append(values, v)
+		}
+	}
+	return d.overlaid(values...)
 }
 
 // unusedLimits refuses a deliveryLimit of defaults where none of the queues counts deliveries.

@@ -44,6 +44,10 @@ func (d *decoder) exchanges(f fields) {
 		e.Arguments, nodes = d.arguments(x, "arguments")
 		d.reserved(nodes, topology.ArgManagedBy)
 		e.Bindings = d.bindingList(x)
+		e.Overlay = d.overlaid(field{n, n})
+		if v, ok := x.values["type"]; ok {
+			e.TypeBy = d.overlaid(v)
+		}
 		d.places.exchanges[name] = len(d.spec.Exchanges)
 		d.spec.Exchanges = append(d.spec.Exchanges, e)
 	}

@@ -49,6 +49,7 @@ func (d *decoder) overlay(files []document, over []Source) []document {
 		d.file = f.Name
 		if root := d.parse(f); root != nil && len(root.Content) > 0 {
 			d.mark(root, f.Name)
+			d.overlays[f.Name] = true
 			changes = append(changes, document{f.Name, root})
 		}
 	}

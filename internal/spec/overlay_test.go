@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/dlxctl/dlxctl/internal/jsondoc"
+	"github.com/dlxctl/dlxctl/topology"
 )
 
 // overlaid returns files a, b and so on with overlays 1, 2 and so on.
@@ -208,6 +209,10 @@ func TestOverlayIsRefused(t *testing.T) {
 		{"queues: [{name: billing, bindings: [{exchange: evnts, key: k}]}]", `1:1:37: binding comes from exchange "evnts", which is not declared; did you mean "events"?`},
 		{"queues:\n- name: billing\n  owner: # crm", `1:3:3: owner has no value; give it a value, or write null to remove what the files have; a text that begins with # needs quotes`},
 		{"backoff: {standard: {exponential: {first: 1s, steps: 2}}}", `1:1:35: backoff "standard" has both tiers and exponential; keep one of them: an overlay removes the other with null`},
+		{"backoff: {standard: {tiers: [{delay: 1s, attempts: 2000}]}}", `1:1:22: backoff "standard" has 2000 attempts; a backoff may have 1000: each attempt is a binding of its headers exchange`},
+		{"queues: [{name: prod.mail, backoff: standard, arguments: {x-max-length: 5}}]", `1:1:59: queue "prod.mail" has x-max-length and shares the backoff "standard" with "billing"; while it is full it would delay the retries of the other queues: give it a backoff of its own`},
+		{"exchanges: [{name: events, type: headers}]", `a:16:16: binding comes from the headers exchange "events", by 1:1:28, and has no headers; add headers: {name: value}; headers: {} matches every message`},
+		{"exchanges: [{name: events, type: fanout}]\nqueues: [{name: billing, bindings: [{exchange: events, headers: {a: b}}]}]", `1:2:37: binding has headers, but exchange "events" is of type fanout, by 1:1:28; only headers exchanges match headers: write key, or change the type`},
 		{"vhots: prod", `1:1:1: the file has no key "vhots"; did you mean "vhost"?`},
 		{"version: 2", `1:1:10: version is 2; this release reads version 1 only`},
 		{"defaults: {sevrity: page}", `1:1:12: defaults has no key "sevrity"; did you mean "severity"?`},
@@ -233,6 +238,42 @@ func TestOverlayIsRefused(t *testing.T) {
 	two := []string{overlayBase, "version: 1\nname: other\n"}
 	if got := compiled(overlaid(two, "name: one")); !strings.HasPrefix(got, "b:2:1: name is already set at a:2;") {
 		t.Errorf("an overlay makes one of two topologies: %s", got)
+	}
+}
+
+// An object has the place where the file declares it, and that at which an overlay changes it.
+func TestPlacesOfOverlays(t *testing.T) {
+	t.Parallel()
+	for over, want := range map[string]string{
+		"":                                     "a:5, a:9, a:13, a:17",
+		"vhost: v":                             "a:5, a:9, a:13, a:17",
+		"\nbackoff: {standard: {tiers: [5s]}}": "a:5, 1:2, a:9, a:13, a:17",
+		"backoff: {standard: {retryOn: null}}": "a:5, 1:1, a:9, a:13, a:17",
+		"queues:\n- name: billing\n  owner: x\n  severity: page":             "a:5, a:9, a:13, 1:3, a:17",
+		"queues: [{name: prod.mail, deliveryLimit: null}]":                   "a:5, a:9, a:13, a:17, 1:1",
+		"exchanges: [{name: events, internal: true}]":                        "a:5, a:9, 1:1, a:13, a:17",
+		"\ndefaults: {deliveryLimit: 7}":                                     "a:5, a:9, a:13, a:17",
+		"\ndefaults: {type: quorum, backoff: slow}":                          "a:9, a:13, 1:2, a:17, 1:2",
+		"defaults:\n  arguments: {x-single-active-consumer: true}":           "a:5, a:9, a:13, 1:2, a:17, 1:2",
+		"queues:\n- name: billing\n  bindings: [{exchange: events, key: b}]": "a:5, a:9, a:13, 1:3, a:17",
+	} {
+		top, _, err := Load(overlaid([]string{overlayBase}, over), environment("PROD=prod", "Q=billing"))
+		if err != nil {
+			t.Errorf("%s: %v", over, err)
+			continue
+		}
+		var got []string
+		if b, ok := top.Backoff("standard"); ok {
+			got = append(got, b.Place.String())
+		}
+		for _, key := range []topology.Key{
+			{Kind: topology.KindExchange, Name: "events"}, {Kind: topology.KindQueue, Name: "billing"}, {Kind: topology.KindQueue, Name: "prod.mail"},
+		} {
+			got = append(got, top.Places[key].String())
+		}
+		if got := strings.Join(got, ", "); got != want {
+			t.Errorf("%q: %s, not %s", over, got, want)
+		}
 	}
 }
 

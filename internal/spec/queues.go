@@ -56,6 +56,7 @@ func (d *decoder) queues(f fields) {
 		}
 		q.Bindings = d.bindingList(x)
 		q.Messages = d.queueMessages(x, name)
+		q.Overlay = d.overlaidQueue(x)
 		d.places.queues[name] = len(d.spec.Queues)
 		d.spec.Queues = append(d.spec.Queues, q)
 	}
@@ -264,7 +265,7 @@ func (d *decoder) queueArguments(f fields, q Queue) topology.Arguments {
 	d.checkArguments(args, nodes, q.Type)
 	d.unknownArguments(args, nodes, q.Name)
 	for _, name := range []string{topology.ArgMaxLength, topology.ArgMaxLengthBytes} {
-		if v, ok := nodes[name]; ok && d.common[v.key] {
+		if v, ok := nodes[name]; ok && (d.common[v.key] || d.overlaid(v) != Pos{}) {
 			d.lengths[length{q.Name, name}] = d.at(v.key)
 		}
 	}

@@ -71,7 +71,7 @@ func (d *decoder) ownBackoff(b Backoff, queues []Queue) {
 	if len(queues) < 2 {
 		return
 	}
-	told := map[Pos]bool{} // the places in defaults
+	told := map[Pos]bool{} // the places in defaults and overlays
 	for _, q := range queues {
 		arg, full := mayBeFull(q)
 		if !full {
@@ -173,22 +173,26 @@ func linesOf(file string, places []Pos) string {
 // fits checks that a binding says what the type of its exchange asks for, and
 // gives bindings without a key an empty one.
 func (d *decoder) fits(b *Binding, e Exchange) {
-	headers := len(b.Arguments) > 0 && !b.Raw
+	headers, by, typ := len(b.Arguments) > 0 && !b.Raw, "", e.Type
+	if e.TypeBy != (Pos{}) {
+		by = fmt.Sprintf(", by %s,", e.TypeBy)
+		typ += strings.TrimSuffix(by, ",")
+	}
 	switch {
 	case headers && e.Type != topology.Headers && e.Type != "":
-		d.problem(b.Pos, fmt.Sprintf("binding has headers, but exchange %q is of type %s", e.Name, e.Type),
+		d.problem(b.Pos, fmt.Sprintf("binding has headers, but exchange %q is of type %s", e.Name, typ),
 			"only headers exchanges match headers: write key, or change the type")
 	case e.Type == topology.Headers && !headers && !b.Raw:
-		d.problem(b.Pos, fmt.Sprintf("binding comes from the headers exchange %q and has no headers", e.Name),
+		d.problem(b.Pos, fmt.Sprintf("binding comes from the headers exchange %q%s and has no headers", e.Name, by),
 			"add headers: {name: value}; headers: {} matches every message")
 	case b.Keys == nil && !headers && e.Type != topology.Headers && e.Type != topology.Fanout && e.Type != "":
-		d.problem(b.Pos, fmt.Sprintf("binding has no key, and exchange %q is of type %s", e.Name, e.Type),
+		d.problem(b.Pos, fmt.Sprintf("binding has no key, and exchange %q is of type %s", e.Name, typ),
 			`add key; on a topic exchange "#" matches every message`)
 	}
 	keyed := slices.ContainsFunc(b.Keys, func(key string) bool { return key != "" })
 	if keyed && e.Type == topology.Fanout && len(b.Arguments) == 0 {
 		d.warn(b.Pos, topology.WarnIgnoredKey, e.Name,
-			fmt.Sprintf("binding has a key, and exchange %q is of type fanout", e.Name),
+			fmt.Sprintf("binding has a key, and exchange %q is of type %s", e.Name, typ),
 			"a fanout exchange ignores keys: remove the key, or change the type")
 	}
 	if b.Keys == nil {

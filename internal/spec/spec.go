@@ -99,6 +99,7 @@ type Backoff struct {
 	// RetryUntil limits the waits that do not count, see [topology.Backoff].
 	RetryUntil time.Duration
 	Pos        Pos
+	Overlay    Pos // see [Queue]
 }
 
 // Tier is one delay of a backoff. Attempts is how many consecutive attempts use it, at least 1.
@@ -117,7 +118,9 @@ type Exchange struct {
 	Internal  bool
 	Arguments topology.Arguments
 	Bindings  []Binding // from other exchanges to this one
+	TypeBy    Pos       // where an overlay sets the type; zero: no overlay does
 	Pos       Pos
+	Overlay   Pos // see [Queue]
 }
 
 // Queue is a work queue of the file.
@@ -148,6 +151,9 @@ type Queue struct {
 	// Messages is what applies to the messages of this queue in addition.
 	Messages topology.QueueMessages
 	Pos      Pos
+	// Overlay is the first place at which an overlay changes the queue, also by defaults. Zero: no
+	// overlay does.
+	Overlay Pos
 }
 
 // Dead says where a queue's dead letters go.
