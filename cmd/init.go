@@ -33,6 +33,7 @@ func newInit(a *app) *cobra.Command {
   crashes   like tiers, and a message whose consumer dies waits too
   filter    what is requeued comes back later, and what is rejected is dead-lettered at once
   deadline  like tiers, and what no consumer takes in time is dead-lettered
+  discard   like tiers, then it is deleted
 
 FILE is topology.yaml, or the file of -f; - writes to stdout. The topology gets the name
 of the folder that FILE is in. Topologies of different teams on one virtual host need

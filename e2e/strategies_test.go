@@ -15,9 +15,9 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// strategy is a starter of docs/strategies.md: the key of its messages, and what happens. Messages are
-// published, the consumer, who holds one message at a time, gets one and does something with it, and
-// then messages are dead letters for a reason.
+// strategy is a starter of docs/strategies.md: the key of its messages, and what happens. Messages
+// are published, the consumer, who holds one message at a time, gets one and does something with
+// it, and then messages are dead letters for a reason.
 type strategy struct {
 	key   string
 	story []string
@@ -41,6 +41,9 @@ func strategies() map[string]strategy {
 		"crashes": {key: "image.uploaded", story: []string{
 			"publish m-1 m-2", "m-1 crash", "m-2 acknowledge", "m-1 crash", "m-1 reject", "m-1 reject", "dead m-1 rejected",
 		}},
+		"discard": {key: "temperature.measured", story: []string{
+			"publish m-1 m-2", "m-1 reject", "m-2 acknowledge", "m-1 reject", "m-1 reject", "m-1 reject", "deleted m-1",
+		}},
 		"deadline": {key: "quote.asked", story: []string{
 			"publish m-1", "m-1 reject", "m-1 acknowledge", "stop", "publish m-2", "dead m-2 expired",
 		}},
@@ -52,7 +55,8 @@ func TestStrategies(t *testing.T) {
 	t.Parallel()
 	target := brokertest.VHost(t)
 	known := strategies()
-	starts := regexp.MustCompile("(?m)^\\| `([a-z-]+)` \\|").FindAllStringSubmatch(readFile(t, "../docs/strategies.md"), -1)
+	page := readFile(t, "../docs/strategies.md")
+	starts := regexp.MustCompile("(?m)^\\| `([a-z-]+)` \\|").FindAllStringSubmatch(page, -1)
 	for _, row := range starts {
 		if _, ok := known[row[1]]; !ok && !slices.Contains([]string{"tiers", "repeats"}, row[1]) {
 			t.Errorf("no test shows what %s does", row[1])
@@ -69,17 +73,27 @@ func TestStrategies(t *testing.T) {
 				t.Fatalf("there is no starter %s", name)
 			}
 			// The same, in less time: the deadline is longer than what the test does within it.
-			text := regexp.MustCompile(`tiers: \[[1-9].*?\]`).ReplaceAllString(string(starter), "tiers: [50ms, 100ms, 150ms]")
+			tiers := regexp.MustCompile(`tiers: \[[1-9].*?\]`)
+			text := tiers.ReplaceAllString(string(starter), "tiers: [50ms, 100ms, 150ms]")
 			text = strings.Replace(text, "x-message-ttl: 300000", "x-message-ttl: 5000", 1)
 			file := writeTopology(t, text)
-			succeeds(t, target, "apply", "--yes", "-f", file)
-			top := spectest.Compile(t, text)
-			if len(top.Backoffs) > 0 {
-				processor := start(t, target, "process", "-f", file)
-				defer processor.exits(t, 0)
-				defer processor.signal(t, 15)
+			apply := []string{"apply", "--yes", "-f", file}
+			if slices.Contains(s.story, "deleted m-1") {
+				code, out := dlxctl(target, apply...)
+				if consent := "--allow loses-messages=samples.discarded"; code != 3 || !strings.Contains(out, consent) {
+					t.Fatalf("without consent apply exits with %d:\n%s", code, out)
+				}
+				apply = append(apply, "--allow", "loses-messages=samples.discarded")
 			}
-			told{t, target, top.WorkQueues[0], s.key}.tell(s.story)
+			succeeds(t, target, apply...)
+			top := spectest.Compile(t, text)
+			story := told{T: t, target: target, work: top.WorkQueues[0], key: s.key}
+			if len(top.Backoffs) > 0 {
+				story.processor = start(t, target, "process", "-f", file)
+				defer story.processor.exits(t, 0)
+				defer story.processor.signal(t, 15)
+			}
+			story.tell(s.story)
 		})
 	}
 }
@@ -90,6 +104,8 @@ type told struct {
 	target brokertest.Target
 	work   topology.WorkQueue
 	key    string
+	// processor is nil where a strategy needs none.
+	processor *process
 }
 
 // tell does what a story says, and fails the test if something else happens.
@@ -111,13 +127,18 @@ func (s told) tell(story []string) {
 				s.Fatal(err)
 			}
 			continue
+		case "deleted":
+			s.processor.logs(s.T, "message_id="+words[1]+" reason=rejected")
+			awaitDepth(s.T, s.target, s.work.DeadLetterQueue, 0)
+			continue
 		case "dead":
 			dead := brokertest.Take(s.T, admin, s.work.DeadLetterQueue)
 			if err := dead.Ack(false); err != nil {
 				s.Fatal(err)
 			}
-			if reason := deadletter.Read(dead, s.work.DeadLetterQueue, nil).Cause; dead.MessageId != words[1] || reason != words[2] {
-				s.Errorf("%s: %s is dead, for the reason %s", line, dead.MessageId, reason)
+			cause := deadletter.Read(dead, s.work.DeadLetterQueue, nil).Cause
+			if dead.MessageId != words[1] || cause != words[2] {
+				s.Errorf("%s: %s is dead: %s", line, dead.MessageId, cause)
 			}
 			continue
 		}

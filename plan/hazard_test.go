@@ -197,6 +197,30 @@ func TestReplacingADeadLetterQueue(t *testing.T) {
 	}
 }
 
+// A dead-letter queue that deletes messages needs consent, once.
+func TestDiscardingNeedsConsent(t *testing.T) {
+	t.Parallel()
+	file := func(more string) topology.Compiled {
+		return loaded(t, "version: 1\nname: shop\nqueues: [{name: q, backoff: none, dead: {queue: graves"+more+"}}]\n")
+	}
+	deletes := file(", arguments: {x-message-ttl: 0}")
+	for name, tc := range map[string]struct {
+		have topology.Topology
+		want bool
+	}{
+		"created": {want: true}, "replaced": {have: file("").Topology, want: true}, "there": {have: deletes.Topology},
+	} {
+		p := plan.Make(deletes, topology.State{Version: "4.0.5", Have: tc.have}, plan.Options{})
+		asks := slices.ContainsFunc(p.Changes, func(c plan.Change) bool {
+			return c.Name == "graves" && slices.Contains(c.Hazards, topology.LosesMessages) &&
+				strings.HasSuffix(c.Reason, "it deletes dead letters at once (x-message-ttl)")
+		})
+		if asks != tc.want {
+			t.Errorf("%s: asks for consent: %t\n%v", name, asks, summarize(p.Changes))
+		}
+	}
+}
+
 // A failed queue with messages says what reads them, where it is refused too.
 func TestAFailedQueueNamesItsRemedy(t *testing.T) {
 	t.Parallel()

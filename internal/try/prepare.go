@@ -77,7 +77,8 @@ func (t *trial) shorter(d time.Duration) time.Duration {
 	return min(d, max(divided, LeastDelay))
 }
 
-// shorten divides the delays of all tiers. The retry queues keep their names.
+// shorten divides the delays of all tiers. The retry queues keep their names. Dead letters are not
+// deleted.
 func (t *trial) shorten() {
 	t.topology.Backoffs = slices.Clone(t.topology.Backoffs)
 	tried := map[string]time.Duration{}
@@ -96,6 +97,10 @@ func (t *trial) shorten() {
 	for i, q := range t.topology.Queues {
 		if short, isRetry := tried[q.Name]; isRetry && q.Label.Role == topology.RoleRetry {
 			t.topology.Queues[i].Arguments = q.Arguments.With(topology.ArgMessageTTL, short.Milliseconds())
+		}
+		if q.Label.Role == topology.RoleDeadLetter && q.Arguments.HasAny(topology.ArgMessageTTL) {
+			t.topology.Queues[i].Arguments = q.Arguments.Without(topology.ArgMessageTTL)
+			t.note("queue %s keeps its dead letters here, to be counted", text.Name(q.Name))
 		}
 	}
 }
