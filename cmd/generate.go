@@ -49,7 +49,7 @@ func newAlerts(a *app) *cobra.Command {
 		Long: `Print alerting rules for Prometheus: new and waiting dead letters, by severity and owner;
 retries that are blocked by an alarm, stand still or are late; messages that cannot be
 retried; a growing failed queue; no processor; unroutable messages; waiting messages without
-a consumer; consumers that loop or stand still; legacy queues that are not deleted yet;
+a consumer; consumers that do not keep up, loop or stand still; legacy queues that are not deleted yet;
 missing metrics.
 
 The rules use the metrics of 'dlxctl process --listen', and those of RabbitMQ's plugin
@@ -64,6 +64,8 @@ on each node.`,
 		RunE:        func(*cobra.Command, []string) error { return k.run() },
 	}
 	c.Flags().IntVar(&k.options.Processors, "processors", 1, "`NUMBER` of processors that run; alert when one of them is missing")
+	c.Flags().IntVar(&k.options.Backlog, "backlog", 10_000,
+		"alert when more than `NUMBER` messages of a work queue with consumers wait for 15 minutes; 0 never alerts")
 	c.Flags().StringVar(&k.options.RunbookURL, "runbook-url", "",
 		"`URL` of a page with a section for each alert, such as a copy of docs/alerts.md")
 	return c
@@ -73,6 +75,9 @@ func (k *alertsCommand) run() error {
 	o := k.options
 	if o.Processors < 1 {
 		return usageError{fmt.Errorf("--processors is %d; write 1 or more", o.Processors)}
+	}
+	if o.Backlog < 0 {
+		return usageError{fmt.Errorf("--backlog is %d; write 0 or more", o.Backlog)}
 	}
 	if u, err := url.Parse(o.RunbookURL); err != nil || o.RunbookURL != "" && (u.Host == "" || u.Fragment != "") {
 		return usageError{fmt.Errorf(

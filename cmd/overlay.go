@@ -14,8 +14,8 @@ import (
 // mostNeighbors is how many files next to those of -f are tried as overlays.
 const mostNeighbors = 20
 
-// noteOverlay prints, on stderr, if no overlay is given, which overlay next to the files was probably left out: the broker
-// has what the files declare with it, and the plan takes that back.
+// noteOverlay prints, on stderr, if no overlay is given, which overlay next to the files was
+// probably left out: the broker has what the files declare with it, and the plan takes that back.
 func (a *app) noteOverlay(p plan.Plan) {
 	changes := slices.ContainsFunc(p.Changes, func(c plan.Change) bool { return c.Before != nil || c.Reroute != nil })
 	if !changes || len(a.overlays) > 0 || slices.Contains(a.paths, "-") {

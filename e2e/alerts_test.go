@@ -53,7 +53,9 @@ queues:
 
 // options returns those with which the rules have all that they can have.
 func options() generate.AlertOptions {
-	return generate.AlertOptions{VHost: "/", Processors: 2, RunbookURL: "https://wiki.example/{{ .Missing }}"}
+	return generate.AlertOptions{
+		VHost: "/", Processors: 2, Backlog: 10_000, RunbookURL: "https://wiki.example/{{ .Missing }}",
+	}
 }
 
 // promtool runs promtool in a folder.
@@ -287,6 +289,14 @@ func TestAlertsFire(t *testing.T) {
 		"consumers stand still": {
 			series: flows("0", "0+3x10 30", "0+3x10 30", "9"), quiet: "28m", at: "33m",
 			fire: []string{"DlxctlStuck billing page team-billing"},
+		},
+		"consumers do not keep up": {
+			series: with(ready("billing"), "10000x20 10001"+long), quiet: "34m", at: "37m",
+			fire: []string{"DlxctlBacklog billing ticket team-billing"},
+		},
+		"a backlog without a consumer": {
+			series: with(ready("billing"), "10001"+long, consumersOf("billing"), "0"+long), quiet: "14m", at: "16m",
+			fire: []string{"DlxctlQueueWithoutConsumers billing page team-billing"},
 		},
 		"consumers are slow":                {series: flows("0", "0+0.2", "0+0.2", "9"), at: "50m"},
 		"no message, and no consumer acts":  {series: flows("0", "7", "7", "0"), at: "50m"},

@@ -64,6 +64,18 @@ func TestAlertsFireAndClear(t *testing.T) {
 		brokertest.PublishConfirmed(t, target.Confirming(t), "", "work", amqp091.Publishing{})
 	}
 	p.fires(t, idle)
+	busy := target.Channel(t) // a consumer that holds one message, and does nothing
+	if err := busy.Qos(1, 0, false); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := busy.Consume("work", "", false, false, false, false, nil); err != nil {
+		t.Fatal(err)
+	}
+	p.fires(t, "DlxctlBacklog", "DlxctlStuck")
+	if err := busy.Close(); err != nil {
+		t.Fatal(err)
+	}
+	p.fires(t, idle)
 	node.Alarm(t, true)
 	rejects(t, target, n)
 	p.fires(t, "DlxctlBrokerBlocked", "DlxctlRetriesStalled")
@@ -131,7 +143,9 @@ type prometheus struct{ address string }
 func scrapes(t *testing.T, top topology.Compiled, metrics string, processors ...string) prometheus {
 	t.Helper()
 	dir, p := t.TempDir(), prometheus{brokertest.FreePort(t)}
-	rules := generate.Alerts(top, options())
+	o := options()
+	o.Backlog = 20
+	rules := generate.Alerts(top, o)
 	for i := range rules.Groups[0].Rules {
 		r := &rules.Groups[0].Rules[i]
 		r.For, r.Expr = "2s", regexp.MustCompile(`\[\d+m\]`).ReplaceAllString(r.Expr, "[6s]")

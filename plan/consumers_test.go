@@ -60,7 +60,8 @@ func TestUnknownConsumersNeedConsent(t *testing.T) {
 		}
 	}
 	var b bytes.Buffer
-	if err := planview.WriteJSON(&b, p, "test", ""); err != nil || !strings.Contains(b.String(), `"consumersUnknown": true`) {
+	err := planview.WriteJSON(&b, p, "test", "")
+	if err != nil || !strings.Contains(b.String(), `"consumersUnknown": true`) {
 		t.Errorf("JSON: %v\n%s", err, b.String())
 	}
 	if p := consumedBy(topology.Usage{}); plan.Check(p, nil) != nil {
@@ -208,7 +209,8 @@ func TestRestartProcessors(t *testing.T) {
 			"shop.a.failed": {Consumers: tc.consumers, ConsumersAsked: true},
 		}}
 		got := ""
-		for _, w := range plan.Make(loaded(t, shopFile("a: {tiers: "+tc.tiers+"}", "{name: w, backoff: a}")), state, plan.Options{}).Warnings {
+		want := loaded(t, shopFile("a: {tiers: "+tc.tiers+"}", "{name: w, backoff: a}"))
+		for _, w := range plan.Make(want, state, plan.Options{}).Warnings {
 			if w.Name == topology.WarnRestartProcessors {
 				got = w.Text
 			}

@@ -25,19 +25,25 @@ func (p Plan) Undoes(t topology.Compiled) int {
 	}
 	n := 0
 	for _, c := range p.Changes {
-		if c.Reroute != nil && slices.ContainsFunc(c.Reroute.From, func(b topology.Binding) bool {
-			return objects[b.ID()] != nil && !slices.ContainsFunc(c.Reroute.To, func(to topology.Binding) bool { return to.ID() == b.ID() })
-		}) {
-			n++
+		var wanted topology.Object
+		if c.Before != nil {
+			wanted = objects[c.Before.ID()]
 		}
-		if c.Before == nil {
-			continue
-		}
-		if wanted, ok := objects[c.Before.ID()]; ok && (c.After == nil || declares(wanted, c.Fields)) {
+		switch {
+		case wanted != nil && (c.After == nil || declares(wanted, c.Fields)), c.Reroute != nil && leaves(*c.Reroute, objects):
 			n++
 		}
 	}
 	return n
+}
+
+// leaves reports whether a route that changes has a binding that is among the objects, and that it
+// does not keep.
+func leaves(r Reroute, objects map[topology.Key]topology.Object) bool {
+	return slices.ContainsFunc(r.From, func(b topology.Binding) bool {
+		kept := slices.ContainsFunc(r.To, func(to topology.Binding) bool { return to.ID() == b.ID() })
+		return objects[b.ID()] != nil && !kept
+	})
 }
 
 // declares reports whether o has what one of the fields was before. An argument that it was

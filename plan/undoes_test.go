@@ -10,20 +10,22 @@ import (
 // Undoes counts what the broker has as another topology declares it.
 func TestUndoes(t *testing.T) {
 	t.Parallel()
-	const standard = "standard: {tiers: [1s]}"
-	shop := func(backoffs, queue string) topology.Compiled { return loaded(t, shopFile(backoffs, queue)) }
-	now := shop(standard, "{name: billing, backoff: standard}")
+	shop := func(tiers, keys string) topology.Compiled {
+		return loaded(t, shopFile("standard: {tiers: ["+tiers+"]}", "{name: billing, backoff: standard"+keys+"}"))
+	}
+	const limited, single = ", deliveryLimit: 5", ", arguments: {x-single-active-consumer: true}"
+	now := shop("1s", "")
 	for name, test := range map[string]struct {
 		had, with topology.Compiled
 		undone    bool
 	}{
-		"nothing":             {now, shop(standard, "{name: billing, backoff: standard, deliveryLimit: 5}"), false},
-		"an argument":         {shop(standard, "{name: billing, backoff: standard, deliveryLimit: 5}"), shop(standard, "{name: billing, backoff: standard, deliveryLimit: 5}"), true},
-		"another value":       {shop(standard, "{name: billing, backoff: standard, deliveryLimit: 5}"), shop(standard, "{name: billing, backoff: standard, deliveryLimit: 6}"), false},
-		"tiers":               {shop("standard: {tiers: [1s, 1h]}", "{name: billing, backoff: standard}"), shop("standard: {tiers: [1s, 1h]}", "{name: billing, backoff: standard}"), true},
-		"other tiers":         {shop("standard: {tiers: [1s, 1h]}", "{name: billing, backoff: standard}"), shop("standard: {tiers: [2s]}", "{name: billing, backoff: standard}"), false},
-		"no argument":         {shop(standard, "{name: billing, backoff: standard, arguments: {x-single-active-consumer: true}}"), shop(standard, "{name: billing, backoff: standard, arguments: {x-single-active-consumer: true}}"), true},
-		"a dead-letter queue": {shop(standard, "{name: billing, backoff: standard, dead: shared}"), shop(standard, "{name: billing, backoff: standard, dead: shared}"), true},
+		"nothing":             {now, shop("1s", limited), false},
+		"an argument":         {shop("1s", limited), shop("1s", limited), true},
+		"another value":       {shop("1s", limited), shop("1s", ", deliveryLimit: 6"), false},
+		"tiers":               {shop("1s, 1h", ""), shop("1s, 1h", ""), true},
+		"other tiers":         {shop("1s, 1h", ""), shop("2s", ""), false},
+		"no argument":         {shop("1s", single), shop("1s", single), true},
+		"a dead-letter queue": {shop("1s", ", dead: shared"), shop("1s", ", dead: shared"), true},
 	} {
 		p := plan.Make(now, topology.State{Version: "4.3.0", VHost: "/", Have: test.had.Topology}, plan.Options{})
 		if got := p.Undoes(test.with) > 0; got != test.undone {

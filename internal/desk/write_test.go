@@ -125,8 +125,10 @@ run r1: replayed 1 message in 353ms; 7 left in its hold; 1 failed again
 	}
 	b.Reset()
 	// That an earlier process was killed is not known: Ctrl-C and cancel end one normally.
-	const doubled = "run r1: parked 2 messages in 0s; an earlier process doubled none if it ended normally, and at most 1, with the same message-id, if it was killed\n"
-	if err := desk.WriteResult(&b, desk.Park, desk.Result{Run: "r1", Moved: 2, DoubledAtMost: 1}); err != nil || b.String() != doubled {
+	const doubled = "run r1: parked 2 messages in 0s; an earlier process doubled none if it ended normally, " +
+		"and at most 1, with the same message-id, if it was killed\n"
+	resumed := desk.Result{Run: "r1", Moved: 2, DoubledAtMost: 1}
+	if err := desk.WriteResult(&b, desk.Park, resumed); err != nil || b.String() != doubled {
 		t.Errorf("the result of a run that was resumed is %q, %v", b.String(), err)
 	}
 	const wantJSON = `{

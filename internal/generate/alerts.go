@@ -60,6 +60,9 @@ type AlertOptions struct {
 	// Processors is how many processes should consume each failed queue. With fewer than 2 there
 	// is no alert about a process that is missing while another one runs.
 	Processors int
+	// Backlog is how many ready messages a work queue with consumers may have for 15 minutes. Zero:
+	// there is no alert about more.
+	Backlog int
 	// RunbookURL is the URL of a page with a section for each alert, such as docs/alerts.md. Empty:
 	// the alerts have no link.
 	RunbookURL string
@@ -76,6 +79,7 @@ func Alerts(t topology.Compiled, o AlertOptions) RuleFile {
 	a.held()
 	a.unroutable()
 	a.withoutConsumers()
+	a.backlog()
 	a.consumers()
 	a.legacy()
 	a.runs()
@@ -217,6 +221,24 @@ func (a *alerts) withoutConsumers() {
 			Annotations: about("no consumer on {{ $labels.queue }}",
 				"Messages wait there, and the queue has had no consumer for 15 minutes. Start its service: dlxctl status '{{ $labels.queue }}' shows how many wait."),
 		}, "severity", g.severity, "owner", g.owner)
+	}
+}
+
+// backlog adds the alert about work queues whose consumers do not keep up. One without consumers
+// has an alert of its own.
+func (a *alerts) backlog() {
+	if a.o.Backlog == 0 {
+		return
+	}
+	for _, g := range grouped(a.t.WorkQueues, func(w topology.WorkQueue) string { return w.Name }) {
+		a.add(Rule{
+			Alert: "DlxctlBacklog",
+			Expr: fmt.Sprintf("max by (vhost, queue) (%s) > %d and max by (vhost, queue) (%s) > 0",
+				a.queues(metricReady, g.queues), a.o.Backlog, a.queues(metricConsumers, g.queues)),
+			For: "15m",
+			Annotations: about("{{ $labels.queue }} has a backlog",
+				"{{ $value }} messages wait: the consumers of the queue do not keep up. dlxctl status '{{ $labels.queue }}' shows how many there are, and how many messages are being retried."),
+		}, "severity", byDay(g.severity), "owner", g.owner)
 	}
 }
 

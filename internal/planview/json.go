@@ -68,8 +68,8 @@ type fieldJSON struct {
 	Fix string `json:"fix,omitempty"`
 }
 
-// WriteJSON writes p for scripts. dlxctl is the version of the program, and process the command that
-// starts a processor for the topology. Empty: dlxctl process.
+// WriteJSON writes p for scripts. dlxctl is the version of the program, and process the command
+// that starts a processor for the topology. Empty: dlxctl process.
 func WriteJSON(w io.Writer, p plan.Plan, dlxctl, process string) error {
 	return jsondoc.Write(w, newDocument(p, dlxctl, process))
 }

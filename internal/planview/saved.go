@@ -53,7 +53,9 @@ type savedJSON struct {
 
 // Save writes p, which was made with o from want, and that from source. dlxctl and process are as
 // for [WriteJSON].
-func Save(w io.Writer, p plan.Plan, want topology.Compiled, source Source, o plan.Options, dlxctl, process string) error {
+func Save(w io.Writer, p plan.Plan, want topology.Compiled, source Source, o plan.Options,
+	dlxctl, process string,
+) error {
 	wanted, err := json.Marshal(want)
 	if err != nil {
 		return err

@@ -267,7 +267,8 @@ func TestPlacesOfOverlays(t *testing.T) {
 			got = append(got, b.Place.String())
 		}
 		for _, key := range []topology.Key{
-			{Kind: topology.KindExchange, Name: "events"}, {Kind: topology.KindQueue, Name: "billing"}, {Kind: topology.KindQueue, Name: "prod.mail"},
+			{Kind: topology.KindExchange, Name: "events"}, {Kind: topology.KindQueue, Name: "billing"},
+			{Kind: topology.KindQueue, Name: "prod.mail"},
 		} {
 			got = append(got, top.Places[key].String())
 		}
