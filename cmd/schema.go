@@ -7,19 +7,28 @@ import (
 )
 
 func newSchema(a *app) *cobra.Command {
-	return &cobra.Command{
+	overlay := false
+	c := &cobra.Command{
 		Use:   "schema",
 		Short: "Print the JSON Schema of topology files",
 		Long: `Print the JSON Schema of topology files, for editors and linters. To use it, begin a
 file with:
 
-  # yaml-language-server: $schema=./topology.schema.json`,
-		Example:     "  dlxctl schema > topology.schema.json",
+  # yaml-language-server: $schema=./topology.schema.json
+
+--for-overlays prints that of overlays, in which no key is required, and null removes one.`,
+		Example:     "  dlxctl schema > topology.schema.json\n  dlxctl schema --for-overlays > overlay.schema.json",
 		Args:        noArguments,
 		Annotations: map[string]string{outputsAnnotation: "text json"},
 		RunE: func(*cobra.Command, []string) error {
-			_, err := a.stdout.Write(spec.Schema())
+			schema := spec.Schema()
+			if overlay {
+				schema = spec.OverlaySchema()
+			}
+			_, err := a.stdout.Write(schema)
 			return err
 		},
 	}
+	c.Flags().BoolVar(&overlay, "for-overlays", false, "print the schema of overlays")
+	return c
 }

@@ -20,6 +20,7 @@ type shape struct {
 	keys   []key   // of an object with fixed keys
 	values *shape  // of an object with free keys
 	either []shape // any of these, in place of all the above
+	null   bool    // or null, which removes a key in an overlay
 }
 
 // key is one key of an object.

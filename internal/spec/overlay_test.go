@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/santhosh-tekuri/jsonschema/v6"
 	"pgregory.net/rapid"
 
 	"github.com/dlxctl/dlxctl/internal/jsondoc"
@@ -267,7 +268,8 @@ func TestPlacesOfOverlays(t *testing.T) {
 			got = append(got, b.Place.String())
 		}
 		for _, key := range []topology.Key{
-			{Kind: topology.KindExchange, Name: "events"}, {Kind: topology.KindQueue, Name: "billing"},
+			{Kind: topology.KindExchange, Name: "events"},
+			{Kind: topology.KindQueue, Name: "billing"},
 			{Kind: topology.KindQueue, Name: "prod.mail"},
 		} {
 			got = append(got, top.Places[key].String())
@@ -338,6 +340,44 @@ func partsOfOverlays() []string {
 		"queues: [{name: billing, dead: {queue: d}}, {name: prod.mail, bindings: null}]", "queues: [{name: missing}]",
 		"queues: [{name: billing, dead: null, type: classic}]",
 		"messages: {redact: {bodies: hidden, types: [email]}}", "messages: null",
+	}
+}
+
+// The schema of overlays takes what may be in one, and refuses what an overlay of any file is
+// refused for.
+func TestOverlaySchema(t *testing.T) {
+	t.Parallel()
+	value, err := jsonschema.UnmarshalJSON(bytes.NewReader(OverlaySchema()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := jsonschema.NewCompiler()
+	if err := c.AddResource("overlay.json", value); err != nil {
+		t.Fatal(err)
+	}
+	schema, err := c.Compile("overlay.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, fits := range append(partsOfOverlays(), "version: 1", "x-mine: {a: 1}", "queues: [{name: billing}]",
+		"backoff: {slow: {exponential: {steps: 3}}}", "queues: [{name: billing, dead: {arguments: null}}]",
+		"queues: [{name: billing, deliveryLimit: \"${LIMIT}\"}]") {
+		if err := schema.Validate(plain(t, []byte(fits))); err != nil {
+			t.Errorf("the schema refuses\n%s\n%v", fits, err)
+		}
+	}
+	for _, wrong := range []string{
+		"name: null", "version: 2", "queues: null", "queues: [{owner: x}]", "queues: [{name: null}]",
+		"queues: {name: billing}", "queues: [{name: billing, deliverylimit: 3}]", "vhots: prod",
+		"defaults: {severity: loud}", "backoff: {standard: {tiers: [{attempts: 2}]}}",
+		"queues: [{name: billing, bindings: [{key: a}]}]",
+	} {
+		if schema.Validate(plain(t, []byte(wrong))) == nil {
+			t.Errorf("the schema takes\n%s", wrong)
+		}
+		if got := compiled(overlaid([]string{overlayBase}, wrong)); !strings.HasPrefix(got, "1:") {
+			t.Errorf("the decoder takes\n%s\n%s", wrong, got)
+		}
 	}
 }
 

@@ -3,6 +3,7 @@ package spec
 import (
 	"bytes"
 	"encoding/json"
+	"slices"
 	"strconv"
 
 	"github.com/dlxctl/dlxctl/internal/text"
@@ -10,11 +11,63 @@ import (
 
 // Schema returns the JSON Schema (2020-12) of topology files. It is made from the
 // tables that the decoder reads by, so that it cannot say anything else.
-func Schema() []byte {
-	root := member(object(fileKeys()))
+func Schema() []byte { return schema("dlxctl topology", fileKeys()) }
+
+// OverlaySchema returns the JSON Schema of overlays: the same keys, none of which is required but
+// the names of queues and exchanges, and null, which removes a key.
+func OverlaySchema() []byte {
+	keys := overlayKeys(fileKeys())
+	for i, k := range keys {
+		switch k.name {
+		case "version", "name":
+			keys[i].shape.null = false
+		case "queues", "exchanges": // merged by name
+			entries := overlayKeys(k.shape.items.keys)
+			for j := range entries {
+				if entries[j].name == "name" {
+					entries[j].required, entries[j].shape.null = true, false
+				}
+			}
+			keys[i].shape = list(object(entries))
+		}
+	}
+	return schema("dlxctl overlay", keys)
+}
+
+// overlayKeys returns the keys of a mapping that an overlay merges: none is required, and each may
+// be null. Lists replace those of the files, so that what is in them stays as it is.
+func overlayKeys(keys []key) []key {
+	out := slices.Clone(keys)
+	for i, k := range out {
+		out[i].required, out[i].shape = false, overlayShape(k.shape)
+	}
+	return out
+}
+
+// overlayShape returns the shape of a value that an overlay merges.
+func overlayShape(s shape) shape {
+	s.null = true
+	if s.keys != nil {
+		s.keys = overlayKeys(s.keys)
+	}
+	if s.values != nil && len(s.values.types) > 0 {
+		values := overlayShape(*s.values)
+		s.values = &values
+	}
+	s.either = slices.Clone(s.either)
+	for i, e := range s.either {
+		s.either[i] = overlayShape(e)
+		s.either[i].null = false // it is that of the whole
+	}
+	return s
+}
+
+// schema returns the JSON Schema of files with these keys.
+func schema(title string, keys []key) []byte {
+	root := member(object(keys))
 	root = append(ordered{
 		{"$schema", "https://json-schema.org/draft/2020-12/schema"},
-		{"title", "dlxctl topology"},
+		{"title", title},
 	}, root...)
 	root = append(root, entry{"patternProperties", ordered{{"^x-", true}}})
 	var b bytes.Buffer
@@ -56,6 +109,10 @@ func (o ordered) MarshalJSON() ([]byte, error) {
 // member returns a shape as JSON Schema. Whatever is not text may be written as
 // ${VAR}, as a schema sees the file before it is expanded.
 func member(s shape) ordered {
+	if s.null {
+		s.null = false
+		return ordered{{"anyOf", []ordered{member(s), {{"type", "null"}}}}}
+	}
 	if s.either != nil {
 		var members []ordered
 		for _, e := range s.either {
