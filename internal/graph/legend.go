@@ -36,6 +36,23 @@ func (g Graph) legend() []legendLine {
 	return out
 }
 
+// inWords returns the lines of the legend as texts, for formats whose arrows cannot be drawn beside
+// them. The arrows look the same in all formats.
+func (g Graph) inWords() []string {
+	look := map[Style]string{
+		Retry: "green, with two tips", Dead: "orange", Alternate: "dotted", Lost: "red and dashed",
+	}
+	var out []string
+	for _, line := range g.legend() {
+		name := line.label
+		if name == "" {
+			name = look[line.style]
+		}
+		out = append(out, name+": "+line.said)
+	}
+	return out
+}
+
 const (
 	legendRow   = 18.0
 	legendWidth = 520.0 // of the longest line

@@ -88,9 +88,21 @@ func WriteDot(w io.Writer, g Graph) error {
 		}[e.Style]
 		fmt.Fprintf(&b, "  n%d -> n%d [label=%s%s];\n", e.From, e.To, dotQuote(label(e)), style)
 	}
+	if legend := g.inWords(); len(legend) > 0 {
+		fmt.Fprintf(&b, "  labeljust=l; fontname=\"Helvetica\"; fontsize=10;\n  label=%s;\n", dotLines(legend))
+	}
 	b.WriteString("}\n")
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// dotLines quotes lines for Graphviz, which starts each at the left.
+func dotLines(lines []string) string {
+	var b strings.Builder
+	for _, line := range lines {
+		b.WriteString(strings.Trim(dotQuote(line), `"`) + `\l`)
+	}
+	return `"` + b.String() + `"`
 }
 
 // dotQuote quotes a text for Graphviz, which knows \n and \" alone.
@@ -134,7 +146,7 @@ func WriteMermaid(w io.Writer, g Graph) error {
 		}
 		fmt.Fprintf(&b, "  n%d%s\"%s\"%s:::%s\n", i, shape[0], said, shape[1], n.Kind)
 	}
-	var lost []string
+	links := map[Style][]string{}
 	for i, e := range g.Edges {
 		arrow := map[Style]string{Retry: "<-->", Alternate: "-.->", Lost: "-.->"}[e.Style]
 		if arrow == "" {
@@ -144,9 +156,10 @@ func WriteMermaid(w io.Writer, g Graph) error {
 			arrow += `|"` + mermaidQuote(said) + `"|`
 		}
 		fmt.Fprintf(&b, "  n%d %s n%d\n", e.From, arrow, e.To)
-		if e.Style == Lost {
-			lost = append(lost, strconv.Itoa(i))
-		}
+		links[e.Style] = append(links[e.Style], strconv.Itoa(i))
+	}
+	if legend := g.inWords(); len(legend) > 0 {
+		fmt.Fprintf(&b, "  legend[\"%s\"]:::legend\n", strings.Join(text.Each(legend, mermaidQuote), "<br>"))
 	}
 	b.WriteString(`  classDef exchange fill:#fff8c5,stroke:#9a6700,color:#1f2328
   classDef queue fill:#ddf4ff,stroke:#0969da,color:#1f2328
@@ -154,9 +167,15 @@ func WriteMermaid(w io.Writer, g Graph) error {
   classDef waiting fill:#dafbe1,stroke:#1a7f37,color:#1f2328
   classDef kept fill:#ffebe9,stroke:#cf222e,color:#1f2328
   classDef loss fill:#ffffff,stroke:#cf222e,color:#cf222e,stroke-dasharray:4 3
+  classDef legend fill:none,stroke:none,text-align:left
 `)
-	if len(lost) > 0 {
-		fmt.Fprintf(&b, "  linkStyle %s stroke:#cf222e,stroke-dasharray:5 4\n", strings.Join(lost, ","))
+	for _, link := range []struct {
+		style Style
+		css   string
+	}{{Retry, "stroke:#1a7f37"}, {Dead, "stroke:#bc4c00"}, {Lost, "stroke:#cf222e,stroke-dasharray:5 4"}} {
+		if list := links[link.style]; len(list) > 0 {
+			fmt.Fprintf(&b, "  linkStyle %s %s\n", strings.Join(list, ","), link.css)
+		}
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
