@@ -52,7 +52,7 @@ func (k *chooseFlags) addLook(c *cobra.Command) {
 // in returns what the flags choose in a place.
 func (k *chooseFlags) in(p deskPlace) desk.Selection {
 	s := k.Selection
-	s.Queue, s.Where = p.queue, p.only(k.Where)
+	s.Queue, s.Work, s.Where = p.queue, p.work, p.only(k.Where)
 	return s
 }
 

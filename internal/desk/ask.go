@@ -14,7 +14,9 @@ import (
 
 // Selection chooses messages of a queue, in the words of the flags of the command line.
 type Selection struct {
-	Queue   string
+	Queue string
+	// Work is the work queue whose messages Where chooses. Empty: those of all.
+	Work    string
 	Where   string
 	Handles []string
 	Since   string
@@ -60,7 +62,7 @@ func (a Ask) Request(now time.Time) (Request, error) {
 // Request returns a request that only chooses messages. Errors name the flag that has a wrong
 // value.
 func (s Selection) Request(now time.Time) (Request, error) {
-	r := Request{Queue: s.Queue, Handles: s.Handles}
+	r := Request{Queue: s.Queue, Work: s.Work, Handles: s.Handles}
 	var err error
 	if r.Since, err = parseSince(s.Since, now); err != nil {
 		return Request{}, err

@@ -21,6 +21,8 @@ type Picked struct {
 	// Absent are the fields that the filter names and that no message has which was looked at, if
 	// none matches.
 	Absent []string
+	// Unnamed says how many messages are left out because they name no work queue. Empty: none.
+	Unnamed string
 }
 
 // Pick looks at a queue, and passes on the messages that a request chooses, up to its limit. It
@@ -45,11 +47,13 @@ func (d *Desk) pick(
 	if r.Filter != nil {
 		paths = r.Filter.Paths()
 	}
+	unnamed := 0
 	p.Looked, err = d.Look(ctx, r.Queue, r.Look, func(m deadletter.Message) error {
 		v := d.view(m, chooseByBody)
 		paths.See(v)
 		ok, err := r.chooses(v)
 		if err != nil || !ok {
+			unnamed += r.unnamed(v.WorkQueue)
 			return err
 		}
 		p.Matched++
@@ -65,7 +69,27 @@ func (d *Desk) pick(
 	if p.Matched == 0 {
 		p.Absent = paths.Absent()
 	}
+	p.Unnamed = r.leavesOut(unnamed)
 	return p, err
+}
+
+// unnamed returns 1 for a message that is not chosen because it does not say in which work queue it
+// failed, and 0 for others.
+func (r Request) unnamed(origin string) int {
+	if r.Work != "" && origin == "" && len(r.Handles) == 0 {
+		return 1
+	}
+	return 0
+}
+
+// leavesOut says that so many messages do not say in which work queue they failed. Empty: none.
+func (r Request) leavesOut(unnamed int) string {
+	if unnamed == 0 {
+		return ""
+	}
+	return fmt.Sprintf(`%s of %s %s no work queue and %s left out; dlxctl desk list %s --where 'queue == ""' lists %s`,
+		text.Count(unnamed, "message"), text.Name(r.Queue), text.Choose(unnamed, "names", "name"),
+		text.Choose(unnamed, "is", "are"), text.ShellQuote(r.Queue), text.Choose(unnamed, "it", "them"))
 }
 
 // view returns the view of a message, which costs much less without its body.
@@ -173,6 +197,9 @@ func WritePicked(w io.Writer, p Picked) error {
 	}
 	if len(p.Absent) > 0 {
 		line += "; " + absent(p.Absent)
+	}
+	if p.Unnamed != "" {
+		line += "\nnote: " + p.Unnamed
 	}
 	_, err := fmt.Fprintln(w, line)
 	return err

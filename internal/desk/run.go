@@ -36,6 +36,8 @@ type Request struct {
 	Action Action
 	// Queue is where the messages lie.
 	Queue string
+	// Work is the work queue whose messages Filter chooses. Empty: those of all.
+	Work string
 	// Filter chooses; nil chooses all. Handles chooses by name, as "0a1b2c3d4e5f" or
 	// "0a1b2c3d4e5f#2". Both together choose what both choose.
 	Filter  *deadletter.Filter
