@@ -36,8 +36,8 @@ func (g Graph) legend() []legendLine {
 	return out
 }
 
-// inWords returns the lines of the legend as texts, for formats whose arrows cannot be drawn beside
-// them. The arrows look the same in all formats.
+// inWords returns the lines of the legend as texts, for formats that cannot draw an arrow next to
+// each. The arrows look the same in all formats.
 func (g Graph) inWords() []string {
 	look := map[Style]string{
 		Retry: "green, with two tips", Dead: "orange", Alternate: "dotted", Lost: "red and dashed",
