@@ -83,7 +83,7 @@ func ParseBy(s string) (By, error) {
 	if !ok {
 		return By{}, unknownBy(s)
 	}
-	return By{source: s, value: value, body: s == "error" || s == "type"}, nil
+	return By{source: s, value: value, body: s == "type"}, nil
 }
 
 func unknownBy(s string) error {

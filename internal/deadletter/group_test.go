@@ -75,6 +75,24 @@ func TestMessagesAreGrouped(t *testing.T) {
 	}
 }
 
+// Without a property to group by, bodies are not decoded, which would cost several times as much, but
+// those in which dramatiq tells the error.
+func TestGroupingByErrorDecodesNoBodies(t *testing.T) {
+	t.Parallel()
+	ways, err := deadletter.NewWays("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ways.NeedsBody() {
+		t.Error("grouping needs the bodies")
+	}
+	r := deadletter.Reader{Known: deadletter.Knows(shop())}
+	v := r.Head(message(`{"queue_name":"q","actor_name":"pay","options":{"retries":3,"traceback":"at pay()\nno answer"}}`, nil))
+	if got := ways.Add(v)[ways.Chosen()]; got != "no answer" || v.Body.Text != "" {
+		t.Errorf("a message of dramatiq is grouped by %q, with the body %q", got, v.Body.Text)
+	}
+}
+
 // Without a property to group by, messages are grouped by error where any has one, and otherwise by
 // cause. If they are one group, what else tells them apart is known from the same messages.
 func TestTheWayToGroup(t *testing.T) {
@@ -98,7 +116,7 @@ func TestTheWayToGroup(t *testing.T) {
 		"one error, two keys":             {"error", []deadletter.View{plain, plain, other}, "error", "[{key 2}]"},
 		"each message of its own":         {"", []deadletter.View{plain, other}, "cause", "[]"},
 		"two groups need no other":        {"key", []deadletter.View{plain, plain, other}, "key", "[]"},
-		"errors were not read for causes": {"cause", []deadletter.View{plain, plain, failed}, "cause", "[]"},
+		"one cause, two errors":           {"cause", []deadletter.View{plain, plain, failed}, "cause", "[{error 2}]"},
 	} {
 		ways, err := deadletter.NewWays(tc.asked)
 		if err != nil {
@@ -119,11 +137,11 @@ func TestTheWayToGroup(t *testing.T) {
 	}
 	for i := range 1000 {
 		v := plain
-		v.Key, v.Type = fmt.Sprint("key ", i/2), fmt.Sprint(i%100)
+		v.Key, v.Exchange = fmt.Sprint("key ", i/2), fmt.Sprint(i%100)
 		many.Add(v)
 	}
-	if got := fmt.Sprint(many.Apart(1)); got != "[{type 100}]" {
-		t.Errorf("of 500 keys and 100 types, %s tell messages apart", got)
+	if got := fmt.Sprint(many.Apart(1)); got != "[{exchange 100}]" {
+		t.Errorf("of 500 keys and 100 exchanges, %s tell messages apart", got)
 	}
 	if _, err := deadletter.NewWays("causes"); err == nil {
 		t.Error("there is a way named causes")

@@ -1,6 +1,7 @@
 package deadletter
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/hex"
 	"maps"
@@ -72,16 +73,16 @@ func (r *Reader) view(m Message, body bool) View {
 		Headers: headers, Bytes: len(d.Body), countHeader: r.Known.countHeader(),
 	}
 	rules := r.rules(facts.WorkQueue, r.Known.Owner(m.Queue))
-	if body || len(rules) > 0 {
+	if body || len(rules) > 0 || mayTell(d.Body) {
 		v.Body = r.Decoder.Decode(r.input(d, facts))
 	}
 	if len(rules) > 0 {
 		r.mask(&v, d, rules)
 	}
+	v.bodyFacts()
 	if !body {
 		v.Body = decode.Document{}
 	}
-	v.bodyFacts()
 	v.Type = cmp.Or(v.Type, v.Body.Type, v.Job)
 	return v
 }
@@ -190,6 +191,10 @@ func cutSaid(pass *redact.Pass, header, said string) string {
 	}
 	return pass.Cut(said, header == topology.HeaderErrorStack)
 }
+
+// mayTell reports whether a body may be one of dramatiq: to find that out costs much less than to
+// decode it.
+func mayTell(body []byte) bool { return bytes.Contains(body, []byte(`"actor_name"`)) }
 
 // bodyFacts fills in what dramatiq tells in the body, where no header tells it.
 func (v *View) bodyFacts() {
