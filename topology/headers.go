@@ -15,6 +15,7 @@ const (
 	HeaderReason        = "retry-reason"
 	HeaderAttempts      = "retry-attempts"
 	HeaderError         = "retry-error"
+	HeaderHistory       = "retry-history"
 	HeaderOriginalCount = "retry-original-count"
 	HeaderCC            = "retry-cc"
 	HeaderBCC           = "retry-bcc"
@@ -34,6 +35,16 @@ const (
 	HeaderPermanent = "retry-permanent"
 	// HeaderAfter is how long the message has to wait at least: seconds, or a text such as 90s.
 	HeaderAfter = "retry-after"
+)
+
+// The fields of a failure in [HeaderHistory], a list of tables with texts and one integer. A field of
+// which nothing is known is missing.
+const (
+	HistoryAt        = "at"         // as [HeaderTime]
+	HistoryAttempt   = "attempt"    // the integer: the first is 1
+	HistoryReason    = "reason"     // as in [HeaderReason]
+	HistoryErrorType = "error-type" // as in [HeaderErrorType]
+	HistoryTier      = "tier"       // the delay of the tier in which the message then waited, such as 10s
 )
 
 // HeaderTime is how times are written into headers: RFC 3339 with milliseconds, in UTC.
@@ -65,7 +76,7 @@ func SetAside(header string) string { return RetryPrefix + strings.ToLower(heade
 func RetryHeaders() []string {
 	return []string{
 		HeaderQueue, HeaderExchange, HeaderRoutingKey, HeaderFirstFailedAt, HeaderLastFailedAt, HeaderReason,
-		HeaderAttempts, HeaderError, HeaderErrorType, HeaderErrorStack, HeaderPermanent, HeaderAfter,
+		HeaderAttempts, HeaderHistory, HeaderError, HeaderErrorType, HeaderErrorStack, HeaderPermanent, HeaderAfter,
 		HeaderOriginalCount, HeaderCC, HeaderBCC, HeaderUserID, HeaderExpiration,
 	}
 }

@@ -95,6 +95,8 @@ type reading struct {
 	later         []Hop
 	deathAttempts int
 	hops          []Hop
+	// past are the failures that the processor has noted.
+	past []Hop
 }
 
 // candidate notes that a consumer failed in a queue.
@@ -216,9 +218,21 @@ func (r *reading) origin() (queue, doubt string) {
 }
 
 // timeline returns the way of the message, the oldest hop first. The processor removes
-// x-death, so the hops before are those of its own headers, and the tiers between them.
+// x-death, so the hops before are those of its own headers: the history, or where that had to give
+// way, the first and the last failure and the tiers between them.
 func (r *reading) timeline() []Hop {
 	f := r.facts
+	if f.WorkQueue != "" && len(r.past) > 0 {
+		hops := r.past
+		if missing := hops[0].Attempt - 1; missing > 0 {
+			hops = append([]Hop{{Count: int64(missing), Time: f.FirstFailed}}, hops...)
+		}
+		for i := range hops {
+			hops[i].Queue = f.WorkQueue
+		}
+		hops[0].Exchange, hops[0].Keys = f.Exchange, keys(f)
+		return append(hops, r.hops...)
+	}
 	if !f.FromProcessor || f.WorkQueue == "" || f.Attempts < 1 {
 		return r.hops
 	}

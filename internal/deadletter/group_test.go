@@ -107,16 +107,16 @@ func TestTheWayToGroup(t *testing.T) {
 		by    string
 		apart string
 	}{
-		"no errors":                       {"", []deadletter.View{plain, plain}, "cause", "[]"},
-		"nothing":                         {"", nil, "cause", "[]"},
-		"one error":                       {"", []deadletter.View{plain, plain, failed}, "error", "[]"},
-		"one type of an error":            {"", []deadletter.View{plain, typed}, "error", "[]"},
-		"what the person asks for":        {"cause", []deadletter.View{failed, failed}, "cause", "[]"},
-		"one cause, two keys":             {"", []deadletter.View{plain, plain, other}, "cause", "[{key 2}]"},
-		"one error, two keys":             {"error", []deadletter.View{plain, plain, other}, "error", "[{key 2}]"},
-		"each message of its own":         {"", []deadletter.View{plain, other}, "cause", "[]"},
-		"two groups need no other":        {"key", []deadletter.View{plain, plain, other}, "key", "[]"},
-		"one cause, two errors":           {"cause", []deadletter.View{plain, plain, failed}, "cause", "[{error 2}]"},
+		"no errors":                {"", []deadletter.View{plain, plain}, "cause", "[]"},
+		"nothing":                  {"", nil, "cause", "[]"},
+		"one error":                {"", []deadletter.View{plain, plain, failed}, "error", "[]"},
+		"one type of an error":     {"", []deadletter.View{plain, typed}, "error", "[]"},
+		"what the person asks for": {"cause", []deadletter.View{failed, failed}, "cause", "[]"},
+		"one cause, two keys":      {"", []deadletter.View{plain, plain, other}, "cause", "[{key 2}]"},
+		"one error, two keys":      {"error", []deadletter.View{plain, plain, other}, "error", "[{key 2}]"},
+		"each message of its own":  {"", []deadletter.View{plain, other}, "cause", "[]"},
+		"two groups need no other": {"key", []deadletter.View{plain, plain, other}, "key", "[]"},
+		"one cause, two errors":    {"cause", []deadletter.View{plain, plain, failed}, "cause", "[{error 2}]"},
 	} {
 		ways, err := deadletter.NewWays(tc.asked)
 		if err != nil {

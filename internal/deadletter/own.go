@@ -53,6 +53,26 @@ func (r *reading) own(h fields, exchange, queue string) {
 	}
 	r.times(first, last)
 	r.tell(publishedTo(h))
+	r.past = past(h)
+}
+
+// past returns the failures that the processor has noted, the oldest first, without their queue.
+func past(h fields) []Hop {
+	const most = 20 // as many as a processor notes
+	list, _ := h[topology.HeaderHistory].([]any)
+	var hops []Hop
+	for _, v := range list[max(0, len(list)-most):] {
+		entry := table(v)
+		attempt, ok := topology.Integer(entry[topology.HistoryAttempt])
+		if !ok || attempt < 1 {
+			continue
+		}
+		hops = append(hops, Hop{
+			Reason: entry.text(topology.HistoryReason), Count: 1, Time: timestamp(entry.text(topology.HistoryAt)),
+			Attempt: int(attempt), ErrorType: entry.text(topology.HistoryErrorType), Tier: entry.text(topology.HistoryTier),
+		})
+	}
+	return hops
 }
 
 // publishedTo returns where the publisher sent a message, as the processor or a consumer notes it.

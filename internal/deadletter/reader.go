@@ -7,6 +7,7 @@ import (
 	"maps"
 	"math"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -135,7 +136,7 @@ func (r *Reader) mask(v *View, d amqp091.Delivery, rules []*redact.Redactor) {
 	for i, rule := range rules {
 		passes[i] = rule.Begin(v.Headers)
 		v.Body = passes[i].Document(v.Body)
-		v.Headers = passes[i].Headers(CutHeaders(passes[i], v.Headers))
+		v.Headers = passes[i].Headers(pastTypes(passes[i], CutHeaders(passes[i], v.Headers)))
 	}
 	// What is read from a masked header is masked as well. The rest is not text of the message.
 	seen := read(maskedError(d, v.Body), v.Headers, v.Queue, r.Known)
@@ -150,6 +151,7 @@ func (r *Reader) mask(v *View, d amqp091.Delivery, rules []*redact.Redactor) {
 		&v.MessageID, &v.Type, &v.ContentType, &v.ContentEncoding, &v.CorrelationID, &v.ReplyTo, &v.AppID, &v.UserID,
 	}
 	for i := range f.Hops {
+		texts = append(texts, &f.Hops[i].ErrorType)
 		for j := range f.Hops[i].Keys {
 			texts = append(texts, &f.Hops[i].Keys[j])
 		}
@@ -165,6 +167,26 @@ func (r *Reader) mask(v *View, d amqp091.Delivery, rules []*redact.Redactor) {
 		v.Masked, v.Bytes = true, -1
 	}
 	v.Masked = v.Masked || !reflect.DeepEqual(before.Headers, v.Headers)
+}
+
+// pastTypes returns headers with the types of earlier errors masked as that of the last one is.
+func pastTypes(pass *redact.Pass, headers map[string]any) map[string]any {
+	list, _ := headers[topology.HeaderHistory].([]any)
+	if len(list) == 0 {
+		return headers
+	}
+	past := slices.Clone(list)
+	for i, v := range past {
+		entry := maps.Clone(table(v))
+		if kind, ok := entry[topology.HistoryErrorType]; ok {
+			last := map[string]any{topology.HeaderErrorType: kind}
+			entry[topology.HistoryErrorType] = pass.Headers(CutHeaders(pass, last))[topology.HeaderErrorType]
+			past[i] = map[string]any(entry)
+		}
+	}
+	out := maps.Clone(headers)
+	out[topology.HeaderHistory] = past
+	return out
 }
 
 // CutHeaders returns headers in which what a consumer said, and has cut, shows no half of a value that

@@ -262,6 +262,15 @@ func (h Hop) describe() string {
 	if out == "" {
 		out = "failed"
 	}
+	if h.Attempt > 0 {
+		out = fmt.Sprintf("attempt %d: %s", h.Attempt, out)
+	}
+	if h.ErrorType != "" {
+		out += " by " + h.ErrorType
+	}
+	if h.Tier != "" {
+		out += ", then waited " + h.Tier
+	}
 	if h.Count > 1 {
 		out += fmt.Sprintf(", %d times", h.Count)
 	}

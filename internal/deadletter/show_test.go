@@ -12,6 +12,7 @@ import (
 
 	"github.com/dlxctl/dlxctl/internal/deadletter"
 	"github.com/dlxctl/dlxctl/internal/decode"
+	"github.com/dlxctl/dlxctl/internal/redact"
 )
 
 func shown(t *testing.T, v deadletter.View, width int) string {
@@ -83,6 +84,40 @@ body, 7 bytes, json, from gzip
 `
 	if d := cmp.Diff(want, shown(t, v, 0)); d != "" {
 		t.Errorf("show (-want +got):\n%s", d)
+	}
+}
+
+// The timeline has a line for each attempt, with its error and its wait, masked as the error is.
+func TestTheHistoryIsShown(t *testing.T) {
+	t.Parallel()
+	h := processed(2, "retry-error-type", "CardError", "retry-history", []any{
+		amqp091.Table{
+			"at": "2026-11-22T09:00:01.000Z", "attempt": int64(1), "reason": "rejected", "error-type": "Timeout", "tier": "10s",
+		},
+		amqp091.Table{
+			"at": "2026-11-22T09:00:09.500Z", "attempt": int64(2), "reason": "permanent", "error-type": "CardError",
+		},
+	})
+	for _, masked := range []bool{false, true} {
+		r := deadletter.Reader{Known: deadletter.Knows(shop())}
+		first, last := "Timeout", "CardError"
+		if masked {
+			rules, err := redact.New(redact.Rules{Paths: []string{"headers.retry-error-type"}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Redactor = func(string) *redact.Redactor { return rules }
+			first, last = "[masked]", "[masked]"
+		}
+		got := shown(t, r.View(message("", h)), 0)
+		for _, line := range []string{
+			"2026-11-22T09:00:01Z  billing  attempt 1: rejected by " + first + ", then waited 10s, came through exchange events",
+			"2026-11-22T09:00:09Z  billing  attempt 2: permanent by " + last,
+		} {
+			if !strings.Contains(got, line) || masked && strings.Contains(got, "Timeout") {
+				t.Errorf("masked %t: no %q in\n%s", masked, line, got)
+			}
+		}
 	}
 }
 

@@ -80,6 +80,7 @@ func TestAPoisonedMessagePassesAllTiers(t *testing.T) {
 				"retry-reason": "rejected", "retry-attempts": int64(4),
 				"retry-first-failed-at": m.Headers["retry-first-failed-at"],
 				"retry-last-failed-at":  m.Headers["retry-last-failed-at"],
+				"retry-history":         m.Headers["retry-history"],
 			}
 			if d := cmp.Diff(want, m.Headers); d != "" {
 				t.Errorf("headers of the dead letter (-want +got):\n%s", d)

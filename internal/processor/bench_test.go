@@ -195,6 +195,7 @@ func withHistory(d amqp091.Delivery) amqp091.Publishing {
 	m.Headers = amqp091.Table{
 		"count": int32(1), "retry-queue": "work", "retry-exchange": "", "retry-routing-key": "", "retry-first-failed-at": now,
 		"retry-last-failed-at": now, "retry-reason": "unknown", "retry-attempts": int64(1),
+		"retry-history": []any{amqp091.Table{"at": now, "attempt": int64(1), "reason": "unknown", "tier": "10s"}},
 	}
 	return m
 }

@@ -24,7 +24,10 @@ func BenchmarkDecide(b *testing.B) {
 			"count": int64(1), "CC": []any{"@billing"}, "retry-queue": "billing", "retry-exchange": "events",
 			"retry-routing-key":     "order.placed",
 			"retry-first-failed-at": "2026-01-02T03:04:05.000Z", "retry-last-failed-at": "2026-01-02T03:04:05.000Z",
-			"retry-reason":   "rejected",
+			"retry-reason": "rejected",
+			"retry-history": []any{amqp091.Table{
+				"at": "2026-01-02T03:04:05.000Z", "attempt": int64(1), "reason": "rejected", "tier": "10s",
+			}},
 			"retry-attempts": int64(1), "x-first-death-queue": "billing", "x-first-death-reason": "rejected",
 			"x-first-death-exchange": "events",
 			"x-death": []any{

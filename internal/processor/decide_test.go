@@ -101,6 +101,16 @@ func history(headers amqp091.Table) amqp091.Table {
 	return h
 }
 
+// noted returns headers with the failure that they tell as their only one.
+func noted(h amqp091.Table, tier string) amqp091.Table {
+	entry := amqp091.Table{"at": h["retry-last-failed-at"], "attempt": h["retry-attempts"], "reason": h["retry-reason"]}
+	if tier != "" {
+		entry["tier"] = tier
+	}
+	h["retry-history"] = []any{entry}
+	return h
+}
+
 func TestDecide(t *testing.T) {
 	t.Parallel()
 	type want struct {
@@ -314,6 +324,9 @@ func TestDecide(t *testing.T) {
 			if got.Tier.Queue != "" {
 				tier = topology.FormatDelay(got.Tier.Delay)
 			}
+			if tc.want.outcome != retry.Unroutable {
+				noted(tc.want.headers, tc.want.tier)
+			}
 			if d := cmp.Diff(tc.want, want{got.Outcome, got.Exchange, got.Key, tier, got.Attempts, got.Message.Headers},
 				cmp.AllowUnexported(want{})); d != "" {
 				t.Errorf("Decide (-want +got):\n%s", d)
@@ -357,7 +370,7 @@ func TestDecideKeepsProperties(t *testing.T) {
 	want := amqp091.Publishing{
 		ContentType: "text/plain", ContentEncoding: "gzip", DeliveryMode: 2, Priority: 7,
 		CorrelationId: "c", ReplyTo: "r", MessageId: "m", Type: "t", AppId: "a", Timestamp: then1970(), Body: []byte("body"),
-		Headers: history(amqp091.Table{"retry-user-id": "alice", "retry-expiration": "60000"}),
+		Headers: noted(history(amqp091.Table{"retry-user-id": "alice", "retry-expiration": "60000"}), "10s"),
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("message (-want +got):\n%s", d)

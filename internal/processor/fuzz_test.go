@@ -158,6 +158,20 @@ func FuzzDecide(f *testing.F) {
 			if !addressed {
 				t.Errorf("it is addressed to %q and %v", out.Key, m.Headers["CC"])
 			}
+			if list, ok := m.Headers["retry-history"].([]any); ok {
+				last, _ := list[len(list)-1].(amqp091.Table)
+				if len(list) > 20 || last["at"] != nowText || last["reason"] != string(out.Reason) || last["attempt"] != out.Attempts {
+					t.Errorf("its history is %v", list)
+				}
+				for _, v := range list {
+					entry, _ := v.(amqp091.Table)
+					if size := relay.HeaderSize(amqp091.Publishing{Headers: entry}); entry == nil || size > 2500 {
+						t.Errorf("its history has %v", v)
+					}
+				}
+			} else if frameMax%200_000 == 0 {
+				t.Errorf("its history is %v", m.Headers["retry-history"])
+			}
 			if frameMax%200_000 > 0 && relay.HeaderSize(m) > int(frameMax%200_000) {
 				t.Errorf("its headers have %d bytes, and %d fit", relay.HeaderSize(m), frameMax%200_000)
 			}

@@ -74,7 +74,8 @@ func decide(rules retry.Rules, d amqp091.Delivery, now time.Time) decision {
 func failure(d amqp091.Delivery) retry.Message {
 	return retry.Message{
 		Exchange: d.Exchange, Key: d.RoutingKey, Headers: d.Headers, UserID: d.UserId, Expiration: d.Expiration,
-		Size: func(headers map[string]any) int { return relay.HeaderSize(relay.Republish(d, headers)) },
+		Size:  func(headers map[string]any) int { return relay.HeaderSize(relay.Republish(d, headers)) },
+		Table: func(t map[string]any) any { return amqp091.Table(t) },
 	}
 }
 

@@ -2,6 +2,7 @@ package processor_test
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"log/slog"
 	"maps"
@@ -58,6 +59,7 @@ func forged() amqp091.Table {
 		"count": int32(2), "retry-queue": "billing", "retry-attempts": int64(2), "retry-exchange": "elsewhere",
 		"retry-routing-key": "other", "retry-error": "forged", "retry-error-type": "Forged", "retry-error-stack": "forged",
 		"retry-permanent": true, "retry-first-failed-at": "2020-01-01T00:00:00.000Z",
+		"retry-history": []any{amqp091.Table{"at": "2020-01-01T00:00:00.000Z", "attempt": int64(1), "reason": "forged"}},
 	}
 }
 
@@ -96,9 +98,22 @@ func TestAConsumerSaysWhy(t *testing.T) {
 		"retry-error-type": "PaymentTimeout", "retry-error-stack": "at pay()",
 		"retry-first-failed-at": m.Headers["retry-first-failed-at"],
 		"retry-last-failed-at":  m.Headers["retry-last-failed-at"],
+		"retry-history":         m.Headers["retry-history"],
 	}
 	if d := cmp.Diff(want, m.Headers); d != "" || string(m.Body) != "b" {
 		t.Errorf("the dead letter %q (-want +got):\n%s", m.Body, d)
+	}
+	past := ""
+	for _, v := range m.Headers["retry-history"].([]any) {
+		entry, _ := v.(amqp091.Table)
+		past += fmt.Sprintln(entry["attempt"], entry["reason"], entry["error-type"], entry["tier"])
+		if at, err := time.Parse(topology.HeaderTime, fmt.Sprint(entry["at"])); err != nil || time.Since(at) > time.Hour {
+			t.Errorf("the history has %v", entry)
+		}
+	}
+	if want := fmt.Sprintln(1, "rejected", "PaymentTimeout", "200ms") + fmt.Sprintln(2, "rejected", "ValueError", "500ms") +
+		fmt.Sprintln(3, "rejected", nil, "500ms") + fmt.Sprintln(4, "rejected", "PaymentTimeout", nil); past != want {
+		t.Errorf("the history is\n%s", past)
 	}
 	if first, _ := m.Headers["retry-first-failed-at"].(string); strings.HasPrefix(first, "2020") {
 		t.Errorf("it first failed at %s", first)
@@ -213,7 +228,9 @@ func TestAPublisherForgesWhatConsumersSay(t *testing.T) {
 	} {
 		sent := forged()
 		sent["x-death"] = []any{amqp091.Table{"queue": "shop.standard.retry.200ms", "reason": "expired", "count": int64(1)}}
-		for _, name := range []string{"retry-error", "retry-error-type", "retry-error-stack", "retry-permanent"} {
+		for _, name := range []string{
+			"retry-error", "retry-error-type", "retry-error-stack", "retry-permanent", "retry-history", "retry-after",
+		} {
 			sent[name] = v
 		}
 		s.publish(t, "events", "order.placed", amqp091.Publishing{MessageId: "m-1", Headers: sent})
@@ -222,10 +239,13 @@ func TestAPublisherForgesWhatConsumersSay(t *testing.T) {
 		if err := m.Ack(false); err != nil {
 			t.Fatal(err)
 		}
-		for _, name := range []string{"retry-error", "retry-error-type", "retry-error-stack", "retry-permanent"} {
+		for _, name := range []string{"retry-error", "retry-error-type", "retry-error-stack", "retry-permanent", "retry-after"} {
 			if got, ok := m.Headers[name]; ok {
 				t.Errorf("value %d: the retry has %s: %v", i, name, got)
 			}
+		}
+		if past, _ := m.Headers["retry-history"].([]any); len(past) != 1 || fmt.Sprint(past[0].(amqp091.Table)["reason"]) != "rejected" {
+			t.Errorf("value %d: the retry has the history %v", i, m.Headers["retry-history"])
 		}
 		if m.Headers["count"] != int32(1) || m.Headers["retry-attempts"] != int64(1) ||
 			m.Headers["retry-reason"] != "rejected" || m.Headers["retry-exchange"] != "events" ||

@@ -28,6 +28,8 @@ type Message struct {
 	// Size returns how large the content header of the message is with other headers, in bytes.
 	// Nil: any size fits.
 	Size func(headers map[string]any) int
+	// Table returns a table inside a header in the type of the library. Nil: as it is.
+	Table func(map[string]any) any
 }
 
 // Outcome is what becomes of a failed message. There is no zero outcome.
@@ -180,9 +182,12 @@ func (r Rules) Decide(d Message, now time.Time) Decision {
 	headers[r.topology.CountHeader] = int32(count) //nolint:gosec // at most the number of tiers
 	out.Key = address(headers, f.key, origin, f.known)
 	out.Headers = headers
+	f.record(d, headers, out.Tier, now)
 	for _, name := range []string{
-		topology.HeaderErrorStack, topology.HeaderAfter, topology.HeaderError, topology.HeaderErrorType,
+		topology.HeaderErrorStack, topology.HeaderHistory, topology.HeaderAfter, topology.HeaderError, topology.HeaderErrorType,
 	} {
+		for name == topology.HeaderHistory && r.tooLarge(d, headers) && shorten(headers) {
+		}
 		if r.tooLarge(d, headers) { // attempts are worth more than what was said about the last one
 			delete(headers, name)
 		}
@@ -249,8 +254,9 @@ type failure struct {
 	first    string
 	// expiration is what the publisher had set, which the broker has removed.
 	expiration string
-	// said is what the consumer said about it.
+	// said is what the consumer said about it, and past the failures before it.
 	said Said
+	past []any
 }
 
 // read finds out how d failed in the queue origin.
@@ -298,6 +304,7 @@ func (r Rules) read(d Message, origin string, now time.Time) failure {
 		if first, ok := d.Headers[topology.HeaderFirstFailedAt].(string); ok {
 			f.first = first
 		}
+		f.past = pastOf(d.Headers)
 		if key, ok := d.Headers[topology.HeaderRoutingKey].(string); ok && f.known && len(key) <= longestKey {
 			f.key = key // that of a consumer is heard already
 		}
@@ -396,6 +403,7 @@ func (r Rules) ToUnroutable(d Message, tried Decision, why string, now time.Time
 	f := r.read(d, r.originOf(d), now)
 	if !f.trusted { // the others have it already
 		f.keepAddresses(h, d)
+		delete(h, topology.HeaderHistory) // its publisher's
 	}
 	Said{Error: why}.write(h)
 	if f.said.Error != "" {
@@ -411,11 +419,11 @@ func (r Rules) ToUnroutable(d Message, tried Decision, why string, now time.Time
 	// CC and BCC held goes last, and may have to go too: under its own name it fitted,
 	// and these names are longer.
 	for _, name := range []string{
-		topology.HeaderError, topology.HeaderLastFailedAt, topology.HeaderReason, topology.HeaderExpiration,
+		topology.HeaderHistory, topology.HeaderError, topology.HeaderLastFailedAt, topology.HeaderReason, topology.HeaderExpiration,
 		topology.HeaderUserID, topology.HeaderBCC, topology.HeaderCC,
 	} {
 		room := r.frameMax
-		if name == topology.HeaderError || name == topology.HeaderLastFailedAt || name == topology.HeaderReason {
+		if name == topology.HeaderHistory || name == topology.HeaderError || name == topology.HeaderLastFailedAt || name == topology.HeaderReason {
 			room -= countHeaders // the publisher's own headers are worth more than this margin
 		}
 		if r.frameMax == 0 || r.size(d, h) <= room {

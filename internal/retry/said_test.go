@@ -22,15 +22,26 @@ func said(frame int, headers map[string]any) retry.Decision {
 		Name: "shop", CountHeader: "count", Backoffs: []topology.Backoff{b},
 		WorkQueues: []topology.WorkQueue{{Name: "billing", Backoff: "standard"}},
 	}
-	m := retry.Message{Exchange: "shop.failed", Key: "@billing", Headers: headers, Size: func(h map[string]any) int {
-		size := 0
-		for name, v := range h {
-			text, _ := v.(string)
-			size += len(name) + len(text) + 10
-		}
-		return size
-	}}
+	m := retry.Message{Exchange: "shop.failed", Key: "@billing", Headers: headers, Size: sizeOf}
 	return retry.NewRules(c, b, frame).Decide(m, time.Unix(0, 0))
+}
+
+// sizeOf returns about how large headers are.
+func sizeOf(v map[string]any) int {
+	size := 0
+	for name, v := range v {
+		size += len(name) + 10
+		switch v := v.(type) {
+		case string:
+			size += len(v)
+		case []any:
+			for _, e := range v {
+				entry, _ := e.(map[string]any)
+				size += 5 + sizeOf(entry)
+			}
+		}
+	}
+	return size
 }
 
 // What a consumer says is shortened, and never in the middle of a character.

@@ -346,7 +346,7 @@ func headers(table map[string]any) string {
 	var out []string
 	for _, name := range slices.Sorted(maps.Keys(table)) {
 		switch {
-		case name == "x-delivery-count", name == "x-acquired-count", name == "time":
+		case name == "x-delivery-count", name == "x-acquired-count", name == "time", name == "at":
 		case strings.HasSuffix(name, "-failed-at"):
 			out = append(out, name)
 		default:

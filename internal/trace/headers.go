@@ -18,13 +18,22 @@ func headerLines(s Stop) []string {
 		if topology.IsDeathHeader(name) {
 			continue
 		}
-		out = append(out, fmt.Sprintf("%s=%s", topology.Printable(name), formatValue(s.Headers[name])))
+		out = append(out, fmt.Sprintf("%s=%s", topology.Printable(name), headerValue(name, s.Headers[name])))
 	}
 	for _, d := range s.Deaths {
 		out = append(out, fmt.Sprintf("x-death: %s in %s %s, from exchange %q with key %q",
 			d.Reason, topology.Printable(d.Queue), often(int(d.Count)), d.Exchange, strings.Join(d.Keys, ", ")))
 	}
 	return out
+}
+
+// headerValue returns the value of a header for people. Of the history it is the length: the other
+// headers tell the last failure, and those before it are in the stops before.
+func headerValue(name string, v any) string {
+	if past, ok := v.([]any); ok && name == topology.HeaderHistory {
+		return text.Count(len(past), "failure")
+	}
+	return formatValue(v)
 }
 
 // formatHeaders returns headers in one line.
@@ -50,9 +59,19 @@ func formatValue(v any) string {
 func plain(headers map[string]any) map[string]any {
 	out := map[string]any{}
 	for name, v := range headers {
-		if text, ok := v.(string); ok {
-			if _, err := time.Parse(topology.HeaderTime, text); err == nil {
-				v = formatValue(v)
+		switch v := v.(type) {
+		case string:
+			if _, err := time.Parse(topology.HeaderTime, v); err == nil {
+				out[name] = formatValue(v)
+				continue
+			}
+		case []any:
+			if name == topology.HeaderHistory {
+				out[name] = text.Each(v, func(e any) any {
+					entry, _ := e.(map[string]any)
+					return plain(entry)
+				})
+				continue
 			}
 		}
 		out[name] = v

@@ -64,9 +64,9 @@ func changedHeaders(j Journey, s Stop) []string {
 	}
 	var out []string
 	for _, name := range slices.Sorted(maps.Keys(s.Headers)) {
-		value := formatValue(s.Headers[name])
+		value := headerValue(name, s.Headers[name])
 		old, had := before[name]
-		if !strings.HasPrefix(name, "x-") && (!had || formatValue(old) != value) {
+		if !strings.HasPrefix(name, "x-") && (!had || headerValue(name, old) != value) {
 			out = append(out, escape(topology.Printable(name)+"="+value))
 		}
 	}

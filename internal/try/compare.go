@@ -238,7 +238,7 @@ func fixed(headers map[string]any) map[string]string {
 	out := map[string]string{}
 	for name, v := range headers {
 		switch {
-		case topology.IsDeliveryCount(name) || name == "time":
+		case topology.IsDeliveryCount(name) || name == "time" || name == topology.HistoryAt:
 		case strings.HasSuffix(name, "-failed-at"):
 			out[name] = "a time"
 		default:

@@ -276,6 +276,10 @@ func TestTheHeadersOfCanaries(t *testing.T) {
 		"retry-routing-key": canaryKey, "retry-first-failed-at": "2026-01-02T03:04:05.000Z",
 		"retry-last-failed-at": "2026-01-02T03:04:05.000Z", "retry-reason": "rejected", "retry-attempts": int64(2),
 		"retry-cc": []any{"@billing"}, "retry-expiration": "30000",
+		"retry-history": []any{
+			amqp091.Table{"at": "2026-01-02T03:04:05.000Z", "attempt": int64(1), "reason": "rejected", "tier": "10s"},
+			amqp091.Table{"at": "2026-01-02T03:04:05.000Z", "attempt": int64(2), "reason": "rejected", "tier": "10s"},
+		},
 	}
 	if d := cmp.Diff(want, alone[1].want); d != "" {
 		t.Errorf("headers of the second attempt (-want +got):\n%s", d)

@@ -34,7 +34,8 @@ function facts(d) {
 
 function timeline(d) {
   const hops = (d.hops ?? []).map((h) => el("li", {},
-    el("div", {}, el("strong", {}, h.reason || "dead-lettered"), " in ", el("bdi", {}, h.queue || "an unknown queue"), h.count > 1 ? ` (${count(h.count)} times)` : ""),
+    el("div", {}, h.attempt ? `attempt ${count(h.attempt)}: ` : "", el("strong", {}, h.reason || "dead-lettered"), h.errorType ? [" by ", el("bdi", {}, h.errorType)] : "",
+      " in ", el("bdi", {}, h.queue || "an unknown queue"), h.tier ? [", then waited ", el("bdi", {}, h.tier)] : "", h.count > 1 ? ` (${count(h.count)} times)` : ""),
     el("div", { class: "when" }, h.assumed ? "not in the headers: according to the topology of today" : h.time ? stamp(h.time) : "time unknown", h.keys?.length ? [" · key ", el("bdi", {}, h.keys.join(", "))] : "")));
   return el("ol", { class: "timeline" }, hops,
     el("li", {}, el("div", {}, "waits in ", el("bdi", {}, d.liesIn)), el("div", { class: "when" }, "since " + stamp(d.lastFailed))));
