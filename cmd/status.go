@@ -2,6 +2,7 @@ package cmd
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,8 +14,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dlxctl/dlxctl/internal/apply"
+	"github.com/dlxctl/dlxctl/internal/deadletter"
+	"github.com/dlxctl/dlxctl/internal/desk"
 	"github.com/dlxctl/dlxctl/internal/jsondoc"
 	"github.com/dlxctl/dlxctl/internal/status"
+	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -26,6 +30,8 @@ type statusCommand struct {
 	all      bool
 	watch    bool
 	interval time.Duration
+	// errors asks for a look at dead letters.
+	errors bool
 	// exitCode asks for the exit code 2 if there is a problem.
 	exitCode bool
 	// command returns a command line to paste, for one value of -f. An empty path stands for all.
@@ -54,6 +60,10 @@ Numbers of messages are up to 5 seconds old, and those of consumers up to 10. OL
 the age of the message at the head, which RabbitMQ reports for classic queues whose
 publishers set a timestamp. The user needs only the tag management.
 
+--errors also looks at the dead letters, and says what they died of: at up to 1,000 of each
+queue, for 5 seconds at most. A look gives them back in their order; docs/looking.md says
+what it costs in a queue. The user needs read on the dead-letter queues for it.
+
 --watch shows the status again and again until Ctrl-C: on a terminal in place, and
 elsewhere as one block after the other.
 
@@ -64,6 +74,7 @@ the broker cannot be read. Notes are not problems.`,
 		Example: `  dlxctl status
   dlxctl status 'billing.*' --all
   dlxctl status --owner team-billing --problems
+  dlxctl status --errors
   dlxctl status --watch
   dlxctl status --exit-code > status.txt || mail -s dlxctl ops@example.com < status.txt`,
 		Annotations: map[string]string{outputsAnnotation: "text json"},
@@ -83,6 +94,7 @@ the broker cannot be read. Notes are not problems.`,
 	f.BoolVar(&k.all, "all", false, "show all queues, generated ones and those without any message too")
 	f.StringArrayVar(&k.filter.Owners, "owner", nil, "show the work queues of an `OWNER` of the file; repeat the flag for several")
 	f.BoolVar(&k.filter.Problems, "problems", false, "show only problems, and the queues that have one")
+	f.BoolVar(&k.errors, "errors", false, "look at dead letters, and say what they died of")
 	f.BoolVar(&k.watch, "watch", false, "show the status again and again, until Ctrl-C")
 	f.DurationVar(&k.interval, "interval", 5*time.Second, "with --watch: `DURATION` from one look to the next, at least 1s")
 	f.BoolVar(&k.exitCode, "exit-code", false, "exit with 2 if there is a problem, for cron and CI")
@@ -92,6 +104,9 @@ the broker cannot be read. Notes are not problems.`,
 func (k *statusCommand) run(ctx context.Context) error {
 	if k.watch && k.exitCode {
 		return usageError{errors.New("--exit-code has no meaning with --watch, which only Ctrl-C ends; remove one of them")}
+	}
+	if k.watch && k.errors {
+		return usageError{errors.New("--errors looks at messages, which --watch would do again and again; remove one of them")}
 	}
 	if k.interval < time.Second {
 		return usageError{fmt.Errorf("--interval is %s; write 1s or more", k.interval)}
@@ -225,11 +240,65 @@ func (l *statusLooks) look(ctx context.Context) ([]status.Report, error) {
 		if err != nil {
 			return nil, err
 		}
-		reports = append(reports, status.Make(s.Topology, state, status.Options{
+		report := status.Make(s.Topology, state, status.Options{
 			At: time.Now(), Filter: l.k.filter, Traffic: traffic, Command: l.commands(i),
-		}))
+		})
+		if l.k.errors {
+			if report.Why, err = l.why(ctx, s, report); err != nil {
+				return nil, err
+			}
+		}
+		reports = append(reports, report)
 	}
 	return reports, nil
+}
+
+// why looks at the dead letters of a report.
+func (l *statusLooks) why(ctx context.Context, s *apply.Session, r status.Report) ([]status.Why, error) {
+	const messages, hold = 1000, 5 * time.Second
+	var m messageFlags
+	reader, err := m.reader(s.Topology)
+	if err != nil {
+		return nil, err
+	}
+	reader.Known = deadletter.Knows(s.Topology)
+	d := &desk.Desk{Endpoint: s.Endpoint, Management: s.Management, Topology: s.Topology, Reader: reader}
+	reader.Known.Route = d.Route
+	var out []status.Why
+	for _, q := range r.Queues {
+		if q.Role != topology.RoleDeadLetter || q.Messages == 0 {
+			continue
+		}
+		seen, err := d.Why(ctx, q.Name, desk.LookOptions{Messages: messages, Hold: hold}, r.At.Add(-status.Recently))
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, whyOf(q, seen))
+	}
+	return out, nil
+}
+
+// whyOf returns what a look at a queue says.
+func whyOf(q status.Queue, seen desk.Why) status.Why {
+	out := status.Why{
+		Queue: q.Name, Messages: max(seen.Looked.Messages+seen.Looked.Unacknowledged, seen.Looked.Looked),
+		LookedAt: seen.Looked.Looked, NotLookedAt: cmp.Or(seen.Refused, seen.Looked.Missed), By: seen.By,
+	}
+	groups := seen.All
+	switch {
+	case seen.Refused != "":
+		out.Messages = int(q.Messages)
+	case out.LookedAt == 0:
+		out.NotLookedAt = cmp.Or(out.NotLookedAt, "it is empty, or others hold its messages")
+	case out.LookedAt == out.Messages:
+		if out.InLastHour = &seen.New; seen.New > 0 {
+			groups = seen.Recent
+		}
+	default:
+		out.NotLookedAt = cmp.Or(out.NotLookedAt, "others hold them")
+	}
+	out.Groups = text.Each(groups, func(g deadletter.Group) status.Reason { return status.Reason{Value: g.Value, Count: g.Count} })
+	return out
 }
 
 // traffic reads what the statistics count of the queues that hold messages.

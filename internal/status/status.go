@@ -31,6 +31,8 @@ type Report struct {
 	Works []Work `json:"workQueues"`
 	// Problems are what a person should act on, most urgent first, and then notes.
 	Problems []Problem `json:"warnings"`
+	// Why are what dead letters died of, where a person asked to look at them.
+	Why []Why `json:"why,omitempty"`
 
 	Cluster string `json:"-"`
 	Version string `json:"-"` // of the broker

@@ -43,6 +43,7 @@ func WriteText(w io.Writer, r Report, o TextOptions) error {
 	t := &textWriter{w: bufio.NewWriter(w), r: r, o: o}
 	t.head()
 	t.problems(false)
+	t.why()
 	t.works()
 	t.backoffs()
 	if o.All {
@@ -116,6 +117,16 @@ func (t *textWriter) problems(notes bool) {
 		if p.Command != "" { // in one line, to copy
 			fmt.Fprintln(t.w, "  run: "+topology.Printable(p.Command))
 		}
+	}
+}
+
+// why writes what dead letters died of.
+func (t *textWriter) why() {
+	if len(t.r.Why) > 0 {
+		fmt.Fprintln(t.w)
+	}
+	for _, w := range t.r.Why {
+		t.line(text.Paint(t.o.Style.Strong, "why "+text.Name(w.Queue)+":") + " " + w.String())
 	}
 }
 

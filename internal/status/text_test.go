@@ -181,3 +181,27 @@ func TestColors(t *testing.T) {
 		}
 	}
 }
+
+// The line about a queue never says of the last hour what a look has not seen.
+func TestWhyInOneLine(t *testing.T) {
+	t.Parallel()
+	number := func(n int) *int { return &n }
+	some := []status.Reason{{"PaymentTimeout", 380}, {"bad row <n>", 32}}
+	for want, w := range map[string]status.Why{
+		"412 in the last hour: PaymentTimeout 380, bad row <n> 32": {
+			Messages: 500, LookedAt: 500, InLastHour: number(412), Groups: some,
+		},
+		"of the 1,000 oldest of 52,000: PaymentTimeout 380, bad row <n> 32": {Messages: 52_000, LookedAt: 1000, Groups: some},
+		"2, none of them known to be of the last hour: no cause 2": {
+			Messages: 2, LookedAt: 2, InLastHour: number(0), By: "cause", Groups: []status.Reason{{"", 2}},
+		},
+		`10 in the last hour: a 4, b 3, c\x1b 1, others 2`: {
+			LookedAt: 10, InLastHour: number(10), Groups: []status.Reason{{"a", 4}, {"b", 3}, {"c\x1b", 1}, {"d", 1}, {"e", 1}},
+		},
+		"not looked at: it has consumers": {Messages: 3, NotLookedAt: "it has consumers"},
+	} {
+		if got := w.String(); got != want {
+			t.Errorf("%+v is %q; want %q", w, got, want)
+		}
+	}
+}
