@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net/url"
-	"slices"
 	"strings"
 	"time"
 
@@ -16,18 +14,22 @@ import (
 )
 
 const (
-	messages  = 10
-	poison    = "m-04" // fails each time
-	recovers  = "m-07" // fails twice, then succeeds
-	workQueue = "billing"
-	deadQueue = "billing.dead"
+	messages = 10
+	fails    = "m-04" // each time, and the service says why
+	recovers = "m-07" // is rejected twice, then succeeds
+	hopeless = "m-09" // no retry would help, says the service
+
+	topologyName = "demo"
+	workQueue    = "billing"
+	deadQueue    = "billing.dead"
 )
 
-// service is the team's own program, which does not know dlxctl. It acknowledges the
-// messages that it handled and rejects, without requeue, those that it could not handle.
+// service is the team's own program. It acknowledges the messages that it handled. Those that it
+// could not handle it rejects, without requeue, or says why, as docs/consumers.md asks.
 type service struct {
 	d     demo
-	fixed bool // no message fails any more
+	out   *amqp091.Channel // with confirms
+	fixed bool             // no message fails any more
 	start time.Time
 	last  map[string]time.Time // when the service saw a message last, by message-id
 }
@@ -42,12 +44,16 @@ func (d demo) journey(ctx context.Context) error {
 		return err
 	}
 	defer conn.Close()
-	s := service{d: d, start: time.Now(), last: map[string]time.Time{}}
 	work, dead, err := subscribe(conn)
 	if err != nil {
 		return err
 	}
-	if err := publish(ctx, conn); err != nil {
+	out, err := confirming(conn)
+	if err != nil {
+		return err
+	}
+	s := service{d: d, out: out, start: time.Now(), last: map[string]time.Time{}}
+	if err := publish(ctx, out); err != nil {
 		return err
 	}
 	for open := messages; open > 0; {
@@ -56,7 +62,7 @@ func (d demo) journey(ctx context.Context) error {
 			if !ok {
 				return errors.New("the broker closed the consumer")
 			}
-			done, err := s.handle(m)
+			done, err := s.handle(ctx, m)
 			if err != nil {
 				return err
 			}
@@ -103,10 +109,10 @@ func (d demo) replay(ctx context.Context) error {
 			handled <- errors.New("the broker closed the consumer")
 			return
 		}
-		_, err := s.handle(m)
+		_, err := s.handle(ctx, m)
 		handled <- err
 	}()
-	if err := d.command(ctx, "desk", "replay", "@"+workQueue, "--yes", "--expect", "1", "--settle", "1s"); err != nil {
+	if err := d.command(ctx, "desk", "replay", "@"+workQueue, "--where", `errorType == "PaymentTimeout"`, "--yes", "--expect", "1", "--settle", "1s"); err != nil {
 		return err
 	}
 	select {
@@ -120,11 +126,7 @@ func (d demo) replay(ctx context.Context) error {
 
 // dial connects to the virtual host of the demo.
 func (d demo) dial() (*amqp091.Connection, error) {
-	u, err := url.Parse(d.url)
-	if err != nil {
-		return nil, errors.New("RABBITMQ_URL is not a URL")
-	}
-	conn, err := amqp091.Dial(u.JoinPath("/").ResolveReference(&url.URL{Path: "/" + vhost}).String())
+	conn, err := amqp091.Dial(d.url)
 	if err != nil {
 		return nil, fmt.Errorf("connect: %w", err)
 	}
@@ -147,26 +149,36 @@ func subscribe(conn *amqp091.Connection) (work, dead <-chan amqp091.Delivery, er
 	return work, dead, nil
 }
 
-func publish(ctx context.Context, conn *amqp091.Connection) error {
+// confirming returns a channel on which the broker confirms what is published.
+func confirming(conn *amqp091.Connection) (*amqp091.Channel, error) {
 	ch, err := conn.Channel()
+	if err != nil {
+		return nil, err
+	}
+	return ch, ch.Confirm(false)
+}
+
+// confirmed publishes a message and waits for the confirm.
+func confirmed(ctx context.Context, ch *amqp091.Channel, exchange, key string, m amqp091.Publishing) error {
+	confirm, err := ch.PublishWithDeferredConfirmWithContext(ctx, exchange, key, true, false, m)
 	if err != nil {
 		return err
 	}
-	if err := ch.Confirm(false); err != nil {
-		return err
+	if ok, err := confirm.WaitContext(ctx); err != nil || !ok {
+		return fmt.Errorf("message %s was not confirmed: %w", m.MessageId, err)
 	}
+	return nil
+}
+
+func publish(ctx context.Context, ch *amqp091.Channel) error {
 	keys := []string{"order.placed", "order.paid", "order.shipped"}
 	for i := 1; i <= messages; i++ {
 		key := keys[i%len(keys)]
-		confirm, err := ch.PublishWithDeferredConfirmWithContext(ctx, "shop", key, true, false, amqp091.Publishing{
+		if err := confirmed(ctx, ch, "shop", key, amqp091.Publishing{
 			MessageId: fmt.Sprintf("m-%02d", i), DeliveryMode: amqp091.Persistent,
 			ContentType: "application/json", Body: fmt.Appendf(nil, `{"order": %d}`, i),
-		})
-		if err != nil {
+		}); err != nil {
 			return err
-		}
-		if ok, err := confirm.WaitContext(ctx); err != nil || !ok {
-			return fmt.Errorf("message %d was not confirmed: %w", i, err)
 		}
 	}
 	return nil
@@ -174,24 +186,49 @@ func publish(ctx context.Context, conn *amqp091.Connection) error {
 
 // handle does the service's job for a message and prints the outcome. It reports whether
 // the message is acknowledged.
-func (s *service) handle(m amqp091.Delivery) (done bool, err error) {
+func (s *service) handle(ctx context.Context, m amqp091.Delivery) (done bool, err error) {
 	retries, _ := m.Headers["count"].(int32)
 	waited := ""
 	if since, ok := s.last[m.MessageId]; ok {
 		waited = fmt.Sprintf(", waited %.1fs in tier %s", time.Since(since).Seconds(), tier(m))
 	}
 	s.last[m.MessageId] = time.Now()
-	fails := !s.fixed && (m.MessageId == poison || m.MessageId == recovers && retries < 2)
-	verdict := "done, acknowledged"
-	if fails {
-		verdict = "failed, rejected"
+	tell := func(verdict string) { s.print(m, fmt.Sprintf("attempt %d: %s%s", retries+1, verdict, waited)) }
+	switch {
+	case m.MessageId == fails && !s.fixed:
+		tell("failed, PaymentTimeout")
+		return false, s.say(ctx, m, amqp091.Table{
+			topology.HeaderErrorType: "PaymentTimeout", topology.HeaderError: "the bank did not answer in 3 s",
+		})
+	case m.MessageId == hopeless:
+		tell("failed, no retry would help")
+		return false, s.say(ctx, m, amqp091.Table{
+			topology.HeaderErrorType: "BadOrder", topology.HeaderError: "the order has no customer", topology.HeaderPermanent: true,
+		})
+	case m.MessageId == recovers && retries < 2:
+		tell("failed, rejected")
+		return false, m.Reject(false) // the broker dead-letters it, so it is not lost
+	default:
+		tell("done, acknowledged")
+		return true, m.Ack(false) // the service has handled it
 	}
-	s.print(m, fmt.Sprintf("attempt %d: %s%s", retries+1, verdict, waited))
-	if fails {
-		// The broker dead-letters the rejected message, so it is not lost.
-		return false, m.Reject(false)
+}
+
+// say fails with a reason: the service publishes the message to where its queue dead-letters, and
+// acknowledges it after the confirm, so that it is not lost.
+func (s *service) say(ctx context.Context, m amqp091.Delivery, why amqp091.Table) error {
+	h := amqp091.Table{topology.HeaderExchange: m.Exchange, topology.HeaderRoutingKey: m.RoutingKey}
+	if m.Exchange == topology.ReturnExchangeName(topologyName) { // a retry: the history goes on
+		h = maps.Clone(m.Headers)
+		delete(h, topology.CC)
 	}
-	return true, m.Ack(false) // the service has handled it
+	maps.Copy(h, why)
+	if err := confirmed(ctx, s.out, topology.FailedExchangeName(topologyName), topology.AddressKey(workQueue), amqp091.Publishing{
+		MessageId: m.MessageId, DeliveryMode: m.DeliveryMode, ContentType: m.ContentType, Headers: h, Body: m.Body,
+	}); err != nil {
+		return err
+	}
+	return m.Ack(false)
 }
 
 func (s *service) print(m amqp091.Delivery, what string) {
@@ -211,10 +248,12 @@ func tier(m amqp091.Delivery) string {
 	return "?"
 }
 
-// buried prints a dead letter with its history.
+// buried prints a dead letter with the headers that say why it died.
 func (s *service) buried(m amqp091.Delivery) {
-	s.print(m, "moved to "+deadQueue+", with these headers:")
-	for _, name := range slices.Sorted(maps.Keys(m.Headers)) {
+	s.print(m, "moved to "+deadQueue+", with these headers and some more:")
+	for _, name := range []string{
+		topology.HeaderAttempts, topology.HeaderReason, topology.HeaderErrorType, topology.HeaderError,
+	} {
 		fmt.Fprintf(s.d.out, "%46s = %v\n", name, m.Headers[name])
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net/url"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -22,6 +23,7 @@ import (
 
 	"github.com/dlxctl/dlxctl/internal/broker"
 	"github.com/dlxctl/dlxctl/internal/broker/management"
+	"github.com/dlxctl/dlxctl/internal/text"
 )
 
 // vhost is the virtual host of the demo.
@@ -42,6 +44,10 @@ func main() {
 	d := demo{
 		dlxctl: dlxctl, topology: os.Args[2], out: os.Stdout,
 		url: os.Getenv("RABBITMQ_URL"), api: os.Getenv("RABBITMQ_API_URL"),
+	}
+	if u, err := url.Parse(d.url); err == nil { // the commands of the demo are shown without --vhost
+		u.Path = "/" + vhost
+		d.url = u.String()
 	}
 	if err := d.run(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "demo:", err)
@@ -93,15 +99,17 @@ func (d demo) run(ctx context.Context) (err error) {
 		return err
 	}
 	d.title("4. Start the processor and a service, and publish ten messages.\n" +
-		"   m-04 fails each time, m-07 succeeds at its second retry.")
+		"   m-04 fails each time, and the service says why. m-07 succeeds at its second retry.\n" +
+		"   Of m-09 the service says that no retry would help: it is dead at once.")
 	if err := d.withProcessor(ctx, d.journey); err != nil {
 		return err
 	}
-	d.title("5. One message is out of attempts. Look at why it died; the look leaves it in its queue.")
+	d.title("5. Two messages are dead. Look at why they died; the look leaves them in their queue.")
 	if err := d.command(ctx, "desk", "groups", "@"+workQueue); err != nil {
 		return err
 	}
-	d.title("6. The service is repaired. Send the dead letter back to it, and to no other queue.")
+	d.title("6. The bank answers again. Send what timed out back to the service, and to no other queue.\n" +
+		"   The other dead letter stays, for a person to look at.")
 	if err := d.withProcessor(ctx, d.replay); err != nil {
 		return err
 	}
@@ -116,11 +124,11 @@ func (d demo) run(ctx context.Context) (err error) {
 
 // show prints the topology file.
 func (d demo) show() error {
-	text, err := os.ReadFile(d.topology)
+	file, err := os.ReadFile(d.topology)
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(d.out, "$ cat topology.yaml\n%s", text)
+	_, err = fmt.Fprintf(d.out, "$ cat topology.yaml\n%s", file)
 	return err
 }
 
@@ -128,14 +136,14 @@ func (d demo) title(s string) { fmt.Fprintf(d.out, "\n%s\n\n", s) }
 
 // dlx returns the command line of dlxctl.
 func (d demo) dlx(ctx context.Context, args ...string) *exec.Cmd {
-	c := exec.CommandContext(ctx, d.dlxctl, append(args, "-f", filepath.Base(d.topology), "--vhost", vhost)...)
+	c := exec.CommandContext(ctx, d.dlxctl, args...)
 	c.Dir = filepath.Dir(d.topology) // so that the output names the file as a reader has it
 	c.Env = append(os.Environ(), "RABBITMQ_URL="+d.url, "RABBITMQ_API_URL="+d.api)
 	return c
 }
 
 func (d demo) command(ctx context.Context, args ...string) error {
-	fmt.Fprintf(d.out, "$ dlxctl %s\n", strings.Join(args, " "))
+	fmt.Fprintf(d.out, "$ dlxctl %s\n", strings.Join(text.Each(args, text.ShellQuote), " "))
 	c := d.dlx(ctx, args...)
 	c.Stdout, c.Stderr = d.out, d.out
 	if err := c.Run(); err != nil {

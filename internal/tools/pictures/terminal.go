@@ -29,6 +29,7 @@ func record(output string) string {
 		{`in [0-9.]+m?s, order kept`, "in 12ms, order kept"},
 		{`in (\d+)\.\d+s; none failed`, "in ${1}s; none failed"},
 		{`cluster \S+,`, "cluster rabbit@host,"},
+		{`begun (\S+) by \S+`, "begun $1 by team@host"},
 		{`waited (\d+)\.\d+s`, "waited ${1}s"},
 		{`(?m)^(applied|took|replayed) \d+ of \d+ .*\n|^pausing: .*\n`, ""}, // the progress of a slow command
 	} {
