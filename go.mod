@@ -3,6 +3,7 @@ module github.com/dlxctl/dlxctl
 go 1.26.0
 
 require (
+	github.com/Azure/go-amqp v1.7.0
 	github.com/bufbuild/protocompile v0.14.1
 	github.com/chromedp/cdproto v0.159.0
 	github.com/chromedp/chromedp v0.23.0
