@@ -297,7 +297,9 @@ func whyOf(q status.Queue, seen desk.Why) status.Why {
 	default:
 		out.NotLookedAt = cmp.Or(out.NotLookedAt, "others hold them")
 	}
-	out.Groups = text.Each(groups, func(g deadletter.Group) status.Reason { return status.Reason{Value: g.Value, Count: g.Count} })
+	out.Groups = text.Each(groups, func(g deadletter.Group) status.Reason {
+		return status.Reason{Value: g.Value, Count: g.Count}
+	})
 	return out
 }
 

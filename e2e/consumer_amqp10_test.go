@@ -41,12 +41,14 @@ queues: [{name: billing, bindings: [{exchange: events, key: "order.*"}]}]
 		if err != nil {
 			t.Fatal(err)
 		}
-		if body := string(m.GetData()); body != "order" || m.ApplicationProperties["retry-attempts"] != []any{nil, int64(1)}[attempt] {
+		counted, body := m.ApplicationProperties["retry-attempts"], string(m.GetData())
+		if body != "order" || counted != []any{nil, int64(1)}[attempt] {
 			t.Errorf("attempt %d has the body %q and the properties %v", attempt+1, body, m.ApplicationProperties)
 		}
-		if err := r.ModifyMessage(t.Context(), m, &amqp10.ModifyMessageOptions{UndeliverableHere: true, Annotations: amqp10.Annotations{
+		settle := amqp10.ModifyMessageOptions{UndeliverableHere: true, Annotations: amqp10.Annotations{
 			"x-opt-error": why, "x-opt-error-type": "BadOrder", "x-opt-error-stack": "at pay()",
-		}}); err != nil {
+		}}
+		if err := r.ModifyMessage(t.Context(), m, &settle); err != nil {
 			t.Fatal(err)
 		}
 	}

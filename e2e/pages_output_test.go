@@ -153,7 +153,8 @@ func TestReadmeDemoRecord(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, why := range []string{
-		"retry-reason = permanent", "retry-error = the bank did not answer in 3 s", "  PaymentTimeout: the bank did not answer in <n> s",
+		"retry-reason = permanent", "retry-error = the bank did not answer in 3 s",
+		"  PaymentTimeout: the bank did not answer in <n> s",
 	} {
 		if !strings.Contains(string(record), why) {
 			t.Errorf("docs/images/demo.txt does not show why a message died: %q", why)

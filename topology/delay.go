@@ -67,8 +67,8 @@ func ParseDelay(s string) (time.Duration, error) {
 	return time.Duration(math.Round(total)) * time.Millisecond, nil
 }
 
-// ParseWait reads a delay as [ParseDelay] does, of any length: one that is too long to be counted is
-// the longest. It reports whether s is one.
+// ParseWait reads a delay as [ParseDelay] does, of any length: one that is too long to be counted
+// is the longest. It reports whether s is one.
 func ParseWait(s string) (time.Duration, bool) {
 	total, ok := milliseconds(s)
 	if !ok || total >= float64(math.MaxInt64/time.Millisecond) {

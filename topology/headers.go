@@ -37,8 +37,8 @@ const (
 	HeaderAfter = "retry-after"
 )
 
-// The fields of a failure in [HeaderHistory], a list of tables with texts and one integer. A field of
-// which nothing is known is missing.
+// The fields of a failure in [HeaderHistory], a list of tables with texts and one integer. A field
+// of which nothing is known is missing.
 const (
 	HistoryAt        = "at"         // as [HeaderTime]
 	HistoryAttempt   = "attempt"    // the integer: the first is 1

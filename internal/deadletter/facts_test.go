@@ -261,8 +261,8 @@ func TestAPublisherWritesTheHeadersOfAProcessor(t *testing.T) {
 	}
 }
 
-// The timeline of a message is its history. Of the failures before it only the number is known. What
-// is no history, as a consumer may write it, tells nothing.
+// The timeline of a message is its history. Of the failures before it only the number is known.
+// What is no history, as a consumer may write it, tells nothing.
 func TestTheTimelineIsTheHistory(t *testing.T) {
 	t.Parallel()
 	entry := func(attempt any, more ...any) amqp091.Table {
@@ -273,9 +273,11 @@ func TestTheTimelineIsTheHistory(t *testing.T) {
 		return h
 	}
 	h := processed(5, "retry-history", []any{
-		entry("x"), 7, entry(int64(-1)), entry(int64(4), "error-type", "Timeout", "tier", "10s"), entry(int64(5), "tier", 7),
+		entry("x"), 7, entry(int64(-1)),
+		entry(int64(4), "error-type", "Timeout", "tier", "10s"), entry(int64(5), "tier", 7),
 	})
-	got := deadletter.Read(amqp091.Delivery{Exchange: "shop.standard.dlx", Headers: h}, "billing.dead", deadletter.Knows(shop()))
+	known := deadletter.Knows(shop())
+	got := deadletter.Read(amqp091.Delivery{Exchange: "shop.standard.dlx", Headers: h}, "billing.dead", known)
 	want := []deadletter.Hop{
 		{Queue: "billing", Count: 3, Time: at(1), Exchange: "events", Keys: []string{"order.placed"}},
 		{Queue: "billing", Reason: "rejected", Count: 1, Time: at(5), Attempt: 4, ErrorType: "Timeout", Tier: "10s"},
@@ -288,7 +290,7 @@ func TestTheTimelineIsTheHistory(t *testing.T) {
 		"retry-queue": "billing", "retry-attempts": int64(5), "retry-history": h["retry-history"],
 		"x-death": []any{died("audit", "rejected", 1, 1, "events", "k")},
 	}
-	got = deadletter.Read(amqp091.Delivery{Exchange: "shop.failed", Headers: forged}, "shop.dead", deadletter.Knows(shop()))
+	got = deadletter.Read(amqp091.Delivery{Exchange: "shop.failed", Headers: forged}, "shop.dead", known)
 	if len(got.Hops) != 1 || got.Hops[0].Attempt != 0 {
 		t.Errorf("a publisher's history is believed: %+v", got.Hops)
 	}

@@ -75,8 +75,8 @@ func TestMessagesAreGrouped(t *testing.T) {
 	}
 }
 
-// Without a property to group by, bodies are not decoded, which would cost several times as much, but
-// those in which dramatiq tells the error.
+// Without a property to group by, bodies are not decoded, which would cost several times as much,
+// but those in which dramatiq tells the error.
 func TestGroupingByErrorDecodesNoBodies(t *testing.T) {
 	t.Parallel()
 	ways, err := deadletter.NewWays("")

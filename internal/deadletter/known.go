@@ -89,9 +89,9 @@ func (k *Known) isUnroutable(h fields, queue string) bool {
 	return queue == topology.UnroutableName(name)
 }
 
-// untouched reports whether no processor can have written the headers of a message: it failed in its
-// work queue, and had not come from a tier. The processor removes x-death. What was sent to that
-// queue by its name may be a dead letter that a drain or a person put back.
+// untouched reports whether no processor can have written the headers of a message: it failed in
+// its work queue, and had not come from a tier. The processor removes x-death. What was sent to
+// that queue by its name may be a dead letter that a drain or a person put back.
 func (k *Known) untouched(h fields, exchange string) bool {
 	if k == nil || k.topology.Name == "" {
 		return false

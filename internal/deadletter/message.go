@@ -85,11 +85,12 @@ type Hop struct {
 	Time     time.Time `json:"time"`
 	Exchange string    `json:"exchange"`
 	Keys     []string  `json:"keys"`
-	// Attempt is the number of the failed delivery, ErrorType the type of its error, and Tier the delay
-	// of the tier in which the message then waited, as the processor's history tells.
-	Attempt   int    `json:"attempt,omitempty"`
+	// Attempt is the number of the failed delivery, as the processor's history tells.
+	Attempt int `json:"attempt,omitempty"`
+	// ErrorType is the type of the error of that attempt.
 	ErrorType string `json:"errorType,omitempty"`
-	Tier      string `json:"tier,omitempty"`
+	// Tier is the delay of the tier in which the message then waited.
+	Tier string `json:"tier,omitempty"`
 	// Assumed reports that no header tells of it: it must have waited in this tier, as the topology
 	// is today.
 	Assumed bool `json:"assumed,omitempty"`

@@ -189,8 +189,8 @@ func pastTypes(pass *redact.Pass, headers map[string]any) map[string]any {
 	return out
 }
 
-// CutHeaders returns headers in which what a consumer said, and has cut, shows no half of a value that
-// rules mask.
+// CutHeaders returns headers in which what a consumer said, and has cut, shows no half of a value
+// that rules mask.
 func CutHeaders(pass *redact.Pass, headers map[string]any) map[string]any {
 	out := maps.Clone(headers)
 	for _, name := range []string{topology.HeaderError, topology.HeaderErrorType, topology.HeaderErrorStack} {

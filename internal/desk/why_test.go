@@ -57,6 +57,6 @@ func TestWhyDeadLettersDied(t *testing.T) {
 	}
 	w, err := s.desk.Why(t.Context(), "billing.dead", desk.LookOptions{}, since)
 	if err != nil || w.Looked.Looked > 0 || !strings.Contains(w.Refused, "consumer") {
-		t.Errorf("beside a consumer: %+v, %v", w, err)
+		t.Errorf("with a consumer: %+v, %v", w, err)
 	}
 }

@@ -160,7 +160,8 @@ func FuzzDecide(f *testing.F) {
 			}
 			if list, ok := m.Headers["retry-history"].([]any); ok {
 				last, _ := list[len(list)-1].(amqp091.Table)
-				if len(list) > 20 || last["at"] != nowText || last["reason"] != string(out.Reason) || last["attempt"] != out.Attempts {
+				if len(list) > 20 || last["at"] != nowText || last["reason"] != string(out.Reason) ||
+					last["attempt"] != out.Attempts {
 					t.Errorf("its history is %v", list)
 				}
 				for _, v := range list {

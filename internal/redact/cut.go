@@ -2,12 +2,12 @@ package redact
 
 import "strings"
 
-// widest is more than a value with spaces in it has that [Rules.Types] name, in bytes. Other values of
-// these types have no spaces.
+// widest is more bytes than a value with spaces in it has, of those that [Rules.Types] name. Other
+// values of these types have no spaces.
 const widest = 80
 
-// Cut returns a text that others have cut off at its end, and with front at its beginning too, without
-// what the rules may name in part there: a half of it would not be found.
+// Cut returns a text that others have shortened at its end, and with front at its beginning too,
+// without what the rules may name in part there: a half of it would not be found.
 func (p *Pass) Cut(s string, front bool) string {
 	if p.rules.nothing() {
 		return s

@@ -184,7 +184,8 @@ func (r Rules) Decide(d Message, now time.Time) Decision {
 	out.Headers = headers
 	f.record(d, headers, out.Tier, now)
 	for _, name := range []string{
-		topology.HeaderErrorStack, topology.HeaderHistory, topology.HeaderAfter, topology.HeaderError, topology.HeaderErrorType,
+		topology.HeaderErrorStack, topology.HeaderHistory, topology.HeaderAfter, topology.HeaderError,
+		topology.HeaderErrorType,
 	} {
 		for name == topology.HeaderHistory && r.tooLarge(d, headers) && shorten(headers) {
 		}
@@ -419,11 +420,12 @@ func (r Rules) ToUnroutable(d Message, tried Decision, why string, now time.Time
 	// CC and BCC held goes last, and may have to go too: under its own name it fitted,
 	// and these names are longer.
 	for _, name := range []string{
-		topology.HeaderHistory, topology.HeaderError, topology.HeaderLastFailedAt, topology.HeaderReason, topology.HeaderExpiration,
-		topology.HeaderUserID, topology.HeaderBCC, topology.HeaderCC,
+		topology.HeaderHistory, topology.HeaderError, topology.HeaderLastFailedAt, topology.HeaderReason,
+		topology.HeaderExpiration, topology.HeaderUserID, topology.HeaderBCC, topology.HeaderCC,
 	} {
 		room := r.frameMax
-		if name == topology.HeaderHistory || name == topology.HeaderError || name == topology.HeaderLastFailedAt || name == topology.HeaderReason {
+		switch name {
+		case topology.HeaderHistory, topology.HeaderError, topology.HeaderLastFailedAt, topology.HeaderReason:
 			room -= countHeaders // the publisher's own headers are worth more than this margin
 		}
 		if r.frameMax == 0 || r.size(d, h) <= room {

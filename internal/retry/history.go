@@ -42,7 +42,8 @@ func isEntry(entry map[string]any) bool {
 	return true
 }
 
-// record adds the failure to the history of h. A message that has only returned has not failed again.
+// record adds the failure to the history of h. A message that has only returned has not failed
+// again.
 func (f failure) record(d Message, h map[string]any, tier topology.Tier, now time.Time) {
 	if f.returned {
 		return

@@ -34,9 +34,8 @@ func TestTheHistoryIsTheLastFailures(t *testing.T) {
 	t.Parallel()
 	rules := rulesOf(shop("count", map[string]int{"a": 30}), "a")
 	at := moment(t)
-	d := rules.Decide(retry.Message{
-		Exchange: "shop.failed", Key: "@billing", Headers: map[string]any{"retry-history": []any{map[string]any{"at": "forged"}}},
-	}, at)
+	forged := map[string]any{"retry-history": []any{map[string]any{"at": "forged"}}}
+	d := rules.Decide(retry.Message{Exchange: "shop.failed", Key: "@billing", Headers: forged}, at)
 	want := []any{map[string]any{"at": now, "attempt": int64(1), "reason": "rejected", "tier": "1s"}}
 	for i := 2; d.Outcome == retry.Retried; i++ {
 		if diff := cmp.Diff(want, pastOf(d)); diff != "" {
@@ -94,15 +93,17 @@ func TestTheHistoryGivesWay(t *testing.T) {
 			"retry-error": strings.Repeat("e", 500), "retry-error-type": "T", "retry-error-stack": strings.Repeat("s", 8000),
 			"x-death": []any{map[string]any{"queue": "shop.standard.retry.1s"}}, "count": int64(1), "retry-queue": "billing",
 			"retry-attempts": int64(1), "retry-history": []any{
-				map[string]any{"error-type": strings.Repeat("1", 90)}, map[string]any{"error-type": strings.Repeat("2", 90)},
-				map[string]any{"error-type": strings.Repeat("3", 90)}, map[string]any{"error-type": strings.Repeat("4", 90)},
+				map[string]any{"error-type": strings.Repeat("1", 90)},
+				map[string]any{"error-type": strings.Repeat("2", 90)},
+				map[string]any{"error-type": strings.Repeat("3", 90)},
+				map[string]any{"error-type": strings.Repeat("4", 90)},
 			},
 		}
 		d := said(frame, headers)
 		_, there := d.Headers["retry-history"]
 		if got := pastOf(d); len(got) != want || there != (want > 0) || d.Headers["retry-error"] == nil ||
 			d.Headers["retry-attempts"] != int64(2) {
-			t.Errorf("frame %d: %d failures, error %v, %d bytes", frame, len(got), d.Headers["retry-error"] != nil, sizeOf(d.Headers))
+			t.Errorf("frame %d: %d failures, %d bytes, headers %v", frame, len(got), sizeOf(d.Headers), d.Headers)
 		}
 	}
 }

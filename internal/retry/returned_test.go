@@ -176,8 +176,8 @@ func TestWhatReturnedWithoutAHistory(t *testing.T) {
 
 // The law of what returns: on any broker, and with processors of any two files, each message gets
 // into a tier, a dead-letter queue or the unroutable queue, and comes back at most once for each
-// backoff and file on the way, plus once for a tier that retry-after chose, and once for a file with
-// another count header than the broker's.
+// backoff and file on the way, plus once for a tier that retry-after chose, and once for a file
+// with another count header than the broker's.
 func TestNothingReturnsWithoutEnd(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

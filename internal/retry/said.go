@@ -52,8 +52,8 @@ func (f *failure) hear(h map[string]any, copied bool) {
 	}
 }
 
-// copied reports whether a message with these deaths, the newest first, has died in no queue but those
-// of tiers since a consumer got it: so the broker has not dead-lettered it to where it is.
+// copied reports whether a message with these deaths, the newest first, has died in no queue but
+// those of tiers since a consumer got it: so the broker has not dead-lettered it to where it is.
 func (r Rules) copied(deaths []map[string]any) bool {
 	if len(deaths) == 0 {
 		return true

@@ -71,8 +71,10 @@ func TestACopyThatSaysNothing(t *testing.T) {
 		reason   topology.Reason
 		outcome  retry.Outcome
 	}{
-		"on its first attempt":      {"shop.failed", nil, topology.ReasonRejected, retry.DeadLettered},
-		"on a retry":                {"shop.failed", died("shop.standard.retry.1s"), topology.ReasonRejected, retry.DeadLettered},
+		"on its first attempt": {"shop.failed", nil, topology.ReasonRejected, retry.DeadLettered},
+		"on a retry": {
+			"shop.failed", died("shop.standard.retry.1s"), topology.ReasonRejected, retry.DeadLettered,
+		},
 		"by the broker":             {"shop.failed", died("billing"), topology.ReasonExpired, retry.DeadLettered},
 		"by the broker, of another": {"shop.failed", died("elsewhere"), topology.ReasonUnknown, retry.Retried},
 		"to the failed queue":       {"", nil, topology.ReasonUnknown, retry.Retried},
@@ -196,8 +198,8 @@ func TestShortWaitsAreAttempts(t *testing.T) {
 }
 
 // A wait that a consumer asks for is the shortest tier that is long enough, and an attempt. A wait
-// that no tier is long enough for is the longest, and no attempt, until retryUntil. What is no wait is
-// kept, and the message waits as after a rejection.
+// that no tier is long enough for is the longest, and no attempt, until retryUntil. What is no
+// wait is kept, and the message waits as after a rejection.
 func TestAConsumerAsksForAWait(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {

@@ -15,8 +15,9 @@ const Recently = time.Hour
 // Why is what the dead letters of a queue died of, as far as a look has seen them.
 type Why struct {
 	Queue string `json:"queue"`
-	// Messages is how many the queue held, and LookedAt how many were looked at, from the oldest on.
+	// Messages is how many the queue held.
 	Messages int `json:"messages"`
+	// LookedAt is how many were looked at, from the oldest on.
 	LookedAt int `json:"lookedAt"`
 	// NotLookedAt says why fewer were looked at than the queue held.
 	NotLookedAt string `json:"notLookedAt,omitempty"`
@@ -24,8 +25,8 @@ type Why struct {
 	InLastHour *int `json:"inLastHour"`
 	// By is the property by which the messages are grouped: error, or cause where none has an error.
 	By string `json:"by"`
-	// Groups are the messages of the last hour by what they died of, the largest group first; all that
-	// were looked at where there are none, or not all were looked at.
+	// Groups are what messages died of, largest first: those of the last hour, or else all that were
+	// looked at.
 	Groups []Reason `json:"groups"`
 }
 

@@ -17,7 +17,7 @@ const (
 	messages = 10
 	fails    = "m-04" // each time, and the service says why
 	recovers = "m-07" // is rejected twice, then succeeds
-	hopeless = "m-09" // no retry would help, says the service
+	atOnce   = "m-09" // dead at once: no retry would help
 
 	topologyName = "demo"
 	workQueue    = "billing"
@@ -112,7 +112,8 @@ func (d demo) replay(ctx context.Context) error {
 		_, err := s.handle(ctx, m)
 		handled <- err
 	}()
-	if err := d.command(ctx, "desk", "replay", "@"+workQueue, "--where", `errorType == "PaymentTimeout"`, "--yes", "--expect", "1", "--settle", "1s"); err != nil {
+	if err := d.command(ctx, "desk", "replay", "@"+workQueue, "--where", `errorType == "PaymentTimeout"`, "--yes",
+		"--expect", "1", "--settle", "1s"); err != nil {
 		return err
 	}
 	select {
@@ -200,10 +201,11 @@ func (s *service) handle(ctx context.Context, m amqp091.Delivery) (done bool, er
 		return false, s.say(ctx, m, amqp091.Table{
 			topology.HeaderErrorType: "PaymentTimeout", topology.HeaderError: "the bank did not answer in 3 s",
 		})
-	case m.MessageId == hopeless:
+	case m.MessageId == atOnce:
 		tell("failed, no retry would help")
 		return false, s.say(ctx, m, amqp091.Table{
-			topology.HeaderErrorType: "BadOrder", topology.HeaderError: "the order has no customer", topology.HeaderPermanent: true,
+			topology.HeaderErrorType: "BadOrder", topology.HeaderError: "the order has no customer",
+			topology.HeaderPermanent: true,
 		})
 	case m.MessageId == recovers && retries < 2:
 		tell("failed, rejected")
@@ -223,7 +225,8 @@ func (s *service) say(ctx context.Context, m amqp091.Delivery, why amqp091.Table
 		delete(h, topology.CC)
 	}
 	maps.Copy(h, why)
-	if err := confirmed(ctx, s.out, topology.FailedExchangeName(topologyName), topology.AddressKey(workQueue), amqp091.Publishing{
+	failed, key := topology.FailedExchangeName(topologyName), topology.AddressKey(workQueue)
+	if err := confirmed(ctx, s.out, failed, key, amqp091.Publishing{
 		MessageId: m.MessageId, DeliveryMode: m.DeliveryMode, ContentType: m.ContentType, Headers: h, Body: m.Body,
 	}); err != nil {
 		return err
