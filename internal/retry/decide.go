@@ -183,22 +183,33 @@ func (r Rules) Decide(d Message, now time.Time) Decision {
 	out.Key = address(headers, f.key, origin, f.known)
 	out.Headers = headers
 	f.record(d, headers, out.Tier, now)
+	if r.tooLarge(d, headers) && !r.giveWay(d, headers) {
+		out.Cause = HeadersTooLarge
+		why := fmt.Sprintf("its headers would have %d bytes, and the broker adds its own: more than the %d that fit in a frame",
+			r.size(d, headers), r.frameMax)
+		return r.ToUnroutable(d, out, why, now)
+	}
+	return out
+}
+
+// giveWay removes what was said about failures from headers, until they fit: attempts are worth
+// more. It reports whether they fit.
+func (r Rules) giveWay(d Message, headers map[string]any) bool {
 	for _, name := range []string{
 		topology.HeaderErrorStack, topology.HeaderHistory, topology.HeaderAfter, topology.HeaderError,
 		topology.HeaderErrorType,
 	} {
-		for name == topology.HeaderHistory && r.tooLarge(d, headers) && shorten(headers) {
+		for name == topology.HeaderHistory && shorten(headers) {
+			if !r.tooLarge(d, headers) {
+				return true
+			}
 		}
-		if r.tooLarge(d, headers) { // attempts are worth more than what was said about the last one
-			delete(headers, name)
+		delete(headers, name)
+		if !r.tooLarge(d, headers) {
+			return true
 		}
 	}
-	if size := r.size(d, headers); r.tooLarge(d, headers) {
-		out.Cause = HeadersTooLarge
-		why := fmt.Sprintf("its headers would have %d bytes, and the broker adds its own: more than the %d that fit in a frame", size, r.frameMax)
-		return r.ToUnroutable(d, out, why, now)
-	}
-	return out
+	return false
 }
 
 // address returns the routing key to publish with, and sets CC. The message keeps

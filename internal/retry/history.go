@@ -28,7 +28,7 @@ func isEntry(entry map[string]any) bool {
 	for name, v := range entry {
 		switch name {
 		case topology.HistoryAt, topology.HistoryReason, topology.HistoryTier, topology.HistoryErrorType:
-			if s, ok := v.(string); !ok || firstRunes(s, longestErrorType) != s {
+			if s, ok := v.(string); !ok || len(s) > longestErrorType && firstRunes(s, longestErrorType) != s {
 				return false
 			}
 		case topology.HistoryAttempt:
