@@ -2,6 +2,7 @@ package retry_test
 
 import (
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 	"time"
@@ -17,9 +18,7 @@ func came(d retry.Decision, said map[string]any) retry.Message {
 	m := failedAgain(d)
 	m.Exchange, m.Key = "shop.failed", "@billing"
 	m.Headers["x-death"] = m.Headers["x-death"].([]any)[1:] // its consumer publishes it
-	for name, v := range said {
-		m.Headers[name] = v
-	}
+	maps.Copy(m.Headers, said)
 	return m
 }
 
