@@ -20,6 +20,9 @@ const (
 	HeaderBCC           = "retry-bcc"
 	HeaderUserID        = "retry-user-id"
 	HeaderExpiration    = "retry-expiration"
+	// HeaderUnsureSince is since when the message waits, after its last tier, as it is not known
+	// whether its work queue is in outage.
+	HeaderUnsureSince = "retry-unsure-since"
 )
 
 // The headers with which a consumer says why it failed, on a copy that it publishes to the exchange
@@ -67,6 +70,7 @@ func RetryHeaders() []string {
 		HeaderQueue, HeaderExchange, HeaderRoutingKey, HeaderFirstFailedAt, HeaderLastFailedAt, HeaderReason,
 		HeaderAttempts, HeaderError, HeaderErrorType, HeaderErrorStack, HeaderPermanent, HeaderAfter,
 		HeaderOriginalCount, HeaderCC, HeaderBCC, HeaderUserID, HeaderExpiration,
+		HeaderUnsureSince,
 	}
 }
 
