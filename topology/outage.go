@@ -1,6 +1,9 @@
 package topology
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Outage says when a work queue is in outage, as nearly all of its deliveries fail. While it is, a
 // message that would be a dead letter waits instead, and the attempt is not counted.
@@ -38,3 +41,18 @@ func OutageQueueName(topology, backoff string) string {
 // OutageCount is the count of a message that waits for the end of an outage: one more than that of
 // the last tier.
 func (b Backoff) OutageCount() int64 { return int64(len(b.Tiers)) + 1 }
+
+// IsOutageQueueName reports whether queue is named like the one in which messages of any backoff of
+// the topology wait for the end of an outage.
+func IsOutageQueueName(topology, queue string) bool {
+	backoff, ok := RetryBackoff(topology, queue)
+	return ok && queue == OutageQueueName(topology, backoff)
+}
+
+// AllTiers returns the tiers, and the one for outages as the last if there is one.
+func (b Backoff) AllTiers() []Tier {
+	if b.Outage == nil {
+		return b.Tiers
+	}
+	return append(slices.Clone(b.Tiers), b.Outage.Tier)
+}
