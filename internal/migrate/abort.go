@@ -177,7 +177,10 @@ func (r *Runner) tiersEmpty(ctx context.Context, m Move) error {
 	if !ok {
 		return nil
 	}
-	longest := slices.MaxFunc(backoff.Tiers, func(a, b topology.Tier) int { return cmp.Compare(a.Delay, b.Delay) }).Delay
+	longest := slices.MaxFunc(backoff.AllTiers(), func(a, b topology.Tier) int { return cmp.Compare(a.Delay, b.Delay) }).Delay
+	if backoff.Outage != nil && backoff.Outage.Rate > 0 {
+		longest = topology.LongestOutageTier
+	}
 	const lag = broker.Tick + 2*time.Second // so old can counts be, with a margin
 	begun, deadline := time.Now(), time.Now().Add(r.Wait)
 	var empty, failedEmpty time.Time // since when all queues are empty, and when the failed queue was
@@ -220,7 +223,7 @@ func (r *Runner) tiersEmpty(ctx context.Context, m Move) error {
 // retryQueues returns the retry queues of a backoff. Tiers may share one.
 func retryQueues(b topology.Backoff) []string {
 	var out []string
-	for _, tier := range b.Tiers {
+	for _, tier := range b.AllTiers() {
 		if !slices.Contains(out, tier.Queue) {
 			out = append(out, tier.Queue)
 		}
