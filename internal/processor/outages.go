@@ -76,6 +76,7 @@ func (o *outages) begin(ctx context.Context) error {
 		return fmt.Errorf("a backoff has outage, for which the processor reads statistics from the management API: %w; "+
 			"'dlxctl rights' prints the tag that its user needs, or remove outage", err)
 	}
+	o.report(ctx, err)
 	return nil
 }
 
@@ -92,29 +93,33 @@ func (o *outages) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			_ = o.read(ctx)
+			o.report(ctx, o.read(ctx))
 		}
 	}
 }
 
-// read reads statistics. An error is logged once, until they can be read again.
+// read reads statistics.
 func (o *outages) read(ctx context.Context) error {
 	reading, cancel := context.WithTimeout(ctx, retry.WindowStep)
 	defer cancel()
 	counted, err := o.api.Deliveries(reading, o.names)
+	if err == nil {
+		o.count(ctx, counted, time.Now())
+	}
+	return err
+}
+
+// report logs an error once, until statistics can be read again.
+func (o *outages) report(ctx context.Context, err error) {
 	switch {
-	case ctx.Err() != nil:
-		return ctx.Err()
+	case ctx.Err() != nil: // errors say no more than that
+		return
 	case err != nil && !o.logged:
 		o.Log.WarnContext(ctx, "cannot read statistics: whether a work queue is in outage is not known", "error", err)
 	case err == nil && o.logged:
 		o.Log.InfoContext(ctx, "reading statistics again")
 	}
 	o.logged = err != nil
-	if err == nil {
-		o.count(ctx, counted, time.Now())
-	}
-	return err
 }
 
 // count notes statistics, and tells which outages begin and end.

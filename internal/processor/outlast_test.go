@@ -20,6 +20,7 @@ import (
 	"github.com/dlxctl/dlxctl/internal/brokertest"
 	"github.com/dlxctl/dlxctl/internal/notify"
 	"github.com/dlxctl/dlxctl/internal/processor/monitor"
+	"github.com/dlxctl/dlxctl/topology"
 )
 
 // outageFile is a topology whose messages are dead after half a second, but for outages.
@@ -394,4 +395,66 @@ func TestOutagesWithoutAnAnswer(t *testing.T) {
 	if lines := log.with("cannot read statistics"); len(lines) != 1 {
 		t.Errorf("the log says %q", lines)
 	}
+}
+
+// The key comes and goes by apply, under traffic and with messages that wait: each returns, and is
+// done or a dead letter, once.
+func TestTheKeyComesAndGoes(t *testing.T) {
+	brokertest.OnNewestLine(t)
+	t.Parallel()
+	with := outageFile("{until: 1h}")
+	without := strings.Replace(with, ", outage: {until: 1h}", "", 1)
+	s := newStage(t, without)
+	first := s.processor(t)
+	first.Log = s.quiet()
+	stop := run(t, first)
+	v := s.serve(t, &service{})
+	v.down.Store(true)
+	s.send(t, ids(0, 50)...)
+	s.moved(t, "billing.dead", ids(0, 50)...)
+	s.apply(t, mustCompile(t, with))
+	next := s.processor(t)
+	next.Topology = mustCompile(t, with)
+	log := listen(t, next)
+	stop()
+	stop = run(t, next)
+	published := brokertest.PublishEvery(t, s.ch, "events", "a", brokertest.Pause(2*time.Millisecond))
+	log.says(t, "work queue is in outage")
+	brokertest.Eventually(t, "messages to wait", func() bool { return s.ready(t, "shop.standard.retry.outage") > 0 })
+	s.change(t, mustCompile(t, without)) // while the processor has the previous file
+	pause(t, time.Second)
+	stop()
+	last := s.processor(t)
+	last.Topology, last.Log = mustCompile(t, without), s.quiet()
+	run(t, last)
+	pause(t, 2*time.Second)
+	v.down.Store(false)
+	n := published()
+	dead, copies := map[string]int{}, 0
+	brokertest.Eventually(t, fmt.Sprintf("all %d messages", n), func() bool {
+		for id, c := range s.drain(t, "billing.dead") {
+			dead[id], copies = dead[id]+c, copies+c
+		}
+		done, _ := v.handled()
+		return done+len(dead) == n
+	}, func() string { return s.holds(t) })
+	done, doubled := v.handled()
+	t.Logf("%d published, %d done, %d dead, 0 lost, %d doubled", n, done, len(dead), doubled+copies-len(dead))
+	if doubled > 0 || copies > len(dead) {
+		t.Errorf("%d done twice, %d dead twice", doubled, copies-len(dead))
+	}
+	s.untilNothingIn(t, "shop.standard.retry.outage")
+	s.change(t, mustCompile(t, without))
+	brokertest.Eventually(t, "the queue to be deleted", func() bool {
+		return !strings.Contains(s.holds(t), "shop.standard.retry.outage")
+	})
+}
+
+func mustCompile(t *testing.T, file string) topology.Compiled {
+	t.Helper()
+	out, err := compile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
 }
