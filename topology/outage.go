@@ -15,7 +15,7 @@ type Outage struct {
 	Of int `json:"of"`
 	// Until is how long after its first failure a message may wait for the end of an outage.
 	Until time.Duration `json:"until"`
-	// Rate is how many of the waiting messages of a work queue return to it per second at most.
+	// Rate is how many of the waiting messages of the backoff return per second at most.
 	// Zero: any number.
 	Rate float64 `json:"rate"`
 	// Tier is where such messages wait: as long as in the longest tier of the backoff, at least

@@ -177,10 +177,7 @@ func (r *Runner) tiersEmpty(ctx context.Context, m Move) error {
 	if !ok {
 		return nil
 	}
-	longest := slices.MaxFunc(backoff.AllTiers(), func(a, b topology.Tier) int { return cmp.Compare(a.Delay, b.Delay) }).Delay
-	if backoff.Outage != nil && backoff.Outage.Rate > 0 {
-		longest = topology.LongestOutageTier
-	}
+	longest := longestWait(backoff)
 	const lag = broker.Tick + 2*time.Second // so old can counts be, with a margin
 	begun, deadline := time.Now(), time.Now().Add(r.Wait)
 	var empty, failedEmpty time.Time // since when all queues are empty, and when the failed queue was
@@ -218,6 +215,14 @@ func (r *Runner) tiersEmpty(ctx context.Context, m Move) error {
 			return err
 		}
 	}
+}
+
+// longestWait returns how long a message of a backoff waits at most.
+func longestWait(b topology.Backoff) time.Duration {
+	if b.Outage != nil && b.Outage.Rate > 0 {
+		return topology.LongestOutageTier
+	}
+	return slices.MaxFunc(b.AllTiers(), func(a, b topology.Tier) int { return cmp.Compare(a.Delay, b.Delay) }).Delay
 }
 
 // retryQueues returns the retry queues of a backoff. Tiers may share one.

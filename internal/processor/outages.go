@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"time"
 
@@ -39,8 +40,8 @@ type deliveries struct {
 	waited     int       // how often a message of the queue waited, since then, and did not die
 }
 
-// newOutages reads the first statistics. It returns nil if no backoff says what an outage is, and an
-// error if the user may not read statistics. A broker that does not answer may do so later.
+// newOutages reads the first statistics. It returns nil if no backoff says what an outage is, and
+// an error if the user may not read statistics. A broker that does not answer may do so later.
 func (p *Processor) newOutages(ctx context.Context, probes monitor.Probes) (*outages, error) {
 	o := &outages{Processor: p, queues: map[string]*deliveries{}, due: map[string]time.Time{}}
 	now := time.Now()
@@ -136,9 +137,9 @@ func (o *outages) count(ctx context.Context, counted map[string]management.Deliv
 		switch out := q.window.State(now) == retry.InOutage; {
 		case out && q.since.IsZero():
 			q.since, q.waited = now, 0
-			o.tell(ctx, q, "outage", "work queue is in outage: messages that would be dead letters wait", now)
+			o.begins(ctx, q)
 		case !out && !q.since.IsZero():
-			o.tell(ctx, q, "outage_end", "outage of a work queue has ended", now)
+			o.ends(ctx, q, now.Sub(q.since))
 			q.since = time.Time{}
 		}
 		q.probe.Outage(name, !q.since.IsZero())
@@ -154,26 +155,42 @@ func (q *deliveries) spread(messages int64) time.Duration {
 	return time.Duration(min(seconds, topology.LongestOutageTier.Seconds()) * float64(time.Second))
 }
 
-// tell logs the begin or the end of an outage, and sends a notice of it.
-func (o *outages) tell(ctx context.Context, q *deliveries, event, line string, now time.Time) {
+// begins tells that an outage begins.
+func (o *outages) begins(ctx context.Context, q *deliveries) {
 	failed, of := q.window.Last()
-	what := fmt.Sprintf("%d of the last %s failed", failed, text.Count(of, "delivery"))
-	args := []any{"queue", q.work.Name, "backoff", q.backoff.Name, "owner", q.work.Owner, "severity", q.work.Severity, "failed", failed, "of", of}
-	if event == "outage_end" {
-		lasted := text.Duration(now.Sub(q.since).Round(time.Second))
-		args = append(args, "lasted", lasted, "waited", q.waited)
-		what = fmt.Sprintf("it lasted %s, and messages waited %s in place of dying", lasted, text.Count(q.waited, "time"))
-	}
-	o.Log.WarnContext(ctx, line, args...)
-	if o.Notifier != nil {
-		o.Notifier.Notify(notify.Notice{
-			Event: event, Topology: o.Topology.Name, Queue: q.work.Name, MovedTo: q.backoff.Outage.Tier.Queue,
-			Owner: q.work.Owner, Severity: q.work.Severity, Error: what,
-		}, nil)
-	}
+	q.describe(o.Log).WarnContext(ctx, "work queue is in outage: messages that would be dead letters wait",
+		"failed", failed, "of", of)
+	o.notify(q, "outage", fmt.Sprintf("%d of the last %s failed", failed, text.Count(of, "delivery")))
 }
 
-// state returns what is known about a work queue. One that only a newer file has is never in outage.
+// ends tells that an outage has ended.
+func (o *outages) ends(ctx context.Context, q *deliveries, lasted time.Duration) {
+	failed, of := q.window.Last()
+	took := text.Duration(lasted.Round(time.Second))
+	q.describe(o.Log).WarnContext(ctx, "outage of a work queue has ended",
+		"failed", failed, "of", of, "lasted", took, "waited", q.waited)
+	o.notify(q, "outage_end", fmt.Sprintf("it lasted %s, and messages waited %s in place of dying",
+		took, text.Count(q.waited, "time")))
+}
+
+// describe returns a logger that names the work queue.
+func (q *deliveries) describe(log *slog.Logger) *slog.Logger {
+	return log.With("queue", q.work.Name, "backoff", q.backoff.Name, "owner", q.work.Owner, "severity", q.work.Severity)
+}
+
+// notify sends a notice of an outage.
+func (o *outages) notify(q *deliveries, event, what string) {
+	if o.Notifier == nil {
+		return
+	}
+	o.Notifier.Notify(notify.Notice{
+		Event: event, Topology: o.Topology.Name, Queue: q.work.Name, MovedTo: q.backoff.Outage.Tier.Queue,
+		Owner: q.work.Owner, Severity: q.work.Severity, Error: what,
+	}, nil)
+}
+
+// state returns what is known about a work queue. One that only a newer file has is never in
+// outage.
 func (o *outages) state(queue string) retry.State {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -195,9 +212,10 @@ func (o *outages) failed(d retry.Decision) {
 	}
 }
 
-// wait returns how long the next message waits for the end of an outage: as long as in its tier, and
-// longer if that many wait already that the rate would be exceeded. The messages of all work queues of a
-// backoff come one after the other, as they leave its outage queue in the order in which they came.
+// wait returns how long the next message waits for the end of an outage: as long as in its tier,
+// and longer if that many wait already that the rate would be exceeded. The messages of all work
+// queues of a backoff come one after the other, as they leave its outage queue in the order in
+// which they came.
 func (o *outages) wait(d retry.Decision, now time.Time) time.Duration {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -97,7 +97,8 @@ func (v *service) handle(ch *amqp091.Channel, d amqp091.Delivery) error {
 		h["retry-exchange"], h["retry-routing-key"] = d.Exchange, d.RoutingKey
 	}
 	maps.Copy(h, said)
-	if err := ch.Publish("shop.failed", "@billing", true, false, amqp091.Publishing{Headers: h, MessageId: d.MessageId}); err != nil {
+	copied := amqp091.Publishing{Headers: h, MessageId: d.MessageId}
+	if err := ch.Publish("shop.failed", "@billing", true, false, copied); err != nil {
 		return err
 	}
 	return d.Ack(false)
@@ -254,8 +255,8 @@ func TestPoisonIsNoOutage(t *testing.T) {
 	}
 }
 
-// Of two processors one is killed during the outage, and another one starts. None makes a dead
-// letter.
+// Of two processors one is killed during the outage, and another one starts. No message
+// becomes a dead letter.
 func TestProcessorsComeAndGoInAnOutage(t *testing.T) {
 	t.Parallel()
 	s := newStage(t, outageFile("{}"))
@@ -307,7 +308,8 @@ func TestWhatDiesInAnOutage(t *testing.T) {
 	s.send(t, ids(0, 100)...)
 	log.says(t, "work queue is in outage")
 	s.send(t, "m-500")
-	if m := s.bury(t, "billing.dead"); m.MessageId != "m-500" || m.Headers["retry-reason"] != "permanent" || m.Headers["retry-attempts"] != int64(1) {
+	m := s.bury(t, "billing.dead")
+	if m.MessageId != "m-500" || m.Headers["retry-reason"] != "permanent" || m.Headers["retry-attempts"] != int64(1) {
 		t.Errorf("dead: %s with %v", m.MessageId, m.Headers)
 	}
 	for range 100 {

@@ -16,9 +16,9 @@ const (
 	InOutage
 )
 
-// Unsure is how long a message waits at most, after its last tier, while nothing is known about its
-// work queue, or for one wait, if that is longer. Statistics of the broker are 12 seconds old at most, and
-// [Window] needs 15 seconds to believe them.
+// Unsure is how long a message waits at most, after its last tier, while nothing is known about
+// its work queue, or for one wait, if that is longer. Statistics of the broker are 12 seconds old
+// at most, and [Window] needs 15 seconds to believe them.
 const Unsure = 30 * time.Second
 
 // Evidence is what a message tells about the deliveries of its work queue.
@@ -56,9 +56,9 @@ func (s step) mark(h map[string]any) {
 	}
 }
 
-// outlast returns the next step of a message that would be dead now. While its queue is in outage it
-// waits, and its attempt does not count. While that is not known it waits too, but not for long: a
-// message that no retry helps must die.
+// outlast returns the next step of a message that would be dead now. While its queue is in outage
+// it waits, and its attempt does not count. While that is not known it waits too, but not for
+// long: a message that no retry helps must die.
 func (r Rules) outlast(f failure, now time.Time) step {
 	dead := step{count: topology.DeadLetterCount, attempts: f.attempt}
 	if r.state == nil || r.backoff.Outage == nil || !f.within(r.backoff.Outage.Until, now) {

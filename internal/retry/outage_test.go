@@ -1,6 +1,7 @@
 package retry_test
 
 import (
+	"maps"
 	"testing"
 	"time"
 
@@ -15,9 +16,12 @@ func outlasting(state retry.State) retry.Rules {
 	b := topology.Backoff{
 		Name: "standard", RetryExchange: "shop.standard.dlx", RetryUntil: time.Hour,
 		RetryOn: []topology.Reason{topology.ReasonRejected, topology.ReasonExpired},
-		Tiers:   []topology.Tier{{Delay: time.Second, Queue: "shop.standard.retry.1s"}, {Delay: time.Minute, Queue: "shop.standard.retry.1m"}},
+		Tiers: []topology.Tier{
+			{Delay: time.Second, Queue: "shop.standard.retry.1s"}, {Delay: time.Minute, Queue: "shop.standard.retry.1m"},
+		},
 		Outage: &topology.Outage{
-			Failing: 0.8, Of: 50, Until: 24 * time.Hour, Tier: topology.Tier{Delay: time.Minute, Queue: "shop.standard.retry.outage"},
+			Failing: 0.8, Of: 50, Until: 24 * time.Hour,
+			Tier: topology.Tier{Delay: time.Minute, Queue: "shop.standard.retry.outage"},
 		},
 	}
 	c := topology.Compiled{
@@ -27,20 +31,23 @@ func outlasting(state retry.State) retry.Rules {
 	return retry.NewRules(c, b, 0).Knowing(func(string) retry.State { return state })
 }
 
-// failedOften returns a message that has failed so often, after its retry, for the first time so long ago.
-func failedOften(attempts int64, ago time.Duration, now time.Time, reason string, headers map[string]any) retry.Message {
+// failedOften returns a message that came back and failed again, with this number of attempts, and
+// failed for the first time that long ago.
+func failedOften(attempts int64, ago time.Duration, now time.Time, reason string,
+	headers map[string]any,
+) retry.Message {
 	h := map[string]any{
 		"count": int32(min(3, attempts-1)), "retry-queue": "billing", "retry-attempts": attempts - 1,
 		"retry-first-failed-at": now.Add(-ago).UTC().Format(topology.HeaderTime),
 		"retry-last-failed-at":  now.Add(-time.Minute).UTC().Format(topology.HeaderTime),
 		"x-death": []any{
-			map[string]any{"queue": "billing", "reason": reason, "exchange": "shop.return", "routing-keys": []any{"order.placed"}},
+			map[string]any{
+				"queue": "billing", "reason": reason, "exchange": "shop.return", "routing-keys": []any{"order.placed"},
+			},
 			map[string]any{"queue": "shop.standard.retry.1m", "reason": "expired"},
 		},
 	}
-	for name, v := range headers {
-		h[name] = v
-	}
+	maps.Copy(h, headers)
 	return retry.Message{Exchange: "shop.failed", Key: "@billing", Headers: h}
 }
 
@@ -56,18 +63,21 @@ func TestAnOutageKillsNothing(t *testing.T) {
 		count    int32
 		attempts int64
 	}{
-		"a first failure":            {failedOften(1, 0, now, "rejected", nil), retry.Retried, 1, 1},
-		"before the last tier":       {failedOften(2, time.Hour, now, "rejected", nil), retry.Retried, 2, 2},
-		"after the last tier":        {failedOften(3, time.Hour, now, "rejected", nil), retry.Retried, 3, 2},
-		"an expired one":             {failedOften(3, time.Hour, now, "expired", nil), retry.Retried, 3, 2},
-		"after until":                {failedOften(3, 24*time.Hour, now, "rejected", nil), retry.DeadLettered, -1, 3},
-		"a reason that is excluded":  {failedOften(3, time.Hour, now, "maxlen", nil), retry.DeadLettered, -1, 3},
-		"an early, excluded reason":  {failedOften(2, time.Hour, now, "maxlen", nil), retry.DeadLettered, -1, 2},
-		"a first time of no meaning": {failedOften(3, 0, now, "rejected", map[string]any{"retry-first-failed-at": "soon"}), retry.DeadLettered, -1, 3},
+		"a first failure":           {failedOften(1, 0, now, "rejected", nil), retry.Retried, 1, 1},
+		"before the last tier":      {failedOften(2, time.Hour, now, "rejected", nil), retry.Retried, 2, 2},
+		"after the last tier":       {failedOften(3, time.Hour, now, "rejected", nil), retry.Retried, 3, 2},
+		"an expired one":            {failedOften(3, time.Hour, now, "expired", nil), retry.Retried, 3, 2},
+		"after until":               {failedOften(3, 24*time.Hour, now, "rejected", nil), retry.DeadLettered, -1, 3},
+		"a reason that is excluded": {failedOften(3, time.Hour, now, "maxlen", nil), retry.DeadLettered, -1, 3},
+		"an early, excluded reason": {failedOften(2, time.Hour, now, "maxlen", nil), retry.DeadLettered, -1, 2},
+		"a first time of no meaning": {
+			failedOften(3, 0, now, "rejected", map[string]any{"retry-first-failed-at": "soon"}), retry.DeadLettered, -1, 3,
+		},
 	} {
 		got := rules.Decide(tc.message, now)
-		if got.Outcome != tc.outcome || got.Headers["count"] != tc.count || got.Headers["retry-attempts"] != tc.attempts {
-			t.Errorf("%s: %s with the count %v after %v attempts", name, got.Outcome, got.Headers["count"], got.Headers["retry-attempts"])
+		count, attempts := got.Headers["count"], got.Headers["retry-attempts"]
+		if got.Outcome != tc.outcome || count != tc.count || attempts != tc.attempts {
+			t.Errorf("%s: %s with the count %v after %v attempts", name, got.Outcome, count, attempts)
 		}
 		if tc.count == 3 && got.Tier.Queue != "shop.standard.retry.outage" {
 			t.Errorf("%s: waits in %s", name, got.Tier.Queue)
@@ -81,8 +91,8 @@ func TestAnOutageKillsNothing(t *testing.T) {
 	}
 }
 
-// While nothing is known a message waits for half a minute, or once. Only what a processor has noted
-// counts: a publisher cannot make its message wait, or die, by that header.
+// While nothing is known a message waits for half a minute, or once. Only what a processor has
+// noted counts: a publisher cannot make its message wait, or die, by that header.
 func TestWhatIsNotKnownKillsNothingAtOnce(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)
@@ -98,7 +108,9 @@ func TestWhatIsNotKnownKillsNothingAtOnce(t *testing.T) {
 		}
 	}
 	marked := map[string]any{"retry-unsure-since": at(20 * time.Second)}
-	for state, want := range map[retry.State]retry.Outcome{retry.InOutage: retry.Retried, retry.Working: retry.DeadLettered} {
+	for state, want := range map[retry.State]retry.Outcome{
+		retry.InOutage: retry.Retried, retry.Working: retry.DeadLettered,
+	} {
 		got := outlasting(state).Decide(failedOften(3, time.Hour, now, "rejected", marked), now)
 		if _, kept := got.Headers["retry-unsure-since"]; got.Outcome != want || kept {
 			t.Errorf("state %d: %s, the mark is kept: %t", state, got.Outcome, kept)
@@ -111,7 +123,8 @@ func TestWhatIsNotKnownKillsNothingAtOnce(t *testing.T) {
 	if _, kept := got.Headers["retry-unsure-since"]; kept {
 		t.Errorf("a publisher's header stays: %v", got.Headers)
 	}
-	if back := retry.Undo(map[string]any{"retry-queue": "billing", "retry-unsure-since": at(0)}, "count"); len(back.Headers) > 0 {
+	back := retry.Undo(map[string]any{"retry-queue": "billing", "retry-unsure-since": at(0)}, "count")
+	if len(back.Headers) > 0 {
 		t.Errorf("Undo leaves %v", back.Headers)
 	}
 }
@@ -132,7 +145,9 @@ func TestEvidence(t *testing.T) {
 		message retry.Message
 		want    retry.Evidence
 	}{
-		"again":     {failedOften(2, time.Hour, now, "rejected", nil), retry.Evidence{Failed: true, Previous: now.Add(-time.Minute)}},
+		"again": {
+			failedOften(2, time.Hour, now, "rejected", nil), retry.Evidence{Failed: true, Previous: now.Add(-time.Minute)},
+		},
 		"first":     {first, retry.Evidence{Failed: true}},
 		"permanent": {told, retry.Evidence{Told: true, Previous: now.Add(-time.Minute)}},
 		"excluded":  {failedOften(2, time.Hour, now, "maxlen", nil), retry.Evidence{Previous: now.Add(-time.Minute)}},

@@ -17,7 +17,8 @@ const (
 	openSteps = 3
 )
 
-// Statistics are what the broker counts of a work queue, and how many processors share its failures.
+// Statistics are what the broker counts of a work queue, and how many processors share its
+// failures.
 type Statistics struct {
 	// Delivered and Acknowledged are how many messages the queue has delivered, and how many of
 	// them consumers have acknowledged, since the node has started. A rejection is not among them.

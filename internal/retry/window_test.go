@@ -18,14 +18,15 @@ type feed struct {
 
 // newFeed returns one whose window has got its first statistics, as at the start of a processor.
 func newFeed(processors int64) *feed {
-	f := &feed{now: time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC), s: retry.Statistics{Processors: processors, Delivered: 7, Acknowledged: 5}}
+	f := &feed{now: time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)}
+	f.s = retry.Statistics{Processors: processors, Delivered: 7, Acknowledged: 5}
 	f.Window = retry.NewWindow(topology.Outage{Failing: 0.8, Of: 50}, f.now)
 	f.Count(f.s, f.now)
 	return f
 }
 
-// step lets a number of messages fail that failed the last time before that many steps, 0 for never,
-// and others be acknowledged. Then it counts.
+// step lets a number of messages fail that failed the last time before that many steps, 0 for
+// never, and others be acknowledged. Then it counts.
 func (f *feed) step(failed, before, acknowledged int) retry.State {
 	for range failed {
 		e := retry.Evidence{Failed: true}
@@ -120,8 +121,8 @@ func TestWindowOfTwoProcessors(t *testing.T) {
 	}
 }
 
-// The acknowledgement of a message whose consumer said why it failed is no success, whether it shows
-// early or late. A permanent failure is neither.
+// The acknowledgement of a message whose consumer said why it failed is no success, whether it
+// shows early or late. A permanent failure is neither.
 func TestWindowOfConsumersThatSayWhy(t *testing.T) {
 	t.Parallel()
 	for _, late := range []int{0, 1, 2} {

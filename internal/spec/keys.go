@@ -118,7 +118,7 @@ func outageKeys() []key {
 		{"failing", "Share of the last deliveries of a queue that has failed in an outage. Default: 80%.", false, matching(percentPattern)},
 		{"of", "Number of the last deliveries that are looked at. Default: 50.", false, integer(1)},
 		{"until", "How long after its first failure a message may wait for the end of an outage. Default: 24h.", false, delay()},
-		{"rate", "How many of the waiting messages of a queue return to it per second at most. Default: any number.", false, matching(ratePattern)},
+		{"rate", "How many of the waiting messages of the backoff return per second at most. Default: any number.", false, matching(ratePattern)},
 	}
 }
 

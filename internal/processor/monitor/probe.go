@@ -202,7 +202,8 @@ func (p *Probe) Retried(queue string, delay time.Duration, published time.Time) 
 	p.retries(p.workQueue(queue).Name, delay).Inc()
 }
 
-// Outlasts records a message of a work queue that would be dead, and waits for the end of an outage.
+// Outlasts records a message of a work queue that would be dead, and waits for the end of an
+// outage.
 func (p *Probe) Outlasts(queue string, published time.Time) {
 	if p == nil {
 		return
