@@ -49,7 +49,7 @@ func Metrics() []Metric {
 		{
 			metricRetried, "counter",
 			[]string{"topology", "backoff", "queue", "tier"},
-			"Messages put into a tier. Queue is the work queue they failed in, or (other) if the file does not name it. Tier outage: they wait for the end of an outage.",
+			"Messages put into a tier (outage: until one ends). Queue is the work queue they failed in, or (other) if the file lacks it.",
 		},
 		{
 			metricDeadLettered, "counter",
