@@ -185,7 +185,11 @@ func TestAnOutageMakesNoDeadLetters(t *testing.T) {
 			t.Parallel()
 			t.Run("for three seconds", func(t *testing.T) {
 				t.Parallel()
-				s := newStage(t, outageFile("{}"))
+				file := outageFile("{}")
+				if says {
+					file = strings.Replace(file, "defaults: {", "defaults: {type: classic, ", 1)
+				}
+				s := newStage(t, file)
 				run(t, s.processor(t))
 				v := s.serve(t, &service{says: says})
 				v.down.Store(true)
