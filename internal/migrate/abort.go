@@ -1,7 +1,6 @@
 package migrate
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -222,7 +221,11 @@ func longestWait(b topology.Backoff) time.Duration {
 	if b.Outage != nil && b.Outage.Rate > 0 {
 		return topology.LongestOutageTier
 	}
-	return slices.MaxFunc(b.AllTiers(), func(a, b topology.Tier) int { return cmp.Compare(a.Delay, b.Delay) }).Delay
+	longest := time.Duration(0) // of a backoff without tiers
+	for _, tier := range b.AllTiers() {
+		longest = max(longest, tier.Delay)
+	}
+	return longest
 }
 
 // retryQueues returns the retry queues of a backoff. Tiers may share one.
