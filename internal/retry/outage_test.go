@@ -158,3 +158,20 @@ func TestEvidence(t *testing.T) {
 		}
 	}
 }
+
+// Where the broker has no queue for outages yet, a message waits in the last tier instead, and keeps
+// the mark: what no retry helps does not go round until the outage that is not known would be over.
+func TestAnOutageWithoutItsQueue(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)
+	since := now.Add(-20 * time.Second).Format(topology.HeaderTime)
+	m := failedOften(3, time.Hour, now, "rejected", map[string]any{
+		"count": int32(3), "retry-attempts": int64(2), "retry-unsure-since": since, "retry-reason": "rejected",
+	})
+	m.Exchange = "shop.standard.dlx"
+	got := outlasting(retry.NotKnown).Decide(m, now)
+	if got.Tier.Queue != "shop.standard.retry.1m" || got.Headers["retry-attempts"] != int64(2) ||
+		got.Headers["retry-unsure-since"] != since {
+		t.Errorf("%s, waits in %q with %v", got.Outcome, got.Tier.Queue, got.Headers)
+	}
+}
