@@ -160,7 +160,7 @@ func TestEvidence(t *testing.T) {
 }
 
 // Where the broker has no queue for outages yet, a message waits in the last tier instead, and keeps
-// the mark: what no retry helps does not go round until the outage that is not known would be over.
+// the mark, so that it does not wait for ever while nothing is known.
 func TestAnOutageWithoutItsQueue(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)
