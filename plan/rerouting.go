@@ -165,7 +165,7 @@ func (r *resolver) foundLoop(backoff string) (loop topology.Backoff, exists bool
 		if len(names) != 1 {
 			continue
 		}
-		if n, ok := b.Arguments[names[0]].(int64); ok {
+		if n, ok := b.Arguments[names[0]].(int64); ok && !topology.IsOutageQueueName(r.want.Name, b.Destination) {
 			exists = exists || n > 0 || n == topology.DeadLetterCount
 			tiers[b.Source][n] = b.Destination
 		}

@@ -21,6 +21,9 @@ const (
 	HeaderBCC           = "retry-bcc"
 	HeaderUserID        = "retry-user-id"
 	HeaderExpiration    = "retry-expiration"
+	// HeaderUnsureSince is since when the message waits, after its last tier, as it is not known
+	// whether its work queue is in outage.
+	HeaderUnsureSince = "retry-unsure-since"
 )
 
 // The headers with which a consumer says why it failed, on a copy that it publishes to the exchange
@@ -78,6 +81,7 @@ func RetryHeaders() []string {
 		HeaderQueue, HeaderExchange, HeaderRoutingKey, HeaderFirstFailedAt, HeaderLastFailedAt, HeaderReason,
 		HeaderAttempts, HeaderHistory, HeaderError, HeaderErrorType, HeaderErrorStack, HeaderPermanent, HeaderAfter,
 		HeaderOriginalCount, HeaderCC, HeaderBCC, HeaderUserID, HeaderExpiration,
+		HeaderUnsureSince,
 	}
 }
 

@@ -318,6 +318,8 @@ type Backoff struct {
 	// RetryUntil is how long after its first failure a message may wait without an attempt that
 	// counts, as its consumer asks for longer waits than any tier has.
 	RetryUntil time.Duration `json:"retryUntil"`
+	// Outage says what is an outage of a work queue. Nil: nothing is, and each failure counts.
+	Outage *Outage `json:"outage,omitempty"`
 	// Place is where the file has the backoff.
 	Place Place `json:"place"`
 }

@@ -73,6 +73,7 @@ type AlertOptions struct {
 func Alerts(t topology.Compiled, o AlertOptions) RuleFile {
 	a := alerts{t: t, o: o, vhost: o.VHost}
 	a.deadLetters()
+	a.outages()
 	a.failedQueues()
 	a.standstill()
 	a.lateTiers()

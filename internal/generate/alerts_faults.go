@@ -7,6 +7,25 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
+// outages adds the alerts about work queues that are in outage, by severity.
+func (a *alerts) outages() {
+	for _, severity := range severities() {
+		if !slices.ContainsFunc(a.t.WorkQueues, func(w topology.WorkQueue) bool {
+			b, _ := a.t.Backoff(w.Backoff)
+			return w.Severity == severity && b.Outage != nil
+		}) {
+			continue
+		}
+		selector := selector("dlxctl_queue_in_outage", "topology", a.t.Name, "severity", severity)
+		a.add(Rule{
+			Alert: "DlxctlOutage",
+			Expr:  "max by (topology, backoff, queue, severity, owner) (" + selector + ") == 1",
+			Annotations: about("{{ $labels.queue }} is in outage",
+				"Nearly all of its deliveries fail. No message is lost, and none becomes a dead letter: they wait until its service works again. dlxctl status shows how many."),
+		}, "severity", severity)
+	}
+}
+
 // standstill adds the alerts about failed messages that do not move, and about a processor that is
 // missing while others run.
 func (a *alerts) standstill() {
@@ -68,7 +87,7 @@ func (a *alerts) lateTiers() {
 // tiers returns those of a backoff, each once: attempts that wait equally long share a retry queue.
 func tiers(b topology.Backoff) []topology.Tier {
 	var out []topology.Tier
-	for _, tier := range b.Tiers {
+	for _, tier := range b.AllTiers() {
 		if !slices.Contains(out, tier) {
 			out = append(out, tier)
 		}

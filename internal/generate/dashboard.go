@@ -184,7 +184,7 @@ func (d *dashboard) depths() {
 	}
 	for _, l := range d.t.Backoffs {
 		waiting = append(waiting, l.FailedQueue)
-		for _, s := range l.Tiers {
+		for _, s := range l.AllTiers() {
 			waiting = append(waiting, s.Queue)
 		}
 	}

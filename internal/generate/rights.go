@@ -146,6 +146,9 @@ func processing(t topology.Compiled) Grant {
 	for _, l := range t.Backoffs {
 		g.Write = append(g.Write, exactly(l.RetryExchange), exactly(topology.RetryQueuePrefix(t.Name, l.Name))+".*")
 		g.Read = append(g.Read, exactly(l.FailedQueue))
+		if l.Outage != nil { // statistics
+			g.Tags = []string{"management"}
+		}
 	}
 	if len(t.Backoffs) > 0 {
 		g.Write = append(g.Write, exactly(topology.UnroutableName(t.Name)))

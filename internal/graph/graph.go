@@ -317,6 +317,9 @@ func (b *builder) folds(from int, q *survey.Queue, labels []string) {
 func tiers(b topology.Backoff) string {
 	const most = 6
 	out := text.Each(b.Tiers, func(t topology.Tier) string { return text.Duration(t.Delay) })
+	if b.Outage != nil {
+		out = append(out, "outage")
+	}
 	return text.FirstOf(out, most)
 }
 

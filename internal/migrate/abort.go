@@ -1,7 +1,6 @@
 package migrate
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -177,7 +176,7 @@ func (r *Runner) tiersEmpty(ctx context.Context, m Move) error {
 	if !ok {
 		return nil
 	}
-	longest := slices.MaxFunc(backoff.Tiers, func(a, b topology.Tier) int { return cmp.Compare(a.Delay, b.Delay) }).Delay
+	longest := longestWait(backoff)
 	const lag = broker.Tick + 2*time.Second // so old can counts be, with a margin
 	begun, deadline := time.Now(), time.Now().Add(r.Wait)
 	var empty, failedEmpty time.Time // since when all queues are empty, and when the failed queue was
@@ -217,10 +216,22 @@ func (r *Runner) tiersEmpty(ctx context.Context, m Move) error {
 	}
 }
 
+// longestWait returns how long a message of a backoff waits at most.
+func longestWait(b topology.Backoff) time.Duration {
+	if b.Outage != nil && b.Outage.Rate > 0 {
+		return topology.LongestOutageTier
+	}
+	longest := time.Duration(0) // of a backoff without tiers
+	for _, tier := range b.AllTiers() {
+		longest = max(longest, tier.Delay)
+	}
+	return longest
+}
+
 // retryQueues returns the retry queues of a backoff. Tiers may share one.
 func retryQueues(b topology.Backoff) []string {
 	var out []string
-	for _, tier := range b.Tiers {
+	for _, tier := range b.AllTiers() {
 		if !slices.Contains(out, tier.Queue) {
 			out = append(out, tier.Queue)
 		}

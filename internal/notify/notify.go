@@ -18,7 +18,8 @@ import (
 
 // Notice describes what happened to one message.
 type Notice struct {
-	// Event is dead_letter or unroutable.
+	// Event is dead_letter or unroutable, or outage or outage_end of a work queue, which is about no
+	// message.
 	Event    string `json:"event"`
 	Topology string `json:"topology"`
 	// Queue is the work queue in which the message failed, MovedTo the queue to which the
@@ -31,7 +32,8 @@ type Notice struct {
 	FirstFailure string `json:"firstFailure"`
 	Owner        string `json:"owner"`
 	Severity     string `json:"severity"`
-	// Error is why the message is unroutable, or what the consumer said of a dead letter.
+	// Error is why the message is unroutable, what the consumer said of a dead letter, or the numbers
+	// of an outage.
 	Error string `json:"error,omitempty"`
 	// ErrorType is the type of that error.
 	ErrorType string `json:"errorType,omitempty"`

@@ -84,17 +84,28 @@ func (n Notice) line() string {
 	if n.Event == "unroutable" {
 		return fmt.Sprintf("[%s] unroutable: %s moved to %s: %s", clean(n.Topology), id, clean(n.MovedTo), clean(n.Error))
 	}
+	if begins := n.Event == "outage"; begins || n.Event == "outage_end" {
+		what := "is in outage: messages that would be dead letters wait in " + clean(n.MovedTo)
+		if !begins {
+			what = "is no longer in outage"
+		}
+		return fmt.Sprintf("[%s] %s (%s) %s; %s", clean(n.Topology), clean(n.Queue), n.who(), what, clean(n.Error))
+	}
 	times := "attempts"
 	if n.Attempts == 1 {
 		times = "attempt"
 	}
-	who := n.Severity
-	if n.Owner != "" {
-		who += ", " + n.Owner
-	}
 	return fmt.Sprintf("[%s] dead letter of %s (%s): %s moved to %s after %d %s, the last %s%s; first failure %s",
-		clean(n.Topology), clean(n.Queue), clean(who), id, clean(n.MovedTo), n.Attempts, times,
+		clean(n.Topology), clean(n.Queue), n.who(), id, clean(n.MovedTo), n.Attempts, times,
 		clean(n.Reason), n.why(), clean(n.FirstFailure))
+}
+
+// who returns the severity and the owner.
+func (n Notice) who() string {
+	if n.Owner == "" {
+		return clean(n.Severity)
+	}
+	return clean(n.Severity + ", " + n.Owner)
 }
 
 // why returns what the consumer said, in brackets: the type and the first line of the error.

@@ -29,6 +29,7 @@ type failedQueue struct {
 	probe     *monitor.Probe // nil without a monitor
 	trouble   *slog.Logger   // Log, which limits lines of the same text
 	dead      *slog.Logger   // Log, which limits lines about dead letters of the same queue
+	outages   *outages       // nil: no backoff says what an outage is
 	shared    *shared
 	caution   relay.Caution
 	connected bool // at least once
@@ -44,11 +45,14 @@ type shared struct {
 }
 
 // failedQueues returns those of the topology.
-func (p *Processor) failedQueues(probes monitor.Probes, trouble, dead *slog.Logger) []*failedQueue {
+func (p *Processor) failedQueues(probes monitor.Probes, out *outages, trouble, dead *slog.Logger) []*failedQueue {
 	together := &shared{blocked: map[*failedQueue]bool{}}
 	var all []*failedQueue
 	for _, b := range p.Topology.Backoffs {
 		q := &failedQueue{Processor: p, backoff: b, probe: probes.Of(b.Name), trouble: trouble, dead: dead, shared: together}
+		if b.Outage != nil {
+			q.outages = out
+		}
 		q.caution = relay.Caution{Prefetch: p.Prefetch, Bytes: p.PrefetchBytes, Report: q.report, Held: q.held}
 		all = append(all, q)
 	}
@@ -208,8 +212,12 @@ func (q *failedQueue) relay(ctx context.Context, in, out *amqp.Conn, confirmTime
 	lookup := q.newLookup(ctx)
 	defer lookup.close()
 	var missing *unavailable
+	rules := retry.NewRules(q.Topology, q.backoff, out.FrameMax()).Including(lookup.exists)
+	if q.outages != nil {
+		rules = rules.Knowing(q.outages.state)
+	}
 	h := &handler{
-		rules: retry.NewRules(q.Topology, q.backoff, out.FrameMax()).Including(lookup.exists), backoff: q.backoff.Name,
+		rules: rules, backoff: q.backoff.Name, outages: q.outages,
 		topology: q.Topology, log: q.Log, trouble: q.trouble, dead: q.dead, probe: q.probe, notifier: q.Notifier,
 		show: q.Show, refused: map[uint64]bool{},
 	}

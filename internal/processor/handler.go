@@ -3,6 +3,7 @@ package processor
 import (
 	"context"
 	"log/slog"
+	"strconv"
 	"strings"
 	"time"
 
@@ -30,13 +31,24 @@ type handler struct {
 	probe    *monitor.Probe   // nil: nothing is recorded
 	notifier *notify.Notifier // nil: no notices are sent
 	show     func(notify.Message) notify.Shown
+	outages  *outages        // nil: there are none
 	refused  map[uint64]bool // by delivery tag: those that the unroutable queue does not accept
 }
 
 // Move decides about a failed message.
 func (h *handler) Move(d amqp091.Delivery) relay.Move {
 	h.probe.Taken()
-	return move(decide(h.rules, d, time.Now()))
+	made := decide(h.rules, d, time.Now())
+	h.outages.failed(made.Decision)
+	if h.waits(made) { // the broker reads the time of each message in milliseconds
+		made.Message.Expiration = strconv.FormatInt(h.outages.wait(made.Decision, made.At).Milliseconds(), 10)
+	}
+	return move(made)
+}
+
+// waits reports whether a message waits for the end of an outage.
+func (h *handler) waits(d decision) bool {
+	return d.Outcome == retry.Retried && h.outages != nil && topology.IsOutageQueueName(h.topology.Name, d.Tier.Queue)
 }
 
 // Refused moves a message that the broker did not accept to the unroutable queue. That
@@ -110,7 +122,11 @@ func (h *handler) Moved(delivery amqp091.Delivery, m relay.Move) {
 		describe(h.trouble, d).ErrorContext(ctx, "moved message to the unroutable queue",
 			"unroutable_queue", topology.UnroutableName(h.topology.Name), "error", d.Error)
 	case retry.Retried:
-		h.probe.Retried(d.Queue, d.Tier.Delay, d.At)
+		if h.waits(d) {
+			h.probe.Outlasts(d.Queue, d.At)
+		} else {
+			h.probe.Retried(d.Queue, d.Tier.Delay, d.At)
+		}
 		if d.Said.Unread != "" {
 			describe(h.trouble, d).With(h.said(d)...).WarnContext(ctx, "ignored a retry-after that is no time")
 		}

@@ -29,6 +29,8 @@ import (
 const (
 	childURL  = "DLXCTL_TEST_CHILD_URL"
 	childFile = "DLXCTL_TEST_CHILD_TOPOLOGY"
+	// childAPI is the URL of the management API, if it reads that.
+	childAPI = "DLXCTL_TEST_CHILD_API"
 	// childPrefetch is its prefetch, if not that of the tests.
 	childPrefetch = "DLXCTL_TEST_CHILD_PREFETCH"
 )
@@ -55,7 +57,7 @@ func child(url, file string) error {
 	if err != nil {
 		return err
 	}
-	e, err := broker.Config{URL: url}.Resolve()
+	e, err := broker.Config{URL: url, API: os.Getenv(childAPI)}.Resolve()
 	if err != nil {
 		return err
 	}

@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -95,7 +96,16 @@ func (p *Processor) Run(ctx context.Context) error {
 	defer flushDead()
 	probes := p.Monitor.Watch(p.Topology)
 	defer probes.Close()
-	queues := p.failedQueues(probes, trouble, dead)
+	out, err := p.newOutages(ctx, probes)
+	if err != nil {
+		return err
+	}
+	var watch sync.WaitGroup
+	defer watch.Wait()
+	watching, end := context.WithCancel(ctx)
+	defer end()
+	watch.Go(func() { out.run(watching) })
+	queues := p.failedQueues(probes, out, trouble, dead)
 	for {
 		group, each := errgroup.WithContext(ctx)
 		for _, q := range queues {
@@ -139,7 +149,11 @@ func (p *Processor) Check(ctx context.Context) error {
 			return withFix(err)
 		}
 	}
-	return nil
+	out, err := p.newOutages(ctx, nil)
+	if out != nil && err == nil {
+		out.api.Close()
+	}
+	return err
 }
 
 // withFix adds to err what helps when the broker lacks something, or says in its own words that the
@@ -163,7 +177,7 @@ func check(ctx context.Context, conn *amqp.Conn, b topology.Backoff, log *slog.L
 	if _, err := conn.MessagesReady(b.FailedQueue); err != nil {
 		return err
 	}
-	for _, tier := range b.Tiers {
+	for _, tier := range b.AllTiers() {
 		_, err := conn.MessagesReady(tier.Queue)
 		if errors.Is(err, broker.ErrForbidden) {
 			log.WarnContext(ctx, "whether the tiers exist is not known: without one, messages for it become dead letters; "+

@@ -73,6 +73,8 @@ type Decision struct {
 	FirstFailedAt string
 	// Said is what the consumer said about the failure.
 	Said Said
+	// Evidence is what the message tells about its work queue.
+	Evidence Evidence
 	// Error is why it goes to the unroutable queue, and Cause the same in a word.
 	// Empty if it does not go there.
 	Error string
@@ -109,6 +111,8 @@ type Rules struct {
 	// exists reports whether the virtual host has a queue that the topology does not
 	// name. Nil: there is none.
 	exists func(queue string) bool
+	// state is what is known about outages of work queues. Nil: there are none.
+	state func(queue string) State
 }
 
 // NewRules returns the rules of a backoff of t. frameMax is the size of the largest
@@ -154,7 +158,7 @@ func (r Rules) knows(queue string) bool {
 func (r Rules) Decide(d Message, now time.Time) Decision {
 	origin, addressed := strings.CutPrefix(r.addressOf(d), topology.AddressKey(""))
 	f := r.read(d, origin, now)
-	count, attempts, waits := r.next(d, f, now)
+	next := r.next(d, f, now)
 	switch {
 	case !addressed || origin == "":
 		why := fmt.Sprintf("the routing key %q names no work queue", d.Key)
@@ -170,16 +174,17 @@ func (r Rules) Decide(d Message, now time.Time) Decision {
 	}
 	out := Decision{
 		Outcome: DeadLettered, Exchange: r.backoff.RetryExchange, Queue: origin, Reason: f.reason,
-		Attempts: f.attempt, FirstFailedAt: f.first, Said: f.said, At: now,
+		Attempts: f.attempt, FirstFailedAt: f.first, Said: f.said, At: now, Evidence: r.evidence(f),
 	}
-	if waits {
-		out.Outcome, out.Tier = Retried, r.backoff.Tiers[count-1]
+	if next.waits {
+		out.Outcome, out.Tier = Retried, r.tier(next.count)
 	}
 	headers := f.headers(r, d, now)
-	headers[topology.HeaderAttempts] = attempts
+	headers[topology.HeaderAttempts] = next.attempts
+	next.mark(headers)
 	// As an int32: pika reads an int64 as unsigned, and -1 as 18446744073709551615.
 	// Bindings match an integer of any width. No backoff has that many tiers.
-	headers[r.topology.CountHeader] = int32(count) //nolint:gosec // at most the number of tiers
+	headers[r.topology.CountHeader] = int32(next.count) //nolint:gosec // at most the number of tiers and 1
 	out.Key = address(headers, f.key, origin, f.known)
 	out.Headers = headers
 	f.record(d, headers, out.Tier, now)
@@ -266,9 +271,14 @@ type failure struct {
 	first    string
 	// expiration is what the publisher had set, which the broker has removed.
 	expiration string
-	// said is what the consumer said about it, and past the failures before it.
+	// said is what the consumer said about it, and told that it published the message for that.
 	said Said
+	told bool
+	// past are the failures before it.
 	past []any
+	// previous is when it failed before, and unsure since when it waits as nothing is known about an
+	// outage. Empty: it has not.
+	previous, unsure string
 }
 
 // read finds out how d failed in the queue origin.
@@ -298,7 +308,8 @@ func (r Rules) read(d Message, origin string, now time.Time) failure {
 	}
 	rejected := len(all) > 0 && all[0]["queue"] == origin // or dead-lettered by the broker otherwise
 	if !rejected {
-		f.hear(d.Headers, d.Exchange == topology.FailedExchangeName(r.topology.Name) && r.copied(all))
+		f.told = d.Exchange == topology.FailedExchangeName(r.topology.Name) && r.copied(all)
+		f.hear(d.Headers, f.told)
 	}
 	if list, ok := d.Headers[topology.CC].([]any); ok {
 		f.cc = list
@@ -317,6 +328,7 @@ func (r Rules) read(d Message, origin string, now time.Time) failure {
 			f.first = first
 		}
 		f.past = pastOf(d.Headers)
+		f.previous, f.unsure = text(d.Headers[topology.HeaderLastFailedAt]), text(d.Headers[topology.HeaderUnsureSince])
 		if key, ok := d.Headers[topology.HeaderRoutingKey].(string); ok && f.known && len(key) <= longestKey {
 			f.key = key // that of a consumer is heard already
 		}

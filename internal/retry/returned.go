@@ -50,6 +50,7 @@ func (r Rules) readReturned(d Message, origin string, now time.Time) failure {
 	if first, ok := d.Headers[topology.HeaderFirstFailedAt].(string); ok {
 		f.first = first
 	}
+	f.unsure = text(d.Headers[topology.HeaderUnsureSince])
 	return f
 }
 
@@ -71,20 +72,23 @@ func positive(v any) int64 {
 // shortestUncounted is how long a wait that is no attempt lasts at least.
 const shortestUncounted = time.Second
 
-// next returns the count of d, the attempts that count, and whether it waits in the tier of that
-// count: that of this attempt, or the one that is as long as the consumer asks. Where none is, it
-// comes back before the consumer wants it, and that wait is no attempt, unless it is so short that
-// the message would go round at full speed.
+// next returns the next step of d, which waits in the tier of this attempt, or in the one that is
+// as long as the consumer asks. Where none is, it comes back before the consumer wants it, and
+// that wait is no attempt, unless it is so short that the message would go round at full speed.
+// After the last tier it waits for the end of an outage, if there may be one.
 //
 // What returned waits in the tier of its attempts: that of its count is not there, or is one of
 // another backoff. What returned from the retry exchange of these rules with the count of its
 // attempts is a dead letter: the broker has no tier for it, and would return it without end.
-func (r Rules) next(d Message, f failure, now time.Time) (count, attempts int64, waits bool) {
-	count, attempts = f.attempt, f.attempt
+func (r Rules) next(d Message, f failure, now time.Time) step {
+	count, attempts := f.attempt, f.attempt
 	missing := positive(d.Headers[r.topology.CountHeader]) // of what returned: no tier took this count
-	if f.returned && (missing == 0 || d.Exchange == r.backoff.RetryExchange && (missing == count || !f.trusted)) ||
-		count > int64(len(r.backoff.Tiers)) || !r.backoff.Retries(f.reason) {
-		return topology.DeadLetterCount, attempts, false
+	switch {
+	case f.returned && (missing == 0 || d.Exchange == r.backoff.RetryExchange && (missing == count || !f.trusted)),
+		!r.backoff.Retries(f.reason):
+		return step{count: topology.DeadLetterCount, attempts: attempts}
+	case count > int64(len(r.backoff.Tiers)):
+		return r.outlast(f, now)
 	}
 	if !f.returned && f.said.After > 0 {
 		var delay time.Duration
@@ -93,7 +97,10 @@ func (r Rules) next(d Message, f failure, now time.Time) (count, attempts int64,
 			attempts--
 		}
 	}
-	return count, attempts, true
+	if !f.returned { // what returned was not delivered again
+		f.unsure = ""
+	}
+	return step{count: count, attempts: attempts, waits: true, unsure: f.unsure}
 }
 
 // twice reports whether d returned as a dead letter of these rules: the exchange has no binding for

@@ -93,6 +93,7 @@ func (d *decoder) readBackoff(b *Backoff, f fields) {
 	if until, ok := d.delay(f, "retryUntil"); ok {
 		b.RetryUntil = until
 	}
+	b.Outage = d.outage(f)
 	attempts := int64(0)
 	for _, t := range b.Tiers {
 		attempts += int64(t.Attempts)

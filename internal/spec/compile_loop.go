@@ -33,6 +33,15 @@ func (c *compiler) loop(b Backoff) {
 		Tiers:         c.steps(b), RetryOn: slices.Clone(b.RetryOn), RetryUntil: b.RetryUntil,
 		Place: placed(b.Pos, b.Overlay),
 	}
+	if b.Outage != nil {
+		outage := *b.Outage
+		outage.Tier = topology.Tier{Delay: topology.ShortestOutageTier, Queue: topology.OutageQueueName(c.spec.Name, b.Name)}
+		for _, t := range loop.Tiers {
+			outage.Tier.Delay = max(outage.Tier.Delay, t.Delay)
+		}
+		outage.Tier.Delay = min(outage.Tier.Delay, topology.LongestOutageTier)
+		loop.Outage = &outage
+	}
 	c.out.Backoffs = append(c.out.Backoffs, loop)
 	c.retries(loop)
 }
@@ -67,6 +76,10 @@ func (c *compiler) retries(loop topology.Backoff) {
 			c.queue(step.Queue, c.waiting(step.Delay), label)
 		}
 		c.bind(loop.RetryExchange, step.Queue, "", c.counts(int64(i)+1), label)
+	}
+	if loop.Outage != nil {
+		c.queue(loop.Outage.Tier.Queue, c.waiting(topology.LongestOutageTier), label)
+		c.bind(loop.RetryExchange, loop.Outage.Tier.Queue, "", c.counts(loop.OutageCount()), label)
 	}
 }
 

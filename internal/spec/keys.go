@@ -34,6 +34,12 @@ type key struct {
 // namePattern is what topology and backoff names look like.
 const namePattern = `^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$`
 
+// percentPattern and ratePattern are what shares and rates look like, or one with a ${VAR}.
+const (
+	percentPattern = `^([0-9]+(\.[0-9]+)?%|.*\$\{.*\}.*)$`
+	ratePattern    = `^([0-9]+(\.[0-9]+)?/s|.*\$\{.*\}.*)$`
+)
+
 func anyText() shape                { return shape{types: []string{"string"}} }
 func oneOf(words ...string) shape   { return shape{types: []string{"string"}, enum: words} }
 func integer(least int64) shape     { return shape{types: []string{"integer"}, least: least} }
@@ -99,7 +105,20 @@ func backoffKeys() []key {
 			"retryUntil", "How long after its first failure a message may wait uncounted, where a consumer asks for longer than any tier. Default: 24h.",
 			false, delay(),
 		},
+		{
+			"outage", "What is an outage of a work queue. During one, messages that would be dead wait instead. Default: none, failures count.",
+			false, object(outageKeys()),
+		},
 		{"engine", "What counts the attempts. Default: processor.", false, oneOf("processor")},
+	}
+}
+
+func outageKeys() []key {
+	return []key{
+		{"failing", "Share of the last deliveries of a queue that has failed in an outage. Default: 80%.", false, matching(percentPattern)},
+		{"of", "Number of the last deliveries that are looked at. Default: 50.", false, integer(1)},
+		{"until", "How long after its first failure a message may wait for the end of an outage. Default: 24h.", false, delay()},
+		{"rate", "How many of the waiting messages of the backoff return per second at most. Default: any number.", false, matching(ratePattern)},
 	}
 }
 

@@ -20,7 +20,7 @@ const filePage = "../../docs/file.md"
 func tables() map[string][]key {
 	return map[string][]key{
 		"file": fileKeys(), "defaults": defaultsKeys(),
-		"backoff": backoffKeys(), "tier": tierKeys(), "exponential": exponentialKeys(),
+		"backoff": backoffKeys(), "tier": tierKeys(), "outage": outageKeys(), "exponential": exponentialKeys(),
 		"exchange": exchangeKeys(), "queue": queueKeys(), "dead": deadKeys(), "binding": bindingKeys(),
 		"messages": messagesKeys(), "type": messageTypeKeys(), "redact": redactKeys(),
 	}

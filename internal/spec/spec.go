@@ -98,8 +98,10 @@ type Backoff struct {
 	RetryOn []topology.Reason
 	// RetryUntil limits the waits that do not count, see [topology.Backoff].
 	RetryUntil time.Duration
-	Pos        Pos
-	Overlay    Pos // see [Queue]
+	// Outage says what is an outage, without its tier. Nil: nothing is.
+	Outage  *topology.Outage
+	Pos     Pos
+	Overlay Pos // see [Queue]
 }
 
 // Tier is one delay of a backoff. Attempts is how many consecutive attempts use it, at least 1.

@@ -100,7 +100,7 @@ func related(t topology.Compiled, w topology.WorkQueue) []string {
 	}
 	if b, ok := t.Backoff(w.Backoff); ok {
 		names = append(names, b.FailedQueue)
-		for _, tier := range b.Tiers {
+		for _, tier := range b.AllTiers() {
 			names = append(names, tier.Queue)
 		}
 	}

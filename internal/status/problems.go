@@ -35,6 +35,7 @@ const (
 	loops            = "loops"
 	noConsumers      = "no-consumers"
 	notApplied       = "not-applied"
+	outage           = "outage"
 	tierLate         = "tier-late"
 	stuck            = "stuck"
 )
@@ -46,6 +47,7 @@ func (m *maker) problems() {
 	m.unprocessed(false)
 	m.unprocessed(true)
 	m.lateTiers()
+	m.outages()
 	m.consumers()
 	m.loops()
 	m.stuck()
@@ -98,6 +100,24 @@ func (m *maker) planProblems(names ...string) {
 			}
 			m.report(p)
 		}
+	}
+}
+
+// outages reports messages that wait for the end of an outage. Fewer than an outage takes may wait
+// because it is not known yet whether there is one: they are a note.
+func (m *maker) outages() {
+	for _, q := range m.out.Queues {
+		b, _ := m.t.Backoff(q.Backoff)
+		if b.Outage == nil || q.Name != b.Outage.Tier.Queue || q.Messages == 0 {
+			continue
+		}
+		m.report(Problem{
+			Name: outage, Note: float64(q.Messages) < b.Outage.Failing*float64(b.Outage.Of),
+			Text: fmt.Sprintf("%s of the backoff %s %s for the end of an outage; none of them is lost",
+				text.Count(q.Messages, "message"), text.Name(q.Backoff), text.Choose(q.Messages, "waits", "wait")),
+			Fix:    "see to what the consumers need; the log of dlxctl process names the work queues",
+			Queues: []string{q.Name},
+		})
 	}
 }
 

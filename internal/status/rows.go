@@ -81,6 +81,8 @@ type Backoff struct {
 type Tier struct {
 	Delay    time.Duration
 	Messages int64
+	// Outage says that messages wait there for the end of an outage.
+	Outage bool
 }
 
 // Retrying counts the messages that wait for their delay.
@@ -109,7 +111,9 @@ func (m *maker) backoffs() {
 		}
 		b := &m.out.Backoffs[i]
 		if q.Role == topology.RoleRetry {
-			b.Tiers = append(b.Tiers, Tier{Delay: q.Delay, Messages: q.Messages})
+			b.Tiers = append(b.Tiers, Tier{
+				Delay: q.Delay, Messages: q.Messages, Outage: topology.IsOutageQueueName(m.t.Name, q.Name),
+			})
 			continue
 		}
 		_, wanted := m.t.Backoff(q.Backoff)

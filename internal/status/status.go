@@ -143,7 +143,7 @@ func (m *maker) queues() {
 	}
 	for _, l := range m.t.Backoffs {
 		m.add(Queue{Name: l.FailedQueue, Role: topology.RoleFailed, Backoff: l.Name})
-		for _, s := range l.Tiers {
+		for _, s := range l.AllTiers() {
 			m.add(Queue{Name: s.Queue, Role: topology.RoleRetry, Backoff: l.Name, Delay: s.Delay})
 		}
 	}

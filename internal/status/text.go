@@ -348,7 +348,11 @@ func (b Backoff) tiersText() string {
 	var parts []string
 	for _, t := range b.Tiers {
 		if t.Messages > 0 {
-			parts = append(parts, fmt.Sprintf("%s: %d", text.Duration(t.Delay), t.Messages))
+			name := text.Duration(t.Delay)
+			if t.Outage {
+				name = "outage"
+			}
+			parts = append(parts, fmt.Sprintf("%s: %d", name, t.Messages))
 		}
 	}
 	if len(parts) == 0 {

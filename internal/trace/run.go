@@ -361,6 +361,10 @@ func (j *journey) process(at stopFrom, b backoff) {
 		return
 	}
 	s.Count = fmt.Sprintf("%s=%v", b.file.CountHeader, decided.Headers[b.file.CountHeader])
+	out := b.rules.Knowing(func(string) retry.State { return retry.InOutage }).Decide(m, now)
+	if decided.Outcome == retry.DeadLettered && out.Outcome == retry.Retried {
+		s.InOutage = out.Tier.Queue
+	}
 	if decided.Outcome == retry.Unroutable {
 		s.Count = "retry-error=" + topology.FormatValue(decided.Error)
 	}

@@ -221,6 +221,9 @@ func (b *writer) describe(s Stop) string {
 	case Waited:
 		return fmt.Sprintf("%s: waits %s%s", name, text.Duration(s.Wait), atMostOnce(s))
 	case Counted:
+		if s.InOutage != "" {
+			return fmt.Sprintf("%s: the processor sets %s (in an outage: -> %s)", name, s.Count, text.Name(s.InOutage))
+		}
 		return fmt.Sprintf("%s: the processor sets %s", name, s.Count)
 	case Kept:
 		kept := "stays"

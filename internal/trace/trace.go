@@ -146,6 +146,9 @@ type Stop struct {
 	AtMostOnce bool `json:"atMostOnce"`
 	// Count is what the processor sets, such as count=1. Empty if it does not take the message.
 	Count string `json:"count"`
+	// InOutage is the queue in which the message would wait if its work queue were in outage, where
+	// the processor makes it a dead letter. Empty: none.
+	InOutage string `json:"inOutage,omitempty"`
 	// Ends are the copies that end here, or on the way out.
 	Ends []End `json:"ends"`
 }

@@ -92,6 +92,7 @@ func (t *trial) shorten() {
 			tried[tier.Queue], tiers[j].Delay = short, short
 		}
 		t.topology.Backoffs[i].Tiers = tiers
+		t.topology.Backoffs[i].Outage = nil // a trial is about one message, which dies
 	}
 	t.topology.Queues = slices.Clone(t.topology.Queues)
 	for i, q := range t.topology.Queues {

@@ -35,6 +35,7 @@ const (
 	metricConfirm      = "dlxctl_publish_confirm_seconds"
 	metricConsumer     = "dlxctl_consumer_up"
 	metricBlocked      = "dlxctl_connection_blocked"
+	metricOutage       = "dlxctl_queue_in_outage"
 	metricSessions     = "dlxctl_sessions_lost_total"
 	metricSent         = "dlxctl_notices_sent_total"
 	metricDropped      = "dlxctl_notices_dropped_total"
@@ -48,7 +49,7 @@ func Metrics() []Metric {
 		{
 			metricRetried, "counter",
 			[]string{"topology", "backoff", "queue", "tier"},
-			"Messages put into a tier. Queue is the work queue they failed in, or (other) if the file does not name it.",
+			"Messages put into a tier (outage: until one ends). Queue is the work queue they failed in, or (other) if the file lacks it.",
 		},
 		{
 			metricDeadLettered, "counter",
@@ -84,6 +85,11 @@ func Metrics() []Metric {
 			metricBlocked, "gauge",
 			[]string{"topology"},
 			"1 while the broker blocks publishing because of a memory or disk alarm, else 0.",
+		},
+		{
+			metricOutage, "gauge",
+			[]string{"topology", "backoff", "queue", "severity", "owner"},
+			"1 while the work queue is in outage, as far as this process knows, else 0. Only queues whose backoff has outage.",
 		},
 		{
 			metricSessions, "counter",
@@ -172,7 +178,7 @@ type levels Monitor
 
 // Describe names the gauges.
 func (l *levels) Describe(out chan<- *prometheus.Desc) {
-	for _, name := range []string{metricInFlight, metricHeld, metricConsumer, metricBlocked} {
+	for _, name := range []string{metricInFlight, metricHeld, metricConsumer, metricBlocked, metricOutage} {
 		out <- desc(name)
 	}
 }
@@ -186,7 +192,7 @@ func desc(name string) *prometheus.Desc {
 func (l *levels) Collect(out chan<- prometheus.Metric) {
 	type key struct{ topology, backoff, queue string }
 	inFlight, up, blocked := map[key]int64{}, map[key]float64{}, map[string]float64{}
-	held := map[key]map[string]int{}
+	held, outages := map[key]map[string]int{}, map[[5]string]float64{}
 	l.mu.Lock()
 	for _, p := range l.probes {
 		k := key{p.topology, p.backoff, p.failed}
@@ -201,6 +207,11 @@ func (l *levels) Collect(out chan<- prometheus.Metric) {
 		for _, reason := range heldReasons() {
 			held[k][reason] += p.heldFor(reason)
 		}
+		for queue, out := range p.outagesNow() {
+			w := p.workQueues[queue]
+			series := [5]string{p.topology, p.backoff, queue, w.Severity, w.Owner}
+			outages[series] = max(outages[series], number(out))
+		}
 	}
 	l.mu.Unlock()
 	gauge := func(name string, value float64, labels ...string) {
@@ -212,6 +223,9 @@ func (l *levels) Collect(out chan<- prometheus.Metric) {
 		for reason, n := range held[k] {
 			gauge(metricHeld, float64(n), k.topology, k.backoff, k.queue, reason)
 		}
+	}
+	for series, out := range outages {
+		gauge(metricOutage, out, series[:]...)
 	}
 	for name, v := range blocked {
 		gauge(metricBlocked, v, name)

@@ -1,6 +1,7 @@
 package monitor
 
 import (
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -37,6 +38,8 @@ type Probe struct {
 	mu     sync.Mutex
 	reason string         // why the queue is not consumed; empty before the first try
 	held   map[string]int // how many messages stay in the failed queue, by reason
+	// outages are the work queues of which it is known whether they are in outage.
+	outages map[string]bool
 }
 
 type (
@@ -75,7 +78,7 @@ func (m *Monitor) newProbe(t topology.Compiled, l topology.Backoff) *Probe {
 	p := &Probe{
 		monitor: m, topology: t.Name, backoff: l.Name, failed: l.FailedQueue, workQueues: map[string]topology.WorkQueue{},
 		retried: map[retryKey]prometheus.Counter{}, dead: map[deadKey]prometheus.Counter{},
-		confirm: m.confirm.WithLabelValues(t.Name, l.Name), held: map[string]int{},
+		confirm: m.confirm.WithLabelValues(t.Name, l.Name), held: map[string]int{}, outages: map[string]bool{},
 	}
 	p.Active()
 	for _, w := range t.WorkQueues {
@@ -95,6 +98,9 @@ func (m *Monitor) newProbe(t topology.Compiled, l topology.Backoff) *Probe {
 func (p *Probe) begin(queue string, l topology.Backoff) {
 	for _, s := range l.Tiers {
 		p.retries(queue, s.Delay)
+	}
+	if l.Outage != nil {
+		p.retries(queue, outageTier)
 	}
 	for _, r := range topology.AllReasons() {
 		p.deaths(queue, r)
@@ -196,6 +202,26 @@ func (p *Probe) Retried(queue string, delay time.Duration, published time.Time) 
 	p.retries(p.workQueue(queue).Name, delay).Inc()
 }
 
+// Outlasts records a message of a work queue that would be dead, and waits for the end of an
+// outage.
+func (p *Probe) Outlasts(queue string, published time.Time) {
+	if p == nil {
+		return
+	}
+	p.confirmed(published)
+	p.retries(p.workQueue(queue).Name, outageTier).Inc()
+}
+
+// Outage records whether a work queue of the file is in outage.
+func (p *Probe) Outage(queue string, out bool) {
+	if p == nil {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.outages[queue] = out
+}
+
 // DeadLettered records a message of a work queue whose copy in the dead-letter queue is
 // confirmed.
 func (p *Probe) DeadLettered(queue string, reason topology.Reason, published time.Time) {
@@ -235,13 +261,20 @@ func (p *Probe) confirmed(published time.Time) {
 	p.confirm.Observe(now.Sub(published).Seconds())
 }
 
+// outageTier stands for the delay of the tier in which messages wait for the end of an outage.
+const outageTier = -1
+
 // retries returns the counter of a tier. Its label has the form of the name of the tier's retry
 // queue, "3s500ms", so that both can be compared.
 func (p *Probe) retries(queue string, delay time.Duration) prometheus.Counter {
 	k := retryKey{queue, delay}
 	c, ok := p.retried[k]
 	if !ok {
-		c = p.monitor.retried.WithLabelValues(p.topology, p.backoff, queue, topology.FormatDelay(delay))
+		tier := topology.FormatDelay(delay)
+		if delay == outageTier {
+			tier = "outage"
+		}
+		c = p.monitor.retried.WithLabelValues(p.topology, p.backoff, queue, tier)
 		p.retried[k] = c
 	}
 	return c
@@ -277,6 +310,13 @@ func (p *Probe) heldFor(reason string) int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.held[reason]
+}
+
+// outagesNow returns the work queues of which it is known whether they are in outage.
+func (p *Probe) outagesNow() map[string]bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return maps.Clone(p.outages)
 }
 
 // whyNot returns why the queue is not consumed.

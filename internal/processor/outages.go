@@ -1,0 +1,233 @@
+package processor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/dlxctl/dlxctl/internal/broker"
+	"github.com/dlxctl/dlxctl/internal/broker/management"
+	"github.com/dlxctl/dlxctl/internal/notify"
+	"github.com/dlxctl/dlxctl/internal/processor/monitor"
+	"github.com/dlxctl/dlxctl/internal/retry"
+	"github.com/dlxctl/dlxctl/internal/text"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// outages knows which work queues are in outage. A nil one knows of none.
+type outages struct {
+	*Processor
+	api    *management.Client
+	names  []string // of the queues whose statistics it reads
+	logged bool     // that they cannot be read
+
+	mu     sync.Mutex
+	queues map[string]*deliveries // by the name of the work queue
+	due    map[string]time.Time   // by backoff: when the next message may return from its outage queue
+}
+
+// deliveries are those of one work queue.
+type deliveries struct {
+	work       topology.WorkQueue
+	backoff    topology.Backoff
+	window     *retry.Window
+	probe      *monitor.Probe
+	processors int64
+	since      time.Time // when the outage began. Zero: there is none
+	waited     int       // how often a message of the queue waited, since then, and did not die
+}
+
+// newOutages reads the first statistics. It returns nil if no backoff says what an outage is, and
+// an error if the user may not read statistics. A broker that does not answer may do so later.
+func (p *Processor) newOutages(ctx context.Context, probes monitor.Probes) (*outages, error) {
+	o := &outages{Processor: p, queues: map[string]*deliveries{}, due: map[string]time.Time{}}
+	now := time.Now()
+	for _, b := range p.Topology.Backoffs {
+		if b.Outage == nil {
+			continue
+		}
+		o.names = append(o.names, b.FailedQueue, b.Outage.Tier.Queue)
+		for _, w := range p.Topology.WorkQueues {
+			if w.Backoff == b.Name {
+				o.names = append(o.names, w.Name)
+				o.queues[w.Name] = &deliveries{
+					work: w, backoff: b, window: retry.NewWindow(*b.Outage, now), probe: probes.Of(b.Name), processors: 1,
+				}
+			}
+		}
+	}
+	if o.names == nil {
+		return nil, nil
+	}
+	var err error
+	if o.api, err = management.New(p.endpoint("", "outages")); err != nil {
+		return nil, err
+	}
+	return o, o.begin(ctx)
+}
+
+// begin reads the first statistics.
+func (o *outages) begin(ctx context.Context) error {
+	err := o.read(ctx)
+	if errors.Is(err, broker.ErrForbidden) || errors.Is(err, broker.ErrUnauthorized) {
+		o.api.Close()
+		return fmt.Errorf("a backoff has outage, for which the processor reads statistics from the management API: %w; "+
+			"'dlxctl rights' prints the tag that its user needs, or remove outage", err)
+	}
+	o.report(ctx, err)
+	return nil
+}
+
+// run reads statistics until ctx ends.
+func (o *outages) run(ctx context.Context) {
+	if o == nil {
+		return
+	}
+	defer o.api.Close()
+	tick := time.NewTicker(retry.WindowStep)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			o.report(ctx, o.read(ctx))
+		}
+	}
+}
+
+// read reads statistics.
+func (o *outages) read(ctx context.Context) error {
+	reading, cancel := context.WithTimeout(ctx, retry.WindowStep)
+	defer cancel()
+	counted, err := o.api.Deliveries(reading, o.names)
+	if err == nil {
+		o.count(ctx, counted, time.Now())
+	}
+	return err
+}
+
+// report logs an error once, until statistics can be read again.
+func (o *outages) report(ctx context.Context, err error) {
+	switch {
+	case ctx.Err() != nil: // errors say no more than that
+		return
+	case err != nil && !o.logged:
+		o.Log.WarnContext(ctx, "cannot read statistics: whether a work queue is in outage is not known", "error", err)
+	case err == nil && o.logged:
+		o.Log.InfoContext(ctx, "reading statistics again")
+	}
+	o.logged = err != nil
+}
+
+// count notes statistics, and tells which outages begin and end.
+func (o *outages) count(ctx context.Context, counted map[string]management.Deliveries, now time.Time) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for name, q := range o.queues {
+		s := counted[name]
+		q.processors = max(1, counted[q.backoff.FailedQueue].Consumers)
+		q.window.Count(retry.Statistics{Delivered: s.Delivered, Acknowledged: s.Acknowledged, Processors: q.processors}, now)
+		if _, known := o.due[q.backoff.Name]; !known { // what previous processors have put there
+			o.due[q.backoff.Name] = now.Add(q.spread(counted[q.backoff.Outage.Tier.Queue].Messages))
+		}
+		switch out := q.window.State(now) == retry.InOutage; {
+		case out && q.since.IsZero():
+			q.since, q.waited = now, 0
+			o.begins(ctx, q)
+		case !out && !q.since.IsZero():
+			o.ends(ctx, q, now.Sub(q.since))
+			q.since = time.Time{}
+		}
+		q.probe.Outage(name, !q.since.IsZero())
+	}
+}
+
+// spread returns how long that many messages take to return.
+func (q *deliveries) spread(messages int64) time.Duration {
+	if q.backoff.Outage.Rate == 0 {
+		return 0
+	}
+	seconds := float64(messages) / q.backoff.Outage.Rate
+	return time.Duration(min(seconds, topology.LongestOutageTier.Seconds()) * float64(time.Second))
+}
+
+// begins tells that an outage begins.
+func (o *outages) begins(ctx context.Context, q *deliveries) {
+	failed, of := q.window.Last()
+	q.describe(o.Log).WarnContext(ctx, "work queue is in outage: messages that would be dead letters wait",
+		"failed", failed, "of", of)
+	o.notify(q, "outage", fmt.Sprintf("%d of the last %s failed", failed, text.Count(of, "delivery")))
+}
+
+// ends tells that an outage has ended.
+func (o *outages) ends(ctx context.Context, q *deliveries, lasted time.Duration) {
+	failed, of := q.window.Last()
+	took := text.Duration(lasted.Round(time.Second))
+	q.describe(o.Log).WarnContext(ctx, "outage of a work queue has ended",
+		"failed", failed, "of", of, "lasted", took, "waited", q.waited)
+	o.notify(q, "outage_end", fmt.Sprintf("it lasted %s, and messages waited %s in place of dying",
+		took, text.Count(q.waited, "time")))
+}
+
+// describe returns a logger that names the work queue.
+func (q *deliveries) describe(log *slog.Logger) *slog.Logger {
+	return log.With("queue", q.work.Name, "backoff", q.backoff.Name, "owner", q.work.Owner, "severity", q.work.Severity)
+}
+
+// notify sends a notice of an outage.
+func (o *outages) notify(q *deliveries, event, what string) {
+	if o.Notifier == nil {
+		return
+	}
+	o.Notifier.Notify(notify.Notice{
+		Event: event, Topology: o.Topology.Name, Queue: q.work.Name, MovedTo: q.backoff.Outage.Tier.Queue,
+		Owner: q.work.Owner, Severity: q.work.Severity, Error: what,
+	}, nil)
+}
+
+// state returns what is known about a work queue. One that only a newer file has is never in
+// outage.
+func (o *outages) state(queue string) retry.State {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if q, ok := o.queues[queue]; ok {
+		return q.window.State(time.Now())
+	}
+	return retry.Working
+}
+
+// failed notes a message that came to a failed queue.
+func (o *outages) failed(d retry.Decision) {
+	if o == nil {
+		return
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if q, ok := o.queues[d.Queue]; ok {
+		q.window.Failed(d.Evidence)
+	}
+}
+
+// wait returns how long the next message waits for the end of an outage: as long as in its tier,
+// and longer if that many wait already that the rate would be exceeded. The messages of all work
+// queues of a backoff come one after the other, as they leave its outage queue in the order in
+// which they came.
+func (o *outages) wait(d retry.Decision, now time.Time) time.Duration {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	q, ok := o.queues[d.Queue]
+	if !ok {
+		return d.Tier.Delay
+	}
+	q.waited++
+	at := now.Add(d.Tier.Delay)
+	if due := o.due[q.backoff.Name]; due.After(at) {
+		at = due
+	}
+	o.due[q.backoff.Name] = at.Add(q.spread(q.processors)) // each processor has its share of the rate
+	return min(at.Sub(now), topology.LongestOutageTier)
+}

@@ -1,0 +1,468 @@
+package processor_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/dlxctl/dlxctl/internal/brokertest"
+	"github.com/dlxctl/dlxctl/internal/notify"
+	"github.com/dlxctl/dlxctl/internal/processor/monitor"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// outageFile is a topology whose messages are dead after half a second, but for outages.
+func outageFile(outage string) string {
+	return fmt.Sprintf(`
+version: 1
+name: shop
+defaults: {backoff: standard}
+backoff:
+  standard: {tiers: [100ms, 300ms], outage: %s}
+exchanges:
+  - {name: events}
+queues:
+  - {name: billing, owner: team-billing, severity: page, bindings: [{exchange: events, key: "#"}]}
+`, outage)
+}
+
+// service is a consumer of billing that works while its dependency does.
+type service struct {
+	down atomic.Bool
+	// says makes it say why it fails, in place of rejecting.
+	says bool
+
+	mu     sync.Mutex
+	done   map[string]int // by message-id
+	at     []time.Time    // when each message was done
+	poison map[string]bool
+	forbid map[string]bool // those that no retry helps
+}
+
+// serve starts the service.
+func (s *stage) serve(t *testing.T, v *service) *service {
+	t.Helper()
+	v.done = map[string]int{}
+	ch := s.target.Channel(t)
+	if err := ch.Qos(50, 0, false); err != nil {
+		t.Fatal(err)
+	}
+	deliveries, err := ch.Consume("billing", "", false, false, false, false, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	saying := s.target.Channel(t)
+	go func() {
+		for d := range deliveries {
+			if v.handle(saying, d) != nil {
+				return // the test is over
+			}
+		}
+	}()
+	return v
+}
+
+func (v *service) handle(ch *amqp091.Channel, d amqp091.Delivery) error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	said := amqp091.Table{"retry-error": "no answer"}
+	switch {
+	case v.forbid[d.MessageId]:
+		said = amqp091.Table{"retry-permanent": true}
+	case !v.down.Load() && !v.poison[d.MessageId]:
+		v.done[d.MessageId]++
+		v.at = append(v.at, time.Now())
+		return d.Ack(false)
+	case !v.says:
+		return d.Reject(false)
+	}
+	h := maps.Clone(d.Headers)
+	if h == nil {
+		h = amqp091.Table{}
+	}
+	delete(h, "CC")
+	if _, known := h["retry-routing-key"]; !known {
+		h["retry-exchange"], h["retry-routing-key"] = d.Exchange, d.RoutingKey
+	}
+	maps.Copy(h, said)
+	copied := amqp091.Publishing{Headers: h, MessageId: d.MessageId}
+	if err := ch.Publish("shop.failed", "@billing", true, false, copied); err != nil {
+		return err
+	}
+	return d.Ack(false)
+}
+
+// handled returns how many messages are done, and how many more than once.
+func (v *service) handled() (done, doubled int) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	for _, n := range v.done {
+		doubled += n - 1
+	}
+	return len(v.done), doubled
+}
+
+// send publishes messages with these ids.
+func (s *stage) send(t *testing.T, ids ...string) {
+	t.Helper()
+	messages := make([]amqp091.Publishing, len(ids))
+	for i, id := range ids {
+		messages[i] = amqp091.Publishing{MessageId: id}
+	}
+	brokertest.PublishConfirmed(t, s.ch, "events", "order.placed", messages...)
+}
+
+// allDone waits until the service has handled n messages, and checks that none is a dead letter.
+func (s *stage) allDone(t *testing.T, v *service, n int) {
+	t.Helper()
+	brokertest.Eventually(t, fmt.Sprintf("all %d messages to be done", n), func() bool {
+		if dead := s.ready(t, "billing.dead"); dead > 0 {
+			t.Fatalf("%d are dead letters", dead)
+		}
+		done, _ := v.handled()
+		return done == n
+	}, func() string { return s.holds(t) })
+	_, doubled := v.handled()
+	t.Logf("%d done, 0 lost, 0 dead, %d doubled", n, doubled)
+	if doubled > 0 {
+		t.Errorf("%d are doubled", doubled)
+	}
+	s.untilNothingIn(t, "shop.unroutable")
+}
+
+// hook is a webhook that keeps notices.
+type hook struct {
+	mu      sync.Mutex
+	notices []notify.Notice
+	texts   []string
+}
+
+func newHook(t *testing.T) (*hook, string) {
+	t.Helper()
+	h := &hook{}
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		var p notify.Post
+		if err := json.NewDecoder(r.Body).Decode(&p); err != nil {
+			t.Error(err)
+		}
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.notices, h.texts = append(h.notices, p.Notices...), append(h.texts, p.Text)
+	}))
+	t.Cleanup(server.Close)
+	return h, server.URL
+}
+
+// of counts the notices of an event.
+func (h *hook) of(event string) int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	n := 0
+	for _, notice := range h.notices {
+		if notice.Event == event {
+			n++
+		}
+	}
+	return n
+}
+
+// Messages that are valid survive an outage of what their consumer needs, whether it is over before
+// statistics can show it, or lasts. Of one that lasts, one notice tells the begin and one the end.
+func TestAnOutageMakesNoDeadLetters(t *testing.T) {
+	t.Parallel()
+	for name, says := range map[string]bool{"rejecting": false, "saying why": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			t.Run("for three seconds", func(t *testing.T) {
+				t.Parallel()
+				file := outageFile("{}")
+				if says {
+					file = strings.Replace(file, "defaults: {", "defaults: {type: classic, ", 1)
+				}
+				s := newStage(t, file)
+				run(t, s.processor(t))
+				v := s.serve(t, &service{says: says})
+				v.down.Store(true)
+				s.send(t, ids(0, 200)...)
+				pause(t, 3*time.Second)
+				v.down.Store(false)
+				s.allDone(t, v, 200)
+			})
+			t.Run("for long", func(t *testing.T) {
+				t.Parallel()
+				s := newStage(t, outageFile("{}"))
+				h, url := newHook(t)
+				p, end := s.notified(t, url)
+				log := listen(t, p)
+				page := serve(t, p.Monitor)
+				stop := run(t, p)
+				v := s.serve(t, &service{says: says})
+				v.down.Store(true)
+				s.send(t, ids(0, 200)...)
+				log.says(t, "work queue is in outage")
+				if got := page.scrape(t).sum("dlxctl_queue_in_outage", "queue", "billing", "owner", "team-billing"); got != 1 {
+					t.Errorf("the gauge is %d", got)
+				}
+				pause(t, 5*time.Second)
+				v.down.Store(false)
+				s.allDone(t, v, 200)
+				log.says(t, "outage of a work queue has ended")
+				stop()
+				end()
+				if h.of("outage") != 1 || h.of("outage_end") != 1 || len(h.notices) != 2 {
+					t.Errorf("notices: %+v", h.notices)
+				}
+				got := page.scrape(t)
+				if got.sum("dlxctl_messages_retried_total", "queue", "billing", "tier", "outage") < 200 {
+					t.Error("waiting is not counted")
+				}
+				t.Log(strings.Join(h.texts, "\n"))
+			})
+		})
+	}
+}
+
+// Ten messages that always fail, among thousands that do not, become dead letters, and no outage.
+func TestPoisonIsNoOutage(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, outageFile("{}"))
+	p := s.processor(t)
+	log := listen(t, p)
+	run(t, p)
+	v := &service{poison: map[string]bool{}}
+	for i := range 10 {
+		v.poison[ids(0, 2000)[i*200]] = true
+	}
+	s.serve(t, v)
+	s.send(t, ids(0, 2000)...)
+	brokertest.Eventually(t, "ten dead letters", func() bool { return s.ready(t, "billing.dead") == 10 })
+	if done, doubled := v.handled(); done != 1990 || doubled > 0 {
+		t.Errorf("%d done, %d doubled", done, doubled)
+	}
+	if lines := log.with("outage"); len(lines) > 0 {
+		t.Errorf("the log says %q", lines)
+	}
+	for id := range s.drain(t, "billing.dead") {
+		if !v.poison[id] {
+			t.Errorf("%s is dead", id)
+		}
+	}
+}
+
+// Of two processors one is killed during the outage, and another one starts. No message
+// becomes a dead letter.
+func TestProcessorsComeAndGoInAnOutage(t *testing.T) {
+	t.Parallel()
+	s := newStage(t, outageFile("{}"))
+	p := s.processor(t)
+	log := listen(t, p)
+	stop := run(t, p)
+	c := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^$") //nolint:gosec // this test binary
+	c.Env = append(os.Environ(), childURL+"="+s.target.URL, childAPI+"="+s.target.API, childFile+"="+s.file)
+	c.Stderr = os.Stderr
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	brokertest.Eventually(t, "two processors", func() bool { return s.consumers(t, "shop.standard.failed") == 2 })
+	v := s.serve(t, &service{})
+	v.down.Store(true)
+	s.send(t, ids(0, 200)...)
+	log.says(t, "work queue is in outage")
+	if err := c.Process.Signal(syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	_ = c.Wait() // killed
+	pause(t, 2*time.Second)
+	stop()
+	next := s.processor(t)
+	log = listen(t, next)
+	run(t, next)
+	log.says(t, "work queue is in outage") // it knows that again, by itself
+	v.down.Store(false)
+	brokertest.Eventually(t, "all messages to be done", func() bool { done, _ := v.handled(); return done == 200 })
+	_, doubled := v.handled()
+	if dead := s.ready(t, "billing.dead"); dead > 0 || doubled > prefetch {
+		t.Errorf("%d are dead letters, %d doubled, more than can have been in flight at the kill", dead, doubled)
+	}
+	t.Logf("0 lost, %d doubled", doubled)
+	log.says(t, "outage of a work queue has ended")
+}
+
+// In an outage, what no retry helps is dead at once, and what waits longer than the file allows
+// after that. Both keep their reasons.
+func TestWhatDiesInAnOutage(t *testing.T) {
+	brokertest.OnNewestLine(t)
+	t.Parallel()
+	s := newStage(t, outageFile("{until: 26s}"))
+	p := s.processor(t)
+	log := listen(t, p)
+	run(t, p)
+	v := s.serve(t, &service{forbid: map[string]bool{"m-500": true}})
+	v.down.Store(true)
+	s.send(t, ids(0, 100)...)
+	log.says(t, "work queue is in outage")
+	s.send(t, "m-500")
+	m := s.bury(t, "billing.dead")
+	if m.MessageId != "m-500" || m.Headers["retry-reason"] != "permanent" || m.Headers["retry-attempts"] != int64(1) {
+		t.Errorf("dead: %s with %v", m.MessageId, m.Headers)
+	}
+	for range 100 {
+		m := s.bury(t, "billing.dead")
+		first, _ := m.Headers["retry-first-failed-at"].(string)
+		last, _ := m.Headers["retry-last-failed-at"].(string)
+		begin, err := time.Parse(time.RFC3339, first)
+		end, err2 := time.Parse(time.RFC3339, last)
+		if err != nil || err2 != nil || end.Sub(begin) < 26*time.Second || m.Headers["retry-attempts"] != int64(3) ||
+			m.Headers["retry-reason"] != "rejected" || m.Headers["retry-unsure-since"] != nil {
+			t.Errorf("dead: %s with %v", m.MessageId, m.Headers)
+		}
+	}
+}
+
+// At most so many of the waiting messages return per second as the file says, also from one
+// processor to the next.
+func TestARateForWhatWaited(t *testing.T) {
+	brokertest.OnNewestLine(t)
+	t.Parallel()
+	s := newStage(t, outageFile("{rate: 20/s, failing: 50%}"))
+	p := s.processor(t)
+	log := listen(t, p)
+	stop := run(t, p)
+	v := s.serve(t, &service{})
+	v.down.Store(true)
+	s.send(t, ids(0, 200)...)
+	log.says(t, "work queue is in outage")
+	stop()
+	next := s.processor(t)
+	run(t, next)
+	v.down.Store(false)
+	s.allDone(t, v, 200)
+	for i := range v.at[40:] { // 40 in any two seconds, and some that the broker moves together
+		if took := v.at[i+40].Sub(v.at[i]); took < time.Second {
+			t.Errorf("messages %d to %d returned within %s", i, i+40, took)
+			break
+		}
+	}
+}
+
+// A user who may not read statistics is refused at the start, and told what is missing.
+func TestOutagesNeedStatistics(t *testing.T) {
+	brokertest.OnNewestLine(t)
+	t.Parallel()
+	s := newStage(t, outageFile("{}"))
+	p := s.processor(t)
+	p.Endpoint = s.endpoint(t, s.target.User(t, "", ".*", ".*", ".*"))
+	for _, err := range []error{p.Run(t.Context()), p.Check(t.Context())} {
+		if err == nil || !strings.Contains(err.Error(), "outage") || !strings.Contains(err.Error(), "dlxctl rights") {
+			t.Errorf("error %v", err)
+		}
+	}
+	p.Endpoint = s.endpoint(t, s.target.User(t, "management", "^$", `^shop\.`, `^shop\.`))
+	log := listen(t, p)
+	run(t, p)
+	v := s.serve(t, &service{})
+	v.down.Store(true)
+	s.send(t, ids(0, 100)...)
+	log.says(t, "work queue is in outage")
+	v.down.Store(false)
+	s.allDone(t, v, 100)
+}
+
+// While the management API does not answer the processor goes on, and says so once.
+func TestOutagesWithoutAnAnswer(t *testing.T) {
+	brokertest.OnNewestLine(t)
+	t.Parallel()
+	s := newStage(t, outageFile("{}"))
+	p := s.processor(t)
+	closed := httptest.NewServer(http.NotFoundHandler())
+	closed.Close()
+	target := s.target
+	target.API = closed.URL
+	p.Endpoint, p.Monitor = s.endpoint(t, target), monitor.New("")
+	log := listen(t, p)
+	run(t, p)
+	s.send(t, "m-1")
+	for range 3 {
+		reject(t, s.take(t, "billing"))
+	}
+	if m := s.take(t, "billing"); m.Headers["retry-unsure-since"] == nil {
+		t.Errorf("it waits with the headers %v", m.Headers)
+	}
+	if lines := log.with("cannot read statistics"); len(lines) != 1 {
+		t.Errorf("the log says %q", lines)
+	}
+}
+
+// The key comes and goes by apply, under traffic and with messages that wait: each returns, and is
+// done or a dead letter, once.
+func TestTheKeyComesAndGoes(t *testing.T) {
+	brokertest.OnNewestLine(t)
+	t.Parallel()
+	with := outageFile("{until: 1h}")
+	without := strings.Replace(with, ", outage: {until: 1h}", "", 1)
+	s := newStage(t, without)
+	first := s.processor(t)
+	first.Log = s.quiet()
+	stop := run(t, first)
+	v := s.serve(t, &service{})
+	v.down.Store(true)
+	s.send(t, ids(0, 50)...)
+	s.moved(t, "billing.dead", ids(0, 50)...)
+	s.apply(t, mustCompile(t, with))
+	next := s.processor(t)
+	next.Topology = mustCompile(t, with)
+	log := listen(t, next)
+	stop()
+	stop = run(t, next)
+	published := brokertest.PublishEvery(t, s.ch, "events", "a", brokertest.Pause(2*time.Millisecond))
+	log.says(t, "work queue is in outage")
+	brokertest.Eventually(t, "messages to wait", func() bool { return s.ready(t, "shop.standard.retry.outage") > 0 })
+	s.change(t, mustCompile(t, without)) // while the processor has the previous file
+	pause(t, time.Second)
+	stop()
+	last := s.processor(t)
+	last.Topology, last.Log = mustCompile(t, without), s.quiet()
+	run(t, last)
+	pause(t, 2*time.Second)
+	v.down.Store(false)
+	n := published()
+	dead, copies := map[string]int{}, 0
+	brokertest.Eventually(t, fmt.Sprintf("all %d messages", n), func() bool {
+		for id, c := range s.drain(t, "billing.dead") {
+			dead[id], copies = dead[id]+c, copies+c
+		}
+		done, _ := v.handled()
+		return done+len(dead) == n
+	}, func() string { return s.holds(t) })
+	done, doubled := v.handled()
+	t.Logf("%d published, %d done, %d dead, 0 lost, %d doubled", n, done, len(dead), doubled+copies-len(dead))
+	if doubled > 0 || copies > len(dead) {
+		t.Errorf("%d done twice, %d dead twice", doubled, copies-len(dead))
+	}
+	s.untilNothingIn(t, "shop.standard.retry.outage")
+	s.change(t, mustCompile(t, without))
+	brokertest.Eventually(t, "the queue to be deleted", func() bool {
+		return !strings.Contains(s.holds(t), "shop.standard.retry.outage")
+	})
+}
+
+func mustCompile(t *testing.T, file string) topology.Compiled {
+	t.Helper()
+	out, err := compile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
