@@ -159,8 +159,8 @@ func TestEvidence(t *testing.T) {
 	}
 }
 
-// Where the broker has no queue for outages yet, a message waits in the last tier instead, and keeps
-// the mark, so that it does not wait for ever while nothing is known.
+// Where the broker has no queue for outages yet, a message waits in the last tier instead. It keeps
+// the mark, so that its waits end while nothing is known.
 func TestAnOutageWithoutItsQueue(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)
