@@ -32,6 +32,36 @@ const (
 	LongestOutageTier = 24 * time.Hour
 )
 
+// DefaultOutage returns what a backoff has whose file says no more than "outage: {}", without the
+// tier.
+func DefaultOutage() Outage { return Outage{Failing: 0.8, Of: 50, Until: 24 * time.Hour} }
+
+// OutageDelay returns how long a message of b waits for the end of an outage, unless the rate asks
+// for longer: the delay of the longest tier, within the limits.
+func (b Backoff) OutageDelay() time.Duration {
+	delay := ShortestOutageTier
+	for _, t := range b.Tiers {
+		delay = max(delay, t.Delay)
+	}
+	return min(delay, LongestOutageTier)
+}
+
+// OutageLimit returns how long an outage of a work queue lasts at least when it makes dead letters.
+// Each delivery is rejected at once: after the last tier the message is dead, or waits again and
+// again until Until has passed since its first failure.
+func (b Backoff) OutageLimit() time.Duration {
+	if !b.Retries(ReasonRejected) {
+		return 0
+	}
+	total := b.Wait()
+	if b.Outage == nil || total >= b.Outage.Until {
+		return total
+	}
+	delay := b.OutageDelay()
+	rounds := (b.Outage.Until - total + delay - 1) / delay
+	return total + rounds*delay
+}
+
 // OutageQueueName names the queue in which messages wait for the end of an outage. It is a retry
 // queue: [RetryBackoff] knows its name. No other one has it, as a delay begins with a digit.
 func OutageQueueName(topology, backoff string) string {

@@ -42,6 +42,21 @@ func (b Backoff) ScheduleText() string {
 		strings.Join(b.delays("+"), ", "), text.Duration(b.Wait()))
 }
 
+// OutageText says from which length an outage of a work queue makes dead letters: "an outage of
+// 11m10s or more makes dead letters". The zero backoff is none.
+func (b Backoff) OutageText() string {
+	limit := b.OutageLimit()
+	switch {
+	case limit == 0:
+		return "any outage makes dead letters"
+	case b.Outage != nil:
+		return fmt.Sprintf("an outage of %s or more makes dead letters (outage: until %s)", text.Duration(limit),
+			text.Duration(b.Outage.Until))
+	default:
+		return fmt.Sprintf("an outage of %s or more makes dead letters", text.Duration(limit))
+	}
+}
+
 // delays returns a text for each delay, with a count where consecutive attempts have the same.
 func (b Backoff) delays(prefix string) []string {
 	var out []string

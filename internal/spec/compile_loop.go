@@ -35,11 +35,7 @@ func (c *compiler) loop(b Backoff) {
 	}
 	if b.Outage != nil {
 		outage := *b.Outage
-		outage.Tier = topology.Tier{Delay: topology.ShortestOutageTier, Queue: topology.OutageQueueName(c.spec.Name, b.Name)}
-		for _, t := range loop.Tiers {
-			outage.Tier.Delay = max(outage.Tier.Delay, t.Delay)
-		}
-		outage.Tier.Delay = min(outage.Tier.Delay, topology.LongestOutageTier)
+		outage.Tier = topology.Tier{Delay: loop.OutageDelay(), Queue: topology.OutageQueueName(c.spec.Name, b.Name)}
 		loop.Outage = &outage
 	}
 	c.out.Backoffs = append(c.out.Backoffs, loop)

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"time"
 
 	"gopkg.in/yaml.v3"
 
@@ -18,7 +17,7 @@ func (d *decoder) outage(f fields) *topology.Outage {
 		return nil
 	}
 	f = d.fields(v.value, "outage", outageKeys(), nil)
-	out := &topology.Outage{Failing: 0.8, Of: 50, Until: 24 * time.Hour}
+	out := topology.DefaultOutage()
 	if percent, ok := d.amount(f, "failing", "%", "a share, such as 80%"); ok {
 		if percent > 100 {
 			d.problem(d.pos(f, "failing"), "failing is more than 100%", "write 100% or less")
@@ -40,7 +39,7 @@ func (d *decoder) outage(f fields) *topology.Outage {
 	if rate, ok := d.amount(f, "rate", "/s", "a number per second, such as 100/s"); ok {
 		out.Rate = rate
 	}
-	return out
+	return &out
 }
 
 // amount returns the number under a key, which has a unit and is more than 0.
