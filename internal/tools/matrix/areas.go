@@ -83,7 +83,7 @@ func areas() []area {
 		}},
 		{"services and deployment: declare programs, templates", []string{`^e2e\.Test(Snippets|TheTemplatesRun|TheImage)`}},
 		{"without a broker: the file, what it compiles to, the plan, the state", []string{
-			`^(topology|spec|templates|plan|planview|status|text)\.`,
+			`^(topology|spec|templates|plan|planview|simulate|status|text)\.`,
 		}},
 		{"the tests' own tools", []string{`^brokertest\.`, `^tools/`}},
 		{"everything else", []string{``}},
