@@ -2,6 +2,7 @@ package planview
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/dlxctl/dlxctl/internal/text"
@@ -50,7 +51,35 @@ func (t *textWriter) schedules() {
 		backoff, _ := topology.Compiled{Backoffs: t.p.Backoffs}.Backoff(s.backoff)
 		t.line("  %s: %s%s", text.Some(queues[s]), backoff.ScheduleText(), crashes(s.limit))
 	}
-	t.gap(len(order))
+	outages := t.outages(slices.ContainsFunc(order, func(s schedule) bool { return s.backoff == topology.NoBackoff }))
+	for _, line := range outages {
+		t.line("  %s", line)
+	}
+	t.gap(len(order) + len(outages))
+}
+
+// outages says from which length an outage makes dead letters: of each backoff that is new or
+// changes, and of queues without one.
+func (t *textWriter) outages(without bool) []string {
+	touched := map[string]bool{}
+	for _, c := range t.p.Changes {
+		if c.Action != plan.Blocked && (c.Label.Role == topology.RoleFailed || c.Label.Role == topology.RoleRetry) {
+			touched[c.Label.Backoff] = true
+		}
+	}
+	for _, r := range t.p.Rescheduled {
+		touched[r.After.Name] = true
+	}
+	var out []string
+	for _, b := range t.p.Backoffs {
+		if touched[b.Name] {
+			out = append(out, fmt.Sprintf("backoff %s: %s", text.Name(b.Name), b.OutageText()))
+		}
+	}
+	if without {
+		out = append(out, "no backoff: "+topology.Backoff{}.OutageText())
+	}
+	return out
 }
 
 // limitOf returns the delivery limit among arguments, -1 if there is none.

@@ -27,6 +27,15 @@ func bindingTo(dead, work string) plan.Change {
 	}
 }
 
+// waiting is a change of a retry queue of a backoff.
+func waiting(action plan.Action, backoff string) plan.Change {
+	q := queue(backoff+".queue", nil)
+	return plan.Change{
+		Action: action, Kind: "queue", Name: q.Name, Before: q, After: q,
+		Label: topology.Label{Role: topology.RoleRetry, Backoff: backoff},
+	}
+}
+
 // A plan as a person reads it.
 func TestWriteText(t *testing.T) {
 	t.Parallel()
@@ -106,6 +115,35 @@ needs consent: --allow '"stops-consumers=a""b"'
 4 to create
 `,
 		},
+		"the outage of each backoff that changes": {
+			plan.Plan{
+				Topology: "shop", VHost: "/", Backoffs: []topology.Backoff{
+					loops[0],
+					{Name: "direct"},
+					{Name: "keyed", Tiers: loops[0].Tiers, Outage: &topology.Outage{Until: time.Hour}},
+					{Name: "same", Tiers: loops[0].Tiers},
+				},
+				Changes: []plan.Change{
+					waiting(plan.Create, "direct"), waiting(plan.Create, "keyed"), waiting(plan.Delete, "b"),
+					waiting(plan.Delete, "gone"), waiting(plan.Blocked, "same"),
+				},
+			},
+			`topology shop, vhost /
+
++ backoff direct: 1 queue
++ backoff keyed: 1 queue
+! queue same.queue
+- backoff b: 1 queue
+- backoff gone: 1 queue
+
+  backoff b: an outage of 1m10s or more makes dead letters
+  backoff direct: any outage makes dead letters
+  backoff keyed: an outage of 1h10s or more makes dead letters (outage: until 1h)
+
+2 to create, 2 to delete, 1 blocked
+blocked: queue same.queue
+`,
+		},
 		"the schedule of each queue": {
 			plan.Plan{
 				Topology: "shop", VHost: "/", Backoffs: loops,
@@ -137,6 +175,7 @@ needs consent: --allow '"stops-consumers=a""b"'
   limited: 3 deliveries, at 0s, +10s, +1m; dead after 1m10s at the earliest; each up to 6 times, if consumers crash (deliveryLimit 5)
   inbox: 3 deliveries, at 0s, +10s, +1m; dead after 1m10s at the earliest; each up to 1 time, if consumers crash (deliveryLimit 0)
   audit: 1 delivery; dead at once
+  no backoff: any outage makes dead letters
 
 5 to create
 `,
