@@ -115,7 +115,7 @@ func argumentNames(c *cobra.Command) nameList {
 		return topology.Compiled.QueueNames
 	case "dlxctl migrate", "dlxctl migrate abort":
 		return legacyQueues
-	case "dlxctl generate args":
+	case "dlxctl generate args", "dlxctl simulate":
 		return topology.Compiled.WorkQueueNames
 	}
 	switch named := strings.Contains(c.Use, "QUEUE"); {

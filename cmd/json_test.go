@@ -24,6 +24,7 @@ import (
 	"github.com/dlxctl/dlxctl/internal/migrate"
 	"github.com/dlxctl/dlxctl/internal/notify"
 	"github.com/dlxctl/dlxctl/internal/planview"
+	"github.com/dlxctl/dlxctl/internal/simulate"
 	"github.com/dlxctl/dlxctl/internal/status"
 	"github.com/dlxctl/dlxctl/internal/trace"
 	"github.com/dlxctl/dlxctl/internal/try"
@@ -80,6 +81,12 @@ func documents() []document {
 			audit.RuleList{},
 		},
 		{"The path of a message", []string{"trace"}, "Where a message would go.", trace.Report{}},
+		{
+			"An outage",
+			[]string{"simulate"},
+			"What an outage would do to the work queues.",
+			simulate.Report{},
+		},
 		{"A trial", []string{"try"}, "What the messages of a trial did.", try.Report{}},
 		{"A verification", []string{"verify"}, "What the canaries found.", verify.Report{}},
 		{

@@ -40,10 +40,9 @@ type app struct {
 // newRoot builds the command tree.
 func newRoot(a *app) *cobra.Command {
 	c := &cobra.Command{
-		Use:   "dlxctl",
-		Short: "Dead-lettering and retries with backoff for RabbitMQ, from one file",
-		Long: `Retries with backoff and dead letters for RabbitMQ, from one YAML file. Begin with
-'dlxctl init'. RABBITMQ_URL (or --url) is the URL of the broker.`,
+		Use:                        "dlxctl",
+		Short:                      "Dead-lettering and retries with backoff for RabbitMQ, from one file",
+		Long:                       "Retries and dead letters for RabbitMQ, from one YAML file. Begin with 'dlxctl init'.",
 		Args:                       noCommand,
 		SuggestionsMinimumDistance: 2,
 		RunE:                       func(c *cobra.Command, _ []string) error { return c.Help() },
@@ -73,7 +72,7 @@ func newRoot(a *app) *cobra.Command {
 	}{
 		{"Topology:", []*cobra.Command{
 			newInit(a), newImport(a), newValidate(a), newPlan(a), newApply(a), newMigrate(a), newDestroy(a),
-			newTry(a), newTrace(a), newGraph(a), newGenerate(a),
+			newTry(a), newTrace(a), newSimulate(a), newGraph(a), newGenerate(a),
 		}},
 		{"Dead letters:", []*cobra.Command{newDesk(a), newPeek(a)}},
 		{"Operate:", []*cobra.Command{newProcess(a), newStatus(a), newVerify(a), newAudit(a)}},

@@ -34,7 +34,7 @@ func newTrace(a *app) *cobra.Command {
 	k := traceCommand{app: a, objects: objectFlags{app: a}}
 	c := &cobra.Command{
 		Use:        "trace [DEFINITIONS.json...] --exchange NAME --key KEY",
-		SuggestFor: []string{"simulate", "route", "follow", "explain"},
+		SuggestFor: []string{"route", "follow", "explain"},
 		Short:      "Predict the path of a message",
 		Long: `Tell which queues a message reaches and through which bindings, and for each queue what
 follows when its consumers fail: when the message is delivered again, with which headers,

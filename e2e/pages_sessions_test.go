@@ -16,6 +16,7 @@ import (
 func sessions() []string {
 	return []string{
 		"../docs/teams.md", "../docs/consumers.md", "../docs/operations.md", "../docs/removing.md", "../docs/security.md",
+		"../docs/simulate.md",
 	}
 }
 
