@@ -38,7 +38,7 @@ type handler struct {
 	show     func(notify.Message) notify.Shown
 	outages  *outages                   // nil: there are none
 	absent   func(exchange string) bool // nothing can be published to it
-	closed   time.Time                  // until when nothing waits for the end of an outage, as the queue for it did not take a message
+	closed   time.Time                  // until when nothing waits for the end of an outage: see closedTime
 	refused  map[uint64]bool            // by delivery tag: those that the unroutable queue does not accept
 }
 

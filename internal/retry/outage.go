@@ -17,8 +17,8 @@ const (
 )
 
 // unsureSteps is for how many steps of a [Window] a message waits at most, after its last tier,
-// while nothing is known about its work queue, or for one wait, if that is longer. Statistics of the
-// broker are 12 seconds old at most where a step is 5, and a window believes them after 3 more.
+// while nothing is known about its work queue, or for one wait, if that is longer. Statistics of
+// the broker are 12 seconds old at most where a step is 5, and a window believes them after 3 more.
 const unsureSteps = 6
 
 // Evidence is what a message tells about the deliveries of its work queue.

@@ -36,8 +36,8 @@ func TestOutage(t *testing.T) {
 	}
 }
 
-// What waits in an outage has a TTL of its own: its exchange leads to the queue that dead-letters what
-// expires, and nowhere else, whatever is missing.
+// What waits in an outage has a TTL of its own: its exchange leads to the queue that dead-letters
+// what expires, and nowhere else, whatever is missing.
 func TestTheExchangeOfOutages(t *testing.T) {
 	t.Parallel()
 	got, _, err := Load([]Source{outageFile("{}")}, func(string) (string, bool) { return "", false })
