@@ -2,6 +2,7 @@ package spec
 
 import (
 	"fmt"
+	"slices"
 
 	"gopkg.in/yaml.v3"
 
@@ -230,7 +231,11 @@ func (d *decoder) dead(f fields, queue string) Dead {
 		return own
 	}
 	if v.value.Kind != yaml.MappingNode {
-		word, ok := d.word(f, "dead", []string{"own", "shared"})
+		word, ok := d.text(f, "dead")
+		if words := []string{"own", "shared"}; ok && !slices.Contains(words, word) {
+			d.problem(d.at(v.value), fmt.Sprintf("dead is %q", word),
+				d.didYouMean(word, words, "write own, shared, or {queue: NAME}"))
+		}
 		if ok && word == "shared" && d.spec.Name != "" {
 			return Dead{Queue: topology.DeadLetterName(d.spec.Name), Pos: d.at(v.value)}
 		}
