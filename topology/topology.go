@@ -383,8 +383,10 @@ type WorkQueue struct {
 	DeadLetterQueue string `json:"deadLetterQueue"`
 	// Owner is who to call. Empty if the file does not say.
 	Owner string `json:"owner"`
-	// Severity is page, ticket or info.
+	// Severity is page, ticket or info: that of messages which no rule fits.
 	Severity string `json:"severity"`
+	// SeverityRules give messages another severity: the first that fits counts.
+	SeverityRules []SeverityRule `json:"severityRules,omitempty"`
 	// Replaces is the legacy queue that this one succeeds. Empty: none.
 	Replaces string `json:"replaces"`
 }

@@ -111,14 +111,20 @@ func (h *handler) Moved(delivery amqp091.Delivery, m relay.Move) {
 	ctx := context.Background() // the message is moved, whatever ends now
 	switch d.Outcome {
 	case retry.DeadLettered:
-		h.probe.DeadLettered(d.Queue, d.Reason, d.At)
 		work := h.rules.WorkQueue(d.Queue)
-		h.notify("dead_letter", d, work.DeadLetterQueue)
+		work.Severity = retry.Severity(work, d.Headers)
+		h.probe.DeadLettered(d.Queue, work.Severity, d.Reason, d.At)
+		h.notify("dead_letter", d, work, work.DeadLetterQueue)
 		describe(h.dead, d).With(h.said(d)...).WarnContext(ctx, "dead-lettered message",
 			"dead_letter_queue", work.DeadLetterQueue, "owner", work.Owner, "severity", work.Severity)
 	case retry.Unroutable:
-		h.probe.Unroutable(d.Queue, string(d.Cause), d.At)
-		h.notify("unroutable", d, topology.UnroutableName(h.topology.Name))
+		work := topology.WorkQueue{}
+		if h.rules.Names(d.Queue) { // else a message made the name up
+			work = h.rules.WorkQueue(d.Queue)
+			work.Severity = retry.Severity(work, d.Headers)
+		}
+		h.probe.Unroutable(d.Queue, work.Severity, string(d.Cause), d.At)
+		h.notify("unroutable", d, work, topology.UnroutableName(h.topology.Name))
 		describe(h.trouble, d).ErrorContext(ctx, "moved message to the unroutable queue",
 			"unroutable_queue", topology.UnroutableName(h.topology.Name), "error", d.Error)
 	case retry.Retried:
@@ -137,18 +143,15 @@ func (h *handler) Moved(delivery amqp091.Delivery, m relay.Move) {
 	}
 }
 
-// notify sends a notice of a message that is no longer retried. It does not wait, and
-// what becomes of the notice changes nothing for the message.
-func (h *handler) notify(event string, d decision, destination string) {
+// notify sends a notice of a message that is no longer retried, with the severity that work has. It
+// does not wait, and what becomes of the notice changes nothing for the message.
+func (h *handler) notify(event string, d decision, work topology.WorkQueue, destination string) {
 	if h.notifier == nil {
 		return
 	}
-	work, reason := h.rules.WorkQueue(d.Queue), monitor.ReasonLabel(d.Reason)
+	reason := monitor.ReasonLabel(d.Reason)
 	if d.Cause != "" {
 		reason = string(d.Cause)
-		if !h.rules.Names(d.Queue) { // a message made the name up
-			work = topology.WorkQueue{}
-		}
 	}
 	problem, kind := d.Said.Error, d.Said.Type
 	if d.Error != "" { // of an unroutable message that of the processor

@@ -1,10 +1,13 @@
 package processor_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"sync"
 	"testing"
 
@@ -139,5 +142,61 @@ func TestNoticesEqualDeadLetters(t *testing.T) {
 	if parked := notices["m-4"]; parked.Event != "unroutable" || parked.MovedTo != "shop.unroutable" ||
 		parked.Reason != "unknown_queue" || parked.Error == "" {
 		t.Errorf("told %+v", parked)
+	}
+}
+
+// Log, metrics and notice of a message have the severity of the first rule that fits it.
+func TestSeverityDependsOnTheMessage(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	got := map[string]string{}
+	hook := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		var p notify.Post
+		if err := json.NewDecoder(r.Body).Decode(&p); err != nil {
+			t.Error(err)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		for _, n := range p.Notices {
+			got[n.MessageID] = n.Severity
+		}
+	}))
+	defer hook.Close()
+	s := newStage(t, `
+version: 1
+name: shop
+defaults: {backoff: slow}
+backoff:
+  slow: {tiers: [1h], retryOn: [rejected]}
+exchanges: [{name: events}]
+queues:
+  - name: work
+    bindings: [{exchange: events, key: "#"}]
+    severity: {rules: [{key: "campaign.*", severity: page}, {header: {type: refund}, severity: info}]}
+`)
+	want := map[string]string{"m-1": "page", "m-2": "info", "m-3": "ticket"}
+	s.publish(t, "events", "campaign.sale", amqp091.Publishing{MessageId: "m-1", Expiration: "1"})
+	s.publish(t, "events", "order", amqp091.Publishing{
+		MessageId: "m-2", Expiration: "1", Headers: amqp091.Table{"type": "refund"},
+	})
+	s.publish(t, "events", "order", amqp091.Publishing{MessageId: "m-3", Expiration: "1"})
+	brokertest.Eventually(t, "the failures", func() bool { return s.ready(t, "shop.slow.failed") == 3 })
+	p, end := s.notified(t, hook.URL)
+	web := serve(t, p.Monitor)
+	var log bytes.Buffer
+	p.Log = slog.New(slog.NewTextHandler(&log, nil))
+	untilEmpty(t, p)
+	end()
+	seen := web.scrape(t)
+	for id, severity := range want {
+		if got[id] != severity {
+			t.Errorf("the notice of %s has the severity %q, not %s", id, got[id], severity)
+		}
+		if n := seen.sum("dlxctl_messages_dead_lettered_total", "queue", "work", "severity", severity); n != 1 {
+			t.Errorf("%d dead letters of the severity %s are counted", n, severity)
+		}
+		if line := regexp.MustCompile("message_id=" + id + " .*severity=" + severity); !line.MatchString(log.String()) {
+			t.Errorf("the log does not say that %s has the severity %s:\n%s", id, severity, &log)
+		}
 	}
 }

@@ -221,7 +221,7 @@ func (c *compiler) deadLetters(q Queue) {
 		topology.Label{Role: topology.RoleReturn, Queue: q.Name})
 	c.out.WorkQueues = append(c.out.WorkQueues, topology.WorkQueue{
 		Name: q.Name, Backoff: q.Backoff, DeadLetterQueue: q.Dead.Queue, Owner: q.Owner, Severity: q.Severity,
-		Replaces: q.Replaces,
+		SeverityRules: q.SeverityRules, Replaces: q.Replaces,
 	})
 	c.dead(q)
 }

@@ -149,7 +149,8 @@ type Queue struct {
 	Arguments     topology.Arguments
 	Bindings      []Binding
 	Owner         string
-	Severity      string // page, ticket or info
+	Severity      string // page, ticket or info, of messages that no rule fits
+	SeverityRules []topology.SeverityRule
 	// Messages is what applies to the messages of this queue in addition.
 	Messages topology.QueueMessages
 	Pos      Pos

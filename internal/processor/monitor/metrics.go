@@ -209,7 +209,7 @@ func (l *levels) Collect(out chan<- prometheus.Metric) {
 		}
 		for queue, out := range p.outagesNow() {
 			w := p.workQueues[queue]
-			series := [5]string{p.topology, p.backoff, queue, w.Severity, w.Owner}
+			series := [5]string{p.topology, p.backoff, queue, w.WorstSeverity(), w.Owner}
 			outages[series] = max(outages[series], number(out))
 		}
 	}
