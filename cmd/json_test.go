@@ -149,7 +149,7 @@ func documents() []document {
 			"How a service declares its work queue.",
 			generate.Declaration{},
 		},
-		{"A notice", nil, "What `process --notify` posts to a webhook.", notify.Post{}},
+		{"A notice", nil, "What `dlxctl process` posts to a webhook.", notify.Post{}},
 		{"The version", []string{"version"}, "Which dlxctl this is.", versionJSON{}},
 	}
 }

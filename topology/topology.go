@@ -57,6 +57,8 @@ type Compiled struct {
 	Removed []string `json:"removed"`
 	// Messages says how bodies are read and what is masked in them. A saved plan does not have it.
 	Messages Messages `json:"-"`
+	// Notify is where the processor sends notices. No JSON has it: it may hold secrets.
+	Notify []NotifyTarget `json:"-"`
 	// Places tells where the files declare exchanges, work queues, and the bindings of both. An
 	// object that dlxctl generates has no place. A place is not part of an object, and is never
 	// compared.

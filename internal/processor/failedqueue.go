@@ -13,6 +13,7 @@ import (
 
 	"github.com/dlxctl/dlxctl/internal/broker"
 	"github.com/dlxctl/dlxctl/internal/broker/amqp"
+	"github.com/dlxctl/dlxctl/internal/deadletter"
 	"github.com/dlxctl/dlxctl/internal/processor/monitor"
 	"github.com/dlxctl/dlxctl/internal/relay"
 	"github.com/dlxctl/dlxctl/internal/retry"
@@ -218,8 +219,11 @@ func (q *failedQueue) relay(ctx context.Context, in, out *amqp.Conn, confirmTime
 	}
 	h := &handler{
 		rules: rules, backoff: q.backoff.Name, outages: q.outages,
-		topology: q.Topology, log: q.Log, trouble: q.trouble, dead: q.dead, probe: q.probe, notifier: q.Notifier,
+		topology: q.Topology, log: q.Log, trouble: q.trouble, dead: q.dead, probe: q.probe,
 		show: q.Show, refused: map[uint64]bool{},
+	}
+	if q.tells() {
+		h.tell, h.alike = q.tell, deadletter.NewAlike()
 	}
 	return relay.Drive{
 		Queue: q.backoff.FailedQueue, Caution: &q.caution,

@@ -1,6 +1,7 @@
 package processor
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"strconv"
@@ -26,10 +27,11 @@ type handler struct {
 	backoff  string
 	topology topology.Compiled
 	log      *slog.Logger
-	trouble  *slog.Logger     // log, which limits lines of the same text
-	dead     *slog.Logger     // log, which limits lines about dead letters of the same queue
-	probe    *monitor.Probe   // nil: nothing is recorded
-	notifier *notify.Notifier // nil: no notices are sent
+	trouble  *slog.Logger                        // log, which limits lines of the same text
+	dead     *slog.Logger                        // log, which limits lines about dead letters of the same queue
+	probe    *monitor.Probe                      // nil: nothing is recorded
+	tell     func(notify.Notice, notify.Message) // nil: no notices are sent
+	alike    func(problem string) string         // equal for errors that differ in numbers alone
 	show     func(notify.Message) notify.Shown
 	outages  *outages        // nil: there are none
 	refused  map[uint64]bool // by delivery tag: those that the unroutable queue does not accept
@@ -146,7 +148,7 @@ func (h *handler) Moved(delivery amqp091.Delivery, m relay.Move) {
 // notify sends a notice of a message that is no longer retried, with the severity that work has. It
 // does not wait, and what becomes of the notice changes nothing for the message.
 func (h *handler) notify(event string, d decision, work topology.WorkQueue, destination string) {
-	if h.notifier == nil {
+	if h.tell == nil {
 		return
 	}
 	reason := monitor.ReasonLabel(d.Reason)
@@ -159,14 +161,14 @@ func (h *handler) notify(event string, d decision, work topology.WorkQueue, dest
 	}
 	headers := d.Headers
 	key, _ := headers[topology.HeaderRoutingKey].(string)
-	h.notifier.NotifyShown(notify.Notice{
+	h.tell(notify.Notice{
 		Event: event, Topology: h.topology.Name, Queue: d.Queue, MovedTo: destination, MessageID: d.Message.MessageId,
-		Reason: reason, Attempts: d.Attempts, FirstFailure: d.FirstFailedAt,
+		Messages: 1, Reason: reason, Attempts: d.Attempts, FirstFailure: d.FirstFailedAt,
 		Owner: work.Owner, Severity: work.Severity, Error: problem, ErrorType: kind,
 	}, notify.Message{
 		Queue: d.Queue, Key: key, ContentType: d.Message.ContentType, ContentEncoding: d.Message.ContentEncoding,
-		Type: d.Message.Type, Headers: headers, Body: d.Message.Body,
-	}, h.show)
+		Type: d.Message.Type, Headers: headers, Body: d.Message.Body, Alike: h.alike(cmp.Or(kind, reason) + ": " + problem),
+	})
 }
 
 // said returns the beginning of what the consumer said about the failure, for a log, masked by the

@@ -181,13 +181,10 @@ func (q *deliveries) describe(log *slog.Logger) *slog.Logger {
 
 // notify sends a notice of an outage.
 func (o *outages) notify(q *deliveries, event, what string) {
-	if o.Notifier == nil {
-		return
-	}
-	o.Notifier.Notify(notify.Notice{
+	o.tell(notify.Notice{
 		Event: event, Topology: o.Topology.Name, Queue: q.work.Name, MovedTo: q.backoff.Outage.Tier.Queue,
 		Owner: q.work.Owner, Severity: q.work.WorstSeverity(), Error: what,
-	}, nil)
+	}, notify.Message{})
 }
 
 // state returns what is known about a work queue. One that only a newer file has is never in

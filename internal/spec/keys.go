@@ -65,6 +65,7 @@ func fileKeys() []key {
 		{"exchanges", "Exchanges of this topology.", false, list(object(exchangeKeys()))},
 		{"queues", "Work queues.", false, list(object(queueKeys()))},
 		{"messages", "How the bodies of messages are read, and what is masked in them, where dlxctl shows messages. Nothing of it is on the broker.", false, object(messagesKeys())},
+		{"notify", "Where dlxctl process sends notices of dead letters. Nothing of it is on the broker.", false, list(object(notifyKeys()))},
 		{"removed", "Queues and exchanges that were removed from the file on purpose: apply may delete them although routing ends (hazard drops-routing), without --allow.", false, list(anyText())},
 		{"accept", "Warnings that are understood, as WARNING=OBJECT or WARNING: validate, plan and apply no longer print them.", false, list(anyText())},
 	}

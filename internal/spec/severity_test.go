@@ -68,8 +68,10 @@ func TestSeverityProblems(t *testing.T) {
 			`write names and values such as {type: refund}, or remove header`,
 		"{rules: [{header: {a: [1]}, severity: page}]}": `a:4:64: the header "a" is compared with a list; ` +
 			`write text, a number, or true or false`,
-		"{rules: [{header: a, severity: page}]}": `a:4:60: header is the text "a", not a mapping; write key: value pairs, or {key: value}`,
-		"{rules: [{key: " + strings.Repeat("x", 256) + ", severity: page}]}": `a:4:57: the pattern "` + strings.Repeat("x", 256) +
+		"{rules: [{header: a, severity: page}]}": `a:4:60: header is the text "a", not a mapping; ` +
+			`write key: value pairs, or {key: value}`,
+		"{rules: [{key: " + strings.Repeat("x", 256) + ", severity: page}]}": `a:4:57: ` +
+			`the pattern "` + strings.Repeat("x", 256) +
 			`" has 256 bytes, more than the 255 that a routing key may have; shorten it by 1`,
 	} {
 		file := severityHead + "queues: [{name: q, backoff: b, severity: " + severity + "}]"

@@ -53,6 +53,8 @@ type Spec struct {
 	Accept []topology.Acceptance
 	// Messages is what applies to the messages of all queues.
 	Messages topology.Messages
+	// Notify is where notices go.
+	Notify []topology.NotifyTarget
 	// Schemas are the files that Messages names.
 	Schemas []SchemaFile
 	// NamePos is where the name stands: what is generated beyond 255 bytes

@@ -23,6 +23,7 @@ backoff: {b: {tiers: [1s]}}
 exchanges: [{name: all, type: fanout, bindings: [{exchange: docs, headers: {format: pdf}}]}, {name: docs, type: headers}]
 queues: [{name: q, messages: {redact: {}}, severity: {rules: [{key: a, severity: page}]}, bindings: [{exchange: docs, headers: {format: pdf}}]}]
 messages: {redact: {}}
+notify: [{to: "https://h", severity: [page]}]
 `
 
 // The schema offers nothing that the decoder refuses: an editor would complete it.

@@ -45,6 +45,7 @@ func TestCountersBeginAtZero(t *testing.T) {
 		}},
 		Backoffs: []topology.Backoff{{Name: "slow", Tiers: []topology.Tier{{Delay: time.Minute}}}},
 	})[0]
+	notices := m.Notices("shop", "1 https://host")
 	before := series(t, m)
 	if len(before) == 0 {
 		t.Fatal("there are no counters")
@@ -66,9 +67,9 @@ func TestCountersBeginAtZero(t *testing.T) {
 	p.Unroutable("", "", "no_address", now)
 	p.Unroutable("made up", "", "unknown_queue", now)
 	p.Disconnected(nil)
-	m.Sent(1)
+	notices.Sent(1)
 	for _, reason := range []string{"full", "refused", "failed", "stopped"} {
-		m.Dropped(1, reason)
+		notices.Dropped(1, reason)
 	}
 	for name, value := range series(t, m) {
 		if first, ok := before[name]; !ok || first != 0 {
