@@ -110,6 +110,12 @@ func documents() []document {
 			deadletter.Group{},
 		},
 		{
+			"A digest",
+			[]string{"desk digest"},
+			"What died since a time. A webhook gets it under `digest`, with a `text` next to it.",
+			desk.Digest{},
+		},
+		{
 			"Messages found",
 			[]string{"desk find"},
 			"Where the messages with a message-id are.",

@@ -14,6 +14,7 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/dlxctl/dlxctl/internal/brokertest"
+	"github.com/dlxctl/dlxctl/internal/desk"
 	"github.com/dlxctl/dlxctl/internal/notify"
 )
 
@@ -123,5 +124,67 @@ func TestNotifyInTheTopologyFile(t *testing.T) {
 	p.exits(t, 1)
 	if said := p.stderr.String(); !strings.Contains(said, "to of notify: the environment variable HOOK is not set") {
 		t.Errorf("without the variables: %s", said)
+	}
+}
+
+// A digest goes to a chat, a mailbox and a webhook, and no output has the address.
+func TestDigestIsSent(t *testing.T) {
+	brokertest.OnNewestLine(t)
+	t.Parallel()
+	port, mails := brokertest.MailServer(t)
+	got := &notices{posts: map[string][]string{}, over: make(chan struct{})}
+	hook := httptest.NewServer(got)
+	defer hook.Close()
+	target := brokertest.VHost(t)
+	path := writeTopology(t, notifyFile)
+	start(t, target, "apply", "--yes", "-f", path).exits(t, 0)
+	// As a consumer that says why: the message is dead at once.
+	brokertest.PublishConfirmed(t, target.Confirming(t), "shop.failed", "@billing", amqp091.Publishing{
+		MessageId: "m", Headers: amqp091.Table{
+			"retry-error": "no answer <!channel>", "retry-error-type": "PaymentTimeout",
+		},
+	})
+	awaitReady(t, target, "shop.direct.failed")
+	process := command(t, target, "process", "--until-empty", "-f", path)
+	process.Env = append(process.Env, "HOOK="+hook.URL, "TOKEN=s3cret", "PASSWORD=p", "PORT="+port)
+	close(got.over)
+	process.begin(t)
+	process.exits(t, 0)
+	brokertest.Eventually(t, "the dead letter in the statistics", func() bool {
+		return strings.Contains(succeeds(t, target, "desk", "digest", "-f", path), "PaymentTimeout: no answer")
+	})
+	got.posts = map[string][]string{}
+	for _, to := range []string{
+		hook.URL + "/webhook/s3cret", "slack+" + hook.URL + "/chat/s3cret",
+		"smtp://127.0.0.1:" + port + "/?from=a@example.com&to=b@example.com",
+	} {
+		p := command(t, target, "desk", "digest", "--to", "${TO}", "-f", path)
+		p.Env = append(p.Env, "TO="+to)
+		p.begin(t)
+		p.exits(t, 0)
+		out := p.stdout.String() + p.stderr.String()
+		if strings.Contains(out, "s3cret") || !strings.HasPrefix(out, "sent to ") {
+			t.Errorf("the command says %s", out)
+		}
+	}
+	var post struct {
+		Text   string
+		Digest desk.Digest
+	}
+	if err := json.Unmarshal([]byte(got.posts["webhook"][0]), &post); err != nil || post.Digest.Messages != 1 ||
+		!strings.Contains(post.Text, "&lt;!channel&gt;") {
+		t.Errorf("%v: the webhook has %+v", err, post)
+	}
+	if chat := got.posts["chat"]; len(chat) != 1 || strings.Contains(chat[0], "<!channel>") ||
+		!strings.Contains(chat[0], "team-billing") {
+		t.Errorf("the chat has %s", chat)
+	}
+	found, _ := filepath.Glob(filepath.Join(mails, "*.eml"))
+	all := ""
+	for _, name := range found {
+		all += readFile(t, name)
+	}
+	if !strings.Contains(all, "Subject: shop: 1 message died since") || !strings.Contains(all, "PaymentTimeout") {
+		t.Errorf("the mails are\n%s", all)
 	}
 }
