@@ -77,7 +77,7 @@ func (t *textWriter) outages(without bool) []string {
 		}
 	}
 	if without {
-		out = append(out, "no backoff: "+topology.Backoff{}.OutageText())
+		out = append(out, "no backoff: "+topology.Backoff{}.OutageText()+"; the processor counts no failures")
 	}
 	return out
 }

@@ -175,7 +175,7 @@ blocked: queue same.queue
   limited: 3 deliveries, at 0s, +10s, +1m; dead after 1m10s at the earliest; each up to 6 times, if consumers crash (deliveryLimit 5)
   inbox: 3 deliveries, at 0s, +10s, +1m; dead after 1m10s at the earliest; each up to 1 time, if consumers crash (deliveryLimit 0)
   audit: 1 delivery; dead at once
-  no backoff: any outage makes dead letters
+  no backoff: any outage makes dead letters; the processor counts no failures
 
 5 to create
 `,

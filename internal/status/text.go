@@ -247,6 +247,10 @@ func (t *textWriter) workTable(rows []Work) {
 	if others {
 		t.line(text.Paint(t.o.Style.Faint, "OTHER: RabbitMQ is dead-lettering these messages, or delays them"))
 	}
+	uncounted := func(w Work) bool { return w.Backoff == topology.NoBackoff && w.Role != topology.RoleLegacy }
+	if slices.ContainsFunc(rows, uncounted) {
+		t.line(text.Paint(t.o.Style.Faint, "RETRYING -: without a backoff, the processor counts no failures"))
+	}
 	shares := func(w Work) bool { return w.SharedRetrying && w.Retrying > 0 || w.SharedDead && w.Dead > 0 }
 	if slices.ContainsFunc(rows, shares) {
 		t.line(text.Paint(t.o.Style.Faint, "<=: these messages are in a queue that several work queues share"))
