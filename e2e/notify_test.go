@@ -9,7 +9,9 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
+	"time"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
@@ -186,5 +188,60 @@ func TestDigestIsSent(t *testing.T) {
 	}
 	if !strings.Contains(all, "Subject: shop: 1 message died since") || !strings.Contains(all, "PaymentTimeout") {
 		t.Errorf("the mails are\n%s", all)
+	}
+}
+
+// A target that is added to a watched file gets notices, without a restart.
+func TestNotifyIsWatched(t *testing.T) {
+	brokertest.OnNewestLine(t)
+	t.Parallel()
+	got := &notices{posts: map[string][]string{}, over: make(chan struct{})}
+	hook := httptest.NewServer(got)
+	defer hook.Close()
+	target := brokertest.VHost(t)
+	before, _, _ := strings.Cut(notifyFile, "notify:")
+	path := writeTopology(t, before)
+	start(t, target, "apply", "--yes", "-f", path).exits(t, 0)
+	p := start(t, target, "process", "--watch", "-f", path)
+	p.logs(t, "connected")
+	replace(t, path, before+"notify: [{to: '"+hook.URL+"/added/s3cret'}]\n")
+	p.logs(t, "files changed and are in effect")
+	brokertest.PublishConfirmed(t, target.Confirming(t), "shop.failed", "@billing", amqp091.Publishing{MessageId: "m"})
+	brokertest.Eventually(t, "the notice", func() bool {
+		got.mu.Lock()
+		defer got.mu.Unlock()
+		return len(got.posts["added"]) > 0
+	}, &p.stderr)
+	p.signal(t, syscall.SIGTERM)
+	p.exits(t, 0)
+	if strings.Contains(p.stderr.String(), "s3cret") {
+		t.Errorf("the log has the address:\n%s", &p.stderr)
+	}
+}
+
+// smtps:// begins with TLS, and checks the certificate of the server.
+func TestMailOverTLS(t *testing.T) {
+	brokertest.OnNewestLine(t)
+	t.Parallel()
+	authority := brokertest.NewAuthority(t)
+	pair := authority.Sign(t, time.Hour, "127.0.0.1")
+	port, mails := brokertest.MailServer(t, "SMTP_CERT="+pair.CertFile, "SMTP_KEY="+pair.KeyFile, "SMTP_USER=u",
+		"SMTP_PASSWORD=p")
+	target := brokertest.VHost(t)
+	path := writeTopology(t, notifyFile)
+	start(t, target, "apply", "--yes", "-f", path).exits(t, 0)
+	for _, trusted := range []bool{false, true} {
+		p := command(t, target, "desk", "digest", "-f", path, "--to",
+			"smtps://u:p@127.0.0.1:"+port+"/?from=a@example.com&to=b@example.com")
+		code := 1
+		if trusted {
+			p.Env = append(p.Env, "SSL_CERT_FILE="+authority.File)
+			code = 0
+		}
+		p.begin(t)
+		p.exits(t, code)
+	}
+	if mail := readFile(t, filepath.Join(mails, "1.eml")); !strings.Contains(mail, "no message died") {
+		t.Errorf("the mail is\n%s", mail)
 	}
 }
