@@ -54,7 +54,7 @@ func (p *Processor) newOutages(ctx context.Context, probes monitor.Probes) (*out
 			if w.Backoff == b.Name {
 				o.names = append(o.names, w.Name)
 				o.queues[w.Name] = &deliveries{
-					work: w, backoff: b, window: retry.NewWindow(*b.Outage, now), probe: probes.Of(b.Name), processors: 1,
+					work: w, backoff: b, window: retry.NewWindow(*b.Outage, broker.Tick, now), probe: probes.Of(b.Name), processors: 1,
 				}
 			}
 		}
@@ -87,7 +87,7 @@ func (o *outages) run(ctx context.Context) {
 		return
 	}
 	defer o.api.Close()
-	tick := time.NewTicker(retry.WindowStep)
+	tick := time.NewTicker(broker.Tick)
 	defer tick.Stop()
 	for {
 		select {
@@ -101,7 +101,7 @@ func (o *outages) run(ctx context.Context) {
 
 // read reads statistics.
 func (o *outages) read(ctx context.Context) error {
-	reading, cancel := context.WithTimeout(ctx, retry.WindowStep)
+	reading, cancel := context.WithTimeout(ctx, broker.Tick)
 	defer cancel()
 	counted, err := o.api.Deliveries(reading, o.names)
 	if err == nil {
