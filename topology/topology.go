@@ -57,6 +57,8 @@ type Compiled struct {
 	Removed []string `json:"removed"`
 	// Messages says how bodies are read and what is masked in them. A saved plan does not have it.
 	Messages Messages `json:"-"`
+	// Notify is where the processor sends notices. No JSON has it: it may hold secrets.
+	Notify []NotifyTarget `json:"-"`
 	// Places tells where the files declare exchanges, work queues, and the bindings of both. An
 	// object that dlxctl generates has no place. A place is not part of an object, and is never
 	// compared.
@@ -383,8 +385,10 @@ type WorkQueue struct {
 	DeadLetterQueue string `json:"deadLetterQueue"`
 	// Owner is who to call. Empty if the file does not say.
 	Owner string `json:"owner"`
-	// Severity is page, ticket or info.
+	// Severity is page, ticket or info: that of messages which no rule fits.
 	Severity string `json:"severity"`
+	// SeverityRules give messages another severity: the first that fits counts.
+	SeverityRules []SeverityRule `json:"severityRules,omitempty"`
 	// Replaces is the legacy queue that this one succeeds. Empty: none.
 	Replaces string `json:"replaces"`
 }

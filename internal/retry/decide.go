@@ -141,7 +141,7 @@ func (r Rules) WorkQueue(queue string) topology.WorkQueue {
 	if w, ok := r.workQueues[queue]; ok {
 		return w
 	}
-	return topology.WorkQueue{Name: queue, Severity: "ticket"}
+	return topology.WorkQueue{Name: queue, Severity: topology.SeverityTicket}
 }
 
 // Names reports whether the topology names that work queue.

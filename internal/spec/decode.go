@@ -111,6 +111,7 @@ func decode(version string, files []Source, lookup func(string) (string, bool)) 
 		d.file = f.file
 		d.removed(f)
 		d.accept(f)
+		d.notify(f)
 	}
 	d.references()
 	d.problems = append(d.problems, checkNames(d.spec)...)

@@ -24,7 +24,8 @@ func (d *decoder) queues(f fields) {
 			continue
 		}
 		q := Queue{
-			Name: name, Type: d.defaults.typ, External: d.truth(x, "external"), Severity: "ticket", Pos: d.pos(x, "name"),
+			Name: name, Type: d.defaults.typ, External: d.truth(x, "external"), Severity: topology.SeverityTicket,
+			Pos: d.pos(x, "name"),
 		}
 		if q.External {
 			q.Type = ""
@@ -40,8 +41,8 @@ func (d *decoder) queues(f fields) {
 		}
 		d.deadLetterBy(&q, x)
 		d.inherit(x, q)
-		if s, ok := d.word(x, "severity", severities()); ok {
-			q.Severity = s
+		if s, rules, ok := d.severity(x); ok {
+			q.Severity, q.SeverityRules = s, rules
 		}
 		d.replaces(&q, x)
 		d.external(q, x)
@@ -54,6 +55,7 @@ func (d *decoder) queues(f fields) {
 		if !q.Unmanaged {
 			q.Backoff = d.queueBackoff(x)
 			q.Dead = d.dead(x, name)
+			d.unheardSeverity(q, x)
 		}
 		q.Bindings = d.bindingList(x)
 		q.Messages = d.queueMessages(x, name)

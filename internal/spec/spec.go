@@ -53,6 +53,8 @@ type Spec struct {
 	Accept []topology.Acceptance
 	// Messages is what applies to the messages of all queues.
 	Messages topology.Messages
+	// Notify is where notices go.
+	Notify []topology.NotifyTarget
 	// Schemas are the files that Messages names.
 	Schemas []SchemaFile
 	// NamePos is where the name stands: what is generated beyond 255 bytes
@@ -149,7 +151,8 @@ type Queue struct {
 	Arguments     topology.Arguments
 	Bindings      []Binding
 	Owner         string
-	Severity      string // page, ticket or info
+	Severity      string // page, ticket or info, of messages that no rule fits
+	SeverityRules []topology.SeverityRule
 	// Messages is what applies to the messages of this queue in addition.
 	Messages topology.QueueMessages
 	Pos      Pos
