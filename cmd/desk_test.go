@@ -88,7 +88,7 @@ func TestDeskUsageErrors(t *testing.T) {
 		"desk edit":                       "no message is named; write dlxctl desk edit HANDLE",
 		"desk replay q --handle xyz":      `--handle: handle "xyz" has`,
 		"desk replay q --to billing":      `--to is "billing"; write queue, original, queue:NAME or exchange:NAME`,
-		"desk replay q --rate fast":       `--rate is "fast"; write messages a second such as 10/s`,
+		"desk replay q --rate fast":       `--rate is "fast"; write a number of messages per s`,
 		"desk replay q --hold-limit much": `--hold-limit is "much"; write a number of messages such as 200000, or a size such as 256MiB`,
 		"desk replay q --limit -1":        "--limit is -1; write 0 or more, where 0 is all",
 		"desk replay q --since today":     `--since is "today"; write a duration such as 2h or 30m`,

@@ -84,7 +84,7 @@ func (k *simulateCommand) input() (in simulate.Input, err error) {
 	if k.rate == "" || k.outage == "" {
 		return in, usageError{errors.New("--rate and --outage are required; write for example --rate 200/s --outage 30m")}
 	}
-	if in.Rate, err = simulate.ParseRate(k.rate); err != nil {
+	if in.Rate, err = topology.ParseRate(k.rate); err != nil {
 		return in, usageError{fmt.Errorf("--rate is %q; %w", k.rate, err)}
 	}
 	in.Outage, err = topology.ParseDelay(k.outage)
@@ -99,7 +99,7 @@ func (k *simulateCommand) input() (in simulate.Input, err error) {
 	if k.capacity == "" {
 		return in, nil
 	}
-	if in.Capacity, err = simulate.ParseRate(k.capacity); err != nil {
+	if in.Capacity, err = topology.ParseRate(k.capacity); err != nil {
 		return in, usageError{fmt.Errorf("--capacity is %q; %w", k.capacity, err)}
 	}
 	if in.Capacity < in.Rate {

@@ -33,13 +33,19 @@ func (b Backoff) DeadText() string {
 }
 
 // ScheduleText says when a message is delivered that fails each time: "4 deliveries, at 0s, +10s,
-// +1m, +10m; dead after 11m10s at the earliest". A backoff without tiers has no retries.
+// +1m, +10m; dead after 11m10s at the earliest". A backoff without tiers has no retries. Of one that
+// retries some failures only it is about these: "; only rejected is retried".
 func (b Backoff) ScheduleText() string {
 	if len(b.Tiers) == 0 {
 		return "1 delivery; dead at once"
 	}
-	return fmt.Sprintf("%d deliveries, at 0s, %s; dead after %s at the earliest", len(b.Tiers)+1,
+	out := fmt.Sprintf("%d deliveries, at 0s, %s; dead after %s at the earliest", len(b.Tiers)+1,
 		strings.Join(b.delays("+"), ", "), text.Duration(b.Wait()))
+	if b.RetryOn != nil {
+		reasons := text.Each(b.RetryOn, func(r Reason) string { return string(r) })
+		out += fmt.Sprintf("; only %s %s retried", text.List(reasons), text.Choose(len(reasons), "is", "are"))
+	}
+	return out
 }
 
 // OutageText says from which length an outage of a work queue makes dead letters: "an outage of

@@ -4,12 +4,12 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"math"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/dlxctl/dlxctl/internal/deadletter"
+	"github.com/dlxctl/dlxctl/topology"
 )
 
 // Selection chooses messages of a queue, in the words of the flags of the command line.
@@ -160,19 +160,19 @@ func (l Limits) Over(base SendOptions, given func(flag string) bool) (SendOption
 }
 
 func (l Limits) setRate(o *SendOptions) error {
-	number, unit, divided := strings.Cut(l.Rate, "/")
-	seconds, known := map[string]float64{"s": 1, "m": 60, "h": 3600}[unit]
-	n, err := strconv.ParseFloat(number, 64)
-	switch {
-	case l.Rate == none:
+	if l.Rate == none {
 		o.Rate = 0
-	case err != nil || !(n > 0) || math.IsInf(n, 0) || divided && !known:
-		return fmt.Errorf("--rate is %q; write messages a second such as 10/s, a minute such as 600/m, or none", l.Rate)
-	case !divided:
-		o.Rate = n
-	default:
-		o.Rate = n / seconds
+		return nil
 	}
+	rate := l.Rate
+	if !strings.Contains(rate, "/") {
+		rate += "/s"
+	}
+	n, err := topology.ParseRate(rate)
+	if err != nil {
+		return fmt.Errorf("--rate is %q; %w, or none", l.Rate, err)
+	}
+	o.Rate = n
 	return nil
 }
 

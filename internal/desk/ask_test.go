@@ -76,15 +76,15 @@ func TestAsk(t *testing.T) {
 		},
 		"rate zero": {
 			ask: func(a *desk.Ask) { a.Rate = "0/s" },
-			err: `--rate is "0/s"; write messages a second such as 10/s`,
+			err: `--rate is "0/s"; write more than 0/s, or none`,
 		},
 		"rate not a number": {
 			ask: func(a *desk.Ask) { a.Rate = "NaN" },
-			err: `--rate is "NaN"; write messages a second`,
+			err: `--rate is "NaN"; write a number of messages`,
 		},
 		"rate of another": {
 			ask: func(a *desk.Ask) { a.Rate = "5/d" },
-			err: `--rate is "5/d"; write messages a second`,
+			err: `--rate is "5/d"; write a number of messages`,
 		},
 		"batch of none": {
 			ask: func(a *desk.Ask) { a.Ramp = "1,0" },

@@ -21,7 +21,7 @@ func (a *alerts) outages() {
 			Alert: "DlxctlOutage",
 			Expr:  "max by (topology, backoff, queue, severity, owner) (" + selector + ") == 1",
 			Annotations: about("{{ $labels.queue }} is in outage",
-				"Nearly all of its deliveries fail. No message is lost, and none becomes a dead letter: they wait until its service works again. dlxctl status shows how many."),
+				"Nearly all of its deliveries fail. No message is lost: what would be a dead letter waits for the end, except permanent failures. dlxctl status shows how many wait."),
 		}, "severity", severity)
 	}
 }

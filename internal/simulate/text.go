@@ -61,9 +61,9 @@ func (t *textWriter) one(c Case) {
 	t.line(fmt.Sprintf("%s: %s", text.Some(text.Names(c.Queues)), c.backoff.ScheduleText()))
 	t.line(fmt.Sprintf("%s: %s", c.name(), c.backoff.OutageText()))
 	fmt.Fprintln(t.w)
-	columns := []column{{"WITHOUT KEY", &c.Without}}
+	columns := []column{{"outage: off", &c.Without}}
 	if c.With != nil {
-		columns = append(columns, column{"WITH KEY", c.With})
+		columns = append(columns, column{"outage: on", c.With})
 	}
 	t.results(columns)
 	t.legend([]Case{c})
@@ -156,7 +156,7 @@ func (t *textWriter) emptied(r Result) string {
 // table writes a row or two for each backoff.
 func (t *textWriter) table() {
 	fmt.Fprintln(t.w)
-	head := []string{"BACKOFF", "KEY", "DEAD", "WAITING", "DONE", "DELIVERIES", "A SECOND"}
+	head := []string{"BACKOFF", "outage:", "DEAD", "WAITING", "DONE", "DELIVERIES", "PEAK/S"}
 	if t.r.Capacity > 0 { // the most in a second is no news
 		head[6] = "BACKLOG"
 	}
@@ -180,8 +180,8 @@ func (t *textWriter) table() {
 		table.Add(style, cells...)
 	}
 	for _, c := range t.r.Cases {
-		add(c, "without", &c.Without)
-		add(c, "with", c.With)
+		add(c, "off", &c.Without)
+		add(c, "on", c.With)
 	}
 	_ = table.Write(t.w, t.o.Width) // Flush reports an error
 	t.legend(t.r.Cases)
@@ -201,7 +201,7 @@ func (t *textWriter) legend(cases []Case) {
 	if !keys {
 		return
 	}
-	line := "KEY: the key outage of the backoff"
+	line := "outage: is a key of the backoff"
 	if len(lacking) > 0 {
 		line += fmt.Sprintf("; %s %s not have it: with its defaults", text.Some(lacking),
 			text.Choose(len(lacking), "does", "do"))

@@ -18,7 +18,7 @@ func (d *decoder) outage(f fields) *topology.Outage {
 	}
 	f = d.fields(v.value, "outage", outageKeys(), nil)
 	out := topology.DefaultOutage()
-	if percent, ok := d.amount(f, "failing", "%", "a share, such as 80%"); ok {
+	if percent, ok := d.share(f, "failing"); ok {
 		if percent > 100 {
 			d.problem(d.pos(f, "failing"), "failing is more than 100%", "write 100% or less")
 		}
@@ -36,35 +36,53 @@ func (d *decoder) outage(f fields) *topology.Outage {
 		}
 		out.Until = until
 	}
-	if rate, ok := d.amount(f, "rate", "/s", "a number per second, such as 100/s"); ok {
+	if rate, ok := d.rate(f, "rate"); ok {
 		out.Rate = rate
 	}
 	return &out
 }
 
-// amount returns the number under a key, which has a unit and is more than 0.
-func (d *decoder) amount(f fields, name, unit, example string) (float64, bool) {
+// share returns the percentage under a key, which is more than 0.
+func (d *decoder) share(f fields, name string) (float64, bool) {
+	s, at, ok := d.measure(f, name)
+	if !ok {
+		return 0, false
+	}
+	digits, hasUnit := strings.CutSuffix(s, "%")
+	x, err := strconv.ParseFloat(digits, 64)
+	switch {
+	case !hasUnit || err != nil || strings.Trim(digits, "0123456789.") != "":
+		d.problem(at, fmt.Sprintf("%s is %q", name, s), "write a share, such as 80%")
+	case x == 0:
+		d.problem(at, name+" is 0", "write more than 0%")
+	default:
+		return x, true
+	}
+	return 0, false
+}
+
+// rate returns the rate under a key, per second.
+func (d *decoder) rate(f fields, name string) (float64, bool) {
+	s, at, ok := d.measure(f, name)
+	if !ok {
+		return 0, false
+	}
+	x, err := topology.ParseRate(s)
+	if err != nil {
+		d.problem(at, fmt.Sprintf("%s is %q", name, s), err.Error())
+	}
+	return x, err == nil
+}
+
+// measure returns the value under a key that has a unit, and its place.
+func (d *decoder) measure(f fields, name string) (string, Pos, bool) {
 	v, ok := f.values[name]
 	if !ok {
-		return 0, false
+		return "", Pos{}, false
 	}
 	n, ok := d.scalar(v.value)
-	if !ok {
-		return 0, false
+	if ok && n.Kind != yaml.ScalarNode {
+		d.problem(d.at(n), name+" is "+kindOf(n), "write a text, such as 80% or 100/s")
 	}
-	digits, hasUnit := strings.CutSuffix(n.Value, unit)
-	x, err := strconv.ParseFloat(digits, 64)
-	if n.Kind != yaml.ScalarNode || !hasUnit || err != nil || strings.Trim(digits, "0123456789.") != "" {
-		found := strconv.Quote(n.Value)
-		if n.Kind != yaml.ScalarNode {
-			found = kindOf(n)
-		}
-		d.problem(d.at(n), name+" is "+found, "write "+example)
-		return 0, false
-	}
-	if x == 0 {
-		d.problem(d.at(n), name+" is 0", "write more than 0"+unit)
-		return 0, false
-	}
-	return x, true
+	return n.Value, d.at(n), ok && n.Kind == yaml.ScalarNode
 }

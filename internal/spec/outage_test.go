@@ -68,14 +68,14 @@ func TestOutageRefuses(t *testing.T) {
 		"often":            "a.yaml:4:45: outage is the text \"often\", not a mapping",
 		"{failing: 0.8}":   `a.yaml:4:55: failing is "0.8"; write a share, such as 80%`,
 		"{failing: 1e1%}":  `a.yaml:4:55: failing is "1e1%"; write a share`,
-		"{failing: [80%]}": "a.yaml:4:55: failing is a list; write a share",
+		"{failing: [80%]}": "a.yaml:4:55: failing is a list; write a text, such as 80%",
 		"{failing: 0%}":    "a.yaml:4:55: failing is 0; write more than 0%",
 		"{failing: 101%}":  "a.yaml:4:55: failing is more than 100%; write 100% or less",
 		"{of: 0}":          "a.yaml:4:50: of is 0; write 1 or more",
 		"{of: 2000000}":    "a.yaml:4:50: of is 2000000; write 1000000 or less",
 		"{until: 0s}":      "a.yaml:4:53: until is 0, so no message would wait; write a delay, such as 24h, or remove outage",
-		"{rate: 100}":      `a.yaml:4:52: rate is "100"; write a number per second, such as 100/s`,
-		"{rate: 0/s}":      "a.yaml:4:52: rate is 0; write more than 0/s",
+		"{rate: 100}":      `a.yaml:4:52: rate is "100"; write a number of messages per s, min`,
+		"{rate: 0/s}":      `a.yaml:4:52: rate is "0/s"; write more than 0/s`,
 		"{off: 50}":        `a.yaml:4:46: outage has no key "off"; did you mean "of"?`,
 	} {
 		_, _, err := Load([]Source{outageFile(in)}, func(string) (string, bool) { return "", false })

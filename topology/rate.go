@@ -1,4 +1,4 @@
-package simulate
+package topology
 
 import (
 	"errors"
@@ -10,10 +10,10 @@ import (
 // mostRate is the highest rate per second.
 const mostRate = 1e9
 
-// ParseRate reads a rate, such as 200/s, 12000/min or 0.5/h, and returns it per second. Its error
-// describes the format, and does not quote s.
+// ParseRate reads a rate, such as 200/s, 12000/min (or m) or 0.5/h, and returns it per second, more
+// than 0. Its error describes the format, and does not quote s.
 func ParseRate(s string) (float64, error) {
-	seconds := map[string]float64{"s": 1, "min": 60, "h": 3600}
+	seconds := map[string]float64{"s": 1, "m": 60, "min": 60, "h": 3600}
 	number, unit, _ := strings.Cut(s, "/")
 	n, err := strconv.ParseFloat(number, 64)
 	if per := seconds[unit]; err == nil && per > 0 && strings.Trim(number, "0123456789.") == "" {
