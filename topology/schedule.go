@@ -33,8 +33,8 @@ func (b Backoff) DeadText() string {
 }
 
 // ScheduleText says when a message is delivered that fails each time: "4 deliveries, at 0s, +10s,
-// +1m, +10m; dead after 11m10s at the earliest". A backoff without tiers has no retries. Of one that
-// retries some failures only it is about these: "; only rejected is retried".
+// +1m, +10m; dead after 11m10s at the earliest". A backoff without tiers has no retries. Of one
+// that retries some failures only it is about these: "; only rejected is retried".
 func (b Backoff) ScheduleText() string {
 	if len(b.Tiers) == 0 {
 		return "1 delivery; dead at once"
