@@ -1,6 +1,7 @@
 package desk
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,7 +22,8 @@ type Picked struct {
 	// Absent are the fields that the filter names and that no message has which was looked at, if
 	// none matches.
 	Absent []string
-	// Unnamed says how many messages are left out because they name no work queue. Empty: none.
+	// Unnamed says how many messages are left out because they name no work queue, or do not tell
+	// when they failed. Empty: none.
 	Unnamed string
 }
 
@@ -47,13 +49,13 @@ func (d *Desk) pick(
 	if r.Filter != nil {
 		paths = r.Filter.Paths()
 	}
-	unnamed := 0
+	var silent silent
 	p.Looked, err = d.Look(ctx, r.Queue, r.Look, func(m deadletter.Message) error {
 		v := d.view(m, chooseByBody)
 		paths.See(v)
 		ok, err := r.chooses(v)
 		if err != nil || !ok {
-			unnamed += r.unnamed(v.WorkQueue)
+			silent.leave(r, v.Facts)
 			return err
 		}
 		p.Matched++
@@ -69,27 +71,37 @@ func (d *Desk) pick(
 	if p.Matched == 0 {
 		p.Absent = paths.Absent()
 	}
-	p.Unnamed = r.leavesOut(unnamed)
+	p.Unnamed = r.leavesOut(silent)
 	return p, err
 }
 
-// unnamed returns 1 for a message that is not chosen because it does not say in which work queue it
-// failed, and 0 for others.
-func (r Request) unnamed(origin string) int {
-	if r.Work != "" && origin == "" && len(r.Handles) == 0 {
-		return 1
+// silent counts messages that are not chosen because they do not say in which work queue, or when,
+// they failed.
+type silent struct{ where, when int }
+
+// leave notes a message that is not chosen.
+func (s *silent) leave(r Request, f deadletter.Facts) {
+	switch {
+	case len(r.Handles) > 0:
+	case r.Work != "" && f.WorkQueue == "":
+		s.where++
+	case !r.Since.IsZero() && f.LastFailed.IsZero():
+		s.when++
 	}
-	return 0
 }
 
-// leavesOut says that so many messages do not say in which work queue they failed. Empty: none.
-func (r Request) leavesOut(unnamed int) string {
-	if unnamed == 0 {
-		return ""
+// leavesOut says how many messages are silent. Empty: none.
+func (r Request) leavesOut(s silent) string {
+	note := func(n int, one, many, filter string) string {
+		if n == 0 {
+			return ""
+		}
+		return fmt.Sprintf(`%s of %s %s and %s left out; dlxctl desk list %s --where '%s' lists %s`, text.Count(n, "message"),
+			text.Name(r.Queue), text.Choose(n, one, many), text.Choose(n, "is", "are"), text.ShellQuote(r.Queue), filter,
+			text.Choose(n, "it", "them"))
 	}
-	return fmt.Sprintf(`%s of %s %s no work queue and %s left out; dlxctl desk list %s --where 'queue == ""' lists %s`,
-		text.Count(unnamed, "message"), text.Name(r.Queue), text.Choose(unnamed, "names", "name"),
-		text.Choose(unnamed, "is", "are"), text.ShellQuote(r.Queue), text.Choose(unnamed, "it", "them"))
+	return cmp.Or(note(s.where, "names no work queue", "name no work queue", `queue == ""`),
+		note(s.when, "does not tell when it failed", "do not tell when they failed", "lastFailed == nil"))
 }
 
 // view returns the view of a message, which costs much less without its body.

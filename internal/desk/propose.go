@@ -55,7 +55,7 @@ type choice struct {
 	key      runKey
 	entries  map[fingerprint]entry // of all messages that were seen
 	chosen   int
-	unnamed  int // see [Picked]
+	silent   silent
 	replayed int
 	copies   int
 	groups   map[string]*deadletter.Group
@@ -128,7 +128,7 @@ func (c *choice) visit(m deadletter.Message) error {
 	}
 	wanted, err := c.wants(m, facts)
 	if err != nil || !wanted {
-		c.unnamed += c.request.unnamed(facts.WorkQueue)
+		c.silent.leave(c.request, facts)
 		return err
 	}
 	if e.wanted > 0 {
@@ -314,7 +314,7 @@ func (c *choice) propose(ctx context.Context, looked Looked, state topology.Stat
 	if fields := c.paths.Absent(); len(fields) > 0 && p.Chosen+p.ReplayedBefore == 0 && looked.Looked > 0 {
 		p.Notes = append(p.Notes, absent(fields))
 	}
-	if note := c.request.leavesOut(c.unnamed); note != "" {
+	if note := c.request.leavesOut(c.silent); note != "" {
 		p.Notes = append(p.Notes, note)
 	}
 	p.manifest = c.manifest(&p, state)
