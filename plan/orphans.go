@@ -29,8 +29,8 @@ type orphans struct {
 	retiredDead []string
 	// staying are queues that stay for a legacy queue that dlxctl made.
 	staying []topology.Queue
-	// losesDLX are the queues that are without dead-lettering once their policy is gone.
-	losesDLX map[string]bool
+	// losesDLX are the queues that are without dead-lettering once a policy is gone, by its name.
+	losesDLX map[string][]string
 
 	tiers map[string][]retiredTier // the tiers among retired, by backoff
 	loops map[string]bool          // the backoffs whose failed queue is retired and stays; see retireFailed
@@ -42,7 +42,7 @@ type orphans struct {
 func (r *resolver) orphans(routes rerouting, matched matchedBindings) *orphans {
 	out := &orphans{
 		resolver: r, routes: routes, matched: matched,
-		losesDLX: map[string]bool{}, loops: map[string]bool{}, kept: map[topology.Key]bool{},
+		losesDLX: map[string][]string{}, loops: map[string]bool{}, kept: map[topology.Key]bool{},
 		outdated: map[string]bool{},
 	}
 	out.collect()
@@ -103,7 +103,12 @@ func (r *orphans) collect() {
 				r.stay.Policies = append(r.stay.Policies, p)
 				continue
 			}
-			r.losesDLX[p.Label.Queue] = r.resolver.losesDLX(p.Label.Queue)
+			if topology.IsMatchPolicyName(r.want.Name, p.Name) {
+				p.Label.Queue = p.Pattern
+				r.losesDLX[p.Name] = r.uncovered(p)
+			} else if r.resolver.losesDLX(p.Label.Queue) {
+				r.losesDLX[p.Name] = []string{p.Label.Queue}
+			}
 		}
 	}
 	r.orphanedPolicies(policies)

@@ -151,13 +151,14 @@ func exchangeKeys() []key {
 
 func queueKeys() []key {
 	return []key{
-		{"name", "Name of the work queue.", true, anyText()},
+		{"name", "Name of the work queue. Each entry has this key, or match.", false, anyText()},
+		{"match", "Pattern of a RabbitMQ policy: the entry covers each queue that services declare under a name with a match, now and later.", false, anyText()},
 		{"type", "Type of this queue. Default: the one of defaults.", false, oneOf(topology.Quorum, topology.Classic)},
 		{"backoff", "A name under backoff, or none: rejected messages are dead-lettered at once. Default: the one of defaults.", false, anyText()},
 		{"bindings", "Bindings from exchanges to this queue.", false, list(object(bindingKeys()))},
 		{"deliveryLimit", "Quorum queues: how many times the broker redelivers a message before it dead-letters it. Default: the broker's (no limit before 4.0, 20 since).", false, integer(0)},
 		{
-			"dead", "Dead-letter queue: own is QUEUE.dead, shared is TOPOLOGY.dead, which several queues may share, or a queue by name. Default: own.", false,
+			"dead", "Dead-letter queue: own is QUEUE.dead, shared is TOPOLOGY.dead, which several queues may share, or a queue by name. Default: own, and shared with match.", false,
 			shape{either: []shape{oneOf("own", "shared"), object(deadKeys())}},
 		},
 		{"arguments", "Other arguments of the queue.", false, table()},
