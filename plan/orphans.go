@@ -323,8 +323,9 @@ func (r *resolver) drift() []topology.Binding {
 	queues, services := map[string]bool{}, map[string]bool{}
 	for _, q := range r.want.Queues {
 		queues[q.Name] = !q.External
-		// The file cannot list the bindings of an external dead-letter queue.
-		services[q.Name] = q.External && q.Label.Role != topology.RoleDeadLetter
+		// The file cannot list the bindings of an external dead-letter queue, nor those of a queue that
+		// a match covers.
+		services[q.Name] = q.External && q.Label.Role != topology.RoleDeadLetter && r.works[q.Name].Match == ""
 	}
 	declared, generated := map[string]bool{}, map[string]bool{}
 	for _, e := range r.want.Exchanges {

@@ -116,27 +116,26 @@ func (d *decoder) matchHits() {
 	for _, m := range s.Matches {
 		generated[m.Dead.Queue] = "dead letters"
 	}
+	for _, q := range s.Queues {
+		if q.Dead.Queue != "" {
+			generated[q.Dead.Queue] = "the dead letters of " + q.Name
+		}
+		if q.Replaces != "" {
+			generated[q.Replaces] = "a legacy queue, which " + q.Name + " replaces"
+		}
+	}
 	for _, m := range s.Matches {
 		hits := d.hits(m)
-		for _, q := range s.Queues {
-			if hits(q.Name) {
-				d.problem(m.Pos, fmt.Sprintf("the match %q covers the queue %q, which is at %s:%d", m.Pattern, q.Name, q.Pos.File, q.Pos.Line),
-					"one policy applies to a queue: exclude it from the pattern, as in ^svc\\.(?!mine$), or remove the queue")
-				break
-			}
-			if dead := q.Dead.Queue; dead != "" {
-				generated[dead] = "the dead letters of " + q.Name
-			}
-			if q.Replaces != "" {
-				generated[q.Replaces] = "a legacy queue, which " + q.Name + " replaces"
-			}
+		if i := slices.IndexFunc(s.Queues, func(q Queue) bool { return hits(q.Name) }); i >= 0 {
+			q := s.Queues[i]
+			d.problem(m.Pos, fmt.Sprintf("the match %q covers the queue %q, which is at %s:%d", m.Pattern, q.Name, q.Pos.File, q.Pos.Line),
+				"one policy applies to a queue: exclude it from the pattern, as in ^svc\\.(?!mine$), or remove the queue")
+			continue
 		}
-		for _, name := range slices.Sorted(maps.Keys(generated)) {
-			if hits(name) {
-				d.problem(m.Pos, fmt.Sprintf("the match %q covers the queue %q, which is for %s", m.Pattern, name, generated[name]),
-					"its policy would change that queue: write a pattern that matches only queues of services, or another name under dead")
-				break
-			}
+		names := slices.Sorted(maps.Keys(generated))
+		if i := slices.IndexFunc(names, hits); i >= 0 {
+			d.problem(m.Pos, fmt.Sprintf("the match %q covers the queue %q, which is for %s", m.Pattern, names[i], generated[names[i]]),
+				"its policy would change that queue: write a pattern that matches only queues of services, or another name under dead")
 		}
 	}
 }
