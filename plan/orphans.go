@@ -218,10 +218,14 @@ func leadsTo(b topology.Binding, queues map[string]bool) bool {
 // the broker's list and still in effect. All that is known of them is the name and the queue.
 func (r *orphans) orphanedPolicies(wanted map[string]topology.Policy) {
 	listed := byName(r.state.Have.Policies, func(p topology.Policy) string { return p.Name })
-	for queue, name := range r.state.QueuePolicies {
+	seen := map[string]bool{} // one of a match is in effect on several queues
+	for _, queue := range slices.Sorted(maps.Keys(r.state.QueuePolicies)) {
+		name := r.state.QueuePolicies[queue]
 		_, isWanted := wanted[name]
 		_, isListed := listed[name]
-		if name == topology.PolicyName(r.want.Name, queue) && !isWanted && !isListed {
+		own := name == topology.PolicyName(r.want.Name, queue) || topology.IsMatchPolicyName(r.want.Name, name)
+		if own && !isWanted && !isListed && !seen[name] {
+			seen[name] = true
 			r.found.Policies = append(r.found.Policies, topology.Policy{
 				Name:  name,
 				Label: topology.Label{Role: topology.RoleWork, Queue: queue},
