@@ -231,11 +231,8 @@ func (r Rules) giveWay(d Message, headers map[string]any) bool {
 // dead letter of a queue that a match covers, the dead-letter queue of that match. No apply may know
 // such a work queue yet.
 func (r Rules) addressee(origin string, next step) string {
-	if _, named := r.workQueues[origin]; named || next.waits {
-		return origin
-	}
-	if m, ok := r.covering(origin); ok {
-		return m.DeadLetterQueue
+	if w := r.WorkQueue(origin); w.Match != "" && !next.waits {
+		return w.DeadLetterQueue
 	}
 	return origin
 }
