@@ -28,7 +28,9 @@ func (a *app) openDesk(ctx context.Context, m messageFlags) (d *desk.Desk, close
 
 // deskOf opens the desk of a topology; the zero topology is that of a virtual host of which nothing
 // is known.
-func (a *app) deskOf(ctx context.Context, t topology.Compiled, m messageFlags) (d *desk.Desk, closeDesk func(), err error) {
+func (a *app) deskOf(ctx context.Context, t topology.Compiled, m messageFlags) (
+	d *desk.Desk, closeDesk func(), err error,
+) {
 	reader, err := m.reader(t)
 	if err != nil {
 		return nil, nil, err
@@ -60,7 +62,9 @@ func (a *app) openRuns(ctx context.Context, failures bool) (d *desk.Desk, closeD
 
 // deskWith opens the desk of a topology, which reads messages with reader; nil reads none. Which
 // queues a match covers is read from the broker.
-func (a *app) deskWith(ctx context.Context, t topology.Compiled, reader *deadletter.Reader) (*desk.Desk, func(), error) {
+func (a *app) deskWith(ctx context.Context, t topology.Compiled, reader *deadletter.Reader) (
+	*desk.Desk, func(), error,
+) {
 	s, err := a.conn.open(t)
 	if err != nil {
 		return nil, nil, err

@@ -16,7 +16,7 @@ func WithMatched(c topology.Compiled, queues []topology.Queue) topology.Compiled
 
 // Matched returns a function that finds the first entry of a topology that covers a queue. No entry
 // covers a queue that dlxctl made, one that only its connection can use, or one of a type that no
-// policy gives dead-lettering.
+// policy can make dead-letter.
 func Matched(c topology.Compiled) func(topology.Queue) (topology.Match, bool) {
 	set := All(topology.State{})
 	return func(q topology.Queue) (topology.Match, bool) {
@@ -25,7 +25,8 @@ func Matched(c topology.Compiled) func(topology.Queue) (topology.Match, bool) {
 			return topology.Match{}, false
 		}
 		for _, m := range c.Matches {
-			if names := m.PolicyNames(c.Name); names[q.Type()] != "" && set.matches(topology.Policy{Pattern: m.Pattern}, q.Name) {
+			ofType := m.PolicyNames(c.Name)[q.Type()] != ""
+			if ofType && set.matches(topology.Policy{Pattern: m.Pattern}, q.Name) {
 				return m, true
 			}
 		}

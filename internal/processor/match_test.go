@@ -70,7 +70,7 @@ func TestAQueueThatAMatchCovers(t *testing.T) {
 			log := listen(t, p)
 			run(t, p)
 			s.declare(t, "svc.mine", kind, nil, "events")
-			s.declare(t, "svc.theirs", kind, nil, "events")
+			s.declare(t, "svc.other", kind, nil, "events")
 			s.publish(t, "events", "order.placed", amqp091.Publishing{
 				MessageId: "m-1", Headers: amqp091.Table{"CC": []any{"copy"}, "count": "mine"}, Expiration: "3600000",
 			})
@@ -93,7 +93,7 @@ func TestAQueueThatAMatchCovers(t *testing.T) {
 				t.Errorf("the dead letter %q has the key %q and the headers %v", dead.MessageId, dead.RoutingKey, dead.Headers)
 			}
 			log.says(t, "dead_letter_queue=shop.dead owner=platform severity=page")
-			for _, queue := range []string{"billing", "svc.theirs"} { // one copy, of the publisher
+			for _, queue := range []string{"billing", "svc.other"} { // one copy, of the publisher
 				if m := s.bury(t, queue); m.Exchange != "events" {
 					t.Errorf("%s has a message from %q", queue, m.Exchange)
 				}
@@ -103,7 +103,7 @@ func TestAQueueThatAMatchCovers(t *testing.T) {
 	}
 }
 
-// Whoever may publish to business exchanges only can claim nothing: a message comes back to the
+// A user who may publish to business exchanges only can claim nothing: a message comes back to the
 // queue in which it failed, and its attempts begin at 1.
 func TestAPublisherForgesTheQueueOfAMatch(t *testing.T) {
 	t.Parallel()
@@ -124,13 +124,17 @@ func TestAPublisherForgesTheQueueOfAMatch(t *testing.T) {
 		{"x-death": "svc.victim", "x-last-death-queue": int64(7)},
 		{"x-last-death-queue": amqp091.Table{"queue": "svc.victim"}, "retry-queue": "svc.victim", "count": int32(1)},
 		{"CC": []any{"@svc.victim", "@shop.dead", "@"}, "BCC": []any{"@billing"}},
-		{"retry-queue": "svc.victim", "count": int32(3), "retry-attempts": int64(3), "retry-permanent": true, "retry-after": int64(86400)},
+		{
+			"retry-queue": "svc.victim", "count": int32(3), "retry-attempts": int64(3), "retry-permanent": true,
+			"retry-after": int64(86400),
+		},
 	}
 	check := func(what string) {
 		m := s.take(t, "svc.mine")
 		reject(t, m)
 		m = s.bury(t, "svc.mine")
-		if m.Headers["retry-queue"] != "svc.mine" || m.Headers["retry-attempts"] != int64(1) || m.Headers["count"] != int32(1) {
+		if m.Headers["retry-queue"] != "svc.mine" || m.Headers["retry-attempts"] != int64(1) ||
+			m.Headers["count"] != int32(1) {
 			t.Errorf("%s comes back with %v", what, m.Headers)
 		}
 	}
@@ -185,7 +189,7 @@ func sender10(t *testing.T, target brokertest.Target, address string) *amqp10.Se
 }
 
 // A service that knows dlxctl may name its queue itself: by arguments, or as it says why a message
-// failed. No apply has seen the queue. A queue that no match covers has no way back.
+// failed. No apply has seen the queue. A queue that no match covers has no return path.
 func TestAQueueThatNamesItself(t *testing.T) {
 	t.Parallel()
 	s := newMatchStage(t, matchFile)
@@ -255,8 +259,8 @@ func TestAProcessorThatMayNotBind(t *testing.T) {
 	s.allEmpty(t)
 }
 
-// Undisturbed, nothing is lost and nothing doubled: each message is delivered four times, and is one
-// dead letter. Some of the queues appear in the middle.
+// Undisturbed, nothing is lost and nothing doubled: each message is delivered four times, and is
+// one dead letter. Some of the queues appear in the middle.
 func TestNothingIsLostInQueuesThatAMatchCovers(t *testing.T) {
 	t.Parallel()
 	const messages = 300

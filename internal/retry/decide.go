@@ -228,8 +228,8 @@ func (r Rules) giveWay(d Message, headers map[string]any) bool {
 }
 
 // addressee returns the queue in whose address a message is published: its work queue, or, as a
-// dead letter of a queue that a match covers, the dead-letter queue of that match. No apply may know
-// such a work queue yet.
+// dead letter of a queue that a match covers, the dead-letter queue of that match. No apply may
+// know such a work queue yet.
 func (r Rules) addressee(origin string, next step) string {
 	if w := r.WorkQueue(origin); w.Match != "" && !next.waits {
 		return w.DeadLetterQueue

@@ -64,7 +64,10 @@ func fileKeys() []key {
 		{"defaults", "What queues have unless they say otherwise, and the type of generated queues.", false, object(defaultsKeys())},
 		{"backoff", "Backoffs (retry schedules), by name.", false, mapOf(object(backoffKeys()))},
 		{"exchanges", "Exchanges of this topology.", false, list(object(exchangeKeys()))},
-		{"queues", "Work queues.", false, list(shape{types: []string{"object"}, keys: queueKeys(), oneOf: []string{"name", "match"}})},
+		{
+			"queues", "Work queues.", false,
+			list(shape{types: []string{"object"}, keys: queueKeys(), oneOf: []string{"name", "match"}}),
+		},
 		{"messages", "How the bodies of messages are read, and what is masked in them, where dlxctl shows messages. Nothing of it is on the broker.", false, object(messagesKeys())},
 		{"removed", "Queues and exchanges that were removed from the file on purpose: apply may delete them although routing ends (hazard drops-routing), without --allow.", false, list(anyText())},
 		{"accept", "Warnings that are understood, as WARNING=OBJECT or WARNING: validate, plan and apply no longer print them.", false, list(anyText())},

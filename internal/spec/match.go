@@ -28,7 +28,8 @@ func (d *decoder) match(f fields) {
 		d.problem(m.Pos, what+" is no regular expression of a policy", "write one as in RabbitMQ's policies, such as ^svc\\.")
 		return
 	}
-	if over := len(topology.MatchPolicyName("", topology.Classic, expression)) + len(d.spec.Name) - topology.MaxNameBytes; over > 0 {
+	policy := topology.MatchPolicyName(d.spec.Name, topology.Classic, expression)
+	if over := len(policy) - topology.MaxNameBytes; over > 0 {
 		d.problem(m.Pos, fmt.Sprintf("the match makes the name of a policy of more than %d bytes", topology.MaxNameBytes),
 			fmt.Sprintf("shorten it by %d", over))
 		return
@@ -74,7 +75,8 @@ func (d *decoder) matchValues(m *Match, f fields, what string) {
 	}
 	for _, other := range d.spec.Matches {
 		if m.Backoff != "" && other.Backoff != "" && other.Backoff != m.Backoff {
-			d.problem(d.pos(f, "backoff"), fmt.Sprintf("%s has the backoff %q, and %q has %q", what, m.Backoff, other.Pattern, other.Backoff),
+			d.problem(d.pos(f, "backoff"),
+				fmt.Sprintf("%s has the backoff %q, and %q has %q", what, m.Backoff, other.Pattern, other.Backoff),
 				"all entries with match have one backoff, as failures of their queues come to one failed queue")
 			break
 		}
@@ -108,7 +110,7 @@ func (d *decoder) matchHits() {
 	}
 	for _, b := range s.Backoffs {
 		generated[topology.FailedQueueName(s.Name, b.Name)] = "the failed queue of backoff " + b.Name
-		generated[topology.OutageQueueName(s.Name, b.Name)] = "the messages of backoff " + b.Name + " that wait for the end of an outage"
+		generated[topology.OutageQueueName(s.Name, b.Name)] = "the outages of backoff " + b.Name
 		for _, t := range b.Tiers {
 			generated[topology.RetryQueueName(s.Name, b.Name, t.Delay)] = "a retry queue of backoff " + b.Name
 		}
@@ -128,13 +130,15 @@ func (d *decoder) matchHits() {
 		hits := d.hits(m)
 		if i := slices.IndexFunc(s.Queues, func(q Queue) bool { return hits(q.Name) }); i >= 0 {
 			q := s.Queues[i]
-			d.problem(m.Pos, fmt.Sprintf("the match %q covers the queue %q, which is at %s:%d", m.Pattern, q.Name, q.Pos.File, q.Pos.Line),
+			d.problem(m.Pos,
+				fmt.Sprintf("the match %q covers the queue %q, which is at %s:%d", m.Pattern, q.Name, q.Pos.File, q.Pos.Line),
 				"one policy applies to a queue: exclude it from the pattern, as in ^svc\\.(?!mine$), or remove the queue")
 			continue
 		}
 		names := slices.Sorted(maps.Keys(generated))
 		if i := slices.IndexFunc(names, hits); i >= 0 {
-			d.problem(m.Pos, fmt.Sprintf("the match %q covers the queue %q, which is for %s", m.Pattern, names[i], generated[names[i]]),
+			d.problem(m.Pos,
+				fmt.Sprintf("the match %q covers the queue %q, which is for %s", m.Pattern, names[i], generated[names[i]]),
 				"its policy would change that queue: write a pattern that matches only queues of services, or another name under dead")
 		}
 	}
@@ -147,7 +151,8 @@ func (d *decoder) hits(m Match) func(string) bool {
 	return func(name string) bool {
 		hit, err := p.Matches(name)
 		if err != nil {
-			d.problem(m.Pos, fmt.Sprintf("the match %q takes too long for the name %q", m.Pattern, name), "write a simpler pattern")
+			d.problem(m.Pos, fmt.Sprintf("the match %q takes too long for the name %q", m.Pattern, name),
+				"write a simpler pattern")
 			p = nil
 		}
 		return hit && err == nil

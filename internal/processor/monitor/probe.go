@@ -78,8 +78,9 @@ func (m *Monitor) Watch(t topology.Compiled) Probes {
 // newProbe returns a probe whose counters begin at 0.
 func (m *Monitor) newProbe(t topology.Compiled, l topology.Backoff) *Probe {
 	p := &Probe{
-		monitor: m, topology: t.Name, backoff: l.Name, failed: l.FailedQueue, loop: l, workQueues: map[string]topology.WorkQueue{},
-		retried: map[retryKey]prometheus.Counter{}, dead: map[deadKey]prometheus.Counter{},
+		monitor: m, topology: t.Name, backoff: l.Name, failed: l.FailedQueue, loop: l,
+		workQueues: map[string]topology.WorkQueue{},
+		retried:    map[retryKey]prometheus.Counter{}, dead: map[deadKey]prometheus.Counter{},
 		confirm: m.confirm.WithLabelValues(t.Name, l.Name), held: map[string]int{}, outages: map[string]bool{},
 	}
 	p.Active()
@@ -112,12 +113,12 @@ func (p *Probe) begin(queue string, l topology.Backoff) {
 	}
 }
 
-// mostAdopted is how many queues have series of their own that the file does not name: whoever may
-// declare queues could make any number.
+// mostAdopted is how many queues have series of their own that the file does not name: a client
+// that may declare queues could make any number.
 const mostAdopted = 1000
 
-// Adopt gives a queue that exists, and that a match of the file covers, counters of its own. The
-// relay calls it.
+// Adopt begins to count a queue by its own name that exists and that a match of the file covers.
+// The relay calls it.
 func (p *Probe) Adopt(w topology.WorkQueue) {
 	if p == nil || p.adopted == mostAdopted {
 		return
