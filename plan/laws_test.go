@@ -26,8 +26,9 @@ func file(t *rapid.T) topology.Compiled {
 	fmt.Fprintf(&b, "defaults: {type: %s, backoff: a}\n", rapid.SampledFrom([]string{"quorum", "classic"}).Draw(t, "type"))
 	b.WriteString("backoff:\n")
 	for _, name := range []string{"a", "b"} {
-		fmt.Fprintf(&b, "  %s: {tiers: %s}\n", name,
-			rapid.SampledFrom([]string{"[1s]", "[1s, 1m]", "[0s, 1m, 1m]", "[1m, {delay: 1s, attempts: 3}]"}).Draw(t, name))
+		fmt.Fprintf(&b, "  %s: {tiers: %s%s}\n", name,
+			rapid.SampledFrom([]string{"[1s]", "[1s, 1m]", "[0s, 1m, 1m]", "[1m, {delay: 1s, attempts: 3}]"}).Draw(t, name),
+			rapid.SampledFrom([]string{"", ", outage: {}"}).Draw(t, "outage"))
 	}
 	b.WriteString("exchanges:\n  - {name: e}\n  - {name: f, type: fanout, bindings: [{exchange: e, key: x}]}\nqueues:\n")
 	for i := range rapid.IntRange(1, 5).Draw(t, "queues") {

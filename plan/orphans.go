@@ -53,7 +53,10 @@ func (r *resolver) orphans(routes rerouting, matched matchedBindings) *orphans {
 // longer in the file, so that diff deletes them. A retired tier stays out of it
 // as long as messages can wait there: it is unbound at once, and deleted by a
 // later apply, when it is empty. What leads its messages back stays as long: at
-// their TTL the broker would drop them, or hold them forever.
+// their TTL the broker would drop them, or hold them forever. So does the exchange of a queue
+// for outages: a processor with an older file that publishes to an exchange which is gone
+// loses its channel, and copies what is in flight there. To one without a binding it
+// publishes once, and then no more for a while.
 func (r *orphans) collect() {
 	r.living()
 	queues := r.queues()
@@ -75,7 +78,8 @@ func (r *orphans) collect() {
 		if _, wanted := exchanges[e.Name]; !wanted && r.owns(e.Arguments) && !r.switches(e.Name) {
 			e.Label = r.labelOf(e.Name, topology.RoleBusiness)
 			r.found.Exchanges = append(r.found.Exchanges, e)
-			if keeps && leadsBack(e.Label) || r.keptLoop(e.Label) || r.keeps(topology.KindExchange, e.Name) {
+			if keeps && leadsBack(e.Label) || r.keptLoop(e.Label) || r.keeps(topology.KindExchange, e.Name) ||
+				slices.Contains(r.retired, e.Name) {
 				r.stay.Exchanges = append(r.stay.Exchanges, e)
 			}
 		}
@@ -393,6 +397,7 @@ func Later(done, left Plan) Plan {
 		case tier && !deleted[c.key()]:
 			waits = true
 			out.Retiring = append(out.Retiring, c.Name)
+		case c.Action == Delete && c.Kind == topology.KindExchange && slices.Contains(done.Retiring, c.Name):
 		case c.Outdated && !deleted[c.key()]:
 			out.RetiringDead = append(out.RetiringDead, c.Name)
 		case waits && c.ReturnPath && !deleted[c.key()]:

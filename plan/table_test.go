@@ -466,6 +466,14 @@ func TestLater(t *testing.T) {
 	if p := plan.Later(left(retry), left(retry)); len(p.Changes) != 3 {
 		t.Errorf("of what was to be deleted %v is left", bare(p))
 	}
+	outage := exchange(retry.Name, "fanout", mark) // as that of a queue for outages: it waits too
+	if p := plan.Later(plan.Plan{Retiring: []string{retry.Name}}, left(retry, outage)); !p.Empty() {
+		t.Errorf("with a queue for outages that stays %v is left", bare(p))
+	}
+	bound := bare(left(retry, outage, binding(retry.Name, retry.Name, "", mark)))
+	if slices.Contains(bound, "delete exchange "+retry.Name) || len(bound) != 1 {
+		t.Errorf("while a queue for outages is bound, the plan is %v", bound)
+	}
 	if p := plan.Later(plan.Plan{}, left()); len(p.Changes) != 2 {
 		t.Errorf("without a tier %v is left", bare(p))
 	}

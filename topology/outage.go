@@ -68,6 +68,11 @@ func OutageQueueName(topology, backoff string) string {
 	return RetryQueuePrefix(topology, backoff) + "outage"
 }
 
+// Exchange is the name of the exchange that leads to the queue of the tier, and nowhere else. It
+// has no alternate exchange: what waits has a TTL of its own, and would expire in any other queue.
+// What the queue does not take returns to the processor.
+func (o Outage) Exchange() string { return o.Tier.Queue }
+
 // OutageCount is the count of a message that waits for the end of an outage: one more than that of
 // the last tier.
 func (b Backoff) OutageCount() int64 { return int64(len(b.Tiers)) + 1 }

@@ -211,21 +211,23 @@ func (q *failedQueue) logRetry(ctx context.Context, err error, pause time.Durati
 func (q *failedQueue) relay(ctx context.Context, in, out *amqp.Conn, confirmTimeout time.Duration) error {
 	lookup := q.newLookup(ctx)
 	defer lookup.close()
-	var missing *unavailable
-	rules := retry.NewRules(q.Topology, q.backoff, out.FrameMax()).Including(lookup.exists)
-	if q.outages != nil {
-		rules = rules.Knowing(q.outages.state)
-	}
+	var missing unavailables
+	absent := func(exchange string) bool { return missing.has(exchange) }
 	h := &handler{
-		rules: rules, backoff: q.backoff.Name, outages: q.outages,
+		rules:   retry.NewRules(q.Topology, q.backoff, out.FrameMax()).Including(lookup.exists),
+		backoff: q.backoff, outages: q.outages, absent: absent,
 		topology: q.Topology, log: q.Log, trouble: q.trouble, dead: q.dead, probe: q.probe, notifier: q.Notifier,
 		show: q.Show, refused: map[uint64]bool{},
+	}
+	h.knowing = h.rules
+	if q.outages != nil {
+		h.knowing = h.rules.Knowing(broker.Tick, h.state)
 	}
 	return relay.Drive{
 		Queue: q.backoff.FailedQueue, Caution: &q.caution,
 		Relay: relay.Relay{
 			Handler: h, Grace: q.Grace, UntilEmpty: q.UntilEmpty, ConfirmTimeout: confirmTimeout,
-			Absent: func(exchange string) bool { return missing.has(exchange) },
+			Absent: absent,
 		},
 		Open: func(ctx context.Context, in, _ *amqp.Conn) (err error) {
 			missing, err = q.findUnavailable(ctx, in)
@@ -236,9 +238,7 @@ func (q *failedQueue) relay(ctx context.Context, in, out *amqp.Conn, confirmTime
 			r.Sink = activeSink{r.Sink, q.probe}
 		},
 		Meanwhile: func(ctx context.Context) error {
-			if missing != nil {
-				missing.watch(ctx)
-			}
+			missing.watch(ctx)
 			<-ctx.Done()
 			return nil
 		},

@@ -17,13 +17,18 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
+// closedTime is for how long nothing waits for the end of an outage once the queue for it did not
+// take a message.
+const closedTime = time.Minute
+
 // longestSaid is how many columns of an error a line of the log has.
 const longestSaid = 200
 
 // handler lets the rules decide, and records what was done.
 type handler struct {
 	rules    retry.Rules
-	backoff  string
+	knowing  retry.Rules // rules, which know about outages
+	backoff  topology.Backoff
 	topology topology.Compiled
 	log      *slog.Logger
 	trouble  *slog.Logger     // log, which limits lines of the same text
@@ -31,32 +36,50 @@ type handler struct {
 	probe    *monitor.Probe   // nil: nothing is recorded
 	notifier *notify.Notifier // nil: no notices are sent
 	show     func(notify.Message) notify.Shown
-	outages  *outages        // nil: there are none
-	refused  map[uint64]bool // by delivery tag: those that the unroutable queue does not accept
+	outages  *outages                   // nil: there are none
+	absent   func(exchange string) bool // nothing can be published to it
+	closed   time.Time                  // until when nothing waits for the end of an outage: see closedTime
+	refused  map[uint64]bool            // by delivery tag: those that the unroutable queue does not accept
 }
 
 // Move decides about a failed message.
 func (h *handler) Move(d amqp091.Delivery) relay.Move {
 	h.probe.Taken()
-	made := decide(h.rules, d, time.Now())
+	made := decide(h.knowing, d, time.Now())
 	h.outages.failed(made.Decision)
-	if h.waits(made) { // the broker reads the time of each message in milliseconds
+	if h.waits(made) {
+		// The broker reads the time of each message in milliseconds. Nothing is lost by it: the
+		// exchange leads to the queue that dead-letters what expires, and nowhere else. A message that
+		// this queue does not take comes to Refused, as its copy expires nowhere.
 		made.Message.Expiration = strconv.FormatInt(h.outages.wait(made.Decision, made.At).Milliseconds(), 10)
 	}
 	return move(made)
 }
 
+// state returns what is known about a work queue. While nothing can wait, none is in outage.
+func (h *handler) state(queue string) retry.State {
+	if time.Now().Before(h.closed) || h.absent(h.backoff.Outage.Exchange()) {
+		return retry.Working
+	}
+	return h.outages.state(queue)
+}
+
 // waits reports whether a message waits for the end of an outage.
 func (h *handler) waits(d decision) bool {
-	return d.Outcome == retry.Retried && h.outages != nil && topology.IsOutageQueueName(h.topology.Name, d.Tier.Queue)
+	return h.outages != nil && d.Exchange == h.backoff.Outage.Exchange()
 }
 
 // Refused moves a message that the broker did not accept to the unroutable queue. That
 // queue accepts everything; if it does not, that is logged, and the message is
-// published there anyway, with the error that it had.
+// published there anyway, with the error that it had. A message that cannot wait for the end
+// of an outage, as another file has removed the queue for it, is decided without.
 func (h *handler) Refused(d amqp091.Delivery, m relay.Move, reason string) relay.Move {
 	tried, _ := m.Note.(decision)
 	h.probe.Active()
+	if h.waits(tried) {
+		h.closed = time.Now().Add(closedTime)
+		return move(decide(h.rules, d, time.Now()))
+	}
 	if tried.Outcome == retry.Unroutable {
 		describe(h.trouble, tried).ErrorContext(context.Background(),
 			"unroutable queue does not accept the message, which waits; 'dlxctl plan' shows what is missing",
@@ -135,7 +158,7 @@ func (h *handler) Moved(delivery amqp091.Delivery, m relay.Move) {
 		}
 		if h.log.Enabled(ctx, slog.LevelDebug) {
 			describe(h.log, d).DebugContext(ctx, "retried message",
-				"tier", text.Duration(d.Tier.Delay), "backoff", h.backoff)
+				"tier", text.Duration(d.Tier.Delay), "backoff", h.backoff.Name)
 		}
 	}
 }

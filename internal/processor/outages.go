@@ -75,7 +75,7 @@ func (p *Processor) newOutages(ctx context.Context, probes monitor.Probes) (*out
 // watch begins to look at the deliveries of a work queue.
 func (o *outages) watch(w topology.WorkQueue, b topology.Backoff, now time.Time) *deliveries {
 	q := &deliveries{
-		work: w, backoff: b, window: retry.NewWindow(*b.Outage, now), probe: o.probes.Of(b.Name), processors: 1,
+		work: w, backoff: b, window: retry.NewWindow(*b.Outage, broker.Tick, now), probe: o.probes.Of(b.Name), processors: 1,
 	}
 	o.names = append(o.names, w.Name)
 	o.queues[w.Name] = q
@@ -115,7 +115,7 @@ func (o *outages) run(ctx context.Context) {
 		return
 	}
 	defer o.api.Close()
-	tick := time.NewTicker(retry.WindowStep)
+	tick := time.NewTicker(broker.Tick)
 	defer tick.Stop()
 	for {
 		select {
@@ -129,7 +129,7 @@ func (o *outages) run(ctx context.Context) {
 
 // read reads statistics.
 func (o *outages) read(ctx context.Context) error {
-	reading, cancel := context.WithTimeout(ctx, retry.WindowStep)
+	reading, cancel := context.WithTimeout(ctx, broker.Tick)
 	defer cancel()
 	o.mu.Lock()
 	names := slices.Clone(o.names)

@@ -405,6 +405,44 @@ func TestOutagesWithoutAnAnswer(t *testing.T) {
 	}
 }
 
+// Without the exchange of outages a message that would wait is a dead letter, and all else goes on.
+// Once it is there again, messages wait again.
+func TestTheExchangeOfOutagesIsGone(t *testing.T) {
+	brokertest.OnNewestLine(t)
+	t.Parallel()
+	s := newStage(t, outageFile("{}"))
+	p := s.processor(t)
+	log := listen(t, p)
+	run(t, p)
+	v := s.serve(t, &service{})
+	v.down.Store(true)
+	s.send(t, ids(0, 100)...)
+	log.says(t, "work queue is in outage")
+	gone := s.topology.Backoffs[0].Outage.Exchange()
+	if err := s.eyes.ExchangeDelete(gone, false, false); err != nil { // what waits returns by another one
+		t.Fatal(err)
+	}
+	dead := map[string]int{}
+	brokertest.Eventually(t, "all to be dead letters", func() bool {
+		for id, n := range s.drain(t, "billing.dead") {
+			dead[id] += n
+		}
+		return len(dead) == 100
+	}, func() string { return missing(ids(0, 100), dead) })
+	for id, n := range dead {
+		if n > 1 { // what was in flight when the channel closed
+			t.Logf("%s is dead %d times", id, n)
+		}
+	}
+	log.says(t, "messages die after their tiers")
+	s.apply(t, s.topology)
+	log.says(t, "the exchange can be published to again")
+	s.send(t, ids(100, 200)...)
+	brokertest.Eventually(t, "messages to wait again", func() bool { return s.ready(t, "shop.standard.retry.outage") > 0 })
+	v.down.Store(false)
+	s.allDone(t, v, 100)
+}
+
 // The key comes and goes by apply, under traffic and with messages that wait: each returns, and is
 // done or a dead letter, once.
 func TestTheKeyComesAndGoes(t *testing.T) {

@@ -3,6 +3,7 @@ package processor
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -19,10 +20,11 @@ const (
 	forbiddenTime = 10 * time.Second
 )
 
-// unavailable is the exchange of the unroutable queue while nothing can be published
-// to it: it does not exist, or the user has no permission. A publish would close the
-// channel, and everything in flight on it would have to be done again, and again. So
-// what must go to the unroutable queue waits, and all else goes on.
+// unavailable is an exchange while nothing can be published to it: it does not exist, or
+// the user has no permission. A publish would close the channel, and everything in flight
+// on it would have to be done again, and again. So what must go to the unroutable queue
+// waits, what should wait for the end of an outage is decided as if there were none, and
+// all else goes on.
 //
 // It looks over a connection of its own: on that of the deliveries an answer may be
 // behind those that wait for memory.
@@ -39,9 +41,8 @@ type unavailable struct {
 // findUnavailable looks for the exchanges of the backoff before anything is consumed.
 // Without the one to which all retries go there is nothing to do but wait, and neither is
 // there at the start without the tiers: the file may not be applied yet, or not be the one
-// that was. Later, a change that removes a tier does not stop the others. It returns nil if
-// both can be published to.
-func (q *failedQueue) findUnavailable(ctx context.Context, in *amqp.Conn) (*unavailable, error) {
+// that was. Later, a change that removes a tier does not stop the others.
+func (q *failedQueue) findUnavailable(ctx context.Context, in *amqp.Conn) (unavailables, error) {
 	if !q.checked {
 		if err := check(ctx, in, q.backoff, q.Log); err != nil {
 			return nil, err
@@ -54,23 +55,46 @@ func (q *failedQueue) findUnavailable(ctx context.Context, in *amqp.Conn) (*unav
 	if err := q.checkPermission(in); err != nil {
 		return nil, err
 	}
-	u := &unavailable{failedQueue: q, exchange: topology.UnroutableName(q.Topology.Name)}
-	if q.caution.Refused(u.exchange) {
-		may, err := in.MayPublish(u.exchange)
-		if err != nil || may {
-			q.caution.Permitted(u.exchange)
-			return nil, err
-		}
-		u.every, u.check = forbiddenTime, func(conn *amqp.Conn) (bool, error) { return conn.MayPublish(u.exchange) }
-		return u, nil
-	}
-	if exists, err := in.HasExchange(u.exchange); err != nil || exists {
+	var out unavailables
+	u, err := q.lookFor(in, topology.UnroutableName(q.Topology.Name))
+	if err != nil {
 		return nil, err
 	}
-	q.Log.ErrorContext(ctx,
-		"exchange of the unroutable queue does not exist: unroutable messages wait; 'dlxctl apply' creates it", "exchange",
-		u.exchange)
-	u.every, u.check = missingTime, func(conn *amqp.Conn) (bool, error) { return conn.HasExchange(u.exchange) }
+	if u != nil {
+		out = append(out, u)
+		q.Log.ErrorContext(ctx, "nothing can be published to the exchange of the unroutable queue: unroutable messages wait; "+
+			"'dlxctl apply' creates it, 'dlxctl rights' prints the right", "exchange", u.exchange)
+	}
+	if q.outages == nil {
+		return out, nil
+	}
+	if u, err = q.lookFor(in, q.backoff.Outage.Exchange()); err != nil {
+		return nil, err
+	}
+	if u != nil {
+		out = append(out, u)
+		q.Log.WarnContext(ctx, "nothing can be published to the exchange of outages: messages die after their tiers; "+
+			"'dlxctl apply' creates it, 'dlxctl rights' prints the right", "exchange", u.exchange)
+	}
+	return out, nil
+}
+
+// lookFor looks for an exchange. It returns nil if the user can publish to it.
+func (q *failedQueue) lookFor(in *amqp.Conn, exchange string) (*unavailable, error) {
+	u := &unavailable{failedQueue: q, exchange: exchange}
+	if q.caution.Refused(exchange) {
+		may, err := in.MayPublish(exchange)
+		if err != nil || may {
+			q.caution.Permitted(exchange)
+			return nil, err
+		}
+		u.every, u.check = forbiddenTime, func(conn *amqp.Conn) (bool, error) { return conn.MayPublish(exchange) }
+		return u, nil
+	}
+	if exists, err := in.HasExchange(exchange); err != nil || exists {
+		return nil, err
+	}
+	u.every, u.check = missingTime, func(conn *amqp.Conn) (bool, error) { return conn.HasExchange(exchange) }
 	return u, nil
 }
 
@@ -90,12 +114,26 @@ func (q *failedQueue) checkPermission(in *amqp.Conn) error {
 	return nil
 }
 
-// has reports whether a message for an exchange must wait. None does if u is nil.
-func (u *unavailable) has(exchange string) bool {
-	if u == nil || exchange != u.exchange {
-		return false
+// unavailables are those of a failed queue.
+type unavailables []*unavailable
+
+// has reports whether nothing can be published to an exchange.
+func (all unavailables) has(exchange string) bool {
+	return slices.ContainsFunc(all, func(u *unavailable) bool { return u.exchange == exchange && u.lasts() })
+}
+
+// watch checks them until they are available or ctx ends.
+func (all unavailables) watch(ctx context.Context) {
+	var each sync.WaitGroup
+	for _, u := range all {
+		each.Go(func() { u.watch(ctx) })
 	}
-	u.probe.Active() // it waits on purpose
+	each.Wait()
+}
+
+// lasts reports whether it is unavailable still.
+func (u *unavailable) lasts() bool {
+	u.probe.Active() // what waits does so on purpose
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return !u.over
@@ -110,6 +148,7 @@ func (u *unavailable) watch(ctx context.Context) {
 		u.mu.Lock()
 		u.over = true
 		u.mu.Unlock()
+		u.Log.InfoContext(ctx, "the exchange can be published to again", "exchange", u.exchange)
 		return
 	}
 }

@@ -112,6 +112,8 @@ type Rules struct {
 	// exists reports whether the virtual host has a queue that the topology does not
 	// name. Nil: there is none.
 	exists func(queue string) bool
+	// unsure is how long a message may wait while that is not known.
+	unsure time.Duration
 	// state is what is known about outages of work queues. Nil: there are none.
 	state func(queue string) State
 }
@@ -188,6 +190,9 @@ func (r Rules) Decide(d Message, now time.Time) Decision {
 	}
 	if next.waits {
 		out.Outcome, out.Tier = Retried, r.tier(next.count)
+		if r.outlasts(next.count) {
+			out.Exchange = r.backoff.Outage.Exchange()
+		}
 	}
 	headers := f.headers(r, d, now)
 	headers[topology.HeaderAttempts] = next.attempts

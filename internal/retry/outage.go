@@ -16,10 +16,10 @@ const (
 	InOutage
 )
 
-// Unsure is how long a message waits at most, after its last tier, while nothing is known about
-// its work queue, or for one wait, if that is longer. Statistics of the broker are 12 seconds old
-// at most, and [Window] needs 15 seconds to believe them.
-const Unsure = 30 * time.Second
+// unsureSteps is for how many steps of a [Window] a message waits at most, after its last tier,
+// while nothing is known about its work queue, or for one wait, if that is longer. Statistics of
+// the broker are 12 seconds old at most where a step is 5, and a window believes them after 3 more.
+const unsureSteps = 6
 
 // Evidence is what a message tells about the deliveries of its work queue.
 type Evidence struct {
@@ -32,9 +32,10 @@ type Evidence struct {
 	Previous time.Time
 }
 
-// Knowing returns rules that know about outages of work queues. state must not block.
-func (r Rules) Knowing(state func(queue string) State) Rules {
-	r.state = state
+// Knowing returns rules that know about outages of work queues, from windows with this step. state
+// must not block.
+func (r Rules) Knowing(step time.Duration, state func(queue string) State) Rules {
+	r.state, r.unsure = state, unsureSteps*step
 	return r
 }
 
@@ -76,7 +77,7 @@ func (r Rules) outlast(f failure, now time.Time) step {
 		if waits.unsure = f.unsure; err != nil {
 			since, waits.unsure = now, now.UTC().Format(topology.HeaderTime)
 		}
-		if now.Sub(since) < Unsure {
+		if now.Sub(since) < r.unsure {
 			return waits
 		}
 	case Working:
@@ -84,9 +85,14 @@ func (r Rules) outlast(f failure, now time.Time) step {
 	return dead
 }
 
+// outlasts reports whether a message with this count waits for the end of an outage.
+func (r Rules) outlasts(count int64) bool {
+	return r.backoff.Outage != nil && count == r.backoff.OutageCount()
+}
+
 // tier returns the one of a count.
 func (r Rules) tier(count int64) topology.Tier {
-	if count == r.backoff.OutageCount() {
+	if r.outlasts(count) {
 		return r.backoff.Outage.Tier
 	}
 	return r.backoff.Tiers[count-1]

@@ -28,7 +28,7 @@ func outlasting(state retry.State) retry.Rules {
 		Name: "shop", CountHeader: "count", Backoffs: []topology.Backoff{b},
 		WorkQueues: []topology.WorkQueue{{Name: "billing", Backoff: "standard"}},
 	}
-	return retry.NewRules(c, b, 0).Knowing(func(string) retry.State { return state })
+	return retry.NewRules(c, b, 0).Knowing(step, func(string) retry.State { return state })
 }
 
 // failedOften returns a message that came back and failed again, with this number of attempts, and

@@ -9,8 +9,6 @@ import (
 )
 
 const (
-	// WindowStep is how often a [Window] needs statistics: as often as the broker collects them.
-	WindowStep = 5 * time.Second
 	// staleSteps is after how many steps without statistics nothing is known.
 	staleSteps = 4
 	// openSteps is for how many steps failures wait for statistics that cover them.
@@ -37,6 +35,7 @@ type Statistics struct {
 // late: failures count only once those of their time must have come.
 type Window struct {
 	outage     topology.Outage
+	step       time.Duration
 	slots      []slot // the newest last, in which failures are noted
 	at         time.Time
 	last       Statistics
@@ -54,9 +53,10 @@ type slot struct {
 	again map[time.Time]float64
 }
 
-// NewWindow returns one that knows nothing yet.
-func NewWindow(o topology.Outage, now time.Time) *Window {
-	return &Window{outage: o, slots: []slot{{begin: now}}, processors: 1}
+// NewWindow returns one that knows nothing yet. It needs statistics every step: as often as the
+// broker collects them.
+func NewWindow(o topology.Outage, step time.Duration, now time.Time) *Window {
+	return &Window{outage: o, step: step, slots: []slot{{begin: now}}, processors: 1}
 }
 
 // Failed notes a message that came to the failed queue.
@@ -137,7 +137,7 @@ func (w *Window) State(now time.Time) State {
 	switch {
 	case w.out:
 		return InOutage
-	case w.at.IsZero() || now.Sub(w.at) > staleSteps*WindowStep:
+	case w.at.IsZero() || now.Sub(w.at) > staleSteps*w.step:
 		return NotKnown
 	case w.judge(w.settled()) == Working && w.judge(len(w.slots)) == Working:
 		return Working

@@ -8,6 +8,9 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
+// step is that of the windows.
+const step = 5 * time.Second
+
 // feed feeds a window, step by step.
 type feed struct {
 	*retry.Window
@@ -20,7 +23,7 @@ type feed struct {
 func newFeed(processors int64) *feed {
 	f := &feed{now: time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)}
 	f.s = retry.Statistics{Processors: processors, Delivered: 7, Acknowledged: 5}
-	f.Window = retry.NewWindow(topology.Outage{Failing: 0.8, Of: 50}, f.now)
+	f.Window = retry.NewWindow(topology.Outage{Failing: 0.8, Of: 50}, step, f.now)
 	f.Count(f.s, f.now)
 	return f
 }
@@ -31,13 +34,13 @@ func (f *feed) step(failed, before, acknowledged int) retry.State {
 	for range failed {
 		e := retry.Evidence{Failed: true}
 		if before > 0 {
-			e.Previous = f.now.Add(-time.Duration(before) * retry.WindowStep)
+			e.Previous = f.now.Add(-time.Duration(before) * step)
 		}
 		f.Failed(e)
 	}
 	f.s.Acknowledged += int64(acknowledged)
 	f.s.Delivered += int64(failed + acknowledged)
-	f.now = f.now.Add(retry.WindowStep)
+	f.now = f.now.Add(step)
 	f.Count(f.s, f.now)
 	return f.State(f.now)
 }
@@ -149,7 +152,7 @@ func TestWindowOfConsumersThatSayWhy(t *testing.T) {
 func TestWindowWithoutStatistics(t *testing.T) {
 	t.Parallel()
 	begin := time.Now()
-	w := retry.NewWindow(topology.Outage{Failing: 0.8, Of: 50}, begin)
+	w := retry.NewWindow(topology.Outage{Failing: 0.8, Of: 50}, step, begin)
 	if got := w.State(begin); got != unknown {
 		t.Errorf("before the first: %d", got)
 	}
@@ -175,7 +178,7 @@ func TestWindowOfABrokerThatDoesNotCount(t *testing.T) {
 		for range 100 {
 			f.Failed(retry.Evidence{Failed: true})
 		}
-		f.now = f.now.Add(retry.WindowStep)
+		f.now = f.now.Add(step)
 		f.Count(retry.Statistics{Processors: 1}, f.now)
 	}
 	if got := f.State(f.now); got != unknown {

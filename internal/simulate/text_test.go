@@ -162,7 +162,8 @@ func TestRun(t *testing.T) {
 				r.WaitingAt != tc.waitingAt || r.BacklogUntil != tc.emptied {
 				t.Errorf("%+v", r)
 			}
-			if r.Deliveries != tc.deliveries || r.Done.Truncate(10*time.Second) != tc.done.Truncate(10*time.Second) { // of a rate, a step late
+			const step = 10 * time.Second // of a rate, by which the end is late
+			if r.Deliveries != tc.deliveries || r.Done.Truncate(step) != tc.done.Truncate(step) {
 				t.Errorf("%d deliveries, done after %s", r.Deliveries, r.Done)
 			}
 		})

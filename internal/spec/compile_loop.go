@@ -78,7 +78,8 @@ func (c *compiler) retries(loop topology.Backoff) {
 	}
 	if loop.Outage != nil {
 		c.queue(loop.Outage.Tier.Queue, c.waiting(topology.LongestOutageTier), label)
-		c.bind(loop.RetryExchange, loop.Outage.Tier.Queue, "", c.counts(loop.OutageCount()), label)
+		c.exchange(loop.Outage.Exchange(), topology.Fanout, nil, label)
+		c.bind(loop.Outage.Exchange(), loop.Outage.Tier.Queue, "", nil, label)
 	}
 }
 

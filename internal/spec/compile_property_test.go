@@ -63,6 +63,10 @@ func drawBackoff(t *rapid.T, name string) Backoff {
 	for _, d := range rapid.SliceOfN(delays, 0, 6).Draw(t, "delays") {
 		b.Tiers = append(b.Tiers, Tier{Delay: d, Attempts: rapid.IntRange(1, 3).Draw(t, "attempts")})
 	}
+	if rapid.Bool().Draw(t, "outage") {
+		o := topology.DefaultOutage()
+		b.Outage = &o
+	}
 	return b
 }
 

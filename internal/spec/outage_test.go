@@ -36,6 +36,31 @@ func TestOutage(t *testing.T) {
 	}
 }
 
+// What waits in an outage has a TTL of its own: its exchange leads to the queue that dead-letters
+// what expires, and nowhere else, whatever is missing.
+func TestTheExchangeOfOutages(t *testing.T) {
+	t.Parallel()
+	got, _, err := Load([]Source{outageFile("{}")}, func(string) (string, bool) { return "", false })
+	if err != nil {
+		t.Fatal(err)
+	}
+	name := got.Backoffs[0].Outage.Exchange()
+	var leadsTo []string
+	for _, b := range got.Bindings {
+		if b.Source == name {
+			leadsTo = append(leadsTo, b.Destination)
+		}
+	}
+	if len(leadsTo) != 1 || leadsTo[0] != got.Backoffs[0].Outage.Tier.Queue {
+		t.Errorf("it leads to %q", leadsTo)
+	}
+	for _, e := range got.Exchanges {
+		if e.Name == name && (e.Type != topology.Fanout || e.Arguments[topology.ArgAlternateExchange] != nil) {
+			t.Errorf("it is %+v", e)
+		}
+	}
+}
+
 // Each value that means nothing is reported at its place.
 func TestOutageRefuses(t *testing.T) {
 	t.Parallel()
