@@ -3,6 +3,7 @@ package plan
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/dlxctl/dlxctl/internal/policy"
 	"github.com/dlxctl/dlxctl/internal/text"
@@ -101,20 +102,20 @@ func typeOf(p topology.Policy) string {
 // likelyName returns a name that queues of a match will probably have, and whether the pattern
 // matches it: what policies of others do to queues that do not exist yet is judged by it.
 func likelyName(p topology.Policy) (string, bool) {
-	name := ""
+	var b strings.Builder
 	for i := 0; i < len(p.Pattern); i++ {
 		switch c := p.Pattern[i]; {
 		case c == '^' && i == 0:
 		case c == '\\' && i+1 < len(p.Pattern):
 			i++
-			name += string(p.Pattern[i])
+			b.WriteByte(p.Pattern[i])
 		case slices.Contains([]byte(`.^$*+?()[]{}|`), c):
 			i = len(p.Pattern)
 		default:
-			name += string(c)
+			b.WriteByte(c)
 		}
 	}
-	name += "x"
+	name := b.String() + "x"
 	q := topology.Queue{Name: name, Arguments: topology.Arguments{topology.ArgQueueType: typeOf(p)}}
 	return name, policy.All(topology.State{}).Matches(p, q)
 }

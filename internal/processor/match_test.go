@@ -2,6 +2,7 @@ package processor_test
 
 import (
 	"fmt"
+	"maps"
 	"net/url"
 	"strings"
 	"sync"
@@ -29,13 +30,13 @@ queues:
 `
 
 // newMatchStage applies the file where the broker tells in which queue a message failed.
-func newMatchStage(t *testing.T, file string) *stage {
+func newMatchStage(t *testing.T) *stage {
 	t.Helper()
 	target := brokertest.VHost(t)
 	if !target.AtLeast("4.0") {
 		t.Skip("before 4.0, a publisher can forge in which queue a message failed, and match is refused")
 	}
-	return newStageOn(t, target, spec.Source{Name: "topology.yaml", Data: []byte(file)},
+	return newStageOn(t, target, spec.Source{Name: "topology.yaml", Data: []byte(matchFile)},
 		func(string) (string, bool) { return "", false })
 }
 
@@ -43,9 +44,7 @@ func newMatchStage(t *testing.T, file string) *stage {
 func (s *stage) declare(t *testing.T, queue, kind string, args amqp091.Table, exchanges ...string) {
 	t.Helper()
 	all := amqp091.Table{"x-queue-type": kind}
-	for name, v := range args {
-		all[name] = v
-	}
+	maps.Copy(all, args)
 	ch := s.target.Channel(t)
 	if _, err := ch.QueueDeclare(queue, true, false, false, false, all); err != nil {
 		t.Fatal(err)
@@ -65,7 +64,7 @@ func TestAQueueThatAMatchCovers(t *testing.T) {
 	for _, kind := range []string{topology.Quorum, topology.Classic} {
 		t.Run(kind, func(t *testing.T) {
 			t.Parallel()
-			s := newMatchStage(t, matchFile)
+			s := newMatchStage(t)
 			p := s.processor(t)
 			log := listen(t, p)
 			run(t, p)
@@ -107,7 +106,7 @@ func TestAQueueThatAMatchCovers(t *testing.T) {
 // queue in which it failed, and its attempts begin at 1.
 func TestAPublisherForgesTheQueueOfAMatch(t *testing.T) {
 	t.Parallel()
-	s := newMatchStage(t, matchFile)
+	s := newMatchStage(t)
 	s.declare(t, "svc.mine", topology.Quorum, nil, "keys")
 	s.declare(t, "svc.victim", topology.Quorum, nil)
 	run(t, s.processor(t))
@@ -192,7 +191,7 @@ func sender10(t *testing.T, target brokertest.Target, address string) *amqp10.Se
 // failed. No apply has seen the queue. A queue that no match covers has no return path.
 func TestAQueueThatNamesItself(t *testing.T) {
 	t.Parallel()
-	s := newMatchStage(t, matchFile)
+	s := newMatchStage(t)
 	run(t, s.processor(t))
 	own := func(queue string) amqp091.Table {
 		return amqp091.Table{"x-dead-letter-exchange": "shop.failed", "x-dead-letter-routing-key": "@" + queue}
@@ -234,7 +233,7 @@ func TestAQueueThatNamesItself(t *testing.T) {
 // what nothing has bound ends in the unroutable queue.
 func TestAProcessorThatMayNotBind(t *testing.T) {
 	t.Parallel()
-	s := newMatchStage(t, matchFile)
+	s := newMatchStage(t)
 	p := s.processor(t)
 	p.Endpoint = s.endpoint(t, s.target.User(t, "", "^$", `^shop\..*$`, `^shop\.quick\.failed$`))
 	log := listen(t, p)
@@ -266,7 +265,8 @@ func TestNothingIsLostInQueuesThatAMatchCovers(t *testing.T) {
 	const messages = 300
 	for n := range brokertest.Load(20) {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
-			s := newMatchStage(t, matchFile)
+			t.Parallel()
+			s := newMatchStage(t)
 			run(t, s.processor(t))
 			queues := []string{"svc.0", "svc.1", "svc.2"}
 			var mu sync.Mutex
