@@ -259,7 +259,8 @@ func TestAProcessorThatMayNotBind(t *testing.T) {
 }
 
 // Undisturbed, nothing is lost and nothing doubled: each message is delivered four times, and is
-// one dead letter. Some of the queues appear in the middle.
+// one dead letter. Some of the queues appear in the middle, and in each second run the processor is
+// stopped and another one started.
 func TestNothingIsLostInQueuesThatAMatchCovers(t *testing.T) {
 	t.Parallel()
 	const messages = 300
@@ -267,7 +268,7 @@ func TestNothingIsLostInQueuesThatAMatchCovers(t *testing.T) {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			t.Parallel()
 			s := newMatchStage(t)
-			run(t, s.processor(t))
+			stop := run(t, s.processor(t))
 			queues := []string{"svc.0", "svc.1", "svc.2"}
 			var mu sync.Mutex
 			delivered := map[string]int{}
@@ -291,6 +292,10 @@ func TestNothingIsLostInQueuesThatAMatchCovers(t *testing.T) {
 					all = append(all, amqp091.Publishing{MessageId: fmt.Sprintf("%s/%d", queue, k), DeliveryMode: amqp091.Persistent})
 				}
 				brokertest.PublishConfirmed(t, s.ch, "", queue, all...)
+			}
+			if n%2 == 1 { // as by Ctrl-C
+				stop()
+				run(t, s.processor(t))
 			}
 			brokertest.Eventually(t, "all to be dead letters", func() bool {
 				return brokertest.Ready(t, s.eyes, "shop.dead") >= messages
