@@ -137,10 +137,10 @@ func TestMatchEnds(t *testing.T) {
 	before := matching(t, svc)
 	state := holding(before, []topology.Queue{ofService("svc.a", "quorum"), ofService("svc.b", "quorum")})
 	for entry, want := range map[string]string{
-		`{match: '^svc\.a', external: true}`:      "no longer declared; svc.b stays, and then drops the messages that consumers reject",
+		`{match: '^svc\.a', external: true}`:      "no longer declared; svc.b stays, and then drops the messages that its consumers reject",
 		`{match: '^svc\.(a|b)$', external: true}`: "no longer declared",
-		"{name: other}":                 "no longer declared; svc.a, svc.b stay, and then drop the messages that consumers reject",
-		`{name: svc.a, external: true}`: "no longer declared; svc.b stays, and then drops the messages that consumers reject",
+		"{name: other}":                 "no longer declared; svc.a, svc.b stay, and then drop the messages that their consumers reject",
+		`{name: svc.a, external: true}`: "no longer declared; svc.b stays, and then drops the messages that its consumers reject",
 	} {
 		for _, c := range plan.Make(matching(t, entry), state, plan.Options{}).Changes {
 			if c.Name != `dlxctl.shop.match.quorum.^svc\.` {
