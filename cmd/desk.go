@@ -53,7 +53,8 @@ anything was moved.`,
 	k.look.addLimit(c.Flags(), desk.OverviewMessages, "messages to look at in each queue; 0 looks at none")
 	k.look.addLook(c)
 	c.AddCommand(
-		newDeskList(a), newDeskGroups(a), newDeskShow(a), newDeskFind(a), newDeskExport(a), newDeskImport(a),
+		newDeskList(a), newDeskGroups(a), newDeskShow(a), newDeskFind(a), newDeskDigest(a),
+		newDeskExport(a), newDeskImport(a),
 
 		newDeskReplay(a), newDeskEdit(a), newDeskPark(a), newDeskRestore(a), newDeskDiscard(a),
 		newDeskRun(a), newDeskServe(a),

@@ -110,6 +110,12 @@ func documents() []document {
 			deadletter.Group{},
 		},
 		{
+			"A digest",
+			[]string{"desk digest"},
+			"What died since a time. A webhook gets it under `digest`, with a `text` next to it.",
+			desk.Digest{},
+		},
+		{
 			"Messages found",
 			[]string{"desk find"},
 			"Where the messages with a message-id are.",
@@ -149,7 +155,7 @@ func documents() []document {
 			"How a service declares its work queue.",
 			generate.Declaration{},
 		},
-		{"A notice", nil, "What `process --notify` posts to a webhook.", notify.Post{}},
+		{"A notice", nil, "What `dlxctl process` posts to a webhook.", notify.Post{}},
 		{"The version", []string{"version"}, "Which dlxctl this is.", versionJSON{}},
 	}
 }

@@ -33,6 +33,9 @@ func (a *app) noteOverlay(p plan.Plan) {
 		if err != nil {
 			continue
 		}
+		if _, _, err := spec.Load([]spec.Source{{Name: over.Name, Data: over.Data}}, l.env); err == nil {
+			continue // it is a topology of its own
+		}
 		t, _, err := spec.Load(append(slices.Clone(sources), over), l.env)
 		if err != nil {
 			continue // it is no overlay of these files

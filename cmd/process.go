@@ -15,6 +15,7 @@ import (
 	"github.com/dlxctl/dlxctl/internal/processor"
 	"github.com/dlxctl/dlxctl/internal/processor/monitor"
 	"github.com/dlxctl/dlxctl/internal/text"
+	"github.com/dlxctl/dlxctl/topology"
 )
 
 // processCommand is the command process.
@@ -48,10 +49,11 @@ it has moved, and exits with 0. A second signal kills it.
 --listen serves /metrics for Prometheus, /healthz (503 if the processor is stuck: restart
 it) and /readyz (503, with the reason, while a failed queue is not consumed).
 
---notify posts a JSON notice for each dead letter, with a "text" that chat services show.
-One post holds many notices, and there is at most one post per second. A webhook that
-fails or hangs delays no message. The URL is a secret: set it as DLXCTL_NOTIFY, because
-command lines are visible in the process list.`,
+--notify posts JSON notices of dead letters, with a "text" that chat services show.
+Messages of a queue that failed alike within a minute share a notice. A webhook that fails
+or hangs delays no message. The URL is a secret: set it as DLXCTL_NOTIFY, because command
+lines are visible in the process list. 'notify' in the topology file sends notices to
+webhooks, chats and mailboxes.`,
 		Example:     "  dlxctl process\n  dlxctl process --until-empty\n  dlxctl process --log-format json --prefetch 1000 --listen :9419",
 		Args:        noArguments,
 		Annotations: map[string]string{outputsAnnotation: "text"},
@@ -71,7 +73,7 @@ command lines are visible in the process list.`,
 	c.Flags().DurationVar(&k.grace, "grace", 10*time.Second, "how long to finish messages in flight after a signal")
 	c.Flags().StringVar(&k.listen, "listen", "",
 		"`ADDRESS` to serve /metrics, /healthz and /readyz on, such as :9419; empty serves nothing")
-	c.Flags().StringVar(&k.webhook, "notify", "", "`URL` of a webhook that receives a notice for each dead letter")
+	c.Flags().StringVar(&k.webhook, "notify", "", "`URL` of a webhook that receives notices of dead letters")
 	c.Flags().BoolVar(&k.bodies, "notify-body", false, "include the first 4 KiB of the message body in notices")
 	return c
 }
@@ -121,15 +123,29 @@ func (k *processCommand) notifyAndProcess(ctx context.Context, p processor.Proce
 	if k.webhook == "" {
 		return k.process(ctx, p)
 	}
-	if p.Notifier, err = notify.New(k.webhook, k.bodies, p.Log, p.Monitor); err != nil {
+	target, err := notify.ParseWebhook(k.webhook)
+	if err != nil {
 		return usageError{err}
 	}
+	p.Notifier = notify.New([]notify.Target{target}, k.bodies, p.Log,
+		func(name string) notify.Counter { return p.Monitor.Notices("", name) })
 	notifying, end := context.WithCancel(context.WithoutCancel(ctx))
 	var ended sync.WaitGroup
 	ended.Go(func() { p.Notifier.Run(notifying) })
 	defer ended.Wait()
 	defer end() // once the processors have ended: their last notices are sent too
 	return k.process(ctx, p)
+}
+
+// targets returns the notifier for the targets of a topology, nil if it has none. Bodies go to the
+// webhook of --notify alone.
+func (k *processCommand) targets(t topology.Compiled, p processor.Processor) (*notify.Notifier, error) {
+	targets, err := noticeTargets(t, k.app.env)
+	if err != nil || len(targets) == 0 {
+		return nil, err
+	}
+	return notify.New(targets, false, p.Log,
+		func(name string) notify.Counter { return p.Monitor.Notices(t.Name, name) }), nil
 }
 
 // summarize tells what the processors have moved: as a sentence, or as a record of a log in JSON.
@@ -190,6 +206,9 @@ func (k *processCommand) processors(p processor.Processor, in input) ([]processo
 			return nil, err
 		}
 		if q.Show, err = shown(t, k.bodies, k.watch, q.Log); err != nil {
+			return nil, err
+		}
+		if q.Targets, err = k.targets(t, q); err != nil {
 			return nil, err
 		}
 		processors = append(processors, q)

@@ -135,7 +135,7 @@ func pagesTopology(t *testing.T) (whole, overlay string) {
 				whole = text
 			case queues && strings.Contains(whole, "\nqueues:\n"):
 				whole += added
-			case regexp.MustCompile(`^(version: 1|messages:|backoff:)\n`).MatchString(text):
+			case regexp.MustCompile(`^(version: 1|messages:|backoff:|defaults:|notify:)\n`).MatchString(text):
 				checkFragment(t, page, text)
 			case strings.HasPrefix(text, "# prod.yaml\n"):
 				overlay = text

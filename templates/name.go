@@ -19,7 +19,7 @@ func Named(starter []byte, folder string) []byte {
 		value = `"` + name + `"` // YAML would take it for a number or a truth value
 	}
 	out := bytes.Replace(starter, own[0], []byte("name: "+value), 1)
-	return regexp.MustCompile(`\b`+regexp.QuoteMeta(string(own[1]))+`\.`).ReplaceAll(out, []byte(name+"."))
+	return regexp.MustCompile(`\b`+regexp.QuoteMeta(string(own[1]))+`\.\b`).ReplaceAll(out, []byte(name+"."))
 }
 
 // isWord reports whether YAML takes a plain text for something else.

@@ -60,6 +60,8 @@ type Compiled struct {
 	Removed []string `json:"removed"`
 	// Messages says how bodies are read and what is masked in them. A saved plan does not have it.
 	Messages Messages `json:"-"`
+	// Notify is where the processor sends notices. No JSON has it: it may hold secrets.
+	Notify []NotifyTarget `json:"-"`
 	// Places tells where the files declare exchanges, work queues, and the bindings of both. An
 	// object that dlxctl generates has no place. A place is not part of an object, and is never
 	// compared.
@@ -386,8 +388,10 @@ type WorkQueue struct {
 	DeadLetterQueue string `json:"deadLetterQueue"`
 	// Owner is who to call. Empty if the file does not say.
 	Owner string `json:"owner"`
-	// Severity is page, ticket or info.
+	// Severity is page, ticket or info: that of messages which no rule fits.
 	Severity string `json:"severity"`
+	// SeverityRules give messages another severity: the first that fits counts.
+	SeverityRules []SeverityRule `json:"severityRules,omitempty"`
 	// Replaces is the legacy queue that this one succeeds. Empty: none.
 	Replaces string `json:"replaces"`
 	// Match is the pattern of the entry that covers the queue. Empty: the file names it.
@@ -401,11 +405,12 @@ type Match struct {
 	Pattern string `json:"pattern"`
 	// Type is the type of queues that it covers, [Quorum] or [Classic]. Empty: both.
 	Type string `json:"type,omitempty"`
-	// Backoff, DeadLetterQueue, Owner and Severity are those of each work queue.
-	Backoff         string `json:"backoff"`
-	DeadLetterQueue string `json:"deadLetterQueue"`
-	Owner           string `json:"owner"`
-	Severity        string `json:"severity"`
+	// The others are those of each work queue.
+	Backoff         string         `json:"backoff"`
+	DeadLetterQueue string         `json:"deadLetterQueue"`
+	Owner           string         `json:"owner"`
+	Severity        string         `json:"severity"`
+	SeverityRules   []SeverityRule `json:"severityRules,omitempty"`
 	// Place is where the file has the entry.
 	Place Place `json:"place"`
 }
@@ -414,7 +419,7 @@ type Match struct {
 func (m Match) WorkQueue(queue string) WorkQueue {
 	return WorkQueue{
 		Name: queue, Backoff: m.Backoff, DeadLetterQueue: m.DeadLetterQueue, Owner: m.Owner, Severity: m.Severity,
-		Match: m.Pattern,
+		SeverityRules: m.SeverityRules, Match: m.Pattern,
 	}
 }
 

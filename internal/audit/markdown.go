@@ -23,18 +23,18 @@ func WriteMarkdown(w io.Writer, r Result) error {
 	for _, g := range groups {
 		for _, s := range g.rules {
 			fmt.Fprintf(b, "| %s | %s: %s ([%s](%s)) | %s |\n", severitySign(s.severity), g.title,
-				escapeMarkdown(lowerFirst(titleOf(s.rule))), s.rule, RulePage(s.rule), r.markdownNames(s.findings))
+				text.EscapeMarkdown(lowerFirst(titleOf(s.rule))), s.rule, RulePage(s.rule), r.markdownNames(s.findings))
 		}
 	}
 	if n := len(r.Accepted); n > 0 {
 		fmt.Fprintf(b, "\n%s accepted by the baseline.\n", text.Count(n, "finding"))
 	}
 	for _, note := range r.baselineNotes() {
-		fmt.Fprintf(b, "\n:warning: %s\n", escapeMarkdown(upperFirst(note)))
+		fmt.Fprintf(b, "\n:warning: %s\n", text.EscapeMarkdown(upperFirst(note)))
 	}
 	for _, report := range r.Reports {
 		for _, what := range report.Unseen {
-			fmt.Fprintf(b, "\nNot seen: %s\n", escapeMarkdown(what))
+			fmt.Fprintf(b, "\nNot seen: %s\n", text.EscapeMarkdown(what))
 		}
 	}
 	if len(groups) > 0 {
@@ -68,18 +68,18 @@ func (r Result) markdownNames(findings []Finding) string {
 
 // markdownRule writes each finding of a rule, and the fix of the first.
 func (r Result) markdownRule(w io.Writer, s ruleFindings) {
-	fmt.Fprintf(w, "\n**%s**: %s\n\n", s.rule, escapeMarkdown(lowerFirst(titleOf(s.rule))))
+	fmt.Fprintf(w, "\n**%s**: %s\n\n", s.rule, text.EscapeMarkdown(lowerFirst(titleOf(s.rule))))
 	for _, f := range s.findings {
 		place := ""
 		if f.Place() != "" {
 			place = " (" + codeSpan(topology.Printable(f.Place())) + ")"
 		}
-		fmt.Fprintf(w, "- %s%s: %s\n", codeSpan(r.name(f)), place, escapeMarkdown(topology.Printable(f.Evidence)))
+		fmt.Fprintf(w, "- %s%s: %s\n", codeSpan(r.name(f)), place, text.EscapeMarkdown(topology.Printable(f.Evidence)))
 	}
 	switch remedy := strings.TrimRight(s.findings[0].Remedy, "\n"); {
 	case remedy == "":
 	case !s.findings[0].pasted():
-		fmt.Fprintf(w, "\nFix for %s: %s\n", codeSpan(r.name(s.findings[0])), escapeMarkdown(topology.Printable(remedy)))
+		fmt.Fprintf(w, "\nFix for %s: %s\n", codeSpan(r.name(s.findings[0])), text.EscapeMarkdown(topology.Printable(remedy)))
 	default:
 		fence := strings.Repeat("`", max(3, longestBackticks(remedy)+1)) // names may hold backticks
 		fmt.Fprintf(w, "\nFix for %s:\n\n%s\n%s\n%s\n", codeSpan(r.name(s.findings[0])), fence, remedy, fence)
@@ -93,11 +93,6 @@ func codeSpan(s string) string {
 		return fence + " " + s + " " + fence
 	}
 	return "`" + s + "`"
-}
-
-// escapeMarkdown keeps names in a sentence from being read as markup.
-func escapeMarkdown(s string) string {
-	return strings.NewReplacer("*", `\*`, "_", `\_`, "`", "\\`", "<", "&lt;", "|", `\|`, "#", `\#`).Replace(s)
 }
 
 // longestBackticks returns the length of the longest run of backticks.

@@ -13,9 +13,9 @@ import (
 func RulePageMarkdown(r Rule) (string, error) {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# %s\n\n%s.\n\n| severity | %s |\n| --- | --- |\n| runs | %s |\n\n", r.ID,
-		escapeMarkdown(r.Title), r.Severity, runsWhen(r))
-	fmt.Fprintf(&b, "## Why it matters\n\n%s\n\n## How to fix it\n\n%s\n", foldLines(escapeMarkdown(r.Why)),
-		foldLines(escapeMarkdown(r.Fix)))
+		text.EscapeMarkdown(r.Title), r.Severity, runsWhen(r))
+	fmt.Fprintf(&b, "## Why it matters\n\n%s\n\n## How to fix it\n\n%s\n", foldLines(text.EscapeMarkdown(r.Why)),
+		foldLines(text.EscapeMarkdown(r.Fix)))
 	fmt.Fprintf(&b, "\n## What it finds\n\n")
 	found, err := r.Hit.findings(r.ID)
 	if err != nil {
@@ -24,12 +24,12 @@ func RulePageMarkdown(r Rule) (string, error) {
 	writeExample(&b, r.Hit)
 	for _, f := range found {
 		fmt.Fprintf(&b, "\n%s\n", foldLines(fmt.Sprintf("%s %s: %s. %s.", f.Object.Kind, codeSpan(f.DisplayName()),
-			escapeMarkdown(topology.Printable(f.Evidence)), escapeMarkdown(upperFirst(f.Consequence)))))
+			text.EscapeMarkdown(topology.Printable(f.Evidence)), text.EscapeMarkdown(upperFirst(f.Consequence)))))
 		switch {
 		case f.pasted():
 			fmt.Fprintf(&b, "\n```\n%s\n```\n", strings.TrimRight(f.Remedy, "\n"))
 		case f.Remedy != "":
-			fmt.Fprintf(&b, "\n%s\n", foldLines("Fix: "+escapeMarkdown(f.Remedy)))
+			fmt.Fprintf(&b, "\n%s\n", foldLines("Fix: "+text.EscapeMarkdown(f.Remedy)))
 		}
 	}
 	fmt.Fprintf(&b, "\n## What it does not find\n\n")
@@ -98,7 +98,7 @@ func RuleIndexMarkdown() string {
 			if at, _ := groupOf(r.ID); at != i {
 				continue
 			}
-			fmt.Fprintf(&b, "%s| [%s](%s.md) | %s | %s%s |\n", head, r.ID, r.ID, r.Severity, escapeMarkdown(r.Title),
+			fmt.Fprintf(&b, "%s| [%s](%s.md) | %s | %s%s |\n", head, r.ID, r.ID, r.Severity, text.EscapeMarkdown(r.Title),
 				conditions(r))
 			head = ""
 		}

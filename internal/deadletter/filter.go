@@ -194,6 +194,12 @@ func filterError(err error) error {
 			message += "a filter knows " + strings.Join(known, ", ")
 		}
 	}
+	switch message {
+	case `unexpected token Operator("=")`:
+		message = "write == to compare"
+	case "unexpected token EOF":
+		message = "the expression is not complete"
+	}
 	if strings.Contains(message, "time.Time and string") || strings.Contains(message, "string and time.Time") {
 		message += `; write a time as date("2026-11-22") or date("2026-11-22T09:00:00Z")`
 	}

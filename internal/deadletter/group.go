@@ -102,12 +102,18 @@ func (b By) String() string { return b.source }
 // enough.
 func (b By) NeedsBody() bool { return b.body }
 
-// alikeError returns a function that makes errors equal which differ in numbers and ids alone.
+// alikeError returns a function that returns the error by which a message is grouped.
 func alikeError() func(View) any {
+	alike := NewAlike()
+	return func(v View) any { return alike(v.Problem()) }
+}
+
+// NewAlike returns a function that makes errors equal which differ in numbers and ids alone.
+func NewAlike() func(problem string) string {
 	varying := regexp.MustCompile(`[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}` +
 		`|\b0[xX][0-9a-fA-F]+|\b[0-9a-fA-F]{8,}\b|\b\d+(?:[.,:]\d+)*|\d{3,}`)
-	return func(v View) any {
-		first, _, _ := strings.Cut(strings.TrimSpace(v.Problem()), "\n")
+	return func(problem string) string {
+		first, _, _ := strings.Cut(strings.TrimSpace(problem), "\n")
 		return varying.ReplaceAllStringFunc(cut(first, 4*longestValue), func(found string) string {
 			switch {
 			case strings.Count(found, "-") == 4:

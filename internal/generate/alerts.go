@@ -69,9 +69,16 @@ type AlertOptions struct {
 }
 
 // Alerts returns the alerting rules for a topology. Those about a queue carry its owner and
-// severity as labels, to route them by.
+// severity as labels, to route them by. Where severity depends on the message, the alert about new
+// dead letters has that of the metric. The others know no message, and have the worst severity that
+// messages of the queue may have.
 func Alerts(t topology.Compiled, o AlertOptions) RuleFile {
 	a := alerts{t: t, o: o, vhost: o.VHost}
+	a.newDeadLetters()
+	a.t.WorkQueues = slices.Clone(t.WorkQueues)
+	for i, w := range a.t.WorkQueues {
+		a.t.WorkQueues[i].Severity = w.WorstSeverity()
+	}
 	a.deadLetters()
 	a.outages()
 	a.failedQueues()
@@ -115,12 +122,14 @@ func about(summary, description string) map[string]string {
 	return map[string]string{"summary": summary, "description": description}
 }
 
-// deadLetters adds the alerts about dead letters. The processor counts them; dead letters of
-// queues without a backoff never pass it, so only the depth of their queue shows them.
-func (a *alerts) deadLetters() {
-	for _, severity := range severities() {
+// newDeadLetters adds the alerts about dead letters that the processor counts, one for each
+// severity that messages may have.
+func (a *alerts) newDeadLetters() {
+	for _, severity := range topology.Severities() {
 		if !slices.ContainsFunc(a.t.WorkQueues,
-			func(w topology.WorkQueue) bool { return w.Severity == severity && w.Backoff != topology.NoBackoff }) {
+			func(w topology.WorkQueue) bool {
+				return slices.Contains(w.Severities(), severity) && w.Backoff != topology.NoBackoff
+			}) {
 			continue
 		}
 		selector := selector("dlxctl_messages_dead_lettered_total", "topology", a.t.Name, "severity", severity)
@@ -131,6 +140,11 @@ func (a *alerts) deadLetters() {
 				"About {{ $value | printf \"%.0f\" }} in 10 minutes. To see why: dlxctl desk groups '@{{ $labels.queue }}'. The log of dlxctl process lists each one."),
 		}, "severity", severity)
 	}
+}
+
+// deadLetters adds the alerts about what dead-letter queues hold. Dead letters of queues without a
+// backoff never pass the processor, so only the depth of their queue shows them.
+func (a *alerts) deadLetters() {
 	straight, waiting := []topology.WorkQueue{}, []topology.WorkQueue{}
 	for _, w := range a.t.WorkQueues {
 		if w.Backoff == topology.NoBackoff {
@@ -268,7 +282,7 @@ func (a *alerts) runs() {
 		For: "30m",
 		Annotations: about("a run of dlxctl desk has not ended: {{ $labels.queue }}",
 			"It sends no messages, and those that it took out of a dead-letter queue are in its hold. dlxctl desk run list shows why; dlxctl desk run resume sends them, and dlxctl desk run return gives them back."),
-	}, "severity", severities()[1])
+	}, "severity", topology.Severities()[1])
 }
 
 // metricsMissing adds the alerts that the broker's metrics of some generated queue are missing, or
@@ -289,7 +303,7 @@ func (a *alerts) metricsMissing() {
 		Expr:  fmt.Sprintf("count(count by (queue) (%s)) < %d or absent(%[1]s)", series, len(queues)), For: "15m",
 		Annotations: about("Prometheus lacks metrics of queues of "+literal(a.t.Name),
 			"Other alerts of this topology cannot fire. Scrape /metrics/detailed?family=queue_coarse_metrics&family=queue_consumer_count&family=queue_delivery_metrics of each RabbitMQ node, and apply the topology."),
-	}, "severity", severities()[1])
+	}, "severity", topology.Severities()[1])
 	a.add(Rule{
 		Alert: "DlxctlBrokerMetricsMissing",
 		Expr: "up == 0 and on (instance, job) (last_over_time(" + metricIdentity + "[7d]) and on (rabbitmq_cluster) (" +
@@ -297,7 +311,7 @@ func (a *alerts) metricsMissing() {
 		For: "15m",
 		Annotations: about("Prometheus cannot scrape the RabbitMQ node {{ $labels.instance }}",
 			"Alerts about the queues that this node leads cannot fire."),
-	}, "severity", severities()[1])
+	}, "severity", topology.Severities()[1])
 }
 
 // depth returns the expression of how many messages are in queues, ready or not.
@@ -346,13 +360,10 @@ func selector(metric string, labels ...string) string {
 // literal keeps Prometheus from reading a name as a template.
 func literal(s string) string { return strings.ReplaceAll(s, "{{", `{{ "{{" }}`) }
 
-// severities returns the severities, the worst first.
-func severities() []string { return []string{"page", "ticket", "info"} }
-
 // byDay returns the severity of what can wait until morning: ticket at most.
 func byDay(severity string) string {
-	if severity == severities()[0] {
-		return severities()[1]
+	if severity == topology.Severities()[0] {
+		return topology.Severities()[1]
 	}
 	return severity
 }
@@ -362,13 +373,13 @@ func anyQueue(topology.WorkQueue) bool { return true }
 
 // worst returns the worst severity of some work queues.
 func (a *alerts) worst(of func(topology.WorkQueue) bool) string {
-	worst := len(severities()) - 1
+	worst := len(topology.Severities()) - 1
 	for _, w := range a.t.WorkQueues {
-		if i := slices.Index(severities(), w.Severity); i >= 0 && of(w) {
+		if i := slices.Index(topology.Severities(), w.Severity); i >= 0 && of(w) {
 			worst = min(worst, i)
 		}
 	}
-	return severities()[worst]
+	return topology.Severities()[worst]
 }
 
 // group is queues of one owner and severity.
@@ -394,7 +405,7 @@ func grouped(works []topology.WorkQueue, name func(topology.WorkQueue) string) [
 		if have.owner != w.Owner {
 			have.owner = ""
 		}
-		if slices.Index(severities(), w.Severity) < slices.Index(severities(), have.severity) {
+		if slices.Index(topology.Severities(), w.Severity) < slices.Index(topology.Severities(), have.severity) {
 			have.severity = w.Severity
 		}
 		of[queue] = have
@@ -410,7 +421,7 @@ func grouped(works []topology.WorkQueue, name func(topology.WorkQueue) string) [
 		groups[i].queues = append(groups[i].queues, queue)
 	}
 	slices.SortStableFunc(groups, func(a, b group) int {
-		return cmp.Compare(slices.Index(severities(), a.severity), slices.Index(severities(), b.severity))
+		return cmp.Compare(slices.Index(topology.Severities(), a.severity), slices.Index(topology.Severities(), b.severity))
 	})
 	return groups
 }

@@ -9,7 +9,7 @@ import (
 
 // outages adds the alerts about work queues that are in outage, by severity.
 func (a *alerts) outages() {
-	for _, severity := range severities() {
+	for _, severity := range topology.Severities() {
 		if !slices.ContainsFunc(a.t.WorkQueues, func(w topology.WorkQueue) bool {
 			b, _ := a.t.Backoff(w.Backoff)
 			return w.Severity == severity && b.Outage != nil

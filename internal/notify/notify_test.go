@@ -3,13 +3,16 @@ package notify
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -117,11 +120,7 @@ const secret = "/services/T0/s3cret"
 func running(t *testing.T, url string, bodies bool) (n *Notifier, c *counts, logged *bytes.Buffer, end func()) {
 	t.Helper()
 	c, logged = &counts{}, &bytes.Buffer{}
-	n, err := New(url+secret, bodies, slog.New(slog.NewTextHandler(logged, nil)), c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	n.every, n.pause = time.Millisecond, time.Millisecond
+	n = single(t, url+secret, bodies, slog.New(slog.NewTextHandler(logged, nil)), c)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() { defer close(ended); n.Run(ctx) }()
@@ -136,14 +135,33 @@ func running(t *testing.T, url string, bodies bool) (n *Notifier, c *counts, log
 	return n, c, logged, end
 }
 
+// single returns a notifier for one webhook, quicker than in earnest.
+func single(t *testing.T, url string, bodies bool, log *slog.Logger, c Counter) *Notifier {
+	t.Helper()
+	target, err := ParseWebhook(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := New([]Target{target}, bodies, log, func(string) Counter { return c })
+	n.targets[0].every, n.targets[0].pause, n.look = time.Millisecond, time.Millisecond, time.Millisecond
+	return n
+}
+
 func always(status int) func(int) int { return func(int) int { return status } }
 
 func deadLetter(id string) Notice {
 	return Notice{
 		Event: "dead_letter", Topology: "shop", Queue: "billing", MovedTo: "billing.dead",
-		MessageID: id, Reason: "rejected", Attempts: 4,
+		MessageID: id, Messages: 1, Reason: "rejected", Attempts: 4,
 		FirstFailure: "2026-01-02T03:04:05.678Z", Owner: "team-billing", Severity: "page",
 	}
+}
+
+// of returns the notice of a dead letter of a queue.
+func of(queue string) Notice {
+	n := deadLetter("1")
+	n.Queue = queue
+	return n
 }
 
 func TestANoticeSaysWhatHappened(t *testing.T) {
@@ -153,7 +171,7 @@ func TestANoticeSaysWhatHappened(t *testing.T) {
 	n.Notify(deadLetter("<!channel>"), []byte("the body is not told"))
 	brokertest.Eventually(t, "the notice", func() bool { return c.of("") == 1 })
 	p := h.payloads()[0]
-	want := "[shop] dead letter of billing (page, team-billing): message &lt;!channel&gt; moved to billing.dead after 4 attempts, the last rejected; first failure 2026-01-02T03:04:05.678Z"
+	want := "[shop] dead letter of billing (page, team-billing): message &lt;!channel&gt; moved to billing.dead after 4 attempts, the last rejected; first failure 2026-01-02T03:04:05.678Z; dlxctl desk list @billing"
 	if p.Text != want {
 		t.Errorf("the text is\n%s\nand should be\n%s", p.Text, want)
 	}
@@ -172,20 +190,17 @@ func TestANoticeSaysWhatTheConsumerSaid(t *testing.T) {
 		"only the type":      {"", "PaymentTimeout", " (PaymentTimeout); first"},
 		"only the text":      {"no answer", "", " (no answer); first"},
 		"nothing":            {"", "", "; first"},
-		"marks":              {"<!here>\x1b[2J\u202E\xff", "a\rb", " (a b: &lt;!here&gt;\uFFFD[2J\uFFFD\uFFFD); first"},
+		"marks":              {"<!here>\x1b[2J\u202E\xff", "a\rb", " (a b: <!here>\uFFFD[2J\uFFFD\uFFFD); first"},
 		"a megabyte":         {long, long, " (" + strings.Repeat("ü", 100) + "…); first"},
 	} {
 		notice := deadLetter("1")
 		notice.Error, notice.ErrorType = tc.problem, tc.kind
-		if got := notice.line(); !strings.Contains(got, "the last rejected"+tc.want) {
+		if got := notice.Line(nil); !strings.Contains(got, "the last rejected"+tc.want) {
 			t.Errorf("%s: %.500s", name, got)
 		}
-		n, err := New("http://localhost", false, slog.New(slog.DiscardHandler), &counts{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		n := single(t, "http://localhost", false, slog.New(slog.DiscardHandler), &counts{})
 		n.Notify(notice, nil)
-		kept := <-n.notices
+		kept := <-n.targets[0].notices
 		if len(kept.Error) > 1<<10 || len(kept.ErrorType) > 1<<10 || kept.Error != tc.problem[:len(kept.Error)] {
 			t.Errorf("%s: the notice has %d bytes of the error and %d of its type",
 				name, len(kept.Error), len(kept.ErrorType))
@@ -215,7 +230,7 @@ func TestBodiesAreCarriedIfAskedForUpToACap(t *testing.T) {
 		{x[:10] + "\xc3", "", base64.StdEncoding.EncodeToString([]byte(x[:10] + "\xc3"))}, // the body ends within this rune
 	}
 	for _, tc := range cases {
-		n.Notify(deadLetter("1"), []byte(tc.body))
+		n.Notify(of(fmt.Sprintf("%x", sha256.Sum256([]byte(tc.body)))), []byte(tc.body))
 	}
 	brokertest.Eventually(t, "the notices", func() bool { return c.of("") == len(cases) })
 	var all []Notice
@@ -235,14 +250,10 @@ func TestNoticesAreBatched(t *testing.T) {
 	t.Parallel()
 	h := newHook(t, always(200))
 	c := &counts{}
-	n, err := New(h.URL, false, slog.New(slog.DiscardHandler), c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	n.every = time.Millisecond
+	n := single(t, h.URL, false, slog.New(slog.DiscardHandler), c)
 	const many = 3*batchSize + 1
-	for range many {
-		n.Notify(deadLetter("m"), nil)
+	for i := range many {
+		n.Notify(of(fmt.Sprint("q", i)), nil)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel() // it posts what waits
@@ -307,12 +318,12 @@ func TestAWebhookThatHangsBlocksNoCaller(t *testing.T) {
 	t.Parallel()
 	h := newHook(t, always(0))
 	n, c, _, end := running(t, h.URL, false)
-	n.Notify(deadLetter("0"), nil)
+	n.Notify(of("q"), nil)
 	brokertest.Eventually(t, "the first post", func() bool { return h.posts.Load() == 1 })
 	const many = 100_000
 	begin := time.Now()
-	for range many {
-		n.Notify(deadLetter("1"), nil)
+	for i := range many {
+		n.Notify(of(strconv.Itoa(i)), nil)
 	}
 	if took := time.Since(begin); took > 5*time.Second {
 		t.Errorf("telling of %d messages took %s", many, took)
@@ -335,8 +346,8 @@ func TestTheURLIsChecked(t *testing.T) {
 	for _, url := range []string{
 		"", "s3cret", "ftp://host/s3cret", "http://", "http://h/s3cret\x7f", "https://%zz/s3cret",
 	} {
-		if _, err := New(url, false, nil, nil); err == nil || strings.Contains(err.Error(), "s3cret") {
-			t.Errorf("New(%q) gives %v", url, err)
+		if _, err := ParseWebhook(url); err == nil || strings.Contains(err.Error(), "s3cret") {
+			t.Errorf("ParseWebhook(%q) gives %v", url, err)
 		}
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"github.com/dlxctl/dlxctl/internal/notice"
 )
 
 // The sample of docs/metrics.md has the text that a notice of its fields has.
@@ -29,7 +31,7 @@ func TestSampleOfThePage(t *testing.T) {
 	if len(post.Notices) != 1 {
 		t.Fatalf("the sample has %d notices, not 1", len(post.Notices))
 	}
-	if want := post.Notices[0].line(); post.Text != want {
+	if want := post.Notices[0].Line(notice.Escape); post.Text != want {
 		t.Errorf("the text of the sample is %q, and should be %q", post.Text, want)
 	}
 }

@@ -3,7 +3,6 @@ package notify
 import (
 	"bytes"
 	"context"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,38 +12,69 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
+	"github.com/dlxctl/dlxctl/internal/notice"
 	"github.com/dlxctl/dlxctl/internal/text"
 )
 
-// Post is what is posted. Chat services show Text and leave the rest alone.
+// Post is what is posted to a webhook. Chat services show Text and leave the rest alone.
 type Post struct {
 	Version int `json:"version"`
 	// Text says what happened, for people.
 	Text string `json:"text"`
-	// Notices are those of this post, Dropped how many more there were.
+	// Notices are those of this post, Dropped how many more messages have no notice.
 	Notices []Notice `json:"notices"`
 	Dropped int64    `json:"dropped"`
 }
 
-// lines is how many messages the summary names. The rest it counts.
+// chat is what is posted to Slack and others.
+type chat struct {
+	Text string `json:"text"`
+}
+
+// lines is how many notices the summary names. The rest it counts.
 const lines = 10
 
-// post posts a batch once.
-func (n *Notifier) post(ctx context.Context, batch []Notice, missed int64) error {
-	data, err := json.Marshal(Post{1, summary(batch, missed), batch, missed})
+// poster posts notices to a webhook or a chat.
+type poster struct {
+	Target
+	client *http.Client
+}
+
+func newPoster(t Target) *poster {
+	return &poster{t, &http.Client{
+		Transport: &http.Transport{
+			Proxy: http.ProxyFromEnvironment, MaxConnsPerHost: 1,
+			IdleConnTimeout: 30 * time.Second, ForceAttemptHTTP2: true,
+		},
+		// A notice goes to the address that was given and to no other.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}}
+}
+
+func (p *poster) close() { p.client.CloseIdleConnections() }
+
+func (p *poster) send(ctx context.Context, batch []Notice, missed int64) error {
+	said := p.summary(batch, missed, notice.Escape)
+	if p.Kind == notice.Slack {
+		return p.post(ctx, chat{said})
+	}
+	return p.post(ctx, Post{1, said, batch, missed})
+}
+
+// post posts a value as JSON.
+func (p *poster) post(ctx context.Context, value any) error {
+	data, err := json.Marshal(value)
 	if err != nil {
 		return err
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, n.url, bytes.NewReader(data))
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.URL, bytes.NewReader(data))
 	if err != nil {
 		return withoutURL(err)
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("User-Agent", "dlxctl")
-	resp, err := n.client.Do(req)
+	resp, err := p.client.Do(req)
 	if err != nil {
 		return withoutURL(err)
 	}
@@ -54,7 +84,7 @@ func (n *Notifier) post(ctx context.Context, batch []Notice, missed int64) error
 		return nil
 	}
 	seconds, _ := strconv.Atoi(resp.Header.Get("Retry-After")) // a date is taken for none
-	return &refusedError{status: resp.StatusCode, after: time.Duration(max(0, seconds)) * time.Second}
+	return refusedBy(resp.StatusCode, time.Duration(max(0, seconds))*time.Second)
 }
 
 // withoutURL takes the URL out of an error: its path or query is a secret.
@@ -65,114 +95,22 @@ func withoutURL(err error) error {
 	return err
 }
 
-// summary says what happened, as a person reads it in a chat.
-func summary(batch []Notice, missed int64) string {
-	out := text.Each(batch, Notice.line)
-	out = text.FirstLines(out, lines)
+// summary says what happened, as a person reads it.
+func (t Target) summary(batch []Notice, missed int64, escape func(string) string) string {
+	out := text.FirstLines(text.Each(batch, func(n Notice) string { return t.line(n, escape) }), lines)
 	if missed > 0 {
 		out = append(out, fmt.Sprintf("… and %d more without a notice, because too many came at once", missed))
 	}
 	return strings.Join(out, "\n")
 }
 
-// line returns the text about one message.
-func (n Notice) line() string {
-	id := "a message without message-id"
-	if n.MessageID != "" {
-		id = "message " + clean(n.MessageID)
-	}
-	if n.Event == "unroutable" {
-		return fmt.Sprintf("[%s] unroutable: %s moved to %s: %s", clean(n.Topology), id, clean(n.MovedTo), clean(n.Error))
-	}
-	if begins := n.Event == "outage"; begins || n.Event == "outage_end" {
-		what := "is in outage: messages that would be dead letters wait in " + clean(n.MovedTo)
-		if !begins {
-			what = "is no longer in outage"
-		}
-		return fmt.Sprintf("[%s] %s (%s) %s; %s", clean(n.Topology), clean(n.Queue), n.who(), what, clean(n.Error))
-	}
-	times := "attempts"
-	if n.Attempts == 1 {
-		times = "attempt"
-	}
-	return fmt.Sprintf("[%s] dead letter of %s (%s): %s moved to %s after %d %s, the last %s%s; first failure %s",
-		clean(n.Topology), clean(n.Queue), n.who(), id, clean(n.MovedTo), n.Attempts, times,
-		clean(n.Reason), n.why(), clean(n.FirstFailure))
-}
-
-// who returns the severity and the owner.
-func (n Notice) who() string {
-	if n.Owner == "" {
-		return clean(n.Severity)
-	}
-	return clean(n.Severity + ", " + n.Owner)
-}
-
-// why returns what the consumer said, in brackets: the type and the first line of the error.
-func (n Notice) why() string {
-	line, _, _ := strings.Cut(strings.TrimSpace(n.Error), "\n")
-	if n.ErrorType != "" && !strings.Contains(line, n.ErrorType) {
-		line = strings.TrimSuffix(n.ErrorType+": "+line, ": ")
-	}
-	const most = 200
-	short := first(line, most)
-	if short == "" {
-		return ""
-	}
-	if len(short) < len(line) {
-		short += "…"
-	}
-	return " (" + clean(short) + ")"
-}
-
-// first returns the first bytes of a text, without a rune that the limit would cut in two.
-func first(s string, limit int) string {
-	if len(s) <= limit {
-		return s
-	}
-	return strings.Clone(s[:limit-cutRune([]byte(s[:limit]))])
-}
-
-// clean keeps what a message says about itself from being read as mark-up that
-// calls people, as further lines, or in another direction.
-func clean(s string) string {
-	s = strings.Map(func(r rune) rune {
-		switch {
-		case r == '\n' || r == '\r':
-			return ' '
-		case !unicode.IsGraphic(r):
-			return unicode.ReplacementChar
-		default:
-			return r
-		}
-	}, s)
-	return strings.NewReplacer("&", "&amp;", "<", "&lt;", ">", "&gt;").Replace(s)
-}
-
-// beginning returns the first bytes of a body: as text where they are UTF-8, without a
-// rune that the cap would cut in two, and else in base64, so that none is changed.
-func beginning(body []byte) (text, encoded string) {
-	head := body[:min(len(body), BodyCap)]
-	whole := head
-	if len(head) < len(body) {
-		whole = head[:len(head)-cutRune(head)]
-	}
-	if utf8.Valid(whole) {
-		return string(whole), ""
-	}
-	return "", base64.StdEncoding.EncodeToString(head)
-}
-
-// cutRune returns the number of bytes at the end of head that begin a rune and do not
-// end it.
-func cutRune(head []byte) int {
-	for n := 1; n < utf8.UTFMax && n <= len(head); n++ {
-		if last := head[len(head)-n:]; utf8.RuneStart(last[0]) {
-			if utf8.FullRune(last) {
-				return 0
-			}
-			return n
+// line returns the text about a notice. Where the template fails, which it did not when it was
+// read, that is the text of dlxctl.
+func (t Target) line(n Notice, escape func(string) string) string {
+	if t.Template != nil {
+		if said, err := t.Template.Text(n, escape); err == nil {
+			return said
 		}
 	}
-	return 0
+	return n.Line(escape)
 }

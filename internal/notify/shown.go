@@ -1,5 +1,7 @@
 package notify
 
+import "github.com/dlxctl/dlxctl/internal/notice"
+
 // Message is a message that a notice is about.
 type Message struct {
 	// Queue is the work queue in which it failed, Key the routing key of the publisher.
@@ -7,6 +9,8 @@ type Message struct {
 	ID, Error, ErrorType               string
 	ContentType, ContentEncoding, Type string
 	Headers                            map[string]any
+	// Alike is what the message has in common with others that one notice is about.
+	Alike string
 	// Body is nil if no bodies are sent.
 	Body []byte
 }
@@ -21,12 +25,19 @@ type Shown struct {
 	Masked bool
 }
 
-// show fills in what a person may see.
-func (n *Notice) show(s Shown) {
+// shown returns a notice with what a person may see.
+func shown(n Notice, s Shown) Notice {
 	n.MessageID, n.Error, n.ErrorType = s.ID, s.Error, s.ErrorType
 	n.BodyFormat, n.BodyType, n.BodyNote = s.Format, s.Type, s.Note
 	n.BodyText, _ = beginning([]byte(s.Text))
 	if s.Masked {
 		n.Body, n.BodyBase64 = "", ""
 	}
+	return n
 }
+
+// first returns the beginning of an error.
+func first(s string) string { return notice.First(s, errorCap) }
+
+// beginning returns the first bytes of a body: as text, or in base64.
+func beginning(body []byte) (text, encoded string) { return notice.Beginning(body, BodyCap) }

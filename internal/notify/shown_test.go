@@ -16,10 +16,7 @@ func (uncounted) Dropped(int, string) {}
 func TestMaskedNoticesHaveNoRawBody(t *testing.T) {
 	t.Parallel()
 	for name, body := range map[string]string{"text": "secret-1", "binary": "secret-1\xff"} {
-		n, err := New("http://localhost", true, slog.New(slog.DiscardHandler), uncounted{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		n := single(t, "http://localhost", true, slog.New(slog.DiscardHandler), uncounted{})
 		about := Notice{MessageID: "secret-1", Error: "no secret-1", ErrorType: "secret-1"}
 		n.NotifyShown(about, Message{Body: []byte(body)}, func(m Message) Shown {
 			if m.ID != "secret-1" || m.Error != "no secret-1" || m.ErrorType != "secret-1" || string(m.Body) != body {
@@ -27,14 +24,14 @@ func TestMaskedNoticesHaveNoRawBody(t *testing.T) {
 			}
 			return Shown{ID: "m", Error: "e", ErrorType: "t", Format: "text", Text: strings.Repeat("x", 2*BodyCap), Masked: true}
 		})
-		notice := <-n.notices
+		notice := <-n.targets[0].notices
 		data, err := json.Marshal(notice)
 		if err != nil || strings.Contains(string(data), "secret") || notice.BodyBase64 != "" ||
 			len(notice.BodyText) != BodyCap {
 			t.Errorf("%s: the notice is %s (%v)", name, data, err)
 		}
 		n.NotifyShown(Notice{}, Message{Body: []byte(body)}, func(Message) Shown { return Shown{Text: "t"} })
-		if notice = <-n.notices; notice.Body+notice.BodyBase64 == "" || notice.BodyText != "t" {
+		if notice = <-n.targets[0].notices; notice.Body+notice.BodyBase64 == "" || notice.BodyText != "t" {
 			t.Errorf("%s: without rules the notice is %+v", name, notice)
 		}
 	}

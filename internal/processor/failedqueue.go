@@ -13,6 +13,7 @@ import (
 
 	"github.com/dlxctl/dlxctl/internal/broker"
 	"github.com/dlxctl/dlxctl/internal/broker/amqp"
+	"github.com/dlxctl/dlxctl/internal/deadletter"
 	"github.com/dlxctl/dlxctl/internal/processor/monitor"
 	"github.com/dlxctl/dlxctl/internal/relay"
 	"github.com/dlxctl/dlxctl/internal/retry"
@@ -216,12 +217,15 @@ func (q *failedQueue) relay(ctx context.Context, in, out *amqp.Conn, confirmTime
 	h := &handler{
 		rules:   retry.NewRules(q.Topology, q.backoff, out.FrameMax()).Including(lookup.exists),
 		backoff: q.backoff, outages: q.outages, absent: absent,
-		topology: q.Topology, log: q.Log, trouble: q.trouble, dead: q.dead, probe: q.probe, notifier: q.Notifier,
+		topology: q.Topology, log: q.Log, trouble: q.trouble, dead: q.dead, probe: q.probe,
 		show: q.Show, refused: map[uint64]bool{},
 	}
 	h.knowing = h.rules
 	if q.outages != nil {
 		h.knowing = h.rules.Knowing(broker.Tick, h.state)
+	}
+	if q.tells() {
+		h.tell, h.alike = q.tell, deadletter.NewAlike()
 	}
 	return relay.Drive{
 		Queue: q.backoff.FailedQueue, Caution: &q.caution,

@@ -1,6 +1,7 @@
 package processor
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"strconv"
@@ -31,10 +32,11 @@ type handler struct {
 	backoff  topology.Backoff
 	topology topology.Compiled
 	log      *slog.Logger
-	trouble  *slog.Logger     // log, which limits lines of the same text
-	dead     *slog.Logger     // log, which limits lines about dead letters of the same queue
-	probe    *monitor.Probe   // nil: nothing is recorded
-	notifier *notify.Notifier // nil: no notices are sent
+	trouble  *slog.Logger                        // log, which limits lines of the same text
+	dead     *slog.Logger                        // log, which limits lines about dead letters of the same queue
+	probe    *monitor.Probe                      // nil: nothing is recorded
+	tell     func(notify.Notice, notify.Message) // nil: no notices are sent
+	alike    func(problem string) string         // equal for errors that differ in numbers alone
 	show     func(notify.Message) notify.Shown
 	outages  *outages                   // nil: there are none
 	absent   func(exchange string) bool // nothing can be published to it
@@ -137,14 +139,20 @@ func (h *handler) Moved(delivery amqp091.Delivery, m relay.Move) {
 	}
 	switch d.Outcome {
 	case retry.DeadLettered:
-		h.probe.DeadLettered(d.Queue, d.Reason, d.At)
 		work := h.rules.WorkQueue(d.Queue)
-		h.notify("dead_letter", d, work.DeadLetterQueue)
+		work.Severity = retry.Severity(work, d.Headers)
+		h.probe.DeadLettered(d.Queue, work.Severity, d.Reason, d.At)
+		h.notify("dead_letter", d, work, work.DeadLetterQueue)
 		describe(h.dead, d).With(h.said(d)...).WarnContext(ctx, "dead-lettered message",
 			"dead_letter_queue", work.DeadLetterQueue, "owner", work.Owner, "severity", work.Severity)
 	case retry.Unroutable:
-		h.probe.Unroutable(d.Queue, string(d.Cause), d.At)
-		h.notify("unroutable", d, topology.UnroutableName(h.topology.Name))
+		work := topology.WorkQueue{}
+		if h.rules.Names(d.Queue) { // else a message made the name up
+			work = h.rules.WorkQueue(d.Queue)
+			work.Severity = retry.Severity(work, d.Headers)
+		}
+		h.probe.Unroutable(d.Queue, work.Severity, string(d.Cause), d.At)
+		h.notify("unroutable", d, work, topology.UnroutableName(h.topology.Name))
 		describe(h.trouble, d).ErrorContext(ctx, "moved message to the unroutable queue",
 			"unroutable_queue", topology.UnroutableName(h.topology.Name), "error", d.Error)
 	case retry.Retried:
@@ -163,18 +171,15 @@ func (h *handler) Moved(delivery amqp091.Delivery, m relay.Move) {
 	}
 }
 
-// notify sends a notice of a message that is no longer retried. It does not wait, and
-// what becomes of the notice changes nothing for the message.
-func (h *handler) notify(event string, d decision, destination string) {
-	if h.notifier == nil {
+// notify sends a notice of a message that is no longer retried, with the severity that work has. It
+// does not wait, and what becomes of the notice changes nothing for the message.
+func (h *handler) notify(event string, d decision, work topology.WorkQueue, destination string) {
+	if h.tell == nil {
 		return
 	}
-	work, reason := h.rules.WorkQueue(d.Queue), monitor.ReasonLabel(d.Reason)
+	reason := monitor.ReasonLabel(d.Reason)
 	if d.Cause != "" {
 		reason = string(d.Cause)
-		if !h.rules.Names(d.Queue) { // a message made the name up
-			work = topology.WorkQueue{}
-		}
 	}
 	problem, kind := d.Said.Error, d.Said.Type
 	if d.Error != "" { // of an unroutable message that of the processor
@@ -182,14 +187,14 @@ func (h *handler) notify(event string, d decision, destination string) {
 	}
 	headers := d.Headers
 	key, _ := headers[topology.HeaderRoutingKey].(string)
-	h.notifier.NotifyShown(notify.Notice{
+	h.tell(notify.Notice{
 		Event: event, Topology: h.topology.Name, Queue: d.Queue, MovedTo: destination, MessageID: d.Message.MessageId,
-		Reason: reason, Attempts: d.Attempts, FirstFailure: d.FirstFailedAt,
+		Messages: 1, Reason: reason, Attempts: d.Attempts, FirstFailure: d.FirstFailedAt,
 		Owner: work.Owner, Severity: work.Severity, Error: problem, ErrorType: kind,
 	}, notify.Message{
 		Queue: d.Queue, Key: key, ContentType: d.Message.ContentType, ContentEncoding: d.Message.ContentEncoding,
-		Type: d.Message.Type, Headers: headers, Body: d.Message.Body,
-	}, h.show)
+		Type: d.Message.Type, Headers: headers, Body: d.Message.Body, Alike: h.alike(cmp.Or(kind, reason) + ": " + problem),
+	})
 }
 
 // said returns the beginning of what the consumer said about the failure, for a log, masked by the

@@ -1,10 +1,13 @@
 package processor_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"sync"
 	"testing"
 
@@ -46,10 +49,12 @@ func (s *stage) notified(t *testing.T, webhook string) (*processor.Processor, fu
 	t.Helper()
 	p := s.processor(t)
 	p.Monitor, p.Log = monitor.New(""), s.quiet()
-	var err error
-	if p.Notifier, err = notify.New(webhook, false, s.quiet(), p.Monitor); err != nil {
+	target, err := notify.ParseWebhook(webhook)
+	if err != nil {
 		t.Fatal(err)
 	}
+	p.Notifier = notify.New([]notify.Target{target}, false, s.quiet(),
+		func(name string) notify.Counter { return p.Monitor.Notices("", name) })
 	ctx, end := context.WithCancel(t.Context())
 	var told sync.WaitGroup
 	told.Go(func() { p.Notifier.Run(ctx) })
@@ -91,7 +96,8 @@ func TestADeadWebhookHoldsUpNoMessage(t *testing.T) {
 	}
 }
 
-// Each dead letter is told, once, with whom to call.
+// Each dead letter is told, once, with whom to call. Those that fail alike within a minute share a
+// notice, but for the first.
 func TestNoticesEqualDeadLetters(t *testing.T) {
 	t.Parallel()
 	type told struct {
@@ -118,12 +124,14 @@ func TestNoticesEqualDeadLetters(t *testing.T) {
 	brokertest.Eventually(t, "the failures", func() bool { return s.ready(t, "shop.slow.failed") == 4 })
 	untilEmpty(t, p)
 	end()
-	notices := map[string]notify.Notice{}
+	notices, messages := map[string]notify.Notice{}, int64(0)
 	for _, n := range got {
 		notices[n.MessageID] = n
+		messages += n.Messages
 	}
-	if len(got) != 4 || len(notices) != 4 {
-		t.Fatalf("told of %d messages: %+v", len(got), got)
+	// The first at once, the two that failed alike in one notice, and the unroutable one.
+	if len(got) != 3 || messages != 4 || notices["m-2"].Messages != 2 {
+		t.Fatalf("told of %d messages: %+v", messages, got)
 	}
 	first := notices["m-1"]
 	if first.FirstFailure == "" {
@@ -132,12 +140,68 @@ func TestNoticesEqualDeadLetters(t *testing.T) {
 	first.FirstFailure = ""
 	if want := (notify.Notice{
 		Event: "dead_letter", Topology: "shop", Queue: "work", MovedTo: "work.dead", MessageID: "m-1",
-		Reason: "expired", Attempts: 1, Owner: "team-work", Severity: "page",
+		Messages: 1, Reason: "expired", Attempts: 1, Owner: "team-work", Severity: "page",
 	}); first != want {
 		t.Errorf("told %+v, want %+v", first, want)
 	}
 	if parked := notices["m-4"]; parked.Event != "unroutable" || parked.MovedTo != "shop.unroutable" ||
 		parked.Reason != "unknown_queue" || parked.Error == "" {
 		t.Errorf("told %+v", parked)
+	}
+}
+
+// Log, metrics and notice of a message have the severity of the first rule that fits it.
+func TestSeverityDependsOnTheMessage(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	got := map[string]string{}
+	hook := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		var p notify.Post
+		if err := json.NewDecoder(r.Body).Decode(&p); err != nil {
+			t.Error(err)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		for _, n := range p.Notices {
+			got[n.MessageID] = n.Severity
+		}
+	}))
+	defer hook.Close()
+	s := newStage(t, `
+version: 1
+name: shop
+defaults: {backoff: slow}
+backoff:
+  slow: {tiers: [1h], retryOn: [rejected]}
+exchanges: [{name: events}]
+queues:
+  - name: work
+    bindings: [{exchange: events, key: "#"}]
+    severity: {rules: [{key: "campaign.*", severity: page}, {header: {type: refund}, severity: info}]}
+`)
+	want := map[string]string{"m-1": "page", "m-2": "info", "m-3": "ticket"}
+	s.publish(t, "events", "campaign.sale", amqp091.Publishing{MessageId: "m-1", Expiration: "1"})
+	s.publish(t, "events", "order", amqp091.Publishing{
+		MessageId: "m-2", Expiration: "1", Headers: amqp091.Table{"type": "refund"},
+	})
+	s.publish(t, "events", "order", amqp091.Publishing{MessageId: "m-3", Expiration: "1"})
+	brokertest.Eventually(t, "the failures", func() bool { return s.ready(t, "shop.slow.failed") == 3 })
+	p, end := s.notified(t, hook.URL)
+	web := serve(t, p.Monitor)
+	var log bytes.Buffer
+	p.Log = slog.New(slog.NewTextHandler(&log, nil))
+	untilEmpty(t, p)
+	end()
+	seen := web.scrape(t)
+	for id, severity := range want {
+		if got[id] != severity {
+			t.Errorf("the notice of %s has the severity %q, not %s", id, got[id], severity)
+		}
+		if n := seen.sum("dlxctl_messages_dead_lettered_total", "queue", "work", "severity", severity); n != 1 {
+			t.Errorf("%d dead letters of the severity %s are counted", n, severity)
+		}
+		if line := regexp.MustCompile("message_id=" + id + " .*severity=" + severity); !line.MatchString(log.String()) {
+			t.Errorf("the log does not say that %s has the severity %s:\n%s", id, severity, &log)
+		}
 	}
 }

@@ -206,18 +206,16 @@ func (o *outages) ends(ctx context.Context, q *deliveries, lasted time.Duration)
 
 // describe returns a logger that names the work queue.
 func (q *deliveries) describe(log *slog.Logger) *slog.Logger {
-	return log.With("queue", q.work.Name, "backoff", q.backoff.Name, "owner", q.work.Owner, "severity", q.work.Severity)
+	return log.With("queue", q.work.Name, "backoff", q.backoff.Name, "owner", q.work.Owner,
+		"severity", q.work.WorstSeverity())
 }
 
 // notify sends a notice of an outage.
 func (o *outages) notify(q *deliveries, event, what string) {
-	if o.Notifier == nil {
-		return
-	}
-	o.Notifier.Notify(notify.Notice{
+	o.tell(notify.Notice{
 		Event: event, Topology: o.Topology.Name, Queue: q.work.Name, MovedTo: q.backoff.Outage.Tier.Queue,
-		Owner: q.work.Owner, Severity: q.work.Severity, Error: what,
-	}, nil)
+		Owner: q.work.Owner, Severity: q.work.WorstSeverity(), Error: what,
+	}, notify.Message{})
 }
 
 // state returns what is known about a work queue. One that only a newer file has is never in

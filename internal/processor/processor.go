@@ -46,8 +46,10 @@ type Processor struct {
 	Log *slog.Logger
 	// Monitor shows what the processor does. Nil: nothing is recorded.
 	Monitor *monitor.Monitor
-	// Notifier sends a notice for each dead letter. Nil: none is sent.
+	// Notifier gets a notice of each dead letter. The caller runs it. Nil: there is none.
 	Notifier *notify.Notifier
+	// Targets gets the same, for the targets of the topology file. Run runs it. Nil: there is none.
+	Targets *notify.Notifier
 	// Show returns what notices and logs show of a message. Nil: they show it as it is.
 	Show func(notify.Message) notify.Shown
 }
@@ -90,6 +92,7 @@ func (p *Processor) Run(ctx context.Context) error {
 	if err := p.hasWork(); err != nil {
 		return err
 	}
+	defer p.runTargets(ctx)()
 	trouble, flush := monitor.LimitLog(p.Log, monitor.Limit{Lines: troubleLines})
 	defer flush()
 	dead, flushDead := monitor.LimitLog(p.Log, monitor.Limit{Lines: deadLetterLines, By: "queue"})
@@ -126,6 +129,30 @@ func (p *Processor) Run(ctx context.Context) error {
 		}
 	}
 }
+
+// runTargets runs the notifier of the topology file until the function that it returns is called,
+// which waits a few seconds at most until the last notices are sent.
+func (p *Processor) runTargets(ctx context.Context) (end func()) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx)) // the last messages come once ctx has ended
+	var running sync.WaitGroup
+	running.Go(func() { p.Targets.Run(ctx) })
+	return func() {
+		cancel()
+		running.Wait()
+	}
+}
+
+// tell sends a notice.
+func (p *Processor) tell(n notify.Notice, m notify.Message) {
+	for _, to := range []*notify.Notifier{p.Notifier, p.Targets} {
+		if to != nil {
+			to.NotifyShown(n, m, p.Show)
+		}
+	}
+}
+
+// tells reports whether anything gets notices.
+func (p *Processor) tells() bool { return p.Notifier != nil || p.Targets != nil }
 
 // hasWork fails if the topology has no failed queue.
 func (p *Processor) hasWork() error {

@@ -146,7 +146,7 @@ func (r Rules) WorkQueue(queue string) topology.WorkQueue {
 	if m, ok := r.covering(queue); ok {
 		return m.WorkQueue(queue)
 	}
-	return topology.WorkQueue{Name: queue, Severity: "ticket"}
+	return topology.WorkQueue{Name: queue, Severity: topology.SeverityTicket}
 }
 
 // Names reports whether the topology names that work queue, or a match covers its name. A queue of

@@ -93,3 +93,10 @@ func (n *topicNode) into(set []*topicNode) []*topicNode {
 	}
 	return set
 }
+
+// TopicMatches reports whether a routing key fits a pattern of a topic exchange.
+func TopicMatches(pattern, key string) bool {
+	root := &topicNode{}
+	root.add(pattern, 0)
+	return len(root.collect(key, nil)) > 0
+}

@@ -27,7 +27,7 @@ func Compile(s *Spec) (topology.Compiled, error) {
 	}
 	c := compiler{spec: s, places: map[string]int{}, out: topology.Compiled{
 		Name: s.Name, VHost: s.VHost, Cluster: s.Cluster, CountHeader: s.CountHeader, Messages: s.Messages,
-		Accepted: s.Accept, Places: map[topology.Key]topology.Place{},
+		Accepted: s.Accept, Notify: s.Notify, Places: map[topology.Key]topology.Place{},
 	}}
 	for _, e := range s.Exchanges {
 		c.declared(e)
@@ -227,7 +227,7 @@ func (c *compiler) deadLetters(q Queue) {
 		topology.Label{Role: topology.RoleReturn, Queue: q.Name})
 	c.out.WorkQueues = append(c.out.WorkQueues, topology.WorkQueue{
 		Name: q.Name, Backoff: q.Backoff, DeadLetterQueue: q.Dead.Queue, Owner: q.Owner, Severity: q.Severity,
-		Replaces: q.Replaces,
+		SeverityRules: q.SeverityRules, Replaces: q.Replaces,
 	})
 	c.dead(q)
 }

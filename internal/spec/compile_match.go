@@ -29,7 +29,7 @@ func (c *compiler) matches() {
 		}
 		c.out.Matches = append(c.out.Matches, topology.Match{
 			Pattern: m.Pattern, Type: m.Type, Backoff: m.Backoff, DeadLetterQueue: m.Dead.Queue, Owner: m.Owner,
-			Severity: m.Severity, Place: placed(m.Pos, m.Overlay),
+			Severity: m.Severity, SeverityRules: m.SeverityRules, Place: placed(m.Pos, m.Overlay),
 		})
 	}
 }

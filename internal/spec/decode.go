@@ -111,6 +111,7 @@ func decode(version string, files []Source, lookup func(string) (string, bool)) 
 		d.file = f.file
 		d.removed(f)
 		d.accept(f)
+		d.notify(f)
 	}
 	d.references()
 	d.matchHits()
@@ -256,7 +257,7 @@ func (d *decoder) parse(f Source) *yaml.Node {
 	var doc, next yaml.Node
 	if err := dec.Decode(&doc); errors.Is(err, io.EOF) || err == nil && isNull(&doc) {
 		if !f.Overlay { // an empty one changes nothing
-			d.problem(start, "the file is empty", "run 'dlxctl init' to create one")
+			d.problem(start, "the file is empty", "run 'dlxctl init --force' to write one in its place")
 		}
 		return nil
 	} else if err != nil {

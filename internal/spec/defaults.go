@@ -107,7 +107,7 @@ func (d *decoder) checkDefaults(file fields, own defaults) {
 	}
 	f := fields{file: file.file, node: v.value, what: "defaults", values: own.values}
 	d.text(f, "owner")
-	d.word(f, "severity", severities())
+	d.severity(f)
 	d.limit(f)
 	d.dead(f, d.spec.Name)
 	_, nodes := d.arguments(f, "arguments")

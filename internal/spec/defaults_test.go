@@ -116,7 +116,7 @@ func TestDefaultsAreRefused(t *testing.T) {
 		{"deliveryLimit: -1", "", `a:4:27: deliveryLimit is -1; write 2147483647 for no limit: RabbitMQ before 4.0 reads -1 as 0`},
 		{"deliveryLimit: many", "", `a:4:27: deliveryLimit is the text "many", not a whole number; write a number without quotes`},
 		{"type: classic, deliveryLimit: 3", "", `a:4:27: defaults has a deliveryLimit, and it is for no quorum queue; only quorum queues count deliveries: remove it, or write type: quorum, on external queues too`},
-		{"dead: mine", "", `a:4:18: dead is "mine"; write own or shared`},
+		{"dead: mine", "", `a:4:18: dead is "mine"; write own, shared, or {queue: NAME}`},
 		{"dead: {arguments: {}}", "", `a:4:18: dead has no queue; add queue: …`},
 		{"dead: {queue: d, arguments: {x-max-priority: 5}}", "", `a:4:41: x-max-priority is for classic queues; remove it, or write type: classic`},
 		{"arguments: 5", "", `a:4:23: arguments is the number 5, not a mapping; write key: value pairs, or {key: value}`},

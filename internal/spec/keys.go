@@ -69,6 +69,7 @@ func fileKeys() []key {
 			list(shape{types: []string{"object"}, keys: queueKeys(), oneOf: []string{"name", "match"}}),
 		},
 		{"messages", "How the bodies of messages are read, and what is masked in them, where dlxctl shows messages. Nothing of it is on the broker.", false, object(messagesKeys())},
+		{"notify", "Where dlxctl process sends notices of dead letters. Nothing of it is on the broker.", false, list(object(notifyKeys()))},
 		{"removed", "Queues and exchanges that were removed from the file on purpose: apply may delete them although routing ends (hazard drops-routing), without --allow.", false, list(anyText())},
 		{"accept", "Warnings that are understood, as WARNING=OBJECT or WARNING: validate, plan and apply no longer print them.", false, list(anyText())},
 	}
@@ -92,7 +93,7 @@ func defaultsKeys() []key {
 		},
 		{"arguments", "Arguments of queues that are not external, merged by key: the value of a queue wins, and null on a queue omits one.", false, table()},
 		{"owner", "Owning team. Default: none.", false, anyText()},
-		{"severity", "Severity of alerts. Default: ticket.", false, oneOf(severities()...)},
+		{"severity", "Severity of alerts and messages. Default: ticket.", false, severityShape()},
 	}
 }
 
@@ -167,7 +168,7 @@ func queueKeys() []key {
 		},
 		{"arguments", "Other arguments of the queue.", false, table()},
 		{"owner", "Owning team: a label on logs, metrics, alerts and notices, by which plan groups. Default: none.", false, anyText()},
-		{"severity", "Severity of its alerts. Default: ticket.", false, oneOf(severities()...)},
+		{"severity", "Severity of its alerts, and of its messages in logs, metrics and notices. Default: ticket.", false, severityShape()},
 		{
 			"deadLetterBy", "What sets dead-lettering on the queue. unmanaged: dlxctl sets none, and the queue keeps its own. Default: the one of defaults.",
 			false, oneOf(deadLetterWords()...),
@@ -222,8 +223,6 @@ func meant(word string) string {
 
 // deadLetterWords are the values of deadLetterBy.
 func deadLetterWords() []string { return []string{byArguments, byPolicy, unmanaged} }
-
-func severities() []string { return []string{"page", "ticket", "info"} }
 
 func reasonNames() []string {
 	return text.Each(topology.Reasons(), func(r topology.Reason) string { return string(r) })

@@ -22,7 +22,7 @@ func (d *decoder) match(f fields) {
 	if !ok {
 		return
 	}
-	m := Match{Pattern: expression, Severity: "ticket", Pos: d.pos(f, "match"), Overlay: d.overlaid(field{f.node, f.node})}
+	m := Match{Pattern: expression, Severity: topology.SeverityTicket, Pos: d.pos(f, "match"), Overlay: d.overlaid(field{f.node, f.node})}
 	what := fmt.Sprintf("the match %q", expression)
 	if _, err := pattern.Compile(expression); err != nil || expression == "" {
 		d.problem(m.Pos, what+" is no regular expression of a policy", "write one as in RabbitMQ's policies, such as ^svc\\.")
@@ -59,8 +59,8 @@ func (d *decoder) match(f fields) {
 func (d *decoder) matchValues(m *Match, f fields, what string) {
 	m.Type, _ = d.word(f, "type", []string{topology.Quorum, topology.Classic})
 	d.inherit(f, Queue{External: true, Type: topology.Quorum})
-	if s, ok := d.word(f, "severity", severities()); ok {
-		m.Severity = s
+	if s, rules, ok := d.severity(f); ok {
+		m.Severity, m.SeverityRules = s, rules
 	}
 	m.Owner, _ = d.text(f, "owner")
 	limited := Queue{Name: m.Pattern, Type: m.Type}

@@ -22,6 +22,7 @@ func tables() map[string][]key {
 		"file": fileKeys(), "defaults": defaultsKeys(),
 		"backoff": backoffKeys(), "tier": tierKeys(), "outage": outageKeys(), "exponential": exponentialKeys(),
 		"exchange": exchangeKeys(), "queue": queueKeys(), "dead": deadKeys(), "binding": bindingKeys(),
+		"severity": severityKeys(), "rule": severityRuleKeys(), "notify": notifyKeys(),
 		"messages": messagesKeys(), "type": messageTypeKeys(), "redact": redactKeys(),
 	}
 }

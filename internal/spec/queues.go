@@ -2,6 +2,7 @@ package spec
 
 import (
 	"fmt"
+	"slices"
 
 	"gopkg.in/yaml.v3"
 
@@ -28,7 +29,8 @@ func (d *decoder) queues(f fields) {
 			continue
 		}
 		q := Queue{
-			Name: name, Type: d.defaults.typ, External: d.truth(x, "external"), Severity: "ticket", Pos: d.pos(x, "name"),
+			Name: name, Type: d.defaults.typ, External: d.truth(x, "external"), Severity: topology.SeverityTicket,
+			Pos: d.pos(x, "name"),
 		}
 		if q.External {
 			q.Type = ""
@@ -44,8 +46,8 @@ func (d *decoder) queues(f fields) {
 		}
 		d.deadLetterBy(&q, x)
 		d.inherit(x, q)
-		if s, ok := d.word(x, "severity", severities()); ok {
-			q.Severity = s
+		if s, rules, ok := d.severity(x); ok {
+			q.Severity, q.SeverityRules = s, rules
 		}
 		d.replaces(&q, x)
 		d.external(q, x)
@@ -58,6 +60,7 @@ func (d *decoder) queues(f fields) {
 		if !q.Unmanaged {
 			q.Backoff = d.queueBackoff(x)
 			q.Dead = d.dead(x, name)
+			d.unheardSeverity(q, x)
 		}
 		q.Bindings = d.bindingList(x)
 		q.Messages = d.queueMessages(x, name)
@@ -235,7 +238,11 @@ func (d *decoder) dead(f fields, queue string) Dead {
 		return own
 	}
 	if v.value.Kind != yaml.MappingNode {
-		word, ok := d.word(f, "dead", []string{"own", "shared"})
+		word, ok := d.text(f, "dead")
+		if words := []string{"own", "shared"}; ok && !slices.Contains(words, word) {
+			d.problem(d.at(v.value), fmt.Sprintf("dead is %q", word),
+				d.didYouMean(word, words, "write own, shared, or {queue: NAME}"))
+		}
 		if ok && word == "shared" && d.spec.Name != "" {
 			return Dead{Queue: topology.DeadLetterName(d.spec.Name), Pos: d.at(v.value)}
 		}

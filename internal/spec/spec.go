@@ -55,6 +55,8 @@ type Spec struct {
 	Accept []topology.Acceptance
 	// Messages is what applies to the messages of all queues.
 	Messages topology.Messages
+	// Notify is where notices go.
+	Notify []topology.NotifyTarget
 	// Schemas are the files that Messages names.
 	Schemas []SchemaFile
 	// NamePos is where the name stands: what is generated beyond 255 bytes
@@ -151,7 +153,8 @@ type Queue struct {
 	Arguments     topology.Arguments
 	Bindings      []Binding
 	Owner         string
-	Severity      string // page, ticket or info
+	Severity      string // page, ticket or info, of messages that no rule fits
+	SeverityRules []topology.SeverityRule
 	// Messages is what applies to the messages of this queue in addition.
 	Messages topology.QueueMessages
 	Pos      Pos
@@ -171,6 +174,7 @@ type Match struct {
 	DeliveryLimit *int64 // of quorum queues
 	Owner         string
 	Severity      string
+	SeverityRules []topology.SeverityRule
 	Pos           Pos
 	Overlay       Pos // see [Queue]
 }

@@ -18,11 +18,12 @@ import (
 const enumFile = `
 version: 1
 name: shop
-defaults: {type: quorum, backoff: b}
+defaults: {type: quorum, backoff: b, severity: {rules: [{key: a, severity: page}]}}
 backoff: {b: {tiers: [1s]}}
 exchanges: [{name: all, type: fanout, bindings: [{exchange: docs, headers: {format: pdf}}]}, {name: docs, type: headers}]
-queues: [{name: q, messages: {redact: {}}, bindings: [{exchange: docs, headers: {format: pdf}}]}]
+queues: [{name: q, messages: {redact: {}}, severity: {rules: [{key: a, severity: page}]}, bindings: [{exchange: docs, headers: {format: pdf}}]}]
 messages: {redact: {}}
+notify: [{to: "https://h", severity: [page]}]
 `
 
 // The schema offers nothing that the decoder refuses: an editor would complete it.
@@ -208,7 +209,7 @@ func uncommented(data []byte) []byte {
 // once is enough.
 func anywhere(path []string) string {
 	return strings.NewReplacer("exchanges.[].bindings.[].", "queues.[].bindings.[].", "queues.[].messages.", "messages.",
-		"defaults.dead.", "queues.[].dead.").
+		"defaults.dead.", "queues.[].dead.", "defaults.severity.", "queues.[].severity.").
 		Replace(strings.Join(path, "."))
 }
 

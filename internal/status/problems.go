@@ -113,12 +113,28 @@ func (m *maker) outages() {
 		}
 		m.report(Problem{
 			Name: outage, Note: float64(q.Messages) < b.Outage.Failing*float64(b.Outage.Of),
-			Text: fmt.Sprintf("%s of the backoff %s %s for the end of an outage; none of them is lost",
-				text.Count(q.Messages, "message"), text.Name(q.Backoff), text.Choose(q.Messages, "waits", "wait")),
-			Fix:    "see to what the consumers need; the log of dlxctl process names the work queues",
+			Text: fmt.Sprintf("%s %s in %s for the end of an outage of %s; %s lost", text.Count(q.Messages, "message"),
+				text.Choose(q.Messages, "waits", "wait"), text.Name(q.Name), m.mayBeInOutage(q.Backoff),
+				text.Choose(q.Messages, "it is not", "none of them is")),
+			Fix:    "repair what the consumers call, such as a database; the log of dlxctl process names the work queues",
 			Queues: []string{q.Name},
 		})
 	}
+}
+
+// mayBeInOutage names the work queues of a backoff, of which the broker does not tell the one that
+// is in outage.
+func (m *maker) mayBeInOutage(backoff string) string {
+	var names []string
+	for _, w := range m.t.WorkQueues {
+		if w.Backoff == backoff {
+			names = append(names, text.Name(w.Name))
+		}
+	}
+	if len(names) > 1 {
+		return "one or more of " + text.Some(names)
+	}
+	return strings.Join(names, "")
 }
 
 // missing reports queues of the file that do not exist.
@@ -334,7 +350,7 @@ func (m *maker) deskProblems() {
 			m.report(Problem{
 				Name: topology.WarnDeskRun, Queues: []string{q.Name}, Command: m.o.Command("desk", "run", "list"),
 				Text: fmt.Sprintf(
-					"no process works on the run %[1]s of the desk, and %[2]s has its messages: 'dlxctl desk run resume %[1]s' sends them, 'dlxctl desk run return %[1]s' gives them back, and 'dlxctl desk run list' shows the run",
+					"no process works on the run %[1]s of the desk, and %[2]s has its messages: 'dlxctl desk run resume %[1]s --yes' sends them, 'dlxctl desk run return %[1]s' gives them back, and 'dlxctl desk run list' shows the run",
 					q.Run, q.Name),
 			})
 		case n > 0:

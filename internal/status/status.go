@@ -136,11 +136,11 @@ type maker struct {
 
 func (m *maker) queues() {
 	for _, w := range m.t.WorkQueues {
-		m.add(Queue{Name: w.Name, Role: topology.RoleWork, Backoff: w.Backoff, Owner: w.Owner, Severity: w.Severity})
+		m.add(Queue{Name: w.Name, Role: topology.RoleWork, Backoff: w.Backoff, Owner: w.Owner, Severity: w.WorstSeverity()})
 	}
 	for _, w := range m.t.WorkQueues {
 		if _, alive := m.have[w.Replaces]; alive {
-			m.add(Queue{Name: w.Replaces, Role: topology.RoleLegacy, Owner: w.Owner, Severity: w.Severity})
+			m.add(Queue{Name: w.Replaces, Role: topology.RoleLegacy, Owner: w.Owner, Severity: w.WorstSeverity()})
 		}
 	}
 	for _, l := range m.t.Backoffs {
@@ -156,7 +156,7 @@ func (m *maker) queues() {
 		for _, queue := range m.deadLetterQueues(w) {
 			q := Queue{Name: queue, Role: topology.RoleDeadLetter}
 			if m.dead[queue] == 1 {
-				q.Owner, q.Severity = w.Owner, w.Severity
+				q.Owner, q.Severity = w.Owner, w.WorstSeverity()
 			}
 			m.add(q)
 		}

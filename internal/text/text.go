@@ -96,3 +96,9 @@ func WriteJSON(w io.Writer, v any) error {
 	enc.SetEscapeHTML(false)
 	return enc.Encode(v)
 }
+
+// EscapeMarkdown returns s so that Markdown shows it as it is, also in a cell of a table. It must
+// be one line.
+func EscapeMarkdown(s string) string {
+	return strings.NewReplacer("*", `\*`, "_", `\_`, "`", "\\`", "<", "&lt;", "|", `\|`, "#", `\#`).Replace(s)
+}

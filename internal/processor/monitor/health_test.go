@@ -25,7 +25,7 @@ func TestUnhealthyIsWhatANewStartCures(t *testing.T) {
 		"all is confirmed": {func(p *Probe) {
 			p.Consuming()
 			p.Taken()
-			p.Unroutable("", "no_address",
+			p.Unroutable("", "", "no_address",
 				time.Now())
 		}, time.Hour, true},
 		"tries to connect":        {func(p *Probe) { p.Idle(nil) }, stuckAfter - time.Second, true},
@@ -96,8 +96,8 @@ func TestANilMonitorRecordsNothing(t *testing.T) {
 	p.Taken()
 	p.Blocked(true)
 	p.Retried("work", time.Minute, time.Now())
-	p.DeadLettered("work", topology.ReasonUnknown, time.Now())
-	p.Unroutable("", "no_address", time.Now())
+	p.DeadLettered("work", "page", topology.ReasonUnknown, time.Now())
+	p.Unroutable("", "", "no_address", time.Now())
 	p.Disconnected(nil)
 	p.Idle(nil)
 	if len(probes) != 0 {

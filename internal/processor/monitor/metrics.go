@@ -96,11 +96,15 @@ func Metrics() []Metric {
 			[]string{"topology"},
 			"Times the connections to the broker were lost or could not be made.",
 		},
-		{metricSent, "counter", nil, "Notices that the webhook of --notify accepted."},
+		{
+			metricSent, "counter",
+			[]string{"topology", "target"},
+			"Messages whose notice a target accepted. Target is its number under notify and its host; of --notify the host alone, without a topology.",
+		},
 		{
 			metricDropped, "counter",
-			[]string{"reason"},
-			"Notices that were not sent. Reason is full (too many came), refused (by the webhook), failed (it could not be reached) or stopped.",
+			[]string{"topology", "target", "reason"},
+			"Messages whose notice was not sent. Reason is full (too many came), refused (by the target), failed (it could not be reached) or stopped.",
 		},
 		{metricBuild, "gauge", []string{"version", "goversion"}, "1, with the version of dlxctl and of Go."},
 	}
@@ -122,7 +126,7 @@ type Monitor struct {
 	unroutable   *prometheus.CounterVec
 	confirm      *prometheus.HistogramVec
 	sessions     *prometheus.CounterVec
-	sent         prometheus.Counter
+	sent         *prometheus.CounterVec
 	dropped      *prometheus.CounterVec
 
 	mu        sync.Mutex
@@ -137,7 +141,8 @@ type Monitor struct {
 func New(version string) *Monitor {
 	m := &Monitor{
 		registry: prometheus.NewRegistry(), retried: counter(metricRetried), deadLettered: counter(metricDeadLettered),
-		unroutable: counter(metricUnroutable), sessions: counter(metricSessions), dropped: counter(metricDropped),
+		unroutable: counter(metricUnroutable), sessions: counter(metricSessions),
+		sent: counter(metricSent), dropped: counter(metricDropped),
 	}
 	d := definition(metricConfirm)
 	m.confirm = prometheus.NewHistogramVec(prometheus.HistogramOpts{
@@ -146,10 +151,6 @@ func New(version string) *Monitor {
 		// across sites within a second; what is refused waits for half a minute.
 		Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30},
 	}, d.Labels)
-	for _, reason := range []string{"full", "refused", "failed", "stopped"} { // from 0, as those of messages
-		m.dropped.WithLabelValues(reason)
-	}
-	m.sent = prometheus.NewCounter(prometheus.CounterOpts{Name: metricSent, Help: definition(metricSent).Help})
 	d = definition(metricBuild)
 	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: d.Name, Help: d.Help}, d.Labels)
 	build.WithLabelValues(version, runtime.Version()).Set(1)
@@ -165,11 +166,32 @@ func counter(name string) *prometheus.CounterVec {
 	return prometheus.NewCounterVec(prometheus.CounterOpts{Name: d.Name, Help: d.Help}, d.Labels)
 }
 
-// Sent counts notices that a webhook took.
-func (m *Monitor) Sent(n int) { m.sent.Add(float64(n)) }
+// Notices counts what became of the notices for one target.
+type Notices struct {
+	sent    prometheus.Counter
+	dropped *prometheus.CounterVec
+}
 
-// Dropped counts notices that were given up, and why.
-func (m *Monitor) Dropped(n int, reason string) { m.dropped.WithLabelValues(reason).Add(float64(n)) }
+// Notices returns the counter of a target, whose series begin at 0. The topology is empty for the
+// webhook of --notify. The name must hold no secret.
+func (m *Monitor) Notices(topology, target string) Notices {
+	n := Notices{
+		sent:    m.sent.WithLabelValues(topology, target),
+		dropped: m.dropped.MustCurryWith(prometheus.Labels{"topology": topology, "target": target}),
+	}
+	for _, reason := range []string{"full", "refused", "failed", "stopped"} {
+		n.dropped.WithLabelValues(reason)
+	}
+	return n
+}
+
+// Sent counts messages whose notice a target took.
+func (n Notices) Sent(messages int) { n.sent.Add(float64(messages)) }
+
+// Dropped counts messages whose notice was given up, and why.
+func (n Notices) Dropped(messages int, reason string) {
+	n.dropped.WithLabelValues(reason).Add(float64(messages))
+}
 
 // levels collects the gauges, which are read at each scrape and counted nowhere.
 // Processors of topologies with the same name, in several virtual hosts, share a
@@ -209,7 +231,7 @@ func (l *levels) Collect(out chan<- prometheus.Metric) {
 		}
 		for queue, out := range p.outagesNow() {
 			w := p.workQueues[queue]
-			series := [5]string{p.topology, p.backoff, queue, w.Severity, w.Owner}
+			series := [5]string{p.topology, p.backoff, queue, w.WorstSeverity(), w.Owner}
 			outages[series] = max(outages[series], number(out))
 		}
 	}

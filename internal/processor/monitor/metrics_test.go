@@ -38,10 +38,14 @@ func TestCountersBeginAtZero(t *testing.T) {
 	t.Parallel()
 	m := New("")
 	p := m.Watch(topology.Compiled{
-		Name:       "shop",
-		WorkQueues: []topology.WorkQueue{{Name: "work", Backoff: "slow", Owner: "team", Severity: "page"}},
-		Backoffs:   []topology.Backoff{{Name: "slow", Tiers: []topology.Tier{{Delay: time.Minute}}}},
+		Name: "shop",
+		WorkQueues: []topology.WorkQueue{{
+			Name: "work", Backoff: "slow", Owner: "team", Severity: "page",
+			SeverityRules: []topology.SeverityRule{{Key: "#", Severity: "info"}},
+		}},
+		Backoffs: []topology.Backoff{{Name: "slow", Tiers: []topology.Tier{{Delay: time.Minute}}}},
 	})[0]
+	notices := m.Notices("shop", "1 https://host")
 	before := series(t, m)
 	if len(before) == 0 {
 		t.Fatal("there are no counters")
@@ -50,18 +54,22 @@ func TestCountersBeginAtZero(t *testing.T) {
 	for _, queue := range []string{"work", "of a newer file"} {
 		p.Retried(queue, time.Minute, now)
 		for _, r := range []topology.Reason{"rejected", "delivery_limit", "expired", "maxlen", "permanent", "unknown"} {
-			p.DeadLettered(queue, r, now)
+			for _, severity := range p.workQueue(queue).Severities() {
+				p.DeadLettered(queue, severity, r, now)
+			}
 		}
 		for _, cause := range []string{"headers_too_large", "refused"} {
-			p.Unroutable(queue, cause, now)
+			for _, severity := range p.workQueues[queue].Severities() {
+				p.Unroutable(queue, severity, cause, now)
+			}
 		}
 	}
-	p.Unroutable("", "no_address", now)
-	p.Unroutable("made up", "unknown_queue", now)
+	p.Unroutable("", "", "no_address", now)
+	p.Unroutable("made up", "", "unknown_queue", now)
 	p.Disconnected(nil)
-	m.Sent(1)
+	notices.Sent(1)
 	for _, reason := range []string{"full", "refused", "failed", "stopped"} {
-		m.Dropped(1, reason)
+		notices.Dropped(1, reason)
 	}
 	for name, value := range series(t, m) {
 		if first, ok := before[name]; !ok || first != 0 {

@@ -50,8 +50,8 @@ type (
 		delay time.Duration
 	}
 	deadKey struct {
-		queue  string
-		reason topology.Reason
+		queue, severity string
+		reason          topology.Reason
 	}
 )
 
@@ -92,7 +92,7 @@ func (m *Monitor) newProbe(t topology.Compiled, l topology.Backoff) *Probe {
 	}
 	p.begin(otherQueue, l)
 	for _, cause := range []string{"no_address", "unknown_queue"} {
-		p.nowhere("", cause)
+		p.nowhere("", "", cause)
 	}
 	return p
 }
@@ -105,11 +105,16 @@ func (p *Probe) begin(queue string, l topology.Backoff) {
 	if l.Outage != nil {
 		p.retries(queue, outageTier)
 	}
-	for _, r := range topology.AllReasons() {
-		p.deaths(queue, r)
-	}
-	for _, cause := range []string{"headers_too_large", "refused"} { // of a message that names a queue
-		p.nowhere(queue, cause)
+	for _, severity := range p.workQueue(queue).Severities() {
+		for _, r := range topology.AllReasons() {
+			p.deaths(queue, severity, r)
+		}
+		if queue == otherQueue {
+			severity = "" // of a name that a message made up
+		}
+		for _, cause := range []string{"headers_too_large", "refused"} { // of a message that names a queue
+			p.nowhere(queue, severity, cause)
+		}
 	}
 }
 
@@ -244,22 +249,22 @@ func (p *Probe) Outage(queue string, out bool) {
 
 // DeadLettered records a message of a work queue whose copy in the dead-letter queue is
 // confirmed.
-func (p *Probe) DeadLettered(queue string, reason topology.Reason, published time.Time) {
+func (p *Probe) DeadLettered(queue, severity string, reason topology.Reason, published time.Time) {
 	if p == nil {
 		return
 	}
 	p.confirmed(published)
-	p.deaths(p.workQueue(queue).Name, reason).Inc()
+	p.deaths(p.workQueue(queue).Name, severity, reason).Inc()
 }
 
 // Unroutable records a message whose copy in the unroutable queue is confirmed. The
-// work queue that it names may not exist.
-func (p *Probe) Unroutable(queue, cause string, published time.Time) {
+// work queue that it names may not exist, and the severity is then empty.
+func (p *Probe) Unroutable(queue, severity, cause string, published time.Time) {
 	if p == nil {
 		return
 	}
 	p.confirmed(published)
-	p.nowhere(queue, cause).Inc()
+	p.nowhere(queue, severity, cause).Inc()
 }
 
 // Held records that a message stays in the failed queue, n of 1, or no longer does, n of -1. The
@@ -300,21 +305,21 @@ func (p *Probe) retries(queue string, delay time.Duration) prometheus.Counter {
 	return c
 }
 
-func (p *Probe) deaths(queue string, reason topology.Reason) prometheus.Counter {
-	k := deadKey{queue, topology.Reason(ReasonLabel(reason))}
+func (p *Probe) deaths(queue, severity string, reason topology.Reason) prometheus.Counter {
+	k := deadKey{queue, severity, topology.Reason(ReasonLabel(reason))}
 	c, ok := p.dead[k]
 	if !ok {
 		w := p.workQueue(queue)
-		c = p.monitor.deadLettered.WithLabelValues(p.topology, p.backoff, queue, string(k.reason), w.Severity, w.Owner)
+		c = p.monitor.deadLettered.WithLabelValues(p.topology, p.backoff, queue, string(k.reason), severity, w.Owner)
 		p.dead[k] = c
 	}
 	return c
 }
 
 // nowhere returns the counter of unroutable messages that name a queue.
-func (p *Probe) nowhere(queue, cause string) prometheus.Counter {
+func (p *Probe) nowhere(queue, severity, cause string) prometheus.Counter {
 	w := p.workQueues[queue] // the zero value for a name that a message made up
-	return p.monitor.unroutable.WithLabelValues(p.topology, p.backoff, w.Name, cause, w.Severity, w.Owner)
+	return p.monitor.unroutable.WithLabelValues(p.topology, p.backoff, w.Name, cause, severity, w.Owner)
 }
 
 // workQueue returns a work queue, and a substitute for one that the file does not name.
@@ -322,7 +327,7 @@ func (p *Probe) workQueue(queue string) topology.WorkQueue {
 	if w, ok := p.workQueues[queue]; ok {
 		return w
 	}
-	return topology.WorkQueue{Name: otherQueue, Severity: "ticket"}
+	return topology.WorkQueue{Name: otherQueue, Severity: topology.SeverityTicket}
 }
 
 // heldFor returns how many messages stay in the failed queue for a reason.

@@ -27,9 +27,9 @@ func TestTotals(t *testing.T) {
 		p.Retried("work", time.Minute, now)
 		p.Retried("work", time.Hour, now)
 		p.Retried("made up", time.Hour, now)
-		p.DeadLettered("work", topology.ReasonRejected, now)
-		p.DeadLettered("work", topology.ReasonUnknown, now)
-		p.Unroutable("", "no_address", now)
+		p.DeadLettered("work", "page", topology.ReasonRejected, now)
+		p.DeadLettered("work", "page", topology.ReasonUnknown, now)
+		p.Unroutable("", "", "no_address", now)
 		p.Unsettled()
 		p.Idle(nil)
 	}

@@ -1,0 +1,234 @@
+package desk
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/dlxctl/dlxctl/internal/deadletter"
+	"github.com/dlxctl/dlxctl/internal/text"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+const (
+	// mostDigestQueues is how many work queues a digest tells apart: messages may make names up.
+	mostDigestQueues = 1000
+	// mostDigestGroups is how many errors of a queue a text names. JSON has all.
+	mostDigestGroups = 10
+)
+
+// Digest is what died since a time, by work queue, owner and error.
+type Digest struct {
+	Topology string `json:"topology"`
+	// Since is the time of the oldest failure that counts, Until that of the digest.
+	Since time.Time `json:"since"`
+	Until time.Time `json:"until"`
+	// Messages is how many dead letters failed since then, as far as they were looked at.
+	Messages int `json:"messages"`
+	// Queues are the work queues in which they failed, most dead letters first.
+	Queues []DigestQueue `json:"queues"`
+	// NotLookedAt are the dead-letter queues that were not looked at to their end.
+	NotLookedAt []Unlooked `json:"notLookedAt"`
+}
+
+// DigestQueue is what died in one work queue.
+type DigestQueue struct {
+	// Queue is the work queue in which the messages failed. Empty: they name none.
+	Queue string `json:"queue"`
+	Owner string `json:"owner"`
+	// Messages is how many died, and By the property by which they are grouped: error, or cause
+	// where none has an error.
+	Messages int    `json:"messages"`
+	By       string `json:"by"`
+	// Groups are what they died of, largest first.
+	Groups []DigestGroup `json:"groups"`
+}
+
+// DigestGroup is messages that died of the same.
+type DigestGroup struct {
+	// Value is the error or the cause, masked. Empty: it is not known.
+	Value string `json:"value"`
+	Count int    `json:"count"`
+}
+
+// tally counts the messages of a work queue.
+type tally struct {
+	ways   *deadletter.Ways
+	groups []*deadletter.Groups
+	count  int
+}
+
+// Digest looks at each dead-letter queue of the topology, also at those of a previous file that
+// hold messages, and groups what failed since a time as [Desk.GroupBy] does where a person asks for
+// no way. A message that does not say when it failed is left out, and one that came in the last
+// seconds may be: which queues hold messages is known from statistics.
+func (d *Desk) Digest(ctx context.Context, since time.Time, o LookOptions) (Digest, error) {
+	state, err := d.inspect(ctx)
+	if err != nil {
+		return Digest{}, err
+	}
+	out := Digest{Topology: d.Topology.Name, Since: since, Until: d.now().UTC()}
+	queues := map[string]*tally{}
+	for _, name := range append(d.DeadLetterQueues(), d.PreviousDeadLetterQueues(state)...) {
+		if usage := state.Usage[name]; usage.Ready+usage.Unacknowledged == 0 {
+			if _, exists := state.Usage[name]; !exists {
+				out.NotLookedAt = append(out.NotLookedAt, Unlooked{Queue: name, Why: "it does not exist; run 'dlxctl apply'"})
+			}
+			continue
+		}
+		if err := d.digestOf(ctx, name, o, &out, queues); err != nil {
+			return Digest{}, err
+		}
+	}
+	for name, t := range queues {
+		work, _ := d.Topology.WorkQueue(name)
+		chosen := t.ways.Chosen()
+		out.Messages += t.count
+		out.Queues = append(out.Queues, DigestQueue{
+			Queue: name, Owner: work.Owner, Messages: t.count, By: t.ways.By()[chosen].String(),
+			Groups: text.Each(t.groups[chosen].List(), func(g deadletter.Group) DigestGroup {
+				return DigestGroup{Value: g.Value, Count: g.Count}
+			}),
+		})
+	}
+	slices.SortFunc(out.Queues, func(a, b DigestQueue) int {
+		return cmp.Or(cmp.Compare(b.Messages, a.Messages), cmp.Compare(a.Queue, b.Queue))
+	})
+	return out, nil
+}
+
+// digestOf adds what a look at a dead-letter queue finds.
+func (d *Desk) digestOf(ctx context.Context, name string, o LookOptions, out *Digest, queues map[string]*tally) error {
+	looked, err := d.Look(ctx, name, o, func(m deadletter.Message) error {
+		v := d.view(m, false)
+		if v.LastFailed.IsZero() || v.LastFailed.Before(out.Since) {
+			return nil
+		}
+		t := queues[v.WorkQueue]
+		if t == nil {
+			work := strings.Clone(v.WorkQueue)
+			if _, declared := d.Topology.WorkQueue(work); !declared && len(queues) >= mostDigestQueues {
+				work = ""
+			}
+			if t = queues[work]; t == nil {
+				ways, err := deadletter.NewWays("")
+				if err != nil {
+					return err
+				}
+				t = &tally{ways: ways, groups: text.Each(ways.By(), deadletter.NewGroups)}
+				queues[work] = t
+			}
+		}
+		t.count++
+		for i, value := range t.ways.Add(v) {
+			t.groups[i].AddValue(value, v)
+		}
+		return nil
+	})
+	why := looked.Missed
+	switch {
+	case errors.Is(err, ErrRefused):
+		why = strings.TrimPrefix(err.Error(), ErrRefused.Error()+": ")
+	case err != nil:
+		return err
+	case why == "" && looked.Unacknowledged > 0:
+		why = fmt.Sprintf("others hold %d of its messages", looked.Unacknowledged)
+	}
+	if why != "" {
+		out.NotLookedAt = append(out.NotLookedAt, Unlooked{Queue: name, Why: why})
+	}
+	return nil
+}
+
+// Err returns an error that wraps ErrUnreached if not all dead letters were looked at.
+func (d Digest) Err() error {
+	if len(d.NotLookedAt) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%w: more may have died in %s", ErrUnreached,
+		text.ListFirst(text.Each(d.NotLookedAt, func(u Unlooked) string { return text.Name(u.Queue) }), 3))
+}
+
+// Summary says in a line how many messages died.
+func (d Digest) Summary() string {
+	number := text.Count(d.Messages, "message")
+	if d.Messages == 0 {
+		number = "no message"
+	}
+	return fmt.Sprintf("%s: %s died since %s", d.Topology, number, moment(d.Since))
+}
+
+// rows returns a row for each group, the largest of each queue.
+func (d Digest) rows() [][]string {
+	var rows [][]string
+	for _, q := range d.Queues {
+		name := q.Queue
+		if name == "" {
+			name = "(unknown)"
+		}
+		add := func(count int, what string) {
+			rows = append(rows, []string{name, q.Owner, fmt.Sprint(count), what})
+		}
+		rest := 0
+		for i, g := range q.Groups {
+			switch {
+			case i >= mostDigestGroups:
+				rest += g.Count
+			case g.Value == "":
+				add(g.Count, "(no "+q.By+")")
+			default:
+				add(g.Count, g.Value)
+			}
+		}
+		if rest > 0 {
+			add(rest, "(others)")
+		}
+	}
+	return rows
+}
+
+// Write writes the digest for a terminal with so many columns; 0 is no terminal.
+func (d Digest) Write(w io.Writer, width int) error {
+	fmt.Fprintln(w, d.Summary())
+	if len(d.Queues) > 0 {
+		rows := [][]string{{"QUEUE", "OWNER", "MESSAGES", "ERROR OR CAUSE"}}
+		for _, r := range d.rows() {
+			rows = append(rows, []string{text.Name(r[0]), dash(r[1]), r[2], text.Name(r[3])})
+		}
+		if err := (text.Table{Rows: rows}).Write(w, width); err != nil {
+			return err
+		}
+	}
+	for _, u := range d.NotLookedAt {
+		fmt.Fprintf(w, "not all of %s was looked at: %s\n", text.Name(u.Queue), topology.Printable(u.Why))
+	}
+	return nil
+}
+
+// WriteMarkdown writes the digest as Markdown.
+func (d Digest) WriteMarkdown(w io.Writer) error {
+	shown := func(s string) string { // a message says no link
+		return strings.ReplaceAll(text.EscapeMarkdown(topology.Printable(s)), "[", `\[`)
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "### %s\n", shown(d.Summary()))
+	if len(d.Queues) > 0 {
+		b.WriteString("\n| queue | owner | messages | error or cause |\n| --- | --- | --- | --- |\n")
+		for _, r := range d.rows() {
+			fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", shown(r[0]), shown(r[1]), r[2], shown(r[3]))
+		}
+	}
+	if len(d.NotLookedAt) > 0 {
+		b.WriteString("\n")
+	}
+	for _, u := range d.NotLookedAt {
+		fmt.Fprintf(&b, "- not all of %s was looked at: %s\n", shown(u.Queue), shown(u.Why))
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
