@@ -234,7 +234,8 @@ func (r resolved) detached(p topology.Policy) Change {
 	if queues := r.orphans.losesDLX[p.Name]; len(queues) > 0 {
 		c.Hazards = []topology.Hazard{topology.LosesMessages}
 		c.Reason = fmt.Sprintf("no longer declared; %s %s consumers reject", text.Some(text.Names(queues)),
-			text.Choose(len(queues), "stays, and then drops the messages that its", "stay, and then drop the messages that their"))
+			text.Choose(len(queues), "stays, and then drops the messages that its",
+				"stay, and then drop the messages that their"))
 	}
 	return c
 }

@@ -22,7 +22,10 @@ func (d *decoder) match(f fields) {
 	if !ok {
 		return
 	}
-	m := Match{Pattern: expression, Severity: topology.SeverityTicket, Pos: d.pos(f, "match"), Overlay: d.overlaid(field{f.node, f.node})}
+	m := Match{
+		Pattern: expression, Severity: topology.SeverityTicket, Pos: d.pos(f, "match"),
+		Overlay: d.overlaid(field{f.node, f.node}),
+	}
 	what := fmt.Sprintf("the match %q", expression)
 	if _, err := pattern.Compile(expression); err != nil || expression == "" {
 		d.problem(m.Pos, what+" is no regular expression of a policy", "write one as in RabbitMQ's policies, such as ^svc\\.")
