@@ -71,7 +71,7 @@ func (k *deskCommand) run(ctx context.Context) error {
 	if o.Messages = k.look.Limit; o.Messages < 0 {
 		return usageError{fmt.Errorf("--limit is %d; write 0 or more", o.Messages)}
 	}
-	d, closeDesk, err := k.app.openDesk(k.look.messages)
+	d, closeDesk, err := k.app.openDesk(ctx, k.look.messages)
 	if err != nil {
 		return err
 	}

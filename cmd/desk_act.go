@@ -59,7 +59,7 @@ func named(argument string) placed {
 
 // proposeIn proposes what the flags ask for in a queue, and executes it with --yes.
 func (k *deskAct) proposeIn(c *cobra.Command, args []string, where placed) error {
-	d, closeDesk, err := k.app.openDesk(k.choose.messages)
+	d, closeDesk, err := k.app.openDesk(c.Context(), k.choose.messages)
 	if err != nil {
 		return err
 	}

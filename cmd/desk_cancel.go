@@ -27,7 +27,7 @@ flight. What it has sent stays sent; the rest stays in the hold of the run, unti
 }
 
 func (k *deskCancelCommand) run(ctx context.Context, c *cobra.Command, id string) error {
-	d, closeDesk, err := k.app.openRuns(false)
+	d, closeDesk, err := k.app.openRuns(ctx, false)
 	if err != nil {
 		return err
 	}

@@ -59,7 +59,7 @@ func (k *deskDigestCommand) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d, closeDesk, err := k.app.openDesk(k.look.messages)
+	d, closeDesk, err := k.app.openDesk(ctx, k.look.messages)
 	if err != nil {
 		return err
 	}

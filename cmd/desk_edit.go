@@ -62,7 +62,7 @@ Without --yes, edit shows the difference and sends nothing.`,
 
 // run edits one message.
 func (k *deskEditCommand) run(c *cobra.Command, args []string) error {
-	d, closeDesk, err := k.app.openDesk(k.choose.messages)
+	d, closeDesk, err := k.app.openDesk(c.Context(), k.choose.messages)
 	if err != nil {
 		return err
 	}

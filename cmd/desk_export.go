@@ -59,7 +59,7 @@ func queueAndPath(c *cobra.Command, args []string) error {
 
 // run copies messages.
 func (k *deskExportCommand) run(c *cobra.Command, args []string) error {
-	return k.in(args[0], func(d *desk.Desk, r desk.Request) error {
+	return k.in(c.Context(), args[0], func(d *desk.Desk, r desk.Request) error {
 		write, closeFiles, err := k.files(args[1])
 		if err != nil {
 			return err

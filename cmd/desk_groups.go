@@ -52,7 +52,7 @@ func (k *deskGroupsCommand) run(c *cobra.Command, args []string) error {
 	if err != nil {
 		return usageError{fmt.Errorf("--by: %w", err)}
 	}
-	return k.in(args[0], func(d *desk.Desk, r desk.Request) error {
+	return k.in(c.Context(), args[0], func(d *desk.Desk, r desk.Request) error {
 		found, picked, err := d.GroupBy(c.Context(), r, ways)
 		if err != nil {
 			return err

@@ -57,7 +57,7 @@ func (k *deskImportCommand) run(c *cobra.Command, args []string) error {
 	if k.skip < 0 {
 		return usageError{fmt.Errorf("--skip is %d; write 0 or more", k.skip)}
 	}
-	d, closeDesk, err := k.app.openRuns(false)
+	d, closeDesk, err := k.app.openRuns(c.Context(), false)
 	if err != nil {
 		return err
 	}

@@ -41,7 +41,7 @@ output is masked for the expression too.
 
 // run lists messages.
 func (k *deskListCommand) run(c *cobra.Command, args []string) error {
-	return k.in(args[0], func(d *desk.Desk, r desk.Request) error {
+	return k.in(c.Context(), args[0], func(d *desk.Desk, r desk.Request) error {
 		list := desk.NewList(k.app.stdout, k.app.output, k.app.width())
 		picked, err := d.Pick(c.Context(), r, func(_ deadletter.Message, v deadletter.View) error { return list.Add(v) })
 		if err = errors.Join(err, list.Close()); err != nil {

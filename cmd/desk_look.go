@@ -2,6 +2,7 @@ package cmd
 
 import (
 	"cmp"
+	"context"
 
 	"github.com/dlxctl/dlxctl/internal/desk"
 )
@@ -14,8 +15,8 @@ type deskLook struct {
 
 // in calls do with the desk, and with the request for the chosen messages of the queue that an
 // argument names.
-func (k *deskLook) in(argument string, do func(*desk.Desk, desk.Request) error) error {
-	d, closeDesk, err := k.app.openDesk(k.choose.messages)
+func (k *deskLook) in(ctx context.Context, argument string, do func(*desk.Desk, desk.Request) error) error {
+	d, closeDesk, err := k.app.openDesk(ctx, k.choose.messages)
 	if err != nil {
 		return err
 	}

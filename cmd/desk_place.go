@@ -1,6 +1,7 @@
 package cmd
 
 import (
+	"context"
 	"fmt"
 	"strconv"
 	"strings"
@@ -10,57 +11,71 @@ import (
 	"github.com/dlxctl/dlxctl/internal/apply"
 	"github.com/dlxctl/dlxctl/internal/deadletter"
 	"github.com/dlxctl/dlxctl/internal/desk"
+	"github.com/dlxctl/dlxctl/internal/policy"
 	"github.com/dlxctl/dlxctl/internal/spec"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
 // openDesk opens the desk of the topology of -f, which reads bodies as flags say. closeDesk must
 // be called.
-func (a *app) openDesk(m messageFlags) (d *desk.Desk, closeDesk func(), err error) {
+func (a *app) openDesk(ctx context.Context, m messageFlags) (d *desk.Desk, closeDesk func(), err error) {
 	t, err := a.files().load()
 	if err != nil {
 		return nil, nil, err
 	}
-	return a.deskOf(t, m)
+	return a.deskOf(ctx, t, m)
 }
 
 // deskOf opens the desk of a topology; the zero topology is that of a virtual host of which nothing
 // is known.
-func (a *app) deskOf(t topology.Compiled, m messageFlags) (d *desk.Desk, closeDesk func(), err error) {
+func (a *app) deskOf(ctx context.Context, t topology.Compiled, m messageFlags) (
+	d *desk.Desk, closeDesk func(), err error,
+) {
 	reader, err := m.reader(t)
 	if err != nil {
 		return nil, nil, err
 	}
-	return a.deskWith(t, reader)
+	return a.deskWith(ctx, t, reader)
 }
 
 // openRuns opens the desk of the topology of -f for a command that shows nothing of a message: a
 // schema that cannot be read does not keep a person from ending a run. With failures, the command
 // shows why messages fail again, if the schemas can be read: what must be masked in the reason is
 // found in the decoded body. closeDesk must be called.
-func (a *app) openRuns(failures bool) (d *desk.Desk, closeDesk func(), err error) {
+func (a *app) openRuns(ctx context.Context, failures bool) (d *desk.Desk, closeDesk func(), err error) {
 	t, err := a.files().load()
 	if err != nil {
 		return nil, nil, err
 	}
 	if !failures {
-		return a.deskWith(t, nil)
+		return a.deskWith(ctx, t, nil)
 	}
 	var m messageFlags
 	reader, err := m.reader(t)
 	if err != nil {
 		fmt.Fprintf(a.stderr, "warning: the schemas cannot be read, so it is not shown why messages fail again: %s\n",
 			topology.Printable(err.Error()))
-		return a.deskWith(t, nil)
+		return a.deskWith(ctx, t, nil)
 	}
-	return a.deskWith(t, reader)
+	return a.deskWith(ctx, t, reader)
 }
 
-// deskWith opens the desk of a topology, which reads messages with reader; nil reads none.
-func (a *app) deskWith(t topology.Compiled, reader *deadletter.Reader) (*desk.Desk, func(), error) {
+// deskWith opens the desk of a topology, which reads messages with reader; nil reads none. Which
+// queues a match covers is read from the broker.
+func (a *app) deskWith(ctx context.Context, t topology.Compiled, reader *deadletter.Reader) (
+	*desk.Desk, func(), error,
+) {
 	s, err := a.conn.open(t)
 	if err != nil {
 		return nil, nil, err
+	}
+	if len(t.Matches) > 0 {
+		state, err := s.Management.Inspect(ctx)
+		if err != nil {
+			s.Close()
+			return nil, nil, err
+		}
+		t = policy.WithMatched(t, state.Have.Queues)
 	}
 	d := &desk.Desk{
 		Endpoint: s.Endpoint, Management: s.Management, Topology: t, Reader: reader, By: apply.Person(),

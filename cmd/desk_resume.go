@@ -53,7 +53,7 @@ func (k *deskResumeCommand) run(c *cobra.Command, args []string) error {
 	if _, err := k.limits.Over(desk.SendOptions{}, c.Flags().Changed); err != nil {
 		return usageError{err}
 	}
-	d, closeDesk, err := k.app.openRuns(true)
+	d, closeDesk, err := k.app.openRuns(c.Context(), true)
 	if err != nil {
 		return err
 	}

@@ -36,7 +36,7 @@ Without --yes, return shows the run.`,
 
 // run returns what a run holds.
 func (k *deskReturnCommand) run(c *cobra.Command, args []string) error {
-	d, closeDesk, err := k.app.openRuns(false)
+	d, closeDesk, err := k.app.openRuns(c.Context(), false)
 	if err != nil {
 		return err
 	}

@@ -44,7 +44,7 @@ old.`,
 }
 
 func (k *deskRunListCommand) run(ctx context.Context) error {
-	d, closeDesk, err := k.app.openRuns(false)
+	d, closeDesk, err := k.app.openRuns(ctx, false)
 	if err != nil {
 		return err
 	}

@@ -74,7 +74,7 @@ func (k *deskServeCommand) run(c *cobra.Command) error {
 		return explainListen(k.listen, err)
 	}
 	defer bound.Close()
-	d, closeDesk, err := k.app.openDesk(k.look.messages)
+	d, closeDesk, err := k.app.openDesk(c.Context(), k.look.messages)
 	if err != nil {
 		return err
 	}

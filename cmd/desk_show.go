@@ -63,7 +63,7 @@ func (k *deskShowCommand) run(c *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	d, closeDesk, err := k.app.openDesk(k.choose.messages)
+	d, closeDesk, err := k.app.openDesk(c.Context(), k.choose.messages)
 	if err != nil {
 		return err
 	}

@@ -10,6 +10,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/dlxctl/dlxctl/internal/policy"
+	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -65,6 +67,9 @@ func (o *objectFlags) read(c *cobra.Command, definitionFiles []string) (objects,
 			out.state.Have.Policies = append(out.state.Have.Policies, f.Policies...)
 		}
 	}
+	out.files = text.Each(files, func(f topology.Compiled) topology.Compiled {
+		return policy.WithMatched(f, out.state.Have.Queues)
+	})
 	if !o.broker && o.rabbitMQ != "" {
 		out.state.Version = o.rabbitMQ
 	}

@@ -65,7 +65,7 @@ func (k *peekCommand) run(c *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	d, closeDesk, err := k.app.deskOf(t, k.choose.messages)
+	d, closeDesk, err := k.app.deskOf(c.Context(), t, k.choose.messages)
 	if err != nil {
 		return err
 	}

@@ -61,12 +61,16 @@ func runScripts(t *testing.T, dir string, setup func(*testscript.Env) error) {
 }
 
 // condition is true of "older" where a script is left to the newest line of RabbitMQ and to the
-// night.
+// night, and of "before4" on a line before 4.0.
 func condition(name string) (bool, error) {
-	if name != "older" {
+	switch name {
+	case "older":
+		return brokertest.OnlyAtNight(), nil
+	case "before4":
+		return strings.HasPrefix(os.Getenv("BROKER_VERSION"), "3."), nil
+	default:
 		return false, fmt.Errorf("unknown condition %q", name)
 	}
-	return brokertest.OnlyAtNight(), nil
 }
 
 // copyTree copies a folder of the repository to where a script finds it.

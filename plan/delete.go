@@ -203,7 +203,9 @@ func (r resolved) replacedExchange(have, want topology.Exchange, fields []Field)
 	used := slices.ContainsFunc(r.bindings, func(b topology.Binding) bool {
 		return b.Source == have.Name || b.DestinationType == topology.ToExchange && b.Destination == have.Name
 	})
-	if !marked || owner != r.want.Name || used || want.Label.Role != topology.RoleBusiness {
+	spare := want.Name == topology.NextExchangeName(topology.FailedExchangeName(r.want.Name)) && len(fields) == 1 &&
+		fields[0].Name == topology.ArgAlternateExchange
+	if !marked || owner != r.want.Name || used || want.Label.Role != topology.RoleBusiness && !spare {
 		for _, f := range fields {
 			if f.Name == "durable" || f.Name == "auto-delete" {
 				c.Immutable = false
@@ -216,6 +218,9 @@ func (r resolved) replacedExchange(have, want topology.Exchange, fields []Field)
 	c.Action, c.Hazards = Replace, []topology.Hazard{topology.DropsRouting}
 	c.Phase = creationPhase(Change{After: want, Label: want.Label})
 	c.Reason = "it cannot be changed in place: the exchange is deleted and created again; in between, publishers find no exchange"
+	if spare {
+		c.Reason = "match changes where failures without an address go, and an exchange cannot be changed in place: it is deleted and created again; in between, a message that fails under an address without a binding has no route"
+	}
 	return c
 }
 

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/dlxctl/dlxctl/internal/policy"
 	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -29,7 +30,7 @@ type Options struct {
 // Make returns the plan that turns what the broker has into want: resolve, then
 // diff.
 func Make(want topology.Compiled, state topology.State, o Options) Plan {
-	r := resolve(want, state)
+	r := resolve(policy.WithMatched(want, state.Have.Queues), state)
 	p := diff(r)
 	if o.Destroy {
 		p = destroyed(p, r.desk)

@@ -23,6 +23,8 @@ func Guard(want topology.Compiled, version, cluster string) error {
 	switch {
 	case !atLeast(version, oldest):
 		return guardError(fmt.Sprintf("the broker is RabbitMQ %s; dlxctl needs %d.%d or newer: older ones lose messages that wait in quorum queues with a TTL", version, oldest[0], oldest[1]))
+	case len(want.Matches) > 0 && !atLeast(version, leastForMatch):
+		return guardError(fmt.Sprintf("the broker is RabbitMQ %s, and match needs %d.%d or newer: before, a publisher can forge in which queue a message failed; list the queues by name", version, leastForMatch[0], leastForMatch[1]))
 	case want.Cluster != "" && want.Cluster != cluster:
 		return guardError(fmt.Sprintf("the topology is for the cluster %q, and this broker belongs to %q; check RABBITMQ_URL, or cluster: in the file", want.Cluster, cluster))
 	}

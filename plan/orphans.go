@@ -29,8 +29,8 @@ type orphans struct {
 	retiredDead []string
 	// staying are queues that stay for a legacy queue that dlxctl made.
 	staying []topology.Queue
-	// losesDLX are the queues that are without dead-lettering once their policy is gone.
-	losesDLX map[string]bool
+	// losesDLX are the queues that are without dead-lettering once a policy is gone, by its name.
+	losesDLX map[string][]string
 
 	tiers map[string][]retiredTier // the tiers among retired, by backoff
 	loops map[string]bool          // the backoffs whose failed queue is retired and stays; see retireFailed
@@ -42,7 +42,7 @@ type orphans struct {
 func (r *resolver) orphans(routes rerouting, matched matchedBindings) *orphans {
 	out := &orphans{
 		resolver: r, routes: routes, matched: matched,
-		losesDLX: map[string]bool{}, loops: map[string]bool{}, kept: map[topology.Key]bool{},
+		losesDLX: map[string][]string{}, loops: map[string]bool{}, kept: map[topology.Key]bool{},
 		outdated: map[string]bool{},
 	}
 	out.collect()
@@ -107,7 +107,12 @@ func (r *orphans) collect() {
 				r.stay.Policies = append(r.stay.Policies, p)
 				continue
 			}
-			r.losesDLX[p.Label.Queue] = r.resolver.losesDLX(p.Label.Queue)
+			if topology.IsMatchPolicyName(r.want.Name, p.Name) {
+				p.Label.Queue = p.Pattern
+				r.losesDLX[p.Name] = r.uncovered(p)
+			} else if r.resolver.losesDLX(p.Label.Queue) {
+				r.losesDLX[p.Name] = []string{p.Label.Queue}
+			}
 		}
 	}
 	r.orphanedPolicies(policies)
@@ -217,10 +222,14 @@ func leadsTo(b topology.Binding, queues map[string]bool) bool {
 // the broker's list and still in effect. All that is known of them is the name and the queue.
 func (r *orphans) orphanedPolicies(wanted map[string]topology.Policy) {
 	listed := byName(r.state.Have.Policies, func(p topology.Policy) string { return p.Name })
-	for queue, name := range r.state.QueuePolicies {
+	seen := map[string]bool{} // one of a match is in effect on several queues
+	for _, queue := range slices.Sorted(maps.Keys(r.state.QueuePolicies)) {
+		name := r.state.QueuePolicies[queue]
 		_, isWanted := wanted[name]
 		_, isListed := listed[name]
-		if name == topology.PolicyName(r.want.Name, queue) && !isWanted && !isListed {
+		own := name == topology.PolicyName(r.want.Name, queue) || topology.IsMatchPolicyName(r.want.Name, name)
+		if own && !isWanted && !isListed && !seen[name] {
+			seen[name] = true
 			r.found.Policies = append(r.found.Policies, topology.Policy{
 				Name:  name,
 				Label: topology.Label{Role: topology.RoleWork, Queue: queue},
@@ -322,8 +331,9 @@ func (r *resolver) drift() []topology.Binding {
 	queues, services := map[string]bool{}, map[string]bool{}
 	for _, q := range r.want.Queues {
 		queues[q.Name] = !q.External
-		// The file cannot list the bindings of an external dead-letter queue.
-		services[q.Name] = q.External && q.Label.Role != topology.RoleDeadLetter
+		// The file cannot list the bindings of an external dead-letter queue, nor those of a queue that
+		// a match covers.
+		services[q.Name] = q.External && q.Label.Role != topology.RoleDeadLetter && r.works[q.Name].Match == ""
 	}
 	declared, generated := map[string]bool{}, map[string]bool{}
 	for _, e := range r.want.Exchanges {

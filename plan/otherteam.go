@@ -23,6 +23,13 @@ func (r *resolver) otherTeam() (f findings) {
 			return f
 		}
 	}
+	for _, m := range r.want.Matches {
+		for _, name := range m.PolicyNames(r.want.Name) {
+			if _, attached := policies[name]; attached {
+				return f
+			}
+		}
+	}
 	dead := r.foundDead()
 	wanted := byName(r.want.Queues, func(q topology.Queue) string { return q.Name })
 	var missing []string

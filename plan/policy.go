@@ -74,6 +74,7 @@ func (r *resolver) policies(queues []topology.Queue) matchedPolicies {
 			r.notInEffect(&out.findings, p, want, existing)
 		}
 	}
+	r.matchPolicies(&out, have)
 	return out
 }
 
@@ -159,6 +160,8 @@ func (r *resolver) losesDLX(queue string) bool {
 		return false // it does not exist, or goes too
 	case wanted >= 0 && r.want.Queues[wanted].Arguments.HasAny(topology.ArgDeadLetterExchange):
 		return false // it is made again with arguments; while it cannot be, Allowed keeps the policy
+	case r.attach[queue].Name != "":
+		return false // a policy of the file is for it
 	}
 	q := r.state.Have.Queues[i]
 	other, _ := r.foreign.Strongest(r.foreign.Policies(), q)
@@ -228,10 +231,11 @@ func (r resolved) detached(p topology.Policy) Change {
 		return c
 	}
 	c.Fields = differing(asFields(p.Properties()), nil)
-	if r.orphans.losesDLX[p.Label.Queue] {
+	if queues := r.orphans.losesDLX[p.Name]; len(queues) > 0 {
 		c.Hazards = []topology.Hazard{topology.LosesMessages}
-		c.Reason = fmt.Sprintf("no longer declared; %s stays, and then drops the messages that its consumers reject",
-			text.Name(p.Label.Queue))
+		c.Reason = fmt.Sprintf("no longer declared; %s %s consumers reject", text.Some(text.Names(queues)),
+			text.Choose(len(queues), "stays, and then drops the messages that its",
+				"stay, and then drop the messages that their"))
 	}
 	return c
 }

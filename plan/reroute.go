@@ -59,6 +59,7 @@ func changeable(want topology.Compiled) map[string]string {
 	add := func(exchange string) { out[exchange], out[topology.NextExchangeName(exchange)] = exchange, exchange }
 	add(topology.FailedExchangeName(want.Name))
 	add(topology.DeadLetterName(want.Name))
+	add(topology.AnyFailedExchangeName(want.Name))
 	for _, b := range want.Backoffs {
 		add(b.RetryExchange)
 	}

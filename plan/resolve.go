@@ -168,12 +168,14 @@ func newResolver(want topology.Compiled, state topology.State) *resolver {
 	desk := deskOf(want.Name, state)
 	desk.consulted = read
 	state = desk.without(state)
-	return &resolver{
+	r := &resolver{
 		want: want, state: state, desk: desk, foreign: policy.Foreign(state, want.Name), consulted: read,
 		works:    byName(want.WorkQueues, func(w topology.WorkQueue) string { return w.Name }),
 		existing: byName(state.Have.Queues, func(q topology.Queue) string { return q.Name }),
 		attach:   byName(want.Policies, func(p topology.Policy) string { return p.Label.Queue }),
 	}
+	r.attachMatches()
+	return r
 }
 
 // accepts reports whether the file settles a warning about an object.

@@ -84,6 +84,7 @@ const (
 	returnSuffix        = ".return"
 	failedSuffix        = ".failed"
 	retryExchangeSuffix = ".dlx"
+	anySuffix           = ".any"
 	nextSuffix          = ".next"
 	retryInfix          = ".retry."
 	switchInfix         = ".switch."
@@ -94,6 +95,7 @@ const (
 	parkedSuffix        = ".parked"
 	verifyInfix         = ".verify."
 	policyPrefix        = "dlxctl."
+	matchInfix          = ".match."
 	deskMarkSuffix      = "/desk"
 )
 
@@ -110,7 +112,8 @@ func LabelOf(topology, name string) (Label, bool) {
 		return Label{Role: RoleReturn}, true
 	case NextExchangeName(DeadLetterName(topology)):
 		return Label{Role: RoleDeadLetter}, true
-	case FailedExchangeName(topology), NextExchangeName(FailedExchangeName(topology)):
+	case FailedExchangeName(topology), NextExchangeName(FailedExchangeName(topology)),
+		AnyFailedExchangeName(topology), NextExchangeName(AnyFailedExchangeName(topology)):
 		return Label{Role: RoleFailed}, true
 	}
 	if queue, ok := strings.CutSuffix(name, deadSuffix); ok {
@@ -150,8 +153,13 @@ func ReturnExchangeName(topology string) string { return topology + returnSuffix
 // queue go: to the failed queue of its backoff, or to the exchange [DeadLetterName].
 func FailedExchangeName(topology string) string { return topology + failedSuffix }
 
-// NextExchangeName names the alternate exchange of [FailedExchangeName], [DeadLetterName] or
-// [RetryExchangeName], which has bindings only while a route changes.
+// AnyFailedExchangeName names the fanout exchange for failures of work queues that
+// [FailedExchangeName] has no binding for: those that a [Match] covers. Only topologies with
+// matches have it.
+func AnyFailedExchangeName(topology string) string { return FailedExchangeName(topology) + anySuffix }
+
+// NextExchangeName names the alternate exchange of [FailedExchangeName], [AnyFailedExchangeName],
+// [DeadLetterName] or [RetryExchangeName], which has bindings only while a route changes.
 func NextExchangeName(exchange string) string { return exchange + nextSuffix }
 
 // FailedQueueName names the queue that the processor reads for one backoff.
@@ -251,6 +259,17 @@ func IsVerifyQueue(topology string, q Queue) bool {
 // PolicyName names the policy that gives a queue its dead-lettering.
 func PolicyName(topology, queue string) string { return policyPrefix + topology + ".queue." + queue }
 
+// MatchPolicyName names the policy that gives the queues of a type whose names a pattern matches
+// their dead-lettering.
+func MatchPolicyName(topology, queueType, pattern string) string {
+	return policyPrefix + topology + matchInfix + queueType + "." + pattern
+}
+
+// IsMatchPolicyName reports whether a policy is named like that of a pattern.
+func IsMatchPolicyName(topology, name string) bool {
+	return strings.HasPrefix(name, policyPrefix+topology+matchInfix)
+}
+
 // PolicyOwner returns the topology that made the policy of that name. It reports
 // false for a foreign policy.
 func PolicyOwner(name string) (string, bool) {
@@ -291,8 +310,13 @@ func IsSwitchName(topology, name string) bool {
 }
 
 // AddressKey is the routing key that means one work queue, on the exchanges
-// that return messages and that pick dead-letter queues: "@billing".
+// that return messages and that pick dead-letter queues: "@billing". On the latter it may mean a
+// dead-letter queue.
 func AddressKey(queue string) string { return "@" + queue }
+
+// UnnamedAddress is the routing key of failures of queues that a [Match] covers: one policy is for
+// all of them, and cannot name each. The broker notes in x-death in which queue a message failed.
+const UnnamedAddress = "@"
 
 // OwnerMark is the owner mark: the value of x-managed-by on every object that the topology
 // owns.

@@ -9,6 +9,7 @@ package topology
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -52,6 +53,8 @@ type Compiled struct {
 	Backoffs []Backoff `json:"backoffs"`
 	// WorkQueues are the declared work queues in the order of the file.
 	WorkQueues []WorkQueue `json:"workQueues"`
+	// Matches are the entries of the file that cover queues by a pattern, in its order.
+	Matches []Match `json:"matches,omitempty"`
 	// Removed are the names of queues and exchanges that the file lists as removed on
 	// purpose.
 	Removed []string `json:"removed"`
@@ -391,6 +394,88 @@ type WorkQueue struct {
 	SeverityRules []SeverityRule `json:"severityRules,omitempty"`
 	// Replaces is the legacy queue that this one succeeds. Empty: none.
 	Replaces string `json:"replaces"`
+	// Match is the pattern of the entry that covers the queue. Empty: the file names it.
+	Match string `json:"match,omitempty"`
+}
+
+// Match covers queues that services declare: those whose name its pattern matches. A queue that
+// exists and is covered is a work queue; see [Compiled.WithMatched].
+type Match struct {
+	// Pattern is a regular expression, as RabbitMQ has it in policies.
+	Pattern string `json:"pattern"`
+	// Type is the type of queues that it covers, [Quorum] or [Classic]. Empty: both.
+	Type string `json:"type,omitempty"`
+	// The others are those of each work queue.
+	Backoff         string         `json:"backoff"`
+	DeadLetterQueue string         `json:"deadLetterQueue"`
+	Owner           string         `json:"owner"`
+	Severity        string         `json:"severity"`
+	SeverityRules   []SeverityRule `json:"severityRules,omitempty"`
+	// Place is where the file has the entry.
+	Place Place `json:"place"`
+}
+
+// WorkQueue returns a queue that m covers as the work queue that it is.
+func (m Match) WorkQueue(queue string) WorkQueue {
+	return WorkQueue{
+		Name: queue, Backoff: m.Backoff, DeadLetterQueue: m.DeadLetterQueue, Owner: m.Owner, Severity: m.Severity,
+		SeverityRules: m.SeverityRules, Match: m.Pattern,
+	}
+}
+
+// PolicyNames returns the names of the policies of m, by the type of queues that each is for. One
+// policy cannot be for both: RabbitMQ passes over a policy with a key that the type does not know,
+// and classic queues do not know at-least-once dead-lettering.
+func (m Match) PolicyNames(topology string) map[string]string {
+	out := map[string]string{}
+	for _, t := range []string{Quorum, Classic} {
+		if m.Type == "" || m.Type == t {
+			out[t] = MatchPolicyName(topology, t, m.Pattern)
+		}
+	}
+	return out
+}
+
+// ReturnBinding returns the binding by which messages come back to a work queue.
+func ReturnBinding(topology, queue string) Binding {
+	return Binding{
+		Source: ReturnExchangeName(topology), Destination: queue, DestinationType: ToQueue, Key: AddressKey(queue),
+		Arguments: Arguments{ArgManagedBy: OwnerMark(topology)},
+		Label:     Label{Role: RoleReturn, Queue: queue},
+	}
+}
+
+// WithMatched returns c with the queues among those of a virtual host that its matches cover, as
+// external work queues with the binding by which their messages come back. entryOf returns the
+// entry that covers a queue. c stays as it is; it may have some of them already.
+func (c Compiled) WithMatched(queues []Queue, entryOf func(Queue) (Match, bool)) Compiled {
+	if len(c.Matches) == 0 {
+		return c
+	}
+	known := make(map[string]bool, len(c.Queues))
+	for _, q := range c.Queues {
+		known[q.Name] = true
+	}
+	out := c
+	out.Queues, out.Bindings, out.WorkQueues = slices.Clone(c.Queues), slices.Clone(c.Bindings), slices.Clone(c.WorkQueues)
+	out.Places = maps.Clone(c.Places)
+	for _, q := range queues {
+		m, covered := entryOf(q)
+		if known[q.Name] || !covered {
+			continue
+		}
+		out.Queues = append(out.Queues, Queue{
+			Name: q.Name, Durable: q.Durable, AutoDelete: q.AutoDelete, External: true,
+			Label: Label{Role: RoleWork, Queue: q.Name},
+		})
+		out.Bindings = append(out.Bindings, ReturnBinding(c.Name, q.Name))
+		out.WorkQueues = append(out.WorkQueues, m.WorkQueue(q.Name))
+		if out.Places != nil {
+			out.Places[Key{KindQueue, q.Name}] = m.Place
+		}
+	}
+	out.Sort()
+	return out
 }
 
 // WorkQueueNames returns the names of the work queues.

@@ -170,19 +170,21 @@ func (s *session) bind(ctx context.Context, b *brake) (listened []string, err er
 	if err != nil {
 		return nil, err
 	}
-	routes := failureRoutes(d.Topology.Name, state)
+	routes := failureRoutes(d.Topology, state)
 	if why := unfinishedChange(m.Listen, routes); why != "" {
 		return nil, stopped(fmt.Sprintf("%s, then 'dlxctl desk run resume %s'", why, m.Run))
 	}
 	var keys []string
 	for _, queue := range m.Listen {
 		if routes[queue] {
-			keys, listened = append(keys, topology.AddressKey(queue)), append(listened, queue)
+			keys, listened = append(keys, failureKey(d.Topology, queue)), append(listened, queue)
 		}
 	}
 	if len(keys) == 0 {
 		return nil, nil
 	}
+	slices.Sort(keys)
+	keys = slices.Compact(keys)
 	b.source, err = b.conn.Listen(topology.HoldName(d.Topology.Name, m.Run)+".brake",
 		topology.FailedExchangeName(d.Topology.Name), keys, brakeLength, d.mark())
 	return listened, err

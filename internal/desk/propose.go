@@ -414,7 +414,7 @@ func (c *choice) brakes(p *Proposal, state topology.State) {
 	if c.kind.goes != toWork {
 		return
 	}
-	heard := failureRoutes(c.desk.Topology.Name, state)
+	heard := failureRoutes(c.desk.Topology, state)
 	back := c.echoes(p, state)
 	var deaf, late []string
 	for _, r := range p.Reaches {
@@ -468,7 +468,7 @@ func (c *choice) manifest(p *Proposal, state topology.State) manifest {
 	if c.kind.goes == toWork {
 		m.Echo = c.echoes(p, state)
 	}
-	heard := failureRoutes(c.desk.Topology.Name, state)
+	heard := failureRoutes(c.desk.Topology, state)
 	for _, reach := range p.Reaches {
 		if c.router != nil && !slices.Contains(m.Through, reach.Exchange) {
 			m.Through = append(m.Through, reach.Exchange)

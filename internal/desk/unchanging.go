@@ -48,7 +48,8 @@ func (s *session) unchanging(ctx context.Context, waiting func(line string), do 
 
 // failureRoutes returns the queues whose failures the topology routes: true if the failed exchange
 // does so itself, and false if it leaves them to its next exchange, as in the middle of a change.
-func failureRoutes(name string, state topology.State) map[string]bool {
+func failureRoutes(t topology.Compiled, state topology.State) map[string]bool {
+	name := t.Name
 	out, failed := map[string]bool{}, topology.FailedExchangeName(name)
 	for _, b := range state.Have.Bindings {
 		queue, address := strings.CutPrefix(b.Key, addressPrefix)
@@ -59,7 +60,23 @@ func failureRoutes(name string, state topology.State) map[string]bool {
 			out[queue] = out[queue] || direct
 		}
 	}
+	if direct, routed := out[""]; routed { // the address that names no queue
+		for _, w := range t.WorkQueues {
+			if w.Match != "" {
+				out[w.Name] = direct
+			}
+		}
+	}
 	return out
+}
+
+// failureKey returns the routing key of the failures of a queue. No run must listen to the address
+// of a queue that a match covers: what a consumer publishes under it takes the alternate exchange.
+func failureKey(t topology.Compiled, queue string) string {
+	if w, _ := t.WorkQueue(queue); w.Match != "" {
+		return topology.UnnamedAddress
+	}
+	return topology.AddressKey(queue)
 }
 
 // unfinishedChange says that failures of some of these queues take the alternate exchange. They

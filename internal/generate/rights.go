@@ -153,6 +153,10 @@ func processing(t topology.Compiled) Grant {
 	if len(t.Backoffs) > 0 {
 		g.Write = append(g.Write, exactly(topology.UnroutableName(t.Name)))
 	}
+	if len(t.Matches) > 0 { // to bind the queues that no apply has seen
+		g.Write = append(g.Write, covered(t)...)
+		g.Read = append(g.Read, exactly(topology.ReturnExchangeName(t.Name)))
+	}
 	return g
 }
 
@@ -260,8 +264,22 @@ func acting(t topology.Compiled) Grant {
 	for _, w := range t.WorkQueues {
 		g.Write = append(g.Write, exactly(w.Name))
 	}
+	g.Write = append(g.Write, covered(t)...)
 	g.Read = append(g.Read, exactly(topology.FailedExchangeName(t.Name)))
 	return g
+}
+
+// covered returns expressions for the names of the queues that matches cover. Only a pattern that
+// is the begin of a name can be a part of the expression of a permission; for another it is all.
+func covered(t topology.Compiled) []string {
+	return text.Each(t.Matches, func(m topology.Match) string {
+		name, literal := strings.CutPrefix(m.Pattern, "^")
+		plain := strings.NewReplacer(`\.`, ".", `\-`, "-").Replace(name)
+		if !literal || regexp.QuoteMeta(plain) != name && plain != name || plain == "" {
+			return ".*"
+		}
+		return exactly(plain) + ".*"
+	})
 }
 
 // defaultExchange is what the permissions of RabbitMQ call the exchange without a name.
@@ -271,6 +289,7 @@ const defaultExchange = "amq.default"
 // unroutable queue.
 func deadLetterQueues(t topology.Compiled) []string {
 	out := text.Each(t.WorkQueues, func(w topology.WorkQueue) string { return exactly(w.DeadLetterQueue) })
+	out = append(out, text.Each(t.Matches, func(m topology.Match) string { return exactly(m.DeadLetterQueue) })...)
 	out = append(out, exactly(topology.UnroutableName(t.Name)))
 	slices.Sort(out)
 	return slices.Compact(out)

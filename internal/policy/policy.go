@@ -11,10 +11,8 @@ package policy
 
 import (
 	"slices"
-	"time"
 
-	"github.com/dlclark/regexp2"
-
+	"github.com/dlxctl/dlxctl/internal/pattern"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -25,14 +23,14 @@ type Set struct {
 	state    topology.State
 	topology string // empty for All
 	policies []topology.Policy
-	patterns map[string]*regexp2.Regexp
+	patterns map[string]*pattern.Pattern
 	cells    cells
 	harmful  bool // a policy has a key that harms some generated queue
 }
 
 // All returns the set of all policies of a virtual host.
 func All(state topology.State) *Set {
-	return &Set{state: state, policies: state.Have.Policies, patterns: map[string]*regexp2.Regexp{}}
+	return &Set{state: state, policies: state.Have.Policies, patterns: map[string]*pattern.Pattern{}}
 }
 
 // Foreign returns the set of the policies that a topology does not own.
@@ -134,15 +132,12 @@ func (s *Set) Matches(p topology.Policy, q topology.Queue) bool {
 
 // matches reports whether the pattern of a policy matches a name.
 func (s *Set) matches(p topology.Policy, name string) bool {
-	pattern, known := s.patterns[p.Pattern]
+	read, known := s.patterns[p.Pattern]
 	if !known {
-		pattern = compile(p.Pattern)
-		s.patterns[p.Pattern] = pattern
+		read = compile(p.Pattern)
+		s.patterns[p.Pattern] = read
 	}
-	if pattern == nil {
-		return false
-	}
-	matches, err := pattern.MatchString(name)
+	matches, err := read.Matches(name)
 	return err == nil && matches
 }
 
@@ -156,16 +151,13 @@ func (s *Set) Reaches(p topology.Policy, q topology.Queue) bool {
 	return protects && base == p.Name && compile(p.Pattern) == nil
 }
 
-// compile reads a pattern as the broker does: as Perl's. Many begin with (?!amq\.),
-// which the standard library does not know. It returns nil for one that cannot be
-// read.
-func compile(s string) *regexp2.Regexp {
-	pattern, err := regexp2.Compile(s, regexp2.None)
+// compile reads a pattern. It returns nil for one that cannot be read.
+func compile(s string) *pattern.Pattern {
+	p, err := pattern.Compile(s)
 	if err != nil {
 		return nil
 	}
-	pattern.MatchTimeout = time.Second // some never come to an end
-	return pattern
+	return p
 }
 
 // UnknownKeys returns the keys of policies that are not for queues of a type. The broker passes

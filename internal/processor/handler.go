@@ -134,6 +134,9 @@ func (h *handler) Moved(delivery amqp091.Delivery, m relay.Move) {
 		h.probe.Held(monitor.HeldRefused, -1)
 	}
 	ctx := context.Background() // the message is moved, whatever ends now
+	if d.Outcome != retry.Unroutable && h.rules.Covers(d.Queue) {
+		h.probe.Adopt(h.rules.WorkQueue(d.Queue))
+	}
 	switch d.Outcome {
 	case retry.DeadLettered:
 		work := h.rules.WorkQueue(d.Queue)

@@ -8,6 +8,8 @@ import (
 
 	"github.com/dlxctl/dlxctl/internal/broker"
 	"github.com/dlxctl/dlxctl/internal/broker/amqp"
+	"github.com/dlxctl/dlxctl/internal/retry"
+	"github.com/dlxctl/dlxctl/topology"
 )
 
 const (
@@ -29,7 +31,8 @@ type lookup struct {
 	mu        sync.Mutex
 	conn      *amqp.Conn
 	answers   map[string]answer
-	generated map[string]bool // queues that dlxctl generates and nothing fails in
+	generated map[string]bool         // queues that dlxctl generates and nothing fails in
+	covers    func(queue string) bool // by a match of the file
 }
 
 type answer struct {
@@ -39,7 +42,10 @@ type answer struct {
 
 // newLookup returns one that must be closed.
 func (q *failedQueue) newLookup(ctx context.Context) *lookup {
-	l := &lookup{failedQueue: q, ctx: ctx, answers: map[string]answer{}, generated: map[string]bool{}}
+	l := &lookup{
+		failedQueue: q, ctx: ctx, answers: map[string]answer{}, generated: map[string]bool{},
+		covers: retry.NewRules(q.Topology, q.backoff, 0).Covers,
+	}
 	for _, queue := range q.Topology.Queues {
 		if _, isWork := q.Topology.WorkQueue(queue.Name); !isWork {
 			l.generated[queue.Name] = true
@@ -61,6 +67,9 @@ func (l *lookup) exists(queue string) bool {
 		return a.exists
 	}
 	err := l.ask(queue)
+	if err == nil && l.covers(queue) {
+		l.bind(queue)
+	}
 	if err != nil && !errors.Is(err, broker.ErrNotFound) {
 		return true
 	}
@@ -69,6 +78,18 @@ func (l *lookup) exists(queue string) bool {
 	}
 	l.answers[queue] = answer{exists: err == nil, at: time.Now()}
 	return err == nil
+}
+
+// bind binds a queue that a match covers to the exchange that returns messages, as apply does: no
+// apply may have seen the queue yet. Without the right, or if the service alone may use the queue,
+// the binding may still be there, made by apply or by the service. If it is not, messages end in
+// the unroutable queue after their first tier, and so nothing is lost.
+func (l *lookup) bind(queue string) {
+	if err := l.conn.Bind(topology.ReturnBinding(l.Topology.Name, queue)); err != nil {
+		l.trouble.WarnContext(l.ctx,
+			"cannot bind a queue that a match covers; unless it is bound, its retries go to the unroutable queue",
+			"queue", queue, "exchange", topology.ReturnExchangeName(l.Topology.Name), "error", err)
+	}
 }
 
 // ask asks the broker.

@@ -45,7 +45,8 @@ func TestMain(m *testing.M) {
 	}
 	os.Exit(brokertest.Main(m, func() error {
 		return goleak.Find(goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"),
-			goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"))
+			goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"),
+			goleak.IgnoreAnyFunction("github.com/dlclark/regexp2.runClock")) // it ends a second after the last match
 	}))
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -20,11 +21,13 @@ import (
 // outages knows which work queues are in outage. A nil one knows of none.
 type outages struct {
 	*Processor
+	probes monitor.Probes
+	rules  retry.Rules // they tell which queues a match covers
 	api    *management.Client
-	names  []string // of the queues whose statistics it reads
-	logged bool     // that they cannot be read
+	logged bool // that they cannot be read
 
 	mu     sync.Mutex
+	names  []string               // of the queues whose statistics it reads
 	queues map[string]*deliveries // by the name of the work queue
 	due    map[string]time.Time   // by backoff: when the next message may return from its outage queue
 }
@@ -43,7 +46,10 @@ type deliveries struct {
 // newOutages reads the first statistics. It returns nil if no backoff says what an outage is, and
 // an error if the user may not read statistics. A broker that does not answer may do so later.
 func (p *Processor) newOutages(ctx context.Context, probes monitor.Probes) (*outages, error) {
-	o := &outages{Processor: p, queues: map[string]*deliveries{}, due: map[string]time.Time{}}
+	o := &outages{
+		Processor: p, probes: probes, rules: retry.NewRules(p.Topology, topology.Backoff{}, 0),
+		queues: map[string]*deliveries{}, due: map[string]time.Time{},
+	}
 	now := time.Now()
 	for _, b := range p.Topology.Backoffs {
 		if b.Outage == nil {
@@ -52,10 +58,7 @@ func (p *Processor) newOutages(ctx context.Context, probes monitor.Probes) (*out
 		o.names = append(o.names, b.FailedQueue, b.Outage.Tier.Queue)
 		for _, w := range p.Topology.WorkQueues {
 			if w.Backoff == b.Name {
-				o.names = append(o.names, w.Name)
-				o.queues[w.Name] = &deliveries{
-					work: w, backoff: b, window: retry.NewWindow(*b.Outage, broker.Tick, now), probe: probes.Of(b.Name), processors: 1,
-				}
+				o.watch(w, b, now)
 			}
 		}
 	}
@@ -67,6 +70,31 @@ func (p *Processor) newOutages(ctx context.Context, probes monitor.Probes) (*out
 		return nil, err
 	}
 	return o, o.begin(ctx)
+}
+
+// watch begins to look at the deliveries of a work queue.
+func (o *outages) watch(w topology.WorkQueue, b topology.Backoff, now time.Time) *deliveries {
+	q := &deliveries{
+		work: w, backoff: b, window: retry.NewWindow(*b.Outage, broker.Tick, now), probe: o.probes.Of(b.Name), processors: 1,
+	}
+	o.names = append(o.names, w.Name)
+	o.queues[w.Name] = q
+	return q
+}
+
+// of returns the deliveries of a work queue: one of the file, or one that a match of it covers, up
+// to a number. The caller holds the lock.
+func (o *outages) of(queue string) (*deliveries, bool) {
+	q, ok := o.queues[queue]
+	if ok || len(o.queues) >= mostAnswers+len(o.Topology.WorkQueues) || !o.rules.Covers(queue) {
+		return q, ok
+	}
+	w := o.rules.WorkQueue(queue)
+	b, _ := o.Topology.Backoff(w.Backoff)
+	if b.Outage == nil {
+		return nil, false
+	}
+	return o.watch(w, b, time.Now()), true
 }
 
 // begin reads the first statistics.
@@ -103,7 +131,10 @@ func (o *outages) run(ctx context.Context) {
 func (o *outages) read(ctx context.Context) error {
 	reading, cancel := context.WithTimeout(ctx, broker.Tick)
 	defer cancel()
-	counted, err := o.api.Deliveries(reading, o.names)
+	o.mu.Lock()
+	names := slices.Clone(o.names)
+	o.mu.Unlock()
+	counted, err := o.api.Deliveries(reading, names)
 	if err == nil {
 		o.count(ctx, counted, time.Now())
 	}
@@ -192,7 +223,7 @@ func (o *outages) notify(q *deliveries, event, what string) {
 func (o *outages) state(queue string) retry.State {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if q, ok := o.queues[queue]; ok {
+	if q, ok := o.of(queue); ok {
 		return q.window.State(time.Now())
 	}
 	return retry.Working
@@ -205,7 +236,7 @@ func (o *outages) failed(d retry.Decision) {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if q, ok := o.queues[d.Queue]; ok {
+	if q, ok := o.of(d.Queue); ok {
 		q.window.Failed(d.Evidence)
 	}
 }

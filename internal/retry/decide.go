@@ -107,6 +107,7 @@ type Rules struct {
 	topology   topology.Compiled
 	backoff    topology.Backoff
 	workQueues map[string]topology.WorkQueue
+	matches    []match
 	frameMax   int
 	// exists reports whether the virtual host has a queue that the topology does not
 	// name. Nil: there is none.
@@ -125,6 +126,7 @@ func NewRules(t topology.Compiled, b topology.Backoff, frameMax int) Rules {
 	for _, w := range t.WorkQueues {
 		r.workQueues[w.Name] = w
 	}
+	r.matches = matchesOf(t)
 	return r
 }
 
@@ -141,18 +143,23 @@ func (r Rules) WorkQueue(queue string) topology.WorkQueue {
 	if w, ok := r.workQueues[queue]; ok {
 		return w
 	}
+	if m, ok := r.covering(queue); ok {
+		return m.WorkQueue(queue)
+	}
 	return topology.WorkQueue{Name: queue, Severity: topology.SeverityTicket}
 }
 
-// Names reports whether the topology names that work queue.
+// Names reports whether the topology names that work queue, or a match covers its name. A queue of
+// such a name may not exist.
 func (r Rules) Names(queue string) bool {
 	_, named := r.workQueues[queue]
-	return named
+	return named || r.Covers(queue)
 }
 
 // knows reports whether messages of that queue are retried.
 func (r Rules) knows(queue string) bool {
-	return r.Names(queue) || r.exists != nil && r.exists(queue)
+	_, named := r.workQueues[queue]
+	return named || r.exists != nil && r.exists(queue)
 }
 
 // Decide says what becomes of a message from the failed queue. It reads no clock. It is a pure
@@ -162,6 +169,9 @@ func (r Rules) Decide(d Message, now time.Time) Decision {
 	f := r.read(d, origin, now)
 	next := r.next(d, f, now)
 	switch {
+	case d.Key == topology.UnnamedAddress && origin != "" && !r.Names(origin):
+		why := fmt.Sprintf("it failed in %s, which no match of the topology %q covers", origin, r.topology.Name)
+		return r.ToUnroutable(d, Decision{Queue: origin, Reason: f.reason, Cause: UnknownQueue}, why, now)
 	case !addressed || origin == "":
 		why := fmt.Sprintf("the routing key %q names no work queue", d.Key)
 		return r.ToUnroutable(d, Decision{Cause: NoAddress}, why, now)
@@ -190,7 +200,7 @@ func (r Rules) Decide(d Message, now time.Time) Decision {
 	// As an int32: pika reads an int64 as unsigned, and -1 as 18446744073709551615.
 	// Bindings match an integer of any width. No backoff has that many tiers.
 	headers[r.topology.CountHeader] = int32(next.count) //nolint:gosec // at most the number of tiers and 1
-	out.Key = address(headers, f.key, origin, f.known)
+	out.Key = address(headers, f.key, r.addressee(origin, next), f.known)
 	out.Headers = headers
 	f.record(d, headers, out.Tier, now)
 	if r.tooLarge(d, headers) && !r.giveWay(d, headers) {
@@ -222,13 +232,23 @@ func (r Rules) giveWay(d Message, headers map[string]any) bool {
 	return false
 }
 
+// addressee returns the queue in whose address a message is published: its work queue, or, as a
+// dead letter of a queue that a match covers, the dead-letter queue of that match. No apply may
+// know such a work queue yet.
+func (r Rules) addressee(origin string, next step) string {
+	if w := r.WorkQueue(origin); w.Match != "" && !next.waits {
+		return w.DeadLetterQueue
+	}
+	return origin
+}
+
 // address returns the routing key to publish with, and sets CC. The message keeps
 // the publisher's key, and CC leads it back to its queue. A publisher's key that
 // looks like an address could lead it to another queue as well, and no publisher used
 // one that is too long for a key: such a message is routed by the address of its own
 // queue alone.
-func address(headers map[string]any, key, origin string, known bool) string {
-	own := topology.AddressKey(origin)
+func address(headers map[string]any, key, queue string, known bool) string {
+	own := topology.AddressKey(queue)
 	unaddressed(headers)
 	if !known || len(key) > longestKey || strings.HasPrefix(key, topology.AddressKey("")) {
 		return own

@@ -15,9 +15,13 @@ func (r Rules) returned(d Message) bool {
 	return topology.IsRetryExchangeName(r.topology.Name, d.Exchange)
 }
 
-// addressOf returns the address of the work queue of d. A failure has it as its routing key. A
+// addressOf returns the address of the work queue of d. A failure has it as its routing key, unless
+// its queue is one of many that a match covers: then the broker notes the queue. A
 // message that has returned may have the publisher's key, and the address in CC: see address.
 func (r Rules) addressOf(d Message) string {
+	if d.Key == topology.UnnamedAddress && !r.returned(d) {
+		return topology.AddressKey(r.died(d))
+	}
 	if !r.returned(d) || strings.HasPrefix(d.Key, topology.AddressKey("")) {
 		return d.Key
 	}

@@ -32,7 +32,7 @@ func Compile(s *Spec) (topology.Compiled, error) {
 	for _, e := range s.Exchanges {
 		c.declared(e)
 	}
-	if slices.ContainsFunc(s.Queues, func(q Queue) bool { return !q.Unmanaged }) {
+	if len(s.Matches) > 0 || slices.ContainsFunc(s.Queues, func(q Queue) bool { return !q.Unmanaged }) {
 		c.safetyNet()
 	}
 	c.loops()
@@ -45,6 +45,7 @@ func Compile(s *Spec) (topology.Compiled, error) {
 			c.out.Messages.Queues = append(c.out.Messages.Queues, q.Messages)
 		}
 	}
+	c.matches()
 	for _, r := range s.Removed {
 		c.out.Removed = append(c.out.Removed, r.Name)
 	}
@@ -171,8 +172,13 @@ func (c *compiler) safetyNet() {
 	c.exchange(topology.ReturnExchangeName(c.spec.Name), topology.Direct,
 		topology.Arguments{topology.ArgAlternateExchange: unroutable},
 		topology.Label{Role: topology.RoleReturn})
-	c.withNext(topology.FailedExchangeName(c.spec.Name), topology.Direct, unroutable,
-		topology.Label{Role: topology.RoleFailed})
+	failed := topology.Label{Role: topology.RoleFailed}
+	if len(c.spec.Matches) > 0 {
+		others := topology.AnyFailedExchangeName(c.spec.Name)
+		c.withNext(others, topology.Fanout, unroutable, failed)
+		unroutable = others
+	}
+	c.withNext(topology.FailedExchangeName(c.spec.Name), topology.Direct, unroutable, failed)
 }
 
 // withNext adds an exchange whose bindings can change under load: what none of them matches goes
@@ -231,7 +237,11 @@ func (c *compiler) deadLetters(q Queue) {
 func (c *compiler) dead(q Queue) {
 	label := topology.Label{Role: topology.RoleDeadLetter, Queue: q.Name}
 	c.bind(topology.DeadLetterName(c.spec.Name), q.Dead.Queue, topology.AddressKey(q.Name), nil, label)
+	c.deadQueue(q, label)
+}
 
+// deadQueue adds the dead-letter queue of q, as dead does.
+func (c *compiler) deadQueue(q Queue, label topology.Label) {
 	if i, ok := c.places[q.Dead.Queue]; ok {
 		c.out.Queues[i].Label.Queue = "" // it serves several
 		return

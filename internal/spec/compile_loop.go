@@ -14,6 +14,9 @@ func (c *compiler) loops() {
 	for _, q := range c.spec.Queues {
 		used[q.Backoff] = true
 	}
+	for _, m := range c.spec.Matches {
+		used[m.Backoff] = true
+	}
 	for _, b := range c.spec.Backoffs {
 		if used[b.Name] {
 			c.loop(b)

@@ -114,6 +114,7 @@ func decode(version string, files []Source, lookup func(string) (string, bool)) 
 		d.notify(f)
 	}
 	d.references()
+	d.matchHits()
 	d.problems = append(d.problems, checkNames(d.spec)...)
 	warnings := byPlace(d.unaccepted())
 	if len(d.problems) > 0 {

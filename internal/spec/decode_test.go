@@ -356,15 +356,18 @@ func fit(schema map[string]any, v any, at string) []string {
 	}
 	if list, ok := schema["anyOf"].([]any); ok {
 		var all []string
+		fits := false
 		for _, s := range list {
 			one, _ := s.(map[string]any)
 			misfits := fit(one, v, at)
-			if len(misfits) == 0 {
-				return nil
-			}
+			fits = fits || len(misfits) == 0
 			all = append(all, misfits...)
 		}
-		return all
+		if _, more := schema["properties"]; !fits {
+			return all
+		} else if !more {
+			return nil
+		}
 	}
 	if enum, ok := schema["enum"].([]any); ok && !slices.Contains(enum, v) {
 		return []string{fmt.Sprintf("%s: %v is not among %v", at, v, enum)}
@@ -385,7 +388,8 @@ func fit(schema map[string]any, v any, at string) []string {
 			if more, free := schema["additionalProperties"].(map[string]any); !known && free {
 				next, known = more, true
 			}
-			if !known && (patterns == nil || !strings.HasPrefix(name, "x-")) {
+			_, closed := schema["additionalProperties"]
+			if !known && closed && (patterns == nil || !strings.HasPrefix(name, "x-")) {
 				out = append(out, at+" has no key "+name)
 				continue
 			}

@@ -14,13 +14,14 @@ import (
 type shape struct {
 	types  []string // JSON Schema's: string, integer, number, boolean, array, object
 	enum   []string
-	match  string  // a regular expression for strings
-	least  int64   // for integers, if types says integer
-	items  *shape  // of an array
-	keys   []key   // of an object with fixed keys
-	values *shape  // of an object with free keys
-	either []shape // any of these, in place of all the above
-	null   bool    // or null, which removes a key in an overlay
+	match  string   // a regular expression for strings
+	least  int64    // for integers, if types says integer
+	items  *shape   // of an array
+	keys   []key    // of an object with fixed keys
+	oneOf  []string // of these keys the object has at least one
+	values *shape   // of an object with free keys
+	either []shape  // any of these, in place of all the above
+	null   bool     // or null, which removes a key in an overlay
 }
 
 // key is one key of an object.
@@ -63,7 +64,10 @@ func fileKeys() []key {
 		{"defaults", "What queues have unless they say otherwise, and the type of generated queues.", false, object(defaultsKeys())},
 		{"backoff", "Backoffs (retry schedules), by name.", false, mapOf(object(backoffKeys()))},
 		{"exchanges", "Exchanges of this topology.", false, list(object(exchangeKeys()))},
-		{"queues", "Work queues.", false, list(object(queueKeys()))},
+		{
+			"queues", "Work queues.", false,
+			list(shape{types: []string{"object"}, keys: queueKeys(), oneOf: []string{"name", "match"}}),
+		},
 		{"messages", "How the bodies of messages are read, and what is masked in them, where dlxctl shows messages. Nothing of it is on the broker.", false, object(messagesKeys())},
 		{"notify", "Where dlxctl process sends notices of dead letters. Nothing of it is on the broker.", false, list(object(notifyKeys()))},
 		{"removed", "Queues and exchanges that were removed from the file on purpose: apply may delete them although routing ends (hazard drops-routing), without --allow.", false, list(anyText())},
@@ -152,13 +156,14 @@ func exchangeKeys() []key {
 
 func queueKeys() []key {
 	return []key{
-		{"name", "Name of the work queue.", true, anyText()},
+		{"name", "Name of the work queue. Default: none, with match.", false, anyText()},
+		{"match", "Pattern of a RabbitMQ policy: the entry covers each queue that services declare under a name with a match, now and later. Default: none.", false, anyText()},
 		{"type", "Type of this queue. Default: the one of defaults.", false, oneOf(topology.Quorum, topology.Classic)},
 		{"backoff", "A name under backoff, or none: rejected messages are dead-lettered at once. Default: the one of defaults.", false, anyText()},
 		{"bindings", "Bindings from exchanges to this queue.", false, list(object(bindingKeys()))},
 		{"deliveryLimit", "Quorum queues: how many times the broker redelivers a message before it dead-letters it. Default: the broker's (no limit before 4.0, 20 since).", false, integer(0)},
 		{
-			"dead", "Dead-letter queue: own is QUEUE.dead, shared is TOPOLOGY.dead, which several queues may share, or a queue by name. Default: own.", false,
+			"dead", "Dead-letter queue: own is QUEUE.dead, shared is TOPOLOGY.dead, which several queues may share, or a queue by name. Default: own, and shared with match.", false,
 			shape{either: []shape{oneOf("own", "shared"), object(deadKeys())}},
 		},
 		{"arguments", "Other arguments of the queue.", false, table()},

@@ -2,8 +2,10 @@ package spec
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
+	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -82,7 +84,7 @@ func (n *names) deadQueues() {
 		works[q.Name] = true
 	}
 	first := map[string]Queue{}
-	for _, q := range n.spec.Queues {
+	for _, q := range slices.Concat(n.spec.Queues, matchedDead(n.spec)) {
 		dead := q.Dead.Queue
 		if dead == "" || q.Name == "" {
 			continue
@@ -116,6 +118,11 @@ func (n *names) deadQueues() {
 	}
 }
 
+// matchedDead returns what has a dead-letter queue by a match, as queues.
+func matchedDead(s *Spec) []Queue {
+	return text.Each(s.Matches, func(m Match) Queue { return Queue{Name: m.Pattern, Dead: m.Dead, Pos: m.Pos} })
+}
+
 // reservedExchange says what the exchange of that name is in the topology, or
 // nothing if the name is free.
 func (n *names) reservedExchange(name string) string {
@@ -134,6 +141,8 @@ func (n *names) reservedExchange(name string) string {
 		return "the exchange that all work queues dead-letter to"
 	case topology.NextExchangeName(topology.FailedExchangeName(s.Name)):
 		return "the exchange that routes failures while a backoff changes"
+	case topology.AnyFailedExchangeName(s.Name), topology.NextExchangeName(topology.AnyFailedExchangeName(s.Name)):
+		return "the exchange of failures of queues that a match covers"
 	case topology.NextExchangeName(topology.DeadLetterName(s.Name)):
 		return "the exchange that routes dead letters while a dead-letter queue changes"
 	}
@@ -202,6 +211,9 @@ func (n *names) lengths() {
 		}
 		n.length(q.Pos, "queue", q.Name, topology.AddressKey(q.Name))
 		n.length(q.Dead.Pos, "dead-letter queue", q.Dead.Queue, q.Dead.Queue)
+	}
+	for _, m := range n.spec.Matches {
+		n.length(m.Dead.Pos, "dead-letter queue", m.Dead.Queue, topology.AddressKey(m.Dead.Queue))
 	}
 }
 

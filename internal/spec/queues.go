@@ -19,8 +19,13 @@ func (d *decoder) queues(f fields) {
 			break
 		}
 		x := d.fields(n, "queue", keys, nil)
+		if _, matches := x.values["match"]; matches {
+			d.match(x)
+			continue
+		}
 		name, ok := d.text(x, "name")
 		if !ok {
+			d.nameless(x)
 			continue
 		}
 		q := Queue{

@@ -28,9 +28,13 @@ func (d *decoder) references() {
 			unfinished = true
 		}
 	}
+	for _, m := range d.spec.Matches { // any number of queues
+		q := Queue{Name: fmt.Sprintf("a queue that %q covers", m.Pattern), Backoff: m.Backoff, Pos: m.Pos}
+		uses[m.Backoff] = append(uses[m.Backoff], q)
+	}
 	d.undeclaredExchanges()
 	d.replaced()
-	if len(d.spec.Queues) == 0 && len(d.problems) == 0 {
+	if len(d.spec.Queues) == 0 && len(d.spec.Matches) == 0 && len(d.problems) == 0 {
 		d.warn(d.spec.NamePos, topology.WarnNoQueues, d.spec.Name, fmt.Sprintf("the topology %q has no queues", d.spec.Name),
 			"apply creates no queue, and deletes the queues that it created earlier")
 	}

@@ -163,5 +163,11 @@ func objectMember(s shape) ordered {
 			required = append(required, k.name)
 		}
 	}
-	return ordered{{"type", "object"}, {"properties", properties}, {"required", required}, {"additionalProperties", false}}
+	out := ordered{{"type", "object"}, {"properties", properties}, {"required", required}, {"additionalProperties", false}}
+	if s.oneOf != nil {
+		out = append(out, entry{"anyOf", text.Each(s.oneOf, func(key string) ordered {
+			return ordered{{"required", []string{key}}}
+		})})
+	}
+	return out
 }

@@ -48,7 +48,9 @@ type Spec struct {
 	Backoffs  []Backoff // in the order of the files
 	Exchanges []Exchange
 	Queues    []Queue
-	Removed   []Removed
+	// Matches are the entries of queues that cover them by a pattern.
+	Matches []Match
+	Removed []Removed
 	// Accept are the warnings that the files settle.
 	Accept []topology.Acceptance
 	// Messages is what applies to the messages of all queues.
@@ -159,6 +161,22 @@ type Queue struct {
 	// Overlay is the first place at which an overlay changes the queue, also by defaults. Zero: no
 	// overlay does.
 	Overlay Pos
+}
+
+// Match is an entry that covers queues by a pattern.
+type Match struct {
+	// Pattern is a regular expression of RabbitMQ's policies.
+	Pattern string
+	// Type is the type of queues that it is for. Empty: quorum and classic.
+	Type          string
+	Backoff       string
+	Dead          Dead
+	DeliveryLimit *int64 // of quorum queues
+	Owner         string
+	Severity      string
+	SeverityRules []topology.SeverityRule
+	Pos           Pos
+	Overlay       Pos // see [Queue]
 }
 
 // Dead says where a queue's dead letters go.

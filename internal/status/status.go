@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/dlxctl/dlxctl/internal/jsondoc"
+	"github.com/dlxctl/dlxctl/internal/policy"
 	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -83,6 +84,7 @@ type Options struct {
 // Make returns the report of a topology. Counts are as old as the broker's
 // statistics, up to 5 seconds, and the numbers of consumers up to 10.
 func Make(t topology.Compiled, state topology.State, o Options) Report {
+	t = policy.WithMatched(t, state.Have.Queues)
 	m := maker{
 		t: t, state: state, o: o,
 		out:  Report{Topology: t.Name, VHost: state.VHost, Cluster: state.Cluster, Version: state.Version, At: o.At},
@@ -158,6 +160,9 @@ func (m *maker) queues() {
 			}
 			m.add(q)
 		}
+	}
+	for _, e := range m.t.Matches { // it is there before the first queue that the entry covers
+		m.add(Queue{Name: e.DeadLetterQueue, Role: topology.RoleDeadLetter, Owner: e.Owner, Severity: e.Severity})
 	}
 	for _, queue := range m.plan.RetiringDead { // of which queue is not known any more
 		m.add(Queue{Name: queue, Role: topology.RoleDeadLetter})

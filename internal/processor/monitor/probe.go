@@ -25,6 +25,8 @@ type Probe struct {
 	backoff    string
 	failed     string // the failed queue
 	workQueues map[string]topology.WorkQueue
+	loop       topology.Backoff
+	adopted    int // how many of workQueues the file does not name
 	// Counters are looked up once: a message costs no more than an addition.
 	retried map[retryKey]prometheus.Counter
 	dead    map[deadKey]prometheus.Counter
@@ -76,8 +78,9 @@ func (m *Monitor) Watch(t topology.Compiled) Probes {
 // newProbe returns a probe whose counters begin at 0.
 func (m *Monitor) newProbe(t topology.Compiled, l topology.Backoff) *Probe {
 	p := &Probe{
-		monitor: m, topology: t.Name, backoff: l.Name, failed: l.FailedQueue, workQueues: map[string]topology.WorkQueue{},
-		retried: map[retryKey]prometheus.Counter{}, dead: map[deadKey]prometheus.Counter{},
+		monitor: m, topology: t.Name, backoff: l.Name, failed: l.FailedQueue, loop: l,
+		workQueues: map[string]topology.WorkQueue{},
+		retried:    map[retryKey]prometheus.Counter{}, dead: map[deadKey]prometheus.Counter{},
 		confirm: m.confirm.WithLabelValues(t.Name, l.Name), held: map[string]int{}, outages: map[string]bool{},
 	}
 	p.Active()
@@ -112,6 +115,23 @@ func (p *Probe) begin(queue string, l topology.Backoff) {
 		for _, cause := range []string{"headers_too_large", "refused"} { // of a message that names a queue
 			p.nowhere(queue, severity, cause)
 		}
+	}
+}
+
+// mostAdopted is how many queues have series of their own that the file does not name: a client
+// that may declare queues could make any number.
+const mostAdopted = 1000
+
+// Adopt begins to count a queue by its own name that exists and that a match of the file covers.
+// The relay calls it.
+func (p *Probe) Adopt(w topology.WorkQueue) {
+	if p == nil || p.adopted == mostAdopted {
+		return
+	}
+	if _, known := p.workQueues[w.Name]; !known {
+		p.adopted++
+		p.workQueues[w.Name] = w
+		p.begin(w.Name, p.loop)
 	}
 }
 

@@ -1,0 +1,35 @@
+package policy
+
+import (
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// WithMatched returns c with the queues of a virtual host that its matches cover, as
+// [topology.Compiled.WithMatched] does.
+func WithMatched(c topology.Compiled, queues []topology.Queue) topology.Compiled {
+	if len(c.Matches) == 0 {
+		return c
+	}
+	entryOf := Matched(c)
+	return c.WithMatched(queues, entryOf)
+}
+
+// Matched returns a function that finds the first entry of a topology that covers a queue. No entry
+// covers a queue that dlxctl made, one that only its connection can use, or one of a type that no
+// policy can make dead-letter.
+func Matched(c topology.Compiled) func(topology.Queue) (topology.Match, bool) {
+	set := All(topology.State{})
+	return func(q topology.Queue) (topology.Match, bool) {
+		_, managed := topology.Owner(q.Arguments)
+		if managed || q.Exclusive {
+			return topology.Match{}, false
+		}
+		for _, m := range c.Matches {
+			ofType := m.PolicyNames(c.Name)[q.Type()] != ""
+			if ofType && set.matches(topology.Policy{Pattern: m.Pattern}, q.Name) {
+				return m, true
+			}
+		}
+		return topology.Match{}, false
+	}
+}

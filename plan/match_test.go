@@ -1,0 +1,182 @@
+package plan_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/dlxctl/dlxctl/internal/spec"
+	"github.com/dlxctl/dlxctl/plan"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// matching returns a topology with an entry that covers queues by a pattern.
+func matching(t *testing.T, entries ...string) topology.Compiled {
+	t.Helper()
+	file := "version: 1\nname: shop\nbackoff: {standard: {tiers: [10s]}}\ndefaults: {backoff: standard}\nqueues:\n"
+	for _, e := range entries {
+		file += "  - " + e + "\n"
+	}
+	c, _, err := spec.Load([]spec.Source{{Name: "f", Data: []byte(file)}}, func(string) (string, bool) { return "", false })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+const svc = `{match: '^svc\.', external: true}`
+
+// ofService returns a queue that a service declares.
+func ofService(name, kind string, more ...any) topology.Queue {
+	q := topology.Queue{Name: name, Durable: true, Arguments: topology.Arguments{"x-queue-type": kind}}
+	for i := 0; i+1 < len(more); i += 2 {
+		q.Arguments[fmt.Sprint(more[i])] = more[i+1]
+	}
+	return q
+}
+
+// holding returns a virtual host that has what t wants, and more queues and policies.
+func holding(t topology.Compiled, queues []topology.Queue, policies ...topology.Policy) topology.State {
+	return topology.State{Version: "4.3.6", Have: topology.Topology{
+		Exchanges: t.Exchanges, Bindings: t.Bindings, Queues: append(slices.Clone(t.Queues), queues...),
+		Policies: append(slices.Clone(t.Policies), policies...),
+	}}
+}
+
+// A queue that exists when the plan is made gets the binding by which its messages come back. What
+// the pattern must not change blocks the policy.
+func TestMatchedQueues(t *testing.T) {
+	t.Parallel()
+	limits := func(name, pattern string) topology.Policy {
+		return queuePolicy(name, pattern, 1000, args{"message-ttl": int64(60000)})
+	}
+	const policy = `dlxctl.shop.match.quorum.^svc\.`
+	for name, tc := range map[string]struct {
+		queues   []topology.Queue
+		policies []topology.Policy
+		want     []string
+	}{
+		"none": {},
+		"one": {
+			queues: []topology.Queue{ofService("svc.a", "quorum")}, want: []string{"create shop.return -> svc.a (@svc.a)"},
+		},
+		"stream": {queues: []topology.Queue{ofService("svc.a", "stream")}},
+		"its own arguments": {
+			queues: []topology.Queue{ofService("svc.a", "quorum", "x-dead-letter-exchange", "mine")},
+			want: []string{
+				"blocked " + policy + ": the queue svc.a was declared with x-dead-letter-exchange, and an argument overrides every policy",
+				"create shop.return -> svc.a (@svc.a)",
+			},
+		},
+		"the address of another queue": {
+			queues: []topology.Queue{ofService("svc.a", "quorum", "x-dead-letter-routing-key", "@svc.b")},
+			want: []string{
+				"blocked " + policy + ": the queue svc.a was declared with x-dead-letter-routing-key, and an argument overrides every policy",
+				"create shop.return -> svc.a (@svc.a)",
+			},
+		},
+		"the arguments of dlxctl": {
+			queues: []topology.Queue{ofService("svc.a", "quorum", "x-dead-letter-exchange", "shop.failed",
+				"x-dead-letter-routing-key", "@svc.a")},
+			want: []string{"create shop.return -> svc.a (@svc.a)"},
+		},
+		"a queue of another topology": {
+			queues: []topology.Queue{ofService("svc.a", "quorum", "x-managed-by", "dlxctl/mail")},
+			want:   []string{"blocked " + policy + `: the pattern also matches the queue svc.a, which belongs to the topology "mail": the policy would change where its messages go`},
+		},
+		"a length that drops": {
+			queues: []topology.Queue{ofService("svc.a", "quorum", "x-max-length", int64(9))},
+			want: []string{
+				"blocked " + policy + ": the queue svc.a has a limited length and drops its oldest messages",
+				"create shop.return -> svc.a (@svc.a)",
+			},
+		},
+		"a policy of others on all": {
+			queues: []topology.Queue{ofService("svc.a", "quorum")}, policies: []topology.Policy{limits("all", ".*")},
+			want: []string{
+				"create shop.return -> svc.a (@svc.a)",
+				`update dlxctl.shop.match.classic.^svc\.: starts from the policy all, which it overrides`,
+				`update ` + policy + `: starts from the policy all, which it overrides`,
+			},
+		},
+		"policies of others on some": {
+			queues:   []topology.Queue{ofService("svc.a", "quorum"), ofService("svc.b", "quorum")},
+			policies: []topology.Policy{limits("b", "b$")},
+			want: []string{
+				"blocked " + policy + ": on the queues that the pattern matches different policies are in effect, none on svc.a and b on svc.b, and one policy cannot repeat them all",
+				"create shop.return -> svc.a (@svc.a)", "create shop.return -> svc.b (@svc.b)",
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			want := matching(t, svc)
+			var got []string
+			for _, c := range plan.Make(want, holding(want, tc.queues, tc.policies...), plan.Options{}).Changes {
+				if strings.Contains(c.Name, ".protect.") {
+					continue // what the policies do to generated queues is not the matter here
+				}
+				reason, _, _ := strings.Cut(c.Reason, "; ")
+				got = append(got, strings.TrimSuffix(fmt.Sprintf("%s %s: %s", c.Action, c.Name, reason), ": "))
+			}
+			slices.Sort(got)
+			if d := cmp.Diff(tc.want, got); d != "" {
+				t.Errorf("the plan (-want +got):\n%s", d)
+			}
+		})
+	}
+}
+
+// A queue that no entry of the file covers any more loses its dead-lettering, and needs consent.
+// One that an entry by another pattern covers keeps it.
+func TestMatchEnds(t *testing.T) {
+	t.Parallel()
+	before := matching(t, svc)
+	state := holding(before, []topology.Queue{ofService("svc.a", "quorum"), ofService("svc.b", "quorum")})
+	for entry, want := range map[string]string{
+		`{match: '^svc\.a', external: true}`:      "no longer declared; svc.b stays, and then drops the messages that its consumers reject",
+		`{match: '^svc\.(a|b)$', external: true}`: "no longer declared",
+		"{name: other}":                 "no longer declared; svc.a, svc.b stay, and then drop the messages that their consumers reject",
+		`{name: svc.a, external: true}`: "no longer declared; svc.b stays, and then drops the messages that its consumers reject",
+	} {
+		for _, c := range plan.Make(matching(t, entry), state, plan.Options{}).Changes {
+			if c.Name != `dlxctl.shop.match.quorum.^svc\.` {
+				continue
+			}
+			if c.Action != plan.Delete || c.Reason != want || (len(c.Hazards) > 0) != strings.Contains(want, "stay") {
+				t.Errorf("with %s the plan has: %s %s: %s %v", entry, c.Action, c.Name, c.Reason, c.Hazards)
+			}
+		}
+	}
+}
+
+// A file with match is refused where a publisher could forge in which queue a message failed.
+func TestMatchNeeds40(t *testing.T) {
+	t.Parallel()
+	for version, refused := range map[string]bool{"3.10.8": true, "3.13.7": true, "4.0.5": false, "4.3.6": false} {
+		if err := plan.Guard(matching(t, svc), version, ""); (err != nil) != refused {
+			t.Errorf("on %s: %v", version, err)
+		}
+	}
+	if err := plan.Guard(matching(t, "{name: q}"), "3.10.8", ""); err != nil {
+		t.Error(err)
+	}
+}
+
+// Into a topology that was applied before, match comes with consent: an exchange is replaced.
+func TestMatchIsAdded(t *testing.T) {
+	t.Parallel()
+	before := matching(t, "{name: q}")
+	for _, c := range plan.Make(matching(t, "{name: q}", svc), holding(before, nil), plan.Options{}).Changes {
+		want, hazards := plan.Create, 0
+		if c.Name == "shop.failed.next" {
+			want, hazards = plan.Replace, 1
+		}
+		if c.Action != want || len(c.Hazards) != hazards {
+			t.Errorf("the plan has: %s %s: %s %v", c.Action, c.Name, c.Reason, c.Hazards)
+		}
+	}
+}
