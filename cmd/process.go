@@ -46,10 +46,14 @@ number of processes may run. The processor reconnects by itself. On SIGTERM or S
 consumes no more, finishes the messages in flight within --grace, prints how many messages
 it has moved, and exits with 0. A second signal kills it.
 
+Where a backoff of the file has 'outage', the process also reads statistics from the
+management API (--api), for which its user needs the tag management.
+
 --listen serves /metrics for Prometheus, /healthz (503 if the processor is stuck: restart
 it) and /readyz (503, with the reason, while a failed queue is not consumed).
 
---notify posts JSON notices of dead letters, with a "text" that chat services show.
+--notify posts JSON notices of dead letters, and of the begin and end of an outage, with a
+"text" that chat services show.
 Messages of a queue that failed alike within a minute share a notice. A webhook that fails
 or hangs delays no message. The URL is a secret: set it as DLXCTL_NOTIFY, because command
 lines are visible in the process list. 'notify' in the topology file sends notices to
