@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -158,14 +159,18 @@ func (o *outages) report(ctx context.Context, err error) {
 func (o *outages) count(ctx context.Context, counted map[string]management.Deliveries, now time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	shares := o.shares()
 	for name, q := range o.queues {
-		s := counted[name]
-		q.processors = max(1, counted[q.backoff.FailedQueue].Consumers)
-		q.window.Count(retry.Statistics{Delivered: s.Delivered, Acknowledged: s.Acknowledged, Processors: q.processors}, now)
+		s, failed := counted[name], counted[q.backoff.FailedQueue]
+		q.processors = max(1, failed.Consumers)
+		q.window.Count(retry.Statistics{
+			Delivered: s.Delivered, Acknowledged: s.Acknowledged,
+			Told: failed.Published, Share: shares[name], Processors: q.processors,
+		}, now)
 		if _, known := o.due[q.backoff.Name]; !known { // what previous processors have put there
 			o.due[q.backoff.Name] = now.Add(q.spread(counted[q.backoff.Outage.Tier.Queue].Messages))
 		}
-		switch out := q.window.State(now) == retry.InOutage; {
+		switch out := q.window.Out(); {
 		case out && q.since.IsZero():
 			q.since, q.waited = now, 0
 			o.begins(ctx, q)
@@ -175,6 +180,25 @@ func (o *outages) count(ctx context.Context, counted map[string]management.Deliv
 		}
 		q.probe.Outage(name, !q.since.IsZero())
 	}
+}
+
+// shares returns which part of what consumers publish to its failed queue each work queue has. How
+// many they are, of all work queues of a backoff, the broker counts. This processor sees some of
+// them: the part is at most what these show, and all of it where it has seen none.
+func (o *outages) shares() map[string]float64 {
+	all := map[string]float64{}
+	for _, q := range o.queues {
+		all[q.backoff.Name] += q.window.Told()
+	}
+	out := map[string]float64{}
+	for name, q := range o.queues {
+		out[name] = 1
+		if n := all[q.backoff.Name]; n >= 1 {
+			part := q.window.Told() / n
+			out[name] = min(1, part+2*math.Sqrt(part*(1-part)/n)) // two standard deviations
+		}
+	}
+	return out
 }
 
 // spread returns how long that many messages take to return.
@@ -218,15 +242,15 @@ func (o *outages) notify(q *deliveries, event, what string) {
 	}, notify.Message{})
 }
 
-// state returns what is known about a work queue. One that only a newer file has is never in
-// outage.
-func (o *outages) state(queue string) retry.State {
+// state returns what is known about a work queue, as [retry.Rules.Knowing] says. One that only a
+// newer file has is never in outage.
+func (o *outages) state(queue string) (retry.State, time.Time) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if q, ok := o.of(queue); ok {
 		return q.window.State(time.Now())
 	}
-	return retry.Working
+	return retry.Working, time.Time{}
 }
 
 // failed notes a message that came to a failed queue.
@@ -241,8 +265,8 @@ func (o *outages) failed(d retry.Decision) {
 	}
 }
 
-// wait returns how long the next message waits for the end of an outage: as long as in its tier,
-// and longer if that many wait already that the rate would be exceeded. The messages of all work
+// wait returns how long the next message waits for the end of an outage: as long as in its tier, or
+// only until an outage must be known, if that is sooner and it is not yet. It waits longer if that many wait already that the rate would be exceeded. The messages of all work
 // queues of a backoff come one after the other, as they leave its outage queue in the order in
 // which they came.
 func (o *outages) wait(d retry.Decision, now time.Time) time.Duration {
@@ -253,7 +277,11 @@ func (o *outages) wait(d retry.Decision, now time.Time) time.Duration {
 		return d.Tier.Delay
 	}
 	q.waited++
-	at := now.Add(d.Tier.Delay)
+	delay := d.Tier.Delay
+	if d.Headers[topology.HeaderUnsureSince] != nil {
+		delay = min(delay, retry.Unsure(broker.Tick))
+	}
+	at := now.Add(delay)
 	if due := o.due[q.backoff.Name]; due.After(at) {
 		at = due
 	}

@@ -112,10 +112,11 @@ type Rules struct {
 	// exists reports whether the virtual host has a queue that the topology does not
 	// name. Nil: there is none.
 	exists func(queue string) bool
-	// unsure is how long a message may wait while that is not known.
+	// unsure is how long statistics must show no outage before a message is dead.
 	unsure time.Duration
-	// state is what is known about outages of work queues. Nil: there are none.
-	state func(queue string) State
+	// state is what is known about outages of work queues, and since when there have been statistics
+	// that show none. Nil: there are none.
+	state func(queue string) (State, time.Time)
 }
 
 // NewRules returns the rules of a backoff of t. frameMax is the size of the largest

@@ -6,20 +6,25 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// State is what is known about the deliveries of a work queue.
+// State is what is known about the deliveries of a work queue, for a message that would be dead.
 type State int
 
-// The states. NotKnown is also that of a queue of which too few deliveries were seen.
+// The states.
 const (
+	// NotKnown is that of a message whose queue is in no outage, as far as statistics show yet.
 	NotKnown State = iota
+	// Working is that of a queue that is in no outage, whatever they show.
 	Working
 	InOutage
 )
 
-// unsureSteps is for how many steps of a [Window] a message waits at most, after its last tier,
-// while nothing is known about its work queue, or for one wait, if that is longer. Statistics of
-// the broker are 12 seconds old at most where a step is 5, and a window believes them after 3 more.
-const unsureSteps = 6
+// unsureSteps is for how many steps of a [Window] statistics must show no outage before a message
+// is dead, since it would have been: an outage in which two messages a second fail shows in that
+// time (TestNoOutageKills).
+const unsureSteps = 12
+
+// Unsure returns how long statistics with this step must show no outage before a message is dead.
+func Unsure(step time.Duration) time.Duration { return unsureSteps * step }
 
 // Evidence is what a message tells about the deliveries of its work queue.
 type Evidence struct {
@@ -33,9 +38,10 @@ type Evidence struct {
 }
 
 // Knowing returns rules that know about outages of work queues, from windows with this step. state
-// must not block.
-func (r Rules) Knowing(step time.Duration, state func(queue string) State) Rules {
-	r.state, r.unsure = state, unsureSteps*step
+// returns what is known, and since when there have been statistics that show no outage. It must not
+// block.
+func (r Rules) Knowing(step time.Duration, state func(queue string) (State, time.Time)) Rules {
+	r.state, r.unsure = state, Unsure(step)
 	return r
 }
 
@@ -58,8 +64,9 @@ func (s step) mark(h map[string]any) {
 }
 
 // outlast returns the next step of a message that would be dead now. While its queue is in outage
-// it waits, and its attempt does not count. While that is not known it waits too, but not for
-// long: a message that no retry helps must die.
+// it waits, and its attempt does not count. So it does until statistics must have shown an outage,
+// if its failure was in one: one that was not known to this processor for all that time, or that
+// shows meanwhile, begins the time anew. A message that no retry helps dies then.
 func (r Rules) outlast(f failure, now time.Time) step {
 	dead := step{count: topology.DeadLetterCount, attempts: f.attempt}
 	if r.state == nil || r.backoff.Outage == nil || !f.within(r.backoff.Outage.Until, now) {
@@ -69,12 +76,12 @@ func (r Rules) outlast(f failure, now time.Time) step {
 	if !f.returned {
 		waits.attempts--
 	}
-	switch r.state(f.origin) {
+	switch state, clear := r.state(f.origin); state {
 	case InOutage:
 		return waits
 	case NotKnown:
 		since, err := time.Parse(topology.HeaderTime, f.unsure)
-		if waits.unsure = f.unsure; err != nil {
+		if waits.unsure = f.unsure; err != nil || clear.IsZero() || since.Before(clear) {
 			since, waits.unsure = now, now.UTC().Format(topology.HeaderTime)
 		}
 		if now.Sub(since) < r.unsure {

@@ -28,7 +28,9 @@ func outlasting(state retry.State) retry.Rules {
 		Name: "shop", CountHeader: "count", Backoffs: []topology.Backoff{b},
 		WorkQueues: []topology.WorkQueue{{Name: "billing", Backoff: "standard"}},
 	}
-	return retry.NewRules(c, b, 0).Knowing(step, func(string) retry.State { return state })
+	return retry.NewRules(c, b, 0).Knowing(step, func(string) (retry.State, time.Time) {
+		return state, time.Date(2026, 11, 24, 11, 59, 0, 0, time.UTC) // a minute ago, in all tests
+	})
 }
 
 // failedOften returns a message that came back and failed again, with this number of attempts, and
@@ -91,15 +93,16 @@ func TestAnOutageKillsNothing(t *testing.T) {
 	}
 }
 
-// While nothing is known a message waits for half a minute, or once. Only what a processor has
-// noted counts: a publisher cannot make its message wait, or die, by that header.
+// What would be dead waits until statistics have shown no outage for a minute. Only what a processor
+// has noted counts: a publisher cannot make its message wait, or die, by that header.
 func TestWhatIsNotKnownKillsNothingAtOnce(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)
 	rules := outlasting(retry.NotKnown)
 	at := func(ago time.Duration) string { return now.Add(-ago).Format(topology.HeaderTime) }
 	for since, want := range map[string]string{
-		"": at(0), "soon": at(0), at(29 * time.Second): at(29 * time.Second), at(30 * time.Second): "",
+		"": at(0), "soon": at(0), at(59 * time.Second): at(59 * time.Second), at(time.Minute): "",
+		at(61 * time.Second): at(0), // before this processor knew anything, or while there was an outage
 	} {
 		got := rules.Decide(failedOften(3, time.Hour, now, "rejected", map[string]any{"retry-unsure-since": since}), now)
 		mark, _ := got.Headers["retry-unsure-since"].(string)

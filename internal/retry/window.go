@@ -11,8 +11,11 @@ import (
 const (
 	// staleSteps is after how many steps without statistics nothing is known.
 	staleSteps = 4
-	// openSteps is for how many steps failures wait for statistics that cover them.
-	openSteps = 3
+	// lateSteps are those whose deliveries statistics may not have, at most, nor in which order they
+	// were: those of the broker are 12 seconds old at most where a step is 5.
+	lateSteps = 3
+	// forget is what remains of failures that were told, a step later.
+	forget = 0.8
 )
 
 // Statistics are what the broker counts of a work queue, and how many processors share its
@@ -21,6 +24,10 @@ type Statistics struct {
 	// Delivered and Acknowledged are how many messages the queue has delivered, and how many of
 	// them consumers have acknowledged, since the node has started. A rejection is not among them.
 	Delivered, Acknowledged int64
+	// Told is how many messages consumers have published to the failed queue and so acknowledged, of
+	// all its work queues, and Share the part of it that is of this one.
+	Told  int64
+	Share float64
 	// Processors is how many consumers the failed queue has.
 	Processors int64
 }
@@ -32,25 +39,30 @@ type Statistics struct {
 //
 // A message counts once, however often it fails: where its last failure is. It tells itself when it
 // failed before, also at another processor, so that no list of messages is needed. Statistics are
-// late: failures count only once those of their time must have come.
+// late: what happened in the last steps counts as a whole, and must look like an outage for as many
+// steps to be one.
 type Window struct {
 	outage     topology.Outage
 	step       time.Duration
-	slots      []slot // the newest last, in which failures are noted
-	at         time.Time
+	slots      []slot    // the newest last, in which failures are noted
+	read       time.Time // when there were statistics last
+	clear      time.Time // since when they show no outage, without a break
 	last       Statistics
 	processors float64
-	owed       float64 // acknowledgements to come of failures that consumers told
+	told       float64 // of the failures that this processor saw lately, those that consumers told
+	failing    int     // for how many steps it has looked like an outage
 	out        bool
 }
 
 // slot is what happened in a step: deliveries that failed, as one processor sees them, and those
 // that worked.
 type slot struct {
-	begin          time.Time
-	failed, worked float64
+	begin  time.Time
+	failed float64
 	// again are those of the failures that are counted in an earlier slot yet, by when it begins.
 	again map[time.Time]float64
+	// worked are acknowledgements, told those of failures that consumers told.
+	worked, told float64
 }
 
 // NewWindow returns one that knows nothing yet. It needs statistics every step: as often as the
@@ -62,7 +74,7 @@ func NewWindow(o topology.Outage, step time.Duration, now time.Time) *Window {
 // Failed notes a message that came to the failed queue.
 func (w *Window) Failed(e Evidence) {
 	if e.Told {
-		w.owed += w.processors
+		w.told++
 	}
 	if !e.Failed {
 		return
@@ -81,6 +93,9 @@ func (w *Window) Failed(e Evidence) {
 	newest.failed++
 }
 
+// Told returns about how many failures this processor saw lately that consumers told.
+func (w *Window) Told() float64 { return w.told }
+
 // slotOf returns the slot of a time. Nil: the time is before all.
 func (w *Window) slotOf(at time.Time) *slot {
 	for i, s := range slices.Backward(w.slots) {
@@ -91,77 +106,88 @@ func (w *Window) slotOf(at time.Time) *slot {
 	return nil
 }
 
-// Count notes statistics. Without any for failures that they should cover, nothing is known.
+// Count notes statistics.
 func (w *Window) Count(s Statistics, now time.Time) {
-	begun := !w.at.IsZero()
-	if begun && s.Delivered == 0 && len(w.slots) >= openSteps && w.slots[w.settled()].failed > 0 {
-		return // the broker keeps none, also for what would be settled now
+	first := w.read.IsZero()
+	if first || now.Sub(w.read) > staleSteps*w.step {
+		w.clear = now
 	}
-	acknowledged := float64(s.Acknowledged - w.last.Acknowledged)
-	if acknowledged < 0 { // the node has started again
-		acknowledged = float64(s.Acknowledged)
+	w.read = now
+	if s.Delivered == 0 {
+		return // none is counted yet, or the broker keeps no statistics
 	}
-	w.at, w.last, w.processors = now, s, max(1, float64(s.Processors))
-	if !begun { // what was acknowledged before is not known
+	w.told *= forget
+	last := w.last
+	w.last, w.processors = s, max(1, float64(s.Processors))
+	if first { // what was acknowledged before is not known
 		w.slots = []slot{{begin: now}}
 		return
 	}
-	w.slots[len(w.slots)-1].worked = max(0, acknowledged-w.owed)
-	w.owed = max(0, w.owed-acknowledged)
+	if s.Delivered >= last.Delivered && s.Acknowledged >= last.Acknowledged && s.Told >= last.Told {
+		newest := &w.slots[len(w.slots)-1]
+		newest.worked = float64(s.Acknowledged - last.Acknowledged)
+		newest.told = float64(s.Told-last.Told) * s.Share
+	} // or else a node has started again, and what it had counted since the last time is not known
 	w.slots = append(w.slots, slot{begin: now})
 	w.trim()
-	state := w.judge(w.settled())
-	w.out = state == InOutage || w.out && state == NotKnown
+	switch w.judge() {
+	case InOutage:
+		w.failing, w.clear = w.failing+1, now
+		w.out = w.out || w.failing >= lateSteps
+	case Working:
+		w.failing, w.out = 0, false
+	case NotKnown:
+		w.failing = 0
+	}
+	if w.out {
+		w.clear = now
+	}
 }
-
-// settled returns how many slots have failures that the statistics cover.
-func (w *Window) settled() int { return max(0, len(w.slots)-openSteps) }
 
 // trim drops the oldest slots that nothing depends on.
 func (w *Window) trim() {
-	settled, seen := w.settled(), 0.0
-	for i, n := range slices.Backward(w.deliveries(settled)) {
-		if seen >= float64(w.outage.Of) && i < settled {
+	seen := 0.0
+	all := w.deliveries()
+	for i, n := range slices.Backward(all) {
+		if seen >= float64(w.outage.Of) && i < len(all)-2*lateSteps {
 			w.slots = slices.Clone(w.slots[i+1:])
 			return
 		}
 		seen += n.failed + n.worked
 	}
-	if settled > 0 && w.slots[0].failed == 0 && w.slots[0].worked == 0 {
+	if first := w.slots[0]; len(all) > 2*lateSteps && first.failed == 0 && first.worked == 0 && first.told == 0 {
 		w.slots = w.slots[1:] // as all slots of a queue that is idle
 	}
 }
 
-// State returns what is known. An outage lasts until statistics show its end.
-func (w *Window) State(now time.Time) State {
+// Out reports whether the queue is in outage. An outage lasts until statistics show its end.
+func (w *Window) Out() bool { return w.out }
+
+// State returns what is known for a message that fails now, and since when there have been
+// statistics that show no outage. Zero: there are none.
+func (w *Window) State(now time.Time) (State, time.Time) {
 	switch {
-	case w.out:
-		return InOutage
-	case w.at.IsZero() || now.Sub(w.at) > staleSteps*w.step:
-		return NotKnown
-	case w.judge(w.settled()) == Working && w.judge(len(w.slots)) == Working:
-		return Working
-	default: // what failed just now may be the beginning of an outage
-		return NotKnown
+	case w.out, w.failing > 0:
+		return InOutage, time.Time{}
+	case w.read.IsZero() || now.Sub(w.read) > staleSteps*w.step:
+		return NotKnown, time.Time{}
+	default:
+		return NotKnown, w.clear
 	}
 }
 
 // Last returns how many of the last deliveries failed.
 func (w *Window) Last() (failed, of int) {
-	f, n := w.sum(w.settled())
+	f, n := w.sum()
 	return int(math.Round(f)), int(math.Round(n))
 }
 
-// deliveries returns the deliveries of each slot, each message once, with the failures of the first
-// slots only.
-func (w *Window) deliveries(settled int) []slot {
+// deliveries returns the deliveries of each slot, each message once.
+func (w *Window) deliveries() []slot {
 	out := make([]slot, len(w.slots))
 	place := map[time.Time]int{}
 	for i, s := range w.slots {
-		out[i].worked, place[s.begin] = s.worked, i
-		if i >= settled {
-			continue
-		}
+		place[s.begin] = i
 		out[i].failed = s.failed
 		for begin, n := range s.again {
 			if before, ok := place[begin]; ok {
@@ -169,17 +195,46 @@ func (w *Window) deliveries(settled int) []slot {
 			}
 		}
 	}
+	w.work(out)
 	for i := range out {
 		out[i].failed = max(0, out[i].failed) * w.processors
 	}
 	return out
 }
 
-// sum returns how many of the last deliveries failed, with the failures of the first slots only.
-func (w *Window) sum(settled int) (failed, seen float64) {
-	for _, s := range slices.Backward(w.deliveries(settled)) {
+// work sets how many deliveries worked in each slot: what was acknowledged and not told. The two
+// are late each for itself. So what is told for more than is acknowledged is taken from the slots
+// after it and from those before it, and in the last slots nothing has worked while any is told.
+func (w *Window) work(out []slot) {
+	late, debt := 0.0, 0.0
+	for i, s := range w.slots {
+		n := s.worked - s.told - debt
+		out[i].worked, debt = max(0, n), max(0, -n)
+		if i >= len(out)-1-lateSteps {
+			late += s.told
+		}
+	}
+	debt = 0
+	for i, s := range slices.Backward(w.slots) {
+		n := s.worked - s.told - debt
+		out[i].worked, debt = min(out[i].worked, max(0, n)), max(0, -n)
+		if late > 0 && i >= len(out)-1-lateSteps {
+			out[i].worked = 0
+		}
+	}
+}
+
+// sum returns how many of the last deliveries failed. Which of the last steps came first is not
+// known, and neither is the order in a step.
+func (w *Window) sum() (failed, seen float64) {
+	all := w.deliveries()
+	newest := max(0, len(all)-1-lateSteps)
+	for _, s := range all[min(newest+1, len(all)):] {
+		all[newest].failed, all[newest].worked = all[newest].failed+s.failed, all[newest].worked+s.worked
+	}
+	for _, s := range slices.Backward(all[:newest+1]) {
 		n := s.failed + s.worked
-		if rest := float64(w.outage.Of) - seen; n > rest { // which of them were the last is not known
+		if rest := float64(w.outage.Of) - seen; n > rest {
 			s.failed, n = s.failed*rest/n, rest
 		}
 		failed, seen = failed+s.failed, seen+n
@@ -187,12 +242,11 @@ func (w *Window) sum(settled int) (failed, seen float64) {
 	return failed, seen
 }
 
-// judge returns what the deliveries say, with the failures of the first slots only, whatever those
-// have done that were not seen.
-func (w *Window) judge(settled int) State {
+// judge returns what the deliveries say, whatever those have done that were not seen.
+func (w *Window) judge() State {
 	const inexact = 1e-6 // of a sum of floating-point numbers
 	of := float64(w.outage.Of)
-	failed, seen := w.sum(settled)
+	failed, seen := w.sum()
 	switch least := w.outage.Failing*of - inexact; {
 	case failed >= least:
 		return InOutage

@@ -42,7 +42,19 @@ func (f *feed) step(failed, before, acknowledged int) retry.State {
 	f.s.Delivered += int64(failed + acknowledged)
 	f.now = f.now.Add(step)
 	f.Count(f.s, f.now)
-	return f.State(f.now)
+	return f.known()
+}
+
+// known returns what is known: that the queue is in outage, that for all there is to see it is in
+// none, or nothing.
+func (f *feed) known() retry.State { return knows(f.Window, f.now) }
+
+func knows(w *retry.Window, now time.Time) retry.State {
+	state, clear := w.State(now)
+	if state == retry.NotKnown && !clear.IsZero() {
+		return none
+	}
+	return state
 }
 
 // steps expects these states.
@@ -57,120 +69,166 @@ func (f *feed) steps(t *testing.T, failed, before, acknowledged int, want ...ret
 
 const (
 	unknown = retry.NotKnown
-	working = retry.Working
+	none    = retry.Working
 	outage  = retry.InOutage
 )
 
 // When everything fails, that is known once the statistics must have shown what worked, and over
-// once they show it. Until then it is not known.
+// once they show it. From the first look of it on, no message dies.
 func TestWindowKnowsAnOutage(t *testing.T) {
 	t.Parallel()
 	f := newFeed(1)
-	f.steps(t, 0, 0, 100, working)
-	f.steps(t, 30, 0, 0, working) // of the last 50, 20 worked
-	f.steps(t, 30, 0, 0, unknown, unknown, outage)
-	f.steps(t, 60, 1, 0, outage, outage, outage)
+	f.steps(t, 0, 0, 100, none)
+	f.steps(t, 30, 0, 0, none, none) // 60 of 160
+	f.steps(t, 30, 0, 0, outage)     // 90 of 90
+	f.out(t, false)
+	f.steps(t, 60, 1, 0, outage, outage)
+	f.out(t, true)
 	f.steps(t, 0, 0, 5, outage)
-	f.steps(t, 0, 0, 6, working) // 11 of 50 worked, if the last failures came before
-	f.steps(t, 0, 0, 50, working)
+	f.steps(t, 0, 0, 20, none) // 25 of 85
+	f.steps(t, 0, 0, 50, none)
 }
 
-// Ten messages that always fail, among thousands that do not, are no outage at any moment, and
-// neither are they when they are all that is left.
+// out expects that it is an outage, or none.
+func (f *feed) out(t *testing.T, want bool) {
+	t.Helper()
+	if got := f.Out(); got != want {
+		t.Errorf("an outage: %t", got)
+	}
+}
+
+// An outage in which a tenth of many deliveries work is known, too.
+func TestWindowKnowsAnOutageInWhichSomeWork(t *testing.T) {
+	t.Parallel()
+	f := newFeed(1)
+	f.steps(t, 0, 0, 500, none, none, none)
+	for range 5 {
+		f.step(450, 0, 50)
+	}
+	f.out(t, true)
+}
+
+// Messages that always fail, among thousands that do not, are no outage, however late statistics
+// are, and neither are ten of them when they are all that is left.
 func TestWindowKnowsPoison(t *testing.T) {
 	t.Parallel()
 	f := newFeed(1)
-	f.steps(t, 10, 0, 1000, working, working)
-	f.steps(t, 10, 1, 0, working, working, working, working, working)
-	// On a queue without other traffic it is not known: the message waits once more.
+	f.steps(t, 10, 0, 1000, none, none)
+	f.steps(t, 10, 1, 0, none, none, none, none, none)
 	f = newFeed(1)
-	f.steps(t, 10, 0, 0, unknown)
-	f.steps(t, 10, 1, 0, unknown, unknown, unknown, unknown, unknown)
+	for range 20 { // a queue with bursts
+		for _, acknowledged := range []int{0, 0, 3000, 0, 0, 0, 0} {
+			failed := 0
+			if acknowledged > 0 {
+				failed = 20
+			}
+			f.step(failed, 0, acknowledged)
+			f.out(t, false)
+		}
+		f.step(60, 0, 0)
+		f.step(0, 0, 0)
+		f.step(0, 0, 10000)
+		f.out(t, false)
+	}
 }
 
 // A message counts once, however often it fails, and where it failed last.
 func TestWindowCountsAMessageOnce(t *testing.T) {
 	t.Parallel()
 	f := newFeed(1)
-	f.steps(t, 39, 0, 0, unknown)
+	f.steps(t, 39, 0, 0, none)
 	for range 20 {
-		f.steps(t, 39, 1, 0, unknown)
+		f.steps(t, 39, 1, 0, none)
 	}
 	if failed, of := f.Last(); failed != 39 || of != 39 {
 		t.Errorf("%d of %d failed", failed, of)
 	}
-	f.steps(t, 1, 0, 0, unknown, unknown, outage)
+	f.steps(t, 1, 0, 0, outage)
 }
 
 // A processor that starts during an outage counts messages that failed before it has started.
 func TestWindowAfterARestart(t *testing.T) {
 	t.Parallel()
 	f := newFeed(1)
-	f.steps(t, 60, 5, 0, unknown, unknown, outage)
+	f.steps(t, 60, 5, 0, outage, outage, outage)
+	f.out(t, true)
 }
 
 // Each of two processors sees half of the failures, whichever of them saw a message before.
 func TestWindowOfTwoProcessors(t *testing.T) {
 	t.Parallel()
 	f := newFeed(2)
-	f.steps(t, 30, 0, 0, unknown, unknown, outage)
+	f.steps(t, 15, 0, 0, none, outage)
 	f = newFeed(2)
-	f.steps(t, 10, 0, 5, unknown)
+	f.steps(t, 10, 0, 5, none)
 	for range 20 {
-		f.steps(t, 10, 1, 0, unknown) // 20 messages in all, and not 40
+		f.steps(t, 10, 1, 0, none) // 20 messages in all, and not 40
 	}
 	if failed, of := f.Last(); failed != 20 || of != 25 {
 		t.Errorf("%d of %d failed", failed, of)
 	}
 }
 
-// The acknowledgement of a message whose consumer said why it failed is no success, whether it
-// shows early or late. A permanent failure is neither.
+// The acknowledgement of a message whose consumer said why it failed is no success, whichever of
+// the two numbers shows early, whatever this processor saw of them.
 func TestWindowOfConsumersThatSayWhy(t *testing.T) {
 	t.Parallel()
-	for _, late := range []int{0, 1, 2} {
-		f := newFeed(1)
-		for step := range 6 {
+	for _, late := range []int{-3, -1, 0, 1, 3} {
+		f := newFeed(2)
+		f.s.Share = 1
+		for n := range 20 {
 			for range 20 {
 				f.Failed(retry.Evidence{Failed: true, Told: true})
-				f.Failed(retry.Evidence{Told: true})
 			}
-			acknowledged := 0
-			if step >= late {
-				acknowledged = 40
+			if n < 18 {
+				f.s.Told += 100 // this processor sees a fifth of them
 			}
-			f.step(0, 0, acknowledged)
+			if n-late >= 0 && n-late < 18 {
+				f.s.Acknowledged += 100
+			}
+			if late < 0 && n == 0 {
+				f.s.Acknowledged += int64(-late) * 100
+			}
+			f.step(0, 0, 0)
 		}
-		if got := f.State(f.now); got != outage {
-			failed, of := f.Last()
-			t.Errorf("late by %d: state %d, %d of %d failed", late, got, failed, of)
+		f.out(t, true)
+		for range 5 {
+			f.step(0, 0, 100)
 		}
+		f.out(t, false)
 	}
 }
 
-// Without statistics nothing is known, but for an outage, which lasts until they show its end.
+// Without statistics nothing is known, but for an outage, which lasts until they show its end. When
+// they come again, what was before them is not known.
 func TestWindowWithoutStatistics(t *testing.T) {
 	t.Parallel()
 	begin := time.Now()
 	w := retry.NewWindow(topology.Outage{Failing: 0.8, Of: 50}, step, begin)
-	if got := w.State(begin); got != unknown {
+	if got := knows(w, begin); got != unknown {
 		t.Errorf("before the first: %d", got)
 	}
 	f := newFeed(1)
-	f.steps(t, 0, 0, 100, working)
-	if got := f.State(f.now.Add(time.Minute)); got != unknown {
+	f.steps(t, 0, 0, 100, none)
+	if got := knows(f.Window, f.now.Add(time.Minute)); got != unknown {
 		t.Errorf("after a minute without any: %d", got)
 	}
-	f.steps(t, 100, 0, 0, unknown)
-	f.steps(t, 0, 0, 0, unknown, outage)
-	if got := f.State(f.now.Add(time.Hour)); got != outage {
+	f.now = f.now.Add(time.Minute)
+	f.steps(t, 0, 0, 0, none)
+	if _, clear := f.State(f.now); !clear.Equal(f.now) {
+		t.Errorf("what is known since %s is known at %s", clear, f.now)
+	}
+	f.steps(t, 200, 0, 0, none, outage, outage, outage)
+	f.out(t, true)
+	if got := knows(f.Window, f.now.Add(time.Hour)); got != outage {
 		t.Errorf("after an hour of an outage without any: %d", got)
 	}
-	f.s.Acknowledged = 0 // the node has started again
-	f.steps(t, 0, 0, 60, working)
+	f.s.Acknowledged, f.s.Delivered = 300, 300 // the node has started again
+	f.steps(t, 0, 0, 0, outage)
+	f.steps(t, 0, 0, 200, none)
 }
 
-// A broker that counts no deliveries says nothing.
+// A broker that counts no deliveries says nothing. What no retry helps dies anyway.
 func TestWindowOfABrokerThatDoesNotCount(t *testing.T) {
 	t.Parallel()
 	f := newFeed(1)
@@ -181,7 +239,7 @@ func TestWindowOfABrokerThatDoesNotCount(t *testing.T) {
 		f.now = f.now.Add(step)
 		f.Count(retry.Statistics{Processors: 1}, f.now)
 	}
-	if got := f.State(f.now); got != unknown {
+	if got := f.known(); got != none {
 		t.Errorf("state %d", got)
 	}
 }

@@ -361,7 +361,7 @@ func (j *journey) process(at stopFrom, b backoff) {
 		return
 	}
 	s.Count = fmt.Sprintf("%s=%v", b.file.CountHeader, decided.Headers[b.file.CountHeader])
-	out := b.rules.Knowing(0, func(string) retry.State { return retry.InOutage }).Decide(m, now)
+	out := b.rules.Knowing(0, func(string) (retry.State, time.Time) { return retry.InOutage, time.Time{} }).Decide(m, now)
 	if decided.Outcome == retry.DeadLettered && out.Outcome == retry.Retried {
 		s.InOutage = out.Tier.Queue
 	}

@@ -17,6 +17,9 @@ type Deliveries struct {
 	// included, and how many of them consumers have acknowledged, since its node has started. A
 	// rejection is not among them. Zero may also mean that the broker keeps no statistics.
 	Delivered, Acknowledged int64
+	// Published is how many messages clients have published to it since then. What a queue
+	// dead-letters to it is not among them.
+	Published int64
 	// Consumers and Messages are how many it has.
 	Consumers, Messages int64
 }
@@ -35,7 +38,7 @@ func (m *Client) Deliveries(ctx context.Context, queues []string) (map[string]De
 	}
 	var list []row
 	path := "queues/" + url.PathEscape(m.vhost) +
-		"?columns=name,consumers,messages,message_stats.deliver_get,message_stats.ack"
+		"?columns=name,consumers,messages,message_stats.deliver_get,message_stats.ack,message_stats.publish"
 	chosen := "&page=1&page_size=500&use_regex=true&name=" +
 		url.QueryEscape("^("+strings.Join(text.Each(queues, regexp.QuoteMeta), "|")+")$")
 	var err error
@@ -55,10 +58,11 @@ func (m *Client) Deliveries(ctx context.Context, queues []string) (map[string]De
 		var stats struct {
 			Delivered    int64 `json:"deliver_get"`
 			Acknowledged int64 `json:"ack"`
+			Published    int64 `json:"publish"`
 		}
 		_ = json.Unmarshal(r.Stats, &stats)
 		if slices.Contains(queues, r.Name) {
-			out[r.Name] = Deliveries{stats.Delivered, stats.Acknowledged, r.Consumers, r.Messages}
+			out[r.Name] = Deliveries{stats.Delivered, stats.Acknowledged, stats.Published, r.Consumers, r.Messages}
 		}
 	}
 	return out, nil
