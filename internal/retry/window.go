@@ -65,6 +65,9 @@ type slot struct {
 	worked, told float64
 }
 
+// delivered is what a slot says.
+type delivered struct{ failed, worked float64 }
+
 // NewWindow returns one that knows nothing yet. It needs statistics every step: as often as the
 // broker collects them.
 func NewWindow(o topology.Outage, step time.Duration, now time.Time) *Window {
@@ -155,8 +158,9 @@ func (w *Window) trim() {
 		}
 		seen += n.failed + n.worked
 	}
-	if first := w.slots[0]; len(all) > 2*lateSteps && first.failed == 0 && first.worked == 0 && first.told == 0 {
-		w.slots = w.slots[1:] // as all slots of a queue that is idle
+	if len(all) > 2*lateSteps && all[0] == (delivered{}) { // as all slots of a queue that is idle
+		w.slots[1].failed += w.once()[0]
+		w.slots = w.slots[1:]
 	}
 }
 
@@ -183,53 +187,60 @@ func (w *Window) Last() (failed, of int) {
 }
 
 // deliveries returns the deliveries of each slot, each message once.
-func (w *Window) deliveries() []slot {
-	out := make([]slot, len(w.slots))
+func (w *Window) deliveries() []delivered {
+	out := make([]delivered, len(w.slots))
+	w.work(out)
+	debt := 0.0 // of a slot in which other processors saw more than this one: on the average it is right
+	for i, n := range w.once() {
+		n -= debt
+		out[i].failed, debt = max(0, n)*w.processors, max(0, -n)
+	}
+	return out
+}
+
+// once returns how many messages failed last in each slot, as far as this processor sees them.
+func (w *Window) once() []float64 {
+	out := make([]float64, len(w.slots))
 	place := map[time.Time]int{}
 	for i, s := range w.slots {
-		place[s.begin] = i
-		out[i].failed = s.failed
+		place[s.begin], out[i] = i, s.failed
 		for begin, n := range s.again {
 			if before, ok := place[begin]; ok {
-				out[before].failed -= n
+				out[before] -= n
 			}
 		}
-	}
-	w.work(out)
-	for i := range out {
-		out[i].failed = max(0, out[i].failed) * w.processors
 	}
 	return out
 }
 
 // work sets how many deliveries worked in each slot: what was acknowledged and not told. The two
 // are late each for itself. So what is told for more than is acknowledged is taken from the slots
-// after it and from those before it, and in the last slots nothing has worked while any is told.
-func (w *Window) work(out []slot) {
-	late, debt := 0.0, 0.0
-	for i, s := range w.slots {
-		n := s.worked - s.told - debt
-		out[i].worked, debt = max(0, n), max(0, -n)
-		if i >= len(out)-1-lateSteps {
-			late += s.told
-		}
-	}
-	debt = 0
+// before it, and in the last slots nothing has worked while any is told.
+func (w *Window) work(out []delivered) {
+	debt, told := 0.0, 0.0
 	for i, s := range slices.Backward(w.slots) {
 		n := s.worked - s.told - debt
-		out[i].worked, debt = min(out[i].worked, max(0, n)), max(0, -n)
-		if late > 0 && i >= len(out)-1-lateSteps {
-			out[i].worked = 0
+		out[i].worked, debt = max(0, n), max(0, -n)
+		if i >= w.newest() {
+			told += s.told
+		}
+	}
+	if told > 0 {
+		for i := range out[w.newest():] {
+			out[w.newest()+i].worked = 0
 		}
 	}
 }
+
+// newest returns where those slots begin that statistics may not cover yet.
+func (w *Window) newest() int { return max(0, len(w.slots)-1-lateSteps) }
 
 // sum returns how many of the last deliveries failed. Which of the last steps came first is not
 // known, and neither is the order in a step.
 func (w *Window) sum() (failed, seen float64) {
 	all := w.deliveries()
-	newest := max(0, len(all)-1-lateSteps)
-	for _, s := range all[min(newest+1, len(all)):] {
+	newest := w.newest()
+	for _, s := range all[newest+1:] {
 		all[newest].failed, all[newest].worked = all[newest].failed+s.failed, all[newest].worked+s.worked
 	}
 	for _, s := range slices.Backward(all[:newest+1]) {
