@@ -511,3 +511,55 @@ func mustCompile(t *testing.T, file string) topology.Compiled {
 	}
 	return out
 }
+
+// Of a queue that worked until its dependency failed no message dies, however soon its tiers are
+// over, also where the dependency comes back for a moment, and where two processors start again, one
+// after the other, with or without a consumer that says why it fails and with unequal shares.
+func TestAQueueThatWorkedMakesNoDeadLetters(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		says, flaps, restarts bool
+		prefetch              int // of a second processor. 0: there is none
+	}{
+		"steady":                       {},
+		"flapping":                     {flaps: true},
+		"restarts":                     {restarts: true, prefetch: prefetch},
+		"saying why to unequal shares": {says: true, prefetch: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newStage(t, outageFile("{}"))
+			var stops []func()
+			for _, n := range []int{prefetch, tc.prefetch} {
+				if n == 0 {
+					continue
+				}
+				p := s.processor(t)
+				p.Prefetch, p.Log = n, s.quiet()
+				stops = append(stops, run(t, p))
+			}
+			v := s.serve(t, &service{says: tc.says})
+			published := brokertest.PublishEvery(t, s.ch, "events", "a", brokertest.Pause(20*time.Millisecond))
+			pause(t, 6*time.Second)
+			v.down.Store(true)
+			pause(t, 2500*time.Millisecond)
+			if tc.flaps {
+				v.down.Store(false)
+				pause(t, 400*time.Millisecond)
+				v.down.Store(true)
+			}
+			for _, stop := range stops {
+				pause(t, 2500*time.Millisecond)
+				if tc.restarts {
+					stop()
+					p := s.processor(t)
+					p.Log = s.quiet()
+					run(t, p)
+				}
+			}
+			pause(t, 10*time.Second)
+			v.down.Store(false)
+			s.allDone(t, v, published())
+		})
+	}
+}
