@@ -58,7 +58,8 @@ func (h *handler) Move(d amqp091.Delivery) relay.Move {
 	return move(made)
 }
 
-// state returns what is known about a work queue, as [retry.Rules.Knowing] says. While nothing can wait, none is in outage.
+// state returns what is known about a work queue, as [retry.Rules.Knowing] says. While nothing can
+// wait, none is in outage.
 func (h *handler) state(queue string) (retry.State, time.Time) {
 	if time.Now().Before(h.closed) || h.absent(h.backoff.Outage.Exchange()) {
 		return retry.Working, time.Time{}

@@ -266,9 +266,9 @@ func (o *outages) failed(d retry.Decision) {
 }
 
 // wait returns how long the next message waits for the end of an outage: as long as in its tier, or
-// only until an outage must be known, if that is sooner and it is not yet. It waits longer if that many wait already that the rate would be exceeded. The messages of all work
-// queues of a backoff come one after the other, as they leave its outage queue in the order in
-// which they came.
+// only until an outage must be known, if that is sooner and none is known. It waits longer if that
+// many wait already that the rate would be exceeded. The messages of all work queues of a backoff
+// come one after the other, as they leave its outage queue in the order in which they came.
 func (o *outages) wait(d retry.Decision, now time.Time) time.Duration {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -513,8 +513,8 @@ func mustCompile(t *testing.T, file string) topology.Compiled {
 }
 
 // Of a queue that worked until its dependency failed no message dies, however soon its tiers are
-// over, also where the dependency comes back for a moment, and where two processors start again, one
-// after the other, with or without a consumer that says why it fails and with unequal shares.
+// over, also where the dependency comes back for a moment, where two processors start again one
+// after the other, and where a consumer says why it fails and they have unequal shares.
 func TestAQueueThatWorkedMakesNoDeadLetters(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {

@@ -23,7 +23,7 @@ type world struct {
 	until    time.Duration // when the last is published
 	poison   int           // every so many-th fails always. 0: none
 	workers  []*worker
-	late     func(most time.Duration) time.Duration
+	late     func() time.Duration // how late a number of the broker is
 	which    func(n int) int
 	restarts map[time.Duration]int // when which processor starts again
 
@@ -77,7 +77,8 @@ func (w *world) start(i int) {
 		tiers[i] = topology.Tier{Delay: delay, Queue: "shop.standard.retry." + topology.FormatDelay(delay)}
 	}
 	b := topology.Backoff{
-		Name: "standard", RetryExchange: "shop.standard.dlx", RetryOn: []topology.Reason{topology.ReasonRejected}, Tiers: tiers,
+		Name: "standard", RetryExchange: "shop.standard.dlx", Tiers: tiers,
+		RetryOn: []topology.Reason{topology.ReasonRejected},
 		Outage: &topology.Outage{
 			Failing: 0.8, Of: 50, Until: 24 * time.Hour,
 			Tier: topology.Tier{Delay: slices.Max(w.tiers), Queue: "shop.standard.retry.outage"},
@@ -123,10 +124,10 @@ func (w *world) run(long time.Duration) {
 	}
 }
 
-// count gives a processor statistics, of which both numbers are late, each for itself.
+// count lets a processor read statistics, of which both numbers are late, each for itself.
 func (w *world) count(p *worker) {
 	seen := func(all []time.Duration, before int) int {
-		n, _ := slices.BinarySearch(all, w.now-w.late(12*time.Second))
+		n, _ := slices.BinarySearch(all, w.now-w.late())
 		return max(n, before)
 	}
 	p.acked, p.told = seen(w.acked, p.acked), seen(w.told, p.told)
@@ -138,7 +139,12 @@ func (w *world) count(p *worker) {
 
 // fails reports whether a message fails now.
 func (w *world) fails(message int) bool {
-	return w.poisonous(message) || slices.ContainsFunc(w.down, func(d [2]time.Duration) bool { return w.now >= d[0] && w.now < d[1] })
+	for _, d := range w.down {
+		if w.now >= d[0] && w.now < d[1] {
+			return true
+		}
+	}
+	return w.poisonous(message)
 }
 
 func (w *world) poisonous(message int) bool {
@@ -214,7 +220,9 @@ func TestNoOutageKills(t *testing.T) {
 		begin := seconds(0, 60, "begin")
 		end := begin + seconds(0, 90, "long")
 		w := &world{
-			tiers:  rapid.SampledFrom([][]time.Duration{{time.Second, 2 * time.Second}, {time.Second, 10 * time.Second}, {5 * time.Second, time.Minute}}).Draw(t, "tiers"),
+			tiers: rapid.SampledFrom([][]time.Duration{
+				{time.Second, 2 * time.Second}, {time.Second, 10 * time.Second}, {5 * time.Second, time.Minute},
+			}).Draw(t, "tiers"),
 			down:   [][2]time.Duration{{begin, end}},
 			says:   rapid.Bool().Draw(t, "says"),
 			every:  time.Second / time.Duration(rapid.IntRange(2, 5).Draw(t, "rate")),
@@ -222,7 +230,7 @@ func TestNoOutageKills(t *testing.T) {
 			which:  random, restarts: map[time.Duration]int{},
 		}
 		most := seconds(0, 12, "late")
-		w.late = func(time.Duration) time.Duration {
+		w.late = func() time.Duration {
 			return time.Duration(random(int(most/time.Millisecond)+1)) * time.Millisecond
 		}
 		for range rapid.IntRange(1, 3).Draw(t, "processors") {
@@ -285,7 +293,9 @@ func TestOutagesThatKilled(t *testing.T) {
 			down: [][2]time.Duration{{60 * second, 130 * second}}, says: true,
 			workers: []*worker{{weight: 50}, {weight: 1}},
 		},
-		"an outage that is over before it shows": {down: [][2]time.Duration{{60 * second, 63 * second}}, every: 10 * time.Millisecond},
+		"an outage that is over before it shows": {
+			down: [][2]time.Duration{{60 * second, 63 * second}}, every: 10 * time.Millisecond,
+		},
 	} {
 		t.Run(strings.ReplaceAll(name, " ", "_"), func(t *testing.T) {
 			t.Parallel()
@@ -310,7 +320,7 @@ func TestOutagesThatKilled(t *testing.T) {
 				}
 				n := 0
 				v.which = func(all int) int { n++; return n * 7 % all }
-				v.late = func(time.Duration) time.Duration { return late }
+				v.late = func() time.Duration { return late }
 				v.until = v.down[len(v.down)-1][1] + 20*second
 				v.run(10 * time.Minute)
 				if len(v.dead) > 0 {

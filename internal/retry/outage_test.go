@@ -93,8 +93,8 @@ func TestAnOutageKillsNothing(t *testing.T) {
 	}
 }
 
-// What would be dead waits until statistics have shown no outage for a minute. Only what a processor
-// has noted counts: a publisher cannot make its message wait, or die, by that header.
+// What would be dead waits until statistics have shown no outage for a minute. Only what a
+// processor has noted counts: a publisher cannot make its message wait, or die, by that header.
 func TestWhatIsNotKnownKillsNothingAtOnce(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)
