@@ -2,6 +2,7 @@ package retry_test
 
 import (
 	"container/heap"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -301,10 +302,7 @@ func TestOutagesThatKilled(t *testing.T) {
 			t.Parallel()
 			for _, late := range []time.Duration{0, 5 * second, 12 * second} {
 				v := *w
-				v.restarts = map[time.Duration]int{}
-				for at, i := range w.restarts {
-					v.restarts[at] = i
-				}
+				v.restarts = maps.Clone(w.restarts)
 				v.workers = nil
 				for _, p := range w.workers {
 					v.workers = append(v.workers, &worker{weight: p.weight})

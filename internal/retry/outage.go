@@ -76,12 +76,12 @@ func (r Rules) outlast(f failure, now time.Time) step {
 	if !f.returned {
 		waits.attempts--
 	}
-	switch state, clear := r.state(f.origin); state {
+	switch state, none := r.state(f.origin); state {
 	case InOutage:
 		return waits
 	case NotKnown:
 		since, err := time.Parse(topology.HeaderTime, f.unsure)
-		if waits.unsure = f.unsure; err != nil || clear.IsZero() || since.Before(clear) {
+		if waits.unsure = f.unsure; err != nil || none.IsZero() || since.Before(none) {
 			since, waits.unsure = now, now.UTC().Format(topology.HeaderTime)
 		}
 		if now.Sub(since) < r.unsure {

@@ -50,8 +50,8 @@ func (f *feed) step(failed, before, acknowledged int) retry.State {
 func (f *feed) known() retry.State { return knows(f.Window, f.now) }
 
 func knows(w *retry.Window, now time.Time) retry.State {
-	state, clear := w.State(now)
-	if state == retry.NotKnown && !clear.IsZero() {
+	state, since := w.State(now)
+	if state == retry.NotKnown && !since.IsZero() {
 		return none
 	}
 	return state
@@ -215,8 +215,8 @@ func TestWindowWithoutStatistics(t *testing.T) {
 	}
 	f.now = f.now.Add(time.Minute)
 	f.steps(t, 0, 0, 0, none)
-	if _, clear := f.State(f.now); !clear.Equal(f.now) {
-		t.Errorf("what is known since %s is known at %s", clear, f.now)
+	if _, since := f.State(f.now); !since.Equal(f.now) {
+		t.Errorf("what is known since %s is known at %s", since, f.now)
 	}
 	f.steps(t, 200, 0, 0, none, outage, outage, outage)
 	f.out(t, true)
