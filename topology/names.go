@@ -314,6 +314,9 @@ func IsSwitchName(topology, name string) bool {
 // dead-letter queue.
 func AddressKey(queue string) string { return "@" + queue }
 
+// Addressable reports whether a queue can have an address: a routing key has 255 bytes at most.
+func Addressable(queue string) bool { return len(AddressKey(queue)) <= MaxNameBytes }
+
 // UnnamedAddress is the routing key of failures of queues that a [Match] covers: one policy is for
 // all of them, and cannot name each. The broker notes in x-death in which queue a message failed.
 const UnnamedAddress = "@"

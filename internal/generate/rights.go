@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	resyntax "regexp/syntax"
 	"slices"
 	"strings"
 
@@ -269,17 +270,25 @@ func acting(t topology.Compiled) Grant {
 	return g
 }
 
-// covered returns expressions for the names of the queues that matches cover. Only a pattern that
-// is the begin of a name can be a part of the expression of a permission; for another it is all.
+// covered returns expressions for the names of the queues that matches cover, and for more: how the
+// names begin is all that the expression of a permission takes from a pattern.
 func covered(t topology.Compiled) []string {
-	return text.Each(t.Matches, func(m topology.Match) string {
-		name, literal := strings.CutPrefix(m.Pattern, "^")
-		plain := strings.NewReplacer(`\.`, ".", `\-`, "-").Replace(name)
-		if !literal || regexp.QuoteMeta(plain) != name && plain != name || plain == "" {
-			return ".*"
-		}
-		return exactly(plain) + ".*"
-	})
+	return text.Each(t.Matches, func(m topology.Match) string { return exactly(begin(m.Pattern)) + ".*" })
+}
+
+// begin returns how all names begin that a pattern matches, as far as it is plain text. Empty: they
+// may begin with anything.
+func begin(pattern string) string {
+	re, err := resyntax.Parse(pattern, resyntax.Perl)
+	if err != nil || re.Op != resyntax.OpConcat { // Perl knows more than the standard library
+		return ""
+	}
+	first, next := re.Sub[0], re.Sub[1]
+	if first.Op != resyntax.OpBeginText && first.Op != resyntax.OpBeginLine || next.Op != resyntax.OpLiteral ||
+		next.Flags&resyntax.FoldCase != 0 {
+		return ""
+	}
+	return string(next.Rune)
 }
 
 // defaultExchange is what the permissions of RabbitMQ call the exchange without a name.

@@ -15,13 +15,13 @@ func WithMatched(c topology.Compiled, queues []topology.Queue) topology.Compiled
 }
 
 // Matched returns a function that finds the first entry of a topology that covers a queue. No entry
-// covers a queue that dlxctl made, one that only its connection can use, or one of a type that no
-// policy can make dead-letter.
+// covers a queue that dlxctl made, one that only its connection can use, one of a type that no
+// policy can make dead-letter, or one whose name is too long for an address.
 func Matched(c topology.Compiled) func(topology.Queue) (topology.Match, bool) {
 	set := All(topology.State{})
 	return func(q topology.Queue) (topology.Match, bool) {
 		_, managed := topology.Owner(q.Arguments)
-		if managed || q.Exclusive {
+		if managed || q.Exclusive || !topology.Addressable(q.Name) {
 			return topology.Match{}, false
 		}
 		for _, m := range c.Matches {

@@ -20,7 +20,7 @@ const (
 )
 
 // lookup finds out whether there are queues that the file of the processor does not
-// name: a newer file may. The broker answers that to any user, without a permission.
+// name: a newer file may. Before 4.3 the broker answers that to any user, without a permission.
 //
 // It asks over a connection of its own: on that of the deliveries an answer may be
 // behind those that wait for memory.
@@ -67,7 +67,7 @@ func (l *lookup) exists(queue string) bool {
 		return a.exists
 	}
 	err := l.ask(queue)
-	if err == nil && l.covers(queue) {
+	if (err == nil || errors.Is(err, broker.ErrForbidden)) && l.covers(queue) {
 		l.bind(queue)
 	}
 	if err != nil && !errors.Is(err, broker.ErrNotFound) {

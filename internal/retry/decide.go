@@ -160,7 +160,7 @@ func (r Rules) Names(queue string) bool {
 // knows reports whether messages of that queue are retried.
 func (r Rules) knows(queue string) bool {
 	_, named := r.workQueues[queue]
-	return named || r.exists != nil && r.exists(queue)
+	return named || r.exists != nil && topology.Addressable(queue) && r.exists(queue)
 }
 
 // Decide says what becomes of a message from the failed queue. It reads no clock. It is a pure

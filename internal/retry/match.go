@@ -38,7 +38,7 @@ func (r Rules) covering(queue string) (topology.Match, bool) {
 func (r Rules) Covers(queue string) bool {
 	_, named := r.workQueues[queue]
 	_, covered := r.covering(queue)
-	return !named && covered
+	return !named && covered && topology.Addressable(queue)
 }
 
 // died returns the queue in which d has died now: what the broker has noted. Since RabbitMQ 4.0 it
