@@ -108,6 +108,8 @@ func (p Plan) AllowedByFile(c Change, h topology.Hazard) bool { return p.consent
 func (c Change) objects() []string {
 	b, isBinding := c.Object().(topology.Binding)
 	switch {
+	case isBinding && c.Action == Create && b.Label.Role == topology.RoleDeadLetter:
+		return []string{b.Label.Queue} // the work queue whose dead letters it leads
 	case isBinding:
 		return []string{b.Destination, b.Source}
 	case c.Kind == topology.KindPolicy && c.Label.Queue != "":

@@ -97,6 +97,7 @@ func diff(r resolved) Plan {
 	}
 	p.Retiring, p.RetiringDead = r.orphans.retired, r.orphans.retiredDead
 	p.Staying, p.Unprocessed = r.orphans.staying, r.unprocessed
+	r.losing(&p)
 	endangered(&p)
 	p.Warnings = append(p.Warnings, r.renamed(p.Changes)...)
 	p.Warnings = append(p.Warnings, r.desk.leftBehind(p.Changes)...)
@@ -113,7 +114,6 @@ func (r resolved) queueChanges() (changes []Change, replaced map[string]bool) {
 		if have, ok := queues[want.Name]; !ok {
 			c := created(want)
 			c.AtMostOnce = deadLettersAtMostOnce(want.Arguments)
-			expiring(&c, want)
 			if legacy, waits := r.withheld[want.Name]; waits {
 				c.Action = Migrate
 				c.Reason = fmt.Sprintf("created without bindings from declared exchanges for as long as %s exists; to move it, run dlxctl migrate %s", text.Name(legacy), text.ShellQuote(legacy))
@@ -121,28 +121,11 @@ func (r resolved) queueChanges() (changes []Change, replaced map[string]bool) {
 			changes = append(changes, c)
 		} else if fields := differing(asFields(have.Properties()), asFields(want.Properties())); len(fields) > 0 {
 			c := r.replaced(have, want, fields)
-			if c.Action == Replace {
-				expiring(&c, want)
-			}
 			changes = append(changes, c)
 			replaced[want.Name] = c.Action == Replace
 		}
 	}
 	return changes, replaced
-}
-
-// expiring adds to the creation of a dead-letter queue that it deletes messages.
-func expiring(c *Change, q topology.Queue) {
-	ttl, expires := q.Arguments[topology.ArgMessageTTL].(int64)
-	if q.Label.Role != topology.RoleDeadLetter || !expires {
-		return
-	}
-	c.Hazards = append(c.Hazards, topology.LosesMessages)
-	when := "at once"
-	if ttl > 0 {
-		when = "after " + text.Duration(millis(ttl))
-	}
-	c.Reason = strings.TrimPrefix(fmt.Sprintf("%s; it deletes dead letters %s (x-message-ttl)", c.Reason, when), "; ")
 }
 
 // countWanted counts the changes whose object exists afterwards.

@@ -190,7 +190,7 @@ func TestReplacingADeadLetterQueue(t *testing.T) {
 	p := plan.Make(file(", arguments: {x-max-length: 5}"), topology.State{Version: "4.0.5", Have: have.Topology},
 		plan.Options{})
 	if d := cmp.Diff([]string{
-		"replace queue graves [x-max-length] drops-routing",
+		"replace queue graves [x-max-length] loses-messages drops-routing",
 		"create binding shop.dead -> graves (@q)",
 	}, summarize(p.Changes)); d != "" {
 		t.Errorf("changes (-want +got):\n%s", d)

@@ -2,7 +2,6 @@ package plan
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/dlxctl/dlxctl/internal/policy"
@@ -31,7 +30,7 @@ func (r *resolver) overridden() (f findings) {
 				if !ok || r.handled(q, p, key) {
 					continue
 				}
-				id := p.Name + " " + key
+				id := p.String() + " " + key
 				if found[id] == nil {
 					found[id] = &overruling{policy: p, change: change, instead: instead}
 					order = append(order, id)
@@ -47,13 +46,13 @@ func (r *resolver) overridden() (f findings) {
 	for _, id := range order {
 		o := found[id]
 		if !r.accepts(topology.WarnOverruled, o.policy.Name) {
-			f.warn(topology.WarnOverruled, fmt.Sprintf("the policy %s (pattern %s) %s on %s%s", text.Name(o.policy.Name),
+			f.warn(topology.WarnOverruled, fmt.Sprintf("%s (pattern %s) %s on %s%s", o.policy,
 				text.Name(o.policy.Pattern), o.change, text.Some(o.queues), o.instead))
 		}
 		if len(o.starves) > 0 {
 			f.warn(topology.WarnStarvesTier,
-				fmt.Sprintf("the policy %s limits the length of %s, %s: while %s is full, it holds up the retries of the other queues; give %s its own backoff",
-					text.Name(o.policy.Name), text.Some(o.starves),
+				fmt.Sprintf("%s limits the length of %s, %s: while %s is full, it holds up the retries of the other queues; give %s its own backoff",
+					o.policy, text.Some(o.starves),
 					text.Choose(len(o.starves), "which shares its backoff", "each of which shares its backoff"),
 					text.Choose(len(o.starves), "it", "one"), text.Choose(len(o.starves), "it", "each")))
 		}
@@ -63,17 +62,14 @@ func (r *resolver) overridden() (f findings) {
 
 // handled reports whether a key of a policy is overridden on a queue, or needs
 // consent: see protections.
-func (r *resolver) handled(q topology.Queue, p topology.Policy, key string) bool {
+func (r *resolver) handled(q topology.Queue, p policy.Applied, key string) bool {
 	e := r.foreign.Cell(key, q.Label.Role)
-	isOperator := slices.ContainsFunc(r.state.OperatorPolicies, func(o topology.Policy) bool {
-		return o.Name == p.Name && o.Pattern == p.Pattern && o.Definition.Equal(p.Definition)
-	})
-	return e.Effect == policy.Harmful && (e.Hazard != "" || topology.Overridable(p.Priority) && !isOperator)
+	return e.Effect == policy.Harmful && (e.Hazard != "" || topology.Overridable(p.Priority) && !p.Operator)
 }
 
 // overruling is one key of one foreign policy that changes queues of this topology.
 type overruling struct {
-	policy          topology.Policy
+	policy          policy.Applied
 	change, instead string // see policy.Overrides
 	queues          []string
 	starves         []string // quorum work queues that share a backoff and get a limit

@@ -71,7 +71,7 @@ func TestOverruled(t *testing.T) {
 		},
 		"the operator's applies in addition": {
 			operator: []topology.Policy{policy("op", "billing.dead", "queues", 0, args{"expires": int64(60000)})},
-			want:     []string{"overruled: the policy op (pattern billing.dead) sets expires to 60000 (1m) on billing.dead, where the file sets none"},
+			want:     []string{"overruled: the operator policy op (pattern billing.dead) sets expires to 60000 (1m) on billing.dead, where the file sets none"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

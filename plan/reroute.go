@@ -212,8 +212,8 @@ func (s slot) step() []Change {
 	}
 }
 
-func filtered(list []topology.Binding, keep func(topology.Binding) bool) []topology.Binding {
-	return slices.DeleteFunc(slices.Clone(list), func(b topology.Binding) bool { return !keep(b) })
+func filtered[T any](list []T, keep func(T) bool) []T {
+	return slices.DeleteFunc(slices.Clone(list), func(x T) bool { return !keep(x) })
 }
 
 func bindingOf(b topology.Binding) Change {

@@ -40,7 +40,8 @@ func Accepts(list []Acceptance, warning string, objects []string) bool {
 // AcceptableWarnings returns the names of the warnings that a file can settle. The others end by
 // themselves, or tell that messages are lost.
 func AcceptableWarnings() []string {
-	return append(acceptableAlone(), WarnEndsDelay, WarnNoProcessor, WarnOverruled, WarnStarvesTier)
+	return append(acceptableAlone(), WarnEndsDelay, WarnLimitedDeadLetters, WarnNoProcessor, WarnOverruled,
+		WarnStarvesTier)
 }
 
 // NeedsObject reports whether an acceptance of the warning must name an object: a new policy of

@@ -19,6 +19,9 @@ const (
 	WarnForgedDeath = "forged-x-death"
 	// WarnIgnoredKey: a binding of a fanout exchange has a key.
 	WarnIgnoredKey = "ignored-key"
+	// WarnLimitedDeadLetters: a dead-letter queue deletes its oldest messages above a large number of
+	// them, or refuses more.
+	WarnLimitedDeadLetters = "limited-dead-letters"
 	// WarnMigrationPending: a successor waits for its migration, or its legacy queue still exists.
 	WarnMigrationPending = "migration-pending"
 	// WarnMissingRights: the user lacks rights that apply needs.

@@ -2,7 +2,9 @@ package audit
 
 import (
 	"fmt"
+	"slices"
 
+	"github.com/dlxctl/dlxctl/internal/policy"
 	"github.com/dlxctl/dlxctl/internal/route"
 	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
@@ -34,6 +36,14 @@ func (q *queue) sources() string {
 	return list(q.From)
 }
 
+// gives returns the settings with these arguments by which a dead-letter queue gives up messages.
+func (q *queue) gives(arguments ...string) []policy.Loss {
+	if q.Role != topology.RoleDeadLetter {
+		return nil
+	}
+	return slices.DeleteFunc(q.Losses(), func(l policy.Loss) bool { return !slices.Contains(arguments, l.Argument) })
+}
+
 func keeperExpires() check {
 	return check{Rule{
 		ID: "dead-letter-queue-expires", Severity: Error,
@@ -43,13 +53,13 @@ func keeperExpires() check {
 		Fix: "Remove the TTL. Where it comes from a policy for many queues, exclude the dead-letter queue from its pattern.",
 		Hit: Example{Definitions: deadLettersIn(`"x-message-ttl": 60000`)}, Miss: Example{Definitions: deadLettersIn("")},
 	}, ofQueues(func(x *index, q *queue) (Finding, bool) {
-		ttl, set := q.number(topology.ArgMessageTTL)
-		if q.Role != topology.RoleDeadLetter || !set || q.DeadLetters {
+		losses := q.gives(topology.ArgMessageTTL)
+		if len(losses) == 0 {
 			return Finding{}, false
 		}
 		f := Finding{
 			Evidence:    fmt.Sprintf("%s; queues that dead-letter here: %s", q.argument(topology.ArgMessageTTL), q.sources()),
-			Consequence: fmt.Sprintf("dead letters are lost after %s", text.Millis(ttl)),
+			Consequence: fmt.Sprintf("dead letters are lost after %s", text.Millis(losses[0].Limit)),
 			Remedy:      x.fixed(q, topology.ArgMessageTTL),
 			Tries:       x.unsetting(q, topology.ArgMessageTTL),
 		}
@@ -69,8 +79,8 @@ func keeperDeleted() check {
 		Fix: "Remove x-expires or auto-delete.",
 		Hit: Example{Definitions: deadLettersIn(`"x-expires": 3600000`)}, Miss: Example{Definitions: deadLettersIn("")},
 	}, ofQueues(func(x *index, q *queue) (Finding, bool) {
-		expires, set := q.number(topology.ArgExpires)
-		if q.Role != topology.RoleDeadLetter || !set && !q.AutoDelete {
+		losses := q.gives(topology.ArgExpires, policy.AutoDelete)
+		if len(losses) == 0 {
 			return Finding{}, false
 		}
 		f := Finding{
@@ -79,9 +89,9 @@ func keeperDeleted() check {
 			Remedy: fmt.Sprintf("decide when %s can be declared without auto-delete: that of a queue never changes, so it is "+
 				"deleted, with its messages, and then declared by the service that uses it", text.Name(q.Name)),
 		}
-		if set {
+		if losses[0].Argument == topology.ArgExpires {
 			f.Evidence = fmt.Sprintf("%s; queues that dead-letter here: %s", q.argument(topology.ArgExpires), q.sources())
-			f.Consequence = fmt.Sprintf("every dead letter is lost after %s without a consumer", text.Millis(expires))
+			f.Consequence = fmt.Sprintf("every dead letter is lost after %s without a consumer", text.Millis(losses[0].Limit))
 			f.Remedy, f.Tries = x.fixed(q, topology.ArgExpires), x.unsetting(q, topology.ArgExpires)
 		}
 		return f, true
@@ -98,7 +108,7 @@ func keeperDrops() check {
 		Fix: "Remove the limit, and set an alert on the length instead.",
 		Hit: Example{Definitions: deadLettersIn(`"x-max-length": 1000`)}, Miss: Example{Definitions: deadLettersIn("")},
 	}, ofQueues(func(x *index, q *queue) (Finding, bool) {
-		if q.Role != topology.RoleDeadLetter || !q.DropsHead() || q.DeadLetters {
+		if len(q.gives(q.limits()...)) == 0 {
 			return Finding{}, false
 		}
 		f := Finding{

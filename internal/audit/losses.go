@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/dlxctl/dlxctl/internal/policy"
 	"github.com/dlxctl/dlxctl/internal/route"
-	"github.com/dlxctl/dlxctl/internal/survey"
 	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -131,7 +131,7 @@ func (x *index) uncounted() string {
 
 // unsupportedOverflow reports whether the queue has an overflow that its type does not know.
 func (q *queue) unsupportedOverflow() bool {
-	return q.Type() == topology.Quorum && q.Args[topology.ArgOverflow] == survey.RejectPublishDLX
+	return q.Type() == topology.Quorum && q.Args[topology.ArgOverflow] == policy.RejectPublishDLX
 }
 
 func overflowNotSupported() check {

@@ -24,6 +24,17 @@ type Sought struct {
 	NotLookedAt []Unlooked `json:"notLookedAt"`
 	// Consumed are the queues that have consumers, which may hold the message.
 	Consumed []string `json:"consumed"`
+	// Costs say what the looks changed in the queues.
+	Costs []LookCost `json:"costs"`
+}
+
+// LookCost is what a look changed in a queue.
+type LookCost struct {
+	Queue string `json:"queue"`
+	// Cost says what the look changed: redelivered flags, delivery counts.
+	Cost string `json:"cost"`
+	// costs: more changed than marks that limit nothing.
+	costs bool
 }
 
 // Unlooked is a queue of which messages were not looked at.
@@ -38,7 +49,7 @@ type Unlooked struct {
 // at. A message that moves meanwhile may be missed, or found
 // twice; and so may all of a quorum queue whose leader does not answer (amqp.Conn.Holds).
 func (d *Desk) Seek(ctx context.Context, id string, o LookOptions) (Sought, error) {
-	out := Sought{ID: id, Found: []deadletter.View{}, NotLookedAt: []Unlooked{}, Consumed: []string{}}
+	out := Sought{ID: id, Found: []deadletter.View{}, NotLookedAt: []Unlooked{}, Consumed: []string{}, Costs: []LookCost{}}
 	state, err := d.inspect(ctx)
 	if err != nil {
 		return out, err
@@ -76,6 +87,9 @@ func (d *Desk) seekIn(ctx context.Context, queue string, o LookOptions, out *Sou
 		return nil
 	})
 	out.LookedAt += looked.Looked
+	if looked.Cost != "" {
+		out.Costs = append(out.Costs, LookCost{queue, looked.Cost, looked.costs})
+	}
 	why := looked.Missed
 	switch {
 	case errors.Is(err, ErrRefused):
@@ -136,6 +150,14 @@ func (s Sought) Write(w io.Writer, width int) error {
 	}
 	for _, n := range s.NotLookedAt {
 		if _, err := fmt.Fprintf(w, "not fully looked at: %s: %s\n", text.Name(n.Queue), n.Why); err != nil {
+			return err
+		}
+	}
+	for _, c := range s.Costs {
+		if !c.costs {
+			continue
+		}
+		if _, err := fmt.Fprintf(w, "cost of the look at %s: %s\n", text.Name(c.Queue), c.Cost); err != nil {
 			return err
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"slices"
 
 	"github.com/dlxctl/dlxctl/internal/pattern"
+	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -81,17 +82,47 @@ func (s *Set) Operator(q topology.Queue) (topology.Policy, bool) {
 	return s.Strongest(s.state.OperatorPolicies, q)
 }
 
+// Applied is a policy that is in effect on a queue.
+type Applied struct {
+	topology.Policy
+
+	// Operator says that it is an operator policy.
+	Operator bool
+}
+
+// String names the policy with its kind: "the operator policy x".
+func (a Applied) String() string {
+	if a.Operator {
+		return "the operator policy " + text.Name(a.Name)
+	}
+	return "the policy " + text.Name(a.Name)
+}
+
 // InEffect returns the policies that apply to a queue: that of [Set.For], and the
 // operator policy.
-func (s *Set) InEffect(q topology.Queue) []topology.Policy {
-	var out []topology.Policy
+func (s *Set) InEffect(q topology.Queue) []Applied {
+	var out []Applied
 	if p, ok := s.For(q); ok {
-		out = append(out, p)
+		out = append(out, Applied{Policy: p})
 	}
 	if p, ok := s.Operator(q); ok {
-		out = append(out, p)
+		out = append(out, Applied{p, true})
 	}
 	return out
+}
+
+// Origin returns the policy that gives a queue an argument which is in effect with this value. It
+// reports false if the queue itself has it.
+func (s *Set) Origin(q topology.Queue, argument string, value any) (Applied, bool) {
+	if own, ok := q.Arguments[argument]; ok && own == value {
+		return Applied{}, false
+	}
+	for _, p := range s.InEffect(q) {
+		if p.Definition[topology.PolicyKey(argument)] == value {
+			return p, true
+		}
+	}
+	return Applied{}, false
 }
 
 // Strongest returns the policy of list that applies to a queue: of those whose

@@ -30,7 +30,7 @@ func TestAccept(t *testing.T) {
 		},
 		"an alarm": {
 			"accept: [alarm]\n", 0, nil,
-			`f:5:10: accept lists "alarm", which is no warning that can be accepted; write default-delivery-limit, forged-x-death, ignored-key, missing-rights, no-queues, odd-exchange-type, renamed, unknown-argument, unused-backoff, ends-delay, no-processor, overruled or starves-tier`,
+			`f:5:10: accept lists "alarm", which is no warning that can be accepted; write default-delivery-limit, forged-x-death, ignored-key, missing-rights, no-queues, odd-exchange-type, renamed, unknown-argument, unused-backoff, ends-delay, limited-dead-letters, no-processor, overruled or starves-tier`,
 		},
 		"without the object that it needs": {
 			"accept: [overruled]\n", 0, nil,

@@ -3,8 +3,8 @@ package survey
 import (
 	"fmt"
 	"slices"
-	"time"
 
+	"github.com/dlxctl/dlxctl/internal/policy"
 	"github.com/dlxctl/dlxctl/internal/route"
 	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
@@ -50,7 +50,7 @@ func (s *Survey) Reasons(q *Queue) []route.Reason {
 		out = append(out, route.Expired)
 	}
 	overflow, _ := q.Args[topology.ArgOverflow].(string)
-	if q.DropsHead() || q.Refuses() && overflow == RejectPublishDLX {
+	if q.DropsHead() || q.Refuses() && overflow == policy.RejectPublishDLX {
 		out = append(out, route.MaxLen)
 	}
 	if _, _, ok := s.Delivers(q); ok {
@@ -139,7 +139,7 @@ func (t *trace) enter(q *Queue, m route.Message) Fate {
 	if q == t.start || q.Role == topology.RoleWork || q.Generated() || q.Type() == topology.Stream {
 		return Kept
 	}
-	if q.AutoDelete || q.Args.HasAny(topology.ArgExpires) {
+	if slices.ContainsFunc(q.Losses(), policy.Loss.Deletes) {
 		t.way.Discards = q.Name // it is deleted with its messages
 		return Lost
 	}
@@ -163,26 +163,15 @@ func (t *trace) enter(q *Queue, m route.Message) Fate {
 	return fate
 }
 
-// The least TTL and length limit of a queue that keeps dead letters which are taken for a retention
-// that is meant: what such a queue drops was kept.
-const (
-	retention     = 24 * time.Hour
-	retainedCount = 10_000
-)
-
-// Retains reports whether what the queue drops for a reason was kept long enough: for a day, or
-// until there were 10,000 messages.
+// Retains reports whether what the queue gives up for a reason was kept long enough; see
+// [policy.Loss.Retains].
 func (q *Queue) Retains(reason route.Reason) bool {
-	switch reason {
-	case route.Expired:
-		ttl, _ := q.Args[topology.ArgMessageTTL].(int64)
-		return ttl >= retention.Milliseconds()
-	case route.MaxLen:
-		most, _ := q.Args[topology.ArgMaxLength].(int64)
-		return most >= retainedCount && !q.Args.HasAny(topology.ArgMaxLengthBytes)
-	case route.Rejected, route.DeliveryLimit:
-	}
-	return false
+	gives := map[route.Reason][]string{
+		route.Expired: {topology.ArgMessageTTL},
+		route.MaxLen:  {topology.ArgMaxLength, topology.ArgMaxLengthBytes},
+	}[reason]
+	losses := slices.DeleteFunc(q.Losses(), func(l policy.Loss) bool { return !slices.Contains(gives, l.Argument) })
+	return len(losses) > 0 && !slices.ContainsFunc(losses, func(l policy.Loss) bool { return !l.Retains() })
 }
 
 // Leaves returns why messages leave a queue that has no consumers.

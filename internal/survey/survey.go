@@ -181,25 +181,16 @@ func (s *Survey) addQueues() {
 	}
 }
 
-// The values of x-overflow that package topology has no names for.
-const (
-	DropHead         = "drop-head"
-	RejectPublishDLX = "reject-publish-dlx"
-)
+// Losses returns the settings by which the queue gives up messages that no consumer has taken.
+func (q *Queue) Losses() []policy.Loss { return policy.Losses(q.Queue, q.Args) }
 
 // DropsHead reports whether the queue drops its oldest messages when it is full.
-func (q *Queue) DropsHead() bool {
-	overflow, _ := q.Args[topology.ArgOverflow].(string)
-	limited := q.Args.HasAny(topology.ArgMaxLength, topology.ArgMaxLengthBytes)
-	// A quorum queue takes reject-publish-dlx for drop-head, and logs a warning.
-	return limited && (overflow == "" || overflow == DropHead ||
-		overflow == RejectPublishDLX && q.Type() == topology.Quorum)
-}
+func (q *Queue) DropsHead() bool { return policy.OverflowOf(q.Queue, q.Args) == policy.DropHead }
 
 // Refuses reports whether the queue refuses messages when it is full.
 func (q *Queue) Refuses() bool {
-	return q.Args.HasAny(topology.ArgMaxLength, topology.ArgMaxLengthBytes) && !q.DropsHead() &&
-		q.Type() != topology.Stream
+	overflow := policy.OverflowOf(q.Queue, q.Args)
+	return overflow != "" && overflow != policy.DropHead && q.Type() != topology.Stream
 }
 
 // Business reports whether messages that are no dead letters come to the queue by its bindings.

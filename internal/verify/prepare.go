@@ -118,8 +118,8 @@ func (s *surveyor) settings(b topology.Backoff, tier topology.Tier) {
 	for _, p := range s.all.InEffect(q) {
 		for _, key := range s.policies.Harms(q, p.Definition) {
 			s.report.add(Problem{Name: "harmful-policy", Backoff: b.Name, Queue: tier.Queue, Text: fmt.Sprintf(
-				"the policy %s (pattern %s) would %s; run 'dlxctl plan', which proposes what to do about it",
-				text.Name(p.Name), text.Name(p.Pattern),
+				"%s (pattern %s) would %s; run 'dlxctl plan', which proposes what to do about it",
+				p, text.Name(p.Pattern),
 				policy.Consequence(topology.RoleRetry, q.Type(), key, p.Definition, text.Name(q.Name)))})
 		}
 	}
