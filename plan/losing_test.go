@@ -212,8 +212,6 @@ func TestLosingDeadLetters(t *testing.T) {
 	}
 }
 
-func ptr[T any](v T) *T { return &v }
-
 func filter(list []plan.Change, keep func(plan.Change) bool) []plan.Change {
 	return slices.DeleteFunc(slices.Clone(list), func(c plan.Change) bool { return !keep(c) })
 }
