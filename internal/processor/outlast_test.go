@@ -218,10 +218,14 @@ func TestAnOutageMakesNoDeadLetters(t *testing.T) {
 				pause(t, 5*time.Second)
 				v.down.Store(false)
 				s.allDone(t, v, 200)
-				log.says(t, "outage of a work queue has ended")
+				begins := func() int { return len(log.with("work queue is in outage")) }
+				brokertest.Eventually(t, "the outage to end", func() bool {
+					return len(log.with("outage of a work queue has ended")) == begins()
+				})
 				stop()
 				end()
-				if h.of("outage") != 1 || h.of("outage_end") != 1 || len(h.notices) != 2 {
+				// Counts that a busy node of a test is late with can show a second outage.
+				if n := begins(); n > 3 || h.of("outage") != n || h.of("outage_end") != n || len(h.notices) != 2*n {
 					t.Errorf("notices: %+v", h.notices)
 				}
 				got := page.scrape(t)
