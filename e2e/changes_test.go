@@ -120,7 +120,8 @@ func changes() []change {
 	ttl := queue("arguments: {x-message-ttl: 5000}")
 	boundTTL := queueAtE("arguments: {x-message-ttl: 5000}, bindings: [{exchange: e, key: k}]")
 	byPolicy, backoffB := queue("deadLetterBy: policy"), queue("backoff: b")
-	graves, gravesLimited := queue("dead: {queue: graves}"), queue("dead: {queue: graves, arguments: {x-max-length: 10000}}")
+	graves := queue("dead: {queue: graves}")
+	gravesLimited := queue("dead: {queue: graves, arguments: {x-max-length: 10000}}")
 	otherHeader := edited("name: shop", "name: shop\ncountHeader: tries")
 	quorumPlane := edited("type: classic", "type: quorum")
 
