@@ -2,7 +2,6 @@ package e2e_test
 
 import (
 	"encoding/json"
-	"net/url"
 	"regexp"
 	"strings"
 	"testing"
@@ -35,7 +34,10 @@ queues: [{name: billing, bindings: [{exchange: events, key: "order.*"}]}]
 	brokertest.PublishConfirmed(t, target.Confirming(t), "events", "order.placed", amqp091.Publishing{
 		MessageId: "m-1", DeliveryMode: amqp091.Persistent, Body: []byte("order"),
 	})
-	r := receive10(t, target, "billing")
+	r, err := target.Session10(t).NewReceiver(t.Context(), "/queues/billing", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for attempt, why := range []string{"no answer in 30 s", "row 7 is bad"} {
 		m, err := r.Receive(t.Context(), nil)
 		if err != nil {
@@ -64,30 +66,4 @@ queues: [{name: billing, bindings: [{exchange: events, key: "order.*"}]}]
 			t.Errorf("desk show has no line %q:\n%s", line, show)
 		}
 	}
-}
-
-// receive10 consumes from a queue over AMQP 1.0.
-func receive10(t *testing.T, target brokertest.Target, queue string) *amqp10.Receiver {
-	t.Helper()
-	u, err := url.Parse(target.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	password, _ := u.User.Password()
-	conn, err := amqp10.Dial(t.Context(), "amqp://"+u.Host, &amqp10.ConnOptions{
-		SASLType: amqp10.SASLTypePlain(u.User.Username(), password), HostName: "vhost:" + strings.TrimPrefix(u.Path, "/"),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close() }) // the messages are settled
-	session, err := conn.NewSession(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, err := session.NewReceiver(t.Context(), "/queues/"+queue, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r
 }

@@ -3,8 +3,6 @@ package processor_test
 import (
 	"fmt"
 	"maps"
-	"net/url"
-	"strings"
 	"sync"
 	"testing"
 
@@ -143,7 +141,10 @@ func TestAPublisherForgesTheQueueOfAMatch(t *testing.T) {
 			check(fmt.Sprintf("message %d with the key %q", i, key))
 		}
 	}
-	send := sender10(t, s.target, "/exchanges/keys/%40svc.victim")
+	send, err := s.target.Session10(t).NewSender(t.Context(), "/exchanges/keys/%40svc.victim", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, name := range []string{"x-last-death-queue", "x-opt-deaths", "x-death", "x-first-death-queue"} {
 		m := amqp10.NewMessage([]byte("body"))
 		m.Header = &amqp10.MessageHeader{Durable: true}
@@ -159,32 +160,6 @@ func TestAPublisherForgesTheQueueOfAMatch(t *testing.T) {
 			t.Errorf("%s has %d messages", queue, n)
 		}
 	}
-}
-
-// sender10 publishes over AMQP 1.0.
-func sender10(t *testing.T, target brokertest.Target, address string) *amqp10.Sender {
-	t.Helper()
-	u, err := url.Parse(target.URL)
-	if err != nil {
-		t.Fatal(err)
-	}
-	password, _ := u.User.Password()
-	conn, err := amqp10.Dial(t.Context(), "amqp://"+u.Host, &amqp10.ConnOptions{
-		SASLType: amqp10.SASLTypePlain(u.User.Username(), password), HostName: "vhost:" + strings.TrimPrefix(u.Path, "/"),
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close() }) // all is settled
-	session, err := conn.NewSession(t.Context(), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	sender, err := session.NewSender(t.Context(), address, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return sender
 }
 
 // A service that knows dlxctl may name its queue itself: by arguments, or as it says why a message

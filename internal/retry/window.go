@@ -213,9 +213,9 @@ func (w *Window) once() []float64 {
 	return out
 }
 
-// work sets how many deliveries worked in each slot: what was acknowledged and not told. The two
-// are late each for itself. So what is told for more than is acknowledged is taken from the slots
-// before it, and in the last slots nothing has worked while any is told.
+// work sets how many deliveries worked in each slot: what was acknowledged and not told. The broker
+// counts the two at different times. So where more is told than acknowledged, the rest is taken
+// from the slots before, and in the last slots nothing has worked while any is told.
 func (w *Window) work(out []delivered) {
 	debt, told := 0.0, 0.0
 	for i, s := range slices.Backward(w.slots) {
