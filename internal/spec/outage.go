@@ -12,7 +12,8 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// outage reads what is an outage for a backoff whose tiers last so long. Nil: the file does not say.
+// outage reads what is an outage for a backoff whose tiers last so long. Nil: the file does not
+// say.
 func (d *decoder) outage(f fields, tiers time.Duration) *topology.Outage {
 	v, ok := f.values["outage"]
 	if !ok {
