@@ -52,6 +52,7 @@ anything was moved.`,
 	}
 	k.look.addLimit(c.Flags(), desk.OverviewMessages, "messages to look at in each queue; 0 looks at none")
 	k.look.addLook(c)
+	k.look.addUnfiled(c)
 	c.AddCommand(
 		newDeskList(a), newDeskGroups(a), newDeskShow(a), newDeskFind(a), newDeskDigest(a),
 		newDeskExport(a), newDeskImport(a),
@@ -71,7 +72,7 @@ func (k *deskCommand) run(ctx context.Context) error {
 	if o.Messages = k.look.Limit; o.Messages < 0 {
 		return usageError{fmt.Errorf("--limit is %d; write 0 or more", o.Messages)}
 	}
-	d, closeDesk, err := k.app.openDesk(ctx, k.look.messages)
+	d, closeDesk, err := k.app.openLook(ctx, k.look)
 	if err != nil {
 		return err
 	}
