@@ -56,7 +56,8 @@ func newRoot(a *app) *cobra.Command {
 			if err := a.fromEnvironment(c); err != nil {
 				return err
 			}
-			a.named = c.Flags().Changed("file")
+			variable, _ := a.env(ownVariable("file"))
+			a.named = c.Flags().Changed("file") || variable != ""
 			a.conn.Log = a.log()
 			return nil
 		},
