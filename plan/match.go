@@ -37,8 +37,8 @@ func (r *resolver) hitBy(want topology.Policy) (covered, others []topology.Queue
 
 // matchPolicies completes the policies of matches. One policy is for all queues that a pattern
 // matches, so it can repeat what another team's policy sets only if that one is in effect on all
-// of them. Of two entries that match a queue the first has the higher priority, also after a change of
-// their order, when each is stored with a priority of the order before.
+// of them. Of two entries that match a queue the first has the higher priority, also after a
+// change of their order, when each is stored with a priority of the order before.
 func (r *resolver) matchPolicies(out *matchedPolicies, have map[string]topology.Policy) {
 	later := map[string]int64{} // the highest priority of later entries, by what their policies apply to
 	for _, want := range r.lastEntryFirst() {
