@@ -169,8 +169,8 @@ func deskQueue(t topology.Compiled, argument string) (deskPlace, error) {
 	}
 }
 
-// lookQueue is deskQueue for a desk that only looks. Without a topology file, @WORKQUEUE is where the
-// dead letters of the queue go.
+// lookQueue is deskQueue for a desk that only looks. Without a topology file, @WORKQUEUE is where
+// the dead letters of the queue go.
 func lookQueue(d *desk.Desk, argument string) (deskPlace, error) {
 	name, ofWork := strings.CutPrefix(argument, "@")
 	if d.Found == nil || !ofWork && d.Found.Has(name) {

@@ -12,7 +12,8 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// Found is what the broker tells of the dead letters of a virtual host, where no topology file does.
+// Found is what the broker tells of the dead letters of a virtual host, in the place of a topology
+// file.
 type Found struct {
 	VHost string
 	// Queues are the dead-letter queues, sorted by name.
@@ -76,8 +77,8 @@ func topologiesOf(state topology.State) []string {
 	return slices.Sorted(maps.Keys(names))
 }
 
-// chosenTopology returns the topology of a virtual host that a person means by name. Empty: there is
-// none.
+// chosenTopology returns the topology of a virtual host that a person means by name. Empty: there
+// is none.
 func (d *Desk) chosenTopology(have []string, name string) (string, error) {
 	vhost := text.Name(d.Endpoint.VHost)
 	switch {
@@ -139,7 +140,8 @@ func (f *Found) Write(w io.Writer) error {
 	}
 	line := "vhost " + text.Name(f.VHost) + " has no dead-letter queues, as far as its objects tell"
 	if len(how) > 0 {
-		line = fmt.Sprintf("vhost %s has %s: %s", text.Name(f.VHost), text.Count(len(f.Queues), "dead-letter queue"), text.List(how))
+		line = fmt.Sprintf("vhost %s has %s: %s", text.Name(f.VHost), text.Count(len(f.Queues), "dead-letter queue"),
+			text.List(how))
 	}
 	_, err := fmt.Fprintln(w, "no topology file; "+line)
 	return err

@@ -108,8 +108,8 @@ func (d *Desk) PreviousDeadLetterQueues(state topology.State) []string {
 	return plan.PreviousDeadLetterQueues(d.Topology, state)
 }
 
-// deadLetterQueues returns the dead-letter queues of the topology, with what the file tells, or else
-// those that were found.
+// deadLetterQueues returns the dead-letter queues of the topology, with what the file tells, or
+// else those that were found.
 func (d *Desk) deadLetterQueues() []QueueOverview {
 	if d.Found != nil {
 		return d.Found.overviews()

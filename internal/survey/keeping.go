@@ -67,8 +67,8 @@ func (s *Survey) DeadLetterQueues() []Keeping {
 	return out
 }
 
-// workBefore returns the work queues whose dead letters come to a queue, some of them through queues
-// in which they wait.
+// workBefore returns the work queues whose dead letters come to a queue, some of them through
+// queues in which they wait.
 func (s *Survey) workBefore(q *Queue) []string {
 	found, seen := map[string]bool{}, map[string]bool{q.Name: true}
 	for todo := slices.Clone(q.From); len(todo) > 0; todo = todo[1:] {
@@ -85,8 +85,8 @@ func (s *Survey) workBefore(q *Queue) []string {
 	return slices.Collect(maps.Keys(found))
 }
 
-// namesakes returns the work queues whose name is that of a dead-letter queue without its last word,
-// such as orders of orders_error.
+// namesakes returns the work queues whose name is that of a dead-letter queue without its last
+// word, such as orders of orders_error.
 func (s *Survey) namesakes(name string) (out []string) {
 	for _, q := range s.Queues {
 		rest, ok := strings.CutPrefix(name, q.Name)

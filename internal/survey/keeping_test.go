@@ -9,8 +9,8 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// Dead-letter queues are found by dead-lettering, directly and through a retry queue, and by the names
-// of error queues. Of each the work queues are known, as far as the objects tell.
+// Dead-letter queues are found by dead-lettering, directly and through a retry queue, and by the
+// names of error queues. Of each the work queues are known, as far as the objects tell.
 func TestDeadLetterQueues(t *testing.T) {
 	t.Parallel()
 	got := survey.New(virtualHost(`
@@ -46,8 +46,8 @@ func TestDeadLetterQueues(t *testing.T) {
 	}
 }
 
-// What dlxctl made is known by its marks: the bindings of the exchange NAME.dead name the work queues,
-// also to a dead-letter queue that is not of the topology.
+// What dlxctl made is known by its marks: the bindings of the exchange NAME.dead name the work
+// queues, also to a dead-letter queue that is not of the topology.
 func TestDeadLetterQueuesOfATopology(t *testing.T) {
 	t.Parallel()
 	mark := topology.Arguments{topology.ArgManagedBy: topology.OwnerMark("shop")}
