@@ -1,6 +1,7 @@
 package deadletter
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -228,7 +229,7 @@ func (r *reading) timeline() []Hop {
 			hops = append([]Hop{{Count: int64(missing), Time: f.FirstFailed}}, hops...)
 		}
 		for i := range hops {
-			hops[i].Queue = f.WorkQueue
+			hops[i].Queue = cmp.Or(hops[i].Queue, f.WorkQueue)
 		}
 		hops[0].Exchange, hops[0].Keys = f.Exchange, keys(f)
 		return append(hops, r.hops...)
