@@ -38,6 +38,7 @@ func (r *reading) own(h fields, exchange, queue string) {
 		return
 	}
 	r.candidate(h.text(topology.HeaderQueue), topology.HeaderQueue)
+	f.FirstQueue = h.text(topology.HeaderFirstQueue)
 	if f.Cause = h.text(topology.HeaderReason); f.Cause == string(topology.ReasonUnknown) {
 		f.Cause = ""
 	}

@@ -93,12 +93,11 @@ func (d *decoder) ownBackoff(b Backoff, queues []Queue) {
 			continue
 		}
 		told[pos] = true
-		how, fix := "shares", "give it a backoff of its own"
+		shares, fix := "shares the backoff %q with %q", "give it a backoff of its own"
 		if q.Backoff != b.Name {
-			how, fix = "gets retries of", "give the queues that retry to it a backoff of their own"
+			shares, fix = "gets retries of the backoff %q, as %q does", "give the queues that retry to it a backoff of their own"
 		}
-		d.problem(pos, fmt.Sprintf("queue %q has %s and %s the backoff %q with %q", q.Name, arg, how, b.Name,
-			queues[i].Name),
+		d.problem(pos, fmt.Sprintf("queue %q has %s and "+shares, q.Name, arg, b.Name, d.receiver(queues[i]).Name),
 			"while it is full it would delay the retries of the other queues: "+fix)
 	}
 }

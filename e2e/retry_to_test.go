@@ -1,0 +1,112 @@
+package e2e_test
+
+import (
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/dlxctl/dlxctl/internal/brokertest"
+)
+
+// retryToFile returns a topology whose queue work retries to another one.
+func retryToFile(to string) string {
+	return fmt.Sprintf(`
+version: 1
+name: shop
+defaults: {backoff: quick}
+backoff: {quick: {tiers: [2s, 2s, 2s]}}
+exchanges: [{name: events}]
+queues:
+  - {name: work, retryTo: %s, bindings: [{exchange: events, key: "#"}]}
+  - {name: left}
+  - {name: right}
+`, to)
+}
+
+// While messages are published and rejected, the queue to which work retries changes twice. Each
+// message comes once to one of the queues, those which waited to the one that the file named when
+// they failed, and none is lost or doubled.
+func TestRetryToChangesUnderTraffic(t *testing.T) {
+	t.Parallel()
+	target := brokertest.VHost(t)
+	path := writeTopology(t, retryToFile("left"))
+	start(t, target, "apply", "--yes", "-f", path).exits(t, 0)
+	p := start(t, target, "process", "--watch", "--log-level", "debug", "-f", path)
+	p.logs(t, "connected")
+
+	retried := func(n int) {
+		t.Helper()
+		brokertest.Eventually(t, fmt.Sprintf("%d messages to wait", n), func() bool {
+			return strings.Count(p.stderr.String(), "retried message") >= n
+		}, &p.stderr)
+	}
+
+	work, out := target.Channel(t), target.Confirming(t)
+	if err := work.Qos(20, 0, false); err != nil {
+		t.Fatal(err)
+	}
+	deliveries, err := work.Consume("work", "", false, false, false, false, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		for d := range deliveries {
+			if d.Reject(false) != nil {
+				return // the test is over
+			}
+		}
+	}()
+	const early = 50
+	for i := range early {
+		brokertest.PublishConfirmed(t, out, "events", "a", amqp091.Publishing{MessageId: fmt.Sprintf("early-%d", i)})
+	}
+	retried(early)
+	stop := brokertest.PublishEvery(t, target.Confirming(t), "events", "a", 5*time.Millisecond)
+	for i, to := range []string{"right", "left"} {
+		replace(t, path, retryToFile(to))
+		brokertest.Eventually(t, "the file to be in effect", func() bool {
+			return strings.Count(p.stderr.String(), "files changed and are in effect") == i+1
+		}, &p.stderr)
+		retried(strings.Count(p.stderr.String(), "retried message") + 100)
+	}
+	n := stop() + early
+
+	queues := map[string]string{} // by message
+	in := target.Channel(t)
+	brokertest.Eventually(t, fmt.Sprintf("all %d messages", n), func() bool {
+		for _, queue := range []string{"left", "right"} {
+			for {
+				m, ok, err := in.Get(queue, true)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if !ok {
+					break
+				}
+				if before, twice := queues[m.MessageId]; twice {
+					t.Errorf("%s is in %s, and was in %s", m.MessageId, queue, before)
+				}
+				queues[m.MessageId] = queue
+				if m.Headers["retry-first-queue"] != "work" || m.Headers["retry-queue"] != queue ||
+					m.Headers["retry-attempts"] != int64(1) || m.RoutingKey != "a" {
+					t.Errorf("%s in %s: %v", m.MessageId, queue, m.Headers)
+				}
+			}
+		}
+		return len(queues) == n
+	}, &p.stderr)
+	for i := range early {
+		if id := fmt.Sprintf("early-%d", i); queues[id] != "left" {
+			t.Errorf("%s, which failed before the file changed, came to %s", id, queues[id])
+		}
+	}
+	for _, queue := range []string{"shop.unroutable", "work.dead", "left.dead", "right.dead"} {
+		awaitDepth(t, target, queue, 0)
+	}
+	p.signal(t, syscall.SIGTERM)
+	p.exits(t, 0)
+}
