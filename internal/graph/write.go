@@ -57,6 +57,11 @@ func (g Graph) describe(e Edge) string {
 		said = "rejected -> " + to.Name + " (" + to.Detail + ") -> " + text.Name(g.Nodes[e.From].Name)
 		if e.Onward {
 			said = "rejected -> " + to.Name + " (" + to.Detail + ")"
+			for _, next := range g.Edges {
+				if next.Onward && next.From == e.To && next.Of == e.Of {
+					said += " -> " + text.Name(g.Nodes[next.To].Name)
+				}
+			}
 		}
 		if g.Nodes[e.From].Kind == Backoff {
 			said = "retries of " + text.Name(e.Of) + " -> " + text.Name(to.Name)

@@ -60,8 +60,11 @@ func (t *textWriter) head() {
 func (t *textWriter) one(c Case) {
 	t.line(fmt.Sprintf("%s: %s", text.Some(text.Names(c.Queues)), c.backoff.ScheduleText()))
 	if c.RetryTo != "" {
-		t.line(fmt.Sprintf("retries go to %s, which is taken to have the same outage, and the same consumers",
-			text.Name(c.RetryTo)))
+		line := fmt.Sprintf("retries go to %s, which has the same outage", text.Name(c.RetryTo))
+		if t.r.Capacity > 0 {
+			line += "; the consumers of all these queues together take so many"
+		}
+		t.line(line)
 	}
 	t.line(fmt.Sprintf("%s: %s", c.name(), c.backoff.OutageText()))
 	fmt.Fprintln(t.w)
@@ -206,8 +209,8 @@ func (t *textWriter) legend(cases []Case) {
 	keys := false
 	for _, c := range cases {
 		keys = keys || c.With != nil
-		if c.With != nil && !c.HasOutage {
-			lacking = append(lacking, text.Name(c.Backoff))
+		if name := text.Name(c.Backoff); c.With != nil && !c.HasOutage && !slices.Contains(lacking, name) {
+			lacking = append(lacking, name)
 		}
 	}
 	if !keys {
