@@ -10,6 +10,7 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/dlxctl/dlxctl/internal/brokertest"
+	"github.com/dlxctl/dlxctl/internal/generate"
 )
 
 // retryToFile returns a topology whose queue work retries to another one.
@@ -109,4 +110,70 @@ func TestRetryToChangesUnderTraffic(t *testing.T) {
 	}
 	p.signal(t, syscall.SIGTERM)
 	p.exits(t, 0)
+}
+
+// A processor whose file retries to a queue that is not applied yet keeps the previous file: its
+// messages come back to their own queue until the queue is there, and none is unroutable.
+func TestRetryToWaitsForItsQueue(t *testing.T) {
+	t.Parallel()
+	target := brokertest.VHost(t)
+	path := writeTopology(t, strings.ReplaceAll(backoffFile("50ms"), "{name: work,", "{name: other}, {name: work,"))
+	start(t, target, "apply", "--yes", "-f", path).exits(t, 0)
+	p := start(t, target, "process", "--watch", "-f", path)
+	p.logs(t, "connected")
+	replace(t, path, strings.ReplaceAll(backoffFile("50ms"), "{name: work,", "{name: new}, {name: work, retryTo: new,"))
+	p.logs(t, "'dlxctl apply' with the same files and overlays creates it")
+
+	ch := target.Confirming(t)
+	in, err := target.Channel(t).Consume("work", "", false, false, false, false, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fails := func(id string) {
+		t.Helper()
+		brokertest.PublishConfirmed(t, ch, "events", "a", amqp091.Publishing{MessageId: id})
+		if d := taken(t, in); d.MessageId != id || d.Reject(false) != nil {
+			t.Fatalf("%s is delivered", d.MessageId)
+		}
+	}
+	fails("before")
+	if d := taken(t, in); d.MessageId != "before" || d.Ack(false) != nil || d.Headers["retry-first-queue"] != nil {
+		t.Fatalf("it comes back as %s with %v", d.MessageId, d.Headers)
+	}
+	start(t, target, "apply", "--yes", "-f", path, "--allow", "drops-routing").exits(t, 0)
+	p.logs(t, "files changed and are in effect")
+	fails("after")
+	d := brokertest.Take(t, ch, "new")
+	if d.MessageId != "after" || d.Headers["retry-first-queue"] != "work" || d.Ack(false) != nil {
+		t.Errorf("%s with %v", d.MessageId, d.Headers)
+	}
+	awaitDepth(t, target, "shop.unroutable", 0)
+	p.signal(t, syscall.SIGTERM)
+	p.exits(t, 0)
+}
+
+// With its rights the processor sees whether the queue of retryTo exists. Without the right on it, it
+// goes on, and says on lines that do not tell it.
+func TestRetryToRights(t *testing.T) {
+	t.Parallel()
+	target := brokertest.VHost(t)
+	text := retryToFile("left")
+	path := writeTopology(t, text)
+	succeeds(t, target, "apply", "--yes", "-f", path)
+	var all generate.Grant
+	for _, g := range generate.Rights(compiled(t, text)) {
+		if g.User == "processor" {
+			all = g
+		}
+	}
+	const unsure = "whether a queue of retryTo exists is not known"
+	for name, g := range map[string]generate.Grant{"all": all, "without left": without(all, right{"write", "left"})} {
+		code, out := dlxctl(as(t, target, g), "process", "--until-empty", "-f", path)
+		if says := strings.Contains(out, unsure); code != 0 || says && name == "all" {
+			t.Errorf("%s: exits with %d:\n%s", name, code, out)
+		}
+	}
+	if n := len(without(all, right{"write", "left"}).Write); n != len(all.Write)-1 {
+		t.Errorf("the processor has no right on left: %v", all.Write)
+	}
 }

@@ -94,7 +94,7 @@ func names(t topology.Compiled) []string {
 
 // related returns the queues through which messages of a work queue pass.
 func related(t topology.Compiled, w topology.WorkQueue) []string {
-	names := []string{w.Name, w.DeadLetterQueue, w.ReturnsTo()}
+	names := []string{w.Name, w.DeadLetterQueue}
 	if w.Replaces != "" {
 		names = append(names, w.Replaces)
 	}
