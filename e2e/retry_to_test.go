@@ -152,8 +152,8 @@ func TestRetryToWaitsForItsQueue(t *testing.T) {
 	p.exits(t, 0)
 }
 
-// With its rights the processor sees whether the queue of retryTo exists. Without the right on it, it
-// goes on, and says on lines that do not tell it.
+// With its rights the processor sees whether the queue of retryTo exists. Without the right on it,
+// it goes on.
 func TestRetryToRights(t *testing.T) {
 	t.Parallel()
 	target := brokertest.VHost(t)
@@ -175,5 +175,26 @@ func TestRetryToRights(t *testing.T) {
 	}
 	if n := len(without(all, right{"write", "left"}).Write); n != len(all.Write)-1 {
 		t.Errorf("the processor has no right on left: %v", all.Write)
+	}
+}
+
+// Queues that retry to each other: a message that always fails goes round until it has no tier left,
+// and is a dead letter where it failed last.
+func TestACircleOfRetryToEnds(t *testing.T) {
+	t.Parallel()
+	path := writeTopology(t, `
+version: 1
+name: circle
+defaults: {backoff: b}
+backoff: {b: {tiers: [1s, 2s, 3s]}}
+queues: [{name: p, retryTo: q}, {name: q, retryTo: p}]
+`)
+	code, out := dlxctl(brokertest.VHost(t), "try", "-v", "-f", path)
+	for _, want := range []string{
+		"dead letter in q.dead with count=-1", "dead letter in p.dead with count=-1", "as predicted: 8 messages in 2 queues",
+	} {
+		if code != 0 || !strings.Contains(out, want) {
+			t.Errorf("try exits with %d, and should say %q:\n%s", code, want, out)
+		}
 	}
 }

@@ -296,8 +296,8 @@ func TestTheTimelineIsTheHistory(t *testing.T) {
 	}
 }
 
-// A message that retryTo has sent to another queue tells where it failed before. Of the failures that
-// its history does not have the first queue is known alone.
+// A message that retryTo has sent to another queue tells where it failed before. Of failures that
+// its history does not have, the first queue alone is known.
 func TestTheTimelineNamesTheQueues(t *testing.T) {
 	t.Parallel()
 	known := deadletter.Knows(shop())
@@ -315,7 +315,8 @@ func TestTheTimelineNamesTheQueues(t *testing.T) {
 		return out
 	}
 	got := read(entry(1, "mail"), entry(2, 7), entry(3, "billing"))
-	if d := cmp.Diff([]string{"mail", "billing", "billing"}, queues(got)); d != "" || got.WorkQueue != "billing" || got.FirstQueue != "mail" {
+	if d := cmp.Diff([]string{"mail", "billing", "billing"}, queues(got)); d != "" || got.WorkQueue != "billing" ||
+		got.FirstQueue != "mail" {
 		t.Errorf("%s, first in %s (-want +got):\n%s", got.WorkQueue, got.FirstQueue, d)
 	}
 	if d := cmp.Diff([]string{"mail", "billing"}, queues(read(entry(3, "billing")))); d != "" {
@@ -325,7 +326,8 @@ func TestTheTimelineNamesTheQueues(t *testing.T) {
 		t.Errorf("no history (-want +got):\n%s", d)
 	}
 	var shown strings.Builder
-	if err := deadletter.WriteShow(&shown, deadletter.View{Facts: got}, 0); err != nil || !strings.Contains(shown.String(), "failed first in  mail") {
+	err := deadletter.WriteShow(&shown, deadletter.View{Facts: got}, 0)
+	if err != nil || !strings.Contains(shown.String(), "failed first in  mail") {
 		t.Errorf("%v:\n%s", err, &shown)
 	}
 }

@@ -70,7 +70,8 @@ func past(h fields) []Hop {
 			continue
 		}
 		hops = append(hops, Hop{
-			Queue: entry.text(topology.HistoryQueue), Reason: entry.text(topology.HistoryReason), Count: 1, Time: timestamp(entry.text(topology.HistoryAt)),
+			Queue:  entry.text(topology.HistoryQueue),
+			Reason: entry.text(topology.HistoryReason), Count: 1, Time: timestamp(entry.text(topology.HistoryAt)),
 			Attempt: int(attempt), ErrorType: entry.text(topology.HistoryErrorType), Tier: entry.text(topology.HistoryTier),
 		})
 	}

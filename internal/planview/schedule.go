@@ -81,20 +81,20 @@ func (t *textWriter) outages(without bool) []string {
 		if !touched[b.Name] {
 			continue
 		}
-		said := map[string]bool{} // by the queue to which queues retry
+		listed := map[string]bool{} // by the queue to which queues retry
 		for _, w := range t.p.WorkQueues {
-			if w.Backoff != b.Name || said[w.RetryTo] {
+			if w.Backoff != b.Name || listed[w.RetryTo] {
 				continue
 			}
-			said[w.RetryTo] = true
-			name, what := "backoff "+text.Name(b.Name), "an outage"
+			listed[w.RetryTo] = true
+			line := fmt.Sprintf("backoff %s: %s", text.Name(b.Name), b.OutageText())
 			if w.RetryTo != "" {
-				name += ", retries to " + text.Name(w.RetryTo)
-				what += " of both"
+				said := strings.Replace(all.Schedule(w.Name).OutageText(), " or more", " or more of both queues", 1)
+				line = fmt.Sprintf("backoff %s, retries to %s: %s", text.Name(b.Name), text.Name(w.RetryTo), said)
 			}
-			out = append(out, name+": "+strings.Replace(all.Schedule(w.Name).OutageText(), "an outage", what, 1))
+			out = append(out, line)
 		}
-		if len(said) == 0 { // queues that a match covers
+		if len(listed) == 0 { // queues that a match covers
 			out = append(out, fmt.Sprintf("backoff %s: %s", text.Name(b.Name), b.OutageText()))
 		}
 	}

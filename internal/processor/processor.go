@@ -197,10 +197,10 @@ func withFix(err error) error {
 }
 
 // check fails with broker.ErrNotFound if the broker lacks what a backoff needs: its failed queue,
-// its exchange, the queues of its tiers, and those to which its work queues retry. Processed without
-// one of these, messages that should wait there would be dead letters, or in the unroutable queue.
-// RabbitMQ 4.3 tells only users with a right on such queues which exist: others go on, as retries
-// need no such right.
+// its exchange, the queues of its tiers, and those to which its work queues retry. Processed
+// without one of these, messages that should go there would be dead letters, or in the unroutable
+// queue. RabbitMQ 4.3 tells only users with a right on such queues which exist: others go on, as
+// retries need no such right.
 func check(ctx context.Context, conn *amqp.Conn, t topology.Compiled, b topology.Backoff, log *slog.Logger) error {
 	if _, err := conn.MessagesReady(b.FailedQueue); err != nil {
 		return err

@@ -251,8 +251,8 @@ func (r Rules) addressee(f failure, next step) string {
 	}
 }
 
-// pass notes in headers that a message that waits belongs to another queue from now on. Its attempts
-// go on to count there, so that it is dead in the end, wherever the queues retry to.
+// pass notes in headers that a message that waits belongs to another queue from now on. Its
+// attempts go on to count there, so that it is dead in the end, wherever the queues retry to.
 func (r Rules) pass(f failure, next step, to string, headers map[string]any) {
 	if !next.waits || to == f.origin {
 		return

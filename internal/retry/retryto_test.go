@@ -14,8 +14,7 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// elsewhere is a topology with the backoffs a and b, and these queues with theirs and with the queue
-// to which they retry.
+// elsewhere is a topology with the backoffs a and b, and these queues.
 func elsewhere(tiersOfA, tiersOfB int, queues ...topology.WorkQueue) topology.Compiled {
 	c := shop("count", map[string]int{"a": tiersOfA, "b": tiersOfB})
 	c.WorkQueues = queues
@@ -104,7 +103,8 @@ func TestWhatReturnedKeepsItsWay(t *testing.T) {
 		topology.WorkQueue{Name: "slow", Backoff: "b"})
 	for queue, before := range map[string]topology.Compiled{
 		"billing": elsewhere(3, 3, topology.WorkQueue{Name: "billing", Backoff: "a"}),
-		"slow":    elsewhere(3, 3, topology.WorkQueue{Name: "billing", Backoff: "a", RetryTo: "slow"}, topology.WorkQueue{Name: "slow"}),
+		"slow": elsewhere(3, 3, topology.WorkQueue{Name: "billing", Backoff: "a", RetryTo: "slow"},
+			topology.WorkQueue{Name: "slow"}),
 	} {
 		one := rulesOf(before, "a").Decide(first("billing", nil), moment(t))
 		again := rulesOf(c, "b").Decide(retry.Message{Exchange: one.Exchange, Key: one.Key, Headers: one.Headers}, moment(t))
@@ -121,7 +121,8 @@ func TestRetryToAndOutages(t *testing.T) {
 	c := elsewhere(2, 4, topology.WorkQueue{Name: "billing", Backoff: "a", RetryTo: "slow"},
 		topology.WorkQueue{Name: "slow", Backoff: "b"})
 	knowing := func(backoff string) retry.Rules {
-		return rulesOf(c, backoff).Knowing(time.Second, func(string) (retry.State, time.Time) { return retry.Working, time.Time{} })
+		working := func(string) (retry.State, time.Time) { return retry.Working, time.Time{} }
+		return rulesOf(c, backoff).Knowing(time.Second, working)
 	}
 	one := knowing("a").Decide(first("billing", nil), moment(t))
 	two := knowing("b").Decide(redelivered(one, "slow", "rejected"), moment(t).Add(time.Minute))
@@ -143,7 +144,8 @@ func TestCirclesOfRetryToEnd(t *testing.T) {
 		draw := func(label string) topology.Compiled {
 			var queues []topology.WorkQueue
 			for _, name := range names {
-				w := topology.WorkQueue{Name: name, Backoff: rapid.SampledFrom([]string{"a", "b"}).Draw(t, label+", backoff of "+name)}
+				backoff := rapid.SampledFrom([]string{"a", "b"}).Draw(t, label+", backoff of "+name)
+				w := topology.WorkQueue{Name: name, Backoff: backoff}
 				if to := rapid.SampledFrom(append(names, "")).Draw(t, label+", "+name+" retries to"); to != name {
 					w.RetryTo = to
 				}

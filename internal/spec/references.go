@@ -141,15 +141,16 @@ func (d *decoder) retriesTo(q Queue) {
 			}
 		}
 		d.problem(q.RetryToPos, what+", and the file has no queue of that name",
-			d.didYouMean(q.RetryTo, names, "name another queue of the file, or add it; with external: true if a service declares it"))
+			d.didYouMean(q.RetryTo, names, "name a queue of the file, or add it (external: true if a service declares it)"))
 	case to.Name == q.Name:
-		d.problem(q.RetryToPos, what+", which is the queue itself", "remove it: messages come back to their own queue without it")
+		d.problem(q.RetryToPos, what+", which is the queue itself",
+			"remove it: messages come back to their own queue without it")
 	case to.Unmanaged:
 		d.problem(q.RetryToPos, what+", whose deadLetterBy is unmanaged",
 			"write deadLetterBy: policy or deadLetterBy: arguments on that queue, or name another one")
 	case to.Replaces != "":
 		d.problem(q.RetryToPos, fmt.Sprintf("%s, which replaces %q", what, to.Replaces),
-			"remove retryTo until the migration is done and replaces is removed: messages come back to their own queue meanwhile")
+			"remove retryTo until the migration is done and replaces is removed: messages come back to their own queue until then")
 	case q.Backoff == topology.NoBackoff, known && len(b.Tiers) == 0:
 		d.problem(q.RetryToPos, fmt.Sprintf("%s, and its backoff %q retries nothing", what, q.Backoff),
 			"give the queue a backoff with tiers, or remove retryTo; to collect dead letters elsewhere, write dead: {queue: NAME}")

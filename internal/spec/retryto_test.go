@@ -60,7 +60,7 @@ func TestRetriesToAFullQueue(t *testing.T) {
 	}
 }
 
-// What a queue masks is masked wherever its messages may come, in a circle too, and so it is with the
+// What a queue masks is masked wherever its messages may come, in a circle too. So it is with the
 // types of messages.
 func TestRetryToAndMessages(t *testing.T) {
 	t.Parallel()
@@ -74,12 +74,15 @@ queues:
 	if err != nil {
 		t.Fatal(err)
 	}
+	masked := func(paths ...string) topology.Redaction {
+		return topology.Redaction{Paths: paths, Types: []string{"iban"}, HideBodies: true}
+	}
 	p, types := topology.QueueMessages{Queue: "p"}, []topology.MessageType{{Type: "shop.P"}}
 	p.Types, p.Redact = types, topology.Redaction{Paths: []string{"body.p"}, HideBodies: true}
 	want := []topology.QueueMessages{
 		p,
-		{Queue: "q", Types: types, Redact: topology.Redaction{Paths: []string{"body.q", "body.p"}, Types: []string{"iban"}, HideBodies: true}},
-		{Queue: "r", Types: types, Redact: topology.Redaction{Paths: []string{"body.p", "body.q"}, Types: []string{"iban"}, HideBodies: true}},
+		{Queue: "q", Types: types, Redact: masked("body.q", "body.p")},
+		{Queue: "r", Types: types, Redact: masked("body.p", "body.q")},
 	}
 	if d := cmp.Diff(want, c.Messages.Queues); d != "" {
 		t.Errorf("-want +got:\n%s", d)
