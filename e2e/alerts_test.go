@@ -193,6 +193,9 @@ const blocked = `dlxctl_connection_blocked{topology="shop",instance="p-1"}`
 // inOutage is the series of a work queue that may be in outage.
 const inOutage = `dlxctl_queue_in_outage{topology="shop",backoff="hourly",queue="mail",severity="info",owner="team-mail",instance="p-1"}`
 
+// unread is the series of the statistics that tell of outages.
+const unread = `dlxctl_statistics_unread{topology="shop",backoff="hourly",instance="p-1"}`
+
 // scraped returns the series that Prometheus writes of each scrape of a node of the broker.
 func scraped(node string) string { return fmt.Sprintf("up{instance=%q}", node) }
 
@@ -239,6 +242,7 @@ func TestAlertsFire(t *testing.T) {
 		depth("shop.standard.retry.1m"): "5" + long, ready("shop.standard.retry.1m"): "5" + long,
 		depth("shop.hourly.retry.1h"): "5" + long, ready("shop.hourly.retry.1h"): "5" + long,
 		depth("shop.hourly.retry.outage"): "0" + long, ready("shop.hourly.retry.outage"): "0" + long, inOutage: "0" + long,
+		unread:                  "0" + long,
 		upOf("standard", "p-2"): "1" + long, upOf("hourly", "p-2"): "1" + long, upOf("desk", "p-2"): "1" + long,
 		heldIn("standard"): "0" + long, blocked: "0" + long, retried("standard", "billing", "1m"): "3" + long,
 		consumersOf("billing"): "2" + long, consumersOf("audit"): "1" + long, depth("billing"): "7" + long,
@@ -371,7 +375,12 @@ func TestAlertsFire(t *testing.T) {
 			series: with(inOutage, "0x10 1x20 0"+long), quiet: "10m", at: "12m",
 			fire: []string{"DlxctlOutage mail info team-mail"},
 		},
-		"an outage is over": {series: with(inOutage, "0x10 1x20 0"+long), at: "33m"},
+		"nothing tells of outages": {
+			series: with(unread, "0x10 1x20 0"+long), quiet: "14m", at: "17m",
+			fire: []string{"DlxctlOutagesUnknown  info "},
+		},
+		"statistics are read again": {series: with(unread, "0x10 1x20 0"+long), at: "33m"},
+		"an outage is over":         {series: with(inOutage, "0x10 1x20 0"+long), at: "33m"},
 		"a tier does not return its messages": {
 			series: with(depth("shop.standard.retry.1m"), "0x10 68"+long, ready("shop.standard.retry.1m"), "0"+long),
 			quiet:  "15m", at: "17m", fire: []string{"DlxctlTierLate shop.standard.retry.1m page "},

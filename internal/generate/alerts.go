@@ -81,6 +81,7 @@ func Alerts(t topology.Compiled, o AlertOptions) RuleFile {
 	}
 	a.deadLetters()
 	a.outages()
+	a.unknownOutages()
 	a.failedQueues()
 	a.standstill()
 	a.lateTiers()

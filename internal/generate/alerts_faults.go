@@ -26,6 +26,23 @@ func (a *alerts) outages() {
 	}
 }
 
+// unknownOutages adds the alerts about processors that cannot see whether work queues are in
+// outage.
+func (a *alerts) unknownOutages() {
+	for _, b := range a.t.Backoffs {
+		if b.Outage == nil {
+			continue
+		}
+		selector := selector("dlxctl_statistics_unread", "topology", a.t.Name, "backoff", b.Name)
+		a.add(Rule{
+			Alert: "DlxctlOutagesUnknown",
+			Expr:  "max by (topology, backoff) (" + selector + ") == 1", For: "5m",
+			Annotations: about("whether queues of backoff {{ $labels.backoff }} are in outage is not known",
+				"The processor cannot read statistics from the management API. No message is lost: what would be a dead letter waits, except permanent failures. The log of dlxctl process says why."),
+		}, "severity", byDay(a.worst(func(w topology.WorkQueue) bool { return w.Backoff == b.Name })), "backoff", b.Name)
+	}
+}
+
 // standstill adds the alerts about failed messages that do not move, and about a processor that is
 // missing while others run.
 func (a *alerts) standstill() {

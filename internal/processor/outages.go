@@ -142,7 +142,7 @@ func (o *outages) read(ctx context.Context) error {
 	return err
 }
 
-// report logs an error once, until statistics can be read again.
+// report logs an error once, until statistics can be read again, and tells the monitor.
 func (o *outages) report(ctx context.Context, err error) {
 	switch {
 	case ctx.Err() != nil: // errors say no more than that
@@ -153,6 +153,11 @@ func (o *outages) report(ctx context.Context, err error) {
 		o.Log.InfoContext(ctx, "reading statistics again")
 	}
 	o.logged = err != nil
+	for _, b := range o.Topology.Backoffs {
+		if b.Outage != nil {
+			o.probes.Of(b.Name).Statistics(err == nil)
+		}
+	}
 }
 
 // count notes statistics, and tells which outages begin and end.

@@ -6,6 +6,8 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"os/exec"
 	"strings"
@@ -384,16 +386,28 @@ func TestOutagesNeedStatistics(t *testing.T) {
 	s.allDone(t, v, 100)
 }
 
-// While the management API does not answer the processor goes on, and says so once.
+// While the management API does not answer the processor goes on, and says so once. The metric
+// tells when it answers again.
 func TestOutagesWithoutAnAnswer(t *testing.T) {
 	brokertest.OnNewestLine(t)
 	t.Parallel()
 	s := newStage(t, outageFile("{}"))
 	p := s.processor(t)
-	closed := httptest.NewServer(http.NotFoundHandler())
-	closed.Close()
+	api, err := url.Parse(s.target.API)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var answers atomic.Bool
+	forward := httputil.NewSingleHostReverseProxy(api)
+	broken := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !answers.Load() {
+			panic(http.ErrAbortHandler) // it ends the connection without an answer
+		}
+		forward.ServeHTTP(w, r)
+	}))
+	t.Cleanup(broken.Close)
 	target := s.target
-	target.API = closed.URL
+	target.API = broken.URL
 	p.Endpoint, p.Monitor = s.endpoint(t, target), monitor.New("")
 	log := listen(t, p)
 	run(t, p)
@@ -407,6 +421,14 @@ func TestOutagesWithoutAnAnswer(t *testing.T) {
 	if lines := log.with("cannot read statistics"); len(lines) != 1 {
 		t.Errorf("the log says %q", lines)
 	}
+	web := serve(t, p.Monitor)
+	unread := func() int { return web.scrape(t).sum("dlxctl_statistics_unread", "backoff", "standard") }
+	if unread() != 1 {
+		t.Error("the metric says that statistics are read")
+	}
+	answers.Store(true)
+	brokertest.Eventually(t, "statistics", func() bool { return unread() == 0 })
+	log.says(t, "reading statistics again")
 }
 
 // Without the exchange of outages a message that would wait is a dead letter, and all else goes on.

@@ -63,6 +63,35 @@ func forged() amqp091.Table {
 	}
 }
 
+// A consumer that says why and copies the publisher's expiration loses nothing: what expires in the
+// failed queue, while no processor runs, is a dead letter of its work queue.
+func TestWhatExpiresInAFailedQueueIsADeadLetter(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []string{"quorum", "classic"} {
+		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
+			s := newStage(t, backoffFile(kind))
+			const n = 20
+			for i := range n {
+				s.publish(t, "shop.failed", "@billing", amqp091.Publishing{
+					MessageId: fmt.Sprint("m-", i), Expiration: "1", Headers: amqp091.Table{"retry-error": "no answer"},
+				})
+			}
+			seen := map[string]bool{}
+			for range n {
+				m := s.bury(t, "billing.dead")
+				seen[m.MessageId] = true
+				if m.Headers["retry-error"] != "no answer" || m.RoutingKey != "@billing" || m.Expiration != "" {
+					t.Errorf("the dead letter has the key %q, the expiration %q and the headers %v", m.RoutingKey, m.Expiration, m.Headers)
+				}
+			}
+			if len(seen) != n {
+				t.Errorf("%d of %d messages are dead letters", len(seen), n)
+			}
+		})
+	}
+}
+
 // A consumer that says why it fails is counted as one that rejects: after as many attempts the
 // message is a dead letter, with what it said last, and with the exchange and the key of the
 // publisher, whose own headers of these names mean nothing.

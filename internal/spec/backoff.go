@@ -93,11 +93,12 @@ func (d *decoder) readBackoff(b *Backoff, f fields) {
 	if until, ok := d.delay(f, "retryUntil"); ok {
 		b.RetryUntil = until
 	}
-	b.Outage = d.outage(f)
-	attempts := int64(0)
+	attempts, wait := int64(0), time.Duration(0)
 	for _, t := range b.Tiers {
 		attempts += int64(t.Attempts)
+		wait += time.Duration(t.Attempts) * t.Delay
 	}
+	b.Outage = d.outage(f, wait)
 	if attempts > topology.MaxAttempts {
 		d.problem(cmp.Or(b.Overlay, b.Pos), fmt.Sprintf("%s has %d attempts", f.what, attempts),
 			fmt.Sprintf("a backoff may have %d: each attempt is a binding of its headers exchange", topology.MaxAttempts))

@@ -25,10 +25,16 @@ func (c *compiler) loops() {
 }
 
 // loop adds the loop of one backoff: what the processor reads, the headers
-// exchange it publishes to, and the queues in which messages wait.
+// exchange it publishes to, and the queues in which messages wait. A message that a
+// consumer publishes to the failed queue may have an expiration, which a rejected one
+// loses: if it passes there, the message is a dead letter of its work queue.
 func (c *compiler) loop(b Backoff) {
 	failed := topology.FailedQueueName(c.spec.Name, b.Name)
-	c.queue(failed, c.holding(), topology.Label{Role: topology.RoleFailed, Backoff: b.Name})
+	args := c.holding().With(topology.ArgDeadLetterExchange, topology.DeadLetterName(c.spec.Name))
+	if c.spec.Type == topology.Quorum {
+		deadLetterSafely(args)
+	}
+	c.queue(failed, args, topology.Label{Role: topology.RoleFailed, Backoff: b.Name})
 
 	loop := topology.Backoff{
 		Name: b.Name, FailedQueue: failed,

@@ -4,14 +4,17 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"time"
 
 	"gopkg.in/yaml.v3"
 
+	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// outage reads what is an outage for a backoff. Nil: the file does not say.
-func (d *decoder) outage(f fields) *topology.Outage {
+// outage reads what is an outage for a backoff whose tiers last so long. Nil: the file does not
+// say.
+func (d *decoder) outage(f fields, tiers time.Duration) *topology.Outage {
 	v, ok := f.values["outage"]
 	if !ok {
 		return nil
@@ -35,6 +38,14 @@ func (d *decoder) outage(f fields) *topology.Outage {
 			d.problem(d.pos(f, "until"), "until is 0, so no message would wait", "write a delay, such as 24h, or remove outage")
 		}
 		out.Until = until
+	}
+	if out.Until > 0 && out.Until <= tiers {
+		at := d.at(v.value)
+		if _, given := f.values["until"]; given {
+			at = d.pos(f, "until")
+		}
+		d.problem(at, fmt.Sprintf("until is %s and the tiers last %s, so no message would wait",
+			text.Duration(out.Until), text.Duration(tiers)), "write a longer one, or remove outage")
 	}
 	if rate, ok := d.rate(f, "rate"); ok {
 		out.Rate = rate

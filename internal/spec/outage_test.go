@@ -74,6 +74,7 @@ func TestOutageRefuses(t *testing.T) {
 		"{of: 0}":          "a.yaml:4:50: of is 0; write 1 or more",
 		"{of: 2000000}":    "a.yaml:4:50: of is 2000000; write 1000000 or less",
 		"{until: 0s}":      "a.yaml:4:53: until is 0, so no message would wait; write a delay, such as 24h, or remove outage",
+		"{until: 11m10s}":  "a.yaml:4:53: until is 11m10s and the tiers last 11m10s, so no message would wait; write a longer one",
 		"{rate: 100}":      `a.yaml:4:52: rate is "100"; write a number of messages per s, min`,
 		"{rate: 0/s}":      `a.yaml:4:52: rate is "0/s"; write more than 0/s`,
 		"{off: 50}":        `a.yaml:4:46: outage has no key "off"; did you mean "of"?`,
@@ -89,7 +90,7 @@ func TestOutageRefuses(t *testing.T) {
 func TestOutageTier(t *testing.T) {
 	t.Parallel()
 	for delays, want := range map[string]time.Duration{"[0s]": time.Second, "[1m, 2d]": 24 * time.Hour} {
-		file := outageFile("{}")
+		file := outageFile("{until: 3d}")
 		file.Data = []byte(strings.Replace(string(file.Data), "[10s, 10m, 1m]", delays, 1))
 		got, _, err := Load([]Source{file}, func(string) (string, bool) { return "", false })
 		if err != nil || got.Backoffs[0].Outage.Tier.Delay != want {

@@ -36,6 +36,7 @@ const (
 	metricConsumer     = "dlxctl_consumer_up"
 	metricBlocked      = "dlxctl_connection_blocked"
 	metricOutage       = "dlxctl_queue_in_outage"
+	metricUnread       = "dlxctl_statistics_unread"
 	metricSessions     = "dlxctl_sessions_lost_total"
 	metricSent         = "dlxctl_notices_sent_total"
 	metricDropped      = "dlxctl_notices_dropped_total"
@@ -90,6 +91,11 @@ func Metrics() []Metric {
 			metricOutage, "gauge",
 			[]string{"topology", "backoff", "queue", "severity", "owner"},
 			"1 while the work queue is in outage, as far as this process knows, else 0. Only queues whose backoff has outage.",
+		},
+		{
+			metricUnread, "gauge",
+			[]string{"topology", "backoff"},
+			"1 while this process cannot read the statistics that tell of outages, else 0. Only backoffs with outage.",
 		},
 		{
 			metricSessions, "counter",
@@ -200,7 +206,7 @@ type levels Monitor
 
 // Describe names the gauges.
 func (l *levels) Describe(out chan<- *prometheus.Desc) {
-	for _, name := range []string{metricInFlight, metricHeld, metricConsumer, metricBlocked, metricOutage} {
+	for _, name := range []string{metricInFlight, metricHeld, metricConsumer, metricBlocked, metricOutage, metricUnread} {
 		out <- desc(name)
 	}
 }
@@ -214,7 +220,7 @@ func desc(name string) *prometheus.Desc {
 func (l *levels) Collect(out chan<- prometheus.Metric) {
 	type key struct{ topology, backoff, queue string }
 	inFlight, up, blocked := map[key]int64{}, map[key]float64{}, map[string]float64{}
-	held, outages := map[key]map[string]int{}, map[[5]string]float64{}
+	held, outages, unread := map[key]map[string]int{}, map[[5]string]float64{}, map[[2]string]float64{}
 	l.mu.Lock()
 	for _, p := range l.probes {
 		k := key{p.topology, p.backoff, p.failed}
@@ -228,6 +234,10 @@ func (l *levels) Collect(out chan<- prometheus.Metric) {
 		}
 		for _, reason := range heldReasons() {
 			held[k][reason] += p.heldFor(reason)
+		}
+		if now := p.statistics.Load(); now != nil {
+			series := [2]string{p.topology, p.backoff}
+			unread[series] = max(unread[series], number(!*now))
 		}
 		for queue, out := range p.outagesNow() {
 			w := p.workQueues[queue]
@@ -248,6 +258,9 @@ func (l *levels) Collect(out chan<- prometheus.Metric) {
 	}
 	for series, out := range outages {
 		gauge(metricOutage, out, series[:]...)
+	}
+	for series, v := range unread {
+		gauge(metricUnread, v, series[:]...)
 	}
 	for name, v := range blocked {
 		gauge(metricBlocked, v, name)

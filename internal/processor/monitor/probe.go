@@ -36,6 +36,8 @@ type Probe struct {
 	up       atomic.Bool
 	blocked  atomic.Bool
 	active   atomic.Int64 // when something last happened, in nanoseconds of Unix time
+	// statistics tells whether those that tell of outages could be read. Nil: nothing reads them.
+	statistics atomic.Pointer[bool]
 
 	mu     sync.Mutex
 	reason string         // why the queue is not consumed; empty before the first try
@@ -245,6 +247,14 @@ func (p *Probe) Outage(queue string, out bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.outages[queue] = out
+}
+
+// Statistics records whether those that tell of outages could be read.
+func (p *Probe) Statistics(read bool) {
+	if p == nil {
+		return
+	}
+	p.statistics.Store(&read)
 }
 
 // DeadLettered records a message of a work queue whose copy in the dead-letter queue is
