@@ -178,8 +178,8 @@ func TestRetryToRights(t *testing.T) {
 	}
 }
 
-// Queues that retry to each other: a message that always fails goes round until it has no tier left,
-// and is a dead letter where it failed last.
+// Queues that retry to each other: a message that always fails goes round until it has no tier
+// left, and is a dead letter where it failed last.
 func TestACircleOfRetryToEnds(t *testing.T) {
 	t.Parallel()
 	path := writeTopology(t, `

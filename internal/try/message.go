@@ -89,8 +89,8 @@ func (t *trial) workQueues() []topology.Queue {
 	return out
 }
 
-// failing returns the failures of a message that fails so often, where its first queue and those
-// after it may retry to others.
+// failing returns where a message fails that comes to a queue and fails a number of times: each
+// queue may retry to another one.
 func (t *trial) failing(queue string, times int) map[string]int {
 	out := map[string]int{}
 	for n := 0; n < times || times == trace.Always && out[queue] != trace.Always; n++ {
