@@ -21,11 +21,11 @@ func elsewhere(tiersOfA, tiersOfB int, queues ...topology.WorkQueue) topology.Co
 	return c
 }
 
-// redelivered is the message that a decision sends, as it fails in a queue after it has waited.
-func redelivered(d retry.Decision, queue, reason string) retry.Message {
+// redelivered is the message that a decision sends, as it is rejected in a queue after its wait.
+func redelivered(d retry.Decision, queue string) retry.Message {
 	h := maps.Clone(d.Headers)
 	h["x-death"] = []any{
-		map[string]any{"queue": queue, "reason": reason, "exchange": "shop.return", "routing-keys": []any{d.Key}},
+		map[string]any{"queue": queue, "reason": "rejected", "exchange": "shop.return", "routing-keys": []any{d.Key}},
 		map[string]any{"queue": d.Tier.Queue, "reason": "expired", "exchange": d.Exchange, "routing-keys": []any{d.Key}},
 	}
 	return retry.Message{Exchange: "shop.failed", Key: topology.AddressKey(queue), Headers: h}
@@ -60,12 +60,12 @@ func TestRetryTo(t *testing.T) {
 		one.Exchange != "shop.a.dlx" || one.Key != "order.placed" || one.Tier.Queue != "shop.a.retry.1s" {
 		t.Errorf("the first failure: %+v\nheaders (-want +got):\n%s", one, d)
 	}
-	two := rulesOf(c, "b").Decide(redelivered(one, "slow", "rejected"), moment(t))
+	two := rulesOf(c, "b").Decide(redelivered(one, "slow"), moment(t))
 	if two.Outcome != retry.Retried || two.Queue != "slow" || two.Attempts != 2 || two.Tier.Queue != "shop.b.retry.2s" ||
 		!cmp.Equal(two.Headers["CC"], []any{"@slow"}) || two.Headers["retry-routing-key"] != "order.placed" {
 		t.Errorf("the second failure: %+v", two)
 	}
-	three := rulesOf(c, "b").Decide(redelivered(two, "slow", "rejected"), moment(t))
+	three := rulesOf(c, "b").Decide(redelivered(two, "slow"), moment(t))
 	if three.Outcome != retry.DeadLettered || three.Attempts != 3 || !cmp.Equal(three.Headers["CC"], []any{"@slow"}) ||
 		three.Headers["retry-queue"] != "slow" || three.Headers["retry-first-queue"] != "billing" {
 		t.Errorf("the dead letter: %+v", three)
@@ -125,8 +125,8 @@ func TestRetryToAndOutages(t *testing.T) {
 		return rulesOf(c, backoff).Knowing(time.Second, working)
 	}
 	one := knowing("a").Decide(first("billing", nil), moment(t))
-	two := knowing("b").Decide(redelivered(one, "slow", "rejected"), moment(t).Add(time.Minute))
-	three := knowing("b").Decide(redelivered(two, "slow", "rejected"), moment(t).Add(2*time.Minute))
+	two := knowing("b").Decide(redelivered(one, "slow"), moment(t).Add(time.Minute))
+	three := knowing("b").Decide(redelivered(two, "slow"), moment(t).Add(2*time.Minute))
 	if !two.Evidence.Previous.IsZero() || !three.Evidence.Previous.Equal(moment(t).Add(time.Minute)) {
 		t.Errorf("it failed before at %v, then at %v", two.Evidence.Previous, three.Evidence.Previous)
 	}
@@ -182,7 +182,7 @@ func TestCirclesOfRetryToEnd(t *testing.T) {
 			if !changes && schedule.Tiers[n-1] != d.Tier {
 				t.Fatalf("waits in %v, and the schedule says %v", d.Tier, schedule.Tiers[n-1])
 			}
-			m, queue = redelivered(d, to, "rejected"), to
+			m, queue = redelivered(d, to), to
 			if changes {
 				c = draw(fmt.Sprintf("file %d", n))
 			}
