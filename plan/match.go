@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -36,12 +37,11 @@ func (r *resolver) hitBy(want topology.Policy) (covered, others []topology.Queue
 
 // matchPolicies completes the policies of matches. One policy is for all queues that a pattern
 // matches, so it can repeat what another team's policy sets only if that one is in effect on all
-// of them.
+// of them. Of two entries that match a queue the first has the higher priority, also after a
+// change of their order, when each is stored with a priority of the order before.
 func (r *resolver) matchPolicies(out *matchedPolicies, have map[string]topology.Policy) {
-	for _, want := range r.want.Policies {
-		if !topology.IsMatchPolicyName(r.want.Name, want.Name) {
-			continue
-		}
+	later := map[string]int64{} // the highest priority of later entries, by what their policies apply to
+	for _, want := range r.lastEntryFirst() {
 		covered, others := r.hitBy(want)
 		if !r.mayMatch(&out.findings, want, covered, others) {
 			continue
@@ -70,12 +70,16 @@ func (r *resolver) matchPolicies(out *matchedPolicies, have map[string]topology.
 		want.Definition = policy.Merge(each, base.Definition, want.Definition)
 		p, stored := have[want.Name]
 		if stored {
-			want.Priority = max(want.Priority, p.Priority) // a higher one does no harm
+			want.Priority = max(want.Priority, p.Priority)
+		}
+		if highest, ok := later[want.ApplyTo]; ok && want.Priority <= highest {
+			want.Priority = topology.PriorityAbove(highest)
 		}
 		if stored && (p.IsPending() || slices.ContainsFunc(covered, func(q topology.Queue) bool { return r.pending(p, q) })) {
 			want.Priority = topology.PriorityAbove(want.Priority) // see policies
 			out.pending[want.Name] = true
 		}
+		later[want.ApplyTo] = want.Priority
 		out.want = append(out.want, want)
 		for _, q := range covered {
 			q.External = true
@@ -89,6 +93,22 @@ func (r *resolver) matchPolicies(out *matchedPolicies, have map[string]topology.
 			}
 		}
 	}
+}
+
+// lastEntryFirst returns the policies of matches in the opposite order of the entries.
+func (r *resolver) lastEntryFirst() []topology.Policy {
+	entry := map[string]int{}
+	for i, m := range r.want.Matches {
+		for _, name := range m.PolicyNames(r.want.Name) {
+			entry[name] = i
+		}
+	}
+	out := filtered(r.want.Policies, func(p topology.Policy) bool {
+		_, ok := entry[p.Name]
+		return ok
+	})
+	slices.SortStableFunc(out, func(a, b topology.Policy) int { return cmp.Compare(entry[b.Name], entry[a.Name]) })
+	return out
 }
 
 // typeOf returns the type of the queues that a policy of a match is for.

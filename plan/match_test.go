@@ -2,6 +2,8 @@ package plan_test
 
 import (
 	"fmt"
+	"maps"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -177,6 +179,57 @@ func TestMatchIsAdded(t *testing.T) {
 		}
 		if c.Action != want || len(c.Hazards) != hazards {
 			t.Errorf("the plan has: %s %s: %s %v", c.Action, c.Name, c.Reason, c.Hazards)
+		}
+	}
+}
+
+// Of two entries that match a queue the first applies, also after their order in the file changed:
+// the priority of the first becomes the highest, whatever is stored, and stays so.
+func TestMatchesChangeTheirOrder(t *testing.T) {
+	t.Parallel()
+	entries := map[string]string{
+		"a": `{match: '^svc\.', external: true}`,
+		"b": `{match: '^svc\.b', external: true, deliveryLimit: 3}`,
+		"c": `{match: '^svc\.bc', external: true, deliveryLimit: 4}`,
+	}
+	ordered := func(order string) topology.Compiled {
+		var list []string
+		for _, e := range order {
+			list = append(list, entries[string(e)])
+		}
+		return matching(t, list...)
+	}
+	orders := []string{"abc", "bac", "cba", "acb", "abc", "bc", "cab"}
+	state := holding(ordered(orders[0]), nil)
+	for _, order := range orders[1:] {
+		want := ordered(order)
+		p := plan.Make(want, state, plan.Options{})
+		have := map[string]topology.Policy{}
+		for _, x := range state.Have.Policies {
+			have[x.Name] = x
+		}
+		for _, c := range p.Changes {
+			x, ok := c.After.(topology.Policy)
+			switch {
+			case ok:
+				have[x.Name] = x
+			case c.Action == plan.Delete:
+				delete(have, c.Name)
+			}
+		}
+		for _, kind := range []string{topology.Quorum, topology.Classic} {
+			last := int64(math.MaxInt64)
+			for _, m := range want.Matches {
+				x := have[m.PolicyNames("shop")[kind]]
+				if x.Priority >= last || x.IsPending() {
+					t.Errorf("%s: the policy %s has the priority %d, after one of %d", order, x.Name, x.Priority, last)
+				}
+				last = x.Priority
+			}
+		}
+		state.Have.Policies = slices.Collect(maps.Values(have))
+		if again := plan.Make(want, state, plan.Options{}).Changes; len(again) > 0 {
+			t.Errorf("%s: the plan is not empty: %v", order, again)
 		}
 	}
 }

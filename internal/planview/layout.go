@@ -178,6 +178,9 @@ func (e *entry) title() string {
 func (l *layout) generated(e *entry, g *group) string {
 	switch e.kind {
 	case queueSubject:
+		if e.name == "" { // all that a match covers have the same address
+			return fmt.Sprintf("dead-lettering of queues that match: %s", g)
+		}
 		return fmt.Sprintf("dead-lettering of %s: %s", text.Name(e.name), g)
 	case backoffSubject:
 		if g.action != plan.Create || e.backoff == nil || e.reschedule != nil || g.counts[topology.KindExchange] == 0 {
