@@ -17,7 +17,7 @@ import (
 
 // strategy is a starter of docs/strategies.md: the key of its messages, and what happens. Messages
 // are published, the consumer, who holds one message at a time, gets one and does something with
-// it, and then messages are dead letters for a reason.
+// it, or moves on to another work queue, and then messages are dead letters for a reason.
 type strategy struct {
 	key   string
 	story []string
@@ -40,6 +40,10 @@ func strategies() map[string]strategy {
 		}},
 		"crashes": {key: "image.uploaded", story: []string{
 			"publish m-1 m-2", "m-1 crash", "m-2 acknowledge", "m-1 crash", "m-1 reject", "m-1 reject", "dead m-1 rejected",
+		}},
+		"elsewhere": {key: "report.asked", story: []string{
+			"publish m-1 m-2", "m-1 reject", "m-2 reject", "move elsewhere.reports.slow",
+			"m-1 reject", "m-2 acknowledge", "m-1 reject", "m-1 reject", "dead m-1 rejected",
 		}},
 		"discard": {key: "temperature.measured", story: []string{
 			"publish m-1 m-2", "m-1 reject", "m-2 acknowledge", "m-1 reject", "m-1 reject", "m-1 reject", "deleted m-1",
@@ -87,7 +91,7 @@ func TestStrategies(t *testing.T) {
 			}
 			succeeds(t, target, apply...)
 			top := spectest.Compile(t, text)
-			story := told{T: t, target: target, work: top.WorkQueues[0], key: s.key}
+			story := told{T: t, target: target, top: top, work: top.WorkQueues[0], key: s.key}
 			if len(top.Backoffs) > 0 {
 				story.processor = start(t, target, "process", "-f", file)
 				defer story.processor.exits(t, 0)
@@ -102,6 +106,7 @@ func TestStrategies(t *testing.T) {
 type told struct {
 	*testing.T
 	target brokertest.Target
+	top    topology.Compiled
 	work   topology.WorkQueue
 	key    string
 	// processor is nil where a strategy needs none.
@@ -126,6 +131,14 @@ func (s told) tell(story []string) {
 			if err := conn.Close(); err != nil {
 				s.Fatal(err)
 			}
+			continue
+		case "move":
+			if err := conn.Close(); err != nil {
+				s.Fatal(err)
+			}
+			awaitDepth(s.T, s.target, s.work.Name, 0)
+			s.work, _ = s.top.WorkQueue(words[1])
+			conn, messages = s.consume()
 			continue
 		case "deleted":
 			s.processor.logs(s.T, "message_id="+words[1]+" reason=rejected")

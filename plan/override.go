@@ -16,10 +16,7 @@ import (
 func (r *resolver) overridden() (f findings) {
 	found := map[string]*overruling{}
 	var order []string
-	shared := map[string]int{}
-	for _, w := range r.want.WorkQueues {
-		shared[w.Backoff]++
-	}
+	shared := r.shared()
 	for _, q := range r.want.Queues {
 		if q.External {
 			continue // what its owner's policies do to it is their affair
@@ -36,8 +33,8 @@ func (r *resolver) overridden() (f findings) {
 					order = append(order, id)
 				}
 				found[id].queues = append(found[id].queues, text.Name(q.Name))
-				if w, ok := r.works[q.Name]; ok && strings.HasPrefix(key, topology.KeyMaxLength) && q.Type() == topology.Quorum &&
-					w.Backoff != topology.NoBackoff && shared[w.Backoff] > 1 && !r.accepts(topology.WarnStarvesTier, q.Name) {
+				if strings.HasPrefix(key, topology.KeyMaxLength) && q.Type() == topology.Quorum && shared[q.Name] &&
+					!r.accepts(topology.WarnStarvesTier, q.Name) {
 					found[id].starves = append(found[id].starves, text.Name(q.Name))
 				}
 			}
@@ -51,10 +48,9 @@ func (r *resolver) overridden() (f findings) {
 		}
 		if len(o.starves) > 0 {
 			f.warn(topology.WarnStarvesTier,
-				fmt.Sprintf("%s limits the length of %s, %s: while %s is full, it holds up the retries of the other queues; give %s its own backoff",
-					o.policy, text.Some(o.starves),
-					text.Choose(len(o.starves), "which shares its backoff", "each of which shares its backoff"),
-					text.Choose(len(o.starves), "it", "one"), text.Choose(len(o.starves), "it", "each")))
+				fmt.Sprintf("%s limits the length of %s, whose retries share a backoff with others: while %s is full, it holds them up; give %s a backoff of their own",
+					o.policy, text.Some(o.starves), text.Choose(len(o.starves), "it", "one"),
+					text.Choose(len(o.starves), "its retries", "the retries of each")))
 		}
 	}
 	return f

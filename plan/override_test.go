@@ -57,7 +57,7 @@ func TestOverruled(t *testing.T) {
 			policies: []topology.Policy{policy("l", "^billing$", "queues", 0, args{"max-length": int64(10)})},
 			want: []string{
 				"overruled: the policy l (pattern ^billing$) sets max-length to 10 on billing, where the file sets none",
-				"starves-tier: the policy l limits the length of billing, which shares its backoff: while it is full, it holds up the retries of the other queues; give it its own backoff",
+				"starves-tier: the policy l limits the length of billing, whose retries share a backoff with others: while it is full, it holds them up; give its retries a backoff of their own",
 			},
 		},
 		"only the strongest applies": {
@@ -104,7 +104,7 @@ func TestSeveralQueuesStarveATier(t *testing.T) {
 	}}
 	want := []plan.Warning{{
 		Name: topology.WarnStarvesTier,
-		Text: "the policy l limits the length of a, b, each of which shares its backoff: while one is full, it holds up the retries of the other queues; give each its own backoff",
+		Text: "the policy l limits the length of a, b, whose retries share a backoff with others: while one is full, it holds them up; give the retries of each a backoff of their own",
 	}}
 	if d := cmp.Diff(want, plan.Make(top, state, plan.Options{}).Warnings); d != "" {
 		t.Errorf("warnings (-want +got):\n%s", d)

@@ -125,13 +125,13 @@ func (r *resolver) notInEffect(f *findings, have, want topology.Policy, q topolo
 }
 
 // starves warns of an external queue that refuses messages when it is full, and
-// shares its backoff. For queues of the file see overruled.
+// shares the backoff of its retries. For queues of the file see overruled.
 func (r *resolver) starves(f *findings, q topology.Queue, base, want topology.Policy) {
 	effective := policy.Arguments(want.Definition)
 	maps.Copy(effective, q.Arguments)
 	full := effective[topology.ArgOverflow] == topology.RejectPublish && effective.HasAny(topology.ArgMaxLength,
 		topology.ArgMaxLengthBytes)
-	if !q.External || !full || !r.shared(q.Name) || r.accepts(topology.WarnStarvesTier, q.Name) {
+	if !q.External || !full || !r.shared()[q.Name] || r.accepts(topology.WarnStarvesTier, q.Name) {
 		return
 	}
 	limited := "its arguments limit"
@@ -139,15 +139,27 @@ func (r *resolver) starves(f *findings, q topology.Queue, base, want topology.Po
 		limited = "the policy " + text.Name(base.Name) + " limits"
 	}
 	f.warn(topology.WarnStarvesTier,
-		fmt.Sprintf("%s the length of %s, which shares its backoff: while it is full, it holds up the retries of the other queues; give it its own backoff", limited, text.Name(q.Name)))
+		fmt.Sprintf("%s the length of %s, whose retries share a backoff with others: while it is full, it holds them up; give its retries a backoff of their own", limited, text.Name(q.Name)))
 }
 
-// shared reports whether another queue has the backoff of this one.
-func (r *resolver) shared(queue string) bool {
-	w := r.works[queue]
-	return w.Backoff != topology.NoBackoff && slices.ContainsFunc(r.want.WorkQueues, func(o topology.WorkQueue) bool {
-		return o.Name != queue && o.Backoff == w.Backoff
-	})
+// shared returns the queues whose retries come out of retry queues that retries of another queue
+// come out of too.
+func (r *resolver) shared() map[string]bool {
+	first, several := map[string]string{}, map[string]bool{} // by backoff
+	for _, w := range r.want.WorkQueues {
+		if queue, known := first[w.Backoff]; known && queue != w.ReturnsTo() {
+			several[w.Backoff] = true
+		} else {
+			first[w.Backoff] = w.ReturnsTo()
+		}
+	}
+	out := map[string]bool{}
+	for _, w := range r.want.WorkQueues {
+		if w.Backoff != topology.NoBackoff && several[w.Backoff] {
+			out[w.ReturnsTo()] = true
+		}
+	}
+	return out
 }
 
 // losesDLX reports whether a queue is without dead-lettering once our policy is

@@ -104,7 +104,7 @@ func TestPolicyStartsFromWhatIsInEffect(t *testing.T) {
 			policies: []topology.Policy{queuePolicy("p", ".*", 1,
 				args{"max-length": int64(9), "overflow": "reject-publish"})},
 			want:    `1000 {` + deadLettering + safely + `,"max-length":9,"overflow":"reject-publish"}`,
-			warning: "starves-tier: the policy p limits the length of crm, which shares its backoff: while it is full, it holds up the retries of the other queues; give it its own backoff",
+			warning: "starves-tier: the policy p limits the length of crm, whose retries share a backoff with others: while it is full, it holds them up; give its retries a backoff of their own",
 		},
 		"their dead-lettering": {
 			policies: []topology.Policy{queuePolicy("p", ".*", 1,

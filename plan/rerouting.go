@@ -75,6 +75,10 @@ func (r *resolver) describeFailures(c *Change) {
 		Before: r.schedule(before), After: r.schedule(after),
 	}}
 	c.Reason = "messages that wait in a tier return to the queue and keep their attempt count"
+	if w := r.works[c.Name]; w.RetryTo != "" { // what waits may have been decided before the file had it
+		c.Fields[1].After = r.want.Schedule(w.Name).ScheduleText() + "; retries go to " + text.Name(w.RetryTo)
+		c.Reason = "messages that wait in a tier go where they were to go, and keep their attempt count"
+	}
 }
 
 func (r *resolver) describeDeadLetters(c *Change) {

@@ -24,6 +24,9 @@ const (
 	// HeaderUnsureSince is since when the message waits, after its last tier, as it is not known
 	// whether its work queue is in outage.
 	HeaderUnsureSince = "retry-unsure-since"
+	// HeaderFirstQueue is the work queue in which a message failed first, once retryTo has sent it to
+	// another one.
+	HeaderFirstQueue = "retry-first-queue"
 )
 
 // The headers with which a consumer says why it failed, on a copy that it publishes to the exchange
@@ -48,6 +51,7 @@ const (
 	HistoryReason    = "reason"     // as in [HeaderReason]
 	HistoryErrorType = "error-type" // as in [HeaderErrorType]
 	HistoryTier      = "tier"       // the delay of the tier in which the message then waited, such as 10s
+	HistoryQueue     = "queue"      // the work queue, on a message with [HeaderFirstQueue]
 )
 
 // HeaderTime is how times are written into headers: RFC 3339 with milliseconds, in UTC.
@@ -81,7 +85,7 @@ func RetryHeaders() []string {
 		HeaderQueue, HeaderExchange, HeaderRoutingKey, HeaderFirstFailedAt, HeaderLastFailedAt, HeaderReason,
 		HeaderAttempts, HeaderHistory, HeaderError, HeaderErrorType, HeaderErrorStack, HeaderPermanent, HeaderAfter,
 		HeaderOriginalCount, HeaderCC, HeaderBCC, HeaderUserID, HeaderExpiration,
-		HeaderUnsureSince,
+		HeaderUnsureSince, HeaderFirstQueue,
 	}
 }
 

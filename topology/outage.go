@@ -39,6 +39,9 @@ func DefaultOutage() Outage { return Outage{Failing: 0.8, Of: 50, Until: 24 * ti
 // OutageDelay returns how long a message of b waits for the end of an outage, unless the rate asks
 // for longer: the delay of the longest tier, within the limits.
 func (b Backoff) OutageDelay() time.Duration {
+	if b.Outage != nil && b.Outage.Tier.Delay > 0 {
+		return b.Outage.Tier.Delay
+	}
 	delay := ShortestOutageTier
 	for _, t := range b.Tiers {
 		delay = max(delay, t.Delay)

@@ -18,6 +18,29 @@ func (b Backoff) Wait() time.Duration {
 	return total
 }
 
+// Schedule returns the backoff of a work queue, with the tiers that a message goes through which is
+// rejected each time: where the queue and those after it retry to another one, the tiers are those
+// of the queues in which it fails. It ends, as each failure is counted: the n-th waits in the n-th
+// tier of the backoff of its queue. The last queue says what an outage is. The zero backoff: none.
+func (c Compiled) Schedule(queue string) Backoff {
+	w, _ := c.WorkQueue(queue)
+	b, ok := c.Backoff(w.Backoff)
+	if !ok || w.RetryTo == "" {
+		return b
+	}
+	out := b
+	out.Tiers = nil
+	for n := 0; n < len(b.Tiers) && (n == 0 || b.Retries(ReasonRejected)); n++ {
+		out.Tiers = append(out.Tiers, b.Tiers[n])
+		if w.RetryTo != "" {
+			w, _ = c.WorkQueue(w.RetryTo)
+			b, _ = c.Backoff(w.Backoff)
+		}
+	}
+	out.Outage = b.Outage
+	return out
+}
+
 // DelaysText returns the delays of the attempts: "10s, 1m ×3", or "no retries".
 func (b Backoff) DelaysText() string {
 	return cmp.Or(strings.Join(b.delays(""), ", "), "no retries")

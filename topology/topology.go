@@ -394,9 +394,15 @@ type WorkQueue struct {
 	SeverityRules []SeverityRule `json:"severityRules,omitempty"`
 	// Replaces is the legacy queue that this one succeeds. Empty: none.
 	Replaces string `json:"replaces"`
+	// RetryTo is the work queue to which its failed messages come after a tier. Empty: they come
+	// back.
+	RetryTo string `json:"retryTo,omitempty"`
 	// Match is the pattern of the entry that covers the queue. Empty: the file names it.
 	Match string `json:"match,omitempty"`
 }
+
+// ReturnsTo returns the queue to which the failed messages of w come after a tier.
+func (w WorkQueue) ReturnsTo() string { return cmp.Or(w.RetryTo, w.Name) }
 
 // Match covers queues that services declare: those whose name its pattern matches. A queue that
 // exists and is covered is a work queue; see [Compiled.WithMatched].

@@ -1,6 +1,7 @@
 package deadletter
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -225,10 +226,10 @@ func (r *reading) timeline() []Hop {
 	if f.WorkQueue != "" && len(r.past) > 0 {
 		hops := r.past
 		if missing := hops[0].Attempt - 1; missing > 0 {
-			hops = append([]Hop{{Count: int64(missing), Time: f.FirstFailed}}, hops...)
+			hops = append([]Hop{{Queue: f.FirstQueue, Count: int64(missing), Time: f.FirstFailed}}, hops...)
 		}
 		for i := range hops {
-			hops[i].Queue = f.WorkQueue
+			hops[i].Queue = cmp.Or(hops[i].Queue, f.WorkQueue)
 		}
 		hops[0].Exchange, hops[0].Keys = f.Exchange, keys(f)
 		return append(hops, r.hops...)
@@ -237,8 +238,8 @@ func (r *reading) timeline() []Hop {
 		return r.hops
 	}
 	tiers := r.known.tiers(f.WorkQueue)
-	waited := f.Attempts - 1 // every failure but the last was followed by a tier
-	if f.Attempts == 1 || waited > len(tiers) {
+	waited := f.Attempts - 1                                          // every failure but the last was followed by a tier
+	if f.Attempts == 1 || waited > len(tiers) || f.FirstQueue != "" { // which tiers is not known
 		hop := Hop{
 			Queue: f.WorkQueue, Reason: f.Cause, Count: int64(f.Attempts), Time: f.FirstFailed, Exchange: f.Exchange,
 			Keys: keys(f),

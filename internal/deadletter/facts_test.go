@@ -296,6 +296,42 @@ func TestTheTimelineIsTheHistory(t *testing.T) {
 	}
 }
 
+// A message that retryTo has sent to another queue tells where it failed before. Of failures that
+// its history does not have, the first queue alone is known.
+func TestTheTimelineNamesTheQueues(t *testing.T) {
+	t.Parallel()
+	known := deadletter.Knows(shop())
+	entry := func(attempt int64, queue any) amqp091.Table {
+		return amqp091.Table{"at": "2026-11-22T09:00:05.000Z", "attempt": attempt, "reason": "rejected", "queue": queue}
+	}
+	read := func(history ...any) deadletter.Facts {
+		h := processed(3, "retry-first-queue", "mail", "retry-history", history)
+		return deadletter.Read(amqp091.Delivery{Exchange: "shop.standard.dlx", Headers: h}, "billing.dead", known)
+	}
+	queues := func(f deadletter.Facts) (out []string) {
+		for _, hop := range f.Hops {
+			out = append(out, hop.Queue)
+		}
+		return out
+	}
+	got := read(entry(1, "mail"), entry(2, 7), entry(3, "billing"))
+	if d := cmp.Diff([]string{"mail", "billing", "billing"}, queues(got)); d != "" || got.WorkQueue != "billing" ||
+		got.FirstQueue != "mail" {
+		t.Errorf("%s, first in %s (-want +got):\n%s", got.WorkQueue, got.FirstQueue, d)
+	}
+	if d := cmp.Diff([]string{"mail", "billing"}, queues(read(entry(3, "billing")))); d != "" {
+		t.Errorf("a short history (-want +got):\n%s", d)
+	}
+	if d := cmp.Diff([]string{"billing"}, queues(read())); d != "" { // no tiers are assumed
+		t.Errorf("no history (-want +got):\n%s", d)
+	}
+	var shown strings.Builder
+	err := deadletter.WriteShow(&shown, deadletter.View{Facts: got}, 0)
+	if err != nil || !strings.Contains(shown.String(), "failed first in  mail") {
+		t.Errorf("%v:\n%s", err, &shown)
+	}
+}
+
 // unsaid returns facts without what a consumer said.
 func unsaid(f deadletter.Facts) deadletter.Facts {
 	f.Error, f.ErrorType, f.Stack = "", "", ""

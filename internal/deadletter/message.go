@@ -55,6 +55,8 @@ type Facts struct {
 	LastFailed time.Time `json:"lastFailed"`
 	// WorkQueue is the work queue in which it failed; empty is unknown.
 	WorkQueue string `json:"queue"`
+	// FirstQueue is the work queue in which it failed first, where retryTo has sent it on from there.
+	FirstQueue string `json:"firstQueue,omitempty"`
 	// Doubt says why the work queue is unknown, if there are several candidates.
 	Doubt string `json:"doubt,omitempty"`
 	// Exchange is where the publisher sent it.

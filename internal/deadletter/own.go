@@ -38,6 +38,7 @@ func (r *reading) own(h fields, exchange, queue string) {
 		return
 	}
 	r.candidate(h.text(topology.HeaderQueue), topology.HeaderQueue)
+	f.FirstQueue = h.text(topology.HeaderFirstQueue)
 	if f.Cause = h.text(topology.HeaderReason); f.Cause == string(topology.ReasonUnknown) {
 		f.Cause = ""
 	}
@@ -56,7 +57,8 @@ func (r *reading) own(h fields, exchange, queue string) {
 	r.past = past(h)
 }
 
-// past returns the failures that the processor has noted, the oldest first, without their queue.
+// past returns the failures that the processor has noted, the oldest first. Only those of a message
+// that went from one work queue to another have their queue.
 func past(h fields) []Hop {
 	const most = 20 // as many as a processor notes
 	list, _ := h[topology.HeaderHistory].([]any)
@@ -68,6 +70,7 @@ func past(h fields) []Hop {
 			continue
 		}
 		hops = append(hops, Hop{
+			Queue:  entry.text(topology.HistoryQueue),
 			Reason: entry.text(topology.HistoryReason), Count: 1, Time: timestamp(entry.text(topology.HistoryAt)),
 			Attempt: int(attempt), ErrorType: entry.text(topology.HistoryErrorType), Tier: entry.text(topology.HistoryTier),
 		})

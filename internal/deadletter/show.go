@@ -104,6 +104,9 @@ func (v View) failure() [][2]string {
 	} else {
 		rows = append(rows, [2]string{"work queue", "unknown: " + v.Doubt})
 	}
+	if v.FirstQueue != "" {
+		rows = append(rows, [2]string{"failed first in", v.FirstQueue})
+	}
 	if v.Attempts >= 0 {
 		rows = append(rows, [2]string{"attempts", fmt.Sprint(v.Attempts)})
 	}

@@ -140,8 +140,8 @@ func migrating(t topology.Compiled) Grant {
 
 // processing reads the failed queues and publishes to the exchanges that pick
 // the tier, or to the exchange for unroutable messages. It needs any right on the
-// retry queues to see that they exist, which 4.3 tells no one else: write permits
-// to bind them.
+// retry queues, and on those to which queues retry, to see that they exist, which 4.3
+// tells no one else: write permits to bind them.
 func processing(t topology.Compiled) Grant {
 	g := Grant{User: "processor", Purpose: "process"}
 	for _, l := range t.Backoffs {
@@ -153,6 +153,11 @@ func processing(t topology.Compiled) Grant {
 	}
 	if len(t.Backoffs) > 0 {
 		g.Write = append(g.Write, exactly(topology.UnroutableName(t.Name)))
+	}
+	for _, w := range t.WorkQueues {
+		if to := exactly(w.RetryTo); w.RetryTo != "" && !slices.Contains(g.Write, to) {
+			g.Write = append(g.Write, to)
+		}
 	}
 	if len(t.Matches) > 0 { // to bind the queues that no apply has seen
 		g.Write = append(g.Write, covered(t)...)

@@ -66,6 +66,9 @@ type Edge struct {
 	Labels []string
 	// Of is the work queue to whose messages the arrow is limited. Empty: any.
 	Of string
+	// Onward is set on a retry that comes to another queue: one arrow goes to the backoff, and one
+	// from there to that queue.
+	Onward bool
 }
 
 // Graph is what is drawn.
@@ -305,7 +308,10 @@ func (b *builder) folds(from int, q *survey.Queue, labels []string) {
 		dead := b.queue(w.DeadLetterQueue)
 		if backoff, ok := f.Backoff(w.Backoff); ok && len(backoff.Tiers) > 0 {
 			box := b.node("b "+f.Name+" "+w.Backoff, Node{Backoff, "backoff " + w.Backoff, tiers(backoff)})
-			b.edge(Edge{From: from, To: box, Style: Retry, Labels: labels, Of: q.Name})
+			b.edge(Edge{From: from, To: box, Style: Retry, Labels: labels, Of: q.Name, Onward: w.RetryTo != ""})
+			if w.RetryTo != "" {
+				b.edge(Edge{From: box, To: b.queue(w.RetryTo), Style: Retry, Of: q.Name, Onward: true})
+			}
 			b.edge(Edge{From: box, To: dead, Style: Dead, Of: q.Name})
 			return
 		}
@@ -366,14 +372,15 @@ func (b *builder) around() Graph {
 	keep, chosen := map[int]bool{}, map[string]bool{}
 	for _, name := range b.in.Queues {
 		if i, ok := b.index["q "+name]; ok {
-			keep[i], chosen[name] = true, true
+			keep[i] = true
+			b.choose(chosen, name)
 		}
 	}
 	edges := map[int]bool{}
-	walk := func(next func(Edge) (from, to int)) {
+	walk := func(next func(Edge) (from, to int), anyOf bool) {
 		leaving := make([][]int, len(b.Nodes)) // the arrows, by the box that they are followed from
 		for i, e := range b.Edges {
-			if from, _ := next(e); from >= 0 && (e.Of == "" || chosen[e.Of]) {
+			if from, _ := next(e); from >= 0 && (e.Of == "" || chosen[e.Of] || anyOf && e.Onward) {
 				leaving[from] = append(leaving[from], i)
 			}
 		}
@@ -393,19 +400,32 @@ func (b *builder) around() Graph {
 	for i := range keep {
 		start[i] = true
 	}
-	walk(func(e Edge) (int, int) { return e.From, e.To })
+	walk(func(e Edge) (int, int) { return e.From, e.To }, false)
 	reached := keep
 	keep = start
 	walk(func(e Edge) (int, int) {
-		if e.Style != Route && e.Style != Alternate || b.Nodes[e.From].Kind == Waiting {
+		if e.Style != Route && e.Style != Alternate && !e.Onward || b.Nodes[e.From].Kind == Waiting {
 			return -1, -1
 		}
 		return e.To, e.From
-	})
+	}, true)
 	for i := range reached {
 		keep[i] = true
 	}
 	return b.only(keep, edges)
+}
+
+// choose adds a queue, and those to which its messages come by retryTo.
+func (b *builder) choose(chosen map[string]bool, queue string) {
+	for queue != "" && !chosen[queue] {
+		chosen[queue] = true
+		for _, work := range b.work {
+			if w, ok := work[queue]; ok {
+				queue = w.RetryTo
+				break
+			}
+		}
+	}
 }
 
 // only returns the graph with some of its boxes and arrows.

@@ -12,21 +12,23 @@ const atMostOnce = "at-most-once"
 
 // legendLine is a line of the legend: an arrow, or a label.
 type legendLine struct {
-	style Style
-	label string // in place of an arrow
-	said  string
+	style  Style
+	label  string // in place of an arrow
+	said   string
+	onward bool // the arrow has one tip; see Edge
 }
 
 // legend explains the arrows and labels that g has.
 func (g Graph) legend() []legendLine {
 	var out []legendLine
 	for _, line := range []legendLine{
-		{Retry, "", "a rejected message waits and comes back"},
-		{Dead, "", "a dead letter"},
-		{Alternate, "", "what no binding matches"},
-		{Lost, "", "messages are lost"},
+		{style: Retry, said: "a rejected message waits and comes back"},
+		{style: Retry, said: "a rejected message waits and comes to another queue", onward: true},
+		{style: Dead, said: "a dead letter"},
+		{style: Alternate, said: "what no binding matches"},
+		{style: Lost, said: "messages are lost"},
 	} {
-		if slices.ContainsFunc(g.Edges, func(e Edge) bool { return e.Style == line.style }) {
+		if slices.ContainsFunc(g.Edges, func(e Edge) bool { return e.Style == line.style && e.Onward == line.onward }) {
 			out = append(out, line)
 		}
 	}
@@ -45,7 +47,10 @@ func (g Graph) inWords() []string {
 	var out []string
 	for _, line := range g.legend() {
 		name := line.label
-		if name == "" {
+		switch {
+		case line.onward:
+			name = "green, with one tip"
+		case name == "":
 			name = look[line.style]
 		}
 		out = append(out, name+": "+line.said)
@@ -64,7 +69,7 @@ func writeLegend(b *strings.Builder, lines []legendLine, y float64) {
 		y, x := y+legendRow*float64(i), 20.0
 		if line.label == "" {
 			both := ""
-			if line.style == Retry {
+			if line.style == Retry && !line.onward {
 				both = fmt.Sprintf(` marker-start="url(#%s)"`, line.style)
 			}
 			fmt.Fprintf(b, `<path class="arrow %s" d="M20 %.0f L60 %.0f" marker-end="url(#%s)"%s/>`+"\n",

@@ -76,7 +76,7 @@ func writeArrow(b *strings.Builder, l layout, e Edge) {
 		end = x2 + bend
 	}
 	both := ""
-	if e.Style == Retry {
+	if e.Style == Retry && !e.Onward {
 		both = fmt.Sprintf(` marker-start="url(#%s)"`, e.Style)
 	}
 	fmt.Fprintf(b, `<path class="arrow %s" d="M%.0f %.0f`, e.Style, x1, y1)

@@ -55,6 +55,17 @@ func (g Graph) describe(e Edge) string {
 	switch e.Style {
 	case Retry:
 		said = "rejected -> " + to.Name + " (" + to.Detail + ") -> " + text.Name(g.Nodes[e.From].Name)
+		if e.Onward {
+			said = "rejected -> " + to.Name + " (" + to.Detail + ")"
+			for _, next := range g.Edges {
+				if next.Onward && next.From == e.To && next.Of == e.Of {
+					said += " -> " + text.Name(g.Nodes[next.To].Name)
+				}
+			}
+		}
+		if g.Nodes[e.From].Kind == Backoff {
+			said = "retries of " + text.Name(e.Of) + " -> " + text.Name(to.Name)
+		}
 	case Dead:
 		said = "dead letter -> " + text.Name(to.Name)
 		if e.Of != "" && g.Nodes[e.From].Kind == Backoff {
@@ -82,8 +93,12 @@ func WriteDot(w io.Writer, g Graph) error {
 		fmt.Fprintf(&b, "  n%d [label=%s, %s];\n", i, dotQuote(said), dotStyle(n.Kind))
 	}
 	for _, e := range g.Edges {
+		both := "both"
+		if e.Onward {
+			both = "forward"
+		}
 		style := map[Style]string{
-			Alternate: ", style=dotted", Retry: ", dir=both, color=darkgreen", Dead: ", color=chocolate",
+			Alternate: ", style=dotted", Retry: ", dir=" + both + ", color=darkgreen", Dead: ", color=chocolate",
 			Lost: ", style=dashed, color=red",
 		}[e.Style]
 		fmt.Fprintf(&b, "  n%d -> n%d [label=%s%s];\n", e.From, e.To, dotQuote(label(e)), style)
@@ -149,7 +164,7 @@ func WriteMermaid(w io.Writer, g Graph) error {
 	links := map[Style][]string{}
 	for i, e := range g.Edges {
 		arrow := map[Style]string{Retry: "<-->", Alternate: "-.->", Lost: "-.->"}[e.Style]
-		if arrow == "" {
+		if arrow == "" || e.Onward {
 			arrow = "-->"
 		}
 		if said := label(e); said != "" {

@@ -13,6 +13,7 @@ import (
 // schedule is when a message of a queue is delivered that fails each time.
 type schedule struct {
 	backoff string
+	retryTo string
 	// limit is how often a crash may return a delivery of it, -1 where the plan does
 	// not say.
 	limit int64
@@ -35,21 +36,25 @@ func (t *textWriter) schedules() {
 		}
 	}
 	var order []schedule
-	queues := map[schedule][]string{}
+	queues, backoffs := map[schedule][]string{}, map[schedule]topology.Backoff{}
 	for _, w := range t.p.WorkQueues {
 		limit, shown := limits[w.Name]
 		if !shown {
 			continue
 		}
-		s := schedule{w.Backoff, limit}
+		s := schedule{w.Backoff, w.RetryTo, limit}
 		if queues[s] == nil {
 			order = append(order, s)
+			backoffs[s] = topology.Compiled{Backoffs: t.p.Backoffs, WorkQueues: t.p.WorkQueues}.Schedule(w.Name)
 		}
 		queues[s] = append(queues[s], text.Name(w.Name))
 	}
 	for _, s := range order {
-		backoff, _ := topology.Compiled{Backoffs: t.p.Backoffs}.Backoff(s.backoff)
-		t.line("  %s: %s%s", text.Some(queues[s]), backoff.ScheduleText(), crashes(s.limit))
+		elsewhere := ""
+		if s.retryTo != "" {
+			elsewhere = "; retries go to " + text.Name(s.retryTo)
+		}
+		t.line("  %s: %s%s%s", text.Some(queues[s]), backoffs[s].ScheduleText(), elsewhere, crashes(s.limit))
 	}
 	outages := t.outages(slices.ContainsFunc(order, func(s schedule) bool { return s.backoff == topology.NoBackoff }))
 	for _, line := range outages {
@@ -71,8 +76,25 @@ func (t *textWriter) outages(without bool) []string {
 		touched[r.After.Name] = true
 	}
 	var out []string
+	all := topology.Compiled{Backoffs: t.p.Backoffs, WorkQueues: t.p.WorkQueues}
 	for _, b := range t.p.Backoffs {
-		if touched[b.Name] {
+		if !touched[b.Name] {
+			continue
+		}
+		listed := map[string]bool{} // by the queue to which queues retry
+		for _, w := range t.p.WorkQueues {
+			if w.Backoff != b.Name || listed[w.RetryTo] {
+				continue
+			}
+			listed[w.RetryTo] = true
+			line := fmt.Sprintf("backoff %s: %s", text.Name(b.Name), b.OutageText())
+			if w.RetryTo != "" {
+				said := strings.Replace(all.Schedule(w.Name).OutageText(), " or more", " or more of both queues", 1)
+				line = fmt.Sprintf("backoff %s, retries to %s: %s", text.Name(b.Name), text.Name(w.RetryTo), said)
+			}
+			out = append(out, line)
+		}
+		if len(listed) == 0 { // queues that a match covers
 			out = append(out, fmt.Sprintf("backoff %s: %s", text.Name(b.Name), b.OutageText()))
 		}
 	}

@@ -172,7 +172,7 @@ func (p *Processor) Check(ctx context.Context) error {
 	}
 	defer conn.Close()
 	for _, b := range p.Topology.Backoffs {
-		if err := check(ctx, conn, b, p.Log); err != nil {
+		if err := check(ctx, conn, p.Topology, b, p.Log); err != nil {
 			return withFix(err)
 		}
 	}
@@ -197,10 +197,11 @@ func withFix(err error) error {
 }
 
 // check fails with broker.ErrNotFound if the broker lacks what a backoff needs: its failed queue,
-// its exchange, the queues of its tiers. Processed without one of these, messages that should wait
-// there would be dead letters. RabbitMQ 4.3 tells only users with a right on the tiers which exist:
-// others go on, as retries need no such right.
-func check(ctx context.Context, conn *amqp.Conn, b topology.Backoff, log *slog.Logger) error {
+// its exchange, the queues of its tiers, and those to which its work queues retry. Processed
+// without one of these, messages that should go there would be dead letters, or in the unroutable
+// queue. RabbitMQ 4.3 tells only users with a right on such queues which exist: others go on, as
+// retries need no such right.
+func check(ctx context.Context, conn *amqp.Conn, t topology.Compiled, b topology.Backoff, log *slog.Logger) error {
 	if _, err := conn.MessagesReady(b.FailedQueue); err != nil {
 		return err
 	}
@@ -212,6 +213,20 @@ func check(ctx context.Context, conn *amqp.Conn, b topology.Backoff, log *slog.L
 			break
 		}
 		if err != nil {
+			return err
+		}
+	}
+	asked := map[string]bool{}
+	for _, w := range t.WorkQueues {
+		if w.Backoff != b.Name || w.RetryTo == "" || asked[w.RetryTo] {
+			continue
+		}
+		asked[w.RetryTo] = true
+		_, err := conn.MessagesReady(w.RetryTo)
+		if errors.Is(err, broker.ErrForbidden) {
+			log.WarnContext(ctx, "whether a queue of retryTo exists is not known: without it, retries go to the unroutable queue; "+
+				"'dlxctl rights' prints the right to see it", "queue", w.RetryTo, "error", err)
+		} else if err != nil {
 			return err
 		}
 	}

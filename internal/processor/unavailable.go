@@ -44,7 +44,7 @@ type unavailable struct {
 // that was. Later, a change that removes a tier does not stop the others.
 func (q *failedQueue) findUnavailable(ctx context.Context, in *amqp.Conn) (unavailables, error) {
 	if !q.checked {
-		if err := check(ctx, in, q.backoff, q.Log); err != nil {
+		if err := check(ctx, in, q.Topology, q.backoff, q.Log); err != nil {
 			return nil, err
 		}
 		q.checked = true

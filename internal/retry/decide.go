@@ -198,10 +198,12 @@ func (r Rules) Decide(d Message, now time.Time) Decision {
 	headers := f.headers(r, d, now)
 	headers[topology.HeaderAttempts] = next.attempts
 	next.mark(headers)
+	to := r.addressee(f, next)
+	r.pass(f, next, to, headers)
 	// As an int32: pika reads an int64 as unsigned, and -1 as 18446744073709551615.
 	// Bindings match an integer of any width. No backoff has that many tiers.
 	headers[r.topology.CountHeader] = int32(next.count) //nolint:gosec // at most the number of tiers and 1
-	out.Key = address(headers, f.key, r.addressee(origin, next), f.known)
+	out.Key = address(headers, f.key, to, f.known)
 	out.Headers = headers
 	f.record(d, headers, out.Tier, now)
 	if r.tooLarge(d, headers) && !r.giveWay(d, headers) {
@@ -233,14 +235,32 @@ func (r Rules) giveWay(d Message, headers map[string]any) bool {
 	return false
 }
 
-// addressee returns the queue in whose address a message is published: its work queue, or, as a
-// dead letter of a queue that a match covers, the dead-letter queue of that match. No apply may
-// know such a work queue yet.
-func (r Rules) addressee(origin string, next step) string {
-	if w := r.WorkQueue(origin); w.Match != "" && !next.waits {
+// addressee returns the queue in whose address a message is published: its work queue, or the one
+// to which that retries, or, as a dead letter of a queue that a match covers, the dead-letter queue
+// of that match. No apply may know such a work queue yet. What has only returned keeps its address:
+// it was decided when it failed, whatever the file says now.
+func (r Rules) addressee(f failure, next step) string {
+	w := r.WorkQueue(f.origin)
+	switch {
+	case w.Match != "" && !next.waits:
 		return w.DeadLetterQueue
+	case w.RetryTo != "" && next.waits && !f.returned:
+		return w.RetryTo
+	default:
+		return f.origin
 	}
-	return origin
+}
+
+// pass notes in headers that a message that waits belongs to another queue from now on. Its
+// attempts go on to count there, so that it is dead in the end, wherever the queues retry to.
+func (r Rules) pass(f failure, next step, to string, headers map[string]any) {
+	if !next.waits || to == f.origin {
+		return
+	}
+	headers[topology.HeaderQueue] = to
+	if headers[topology.HeaderFirstQueue] == nil {
+		headers[topology.HeaderFirstQueue] = f.origin
+	}
 }
 
 // address returns the routing key to publish with, and sets CC. The message keeps
@@ -355,6 +375,9 @@ func (r Rules) read(d Message, origin string, now time.Time) failure {
 		}
 		f.past = pastOf(d.Headers)
 		f.previous, f.unsure = text(d.Headers[topology.HeaderLastFailedAt]), text(d.Headers[topology.HeaderUnsureSince])
+		if failedElsewhere(f.past, origin) { // no delivery of this queue
+			f.previous = ""
+		}
 		if key, ok := d.Headers[topology.HeaderRoutingKey].(string); ok && f.known && len(key) <= longestKey {
 			f.key = key // that of a consumer is heard already
 		}

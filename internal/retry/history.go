@@ -31,6 +31,10 @@ func isEntry(entry map[string]any) bool {
 			if s, ok := v.(string); !ok || len(s) > longestErrorType && firstRunes(s, longestErrorType) != s {
 				return false
 			}
+		case topology.HistoryQueue:
+			if s, ok := v.(string); !ok || len(s) > topology.MaxNameBytes {
+				return false
+			}
 		case topology.HistoryAttempt:
 			if _, ok := topology.Integer(v); !ok {
 				return false
@@ -40,6 +44,16 @@ func isEntry(entry map[string]any) bool {
 		}
 	}
 	return true
+}
+
+// failedElsewhere reports whether the last failure of a history was in another queue.
+func failedElsewhere(past []any, queue string) bool {
+	if len(past) == 0 {
+		return false
+	}
+	entry, _ := table(past[len(past)-1])
+	last := text(entry[topology.HistoryQueue])
+	return last != "" && last != queue
 }
 
 // record adds the failure to the history of h. A message that has only returned has not failed
@@ -57,6 +71,9 @@ func (f failure) record(d Message, h map[string]any, tier topology.Tier, now tim
 	}
 	if f.said.Type != "" {
 		entry[topology.HistoryErrorType] = f.said.Type
+	}
+	if h[topology.HeaderFirstQueue] != nil {
+		entry[topology.HistoryQueue] = f.origin
 	}
 	past := f.past[max(0, len(f.past)+1-longestHistory):]
 	if d.Table != nil {

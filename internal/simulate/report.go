@@ -25,10 +25,13 @@ type Report struct {
 	Cases []Case `json:"cases"`
 }
 
-// Case is a backoff. Its queues have the same results.
+// Case is a backoff. Its queues have the same results: those that retry to another queue are a case
+// of their own.
 type Case struct {
 	// Backoff is the name of the backoff, or none.
-	Backoff string   `json:"backoff"`
+	Backoff string `json:"backoff"`
+	// RetryTo is the queue to which the queues retry. Left out: each gets its own messages back.
+	RetryTo string   `json:"retryTo,omitempty"`
 	Queues  []string `json:"queues"`
 	// Limit is how long an outage lasts at least when it makes dead letters, as the file has it.
 	Limit time.Duration `json:"limit"`
@@ -49,13 +52,14 @@ func Make(t topology.Compiled, queues []topology.WorkQueue, in Input) Report {
 		Topology: t.Name, Rate: in.Rate, Capacity: in.Capacity, Outage: in.Outage,
 		Arriving: whole(in.Rate * in.Outage.Seconds()),
 	}
-	index := map[string]int{} // of the case of a backoff
+	index := map[[2]string]int{} // of the case of a backoff, and of the queue to which it retries
 	for _, w := range queues {
-		i, known := index[w.Backoff]
+		key := [2]string{w.Backoff, w.RetryTo}
+		i, known := index[key]
 		if !known {
 			i = len(r.Cases)
-			index[w.Backoff] = i
-			r.Cases = append(r.Cases, makeCase(t, w.Backoff, in))
+			index[key] = i
+			r.Cases = append(r.Cases, makeCase(t, w, in))
 		}
 		r.Cases[i].Queues = append(r.Cases[i].Queues, w.Name)
 		if len(r.Cases) > 1 { // no chart is drawn, and thousands of curves take hundreds of megabytes
@@ -79,10 +83,12 @@ func (c *Case) forget() {
 	}
 }
 
-// makeCase computes a backoff, with and without the key outage.
-func makeCase(t topology.Compiled, name string, in Input) Case {
-	c := Case{Backoff: name}
-	backoff, ok := t.Backoff(name)
+// makeCase computes the backoff of a work queue, with and without the key outage. Where it retries
+// to another queue, both have the outage.
+func makeCase(t topology.Compiled, w topology.WorkQueue, in Input) Case {
+	c := Case{Backoff: w.Backoff, RetryTo: w.RetryTo}
+	_, ok := t.Backoff(w.Backoff)
+	backoff := t.Schedule(w.Name)
 	c.backoff, c.Limit, c.HasOutage = backoff, backoff.OutageLimit(), backoff.Outage != nil
 	in.Backoff = backoff
 	in.Backoff.Outage = nil
@@ -93,7 +99,7 @@ func makeCase(t topology.Compiled, name string, in Input) Case {
 	in.Backoff.Outage = backoff.Outage
 	if !c.HasOutage {
 		key := topology.DefaultOutage()
-		key.Tier.Queue = topology.OutageQueueName(t.Name, name)
+		key.Tier.Queue = topology.OutageQueueName(t.Name, w.Backoff)
 		in.Backoff.Outage = &key
 	}
 	with := Run(in)

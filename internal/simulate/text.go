@@ -59,6 +59,13 @@ func (t *textWriter) head() {
 // one writes a backoff.
 func (t *textWriter) one(c Case) {
 	t.line(fmt.Sprintf("%s: %s", text.Some(text.Names(c.Queues)), c.backoff.ScheduleText()))
+	if c.RetryTo != "" {
+		line := fmt.Sprintf("retries go to %s, which has the same outage", text.Name(c.RetryTo))
+		if t.r.Capacity > 0 {
+			line += "; the consumers of all these queues together take so many"
+		}
+		t.line(line)
+	}
 	t.line(fmt.Sprintf("%s: %s", c.name(), c.backoff.OutageText()))
 	fmt.Fprintln(t.w)
 	columns := []column{{"outage: off", &c.Without}}
@@ -79,6 +86,14 @@ func (c Case) name() string {
 		return "no backoff"
 	}
 	return "backoff " + text.Name(c.Backoff)
+}
+
+// title is the name of the backoff in a table.
+func (c Case) title() string {
+	if c.RetryTo == "" {
+		return text.Name(c.Backoff)
+	}
+	return text.Name(c.Backoff) + " -> " + text.Name(c.RetryTo)
 }
 
 // column is a result with its heading.
@@ -167,7 +182,7 @@ func (t *textWriter) table() {
 			return
 		}
 		cells := []string{
-			text.Name(c.Backoff), key, deadText(*r), text.Grouped(r.Waiting), text.Took(r.Done), text.Grouped(r.Deliveries),
+			c.title(), key, deadText(*r), text.Grouped(r.Waiting), text.Took(r.Done), text.Grouped(r.Deliveries),
 			text.Grouped(r.DeliveriesPeak),
 		}
 		if t.r.Capacity > 0 {
@@ -194,8 +209,8 @@ func (t *textWriter) legend(cases []Case) {
 	keys := false
 	for _, c := range cases {
 		keys = keys || c.With != nil
-		if c.With != nil && !c.HasOutage {
-			lacking = append(lacking, text.Name(c.Backoff))
+		if name := text.Name(c.Backoff); c.With != nil && !c.HasOutage && !slices.Contains(lacking, name) {
+			lacking = append(lacking, name)
 		}
 	}
 	if !keys {

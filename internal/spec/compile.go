@@ -41,10 +41,8 @@ func Compile(s *Spec) (topology.Compiled, error) {
 		if !q.Unmanaged {
 			c.deadLetters(q)
 		}
-		if q.Messages.Queue != "" {
-			c.out.Messages.Queues = append(c.out.Messages.Queues, q.Messages)
-		}
 	}
+	c.messages()
 	c.matches()
 	for _, r := range s.Removed {
 		c.out.Removed = append(c.out.Removed, r.Name)
@@ -227,9 +225,40 @@ func (c *compiler) deadLetters(q Queue) {
 		topology.Label{Role: topology.RoleReturn, Queue: q.Name})
 	c.out.WorkQueues = append(c.out.WorkQueues, topology.WorkQueue{
 		Name: q.Name, Backoff: q.Backoff, DeadLetterQueue: q.Dead.Queue, Owner: q.Owner, Severity: q.Severity,
-		SeverityRules: q.SeverityRules, Replaces: q.Replaces,
+		SeverityRules: q.SeverityRules, Replaces: q.Replaces, RetryTo: q.RetryTo,
 	})
 	c.dead(q)
+}
+
+// messages adds what applies to the messages of each queue: what the file says of it, and of the
+// queues whose messages may come to it by retryTo. Else it would show what those mask.
+func (c *compiler) messages() {
+	queues := make(map[string]Queue, len(c.spec.Queues))
+	all := make(map[string]topology.QueueMessages, len(c.spec.Queues))
+	for _, q := range c.spec.Queues {
+		queues[q.Name] = q
+		if q.Messages.Queue != "" {
+			all[q.Name] = q.Messages
+		}
+	}
+	for _, q := range c.spec.Queues {
+		seen := map[string]bool{q.Name: true}
+		for to := q.RetryTo; q.Messages.Queue != "" && to != "" && !seen[to]; to = queues[to].RetryTo {
+			seen[to] = true
+			m := all[to]
+			m.Queue = to
+			m.Types = slices.Concat(m.Types, q.Messages.Types)
+			m.Redact.Paths = slices.Concat(m.Redact.Paths, q.Messages.Redact.Paths)
+			m.Redact.Types = slices.Concat(m.Redact.Types, q.Messages.Redact.Types)
+			m.Redact.HideBodies = m.Redact.HideBodies || q.Messages.Redact.HideBodies
+			all[to] = m
+		}
+	}
+	for _, q := range c.spec.Queues {
+		if m, ok := all[q.Name]; ok {
+			c.out.Messages.Queues = append(c.out.Messages.Queues, m)
+		}
+	}
 }
 
 // dead adds the dead-letter queue of q, unless another queue shares it and has

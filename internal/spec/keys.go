@@ -175,6 +175,10 @@ func queueKeys() []key {
 		},
 		{"external", "A service declares the queue: it must exist, and dlxctl never creates, changes or deletes it; a policy sets its dead-lettering, unless deadLetterBy is unmanaged. Default: false.", false, boolean()},
 		{"messages", "What applies to the messages of this queue in addition.", false, object(queueMessagesKeys())},
+		{
+			"retryTo", "Queue of the file to which failed messages of this queue come after a tier. Attempts go on to count. Default: this queue.",
+			false, anyText(),
+		},
 		{"replaces", "The legacy queue that this queue replaces. While the legacy queue exists, this queue is created without its business bindings. Default: none.", false, anyText()},
 	}
 }

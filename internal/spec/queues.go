@@ -60,6 +60,9 @@ func (d *decoder) queues(f fields) {
 		if !q.Unmanaged {
 			q.Backoff = d.queueBackoff(x)
 			q.Dead = d.dead(x, name)
+			if to, ok := d.text(x, "retryTo"); ok {
+				q.RetryTo, q.RetryToPos = to, d.pos(x, "retryTo")
+			}
 			d.unheardSeverity(q, x)
 		}
 		q.Bindings = d.bindingList(x)
@@ -122,7 +125,7 @@ func (d *decoder) unmanaged(q Queue, f fields) {
 	if !q.Unmanaged {
 		return
 	}
-	keys := []string{"backoff", "dead", "replaces"}
+	keys := []string{"backoff", "dead", "replaces", "retryTo"}
 	if q.External {
 		keys = append(keys, "deliveryLimit")
 	}

@@ -23,6 +23,7 @@ func (d *decoder) references() {
 		q := &d.spec.Queues[i]
 		d.sources(q.Bindings, fmt.Sprintf("queue %q", q.Name))
 		if !q.Unmanaged {
+			d.retriesTo(*q)
 			uses[q.Backoff] = append(uses[q.Backoff], *q)
 		} else {
 			unfinished = true
@@ -76,12 +77,15 @@ func (d *decoder) ownBackoff(b Backoff, queues []Queue) {
 		return
 	}
 	told := map[Pos]bool{} // the places in defaults and overlays
-	for _, q := range queues {
+	for _, q := range d.receivers(queues) {
 		arg, full := mayBeFull(q)
 		if !full {
 			continue
 		}
-		i := slices.IndexFunc(queues, func(o Queue) bool { return o.Name != q.Name })
+		i := slices.IndexFunc(queues, func(o Queue) bool { return d.receiver(o).Name != q.Name })
+		if i < 0 {
+			continue // it holds up nothing but the retries that come to it
+		}
 		pos, common := d.lengths[length{q.Name, arg}]
 		if !common {
 			pos = q.Pos
@@ -89,9 +93,67 @@ func (d *decoder) ownBackoff(b Backoff, queues []Queue) {
 			continue
 		}
 		told[pos] = true
-		d.problem(pos, fmt.Sprintf("queue %q has %s and shares the backoff %q with %q", q.Name, arg, b.Name,
-			queues[i].Name),
-			"while it is full it would delay the retries of the other queues: give it a backoff of its own")
+		shares, fix := "shares the backoff %q with %q", "give it a backoff of its own"
+		if q.Backoff != b.Name {
+			shares, fix = "gets retries of the backoff %q, as %q does", "give the queues that retry to it a backoff of their own"
+		}
+		d.problem(pos, fmt.Sprintf("queue %q has %s and "+shares, q.Name, arg, b.Name, d.receiver(queues[i]).Name),
+			"while it is full it would delay the retries of the other queues: "+fix)
+	}
+}
+
+// receiver returns the queue to which the retries of q come.
+func (d *decoder) receiver(q Queue) Queue {
+	if to, ok := d.queue(q.RetryTo); ok && q.RetryTo != "" {
+		return to
+	}
+	return q
+}
+
+// receivers returns the queues to which the retries of queues come, each once.
+func (d *decoder) receivers(queues []Queue) []Queue {
+	seen := map[string]bool{}
+	var out []Queue
+	for _, q := range queues {
+		if q = d.receiver(q); !seen[q.Name] {
+			seen[q.Name] = true
+			out = append(out, q)
+		}
+	}
+	return out
+}
+
+// retriesTo refuses a retryTo to which no message would come, or whose queue may go: when a
+// migration is aborted, messages that wait for the successor would have no queue.
+func (d *decoder) retriesTo(q Queue) {
+	if q.RetryToPos == (Pos{}) || d.full() {
+		return
+	}
+	to, ok := d.queue(q.RetryTo)
+	b, known := d.backoff(q.Backoff)
+	what := fmt.Sprintf("queue %q has retryTo %q", q.Name, q.RetryTo)
+	switch {
+	case !ok:
+		var names []string
+		for _, o := range d.spec.Queues {
+			if o.Name != q.Name && !o.Unmanaged {
+				names = append(names, o.Name)
+			}
+		}
+		d.problem(q.RetryToPos, what+", and the file has no queue of that name",
+			d.didYouMean(q.RetryTo, names, "name a queue of the file, or add it (external: true if a service declares it)"))
+	case to.Name == q.Name:
+		d.problem(q.RetryToPos, what+", which is the queue itself",
+			"remove it: messages come back to their own queue without it")
+	case to.Unmanaged:
+		d.problem(q.RetryToPos, what+", whose deadLetterBy is unmanaged",
+			"write deadLetterBy: policy or deadLetterBy: arguments on that queue, or name another one")
+	case to.Replaces != "":
+		d.problem(q.RetryToPos, fmt.Sprintf("%s, which replaces %q", what, to.Replaces),
+			"remove retryTo until the migration is done and replaces is removed: messages come back to their own queue until then")
+	case q.Backoff == topology.NoBackoff, known && len(b.Tiers) == 0:
+		d.problem(q.RetryToPos, fmt.Sprintf("%s, and its backoff %q retries nothing", what, q.Backoff),
+			"give the queue a backoff with tiers, or remove retryTo; to collect dead letters elsewhere, write dead: {queue: NAME}")
 	}
 }
 

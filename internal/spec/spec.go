@@ -147,7 +147,11 @@ type Queue struct {
 	ReplacesPos Pos
 	// Backoff is a name among Spec.Backoffs, or topology.NoBackoff. Empty if Unmanaged.
 	Backoff string
-	Dead    Dead
+	// RetryTo is the queue of the file to which failed messages come after a tier. Empty: they come
+	// back.
+	RetryTo    string
+	RetryToPos Pos
+	Dead       Dead
 	// DeliveryLimit is nil where the broker's default holds.
 	DeliveryLimit *int64
 	Arguments     topology.Arguments

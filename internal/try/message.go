@@ -2,6 +2,7 @@ package try
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/dlxctl/dlxctl/internal/broker/amqp"
@@ -31,15 +32,15 @@ const (
 	endlessFailures = 3
 )
 
-// message is a message of the trial, and what it meets in its queue. In every other queue consumers
-// acknowledge their copy.
+// message is a message of the trial, and what it meets in its queue and in those to which that
+// retries. In every other queue consumers acknowledge their copy.
 type message struct {
 	id, name, queue string
 	way             way
 	cause           trace.Cause
-	// failures is the number of deliveries to queue that consumers do not acknowledge, or
+	// failures is by queue the number of deliveries that consumers do not acknowledge, or
 	// trace.Always.
-	failures int
+	failures map[string]int
 	// passes reports that the crashes pass the delivery limit of the queue, once.
 	passes    bool
 	predicted trace.Report
@@ -47,8 +48,8 @@ type message struct {
 
 // answer says what the consumer of a queue does with the delivery of a number, from 1.
 func (m *message) answer(queue string, delivery int) amqp.Answer {
-	switch {
-	case queue != m.queue || m.failures != trace.Always && delivery > m.failures:
+	switch failures := m.failures[queue]; {
+	case failures != trace.Always && delivery > failures:
 		return amqp.Acknowledge
 	case m.cause == trace.Crash:
 		return amqp.Crash
@@ -65,7 +66,8 @@ func (t *trial) messages(version string) []*message {
 	for _, q := range t.workQueues() {
 		m := message{queue: q.Name, way: wayTo(t.topology, router, q.Name), cause: trace.Rejected}
 		for _, one := range []message{
-			m.named(succeeds, 0), m.named(failsTwice, 2), t.crashing(m, q, state), m.named(poison, trace.Always),
+			m.named(succeeds, nil), m.named(failsTwice, t.failing(q.Name, 2)), t.crashing(m, q, state),
+			m.named(poison, t.failing(q.Name, trace.Always)),
 		} {
 			one.id = fmt.Sprintf("try-%s-%d", t.id, len(out))
 			t.predict(&one, state)
@@ -87,7 +89,23 @@ func (t *trial) workQueues() []topology.Queue {
 	return out
 }
 
-func (m message) named(name string, failures int) message {
+// failing returns where a message fails that comes to a queue and fails a number of times: each
+// queue may retry to another one.
+func (t *trial) failing(queue string, times int) map[string]int {
+	out := map[string]int{}
+	for n := 0; n < times || times == trace.Always && out[queue] != trace.Always; n++ {
+		out[queue]++
+		if times == trace.Always {
+			out[queue] = trace.Always
+		}
+		if w, ok := t.topology.WorkQueue(queue); ok {
+			queue = w.ReturnsTo()
+		}
+	}
+	return out
+}
+
+func (m message) named(name string, failures map[string]int) message {
 	m.name, m.failures = name, failures
 	return m
 }
@@ -98,27 +116,27 @@ func (t *trial) crashing(m message, q topology.Queue, state topology.State) mess
 	m.cause = trace.Crash
 	limit, limited := policy.DeliveryLimit(state, q, policy.Effective(state, q))
 	if m.passes = limited && limit <= mostCrashes; m.passes {
-		return m.named(crashes, int(limit)+1)
+		return m.named(crashes, map[string]int{m.queue: int(limit) + 1})
 	}
-	return m.named(crashes, freeCrashes)
+	return m.named(crashes, map[string]int{m.queue: freeCrashes})
 }
 
 // predict traces a message.
 func (t *trial) predict(m *message, state topology.State) {
-	failures := m.failures
+	failures := maps.Clone(m.failures)
 	switch {
 	case m.passes: // to the queue, all crashes up to the limit are one failure
-		failures = 1
+		failures[m.queue] = 1
 	case m.cause == trace.Crash: // and below it they are none
-		failures = 0
+		failures[m.queue] = 0
 	}
 	in := trace.Input{
 		State: state, Files: []topology.Compiled{t.topology}, Exchange: m.way.exchange, Key: m.way.key,
-		Headers: m.way.headers, Cause: m.cause, QueueFailures: map[string]int{m.queue: failures},
+		Headers: m.way.headers, Cause: m.cause, QueueFailures: failures,
 	}
 	m.predicted = trace.Run(in)
 	if m.name == poison && isEndless(m.predicted) {
-		m.failures, in.QueueFailures[m.queue] = endlessFailures, endlessFailures
+		m.failures[m.queue], in.QueueFailures[m.queue] = endlessFailures, endlessFailures
 		m.predicted = trace.Run(in)
 	}
 	if m.cause == trace.Crash && !m.passes {
@@ -130,7 +148,7 @@ func (t *trial) predict(m *message, state topology.State) {
 func (m *message) returnFirst() {
 	for _, j := range m.predicted.Journeys {
 		if j.Queue == m.queue && len(j.Stops) > 0 {
-			j.Stops[0].Returned = m.failures
+			j.Stops[0].Returned = m.failures[m.queue]
 		}
 	}
 }

@@ -73,7 +73,7 @@ func newDetail(v deadletter.View) detail {
 			Note: v.Body.Note, Bytes: v.Bytes,
 		},
 	}
-	for _, text := range []*string{&d.Cause, &d.Error, &d.ErrorType, &d.Doubt, &d.Stack} {
+	for _, text := range []*string{&d.Cause, &d.Error, &d.ErrorType, &d.Doubt, &d.FirstQueue, &d.Stack} {
 		*text = cut(*text, maxText)
 	}
 	d.Body.Left = len(v.Body.Text) - len(d.Body.Text)
