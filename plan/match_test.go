@@ -184,8 +184,8 @@ func TestMatchIsAdded(t *testing.T) {
 }
 
 // Of two entries that match a queue the first applies, also after their order in the file changed:
-// the priority of the first becomes the highest, whatever is stored, and stays so. No two have the same
-// priority in between either, where an apply may be interrupted.
+// the priority of the first becomes the highest, whatever is stored, and stays so. No two have the
+// same priority in between either, where an apply may be interrupted.
 func TestMatchesChangeTheirOrder(t *testing.T) {
 	t.Parallel()
 	entries := map[string]string{
@@ -221,7 +221,8 @@ func TestMatchesChangeTheirOrder(t *testing.T) {
 			for _, name := range slices.Sorted(maps.Keys(have)) {
 				key := fmt.Sprint(have[name].ApplyTo, have[name].Priority)
 				if other, ok := used[key]; ok && topology.IsMatchPolicyName("shop", name) {
-					t.Errorf("%s: after the change of %s, %s and %s have the priority %d", order, c.Name, other, name, have[name].Priority)
+					t.Errorf("%s: after the change of %s, %s and %s have the priority %d",
+						order, c.Name, other, name, have[name].Priority)
 				}
 				used[key] = name
 			}

@@ -370,8 +370,8 @@ func byDay(severity string) string {
 	return severity
 }
 
-// withMatches returns the work queues of a topology, and one for each match. Its name is the pattern,
-// which is no queue: what an alert says by the name of work queues leaves it out; see named.
+// withMatches returns the work queues of a topology, and one for each match. The name of that one
+// is the pattern, which names no queue: what is said by the names of work queues leaves it out.
 func withMatches(t topology.Compiled) []topology.WorkQueue {
 	works := slices.Clone(t.WorkQueues)
 	for _, m := range t.Matches {
