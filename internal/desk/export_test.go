@@ -73,3 +73,8 @@ func Incomplete(k Kind) bool {
 	parks := k.goes == toParked || k.Edits
 	return k.goes == 0 || k.AllowedBy.Kind().goes == 0 || parks != (k.parkedAs != "")
 }
+
+// ChosenTopology returns the topology of a virtual host that a person means by name.
+func (d *Desk) ChosenTopology(have []string, name string) (string, error) {
+	return d.chosenTopology(have, name)
+}
