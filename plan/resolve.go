@@ -278,6 +278,9 @@ func (r *resolver) queues() matchedQueues {
 		if ok {
 			have.Arguments = r.attached(have, aligned(have.Arguments, want.Arguments, comparedQueueArguments()))
 			have.Label = want.Label
+			if want.Label.Role == topology.RoleFailed && have.Arguments.Equal(undeadLettered(want.Arguments)) {
+				want.Arguments = have.Arguments
+			}
 			before = have
 		}
 		if reason := r.refusedByBroker(want, before); reason != "" {
@@ -290,6 +293,12 @@ func (r *resolver) queues() matchedQueues {
 		}
 	}
 	return out
+}
+
+// undeadLettered returns the arguments of a failed queue without those for what expires in it. One
+// that exists without them stays: to replace it, all of its processors would have to stop.
+func undeadLettered(args topology.Arguments) topology.Arguments {
+	return args.Without(topology.ArgDeadLetterExchange, topology.ArgDeadLetterStrategy, topology.ArgOverflow)
 }
 
 // bindings accepts a foreign binding that is just as the file wants it as
