@@ -102,6 +102,11 @@ func (t *tutorial) prepare(command string) (code int) {
 		t.fail(".")
 		t.dead(8, orders(8, `{"order":%d,"country":"AT"}`)...)
 		return 2
+	case strings.HasPrefix(command, "dlxctl desk digest"): // the counts are older than what was taken before
+		brokertest.Eventually(t.T, "counts without what was taken", func() bool {
+			code, _ := dlxctl(t.target, "desk", "digest", "-f", filepath.Join(t.dir, "topology.yaml"))
+			return code == 0
+		})
 	case strings.Contains(command, "--forever --yes"):
 		t.fail(".")
 		t.dead(11, orders(3, `{"order":%d,"test":true}`)...)
