@@ -30,7 +30,7 @@ func asFound(have topology.Queue, after topology.Object, fields []Field) string 
 		case byPolicy(f.Name) && f.Before == nil && want.Arguments.HasAny(topology.ArgDeadLetterExchange):
 			write = append(write, "deadLetterBy: policy")
 		case f.Name == topology.ArgDeliveryLimit && f.Before != nil:
-			write = append(write, deliveryLimitFix(f))
+			write = append(write, deliveryLimitFix(want, f))
 		case f.Name == topology.ArgDeliveryLimit:
 			leave = append(leave, "deliveryLimit")
 		case f.Before == nil:
@@ -107,7 +107,7 @@ func queueFix(have, want topology.Queue, f Field) string {
 	case byPolicy(f.Name) && f.Before == nil && want.Arguments.HasAny(topology.ArgDeadLetterExchange):
 		return "write deadLetterBy: policy"
 	case f.Name == topology.ArgDeliveryLimit && f.Before != nil:
-		return "write " + deliveryLimitFix(f)
+		return "write " + deliveryLimitFix(want, f)
 	case f.Name == topology.ArgDeliveryLimit:
 		return "remove deliveryLimit"
 	}
@@ -115,9 +115,9 @@ func queueFix(have, want topology.Queue, f Field) string {
 }
 
 // deliveryLimitFix says what to write for the delivery limit of a queue that has one as an argument.
-// A policy can lower it.
-func deliveryLimitFix(f Field) string {
-	if lowers(f.After, f.Before) {
+// The policy that gives a queue its dead-lettering can lower it.
+func deliveryLimitFix(want topology.Queue, f Field) string {
+	if want.Arguments.HasAny(topology.ArgDeadLetterExchange) && lowers(f.After, f.Before) {
 		return "deadLetterBy: policy"
 	}
 	return fmt.Sprintf("deliveryLimit: %v", f.Before)
