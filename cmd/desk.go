@@ -36,6 +36,9 @@ replay, edit, park, restore, discard and import change nothing without --yes. Th
 how many messages they looked at and chose, where these would go, and the command line
 that does it.
 
+Without a topology file, desk, list, groups, show, find, digest and export find the dead-letter
+queues on the broker. Bodies are hidden then, unless --show-bodies is given.
+
 QUEUE is a queue of the virtual host. @WORKQUEUE is the dead-letter queue of a work queue,
 and only its messages. A HANDLE names the content of a message; HANDLE#2 is the second of
 two equal messages.
@@ -52,6 +55,7 @@ anything was moved.`,
 	}
 	k.look.addLimit(c.Flags(), desk.OverviewMessages, "messages to look at in each queue; 0 looks at none")
 	k.look.addLook(c)
+	k.look.addUnfiled(c)
 	c.AddCommand(
 		newDeskList(a), newDeskGroups(a), newDeskShow(a), newDeskFind(a), newDeskDigest(a),
 		newDeskExport(a), newDeskImport(a),
@@ -71,7 +75,7 @@ func (k *deskCommand) run(ctx context.Context) error {
 	if o.Messages = k.look.Limit; o.Messages < 0 {
 		return usageError{fmt.Errorf("--limit is %d; write 0 or more", o.Messages)}
 	}
-	d, closeDesk, err := k.app.openDesk(ctx, k.look.messages)
+	d, closeDesk, err := k.app.openLook(ctx, k.look)
 	if err != nil {
 		return err
 	}

@@ -19,6 +19,9 @@ type chooseFlags struct {
 	holdTime        time.Duration
 	besideConsumers bool
 	messages        messageFlags
+	// name and showBodies are for a virtual host without a topology file.
+	name       string
+	showBodies bool
 }
 
 // add adds the flags that every choice has.
@@ -47,6 +50,13 @@ func (k *chooseFlags) addLook(c *cobra.Command) {
 		"look although the queue has consumers, which wait meanwhile")
 	markAdvanced(f, "hold-limit", "hold-time")
 	k.messages.register(c)
+}
+
+// addUnfiled adds the flags for a virtual host without a topology file.
+func (k *chooseFlags) addUnfiled(c *cobra.Command) {
+	f := c.Flags()
+	f.StringVar(&k.name, "name", "", "without a topology file: the topology to look at, if dlxctl has applied several")
+	f.BoolVar(&k.showBodies, "show-bodies", false, "without a topology file: show bodies, of which only what --redact names is masked")
 }
 
 // in returns what the flags choose in a place.

@@ -50,6 +50,7 @@ Exit codes: 0 done, 1 failed, 5 done, and not all messages were looked at.`,
 	c.Flags().StringVar(&k.since, "since", "24h", "count what failed since `TIME`: a duration such as 24h, or 2026-01-02T15:04:05Z")
 	c.Flags().StringVar(&k.to, "to", "", "send the digest to `ADDRESS`, in which ${VAR} stands for a variable, and print nothing")
 	k.look.addLook(c)
+	k.look.addUnfiled(c)
 	return c
 }
 
@@ -59,7 +60,7 @@ func (k *deskDigestCommand) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d, closeDesk, err := k.app.openDesk(ctx, k.look.messages)
+	d, closeDesk, err := k.app.openLook(ctx, k.look)
 	if err != nil {
 		return err
 	}

@@ -43,6 +43,7 @@ their types. 'dlxctl desk import' takes only such a copy.`,
 		RunE:        k.run,
 	}
 	k.choose.add(c)
+	k.choose.addUnfiled(c)
 	k.choose.addLimit(c.Flags(), 0, "copy so many messages at most; 0 is all")
 	c.Flags().BoolVar(&k.raw, "raw", false, "copy the messages whole, with nothing masked")
 	return c
@@ -73,8 +74,11 @@ func (k *deskExportCommand) run(c *cobra.Command, args []string) error {
 			return reached
 		}
 		how := "with what the rules mask masked; --raw copies them whole"
-		if k.raw {
+		switch {
+		case k.raw:
 			how = "whole, with nothing masked"
+		case d.Found != nil && !k.choose.showBodies:
+			how = "without their bodies; --show-bodies copies them too, and --raw copies the messages whole"
 		}
 		_, err = fmt.Fprintf(k.app.stdout, "copied %s to %s, %s\n", text.Count(picked.Shown, "message"),
 			topology.Printable(args[1]), how)

@@ -45,6 +45,7 @@ Exit codes: 0 found, 1 not found, or failed, 5 not found, and not all messages w
 		RunE:        k.run,
 	}
 	k.choose.addLook(c)
+	k.choose.addUnfiled(c)
 	return c
 }
 
@@ -54,7 +55,7 @@ func (k *deskFindCommand) run(c *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	d, closeDesk, err := k.app.openDesk(c.Context(), k.choose.messages)
+	d, closeDesk, err := k.app.openLook(c.Context(), k.choose)
 	if err != nil {
 		return err
 	}
@@ -82,9 +83,12 @@ type foundMessage struct {
 func (a *app) findMessage(
 	ctx context.Context, d *desk.Desk, args []string, o desk.LookOptions,
 ) (found foundMessage, err error) {
-	queues := append(d.DeadLetterQueues(), topology.ParkedName(d.Topology.Name), topology.UnroutableName(d.Topology.Name))
+	queues := d.DeadLetterQueues()
+	if name := d.Topology.Name; name != "" {
+		queues = append(queues, topology.ParkedName(name), topology.UnroutableName(name))
+	}
 	if len(args) > 1 {
-		place, err := deskQueue(d.Topology, args[1])
+		place, err := lookQueue(d, args[1])
 		if err != nil {
 			return found, err
 		}

@@ -35,6 +35,7 @@ output is masked for the expression too.
 		RunE:        k.run,
 	}
 	k.choose.add(c)
+	k.choose.addUnfiled(c)
 	k.choose.addLimit(c.Flags(), 100, "list so many messages at most; 0 is all")
 	return c
 }

@@ -2,6 +2,7 @@ package cmd
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -13,17 +14,73 @@ import (
 	"github.com/dlxctl/dlxctl/internal/desk"
 	"github.com/dlxctl/dlxctl/internal/policy"
 	"github.com/dlxctl/dlxctl/internal/spec"
+	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
 // openDesk opens the desk of the topology of -f, which reads bodies as flags say. closeDesk must
 // be called.
 func (a *app) openDesk(ctx context.Context, m messageFlags) (d *desk.Desk, closeDesk func(), err error) {
-	t, err := a.files().load()
+	t, err := a.deskTopology()
 	if err != nil {
 		return nil, nil, err
 	}
 	return a.deskOf(ctx, t, m)
+}
+
+// deskTopology reads the topology of -f. It refuses to go on without one.
+func (a *app) deskTopology() (topology.Compiled, error) {
+	if a.hasNoFile() && !isFolder("topology") { // load names the folder
+		return topology.Compiled{}, fmt.Errorf(
+			"%w: there is no topology file, and without one it is not known where messages go and where those that fail again return; name the file with -f, or write one from the broker: dlxctl import > topology.yaml",
+			desk.ErrRefused)
+	}
+	return a.files().load()
+}
+
+// openLook opens the desk for a command that moves nothing, as openDesk does. Where there is no
+// topology file, it looks at the dead-letter queues that it finds on the broker.
+func (a *app) openLook(ctx context.Context, k chooseFlags) (d *desk.Desk, closeDesk func(), err error) {
+	switch {
+	case a.hasNoFile():
+		return a.openFound(ctx, k)
+	case k.name != "":
+		return nil, nil, usageError{errors.New("--name is for a virtual host without a topology file; remove it, as the file has the name")}
+	case k.showBodies:
+		return nil, nil, usageError{errors.New("--show-bodies is for a virtual host without a topology file; remove it, as the file says what is masked")}
+	}
+	return a.openDesk(ctx, k.messages)
+}
+
+// openFound is openLook without a topology file. It says on stderr how the queues were found. What
+// must be masked is not known, so bodies are hidden unless a person asks for them.
+func (a *app) openFound(ctx context.Context, k chooseFlags) (d *desk.Desk, closeDesk func(), err error) {
+	var unknown topology.Compiled
+	unknown.Messages.Redact.HideBodies = !k.showBodies
+	reader, err := k.messages.reader(unknown)
+	if err != nil {
+		return nil, nil, err
+	}
+	d, closeDesk, err = a.deskWith(ctx, topology.Compiled{}, reader)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err = d.Discover(ctx, k.name); err == nil {
+		err = d.Found.Write(a.stderr)
+	}
+	if err != nil {
+		closeDesk()
+		return nil, nil, err
+	}
+	if !k.showBodies {
+		fmt.Fprintln(a.stderr, "what to mask is not known, so bodies are hidden; --show-bodies shows them")
+	}
+	if isFolder("topology") {
+		fmt.Fprintln(a.stderr, "the folder topology is not read; -f topology reads it")
+	}
+	reader.Known = deadletter.Knows(d.Topology)
+	reader.Known.Route = d.Route
+	return d, closeDesk, nil
 }
 
 // deskOf opens the desk of a topology; the zero topology is that of a virtual host of which nothing
@@ -43,7 +100,7 @@ func (a *app) deskOf(ctx context.Context, t topology.Compiled, m messageFlags) (
 // shows why messages fail again, if the schemas can be read: what must be masked in the reason is
 // found in the decoded body. closeDesk must be called.
 func (a *app) openRuns(ctx context.Context, failures bool) (d *desk.Desk, closeDesk func(), err error) {
-	t, err := a.files().load()
+	t, err := a.deskTopology()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -110,6 +167,33 @@ func deskQueue(t topology.Compiled, argument string) (deskPlace, error) {
 	default:
 		return deskPlace{queue: name}, nil
 	}
+}
+
+// lookQueue is deskQueue for a desk that only looks. Without a topology file, @WORKQUEUE is where
+// the dead letters of the queue go.
+func lookQueue(d *desk.Desk, argument string) (deskPlace, error) {
+	name, ofWork := strings.CutPrefix(argument, "@")
+	if d.Found == nil || !ofWork && d.Found.Has(name) {
+		return deskQueue(d.Topology, argument)
+	}
+	queues := d.Found.DeadLettersOf(name)
+	switch {
+	case !ofWork && len(queues) == 0:
+		return deskPlace{queue: name}, nil
+	case !ofWork:
+		return deskPlace{}, usageError{fmt.Errorf("%q is a work queue; write @%s for its dead letters, which are in %s",
+			name, name, text.List(text.Names(queues)))}
+	case len(queues) == 1:
+		return deskPlace{queue: queues[0], work: name}, nil
+	case len(queues) > 1:
+		return deskPlace{}, usageError{fmt.Errorf("the dead letters of %q go to %s; name one of them in place of %s", name,
+			text.List(text.Names(queues)), argument)}
+	}
+	err := fmt.Errorf("no dead-letter queue of %q was found on the broker", name)
+	if fix := spec.DidYouMean(name, d.Topology.WorkQueueNames(), ""); fix != "" {
+		return deskPlace{}, usageError{fmt.Errorf("%w; %s", err, fix)}
+	}
+	return deskPlace{}, usageError{fmt.Errorf("%w; 'dlxctl desk' lists those that were found; name the queue without @", err)}
 }
 
 // only returns the expression that chooses what where chooses, among the messages of the work

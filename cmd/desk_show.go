@@ -48,6 +48,7 @@ may have, the best first: 'dlxctl desk show HANDLE --protoset orders.binpb --try
 		RunE:        k.run,
 	}
 	k.choose.addLook(c)
+	k.choose.addUnfiled(c)
 	c.Flags().BoolVar(&k.raw, "raw", false, "print the bytes of the body, with nothing masked")
 	c.Flags().StringVar(&k.diff, "diff", "", "compare with the message that has this `HANDLE`")
 	c.Flags().BoolVar(&k.tryAll, "try-all", false, "list the protobuf types that the body may have")
@@ -63,7 +64,7 @@ func (k *deskShowCommand) run(c *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	d, closeDesk, err := k.app.openDesk(c.Context(), k.choose.messages)
+	d, closeDesk, err := k.app.openLook(c.Context(), k.choose)
 	if err != nil {
 		return err
 	}

@@ -103,6 +103,32 @@ func TestDeskUsageErrors(t *testing.T) {
 	}
 }
 
+// What moves messages is refused without a topology file, before the broker is asked.
+func TestActingNeedsAFile(t *testing.T) {
+	t.Parallel()
+	for _, args := range []string{
+		"replay @q --yes", "edit 0a1b2c3d4e5f --body-file x", "park q", "restore", "discard q", "import @q x.jsonl",
+		"run list", "run resume --yes", "run return r", "run cancel r", "serve --listen 127.0.0.1:0",
+	} {
+		code, said := runWith(t, append([]string{"desk"}, strings.Fields(args)...), "")
+		if code != exitBlocked || !strings.Contains(said, "dlxctl import > topology.yaml") ||
+			strings.Contains(said, "does not exist") {
+			t.Errorf("desk %s exits with %d and prints\n%s", args, code, said)
+		}
+	}
+}
+
+// A file that is named must exist, also for a command that can look without: it may mask values.
+func TestNamedFileMustExist(t *testing.T) {
+	t.Parallel()
+	for _, args := range []string{"desk", "desk list q", "peek q"} {
+		code, said := runWith(t, append(strings.Fields(args), "-f", "topology.yaml"), "")
+		if code != exitFailed || !strings.Contains(said, "file topology.yaml does not exist") {
+			t.Errorf("dlxctl %s exits with %d and prints\n%s", args, code, said)
+		}
+	}
+}
+
 // The command line that a command prints does the same again, with the global flags that were
 // given, and without a password.
 func TestCommandLine(t *testing.T) {

@@ -23,8 +23,9 @@ const variablePrefix = "DLXCTL_"
 func consents(flag string) bool {
 	return slices.Contains([]string{
 		"yes", "allow", "force", // of all commands
-		"forward",                                               // of migrate: the broker forwards at most once
-		"expect", "again", "forever", "beside-consumers", "raw", // of the desk
+		"forward",                                        // of migrate: the broker forwards at most once
+		"expect", "again", "forever", "beside-consumers", // of the desk
+		"raw", "show-bodies", // of looks
 	}, flag)
 }
 

@@ -14,6 +14,15 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
+// hasNoFile reports whether no topology file is named, and none is in the working directory.
+func (a *app) hasNoFile() bool {
+	if a.named || len(a.overlays) > 0 {
+		return false
+	}
+	_, err := os.Stat(a.paths[0])
+	return errors.Is(err, fs.ErrNotExist)
+}
+
 // loader reads the topology files of -f, and compiles them. Warnings go to stderr.
 type loader struct {
 	paths  []string // the values of -f: files, folders, or - for stdin

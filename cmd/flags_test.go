@@ -62,7 +62,9 @@ func checkVariable(t *testing.T, path []string, f *pflag.Flag) {
 		value = "some"
 	}
 	name := "DLXCTL_" + strings.ToUpper(strings.ReplaceAll(f.Name, "-", "_"))
-	consents := []string{"yes", "allow", "force", "forward", "expect", "again", "forever", "beside-consumers", "raw"}
+	consents := []string{
+		"yes", "allow", "force", "forward", "expect", "again", "forever", "beside-consumers", "raw", "show-bodies",
+	}
 	if slices.Contains(consents, f.Name) {
 		checkConsent(t, path, f.Name, name)
 		return

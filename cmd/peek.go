@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -51,7 +49,7 @@ The user needs the tag management and the permission to read the queue.`,
 
 // run shows messages.
 func (k *peekCommand) run(c *cobra.Command, args []string) error {
-	t, err := k.topology(c)
+	t, err := k.topology()
 	if err != nil {
 		return err
 	}
@@ -80,11 +78,9 @@ func (k *peekCommand) run(c *cobra.Command, args []string) error {
 
 // topology returns the topology of -f. Without the flag, and without the file that it names by
 // default, nothing is known about the virtual host.
-func (k *peekCommand) topology(c *cobra.Command) (topology.Compiled, error) {
-	if !c.Flags().Changed("file") && len(k.app.overlays) == 0 {
-		if _, err := os.Stat(k.app.paths[0]); errors.Is(err, fs.ErrNotExist) {
-			return topology.Compiled{}, nil
-		}
+func (k *peekCommand) topology() (topology.Compiled, error) {
+	if k.app.hasNoFile() {
+		return topology.Compiled{}, nil
 	}
 	return k.app.files().load()
 }

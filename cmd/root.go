@@ -29,6 +29,7 @@ type app struct {
 	environ func() []string
 
 	paths     []string // the values of -f
+	named     bool     // -f or its variable is given
 	overlays  []string // the values of --overlay
 	conn      connection
 	output    string
@@ -55,6 +56,8 @@ func newRoot(a *app) *cobra.Command {
 			if err := a.fromEnvironment(c); err != nil {
 				return err
 			}
+			variable, _ := a.env(ownVariable("file"))
+			a.named = c.Flags().Changed("file") || variable != ""
 			a.conn.Log = a.log()
 			return nil
 		},

@@ -6,6 +6,8 @@ import (
 
 	"github.com/expr-lang/expr/ast"
 	"github.com/expr-lang/expr/parser"
+
+	"github.com/dlxctl/dlxctl/internal/redact"
 )
 
 // Paths are the places in the body and the headers that a filter names and that no message had so
@@ -35,7 +37,11 @@ func (p *Paths) See(v View) {
 		return
 	}
 	values := map[string]any{"body": v.body(), "headers": v.Headers}
+	hidden := v.Masked && !v.Body.Tree && v.Body.Text == redact.Mask
 	p.absent = slices.DeleteFunc(p.absent, func(at place) bool {
+		if hidden && at.keys[0] == "body" {
+			return true // what it has is not known
+		}
 		var value any = values
 		for _, key := range at.keys {
 			table, _ := value.(map[string]any)

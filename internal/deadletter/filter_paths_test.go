@@ -7,6 +7,7 @@ import (
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/dlxctl/dlxctl/internal/deadletter"
+	"github.com/dlxctl/dlxctl/internal/redact"
 )
 
 // A filter knows which of the fields that it names no message has: they may be misspelt.
@@ -38,5 +39,26 @@ func TestAbsentPaths(t *testing.T) {
 		if got := paths.Absent(); !slices.Equal(got, want) {
 			t.Errorf("%s: %q, want %q", expression, got, want)
 		}
+	}
+}
+
+// What is in a hidden body is not known: no field of it is called absent.
+func TestAbsentPathsOfHiddenBodies(t *testing.T) {
+	t.Parallel()
+	rules, err := redact.New(redact.Rules{HideBodies: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	reader := deadletter.Reader{Redactor: func(string) *redact.Redactor { return rules }}
+	f, err := deadletter.NewFilter(`body.city == "Graz" && headers["x-tenat"] == "acme"`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	paths := f.Paths()
+	paths.See(reader.View(deadletter.Message{Delivery: amqp091.Delivery{
+		ContentType: "application/json", Body: []byte(`{"city":"Wien"}`),
+	}}))
+	if got, want := paths.Absent(), []string{`headers["x-tenat"]`}; !slices.Equal(got, want) {
+		t.Errorf("absent: %q, want %q", got, want)
 	}
 }

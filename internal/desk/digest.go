@@ -25,6 +25,9 @@ const (
 // Digest is what died since a time, by work queue, owner and error.
 type Digest struct {
 	Topology string `json:"topology"`
+	// VHost is the virtual host, if its queues were found without a topology file and dlxctl has
+	// applied no topology there.
+	VHost string `json:"vhost,omitempty"`
 	// Since is the time of the oldest failure that counts, Until that of the digest.
 	Since time.Time `json:"since"`
 	Until time.Time `json:"until"`
@@ -73,6 +76,9 @@ func (d *Desk) Digest(ctx context.Context, since time.Time, o LookOptions) (Dige
 		return Digest{}, err
 	}
 	out := Digest{Topology: d.Topology.Name, Since: since, Until: d.now().UTC()}
+	if d.Found != nil && out.Topology == "" {
+		out.VHost = d.Found.VHost
+	}
 	queues := map[string]*tally{}
 	for _, name := range append(d.DeadLetterQueues(), d.PreviousDeadLetterQueues(state)...) {
 		if usage := state.Usage[name]; usage.Ready+usage.Unacknowledged == 0 {
@@ -160,7 +166,11 @@ func (d Digest) Summary() string {
 	if d.Messages == 0 {
 		number = "no message"
 	}
-	return fmt.Sprintf("%s: %s died since %s", d.Topology, number, moment(d.Since))
+	name := d.Topology
+	if name == "" {
+		name = "vhost " + text.Name(d.VHost)
+	}
+	return fmt.Sprintf("%s: %s died since %s", name, number, moment(d.Since))
 }
 
 // rows returns a row for each group, the largest of each queue.

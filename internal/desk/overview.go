@@ -26,8 +26,11 @@ const recently = 24 * time.Hour
 
 // Overview is the dead letters of a topology at a glance.
 type Overview struct {
-	Topology string          `json:"topology"`
-	Queues   []QueueOverview `json:"queues"`
+	Topology string `json:"topology"`
+	// VHost is the virtual host whose queues were found without a topology file. Empty: there is a
+	// file.
+	VHost  string          `json:"vhost,omitempty"`
+	Queues []QueueOverview `json:"queues"`
 	// Runs are the runs of the desk that have not ended.
 	Runs []Run `json:"runs"`
 }
@@ -37,6 +40,9 @@ type QueueOverview struct {
 	Queue string `json:"queue"`
 	// WorkQueues are the queues whose dead letters it keeps.
 	WorkQueues []string `json:"workQueues"`
+	// FoundBy is what tells that it keeps dead letters, where there is no topology file: topology,
+	// dead-lettering or name.
+	FoundBy string `json:"foundBy,omitempty"`
 	// Owners are who to call.
 	Owners []string `json:"owners"`
 	// Exists reports that the queue exists.
@@ -67,6 +73,9 @@ func (d *Desk) Overview(ctx context.Context, o LookOptions) (Overview, error) {
 		return Overview{}, err
 	}
 	out := Overview{Topology: d.Topology.Name}
+	if d.Found != nil {
+		out.VHost = d.Found.VHost
+	}
 	queues := d.deadLetterQueues()
 	for _, name := range d.PreviousDeadLetterQueues(state) {
 		queues = append(queues, QueueOverview{Queue: name})
@@ -93,11 +102,18 @@ func (d *Desk) DeadLetterQueues() []string {
 // PreviousDeadLetterQueues names the dead-letter queues of earlier versions of the file that still
 // hold messages on the broker.
 func (d *Desk) PreviousDeadLetterQueues(state topology.State) []string {
+	if d.Found != nil {
+		return nil // they are among those that were found
+	}
 	return plan.PreviousDeadLetterQueues(d.Topology, state)
 }
 
-// deadLetterQueues returns the dead-letter queues of the topology, with what the file tells.
+// deadLetterQueues returns the dead-letter queues of the topology, with what the file tells, or
+// else those that were found.
 func (d *Desk) deadLetterQueues() []QueueOverview {
+	if d.Found != nil {
+		return d.Found.overviews()
+	}
 	var out []QueueOverview
 	at := map[string]int{}
 	for _, w := range d.Topology.WorkQueues {
@@ -183,6 +199,10 @@ func (d *Desk) now() time.Time {
 // WriteOverview writes an overview for a person at a terminal with so many columns; 0 is no
 // terminal.
 func WriteOverview(w io.Writer, o Overview, width int) error {
+	if len(o.Queues) == 0 && o.VHost != "" {
+		_, err := fmt.Fprintf(w, "vhost %s has no dead-letter queues\n", text.Name(o.VHost))
+		return err
+	}
 	if len(o.Queues) == 0 {
 		_, err := fmt.Fprintf(w, "topology %s has no dead-letter queues: it has no work queues\n", o.Topology)
 		return err

@@ -183,9 +183,13 @@ func (d *Desk) mayRead(queue string, err error) error {
 	return refusef("user %q lacks read on the queue %s; %s", d.Endpoint.AMQP.User, text.Name(queue), fix)
 }
 
-// ownsQueue reports whether a queue of the topology holds dead letters or parked messages.
+// ownsQueue reports whether a queue of the topology holds dead letters or parked messages. Without
+// a file, it reports false: 'dlxctl rights' prints nothing.
 func (d *Desk) ownsQueue(queue string) bool {
 	name := d.Topology.Name
+	if d.Found != nil {
+		return false
+	}
 	return name != "" && (slices.Contains(d.DeadLetterQueues(), queue) || queue == topology.ParkedName(name) ||
 		queue == topology.UnroutableName(name) || topology.IsHoldName(name, queue))
 }

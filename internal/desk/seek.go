@@ -104,8 +104,11 @@ func (d *Desk) seekIn(ctx context.Context, queue string, o LookOptions, out *Sou
 }
 
 // hasQueue reports whether a queue is of the topology: the file declares it, or dlxctl has made it
-// for it.
+// for it. Without a file, it reports whether a message may be there that failed or will.
 func (d *Desk) hasQueue(q topology.Queue) bool {
+	if d.Found != nil {
+		return d.Found.sought[q.Name]
+	}
 	name := d.Topology.Name
 	owner, owned := topology.Owner(q.Arguments)
 	return owned && owner == name || q.Arguments[topology.ArgManagedBy] == topology.DeskMark(name) ||
@@ -120,7 +123,7 @@ func (s Sought) Err() error {
 	case len(s.NotLookedAt)+len(s.Consumed) > 0:
 		return fmt.Errorf("%w: it may be there, with a consumer, or on its way; look again", ErrUnreached)
 	default:
-		return errors.New("no such message; it was consumed, or is on its way between two queues; look again, and use 'dlxctl peek' for a queue that is not of the topology")
+		return errors.New("no such message; it was consumed, or is on its way between two queues; look again, and use 'dlxctl peek' for another queue")
 	}
 }
 

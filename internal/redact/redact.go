@@ -142,7 +142,7 @@ func (p *Pass) cannot(d decode.Document) string {
 	r := p.rules
 	switch {
 	case r.hide:
-		return "the rules hide all bodies"
+		return "all bodies are"
 	case d.Format == decode.Text && d.Text == "":
 		return ""
 	case len(r.body) > 0 && !d.Tree:

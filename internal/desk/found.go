@@ -1,0 +1,156 @@
+package desk
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+
+	"github.com/dlxctl/dlxctl/internal/survey"
+	"github.com/dlxctl/dlxctl/internal/text"
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// Found is what the broker tells of the dead letters of a virtual host, in the place of a topology
+// file.
+type Found struct {
+	VHost string
+	// Queues are the dead-letter queues, sorted by name.
+	Queues []survey.Keeping
+	// sought are the queues in which a message may be that failed or will: dead-letter queues, those
+	// that dead-letter, and all of the topology.
+	sought map[string]bool
+}
+
+// Discover finds the dead-letter queues of the virtual host on the broker, in the place of a
+// topology file. If dlxctl has applied several topologies there, name is the one to look at, with
+// the queues of no topology. Empty is the only one.
+func (d *Desk) Discover(ctx context.Context, name string) error {
+	state, err := d.inspect(ctx)
+	if err != nil {
+		return err
+	}
+	if name, err = d.chosenTopology(topologiesOf(state), name); err != nil {
+		return err
+	}
+	s := survey.New(state)
+	d.Topology = topology.Compiled{Name: name}
+	d.Found = &Found{VHost: d.Endpoint.VHost, sought: map[string]bool{}}
+	for _, k := range s.DeadLetterQueues() {
+		if k.Topology != "" && k.Topology != name {
+			continue
+		}
+		d.Found.Queues = append(d.Found.Queues, k)
+		d.Found.sought[k.Queue] = true
+		for _, work := range k.Of {
+			d.Topology.WorkQueues = append(d.Topology.WorkQueues, topology.WorkQueue{Name: work, DeadLetterQueue: k.Queue})
+		}
+	}
+	for _, q := range s.Queues {
+		owner, owned := topology.Owner(q.Arguments)
+		ofOther := owned && survey.DeskOwner(owner) != name
+		if !ofOther && (owned || q.DeadLetters) {
+			d.Found.sought[q.Name] = true
+		}
+		if backoff, ok := topology.FailedBackoff(name, q.Name); ok && owned && !ofOther {
+			d.Topology.Backoffs = append(d.Topology.Backoffs, topology.Backoff{Name: backoff, FailedQueue: q.Name})
+		}
+	}
+	return nil
+}
+
+// topologiesOf names the topologies that dlxctl has applied in a virtual host, sorted.
+func topologiesOf(state topology.State) []string {
+	names := map[string]bool{}
+	note := func(args topology.Arguments) {
+		if owner, ok := topology.Owner(args); ok {
+			names[survey.DeskOwner(owner)] = true
+		}
+	}
+	for _, q := range state.Have.Queues {
+		note(q.Arguments)
+	}
+	for _, e := range state.Have.Exchanges {
+		note(e.Arguments)
+	}
+	return slices.Sorted(maps.Keys(names))
+}
+
+// chosenTopology returns the topology of a virtual host that a person means by name. Empty: there
+// is none.
+func (d *Desk) chosenTopology(have []string, name string) (string, error) {
+	vhost := text.Name(d.Endpoint.VHost)
+	switch {
+	case name != "" && !slices.Contains(have, name):
+		if len(have) == 0 {
+			return "", refusef("vhost %s has no topology of dlxctl; remove --name", vhost)
+		}
+		return "", refusef("vhost %s has no topology %q; it has %s", vhost, name, text.List(text.Names(have)))
+	case name == "" && len(have) > 1:
+		return "", refusef("vhost %s has the topologies %s; pass --name %s, or another of them", vhost,
+			text.List(text.Names(have)), text.ShellQuote(have[0]))
+	case name == "" && len(have) == 1:
+		return have[0], nil
+	default:
+		return name, nil
+	}
+}
+
+// DeadLettersOf names the dead-letter queues that keep the failed messages of a work queue.
+func (f *Found) DeadLettersOf(work string) (out []string) {
+	for _, k := range f.Queues {
+		if slices.Contains(k.Of, work) {
+			out = append(out, k.Queue)
+		}
+	}
+	return out
+}
+
+// Has reports whether a queue is one of the dead-letter queues.
+func (f *Found) Has(queue string) bool {
+	return slices.ContainsFunc(f.Queues, func(k survey.Keeping) bool { return k.Queue == queue })
+}
+
+// Write says in a line that there is no topology file, and how the dead-letter queues were found.
+func (f *Found) Write(w io.Writer) error {
+	var made, fed int
+	var named []string
+	name := ""
+	for _, k := range f.Queues {
+		switch k.By {
+		case survey.ByMark:
+			made, name = made+1, k.Topology
+		case survey.ByDeadLettering:
+			fed++
+		case survey.ByName:
+			named = append(named, text.Name(k.Queue))
+		}
+	}
+	var how []string
+	if made > 0 {
+		how = append(how, fmt.Sprintf("%d of the topology %s", made, text.Name(name)))
+	}
+	if fed > 0 {
+		how = append(how, fmt.Sprintf("%d to which queues dead-letter", fed))
+	}
+	if len(named) > 0 {
+		how = append(how, fmt.Sprintf("%d by %s (%s)", len(named), text.Choose(len(named), "its name", "their names"),
+			text.ListFirst(named, 3)))
+	}
+	line := "vhost " + text.Name(f.VHost) + " has no dead-letter queues, as far as its objects tell"
+	if len(how) > 0 {
+		line = fmt.Sprintf("vhost %s has %s: %s", text.Name(f.VHost), text.Count(len(f.Queues), "dead-letter queue"),
+			text.List(how))
+	}
+	_, err := fmt.Fprintln(w, "no topology file; "+line)
+	return err
+}
+
+// overviews returns the dead-letter queues, with what the broker tells.
+func (f *Found) overviews() (out []QueueOverview) {
+	for _, k := range f.Queues {
+		out = append(out, QueueOverview{Queue: k.Queue, WorkQueues: k.Of, FoundBy: string(k.By)})
+	}
+	return out
+}
