@@ -53,7 +53,7 @@ func TestADeliveryLimitChangesInPlace(t *testing.T) {
 	t.Parallel()
 	target := brokertest.VHost(t)
 	p := place{t: t, target: target, ch: target.Channel(t), conn: target.Dial(t)}
-	p.call("PUT", "policies", "theirs", map[string]any{
+	p.call("PUT", "policies", "billing", map[string]any{
 		"pattern": "^w$", "definition": map[string]any{"max-length": 1000, "overflow": "reject-publish"}, "priority": 7,
 	})
 	for i, limit := range []int{3, 6, 2, 0, 3} {

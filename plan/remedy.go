@@ -114,8 +114,8 @@ func queueFix(have, want topology.Queue, f Field) string {
 	return argumentFix(f)
 }
 
-// deliveryLimitFix says what to write for the delivery limit of a queue that has one as an argument.
-// The policy that gives a queue its dead-lettering can lower it.
+// deliveryLimitFix says what to write for the delivery limit of a queue that has one as an
+// argument. The policy that gives a queue its dead-lettering can lower it.
 func deliveryLimitFix(want topology.Queue, f Field) string {
 	if want.Arguments.HasAny(topology.ArgDeadLetterExchange) && lowers(f.After, f.Before) {
 		return "deadLetterBy: policy"
