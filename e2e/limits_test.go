@@ -47,7 +47,7 @@ func (p place) returnsUntilDead(n int) int {
 }
 
 // With deadLetterBy: policy a delivery limit changes in place, up, down, and away, while the queue
-// holds messages and with a policy of another team beside it. Nothing is lost. The next plan is
+// holds messages and next to a policy of another team. Nothing is lost. The next plan is
 // empty.
 func TestADeliveryLimitChangesInPlace(t *testing.T) {
 	t.Parallel()
@@ -143,6 +143,9 @@ func TestTheSmallerLimitApplies(t *testing.T) {
 	const argument, lower, higher = 6, 3, 9
 	for _, kind := range []string{topology.Classic, topology.Quorum} {
 		for key, perMessage := range map[string]int{topology.KeyMaxLength: 1, topology.KeyMaxLengthBytes: 10} {
+			if kind == topology.Quorum && key == topology.KeyMaxLengthBytes {
+				continue // how many bytes it counts for a message is not known here
+			}
 			for policy, want := range map[int]int{lower: lower, higher: argument} {
 				t.Run(fmt.Sprintf("%s %s %d", kind, key, policy), func(t *testing.T) {
 					t.Parallel()
