@@ -317,6 +317,17 @@ func TestSuggestedFixes(t *testing.T) {
 			args{"x-delivery-limit": int64(3)},
 			"set deliveryLimit: 3 in the file",
 		},
+		"a smaller delivery limit": {
+			with(dlx).With("x-delivery-limit", int64(2)), with(dlx).With("x-delivery-limit", int64(3)),
+			"set deadLetterBy: policy in the file",
+		},
+		"a larger delivery limit": {
+			with(dlx).With("x-delivery-limit", int64(4)), with(dlx).With("x-delivery-limit", int64(3)),
+			"set deliveryLimit: 3 in the file",
+		},
+		"a smaller delivery limit of an unmanaged queue": {
+			args{"x-delivery-limit": int64(2)}, args{"x-delivery-limit": int64(3)}, "set deliveryLimit: 3 in the file",
+		},
 		"another dead-letter exchange":      {dlx, args{"x-dead-letter-exchange": "x"}, "replace it with a new queue"},
 		"a dead-letter exchange of its own": {args{}, args{"x-dead-letter-exchange": "x"}, "replace it with a new queue"},
 		"another backoff, and another type": {

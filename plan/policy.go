@@ -180,16 +180,23 @@ func (r *resolver) losesDLX(queue string) bool {
 	return !q.Arguments.HasAny(topology.ArgDeadLetterExchange) && !other.Definition.HasAny(topology.KeyDeadLetterExchange)
 }
 
-// attached returns the arguments of a queue that was found without those that its
-// wanted policy says too: it was made with arguments, which cannot be taken from
-// it and need not be.
+// attached returns the arguments of a queue that was found without those that its wanted policy
+// makes irrelevant: it was made with arguments, which cannot be taken from it and need not be.
 func (r *resolver) attached(q topology.Queue, args topology.Arguments) topology.Arguments {
 	for name, v := range policy.Arguments(r.attach[q.Name].Definition) {
-		if args[name] == v {
+		if args[name] == v || name == topology.ArgDeliveryLimit && lowers(v, args[name]) {
 			args = args.Without(name)
 		}
 	}
 	return args
+}
+
+// lowers reports whether a limit is less than the one of a queue: RabbitMQ applies the smaller one
+// of an argument and a policy. A negative argument is no limit since 4.0, and 0 before.
+func lowers(limit, argument any) bool {
+	a, limited := argument.(int64)
+	n, limits := limit.(int64)
+	return limited && limits && n < a
 }
 
 // effective returns the arguments of a wanted queue, and those that its policy

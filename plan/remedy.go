@@ -30,7 +30,7 @@ func asFound(have topology.Queue, after topology.Object, fields []Field) string 
 		case byPolicy(f.Name) && f.Before == nil && want.Arguments.HasAny(topology.ArgDeadLetterExchange):
 			write = append(write, "deadLetterBy: policy")
 		case f.Name == topology.ArgDeliveryLimit && f.Before != nil:
-			write = append(write, fmt.Sprintf("deliveryLimit: %v", f.Before))
+			write = append(write, deliveryLimitFix(want, f))
 		case f.Name == topology.ArgDeliveryLimit:
 			leave = append(leave, "deliveryLimit")
 		case f.Before == nil:
@@ -107,11 +107,20 @@ func queueFix(have, want topology.Queue, f Field) string {
 	case byPolicy(f.Name) && f.Before == nil && want.Arguments.HasAny(topology.ArgDeadLetterExchange):
 		return "write deadLetterBy: policy"
 	case f.Name == topology.ArgDeliveryLimit && f.Before != nil:
-		return fmt.Sprintf("write deliveryLimit: %v", f.Before)
+		return "write " + deliveryLimitFix(want, f)
 	case f.Name == topology.ArgDeliveryLimit:
 		return "remove deliveryLimit"
 	}
 	return argumentFix(f)
+}
+
+// deliveryLimitFix says what to write for the delivery limit of a queue that has one as an
+// argument. The policy that gives a queue its dead-lettering can lower it.
+func deliveryLimitFix(want topology.Queue, f Field) string {
+	if want.Arguments.HasAny(topology.ArgDeadLetterExchange) && lowers(f.After, f.Before) {
+		return "deadLetterBy: policy"
+	}
+	return fmt.Sprintf("deliveryLimit: %v", f.Before)
 }
 
 // exchangeFix says what to write in the file for one field of an exchange.
