@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/dlxctl/dlxctl/internal/policy"
 	"github.com/dlxctl/dlxctl/internal/text"
@@ -20,13 +21,17 @@ type matchedPolicies struct {
 	bases map[string]topology.Policy
 	// pending are the wanted policies that are stored and may not be in effect.
 	pending map[string]bool
+	// overfull says, by the name of a wanted policy, what its queue drops; see [resolver.overfull].
+	overfull map[string]string
 }
 
 // policies completes each wanted policy with what is in effect on its queue
 // without it: only one policy applies to a queue, so the policy of dlxctl must repeat what
 // another team's policy sets, and must have the higher priority.
 func (r *resolver) policies(queues []topology.Queue) matchedPolicies {
-	out := matchedPolicies{bases: map[string]topology.Policy{}, pending: map[string]bool{}}
+	out := matchedPolicies{
+		bases: map[string]topology.Policy{}, pending: map[string]bool{}, overfull: map[string]string{},
+	}
 	wanted := byName(queues, func(q topology.Queue) string { return q.Name })
 	have := byName(r.state.Have.Policies, func(p topology.Policy) string { return p.Name })
 	for _, want := range r.want.Policies {
@@ -57,8 +62,13 @@ func (r *resolver) policies(queues []topology.Queue) matchedPolicies {
 				want.Priority = topology.PriorityAbove(p.Priority)
 			}
 		}
-		want.Definition = policy.Merge(q, base.Definition, want.Definition)
+		want.Definition = policy.Merge(q, base.Definition, want.Definition, r.limits[q.Name])
 		p, ok := have[want.Name]
+		inEffect := base
+		if ok {
+			inEffect = p
+		}
+		out.overfull[want.Name] = r.overfull(inEffect.Definition, want.Definition, q)
 		if ok {
 			want.Priority = max(want.Priority, p.Priority) // a higher one does no harm
 		}
@@ -191,14 +201,6 @@ func (r *resolver) attached(q topology.Queue, args topology.Arguments) topology.
 	return args
 }
 
-// lowers reports whether a limit is less than the one of a queue: RabbitMQ applies the smaller one
-// of an argument and a policy. A negative argument is no limit since 4.0, and 0 before.
-func lowers(limit, argument any) bool {
-	a, limited := argument.(int64)
-	n, limits := limit.(int64)
-	return limited && limits && n < a
-}
-
 // effective returns the arguments of a wanted queue, and those that its policy
 // stands for.
 func (r *resolver) effective(q topology.Queue) topology.Arguments {
@@ -227,6 +229,11 @@ func (r resolved) policyChanges() []Change {
 			c.Reason = "a previous write was interrupted and the policy may not be in effect; it is rewritten with a new priority"
 		} else if hasBase {
 			c.Reason = fmt.Sprintf("starts from the policy %s, which it overrides", text.Name(base.Name))
+		}
+		if why := r.policies.overfull[want.Name]; why != "" {
+			// The queue drops these messages, and dlxctl does not wait until their dead letters are safe.
+			c.Hazards = []topology.Hazard{topology.LosesMessages}
+			c.Reason = strings.TrimPrefix(c.Reason+"; "+why, "; ")
 		}
 		c.Phase, c.AtMostOnce = creationPhase(c), deadLettersAtMostOnce(policy.Arguments(want.Definition))
 		out = append(out, c)

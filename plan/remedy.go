@@ -29,8 +29,10 @@ func asFound(have topology.Queue, after topology.Object, fields []Field) string 
 			return "" // an argument overrides every policy
 		case byPolicy(f.Name) && f.Before == nil && want.Arguments.HasAny(topology.ArgDeadLetterExchange):
 			write = append(write, "deadLetterBy: policy")
+		case limitByPolicy(have, want, f):
+			write = append(write, "deadLetterBy: policy")
 		case f.Name == topology.ArgDeliveryLimit && f.Before != nil:
-			write = append(write, deliveryLimitFix(want, f))
+			write = append(write, fmt.Sprintf("deliveryLimit: %v", f.Before))
 		case f.Name == topology.ArgDeliveryLimit:
 			leave = append(leave, "deliveryLimit")
 		case f.Before == nil:
@@ -106,21 +108,37 @@ func queueFix(have, want topology.Queue, f Field) string {
 		return "write type: " + text.Name(have.Type())
 	case byPolicy(f.Name) && f.Before == nil && want.Arguments.HasAny(topology.ArgDeadLetterExchange):
 		return "write deadLetterBy: policy"
+	case limitByPolicy(have, want, f):
+		return "write deadLetterBy: policy"
 	case f.Name == topology.ArgDeliveryLimit && f.Before != nil:
-		return "write " + deliveryLimitFix(want, f)
+		return fmt.Sprintf("write deliveryLimit: %v", f.Before)
 	case f.Name == topology.ArgDeliveryLimit:
 		return "remove deliveryLimit"
 	}
 	return argumentFix(f)
 }
 
-// deliveryLimitFix says what to write for the delivery limit of a queue that has one as an
-// argument. The policy that gives a queue its dead-lettering can lower it.
-func deliveryLimitFix(want topology.Queue, f Field) string {
-	if want.Arguments.HasAny(topology.ArgDeadLetterExchange) && lowers(f.After, f.Before) {
-		return "deadLetterBy: policy"
+// limitByPolicy reports whether a limit of a queue with dead-lettering by arguments could be as the
+// file wants it with deadLetterBy: policy.
+func limitByPolicy(have, want topology.Queue, f Field) bool {
+	return isLimit(f.Name) && want.Arguments.HasAny(topology.ArgDeadLetterExchange) && policySets(have, f.Name, f.After)
+}
+
+// isLimit reports whether RabbitMQ applies the smaller one of this argument and a policy.
+func isLimit(name string) bool {
+	return slices.Contains([]string{topology.ArgMaxLength, topology.ArgMaxLengthBytes, topology.ArgDeliveryLimit}, name)
+}
+
+// raised names the limits that no policy brings about: those of a queue that are lower than those
+// of the file, which may have none.
+func raised(have topology.Queue, fields []Field) []string {
+	var out []string
+	for _, f := range fields {
+		if isLimit(f.Name) && f.Before != nil && !policySets(have, f.Name, f.After) {
+			out = append(out, f.Name)
+		}
 	}
-	return fmt.Sprintf("deliveryLimit: %v", f.Before)
+	return out
 }
 
 // exchangeFix says what to write in the file for one field of an exchange.
