@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
@@ -174,4 +175,111 @@ func TestTheSmallerLimitApplies(t *testing.T) {
 func (p place) holds(queue string, n int) {
 	p.t.Helper()
 	brokertest.Eventually(p.t, fmt.Sprintf("%d messages in %s", n, queue), func() bool { return p.count(queue) == n })
+}
+
+// With deadLetterBy: policy the length of a queue changes in place while messages arrive: down, up
+// to its argument or, without one, to any number, away, and back by the file of before. What is over
+// the limit becomes a dead letter, and none is lost. The policy of another team stays in effect.
+func TestALengthChangesInPlace(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []string{topology.Classic, topology.Quorum} {
+		for name, steps := range map[string][]int{
+			"argument":    {20, 10, 15, 20, 5, 20},
+			"no argument": {0, 20, 10, 30, 0, 10, 20},
+		} {
+			t.Run(kind+" "+name, func(t *testing.T) {
+				t.Parallel()
+				lengthChanges(t, kind, steps)
+			})
+		}
+	}
+}
+
+// lengthChanges applies files with these lengths one after the other. 0 is none.
+func lengthChanges(t *testing.T, kind string, steps []int) {
+	t.Helper()
+	target := brokertest.VHost(t)
+	p := place{t: t, target: target, ch: target.Channel(t), conn: target.Dial(t)}
+	p.call("PUT", "policies", "billing", map[string]any{
+		"pattern": "^w$", "definition": map[string]any{"message-ttl": 3600000}, "priority": 7,
+	})
+	file := func(length int) string {
+		limit := ""
+		if length > 0 {
+			limit = fmt.Sprintf(", x-max-length: %d", length)
+		}
+		return writeTopology(t, fmt.Sprintf(limited,
+			fmt.Sprintf(", type: %s, deadLetterBy: policy, arguments: {x-overflow: drop-head%s}", kind, limit)))
+	}
+	succeeds(t, target, "apply", "--yes", "-f", file(steps[0]))
+	traffic := target.Channel(t)
+	if err := traffic.Confirm(false); err != nil {
+		t.Fatal(err)
+	}
+	stop := brokertest.PublishEvery(t, traffic, "", "w", 5*time.Millisecond)
+	for i, length := range steps {
+		args := []string{"-f", file(length)}
+		if i > 0 {
+			most := 0
+			if steps[i-1] == 0 || length > 0 && length < steps[i-1] {
+				most = length
+			}
+			brokertest.Eventually(t, "more messages than the new limit", func() bool { return p.count("w") > most })
+			if most > 0 {
+				want := "update policy dlxctl.shop.queue.w max-length [loses-messages] [at-most-once]\n"
+				brokertest.Eventually(t, want, func() bool { return strings.HasPrefix(planned(t, target, args), want) })
+				if code, out := dlxctl(target, append([]string{"apply", "--yes"}, args...)...); code != 3 {
+					t.Errorf("without consent apply exits with %d:\n%s", code, out)
+				}
+			}
+			succeeds(t, target, append([]string{"apply", "--yes", "--allow", "loses-messages=w"}, args...)...)
+		}
+		if code, out := dlxctl(target, append([]string{"plan", "--detailed-exitcode"}, args...)...); code != 0 {
+			t.Errorf("with the length %d the next plan exits with %d:\n%s", length, code, out)
+		}
+		if length > 0 {
+			p.holds("w", length)
+		} else {
+			brokertest.Eventually(t, "a queue without a limit", func() bool { return p.count("w") > 40 })
+		}
+		brokertest.Eventually(t, "the TTL of another team in effect", func() bool {
+			effective, _ := target.Queue(t, "w")["effective_policy_definition"].(map[string]any)
+			return effective["message-ttl"] == 3600000.0
+		})
+	}
+	n := stop()
+	brokertest.Eventually(t, "each message in w or w.dead", func() bool { return p.count("w")+p.count("w.dead") == n })
+
+	if steps[0] > 0 { // the queue has it as an argument
+		_, out := dlxctl(target, "plan", "-f", file(steps[0]+1))
+		if !strings.Contains(out, "no policy can raise or remove it") {
+			t.Errorf("the plan of a greater length is\n%s", out)
+		}
+	}
+}
+
+// A quorum queue gets another overflow by the policy, and refuses messages at its limit from then
+// on. It keeps those that it has.
+func TestAnOverflowChangesInPlace(t *testing.T) {
+	t.Parallel()
+	target := brokertest.VHost(t)
+	p := place{t: t, target: target, ch: target.Channel(t), conn: target.Dial(t)}
+	file := func(arguments string) string {
+		return writeTopology(t, fmt.Sprintf(limited, ", deadLetterBy: policy, arguments: {"+arguments+"}"))
+	}
+	succeeds(t, target, "apply", "--yes", "-f", file("x-max-length: 6, x-overflow: drop-head"))
+	for range 8 {
+		p.publish("w")
+	}
+	p.holds("w", 6)
+	p.holds("w.dead", 2)
+	refuses := file("x-max-length: 3, x-overflow: reject-publish")
+	succeeds(t, target, "apply", "--yes", "-f", refuses)
+	if code, out := dlxctl(target, "plan", "--detailed-exitcode", "-f", refuses); code != 0 {
+		t.Errorf("the next plan exits with %d:\n%s", code, out)
+	}
+	brokertest.Eventually(t, "a refusal", func() bool { return !p.accepted("", "w", amqp091.Publishing{}) })
+	if n, dead := p.count("w"), p.count("w.dead"); n < 6 || dead != 2 {
+		t.Errorf("w has %d messages, and w.dead %d", n, dead)
+	}
 }

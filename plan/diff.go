@@ -172,17 +172,12 @@ func blocked(have, want topology.Object, fields []Field) Change {
 		Action: Blocked, Kind: want.Kind(), Name: want.DisplayName(), Before: have, After: want, Fields: fields,
 		Label: want.Purpose(), Immutable: true, Fixes: fixes(have, want, fields),
 	}
-	smaller := ""
 	ways := []string{
 		"set in the file what the exchange has", "use another name in the file",
 		"delete it manually when nothing needs it, and run apply again",
 	}
 	if q, ok := have.(topology.Queue); ok {
 		ways = nil
-		if names := raised(q, fields); len(names) > 0 && c.Label.Role == topology.RoleWork {
-			smaller = fmt.Sprintf(". A policy cannot raise %s: of an argument and a policy RabbitMQ applies the smaller one",
-				text.Some(names))
-		}
 		if keep := asFound(q, want, fields); keep != "" {
 			ways = append(ways, keep)
 		}
@@ -193,8 +188,8 @@ func blocked(have, want topology.Object, fields []Field) Change {
 				flowName(c.Name), text.ShellQuote(c.Name))
 		}
 	}
-	c.Reason = fmt.Sprintf("RabbitMQ cannot change the arguments of an existing %s and would answer 406 PRECONDITION_FAILED%s. Suggested fixes: %s",
-		c.Kind, smaller, strings.Join(ways[:len(ways)-1], "; ")+"; or "+ways[len(ways)-1])
+	c.Reason = fmt.Sprintf("RabbitMQ cannot change the arguments of an existing %s and would answer 406 PRECONDITION_FAILED. Suggested fixes: %s",
+		c.Kind, strings.Join(ways[:len(ways)-1], "; ")+"; or "+ways[len(ways)-1])
 	return c
 }
 

@@ -39,10 +39,10 @@ func TestLimitsOfALiveQueue(t *testing.T) {
 		"away": {before: "x-max-length-bytes: 3", want: "update max-length-bytes"},
 		"higher": {
 			have: "x-max-length: 5", after: "x-max-length: 9", held: 1, want: "blocked x-max-length",
-			says: "A policy cannot raise x-max-length: of an argument and a policy RabbitMQ applies the smaller one.",
+			says: "write arguments: {x-max-length: 5}; no policy can raise or remove it, as ",
 		},
 		"removed": {
-			have: "x-max-length: 5", held: 1, want: "blocked x-max-length", says: "A policy cannot raise x-max-length: ",
+			have: "x-max-length: 5", held: 1, want: "blocked x-max-length", says: "no policy can raise or remove it, as ",
 		},
 		"overflow of a quorum queue": {
 			have: "x-overflow: drop-head", after: "x-overflow: reject-publish",
@@ -121,8 +121,8 @@ func TestLimitsOfALiveQueue(t *testing.T) {
 				for _, h := range c.Hazards {
 					got = append(got, string(h))
 				}
-				if !strings.Contains(c.Reason, tc.says) {
-					t.Errorf("the reason is %s", c.Reason)
+				if why := c.Reason + c.Fixes["x-max-length"]; !strings.Contains(why, tc.says) {
+					t.Errorf("the reason is %s", why)
 				}
 			}
 			if d := cmp.Diff(tc.want, strings.Join(got, " ")); d != "" {

@@ -83,8 +83,12 @@ func fixes(have, want topology.Object, fields []Field) map[string]string {
 			return nil
 		}
 		for _, f := range fields {
-			if !followsType(f, fields) {
-				out[f.Name] = queueFix(have, wanted, f)
+			if followsType(f, fields) {
+				continue
+			}
+			out[f.Name] = queueFix(have, wanted, f)
+			if isLimit(f.Name) && f.Before != nil && !policySets(have, f.Name, f.After) {
+				out[f.Name] += "; no policy can raise or remove it, as the smaller one of an argument and a policy applies"
 			}
 		}
 	case topology.Exchange:
@@ -127,18 +131,6 @@ func limitByPolicy(have, want topology.Queue, f Field) bool {
 // isLimit reports whether RabbitMQ applies the smaller one of this argument and a policy.
 func isLimit(name string) bool {
 	return slices.Contains([]string{topology.ArgMaxLength, topology.ArgMaxLengthBytes, topology.ArgDeliveryLimit}, name)
-}
-
-// raised names the limits that no policy brings about: those of a queue that are lower than those
-// of the file, which may have none.
-func raised(have topology.Queue, fields []Field) []string {
-	var out []string
-	for _, f := range fields {
-		if isLimit(f.Name) && f.Before != nil && !policySets(have, f.Name, f.After) {
-			out = append(out, f.Name)
-		}
-	}
-	return out
 }
 
 // exchangeFix says what to write in the file for one field of an exchange.
