@@ -178,8 +178,9 @@ func (p place) holds(queue string, n int) {
 }
 
 // With deadLetterBy: policy the length of a queue changes in place while messages arrive: down, up
-// to its argument or, without one, to any number, away, and back by the file of before. What is over
-// the limit becomes a dead letter, and none is lost. The policy of another team stays in effect.
+// to its argument or, without one, to any number, away, and back by the file of before. What is
+// over the limit becomes a dead letter, and none is lost. The policy of another team stays in
+// effect.
 func TestALengthChangesInPlace(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{topology.Classic, topology.Quorum} {
@@ -232,7 +233,8 @@ func lengthChanges(t *testing.T, kind string, steps []int) {
 					t.Errorf("without consent apply exits with %d:\n%s", code, out)
 				}
 			}
-			succeeds(t, target, append([]string{"apply", "--yes", "--allow", "loses-messages=w"}, args...)...)
+			allowed := append([]string{"apply", "--yes", "--allow", "loses-messages=w"}, args...)
+			succeeds(t, target, allowed...)
 		}
 		if code, out := dlxctl(target, append([]string{"plan", "--detailed-exitcode"}, args...)...); code != 0 {
 			t.Errorf("with the length %d the next plan exits with %d:\n%s", length, code, out)

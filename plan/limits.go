@@ -11,11 +11,12 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// limitsByPolicy returns want with those length limits of queues that exist in the policies that give
-// the queues their dead-lettering where RabbitMQ then applies them, and these limits as arguments,
-// by queue. A limit that the queue has as the file wants it stays an argument: nothing changes. So
-// does one that a policy cannot bring about; the change of the queue is then blocked. Queues that
-// are created get their limits as arguments, as the services that declare them repeat these.
+// limitsByPolicy returns want with those length limits of queues that exist in the policies that
+// give the queues their dead-lettering where RabbitMQ then applies them, and these limits as
+// arguments, by queue. A limit that the queue has as the file wants it stays an argument: nothing
+// changes. So does one that a policy cannot bring about; the change of the queue is then blocked.
+// Queues that are created get their limits as arguments, as the services that declare them repeat
+// these.
 func limitsByPolicy(
 	want topology.Compiled, found map[string]topology.Queue,
 ) (topology.Compiled, map[string]topology.Arguments) {
@@ -52,7 +53,8 @@ func limitsByPolicy(
 	return want, limits
 }
 
-// lengthArguments are the arguments that limit the length of a queue, and what it does at the limit.
+// lengthArguments are the arguments that limit the length of a queue, and that say what happens at
+// the limit.
 func lengthArguments() []string {
 	return []string{topology.ArgMaxLength, topology.ArgMaxLengthBytes, topology.ArgOverflow}
 }
