@@ -155,6 +155,9 @@ type resolver struct {
 	existing map[string]topology.Queue
 	// desk is what the desk has on the broker. It is not part of state.
 	desk desk
+	// limits are those arguments of queues that exist which their wanted policies stand for, by
+	// queue; see [limitsByPolicy].
+	limits map[string]topology.Arguments
 	// attach are the wanted policies, by queue.
 	attach map[string]topology.Policy
 	// foreign are the policies that this topology does not own.
@@ -168,10 +171,12 @@ func newResolver(want topology.Compiled, state topology.State) *resolver {
 	desk := deskOf(want.Name, state)
 	desk.consulted = read
 	state = desk.without(state)
+	existing := byName(state.Have.Queues, func(q topology.Queue) string { return q.Name })
+	want, limits := limitsByPolicy(want, existing)
 	r := &resolver{
-		want: want, state: state, desk: desk, foreign: policy.Foreign(state, want.Name), consulted: read,
+		want: want, state: state, limits: limits, desk: desk, foreign: policy.Foreign(state, want.Name), consulted: read,
 		works:    byName(want.WorkQueues, func(w topology.WorkQueue) string { return w.Name }),
-		existing: byName(state.Have.Queues, func(q topology.Queue) string { return q.Name }),
+		existing: existing,
 		attach:   byName(want.Policies, func(p topology.Policy) string { return p.Label.Queue }),
 	}
 	r.attachMatches()
