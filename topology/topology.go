@@ -323,6 +323,9 @@ type Backoff struct {
 	// RetryUntil is how long after its first failure a message may wait without an attempt that
 	// counts, as its consumer asks for longer waits than any tier has.
 	RetryUntil time.Duration `json:"retryUntil"`
+	// AfterExpiry is what becomes of a message that expired in its work queue, or whose expiration
+	// ends before its next wait does. Empty: it is retried like any other.
+	AfterExpiry AfterExpiry `json:"afterExpiry,omitempty"`
 	// Outage says what is an outage of a work queue. Nil: nothing is, and each failure counts.
 	Outage *Outage `json:"outage,omitempty"`
 	// Place is where the file has the backoff.
@@ -337,6 +340,15 @@ func (b Backoff) Retries(r Reason) bool {
 	}
 	return r == ReasonUnknown || b.RetryOn == nil || slices.Contains(b.RetryOn, r)
 }
+
+// AfterExpiry is what becomes of a message whose time is over.
+type AfterExpiry string
+
+// What becomes of it.
+const (
+	ExpiryDead    AfterExpiry = "dead" // it is a dead letter
+	ExpiryDropped AfterExpiry = "drop" // it is deleted and counted
+)
 
 // Tier is one delay of a backoff.
 type Tier struct {
