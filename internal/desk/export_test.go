@@ -71,5 +71,5 @@ func delivered(p amqp091.Publishing, key string) amqp091.Delivery {
 // are parked if they are, or who may do it.
 func Incomplete(k Kind) bool {
 	parks := k.goes == toParked || k.Edits
-	return k.goes == 0 || k.AllowedBy.Kind().goes == 0 || parks != (k.parkedAs != "")
+	return k.goes == 0 || !k.Live && k.AllowedBy.Kind().goes == 0 || parks != (k.parkedAs != "")
 }

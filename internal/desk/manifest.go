@@ -20,6 +20,7 @@ const (
 
 	recordList      = "list"      // a part of the list of chosen messages
 	recordEdited    = "edited"    // the message as a person wants it
+	recordAcking    = "acking"    // all is copied, of a pull; acknowledgements may have been sent
 	recordSending   = "sending"   // all is taken; nothing may be taken any more
 	recordReturning = "returning" // the run goes back; it cannot be resumed
 )
@@ -52,6 +53,8 @@ func (m *manifest) certain(e entry) bool { return e.dated && !m.Partial }
 type manifest struct {
 	Run string
 	summary
+	// Beside is how many consumers the queue had when the run chose.
+	Beside      int  `json:",omitempty"`
 	Forever     bool `json:",omitempty"`
 	KeepHistory bool `json:",omitempty"`
 	KeepTTL     bool `json:",omitempty"`

@@ -258,19 +258,20 @@ func reading(t topology.Compiled) Grant {
 //     through which the desk fills holds and the parked queue;
 //   - write on the dead-letter queues, to bind them to the exchange that gives messages back;
 //   - write on the work queues: to ask how many messages wait there, 4.3 wants any permission;
-//   - read on the exchange of failures, to hear which messages fail again.
+//   - read on the work queues, to take messages out of them, and on the exchange of failures, to
+//     hear which messages fail again.
 func acting(t topology.Compiled) Grant {
 	g := reading(t)
-	g.User, g.Purpose = "desk", "desk, to act: replay, edit, park, restore, discard, run resume, run return"
+	g.User, g.Purpose = "desk", "desk, to act: replay, edit, park, restore, discard, pull, run resume, run return"
 	g.Note = "Write on the default exchange permits to publish to every queue of the virtual host. To replay to another exchange (--to), add write on it."
 	parked := exactly(topology.ParkedName(t.Name))
 	g.Configure = []string{deskPattern(t), exactly(topology.LockName(t.Name)), parked}
 	g.Write = append(deadLetterQueues(t), deskPattern(t), exactly(defaultExchange),
 		exactly(topology.ReturnExchangeName(t.Name)))
 	for _, w := range t.WorkQueues {
-		g.Write = append(g.Write, exactly(w.Name))
+		g.Write, g.Read = append(g.Write, exactly(w.Name)), append(g.Read, exactly(w.Name))
 	}
-	g.Write = append(g.Write, covered(t)...)
+	g.Write, g.Read = append(g.Write, covered(t)...), append(g.Read, covered(t)...)
 	g.Read = append(g.Read, exactly(topology.FailedExchangeName(t.Name)))
 	return g
 }

@@ -28,6 +28,10 @@ type HolderOptions struct {
 	// Bytes stops taking once the bodies have that many bytes, give or take some thousand
 	// messages. Zero is no limit.
 	Bytes int64
+	// First takes the messages before all other consumers, and what arrives until Release too, so that
+	// the others get nothing meanwhile and all of it after that in order. Messages, and what arrives,
+	// must be no more than [MostFirst]. It excludes Block and Nack.
+	First bool
 	// Block is how many messages each channel holds. The cost of a single acknowledgement grows
 	// with what its channel holds: 2,000 suits many of them. Zero is one channel for all.
 	Block int
@@ -76,6 +80,15 @@ type Held struct {
 // Acknowledgements are sent in transactions, see block.settle: sent one by one, the broker may
 // forget most of them at the end of the channel.
 //
+// Other consumers get what arrives while a Holder has what was before it. With First they do not:
+// its consumer has the highest priority and a prefetch that is never used up, and it is not
+// canceled. The end of its channel ends it and returns its messages in one step, so that nothing
+// comes between. Beside a consumer and a publisher, with 30,000 messages ready, a consumer then got
+// all messages in order, 0 of some thousand in 15 rounds overtook another, on 3.10.8, 4.0.5 and
+// 4.3.6; where the consumer was canceled first, or the messages nacked, most of them did. A classic
+// queue delivers to the others while 200 messages are on their way to a channel: up to 180 were
+// returned in order, of 400 most were overtaken.
+//
 // Ack and Taken may be called from any goroutine, the others from the one that calls Take.
 type Holder struct {
 	conn  *Conn
@@ -98,6 +111,7 @@ type Holder struct {
 	over   bool // everything was given back
 	// contested: other consumers take what comes back, so that it cannot be counted.
 	contested bool
+	overtaken bool // others may have got messages in spite of First
 	others    int  // consumers that the queue had before
 	unsettled bool // acknowledgements may not have reached the queue
 }
@@ -183,6 +197,17 @@ func (h *Holder) isOver() bool {
 	defer h.mu.Unlock()
 	return h.over
 }
+
+// MostFirst is how many messages a Holder with First may take, and of these in a classic queue
+// MostFirstClassic. What arrives meanwhile needs room in the prefetch, and in a classic queue in
+// the 200 messages that RabbitMQ sends to a channel before it passes it over.
+const (
+	MostFirst        = 30_000
+	MostFirstClassic = 150
+)
+
+// firstPriority is the x-priority of a consumer that takes before all others.
+const firstPriority = 1_000_000_000
 
 // settle acknowledges what waits, in one transaction, while no other goroutine asks.
 //

@@ -165,7 +165,8 @@ func (h *Holder) drain(ctx context.Context, visit func(Held) error) error {
 	return h.cancel()
 }
 
-// consume subscribes with a prefetch of exactly n. Its caller is in ask.
+// consume subscribes with a prefetch of exactly n, or with First of all that there may be. Its
+// caller is in ask.
 func (h *Holder) consume(b *block, n int) (<-chan amqp091.Delivery, error) {
 	tag := fmt.Sprintf("desk-%03d", h.tags)
 	h.tags++
@@ -173,12 +174,15 @@ func (h *Holder) consume(b *block, n int) (<-chan amqp091.Delivery, error) {
 	b.taking, b.tag = true, tag
 	b.tags++
 	h.mu.Unlock()
+	args := amqp091.Table{}
+	if h.o.First {
+		n, args["x-priority"] = maxPrefetch, int32(firstPriority)
+	}
+	if h.o.Timeout > 0 {
+		args["x-consumer-timeout"] = h.o.Timeout.Milliseconds()
+	}
 	if err := b.ch.Qos(n, 0, false); err != nil { // it applies to the next consumer
 		return nil, explainChannel(err)
-	}
-	var args amqp091.Table
-	if h.o.Timeout > 0 {
-		args = amqp091.Table{"x-consumer-timeout": h.o.Timeout.Milliseconds()}
 	}
 	deliveries, err := b.ch.Consume(h.queue, tag, false, false, false, false, args)
 	if err != nil {
@@ -211,6 +215,10 @@ func (h *Holder) rest(visit func(Held) error) error {
 	if err := h.endSubscription(); err != nil {
 		return err
 	}
+	if h.o.First { // it goes on, and what it gets now is not wanted
+		h.chunk = nil
+		return nil
+	}
 	for d := range deliveries {
 		if err := h.visit(d, visit); err != nil {
 			return err
@@ -235,6 +243,9 @@ func (h *Holder) cancel() error {
 func (h *Holder) endSubscription() error {
 	last := h.chunk.block
 	return h.ask(func() error {
+		if h.o.First {
+			return nil // it keeps what arrives from the others until Release
+		}
 		if err := last.ch.Cancel(last.tag, false); err != nil {
 			return last.err()
 		}
