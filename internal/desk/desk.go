@@ -63,8 +63,8 @@ type LookOptions struct {
 	// BesideConsumers allows a queue with consumers. They take some of its messages meanwhile, and
 	// wait for those that are held.
 	BesideConsumers bool
-	// live: the queue is a work queue, whose consumers must get the messages in order.
-	live bool
+	// Live: the queue is a work queue, whose consumers must get the messages in order.
+	Live bool
 }
 
 // Looked is what a look found out about a queue.

@@ -73,3 +73,17 @@ func Incomplete(k Kind) bool {
 	parks := k.goes == toParked || k.Edits
 	return k.goes == 0 || !k.Live && k.AllowedBy.Kind().goes == 0 || parks != (k.parkedAs != "")
 }
+
+// RefusePull returns why a pull from a queue is refused that has so many ready messages and
+// consumers.
+func RefusePull(state topology.State, queue string, ready int, consumers int64) error {
+	t, err := termsOf(state, queue)
+	if err != nil {
+		return err
+	}
+	t.consumers = consumers
+	if err := t.takeFirst(ready); err != nil {
+		return err
+	}
+	return t.refuse(ready, ready, true)
+}

@@ -142,7 +142,7 @@ func (l *look) begin() error {
 		return err
 	}
 	l.done.consumers = int(t.consumers)
-	if l.options.live {
+	if l.options.Live {
 		if err := t.takeFirst(ready); err != nil {
 			return err
 		}

@@ -33,7 +33,7 @@ func (d *Desk) Propose(ctx context.Context, r Request) (Proposal, error) {
 		c.router = route.New(state)
 	}
 	if c.kind.Live {
-		r.Look.live, r.Look.BesideConsumers = true, true
+		r.Look.Live, r.Look.BesideConsumers = true, true
 	}
 	looked, err := d.Look(ctx, r.Queue, r.Look, c.visit)
 	if err != nil {
