@@ -171,13 +171,14 @@ func TestDeskTutorial(t *testing.T) {
 	}
 	tut := newTutorial(t)
 	steps := 0
-	fences := regexp.MustCompile("(?ms)^```(sh)?\n(.*?)^```$").FindAllStringSubmatch(string(page), -1)
+	// What a section shows that has no commands of this kind belongs to none of another section.
+	fences := regexp.MustCompile("(?ms)^```(sh)?\n(.*?)^```$|^## ").FindAllStringSubmatch(string(page), -1)
 	for i, fence := range fences {
 		if fence[1] != "sh" {
 			continue
 		}
 		var shows []string
-		if i+1 < len(fences) && fences[i+1][1] == "" {
+		if i+1 < len(fences) && fences[i+1][1] == "" && fences[i+1][2] != "" {
 			shows = strings.Split(strings.TrimSpace(fences[i+1][2]), "\n")
 		}
 		for command := range strings.SplitSeq(strings.TrimSpace(fence[2]), "\n") {

@@ -79,6 +79,11 @@ func (r *resolver) matchPolicies(out *matchedPolicies, have map[string]topology.
 			want.Priority = topology.PriorityAbove(want.Priority) // see policies
 			out.pending[want.Name] = true
 		}
+		// Until its own change comes, another policy keeps the priority it is stored with, and
+		// an apply may be interrupted before.
+		for r.isTaken(want, have) {
+			want.Priority = topology.PriorityAbove(want.Priority)
+		}
 		later[want.ApplyTo] = want.Priority
 		out.want = append(out.want, want)
 		for _, q := range covered {
@@ -93,6 +98,17 @@ func (r *resolver) matchPolicies(out *matchedPolicies, have map[string]topology.
 			}
 		}
 	}
+}
+
+// isTaken reports whether another policy of a match is stored with the priority of want.
+func (r *resolver) isTaken(want topology.Policy, have map[string]topology.Policy) bool {
+	for name, p := range have {
+		if name != want.Name && topology.IsMatchPolicyName(r.want.Name, name) &&
+			p.ApplyTo == want.ApplyTo && p.Priority == want.Priority {
+			return true
+		}
+	}
+	return false
 }
 
 // lastEntryFirst returns the policies of matches in the opposite order of the entries.

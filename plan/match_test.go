@@ -184,7 +184,8 @@ func TestMatchIsAdded(t *testing.T) {
 }
 
 // Of two entries that match a queue the first applies, also after their order in the file changed:
-// the priority of the first becomes the highest, whatever is stored, and stays so.
+// the priority of the first becomes the highest, whatever is stored, and stays so. No two have the
+// same priority in between either, where an apply may be interrupted.
 func TestMatchesChangeTheirOrder(t *testing.T) {
 	t.Parallel()
 	entries := map[string]string{
@@ -199,7 +200,7 @@ func TestMatchesChangeTheirOrder(t *testing.T) {
 		}
 		return matching(t, list...)
 	}
-	orders := []string{"abc", "bac", "cba", "acb", "abc", "bc", "cab"}
+	orders := []string{"cba", "cab", "abc", "bac", "cba", "acb", "abc", "bc", "bca", "cab"}
 	state := holding(ordered(orders[0]), nil)
 	for _, order := range orders[1:] {
 		want := ordered(order)
@@ -215,6 +216,15 @@ func TestMatchesChangeTheirOrder(t *testing.T) {
 				have[x.Name] = x
 			case c.Action == plan.Delete:
 				delete(have, c.Name)
+			}
+			used := map[string]string{}
+			for _, name := range slices.Sorted(maps.Keys(have)) {
+				key := fmt.Sprint(have[name].ApplyTo, have[name].Priority)
+				if other, ok := used[key]; ok && topology.IsMatchPolicyName("shop", name) {
+					t.Errorf("%s: after the change of %s, %s and %s have the priority %d",
+						order, c.Name, other, name, have[name].Priority)
+				}
+				used[key] = name
 			}
 		}
 		for _, kind := range []string{topology.Quorum, topology.Classic} {

@@ -87,3 +87,8 @@ func RefusePull(state topology.State, queue string, ready int, consumers int64) 
 	}
 	return t.refuse(ready, ready, true)
 }
+
+// ChosenTopology returns the topology of a virtual host that a person means by name.
+func (d *Desk) ChosenTopology(have []string, name string) (string, error) {
+	return d.chosenTopology(have, name)
+}

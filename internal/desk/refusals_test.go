@@ -207,6 +207,8 @@ func TestRefusalsSayWhatToDo(t *testing.T) {
 // heldElsewhere are refusals whose texts other tests provoke, by how they begin.
 func heldElsewhere() map[string]string {
 	return map[string]string{
+		"vhost %s has no topology":                   "TestTheTopologyThatIsMeant",
+		"vhost %s has the topologies":                "TestTheTopologyThatIsMeant",
 		"the broker drops or dead-letters a message": "TestALookCanSaveAMessage",
 		"the message that was edited is no longer":   "TestAnEditIsOfTheMessageThatWasRead",
 		"the first message of queue %s was returned": "TestLooksKeepMessagesThatBringTheirCount",

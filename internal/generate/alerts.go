@@ -74,8 +74,8 @@ type AlertOptions struct {
 // messages of the queue may have.
 func Alerts(t topology.Compiled, o AlertOptions) RuleFile {
 	a := alerts{t: t, o: o, vhost: o.VHost}
+	a.t.WorkQueues = withMatches(t)
 	a.newDeadLetters()
-	a.t.WorkQueues = slices.Clone(t.WorkQueues)
 	for i, w := range a.t.WorkQueues {
 		a.t.WorkQueues[i].Severity = w.WorstSeverity()
 	}
@@ -184,7 +184,8 @@ func (a *alerts) previous() []topology.WorkQueue {
 	for _, w := range a.t.WorkQueues {
 		w.Severity = byDay(w.Severity)
 		for _, queue := range []string{topology.DeadLetterQueueName(w.Name), topology.DeadLetterName(a.t.Name)} {
-			if !current[queue] {
+			own := w.Match == "" || queue == topology.DeadLetterName(a.t.Name) // a match has no name
+			if own && !current[queue] {
 				w.DeadLetterQueue = queue
 				out = append(out, w)
 			}
@@ -229,7 +230,7 @@ func (a *alerts) unroutable() {
 // withoutConsumers adds the alert about work queues in which messages wait and that have no
 // consumer. In an empty one nothing waits: thousands of idle queues must not alert.
 func (a *alerts) withoutConsumers() {
-	for _, g := range grouped(a.t.WorkQueues, func(w topology.WorkQueue) string { return w.Name }) {
+	for _, g := range grouped(a.named(), func(w topology.WorkQueue) string { return w.Name }) {
 		a.add(Rule{
 			Alert: "DlxctlQueueWithoutConsumers",
 			Expr:  "max by (vhost, queue) (" + a.queues(metricConsumers, g.queues) + ") == 0 and " + a.depth(g.queues) + " > 0",
@@ -246,7 +247,7 @@ func (a *alerts) backlog() {
 	if a.o.Backlog == 0 {
 		return
 	}
-	for _, g := range grouped(a.t.WorkQueues, func(w topology.WorkQueue) string { return w.Name }) {
+	for _, g := range grouped(a.named(), func(w topology.WorkQueue) string { return w.Name }) {
 		a.add(Rule{
 			Alert: "DlxctlBacklog",
 			Expr: fmt.Sprintf("max by (vhost, queue) (%s) > %d and max by (vhost, queue) (%s) > 0",
@@ -367,6 +368,21 @@ func byDay(severity string) string {
 		return topology.Severities()[1]
 	}
 	return severity
+}
+
+// withMatches returns the work queues of a topology, and one for each match. The name of that one
+// is the pattern, which names no queue: what is said by the names of work queues leaves it out.
+func withMatches(t topology.Compiled) []topology.WorkQueue {
+	works := slices.Clone(t.WorkQueues)
+	for _, m := range t.Matches {
+		works = append(works, m.WorkQueue(m.Pattern))
+	}
+	return works
+}
+
+// named returns the work queues that the file names.
+func (a *alerts) named() []topology.WorkQueue {
+	return slices.DeleteFunc(slices.Clone(a.t.WorkQueues), func(w topology.WorkQueue) bool { return w.Match != "" })
 }
 
 // anyQueue chooses all work queues.

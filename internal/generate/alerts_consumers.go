@@ -13,7 +13,7 @@ const (
 // consumers adds the alerts about consumers that get the same messages again and again, and about
 // those that hold messages and do nothing. A restart redelivers a prefetch once, and does not last.
 func (a *alerts) consumers() {
-	for _, g := range grouped(a.t.WorkQueues, func(w topology.WorkQueue) string { return w.Name }) {
+	for _, g := range grouped(a.named(), func(w topology.WorkQueue) string { return w.Name }) {
 		rises := func(metric, time string) string {
 			return "sum by (vhost, queue) (increase(" + a.queues(metric, g.queues) + "[" + time + "]))"
 		}

@@ -118,7 +118,7 @@ func (d *dashboard) stat(title, description, expr string) {
 
 func (d *dashboard) overview() {
 	var dead, failed []string
-	for _, w := range d.t.WorkQueues {
+	for _, w := range withMatches(d.t) {
 		dead = append(dead, w.DeadLetterQueue)
 	}
 	slices.Sort(dead)
@@ -179,8 +179,11 @@ func quantile(q, buckets string) string {
 
 func (d *dashboard) depths() {
 	var work, dead, waiting []string
-	for _, w := range d.t.WorkQueues {
-		work, dead = append(work, w.Name), append(dead, w.DeadLetterQueue)
+	for _, w := range withMatches(d.t) {
+		dead = append(dead, w.DeadLetterQueue)
+		if w.Match == "" {
+			work = append(work, w.Name)
+		}
 	}
 	for _, l := range d.t.Backoffs {
 		waiting = append(waiting, l.FailedQueue)
