@@ -181,7 +181,7 @@ func (d *Desk) mayRead(queue string, err error) error {
 		fix = fmt.Sprintf("run 'dlxctl rights' and give %s what it prints for the user desk-reader, or desk",
 			text.ShellQuote(d.Endpoint.AMQP.User))
 	} else if work && d.Found == nil {
-		fix = fmt.Sprintf("run 'dlxctl rights' and give %s what it prints for the user desk",
+		fix = fmt.Sprintf("run 'dlxctl rights' and give %s what it prints for the user desk-pull",
 			text.ShellQuote(d.Endpoint.AMQP.User))
 	}
 	return refusef("user %q lacks read on the queue %s; %s", d.Endpoint.AMQP.User, text.Name(queue), fix)
