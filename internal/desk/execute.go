@@ -153,7 +153,7 @@ func (s *session) takeAndSend(ctx context.Context, has *contents) (Result, error
 		}
 		return Result{Left: left}, err
 	}
-	r := Result{Missing: t.left}
+	r := Result{Missing: t.left, Reordered: t.reordered}
 	s.doubledBefore += t.inDoubt
 	return s.sendTaken(ctx, r, t.taken)
 }

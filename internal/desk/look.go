@@ -402,7 +402,10 @@ func (l *look) cost(reordered bool) string {
 		parts = append(parts, fmt.Sprintf("moved %s to the tail, as the broker would have dropped or dead-lettered %s",
 			text.Count(l.rescued, "message"), text.Choose(l.rescued, "it", "them")))
 	}
-	if reordered {
+	switch {
+	case reordered && l.terms.first:
+		parts = append(parts, "may have let messages that arrived meanwhile overtake others")
+	case reordered:
 		parts = append(parts, "may have put the messages behind others that were returned earlier")
 	}
 	if l.terms.expires() || l.expiring > 0 {

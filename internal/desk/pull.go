@@ -117,15 +117,6 @@ func (t *taking) acknowledge(ctx context.Context) error {
 	return nil
 }
 
-// bearable returns the error of a Release that ends a run. That it is not known whether the queue has
-// the acknowledgements, or that others may have overtaken a message, does not.
-func (t *taking) bearable(released error) error {
-	if t.manifest.live() {
-		released = ignore(released, amqp.ErrReordered)
-	}
-	return ignore(released, amqp.ErrUnsettled)
-}
-
 // resumePull continues a pull that has not taken all.
 func (s *session) resumePull(ctx context.Context, has *contents) (Result, error) {
 	if has.records[recordAcking] > 0 {

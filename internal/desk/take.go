@@ -46,6 +46,8 @@ type taking struct {
 	before, acked int
 	// others is how many consumers the queue had.
 	others int
+	// reordered: consumers of a work queue may have got messages before those that were held.
+	reordered bool
 	// copied are the messages of which the hold has a confirmed copy, of a pull, see taking.acknowledge.
 	copied []amqp.Held
 	// unsettled: the queue may not have lost all that was acknowledged.
@@ -182,7 +184,11 @@ func (t *taking) run(ctx context.Context) error {
 	}
 	released := t.holder.Release() //nolint:contextcheck // it must happen after the end of ctx too
 	t.unsettled = errors.Is(released, amqp.ErrUnsettled)
-	return errors.Join(err, t.bearable(released))
+	if t.manifest.live() {
+		t.reordered = errors.Is(released, amqp.ErrReordered)
+		released = ignore(released, amqp.ErrReordered)
+	}
+	return errors.Join(err, ignore(released, amqp.ErrUnsettled))
 }
 
 // block is how many messages a channel holds: all where few of them are acknowledged.
