@@ -19,7 +19,7 @@ func newDeskPull(a *app) *cobra.Command {
 	c := &cobra.Command{
 		Use:        "pull QUEUE",
 		SuggestFor: []string{"take", "extract", "pluck"},
-		Short:      "Take messages out of a work queue, beside its consumers",
+		Short:      "Take messages out of a work queue that consumers read",
 		Long: `Move chosen messages of a work queue to its dead-letter queue, while consumers read it. They
 are dead letters with the cause "pulled", and the error says who took them and why (--reason).
 

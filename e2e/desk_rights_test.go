@@ -110,8 +110,8 @@ func TestDeskRightsSuffice(t *testing.T) {
 	awaitDepth(t, target, "shop.dead", 0)
 }
 
-// With the rights that 'dlxctl rights' prints for pulling, messages can be pulled out of a work queue.
-// With those of the user desk they cannot.
+// With the rights that 'dlxctl rights' prints for pulling, messages can be pulled out of a work
+// queue. With those of the user desk they cannot.
 func TestPullRights(t *testing.T) {
 	brokertest.OnNewestLine(t)
 	t.Parallel()

@@ -29,7 +29,7 @@ type Kind struct {
 	Paced bool
 	// Edits: it sends one message with a new body, and parks the original.
 	Edits bool
-	// Live: it takes from a work queue, beside the consumers.
+	// Live: it takes from a work queue, which consumers read meanwhile.
 	Live bool
 	// Limits are those of its runs unless the person sets others.
 	Limits Limits

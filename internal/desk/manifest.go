@@ -53,8 +53,8 @@ func (m *manifest) certain(e entry) bool { return e.dated && !m.Partial }
 type manifest struct {
 	Run string
 	summary
-	// Beside is how many consumers the queue had when the run chose.
-	Beside      int  `json:",omitempty"`
+	// Consumers is how many consumers the queue had when the run chose.
+	Consumers   int  `json:",omitempty"`
 	Forever     bool `json:",omitempty"`
 	KeepHistory bool `json:",omitempty"`
 	KeepTTL     bool `json:",omitempty"`

@@ -94,7 +94,8 @@ func (d *Desk) newChoice(r Request) (*choice, error) {
 	c := &choice{
 		desk: d, request: r, kind: r.Action.Kind(), known: d.known(), key: newRunKey(), entries: map[fingerprint]entry{},
 		groups: map[string]*deadletter.Group{}, to: map[place]int{}, doubts: map[string]int{},
-		stripped: map[string]int{}, ranks: map[uint8]bool{}, reaches: map[Reach]int{}, nowhere: map[string]int{}, unsure: map[string]int{},
+		stripped: map[string]int{}, ranks: map[uint8]bool{}, reaches: map[Reach]int{}, nowhere: map[string]int{},
+		unsure: map[string]int{},
 	}
 	parked := topology.ParkedName(d.Topology.Name)
 	work, isWork := d.Topology.WorkQueue(r.Queue)
@@ -479,7 +480,8 @@ func (c *choice) manifest(p *Proposal, state topology.State) manifest {
 		summary: summary{
 			Action: r.Action, Queue: r.Queue, Reason: r.Reason, Chosen: c.chosen, Target: r.Target, Send: r.Send,
 		},
-		Beside: p.Looked.consumers, Forever: r.Forever, KeepHistory: r.KeepHistory, KeepTTL: r.KeepTTL, Key: c.key, wanted: c.entries, edited: c.edited,
+		Consumers: p.Looked.consumers,
+		Forever:   r.Forever, KeepHistory: r.KeepHistory, KeepTTL: r.KeepTTL, Key: c.key, wanted: c.entries, edited: c.edited,
 		Partial: p.Looked.Missed != "", Goes: map[string]int{}, Bytes: c.bytes, Allow: c.desk.Allow,
 	}
 	if c.kind.goes == toWork {

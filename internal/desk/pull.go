@@ -20,22 +20,22 @@ import (
 // A pull takes chosen messages out of a work queue that consumers read. It differs from other runs
 // in two ways.
 //
-// It takes before the consumers, see amqp.HolderOptions.First: they wait, and then get the others in
-// order.
+// It takes before the consumers, see amqp.HolderOptions.First: they wait, and then get the others
+// in order.
 //
-// It acknowledges nothing before all chosen messages are in the hold. What an earlier process left
-// in the queue is no help to find doubles there, as consumers may have read it. So a record in the
-// hold tells whether acknowledgements may have been sent: without it all copies are void, and the
-// work queue has, or its consumers had, each message.
+// It acknowledges nothing before all chosen messages are in the hold. Which of them the queue still
+// has does not tell what an earlier process acknowledged, as consumers may have read them. So a
+// record in the hold tells whether acknowledgements may have been sent: without it all copies are
+// void, and the work queue has, or its consumers had, each message.
 
 // takeTime is how long a pull may hold messages that consumers wait for.
 const takeTime = 30 * time.Second
 
-// live reports whether the run takes from a work queue, beside its consumers.
+// live reports whether the run takes from a work queue, which consumers read meanwhile.
 func (m *manifest) live() bool { return m.Action.Kind().Live }
 
-// takeFirst decides to take the messages before the consumers of the queue, of which it has so many
-// ready. It refuses a queue where that would change the order, or take nothing.
+// takeFirst decides to take the messages of a queue, of which so many are ready, before its
+// consumers. It refuses a queue where that would change the order, or take nothing.
 func (t *terms) takeFirst(ready int) error {
 	name, most := text.Name(t.queue.Name), amqp.MostFirst
 	if t.queue.Type() == topology.Classic {
@@ -48,16 +48,16 @@ func (t *terms) takeFirst(ready int) error {
 		return refusef("queue %s has priorities (%s), and what is held would be delivered behind messages of a lower priority; stop the consumers and use a queue without that argument",
 			name, topology.ArgMaxPriority)
 	case ready > most && t.consumers > 0:
-		return refusef("queue %s has %s ready and %s, and no more than %d of a %s queue can be held beside consumers without that others overtake them; stop the consumers, or wait until fewer are ready",
+		return refusef("queue %s has %s ready and %s, and no more than %d of a %s queue can be held while consumers read it, or others would overtake them; stop the consumers, or wait until fewer are ready",
 			name, text.Count(ready, "message"), text.Count(t.consumers, "consumer"), most, t.queue.Type())
 	}
 	t.first = ready <= most
 	return nil
 }
 
-// beside returns how to take the messages of a work queue. It stops the run where that would do
+// options returns how to take the messages of a work queue. It stops the run where that would do
 // harm by now.
-func (t *taking) beside(ctx context.Context, ready int) (amqp.HolderOptions, error) {
+func (t *taking) options(ctx context.Context, ready int) (amqp.HolderOptions, error) {
 	state, err := t.worker.desk.inspect(ctx)
 	if err != nil {
 		return amqp.HolderOptions{}, err
@@ -171,8 +171,8 @@ func (w *worker) dropCopies(ctx context.Context, m *manifest, has *contents) (*c
 	return has, fmt.Errorf("the hold %s still has messages that were acknowledged", text.Name(name))
 }
 
-// pull returns a move to the dead-letter queue of the work queue that the message was taken from. It
-// looks as a dead letter of the processor.
+// pull returns a move to the dead-letter queue of the work queue that the message was taken from.
+// The message looks as a dead letter of the processor.
 func (r *router) pull(d amqp091.Delivery) (relay.Move, error) {
 	c, m := r.worker.desk.Topology, r.manifest
 	work, ok := c.WorkQueue(m.Queue)

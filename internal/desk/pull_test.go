@@ -37,8 +37,8 @@ type floor struct {
 	slow atomic.Int64
 }
 
-// pace is how many messages billing has at first, how long the consumer takes for one, and how often
-// one is published: enough stay ready while a desk pulls, and in a classic queue not too many.
+// pace is how many messages billing has at first, how long the consumer takes for one, and how
+// often one is published: enough stay ready while a desk pulls, in a classic queue not too many.
 type pace struct {
 	backlog             int
 	consumes, publishes time.Duration
@@ -205,8 +205,8 @@ func pullRequest(tb testing.TB) desk.Request {
 	return r
 }
 
-// A pull takes the chosen messages that are ready, beside a publisher and a consumer, which gets all
-// others in their order. The dead letters say why, who and when.
+// A pull takes the chosen messages that are ready, while a publisher and a consumer work. The
+// consumer gets all others in their order. The dead letters say why, who and when.
 func TestPull(t *testing.T) {
 	t.Parallel()
 	rounds := 1
@@ -246,7 +246,7 @@ func TestPull(t *testing.T) {
 	}
 }
 
-// interruption is how a pull is interrupted at a moment at which the hold has all copies and nothing is
+// interruption is how a pull is interrupted at a moment at which the hold has copies and nothing is
 // acknowledged.
 type interruption struct {
 	name string
@@ -296,8 +296,8 @@ func interruptions() []interruption {
 	}
 }
 
-// A pull that ends before it acknowledges has taken nothing: the consumer gets the messages that the
-// hold has copies of. Nothing is lost or doubled, whether it is resumed or returned.
+// A pull that ends before it acknowledges has taken nothing: the consumer gets the messages of which
+// the hold has copies. Nothing is lost or doubled, whether it is resumed or returned.
 func TestPullInterrupted(t *testing.T) {
 	t.Parallel()
 	for _, typ := range []string{"quorum", "classic"} {
@@ -436,10 +436,13 @@ func TestPullRefusals(t *testing.T) {
 		"stream":                {state("stream", nil), 1, 0, "is a stream"},
 		"priorities":            {state("classic", topology.Arguments{topology.ArgMaxPriority: int64(5)}), 1, 0, "has priorities"},
 		"single active":         {state("quorum", topology.Arguments{topology.ArgSingleActiveConsumer: true}), 1, 1, "single active consumer"},
-		"drops":                 {state("quorum", topology.Arguments{"x-max-length": int64(10)}), 9, 1, "drops its oldest messages"},
+		"drops": {
+			state("quorum", topology.Arguments{"x-max-length": int64(10)}), 9, 1, "drops its oldest messages",
+		},
 	} {
 		err := desk.RefusePull(tc.state, "q", tc.ready, tc.consumers)
-		if tc.want == "" && err != nil || tc.want != "" && (!errors.Is(err, desk.ErrRefused) || !strings.Contains(err.Error(), tc.want)) {
+		refused := errors.Is(err, desk.ErrRefused) && strings.Contains(err.Error(), tc.want)
+		if tc.want == "" && err != nil || tc.want != "" && !refused {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -482,13 +485,14 @@ func TestPullIsRefusedByWhatTheQueueHas(t *testing.T) {
 	})
 	brokertest.Eventually(t, "the policy", func() bool {
 		p, err := s.desk.Propose(t.Context(), r)
-		return err == nil && len(p.Refusals) > 0 && strings.Contains(p.Refusals[0], "a pull returns the messages that it does not choose")
+		return err == nil && len(p.Refusals) > 0 &&
+			strings.Contains(p.Refusals[0], "a pull returns the messages that it does not choose")
 	})
 	s.awaitReady(t, "billing", 3)
 }
 
 // A queue with an exclusive consumer is refused. A quorum queue does not know exclusive consumers.
-func TestPullBesideAnExclusiveConsumer(t *testing.T) {
+func TestPullWithAnExclusiveConsumer(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, "classic")
 	ch := s.target.Channel(t)

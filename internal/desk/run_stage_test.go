@@ -378,7 +378,9 @@ func (k task) run(d *desk.Desk) error {
 	default:
 		f, _ := deadletter.NewFilter(`key == "order.chosen"`)
 		var p desk.Proposal
-		p, err = d.Propose(ctx, desk.Request{Action: k.Action, Queue: cmp.Or(k.Queue, "billing.dead"), Filter: f, Send: k.Send})
+		p, err = d.Propose(ctx, desk.Request{
+			Action: k.Action, Queue: cmp.Or(k.Queue, "billing.dead"), Filter: f, Send: k.Send,
+		})
 		if err != nil {
 			return err
 		}

@@ -48,7 +48,7 @@ type taking struct {
 	others int
 	// reordered: consumers of a work queue may have got messages before those that were held.
 	reordered bool
-	// copied are the messages of which the hold has a confirmed copy, of a pull, see taking.acknowledge.
+	// copied are the messages of which the hold has a confirmed copy, of a pull, see acknowledge.
 	copied []amqp.Held
 	// unsettled: the queue may not have lost all that was acknowledged.
 	unsettled bool
@@ -155,14 +155,14 @@ func (t *taking) run(ctx context.Context) error {
 		return err
 	}
 	t.frame = out.FrameMax()
-	ready, others, err := in.Settled(ctx, t.manifest.Queue, t.manifest.Beside)
+	ready, others, err := in.Settled(ctx, t.manifest.Queue, t.manifest.Consumers)
 	if err != nil {
 		return err
 	}
 	t.before, t.others, t.acked = ready, others, 0
 	o := amqp.HolderOptions{Messages: ready, Block: t.block(ready)}
 	if t.manifest.live() {
-		if o, err = t.beside(ctx, ready); err != nil {
+		if o, err = t.options(ctx, ready); err != nil {
 			return err
 		}
 	}

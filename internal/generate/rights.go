@@ -275,8 +275,8 @@ func acting(t topology.Compiled) Grant {
 	return g
 }
 
-// pulling needs what acting does, and read on the work queues, to take messages out of them. It is a
-// user of its own: who may read a work queue can take all of it from the services.
+// pulling needs what acting does, and read on the work queues, to take messages out of them. It is
+// a user of its own: who may read a work queue can take all of it from the services.
 func pulling(t topology.Compiled) Grant {
 	g := acting(t)
 	g.User, g.Purpose = "desk-pull", "desk, to act in work queues too: what desk does, desk pull and desk find"

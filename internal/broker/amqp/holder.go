@@ -83,11 +83,11 @@ type Held struct {
 // Other consumers get what arrives while a Holder has what was before it. With First they do not:
 // its consumer has the highest priority and a prefetch that is never used up, and it is not
 // canceled. The end of its channel ends it and returns its messages in one step, so that nothing
-// comes between. Beside a consumer and a publisher, with 30,000 messages ready, a consumer then got
-// all messages in order, 0 of some thousand in 15 rounds overtook another, on 3.10.8, 4.0.5 and
-// 4.3.6; where the consumer was canceled first, or the messages nacked, up to 4 of 5 did (4.3.6). A
-// classic queue delivers to the others while 200 messages are on their way to a channel: up to 180 were
-// returned in order, of 400 most were overtaken.
+// comes between. While a publisher was at work, with 30,000 messages ready, a consumer then got all
+// messages in order: none of some thousand overtook another in 15 rounds of each line (3.10.8,
+// 4.0.5 and 4.3.6). Where the consumer was canceled first, or the messages nacked, up to 4 of 5 did
+// (4.3.6). A classic queue delivers to the others while 200 messages are on their way to a channel:
+// up to 180 were returned in order, of 400 most were overtaken.
 //
 // Ack and Taken may be called from any goroutine, the others from the one that calls Take.
 type Holder struct {
