@@ -296,8 +296,8 @@ func interruptions() []interruption {
 	}
 }
 
-// A pull that ends before it acknowledges has taken nothing: the consumer gets the messages of which
-// the hold has copies. Nothing is lost or doubled, whether it is resumed or returned.
+// A pull that ends before it acknowledges has taken nothing: the consumer gets the messages of
+// which the hold has copies. Nothing is lost or doubled, whether it is resumed or returned.
 func TestPullInterrupted(t *testing.T) {
 	t.Parallel()
 	for _, typ := range []string{"quorum", "classic"} {

@@ -41,7 +41,7 @@ func TestPull(t *testing.T) {
 				"retry-attempts": int64(1), "retry-error": "pulled by ann; before that: timeout", "retry-error-type": "Timeout",
 				"retry-exchange": "events", "retry-routing-key": "order.placed",
 				"retry-first-failed-at": "2026-01-01T00:00:00.000Z",
-				"retry-history": []any{map[string]any{"attempt": int64(1), "reason": "rejected"}},
+				"retry-history":         []any{map[string]any{"attempt": int64(1), "reason": "rejected"}},
 			},
 		},
 	} {
