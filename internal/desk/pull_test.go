@@ -291,7 +291,8 @@ func interruptions() []interruption {
 		return r.Run
 	}
 	return []interruption{
-		{"the program is killed", killed, false}, {"the program is killed, and returned", killed, true},
+		{"the program is killed", killed, false},
+		{"the program is killed, and returned", killed, true},
 		{"the connection is cut", cut, false},
 	}
 }

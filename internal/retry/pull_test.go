@@ -1,6 +1,7 @@
 package retry_test
 
 import (
+	"maps"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -46,12 +47,10 @@ func TestPull(t *testing.T) {
 		},
 	} {
 		got := rulesOf(c, "a").Pull(tc.message, "billing", "pulled by ann", moment(t))
-		for header, value := range map[string]any{
+		maps.Copy(tc.want, map[string]any{
 			"retry-queue": "billing", "retry-reason": "pulled", "count": int32(-1), "CC": []any{"@billing"},
 			"retry-last-failed-at": now,
-		} {
-			tc.want[header] = value
-		}
+		})
 		if d := cmp.Diff(tc.want, got.Headers); d != "" || got.Outcome != retry.DeadLettered || got.Key != "order.placed" {
 			t.Errorf("%s: %s to %s, headers (-want +got):\n%s", name, got.Outcome, got.Key, d)
 		}
