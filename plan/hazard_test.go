@@ -317,6 +317,17 @@ func TestSuggestedFixes(t *testing.T) {
 			args{"x-delivery-limit": int64(3)},
 			"set deliveryLimit: 3 in the file",
 		},
+		"a smaller delivery limit": {
+			with(dlx).With("x-delivery-limit", int64(2)), with(dlx).With("x-delivery-limit", int64(3)),
+			"set deadLetterBy: policy in the file",
+		},
+		"a larger delivery limit": {
+			with(dlx).With("x-delivery-limit", int64(4)), with(dlx).With("x-delivery-limit", int64(3)),
+			"set deliveryLimit: 3 in the file",
+		},
+		"a smaller delivery limit of an unmanaged queue": {
+			args{"x-delivery-limit": int64(2)}, args{"x-delivery-limit": int64(3)}, "set deliveryLimit: 3 in the file",
+		},
 		"another dead-letter exchange":      {dlx, args{"x-dead-letter-exchange": "x"}, "replace it with a new queue"},
 		"a dead-letter exchange of its own": {args{}, args{"x-dead-letter-exchange": "x"}, "replace it with a new queue"},
 		"another backoff, and another type": {
@@ -401,7 +412,18 @@ func TestFixes(t *testing.T) {
 		"a limit": {
 			"queues: [{name: q, deadLetterBy: policy, arguments: {x-max-length: 9}}]", topology.Queue{
 				Name: "q", Durable: true, Arguments: args{"x-queue-type": "quorum", "x-max-length": int64(5)},
-			}, map[string]string{"x-max-length": "write arguments: {x-max-length: 5}"},
+			}, map[string]string{"x-max-length": "write arguments: {x-max-length: 5}; no policy can raise or remove it, as the smaller one of an argument and a policy applies"},
+		},
+		"smaller limits, by arguments": {
+			"queues: [{name: q, deliveryLimit: 3, arguments: {x-max-length: 9}}]", topology.Queue{
+				Name: "q", Durable: true, Arguments: args{
+					"x-queue-type": "quorum", "x-max-length": int64(10), "x-delivery-limit": int64(4),
+					"x-dead-letter-exchange": "shop.failed", "x-dead-letter-routing-key": "@q",
+					"x-dead-letter-strategy": "at-least-once", "x-overflow": "reject-publish",
+				},
+			}, map[string]string{
+				"x-max-length": "write deadLetterBy: policy", "x-delivery-limit": "write deadLetterBy: policy",
+			},
 		},
 		"another dead-letter exchange": {
 			"queues: [{name: q}]", topology.Queue{

@@ -67,7 +67,7 @@ func (r *resolver) matchPolicies(out *matchedPolicies, have map[string]topology.
 			}
 		}
 		each := topology.Queue{External: true, Arguments: topology.Arguments{topology.ArgQueueType: typeOf(want)}}
-		want.Definition = policy.Merge(each, base.Definition, want.Definition)
+		want.Definition = policy.Merge(each, base.Definition, want.Definition, nil)
 		p, stored := have[want.Name]
 		if stored {
 			want.Priority = max(want.Priority, p.Priority)

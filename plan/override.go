@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"maps"
 	"strings"
 
 	"github.com/dlxctl/dlxctl/internal/policy"
@@ -21,6 +22,8 @@ func (r *resolver) overridden() (f findings) {
 		if q.External {
 			continue // what its owner's policies do to it is their affair
 		}
+		q.Arguments = maps.Clone(q.Arguments)
+		maps.Copy(q.Arguments, r.limits[q.Name])
 		for _, p := range r.foreign.InEffect(q) {
 			for _, key := range p.Definition.Names() {
 				change, instead, ok := policy.Overrides(q, key, p.Definition[key])

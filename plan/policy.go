@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/dlxctl/dlxctl/internal/policy"
 	"github.com/dlxctl/dlxctl/internal/text"
@@ -20,13 +21,17 @@ type matchedPolicies struct {
 	bases map[string]topology.Policy
 	// pending are the wanted policies that are stored and may not be in effect.
 	pending map[string]bool
+	// overfull says, by the name of a wanted policy, what its queue drops; see [resolver.overfull].
+	overfull map[string]string
 }
 
 // policies completes each wanted policy with what is in effect on its queue
 // without it: only one policy applies to a queue, so the policy of dlxctl must repeat what
 // another team's policy sets, and must have the higher priority.
 func (r *resolver) policies(queues []topology.Queue) matchedPolicies {
-	out := matchedPolicies{bases: map[string]topology.Policy{}, pending: map[string]bool{}}
+	out := matchedPolicies{
+		bases: map[string]topology.Policy{}, pending: map[string]bool{}, overfull: map[string]string{},
+	}
 	wanted := byName(queues, func(q topology.Queue) string { return q.Name })
 	have := byName(r.state.Have.Policies, func(p topology.Policy) string { return p.Name })
 	for _, want := range r.want.Policies {
@@ -57,8 +62,13 @@ func (r *resolver) policies(queues []topology.Queue) matchedPolicies {
 				want.Priority = topology.PriorityAbove(p.Priority)
 			}
 		}
-		want.Definition = policy.Merge(q, base.Definition, want.Definition)
+		want.Definition = policy.Merge(q, base.Definition, want.Definition, r.limits[q.Name])
 		p, ok := have[want.Name]
+		inEffect := base
+		if ok {
+			inEffect = p
+		}
+		out.overfull[want.Name] = r.overfull(inEffect.Definition, want.Definition, q)
 		if ok {
 			want.Priority = max(want.Priority, p.Priority) // a higher one does no harm
 		}
@@ -180,12 +190,11 @@ func (r *resolver) losesDLX(queue string) bool {
 	return !q.Arguments.HasAny(topology.ArgDeadLetterExchange) && !other.Definition.HasAny(topology.KeyDeadLetterExchange)
 }
 
-// attached returns the arguments of a queue that was found without those that its
-// wanted policy says too: it was made with arguments, which cannot be taken from
-// it and need not be.
+// attached returns the arguments of a queue that was found without those that its wanted policy
+// makes irrelevant: it was made with arguments, which cannot be taken from it and need not be.
 func (r *resolver) attached(q topology.Queue, args topology.Arguments) topology.Arguments {
 	for name, v := range policy.Arguments(r.attach[q.Name].Definition) {
-		if args[name] == v {
+		if args[name] == v || name == topology.ArgDeliveryLimit && lowers(v, args[name]) {
 			args = args.Without(name)
 		}
 	}
@@ -220,6 +229,11 @@ func (r resolved) policyChanges() []Change {
 			c.Reason = "a previous write was interrupted and the policy may not be in effect; it is rewritten with a new priority"
 		} else if hasBase {
 			c.Reason = fmt.Sprintf("starts from the policy %s, which it overrides", text.Name(base.Name))
+		}
+		if why := r.policies.overfull[want.Name]; why != "" {
+			// The queue drops these messages, and dlxctl does not wait until their dead letters are safe.
+			c.Hazards = []topology.Hazard{topology.LosesMessages}
+			c.Reason = strings.TrimPrefix(c.Reason+"; "+why, "; ")
 		}
 		c.Phase, c.AtMostOnce = creationPhase(c), deadLettersAtMostOnce(policy.Arguments(want.Definition))
 		out = append(out, c)

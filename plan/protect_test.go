@@ -471,3 +471,37 @@ func TestEndured(t *testing.T) {
 		t.Errorf("a wait that is too short is %v, %v", summarize(p.Changes), p.Warnings)
 	}
 }
+
+// A failed queue that was made without dead-lettering stays: its processors consume it, so that it
+// cannot be replaced. Whatever else differs is shown.
+func TestAFailedQueueStaysAsItIs(t *testing.T) {
+	t.Parallel()
+	for _, queueType := range []string{topology.Quorum, topology.Classic} {
+		want := compiled(t, queueType, oneQueue)
+		for name, tc := range map[string]struct {
+			set  topology.Arguments
+			want plan.Action
+		}{
+			"without":               {},
+			"with another limit":    {topology.Arguments{topology.ArgDeliveryLimit: int64(7)}, plan.Blocked},
+			"with another exchange": {topology.Arguments{topology.ArgDeadLetterExchange: "elsewhere"}, plan.Blocked},
+		} {
+			state := applied(want, nil)
+			i := slices.IndexFunc(state.Have.Queues, func(q topology.Queue) bool { return q.Name == "shop.a.failed" })
+			args := want.Queues[i].Arguments.Without(topology.ArgDeadLetterExchange,
+				topology.ArgDeadLetterStrategy, topology.ArgOverflow)
+			maps.Copy(args, tc.set)
+			state.Have.Queues[i].Arguments = args
+			state.Usage = map[string]topology.Usage{"shop.a.failed": {Consumers: 1}}
+			var got plan.Action
+			for _, c := range plan.Make(want, state, plan.Options{}).Changes {
+				if c.Kind == topology.KindQueue {
+					got = c.Action
+				}
+			}
+			if got != tc.want {
+				t.Errorf("%s, %s: the plan would %q, not %q", queueType, name, got, tc.want)
+			}
+		}
+	}
+}

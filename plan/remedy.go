@@ -29,6 +29,8 @@ func asFound(have topology.Queue, after topology.Object, fields []Field) string 
 			return "" // an argument overrides every policy
 		case byPolicy(f.Name) && f.Before == nil && want.Arguments.HasAny(topology.ArgDeadLetterExchange):
 			write = append(write, "deadLetterBy: policy")
+		case limitByPolicy(have, want, f):
+			write = append(write, "deadLetterBy: policy")
 		case f.Name == topology.ArgDeliveryLimit && f.Before != nil:
 			write = append(write, fmt.Sprintf("deliveryLimit: %v", f.Before))
 		case f.Name == topology.ArgDeliveryLimit:
@@ -81,8 +83,12 @@ func fixes(have, want topology.Object, fields []Field) map[string]string {
 			return nil
 		}
 		for _, f := range fields {
-			if !followsType(f, fields) {
-				out[f.Name] = queueFix(have, wanted, f)
+			if followsType(f, fields) {
+				continue
+			}
+			out[f.Name] = queueFix(have, wanted, f)
+			if isLimit(f.Name) && f.Before != nil && !policySets(have, f.Name, f.After) {
+				out[f.Name] += "; no policy can raise or remove it, as the smaller one of an argument and a policy applies"
 			}
 		}
 	case topology.Exchange:
@@ -106,12 +112,25 @@ func queueFix(have, want topology.Queue, f Field) string {
 		return "write type: " + text.Name(have.Type())
 	case byPolicy(f.Name) && f.Before == nil && want.Arguments.HasAny(topology.ArgDeadLetterExchange):
 		return "write deadLetterBy: policy"
+	case limitByPolicy(have, want, f):
+		return "write deadLetterBy: policy"
 	case f.Name == topology.ArgDeliveryLimit && f.Before != nil:
 		return fmt.Sprintf("write deliveryLimit: %v", f.Before)
 	case f.Name == topology.ArgDeliveryLimit:
 		return "remove deliveryLimit"
 	}
 	return argumentFix(f)
+}
+
+// limitByPolicy reports whether a limit of a queue with dead-lettering by arguments could be as the
+// file wants it with deadLetterBy: policy.
+func limitByPolicy(have, want topology.Queue, f Field) bool {
+	return isLimit(f.Name) && want.Arguments.HasAny(topology.ArgDeadLetterExchange) && policySets(have, f.Name, f.After)
+}
+
+// isLimit reports whether RabbitMQ applies the smaller one of this argument and a policy.
+func isLimit(name string) bool {
+	return slices.Contains([]string{topology.ArgMaxLength, topology.ArgMaxLengthBytes, topology.ArgDeliveryLimit}, name)
 }
 
 // exchangeFix says what to write in the file for one field of an exchange.

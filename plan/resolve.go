@@ -155,6 +155,9 @@ type resolver struct {
 	existing map[string]topology.Queue
 	// desk is what the desk has on the broker. It is not part of state.
 	desk desk
+	// limits are those arguments of queues that exist which their wanted policies stand for, by
+	// queue; see [limitsByPolicy].
+	limits map[string]topology.Arguments
 	// attach are the wanted policies, by queue.
 	attach map[string]topology.Policy
 	// foreign are the policies that this topology does not own.
@@ -168,10 +171,12 @@ func newResolver(want topology.Compiled, state topology.State) *resolver {
 	desk := deskOf(want.Name, state)
 	desk.consulted = read
 	state = desk.without(state)
+	existing := byName(state.Have.Queues, func(q topology.Queue) string { return q.Name })
+	want, limits := limitsByPolicy(want, existing)
 	r := &resolver{
-		want: want, state: state, desk: desk, foreign: policy.Foreign(state, want.Name), consulted: read,
+		want: want, state: state, limits: limits, desk: desk, foreign: policy.Foreign(state, want.Name), consulted: read,
 		works:    byName(want.WorkQueues, func(w topology.WorkQueue) string { return w.Name }),
-		existing: byName(state.Have.Queues, func(q topology.Queue) string { return q.Name }),
+		existing: existing,
 		attach:   byName(want.Policies, func(p topology.Policy) string { return p.Label.Queue }),
 	}
 	r.attachMatches()
@@ -278,6 +283,9 @@ func (r *resolver) queues() matchedQueues {
 		if ok {
 			have.Arguments = r.attached(have, aligned(have.Arguments, want.Arguments, comparedQueueArguments()))
 			have.Label = want.Label
+			if want.Label.Role == topology.RoleFailed && have.Arguments.Equal(undeadLettered(want.Arguments)) {
+				want.Arguments = have.Arguments
+			}
 			before = have
 		}
 		if reason := r.refusedByBroker(want, before); reason != "" {
@@ -290,6 +298,12 @@ func (r *resolver) queues() matchedQueues {
 		}
 	}
 	return out
+}
+
+// undeadLettered returns the arguments of a failed queue without those for what expires in it. One
+// that exists without them stays: to replace it, all of its processors would have to stop.
+func undeadLettered(args topology.Arguments) topology.Arguments {
+	return args.Without(topology.ArgDeadLetterExchange, topology.ArgDeadLetterStrategy, topology.ArgOverflow)
 }
 
 // bindings accepts a foreign binding that is just as the file wants it as

@@ -143,7 +143,7 @@ func (d *Desk) digestOf(ctx context.Context, name string, o LookOptions, out *Di
 	case err != nil:
 		return err
 	case why == "" && looked.Unacknowledged > 0:
-		why = fmt.Sprintf("others hold %d of its messages", looked.Unacknowledged)
+		why = fmt.Sprintf("others may hold %d of its messages, by counts that are up to 5 seconds old", looked.Unacknowledged)
 	}
 	if why != "" {
 		out.NotLookedAt = append(out.NotLookedAt, Unlooked{Queue: name, Why: why})

@@ -19,7 +19,7 @@ func WriteLooked(w io.Writer, l Looked) error {
 		line = text.Name(l.Queue) + " holds no messages"
 	}
 	if l.Unacknowledged > 0 {
-		line += fmt.Sprintf("; consumers hold %d more", l.Unacknowledged)
+		line += fmt.Sprintf("; others may hold %d more, by counts that are up to 5 seconds old", l.Unacknowledged)
 	}
 	if l.Missed != "" {
 		line += "\nnot looked at: " + l.Missed

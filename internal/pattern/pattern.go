@@ -23,8 +23,8 @@ func Compile(s string) (*Pattern, error) {
 	return &Pattern{expression}, nil
 }
 
-// Matches reports whether a name has a match. It fails where none is found or excluded in a second,
-// three times: on a busy machine the program may not run in the first.
+// Matches reports whether a name has a match. It fails if three tries of a second each do not tell:
+// a busy machine may not run the program in the first one.
 func (p *Pattern) Matches(name string) (matches bool, err error) {
 	if p == nil {
 		return false, nil

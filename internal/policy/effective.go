@@ -21,10 +21,20 @@ func Effective(state topology.State, q topology.Queue) topology.Arguments {
 // Effective returns the arguments of a queue as they apply together with the policies of the set;
 // see [Effective].
 func (s *Set) Effective(q topology.Queue) topology.Arguments {
+	var definitions []topology.Arguments
+	for _, p := range s.InEffect(q) {
+		definitions = append(definitions, p.Definition)
+	}
+	return WithPolicies(q, definitions...)
+}
+
+// WithPolicies returns the arguments of a queue as they apply together with policies of these
+// definitions: its policy and its operator policy.
+func WithPolicies(q topology.Queue, definitions ...topology.Arguments) topology.Arguments {
 	out := topology.Arguments{}
 	maps.Copy(out, q.Arguments)
-	for _, p := range s.InEffect(q) {
-		for name, v := range Arguments(p.Definition) {
+	for _, definition := range definitions {
+		for name, v := range Arguments(definition) {
 			if name == topology.ArgOverflow && q.Type() == topology.Quorum {
 				out[name] = v // overflow in rabbit_quorum_queue asks the policy first
 				continue

@@ -10,15 +10,27 @@ import (
 // policy that is in effect on the queue without it. Of the keys of the
 // dead-lettering, those of own hold. Where base or the queue itself limits the
 // length, or sets what happens then, that stays, as publishers rely on it: the queue
-// then dead-letters at most once.
-func Merge(q topology.Queue, base, own topology.Arguments) topology.Arguments {
+// then dead-letters at most once. limits are the arguments that own stands for: x-max-length,
+// x-max-length-bytes and x-overflow of the file. They count as those of a queue do next to base: of
+// two limits the smaller one, and in quorum queues the overflow of base.
+func Merge(q topology.Queue, base, own, limits topology.Arguments) topology.Arguments {
 	out := maps.Clone(base)
 	if out == nil {
 		out = topology.Arguments{}
 	}
 	maps.Copy(out, own)
+	for _, name := range []string{topology.ArgMaxLength, topology.ArgMaxLengthBytes} {
+		if v, ok := limits[name]; ok {
+			key := topology.PolicyKey(name)
+			out[key] = stronger(name, v, base[key])
+		}
+	}
 	const overflow, strategy = topology.KeyOverflow, topology.KeyDeadLetterStrategy
 	chosen, given := base[overflow]
+	copied := given
+	if v, ok := limits[topology.ArgOverflow]; ok && (!given || q.Type() != topology.Quorum) {
+		chosen, given = v, true
+	}
 	limited := given || base.HasAny(topology.KeyMaxLength, topology.KeyMaxLengthBytes)
 	if q.External {
 		limited = limited || q.Arguments.HasAny(topology.ArgOverflow, topology.ArgMaxLength, topology.ArgMaxLengthBytes)
@@ -31,7 +43,7 @@ func Merge(q topology.Queue, base, own topology.Arguments) topology.Arguments {
 		if given {
 			out[overflow] = chosen
 		}
-	case q.External || given:
+	case q.External || copied:
 		out[strategy], out[overflow] = topology.AtLeastOnce, topology.RejectPublish
 	}
 	return out

@@ -56,7 +56,8 @@ func (s *stage) sayOnly(t *testing.T, m amqp091.Delivery, said amqp091.Table) {
 // forged are headers by which a publisher could claim a history, an error, or that no retry helps.
 func forged() amqp091.Table {
 	return amqp091.Table{
-		"count": int32(2), "retry-queue": "billing", "retry-attempts": int64(2), "retry-exchange": "elsewhere",
+		"count": int32(2), "retry-queue": "billing", "retry-first-queue": "elsewhere", "retry-attempts": int64(2),
+		"retry-exchange":    "elsewhere",
 		"retry-routing-key": "other", "retry-error": "forged", "retry-error-type": "Forged", "retry-error-stack": "forged",
 		"retry-permanent": true, "retry-first-failed-at": "2020-01-01T00:00:00.000Z",
 		"retry-history": []any{amqp091.Table{"at": "2020-01-01T00:00:00.000Z", "attempt": int64(1), "reason": "forged"}},
