@@ -170,8 +170,7 @@ func (s *session) sendTaken(ctx context.Context, r Result, taken int) (Result, e
 
 // endTaking notes in the hold that nothing may be taken any more.
 func (w *worker) endTaking(ctx context.Context) error {
-	name := w.desk.Topology.Name
-	if err := w.note(ctx, topology.HoldName(name, w.run), record(w.run, recordSending, 0, 0, nil)); err != nil {
+	if err := w.note(ctx, "", record(w.run, recordSending, 0, 0, nil)); err != nil {
 		return err
 	}
 	return w.conn.DeleteExchange(w.takeExchange, amqp.Conditions{})

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"time"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
@@ -23,10 +22,11 @@ import (
 // It takes before the consumers, see amqp.HolderOptions.First: they wait, and then get the others
 // in order.
 //
-// It acknowledges nothing before all chosen messages are in the hold. Which of them the queue still
-// has does not tell what an earlier process acknowledged, as consumers may have read them. So a
-// record in the hold tells whether acknowledgements may have been sent: without it all copies are
-// void, and the work queue has, or its consumers had, each message.
+// It acknowledges nothing before all chosen messages are in the hold, and then all of them in one
+// transaction. Which of them the queue still has does not tell what an earlier process has
+// acknowledged, as consumers may have read them. So a record in the hold tells whether that process
+// has begun to, and its witness whether it has. If it has not, all copies are void: the work queue
+// has, or its consumers had, each message.
 
 // takeTime is how long a pull may hold messages that consumers wait for.
 const takeTime = 30 * time.Second
@@ -57,7 +57,7 @@ func (t *terms) takeFirst(ready int) error {
 
 // options returns how to take the messages of a work queue. It stops the run where that would do
 // harm by now.
-func (t *taking) options(ctx context.Context, ready int) (amqp.HolderOptions, error) {
+func (t *taking) options(ctx context.Context, in *amqp.Conn, ready int) (amqp.HolderOptions, error) {
 	state, err := t.worker.desk.inspect(ctx)
 	if err != nil {
 		return amqp.HolderOptions{}, err
@@ -73,8 +73,12 @@ func (t *taking) options(ctx context.Context, ready int) (amqp.HolderOptions, er
 	if errors.Is(err, ErrRefused) {
 		err = stopped(err.Error())
 	}
+	if err == nil {
+		t.witness, err = t.worker.openWitness(ctx, state, in, t.out)
+	}
 	return amqp.HolderOptions{
 		Messages: ready, First: now.first, Classic: now.queue.Type() == topology.Classic, Most: max(ready, amqp.MostFirst),
+		Witness: t.witness,
 	}, err
 }
 
@@ -85,10 +89,25 @@ func (t *taking) pull(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := t.run(ctx); err != nil {
+	err := t.run(ctx)
+	if err == nil && t.unsettled {
+		err = t.doubt(ctx)
+	}
+	if err != nil {
 		return fmt.Errorf("take messages from %s: %w", t.manifest.Queue, err)
 	}
-	if t.unsettled {
+	return nil
+}
+
+// doubt finds out whether the queue has lost what was acknowledged, after the connection ended.
+func (t *taking) doubt(ctx context.Context) error {
+	v, err := t.worker.ask(ctx, t.witness)
+	switch {
+	case err != nil:
+		return err
+	case v == notAcknowledged:
+		return errors.New("the connection ended before the messages were acknowledged")
+	case v == notKnown:
 		t.inDoubt = t.acked
 	}
 	return nil
@@ -96,16 +115,17 @@ func (t *taking) pull(ctx context.Context) error {
 
 // acknowledge acknowledges what was copied into the hold, all at once.
 //
-// Nothing is lost: the broker has confirmed each copy in the hold. Nothing is doubled, unless the
-// process, the connection or the node ends between the record and the end of the transaction with
-// the acknowledgements: it is not known then whether the queue has them, and the copies stay. If
-// they end before the record, nothing was acknowledged, and the copies go, see dropCopies.
+// Nothing is lost: the broker has confirmed each copy in the hold. A process that ends before the
+// record is in the hold has acknowledged nothing, and the copies go, see dropCopies. The record comes
+// through the exchange of this process, which another one deletes before it reads the hold, see
+// awaitInFlight. Of a process that ends after the record, the witness tells.
 func (t *taking) acknowledge(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx) // nothing is acknowledged: the queue keeps all messages
 	}
-	hold := topology.HoldName(t.worker.desk.Topology.Name, t.worker.run)
-	if err := t.worker.note(ctx, hold, record(t.worker.run, recordAcking, 0, 0, nil)); err != nil {
+	begins := record(t.worker.run, recordAcking, 0, 0, nil)
+	begins.Headers[headerWitness] = t.witness
+	if err := t.worker.note(ctx, t.worker.takeExchange, begins); err != nil {
 		return err
 	}
 	for _, m := range t.copied {
@@ -119,16 +139,15 @@ func (t *taking) acknowledge(ctx context.Context) error {
 
 // resumePull continues a pull that has not taken all.
 func (s *session) resumePull(ctx context.Context, has *contents) (Result, error) {
-	if has.records[recordAcking] > 0 {
-		// The queue may have, or may not have, what the hold has. A double is better than a loss.
-		s.doubledBefore += has.messages
-		return s.sendTaken(ctx, Result{Missing: s.manifest.Chosen - has.messages}, has.messages)
-	}
-	has, err := s.worker.dropCopies(ctx, s.manifest, has)
-	if err != nil {
+	has, taken, err := s.judge(ctx, has)
+	switch {
+	case err != nil:
 		return Result{Left: has.messages}, err
+	case taken:
+		return s.sendTaken(ctx, Result{Missing: s.manifest.Chosen - has.messages}, has.messages)
+	default:
+		return s.takeAndSend(ctx, has)
 	}
-	return s.takeAndSend(ctx, has)
 }
 
 // returnPull finds out what of a pull is to be given back, and returns what the hold has of that.
@@ -137,38 +156,46 @@ func (s *session) returnPull(ctx context.Context, has *contents) (*contents, err
 	case has.records[recordReturning] > 0:
 		s.doubledBefore += min(has.messages, returnWindow)
 	case has.records[recordSending] > 0:
-	case has.records[recordAcking] > 0:
-		s.doubledBefore += has.messages
 	default:
-		return s.worker.dropCopies(ctx, s.manifest, has)
+		var err error
+		has, _, err = s.judge(ctx, has)
+		return has, err
 	}
 	return has, nil
 }
 
-// dropCopies removes from the hold of a pull what an earlier process had copied there, and returns
-// what the hold has then: nothing but records.
+// judge reports whether an earlier process has taken what the hold has of a pull. If not, it removes
+// the copies. It returns what the hold has then.
 //
-// Nothing is lost: the hold has no record that acknowledgements were sent, and none is sent before
-// the broker has confirmed that record. So the work queue has each of these messages, or had given
-// it to a consumer.
-func (w *worker) dropCopies(ctx context.Context, m *manifest, has *contents) (*contents, error) {
-	name := topology.HoldName(w.desk.Topology.Name, w.run)
+// Nothing is lost: copies go only if it is known of each process that it has acknowledged nothing, and
+// that it will not, see acknowledge and worker.ask. So the work queue has each of these messages, or
+// had given it to a consumer. The records of acknowledge go too: what is left of the copies if this
+// process ends is void without them as well.
+func (s *session) judge(ctx context.Context, has *contents) (_ *contents, taken bool, err error) {
+	void := func(m amqp.Held) bool {
+		return !isRecord(s.worker.run, m.Delivery) || m.Headers[headerRecord] == recordAcking
+	}
 	for range mostPasses {
-		if has.messages == 0 {
-			return has, nil
+		v, err := s.worker.askAll(ctx, has.witnesses)
+		switch {
+		case err != nil:
+			return has, false, err
+		case v == notKnown: // a double is better than a loss
+			s.doubledBefore += has.messages
+			return has, true, nil
+		case v == acknowledged:
+			return has, true, nil
+		case has.messages+len(has.witnesses) == 0:
+			return has, false, nil
 		}
-		if has.records[recordAcking]+has.records[recordSending] > 0 {
-			return has, fmt.Errorf("another process has continued the run %s", w.run)
+		if err := s.worker.drop(ctx, void); err != nil {
+			return has, false, err
 		}
-		if err := w.dropCounted(ctx, m, name, maps.Clone(has.prints)); err != nil {
-			return has, err
-		}
-		var err error
-		if has, err = w.desk.readHold(ctx, w.run); err != nil {
-			return has, err
+		if has, err = s.worker.desk.readHold(ctx, s.worker.run); err != nil {
+			return has, false, err
 		}
 	}
-	return has, fmt.Errorf("the hold %s still has messages that were acknowledged", text.Name(name))
+	return has, false, fmt.Errorf("the hold of the run %s still has messages that were acknowledged", s.worker.run)
 }
 
 // pull returns a move to the dead-letter queue of the work queue that the message was taken from.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/url"
 	"os"
@@ -342,42 +343,139 @@ func TestPullInterrupted(t *testing.T) {
 	}
 }
 
-// A connection that ends with the acknowledgements on their way: nothing is lost, and the run says
-// how many may be doubled.
-func TestAPullWhoseAcknowledgementsAreInterrupted(t *testing.T) {
-	t.Parallel()
-	s := newShop(t, "quorum")
-	f := s.newFloor(t, paceOf("quorum"))
-	var cut atomic.Int32
-	d := s.deskOn(t, brokertest.NewFilter(t, s.target, func(client, server net.Conn) {
-		commit := []byte{0, 90, 0, 20, 0xCE} // tx.commit, and the octet that ends its frame
+// moment is a moment around the transaction in which a pull acknowledges.
+type moment struct {
+	name string
+	// sent is what the program sends to the broker at that moment.
+	sent []byte
+	// passes: the broker gets it.
+	passes bool
+	// within: the program ends up to that time later. Zero: at once.
+	within time.Duration
+}
+
+func moments() []moment {
+	record, commit := []byte("acking"), []byte{0, 90, 0, 20, 0xCE} // tx.commit, and the octet that ends its frame
+	return []moment{
+		{"before the record", record, false, 0},
+		{"after the record", record, true, 0},
+		{"soon after the record", record, true, 80 * time.Millisecond},
+		{"before the commit", commit, false, 0},
+		{"after the commit", commit, true, 0},
+		{"soon after the commit", commit, true, 10 * time.Millisecond},
+		{"before the next record", []byte("S\x00\x00\x00\x07sending"), false, 0},
+	}
+}
+
+// reach returns the target as reached through a proxy that calls end at that moment. end ends the
+// program, or its connections.
+func (m moment) reach(t *testing.T, target brokertest.Target, end func()) brokertest.Target {
+	t.Helper()
+	var once sync.Once
+	return brokertest.NewFilter(t, target, func(client, server net.Conn) {
 		buffer := make([]byte, 1<<16)
 		for {
 			n, err := client.Read(buffer)
-			if err != nil || bytes.Contains(buffer[:n], commit) && cut.Add(1) == 1 {
+			if err != nil {
 				return
 			}
-			if _, err := server.Write(buffer[:n]); err != nil {
+			now := false
+			if bytes.Contains(buffer[:n], m.sent) {
+				once.Do(func() { now = true })
+			}
+			if !now || m.passes {
+				if _, err := server.Write(buffer[:n]); err != nil {
+					return
+				}
+			}
+			switch {
+			case now && m.within > 0:
+				time.AfterFunc(rand.N(m.within), end) //nolint:gosec // any moment
+			case now:
+				end()
 				return
 			}
 		}
-	}))
-	p, err := d.Propose(t.Context(), pullRequest(t))
-	if err != nil {
-		t.Fatal(err)
+	})
+}
+
+// A pull is killed around the transaction in which it acknowledges, and then resumed or returned:
+// nothing is lost or doubled, and the run says so.
+func TestPullKilledWhileItAcknowledges(t *testing.T) {
+	t.Parallel()
+	for _, m := range moments() {
+		for i, typ := range []string{"quorum", "classic", "quorum", "classic"} {
+			undo := i >= 2
+			for round := range killRounds(1) {
+				t.Run(fmt.Sprintf("%s, %s, return %t, %d", m.name, typ, undo, round), func(t *testing.T) {
+					t.Parallel()
+					s := newShop(t, typ)
+					f := s.newFloor(t, paceOf(typ))
+					through, at := *s, make(chan struct{})
+					through.target = m.reach(t, s.target, sync.OnceFunc(func() { close(at) }))
+					program := through.start(t, task{Action: desk.Pull, Queue: "billing"}, func(string) bool { return false })
+					<-at
+					_ = program.cmd.Process.Kill() // it fails if the program is at its end already
+					if !program.ended(t) {
+						t.Skip("the program has ended before")
+					}
+					run := s.onlyRun(t)
+					if run == "" {
+						t.Skip("the run has ended before")
+					}
+					work := func() (desk.Result, error) { return s.desk.Resume(t.Context(), run, nil, nil) }
+					if undo {
+						work = func() (desk.Result, error) { return s.desk.Return(t.Context(), run, nil) }
+					}
+					r, err := work()
+					if err != nil || !r.Ended || r.DoubledAtMost > 0 {
+						t.Fatalf("%+v, %v", r, err)
+					}
+					overtaken := f.overtaken()
+					if undo && r.Moved > 0 {
+						overtaken = 0 // they went back to the tail
+					}
+					lost, doubled, dead := f.ends(t)
+					if lost+doubled+overtaken > 0 || !undo && len(dead) != r.Moved || undo && len(dead) > 0 {
+						t.Errorf("%d lost, %d doubled, %d overtaken, %d dead letters; %+v", lost, doubled, overtaken, len(dead), r)
+					}
+					t.Logf("%d moved after that, %d missing", r.Moved, r.Missing)
+					s.tidy(t)
+				})
+			}
+		}
 	}
-	r, err := d.Execute(t.Context(), p, nil)
-	if err != nil && r.Run != "" {
-		r, err = s.desk.Resume(t.Context(), r.Run, nil, nil)
+}
+
+// The connection of a pull ends around the transaction in which it acknowledges.
+func TestPullCutWhileItAcknowledges(t *testing.T) {
+	t.Parallel()
+	for _, m := range moments() {
+		if m.within > 0 {
+			continue
+		}
+		t.Run(m.name, func(t *testing.T) {
+			t.Parallel()
+			s := newShop(t, "quorum")
+			f := s.newFloor(t, paceOf("quorum"))
+			d := s.deskOn(t, m.reach(t, s.target, func() {}))
+			p, err := d.Propose(t.Context(), pullRequest(t))
+			if err != nil {
+				t.Fatal(err)
+			}
+			r, err := d.Execute(t.Context(), p, nil)
+			if err != nil && r.Run != "" {
+				r, err = s.desk.Resume(t.Context(), r.Run, nil, nil)
+			}
+			if err != nil || r.DoubledAtMost > 0 {
+				t.Fatalf("%+v: %v", r, err)
+			}
+			if lost, doubled, dead := f.ends(t); lost+doubled > 0 || len(dead) != r.Moved {
+				t.Errorf("%d lost, %d doubled, %d dead letters; %+v", lost, doubled, len(dead), r)
+			}
+			s.tidy(t)
+		})
 	}
-	if err != nil || cut.Load() == 0 || r.DoubledAtMost == 0 || r.Moved != r.DoubledAtMost {
-		t.Fatalf("cut %d times, result %+v: %v", cut.Load(), r, err)
-	}
-	lost, doubled, _ := f.ends(t)
-	if lost > 0 || doubled > r.DoubledAtMost {
-		t.Errorf("%d lost, %d doubled, at most %d expected", lost, doubled, r.DoubledAtMost)
-	}
-	s.tidy(t)
 }
 
 // The node is killed while the hold has copies and nothing is acknowledged.

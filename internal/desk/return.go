@@ -89,8 +89,7 @@ func (w *worker) beginReturn(ctx context.Context, m *manifest, has *contents) (m
 			return 0, 0, err
 		}
 	}
-	hold := topology.HoldName(w.desk.Topology.Name, w.run)
-	return has.messages, inDoubt, w.note(ctx, hold, record(w.run, recordReturning, 0, 0, nil))
+	return has.messages, inDoubt, w.note(ctx, "", record(w.run, recordReturning, 0, 0, nil))
 }
 
 // giveBack returns where a message of the hold goes back to.

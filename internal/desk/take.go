@@ -52,6 +52,7 @@ type taking struct {
 	copied []amqp.Held
 	// unsettled: the queue may not have lost all that was acknowledged.
 	unsettled bool
+	witness   string // of a pull
 	report    func(done int)
 
 	holder *amqp.Holder
@@ -162,7 +163,7 @@ func (t *taking) run(ctx context.Context) error {
 	t.before, t.others, t.acked = ready, others, 0
 	o := amqp.HolderOptions{Messages: ready, Block: t.block(ready)}
 	if t.manifest.live() {
-		if o, err = t.options(ctx, ready); err != nil {
+		if o, err = t.options(ctx, in, ready); err != nil {
 			return err
 		}
 	}

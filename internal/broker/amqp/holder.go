@@ -46,6 +46,11 @@ type HolderOptions struct {
 	Most int
 	// Beyond is called with each message that Release takes for that. Nil does nothing.
 	Beyond func(Held) error
+	// Witness names a queue whose first message the Holder acknowledges in the transaction with its
+	// first acknowledgements, and that nobody else consumes from. Once it has no consumer, it has
+	// that message if none of them was acknowledged, see block.settle. Such a Holder has one channel,
+	// and fails if it needs more. Empty is none.
+	Witness string
 	// Timeout makes the broker itself take the messages back: x-consumer-timeout, which quorum
 	// queues know since 4.3. Zero leaves it out.
 	Timeout time.Duration
@@ -128,6 +133,8 @@ type block struct {
 	acks   []uint64 // acknowledgements that wait until they are committed
 	acked  bool     // some were sent
 	tx     bool     // the channel is transactional
+	// witness are the messages of Holder.Witness that wait to be acknowledged.
+	witness []uint64
 }
 
 // chunk is what one consumer takes.
@@ -218,6 +225,11 @@ const firstPriority = 1_000_000_000
 // A commit makes one command for each consumer of the channel (settle_acks in rabbit_channel), so
 // that none has to wait: 0 of 165.
 //
+// The broker carries out a commit in one step of the channel, also if the connection ends in that
+// moment, or does nothing of it (handle_method(#'tx.commit'{}) in rabbit_channel, 3.10 to 4.3). So
+// the acknowledgement of the witness is sent if one of the others is. A classic queue handles it
+// before the end of the channel, of which it is told by the same process.
+//
 // Nothing can be lost: see Holder.Ack.
 func (b *block) settle(acks []uint64) error {
 	if len(acks) == 0 {
@@ -230,6 +242,7 @@ func (b *block) settle(acks []uint64) error {
 		b.tx = true
 	}
 	b.acked = true
+	acks, b.witness = append(b.witness, acks...), nil
 	for _, tag := range acks {
 		if err := b.ch.Ack(tag, false); err != nil {
 			return b.err()

@@ -116,6 +116,9 @@ func (h *Holder) current() (*block, error) {
 		return b, nil
 	}
 	others := h.others
+	if h.o.Witness != "" && len(h.blocks) > 0 {
+		return nil, fmt.Errorf("the queue has more messages than the %d that one channel can hold", h.perChannel())
+	}
 	if len(h.blocks) == 0 {
 		now, err := h.conn.count(h.queue)
 		if err != nil {
@@ -129,11 +132,38 @@ func (h *Holder) current() (*block, error) {
 	}
 	b := &block{ch: ch, closed: ch.NotifyClose(make(chan *amqp091.Error, 1))}
 	h.mu.Lock()
-	defer h.mu.Unlock()
 	h.others, h.contested = others, h.contested || others > 0
 	h.blocks = append(h.blocks, b)
+	h.mu.Unlock()
 	h.conn.gate.Begin(unreadBytes) // the tags of a channel count from 1
-	return b, nil
+	return b, h.callWitness(b)
+}
+
+// callWitness takes the first message of the witness. Its caller is in ask.
+func (h *Holder) callWitness(b *block) error {
+	if h.o.Witness == "" {
+		return nil
+	}
+	if err := b.ch.Qos(1, 0, false); err != nil {
+		return explainChannel(err)
+	}
+	deliveries, err := b.ch.Consume(h.o.Witness, "witness", false, false, false, false, nil)
+	if err != nil {
+		return explainChannel(err)
+	}
+	late := time.NewTimer(answerTime)
+	defer late.Stop()
+	select {
+	case d, open := <-deliveries:
+		if !open {
+			return b.err()
+		}
+		h.conn.gate.Release(d.DeliveryTag, false)
+		b.witness = []uint64{d.DeliveryTag}
+		return nil
+	case <-late.C:
+		return fmt.Errorf("the queue %s does not deliver", h.o.Witness)
+	}
 }
 
 // drain takes what is left of the chunk, or as much as the queue has, and cancels its consumer.
