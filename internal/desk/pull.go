@@ -116,9 +116,9 @@ func (t *taking) doubt(ctx context.Context) error {
 // acknowledge acknowledges what was copied into the hold, all at once.
 //
 // Nothing is lost: the broker has confirmed each copy in the hold. A process that ends before the
-// record is in the hold has acknowledged nothing, and the copies go, see dropCopies. The record comes
-// through the exchange of this process, which another one deletes before it reads the hold, see
-// awaitInFlight. Of a process that ends after the record, the witness tells.
+// record is in the hold has acknowledged nothing, and the copies go, see session.judge. The record
+// comes through the exchange of this process, which another one deletes before it reads the hold,
+// see awaitInFlight. Of a process that ends after the record, the witness tells.
 func (t *taking) acknowledge(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return context.Cause(ctx) // nothing is acknowledged: the queue keeps all messages
@@ -164,13 +164,13 @@ func (s *session) returnPull(ctx context.Context, has *contents) (*contents, err
 	return has, nil
 }
 
-// judge reports whether an earlier process has taken what the hold has of a pull. If not, it removes
-// the copies. It returns what the hold has then.
+// judge reports whether an earlier process has taken what the hold has of a pull. If not, it
+// removes the copies. It returns what the hold has then.
 //
-// Nothing is lost: copies go only if it is known of each process that it has acknowledged nothing, and
-// that it will not, see acknowledge and worker.ask. So the work queue has each of these messages, or
-// had given it to a consumer. The records of acknowledge go too: what is left of the copies if this
-// process ends is void without them as well.
+// Nothing is lost: copies go only if it is known of each process that it has acknowledged nothing,
+// and that it will not, see acknowledge and worker.ask. So the work queue has each of these
+// messages, or had given it to a consumer. The records of acknowledge go too: what is left of the
+// copies if this process ends is void without them as well.
 func (s *session) judge(ctx context.Context, has *contents) (_ *contents, taken bool, err error) {
 	void := func(m amqp.Held) bool {
 		return !isRecord(s.worker.run, m.Delivery) || m.Headers[headerRecord] == recordAcking

@@ -46,10 +46,10 @@ type HolderOptions struct {
 	Most int
 	// Beyond is called with each message that Release takes for that. Nil does nothing.
 	Beyond func(Held) error
-	// Witness names a queue whose first message the Holder acknowledges in the transaction with its
-	// first acknowledgements, and that nobody else consumes from. Once it has no consumer, it has
-	// that message if none of them was acknowledged, see block.settle. Such a Holder has one channel,
-	// and fails if it needs more. Empty is none.
+	// Witness names a queue that no other client consumes from. The Holder acknowledges its first
+	// message in the transaction with its first acknowledgements. Once the queue has no consumer, it
+	// has that message if none of them was carried out, see block.settle. Such a Holder has one
+	// channel, and fails if it needs more. Empty is none.
 	Witness string
 	// Timeout makes the broker itself take the messages back: x-consumer-timeout, which quorum
 	// queues know since 4.3. Zero leaves it out.

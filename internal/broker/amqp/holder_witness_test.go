@@ -11,8 +11,8 @@ import (
 	"github.com/dlxctl/dlxctl/internal/brokertest"
 )
 
-// A witness loses its first message if a Holder acknowledges, and only then. It has a consumer until
-// the channel of the Holder has ended.
+// A witness loses its first message if a Holder acknowledges, and only then. It has a consumer
+// until the channel of the Holder has ended.
 func TestAWitness(t *testing.T) {
 	t.Parallel()
 	const n, witness = 100, "witness"
