@@ -333,9 +333,10 @@ type Backoff struct {
 }
 
 // Retries reports whether a failure for reason r is retried. An unknown reason is: the
-// message may have been put into the failed queue by hand. A permanent one never is.
+// message may have been put into the failed queue by hand. A permanent one never is, and neither is
+// a message that a person took out.
 func (b Backoff) Retries(r Reason) bool {
-	if r == ReasonPermanent {
+	if r == ReasonPermanent || r == ReasonPulled {
 		return false
 	}
 	return r == ReasonUnknown || b.RetryOn == nil || slices.Contains(b.RetryOn, r)
@@ -372,8 +373,8 @@ func (t Tier) Late(u Usage) bool {
 // Reason is why a message failed, as x-death spells it.
 type Reason string
 
-// The reasons for dead-lettering. The broker never says unknown or permanent: a consumer that says
-// why it failed calls the failure permanent, and any other one rejected.
+// The reasons for dead-lettering. The broker never says unknown, permanent or pulled: a consumer
+// that says why it failed calls the failure permanent, and any other one rejected.
 const (
 	ReasonRejected      Reason = "rejected"
 	ReasonDeliveryLimit Reason = "delivery_limit"
@@ -381,6 +382,8 @@ const (
 	ReasonMaxLength     Reason = "maxlen"
 	ReasonUnknown       Reason = "unknown"
 	ReasonPermanent     Reason = "permanent"
+	// ReasonPulled: no consumer failed, a person took the message out of its work queue (desk pull).
+	ReasonPulled Reason = "pulled"
 )
 
 // Reasons returns the reasons that a broker knows.

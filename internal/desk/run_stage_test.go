@@ -2,6 +2,7 @@ package desk_test
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -325,6 +326,7 @@ const childTask = "DLXCTL_TEST_DESK_TASK"
 type task struct {
 	URL, API, File string
 	Action         desk.Action
+	Queue          string // empty is billing.dead
 	Send           desk.SendOptions
 	Run            string // empty is a new one
 	Return         bool
@@ -376,7 +378,9 @@ func (k task) run(d *desk.Desk) error {
 	default:
 		f, _ := deadletter.NewFilter(`key == "order.chosen"`)
 		var p desk.Proposal
-		p, err = d.Propose(ctx, desk.Request{Action: k.Action, Queue: "billing.dead", Filter: f, Send: k.Send})
+		p, err = d.Propose(ctx, desk.Request{
+			Action: k.Action, Queue: cmp.Or(k.Queue, "billing.dead"), Filter: f, Send: k.Send,
+		})
 		if err != nil {
 			return err
 		}

@@ -44,7 +44,7 @@ const policymaker = string(plan.Policymaker)
 
 // Rights returns the grants that a topology needs: for plan and apply, for migrate if the
 // topology replaces queues, for the processor, for each owner's services, for publishers, for
-// verify, and for a person at the desk, to read and to act.
+// verify, and for a person at the desk, to read, to act, and to act in work queues too.
 // One expression covers all names that begin with the topology's name and a dot, so that
 // tiers may be added and removed.
 func Rights(t topology.Compiled) []Grant {
@@ -54,7 +54,7 @@ func Rights(t topology.Compiled) []Grant {
 	}
 	grants = append(grants, processing(t))
 	grants = append(grants, consuming(t)...)
-	return append(grants, publishing(t), verifying(t), reading(t), acting(t))
+	return append(grants, publishing(t), verifying(t), reading(t), acting(t), pulling(t))
 }
 
 // applying needs what creating everything from nothing takes, the lock, and read
@@ -272,6 +272,19 @@ func acting(t topology.Compiled) Grant {
 	}
 	g.Write = append(g.Write, covered(t)...)
 	g.Read = append(g.Read, exactly(topology.FailedExchangeName(t.Name)))
+	return g
+}
+
+// pulling needs what acting does, and read on the work queues, to take messages out of them. It is
+// a user of its own: who may read a work queue can take all of it from the services.
+func pulling(t topology.Compiled) Grant {
+	g := acting(t)
+	g.User, g.Purpose = "desk-pull", "desk, to act in work queues too: what desk does, desk pull and desk find"
+	g.Note = "Who may read a work queue may also consume from it with any other program, in place of the services."
+	for _, w := range t.WorkQueues {
+		g.Read = append(g.Read, exactly(w.Name))
+	}
+	g.Read = append(g.Read, covered(t)...)
 	return g
 }
 

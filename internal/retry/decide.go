@@ -30,6 +30,8 @@ type Message struct {
 	Size func(headers map[string]any) int
 	// Table returns a table inside a header in the type of the library. Nil: as it is.
 	Table func(map[string]any) any
+
+	pulled bool // a person took it out of its work queue, see [Rules.Pull]
 }
 
 // Outcome is what becomes of a failed message. There is no zero outcome.
@@ -328,6 +330,8 @@ type failure struct {
 	first    string
 	// expiration is what the publisher had set, which the broker has removed.
 	expiration string
+	// pulled: it has not failed, see [Rules.Pull].
+	pulled bool
 	// said is what the consumer said about it, and told that it published the message for that.
 	said Said
 	told bool
@@ -392,6 +396,10 @@ func (r Rules) read(d Message, origin string, now time.Time) failure {
 		if key, ok := d.Headers[topology.HeaderRoutingKey].(string); ok && f.known && len(key) <= longestKey {
 			f.key = key // that of a consumer is heard already
 		}
+	}
+	if d.pulled {
+		f.pulled, f.reason = true, topology.ReasonPulled
+		f.attempt-- // the one that has not been made
 	}
 	return f
 }
