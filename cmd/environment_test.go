@@ -75,6 +75,10 @@ func TestUsageErrors(t *testing.T) {
 			"generate args", "DLXCTL_FILE=../testdata/shop.yaml",
 			"no queue is named; write dlxctl generate args QUEUE, where QUEUE is one of billing, ",
 		},
+		{
+			"import shop.yaml", "",
+			"shop.yaml is not a definitions file; import reads no topology file, and -o shop.yaml writes one",
+		},
 		{"generate args a b", "", "dlxctl generate args accepts one queue, but got 2"},
 		{
 			"plan --file ../testdata/shop.yaml", "DLXCTL_URL=amq://localhost",
