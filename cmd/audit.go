@@ -253,8 +253,8 @@ func (k *auditCommand) fromTopologies() ([]audit.Input, error) {
 	return out, nil
 }
 
-// declaredAt returns where the files declare their objects, and, for a queue that was made for a work
-// queue, that work queue.
+// declaredAt returns where the files declare their objects, and, for a queue that was made for a
+// work queue, that work queue.
 func declaredAt(t topology.Compiled) map[topology.Key]topology.Place {
 	places := maps.Clone(t.Places)
 	for _, q := range t.Queues {

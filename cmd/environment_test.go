@@ -112,7 +112,8 @@ func TestFilesThatDeclareNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := "team.yaml:1:1: the file declares nothing; 'dlxctl init --force " + file + "' writes a topology in its place"
-	if code, said := runWith(t, []string{"validate", "-f", file}, ""); code != exitFailed || !strings.Contains(said, want) {
+	code, said := runWith(t, []string{"validate", "-f", file}, "")
+	if code != exitFailed || !strings.Contains(said, want) {
 		t.Errorf("validate of it exits with %d and prints\n%s", code, said)
 	}
 	if code, said := runWith(t, []string{"init", "--force", file}, ""); code != 0 {
