@@ -444,7 +444,8 @@ func TestPullKilledWhileItAcknowledges(t *testing.T) {
 					lost, doubled, dead := f.ends(t)
 					if sent {
 						doubled = max(0, doubled-r.DoubledAtMost)
-					} else if !undo && len(dead) != r.Moved || undo && len(dead) > 0 {
+					} else if m.within == 0 && (!undo && len(dead) != r.Moved || undo && len(dead) > 0) {
+						// Within some time the program may have sent all of them before.
 						t.Errorf("%d dead letters", len(dead))
 					}
 					if lost+doubled+overtaken > 0 {
