@@ -54,8 +54,12 @@ Definitions with several virtual hosts give a file for each that has queues or e
 		Example: `  dlxctl import > topology.yaml
   dlxctl import --match '^shop\.' -o shop.yaml
   dlxctl import definitions.json --split-by prefix -o topology/`,
-		Args: noTopologyFiles,
-		RunE: func(c *cobra.Command, args []string) error { return k.run(c.Context(), args) },
+		RunE: func(c *cobra.Command, args []string) error {
+			if err := noTopologyFiles(args); err != nil {
+				return err
+			}
+			return k.run(c.Context(), args)
+		},
 	}
 	f := c.Flags()
 	f.StringVarP(&k.out, "output", "o", "", "write to the `FILE`, or to files in the folder (default: stdout)")
@@ -69,7 +73,7 @@ Definitions with several virtual hosts give a file for each that has queues or e
 
 // noTopologyFiles refuses files that are named like topology files: import writes such a file, and
 // reads none.
-func noTopologyFiles(_ *cobra.Command, args []string) error {
+func noTopologyFiles(args []string) error {
 	for _, path := range args {
 		if isYAML(path) {
 			return usageError{fmt.Errorf("%s is not a definitions file; import reads no topology file, and -o %s writes one",
