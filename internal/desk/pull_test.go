@@ -269,8 +269,10 @@ type interruption struct {
 func interruptions() []interruption {
 	killed := func(t *testing.T, s *shop) string {
 		t.Helper()
-		chosen := 0
-		killed := s.start(t, task{Action: desk.Pull, Queue: "billing"}, func(line string) bool {
+		// The program gets no further than to that record, so the kill is never too late.
+		through, chosen := *s, 0
+		through.target = moment{sent: recordOfAcks()}.reach(t, s.target, func() { <-t.Context().Done() })
+		killed := through.start(t, task{Action: desk.Pull, Queue: "billing"}, func(line string) bool {
 			// The consumer reads some of the chosen messages between the look and the taking.
 			n := 0
 			_, _ = fmt.Sscanf(line, "taking %d", &n)
@@ -359,8 +361,11 @@ type moment struct {
 	within time.Duration
 }
 
+// recordOfAcks is in the record that a pull sends before it acknowledges.
+func recordOfAcks() []byte { return []byte("acking") }
+
 func moments() []moment {
-	record, commit := []byte("acking"), []byte{0, 90, 0, 20, 0xCE} // tx.commit, and the octet that ends its frame
+	record, commit := recordOfAcks(), []byte{0, 90, 0, 20, 0xCE} // tx.commit, and the octet that ends its frame
 	return []moment{
 		{"before the record", record, false, 0},
 		{"after the record", record, true, 0},
