@@ -98,6 +98,18 @@ func TestAlertsFireAndClear(t *testing.T) {
 		t.Errorf("status still names the tier:\n%s", out)
 	}
 
+	// Failed messages have no way out of the work queue: not even to the unroutable queue.
+	for _, b := range [][3]string{
+		{"shop.failed", "shop.quick.failed", "@work"}, {"shop.unroutable", "shop.unroutable", ""},
+	} {
+		target.Call(t, "DELETE", "bindings/"+url.PathEscape(target.VHost)+"/e/"+b[0]+"/q/"+b[1]+"/"+
+			propertiesKey(place{t: t, target: target}, b[0], b[1], b[2]), nil)
+	}
+	rejects(t, target, n)
+	p.fires(t, "DlxctlFailuresLate")
+	start(t, target, "apply", "--yes", "-f", file).exits(t, 0)
+	p.fires(t)
+
 	brokertest.PublishConfirmed(t, target.Confirming(t), "", "work", amqp091.Publishing{Body: make([]byte, 30_000)})
 	limit := func(bytes int) {
 		node.Ctl(t, "eval", fmt.Sprintf(

@@ -2,7 +2,9 @@ package generate
 
 import (
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -120,6 +122,60 @@ func (a *alerts) late(tier topology.Tier) string {
 	all, ready := a.queues(metricMessages, []string{tier.Queue}), a.queues(metricReady, []string{tier.Queue})
 	return fmt.Sprintf("max by (vhost, queue) (%s - %s) > %g / %g * max by (vhost, queue) (%[2]s)",
 		all, ready, topology.TierLate.Seconds(), tier.Delay.Seconds())
+}
+
+// lateFailures adds the alerts about failed messages that wait in their work queue for more than
+// topology.TierLate until RabbitMQ moves them. They are neither ready nor unacknowledged: no other
+// metric of RabbitMQ tells of them by queue. Neither are those that RabbitMQ delays, so that queues
+// with x-delayed-retry-type have no such alert.
+func (a *alerts) lateFailures() {
+	delays := map[string]bool{}
+	for _, q := range a.t.Queues {
+		delays[q.Name] = q.Arguments.HasAny("x-" + topology.KeyDelayedRetryType)
+	}
+	works := slices.DeleteFunc(a.named(), func(w topology.WorkQueue) bool { return delays[w.Name] })
+	add := func(groups []group, backoff, to, moved string) {
+		for _, g := range groups {
+			a.add(Rule{
+				Alert: "DlxctlFailuresLate", Expr: a.dying(g.queues) + moved, For: "5m",
+				Annotations: about("failed messages of {{ $labels.queue }} do not reach "+literal(to),
+					"{{ $value }} messages wait in {{ $labels.queue }}, neither ready nor unacknowledged, until RabbitMQ moves them to "+literal(to)+". No message is lost. That queue accepts none or has no leader, or more messages fail than RabbitMQ moves: dlxctl status shows the queues, dlxctl plan policies and bindings."),
+			}, "severity", g.severity, "owner", g.owner, "backoff", backoff)
+		}
+	}
+	name := func(w topology.WorkQueue) string { return w.Name }
+	for _, b := range a.t.Backoffs {
+		of := slices.DeleteFunc(slices.Clone(works), func(w topology.WorkQueue) bool { return w.Backoff != b.Name })
+		rates := []string{}
+		for _, of := range []string{"retried", "dead_lettered", "unroutable", "dropped"} {
+			rates = append(rates, "rate("+selector("dlxctl_messages_"+of+"_total", "topology", a.t.Name, "backoff", b.Name)+"[5m])")
+		}
+		for _, g := range grouped(of, name) {
+			rates := strings.Join(append(rates, "0 * "+a.queues(metricMessages, g.queues)), " or ")
+			add([]group{g}, b.Name, b.FailedQueue, fmt.Sprintf(" > on (queue) group_left () %g * (sum by (queue) (%s) + %s)",
+				topology.TierLate.Seconds(), rates, a.growth(b.FailedQueue)))
+		}
+	}
+	straight := map[string][]topology.WorkQueue{} // by dead-letter queue
+	for _, w := range works {
+		if w.Backoff == topology.NoBackoff {
+			straight[w.DeadLetterQueue] = append(straight[w.DeadLetterQueue], w)
+		}
+	}
+	for _, dead := range slices.Sorted(maps.Keys(straight)) {
+		add(grouped(straight[dead], name), "", dead, fmt.Sprintf(" > %g * %s", topology.TierLate.Seconds(), a.growth(dead)))
+	}
+}
+
+// dying returns the expression of how many messages RabbitMQ is moving out of queues.
+func (a *alerts) dying(queues []string) string {
+	return fmt.Sprintf("max by (vhost, queue) (%s - %s - %s)", a.queues(metricMessages, queues),
+		a.queues(metricReady, queues), a.queues(metricUnacked, queues))
+}
+
+// growth returns the expression of how many messages a second a queue gets more than it gives.
+func (a *alerts) growth(queue string) string {
+	return "scalar(clamp_min(sum(deriv(" + a.queues(metricMessages, []string{queue}) + "[5m])), 0) or vector(0))"
 }
 
 // held adds the alert about messages that must stay in a failed queue.
