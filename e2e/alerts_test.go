@@ -192,6 +192,11 @@ func retried(backoff, queue, tier string) string {
 		backoff, queue, tier, "p-1")
 }
 
+// tiersOf returns the series of the tiers that a processor has for the backoff standard.
+func tiersOf(tiers, processor string) string {
+	return fmt.Sprintf("dlxctl_backoff_info{topology=%q,backoff=%q,tiers=%q,instance=%q}", "shop", "standard", tiers, processor)
+}
+
 // blocked is the series of an alarm of the broker.
 const blocked = `dlxctl_connection_blocked{topology="shop",instance="p-1"}`
 
@@ -249,6 +254,7 @@ func TestAlertsFire(t *testing.T) {
 		depth("shop.hourly.retry.outage"): "0" + long, ready("shop.hourly.retry.outage"): "0" + long, inOutage: "0" + long,
 		unread:                  "0" + long,
 		upOf("standard", "p-2"): "1" + long, upOf("hourly", "p-2"): "1" + long, upOf("desk", "p-2"): "1" + long,
+		tiersOf("1m ×2", "p-1"): "1" + long, tiersOf("1m ×2", "p-2"): "1" + long,
 		heldIn("standard"): "0" + long, blocked: "0" + long, retried("standard", "billing", "1m"): "3" + long,
 		consumersOf("billing"): "2" + long, consumersOf("audit"): "1" + long, depth("billing"): "7" + long,
 		deadLettered("billing", "page", "team-billing"): "7" + long,
@@ -360,6 +366,13 @@ func TestAlertsFire(t *testing.T) {
 		"one of two processors is gone": {
 			series: with(upOf("standard", "p-2"), "1x10 stale"), quiet: "14m", at: "17m",
 			fire: []string{"DlxctlProcessorRedundancyLost shop.standard.failed ticket "},
+		},
+		"a processor has another file": {
+			series: with(tiersOf("1m ×2", "p-2"), "", tiersOf("1m", "p-2"), "1x10 stale"), quiet: "4m", at: "9m",
+			fire: []string{"DlxctlProcessorOutdated  ticket "},
+		},
+		"a processor is restarted": {
+			series: with(tiersOf("1m ×2", "p-2"), "_x4 1"+long, tiersOf("1m", "p-2"), "1x3 stale"), at: "30m",
 		},
 		"an alarm": {
 			series: with(blocked, "0x10 1"+long), quiet: "12m", at: "14m", fire: []string{"DlxctlBrokerBlocked  page "},

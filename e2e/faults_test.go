@@ -56,6 +56,10 @@ func TestAlertsFireAndClear(t *testing.T) {
 
 	two.kill()
 	p.fires(t, "DlxctlProcessorRedundancyLost")
+	older := writeTopology(t, strings.Replace(faulty, "attempts: 9", "attempts: 8", 1))
+	two = start(t, target, "process", "-f", older, "--listen", second)
+	p.fires(t, "DlxctlProcessorOutdated")
+	two.kill()
 	two = runs(second)
 	p.fires(t)
 
@@ -82,6 +86,10 @@ func TestAlertsFireAndClear(t *testing.T) {
 	node.Alarm(t, false)
 	p.fires(t, idle) // the messages are in the work queue again
 
+	const spare = 5 // while these stay, the work queue is full: it would accept a few in one go before it refuses
+	for range spare {
+		brokertest.PublishConfirmed(t, target.Confirming(t), "", "work", amqp091.Publishing{})
+	}
 	policy := "policies/" + url.PathEscape(target.VHost) + "/limit"
 	target.Call(t, "PUT", policy, map[string]any{
 		"pattern": "^work$", "apply-to": "queues", "definition": map[string]any{"max-length": 1},
@@ -116,7 +124,7 @@ func TestAlertsFireAndClear(t *testing.T) {
 			"persistent_term:put(max_message_size, %d), application:set_env(rabbit, max_message_size, %[1]d).", bytes))
 	}
 	limit(20_000)
-	rejects(t, target, n+1)
+	rejects(t, target, n+spare+1)
 	p.fires(t, "DlxctlMessagesHeld") // and not that retries stand still: nothing else waits
 	limit(16 << 20)
 	for _, processor := range []*process{one, two} {

@@ -45,8 +45,8 @@ func (a *alerts) unknownOutages() {
 	}
 }
 
-// standstill adds the alerts about failed messages that do not move, and about a processor that is
-// missing while others run.
+// standstill adds the alerts about failed messages that do not move, and about processors: one that
+// runs with the tiers of another file, and one that is missing while others run.
 func (a *alerts) standstill() {
 	if len(a.t.Backoffs) == 0 {
 		return
@@ -64,6 +64,14 @@ func (a *alerts) standstill() {
 			Annotations: about("nothing moves out of {{ $labels.queue }}",
 				"Messages wait there, and no processor has moved one for 5 minutes or more. No message is lost. The log of dlxctl process shows what it waits for."),
 		}, "severity", severity, "backoff", b.Name)
+		a.add(Rule{
+			Alert: "DlxctlProcessorOutdated",
+			Expr: fmt.Sprintf("max by (topology, backoff, tiers, instance) (dlxctl_backoff_info{topology=%q,backoff=%q,tiers!=%q}) == 1",
+				a.t.Name, b.Name, b.DelaysText()),
+			For: "5m",
+			Annotations: about("a processor of {{ $labels.topology }} runs with another file",
+				"{{ $labels.instance }} retries messages of the backoff {{ $labels.backoff }} after {{ $labels.tiers }}. By the file of this rule it is "+literal(b.DelaysText())+". Restart it with this file, or generate the rules again."),
+		}, "severity", byDay(severity), "backoff", b.Name)
 		if a.o.Processors < 2 {
 			continue
 		}
