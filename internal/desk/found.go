@@ -1,12 +1,15 @@
 package desk
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
 	"maps"
 	"slices"
+	"strings"
 
+	"github.com/dlxctl/dlxctl/internal/deadletter"
 	"github.com/dlxctl/dlxctl/internal/survey"
 	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
@@ -16,6 +19,9 @@ import (
 // file.
 type Found struct {
 	VHost string
+	// Topology is the topology that dlxctl has applied. Empty: none, and [topology.DeskName] stands
+	// for its name.
+	Topology string
 	// Queues are the dead-letter queues, sorted by name.
 	Queues []survey.Keeping
 	// sought are the queues in which a message may be that failed or will: dead-letter queues, those
@@ -35,8 +41,9 @@ func (d *Desk) Discover(ctx context.Context, name string) error {
 		return err
 	}
 	s := survey.New(state)
-	d.Topology = topology.Compiled{Name: name}
-	d.Found = &Found{VHost: d.Endpoint.VHost, sought: map[string]bool{}}
+	d.Found = &Found{VHost: d.Endpoint.VHost, Topology: name, sought: map[string]bool{}}
+	name = cmp.Or(name, topology.DeskName)
+	d.Topology = topology.Compiled{Name: name, CountHeader: countHeaderOf(name, state)}
 	for _, k := range s.DeadLetterQueues() {
 		if k.Topology != "" && k.Topology != name {
 			continue
@@ -60,11 +67,36 @@ func (d *Desk) Discover(ctx context.Context, name string) error {
 	return nil
 }
 
-// topologiesOf names the topologies that dlxctl has applied in a virtual host, sorted.
+// countHeaderOf returns the header in which the processor of a topology counts attempts, as its
+// retry exchanges tell. Empty: it has none, and so no processor.
+func countHeaderOf(name string, state topology.State) string {
+	for _, b := range state.Have.Bindings {
+		if owner, _ := topology.Owner(b.Arguments); owner != name || !topology.IsRetryExchangeName(name, b.Source) {
+			continue
+		}
+		for header, v := range b.Arguments {
+			if _, counts := v.(int64); counts && !strings.HasPrefix(header, "x-") {
+				return header
+			}
+		}
+	}
+	return ""
+}
+
+// uncounted says why the attempts of a message cannot begin again. Empty: they can.
+func (d *Desk) uncounted(facts deadletter.Facts) string {
+	if d.Found == nil || d.Topology.CountHeader != "" || !facts.FromProcessor {
+		return ""
+	}
+	return "the topology file tells in which header their attempts are counted; name it with -f"
+}
+
+// topologiesOf names the topologies that dlxctl has applied in a virtual host, sorted. What the desk
+// leaves in a virtual host that has none is of no topology.
 func topologiesOf(state topology.State) []string {
 	names := map[string]bool{}
 	note := func(args topology.Arguments) {
-		if owner, ok := topology.Owner(args); ok {
+		if owner, ok := topology.Owner(args); ok && args[topology.ArgManagedBy] != topology.DeskMark(topology.DeskName) {
 			names[survey.DeskOwner(owner)] = true
 		}
 	}
@@ -82,6 +114,8 @@ func topologiesOf(state topology.State) []string {
 func (d *Desk) chosenTopology(have []string, name string) (string, error) {
 	vhost := text.Name(d.Endpoint.VHost)
 	switch {
+	case name == topology.DeskName && !slices.Contains(have, name): // what it left before a topology was applied
+		return "", nil
 	case name != "" && !slices.Contains(have, name):
 		if len(have) == 0 {
 			return "", refusef("vhost %s has no topology of dlxctl; remove --name", vhost)
