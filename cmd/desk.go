@@ -75,7 +75,7 @@ func (k *deskCommand) run(ctx context.Context) error {
 	if o.Messages = k.look.Limit; o.Messages < 0 {
 		return usageError{fmt.Errorf("--limit is %d; write 0 or more", o.Messages)}
 	}
-	d, closeDesk, err := k.app.openLook(ctx, k.look)
+	d, closeDesk, err := k.app.openDesk(ctx, k.look)
 	if err != nil {
 		return err
 	}
