@@ -24,6 +24,11 @@ type Found struct {
 	Topology string
 	// Queues are the dead-letter queues, sorted by name.
 	Queues []survey.Keeping
+	// Work are the queues whose dead letters they keep, and all work queues where that is not known of
+	// one of them. Sorted.
+	Work []string
+	// Limited reports that some of Queues limit how often a message is returned.
+	Limited bool
 	// sought are the queues in which a message may be that failed or will: dead-letter queues, those
 	// that dead-letter, and all of the topology.
 	sought map[string]bool
@@ -44,18 +49,27 @@ func (d *Desk) Discover(ctx context.Context, name string) error {
 	d.Found = &Found{VHost: d.Endpoint.VHost, Topology: name, sought: map[string]bool{}}
 	name = cmp.Or(name, topology.DeskName)
 	d.Topology = topology.Compiled{Name: name, CountHeader: countHeaderOf(name, state)}
+	anyWork := false
 	for _, k := range s.DeadLetterQueues() {
 		if k.Topology != "" && k.Topology != name {
 			continue
 		}
 		d.Found.Queues = append(d.Found.Queues, k)
 		d.Found.sought[k.Queue] = true
+		d.Found.Work = append(d.Found.Work, k.Of...)
+		anyWork = anyWork || len(k.Of) == 0
+		if t, err := termsOf(state, k.Queue); err == nil && t.limited {
+			d.Found.Limited = true
+		}
 		for _, work := range k.Of {
 			d.Topology.WorkQueues = append(d.Topology.WorkQueues, topology.WorkQueue{Name: work, DeadLetterQueue: k.Queue})
 		}
 	}
 	for _, q := range s.Queues {
 		owner, owned := topology.Owner(q.Arguments)
+		if anyWork && q.Role == topology.RoleWork {
+			d.Found.Work = append(d.Found.Work, q.Name)
+		}
 		ofOther := owned && survey.DeskOwner(owner) != name
 		if !ofOther && (owned || q.DeadLetters) {
 			d.Found.sought[q.Name] = true
@@ -64,6 +78,8 @@ func (d *Desk) Discover(ctx context.Context, name string) error {
 			d.Topology.Backoffs = append(d.Topology.Backoffs, topology.Backoff{Name: backoff, FailedQueue: q.Name})
 		}
 	}
+	slices.Sort(d.Found.Work)
+	d.Found.Work = slices.Compact(d.Found.Work)
 	return nil
 }
 
