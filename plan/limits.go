@@ -88,7 +88,8 @@ func lowers(limit, argument any) bool {
 // overfull says what leaves a queue when a policy replaces another one, or none, because the queue
 // holds more than the file then allows. Empty: nothing does. A quorum queue drops when its new
 // overflow is to drop. A classic one applies the limit before the overflow, and drops also if its
-// overflow was to drop until then. Both measured on 3.10, 4.0 and 4.3.
+// overflow was to drop until then. Both measured on 3.10, 4.0 and 4.3. The count may be 5 s old:
+// what came since then is in the place of what comes after the change, which the limit is for.
 func (r *resolver) overfull(before, after topology.Arguments, q topology.Queue) string {
 	have, exists := r.existing[q.Name]
 	held := r.held(q.Name)
