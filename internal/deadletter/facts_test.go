@@ -531,7 +531,7 @@ func TestWhatFrameworksTell(t *testing.T) {
 			"original-destination": "rabbitmq://queue/sales", "attempts": int32(3),
 		}, want: deadletter.Facts{
 			Framework: "Wolverine", Cause: "failed", Error: "boom", ErrorType: "E", Stack: "at A", Attempts: 3,
-			WorkQueue:   "sales", ByFramework: true,
+			WorkQueue: "sales", ByFramework: true,
 			FirstFailed: at(1), LastFailed: at(1),
 		}},
 		"Rascal": {headers: amqp091.Table{"rascal": amqp091.Table{
