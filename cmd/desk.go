@@ -36,8 +36,8 @@ replay, edit, park, restore, discard and import change nothing without --yes. Th
 how many messages they looked at and chose, where these would go, and the command line
 that does it.
 
-Without a topology file, desk, list, groups, show, find, digest and export find the dead-letter
-queues on the broker. Bodies are hidden then, unless --show-bodies is given.
+Without a topology file, all commands but serve find the dead-letter queues on the broker.
+Bodies are hidden then, unless --show-bodies is given.
 
 QUEUE is a queue of the virtual host. @WORKQUEUE is the dead-letter queue of a work queue,
 and only its messages. A HANDLE names the content of a message; HANDLE#2 is the second of

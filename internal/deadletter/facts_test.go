@@ -603,3 +603,12 @@ func TestTheTimelineHasTheTiers(t *testing.T) {
 		})
 	}
 }
+
+// A framework that makes texts of all headers, as NServiceBus does, keeps the marks of the desk.
+func TestMarksOfTheDeskAreKnownAsTexts(t *testing.T) {
+	t.Parallel()
+	d := amqp091.Delivery{Headers: amqp091.Table{"desk-replays": "2", "desk-run": []byte("r1")}}
+	if f := deadletter.Read(d, "error", nil); f.Replays != 2 || f.Run != "r1" || deadletter.RunOf(d) != "r1" {
+		t.Errorf("%+v", f)
+	}
+}
