@@ -19,8 +19,8 @@ import (
 )
 
 // openDesk opens the desk of the topology of -f, which reads bodies as flags say. Where there is no
-// topology file, it works with the dead-letter queues that it finds on the broker. closeDesk must be
-// called.
+// topology file, it works with the dead-letter queues that it finds on the broker. closeDesk must
+// be called.
 func (a *app) openDesk(ctx context.Context, k chooseFlags) (d *desk.Desk, closeDesk func(), err error) {
 	switch {
 	case a.hasNoFile():
@@ -37,8 +37,8 @@ func (a *app) openDesk(ctx context.Context, k chooseFlags) (d *desk.Desk, closeD
 	return a.deskOf(ctx, t, k.messages)
 }
 
-// openAct is openDesk for a command that moves messages: a folder of topology files that -f does not
-// name is not left unread.
+// openAct is openDesk for a command that moves messages: a folder of topology files that -f does
+// not name is not left unread.
 func (a *app) openAct(ctx context.Context, k chooseFlags) (d *desk.Desk, closeDesk func(), err error) {
 	if a.hasNoFile() && isFolder("topology") {
 		_, err := a.files().load() // it names the folder
@@ -66,8 +66,8 @@ func (a *app) openFound(ctx context.Context, k chooseFlags) (d *desk.Desk, close
 	return d, closeDesk, nil
 }
 
-// findDesk opens the desk of what the broker tells. What must be masked is not known then, so bodies
-// are hidden unless a person asks for them.
+// findDesk opens the desk of what the broker tells. What must be masked is not known then, so
+// bodies are hidden unless a person asks for them.
 func (a *app) findDesk(ctx context.Context, k chooseFlags) (d *desk.Desk, closeDesk func(), err error) {
 	var unknown topology.Compiled
 	unknown.Messages.Redact.HideBodies = !k.showBodies

@@ -107,7 +107,8 @@ func TestDeskUsageErrors(t *testing.T) {
 func TestThePageNeedsAFile(t *testing.T) {
 	t.Parallel()
 	code, said := runWith(t, []string{"desk", "serve", "--listen", "127.0.0.1:0"}, "")
-	if code != exitBlocked || !strings.Contains(said, "dlxctl import > topology.yaml") || strings.Contains(said, "does not exist") {
+	if code != exitBlocked || !strings.Contains(said, "dlxctl import > topology.yaml") ||
+		strings.Contains(said, "does not exist") {
 		t.Errorf("desk serve exits with %d and prints\n%s", code, said)
 	}
 }

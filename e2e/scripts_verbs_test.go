@@ -114,8 +114,8 @@ func defined(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(strings.Join(target.Definitions(tb), "\n")), 0o600))
 }
 
-// publish sends a persistent message, or several, and waits for the confirms. A body is JSON, and in
-// it and in the id {n} is the number of the message, from 1:
+// publish sends a persistent message, or several, and waits for the confirms. A body is JSON, and
+// in it and in the id {n} is the number of the message, from 1:
 // publish EXCHANGE KEY MESSAGE-ID [BODY [MESSAGES]].
 func publish(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 3 || len(args) > 5 {

@@ -467,7 +467,9 @@ func TestWhatFrameworksTell(t *testing.T) {
 		"MassTransit with redeliveries": {headers: amqp091.Table{
 			"MT-Reason": "fault", "MT-Fault-InputAddress": "queue:sales", "MT-Fault-RetryCount": int32(3),
 			"MT-Redelivery-Count": "2",
-		}, want: deadletter.Facts{Framework: "MassTransit", Cause: "failed", Attempts: 12, WorkQueue: "sales", ByFramework: true}},
+		}, want: deadletter.Facts{
+			Framework: "MassTransit", Cause: "failed", Attempts: 12, WorkQueue: "sales", ByFramework: true,
+		}},
 		"Rebus": {headers: amqp091.Table{
 			"rbs2-error-details": "boom: System.Exception: boom\n   at A", "rbs2-source-queue": "sales",
 			"rbs2-msg-type": "Shop.Order, Shop", "rbs2-delivery-count": "5",
@@ -523,7 +525,8 @@ func TestWhatFrameworksTell(t *testing.T) {
 			Framework: "MassTransit", Cause: "skipped", Attempts: -1, Doubt: "no header names the queue in which it failed",
 		}},
 		"Spring": {headers: spring("events", "k"), route: []string{"billing"}, want: deadletter.Facts{
-			Framework: "Spring", Cause: "failed", Error: "boom", Stack: "at A", Attempts: 3, WorkQueue: "billing", ByFramework: true,
+			Framework: "Spring", Cause: "failed", Error: "boom", Stack: "at A", Attempts: 3,
+			WorkQueue: "billing", ByFramework: true,
 			Exchange: "events", Key: "k",
 		}},
 		"Wolverine": {headers: amqp091.Table{
@@ -540,7 +543,8 @@ func TestWhatFrameworksTell(t *testing.T) {
 				"message": "boom", "code": "EFAIL",
 			}, "recovery": amqp091.Table{"sales": amqp091.Table{"republished": int8(2)}},
 		}}, want: deadletter.Facts{
-			Framework: "Rascal", Cause: "failed", Error: "boom", ErrorType: "EFAIL", Attempts: 3, WorkQueue: "sales", ByFramework: true,
+			Framework: "Rascal", Cause: "failed", Error: "boom", ErrorType: "EFAIL", Attempts: 3,
+			WorkQueue: "sales", ByFramework: true,
 			Exchange: "events", Key: "k",
 		}},
 		"Kicks": {headers: amqp091.Table{
@@ -548,7 +552,8 @@ func TestWhatFrameworksTell(t *testing.T) {
 				`"error_class":"E","error_message":"boom","backtrace":["a","b"],` +
 				`"properties":{"headers":{"x-death":[{"queue":"sales","reason":"rejected","count":5}]}}},{"error":"old"}]`,
 		}, want: deadletter.Facts{
-			Framework: "Kicks", Cause: "failed", Error: "boom", ErrorType: "E", Stack: "a\nb", Attempts: 6, WorkQueue: "sales", ByFramework: true,
+			Framework: "Kicks", Cause: "failed", Error: "boom", ErrorType: "E", Stack: "a\nb", Attempts: 6,
+			WorkQueue: "sales", ByFramework: true,
 			FirstFailed: at(1), LastFailed: at(1),
 		}},
 		"Watermill": {headers: amqp091.Table{

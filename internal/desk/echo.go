@@ -27,8 +27,8 @@ const (
 )
 
 // echo hears messages of a run that come back to the queue from which the run took them: a consumer
-// has rejected them, or its framework has published them there, and they are dead letters again. It is for target queues that do not
-// dead-letter to the topology, to which the brake cannot listen.
+// has rejected them, or its framework has published them there, and they are dead letters again. It
+// is for target queues that do not dead-letter to the topology, to which the brake cannot listen.
 //
 // It counts the messages of the queue, and looks at the queue when the number has changed. Nothing
 // is lost: a look acknowledges nothing and keeps the order, see [Desk.Look]. It has the lock of the

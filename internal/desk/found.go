@@ -107,8 +107,8 @@ func (d *Desk) uncounted(facts deadletter.Facts) string {
 	return "the topology file tells in which header their attempts are counted; name it with -f"
 }
 
-// topologiesOf names the topologies that dlxctl has applied in a virtual host, sorted. What the desk
-// leaves in a virtual host that has none is of no topology.
+// topologiesOf names the topologies that dlxctl has applied in a virtual host, sorted. What the
+// desk leaves in a virtual host that has none is of no topology.
 func topologiesOf(state topology.State) []string {
 	names := map[string]bool{}
 	note := func(args topology.Arguments) {

@@ -93,7 +93,8 @@ func (d *Desk) newChoice(r Request) (*choice, error) {
 	c := &choice{
 		desk: d, request: r, kind: r.Action.Kind(), known: d.known(), key: newRunKey(), entries: map[fingerprint]entry{},
 		groups: map[string]*deadletter.Group{}, to: map[place]int{}, doubts: map[string]int{},
-		unsaid: map[string]bool{}, stripped: map[string]int{}, reaches: map[Reach]int{}, nowhere: map[string]int{}, unsure: map[string]int{},
+		unsaid: map[string]bool{}, stripped: map[string]int{}, reaches: map[Reach]int{}, nowhere: map[string]int{},
+		unsure: map[string]int{},
 	}
 	parked := topology.ParkedName(d.Topology.Name)
 	switch t := r.Target; {
@@ -466,8 +467,8 @@ func (c *choice) brakes(p *Proposal, state topology.State) {
 
 // echoes returns the queues whose dead letters come back to the queue that the run takes from,
 // whichever of its messages fails: the broker brings them, or the framework of the consumer, which
-// has published all messages of the run from there. A framework publishes to a dead-letter queue; in
-// another one the messages lie because a person or a program has moved them.
+// has published all messages of the run from there. A framework publishes to a dead-letter queue;
+// in another one the messages lie because a person or a program has moved them.
 func (c *choice) echoes(p *Proposal, state topology.State) []string {
 	way, comes := route.New(state), map[string]bool{}
 	keeps := sync.OnceValue(func() bool { return survey.New(state).Keeps(c.request.Queue) })

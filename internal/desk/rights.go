@@ -151,7 +151,8 @@ func (d *Desk) lacks(own, foreign []string) error {
 		if d.Found != nil {
 			command += " --desk"
 		}
-		fixes = append(fixes, fmt.Sprintf("run '%s' and give %s what it prints for the user desk", command, text.ShellQuote(user)))
+		fixes = append(fixes, fmt.Sprintf("run '%s' and give %s what it prints for the user desk", command,
+			text.ShellQuote(user)))
 	}
 	if len(foreign) > 0 {
 		fixes = append(fixes, fmt.Sprintf(

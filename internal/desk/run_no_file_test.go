@@ -137,8 +137,8 @@ func TestAReplayWithoutAFileLeavesNothingBehind(t *testing.T) {
 	}
 }
 
-// What a killed run without a file may have in its hold and in the queue is not taken by the desk of
-// a topology that was applied since.
+// What a killed run without a file may have in its hold and in the queue is not taken by the desk
+// of a topology that was applied since.
 func TestARunOfAnotherDeskIsNotTakenTwice(t *testing.T) {
 	brokertest.OnNewestLine(t)
 	t.Parallel()

@@ -275,8 +275,8 @@ func acting(t topology.Compiled) Grant {
 	return g
 }
 
-// DeskRights returns the grants for people at the desk of a virtual host without a topology file, to
-// read and to act, by the names that t has.
+// DeskRights returns the grants for people at the desk of a virtual host without a topology file,
+// to read and to act, by the names that t has.
 func DeskRights(t DeskObjects) []Grant {
 	names := func(list []string) Alternatives { return text.Each(list, exactly) }
 	own, parked := exactly(topology.HoldName(t.Name, ""))+".*", exactly(topology.ParkedName(t.Name))
