@@ -75,7 +75,7 @@ func flagValues() map[string][]string {
 		"serve --allow":  page.Allowable(),
 		"replay --allow": {desk.DropsMessages + "="}, "restore --allow": {desk.DropsMessages + "="},
 		"edit --allow": {desk.DropsMessages + "="}, "resume --allow": {desk.DropsMessages + "="},
-		"return --allow":  {desk.DropsMessages + "="},
+		"return --allow": {desk.DropsMessages + "="}, "pull --allow": {desk.DropsMessages + "="},
 		"migrate --allow": {string(topology.DropsRouting)}, "abort --allow": {string(topology.DropsRouting)},
 	}
 }

@@ -25,18 +25,19 @@ func newDesk(a *app) *cobra.Command {
 		Long: `Show each dead-letter queue of the topology: how many messages it holds, the oldest, how
 many are new in the last 24 hours, the most frequent cause, the owner, and the runs in
 progress. The subcommands show, export, replay, edit, park and discard its messages, and
-give back what was taken.
+give back what was taken. pull takes messages out of a work queue.
 
 desk looks at the first --limit messages of each queue, and says where it did not look at
 all of them. --limit 0 looks at no message. The count of a queue that it did not look at, such
 as an empty one, is up to 5 seconds old. A look gives the messages back in their order;
 docs/looking.md says what it costs in a queue.
 
-replay, edit, park, restore, discard and import change nothing without --yes. They show
+replay, edit, park, restore, discard, pull and import change nothing without --yes. They show
 how many messages they looked at and chose, where these would go, and the command line
 that does it.
 
-Without a topology file, all commands but serve find the dead-letter queues on the broker.
+Without a topology file, all commands but serve and pull find the dead-letter
+queues on the broker.
 Bodies are hidden then, unless --show-bodies is given.
 
 QUEUE is a queue of the virtual host. @WORKQUEUE is the dead-letter queue of a work queue,
@@ -61,6 +62,7 @@ anything was moved.`,
 		newDeskExport(a), newDeskImport(a),
 
 		newDeskReplay(a), newDeskEdit(a), newDeskPark(a), newDeskRestore(a), newDeskDiscard(a),
+		newDeskPull(a),
 		newDeskRun(a), newDeskServe(a),
 	)
 	return c

@@ -26,12 +26,16 @@ type chooseFlags struct {
 
 // add adds the flags that every choice has.
 func (k *chooseFlags) add(c *cobra.Command) {
-	f := c.Flags()
+	k.addChoice(c.Flags())
+	k.addLook(c)
+}
+
+// addChoice adds the flags that choose messages.
+func (k *chooseFlags) addChoice(f *pflag.FlagSet) {
 	f.StringVar(&k.Where, "where", "", "choose the messages for which `EXPR` is true; see docs/looking.md")
 	f.StringArrayVar(&k.Handles, "handle", nil,
 		"choose the message with this `HANDLE`, as 'desk list' prints it; repeat the flag for several")
 	f.StringVar(&k.Since, "since", "", "choose what failed since `TIME`: a duration such as 2h, or 2026-01-02T15:04:05Z")
-	k.addLook(c)
 }
 
 // addLimit adds the flag that ends a choice.
@@ -41,13 +45,18 @@ func (k *chooseFlags) addLimit(f *pflag.FlagSet, standard int, usage string) {
 
 // addLook adds the flags of a look, and of how bodies are read.
 func (k *chooseFlags) addLook(c *cobra.Command) {
+	c.Flags().BoolVar(&k.besideConsumers, "beside-consumers", false,
+		"look although the queue has consumers, which wait meanwhile")
+	k.addHold(c)
+}
+
+// addHold adds the flags of addLook for a command that looks beside consumers anyway.
+func (k *chooseFlags) addHold(c *cobra.Command) {
 	f := c.Flags()
 	f.StringVar(&k.holdLimit, "hold-limit", "",
 		"`LIMIT` of what a look holds: a number of messages, or a size such as 256MiB (default: by the type of the queue)")
 	f.DurationVar(&k.holdTime, "hold-time", 0,
 		"give everything back after this `DURATION` (default: when no message has come for 10s, or after 10m)")
-	f.BoolVar(&k.besideConsumers, "beside-consumers", false,
-		"look although the queue has consumers, which wait meanwhile")
 	markAdvanced(f, "hold-limit", "hold-time")
 	k.messages.register(c)
 }

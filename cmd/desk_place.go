@@ -47,6 +47,16 @@ func (a *app) openAct(ctx context.Context, k chooseFlags) (d *desk.Desk, closeDe
 	return a.openDesk(ctx, k)
 }
 
+// needsFile refuses a command that works only with a topology file where there is none.
+func (a *app) needsFile(command string) error {
+	if !a.hasNoFile() || isFolder("topology") {
+		return nil
+	}
+	return fmt.Errorf(
+		"%w: there is no topology file, and %s needs one; name it with -f, or write one from the broker: dlxctl import > topology.yaml",
+		desk.ErrRefused, command)
+}
+
 // openFound is openDesk without a topology file. It says on stderr how the queues were found, and
 // that bodies are hidden.
 func (a *app) openFound(ctx context.Context, k chooseFlags) (d *desk.Desk, closeDesk func(), err error) {

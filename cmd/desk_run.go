@@ -14,7 +14,7 @@ func newDeskRun(a *app) *cobra.Command {
 		Use:        "run",
 		SuggestFor: []string{"runs"},
 		Short:      "List, continue, undo or stop runs",
-		Long: `A run moves messages: one replay, edit, park, restore, discard or import. What it has taken
+		Long: `A run moves messages: one replay, edit, park, restore, discard, pull or import. What it has taken
 out of a queue and not sent yet is in its hold, also after a kill.`,
 		Args:                       noCommand,
 		SuggestionsMinimumDistance: 2,

@@ -7,7 +7,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/dlxctl/dlxctl/internal/desk"
 	"github.com/dlxctl/dlxctl/internal/desk/page"
 	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
@@ -75,9 +74,8 @@ func (k *deskServeCommand) run(c *cobra.Command) error {
 		return explainListen(k.listen, err)
 	}
 	defer bound.Close()
-	if k.app.hasNoFile() && !isFolder("topology") {
-		return fmt.Errorf("%w: the page needs a topology file; name it with -f, or write one from the broker: dlxctl import > topology.yaml",
-			desk.ErrRefused)
+	if err := k.app.needsFile("desk serve"); err != nil {
+		return err
 	}
 	d, closeDesk, err := k.app.openAct(c.Context(), k.look)
 	if err != nil {

@@ -191,10 +191,12 @@ func isForOthers(name string) bool {
 		regexp.MustCompile(`^DLXCTL_(.*_)?(SERVICE_HOST|SERVICE_PORT(_.*)?|PORT|PORT_[0-9]+_(TCP|UDP)(_.*)?)$`).MatchString(name)
 }
 
-// visitFlags calls visit for each flag of each command below c.
+// visitFlags calls visit for each flag of c and of each command below it, maybe more than once. It
+// leaves out what c inherits: every start visits all flags, and each command would repeat the
+// global ones.
 func visitFlags(c *cobra.Command, visit func(*pflag.Flag)) {
-	c.InheritedFlags() // makes Flags complete
 	c.Flags().VisitAll(visit)
+	c.PersistentFlags().VisitAll(visit)
 	for _, sub := range c.Commands() {
 		visitFlags(sub, visit)
 	}

@@ -46,7 +46,7 @@ type document struct {
 
 // documents are all JSON documents in the dialect of dlxctl.
 func documents() []document {
-	run := []string{"desk replay", "desk edit", "desk park", "desk restore", "desk discard"}
+	run := []string{"desk replay", "desk edit", "desk park", "desk restore", "desk discard", "desk pull"}
 	return []document{
 		{
 			"A plan",

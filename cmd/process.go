@@ -157,16 +157,22 @@ func (k *processCommand) summarize(ctx context.Context, log *slog.Logger, t moni
 	passed = passed.Round(time.Second)
 	if k.app.logFormat == "json" {
 		log.InfoContext(ctx, "stopped", "after", text.Duration(passed), "retried", t.Retried,
-			"dead_lettered", t.DeadLettered, "unroutable", t.Unroutable, "unsettled", t.Unsettled)
+			"dead_lettered", t.DeadLettered, "unroutable", t.Unroutable, "dropped", t.Dropped, "unsettled", t.Unsettled)
 		return
+	}
+	dropped := ""
+	if t.Dropped > 0 {
+		dropped = fmt.Sprintf(", %s deleted as their time was over", text.Grouped(t.Dropped))
 	}
 	rest := "nothing is left unsettled"
 	if t.Unsettled > 0 {
 		rest = fmt.Sprintf("%s left unsettled: the broker delivers %s again, and %s may be doubled",
 			text.Grouped(t.Unsettled), text.Choose(t.Unsettled, "it", "them"), text.Choose(t.Unsettled, "it", "they"))
 	}
-	fmt.Fprintf(k.app.stdout, "stopped after %s: %s retried, %s to dead-letter queues, %s to unroutable queues; %s\n",
-		text.Duration(passed), text.Grouped(t.Retried), text.Grouped(t.DeadLettered), text.Grouped(t.Unroutable), rest)
+	fmt.Fprintf(k.app.stdout,
+		"stopped after %s: %s retried, %s to dead-letter queues, %s to unroutable queues%s; %s\n",
+		text.Duration(passed), text.Grouped(t.Retried), text.Grouped(t.DeadLettered), text.Grouped(t.Unroutable),
+		dropped, rest)
 }
 
 // process runs a processor like p for each topology of the files, and with --watch follows

@@ -110,6 +110,26 @@ func TestDeskRightsSuffice(t *testing.T) {
 	awaitDepth(t, target, "shop.dead", 0)
 }
 
+// With the rights that 'dlxctl rights' prints for pulling, messages can be pulled out of a work
+// queue. With those of the user desk they cannot.
+func TestPullRights(t *testing.T) {
+	brokertest.OnNewestLine(t)
+	t.Parallel()
+	target, file := deadLetters(t, 1)
+	brokertest.PublishConfirmed(t, target.Confirming(t), "events", "order", amqp091.Publishing{MessageId: "m-1"})
+	pull := []string{"desk", "pull", "billing", "--where", `id == "m-1"`, "--yes", "--expect", "1", "-f", file}
+	code, out := dlxctl(as(t, target, grant(t, deskRightsFile, "desk")), pull...)
+	for _, says := range []string{"lacks read on the queue billing", "run 'dlxctl rights' and give ", "desk-pull"} {
+		if code != 3 || !strings.Contains(out, says) {
+			t.Errorf("the user desk pulls with exit code %d, and the output does not say %q:\n%s", code, says, out)
+		}
+	}
+	awaitDepth(t, target, "billing", 1)
+	succeeds(t, as(t, target, grant(t, deskRightsFile, "desk-pull")), pull...)
+	awaitDepth(t, target, "billing", 0)
+	awaitDepth(t, target, "billing.dead", 2)
+}
+
 // deskNeeds returns, for each right of the user desk, commands that need it. run is a stopped run
 // with messages of shop.unroutable, and copied is an export.
 func deskNeeds(target brokertest.Target, run, copied string) map[right][][]string {

@@ -26,6 +26,7 @@ queues: [{name: billing, bindings: [{exchange: events, key: "order.*"}]}]
 // tutorial follows docs/desk.md as a person with the printed rights of the desk.
 type tutorial struct {
 	reader
+	admin   brokertest.Target
 	publish *amqp091.Channel
 	// fails is a regular expression for the bodies that the service rejects.
 	fails atomic.Pointer[regexp.Regexp]
@@ -37,17 +38,24 @@ type tutorial struct {
 func newTutorial(t *testing.T) *tutorial {
 	t.Helper()
 	target := brokertest.VHost(t)
-	tut := &tutorial{publish: target.Confirming(t), names: strings.NewReplacer()}
+	tut := &tutorial{admin: target, publish: target.Confirming(t), names: strings.NewReplacer()}
 	tut.fail(`.`)
 	file := writeTopology(t, tutorialFile)
 	succeeds(t, target, "apply", "--yes", "-f", file)
 	tut.reader = reader{t, as(t, target, grant(t, tutorialFile, "desk")), filepath.Dir(file)}
-	deliveries, err := target.Channel(t).Consume("billing", "", false, false, false, false, nil)
+	ch := target.Channel(t)
+	if err := ch.Qos(1, 0, false); err != nil {
+		t.Fatal(err)
+	}
+	deliveries, err := ch.Consume("billing", "", false, false, false, false, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	go func() {
 		for d := range deliveries {
+			if strings.Contains(string(d.Body), "slow") {
+				<-t.Context().Done()
+			}
 			if tut.fails.Load().Match(d.Body) {
 				_ = d.Reject(false) // the broker delivers it again if this fails
 			} else {
@@ -102,6 +110,12 @@ func (t *tutorial) prepare(command string) (code int) {
 		t.fail(".")
 		t.dead(8, orders(8, `{"order":%d,"country":"AT"}`)...)
 		return 2
+	case strings.HasPrefix(command, "dlxctl desk pull") && !strings.Contains(command, "--yes"):
+		t.target = as(t.T, t.admin, grant(t.T, tutorialFile, "desk-pull"))
+		for _, body := range []string{`{"slow":true}`, `{"customer":4711}`} {
+			brokertest.PublishConfirmed(t.T, t.publish, "events", "order.placed", amqp091.Publishing{Body: []byte(body)})
+		}
+		awaitDepth(t.T, t.target, "billing", 1)
 	case strings.HasPrefix(command, "dlxctl desk digest"): // the counts are older than what was taken before
 		brokertest.Eventually(t.T, "counts without what was taken", func() bool {
 			code, _ := dlxctl(t.target, "desk", "digest", "-f", filepath.Join(t.dir, "topology.yaml"))

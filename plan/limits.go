@@ -93,7 +93,7 @@ func lowers(limit, argument any) bool {
 func (r *resolver) overfull(before, after topology.Arguments, q topology.Queue) string {
 	have, exists := r.existing[q.Name]
 	held := r.held(q.Name)
-	if !exists || held == 0 || len(r.limits[q.Name]) == 0 {
+	if !exists || held == 0 {
 		return ""
 	}
 	was, becomes := policy.WithPolicies(have, before), policy.WithPolicies(have, after)

@@ -2,6 +2,7 @@ package plan_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -21,6 +22,7 @@ func TestLimitsOfALiveQueue(t *testing.T) {
 		before string // arguments in the file before
 		after  string
 		other  args // the policy of another team
+		comes  args // the same, since the file of before was applied
 		held   int64
 		want   string
 		says   string
@@ -80,6 +82,18 @@ func TestLimitsOfALiveQueue(t *testing.T) {
 		"below a limit of another team": {
 			after: "x-max-length: 3", other: args{"max-length": int64(7)}, want: "update max-length",
 		},
+		"another team limits a queue that holds more": {
+			comes: args{"max-length": int64(5)}, held: 9,
+			want: "update max-length dead-letter-strategy overflow loses-messages",
+			says: "w holds 9 messages, and the oldest leave",
+		},
+		"another team lowers its limit": {
+			kind: "classic", other: args{"max-length": int64(7)}, comes: args{"max-length": int64(5)}, held: 6,
+			want: "update max-length loses-messages",
+		},
+		"another team limits a queue that holds less": {
+			kind: "classic", comes: args{"max-length": int64(5)}, held: 5, want: "update max-length",
+		},
 		"above a limit of another team": {after: "x-max-length: 9", other: args{"max-length": int64(7)}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -110,6 +124,11 @@ func TestLimitsOfALiveQueue(t *testing.T) {
 						state.Have.Policies[i] = p
 					}
 				}
+			}
+			if tc.comes != nil {
+				others := func(p topology.Policy) bool { return p.Name == "other" }
+				state.Have.Policies = append(slices.DeleteFunc(state.Have.Policies, others),
+					queuePolicy("other", "^w$", 1, tc.comes))
 			}
 			state.Usage["w"] = topology.Usage{Ready: tc.held}
 			var got []string

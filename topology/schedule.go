@@ -57,10 +57,11 @@ func (b Backoff) DeadText() string {
 
 // ScheduleText says when a message is delivered that fails each time: "4 deliveries, at 0s, +10s,
 // +1m, +10m; dead after 11m10s at the earliest". A backoff without tiers has no retries. Of one
-// that retries some failures only it is about these: "; only rejected is retried".
+// that retries some failures only it is about these: "; only rejected is retried". And it says what
+// expiry does, where that is not ignored: "; deleted when it expires".
 func (b Backoff) ScheduleText() string {
 	if len(b.Tiers) == 0 {
-		return "1 delivery; dead at once"
+		return "1 delivery; dead at once" + b.expiryText()
 	}
 	out := fmt.Sprintf("%d deliveries, at 0s, %s; dead after %s at the earliest", len(b.Tiers)+1,
 		strings.Join(b.delays("+"), ", "), text.Duration(b.Wait()))
@@ -68,7 +69,19 @@ func (b Backoff) ScheduleText() string {
 		reasons := text.Each(b.RetryOn, func(r Reason) string { return string(r) })
 		out += fmt.Sprintf("; only %s %s retried", text.List(reasons), text.Choose(len(reasons), "is", "are"))
 	}
-	return out
+	return out + b.expiryText()
+}
+
+// expiryText says what becomes of a message whose time is over, after a sentence.
+func (b Backoff) expiryText() string {
+	switch b.AfterExpiry {
+	case ExpiryDead:
+		return "; dead when it expires"
+	case ExpiryDropped:
+		return "; deleted when it expires"
+	default:
+		return ""
+	}
 }
 
 // OutageText says from which length an outage of a work queue makes dead letters: "an outage of

@@ -323,6 +323,9 @@ type Backoff struct {
 	// RetryUntil is how long after its first failure a message may wait without an attempt that
 	// counts, as its consumer asks for longer waits than any tier has.
 	RetryUntil time.Duration `json:"retryUntil"`
+	// AfterExpiry is what becomes of a message that expired in its work queue, or whose expiration
+	// ends before its next wait does. Empty: it is retried like any other.
+	AfterExpiry AfterExpiry `json:"afterExpiry,omitempty"`
 	// Outage says what is an outage of a work queue. Nil: nothing is, and each failure counts.
 	Outage *Outage `json:"outage,omitempty"`
 	// Place is where the file has the backoff.
@@ -330,13 +333,23 @@ type Backoff struct {
 }
 
 // Retries reports whether a failure for reason r is retried. An unknown reason is: the
-// message may have been put into the failed queue by hand. A permanent one never is.
+// message may have been put into the failed queue by hand. A permanent one never is, and neither is
+// a message that a person took out.
 func (b Backoff) Retries(r Reason) bool {
-	if r == ReasonPermanent {
+	if r == ReasonPermanent || r == ReasonPulled {
 		return false
 	}
 	return r == ReasonUnknown || b.RetryOn == nil || slices.Contains(b.RetryOn, r)
 }
+
+// AfterExpiry is what becomes of a message whose time is over.
+type AfterExpiry string
+
+// What becomes of it.
+const (
+	ExpiryDead    AfterExpiry = "dead" // it is a dead letter
+	ExpiryDropped AfterExpiry = "drop" // it is deleted and counted
+)
 
 // Tier is one delay of a backoff.
 type Tier struct {
@@ -360,8 +373,8 @@ func (t Tier) Late(u Usage) bool {
 // Reason is why a message failed, as x-death spells it.
 type Reason string
 
-// The reasons for dead-lettering. The broker never says unknown or permanent: a consumer that says
-// why it failed calls the failure permanent, and any other one rejected.
+// The reasons for dead-lettering. The broker never says unknown, permanent or pulled: a consumer
+// that says why it failed calls the failure permanent, and any other one rejected.
 const (
 	ReasonRejected      Reason = "rejected"
 	ReasonDeliveryLimit Reason = "delivery_limit"
@@ -369,6 +382,8 @@ const (
 	ReasonMaxLength     Reason = "maxlen"
 	ReasonUnknown       Reason = "unknown"
 	ReasonPermanent     Reason = "permanent"
+	// ReasonPulled: no consumer failed, a person took the message out of its work queue (desk pull).
+	ReasonPulled Reason = "pulled"
 )
 
 // Reasons returns the reasons that a broker knows.

@@ -45,7 +45,8 @@ func (r *reading) own(h fields, exchange, queue string) {
 	if unroutable { // the error of the consumer gave way to that of the processor
 		f.Cause, f.Error = causeUnroutable, problem
 	}
-	if attempts, ok := topology.Integer(h[topology.HeaderAttempts]); ok && attempts > 0 {
+	pulled := f.Cause == string(topology.ReasonPulled) // perhaps before its first attempt
+	if attempts, ok := topology.Integer(h[topology.HeaderAttempts]); ok && (attempts > 0 || pulled && attempts == 0) {
 		f.Attempts = int(attempts)
 	}
 	first, last := timestamp(h.text(topology.HeaderFirstFailedAt)), timestamp(h.text(topology.HeaderLastFailedAt))

@@ -12,6 +12,7 @@ const (
 	Edit    Action = "edit"
 	Park    Action = "park"
 	Restore Action = "restore"
+	Pull    Action = "pull"
 )
 
 // Kind is what makes an action different from the others.
@@ -19,7 +20,8 @@ type Kind struct {
 	Action Action
 	// Done is what it has done to messages: replayed, parked.
 	Done string
-	// AllowedBy is the action that a page must be allowed to do: park allows to restore, too.
+	// AllowedBy is the action that a page must be allowed to do: park allows to restore, too. Empty:
+	// no page does it.
 	AllowedBy Action
 	// Once: it leaves out messages that were replayed before, unless the person wants them again.
 	Once bool
@@ -27,6 +29,8 @@ type Kind struct {
 	Paced bool
 	// Edits: it sends one message with a new body, and parks the original.
 	Edits bool
+	// Live: it takes from a work queue, which consumers read meanwhile.
+	Live bool
 	// Limits are those of its runs unless the person sets others.
 	Limits Limits
 
@@ -50,6 +54,8 @@ const (
 	toParked
 	// toOrigin is the queue from which each message was parked.
 	toOrigin
+	// toDead is the dead-letter queue of the work queue.
+	toDead
 )
 
 // Kinds returns the table of the actions, in the order in which help lists them.
@@ -71,6 +77,7 @@ func Kinds() []Kind {
 		},
 		{Action: Park, Done: "parked", AllowedBy: Park, goes: toParked, parkedAs: "parked", Limits: unlimited},
 		{Action: Restore, Done: "restored", AllowedBy: Park, goes: toOrigin, Limits: unlimited},
+		{Action: Pull, Done: "pulled", Live: true, goes: toDead, Limits: unlimited},
 	}
 }
 

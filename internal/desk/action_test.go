@@ -20,6 +20,7 @@ func TestKindsAreComplete(t *testing.T) {
 		desk.Edit:    {Limit: 1, Send: desk.SendOptions{Ramp: []int{1}, StopFailures: 1, Settle: 5 * time.Second}},
 		desk.Park:    {},
 		desk.Restore: {},
+		desk.Pull:    {},
 	}
 	for _, kind := range desk.Kinds() {
 		request, known := want[kind.Action]

@@ -63,6 +63,8 @@ type LookOptions struct {
 	// BesideConsumers allows a queue with consumers. They take some of its messages meanwhile, and
 	// wait for those that are held.
 	BesideConsumers bool
+	// Live: the queue is a work queue, whose consumers must get the messages in order.
+	Live bool
 }
 
 // Looked is what a look found out about a queue.
@@ -71,6 +73,8 @@ type Looked struct {
 	Type  string `json:"type,omitempty"` // quorum, classic or stream
 	// Messages is how many the queue held when the look began: ready ones.
 	Messages int `json:"messages"`
+	// consumers is how many consumers the queue had.
+	consumers int
 	// Unacknowledged is how many other consumers held at that moment, as far as is known.
 	Unacknowledged int `json:"unacknowledged,omitempty"`
 	// Looked is how many were looked at, from the head.

@@ -66,7 +66,7 @@ func (d *Desk) describe(m *manifest, r Result) Result {
 	switch goes := m.Action.Kind().goes; {
 	case m.back:
 		r.To = []string{m.Queue}
-	case goes == toWork, goes == toOrigin:
+	case goes == toWork, goes == toOrigin, goes == toDead:
 		r.To = slices.Clone(m.Watch)
 	case m.parks():
 		r.To = []string{topology.ParkedName(d.Topology.Name)}
@@ -153,20 +153,24 @@ func (s *session) takeAndSend(ctx context.Context, has *contents) (Result, error
 		}
 		return Result{Left: left}, err
 	}
-	r := Result{Missing: t.left}
-	if err := w.endTaking(ctx); err != nil {
-		r.Left = t.taken
+	r := Result{Missing: t.left, Reordered: t.reordered}
+	s.doubledBefore += t.inDoubt
+	return s.sendTaken(ctx, r, t.taken)
+}
+
+// sendTaken notes that all is taken, and sends what the hold has.
+func (s *session) sendTaken(ctx context.Context, r Result, taken int) (Result, error) {
+	if err := s.worker.endTaking(ctx); err != nil {
+		r.Left = taken
 		return r, err
 	}
-	w.freeQueue()
-	s.doubledBefore += t.inDoubt
-	return s.send(ctx, r, t.taken)
+	s.worker.freeQueue()
+	return s.send(ctx, r, taken)
 }
 
 // endTaking notes in the hold that nothing may be taken any more.
 func (w *worker) endTaking(ctx context.Context) error {
-	name := w.desk.Topology.Name
-	if err := w.note(ctx, topology.HoldName(name, w.run), record(w.run, recordSending, 0, 0, nil)); err != nil {
+	if err := w.note(ctx, "", record(w.run, recordSending, 0, 0, nil)); err != nil {
 		return err
 	}
 	return w.conn.DeleteExchange(w.takeExchange, amqp.Conditions{})
@@ -212,7 +216,9 @@ func (d *Desk) Resume(ctx context.Context, id string, o *SendOptions, progress f
 		}
 		s := &session{worker: w, manifest: &m, progress: progress, resumed: true}
 		var r Result
-		if has.records[recordSending] > 0 {
+		if m.live() && has.records[recordSending] == 0 {
+			r, err = s.resumePull(ctx, has)
+		} else if has.records[recordSending] > 0 {
 			s.doubledBefore = has.manifest.Send.inFlight()
 			r, err = s.send(ctx, Result{}, has.messages)
 		} else {

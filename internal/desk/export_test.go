@@ -71,7 +71,21 @@ func delivered(p amqp091.Publishing, key string) amqp091.Delivery {
 // are parked if they are, or who may do it.
 func Incomplete(k Kind) bool {
 	parks := k.goes == toParked || k.Edits
-	return k.goes == 0 || k.AllowedBy.Kind().goes == 0 || parks != (k.parkedAs != "")
+	return k.goes == 0 || !k.Live && k.AllowedBy.Kind().goes == 0 || parks != (k.parkedAs != "")
+}
+
+// RefusePull returns why a pull from a queue is refused that has so many ready messages and
+// consumers.
+func RefusePull(state topology.State, queue string, ready int, consumers int64) error {
+	t, err := termsOf(state, queue)
+	if err != nil {
+		return err
+	}
+	t.consumers = consumers
+	if err := t.takeFirst(ready); err != nil {
+		return err
+	}
+	return t.refuse(ready, ready, true)
 }
 
 // ChosenTopology returns the topology of a virtual host that a person means by name.

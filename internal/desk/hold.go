@@ -127,7 +127,7 @@ func (w *worker) openHold(ctx context.Context, m *manifest) error {
 	if err != nil {
 		return err
 	}
-	return w.note(ctx, hold.Name, messages...)
+	return w.note(ctx, "", messages...)
 }
 
 // waitUntilDurable waits until the queues of the run survive a crash of their node.
@@ -323,8 +323,10 @@ func (w *worker) fanout(ctx context.Context, exchange, queue string) error {
 	return nil
 }
 
-// note writes messages into the hold, and waits for their confirms.
-func (w *worker) note(ctx context.Context, hold string, messages ...amqp091.Publishing) error {
+// note writes messages into the hold, and waits for their confirms. through is an exchange that
+// routes to the hold: the default one, or that through which this process takes.
+func (w *worker) note(ctx context.Context, through string, messages ...amqp091.Publishing) error {
+	hold := topology.HoldName(w.desk.Topology.Name, w.run)
 	conn, err := amqp.Dial(ctx, w.desk.endpoint("writes "+w.run))
 	if err != nil {
 		return err
@@ -335,7 +337,7 @@ func (w *worker) note(ctx context.Context, hold string, messages ...amqp091.Publ
 		return err
 	}
 	for _, m := range messages {
-		if err := out.publish(ctx, "", hold, m); err != nil {
+		if err := out.publish(ctx, through, hold, m); err != nil {
 			return fmt.Errorf("write to the hold %s: %w", hold, err)
 		}
 	}
@@ -423,6 +425,9 @@ func (w *worker) closeHold(ctx context.Context) error {
 				return err
 			}
 		}
+	}
+	if err := w.dropWitnesses(state); err != nil {
+		return err
 	}
 	return w.conn.DeleteQueue(hold, amqp.Conditions{}) // proven to be empty, see above
 }

@@ -141,6 +141,12 @@ func (l *look) begin() error {
 	if err != nil {
 		return err
 	}
+	l.done.consumers = int(t.consumers)
+	if l.options.Live {
+		if err := t.takeFirst(ready); err != nil {
+			return err
+		}
+	}
 	// Statistics are up to 5 seconds old: what an earlier look held is ready again.
 	l.done.Unacknowledged = int(min(t.usage.Held(), max(0, t.usage.Ready+t.usage.Unacknowledged-int64(ready))))
 	l.done.Messages = ready
@@ -209,6 +215,9 @@ func (l *look) hold(ctx context.Context) (Looked, error) {
 		Messages: 1, Bytes: l.holdableBytes(), Nack: l.terms.nack(),
 		Classic: l.done.Type == topology.Classic, Most: l.holdable(),
 	}
+	if l.terms.first {
+		o.First, o.Bytes = true, 0
+	}
 	if l.terms.timesOut() {
 		o.Timeout = max(leastTimeout, 2*l.time())
 	}
@@ -218,7 +227,8 @@ func (l *look) hold(ctx context.Context) (Looked, error) {
 			return l.done, err
 		}
 		defer l.rescuer.close()
-	} else {
+	}
+	if !l.terms.limited || l.terms.first {
 		o.Messages = l.wanted()
 	}
 	var h *amqp.Holder
@@ -240,6 +250,9 @@ func (l *look) hold(ctx context.Context) (Looked, error) {
 	switch {
 	case isEnd(err):
 		err = nil
+	case errors.Is(err, broker.ErrInUse):
+		err = refusef("queue %s has an exclusive consumer, and the broker lets no other consume; stop that consumer, or let it consume without exclusive",
+			text.Name(l.done.Queue))
 	case err != nil && l.conn.Closed():
 		err = fmt.Errorf("the connection ended, and the broker has taken back the %s that the look held: %w",
 			text.Count(l.done.Looked, "message"), err)
@@ -269,8 +282,8 @@ func (l *look) take(ctx context.Context, h *amqp.Holder) error {
 	patient, cancel := l.within(context.WithoutCancel(ctx), 2)
 	defer cancel()
 	visit := func(m amqp.Held) error { return l.held(ctx, h, m) }
-	if err := errors.Join(h.Take(patient, visit), l.ended); err != nil {
-		return err
+	if err := errors.Join(h.Take(patient, visit), l.ended); err != nil || l.terms.first {
+		return err // runSpends says whether the messages have returns left
 	}
 	if err := l.terms.refuseSpent(l.returned); err != nil {
 		return err
@@ -371,7 +384,12 @@ func (l *look) cost(reordered bool) string {
 		return ""
 	}
 	parts := []string{"marked the messages as redelivered"}
-	l.done.costs = l.terms.counts() || l.rescued > 0 || reordered || l.terms.expires() || l.expiring > 0
+	withheld := l.terms.first && l.done.consumers > 0
+	if withheld {
+		parts = append(parts, fmt.Sprintf("made %s wait for %s", text.Count(l.done.consumers, "consumer"),
+			text.Took(time.Duration(l.done.Took))))
+	}
+	l.done.costs = withheld || l.terms.counts() || l.rescued > 0 || reordered || l.terms.expires() || l.expiring > 0
 	switch {
 	case l.terms.counts():
 		left := max(0, l.terms.limit-min(l.returned, l.terms.limit-1)-1)
@@ -384,7 +402,10 @@ func (l *look) cost(reordered bool) string {
 		parts = append(parts, fmt.Sprintf("moved %s to the tail, as the broker would have dropped or dead-lettered %s",
 			text.Count(l.rescued, "message"), text.Choose(l.rescued, "it", "them")))
 	}
-	if reordered {
+	switch {
+	case reordered && l.terms.first:
+		parts = append(parts, "may have let messages that arrived meanwhile overtake others")
+	case reordered:
 		parts = append(parts, "may have put the messages behind others that were returned earlier")
 	}
 	if l.terms.expires() || l.expiring > 0 {

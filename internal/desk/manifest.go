@@ -17,9 +17,11 @@ const (
 	headerPart     = "desk-part"    // the number of a part, from 1
 	headerParts    = "desk-parts"   // how many parts there are
 	headerEdited   = "desk-headers" // the headers of an edited message
+	headerWitness  = "desk-witness" // the witness of the acknowledgements of a pull
 
 	recordList      = "list"      // a part of the list of chosen messages
 	recordEdited    = "edited"    // the message as a person wants it
+	recordAcking    = "acking"    // all is copied, of a pull; the witness tells whether it was acknowledged
 	recordSending   = "sending"   // all is taken; nothing may be taken any more
 	recordReturning = "returning" // the run goes back; it cannot be resumed
 )
@@ -52,6 +54,8 @@ func (m *manifest) certain(e entry) bool { return e.dated && !m.Partial }
 type manifest struct {
 	Run string
 	summary
+	// Consumers is how many consumers the queue had when the run chose.
+	Consumers   int  `json:",omitempty"`
 	Forever     bool `json:",omitempty"`
 	KeepHistory bool `json:",omitempty"`
 	KeepTTL     bool `json:",omitempty"`
@@ -165,6 +169,8 @@ type reading struct {
 	total    int64
 	records  map[string]int
 	count    int // messages that are records
+	// witnesses are those of the processes that may have acknowledged what they took, of a pull.
+	witnesses []string
 }
 
 // add reads a record.
@@ -184,6 +190,10 @@ func (r *reading) add(d amqp091.Delivery) error {
 			Headers: headers, ContentType: d.ContentType, ContentEncoding: d.ContentEncoding, MessageId: d.MessageId,
 			Body: d.Body,
 		}
+	case recordAcking:
+		name, _ := d.Headers[headerWitness].(string)
+		r.witnesses = append(r.witnesses, name)
+		return nil
 	case recordList:
 		if err := r.list(d.Body); err != nil {
 			return fmt.Errorf("the list of the run cannot be read: %w", err)

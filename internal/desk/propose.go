@@ -34,6 +34,9 @@ func (d *Desk) Propose(ctx context.Context, r Request) (Proposal, error) {
 		}
 		c.router = route.New(state)
 	}
+	if c.kind.Live {
+		r.Look.Live, r.Look.BesideConsumers = true, true
+	}
 	looked, err := d.Look(ctx, r.Queue, r.Look, c.visit)
 	if err != nil {
 		return Proposal{}, err
@@ -77,6 +80,8 @@ type choice struct {
 	// unsaid are the queues to which a message goes that no framework has published from there.
 	unsaid map[string]bool
 	edited *amqp091.Delivery
+	dead   string           // the dead-letter queue of the queue, if that is a work queue
+	ranks  map[uint8]bool   // the priorities of all messages that were seen
 	bytes  int64            // of the bodies of the chosen messages
 	paths  deadletter.Paths // fields that the filter names
 	// opened counts the messages that are taken out of the envelope in which EasyNetQ has put them.
@@ -93,15 +98,21 @@ func (d *Desk) newChoice(r Request) (*choice, error) {
 	c := &choice{
 		desk: d, request: r, kind: r.Action.Kind(), known: d.known(), key: newRunKey(), entries: map[fingerprint]entry{},
 		groups: map[string]*deadletter.Group{}, to: map[place]int{}, doubts: map[string]int{},
-		unsaid: map[string]bool{}, stripped: map[string]int{}, reaches: map[Reach]int{}, nowhere: map[string]int{},
-		unsure: map[string]int{},
+		unsaid: map[string]bool{}, stripped: map[string]int{}, ranks: map[uint8]bool{}, reaches: map[Reach]int{},
+		nowhere: map[string]int{},
+		unsure:  map[string]int{},
 	}
 	parked := topology.ParkedName(d.Topology.Name)
+	work, isWork := d.Topology.WorkQueue(r.Queue)
+	c.dead = work.DeadLetterQueue
 	switch t := r.Target; {
 	case d.Topology.Name == "": // it has not discovered what the broker tells
 		return nil, refusef("a run needs a topology; pass the topology file with -f")
 	case c.kind.Edits && r.Edited == nil:
 		return nil, refusef("nothing was edited; change the message first")
+	case c.kind.Live && !isWork:
+		return nil, refusef("%s is no work queue of the topology %s, and %s takes messages from work queues only; 'dlxctl status' lists them",
+			text.Name(r.Queue), text.Name(d.Topology.Name), r.Action)
 	case c.kind.goes == toOrigin && r.Queue != parked:
 		return nil, refusef("%s takes messages from %s; name that queue", r.Action, parked)
 	case c.kind.goes == toParked && !c.kind.deletes(r.Forever) && r.Queue == parked:
@@ -126,6 +137,7 @@ func (c *choice) visit(m deadletter.Message) error {
 	key := c.key.of(m.Delivery)
 	e := c.entries[key]
 	e.present++
+	c.ranks[m.Delivery.Priority] = true
 	e.dated = isDated(was, facts)
 	defer func() { c.entries[key] = e }()
 	if !c.named.has(m, key) {
@@ -237,6 +249,8 @@ func (c *choice) place(m deadletter.Message, was amqp091.Delivery, facts deadlet
 	original, err := deadletter.Original(was)
 	switch t := c.request.Target; {
 	case c.kind.goes == toParked:
+	case c.kind.goes == toDead:
+		c.to[place{queue: c.dead}]++
 	case c.kind.goes == toOrigin && parkedFrom == "":
 		c.doubts["do not name the queue from which they were parked; replay them with --to"]++
 	case c.kind.goes == toOrigin:
@@ -329,6 +343,10 @@ func (c *choice) propose(ctx context.Context, looked Looked, state topology.Stat
 	c.refuse(&p)
 	if looked.spent != "" {
 		p.Refusals = append(p.Refusals, looked.spent)
+	}
+	if c.kind.Live && len(c.ranks) > 1 && looked.Type == topology.Quorum && state.AtLeast(4, 0) {
+		p.Refusals = append(p.Refusals, fmt.Sprintf("messages of %s have different priorities, and a quorum queue delivers what was returned to it first, whatever its priority; let the consumers read them, or stop the consumers and the publishers",
+			text.Name(c.request.Queue)))
 	}
 	if c.kind.goes == toWork {
 		p.manifest.Echo = c.echoes(&p, state)
@@ -489,7 +507,8 @@ func (c *choice) manifest(p *Proposal, state topology.State, echo []string) mani
 		summary: summary{
 			Action: r.Action, Queue: r.Queue, Reason: r.Reason, Chosen: c.chosen, Target: r.Target, Send: r.Send,
 		},
-		Forever: r.Forever, KeepHistory: r.KeepHistory, KeepTTL: r.KeepTTL, Key: c.key, wanted: c.entries, edited: c.edited,
+		Consumers: p.Looked.consumers,
+		Forever:   r.Forever, KeepHistory: r.KeepHistory, KeepTTL: r.KeepTTL, Key: c.key, wanted: c.entries, edited: c.edited,
 		Partial: p.Looked.Missed != "", Goes: map[string]int{}, Bytes: c.bytes, Allow: c.desk.Allow, Echo: echo,
 	}
 	heard := failureRoutes(c.desk.Topology, state)

@@ -214,6 +214,11 @@ func heldElsewhere() map[string]string {
 		"the first message of queue %s was returned": "TestLooksKeepMessagesThatBringTheirCount",
 		"the run %s has begun to give messages back": "TestAnotherRunWaitsForOneThatWasKilled",
 		"the run %s has not taken all":               "TestAnotherRunWaitsForOneThatWasKilled",
+		"queue %s has an exclusive consumer":         "TestPullWithAnExclusiveConsumer",
+		"%s is no work queue of the topology":        "TestPullIsRefusedByWhatTheQueueHas",
+		"queue %s is a stream, out of which":         "TestPullRefusals",
+		"queue %s has priorities":                    "TestPullRefusals",
+		"queue %s has %s ready and %s, and no more":  "TestPullRefusals",
 	}
 }
 

@@ -46,7 +46,11 @@ func (d *Desk) Return(ctx context.Context, id string, progress func(Progress)) (
 		if has.records[recordSending] > 0 {
 			s.doubledBefore = has.manifest.Send.inFlight()
 		}
-		if has.records[recordReturning] > 0 && has.complete() {
+		if m.live() && has.complete() {
+			if has, err = s.returnPull(ctx, has); err != nil {
+				return Result{Left: has.messages}, err
+			}
+		} else if has.records[recordReturning] > 0 && has.complete() {
 			inDoubt := 0
 			if has, inDoubt, err = w.dropReturned(ctx, &m, has); err != nil {
 				return Result{Left: has.messages}, err
@@ -69,7 +73,7 @@ const returnWindow = 64
 // beginReturn makes sure that nothing is in the hold and in the queue too, and notes that the run
 // goes back. It returns how many messages the hold has, and how many of them may be in the queue.
 func (w *worker) beginReturn(ctx context.Context, m *manifest, has *contents) (messages, inDoubt int, err error) {
-	if has.complete() && has.records[recordSending]+has.records[recordReturning] == 0 {
+	if has.complete() && !m.live() && has.records[recordSending]+has.records[recordReturning] == 0 {
 		if err := w.lockQueue(ctx, m.Queue); err != nil {
 			return 0, 0, err
 		}
@@ -85,8 +89,7 @@ func (w *worker) beginReturn(ctx context.Context, m *manifest, has *contents) (m
 			return 0, 0, err
 		}
 	}
-	hold := topology.HoldName(w.desk.Topology.Name, w.run)
-	return has.messages, inDoubt, w.note(ctx, hold, record(w.run, recordReturning, 0, 0, nil))
+	return has.messages, inDoubt, w.note(ctx, "", record(w.run, recordReturning, 0, 0, nil))
 }
 
 // giveBack returns where a message of the hold goes back to.

@@ -49,7 +49,15 @@ func (w *worker) dropReturned(ctx context.Context, m *manifest, has *contents) (
 		if len(returned) == 0 {
 			return has, inDoubt, nil
 		}
-		if err := w.dropCounted(ctx, m, name, returned); err != nil {
+		counted := func(h amqp.Held) bool {
+			key := m.Key.of(h.Delivery)
+			if isRecord(w.run, h.Delivery) || returned[key] == 0 {
+				return false
+			}
+			returned[key]--
+			return true // the queue has a copy, which was counted
+		}
+		if err := w.drop(ctx, counted); err != nil {
 			return has, 0, err
 		}
 	}
@@ -97,27 +105,26 @@ func (w *worker) calm(ctx context.Context, queues ...string) error {
 	return nil
 }
 
-// dropCounted acknowledges that many messages of each fingerprint in a hold.
-func (w *worker) dropCounted(ctx context.Context, of *manifest, hold string, drop map[fingerprint]uint32) error {
+// drop acknowledges messages in the hold of the run, of which the caller knows that they are also
+// elsewhere. The caller reads the hold again: acknowledgements may get lost.
+func (w *worker) drop(ctx context.Context, goes func(amqp.Held) bool) error {
 	conn, err := amqp.DialToConsume(ctx, w.desk.endpoint("cleans "+w.run))
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
+	hold := topology.HoldName(w.desk.Topology.Name, w.run)
 	ready, _, err := conn.Settled(ctx, hold, amqp.Alone)
 	if err != nil {
 		return err
 	}
 	h := conn.Holder(hold, amqp.HolderOptions{Messages: ready})
 	err = h.Take(ctx, func(m amqp.Held) error {
-		key := of.Key.of(m.Delivery)
-		if isRecord(w.run, m.Delivery) || drop[key] == 0 {
+		if !goes(m) {
 			return nil
 		}
-		drop[key]--
-		// Nothing is lost: the queue has a copy, which was counted, see dropReturned.
-		return h.Ack(m)
+		return h.Ack(m) // nothing is lost: see dropReturned and session.judge
 	})
-	released := h.Release()                                      //nolint:contextcheck // it must happen after the end of ctx too
-	return errors.Join(err, ignore(released, amqp.ErrUnsettled)) // dropReturned counts again
+	released := h.Release() //nolint:contextcheck // it must happen after the end of ctx too
+	return errors.Join(err, ignore(released, amqp.ErrUnsettled))
 }

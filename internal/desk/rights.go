@@ -180,9 +180,13 @@ func (d *Desk) mayRead(queue string, err error) error {
 	if !errors.Is(err, broker.ErrForbidden) {
 		return err
 	}
+	_, work := d.Topology.WorkQueue(queue)
 	fix := fmt.Sprintf("add it to the permissions of %s with rabbitmqctl set_permissions", text.ShellQuote(d.Endpoint.AMQP.User))
 	if d.ownsQueue(queue) {
 		fix = fmt.Sprintf("run 'dlxctl rights' and give %s what it prints for the user desk-reader, or desk",
+			text.ShellQuote(d.Endpoint.AMQP.User))
+	} else if work && d.Found == nil {
+		fix = fmt.Sprintf("run 'dlxctl rights' and give %s what it prints for the user desk-pull",
 			text.ShellQuote(d.Endpoint.AMQP.User))
 	}
 	return refusef("user %q lacks read on the queue %s; %s", d.Endpoint.AMQP.User, text.Name(queue), fix)

@@ -34,6 +34,8 @@ type router struct {
 	drained         []string
 	directExchanges map[string]string
 	copies          deadletter.Copies
+	// rules say what a dead letter of a pull looks like; nil before the first one.
+	rules *retry.Rules
 }
 
 // newRouter returns the router of a run.
@@ -80,6 +82,8 @@ func (r *router) route(d amqp091.Delivery) (relay.Move, error) {
 		return r.park(d), nil
 	case toOrigin:
 		return r.restore(d)
+	case toDead:
+		return r.pull(d)
 	case toWork:
 		d = r.before(d)
 		was, err := deadletter.Original(d)

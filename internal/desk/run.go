@@ -189,6 +189,9 @@ type Result struct {
 	Missing int `json:"missing"`
 	// DoubledAtMost is how many messages a kill of an earlier process may have doubled.
 	DoubledAtMost int `json:"doubledAtMost"`
+	// Reordered reports that consumers may have got messages that arrived during a pull before those
+	// that it held.
+	Reordered bool `json:"reordered,omitempty"`
 	// FailedAgain is how many failed again while the run listened.
 	FailedAgain int `json:"failedAgain"`
 	// SoFar reports that more may fail: the run did not wait until consumers had read what it sent.

@@ -2,6 +2,7 @@ package desk_test
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -328,6 +329,7 @@ const childTask = "DLXCTL_TEST_DESK_TASK"
 type task struct {
 	URL, API, File string
 	Action         desk.Action
+	Queue          string // empty is billing.dead
 	Send           desk.SendOptions
 	Run            string // empty is a new one
 	Return         bool
@@ -392,7 +394,9 @@ func (k task) run(d *desk.Desk) error {
 		r, err = d.Resume(ctx, k.Run, nil, say)
 	default:
 		f, _ := deadletter.NewFilter(`key == "order.chosen"`)
-		request := desk.Request{Action: k.Action, Queue: "billing.dead", Filter: f, Send: k.Send}
+		request := desk.Request{
+			Action: k.Action, Queue: cmp.Or(k.Queue, "billing.dead"), Filter: f, Send: k.Send,
+		}
 		if k.File == "" {
 			request.Queue, request.Filter = "dlq", nil
 		}

@@ -87,6 +87,9 @@ func RunsOf(name string, state topology.State, asked time.Time) []Run {
 			Age: statisticsAge,
 		}
 		records := s.Records + 1 // that all is taken
+		if s.Action.Kind().Live {
+			records++ // that all is copied
+		}
 		if hasIntake(state, name, id) {
 			r.Phase, records = Taking, s.Records
 		}

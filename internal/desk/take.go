@@ -46,8 +46,13 @@ type taking struct {
 	before, acked int
 	// others is how many consumers the queue had.
 	others int
+	// reordered: consumers of a work queue may have got messages before those that were held.
+	reordered bool
+	// copied are the messages of which the hold has a confirmed copy, of a pull, see acknowledge.
+	copied []amqp.Held
 	// unsettled: the queue may not have lost all that was acknowledged.
 	unsettled bool
+	witness   string // of a pull
 	report    func(done int)
 
 	holder *amqp.Holder
@@ -151,22 +156,39 @@ func (t *taking) run(ctx context.Context) error {
 		return err
 	}
 	t.frame = out.FrameMax()
-	ready, others, err := in.Settled(ctx, t.manifest.Queue, 0)
+	ready, others, err := in.Settled(ctx, t.manifest.Queue, t.manifest.Consumers)
 	if err != nil {
 		return err
 	}
 	t.before, t.others, t.acked = ready, others, 0
-	t.holder = in.Holder(t.manifest.Queue, amqp.HolderOptions{Messages: ready, Block: t.block(ready)})
+	o := amqp.HolderOptions{Messages: ready, Block: t.block(ready)}
+	if t.manifest.live() {
+		if o, err = t.options(ctx, in, ready); err != nil {
+			return err
+		}
+	}
+	t.holder = in.Holder(t.manifest.Queue, o)
 	// It ends by itself, with ctx in visit, so that what is confirmed can be acknowledged.
-	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), holdTimeOf(ready))
+	longest := holdTimeOf(ready)
+	if t.manifest.live() {
+		longest = takeTime
+	}
+	grace, cancel := context.WithTimeout(context.WithoutCancel(ctx), longest)
 	defer cancel()
 	err = t.holder.Take(grace, func(m amqp.Held) error { return t.visit(ctx, grace, m) })
 	_, tooLarge := errors.AsType[stopped](err)
 	if err == nil || tooLarge || errors.Is(err, errTaken) || ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) {
 		err = errors.Join(ignore(err, errTaken), t.out.flush(grace))
 	}
+	if err == nil && t.manifest.live() {
+		err = t.acknowledge(ctx)
+	}
 	released := t.holder.Release() //nolint:contextcheck // it must happen after the end of ctx too
 	t.unsettled = errors.Is(released, amqp.ErrUnsettled)
+	if t.manifest.live() {
+		t.reordered = errors.Is(released, amqp.ErrReordered)
+		released = ignore(released, amqp.ErrReordered)
+	}
 	return errors.Join(err, ignore(released, amqp.ErrUnsettled))
 }
 
@@ -207,9 +229,13 @@ func (t *taking) visit(ctx, grace context.Context, m amqp.Held) error {
 		held.Body = nil
 		return t.out.send(grace, t.worker.takeExchange, m.RoutingKey, p, func() error {
 			t.taken++
-			t.acked++
 			t.inHold[key]++
 			t.report(t.taken)
+			if t.manifest.live() {
+				t.copied = append(t.copied, held)
+				return nil
+			}
+			t.acked++
 			// Nothing is lost: the broker has confirmed the copy in the hold.
 			return t.holder.Ack(held)
 		})
@@ -232,6 +258,9 @@ func (w *worker) take(ctx context.Context, m *manifest, has *contents, report fu
 	t := w.newTaking(m, report)
 	if err := w.waitUntilDurable(ctx); err != nil {
 		return t, err
+	}
+	if m.live() {
+		return t, t.pull(ctx)
 	}
 	if has != nil {
 		if w.takeExchange == "" { // it died before it had one

@@ -30,6 +30,9 @@ type terms struct {
 	limit   int64
 	limited bool
 	modern  bool // the broker is 4.3 or later
+	// first: the messages are taken before the consumers of the queue get any, see
+	// amqp.HolderOptions.First.
+	first bool
 	// delayed is which returned messages the queue withholds, for at least the time in withheld.
 	// Empty: none.
 	delayed  string
@@ -169,7 +172,11 @@ func (t *terms) runSpends(count int64) string {
 		return fmt.Sprintf("%s %s, and a run would hide the messages that it does not choose; %s", text.Name(t.queue.Name),
 			t.delayText(), undelay)
 	}
-	if !t.nack() || count+runReturns <= t.limit {
+	switch {
+	case t.first && t.limited && count+runReturns > t.limit:
+		return fmt.Sprintf("a message of %s was returned %s, and a pull returns the messages that it does not choose: RabbitMQ drops or dead-letters one at its limit (delivery limit %d); %s",
+			text.Name(t.queue.Name), text.Count(count, "time"), t.limit, t.raise())
+	case !t.nack() || count+runReturns <= t.limit:
 		return ""
 	}
 	return fmt.Sprintf("a message of %s was returned %s, also in other queues, and each pass of a run returns it again: RabbitMQ 4.3 would drop or dead-letter it (delivery limit %d); %s",
@@ -194,7 +201,9 @@ func (t *terms) drops(count int64) bool {
 
 // nack reports whether the messages are given back by basic.nack, which does not count as a return
 // on a quorum queue of 4.3.
-func (t *terms) nack() bool { return t.modern && t.queue.Type() == topology.Quorum && t.limited }
+func (t *terms) nack() bool {
+	return t.modern && t.queue.Type() == topology.Quorum && t.limited && !t.first
+}
 
 // counts reports whether each look uses up one of the returns that the queue allows.
 func (t *terms) counts() bool { return t.limited && !t.nack() }

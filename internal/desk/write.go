@@ -174,6 +174,9 @@ func WriteResult(w io.Writer, a Action, r Result) error {
 	if r.DoubledAtMost > 0 {
 		fmt.Fprintf(&b, "; an earlier process doubled none if it ended normally, and at most %d, with the same message-id, if it was killed", r.DoubledAtMost)
 	}
+	if r.Reordered {
+		fmt.Fprintf(&b, "; consumers may have got messages that arrived meanwhile before those that were held")
+	}
 	if r.Queue != "" {
 		b.WriteString("\n  " + r.record())
 	}

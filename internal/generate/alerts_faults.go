@@ -84,7 +84,8 @@ func (a *alerts) stalled(b topology.Backoff) string {
 		" > scalar(sum(" + of("dlxctl_held_messages") + ") or vector(0))" +
 		" unless on () (" + moved("dlxctl_messages_retried_total") +
 		" or " + moved("dlxctl_messages_dead_lettered_total") +
-		" or " + moved("dlxctl_messages_unroutable_total") + ")"
+		" or " + moved("dlxctl_messages_unroutable_total") +
+		" or " + moved("dlxctl_messages_dropped_total") + ")"
 }
 
 // lateTiers adds the alerts about messages that are past the delay of their tier and have not

@@ -44,7 +44,7 @@ const policymaker = string(plan.Policymaker)
 
 // Rights returns the grants that a topology needs: for plan and apply, for migrate if the
 // topology replaces queues, for the processor, for each owner's services, for publishers, for
-// verify, and for a person at the desk, to read and to act.
+// verify, and for a person at the desk, to read, to act, and to act in work queues too.
 // One expression covers all names that begin with the topology's name and a dot, so that
 // tiers may be added and removed.
 func Rights(t topology.Compiled) []Grant {
@@ -54,7 +54,7 @@ func Rights(t topology.Compiled) []Grant {
 	}
 	grants = append(grants, processing(t))
 	grants = append(grants, consuming(t)...)
-	return append(grants, publishing(t), verifying(t), reading(t), acting(t))
+	return append(grants, publishing(t), verifying(t), reading(t), acting(t), pulling(t))
 }
 
 // applying needs what creating everything from nothing takes, the lock, and read
@@ -275,6 +275,19 @@ func acting(t topology.Compiled) Grant {
 	return g
 }
 
+// pulling needs what acting does, and read on the work queues, to take messages out of them. It is
+// a user of its own: who may read a work queue can take all of it from the services.
+func pulling(t topology.Compiled) Grant {
+	g := acting(t)
+	g.User, g.Purpose = deskPuller, "desk, to act in work queues too: what desk does, desk pull and desk find"
+	g.Note = "Who may read a work queue may also consume from it with any other program, in place of the services."
+	for _, w := range t.WorkQueues {
+		g.Read = append(g.Read, exactly(w.Name))
+	}
+	g.Read = append(g.Read, covered(t)...)
+	return g
+}
+
 // DeskRights returns the grants for people at the desk of a virtual host without a topology file,
 // to read and to act, by the names that t has.
 func DeskRights(t DeskObjects) []Grant {
@@ -305,7 +318,9 @@ func DeskRights(t DeskObjects) []Grant {
 }
 
 // IsForDesk reports whether a grant is for a person at the desk.
-func IsForDesk(g Grant) bool { return g.User == deskReader || g.User == deskActor }
+func IsForDesk(g Grant) bool {
+	return g.User == deskReader || g.User == deskActor || g.User == deskPuller
+}
 
 // DeskObjects are the objects of a virtual host that a person at the desk needs rights on.
 type DeskObjects struct {
@@ -342,10 +357,11 @@ func begin(pattern string) string {
 	return string(next.Rune)
 }
 
-// The users of people at the desk, who read and who act.
+// The users of people at the desk, who read, who act, and who act in work queues too.
 const (
 	deskReader = "desk-reader"
 	deskActor  = "desk"
+	deskPuller = "desk-pull"
 )
 
 // defaultExchange is what the permissions of RabbitMQ call the exchange without a name.

@@ -140,6 +140,8 @@ func FuzzDecide(f *testing.F) {
 		}
 		m := out.Message
 		switch out.Outcome {
+		case retry.Dropped:
+			t.Error("it is dropped, and the file does not say so")
 		case retry.Retried, retry.DeadLettered:
 			if out.Exchange != "shop.standard.dlx" || out.Queue != "billing" || key != "@billing" {
 				t.Errorf("%s by %q for queue %q, key %q", out.Outcome, out.Exchange, out.Queue, key)

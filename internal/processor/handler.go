@@ -123,11 +123,14 @@ func decided(d amqp091.Delivery, made retry.Decision) decision {
 }
 
 func move(d decision) relay.Move {
-	return relay.Move{Exchange: d.Exchange, Key: d.Key, Message: d.Message, Note: d}
+	return relay.Move{
+		Exchange: d.Exchange, Key: d.Key, Message: d.Message, Drop: d.Outcome == retry.Dropped, Note: d,
+	}
 }
 
-// Moved records a message whose copy is confirmed. It logs what is no longer retried:
-// one line for each dead letter, unless there are too many, with its owner, and never the body.
+// Moved records a message whose copy is confirmed, or that is dropped. It logs what is no longer
+// retried: one line for each dead letter, unless there are too many, with its owner, and never the
+// body.
 func (h *handler) Moved(delivery amqp091.Delivery, m relay.Move) {
 	d, _ := m.Note.(decision)
 	if h.refused[delivery.DeliveryTag] {
@@ -156,6 +159,9 @@ func (h *handler) Moved(delivery amqp091.Delivery, m relay.Move) {
 		h.notify("unroutable", d, work, topology.UnroutableName(h.topology.Name))
 		describe(h.trouble, d).ErrorContext(ctx, "moved message to the unroutable queue",
 			"unroutable_queue", topology.UnroutableName(h.topology.Name), "error", d.Error)
+	case retry.Dropped:
+		h.probe.Dropped(d.Queue)
+		describe(h.log, d).DebugContext(ctx, "dropped message, as its time is over", "backoff", h.backoff.Name)
 	case retry.Retried:
 		if h.waits(d) {
 			h.probe.Outlasts(d.Queue, d.At)

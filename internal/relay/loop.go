@@ -99,6 +99,10 @@ func (l *loop) delivered(d amqp091.Delivery, ok bool) error {
 }
 
 func (l *loop) publish(j *job) error {
+	if j.move.Drop { // lost on purpose; not doubled, as there is no copy
+		l.finish(j)
+		return nil
+	}
 	if l.Hold != nil && l.Hold(j.delivery, j.move) {
 		l.hold(j)
 		return nil
@@ -129,13 +133,18 @@ func (l *loop) confirmed(o amqp.Outcome) {
 	}
 	delete(l.unsettled, o.Seq)
 	if o.Refused == "" {
-		j.done, l.settled = true, true
-		l.moved++
 		l.gaveUp = l.gaveUp && (j.refusals == 0 || j.diverted > 0)
-		l.Handler.Moved(j.delivery, j.move)
+		l.finish(j)
 		return
 	}
 	l.refused(j, o)
+}
+
+// finish notes that a message is where it belongs, so that it is acknowledged in its turn.
+func (l *loop) finish(j *job) {
+	j.done, l.settled = true, true
+	l.moved++
+	l.Handler.Moved(j.delivery, j.move)
 }
 
 // refused makes a message wait until it is published again.

@@ -40,6 +40,9 @@ type Move struct {
 	Exchange string
 	Key      string
 	Message  amqp091.Publishing
+	// Drop: the message goes nowhere. It is acknowledged, and so lost, because the handler says that
+	// its owner wants that; the other fields but Note are not used.
+	Drop bool
 	// Note belongs to the handler; the relay passes it to Moved.
 	Note any
 }
@@ -53,7 +56,7 @@ type Handler interface {
 	// reason that it gave. The destination must accept everything; if even that one refuses the
 	// message, Refused is asked each time, and Run tries again at growing intervals.
 	Refused(d amqp091.Delivery, m Move, reason string) Move
-	// Moved is called for a message whose copy is confirmed.
+	// Moved is called for a message whose copy is confirmed, or that is dropped.
 	Moved(d amqp091.Delivery, m Move)
 }
 

@@ -35,6 +35,7 @@ type line struct {
 	left       []amqp091.Delivery // what basic.get finds
 	onTheWay   []amqp091.Delivery // what arrives while the subscription is canceled
 	seq        uint64
+	drop       map[uint64]bool // by delivery tag
 
 	mu        sync.Mutex
 	confirmed []uint64          // numbers of publishings, not told yet
@@ -174,7 +175,7 @@ func (l *line) Err() error { return errors.New("closed by the broker") }
 // Move, Refused and Moved are a handler that sends each message to its own id, and refused ones to
 // the id with a mark.
 func (l *line) Move(d amqp091.Delivery) relay.Move {
-	return relay.Move{Exchange: "to " + d.MessageId, Key: d.MessageId}
+	return relay.Move{Exchange: "to " + d.MessageId, Key: d.MessageId, Drop: l.drop[d.DeliveryTag]}
 }
 
 func (l *line) Refused(d amqp091.Delivery, _ relay.Move, reason string) relay.Move {
@@ -246,6 +247,27 @@ func TestNothingIsAcknowledgedBeforeItsConfirm(t *testing.T) {
 		l.expect(t, "moved 1", "ack 2 true")
 		l.confirm(3)
 		l.expect(t, "moved 3", "ack 3 true")
+		if err := end(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A dropped message is published nowhere, and acknowledged in its turn: not those before it, which
+// are not confirmed.
+func TestADroppedMessageIsAcknowledgedAlone(t *testing.T) {
+	t.Parallel()
+	inBubble(t, func(t *testing.T, l *line) { //nolint:thelper // it is the test
+		l.drop = map[uint64]bool{2: true, 4: true}
+		_, end := l.start(t, relay.Relay{})
+		l.deliver(1, 3)
+		l.expect(t, "publish 1", "moved 2", "publish 3")
+		l.confirm(1)
+		l.expect(t, "moved 1", "ack 2 true")
+		l.confirm(2)
+		l.expect(t, "moved 3", "ack 3 true")
+		l.deliver(4, 4)
+		l.expect(t, "moved 4", "ack 4 true")
 		if err := end(); err != nil {
 			t.Error(err)
 		}

@@ -30,6 +30,8 @@ type Message struct {
 	Size func(headers map[string]any) int
 	// Table returns a table inside a header in the type of the library. Nil: as it is.
 	Table func(map[string]any) any
+
+	pulled bool // a person took it out of its work queue, see [Rules.Pull]
 }
 
 // Outcome is what becomes of a failed message. There is no zero outcome.
@@ -40,6 +42,7 @@ const (
 	Retried      Outcome = "retried"       // it waits in a tier
 	DeadLettered Outcome = "dead-lettered" // it stays in its dead-letter queue
 	Unroutable   Outcome = "unroutable"    // it stays in the unroutable queue
+	Dropped      Outcome = "dropped"       // it is deleted, as its time is over and the file says so
 )
 
 // Cause is why a message goes to the unroutable queue, in a word for metrics.
@@ -56,7 +59,8 @@ const (
 // Decision says what becomes of a failed message, and why.
 type Decision struct {
 	Outcome Outcome
-	// Exchange and Key are where the processor publishes it, and Headers those that it then has.
+	// Exchange and Key are where the processor publishes it, and Headers those that it then has. One
+	// that is dropped is published nowhere.
 	Exchange string
 	Key      string
 	Headers  map[string]any
@@ -169,6 +173,7 @@ func (r Rules) Decide(d Message, now time.Time) Decision {
 	origin, addressed := strings.CutPrefix(r.addressOf(d), topology.AddressKey(""))
 	f := r.read(d, origin, now)
 	next := r.next(d, f, now)
+	over := r.over(d, f, next, now)
 	switch {
 	case d.Key == topology.UnnamedAddress && origin != "" && !r.Names(origin):
 		why := fmt.Sprintf("it failed in %s, which no match of the topology %q covers", origin, r.topology.Name)
@@ -195,6 +200,14 @@ func (r Rules) Decide(d Message, now time.Time) Decision {
 			out.Exchange = r.backoff.Outage.Exchange()
 		}
 	}
+	if over {
+		f.reason, out.Reason = topology.ReasonExpired, topology.ReasonExpired
+		next = step{count: topology.DeadLetterCount, attempts: next.attempts}
+		out.Outcome, out.Tier, out.Exchange = DeadLettered, topology.Tier{}, r.backoff.RetryExchange
+		if r.backoff.AfterExpiry == topology.ExpiryDropped {
+			out.Outcome = Dropped
+		}
+	}
 	headers := f.headers(r, d, now)
 	headers[topology.HeaderAttempts] = next.attempts
 	next.mark(headers)
@@ -206,7 +219,7 @@ func (r Rules) Decide(d Message, now time.Time) Decision {
 	out.Key = address(headers, f.key, to, f.known)
 	out.Headers = headers
 	f.record(d, headers, out.Tier, now)
-	if r.tooLarge(d, headers) && !r.giveWay(d, headers) {
+	if out.Outcome != Dropped && r.tooLarge(d, headers) && !r.giveWay(d, headers) {
 		out.Cause = HeadersTooLarge
 		why := fmt.Sprintf("its headers would have %d bytes, and the broker adds its own: more than the %d that fit in a frame",
 			r.size(d, headers), r.frameMax)
@@ -317,6 +330,8 @@ type failure struct {
 	first    string
 	// expiration is what the publisher had set, which the broker has removed.
 	expiration string
+	// pulled: it has not failed, see [Rules.Pull].
+	pulled bool
 	// said is what the consumer said about it, and told that it published the message for that.
 	said Said
 	told bool
@@ -382,6 +397,10 @@ func (r Rules) read(d Message, origin string, now time.Time) failure {
 			f.key = key // that of a consumer is heard already
 		}
 	}
+	if d.pulled {
+		f.pulled, f.reason = true, topology.ReasonPulled
+		f.attempt-- // the one that has not been made
+	}
 	return f
 }
 
@@ -412,10 +431,20 @@ func (f failure) keepProperties(h map[string]any, d Message) {
 	if d.UserID != "" {
 		h[topology.HeaderUserID] = d.UserID
 	}
-	if d.Expiration != "" {
-		h[topology.HeaderExpiration] = d.Expiration
-	} else if !f.trusted && f.expiration != "" {
-		h[topology.HeaderExpiration] = f.expiration
+	if expiration := f.expires(d); expiration != "" {
+		h[topology.HeaderExpiration] = expiration
+	}
+}
+
+// expires returns the expiration that d has, or had before its first failure. Empty: none.
+func (f failure) expires(d Message) string {
+	switch {
+	case d.Expiration != "":
+		return d.Expiration
+	case f.trusted:
+		return text(d.Headers[topology.HeaderExpiration])
+	default:
+		return f.expiration
 	}
 }
 

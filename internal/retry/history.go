@@ -57,9 +57,9 @@ func failedElsewhere(past []any, queue string) bool {
 }
 
 // record adds the failure to the history of h. A message that has only returned has not failed
-// again.
+// again, and one that was pulled has not either.
 func (f failure) record(d Message, h map[string]any, tier topology.Tier, now time.Time) {
-	if f.returned {
+	if f.returned || f.pulled {
 		return
 	}
 	entry := map[string]any{

@@ -1,6 +1,7 @@
 package retry
 
 import (
+	"strconv"
 	"strings"
 	"time"
 
@@ -105,6 +106,24 @@ func (r Rules) next(d Message, f failure, now time.Time) step {
 		f.unsure = ""
 	}
 	return step{count: count, attempts: attempts, waits: true, unsure: f.unsure}
+}
+
+// over reports whether the time of d is over: it expired in its queue, or its expiration, which
+// counts from its first failure here, ends before the wait that would be next. What is dead for
+// another reason is not over: who looks at dead letters wants to know that reason.
+func (r Rules) over(d Message, f failure, next step, now time.Time) bool {
+	if r.backoff.AfterExpiry == "" || f.returned {
+		return false
+	}
+	if f.reason == topology.ReasonExpired {
+		return true
+	}
+	ms, err := strconv.ParseInt(f.expires(d), 10, 64)
+	if err != nil || ms < 0 || !next.waits {
+		return false
+	}
+	left := time.Duration(min(ms, topology.MaxDelay.Milliseconds())) * time.Millisecond
+	return !f.within(left-r.tier(next.count).Delay, now)
 }
 
 // twice reports whether d returned as a dead letter of these rules: the exchange has no binding for

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"gopkg.in/yaml.v3"
@@ -89,6 +90,7 @@ func (d *decoder) readBackoff(b *Backoff, f fields) {
 		d.problem(pos, f.what+" has neither tiers nor exponential", "add tiers, such as tiers: [10s, 1m, 10m]")
 	}
 	d.retryOn(b, f)
+	d.afterExpiry(b, f)
 	b.RetryUntil = defaultRetryUntil
 	if until, ok := d.delay(f, "retryUntil"); ok {
 		b.RetryUntil = until
@@ -182,6 +184,24 @@ func (d *decoder) exponential(f fields, each int64) []Tier {
 		return nil
 	}
 	return tiers
+}
+
+// expiryIgnored is the value of afterExpiry that says the default.
+const expiryIgnored = "ignore"
+
+// expiryWords are the values of afterExpiry.
+func expiryWords() []string {
+	return []string{string(topology.ExpiryDead), string(topology.ExpiryDropped), expiryIgnored}
+}
+
+func (d *decoder) afterExpiry(b *Backoff, f fields) {
+	if word, ok := d.word(f, "afterExpiry", expiryWords()); ok && word != expiryIgnored {
+		b.AfterExpiry = topology.AfterExpiry(word)
+	}
+	if b.AfterExpiry != "" && slices.Contains(b.RetryOn, topology.ReasonExpired) {
+		d.problem(d.pos(f, "afterExpiry"),
+			fmt.Sprintf("afterExpiry is %s, but retryOn has expired", b.AfterExpiry), "keep one of them")
+	}
 }
 
 func (d *decoder) retryOn(b *Backoff, f fields) {

@@ -40,7 +40,8 @@ func (c *compiler) loop(b Backoff) {
 		Name: b.Name, FailedQueue: failed,
 		RetryExchange: topology.RetryExchangeName(c.spec.Name, b.Name),
 		Tiers:         c.steps(b), RetryOn: slices.Clone(b.RetryOn), RetryUntil: b.RetryUntil,
-		Place: placed(b.Pos, b.Overlay),
+		AfterExpiry: b.AfterExpiry,
+		Place:       placed(b.Pos, b.Overlay),
 	}
 	if b.Outage != nil {
 		outage := *b.Outage

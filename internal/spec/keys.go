@@ -111,6 +111,10 @@ func backoffKeys() []key {
 			false, delay(),
 		},
 		{
+			"afterExpiry", "What becomes of a message that expired in its work queue, or whose expiration ends before its next wait. drop deletes and counts it. Default: ignore.",
+			false, oneOf(expiryWords()...),
+		},
+		{
 			"outage", "What is an outage of a work queue. During one, messages that would be dead wait instead. Default: none, failures count.",
 			false, object(outageKeys()),
 		},

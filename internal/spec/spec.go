@@ -100,6 +100,8 @@ type Backoff struct {
 	Tiers []Tier
 	// RetryOn are the reasons that are retried. Nil is all.
 	RetryOn []topology.Reason
+	// AfterExpiry is what becomes of what expires.
+	AfterExpiry topology.AfterExpiry
 	// RetryUntil limits the waits that do not count, see [topology.Backoff].
 	RetryUntil time.Duration
 	// Outage says what is an outage, without its tier. Nil: nothing is.

@@ -349,6 +349,11 @@ func (j *journey) process(at stopFrom, b backoff) {
 	m := retry.Message{Exchange: s.Exchange, Key: s.Key, Headers: s.Headers}
 	now := publishTime().Add(s.At)
 	decided := b.rules.Decide(m, now)
+	if decided.Outcome == retry.Dropped {
+		s.Count = "nothing"
+		j.end(s, Counted, Lost, "its time is over, and the file has afterExpiry: drop")
+		return
+	}
 	result := j.router.Publish(decided.Exchange, decided.Key, decided.Headers)
 	if len(result.Queues)+len(result.Unknown) == 0 { // it is mandatory: the broker returns it
 		why := fmt.Sprintf("the broker returned it: %s", result.Lost[0])

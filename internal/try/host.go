@@ -58,11 +58,11 @@ type Host struct {
 	cluster string
 }
 
-// Leftover is the scratch virtual host of a trial.
-type Leftover struct {
-	Name string
-	// Running says that its trial may still run.
-	Running bool
+// leftover is the scratch virtual host of a trial.
+type leftover struct {
+	name string
+	// running says that its trial may still run.
+	running bool
 }
 
 // ending ends a trial: it removes what the trial has made, and closes its session, if it has one.
@@ -85,8 +85,8 @@ func (h *Host) create(ctx context.Context, t topology.Compiled) (ending, error) 
 		return nil, err
 	}
 	for _, l := range left {
-		if !l.Running {
-			h.Notice(fmt.Sprintf("a killed try has left the virtual host %s; 'dlxctl try --clean' deletes it", l.Name))
+		if !l.running {
+			h.Notice(fmt.Sprintf("a killed try has left the virtual host %s; 'dlxctl try --clean' deletes it", l.name))
 		}
 	}
 	name := fmt.Sprintf("%s%s-%s-%s", prefix, strings.ToLower(t.Name), time.Now().UTC().Format(stamp),
@@ -115,24 +115,14 @@ func (h *Host) create(ctx context.Context, t topology.Compiled) (ending, error) 
 	return end, nil
 }
 
-// Leftovers returns the scratch virtual hosts on the broker, sorted.
-func (h *Host) Leftovers(ctx context.Context) ([]Leftover, error) {
-	api, err := management.New(h.Endpoint)
-	if err != nil {
-		return nil, err
-	}
-	defer api.Close()
-	return h.leftovers(ctx, api)
-}
-
-// leftovers is Leftovers with a client. A trial that runs has the lock of its topology, a queue
-// that ends with its connection.
-func (h *Host) leftovers(ctx context.Context, api *management.Client) ([]Leftover, error) {
+// leftovers returns the scratch virtual hosts on the broker, sorted. A trial that runs has the lock
+// of its topology, a queue that ends with its connection.
+func (h *Host) leftovers(ctx context.Context, api *management.Client) ([]leftover, error) {
 	names, err := api.VHostsDescribed(ctx, description)
 	if err != nil {
 		return nil, err
 	}
-	var out []Leftover
+	var out []leftover
 	for _, name := range names {
 		if !strings.HasPrefix(name, prefix) {
 			continue
@@ -143,7 +133,7 @@ func (h *Host) leftovers(ctx context.Context, api *management.Client) ([]Leftove
 		}
 		// One that cannot be read may be in use.
 		running := err != nil || locks > 0 || queues == 0 && isYoung(name, time.Now())
-		out = append(out, Leftover{Name: name, Running: running})
+		out = append(out, leftover{name: name, running: running})
 	}
 	return out, nil
 }
@@ -173,14 +163,14 @@ func (h *Host) Clean(ctx context.Context) ([]string, error) {
 	}
 	var done []string
 	for _, l := range left {
-		if l.Running {
-			h.Notice(fmt.Sprintf("keeping %s: its try may still run", l.Name))
+		if l.running {
+			h.Notice(fmt.Sprintf("keeping %s: its try may still run", l.name))
 			continue
 		}
-		if err := api.DeleteVHost(ctx, l.Name); err != nil {
-			return done, fmt.Errorf("delete the virtual host %s: %w", l.Name, err)
+		if err := api.DeleteVHost(ctx, l.name); err != nil {
+			return done, fmt.Errorf("delete the virtual host %s: %w", l.name, err)
 		}
-		done = append(done, l.Name)
+		done = append(done, l.name)
 	}
 	return done, nil
 }

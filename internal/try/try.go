@@ -5,8 +5,7 @@
 //
 // A trial touches nothing of the user. By default it makes a scratch virtual host, and deletes it
 // at the end, also after an error or an interrupt. A process that is killed leaves the virtual host
-// behind. Its description tells what it is, so that [Host.Leftovers] finds it and [Host.Clean]
-// deletes it.
+// behind. Its description tells what it is, so that [Host.Clean] finds it and deletes it.
 package try
 
 import (

@@ -28,6 +28,10 @@ type HolderOptions struct {
 	// Bytes stops taking once the bodies have that many bytes, give or take some thousand
 	// messages. Zero is no limit.
 	Bytes int64
+	// First takes the messages before all other consumers, and what arrives until Release too, so that
+	// the others get nothing meanwhile and all of it after that in order. Messages, and what arrives,
+	// must be no more than [MostFirst]. It excludes Block and Nack.
+	First bool
 	// Block is how many messages each channel holds. The cost of a single acknowledgement grows
 	// with what its channel holds: 2,000 suits many of them. Zero is one channel for all.
 	Block int
@@ -42,6 +46,11 @@ type HolderOptions struct {
 	Most int
 	// Beyond is called with each message that Release takes for that. Nil does nothing.
 	Beyond func(Held) error
+	// Witness names a queue that no other client consumes from. The Holder acknowledges its first
+	// message in the transaction with its first acknowledgements. Once the queue has no consumer, it
+	// has that message if none of them was carried out, see block.settle. Such a Holder has one
+	// channel, and fails if it needs more. Empty is none.
+	Witness string
 	// Timeout makes the broker itself take the messages back: x-consumer-timeout, which quorum
 	// queues know since 4.3. Zero leaves it out.
 	Timeout time.Duration
@@ -76,6 +85,15 @@ type Held struct {
 // Acknowledgements are sent in transactions, see block.settle: sent one by one, the broker may
 // forget most of them at the end of the channel.
 //
+// Other consumers get what arrives while a Holder has what was before it. With First they do not:
+// its consumer has the highest priority and a prefetch that is never used up, and it is not
+// canceled. The end of its channel ends it and returns its messages in one step, so that nothing
+// comes between. While a publisher was at work, with 30,000 messages ready, a consumer then got all
+// messages in order: none of some thousand overtook another in 15 rounds of each line (3.10.8,
+// 4.0.5 and 4.3.6). Where the consumer was canceled first, or the messages nacked, up to 4 of 5 did
+// (4.3.6). A classic queue delivers to the others while 200 messages are on their way to a channel:
+// up to 180 were returned in order, of 400 most were overtaken.
+//
 // Ack and Taken may be called from any goroutine, the others from the one that calls Take.
 type Holder struct {
 	conn  *Conn
@@ -98,6 +116,7 @@ type Holder struct {
 	over   bool // everything was given back
 	// contested: other consumers take what comes back, so that it cannot be counted.
 	contested bool
+	overtaken bool // others may have got messages in spite of First
 	others    int  // consumers that the queue had before
 	unsettled bool // acknowledgements may not have reached the queue
 }
@@ -114,6 +133,8 @@ type block struct {
 	acks   []uint64 // acknowledgements that wait until they are committed
 	acked  bool     // some were sent
 	tx     bool     // the channel is transactional
+	// witness are the messages of Holder.Witness that wait to be acknowledged.
+	witness []uint64
 }
 
 // chunk is what one consumer takes.
@@ -184,6 +205,17 @@ func (h *Holder) isOver() bool {
 	return h.over
 }
 
+// MostFirst is how many messages a Holder with First may take, and of these in a classic queue
+// MostFirstClassic. What arrives meanwhile needs room in the prefetch, and in a classic queue in
+// the 200 messages that RabbitMQ sends to a channel before it passes it over.
+const (
+	MostFirst        = 30_000
+	MostFirstClassic = 150
+)
+
+// firstPriority is the x-priority of a consumer that takes before all others.
+const firstPriority = 1_000_000_000
+
 // settle acknowledges what waits, in one transaction, while no other goroutine asks.
 //
 // Each acknowledgement that a client sends is a command of its own to a quorum queue. Once 32 of
@@ -192,6 +224,11 @@ func (h *Holder) isOver() bool {
 // closed behind 400 acknowledgements forgot up to 367 of them (3.10.8, 4.0.5 and 4.3.6, measured).
 // A commit makes one command for each consumer of the channel (settle_acks in rabbit_channel), so
 // that none has to wait: 0 of 165.
+//
+// The broker carries out a commit in one step of the channel, also if the connection ends in that
+// moment, or does nothing of it (handle_method(#'tx.commit'{}) in rabbit_channel, 3.10 to 4.3). So
+// the acknowledgement of the witness is sent if one of the others is. A classic queue handles it
+// before the end of the channel, of which it is told by the same process.
 //
 // Nothing can be lost: see Holder.Ack.
 func (b *block) settle(acks []uint64) error {
@@ -205,6 +242,7 @@ func (b *block) settle(acks []uint64) error {
 		b.tx = true
 	}
 	b.acked = true
+	acks, b.witness = append(b.witness, acks...), nil
 	for _, tag := range acks {
 		if err := b.ch.Ack(tag, false); err != nil {
 			return b.err()

@@ -42,7 +42,7 @@ var errFresh = errors.New("never returned")
 // complete takes the rest of the returned messages of a quorum queue, so that they come back
 // together.
 func (h *Holder) complete(ctx context.Context) error {
-	if h.o.Classic || !h.returned || h.drained || h.contested || h.conn.Closed() {
+	if h.o.Classic || h.o.First || !h.returned || h.drained || h.contested || h.conn.Closed() {
 		return nil
 	}
 	if h.isOver() {
@@ -110,10 +110,14 @@ func (h *Holder) giveBack() error {
 			return err
 		}
 	}
-	if h.unsettled {
+	switch {
+	case h.unsettled:
 		return ErrUnsettled
+	case h.overtaken:
+		return ErrReordered
+	default:
+		return nil
 	}
-	return nil
 }
 
 // inTime ends the connection unless the returned function is called within answerTime. Nothing is
@@ -127,12 +131,15 @@ func (h *Holder) inTime() (answered func() bool) {
 // end ends a channel, and waits until its messages are back. A channel that the broker has
 // ended needs nothing: its messages are back.
 func (h *Holder) end(b *block) error {
-	if b.taking {
+	if b.taking && !h.o.First {
 		answered := h.inTime()
 		_ = b.ch.Cancel(b.tag, false) // the end of the channel does it too
 		answered()
 	}
 	before, arrived := h.settle(b)
+	// What is ready was not delivered to the consumer that takes before all others, so it may have
+	// been to others.
+	h.overtaken = h.overtaken || h.o.First && arrived && before.ready > 0
 	if b.ch.IsClosed() || !arrived && b.acked {
 		h.unsettled = h.unsettled || b.acked || len(b.acks) > 0
 	}
@@ -190,7 +197,8 @@ func (h *Holder) nack(b *block) error {
 // (rabbit_fifo:query_stat/1). Both counts are of one moment.
 func (h *Holder) await(before counts, b *block) {
 	consumers := max(h.others, before.consumers-b.tags)
-	last, changed := counts{}, time.Now()
+	began := time.Now()
+	last, changed := counts{}, began
 	tick := time.NewTicker(returnPause)
 	defer tick.Stop()
 	for {
@@ -200,6 +208,9 @@ func (h *Holder) await(before counts, b *block) {
 		}
 		if now != last {
 			last, changed = now, time.Now()
+		}
+		if h.o.First && time.Since(began) > stallTime {
+			return // consumers work, and one more may have come: the counts need not stop changing
 		}
 		if time.Since(changed) > stallTime {
 			h.contested = h.contested || now.consumers > 0

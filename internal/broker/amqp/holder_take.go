@@ -116,6 +116,9 @@ func (h *Holder) current() (*block, error) {
 		return b, nil
 	}
 	others := h.others
+	if h.o.Witness != "" && len(h.blocks) > 0 {
+		return nil, fmt.Errorf("the queue has more messages than the %d that one channel can hold", h.perChannel())
+	}
 	if len(h.blocks) == 0 {
 		now, err := h.conn.count(h.queue)
 		if err != nil {
@@ -129,11 +132,38 @@ func (h *Holder) current() (*block, error) {
 	}
 	b := &block{ch: ch, closed: ch.NotifyClose(make(chan *amqp091.Error, 1))}
 	h.mu.Lock()
-	defer h.mu.Unlock()
 	h.others, h.contested = others, h.contested || others > 0
 	h.blocks = append(h.blocks, b)
+	h.mu.Unlock()
 	h.conn.gate.Begin(unreadBytes) // the tags of a channel count from 1
-	return b, nil
+	return b, h.callWitness(b)
+}
+
+// callWitness takes the first message of the witness. Its caller is in ask.
+func (h *Holder) callWitness(b *block) error {
+	if h.o.Witness == "" {
+		return nil
+	}
+	if err := b.ch.Qos(1, 0, false); err != nil {
+		return explainChannel(err)
+	}
+	deliveries, err := b.ch.Consume(h.o.Witness, "witness", false, false, false, false, nil)
+	if err != nil {
+		return explainChannel(err)
+	}
+	late := time.NewTimer(answerTime)
+	defer late.Stop()
+	select {
+	case d, open := <-deliveries:
+		if !open {
+			return b.err()
+		}
+		h.conn.gate.Release(d.DeliveryTag, false)
+		b.witness = []uint64{d.DeliveryTag}
+		return nil
+	case <-late.C:
+		return fmt.Errorf("the queue %s does not deliver", h.o.Witness)
+	}
 }
 
 // drain takes what is left of the chunk, or as much as the queue has, and cancels its consumer.
@@ -165,7 +195,8 @@ func (h *Holder) drain(ctx context.Context, visit func(Held) error) error {
 	return h.cancel()
 }
 
-// consume subscribes with a prefetch of exactly n. Its caller is in ask.
+// consume subscribes with a prefetch of exactly n, or with First of all that there may be. Its
+// caller is in ask.
 func (h *Holder) consume(b *block, n int) (<-chan amqp091.Delivery, error) {
 	tag := fmt.Sprintf("desk-%03d", h.tags)
 	h.tags++
@@ -173,12 +204,15 @@ func (h *Holder) consume(b *block, n int) (<-chan amqp091.Delivery, error) {
 	b.taking, b.tag = true, tag
 	b.tags++
 	h.mu.Unlock()
+	args := amqp091.Table{}
+	if h.o.First {
+		n, args["x-priority"] = maxPrefetch, int32(firstPriority)
+	}
+	if h.o.Timeout > 0 {
+		args["x-consumer-timeout"] = h.o.Timeout.Milliseconds()
+	}
 	if err := b.ch.Qos(n, 0, false); err != nil { // it applies to the next consumer
 		return nil, explainChannel(err)
-	}
-	var args amqp091.Table
-	if h.o.Timeout > 0 {
-		args = amqp091.Table{"x-consumer-timeout": h.o.Timeout.Milliseconds()}
 	}
 	deliveries, err := b.ch.Consume(h.queue, tag, false, false, false, false, args)
 	if err != nil {
@@ -211,6 +245,10 @@ func (h *Holder) rest(visit func(Held) error) error {
 	if err := h.endSubscription(); err != nil {
 		return err
 	}
+	if h.o.First { // it goes on, and what it gets now is not wanted
+		h.chunk = nil
+		return nil
+	}
 	for d := range deliveries {
 		if err := h.visit(d, visit); err != nil {
 			return err
@@ -235,6 +273,9 @@ func (h *Holder) cancel() error {
 func (h *Holder) endSubscription() error {
 	last := h.chunk.block
 	return h.ask(func() error {
+		if h.o.First {
+			return nil // it keeps what arrives from the others until Release
+		}
 		if err := last.ch.Cancel(last.tag, false); err != nil {
 			return last.err()
 		}

@@ -30,6 +30,7 @@ const (
 	metricRetried      = "dlxctl_messages_retried_total"
 	metricDeadLettered = "dlxctl_messages_dead_lettered_total"
 	metricUnroutable   = "dlxctl_messages_unroutable_total"
+	metricExpired      = "dlxctl_messages_dropped_total"
 	metricInFlight     = "dlxctl_in_flight"
 	metricHeld         = "dlxctl_held_messages"
 	metricConfirm      = "dlxctl_publish_confirm_seconds"
@@ -61,6 +62,11 @@ func Metrics() []Metric {
 			metricUnroutable, "counter",
 			[]string{"topology", "backoff", "queue", "reason", "severity", "owner"},
 			"Messages put into the unroutable queue. Reason is no_address, unknown_queue, headers_too_large or refused. Queue is empty if they name no work queue of the topology.",
+		},
+		{
+			metricExpired, "counter",
+			[]string{"topology", "backoff", "queue", "owner"},
+			"Messages deleted because their time was over, where the backoff has afterExpiry: drop.",
 		},
 		{
 			metricInFlight, "gauge",
@@ -130,6 +136,7 @@ type Monitor struct {
 	retried      *prometheus.CounterVec
 	deadLettered *prometheus.CounterVec
 	unroutable   *prometheus.CounterVec
+	expired      *prometheus.CounterVec
 	confirm      *prometheus.HistogramVec
 	sessions     *prometheus.CounterVec
 	sent         *prometheus.CounterVec
@@ -147,7 +154,7 @@ type Monitor struct {
 func New(version string) *Monitor {
 	m := &Monitor{
 		registry: prometheus.NewRegistry(), retried: counter(metricRetried), deadLettered: counter(metricDeadLettered),
-		unroutable: counter(metricUnroutable), sessions: counter(metricSessions),
+		unroutable: counter(metricUnroutable), expired: counter(metricExpired), sessions: counter(metricSessions),
 		sent: counter(metricSent), dropped: counter(metricDropped),
 	}
 	d := definition(metricConfirm)
@@ -161,7 +168,7 @@ func New(version string) *Monitor {
 	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: d.Name, Help: d.Help}, d.Labels)
 	build.WithLabelValues(version, runtime.Version()).Set(1)
 	m.registry.MustRegister(
-		m.retried, m.deadLettered, m.unroutable, m.confirm, m.sessions, m.sent, m.dropped, build, (*levels)(m),
+		m.retried, m.deadLettered, m.unroutable, m.expired, m.confirm, m.sessions, m.sent, m.dropped, build, (*levels)(m),
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
 	return m

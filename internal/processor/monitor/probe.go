@@ -277,6 +277,17 @@ func (p *Probe) Unroutable(queue, severity, cause string, published time.Time) {
 	p.nowhere(queue, severity, cause).Inc()
 }
 
+// Dropped records a message of a work queue that was deleted, as its time was over.
+func (p *Probe) Dropped(queue string) {
+	if p == nil {
+		return
+	}
+	p.inFlight.Add(-1)
+	p.Active()
+	w := p.workQueue(queue)
+	p.monitor.expired.WithLabelValues(p.topology, p.backoff, w.Name, w.Owner).Inc()
+}
+
 // Held records that a message stays in the failed queue, n of 1, or no longer does, n of -1. The
 // reason is HeldTooLarge, HeldDeadly or HeldRefused.
 func (p *Probe) Held(reason string, n int) {

@@ -9,8 +9,8 @@ import (
 // confirmed.
 type Totals struct {
 	// Retried are those in tiers, DeadLettered those in dead-letter queues, Unroutable those in
-	// unroutable queues.
-	Retried, DeadLettered, Unroutable int64
+	// unroutable queues. Dropped are those deleted because their time was over.
+	Retried, DeadLettered, Unroutable, Dropped int64
 	// Unsettled are messages that processors consumed, and did not finish before they ended. They
 	// are in the failed queues again. A copy may exist too, if the grace period was over.
 	Unsettled int64
@@ -21,7 +21,7 @@ func (m *Monitor) Totals() Totals {
 	m.mu.Lock()
 	unsettled := m.unsettled
 	m.mu.Unlock()
-	return Totals{sum(m.retried), sum(m.deadLettered), sum(m.unroutable), unsettled}
+	return Totals{sum(m.retried), sum(m.deadLettered), sum(m.unroutable), sum(m.expired), unsettled}
 }
 
 // sum returns the sum of all series of a counter.

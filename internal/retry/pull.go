@@ -1,0 +1,36 @@
+package retry
+
+import (
+	"maps"
+	"time"
+
+	"github.com/dlxctl/dlxctl/topology"
+)
+
+// Pull says what becomes of a message that a person takes out of the work queue in which it waits:
+// it is a dead letter, as if its consumer had called it permanent, but no attempt is counted. d is
+// the message as a consumer of that queue gets it. why says who took it, and for what.
+//
+// Only what a processor has written about earlier attempts is kept, as Decide keeps it: headers of
+// the publisher under these names are replaced.
+func (r Rules) Pull(d Message, queue, why string, now time.Time) Decision {
+	exchange, key := d.Exchange, d.Key
+	d.Exchange, d.Key, d.pulled = topology.FailedExchangeName(r.topology.Name), topology.AddressKey(queue), true
+	h := maps.Clone(d.Headers)
+	if h == nil {
+		h = map[string]any{}
+	}
+	if r.read(d, queue, now).trusted {
+		if before := text(h[topology.HeaderError]); before != "" {
+			why += "; before that: " + before
+		}
+	} else {
+		h[topology.HeaderExchange], h[topology.HeaderRoutingKey] = exchange, key
+		delete(h, topology.HeaderErrorType)
+		delete(h, topology.HeaderErrorStack)
+	}
+	delete(h, topology.HeaderAfter)
+	h[topology.HeaderError], h[topology.HeaderPermanent] = why, true
+	d.Headers = h
+	return r.Decide(d, now)
+}
