@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,7 +17,6 @@ import (
 
 	"github.com/dlxctl/dlxctl/internal/audit"
 	"github.com/dlxctl/dlxctl/internal/broker"
-	"github.com/dlxctl/dlxctl/internal/definitions"
 	"github.com/dlxctl/dlxctl/internal/jsondoc"
 	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
@@ -246,16 +246,26 @@ func (k *auditCommand) fromTopologies() ([]audit.Input, error) {
 		if err != nil {
 			return nil, err
 		}
-		in := audit.Input{
-			State:     topology.State{VHost: vhost, Have: t.Topology},
-			Positions: map[topology.Key]definitions.Position{},
-		}
-		for key, place := range t.Places {
-			in.Positions[key] = definitions.Position{File: place.File, Line: place.Line}
-		}
-		out = append(out, in)
+		out = append(out, audit.Input{
+			State: topology.State{VHost: vhost, Have: t.Topology}, Positions: declaredAt(t), Declared: true,
+		})
 	}
 	return out, nil
+}
+
+// declaredAt returns where the files declare their objects, and, for a queue that was made for a
+// work queue, that work queue.
+func declaredAt(t topology.Compiled) map[topology.Key]topology.Place {
+	places := maps.Clone(t.Places)
+	for _, q := range t.Queues {
+		if _, ok := places[q.ID()]; ok {
+			continue
+		}
+		if at, ok := places[topology.Key{Kind: topology.KindQueue, Name: q.Label.Queue}]; ok {
+			places[q.ID()] = at
+		}
+	}
+	return places
 }
 
 // live reads the broker: one virtual host, or all that the user may see.

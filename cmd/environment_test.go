@@ -3,11 +3,15 @@ package cmd
 import (
 	"bytes"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/spf13/pflag"
+
+	"github.com/dlxctl/dlxctl/templates"
 )
 
 // A variable that several commands read has one type in all of them.
@@ -75,6 +79,10 @@ func TestUsageErrors(t *testing.T) {
 			"generate args", "DLXCTL_FILE=../testdata/shop.yaml",
 			"no queue is named; write dlxctl generate args QUEUE, where QUEUE is one of billing, ",
 		},
+		{
+			"import shop.yaml", "",
+			"shop.yaml is not a definitions file; import reads no topology file, and -o shop.yaml writes one",
+		},
 		{"generate args a b", "", "dlxctl generate args accepts one queue, but got 2"},
 		{
 			"plan --file ../testdata/shop.yaml", "DLXCTL_URL=amq://localhost",
@@ -91,6 +99,33 @@ func TestUsageErrors(t *testing.T) {
 		code, said := runWith(t, strings.Fields(tc.args), tc.env)
 		if code != exitUsage || !strings.Contains(said, tc.want) {
 			t.Errorf("%s dlxctl %s exits with %d and prints\n%s\nwithout\n%s", tc.env, tc.args, code, said, tc.want)
+		}
+	}
+}
+
+// A file without anything in it is replaced by a command that names it: without a name, init would
+// overwrite topology.yaml. The help of init lists all starters.
+func TestFilesThatDeclareNothing(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "team.yaml")
+	if err := os.WriteFile(file, []byte("# to do\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	want := "team.yaml:1:1: the file declares nothing; 'dlxctl init --force " + file + "' writes a topology in its place"
+	code, said := runWith(t, []string{"validate", "-f", file}, "")
+	if code != exitFailed || !strings.Contains(said, want) {
+		t.Errorf("validate of it exits with %d and prints\n%s", code, said)
+	}
+	if code, said := runWith(t, []string{"init", "--force", file}, ""); code != 0 {
+		t.Errorf("init exits with %d and prints\n%s", code, said)
+	}
+	if code, said := runWith(t, []string{"validate", "-f", file}, ""); code != 0 {
+		t.Errorf("validate of what init wrote exits with %d and prints\n%s", code, said)
+	}
+	_, help := runWith(t, []string{"init", "--help"}, "")
+	for _, name := range templates.Starters() {
+		if !strings.Contains(help, "\n  "+name+" ") {
+			t.Errorf("the help of init does not list %s:\n%s", name, help)
 		}
 	}
 }

@@ -204,7 +204,7 @@ func noWorkQueue(t topology.Compiled, name string) error {
 	}
 	names := t.WorkQueueNames()
 	return fmt.Errorf("the topology %q has no queue %q; %s", t.Name, name,
-		spec.DidYouMean(name, names, "dlxctl status lists its queues"))
+		spec.DidYouMean(name, names, "'dlxctl status --all' lists its queues"))
 }
 
 // loadPlaced reads the topology, and its virtual host.

@@ -54,7 +54,12 @@ Definitions with several virtual hosts give a file for each that has queues or e
 		Example: `  dlxctl import > topology.yaml
   dlxctl import --match '^shop\.' -o shop.yaml
   dlxctl import definitions.json --split-by prefix -o topology/`,
-		RunE: func(c *cobra.Command, args []string) error { return k.run(c.Context(), args) },
+		RunE: func(c *cobra.Command, args []string) error {
+			if err := noTopologyFiles(args); err != nil {
+				return err
+			}
+			return k.run(c.Context(), args)
+		},
 	}
 	f := c.Flags()
 	f.StringVarP(&k.out, "output", "o", "", "write to the `FILE`, or to files in the folder (default: stdout)")
@@ -64,6 +69,18 @@ Definitions with several virtual hosts give a file for each that has queues or e
 	f.BoolVar(&k.options.Adopt, "adopt", false, "let dlxctl declare the queues and exchanges, and set their dead-lettering")
 	f.BoolVar(&k.force, "force", false, "overwrite files that exist")
 	return c
+}
+
+// noTopologyFiles refuses files that are named like topology files: import writes such a file, and
+// reads none.
+func noTopologyFiles(args []string) error {
+	for _, path := range args {
+		if isYAML(path) {
+			return usageError{fmt.Errorf("%s is not a definitions file; import reads no topology file, and -o %s writes one",
+				path, text.ShellQuote(path))}
+		}
+	}
+	return nil
 }
 
 // check checks the flags.

@@ -128,6 +128,13 @@ func TestPullRights(t *testing.T) {
 	succeeds(t, as(t, target, grant(t, deskRightsFile, "desk-pull")), pull...)
 	awaitDepth(t, target, "billing", 0)
 	awaitDepth(t, target, "billing.dead", 2)
+	// desk find looks into each queue, so that it knows whether a message is anywhere.
+	brokertest.PublishConfirmed(t, target.Confirming(t), "", "shop.standard.failed", amqp091.Publishing{MessageId: "m-2"})
+	puller, find := as(t, target, grant(t, deskRightsFile, "desk-pull")), []string{"desk", "find", "m-2", "-f", file}
+	brokertest.Eventually(t, "m-2 is found in the failed queue", func() bool {
+		code, out := dlxctl(puller, find...)
+		return code == 0 && strings.Contains(out, "shop.standard.failed")
+	})
 }
 
 // deskNeeds returns, for each right of the user desk, commands that need it. run is a stopped run

@@ -93,8 +93,11 @@ func (w *lockWait) connect(ctx context.Context) (*amqp.Conn, error) {
 }
 
 // unlocked returns the error of a lock that the broker did not give for another reason than that it
-// is held.
+// is held. A user or a virtual host that the broker refuses would be refused without the lock too.
 func unlocked(err error) error {
+	if errors.Is(err, broker.ErrUnauthorized) || errors.Is(err, broker.ErrNoVHost) {
+		return err
+	}
 	return &LockError{Err: fmt.Errorf("lock: %w", err), Fix: "pass --lock=false to run without the lock"}
 }
 

@@ -35,8 +35,12 @@ type Input struct {
 	// Live is what only a running broker tells. Nil for files: nothing is then said about
 	// consumers, messages and effect.
 	Live *topology.Live
-	// Positions tells where in a file each object begins. Nil for a broker.
-	Positions map[topology.Key]definitions.Position
+	// Positions tells where in a file each object begins. The line is 0 where it is not known. Nil
+	// for a broker.
+	Positions map[topology.Key]topology.Place
+	// Declared says that the objects are those that topology files declare: what to do is then a
+	// change of the files, and no request.
+	Declared bool
 	// Oddities are what a file says and a broker ignores. Nil for a broker.
 	Oddities []definitions.Oddity
 	// Rules are the IDs of the rules to run. Nil runs all that are not off.
@@ -63,7 +67,7 @@ type Finding struct {
 	// Tries are the fixes that a rule proposes, the best first. Nil after the audit.
 	Tries []Fix
 	// Position is where the object is in a file. Zero for a broker.
-	Position definitions.Position
+	Position topology.Place
 }
 
 // Fate is what happens to the messages of a queue that fail.
@@ -118,6 +122,9 @@ func (x *index) findings(in Input) []Finding {
 		}
 		for _, f := range c.find(x) {
 			f.Rule, f.VHost, f.Position = c.ID, in.State.VHost, in.Positions[f.Object]
+			if in.Declared {
+				f.Remedy, f.Tries = "in the topology file: "+lowerFirst(c.Fix), nil
+			}
 			if f.Severity == "" {
 				f.Severity = c.Severity
 			}

@@ -51,9 +51,11 @@ type findingJSON struct {
 	Consequence string `json:"consequence"`
 	// Remedy says what to do: commands, lines of YAML for a topology file, or what to decide.
 	Remedy string `json:"remedy"`
-	// File and Line are where a definitions file has the object.
+	// File and Line are where a file has the object, or the work queue that it was made for.
 	File string `json:"file,omitempty"`
 	Line int    `json:"line,omitempty"`
+	// Overlay is the file and line at which an overlay changes what stands there.
+	Overlay string `json:"overlay,omitempty"`
 	// Accepted is the entry of the baseline that accepts the finding.
 	Accepted *acceptedJSON `json:"accepted,omitempty"`
 }
@@ -96,7 +98,7 @@ func (d Document) JSON() any {
 func (f Finding) json(accepted *acceptedJSON) findingJSON {
 	return findingJSON{
 		f.Rule, f.Severity, f.VHost, string(f.Object.Kind), f.DisplayName(), f.Evidence, f.Consequence, f.Remedy,
-		f.Position.File, f.Position.Line, accepted,
+		f.Position.File, f.Position.Line, f.Position.Overlay, accepted,
 	}
 }
 

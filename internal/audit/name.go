@@ -40,7 +40,7 @@ func bindingName(identity string) string {
 	return topology.Printable(name)
 }
 
-// Place returns "file:line", or nothing for a broker.
+// Place returns "file:line", and after a comma that of an overlay. It is empty for a broker.
 func (f Finding) Place() string {
 	switch {
 	case f.Position.File == "":
@@ -48,7 +48,7 @@ func (f Finding) Place() string {
 	case f.Position.Line == 0:
 		return f.Position.File
 	default:
-		return f.Position.File + ":" + strconv.Itoa(f.Position.Line)
+		return f.Position.String()
 	}
 }
 

@@ -15,7 +15,6 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v6"
 
 	"github.com/dlxctl/dlxctl/internal/audit"
-	"github.com/dlxctl/dlxctl/internal/definitions"
 	"github.com/dlxctl/dlxctl/internal/jsondoc"
 	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
@@ -28,7 +27,7 @@ func finding(rule string, severity audit.Severity, queue string, n int) audit.Fi
 		Evidence:    `x-dead-letter-exchange "dlx" (argument); no binding of exchange dlx takes the key ` + queue,
 		Consequence: "a message that a consumer of " + queue + " rejects is lost",
 		Remedy:      "rabbitmqadmin declare binding --source dlx --destination " + queue + ".dead",
-		Position:    definitions.Position{File: "broker/shop definitions.json", Line: n},
+		Position:    topology.Place{File: "broker/shop definitions.json", Line: n},
 	}
 }
 
@@ -254,7 +253,7 @@ func TestSARIFOfABroker(t *testing.T) {
 	t.Parallel()
 	r := report()
 	for i := range r.Findings {
-		r.Findings[i].Position = definitions.Position{}
+		r.Findings[i].Position = topology.Place{}
 	}
 	if out := sarif(t, audit.NewResult([]audit.Report{r})); bytes.Contains(out, []byte("physicalLocation")) {
 		t.Error("a result has a file")

@@ -29,16 +29,11 @@ type VHost struct {
 	State topology.State
 	// Unnamed says that no file names the virtual host. State.VHost is then "/".
 	Unnamed bool
-	// Positions tells where in the files each object begins. Predefined exchanges have none.
-	Positions map[topology.Key]Position
+	// Positions tells where in the files each object begins. Predefined exchanges have none. The line
+	// is 0 where it is not known.
+	Positions map[topology.Key]topology.Place
 	// Oddities are what the files say and a broker ignores or refuses.
 	Oddities []Oddity
-}
-
-// Position is a place in a file. Line counts from 1; 0 means not known.
-type Position struct {
-	File string
-	Line int
 }
 
 // OddityKind is what is odd about an object in a file.

@@ -151,7 +151,7 @@ func (s *set) add(doc *document, h *host, r record) {
 	known, twice := h.objects[key]
 	switch {
 	case !twice:
-		h.objects[key] = &entry{r.object, Position{doc.file, r.line}}
+		h.objects[key] = &entry{r.object, topology.Place{File: doc.file, Line: r.line}}
 		h.order = append(h.order, key)
 	case equal(known.object, r.object):
 		return
@@ -161,7 +161,7 @@ func (s *set) add(doc *document, h *host, r record) {
 	default:
 		h.oddities = append(h.oddities, Oddity{Kind: DefinedTwice, Object: key})
 		if key.Kind == topology.KindPolicy {
-			*known = entry{r.object, Position{doc.file, r.line}}
+			*known = entry{r.object, topology.Place{File: doc.file, Line: r.line}}
 		}
 	}
 	h.oddities = append(h.oddities, r.oddities...)
@@ -183,7 +183,7 @@ func (s *set) virtualHost(h *host) VHost {
 			Version: s.version, Cluster: s.cluster, VHost: h.name, ExchangeTypes: s.types,
 			OperatorPolicies: h.operator,
 		},
-		Unnamed: !h.named, Positions: make(map[topology.Key]Position, len(h.objects)), Oddities: h.oddities,
+		Unnamed: !h.named, Positions: make(map[topology.Key]topology.Place, len(h.objects)), Oddities: h.oddities,
 	}
 	have := &v.State.Have
 	for _, key := range h.order {

@@ -47,7 +47,7 @@ type host struct {
 // entry is an object and where it is.
 type entry struct {
 	object   topology.Object
-	position Position
+	position topology.Place
 }
 
 func newSet() *set { return &set{hosts: map[string]*host{}, listed: map[string]bool{}} }

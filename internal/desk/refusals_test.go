@@ -56,6 +56,9 @@ func lookRefusals() map[refusal]func() error {
 				VHost: "shop", Have: topology.Topology{Queues: []topology.Queue{{Name: "billing.dead"}}},
 			}, "billing", 0, 0)
 		},
+		{"a topology that has parked nothing", "queue shop.parked does not exist in vhost shop; if the topology shop has parked no message yet, there is nothing to restore"}: func() error {
+			return desk.RefuseLook(topology.State{VHost: "shop"}, "shop.parked", 0, 0)
+		},
 		{"an unknown type", `queue q is of the type "jms", which dlxctl does not know: it looks at classic and quorum queues and streams; read it with the tools of the plugin that brings the type`}: queue(
 			topology.Arguments{topology.ArgQueueType: "jms"}, ten, 0, 0),
 		{"a single active consumer", "queue q has a single active consumer (x-single-active-consumer), and a look would take its place, or wait for it; stop the consumer and use a queue without that argument"}: queue(

@@ -3,6 +3,7 @@ package desk
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/dlxctl/dlxctl/internal/policy"
@@ -71,6 +72,9 @@ func similar(state topology.State, queue string) string {
 		if q.Name == queue+".dead" {
 			return fmt.Sprintf("did you mean %s?", text.Name(q.Name))
 		}
+	}
+	if topo, ok := strings.CutSuffix(queue, topology.ParkedName("")); ok && topo != "" {
+		return fmt.Sprintf("if the topology %s has parked no message yet, there is nothing to restore", text.Name(topo))
 	}
 	return "'rabbitmqctl list_queues' and 'dlxctl status' list the queues"
 }

@@ -261,7 +261,7 @@ func reading(t topology.Compiled) Grant {
 //   - read on the exchange of failures, to hear which messages fail again.
 func acting(t topology.Compiled) Grant {
 	g := reading(t)
-	g.User, g.Purpose = deskActor, "desk, to act: replay, edit, park, restore, discard, run resume, run return"
+	g.User, g.Purpose = deskActor, "desk, to act: replay, edit, park, restore, discard, import, run resume, run return, run cancel"
 	g.Note = "Write on the default exchange permits to publish to every queue of the virtual host. To replay to another exchange (--to), add write on it."
 	parked := exactly(topology.ParkedName(t.Name))
 	g.Configure = []string{deskPattern(t), exactly(topology.LockName(t.Name)), parked}
@@ -275,8 +275,9 @@ func acting(t topology.Compiled) Grant {
 	return g
 }
 
-// pulling needs what acting does, and read on the work queues, to take messages out of them. It is
-// a user of its own: who may read a work queue can take all of it from the services.
+// pulling needs what acting does, and read on the work queues, to take messages out of them, and on
+// the failed queues and retry queues, to find messages there. It is a user of its own: who may read
+// a work queue can take all of it from the services.
 func pulling(t topology.Compiled) Grant {
 	g := acting(t)
 	g.User, g.Purpose = deskPuller, "desk, to act in work queues too: what desk does, desk pull and desk find"
@@ -285,6 +286,9 @@ func pulling(t topology.Compiled) Grant {
 		g.Read = append(g.Read, exactly(w.Name))
 	}
 	g.Read = append(g.Read, covered(t)...)
+	for _, b := range t.Backoffs {
+		g.Read = append(g.Read, exactly(b.FailedQueue), exactly(topology.RetryQueuePrefix(t.Name, b.Name))+".*")
+	}
 	return g
 }
 

@@ -64,6 +64,9 @@ func (w *writer) leftOut() {
 	}
 	for _, owner := range sortedKeys(owners) {
 		name, rest, _ := strings.Cut(owner, ",")
+		if owners[owner] > 1 {
+			rest = strings.Replace(rest, "declares it", "declares them", 1)
+		}
 		lines = append(lines, fmt.Sprintf("%s of the topology %s,%s", text.Count(owners[owner], "queue"), name, rest))
 	}
 	w.listed("Not in this file:", lines)

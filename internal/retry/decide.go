@@ -201,7 +201,7 @@ func (r Rules) Decide(d Message, now time.Time) Decision {
 		}
 	}
 	if over {
-		f.reason, out.Reason = topology.ReasonExpired, topology.ReasonExpired
+		out.Reason = topology.ReasonExpired // the history keeps why it failed
 		next = step{count: topology.DeadLetterCount, attempts: next.attempts}
 		out.Outcome, out.Tier, out.Exchange = DeadLettered, topology.Tier{}, r.backoff.RetryExchange
 		if r.backoff.AfterExpiry == topology.ExpiryDropped {
@@ -209,7 +209,7 @@ func (r Rules) Decide(d Message, now time.Time) Decision {
 		}
 	}
 	headers := f.headers(r, d, now)
-	headers[topology.HeaderAttempts] = next.attempts
+	headers[topology.HeaderReason], headers[topology.HeaderAttempts] = string(out.Reason), next.attempts
 	next.mark(headers)
 	to := r.addressee(f, next)
 	r.pass(f, next, to, headers)

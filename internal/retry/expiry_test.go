@@ -77,6 +77,10 @@ func TestAfterExpiry(t *testing.T) {
 			if d.Outcome != want || string(d.Reason) != reason || d.Headers["retry-reason"] != reason {
 				t.Errorf("%s: %s for the reason %s, with the header %v", at, d.Outcome, d.Reason, d.Headers["retry-reason"])
 			}
+			past, _ := d.Headers["retry-history"].([]any)
+			if last, _ := past[len(past)-1].(map[string]any); last["reason"] != c.reason {
+				t.Errorf("%s: the history says %v", at, last["reason"])
+			}
 			if count := d.Headers["count"]; (count == int32(-1)) != (want != retry.Retried) || d.Attempts != c.attempts+1 {
 				t.Errorf("%s: count is %v after %d attempts", at, count, d.Attempts)
 			}

@@ -214,8 +214,9 @@ func (w *Window) once() []float64 {
 }
 
 // work sets how many deliveries worked in each slot: what was acknowledged and not told. The broker
-// counts the two at different times. So where more is told than acknowledged, the rest is taken
-// from the slots before, and in the last slots nothing has worked while any is told.
+// counts the two at different times. So where consumers told more than was acknowledged, the rest
+// is taken from the slots before, and in the last slots nothing has worked while consumers told
+// any.
 func (w *Window) work(out []delivered) {
 	debt, told := 0.0, 0.0
 	for i, s := range slices.Backward(w.slots) {

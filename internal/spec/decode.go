@@ -15,6 +15,7 @@ import (
 
 	"gopkg.in/yaml.v3"
 
+	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -241,6 +242,14 @@ func (d *decoder) mark(n *yaml.Node, file string) {
 	}
 }
 
+// startFix says how to begin a file. init writes topology.yaml unless it is given another one.
+func startFix(file string) string {
+	if file == "stdin" {
+		return "'dlxctl init -' prints a topology to start from"
+	}
+	return fmt.Sprintf("'dlxctl init --force %s' writes a topology in its place", text.ShellQuote(file))
+}
+
 // parse returns the mapping that a file is, or nil.
 func (d *decoder) parse(f Source) *yaml.Node {
 	start := Pos{File: f.Name, Line: 1, Col: 1}
@@ -257,7 +266,7 @@ func (d *decoder) parse(f Source) *yaml.Node {
 	var doc, next yaml.Node
 	if err := dec.Decode(&doc); errors.Is(err, io.EOF) || err == nil && isNull(&doc) {
 		if !f.Overlay { // an empty one changes nothing
-			d.problem(start, "the file is empty", "run 'dlxctl init --force' to write one in its place")
+			d.problem(start, "the file declares nothing", startFix(f.Name))
 		}
 		return nil
 	} else if err != nil {

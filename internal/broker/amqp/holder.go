@@ -228,7 +228,7 @@ const firstPriority = 1_000_000_000
 // The broker carries out a commit in one step of the channel, also if the connection ends in that
 // moment, or does nothing of it (handle_method(#'tx.commit'{}) in rabbit_channel, 3.10 to 4.3). So
 // the acknowledgement of the witness is sent if one of the others is. A classic queue handles it
-// before the end of the channel, of which it is told by the same process.
+// before the end of the channel, as both come from the same process.
 //
 // Nothing can be lost: see Holder.Ack.
 func (b *block) settle(acks []uint64) error {
