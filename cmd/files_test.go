@@ -20,7 +20,8 @@ func TestFilesThatAreNamedInVain(t *testing.T) {
 			t.Errorf("dlxctl %s exits with %d and prints\n%s\nwithout\n%s", args, code, said, want)
 		}
 	}
-	if _, said := runWith(t, []string{"import", "none.json"}, "DLXCTL_FILE=shop.yaml"); !strings.Contains(said, "none.json") {
+	_, said := runWith(t, []string{"import", "none.json"}, "DLXCTL_FILE=shop.yaml")
+	if !strings.Contains(said, "none.json") {
 		t.Errorf("import with DLXCTL_FILE prints\n%s", said)
 	}
 }

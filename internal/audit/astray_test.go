@@ -56,8 +56,8 @@ func TestRetryQueuesThatReturnNothing(t *testing.T) {
 	}
 }
 
-// A publisher that declares a quorum queue with x-expires again and again does not keep it: RabbitMQ
-// deletes it with the messages that wait there.
+// A publisher that declares a quorum queue with x-expires again and again does not keep it:
+// RabbitMQ deletes it with the messages that wait there.
 func TestDeclaringKeepsNoQuorumQueue(t *testing.T) {
 	t.Parallel()
 	target := brokertest.VHost(t)

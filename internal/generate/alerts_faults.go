@@ -154,12 +154,13 @@ func (a *alerts) lateFailures() {
 	name := func(w topology.WorkQueue) string { return w.Name }
 	for _, b := range a.t.Backoffs {
 		of := slices.DeleteFunc(slices.Clone(works), func(w topology.WorkQueue) bool { return w.Backoff != b.Name })
-		rates := []string{}
-		for _, of := range []string{"retried", "dead_lettered", "unroutable", "dropped"} {
-			rates = append(rates, "rate("+selector("dlxctl_messages_"+of+"_total", "topology", a.t.Name, "backoff", b.Name)+"[5m])")
+		var rates []string
+		for _, what := range []string{"retried", "dead_lettered", "unroutable", "dropped"} {
+			series := selector("dlxctl_messages_"+what+"_total", "topology", a.t.Name, "backoff", b.Name)
+			rates = append(rates, "rate("+series+"[5m])")
 		}
 		for _, g := range grouped(of, name) {
-			rates := strings.Join(append(rates, "0 * "+a.queues(metricMessages, g.queues)), " or ")
+			rates := strings.Join(rates, " or ") + " or 0 * " + a.queues(metricMessages, g.queues)
 			add([]group{g}, b.Name, b.FailedQueue, fmt.Sprintf(" > on (queue) group_left () %g * (sum by (queue) (%s) + %s)",
 				topology.TierLate.Seconds(), rates, a.growth(b.FailedQueue)))
 		}

@@ -16,11 +16,13 @@ func withDelays(queue, delivery string, strategy topology.Arguments) topology.St
 	name := func(bit int) string { return fmt.Sprintf(queue, bit) }
 	have := topology.Topology{
 		Exchanges: []topology.Exchange{
-			{Name: "sales", Type: topology.Topic, Durable: true}, {Name: delivery, Type: topology.Topic, Durable: true},
+			{Name: "sales", Type: topology.Topic, Durable: true},
+			{Name: delivery, Type: topology.Topic, Durable: true},
 			{Name: "error", Type: topology.Fanout, Durable: true},
 		},
 		Queues: []topology.Queue{
-			{Name: "error", Durable: true}, {Name: "sales", Durable: true},
+			{Name: "error", Durable: true},
+			{Name: "sales", Durable: true},
 			{Name: "sales.retry", Durable: true, Arguments: topology.Arguments{
 				topology.ArgMessageTTL: int64(5000), topology.ArgDeadLetterExchange: "", topology.ArgDeadLetterRoutingKey: "sales",
 			}},

@@ -168,9 +168,9 @@ func (t *trace) enter(q *Queue, m route.Message) Fate {
 	return fate
 }
 
-// exhaust returns what happens to a message in a failed queue whose last attempt fails: the processor
-// publishes it to the dead-letter exchange of its topology, with the address of the work queue, and
-// keeps it in the failed queue if no queue gets it.
+// exhaust returns what happens to a message in a failed queue whose last attempt fails: the
+// processor publishes it to the dead-letter exchange of its topology, with the address of the work
+// queue, and keeps it in the failed queue if no queue gets it.
 func (t *trace) exhaust(failed *Queue) Fate {
 	owner, _ := topology.Owner(failed.Arguments)
 	result := t.survey.Router.Publish(topology.DeadLetterName(owner), topology.AddressKey(t.start.Name), nil)

@@ -219,7 +219,9 @@ type levels Monitor
 
 // Describe names the gauges.
 func (l *levels) Describe(out chan<- *prometheus.Desc) {
-	for _, name := range []string{metricInFlight, metricHeld, metricConsumer, metricBlocked, metricOutage, metricUnread, metricBackoff} {
+	for _, name := range []string{
+		metricInFlight, metricHeld, metricConsumer, metricBlocked, metricOutage, metricUnread, metricBackoff,
+	} {
 		out <- desc(name)
 	}
 }
