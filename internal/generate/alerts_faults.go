@@ -2,10 +2,10 @@ package generate
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
+	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -142,37 +142,38 @@ func (a *alerts) lateFailures() {
 		delays[q.Name] = q.Arguments.HasAny("x-" + topology.KeyDelayedRetryType)
 	}
 	works := slices.DeleteFunc(a.named(), func(w topology.WorkQueue) bool { return delays[w.Name] })
-	add := func(groups []group, backoff, to, moved string) {
-		for _, g := range groups {
-			a.add(Rule{
-				Alert: "DlxctlFailuresLate", Expr: a.dying(g.queues) + moved, For: "5m",
-				Annotations: about("failed messages of {{ $labels.queue }} do not reach "+literal(to),
-					"{{ $value }} messages wait in {{ $labels.queue }}, neither ready nor unacknowledged, until RabbitMQ moves them to "+literal(to)+". No message is lost. That queue accepts none or has no leader, or more messages fail than RabbitMQ moves: dlxctl status shows the queues, dlxctl plan policies and bindings."),
-			}, "severity", g.severity, "owner", g.owner, "backoff", backoff)
-		}
+	add := func(g group, backoff, to, late string) {
+		a.add(Rule{
+			Alert: "DlxctlFailuresLate", Expr: a.dying(g.queues) + " > " + late, For: "5m",
+			Annotations: about("failed messages of {{ $labels.queue }} do not reach "+to,
+				"{{ $value }} messages wait in {{ $labels.queue }}, neither ready nor unacknowledged, until RabbitMQ moves them to "+to+". No message is lost. That queue accepts none or has no leader, or more messages fail than RabbitMQ moves: dlxctl status shows the queues, dlxctl plan policies and bindings."),
+		}, "severity", g.severity, "owner", g.owner, "backoff", backoff)
 	}
-	name := func(w topology.WorkQueue) string { return w.Name }
+	with := func(backoff string) []group {
+		of := slices.DeleteFunc(slices.Clone(works), func(w topology.WorkQueue) bool { return w.Backoff != backoff })
+		return grouped(of, func(w topology.WorkQueue) string { return w.Name })
+	}
 	for _, b := range a.t.Backoffs {
-		of := slices.DeleteFunc(slices.Clone(works), func(w topology.WorkQueue) bool { return w.Backoff != b.Name })
 		var rates []string
 		for _, what := range []string{"retried", "dead_lettered", "unroutable", "dropped"} {
 			series := selector("dlxctl_messages_"+what+"_total", "topology", a.t.Name, "backoff", b.Name)
 			rates = append(rates, "rate("+series+"[5m])")
 		}
-		for _, g := range grouped(of, name) {
-			rates := strings.Join(rates, " or ") + " or 0 * " + a.queues(metricMessages, g.queues)
-			add([]group{g}, b.Name, b.FailedQueue, fmt.Sprintf(" > on (queue) group_left () %g * (sum by (queue) (%s) + %s)",
-				topology.TierLate.Seconds(), rates, a.growth(b.FailedQueue)))
+		for _, g := range with(b.Name) {
+			add(g, b.Name, literal(b.FailedQueue), fmt.Sprintf("on (queue) group_left () %g * (sum by (queue) (%s or 0 * %s) + %s)",
+				topology.TierLate.Seconds(), strings.Join(rates, " or "), a.queues(metricMessages, g.queues),
+				a.growth([]string{b.FailedQueue})))
 		}
 	}
-	straight := map[string][]topology.WorkQueue{} // by dead-letter queue
+	dead := map[string]string{}
 	for _, w := range works {
-		if w.Backoff == topology.NoBackoff {
-			straight[w.DeadLetterQueue] = append(straight[w.DeadLetterQueue], w)
-		}
+		dead[w.Name] = w.DeadLetterQueue
 	}
-	for _, dead := range slices.Sorted(maps.Keys(straight)) {
-		add(grouped(straight[dead], name), "", dead, fmt.Sprintf(" > %g * %s", topology.TierLate.Seconds(), a.growth(dead)))
+	for _, g := range with(topology.NoBackoff) {
+		to := text.Each(g.queues, func(name string) string { return dead[name] })
+		slices.Sort(to)
+		add(g, "", "its dead-letter queue",
+			fmt.Sprintf("%g * %s", topology.TierLate.Seconds(), a.growth(slices.Compact(to))))
 	}
 }
 
@@ -182,9 +183,10 @@ func (a *alerts) dying(queues []string) string {
 		a.queues(metricReady, queues), a.queues(metricUnacked, queues))
 }
 
-// growth returns the expression of how many messages a second a queue gets more than it gives.
-func (a *alerts) growth(queue string) string {
-	return "scalar(clamp_min(sum(deriv(" + a.queues(metricMessages, []string{queue}) + "[5m])), 0) or vector(0))"
+// growth returns the expression of how many messages a second queues get more than they give, in
+// all.
+func (a *alerts) growth(queues []string) string {
+	return "scalar(sum(clamp_min(deriv(" + a.queues(metricMessages, queues) + "[5m]), 0)) or vector(0))"
 }
 
 // held adds the alert about messages that must stay in a failed queue.
