@@ -65,6 +65,8 @@ type LookOptions struct {
 	BesideConsumers bool
 	// Live: the queue is a work queue, whose consumers must get the messages in order.
 	Live bool
+	// TellCost: what the look changed is said to a person also where it limits nothing.
+	TellCost bool
 }
 
 // Looked is what a look found out about a queue.
