@@ -94,3 +94,6 @@ type Looked struct {
 	// costs: more changed than marks that limit nothing.
 	costs bool
 }
+
+// Costs reports that the look changed more than marks that limit nothing.
+func (l Looked) Costs() bool { return l.costs }
