@@ -136,8 +136,8 @@ func (l *List) writeRows() error {
 		same := !slices.ContainsFunc(l.rows, func(row []string) bool { return row[i] != l.rows[0][i] })
 		switch {
 		case same && (i == causeColumn || i == attemptsColumn || i == replaysColumn):
-			common = append(common, strings.ToLower(head[i])+" "+l.rows[0][i])
-		case same && i == errorColumn && l.rows[0][i] == "": // bodies are hidden
+			common = append(common, strings.ToLower(head[i])+" "+known(l.rows[0][i]))
+		case same && (i == errorColumn || i == keyColumn) && unknown(l.rows[0][i]): // or bodies are hidden
 		default:
 			columns = append(columns, i)
 		}
@@ -156,6 +156,17 @@ func (l *List) writeRows() error {
 	}
 	l.rows, l.problems = nil, 0
 	return err
+}
+
+// unknown reports whether a cell is that of a message that does not tell.
+func unknown(cell string) bool { return cell == "" || cell == "-" || cell == "?" }
+
+// known returns a cell in a sentence.
+func known(cell string) string {
+	if unknown(cell) {
+		return "unknown"
+	}
+	return cell
 }
 
 // firstLine returns the beginning of the error of a message, or of its body: as much as a wide

@@ -217,7 +217,7 @@ func WriteOverview(w io.Writer, o Overview, s Screen, all bool) error {
 	table := text.Table{Whole: []int{0}, Last: []int{4}}
 	table.Add(nil, "QUEUE", "MESSAGES", "OLDEST", s.choose("NEW 24H", "NEW IN 24 H"), "TOP CAUSE", "OWNER")
 	for _, q := range shown {
-		table.Add(nil, text.Name(q.Queue), fmt.Sprint(q.Messages), s.when(q.Oldest), q.fresh(s), q.cause(),
+		table.Add(nil, text.Name(q.Queue), fmt.Sprint(q.Messages), s.when(q.Oldest), q.fresh(s), q.cause(s),
 			dash(strings.Join(q.Owners, ", ")))
 	}
 	if len(shown) > 0 {
@@ -338,9 +338,20 @@ func (q QueueOverview) fresh(s Screen) string {
 	}
 }
 
-func (q QueueOverview) cause() string {
+// cause writes the most frequent cause. A terminal has little room: there the error, if there is one,
+// says why, and no count stands where all messages that were looked at have it.
+func (q QueueOverview) cause(s Screen) string {
 	if q.TopCount == 0 {
 		return "-"
 	}
-	return fmt.Sprintf("%d × %s", q.TopCount, text.Name(q.TopCause))
+	what, count := q.TopCause, fmt.Sprintf("%d × ", q.TopCount)
+	if s.Width > 0 {
+		if _, problem, ok := strings.Cut(what, ": "); ok {
+			what = problem
+		}
+		if q.TopCount == q.Looked {
+			count = ""
+		}
+	}
+	return count + text.Name(what)
 }

@@ -176,6 +176,7 @@ func TestWriteOverview(t *testing.T) {
 			TopCause: "failed: Payment.Declined: the bank of the customer", TopCount: 990, Exists: true,
 		},
 		{Queue: "sales.dead", Exists: true},
+		{Queue: "sms.dead", Exists: true, Messages: 2, Looked: 2, Oldest: at(1), New: 2, TopCause: "rejected", TopCount: 2},
 	}, Runs: []desk.Run{{
 		ID: "r1", Action: desk.Replay, Queue: "billing.payments.dead", Phase: desk.Sending, Chosen: 37, Holds: 12, Started: at(50),
 		By: "ann@host",
@@ -183,6 +184,7 @@ func TestWriteOverview(t *testing.T) {
 	const piped = `QUEUE                  MESSAGES  OLDEST                NEW IN 24 H  TOP CAUSE                                                 OWNER
 billing.payments.dead  1204      2026-01-02T09:02:00Z  999 or more  990 × failed: Payment.Declined: the bank of the customer  team-billing
 mail.dead              3         -                     ?            -                                                         -
+sms.dead               2         2026-01-02T09:01:00Z  2            2 × rejected                                              -
 billing.payments.dead: looked at 1000 of 1204
 mail.dead: looked at 0 of 3: it has consumers
 up to 5 seconds old: the count of mail.dead, which desk did not look at
@@ -193,8 +195,9 @@ RUN  ACTION  QUEUE                  PHASE             CHOSEN  LEFT  STARTED     
 r1   replay  billing.payments.dead  sending, stopped  37      12    2026-01-02T09:50:00Z  ann@host  -
 `
 	const terminal = `QUEUE                  MESSAGES  OLDEST  NEW 24H  TOP CAUSE             OWNER
-billing.payments.dead  1204      1h      999+     990 × failed: Payme…  team-bi…
+billing.payments.dead  1204      1h      999+     990 × Payment.Decli…  team-bi…
 mail.dead              3         -       ?        -                     -
+sms.dead               2         1h      2        rejected              -
 billing.payments.dead: looked at 1000 of 1204
 mail.dead: looked at 0 of 3: it has consumers
 up to 5 seconds old: the count of mail.dead, which desk did not look at
@@ -278,6 +281,11 @@ HANDLE        AGE  ATTEMPTS  BODY            KEY
 1a1b2c3d4e5f  1h   3         { "order": 2 }  order.placed.austria.vienna
 2a1b2c3d4e5f  1h   12        { "order": 3 }  order.placed.austria.vienna
 the same in these 2 messages: cause rejected, replays 0
+`},
+		"nothing is known": {[]deadletter.View{{Handle: "5a1b2c3d4e5f", Facts: deadletter.Facts{Attempts: -1}}}, 80, `
+HANDLE        AGE
+5a1b2c3d4e5f  -
+cause unknown, attempts unknown, replays 0
 `},
 		"hidden bodies": {[]deadletter.View{hidden}, 80, `
 HANDLE        AGE  KEY

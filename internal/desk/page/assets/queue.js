@@ -122,7 +122,7 @@ const called = { cause: "cause", queue: "work queue", attempts: "attempts", repl
 function foot(v, total) {
   const s = v.snapshot;
   const parts = [many(total, "message")];
-  if (s.same.length) parts.push((total === 1 ? "" : "the same in all: ") + s.same.map((f) => `${called[f.name]} ${f.value}`).join(", "));
+  if (s.same.length) parts.push((total === 1 ? "" : s.listed < s.matched ? "the same in all listed: " : "the same in all: ") + s.same.map((f) => `${called[f.name]} ${f.value}`).join(", "));
   if (s.listed < s.matched) parts.push(`the list ends after the first ${count(s.listed)} of ${count(s.matched)}; narrow the filter for the others`);
   set(v.foot, parts.join(" · "));
 }
