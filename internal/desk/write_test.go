@@ -264,14 +264,14 @@ func TestWriteList(t *testing.T) {
 		want  string
 	}{
 		"one": {[]deadletter.View{one}, 80, `
-HANDLE        AGE  ERROR                                                 KEY
+HANDLE        AGE  ERROR                                                KEY
 0a1b2c3d4e5f  3m   the bank of the customer has declined the payment,…  order.p…
 cause rejected, attempts 3, replays 0
 `},
 		"same": {[]deadletter.View{one, failed("1a1b2c3d4e5f", 2, 3, "", "{ \"order\": 2 }")}, 80, `
-HANDLE        AGE  ERROR OR BODY                                         KEY
+HANDLE        AGE  ERROR OR BODY                                        KEY
 0a1b2c3d4e5f  3m   the bank of the customer has declined the payment,…  order.p…
-1a1b2c3d4e5f  1h   { "order": 2 }                                        order.p…
+1a1b2c3d4e5f  1h   { "order": 2 }                                       order.p…
 the same in these 2 messages: cause rejected, attempts 3, replays 0
 `},
 		"other attempts": {[]deadletter.View{
