@@ -67,6 +67,12 @@ func (s *Survey) DeadLetterQueues() []Keeping {
 	return out
 }
 
+// Keeps reports whether a queue is one of the dead-letter queues.
+func (s *Survey) Keeps(queue string) bool {
+	q := s.queues[queue]
+	return q != nil && q.Role == topology.RoleDeadLetter
+}
+
 // workBefore returns the work queues whose dead letters come to a queue, some of them through
 // queues in which they wait.
 func (s *Survey) workBefore(q *Queue) []string {
