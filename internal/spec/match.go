@@ -142,7 +142,7 @@ func (d *decoder) matchHits() {
 			q := s.Queues[i]
 			d.problem(m.Pos,
 				fmt.Sprintf("the match %q covers the queue %q, which is at %s:%d", m.Pattern, q.Name, q.Pos.File, q.Pos.Line),
-				"one policy applies to a queue: exclude it from the pattern, as in ^svc\\.(?!mine$), or remove the queue")
+				"one policy applies to a queue: exclude it from the pattern, as in ^svc\\.(?!mine(\\.dead)?$), or remove the queue")
 			continue
 		}
 		names := slices.Sorted(maps.Keys(generated))
