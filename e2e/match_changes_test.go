@@ -3,6 +3,7 @@ package e2e_test
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -50,29 +51,36 @@ func failIn(t *testing.T, target brokertest.Target, queues ...string) *failing {
 	f := &failing{target: target, delivered: map[string]int{}}
 	for i, queue := range queues {
 		kind := []string{"quorum", "classic"}[i%2]
-		ch := target.Channel(t)
-		if _, err := ch.QueueDeclare(queue, true, false, false, false, amqp091.Table{"x-queue-type": kind}); err != nil {
+		args := amqp091.Table{"x-queue-type": kind}
+		if _, err := target.Channel(t).QueueDeclare(queue, true, false, false, false, args); err != nil {
 			t.Fatal(err)
 		}
-		if err := ch.Qos(20, 0, false); err != nil {
-			t.Fatal(err)
-		}
-		deliveries, err := ch.Consume(queue, "", false, false, false, false, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		go func() {
-			for d := range deliveries {
-				f.mu.Lock()
-				f.delivered[queue+"/"+d.MessageId]++
-				f.mu.Unlock()
-				if d.Reject(false) != nil {
-					return // the test is over
-				}
-			}
-		}()
+		f.reject(t, queue)
 	}
 	return f
+}
+
+// reject begins to reject all that a queue delivers.
+func (f *failing) reject(t *testing.T, queue string) {
+	t.Helper()
+	ch := f.target.Channel(t)
+	if err := ch.Qos(20, 0, false); err != nil {
+		t.Fatal(err)
+	}
+	deliveries, err := ch.Consume(queue, "", false, false, false, false, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		for d := range deliveries {
+			f.mu.Lock()
+			f.delivered[queue+"/"+d.MessageId]++
+			f.mu.Unlock()
+			if d.Reject(false) != nil {
+				return // the test is over
+			}
+		}
+	}()
 }
 
 // publish begins to publish to the queues.
@@ -83,7 +91,8 @@ func (f *failing) publish(t *testing.T, queues ...string) {
 	}
 }
 
-// end ends the publishing, and checks that each message is one dead letter.
+// end ends the publishing, and checks that each message is one dead letter, in one of the queues
+// dead, and that the other queues are empty.
 func (f *failing) end(t *testing.T, state any, queues []string, dead ...string) {
 	t.Helper()
 	n := 0
@@ -93,7 +102,7 @@ func (f *failing) end(t *testing.T, state any, queues []string, dead ...string) 
 	ch := f.target.Channel(t)
 	once := map[string]string{}
 	brokertest.Eventually(t, fmt.Sprintf("%d dead letters", n), func() bool {
-		for _, queue := range append(dead, "shop.unroutable") {
+		for _, queue := range slices.Concat(dead, []string{"shop.unroutable"}) {
 			for {
 				m, ok, err := ch.Get(queue, true)
 				if err != nil {
@@ -114,7 +123,7 @@ func (f *failing) end(t *testing.T, state any, queues []string, dead ...string) 
 		}
 		return len(once) >= n
 	}, func() string { return fmt.Sprintf("%d are there\n%v", len(once), state) })
-	for _, queue := range append(queues, append(dead, "shop.a.failed", "shop.unroutable")...) {
+	for _, queue := range slices.Concat(queues, dead, []string{"shop.unroutable"}) {
 		awaitDepth(t, f.target, queue, 0)
 	}
 	f.mu.Lock()
@@ -165,7 +174,41 @@ func TestMatchesChangeUnderTraffic(t *testing.T) {
 		again.exits(t, 0)
 		start(t, target, "plan", "--detailed-exitcode", "-f", path).exits(t, 0)
 	}
-	f.end(t, &p.stderr, queues, "x.dead", "shop.dead")
+	f.end(t, &p.stderr, append(queues, "shop.a.failed", "shop.b.failed"), "x.dead", "shop.dead")
+	p.signal(t, syscall.SIGTERM)
+	p.exits(t, 0)
+}
+
+// A processor whose file has no match yet retries what fails in a queue that apply has covered since.
+func TestAMatchIsAddedWhileAProcessorRuns(t *testing.T) {
+	t.Parallel()
+	target := brokertest.VHost(t)
+	if !target.AtLeast("4.0") {
+		t.Skip("before 4.0, match is refused")
+	}
+	without := writeTopology(t, matchesFile("a", "{name: third}"))
+	with := writeTopology(t, matchesFile("a", "{name: third}", matchAll))
+	start(t, target, "apply", "--yes", "-f", without).exits(t, 0)
+	p := start(t, target, "process", "-f", without)
+	p.logs(t, "connected")
+	ch := target.Confirming(t)
+	if _, err := ch.QueueDeclare("svc.a", true, false, false, false, amqp091.Table{"x-queue-type": "quorum"}); err != nil {
+		t.Fatal(err)
+	}
+	start(t, target, "apply", "--yes", "--allow", "drops-routing", "-f", with).exits(t, 0)
+	brokertest.PublishConfirmed(t, ch, "", "svc.a", amqp091.Publishing{MessageId: "a"})
+	if d := brokertest.Take(t, ch, "svc.a"); d.Reject(false) != nil {
+		t.Fatal("it cannot be rejected")
+	}
+	brokertest.Eventually(t, "it to come back", func() bool {
+		if brokertest.Ready(t, ch, "shop.unroutable") > 0 {
+			t.Fatalf("it is unroutable\n%s", &p.stderr)
+		}
+		return brokertest.Ready(t, ch, "svc.a") == 1
+	}, &p.stderr)
+	if d := brokertest.Take(t, ch, "svc.a"); d.Headers["retry-attempts"] != int64(1) || d.Headers["retry-queue"] != "svc.a" || d.Ack(false) != nil {
+		t.Errorf("it comes back with %v", d.Headers)
+	}
 	p.signal(t, syscall.SIGTERM)
 	p.exits(t, 0)
 }
