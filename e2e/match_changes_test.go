@@ -87,7 +87,8 @@ func (f *failing) reject(t *testing.T, queue string) {
 func (f *failing) publish(t *testing.T, queues ...string) {
 	t.Helper()
 	for _, queue := range queues {
-		f.published = append(f.published, brokertest.PublishEvery(t, f.target.Confirming(t), "", queue, brokertest.Pause(4*time.Millisecond)))
+		stop := brokertest.PublishEvery(t, f.target.Confirming(t), "", queue, brokertest.Pause(4*time.Millisecond))
+		f.published = append(f.published, stop)
 	}
 }
 
@@ -179,7 +180,8 @@ func TestMatchesChangeUnderTraffic(t *testing.T) {
 	p.exits(t, 0)
 }
 
-// A processor whose file has no match yet retries what fails in a queue that apply has covered since.
+// A processor whose file has no match yet retries what fails in a queue that apply has covered
+// since.
 func TestAMatchIsAddedWhileAProcessorRuns(t *testing.T) {
 	t.Parallel()
 	target := brokertest.VHost(t)
@@ -206,7 +208,8 @@ func TestAMatchIsAddedWhileAProcessorRuns(t *testing.T) {
 		}
 		return brokertest.Ready(t, ch, "svc.a") == 1
 	}, &p.stderr)
-	if d := brokertest.Take(t, ch, "svc.a"); d.Headers["retry-attempts"] != int64(1) || d.Headers["retry-queue"] != "svc.a" || d.Ack(false) != nil {
+	d := brokertest.Take(t, ch, "svc.a")
+	if d.Headers["retry-attempts"] != int64(1) || d.Headers["retry-queue"] != "svc.a" || d.Ack(false) != nil {
 		t.Errorf("it comes back with %v", d.Headers)
 	}
 	p.signal(t, syscall.SIGTERM)

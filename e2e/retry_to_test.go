@@ -237,8 +237,9 @@ func TestRetryToOfTwoFiles(t *testing.T) {
 		attempts[message] += n
 	}
 	for message, n := range attempts {
-		if n != 4 || f.delivered["left/"+message]*f.delivered["right/"+message] != 0 {
-			t.Errorf("%s is delivered %d times: %d in left, %d in right", message, n, f.delivered["left/"+message], f.delivered["right/"+message])
+		inLeft, inRight := f.delivered["left/"+message], f.delivered["right/"+message]
+		if n != 4 || inLeft*inRight != 0 {
+			t.Errorf("%s is delivered %d times: %d in left, %d in right", message, n, inLeft, inRight)
 		}
 	}
 	f.mu.Unlock()

@@ -404,7 +404,8 @@ queues: [{match: '^svc\.(?!mine$)', external: true}]
 		t.Fatal(err)
 	}
 	for ch, queue := range map[*amqp091.Channel]string{early: "svc.early", late: "svc.late"} {
-		if d := brokertest.Take(t, ch, queue); d.MessageId != queue || d.Headers["retry-attempts"] != int64(1) || d.Ack(false) != nil {
+		d := brokertest.Take(t, ch, queue)
+		if d.MessageId != queue || d.Headers["retry-attempts"] != int64(1) || d.Ack(false) != nil {
 			t.Errorf("%s has %q with %v", queue, d.MessageId, d.Headers)
 		}
 	}

@@ -299,11 +299,13 @@ func TestADeadLetterQueueOfAMatchStays(t *testing.T) {
 // What is in effect on a queue is of the topology itself while an entry changes, and dead-letters.
 func TestNoWarningOfAnotherEntry(t *testing.T) {
 	t.Parallel()
-	state := holding(matching(t, `{match: '^svc\.a', external: true}`, svc), []topology.Queue{ofService("svc.a", "quorum")})
+	before := matching(t, `{match: '^svc\.a', external: true}`, svc)
+	state := holding(before, []topology.Queue{ofService("svc.a", "quorum")})
 	for reported, warns := range map[string]bool{`dlxctl.shop.match.quorum.^svc\.a`: false, "other": true} {
 		state.QueuePolicies = map[string]string{"svc.a": reported}
 		p := plan.Make(matching(t, svc), state, plan.Options{})
-		if got := slices.ContainsFunc(p.Warnings, func(w plan.Warning) bool { return w.Name == topology.WarnOverruled }); got != warns {
+		overruled := func(w plan.Warning) bool { return w.Name == topology.WarnOverruled }
+		if got := slices.ContainsFunc(p.Warnings, overruled); got != warns {
 			t.Errorf("with %q in effect it warns: %t (%v)", reported, got, p.Warnings)
 		}
 	}
@@ -315,7 +317,8 @@ func TestMatchTakesOverALimit(t *testing.T) {
 	t.Parallel()
 	want := matching(t, svc)
 	limit := queuePolicy("team", "^svc", 5, args{"max-length": int64(3)})
-	state := holding(want, []topology.Queue{ofService("svc.a", "quorum"), ofService("svc.b", "quorum"), ofService("svc.c", "classic")}, limit)
+	queues := []topology.Queue{ofService("svc.a", "quorum"), ofService("svc.b", "quorum"), ofService("svc.c", "classic")}
+	state := holding(want, queues, limit)
 	state.Usage = map[string]topology.Usage{"svc.a": {Ready: 9}, "svc.b": {Ready: 3}, "svc.c": {Ready: 4}}
 	reasons := map[string]string{}
 	for _, c := range plan.Make(want, state, plan.Options{}).Changes {

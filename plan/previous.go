@@ -11,9 +11,9 @@ import (
 
 // previousDeadLetterQueue reports whether q, a queue that is not in the file, is the dead-letter
 // queue that a work queue of the file had before. Like a retired tier it is deleted only once it is
-// empty. The dead-letter queue of a work queue that is itself no longer in the file
-// is not one: it goes with the work queue, by consent. That of an entry with match is one as long as
-// the file has such an entry: which of them cover the queues whose dead letters it has is not told.
+// empty. The dead-letter queue of a work queue that is itself no longer in the file is not one: it
+// goes with the work queue, by consent. That of an entry with match is one as long as the file has
+// such an entry: it is not known in which queues its dead letters failed.
 func (r *resolver) previousDeadLetterQueue(q topology.Queue) bool {
 	matches := len(r.want.Matches) > 0
 	if len(r.want.WorkQueues) == 0 && !matches || !r.owns(q.Arguments) {

@@ -167,11 +167,10 @@ func processing(t topology.Compiled) Grant {
 	return g
 }
 
-// consuming returns a grant for each owner, and for each queue that has none, and for the services of
-// each match whose names begin with plain text: to
-// consume, to publish a failed message, with the reason, to where the queue dead-letters, and to
-// declare and bind the queue again as services do at their start. To declare a queue that
-// dead-letters takes write on that exchange too.
+// consuming returns a grant for each owner, for each queue that has none, and for the services of
+// each match whose pattern begins with plain text: to consume, to publish a failed message, with
+// the reason, to where the queue dead-letters, and to declare and bind the queue again as services
+// do at their start. To declare a queue that dead-letters takes write on that exchange too.
 func consuming(t topology.Compiled) []Grant {
 	var grants []Grant
 	sources := map[string][]string{}

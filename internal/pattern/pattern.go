@@ -52,7 +52,7 @@ func Begin(s string) string {
 		c, size := utf8.DecodeRuneInString(rest)
 		if c == '\\' {
 			next, more := utf8.DecodeRuneInString(rest[size:])
-			if more == 0 || unicode.IsLetter(next) || unicode.IsDigit(next) {
+			if more == 0 || !unicode.IsPunct(next) && !unicode.IsSymbol(next) {
 				break // it has a meaning
 			}
 			c, size = next, size+more

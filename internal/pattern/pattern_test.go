@@ -29,8 +29,12 @@ func TestDisjoint(t *testing.T) {
 		a, b string
 		want bool
 	}{
-		{`^svc\.`, `^job\.`, true}, {`^svc\.`, `^svc\.x`, false}, {`^svc\.x`, `^svc\.`, false}, {`^svc\.`, `x$`, false},
-		{`^svc\.`, `^svc\.`, false}, {`^svc\.x`, `^svc\.y`, true},
+		{`^svc\.`, `^job\.`, true},
+		{`^svc\.`, `^svc\.x`, false},
+		{`^svc\.x`, `^svc\.`, false},
+		{`^svc\.`, `x$`, false},
+		{`^svc\.`, `^svc\.`, false},
+		{`^svc\.x`, `^svc\.y`, true},
 	} {
 		if got := pattern.Disjoint(tc.a, tc.b); got != tc.want {
 			t.Errorf("%s and %s: %t", tc.a, tc.b, got)

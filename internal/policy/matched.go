@@ -14,8 +14,8 @@ func WithMatched(c topology.Compiled, queues []topology.Queue) topology.Compiled
 	return c.WithMatched(queues, entryOf)
 }
 
-// Declared returns the queue of a name as a service may declare it, if a match of c covers the name:
-// a quorum queue, or a classic one where the match covers no others.
+// Declared returns the queue of a name as a service may declare it, if a match of c covers the
+// name: a quorum queue, or a classic one where the match covers no others.
 func Declared(c topology.Compiled, name string) (topology.Queue, bool) {
 	entryOf := Matched(c)
 	for _, kind := range []string{topology.Quorum, topology.Classic} {

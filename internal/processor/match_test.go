@@ -168,8 +168,12 @@ func TestAPublisherForgesTheQueueOfAMatch(t *testing.T) {
 func anyValues() []any {
 	return []any{
 		nil, true, false, int8(-1), byte(255), int16(3), int32(2), int64(1) << 62, float32(1), 0.5,
-		amqp091.Decimal{Scale: 2, Value: 300}, "", "@", "@svc.victim", "svc.victim", "shop.dead", "\x00\xff\n", strings.Repeat("svc.victim", 100),
-		[]byte("svc.victim"), time.Unix(1<<40, 0), []any{}, []any{"svc.victim", nil, []any{int32(1)}}, amqp091.Table{},
+		amqp091.Decimal{Scale: 2, Value: 300},
+		"", "@", "@svc.victim", "svc.victim", "shop.dead", "\x00\xff\n", strings.Repeat("svc.victim", 100),
+		[]byte("svc.victim"), time.Unix(1<<40, 0),
+		[]any{},
+		[]any{"svc.victim", nil, []any{int32(1)}},
+		amqp091.Table{},
 		amqp091.Table{"queue": "svc.victim", "reason": "rejected", "count": int64(1), "routing-keys": []any{"@svc.victim"}},
 		[]any{amqp091.Table{"queue": "svc.victim", "exchange": "shop.return", "reason": int8(1), "routing-keys": "x"}},
 	}
@@ -185,8 +189,9 @@ func TestHeadersOfAnyTypeInAMatch(t *testing.T) {
 	s.declare(t, "svc.victim", topology.Quorum, nil)
 	run(t, s.processor(t))
 	names := []string{
-		"x-death", "x-last-death-queue", "x-last-death-reason", "x-last-death-exchange", "x-first-death-queue", "x-opt-deaths",
-		"count", "retry-queue", "retry-attempts", "retry-exchange", "retry-routing-key", "retry-history", "retry-first-queue",
+		"x-death", "x-last-death-queue", "x-last-death-reason", "x-last-death-exchange", "x-first-death-queue",
+		"x-opt-deaths", "count", "retry-queue", "retry-attempts", "retry-exchange", "retry-routing-key", "retry-history",
+		"retry-first-queue",
 		"retry-first-failed-at", "retry-reason", "retry-expiration", "retry-permanent", "retry-after", "retry-original-count",
 	}
 	for i, v := range anyValues() {
@@ -196,7 +201,8 @@ func TestHeadersOfAnyTypeInAMatch(t *testing.T) {
 		}
 		s.publish(t, "keys", "order", amqp091.Publishing{MessageId: fmt.Sprint(i), Headers: h})
 		reject(t, s.take(t, "svc.mine"))
-		if m := s.bury(t, "svc.mine"); m.MessageId != fmt.Sprint(i) || m.RoutingKey != "order" || m.Headers["retry-queue"] != "svc.mine" ||
+		m := s.bury(t, "svc.mine")
+		if m.MessageId != fmt.Sprint(i) || m.RoutingKey != "order" || m.Headers["retry-queue"] != "svc.mine" ||
 			m.Headers["retry-attempts"] != int64(1) || m.Headers["count"] != int32(1) || m.Headers["retry-exchange"] != "keys" {
 			t.Errorf("with %v (%T) it comes back as %s, key %q, with %v", v, v, m.MessageId, m.RoutingKey, m.Headers)
 		}

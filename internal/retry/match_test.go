@@ -9,8 +9,8 @@ import (
 )
 
 // The queue of a failure under the address that names none is the one of the broker's record, if
-// the file names it, a match covers it, or it exists: a newer file may have the match. Its dead letters go to the dead-letter queue of the
-// match.
+// the file names it, a match covers it, or it exists: a newer file may have the match. The
+// dead-letter queue is that of the match.
 func TestTheQueueOfAMatch(t *testing.T) {
 	t.Parallel()
 	b := topology.Backoff{Name: "standard", RetryExchange: "shop.standard.dlx", Tiers: []topology.Tier{{Queue: "tier"}}}
