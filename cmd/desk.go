@@ -36,8 +36,9 @@ replay, edit, park, restore, discard, pull and import change nothing without --y
 how many messages they looked at and chose, where these would go, and the command line
 that does it.
 
-Without a topology file, desk, list, groups, show, find, digest and export find the dead-letter
-queues on the broker. Bodies are hidden then, unless --show-bodies is given.
+Without a topology file, all commands but serve and pull find the dead-letter
+queues on the broker.
+Bodies are hidden then, unless --show-bodies is given.
 
 QUEUE is a queue of the virtual host. @WORKQUEUE is the dead-letter queue of a work queue,
 and only its messages. A HANDLE names the content of a message; HANDLE#2 is the second of
@@ -76,7 +77,7 @@ func (k *deskCommand) run(ctx context.Context) error {
 	if o.Messages = k.look.Limit; o.Messages < 0 {
 		return usageError{fmt.Errorf("--limit is %d; write 0 or more", o.Messages)}
 	}
-	d, closeDesk, err := k.app.openLook(ctx, k.look)
+	d, closeDesk, err := k.app.openDesk(ctx, k.look)
 	if err != nil {
 		return err
 	}

@@ -11,7 +11,6 @@ import (
 
 	"github.com/dlxctl/dlxctl/internal/desk"
 	"github.com/dlxctl/dlxctl/internal/text"
-	"github.com/dlxctl/dlxctl/topology"
 )
 
 // deskAct is what the commands have in common that move messages: they show what they would do,
@@ -32,6 +31,7 @@ func newAct(a *app, action desk.Action) deskAct { return deskAct{app: a, ask: de
 func (k *deskAct) add(c *cobra.Command) {
 	f := c.Flags()
 	k.choose.add(c)
+	k.choose.addUnfiled(c)
 	k.choose.addLimit(f, 0, "choose so many messages at most, from the head of the queue; 0 is all")
 	k.addConsent(f)
 }
@@ -50,21 +50,21 @@ func (k *deskAct) addTarget(f *pflag.FlagSet) {
 }
 
 // placed resolves the queue that the command works on.
-type placed func(topology.Compiled) (deskPlace, error)
+type placed func(*desk.Desk) (deskPlace, error)
 
 // named is the queue that an argument names.
 func named(argument string) placed {
-	return func(t topology.Compiled) (deskPlace, error) { return deskQueue(t, argument) }
+	return func(d *desk.Desk) (deskPlace, error) { return placeOf(d, argument) }
 }
 
 // proposeIn proposes what the flags ask for in a queue, and executes it with --yes.
 func (k *deskAct) proposeIn(c *cobra.Command, args []string, where placed) error {
-	d, closeDesk, err := k.app.openDesk(c.Context(), k.choose.messages)
+	d, closeDesk, err := k.app.openAct(c.Context(), k.choose)
 	if err != nil {
 		return err
 	}
 	defer closeDesk()
-	place, err := where(d.Topology)
+	place, err := where(d)
 	if err != nil {
 		return err
 	}

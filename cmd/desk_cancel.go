@@ -8,11 +8,14 @@ import (
 )
 
 // deskCancelCommand is the command desk run cancel.
-type deskCancelCommand struct{ app *app }
+type deskCancelCommand struct {
+	app  *app
+	name string
+}
 
 func newDeskCancel(a *app) *cobra.Command {
 	k := deskCancelCommand{app: a}
-	return &cobra.Command{
+	c := &cobra.Command{
 		Use:        "cancel RUN",
 		SuggestFor: []string{"stop", "pause"},
 		Short:      "Stop a run that another process works on",
@@ -24,10 +27,12 @@ flight. What it has sent stays sent; the rest stays in the hold of the run, unti
 		Annotations: map[string]string{outputsAnnotation: "text"},
 		RunE:        func(c *cobra.Command, args []string) error { return k.run(c.Context(), c, args[0]) },
 	}
+	addName(c.Flags(), &k.name)
+	return c
 }
 
 func (k *deskCancelCommand) run(ctx context.Context, c *cobra.Command, id string) error {
-	d, closeDesk, err := k.app.openRuns(ctx, false)
+	d, closeDesk, err := k.app.openRuns(ctx, k.name, false)
 	if err != nil {
 		return err
 	}
@@ -49,6 +54,6 @@ func (k *deskCancelCommand) run(ctx context.Context, c *cobra.Command, id string
 		fmt.Fprintf(k.app.stdout, "no process works on the run %s; its hold keeps %d\n", id, r.Holds)
 	}
 	fmt.Fprintf(k.app.stdout, "to continue: %s\nto put the rest back: %s\n",
-		shellLine(c, "desk", "run", "resume", id, "--yes"), shellLine(c, "desk", "run", "return", id, "--yes"))
+		deskLine(c, "run", "resume", id, "--yes"), deskLine(c, "run", "return", id, "--yes"))
 	return nil
 }

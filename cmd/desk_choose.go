@@ -64,8 +64,13 @@ func (k *chooseFlags) addHold(c *cobra.Command) {
 // addUnfiled adds the flags for a virtual host without a topology file.
 func (k *chooseFlags) addUnfiled(c *cobra.Command) {
 	f := c.Flags()
-	f.StringVar(&k.name, "name", "", "without a topology file: the topology to look at, if dlxctl has applied several")
+	addName(f, &k.name)
 	f.BoolVar(&k.showBodies, "show-bodies", false, "without a topology file: show bodies, of which only what --redact names is masked")
+}
+
+// addName adds the flag that names a topology on the broker.
+func addName(f *pflag.FlagSet, name *string) {
+	f.StringVar(name, "name", "", "without a topology file: the topology that is meant, if dlxctl has applied several")
 }
 
 // in returns what the flags choose in a place.

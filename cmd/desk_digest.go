@@ -60,7 +60,7 @@ func (k *deskDigestCommand) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d, closeDesk, err := k.app.openLook(ctx, k.look)
+	d, closeDesk, err := k.app.openDesk(ctx, k.look)
 	if err != nil {
 		return err
 	}

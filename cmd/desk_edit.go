@@ -49,6 +49,7 @@ Without --yes, edit shows the difference and sends nothing.`,
 		RunE:        k.run,
 	}
 	k.choose.addLook(c)
+	k.choose.addUnfiled(c)
 	k.addConsent(c.Flags())
 	k.allow.add(c.Flags())
 	c.Flags().DurationVar(&k.ask.Settle, "settle", k.ask.Settle,
@@ -62,7 +63,7 @@ Without --yes, edit shows the difference and sends nothing.`,
 
 // run edits one message.
 func (k *deskEditCommand) run(c *cobra.Command, args []string) error {
-	d, closeDesk, err := k.app.openDesk(c.Context(), k.choose.messages)
+	d, closeDesk, err := k.app.openAct(c.Context(), k.choose)
 	if err != nil {
 		return err
 	}

@@ -55,7 +55,7 @@ func (k *deskFindCommand) run(c *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	d, closeDesk, err := k.app.openLook(c.Context(), k.choose)
+	d, closeDesk, err := k.app.openDesk(c.Context(), k.choose)
 	if err != nil {
 		return err
 	}
@@ -88,7 +88,7 @@ func (a *app) findMessage(
 		queues = append(queues, topology.ParkedName(name), topology.UnroutableName(name))
 	}
 	if len(args) > 1 {
-		place, err := lookQueue(d, args[1])
+		place, err := placeOf(d, args[1])
 		if err != nil {
 			return found, err
 		}

@@ -17,6 +17,7 @@ import (
 // deskImportCommand is the command desk import.
 type deskImportCommand struct {
 	app    *app
+	name   string
 	skip   int
 	yes    bool
 	expect int
@@ -46,6 +47,7 @@ were imported but not all, 130 interrupted before the first.`,
 		Annotations: map[string]string{outputsAnnotation: "text"},
 		RunE:        k.run,
 	}
+	addName(c.Flags(), &k.name)
 	c.Flags().BoolVar(&k.yes, "yes", false, "do it; without this flag the command only shows what it would do")
 	c.Flags().IntVar(&k.expect, "expect", 0, "refuse to do it if there are not exactly `N` messages")
 	c.Flags().IntVar(&k.skip, "skip", 0, "leave out the first `N` messages of the files")
@@ -57,12 +59,12 @@ func (k *deskImportCommand) run(c *cobra.Command, args []string) error {
 	if k.skip < 0 {
 		return usageError{fmt.Errorf("--skip is %d; write 0 or more", k.skip)}
 	}
-	d, closeDesk, err := k.app.openRuns(c.Context(), false)
+	d, closeDesk, err := k.app.openRuns(c.Context(), k.name, false)
 	if err != nil {
 		return err
 	}
 	defer closeDesk()
-	place, err := deskQueue(d.Topology, args[0])
+	place, err := placeOf(d, args[0])
 	if err != nil {
 		return err
 	}

@@ -16,12 +16,12 @@ type deskLook struct {
 // in calls do with the desk, and with the request for the chosen messages of the queue that an
 // argument names.
 func (k *deskLook) in(ctx context.Context, argument string, do func(*desk.Desk, desk.Request) error) error {
-	d, closeDesk, err := k.app.openLook(ctx, k.choose)
+	d, closeDesk, err := k.app.openDesk(ctx, k.choose)
 	if err != nil {
 		return err
 	}
 	defer closeDesk()
-	place, err := lookQueue(d, argument)
+	place, err := placeOf(d, argument)
 	if err != nil {
 		return err
 	}

@@ -18,29 +18,10 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// openDesk opens the desk of the topology of -f, which reads bodies as flags say. closeDesk must
+// openDesk opens the desk of the topology of -f, which reads bodies as flags say. Where there is no
+// topology file, it works with the dead-letter queues that it finds on the broker. closeDesk must
 // be called.
-func (a *app) openDesk(ctx context.Context, m messageFlags) (d *desk.Desk, closeDesk func(), err error) {
-	t, err := a.deskTopology()
-	if err != nil {
-		return nil, nil, err
-	}
-	return a.deskOf(ctx, t, m)
-}
-
-// deskTopology reads the topology of -f. It refuses to go on without one.
-func (a *app) deskTopology() (topology.Compiled, error) {
-	if a.hasNoFile() && !isFolder("topology") { // load names the folder
-		return topology.Compiled{}, fmt.Errorf(
-			"%w: there is no topology file, and without one it is not known where messages go and where those that fail again return; name the file with -f, or write one from the broker: dlxctl import > topology.yaml",
-			desk.ErrRefused)
-	}
-	return a.files().load()
-}
-
-// openLook opens the desk for a command that moves nothing, as openDesk does. Where there is no
-// topology file, it looks at the dead-letter queues that it finds on the broker.
-func (a *app) openLook(ctx context.Context, k chooseFlags) (d *desk.Desk, closeDesk func(), err error) {
+func (a *app) openDesk(ctx context.Context, k chooseFlags) (d *desk.Desk, closeDesk func(), err error) {
 	switch {
 	case a.hasNoFile():
 		return a.openFound(ctx, k)
@@ -49,12 +30,55 @@ func (a *app) openLook(ctx context.Context, k chooseFlags) (d *desk.Desk, closeD
 	case k.showBodies:
 		return nil, nil, usageError{errors.New("--show-bodies is for a virtual host without a topology file; remove it, as the file says what is masked")}
 	}
-	return a.openDesk(ctx, k.messages)
+	t, err := a.files().load()
+	if err != nil {
+		return nil, nil, err
+	}
+	return a.deskOf(ctx, t, k.messages)
 }
 
-// openFound is openLook without a topology file. It says on stderr how the queues were found. What
-// must be masked is not known, so bodies are hidden unless a person asks for them.
+// openAct is openDesk for a command that moves messages: a folder of topology files that -f does
+// not name is not left unread.
+func (a *app) openAct(ctx context.Context, k chooseFlags) (d *desk.Desk, closeDesk func(), err error) {
+	if a.hasNoFile() && isFolder("topology") {
+		_, err := a.files().load() // it names the folder
+		return nil, nil, err
+	}
+	return a.openDesk(ctx, k)
+}
+
+// needsFile refuses a command that works only with a topology file where there is none.
+func (a *app) needsFile(command string) error {
+	if !a.hasNoFile() || isFolder("topology") {
+		return nil
+	}
+	return fmt.Errorf(
+		"%w: there is no topology file, and %s needs one; name it with -f, or write one from the broker: dlxctl import > topology.yaml",
+		desk.ErrRefused, command)
+}
+
+// openFound is openDesk without a topology file. It says on stderr how the queues were found, and
+// that bodies are hidden.
 func (a *app) openFound(ctx context.Context, k chooseFlags) (d *desk.Desk, closeDesk func(), err error) {
+	if d, closeDesk, err = a.findDesk(ctx, k); err != nil {
+		return nil, nil, err
+	}
+	if err = d.Found.Write(a.stderr); err != nil {
+		closeDesk()
+		return nil, nil, err
+	}
+	if !k.showBodies {
+		fmt.Fprintln(a.stderr, "what to mask is not known, so bodies are hidden; --show-bodies shows them")
+	}
+	if isFolder("topology") {
+		fmt.Fprintln(a.stderr, "the folder topology is not read; -f topology reads it")
+	}
+	return d, closeDesk, nil
+}
+
+// findDesk opens the desk of what the broker tells. What must be masked is not known then, so
+// bodies are hidden unless a person asks for them.
+func (a *app) findDesk(ctx context.Context, k chooseFlags) (d *desk.Desk, closeDesk func(), err error) {
 	var unknown topology.Compiled
 	unknown.Messages.Redact.HideBodies = !k.showBodies
 	reader, err := k.messages.reader(unknown)
@@ -65,18 +89,9 @@ func (a *app) openFound(ctx context.Context, k chooseFlags) (d *desk.Desk, close
 	if err != nil {
 		return nil, nil, err
 	}
-	if err = d.Discover(ctx, k.name); err == nil {
-		err = d.Found.Write(a.stderr)
-	}
-	if err != nil {
+	if err = d.Discover(ctx, k.name); err != nil {
 		closeDesk()
 		return nil, nil, err
-	}
-	if !k.showBodies {
-		fmt.Fprintln(a.stderr, "what to mask is not known, so bodies are hidden; --show-bodies shows them")
-	}
-	if isFolder("topology") {
-		fmt.Fprintln(a.stderr, "the folder topology is not read; -f topology reads it")
 	}
 	reader.Known = deadletter.Knows(d.Topology)
 	reader.Known.Route = d.Route
@@ -98,9 +113,13 @@ func (a *app) deskOf(ctx context.Context, t topology.Compiled, m messageFlags) (
 // openRuns opens the desk of the topology of -f for a command that shows nothing of a message: a
 // schema that cannot be read does not keep a person from ending a run. With failures, the command
 // shows why messages fail again, if the schemas can be read: what must be masked in the reason is
-// found in the decoded body. closeDesk must be called.
-func (a *app) openRuns(ctx context.Context, failures bool) (d *desk.Desk, closeDesk func(), err error) {
-	t, err := a.deskTopology()
+// found in the decoded body. Without a file, or with a name, it finds the runs on the broker.
+// closeDesk must be called.
+func (a *app) openRuns(ctx context.Context, name string, failures bool) (d *desk.Desk, closeDesk func(), err error) {
+	if name != "" || a.hasNoFile() && !isFolder("topology") {
+		return a.findDesk(ctx, chooseFlags{name: name})
+	}
+	t, err := a.files().load()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -152,7 +171,7 @@ type deskPlace struct {
 	work string
 }
 
-// deskQueue returns the queue that QUEUE or @WORKQUEUE names.
+// deskQueue returns the queue that QUEUE or @WORKQUEUE names, by the topology file.
 func deskQueue(t topology.Compiled, argument string) (deskPlace, error) {
 	name, ofWork := strings.CutPrefix(argument, "@")
 	w, isWork := t.WorkQueue(name)
@@ -169,9 +188,9 @@ func deskQueue(t topology.Compiled, argument string) (deskPlace, error) {
 	}
 }
 
-// lookQueue is deskQueue for a desk that only looks. Without a topology file, @WORKQUEUE is where
-// the dead letters of the queue go.
-func lookQueue(d *desk.Desk, argument string) (deskPlace, error) {
+// placeOf is deskQueue for a desk. Without a topology file, @WORKQUEUE is where the dead letters of
+// the queue go.
+func placeOf(d *desk.Desk, argument string) (deskPlace, error) {
 	name, ofWork := strings.CutPrefix(argument, "@")
 	if d.Found == nil || !ofWork && d.Found.Has(name) {
 		return deskQueue(d.Topology, argument)

@@ -8,7 +8,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dlxctl/dlxctl/internal/desk"
-	"github.com/dlxctl/dlxctl/topology"
 )
 
 // deskPullCommand is the command desk pull.
@@ -42,7 +41,10 @@ says which. Without --yes, it shows what it would do.`,
 			if s := k.choose.Selection; s.Where == "" && len(s.Handles) == 0 && s.Since == "" && s.Limit == 0 {
 				return usageError{errors.New("no message is chosen; pass --where, --handle, --since or --limit")}
 			}
-			return k.proposeIn(c, args, func(topology.Compiled) (deskPlace, error) { return livePlace(args[0]) })
+			if err := a.needsFile("desk pull"); err != nil {
+				return err
+			}
+			return k.proposeIn(c, args, func(*desk.Desk) (deskPlace, error) { return livePlace(args[0]) })
 		},
 	}
 	f := c.Flags()

@@ -41,8 +41,8 @@ func parkedOrQueue(c *cobra.Command, args []string) error {
 
 // run restores messages of the topology's parked queue, or of the queue that args name.
 func (k *deskRestoreCommand) run(c *cobra.Command, args []string) error {
-	where := func(t topology.Compiled) (deskPlace, error) {
-		return deskPlace{queue: topology.ParkedName(t.Name)}, nil
+	where := func(d *desk.Desk) (deskPlace, error) {
+		return deskPlace{queue: topology.ParkedName(d.Topology.Name)}, nil
 	}
 	if len(args) == 1 {
 		where = named(args[0])

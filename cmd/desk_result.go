@@ -75,14 +75,14 @@ func nextSteps(c *cobra.Command, by string, r desk.Result) []string {
 	var steps []string
 	if r.FailedAgain > 0 {
 		steps = append(steps, "to see what failed again, once it is a dead letter: "+
-			shellLine(c, "desk", "list", r.Queue, "--where", fmt.Sprintf("run == %q", r.Run)))
+			deskLine(c, "list", r.Queue, "--where", fmt.Sprintf("run == %q", r.Run)))
 	}
 	if r.Moved > 0 && r.Left == 0 {
-		return append(steps, "all is moved; to remove its empty hold: "+shellLine(c, "desk", "run", by, r.Run, "--yes"))
+		return append(steps, "all is moved; to remove its empty hold: "+deskLine(c, "run", by, r.Run, "--yes"))
 	}
-	steps = append(steps, "to continue: "+shellLine(c, "desk", "run", by, r.Run, "--yes"))
+	steps = append(steps, "to continue: "+deskLine(c, "run", by, r.Run, "--yes"))
 	if by != byReturn {
-		steps = append(steps, "to put the rest back: "+shellLine(c, "desk", "run", byReturn, r.Run, "--yes"))
+		steps = append(steps, "to put the rest back: "+deskLine(c, "run", byReturn, r.Run, "--yes"))
 	}
 	return steps
 }
@@ -166,6 +166,15 @@ func shellLineOf(c *cobra.Command, path string, words ...string) string {
 		words[i] = text.ShellQuote(w)
 	}
 	return strings.Join(words, " ")
+}
+
+// deskLine is shellLine for another command of the desk that works on the same topology.
+func deskLine(c *cobra.Command, words ...string) string {
+	words = append([]string{"desk"}, words...)
+	if name := c.Flags().Lookup("name"); name != nil && name.Changed {
+		words = append(words, flagWords(name)...)
+	}
+	return shellLine(c, words...)
 }
 
 // flagWords returns the words that set a flag to the value that it has.

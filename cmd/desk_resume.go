@@ -15,6 +15,7 @@ import (
 // deskResumeCommand is the command desk run resume.
 type deskResumeCommand struct {
 	app    *app
+	name   string
 	limits desk.Limits
 	yes    bool
 	allow  allowFlag
@@ -41,6 +42,7 @@ Without --yes, resume shows which runs it would continue.`,
 	}
 	addLimits(c.Flags(), &k.limits)
 	k.allow.add(c.Flags())
+	addName(c.Flags(), &k.name)
 	for flag, none := range map[string]string{"rate": "", "ramp": "", "stop-on": "", "max-waiting": "0", "settle": "0s"} {
 		c.Flags().Lookup(flag).DefValue = none // help shows no default: a run has limits of its own
 	}
@@ -53,7 +55,7 @@ func (k *deskResumeCommand) run(c *cobra.Command, args []string) error {
 	if _, err := k.limits.Over(desk.SendOptions{}, c.Flags().Changed); err != nil {
 		return usageError{err}
 	}
-	d, closeDesk, err := k.app.openRuns(c.Context(), true)
+	d, closeDesk, err := k.app.openRuns(c.Context(), k.name, true)
 	if err != nil {
 		return err
 	}
@@ -66,7 +68,7 @@ func (k *deskResumeCommand) run(c *cobra.Command, args []string) error {
 		return err
 	}
 	if !k.yes || len(runs) == 0 {
-		return k.app.showRuns(c, runs, "to continue them", "desk", "run", "resume")
+		return k.app.showRuns(c, runs, "to continue them", "run", "resume")
 	}
 	return k.each(c, runs, func(r desk.Run) (desk.Result, error) { return k.resume(c, d, r) })
 }
@@ -81,7 +83,7 @@ func (k *deskResumeCommand) each(
 		if c.Context().Err() != nil {
 			return errors.Join(failed, &deskStopError{
 				err:  fmt.Errorf("stopped: interrupted before %s", text.Count(len(runs)-i, "more run")),
-				next: []string{"to continue: " + shellLine(c, "desk", "run", byResume, "--yes")},
+				next: []string{"to continue: " + deskLine(c, "run", byResume, "--yes")},
 			})
 		}
 		result, err := resume(r)
@@ -106,7 +108,7 @@ func (k *deskResumeCommand) runs(c *cobra.Command, d *desk.Desk, args []string) 
 	r, err := findRun(all, args[0])
 	if err == nil && r.Active {
 		err = fmt.Errorf("%w: another process works on the run %s at this moment; wait for it, or stop it: %s",
-			desk.ErrRefused, r.ID, shellLine(c, "desk", "run", "cancel", r.ID))
+			desk.ErrRefused, r.ID, deskLine(c, "run", "cancel", r.ID))
 	}
 	return []desk.Run{r}, err
 }
@@ -134,6 +136,6 @@ func (a *app) showRuns(c *cobra.Command, runs []desk.Run, verb string, words ...
 	if len(runs) == 1 {
 		words = append(words, runs[0].ID)
 	}
-	fmt.Fprintf(a.stdout, "%s: %s\n", text.Choose(len(runs), verb, verb), shellLine(c, append(words, "--yes")...))
+	fmt.Fprintf(a.stdout, "%s: %s\n", text.Choose(len(runs), verb, verb), deskLine(c, append(words, "--yes")...))
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 // deskReturnCommand is the command desk run return.
 type deskReturnCommand struct {
 	app   *app
+	name  string
 	yes   bool
 	allow allowFlag
 }
@@ -30,13 +31,14 @@ Without --yes, return shows the run.`,
 		RunE:        k.run,
 	}
 	k.allow.add(c.Flags())
+	addName(c.Flags(), &k.name)
 	c.Flags().BoolVar(&k.yes, "yes", false, "do it; without this flag the command only shows what it would do")
 	return c
 }
 
 // run returns what a run holds.
 func (k *deskReturnCommand) run(c *cobra.Command, args []string) error {
-	d, closeDesk, err := k.app.openRuns(c.Context(), false)
+	d, closeDesk, err := k.app.openRuns(c.Context(), k.name, false)
 	if err != nil {
 		return err
 	}
@@ -53,7 +55,7 @@ func (k *deskReturnCommand) run(c *cobra.Command, args []string) error {
 		return err
 	}
 	if !k.yes {
-		return k.app.showRuns(c, []desk.Run{r}, "to put back what it holds", "desk", "run", "return")
+		return k.app.showRuns(c, []desk.Run{r}, "to put back what it holds", "run", "return")
 	}
 	w := k.app.watchRun(c.Context(), desk.Restore)
 	result, err := d.Return(c.Context(), r.ID, w.progress)

@@ -25,11 +25,14 @@ out of a queue and not sent yet is in its hold, also after a kill.`,
 }
 
 // deskRunListCommand is the command desk run list.
-type deskRunListCommand struct{ app *app }
+type deskRunListCommand struct {
+	app  *app
+	name string
+}
 
 func newDeskRunList(a *app) *cobra.Command {
 	k := deskRunListCommand{app: a}
-	return &cobra.Command{
+	c := &cobra.Command{
 		Use:   "list",
 		Short: "List the runs that have not ended",
 		Long: `List the runs of the topology that have not ended: those that work at this moment, and
@@ -41,10 +44,12 @@ old.`,
 		Annotations: map[string]string{outputsAnnotation: "text json"},
 		RunE:        func(c *cobra.Command, _ []string) error { return k.run(c.Context()) },
 	}
+	addName(c.Flags(), &k.name)
+	return c
 }
 
 func (k *deskRunListCommand) run(ctx context.Context) error {
-	d, closeDesk, err := k.app.openRuns(ctx, false)
+	d, closeDesk, err := k.app.openRuns(ctx, k.name, false)
 	if err != nil {
 		return err
 	}

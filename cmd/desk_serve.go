@@ -74,7 +74,10 @@ func (k *deskServeCommand) run(c *cobra.Command) error {
 		return explainListen(k.listen, err)
 	}
 	defer bound.Close()
-	d, closeDesk, err := k.app.openDesk(c.Context(), k.look.messages)
+	if err := k.app.needsFile("desk serve"); err != nil {
+		return err
+	}
+	d, closeDesk, err := k.app.openAct(c.Context(), k.look)
 	if err != nil {
 		return err
 	}

@@ -64,7 +64,7 @@ func (k *deskShowCommand) run(c *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	d, closeDesk, err := k.app.openLook(c.Context(), k.choose)
+	d, closeDesk, err := k.app.openDesk(c.Context(), k.choose)
 	if err != nil {
 		return err
 	}

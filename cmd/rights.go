@@ -1,14 +1,26 @@
 package cmd
 
 import (
+	"context"
+	"errors"
+	"slices"
+
 	"github.com/spf13/cobra"
 
 	"github.com/dlxctl/dlxctl/internal/generate"
 	"github.com/dlxctl/dlxctl/internal/jsondoc"
 )
 
+// rightsCommand is the command rights.
+type rightsCommand struct {
+	app  *app
+	desk bool
+	name string
+}
+
 func newRights(a *app) *cobra.Command {
-	return &cobra.Command{
+	k := rightsCommand{app: a}
+	c := &cobra.Command{
 		Use:   "rights",
 		Short: "Print the permissions that each user needs",
 		Long: `Print the set_permissions commands for a topology: for the user that plans and applies,
@@ -19,22 +31,64 @@ names are too many, they cover all names with a prefix, and a comment says so.
 -o definitions prints the permissions for an import into RabbitMQ, without users and tags:
 an import would replace the passwords of users. rights needs no broker,
 so it cannot see policies of other teams: where plan overrides one, apply needs the tag
-policymaker too.`,
-		Example:     "  dlxctl rights\n  dlxctl rights -o json",
+policymaker too.
+
+--desk prints only what people at the desk need. Without a topology file, it asks the broker for
+the queues that it has at this moment.`,
+		Example:     "  dlxctl rights\n  dlxctl rights -o json\n  dlxctl rights --desk",
 		Args:        noArguments,
 		Annotations: map[string]string{outputsAnnotation: "text json definitions"},
-		RunE: func(*cobra.Command, []string) error {
-			t, vhost, err := a.loadPlaced()
-			if err != nil {
-				return err
-			}
-			switch a.output {
-			case "json":
-				return jsondoc.Write(a.stdout, generate.RightsDocument{Version: 1, VHost: vhost, Grants: generate.Rights(t)})
-			case "definitions":
-				return generate.WriteRightsDefinitions(a.stdout, vhost, generate.Rights(t))
-			}
-			return generate.WriteRights(a.stdout, vhost, generate.Rights(t))
-		},
+		RunE:        func(c *cobra.Command, _ []string) error { return k.run(c.Context()) },
 	}
+	c.Flags().BoolVar(&k.desk, "desk", false, "print what people at the desk need, also without a topology file")
+	addName(c.Flags(), &k.name)
+	return c
+}
+
+// run prints the rights.
+func (k *rightsCommand) run(ctx context.Context) error {
+	vhost, grants, err := k.grants(ctx)
+	if err != nil {
+		return err
+	}
+	switch k.app.output {
+	case "json":
+		return jsondoc.Write(k.app.stdout, generate.RightsDocument{Version: 1, VHost: vhost, Grants: grants})
+	case "definitions":
+		return generate.WriteRightsDefinitions(k.app.stdout, vhost, grants)
+	default:
+		return generate.WriteRights(k.app.stdout, vhost, grants)
+	}
+}
+
+// grants returns the rights that the flags ask for, and their virtual host.
+func (k *rightsCommand) grants(ctx context.Context) (vhost string, grants []generate.Grant, err error) {
+	if k.desk && k.app.hasNoFile() {
+		return k.found(ctx)
+	}
+	if k.name != "" {
+		return "", nil, usageError{errors.New("--name is for --desk without a topology file; remove it, as the file has the name")}
+	}
+	t, vhost, err := k.app.loadPlaced()
+	if err != nil {
+		return "", nil, err
+	}
+	grants = generate.Rights(t)
+	if k.desk {
+		grants = slices.DeleteFunc(grants, func(g generate.Grant) bool { return !generate.IsForDesk(g) })
+	}
+	return vhost, grants, nil
+}
+
+// found returns the rights at the desk of a virtual host without a topology file.
+func (k *rightsCommand) found(ctx context.Context) (vhost string, grants []generate.Grant, err error) {
+	d, closeDesk, err := k.app.findDesk(ctx, chooseFlags{name: k.name})
+	if err != nil {
+		return "", nil, err
+	}
+	defer closeDesk()
+	return d.Endpoint.VHost, generate.DeskRights(generate.DeskObjects{
+		Name: d.Topology.Name, Applied: d.Found.Topology != "", DeadLetters: d.DeadLetterQueues(),
+		Limited: d.Found.Limited, Work: d.Found.Work,
+	}), nil
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"os"
@@ -113,17 +114,28 @@ func defined(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(strings.Join(target.Definitions(tb), "\n")), 0o600))
 }
 
-// publish sends a persistent message and waits for the confirm. A body is JSON:
-// publish EXCHANGE KEY MESSAGE-ID [BODY].
+// publish sends a persistent message, or several, and waits for the confirms. A body is JSON, and
+// in it and in the id {n} is the number of the message, from 1:
+// publish EXCHANGE KEY MESSAGE-ID [BODY [MESSAGES]].
 func publish(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) < 3 || len(args) > 4 {
-		ts.Fatalf("usage: publish EXCHANGE KEY MESSAGE-ID [BODY]")
+	if neg || len(args) < 3 || len(args) > 5 {
+		ts.Fatalf("usage: publish EXCHANGE KEY MESSAGE-ID [BODY [MESSAGES]]")
 	}
-	m := amqp091.Publishing{MessageId: args[2], Body: []byte("body of " + args[2])}
-	if len(args) == 4 {
-		m.ContentType, m.Body = "application/json", []byte(args[3])
+	list := make([]amqp091.Publishing, 1)
+	if len(args) == 5 {
+		n, err := strconv.Atoi(args[4])
+		ts.Check(err)
+		list = make([]amqp091.Publishing, n)
 	}
-	ts.Check(brokertest.Publish(context.Background(), channel(ts), args[0], args[1], m))
+	for i := range list {
+		number := func(s string) string { return strings.ReplaceAll(s, "{n}", strconv.Itoa(i+1)) }
+		m := amqp091.Publishing{MessageId: number(args[2]), Body: []byte("body of " + args[2])}
+		if len(args) > 3 {
+			m.ContentType, m.Body = "application/json", []byte(number(args[3]))
+		}
+		list[i] = m
+	}
+	ts.Check(brokertest.Publish(context.Background(), channel(ts), args[0], args[1], list...))
 }
 
 // fail rejects a message each time it comes to QUEUE, TIMES times:
@@ -222,12 +234,29 @@ func user(ts *testscript.TestScript, neg bool, args []string) {
 }
 
 // asGranted makes a user with the rights that 'dlxctl rights' prints for NAME and the topology.yaml
-// of the script, as whom the script goes on: as desk.
+// of the script, as whom the script goes on: as desk. Without topology.yaml they are those that the
+// last program has printed as JSON.
 func asGranted(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: as NAME")
 	}
 	target, _ := ts.Value(targetKey{}).(brokertest.Target)
+	if _, err := os.Stat(ts.MkAbs("topology.yaml")); err != nil {
+		tb, _ := ts.Value(testKey{}).(testing.TB)
+		var printed struct {
+			Grants []struct {
+				User, Configure, Write, Read string
+				Tags                         []string
+			}
+		}
+		ts.Check(json.Unmarshal([]byte(ts.ReadFile("stdout")), &printed))
+		for _, g := range printed.Grants {
+			if g.User == args[0] {
+				ts.Setenv("RABBITMQ_URL", target.User(tb, strings.Join(g.Tags, ","), g.Configure, g.Write, g.Read).URL)
+			}
+		}
+		return
+	}
 	t, _ := ts.Value(testKey{}).(*testing.T)
 	ts.Setenv("RABBITMQ_URL", as(t, target, grant(t, ts.ReadFile("topology.yaml"), args[0])).URL)
 }
@@ -310,10 +339,13 @@ func consume(ts *testscript.TestScript, neg bool, args []string) {
 }
 
 // service consumes from a queue until the script ends, and acknowledges each message, or rejects
-// the ones whose body has TEXT in it: service QUEUE [TEXT]. A later service takes over.
+// the ones whose body has TEXT in it: service QUEUE [TEXT]. A later service takes over. With more
+// arguments it publishes these messages, with all that they have and more headers, before it
+// acknowledges them, as frameworks do: service QUEUE TEXT EXCHANGE KEY [HEADER=VALUE]...
+// In a value, {exchange} and {key} are those with which the message came.
 func service(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) < 1 || len(args) > 2 {
-		ts.Fatalf("usage: service QUEUE [TEXT]")
+	if neg || len(args) < 1 || len(args) == 3 {
+		ts.Fatalf("usage: service QUEUE [TEXT [EXCHANGE KEY [HEADER=VALUE]...]]")
 	}
 	ch := channel(ts)
 	_, err := ch.QueueDeclarePassive(args[0], true, false, false, false, nil)
@@ -326,13 +358,32 @@ func service(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 	go func() {
 		for m := range deliveries {
-			if len(args) == 2 && bytes.Contains(m.Body, []byte(args[1])) {
-				_ = m.Reject(false) // the broker delivers it again if this fails
-			} else {
+			// The broker delivers a message again if one of these fails.
+			switch fails := len(args) > 1 && bytes.Contains(m.Body, []byte(args[1])); {
+			case !fails:
+				_ = m.Ack(false)
+			case len(args) == 2:
+				_ = m.Reject(false)
+			default:
+				_ = brokertest.Publish(context.Background(), ch, args[2], args[3], asFailed(m, args[4:]))
 				_ = m.Ack(false)
 			}
 		}
 	}()
+}
+
+// asFailed returns a message as a framework publishes it to its error queue.
+func asFailed(m amqp091.Delivery, headers []string) amqp091.Publishing {
+	out := amqp091.Publishing{
+		Headers: amqp091.Table{}, ContentType: m.ContentType, MessageId: m.MessageId, Timestamp: m.Timestamp,
+		Type: m.Type, Body: m.Body,
+	}
+	maps.Copy(out.Headers, m.Headers)
+	for _, h := range headers {
+		name, value, _ := strings.Cut(h, "=")
+		out.Headers[name] = strings.NewReplacer("{exchange}", m.Exchange, "{key}", m.RoutingKey).Replace(value)
+	}
+	return out
 }
 
 // remember sets a variable to what the parentheses of REGEXP match in the output of the last

@@ -243,6 +243,10 @@ func DeskLockName(topology, queue string) string {
 // of the run, and receives requests to stop.
 func DeskWorkerName(topology, run string) string { return HoldName(topology, run) + deskWorkerSuffix }
 
+// DeskName stands for the name of a topology where the desk works in a virtual host that has none.
+// The names of its queues and exchanges begin with it and a dot.
+const DeskName = "desk"
+
 // ParkedName names the queue in which the desk parks messages for 30 days.
 func ParkedName(topology string) string { return topology + parkedSuffix }
 

@@ -52,6 +52,12 @@ func easyNetQError(d amqp091.Delivery) (netError, bool) {
 	return e, true
 }
 
+// headers returns the headers that the message had.
+func (e netError) headers() fields {
+	headers, _ := e.BasicProperties.headers()
+	return fields(headers)
+}
+
 // told returns what the envelope tells about the failure.
 func (e netError) told() told {
 	first, _, _ := strings.Cut(strings.TrimSpace(e.Exception), "\n")

@@ -61,7 +61,8 @@ func TestEasyNetQ(t *testing.T) {
 	if d := cmp.Diff(deadletter.Facts{
 		Framework: "EasyNetQ", Cause: "failed", ErrorType: "Shop.NoAccount", Error: "no account of ann@example.com",
 		Stack: "Shop.NoAccount: no account of ann@example.com\n   at Shop.Handle()", Job: "Shop.Order", Attempts: -1,
-		WorkQueue: "billing", Exchange: "events", Key: "order.placed", FirstFailed: failed, LastFailed: failed, Replays: 1,
+		WorkQueue: "billing", ByFramework: true, Exchange: "events", Key: "order.placed", FirstFailed: failed,
+		LastFailed: failed, Replays: 1,
 	}, facts); d != "" {
 		t.Errorf("facts (-want +got):\n%s", d)
 	}

@@ -42,8 +42,7 @@ func read(d amqp091.Delivery, h fields, queue string, known *Known) Facts {
 	marks := h // of the desk
 	if e, ok := easyNetQError(d); ok {
 		r.tell(e.told())
-		headers, _ := e.BasicProperties.headers()
-		marks = fields(headers)
+		marks = e.headers()
 	}
 	for _, f := range frameworks() {
 		if t, ok := f.read(h); ok {
@@ -53,10 +52,18 @@ func read(d amqp091.Delivery, h fields, queue string, known *Known) Facts {
 	}
 	r.finish(d)
 	r.facts.Run = marks.text(HeaderRun)
-	if n, ok := topology.Integer(marks[HeaderReplays]); ok && n > 0 {
+	if n, ok := number(marks[HeaderReplays]); ok && n > 0 { // NServiceBus makes a text of it
 		r.facts.Replays = int(n)
 	}
 	return r.facts
+}
+
+// RunOf returns the last run of the desk that sent a message. Empty: none did.
+func RunOf(d amqp091.Delivery) string {
+	if e, ok := easyNetQError(d); ok {
+		return e.headers().text(HeaderRun)
+	}
+	return fields(d.Headers).text(HeaderRun)
 }
 
 // told is what one family of headers tells. What it does not tell is zero.
@@ -87,7 +94,9 @@ type reading struct {
 	// candidates are the queues in which a consumer failed, each with the header that says so.
 	candidates [][2]string
 	// expired are the queues in which the message died without a consumer.
-	expired   []string
+	expired []string
+	// published is the queue that a framework has named.
+	published string
 	doubt     string
 	addressed bool
 	told      bool
@@ -126,7 +135,11 @@ func (r *reading) tell(t told) {
 	if t.addressed && !r.addressed {
 		r.addressed, f.Exchange, f.Key = true, t.exchange, t.key
 	}
-	r.candidate(r.behind(&t), t.by)
+	queue := r.behind(&t)
+	r.candidate(queue, t.by)
+	if t.framework != "" && queue != "" {
+		r.published = queue
+	}
 	r.times(t.failed, t.failed)
 	for _, text := range []struct {
 		at   *string
@@ -177,6 +190,7 @@ func (r *reading) behind(t *told) string {
 func (r *reading) finish(d amqp091.Delivery) {
 	f := &r.facts
 	f.WorkQueue, f.Doubt = r.origin()
+	f.ByFramework = f.WorkQueue != "" && f.WorkQueue == r.published
 	if r.lastDeath != "" && f.Cause != causeUnroutable {
 		f.Cause = r.lastDeath // RabbitMQ wrote it after the others: the processor removes x-death
 	}

@@ -453,7 +453,7 @@ func TestWhatFrameworksTell(t *testing.T) {
 		}, want: deadletter.Facts{
 			Framework: "NServiceBus", Cause: "failed", Error: "boom", ErrorType: "System.Exception", Stack: "at A",
 			Job:      "Shop.Order",
-			Attempts: -1, WorkQueue: "sales", FirstFailed: at(1), LastFailed: at(1),
+			Attempts: -1, WorkQueue: "sales", ByFramework: true, FirstFailed: at(1), LastFailed: at(1),
 		}},
 		"MassTransit": {headers: amqp091.Table{
 			"MT-Reason": "fault", "MT-Fault-InputAddress": "rabbitmq://h/v/sales%2Feu?durable=true", "MT-Fault-Message": "boom",
@@ -462,18 +462,20 @@ func TestWhatFrameworksTell(t *testing.T) {
 			"MT-Fault-MessageType": "Order", "MT-Fault-RetryCount": int32(2),
 		}, want: deadletter.Facts{
 			Framework: "MassTransit", Cause: "failed", Error: "boom", ErrorType: "System.Exception", Stack: "at A", Job: "Order",
-			Attempts: 3, WorkQueue: "sales/eu", FirstFailed: at(1), LastFailed: at(1),
+			Attempts: 3, WorkQueue: "sales/eu", ByFramework: true, FirstFailed: at(1), LastFailed: at(1),
 		}},
 		"MassTransit with redeliveries": {headers: amqp091.Table{
 			"MT-Reason": "fault", "MT-Fault-InputAddress": "queue:sales", "MT-Fault-RetryCount": int32(3),
 			"MT-Redelivery-Count": "2",
-		}, want: deadletter.Facts{Framework: "MassTransit", Cause: "failed", Attempts: 12, WorkQueue: "sales"}},
+		}, want: deadletter.Facts{
+			Framework: "MassTransit", Cause: "failed", Attempts: 12, WorkQueue: "sales", ByFramework: true,
+		}},
 		"Rebus": {headers: amqp091.Table{
 			"rbs2-error-details": "boom: System.Exception: boom\n   at A", "rbs2-source-queue": "sales",
 			"rbs2-msg-type": "Shop.Order, Shop", "rbs2-delivery-count": "5",
 		}, want: deadletter.Facts{
 			Framework: "Rebus", Cause: "failed", Error: "boom: System.Exception: boom", Job: "Shop.Order", Attempts: 5,
-			Stack: "boom: System.Exception: boom\n   at A", WorkQueue: "sales",
+			Stack: "boom: System.Exception: boom\n   at A", WorkQueue: "sales", ByFramework: true,
 		}},
 		"Symfony": {headers: amqp091.Table{
 			"type": "App\\Order",
@@ -523,7 +525,8 @@ func TestWhatFrameworksTell(t *testing.T) {
 			Framework: "MassTransit", Cause: "skipped", Attempts: -1, Doubt: "no header names the queue in which it failed",
 		}},
 		"Spring": {headers: spring("events", "k"), route: []string{"billing"}, want: deadletter.Facts{
-			Framework: "Spring", Cause: "failed", Error: "boom", Stack: "at A", Attempts: 3, WorkQueue: "billing",
+			Framework: "Spring", Cause: "failed", Error: "boom", Stack: "at A", Attempts: 3,
+			WorkQueue: "billing", ByFramework: true,
 			Exchange: "events", Key: "k",
 		}},
 		"Wolverine": {headers: amqp091.Table{
@@ -531,7 +534,7 @@ func TestWhatFrameworksTell(t *testing.T) {
 			"original-destination": "rabbitmq://queue/sales", "attempts": int32(3),
 		}, want: deadletter.Facts{
 			Framework: "Wolverine", Cause: "failed", Error: "boom", ErrorType: "E", Stack: "at A", Attempts: 3,
-			WorkQueue:   "sales",
+			WorkQueue: "sales", ByFramework: true,
 			FirstFailed: at(1), LastFailed: at(1),
 		}},
 		"Rascal": {headers: amqp091.Table{"rascal": amqp091.Table{
@@ -540,7 +543,8 @@ func TestWhatFrameworksTell(t *testing.T) {
 				"message": "boom", "code": "EFAIL",
 			}, "recovery": amqp091.Table{"sales": amqp091.Table{"republished": int8(2)}},
 		}}, want: deadletter.Facts{
-			Framework: "Rascal", Cause: "failed", Error: "boom", ErrorType: "EFAIL", Attempts: 3, WorkQueue: "sales",
+			Framework: "Rascal", Cause: "failed", Error: "boom", ErrorType: "EFAIL", Attempts: 3,
+			WorkQueue: "sales", ByFramework: true,
 			Exchange: "events", Key: "k",
 		}},
 		"Kicks": {headers: amqp091.Table{
@@ -548,7 +552,8 @@ func TestWhatFrameworksTell(t *testing.T) {
 				`"error_class":"E","error_message":"boom","backtrace":["a","b"],` +
 				`"properties":{"headers":{"x-death":[{"queue":"sales","reason":"rejected","count":5}]}}},{"error":"old"}]`,
 		}, want: deadletter.Facts{
-			Framework: "Kicks", Cause: "failed", Error: "boom", ErrorType: "E", Stack: "a\nb", Attempts: 6, WorkQueue: "sales",
+			Framework: "Kicks", Cause: "failed", Error: "boom", ErrorType: "E", Stack: "a\nb", Attempts: 6,
+			WorkQueue: "sales", ByFramework: true,
 			FirstFailed: at(1), LastFailed: at(1),
 		}},
 		"Watermill": {headers: amqp091.Table{
@@ -601,5 +606,14 @@ func TestTheTimelineHasTheTiers(t *testing.T) {
 				t.Errorf("hops (-want +got):\n%s", d)
 			}
 		})
+	}
+}
+
+// A framework that makes texts of all headers, as NServiceBus does, keeps the marks of the desk.
+func TestMarksOfTheDeskAreKnownAsTexts(t *testing.T) {
+	t.Parallel()
+	d := amqp091.Delivery{Headers: amqp091.Table{"desk-replays": "2", "desk-run": []byte("r1")}}
+	if f := deadletter.Read(d, "error", nil); f.Replays != 2 || f.Run != "r1" || deadletter.RunOf(d) != "r1" {
+		t.Errorf("%+v", f)
 	}
 }

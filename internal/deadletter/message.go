@@ -73,6 +73,9 @@ type Facts struct {
 	Hops []Hop `json:"hops"`
 	// Job is the type of the message as the headers of a framework name it.
 	Job string `json:"-"`
+	// ByFramework reports that a framework has named the work queue: its consumer has published the
+	// message to where it lies.
+	ByFramework bool `json:"-"`
 	// FromProcessor reports that the headers are those of a processor of dlxctl.
 	FromProcessor bool `json:"-"`
 }

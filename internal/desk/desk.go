@@ -25,7 +25,7 @@ type Desk struct {
 	// Topology names the runs and the return path. The zero value allows only Look.
 	Topology topology.Compiled
 	// Found is what the broker tells in the place of a topology file, see [Desk.Discover]. Nil: there
-	// is a file, or nothing is known. With it, Topology has only names of queues.
+	// is a file, or nothing is known. With it, Topology has only names, and the count header.
 	Found *Found
 	// Reader decodes and redacts what is chosen, grouped and shown.
 	Reader *deadletter.Reader

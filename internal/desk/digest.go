@@ -76,8 +76,8 @@ func (d *Desk) Digest(ctx context.Context, since time.Time, o LookOptions) (Dige
 		return Digest{}, err
 	}
 	out := Digest{Topology: d.Topology.Name, Since: since, Until: d.now().UTC()}
-	if d.Found != nil && out.Topology == "" {
-		out.VHost = d.Found.VHost
+	if d.Found != nil && d.Found.Topology == "" {
+		out.VHost, out.Topology = d.Found.VHost, ""
 	}
 	queues := map[string]*tally{}
 	for _, name := range append(d.DeadLetterQueues(), d.PreviousDeadLetterQueues(state)...) {

@@ -27,8 +27,8 @@ const (
 )
 
 // echo hears messages of a run that come back to the queue from which the run took them: a consumer
-// has rejected them, and they are dead letters again. It is for target queues that do not
-// dead-letter to the topology, to which the brake cannot listen.
+// has rejected them, or its framework has published them there, and they are dead letters again. It
+// is for target queues that do not dead-letter to the topology, to which the brake cannot listen.
 //
 // It counts the messages of the queue, and looks at the queue when the number has changed. Nothing
 // is lost: a look acknowledges nothing and keeps the order, see [Desk.Look]. It has the lock of the
@@ -176,10 +176,10 @@ func (e *echo) look(ctx context.Context, sure bool) (found failures) {
 	e.looks--
 	began := time.Now()
 	looked, err := d.Look(ctx, m.Queue, LookOptions{}, func(dead deadletter.Message) error {
-		if dead.Delivery.Headers[deadletter.HeaderRun] != m.Run {
+		if deadletter.RunOf(dead.Delivery) != m.Run {
 			return nil
 		}
-		if v := d.reader().Head(dead); !slices.Contains(e.listened, v.Queue) { // the brake has heard those
+		if v := d.reader().Head(dead); !slices.Contains(e.listened, v.WorkQueue) { // the brake has heard those
 			found = failures{found.n + 1, cmp.Or(v.Error, v.Cause), v.Key}
 		}
 		return nil

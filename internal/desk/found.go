@@ -1,12 +1,15 @@
 package desk
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
 	"maps"
 	"slices"
+	"strings"
 
+	"github.com/dlxctl/dlxctl/internal/deadletter"
 	"github.com/dlxctl/dlxctl/internal/survey"
 	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
@@ -16,8 +19,16 @@ import (
 // file.
 type Found struct {
 	VHost string
+	// Topology is the topology that dlxctl has applied. Empty: none, and [topology.DeskName] stands
+	// for its name.
+	Topology string
 	// Queues are the dead-letter queues, sorted by name.
 	Queues []survey.Keeping
+	// Work are the queues whose dead letters they keep, and all work queues where that is not known of
+	// one of them. Sorted.
+	Work []string
+	// Limited reports that some of Queues limit how often a message is returned.
+	Limited bool
 	// sought are the queues in which a message may be that failed or will: dead-letter queues, those
 	// that dead-letter, and all of the topology.
 	sought map[string]bool
@@ -35,20 +46,30 @@ func (d *Desk) Discover(ctx context.Context, name string) error {
 		return err
 	}
 	s := survey.New(state)
-	d.Topology = topology.Compiled{Name: name}
-	d.Found = &Found{VHost: d.Endpoint.VHost, sought: map[string]bool{}}
+	d.Found = &Found{VHost: d.Endpoint.VHost, Topology: name, sought: map[string]bool{}}
+	name = cmp.Or(name, topology.DeskName)
+	d.Topology = topology.Compiled{Name: name, CountHeader: countHeaderOf(name, state)}
+	anyWork := false
 	for _, k := range s.DeadLetterQueues() {
 		if k.Topology != "" && k.Topology != name {
 			continue
 		}
 		d.Found.Queues = append(d.Found.Queues, k)
 		d.Found.sought[k.Queue] = true
+		d.Found.Work = append(d.Found.Work, k.Of...)
+		anyWork = anyWork || len(k.Of) == 0
+		if t, err := termsOf(state, k.Queue); err == nil && t.limited {
+			d.Found.Limited = true
+		}
 		for _, work := range k.Of {
 			d.Topology.WorkQueues = append(d.Topology.WorkQueues, topology.WorkQueue{Name: work, DeadLetterQueue: k.Queue})
 		}
 	}
 	for _, q := range s.Queues {
 		owner, owned := topology.Owner(q.Arguments)
+		if anyWork && q.Role == topology.RoleWork {
+			d.Found.Work = append(d.Found.Work, q.Name)
+		}
 		ofOther := owned && survey.DeskOwner(owner) != name
 		if !ofOther && (owned || q.DeadLetters) {
 			d.Found.sought[q.Name] = true
@@ -57,14 +78,41 @@ func (d *Desk) Discover(ctx context.Context, name string) error {
 			d.Topology.Backoffs = append(d.Topology.Backoffs, topology.Backoff{Name: backoff, FailedQueue: q.Name})
 		}
 	}
+	slices.Sort(d.Found.Work)
+	d.Found.Work = slices.Compact(d.Found.Work)
 	return nil
 }
 
-// topologiesOf names the topologies that dlxctl has applied in a virtual host, sorted.
+// countHeaderOf returns the header in which the processor of a topology counts attempts, as its
+// retry exchanges tell. Empty: it has none, and so no processor.
+func countHeaderOf(name string, state topology.State) string {
+	for _, b := range state.Have.Bindings {
+		if owner, _ := topology.Owner(b.Arguments); owner != name || !topology.IsRetryExchangeName(name, b.Source) {
+			continue
+		}
+		for header, v := range b.Arguments {
+			if _, counts := v.(int64); counts && !strings.HasPrefix(header, "x-") {
+				return header
+			}
+		}
+	}
+	return ""
+}
+
+// uncounted says why the attempts of a message cannot begin again. Empty: they can.
+func (d *Desk) uncounted(facts deadletter.Facts) string {
+	if d.Found == nil || d.Topology.CountHeader != "" || !facts.FromProcessor {
+		return ""
+	}
+	return "the topology file tells in which header their attempts are counted; name it with -f"
+}
+
+// topologiesOf names the topologies that dlxctl has applied in a virtual host, sorted. What the
+// desk leaves in a virtual host that has none is of no topology.
 func topologiesOf(state topology.State) []string {
 	names := map[string]bool{}
 	note := func(args topology.Arguments) {
-		if owner, ok := topology.Owner(args); ok {
+		if owner, ok := topology.Owner(args); ok && args[topology.ArgManagedBy] != topology.DeskMark(topology.DeskName) {
 			names[survey.DeskOwner(owner)] = true
 		}
 	}
@@ -82,6 +130,8 @@ func topologiesOf(state topology.State) []string {
 func (d *Desk) chosenTopology(have []string, name string) (string, error) {
 	vhost := text.Name(d.Endpoint.VHost)
 	switch {
+	case name == topology.DeskName && !slices.Contains(have, name): // what it left before a topology was applied
+		return "", nil
 	case name != "" && !slices.Contains(have, name):
 		if len(have) == 0 {
 			return "", refusef("vhost %s has no topology of dlxctl; remove --name", vhost)

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"github.com/dlxctl/dlxctl/internal/broker"
 	"github.com/dlxctl/dlxctl/internal/broker/amqp"
 	"github.com/dlxctl/dlxctl/internal/deadletter"
+	"github.com/dlxctl/dlxctl/internal/survey"
 	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
@@ -79,8 +81,15 @@ func takeExchangePrefix(topologyName, run string) string {
 // directExchange names the exchange through which a run sends messages to one queue alone, whatever
 // their key and CC say. It exists until the run ends.
 func directExchange(topologyName, run, queue string) string {
-	lock := topology.DeskLockName("", queue) // for its hash
-	return topology.HoldName(topologyName, run) + ".to." + lock[strings.LastIndexByte(lock, '.')+1:]
+	return topology.HoldName(topologyName, run) + directInfix + queueHash(queue)
+}
+
+const directInfix = ".to."
+
+// queueHash stands for a queue in the names of exchanges: it is shorter than most names.
+func queueHash(queue string) string {
+	lock := topology.DeskLockName("", queue)
+	return lock[strings.LastIndexByte(lock, '.')+1:]
 }
 
 // openHold creates the hold of a run, and writes the manifest into it. Nothing is taken before
@@ -186,19 +195,44 @@ func (w *worker) refuseHarm(ctx context.Context, m *manifest, takes bool) error 
 // until that run is continued, and would be taken twice. This process has the lock of the queue: no
 // other takes or begins to give back.
 func (w *worker) refuseUnfinished(state topology.State, queue string) error {
-	name := w.desk.Topology.Name
+	for _, name := range deskNames(state) {
+		if err := w.refuseUnfinishedOf(name, state, queue); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// deskNames names the topologies of which a desk has a hold, sorted.
+func deskNames(state topology.State) []string {
+	names := map[string]bool{}
+	for _, q := range state.Have.Queues {
+		if _, isHold := q.Arguments[argRun]; isHold {
+			owner, _ := topology.Owner(q.Arguments)
+			names[survey.DeskOwner(owner)] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(names))
+}
+
+// refuseUnfinishedOf is refuseUnfinished for the runs of a topology.
+func (w *worker) refuseUnfinishedOf(name string, state topology.State, queue string) error {
 	for _, r := range RunsOf(name, state, time.Time{}) {
 		if r.Queue != queue || r.ID == w.run {
 			continue
 		}
 		back := directExchange(name, r.ID, queue)
+		of := ""
+		if name != w.desk.Topology.Name {
+			of = " --name " + text.ShellQuote(name)
+		}
 		switch {
 		case slices.ContainsFunc(state.Have.Exchanges, func(e topology.Exchange) bool { return e.Name == back }):
-			return refusef("the run %s has begun to give messages back to %s, and some may be in its hold too; end it first with 'dlxctl desk run return %s'",
-				r.ID, text.Name(queue), r.ID)
+			return refusef("the run %s has begun to give messages back to %s, and some may be in its hold too; end it first with 'dlxctl desk run return %s%s'",
+				r.ID, text.Name(queue), r.ID, of)
 		case hasIntake(state, name, r.ID):
-			return refusef("the run %s has not taken all of its messages from %s, and some may be in its hold too; continue it first with 'dlxctl desk run resume %s', or end it with 'dlxctl desk run return %s'",
-				r.ID, text.Name(queue), r.ID, r.ID)
+			return refusef("the run %s has not taken all of its messages from %s, and some may be in its hold too; continue it first with 'dlxctl desk run resume %s%s', or end it with 'dlxctl desk run return %s%s'",
+				r.ID, text.Name(queue), r.ID, of, r.ID, of)
 		}
 	}
 	return nil

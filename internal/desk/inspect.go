@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/dlxctl/dlxctl/internal/broker"
@@ -29,16 +30,32 @@ type routing struct {
 	router *route.Router
 	// byKey are the exchanges that decide by the key alone.
 	byKey map[string]bool
+	// direct are the queues by the hash that the names of exchanges end with which lead to them alone.
+	direct map[string]string
 }
 
 func newRouting(state topology.State) routing {
 	r := routing{
 		router: route.New(state), byKey: map[string]bool{"amq.direct": true, "amq.topic": true, "amq.fanout": true},
+		direct: map[string]string{},
+	}
+	for _, q := range state.Have.Queues {
+		r.direct[queueHash(q.Name)] = q.Name
 	}
 	for _, e := range state.Have.Exchanges {
 		r.byKey[e.Name] = slices.Contains([]string{topology.Direct, topology.Topic, topology.Fanout}, e.Type)
 	}
 	return r
+}
+
+// sentAlone returns the queue to which a run of any desk has sent a message through an exchange of
+// its own, which is gone when the run has ended. Empty: it is no such exchange.
+func (r routing) sentAlone(exchange string) string {
+	before, hash, ok := strings.Cut(exchange, directInfix)
+	if !ok || !strings.Contains(before, topology.HoldName("", "")) {
+		return ""
+	}
+	return r.direct[hash]
 }
 
 // Route returns the queues that a message reaches which is published to an exchange with a key, by
@@ -50,6 +67,9 @@ func (d *Desk) Route(exchange, key string) []string {
 		return nil
 	}
 	r := (*routes)()
+	if queue := r.sentAlone(exchange); queue != "" {
+		return []string{queue}
+	}
 	result := r.router.Publish(exchange, key, nil)
 	odd := func(s route.Step) bool { return !r.byKey[s.Source] }
 	if len(result.Unknown) > 0 || !r.byKey[exchange] || slices.ContainsFunc(result.Steps, odd) {

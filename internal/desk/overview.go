@@ -74,7 +74,7 @@ func (d *Desk) Overview(ctx context.Context, o LookOptions) (Overview, error) {
 	}
 	out := Overview{Topology: d.Topology.Name}
 	if d.Found != nil {
-		out.VHost = d.Found.VHost
+		out.VHost, out.Topology = d.Found.VHost, d.Found.Topology
 	}
 	queues := d.deadLetterQueues()
 	for _, name := range d.PreviousDeadLetterQueues(state) {

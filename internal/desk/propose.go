@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
@@ -15,6 +16,7 @@ import (
 	"github.com/dlxctl/dlxctl/internal/broker/amqp"
 	"github.com/dlxctl/dlxctl/internal/deadletter"
 	"github.com/dlxctl/dlxctl/internal/route"
+	"github.com/dlxctl/dlxctl/internal/survey"
 	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
 )
@@ -75,6 +77,8 @@ type choice struct {
 	unsure  map[string]int
 	// doubts are why messages cannot go where they should, with their number.
 	doubts map[string]int
+	// unsaid are the queues to which a message goes that no framework has published from there.
+	unsaid map[string]bool
 	edited *amqp091.Delivery
 	dead   string           // the dead-letter queue of the queue, if that is a work queue
 	ranks  map[uint8]bool   // the priorities of all messages that were seen
@@ -94,14 +98,15 @@ func (d *Desk) newChoice(r Request) (*choice, error) {
 	c := &choice{
 		desk: d, request: r, kind: r.Action.Kind(), known: d.known(), key: newRunKey(), entries: map[fingerprint]entry{},
 		groups: map[string]*deadletter.Group{}, to: map[place]int{}, doubts: map[string]int{},
-		stripped: map[string]int{}, ranks: map[uint8]bool{}, reaches: map[Reach]int{}, nowhere: map[string]int{},
-		unsure: map[string]int{},
+		unsaid: map[string]bool{}, stripped: map[string]int{}, ranks: map[uint8]bool{}, reaches: map[Reach]int{},
+		nowhere: map[string]int{},
+		unsure:  map[string]int{},
 	}
 	parked := topology.ParkedName(d.Topology.Name)
 	work, isWork := d.Topology.WorkQueue(r.Queue)
 	c.dead = work.DeadLetterQueue
 	switch t := r.Target; {
-	case d.Topology.Name == "":
+	case d.Topology.Name == "": // it has not discovered what the broker tells
 		return nil, refusef("a run needs a topology; pass the topology file with -f")
 	case c.kind.Edits && r.Edited == nil:
 		return nil, refusef("nothing was edited; change the message first")
@@ -252,8 +257,10 @@ func (c *choice) place(m deadletter.Message, was amqp091.Delivery, facts deadlet
 		c.to[place{queue: parkedFrom}]++
 	case err != nil:
 		c.doubts[err.Error()]++
+	case c.desk.uncounted(facts) != "":
+		c.doubts[c.desk.uncounted(facts)]++
 	case t.Queue != "":
-		c.to[place{queue: t.Queue, key: t.Queue}]++
+		c.sends(place{queue: t.Queue, key: t.Queue}, facts)
 	case t.Exchange != "" || t.Key != "":
 		c.publish(original, facts, t.Exchange, t.Key)
 	case t.Original && facts.Exchange == "" && facts.Key == "":
@@ -264,7 +271,20 @@ func (c *choice) place(m deadletter.Message, was amqp091.Delivery, facts deadlet
 		doubt := cmp.Or(facts.Doubt, "no header names the queue in which it failed")
 		c.doubts[doubt+"; name a target with --to"+c.example()]++
 	default:
-		c.to[place{queue: facts.WorkQueue, key: facts.Key}]++
+		c.sends(place{queue: facts.WorkQueue, key: facts.Key}, facts)
+	}
+}
+
+// sends notes that a message goes to one queue alone.
+func (c *choice) sends(to place, facts deadletter.Facts) {
+	c.to[to]++
+	c.says(to.queue, facts)
+}
+
+// says notes whether a framework has published a message from the queue to which it goes.
+func (c *choice) says(queue string, facts deadletter.Facts) {
+	if !facts.ByFramework || facts.WorkQueue != queue {
+		c.unsaid[queue] = true
 	}
 }
 
@@ -328,14 +348,17 @@ func (c *choice) propose(ctx context.Context, looked Looked, state topology.Stat
 		p.Refusals = append(p.Refusals, fmt.Sprintf("messages of %s have different priorities, and a quorum queue delivers what was returned to it first, whatever its priority; let the consumers read them, or stop the consumers and the publishers",
 			text.Name(c.request.Queue)))
 	}
-	c.brakes(&p, state)
+	if c.kind.goes == toWork {
+		p.manifest.Echo = c.echoes(&p, state)
+		c.brakes(&p, state)
+	}
 	if fields := c.paths.Absent(); len(fields) > 0 && p.Chosen+p.ReplayedBefore == 0 && looked.Looked > 0 {
 		p.Notes = append(p.Notes, absent(fields))
 	}
 	if note := c.request.leavesOut(c.silent); note != "" {
 		p.Notes = append(p.Notes, note)
 	}
-	p.manifest = c.manifest(&p, state)
+	p.manifest = c.manifest(&p, state, p.manifest.Echo)
 	if err := c.drops(ctx, &p, state); err != nil {
 		return p, err
 	}
@@ -429,17 +452,13 @@ func (c *choice) drops(ctx context.Context, p *Proposal, state topology.State) e
 
 // brakes notes whose failures nothing hears, and refuses those that a run must not listen to.
 func (c *choice) brakes(p *Proposal, state topology.State) {
-	if c.kind.goes != toWork {
-		return
-	}
 	heard := failureRoutes(c.desk.Topology, state)
-	back := c.echoes(p, state)
 	var deaf, late []string
 	for _, r := range p.Reaches {
 		_, is := heard[r.Queue]
 		switch name := text.Name(r.Queue); {
 		case is || slices.Contains(deaf, name) || slices.Contains(late, name):
-		case slices.Contains(back, r.Queue):
+		case slices.Contains(p.manifest.Echo, r.Queue):
 			late = append(late, name)
 		default:
 			deaf = append(deaf, name)
@@ -453,27 +472,35 @@ func (c *choice) brakes(p *Proposal, state topology.State) {
 			strings.Join(late, ", "), text.Name(c.request.Queue)))
 	}
 	if len(deaf) > 0 {
+		to := "not dead-letter to " + text.Name(c.request.Queue)
+		if c.desk.Found == nil || c.desk.Found.Topology != "" {
+			to = fmt.Sprintf("dead-letter to neither %s nor %s", topology.FailedExchangeName(c.desk.Topology.Name),
+				text.Name(c.request.Queue))
+		}
 		p.Notes = append(p.Notes, fmt.Sprintf(
-			"nothing hears failures in %s, which %s dead-letter to neither %s nor %s: the run does not stop by itself when messages fail again there",
-			strings.Join(deaf, ", "), text.Choose(len(deaf), "does", "do"), topology.FailedExchangeName(c.desk.Topology.Name),
-			text.Name(c.request.Queue)))
+			"nothing hears failures in %s, which %s %s: the run does not stop by itself when messages fail again there",
+			strings.Join(deaf, ", "), text.Choose(len(deaf), "does", "do"), to))
 	}
 }
 
 // echoes returns the queues whose dead letters come back to the queue that the run takes from,
-// whichever of its messages fails.
+// whichever of its messages fails: the broker brings them, or the framework of the consumer, which
+// has published all messages of the run from there. A framework publishes to a dead-letter queue;
+// in another one the messages lie because a person or a program has moved them.
 func (c *choice) echoes(p *Proposal, state topology.State) []string {
 	way, comes := route.New(state), map[string]bool{}
+	keeps := sync.OnceValue(func() bool { return survey.New(state).Keeps(c.request.Queue) })
 	for _, r := range p.Reaches {
 		before, seen := comes[r.Queue]
-		comes[r.Queue] = (before || !seen) && comesBack(way, r.Queue, r.Key, c.request.Queue)
+		comes[r.Queue] = (before || !seen) &&
+			(comesBack(way, r.Queue, r.Key, c.request.Queue) || !c.unsaid[r.Queue] && keeps())
 	}
 	maps.DeleteFunc(comes, func(_ string, all bool) bool { return !all })
 	return slices.Sorted(maps.Keys(comes))
 }
 
 // manifest returns what the run takes.
-func (c *choice) manifest(p *Proposal, state topology.State) manifest {
+func (c *choice) manifest(p *Proposal, state topology.State, echo []string) manifest {
 	r := c.request
 	maps.DeleteFunc(c.entries, func(_ fingerprint, e entry) bool { return e.wanted == 0 })
 	m := manifest{
@@ -482,10 +509,7 @@ func (c *choice) manifest(p *Proposal, state topology.State) manifest {
 		},
 		Consumers: p.Looked.consumers,
 		Forever:   r.Forever, KeepHistory: r.KeepHistory, KeepTTL: r.KeepTTL, Key: c.key, wanted: c.entries, edited: c.edited,
-		Partial: p.Looked.Missed != "", Goes: map[string]int{}, Bytes: c.bytes, Allow: c.desk.Allow,
-	}
-	if c.kind.goes == toWork {
-		m.Echo = c.echoes(p, state)
+		Partial: p.Looked.Missed != "", Goes: map[string]int{}, Bytes: c.bytes, Allow: c.desk.Allow, Echo: echo,
 	}
 	heard := failureRoutes(c.desk.Topology, state)
 	for _, reach := range p.Reaches {

@@ -30,6 +30,7 @@ func (c *choice) publish(m amqp091.Delivery, facts deadletter.Facts, exchange, k
 	result := c.router.Publish(exchange, key, headers)
 	for _, queue := range result.Queues {
 		c.reaches[Reach{Queue: queue, Exchange: exchange, Key: key}]++
+		c.says(queue, facts)
 	}
 	for _, u := range result.Unknown {
 		why := u.Why

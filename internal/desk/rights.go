@@ -147,7 +147,12 @@ func (d *Desk) lacks(own, foreign []string) error {
 	user := d.Endpoint.AMQP.User
 	var fixes []string
 	if len(own) > 0 {
-		fixes = append(fixes, fmt.Sprintf("run 'dlxctl rights' and give %s what it prints for the user desk", text.ShellQuote(user)))
+		command := "dlxctl rights"
+		if d.Found != nil {
+			command += " --desk"
+		}
+		fixes = append(fixes, fmt.Sprintf("run '%s' and give %s what it prints for the user desk", command,
+			text.ShellQuote(user)))
 	}
 	if len(foreign) > 0 {
 		fixes = append(fixes, fmt.Sprintf(

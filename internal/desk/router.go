@@ -138,6 +138,9 @@ func (r *router) restore(d amqp091.Delivery) (relay.Move, error) {
 // the message that failed, and as that message, unless it was edited.
 func (r *router) replay(d, was, as amqp091.Delivery) (relay.Move, error) {
 	facts := deadletter.Read(d, r.manifest.Queue, r.known)
+	if why := r.worker.desk.uncounted(facts); why != "" {
+		return relay.Move{}, fmt.Errorf("a message cannot be sent: %s", why)
+	}
 	p := relay.Republish(as, r.headers(as, facts.Replays))
 	p.Headers[deadletter.HeaderHandle] = r.handle(d)
 	r.properties(was, &p)

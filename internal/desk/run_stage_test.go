@@ -272,7 +272,10 @@ func (s *shop) read(tb testing.TB, queue string, remove bool) []amqp091.Delivery
 }
 
 // tidy checks that nothing of a run is left on the broker.
-func (s *shop) tidy(tb testing.TB) {
+func (s *shop) tidy(tb testing.TB) { tb.Helper(); s.tidyOf(tb, "shop.desk.") }
+
+// tidyOf checks that nothing is left whose name begins so.
+func (s *shop) tidyOf(tb testing.TB, prefix string) {
 	tb.Helper()
 	var left []string
 	brokertest.Eventually(tb, "the run to be gone", func() bool {
@@ -282,12 +285,12 @@ func (s *shop) tidy(tb testing.TB) {
 		}
 		left = nil
 		for _, q := range state.Have.Queues {
-			if strings.HasPrefix(q.Name, "shop.desk.") {
+			if strings.HasPrefix(q.Name, prefix) {
 				left = append(left, q.Name)
 			}
 		}
 		for _, e := range state.Have.Exchanges {
-			if strings.HasPrefix(e.Name, "shop.desk.") {
+			if strings.HasPrefix(e.Name, prefix) {
 				left = append(left, e.Name)
 			}
 		}
@@ -348,15 +351,29 @@ func child() error {
 	if err != nil {
 		return err
 	}
+	d := &desk.Desk{Endpoint: e, Management: m, By: "child"}
+	if k.File == "" {
+		if err := discover(context.Background(), d); err != nil {
+			return err
+		}
+		return k.run(d)
+	}
 	c, err := compile(k.File)
 	if err != nil {
 		return err
 	}
-	d := &desk.Desk{
-		Endpoint: e, Management: m, Topology: c, By: "child",
-		Reader: &deadletter.Reader{Known: deadletter.Knows(c)},
-	}
+	d.Topology, d.Reader = c, &deadletter.Reader{Known: deadletter.Knows(c)}
 	return k.run(d)
+}
+
+// discover makes a desk that of a virtual host without a topology file.
+func discover(ctx context.Context, d *desk.Desk) error {
+	if err := d.Discover(ctx, ""); err != nil {
+		return err
+	}
+	d.Reader = &deadletter.Reader{Known: deadletter.Knows(d.Topology)}
+	d.Reader.Known.Route = d.Route
+	return nil
 }
 
 func (k task) run(d *desk.Desk) error {
@@ -377,10 +394,14 @@ func (k task) run(d *desk.Desk) error {
 		r, err = d.Resume(ctx, k.Run, nil, say)
 	default:
 		f, _ := deadletter.NewFilter(`key == "order.chosen"`)
-		var p desk.Proposal
-		p, err = d.Propose(ctx, desk.Request{
+		request := desk.Request{
 			Action: k.Action, Queue: cmp.Or(k.Queue, "billing.dead"), Filter: f, Send: k.Send,
-		})
+		}
+		if k.File == "" {
+			request.Queue, request.Filter = "dlq", nil
+		}
+		var p desk.Proposal
+		p, err = d.Propose(ctx, request)
 		if err != nil {
 			return err
 		}

@@ -260,7 +260,7 @@ func verifying(t topology.Compiled) Grant {
 // the queues where they are, and the tag to see what the virtual host has.
 func reading(t topology.Compiled) Grant {
 	g := Grant{
-		User: "desk-reader", Purpose: "desk, to read: peek, desk list, groups, show, export, run list",
+		User: deskReader, Purpose: "desk, to read: peek, desk list, groups, show, export, run list",
 		Tags: []string{"management"},
 		Note: "Who may read a queue may also consume from it with any other program.",
 	}
@@ -278,7 +278,7 @@ func reading(t topology.Compiled) Grant {
 //   - read on the exchange of failures, to hear which messages fail again.
 func acting(t topology.Compiled) Grant {
 	g := reading(t)
-	g.User, g.Purpose = "desk", "desk, to act: replay, edit, park, restore, discard, import, run resume, run return, run cancel"
+	g.User, g.Purpose = deskActor, "desk, to act: replay, edit, park, restore, discard, import, run resume, run return, run cancel"
 	g.Note = "Write on the default exchange permits to publish to every queue of the virtual host. To replay to another exchange (--to), add write on it."
 	parked := exactly(topology.ParkedName(t.Name))
 	g.Configure = []string{deskPattern(t), exactly(topology.LockName(t.Name)), parked}
@@ -297,7 +297,7 @@ func acting(t topology.Compiled) Grant {
 // a work queue can take all of it from the services.
 func pulling(t topology.Compiled) Grant {
 	g := acting(t)
-	g.User, g.Purpose = "desk-pull", "desk, to act in work queues too: what desk does, desk pull and desk find"
+	g.User, g.Purpose = deskPuller, "desk, to act in work queues too: what desk does, desk pull and desk find"
 	g.Note = "Who may read a work queue may also consume from it with any other program, in place of the services."
 	for _, w := range t.WorkQueues {
 		g.Read = append(g.Read, exactly(w.Name))
@@ -309,11 +309,66 @@ func pulling(t topology.Compiled) Grant {
 	return g
 }
 
+// DeskRights returns the grants for people at the desk of a virtual host without a topology file,
+// to read and to act, by the names that t has.
+func DeskRights(t DeskObjects) []Grant {
+	names := func(list []string) Alternatives { return text.Each(list, exactly) }
+	own, parked := exactly(topology.HoldName(t.Name, ""))+".*", exactly(topology.ParkedName(t.Name))
+	reader := Grant{
+		User: deskReader, Purpose: reading(topology.Compiled{}).Purpose, Tags: []string{"management"},
+		Note: "Who may read a queue may also consume from it with any other program.",
+		Read: append(names(t.DeadLetters), own, parked),
+	}
+	if t.Limited {
+		reader.Write = Alternatives{exactly(defaultExchange)}
+		reader.Note += " A look at a queue with a delivery limit takes write on the default exchange, which permits to publish to every queue of the virtual host."
+	}
+	actor := acting(topology.Compiled{})
+	actor.Note = "Write on the default exchange permits to publish to every queue of the virtual host. To replay to another exchange or queue (--to), add write on it."
+	actor.Configure = Alternatives{own, parked}
+	actor.Write = slices.Concat(names(t.DeadLetters), names(t.Work), Alternatives{own, exactly(defaultExchange)})
+	actor.Read = slices.Clone(reader.Read)
+	if t.Applied {
+		unroutable := exactly(topology.UnroutableName(t.Name))
+		reader.Read = append(reader.Read, unroutable)
+		actor.Configure = append(actor.Configure, exactly(topology.LockName(t.Name)))
+		actor.Write = append(actor.Write, exactly(topology.ReturnExchangeName(t.Name)), unroutable)
+		actor.Read = append(actor.Read, exactly(topology.FailedExchangeName(t.Name)), unroutable)
+	}
+	return []Grant{reader, actor}
+}
+
+// IsForDesk reports whether a grant is for a person at the desk.
+func IsForDesk(g Grant) bool {
+	return g.User == deskReader || g.User == deskActor || g.User == deskPuller
+}
+
+// DeskObjects are the objects of a virtual host that a person at the desk needs rights on.
+type DeskObjects struct {
+	// Name begins the names of what the desk makes. Applied reports that it is a topology that dlxctl
+	// has applied.
+	Name    string
+	Applied bool
+	// DeadLetters are the dead-letter queues. Limited reports that some of them limit how often a
+	// message is returned.
+	DeadLetters []string
+	Limited     bool
+	// Work are the queues to which messages go back.
+	Work []string
+}
+
 // covered returns expressions for the names of the queues that matches cover, and for more: how the
 // names begin is all that the expression of a permission takes from a pattern.
 func covered(t topology.Compiled) []string {
 	return text.Each(t.Matches, func(m topology.Match) string { return exactly(pattern.Begin(m.Pattern)) + ".*" })
 }
+
+// The users of people at the desk, who read, who act, and who act in work queues too.
+const (
+	deskReader = "desk-reader"
+	deskActor  = "desk"
+	deskPuller = "desk-pull"
+)
 
 // defaultExchange is what the permissions of RabbitMQ call the exchange without a name.
 const defaultExchange = "amq.default"

@@ -55,7 +55,7 @@ func (s *Survey) DeadLetterQueues() []Keeping {
 					k.Of = append(k.Of, work)
 				}
 			}
-		case len(q.From) == 0:
+		case len(q.FailedFrom()) == 0:
 			k.By, k.Of = ByName, s.namesakes(q.Name)
 		default:
 			k.Of = s.workBefore(q)
@@ -65,6 +65,12 @@ func (s *Survey) DeadLetterQueues() []Keeping {
 		out = append(out, k)
 	}
 	return out
+}
+
+// Keeps reports whether a queue is one of the dead-letter queues.
+func (s *Survey) Keeps(queue string) bool {
+	q := s.queues[queue]
+	return q != nil && q.Role == topology.RoleDeadLetter
 }
 
 // workBefore returns the work queues whose dead letters come to a queue, some of them through

@@ -1,0 +1,173 @@
+package desk_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"testing"
+
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/dlxctl/dlxctl/internal/brokertest"
+	"github.com/dlxctl/dlxctl/internal/desk"
+)
+
+// newUnfiled returns a virtual host that dlxctl did not make, with n dead letters of orders in dlq,
+// and a desk without a topology file.
+func newUnfiled(t *testing.T, typ string, n int) (s *shop, all []string) {
+	t.Helper()
+	s = newForeign(t, typ, 0)
+	s.file, s.desk = "", unfiled(t, s.target)
+	messages := make([]amqp091.Publishing, n)
+	for i := range messages {
+		id := fmt.Sprint(i)
+		messages[i] = amqp091.Publishing{MessageId: id, DeliveryMode: amqp091.Persistent, Body: []byte("same")}
+		all = append(all, identity(id, messages[i].Body))
+	}
+	brokertest.PublishConfirmed(t, s.ch, "", "orders", messages...)
+	ch := s.target.Channel(t)
+	deliveries, err := ch.Consume("orders", "fails", false, false, false, false, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range n {
+		if err := (<-deliveries).Reject(false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.awaitReady(t, "dlq", n) // a broker forgets what a channel has not passed on when it is closed
+	if err := ch.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return s, all
+}
+
+// unfiled returns a desk as a command without a topology file opens it.
+func unfiled(t *testing.T, target brokertest.Target) *desk.Desk {
+	t.Helper()
+	d := deskOf(t, target)
+	d.By = "tester@here"
+	if err := discover(t.Context(), d); err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+// A run without a topology file is killed by SIGKILL while it takes, and while it sends. Another
+// process without a file resumes it: none is lost, and at most what was in flight is doubled.
+func TestARunWithoutAFileIsKilled(t *testing.T) {
+	t.Parallel()
+	const n, inFlight = 1000, 20
+	for _, typ := range []string{"quorum", "classic"} {
+		for i := range killRounds(3) {
+			t.Run(fmt.Sprint(typ, i), func(t *testing.T) {
+				t.Parallel()
+				s, all := newUnfiled(t, typ, n)
+				kills := 0
+				kill := func(k task) {
+					if s.start(t, k, func(line string) bool { return line == "stalled" }).ended(t) {
+						kills++
+					}
+				}
+				send := desk.SendOptions{InFlight: inFlight}
+				kill(task{Action: desk.Replay, Send: send, StallIn: desk.Taking, StallAt: 100 + 250*i%n})
+				if len(s.onlyRun(t)) == 0 {
+					t.Fatal("the run is gone")
+				}
+				kill(task{Run: s.onlyRun(t), StallIn: desk.Sending, StallAt: 50 + 300*i%n})
+				s.desk = unfiled(t, s.target) // as another machine
+				if r, err := s.desk.Resume(t.Context(), s.onlyRun(t), nil, nil); err != nil || !r.Ended {
+					t.Fatalf("%+v, %v", r, err)
+				}
+				lost, doubled := compareCounts(all, append(identities(s.drained(t, "orders")), identities(s.drained(t, "dlq"))...))
+				if lost > 0 || doubled > inFlight || kills != 2 {
+					t.Errorf("%d kills: %d lost, %d doubled", kills, lost, doubled)
+				}
+				t.Logf("%d kills: %d lost, %d doubled", kills, lost, doubled)
+				s.tidyDesk(t)
+			})
+		}
+	}
+}
+
+// A run without a file that is killed while it takes is returned: the queue has each message once.
+func TestARunWithoutAFileIsReturned(t *testing.T) {
+	t.Parallel()
+	for _, typ := range []string{"quorum", "classic"} {
+		t.Run(typ, func(t *testing.T) {
+			t.Parallel()
+			s, all := newUnfiled(t, typ, 1000)
+			k := task{Action: desk.Replay, StallIn: desk.Taking, StallAt: 400}
+			if !s.start(t, k, func(line string) bool { return line == "stalled" }).ended(t) {
+				t.Fatal("it was not killed")
+			}
+			s.desk = unfiled(t, s.target)
+			if r, err := s.desk.Return(t.Context(), s.onlyRun(t), nil); err != nil || r.DoubledAtMost > 0 {
+				t.Fatalf("%+v, %v", r, err)
+			}
+			if lost, doubled := compareCounts(all, identities(s.drained(t, "dlq"))); lost+doubled > 0 {
+				t.Errorf("%d lost, %d doubled", lost, doubled)
+			}
+			s.tidyDesk(t)
+		})
+	}
+}
+
+// A replay without a file that nothing disturbs sends each message once, and leaves none behind.
+func TestAReplayWithoutAFileLeavesNothingBehind(t *testing.T) {
+	t.Parallel()
+	const n = 400
+	rounds := 2
+	if os.Getenv("DLXCTL_TEST_LONG") != "" {
+		rounds = 20
+	}
+	for round := range rounds {
+		t.Run(fmt.Sprint(round), func(t *testing.T) {
+			t.Parallel()
+			s, all := newUnfiled(t, "quorum", n)
+			if r := s.execute(t, desk.Request{Action: desk.Replay, Queue: "dlq"}); r.Moved != n || !r.Ended {
+				t.Errorf("%+v", r)
+			}
+			lost, doubled := compareCounts(all, identities(s.drained(t, "orders")))
+			if left := readyIn(t, s.ch, "dlq"); lost+doubled+left > 0 {
+				t.Errorf("%d messages are lost, %d doubled, and %d left", lost, doubled, left)
+			}
+			s.tidyDesk(t)
+		})
+	}
+}
+
+// What a killed run without a file may have in its hold and in the queue is not taken by the desk
+// of a topology that was applied since.
+func TestARunOfAnotherDeskIsNotTakenTwice(t *testing.T) {
+	brokertest.OnNewestLine(t)
+	t.Parallel()
+	s, all := newUnfiled(t, "quorum", 600)
+	k := task{Action: desk.Replay, StallIn: desk.Taking, StallAt: 300}
+	if !s.start(t, k, func(line string) bool { return line == "stalled" }).ended(t) {
+		t.Fatal("it was not killed")
+	}
+	run := s.onlyRun(t)
+	other := s.deskOn(t, s.target)
+	other.Topology.Name = "shop"
+	brokertest.Eventually(t, "what the killed process held to be back", func() bool {
+		return readyIn(t, s.ch, "dlq") > 0
+	})
+	p, err := other.Propose(t.Context(), desk.Request{Action: desk.Replay, Queue: "dlq"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := fmt.Sprintf("the run %s has not taken all of its messages from dlq, and some may be in its hold too; continue it first with 'dlxctl desk run resume %s --name desk', or end it with 'dlxctl desk run return %s --name desk'", run, run, run)
+	if r, err := other.Execute(t.Context(), p, nil); err == nil || err.Error() != want {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if _, err := s.desk.Return(context.WithoutCancel(t.Context()), run, nil); err != nil {
+		t.Fatal(err)
+	}
+	if lost, doubled := compareCounts(all, identities(s.drained(t, "dlq"))); lost+doubled > 0 {
+		t.Errorf("%d lost, %d doubled", lost, doubled)
+	}
+}
+
+// tidyDesk checks that nothing of a run without a file is left on the broker.
+func (s *shop) tidyDesk(t *testing.T) { t.Helper(); s.tidyOf(t, "desk.") }
