@@ -179,8 +179,8 @@ func poison(t *testing.T, target brokertest.Target) (stop func() int) {
 	return brokertest.PublishEvery(t, out, "events", "a", 5*time.Millisecond)
 }
 
-// While messages fail, a watched file changes again and again. Each message is one dead letter: none
-// that the processor of a previous file has moved comes to the next one.
+// While messages fail, a watched file changes again and again. Each message is one dead letter:
+// none that the processor of a previous file has moved comes to the next one.
 func TestReloadsUnderTraffic(t *testing.T) {
 	t.Parallel()
 	target := brokertest.VHost(t)
