@@ -115,8 +115,8 @@ func (s *Consumer) Get() (amqp091.Delivery, bool, error) {
 // Settle makes sure that the queue receives all acknowledgements, also if the channel ends next. It
 // is called after Cancel or Stop. Of a quorum queue, the channel keeps acknowledgements while 32 of
 // them are not applied, and forgets them if it is closed before the queue has told it so (soft
-// limit of rabbit_fifo_client, 3.10 to 4.3). Channels that had sent fewer lost some too: on 4.0.5,
-// with both cores busy, 471 messages came back in some 300 ends of a processor's channel.
+// limit of rabbit_fifo_client, 3.10 to 4.3). Where channels that had sent fewer were left alone,
+// reloads of a processor doubled messages on a busy machine, why is not known (4.0.5).
 //
 // Another consumer begins and ends. The queue answers to its begin once it has applied what the
 // channel had sent before, and to its end after the channel has been told that, so that the channel
