@@ -70,6 +70,7 @@ func TestAnEqualMessageThatWasNotLookedAtStays(t *testing.T) {
 	brokertest.OnNewestLine(t)
 	t.Parallel()
 	s := newShop(t, "quorum")
+	s.desk = s.desk.Holding()
 	equal := deadLetter("billing", "order.chosen", "", 1)
 	brokertest.PublishConfirmed(t, s.ch, "", "billing.dead", equal, equal, equal)
 	if _, err := s.desk.Look(t.Context(), "billing.dead", desk.LookOptions{}, ignoreMessage); err != nil {

@@ -50,6 +50,13 @@ type taking struct {
 	reordered bool
 	// copied are the messages of which the hold has a confirmed copy, of a pull, see acknowledge.
 	copied []amqp.Held
+	// direct sends what was chosen, without a hold; nil: there is one. Then inHold counts what was sent.
+	direct *sender
+	// chosen are the messages that were found, of a direct run, and missing how many were not.
+	chosen  []amqp.Held
+	missing int
+	// pending is how many were published, and neither confirmed nor refused.
+	pending int
 	// unsettled: the queue may not have lost all that was acknowledged.
 	unsettled bool
 	witness   string // of a pull
@@ -180,7 +187,12 @@ func (t *taking) run(ctx context.Context) error {
 	if err == nil || tooLarge || errors.Is(err, errTaken) || ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) {
 		err = errors.Join(ignore(err, errTaken), t.out.flush(grace))
 	}
-	if err == nil && t.manifest.live() {
+	switch {
+	case err != nil:
+	case t.direct != nil:
+		t.missing = t.left
+		err = t.sendChosen(ctx, grace)
+	case t.manifest.live():
 		err = t.acknowledge(ctx)
 	}
 	released := t.holder.Release() //nolint:contextcheck // it must happen after the end of ctx too
@@ -218,6 +230,11 @@ func (t *taking) visit(ctx, grace context.Context, m amqp.Held) error {
 		t.acked++
 		// Nothing is lost: the hold has a copy, which was counted, see taking.
 		return t.holder.Ack(m)
+	case t.need[key] > 0 && t.direct != nil:
+		t.need[key]--
+		t.left--
+		t.chosen = append(t.chosen, m)
+		return nil
 	case t.need[key] > 0:
 		p := toHold(m.Delivery, t.manifest.Queue)
 		if t.frame > 0 && relay.HeaderSize(p) > t.frame { // the broker would end the connection
