@@ -21,6 +21,7 @@ func TestAnEqualMessageThatArrivedLaterStays(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newShop(t, "quorum")
+			s.desk = s.desk.Holding()
 			equal := amqp091.Publishing{DeliveryMode: amqp091.Persistent, Body: []byte("tick")}
 			if stopped {
 				equal = deadLetter("billing", "order.chosen", "", 999) // failed at a whole second
