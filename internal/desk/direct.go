@@ -73,7 +73,7 @@ func (s *session) sendDirect(ctx context.Context, looked int) (r Result, done bo
 	t.direct, s.direct = x, true
 	if err = x.startBrake(sending); err == nil {
 		defer x.brake.close()
-		err = t.passes(sending)
+		err = t.passes(ctx)
 	}
 	if err != nil {
 		err = errors.Join(err, t.repair(ctx))
@@ -121,15 +121,12 @@ func (w *worker) openTarget(ctx context.Context, m *manifest) error {
 }
 
 // sendChosen sends what was chosen, group by group, and acknowledges it.
-func (t *taking) sendChosen(ctx, grace context.Context) error {
+func (t *taking) sendChosen(ctx context.Context) error {
 	t.direct.frame = t.frame
 	t.direct.pacer.admitted(len(t.chosen))
 	size := (len(t.chosen) + directGroups - 1) / directGroups
 	for group := range slices.Chunk(t.chosen, max(1, size)) {
-		if ctx.Err() != nil {
-			return context.Cause(ctx) // nothing of it is sent: the queue keeps it
-		}
-		if err := t.sendGroup(ctx, grace, group); err != nil {
+		if err := t.sendGroup(ctx, group); err != nil {
 			return err
 		}
 	}
@@ -138,13 +135,15 @@ func (t *taking) sendChosen(ctx, grace context.Context) error {
 
 // sendGroup sends a group, and acknowledges what the broker has confirmed of it, also if it refuses
 // another.
-func (t *taking) sendGroup(ctx, grace context.Context, group []amqp.Held) error {
+func (t *taking) sendGroup(ctx context.Context, group []amqp.Held) error {
 	moves := make([][]relay.Move, len(group))
 	for i, m := range group {
 		moves[i] = t.direct.moves(inHold(m.Delivery, t.manifest.Queue))
 	}
-	if ctx.Err() != nil {
-		return context.Cause(ctx) // one cannot be sent, so nothing of the group is
+	// The run was interrupted, too many have failed again, or one of the group cannot be sent:
+	// nothing of it is.
+	if stop := t.direct.router.ctx; stop.Err() != nil {
+		return context.Cause(stop)
 	}
 	t.pending = len(group)
 	arrived := func(i int) error {
@@ -155,7 +154,7 @@ func (t *taking) sendGroup(ctx, grace context.Context, group []amqp.Held) error 
 		t.direct.Moved(m.Delivery, last(moves[i]))
 		return t.holder.Ack(m) // nothing is lost: the broker has confirmed its copy where it goes
 	}
-	err := t.publishGroup(grace, moves, arrived)
+	err := t.publishGroup(ctx, moves, arrived)
 	refused := errors.Is(err, errReturned)
 	if err == nil || refused {
 		t.pending = 0 // what was refused is in the queue alone

@@ -191,7 +191,7 @@ func (t *taking) run(ctx context.Context) error {
 	case err != nil:
 	case t.direct != nil:
 		t.missing = t.left
-		err = t.sendChosen(ctx, grace)
+		err = t.sendChosen(grace)
 	case t.manifest.live():
 		err = t.acknowledge(ctx)
 	}
