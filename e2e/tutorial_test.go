@@ -124,7 +124,7 @@ func (e entry) changes() bool {
 func (n *newcomer) begin(command string) *process {
 	n.Helper()
 	p := commandOf(n.T, n.target, exec.CommandContext(n.Context(), "bash", "-c", "exec "+n.here(command)))
-	p.Stderr = p.Stdout                                        // in the order of a terminal
+	p.Stderr = p.Stdout // in the order of a terminal
 	p.Dir = n.dir
 	p.begin(n.T)
 	return p

@@ -12,18 +12,18 @@ import (
 	"github.com/dlxctl/dlxctl/topology"
 )
 
-// A direct run sends few messages from their queue straight to where they go. It has no hold, whose
-// beginning and end take seconds, and leaves nothing that could be resumed: what it has not sent is
-// still in the queue.
+// A direct run sends few messages from their queue straight to where they go. It has no hold,
+// whose beginning and end take seconds, and leaves nothing that could be resumed: what it has not
+// sent is still in the queue.
 //
-// Nothing is lost: the queue has each message until the broker has confirmed its copy where it goes.
-// The run sends in groups, of one message in most cases, and acknowledges each group before it sends
-// the next. So a process that dies doubles at most one group, and it says after any other trouble
-// what may be doubled, see taking.repair.
+// Nothing is lost: the queue has each message until the broker has confirmed its copy where it
+// goes. The run sends in groups, of one message in most cases, and acknowledges each group before
+// it sends the next. So a process that dies doubles at most one group. After any other trouble the
+// run says what may be doubled, see taking.repair.
 
 const (
-	// directMost is how many messages a direct run sends at most, and directBytes how large they are
-	// in all: it keeps them in memory.
+	// directMost is how many messages a direct run sends at most, and directBytes how large they
+	// are in all: it keeps them in memory.
 	directMost  = 100
 	directBytes = 8 << 20
 	// directLooked is in a queue of how many messages. The others wait meanwhile.
@@ -50,8 +50,8 @@ func (m *manifest) direct(looked int, bound map[string]bool) bool {
 	}
 }
 
-// sendDirect does the whole work of a direct run. looked is how many messages the run has looked at.
-// It reports false, and has done nothing, if the run needs a hold.
+// sendDirect does the whole work of a direct run, which has looked at so many messages. It reports
+// false, and has done nothing, if the run needs a hold.
 func (s *session) sendDirect(ctx context.Context, looked int) (r Result, done bool, err error) {
 	w, m := s.worker, s.manifest
 	sending, cancel := context.WithCancelCause(ctx)
@@ -63,8 +63,11 @@ func (s *session) sendDirect(ctx context.Context, looked int) (r Result, done bo
 	if w.desk.holds || !m.direct(looked, x.router.bound) {
 		return r, false, nil
 	}
-	if room, err := x.hasRoom(); err != nil || !room {
-		return r, err != nil, err
+	switch room, err := x.hasRoom(); {
+	case err != nil:
+		return r, true, unbegun{err}
+	case !room:
+		return r, false, nil
 	}
 	if err := w.openTarget(ctx, m); err != nil {
 		return r, true, unbegun{err}
@@ -97,8 +100,8 @@ func (x *sender) hasRoom() (bool, error) {
 	return n+x.manifest.Chosen-1 <= most, err
 }
 
-// openTarget creates the queue of parked messages if the run puts messages there, and waits until it
-// survives a crash of its node. It refuses what openHold does.
+// openTarget creates the queue of parked messages if the run puts messages there, and waits until
+// it survives a crash of its node. It refuses what openHold does.
 func (w *worker) openTarget(ctx context.Context, m *manifest) error {
 	state, err := w.desk.inspect(ctx)
 	if err != nil {
@@ -213,15 +216,15 @@ func last(moves []relay.Move) (m relay.Move) {
 	return m
 }
 
-// repair ends what a direct run has left half-done when its connection ended. What may be doubled is
-// in t.inDoubt then.
+// repair removes from the queue what a direct run has sent, and could not remove when its
+// connection ended. What may be doubled after that is in t.inDoubt.
 func (t *taking) repair(ctx context.Context) error {
 	t.inDoubt = t.pending
 	if !t.unsettled {
 		return nil
 	}
 	clear(t.need)
-	t.left, t.chosen = 0, nil
+	t.left = 0
 	inDoubt, err := t.findDoubles(ctx)
 	if err == nil && t.surplus > 0 {
 		if err = t.run(ctx); err == nil && t.unsettled {

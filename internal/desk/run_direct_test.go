@@ -20,8 +20,8 @@ import (
 // directGroup is how many of 100 messages a direct run sends before it acknowledges them.
 const directGroup = 4
 
-// ends compares what the dead-letter queue, billing and the queue of parked messages have with what
-// the dead-letter queue had. What a process had that was killed comes back a moment later.
+// ends compares what the dead-letter queue, billing and the queue of parked messages have with
+// what the dead-letter queue had. What a process had that was killed comes back a moment later.
 func (s *shop) ends(t *testing.T, chosen, rest []string) (lost, doubled int) {
 	t.Helper()
 	queues := slices.DeleteFunc([]string{"billing.dead", "billing", "shop.parked"}, func(queue string) bool {
@@ -49,8 +49,8 @@ func (s *shop) exists(t *testing.T, queue string) bool {
 	return err == nil
 }
 
-// Nothing disturbs a direct run: each chosen message is where it goes, once, and no other has moved.
-// The nightly run repeats it, with DLXCTL_TEST_LONG.
+// Nothing disturbs a direct run: each chosen message is where it goes, once, and no other has
+// moved. The nightly run repeats it, with DLXCTL_TEST_LONG.
 func TestADirectRun(t *testing.T) {
 	t.Parallel()
 	rounds := 2
@@ -218,8 +218,8 @@ func TestADirectRunIsRefused(t *testing.T) {
 	}
 }
 
-// The node of a direct run is killed by SIGKILL in the middle. Started again, it has all messages, and
-// no more are doubled than the run has said.
+// The node of a direct run is killed by SIGKILL in the middle. Started again, it has all messages,
+// and no more are doubled than the run has said.
 func TestTheNodeOfADirectRunDies(t *testing.T) {
 	t.Parallel()
 	node := brokertest.Node(t)
@@ -242,7 +242,7 @@ func TestTheNodeOfADirectRunDies(t *testing.T) {
 		v.chosen, v.rest = v.bury(t, 400)
 		victims, young = append(victims, v), time.Now()
 	}
-	// A node that is killed forgets the messages of a younger queue, also of billing (see amqp.SafeAge).
+	// A node that is killed forgets what a younger queue got, also billing (see amqp.SafeAge).
 	brokertest.Eventually(t, "the age of the queues", func() bool { return time.Since(young) > amqp.SafeAge })
 	for i, v := range victims {
 		p, err := v.desk.Propose(t.Context(), request(t, desk.Replay))

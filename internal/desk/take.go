@@ -50,7 +50,8 @@ type taking struct {
 	reordered bool
 	// copied are the messages of which the hold has a confirmed copy, of a pull, see acknowledge.
 	copied []amqp.Held
-	// direct sends what was chosen, without a hold; nil: there is one. Then inHold counts what was sent.
+	// direct sends what was chosen, without a hold: then inHold counts what was sent. Nil: there is
+	// a hold.
 	direct *sender
 	// chosen are the messages that were found, of a direct run, and missing how many were not.
 	chosen  []amqp.Held
@@ -167,7 +168,7 @@ func (t *taking) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	t.before, t.others, t.acked = ready, others, 0
+	t.before, t.others, t.acked, t.chosen = ready, others, 0, nil
 	o := amqp.HolderOptions{Messages: ready, Block: t.block(ready)}
 	if t.manifest.live() {
 		if o, err = t.options(ctx, in, ready); err != nil {
@@ -191,7 +192,7 @@ func (t *taking) run(ctx context.Context) error {
 	case err != nil:
 	case t.direct != nil:
 		t.missing = t.left
-		err = t.sendChosen(grace)
+		err = t.sendChosen(grace) //nolint:contextcheck // it ends with the context of the router
 	case t.manifest.live():
 		err = t.acknowledge(ctx)
 	}
@@ -228,7 +229,8 @@ func (t *taking) visit(ctx, grace context.Context, m amqp.Held) error {
 		t.doubles[key]--
 		t.surplus--
 		t.acked++
-		// Nothing is lost: the hold has a copy, which was counted, see taking.
+		// Nothing is lost: the hold has a copy, which was counted, see taking. Of a direct run the
+		// queue has one to which it was sent.
 		return t.holder.Ack(m)
 	case t.need[key] > 0 && t.direct != nil:
 		t.need[key]--
