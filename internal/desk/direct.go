@@ -145,8 +145,8 @@ func (t *taking) sendGroup(ctx context.Context, group []amqp.Held) error {
 	}
 	// The run was interrupted, too many have failed again, or one of the group cannot be sent:
 	// nothing of it is.
-	if stop := t.direct.router.ctx; stop.Err() != nil {
-		return context.Cause(stop)
+	if err := t.direct.stopped(); err != nil {
+		return err
 	}
 	t.pending = len(group)
 	arrived := func(i int) error {
@@ -194,6 +194,9 @@ func (t *taking) publishGroup(ctx context.Context, moves [][]relay.Move, arrived
 	}
 	return nil
 }
+
+// stopped returns why the run must send no more. Nil: it may.
+func (x *sender) stopped() error { return context.Cause(x.router.ctx) }
 
 // moves returns where a message goes: nowhere if it is deleted, and to two queues if it is edited.
 // If it cannot go it stops the run.

@@ -192,7 +192,7 @@ func (t *taking) run(ctx context.Context) error {
 	case err != nil:
 	case t.direct != nil:
 		t.missing = t.left
-		err = t.sendChosen(grace) //nolint:contextcheck // it ends with the context of the router
+		err = t.sendChosen(grace)
 	case t.manifest.live():
 		err = t.acknowledge(ctx)
 	}
