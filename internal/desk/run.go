@@ -192,7 +192,8 @@ type Result struct {
 	LeftInQueue int `json:"leftInQueue,omitempty"`
 	// Missing is how many chosen messages were no longer in the queue.
 	Missing int `json:"missing"`
-	// DoubledAtMost is how many messages a kill of an earlier process may have doubled.
+	// DoubledAtMost is how many messages may be doubled: by a kill of an earlier process, or the end
+	// of a connection of this one.
 	DoubledAtMost int `json:"doubledAtMost"`
 	// Reordered reports that consumers may have got messages that arrived during a pull before those
 	// that it held.
