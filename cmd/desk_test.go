@@ -82,6 +82,7 @@ func TestDeskUsageErrors(t *testing.T) {
 	for args, want := range map[string]string{
 		"desk prak":                       `unknown command "prak"; did you mean "park"?`,
 		"desk delete":                     `unknown command "delete"; did you mean "discard"?`,
+		"desk billing.dead":               `unknown command "billing.dead"; if it is a queue, this lists its messages: dlxctl desk list billing.dead`,
 		"desk park":                       "no queue is named; write dlxctl desk park QUEUE, or @WORKQUEUE",
 		"desk park a b":                   "dlxctl desk park accepts one queue, but got 2; run it once for each",
 		"desk edit billing":               `handle "billing" has`,

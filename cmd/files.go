@@ -174,6 +174,7 @@ func (l loader) readParts() (input, error) {
 			return in, usageError{fmt.Errorf("--%s is empty; name a file, or remove the flag", name)}
 		}
 	}
+	from := map[string]string{} // the value of -f, by file
 	for _, path := range l.paths {
 		paths, err := expand(path)
 		if err != nil {
@@ -181,6 +182,10 @@ func (l loader) readParts() (input, error) {
 		}
 		var sources []spec.Source
 		for _, p := range paths {
+			if other, twice := from[filepath.Clean(p)]; twice {
+				return in, usageError{fmt.Errorf("%s is read twice, by -f %s and by -f %s; remove one of them", p, other, path)}
+			}
+			from[filepath.Clean(p)] = path
 			s, err := readFile(p, l.stdin)
 			if err != nil {
 				return in, err

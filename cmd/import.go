@@ -58,6 +58,11 @@ Definitions with several virtual hosts give a file for each that has queues or e
 			if err := noTopologyFiles(args); err != nil {
 				return err
 			}
+			for name, flag := range map[string]string{"file": "-f", "overlay": "--overlay"} {
+				if c.Flags().Changed(name) { // not by its variable, which is for all commands
+					return usageError{fmt.Errorf("import reads no topology file; remove %s, or write a file with -o FILE", flag)}
+				}
+			}
 			return k.run(c.Context(), args)
 		},
 	}

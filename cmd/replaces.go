@@ -77,7 +77,7 @@ func (k *migrateCommand) propose(
 		return err
 	}
 	if !k.write {
-		return fmt.Errorf("%w: the file does not replace the queue yet; write the line above, or pass --write",
+		return fmt.Errorf("%w: the file does not replace the queue yet; change it as shown above, or pass --write",
 			migrate.ErrRefused)
 	}
 	for _, f := range edit.Edited() {

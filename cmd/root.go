@@ -128,6 +128,8 @@ func noCommand(c *cobra.Command, args []string) error {
 	err := fmt.Errorf("unknown command %q", args[0])
 	if near := meantCommands(c, args[0]); len(near) > 0 {
 		err = fmt.Errorf(`%w; did you mean "%s"?`, err, strings.Join(near, `" or "`))
+	} else if c.Name() == "desk" {
+		err = fmt.Errorf("%w; if it is a queue, this lists its messages: dlxctl desk list %s", err, text.ShellQuote(args[0]))
 	}
 	return usageError{err}
 }

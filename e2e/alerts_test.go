@@ -166,6 +166,11 @@ func ready(queue string) string {
 	return fmt.Sprintf("rabbitmq_detailed_queue_messages_ready{vhost=%q,queue=%q,instance=%q}", "/", queue, "node-1")
 }
 
+// unacked returns the series of the messages that consumers of a queue hold.
+func unacked(queue string) string {
+	return fmt.Sprintf("rabbitmq_detailed_queue_messages_unacked{vhost=%q,queue=%q,instance=%q}", "/", queue, "node-1")
+}
+
 // up returns the series of the consumer of a failed queue, of the first processor.
 func up(backoff string) string { return upOf(backoff, "p-1") }
 
@@ -185,6 +190,11 @@ func heldIn(backoff string) string {
 func retried(backoff, queue, tier string) string {
 	return fmt.Sprintf("dlxctl_messages_retried_total{topology=%q,backoff=%q,queue=%q,tier=%q,instance=%q}", "shop",
 		backoff, queue, tier, "p-1")
+}
+
+// tiersOf returns the series of the tiers that a processor has for the backoff standard.
+func tiersOf(tiers, processor string) string {
+	return fmt.Sprintf("dlxctl_backoff_info{topology=%q,backoff=%q,tiers=%q,instance=%q}", "shop", "standard", tiers, processor)
 }
 
 // blocked is the series of an alarm of the broker.
@@ -244,6 +254,7 @@ func TestAlertsFire(t *testing.T) {
 		depth("shop.hourly.retry.outage"): "0" + long, ready("shop.hourly.retry.outage"): "0" + long, inOutage: "0" + long,
 		unread:                  "0" + long,
 		upOf("standard", "p-2"): "1" + long, upOf("hourly", "p-2"): "1" + long, upOf("desk", "p-2"): "1" + long,
+		tiersOf("1m ×2", "p-1"): "1" + long, tiersOf("1m ×2", "p-2"): "1" + long,
 		heldIn("standard"): "0" + long, blocked: "0" + long, retried("standard", "billing", "1m"): "3" + long,
 		consumersOf("billing"): "2" + long, consumersOf("audit"): "1" + long, depth("billing"): "7" + long,
 		deadLettered("billing", "page", "team-billing"): "7" + long,
@@ -276,6 +287,12 @@ func TestAlertsFire(t *testing.T) {
 	flows := func(redelivered, acked, delivered, held string) map[string]string {
 		out := maps.Clone(well)
 		maps.Copy(out, traffic("billing", redelivered+long, acked+long, delivered+long, held+long))
+		return out
+	}
+	// dying has 100 ready and 7 unacknowledged messages of a queue, of all that it has.
+	dying := func(queue, all string, changes ...string) map[string]string {
+		out := with(append(changes, depth(queue), all+long)...)
+		out[ready(queue)], out[unacked(queue)] = "100"+long, "7"+long
 		return out
 	}
 	tests := map[string]test{
@@ -350,6 +367,13 @@ func TestAlertsFire(t *testing.T) {
 			series: with(upOf("standard", "p-2"), "1x10 stale"), quiet: "14m", at: "17m",
 			fire: []string{"DlxctlProcessorRedundancyLost shop.standard.failed ticket "},
 		},
+		"a processor has another file": {
+			series: with(tiersOf("1m ×2", "p-2"), "", tiersOf("1m", "p-2"), "1x10 stale"), quiet: "4m", at: "9m",
+			fire: []string{"DlxctlProcessorOutdated  ticket "},
+		},
+		"a processor is restarted": {
+			series: with(tiersOf("1m ×2", "p-2"), "_x4 1"+long, tiersOf("1m", "p-2"), "1x3 stale"), at: "30m",
+		},
 		"an alarm": {
 			series: with(blocked, "0x10 1"+long), quiet: "12m", at: "14m", fire: []string{"DlxctlBrokerBlocked  page "},
 		},
@@ -395,6 +419,29 @@ func TestAlertsFire(t *testing.T) {
 		"a long tier under load": {
 			series: with(depth("shop.hourly.retry.1h"), "3600060"+long, ready("shop.hourly.retry.1h"), "3600000"+long),
 			at:     "30m",
+		},
+		"failed messages do not reach the failed queue": {
+			series: dying("billing", "107x10 108"), quiet: "15m", at: "17m",
+			fire: []string{"DlxctlFailuresLate billing page team-billing"},
+		},
+		"failed messages do not reach the dead-letter queue": {
+			series: dying("audit", "107x10 108"), quiet: "15m", at: "17m",
+			fire: []string{"DlxctlFailuresLate audit page team-audit"},
+		},
+		"failed messages reach the processor 9 seconds late": { // 20 a second
+			series: dying("billing", "287", retried("standard", "billing", "1m"), "0+1200"+long), at: "30m",
+		},
+		"failed messages reach the processor 11 seconds late": {
+			series: dying("billing", "327", retried("standard", "billing", "1m"), "0+1200"+long), quiet: "4m", at: "30m",
+			fire: []string{"DlxctlFailuresLate billing page team-billing"},
+		},
+		"failed messages reach the failed queue, where no processor is": {
+			series: dying("mail", "287", depth("shop.hourly.failed"), "0+1200"+long,
+				retried("hourly", "mail", "1h"), "0+1"+long), at: "30m",
+		},
+		"dead letters reach their queue": {
+			series: dying("audit", "287", depth("audit.dead"), "0+1200"+long), at: "30m",
+			fire: []string{"DlxctlDeadLettersNoBackoff audit.dead page team-audit"},
 		},
 		"a message is unroutable": {
 			series: with(depth("shop.unroutable"), "0x10 1"+long), quiet: "11m", at: "13m",

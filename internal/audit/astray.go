@@ -108,10 +108,11 @@ func waitingDeleted() check {
 	return check{Rule{
 		ID: "waiting-queue-deleted", Severity: Error,
 		Title: "RabbitMQ deletes the queue in which messages wait",
-		Why: "A queue with x-expires is deleted, with all messages in it, when for that time it had no consumer and no client " +
-			"declared it; an auto-delete queue, when its last consumer leaves. Queues in which messages wait have no " +
-			"consumers. Where publishers alone use the queue, and its TTL is shorter than x-expires, it is a warning: a " +
-			"publisher that declares it before each message loses none.",
+		Why: "A queue with x-expires is deleted, with all messages in it, when it had no consumer for that time. Each " +
+			"declaration of a classic queue begins the time anew; that of a quorum queue does not. An auto-delete queue is " +
+			"deleted when its last consumer leaves. Queues in which messages wait have no consumers. Where publishers alone " +
+			"use a classic queue, and its TTL is shorter than x-expires, it is a warning: a publisher that declares it before " +
+			"each message loses none.",
 		Fix:  "Remove x-expires or auto-delete.",
 		Hit:  Example{Definitions: retryInto(`"x-message-ttl": 5000, "x-dead-letter-routing-key": "billing", "x-expires": 60000`)},
 		Miss: Example{Definitions: retryInto(`"x-message-ttl": 5000, "x-dead-letter-routing-key": "billing"`)},
@@ -133,7 +134,8 @@ func waitingDeleted() check {
 		if set {
 			f.Remedy, f.Tries = x.fixed(q, topology.ArgExpires), x.unsetting(q, topology.ArgExpires)
 		}
-		if ttl, ok := q.number(topology.ArgMessageTTL); ok && set && ttl < expires && len(q.From) == 0 {
+		ttl, hasTTL := q.number(topology.ArgMessageTTL)
+		if hasTTL && set && ttl < expires && len(q.From) == 0 && q.Type() == topology.Classic {
 			f.Severity = Warning
 			f.Consequence += ", if a publisher does not declare it before each message"
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/dlxctl/dlxctl/internal/audit"
 	"github.com/dlxctl/dlxctl/internal/brokertest"
+	"github.com/dlxctl/dlxctl/topology"
 )
 
 // A dead letter stays in a retry queue without a TTL, whatever TTL its publisher gave it, and one
@@ -55,6 +56,27 @@ func TestRetryQueuesThatReturnNothing(t *testing.T) {
 	}
 }
 
+// A publisher that declares a quorum queue with x-expires again and again does not keep it:
+// RabbitMQ deletes it with the messages that wait there.
+func TestDeclaringKeepsNoQuorumQueue(t *testing.T) {
+	t.Parallel()
+	target := brokertest.VHost(t)
+	ch := target.Channel(t)
+	declare := func() int {
+		q, err := ch.QueueDeclare("delay", true, false, false, false, amqp091.Table{
+			topology.ArgQueueType: topology.Quorum, topology.ArgExpires: int32(2000), topology.ArgMessageTTL: int32(60000),
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return q.Messages
+	}
+	declare()
+	brokertest.PublishConfirmed(t, target.Confirming(t), "", "delay", amqp091.Publishing{})
+	brokertest.Eventually(t, "the message to be there", func() bool { return declare() == 1 })
+	brokertest.Eventually(t, "the queue to be deleted", func() bool { return declare() == 0 })
+}
+
 // Retry queues in a chain return messages, and delay queues of publishers that declare them may be
 // deleted.
 func TestWhereMessagesWait(t *testing.T) {
@@ -77,6 +99,10 @@ func TestWhereMessagesWait(t *testing.T) {
 		"a delay queue with a longer x-expires": {
 			queue("delay", to("other", ttl+`, "x-expires": 11000`)) + ", " + queue("other", ""),
 			"warning waiting-queue-deleted",
+		},
+		"a quorum queue for delays": {
+			queue("delay", to("other", ttl+`, "x-expires": 11000, "x-queue-type": "quorum"`)) + ", " + queue("other", ""),
+			"error waiting-queue-deleted",
 		},
 		"a delay queue with a shorter one": {
 			queue("delay", to("other", ttl+`, "x-expires": 500`)) + ", " + queue("other", ""), "error waiting-queue-deleted",

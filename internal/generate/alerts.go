@@ -85,6 +85,7 @@ func Alerts(t topology.Compiled, o AlertOptions) RuleFile {
 	a.failedQueues()
 	a.standstill()
 	a.lateTiers()
+	a.lateFailures()
 	a.held()
 	a.unroutable()
 	a.withoutConsumers()

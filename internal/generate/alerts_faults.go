@@ -3,7 +3,9 @@ package generate
 import (
 	"fmt"
 	"slices"
+	"strings"
 
+	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
 )
 
@@ -43,8 +45,8 @@ func (a *alerts) unknownOutages() {
 	}
 }
 
-// standstill adds the alerts about failed messages that do not move, and about a processor that is
-// missing while others run.
+// standstill adds the alerts about failed messages that do not move, and about processors: one that
+// runs with the tiers of another file, and one that is missing while others run.
 func (a *alerts) standstill() {
 	if len(a.t.Backoffs) == 0 {
 		return
@@ -62,6 +64,14 @@ func (a *alerts) standstill() {
 			Annotations: about("nothing moves out of {{ $labels.queue }}",
 				"Messages wait there, and no processor has moved one for 5 minutes or more. No message is lost. The log of dlxctl process shows what it waits for."),
 		}, "severity", severity, "backoff", b.Name)
+		a.add(Rule{
+			Alert: "DlxctlProcessorOutdated",
+			Expr: fmt.Sprintf("max by (topology, backoff, tiers, instance) (dlxctl_backoff_info{topology=%q,backoff=%q,tiers!=%q}) == 1",
+				a.t.Name, b.Name, b.DelaysText()),
+			For: "5m",
+			Annotations: about("a processor of {{ $labels.topology }} runs with another file",
+				"{{ $labels.instance }} retries messages of the backoff {{ $labels.backoff }} after {{ $labels.tiers }}. By the file of this rule it is "+literal(b.DelaysText())+". Restart it with this file, or generate the rules again."),
+		}, "severity", byDay(severity), "backoff", b.Name)
 		if a.o.Processors < 2 {
 			continue
 		}
@@ -120,6 +130,63 @@ func (a *alerts) late(tier topology.Tier) string {
 	all, ready := a.queues(metricMessages, []string{tier.Queue}), a.queues(metricReady, []string{tier.Queue})
 	return fmt.Sprintf("max by (vhost, queue) (%s - %s) > %g / %g * max by (vhost, queue) (%[2]s)",
 		all, ready, topology.TierLate.Seconds(), tier.Delay.Seconds())
+}
+
+// lateFailures adds the alerts about failed messages that wait in their work queue for more than
+// topology.TierLate until RabbitMQ moves them. They are neither ready nor unacknowledged: no other
+// metric of RabbitMQ tells of them by queue. Neither are those that RabbitMQ delays, so that queues
+// with x-delayed-retry-type have no such alert.
+func (a *alerts) lateFailures() {
+	delays := map[string]bool{}
+	for _, q := range a.t.Queues {
+		delays[q.Name] = q.Arguments.HasAny("x-" + topology.KeyDelayedRetryType)
+	}
+	works := slices.DeleteFunc(a.named(), func(w topology.WorkQueue) bool { return delays[w.Name] })
+	add := func(g group, backoff, to, late string) {
+		a.add(Rule{
+			Alert: "DlxctlFailuresLate", Expr: a.dying(g.queues) + " > " + late, For: "5m",
+			Annotations: about("failed messages of {{ $labels.queue }} do not reach "+to,
+				"{{ $value }} messages wait in {{ $labels.queue }}, neither ready nor unacknowledged, until RabbitMQ moves them to "+to+". No message is lost. That queue accepts none or has no leader, or more messages fail than RabbitMQ moves: dlxctl status shows the queues, dlxctl plan policies and bindings."),
+		}, "severity", g.severity, "owner", g.owner, "backoff", backoff)
+	}
+	with := func(backoff string) []group {
+		of := slices.DeleteFunc(slices.Clone(works), func(w topology.WorkQueue) bool { return w.Backoff != backoff })
+		return grouped(of, func(w topology.WorkQueue) string { return w.Name })
+	}
+	for _, b := range a.t.Backoffs {
+		var rates []string
+		for _, what := range []string{"retried", "dead_lettered", "unroutable", "dropped"} {
+			series := selector("dlxctl_messages_"+what+"_total", "topology", a.t.Name, "backoff", b.Name)
+			rates = append(rates, "rate("+series+"[5m])")
+		}
+		for _, g := range with(b.Name) {
+			add(g, b.Name, literal(b.FailedQueue), fmt.Sprintf("on (queue) group_left () %g * (sum by (queue) (%s or 0 * %s) + %s)",
+				topology.TierLate.Seconds(), strings.Join(rates, " or "), a.queues(metricMessages, g.queues),
+				a.growth([]string{b.FailedQueue})))
+		}
+	}
+	dead := map[string]string{}
+	for _, w := range works {
+		dead[w.Name] = w.DeadLetterQueue
+	}
+	for _, g := range with(topology.NoBackoff) {
+		to := text.Each(g.queues, func(name string) string { return dead[name] })
+		slices.Sort(to)
+		add(g, "", "its dead-letter queue",
+			fmt.Sprintf("%g * %s", topology.TierLate.Seconds(), a.growth(slices.Compact(to))))
+	}
+}
+
+// dying returns the expression of how many messages RabbitMQ is moving out of queues.
+func (a *alerts) dying(queues []string) string {
+	return fmt.Sprintf("max by (vhost, queue) (%s - %s - %s)", a.queues(metricMessages, queues),
+		a.queues(metricReady, queues), a.queues(metricUnacked, queues))
+}
+
+// growth returns the expression of how many messages a second queues get more than they give, in
+// all.
+func (a *alerts) growth(queues []string) string {
+	return "scalar(sum(clamp_min(deriv(" + a.queues(metricMessages, queues) + "[5m]), 0)) or vector(0))"
 }
 
 // held adds the alert about messages that must stay in a failed queue.

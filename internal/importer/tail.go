@@ -27,9 +27,18 @@ func (w *writer) tail() {
 // aside lists the queues of a role, which the file does not declare.
 func (w *writer) aside(role topology.Role, what string) {
 	var lines []string
+	chains := w.delaysOf()
 	for _, q := range w.survey.Queues {
-		if _, marked := topology.Owner(q.Arguments); q.Role == role && !marked {
+		framework, prefix, ok := delayer(q.Name)
+		if _, marked := topology.Owner(q.Arguments); q.Role != role || marked {
+			continue
+		}
+		switch chain := chains[prefix]; {
+		case !ok || len(chain) == 1 || q.Role != survey.Delay:
 			lines = append(lines, quoted(q.Name)+": "+lower(w.asideText(q)))
+		case q == chain[0]:
+			lines = append(lines, fmt.Sprintf("%s* (%s, each with an exchange): %s", prefix, text.Count(len(chain), "queue"),
+				lower(delaysText(framework, chain))))
 		}
 	}
 	w.listed(what+", which this file does not declare:", lines)

@@ -214,6 +214,9 @@ func (v *view) asideText(q *survey.Queue) string {
 		survey.Delay: "Publishers let messages wait here " + waitText(q) +
 			"; then they go to " + v.reachableQueues(q) + ".",
 	}
+	if framework, _, ok := delayer(q.Name); ok && q.Role == survey.Delay {
+		return delaysText(framework, []*survey.Queue{q})
+	}
 	if q.Role == topology.RoleRetry && staysIn(q) {
 		return "Failed messages stay here: it has no TTL (retry-queue-returns-nothing)."
 	}
@@ -221,8 +224,10 @@ func (v *view) asideText(q *survey.Queue) string {
 		return text
 	}
 	out := "Keeps dead letters, as its name says: no queue dead-letters to it"
-	if len(q.From) > 0 {
-		out = "Keeps the dead letters of " + text.ListFirst(text.Names(q.From), mostNamed)
+	if from := q.FailedFrom(); len(from) > 0 {
+		out = "Keeps the dead letters of " + text.ListFirst(text.Names(from), mostNamed)
+	} else if len(q.From) > 0 {
+		out = "Keeps dead letters, as its name says: only delay queues dead-letter to it"
 	}
 	if q.Args.HasAny(topology.ArgMessageTTL) {
 		out += fmt.Sprintf(", for %s only (dead-letter-queue-expires)", waitText(q))

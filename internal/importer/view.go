@@ -262,7 +262,7 @@ func (c *chooser) chooseExchanges() {
 		again = false
 		for name, e := range c.exchanges {
 			_, marked := topology.Owner(e.Arguments)
-			own := all && !marked && !strings.HasPrefix(name, "amq.") && !e.AutoDelete && name != ""
+			own := all && !marked && !strings.HasPrefix(name, "amq.") && !e.AutoDelete && name != "" && !c.isDelayExchange(name)
 			if chosen[name] || !c.needed[name] && !own || c.excludesExchange(e) != "" {
 				continue
 			}
@@ -277,7 +277,7 @@ func (c *chooser) chooseExchanges() {
 		e := c.exchanges[name]
 		_, marked := topology.Owner(e.Arguments)
 		switch why := c.excludesExchange(e); {
-		case chosen[name] || !all || marked || name == "" || strings.HasPrefix(name, "amq."):
+		case chosen[name] || !all || marked || name == "" || strings.HasPrefix(name, "amq.") || c.isDelayExchange(name):
 		case why != "":
 			c.leave(topology.KindExchange, name, why, "")
 		case e.AutoDelete:
@@ -296,7 +296,7 @@ func (c *chooser) declareExchange(name string) {
 		_, marked := topology.Owner(b.Arguments)
 		_, foreign := topology.Owner(source.Arguments)
 		switch {
-		case marked || foreign:
+		case marked || foreign || c.isDelayExchange(b.Source):
 		case !exists:
 			c.leave(topology.KindBinding, b.String(), "begins at an exchange that does not exist", "binding-dangling")
 		case c.excludesExchange(source) != "":

@@ -42,8 +42,11 @@ func (d *decoder) references() {
 	for _, b := range d.spec.Backoffs {
 		// A slip elsewhere is why, if there is one.
 		if !unfinished && len(uses[b.Name]) == 0 && len(d.problems) == 0 {
-			d.warn(b.Pos, topology.WarnUnusedBackoff, b.Name, fmt.Sprintf("the backoff %q is used by no queue", b.Name),
-				"dlxctl creates nothing for it")
+			msg := fmt.Sprintf("the backoff %q is used by no queue", b.Name)
+			if over := slices.Sorted(maps.Keys(d.overlays)); len(over) > 0 { // one may be why
+				msg += " with " + text.Choose(len(over), "the overlay ", "the overlays ") + text.List(over)
+			}
+			d.warn(b.Pos, topology.WarnUnusedBackoff, b.Name, msg, "dlxctl creates nothing for it")
 		}
 		d.ownBackoff(b, uses[b.Name])
 	}

@@ -136,7 +136,12 @@ func (t *trace) enter(q *Queue, m route.Message) Fate {
 	if q == t.start {
 		t.way.Returns = true
 	}
-	if q == t.start || q.Role == topology.RoleWork || q.Generated() || q.Type() == topology.Stream {
+	switch {
+	case q == t.start || q.Role == topology.RoleWork || q.Type() == topology.Stream:
+		return Kept
+	case q.Role == topology.RoleFailed && q.Made:
+		return t.exhaust(q)
+	case q.Generated():
 		return Kept
 	}
 	if slices.ContainsFunc(q.Losses(), policy.Loss.Deletes) {
@@ -158,6 +163,25 @@ func (t *trace) enter(q *Queue, m route.Message) Fate {
 			if f == Lost && t.way.Discards == "" {
 				t.way.Discards, t.way.Dies = q.Name, reason
 			}
+		}
+	}
+	return fate
+}
+
+// exhaust returns what happens to a message in a failed queue whose last attempt fails: the
+// processor publishes it to the dead-letter exchange of its topology, with the address of the work
+// queue, and keeps it in the failed queue if no queue gets it.
+func (t *trace) exhaust(failed *Queue) Fate {
+	owner, _ := topology.Owner(failed.Arguments)
+	result := t.survey.Router.Publish(topology.DeadLetterName(owner), topology.AddressKey(t.start.Name), nil)
+	fate := Kept
+	for i, name := range result.Queues {
+		f := t.enter(t.survey.queues[name], result.Message)
+		if f == Kept {
+			return Kept
+		}
+		if i == 0 || f == Undecided {
+			fate = f
 		}
 	}
 	return fate

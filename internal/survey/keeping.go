@@ -55,7 +55,7 @@ func (s *Survey) DeadLetterQueues() []Keeping {
 					k.Of = append(k.Of, work)
 				}
 			}
-		case len(q.From) == 0:
+		case len(q.FailedFrom()) == 0:
 			k.By, k.Of = ByName, s.namesakes(q.Name)
 		default:
 			k.Of = s.workBefore(q)

@@ -38,6 +38,7 @@ func (s *Survey) setRoles() {
 			q.Role = topology.RoleUnroutable
 		}
 	}
+	s.setChains()
 	for _, q := range s.Queues {
 		if s.isWorkOfLoop(q) {
 			q.Role = topology.RoleWork
@@ -48,6 +49,24 @@ func (s *Survey) setRoles() {
 			q.Role = topology.RoleDeadLetter
 		}
 	}
+}
+
+// setChains makes delay queues of those that get messages from delay queues alone, so that no
+// message in them has failed: NServiceBus and Celery add up a delay from a chain of queues.
+func (s *Survey) setChains() {
+	for changed := true; changed; {
+		changed = false
+		for _, q := range s.Queues {
+			if q.Role == topology.RoleRetry && !q.Made && q.Args.HasAny(topology.ArgMessageTTL) && len(q.FailedFrom()) == 0 {
+				q.Role, changed = Delay, true
+			}
+		}
+	}
+}
+
+// FailedFrom are the queues of From that are no delay queues: what comes from those has not failed.
+func (q *Queue) FailedFrom() []string {
+	return slices.DeleteFunc(slices.Clone(q.From), func(name string) bool { return q.host.queues[name].Role == Delay })
 }
 
 // Waits reports whether messages wait in the queue for the end of a TTL, and it is none that
@@ -236,7 +255,7 @@ func (s *Survey) keeps(q *Queue) bool {
 	ordinary := slices.ContainsFunc(q.Bindings, func(b topology.Binding) bool {
 		return !saysDead(b.Source) && !saysFailed(b.Source)
 	})
-	return !q.DeadLetters && (saysDead(q.Name) || saysFailed(q.Name) && len(q.From) == 0 && !ordinary)
+	return !q.DeadLetters && (saysDead(q.Name) || saysFailed(q.Name) && len(q.FailedFrom()) == 0 && !ordinary)
 }
 
 // onlyAlternates reports whether all bindings of a queue come from alternate exchanges.

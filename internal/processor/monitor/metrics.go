@@ -38,6 +38,7 @@ const (
 	metricBlocked      = "dlxctl_connection_blocked"
 	metricOutage       = "dlxctl_queue_in_outage"
 	metricUnread       = "dlxctl_statistics_unread"
+	metricBackoff      = "dlxctl_backoff_info"
 	metricSessions     = "dlxctl_sessions_lost_total"
 	metricSent         = "dlxctl_notices_sent_total"
 	metricDropped      = "dlxctl_notices_dropped_total"
@@ -102,6 +103,11 @@ func Metrics() []Metric {
 			metricUnread, "gauge",
 			[]string{"topology", "backoff"},
 			"1 while this process cannot read the statistics that tell of outages, else 0. Only backoffs with outage.",
+		},
+		{
+			metricBackoff, "gauge",
+			[]string{"topology", "backoff", "tiers"},
+			"1, with the delays of the backoff in the file that this process runs with.",
 		},
 		{
 			metricSessions, "counter",
@@ -213,7 +219,9 @@ type levels Monitor
 
 // Describe names the gauges.
 func (l *levels) Describe(out chan<- *prometheus.Desc) {
-	for _, name := range []string{metricInFlight, metricHeld, metricConsumer, metricBlocked, metricOutage, metricUnread} {
+	for _, name := range []string{
+		metricInFlight, metricHeld, metricConsumer, metricBlocked, metricOutage, metricUnread, metricBackoff,
+	} {
 		out <- desc(name)
 	}
 }
@@ -228,8 +236,10 @@ func (l *levels) Collect(out chan<- prometheus.Metric) {
 	type key struct{ topology, backoff, queue string }
 	inFlight, up, blocked := map[key]int64{}, map[key]float64{}, map[string]float64{}
 	held, outages, unread := map[key]map[string]int{}, map[[5]string]float64{}, map[[2]string]float64{}
+	backoffs := map[[3]string]bool{}
 	l.mu.Lock()
 	for _, p := range l.probes {
+		backoffs[[3]string{p.topology, p.backoff, p.loop.DelaysText()}] = true
 		k := key{p.topology, p.backoff, p.failed}
 		inFlight[k] += p.inFlight.Load()
 		if before, ok := up[k]; !ok || before == 1 {
@@ -268,6 +278,9 @@ func (l *levels) Collect(out chan<- prometheus.Metric) {
 	}
 	for series, v := range unread {
 		gauge(metricUnread, v, series[:]...)
+	}
+	for series := range backoffs {
+		gauge(metricBackoff, 1, series[:]...)
 	}
 	for name, v := range blocked {
 		gauge(metricBlocked, v, name)

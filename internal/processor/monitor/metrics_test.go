@@ -78,6 +78,32 @@ func TestCountersBeginAtZero(t *testing.T) {
 	}
 }
 
+// The tiers are those of the file of each processor that runs, once for topologies of one name.
+func TestTheTiersOfTheFile(t *testing.T) {
+	t.Parallel()
+	m := New("")
+	with := func(tiers ...topology.Tier) Probes {
+		return m.Watch(topology.Compiled{Name: "shop", Backoffs: []topology.Backoff{{Name: "slow", Tiers: tiers}}})
+	}
+	minute := topology.Tier{Delay: time.Minute}
+	with(minute, minute)
+	with(minute, minute)
+	with(minute).Close()
+	families, err := m.registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == metricBackoff {
+			if got := fmt.Sprint(f.GetMetric()); strings.Count(got, "slow") != 1 || !strings.Contains(got, "1m ×2") {
+				t.Errorf("the series are %s", got)
+			}
+			return
+		}
+	}
+	t.Error("there is no series")
+}
+
 // The label reason has the reasons that the processor gives, and one value for all others.
 func TestReasonLabels(t *testing.T) {
 	t.Parallel()
