@@ -50,7 +50,7 @@ With --broker it draws what the virtual host has.`,
 
 // run draws the graph.
 func (k *graphCommand) run(c *cobra.Command, queues []string) error {
-	have, err := k.objects.read(c, k.definitions)
+	have, err := k.objects.read(c, k.definitions, queues...)
 	if err != nil {
 		return err
 	}

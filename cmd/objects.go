@@ -43,8 +43,9 @@ type objects struct {
 // newestRabbitMQ is the version whose rules apply if nothing tells the version.
 const newestRabbitMQ = "4.3.0"
 
-// read returns the objects. definitionFiles are the arguments of the command.
-func (o *objectFlags) read(c *cobra.Command, definitionFiles []string) (objects, error) {
+// read returns the objects. definitionFiles are the arguments of the command. Offline, queues are
+// named that services may have declared: those which a match covers are taken as declared.
+func (o *objectFlags) read(c *cobra.Command, definitionFiles []string, named ...string) (objects, error) {
 	if o.broker && len(definitionFiles) > 0 {
 		return objects{}, usageError{fmt.Errorf("--broker and the file %s both say where the objects are; leave one of them out", definitionFiles[0])}
 	}
@@ -65,6 +66,10 @@ func (o *objectFlags) read(c *cobra.Command, definitionFiles []string) (objects,
 			out.state.Have.Queues = append(out.state.Have.Queues, f.Queues...)
 			out.state.Have.Bindings = append(out.state.Have.Bindings, f.Bindings...)
 			out.state.Have.Policies = append(out.state.Have.Policies, f.Policies...)
+			for _, q := range o.app.declared(f, named) {
+				out.state.Have.Queues = append(out.state.Have.Queues, q)
+				out.state.Have.Bindings = append(out.state.Have.Bindings, topology.ReturnBinding(f.Name, q.Name))
+			}
 		}
 	}
 	out.files = text.Each(files, func(f topology.Compiled) topology.Compiled {
@@ -77,6 +82,19 @@ func (o *objectFlags) read(c *cobra.Command, definitionFiles []string) (objects,
 		out.state.Version = newestRabbitMQ
 	}
 	return out, err
+}
+
+// declared returns the queues among the named ones that a match of f covers, and says that it takes
+// them as declared.
+func (a *app) declared(f topology.Compiled, named []string) []topology.Queue {
+	var out []topology.Queue
+	for _, name := range named {
+		if q, covered := policy.Declared(f, name); covered {
+			fmt.Fprintf(a.stderr, "a match covers %s: it is taken as a %s queue that a service has declared\n", text.Name(name), q.Type())
+			out = append(out, q)
+		}
+	}
+	return out
 }
 
 // files reads the topology files. They may be missing if the objects come from elsewhere and no

@@ -3,7 +3,7 @@ package cmd
 import (
 	"fmt"
 	"os"
-	"slices"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -40,88 +40,75 @@ func TestPoliciesPage(t *testing.T) {
 	}
 }
 
-// policyTable writes the table: first the effects, then the reasons.
+// policyTable writes the table: a row for each effect and its reason, with the keys and the roles
+// that share it.
 func policyTable() string {
 	roles := append([]topology.Role{topology.RoleWork}, policy.ProtectedRoles()...)
 	cells := map[string]map[topology.Role]policy.Cell{}
-	var rows []string
-	var exchanges []policy.Cell
+	var keys []string
+	var rows []row
 	for _, e := range policy.Table() {
 		if e.Exchange {
-			exchanges = append(exchanges, e)
 			continue
 		}
 		if cells[e.Key] == nil {
 			cells[e.Key] = map[topology.Role]policy.Cell{}
-			rows = append(rows, e.Key)
+			keys = append(keys, e.Key)
 		}
 		cells[e.Key][e.Role] = e
 	}
-	var b strings.Builder
-	b.WriteString("| key | work queue | failed queue | retry queue | dead-letter queue | unroutable queue |\n|" +
-		strings.Repeat(" --- |", 6) + "\n")
-	for _, key := range rows {
-		fmt.Fprintf(&b, "| `%s` |", key)
-		for _, role := range roles {
-			effect := string(cells[key][role].Effect)
-			if effect == string(policy.Harmful) {
-				effect = "**harmful**"
-			}
-			fmt.Fprintf(&b, " %s |", effect)
+	for _, key := range keys {
+		for _, r := range rowsOf(key, roles, cells[key]) {
+			rows = joined(rows, r, func(r *row) *[]string { return &r.keys })
 		}
-		b.WriteString("\n")
 	}
-	b.WriteString("\nWhy, and the hazard that needs consent where nothing can override the policy:\n\n| key | role | effect | why | hazard |\n|" + strings.Repeat(" --- |", 5) + "\n")
-	for _, w := range reasons(rows, roles, cells) {
-		b.WriteString(w)
+	for _, e := range policy.Table() {
+		if e.Exchange {
+			r := row{[]string{e.Key}, []string{"exchange: " + string(e.Role)}, e.Effect, e.Why, string(e.Hazard)}
+			rows = joined(rows, r, func(r *row) *[]string { return &r.roles })
+		}
 	}
-	for _, e := range exchanges {
-		fmt.Fprintf(&b, "| `%s` | exchange: %s | %s | %s | |\n", e.Key, e.Role, e.Effect, e.Why)
+	var b strings.Builder
+	b.WriteString("| key | queue | effect | why | hazard |\n|" + strings.Repeat(" --- |", 5) + "\n")
+	for _, r := range rows {
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s | %s |\n",
+			strings.Join(r.keys, "`, `"), strings.Join(r.roles, ", "), r.effect, r.why, r.hazard)
 	}
 	return b.String()
 }
 
-// reasons writes a row for each reason: the keys next to each other and the roles
-// that share it.
-func reasons(rows []string, roles []topology.Role, cells map[string]map[topology.Role]policy.Cell) []string {
-	var out []string
-	for i := 0; i < len(rows); {
-		n := 1
-		for i+n < len(rows) && alike(cells[rows[i]], cells[rows[i+n]]) {
-			n++
-		}
-		keys := "`" + strings.Join(rows[i:i+n], "`, `") + "`"
-		var done []string
-		for _, role := range roles {
-			e := cells[rows[i]][role]
-			if slices.Contains(done, e.Why) {
-				continue
-			}
-			done = append(done, e.Why)
-			var same []string
-			for _, other := range roles {
-				if cells[rows[i]][other].Why == e.Why {
-					same = append(same, string(other))
-				}
-			}
-			hazard := ""
-			if e.Hazard != "" {
-				hazard = "`" + string(e.Hazard) + "`"
-			}
-			out = append(out, fmt.Sprintf("| %s | %s | %s | %s | %s |\n", keys, strings.Join(same, ", "), e.Effect, e.Why,
-				hazard))
-		}
-		i += n
-	}
-	return out
+// row is a row of the table.
+type row struct {
+	keys, roles []string
+	effect      policy.Effect
+	why, hazard string
 }
 
-// alike reports whether two keys have the same effect on every role.
-func alike(a, b map[topology.Role]policy.Cell) bool {
-	for role, e := range a {
-		if e.Why != b[role].Why || e.Effect != b[role].Effect {
-			return false
+// rowsOf returns the rows of a key: the roles that share a reason share a row.
+func rowsOf(key string, roles []topology.Role, cells map[topology.Role]policy.Cell) []row {
+	var rows []row
+	for _, role := range roles {
+		e := cells[role]
+		hazard := ""
+		if e.Hazard != "" {
+			hazard = "`" + string(e.Hazard) + "`"
+		}
+		rows = joined(rows, row{[]string{key}, []string{string(role)}, e.Effect, e.Why, hazard},
+			func(r *row) *[]string { return &r.roles })
+	}
+	return rows
+}
+
+// joined returns the rows with one more. A row that differs in the given list alone gets what the
+// new one has there.
+func joined(rows []row, r row, list func(*row) *[]string) []row {
+	for i := range rows {
+		same := rows[i]
+		*list(&same) = *list(&r)
+		if reflect.DeepEqual(same, r) {
+			*list(&rows[i]) = append(*list(&rows[i]), *list(&r)...)
+			return rows
 		}
 	}
-	return true
+	return append(rows, r)
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/dlxctl/dlxctl/internal/jsondoc"
+	"github.com/dlxctl/dlxctl/internal/policy"
 	"github.com/dlxctl/dlxctl/internal/simulate"
 	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
@@ -62,6 +63,7 @@ func (k *simulateCommand) run(args []string) error {
 	if err != nil {
 		return err
 	}
+	t = policy.WithMatched(t, k.app.declared(t, args))
 	queues := t.WorkQueues
 	if len(args) > 0 {
 		if err := known(args[0], t.WorkQueueNames()); err != nil {
@@ -69,7 +71,10 @@ func (k *simulateCommand) run(args []string) error {
 		}
 		queues = slices.DeleteFunc(slices.Clone(queues), func(w topology.WorkQueue) bool { return w.Name != args[0] })
 	}
-	if len(queues) == 0 {
+	switch {
+	case len(queues) == 0 && len(t.Matches) > 0:
+		return errors.New("the file names no work queue; pass the name of one that a match covers")
+	case len(queues) == 0:
 		return errors.New("the topology has no work queues; add one to the file")
 	}
 	r := simulate.Make(t, queues, in)

@@ -74,7 +74,11 @@ func (k *traceCommand) run(c *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	have, err := k.objects.read(c, args)
+	var named []string
+	if in.Exchange == "" {
+		named = []string{in.Key}
+	}
+	have, err := k.objects.read(c, args, named...)
 	if err != nil {
 		return err
 	}

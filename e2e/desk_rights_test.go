@@ -181,7 +181,7 @@ func deskNeeds(target brokertest.Target, run, copied string) map[right][][]strin
 func TestEachDeskRightIsNeeded(t *testing.T) {
 	brokertest.OnNewestLine(t)
 	t.Parallel()
-	target, file := deadLetters(t, 2)
+	target, file := deadLetters(t, 3)
 	putQueue(t, target, "full", map[string]any{"x-max-length": 0, "x-overflow": "reject-publish"})
 	copied := filepath.Join(t.TempDir(), "copied.jsonl")
 	succeeds(t, target, "desk", "export", "billing.dead", copied, "--raw", "-f", file)
@@ -191,7 +191,7 @@ func TestEachDeskRightIsNeeded(t *testing.T) {
 			amqp091.Publishing{Headers: amqp091.Table{"desk-parked-from": queue}})
 	}
 	code, out := dlxctl(target,
-		"desk", "replay", "shop.unroutable", "--to", "queue:full", "--limit", "1", "--yes", "-f", file)
+		"desk", "replay", "shop.unroutable", "--to", "queue:full", "--limit", "2", "--yes", "-f", file)
 	if code != 2 {
 		t.Fatalf("a replay to a queue that is full exits with %d:\n%s", code, out)
 	}

@@ -178,3 +178,38 @@ func poison(t *testing.T, target brokertest.Target) (stop func() int) {
 	}()
 	return brokertest.PublishEvery(t, out, "events", "a", 5*time.Millisecond)
 }
+
+// While messages fail, a watched file changes again and again. Each message is one dead letter:
+// none that the processor of a previous file has moved comes to the next one.
+func TestReloadsUnderTraffic(t *testing.T) {
+	t.Parallel()
+	target := brokertest.VHost(t)
+	file := func(owner int) string {
+		return fmt.Sprintf(`
+version: 1
+name: shop
+defaults: {backoff: quick, dead: shared, owner: o%d}
+backoff: {quick: {tiers: [200ms, 300ms, 100ms]}}
+queues: [{name: a}, {name: b}, {name: c, type: classic}, {name: d, type: classic}]
+`, owner)
+	}
+	path := writeTopology(t, file(0))
+	start(t, target, "apply", "--yes", "-f", path).exits(t, 0)
+	p := start(t, target, "process", "--watch", "-f", path)
+	p.logs(t, "connected")
+	f := failIn(t, target)
+	queues := []string{"a", "b", "c", "d"}
+	for _, queue := range queues {
+		f.reject(t, queue)
+	}
+	f.publish(t, queues...)
+	for i := range brokertest.Load(60) {
+		replace(t, path, file(i+1))
+		brokertest.Eventually(t, "the file to be in effect", func() bool {
+			return strings.Count(p.stderr.String(), "files changed and are in effect") > i
+		}, &p.stderr)
+	}
+	f.end(t, &p.stderr, append(queues, "shop.quick.failed"), "shop.dead")
+	p.signal(t, syscall.SIGTERM)
+	p.exits(t, 0)
+}

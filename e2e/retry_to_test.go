@@ -199,3 +199,53 @@ queues: [{name: p, retryTo: q}, {name: q, retryTo: p}]
 		}
 	}
 }
+
+// Two processors with two files, which retry to different queues, share the failures: each message
+// comes to one of the queues, stays there, and is one dead letter after all its attempts.
+func TestRetryToOfTwoFiles(t *testing.T) {
+	t.Parallel()
+	target := brokertest.VHost(t)
+	left, right := writeTopology(t, retryToFile("left")), writeTopology(t, retryToFile("right"))
+	start(t, target, "apply", "--yes", "-f", left).exits(t, 0)
+	var processors []*process
+	for _, path := range []string{left, right} {
+		p := start(t, target, "process", "--prefetch", "20", "-f", path)
+		p.logs(t, "connected")
+		processors = append(processors, p)
+	}
+	f := failIn(t, target)
+	queues := []string{"work", "left", "right"}
+	for _, queue := range queues {
+		f.reject(t, queue)
+	}
+	f.publish(t, "work")
+	brokertest.Eventually(t, "both processors to retry", func() bool {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		n := map[string]int{}
+		for id := range f.delivered {
+			queue, _, _ := strings.Cut(id, "/")
+			n[queue]++
+		}
+		return n["left"] > 100 && n["right"] > 100
+	})
+	f.end(t, &processors[0].stderr, []string{"work", "left", "right", "shop.quick.failed"}, "left.dead", "right.dead")
+	f.mu.Lock()
+	attempts := map[string]int{} // by message
+	for id, n := range f.delivered {
+		_, message, _ := strings.Cut(id, "/")
+		attempts[message] += n
+	}
+	for message, n := range attempts {
+		inLeft, inRight := f.delivered["left/"+message], f.delivered["right/"+message]
+		if n != 4 || inLeft*inRight != 0 {
+			t.Errorf("%s is delivered %d times: %d in left, %d in right", message, n, inLeft, inRight)
+		}
+	}
+	f.mu.Unlock()
+	awaitDepth(t, target, "work.dead", 0)
+	for _, p := range processors {
+		p.signal(t, syscall.SIGTERM)
+		p.exits(t, 0)
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -355,5 +356,67 @@ func TestAnAuditOfNothingFails(t *testing.T) {
 	p.exits(t, 1)
 	if said := p.stderr.String(); !strings.Contains(said, "has permissions in no virtual host") {
 		t.Errorf("it says %q", said)
+	}
+}
+
+// With exactly the rights that are printed, a service declares a queue that a match covers, apply
+// binds it, a processor retries its messages, and its consumer says why one failed.
+func TestRightsOfAMatchSuffice(t *testing.T) {
+	t.Parallel()
+	target := brokertest.VHost(t)
+	if !target.AtLeast("4.0") {
+		t.Skip("before 4.0, match is refused")
+	}
+	const text = `
+version: 1
+name: shop
+defaults: {backoff: standard}
+backoff: {standard: {tiers: [100ms]}}
+queues: [{match: '^svc\.(?!mine$)', external: true}]
+`
+	path := writeTopology(t, text)
+	ci, service, processor := as(t, target, grant(t, text, "ci")), as(t, target, grant(t, text, "services")),
+		as(t, target, grant(t, text, "processor"))
+	declare := func(queue string) *amqp091.Channel {
+		ch := service.Confirming(t)
+		if _, err := ch.QueueDeclare(queue, true, false, false, false, amqp091.Table{"x-queue-type": "quorum"}); err != nil {
+			t.Fatal(err)
+		}
+		brokertest.PublishConfirmed(t, target.Confirming(t), "", queue, amqp091.Publishing{MessageId: queue})
+		return ch
+	}
+	early := declare("svc.early") // apply binds it
+	succeeds(t, ci, "apply", "--yes", "-f", path)
+	late := declare("svc.late") // the processor does
+	p := start(t, processor, "process", "-f", path)
+	p.logs(t, "connected")
+
+	if d := brokertest.Take(t, early, "svc.early"); d.Reject(false) != nil {
+		t.Fatal("it cannot be rejected")
+	}
+	d := brokertest.Take(t, late, "svc.late")
+	brokertest.PublishConfirmed(t, late, "shop.failed", "@svc.late", amqp091.Publishing{
+		MessageId: d.MessageId, Headers: amqp091.Table{
+			"retry-error": "no stock", "retry-exchange": d.Exchange, "retry-routing-key": d.RoutingKey,
+		},
+	})
+	if err := d.Ack(false); err != nil {
+		t.Fatal(err)
+	}
+	for ch, queue := range map[*amqp091.Channel]string{early: "svc.early", late: "svc.late"} {
+		d := brokertest.Take(t, ch, queue)
+		if d.MessageId != queue || d.Headers["retry-attempts"] != int64(1) || d.Ack(false) != nil {
+			t.Errorf("%s has %q with %v", queue, d.MessageId, d.Headers)
+		}
+	}
+	succeeds(t, ci, "plan", "--detailed-exitcode", "-f", path)
+	p.signal(t, syscall.SIGTERM)
+	p.exits(t, 0)
+	succeeds(t, ci, "destroy", "--yes", "--wait=1m", "--allow", "loses-messages", "--allow", "drops-routing", "-f", path)
+	if err := service.Channel(t).QueueBind("svc.early", "k", "amq.topic", false, nil); err == nil {
+		t.Error("a service may bind to an exchange that the file does not have")
+	}
+	if _, err := service.Channel(t).QueueDeclare("other", true, false, false, false, nil); err == nil {
+		t.Error("a service may declare a queue that the match does not cover")
 	}
 }

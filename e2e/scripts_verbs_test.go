@@ -272,7 +272,8 @@ func tags(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Setenv("RABBITMQ_URL", target.Tool(tb, args...).URL)
 }
 
-// waitfor runs a program until it prints TEXT: waitfor TEXT PROGRAM [ARGUMENT]...
+// waitfor runs a program until it prints TEXT, whatever its exit code: waitfor TEXT PROGRAM
+// [ARGUMENT]...
 func waitfor(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: waitfor TEXT PROGRAM [ARGUMENT]...")
@@ -280,7 +281,12 @@ func waitfor(ts *testscript.TestScript, neg bool, args []string) {
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
 	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); <-tick.C {
-		ts.Check(ts.Exec(args[1], args[2:]...))
+		if err := ts.Exec(args[1], args[2:]...); err != nil {
+			_, exited := errors.AsType[*exec.ExitError](err)
+			if !exited {
+				ts.Check(err)
+			}
+		}
 		if strings.Contains(ts.ReadFile("stdout"), args[0]) {
 			return
 		}

@@ -124,8 +124,8 @@ func (e entry) changes() bool {
 func (n *newcomer) begin(command string) *process {
 	n.Helper()
 	p := commandOf(n.T, n.target, exec.CommandContext(n.Context(), "bash", "-c", "exec "+n.here(command)))
-	p.Stderr = p.Stdout                                        // in the order of a terminal
-	p.Dir, p.Env = n.dir, append(p.Env, "DLXCTL_SETTLE=300ms") // a reader listens longer
+	p.Stderr = p.Stdout // in the order of a terminal
+	p.Dir = n.dir
 	p.begin(n.T)
 	return p
 }

@@ -69,6 +69,17 @@ func (r *resolver) matchPolicies(out *matchedPolicies, have map[string]topology.
 		each := topology.Queue{External: true, Arguments: topology.Arguments{topology.ArgQueueType: typeOf(want)}}
 		want.Definition = policy.Merge(each, base.Definition, want.Definition, nil)
 		p, stored := have[want.Name]
+		inEffect := base
+		if stored {
+			inEffect = p
+		}
+		var over []string
+		for _, q := range covered {
+			if why := r.overfull(inEffect.Definition, want.Definition, q); why != "" {
+				over = append(over, why)
+			}
+		}
+		out.overfull[want.Name] = strings.Join(over, "; ")
 		if stored {
 			want.Priority = max(want.Priority, p.Priority)
 		}

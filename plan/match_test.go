@@ -243,3 +243,94 @@ func TestMatchesChangeTheirOrder(t *testing.T) {
 		}
 	}
 }
+
+// The dead-letter queue of an entry that ends stays while it holds dead letters, without consent,
+// as long as the file has another entry: also where nothing is bound to it any more. One that goes
+// with the last entry needs consent.
+func TestADeadLetterQueueOfAMatchStays(t *testing.T) {
+	t.Parallel()
+	const graves = `{match: '^svc\.', external: true, dead: {queue: graves}}`
+	const dead = `{match: '^svc\.', external: true, dead: {queue: svcs.dead}}`
+	for name, tc := range map[string]struct {
+		before, after string
+		queue         string
+		held          int64
+		want          plan.Action // empty: it stays
+	}{
+		"another queue, with dead letters": {graves, svc, "graves", 3, ""},
+		"another name, with dead letters":  {dead, svc, "svcs.dead", 3, ""},
+		"the shared one":                   {svc, graves, "shop.dead", 3, ""},
+		"an entry ends":                    {graves, `{match: '^other', external: true}`, "graves", 3, ""},
+		"empty":                            {graves, svc, "graves", 0, plan.Delete},
+		"the last entry ends":              {graves, "{name: q}", "graves", 3, plan.Delete},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			state := holding(matching(t, tc.before), nil)
+			state.Usage = map[string]topology.Usage{tc.queue: {Ready: tc.held}}
+			want := matching(t, tc.after)
+			for _, bound := range []bool{true, false} { // as before the apply, and after it
+				if !bound {
+					state.Have.Bindings = slices.DeleteFunc(slices.Clone(state.Have.Bindings), func(b topology.Binding) bool {
+						return b.Destination == tc.queue
+					})
+				}
+				var got plan.Action
+				hazards := 0
+				p := plan.Make(want, state, plan.Options{})
+				for _, c := range p.Changes {
+					if c.Kind == topology.KindQueue && c.Name == tc.queue {
+						got, hazards = c.Action, len(c.Hazards)
+					}
+				}
+				stays := slices.Contains(p.RetiringDead, tc.queue)
+				last := tc.after == "{name: q}"
+				if last != bound && tc.want == plan.Delete {
+					continue // an empty one is unbound first, and what goes with the last entry goes at once
+				}
+				if got != tc.want || stays != (tc.want == "") || hazards > 0 != last {
+					t.Errorf("bound %t: %q with %d hazards, stays %t", bound, got, hazards, stays)
+				}
+			}
+		})
+	}
+}
+
+// What is in effect on a queue is of the topology itself while an entry changes, and dead-letters.
+func TestNoWarningOfAnotherEntry(t *testing.T) {
+	t.Parallel()
+	before := matching(t, `{match: '^svc\.a', external: true}`, svc)
+	state := holding(before, []topology.Queue{ofService("svc.a", "quorum")})
+	for reported, warns := range map[string]bool{`dlxctl.shop.match.quorum.^svc\.a`: false, "other": true} {
+		state.QueuePolicies = map[string]string{"svc.a": reported}
+		p := plan.Make(matching(t, svc), state, plan.Options{})
+		overruled := func(w plan.Warning) bool { return w.Name == topology.WarnOverruled }
+		if got := slices.ContainsFunc(p.Warnings, overruled); got != warns {
+			t.Errorf("with %q in effect it warns: %t (%v)", reported, got, p.Warnings)
+		}
+	}
+}
+
+// A limit of another team's policy that the policies of a match take over drops what a queue holds
+// above it, which needs consent.
+func TestMatchTakesOverALimit(t *testing.T) {
+	t.Parallel()
+	want := matching(t, svc)
+	limit := queuePolicy("team", "^svc", 5, args{"max-length": int64(3)})
+	queues := []topology.Queue{ofService("svc.a", "quorum"), ofService("svc.b", "quorum"), ofService("svc.c", "classic")}
+	state := holding(want, queues, limit)
+	state.Usage = map[string]topology.Usage{"svc.a": {Ready: 9}, "svc.b": {Ready: 3}, "svc.c": {Ready: 4}}
+	reasons := map[string]string{}
+	for _, c := range plan.Make(want, state, plan.Options{}).Changes {
+		if slices.Contains(c.Hazards, topology.LosesMessages) {
+			reasons[c.Name] = c.Reason
+		}
+	}
+	const leave = " and the oldest leave it at once, down to 3 messages: they count as failed, and are dead-lettered without a confirmation"
+	if d := cmp.Diff(map[string]string{
+		`dlxctl.shop.match.quorum.^svc\.`:  "starts from the policy team, which it overrides; svc.a holds 9 messages," + leave,
+		`dlxctl.shop.match.classic.^svc\.`: "starts from the policy team, which it overrides; svc.c holds 4 messages," + leave,
+	}, reasons); d != "" {
+		t.Errorf("the hazards (-want +got):\n%s", d)
+	}
+}

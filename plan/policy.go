@@ -122,6 +122,9 @@ func (f *findings) attachable(want topology.Policy, q topology.Queue) bool {
 // wanted one is stored as it should be.
 func (r *resolver) notInEffect(f *findings, have, want topology.Policy, q topology.Queue) {
 	reported := r.state.QueuePolicies[q.Name]
+	if owner, _ := topology.PolicyOwner(reported); owner == r.want.Name {
+		return // it is deleted or changed by this plan, and dead-letters as well
+	}
 	if q.Name == "" || r.state.QueuePolicies == nil || reported == have.Name ||
 		len(differing(asFields(have.Properties()), asFields(want.Properties()))) > 0 {
 		return

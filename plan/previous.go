@@ -11,10 +11,12 @@ import (
 
 // previousDeadLetterQueue reports whether q, a queue that is not in the file, is the dead-letter
 // queue that a work queue of the file had before. Like a retired tier it is deleted only once it is
-// empty. The dead-letter queue of a work queue that is itself no longer in the file
-// is not one: it goes with the work queue, by consent.
+// empty. The dead-letter queue of a work queue that is itself no longer in the file is not one: it
+// goes with the work queue, by consent. That of an entry with match is one as long as the file has
+// such an entry: it is not known in which queues its dead letters failed.
 func (r *resolver) previousDeadLetterQueue(q topology.Queue) bool {
-	if len(r.want.WorkQueues) == 0 || !r.owns(q.Arguments) {
+	matches := len(r.want.Matches) > 0
+	if len(r.want.WorkQueues) == 0 && !matches || !r.owns(q.Arguments) {
 		return false
 	}
 	var serves, bound bool // a work queue of the file; any queue
@@ -25,7 +27,7 @@ func (r *resolver) previousDeadLetterQueue(q topology.Queue) bool {
 			continue
 		}
 		_, known := r.works[strings.TrimPrefix(b.Key, topology.AddressKey(""))]
-		serves, bound = serves || known, true
+		serves, bound = serves || known || matches && b.Key == topology.AddressKey(q.Name), true
 	}
 	label, generated := topology.LabelOf(r.want.Name, q.Name)
 	switch {
@@ -33,7 +35,8 @@ func (r *resolver) previousDeadLetterQueue(q topology.Queue) bool {
 		return serves
 	case generated && label.Role == topology.RoleDeadLetter && label.Queue != "":
 		_, known := r.works[label.Queue]
-		return known
+		_, exists := byName(r.state.Have.Queues, func(q topology.Queue) string { return q.Name })[label.Queue]
+		return known || matches && !exists
 	case generated:
 		return label.Role == topology.RoleDeadLetter
 	}

@@ -213,3 +213,71 @@ func (plainHandler) Move(d amqp091.Delivery) relay.Move {
 func (plainHandler) Refused(_ amqp091.Delivery, m relay.Move, _ string) relay.Move { return m }
 
 func (h plainHandler) Moved(amqp091.Delivery, relay.Move) { h.meter.start() }
+
+// BenchmarkFewMessages compares a run of few messages, from the look to the end, with a bare client
+// that moves as many from the head of the same queue. The two take turns.
+func BenchmarkFewMessages(b *testing.B) {
+	for _, n := range []int{1, 100} {
+		b.Run(fmt.Sprintf("messages=%d", n), func(b *testing.B) {
+			s := newShop(b, "quorum")
+			args := amqp091.Table{"x-queue-type": "quorum"}
+			if _, err := s.ch.QueueDeclare(relayQueue, true, false, false, false, args); err != nil {
+				b.Fatal(err)
+			}
+			s.bury(b, 1600)
+			park := desk.Request{Action: desk.Park, Queue: "billing.dead", Limit: n}
+			s.execute(b, park) // the queue of parked messages is new
+			for b.Loop() {
+				var own, floor, ratios []float64
+				for range replayRounds {
+					began := time.Now()
+					s.bareMove(b, n)
+					floor = append(floor, time.Since(began).Seconds()*1000)
+					brokertest.Eventually(b, "the end of its consumer", func() bool {
+						q, err := s.ch.QueueDeclarePassive("billing.dead", true, false, false, false, nil)
+						return err == nil && q.Consumers == 0
+					})
+					began = time.Now()
+					if r := s.execute(b, park); r.Moved != n {
+						b.Fatalf("%+v", r)
+					}
+					own = append(own, time.Since(began).Seconds()*1000)
+					ratios = append(ratios, own[len(own)-1]/floor[len(floor)-1])
+				}
+				b.ReportMetric(0, "ns/op")
+				b.ReportMetric(brokertest.Median(own), "few-ms")
+				b.ReportMetric(brokertest.Median(floor), "floor-ms")
+				b.ReportMetric(brokertest.Median(ratios), "ratio")
+				b.ReportMetric(slices.Min(ratios), "least-ratio")
+				b.ReportMetric(slices.Max(ratios), "most-ratio")
+			}
+		})
+	}
+}
+
+// bareMove moves n messages one by one, and gives the others back.
+func (s *shop) bareMove(b *testing.B, n int) {
+	b.Helper()
+	conn, err := amqp091.Dial(s.target.URL)
+	if err != nil {
+		b.Fatal(err)
+	}
+	in, err := conn.Channel()
+	if err != nil {
+		b.Fatal(err)
+	}
+	deliveries, err := in.Consume("billing.dead", "", false, false, false, false, nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	for range n {
+		d := <-deliveries
+		brokertest.PublishConfirmed(b, s.ch, "", relayQueue, amqp091.Publishing{Headers: d.Headers, Body: d.Body})
+		if err := d.Ack(false); err != nil {
+			b.Fatal(err)
+		}
+	}
+	if err := conn.Close(); err != nil {
+		b.Fatal(err)
+	}
+}

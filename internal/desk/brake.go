@@ -172,7 +172,11 @@ func (s *session) bind(ctx context.Context, b *brake) (listened []string, err er
 	}
 	routes := failureRoutes(d.Topology, state)
 	if why := unfinishedChange(m.Listen, routes); why != "" {
-		return nil, stopped(fmt.Sprintf("%s, then 'dlxctl desk run resume %s'", why, m.Run))
+		next := fmt.Sprintf("'dlxctl desk run resume %s'", m.Run)
+		if s.direct {
+			next = "repeat this command"
+		}
+		return nil, stopped(fmt.Sprintf("%s, then %s", why, next))
 	}
 	var keys []string
 	for _, queue := range m.Listen {

@@ -40,6 +40,7 @@ type Desk struct {
 	Now func() time.Time
 
 	pause time.Duration // how long a look waits for the next message; zero is holdPause
+	holds bool          // each run has a hold; for tests
 	// routes returns the routing of the virtual host as it was inspected last; nil before.
 	routes atomic.Pointer[func() routing]
 }

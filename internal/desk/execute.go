@@ -48,10 +48,13 @@ func (d *Desk) Execute(ctx context.Context, p Proposal, progress func(Progress))
 			return Result{}, unbegun{err}
 		}
 		m.Started = d.now().UTC()
+		s := &session{worker: w, manifest: &m, progress: progress}
+		if r, done, err := s.sendDirect(ctx, p.Looked.Looked); done {
+			return d.describe(&m, r), err
+		}
 		if err := w.openHold(ctx, &m); err != nil {
 			return Result{}, err
 		}
-		s := &session{worker: w, manifest: &m, progress: progress}
 		r, err := s.takeAndSend(ctx, nil)
 		return d.describe(&m, r), err
 	})
@@ -107,6 +110,8 @@ func (d *Desk) onRun(
 		return r, nil
 	case errors.Is(err, ErrRefused):
 		return r, err
+	case r.Direct:
+		return r, fmt.Errorf("run %s: %w; nothing is lost: what was not sent is still in the queue", run, err)
 	default:
 		return r, fmt.Errorf("run %s: %w; nothing is lost: 'dlxctl desk run resume %s' continues, and 'dlxctl desk run return %s' gives back",
 			run, err, run, run)
@@ -125,6 +130,8 @@ type session struct {
 	manifest *manifest
 	progress func(Progress)
 	telling  sync.Mutex
+	// direct: the run has no hold, see sendDirect.
+	direct bool
 	// resumed: an earlier process may have sent some.
 	resumed bool
 	// doubledBefore is how many messages an earlier process may have doubled.

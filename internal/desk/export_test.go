@@ -92,3 +92,9 @@ func RefusePull(state topology.State, queue string, ready int, consumers int64) 
 func (d *Desk) ChosenTopology(have []string, name string) (string, error) {
 	return d.chosenTopology(have, name)
 }
+
+// Holding makes each run have a hold, also one of few messages.
+func (d *Desk) Holding() *Desk {
+	d.holds = true
+	return d
+}

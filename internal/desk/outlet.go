@@ -53,14 +53,17 @@ func (o *outlet) send(ctx context.Context, exchange, key string, m amqp091.Publi
 	return nil
 }
 
-// flush waits until all messages are confirmed.
-func (o *outlet) flush(ctx context.Context) error {
+// flush waits until the broker has confirmed or refused all messages.
+func (o *outlet) flush(ctx context.Context) (refused error) {
 	for len(o.pending) > 0 {
-		if err := o.await(ctx); err != nil {
+		switch err := o.await(ctx); {
+		case errors.Is(err, errReturned):
+			refused = err
+		case err != nil:
 			return err
 		}
 	}
-	return nil
+	return refused
 }
 
 // await waits for outcomes, and settles them.
@@ -79,17 +82,18 @@ func (o *outlet) await(ctx context.Context) error {
 	}
 }
 
-// settle handles the outcomes that are known.
-func (o *outlet) settle() error {
+// settle handles the outcomes that are known, also those behind a message that was refused.
+func (o *outlet) settle() (refused error) {
 	for _, outcome := range o.publisher.Outcomes() {
 		then := o.pending[outcome.Seq]
 		delete(o.pending, outcome.Seq)
 		if outcome.Refused != "" {
-			return fmt.Errorf("%w: %s", errReturned, outcome.Refused)
+			refused = fmt.Errorf("%w: %s", errReturned, outcome.Refused)
+			continue
 		}
 		if err := then(); err != nil {
 			return err
 		}
 	}
-	return nil
+	return refused
 }

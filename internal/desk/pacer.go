@@ -175,6 +175,14 @@ func (p *pacer) full() bool {
 	return p.batch < len(p.o.Ramp) && p.inBatch >= p.o.Ramp[p.batch]
 }
 
+// admitted notes that messages are sent which did not wait for admission.
+func (p *pacer) admitted(n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.given += n
+	p.inBatch += n
+}
+
 // unused takes back an admission that a record of the run has used up: it is not sent, so that
 // nothing else would end what is in flight.
 func (p *pacer) unused() {

@@ -574,8 +574,13 @@ func (v *pulled) goesOn(t *testing.T, name string, known bool) {
 	v.ch = v.target.Confirming(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	v.f.stop = cancel
-	v.f.slow.Store(int64(paceOf(v.typ).consumes))
+	v.f.slow.Store(0)
 	v.f.consume(ctx, t, v.target)
+	p := paceOf(v.typ) // of a classic queue not many may be ready
+	brokertest.Eventually(t, "the backlog to be as before", func() bool {
+		return readyIn(t, v.ch, "billing") <= p.backlog
+	})
+	v.f.slow.Store(int64(p.consumes))
 	result, err := v.desk.Resume(t.Context(), v.r.Run, nil, nil)
 	doubtful := result.Moved // messages
 	if known {

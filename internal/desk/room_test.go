@@ -211,6 +211,7 @@ func TestAReturnIsRefusedWhereTheSourceDrops(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newShop(t, "quorum")
+			s.desk = s.desk.Holding()
 			s.fill(t, 30)
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()

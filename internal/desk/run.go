@@ -180,14 +180,20 @@ type Result struct {
 	By        string    `json:"by,omitempty"`
 	Continued string    `json:"continuedBy,omitempty"`
 	Reason    string    `json:"reason,omitempty"`
+	// Direct reports that the run had no hold: there is nothing to resume or return.
+	Direct bool `json:"-"`
 	// Ended reports that the run has no hold any more.
 	Ended bool `json:"ended"`
 	// Moved is how many messages reached their target, Left how many are still in the hold.
 	Moved int `json:"moved"`
 	Left  int `json:"leftInHold"`
+	// LeftInQueue is how many chosen messages are still in the queue: the run has stopped before it
+	// took them.
+	LeftInQueue int `json:"leftInQueue,omitempty"`
 	// Missing is how many chosen messages were no longer in the queue.
 	Missing int `json:"missing"`
-	// DoubledAtMost is how many messages a kill of an earlier process may have doubled.
+	// DoubledAtMost is how many messages may be doubled: by a kill of an earlier process, or the end
+	// of a connection of this one.
 	DoubledAtMost int `json:"doubledAtMost"`
 	// Reordered reports that consumers may have got messages that arrived during a pull before those
 	// that it held.

@@ -18,7 +18,7 @@ func TestAnotherRunWaitsForOneThatWasKilled(t *testing.T) {
 			t.Parallel()
 			s := newShop(t, "quorum")
 			chosen, rest := s.bury(t, 400)
-			run, stall := "", task{Action: desk.Replay, StallIn: desk.Taking, StallAt: len(chosen) / 3}
+			run, stall := "", task{Action: desk.Replay, Hold: true, StallIn: desk.Taking, StallAt: len(chosen) / 3}
 			if returns {
 				run = s.takenOnly(t, len(chosen))
 				stall = task{Run: run, Return: true, StallIn: desk.Sending, StallAt: 1}

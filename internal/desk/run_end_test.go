@@ -15,6 +15,7 @@ import (
 func TestARunIsInterruptedAtItsEnd(t *testing.T) {
 	t.Parallel()
 	s := newShop(t, "quorum")
+	s.desk = s.desk.Holding()
 	chosen, _ := s.bury(t, 20)
 	p, err := s.desk.Propose(t.Context(), request(t, desk.Park))
 	if err != nil {

@@ -21,6 +21,7 @@ func TestAnEqualMessageThatArrivedLaterStays(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newShop(t, "quorum")
+			s.desk = s.desk.Holding()
 			equal := amqp091.Publishing{DeliveryMode: amqp091.Persistent, Body: []byte("tick")}
 			if stopped {
 				equal = deadLetter("billing", "order.chosen", "", 999) // failed at a whole second
@@ -70,6 +71,7 @@ func TestAnEqualMessageThatWasNotLookedAtStays(t *testing.T) {
 	brokertest.OnNewestLine(t)
 	t.Parallel()
 	s := newShop(t, "quorum")
+	s.desk = s.desk.Holding()
 	equal := deadLetter("billing", "order.chosen", "", 1)
 	brokertest.PublishConfirmed(t, s.ch, "", "billing.dead", equal, equal, equal)
 	if _, err := s.desk.Look(t.Context(), "billing.dead", desk.LookOptions{}, ignoreMessage); err != nil {

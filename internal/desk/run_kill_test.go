@@ -249,11 +249,12 @@ func (s *shop) takenOnly(tb testing.TB, chosen int) (run string) {
 	tb.Helper()
 	ctx, cancel := context.WithCancel(tb.Context())
 	defer cancel()
-	p, err := s.desk.Propose(tb.Context(), request(tb, desk.Replay))
+	d := s.deskOn(tb, s.target).Holding()
+	p, err := d.Propose(tb.Context(), request(tb, desk.Replay))
 	if err != nil {
 		tb.Fatal(err)
 	}
-	result, err := s.desk.Execute(ctx, p, func(p desk.Progress) {
+	result, err := d.Execute(ctx, p, func(p desk.Progress) {
 		if p.Phase == desk.Taking && p.Done == chosen {
 			cancel()
 		}

@@ -43,6 +43,7 @@ func TestARunIsRefusedWhereAPolicyWouldLoseMessages(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newShop(t, "classic")
+			s.desk = s.desk.Holding()
 			s.bury(t, 40)
 			s.target.Call(t, "PUT", "policies/"+url.PathEscape(s.target.VHost)+"/foreign",
 				map[string]any{"pattern": tc.pattern, "apply-to": "queues", "definition": tc.definition})
@@ -89,6 +90,7 @@ func TestAResumeIsRefusedWhereAPolicyWouldLoseMessages(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newShop(t, "quorum")
+			s.desk = s.desk.Holding()
 			s.bury(t, 40)
 			p, err := s.desk.Propose(t.Context(), request(t, tc.action))
 			if err != nil {

@@ -333,6 +333,7 @@ type task struct {
 	Send           desk.SendOptions
 	Run            string // empty is a new one
 	Return         bool
+	Hold           bool // also with few messages
 	// StallAt makes the child wait to be killed, in that phase, at so many messages. Zero is never.
 	StallAt int
 	StallIn desk.Phase
@@ -352,6 +353,9 @@ func child() error {
 		return err
 	}
 	d := &desk.Desk{Endpoint: e, Management: m, By: "child"}
+	if k.Hold {
+		d.Holding()
+	}
 	if k.File == "" {
 		if err := discover(context.Background(), d); err != nil {
 			return err

@@ -29,7 +29,7 @@ func TestReplay(t *testing.T) {
 			want := desk.Result{
 				Run: r.Run, Action: desk.Replay, Queue: "billing.dead", Chosen: len(chosen), To: []string{"billing"},
 				Begun: r.Begun, By: "tester@here", Reason: "test", Ended: true, Moved: len(chosen), Took: r.Took,
-				SoFar: true, Unheard: []string{"billing (it has no consumer)"},
+				Direct: true, SoFar: true, Unheard: []string{"billing (it has no consumer)"},
 			}
 			if d := cmp.Diff(want, r); d != "" {
 				t.Errorf("result (-want +got):\n%s", d)
@@ -150,6 +150,7 @@ func TestReturn(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, %d sent", typ, sent), func(t *testing.T) {
 				t.Parallel()
 				s := newShop(t, typ)
+				s.desk = s.desk.Holding()
 				chosen, rest := s.bury(t, 200)
 				before := map[string]amqp091.Delivery{}
 				for _, d := range s.peeked(t, "billing.dead") {

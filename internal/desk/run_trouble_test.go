@@ -238,6 +238,7 @@ func TestHeadersThatDoNotFitAHold(t *testing.T) {
 	brokertest.OnNewestLine(t)
 	t.Parallel()
 	s := newShop(t, "quorum")
+	s.desk = s.desk.Holding()
 	large := deadLetter("billing", "order.chosen", "large", 2)
 	large.Headers["large"] = ""
 	const frame, rest = 131_072 - 8, 20

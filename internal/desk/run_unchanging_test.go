@@ -54,11 +54,15 @@ func TestNoFailureIsLostInAnInterruptedChange(t *testing.T) {
 		t.Fatal(p.Refusals, err)
 	}
 	finish := s.interruptChange(t)
+	const why = "a change of the backoff of billing is not finished"
 	r, err := s.desk.Execute(t.Context(), p, nil)
-	if err != nil {
+	if err != nil || !r.Direct || r.LeftInQueue != len(chosen) || !strings.Contains(r.Stopped, why) ||
+		!strings.HasSuffix(r.Stopped, "run 'dlxctl apply' first, then repeat this command") {
+		t.Fatalf("it did not stop before it sent anything: %+v, %v", r, err)
+	}
+	if r, err = s.deskOn(t, s.target).Holding().Execute(t.Context(), p, nil); err != nil {
 		t.Fatal(err)
 	}
-	const why = "a change of the backoff of billing is not finished"
 	says := "run 'dlxctl apply' first, then 'dlxctl desk run resume " + r.Run + "'"
 	if r.Moved > 0 || r.Left != len(chosen) || !strings.Contains(r.Stopped, why) || !strings.HasSuffix(r.Stopped, says) {
 		t.Fatalf("it did not stop before it sent anything: %+v", r)
@@ -103,6 +107,7 @@ func TestARunWaitsForAChange(t *testing.T) {
 	brokertest.OnNewestLine(t)
 	t.Parallel()
 	s := newShop(t, "quorum")
+	s.desk = s.desk.Holding()
 	chosen, _ := s.bury(t, 80)
 	lock := s.lockTopology(t)
 	p, err := s.desk.Propose(t.Context(), request(t, desk.Replay))

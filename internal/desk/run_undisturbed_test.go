@@ -71,7 +71,7 @@ func TestARunWhoseAcknowledgementsAreInterrupted(t *testing.T) {
 				return
 			}
 		}
-	}))
+	})).Holding()
 	p, err := s.desk.Propose(t.Context(), request(t, desk.Replay))
 	if err != nil {
 		t.Fatal(err)

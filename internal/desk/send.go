@@ -59,9 +59,33 @@ func (s *session) send(ctx context.Context, r Result, messages int) (Result, err
 	whole := ctx
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	to, err := s.worker.newRouter(ctx, s.manifest)
+	x, err := s.newSender(ctx, cancel, messages)
+	if err == nil {
+		err = x.startBrake(ctx)
+	}
 	if err != nil {
 		return r, err
+	}
+	defer x.brake.close()
+	kept := x.keepRoom(ctx)
+	if x.router.kind.Edits && !s.manifest.back {
+		err = x.sendEdited(ctx)
+	} else {
+		err = x.run(ctx)
+	}
+	kept()
+	if err == nil && x.left == 0 {
+		r.Ended, err = x.end(whole, ctx)
+	}
+	r.Left = x.left
+	return x.result(r), err
+}
+
+// newSender returns a sender of so many messages, which does not listen yet. cancel ends ctx.
+func (s *session) newSender(ctx context.Context, cancel context.CancelCauseFunc, messages int) (*sender, error) {
+	to, err := s.worker.newRouter(ctx, s.manifest)
+	if err != nil {
+		return nil, err
 	}
 	x := &sender{
 		session: s, router: to, cancel: cancel, left: messages, goes: maps.Clone(s.manifest.Goes), bytes: s.manifest.Bytes,
@@ -73,28 +97,27 @@ func (s *session) send(ctx context.Context, r Result, messages int) (Result, err
 		o: s.manifest.Send, waiting: x.waiting, backlogs: x.backlogs, say: x.tellSending, stop: cancel,
 		idle: x.idle, named: s.manifest.Target.named(), messages: messages, wake: make(chan struct{}, 1),
 	}
+	return x, nil
+}
+
+// startBrake begins to listen for failures. The caller closes the brake.
+func (x *sender) startBrake(ctx context.Context) (err error) {
 	ready := make(chan struct{})
-	if x.brake, err = s.listen(ctx, x.pacer.pause, func(n int) { <-ready; x.failedAgain(n) }); err != nil {
-		return r, err
+	if x.brake, err = x.listen(ctx, x.pacer.pause, func(n int) { <-ready; x.failedAgain(n) }); err != nil {
+		return err
 	}
 	x.pacer.pause("")
 	x.pacer.brake = x.brake
 	close(ready)
-	defer x.brake.close()
-	kept := x.keepRoom(ctx)
-	if to.kind.Edits && !s.manifest.back {
-		err = x.sendEdited(ctx)
-	} else {
-		err = x.run(ctx)
-	}
-	kept()
-	if err == nil && x.left == 0 {
-		r.Ended, err = x.end(whole, ctx)
-	}
+	return nil
+}
+
+// result adds to r what was sent, and what was heard of it.
+func (x *sender) result(r Result) Result {
 	_, _ = x.idle() // it notes which
-	r.Moved, r.Left, r.FailedAgain, r.Unheard = x.moved, x.left, x.brake.count(), x.brake.unheard()
-	r.SoFar = to.kind.goes == toWork && !s.manifest.back && !x.pacer.judged
-	return r, err
+	r.Moved, r.FailedAgain, r.Unheard = x.moved, x.brake.count(), x.brake.unheard()
+	r.SoFar = x.router.kind.goes == toWork && !x.manifest.back && !x.pacer.judged
+	return r
 }
 
 // end ends a run of which all messages are sent. It closes the hold, and listens for failures
@@ -207,7 +230,12 @@ func (x *sender) Move(d amqp091.Delivery) relay.Move {
 		x.pacer.unused()
 		return relay.Move{Exchange: nowhere} // it is held back
 	}
-	m, err := x.router.route(d)
+	return x.moveBy(x.router.route, d)
+}
+
+// moveBy decides where a message goes, and stops the run if it can go nowhere.
+func (x *sender) moveBy(route func(amqp091.Delivery) (relay.Move, error), d amqp091.Delivery) relay.Move {
+	m, err := route(d)
 	if err == nil && x.frame > 0 && relay.HeaderSize(m.Message) > x.frame {
 		err = fmt.Errorf("the headers of %s do not fit a frame", x.worker.desk.called(d, x.manifest.Queue))
 	}

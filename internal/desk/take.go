@@ -50,6 +50,14 @@ type taking struct {
 	reordered bool
 	// copied are the messages of which the hold has a confirmed copy, of a pull, see acknowledge.
 	copied []amqp.Held
+	// direct sends what was chosen, without a hold: then inHold counts what was sent. Nil: there is
+	// a hold.
+	direct *sender
+	// chosen are the messages that were found, of a direct run, and missing how many were not.
+	chosen  []amqp.Held
+	missing int
+	// pending is how many were published, and neither confirmed nor refused.
+	pending int
 	// unsettled: the queue may not have lost all that was acknowledged.
 	unsettled bool
 	witness   string // of a pull
@@ -160,7 +168,7 @@ func (t *taking) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	t.before, t.others, t.acked = ready, others, 0
+	t.before, t.others, t.acked, t.chosen = ready, others, 0, nil
 	o := amqp.HolderOptions{Messages: ready, Block: t.block(ready)}
 	if t.manifest.live() {
 		if o, err = t.options(ctx, in, ready); err != nil {
@@ -180,7 +188,12 @@ func (t *taking) run(ctx context.Context) error {
 	if err == nil || tooLarge || errors.Is(err, errTaken) || ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) {
 		err = errors.Join(ignore(err, errTaken), t.out.flush(grace))
 	}
-	if err == nil && t.manifest.live() {
+	switch {
+	case err != nil:
+	case t.direct != nil:
+		t.missing = t.left
+		err = t.sendChosen(grace)
+	case t.manifest.live():
 		err = t.acknowledge(ctx)
 	}
 	released := t.holder.Release() //nolint:contextcheck // it must happen after the end of ctx too
@@ -216,8 +229,14 @@ func (t *taking) visit(ctx, grace context.Context, m amqp.Held) error {
 		t.doubles[key]--
 		t.surplus--
 		t.acked++
-		// Nothing is lost: the hold has a copy, which was counted, see taking.
+		// Nothing is lost: the hold has a copy, which was counted, see taking. Of a direct run the
+		// queue has one to which it was sent.
 		return t.holder.Ack(m)
+	case t.need[key] > 0 && t.direct != nil:
+		t.need[key]--
+		t.left--
+		t.chosen = append(t.chosen, m)
+		return nil
 	case t.need[key] > 0:
 		p := toHold(m.Delivery, t.manifest.Queue)
 		if t.frame > 0 && relay.HeaderSize(p) > t.frame { // the broker would end the connection

@@ -168,10 +168,16 @@ func WriteResult(w io.Writer, a Action, r Result) error {
 	if r.Left > 0 {
 		fmt.Fprintf(&b, "; %d left in its hold", r.Left)
 	}
+	if r.LeftInQueue > 0 {
+		fmt.Fprintf(&b, "; %d still in %s", r.LeftInQueue, text.Name(r.Queue))
+	}
 	if kind.goes == toWork {
 		b.WriteString("; " + failedAgain(r.FailedAgain, r.SoFar, r.Unheard))
 	}
-	if r.DoubledAtMost > 0 {
+	switch {
+	case r.DoubledAtMost > 0 && r.Direct:
+		fmt.Fprintf(&b, "; at most %d may be in %s too, with the same message-id", r.DoubledAtMost, text.Name(r.Queue))
+	case r.DoubledAtMost > 0:
 		fmt.Fprintf(&b, "; an earlier process doubled none if it ended normally, and at most %d, with the same message-id, if it was killed", r.DoubledAtMost)
 	}
 	if r.Reordered {

@@ -8,10 +8,10 @@ import (
 	"fmt"
 	"io"
 	"regexp"
-	resyntax "regexp/syntax"
 	"slices"
 	"strings"
 
+	"github.com/dlxctl/dlxctl/internal/pattern"
 	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/plan"
 	"github.com/dlxctl/dlxctl/topology"
@@ -96,8 +96,9 @@ func applying(t topology.Compiled) Grant {
 			continue
 		}
 		list := lists[r.Permission]
-		*list = append(*list, pattern(t, r.Name))
+		*list = append(*list, generatedPattern(t, r.Name))
 	}
+	g.Write = append(g.Write, covered(t)...) // to bind and unbind the queues that services have declared
 	for _, list := range lists {
 		slices.Sort(*list)
 		*list = slices.Compact(*list)
@@ -121,12 +122,12 @@ func migrating(t topology.Compiled) Grant {
 			continue
 		}
 		g.User = "migrator"
-		legacy, successor := exactly(w.Replaces), pattern(t, w.Name)
+		legacy, successor := exactly(w.Replaces), generatedPattern(t, w.Name)
 		g.Configure = append(g.Configure, legacy)
 		g.Write = append(g.Write, legacy)
 		g.Read = append(g.Read, legacy, successor)
 	}
-	generated := pattern(t, topology.UnroutableName(t.Name)) // the switches, and where the drain publishes to
+	generated := generatedPattern(t, topology.UnroutableName(t.Name)) // the switches, and where the drain publishes to
 	g.Configure, g.Write, g.Read = append(g.Configure, generated), append(g.Write, generated), append(g.Read, generated)
 	for _, list := range []*Alternatives{&g.Configure, &g.Write, &g.Read} {
 		slices.Sort(*list)
@@ -166,10 +167,10 @@ func processing(t topology.Compiled) Grant {
 	return g
 }
 
-// consuming returns a grant for each owner, and for each queue that has none: to
-// consume, to publish a failed message, with the reason, to where the queue dead-letters, and to
-// declare and bind the queue again as services do at their start. To declare a queue that
-// dead-letters takes write on that exchange too.
+// consuming returns a grant for each owner, for each queue that has none, and for the services of
+// each match whose pattern begins with plain text: to consume, to publish a failed message, with
+// the reason, to where the queue dead-letters, and to declare and bind the queue again as services
+// do at their start. To declare a queue that dead-letters takes write on that exchange too.
 func consuming(t topology.Compiled) []Grant {
 	var grants []Grant
 	sources := map[string][]string{}
@@ -184,15 +185,17 @@ func consuming(t topology.Compiled) []Grant {
 			exchanges[q.Name], _ = deadLettering(t, q)
 		}
 	}
-	for _, w := range t.WorkQueues {
-		user := cmp.Or(w.Owner, w.Name)
+	consumer := func(user string) *Grant {
 		i := slices.IndexFunc(grants, func(g Grant) bool { return g.User == user })
 		if i < 0 {
 			i = len(grants)
 			purpose := "consume, say why a message failed, and declare and bind as the services of " + text.Name(user) + " do"
 			grants = append(grants, Grant{User: user, Purpose: purpose})
 		}
-		g, queue := &grants[i], exactly(w.Name)
+		return &grants[i]
+	}
+	for _, w := range t.WorkQueues {
+		g, queue := consumer(cmp.Or(w.Owner, w.Name)), exactly(w.Name)
 		g.Configure, g.Write = append(g.Configure, queue), append(g.Write, queue)
 		if failed := exactly(exchanges[w.Name]); !slices.Contains(g.Write, failed) {
 			g.Write = append(g.Write, failed)
@@ -201,6 +204,20 @@ func consuming(t topology.Compiled) []Grant {
 			if !slices.Contains(g.Read, name) {
 				g.Read = append(g.Read, name)
 			}
+		}
+	}
+	for _, m := range t.Matches {
+		begin := pattern.Begin(m.Pattern)
+		if begin == "" {
+			continue // an expression for its queues would permit to read every queue
+		}
+		g := consumer(cmp.Or(m.Owner, "services"))
+		g.Note = "The file does not have all exchanges to which these services bind their queues: add read on the others."
+		queues := exactly(begin) + ".*"
+		g.Configure, g.Read = append(g.Configure, queues), append(g.Read, queues)
+		g.Write = append(g.Write, queues)
+		if failed := exactly(topology.FailedExchangeName(t.Name)); !slices.Contains(g.Write, failed) {
+			g.Write = append(g.Write, failed)
 		}
 	}
 	return grants
@@ -343,22 +360,7 @@ type DeskObjects struct {
 // covered returns expressions for the names of the queues that matches cover, and for more: how the
 // names begin is all that the expression of a permission takes from a pattern.
 func covered(t topology.Compiled) []string {
-	return text.Each(t.Matches, func(m topology.Match) string { return exactly(begin(m.Pattern)) + ".*" })
-}
-
-// begin returns how all names begin that a pattern matches, as far as it is plain text. Empty: they
-// may begin with anything.
-func begin(pattern string) string {
-	re, err := resyntax.Parse(pattern, resyntax.Perl)
-	if err != nil || re.Op != resyntax.OpConcat { // Perl knows more than the standard library
-		return ""
-	}
-	first, next := re.Sub[0], re.Sub[1]
-	if first.Op != resyntax.OpBeginText && first.Op != resyntax.OpBeginLine || next.Op != resyntax.OpLiteral ||
-		next.Flags&resyntax.FoldCase != 0 {
-		return ""
-	}
-	return string(next.Rune)
+	return text.Each(t.Matches, func(m topology.Match) string { return exactly(pattern.Begin(m.Pattern)) + ".*" })
 }
 
 // The users of people at the desk, who read, who act, and who act in work queues too.
@@ -384,8 +386,8 @@ func deadLetterQueues(t topology.Compiled) []string {
 // deskPattern returns an expression for the names that runs of the desk use.
 func deskPattern(t topology.Compiled) string { return exactly(topology.HoldName(t.Name, "")) + ".*" }
 
-// pattern returns an expression for a name, or for all that is generated.
-func pattern(t topology.Compiled, name string) string {
+// generatedPattern returns an expression for a name, or for all that is generated.
+func generatedPattern(t topology.Compiled, name string) string {
 	if strings.HasPrefix(name, t.Name+".") {
 		return exactly(t.Name+".") + ".*"
 	}

@@ -66,17 +66,3 @@ func TestRightsOfWhatIsRemoved(t *testing.T) {
 		}
 	}
 }
-
-// A permission covers what a pattern matches, and a part of it only where that is sure.
-func TestBegin(t *testing.T) {
-	t.Parallel()
-	for pattern, want := range map[string]string{
-		`^svc\.`: "svc.", `^svc-jobs$`: "svc-jobs", `^svc.`: "svc", `^svc+`: "sv", `^svc\.a|^svc\.b`: "",
-		`^svc\.(a|b)`: "svc.", `^(svc|job)-`: "", `^svc|job`: "", `^svc\.a|svc\.b`: "", `svc\.`: "", `.*`: "", `^`: "",
-		`(?i)^svc`: "", `^(?!shop|billing)`: "", `^\d`: "",
-	} {
-		if got := begin(pattern); got != want {
-			t.Errorf("%s: %q, want %q", pattern, got, want)
-		}
-	}
-}

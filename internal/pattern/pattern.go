@@ -4,7 +4,10 @@
 package pattern
 
 import (
+	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/dlclark/regexp2"
 )
@@ -35,4 +38,62 @@ func (p *Pattern) Matches(name string) (matches bool, err error) {
 		}
 	}
 	return matches, err
+}
+
+// Begin returns how all names begin that a pattern matches, as far as that is plain text and sure.
+// Empty: they may begin with anything.
+func Begin(s string) string {
+	rest, anchored := strings.CutPrefix(s, "^")
+	if !anchored || alternates(rest) {
+		return ""
+	}
+	var out strings.Builder
+	for rest != "" {
+		c, size := utf8.DecodeRuneInString(rest)
+		if c == '\\' {
+			next, more := utf8.DecodeRuneInString(rest[size:])
+			if more == 0 || !unicode.IsPunct(next) && !unicode.IsSymbol(next) {
+				break // it has a meaning
+			}
+			c, size = next, size+more
+		} else if strings.ContainsRune(`.^$*+?()[]{}|`, c) {
+			break
+		}
+		rest = rest[size:]
+		if rest != "" && strings.ContainsRune("*+?{", rune(rest[0])) {
+			break // it may be missing
+		}
+		out.WriteRune(c)
+	}
+	return out.String()
+}
+
+// alternates reports whether a pattern may be several, with | between them.
+func alternates(s string) bool {
+	if strings.Contains(s, "|") && (strings.Contains(s, "[") || strings.Contains(s, `\Q`)) {
+		return true // it may be a part of a class, and so may be a parenthesis
+	}
+	depth := 0
+	for i := 0; i < len(s); i++ {
+		switch s[i] {
+		case '\\':
+			i++
+		case '(':
+			depth++
+		case ')':
+			depth--
+		case '|':
+			if depth <= 0 {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// Disjoint reports whether it is sure that no name has a match of both patterns: they begin with
+// different text.
+func Disjoint(a, b string) bool {
+	a, b = Begin(a), Begin(b)
+	return !strings.HasPrefix(a, b) && !strings.HasPrefix(b, a)
 }

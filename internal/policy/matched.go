@@ -14,6 +14,22 @@ func WithMatched(c topology.Compiled, queues []topology.Queue) topology.Compiled
 	return c.WithMatched(queues, entryOf)
 }
 
+// Declared returns the queue of a name as a service may declare it, if a match of c covers the
+// name: a quorum queue, or a classic one where the match covers no others.
+func Declared(c topology.Compiled, name string) (topology.Queue, bool) {
+	entryOf := Matched(c)
+	for _, kind := range []string{topology.Quorum, topology.Classic} {
+		q := topology.Queue{
+			Name: name, Durable: true, External: true, Arguments: topology.Arguments{topology.ArgQueueType: kind},
+			Label: topology.Label{Role: topology.RoleWork, Queue: name},
+		}
+		if _, covered := entryOf(q); covered {
+			return q, true
+		}
+	}
+	return topology.Queue{}, false
+}
+
 // Matched returns a function that finds the first entry of a topology that covers a queue. No entry
 // covers a queue that dlxctl made, one that only its connection can use, one of a type that no
 // policy can make dead-letter, or one whose name is too long for an address.

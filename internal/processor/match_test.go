@@ -3,8 +3,10 @@ package processor_test
 import (
 	"fmt"
 	"maps"
+	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	amqp10 "github.com/Azure/go-amqp"
 	"github.com/google/go-cmp/cmp"
@@ -160,6 +162,66 @@ func TestAPublisherForgesTheQueueOfAMatch(t *testing.T) {
 			t.Errorf("%s has %d messages", queue, n)
 		}
 	}
+}
+
+// anyValues are values of every type that a header of AMQP 0.9.1 may have.
+func anyValues() []any {
+	return []any{
+		nil, true, false, int8(-1), byte(255), int16(3), int32(2), int64(1) << 62, float32(1), 0.5,
+		amqp091.Decimal{Scale: 2, Value: 300},
+		"", "@", "@svc.victim", "svc.victim", "shop.dead", "\x00\xff\n", strings.Repeat("svc.victim", 100),
+		[]byte("svc.victim"), time.Unix(1<<40, 0),
+		[]any{},
+		[]any{"svc.victim", nil, []any{int32(1)}},
+		amqp091.Table{},
+		amqp091.Table{"queue": "svc.victim", "reason": "rejected", "count": int64(1), "routing-keys": []any{"@svc.victim"}},
+		[]any{amqp091.Table{"queue": "svc.victim", "exchange": "shop.return", "reason": int8(1), "routing-keys": "x"}},
+	}
+}
+
+// Whatever values headers have, a message of a queue that a match covers comes back to it with one
+// attempt. A consumer that publishes to the failed exchange itself reaches the queue that it names,
+// or the unroutable queue, and no other.
+func TestHeadersOfAnyTypeInAMatch(t *testing.T) {
+	t.Parallel()
+	s := newMatchStage(t)
+	s.declare(t, "svc.mine", topology.Quorum, nil, "keys")
+	s.declare(t, "svc.victim", topology.Quorum, nil)
+	run(t, s.processor(t))
+	names := []string{
+		"x-death", "x-last-death-queue", "x-last-death-reason", "x-last-death-exchange", "x-first-death-queue",
+		"x-opt-deaths", "count", "retry-queue", "retry-attempts", "retry-exchange", "retry-routing-key", "retry-history",
+		"retry-first-queue",
+		"retry-first-failed-at", "retry-reason", "retry-expiration", "retry-permanent", "retry-after", "retry-original-count",
+	}
+	for i, v := range anyValues() {
+		h := amqp091.Table{}
+		for _, name := range names {
+			h[name] = v
+		}
+		s.publish(t, "keys", "order", amqp091.Publishing{MessageId: fmt.Sprint(i), Headers: h})
+		reject(t, s.take(t, "svc.mine"))
+		m := s.bury(t, "svc.mine")
+		if m.MessageId != fmt.Sprint(i) || m.RoutingKey != "order" || m.Headers["retry-queue"] != "svc.mine" ||
+			m.Headers["retry-attempts"] != int64(1) || m.Headers["count"] != int32(1) || m.Headers["retry-exchange"] != "keys" {
+			t.Errorf("with %v (%T) it comes back as %s, key %q, with %v", v, v, m.MessageId, m.RoutingKey, m.Headers)
+		}
+	}
+	for i, v := range anyValues() {
+		h := amqp091.Table{}
+		for _, name := range names {
+			h[name] = v
+		}
+		s.publish(t, "shop.failed", "@", amqp091.Publishing{MessageId: fmt.Sprint(i), Headers: h})
+		queue := "shop.unroutable"
+		if fmt.Sprintf("%s", v) == "svc.victim" { // as by the key @svc.victim
+			queue = "svc.victim"
+		}
+		if m := s.bury(t, queue); m.MessageId != fmt.Sprint(i) {
+			t.Errorf("with %v (%T) %s has %s", v, v, queue, m.MessageId)
+		}
+	}
+	s.allEmpty(t)
 }
 
 // A service that knows dlxctl may name its queue itself: by arguments, or as it says why a message

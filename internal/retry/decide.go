@@ -175,7 +175,7 @@ func (r Rules) Decide(d Message, now time.Time) Decision {
 	next := r.next(d, f, now)
 	over := r.over(d, f, next, now)
 	switch {
-	case d.Key == topology.UnnamedAddress && origin != "" && !r.Names(origin):
+	case d.Key == topology.UnnamedAddress && origin != "" && !r.Names(origin) && !r.knows(origin):
 		why := fmt.Sprintf("it failed in %s, which no match of the topology %q covers", origin, r.topology.Name)
 		return r.ToUnroutable(d, Decision{Queue: origin, Reason: f.reason, Cause: UnknownQueue}, why, now)
 	case !addressed || origin == "":

@@ -9,8 +9,8 @@ import (
 )
 
 // The queue of a failure under the address that names none is the one of the broker's record, if
-// the file names it or a match covers it. Its dead letters go to the dead-letter queue of the
-// match.
+// the file names it, a match covers it, or it exists: a newer file may have the match. The
+// dead-letter queue is that of the match.
 func TestTheQueueOfAMatch(t *testing.T) {
 	t.Parallel()
 	b := topology.Backoff{Name: "standard", RetryExchange: "shop.standard.dlx", Tiers: []topology.Tier{{Queue: "tier"}}}
@@ -22,7 +22,7 @@ func TestTheQueueOfAMatch(t *testing.T) {
 			{Pattern: "svc", Backoff: "standard", DeadLetterQueue: "other.dead", Owner: "second"},
 		},
 	}
-	rules := retry.NewRules(c, b, 0).Including(func(queue string) bool { return queue != "svc.gone" })
+	rules := retry.NewRules(c, b, 0).Including(func(queue string) bool { return queue != "svc.gone" && queue != "no" })
 	death := func(queue string, again bool) map[string]any {
 		newest := map[string]any{"queue": queue, "reason": "rejected", "exchange": "e", "routing-keys": []any{"k"}}
 		h := map[string]any{"x-last-death-queue": queue, "x-death": []any{newest}}
@@ -46,7 +46,8 @@ func TestTheQueueOfAMatch(t *testing.T) {
 		"by the second":      {failed, "@", death("my.svc", true), retry.DeadLettered, "my.svc", "@other.dead", "second"},
 		"named":              {failed, "@", death("billing", true), retry.DeadLettered, "billing", "@billing", ""},
 		"its own address":    {failed, "@svc.a", death("svc.a", false), retry.Retried, "svc.a", "@svc.a", "first"},
-		"not covered":        {failed, "@", death("other", false), retry.Unroutable, "other", "", ""},
+		"of a newer file":    {failed, "@", death("other", false), retry.Retried, "other", "@other", ""},
+		"not covered":        {failed, "@", death("no", false), retry.Unroutable, "no", "", ""},
 		"gone":               {failed, "@", death("svc.gone", false), retry.Unroutable, "svc.gone", "", "first"},
 		"no record":          {failed, "@", map[string]any{"x-last-death-queue": int64(1)}, retry.Unroutable, "", "", ""},
 		"another exchange":   {"elsewhere", "@", death("svc.a", false), retry.Unroutable, "", "", ""},

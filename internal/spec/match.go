@@ -84,6 +84,13 @@ func (d *decoder) matchValues(m *Match, f fields, what string) {
 			break
 		}
 	}
+	for _, other := range d.spec.Matches { // the processor knows a queue by its name alone
+		if other.Type != "" && other.Type != m.Type && !pattern.Disjoint(other.Pattern, m.Pattern) {
+			d.problem(m.Pos, fmt.Sprintf("%s may match a queue that %q matches too, and that has type: %s", what, other.Pattern, other.Type),
+				"the first entry that matches a queue applies, whatever type the queue has: give both the same type, or patterns that begin with different text")
+			break
+		}
+	}
 	if v, given := f.values["dead"]; given && v.value.Value == "own" {
 		if d.mentions(f.node, "dead") {
 			d.problem(d.at(v.value), what+" has dead: own", "the queues that it covers are not known beforehand: write dead: shared, or name a queue")
@@ -135,7 +142,7 @@ func (d *decoder) matchHits() {
 			q := s.Queues[i]
 			d.problem(m.Pos,
 				fmt.Sprintf("the match %q covers the queue %q, which is at %s:%d", m.Pattern, q.Name, q.Pos.File, q.Pos.Line),
-				"one policy applies to a queue: exclude it from the pattern, as in ^svc\\.(?!mine$), or remove the queue")
+				"one policy applies to a queue: exclude it from the pattern, as in ^svc\\.(?!mine(\\.dead)?$), or remove the queue")
 			continue
 		}
 		names := slices.Sorted(maps.Keys(generated))

@@ -82,7 +82,7 @@ func TestMatchIsRefused(t *testing.T) {
 			`7:13: the match "^svc" covers the queue "svc.dead", which is for dead letters; its policy would change that queue: write a pattern that matches only queues of services, or another name under dead`,
 		},
 		`{match: "bill", external: true}`: {
-			`7:13: the match "bill" covers the queue "billing", which is at f:6; one policy applies to a queue: exclude it from the pattern, as in ^svc\.(?!mine$), or remove the queue`,
+			`7:13: the match "bill" covers the queue "billing", which is at f:6; one policy applies to a queue: exclude it from the pattern, as in ^svc\.(?!mine(\.dead)?$), or remove the queue`,
 		},
 		`{match: "^shop", external: true}`: {
 			`7:13: the match "^shop" covers the queue "shop.dead", which is for dead letters; its policy would change that queue: write a pattern that matches only queues of services, or another name under dead`,
@@ -92,6 +92,9 @@ func TestMatchIsRefused(t *testing.T) {
 		},
 		"{match: \"^a\", external: true}\n  - {match: \"^c\", external: true, backoff: other}": {
 			`8:44: the match "^c" has the backoff "other", and "^a" has "standard"; all entries with match have one backoff, as failures of their queues come to one failed queue`,
+		},
+		"{match: \"^a\", external: true, type: classic}\n  - {match: \"^ab\", external: true}": {
+			`8:13: the match "^ab" may match a queue that "^a" matches too, and that has type: classic; the first entry that matches a queue applies, whatever type the queue has: give both the same type, or patterns that begin with different text`,
 		},
 		"{match: \"^a\", external: true}\n  - {match: \"^a\", external: true}": {
 			`8:13: the match "^a" is already at f:7:13; keep one of them`,

@@ -97,7 +97,7 @@ func (o *overlays) index(t *tree) {
 		o.origin[&list] = o.at(t.pairs[i].value).File
 		t.pairs[i].value = &list
 		for n, item := range list.Content {
-			if name := quietText(valueOf(follow(item), "name"), o.lookup); name != "" {
+			if name := nameOf(item, o.lookup); name != "" {
 				o.named[section][name] = append(o.named[section][name], &listed{list: &list, index: n})
 			}
 		}
@@ -107,6 +107,21 @@ func (o *overlays) index(t *tree) {
 			o.backoffs[p.name] = true
 		}
 	}
+}
+
+// matchPrefix is before the pattern of an entry with match, where others have their name.
+const matchPrefix = "match: "
+
+// nameOf returns by what an overlay finds a queue or exchange: by its name, or by the pattern of an
+// entry with match. Empty: it has neither.
+func nameOf(n *yaml.Node, lookup func(string) (string, bool)) string {
+	if name := quietText(valueOf(follow(n), "name"), lookup); name != "" {
+		return name
+	}
+	if pattern := quietText(valueOf(follow(n), "match"), lookup); pattern != "" {
+		return matchPrefix + pattern
+	}
+	return ""
 }
 
 // quietText returns a text with its variables, for names that are read again. It returns "" for
@@ -210,7 +225,7 @@ func (o *overlays) defaults(p pair) {
 	}
 }
 
-// entries merges queues or exchanges by name.
+// entries merges queues or exchanges by name, and entries with match by their pattern.
 func (o *overlays) entries(p pair) {
 	what := strings.TrimSuffix(p.name, "s")
 	if isNullWord(p.value) {
@@ -223,17 +238,21 @@ func (o *overlays) entries(p pair) {
 			break
 		}
 		pairs := o.pairs(n, what)
-		i := slices.IndexFunc(pairs, func(p pair) bool { return p.name == "name" })
+		prefix, i := "", slices.IndexFunc(pairs, func(p pair) bool { return p.name == "name" })
+		if i < 0 && what == "queue" {
+			prefix, i = matchPrefix, slices.IndexFunc(pairs, func(p pair) bool { return p.name == "match" })
+		}
 		if i < 0 {
 			if n.Kind == yaml.MappingNode {
 				o.problem(o.at(n), what+" has no name", "add name: …")
 			}
 			continue
 		}
-		name, ok := o.textOf(pairs[i].value, "name")
+		name, ok := o.textOf(pairs[i].value, pairs[i].name)
 		if !ok {
 			continue
 		}
+		name = prefix + name
 		found := o.named[p.name][name]
 		if len(found) == 0 {
 			o.unknown(what, name, pairs[i].value)
@@ -304,7 +323,7 @@ func namesIn(f Source, what string, lookup func(string) (string, bool)) []string
 		return names
 	}
 	for _, n := range members(valueOf(doc.Content[0], what+"s")) {
-		names = append(names, quietText(valueOf(follow(n), "name"), lookup))
+		names = append(names, nameOf(n, lookup))
 	}
 	return names
 }

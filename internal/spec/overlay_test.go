@@ -190,6 +190,31 @@ func TestOverlay(t *testing.T) {
 	}
 }
 
+// An entry with match is found by its pattern.
+func TestOverlayOfAMatch(t *testing.T) {
+	t.Parallel()
+	const base = "version: 1\nname: shop\nbackoff: {b: {tiers: [1s]}}\ndefaults: {backoff: b}\n" +
+		"queues: [{match: '^svc\\.', external: true}, {match: '^job\\.', external: true}]\n"
+	over := "queues: [{match: '^svc\\.', severity: page, dead: {queue: svcs.dead}}]"
+	edited := strings.Replace(base, "true}", "true, severity: page, dead: {queue: svcs.dead}}", 1)
+	got, _, err := Load(overlaid([]string{base}, over), environment())
+	want, _, wrong := Load(numbered([]string{edited}), environment())
+	if err != nil || wrong != nil {
+		t.Fatal(err, wrong)
+	}
+	got.Places, want.Places = nil, nil
+	for i := range got.Matches {
+		got.Matches[i].Place, want.Matches[i].Place = topology.Place{}, topology.Place{}
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("the overlay gives (-want +got):\n%s", d)
+	}
+	const refused = `1:1:18: no file has the queue "match: ^svc"; did you mean "match: ^svc\\."?`
+	if got := compiled(overlaid([]string{base}, "queues: [{match: ^svc, owner: x}]")); got != refused {
+		t.Errorf("it says %s", got)
+	}
+}
+
 // An overlay wins over the defaults of each file, and lists at the top are those of the overlay
 // alone, whichever file has them.
 func TestOverlayOfSeveralFiles(t *testing.T) {
@@ -388,6 +413,7 @@ func TestOverlaySchema(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, fits := range append(partsOfOverlays(), "version: 1", "x-mine: {a: 1}", "queues: [{name: billing}]",
+		"queues: [{match: '^svc\\.', severity: page}]",
 		"backoff: {slow: {exponential: {steps: 3}}}", "queues: [{name: billing, dead: {arguments: null}}]",
 		"queues: [{name: billing, deliveryLimit: \"${LIMIT}\"}]") {
 		if err := schema.Validate(plain(t, []byte(fits))); err != nil {
@@ -396,6 +422,7 @@ func TestOverlaySchema(t *testing.T) {
 	}
 	for _, wrong := range []string{
 		"name: null", "version: 2", "queues: null", "queues: [{owner: x}]", "queues: [{name: null}]",
+		"queues: [{match: null}]", "exchanges: [{match: a}]",
 		"queues: {name: billing}", "queues: [{name: billing, deliverylimit: 3}]", "vhots: prod",
 		"defaults: {severity: loud}", "backoff: {standard: {tiers: [{attempts: 2}]}}",
 		"queues: [{name: billing, bindings: [{key: a}]}]",

@@ -22,13 +22,16 @@ func OverlaySchema() []byte {
 		case "version", "name":
 			keys[i].shape.null = false
 		case "queues", "exchanges": // merged by name
+			either := k.shape.items.oneOf // how an entry is named
 			entries := overlayKeys(k.shape.items.keys)
-			for j := range entries {
-				if entries[j].name == "name" {
-					entries[j].required, entries[j].shape.null = true, false
+			for j, e := range entries {
+				if e.name == "name" || slices.Contains(either, e.name) {
+					entries[j].required, entries[j].shape.null = either == nil, false
 				}
 			}
-			keys[i].shape = list(object(entries))
+			items := object(entries)
+			items.oneOf = either
+			keys[i].shape = list(items)
 		}
 	}
 	return schema("dlxctl overlay", keys)

@@ -55,6 +55,9 @@ func prepare(c topology.Compiled, speed int) trial {
 	}
 	t.shorten()
 	t.substitute()
+	for _, m := range c.Matches {
+		t.note("queues that match %s are not tried: services declare them", text.Name(m.Pattern))
+	}
 	return t
 }
 

@@ -55,7 +55,7 @@ func (t *Try) Run(ctx context.Context) (Report, error) {
 	began := time.Now()
 	tr := prepare(t.Topology, t.Speed)
 	if len(tr.workQueues()) == 0 {
-		return Report{}, errors.New("the topology has no queue to try; add one under `queues`")
+		return Report{}, errors.New("the topology names no queue to try; add one under `queues`")
 	}
 	h := Host{Endpoint: t.Endpoint, Notice: t.Notice, cluster: t.Topology.Cluster}
 	begin := h.create

@@ -292,6 +292,25 @@ func (h *Holder) endSubscription() error {
 	})
 }
 
+// Commit takes no more, and has the queue delete what was acknowledged so far. It is called between
+// Take and Release. A channel may forget acknowledgements if more than 30 calls of Commit have sent
+// some, see block.settle.
+//
+// Nothing can be lost: see Ack.
+func (h *Holder) Commit() error {
+	if h.chunk != nil {
+		return h.cancel()
+	}
+	return h.ask(func() error {
+		for _, b := range h.blocks {
+			if err := b.settle(h.waiting(b)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
 // waiting returns the acknowledgements of a block that wait, to be sent now.
 func (h *Holder) waiting(b *block) []uint64 {
 	h.mu.Lock()

@@ -1,0 +1,217 @@
+package e2e_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	amqp091 "github.com/rabbitmq/amqp091-go"
+
+	"github.com/dlxctl/dlxctl/internal/brokertest"
+)
+
+// The entries with match of a file, in the order of the file.
+const (
+	matchAll = `{match: '^svc\.', external: true}`
+	matchX   = `{match: '^svc\.x', external: true, dead: {queue: x.dead}}`
+)
+
+// matchesFile returns a topology with a queue and entries with match.
+func matchesFile(backoff string, entries ...string) string {
+	return fmt.Sprintf(`
+version: 1
+name: shop
+defaults: {backoff: %s}
+backoff: {a: {tiers: [100ms, 200ms]}, b: {tiers: [200ms, 300ms, 100ms]}}
+exchanges: [{name: events}]
+queues:
+  - {name: work, backoff: a, bindings: [{exchange: events, key: "#"}]}
+  - {name: other, backoff: b}
+  - %s
+`, backoff, strings.Join(entries, "\n  - "))
+}
+
+// failing is a virtual host in which services have declared queues that a match covers, publish to
+// them, and reject all that they get.
+type failing struct {
+	target    brokertest.Target
+	published []func() int
+	mu        sync.Mutex
+	delivered map[string]int // by queue and message-id
+}
+
+// failIn declares queues of both types, and lets all fail that is published to them.
+func failIn(t *testing.T, target brokertest.Target, queues ...string) *failing {
+	t.Helper()
+	f := &failing{target: target, delivered: map[string]int{}}
+	for i, queue := range queues {
+		kind := []string{"quorum", "classic"}[i%2]
+		args := amqp091.Table{"x-queue-type": kind}
+		if _, err := target.Channel(t).QueueDeclare(queue, true, false, false, false, args); err != nil {
+			t.Fatal(err)
+		}
+		f.reject(t, queue)
+	}
+	return f
+}
+
+// reject begins to reject all that a queue delivers.
+func (f *failing) reject(t *testing.T, queue string) {
+	t.Helper()
+	ch := f.target.Channel(t)
+	if err := ch.Qos(20, 0, false); err != nil {
+		t.Fatal(err)
+	}
+	deliveries, err := ch.Consume(queue, "", false, false, false, false, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		for d := range deliveries {
+			f.mu.Lock()
+			f.delivered[queue+"/"+d.MessageId]++
+			f.mu.Unlock()
+			if d.Reject(false) != nil {
+				return // the test is over
+			}
+		}
+	}()
+}
+
+// publish begins to publish to the queues.
+func (f *failing) publish(t *testing.T, queues ...string) {
+	t.Helper()
+	for _, queue := range queues {
+		stop := brokertest.PublishEvery(t, f.target.Confirming(t), "", queue, brokertest.Pause(4*time.Millisecond))
+		f.published = append(f.published, stop)
+	}
+}
+
+// end ends the publishing, and checks that each message is one dead letter, in one of the queues
+// dead, and that the other queues are empty.
+func (f *failing) end(t *testing.T, state any, queues []string, dead ...string) {
+	t.Helper()
+	n := 0
+	for _, stop := range f.published {
+		n += stop()
+	}
+	ch := f.target.Channel(t)
+	once := map[string]string{}
+	brokertest.Eventually(t, fmt.Sprintf("%d dead letters", n), func() bool {
+		for _, queue := range slices.Concat(dead, []string{"shop.unroutable"}) {
+			for {
+				m, ok, err := ch.Get(queue, true)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if !ok {
+					break
+				}
+				id := fmt.Sprint(m.Headers["retry-queue"], "/", m.MessageId)
+				if before, twice := once[id]; twice {
+					t.Errorf("%s is in %s, and was in %s", id, queue, before)
+				}
+				once[id] = queue
+				if queue == "shop.unroutable" {
+					t.Errorf("%s is unroutable: %v", id, m.Headers)
+				}
+			}
+		}
+		return len(once) >= n
+	}, func() string { return fmt.Sprintf("%d are there\n%v", len(once), state) })
+	for _, queue := range slices.Concat(queues, dead, []string{"shop.unroutable"}) {
+		awaitDepth(t, f.target, queue, 0)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	deliveries := 0
+	for _, k := range f.delivered {
+		deliveries += k
+	}
+	t.Logf("%d messages, %d deliveries, %d dead letters", n, deliveries, len(once))
+}
+
+// While messages fail, entries with match change their order and their backoff, back and again, and
+// each third apply is killed. Each message ends once as a dead letter of its own queue.
+func TestMatchesChangeUnderTraffic(t *testing.T) {
+	t.Parallel()
+	target := brokertest.VHost(t)
+	if !target.AtLeast("4.0") {
+		t.Skip("before 4.0, match is refused")
+	}
+	files := []string{
+		matchesFile("a", matchX, matchAll), matchesFile("a", matchAll, matchX), matchesFile("b", matchAll, matchX),
+		matchesFile("b", matchX, matchAll),
+	}
+	path := writeTopology(t, files[0])
+	start(t, target, "apply", "--yes", "-f", path).exits(t, 0)
+	p := start(t, target, "process", "--watch", "-f", path)
+	p.logs(t, "connected")
+	queues := []string{"svc.x1", "svc.x2", "svc.y1", "svc.y2"}
+	f := failIn(t, target, queues...)
+	f.publish(t, queues...)
+	apply := func() *process {
+		return start(t, target, "apply", "--yes", "--lock-timeout", lockFreed, "-f", path)
+	}
+	r := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // the same choices each time
+	for round := range brokertest.Load(50) {
+		replace(t, path, files[(round+1+r.IntN(3))%len(files)])
+		if round%3 == 2 {
+			apply().killAfter(t, time.Duration(r.IntN(4000))*time.Millisecond)
+			if r.IntN(2) == 0 { // another file in the middle
+				replace(t, path, files[r.IntN(len(files))])
+			}
+		}
+		again := apply()
+		<-again.ended
+		if strings.Contains(again.stderr.String(), "another client may be changing it") {
+			again = apply()
+		}
+		again.exits(t, 0)
+		start(t, target, "plan", "--detailed-exitcode", "-f", path).exits(t, 0)
+	}
+	f.end(t, &p.stderr, append(queues, "shop.a.failed", "shop.b.failed"), "x.dead", "shop.dead")
+	p.signal(t, syscall.SIGTERM)
+	p.exits(t, 0)
+}
+
+// A processor whose file has no match yet retries what fails in a queue that apply has covered
+// since.
+func TestAMatchIsAddedWhileAProcessorRuns(t *testing.T) {
+	t.Parallel()
+	target := brokertest.VHost(t)
+	if !target.AtLeast("4.0") {
+		t.Skip("before 4.0, match is refused")
+	}
+	without := writeTopology(t, matchesFile("a", "{name: third}"))
+	with := writeTopology(t, matchesFile("a", "{name: third}", matchAll))
+	start(t, target, "apply", "--yes", "-f", without).exits(t, 0)
+	p := start(t, target, "process", "-f", without)
+	p.logs(t, "connected")
+	ch := target.Confirming(t)
+	if _, err := ch.QueueDeclare("svc.a", true, false, false, false, amqp091.Table{"x-queue-type": "quorum"}); err != nil {
+		t.Fatal(err)
+	}
+	start(t, target, "apply", "--yes", "--allow", "drops-routing", "-f", with).exits(t, 0)
+	brokertest.PublishConfirmed(t, ch, "", "svc.a", amqp091.Publishing{MessageId: "a"})
+	if d := brokertest.Take(t, ch, "svc.a"); d.Reject(false) != nil {
+		t.Fatal("it cannot be rejected")
+	}
+	brokertest.Eventually(t, "it to come back", func() bool {
+		if brokertest.Ready(t, ch, "shop.unroutable") > 0 {
+			t.Fatalf("it is unroutable\n%s", &p.stderr)
+		}
+		return brokertest.Ready(t, ch, "svc.a") == 1
+	}, &p.stderr)
+	d := brokertest.Take(t, ch, "svc.a")
+	if d.Headers["retry-attempts"] != int64(1) || d.Headers["retry-queue"] != "svc.a" || d.Ack(false) != nil {
+		t.Errorf("it comes back with %v", d.Headers)
+	}
+	p.signal(t, syscall.SIGTERM)
+	p.exits(t, 0)
+}
