@@ -62,7 +62,8 @@ func (l *List) Add(v deadletter.View) error {
 		if l.count == 1 {
 			l.row("HANDLE", "FAILED", "CAUSE", "ATTEMPTS", "REPLAYS", "KEY", "ERROR OR BODY")
 		}
-		l.row(v.Name(), moment(v.LastFailed), dash(v.Cause), attemptsOf(v), fmt.Sprint(v.Replays), dash(v.Key), firstLine(v, l.screen))
+		l.row(v.Name(), moment(v.LastFailed), dash(v.Cause), attemptsOf(v), fmt.Sprint(v.Replays), dash(v.Key),
+			firstLine(v, l.screen))
 		return nil
 	}
 }
@@ -75,8 +76,8 @@ func attemptsOf(v deadletter.View) string {
 	return fmt.Sprint(v.Attempts)
 }
 
-// row writes a row where there is no terminal. The columns have fixed widths: what comes later is not
-// known.
+// row writes a row where there is no terminal. The columns have fixed widths: what comes later is
+// not known.
 func (l *List) row(cells ...string) {
 	widths := []int{12, 20, 14, 8, 7, 24, 0}
 	var b strings.Builder

@@ -202,8 +202,8 @@ func (d *Desk) now() time.Time {
 	return time.Now()
 }
 
-// WriteOverview writes an overview for a person: the queues with most messages first. The empty ones
-// are counted, and listed only with all.
+// WriteOverview writes an overview for a person: the queues with most messages first. The empty
+// ones are counted, and listed only with all.
 func WriteOverview(w io.Writer, o Overview, s Screen, all bool) error {
 	if len(o.Queues) == 0 && o.VHost != "" {
 		_, err := fmt.Fprintf(w, "vhost %s has no dead-letter queues\n", text.Name(o.VHost))
@@ -338,8 +338,8 @@ func (q QueueOverview) fresh(s Screen) string {
 	}
 }
 
-// cause writes the most frequent cause. A terminal has little room: there the error, if there is one,
-// says why, and no count stands where all messages that were looked at have it.
+// cause writes the most frequent cause. A terminal has little room: there the error, if there is
+// one, says why, and no count stands where all messages that were looked at have it.
 func (q QueueOverview) cause(s Screen) string {
 	if q.TopCount == 0 {
 		return "-"

@@ -132,7 +132,8 @@ func (s Sought) Write(w io.Writer, on Screen) error {
 	table := text.Table{Whole: []int{0, 1}, Last: []int{5}}
 	table.Add(nil, "QUEUE", "HANDLE", "WORK QUEUE", on.choose("AGE", "FAILED"), "ATTEMPTS", "ERROR OR BODY")
 	for _, v := range s.Found {
-		table.Add(nil, text.Name(v.Queue), v.Name(), dash(v.WorkQueue), on.when(v.LastFailed), attemptsOf(v), firstLine(v, on))
+		table.Add(nil, text.Name(v.Queue), v.Name(), dash(v.WorkQueue), on.when(v.LastFailed), attemptsOf(v),
+			firstLine(v, on))
 	}
 	if len(s.Found) > 0 {
 		if err := table.Write(w, on.Width); err != nil {

@@ -163,8 +163,8 @@ run r1: replayed 1 message in 353ms; 7 left in its hold; 1 failed again
 	}
 }
 
-// A person at a terminal of 80 columns sees the queue with most messages first, and how long ago; the
-// empty ones take one line. Elsewhere times stay whole.
+// A person at a terminal of 80 columns sees the queue with most messages first, and how long ago;
+// the empty ones take one line. Elsewhere times stay whole.
 func TestWriteOverview(t *testing.T) {
 	t.Parallel()
 	o := desk.Overview{Topology: "shop", Queues: []desk.QueueOverview{
@@ -172,19 +172,20 @@ func TestWriteOverview(t *testing.T) {
 		{Queue: "crm.dead"},
 		{Queue: "mail.dead", Exists: true, Messages: 3, Age: 5, NotLooked: "it has consumers"},
 		{
-			Queue: "billing.payments.dead", Owners: []string{"team-billing"}, Messages: 1204, Looked: 1000, Oldest: at(2), New: 999,
-			TopCause: "failed: Payment.Declined: the bank of the customer", TopCount: 990, Exists: true,
+			Queue: "billing.payments.dead", Owners: []string{"team-billing"}, Messages: 1204, Looked: 1000, Oldest: at(2),
+			New: 999, TopCause: "failed: Payment.Declined", TopCount: 990, Exists: true,
 		},
 		{Queue: "sales.dead", Exists: true},
 		{Queue: "sms.dead", Exists: true, Messages: 2, Looked: 2, Oldest: at(1), New: 2, TopCause: "rejected", TopCount: 2},
 	}, Runs: []desk.Run{{
-		ID: "r1", Action: desk.Replay, Queue: "billing.payments.dead", Phase: desk.Sending, Chosen: 37, Holds: 12, Started: at(50),
-		By: "ann@host",
+		ID: "r1", Action: desk.Replay, Queue: "billing.payments.dead", Phase: desk.Sending, Chosen: 37, Holds: 12,
+		Started: at(50), By: "ann@host",
 	}}}
-	const piped = `QUEUE                  MESSAGES  OLDEST                NEW IN 24 H  TOP CAUSE                                                 OWNER
-billing.payments.dead  1204      2026-01-02T09:02:00Z  999 or more  990 × failed: Payment.Declined: the bank of the customer  team-billing
-mail.dead              3         -                     ?            -                                                         -
-sms.dead               2         2026-01-02T09:01:00Z  2            2 × rejected                                              -
+	const piped = `
+QUEUE                  MESSAGES  OLDEST                NEW IN 24 H  TOP CAUSE                       OWNER
+billing.payments.dead  1204      2026-01-02T09:02:00Z  999 or more  990 × failed: Payment.Declined  team-billing
+mail.dead              3         -                     ?            -                               -
+sms.dead               2         2026-01-02T09:01:00Z  2            2 × rejected                    -
 billing.payments.dead: looked at 1000 of 1204
 mail.dead: looked at 0 of 3: it has consumers
 up to 5 seconds old: the count of mail.dead, which desk did not look at
@@ -194,7 +195,8 @@ crm.dead does not exist; run dlxctl apply
 RUN  ACTION  QUEUE                  PHASE             CHOSEN  LEFT  STARTED               BY        REASON
 r1   replay  billing.payments.dead  sending, stopped  37      12    2026-01-02T09:50:00Z  ann@host  -
 `
-	const terminal = `QUEUE                  MESSAGES  OLDEST  NEW 24H  TOP CAUSE             OWNER
+	const terminal = `
+QUEUE                  MESSAGES  OLDEST  NEW 24H  TOP CAUSE             OWNER
 billing.payments.dead  1204      1h      999+     990 × Payment.Decli…  team-bi…
 mail.dead              3         -       ?        -                     -
 sms.dead               2         1h      2        rejected              -
@@ -235,7 +237,7 @@ up to 5 seconds old: the count of mail.dead and news.dead, which desk did not lo
 			if err := desk.WriteOverview(&b, tc.overview, tc.screen, tc.all); err != nil {
 				t.Fatal(err)
 			}
-			if d := cmp.Diff(tc.want, b.String()); d != "" {
+			if d := cmp.Diff(strings.TrimPrefix(tc.want, "\n"), b.String()); d != "" {
 				t.Errorf("WriteOverview (-want +got):\n%s", d)
 			}
 		})
@@ -251,8 +253,8 @@ func failed(handle deadletter.Handle, minute, attempts int, problem, body string
 	return v
 }
 
-// A list for a terminal of 80 columns says why each message failed, and says once what is the same in
-// all. Elsewhere it has all columns, and times.
+// A list for a terminal of 80 columns says why each message failed, and says once what is the same
+// in all. Elsewhere it has all columns, and times.
 func TestWriteList(t *testing.T) {
 	t.Parallel()
 	const declined = "the bank of the customer has declined the payment, and gives no reason"

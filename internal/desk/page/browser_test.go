@@ -551,8 +551,8 @@ func TestTheLayoutDoesNotShift(t *testing.T) {
 	}
 }
 
-// The overview begins with the queue that has most messages, and has one line for the empty ones. No
-// column has the same in all rows: nothing was looked at.
+// The overview begins with the queue that has most messages, and has one line for the empty ones.
+// No column has the same in all rows: nothing was looked at.
 func TestTheOverviewBeginsWithTheFullestQueue(t *testing.T) {
 	brokertest.OnNewestLine(t)
 	t.Parallel()
