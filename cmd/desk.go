@@ -22,15 +22,16 @@ func newDesk(a *app) *cobra.Command {
 		Use:        "desk",
 		SuggestFor: []string{"dlq", "dead-letters", "deadletters", "shovel", "redrive"},
 		Short:      "Look at dead letters, and send them back to work",
-		Long: `Show each dead-letter queue of the topology: how many messages it holds, the oldest, how
-many are new in the last 24 hours, the most frequent cause, the owner, and the runs in
-progress. The subcommands show, export, replay, edit, park and discard its messages, and
-give back what was taken. pull takes messages out of a work queue.
+		Long: `Show each dead-letter queue of the topology that has messages, the one with most first: how
+many it holds, the oldest, how many are new in the last 24 hours, the most frequent cause,
+the owner, and the runs in progress. The empty queues are counted, and -v lists them. The
+subcommands show, export, replay, edit, park and discard its messages, and give back what
+was taken. pull takes messages out of a work queue.
 
 desk looks at the first --limit messages of each queue, and says where it did not look at
 all of them. --limit 0 looks at no message. The count of a queue that it did not look at, such
-as an empty one, is up to 5 seconds old. A look gives the messages back in their order;
-docs/looking.md says what it costs in a queue.
+as an empty one, is up to 5 seconds old. A terminal shows ages such as 12m in place of times.
+A look gives the messages back in their order; docs/looking.md says what it costs in a queue.
 
 replay, edit, park, restore, discard, pull and import change nothing without --yes. They show
 how many messages they looked at and chose, where these would go, and the command line
@@ -56,6 +57,7 @@ anything was moved.`,
 	}
 	k.look.addLimit(c.Flags(), desk.OverviewMessages, "messages to look at in each queue; 0 looks at none")
 	k.look.addLook(c)
+	k.look.addVerbose(c.Flags(), "list the empty queues too, and what each look changed")
 	k.look.addUnfiled(c)
 	c.AddCommand(
 		newDeskList(a), newDeskGroups(a), newDeskShow(a), newDeskFind(a), newDeskDigest(a),
@@ -89,5 +91,5 @@ func (k *deskCommand) run(ctx context.Context) error {
 	if k.app.output == "json" {
 		return jsondoc.Write(k.app.stdout, overview)
 	}
-	return desk.WriteOverview(k.app.stdout, overview, k.app.width())
+	return desk.WriteOverview(k.app.stdout, overview, k.app.screen(), k.look.verbose)
 }

@@ -31,6 +31,7 @@ func newAct(a *app, action desk.Action) deskAct { return deskAct{app: a, ask: de
 func (k *deskAct) add(c *cobra.Command) {
 	f := c.Flags()
 	k.choose.add(c)
+	k.choose.addCost(f)
 	k.choose.addUnfiled(c)
 	k.choose.addLimit(f, 0, "choose so many messages at most, from the head of the queue; 0 is all")
 	k.addConsent(f)

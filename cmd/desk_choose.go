@@ -22,6 +22,8 @@ type chooseFlags struct {
 	// name and showBodies are for a virtual host without a topology file.
 	name       string
 	showBodies bool
+	// verbose: what a look changed is shown also where it limits nothing.
+	verbose bool
 }
 
 // add adds the flags that every choice has.
@@ -61,6 +63,15 @@ func (k *chooseFlags) addHold(c *cobra.Command) {
 	k.messages.register(c)
 }
 
+// addCost adds the flag of a command that says what its look costs.
+func (k *chooseFlags) addCost(f *pflag.FlagSet) {
+	k.addVerbose(f, "show what the look changed, also where that limits nothing")
+}
+
+func (k *chooseFlags) addVerbose(f *pflag.FlagSet, usage string) {
+	f.BoolVarP(&k.verbose, "verbose", "v", false, usage)
+}
+
 // addUnfiled adds the flags for a virtual host without a topology file.
 func (k *chooseFlags) addUnfiled(c *cobra.Command) {
 	f := c.Flags()
@@ -96,7 +107,7 @@ func (k *chooseFlags) withLook(r desk.Request, err error) (desk.Request, error) 
 
 // look returns the limits of a look.
 func (k *chooseFlags) look() (desk.LookOptions, error) {
-	o := desk.LookOptions{BesideConsumers: k.besideConsumers, Hold: k.holdTime}
+	o := desk.LookOptions{BesideConsumers: k.besideConsumers, Hold: k.holdTime, TellCost: k.verbose}
 	if k.holdLimit == "" {
 		return o, nil
 	}

@@ -49,6 +49,7 @@ Without --yes, edit shows the difference and sends nothing.`,
 		RunE:        k.run,
 	}
 	k.choose.addLook(c)
+	k.choose.addCost(c.Flags())
 	k.choose.addUnfiled(c)
 	k.addConsent(c.Flags())
 	k.allow.add(c.Flags())

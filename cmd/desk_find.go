@@ -45,6 +45,7 @@ Exit codes: 0 found, 1 not found, or failed, 5 not found, and not all messages w
 		RunE:        k.run,
 	}
 	k.choose.addLook(c)
+	k.choose.addCost(c.Flags())
 	k.choose.addUnfiled(c)
 	return c
 }
@@ -67,7 +68,7 @@ func (k *deskFindCommand) run(c *cobra.Command, args []string) error {
 	if k.app.output == "json" {
 		err = jsondoc.Write(k.app.stdout, sought)
 	} else {
-		err = sought.Write(k.app.stdout, k.app.width())
+		err = sought.Write(k.app.stdout, k.app.screen())
 	}
 	return errors.Join(err, sought.Err())
 }

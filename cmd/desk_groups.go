@@ -42,6 +42,7 @@ routing key of the publisher; header:NAME and body.PATH are values of the messag
 	c.Flags().StringVar(&k.by, "by", "",
 		"`PROPERTY`: error, cause, queue, key, exchange, type, header:NAME or body.PATH (default: error, or cause where no message has one)")
 	k.choose.add(c)
+	k.choose.addCost(c.Flags())
 	k.choose.addUnfiled(c)
 	k.choose.addLimit(c.Flags(), 0, "group so many messages at most, from the head of the queue; 0 is all")
 	return c
@@ -64,7 +65,7 @@ func (k *deskGroupsCommand) run(c *cobra.Command, args []string) error {
 		case "jsonl":
 			err = writeLines(k.app.stdout, found.Groups)
 		default:
-			err = desk.WriteGroups(k.app.stdout, found, k.app.width())
+			err = desk.WriteGroups(k.app.stdout, found, k.app.screen())
 		}
 		if err = cmp.Or(err, desk.WriteApart(k.app.stderr, found)); err != nil {
 			return err

@@ -21,6 +21,8 @@ func newDeskList(a *app) *cobra.Command {
 		Short:      "List dead letters, a line each",
 		Long: `List the dead letters of a queue from its head, a line each: handle, time of the last
 failure, cause, attempts, routing key, replays, and the error or the beginning of the body.
+On a terminal, the time is an age such as 12m, and cause, attempts and replays have columns
+only where they differ: what is the same in all messages is said once below them.
 
 --where chooses by an expression over the decoded message: cause, error, attempts, key, queue,
 headers and body among others; docs/looking.md lists them. What is masked in the
@@ -35,6 +37,7 @@ output is masked for the expression too.
 		RunE:        k.run,
 	}
 	k.choose.add(c)
+	k.choose.addCost(c.Flags())
 	k.choose.addUnfiled(c)
 	k.choose.addLimit(c.Flags(), 100, "list so many messages at most; 0 is all")
 	return c
@@ -43,7 +46,7 @@ output is masked for the expression too.
 // run lists messages.
 func (k *deskListCommand) run(c *cobra.Command, args []string) error {
 	return k.in(c.Context(), args[0], func(d *desk.Desk, r desk.Request) error {
-		list := desk.NewList(k.app.stdout, k.app.output, k.app.width())
+		list := desk.NewList(k.app.stdout, k.app.output, k.app.screen())
 		picked, err := d.Pick(c.Context(), r, func(_ deadletter.Message, v deadletter.View) error { return list.Add(v) })
 		if err = errors.Join(err, list.Close()); err != nil {
 			return err

@@ -3,6 +3,7 @@ package cmd
 import (
 	"cmp"
 	"context"
+	"time"
 
 	"github.com/dlxctl/dlxctl/internal/desk"
 )
@@ -37,3 +38,6 @@ func (k *deskLook) in(ctx context.Context, argument string, do func(*desk.Desk, 
 func (a *app) picked(r desk.Request, p desk.Picked) error {
 	return cmp.Or(desk.WritePicked(a.stderr, p), r.Unreached(p.Looked, p.Shown))
 }
+
+// screen returns where tables of the desk are shown.
+func (a *app) screen() desk.Screen { return desk.Screen{Width: a.width(), Now: time.Now()} }

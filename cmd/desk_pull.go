@@ -50,6 +50,7 @@ says which. Without --yes, it shows what it would do.`,
 	f := c.Flags()
 	k.choose.addChoice(f)
 	k.choose.addHold(c)
+	k.choose.addCost(f)
 	k.choose.addLimit(f, 0, "choose so many messages at most, from the head of the queue; 0 is all")
 	k.addConsent(f)
 	k.allow.add(f)

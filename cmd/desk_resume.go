@@ -130,7 +130,7 @@ func (a *app) showRuns(c *cobra.Command, runs []desk.Run, verb string, words ...
 	if a.output == "json" {
 		return jsondoc.Write(a.stdout, runs)
 	}
-	if err := desk.WriteRuns(a.stdout, runs, a.width()); err != nil || len(runs) == 0 {
+	if err := desk.WriteRuns(a.stdout, runs, a.screen()); err != nil || len(runs) == 0 {
 		return err
 	}
 	if len(runs) == 1 {

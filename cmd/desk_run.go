@@ -61,5 +61,5 @@ func (k *deskRunListCommand) run(ctx context.Context) error {
 	if k.app.output == "json" {
 		return jsondoc.Write(k.app.stdout, runs)
 	}
-	return desk.WriteRuns(k.app.stdout, runs, k.app.width())
+	return desk.WriteRuns(k.app.stdout, runs, k.app.screen())
 }

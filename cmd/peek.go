@@ -42,6 +42,7 @@ The user needs the tag management and the permission to read the queue.`,
 		RunE:        k.run,
 	}
 	k.choose.add(c)
+	k.choose.addCost(c.Flags())
 	c.Flags().IntVarP(&k.choose.Limit, "limit", "n", 10, "show so many messages at most; 0 is all")
 	c.Flags().BoolVar(&k.raw, "raw", false, "write only the bodies, byte for byte and unmasked, with a newline between two")
 	return c
@@ -96,7 +97,7 @@ func (k *peekCommand) output() messageWriter {
 	if k.raw {
 		return &bodies{w: k.app.stdout}
 	}
-	return views{desk.NewList(k.app.stdout, k.app.output, k.app.width())}
+	return views{desk.NewList(k.app.stdout, k.app.output, k.app.screen())}
 }
 
 // views writes messages as a person may see them.

@@ -66,6 +66,8 @@ type LookOptions struct {
 	BesideConsumers bool
 	// Live: the queue is a work queue, whose consumers must get the messages in order.
 	Live bool
+	// TellCost: what the look changed is said to a person also where it limits nothing.
+	TellCost bool
 }
 
 // Looked is what a look found out about a queue.
@@ -93,3 +95,6 @@ type Looked struct {
 	// costs: more changed than marks that limit nothing.
 	costs bool
 }
+
+// Costs reports that the look changed more than marks that limit nothing.
+func (l Looked) Costs() bool { return l.costs }

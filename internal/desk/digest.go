@@ -206,7 +206,7 @@ func (d Digest) rows() [][]string {
 func (d Digest) Write(w io.Writer, width int) error {
 	fmt.Fprintln(w, d.Summary())
 	if len(d.Queues) > 0 {
-		rows := [][]string{{"QUEUE", "OWNER", "MESSAGES", "ERROR OR CAUSE"}}
+		rows := [][]string{{"WORK QUEUE", "OWNER", "MESSAGES", "ERROR OR CAUSE"}}
 		for _, r := range d.rows() {
 			rows = append(rows, []string{text.Name(r[0]), dash(r[1]), r[2], text.Name(r[3])})
 		}
@@ -215,7 +215,7 @@ func (d Digest) Write(w io.Writer, width int) error {
 		}
 	}
 	for _, u := range d.NotLookedAt {
-		fmt.Fprintf(w, "not all of %s was looked at: %s\n", text.Name(u.Queue), topology.Printable(u.Why))
+		fmt.Fprintf(w, "not fully looked at: %s: %s\n", text.Name(u.Queue), topology.Printable(u.Why))
 	}
 	return nil
 }
@@ -228,7 +228,7 @@ func (d Digest) WriteMarkdown(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "### %s\n", shown(d.Summary()))
 	if len(d.Queues) > 0 {
-		b.WriteString("\n| queue | owner | messages | error or cause |\n| --- | --- | --- | --- |\n")
+		b.WriteString("\n| work queue | owner | messages | error or cause |\n| --- | --- | --- | --- |\n")
 		for _, r := range d.rows() {
 			fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", shown(r[0]), shown(r[1]), r[2], shown(r[3]))
 		}
@@ -237,7 +237,7 @@ func (d Digest) WriteMarkdown(w io.Writer) error {
 		b.WriteString("\n")
 	}
 	for _, u := range d.NotLookedAt {
-		fmt.Fprintf(&b, "- not all of %s was looked at: %s\n", shown(u.Queue), shown(u.Why))
+		fmt.Fprintf(&b, "- not fully looked at: %s: %s\n", shown(u.Queue), shown(u.Why))
 	}
 	_, err := io.WriteString(w, b.String())
 	return err

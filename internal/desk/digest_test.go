@@ -36,9 +36,9 @@ func TestWriteDigest(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"shop: 14 messages died since 2026-01-02T00:00:00Z\n", "billing    team-billing  2         \"a|b\\n[x](http://evil) <!here>\"\n",
-		"(no error)\n", "billing    team-billing  2         (others)\n", "(unknown)  -             1         rejected\n",
-		"not all of mail.dead was looked at: it has consumers\n",
+		"shop: 14 messages died since 2026-01-02T00:00:00Z\n", "billing     team-billing  2         \"a|b\\n[x](http://evil) <!here>\"\n",
+		"(no error)\n", "billing     team-billing  2         (others)\n", "(unknown)   -             1         rejected\n",
+		"not fully looked at: mail.dead: it has consumers\n",
 	} {
 		if !strings.Contains(text.String(), want) {
 			t.Errorf("the text lacks %q:\n%s", want, &text)
@@ -46,7 +46,7 @@ func TestWriteDigest(t *testing.T) {
 	}
 	for _, want := range []string{
 		"### shop: 14 messages died", `| billing | team-billing | 2 | a\|b\n\[x](http://evil) &lt;!here> |`,
-		"- not all of mail.dead was looked at: it has consumers\n",
+		"- not fully looked at: mail.dead: it has consumers\n",
 	} {
 		if !strings.Contains(markdown.String(), want) {
 			t.Errorf("the Markdown lacks %q:\n%s", want, &markdown)

@@ -33,19 +33,19 @@ func (d *Desk) GroupBy(ctx context.Context, r Request, ways *deadletter.Ways) (G
 	return Grouped{ways.By()[chosen].String(), groups, ways.Apart(len(groups))}, p, err
 }
 
-// WriteGroups writes groups as a table for a terminal with so many columns; 0 is no terminal.
-func WriteGroups(w io.Writer, found Grouped, width int) error {
+// WriteGroups writes groups as a table.
+func WriteGroups(w io.Writer, found Grouped, s Screen) error {
 	if len(found.Groups) == 0 {
 		return nil
 	}
 	rows := [][]string{{"MESSAGES", "SHARE", "FIRST", "LAST", "EXAMPLE", text.Name(found.By)}}
 	for _, g := range found.Groups {
 		rows = append(rows, []string{
-			fmt.Sprint(g.Count), fmt.Sprintf("%.0f%%", g.Share*100), moment(g.First), moment(g.Last), g.Example.String(),
+			fmt.Sprint(g.Count), fmt.Sprintf("%.0f%%", g.Share*100), s.when(g.First), s.when(g.Last), g.Example.String(),
 			groupName(g),
 		})
 	}
-	return text.Table{Rows: rows, Whole: []int{4}}.Write(w, width)
+	return text.Table{Rows: rows, Whole: []int{4}}.Write(w, s.Width)
 }
 
 // WriteApart says in one line which other ways tell the messages of the only group apart, if any

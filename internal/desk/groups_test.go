@@ -50,7 +50,7 @@ func TestDeadLettersAreGroupedByWhatTheConsumerSaid(t *testing.T) {
 		t.Errorf("groups %+v, after a look at %d: %s", found, picked.Looked.Looked, out.String())
 	}
 	out.Reset()
-	list := desk.NewList(&out, "text", 0)
+	list := desk.NewList(&out, "text", desk.Screen{})
 	all := desk.Request{Queue: "audit.dead"}
 	if _, err := s.desk.Pick(t.Context(), all, func(_ deadletter.Message, v deadletter.View) error {
 		if v.WorkQueue != "audit" || v.Stack != "at pay()" || v.Exchange != "events" {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -17,14 +18,20 @@ import (
 type List struct {
 	w      *bufio.Writer
 	format string // text, json or jsonl
-	width  int    // of the terminal; 0 is none
+	screen Screen
 	count  int
+	// rows are those of the next table for a terminal, and problems how many of them have an error.
+	rows     [][]string
+	problems int
 }
 
-// NewList returns a list for a terminal with so many columns; 0 is no terminal. Close must be
-// called.
-func NewList(w io.Writer, format string, width int) *List {
-	return &List{w: bufio.NewWriter(w), format: format, width: width}
+// mostRows is how many messages a table for a terminal has. Those after them get another table, so
+// that a list of any length needs little memory.
+const mostRows = 1000
+
+// NewList returns a list. Close must be called.
+func NewList(w io.Writer, format string, s Screen) *List {
+	return &List{w: bufio.NewWriter(w), format: format, screen: s}
 }
 
 // Add writes a message.
@@ -49,10 +56,14 @@ func (l *List) Add(v deadletter.View) error {
 		}
 		return err
 	default:
+		if l.screen.Width > 0 {
+			return l.addRow(v)
+		}
 		if l.count == 1 {
 			l.row("HANDLE", "FAILED", "CAUSE", "ATTEMPTS", "REPLAYS", "KEY", "ERROR OR BODY")
 		}
-		l.row(v.Name(), moment(v.LastFailed), dash(v.Cause), attemptsOf(v), fmt.Sprint(v.Replays), dash(v.Key), firstLine(v))
+		l.row(v.Name(), moment(v.LastFailed), dash(v.Cause), attemptsOf(v), fmt.Sprint(v.Replays), dash(v.Key),
+			firstLine(v, l.screen))
 		return nil
 	}
 }
@@ -65,31 +76,109 @@ func attemptsOf(v deadletter.View) string {
 	return fmt.Sprint(v.Attempts)
 }
 
-// row writes a row of the table. The columns have fixed widths: what comes later is not known. A
-// terminal gets no line that is longer than its own, where a long key would break the table.
+// row writes a row where there is no terminal. The columns have fixed widths: what comes later is
+// not known.
 func (l *List) row(cells ...string) {
 	widths := []int{12, 20, 14, 8, 7, 24, 0}
 	var b strings.Builder
 	for i, cell := range cells {
 		if i < len(widths)-1 {
-			if l.width > 0 && i > 0 { // a handle is copied
-				cell = text.Fit(cell, widths[i])
-			}
 			cell = text.Pad(cell, widths[i]) + "  "
 		}
 		b.WriteString(cell)
 	}
-	fmt.Fprintln(l.w, text.Fit(b.String(), l.width))
+	fmt.Fprintln(l.w, b.String())
 }
 
-// firstLine returns the beginning of the error of a message, or of its body.
-func firstLine(v deadletter.View) string {
+// The columns of a table for a terminal.
+const (
+	handleColumn = iota
+	ageColumn
+	causeColumn
+	attemptsColumn
+	replaysColumn
+	errorColumn
+	keyColumn
+)
+
+// addRow adds a message to the table for a terminal.
+func (l *List) addRow(v deadletter.View) error {
+	if v.Problem() != "" {
+		l.problems++
+	}
+	l.rows = append(l.rows, []string{
+		handleColumn: v.Name(), ageColumn: l.screen.when(v.LastFailed), causeColumn: dash(v.Cause),
+		attemptsColumn: attemptsOf(v), replaysColumn: fmt.Sprint(v.Replays), errorColumn: firstLine(v, l.screen),
+		keyColumn: dash(v.Key),
+	})
+	if len(l.rows) < mostRows {
+		return nil
+	}
+	return l.writeRows()
+}
+
+// writeRows writes the table for a terminal. Cause, attempts and replays are columns where messages
+// differ in them, and are otherwise said once below it, so that the error has room.
+func (l *List) writeRows() error {
+	if len(l.rows) == 0 {
+		return nil
+	}
+	what := "ERROR OR BODY"
+	switch l.problems {
+	case 0:
+		what = "BODY"
+	case len(l.rows):
+		what = "ERROR"
+	}
+	head := []string{"HANDLE", "AGE", "CAUSE", "ATTEMPTS", "REPLAYS", what, "KEY"}
+	var columns []int
+	var common []string
+	for i := range head {
+		same := !slices.ContainsFunc(l.rows, func(row []string) bool { return row[i] != l.rows[0][i] })
+		switch {
+		case same && (i == causeColumn || i == attemptsColumn || i == replaysColumn):
+			common = append(common, strings.ToLower(head[i])+" "+known(l.rows[0][i]))
+		case same && (i == errorColumn || i == keyColumn) && unknown(l.rows[0][i]): // or bodies are hidden
+		default:
+			columns = append(columns, i)
+		}
+	}
+	table := text.Table{Whole: []int{handleColumn}, Last: []int{slices.Index(columns, errorColumn)}}
+	for _, row := range append([][]string{head}, l.rows...) {
+		table.Add(nil, text.Each(columns, func(i int) string { return row[i] })...)
+	}
+	err := table.Write(l.w, l.screen.Width)
+	if len(common) > 0 {
+		where := ""
+		if n := len(l.rows); n > 1 {
+			where = fmt.Sprintf("the same in these %d messages: ", n)
+		}
+		fmt.Fprintln(l.w, where+strings.Join(common, ", "))
+	}
+	l.rows, l.problems = nil, 0
+	return err
+}
+
+// unknown reports whether a cell is that of a message that does not tell.
+func unknown(cell string) bool { return cell == "" || cell == "-" || cell == "?" }
+
+// known returns a cell in a sentence.
+func known(cell string) string {
+	if unknown(cell) {
+		return "unknown"
+	}
+	return cell
+}
+
+// firstLine returns the beginning of the error of a message, or of its body: as much as a wide
+// terminal has room for, or 80 characters.
+func firstLine(v deadletter.View, on Screen) string {
 	s := v.Problem()
 	if s == "" {
 		s = strings.Join(strings.Fields(start(v.Body.Text)), " ")
 	}
 	s, _, _ = strings.Cut(strings.TrimSpace(s), "\n")
-	const most = 80
+	most := max(80, on.Width)
 	if utf8.RuneCountInString(s) > most {
 		s = string([]rune(s)[:most]) + "…"
 	}
@@ -108,9 +197,13 @@ func start(s string) string {
 // Close ends the list.
 func (l *List) Close() error {
 	switch {
-	case l.format == "json" && l.count == 0:
+	case l.format != "json":
+		if err := l.writeRows(); err != nil {
+			return err
+		}
+	case l.count == 0:
 		l.w.WriteString("[]\n") //nolint:errcheck // Flush returns the error
-	case l.format == "json":
+	default:
 		l.w.WriteString("\n]\n") //nolint:errcheck // as above
 	}
 	return l.w.Flush()

@@ -341,7 +341,7 @@ func (l *look) stream(ctx context.Context) (Looked, error) {
 	began := time.Now()
 	err := l.conn.ReadStream(within, l.done.Queue, l.wanted(), l.show)
 	l.done.Took = jsondoc.Seconds(time.Since(began))
-	l.done.Cost = "changed nothing: a stream is read by offset"
+	l.done.Cost, l.done.costs = "changed nothing: a stream is read by offset", l.options.TellCost
 	l.done.Missed = l.missed(err, 0)
 	if isEnd(err) {
 		err = nil
@@ -389,7 +389,8 @@ func (l *look) cost(reordered bool) string {
 		parts = append(parts, fmt.Sprintf("made %s wait for %s", text.Count(l.done.consumers, "consumer"),
 			text.Took(time.Duration(l.done.Took))))
 	}
-	l.done.costs = withheld || l.terms.counts() || l.rescued > 0 || reordered || l.terms.expires() || l.expiring > 0
+	l.done.costs = l.options.TellCost || withheld || l.terms.counts() || l.rescued > 0 || reordered ||
+		l.terms.expires() || l.expiring > 0
 	switch {
 	case l.terms.counts():
 		left := max(0, l.terms.limit-min(l.returned, l.terms.limit-1)-1)

@@ -179,7 +179,7 @@ func bodyWith(format string) func(string) amqp091.Publishing {
 func (s *shop) outputs(t *testing.T) string {
 	t.Helper()
 	var out bytes.Buffer
-	list := desk.NewList(&out, "text", 0)
+	list := desk.NewList(&out, "text", desk.Screen{})
 	r := desk.Request{Queue: "billing.dead", Look: desk.LookOptions{HoldBytes: 1}}
 	picked, err := s.desk.Pick(t.Context(), r, s.show(t, &out, list))
 	if err = errors.Join(err, list.Close()); err != nil || picked.Matched != 1 {

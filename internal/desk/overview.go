@@ -1,6 +1,7 @@
 package desk
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -62,6 +63,8 @@ type QueueOverview struct {
 	// TopCause is the most frequent cause of them, and TopCount how many have it.
 	TopCause string `json:"topCause,omitempty"`
 	TopCount int    `json:"topCauseCount,omitempty"`
+	// cost says what the look changed in the queue. Empty: nothing that limits anything.
+	cost string
 }
 
 // Overview looks at the head of each dead-letter queue of the topology, also of those of a previous
@@ -157,6 +160,9 @@ func (d *Desk) glance(ctx context.Context, q *QueueOverview, o LookOptions) erro
 		return nil
 	})
 	q.Looked = looked.Looked
+	if looked.costs {
+		q.cost = looked.Cost
+	}
 	if err == nil || looked.Messages > 0 { // the queue has answered
 		q.Messages, q.Age = max(looked.Messages+looked.Unacknowledged, looked.Looked), 0
 	}
@@ -196,9 +202,9 @@ func (d *Desk) now() time.Time {
 	return time.Now()
 }
 
-// WriteOverview writes an overview for a person at a terminal with so many columns; 0 is no
-// terminal.
-func WriteOverview(w io.Writer, o Overview, width int) error {
+// WriteOverview writes an overview for a person: the queues with most messages first. The empty
+// ones are counted, and listed only with all.
+func WriteOverview(w io.Writer, o Overview, s Screen, all bool) error {
 	if len(o.Queues) == 0 && o.VHost != "" {
 		_, err := fmt.Fprintf(w, "vhost %s has no dead-letter queues\n", text.Name(o.VHost))
 		return err
@@ -207,33 +213,105 @@ func WriteOverview(w io.Writer, o Overview, width int) error {
 		_, err := fmt.Fprintf(w, "topology %s has no dead-letter queues: it has no work queues\n", o.Topology)
 		return err
 	}
-	rows := [][]string{{"QUEUE", "MESSAGES", "OLDEST", "NEW IN 24 H", "TOP CAUSE", "OWNER"}}
-	for _, q := range o.Queues {
-		rows = append(rows, []string{
-			text.Name(q.Queue), q.held(), moment(q.Oldest), q.fresh(), q.cause(), dash(strings.Join(q.Owners, ", ")),
-		})
+	shown, empty, absent := o.split(all)
+	table := text.Table{Whole: []int{0}, Last: []int{4}}
+	table.Add(nil, "QUEUE", "MESSAGES", "OLDEST", s.choose("NEW 24H", "NEW IN 24 H"), "TOP CAUSE", "OWNER")
+	for _, q := range shown {
+		table.Add(nil, text.Name(q.Queue), fmt.Sprint(q.Messages), s.when(q.Oldest), q.fresh(s), q.cause(s),
+			dash(strings.Join(q.Owners, ", ")))
 	}
-	if err := (text.Table{Rows: rows}).Write(w, width); err != nil {
-		return err
+	if len(shown) > 0 {
+		if err := table.Write(w, s.Width); err != nil {
+			return err
+		}
 	}
-	for _, q := range o.Queues {
+	for _, q := range shown {
 		if q.NotLooked != "" || q.Looked < q.Messages {
 			fmt.Fprintf(w, "%s: looked at %d of %d%s\n", text.Name(q.Queue), q.Looked, q.Messages, because(q.NotLooked))
 		}
 	}
-	if old := o.uncounted(); len(old) > 0 {
-		fmt.Fprintf(w, "up to 5 seconds old: the count of %s, which desk did not look at\n", text.ListFirst(old, 3))
+	if old := uncounted(shown); len(old) > 0 {
+		fmt.Fprintf(w, "up to %d seconds old: the count of %s, which desk did not look at\n", statisticsAge,
+			text.ListFirst(old, 3))
 	}
-	if len(o.Runs) == 0 {
-		return nil
+	if len(absent) > 0 {
+		fmt.Fprintf(w, "%s %s not exist; run dlxctl apply\n", text.ListFirst(absent, 3),
+			text.Choose(len(absent), "does", "do"))
+	}
+	if len(empty) > 0 {
+		fmt.Fprintf(w, "%s%s; -v lists %s\n", folded(len(empty), len(o.Queues), len(shown)), agedBy(uncounted(empty)),
+			text.Choose(len(empty), "it", "them"))
+	}
+	if err := writeCosts(w, shown); err != nil || len(o.Runs) == 0 {
+		return err
 	}
 	fmt.Fprintln(w)
-	return WriteRuns(w, o.Runs, width)
+	return WriteRuns(w, o.Runs, s)
+}
+
+// split returns the queues to show, most messages first, those that are empty and not shown, and
+// the names of those that do not exist.
+func (o Overview) split(all bool) (shown, empty []QueueOverview, absent []string) {
+	for _, q := range o.Queues {
+		switch {
+		case !q.Exists:
+			absent = append(absent, text.Name(q.Queue))
+		case q.Messages == 0 && !all:
+			empty = append(empty, q)
+		default:
+			shown = append(shown, q)
+		}
+	}
+	slices.SortStableFunc(shown, func(a, b QueueOverview) int { return cmp.Compare(b.Messages, a.Messages) })
+	return shown, empty, absent
+}
+
+// folded says how many queues are empty, of so many, of which some are shown.
+func folded(empty, of, shown int) string {
+	switch {
+	case empty == of && of == 1:
+		return "the dead-letter queue is empty"
+	case empty == of:
+		return fmt.Sprintf("all %d dead-letter queues are empty", of)
+	case shown > 0:
+		return fmt.Sprintf("%d more %s empty", empty, text.Choose(empty, "is", "are"))
+	default:
+		return fmt.Sprintf("%d %s empty", empty, text.Choose(empty, "is", "are"))
+	}
+}
+
+// agedBy says how old a number is, if queues were not asked for it.
+func agedBy(uncounted []string) string {
+	if len(uncounted) == 0 {
+		return ""
+	}
+	return fmt.Sprintf(", by counts that are up to %d seconds old", statisticsAge)
+}
+
+// writeCosts writes what the looks at queues have changed, a line for those where it is the same.
+func writeCosts(w io.Writer, queues []QueueOverview) error {
+	var costs []string
+	at := map[string][]string{}
+	for _, q := range queues {
+		if q.cost == "" {
+			continue
+		}
+		if at[q.cost] == nil {
+			costs = append(costs, q.cost)
+		}
+		at[q.cost] = append(at[q.cost], text.Name(q.Queue))
+	}
+	for _, cost := range costs {
+		if _, err := fmt.Fprintf(w, "cost of the look at %s: %s\n", text.ListFirst(at[cost], 3), cost); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // uncounted names the queues whose number of messages is up to 5 seconds old.
-func (o Overview) uncounted() (names []string) {
-	for _, q := range o.Queues {
+func uncounted(queues []QueueOverview) (names []string) {
+	for _, q := range queues {
 		if q.Age > 0 {
 			names = append(names, text.Name(q.Queue))
 		}
@@ -248,28 +326,32 @@ func because(why string) string {
 	return ": " + why
 }
 
-func (q QueueOverview) held() string {
-	if !q.Exists {
-		return "does not exist; run dlxctl apply"
-	}
-	return fmt.Sprint(q.Messages)
-}
-
 // fresh writes how many messages are new: at least so many, if not all were looked at.
-func (q QueueOverview) fresh() string {
+func (q QueueOverview) fresh(s Screen) string {
 	switch {
 	case q.Messages > 0 && q.Looked == 0:
 		return "?"
 	case q.Looked < q.Messages:
-		return fmt.Sprintf("%d or more", q.New)
+		return fmt.Sprint(q.New) + s.choose("+", " or more")
 	default:
 		return fmt.Sprint(q.New)
 	}
 }
 
-func (q QueueOverview) cause() string {
+// cause writes the most frequent cause. A terminal has little room: there the error, if there is
+// one, says why, and no count stands where all messages that were looked at have it.
+func (q QueueOverview) cause(s Screen) string {
 	if q.TopCount == 0 {
 		return "-"
 	}
-	return fmt.Sprintf("%d × %s", q.TopCount, text.Name(q.TopCause))
+	what, count := q.TopCause, fmt.Sprintf("%d × ", q.TopCount)
+	if s.Width > 0 {
+		if _, problem, ok := strings.Cut(what, ": "); ok {
+			what = problem
+		}
+		if q.TopCount == q.Looked {
+			count = ""
+		}
+	}
+	return count + text.Name(what)
 }

@@ -135,15 +135,16 @@ func (s Sought) Err() error {
 	}
 }
 
-// Write writes the result for a person at a terminal with so many columns; 0 is no terminal.
-func (s Sought) Write(w io.Writer, width int) error {
-	table := text.Table{Whole: []int{0, 1}}
-	table.Add(nil, "QUEUE", "HANDLE", "OF", "FAILED", "ATTEMPTS", "ERROR OR BODY")
+// Write writes the result for a person.
+func (s Sought) Write(w io.Writer, on Screen) error {
+	table := text.Table{Whole: []int{0, 1}, Last: []int{5}}
+	table.Add(nil, "QUEUE", "HANDLE", "WORK QUEUE", on.choose("AGE", "FAILED"), "ATTEMPTS", "ERROR OR BODY")
 	for _, v := range s.Found {
-		table.Add(nil, text.Name(v.Queue), v.Name(), dash(v.WorkQueue), moment(v.LastFailed), attemptsOf(v), firstLine(v))
+		table.Add(nil, text.Name(v.Queue), v.Name(), dash(v.WorkQueue), on.when(v.LastFailed), attemptsOf(v),
+			firstLine(v, on))
 	}
 	if len(s.Found) > 0 {
-		if err := table.Write(w, width); err != nil {
+		if err := table.Write(w, on.Width); err != nil {
 			return err
 		}
 		fmt.Fprintln(w)

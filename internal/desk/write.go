@@ -225,8 +225,8 @@ func failedAgain(n int, soFar bool, unheard []string) string {
 	return strings.Join(parts, "; ")
 }
 
-// WriteRuns writes a table of runs for a terminal with so many columns; 0 is no terminal.
-func WriteRuns(w io.Writer, runs []Run, width int) error {
+// WriteRuns writes a table of runs.
+func WriteRuns(w io.Writer, runs []Run, s Screen) error {
 	if len(runs) == 0 {
 		_, err := fmt.Fprintln(w, "no run is in progress")
 		return err
@@ -243,10 +243,10 @@ func WriteRuns(w io.Writer, runs []Run, width int) error {
 		}
 		rows = append(rows, []string{
 			r.ID, string(r.Action), text.Name(r.Queue), phase, fmt.Sprint(r.Chosen), fmt.Sprint(r.Holds),
-			moment(r.Started), dash(r.By), dash(r.Reason),
+			s.when(r.Started), dash(r.By), dash(r.Reason),
 		})
 	}
-	if err := (text.Table{Rows: rows, Whole: []int{0}}).Write(w, width); err != nil || len(old) == 0 {
+	if err := (text.Table{Rows: rows, Whole: []int{0}, Last: []int{3}}).Write(w, s.Width); err != nil || len(old) == 0 {
 		return err
 	}
 	_, err := fmt.Fprintf(w, "up to %d seconds old: what is left of %s\n", statisticsAge, text.ListFirst(old, 3))

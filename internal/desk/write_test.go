@@ -163,38 +163,179 @@ run r1: replayed 1 message in 353ms; 7 left in its hold; 1 failed again
 	}
 }
 
-// An overview says what was not looked at, and lists the runs in progress.
+// A person at a terminal of 80 columns sees the queue with most messages first, and how long ago;
+// the empty ones take one line. Elsewhere times stay whole.
 func TestWriteOverview(t *testing.T) {
 	t.Parallel()
 	o := desk.Overview{Topology: "shop", Queues: []desk.QueueOverview{
-		{
-			Queue: "billing.dead", Owners: []string{"team-billing"}, Messages: 1204, Looked: 1000, Oldest: at(2), New: 999,
-			TopCause: "rejected", TopCount: 990, Exists: true,
-		},
-		{Queue: "mail.dead", Exists: true, Messages: 3, Age: 5, NotLooked: "it has consumers"},
 		{Queue: "news.dead", Exists: true, Age: 5},
 		{Queue: "crm.dead"},
+		{Queue: "mail.dead", Exists: true, Messages: 3, Age: 5, NotLooked: "it has consumers"},
+		{
+			Queue: "billing.payments.dead", Owners: []string{"team-billing"}, Messages: 1204, Looked: 1000, Oldest: at(2),
+			New: 999, TopCause: "failed: Payment.Declined", TopCount: 990, Exists: true,
+		},
+		{Queue: "sales.dead", Exists: true},
+		{Queue: "sms.dead", Exists: true, Messages: 2, Looked: 2, Oldest: at(1), New: 2, TopCause: "rejected", TopCount: 2},
 	}, Runs: []desk.Run{{
-		ID: "r1", Action: desk.Replay, Queue: "billing.dead", Phase: desk.Sending, Chosen: 37, Holds: 12, Started: at(50),
-		By: "ann@host",
+		ID: "r1", Action: desk.Replay, Queue: "billing.payments.dead", Phase: desk.Sending, Chosen: 37, Holds: 12,
+		Started: at(50), By: "ann@host",
 	}}}
-	want := `QUEUE         MESSAGES                          OLDEST                NEW IN 24 H  TOP CAUSE       OWNER
-billing.dead  1204                              2026-01-02T09:02:00Z  999 or more  990 × rejected  team-billing
-mail.dead     3                                 -                     ?            -               -
-news.dead     0                                 -                     0            -               -
-crm.dead      does not exist; run dlxctl apply  -                     0            -               -
-billing.dead: looked at 1000 of 1204
+	const piped = `
+QUEUE                  MESSAGES  OLDEST                NEW IN 24 H  TOP CAUSE                       OWNER
+billing.payments.dead  1204      2026-01-02T09:02:00Z  999 or more  990 × failed: Payment.Declined  team-billing
+mail.dead              3         -                     ?            -                               -
+sms.dead               2         2026-01-02T09:01:00Z  2            2 × rejected                    -
+billing.payments.dead: looked at 1000 of 1204
 mail.dead: looked at 0 of 3: it has consumers
-up to 5 seconds old: the count of mail.dead and news.dead, which desk did not look at
+up to 5 seconds old: the count of mail.dead, which desk did not look at
+crm.dead does not exist; run dlxctl apply
+2 more are empty, by counts that are up to 5 seconds old; -v lists them
 
-RUN  ACTION  QUEUE         PHASE             CHOSEN  LEFT  STARTED               BY        REASON
-r1   replay  billing.dead  sending, stopped  37      12    2026-01-02T09:50:00Z  ann@host  -
+RUN  ACTION  QUEUE                  PHASE             CHOSEN  LEFT  STARTED               BY        REASON
+r1   replay  billing.payments.dead  sending, stopped  37      12    2026-01-02T09:50:00Z  ann@host  -
 `
+	const terminal = `
+QUEUE                  MESSAGES  OLDEST  NEW 24H  TOP CAUSE             OWNER
+billing.payments.dead  1204      1h      999+     990 × Payment.Decli…  team-bi…
+mail.dead              3         -       ?        -                     -
+sms.dead               2         1h      2        rejected              -
+billing.payments.dead: looked at 1000 of 1204
+mail.dead: looked at 0 of 3: it has consumers
+up to 5 seconds old: the count of mail.dead, which desk did not look at
+crm.dead does not exist; run dlxctl apply
+2 more are empty, by counts that are up to 5 seconds old; -v lists them
+
+RUN  ACTION  QUEUE     PHASE             CHOSEN  LEFT  STARTED  BY        REASON
+r1   replay  billing…  sending, stopped  37      12    13m      ann@host  -
+`
+	empty := desk.Overview{Topology: "shop", Queues: []desk.QueueOverview{
+		{Queue: "mail.dead", Exists: true, Age: 5}, {Queue: "news.dead", Exists: true, Age: 5},
+	}}
+	screen := desk.Screen{Width: 80, Now: at(63)}
+	for name, tc := range map[string]struct {
+		overview desk.Overview
+		screen   desk.Screen
+		all      bool
+		want     string
+	}{
+		"piped":    {o, desk.Screen{}, false, piped},
+		"terminal": {o, screen, false, terminal},
+		"all": {empty, screen, true, `QUEUE      MESSAGES  OLDEST  NEW 24H  TOP CAUSE  OWNER
+mail.dead  0         -       0        -          -
+news.dead  0         -       0        -          -
+up to 5 seconds old: the count of mail.dead and news.dead, which desk did not look at
+`},
+		"empty": {
+			empty, screen, false,
+			"all 2 dead-letter queues are empty, by counts that are up to 5 seconds old; -v lists them\n",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var b strings.Builder
+			if err := desk.WriteOverview(&b, tc.overview, tc.screen, tc.all); err != nil {
+				t.Fatal(err)
+			}
+			if d := cmp.Diff(strings.TrimPrefix(tc.want, "\n"), b.String()); d != "" {
+				t.Errorf("WriteOverview (-want +got):\n%s", d)
+			}
+		})
+	}
+}
+
+// failed returns a dead letter of the examples.
+func failed(handle deadletter.Handle, minute, attempts int, problem, body string) deadletter.View {
+	v := deadletter.View{Handle: handle, Facts: deadletter.Facts{
+		Cause: "rejected", Attempts: attempts, LastFailed: at(minute), Error: problem, Key: "order.placed.austria.vienna",
+	}}
+	v.Body.Text = body
+	return v
+}
+
+// A list for a terminal of 80 columns says why each message failed, and says once what is the same
+// in all. Elsewhere it has all columns, and times.
+func TestWriteList(t *testing.T) {
+	t.Parallel()
+	const declined = "the bank of the customer has declined the payment, and gives no reason"
+	one := failed("0a1b2c3d4e5f", 60, 3, declined, "{}")
+	hidden := failed("4a1b2c3d4e5f", 60, 3, "", "")
+	for name, tc := range map[string]struct {
+		views []deadletter.View
+		width int
+		want  string
+	}{
+		"one": {[]deadletter.View{one}, 80, `
+HANDLE        AGE  ERROR                                                KEY
+0a1b2c3d4e5f  3m   the bank of the customer has declined the payment,…  order.p…
+cause rejected, attempts 3, replays 0
+`},
+		"same": {[]deadletter.View{one, failed("1a1b2c3d4e5f", 2, 3, "", "{ \"order\": 2 }")}, 80, `
+HANDLE        AGE  ERROR OR BODY                                        KEY
+0a1b2c3d4e5f  3m   the bank of the customer has declined the payment,…  order.p…
+1a1b2c3d4e5f  1h   { "order": 2 }                                       order.p…
+the same in these 2 messages: cause rejected, attempts 3, replays 0
+`},
+		"other attempts": {[]deadletter.View{
+			failed("1a1b2c3d4e5f", 2, 3, "", "{ \"order\": 2 }"), failed("2a1b2c3d4e5f", 2, 12, "", "{ \"order\": 3 }"),
+		}, 80, `
+HANDLE        AGE  ATTEMPTS  BODY            KEY
+1a1b2c3d4e5f  1h   3         { "order": 2 }  order.placed.austria.vienna
+2a1b2c3d4e5f  1h   12        { "order": 3 }  order.placed.austria.vienna
+the same in these 2 messages: cause rejected, replays 0
+`},
+		"nothing is known": {[]deadletter.View{{Handle: "5a1b2c3d4e5f", Facts: deadletter.Facts{Attempts: -1}}}, 80, `
+HANDLE        AGE
+5a1b2c3d4e5f  -
+cause unknown, attempts unknown, replays 0
+`},
+		"hidden bodies": {[]deadletter.View{hidden}, 80, `
+HANDLE        AGE  KEY
+4a1b2c3d4e5f  3m   order.placed.austria.vienna
+cause rejected, attempts 3, replays 0
+`},
+		"piped": {[]deadletter.View{one}, 0, `
+HANDLE        FAILED                CAUSE           ATTEMPTS  REPLAYS  KEY                       ERROR OR BODY
+0a1b2c3d4e5f  2026-01-02T10:00:00Z  rejected        3         0        order.placed.austria.vienna  the bank of the customer has declined the payment, and gives no reason
+`},
+		"none": {nil, 80, "\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var b strings.Builder
+			list := desk.NewList(&b, "text", desk.Screen{Width: tc.width, Now: at(63)})
+			for _, v := range tc.views {
+				if err := list.Add(v); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := list.Close(); err != nil {
+				t.Fatal(err)
+			}
+			if d := cmp.Diff(tc.want[1:], b.String()); d != "" {
+				t.Errorf("the list (-want +got):\n%s", d)
+			}
+		})
+	}
+}
+
+// A long list for a terminal is several tables, each of which says what its own messages share.
+func TestALongListIsSeveralTables(t *testing.T) {
+	t.Parallel()
 	var b strings.Builder
-	if err := desk.WriteOverview(&b, o, 0); err != nil {
+	list := desk.NewList(&b, "text", desk.Screen{Width: 80, Now: at(63)})
+	for i := range 1001 {
+		if err := list.Add(failed("0a1b2c3d4e5f", 2, 3+i/1000, "", "{}")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := list.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if d := cmp.Diff(want, b.String()); d != "" {
-		t.Errorf("WriteOverview (-want +got):\n%s", d)
+	got := b.String()
+	if strings.Count(got, "HANDLE") != 2 ||
+		!strings.Contains(got, "\nthe same in these 1000 messages: cause rejected, attempts 3, replays 0\nHANDLE") ||
+		!strings.HasSuffix(got, "\ncause rejected, attempts 4, replays 0\n") {
+		t.Errorf("the list is\n%s", got)
 	}
 }

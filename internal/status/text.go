@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/dlxctl/dlxctl/internal/text"
 	"github.com/dlxctl/dlxctl/topology"
@@ -304,18 +303,10 @@ func consumersText(n int64, unknown bool) string {
 // publisher wrote: one from the future says nothing.
 func (t *textWriter) age(w Work) string {
 	d := t.r.At.Sub(w.Oldest)
-	switch {
-	case w.Oldest.IsZero() || t.r.At.IsZero() || d < 0:
+	if w.Oldest.IsZero() || t.r.At.IsZero() || d < 0 {
 		return "-"
-	case d < time.Minute:
-		return fmt.Sprintf("%ds", d/time.Second)
-	case d < time.Hour:
-		return fmt.Sprintf("%dm", d/time.Minute)
-	case d < 2*24*time.Hour:
-		return fmt.Sprintf("%dh", d/time.Hour)
-	default:
-		return fmt.Sprintf("%dd", d/(24*time.Hour))
 	}
+	return text.Age(d)
 }
 
 // backoffs writes the table of backoffs, and counts those that it leaves out.

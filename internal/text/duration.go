@@ -35,6 +35,21 @@ func Duration(d time.Duration) string {
 // Millis returns milliseconds as Duration does.
 func Millis(ms int64) string { return Duration(time.Duration(ms) * time.Millisecond) }
 
+// Age returns how long ago something was, in its largest unit alone: "12s", "12m", "47h", "3d". The
+// future is "0s".
+func Age(d time.Duration) string {
+	switch d = max(d, 0); {
+	case d < time.Minute:
+		return fmt.Sprintf("%ds", int(d.Seconds()))
+	case d < time.Hour:
+		return fmt.Sprintf("%dm", int(d.Minutes()))
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh", int(d.Hours()))
+	default:
+		return fmt.Sprintf("%dd", int(d.Hours()/24))
+	}
+}
+
 // Took returns a duration that was measured, with the digits that matter to a person.
 func Took(d time.Duration) string {
 	switch {

@@ -28,6 +28,22 @@ func TestDuration(t *testing.T) {
 	}
 }
 
+func TestAge(t *testing.T) {
+	t.Parallel()
+	for d, want := range map[time.Duration]string{
+		-time.Minute:                   "0s",
+		12900 * time.Millisecond:       "12s",
+		12*time.Minute + 59e9:          "12m",
+		47*time.Hour + 59*time.Hour/60: "47h",
+		48 * time.Hour:                 "2d",
+		400 * 24 * time.Hour:           "400d",
+	} {
+		if got := text.Age(d); got != want {
+			t.Errorf("%d ns ago is %q, want %q", d, got, want)
+		}
+	}
+}
+
 func TestTook(t *testing.T) {
 	t.Parallel()
 	for d, want := range map[time.Duration]string{

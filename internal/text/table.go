@@ -49,6 +49,8 @@ type Table struct {
 	Numbers int
 	// Whole are columns that are not cut: names that a person copies.
 	Whole []int
+	// Last are columns that are cut only where no other can be: what a person came to read.
+	Last []int
 }
 
 // Add adds a row with a style.
@@ -88,15 +90,22 @@ func (t Table) widths(width int) []int {
 		}
 		total += widths[i]
 	}
-	whole := func(i int) bool { return slices.Contains(t.Whole, i) }
-	for width > 0 && total > width {
+	widestOf := func(last bool) int {
 		widest := -1
 		for i := range len(head) - t.Numbers {
-			if !whole(i) && widths[i] > leastColumn && (widest < 0 || widths[i] > widths[widest]) {
+			if !slices.Contains(t.Whole, i) && slices.Contains(t.Last, i) == last && widths[i] > leastColumn &&
+				(widest < 0 || widths[i] > widths[widest]) {
 				widest = i
 			}
 		}
-		if widest < 0 && whole(0) && widths[0] > max(leastColumn, Columns(head[0])) {
+		return widest
+	}
+	for width > 0 && total > width {
+		widest := widestOf(false)
+		if widest < 0 {
+			widest = widestOf(true)
+		}
+		if widest < 0 && slices.Contains(t.Whole, 0) && widths[0] > max(leastColumn, Columns(head[0])) {
 			widest = 0
 		}
 		if widest < 0 {

@@ -93,3 +93,20 @@ func TestTableOfNumbers(t *testing.T) {
 		}
 	}
 }
+
+// What a person came to read is cut only where the other columns are as narrow as they may be.
+func TestTableCutsTheLastColumnsLast(t *testing.T) {
+	t.Parallel()
+	table := text.Table{Whole: []int{0}, Last: []int{1}}
+	table.Add(nil, "HANDLE", "ERROR", "KEY")
+	table.Add(nil, "0a1b2c3d4e5f", "no such customer", "order.placed.austria")
+	for width, want := range map[int]string{
+		45: "HANDLE        ERROR             KEY\n0a1b2c3d4e5f  no such customer  order.placed…\n",
+		36: "HANDLE        ERROR         KEY\n0a1b2c3d4e5f  no such cus…  order.p…\n",
+	} {
+		var b strings.Builder
+		if err := table.Write(&b, width); err != nil || b.String() != want {
+			t.Errorf("with %d columns, %v:\n%s\nwant\n%s", width, err, b.String(), want)
+		}
+	}
+}

@@ -247,7 +247,7 @@ func TestThePageWorksWithTheKeyboard(t *testing.T) {
 	s := serve(t, &engine{views: orders(1204)})
 	b := browse(t)
 	b.open(s, "/")
-	b.until(`document.querySelectorAll(".overview tbody tr").length === 5`)
+	b.until(`document.querySelectorAll(".overview tbody tr").length === 3`)
 	b.shoot("overview-light")
 	b.run(chromedp.Focus(`.overview a`), chromedp.KeyEvent(kb.Enter))
 	b.until(rowsThere)
@@ -283,7 +283,7 @@ func TestThePageWorksWithTheKeyboard(t *testing.T) {
 	b.until(`location.hash === "#/runs"`)
 	// What can be clicked can be reached, and shows that it is focused.
 	b.run(chromedp.KeyEvent("g"))
-	b.until(`document.querySelectorAll(".overview tbody tr").length === 5`)
+	b.until(`document.querySelectorAll(".overview tbody tr").length === 3`)
 	if got := eval[int](b, `[...document.querySelectorAll("a, button, input, select")].filter((e) => e.tabIndex < 0).length`); got > 0 {
 		t.Errorf("%d controls cannot be reached with the keyboard", got)
 	}
@@ -476,7 +476,7 @@ func TestThePageFitsNarrowDarkAndPaper(t *testing.T) {
 	s := serve(t, e, "replay")
 	b := browse(t)
 	b.open(s, "/")
-	b.until(`document.querySelectorAll(".overview tbody tr").length === 5`)
+	b.until(`document.querySelectorAll(".overview tbody tr").length === 3`)
 	for _, at := range []struct {
 		name   string
 		width  int64
@@ -484,7 +484,7 @@ func TestThePageFitsNarrowDarkAndPaper(t *testing.T) {
 	}{{"narrow", 360, "light"}, {"dark", 1400, "dark"}, {"middle", 1000, "light"}} {
 		b.size(at.width, 800, at.scheme)
 		for _, view := range []struct{ name, path, ready string }{
-			{"overview", "/", `document.querySelectorAll(".overview tbody tr").length === 5`},
+			{"overview", "/", `document.querySelectorAll(".overview tbody tr").length === 3`},
 			{"queue", "/queue/billing.dead", rowsThere},
 			{"runs", "/runs", `document.querySelector(".run [data-do=resume]")`},
 		} {
@@ -502,7 +502,7 @@ func TestThePageFitsNarrowDarkAndPaper(t *testing.T) {
 	}
 	b.size(1400, 900, "light")
 	b.do(`location.hash = "#/"`)
-	b.until(`document.querySelectorAll(".overview tbody tr").length === 5`)
+	b.until(`document.querySelectorAll(".overview tbody tr").length === 3`)
 	b.paper("overview")
 	b.do(`location.hash = "#/runs"`)
 	b.until(`document.querySelector(".run [data-do=resume]")`)
@@ -542,11 +542,69 @@ func TestTheLayoutDoesNotShift(t *testing.T) {
 	s := serve(t, &engine{views: orders(500)})
 	b := browse(t)
 	b.open(s, "/")
-	b.until(`document.querySelectorAll(".overview tbody tr").length === 5`)
+	b.until(`document.querySelectorAll(".overview tbody tr").length === 3`)
 	b.do(`window.shift = 0; new PerformanceObserver((l) => { for (const e of l.getEntries()) if (!e.hadRecentInput) window.shift += e.value; }).observe({ type: "layout-shift" }); location.hash = "#/queue/billing.dead"`)
 	b.until(rowsThere)
 	b.until(`document.querySelector(".queue ~ div code").textContent.includes("desk replay")`)
 	if got := eval[float64](b, `window.shift`); got > 0.05 {
 		t.Errorf("the layout shifted by %.3f", got)
 	}
+}
+
+// The overview begins with the queue that has most messages, and has one line for the empty ones.
+// No column has the same in all rows: nothing was looked at.
+func TestTheOverviewBeginsWithTheFullestQueue(t *testing.T) {
+	brokertest.OnNewestLine(t)
+	t.Parallel()
+	s := serve(t, &engine{views: orders(60)})
+	b := browse(t)
+	b.size(390, 844, "light")
+	b.open(s, "/")
+	b.until(`[...document.querySelectorAll(".overview a")].map((e) => e.textContent).join() === "drop.dead,billing.dead,crm.inbox.dead"`)
+	b.until(`document.querySelector(".empty summary").textContent === "2 more queues are empty" && !document.querySelector(".empty").open`)
+	if got := eval[string](b, `[...document.querySelectorAll(".overview th")].map((e) => e.textContent).join()`); got != "Queue,Messages,For,Owner" {
+		t.Errorf("the columns are %s", got)
+	}
+	b.shoot("overview-phone")
+	b.do(`location.hash = "#/queue/billing.dead"`)
+	b.until(rowsThere)
+	b.do(`location.hash = "#/"`)
+	b.until(`[...document.querySelectorAll(".overview th")].map((e) => e.textContent).includes("Top cause")`)
+	b.run(chromedp.Click(`.empty summary`))
+	b.until(`document.querySelector(".empty a").innerText === "shop.parked"`)
+	b.fits()
+	b.silent()
+}
+
+// A list has columns only for that in which its messages differ, and says the rest once.
+func TestTheListSaysOnceWhatIsTheSame(t *testing.T) {
+	brokertest.OnNewestLine(t)
+	t.Parallel()
+	views := orders(60)
+	for i := range views {
+		views[i].WorkQueue, views[i].Cause = "billing", "rejected"
+	}
+	s := serve(t, &engine{views: views})
+	b := browse(t)
+	b.size(1400, 900, "light")
+	b.open(s, "/queue/billing.dead")
+	b.until(rowsThere)
+	b.until(`document.querySelector(".foot").textContent.includes("the same in all: cause rejected, work queue billing, attempts 4")`)
+	const shown = `[...document.querySelectorAll(".head > span")].filter((e) => e.offsetParent).map((e) => e.textContent).join()`
+	if got := eval[string](b, shown); got != "Chosen,Age,Key,Rep.,Error or body" {
+		t.Errorf("the columns are %s", got)
+	}
+	// The error has the room of what is left out, and each cell is under its heading.
+	if got := eval[bool](b, `["key", "replays", "summary"].every((c) => Math.abs(document.querySelector(".head ." + c).getBoundingClientRect().left - document.querySelector("#row-1 ." + c).getBoundingClientRect().left) < 2)`); !got {
+		t.Error("the cells are not under their headings")
+	}
+	if got := eval[int](b, `document.querySelector("#row-1 .summary").offsetWidth`); got < 600 {
+		t.Errorf("the error has %d pixels", got)
+	}
+	b.until(`!document.querySelector(".heading").innerText.includes("redelivered")`) // that costs nothing
+	b.shoot("list-same")
+	b.size(390, 844, "light")
+	b.fits()
+	b.shoot("list-same-phone")
+	b.silent()
 }

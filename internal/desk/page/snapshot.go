@@ -1,6 +1,7 @@
 package page
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -35,6 +36,10 @@ type snapshot struct {
 	grouped
 	// Apart are other ways in which the messages are several groups, if they are one.
 	Apart []deadletter.Apart `json:"apart"`
+	// Same is what all listed messages have in common of what a row shows.
+	Same []sameFact `json:"same"`
+	// Costs reports that the look changed more than marks that limit nothing.
+	Costs bool `json:"costs"`
 
 	rows  []row
 	texts map[string]string // each distinct text of the rows once
@@ -221,9 +226,39 @@ func span(first, last, t time.Time) (time.Time, time.Time) {
 	return first, last
 }
 
+// sameFact is what the rows of a list have in common.
+type sameFact struct {
+	// Name is that of the column: cause, queue, attempts or replays.
+	Name  string `json:"name"`
+	Value string `json:"value"`
+}
+
+// sameFacts returns what the rows have in common.
+func (s *snapshot) sameFacts() (out []sameFact) {
+	if len(s.rows) == 0 {
+		return nil
+	}
+	first := s.rows[0]
+	note := func(name, value string, equal func(row) bool) {
+		if !slices.ContainsFunc(s.rows, func(r row) bool { return !equal(r) }) {
+			out = append(out, sameFact{name, value})
+		}
+	}
+	attempts := "unknown"
+	if first.attempts >= 0 {
+		attempts = strconv.Itoa(int(first.attempts))
+	}
+	note("cause", cmp.Or(first.cause, "unknown"), func(r row) bool { return r.cause == first.cause })
+	note("queue", cmp.Or(first.queue, "unknown"), func(r row) bool { return r.queue == first.queue })
+	note("attempts", attempts, func(r row) bool { return r.attempts == first.attempts })
+	note("replays", strconv.Itoa(int(first.replays)), func(r row) bool { return r.replays == first.replays })
+	return out
+}
+
 // finish ends the look: the largest group becomes the first.
 func (s *snapshot) finish(found desk.Looked) {
 	s.Looked, s.Listed = found, len(s.rows)
+	s.Same, s.Costs = s.sameFacts(), found.Costs()
 	chosen := s.ways.Chosen()
 	s.grouped, s.Request.By = s.each[chosen], s.each[chosen].by
 	s.Apart = s.ways.Apart(len(s.Groups))

@@ -144,16 +144,20 @@ export function windowed({ load, open, changed }) {
       list.scrollTop = 0;
       measure();
     },
+    // same leaves out the columns in which all messages of the list are equal.
+    same(facts) { for (const [kind] of columns) list.classList.toggle("same-" + kind, facts.some((f) => f.name === kind)); },
     forget() { s.chosen.clear(); s.rows.forEach((_, n) => refill(n)); changed(s.chosen); },
     step(by) { move(s.active + by); if (at(s.active)) open(at(s.active)); },
   };
 }
 
-const columns = ["", "Failed", "Cause", "Work queue", "Key", "Att.", "Rep.", "Error or first line"];
-const titles = { "Att.": "failed deliveries", "Rep.": "replays before" };
+const columns = [
+  ["tick"], ["failed", "Age"], ["cause", "Cause"], ["queue", "Work queue"], ["key", "Key"], ["attempts", "Att.", "attempts"],
+  ["replays", "Rep.", "replays"], ["summary", "Error or body"],
+];
 
-const head = () => el("div", { class: "head", role: "row", "aria-rowindex": 1 }, columns.map((c) =>
-  el("span", { role: "columnheader", title: titles[c] }, c || el("span", { class: "unseen" }, "Chosen"))));
+const head = () => el("div", { class: "head", role: "row", "aria-rowindex": 1 }, columns.map(([kind, name, title]) =>
+  el("span", { role: "columnheader", class: kind, title }, name ?? el("span", { class: "unseen" }, "Chosen"))));
 
 function cells(r, chosen) {
   const cell = (kind, text, title = text) => el("span", { role: "gridcell", class: kind, title }, text);

@@ -23,7 +23,7 @@ const exact = (at) => (at ? el("time", { datetime: at }, stamp(at)) : "unknown")
 function facts(d) {
   const rows = [
     ["Cause", d.cause || "unknown"], ["Error type", d.errorType], ["Work queue", d.queue || (d.doubt ? "in doubt: " + d.doubt : "unknown")], ["Failed first in", d.firstQueue],
-    ["Failures", d.attempts === null ? "unknown" : count(d.attempts)], ["First failed", exact(d.firstFailed)], ["Last failed", exact(d.lastFailed)],
+    ["Attempts", d.attempts === null ? "unknown" : count(d.attempts)], ["First failed", exact(d.firstFailed)], ["Last failed", exact(d.lastFailed)],
     ["Published", d.published ? exact(d.published) : ""], ["Exchange", d.exchange || "(default)"], ["Key", d.key], ["Message-id", d.id],
     ["Type", d.type], ["Content type", d.contentType],
     ...(d.others ?? []).map((o) => [o.name, o.value]),

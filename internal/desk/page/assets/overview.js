@@ -1,13 +1,14 @@
 // The overview: each dead-letter queue, and what the last look at it found.
 import { get } from "./api.js";
-import { command, count, el, problem, put, set, stamp, table, time } from "./dom.js";
+import { command, count, el, many, problem, put, set, stamp, table, time } from "./dom.js";
 
 export function overview(main) {
   document.title = "Queues · dlxctl desk";
   const holder = el("div", { class: "panel" }, el("p", { class: "muted" }, "Reading the queues"));
   const warning = el("div");
   const line = el("div", {}, command(" "));
-  const told = el("span", { class: "muted" }, "Counts are up to 5 seconds old. Oldest, new and cause are from the last look.");
+  const told = el("span", { class: "muted" }, "Counts are up to 5 seconds old.");
+  const fold = { open: false }; // whether the empty queues are listed
   put(main, el("div", { class: "heading" }, el("h1", {}, "Dead-letter queues"), told), warning, holder,
   el("h3", {}, "The same on the command line"), line);
   let gone = false;
@@ -16,9 +17,9 @@ export function overview(main) {
       const { queues, notice, at, command: text } = await get("/api/queues");
       if (gone) return;
       set(warning, notice ? el("p", { class: "notice warn" }, notice) : "");
-      set(holder, queues.length ? rows(queues) : el("p", {}, "This topology has no dead-letter queue yet. Run dlxctl apply."));
+      set(holder, queues.length ? rows(queues, fold) : el("p", {}, "This topology has no dead-letter queue yet. Run dlxctl apply."));
       set(line, command(text));
-      set(told, `Counts were read at ${stamp(at)}, and were up to 5 seconds old. Oldest, new and cause are from the last look.`);
+      set(told, `Counts were read at ${stamp(at)}, and were up to 5 seconds old. ` + (queues.some((q) => q.lookedAt) ? "Oldest, new and cause are from the last look." : "Open a queue to look at it."));
     } catch (e) {
       if (!gone) set(holder, problem(e));
     }
@@ -28,16 +29,30 @@ export function overview(main) {
   return () => { gone = true; clearInterval(timer); };
 }
 
-function rows(queues) {
-  const not = () => el("span", { class: "muted" }, "not looked at");
-  return table(["Queue", "For", "#Messages", "Oldest", "#New in 24 h", "Top cause", "Owner", "Runs"], queues.map((q) => [
-    el("a", { href: "#/queue/" + encodeURIComponent(q.name) }, q.name),
-    q.role + (q.type && q.type !== "quorum" ? ", " + q.type : ""),
-    [count(q.messages), q.unacknowledged ? el("span", { class: "muted" }, ` (${count(q.unacknowledged)} held)`) : ""],
-    q.lookedAt ? (q.oldest ? time(q.oldest) : "–") : not(),
-    q.lookedAt ? count(q.recent) : "–",
-    q.lookedAt ? q.topCause || "–" : "–",
-    q.owner || "–",
-    q.runs.length ? el("a", { href: "#/runs" }, q.runs.join(", ")) : "–",
-  ]), "overview");
+// rows shows the queues that have messages, most first, and folds the others. A column in which all
+// queues are equal is left out.
+function rows(queues, fold) {
+  const busy = (q) => q.messages > 0 || q.unacknowledged > 0 || q.runs.length > 0;
+  const full = queues.filter(busy).sort((a, b) => b.messages - a.messages);
+  const empty = queues.filter((q) => !busy(q));
+  const link = (q) => el("a", { href: "#/queue/" + encodeURIComponent(q.name) }, q.name);
+  const kind = (q) => q.role + (q.type && q.type !== "quorum" ? ", " + q.type : "");
+  const looked = full.some((q) => q.lookedAt);
+  const seen = (q, shown) => (q.lookedAt ? shown || "–" : el("span", { class: "muted", title: "not looked at" }, "–"));
+  const columns = [
+    { name: "Queue", cell: link },
+    { name: "#Messages", cell: (q) => [count(q.messages), q.unacknowledged ? el("span", { class: "muted" }, ` (${count(q.unacknowledged)} held)`) : ""] },
+    { name: "Oldest", cell: (q) => seen(q, q.oldest && time(q.oldest)), shown: looked },
+    { name: "#New in 24 h", cell: (q) => seen(q, count(q.recent)), shown: looked },
+    { name: "Top cause", cell: (q) => seen(q, q.topCause), shown: looked },
+    { name: "For", cell: kind, shown: full.some((q) => kind(q) !== "dead-letter") },
+    { name: "Owner", cell: (q) => q.owner || "–", shown: full.some((q) => q.owner) },
+    { name: "Runs", cell: (q) => (q.runs.length ? el("a", { href: "#/runs" }, q.runs.join(", ")) : "–"), shown: full.some((q) => q.runs.length) },
+  ].filter((c) => c.shown ?? true);
+  const more = full.length ? `${many(empty.length, "more queue")} ${empty.length === 1 ? "is" : "are"} empty` : empty.length === 1 ? "The queue is empty" : `All ${empty.length} queues are empty`;
+  return [
+    full.length ? table(columns.map((c) => c.name), full.map((q) => columns.map((c) => c.cell(q))), "overview") : "",
+    empty.length ? el("details", { class: "empty", open: fold.open, on: { toggle: (e) => { fold.open = e.target.open; } } },
+      el("summary", {}, more), el("ul", {}, empty.map((q) => el("li", {}, link(q), el("span", { class: "muted" }, " " + kind(q)))))) : "",
+  ];
 }

@@ -67,6 +67,7 @@ async function look(v) {
     close(v, false);
     groups(v);
     v.list.forget();
+    v.list.same(s.same);
     v.list.reset(s.listed);
     foot(v, s.listed);
     if (s.listed && !document.getElementById("dialog").open) v.list.element.focus({ preventScroll: true });
@@ -88,10 +89,10 @@ async function look(v) {
 // told says what the look saw, and what it did not.
 function told(s) {
   const l = s.looked;
-  const parts = ["order kept"];
+  const parts = [];
   if (s.matched !== l.lookedAt) parts.push(`${count(s.matched)} match`);
   if (l.unacknowledged) parts.push(`other consumers held ${count(l.unacknowledged)}`);
-  return [`holds ${count(l.messages)} · looked at ${count(l.lookedAt)} in ${seconds(l.seconds)}, `, time(s.at), ", " + parts.join(" · "), l.notLookedAt ? el("span", { class: "warn" }, " · " + l.notLookedAt) : "", l.cost ? el("span", { title: l.cost }, " · " + l.cost) : ""];
+  return [`holds ${count(l.messages)} · looked at ${count(l.lookedAt)} in ${seconds(l.seconds)}, `, time(s.at), ", ", el("span", { title: l.cost }, "order kept"), parts.map((p) => " · " + p), l.notLookedAt ? el("span", { class: "warn" }, " · " + l.notLookedAt) : "", s.costs ? " · " + l.cost : ""];
 }
 
 function groups(v) {
@@ -116,9 +117,12 @@ function groups(v) {
 
 const percent = (n, of) => (of ? Math.max(n ? 1 : 0, Math.round((100 * n) / of)) : 0) + " %";
 
+const called = { cause: "cause", queue: "work queue", attempts: "attempts", replays: "replays" };
+
 function foot(v, total) {
   const s = v.snapshot;
   const parts = [many(total, "message")];
+  if (s.same.length) parts.push((total === 1 ? "" : s.listed < s.matched ? "the same in all listed: " : "the same in all: ") + s.same.map((f) => `${called[f.name]} ${f.value}`).join(", "));
   if (s.listed < s.matched) parts.push(`the list ends after the first ${count(s.listed)} of ${count(s.matched)}; narrow the filter for the others`);
   set(v.foot, parts.join(" · "));
 }
