@@ -171,6 +171,9 @@ func full(file, text string) []problem {
 	return found
 }
 
+// conflict matches a line by which git marks a conflict of a merge.
+var conflict = regexp.MustCompile(`^(<{7}|>{7}) `)
+
 // suppressed matches a directive for linters at the end of a line of Go.
 var suppressed = regexp.MustCompile(`\s*//nolint:.*$`)
 
@@ -196,6 +199,9 @@ func long(file, text string, passages []passage) []problem {
 	var found []problem
 	inBlock := false
 	for i, line := range strings.Split(text, "\n") {
+		if kind == ".md" && conflict.MatchString(line) {
+			found = append(found, problem{file, i + 1, 1, "a merge has left this mark: choose a side"})
+		}
 		if kind == ".md" && strings.HasPrefix(strings.TrimLeft(line, " "), "```") {
 			inBlock = !inBlock
 		}

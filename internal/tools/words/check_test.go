@@ -41,6 +41,7 @@ func TestCheck(t *testing.T) {
 		},
 		{"an import", "a.go", "package a\n\nimport _ \"example.com/ladder\"\n", nil},
 		{"long prose", "a.md", long + "\n", []string{"a.md:1:101: 105 characters: break the line at 100"}},
+		{"a conflict", "a.md", "<<<<<<< HEAD\n", []string{"a.md:1:1: a merge has left this mark: choose a side"}},
 		{"a long row of a table", "a.md", "| " + long + "\n", nil},
 		{"a full cell", "a.md", "| a | " + long + long + " |\n", []string{"a.md:1:1: a cell of 42 words: at most 25"}},
 		{"a long line in a block", "a.md", "```\n" + long + "\n```\n", nil},
