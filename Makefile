@@ -22,7 +22,7 @@ LINT := go tool -modfile=tools.mod golangci-lint
 # The tests of several packages share the machine with a broker, and some wait for minutes
 # while others compute. More packages at once let too many private nodes boot together.
 # Lint vets.
-TEST_FLAGS ?= -timeout 30m $(if $(word 2,$(BROKERS)),-parallel 5 -p 3,-parallel 8 -p 4) -vet=off
+TEST_FLAGS ?= -timeout 30m $(if $(word 2,$(BROKERS)),-parallel 4 -p 3,-parallel 8 -p 4) -vet=off
 # How much each fuzz target tries. A number of tries, no time: when a time is up, go
 # test calls a healthy target failed now and then (golang/go#75804).
 FUZZTIME ?= 10000x

@@ -224,11 +224,10 @@ func TestADirectRunIsRefused(t *testing.T) {
 	}
 }
 
-// The node of a direct run is killed by SIGKILL in the middle. Started again, it has all messages,
-// and no more are doubled than the run has said.
-func TestTheNodeOfADirectRunDies(t *testing.T) {
-	t.Parallel()
-	node := brokertest.Node(t)
+// theNodeOfADirectRunDies kills the node of direct runs by SIGKILL in the middle. Started again, it
+// has all messages, and no more are doubled than the runs have said.
+func theNodeOfADirectRunDies(t *testing.T, node *brokertest.Server) {
+	t.Helper()
 	type victim struct {
 		*shop
 		typ            string

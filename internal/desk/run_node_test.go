@@ -176,4 +176,5 @@ func TestNodeDies(t *testing.T) {
 			}
 		}
 	}
+	theNodeOfADirectRunDies(t, node)
 }
