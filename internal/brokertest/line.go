@@ -41,6 +41,14 @@ func Load(full int) int {
 	return max(full/lighter, 1)
 }
 
+// Rounds returns how many times a test repeats something: night with DLXCTL_TEST_LONG, else day.
+func Rounds(day, night int) int {
+	if long() {
+		return night
+	}
+	return day
+}
+
 // Pause returns how long a test pauses between two messages: full with DLXCTL_TEST_LONG, else five
 // times that long.
 func Pause(full time.Duration) time.Duration {

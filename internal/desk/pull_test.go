@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/url"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -219,10 +218,7 @@ func pullRequest(tb testing.TB) desk.Request {
 // consumer gets all others in their order. The dead letters say why, who and when.
 func TestPull(t *testing.T) {
 	t.Parallel()
-	rounds := 1
-	if os.Getenv("DLXCTL_TEST_LONG") != "" {
-		rounds = 20
-	}
+	rounds := brokertest.Rounds(1, 20)
 	for _, typ := range []string{"quorum", "classic"} {
 		for round := range rounds {
 			t.Run(fmt.Sprintf("%s %d", typ, round), func(t *testing.T) {
@@ -416,7 +412,7 @@ func TestPullKilledWhileItAcknowledges(t *testing.T) {
 	for at, m := range moments() {
 		for i, typ := range []string{"quorum", "classic", "quorum", "classic"} {
 			undo := i >= 2
-			if (at+i+i/2)%2 == 0 && os.Getenv("DLXCTL_TEST_LONG") == "" {
+			if (at+i+i/2)%2 == 0 && brokertest.Rounds(2, 4) == 2 {
 				continue // each night
 			}
 			for round := range killRounds(1) {

@@ -3,7 +3,6 @@ package desk_test
 import (
 	"context"
 	"fmt"
-	"os"
 	"testing"
 
 	amqp091 "github.com/rabbitmq/amqp091-go"
@@ -117,11 +116,7 @@ func TestARunWithoutAFileIsReturned(t *testing.T) {
 func TestAReplayWithoutAFileLeavesNothingBehind(t *testing.T) {
 	t.Parallel()
 	const n = 400
-	rounds := 2
-	if os.Getenv("DLXCTL_TEST_LONG") != "" {
-		rounds = 20
-	}
-	for round := range rounds {
+	for round := range brokertest.Rounds(2, 20) {
 		t.Run(fmt.Sprint(round), func(t *testing.T) {
 			t.Parallel()
 			s, all := newUnfiled(t, "quorum", n)

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"net"
-	"os"
 	"sync/atomic"
 	"testing"
 
@@ -20,11 +19,7 @@ import (
 func TestAReplayLeavesNothingBehind(t *testing.T) {
 	t.Parallel()
 	const n = 400
-	rounds := 3
-	if os.Getenv("DLXCTL_TEST_LONG") != "" {
-		rounds = 50
-	}
-	for round := range rounds {
+	for round := range brokertest.Rounds(3, 50) {
 		t.Run(fmt.Sprint(round), func(t *testing.T) {
 			t.Parallel()
 			s := newShop(t, "quorum")
