@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/dlxctl/dlxctl/internal/broker"
 	"github.com/dlxctl/dlxctl/internal/broker/amqp"
 	"github.com/dlxctl/dlxctl/internal/deadletter"
 	"github.com/dlxctl/dlxctl/internal/text"
@@ -46,8 +47,8 @@ type Unlooked struct {
 
 // Seek looks for the messages that have a message-id in every queue of the topology that has
 // messages, one queue after the other. A queue that refuses a look is in the result as not looked
-// at. A message that moves meanwhile may be missed, or found
-// twice; and so may all of a quorum queue whose leader does not answer (amqp.Conn.Holds).
+// at. A message that moves meanwhile may be missed, or found twice. It fails if the leader of a
+// quorum queue does not answer.
 func (d *Desk) Seek(ctx context.Context, id string, o LookOptions) (Sought, error) {
 	out := Sought{ID: id, Found: []deadletter.View{}, NotLookedAt: []Unlooked{}, Consumed: []string{}, Costs: []LookCost{}}
 	state, err := d.inspect(ctx)
@@ -79,11 +80,12 @@ func (d *Desk) Seek(ctx context.Context, id string, o LookOptions) (Sought, erro
 }
 
 // seemsEmpty reports whether a queue without consumers has no message, also none that an earlier
-// look has just given back: such a message is not counted for a moment. Where the user may not read
-// the queue, which the proof takes, the count has to do.
+// look has just given back: such a message is not counted for a moment. A queue whose leader does
+// not answer does not seem empty. Where the user may not read the queue, which the proof takes, the
+// count has to do.
 func seemsEmpty(ctx context.Context, conn *amqp.Conn, queue string) bool {
 	ready, _, err := conn.Settled(ctx, queue, 0)
-	return err != nil || ready == 0
+	return !errors.Is(err, broker.ErrRefused) && (err != nil || ready == 0)
 }
 
 // seekIn adds what a look at a queue finds.
