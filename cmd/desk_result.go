@@ -69,13 +69,16 @@ func orElse(s, otherwise string) string {
 
 // nextSteps returns the commands that say what failed again, and that continue or undo a run.
 func nextSteps(c *cobra.Command, by string, r desk.Result) []string {
-	if r.Ended {
+	if r.Ended && r.LeftInQueue == 0 {
 		return nil
 	}
 	var steps []string
 	if r.FailedAgain > 0 {
 		steps = append(steps, "to see what failed again, once it is a dead letter: "+
 			deskLine(c, "list", r.Queue, "--where", fmt.Sprintf("run == %q", r.Run)))
+	}
+	if r.Ended {
+		return append(steps, "to send the rest, once the cause is gone: repeat this command")
 	}
 	if r.Moved > 0 && r.Left == 0 {
 		return append(steps, "all is moved; to remove its empty hold: "+deskLine(c, "run", by, r.Run, "--yes"))

@@ -242,6 +242,20 @@ func TestARunSaysRarelyWhyItPauses(t *testing.T) {
 	})
 }
 
+// A run without a hold that stopped has nothing to resume: the rest is where it was.
+func TestTheNextStepOfARunWithoutAHold(t *testing.T) {
+	t.Parallel()
+	c := newDeskReplay(&app{})
+	r := desk.Result{Run: "r1", Queue: "billing.dead", Direct: true, Ended: true, Moved: 3, LeftInQueue: 4, FailedAgain: 1}
+	got := nextSteps(c, byResume, r)
+	if len(got) != 2 || !strings.Contains(got[0], "run == ") || got[1] != "to send the rest, once the cause is gone: repeat this command" {
+		t.Errorf("%q", got)
+	}
+	if r.LeftInQueue = 0; nextSteps(c, byResume, r) != nil {
+		t.Error("a run that has sent all has a next step")
+	}
+}
+
 // Of several runs that are resumed each gets its turn, until a signal. The exit code says that some
 // messages were moved, also if another run could not even begin.
 func TestResumeOfSeveralRuns(t *testing.T) {
