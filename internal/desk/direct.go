@@ -56,10 +56,11 @@ func (s *session) sendDirect(ctx context.Context, looked int) (r Result, done bo
 	w, m := s.worker, s.manifest
 	sending, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	x, err := s.newSender(sending, cancel, m.Chosen)
+	state, err := w.desk.inspect(ctx)
 	if err != nil {
 		return r, true, unbegun{err}
 	}
+	x := s.newSender(sending, cancel, m.Chosen, state)
 	if w.desk.holds || !m.direct(looked, x.router.bound) {
 		return r, false, nil
 	}
@@ -69,7 +70,7 @@ func (s *session) sendDirect(ctx context.Context, looked int) (r Result, done bo
 	case !room:
 		return r, false, nil
 	}
-	if err := w.openTarget(ctx, m); err != nil {
+	if err := w.openTarget(ctx, m, state); err != nil {
 		return r, true, unbegun{err}
 	}
 	t := w.newTaking(m, func(int) {})
@@ -102,11 +103,7 @@ func (x *sender) hasRoom() (bool, error) {
 
 // openTarget creates the queue of parked messages if the run puts messages there, and waits until
 // it survives a crash of its node. It refuses what openHold does.
-func (w *worker) openTarget(ctx context.Context, m *manifest) error {
-	state, err := w.desk.inspect(ctx)
-	if err != nil {
-		return err
-	}
+func (w *worker) openTarget(ctx context.Context, m *manifest, state topology.State) error {
 	if err := w.refuseUnfinished(state, m.Queue); err != nil || !m.parks() {
 		return err
 	}
@@ -157,10 +154,12 @@ func (t *taking) sendGroup(ctx context.Context, group []amqp.Held) error {
 		t.direct.Moved(m.Delivery, last(moves[i]))
 		return t.holder.Ack(m) // nothing is lost: the broker has confirmed its copy where it goes
 	}
-	err := t.publishGroup(ctx, moves, arrived)
+	round, err := t.publishGroup(ctx, moves, arrived)
 	refused := errors.Is(err, errReturned)
 	if err == nil || refused {
-		t.pending = 0 // what was refused is in the queue alone
+		if round == 0 {
+			t.pending = 0 // what was refused is in the queue alone
+		}
 		err = errors.Join(ignore(err, errReturned), t.holder.Commit())
 	}
 	if refused && err == nil {
@@ -170,29 +169,32 @@ func (t *taking) sendGroup(ctx context.Context, group []amqp.Held) error {
 }
 
 // publishGroup publishes the first move of each message, then the second, and calls arrived with
-// each message whose last move is confirmed.
-func (t *taking) publishGroup(ctx context.Context, moves [][]relay.Move, arrived func(int) error) error {
+// each message whose last move is confirmed. round is that of the moves of which it did not succeed
+// with all: before it, from 0, each message has been somewhere.
+func (t *taking) publishGroup(
+	ctx context.Context, moves [][]relay.Move, arrived func(int) error,
+) (round int, err error) {
 	rounds := len(moves[0])
 	for i := 0; rounds == 0 && i < len(moves); i++ {
 		if err := arrived(i); err != nil {
-			return err
+			return 0, err
 		}
 	}
-	for round := range rounds {
+	for round = range rounds {
 		for i, of := range moves {
 			then := func() error { return nil }
 			if round == rounds-1 {
 				then = func() error { return arrived(i) }
 			}
 			if err := t.out.send(ctx, of[round].Exchange, of[round].Key, of[round].Message, then); err != nil {
-				return err
+				return round, err
 			}
 		}
 		if err := t.out.flush(ctx); err != nil {
-			return err
+			return round, err
 		}
 	}
-	return nil
+	return round, nil
 }
 
 // stopped returns why the run must send no more. Nil: it may.

@@ -28,8 +28,8 @@ func (d *Desk) newRun() string {
 }
 
 // Execute does what was proposed: it writes the list of chosen messages into a hold, takes the
-// messages, and sends them. When ctx ends it stops at a moment where nothing is lost, and the
-// run can be resumed. progress may be nil.
+// messages, and sends them; a few it sends without a hold, see sendDirect. When ctx ends it stops
+// at a moment where nothing is lost, and a run with a hold can be resumed. progress may be nil.
 func (d *Desk) Execute(ctx context.Context, p Proposal, progress func(Progress)) (Result, error) {
 	if len(p.Refusals) > 0 {
 		return Result{}, refusef("%s", p.Refusals[0])

@@ -38,17 +38,13 @@ type router struct {
 	rules *retry.Rules
 }
 
-// newRouter returns the router of a run.
-func (w *worker) newRouter(ctx context.Context, m *manifest) (*router, error) {
-	state, err := w.desk.inspect(ctx)
-	if err != nil {
-		return nil, err
-	}
+// newRouter returns the router of a run. ctx ends when the run must send no more.
+func (w *worker) newRouter(ctx context.Context, m *manifest, state topology.State) *router {
 	return &router{
 		ctx: ctx, worker: w, manifest: m, kind: m.Action.Kind(), known: w.desk.known(), user: w.desk.Endpoint.AMQP.User,
 		bound: returnable(w.desk.Topology.Name, state), drained: drainable(m.Watch, state),
 		directExchanges: map[string]string{},
-	}, nil
+	}
 }
 
 // drainable returns the queues that lose their messages when these are read: streams keep them.

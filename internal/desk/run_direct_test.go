@@ -3,7 +3,7 @@ package desk_test
 import (
 	"context"
 	"fmt"
-	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -11,6 +11,7 @@ import (
 
 	"github.com/dlxctl/dlxctl/internal/broker/amqp"
 	"github.com/dlxctl/dlxctl/internal/brokertest"
+	"github.com/dlxctl/dlxctl/internal/deadletter"
 	"github.com/dlxctl/dlxctl/internal/desk"
 )
 
@@ -59,16 +60,12 @@ func (s *shop) exists(t *testing.T, queue string) bool {
 // moved. The nightly run repeats it, with DLXCTL_TEST_LONG.
 func TestADirectRun(t *testing.T) {
 	t.Parallel()
-	rounds := 2
-	if os.Getenv("DLXCTL_TEST_LONG") != "" {
-		rounds = 20
-	}
 	for _, typ := range queueKinds() {
 		for _, action := range []desk.Action{desk.Replay, desk.Park} {
 			t.Run(fmt.Sprintf("%s, %s", typ, action), func(t *testing.T) {
 				t.Parallel()
 				s := newShop(t, typ)
-				for range rounds {
+				for range brokertest.Rounds(2, 20) {
 					chosen, rest := s.bury(t, 400)
 					r := s.execute(t, request(t, action))
 					if !r.Direct || !r.Ended || r.Moved != len(chosen) || r.Missing+r.LeftInQueue+r.DoubledAtMost > 0 {
@@ -222,6 +219,55 @@ func TestADirectRunIsRefused(t *testing.T) {
 			s.tidy(t)
 		})
 	}
+}
+
+// An edited message that its target refuses stays in the queue. Its original is parked by then, and
+// the run says so.
+func TestADirectEditIsRefused(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, "quorum")
+	args := amqp091.Table{"x-queue-type": "classic", "x-max-length": 1, "x-overflow": "reject-publish"}
+	if _, err := s.ch.QueueDeclare("full", true, false, false, false, args); err != nil {
+		t.Fatal(err)
+	}
+	brokertest.PublishConfirmed(t, s.ch, "", "full", amqp091.Publishing{})
+	s.bury(t, 4)
+	q := request(t, desk.Edit)
+	q.Edited, q.Target.Queue = &deadletter.Edited{Body: []byte(`{"order": 9}`), MessageID: "new"}, "full"
+	r := s.execute(t, q)
+	if !r.Direct || r.Stopped == "" || r.Moved != 0 || r.LeftInQueue != 1 || r.DoubledAtMost != 1 {
+		t.Errorf("%+v", r)
+	}
+	s.awaitReady(t, "shop.parked", 1)
+	s.awaitReady(t, "billing.dead", 4)
+}
+
+// A run whose target has no room waits, and so it has a hold.
+func TestARunThatHasToWaitHasAHold(t *testing.T) {
+	t.Parallel()
+	s := newShop(t, "quorum")
+	s.block(t)
+	chosen, _ := s.bury(t, 40)
+	q := request(t, desk.Replay)
+	q.Send.MaxWaiting = 1
+	p, err := s.desk.Propose(t.Context(), q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	r, err := s.desk.Execute(ctx, p, func(p desk.Progress) {
+		if strings.HasPrefix(p.Pausing, "billing holds") {
+			cancel()
+		}
+	})
+	if err != nil || r.Direct || r.Left != len(chosen) || r.Moved > 0 {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	if _, err := s.desk.Return(t.Context(), r.Run, nil); err != nil {
+		t.Fatal(err)
+	}
+	s.tidy(t)
 }
 
 // theNodeOfADirectRunDies kills the node of direct runs by SIGKILL in the middle. Started again, it

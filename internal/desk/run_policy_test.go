@@ -23,27 +23,33 @@ func TestARunIsRefusedWhereAPolicyWouldLoseMessages(t *testing.T) {
 		pattern    string
 		definition map[string]any
 		refused    map[desk.Action]string
+		hold       bool // the policy is about holds
 	}{
 		"a TTL on holds": {
 			`^shop\.desk`,
 			map[string]any{"message-ttl": 60000},
 			map[desk.Action]string{desk.Replay: "would delete the messages in shop.desk.", desk.Park: "shop.desk."},
+			true,
 		},
 		"a limit on all queues": {
 			".*",
 			map[string]any{"max-length": 1000},
 			map[desk.Action]string{desk.Replay: "would drop the oldest message of shop.desk."},
+			true,
 		},
 		"a TTL on parked messages": {
 			`^shop\.parked$`,
 			map[string]any{"message-ttl": 60000},
 			map[desk.Action]string{desk.Park: "would delete the messages in shop.parked after 1m"},
+			false,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newShop(t, "classic")
-			s.desk = s.desk.Holding()
+			if tc.hold {
+				s.desk = s.desk.Holding()
+			}
 			s.bury(t, 40)
 			s.target.Call(t, "PUT", "policies/"+url.PathEscape(s.target.VHost)+"/foreign",
 				map[string]any{"pattern": tc.pattern, "apply-to": "queues", "definition": tc.definition})

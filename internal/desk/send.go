@@ -59,11 +59,12 @@ func (s *session) send(ctx context.Context, r Result, messages int) (Result, err
 	whole := ctx
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	x, err := s.newSender(ctx, cancel, messages)
-	if err == nil {
-		err = x.startBrake(ctx)
-	}
+	state, err := s.worker.desk.inspect(ctx)
 	if err != nil {
+		return r, err
+	}
+	x := s.newSender(ctx, cancel, messages, state)
+	if err := x.startBrake(ctx); err != nil {
 		return r, err
 	}
 	defer x.brake.close()
@@ -82,13 +83,12 @@ func (s *session) send(ctx context.Context, r Result, messages int) (Result, err
 }
 
 // newSender returns a sender of so many messages, which does not listen yet. cancel ends ctx.
-func (s *session) newSender(ctx context.Context, cancel context.CancelCauseFunc, messages int) (*sender, error) {
-	to, err := s.worker.newRouter(ctx, s.manifest)
-	if err != nil {
-		return nil, err
-	}
+func (s *session) newSender(
+	ctx context.Context, cancel context.CancelCauseFunc, messages int, state topology.State,
+) *sender {
 	x := &sender{
-		session: s, router: to, cancel: cancel, left: messages, goes: maps.Clone(s.manifest.Goes), bytes: s.manifest.Bytes,
+		session: s, router: s.worker.newRouter(ctx, s.manifest, state), cancel: cancel, left: messages,
+		goes: maps.Clone(s.manifest.Goes), bytes: s.manifest.Bytes,
 	}
 	for queue, n := range x.goes {
 		x.goes[queue] = min(n, messages)
@@ -97,7 +97,7 @@ func (s *session) newSender(ctx context.Context, cancel context.CancelCauseFunc,
 		o: s.manifest.Send, waiting: x.waiting, backlogs: x.backlogs, say: x.tellSending, stop: cancel,
 		idle: x.idle, named: s.manifest.Target.named(), messages: messages, wake: make(chan struct{}, 1),
 	}
-	return x, nil
+	return x
 }
 
 // startBrake begins to listen for failures. The caller closes the brake.
