@@ -164,17 +164,21 @@ type resolver struct {
 	foreign *policy.Set
 	// consulted are the queues whose statistics were read.
 	consulted consulted
+	// begun are the queues whose replacement under their names is not finished.
+	begun map[string]bool
 }
 
 func newResolver(want topology.Compiled, state topology.State) *resolver {
 	read := consulted{}
 	desk := deskOf(want.Name, state)
 	desk.consulted = read
+	begun := replacementsOf(want, state)
 	state = desk.without(state)
 	existing := byName(state.Have.Queues, func(q topology.Queue) string { return q.Name })
 	want, limits := limitsByPolicy(want, existing)
 	r := &resolver{
 		want: want, state: state, limits: limits, desk: desk, foreign: policy.Foreign(state, want.Name), consulted: read,
+		begun:    begun,
 		works:    byName(want.WorkQueues, func(w topology.WorkQueue) string { return w.Name }),
 		existing: existing,
 		attach:   byName(want.Policies, func(p topology.Policy) string { return p.Label.Queue }),
@@ -265,6 +269,14 @@ func (r *resolver) queues() matchedQueues {
 	for _, want := range r.want.Queues {
 		have, ok := r.existing[want.Name]
 		out.found[want.Name] = have.Arguments
+		if r.unfinished(want.Name) {
+			var before topology.Object
+			if ok {
+				before = have
+			}
+			out.refuse(before, want, unfinishedReason(want.Name))
+			continue
+		}
 		if want.External {
 			_, managed := r.works[want.Name]
 			out.external(want, have, ok, managed)
@@ -335,7 +347,8 @@ func (r *resolver) bindings(routes rerouting, withheld map[string]string) matche
 			have := *same
 			have.Label = want.Label
 			out.have = append(out.have, have)
-		} else if withholds(withheld, want) || routes.governs(want) {
+		} else if withholds(withheld, want) || routes.governs(want) ||
+			want.DestinationType == topology.ToQueue && r.unfinished(want.Destination) {
 			continue
 		}
 		out.want = append(out.want, want)

@@ -14,9 +14,12 @@ const (
 	DropsRouting Hazard = "drops-routing"
 	// CopiesMessages: for a moment messages go to two queues that should go to one.
 	CopiesMessages Hazard = "copies-messages"
+	// ReplacesQueue: a queue is deleted and declared again with another type or other arguments, by
+	// dlxctl migrate: its consumers are canceled.
+	ReplacesQueue Hazard = "replaces-queue"
 )
 
 // Hazards returns the hazards.
 func Hazards() []Hazard {
-	return []Hazard{LosesMessages, StopsConsumers, DropsRouting, CopiesMessages}
+	return []Hazard{LosesMessages, StopsConsumers, DropsRouting, CopiesMessages, ReplacesQueue}
 }

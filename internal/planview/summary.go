@@ -46,7 +46,7 @@ const mostNamed = 20
 func attention(p plan.Plan) []string {
 	var names []string
 	for _, c := range p.Changes {
-		if c.Action != plan.Blocked {
+		if c.Action != plan.Blocked || c.ReplacesQueue() { // that needs consent, and is named below
 			continue
 		}
 		name := fmt.Sprintf("%s %s", c.Kind, nameOf(c))
