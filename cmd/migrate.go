@@ -173,9 +173,10 @@ func (k *migrateCommand) read() error {
 func (k *migrateCommand) readAllowed() error {
 	for _, text := range k.allow {
 		consent, err := plan.ParseConsent(text)
-		if err != nil || consent.Hazard != topology.DropsRouting {
-			return usageError{fmt.Errorf("--allow is %q; write %s=QUEUE, the only hazard of migrate", text,
-				topology.DropsRouting)}
+		hazards := []topology.Hazard{topology.DropsRouting, topology.ReplacesQueue, topology.StopsConsumers}
+		if err != nil || !slices.Contains(hazards, consent.Hazard) {
+			return usageError{fmt.Errorf("--allow is %q; write %s=QUEUE, %s=QUEUE or %s=QUEUE, the hazards of migrate", text,
+				hazards[0], hazards[1], hazards[2])}
 		}
 		k.runner.Allow = append(k.runner.Allow, consent)
 	}
@@ -183,9 +184,15 @@ func (k *migrateCommand) readAllowed() error {
 }
 
 // checkAllowed refuses a value of --allow for another queue than those that the command may delete.
-func (k *migrateCommand) checkAllowed(what string, queues []string) error {
+func (k *migrateCommand) checkAllowed(want topology.Compiled, what string, queues []string) error {
 	for _, c := range k.runner.Allow {
-		if c.Object != "" && !slices.Contains(queues, c.Object) {
+		if c.Hazard != topology.DropsRouting && c.Object != "" && !slices.Contains(ownQueues(want), c.Object) {
+			return usageError{fmt.Errorf("--allow names %q, which is no queue of the file that dlxctl declares", c.Object)}
+		}
+		if c.Hazard == topology.DropsRouting && slices.Contains(ownQueues(want), c.Object) && k.replaces(want, c.Object) {
+			continue
+		}
+		if c.Hazard == topology.DropsRouting && c.Object != "" && !slices.Contains(queues, c.Object) {
 			return usageError{fmt.Errorf("--allow names %q, which is no %s of the file; it may be: %s", c.Object, what,
 				cmp.Or(strings.Join(queues, ", "), "none"))}
 		}
@@ -208,10 +215,14 @@ func (k *migrateCommand) run(c *cobra.Command, legacy []string) error {
 	if legacy, err = k.matching(sources, legacy); err != nil {
 		return err
 	}
-	if missing := unnamed(want, legacy); len(missing) > 0 {
+	missing, err := k.unknown(c.Context(), want, legacy)
+	if err != nil {
+		return err
+	}
+	if len(missing) > 0 {
 		return meantCommand(c, missing, k.propose(c.Context(), sources, want, missing))
 	}
-	if err := k.checkAllowed("legacy queue", legacyQueues(want)); err != nil {
+	if err := k.checkAllowed(want, "legacy queue", legacyQueues(want)); err != nil {
 		return err
 	}
 	if k.write {
@@ -253,7 +264,11 @@ func (k *migrateCommand) abort(c *cobra.Command, legacy []string) error {
 	if err != nil {
 		return err
 	}
-	if missing := unnamed(want, legacy); len(missing) > 0 {
+	missing, err := k.unknown(c.Context(), want, legacy)
+	if err != nil {
+		return err
+	}
+	if len(missing) > 0 {
 		return fmt.Errorf("%w: no queue of the file replaces %q", migrate.ErrRefused, missing[0])
 	}
 	var successors []string
@@ -262,7 +277,7 @@ func (k *migrateCommand) abort(c *cobra.Command, legacy []string) error {
 			successors = append(successors, w.Name)
 		}
 	}
-	if err := k.checkAllowed("successor", successors); err != nil {
+	if err := k.checkAllowed(want, "successor", successors); err != nil {
 		return err
 	}
 	without := func(aborted []string) (topology.Compiled, error) {
@@ -284,8 +299,15 @@ func (k *migrateCommand) confirmMoves(ctx context.Context, s *apply.Session, _ t
 		return true, nil // it writes nothing
 	}
 	list, err := k.preview(ctx, s)
-	if err != nil || len(list) == 0 {
+	if err != nil {
 		return false, err
+	}
+	replaced, err := k.runner.Replaced(ctx)
+	if err != nil || len(list)+len(replaced) == 0 {
+		return false, err
+	}
+	if len(list) == 0 {
+		return true, k.app.ask(ctx, topology.Printable("replace "+strings.Join(replaced, ", ")+" under the same name?"))
 	}
 	var moves, names []string
 	for _, o := range list {
@@ -304,8 +326,9 @@ func (k *migrateCommand) confirmAbort(ctx context.Context, _ *apply.Session, sta
 	if err != nil {
 		return false, err
 	}
-	if len(moves) == 0 {
-		for _, line := range stays {
+	replaced, unable := migrate.Rollbacks(k.runner.Topology, state, k.runner.Legacy)
+	if len(moves)+len(replaced) == 0 {
+		for _, line := range slices.Concat(stays, unable) {
 			fmt.Fprintln(k.app.stdout, topology.Printable(line))
 		}
 		return false, nil
@@ -316,6 +339,9 @@ func (k *migrateCommand) confirmAbort(ctx context.Context, _ *apply.Session, sta
 	var back, names []string
 	for _, m := range moves {
 		back, names = append(back, m.New+" back to "+m.Legacy), append(names, m.New)
+	}
+	for _, m := range replaced {
+		back, names = append(back, "the hold of "+m.Legacy+" back to it"), append(names, "the hold of "+m.Legacy)
 	}
 	question := "move " + strings.Join(back, ", ") + " and delete " + strings.Join(names, ", ") + " at the end?"
 	return true, k.app.ask(ctx, topology.Printable(question))

@@ -147,3 +147,44 @@ func overwrite(f spec.Source) error {
 	}
 	return nil
 }
+
+// ownQueues returns the queues that dlxctl declares for the file and that its users consume.
+func ownQueues(want topology.Compiled) []string {
+	var out []string
+	for _, q := range want.Queues {
+		if q.Label.Role == topology.RoleWork && !q.External {
+			out = append(out, q.Name)
+		}
+	}
+	return out
+}
+
+// replaces reports whether the user or the file consents to replace a queue under its name.
+func (k *migrateCommand) replaces(want topology.Compiled, queue string) bool {
+	return slices.Contains(want.Replace, queue) || slices.ContainsFunc(k.runner.Allow, func(c plan.Consent) bool {
+		return c.Hazard == topology.ReplacesQueue && (c.Object == "" || c.Object == queue)
+	})
+}
+
+// unknown returns the names that are neither legacy queues, nor queues that are to be replaced under
+// their names or whose replacement is not finished.
+func (k *migrateCommand) unknown(ctx context.Context, want topology.Compiled, names []string) ([]string, error) {
+	own := ownQueues(want)
+	begun := slices.DeleteFunc(unnamed(want, names), func(name string) bool {
+		return slices.Contains(own, name) && k.replaces(want, name)
+	})
+	if !slices.ContainsFunc(begun, func(name string) bool { return slices.Contains(own, name) }) {
+		return begun, nil
+	}
+	s, err := k.app.conn.open(want)
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close()
+	state, _, err := s.Inspect(ctx, plan.Options{})
+	if err != nil {
+		return nil, err
+	}
+	unfinished := migrate.Unfinished(want, state)
+	return slices.DeleteFunc(begun, func(name string) bool { return slices.Contains(unfinished, name) }), nil
+}

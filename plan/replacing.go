@@ -17,11 +17,12 @@ func (c Change) ReplacesQueue() bool {
 }
 
 // Replacements returns the queues that dlxctl migrate may replace under their names: those of p
-// with a consent.
+// with a consent. apply would replace an empty one too, while messages for it have no queue.
 func (p Plan) Replacements(allow []Consent) []string {
 	var out []string
 	for _, c := range p.Changes {
-		if c.ReplacesQueue() && len(p.consents(allow).refused(c)) == 0 {
+		isWork := c.Kind == topology.KindQueue && c.Label.Role == topology.RoleWork
+		if isWork && (c.ReplacesQueue() || c.Action == Replace) && p.consents(allow).cover(c, topology.ReplacesQueue) {
 			out = append(out, c.Name)
 		}
 	}

@@ -209,6 +209,11 @@ func (r *Runner) reportMoved(m Move, h *mover, moved, backlog int64) {
 		r.say("drain: %s came to %s since, by its name through the default exchange: moved to %s",
 			messages(n), m.Legacy, m.New)
 	}
+	r.reportChanged(h)
+}
+
+// reportChanged reports what a mover had to change, and which messages may be doubled.
+func (r *Runner) reportChanged(h *mover) {
 	if h.again > 0 {
 		r.say("drain: %s had been delivered before; they are doubled if migrate was killed or lost its connection while they were in flight, and else not%s",
 			messages(h.again), listIDs(h.ids, h.again))

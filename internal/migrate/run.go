@@ -46,8 +46,9 @@ type Runner struct {
 	// Forward leaves a forwarder in place of a legacy queue to which publishers still
 	// send by its name.
 	Forward bool
-	// Allow holds the consents of the user. DropsRouting is the only hazard of a migration: a legacy
-	// queue is deleted although publishers may send to it by its name.
+	// Allow holds the consents of the user: DropsRouting to delete a queue although publishers may send
+	// to it by its name, ReplacesQueue to replace a queue under its name, and StopsConsumers to end a
+	// replacement although consumers have not subscribed again.
 	Allow []plan.Consent
 	// CheckRights fails if the user lacks one of the rights, before the first write.
 	// Nil: rights are not checked.
@@ -162,9 +163,25 @@ func (r *Runner) check(ctx context.Context, retires bool) (state topology.State,
 func (r *Runner) Run(ctx context.Context) error {
 	r.prepareRun()
 	state, moves, forwarders, err := r.check(ctx, r.retires())
+	if err != nil {
+		return err
+	}
+	replaced, err := r.checkReplacements(ctx, state)
 	if err != nil || r.Until == Check {
 		return err
 	}
+	err = r.move(ctx, state, moves, forwarders)
+	if err != nil && !errors.Is(err, ErrWaiting) || !r.retires() || len(replaced) == 0 {
+		return err
+	}
+	if again := r.replaceAll(ctx, replaced); again != nil || err != nil {
+		return errors.Join(err, again)
+	}
+	return r.noteFinished(ctx)
+}
+
+// move moves legacy queues to their successors.
+func (r *Runner) move(ctx context.Context, state topology.State, moves, forwarders []Move) error {
 	for _, m := range moves {
 		r.remember(state, m, nil)
 	}
@@ -191,16 +208,22 @@ func (r *Runner) Run(ctx context.Context) error {
 	if err := r.cutover(ctx, moves); err != nil || r.Until == Cutover {
 		return err
 	}
-	if err = r.finish(ctx, moves); err == nil || errors.Is(err, ErrWaiting) {
+	err := r.finish(ctx, moves)
+	if err == nil || errors.Is(err, ErrWaiting) {
 		err = errors.Join(err, r.adviseOnFeeders(ctx))
 	}
 	if err != nil || !r.retires() {
 		return err
 	}
-	state, err = r.Management.Inspect(ctx)
+	return r.noteFinished(ctx)
+}
+
+// noteFinished notes whether all moves and replacements are at their end.
+func (r *Runner) noteFinished(ctx context.Context) error {
+	state, err := r.Management.Inspect(ctx)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.finished = err == nil && len(unfinishedMoves(r.Topology, state)) == 0
+	r.finished = err == nil && len(unfinishedMoves(r.Topology, state)) == 0 && len(Unfinished(r.Topology, state)) == 0
 	return err
 }
 
