@@ -62,6 +62,12 @@ with 2. --forward leaves a forwarder in its place. --allow drops-routing=LEGACY 
 queue or its forwarder, once no message has arrived for --idle: pass it after the publishers
 have changed.
 
+A queue of the file that RabbitMQ cannot change is replaced under its own name with --allow
+replaces-queue=QUEUE, or replace: true in the file: what is routed to it waits in a hold
+while it is emptied, deleted and declared again, and is then moved to it in order. Its
+consumers get basic.cancel. If some do not subscribe again, migrate exits with 2; --allow
+stops-consumers=QUEUE ends the replacement without them.
+
 For a queue that is named like a subcommand, write 'dlxctl migrate -- LEGACY...'.
 
 Exit codes: 0 done, 1 failed and nothing was written, 2 waiting for publishers, consumers
@@ -135,14 +141,14 @@ func (k *migrateCommand) moveFlags(f *pflag.FlagSet) {
 		"how long no message may have arrived before a legacy queue is deleted")
 	f.BoolVar(&k.runner.Forward, "forward", false,
 		"leave a forwarder in place of a legacy queue that publishers address by name")
-	k.allowFlag(f, "one legacy queue (drops-routing=invoices)")
+	k.allowFlag(f, "one queue (drops-routing=invoices)")
 	k.lock.add(f)
 }
 
 // allowFlag adds the flag that allows to delete a queue that publishers have addressed by name.
 func (k *migrateCommand) allowFlag(f *pflag.FlagSet, one string) {
 	f.StringSliceVar(&k.allow, "allow", nil,
-		"allow a `HAZARD` for "+one+", or for all (drops-routing): delete it although publishers have sent to its name")
+		"allow a `HAZARD` for "+one+", or for all: drops-routing deletes it although publishers have sent to its name, replaces-queue replaces it under its name, stops-consumers ends that although consumers are missing")
 }
 
 // read checks the flags.
@@ -298,11 +304,7 @@ func (k *migrateCommand) confirmMoves(ctx context.Context, s *apply.Session, _ t
 	if k.runner.Until == migrate.Check {
 		return true, nil // it writes nothing
 	}
-	list, err := k.preview(ctx, s)
-	if err != nil {
-		return false, err
-	}
-	replaced, err := k.runner.Replaced(ctx)
+	list, replaced, err := k.preview(ctx, s)
 	if err != nil || len(list)+len(replaced) == 0 {
 		return false, err
 	}
@@ -314,6 +316,9 @@ func (k *migrateCommand) confirmMoves(ctx context.Context, s *apply.Session, _ t
 		moves, names = append(moves, o.Legacy+" to "+o.New), append(names, o.Legacy)
 	}
 	question := "move " + strings.Join(moves, ", ") + " and delete " + strings.Join(names, ", ") + " at the end?"
+	if len(replaced) > 0 {
+		question = "replace " + strings.Join(replaced, ", ") + " under the same name, and " + question
+	}
 	if k.runner.Until != migrate.Retire {
 		question = fmt.Sprintf("move %s, up to the stage %s?", strings.Join(moves, ", "), k.runner.Until)
 	}
@@ -393,7 +398,7 @@ func (k *migrateCommand) runUnderLock(ctx context.Context, want topology.Compile
 	case k.runner.Finished():
 		return nil // Run has printed it
 	case k.runner.Until == migrate.Check:
-		_, err := k.preview(ctx, s)
+		_, _, err := k.preview(ctx, s)
 		return err
 	default:
 		return k.writeStatus(ctx, s)
@@ -419,26 +424,31 @@ func (k *migrateCommand) explain(ctx context.Context, err error, action migrateA
 
 // dryRunAll shows the next steps, and the reasons that refuse them.
 func (k *migrateCommand) dryRunAll(ctx context.Context, s *apply.Session) error {
-	if _, err := k.preview(ctx, s); err != nil {
+	if _, _, err := k.preview(ctx, s); err != nil {
 		return err
 	}
 	return k.runner.Check(ctx)
 }
 
-// preview writes the next steps of the migrations.
-func (k *migrateCommand) preview(ctx context.Context, s *apply.Session) ([]migrate.Preview, error) {
+// preview writes the next steps of the migrations, and of queues that are replaced under their
+// names.
+func (k *migrateCommand) preview(ctx context.Context, s *apply.Session) (
+	list []migrate.Preview, replaced []string, err error,
+) {
 	state, _, err := s.Inspect(ctx, plan.Options{})
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	list, err := k.runner.Previews(ctx, state)
-	if err != nil {
-		return nil, err
+	if list, err = k.runner.Previews(ctx, state); err != nil {
+		return nil, nil, err
 	}
 	if k.app.output == "markdown" {
-		return list, migrate.WritePages(k.app.stdout, k.runner.Topology, list)
+		return list, nil, migrate.WritePages(k.app.stdout, k.runner.Topology, list)
 	}
-	return list, k.runner.WritePreviews(k.app.stdout, list)
+	if replaced, err = k.runner.Replacements(ctx, state, k.app.stdout); err != nil || len(list) == 0 && len(replaced) > 0 {
+		return list, replaced, err
+	}
+	return list, replaced, k.runner.WritePreviews(k.app.stdout, list)
 }
 
 // status writes the progress of each migration.
@@ -468,7 +478,8 @@ func (k *migrateCommand) writeStatus(ctx context.Context, s *apply.Session) erro
 	if k.app.output == "json" {
 		return jsondoc.Write(k.app.stdout, migrate.StatusDocument{
 			Version: 1, Topology: s.Topology.Name, VHost: state.VHost, Migrations: list,
+			Replacing: migrate.Unfinished(s.Topology, state),
 		})
 	}
-	return migrate.WriteStatuses(k.app.stdout, list)
+	return migrate.WriteStatuses(k.app.stdout, s.Topology, state, list)
 }

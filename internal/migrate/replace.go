@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"time"
@@ -70,15 +71,19 @@ func Unfinished(want topology.Compiled, state topology.State) []string {
 // replacements returns the replacements of a run: those that are not finished, and those that the
 // user or the file consents to.
 func (r *Runner) replacements(state topology.State) []Move {
-	names := Unfinished(r.Topology, state)
-	isConsent := func(c plan.Consent) bool { return c.Hazard == topology.ReplacesQueue }
-	if len(r.Topology.Replace) > 0 || slices.ContainsFunc(r.Allow, isConsent) {
-		names = append(names, plan.Make(r.Topology, state, plan.Options{}).Replacements(r.Allow)...)
+	if !r.retires() {
+		return nil // a replacement has no stages
 	}
+	begun := Unfinished(r.Topology, state)
 	var out []Move
 	for _, q := range r.Topology.Queues {
-		if slices.Contains(names, q.Name) && (len(r.Legacy) == 0 || slices.Contains(r.Legacy, q.Name)) {
-			out = append(out, replacementOf(r.Topology.Name, q.Name))
+		named := len(r.Legacy) == 0 || slices.Contains(r.Legacy, q.Name)
+		m := replacementOf(r.Topology.Name, q.Name)
+		due := func() bool {
+			return q.Label.Role == topology.RoleWork && !q.External && r.mayReplace(q.Name) && r.differs(m, state)
+		}
+		if named && (slices.Contains(begun, q.Name) || due()) {
+			out = append(out, m)
 		}
 	}
 	return out
@@ -170,9 +175,14 @@ func (r *Runner) unreplaceable(ctx context.Context, m Move, state topology.State
 
 // checkReplacements returns the replacements of a run, or why they cannot be made.
 func (r *Runner) checkReplacements(ctx context.Context, state topology.State) ([]Move, error) {
-	moves := r.replacements(state)
+	var moves []Move
 	var reasons []string
-	for _, m := range moves {
+	for _, m := range r.replacements(state) {
+		if !r.mayReplace(m.Legacy) && len(r.Legacy) == 0 && r.differs(m, state) {
+			r.say("%s", replacementLines(r.Topology, state, []string{m.Legacy})[0])
+			continue
+		}
+		moves = append(moves, m)
 		if !r.differs(m, state) && m.find(state).successor {
 			continue // it only goes on
 		}
@@ -417,6 +427,9 @@ func (r *Runner) vacate(ctx context.Context, m Move) error {
 // prepareHold creates what the queue of the file needs for its failures, the hold, and its ends. It
 // returns when the hold answers and is old enough for messages.
 func (r *Runner) prepareHold(ctx context.Context, m Move, state topology.State) error {
+	if m.switched(m.find(state)) {
+		return nil // an earlier run has done it, and to ask a queue that has messages changes their order
+	}
 	work := Move{Topology: m.Topology, New: m.Legacy}
 	p := preparation(r.Topology, state, []Move{work})
 	p.Changes = slices.DeleteFunc(p.Changes, func(c plan.Change) bool {
@@ -803,8 +816,63 @@ func (r *Runner) abortReplacements(ctx context.Context, state topology.State) er
 	return nil
 }
 
-// Replaced returns the queues that Run would replace under their names.
-func (r *Runner) Replaced(ctx context.Context) ([]string, error) {
-	state, err := r.Management.Inspect(ctx)
-	return text.Each(r.replacements(state), func(m Move) string { return m.Legacy }), err
+// Replacements returns the queues that Run would replace under their names in a state, and writes for
+// a person what that means. It writes nothing to the broker.
+func (r *Runner) Replacements(ctx context.Context, state topology.State, w io.Writer) ([]string, error) {
+	var names []string
+	var b strings.Builder
+	for _, m := range r.replacements(state) {
+		names = append(names, m.Legacy)
+		line := func(word, format string, args ...any) {
+			b.WriteString(topology.Printable(fmt.Sprintf("  %-7s  %s", word, fmt.Sprintf(format, args...))) + "\n")
+		}
+		f, u := m.find(state), state.Usage[m.Legacy]
+		differs := r.differs(m, state)
+		fmt.Fprintf(&b, "%s: replaced under its name (%s)\n", topology.Printable(m.Legacy), r.wanted(m).Type())
+		switch {
+		case f.successor && !differs:
+			line("resume", "a run was stopped; %s wait in the hold %s", messages(state.Usage[m.New].Ready), m.New)
+		case u.MayBeConsumed():
+			line("hold", "from one moment on, what is routed to it waits in %s", m.New)
+			line("empty", "its consumers work through what it has: %s ready, %s; %s", messages(u.Ready), u.NotReady(),
+				u.ConsumersText())
+		default:
+			line("hold", "what it has, %s, is moved to %s, in order; from one moment on, what is routed to it waits there too",
+				messages(u.Ready), m.New)
+		}
+		if !f.legacy || differs {
+			line("replace", "once it is proved empty, which takes some 6 seconds, it is deleted and declared as the file has it; its consumers get basic.cancel and have to subscribe again; what is published to its name meanwhile is lost")
+		}
+		line("back", "what waits in the hold is moved to it, in order; then it is bound again, and the hold is deleted")
+		if differs {
+			why, err := r.unreplaceable(ctx, m, state)
+			if err != nil {
+				return nil, err
+			}
+			for _, reason := range why {
+				line("refused", "%s", reason)
+			}
+		}
+	}
+	_, err := io.WriteString(w, b.String())
+	return names, err
+}
+
+// replacementLines returns a line for each replacement that is not finished.
+func replacementLines(want topology.Compiled, state topology.State, queues []string) []string {
+	var out []string
+	for _, name := range Unfinished(want, state) {
+		m := replacementOf(want.Name, name)
+		f := m.find(state)
+		if len(queues) > 0 && !slices.Contains(queues, name) {
+			continue
+		}
+		where := name
+		if f.policy != nil && f.policy.Definition[topology.ArgAlternateExchange] == m.successorEnd() {
+			where = "its hold"
+		}
+		out = append(out, fmt.Sprintf("%s: its replacement under its name is not finished; new messages go to %s, and %s wait in the hold %s; run dlxctl migrate %s",
+			name, where, messages(state.Usage[m.New].Ready), m.New, text.ShellQuote(name)))
+	}
+	return out
 }

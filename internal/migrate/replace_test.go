@@ -1,11 +1,17 @@
 package migrate_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"math/rand/v2"
+	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	amqp091 "github.com/rabbitmq/amqp091-go"
 
 	"github.com/dlxctl/dlxctl/internal/brokertest"
@@ -84,6 +90,452 @@ func TestReplaceUnderLoad(t *testing.T) {
 			s.replaced(t)
 			stop()
 			t.Logf("%d published, %d lost, %d doubled", len(confirmed), lost, doubled)
+		})
+	}
+}
+
+// replaceSteps are how the lines begin that a replacement prints, in their order.
+func replaceSteps() []string {
+	return []string{
+		"replace: create the hold", "replace: create the switch", "replace: bind the switch", "replace: unbind new",
+		"replace: switch from new", "replace: proving", "replace: deleted", "replace: declared", "replace: moving",
+		"replace: switch from its hold", "replace: moved", "replace: bind new", "replace: unbind the switch",
+		"replace: delete the switch",
+	}
+}
+
+// Killed at the boundary of each step, as soon as it is said, and run again: none is lost, and doubled
+// is at most what the mover had in flight.
+func TestReplaceKilledAtEachStep(t *testing.T) {
+	t.Parallel()
+	dlxctl := brokertest.Program(t)
+	for _, types := range [][2]string{{"classic", "quorum"}, {"quorum", "classic"}} {
+		t.Run(types[0]+" to "+types[1], func(t *testing.T) {
+			t.Parallel()
+			s := replaceStage(t, brokertest.VHost(t), types[0], types[1], nil)
+			stop := s.consumeThrough(t, "new")
+			published := s.publish(t, 400*time.Millisecond)
+			flags := []string{"--yes", "--settle", "50ms", "--wait", "60s", "--lock-timeout", "20s"}
+			var told strings.Builder // what the runs said
+			missed := 0              // steps that were done before a kill came
+			log := func(line string) { fmt.Fprintln(&told, time.Now().Format("15:04:05.000"), line) }
+			for _, step := range replaceSteps() {
+				if step == "replace: declared" || step == "replace: moved" {
+					continue // milliseconds after the line before: TestReplaceStoppedAtEachStep ends a run there
+				}
+				if strings.Contains(told.String(), " "+step) {
+					missed++
+					continue
+				}
+				log("run until the line that begins with: " + strings.TrimPrefix(step, "replace: "))
+				if !s.killAt(t, dlxctl, flags, step, func() {}, log) {
+					missed++
+				}
+			}
+			c, out := s.command(t, dlxctl, flags...)
+			if err := c.Run(); err != nil {
+				t.Fatalf("the last run: %v\n%s\nthe runs:\n%s", err, out, &told)
+			}
+			confirmed := published()
+			lost, doubled := s.account(t, confirmed)
+			if lost > 0 || doubled > 3*200 || missed > 2 {
+				t.Errorf("%d of %d messages were lost, %d doubled, %d kills came too late", lost, len(confirmed), doubled, missed)
+				s.where(t, confirmed)
+				t.Logf("the runs:\n%s\n%s", &told, out)
+			}
+			s.replaced(t)
+			stop()
+			t.Logf("%d published, %d lost, %d doubled, %d kills too late\n%s%s", len(confirmed), lost, doubled, missed, &told, out)
+		})
+	}
+}
+
+// Stopped by the end of its context at each line that it prints, and run again: none is lost or
+// doubled.
+func TestReplaceStoppedAtEachStep(t *testing.T) {
+	t.Parallel()
+	s := replaceStage(t, brokertest.VHost(t), "classic", "quorum", nil)
+	stop := s.consumeThrough(t, "new")
+	published := s.publish(t, 400*time.Millisecond)
+	stops := 0
+	for _, step := range replaceSteps() {
+		r := s.replacer(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		said := r.Report
+		r.Report = func(format string, args ...any) {
+			said(format, args...)
+			if strings.HasPrefix(fmt.Sprintf(format, args...), step) {
+				cancel()
+			}
+		}
+		err := r.Run(ctx)
+		if ctx.Err() != nil && err != nil {
+			stops++
+		} else if err != nil {
+			t.Fatalf("until %q: %v", step, err)
+		}
+		cancel()
+	}
+	if err := s.replacer(t).Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	confirmed := published()
+	lost, doubled := s.account(t, confirmed)
+	if lost > 0 || doubled > 0 || stops < len(replaceSteps())/2 {
+		t.Errorf("%d of %d messages were lost, %d doubled, in %d stops", lost, len(confirmed), doubled, stops)
+		s.where(t, confirmed)
+	}
+	s.replaced(t)
+	stop()
+	t.Logf("%d published, %d lost, %d doubled, %d stops", len(confirmed), lost, doubled, stops)
+}
+
+// Killed at random moments while messages wait, and run again: none is lost, and doubled is at most
+// what the mover had in flight at each kill.
+func TestReplaceKilled(t *testing.T) {
+	t.Parallel()
+	dlxctl := brokertest.Program(t)
+	for round, types := range [][2]string{{"classic", "quorum"}, {"quorum", "classic"}} {
+		t.Run(types[0]+" to "+types[1], func(t *testing.T) {
+			t.Parallel()
+			s := replaceStage(t, brokertest.VHost(t), types[0], types[1], nil)
+			const n = 10_000
+			brokertest.Fill(t, s.target.Confirming(t), "f", "", n, 100)
+			published := s.publish(t, 400*time.Millisecond)
+			r := rand.New(rand.NewPCG(uint64(round), 3)) //nolint:gosec // the same moments each time
+			kills := 0
+			for range 12 {
+				c, out := s.command(t, dlxctl, "--yes", "--settle", "50ms", "--wait", "20s", "--lock-timeout", "20s")
+				if killed(t, c, out, time.Duration(500+r.IntN(5000))*time.Millisecond) {
+					kills++
+				}
+			}
+			stop := s.consumeThrough(t, "new")
+			c, out := s.command(t, dlxctl, "--yes", "--settle", "50ms", "--wait", "60s", "--lock-timeout", "20s")
+			if err := c.Run(); err != nil {
+				t.Fatalf("the last run: %v\n%s", err, out)
+			}
+			confirmed := published()
+			for i := range n {
+				confirmed[fmt.Sprint(i)] = true
+			}
+			lost, doubled := s.account(t, confirmed)
+			if lost > 0 || doubled > kills*200 {
+				t.Errorf("%d of %d messages were lost, %d doubled", lost, len(confirmed), doubled)
+				s.where(t, confirmed)
+			}
+			s.replaced(t)
+			stop()
+			t.Logf("%d kills, %d published, %d lost, %d doubled", kills, len(confirmed), lost, doubled)
+		})
+	}
+}
+
+// What waits in a queue without consumers keeps its order, and stays in front of what comes meanwhile.
+func TestReplaceInOrder(t *testing.T) {
+	t.Parallel()
+	for _, types := range [][2]string{{"classic", "quorum"}, {"quorum", "classic"}} {
+		t.Run(types[0]+" to "+types[1], func(t *testing.T) {
+			t.Parallel()
+			s := replaceStage(t, brokertest.VHost(t), types[0], types[1], nil)
+			const n = 3_000
+			ch := s.target.Confirming(t)
+			brokertest.Fill(t, ch, "f", "", n, 100)
+			r, more := s.replacer(t), 0
+			said := r.Report
+			r.Report = func(format string, args ...any) {
+				said(format, args...)
+				m := amqp091.Publishing{MessageId: fmt.Sprint(n + more), DeliveryMode: amqp091.Persistent}
+				c, err := ch.PublishWithDeferredConfirm("f", "", true, false, m)
+				if err != nil || !c.Wait() {
+					t.Errorf("publish: %v", err)
+				}
+				more++
+			}
+			if err := r.Run(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			s.replaced(t)
+			deliveries, err := s.target.Channel(t).Consume("new", "", true, false, false, false, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range n + more {
+				if d := <-deliveries; d.MessageId != fmt.Sprint(i) {
+					t.Fatalf("message %d of %d is %q", i, n+more, d.MessageId)
+				}
+			}
+		})
+	}
+}
+
+// Consumers that do not subscribe again are counted: the replacement waits for them, and ends without
+// them only with consent.
+func TestReplaceMissesConsumers(t *testing.T) {
+	brokertest.OnNewestLine(t)
+	t.Parallel()
+	s := replaceStage(t, brokertest.VHost(t), "classic", "quorum", nil)
+	silent := s.target.Channel(t)
+	if _, err := silent.Consume("new", "silent", false, false, false, false, nil); err != nil {
+		t.Fatal(err)
+	}
+	stop := s.consumeThrough(t, "new")
+	defer stop()
+	r := s.replacer(t)
+	r.Wait = 3 * time.Second
+	if err := r.Run(t.Context()); !errors.Is(err, migrate.ErrWaiting) || !strings.Contains(err.Error(), "1 consumer, and had 2") {
+		t.Errorf("it returns %v", err)
+	}
+	s.send(t, "f", "", "one", nil) // messages come to the queue all the same
+	if lost, doubled := s.account(t, map[string]bool{"one": true}); lost+doubled > 0 {
+		t.Errorf("%d lost, %d doubled", lost, doubled)
+	}
+	r = s.replacer(t)
+	r.Allow = append(r.Allow, plan.Consent{Hazard: topology.StopsConsumers, Object: "new"})
+	if err := r.Run(t.Context()); err != nil {
+		t.Error(err)
+	}
+	s.replaced(t)
+}
+
+// A message that no consumer acknowledges keeps the queue: after the wait everything is as it was.
+func TestReplaceRollsBack(t *testing.T) {
+	t.Parallel()
+	for _, typ := range []string{"classic", "quorum"} {
+		t.Run(typ, func(t *testing.T) {
+			t.Parallel()
+			s := replaceStage(t, brokertest.VHost(t), typ, map[string]string{"classic": "quorum", "quorum": "classic"}[typ], nil)
+			before := s.inspect(t)
+			stuck := s.target.Channel(t)
+			if err := stuck.Qos(1, 0, false); err != nil {
+				t.Fatal(err)
+			}
+			deliveries, err := stuck.Consume("new", "", false, false, false, false, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.send(t, "f", "", "held", nil)
+			held := <-deliveries
+			stop := s.consumeThrough(t, "new")
+			published := s.publish(t, 400*time.Millisecond)
+			r := s.replacer(t)
+			r.Wait = 2 * time.Second
+			if err := r.Run(t.Context()); !errors.Is(err, migrate.ErrWaiting) || !strings.Contains(err.Error(), "is not empty") {
+				t.Errorf("it returns %v", err)
+			}
+			confirmed := published()
+			if err := held.Reject(false); err != nil { // no dead-lettering
+				t.Error(err)
+			}
+			lost, doubled := s.account(t, confirmed)
+			if lost > 0 || doubled > 0 {
+				t.Errorf("%d of %d messages were lost, %d doubled", lost, len(confirmed), doubled)
+			}
+			stop()
+			s.tidy(t)
+			if d := cmp.Diff(bindingsOf(before, "new"), bindingsOf(s.inspect(t), "new")); d != "" {
+				t.Errorf("bindings (-before +after):\n%s", d)
+			}
+			if left := migrate.Unfinished(s.want, s.inspect(t)); len(left) > 0 {
+				t.Errorf("the hold of %v is left", left)
+			}
+		})
+	}
+}
+
+// bindingsOf returns the bindings of a queue, without those of the return path.
+func bindingsOf(state topology.State, queue string) []string {
+	var out []string
+	for _, b := range state.Have.Bindings {
+		if b.Destination == queue && b.Source != topology.ReturnExchangeName("shop") {
+			out = append(out, b.Identity())
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// Stopped at any step before the deletion, a replacement is rolled back under load: the queue is as
+// it was, and each message has come once. Afterwards abort refuses.
+func TestReplaceAborted(t *testing.T) {
+	t.Parallel()
+	for _, step := range replaceSteps()[:7] {
+		t.Run(strings.TrimPrefix(step, "replace: "), func(t *testing.T) {
+			t.Parallel()
+			s := replaceStage(t, brokertest.VHost(t), "classic", "quorum", nil)
+			before := s.inspect(t)
+			stop := s.consumeThrough(t, "new")
+			published := s.publish(t, 400*time.Millisecond)
+			r := s.replacer(t)
+			ctx, cancel := context.WithCancel(t.Context())
+			r.Report = func(format string, args ...any) {
+				if strings.HasPrefix(fmt.Sprintf(format, args...), step) {
+					cancel()
+				}
+			}
+			if err := r.Run(ctx); err == nil {
+				t.Fatal("it was not stopped")
+			}
+			deleted := step == "replace: deleted"
+			r = s.replacer(t)
+			r.Legacy = []string{"new"}
+			if err := r.Abort(t.Context(), s.without(t)); deleted != errors.Is(err, migrate.ErrRefused) || err != nil && !deleted {
+				t.Errorf("abort returns %v", err)
+			}
+			if deleted {
+				if err := s.replacer(t).Run(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			confirmed := published()
+			lost, doubled := s.account(t, confirmed)
+			stop()
+			if lost > 0 || doubled > 0 {
+				t.Errorf("%d of %d messages were lost, %d doubled", lost, len(confirmed), doubled)
+				s.where(t, confirmed)
+			}
+			s.tidy(t)
+			after := s.inspect(t)
+			if d := cmp.Diff(bindingsOf(before, "new"), bindingsOf(after, "new")); d != "" || plan.Differs(s.want, after, "new") == deleted {
+				t.Errorf("bindings (-before +after):\n%s", d)
+			}
+			if left := migrate.Unfinished(s.want, after); len(left) > 0 {
+				t.Errorf("the hold of %v is left", left)
+			}
+		})
+	}
+}
+
+// A service that declares the queue with the old arguments between its deletion and its declaration,
+// and binds it, does not end the replacement.
+func TestReplaceAgainstAService(t *testing.T) {
+	brokertest.OnNewestLine(t)
+	t.Parallel()
+	s := replaceStage(t, brokertest.VHost(t), "classic", "quorum", nil)
+	stop := s.consumeThrough(t, "new")
+	defer stop()
+	published := s.publish(t, 400*time.Millisecond)
+	r, times := s.replacer(t), 0
+	said := r.Report
+	service := s.target.Channel(t)
+	r.Report = func(format string, args ...any) {
+		said(format, args...)
+		if fmt.Sprintf(format, args...) == "replace: deleted new" && times == 0 {
+			times++
+			if _, err := service.QueueDeclare("new", true, false, false, false, amqp091.Table{"x-queue-type": "classic"}); err != nil {
+				t.Error(err)
+			}
+			if err := service.QueueBind("new", "later.#", "t", false, nil); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	if err := r.Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	confirmed := published()
+	lost, doubled := s.account(t, confirmed)
+	if lost > 0 || doubled > 0 || times != 1 {
+		t.Errorf("%d of %d messages were lost, %d doubled", lost, len(confirmed), doubled)
+		s.where(t, confirmed)
+	}
+	s.tidy(t)
+	kept := slices.ContainsFunc(s.inspect(t).Have.Bindings, func(b topology.Binding) bool {
+		return b.Destination == "new" && b.Key == "later.#"
+	})
+	if !kept {
+		t.Error("the binding of the service is gone")
+	}
+}
+
+// What cannot be replaced without losing messages is refused with all reasons, and nothing is written.
+func TestReplaceIsRefused(t *testing.T) {
+	brokertest.OnNewestLine(t)
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		have  func(t *testing.T, s *stage, ch *amqp091.Channel)
+		allow []plan.Consent
+		says  string
+	}{
+		"without consent": {
+			func(t *testing.T, s *stage, _ *amqp091.Channel) { t.Helper(); s.legacy(t, "classic", nil) },
+			[]plan.Consent{{Hazard: topology.ReplacesQueue, Object: "other"}}, "",
+		},
+		"a stream": {
+			func(t *testing.T, s *stage, _ *amqp091.Channel) { t.Helper(); s.legacy(t, "stream", nil) }, nil, "it is a stream",
+		},
+		"expiring": {
+			func(t *testing.T, s *stage, _ *amqp091.Channel) {
+				t.Helper()
+				s.legacy(t, "classic", amqp091.Table{"x-expires": 600000})
+			}, nil, "(expires)",
+		},
+		"the target of a dead-letter queue": {
+			func(t *testing.T, s *stage, ch *amqp091.Channel) {
+				t.Helper()
+				s.legacy(t, "classic", nil)
+				if _, err := ch.QueueDeclare("wait", true, false, false, false, amqp091.Table{
+					"x-dead-letter-exchange": "", "x-dead-letter-routing-key": "new",
+				}); err != nil {
+					t.Fatal(err)
+				}
+			}, nil, "the queue wait dead-letters to new by its name",
+		},
+		"an auto-delete queue": {
+			func(t *testing.T, _ *stage, ch *amqp091.Channel) {
+				t.Helper()
+				if _, err := ch.QueueDeclare("new", true, true, false, false, nil); err != nil {
+					t.Fatal(err)
+				}
+			}, nil, "the broker deletes it with its last consumer",
+		},
+		"one that keys may lead to": {
+			func(t *testing.T, s *stage, ch *amqp091.Channel) {
+				t.Helper()
+				s.legacy(t, "classic", nil)
+				if _, err := ch.QueueDeclare("wait", true, false, false, false, amqp091.Table{
+					"x-dead-letter-exchange": "", "x-message-ttl": 1000,
+				}); err != nil {
+					t.Fatal(err)
+				}
+			}, nil, "the queue wait dead-letters to the default exchange",
+		},
+		"publishers by name": {
+			func(t *testing.T, s *stage, ch *amqp091.Channel) {
+				t.Helper()
+				if _, err := ch.QueueDeclare("new", true, false, false, false, amqp091.Table{"x-queue-type": "classic"}); err != nil {
+					t.Fatal(err)
+				}
+				s.send(t, "", "new", "by name", nil)
+			}, nil, "publishers may send to it by its name",
+		},
+		"a policy on the hold": {
+			func(t *testing.T, s *stage, _ *amqp091.Channel) {
+				t.Helper()
+				s.legacy(t, "classic", nil)
+				s.target.Call(t, "PUT", "policies/"+url.PathEscape(s.target.VHost)+"/all",
+					map[string]any{"pattern": ".*", "definition": map[string]any{"max-length": 10}, "apply-to": "queues"})
+			}, nil, "the policy all",
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			file := strings.Replace(fmt.Sprintf(topologyFile, "quorum"), "    replaces: old\n", "", 1)
+			s := newStageIn(t, brokertest.VHost(t), file, "", nil)
+			s.declares = "new"
+			tc.have(t, s, s.target.Channel(t))
+			before := s.target.Definitions(t)
+			r := s.replacer(t)
+			if tc.allow != nil {
+				r.Allow = tc.allow
+			}
+			err := r.Run(t.Context())
+			if tc.says != "" && (!errors.Is(err, migrate.ErrRefused) || !strings.Contains(err.Error(), tc.says)) || tc.says == "" && err != nil {
+				t.Errorf("it returns %v", err)
+			}
+			if d := cmp.Diff(before, s.target.Definitions(t)); d != "" {
+				t.Errorf("definitions (-before +after):\n%s", d)
+			}
 		})
 	}
 }

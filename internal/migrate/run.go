@@ -138,7 +138,10 @@ func (r *Runner) say(format string, args ...any) {
 // Check reports why the moves cannot be made, or which rights the user lacks. It writes
 // nothing.
 func (r *Runner) Check(ctx context.Context) error {
-	_, _, _, err := r.check(ctx, true)
+	state, _, _, err := r.check(ctx, true)
+	if err == nil {
+		_, err = r.checkReplacements(ctx, state)
+	}
 	return err
 }
 

@@ -119,12 +119,17 @@ func WriteRollbacks(w io.Writer, state topology.State, moves []Move) error {
 	return err
 }
 
-// WriteStatuses writes how far each move is, one line per move.
-func WriteStatuses(w io.Writer, list []Status) error {
+// WriteStatuses writes how far each move is, one line per move, and which replacements of queues
+// under their names are not finished.
+func WriteStatuses(w io.Writer, want topology.Compiled, state topology.State, list []Status) error {
+	replaced := replacementLines(want, state, nil)
 	for _, s := range list {
 		fmt.Fprintln(w, topology.Printable(s.String()))
 	}
-	if len(list) > 0 {
+	for _, line := range replaced {
+		fmt.Fprintln(w, topology.Printable(line))
+	}
+	if len(list)+len(replaced) > 0 {
 		return nil
 	}
 	_, err := fmt.Fprintln(w, none)
@@ -137,6 +142,8 @@ type StatusDocument struct {
 	Topology   string   `json:"topology"`
 	VHost      string   `json:"vhost"`
 	Migrations []Status `json:"migrations"`
+	// Replacing are the queues whose replacement under their names is not finished.
+	Replacing []string `json:"replacing,omitempty"`
 }
 
 // statusJSON is how far a move is.
