@@ -365,13 +365,14 @@ func (r *Runner) vacate(ctx context.Context, m Move) error {
 	if err != nil {
 		return err
 	}
-	if consumers == 0 && !m.switched(m.find(state)) {
-		// What waits is moved before new messages come to the hold: so it stays in front of them.
-		if _, err := r.moveRest(ctx, m, state, time.Second); err != nil {
-			return err
-		}
+	park := func(ctx context.Context) error { return r.steps(ctx, m, m.park) }
+	if consumers == 0 {
+		// What waits goes to the hold first: so it stays in front of what comes there later.
+		_, err = r.moveRest(ctx, m, state, park)
+	} else {
+		err = park(ctx)
 	}
-	if err := r.steps(ctx, m, m.park); err != nil {
+	if err != nil {
 		return err
 	}
 	for began, said := time.Now(), false; ; {
@@ -398,7 +399,7 @@ func (r *Runner) vacate(ctx context.Context, m Move) error {
 				messages(held)+text.Choose(held, " is", " are"), m.Legacy, text.Duration(r.Wait))
 		}
 		if state.Usage[m.Legacy].Ready > 0 && (consumers == 0 || r.DrainNow) {
-			moved, err := r.moveRest(ctx, m, state, time.Second)
+			moved, err := r.moveRest(ctx, m, state, park)
 			if err != nil {
 				return err
 			}
@@ -462,13 +463,13 @@ func (r *Runner) prepareHold(ctx context.Context, m Move, state topology.State) 
 	return r.execute(ctx, m.makeEnd(m.find(state), m.successorEnd()))
 }
 
-// moveRest moves what is in the queue to the hold, until its backlog is moved or nothing has come for
-// a while.
-func (r *Runner) moveRest(ctx context.Context, m Move, state topology.State, idle time.Duration) (int64, error) {
+// moveRest moves what is in the queue to the hold, and switches as move does. It returns how many
+// messages it has moved.
+func (r *Runner) moveRest(ctx context.Context, m Move, state topology.State, park func(context.Context) error) (
+	int64, error,
+) {
 	h := r.startMover(m)
-	_, err := r.drain(ctx, m, h, drainLimits{
-		idle: idle, stuck: max(r.Wait, leastStuck), byName: m.watchLegacy(state), prefetch: holdPrefetch,
-	})
+	err := r.moveAndSwitch(ctx, m, h, drainLimits{byName: m.watchLegacy(state)}, park)
 	moved := h.moved.Load()
 	if moved > 0 {
 		r.say("replace: moved %s from %s to its hold", messages(moved), m.Legacy)
@@ -476,13 +477,51 @@ func (r *Runner) moveRest(ctx context.Context, m Move, state topology.State, idl
 	r.reportChanged(h)
 	switch {
 	case errors.Is(err, errComing):
-		return moved, nil
-	case errors.Is(err, errStuck):
-		return moved, h.stuck(m)
+		err = fmt.Errorf("%w: messages still come to the queue %s by its name; %s", ErrWaiting, m.Legacy, m.WaysOut())
 	case errors.Is(err, broker.ErrInUse):
-		return moved, fmt.Errorf("%w: the queue %s has an exclusive consumer, so dlxctl cannot consume", ErrWaiting, m.Legacy)
+		err = fmt.Errorf("%w: the queue %s has an exclusive consumer, so dlxctl cannot consume", ErrWaiting, m.Legacy)
 	}
 	return moved, err
+}
+
+// moveAndSwitch moves what is in the queue m.Legacy until nothing has come for a second. When no more
+// than a few messages are on their way, it calls turn, which switches, and the mover goes on
+// meanwhile: what came before the switch stays in front of what comes after it, but for those few.
+func (r *Runner) moveAndSwitch(
+	ctx context.Context, m Move, h *mover, limits drainLimits, turn func(context.Context) error,
+) error {
+	ready, err := r.readyIn(ctx, m.Legacy)
+	if err != nil {
+		return err
+	}
+	limits.idle, limits.wait, limits.stuck = time.Second, r.Wait, max(r.Wait, leastStuck)
+	limits.prefetch = holdPrefetch
+	ended := make(chan error, 1)
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() (err error) {
+		defer func() { ended <- err }()
+		_, err = r.drain(ctx, m, h, limits)
+		if errors.Is(err, errStuck) {
+			return h.stuck(m)
+		}
+		return err
+	})
+	group.Go(func() error {
+		for moved := h.moved.Load(); moved < ready || h.taken.Load() > moved+few; moved = h.moved.Load() {
+			select {
+			case err := <-ended:
+				if err != nil {
+					return err
+				}
+				return turn(ctx) // nothing came for a second
+			case <-ctx.Done():
+				return ctx.Err()
+			case <-time.After(5 * time.Millisecond):
+			}
+		}
+		return turn(ctx)
+	})
+	return group.Wait()
 }
 
 // deleteAndDeclare proves the queue empty, deletes it and declares it anew. It fails with ErrRefused
@@ -623,7 +662,7 @@ func (r *Runner) giveBack(ctx context.Context, m Move, check func(context.Contex
 			if err := r.execute(ctx, append(m.makeEnd(f, m.legacyEnd()), m.makeEnd(f, m.successorEnd())...)); err != nil {
 				return err
 			}
-			if err := r.emptyHold(ctx, m, state, ready); err != nil {
+			if err := r.emptyHold(ctx, m, state); err != nil {
 				return err
 			}
 			continue
@@ -655,43 +694,14 @@ func (r *Runner) readyIn(ctx context.Context, queue string) (int64, error) {
 	return int64(n), err
 }
 
-// emptyHold moves what is in the hold to the queue. When no more than a few messages are on their
-// way, the switch leads to the queue, while the mover goes on: what comes to the hold until then
-// still stays in front of the messages that come to the queue itself.
-func (r *Runner) emptyHold(ctx context.Context, m Move, state topology.State, ready int64) error {
+// emptyHold moves what is in the hold to the queue, and lets the switch lead there.
+func (r *Runner) emptyHold(ctx context.Context, m Move, state topology.State) error {
 	back := Move{Topology: m.Topology, Legacy: m.New, New: m.Legacy}
 	h := r.startMover(back)
 	h.to = m.legacyEnd()
 	r.say("replace: moving what waits in the hold to %s", m.Legacy)
-	ended := make(chan error, 1)
-	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() (err error) {
-		defer func() { ended <- err }()
-		_, err = r.drain(ctx, back, h, drainLimits{
-			idle: time.Second, wait: r.Wait, stuck: max(r.Wait, leastStuck), fullAt: policy.FullAt(state, m.Legacy),
-			prefetch: holdPrefetch,
-		})
-		if errors.Is(err, errStuck) {
-			return h.stuck(back)
-		}
-		return err
-	})
-	group.Go(func() error {
-		for moved := h.moved.Load(); moved < ready || h.taken.Load() > moved+few; moved = h.moved.Load() {
-			select {
-			case err := <-ended:
-				if err != nil {
-					return err
-				}
-				return r.steps(ctx, m, m.unpark) // nothing came for a while
-			case <-ctx.Done():
-				return ctx.Err()
-			case <-time.After(5 * time.Millisecond):
-			}
-		}
-		return r.steps(ctx, m, m.unpark)
-	})
-	err := group.Wait()
+	err := r.moveAndSwitch(ctx, back, h, drainLimits{fullAt: policy.FullAt(state, m.Legacy)},
+		func(ctx context.Context) error { return r.steps(ctx, m, m.unpark) })
 	if n := h.moved.Load(); n > 0 {
 		r.say("replace: moved %s from the hold to %s", messages(n), m.Legacy)
 	}

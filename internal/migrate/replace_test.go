@@ -36,7 +36,9 @@ func (s *stage) replacer(t *testing.T) *migrate.Runner {
 	t.Helper()
 	r := s.runner(t)
 	r.Allow = []plan.Consent{{Hazard: topology.ReplacesQueue, Object: "new"}}
-	r.Report = func(format string, args ...any) { t.Logf("%s "+format, append([]any{time.Now().Format("15:04:05.000")}, args...)...) }
+	r.Report = func(format string, args ...any) {
+		t.Logf("%s "+format, append([]any{time.Now().Format("15:04:05.000")}, args...)...)
+	}
 	return r
 }
 
